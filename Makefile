@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Cairn: `make check` and `make report` are the two commands; `make help` lists the rest.
+#
+#   CONFIG_CUDA=      build without CUDA            O=DIR    build elsewhere (build)
+#   DEBUG=1           device assertions, time-outs   V=1      show commands
+#   SAN=1             ASan and UBSan on host code    M=STAGE  check or bench one stage alone
+
+DIRS	:= primitives fused serving conformance
+O	?= build
+CUDA	?= $(firstword $(wildcard /usr/local/cuda /usr/local/cuda-[1-9]*) /usr/local/cuda)
+NVCC	?= $(firstword $(wildcard $(CUDA)/bin/nvcc))
+CONFIG_CUDA ?= $(if $(NVCC),y)
+CUDA_LIB := $(firstword $(wildcard $(CUDA)/lib64/libcudart_static.a $(CUDA)/lib/libcudart_static.a \
+	$(CUDA)/targets/x86_64-linux/lib/libcudart_static.a))
+Q	:= $(if $(V),,@)
+say	= $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
+
+CC	?= gcc
+cppflags = $(CPPFLAGS) -D_GNU_SOURCE $(if $(CONFIG_CUDA),-DCONFIG_CUDA -isystem $(dir $(NVCC))../include) $(if $(DEBUG),-DCAIRN_DEBUG)
+CFLAGS	?= $(if $(SAN),-O1,-O3) -g
+cflags	= $(CFLAGS) -std=gnu11 -fopenmp -ffp-contract=off -fno-math-errno -fvisibility=default -MMD -MP \
+	-Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wno-unknown-pragmas -Werror
+NVFLAGS	= -std=c++17 -O3 -lineinfo -gencode arch=compute_90a,code=sm_90a -MMD -MP -Werror all-warnings \
+	-Xptxas -warn-spills,-warn-lmem-usage \
+	-Xcompiler -fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-fno-asynchronous-unwind-tables \
+	$(if $(DEBUG),-DCAIRN_DEBUG)
+sanflags = $(if $(SAN),-fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+comma	:= ,
+# Host libraries go in statically where they can, so that the program runs where only a driver is.
+static	= $(if $(SAN),-l$(1),$(shell p=$$($(CC) -print-file-name=lib$(1).a); [ -f "$$p" ] && echo $$p || echo -l$(1)))
+LDLIBS	= $(call static,jansson) $(call static,pcre2-8) $(call static,utf8proc) \
+	$(if $(CONFIG_CUDA),$(CUDA_LIB)) $(call static,gomp) -ldl -lpthread -lrt -lm
+
+objs	:=
+families :=
+define read_kbuild
+obj-y :=
+dev-y :=
+family-y :=
+include $(1)/Kbuild
+objs += $$(addprefix $(O)/$(1)/,$$(obj-y) $$(if $$(CONFIG_CUDA),$$(dev-y:.o=.cu.o)))
+families += $$(family-y)
+endef
+$(foreach d,$(DIRS),$(eval $(call read_kbuild,$(d))))
+
+sources	:= $(sort $(wildcard $(addsuffix /*.[ch],$(DIRS)) $(addsuffix /*.cu,$(DIRS)) $(addsuffix /*.cuh,$(DIRS))))
+digest	= $(shell cat $(sources) | sha256sum | cut -c1-16)
+
+## all                the program, build/cairn
+all: $(O)/cairn $(O)/example_plugin.so $(O)/old_plugin.so $(O)/bad_plugin.so
+
+$(O)/cairn: $(objs)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS) $(sanflags) -fopenmp -rdynamic -o $@ $(objs) $(LDLIBS)
+
+$(O)/%.o: %.c Makefile
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(cppflags) $(cflags) $(sanflags) -c -o $@ $<
+
+$(O)/%.cu.o: %.cu Makefile
+	@mkdir -p $(@D)
+	$(call say,NVCC,$<)
+	$(Q)$(NVCC) $(NVFLAGS) -MF $(@:.o=.d) -c -o $@ $<
+
+# Rebuilt whenever any source changes: it carries their digest and the list of families.
+$(O)/conformance/registry.o: cppflags += '-DCAIRN_FAMILIES=$(foreach f,$(families),F($(f)))' \
+	-DCAIRN_SRCDIR='"$(CURDIR)"' -DCAIRN_SOURCE_DIGEST='"$(digest)"'
+$(O)/conformance/registry.o: $(sources)
+
+$(O)/%_plugin.so: conformance/%_plugin.c Makefile
+	@mkdir -p $(@D)
+	$(call say,CC,$@)
+	$(Q)$(CC) $(cppflags) $(cflags) -fPIC -shared -o $@ $<
+
+## setup              installs what is missing, naming it; nothing when all is there
+setup:
+	$(Q)tools/setup.sh
+
+## check              set-up, build, every test on whatever hardware is here
+check: setup
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)tools/lint.sh
+	$(Q)tools/check.sh $(O) $(M)
+
+## bench              times every stage with its peers; JSON lines to build/bench.jsonl
+bench: setup
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)rm -f $(O)/bench.jsonl
+	$(Q)$(O)/cairn bench --json $(O)/bench.jsonl $(M)
+
+## report             set-up, build, benchmarks, reports/out/index.html
+report: setup
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)tools/report.sh $(O) $(M)
+
+## check-sanitize     memcheck, racecheck, synccheck, initcheck over a selection (needs a GPU)
+check-sanitize: all
+	$(Q)tools/sanitize.sh $(O) $(M)
+
+## package            a relocatable archive that needs only a driver: build/cairn-VERSION.tar.gz
+package: all
+	$(Q)tools/package.sh $(O)
+
+## clean              removes the build folder
+clean:
+	rm -rf $(O)
+
+## help               this list
+help:
+	@sed -n 's/^## //p' Makefile
+
+.PHONY: all setup check bench report check-sanitize package clean help
+.DELETE_ON_ERROR:
+-include $(objs:.o=.d)

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * abi - the operation table: what an implementation is
+ *
+ * A plug-in is a shared object with one exported symbol, cairn_impl_get(). It fills a table and
+ * leaves NULL what it does not have: such cases are skipped, by name. README.md shows one in 30 lines.
+ *
+ * Rules for every operation
+ *   - The contract is the comment on top of the operation's header. Argument structs start with
+ *     their own size; both structs and table only ever grow at the end, so that old plug-ins load in
+ *     new suites and the reverse: a member beyond `size` is not there.
+ *   - Return 0 or -errno (error.h of primitives/ lists the values). -EOPNOTSUPP means skipped.
+ *   - Operations are asynchronous on `stream`; they neither allocate nor synchronise, and can be
+ *     captured in a graph. They do not read argument structs after they return.
+ *   - The caller owns all memory. Workspace comes from the *_workspace query, which reads the scalars
+ *     of the arguments alone (pointers may still be NULL); its contents are undefined.
+ *   - Equal arguments give bitwise equal results.
+ *
+ * Memory, streams, events, graphs: a table may leave this whole block NULL. It then gets the
+ * built-in one: host memory with CAIRN_IMPL_HOST_MEM, else CUDA device memory and CUDA streams (void *
+ * is a cudaStream_t).
+ */
+#ifndef CAIRN_ABI_H
+#define CAIRN_ABI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../fused/attn_paged.h"
+#include "../fused/kv_append.h"
+#include "../primitives/argmax.h"
+#include "../primitives/cluster_gather.h"
+#include "../primitives/cluster_reduce.h"
+#include "../primitives/dsmem.h"
+#include "../primitives/embedding.h"
+#include "../primitives/gemm.h"
+#include "../primitives/rmsnorm.h"
+#include "../primitives/rope.h"
+#include "../primitives/sample.h"
+#include "../primitives/silu_mul.h"
+#include "../primitives/stream.h"
+
+#define CAIRN_ABI_VERSION	1
+#define CAIRN_IMPL_HOST_MEM	(1u << 0)	/* pointers in arguments are host memory */
+
+enum cairn_copy { CAIRN_COPY_TO_DEVICE, CAIRN_COPY_TO_HOST, CAIRN_COPY_ON_DEVICE };
+
+struct cairn_device_info {
+	size_t size;
+	char name[64];			/* "NVIDIA H200", or the processor's name */
+	char driver[32];		/* "580.159", or "" */
+	int32_t num_sms;		/* or cores */
+	int32_t clock_mhz;		/* as it is now, 0 if unknown */
+	int32_t max_cluster_size;	/* the largest the device grants, 0: no clusters */
+	int64_t l2_bytes, mem_bytes;
+};
+
+struct cairn_impl {
+	size_t size;			/* sizeof(struct cairn_impl) when the implementation was compiled */
+	uint32_t abi_version;
+	uint32_t flags;
+	const char *name, *version;
+
+	int (*init)(int device);	/* once a process, before anything else; may be NULL */
+	void (*fini)(void);
+	const char *(*last_error)(void);	/* text of this thread's last failure; may be NULL */
+	int (*device_info)(struct cairn_device_info *info);
+
+	int (*mem_alloc)(void **ptr, size_t bytes);	/* 256-byte aligned */
+	void (*mem_free)(void *ptr);
+	int (*host_alloc)(void **ptr, size_t bytes);	/* host memory that mem_copy reads and writes asynchronously */
+	void (*host_free)(void *ptr);
+	int (*mem_copy)(void *dst, const void *src, size_t bytes, int kind, void *stream);
+	int (*mem_set)(void *dst, int byte, size_t bytes, void *stream);
+	int (*stream_create)(void **stream);
+	void (*stream_destroy)(void *stream);
+	int (*stream_sync)(void *stream);
+	int (*event_create)(void **event);
+	void (*event_destroy)(void *event);
+	int (*event_record)(void *event, void *stream);
+	int (*event_sync)(void *event);			/* the host waits until it has happened */
+	int (*event_elapsed)(float *ms, void *start, void *end);	/* after both have happened */
+	int (*graph_begin)(void *stream);		/* -EOPNOTSUPP: no graphs here, call operations one by one */
+	int (*graph_end)(void *stream, void **graph);
+	int (*graph_launch)(void *graph, void *stream);
+	void (*graph_destroy)(void *graph);
+
+	/* primitives */
+	int (*stream)(const struct cairn_stream_args *args, void *stream);
+	int (*dsmem)(const struct cairn_dsmem_args *args, void *stream);
+	int (*cluster_reduce)(const struct cairn_cluster_reduce_args *args, void *stream);
+	int (*cluster_reduce_workspace)(const struct cairn_cluster_reduce_args *args, size_t *bytes);
+	int (*cluster_gather)(const struct cairn_cluster_gather_args *args, void *stream);
+	int (*cluster_gather_workspace)(const struct cairn_cluster_gather_args *args, size_t *bytes);
+	int (*gemm)(const struct cairn_gemm_args *args, void *stream);
+	int (*gemm_workspace)(const struct cairn_gemm_args *args, size_t *bytes);
+	int (*rmsnorm)(const struct cairn_rmsnorm_args *args, void *stream);
+	int (*rope)(const struct cairn_rope_args *args, void *stream);
+	int (*silu_mul)(const struct cairn_silu_mul_args *args, void *stream);
+	int (*embedding)(const struct cairn_embedding_args *args, void *stream);
+	int (*argmax)(const struct cairn_argmax_args *args, void *stream);
+	int (*sample)(const struct cairn_sample_args *args, void *stream);
+	int (*sample_workspace)(const struct cairn_sample_args *args, size_t *bytes);
+
+	/* fused */
+	int (*kv_append)(const struct cairn_kv_append_args *args, void *stream);
+	int (*attn_paged)(const struct cairn_attn_paged_args *args, void *stream);
+	int (*attn_paged_workspace)(const struct cairn_attn_paged_args *args, size_t *bytes);
+};
+
+/* The one symbol of a plug-in. NULL if it cannot serve that ABI version. */
+const struct cairn_impl *cairn_impl_get(uint32_t abi_version);
+
+#endif

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+/* bad_plugin - misbehaves as $CAIRN_BAD_PLUGIN says; the runner must outlive each of these */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "abi.h"
+
+static int embedding(const struct cairn_embedding_args *a, void *stream)
+{
+	const char *how = getenv("CAIRN_BAD_PLUGIN");
+
+	(void)a;
+	(void)stream;
+	if (how && !strcmp(how, "crash"))
+		raise(SIGSEGV);
+	if (how && !strcmp(how, "exit"))
+		exit(0);
+	while (how && !strcmp(how, "hang"))
+		pause();
+	return -5;
+}
+
+static struct cairn_impl impl = {
+	.size = sizeof(impl), .abi_version = CAIRN_ABI_VERSION, .flags = CAIRN_IMPL_HOST_MEM,
+	.name = "bad", .version = "1", .embedding = embedding,
+};
+
+const struct cairn_impl *cairn_impl_get(uint32_t abi_version)
+{
+	const char *how = getenv("CAIRN_BAD_PLUGIN");
+
+	if (how && !strcmp(how, "refuse"))
+		return NULL;
+	if (how && !strcmp(how, "version"))
+		impl.abi_version = abi_version + 1;
+	return &impl;
+}

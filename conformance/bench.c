@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * bench - `cairn bench`: times what it has just verified
+ *
+ * A row is verified first and not timed if wrong. Copies of all its buffers, more than twice the L2
+ * together, are used in turn, so that every call finds its inputs in memory and not in a cache; "warm"
+ * uses one copy again and again. The calls of one sample lie in a CUDA graph, as many as make it last
+ * a fifth of a millisecond, so that launch and event overhead vanish; a host table is timed call by
+ * call. The record carries the share of the ceiling (stream and gemm rows) measured in the same run.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "op_case.h"
+#include "registry.h"
+#include "runner.h"
+
+#define SAMPLES		31
+#define MAX_SETS	64
+#define MAX_CALLS	256
+#define SAMPLE_MS	0.25
+
+struct bench {
+	FILE *out;
+	const struct cairn_family *f;
+	const struct cairn_impl *impl;
+	const struct cairn_options *opt;
+	struct cairn_roofs *roofs;
+	int ceilings;			/* the first pass: rows marked so, unreported */
+	struct cairn_device_info info;
+	struct cairn_outcome outcome;
+	void *stream, *start, *end;
+};
+
+struct timing {
+	double min_ns, median_ns, p95_ns;
+	int n;
+};
+
+static int compare(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* One sample: `calls` calls over the sets in turn, as a graph where there are graphs. */
+static int run_calls(struct bench *b, struct cairn_side *sets, int num_sets, int calls)
+{
+	for (int i = 0; i < calls; i++)
+		CAIRN_TRY(cairn_side_call(&sets[i % num_sets], b->f));
+	return 0;
+}
+
+static int timed(struct bench *b, void *graph, struct cairn_side *sets, int num_sets, int calls, double *ns)
+{
+	const struct cairn_impl *impl = b->impl;
+	float ms;
+
+	CAIRN_TRY(impl->event_record(b->start, b->stream));
+	if (graph)
+		CAIRN_TRY(impl->graph_launch(graph, b->stream));
+	else
+		CAIRN_TRY(run_calls(b, sets, num_sets, calls));
+	CAIRN_TRY(impl->event_record(b->end, b->stream));
+	CAIRN_TRY(impl->stream_sync(b->stream));
+	CAIRN_TRY(impl->event_elapsed(&ms, b->start, b->end));
+	*ns = (double)ms * 1e6 / calls;
+	return 0;
+}
+
+static int measure(struct bench *b, struct cairn_side *sets, int num_sets, struct timing *t)
+{
+	const struct cairn_impl *impl = b->impl;
+	int host = !!(impl->flags & CAIRN_IMPL_HOST_MEM);
+	double samples[SAMPLES], est, spent = 0;
+	int calls = 1, n = 0, ret = 0;
+	void *graph = NULL;
+
+	CAIRN_TRY(timed(b, NULL, sets, num_sets, 1, &est));	/* loads modules, makes plans */
+	CAIRN_TRY(timed(b, NULL, sets, num_sets, num_sets < 8 ? 8 : num_sets, &est));
+	calls = (int)ceil(SAMPLE_MS * 1e6 / est);
+	calls = calls < 1 ? 1 : calls > MAX_CALLS ? MAX_CALLS : calls;
+	if (calls < num_sets && est < 1e6)
+		calls = num_sets;
+	if (!host) {
+		ret = impl->graph_begin(b->stream);
+		if (!ret) {
+			ret = run_calls(b, sets, num_sets, calls);
+			if (ret) {
+				void *broken;
+
+				if (!impl->graph_end(b->stream, &broken))
+					impl->graph_destroy(broken);
+				return ret;
+			}
+			CAIRN_TRY(impl->graph_end(b->stream, &graph));
+		}
+	}
+	/* a slow row still gets three samples, a fast one all of them */
+	for (int i = -2; i < SAMPLES && !ret; i++) {
+		double ns;
+
+		ret = timed(b, graph, sets, num_sets, calls, &ns);
+		if (ret || i < 0)
+			continue;
+		samples[n++] = ns;
+		spent += ns * calls;
+		if (n >= 3 && spent > 2e9)
+			break;
+	}
+	if (graph)
+		impl->graph_destroy(graph);
+	if (ret)
+		return ret;
+	qsort(samples, n, sizeof(*samples), compare);
+	t->n = n;
+	t->min_ns = samples[0];
+	t->median_ns = samples[n / 2];
+	t->p95_ns = samples[n * 95 / 100];
+	return 0;
+}
+
+static void report(struct bench *b, const struct cairn_selected *s, const struct timing *cold,
+		   const struct timing *warm)
+{
+	int host = !!(b->impl->flags & CAIRN_IMPL_HOST_MEM);
+	double gbps = s->desc.bytes / cold->median_ns, tflops = s->desc.flops / cold->median_ns * 1e-3;
+	double by_bytes = b->roofs->gbps[host] > 0 ? gbps / b->roofs->gbps[host] : 0;
+	double by_flops = b->roofs->tflops[host] > 0 ? tflops / b->roofs->tflops[host] : 0;
+	double roof = by_bytes > by_flops ? by_bytes : by_flops;
+	struct cairn_device_info now;
+
+	if (b->ceilings) {
+		if (gbps > b->roofs->gbps[host] && s->desc.flops == 0)
+			b->roofs->gbps[host] = gbps;
+		if (tflops > b->roofs->tflops[host])
+			b->roofs->tflops[host] = tflops;
+		return;
+	}
+	if (b->impl->device_info(&now))
+		now = b->info;
+	fprintf(b->out, "J {\"v\":1,\"op\":\"%s\",\"case\":\"%s\",\"impl\":\"%s\",\"impl_version\":\"%s\","
+		"\"ok\":true,\"err_over_bound\":%.4g,\"n\":%d,\"min_ns\":%.0f,\"median_ns\":%.0f,\"p95_ns\":%.0f,"
+		"\"warm_ns\":%.0f,\"bytes\":%.0f,\"flops\":%.0f,\"gbps\":%.1f,\"tflops\":%.2f,\"roof_pct\":%.1f%s%s,"
+		"\"sm_mhz\":%d,\"gpu\":\"%s\",\"driver\":\"%s\",\"source\":\"%s\",\"seed\":%llu}\n",
+		b->f->name, s->desc.name, b->impl->name, b->impl->version, b->outcome.err_over_bound, cold->n,
+		cold->min_ns, cold->median_ns, cold->p95_ns, warm->median_ns, s->desc.bytes, s->desc.flops, gbps,
+		tflops, roof * 100, b->outcome.extra[0] ? "," : "", b->outcome.extra, now.clock_mhz, b->info.name,
+		b->info.driver, cairn_source_digest(), (unsigned long long)b->opt->seed);
+	fprintf(b->out, "P %-16s %-36s %-6s %10.2f us %9.1f GB/s %8.2f TFLOP/s %5.1f%%%s%.60s\n", b->f->name,
+		s->desc.name, b->impl->name, cold->median_ns * 1e-3, gbps, tflops, roof * 100,
+		b->outcome.extra[0] ? "  " : "", b->outcome.extra);
+}
+
+static int too_much(const struct bench *b, size_t bytes)
+{
+	return b->info.mem_bytes > 0 && (double)bytes > 0.5 * (double)b->info.mem_bytes;
+}
+
+static int bench_row(struct bench *b, const struct cairn_selected *s, struct cairn_op *op)
+{
+	struct cairn_side sets[MAX_SETS];
+	size_t set_bytes = 1;
+	int want, num = 0, ret = 0;
+	struct timing cold, warm;
+
+	for (int i = 0; i < op->num_bufs; i++)
+		set_bytes += op->bufs[i].bytes + 2 * CAIRN_CANARY;
+	want = (int)((size_t)(2 * b->info.l2_bytes + 64 * 1024 * 1024) / set_bytes) + 1;
+	want = want > MAX_SETS ? MAX_SETS : want;
+	/* a row without traffic carries its figures in `extra`, measured inside the kernel */
+	if (s->desc.bytes == 0 && s->desc.flops == 0)
+		want = 1;
+	while (want > 1 && too_much(b, want * set_bytes))
+		want--;
+	while (num < want && !ret) {
+		ret = cairn_side_open(&sets[num], b->f, op, b->impl, b->stream);
+		num += !ret;
+	}
+	if (!ret)
+		ret = measure(b, sets, num, &cold);
+	if (!ret)
+		ret = measure(b, sets, 1, &warm);
+	if (ret)
+		fprintf(b->out, "D %s: %s\n", s->name, cairn_impl_error(b->impl));
+	else
+		report(b, s, &cold, &warm);
+	while (num > 0)
+		cairn_side_close(&sets[--num], op);
+	return ret;
+}
+
+static int one_row(const struct cairn_selected *s, void *arg)
+{
+	struct bench *b = arg;
+	struct cairn_op op;
+	int ret;
+
+	if (s->what != CAIRN_SEL_CASE || !s->desc.bench || s->kind != CAIRN_KIND_NORMAL)
+		return 0;
+	if (b->ceilings && !s->desc.ceiling)
+		return 0;
+	if (s->desc.device_only && (b->impl->flags & CAIRN_IMPL_HOST_MEM))
+		return 0;
+	fprintf(b->out, "B %s\n", s->name);
+	if (cairn_op_open(&op, b->f, s->case_index, s->kind, b->opt->seed)) {
+		fprintf(b->out, "F %s: %s\n", s->name, cairn_last_error());
+		return 0;
+	}
+	cairn_op_verify(b->f, &op, b->impl, b->stream, &b->outcome);
+	switch (b->outcome.verdict) {
+	case CAIRN_PASS:
+		ret = bench_row(b, s, &op);
+		if (ret)
+			fprintf(b->out, "F %s\n", s->name);
+		break;
+	case CAIRN_SKIP:
+		b->outcome.text[strcspn(b->outcome.text, "\n")] = 0;
+		fprintf(b->out, "S %s: %s\n", s->name, b->outcome.text);
+		ret = 0;
+		break;
+	default:
+		ret = b->outcome.verdict == CAIRN_LOST ? -EIO : 0;
+		fprintf(b->out, "F %s: wrong, so not timed: %s\n", s->name, strtok(b->outcome.text, "\n"));
+	}
+	cairn_op_close(&op);
+	return ret == -EIO;
+}
+
+struct bench_pass {
+	struct cairn_roofs *roofs;
+	int ceilings;
+};
+
+static void bench_child(FILE *out, const struct cairn_family *f, const struct cairn_impl *impl,
+			const struct cairn_options *opt, void *arg)
+{
+	const struct bench_pass *pass = arg;
+	struct cairn_options all = *opt;
+	struct bench *b = calloc(1, sizeof(*b));
+	int ret;
+
+	if (!b)
+		return;
+	b->out = out;
+	b->f = f;
+	b->impl = impl;
+	b->opt = opt;
+	b->roofs = pass->roofs;
+	b->ceilings = pass->ceilings;
+	if (b->ceilings)
+		all.num_globs = 0;
+	ret = cairn_impl_start(impl, opt->device);
+	if (!ret)
+		ret = impl->stream_create(&b->stream);
+	if (!ret)
+		ret = impl->event_create(&b->start);
+	if (!ret)
+		ret = impl->event_create(&b->end);
+	if (!ret)
+		ret = impl->device_info(&b->info);
+	if (ret == -ENODEV)
+		fprintf(out, "S %s: %s\n", f->name, cairn_impl_error(impl));
+	else if (ret)
+		fprintf(out, "F %s: %s\n", f->name, cairn_impl_error(impl));
+	else
+		cairn_each(&all, f, one_row, b);
+	free(b);
+}
+
+struct sink {
+	FILE *json;
+	struct cairn_totals sum;
+};
+
+static void bench_line(char *text, void *arg)
+{
+	struct sink *s = arg;
+
+	switch (text[0]) {
+	case 'J':
+		if (s->json)
+			fprintf(s->json, "%s\n", text + 2);
+		return;
+	case 'P':
+		s->sum.passed++;
+		printf("%s\n", text + 2);
+		break;
+	case 'F':
+		s->sum.failed++;
+		printf("FAILED %s\n", text + 2);
+		break;
+	case 'S':
+		s->sum.skipped++;
+		printf("skipped %s\n", text + 2);
+		break;
+	case 'D':
+		printf("# %s\n", text + 2);
+		break;
+	}
+	fflush(stdout);
+}
+
+static int has_ceiling(const struct cairn_selected *s, void *arg)
+{
+	(void)arg;
+	return s->what == CAIRN_SEL_CASE && s->desc.ceiling;
+}
+
+static void quiet_line(char *text, void *arg)
+{
+	if (text[0] == 'F' || text[0] == 'D')
+		bench_line(text, arg);
+}
+
+/* One pass over families and tables; pass->ceilings: only the rows that set the ceilings, unreported. */
+static void run_pass(const struct cairn_options *opt, const struct cairn_impl *impls, struct bench_pass *pass,
+		     struct sink *sink)
+{
+	struct cairn_options all = *opt;
+
+	all.num_globs = 0;
+	for (const struct cairn_family *const *f = cairn_families(); *f; f++) {
+		int wanted = pass->ceilings ? cairn_each(&all, *f, has_ceiling, NULL) :
+			cairn_family_selected(opt, *f);
+
+		for (int k = 0; (*f)->num_cases && wanted && k < opt->num_impls; k++) {
+			const char *death = cairn_run_child(bench_child, *f, &impls[k], opt, pass,
+							    pass->ceilings ? quiet_line : bench_line, sink);
+
+			if (!death)
+				continue;
+			printf("FAILED %s %s: %s\n", (*f)->name, impls[k].name, death);
+			sink->sum.failed++;
+		}
+	}
+}
+
+int cairn_cmd_bench(const struct cairn_options *opt)
+{
+	struct cairn_impl impls[ARRAY_SIZE(opt->impls)];
+	struct bench_pass pass = { NULL, 1 };
+	struct sink sink = { 0 };
+
+	for (int k = 0; k < opt->num_impls; k++) {
+		if (cairn_impl_open(opt->impls[k], &impls[k])) {
+			fprintf(stderr, "cairn bench: %s\n", cairn_last_error());
+			return 2;
+		}
+	}
+	pass.roofs = mmap(NULL, sizeof(*pass.roofs), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (pass.roofs == MAP_FAILED)
+		return 2;
+	if (opt->json && !(sink.json = fopen(opt->json, "a"))) {
+		fprintf(stderr, "cairn bench: --json: %s: cannot be written\n", opt->json);
+		return 2;
+	}
+	run_pass(opt, impls, &pass, &sink);
+	pass.ceilings = 0;
+	run_pass(opt, impls, &pass, &sink);
+	if (sink.json)
+		fclose(sink.json);
+	munmap(pass.roofs, sizeof(*pass.roofs));
+	printf("%d timed, %d failed, %d skipped\n", sink.sum.passed, sink.sum.failed, sink.sum.skipped);
+	return sink.sum.failed ? 1 : 0;
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * cairn - the one program: list, check, bench, generate, eval
+ */
+#include <getopt.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "registry.h"
+#include "runner.h"
+
+int cairn_cmd_generate(int argc, char **argv);
+int cairn_cmd_eval(int argc, char **argv);
+
+static const char usage[] =
+	"usage: cairn COMMAND [OPTION]... [GLOB]...\n"
+	"\n"
+	"  list      names of all cases\n"
+	"  check     judges implementations by the references; prints TAP\n"
+	"  bench     times what it has verified\n"
+	"  generate  continues a prompt (--help for its options)\n"
+	"  eval      scores the embedded model on its held-out questions\n"
+	"  version   version and digest of the sources\n"
+	"\n"
+	"Options of list, check and bench:\n"
+	"  --impl NAME|PATH  ref, cpu, cuda, peers, or a plug-in (a path with a '/'); may be repeated\n"
+	"                    (check: cpu and cuda; bench: cuda and peers, cpu where there is no GPU)\n"
+	"  --seed N          of all random inputs (1)\n"
+	"  --repeat N        check each case with N seeds (1)\n"
+	"  --device N        CUDA device (0)\n"
+	"  --json FILE       append one JSON object a case\n"
+	"  --mutants         check: every deliberately wrong implementation must be caught\n"
+	"  --mustpass FILE   check: names that may not be skipped on a device\n"
+	"  --waivers FILE    check: names that may fail, each with its reason\n"
+	"  --sanitize        check: a small selection, for compute-sanitizer\n"
+	"  -v, --verbose     one line a case\n"
+	"\n"
+	"A GLOB names cases (primitives.rmsnorm.rows1_*) or a leading part (fused, *.rope).\n"
+	"Exit status: 0 all well, 1 something failed, 2 bad usage or input.\n";
+
+static int print_name(const struct cairn_selected *s, void *arg)
+{
+	(void)arg;
+	puts(s->name);
+	return 0;
+}
+
+static int cmd_list(const struct cairn_options *opt)
+{
+	for (const struct cairn_family *const *f = cairn_families(); *f; f++)
+		cairn_each(opt, *f, print_name, NULL);
+	return 0;
+}
+
+/* A whole number in [lo, hi], or exit status 2 with the option's name. */
+static long long number(const char *cmd, const char *option, const char *text, long long lo, long long hi)
+{
+	char *end;
+	long long v;
+
+	errno = 0;
+	v = strtoll(text, &end, 10);
+	if (errno || end == text || *end || v < lo || v > hi) {
+		fprintf(stderr, "cairn %s: --%s: '%s' is not a whole number from %lld to %lld\n", cmd, option,
+			text, lo, hi);
+		exit(2);
+	}
+	return v;
+}
+
+/* Asked in a child: a process that has started CUDA cannot fork children that use it. */
+static int have_gpu(void)
+{
+	struct cairn_impl cuda;
+	int status = 1;
+	pid_t pid = fork();
+
+	if (pid == 0)
+		_exit(cairn_impl_open("cuda", &cuda) || cairn_impl_start(&cuda, 0));
+	if (pid > 0)
+		waitpid(pid, &status, 0);
+	return status == 0;
+}
+
+static int suite_command(const char *cmd, int argc, char **argv)
+{
+	enum { O_IMPL = 256, O_SEED, O_REPEAT, O_DEVICE, O_JSON, O_MUTANTS, O_MUSTPASS,
+		O_WAIVERS, O_SANITIZE, O_HELP };
+	static const struct option options[] = {
+		{ "impl", required_argument, NULL, O_IMPL }, { "seed", required_argument, NULL, O_SEED },
+		{ "repeat", required_argument, NULL, O_REPEAT }, { "device", required_argument, NULL, O_DEVICE },
+		{ "json", required_argument, NULL, O_JSON }, { "mutants", no_argument, NULL, O_MUTANTS },
+		{ "mustpass", required_argument, NULL, O_MUSTPASS },
+		{ "waivers", required_argument, NULL, O_WAIVERS },
+		{ "sanitize", no_argument, NULL, O_SANITIZE }, { "verbose", no_argument, NULL, 'v' },
+		{ "help", no_argument, NULL, O_HELP }, { NULL, 0, NULL, 0 },
+	};
+	struct cairn_options opt = { .seed = 1, .repeat = 1, .program = "cairn" };
+	int c, mutants = 0;
+
+	while ((c = getopt_long(argc, argv, "v", options, NULL)) != -1) {
+		switch (c) {
+		case O_IMPL:
+			if (opt.num_impls == (int)ARRAY_SIZE(opt.impls)) {
+				fprintf(stderr, "cairn %s: --impl: given more than %zu times\n", cmd,
+					ARRAY_SIZE(opt.impls));
+				return 2;
+			}
+			opt.impls[opt.num_impls++] = optarg;
+			break;
+		case O_SEED:
+			opt.seed = (uint64_t)number(cmd, "seed", optarg, 0, LLONG_MAX);
+			break;
+		case O_REPEAT:
+			opt.repeat = (int)number(cmd, "repeat", optarg, 1, 1000000);
+			break;
+		case O_DEVICE:
+			opt.device = (int)number(cmd, "device", optarg, 0, 1023);
+			break;
+		case O_JSON:
+			opt.json = optarg;
+			break;
+		case O_MUTANTS:
+			mutants = 1;
+			break;
+		case O_MUSTPASS:
+		case O_WAIVERS:
+			if (cairn_list_load(optarg, c == O_WAIVERS, c == O_WAIVERS ? &opt.waivers : &opt.mustpass)) {
+				fprintf(stderr, "cairn %s: %s\n", cmd, cairn_last_error());
+				return 2;
+			}
+			break;
+		case O_SANITIZE:
+			opt.sanitize = 1;
+			break;
+		case 'v':
+			opt.verbose = 1;
+			break;
+		case O_HELP:
+			fputs(usage, stdout);
+			return 0;
+		default:
+			return 2;	/* getopt has named the option */
+		}
+	}
+	opt.globs = argv + optind;
+	opt.num_globs = argc - optind;
+	if (!strcmp(cmd, "list"))
+		return cmd_list(&opt);
+	if (!strcmp(cmd, "bench")) {
+		if (!opt.num_impls && have_gpu()) {
+			opt.impls[opt.num_impls++] = "cuda";
+			opt.impls[opt.num_impls++] = "peers";
+		} else if (!opt.num_impls) {
+			opt.impls[opt.num_impls++] = "cpu";
+		}
+		return cairn_cmd_bench(&opt);
+	}
+	if (mutants)
+		return cairn_cmd_mutants(&opt);
+	if (!opt.num_impls) {
+		opt.impls[opt.num_impls++] = "cpu";
+		opt.impls[opt.num_impls++] = "cuda";
+	}
+	return cairn_cmd_check(&opt);
+}
+
+int main(int argc, char **argv)
+{
+	const char *cmd = argc > 1 ? argv[1] : "help";
+
+	setvbuf(stdout, NULL, _IOLBF, 1 << 16);
+	if (!strcmp(cmd, "list") || !strcmp(cmd, "check") || !strcmp(cmd, "bench"))
+		return suite_command(cmd, argc - 1, argv + 1);
+	if (!strcmp(cmd, "generate"))
+		return cairn_cmd_generate(argc - 1, argv + 1);
+	if (!strcmp(cmd, "eval"))
+		return cairn_cmd_eval(argc - 1, argv + 1);
+	if (!strcmp(cmd, "version") || !strcmp(cmd, "--version")) {
+		printf("cairn %s, source %s\n", CAIRN_VERSION, cairn_source_digest());
+		return 0;
+	}
+	if (!strcmp(cmd, "help") || !strcmp(cmd, "--help") || !strcmp(cmd, "-h")) {
+		fputs(usage, stdout);
+		return argc > 1 ? 0 : 2;
+	}
+	fprintf(stderr, "cairn: '%s': no such command; cairn help lists them\n", cmd);
+	return 2;
+}

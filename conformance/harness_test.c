@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+/* harness_test - the judge is judged: every kind of wrong result must be seen */
+#include <string.h>
+
+#include "op_case.h"
+#include "registry.h"
+#include "runner.h"
+
+/* One f32 element with the given exact value and bound: does `got` pass? */
+static int passes(double val, double bound, float got)
+{
+	struct cairn_exact exact = { &val, &bound };
+	float before = 0.25f;
+	double worst = 0;
+	int64_t first, judged = 0;
+
+	return cairn_judge(CAIRN_F32, 1, &got, &before, &exact, 0, &first, &worst, &judged) == 0;
+}
+
+static void nan_and_infinity(struct cairn_test *t)
+{
+	EXPECT(t, passes(1, 0.5, 1.25f));
+	EXPECT(t, !passes(1, 0.5, 1.75f));
+	EXPECT(t, !passes(1, 0.5, NAN));
+	EXPECT(t, !passes(1, INFINITY, NAN));
+	EXPECT(t, passes(1, INFINITY, 1e30f));
+	EXPECT(t, passes(NAN, 0, NAN));
+	EXPECT(t, !passes(NAN, 1, 0));
+	EXPECT(t, passes(-INFINITY, 0, -INFINITY));
+	EXPECT(t, !passes(-INFINITY, 0, INFINITY));
+	EXPECT(t, !passes(-INFINITY, 1, -3e38f));
+	EXPECT(t, !passes(1e38, 1e30, INFINITY));
+	EXPECT(t, passes(3.5e38, 1e30, INFINITY));
+	EXPECT(t, !passes(3.5e38, 1e30, -INFINITY));
+}
+
+static void unwritten_means_unchanged(struct cairn_test *t)
+{
+	EXPECT(t, passes(NAN, NAN, 0.25f));
+	EXPECT(t, !passes(NAN, NAN, 0.5f));
+	EXPECT(t, !passes(NAN, NAN, NAN));
+}
+
+static void equal_rounds_once(struct cairn_test *t)
+{
+	double val = 1 + 0x1p-9, bound = 1, worst = 0;	/* a tie in bf16: to even, down */
+	struct cairn_exact exact = { &val, &bound };
+	uint16_t one = 0x3f80, next = 0x3f81, before = 0;
+	int64_t first, judged = 0;
+
+	EXPECT(t, !cairn_judge(CAIRN_BF16, 1, &one, &before, &exact, 1, &first, &worst, &judged));
+	EXPECT(t, cairn_judge(CAIRN_BF16, 1, &next, &before, &exact, 1, &first, &worst, &judged) == 1);
+}
+
+static void narrowing(struct cairn_test *t)
+{
+	/* double to bf16 in one rounding: this one goes wrong by way of float */
+	EXPECT(t, cairn_double_to_bf16(1 + 0x1p-8 + 0x1p-40) == 0x3f81);
+	EXPECT(t, cairn_double_to_bf16(1 + 0x1p-8) == 0x3f80);
+	EXPECT(t, cairn_double_to_bf16(1 + 0x1p-8 - 0x1p-40) == 0x3f80);
+	EXPECT(t, cairn_double_to_bf16(-1 - 0x1p-8 - 0x1p-40) == 0xbf81);
+	EXPECT(t, cairn_double_to_bf16(1e39) == 0x7f80);
+	EXPECT(t, cairn_double_to_f16(1 + 0x1p-11 + 0x1p-40) == 0x3c01);
+	EXPECT(t, cairn_double_to_f16(65519.9) == 0x7bff);
+	EXPECT(t, cairn_double_to_f16(65520.0) == 0x7c00);
+	EXPECT(t, isnan(cairn_bf16_to_float(cairn_double_to_bf16(NAN))));
+	for (int i = 0; i < 1000; i++) {
+		uint16_t h = (uint16_t)cairn_rand(t);
+		float f = cairn_bf16_to_float(h), g = cairn_f16_to_float(h);
+
+		EXPECT(t, isnan(f) || cairn_double_to_bf16(f) == h);
+		EXPECT(t, isnan(g) || cairn_double_to_f16(g) == h);
+	}
+}
+
+static int count_name(const struct cairn_selected *s, void *arg)
+{
+	int *bad = arg;
+
+	/* stable for ever also means: one spelling */
+	for (const char *c = s->name; *c; c++)
+		if (!((*c >= 'a' && *c <= 'z') || (*c >= '0' && *c <= '9') || *c == '_' || *c == '.'))
+			(*bad)++;
+	return 0;
+}
+
+static void names_are_unique_and_plain(struct cairn_test *t)
+{
+	struct cairn_options all = { .repeat = 1 };
+
+	for (const struct cairn_family *const *f = cairn_families(); *f; f++) {
+		int bad = 0;
+
+		cairn_each(&all, *f, count_name, &bad);
+		if (!EXPECT(t, bad == 0))
+			cairn_note(t, "%s: %d odd characters in names", (*f)->name, bad);
+		for (int i = 0; i < (*f)->num_cases; i++) {
+			struct cairn_case a, b;
+
+			memset(&a, 0, sizeof(a));
+			(*f)->describe(i, &a);
+			for (int k = 0; k < i; k++) {
+				memset(&b, 0, sizeof(b));
+				(*f)->describe(k, &b);
+				if (!EXPECT(t, strcmp(a.name, b.name)))
+					cairn_note(t, "%s: case %s twice", (*f)->name, a.name);
+			}
+		}
+	}
+}
+
+static const struct cairn_unit units[] = {
+	{ "nan_and_infinity", nan_and_infinity },
+	{ "unwritten_means_unchanged", unwritten_means_unchanged },
+	{ "equal_rounds_once", equal_rounds_once },
+	{ "narrowing", narrowing },
+	{ "names_are_unique_and_plain", names_are_unique_and_plain },
+};
+
+const struct cairn_family cairn_harness_family = {
+	.stage = "conformance", .name = "harness", .units = units, .num_units = ARRAY_SIZE(units),
+};

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <math.h>
+#include <string.h>
+
+#include "op_case.h"
+
+/* From here on a value rounds to infinity. */
+static double overflow_from(int dtype)
+{
+	switch (dtype) {
+	case CAIRN_F16:
+		return 65520.0;
+	case CAIRN_BF16:
+		return 0x1.ffp127;
+	case CAIRN_F32:
+		return 0x1.ffffffp127;
+	}
+	return INFINITY;
+}
+
+static int element_ok(int dtype, double got, double val, double bound, double *ratio)
+{
+	double err = fabs(got - val);
+
+	*ratio = 0;
+	if (isnan(val))
+		return isnan(got);
+	if (isinf(val))
+		return got == val;
+	if (isinf(got))
+		return fabs(val) + bound >= overflow_from(dtype) && signbit(got) == signbit(val);
+	if (!(err <= bound))
+		return 0;
+	*ratio = bound > 0 && isfinite(bound) ? err / bound : 0;
+	return 1;
+}
+
+int64_t cairn_judge(int dtype, int64_t count, const void *got, const void *before,
+		    const struct cairn_exact *exact, int equal, int64_t *first, double *worst,
+		    int64_t *judged)
+{
+	size_t esize = cairn_dtype_bytes(dtype);
+	int64_t bad = 0;
+
+	for (int64_t i = 0; i < count; i++) {
+		double val = exact->val[i], bound = exact->bound[i], ratio = 0;
+		int ok;
+
+		if (isnan(bound)) {
+			ok = !memcmp((const char *)got + i * esize, (const char *)before + i * esize, esize);
+		} else {
+			double g = cairn_load(got, dtype, i);
+
+			if (equal && isfinite(bound)) {
+				uint64_t tmp = 0;
+
+				cairn_store(&tmp, dtype, 0, val);
+				val = cairn_load(&tmp, dtype, 0);
+				bound = 0;
+			}
+			ok = element_ok(dtype, g, val, bound, &ratio);
+			*judged += !isinf(bound);
+		}
+		if (ratio > *worst)
+			*worst = ratio;
+		if (!ok && bad++ == 0)
+			*first = i;
+	}
+	return bad;
+}

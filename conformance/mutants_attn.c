@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * mutants_attn - attention and KV append as they go wrong in practice
+ *
+ * One plain online-softmax attention, and one plain append, each with a switch of defects. NONE is right, which
+ * the suite checks by the ref and cpu tables; every other value is a bug that some library has had.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "harness.h"
+
+#define TILE	16	/* keys between two looks at the maximum */
+
+/* Name, and the defect in words. */
+#define ATTN_DEFECTS(D) \
+	D(causal_edge_one_short, "the last visible key is masked") \
+	D(causal_edge_one_far, "one key of the future is visible") \
+	D(causal_from_the_top, "the mask is aligned with the first key, not the last") \
+	D(causal_ignored, "the mask is not applied") \
+	D(causal_always, "the mask is applied to requests without it") \
+	D(last_page_ignored, "keys of the last page are dropped") \
+	D(last_page_whole, "kv_last_page_len is not looked at: the whole last page is read") \
+	D(first_key_dropped, "the walk begins at key 1") \
+	D(page_size_less_one, "the page of a key is found by page_size - 1") \
+	D(page_table_identity, "page ids are taken to be in order: a stale page table") \
+	D(page_table_of_request_0, "all requests read the pages of the first") \
+	D(length_of_request_0, "all requests have the length of the first") \
+	D(bound_taken_for_length, "max_kv_len is taken for kv_len where the pages allow it") \
+	D(head_modulo, "the KV head is h % num_kv_heads") \
+	D(head_of_group_0, "all query heads of all groups read KV head 0") \
+	D(q_stride_ignored, "rows of q are taken to be contiguous") \
+	D(scale_missing, "sm_scale is not applied") \
+	D(scale_squared, "sm_scale is applied twice") \
+	D(scale_log2_twice, "sm_scale is multiplied with log2(e), and so is the exponent") \
+	D(values_from_keys, "P is multiplied with K") \
+	D(o_in_dtype, "O is kept in dtype between tiles") \
+	D(l_in_dtype, "the sum of p is kept in dtype") \
+	D(o_not_rescaled, "O is not multiplied when the maximum rises") \
+	D(l_not_rescaled, "l is not multiplied when the maximum rises") \
+	D(no_maximum, "exp of the logits themselves") \
+	D(sentinel, "-5e4 stands for minus infinity: the running maximum starts there") \
+	D(empty_row_nan, "a row without a key is divided by 0") \
+	D(empty_row_untouched, "a row without a key is not written") \
+	D(empty_row_mean, "a row that the mask leaves no key has the mean of V") \
+	D(empty_lse_zero, "lse of a row without a key is 0") \
+	D(empty_lse_plus, "lse of a row without a key is plus infinity") \
+	D(lse_base_2, "lse is a base-2 logarithm") \
+	D(lse_without_max, "lse is ln l alone") \
+	D(lse_transposed, "lse is written [heads, rows]") \
+	D(masked_times_value, "p = 0 is multiplied with V of slots that hold no key") \
+	D(second_half_missing, "the upper half of head_dim is not written") \
+	D(row_past_the_end, "one row too many is written") \
+	D(last_row_missing, "the last row of the batch is not written") \
+	D(last_tile_not_merged, "the state of the last tile is lost") \
+	D(not_repeatable, "every other call differs in the last bit") \
+	D(input_written, "q is scaled in place") \
+	D(nothing, "success is reported, nothing is done")
+
+#define APPEND_DEFECTS(D) \
+	D(slot_plus_one, "each key lands one slot late") \
+	D(slot_from_zero, "new keys begin at key 0 instead of kv_len - qo_len") \
+	D(stays_on_page, "at a page's end the row goes on in the page before") \
+	D(page_table_identity, "page ids are taken to be in order") \
+	D(values_from_keys, "V is written from k") \
+	D(values_missing, "V is not written") \
+	D(k_stride_ignored, "rows of k are taken to be contiguous") \
+	D(v_stride_of_rows, "rows of v are taken to be contiguous") \
+	D(neighbour_overwritten, "eight elements too many are written") \
+	D(head_0_only, "only the first KV head is written") \
+	D(last_row_missing, "the last row of the batch is not written") \
+	D(padding_written, "rows past qo_indptr[batch] go to the last request") \
+	D(request_0_only, "all rows are taken to be the first request's") \
+	D(nan_cleaned, "NaN becomes 0 on the way") \
+	D(rounded_to_f16, "bf16 passes through f16")
+
+#define NAME_ATTN(name, what)	ATTN_##name,
+#define NAME_APPEND(name, what)	APPEND_##name,
+enum attn_defect { ATTN_DEFECTS(NAME_ATTN) };
+enum append_defect { APPEND_DEFECTS(NAME_APPEND) };
+
+/* Rounded to dtype if the defect is this one. */
+static double rounded(double v, int dtype, int yes)
+{
+	uint64_t box = 0;
+
+	if (!yes)
+		return (float)v;
+	cairn_store(&box, dtype, 0, v);
+	return cairn_load(&box, dtype, 0);
+}
+
+struct keys {
+	int first_page, num_pages, len, slots;		/* slots: room in the listed pages */
+};
+
+static struct keys keys_of(const struct cairn_attn_paged_args *a, int b, enum attn_defect x)
+{
+	struct keys k;
+	int request = x == ATTN_page_table_of_request_0 ? 0 : b, last = a->kv_last_page_len[b];
+
+	k.first_page = a->kv_indptr[request];
+	k.num_pages = a->kv_indptr[request + 1] - k.first_page;
+	k.slots = k.num_pages * a->page_size;
+	k.len = a->kv_indptr[b + 1] - a->kv_indptr[b];
+	if (x == ATTN_last_page_whole || k.len == 0)
+		last = a->page_size;
+	k.len = (k.len - 1) * a->page_size + last;
+	if (x == ATTN_last_page_ignored && k.len > a->page_size)
+		k.len -= last;
+	if (x == ATTN_length_of_request_0)
+		k.len = (a->kv_indptr[1] - a->kv_indptr[0] - 1) * a->page_size + a->kv_last_page_len[0];
+	if (x == ATTN_bound_taken_for_length)
+		k.len = a->max_kv_len;
+	k.len = k.len > k.slots ? k.slots : k.len < 0 ? 0 : k.len;
+	return k;
+}
+
+static int64_t key_at(const struct cairn_attn_paged_args *a, const struct keys *k, int j, int h, enum attn_defect x)
+{
+	int group = a->num_qo_heads / a->num_kv_heads, head = h / group, nth = j / a->page_size;
+	int64_t page;
+
+	if (x == ATTN_page_size_less_one && a->page_size > 1)
+		nth = j / (a->page_size - 1);
+	nth = nth < k->num_pages ? nth : k->num_pages - 1;
+	page = a->kv_indices[k->first_page + nth];
+	if (x == ATTN_page_table_identity)
+		page = k->first_page + nth;
+	if (x == ATTN_head_modulo)
+		head = h % a->num_kv_heads;
+	if (x == ATTN_head_of_group_0)
+		head = 0;
+	return ((page * a->page_size + j % a->page_size) * a->num_kv_heads + head) * a->head_dim;
+}
+
+static int visible(const struct cairn_attn_paged_args *a, int b, int i, int len, enum attn_defect x)
+{
+	int qo_len = a->qo_indptr[b + 1] - a->qo_indptr[b], n = len;
+
+	if ((a->causal || x == ATTN_causal_always) && x != ATTN_causal_ignored)
+		n = i + 1 + (x == ATTN_causal_from_the_top ? 0 : len - qo_len);
+	if (a->causal && x == ATTN_causal_edge_one_short && n > 1)
+		n--;
+	if (a->causal && x == ATTN_causal_edge_one_far)
+		n++;
+	return n < 0 ? 0 : n > len ? len : n;
+}
+
+/* Row i of request b, head h; `row` is where it is written. */
+static void attend_row(const struct cairn_attn_paged_args *a, int b, int i, int h, int64_t row, enum attn_defect x)
+{
+	int64_t packed = (int64_t)a->num_qo_heads * a->head_dim, dim = a->head_dim, at = row * a->num_qo_heads + h;
+	int64_t stride = a->q_stride && x != ATTN_q_stride_ignored ? a->q_stride : packed;
+	int64_t q_at = (a->qo_indptr[b] + i) * stride + h * dim;
+	double m = x == ATTN_sentinel ? -5e4 : -INFINITY, l = 0, o[256] = { 0 }, scale = a->sm_scale, lse;
+	const void *values = x == ATTN_values_from_keys ? a->k_pages : a->v_pages;
+	struct keys k = keys_of(a, b, x);
+	int n = visible(a, b, i, k.len, x), first = x == ATTN_first_key_dropped ? 1 : 0, read = n, empty = !n;
+
+	if (x == ATTN_scale_missing)
+		scale = 1;
+	if (x == ATTN_scale_squared)
+		scale *= scale;
+	if (x == ATTN_scale_log2_twice)
+		scale *= 1.4426950408889634;
+	if (x == ATTN_masked_times_value && n)
+		read = k.slots < n + TILE ? k.slots : n + TILE;
+	if (x == ATTN_last_tile_not_merged && n > TILE)
+		read = n = (n - 1) / TILE * TILE;
+	if (x == ATTN_empty_row_mean && !n)
+		read = k.len;
+	for (int tile = first; tile < read; tile += TILE) {
+		double s[TILE], top = m, keep;
+		int count = read - tile < TILE ? read - tile : TILE;
+
+		for (int j = 0; j < count; j++) {
+			s[j] = 0;
+			for (int c = 0; c < dim; c++)
+				s[j] += cairn_load(a->q, a->dtype, q_at + c) *
+					cairn_load(a->k_pages, a->dtype, key_at(a, &k, tile + j, h, x) + c);
+			s[j] = tile + j < n ? s[j] * scale : x == ATTN_empty_row_mean ? 0 : -INFINITY;
+			top = s[j] > top ? s[j] : top;
+		}
+		if (x == ATTN_no_maximum)
+			top = 0;
+		keep = m == top ? 1 : exp(m - top);
+		m = top;
+		l = rounded(l * (x == ATTN_l_not_rescaled ? 1 : keep), a->dtype, x == ATTN_l_in_dtype);
+		for (int c = 0; c < dim; c++)
+			o[c] *= x == ATTN_o_not_rescaled && keep > 0 ? 1 : keep;
+		for (int j = 0; j < count; j++) {
+			double p = (float)exp(s[j] - top);
+
+			l = rounded(l + p, a->dtype, x == ATTN_l_in_dtype);
+			for (int c = 0; c < dim; c++)
+				o[c] += p * cairn_load(values, a->dtype, key_at(a, &k, tile + j, h, x) + c);
+		}
+		for (int c = 0; c < dim; c++)
+			o[c] = rounded(o[c], a->dtype, x == ATTN_o_in_dtype);
+	}
+	if (x == ATTN_empty_row_untouched && empty)
+		return;
+	for (int c = 0; c < (x == ATTN_second_half_missing ? dim / 2 : dim); c++)
+		cairn_store(a->out, a->dtype, at * dim + c, l > 0 || x == ATTN_empty_row_nan ? o[c] / l : 0);
+	if (!a->lse)
+		return;
+	lse = l > 0 ? (x == ATTN_lse_without_max ? 0 : m) + log(l) : -INFINITY;
+	if (x == ATTN_lse_base_2)
+		lse *= 1.4426950408889634;
+	if (empty && (x == ATTN_empty_lse_zero || x == ATTN_empty_lse_plus))
+		lse = x == ATTN_empty_lse_zero ? 0 : INFINITY;
+	a->lse[x == ATTN_lse_transposed ? h * (int64_t)a->qo_indptr[a->batch] + row : at] = (float)lse;
+}
+
+static int attend(const struct cairn_attn_paged_args *a, enum attn_defect x)
+{
+	static int calls;
+	int64_t bytes = 0;
+
+	CAIRN_TRY(cairn_attn_paged_check(a));
+	if (x == ATTN_nothing)
+		return 0;
+	for (int b = 0; b < a->batch; b++) {
+		int len = a->qo_indptr[b + 1] - a->qo_indptr[b];
+
+		if (b == a->batch - 1 && x == ATTN_last_row_missing)
+			len--;
+		for (int i = 0; i < len; i++)
+			for (int h = 0; h < a->num_qo_heads; h++)
+				attend_row(a, b, i, h, a->qo_indptr[b] + i, x);
+		bytes += (int64_t)len * a->num_qo_heads * a->head_dim * 2;
+	}
+	if (x == ATTN_row_past_the_end)	/* its first elements: what follows a buffer is not the buffer's */
+		memset((char *)a->out + bytes, 0, 64);
+	if (x == ATTN_not_repeatable && bytes && calls++ % 2)
+		*(uint16_t *)a->out ^= 1;
+	if (x == ATTN_input_written && bytes)
+		cairn_store((void *)a->q, a->dtype, 0, 2 * cairn_load(a->q, a->dtype, 0) + 1);
+	return 0;
+}
+
+static int append(const struct cairn_kv_append_args *a, enum append_defect x)
+{
+	int64_t row, k_stride, v_stride;
+	int rows, heads;
+
+	CAIRN_TRY(cairn_kv_append_check(a));
+	row = (int64_t)a->num_kv_heads * a->head_dim;
+	k_stride = a->k_stride && x != APPEND_k_stride_ignored ? a->k_stride : row;
+	v_stride = a->v_stride && x != APPEND_v_stride_of_rows ? a->v_stride : row;
+	rows = x == APPEND_padding_written ? a->nnz_qo : a->batch ? a->qo_indptr[a->batch] : 0;
+	heads = x == APPEND_head_0_only ? 1 : a->num_kv_heads;
+	for (int i = 0; i < rows - (x == APPEND_last_row_missing); i++) {
+		int b = 0, pages, key, nth, slot;
+		int64_t to;
+
+		while (x != APPEND_request_0_only && b < a->batch - 1 && a->qo_indptr[b + 1] <= i)
+			b++;
+		pages = a->kv_indptr[b + 1] - a->kv_indptr[b];
+		key = (pages - 1) * a->page_size + a->kv_last_page_len[b] - a->qo_indptr[b + 1] + i;
+		if (x == APPEND_slot_from_zero)
+			key = i - a->qo_indptr[b];
+		if (x == APPEND_slot_plus_one)
+			key++;
+		key = key < pages * a->page_size ? key : pages * a->page_size - 1;
+		if (key < 0)
+			continue;
+		nth = key / a->page_size;
+		slot = key % a->page_size;
+		if (x == APPEND_stays_on_page && nth && !slot)
+			nth--;
+		to = (x == APPEND_page_table_identity ? a->kv_indptr[b] + nth : a->kv_indices[a->kv_indptr[b] + nth]) *
+			(int64_t)a->page_size + slot;
+		for (int64_t c = 0; c < heads * (int64_t)a->head_dim + (x == APPEND_neighbour_overwritten ? 8 : 0); c++) {
+			int64_t at = c < row ? c : row - 1;
+			double k = cairn_load(a->k, a->dtype, i * k_stride + at);
+			double v = cairn_load(a->v, a->dtype, i * v_stride + at);
+
+			if (x == APPEND_values_from_keys)
+				v = k;
+			if (x == APPEND_nan_cleaned)
+				v = isnan(v) ? 0 : v;
+			if (x == APPEND_rounded_to_f16)
+				v = rounded(v, CAIRN_F16, 1);
+			cairn_store(a->k_pages, a->dtype, to * row + c, k);
+			if (x != APPEND_values_missing)
+				cairn_store(a->v_pages, a->dtype, to * row + c, v);
+		}
+	}
+	return 0;
+}
+
+#define DEFINE_ATTN(name, what) \
+	static int attn_##name(const struct cairn_attn_paged_args *a, void *stream) { (void)stream; return attend(a, ATTN_##name); }
+#define DEFINE_APPEND(name, what) \
+	static int append_##name(const struct cairn_kv_append_args *a, void *stream) { (void)stream; return append(a, APPEND_##name); }
+ATTN_DEFECTS(DEFINE_ATTN)
+APPEND_DEFECTS(DEFINE_APPEND)
+
+#define LIST_ATTN(name, what)	{ "attn_paged_" #name, offsetof(struct cairn_impl, attn_paged), (void *)attn_##name, what },
+#define LIST_APPEND(name, what)	{ "kv_append_" #name, offsetof(struct cairn_impl, kv_append), (void *)append_##name, what },
+
+const struct cairn_mutant cairn_mutants_attn[] = { ATTN_DEFECTS(LIST_ATTN) APPEND_DEFECTS(LIST_APPEND) };
+const int cairn_num_mutants_attn = ARRAY_SIZE(cairn_mutants_attn);

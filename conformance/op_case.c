@@ -1,0 +1,543 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "op_case.h"
+#include "registry.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_BUFS 32
+
+/* splitmix64: any seed gives a good stream, and streams of different seeds do not meet in practice */
+static uint64_t next_random(uint64_t *state)
+{
+	uint64_t z = (*state += 0x9e3779b97f4a7c15u);
+
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+	return z ^ (z >> 31);
+}
+
+uint64_t cairn_op_rand(struct cairn_op *op)
+{
+	return next_random(&op->rng);
+}
+
+int64_t cairn_op_range(struct cairn_op *op, int64_t lo, int64_t hi)
+{
+	return lo + (int64_t)(cairn_op_rand(op) % (uint64_t)(hi - lo + 1));
+}
+
+static double uniform(struct cairn_op *op)
+{
+	return (double)(cairn_op_rand(op) >> 11) * 0x1p-53;
+}
+
+static double normal(struct cairn_op *op)
+{
+	/* Box-Muller; 1 - u is never 0 */
+	return sqrt(-2.0 * log(1.0 - uniform(op))) * cos(6.283185307179586 * uniform(op));
+}
+
+static double extreme(struct cairn_op *op, int dtype, double scale)
+{
+	/* "near the largest" is kept to a size whose products over a few thousand terms still fit fp32 */
+	double large = dtype == CAIRN_F16 ? 6e4 : 1e15;
+	double tiny = dtype == CAIRN_F16 ? 0x1p-20 : 0x1p-130;
+
+	switch (cairn_op_rand(op) % 8) {
+	case 0:
+		return 0;
+	case 1:
+		return -0.0;
+	case 2:
+		return tiny * (double)cairn_op_range(op, -8, 8);
+	case 3:
+		return large * (0.5 + 0.5 * uniform(op)) * (cairn_op_rand(op) & 1 ? 1 : -1);
+	case 4:
+	case 5:
+		return scale;
+	default:
+		return scale * normal(op);
+	}
+}
+
+void cairn_fill(struct cairn_op *op, void *p, int dtype, int64_t count, double scale)
+{
+	/* A large buffer repeats a block of random values with a stride that never lines up with rows:
+	 * gigabytes would otherwise take longer to make than to judge. */
+	const int64_t block = 1 << 20;
+	size_t esize = cairn_dtype_bytes(dtype);
+
+	for (int64_t i = 0; i < count && i < block + 7; i++) {
+		double v;
+
+		switch (op->kind) {
+		case CAIRN_KIND_EXACT:
+			v = (double)cairn_op_range(op, -4, 4);
+			break;
+		case CAIRN_KIND_EXTREME:
+			v = extreme(op, dtype, scale);
+			break;
+		default:
+			v = scale * normal(op);
+		}
+		cairn_store(p, dtype, i, v);
+	}
+	for (int64_t i = block + 7; i < count; i += block + 7) {
+		int64_t n = count - i < block + 7 ? count - i : block + 7;
+
+		memcpy((char *)p + i * esize, p, n * esize);
+	}
+}
+
+void cairn_fill_nan(void *p, int dtype, int64_t first, int64_t count)
+{
+	size_t esize = cairn_dtype_bytes(dtype);
+
+	memset((char *)p + first * esize, 0xff, count * esize);
+}
+
+static void *add_buf(struct cairn_op *op, size_t field, int dtype, int64_t count, enum cairn_role role)
+{
+	struct cairn_buf *b = &op->bufs[op->num_bufs];
+	size_t bytes = count * cairn_dtype_bytes(dtype);
+	void *data;
+
+	if (op->num_bufs == MAX_BUFS || count < 0)
+		abort();	/* a mistake in a test's table, not in anybody's input */
+	/* data stays 256-byte aligned, as device memory is */
+	b->base = aligned_alloc(256, (bytes + 2 * CAIRN_CANARY + 255) / 256 * 256);
+	if (!b->base)
+		abort();
+	memset(b->base, 0xff, bytes + 2 * CAIRN_CANARY);
+	b->field = field;
+	b->dtype = dtype;
+	b->count = count;
+	b->role = role;
+	b->bytes = bytes;
+	op->num_bufs++;
+	data = b->base + CAIRN_CANARY;
+	if (role == CAIRN_ROLE_OUT && !cairn_dtype_is_float(dtype))
+		memset(data, 0x81, bytes);
+	memcpy((char *)op->args + field, &data, sizeof(data));
+	return data;
+}
+
+void *cairn_in(struct cairn_op *op, size_t field, int dtype, int64_t count)
+{
+	return add_buf(op, field, dtype, count, CAIRN_ROLE_IN);
+}
+
+void *cairn_out(struct cairn_op *op, size_t field, int dtype, int64_t count)
+{
+	return add_buf(op, field, dtype, count, CAIRN_ROLE_OUT);
+}
+
+void *cairn_inout(struct cairn_op *op, size_t field, int dtype, int64_t count)
+{
+	return add_buf(op, field, dtype, count, CAIRN_ROLE_INOUT);
+}
+
+int cairn_op_open(struct cairn_op *op, const struct cairn_family *f, int case_index,
+		  enum cairn_kind kind, uint64_t seed)
+{
+	memset(op, 0, sizeof(*op));
+	op->args = calloc(1, f->args_size);
+	op->bufs = calloc(MAX_BUFS, sizeof(*op->bufs));
+	if (!op->args || !op->bufs) {
+		cairn_op_close(op);
+		return cairn_error(ENOMEM, "%s: no memory for case %d", f->name, case_index);
+	}
+	memcpy(op->args, &f->args_size, sizeof(size_t));
+	op->kind = kind;
+	op->case_index = case_index;
+	op->rng = seed * 0x9e3779b97f4a7c15u + (uint64_t)case_index * CAIRN_NUM_KINDS + kind;
+	for (const char *s = f->name; *s; s++)
+		op->rng = (op->rng ^ (uint8_t)*s) * 0x100000001b3u;
+	f->setup(op);
+	return 0;
+}
+
+void cairn_op_close(struct cairn_op *op)
+{
+	for (int i = 0; i < op->num_bufs; i++)
+		free(op->bufs[i].base);
+	free(op->bufs);
+	free(op->args);
+	memset(op, 0, sizeof(*op));
+}
+
+typedef int (*op_fn)(const void *args, void *stream);
+typedef int (*workspace_fn)(const void *args, size_t *bytes);
+
+static void *table_member(const struct cairn_impl *impl, size_t offset)
+{
+	void *fn;
+
+	memcpy(&fn, (const char *)impl + offset, sizeof(fn));
+	return fn;
+}
+
+int cairn_side_reset(struct cairn_side *side, const struct cairn_op *op, int workspace_byte)
+{
+	const struct cairn_impl *impl = side->impl;
+
+	for (int i = 0; i < op->num_bufs; i++)
+		CAIRN_TRY(impl->mem_copy(side->base[i], op->bufs[i].base, op->bufs[i].bytes + 2 * CAIRN_CANARY,
+					 CAIRN_COPY_TO_DEVICE, side->stream));
+	if (side->workspace)
+		CAIRN_TRY(impl->mem_set(side->workspace, workspace_byte, side->workspace_bytes, side->stream));
+	return impl->stream_sync(side->stream);
+}
+
+int cairn_side_open(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
+		    const struct cairn_impl *impl, void *stream)
+{
+	workspace_fn workspace = f->workspace_op ? (workspace_fn)table_member(impl, f->workspace_op) : NULL;
+	int ret;
+
+	memset(side, 0, sizeof(*side));
+	side->impl = impl;
+	side->stream = stream;
+	side->args = malloc(f->args_size);
+	side->base = calloc(op->num_bufs + 1, sizeof(*side->base));
+	if (!side->args || !side->base) {
+		ret = cairn_error(ENOMEM, "%s: no memory", f->name);
+		goto out_close;
+	}
+	memcpy(side->args, op->args, f->args_size);
+	for (int i = 0; i < op->num_bufs; i++) {
+		void *data;
+
+		ret = impl->mem_alloc((void **)&side->base[i], op->bufs[i].bytes + 2 * CAIRN_CANARY);
+		if (ret)
+			goto out_close;
+		data = side->base[i] + CAIRN_CANARY;
+		memcpy((char *)side->args + op->bufs[i].field, &data, sizeof(data));
+	}
+	if (workspace) {
+		ret = workspace(side->args, &side->workspace_bytes);
+		if (ret)
+			goto out_close;
+		if (side->workspace_bytes) {
+			ret = impl->mem_alloc(&side->workspace, side->workspace_bytes);
+			if (ret)
+				goto out_close;
+		}
+		memcpy((char *)side->args + f->workspace_field, &side->workspace, sizeof(void *));
+		memcpy((char *)side->args + f->workspace_field + sizeof(void *), &side->workspace_bytes,
+		       sizeof(size_t));
+	}
+	ret = cairn_side_reset(side, op, 0xff);
+	if (ret)
+		goto out_close;
+	return 0;
+
+out_close:
+	cairn_side_close(side, op);
+	return ret;
+}
+
+int cairn_side_call(struct cairn_side *side, const struct cairn_family *f)
+{
+	op_fn fn = (op_fn)table_member(side->impl, f->op);
+
+	return fn ? fn(side->args, side->stream) :
+		cairn_error(EOPNOTSUPP, "%s: not in table %s", f->name, side->impl->name);
+}
+
+void cairn_side_close(struct cairn_side *side, const struct cairn_op *op)
+{
+	for (int i = 0; side->base && i < op->num_bufs; i++)
+		if (side->base[i])
+			side->impl->mem_free(side->base[i]);
+	if (side->workspace)
+		side->impl->mem_free(side->workspace);
+	free(side->base);
+	free(side->args);
+	memset(side, 0, sizeof(*side));
+}
+
+static void __attribute__((format(printf, 2, 3))) say(struct cairn_outcome *o, const char *fmt, ...)
+{
+	size_t n = strlen(o->text);
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(o->text + n, sizeof(o->text) - n, fmt, ap);
+	va_end(ap);
+}
+
+/* The name of an argument is not known here; its place in the list of buffers is. */
+static const char *role_name(const struct cairn_op *op, int i, char *buf, size_t len)
+{
+	static const char *const roles[] = { "input", "output", "in/out" };
+
+	snprintf(buf, len, "%s %d (args offset %zu)", roles[op->bufs[i].role], i, op->bufs[i].field);
+	return buf;
+}
+
+static int fetch(struct cairn_side *side, const struct cairn_op *op, uint8_t **images)
+{
+	for (int i = 0; i < op->num_bufs; i++)
+		CAIRN_TRY(side->impl->mem_copy(images[i], side->base[i], op->bufs[i].bytes + 2 * CAIRN_CANARY,
+					       CAIRN_COPY_TO_HOST, side->stream));
+	return side->impl->stream_sync(side->stream);
+}
+
+static void check_memory(const struct cairn_op *op, uint8_t *const *images, struct cairn_outcome *o)
+{
+	char who[64];
+
+	for (int i = 0; i < op->num_bufs; i++) {
+		const struct cairn_buf *b = &op->bufs[i];
+		const uint8_t *image = images[i];
+		int below = 0, above = 0;
+
+		for (int k = 0; k < CAIRN_CANARY; k++) {
+			below += image[k] != 0xff;
+			above += image[CAIRN_CANARY + b->bytes + k] != 0xff;
+		}
+		if (below || above) {
+			o->verdict = CAIRN_FAIL;
+			say(o, "%s: written outside: %d bytes before it, %d bytes past its end\n",
+			    role_name(op, i, who, sizeof(who)), below, above);
+		}
+		if (b->role == CAIRN_ROLE_IN && memcmp(image, b->base, b->bytes + CAIRN_CANARY)) {
+			o->verdict = CAIRN_FAIL;
+			say(o, "%s: an input was written\n", role_name(op, i, who, sizeof(who)));
+		}
+	}
+}
+
+static void check_values(const struct cairn_family *f, const struct cairn_op *op, uint8_t *const *images,
+			 struct cairn_outcome *o)
+{
+	struct cairn_exact exact[MAX_BUFS] = { { NULL, NULL } };
+	int num_outs = 0, ret;
+
+	for (int i = 0; i < op->num_bufs; i++) {
+		const struct cairn_buf *b = &op->bufs[i];
+		struct cairn_exact *e = &exact[num_outs];
+
+		if (b->role == CAIRN_ROLE_IN)
+			continue;
+		num_outs++;
+		e->val = malloc((b->count + 1) * sizeof(double));
+		e->bound = malloc((b->count + 1) * sizeof(double));
+		if (!e->val || !e->bound) {
+			o->verdict = CAIRN_FAIL;
+			say(o, "no memory for the reference\n");
+			goto out_free;
+		}
+		for (int64_t k = 0; k < b->count; k++)
+			e->val[k] = e->bound[k] = NAN;
+	}
+	ret = f->exact(op->args, exact);
+	if (ret) {
+		o->verdict = ret == -EOPNOTSUPP ? CAIRN_SKIP : CAIRN_FAIL;
+		say(o, "the reference: %s\n", cairn_last_error());
+		goto out_free;
+	}
+	for (int i = 0, k = 0; i < op->num_bufs; i++) {
+		const struct cairn_buf *b = &op->bufs[i];
+		const uint8_t *got = images[i] + CAIRN_CANARY, *before = b->base + CAIRN_CANARY;
+		int64_t first = -1, bad;
+		char who[64];
+
+		if (b->role == CAIRN_ROLE_IN)
+			continue;
+		bad = cairn_judge(b->dtype, b->count, got, before, &exact[k],
+				  f->exact_is_equal && op->kind == CAIRN_KIND_EXACT, &first,
+				  &o->err_over_bound, &o->judged);
+		if (bad) {
+			o->verdict = CAIRN_FAIL;
+			say(o, "%s: %lld of %lld elements bad, the first at %lld: got %.9g, want %.9g, bound %.3g\n",
+			    role_name(op, i, who, sizeof(who)), (long long)bad, (long long)b->count,
+			    (long long)first, cairn_load(got, b->dtype, first), exact[k].val[first],
+			    exact[k].bound[first]);
+		}
+		k++;
+	}
+out_free:
+	for (int k = 0; k < num_outs; k++) {
+		free(exact[k].val);
+		free(exact[k].bound);
+	}
+}
+
+/* Arguments whose pointers are the fetched images: what judge and extra get to see. */
+static void *image_args(const struct cairn_family *f, const struct cairn_op *op, uint8_t *const *images)
+{
+	void *args = malloc(f->args_size);
+
+	if (!args)
+		return NULL;
+	memcpy(args, op->args, f->args_size);
+	for (int i = 0; i < op->num_bufs; i++) {
+		void *data = images[i] + CAIRN_CANARY;
+
+		memcpy((char *)args + op->bufs[i].field, &data, sizeof(data));
+	}
+	return args;
+}
+
+static uint8_t **make_images(const struct cairn_op *op)
+{
+	uint8_t **images = calloc(op->num_bufs + 1, sizeof(*images));
+
+	for (int i = 0; images && i < op->num_bufs; i++) {
+		images[i] = malloc(op->bufs[i].bytes + 2 * CAIRN_CANARY);
+		if (!images[i])
+			abort();
+	}
+	return images;
+}
+
+static void free_images(const struct cairn_op *op, uint8_t **images)
+{
+	for (int i = 0; images && i < op->num_bufs; i++)
+		free(images[i]);
+	free(images);
+}
+
+static int failed(struct cairn_outcome *o, const struct cairn_impl *impl, int ret, const char *doing)
+{
+	if (ret == -EOPNOTSUPP)
+		o->verdict = CAIRN_SKIP;
+	else
+		o->verdict = ret == -EIO ? CAIRN_LOST : CAIRN_FAIL;
+	say(o, "%s: %s (%d)\n", doing, cairn_impl_error(impl), ret);
+	return ret;
+}
+
+void cairn_op_verify(const struct cairn_family *f, struct cairn_op *op, const struct cairn_impl *impl,
+		     void *stream, struct cairn_outcome *o)
+{
+	uint8_t **first = make_images(op), **second = make_images(op);
+	struct cairn_side side;
+	void *got = NULL;
+	char who[64];
+	int ret;
+
+	o->verdict = CAIRN_PASS;
+	o->err_over_bound = 0;
+	o->judged = 0;
+	o->text[0] = o->extra[0] = 0;
+	cairn_clear_error();
+
+	ret = cairn_side_open(&side, f, op, impl, stream);
+	if (ret) {
+		failed(o, impl, ret, "setting up");
+		goto out_free;
+	}
+	ret = cairn_side_call(&side, f);
+	if (ret) {
+		failed(o, impl, ret, "the call");
+		goto out_close;
+	}
+	ret = fetch(&side, op, first);
+	if (ret) {
+		failed(o, impl, ret, "after the call");
+		goto out_close;
+	}
+	/* again, with other junk in the workspace: the bits must not change */
+	ret = cairn_side_reset(&side, op, 0x5a);
+	if (!ret)
+		ret = cairn_side_call(&side, f);
+	if (!ret)
+		ret = fetch(&side, op, second);
+	if (ret) {
+		failed(o, impl, ret, "the second call");
+		goto out_close;
+	}
+	check_memory(op, first, o);
+	got = image_args(f, op, first);
+	if (f->exact) {
+		check_values(f, op, first, o);
+	} else if (f->judge) {
+		char why[512] = "";
+
+		if (f->judge(op, got, why, sizeof(why))) {
+			o->verdict = CAIRN_FAIL;
+			say(o, "%s\n", why);
+		}
+	}
+	for (int i = 0; i < op->num_bufs; i++) {
+		int timing = 0;
+
+		for (size_t k = 0; k < ARRAY_SIZE(f->timing_fields); k++)
+			timing |= f->timing_fields[k] && op->bufs[i].field == f->timing_fields[k];
+		if (timing || !memcmp(first[i], second[i], op->bufs[i].bytes + 2 * CAIRN_CANARY))
+			continue;
+		o->verdict = CAIRN_FAIL;
+		say(o, "%s: a second run gave other bits\n", role_name(op, i, who, sizeof(who)));
+	}
+	if (f->extra && f->extra(op, got, o->extra, sizeof(o->extra)))
+		o->extra[0] = 0;
+out_close:
+	cairn_side_close(&side, op);
+out_free:
+	free(got);
+	free_images(op, first);
+	free_images(op, second);
+}
+
+int cairn_op_reject(const struct cairn_family *f, int i, const struct cairn_impl *impl, void *stream,
+		    uint64_t seed, const char **name, struct cairn_outcome *o)
+{
+	struct cairn_side side;
+	struct cairn_op op;
+	uint8_t **images;
+	int want = 0, ret;
+	void *scratch;
+
+	o->verdict = CAIRN_PASS;
+	o->err_over_bound = 0;
+	o->judged = 0;
+	o->text[0] = o->extra[0] = 0;
+	scratch = calloc(1, f->args_size);
+	if (!scratch)
+		return 0;
+	*name = f->reject(scratch, i, &want);
+	free(scratch);
+	if (!*name)
+		return 0;
+	if (!impl)	/* only the name was wanted */
+		return 1;
+	if (!table_member(impl, f->op)) {
+		o->verdict = CAIRN_SKIP;
+		say(o, "%s: not in table %s\n", f->name, impl->name);
+		return 1;
+	}
+	if (cairn_op_open(&op, f, 0, CAIRN_KIND_NORMAL, seed))
+		return 0;
+	images = make_images(&op);
+	ret = cairn_side_open(&side, f, &op, impl, stream);
+	if (ret) {
+		failed(o, impl, ret, "setting up");
+		goto out_free;
+	}
+	f->reject(side.args, i, &want);
+	ret = cairn_side_call(&side, f);
+	if (ret != want) {
+		o->verdict = CAIRN_FAIL;
+		say(o, "returned %d, want %d\n", ret, want);
+	}
+	ret = fetch(&side, &op, images);
+	if (ret)
+		failed(o, impl, ret, "after the refused call");
+	for (int k = 0; !ret && k < op.num_bufs; k++) {
+		if (!memcmp(images[k], op.bufs[k].base, op.bufs[k].bytes + 2 * CAIRN_CANARY))
+			continue;
+		o->verdict = CAIRN_FAIL;
+		say(o, "memory was written in spite of the error\n");
+	}
+	cairn_side_close(&side, &op);
+out_free:
+	free_images(&op, images);
+	cairn_op_close(&op);
+	return 1;
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+/* plugin_test - strangers' tables: whole, older, refusing, crashing, hanging */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "registry.h"
+#include "harness.h"
+#include "spawn.h"
+
+/* The plug-ins lie beside the program. */
+static int plugin(struct cairn_test *t, const char *name, char *path, size_t len)
+{
+	char exe[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+
+	exe[n > 0 ? n : 0] = 0;
+	if (strrchr(exe, '/'))
+		*strrchr(exe, '/') = 0;
+	snprintf(path, len, "%.3000s/%s_plugin.so", exe, name);
+	if (access(path, R_OK)) {
+		cairn_skip(t, "%s_plugin.so is not beside the program", name);
+		return 0;
+	}
+	return 1;
+}
+
+static int check(const char *path, const char *glob, char *out, size_t len)
+{
+	char *argv[] = { "cairn", "check", "--impl", (char *)path, (char *)glob, NULL };
+
+	return cairn_spawn(argv, out, len);
+}
+
+static void example_passes(struct cairn_test *t)
+{
+	char path[PATH_MAX], out[16384];
+
+	if (!plugin(t, "example", path, sizeof(path)))
+		return;
+	EXPECT(t, check(path, "primitives.embedding", out, sizeof(out)) == 0);
+	EXPECT_CONTAINS(t, out, " 0 failed");
+	EXPECT(t, !strstr(out, "\n0 passed"));
+	/* what it lacks is skipped, not failed */
+	EXPECT(t, check(path, "primitives.argmax", out, sizeof(out)) == 0);
+	EXPECT_CONTAINS(t, out, "0 passed, 0 failed");
+}
+
+static void old_table_is_cut(struct cairn_test *t)
+{
+	char path[PATH_MAX];
+	struct cairn_impl impl;
+
+	if (!plugin(t, "old", path, sizeof(path)))
+		return;
+	EXPECT(t, cairn_impl_open(path, &impl) == 0);
+	EXPECT(t, impl.silu_mul && !impl.embedding && !impl.argmax && !impl.attn_paged);
+	EXPECT(t, impl.mem_alloc == cairn_host_runtime.mem_alloc);
+}
+
+static void refused_by_name(struct cairn_test *t)
+{
+	char path[PATH_MAX], text[] = "not a shared object";
+	struct cairn_impl impl;
+
+	EXPECT(t, cairn_impl_open("./no/such.so", &impl) == -EINVAL);
+	EXPECT_CONTAINS(t, cairn_last_error(), "./no/such.so");
+	EXPECT(t, cairn_impl_open("cdua", &impl) == -EINVAL);
+	EXPECT_CONTAINS(t, cairn_last_error(), "'cdua'");
+	cairn_tmpfile(t, path, sizeof(path), "x.so", text, sizeof(text));
+	EXPECT(t, cairn_impl_open(path, &impl) == -EINVAL);
+	EXPECT_CONTAINS(t, cairn_last_error(), "x.so");
+	if (!plugin(t, "bad", path, sizeof(path)))
+		return;
+	setenv("CAIRN_BAD_PLUGIN", "refuse", 1);
+	EXPECT(t, cairn_impl_open(path, &impl) == -EINVAL);
+	EXPECT_CONTAINS(t, cairn_last_error(), "does not serve ABI version 1");
+	setenv("CAIRN_BAD_PLUGIN", "version", 1);
+	EXPECT(t, cairn_impl_open(path, &impl) == -EINVAL);
+	EXPECT_CONTAINS(t, cairn_last_error(), "abi_version: is 2, this suite has 1");
+	EXPECT(t, cairn_impl_open("libm.so.6", &impl) == -EINVAL);
+	EXPECT(t, cairn_impl_open("/lib/x86_64-linux-gnu/libm.so.6", &impl) == -EINVAL);
+}
+
+static void misbehaviour_costs_one_family(struct cairn_test *t)
+{
+	static const struct { const char *how, *says; } rows[] = {
+		{ "crash", "were not run and count as failed" }, { "exit", "were not run and count as failed" },
+		{ "error", "the call:" },
+	};
+	char path[PATH_MAX], out[65536];
+
+	if (!plugin(t, "bad", path, sizeof(path)))
+		return;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		char *argv[] = { "cairn", "check", "--impl", path, "primitives.embedding",
+			"primitives.silu_mul", NULL };
+
+		setenv("CAIRN_BAD_PLUGIN", rows[i].how, 1);
+		EXPECT(t, cairn_spawn(argv, out, sizeof(out)) == 1);
+		EXPECT_CONTAINS(t, out, rows[i].says);
+		EXPECT_CONTAINS(t, out, "primitives.silu_mul # 0 passed, 0 failed");
+	}
+	unsetenv("CAIRN_BAD_PLUGIN");
+}
+
+static void hang_is_killed(struct cairn_test *t)
+{
+	char path[PATH_MAX], out[65536];
+
+	if (!plugin(t, "bad", path, sizeof(path)))
+		return;
+	setenv("CAIRN_BAD_PLUGIN", "hang", 1);
+	setenv("CAIRN_TIMEOUT", "2", 1);
+	EXPECT(t, check(path, "primitives.embedding", out, sizeof(out)) == 1);
+	EXPECT_CONTAINS(t, out, "TIMEOUT after 2 s");
+	unsetenv("CAIRN_BAD_PLUGIN");
+	unsetenv("CAIRN_TIMEOUT");
+}
+
+static const struct cairn_unit units[] = {
+	{ "example_passes", example_passes },
+	{ "old_table_is_cut", old_table_is_cut },
+	{ "refused_by_name", refused_by_name },
+	{ "misbehaviour_costs_one_family", misbehaviour_costs_one_family },
+	{ "hang_is_killed", hang_is_killed },
+};
+
+const struct cairn_family cairn_plugin_family = {
+	.stage = "conformance", .name = "plugin", .units = units, .num_units = ARRAY_SIZE(units),
+};

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "registry.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../primitives/error.h"
+#include "harness.h"
+
+/* CAIRN_FAMILIES comes from the Kbuild files: F(rmsnorm) F(rope) ... */
+#define F(name) extern const struct cairn_family cairn_##name##_family;
+CAIRN_FAMILIES
+#undef F
+#define F(name) &cairn_##name##_family,
+static const struct cairn_family *const families[] = { CAIRN_FAMILIES NULL };
+#undef F
+
+const struct cairn_family *const *cairn_families(void)
+{
+	return families;
+}
+
+extern const struct cairn_mutant cairn_mutants_attn[], cairn_mutants_cluster[],
+	cairn_mutants_gemm[], cairn_mutants_rows[];
+extern const int cairn_num_mutants_attn, cairn_num_mutants_cluster, cairn_num_mutants_gemm,
+	cairn_num_mutants_rows;
+
+const struct cairn_mutant *cairn_mutant_at(int i)
+{
+	const struct cairn_mutant *const lists[] = { cairn_mutants_attn, cairn_mutants_cluster,
+		cairn_mutants_gemm, cairn_mutants_rows };
+	const int counts[] = { cairn_num_mutants_attn, cairn_num_mutants_cluster,
+		cairn_num_mutants_gemm, cairn_num_mutants_rows };
+
+	for (size_t k = 0; k < ARRAY_SIZE(lists); k++) {
+		if (i < counts[k])
+			return &lists[k][i];
+		i -= counts[k];
+	}
+	return NULL;
+}
+
+/* An older table is shorter, a newer one longer: what both know is what counts. */
+static void copy_table(struct cairn_impl *out, const struct cairn_impl *in)
+{
+	memset(out, 0, sizeof(*out));
+	memcpy(out, in, in->size < sizeof(*out) ? in->size : sizeof(*out));
+	out->size = sizeof(*out);
+}
+
+#define FIRST_RUNTIME	offsetof(struct cairn_impl, mem_alloc)
+#define AFTER_RUNTIME	offsetof(struct cairn_impl, stream)
+
+static int add_runtime(struct cairn_impl *impl)
+{
+	const struct cairn_impl *rt = &cairn_host_runtime;
+
+	if (impl->mem_alloc)
+		return 0;
+	if (!(impl->flags & CAIRN_IMPL_HOST_MEM)) {
+#ifdef CONFIG_CUDA
+		rt = &cairn_cuda_runtime;
+#else
+		return cairn_error(ENODEV, "%s: takes device memory, and this build has no CUDA", impl->name);
+#endif
+	}
+	memcpy((char *)impl + FIRST_RUNTIME, (const char *)rt + FIRST_RUNTIME,
+	       AFTER_RUNTIME - FIRST_RUNTIME);
+	if (!impl->device_info)
+		impl->device_info = rt->device_info;
+	if (!impl->init)
+		impl->init = rt->init;
+	return 0;
+}
+
+static int open_plugin(const char *path, struct cairn_impl *out)
+{
+	const struct cairn_impl *(*get)(uint32_t);
+	const struct cairn_impl *impl;
+	void *so;
+
+	so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (!so)
+		return cairn_error(EINVAL, "%s: %s", path, dlerror());
+	*(void **)&get = dlsym(so, "cairn_impl_get");
+	if (!get) {
+		dlclose(so);
+		return cairn_error(EINVAL, "%s: no symbol cairn_impl_get", path);
+	}
+	impl = get(CAIRN_ABI_VERSION);
+	if (!impl) {
+		dlclose(so);
+		return cairn_error(EINVAL, "%s: cairn_impl_get: does not serve ABI version %d", path,
+				   CAIRN_ABI_VERSION);
+	}
+	if (impl->abi_version != CAIRN_ABI_VERSION)
+		return cairn_error(EINVAL, "%s: abi_version: is %u, this suite has %d", path,
+				   impl->abi_version, CAIRN_ABI_VERSION);
+	if (impl->size < AFTER_RUNTIME || impl->size > (1 << 16))
+		return cairn_error(EINVAL, "%s: size: %zu is not the size of a table", path, impl->size);
+	if (!impl->name || !impl->version)
+		return cairn_error(EINVAL, "%s: name, version: must be given", path);
+	copy_table(out, impl);
+	return add_runtime(out);
+}
+
+int cairn_impl_open(const char *name, struct cairn_impl *out)
+{
+	static const struct cairn_impl *const builtin[] = {
+		&cairn_impl_ref, &cairn_impl_cpu,
+#ifdef CONFIG_CUDA
+		&cairn_impl_cuda, &cairn_impl_peers,
+#endif
+	};
+
+	if (strchr(name, '/'))
+		return open_plugin(name, out);
+	for (size_t i = 0; i < ARRAY_SIZE(builtin); i++) {
+		if (strcmp(builtin[i]->name, name))
+			continue;
+		copy_table(out, builtin[i]);
+		return add_runtime(out);
+	}
+	if (!strcmp(name, "cuda") || !strcmp(name, "peers"))
+		return cairn_error(ENODEV, "%s: this build has no CUDA", name);
+	return cairn_error(EINVAL, "--impl: '%s' is none of ref, cpu, cuda, peers, nor a path with a '/'",
+			   name);
+}
+
+int cairn_impl_start(const struct cairn_impl *impl, int device)
+{
+	cairn_clear_error();
+	return impl->init ? impl->init(device) : 0;
+}
+
+void cairn_impl_stop(const struct cairn_impl *impl)
+{
+	if (impl->fini)
+		impl->fini();
+}
+
+const char *cairn_impl_error(const struct cairn_impl *impl)
+{
+	const char *text = impl->last_error ? impl->last_error() : NULL;
+
+	return text && *text ? text : cairn_last_error();
+}
+
+static int has_data(const char *dir)
+{
+	char path[PATH_MAX + 64];
+
+	snprintf(path, sizeof(path), "%s/serving/embedded/config.json", dir);
+	return access(path, R_OK) == 0;
+}
+
+const char *cairn_data_dir(void)
+{
+	static char dir[PATH_MAX];
+	const char *env = getenv("CAIRN_DATA");
+	ssize_t n;
+	char *slash;
+
+	if (dir[0])
+		return dir;
+	if (env && *env)
+		return env;
+	n = readlink("/proc/self/exe", dir, sizeof(dir) - 1);
+	if (n > 0) {
+		dir[n] = 0;
+		for (int up = 0; up < 3 && (slash = strrchr(dir, '/')) && slash != dir; up++) {
+			*slash = 0;
+			if (has_data(dir))
+				return dir;
+		}
+	}
+	snprintf(dir, sizeof(dir), "%s", CAIRN_SRCDIR);
+	return dir;
+}
+
+const char *cairn_srcdir(void)
+{
+	return cairn_data_dir();
+}
+
+const char *cairn_source_digest(void)
+{
+	return CAIRN_SOURCE_DIGEST;
+}

@@ -1,0 +1,16 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# check.sh BUILD [STAGE]: what `make check` runs after the build. Its last line counts all cases.
+set -u
+
+out=$1
+stage=${2:-}
+status=0
+
+if command -v python3 >/dev/null 2>&1; then
+	echo "tools/report_test.py"
+	python3 tools/report_test.py -q || status=1
+fi
+"$out/cairn" check --mutants $stage || status=1
+"$out/cairn" check --mustpass conformance/mustpass.txt --waivers conformance/waivers.txt $stage || status=1
+exit $status

@@ -1,0 +1,18 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# report.sh BUILD [STAGE]: benchmarks what hardware there is and writes reports/out/index.html.
+set -u
+
+out=$1
+stage=${2:-}
+tools/setup.sh plots
+mkdir -p reports/out
+rm -f "$out/bench.jsonl"
+"$out/cairn" bench --json "$out/bench.jsonl" $stage || echo "report: some rows failed; they are left out"
+if nvidia-smi -L >/dev/null 2>&1 && [ -z "$stage" ]; then
+	for shape in llama32-1b llama3-8b llama2-7b; do
+		"$out/cairn" generate --impl cuda --shape $shape --prompt-tokens 1024 --max-new-tokens 64 \
+			--json "$out/bench.jsonl" >/dev/null || echo "report: generate $shape failed"
+	done
+fi
+python3 tools/report.py --measured "$out/bench.jsonl" --recorded reports/h200.jsonl --out reports/out

@@ -1,0 +1,371 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sections of the report: ceilings, row operations, matrix products, attention, the engine.
+
+A section says what its rows are, shows them, and says of every figure what there is to see.  Rows
+that are missing are named in their place.
+"""
+
+import report_peers
+import report_plots as plots
+import report_views as views
+from report_page import DASH, Html, code, fixed, join, num, percent, size_name, tbps, us
+
+
+def rate(record):
+    """(value, unit) that a row is best judged by: TFLOP/s where it computes, GB/s where it moves."""
+    if record.computes():
+        return record.number("tflops"), "TFLOP/s"
+    return record.number("gbps"), "GB/s"
+
+
+def spread(record):
+    """p95 over median, as a surcharge."""
+    p95 = record.number("p95_ns")
+    return DASH if not p95 or not record.ns else f"+{percent(max(0, p95 / record.ns - 1))}"
+
+
+def speed_table(page, ctx, caption, cases, note=None):
+    """Ours beside the fastest peer of the same run, and other libraries measured on this GPU."""
+    with_peer = any(views.fastest_peer(t) for _, t in cases)
+    with_library = any(report_peers.us(r) for r, _ in cases)
+    columns = ["case", ">µs", ">p95", ">warm µs", ">rate", ">of ceiling"]
+    columns += [">peer µs", ">speed"] * with_peer
+    columns += [f">{report_peers.LIBRARY.split()[0]} µs*", ">speed"] * with_library
+    out = []
+    for record, table in cases:
+        value, unit = rate(record)
+        share, which = ctx.ceilings.share(record)
+        own = record.impl in views.OURS
+        cells = [
+            code(record.case) if own else join([code(record.case), " by ", record.impl]),
+            us(record.ns),
+            spread(record),
+            us(record.number("warm_ns")),
+            f"{num(value)} {unit}" if value else DASH,
+            f"{percent(share)} {which}" if share else DASH,
+        ]
+        if with_peer:
+            peer = views.fastest_peer(table)
+            known = peer and record.ns and peer is not record
+            cells += [us(peer.ns) if peer else DASH, times(peer.ns / record.ns) if known else DASH]
+        if with_library:
+            library = report_peers.us(record)
+            cells += [num(library), times(library * 1000 / record.ns) if library and record.ns else DASH]
+        out.append(cells)
+    notes = []
+    if with_peer:
+        names = sorted(
+            {
+                f"{p.impl} ({p.get('impl_version', '?')})"
+                for p in (views.fastest_peer(t) for _, t in cases)
+                if p
+            }
+        )
+        notes.append(f"Peer: {' or '.join(names)}, in the same run. ")
+    if with_library:
+        notes.append(f"* {report_peers.LIBRARY}, on another H200 and not in this run. ")
+    if with_peer or with_library:
+        notes.append("Speed: ours against theirs, above 1 is faster. ")
+    page.table(caption, columns, out, join(notes + [note or ""]) if notes or note else None)
+
+
+def times(ratio):
+    return f"{ratio:.2f}×"
+
+
+# ---------------------------------------------------------------- ceilings
+
+
+def ceilings(page, ctx):
+    page.section("Ceilings of this machine", "ceilings")
+    page.para(
+        "Every share in this report has a denominator that was measured in the same run: the fastest pure"
+        " read of memory and the fastest matrix product. A kernel that moves bytes is held against the first,"
+        " one that computes against the second."
+    )
+    names = (("read", "pure read"), ("write", "pure write"), ("copy", "copy (read + write)"))
+    series, table = [], []
+    for word, name in names:
+        found = sorted(
+            (r for r in ctx.rows.find("stream", word, impl="cuda") if r.number("gbps") and r.number("bytes")),
+            key=lambda r: r.get("bytes"),
+        )
+        if found:
+            series.append(
+                (name, [(r.get("bytes") / (2 if word == "copy" else 1), r.get("gbps") / 1000) for r in found])
+            )
+        top = ctx.ceilings.gbps()
+        table += [
+            [
+                name,
+                size_name(r.get("bytes") / (2 if word == "copy" else 1)),
+                us(r.ns),
+                spread(r),
+                tbps(r.get("gbps")),
+                percent(r.get("gbps") / top) if top else DASH,
+                us(r.number("warm_ns")),
+            ]
+            for r in found
+        ]
+    if series:
+        read = next((data for name, data in series if name == "pure read"), [])
+        caption = ["Memory throughput by buffer size, inputs not in any cache. "]
+        if len(read) > 1:
+            best = max(read, key=lambda p: p[1])
+            caption.append(
+                f"Reads climb from {read[0][1]:.2f} TB/s at {size_name(read[0][0])} to {best[1]:.2f} TB/s at "
+                f"{size_name(best[0])}: every kernel pays a ramp and a tail, so small work cannot reach the "
+                "ceiling however it is written. "
+            )
+            if "H200" in (ctx.ceilings.read.get("gpu") or ""):
+                caption.append(
+                    f"The datasheet says 4.8 TB/s; this chip delivers {percent(best[1] / 4.8)} of it."
+                )
+        plot = plots.lines(
+            series,
+            "bytes",
+            "TB/s",
+            xtext=plots.tick_bytes,
+            references=(
+                [(4.8, "datasheet 4.8")]
+                if ctx.ceilings.read and "H200" in (ctx.ceilings.read.get("gpu") or "")
+                else ()
+            ),
+        )
+        page.figure(
+            plot,
+            join(caption),
+            ["what", ">size", ">µs", ">p95", ">TB/s", ">of best read", ">µs, warm"],
+            table,
+        )
+    lacking = [f"{word}_*" for word, name in names if name not in [s[0] for s in series]]
+    if lacking:
+        page.missing("stream rows", lacking)
+    best = {}
+    for r in ctx.rows.find("gemm"):
+        if r.on_gpu and r.computes() and r.number("tflops"):
+            key = r.dtype or "?"
+            if key not in best or r.get("tflops") > best[key].get("tflops"):
+                best[key] = r
+    if best:
+        page.table(
+            "The fastest matrix product of each type: the ceiling of arithmetic.",
+            ["type", "case", "by", ">TFLOP/s", ">µs", ">p95"],
+            [[d, code(r.case), r.impl, num(r.get("tflops")), us(r.ns), spread(r)] for d, r in best.items()],
+        )
+    else:
+        page.missing("a large gemm", ["gemm m*_n*_k*"])
+
+
+# ---------------------------------------------------------------- operations
+
+ROW_OPS = (
+    ("rmsnorm", "rmsnorm, with and without the fused residual add"),
+    ("rope", "rotary embedding"),
+    ("silu_mul", "gated activation"),
+    ("embedding", "embedding rows"),
+    ("argmax", "argmax"),
+    ("sample", "sampling: temperature, top-k, top-p"),
+    ("kv_append", "append to the paged cache"),
+)
+
+
+def row_ops(page, ctx):
+    page.section("Row operations", "rows")
+    page.para(
+        "Bound by memory: the figure that counts is the share of the read stream. One row at batch 1 is bound"
+        " by the start of a kernel instead; there only the microseconds count. ",
+        Html("<em>Warm</em>"),
+        " is the same with inputs in the L2.",
+    )
+    lacking = []
+    for op, title in ROW_OPS:
+        cases = views.by_case(ctx.rows, op, where=lambda r: r.on_gpu)
+        if cases:
+            speed_table(page, ctx, join([code(op), f": {title}."]), cases)
+        else:
+            lacking.append(op)
+    if lacking:
+        page.missing("rows of some operations", lacking)
+
+
+def gemm(page, ctx):
+    page.section("Matrix products", "gemm")
+    cases = views.by_case(ctx.rows, "gemm", where=lambda r: r.on_gpu)
+    if not cases:
+        page.missing("rows of gemm")
+        return
+    page.para(
+        "Products of a few rows (decode) read the weights once and are bound by memory; large ones are"
+        " cuBLASLt's, which is not what this project exists for: they are here as the ceiling."
+    )
+    few = [(r, t) for r, t in cases if rate(r)[1] == "GB/s"]
+    many = [(r, t) for r, t in cases if rate(r)[1] != "GB/s"]
+    if few:
+        names, ours, peers = [], [], []
+        for record, table in few:
+            peer = views.fastest_peer(table)
+            names.append(record.case)
+            ours.append(record.number("gbps") if record.impl in views.OURS else None)
+            peers.append(peer.number("gbps") if peer else None)
+        bars = []
+        for name, o, p in zip(names, ours, peers):
+            bars += [(f"{name}  ours", o / 1000, "ours")] if o else []
+            bars += [(f"{name}  peer", p / 1000, "peer")] if p else []
+        both = [(o / p) for o, p in zip(ours, peers) if o and p]
+        caption = ["Weights read by products of few rows. "]
+        if both:
+            caption.append(f"Ours runs at {min(both):.2f} to {max(both):.2f} times the peer's speed.")
+        read = ctx.ceilings.gbps()
+        if bars:
+            marks = [(read / 1000, "read stream")] if read else ()
+            page.figure(
+                plots.bars(bars, "TB/s", marks, text="{:.2f}"),
+                join(caption),
+                ["case", ">ours TB/s", ">peer TB/s"],
+                [[code(n), tbps(o), tbps(p)] for n, o, p in zip(names, ours, peers)],
+            )
+        speed_table(page, ctx, "Products of few rows.", few)
+    if many:
+        speed_table(page, ctx, "Products of many rows.", many)
+
+
+def attention(page, ctx):
+    page.section("Paged attention", "attention")
+    cases = views.by_case(ctx.rows, "attn_paged", where=lambda r: r.on_gpu)
+    if not cases:
+        page.missing("rows of attn_paged")
+        return
+    page.para(
+        "The first kernel: plain and sound. Decode is bound by the stream of K and V; prefill by arithmetic."
+        " The bytes are those of K, V, queries and output; the share is of the read stream, or of the matrix"
+        " product of this run."
+    )
+    read = ctx.ceilings.gbps()
+    series = {}
+    for record, _ in cases:
+        n = record.n
+        if (
+            "decode" in record.words
+            and (n.get("h"), n.get("h2"), n.get("d")) == (32, 8, None)
+            and record.number("gbps")
+        ):
+            series.setdefault(n.get("b"), []).append((n.get("kv"), record.get("gbps") / 1000))
+    series = {b: sorted(d) for b, d in sorted(series.items()) if b and all(x for x, _ in d)}
+    if series:
+        low = next(iter(series.values()))
+        page.figure(
+            plots.lines(
+                [(f"batch {b}", d) for b, d in series.items()],
+                "keys a request",
+                "TB/s of K and V",
+                xtext=lambda v, _=None: f"{v / 1024:g}K" if v >= 1024 else f"{v:g}",
+                references=[(read / 1000, f"read stream {tbps(read)}")] if read else [],
+            ),
+            join(
+                [
+                    (
+                        "Decode with 32 query and 8 key heads. Work grows to the right and upward; what is"
+                        " missing to the ceiling at batch 1 is the start and the tail of a kernel that has"
+                        " little to read"
+                    ),
+                    f" ({low[0][1]:.2f} TB/s at {low[0][0]} keys)." if low else ".",
+                ]
+            ),
+            [">batch", ">keys", ">TB/s", ">of read stream"],
+            [
+                [str(b), str(x), fixed(y, 2), percent(y * 1000 / read) if read else DASH]
+                for b, d in series.items()
+                for x, y in d
+            ],
+        )
+    for word, title in (
+        ("decode", "Decode."),
+        ("prefill", "Prefill."),
+        ("append", "Append to a cached prefix."),
+    ):
+        group = [(r, t) for r, t in cases if word in r.words]
+        if group:
+            speed_table(page, ctx, title, group)
+    rest = [(r, t) for r, t in cases if not {"decode", "prefill", "append"} & set(r.words)]
+    if rest:
+        speed_table(page, ctx, "Others.", rest)
+
+
+# ---------------------------------------------------------------- engine
+
+
+def engine(page, ctx):
+    page.section("The engine", "engine")
+    found = [r for r in ctx.rows.find("generate", where=lambda r: r.on_gpu) if r.ns]
+    if not found:
+        page.missing("rows of generate")
+        return
+    page.para(
+        "Time per output token of ",
+        code("cairn generate"),
+        " on a model of the named shape with random weights: a whole step, sampling included, through CUDA"
+        " graphs. Its bytes are those that a step cannot but read, each weight once and the keys and values"
+        " of its requests; what they take of the read stream is how near the step is to the floor.",
+    )
+    bars, rows = [], []
+    read = ctx.ceilings.gbps()
+    for r in found:
+        share = views.stream_share(r, ctx.ceilings)
+        floor = r.number("bytes") / read if r.number("bytes") and read else None
+        if share:
+            bars.append((r.case, share * 100, "share"))
+        batch = r.n.get("b", 1)
+        first = r.number("first_token_ns")
+        rows.append(
+            [
+                code(r.case),
+                f"{r.ns / 1e6:.3f}",
+                spread(r),
+                fixed(floor / 1e6, 3) if floor else DASH,
+                num(round(batch * 1e9 / r.ns)),
+                tbps(r.number("gbps")),
+                percent(share),
+                f"{first / 1e6:.1f}" if first else DASH,
+                "differ" if r.get("ok") is False else "equal",
+            ]
+        )
+    columns = [
+        "case",
+        ">a token",
+        ">p95",
+        ">floor",
+        ">tokens/s",
+        ">TB/s",
+        ">of stream",
+        ">first token",
+        "runs",
+    ]
+    if bars:
+        page.figure(
+            plots.bars(bars, "% of the read stream", [(70, "aim at batch 1: 70%")]),
+            "Share of the read stream that whole decoding steps reach. Published whole-model figures on this"
+            " GPU are at 65 to 68% of 4.8 TB/s (Llama-3.2-1B, batch 1).",
+            ["case", ">of read stream"],
+            [[code(n), f"{v:.1f}%"] for n, v, _ in bars],
+        )
+    page.table(
+        "Decoding, times in ms. Floor: the bytes of a step at the speed of the read stream.", columns, rows
+    )
+
+
+# ---------------------------------------------------------------- the rest
+
+KNOWN = {"stream", "dsmem", "cluster_reduce", "cluster_gather", "gemm", "attn_paged", "generate"} | {
+    o for o, _ in ROW_OPS
+}
+
+
+def others(page, ctx):
+    """Operations this report has no section for are shown all the same."""
+    ops = [op for op in ctx.rows.ops() if op not in KNOWN]
+    if not ops:
+        return
+    page.section("Other operations", "others")
+    for op in ops:
+        speed_table(page, ctx, join([code(op), "."]), views.by_case(ctx.rows, op))

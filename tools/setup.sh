@@ -1,0 +1,49 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Installs what is missing from the system's package manager, naming it; does nothing when all is there.
+set -eu
+
+need=""
+want() { # want PACKAGE TEST...: the package is missing if the test fails
+	package=$1
+	shift
+	"$@" >/dev/null 2>&1 || need="$need $package"
+}
+header() { printf '#include <%s>\n' "$1" | "${CC:-gcc}" -E -x c - ; }
+exists() { command -v "$1"; }
+
+want gcc exists gcc
+want make exists make
+if command -v "${CC:-gcc}" >/dev/null 2>&1; then
+	want libjansson-dev header jansson.h
+	want libpcre2-dev eval "printf '#define PCRE2_CODE_UNIT_WIDTH 8\n#include <pcre2.h>\n' | ${CC:-gcc} -E -x c -"
+	want libutf8proc-dev header utf8proc.h
+else
+	need="$need libc6-dev libjansson-dev libpcre2-dev libutf8proc-dev"
+fi
+want python3 exists python3
+
+if [ -n "$need" ]; then
+	if ! command -v apt-get >/dev/null 2>&1; then
+		echo "setup: missing:$need; install them with this system's package manager" >&2
+		exit 1
+	fi
+	echo "setup: installing$need"
+	as_root=""
+	[ "$(id -u)" = 0 ] || as_root=sudo
+	# shellcheck disable=SC2086
+	DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -q $need ||
+		{ $as_root apt-get update -q && DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -q $need; }
+fi
+
+# Wanted, not needed: plots fall back to tables, and without nvcc the CUDA part is left out.
+if [ "${1:-}" = plots ] && ! python3 -c 'import matplotlib' 2>/dev/null && command -v apt-get >/dev/null 2>&1; then
+	echo "setup: installing python3-matplotlib (plots; tables come without it)"
+	as_root=""
+	[ "$(id -u)" = 0 ] || as_root=sudo
+	DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -q python3-matplotlib ||
+		echo "setup: python3-matplotlib is not to be had: the report will have tables only"
+fi
+if ! ls /usr/local/cuda*/bin/nvcc >/dev/null 2>&1 && ! command -v nvcc >/dev/null 2>&1; then
+	echo "setup: no nvcc under /usr/local/cuda: building without CUDA (install CUDA 12.4 or newer from NVIDIA for the GPU part)"
+fi
