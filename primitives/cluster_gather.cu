@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cluster_gather - the conformance kernel round the device functions of cluster.cuh
+ *
+ * One CTA a rank, all its threads in the group. For each call: the rank's block from global to shared
+ * memory, `rounds` times the collective, the result back. Shared memory: state, the block, and one or
+ * two sets of results, as fits.
+ */
+#include "cluster_gather.h"
+
+#include "cluster_offchip.cuh"
+#include "dtype.h"
+#include "launch.h"
+
+#define THREADS		256
+#define MAX_SMEM	(227 * 1024)
+
+struct plan {
+	uint32_t granules, num_sets;
+	uint32_t src, dst, bytes;
+};
+
+CAIRN_CLUSTER_INLINE struct plan make_plan(const struct cairn_cluster_gather_args *a)
+{
+	const uint32_t n = (uint32_t)a->cluster_size;
+	struct plan p;
+
+	p.granules = ((uint32_t)a->len * (a->dtype == CAIRN_F32 ? 4 : 2) + 15) / 16;
+	p.src = CLUSTER_STATE_BYTES;
+	p.dst = p.src + p.granules * 16;
+	p.num_sets = p.dst + 2 * n * p.granules * 16 <= MAX_SMEM ? 2 : 1;
+	p.bytes = p.dst + p.num_sets * n * p.granules * 16;
+	return p;
+}
+
+/* Elements of 2 or 4 bytes; a row of global memory may begin at any */
+template <typename word> static __device__ void load(unsigned char *dst, const void *src, int64_t first, uint32_t len)
+{
+	for (uint32_t i = threadIdx.x; i < len; i += blockDim.x)
+		((word *)dst)[i] = ((const word *)src)[first + i];
+}
+
+/* A result as `n` rows of `len` */
+template <typename word>
+static __device__ void store(void *dst, int64_t first, const unsigned char *src, uint32_t n, uint32_t len, uint32_t block)
+{
+	for (uint32_t r = 0; r < n; r++)
+		for (uint32_t i = threadIdx.x; i < len; i += blockDim.x)
+			((word *)dst)[first + r * len + i] = ((const word *)(src + r * block))[i];
+}
+
+__global__ void __launch_bounds__(THREADS, 1)
+cluster_gather_kernel(const __grid_constant__ struct cairn_cluster_gather_args a)
+{
+	extern __shared__ __align__(128) unsigned char shared[];
+	const struct plan p = make_plan(&a);
+	const uint32_t s = ptx_smem(shared), n = (uint32_t)a.cluster_size, len = (uint32_t)a.len;
+	const int64_t cluster = blockIdx.x / a.cluster_size;
+	const struct cluster_gather_buffers b = { s + p.dst, s + p.src, p.granules, p.num_sets };
+	const int small = p.granules * 4 <= blockDim.x;		/* for OFFCHIP */
+	struct cluster_mailbox box = {};
+	struct cluster_grid grid;
+	struct cluster_comm c;
+	int64_t cycles = 0;
+
+	cluster_comm_init(&c, threadIdx.x, blockDim.x, 0, s, 0, 0);
+	grid = cluster_grid(&c, b.granules);
+	if (a.algo == CAIRN_CLUSTER_OFFCHIP)
+		cluster_mailbox_init(&box, &c, (char *)a.workspace + cluster * (a.workspace_bytes / a.num_clusters),
+				     small ? 2 * p.granules * 4 * n : 0);
+	cluster_sync();
+
+	for (int call = 0; call < a.num_calls; call++) {
+		const int64_t row = (cluster * a.num_calls + call) * n + c.rank;
+		uint32_t result = b.dst;
+
+		if (a.dtype == CAIRN_F32)
+			load<uint32_t>(shared + p.src, a.in, row * len, len);
+		else
+			load<uint16_t>(shared + p.src, a.in, row * len, len);
+		__syncthreads();
+		cycles = ptx_clock64();
+		for (int round = 0; round < a.rounds; round++) {
+			if (a.algo == CAIRN_CLUSTER_OFFCHIP && small)
+				cluster_offchip_gather_small(&c, &box, b.dst, b.src, b.granules * 4);
+			else if (a.algo == CAIRN_CLUSTER_OFFCHIP)
+				cluster_offchip_gather(&c, &box, b.dst, b.src, b.granules);
+			else if (a.algo == CAIRN_CLUSTER_RING || a.algo == CAIRN_CLUSTER_TREE)
+				result = cluster_gather_steps(&c, a.algo, &grid, &b);
+			else
+				result = cluster_gather_oneshot(&c, &grid, &b);
+		}
+		cycles = (ptx_clock64() - cycles) / a.rounds;
+		if (a.dtype == CAIRN_F32)
+			store<uint32_t>(a.out, row * n * len, shared + (result - s), n, len, p.granules * 16);
+		else
+			store<uint16_t>(a.out, row * n * len, shared + (result - s), n, len, p.granules * 16);
+		__syncthreads();
+	}
+	if (a.cycles && threadIdx.x == 0)
+		a.cycles[blockIdx.x] = cycles;
+}
+
+extern "C" int cairn_cluster_gather_workspace(const struct cairn_cluster_gather_args *args, size_t *bytes)
+{
+	size_t one;
+
+	CAIRN_TRY(cairn_cluster_gather_check(args));
+	one = (cluster_offchip_bytes((size_t)args->cluster_size * 2 * make_plan(args).granules) + 255) / 256 * 256;
+	*bytes = args->algo == CAIRN_CLUSTER_OFFCHIP ? (size_t)args->num_clusters * one : 0;
+	return 0;
+}
+
+extern "C" int cairn_cluster_gather(const struct cairn_cluster_gather_args *args, void *stream)
+{
+	const void *kernel = (const void *)cluster_gather_kernel;
+	struct cairn_cluster_gather_args a;
+	struct cairn_launch launch = {};
+	void *params[] = { &a };
+	size_t need;
+	int active;
+
+	CAIRN_TRY(cairn_cluster_gather_workspace(args, &need));
+	if (args->num_clusters == 0)
+		return 0;
+	a = *args;
+	if (need && (!a.workspace || a.workspace_bytes < need))
+		return cairn_error(EINVAL, "cluster_gather: workspace: %zu bytes needed", need);
+	a.workspace_bytes = need;
+	launch.grid[0] = (unsigned int)a.num_clusters * (unsigned int)a.cluster_size;
+	launch.block[0] = THREADS;
+	launch.smem = make_plan(&a).bytes;
+	launch.cluster = a.cluster_size;
+	launch.stream = stream;
+	active = cairn_max_active_clusters(kernel, &launch);
+	if (active < 0)
+		return active;
+	if (active == 0)
+		return cairn_error(EOPNOTSUPP, "cluster_gather: cluster_size: this device does not grant %d with %zu bytes "
+				   "of shared memory", a.cluster_size, launch.smem);
+	return cairn_launch(kernel, &launch, params);
+}

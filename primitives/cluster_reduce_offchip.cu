@@ -1,0 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cluster_reduce_kernel.cuh"
+
+const void *cluster_reduce_offchip_kernel(int dtype, int softmax)
+{
+	return cluster_reduce_pick_kernel<CAIRN_CLUSTER_OFFCHIP>(dtype, softmax);
+}

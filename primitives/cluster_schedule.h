@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cluster_schedule - who sends what to whom in the cluster collectives
+ *
+ * The kernels, the CPU versions and the tests all take their schedule from here, so that what a CPU
+ * proves for every cluster size is what the kernels do.
+ *
+ * Data is counted in granules of 16 bytes, the unit of a vector store and of a bulk copy: a buffer of
+ * len elements is padded to whole granules. In a step every rank sends one message and receives one.
+ *
+ *   all-reduce of G granules over N ranks     steps       sent by a rank           all ranks, in bytes of size = 16 G
+ *   ONESHOT                                   N - 1       (N-1) G                  size N (N-1)
+ *   TWOSHOT, RING                             2 (N - 1)   2 (N-1)/N G              size 2 (N-1)
+ *   TREE (algorithm 1)                        log2 N      log2(N) G                size N log2 N
+ *
+ *   all-gather of G granules a rank
+ *   ONESHOT, RING, TREE (algorithm 2)         N - 1, N - 1, log2 N   (N-1) G       size N (N-1)
+ *
+ * which are the source's Traffic_Reduce (TREE) and Traffic_Gather. RING and TREE of the all-reduce
+ * carry partial sums, in fp32 whatever the data type; the others carry the data as it is.
+ */
+#ifndef CAIRN_CLUSTER_SCHEDULE_H
+#define CAIRN_CLUSTER_SCHEDULE_H
+
+#include <stdint.h>
+
+#define CAIRN_CLUSTER_MAX_SIZE	16	/* of sm_90; above 8 it is not portable */
+#define CAIRN_CLUSTER_GRANULE	16	/* bytes */
+
+enum cairn_cluster_op {
+	CAIRN_CLUSTER_SUM = 0,
+	CAIRN_CLUSTER_MAX = 1,
+	CAIRN_CLUSTER_MIN = 2,
+	CAIRN_CLUSTER_SOFTMAX = 3,
+	CAIRN_CLUSTER_NUM_OPS
+};
+
+enum cairn_cluster_algo {
+	CAIRN_CLUSTER_AUTO = 0,
+	CAIRN_CLUSTER_ONESHOT = 1,
+	CAIRN_CLUSTER_TWOSHOT = 2,
+	CAIRN_CLUSTER_RING = 3,
+	CAIRN_CLUSTER_TREE = 4,
+	CAIRN_CLUSTER_OFFCHIP = 5,
+	CAIRN_CLUSTER_NUM_ALGOS
+};
+
+#ifdef __CUDACC__
+#define CAIRN_CLUSTER_INLINE static __host__ __device__ __forceinline__
+#else
+#define CAIRN_CLUSTER_INLINE static inline
+#endif
+
+CAIRN_CLUSTER_INLINE int cairn_cluster_is_pow2(int n)
+{
+	return n > 0 && !(n & (n - 1));
+}
+
+/* Smallest k with 2^k >= n. */
+CAIRN_CLUSTER_INLINE int cairn_cluster_log2(int n)
+{
+	int k = 0;
+
+	while (1 << k < n)
+		k++;
+	return k;
+}
+
+/* (rank + d) mod n for -n <= d <= n: no division in a kernel's way */
+CAIRN_CLUSTER_INLINE int cairn_cluster_wrap(int rank, int d, int n)
+{
+	int r = rank + d;
+
+	return r < 0 ? r + n : r >= n ? r - n : r;
+}
+
+/* A buffer cut into n chunks, the first `rest` of which have one granule more: chunk c begins at c * per + min(c, rest). */
+struct cairn_cluster_chunks {
+	int32_t granules, per, rest;
+};
+
+CAIRN_CLUSTER_INLINE struct cairn_cluster_chunks cairn_cluster_chunks(int granules, int n)
+{
+	struct cairn_cluster_chunks k = { granules, granules / n, granules % n };
+
+	return k;
+}
+
+/* First granule of chunk c; it ends where chunk c + 1 begins. */
+CAIRN_CLUSTER_INLINE int cairn_cluster_chunk(const struct cairn_cluster_chunks *k, int c)
+{
+	return c * k->per + (c < k->rest ? c : k->rest);
+}
+
+CAIRN_CLUSTER_INLINE int cairn_cluster_chunk_max(const struct cairn_cluster_chunks *k)
+{
+	return k->per + (k->rest > 0);
+}
+
+/* What a rank sends and receives in one step: granules (all-reduce) or blocks (all-gather). */
+struct cairn_cluster_msg {
+	int32_t to, from;
+	int32_t send_first, send_count;
+	int32_t recv_first, recv_count;
+};
+
+/* ---- all-reduce ---- */
+
+CAIRN_CLUSTER_INLINE int cairn_cluster_reduce_steps(int algo, int n)
+{
+	return algo == CAIRN_CLUSTER_ONESHOT ? n - 1 :
+	       algo == CAIRN_CLUSTER_TWOSHOT || algo == CAIRN_CLUSTER_RING ? 2 * (n - 1) :
+	       algo == CAIRN_CLUSTER_TREE ? cairn_cluster_log2(n) : 0;
+}
+
+/* 1: a step that delivers final values in their place; 0: something to reduce with one's own. */
+CAIRN_CLUSTER_INLINE int cairn_cluster_reduce_is_final(int algo, int n, int step)
+{
+	return (algo == CAIRN_CLUSTER_TWOSHOT || algo == CAIRN_CLUSTER_RING) && step >= n - 1;
+}
+
+/*
+ * TWOSHOT, first half: chunk c goes to rank c; second half: rank c sends chunk c, reduced, to all.
+ * RING, first half: rank b passes chunk b - step on, its own value added; so chunk c is complete at
+ * rank c - 1, having been summed in the order c, c + 1, ..., c - 1. Second half: complete chunks go round.
+ * ONESHOT and TWOSHOT start at the right-hand neighbour, so that no rank is everybody's first target.
+ */
+CAIRN_CLUSTER_INLINE struct cairn_cluster_msg
+cairn_cluster_reduce_msg(int algo, int n, int rank, int step, const struct cairn_cluster_chunks *k)
+{
+	struct cairn_cluster_msg m = { 0, 0, 0, k->granules, 0, k->granules };
+	const int half = step >= n - 1;
+	const int s = half ? step - (n - 1) : step;
+	int send = 0, recv = 0;
+
+	switch (algo) {
+	case CAIRN_CLUSTER_TREE:
+		m.to = cairn_cluster_wrap(rank, 1 << step, n);
+		m.from = cairn_cluster_wrap(rank, -(1 << step), n);
+		return m;
+	case CAIRN_CLUSTER_RING:
+		m.to = cairn_cluster_wrap(rank, 1, n);
+		m.from = cairn_cluster_wrap(rank, -1, n);
+		send = cairn_cluster_wrap(rank, half - s, n);
+		recv = cairn_cluster_wrap(send, -1, n);
+		break;
+	default:
+		m.to = cairn_cluster_wrap(rank, 1 + s, n);
+		m.from = cairn_cluster_wrap(rank, -1 - s, n);
+		if (algo == CAIRN_CLUSTER_ONESHOT)
+			return m;
+		send = half ? rank : m.to;
+		recv = half ? m.from : rank;
+	}
+	m.send_first = cairn_cluster_chunk(k, send);
+	m.send_count = cairn_cluster_chunk(k, send + 1) - m.send_first;
+	m.recv_first = cairn_cluster_chunk(k, recv);
+	m.recv_count = cairn_cluster_chunk(k, recv + 1) - m.recv_first;
+	return m;
+}
+
+/* Bytes that all ranks together send through DSMEM. */
+CAIRN_CLUSTER_INLINE int64_t cairn_cluster_reduce_bytes(int algo, int n, int granules)
+{
+	const struct cairn_cluster_chunks k = cairn_cluster_chunks(granules, n);
+	int64_t sum = 0;
+	int rank, step;
+
+	for (step = 0; step < cairn_cluster_reduce_steps(algo, n); step++)
+		for (rank = 0; rank < n; rank++)
+			sum += cairn_cluster_reduce_msg(algo, n, rank, step, &k).send_count;
+	return sum * CAIRN_CLUSTER_GRANULE;
+}
+
+/* What AUTO picks: TWOSHOT once a rank would have to send more than 8 KB (measured, see cluster_reduce.cu). */
+CAIRN_CLUSTER_INLINE int cairn_cluster_reduce_pick(int n, int bytes)
+{
+	return (n - 1) * (int64_t)bytes > 8192 ? CAIRN_CLUSTER_TWOSHOT : CAIRN_CLUSTER_ONESHOT;
+}
+
+/* ---- all-gather: blocks first, first + 1, ... first + count - 1, all modulo n ---- */
+
+CAIRN_CLUSTER_INLINE int cairn_cluster_gather_steps(int algo, int n)
+{
+	return algo == CAIRN_CLUSTER_OFFCHIP ? 0 : algo == CAIRN_CLUSTER_TREE ? cairn_cluster_log2(n) : n - 1;
+}
+
+/* TREE: with stride 2^step, rank b holds blocks b - stride + 1 .. b and sends them all to b + stride. */
+CAIRN_CLUSTER_INLINE struct cairn_cluster_msg
+cairn_cluster_gather_msg(int algo, int n, int rank, int step)
+{
+	struct cairn_cluster_msg m = { 0, 0, rank, 1, 0, 1 };
+
+	switch (algo) {
+	case CAIRN_CLUSTER_TREE:
+		m.to = cairn_cluster_wrap(rank, 1 << step, n);
+		m.from = cairn_cluster_wrap(rank, -(1 << step), n);
+		m.send_first = cairn_cluster_wrap(rank, 1 - (1 << step), n);
+		m.recv_first = cairn_cluster_wrap(m.from, 1 - (1 << step), n);
+		m.send_count = m.recv_count = 1 << step;
+		break;
+	case CAIRN_CLUSTER_RING:
+		m.to = cairn_cluster_wrap(rank, 1, n);
+		m.from = cairn_cluster_wrap(rank, -1, n);
+		m.send_first = cairn_cluster_wrap(rank, -step, n);
+		m.recv_first = cairn_cluster_wrap(m.send_first, -1, n);
+		break;
+	default:
+		m.to = cairn_cluster_wrap(rank, 1 + step, n);
+		m.from = cairn_cluster_wrap(rank, -1 - step, n);
+		m.recv_first = m.from;
+	}
+	return m;
+}
+
+CAIRN_CLUSTER_INLINE int64_t cairn_cluster_gather_bytes(int algo, int n, int granules)
+{
+	return algo == CAIRN_CLUSTER_OFFCHIP ? 0 : (int64_t)n * (n - 1) * granules * CAIRN_CLUSTER_GRANULE;
+}
+
+#endif

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cluster_terms - reducing what n ranks contributed, by one thread
+ *
+ * Words (4 bytes) for small messages: all loads at once, then pairwise in the order of ranks, unrolled
+ * for 2, 4, 8, 16 and any number of ranks. Granules (16 bytes) for large ones: 4 or 8 ranks' loads at a
+ * time, added in the order of ranks. fp32 throughout, one rounding at the end.
+ */
+#ifndef CAIRN_CLUSTER_TERMS_CUH
+#define CAIRN_CLUSTER_TERMS_CUH
+
+#include "cluster_comm.cuh"
+#include "dtype.h"
+
+/* Where the n contributions to a unit lie: of rank r at base + r * stride; (m, l) of its row likewise. */
+struct cluster_terms {
+	uint64_t base;			/* shared address, or a pointer to global memory */
+	uint64_t ml, own_ml;		/* own_ml: of rank `own`, who did not send it to itself */
+	uint32_t stride, ml_stride, own, n;
+};
+
+template <int dtype> CLUSTER_FN void cluster_unpack(uint32_t w, float *v)
+{
+	if (dtype == CAIRN_F32) {
+		v[0] = __uint_as_float(w);
+	} else if (dtype == CAIRN_BF16) {
+		v[0] = __uint_as_float(w << 16);
+		v[1] = __uint_as_float(w & 0xffff0000);
+	} else {
+		asm("{\n\t.reg .b16 lo, hi;\n\tmov.b32 {lo, hi}, %2;\n\tcvt.f32.f16 %0, lo;\n\tcvt.f32.f16 %1, hi;\n\t}"
+		    : "=f"(v[0]), "=f"(v[1]) : "r"(w));
+	}
+}
+
+template <int dtype> CLUSTER_FN uint32_t cluster_pack(const float *v)
+{
+	uint32_t w = 0;
+
+	if (dtype == CAIRN_F32)
+		w = __float_as_uint(v[0]);
+	else if (dtype == CAIRN_BF16)
+		asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(v[1]), "f"(v[0]));
+	else
+		asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(w) : "f"(v[1]), "f"(v[0]));
+	return w;
+}
+
+template <int global> CLUSTER_FN uint4 cluster_load4(uint64_t addr)
+{
+	return global ? ptx_ld_global_cg_v4((const void *)addr) : ptx_ld_shared_v4((uint32_t)addr);
+}
+
+/* (m, l) of rank r; (-INFINITY, 0) past the last */
+template <int global> CLUSTER_FN float2 cluster_load_ml(const struct cluster_terms *t, uint32_t r)
+{
+	uint64_t addr = r == t->own ? t->own_ml : t->ml + r * t->ml_stride;
+	uint2 v = { 0xff800000, 0 };
+
+	if (r < t->n)
+		v = global ? ptx_ld_global_cg_v2((const void *)addr) : ptx_ld_shared_v2((uint32_t)addr);
+	return make_float2(__uint_as_float(v.x), __uint_as_float(v.y));
+}
+
+/* exp(m - top), or -1 for a rank that saw no key */
+CLUSTER_FN float cluster_weight(float m, float top)
+{
+	return m > -INFINITY ? ptx_ex2_approx_ftz((m - top) * 1.4426950408889634f) : -1;
+}
+
+CLUSTER_FN float cluster_weigh(float w, float x) { return w < 0 ? 0 : w * x; }
+
+/* v[0] = sum or maximum of v[0..most), by pairs. most: a power of two. */
+template <int most, int sum> CLUSTER_FN void cluster_fold(float *v)
+{
+#pragma unroll
+	for (int s = 1; s < most; s *= 2)
+#pragma unroll
+		for (int r = 0; r + s < most; r += 2 * s)
+			v[r] = sum ? v[r] + v[r + s] : ptx_max_nan(v[r], v[r + s]);
+}
+
+/* One word. most: n if `all`, else at least n. sum: 0 for MAX, and for MIN, which is MAX of the negated. */
+template <int dtype, int softmax, int most, int all, int sum>
+CLUSTER_FN uint32_t cluster_reduce_raw(const uint32_t *raw, const float *w, uint32_t n, float sign)
+{
+	constexpr int values = dtype == CAIRN_F32 ? 1 : 2;
+	float v[values][most], out[2] = { 0, 0 };
+
+#pragma unroll
+	for (int r = 0; r < most; r++) {
+		float x[2];
+
+		cluster_unpack<dtype>(raw[r], x);
+#pragma unroll
+		for (int i = 0; i < values; i++) {
+			v[i][r] = softmax ? cluster_weigh(w[r], x[i]) : sum ? x[i] : sign * x[i];
+			if (!all && r >= (int)n)
+				v[i][r] = sum ? 0 : -INFINITY;
+		}
+	}
+#pragma unroll
+	for (int i = 0; i < values; i++) {
+		cluster_fold<most, sum>(v[i]);
+		out[i] = sum ? v[i][0] : sign * v[i][0];
+	}
+	return cluster_pack<dtype>(out);
+}
+
+/* One word of each rank, once mbarrier i has its phase; addresses are worked out while waiting. */
+template <int dtype, int softmax, int most, int all, int sum>
+CLUSTER_FN uint32_t cluster_await_word(const struct cluster_comm *c, uint32_t i, const struct cluster_terms *t, float sign)
+{
+	uint32_t at[most], raw[most];
+	float w[most];
+
+#pragma unroll
+	for (int r = 0; r < most; r++) {
+		at[r] = (uint32_t)t->base + r * t->stride;
+		asm("" : "+r"(at[r]));	/* now, not as a chain of additions after the wait */
+	}
+	cluster_await(c, i);
+#pragma unroll
+	for (int r = 0; r < most; r++)
+		if (all || r < (int)t->n)
+			raw[r] = ptx_ld_shared_b32(at[r]);
+	if constexpr (softmax) {
+		float top = -INFINITY;
+
+#pragma unroll
+		for (int r = 0; r < most; r++) {
+			w[r] = cluster_load_ml<0>(t, r).x;
+			top = fmaxf(top, w[r]);
+		}
+#pragma unroll
+		for (int r = 0; r < most; r++)
+			w[r] = cluster_weight(w[r], top);
+	}
+	return cluster_reduce_raw<dtype, softmax, most, all, sum>(raw, w, t->n, sign);
+}
+
+/* For any n; a constant one, as callers with a fixed cluster size have, leaves one instance. */
+template <int dtype, int softmax>
+CLUSTER_FN uint32_t cluster_await_word_any(const struct cluster_comm *c, uint32_t i, const struct cluster_terms *t,
+					   int op)
+{
+	if (!softmax && op != CAIRN_CLUSTER_SUM)
+		return cluster_await_word<dtype, softmax, 16, 0, 0>(c, i, t, op == CAIRN_CLUSTER_MIN ? -1 : 1);
+	if (t->n == 2)
+		return cluster_await_word<dtype, softmax, 2, 1, 1>(c, i, t, 1);
+	if (t->n == 4)
+		return cluster_await_word<dtype, softmax, 4, 1, 1>(c, i, t, 1);
+	if (t->n == 8)
+		return cluster_await_word<dtype, softmax, 8, 1, 1>(c, i, t, 1);
+	if (t->n == 16)
+		return cluster_await_word<dtype, softmax, 16, 1, 1>(c, i, t, 1);
+	return cluster_await_word<dtype, softmax, 16, 0, 1>(c, i, t, 1);
+}
+
+/* acc: the granules of ranks [first, first + most) added to it, those past the last left out */
+template <int dtype, int softmax, int global, int most, int sum>
+CLUSTER_FN void cluster_reduce_ranks(const struct cluster_terms *t, uint32_t first, float top, float sign, float *acc)
+{
+	constexpr int per_word = dtype == CAIRN_F32 ? 1 : 2, values = 4 * per_word;
+	uint4 raw[most];
+	float w[most];
+
+#pragma unroll
+	for (int k = 0; k < most; k++) {
+		raw[k] = make_uint4(0, 0, 0, 0);
+		if (first + k < t->n)
+			raw[k] = cluster_load4<global>(t->base + (first + k) * t->stride);
+	}
+	if constexpr (softmax)
+#pragma unroll
+		for (int k = 0; k < most; k++)
+			w[k] = cluster_weight(cluster_load_ml<global>(t, first + k).x, top);
+#pragma unroll
+	for (int k = 0; k < most; k++) {
+		const uint32_t words[4] = { raw[k].x, raw[k].y, raw[k].z, raw[k].w };
+		float x[values];
+
+#pragma unroll
+		for (int i = 0; i < 4; i++)
+			cluster_unpack<dtype>(words[i], x + i * per_word);
+#pragma unroll
+		for (int i = 0; i < values; i++) {
+			if (softmax)
+				acc[i] += cluster_weigh(w[k], x[i]);
+			else if (sum)
+				acc[i] += x[i];
+			else
+				acc[i] = ptx_max_nan(acc[i], first + k < t->n ? sign * x[i] : -INFINITY);
+		}
+	}
+}
+
+template <int dtype, int softmax, int global, int sum>
+CLUSTER_FN uint4 cluster_reduce_granule_by(const struct cluster_terms *t, float sign)
+{
+	constexpr int per_word = dtype == CAIRN_F32 ? 1 : 2, values = 4 * per_word;
+	float acc[values], top = -INFINITY;
+
+	if constexpr (softmax)
+		for (uint32_t r = 0; r < t->n; r++)
+			top = fmaxf(top, cluster_load_ml<global>(t, r).x);
+#pragma unroll
+	for (int i = 0; i < values; i++)
+		acc[i] = sum ? 0 : -INFINITY;
+	if (t->n <= 4)
+		cluster_reduce_ranks<dtype, softmax, global, 4, sum>(t, 0, top, sign, acc);
+	else
+#pragma unroll 1
+		for (uint32_t first = 0; first < t->n; first += 8)
+			cluster_reduce_ranks<dtype, softmax, global, 8, sum>(t, first, top, sign, acc);
+	if (!sum)
+#pragma unroll
+		for (int i = 0; i < values; i++)
+			acc[i] *= sign;
+	return make_uint4(cluster_pack<dtype>(acc), cluster_pack<dtype>(acc + per_word),
+			  cluster_pack<dtype>(acc + 2 * per_word), cluster_pack<dtype>(acc + 3 * per_word));
+}
+
+template <int dtype, int softmax, int global>
+CLUSTER_FN uint4 cluster_reduce_granule(const struct cluster_terms *t, int op)
+{
+	if (softmax || op == CAIRN_CLUSTER_SUM)
+		return cluster_reduce_granule_by<dtype, softmax, global, 1>(t, 1);
+	return cluster_reduce_granule_by<dtype, softmax, global, 0>(t, op == CAIRN_CLUSTER_MIN ? -1 : 1);
+}
+
+/* The terms `bytes` further on, and those of the (m, l) of `row` */
+CLUSTER_FN struct cluster_terms cluster_terms_at(struct cluster_terms t, uint32_t bytes, uint32_t row)
+{
+	t.base += bytes;
+	t.ml += row * 8;
+	t.own_ml += row * 8;
+	return t;
+}
+
+/* The merged (m, l) of a row */
+template <int global> CLUSTER_FN float2 cluster_reduce_row(const struct cluster_terms *t)
+{
+	float top = -INFINITY, sum = 0;
+
+	for (uint32_t r = 0; r < t->n; r++)
+		top = fmaxf(top, cluster_load_ml<global>(t, r).x);
+	for (uint32_t r = 0; r < t->n; r++) {
+		const float2 ml = cluster_load_ml<global>(t, r);
+
+		sum += cluster_weigh(cluster_weight(ml.x, top), ml.y);
+	}
+	return make_float2(top, sum);
+}
+#endif

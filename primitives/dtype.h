@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dtype - element types and their conversions on the host
+ *
+ * Every narrowing rounds once, to nearest even, from the full double: a reference that
+ * computes in double and stores bf16 is never rounded twice.
+ */
+#ifndef CAIRN_DTYPE_H
+#define CAIRN_DTYPE_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+enum cairn_dtype {
+	CAIRN_F32 = 0,
+	CAIRN_F16 = 1,
+	CAIRN_BF16 = 2,
+	CAIRN_I32 = 3,
+	CAIRN_I64 = 4,
+	CAIRN_U8 = 5,
+};
+
+static inline size_t cairn_dtype_bytes(int dtype)
+{
+	switch (dtype) {
+	case CAIRN_F32:
+	case CAIRN_I32:
+		return 4;
+	case CAIRN_F16:
+	case CAIRN_BF16:
+		return 2;
+	case CAIRN_I64:
+		return 8;
+	case CAIRN_U8:
+		return 1;
+	}
+	return 0;
+}
+
+static inline const char *cairn_dtype_name(int dtype)
+{
+	static const char *const names[] = { "f32", "f16", "bf16", "i32", "i64", "u8" };
+
+	return dtype >= 0 && dtype <= CAIRN_U8 ? names[dtype] : "?";
+}
+
+static inline int cairn_dtype_is_float(int dtype)
+{
+	return dtype == CAIRN_F32 || dtype == CAIRN_F16 || dtype == CAIRN_BF16;
+}
+
+/* Half a unit in the last place, relative: |round(x) - x| <= roundoff * |x| in the normal range. */
+static inline double cairn_dtype_roundoff(int dtype)
+{
+	return dtype == CAIRN_F16 ? 0x1p-11 : dtype == CAIRN_BF16 ? 0x1p-8 : 0x1p-24;
+}
+
+/* Half the spacing of the subnormals: the absolute part of a rounding error. */
+static inline double cairn_dtype_tiny(int dtype)
+{
+	return dtype == CAIRN_F16 ? 0x1p-25 : dtype == CAIRN_BF16 ? 0x1p-134 : 0x1p-150;
+}
+
+#ifndef __cplusplus	/* the rest is host C: kernels use the hardware's conversions */
+
+static inline float cairn_bf16_to_float(uint16_t h)
+{
+	uint32_t bits = (uint32_t)h << 16;
+	float f;
+
+	memcpy(&f, &bits, sizeof(f));
+	return f;
+}
+
+static inline uint16_t cairn_double_to_bf16(double d)
+{
+	float f = (float)d;
+	uint32_t bits;
+
+	if (isnan(d))
+		return 0x7fff;
+	memcpy(&bits, &f, sizeof(bits));
+	/* (float)d may have landed on a tie that d itself is not on: step back off it */
+	if ((bits & 0xffff) == 0x8000 && (double)f != d)
+		bits += fabs(d) > fabs((double)f) ? 1 : -1u;
+	bits += 0x7fff + ((bits >> 16) & 1);
+	return (uint16_t)(bits >> 16);
+}
+
+static inline float cairn_f16_to_float(uint16_t h)
+{
+	_Float16 x;
+
+	memcpy(&x, &h, sizeof(x));
+	return (float)x;
+}
+
+static inline uint16_t cairn_double_to_f16(double d)
+{
+	_Float16 x = (_Float16)d;
+	uint16_t h;
+
+	memcpy(&h, &x, sizeof(h));
+	return h;
+}
+
+/* Element i of an array of dtype, as a double; and back. */
+static inline double cairn_load(const void *p, int dtype, int64_t i)
+{
+	switch (dtype) {
+	case CAIRN_F32:
+		return ((const float *)p)[i];
+	case CAIRN_F16:
+		return cairn_f16_to_float(((const uint16_t *)p)[i]);
+	case CAIRN_BF16:
+		return cairn_bf16_to_float(((const uint16_t *)p)[i]);
+	case CAIRN_I32:
+		return ((const int32_t *)p)[i];
+	case CAIRN_I64:
+		return (double)((const int64_t *)p)[i];
+	default:
+		return ((const uint8_t *)p)[i];
+	}
+}
+
+static inline void cairn_store(void *p, int dtype, int64_t i, double v)
+{
+	switch (dtype) {
+	case CAIRN_F32:
+		((float *)p)[i] = (float)v;
+		break;
+	case CAIRN_F16:
+		((uint16_t *)p)[i] = cairn_double_to_f16(v);
+		break;
+	case CAIRN_BF16:
+		((uint16_t *)p)[i] = cairn_double_to_bf16(v);
+		break;
+	case CAIRN_I32:
+		((int32_t *)p)[i] = (int32_t)v;
+		break;
+	case CAIRN_I64:
+		((int64_t *)p)[i] = (int64_t)v;
+		break;
+	default:
+		((uint8_t *)p)[i] = (uint8_t)v;
+	}
+}
+
+/* The same for whole rows in float, for the blocked CPU code. */
+static inline void cairn_load_row(float *dst, const void *p, int dtype, int64_t first, int64_t n)
+{
+	for (int64_t i = 0; i < n; i++) {
+		if (dtype == CAIRN_F32)
+			dst[i] = ((const float *)p)[first + i];
+		else if (dtype == CAIRN_BF16)
+			dst[i] = cairn_bf16_to_float(((const uint16_t *)p)[first + i]);
+		else
+			dst[i] = cairn_f16_to_float(((const uint16_t *)p)[first + i]);
+	}
+}
+
+#endif /* !__cplusplus */
+
+/*
+ * What a reference hands to the judge: for each element of an output the exact value in double
+ * and how far a correct implementation may be from it. bound INFINITY: not judged beyond being
+ * finite where val is (used where a full reference would cost minutes, see gemm).
+ */
+struct cairn_exact {
+	double *val;
+	double *bound;
+};
+
+#endif
