@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gemm - matrix product with a weight stored as Hugging Face checkpoints store it
+ *
+ *   out[i,j] = sum_l a[i,l] * b[j,l] + bias[j]
+ *
+ *   argument   dtype      shape    notes
+ *   out        out_dtype  [m, n]   out, 16-byte aligned, may not alias an input
+ *   a          dtype      [m, k]   in, 16-byte aligned
+ *   b          dtype      [n, k]   in, 16-byte aligned
+ *   bias       dtype      [n]      in, optional (NULL)
+ *   workspace             bytes    gemm_workspace() bytes, 256-byte aligned, contents undefined
+ *
+ * Supported:   dtype f16, bf16, f32; out_dtype = dtype, or f32; m, n, k >= 1; k a multiple of 8.
+ *              Anything else -EOPNOTSUPP.
+ * Numerics:    products exact (f32 inputs: rounded or fused, never TF32), sums in fp32 in any fixed order,
+ *              one rounding to out_dtype.
+ * Tolerance:   |out - ref| <= (k + 2) 2^-24 (sum_l |a b| + |bias|) + u |ref| (+ the tiny of out_dtype), u half
+ *              an ulp of out_dtype; a subnormal a or b counts as the smallest normal number (gemm_ref.c).
+ * Determinism: bitwise repeatable for equal arguments.
+ * Constant b:  b and bias count as weights. cairn_gemm() may be launched as a programmatic dependent and
+ *              then reads b before the kernels ahead of it on the stream have ended; whatever wrote b must be
+ *              separated from this call by a point that the stream passes in full (a synchronisation, an
+ *              event, a copy, a kernel launched without that attribute). a and out need no such care.
+ * Errors:      -EINVAL (null pointer, size < 1), -EOPNOTSUPP, -EIO.
+ */
+#ifndef CAIRN_GEMM_H
+#define CAIRN_GEMM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct cairn_exact;
+
+struct cairn_gemm_args {
+	size_t size;
+	void *out;
+	const void *a, *b, *bias;
+	void *workspace;
+	size_t workspace_bytes;
+	int32_t m, n, k;
+	int32_t dtype, out_dtype;
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+int cairn_gemm(const struct cairn_gemm_args *args, void *stream);
+/* Also makes cuBLASLt ready for the shape where cairn_gemm() will call it, so that a graph can be captured next. */
+int cairn_gemm_workspace(const struct cairn_gemm_args *args, size_t *bytes);
+int cairn_gemm_cublaslt(const struct cairn_gemm_args *args, void *stream);
+int cairn_gemm_cublaslt_workspace(const struct cairn_gemm_args *args, size_t *bytes);
+int cairn_gemm_cpu(const struct cairn_gemm_args *args, void *stream);
+int cairn_gemm_ref(const struct cairn_gemm_args *args, void *stream);
+/* exact[0]: out. Where m*n*k is over 2^31, a fixed pseudo-random 1 in 1021 elements is judged. */
+int cairn_gemm_exact(const struct cairn_gemm_args *args, struct cairn_exact *exact);
+/* 0, -EINVAL or -EOPNOTSUPP with a text: what every implementation here checks first. */
+int cairn_gemm_check(const struct cairn_gemm_args *args);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
