@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+/* embedding_ref - the reference; a copy has no error, so every bound is 0 */
+#include "embedding.h"
+
+#include "dtype.h"
+#include "error.h"
+
+int cairn_embedding_check(const struct cairn_embedding_args *a)
+{
+	if (!a || a->size < sizeof(*a))
+		return cairn_error(EINVAL, "embedding: args: null or too short");
+	if (a->rows < 0 || a->dim < 1 || a->vocab < 1)
+		return cairn_error(EINVAL, "embedding: rows %d, dim %d, vocab %d: must be >= 0, >= 1, >= 1",
+				   a->rows, a->dim, a->vocab);
+	if (!cairn_dtype_is_float(a->dtype))
+		return cairn_error(EOPNOTSUPP, "embedding: dtype: %d is not supported", a->dtype);
+	if (a->dim % 8)
+		return cairn_error(EOPNOTSUPP, "embedding: dim: %d is not a multiple of 8", a->dim);
+	if (a->rows == 0)
+		return 0;
+	if (!a->out || !a->table || !a->ids)
+		return cairn_error(EINVAL, "embedding: out, table, ids: must not be null");
+	if (((uintptr_t)a->out | (uintptr_t)a->table) & 15)
+		return cairn_error(EINVAL, "embedding: out, table: must be 16-byte aligned");
+	return 0;
+}
+
+static double element(const struct cairn_embedding_args *a, int32_t row, int32_t j)
+{
+	int32_t id = a->ids[row];
+
+	return id < 0 || id >= a->vocab ? 0 : cairn_load(a->table, a->dtype, (int64_t)id * a->dim + j);
+}
+
+int cairn_embedding_exact(const struct cairn_embedding_args *a, struct cairn_exact *exact)
+{
+	CAIRN_TRY(cairn_embedding_check(a));
+	for (int32_t i = 0; i < a->rows; i++)
+		for (int32_t j = 0; j < a->dim; j++) {
+			exact->val[(int64_t)i * a->dim + j] = element(a, i, j);
+			exact->bound[(int64_t)i * a->dim + j] = 0;
+		}
+	return 0;
+}
+
+int cairn_embedding_ref(const struct cairn_embedding_args *a, void *stream)
+{
+	(void)stream;
+	CAIRN_TRY(cairn_embedding_check(a));
+	for (int32_t i = 0; i < a->rows; i++)
+		for (int32_t j = 0; j < a->dim; j++)
+			cairn_store(a->out, a->dtype, (int64_t)i * a->dim + j, element(a, i, j));
+	return 0;
+}

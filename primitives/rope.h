@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rope - rotary position embedding of queries and keys, in place
+ *
+ *   for each row i, head h and pair p < rotary_dim / 2, with angle = positions[i] * inv_freq[p]:
+ *   x[a'] = (x[a] cos(angle) - x[b] sin(angle)) * scale
+ *   x[b'] = (x[b] cos(angle) + x[a] sin(angle)) * scale
+ *   interleaved 0: a = p, b = p + rotary_dim / 2 (Llama in Hugging Face form); 1: a = 2p, b = 2p + 1.
+ *   Elements from rotary_dim up stay as they are.
+ *
+ *   argument   dtype  shape                          notes
+ *   q          dtype  [nnz, num_qo_heads, head_dim]  in and out; row i starts at q + i * q_stride elements
+ *   k          dtype  [nnz, num_kv_heads, head_dim]  in and out, optional (NULL); k_stride likewise
+ *   inv_freq   f32    [rotary_dim / 2]               in; model scaling (linear, llama3, ...) already applied
+ *   positions  int32  [nnz]                          in, >= 0
+ *
+ * Strides are in elements, multiples of 8, 0 for contiguous rows; q and k are 16-byte aligned and do
+ * not overlap (they may be slices of one packed row). Gaps between rows are neither read nor written.
+ * Supported:   dtype f16, bf16, f32; head_dim and rotary_dim multiples of 16, rotary_dim <= head_dim <= 512.
+ * Numerics:    the angle is the fp32 product, cos and sin of it to fp32 accuracy at any size (a position
+ *              of a million is a million radians), one rounding at the end. scale is finite.
+ * Tolerance:   8 * 2^-24 (|x[a]| + |x[b]|) |scale| + u |ref| (rope_ref.c).
+ * Determinism: bitwise repeatable; a row does not depend on the others.
+ * Errors:      -EINVAL, -EOPNOTSUPP, -EIO. nnz 0 is legal and does nothing.
+ * Source:      Su et al. 2021, equation 34.
+ */
+#ifndef CAIRN_ROPE_H
+#define CAIRN_ROPE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct cairn_exact;
+
+struct cairn_rope_args {
+	size_t size;
+	void *q, *k;
+	const float *inv_freq;
+	const int32_t *positions;
+	int64_t q_stride, k_stride;
+	int32_t nnz, num_qo_heads, num_kv_heads, head_dim, rotary_dim;
+	int32_t dtype, interleaved;
+	float scale;
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+int cairn_rope(const struct cairn_rope_args *args, void *stream);
+int cairn_rope_cpu(const struct cairn_rope_args *args, void *stream);
+int cairn_rope_ref(const struct cairn_rope_args *args, void *stream);
+/* What each of ours does first: 0, -EINVAL or -EOPNOTSUPP. */
+int cairn_rope_check(const struct cairn_rope_args *args);
+/* exact[0]: q, exact[1]: k (when given), over the whole strided buffers; what is not rotated is left as it is */
+int cairn_rope_exact(const struct cairn_rope_args *args, struct cairn_exact *exact);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

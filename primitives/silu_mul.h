@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * silu_mul - the gated activation of Llama's feed-forward block
+ *
+ *   out[i,j] = silu(x[i,j]) * x[i,dim+j],   silu(g) = g / (1 + exp(-g))
+ *
+ *   argument   dtype  shape            notes
+ *   out        dtype  [rows, dim]      out, 16-byte aligned, may not alias x
+ *   x          dtype  [rows, 2 * dim]  in, gate first, then up; 16-byte aligned
+ *
+ * Supported:   dtype f16, bf16, f32; dim a multiple of 8. rows 0 is legal and does nothing.
+ * Numerics:    fp32 throughout, one rounding at the end; no intermediate value may overflow or vanish
+ *              where the result does not: g = -100 and an up of 1e30 give -3.7e-12. silu(-inf) is 0, not
+ *              NaN. An infinite up beside a gate below -80 is not judged.
+ * Tolerance:   16 * 2^-24 (1 + |g|) |ref| + u |ref| + a few of the smallest subnormals (silu_mul_ref.c:
+ *              exp's error grows with |g|).
+ * Determinism: bitwise repeatable, element by element.
+ * Errors:      -EINVAL, -EOPNOTSUPP, -EIO.
+ */
+#ifndef CAIRN_SILU_MUL_H
+#define CAIRN_SILU_MUL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct cairn_exact;
+
+struct cairn_silu_mul_args {
+	size_t size;
+	void *out;
+	const void *x;
+	int32_t rows, dim;
+	int32_t dtype;
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+int cairn_silu_mul(const struct cairn_silu_mul_args *args, void *stream);
+int cairn_silu_mul_cpu(const struct cairn_silu_mul_args *args, void *stream);
+int cairn_silu_mul_ref(const struct cairn_silu_mul_args *args, void *stream);
+/* What each of ours does first: 0, -EINVAL or -EOPNOTSUPP. */
+int cairn_silu_mul_check(const struct cairn_silu_mul_args *args);
+int cairn_silu_mul_exact(const struct cairn_silu_mul_args *args, struct cairn_exact *exact);	/* [0]: out */
+
+#ifdef __cplusplus
+}
+#endif
+#endif
