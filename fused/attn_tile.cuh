@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * attn_tile - pieces that the decode and the prefill kernel of attn_paged share: the page walk, the
+ * gather into swizzled shared memory, logits of a tile, online softmax, P * V
+ *
+ * A warp owns 16 packed rows (attn_tile.h) per m-tile. mma.m16n8k16 gives lane l rows l / 4 and l / 4 + 8 and
+ * the columns 2 (l % 4) and the next, of every 8: logits and O stay in these registers from the first
+ * key to the last, and P passes from accumulator to A fragment without moving.
+ */
+#ifndef CAIRN_ATTN_TILE_CUH
+#define CAIRN_ATTN_TILE_CUH
+
+#include <math_constants.h>
+
+#include "../primitives/dtype.h"
+#include "../primitives/ptx.cuh"
+#include "attn_paged.h"
+#include "attn_tile.h"
+
+#define ATTN_LOG2E	1.4426950408889634f
+#define ATTN_LN2	0.6931471805599453f
+
+/* attn_paged_prefill.cu: the requests of more than min_rows packed rows. Arguments are checked already. */
+int attn_paged_prefill(const struct cairn_attn_paged_args *args, int32_t min_rows, void *stream);
+
+/* One request and one KV head, as a CTA sees them. */
+struct attn_request {
+	int32_t qo_first, qo_len, kv_len;
+	int32_t head, group;
+	uint32_t magic;			/* attn_magic(group) */
+	const int32_t *pages;		/* its page ids */
+};
+
+static __device__ __forceinline__ struct attn_request attn_load_request(const struct cairn_attn_paged_args &a, int b,
+									 int head, int group, uint32_t magic)
+{
+	struct attn_request r;
+	int32_t first_page = a.kv_indptr[b];
+
+	r.head = head;
+	r.group = group;
+	r.magic = magic;
+	r.qo_first = a.qo_indptr[b];
+	r.qo_len = a.qo_indptr[b + 1] - r.qo_first;
+	r.kv_len = attn_kv_len(a.kv_indptr[b + 1] - first_page, a.kv_last_page_len[b], a.page_size);
+	r.pages = a.kv_indices + first_page;
+	return r;
+}
+
+/* Keys that a packed row sees. */
+static __device__ __forceinline__ int32_t attn_row_sees(const struct cairn_attn_paged_args &a, const struct attn_request &r,
+							 int32_t row)
+{
+	return attn_visible(attn_token(row, r.magic), r.qo_len, r.kv_len, a.causal);
+}
+
+/* Row of (token, query head) of a packed row, when tokens lie `heads` such rows apart. */
+static __device__ __forceinline__ int64_t attn_row_at(const struct attn_request &r, int32_t row, int32_t num_qo_heads)
+{
+	int32_t token = attn_token(row, r.magic);
+
+	return (int64_t)(r.qo_first + token) * num_qo_heads + r.head * r.group + row - token * r.group;
+}
+
+/* The slot of a key, counted over all pages; ~0: there is no such key, and no page id is read. */
+static __device__ __forceinline__ uint32_t attn_slot(const struct cairn_attn_paged_args &a, const struct attn_request &r,
+						      int32_t page_shift, int32_t key, int32_t end)
+{
+	int32_t page;
+
+	if (key >= end)
+		return ~0u;
+	page = page_shift >= 0 ? key >> page_shift : key / a.page_size;
+	return (uint32_t)r.pages[page] * (uint32_t)a.page_size + (uint32_t)(key - page * a.page_size);
+}
+
+/*
+ * Starts the copy of `rows` keys of K and of V into two tiles, from row `first` of each; lane i < rows of
+ * the warp brings the slot of key i. A key that is not there becomes a row of zeros: whatever NaN the pages
+ * hold, 0 * NaN never happens.
+ */
+template <int head_dim, int rows>
+static __device__ __forceinline__ void attn_gather(const struct cairn_attn_paged_args &a, uint32_t s_k, uint32_t s_v,
+						   const struct attn_request &r, int first, uint32_t slot, int lane)
+{
+	constexpr int chunks = head_dim / 8, per_pass = 32 / chunks;
+	uint32_t slot_bytes = a.num_kv_heads * head_dim * 2, column = r.head * head_dim * 2 + lane % chunks * 16;
+
+	uint32_t to = attn_swizzle(first + lane / chunks, lane % chunks, head_dim * 2);
+
+#pragma unroll
+	for (int i = 0; i < rows; i += per_pass) {
+		uint32_t from = __shfl_sync(~0u, slot, i + lane / chunks), bytes = from == ~0u ? 0 : 16;
+		uint64_t at = (uint64_t)(from == ~0u ? 0 : from) * slot_bytes + column;
+
+		ptx_cp_async_cg(((s_k + to) ^ (i & 7) << 4) + i * head_dim * 2, (const char *)a.k_pages + at, bytes);
+		ptx_cp_async_cg(((s_v + to) ^ (i & 7) << 4) + i * head_dim * 2, (const char *)a.v_pages + at, bytes);
+	}
+}
+
+template <int dtype> static __device__ __forceinline__ void attn_mma(float d[4], const uint32_t a[4], const uint32_t b[2])
+{
+	if (dtype == CAIRN_F16)
+		ptx_mma_m16n8k16_f16(d, a, b);
+	else
+		ptx_mma_m16n8k16_bf16(d, a, b);
+}
+
+/* Two floats to one register of dtype, the first in the low half. */
+template <int dtype> static __device__ __forceinline__ uint32_t attn_pack(float lo, float hi)
+{
+	uint32_t r;
+
+	if (dtype == CAIRN_F16)
+		asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
+	else
+		asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
+	return r;
+}
+
+/*
+ * Where a lane's ldmatrix.x4 begins in a tile. For A, 16 rows of Q and 16 columns. For B, two n-tiles: 16 keys of K and
+ * 16 columns, or 16 keys of V (to be transposed, as V lies [key][dim] and B wants [dim][key]) and 16 columns.
+ * The next 16 columns: ^ 32. Another 16 rows: + 16 * head_dim * 2.
+ */
+template <int head_dim> static __device__ __forceinline__ uint32_t attn_q_at(int lane)
+{
+	return attn_swizzle(lane % 16, lane / 16, head_dim * 2);
+}
+
+template <int head_dim> static __device__ __forceinline__ uint32_t attn_k_at(int lane)
+{
+	return attn_swizzle(lane / 16 * 8 + lane % 8, lane / 8 % 2, head_dim * 2);
+}
+
+template <int head_dim> static __device__ __forceinline__ uint32_t attn_v_at(int lane)
+{
+	return attn_swizzle(lane / 8 % 2 * 8 + lane % 8, lane / 16, head_dim * 2);
+}
+
+/* Of the four lanes that share a row. */
+static __device__ __forceinline__ float attn_quad_max(float x)
+{
+	x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+	return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+}
+
+static __device__ __forceinline__ float attn_quad_sum(float x)
+{
+	x += __shfl_xor_sync(~0u, x, 1);
+	return x + __shfl_xor_sync(~0u, x, 2);
+}
+
+/*
+ * Takes the logits s (n8-tiles of keys; raw, before sm_scale; -inf where masked) of a lane's two rows into the
+ * running maximum m and sum l (of this lane's columns alone) and turns them into p. Returns in keep[] what O must be
+ * multiplied with. The difference to the maximum is taken before the scale, so that logits near the end of
+ * fp32's range stay finite; a row that has seen no key yet has m = -inf, and p = 0 for all that is masked.
+ */
+template <int tiles>
+static __device__ __forceinline__ void attn_softmax(float (*s)[4], float m[2], float l[2], float keep[2], float scale_log2)
+{
+#pragma unroll
+	for (int r = 0; r < 2; r++) {
+		float top = m[r], base;
+
+#pragma unroll
+		for (int t = 0; t < tiles; t++)
+			top = fmaxf(top, fmaxf(s[t][2 * r], s[t][2 * r + 1]));
+		top = attn_quad_max(top);
+		base = top == -CUDART_INF_F ? 0 : top;
+		keep[r] = ptx_ex2_approx_ftz((m[r] - base) * scale_log2);
+		m[r] = top;
+		l[r] *= keep[r];
+#pragma unroll
+		for (int t = 0; t < tiles; t++) {
+			s[t][2 * r] = ptx_ex2_approx_ftz((s[t][2 * r] - base) * scale_log2);
+			s[t][2 * r + 1] = ptx_ex2_approx_ftz((s[t][2 * r + 1] - base) * scale_log2);
+			l[r] += s[t][2 * r] + s[t][2 * r + 1];
+		}
+	}
+}
+
+template <int head_dim>
+static __device__ __forceinline__ void attn_rescale(float (*o)[4], const float keep[2])
+{
+	/* the maximum settles soon: then all factors of the warp are 1 and O is left alone */
+	if (!__any_sync(~0u, keep[0] != 1 || keep[1] != 1))
+		return;
+#pragma unroll
+	for (int t = 0; t < head_dim / 8; t++) {
+		o[t][0] *= keep[0];
+		o[t][1] *= keep[0];
+		o[t][2] *= keep[1];
+		o[t][3] *= keep[1];
+	}
+}
+
+/* The A fragment of 16 keys, from the p of two n-tiles. */
+template <int dtype> static __device__ __forceinline__ void attn_p_fragment(uint32_t a[4], float (*p)[4])
+{
+	a[0] = attn_pack<dtype>(p[0][0], p[0][1]);
+	a[1] = attn_pack<dtype>(p[0][2], p[0][3]);
+	a[2] = attn_pack<dtype>(p[1][0], p[1][1]);
+	a[3] = attn_pack<dtype>(p[1][2], p[1][3]);
+}
+
+/* Natural log-sum-exp of a finished row. */
+static __device__ __forceinline__ float attn_lse(float m, float l, float sm_scale)
+{
+	return l > 0 ? m * sm_scale + log2f(l) * ATTN_LN2 : -CUDART_INF_F;
+}
+
+#endif

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * paged_test - a ragged batch over a paged cache, for the tests of kv_append and attn_paged
+ *
+ * Include conformance/harness.h first.
+ */
+#ifndef CAIRN_PAGED_TEST_H
+#define CAIRN_PAGED_TEST_H
+
+#define PAGED_MAX_BATCH	160
+
+enum paged_flags {		/* the low bits of a test's flags */
+	PAGED_RAGGED = 1,	/* lengths of requests after the first are drawn, 0 included */
+	PAGED_PADDED = 2,	/* bounds larger than the truth, spare rows at the end, as a captured graph has */
+	PAGED_DUPLICATE = 4,	/* page ids are drawn, and repeat */
+	PAGED_SAME = 8,		/* all page ids are equal */
+	PAGED_HIGH = 16,	/* the ids at the end of a large pool */
+	PAGED_FULL = 32,	/* no unlisted page */
+	PAGED_FLAGS = 64	/* the first free bit */
+};
+
+struct paged {
+	int batch, page_size, num_pages, pool;	/* pool: pages wanted with PAGED_HIGH */
+	unsigned flags;
+	int qo_len[PAGED_MAX_BATCH], kv_len[PAGED_MAX_BATCH];
+	int nnz, max_qo, max_kv;		/* the truth; what the arguments say may be more */
+	const int32_t *kv_indptr, *kv_indices;
+};
+
+/* Lengths: from the lists, or qo and kv for all. keep: no request with fewer keys than queries. */
+static inline void paged_lengths(struct cairn_op *op, struct paged *p, int qo, int kv, const int *qo_lens,
+				 const int *kv_lens, int keep)
+{
+	for (int b = 0; b < p->batch; b++) {
+		int drawn = b && (p->flags & PAGED_RAGGED);
+
+		p->qo_len[b] = qo_lens ? qo_lens[b] : drawn ? (int)cairn_op_range(op, 0, qo) : qo;
+		p->kv_len[b] = kv_lens ? kv_lens[b] : drawn ? (int)cairn_op_range(op, 0, kv) : kv;
+		if (keep && p->kv_len[b] < p->qo_len[b])
+			p->kv_len[b] = p->qo_len[b];
+		p->nnz += p->qo_len[b];
+		p->max_qo = p->qo_len[b] > p->max_qo ? p->qo_len[b] : p->max_qo;
+		p->max_kv = p->kv_len[b] > p->max_kv ? p->kv_len[b] : p->max_kv;
+	}
+}
+
+static inline int paged_pages(const struct paged *p, int b)
+{
+	return (p->kv_len[b] + p->page_size - 1) / p->page_size;
+}
+
+/* Declares qo_indptr, kv_indptr, kv_indices and kv_last_page_len, which lie in that order from `first`. */
+static inline void paged_tables(struct cairn_op *op, struct paged *p, size_t first)
+{
+	const size_t step = sizeof(void *);
+	int32_t *qo_indptr = cairn_in(op, first, CAIRN_I32, p->batch + 1);
+	int32_t *kv_indptr = cairn_in(op, first + step, CAIRN_I32, p->batch + 1);
+	int32_t *last = cairn_in(op, first + 3 * step, CAIRN_I32, p->batch);
+	int32_t *indices, *ids;
+	int total = 0;
+
+	for (int b = 0; b < p->batch; b++)
+		total += paged_pages(p, b);
+	indices = cairn_in(op, first + 2 * step, CAIRN_I32, total);
+	p->num_pages = p->flags & PAGED_FULL ? total + !total : total + total / 4 + 2;
+	if (p->flags & PAGED_HIGH && p->pool > p->num_pages)
+		p->num_pages = p->pool;
+	ids = malloc(sizeof(*ids) * (size_t)p->num_pages);
+	if (!ids)
+		abort();
+	for (int i = 0; i < p->num_pages; i++)
+		ids[i] = i;
+	if (!(p->flags & PAGED_HIGH)) {
+		for (int i = p->num_pages - 1; i > 0; i--) {
+			int k = (int)cairn_op_range(op, 0, i), id = ids[i];
+
+			ids[i] = ids[k];
+			ids[k] = id;
+		}
+	}
+	for (int i = 0; i < total; i++) {
+		indices[i] = ids[p->num_pages - 1 - i];
+		if (p->flags & PAGED_DUPLICATE)
+			indices[i] = ids[cairn_op_range(op, 0, total / 3)];
+		if (p->flags & PAGED_SAME)
+			indices[i] = ids[0];
+	}
+	free(ids);
+	qo_indptr[0] = kv_indptr[0] = 0;
+	for (int b = 0; b < p->batch; b++) {
+		int n = paged_pages(p, b);
+
+		qo_indptr[b + 1] = qo_indptr[b] + p->qo_len[b];
+		kv_indptr[b + 1] = kv_indptr[b] + n;
+		/* without a page the value means nothing: 0 or something else */
+		last[b] = n ? p->kv_len[b] - (n - 1) * p->page_size : b % 2 * p->page_size;
+	}
+	p->kv_indptr = kv_indptr;
+	p->kv_indices = indices;
+}
+
+/* Where key j of request b lies, in slots from the first page's first one. */
+static inline int64_t paged_slot(const struct paged *p, int b, int j)
+{
+	return (int64_t)p->kv_indices[p->kv_indptr[b] + j / p->page_size] * p->page_size + j % p->page_size;
+}
+
+/* Fills the pages; with kind POISON only slots that hold a key, and NaN in all others. */
+static inline void paged_fill(struct cairn_op *op, const struct paged *p, void *pages, int dtype, int64_t row)
+{
+	size_t esize = cairn_dtype_bytes(dtype);
+
+	if (op->kind != CAIRN_KIND_POISON) {
+		cairn_fill(op, pages, dtype, p->num_pages * (int64_t)p->page_size * row, 1);
+		return;
+	}
+	cairn_fill_nan(pages, dtype, 0, p->num_pages * (int64_t)p->page_size * row);
+	for (int b = 0; b < p->batch; b++)
+		for (int j = 0; j < p->kv_len[b]; j++)
+			cairn_fill(op, (char *)pages + paged_slot(p, b, j) * row * esize, dtype, row, 1);
+}
+
+#endif
