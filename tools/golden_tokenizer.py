@@ -14,7 +14,7 @@ golden_tokenizer.py --oracle WORK
         records of  u32 ids, i32 each, u32 bytes, decoded text
     flags: 1 with special tokens around, 2 special tokens in the text are parsed, 4 decode skips them,
     8 the text is a list of i32 ids, to be decoded only.
-    Ends with status 77 when the library is not installed.
+    Ends with status 77 when the library is not installed, or too old.
 
 Needs: pip install tokenizers==0.23.3
 """
@@ -25,9 +25,14 @@ import struct
 import sys
 
 try:
-    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+    import tokenizers
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 except ImportError as e:
     print("tokenizers: %s" % e)
+    sys.exit(77)
+# before 0.23 added tokens decoded to their spelling, not to what they match
+if [int(n) for n in tokenizers.__version__.split(".")[:2]] < [0, 23]:
+    print("tokenizers: 0.23 or newer is needed, this is " + tokenizers.__version__)
     sys.exit(77)
 
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"

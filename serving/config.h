@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * config - what config.json and generation_config.json of a checkpoint say about the model
+ *
+ * Read by the rules of Hugging Face transformers, versions 4 and 5: absent keys take the defaults
+ * of the architecture, rope parameters are accepted under rope_theta + rope_scaling as well as
+ * under rope_parameters, the kind of scaling under "rope_type" as well as "type", the dtype under
+ * "dtype" as well as "torch_dtype". What would change the result and is not implemented is refused
+ * with -EOPNOTSUPP, never ignored: another architecture, quantized weights, other kinds of rope
+ * scaling, partial rotation, other activations. Keys that only concern training or the Python
+ * library are ignored.
+ *
+ * After success these hold, and later arithmetic relies on them:
+ *   - every size lies within the limits below; num_attention_heads is a multiple of
+ *     num_key_value_heads; head_dim is even; num_attention_heads * head_dim <= CAIRN_MAX_HIDDEN;
+ *   - all token ids are in [0, vocab_size);
+ *   - all floating-point fields that apply are finite and positive.
+ *
+ * eos_token_ids is generation_config.json's list when that file has one, else config.json's: models
+ * that end turns with their own token often say so only there.
+ *
+ * Errors: -EINVAL, -EOPNOTSUPP, -EIO (no config.json, or it cannot be read), -ENOMEM; the text is
+ *         one line that names file and field.
+ */
+#ifndef CAIRN_CONFIG_H
+#define CAIRN_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../primitives/dtype.h"
+
+#define CAIRN_MAX_HIDDEN	131072	/* hidden_size, num_attention_heads * head_dim */
+#define CAIRN_MAX_INTERMEDIATE	1048576
+#define CAIRN_MAX_LAYERS	1024
+#define CAIRN_MAX_HEADS		1024
+#define CAIRN_MAX_HEAD_DIM	1024
+#define CAIRN_MAX_VOCAB		4194304
+#define CAIRN_MAX_POSITIONS	(1 << 28)
+#define CAIRN_MAX_EOS		16
+
+enum cairn_arch {
+	CAIRN_ARCH_LLAMA,	/* Llama 1, 2, 3 */
+};
+
+enum cairn_activation {
+	CAIRN_ACT_SILU,
+};
+
+enum cairn_rope_scaling {
+	CAIRN_ROPE_NONE,
+	CAIRN_ROPE_LINEAR, /* inv_freq / factor */
+	CAIRN_ROPE_LLAMA3, /* long wavelengths / factor, short ones unchanged, a blend between */
+};
+
+struct cairn_rope_config {
+	double theta;		/* inv_freq[i] = theta^(-2 i / head_dim), before scaling */
+	enum cairn_rope_scaling scaling;
+	double factor;		/* > 0; 1 with CAIRN_ROPE_NONE */
+	/* CAIRN_ROPE_LLAMA3 alone; low_freq_factor < high_freq_factor */
+	double low_freq_factor, high_freq_factor;
+	int32_t original_max_position_embeddings;
+};
+
+struct cairn_model_config {
+	enum cairn_arch arch;
+	enum cairn_activation hidden_act;
+	int dtype;			/* enum cairn_dtype the weights claim; -1: not said */
+
+	int32_t hidden_size;
+	int32_t intermediate_size;
+	int32_t num_hidden_layers;
+	int32_t num_attention_heads;
+	int32_t num_key_value_heads;
+	int32_t head_dim;
+	int32_t vocab_size;
+	int32_t max_position_embeddings;
+
+	double rms_norm_eps;
+	struct cairn_rope_config rope;
+
+	bool tie_word_embeddings;	/* lm_head is embed_tokens */
+	bool attention_bias;		/* q, k, v and o projections have a bias */
+	bool mlp_bias;			/* so have gate, up and down */
+
+	int32_t bos_token_id;		/* -1: none */
+	int32_t num_eos;
+	int32_t eos_token_ids[CAIRN_MAX_EOS];
+};
+
+/* dir: a checkpoint directory. */
+int cairn_model_config_load(const char *dir, struct cairn_model_config *config);
+/* The two files from memory; generation may be NULL. dir: put before file names in messages. */
+int cairn_model_config_parse(const char *json, size_t num_bytes, const char *generation,
+			     size_t generation_bytes, const char *dir,
+			     struct cairn_model_config *config);
+
+#endif

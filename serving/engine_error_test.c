@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+/* engine_error_test - what the engine refuses, and what becomes of it when a table fails */
+#include "../conformance/harness.h"
+#include "engine_test.h"
+
+static void bad_requests(struct cairn_test *t)
+{
+	struct cairn_engine_options opt = { .max_batch = 1, .max_context = 64 };
+	struct { const char *text; struct cairn_request r; } rows[10];
+	const int32_t outside[] = { 1, 192 }, negative[] = { -1 };
+	struct cairn_engine *e;
+	struct cairn_model *m;
+	struct cairn_impl impl;
+	struct golden g;
+	struct answer a;
+
+	if (open_model(t, "cpu", "llama2_tiny", &impl, &g, &m))
+		return;
+	if (!EXPECT(t, cairn_engine_create(&e, m, &opt) == 0)) {
+		close_model(m, &g);
+		return;
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		rows[i].r = request(&g, 10, 10, &a);
+		rows[i].r.sampling.temperature = 1;
+	}
+	rows[0].text = "prompt: is empty", rows[0].r.num_prompt = 0;
+	rows[1].text = "max_new_tokens", rows[1].r.max_new_tokens = 0;
+	rows[2].text = "exceed the context of 64", rows[2].r.max_new_tokens = 55;
+	rows[3].text = "token 1 is 192", rows[3].r.prompt = outside, rows[3].r.num_prompt = 2;
+	rows[4].text = "token 0 is -1", rows[4].r.prompt = negative, rows[4].r.num_prompt = 1;
+	rows[5].text = "temperature", rows[5].r.sampling.temperature = -1;
+	rows[6].text = "temperature", rows[6].r.sampling.temperature = 0.0f / 0.0f;
+	rows[7].text = "top_k", rows[7].r.sampling.top_k = -1;
+	rows[8].text = "top_p", rows[8].r.sampling.top_p = 0;
+	rows[9].text = "min_p", rows[9].r.sampling.min_p = 1;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		EXPECT(t, cairn_engine_submit(e, &rows[i].r) == -EINVAL);
+		EXPECT_CONTAINS(t, cairn_last_error(), rows[i].text);
+	}
+	EXPECT(t, cairn_engine_run(e) == 0 && a.num_ids == 0 && a.num_finished == 0);
+	cairn_engine_destroy(e);
+	close_model(m, &g);
+}
+
+static void bad_options(struct cairn_test *t)
+{
+	static const struct { struct cairn_engine_options opt; const char *text; } rows[] = {
+		{ { .max_batch = 0 }, "max_batch" },
+		{ { .max_batch = 1, .max_context = 4097 }, "max_context: 4097" },
+		{ { .max_batch = 4, .max_rows = 3 }, "max_rows: 3" },
+		{ { .max_batch = 1, .page_size = -1 }, "page_size" },
+		{ { .max_batch = 1, .num_pages = 1 << 30 }, "num_pages" },
+	};
+	struct cairn_engine *e = NULL;
+	struct cairn_model *m;
+	struct cairn_impl impl;
+	struct golden g;
+
+	if (open_model(t, "cpu", "llama2_tiny", &impl, &g, &m))
+		return;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		EXPECT(t, cairn_engine_create(&e, m, &rows[i].opt) == -EINVAL);
+		EXPECT_CONTAINS(t, cairn_last_error(), rows[i].text);
+	}
+	EXPECT(t, e == NULL);
+	cairn_engine_destroy(NULL);
+	close_model(m, &g);
+}
+
+/* A table whose operation fails at some moment: the step says so, in the table's words, and all is freed. */
+static int countdown;
+
+static int failing_gemm(const struct cairn_gemm_args *args, void *stream)
+{
+	return countdown-- > 0 ? cairn_gemm_cpu(args, stream) : cairn_error(EIO, "the machine is on fire");
+}
+
+static void failing_table(struct cairn_test *t)
+{
+	struct cairn_engine_options opt = { .max_batch = 2, .max_context = 256 };
+	struct cairn_model *m;
+	struct cairn_impl impl;
+	struct golden g;
+
+	if (open_model(t, "cpu", "llama2_tiny", &impl, &g, &m))
+		return;
+	impl.gemm = failing_gemm;
+	for (int at = 0; at < 40; at += 13) {
+		struct cairn_engine *e;
+		struct cairn_request r;
+		struct answer a;
+		int busy;
+
+		countdown = at;
+		if (!EXPECT(t, cairn_engine_create(&e, m, &opt) == 0))
+			break;
+		r = request(&g, g.num_tokens, 16, &a);
+		EXPECT(t, cairn_engine_submit(e, &r) == 0 && cairn_engine_submit(e, &r) == 0);
+		EXPECT(t, cairn_engine_run(e) == -EIO);
+		EXPECT_CONTAINS(t, cairn_last_error(), "cpu: gemm: the machine is on fire");
+		EXPECT(t, cairn_engine_step(e, &busy) == -EINVAL && a.num_finished == 0);
+		cairn_engine_destroy(e);
+	}
+	close_model(m, &g);
+}
+
+static const struct cairn_unit units[] = {
+	{ "bad_requests", bad_requests },
+	{ "bad_options", bad_options },
+	{ "failing_table", failing_table },
+};
+
+const struct cairn_family cairn_engine_error_family = {
+	.stage = "serving",
+	.name = "engine_error",
+	.units = units,
+	.num_units = ARRAY_SIZE(units),
+};

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * engine_test - requests whose answers are written down. Include conformance/harness.h first.
+ */
+#ifndef CAIRN_ENGINE_TEST_H
+#define CAIRN_ENGINE_TEST_H
+
+#include "engine.h"
+#include "model_test.h"
+
+#define MAX_NEW	64
+
+/* What came of a request. */
+struct answer {
+	int32_t ids[MAX_NEW];
+	int num_ids, cancel_at, num_finished;
+	enum cairn_finish why;
+};
+
+static inline int take(void *ctx, int32_t token)
+{
+	struct answer *a = ctx;
+
+	if (a->num_ids < MAX_NEW)
+		a->ids[a->num_ids] = token;
+	a->num_ids++;
+	return a->num_ids == a->cancel_at;
+}
+
+static inline void done(void *ctx, enum cairn_finish why)
+{
+	struct answer *a = ctx;
+
+	a->why = why;
+	a->num_finished++;
+}
+
+static inline struct cairn_request request(const struct golden *g, int num_prompt, int max_new,
+					   struct answer *a)
+{
+	memset(a, 0, sizeof(*a));
+	return (struct cairn_request){
+		.prompt = g->tokens, .num_prompt = num_prompt, .max_new_tokens = max_new,
+		.sampling = { .top_p = 1 }, .on_token = take, .on_finish = done, .ctx = a,
+	};
+}
+
+static inline int open_model(struct cairn_test *t, const char *table, const char *name,
+			     struct cairn_impl *impl, struct golden *g, struct cairn_model **m)
+{
+	if (open_table(t, table, impl) || open_golden(t, g, name))
+		return -1;
+	if (EXPECT(t, cairn_model_load(m, impl, g->dir, NULL, NULL) == 0))
+		return 0;
+	close_golden(g);
+	return -1;
+}
+
+static inline void close_model(struct cairn_model *m, struct golden *g)
+{
+	cairn_model_free(m);
+	close_golden(g);
+}
+
+#endif

@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * eval - `cairn eval`: scores a model on questions with one right answer each
+ *
+ * A line of the file is {"task": "arith", "prompt": "What is 55 - 8?\n", "answer": "47"}. Each prompt is
+ * continued greedily until the model ends its answer; the text must equal the right one, white space at both
+ * ends aside. Prompts run in batches, as ragged passes.
+ */
+#include <ctype.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../primitives/error.h"
+#include "command.h"
+#include "engine.h"
+#include "json.h"
+
+#define MAX_TASKS	64
+#define MAX_LINE	(1 << 20)
+#define MAX_ANSWER	64	/* tokens beyond which no right answer is expected, unless it is longer */
+
+int cairn_cmd_eval(int argc, char **argv);
+
+static const char usage[] =
+	"usage: cairn eval [OPTION]...\n"
+	"\n"
+	"Scores a model on questions with one right answer each.\n"
+	"\n"
+	"  --impl NAME|PATH    cuda, cpu, ref, or a plug-in (cuda where there is a device, else cpu)\n"
+	"  --device N          (0)\n"
+	"  --model DIR         checkpoint in Hugging Face form (the embedded model)\n"
+	"  --file FILE         the questions (eval.jsonl of the model)\n"
+	"  --limit N           only so many of them, spread over the file\n"
+	"  --batch N           questions at once (64, on the host 8)\n"
+	"  --min-accuracy X    exit status 1 below it, in percent (0)\n"
+	"  --verbose           shows what was answered wrongly\n"
+	"  --json FILE         appends a record for each task, and one for all\n"
+	"\n"
+	"Exit status: 0 all well, 1 too few right or the engine failed, 2 bad usage or input.\n";
+
+struct options {
+	const char *impl, *model, *file, *json;
+	int64_t device, limit, batch;
+	float min_accuracy;
+	int verbose;
+};
+
+struct task {
+	char name[32];
+	int asked, right;
+};
+
+struct question {
+	struct eval *eval;
+	int task;
+	char *prompt_text, *answer;
+	int32_t *ids, *out;	/* out: what the model said */
+	size_t num_ids;
+	int32_t num_out, room;
+};
+
+struct eval {
+	struct options opt;
+	struct cairn_session s;
+	struct question *questions;
+	size_t num_questions, room;
+	struct task tasks[MAX_TASKS];
+	int num_tasks, failed;
+};
+
+static int parse(int argc, char **argv, struct options *o)
+{
+	enum { O_IMPL = 256, O_DEVICE, O_MODEL, O_FILE, O_LIMIT, O_BATCH, O_MIN_ACCURACY, O_VERBOSE, O_JSON,
+		O_HELP };
+	static const struct option options[] = {
+		{ "impl", required_argument, NULL, O_IMPL },
+		{ "device", required_argument, NULL, O_DEVICE },
+		{ "model", required_argument, NULL, O_MODEL },
+		{ "file", required_argument, NULL, O_FILE },
+		{ "limit", required_argument, NULL, O_LIMIT },
+		{ "batch", required_argument, NULL, O_BATCH },
+		{ "min-accuracy", required_argument, NULL, O_MIN_ACCURACY },
+		{ "verbose", no_argument, NULL, O_VERBOSE },
+		{ "json", required_argument, NULL, O_JSON },
+		{ "help", no_argument, NULL, O_HELP },
+		{ NULL, 0, NULL, 0 },
+	};
+	int c;
+
+	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
+		switch (c) {
+		case O_IMPL:
+			o->impl = optarg;
+			break;
+		case O_MODEL:
+			o->model = optarg;
+			break;
+		case O_FILE:
+			o->file = optarg;
+			break;
+		case O_JSON:
+			o->json = optarg;
+			break;
+		case O_VERBOSE:
+			o->verbose = 1;
+			break;
+		case O_DEVICE:
+			CAIRN_TRY(cairn_option_int("--device", optarg, 0, 1023, &o->device));
+			break;
+		case O_LIMIT:
+			CAIRN_TRY(cairn_option_int("--limit", optarg, 1, INT32_MAX, &o->limit));
+			break;
+		case O_BATCH:
+			CAIRN_TRY(cairn_option_int("--batch", optarg, 1, 4096, &o->batch));
+			break;
+		case O_MIN_ACCURACY:
+			CAIRN_TRY(cairn_option_float("--min-accuracy", optarg, 0, 100, &o->min_accuracy));
+			break;
+		case O_HELP:
+			fputs(usage, stdout);
+			return 1;
+		default:
+			return -EINVAL;	/* getopt has named the option */
+		}
+	}
+	if (optind < argc)
+		return cairn_error(EINVAL, "'%.64s' is not an option", argv[optind]);
+	return 0;
+}
+
+/* ---- questions ---- */
+
+static int find_task(struct eval *ev, const char *name, const char *file)
+{
+	for (int i = 0; i < ev->num_tasks; i++) {
+		if (!strcmp(ev->tasks[i].name, name))
+			return i;
+	}
+	if (ev->num_tasks == MAX_TASKS || strlen(name) >= sizeof(ev->tasks->name) || !*name ||
+	    strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_") != strlen(name))
+		return cairn_error(EINVAL, "%s: task: must be a name in lower case of at most %zu letters, "
+				   "one of at most %d", file, sizeof(ev->tasks->name) - 1, MAX_TASKS);
+	strcpy(ev->tasks[ev->num_tasks].name, name);
+	return ev->num_tasks++;
+}
+
+static int add_question(struct eval *ev, const char *line, size_t len, const char *file)
+{
+	const struct cairn_json_at at = { file, "" };
+	const char *task, *prompt, *answer;
+	struct question *q, *grown;
+	size_t prompt_len;
+	json_t *root;
+	int ret;
+
+	if (ev->num_questions == ev->room) {
+		ev->room = ev->room ? 2 * ev->room : 256;
+		grown = realloc(ev->questions, ev->room * sizeof(*grown));
+		if (!grown)
+			return cairn_error(ENOMEM, "%s: no memory", file);
+		ev->questions = grown;
+	}
+	CAIRN_TRY(cairn_json_parse(line, len, file, false, &root));
+	q = &ev->questions[ev->num_questions];
+	memset(q, 0, sizeof(*q));
+	ret = cairn_json_string(root, at, "task", true, &task, NULL);
+	if (!ret)
+		ret = cairn_json_string(root, at, "prompt", true, &prompt, &prompt_len);
+	if (!ret)
+		ret = cairn_json_string(root, at, "answer", true, &answer, NULL);
+	if (!ret)
+		ret = q->task = find_task(ev, task, file);
+	if (ret >= 0)
+		ret = cairn_tokenizer_encode(ev->s.tokenizer, prompt, prompt_len, CAIRN_ENCODE_ADD_SPECIAL,
+					     &q->ids, &q->num_ids);
+	if (!ret) {
+		q->prompt_text = strdup(prompt);
+		q->answer = strdup(answer);
+		q->room = (int32_t)strlen(answer) + 8 > MAX_ANSWER ? (int32_t)strlen(answer) + 8 : MAX_ANSWER;
+		q->out = malloc((size_t)q->room * sizeof(*q->out));
+		ev->num_questions++;
+		if (!q->prompt_text || !q->answer || !q->out)
+			ret = cairn_error(ENOMEM, "%s: no memory", file);
+	}
+	json_decref(root);
+	return ret;
+}
+
+static int read_questions(struct eval *ev)
+{
+	char path[4200], at[4300];
+	size_t room = 0;
+	char *line = NULL;
+	ssize_t len;
+	FILE *f;
+	int ret = 0;
+
+	snprintf(path, sizeof(path), "%s", ev->opt.file ? ev->opt.file : "");
+	if (!ev->opt.file)
+		snprintf(path, sizeof(path), "%s/eval.jsonl", ev->s.dir);
+	f = fopen(path, "r");
+	if (!f)
+		return cairn_error(EINVAL, "%s: %s", path, strerror(errno));
+	for (int i = 1; !ret && (len = getline(&line, &room, f)) > 0; i++) {
+		snprintf(at, sizeof(at), "%s:%d", path, i);
+		if (len > MAX_LINE)
+			ret = cairn_error(EINVAL, "%s: is over %d bytes", at, MAX_LINE);
+		else
+			ret = add_question(ev, line, (size_t)len, at);
+	}
+	if (!ret && ferror(f))
+		ret = cairn_error(EIO, "%s: %s", path, strerror(errno));
+	if (!ret && !ev->num_questions)
+		ret = cairn_error(EINVAL, "%s: has no question", path);
+	free(line);
+	fclose(f);
+	return ret;
+}
+
+/* ---- answers ---- */
+
+static int take_token(void *ctx, int32_t token)
+{
+	struct question *q = ctx;
+
+	q->out[q->num_out++] = token;
+	return 0;
+}
+
+static int equal_but_for_space(const char *a, const char *b)
+{
+	size_t la, lb;
+
+	while (isspace((unsigned char)*a))
+		a++;
+	while (isspace((unsigned char)*b))
+		b++;
+	for (la = strlen(a); la && isspace((unsigned char)a[la - 1]);)
+		la--;
+	for (lb = strlen(b); lb && isspace((unsigned char)b[lb - 1]);)
+		lb--;
+	return la == lb && !memcmp(a, b, la);
+}
+
+static void score(void *ctx, enum cairn_finish why)
+{
+	struct question *q = ctx;
+	struct eval *ev = q->eval;
+	struct task *task = &ev->tasks[q->task];
+	char *text = NULL;
+	size_t len;
+	int right;
+
+	if (cairn_tokenizer_decode(ev->s.tokenizer, q->out, (size_t)q->num_out, true, &text, &len)) {
+		ev->failed = 1;
+		return;
+	}
+	right = why == CAIRN_FINISH_STOP && equal_but_for_space(text, q->answer);
+	task->asked++;
+	task->right += right;
+	if (!right && ev->opt.verbose)
+		printf("wrong: %s: '%s' answered '%s', right is '%s'\n", task->name, q->prompt_text, text,
+		       q->answer);
+	free(text);
+}
+
+/* Which questions --limit leaves: as many of each part of the file. */
+static int chosen(const struct eval *ev, size_t i)
+{
+	size_t n = ev->num_questions, limit = ev->opt.limit ? (size_t)ev->opt.limit : n;
+
+	return limit >= n || (i + 1) * limit / n > i * limit / n;
+}
+
+static int ask_all(struct eval *ev)
+{
+	int host = !!(ev->s.impl.flags & CAIRN_IMPL_HOST_MEM);
+	struct cairn_engine_options eo = {
+		.max_batch = (int32_t)(ev->opt.batch ? ev->opt.batch : host ? 8 : 64),
+		.max_rows = host ? 256 : 2048,
+	};
+	struct cairn_engine *e;
+	int ret = 0;
+
+	for (size_t i = 0; i < ev->num_questions; i++) {
+		const struct question *q = &ev->questions[i];
+
+		if (chosen(ev, i) && (int64_t)q->num_ids + q->room > eo.max_context)
+			eo.max_context = (int32_t)((int64_t)q->num_ids + q->room);
+	}
+	if (eo.max_rows < eo.max_batch)
+		eo.max_rows = eo.max_batch;
+	CAIRN_TRY(cairn_engine_create(&e, ev->s.model, &eo));
+	for (size_t i = 0; i < ev->num_questions && !ret; i++) {
+		struct question *q = &ev->questions[i];
+		struct cairn_request req = {
+			.prompt = q->ids, .num_prompt = (int32_t)q->num_ids, .max_new_tokens = q->room,
+			.on_token = take_token, .on_finish = score, .ctx = q,
+		};
+
+		q->eval = ev;
+		if (chosen(ev, i))
+			ret = cairn_engine_submit(e, &req);
+	}
+	if (!ret)
+		ret = cairn_engine_run(e);
+	if (!ret && ev->failed)
+		ret = -EINVAL;
+	cairn_engine_destroy(e);
+	return ret;
+}
+
+static int report(const struct eval *ev, double seconds, double *accuracy)
+{
+	struct task all = { "all", 0, 0 };
+	char device[320];
+	FILE *json = ev->opt.json ? fopen(ev->opt.json, "a") : NULL;
+
+	if (ev->opt.json && !json)
+		return cairn_error(EINVAL, "--json: %s: %s", ev->opt.json, strerror(errno));
+	cairn_session_record(&ev->s, device, sizeof(device));
+	for (int i = 0; i <= ev->num_tasks; i++) {
+		const struct task *t = i < ev->num_tasks ? &ev->tasks[i] : &all;
+		double percent = t->asked ? 100.0 * t->right / t->asked : 0;
+
+		if (i < ev->num_tasks) {
+			all.asked += t->asked;
+			all.right += t->right;
+		}
+		printf("%-12s %5d of %5d right %7.2f%%\n", t->name, t->right, t->asked, percent);
+		if (json)
+			fprintf(json,
+				"{\"v\":1,\"op\":\"eval\",\"case\":\"%s\",\"ok\":true,\"n\":%d,\"right\":%d,"
+				"\"accuracy_pct\":%.2f,%s}\n",
+				t->name, t->asked, t->right, percent, device);
+	}
+	*accuracy = 100.0 * all.right / all.asked;
+	printf("%d questions in %.1f s on %s\n", all.asked, seconds, ev->s.impl.name);
+	if (json && fclose(json))
+		return cairn_error(EIO, "--json: %s: %s", ev->opt.json, strerror(errno));
+	return 0;
+}
+
+static void free_questions(struct eval *ev)
+{
+	for (size_t i = 0; i < ev->num_questions; i++) {
+		free(ev->questions[i].prompt_text);
+		free(ev->questions[i].answer);
+		free(ev->questions[i].ids);
+		free(ev->questions[i].out);
+	}
+	free(ev->questions);
+}
+
+int cairn_cmd_eval(int argc, char **argv)
+{
+	struct eval ev = { 0 };
+	int ret, status = CAIRN_EXIT_USAGE;
+	double start, accuracy = 0;
+
+	cairn_clear_error();
+	ret = parse(argc, argv, &ev.opt);
+	if (ret > 0)
+		return CAIRN_EXIT_OK;
+	if (!ret)
+		ret = cairn_session_start(&ev.s, ev.opt.impl, (int)ev.opt.device);
+	if (!ret)
+		ret = cairn_session_load(&ev.s, ev.opt.model);
+	if (!ret)
+		ret = read_questions(&ev);
+	if (!ret) {
+		start = cairn_now();
+		ret = ask_all(&ev);
+		status = ret == -EINVAL ? CAIRN_EXIT_USAGE : CAIRN_EXIT_FAILED;
+		if (!ret)
+			ret = report(&ev, cairn_now() - start, &accuracy);
+	}
+	if (!ret && accuracy >= (double)ev.opt.min_accuracy)
+		status = CAIRN_EXIT_OK;
+	else if (!ret)
+		fprintf(stderr, "cairn eval: %.2f%% right, --min-accuracy is %g\n", accuracy,
+			(double)ev.opt.min_accuracy);
+	if (ret && *cairn_last_error())
+		fprintf(stderr, "cairn eval: %s\n", cairn_last_error());
+	free_questions(&ev);
+	cairn_session_close(&ev.s);
+	return status;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* json_test - JSON that can be read inside C strings: tests write ' for ". */
+#ifndef CAIRN_JSON_TEST_H
+#define CAIRN_JSON_TEST_H
+
+#include <stdlib.h>
+#include <string.h>
+
+/*
+ * base with the first `from` in it replaced by `to` (from NULL: all of it), then " for every '.
+ * malloc()ed; NULL when `from` is not there.
+ */
+static inline char *cairn_json_text(const char *base, const char *from, const char *to)
+{
+	const char *at = from ? strstr(base, from) : base;
+	size_t head = at ? (size_t)(at - base) : 0;
+	char *text;
+
+	if (!at)
+		return NULL;
+	text = malloc(strlen(base) + strlen(to) + 1);
+	if (!text)
+		return NULL;
+	memcpy(text, base, head);
+	strcpy(text + head, to);
+	if (from)
+		strcat(text, at + strlen(from));
+	for (char *c = text; *c; c++)
+		if (*c == '\'')
+			*c = '"';
+	return text;
+}
+
+#endif

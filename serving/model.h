@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * model - a checkpoint in a table's memory
+ *
+ * Weights are kept as the operations want them: q, k and v in one matrix [q + 2 kv, hidden], gate and up
+ * in one [2 intermediate, hidden], tied embeddings once. All of them lie in one allocation.
+ *
+ * Data type: that of the config if it is f16 or bf16, else bf16. Tensors stored in another float type,
+ * f32 among them, are rounded to it once, on load; one with finite values that overflow it is refused.
+ *
+ * Errors: -EINVAL (checkpoint or argument; the text names file and field), -EOPNOTSUPP (a size the
+ * operations do not take, or the table lacks an operation), -ENOMEM, -EIO. What fails leaves nothing behind.
+ */
+#ifndef CAIRN_MODEL_H
+#define CAIRN_MODEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../conformance/abi.h"
+#include "config.h"
+
+enum cairn_dim {
+	CAIRN_D_ONE,
+	CAIRN_D_HIDDEN,
+	CAIRN_D_Q, CAIRN_D_KV,		/* heads * head_dim */
+	CAIRN_D_QKV,			/* q + 2 kv */
+	CAIRN_D_INTER, CAIRN_D_GATE_UP,	/* intermediate_size, and twice that */
+	CAIRN_D_VOCAB,
+	CAIRN_NUM_DIMS
+};
+
+enum cairn_weight {
+	CAIRN_W_NONE,
+	/* of each layer */
+	CAIRN_W_ATTN_NORM, CAIRN_W_QKV, CAIRN_W_QKV_BIAS, CAIRN_W_O, CAIRN_W_O_BIAS,
+	CAIRN_W_MLP_NORM, CAIRN_W_GATE_UP, CAIRN_W_GATE_UP_BIAS, CAIRN_W_DOWN, CAIRN_W_DOWN_BIAS,
+	/* of the model */
+	CAIRN_W_EMBED, CAIRN_W_FINAL_NORM, CAIRN_W_LM_HEAD,
+	CAIRN_NUM_WEIGHTS
+};
+
+/* Read-only for others than model.c. */
+struct cairn_model {
+	const struct cairn_impl *impl;
+	struct cairn_model_config config;
+	int dtype;
+	int32_t dims[CAIRN_NUM_DIMS];
+	float *inv_freq;	/* [head_dim / 2], in the table's memory, as the weights */
+	/* where a weight lies: base + offset, and layer * layer_bytes for those of a layer; elements 0: not
+	 * there */
+	char *base;
+	size_t bytes, layer_bytes;
+	size_t offset[CAIRN_NUM_WEIGHTS], elements[CAIRN_NUM_WEIGHTS];
+};
+
+/* Called now and then while weights load; done == total once, at the end. */
+typedef void (*cairn_progress)(void *ctx, int64_t done_bytes, int64_t total_bytes);
+
+/* dir: config.json and safetensors. The table must have been started, and outlives the model. */
+int cairn_model_load(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
+		     cairn_progress progress, void *ctx);
+/*
+ * For benchmarks: weights about normal with deviation 0.02, norms 1, biases 0, the same for the same seed.
+ * A block of random values is repeated; its length is prime, so that no two rows of a matrix are equal.
+ */
+int cairn_model_random(struct cairn_model **out, const struct cairn_impl *impl,
+		       const struct cairn_model_config *config, uint64_t seed);
+void cairn_model_free(struct cairn_model *model);	/* NULL is legal */
+
+/* Published shapes by name ("llama3-8b"); -EINVAL lists the names. */
+int cairn_model_shape(const char *name, struct cairn_model_config *config);
+
+/* NULL: the model has no such weight. */
+void *cairn_model_weight(const struct cairn_model *model, int32_t layer, enum cairn_weight weight);
+
+/*
+ * Bytes that a decode step must read: each weight once (of the embedding only `rows` rows), and keys and
+ * values of kv_tokens tokens in all.
+ */
+int64_t cairn_model_step_bytes(const struct cairn_model *model, int32_t rows, int64_t kv_tokens);
+
+/* Frequencies of the rotary embedding, [head_dim / 2], scaling applied; fp32, as transformers computes them.
+ */
+void cairn_rope_frequencies(const struct cairn_model_config *config, float *inv_freq);
+
+/* Makes the table's own text behind ret this thread's last error: "cuda: gemm: ...". Returns ret. */
+int cairn_table_error(const struct cairn_impl *impl, int ret, const char *what);
+
+/* Calls an operation of a table: CAIRN_TABLE(impl, gemm, &args, stream) is 0 or -errno with the text set. */
+#define CAIRN_TABLE(impl, fn, ...) cairn_table_ret(impl, (impl)->fn(__VA_ARGS__), #fn)
+
+static inline int cairn_table_ret(const struct cairn_impl *impl, int ret, const char *what)
+{
+	return ret ? cairn_table_error(impl, ret, what) : 0;
+}
+
+#endif
