@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* harness_test - the judge is judged: every kind of wrong result must be seen */
+#include <fnmatch.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "op_case.h"
@@ -109,7 +111,34 @@ static void names_are_unique_and_plain(struct cairn_test *t)
 	}
 }
 
+static int match_any(const struct cairn_selected *s, void *arg)
+{
+	return !fnmatch(arg, s->name, 0);
+}
+
+static void mustpass_globs_match(struct cairn_test *t)
+{
+	struct cairn_options all = { .repeat = 1 };
+	struct cairn_list list;
+	char path[4200];
+
+	snprintf(path, sizeof(path), "%s/conformance/mustpass.txt", cairn_srcdir());
+	if (!EXPECT(t, cairn_list_load(path, 0, &list) == 0))
+		return;
+	EXPECT(t, list.num > 0);
+	for (int i = 0; i < list.num; i++) {
+		int found = 0;
+
+		for (const struct cairn_family *const *f = cairn_families(); *f && !found; f++)
+			found = cairn_each(&all, *f, match_any, list.rows[i].glob);
+		if (!EXPECT(t, found))
+			cairn_note(t, "%s matches no case", list.rows[i].glob);
+	}
+	cairn_list_free(&list);
+}
+
 static const struct cairn_unit units[] = {
+	{ "mustpass_globs_match", mustpass_globs_match },
 	{ "nan_and_infinity", nan_and_infinity },
 	{ "unwritten_means_unchanged", unwritten_means_unchanged },
 	{ "equal_rounds_once", equal_rounds_once },

@@ -26,7 +26,7 @@ int cairn_spawn(char *const argv[], char *out, size_t len)
 		dup2(fds[1], 2);
 		close(fds[0]);
 		close(fds[1]);
-		alarm(120);
+		alarm(600);	/* a hang ends with the family, this is the backstop */
 		execv("/proc/self/exe", argv);
 		_exit(127);
 	}

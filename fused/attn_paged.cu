@@ -53,7 +53,7 @@ static int smem_bytes(int ring, int warps)
 
 /* Q as A fragments, straight from memory: rows of a tile that do not exist are zero. */
 template <int head_dim>
-static __device__ __forceinline__ void load_q(uint32_t (*q)[4], const struct cairn_attn_paged_args &a,
+ATTN_DEV void load_q(uint32_t (*q)[4], const struct cairn_attn_paged_args &a,
 					      const struct attn_request &r, int row0, int rows, int lane)
 {
 	int64_t stride = a.q_stride ? a.q_stride : (int64_t)a.num_qo_heads * head_dim;
@@ -74,7 +74,7 @@ static __device__ __forceinline__ void load_q(uint32_t (*q)[4], const struct cai
 
 /* S = Q K^T, masked, and O += P V for the tile of 16 keys that begins at `key`. */
 template <int dtype, int head_dim>
-static __device__ __forceinline__ void attend_tile(float (*o)[4], float m[2], float l[2], uint32_t (*q)[4],
+ATTN_DEV void attend_tile(float (*o)[4], float m[2], float l[2], uint32_t (*q)[4],
 						   uint32_t s_k, uint32_t s_v, int key, const int32_t see[2],
 						   float scale_log2, int lane)
 {
@@ -111,14 +111,14 @@ static __device__ __forceinline__ void attend_tile(float (*o)[4], float m[2], fl
 }
 
 /* The weight of a state with maximum m in a merge whose maximum is top. */
-static __device__ __forceinline__ float merge_weight(float m, float top, float scale_log2)
+ATTN_DEV float merge_weight(float m, float top, float scale_log2)
 {
 	return m == -CUDART_INF_F ? 0 : ptx_ex2_approx_ftz((m - top) * scale_log2);
 }
 
 /* Four columns of the finished row `row` (packed, of the request), o still undivided. */
 template <int dtype, int head_dim>
-static __device__ __forceinline__ void write_out(const struct cairn_attn_paged_args &a, const struct attn_request &r,
+ATTN_DEV void write_out(const struct cairn_attn_paged_args &a, const struct attn_request &r,
 						 int row, int column, float4 o, float m, float l)
 {
 	int64_t at = attn_row_at(r, row, a.num_qo_heads);
@@ -137,7 +137,7 @@ static __device__ __forceinline__ void write_out(const struct cairn_attn_paged_a
  * Then, after a barrier, the thread that has columns 4 i of a row merges them over the warps.
  */
 template <int head_dim>
-static __device__ __forceinline__ void put_state(uint8_t *s_o, float *s_m, float *s_l, float (*o)[4], const float m[2],
+ATTN_DEV void put_state(uint8_t *s_o, float *s_m, float *s_l, float (*o)[4], const float m[2],
 						 const float l[2], int num_rows, int lane)
 {
 #pragma unroll
@@ -157,7 +157,7 @@ static __device__ __forceinline__ void put_state(uint8_t *s_o, float *s_m, float
 	}
 }
 
-static __device__ __forceinline__ void add_part(float4 *sum, float *l, float4 part, float part_l, float weight)
+ATTN_DEV void add_part(float4 *sum, float *l, float4 part, float part_l, float weight)
 {
 	*l += weight * part_l;
 	sum->x += weight * part.x;
@@ -172,7 +172,7 @@ static __device__ __forceinline__ void add_part(float4 *sum, float *l, float4 pa
  * s_m, s_l, s_o: the CTA's state, at the same place in every CTA.
  */
 template <int dtype, int head_dim>
-static __device__ __forceinline__ void merge_cluster(const struct cairn_attn_paged_args &a, const struct attn_request &r,
+ATTN_DEV void merge_cluster(const struct cairn_attn_paged_args &a, const struct attn_request &r,
 						     uint32_t s_m, uint32_t s_l, uint32_t s_o, int row0,
 						     int num_vecs, int cta_rank, int cluster_size, float scale_log2)
 {

@@ -39,7 +39,7 @@ template <int head_dim> static constexpr __host__ __device__ int kv_bytes(void) 
 template <int head_dim> static constexpr __host__ __device__ int smem_bytes(void) { return q_bytes<head_dim>() + 4 * kv_bytes<head_dim>(); }
 
 template <int head_dim>
-static __device__ __forceinline__ void gather_q(const struct cairn_attn_paged_args &a, const struct attn_request &r,
+ATTN_DEV void gather_q(const struct cairn_attn_paged_args &a, const struct attn_request &r,
 						uint32_t s_q, int row0, int rows)
 {
 	constexpr int chunks = head_dim / 8;
@@ -56,7 +56,7 @@ static __device__ __forceinline__ void gather_q(const struct cairn_attn_paged_ar
 
 /* The slot of this lane's key of a tile: the first keys / WARPS lanes of a warp have one. */
 template <int head_dim>
-static __device__ __forceinline__ uint32_t tile_slot(const struct cairn_attn_paged_args &a, const struct attn_request &r,
+ATTN_DEV uint32_t tile_slot(const struct cairn_attn_paged_args &a, const struct attn_request &r,
 						     int32_t page_shift, int tile, int32_t end, int warp, int lane)
 {
 	constexpr int keys = tile_keys<head_dim>(), share = keys / WARPS;
@@ -65,7 +65,7 @@ static __device__ __forceinline__ uint32_t tile_slot(const struct cairn_attn_pag
 }
 
 template <int dtype, int head_dim>
-static __device__ __forceinline__ void attend_tile(const struct cairn_attn_paged_args &a, const struct attn_request &r,
+ATTN_DEV void attend_tile(const struct cairn_attn_paged_args &a, const struct attn_request &r,
 						   float (*o)[head_dim / 8][4], float (*m)[2], float (*l)[2], uint32_t s_q,
 						   uint32_t s_k, uint32_t s_v, int key, int row0, bool masked,
 						   float scale_log2, int warp, int lane)
@@ -139,7 +139,7 @@ static __device__ __forceinline__ void attend_tile(const struct cairn_attn_paged
 
 /* O / l and lse of a warp's 16 rows from row0 (packed); s_o is where Q's rows were. */
 template <int dtype, int head_dim>
-static __device__ __forceinline__ void write_rows(const struct cairn_attn_paged_args &a, const struct attn_request &r,
+ATTN_DEV void write_rows(const struct cairn_attn_paged_args &a, const struct attn_request &r,
 						  float (*o)[4], const float m[2], const float l[2], uint32_t s_o,
 						  int row0, int rows, int lane)
 {

@@ -17,6 +17,7 @@
 #include "attn_paged.h"
 #include "attn_tile.h"
 
+#define ATTN_DEV	static __device__ __forceinline__
 #define ATTN_LOG2E	1.4426950408889634f
 #define ATTN_LN2	0.6931471805599453f
 
@@ -31,7 +32,7 @@ struct attn_request {
 	const int32_t *pages;		/* its page ids */
 };
 
-static __device__ __forceinline__ struct attn_request attn_load_request(const struct cairn_attn_paged_args &a, int b,
+ATTN_DEV struct attn_request attn_load_request(const struct cairn_attn_paged_args &a, int b,
 									 int head, int group, uint32_t magic)
 {
 	struct attn_request r;
@@ -48,14 +49,14 @@ static __device__ __forceinline__ struct attn_request attn_load_request(const st
 }
 
 /* Keys that a packed row sees. */
-static __device__ __forceinline__ int32_t attn_row_sees(const struct cairn_attn_paged_args &a, const struct attn_request &r,
+ATTN_DEV int32_t attn_row_sees(const struct cairn_attn_paged_args &a, const struct attn_request &r,
 							 int32_t row)
 {
 	return attn_visible(attn_token(row, r.magic), r.qo_len, r.kv_len, a.causal);
 }
 
 /* Row of (token, query head) of a packed row, when tokens lie `heads` such rows apart. */
-static __device__ __forceinline__ int64_t attn_row_at(const struct attn_request &r, int32_t row, int32_t num_qo_heads)
+ATTN_DEV int64_t attn_row_at(const struct attn_request &r, int32_t row, int32_t num_qo_heads)
 {
 	int32_t token = attn_token(row, r.magic);
 
@@ -63,7 +64,7 @@ static __device__ __forceinline__ int64_t attn_row_at(const struct attn_request 
 }
 
 /* The slot of a key, counted over all pages; ~0: there is no such key, and no page id is read. */
-static __device__ __forceinline__ uint32_t attn_slot(const struct cairn_attn_paged_args &a, const struct attn_request &r,
+ATTN_DEV uint32_t attn_slot(const struct cairn_attn_paged_args &a, const struct attn_request &r,
 						      int32_t page_shift, int32_t key, int32_t end)
 {
 	int32_t page;
@@ -80,7 +81,7 @@ static __device__ __forceinline__ uint32_t attn_slot(const struct cairn_attn_pag
  * hold, 0 * NaN never happens.
  */
 template <int head_dim, int rows>
-static __device__ __forceinline__ void attn_gather(const struct cairn_attn_paged_args &a, uint32_t s_k, uint32_t s_v,
+ATTN_DEV void attn_gather(const struct cairn_attn_paged_args &a, uint32_t s_k, uint32_t s_v,
 						   const struct attn_request &r, int first, uint32_t slot, int lane)
 {
 	constexpr int chunks = head_dim / 8, per_pass = 32 / chunks;
@@ -98,7 +99,8 @@ static __device__ __forceinline__ void attn_gather(const struct cairn_attn_paged
 	}
 }
 
-template <int dtype> static __device__ __forceinline__ void attn_mma(float d[4], const uint32_t a[4], const uint32_t b[2])
+template <int dtype>
+ATTN_DEV void attn_mma(float d[4], const uint32_t a[4], const uint32_t b[2])
 {
 	if (dtype == CAIRN_F16)
 		ptx_mma_m16n8k16_f16(d, a, b);
@@ -107,7 +109,8 @@ template <int dtype> static __device__ __forceinline__ void attn_mma(float d[4],
 }
 
 /* Two floats to one register of dtype, the first in the low half. */
-template <int dtype> static __device__ __forceinline__ uint32_t attn_pack(float lo, float hi)
+template <int dtype>
+ATTN_DEV uint32_t attn_pack(float lo, float hi)
 {
 	uint32_t r;
 
@@ -123,29 +126,32 @@ template <int dtype> static __device__ __forceinline__ uint32_t attn_pack(float 
  * 16 columns, or 16 keys of V (to be transposed, as V lies [key][dim] and B wants [dim][key]) and 16 columns.
  * The next 16 columns: ^ 32. Another 16 rows: + 16 * head_dim * 2.
  */
-template <int head_dim> static __device__ __forceinline__ uint32_t attn_q_at(int lane)
+template <int head_dim>
+ATTN_DEV uint32_t attn_q_at(int lane)
 {
 	return attn_swizzle(lane % 16, lane / 16, head_dim * 2);
 }
 
-template <int head_dim> static __device__ __forceinline__ uint32_t attn_k_at(int lane)
+template <int head_dim>
+ATTN_DEV uint32_t attn_k_at(int lane)
 {
 	return attn_swizzle(lane / 16 * 8 + lane % 8, lane / 8 % 2, head_dim * 2);
 }
 
-template <int head_dim> static __device__ __forceinline__ uint32_t attn_v_at(int lane)
+template <int head_dim>
+ATTN_DEV uint32_t attn_v_at(int lane)
 {
 	return attn_swizzle(lane / 8 % 2 * 8 + lane % 8, lane / 16, head_dim * 2);
 }
 
 /* Of the four lanes that share a row. */
-static __device__ __forceinline__ float attn_quad_max(float x)
+ATTN_DEV float attn_quad_max(float x)
 {
 	x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
 	return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
 }
 
-static __device__ __forceinline__ float attn_quad_sum(float x)
+ATTN_DEV float attn_quad_sum(float x)
 {
 	x += __shfl_xor_sync(~0u, x, 1);
 	return x + __shfl_xor_sync(~0u, x, 2);
@@ -158,7 +164,7 @@ static __device__ __forceinline__ float attn_quad_sum(float x)
  * fp32's range stay finite; a row that has seen no key yet has m = -inf, and p = 0 for all that is masked.
  */
 template <int tiles>
-static __device__ __forceinline__ void attn_softmax(float (*s)[4], float m[2], float l[2], float keep[2], float scale_log2)
+ATTN_DEV void attn_softmax(float (*s)[4], float m[2], float l[2], float keep[2], float scale_log2)
 {
 #pragma unroll
 	for (int r = 0; r < 2; r++) {
@@ -182,7 +188,7 @@ static __device__ __forceinline__ void attn_softmax(float (*s)[4], float m[2], f
 }
 
 template <int head_dim>
-static __device__ __forceinline__ void attn_rescale(float (*o)[4], const float keep[2])
+ATTN_DEV void attn_rescale(float (*o)[4], const float keep[2])
 {
 	/* the maximum settles soon: then all factors of the warp are 1 and O is left alone */
 	if (!__any_sync(~0u, keep[0] != 1 || keep[1] != 1))
@@ -197,7 +203,8 @@ static __device__ __forceinline__ void attn_rescale(float (*o)[4], const float k
 }
 
 /* The A fragment of 16 keys, from the p of two n-tiles. */
-template <int dtype> static __device__ __forceinline__ void attn_p_fragment(uint32_t a[4], float (*p)[4])
+template <int dtype>
+ATTN_DEV void attn_p_fragment(uint32_t a[4], float (*p)[4])
 {
 	a[0] = attn_pack<dtype>(p[0][0], p[0][1]);
 	a[1] = attn_pack<dtype>(p[0][2], p[0][3]);
@@ -206,7 +213,7 @@ template <int dtype> static __device__ __forceinline__ void attn_p_fragment(uint
 }
 
 /* Natural log-sum-exp of a finished row. */
-static __device__ __forceinline__ float attn_lse(float m, float l, float sm_scale)
+ATTN_DEV float attn_lse(float m, float l, float sm_scale)
 {
 	return l > 0 ? m * sm_scale + log2f(l) * ATTN_LN2 : -CUDART_INF_F;
 }

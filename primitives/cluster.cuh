@@ -18,8 +18,9 @@
  * proves that nothing else is needed between calls, nor after the last.
  *
  * The slots: a reduction of G granules (G_ml of (m, l), 0 without SOFTMAX) in one piece needs a set_bytes of
- *   ONESHOT  16 N (G + G_ml)             TREE  16 (log2(N) G + N G_ml)
- *   TWOSHOT  16 N (ceil(G / N) + G_ml)   RING  16 ((N - 1) ceil(G / N) + N G_ml)
+ *   ONESHOT         16 (N - 1) (G + G_ml)
+ *   TWOSHOT, RING   16 (N - 1) (ceil(G / N) + G_ml)
+ *   TREE            16 (log2(N) G + (N - 1) G_ml)
  * and is made in pieces if it has less. A gather needs none: it delivers in place.
  *
  * The mbarriers of a set: ONESHOT 0; TWOSHOT 0 and 1 (first and second half); TREE one a round, RING one a
@@ -45,6 +46,7 @@ struct cluster_plan {
 	struct cairn_cluster_chunks chunks;	/* of a piece */
 	uint32_t stride, ml_offset;		/* bytes: of a rank's slot, and of (m, l) in it */
 	uint32_t from, to, peer;		/* this thread's first granule: offset in src, in the slots; to whom */
+	uint32_t to_step;			/* from one of its peers to the next */
 	uint32_t total, origin;			/* granules in all, and before this piece */
 	uint32_t rows, ml_granules, row_magic;	/* 2^32 / head_dim */
 };
@@ -57,14 +59,16 @@ CLUSTER_FN void cluster_plan_reduce(struct cluster_plan *p, const struct cluster
 	uint32_t room, piece, num_pieces, message;
 
 	p->ml_granules = (rows + 1) / 2;
-	room = c->set_bytes / 16 - n * p->ml_granules;
-	piece = algo == CAIRN_CLUSTER_TREE ? room / (uint32_t)(cairn_cluster_log2((int)n) + (n == 1)) :
-		algo == CAIRN_CLUSTER_RING ? room / (n - (n > 1)) * n :
-		algo == CAIRN_CLUSTER_TWOSHOT ? room / n * n :
-		algo == CAIRN_CLUSTER_ONESHOT ? room / n : granules;
+	room = c->set_bytes / 16 - (n - 1) * p->ml_granules;
+	if (n == 1 || algo == CAIRN_CLUSTER_OFFCHIP)
+		piece = granules;
+	else if (algo == CAIRN_CLUSTER_TREE)
+		piece = room / (uint32_t)cairn_cluster_log2((int)n);
+	else
+		piece = room / (n - 1) * (algo == CAIRN_CLUSTER_ONESHOT ? 1 : n);
 	if (algo == CAIRN_CLUSTER_TREE && piece > 4 * c->num_threads)
 		piece = 4 * c->num_threads;
-	num_pieces = n == 1 || granules <= piece ? 1 : (granules + piece - 1) / piece;
+	num_pieces = granules <= piece ? 1 : (granules + piece - 1) / piece;
 	piece = (granules + num_pieces - 1) / num_pieces;
 	p->chunks = cairn_cluster_chunks((int)piece, (int)n);
 	message = algo == CAIRN_CLUSTER_ONESHOT ? piece : (uint32_t)cairn_cluster_chunk_max(&p->chunks);
@@ -72,7 +76,8 @@ CLUSTER_FN void cluster_plan_reduce(struct cluster_plan *p, const struct cluster
 	p->stride = (message + p->ml_granules) * 16;
 	p->grid = cluster_grid(c, message + p->ml_granules);
 	p->from = p->grid.col * 16;
-	p->to = c->rank * p->stride + p->from;
+	p->to = p->grid.row * p->stride + p->from;
+	p->to_step = p->grid.num_rows * p->stride;
 	p->peer = cluster_peer(c, p->grid.row + 1);
 	p->total = granules;
 	p->origin = 0;
@@ -106,57 +111,49 @@ CLUSTER_FN uint32_t cluster_message_at(const struct cluster_buffers *b, uint32_t
 	return g < granules ? b->src + g * 16 : b->src_ml + (g - granules) * 16;
 }
 
+/* own: where this rank's own contribution lies */
 CLUSTER_FN struct cluster_terms cluster_slot_terms(const struct cluster_comm *c, const struct cluster_plan *p,
-						   const struct cluster_buffers *b)
+						   const struct cluster_buffers *b, uint32_t own)
 {
-	const struct cluster_terms t = { c->slots, c->slots + p->ml_offset, b->src_ml, p->stride, p->stride,
+	const struct cluster_terms t = { c->slots, own, c->slots + p->ml_offset, b->src_ml, p->stride, p->stride,
 					 c->rank, c->size };
 
 	return t;
 }
 
-/* To every dth peer, d as the grid has it, beginning with p->peer */
-CLUSTER_FN void cluster_send(const struct cluster_comm *c, const struct cluster_plan *p, uint32_t to, uint4 v,
-			     uint32_t mbar)
+/* To the peers of this thread's row of the grid; `to` moves on by `step` from one to the next. */
+CLUSTER_FN void cluster_send(const struct cluster_comm *c, const struct cluster_plan *p, uint32_t to, uint32_t step,
+			     uint4 v, uint32_t mbar)
 {
 	uint32_t peer = p->peer;
 
 	for (uint32_t d = p->grid.row + 1; d < c->size; d += p->grid.num_rows) {
 		ptx_st_async_v4(ptx_mapa(to, peer), v, ptx_mapa(mbar, peer));
+		to += step;
 		peer += p->grid.num_rows;
 		peer -= peer >= c->size ? c->size : 0;
 	}
 }
 
-/*
- * Small: a word a thread at most (and a granule with (m, l), if any). A thread puts its own term into its
- * own slot, where only it will read it.
- */
+/* Small: a word a thread at most, and one granule of the message. */
 template <int dtype, int softmax>
 CLUSTER_FN void cluster_oneshot_words(struct cluster_comm *c, const struct cluster_plan *p, int op,
 				      const struct cluster_buffers *b)
 {
 	const uint32_t granules = (uint32_t)p->chunks.granules, message = granules + (softmax ? p->ml_granules : 0);
-	const uint32_t at = c->tid * 4, mine = c->slots + c->rank * p->stride;
-	const struct cluster_terms t = cluster_slot_terms(c, p, b);
-	uint4 v = { 0, 0, 0, 0 };
-	uint32_t own = 0;
+	const struct cluster_terms t = cluster_slot_terms(c, p, b, b->src);
 
 	if (p->grid.col < message)
-		v = ptx_ld_shared_v4(softmax ? cluster_message_at(b, granules, p->grid.col) : b->src + p->from);
-	if (c->tid < granules * 4)
-		own = ptx_ld_shared_b32(b->src + at);
-	if (p->grid.col < message)
-		cluster_send(c, p, softmax && p->grid.col >= granules ?
-			     mine + p->ml_offset + (p->grid.col - granules) * 16 : c->slots + p->to, v, cluster_mbar(c, 0));
+		cluster_send(c, p, c->slots + p->to, p->to_step, ptx_ld_shared_v4(
+			     softmax ? cluster_message_at(b, granules, p->grid.col) : b->src + p->from),
+			     cluster_mbar(c, 0));
 	if (c->tid == c->num_threads - 1)
 		ptx_mbarrier_arrive_expect_tx(cluster_mbar(c, 0), (c->size - 1) * message * 16);
 	if (c->tid < granules * 4) {
 		const struct cluster_terms word =
-			cluster_terms_at(t, at, softmax ? cluster_row<dtype>(p, c->tid) : 0);
+			cluster_terms_at(t, c->tid * 4, softmax ? cluster_row<dtype>(p, c->tid) : 0);
 
-		ptx_st_shared_b32(mine + at, own);
-		ptx_st_shared_b32(b->dst + at, cluster_await_word_any<dtype, softmax>(c, 0, &word, op));
+		ptx_st_shared_b32(b->dst + c->tid * 4, cluster_await_word_any<dtype, softmax>(c, 0, &word, op));
 	}
 	if (softmax) {
 		if (c->tid < p->rows)
@@ -177,16 +174,15 @@ CLUSTER_FN void cluster_oneshot(struct cluster_comm *c, const struct cluster_pla
 				const struct cluster_buffers *b)
 {
 	const uint32_t granules = (uint32_t)p->chunks.granules, message = granules + (softmax ? p->ml_granules : 0);
-	const uint32_t mbar = cluster_mbar(c, 0), mine = c->slots + c->rank * p->stride;
-	const struct cluster_terms t = cluster_slot_terms(c, p, b);
+	const uint32_t mbar = cluster_mbar(c, 0), to = c->slots + p->grid.row * p->stride;
+	const struct cluster_terms t = cluster_slot_terms(c, p, b, b->src);
 
 	for (uint32_t g = p->grid.col; g < message; g += p->grid.num_cols)
-		cluster_send(c, p, softmax && g >= granules ? mine + p->ml_offset + (g - granules) * 16 : mine + g * 16,
-			     ptx_ld_shared_v4(softmax ? cluster_message_at(b, granules, g) : b->src + g * 16), mbar);
+		cluster_send(c, p, softmax && g >= granules ? to + p->ml_offset + (g - granules) * 16 : to + g * 16,
+			     p->to_step, ptx_ld_shared_v4(softmax ? cluster_message_at(b, granules, g) : b->src + g * 16),
+			     mbar);
 	if (c->tid == c->num_threads - 1)
 		ptx_mbarrier_arrive_expect_tx(mbar, (c->size - 1) * message * 16);
-	for (uint32_t g = c->tid; g < granules; g += c->num_threads)
-		ptx_st_shared_v4(mine + g * 16, ptx_ld_shared_v4(b->src + g * 16));
 	cluster_await(c, 0);
 	for (uint32_t g = c->tid; g < granules; g += c->num_threads) {
 		const struct cluster_terms at =
@@ -208,13 +204,14 @@ CLUSTER_FN void cluster_twoshot(struct cluster_comm *c, const struct cluster_pla
 	const uint32_t num_ml = softmax ? p->ml_granules : 0;
 	const uint32_t first = (uint32_t)cairn_cluster_chunk(&p->chunks, (int)c->rank);
 	const uint32_t count = (uint32_t)cairn_cluster_chunk(&p->chunks, (int)c->rank + 1) - first;
-	const uint32_t halfway = cluster_mbar(c, 0), done = cluster_mbar(c, 1), mine = c->slots + c->rank * p->stride;
-	const struct cluster_terms t = cluster_slot_terms(c, p, b);
+	const uint32_t halfway = cluster_mbar(c, 0), done = cluster_mbar(c, 1);
+	const struct cluster_terms t = cluster_slot_terms(c, p, b, b->src + first * 16);
 
 	for (uint32_t d = p->grid.row + 1; d < c->size; d += p->grid.num_rows) {
-		const uint32_t peer = cluster_peer(c, d), to = ptx_mapa(mine, peer), mbar = ptx_mapa(halfway, peer);
+		const uint32_t peer = cluster_peer(c, d), to = ptx_mapa(c->slots + (d - 1) * p->stride, peer);
 		const uint32_t from = (uint32_t)cairn_cluster_chunk(&p->chunks, (int)peer);
 		const uint32_t num = (uint32_t)cairn_cluster_chunk(&p->chunks, (int)peer + 1) - from;
+		const uint32_t mbar = ptx_mapa(halfway, peer);
 
 #pragma unroll 4
 		for (uint32_t g = p->grid.col; g < num; g += p->grid.num_cols)
@@ -233,16 +230,14 @@ CLUSTER_FN void cluster_twoshot(struct cluster_comm *c, const struct cluster_pla
 			const uint32_t at = c->tid * 4, row = softmax ? cluster_row<dtype>(p, first * 4 + c->tid) : 0;
 			const struct cluster_terms word = cluster_terms_at(t, at, row);
 
-			ptx_st_shared_b32(mine + at, ptx_ld_shared_b32(b->src + first * 16 + at));
 			ptx_st_shared_b32(b->dst + first * 16 + at,
 					  cluster_await_word_any<dtype, softmax>(c, 0, &word, op));
 		}
 		ptx_bar_sync(c->bar_id, c->num_threads);
 		for (uint32_t g = p->grid.col; g < count; g += p->grid.num_cols)
-			cluster_send(c, p, b->dst + (first + g) * 16, ptx_ld_shared_v4(b->dst + (first + g) * 16), done);
+			cluster_send(c, p, b->dst + (first + g) * 16, 0, ptx_ld_shared_v4(b->dst + (first + g) * 16),
+				     done);
 	} else {
-		for (uint32_t g = c->tid; g < count; g += c->num_threads)
-			ptx_st_shared_v4(mine + g * 16, ptx_ld_shared_v4(b->src + (first + g) * 16));
 		cluster_await(c, 0);
 		for (uint32_t g = c->tid; g < count; g += c->num_threads) {
 			const uint32_t to = b->dst + (first + g) * 16;
@@ -309,17 +304,13 @@ CLUSTER_FN float4 cluster_own(const struct cluster_plan *p, const struct cluster
 CLUSTER_FN void cluster_exchange_ml(struct cluster_comm *c, const struct cluster_plan *p,
 				    const struct cluster_buffers *b)
 {
-	const uint32_t stride = p->ml_granules * 16, base = c->slots + c->set_bytes - c->size * stride;
-	const uint32_t mbar = cluster_mbar(c, CLUSTER_ML_MBAR), mine = base + c->rank * stride;
-	const struct cluster_terms t = { 0, base, b->src_ml, 0, stride, c->rank, c->size };
+	const uint32_t stride = p->ml_granules * 16, base = c->slots + c->set_bytes - (c->size - 1) * stride;
+	const uint32_t mbar = cluster_mbar(c, CLUSTER_ML_MBAR);
+	const struct cluster_terms t = { 0, 0, base, b->src_ml, 0, stride, c->rank, c->size };
 
-	for (uint32_t d = p->grid.row + 1; d < c->size; d += p->grid.num_rows) {
-		const uint32_t peer = cluster_peer(c, d);
-
-		for (uint32_t g = p->grid.col; g < p->ml_granules; g += p->grid.num_cols)
-			ptx_st_async_v4(ptx_mapa(mine + g * 16, peer), ptx_ld_shared_v4(b->src_ml + g * 16),
-					ptx_mapa(mbar, peer));
-	}
+	for (uint32_t g = p->grid.col; g < p->ml_granules; g += p->grid.num_cols)
+		cluster_send(c, p, base + p->grid.row * stride + g * 16, p->grid.num_rows * stride,
+			     ptx_ld_shared_v4(b->src_ml + g * 16), mbar);
 	if (c->tid == c->num_threads - 1)
 		ptx_mbarrier_arrive_expect_tx(mbar, (c->size - 1) * stride);
 	cluster_await(c, CLUSTER_ML_MBAR);
@@ -421,7 +412,7 @@ CLUSTER_FN void cluster_tree(struct cluster_comm *c, const struct cluster_plan *
 template <int dtype, int softmax>
 CLUSTER_FN void cluster_copy(struct cluster_comm *c, const struct cluster_plan *p, const struct cluster_buffers *b)
 {
-	const struct cluster_terms t = { 0, 0, b->src_ml, 0, 0, 0, 1 };
+	const struct cluster_terms t = { 0, 0, 0, b->src_ml, 0, 0, 0, 1 };
 
 	if (softmax)
 		cluster_reduce_rows<0>(c, p, t, b->dst_ml);

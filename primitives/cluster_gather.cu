@@ -128,7 +128,7 @@ extern "C" int cairn_cluster_gather(const struct cairn_cluster_gather_args *args
 		return cairn_error(EINVAL, "cluster_gather: workspace: %zu bytes needed", need);
 	a.workspace_bytes = need;
 	launch.grid[0] = (unsigned int)a.num_clusters * (unsigned int)a.cluster_size;
-	launch.block[0] = THREADS;
+	launch.block[0] = (a.cluster_size - 1) * make_plan(&a).granules <= THREADS / 2 ? THREADS / 2 : THREADS;
 	launch.smem = make_plan(&a).bytes;
 	launch.cluster = a.cluster_size;
 	launch.stream = stream;

@@ -103,7 +103,7 @@ static void bench_row(int i, struct row *r)
 		r->size = bench_sizes[(i - NUM_LATENCY - NUM_OTHERS) / 4];
 		r->clusters = r->size == 2 ? 66 : r->size == 16 ? 7 : 120 / r->size;
 	}
-	r->rounds = r->len <= 1024 ? 256 : 64;
+	r->rounds = r->len <= 1024 ? 1024 : 128;
 }
 
 static const struct { int num; void (*row)(int i, struct row *r); const char *prefix; } groups[] = {
@@ -146,6 +146,8 @@ static void describe(int i, struct cairn_case *c)
 	if (!r.bench && r.len <= 1024)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
 	c->bench = r.bench;
+	if (r.bench)	/* what counts is measured inside the kernel: see extra() */
+		return;
 	calls = (double)r.clusters * r.calls * r.rounds;
 	c->bytes = calls * (double)wire_bytes(&r);
 	if (r.algo == CAIRN_CLUSTER_OFFCHIP)	/* written once and read by all, in global memory */

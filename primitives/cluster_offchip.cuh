@@ -90,7 +90,7 @@ CLUSTER_FN void cluster_offchip_reduce(struct cluster_comm *c, struct cluster_ma
 	const struct cairn_cluster_chunks k = cairn_cluster_chunks((int)granules, (int)n);
 	const uint32_t first = parts ? (uint32_t)cairn_cluster_chunk(&k, (int)c->rank) : 0;
 	const uint32_t end = parts ? (uint32_t)cairn_cluster_chunk(&k, (int)c->rank + 1) : granules;
-	const struct cluster_terms t = { (uint64_t)set, (uint64_t)set + granules * 16, 0, message * 16, message * 16,
+	const struct cluster_terms t = { (uint64_t)set, 0, (uint64_t)set + granules * 16, 0, message * 16, message * 16,
 					 ~0u, n };
 
 	for (uint32_t g = c->tid; g < message; g += c->num_threads)
@@ -120,8 +120,8 @@ CLUSTER_FN void cluster_offchip_reduce(struct cluster_comm *c, struct cluster_ma
 }
 
 /*
- * words[k] = the word at first + k * step, k < count, once it is of this call. All loads of a round are in
- * flight at once: one trip to the L2 a round, not one a word.
+ * words[k] = the word at first + k * step, k < count <= most, once it is of this call. All loads of a
+ * round are in flight at once, without branches: one trip to the L2 a round, not one a word.
  */
 template <int most>
 CLUSTER_FN void cluster_poll_words(const uint64_t *first, uint32_t step, uint32_t count, uint32_t epoch, uint32_t *words)
@@ -138,12 +138,10 @@ CLUSTER_FN void cluster_poll_words(const uint64_t *first, uint32_t step, uint32_
 		missing = 0;
 #pragma unroll
 		for (uint32_t k = 0; k < most; k++)
-			if (k < count)
-				v[k] = ptx_ld_relaxed_gpu_u64(first + (size_t)k * step);
+			v[k] = ptx_ld_relaxed_gpu_u64(first + (size_t)(k < count ? k : count - 1) * step);
 #pragma unroll
 		for (uint32_t k = 0; k < most; k++)
-			if (k < count)
-				missing |= (uint32_t)(v[k] >> 32) != epoch;
+			missing |= (uint32_t)(v[k] >> 32) != epoch;
 		ptx_spin_check(start, "words (number of the call)", epoch, 0);
 	} while (missing);
 #pragma unroll
@@ -159,11 +157,14 @@ CLUSTER_FN void cluster_offchip_reduce_small(struct cluster_comm *c, struct clus
 	uint64_t *at = (uint64_t *)box->data + (box->set ? (size_t)c->size * words : 0) + c->tid;
 
 	if (c->tid < words) {
-		uint32_t raw[CAIRN_CLUSTER_MAX_SIZE];
+		uint32_t raw[CAIRN_CLUSTER_MAX_SIZE] = { 0 };
 
 		ptx_st_relaxed_gpu_u64(at + (size_t)c->rank * words,
 				       (uint64_t)box->epoch << 32 | ptx_ld_shared_b32(b->src + c->tid * 4));
-		cluster_poll_words<CAIRN_CLUSTER_MAX_SIZE>(at, words, c->size, box->epoch, raw);
+		if (c->size <= 4)
+			cluster_poll_words<4>(at, words, c->size, box->epoch, raw);
+		else
+			cluster_poll_words<16>(at, words, c->size, box->epoch, raw);
 		ptx_st_shared_b32(b->dst + c->tid * 4, op == CAIRN_CLUSTER_SUM ?
 				  cluster_reduce_raw<dtype, 0, 16, 0, 1>(raw, NULL, c->size, 1) :
 				  cluster_reduce_raw<dtype, 0, 16, 0, 0>(raw, NULL, c->size,

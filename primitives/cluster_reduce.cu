@@ -27,10 +27,13 @@ static const void *pick_kernel(const struct cairn_cluster_reduce_args *a)
 	}
 }
 
-/* Barriers among few warps are cheaper: no more than there are messages to send at once. */
+/* Barriers among few warps are cheaper: no more than there are messages to send and words to reduce at once. */
 static unsigned int num_threads(const struct cairn_cluster_reduce_args *a)
 {
-	return (a->cluster_size - 1) * ((cluster_reduce_wire_bytes(a) + 15) / 16) <= CLUSTER_REDUCE_THREADS / 2 ? CLUSTER_REDUCE_THREADS / 2 : CLUSTER_REDUCE_THREADS;
+	const uint32_t granules = (cluster_reduce_wire_bytes(a) + 15) / 16, peers = (uint32_t)a->cluster_size - 1;
+
+	return granules * (peers > 4 ? peers : 4) <= CLUSTER_REDUCE_THREADS / 2 ? CLUSTER_REDUCE_THREADS / 2 :
+		CLUSTER_REDUCE_THREADS;
 }
 
 /* Bytes of one cluster's mailboxes, a multiple of 256 */

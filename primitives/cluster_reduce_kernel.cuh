@@ -48,8 +48,8 @@ CAIRN_CLUSTER_INLINE struct cluster_reduce_smem cluster_reduce_smem(const struct
 	chunk = (p.granules + n - 1) / n;
 	want = a->algo == CAIRN_CLUSTER_OFFCHIP ? 0 :
 	       a->algo == CAIRN_CLUSTER_TREE ? (uint32_t)cairn_cluster_log2((int)n) * p.granules :
-	       a->algo == CAIRN_CLUSTER_ONESHOT ? n * p.granules : n * chunk;
-	want += n * p.ml_granules;
+	       a->algo == CAIRN_CLUSTER_ONESHOT ? (n - 1) * p.granules : (n - 1) * chunk;
+	want += (n - 1) * p.ml_granules;
 	room = (CLUSTER_REDUCE_SMEM - p.slots) / 32;
 	p.set_bytes = (want < room ? want : room) * 16;
 	p.bytes = p.slots + 2 * p.set_bytes;

@@ -146,7 +146,7 @@ static void bench_row(int i, struct row *r)
 		r->op = others[i % 8].op;
 		r->algo = others[i % 8].algo;
 	}
-	r->rounds = r->len <= 1024 ? 256 : 64;
+	r->rounds = r->len <= 1024 ? 1024 : 128;
 }
 
 static const struct { int num; void (*row)(int i, struct row *r); const char *prefix; } groups[] = {
@@ -202,6 +202,8 @@ static void describe(int i, struct cairn_case *c)
 	if (!r.bench && r.op == CAIRN_CLUSTER_SOFTMAX)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	c->bench = r.bench;
+	if (r.bench)	/* what counts is measured inside the kernel: see extra() */
+		return;
 	calls = (double)r.clusters * r.calls * r.rounds;
 	c->bytes = calls * (double)wire_bytes(&r);
 	if (r.algo == CAIRN_CLUSTER_OFFCHIP)	/* written once and read by all, in global memory */

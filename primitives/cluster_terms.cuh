@@ -12,12 +12,30 @@
 #include "cluster_comm.cuh"
 #include "dtype.h"
 
-/* Where the n contributions to a unit lie: of rank r at base + r * stride; (m, l) of its row likewise. */
+/*
+ * Where n ranks' contributions to a unit lie, and the (m, l) of its row. In shared memory: rank r's in slot
+ * (own - r) mod n - 1, which is how far it was sent, less one; this rank's own where it has it. In global
+ * memory (own is ~0): rank r's at base + r * stride.
+ */
 struct cluster_terms {
-	uint64_t base;			/* shared address, or a pointer to global memory */
-	uint64_t ml, own_ml;		/* own_ml: of rank `own`, who did not send it to itself */
+	uint64_t base, own_base;	/* shared addresses, or pointers */
+	uint64_t ml, own_ml;
 	uint32_t stride, ml_stride, own, n;
 };
+
+template <int global> CLUSTER_FN uint64_t cluster_term(const struct cluster_terms *t, uint32_t r)
+{
+	if (global)
+		return t->base + r * t->stride;
+	return r == t->own ? t->own_base : t->base + (t->own - r + (t->own < r ? t->n : 0) - 1) * t->stride;
+}
+
+template <int global> CLUSTER_FN uint64_t cluster_term_ml(const struct cluster_terms *t, uint32_t r)
+{
+	if (global)
+		return t->ml + r * t->ml_stride;
+	return r == t->own ? t->own_ml : t->ml + (t->own - r + (t->own < r ? t->n : 0) - 1) * t->ml_stride;
+}
 
 template <int dtype> CLUSTER_FN void cluster_unpack(uint32_t w, float *v)
 {
@@ -53,7 +71,7 @@ template <int global> CLUSTER_FN uint4 cluster_load4(uint64_t addr)
 /* (m, l) of rank r; (-INFINITY, 0) past the last */
 template <int global> CLUSTER_FN float2 cluster_load_ml(const struct cluster_terms *t, uint32_t r)
 {
-	uint64_t addr = r == t->own ? t->own_ml : t->ml + r * t->ml_stride;
+	const uint64_t addr = cluster_term_ml<global>(t, r < t->n ? r : t->n - 1);
 	uint2 v = { 0xff800000, 0 };
 
 	if (r < t->n)
@@ -115,8 +133,8 @@ CLUSTER_FN uint32_t cluster_await_word(const struct cluster_comm *c, uint32_t i,
 
 #pragma unroll
 	for (int r = 0; r < most; r++) {
-		at[r] = (uint32_t)t->base + r * t->stride;
-		asm("" : "+r"(at[r]));	/* now, not as a chain of additions after the wait */
+		at[r] = (uint32_t)cluster_term<0>(t, r);
+		asm("" : "+r"(at[r]));	/* now, not after the wait */
 	}
 	cluster_await(c, i);
 #pragma unroll
@@ -165,11 +183,8 @@ CLUSTER_FN void cluster_reduce_ranks(const struct cluster_terms *t, uint32_t fir
 	float w[most];
 
 #pragma unroll
-	for (int k = 0; k < most; k++) {
-		raw[k] = make_uint4(0, 0, 0, 0);
-		if (first + k < t->n)
-			raw[k] = cluster_load4<global>(t->base + (first + k) * t->stride);
-	}
+	for (int k = 0; k < most; k++)	/* no branch: all loads in flight */
+		raw[k] = cluster_load4<global>(cluster_term<global>(t, first + k < t->n ? first + k : t->n - 1));
 	if constexpr (softmax)
 #pragma unroll
 		for (int k = 0; k < most; k++)
@@ -184,12 +199,12 @@ CLUSTER_FN void cluster_reduce_ranks(const struct cluster_terms *t, uint32_t fir
 			cluster_unpack<dtype>(words[i], x + i * per_word);
 #pragma unroll
 		for (int i = 0; i < values; i++) {
-			if (softmax)
+			if (softmax)	/* no key past the last */
 				acc[i] += cluster_weigh(w[k], x[i]);
 			else if (sum)
-				acc[i] += x[i];
-			else
-				acc[i] = ptx_max_nan(acc[i], first + k < t->n ? sign * x[i] : -INFINITY);
+				acc[i] += first + k < t->n ? x[i] : 0;
+			else		/* twice the last does no harm */
+				acc[i] = ptx_max_nan(acc[i], sign * x[i]);
 		}
 	}
 }
@@ -232,6 +247,7 @@ CLUSTER_FN uint4 cluster_reduce_granule(const struct cluster_terms *t, int op)
 CLUSTER_FN struct cluster_terms cluster_terms_at(struct cluster_terms t, uint32_t bytes, uint32_t row)
 {
 	t.base += bytes;
+	t.own_base += bytes;
 	t.ml += row * 8;
 	t.own_ml += row * 8;
 	return t;

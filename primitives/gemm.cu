@@ -39,10 +39,10 @@
  *
  * Tried and lost (4096 x 4096, m 1 / m 8):
  *   - weights straight to registers, 16 bytes a lane, two batches of 8 loads: a row a warp and FMA 8.4 / -, but 9.0
- *     once the compiler moved the loads among the arithmetic; 4 rows x 128 bytes a load and mma 10.1 / 10.7; 8 rows x
- *     64 bytes 9.6 / 10.4, and 277 us instead of 227 on 128256 x 4096
- *   - more in flight: 192 KiB 9.0 / 12.7: the L1 is what is left of shared memory, and a falls out of it
- *   - the same by allowing more CTAs an SM than run: the driver sets shared memory aside for them
+ *     in another writing of the same loop, at the compiler's mercy; 4 rows x 128 bytes a load and mma 10.1 / 10.7;
+ *     8 rows x 64 bytes 9.6 / 10.4, and 277 us instead of 227 on 128256 x 4096
+ *   - more in flight: 192 KiB 9.0 / 12.7: the L1 is what is left of shared memory, and a falls out of it; registers
+ *     that would allow a third CTA where two run 9.1 / 14.6, presumably for the same reason
  *   - two CTAs of 8 warps 8.5 / 9.4; 8 rows x 256 k a stage 7.9 / 9.4 (but 33.6 for 4096 x 14336 at m 8); a
  *     second tile of 8 rows of a, up to m 16: 11.4 at m 16 here, but 33 at 14336 x 4096 where cuBLASLt takes 30
  *   - bulk copies (cp.async.bulk) of rows: see stream.cu; below 16 KiB a piece they are slower than loads

@@ -16,7 +16,7 @@
 #include "../conformance/harness.h"
 #include "json.h"
 #include "tokenizer.h"
-#include "tokenizer_golden.h"
+#include "tokenizer_golden_test.h"
 #include "utf8.h"
 
 #define NUM_TEXTS	100000

@@ -7,7 +7,7 @@
 #include "json.h"
 #include "json_test.h"
 #include "tokenizer.h"
-#include "tokenizer_golden.h"
+#include "tokenizer_golden_test.h"
 #include "utf8.h"
 
 /* Pushes ids through a stream; everything it hands out must be UTF-8 and make up want. */

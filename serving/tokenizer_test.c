@@ -8,7 +8,7 @@
 #include "../conformance/harness.h"
 #include "json.h"
 #include "tokenizer.h"
-#include "tokenizer_golden.h"
+#include "tokenizer_golden_test.h"
 
 #define BOTH (CAIRN_ENCODE_ADD_SPECIAL | CAIRN_ENCODE_PARSE_SPECIAL)
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tokenizer_golden.h"
+#include "tokenizer_golden_test.h"
 
 #include <stdio.h>
 #include <stdlib.h>

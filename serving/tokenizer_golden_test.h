@@ -5,8 +5,8 @@
  * serving/golden/tokenizer.json (written by tools/golden_tokenizer.py) lists variants of two
  * trained tokenizers: the members of tokenizer.json to replace in one of them.
  */
-#ifndef CAIRN_TOKENIZER_GOLDEN_H
-#define CAIRN_TOKENIZER_GOLDEN_H
+#ifndef CAIRN_TOKENIZER_GOLDEN_TEST_H
+#define CAIRN_TOKENIZER_GOLDEN_TEST_H
 
 #include <jansson.h>
 #include <stddef.h>
