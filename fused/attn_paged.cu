@@ -2,34 +2,46 @@
 /*
  * attn_paged - launcher, and the decode kernel: few rows, many keys, split over a cluster
  *
- * A cluster works on one request, one KV head and 16 packed rows (query heads of the group x tokens). Its CTAs take
- * contiguous shares of the keys (attn_share), the four warps of a CTA every fourth tile of 16 keys of the
- * share. Each warp is on its own: it gathers its tiles with cp.async into a ring of its own, multiplies,
- * and keeps its own softmax state, so the loop has no barrier beyond __syncwarp(). Then the states merge: warps
- * through shared memory, CTAs through distributed shared memory, always in rank order, each CTA one slice
- * of the output. One launch, no workspace, the same bits every time; the split follows kv_len as the device
- * finds it, so that a captured graph serves any length below its bound.
+ * A cluster works on one request, one KV head and 16 packed rows (query heads of the group x tokens). Its
+ * CTAs take contiguous shares of the keys (attn_share), the warps of a CTA every n-th tile of 16 keys of
+ * the share. Each warp is on its own: it gathers its tiles with cp.async into a ring of its own, multiplies
+ * and keeps its own softmax state, so the loop has no barrier but __syncwarp(). Then the states merge: warps
+ * through shared memory, CTAs through distributed shared memory, in an order that the cluster size
+ * fixes, each CTA a slice of the output. One launch, no workspace, the same bits every time; the split
+ * follows kv_len as the device finds it, so that a captured graph serves any length below its bound.
  *
- *   warp w, tile n:   wait for n | start n + STAGES - 1 (slots known already), look up the slots of the next |
- *                     S = Q K^T | mask, online softmax | O += P V
- *   end:              O, m, l of the warp -> its ring | CTA barrier | CTA state = merge of 4 -> ring of warp 0
- *                     | cluster barrier | slice r of rows x head_dim = merge over ranks | write | cluster barrier
+ *   warp, tile n:  wait for n | start n + stages - 1, whose slots are known | look up the slots of the
+ *                  one after | S = Q K^T | mask, online softmax | O += P V
+ *   end:           O, m, l -> own ring | CTA barrier | merge over warps -> ring of warp 0, CTA's m, l |
+ *                  cluster barrier | a slice of rows x head_dim: merge over ranks, write | cluster barrier
  *
- * Requests of more than ATTN_DECODE_ROWS packed rows are left to the prefill kernel (attn_paged_prefill.cu), in a
- * launch of its own; each kernel passes over the other's requests, as only the device knows the lengths.
+ * Cluster size and width (8 warps and an SM for itself, or 4 and half of one) are the host's choice
+ * by the bounds: attn_decode_split(). Requests of more than ATTN_DECODE_ROWS packed rows are left to the
+ * prefill kernel (attn_paged_prefill.cu), in a launch of its own; each kernel passes over the other's
+ * requests, as only the device knows the lengths.
  *
- * Shared memory (head_dim 128, STAGES 3: 97.5 KiB, two CTAs an SM)
- *   0                    [4 warps][STAGES][K tile, V tile]   16 keys x 256 B each, swizzled (attn_swizzle)
- *                        after the loop, at the start of a warp's ring: its O, [16][head_dim] f32
- *   4 * ring             m [4][16], l [4][16]                of the warps; row 0 then holds the CTA's
+ * Shared memory, w warps                                                       head_dim 64   128   256
+ *   0           [w][stages][K tile, V tile]  16 keys each, swizzled; stages:            6     3     2
+ *               later, at the head of a warp's ring: its O, [16][head_dim] f32
+ *   w * ring    m [w][16], l [w][16] of the warps, m [16], l [16] of the CTA
+ *   wide (w = 8; head_dim 256: 6), KiB                                               193   193   193
  *
- * Barriers: __syncthreads() twice and the cluster barrier twice, all after the loop. cp.async groups: one a
- * tile, empty ones at the end, so that "all but STAGES - 2" always means tile n.
+ * Barriers: __syncthreads() once and the cluster barrier twice, all after the loop. cp.async groups: one
+ * a tile, empty ones at the end, so that "all but stages - 2" always means tile n.
  *
- * Registers: O 64 (head_dim 128), Q 32, S 8, and addresses. See `make` for the exact figures; no spills.
+ * Registers: 107, 166, 255 for head_dim 64, 128, 256 (O 128 and Q 64 of them), no spills.
  *
- * Floor: K and V read once at the read ceiling (4.58 TB/s on an H200). To cover its latency some 40 KiB must be in
- * flight on each SM; two CTAs of four warps with two tiles of 8 KiB each have 128.
+ * Floor: K and V once at the read ceiling (4.58 TB/s on an H200). To cover its latency some 40 KiB must be
+ * in flight on each SM; these rings keep up to 128. Reached, 32/8 heads, head_dim 128, bf16, page 16: batch 64,
+ * KV 4K 4.45 TB/s; batch 128 4.54; batch 1, KV 1K / 4K / 16K 6.0 / 11.5 / 23.8 us (1.0 / 3.7 / 14.7 at the
+ * ceiling), of which launch, index look-ups and merge take about 5. Pages of 1 slot cost 4%.
+ *
+ * Tried and lost (batch 64 or 1, KV 4K): L2 prefetch of 256 bytes with each cp.async -5%; an evict-first
+ * policy 0; two stages and three CTAs an SM -3% to -20%, as CTAs then crowd on some SMs; one thread
+ * merging over all ranks, and rank 0 all rows, +1.6 us; 64-bit divisions in attn_share +1 us; looking up
+ * the second tile's slots after starting the first +0.4 us; narrow CTAs kept apart by unused shared
+ * memory lose to wide ones. Clusters of 10 to 16 have an SM each in seven GPCs only, so that
+ * 8 of them run in two waves: batch 1 takes clusters of 8 or 9.
  */
 #include "attn_paged.h"
 
@@ -39,12 +51,11 @@
 #define ROWS	ATTN_DECODE_TILE
 #define KEYS	ATTN_DECODE_TILE
 
-/* Bytes of a ring stage (K tile and V tile), stages of a ring: the same bytes in flight for head_dim 64 and 128. */
-#define CONST	template <int head_dim> static constexpr __host__ __device__ int
-CONST stage_bytes(void) { return 2 * KEYS * head_dim * 2; }
-CONST num_stages(void) { return head_dim == 64 ? 6 : head_dim == 128 ? 3 : 2; }
-CONST ring_bytes(void) { return num_stages<head_dim>() * stage_bytes<head_dim>(); }
-CONST max_threads(void) { return head_dim == 256 ? 192 : 256; }
+/* Of a ring: bytes of a K or V tile, stages, bytes. As many in flight for head_dim 64 as for 128. */
+template <int head_dim> ATTN_CONST tile_bytes(void) { return KEYS * head_dim * 2; }
+template <int head_dim> ATTN_CONST num_stages(void) { return head_dim == 64 ? 6 : head_dim == 128 ? 3 : 2; }
+template <int head_dim> ATTN_CONST ring_bytes(void) { return num_stages<head_dim>() * 2 * tile_bytes<head_dim>(); }
+template <int head_dim> ATTN_CONST max_threads(void) { return head_dim == 256 ? 192 : 256; }
 
 static int smem_bytes(int ring, int warps)
 {
@@ -53,16 +64,15 @@ static int smem_bytes(int ring, int warps)
 
 /* Q as A fragments, straight from memory: rows of a tile that do not exist are zero. */
 template <int head_dim>
-ATTN_DEV void load_q(uint32_t (*q)[4], const struct cairn_attn_paged_args &a,
-					      const struct attn_request &r, int row0, int rows, int lane)
+ATTN_DEV void load_q(uint32_t (*q)[4], const struct cairn_attn_paged_args &a, const struct attn_request &r,
+		     int row0, int rows)
 {
-	int64_t stride = a.q_stride ? a.q_stride : (int64_t)a.num_qo_heads * head_dim;
+	int lane = threadIdx.x % 32;
 
 #pragma unroll
 	for (int half = 0; half < 2; half++) {
-		int row = row0 + lane / 4 + half * 8, token = attn_token(row, r.magic);
-		const uint32_t *from = (const uint32_t *)((const uint16_t *)a.q + (r.qo_first + token) * stride +
-							  (r.head * r.group + row - token * r.group) * head_dim);
+		int row = row0 + lane / 4 + half * 8;
+		const uint32_t *from = (const uint32_t *)((const uint16_t *)a.q + attn_q_row(a, r, row));
 
 #pragma unroll
 		for (int k = 0; k < head_dim / 16; k++) {
@@ -74,17 +84,17 @@ ATTN_DEV void load_q(uint32_t (*q)[4], const struct cairn_attn_paged_args &a,
 
 /* S = Q K^T, masked, and O += P V for the tile of 16 keys that begins at `key`. */
 template <int dtype, int head_dim>
-ATTN_DEV void attend_tile(float (*o)[4], float m[2], float l[2], uint32_t (*q)[4],
-						   uint32_t s_k, uint32_t s_v, int key, const int32_t see[2],
-						   float scale_log2, int lane)
+ATTN_DEV void attend_tile(float (*o)[4], float m[2], float l[2], uint32_t (*q)[4], uint32_t s_tiles, int key,
+			  const int32_t see[2], float scale_log2)
 {
 	/* two sums for each logit, while registers last: a lone warp waits for the chain of products */
 	constexpr int sums = head_dim == 256 ? 1 : 2;
+	int lane = threadIdx.x % 32;
+	uint32_t s_k = s_tiles + attn_k_at<head_dim>(lane);
+	uint32_t s_v = s_tiles + tile_bytes<head_dim>() + attn_v_at<head_dim>(lane);
 	float s[sums][2][4] = {}, (*logits)[4] = s[0], keep[2];
 	uint32_t b[4], p[4];
 
-	s_k += attn_k_at<head_dim>(lane);
-	s_v += attn_v_at<head_dim>(lane);
 #pragma unroll
 	for (int k = 0; k < head_dim / 16; k++) {
 		ptx_ldmatrix_x4(b, s_k ^ k * 32);
@@ -92,13 +102,15 @@ ATTN_DEV void attend_tile(float (*o)[4], float m[2], float l[2], uint32_t (*q)[4
 		attn_mma<dtype>(s[k % sums][1], q[k], b + 2);
 	}
 #pragma unroll
-	for (int t = 0; t < 2; t++)
+	for (int t = 0; t < 2; t++) {
 #pragma unroll
-		for (int i = 0; i < 4; i++)
+		for (int i = 0; i < 4; i++) {
 			if (key + t * 8 + lane % 4 * 2 + (i & 1) >= see[i >> 1])
 				logits[t][i] = -CUDART_INF_F;
 			else if (sums == 2)
 				logits[t][i] += s[sums - 1][t][i];
+		}
+	}
 	attn_softmax<2>(logits, m, l, keep, scale_log2);
 	attn_rescale<head_dim>(o, keep);
 	attn_p_fragment<dtype>(p, logits);
@@ -116,12 +128,21 @@ ATTN_DEV float merge_weight(float m, float top, float scale_log2)
 	return m == -CUDART_INF_F ? 0 : ptx_ex2_approx_ftz((m - top) * scale_log2);
 }
 
-/* Four columns of the finished row `row` (packed, of the request), o still undivided. */
-template <int dtype, int head_dim>
-ATTN_DEV void write_out(const struct cairn_attn_paged_args &a, const struct attn_request &r,
-						 int row, int column, float4 o, float m, float l)
+ATTN_DEV void add_part(float4 *sum, float *l, float4 part, float part_l, float weight)
 {
-	int64_t at = attn_row_at(r, row, a.num_qo_heads);
+	*l += weight * part_l;
+	sum->x += weight * part.x;
+	sum->y += weight * part.y;
+	sum->z += weight * part.z;
+	sum->w += weight * part.w;
+}
+
+/* Four columns of a finished packed row, o still undivided. */
+template <int dtype, int head_dim>
+ATTN_DEV void write_out(const struct cairn_attn_paged_args &a, const struct attn_request &r, int row,
+			int column, float4 o, float m, float l)
+{
+	int64_t at = attn_out_row(a, r, row);
 	float inverse = l > 0 ? 1 / l : 0;
 	uint2 packed;
 
@@ -132,68 +153,60 @@ ATTN_DEV void write_out(const struct cairn_attn_paged_args &a, const struct attn
 		a.lse[at] = attn_lse(m, l, a.sm_scale);
 }
 
-/*
- * Writes the state of a warp into its own ring, which nobody else has touched: O as [rows][head_dim], and m and l.
- * Then, after a barrier, the thread that has columns 4 i of a row merges them over the warps.
- */
+/* The state of a warp: O into its own ring, which nobody else has touched, as [rows][head_dim]; m and l. */
 template <int head_dim>
 ATTN_DEV void put_state(uint8_t *s_o, float *s_m, float *s_l, float (*o)[4], const float m[2],
-						 const float l[2], int num_rows, int lane)
+			const float l[2], int num_rows)
 {
+	int lane = threadIdx.x % 32;
+
 #pragma unroll
 	for (int half = 0; half < 2; half++) {
 		int row = lane / 4 + half * 8;
+		float2 *to = (float2 *)s_o + (row * head_dim + lane % 4 * 2) / 2;
 		float sum = attn_quad_sum(l[half]);
-		float *to = (float *)s_o + row * head_dim + lane % 4 * 2;
 
 		if (lane % 4 == 0) {
 			s_m[row] = m[half];
 			s_l[row] = sum;
 		}
-		if (row < num_rows)
+		if (row >= num_rows)
+			continue;
 #pragma unroll
-			for (int t = 0; t < head_dim / 8; t++)
-				*(float2 *)(to + t * 8) = make_float2(o[t][2 * half], o[t][2 * half + 1]);
+		for (int t = 0; t < head_dim / 8; t++)
+			to[t * 4] = make_float2(o[t][2 * half], o[t][2 * half + 1]);
 	}
 }
 
-ATTN_DEV void add_part(float4 *sum, float *l, float4 part, float part_l, float weight)
-{
-	*l += weight * part_l;
-	sum->x += weight * part.x;
-	sum->y += weight * part.y;
-	sum->z += weight * part.z;
-	sum->w += weight * part.w;
-}
-
 /*
- * The share of this CTA in the merge over the cluster. As many lanes as there are ranks (rounded up to a power of
- * two) fetch a vector from one rank each, and add up in a tree: the latency of one DSMEM access for all.
- * s_m, s_l, s_o: the CTA's state, at the same place in every CTA.
+ * This CTA's slice of the merge over the cluster. As many lanes as there are ranks (rounded up to a
+ * power of two) fetch a vector of four columns from one rank each and add up in a tree: the latency of
+ * one DSMEM access for all. s_m, s_l, s_o: the CTA's state, at the same place in every CTA.
  */
 template <int dtype, int head_dim>
-ATTN_DEV void merge_cluster(const struct cairn_attn_paged_args &a, const struct attn_request &r,
-						     uint32_t s_m, uint32_t s_l, uint32_t s_o, int row0,
-						     int num_vecs, int cta_rank, int cluster_size, float scale_log2)
+ATTN_DEV void merge_cluster(const struct cairn_attn_paged_args &a, const struct attn_request &r, uint32_t s_m,
+			    uint32_t s_l, uint32_t s_o, int row0, int num_vecs, float scale_log2)
 {
 	constexpr int vecs = head_dim / 4;
-	int first = attn_share(num_vecs, cluster_size, cta_rank), end = attn_share(num_vecs, cluster_size, cta_rank + 1);
+	int cta_rank = ptx_cluster_ctarank(), cluster_size = ptx_cluster_nctarank();
 	int lanes = cluster_size <= 2 ? 2 : cluster_size <= 4 ? 4 : cluster_size <= 8 ? 8 : 16;
-	int rank = threadIdx.x % lanes;
+	int rank = threadIdx.x % lanes, nth = threadIdx.x % 32 / lanes;
+	int first = attn_share(num_vecs, cluster_size, cta_rank) + threadIdx.x / lanes;
+	int end = attn_share(num_vecs, cluster_size, cta_rank + 1);
 
 	/* whole warps go round: the shuffles need all lanes */
-	for (int at = first + threadIdx.x / lanes; at - (int)(threadIdx.x % 32 / lanes) < end; at += blockDim.x / lanes) {
+	for (int at = first; at - nth < end; at += blockDim.x / lanes) {
 		int i = min(at, end - 1), row = i / vecs;
 		float m = -CUDART_INF_F, l = 0, top, total = 0;
 		float4 o = make_float4(0, 0, 0, 0), sum = o;
 
 		if (rank < cluster_size) {
-			uint4 bits = ptx_ld_shared_cluster_v4(ptx_mapa(s_o + i * 16, rank));
+			uint4 v = ptx_ld_shared_cluster_v4(ptx_mapa(s_o + i * 16, rank));
 
 			m = __uint_as_float(ptx_ld_shared_cluster_b32(ptx_mapa(s_m + row * 4, rank)));
 			l = __uint_as_float(ptx_ld_shared_cluster_b32(ptx_mapa(s_l + row * 4, rank)));
-			o = make_float4(__uint_as_float(bits.x), __uint_as_float(bits.y), __uint_as_float(bits.z),
-					__uint_as_float(bits.w));
+			o = make_float4(__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z),
+					__uint_as_float(v.w));
 		}
 		top = m;
 		for (int k = lanes / 2; k; k /= 2)
@@ -211,49 +224,50 @@ ATTN_DEV void merge_cluster(const struct cairn_attn_paged_args &a, const struct 
 
 template <int dtype, int head_dim>
 static __global__ __launch_bounds__(max_threads<head_dim>()) void
-attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a, int32_t row_tiles, int32_t group,
-			 uint32_t magic)
+attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a, int32_t row_tiles,
+			 int32_t group, uint32_t magic)
 {
 	extern __shared__ __align__(1024) uint8_t s_ring[];
-	constexpr int stages = num_stages<head_dim>(), stage = stage_bytes<head_dim>(), ring = ring_bytes<head_dim>();
-	constexpr int vecs = head_dim / 4;
+	constexpr int stages = num_stages<head_dim>(), ring = ring_bytes<head_dim>(), vecs = head_dim / 4;
+	constexpr int v_offset = tile_bytes<head_dim>(), stage = 2 * v_offset;
 	int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
 	float *s_m = (float *)(s_ring + warps * ring), *s_l = s_m + warps * ROWS;
 	float *s_cta_m = s_l + warps * ROWS, *s_cta_l = s_cta_m + ROWS;
 	int cta_rank = ptx_cluster_ctarank(), cluster_size = ptx_cluster_nctarank();
-	int task = ptx_clusterid_x(), head = task % a.num_kv_heads, row0 = task / a.num_kv_heads % row_tiles * ROWS;
-	int request = task / a.num_kv_heads / row_tiles;
+	int task = ptx_clusterid_x(), head = task % a.num_kv_heads, tile_of_rows = task / a.num_kv_heads;
+	int row0 = tile_of_rows % row_tiles * ROWS, b = tile_of_rows / row_tiles;
 	uint32_t s_warp = ptx_smem(s_ring) + warp * ring;
 	int32_t page_shift = attn_page_shift(a.page_size);
 	float o[head_dim / 8][4] = {}, m[2] = { -CUDART_INF_F, -CUDART_INF_F }, l[2] = {};
 	float scale_log2 = a.sm_scale * ATTN_LOG2E;
 	uint32_t q[head_dim / 16][4], slots[stages], slot;
-	int32_t rows, end, first, last, see[2];
+	int32_t rows, end, num_tiles, first, last, see[2];
 	struct attn_request r;
 
 	ptx_griddepcontrol_wait();
-	r = attn_load_request(a, request, head, group, magic);
+	r = attn_load_request(a, b, head, group, magic);
 	rows = r.qo_len * group;
 	if (row0 >= rows || rows > ATTN_DECODE_ROWS)	/* alike in the whole cluster */
 		return;
 	rows = min(rows, row0 + ROWS);
 	end = attn_row_sees(a, r, rows - 1);
-	first = attn_share(attn_div_up(end, KEYS), cluster_size, cta_rank) + warp;
-	last = attn_share(attn_div_up(end, KEYS), cluster_size, cta_rank + 1);
+	num_tiles = attn_div_up(end, KEYS);
+	first = attn_share(num_tiles, cluster_size, cta_rank) + warp;
+	last = attn_share(num_tiles, cluster_size, cta_rank + 1);
 
 	/* every load that waits for nothing is on its way before the first one that does */
 #pragma unroll
 	for (int i = 0; i < stages; i++) {
 		int tile = first + i * warps;
 
-		slots[i] = attn_slot(a, r, page_shift, tile * KEYS + lane, tile < last && lane < KEYS ? end : 0);
+		slots[i] = attn_slot(a, r, page_shift, tile * KEYS + lane,
+				     tile < last && lane < KEYS ? end : 0);
 	}
-	load_q<head_dim>(q, a, r, row0, rows, lane);
+	load_q<head_dim>(q, a, r, row0, rows);
 #pragma unroll
 	for (int i = 0; i < stages - 1; i++) {
 		if (first + i * warps < last)
-			attn_gather<head_dim, KEYS>(a, s_warp + i * stage, s_warp + i * stage + stage / 2, r, 0,
-						    slots[i], lane);
+			attn_gather<head_dim, KEYS, v_offset>(a, r, s_warp + i * stage, 0, slots[i]);
 		ptx_cp_async_commit_group();
 	}
 	slot = slots[stages - 1];
@@ -266,22 +280,22 @@ attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
 		ptx_cp_async_wait_group<stages - 2>();
 		__syncwarp();
 		if (next < last)
-			attn_gather<head_dim, KEYS>(a, s_warp + refill * stage, s_warp + refill * stage + stage / 2, r,
-						    0, slot, lane);
+			attn_gather<head_dim, KEYS, v_offset>(a, r, s_warp + refill * stage, 0, slot);
 		ptx_cp_async_commit_group();
 		next += warps;
-		slot = attn_slot(a, r, page_shift, next * KEYS + lane, next < last && lane < KEYS ? end : 0);
-		attend_tile<dtype, head_dim>(o, m, l, q, s_warp + n * stage, s_warp + n * stage + stage / 2, tile * KEYS,
-					     see, scale_log2, lane);
+		slot = attn_slot(a, r, page_shift, next * KEYS + lane,
+				 next < last && lane < KEYS ? end : 0);
+		attend_tile<dtype, head_dim>(o, m, l, q, s_warp + n * stage, tile * KEYS, see, scale_log2);
 		n = n == stages - 1 ? 0 : n + 1;
 	}
 	ptx_griddepcontrol_launch_dependents();
 
 	ptx_cp_async_wait_group<0>();
 	__syncwarp();
-	put_state<head_dim>(s_ring + warp * ring, s_m + warp * ROWS, s_l + warp * ROWS, o, m, l, rows - row0, lane);
+	rows -= row0;
+	put_state<head_dim>(s_ring + warp * ring, s_m + warp * ROWS, s_l + warp * ROWS, o, m, l, rows);
 	__syncthreads();
-	for (int i = threadIdx.x; i < (rows - row0) * vecs; i += blockDim.x) {
+	for (int i = threadIdx.x; i < rows * vecs; i += blockDim.x) {
 		float top = -CUDART_INF_F, total = 0;
 		float4 sum = make_float4(0, 0, 0, 0);
 		int row = i / vecs;
@@ -297,7 +311,7 @@ attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
 			write_out<dtype, head_dim>(a, r, row0 + row, i % vecs * 4, sum, top, total);
 			continue;
 		}
-		((float4 *)s_ring)[i] = sum;	/* in warp 0's place, which this thread alone reads at i */
+		((float4 *)s_ring)[i] = sum;	/* in warp 0's place, where i is this thread's alone */
 		if (i % vecs == 0) {
 			s_cta_m[row] = top;
 			s_cta_l[row] = total;
@@ -308,7 +322,7 @@ attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
 	ptx_barrier_cluster_arrive_release();
 	ptx_barrier_cluster_wait_acquire();
 	merge_cluster<dtype, head_dim>(a, r, ptx_smem(s_cta_m), ptx_smem(s_cta_l), ptx_smem(s_ring), row0,
-				       (rows - row0) * vecs, cta_rank, cluster_size, scale_log2);
+				       rows * vecs, scale_log2);
 	/* nobody leaves while a peer may still read its shared memory */
 	ptx_barrier_cluster_arrive_release();
 	ptx_barrier_cluster_wait_acquire();
@@ -348,10 +362,11 @@ struct residency {
 };
 
 /*
- * Asked of the device once for each kernel, as the questions cost more than many launches. Two threads that
- * ask at once write the same numbers.
+ * Asked of the device once for each kernel, as the questions cost more than many launches. Two threads
+ * that ask at once write the same numbers.
  */
-static const struct residency *residency_of(const struct cairn_attn_paged_args *a, const void *kernel, int ring)
+static const struct residency *residency_of(const struct cairn_attn_paged_args *a, const void *kernel,
+					    int ring)
 {
 	static struct residency all[2][3];
 	struct residency *r = &all[a->dtype == CAIRN_F16][a->head_dim / 128];
@@ -376,9 +391,8 @@ static const struct residency *residency_of(const struct cairn_attn_paged_args *
 
 static int launch_decode(const struct cairn_attn_paged_args *args, int32_t max_rows, void *stream)
 {
-	int32_t row_tiles = attn_div_up(max_rows, ROWS);
+	int32_t row_tiles = attn_div_up(max_rows, ROWS), group = args->num_qo_heads / args->num_kv_heads;
 	int64_t num_tasks = (int64_t)args->batch * args->num_kv_heads * row_tiles;
-	int32_t group = args->num_qo_heads / args->num_kv_heads;
 	uint32_t magic = attn_magic((uint32_t)group);
 	void *params[] = { (void *)args, &row_tiles, &group, &magic };
 	struct cairn_launch l = {};
@@ -387,9 +401,10 @@ static int launch_decode(const struct cairn_attn_paged_args *args, int32_t max_r
 	int ring;
 
 	kernel = decode_kernel(args->dtype, args->head_dim, &ring);
-	split = attn_decode_split(num_tasks, args->max_kv_len, args->head_dim, residency_of(args, kernel, ring)->ctas);
+	split = attn_decode_split(num_tasks, args->max_kv_len, args->head_dim,
+				  residency_of(args, kernel, ring)->ctas);
 	if (num_tasks * split.cluster_size > 0x7fffffff)
-		return cairn_error(EOPNOTSUPP, "attn_paged: batch * num_kv_heads: %lld tasks do not fit a grid",
+		return cairn_error(EOPNOTSUPP, "attn_paged: batch * num_kv_heads: %lld tasks are beyond a grid",
 				   (long long)num_tasks);
 	set_width(&l, args->head_dim, ring, split.wide);
 	l.grid[0] = (unsigned int)(num_tasks * split.cluster_size);
@@ -407,7 +422,7 @@ extern "C" int cairn_attn_paged(const struct cairn_attn_paged_args *args, void *
 	if (!args->batch || !args->nnz_qo || !args->max_qo_len)
 		return 0;
 	if ((int64_t)args->num_pages * args->page_size > 0xfffffffell)
-		return cairn_error(EOPNOTSUPP, "attn_paged: num_pages * page_size: more than 2^32 - 2 slots");
+		return cairn_error(EOPNOTSUPP, "attn_paged: num_pages * page_size: beyond 32 bits");
 	max_rows = (int64_t)args->max_qo_len * (args->num_qo_heads / args->num_kv_heads);
 	if (max_rows <= ATTN_DECODE_ROWS)
 		return launch_decode(args, (int32_t)max_rows, stream);

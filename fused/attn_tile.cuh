@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * attn_tile - pieces that the decode and the prefill kernel of attn_paged share: the page walk, the
- * gather into swizzled shared memory, logits of a tile, online softmax, P * V
+ * gather into swizzled shared memory, fragments, online softmax
  *
- * A warp owns 16 packed rows (attn_tile.h) per m-tile. mma.m16n8k16 gives lane l rows l / 4 and l / 4 + 8 and
- * the columns 2 (l % 4) and the next, of every 8: logits and O stay in these registers from the first
- * key to the last, and P passes from accumulator to A fragment without moving.
+ * A warp owns one or more m-tiles of 16 packed rows (attn_tile.h). mma.m16n8k16 gives lane l the rows
+ * l / 4 and l / 4 + 8 and, of every 8 columns, 2 (l % 4) and the next: logits and O stay in these
+ * registers from the first key to the last, and P passes from accumulator to A fragment without moving.
  */
 #ifndef CAIRN_ATTN_TILE_CUH
 #define CAIRN_ATTN_TILE_CUH
@@ -18,6 +18,7 @@
 #include "attn_tile.h"
 
 #define ATTN_DEV	static __device__ __forceinline__
+#define ATTN_CONST	static constexpr __host__ __device__ int
 #define ATTN_LOG2E	1.4426950408889634f
 #define ATTN_LN2	0.6931471805599453f
 
@@ -32,8 +33,8 @@ struct attn_request {
 	const int32_t *pages;		/* its page ids */
 };
 
-ATTN_DEV struct attn_request attn_load_request(const struct cairn_attn_paged_args &a, int b,
-									 int head, int group, uint32_t magic)
+ATTN_DEV struct attn_request attn_load_request(const struct cairn_attn_paged_args &a, int b, int head,
+					       int group, uint32_t magic)
 {
 	struct attn_request r;
 	int32_t first_page = a.kv_indptr[b];
@@ -50,22 +51,30 @@ ATTN_DEV struct attn_request attn_load_request(const struct cairn_attn_paged_arg
 
 /* Keys that a packed row sees. */
 ATTN_DEV int32_t attn_row_sees(const struct cairn_attn_paged_args &a, const struct attn_request &r,
-							 int32_t row)
+			       int32_t row)
 {
 	return attn_visible(attn_token(row, r.magic), r.qo_len, r.kv_len, a.causal);
 }
 
-/* Row of (token, query head) of a packed row, when tokens lie `heads` such rows apart. */
-ATTN_DEV int64_t attn_row_at(const struct attn_request &r, int32_t row, int32_t num_qo_heads)
+/* Element of q, whose tokens lie `stride` apart, at which a packed row begins. */
+ATTN_DEV int64_t attn_q_row(const struct cairn_attn_paged_args &a, const struct attn_request &r, int32_t row)
+{
+	int32_t token = attn_token(row, r.magic), column = (r.head * r.group + row - token * r.group) * a.head_dim;
+
+	return (r.qo_first + token) * (a.q_stride ? a.q_stride : (int64_t)a.num_qo_heads * a.head_dim) + column;
+}
+
+/* Row of out and element of lse that a packed row is. */
+ATTN_DEV int64_t attn_out_row(const struct cairn_attn_paged_args &a, const struct attn_request &r, int32_t row)
 {
 	int32_t token = attn_token(row, r.magic);
 
-	return (int64_t)(r.qo_first + token) * num_qo_heads + r.head * r.group + row - token * r.group;
+	return (int64_t)(r.qo_first + token) * a.num_qo_heads + r.head * r.group + row - token * r.group;
 }
 
 /* The slot of a key, counted over all pages; ~0: there is no such key, and no page id is read. */
 ATTN_DEV uint32_t attn_slot(const struct cairn_attn_paged_args &a, const struct attn_request &r,
-						      int32_t page_shift, int32_t key, int32_t end)
+			    int32_t page_shift, int32_t key, int32_t end)
 {
 	int32_t page;
 
@@ -76,26 +85,27 @@ ATTN_DEV uint32_t attn_slot(const struct cairn_attn_paged_args &a, const struct 
 }
 
 /*
- * Starts the copy of `rows` keys of K and of V into two tiles, from row `first` of each; lane i < rows of
- * the warp brings the slot of key i. A key that is not there becomes a row of zeros: whatever NaN the pages
- * hold, 0 * NaN never happens.
+ * Starts the copy of `rows` keys into a K tile at s_k and a V tile v_offset bytes behind it, from row
+ * `first` (a multiple of 8) of each; lane i < rows of the warp brings the slot of key i. A key that is not
+ * there becomes a row of zeros: whatever NaN the pages hold, 0 * NaN never happens.
  */
-template <int head_dim, int rows>
-ATTN_DEV void attn_gather(const struct cairn_attn_paged_args &a, uint32_t s_k, uint32_t s_v,
-						   const struct attn_request &r, int first, uint32_t slot, int lane)
+template <int head_dim, int rows, int v_offset>
+ATTN_DEV void attn_gather(const struct cairn_attn_paged_args &a, const struct attn_request &r, uint32_t s_k,
+			  int first, uint32_t slot)
 {
 	constexpr int chunks = head_dim / 8, per_pass = 32 / chunks;
-	uint32_t slot_bytes = a.num_kv_heads * head_dim * 2, column = r.head * head_dim * 2 + lane % chunks * 16;
+	int row = threadIdx.x % 32 / chunks, chunk = threadIdx.x % chunks;
+	uint32_t slot_bytes = a.num_kv_heads * head_dim * 2, column = r.head * head_dim * 2 + chunk * 16;
 
-	uint32_t to = attn_swizzle(first + lane / chunks, lane % chunks, head_dim * 2);
-
+	s_k += attn_swizzle(first + row, chunk, head_dim * 2);
 #pragma unroll
 	for (int i = 0; i < rows; i += per_pass) {
-		uint32_t from = __shfl_sync(~0u, slot, i + lane / chunks), bytes = from == ~0u ? 0 : 16;
+		uint32_t from = __shfl_sync(~0u, slot, i + row), bytes = from == ~0u ? 0 : 16;
 		uint64_t at = (uint64_t)(from == ~0u ? 0 : from) * slot_bytes + column;
+		uint32_t to = (s_k ^ (i & 7) << 4) + i * head_dim * 2;
 
-		ptx_cp_async_cg(((s_k + to) ^ (i & 7) << 4) + i * head_dim * 2, (const char *)a.k_pages + at, bytes);
-		ptx_cp_async_cg(((s_v + to) ^ (i & 7) << 4) + i * head_dim * 2, (const char *)a.v_pages + at, bytes);
+		ptx_cp_async_cg(to, (const char *)a.k_pages + at, bytes);
+		ptx_cp_async_cg(to + v_offset, (const char *)a.v_pages + at, bytes);
 	}
 }
 
@@ -122,9 +132,9 @@ ATTN_DEV uint32_t attn_pack(float lo, float hi)
 }
 
 /*
- * Where a lane's ldmatrix.x4 begins in a tile. For A, 16 rows of Q and 16 columns. For B, two n-tiles: 16 keys of K and
- * 16 columns, or 16 keys of V (to be transposed, as V lies [key][dim] and B wants [dim][key]) and 16 columns.
- * The next 16 columns: ^ 32. Another 16 rows: + 16 * head_dim * 2.
+ * Where a lane's ldmatrix.x4 begins in a tile. For A: 16 rows of Q and 16 columns. For B, two n-tiles at
+ * a time: 16 keys of K and 16 columns; or 16 keys of V and 16 columns, to be transposed, as V lies
+ * [key][dim] and B wants [dim][key]. The next 16 columns: ^ 32. Another 16 rows: + 16 * head_dim * 2.
  */
 template <int head_dim>
 ATTN_DEV uint32_t attn_q_at(int lane)
@@ -158,10 +168,11 @@ ATTN_DEV float attn_quad_sum(float x)
 }
 
 /*
- * Takes the logits s (n8-tiles of keys; raw, before sm_scale; -inf where masked) of a lane's two rows into the
- * running maximum m and sum l (of this lane's columns alone) and turns them into p. Returns in keep[] what O must be
- * multiplied with. The difference to the maximum is taken before the scale, so that logits near the end of
- * fp32's range stay finite; a row that has seen no key yet has m = -inf, and p = 0 for all that is masked.
+ * Takes the logits s (n8-tiles of keys; before sm_scale; -inf where masked) of a lane's two rows into
+ * the running maximum m and the sum l (of this lane's columns alone), and turns them into p. keep[]: what
+ * O must be multiplied with. The difference to the maximum is taken before the scale, so that logits
+ * near the end of fp32's range stay finite; a row that has seen no key yet has m = -inf, and all that is
+ * masked p = 0.
  */
 template <int tiles>
 ATTN_DEV void attn_softmax(float (*s)[4], float m[2], float l[2], float keep[2], float scale_log2)

@@ -134,7 +134,6 @@ static void describe(int i, struct cairn_case *c)
 {
 	const char *prefix;
 	struct row r;
-	double calls;
 	int n;
 
 	prefix = row_of(i, &r);
@@ -145,13 +144,7 @@ static void describe(int i, struct cairn_case *c)
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	if (!r.bench && r.len <= 1024)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
-	c->bench = r.bench;
-	if (r.bench)	/* what counts is measured inside the kernel: see extra() */
-		return;
-	calls = (double)r.clusters * r.calls * r.rounds;
-	c->bytes = calls * (double)wire_bytes(&r);
-	if (r.algo == CAIRN_CLUSTER_OFFCHIP)	/* written once and read by all, in global memory */
-		c->bytes = calls * r.size * (r.size + 1.0) * r.len * (double)cairn_dtype_bytes(r.dtype);
+	c->bench = r.bench;	/* without bytes: the figures are extra()'s, measured inside the kernel */
 }
 
 #define FIELD(f) offsetof(struct cairn_cluster_gather_args, f)

@@ -184,7 +184,6 @@ static void describe(int i, struct cairn_case *c)
 {
 	const char *prefix;
 	struct row r;
-	double calls;
 	int n;
 
 	prefix = row_of(i, &r);
@@ -201,14 +200,7 @@ static void describe(int i, struct cairn_case *c)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
 	if (!r.bench && r.op == CAIRN_CLUSTER_SOFTMAX)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
-	c->bench = r.bench;
-	if (r.bench)	/* what counts is measured inside the kernel: see extra() */
-		return;
-	calls = (double)r.clusters * r.calls * r.rounds;
-	c->bytes = calls * (double)wire_bytes(&r);
-	if (r.algo == CAIRN_CLUSTER_OFFCHIP)	/* written once and read by all, in global memory */
-		c->bytes = calls * r.size * (r.size + 1.0) * r.len * (double)cairn_dtype_bytes(r.dtype);
-	c->flops = calls * (r.size - 1.0) * r.len * (r.op == CAIRN_CLUSTER_SOFTMAX ? 2 : 1);
+	c->bench = r.bench;	/* without bytes: the figures are extra()'s, measured inside the kernel */
 }
 
 /* m: equal, far apart (weights 0 and 1, so that results are exact), without a key, or as logits are. */

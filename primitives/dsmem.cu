@@ -27,8 +27,8 @@
  * and add of the address are in the figure (about 10 cycles).
  *
  * Loads: 16 bytes a lane, eight in flight a thread, 512 threads up to cluster size 3 and 256 above: more in flight
- * only wait for each other in the network. st.async: 16 bytes a lane from own shared memory, warps taking 2 KiB
- * of a slot each. Bulk copies: one thread, a slot each (bytes / cluster_size). Multicast reads the same part of src
+ * only wait for each other in the network. st.async: 16 bytes a lane from own shared memory, a slot
+ * by all threads if it has 16 bytes for each, else by a warp. Bulk copies: one thread, a slot each (bytes / cluster_size). Multicast reads the same part of src
  * every round, so from the L2. Rounds of pushes and multicasts write the same bytes to the same place, and none
  * waits for the one before: what is measured is the network, and the last receipt is judged.
  *
@@ -36,9 +36,9 @@
  * how wide a port is; the best pattern here moves 19.5 bytes a cycle and SM in, and as many out.
  *
  * H200 (132 SMs, 1980 MHz), cluster size 2 / 4 / 8 / 16:
- *	latency, cycles		196 / 197 / 197 / 195; own 33 by the window, 23 plain; L2 289, HBM 667 to 695
+ *	latency, cycles		196 / 197 / 197 / 195; own 33 by the window, 23 plain; L2 289, HBM 664 to 695
  *	loads, TB/s		4.19 / 3.39 / 3.46 / 3.20
- *	st.async, TB/s		4.86 / 3.92 / 3.91 / 3.59
+ *	st.async, TB/s		4.78 / 3.72 / 3.69 / 3.49
  *	bulk copies, TB/s	5.05 / 3.26 / 3.40 / 3.39
  *	multicast, TB/s		13.2 / 15.3 / 17.6 / 16.1 received
  *	cluster barrier, cycles	363 / 372 / 384 / 400
