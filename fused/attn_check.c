@@ -70,7 +70,7 @@ int cairn_attn_paged_check(const struct cairn_attn_paged_args *a)
 	if (a->head_dim != 64 && a->head_dim != 128 && a->head_dim != 256)
 		return cairn_error(EOPNOTSUPP, "attn_paged: head_dim: %d is not 64, 128 or 256", a->head_dim);
 	if (a->num_qo_heads % a->num_kv_heads)
-		return cairn_error(EOPNOTSUPP, "attn_paged: num_qo_heads: %d is not a multiple of num_kv_heads %d",
+		return cairn_error(EOPNOTSUPP, "attn_paged: num_qo_heads: %d is not a multiple of %d",
 				   a->num_qo_heads, a->num_kv_heads);
 	return 0;
 }

@@ -2,46 +2,50 @@
 /*
  * attn_paged - launcher, and the decode kernel: few rows, many keys, split over a cluster
  *
- * A cluster works on one request, one KV head and 16 packed rows (query heads of the group x tokens). Its
- * CTAs take contiguous shares of the keys (attn_share), the warps of a CTA every n-th tile of 16 keys of
- * the share. Each warp is on its own: it gathers its tiles with cp.async into a ring of its own, multiplies
- * and keeps its own softmax state, so the loop has no barrier but __syncwarp(). Then the states merge: warps
- * through shared memory, CTAs through distributed shared memory, in an order that the cluster size
- * fixes, each CTA a slice of the output. One launch, no workspace, the same bits every time; the split
- * follows kv_len as the device finds it, so that a captured graph serves any length below its bound.
+ * A cluster works on one request, one KV head and 16 packed rows (query heads of the group x
+ * tokens). Its CTAs take contiguous shares of the keys (attn_share), the warps of a CTA every n-th
+ * tile of 16 keys of the share. Each warp is on its own: it gathers its tiles with cp.async into a
+ * ring of its own, multiplies and keeps its own softmax state, so the loop has no barrier but
+ * __syncwarp(). Then the states merge: warps through shared memory, CTAs through distributed shared
+ * memory, in an order that the cluster size fixes, each CTA a slice of the output. One launch, no
+ * workspace, the same bits every time; the split follows kv_len as the device finds it, so that a
+ * captured graph serves any length below its bound.
  *
- *   warp, tile n:  wait for n | start n + stages - 1, whose slots are known | look up the slots of the
- *                  one after | S = Q K^T | mask, online softmax | O += P V
- *   end:           O, m, l -> own ring | CTA barrier | merge over warps -> ring of warp 0, CTA's m, l |
- *                  cluster barrier | a slice of rows x head_dim: merge over ranks, write | cluster barrier
+ *   warp, tile n:  wait for n | start n + stages - 1, whose slots are known | look up the slots of
+ *                  the one after | S = Q K^T | mask, online softmax | O += P V
+ *   end:           O, m, l -> own ring | CTA barrier | merge over warps -> ring of warp 0, CTA's m,
+ *                  l | cluster barrier | a slice of rows x head_dim: merge over ranks, write |
+ *                  cluster barrier
  *
  * Cluster size and width (8 warps and an SM for itself, or 4 and half of one) are the host's choice
- * by the bounds: attn_decode_split(). Requests of more than ATTN_DECODE_ROWS packed rows are left to the
- * prefill kernel (attn_paged_prefill.cu), in a launch of its own; each kernel passes over the other's
- * requests, as only the device knows the lengths.
+ * by the bounds: attn_decode_split(). Requests of more than ATTN_DECODE_ROWS packed rows are left
+ * to the prefill kernel (attn_paged_prefill.cu), in a launch of its own; each kernel passes over
+ * the other's requests, as only the device knows the lengths.
  *
  * Shared memory, w warps                                                       head_dim 64   128   256
- *   0           [w][stages][K tile, V tile]  16 keys each, swizzled; stages:            6     3     2
- *               later, at the head of a warp's ring: its O, [16][head_dim] f32
+ *   0           [w][stages][K tile, V tile]  16 keys each, swizzled; stages:            6     3
+ *               2 later, at the head of a warp's ring: its O, [16][head_dim] f32
  *   w * ring    m [w][16], l [w][16] of the warps, m [16], l [16] of the CTA
- *   wide (w = 8; head_dim 256: 6), KiB                                               193   193   193
+ *   wide (w = 8; head_dim 256: 6), KiB                                               193   193
+ *                                                                                    193
  *
- * Barriers: __syncthreads() once and the cluster barrier twice, all after the loop. cp.async groups: one
- * a tile, empty ones at the end, so that "all but stages - 2" always means tile n.
+ * Barriers: __syncthreads() once and the cluster barrier twice, all after the loop. cp.async
+ * groups: one a tile, empty ones at the end, so that "all but stages - 2" always means tile n.
  *
  * Registers: 107, 166, 255 for head_dim 64, 128, 256 (O 128 and Q 64 of them), no spills.
  *
- * Floor: K and V once at the read ceiling (4.58 TB/s on an H200). To cover its latency some 40 KiB must be
- * in flight on each SM; these rings keep up to 128. Reached, 32/8 heads, head_dim 128, bf16, page 16: batch 64,
- * KV 4K 4.45 TB/s; batch 128 4.54; batch 1, KV 1K / 4K / 16K 6.0 / 11.5 / 23.8 us (1.0 / 3.7 / 14.7 at the
- * ceiling), of which launch, index look-ups and merge take about 5. Pages of 1 slot cost 4%.
+ * Floor: K and V once at the read ceiling (4.58 TB/s on an H200). To cover its latency some 40 KiB
+ * must be in flight on each SM; these rings keep up to 128. Reached, 32/8 heads, head_dim 128,
+ * bf16, page 16: batch 64, KV 4K 4.45 TB/s; batch 128 4.54; batch 1, KV 1K / 4K / 16K 6.0 / 11.5 /
+ * 23.8 us (1.0 / 3.7 / 14.7 at the ceiling), of which launch, index look-ups and merge take about
+ * 5. Pages of 1 slot cost 4%.
  *
- * Tried and lost (batch 64 or 1, KV 4K): L2 prefetch of 256 bytes with each cp.async -5%; an evict-first
- * policy 0; two stages and three CTAs an SM -3% to -20%, as CTAs then crowd on some SMs; one thread
- * merging over all ranks, and rank 0 all rows, +1.6 us; 64-bit divisions in attn_share +1 us; looking up
- * the second tile's slots after starting the first +0.4 us; narrow CTAs kept apart by unused shared
- * memory lose to wide ones. Clusters of 10 to 16 have an SM each in seven GPCs only, so that
- * 8 of them run in two waves: batch 1 takes clusters of 8 or 9.
+ * Tried and lost (batch 64 or 1, KV 4K): L2 prefetch of 256 bytes with each cp.async -5%; an
+ * evict-first policy 0; two stages and three CTAs an SM -3% to -20%, as CTAs then crowd on some
+ * SMs; one thread merging over all ranks, and rank 0 all rows, +1.6 us; 64-bit divisions in
+ * attn_share +1 us; looking up the second tile's slots after starting the first +0.4 us; narrow
+ * CTAs kept apart by unused shared memory lose to wide ones. Clusters of 10 to 16 have an SM each
+ * in seven GPCs only, so that 8 of them run in two waves: batch 1 takes clusters of 8 or 9.
  */
 #include "attn_paged.h"
 
@@ -180,8 +184,8 @@ ATTN_DEV void put_state(uint8_t *s_o, float *s_m, float *s_l, float (*o)[4], con
 
 /*
  * This CTA's slice of the merge over the cluster. As many lanes as there are ranks (rounded up to a
- * power of two) fetch a vector of four columns from one rank each and add up in a tree: the latency of
- * one DSMEM access for all. s_m, s_l, s_o: the CTA's state, at the same place in every CTA.
+ * power of two) fetch a vector of four columns from one rank each and add up in a tree: the latency
+ * of one DSMEM access for all. s_m, s_l, s_o: the CTA's state, at the same place in every CTA.
  */
 template <int dtype, int head_dim>
 ATTN_DEV void merge_cluster(const struct cairn_attn_paged_args &a, const struct attn_request &r, uint32_t s_m,
@@ -362,8 +366,8 @@ struct residency {
 };
 
 /*
- * Asked of the device once for each kernel, as the questions cost more than many launches. Two threads
- * that ask at once write the same numbers.
+ * Asked of the device once for each kernel, as the questions cost more than many launches. Two
+ * threads that ask at once write the same numbers.
  */
 static const struct residency *residency_of(const struct cairn_attn_paged_args *a, const void *kernel,
 					    int ring)

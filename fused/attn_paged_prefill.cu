@@ -2,16 +2,16 @@
 /*
  * attn_paged_prefill - the prefill kernel of attn_paged: many rows, FlashAttention-2 on mma.sync
  *
- * A CTA of four warps owns a tile of packed rows (attn_tile.h) of one request and KV head, and walks its
- * keys in tiles from the first. With the group packed into the rows, K and V are read once for all heads
- * of the group. A warp owns 16 * m_tiles of the rows: every B fragment that it reads from shared memory
- * feeds that many products; with one alone (head_dim 256) shared memory is the limit. Two CTAs share an SM,
- * so that the softmax of one runs beside the products of the other. Row tiles go from the last, under a
- * causal mask the longest, to the first.
+ * A CTA of four warps owns a tile of packed rows (attn_tile.h) of one request and KV head, and
+ * walks its keys in tiles from the first. With the group packed into the rows, K and V are read
+ * once for all heads of the group. A warp owns 16 * m_tiles of the rows: every B fragment that it
+ * reads from shared memory feeds that many products; with one alone (head_dim 256) shared memory is
+ * the limit. Two CTAs share an SM, so that the softmax of one runs beside the products of the
+ * other. Row tiles go from the last, under a causal mask the longest, to the first.
  *
- *   tile t, all warps:  wait for t | CTA barrier: t is visible to all, t - 1 is read by all | start t + 1 |
- *                       S = Q K^T | mask, if t reaches past what the first row sees | online softmax |
- *                       O += P V
+ *   tile t, all warps:  wait for t | CTA barrier: t is visible to all, t - 1 is read by all | start
+ *                       t + 1 | S = Q K^T | mask, if t reaches past what the first row sees |
+ *                       online softmax | O += P V
  *   end:                O / l -> the warp's own rows of Q's tile -> memory, 16 bytes a thread
  *
  * A warp gathers a quarter of the keys of each tile: its lanes look the slots up one tile ahead.
@@ -22,17 +22,19 @@
  *
  * Barriers: one __syncthreads() a tile. cp.async: one group a tile, the first one with Q.
  *
- * Registers: 219, 255, 242 for head_dim 64, 128, 256 (O 128 and S 64 of them at 128), no spills. At 128
- * nothing is to spare: the mask's bounds are worked out where they are needed, and the k loop is
- * unrolled by four only.
+ * Registers: 219, 255, 242 for head_dim 64, 128, 256 (O 128 and S 64 of them at 128), no spills. At
+ * 128 nothing is to spare: the mask's bounds are worked out where they are needed, and the k loop
+ * is unrolled by four only.
  *
- * Floor: 4 * head_dim * (query, key) pairs at the rate of mma.sync, roughly 60% of wgmma's 680-790 TFLOP/s
- * on an H200. Reached there, bf16, 32/8 heads, head_dim 128, page 16, causal, 16K tokens in all: S = 1K / 4K /
- * 16K 277 / 334 / 373 TFLOP/s (full, 4K: 360); head_dim 64 and 256 at 4K: 265 and 251. Pages of 1 slot cost 2%.
+ * Floor: 4 * head_dim * (query, key) pairs at the rate of mma.sync, roughly 60% of wgmma's 680-790
+ * TFLOP/s on an H200. Reached there, bf16, 32/8 heads, head_dim 128, page 16, causal, 16K tokens in
+ * all: S = 1K / 4K / 16K 277 / 334 / 373 TFLOP/s (full, 4K: 360); head_dim 64 and 256 at 4K: 265
+ * and 251. Pages of 1 slot cost 2%.
  *
- * Tried and lost (S = 4K causal): 32 keys a tile -10%; 64 keys as two halves of 32, for fewer registers,
- * -6 to -12%; m_tiles 1 at head_dim 128, -20%; dividing rows by the group with a division -7%. Early
- * packing of P and look-ups in the same tile +1.7%, but spills as soon as the compiler changes its mind.
+ * Tried and lost (S = 4K causal): 32 keys a tile -10%; 64 keys as two halves of 32, for fewer
+ * registers, -6 to -12%; m_tiles 1 at head_dim 128, -20%; dividing rows by the group with a
+ * division -7%. Early packing of P and look-ups in the same tile +1.7%, but spills as soon as the
+ * compiler changes its mind.
  */
 #include "attn_paged.h"
 
@@ -264,7 +266,8 @@ static int launch(const struct cairn_attn_paged_args *args, int32_t min_rows, vo
 	struct cairn_launch l = {};
 
 	/* where attn_token() is exact, and where a grid ends */
-	if ((rows + 128) * group > 0xffffffffll || args->num_kv_heads > 65535 || args->batch > 65535)
+	if (rows > 0x7ffff000 || (rows + 128) * group > 0xffffffffll || args->num_kv_heads > 65535 ||
+	    args->batch > 65535)
 		return cairn_error(EOPNOTSUPP, "attn_paged: max_qo_len, num_kv_heads, batch: too large here");
 	l.grid[0] = (unsigned int)attn_div_up((int32_t)rows, tile_rows<head_dim>());
 	l.grid[1] = (unsigned int)args->num_kv_heads;

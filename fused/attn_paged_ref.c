@@ -1,25 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * attn_paged_ref - the definition, one row of one head at a time, in double; and how far from it one may be
+ * attn_paged_ref - the definition, one row of one head at a time, in double; and how far from it
+ * one may be
  *
  * The bound follows the path of the numbers through any implementation that keeps to the contract.
- * E = 2^-23: one fp32 addition, twice the usual 2^-24 because tensor cores truncate; u: half an ulp of dtype.
+ * E = 2^-23: one fp32 addition, twice the usual 2^-24 as tensor cores truncate; u: half an ulp of
+ * dtype.
  *
- *   logits  s_j is a sum of head_dim products, wrong by at most (head_dim + 4) E sm_scale sum |q k_j|; going
- *           through exp2 of differences from a running maximum adds 2E |s_j - max|, and 2E for exp2 itself. Call
- *           the sum d_j. An error common to all logits cancels in p, so where logits are so large that
- *           d is not small, errors are counted relative to the largest logit's: d_j + d_max, and 0 for it.
- *   p       p_j becomes at most p_j e^(d_j), and the normaliser at least D = sum p_j e^(-d_j) of itself: with
- *           up_j = p_j (e^(d_j) - 1), out moves by at most sum up_j (|v_j| + |out|) / D.
- *   P * V   p_j rounded to dtype: u p_j |v_j|, and for a p_j that underflows dtype its smallest half step (seen
- *           from the largest p, hence over l = sum exp(s_j - max)). The sums of kv_len terms, with a rescale each
- *           time the maximum moves: (1.5 kv_len + 32) E of sum p_j |v_j|, and of |out| through l.
+ *   logits  s_j is a sum of head_dim products, wrong by at most (head_dim + 4) E sm_scale sum |q
+ *           k_j|; going through exp2 of differences from a running maximum adds 2E |s_j - max|, and
+ *           2E for exp2 itself. Call the sum d_j. An error common to all logits cancels in p, so
+ *           where logits are so large that d is not small, errors are counted relative to the
+ *           largest logit's: d_j + d_max, and 0 for it.
+ *   p       p_j becomes at most p_j e^(d_j), and the normaliser at least D = sum p_j e^(-d_j) of
+ *           itself: with up_j = p_j (e^(d_j) - 1), out moves by at most sum up_j (|v_j| + |out|) /
+ *           D.
+ *   P * V   p_j rounded to dtype: u p_j |v_j|, and for a p_j that underflows dtype its smallest
+ *           half step (seen from the largest p, hence over l = sum exp(s_j - max)). The sums of
+ *           kv_len terms, with a rescale each time the maximum moves: (1.5 kv_len + 32) E of sum
+ *           p_j |v_j|, and of |out| through l.
  *   out     one rounding: u |out|, or half the smallest step.
  *   lse     ln sum p_j e^(d_j), the same depth, and the rounding of its parts: E (|max| + |lse|).
  *
- * Above 2^33 products in q.k the reference computes the first and last row of each request and a fixed pseudo-
- * random sample of the others, all heads of each; of the rest only that they are finite is judged (or, where
- * no key is seen, all).
+ * Above 2^33 products in q.k the reference computes the first and last row of each request and a
+ * fixed pseudo- random sample of the others, all heads of each; of the rest only that they are
+ * finite is judged (or, where no key is seen, all).
  */
 #include "attn_paged.h"
 
@@ -188,7 +193,7 @@ static int all_rows(const struct cairn_attn_paged_args *a, struct cairn_exact *e
 		}
 		free(r);
 	}
-	return no_memory ? cairn_error(ENOMEM, "attn_paged: the reference has no memory for %d logits", max_kv) : 0;
+	return no_memory ? cairn_error(ENOMEM, "attn_paged: no memory for %d logits", max_kv) : 0;
 }
 
 int cairn_attn_paged_ref(const struct cairn_attn_paged_args *a, void *stream)

@@ -3,9 +3,10 @@
  * attn_tile - pieces that the decode and the prefill kernel of attn_paged share: the page walk, the
  * gather into swizzled shared memory, fragments, online softmax
  *
- * A warp owns one or more m-tiles of 16 packed rows (attn_tile.h). mma.m16n8k16 gives lane l the rows
- * l / 4 and l / 4 + 8 and, of every 8 columns, 2 (l % 4) and the next: logits and O stay in these
- * registers from the first key to the last, and P passes from accumulator to A fragment without moving.
+ * A warp owns one or more m-tiles of 16 packed rows (attn_tile.h). mma.m16n8k16 gives lane l the
+ * rows l / 4 and l / 4 + 8 and, of every 8 columns, 2 (l % 4) and the next: logits and O stay in
+ * these registers from the first key to the last, and P passes from accumulator to A fragment
+ * without moving.
  */
 #ifndef CAIRN_ATTN_TILE_CUH
 #define CAIRN_ATTN_TILE_CUH
@@ -85,9 +86,9 @@ ATTN_DEV uint32_t attn_slot(const struct cairn_attn_paged_args &a, const struct 
 }
 
 /*
- * Starts the copy of `rows` keys into a K tile at s_k and a V tile v_offset bytes behind it, from row
- * `first` (a multiple of 8) of each; lane i < rows of the warp brings the slot of key i. A key that is not
- * there becomes a row of zeros: whatever NaN the pages hold, 0 * NaN never happens.
+ * Starts the copy of `rows` keys into a K tile at s_k and a V tile v_offset bytes behind it, from
+ * row `first` (a multiple of 8) of each; lane i < rows of the warp brings the slot of key i. A key
+ * that is not there becomes a row of zeros: whatever NaN the pages hold, 0 * NaN never happens.
  */
 template <int head_dim, int rows, int v_offset>
 ATTN_DEV void attn_gather(const struct cairn_attn_paged_args &a, const struct attn_request &r, uint32_t s_k,
@@ -132,9 +133,10 @@ ATTN_DEV uint32_t attn_pack(float lo, float hi)
 }
 
 /*
- * Where a lane's ldmatrix.x4 begins in a tile. For A: 16 rows of Q and 16 columns. For B, two n-tiles at
- * a time: 16 keys of K and 16 columns; or 16 keys of V and 16 columns, to be transposed, as V lies
- * [key][dim] and B wants [dim][key]. The next 16 columns: ^ 32. Another 16 rows: + 16 * head_dim * 2.
+ * Where a lane's ldmatrix.x4 begins in a tile. For A: 16 rows of Q and 16 columns. For B, two
+ * n-tiles at a time: 16 keys of K and 16 columns; or 16 keys of V and 16 columns, to be transposed,
+ * as V lies [key][dim] and B wants [dim][key]. The next 16 columns: ^ 32. Another 16 rows: + 16 *
+ * head_dim * 2.
  */
 template <int head_dim>
 ATTN_DEV uint32_t attn_q_at(int lane)
@@ -168,11 +170,11 @@ ATTN_DEV float attn_quad_sum(float x)
 }
 
 /*
- * Takes the logits s (n8-tiles of keys; before sm_scale; -inf where masked) of a lane's two rows into
- * the running maximum m and the sum l (of this lane's columns alone), and turns them into p. keep[]: what
- * O must be multiplied with. The difference to the maximum is taken before the scale, so that logits
- * near the end of fp32's range stay finite; a row that has seen no key yet has m = -inf, and all that is
- * masked p = 0.
+ * Takes the logits s (n8-tiles of keys; before sm_scale; -inf where masked) of a lane's two rows
+ * into the running maximum m and the sum l (of this lane's columns alone), and turns them into p.
+ * keep[]: what O must be multiplied with. The difference to the maximum is taken before the scale,
+ * so that logits near the end of fp32's range stay finite; a row that has seen no key yet has m =
+ * -inf, and all that is masked p = 0.
  */
 template <int tiles>
 ATTN_DEV void attn_softmax(float (*s)[4], float m[2], float l[2], float keep[2], float scale_log2)

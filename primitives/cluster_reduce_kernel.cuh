@@ -93,7 +93,10 @@ static __device__ __forceinline__ void cluster_reduce_store(void *dst, int64_t f
 	}
 }
 
-/* The collective `rounds` times. size: a constant cluster size, so that the compiler unrolls for it; 0: any */
+/*
+ * The collective `rounds` times. size: a constant cluster size, as a fused kernel would have it: what
+ * depends on it is then decided by the compiler; 0: any.
+ */
 template <int algo, int dtype, int softmax, int size>
 static __device__ __forceinline__ void cluster_reduce_repeat(struct cluster_comm *c, const struct cluster_plan *plan,
 							      int op, const struct cluster_buffers *b, int rounds)
@@ -105,7 +108,7 @@ static __device__ __forceinline__ void cluster_reduce_repeat(struct cluster_comm
 #pragma unroll 1
 	for (int round = 0; round < rounds; round++)
 		if (size)
-			cluster_oneshot_words<dtype, softmax>(&known, plan, op, b);
+			cluster_reduce_piece<algo, dtype, softmax>(&known, plan, op, b);
 		else
 			cluster_all_reduce<algo, dtype, softmax>(&known, plan, op, b);
 	*c = known;
@@ -115,17 +118,15 @@ template <int algo, int dtype, int softmax>
 static __device__ __forceinline__ void cluster_reduce_rounds(struct cluster_comm *c, const struct cluster_plan *plan,
 							      int op, const struct cluster_buffers *b, int rounds)
 {
-	const int small = algo == CAIRN_CLUSTER_ONESHOT && (softmax || op == CAIRN_CLUSTER_SUM) && cluster_is_small(c, plan);
+	const int usual = (softmax || op == CAIRN_CLUSTER_SUM) && (uint32_t)plan->chunks.granules == plan->total;
 
-	if (softmax)
-		op = CAIRN_CLUSTER_SUM;
-	if (small && c->size == 2)
+	if (usual && c->size == 2)
 		cluster_reduce_repeat<algo, dtype, softmax, 2>(c, plan, CAIRN_CLUSTER_SUM, b, rounds);
-	else if (small && c->size == 4)
+	else if (usual && c->size == 4)
 		cluster_reduce_repeat<algo, dtype, softmax, 4>(c, plan, CAIRN_CLUSTER_SUM, b, rounds);
-	else if (small && c->size == 8)
+	else if (usual && c->size == 8)
 		cluster_reduce_repeat<algo, dtype, softmax, 8>(c, plan, CAIRN_CLUSTER_SUM, b, rounds);
-	else if (small && c->size == 16)
+	else if (usual && c->size == 16)
 		cluster_reduce_repeat<algo, dtype, softmax, 16>(c, plan, CAIRN_CLUSTER_SUM, b, rounds);
 	else
 		cluster_reduce_repeat<algo, dtype, softmax, 0>(c, plan, op, b, rounds);

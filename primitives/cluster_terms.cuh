@@ -3,8 +3,8 @@
  * cluster_terms - reducing what n ranks contributed, by one thread
  *
  * Words (4 bytes) for small messages: all loads at once, then pairwise in the order of ranks, unrolled
- * for 2, 4, 8, 16 and any number of ranks. Granules (16 bytes) for large ones: 4 or 8 ranks' loads at a
- * time, added in the order of ranks. fp32 throughout, one rounding at the end.
+ * for 2, 4, 8, 16 and any number of ranks. Granules (16 bytes) for large ones, added in the order of ranks.
+ * fp32 throughout, one rounding at the end.
  */
 #ifndef CAIRN_CLUSTER_TERMS_CUH
 #define CAIRN_CLUSTER_TERMS_CUH
@@ -23,18 +23,24 @@ struct cluster_terms {
 	uint32_t stride, ml_stride, own, n;
 };
 
+/* Which slot rank r's contribution lies in; not for one's own */
+CLUSTER_FN uint32_t cluster_term_slot(const struct cluster_terms *t, uint32_t r)
+{
+	return t->own - r + (t->own < r ? t->n : 0) - 1;
+}
+
 template <int global> CLUSTER_FN uint64_t cluster_term(const struct cluster_terms *t, uint32_t r)
 {
 	if (global)
 		return t->base + r * t->stride;
-	return r == t->own ? t->own_base : t->base + (t->own - r + (t->own < r ? t->n : 0) - 1) * t->stride;
+	return r == t->own ? (uint32_t)t->own_base : (uint32_t)t->base + cluster_term_slot(t, r) * t->stride;
 }
 
 template <int global> CLUSTER_FN uint64_t cluster_term_ml(const struct cluster_terms *t, uint32_t r)
 {
 	if (global)
 		return t->ml + r * t->ml_stride;
-	return r == t->own ? t->own_ml : t->ml + (t->own - r + (t->own < r ? t->n : 0) - 1) * t->ml_stride;
+	return r == t->own ? (uint32_t)t->own_ml : (uint32_t)t->ml + cluster_term_slot(t, r) * t->ml_stride;
 }
 
 template <int dtype> CLUSTER_FN void cluster_unpack(uint32_t w, float *v)
@@ -86,6 +92,25 @@ CLUSTER_FN float cluster_weight(float m, float top)
 }
 
 CLUSTER_FN float cluster_weigh(float w, float x) { return w < 0 ? 0 : w * x; }
+
+/* Weights of a row, of `most` ranks; -1 past the last */
+template <int global, int most>
+CLUSTER_FN void cluster_row_weights(const struct cluster_terms *t, uint32_t row, float *w)
+{
+	struct cluster_terms at = *t;
+	float top = -INFINITY;
+
+	at.ml += row * 8;
+	at.own_ml += row * 8;
+#pragma unroll
+	for (int r = 0; r < most; r++) {
+		w[r] = cluster_load_ml<global>(&at, r).x;
+		top = fmaxf(top, w[r]);
+	}
+#pragma unroll
+	for (int r = 0; r < most; r++)
+		w[r] = cluster_weight(w[r], top);
+}
 
 /* v[0] = sum or maximum of v[0..most), by pairs. most: a power of two. */
 template <int most, int sum> CLUSTER_FN void cluster_fold(float *v)
@@ -141,18 +166,8 @@ CLUSTER_FN uint32_t cluster_await_word(const struct cluster_comm *c, uint32_t i,
 	for (int r = 0; r < most; r++)
 		if (all || r < (int)t->n)
 			raw[r] = ptx_ld_shared_b32(at[r]);
-	if constexpr (softmax) {
-		float top = -INFINITY;
-
-#pragma unroll
-		for (int r = 0; r < most; r++) {
-			w[r] = cluster_load_ml<0>(t, r).x;
-			top = fmaxf(top, w[r]);
-		}
-#pragma unroll
-		for (int r = 0; r < most; r++)
-			w[r] = cluster_weight(w[r], top);
-	}
+	if constexpr (softmax)
+		cluster_row_weights<0, most>(t, 0, w);
 	return cluster_reduce_raw<dtype, softmax, most, all, sum>(raw, w, t->n, sign);
 }
 
@@ -174,24 +189,23 @@ CLUSTER_FN uint32_t cluster_await_word_any(const struct cluster_comm *c, uint32_
 	return cluster_await_word<dtype, softmax, 16, 0, 1>(c, i, t, 1);
 }
 
-/* acc: the granules of ranks [first, first + most) added to it, those past the last left out */
+/*
+ * The granule `bytes` further on than at[r] of each rank r, added in the order of ranks. w: weights, for
+ * softmax. most: at least n; what lies past the last is the last's again, and left out.
+ */
 template <int dtype, int softmax, int global, int most, int sum>
-CLUSTER_FN void cluster_reduce_ranks(const struct cluster_terms *t, uint32_t first, float top, float sign, float *acc)
+CLUSTER_FN uint4 cluster_reduce_granule(const uint64_t *at, uint32_t bytes, const float *w, uint32_t n, float sign)
 {
 	constexpr int per_word = dtype == CAIRN_F32 ? 1 : 2, values = 4 * per_word;
+	float acc[values];
 	uint4 raw[most];
-	float w[most];
 
 #pragma unroll
-	for (int k = 0; k < most; k++)	/* no branch: all loads in flight */
-		raw[k] = cluster_load4<global>(cluster_term<global>(t, first + k < t->n ? first + k : t->n - 1));
-	if constexpr (softmax)
+	for (int r = 0; r < most; r++)	/* no branch: all loads in flight */
+		raw[r] = cluster_load4<global>(at[r] + bytes);
 #pragma unroll
-		for (int k = 0; k < most; k++)
-			w[k] = cluster_weight(cluster_load_ml<global>(t, first + k).x, top);
-#pragma unroll
-	for (int k = 0; k < most; k++) {
-		const uint32_t words[4] = { raw[k].x, raw[k].y, raw[k].z, raw[k].w };
+	for (int r = 0; r < most; r++) {
+		const uint32_t words[4] = { raw[r].x, raw[r].y, raw[r].z, raw[r].w };
 		float x[values];
 
 #pragma unroll
@@ -199,48 +213,20 @@ CLUSTER_FN void cluster_reduce_ranks(const struct cluster_terms *t, uint32_t fir
 			cluster_unpack<dtype>(words[i], x + i * per_word);
 #pragma unroll
 		for (int i = 0; i < values; i++) {
-			if (softmax)	/* no key past the last */
-				acc[i] += cluster_weigh(w[k], x[i]);
-			else if (sum)
-				acc[i] += first + k < t->n ? x[i] : 0;
-			else		/* twice the last does no harm */
-				acc[i] = ptx_max_nan(acc[i], sign * x[i]);
+			if (softmax)
+				x[i] = cluster_weigh(w[r], x[i]);
+			if (!sum)	/* twice the last does no harm */
+				acc[i] = r ? ptx_max_nan(acc[i], sign * x[i]) : sign * x[i];
+			else
+				acc[i] = r ? acc[i] + (r < (int)n ? x[i] : 0) : x[i];
 		}
 	}
-}
-
-template <int dtype, int softmax, int global, int sum>
-CLUSTER_FN uint4 cluster_reduce_granule_by(const struct cluster_terms *t, float sign)
-{
-	constexpr int per_word = dtype == CAIRN_F32 ? 1 : 2, values = 4 * per_word;
-	float acc[values], top = -INFINITY;
-
-	if constexpr (softmax)
-		for (uint32_t r = 0; r < t->n; r++)
-			top = fmaxf(top, cluster_load_ml<global>(t, r).x);
-#pragma unroll
-	for (int i = 0; i < values; i++)
-		acc[i] = sum ? 0 : -INFINITY;
-	if (t->n <= 4)
-		cluster_reduce_ranks<dtype, softmax, global, 4, sum>(t, 0, top, sign, acc);
-	else
-#pragma unroll 1
-		for (uint32_t first = 0; first < t->n; first += 8)
-			cluster_reduce_ranks<dtype, softmax, global, 8, sum>(t, first, top, sign, acc);
 	if (!sum)
 #pragma unroll
 		for (int i = 0; i < values; i++)
 			acc[i] *= sign;
 	return make_uint4(cluster_pack<dtype>(acc), cluster_pack<dtype>(acc + per_word),
 			  cluster_pack<dtype>(acc + 2 * per_word), cluster_pack<dtype>(acc + 3 * per_word));
-}
-
-template <int dtype, int softmax, int global>
-CLUSTER_FN uint4 cluster_reduce_granule(const struct cluster_terms *t, int op)
-{
-	if (softmax || op == CAIRN_CLUSTER_SUM)
-		return cluster_reduce_granule_by<dtype, softmax, global, 1>(t, 1);
-	return cluster_reduce_granule_by<dtype, softmax, global, 0>(t, op == CAIRN_CLUSTER_MIN ? -1 : 1);
 }
 
 /* The terms `bytes` further on, and those of the (m, l) of `row` */

@@ -106,6 +106,7 @@ static void describe(int i, struct cairn_case *c)
 	if (!r.s.bench)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
 	c->bench = r.s.bench;
+	c->ceiling = r.s.m >= 4096;
 	c->device_only = r.s.device_only;
 	c->bytes = (m * k + n * k + r.bias * n) * cairn_dtype_bytes(r.dtype) + m * n * cairn_dtype_bytes(r.out_dtype);
 	c->flops = 2 * m * n * k;

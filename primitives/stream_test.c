@@ -44,6 +44,7 @@ static void describe(int i, struct cairn_case *c)
 	snprintf(c->name, sizeof(c->name), "%s", cases[i].name);
 	c->bench = cases[i].bench;
 	c->device_only = cases[i].device_only;
+	c->ceiling = c->bench && cases[i].op == CAIRN_STREAM_READ && cases[i].bytes >= 128 << 20;
 	c->bytes = (double)cases[i].bytes * (cases[i].op == CAIRN_STREAM_COPY ? 2 : 1);
 }
 
