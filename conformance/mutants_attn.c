@@ -2,8 +2,9 @@
 /*
  * mutants_attn - attention and KV append as they go wrong in practice
  *
- * One plain online-softmax attention, and one plain append, each with a switch of defects. NONE is right, which
- * the suite checks by the ref and cpu tables; every other value is a bug that some library has had.
+ * One plain online-softmax attention, and one plain append, each with a switch of defects. NONE is
+ * right, which the suite checks by the ref and cpu tables; every other value is a bug that some
+ * library has had.
  */
 #include <math.h>
 #include <string.h>
@@ -116,7 +117,8 @@ static struct keys keys_of(const struct cairn_attn_paged_args *a, int b, enum at
 	return k;
 }
 
-static int64_t key_at(const struct cairn_attn_paged_args *a, const struct keys *k, int j, int h, enum attn_defect x)
+static int64_t key_at(const struct cairn_attn_paged_args *a, const struct keys *k, int j, int h,
+		      enum attn_defect x)
 {
 	int group = a->num_qo_heads / a->num_kv_heads, head = h / group, nth = j / a->page_size;
 	int64_t page;
@@ -148,7 +150,8 @@ static int visible(const struct cairn_attn_paged_args *a, int b, int i, int len,
 }
 
 /* Row i of request b, head h; `row` is where it is written. */
-static void attend_row(const struct cairn_attn_paged_args *a, int b, int i, int h, int64_t row, enum attn_defect x)
+static void attend_row(const struct cairn_attn_paged_args *a, int b, int i, int h, int64_t row,
+		       enum attn_defect x)
 {
 	int64_t packed = (int64_t)a->num_qo_heads * a->head_dim, dim = a->head_dim, at = row * a->num_qo_heads + h;
 	int64_t stride = a->q_stride && x != ATTN_q_stride_ignored ? a->q_stride : packed;
@@ -242,15 +245,15 @@ static int attend(const struct cairn_attn_paged_args *a, enum attn_defect x)
 
 static int append(const struct cairn_kv_append_args *a, enum append_defect x)
 {
-	int64_t row, k_stride, v_stride;
-	int rows, heads;
+	int64_t row, k_stride, v_stride, written;
+	int rows;
 
 	CAIRN_TRY(cairn_kv_append_check(a));
 	row = (int64_t)a->num_kv_heads * a->head_dim;
 	k_stride = a->k_stride && x != APPEND_k_stride_ignored ? a->k_stride : row;
 	v_stride = a->v_stride && x != APPEND_v_stride_of_rows ? a->v_stride : row;
 	rows = x == APPEND_padding_written ? a->nnz_qo : a->batch ? a->qo_indptr[a->batch] : 0;
-	heads = x == APPEND_head_0_only ? 1 : a->num_kv_heads;
+	written = x == APPEND_head_0_only ? a->head_dim : x == APPEND_neighbour_overwritten ? row + 8 : row;
 	for (int i = 0; i < rows - (x == APPEND_last_row_missing); i++) {
 		int b = 0, pages, key, nth, slot;
 		int64_t to;
@@ -270,9 +273,10 @@ static int append(const struct cairn_kv_append_args *a, enum append_defect x)
 		slot = key % a->page_size;
 		if (x == APPEND_stays_on_page && nth && !slot)
 			nth--;
-		to = (x == APPEND_page_table_identity ? a->kv_indptr[b] + nth : a->kv_indices[a->kv_indptr[b] + nth]) *
-			(int64_t)a->page_size + slot;
-		for (int64_t c = 0; c < heads * (int64_t)a->head_dim + (x == APPEND_neighbour_overwritten ? 8 : 0); c++) {
+		nth += a->kv_indptr[b];
+		to = x == APPEND_page_table_identity ? nth : a->kv_indices[nth];
+		to = to * a->page_size + slot;
+		for (int64_t c = 0; c < written; c++) {
 			int64_t at = c < row ? c : row - 1;
 			double k = cairn_load(a->k, a->dtype, i * k_stride + at);
 			double v = cairn_load(a->v, a->dtype, i * v_stride + at);
@@ -292,14 +296,24 @@ static int append(const struct cairn_kv_append_args *a, enum append_defect x)
 }
 
 #define DEFINE_ATTN(name, what) \
-	static int attn_##name(const struct cairn_attn_paged_args *a, void *stream) { (void)stream; return attend(a, ATTN_##name); }
+	static int attn_##name(const struct cairn_attn_paged_args *a, void *stream) \
+	{ \
+		(void)stream; \
+		return attend(a, ATTN_##name); \
+	}
 #define DEFINE_APPEND(name, what) \
-	static int append_##name(const struct cairn_kv_append_args *a, void *stream) { (void)stream; return append(a, APPEND_##name); }
+	static int append_##name(const struct cairn_kv_append_args *a, void *stream) \
+	{ \
+		(void)stream; \
+		return append(a, APPEND_##name); \
+	}
 ATTN_DEFECTS(DEFINE_ATTN)
 APPEND_DEFECTS(DEFINE_APPEND)
 
-#define LIST_ATTN(name, what)	{ "attn_paged_" #name, offsetof(struct cairn_impl, attn_paged), (void *)attn_##name, what },
-#define LIST_APPEND(name, what)	{ "kv_append_" #name, offsetof(struct cairn_impl, kv_append), (void *)append_##name, what },
+#define LIST_ATTN(name, what) \
+	{ "attn_paged_" #name, offsetof(struct cairn_impl, attn_paged), (void *)attn_##name, what },
+#define LIST_APPEND(name, what) \
+	{ "kv_append_" #name, offsetof(struct cairn_impl, kv_append), (void *)append_##name, what },
 
 const struct cairn_mutant cairn_mutants_attn[] = { ATTN_DEFECTS(LIST_ATTN) APPEND_DEFECTS(LIST_APPEND) };
 const int cairn_num_mutants_attn = ARRAY_SIZE(cairn_mutants_attn);

@@ -22,23 +22,22 @@
  * to the prefill kernel (attn_paged_prefill.cu), in a launch of its own; each kernel passes over
  * the other's requests, as only the device knows the lengths.
  *
- * Shared memory, w warps                                                       head_dim 64   128   256
- *   0           [w][stages][K tile, V tile]  16 keys each, swizzled; stages:            6     3
- *               2 later, at the head of a warp's ring: its O, [16][head_dim] f32
- *   w * ring    m [w][16], l [w][16] of the warps, m [16], l [16] of the CTA
- *   wide (w = 8; head_dim 256: 6), KiB                                               193   193
- *                                                                                    193
+ * Shared memory, w warps                                             head_dim 64   128   256
+ *   0         [w][stages][K tile, V tile], 16 keys each, swizzled; stages    6     3     2
+ *             later, at the head of a warp's ring: its O, [16][head_dim] f32
+ *   w * ring  m [w][16], l [w][16] of the warps, m [16], l [16] of the CTA
+ *   KiB, wide (w = 8; head_dim 256: 6)                                     193   193   193
  *
  * Barriers: __syncthreads() once and the cluster barrier twice, all after the loop. cp.async
  * groups: one a tile, empty ones at the end, so that "all but stages - 2" always means tile n.
  *
- * Registers: 107, 166, 255 for head_dim 64, 128, 256 (O 128 and Q 64 of them), no spills.
+ * Registers: 109, 167, 254 for head_dim 64, 128, 256 (O 128 and Q 64 of them), no spills.
  *
  * Floor: K and V once at the read ceiling (4.58 TB/s on an H200). To cover its latency some 40 KiB
- * must be in flight on each SM; these rings keep up to 128. Reached, 32/8 heads, head_dim 128,
- * bf16, page 16: batch 64, KV 4K 4.45 TB/s; batch 128 4.54; batch 1, KV 1K / 4K / 16K 6.0 / 11.5 /
- * 23.8 us (1.0 / 3.7 / 14.7 at the ceiling), of which launch, index look-ups and merge take about
- * 5. Pages of 1 slot cost 4%.
+ * must be in flight on each SM; these rings keep up to 128. Reached there, 32/8 heads, head_dim 128,
+ * bf16, page 16: batch 64 and 128, KV 4K 4.36 to 4.45 and 4.45 to 4.54 TB/s; batch 1, KV 1K / 4K / 16K
+ * 6.0 / 11.5 / 24 us (1.0 / 3.7 / 14.7 at the ceiling), of which launch, index look-ups and merge
+ * take about 5. Pages of 1 slot cost 4%.
  *
  * Tried and lost (batch 64 or 1, KV 4K): L2 prefetch of 256 bytes with each cp.async -5%; an
  * evict-first policy 0; two stages and three CTAs an SM -3% to -20%, as CTAs then crowd on some
@@ -56,10 +55,10 @@
 #define KEYS	ATTN_DECODE_TILE
 
 /* Of a ring: bytes of a K or V tile, stages, bytes. As many in flight for head_dim 64 as for 128. */
-template <int head_dim> ATTN_CONST tile_bytes(void) { return KEYS * head_dim * 2; }
-template <int head_dim> ATTN_CONST num_stages(void) { return head_dim == 64 ? 6 : head_dim == 128 ? 3 : 2; }
-template <int head_dim> ATTN_CONST ring_bytes(void) { return num_stages<head_dim>() * 2 * tile_bytes<head_dim>(); }
-template <int head_dim> ATTN_CONST max_threads(void) { return head_dim == 256 ? 192 : 256; }
+template <int dim> ATTN_CONST tile_bytes(void) { return KEYS * dim * 2; }
+template <int dim> ATTN_CONST num_stages(void) { return dim == 64 ? 6 : dim == 128 ? 3 : 2; }
+template <int dim> ATTN_CONST ring_bytes(void) { return num_stages<dim>() * 2 * tile_bytes<dim>(); }
+template <int dim> ATTN_CONST max_threads(void) { return dim == 256 ? 192 : 256; }
 
 static int smem_bytes(int ring, int warps)
 {
@@ -157,7 +156,7 @@ ATTN_DEV void write_out(const struct cairn_attn_paged_args &a, const struct attn
 		a.lse[at] = attn_lse(m, l, a.sm_scale);
 }
 
-/* The state of a warp: O into its own ring, which nobody else has touched, as [rows][head_dim]; m and l. */
+/* A warp's state: O, as [rows][head_dim], into its own ring, which nobody else has touched; m and l. */
 template <int head_dim>
 ATTN_DEV void put_state(uint8_t *s_o, float *s_m, float *s_l, float (*o)[4], const float m[2],
 			const float l[2], int num_rows)
@@ -232,14 +231,14 @@ attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
 			 int32_t group, uint32_t magic)
 {
 	extern __shared__ __align__(1024) uint8_t s_ring[];
-	constexpr int stages = num_stages<head_dim>(), ring = ring_bytes<head_dim>(), vecs = head_dim / 4;
-	constexpr int v_offset = tile_bytes<head_dim>(), stage = 2 * v_offset;
+	constexpr int stages = num_stages<head_dim>(), ring = ring_bytes<head_dim>();
+	constexpr int v_offset = tile_bytes<head_dim>(), stage = 2 * v_offset, vecs = head_dim / 4;
 	int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
 	float *s_m = (float *)(s_ring + warps * ring), *s_l = s_m + warps * ROWS;
 	float *s_cta_m = s_l + warps * ROWS, *s_cta_l = s_cta_m + ROWS;
 	int cta_rank = ptx_cluster_ctarank(), cluster_size = ptx_cluster_nctarank();
-	int task = ptx_clusterid_x(), head = task % a.num_kv_heads, tile_of_rows = task / a.num_kv_heads;
-	int row0 = tile_of_rows % row_tiles * ROWS, b = tile_of_rows / row_tiles;
+	int task = ptx_clusterid_x(), head = task % a.num_kv_heads, rest = task / a.num_kv_heads;
+	int row0 = rest % row_tiles * ROWS, b = rest / row_tiles;
 	uint32_t s_warp = ptx_smem(s_ring) + warp * ring;
 	int32_t page_shift = attn_page_shift(a.page_size);
 	float o[head_dim / 8][4] = {}, m[2] = { -CUDART_INF_F, -CUDART_INF_F }, l[2] = {};
@@ -408,7 +407,7 @@ static int launch_decode(const struct cairn_attn_paged_args *args, int32_t max_r
 	split = attn_decode_split(num_tasks, args->max_kv_len, args->head_dim,
 				  residency_of(args, kernel, ring)->ctas);
 	if (num_tasks * split.cluster_size > 0x7fffffff)
-		return cairn_error(EOPNOTSUPP, "attn_paged: batch * num_kv_heads: %lld tasks are beyond a grid",
+		return cairn_error(EOPNOTSUPP, "attn_paged: batch * num_kv_heads: %lld, beyond a grid",
 				   (long long)num_tasks);
 	set_width(&l, args->head_dim, ring, split.wide);
 	l.grid[0] = (unsigned int)(num_tasks * split.cluster_size);

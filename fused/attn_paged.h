@@ -5,33 +5,37 @@
  *   out[i,h,:] = sum_j p[j] * v[j,g,:],   p = softmax_j(sm_scale * dot(q[i,h,:], k[j,g,:]))
  *   lse[i,h]   = ln sum_j exp(sm_scale * dot(q[i,h,:], k[j,g,:]))
  *
- * g = h / (num_qo_heads / num_kv_heads). Request b owns the query rows qo_indptr[b] .. qo_indptr[b+1]-1
- * and kv_len[b] keys,
- *   kv_len = (kv_indptr[b+1] - kv_indptr[b] - 1) * page_size + kv_last_page_len[b]  (0 without a page);
- * key j lies in page kv_indices[kv_indptr[b] + j / page_size], slot j % page_size. Row i sees the keys
- * j < kv_len, and with causal only j <= i - qo_indptr[b] + kv_len - qo_len: the last query sees the
- * last key.
+ * g = h / (num_qo_heads / num_kv_heads). Request b owns the query rows qo_indptr[b] ..
+ * qo_indptr[b+1]-1 and kv_len[b] keys,
+ *   kv_len = (kv_indptr[b+1] - kv_indptr[b] - 1) * page_size + kv_last_page_len[b]  (0 without a
+ *                                                                                   page);
+ * key j lies in page kv_indices[kv_indptr[b] + j / page_size], slot j % page_size. Row i sees the
+ * keys j < kv_len, and with causal only j <= i - qo_indptr[b] + kv_len - qo_len: the last query
+ * sees the last key.
  *
  *   argument          dtype  shape                                           notes
  *   out               dtype  [nnz_qo, num_qo_heads, head_dim]                out, may not alias q
  *   lse               f32    [nnz_qo, num_qo_heads]                          out, optional (NULL)
- *   q                 dtype  [nnz_qo, num_qo_heads, head_dim]                in, row i at i * q_stride
+ *   q                 dtype  [nnz_qo, num_qo_heads, head_dim]                in, row i at i *
+ *                     q_stride
  *   k_pages, v_pages  dtype  [num_pages, page_size, num_kv_heads, head_dim]  in, NHD
  *   qo_indptr         int32  [batch + 1]                                     in, ascending from 0
- *   kv_indptr         int32  [batch + 1]                                     in, ascending, in pages
- *   kv_indices        int32  [kv_indptr[batch]]                              in, 0 <= id < num_pages
+ *   kv_indptr         int32  [batch + 1]                                     in, ascending, in
+ *                     pages
+ *   kv_indices        int32  [kv_indptr[batch]]                              in, 0 <= id <
+ *                     num_pages
  *   kv_last_page_len  int32  [batch]                                         in, 0..page_size
  *   workspace                [workspace_bytes]                               256-byte aligned
  *
  * out, q and the pages are 16-byte aligned. q_stride is in elements, a multiple of 8 and at least
  * num_qo_heads * head_dim; 0 means just that. workspace_bytes comes from attn_paged_workspace();
- * workspace is NULL when that is 0. Page ids may repeat. kv_last_page_len of a request without pages is
- * ignored. The contents of the index arrays are not checked.
+ * workspace is NULL when that is 0. Page ids may repeat. kv_last_page_len of a request without
+ * pages is ignored. The contents of the index arrays are not checked.
  *
- * nnz_qo, max_qo_len and max_kv_len are upper bounds over the batch, read by the host to lay out the
- * grid; the index arrays are read on the device only, so a captured graph serves other lengths below
- * the same bounds. Rows past qo_indptr[batch] are neither read nor written. A request may have no
- * query, no key, or (causal) more queries than keys: its first rows then see no key.
+ * nnz_qo, max_qo_len and max_kv_len are upper bounds over the batch, read by the host to lay out
+ * the grid; the index arrays are read on the device only, so a captured graph serves other lengths
+ * below the same bounds. Rows past qo_indptr[batch] are neither read nor written. A request may
+ * have no query, no key, or (causal) more queries than keys: its first rows then see no key.
  *
  * Supported:   dtype f16, bf16; head_dim 64, 128, 256; num_qo_heads a multiple of num_kv_heads, any
  *              ratio; any page_size >= 1. Anything else -EOPNOTSUPP. batch 0 and nnz_qo 0 are legal and
@@ -43,7 +47,8 @@
  *              scale as well), equal and all-negative ones too; kv_len * max |v| must stay within fp32.
  * Tolerance:   derived in attn_paged_ref.c from the above; about 2^-8 (bf16) or 2^-11 (f16) of
  *              sum_j p[j] |v[j]|, plus that of out itself.
- * Determinism: bitwise repeatable for equal arguments. A row depends on its own request alone, but how
+ * Determinism: bitwise repeatable for equal arguments. A row depends on its own request alone, but
+ * how
  *              its sums are grouped may follow from the three bounds and batch.
  * Unused memory: slots past kv_last_page_len, unlisted pages and gaps between rows may hold NaN and
  *              never reach a result.

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * attn_paged_cpu - what the engine runs without a GPU: fp32, online softmax, blocks that stay in the cache
+ * attn_paged_cpu - what the engine runs without a GPU: fp32, online softmax, blocks that stay in
+ * the cache
  *
- * A task is one KV head of one request and up to ROWS packed rows (attn_tile.h). It walks the keys in
- * blocks of KEYS: K is widened to fp32 and transposed, so that the innermost loop runs over keys and
- * needs no reduction; V is widened as it lies. Tasks are spread over the threads. Where there are few
- * tasks and many keys, a task's keys are split as well, at places that follow from the lengths alone,
- * and the parts merged in their order: the bits do not depend on the number of threads.
+ * A task is one KV head of one request and up to ROWS packed rows (attn_tile.h). It walks the keys
+ * in blocks of KEYS: K is widened to fp32 and transposed, so that the innermost loop runs over keys
+ * and needs no reduction; V is widened as it lies. Tasks are spread over the threads. Where there
+ * are few tasks and many keys, a task's keys are split as well, at places that follow from the
+ * lengths alone, and the parts merged in their order: the bits do not depend on the number of
+ * threads.
  */
 #include "attn_paged.h"
 
@@ -80,7 +82,8 @@ static inline void widen_row(float *dst, const uint16_t *src, int dim, int dtype
 			dst[c] = widen(src[c], CAIRN_BF16);
 }
 
-static const uint16_t *key_row(const struct cairn_attn_paged_args *a, const void *pages, const struct task *t, int key)
+static const uint16_t *key_row(const struct cairn_attn_paged_args *a, const void *pages,
+			       const struct task *t, int key)
 {
 	int64_t page = a->kv_indices[a->kv_indptr[t->b] + key / a->page_size];
 	int64_t slot = page * a->page_size + key % a->page_size;
@@ -100,7 +103,8 @@ static inline void row_logits(float *s, const float *q, float (*kt)[KEYS], int d
 }
 
 /* Takes n logits of row r and their V into the state. */
-static inline void row_update(struct part *p, int r, float *s, int n, float (*v)[MAX_DIM], int dim, float scale)
+static inline void row_update(struct part *p, int r, float *s, int n, float (*v)[MAX_DIM], int dim,
+			      float scale)
 {
 	float m = p->m[r], keep;
 
@@ -122,7 +126,8 @@ static inline void row_update(struct part *p, int r, float *s, int n, float (*v)
 }
 
 /* Keys first..end-1 of the task's request. */
-static WIDE void attend(const struct cairn_attn_paged_args *a, const struct task *t, int first, int end, struct part *p)
+static WIDE void attend(const struct cairn_attn_paged_args *a, const struct task *t, int first, int end,
+			struct part *p)
 {
 	int64_t stride = a->q_stride ? a->q_stride : (int64_t)a->num_qo_heads * a->head_dim;
 	int dim = a->head_dim, group = group_of(a);
@@ -161,13 +166,15 @@ static WIDE void attend(const struct cairn_attn_paged_args *a, const struct task
 }
 
 /* Merges the parts, in order, and writes the rows. */
-static void finish(const struct cairn_attn_paged_args *a, const struct task *t, const struct part *parts, int num_parts)
+static void finish(const struct cairn_attn_paged_args *a, const struct task *t, const struct part *parts,
+		   int num_parts)
 {
 	int group = group_of(a);
 
 	for (int r = 0; r < t->num_rows; r++) {
 		int row = t->first_row + r;
-		int64_t at = (int64_t)(t->qo_first + row / group) * a->num_qo_heads + t->head * group + row % group;
+		int64_t at = (int64_t)(t->qo_first + row / group) * a->num_qo_heads + t->head * group +
+			     row % group;
 		float m = -INFINITY, l = 0, weight[MAX_SPLITS], inverse;
 
 		for (int i = 0; i < num_parts; i++)
@@ -197,7 +204,8 @@ static int task_at(const struct cairn_attn_paged_args *a, int b, int index, stru
 	t->b = b;
 	t->qo_first = a->qo_indptr[b];
 	t->qo_len = a->qo_indptr[b + 1] - t->qo_first;
-	t->kv_len = attn_kv_len(a->kv_indptr[b + 1] - a->kv_indptr[b], a->kv_last_page_len[b], a->page_size);
+	t->kv_len = attn_kv_len(a->kv_indptr[b + 1] - a->kv_indptr[b], a->kv_last_page_len[b],
+				a->page_size);
 	t->head = index % a->num_kv_heads;
 	t->first_row = index / a->num_kv_heads * ROWS;
 	rows = t->qo_len * group_of(a) - t->first_row;

@@ -22,7 +22,7 @@
  *
  * Barriers: one __syncthreads() a tile. cp.async: one group a tile, the first one with Q.
  *
- * Registers: 219, 255, 242 for head_dim 64, 128, 256 (O 128 and S 64 of them at 128), no spills. At
+ * Registers: 219, 255, 240 for head_dim 64, 128, 256 (O 128 and S 64 of them at 128), no spills. At
  * 128 nothing is to spare: the mask's bounds are worked out where they are needed, and the k loop
  * is unrolled by four only.
  *
@@ -44,12 +44,12 @@
 #define WARPS	4
 #define THREADS	(WARPS * 32)
 
-template <int head_dim> ATTN_CONST m_tiles(void) { return head_dim == 256 ? 1 : 2; }
-template <int head_dim> ATTN_CONST tile_rows(void) { return WARPS * 16 * m_tiles<head_dim>(); }
-template <int head_dim> ATTN_CONST tile_keys(void) { return head_dim == 256 ? 32 : 64; }
-template <int head_dim> ATTN_CONST q_bytes(void) { return tile_rows<head_dim>() * head_dim * 2; }
-template <int head_dim> ATTN_CONST tile_bytes(void) { return tile_keys<head_dim>() * head_dim * 2; }
-template <int head_dim> ATTN_CONST smem_bytes(void) { return q_bytes<head_dim>() + 4 * tile_bytes<head_dim>(); }
+template <int dim> ATTN_CONST m_tiles(void) { return dim == 256 ? 1 : 2; }
+template <int dim> ATTN_CONST tile_rows(void) { return WARPS * 16 * m_tiles<dim>(); }
+template <int dim> ATTN_CONST tile_keys(void) { return dim == 256 ? 32 : 64; }
+template <int dim> ATTN_CONST q_bytes(void) { return tile_rows<dim>() * dim * 2; }
+template <int dim> ATTN_CONST tile_bytes(void) { return tile_keys<dim>() * dim * 2; }
+template <int dim> ATTN_CONST smem_bytes(void) { return q_bytes<dim>() + 4 * tile_bytes<dim>(); }
 
 template <int head_dim>
 ATTN_DEV void gather_q(const struct cairn_attn_paged_args &a, const struct attn_request &r, uint32_t s_q,
@@ -79,12 +79,12 @@ ATTN_DEV uint32_t tile_slot(const struct cairn_attn_paged_args &a, const struct 
 
 /* Starts the copy of this warp's share of a tile. */
 template <int head_dim>
-ATTN_DEV void gather_tile(const struct cairn_attn_paged_args &a, const struct attn_request &r, uint32_t s_tiles,
-			  uint32_t slot)
+ATTN_DEV void gather_tile(const struct cairn_attn_paged_args &a, const struct attn_request &r,
+			  uint32_t s_tiles, uint32_t slot)
 {
-	constexpr int share = tile_keys<head_dim>() / WARPS;
+	constexpr int share = tile_keys<head_dim>() / WARPS, v_offset = tile_bytes<head_dim>();
 
-	attn_gather<head_dim, share, tile_bytes<head_dim>()>(a, r, s_tiles, threadIdx.x / 32 * share, slot);
+	attn_gather<head_dim, share, v_offset>(a, r, s_tiles, threadIdx.x / 32 * share, slot);
 }
 
 /* -inf for what the rows of this warp do not see of the tile that begins at `key`. */
@@ -172,8 +172,8 @@ ATTN_DEV void attend_tile(const struct cairn_attn_paged_args &a, const struct at
 
 /* O / l and lse of a warp's 16 rows from row0 (packed); s_o is where these rows of Q were. */
 template <int dtype, int head_dim>
-ATTN_DEV void write_rows(const struct cairn_attn_paged_args &a, const struct attn_request &r, float (*o)[4],
-			 const float m[2], const float l[2], uint32_t s_o, int row0, int rows)
+ATTN_DEV void write_rows(const struct cairn_attn_paged_args &a, const struct attn_request &r,
+			 float (*o)[4], const float m[2], const float l[2], uint32_t s_o, int row0, int rows)
 {
 	constexpr int chunks = head_dim / 8;
 	int lane = threadIdx.x % 32;
@@ -185,7 +185,8 @@ ATTN_DEV void write_rows(const struct cairn_attn_paged_args &a, const struct att
 
 #pragma unroll
 		for (int t = 0; t < chunks; t++) {
-			uint32_t v = attn_pack<dtype>(o[t][2 * half] * inverse, o[t][2 * half + 1] * inverse);
+			const float *two = &o[t][2 * half];
+			uint32_t v = attn_pack<dtype>(two[0] * inverse, two[1] * inverse);
 
 			ptx_st_shared_f32(s_o + attn_swizzle(in_tile, t, head_dim * 2) + lane % 4 * 4,
 					  __uint_as_float(v));
@@ -209,7 +210,8 @@ attn_paged_prefill_kernel(const __grid_constant__ struct cairn_attn_paged_args a
 			  int32_t group, uint32_t magic)
 {
 	extern __shared__ __align__(1024) uint8_t s_all[];
-	constexpr int mt = m_tiles<head_dim>(), keys = tile_keys<head_dim>(), stage = 2 * tile_bytes<head_dim>();
+	constexpr int mt = m_tiles<head_dim>(), keys = tile_keys<head_dim>();
+	constexpr int stage = 2 * tile_bytes<head_dim>();
 	int row0 = (gridDim.x - 1 - blockIdx.x) * tile_rows<head_dim>();
 	uint32_t s_q = ptx_smem(s_all), s_kv = s_q + q_bytes<head_dim>(), slot;
 	float o[mt][head_dim / 8][4] = {}, m[mt][2], l[mt][2] = {};
@@ -240,8 +242,8 @@ attn_paged_prefill_kernel(const __grid_constant__ struct cairn_attn_paged_args a
 			gather_tile<head_dim>(a, r, s_kv + (~tile & 1) * stage, slot);
 		ptx_cp_async_commit_group();
 		slot = tile_slot<head_dim>(a, r, page_shift, tile + 2, end);
-		attend_tile<dtype, head_dim>(a, r, o, m, l, s_q, s_kv + (tile & 1) * stage, tile * keys, row0,
-					     (tile + 1) * keys > all_see);
+		attend_tile<dtype, head_dim>(a, r, o, m, l, s_q, s_kv + (tile & 1) * stage, tile * keys,
+					     row0, (tile + 1) * keys > all_see);
 	}
 	ptx_griddepcontrol_launch_dependents();
 	/* without a tile Q has not landed yet, in what is about to be written */
@@ -251,8 +253,8 @@ attn_paged_prefill_kernel(const __grid_constant__ struct cairn_attn_paged_args a
 	for (int i = 0; i < mt; i++) {
 		int first = (threadIdx.x / 32 * mt + i) * 16;
 
-		write_rows<dtype, head_dim>(a, r, o[i], m[i], l[i], s_q + first * head_dim * 2, row0 + first,
-					    rows);
+		write_rows<dtype, head_dim>(a, r, o[i], m[i], l[i], s_q + first * head_dim * 2,
+					    row0 + first, rows);
 	}
 }
 
@@ -268,7 +270,7 @@ static int launch(const struct cairn_attn_paged_args *args, int32_t min_rows, vo
 	/* where attn_token() is exact, and where a grid ends */
 	if (rows > 0x7ffff000 || (rows + 128) * group > 0xffffffffll || args->num_kv_heads > 65535 ||
 	    args->batch > 65535)
-		return cairn_error(EOPNOTSUPP, "attn_paged: max_qo_len, num_kv_heads, batch: too large here");
+		return cairn_error(EOPNOTSUPP, "attn_paged: max_qo_len, num_kv_heads, batch: too large");
 	l.grid[0] = (unsigned int)attn_div_up((int32_t)rows, tile_rows<head_dim>());
 	l.grid[1] = (unsigned int)args->num_kv_heads;
 	l.grid[2] = (unsigned int)args->batch;

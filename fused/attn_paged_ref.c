@@ -23,7 +23,7 @@
  *   lse     ln sum p_j e^(d_j), the same depth, and the rounding of its parts: E (|max| + |lse|).
  *
  * Above 2^33 products in q.k the reference computes the first and last row of each request and a
- * fixed pseudo- random sample of the others, all heads of each; of the rest only that they are
+ * fixed pseudo-random sample of the others, all heads of each; of the rest only that they are
  * finite is judged (or, where no key is seen, all).
  */
 #include "attn_paged.h"

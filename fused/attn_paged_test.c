@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * attn_paged_test - two grids whose remaining dimensions rotate through lists, named edges, large shapes, bench
+ * attn_paged_test - two grids whose remaining dimensions rotate through lists, named edges, large
+ * shapes, bench
  *
- * Kinds: EXACT has all logits equal (out is the mean of small integers) or one key that outweighs all
- * others (out is its V); EXTREME bends logits or values in one of six ways. So the exact answer is
- * known by construction and the bound stays tight.
+ * Kinds: EXACT has all logits equal (out is the mean of small integers) or one key that outweighs
+ * all others (out is its V); EXTREME bends logits or values in one of six ways. So the exact answer
+ * is known by construction and the bound stays tight.
  */
 #include <math.h>
 #include <stdio.h>

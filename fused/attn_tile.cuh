@@ -23,7 +23,7 @@
 #define ATTN_LOG2E	1.4426950408889634f
 #define ATTN_LN2	0.6931471805599453f
 
-/* attn_paged_prefill.cu: the requests of more than min_rows packed rows. Arguments are checked already. */
+/* attn_paged_prefill.cu: requests of more than min_rows packed rows. The arguments are checked already. */
 int attn_paged_prefill(const struct cairn_attn_paged_args *args, int32_t min_rows, void *stream);
 
 /* One request and one KV head, as a CTA sees them. */
@@ -58,19 +58,22 @@ ATTN_DEV int32_t attn_row_sees(const struct cairn_attn_paged_args &a, const stru
 }
 
 /* Element of q, whose tokens lie `stride` apart, at which a packed row begins. */
-ATTN_DEV int64_t attn_q_row(const struct cairn_attn_paged_args &a, const struct attn_request &r, int32_t row)
+ATTN_DEV int64_t attn_q_row(const struct cairn_attn_paged_args &a, const struct attn_request &r,
+			    int32_t row)
 {
-	int32_t token = attn_token(row, r.magic), column = (r.head * r.group + row - token * r.group) * a.head_dim;
+	int64_t stride = a.q_stride ? a.q_stride : (int64_t)a.num_qo_heads * a.head_dim;
+	int32_t token = attn_token(row, r.magic), head = r.head * r.group + row - token * r.group;
 
-	return (r.qo_first + token) * (a.q_stride ? a.q_stride : (int64_t)a.num_qo_heads * a.head_dim) + column;
+	return (r.qo_first + token) * stride + head * a.head_dim;
 }
 
 /* Row of out and element of lse that a packed row is. */
-ATTN_DEV int64_t attn_out_row(const struct cairn_attn_paged_args &a, const struct attn_request &r, int32_t row)
+ATTN_DEV int64_t attn_out_row(const struct cairn_attn_paged_args &a, const struct attn_request &r,
+			      int32_t row)
 {
-	int32_t token = attn_token(row, r.magic);
+	int32_t token = attn_token(row, r.magic), head = r.head * r.group + row - token * r.group;
 
-	return (int64_t)(r.qo_first + token) * a.num_qo_heads + r.head * r.group + row - token * r.group;
+	return (int64_t)(r.qo_first + token) * a.num_qo_heads + head;
 }
 
 /* The slot of a key, counted over all pages; ~0: there is no such key, and no page id is read. */
@@ -91,12 +94,13 @@ ATTN_DEV uint32_t attn_slot(const struct cairn_attn_paged_args &a, const struct 
  * that is not there becomes a row of zeros: whatever NaN the pages hold, 0 * NaN never happens.
  */
 template <int head_dim, int rows, int v_offset>
-ATTN_DEV void attn_gather(const struct cairn_attn_paged_args &a, const struct attn_request &r, uint32_t s_k,
-			  int first, uint32_t slot)
+ATTN_DEV void attn_gather(const struct cairn_attn_paged_args &a, const struct attn_request &r,
+			  uint32_t s_k, int first, uint32_t slot)
 {
 	constexpr int chunks = head_dim / 8, per_pass = 32 / chunks;
 	int row = threadIdx.x % 32 / chunks, chunk = threadIdx.x % chunks;
-	uint32_t slot_bytes = a.num_kv_heads * head_dim * 2, column = r.head * head_dim * 2 + chunk * 16;
+	uint32_t slot_bytes = a.num_kv_heads * head_dim * 2;
+	uint32_t column = r.head * head_dim * 2 + chunk * 16;
 
 	s_k += attn_swizzle(first + row, chunk, head_dim * 2);
 #pragma unroll

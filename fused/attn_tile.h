@@ -145,9 +145,9 @@ ATTN_FN struct attn_split attn_decode_split(int64_t num_tasks, int32_t max_kv_le
 			rest = num_tasks * c % room;
 			pace = attn_both(walk[wide], memory * room);
 			time += (double)waves * (wave[wide] + pace * keys);
-			pace = attn_both(!wide && rest * 2 <= room ? alone : walk[wide], memory * (double)rest);
+			pace = !wide && rest * 2 <= room ? alone : walk[wide];
 			if (rest)
-				time += wave[wide] + pace * keys;
+				time += wave[wide] + attn_both(pace, memory * (double)rest) * keys;
 			if (!best.cluster_size || time < least) {
 				least = time;
 				best.cluster_size = c;

@@ -83,9 +83,10 @@ static void describe(int index, struct cairn_case *c)
 	if (s.name)
 		snprintf(c->name, sizeof(c->name), "%s", s.name);
 	else
-		snprintf(c->name, sizeof(c->name), "b%d_qo%d_kv%d_p%d_h%d_d%d_%s%s%s%s", s.batch, s.qo, s.kv, s.page,
-			 s.heads, s.dim, cairn_dtype_name(dtype_of(&s)), s.flags & PACKED ? "_packed" : "",
-			 s.flags & PAGED_RAGGED ? "_ragged" : "", s.flags & PAGED_PADDED ? "_padded" : "");
+		snprintf(c->name, sizeof(c->name), "b%d_qo%d_kv%d_p%d_h%d_d%d_%s%s%s%s", s.batch, s.qo,
+			 s.kv, s.page, s.heads, s.dim, cairn_dtype_name(dtype_of(&s)),
+			 s.flags & PACKED ? "_packed" : "", s.flags & PAGED_RAGGED ? "_ragged" : "",
+			 s.flags & PAGED_PADDED ? "_padded" : "");
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
@@ -125,7 +126,8 @@ static void setup(struct cairn_op *op)
 
 	/* rows that do not exist and gaps between rows hold NaN */
 	for (int side = 0; side < 2; side++) {
-		size_t field = side ? offsetof(struct cairn_kv_append_args, v) : offsetof(struct cairn_kv_append_args, k);
+		size_t field = side ? offsetof(struct cairn_kv_append_args, v) :
+				      offsetof(struct cairn_kv_append_args, k);
 
 		x = cairn_in(op, field, a->dtype, a->nnz_qo * stride);
 		cairn_fill_nan(x, a->dtype, 0, a->nnz_qo * stride);

@@ -35,7 +35,7 @@ static void eval(struct cairn_test *t, const char *table, const char *limit, con
 
 static void eval_ref(struct cairn_test *t)
 {
-	eval(t, "ref", "4", "75");
+	eval(t, "ref", "10", "90");
 }
 
 static void eval_cpu(struct cairn_test *t)
