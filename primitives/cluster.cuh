@@ -34,7 +34,7 @@
 
 #define CLUSTER_ML_MBAR		31
 
-/* Shared memory; 16-byte aligned. */
+/* Shared memory; 16-byte aligned. Addresses that have been through cluster_keep() are quicker. */
 struct cluster_buffers {
 	uint32_t dst, src;		/* may be the same but for ONESHOT */
 	uint32_t dst_ml, src_ml;	/* SOFTMAX: (m, l) of each row, padded to 16 bytes; not the same */
@@ -58,6 +58,7 @@ CLUSTER_FN void cluster_plan_reduce(struct cluster_plan *p, const struct cluster
 	const uint32_t n = c->size;
 	uint32_t room, piece, num_pieces, message;
 
+	granules = cluster_keep(granules);
 	p->ml_granules = (rows + 1) / 2;
 	room = c->set_bytes / 16 - (n - 1) * p->ml_granules;
 	if (n == 1 || algo == CAIRN_CLUSTER_OFFCHIP)
@@ -73,7 +74,7 @@ CLUSTER_FN void cluster_plan_reduce(struct cluster_plan *p, const struct cluster
 	p->chunks = cairn_cluster_chunks((int)piece, (int)n);
 	message = algo == CAIRN_CLUSTER_ONESHOT ? piece : (uint32_t)cairn_cluster_chunk_max(&p->chunks);
 	p->ml_offset = message * 16;
-	p->stride = (message + p->ml_granules) * 16;
+	p->stride = cluster_keep((message + p->ml_granules) * 16);
 	p->grid = cluster_grid(c, message + p->ml_granules);
 	p->from = p->grid.col * 16;
 	p->to = p->grid.row * p->stride + p->from;
@@ -113,7 +114,7 @@ template <int dtype, int softmax, int spread, int most, int sum>
 CLUSTER_FN void cluster_reduce_granules_by(const struct cluster_comm *c, const struct cluster_plan *p,
 					   const struct cluster_terms *t, const struct cluster_results *to, float sign)
 {
-	uint64_t at[most];
+	uint32_t at[most];
 
 #pragma unroll
 	for (int r = 0; r < most; r++)
@@ -125,7 +126,7 @@ CLUSTER_FN void cluster_reduce_granules_by(const struct cluster_comm *c, const s
 
 		if constexpr (softmax)
 			cluster_row_weights<0, most>(t, cluster_row<dtype>(p, (to->first + g) * 4), w);
-		v = cluster_reduce_granule<dtype, softmax, 0, most, sum>(at, g * 16, w, t->n, sign);
+		v = cluster_reduce_granule<dtype, softmax, 0, most, sum>(g * 16, at, w, t->n, sign);
 		ptx_st_shared_v4(dst, v);
 		if (spread)
 			for (uint32_t d = 1; d < c->size; d++) {
@@ -184,6 +185,27 @@ CLUSTER_FN void cluster_send(const struct cluster_comm *c, const struct cluster_
 	}
 }
 
+/*
+ * dst[i] = words i < count of all ranks, reduced, as soon as mbarrier 0 has them all; `first` words of the
+ * piece lie before them. Whole warps wait, spare lanes for the last word: half a warp that waits at the
+ * mbarrier while the other half is at the next barrier costs 100 cycles.
+ */
+template <int dtype, int softmax>
+CLUSTER_FN void cluster_words(const struct cluster_comm *c, const struct cluster_plan *p, int op,
+			      const struct cluster_terms *t, uint32_t dst, uint32_t first, uint32_t count)
+{
+	const uint32_t i = c->tid < count ? c->tid : count - 1;
+
+	if ((c->tid & ~31u) < count) {
+		const struct cluster_terms at =
+			cluster_terms_at(*t, i * 4, softmax ? cluster_row<dtype>(p, first + i) : 0);
+		const uint32_t word = cluster_await_word_any<dtype, softmax>(c, 0, &at, op);
+
+		if (c->tid < count)
+			ptx_st_shared_b32(dst + i * 4, word);
+	}
+}
+
 /* Small: a word a thread at most, and one granule of the message. */
 template <int dtype, int softmax>
 CLUSTER_FN void cluster_oneshot_words(struct cluster_comm *c, const struct cluster_plan *p, int op,
@@ -198,12 +220,7 @@ CLUSTER_FN void cluster_oneshot_words(struct cluster_comm *c, const struct clust
 			     cluster_mbar(c, 0));
 	if (c->tid == c->num_threads - 1)
 		ptx_mbarrier_arrive_expect_tx(cluster_mbar(c, 0), (c->size - 1) * message * 16);
-	if (c->tid < granules * 4) {
-		const struct cluster_terms word =
-			cluster_terms_at(t, c->tid * 4, softmax ? cluster_row<dtype>(p, c->tid) : 0);
-
-		ptx_st_shared_b32(b->dst + c->tid * 4, cluster_await_word_any<dtype, softmax>(c, 0, &word, op));
-	}
+	cluster_words<dtype, softmax>(c, p, op, &t, b->dst, 0, granules * 4);
 	if (softmax) {
 		if (c->tid < p->rows)
 			cluster_await(c, 0);
@@ -272,13 +289,7 @@ CLUSTER_FN void cluster_twoshot(struct cluster_comm *c, const struct cluster_pla
 	}
 	if (count * 4 <= c->num_threads) {
 		/* small: a word a thread, then all threads send */
-		if (c->tid < count * 4) {
-			const uint32_t at = c->tid * 4, row = softmax ? cluster_row<dtype>(p, first * 4 + c->tid) : 0;
-			const struct cluster_terms word = cluster_terms_at(t, at, row);
-
-			ptx_st_shared_b32(b->dst + first * 16 + at,
-					  cluster_await_word_any<dtype, softmax>(c, 0, &word, op));
-		}
+		cluster_words<dtype, softmax>(c, p, op, &t, b->dst + first * 16, first * 4, count * 4);
 		ptx_bar_sync(c->bar_id, c->num_threads);
 		for (uint32_t g = p->grid.col; g < count; g += p->grid.num_cols)
 			cluster_send(c, p, b->dst + (first + g) * 16, 0, ptx_ld_shared_v4(b->dst + (first + g) * 16),

@@ -41,6 +41,16 @@ struct cluster_comm {
 	uint32_t set_bytes;
 };
 
+/*
+ * v, the same in all lanes, in a register for good. Where a value can be worked out anew, ptxas does so in
+ * every call rather than keep it: for an address of shared memory that is an S2R, 50 cycles of the 400
+ * that a small exchange takes. What came out of a shuffle it must keep.
+ */
+CLUSTER_FN uint32_t cluster_keep(uint32_t v)
+{
+	return __shfl_sync(~0u, v, 0);
+}
+
 CLUSTER_FN void cluster_sync(void)
 {
 	ptx_barrier_cluster_arrive_release();
@@ -60,12 +70,12 @@ CLUSTER_FN void cluster_comm_init(struct cluster_comm *c, uint32_t tid, uint32_t
 	c->num_threads = num_threads;
 	c->bar_id = bar_id;
 	c->set = 0;
-	c->mbars = state;
-	c->slots = slots;
+	c->mbars = cluster_keep(state);
+	c->slots = cluster_keep(slots);
 	c->phases = 0;
 	c->other_phases = 0;
-	c->mbars_sum = 2 * state + CLUSTER_STATE_BYTES / 2;
-	c->slots_sum = 2 * slots + set_bytes;
+	c->mbars_sum = cluster_keep(2 * state + CLUSTER_STATE_BYTES / 2);
+	c->slots_sum = cluster_keep(2 * slots + set_bytes);
 	c->set_bytes = set_bytes;
 	for (uint32_t i = tid; i < CLUSTER_STATE_BYTES / 8; i += num_threads)
 		ptx_mbarrier_init(state + 8 * i, 1);

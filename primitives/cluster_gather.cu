@@ -49,14 +49,31 @@ static __device__ void store(void *dst, int64_t first, const unsigned char *src,
 			((word *)dst)[first + r * len + i] = ((const word *)(src + r * block))[i];
 }
 
+/* size: a constant cluster size, as a fused kernel would have it; 0: any */
+template <int size>
+static __device__ __forceinline__ uint32_t repeat(struct cluster_comm *c, const struct cluster_grid *grid,
+						   const struct cluster_gather_buffers *b, int rounds)
+{
+	struct cluster_comm known = *c;
+	uint32_t result = b->dst;
+
+	if (size)
+		known.size = size;
+#pragma unroll 1
+	for (int round = 0; round < rounds; round++)
+		result = cluster_gather_oneshot(&known, grid, b);
+	*c = known;
+	return result;
+}
+
 __global__ void __launch_bounds__(THREADS, 1)
 cluster_gather_kernel(const __grid_constant__ struct cairn_cluster_gather_args a)
 {
 	extern __shared__ __align__(128) unsigned char shared[];
 	const struct plan p = make_plan(&a);
-	const uint32_t s = ptx_smem(shared), n = (uint32_t)a.cluster_size, len = (uint32_t)a.len;
+	const uint32_t s = cluster_keep(ptx_smem(shared)), n = (uint32_t)a.cluster_size, len = (uint32_t)a.len;
 	const int64_t cluster = blockIdx.x / a.cluster_size;
-	const struct cluster_gather_buffers b = { s + p.dst, s + p.src, p.granules, p.num_sets };
+	const struct cluster_gather_buffers b = { cluster_keep(s + p.dst), s + p.src, cluster_keep(p.granules), p.num_sets };
 	const int small = p.granules * 4 <= blockDim.x;		/* for OFFCHIP */
 	struct cluster_mailbox box = {};
 	struct cluster_grid grid;
@@ -70,8 +87,10 @@ cluster_gather_kernel(const __grid_constant__ struct cairn_cluster_gather_args a
 				     small ? 2 * p.granules * 4 * n : 0);
 	cluster_sync();
 
-	for (int call = 0; call < a.num_calls; call++) {
-		const int64_t row = (cluster * a.num_calls + call) * n + c.rank;
+	/* when it is timed, call 0 is made once before, so that no instruction has yet to be fetched from afar */
+	for (int call = a.cycles ? -1 : 0; call < a.num_calls; call++) {
+		const int64_t row = (cluster * a.num_calls + (call < 0 ? 0 : call)) * n + c.rank;
+		const int rounds = call < 0 ? 2 : a.rounds;
 		uint32_t result = b.dst;
 
 		if (a.dtype == CAIRN_F32)
@@ -80,17 +99,26 @@ cluster_gather_kernel(const __grid_constant__ struct cairn_cluster_gather_args a
 			load<uint16_t>(shared + p.src, a.in, row * len, len);
 		__syncthreads();
 		cycles = ptx_clock64();
-		for (int round = 0; round < a.rounds; round++) {
-			if (a.algo == CAIRN_CLUSTER_OFFCHIP && small)
-				cluster_offchip_gather_small(&c, &box, b.dst, b.src, b.granules * 4);
-			else if (a.algo == CAIRN_CLUSTER_OFFCHIP)
-				cluster_offchip_gather(&c, &box, b.dst, b.src, b.granules);
-			else if (a.algo == CAIRN_CLUSTER_RING || a.algo == CAIRN_CLUSTER_TREE)
+		if (a.algo == CAIRN_CLUSTER_OFFCHIP)
+			for (int round = 0; round < rounds; round++)
+				if (small)
+					cluster_offchip_gather_small(&c, &box, b.dst, b.src, b.granules * 4);
+				else
+					cluster_offchip_gather(&c, &box, b.dst, b.src, b.granules);
+		else if (a.algo == CAIRN_CLUSTER_RING || a.algo == CAIRN_CLUSTER_TREE)
+			for (int round = 0; round < rounds; round++)
 				result = cluster_gather_steps(&c, a.algo, &grid, &b);
-			else
-				result = cluster_gather_oneshot(&c, &grid, &b);
-		}
-		cycles = (ptx_clock64() - cycles) / a.rounds;
+		else if (n == 2)
+			result = repeat<2>(&c, &grid, &b, rounds);
+		else if (n == 4)
+			result = repeat<4>(&c, &grid, &b, rounds);
+		else if (n == 8)
+			result = repeat<8>(&c, &grid, &b, rounds);
+		else if (n == 16)
+			result = repeat<16>(&c, &grid, &b, rounds);
+		else
+			result = repeat<0>(&c, &grid, &b, rounds);
+		cycles = (ptx_clock64() - cycles) / rounds;
 		if (a.dtype == CAIRN_F32)
 			store<uint32_t>(a.out, row * n * len, shared + (result - s), n, len, p.granules * 16);
 		else

@@ -6,7 +6,7 @@
  * exchange in global memory (in practice the L2). No atomics; the order of reduction is that of the ranks.
  *   small   a word a thread at most: 8 bytes hold a word and the number of the call; readers poll the data
  *           itself. One trip to the L2 and one back, no fence.
- *   large   16-byte stores and loads past the L1, a flag a rank with release and acquire at gpu scope.
+ *   large   16-byte stores and loads, a flag a rank with release and acquire at gpu scope.
  * Mailboxes come in two sets, by the argument in cluster_comm.cuh; a word is never mistaken for an older
  * one, for each call has its number.
  *
@@ -67,6 +67,23 @@ CLUSTER_FN void cluster_meet(const struct cluster_comm *c, struct cluster_mailbo
 	ptx_bar_sync(c->bar_id, c->num_threads);
 }
 
+/* From global to shared memory, eight loads a thread in flight */
+CLUSTER_FN void cluster_fetch(const struct cluster_comm *c, uint32_t dst, const unsigned char *src, uint32_t granules)
+{
+	for (uint32_t first = c->tid; first < granules; first += 8 * c->num_threads) {
+		uint4 v[8];
+
+#pragma unroll
+		for (uint32_t k = 0; k < 8; k++)
+			if (first + k * c->num_threads < granules)
+				v[k] = *(const uint4 *)(src + (size_t)(first + k * c->num_threads) * 16);
+#pragma unroll
+		for (uint32_t k = 0; k < 8; k++)
+			if (first + k * c->num_threads < granules)
+				ptx_st_shared_v4(dst + (first + k * c->num_threads) * 16, v[k]);
+	}
+}
+
 CLUSTER_FN unsigned char *cluster_mailbox_set(const struct cluster_mailbox *box, size_t granules)
 {
 	return box->data + (box->set ? granules * 16 : 0);
@@ -76,6 +93,46 @@ CLUSTER_FN unsigned char *cluster_mailbox_set(const struct cluster_mailbox *box,
 CAIRN_CLUSTER_INLINE size_t cluster_offchip_reduce_granules(size_t n, size_t granules, size_t ml_granules)
 {
 	return n * (2 * granules + ml_granules) + granules;
+}
+
+/* Granules [first, end) of all ranks, reduced to `result` in global memory, or if that is NULL to dst */
+template <int dtype, int softmax, int most>
+CLUSTER_FN void cluster_offchip_granules(struct cluster_comm *c, const struct cluster_plan *p, int op,
+					 const struct cluster_terms *t, uint32_t first, uint32_t end,
+					 unsigned char *result, uint32_t dst)
+{
+	constexpr int batch = most <= 4 && !softmax ? 4 : 1;
+	const float sign = op == CAIRN_CLUSTER_MIN ? -1 : 1;
+	uint32_t at[most];
+
+#pragma unroll
+	for (uint32_t r = 0; r < most; r++)
+		at[r] = cluster_term<1>(t, r < t->n ? r : t->n - 1);
+	for (uint32_t g = first + c->tid; g < end; g += batch * c->num_threads) {
+		uint4 v[batch];
+
+#pragma unroll
+		for (int k = 0; k < batch; k++) {	/* no branch: all loads in flight */
+			const uint32_t id = g + k * c->num_threads < end ? g + k * c->num_threads : end - 1;
+			const uint64_t base = t->base + id * 16;
+			float w[most];
+
+			if constexpr (softmax)
+				cluster_row_weights<1, most>(t, cluster_row<dtype>(p, id * 4), w);
+			v[k] = softmax || op == CAIRN_CLUSTER_SUM ?
+				cluster_reduce_granule<dtype, softmax, 1, most, 1>(base, at, w, t->n, 1) :
+				cluster_reduce_granule<dtype, softmax, 1, most, 0>(base, at, w, t->n, sign);
+		}
+#pragma unroll
+		for (int k = 0; k < batch; k++) {
+			const uint32_t id = g + k * c->num_threads;
+
+			if (id < end && result)
+				*(uint4 *)(result + (size_t)id * 16) = v[k];
+			else if (id < end)
+				ptx_st_shared_v4(dst + id * 16, v[k]);
+		}
+	}
 }
 
 /* One meeting, and everyone reads and reduces everything; above 32 KB two meetings, and everyone a part. */
@@ -92,37 +149,20 @@ CLUSTER_FN void cluster_offchip_reduce(struct cluster_comm *c, struct cluster_ma
 	const uint32_t end = parts ? (uint32_t)cairn_cluster_chunk(&k, (int)c->rank + 1) : granules;
 	const struct cluster_terms t = { (uint64_t)set, 0, (uint64_t)set + granules * 16, 0, message * 16, message * 16,
 					 ~0u, n };
-	const float sign = op == CAIRN_CLUSTER_MIN ? -1 : 1;
-	uint64_t at[CAIRN_CLUSTER_MAX_SIZE];
 
 	for (uint32_t g = c->tid; g < message; g += c->num_threads)
-		ptx_st_global_cg_v4(set + ((size_t)c->rank * message + g) * 16,
-				    ptx_ld_shared_v4(cluster_message_at(b, granules, g)));
+		*(uint4 *)(set + ((size_t)c->rank * message + g) * 16) =
+			ptx_ld_shared_v4(cluster_message_at(b, granules, g));
 	cluster_meet(c, box);
-#pragma unroll
-	for (uint32_t r = 0; r < CAIRN_CLUSTER_MAX_SIZE; r++)
-		at[r] = cluster_term<1>(&t, r < n ? r : n - 1);
-	for (uint32_t g = first + c->tid; g < end; g += c->num_threads) {
-		float w[CAIRN_CLUSTER_MAX_SIZE];
-		uint4 v;
-
-		if constexpr (softmax)
-			cluster_row_weights<1, CAIRN_CLUSTER_MAX_SIZE>(&t, cluster_row<dtype>(p, g * 4), w);
-		v = softmax || op == CAIRN_CLUSTER_SUM ?
-			cluster_reduce_granule<dtype, softmax, 1, CAIRN_CLUSTER_MAX_SIZE, 1>(at, g * 16, w, n, 1) :
-			cluster_reduce_granule<dtype, softmax, 1, CAIRN_CLUSTER_MAX_SIZE, 0>(at, g * 16, w, n, sign);
-		if (parts)
-			ptx_st_global_cg_v4(result + (size_t)g * 16, v);
-		else
-			ptx_st_shared_v4(b->dst + g * 16, v);
-	}
+	if (n <= 4)
+		cluster_offchip_granules<dtype, softmax, 4>(c, p, op, &t, first, end, parts ? result : NULL, b->dst);
+	else
+		cluster_offchip_granules<dtype, softmax, 16>(c, p, op, &t, first, end, parts ? result : NULL, b->dst);
 	if (softmax)
 		cluster_reduce_rows<1>(c, p, t, b->dst_ml);
 	if (parts) {
 		cluster_meet(c, box);
-#pragma unroll 4
-		for (uint32_t g = c->tid; g < granules; g += c->num_threads)
-			ptx_st_shared_v4(b->dst + g * 16, ptx_ld_global_cg_v4(result + (size_t)g * 16));
+		cluster_fetch(c, b->dst, result, granules);
 	}
 	box->set ^= 1;
 	ptx_bar_sync(c->bar_id, c->num_threads);
@@ -216,11 +256,9 @@ CLUSTER_FN void cluster_offchip_gather(struct cluster_comm *c, struct cluster_ma
 	unsigned char *set = cluster_mailbox_set(box, (size_t)c->size * granules);
 
 	for (uint32_t g = c->tid; g < granules; g += c->num_threads)
-		ptx_st_global_cg_v4(set + ((size_t)c->rank * granules + g) * 16, ptx_ld_shared_v4(src + g * 16));
+		*(uint4 *)(set + ((size_t)c->rank * granules + g) * 16) = ptx_ld_shared_v4(src + g * 16);
 	cluster_meet(c, box);
-#pragma unroll 4
-	for (uint32_t g = c->tid; g < c->size * granules; g += c->num_threads)
-		ptx_st_shared_v4(dst + g * 16, ptx_ld_global_cg_v4(set + (size_t)g * 16));
+	cluster_fetch(c, dst, set, c->size * granules);
 	box->set ^= 1;
 	ptx_bar_sync(c->bar_id, c->num_threads);
 }

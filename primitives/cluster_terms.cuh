@@ -29,10 +29,11 @@ CLUSTER_FN uint32_t cluster_term_slot(const struct cluster_terms *t, uint32_t r)
 	return t->own - r + (t->own < r ? t->n : 0) - 1;
 }
 
-template <int global> CLUSTER_FN uint64_t cluster_term(const struct cluster_terms *t, uint32_t r)
+/* Rank r's contribution: a shared address, or an offset to base */
+template <int global> CLUSTER_FN uint32_t cluster_term(const struct cluster_terms *t, uint32_t r)
 {
 	if (global)
-		return t->base + r * t->stride;
+		return r * t->stride;
 	return r == t->own ? (uint32_t)t->own_base : (uint32_t)t->base + cluster_term_slot(t, r) * t->stride;
 }
 
@@ -69,20 +70,29 @@ template <int dtype> CLUSTER_FN uint32_t cluster_pack(const float *v)
 	return w;
 }
 
-template <int global> CLUSTER_FN uint4 cluster_load4(uint64_t addr)
+/* words: 2 or 4. Ordinary loads of global memory: their order is that of the acquire before them. */
+template <int words, int global> CLUSTER_FN void cluster_load(uint32_t *w, uint64_t addr)
 {
-	return global ? ptx_ld_global_cg_v4((const void *)addr) : ptx_ld_shared_v4((uint32_t)addr);
+	if constexpr (words == 4) {
+		const uint4 v = global ? *(const uint4 *)addr : ptx_ld_shared_v4((uint32_t)addr);
+
+		w[0] = v.x, w[1] = v.y, w[2] = v.z, w[3] = v.w;
+	} else {
+		const uint2 v = global ? *(const uint2 *)addr : ptx_ld_shared_v2((uint32_t)addr);
+
+		w[0] = v.x, w[1] = v.y;
+	}
 }
 
 /* (m, l) of rank r; (-INFINITY, 0) past the last */
 template <int global> CLUSTER_FN float2 cluster_load_ml(const struct cluster_terms *t, uint32_t r)
 {
 	const uint64_t addr = cluster_term_ml<global>(t, r < t->n ? r : t->n - 1);
-	uint2 v = { 0xff800000, 0 };
+	uint32_t v[2] = { 0xff800000, 0 };
 
 	if (r < t->n)
-		v = global ? ptx_ld_global_cg_v2((const void *)addr) : ptx_ld_shared_v2((uint32_t)addr);
-	return make_float2(__uint_as_float(v.x), __uint_as_float(v.y));
+		cluster_load<2, global>(v, addr);
+	return make_float2(__uint_as_float(v[0]), __uint_as_float(v[1]));
 }
 
 /* exp(m - top), or -1 for a rank that saw no key */
@@ -158,8 +168,8 @@ CLUSTER_FN uint32_t cluster_await_word(const struct cluster_comm *c, uint32_t i,
 
 #pragma unroll
 	for (int r = 0; r < most; r++) {
-		at[r] = (uint32_t)cluster_term<0>(t, r);
-		asm("" : "+r"(at[r]));	/* now, not after the wait */
+		at[r] = cluster_term<0>(t, r);
+		asm volatile("" : "+r"(at[r]));	/* now, not after the wait */
 	}
 	cluster_await(c, i);
 #pragma unroll
@@ -186,47 +196,58 @@ CLUSTER_FN uint32_t cluster_await_word_any(const struct cluster_comm *c, uint32_
 		return cluster_await_word<dtype, softmax, 8, 1, 1>(c, i, t, 1);
 	if (t->n == 16)
 		return cluster_await_word<dtype, softmax, 16, 1, 1>(c, i, t, 1);
+	if (t->n <= 4)
+		return cluster_await_word<dtype, softmax, 4, 0, 1>(c, i, t, 1);
+	if (t->n <= 8)
+		return cluster_await_word<dtype, softmax, 8, 0, 1>(c, i, t, 1);
 	return cluster_await_word<dtype, softmax, 16, 0, 1>(c, i, t, 1);
 }
 
 /*
- * The granule `bytes` further on than at[r] of each rank r, added in the order of ranks. w: weights, for
- * softmax. most: at least n; what lies past the last is the last's again, and left out.
+ * The granules at base + at[r] of all ranks r, added in the order of ranks. w: weights, for softmax. most: at
+ * least n; what lies past the last is the last's again, and left out.
  */
 template <int dtype, int softmax, int global, int most, int sum>
-CLUSTER_FN uint4 cluster_reduce_granule(const uint64_t *at, uint32_t bytes, const float *w, uint32_t n, float sign)
+CLUSTER_FN uint4 cluster_reduce_granule(uint64_t base, const uint32_t *at, const float *w, uint32_t n, float sign)
 {
-	constexpr int per_word = dtype == CAIRN_F32 ? 1 : 2, values = 4 * per_word;
-	float acc[values];
-	uint4 raw[most];
+	/* 16 ranks' weights and 16 granules of 8 values do not fit the registers: half a granule at a time */
+	constexpr int parts = softmax && dtype != CAIRN_F32 && most > 8 ? 2 : 1, words = 4 / parts;
+	constexpr int per_word = dtype == CAIRN_F32 ? 1 : 2, values = words * per_word;
+	uint32_t out[4];
+
+#pragma unroll 1
+	for (int part = 0; part < parts; part++) {
+		uint32_t raw[most][words];
+		float acc[values];
 
 #pragma unroll
-	for (int r = 0; r < most; r++)	/* no branch: all loads in flight */
-		raw[r] = cluster_load4<global>(at[r] + bytes);
+		for (int r = 0; r < most; r++)	/* no branch: all loads in flight */
+			cluster_load<words, global>(raw[r], base + at[r] + part * 8);
 #pragma unroll
-	for (int r = 0; r < most; r++) {
-		const uint32_t words[4] = { raw[r].x, raw[r].y, raw[r].z, raw[r].w };
-		float x[values];
+		for (int r = 0; r < most; r++)
+#pragma unroll
+			for (int i = 0; i < values; i++) {
+				float x[2];
 
-#pragma unroll
-		for (int i = 0; i < 4; i++)
-			cluster_unpack<dtype>(words[i], x + i * per_word);
-#pragma unroll
-		for (int i = 0; i < values; i++) {
-			if (softmax)
-				x[i] = cluster_weigh(w[r], x[i]);
-			if (!sum)	/* twice the last does no harm */
-				acc[i] = r ? ptx_max_nan(acc[i], sign * x[i]) : sign * x[i];
-			else
-				acc[i] = r ? acc[i] + (r < (int)n ? x[i] : 0) : x[i];
-		}
-	}
-	if (!sum)
+				cluster_unpack<dtype>(raw[r][i / per_word], x);
+				if (softmax)
+					x[i % per_word] = cluster_weigh(w[r], x[i % per_word]);
+				if (!sum)	/* twice the last does no harm */
+					acc[i] = r ? ptx_max_nan(acc[i], sign * x[i % per_word]) : sign * x[i % per_word];
+				else
+					acc[i] = r ? acc[i] + (r < (int)n ? x[i % per_word] : 0) : x[i % per_word];
+			}
 #pragma unroll
 		for (int i = 0; i < values; i++)
-			acc[i] *= sign;
-	return make_uint4(cluster_pack<dtype>(acc), cluster_pack<dtype>(acc + per_word),
-			  cluster_pack<dtype>(acc + 2 * per_word), cluster_pack<dtype>(acc + 3 * per_word));
+			acc[i] = sum ? acc[i] : sign * acc[i];
+		out[2] = parts == 1 ? 0 : out[0];
+		out[3] = parts == 1 ? 0 : out[1];
+#pragma unroll
+		for (int i = 0; i < words; i++)
+			out[i] = cluster_pack<dtype>(acc + i * per_word);
+	}
+	/* in parts, the second one came last */
+	return parts == 1 ? make_uint4(out[0], out[1], out[2], out[3]) : make_uint4(out[2], out[3], out[0], out[1]);
 }
 
 /* The terms `bytes` further on, and those of the (m, l) of `row` */

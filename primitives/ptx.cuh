@@ -273,31 +273,8 @@ PTX void ptx_st_relaxed_gpu_u64(uint64_t *p, uint64_t v)
 	asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" : : "l"(p), "l"(v) : "memory");
 }
 
-/* Past the L1, which other SMs' stores do not reach. */
-PTX uint4 ptx_ld_global_cg_v4(const void *p)
-{
-	uint4 v;
-
-	asm volatile("ld.global.cg.v4.b32 {%0, %1, %2, %3}, [%4];"
-		     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p) : "memory");
-	return v;
-}
-
-PTX uint2 ptx_ld_global_cg_v2(const void *p)
-{
-	uint2 v;
-
-	asm volatile("ld.global.cg.v2.b32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p) : "memory");
-	return v;
-}
-
-PTX void ptx_st_global_cg_v4(void *p, uint4 v)
-{
-	asm volatile("st.global.cg.v4.b32 [%0], {%1, %2, %3, %4};"
-		     : : "l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
-}
-
-PTX uint64_t ptx_ld_global_cg_u64(const void *p)
+/* Past the L1: from the L2 */
+PTX uint64_t ptx_ld_global_cg_u64(const uint64_t *p)
 {
 	uint64_t v;
 

@@ -5,6 +5,9 @@
  * Each step is a pass over the logits, which stay in the cache: maximum; for top-k and top-p each one
  * pass of depth bins, one for the keys in the bin that matters, up to three of key bins (few tokens get
  * that far), one for ties; total; draw. Only passes that weigh take exponentials.
+ *
+ * A small top_k first shortens the row: the k-th largest of the maxima of BLOCKS blocks is reached by at
+ * least k tokens, so that what does not reach it cannot stay.
  */
 #include "sample.h"
 
@@ -13,9 +16,15 @@
 #include "error.h"
 #include "sample_select.h"
 
+#define BLOCKS		1024
+#define LIST		4096
+#define SMALL_TOP_K	256
+
 struct row {
-	const float *logits;
-	int32_t vocab;
+	const float *logits;	/* of the row, or of what is left of it */
+	int32_t vocab;		/* so many */
+	float short_logits[LIST];
+	int32_t short_index[LIST];
 	float max, slope, min_p;
 	/* stays: keys above `key`, and those equal to it up to index `last` */
 	uint32_t key;
@@ -113,10 +122,54 @@ static uint64_t final_weight(const struct row *r, int32_t j)
 	return depth < SAMPLE_DEAD && (depth == 0 || exp2f(-depth) >= r->min_p) ? weight(depth) : 0;
 }
 
+static int by_falling_value(const void *pa, const void *pb)
+{
+	float a = *(const float *)pa, b = *(const float *)pb;
+
+	return (a < b) - (a > b);
+}
+
+/* Still in index order, so that a place in the short row is as good as an index. */
+static int shorten(struct row *r, int32_t top_k)
+{
+	int32_t len = (r->vocab + BLOCKS - 1) / BLOCKS, n = 0;
+	float tops[BLOCKS], bound;
+
+	for (int32_t b = 0; b < BLOCKS; b++) {
+		float top = -INFINITY;
+
+		for (int32_t j = b * len; j < (b + 1) * len && j < r->vocab; j++)
+			top = sample_clean(r->logits[j]) > top ? sample_clean(r->logits[j]) : top;
+		tops[b] = top;
+	}
+	qsort(tops, BLOCKS, sizeof(*tops), by_falling_value);
+	bound = tops[top_k - 1];
+	for (int32_t j = 0; j < r->vocab; j++) {
+		float clean = sample_clean(r->logits[j]);
+
+		if (!(clean >= bound) || clean == -INFINITY)
+			continue;
+		if (n == LIST)
+			return 0;
+		r->short_logits[n] = clean;
+		r->short_index[n++] = j;
+	}
+	r->logits = r->short_logits;
+	r->vocab = n;
+	return 1;
+}
+
 static int32_t sample_row(struct row *r, float temperature, int32_t top_k, float top_p, uint64_t uniform)
 {
 	uint64_t total = 0, run = 0, mark;
+	int shortened = 0;
 
+	if (!(temperature > 0)) {
+		top_k = 1;
+		top_p = 1;
+	}
+	if (top_k > 0 && top_k <= SMALL_TOP_K && r->vocab > 2 * LIST)
+		shortened = shorten(r, top_k);
 	r->max = -INFINITY;
 	for (int32_t j = 0; j < r->vocab; j++) {
 		float clean = sample_clean(r->logits[j]);
@@ -128,10 +181,6 @@ static int32_t sample_row(struct row *r, float temperature, int32_t top_k, float
 	r->key = 0;
 	r->last = r->vocab;
 	r->slope = sample_slope(temperature);
-	if (!(temperature > 0)) {
-		top_k = 1;
-		top_p = 1;
-	}
 	if (top_k > 0 && top_k < r->vocab)
 		narrow(r, top_k, 0);
 	if (top_p < 1)
@@ -142,7 +191,7 @@ static int32_t sample_row(struct row *r, float temperature, int32_t top_k, float
 	for (int32_t j = 0; j < r->vocab; j++) {
 		run += final_weight(r, j);
 		if (run > mark)
-			return j;
+			return shortened ? r->short_index[j] : j;
 	}
 	return -1;	/* not reached: the maximum always has weight */
 }
