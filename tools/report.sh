@@ -15,4 +15,7 @@ if nvidia-smi -L >/dev/null 2>&1 && [ -z "$stage" ]; then
 			--json "$out/bench.jsonl" >/dev/null || echo "report: generate $shape failed"
 	done
 fi
-python3 tools/report.py --measured "$out/bench.jsonl" --recorded reports/h200.jsonl --out reports/out
+# the system's packages belong to the system's Python, which need not be the first in the path
+python=python3
+"$python" -c 'import matplotlib' 2>/dev/null || { /usr/bin/python3 -c 'import matplotlib' 2>/dev/null && python=/usr/bin/python3; }
+"$python" tools/report.py --measured "$out/bench.jsonl" --recorded reports/h200.jsonl --out reports/out

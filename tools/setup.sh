@@ -37,7 +37,8 @@ if [ -n "$need" ]; then
 fi
 
 # Wanted, not needed: plots fall back to tables, and without nvcc the CUDA part is left out.
-if [ "${1:-}" = plots ] && ! python3 -c 'import matplotlib' 2>/dev/null && command -v apt-get >/dev/null 2>&1; then
+has_plots() { python3 -c 'import matplotlib' 2>/dev/null || /usr/bin/python3 -c 'import matplotlib' 2>/dev/null; }
+if [ "${1:-}" = plots ] && ! has_plots && command -v apt-get >/dev/null 2>&1; then
 	echo "setup: installing python3-matplotlib (plots; tables come without it)"
 	as_root=""
 	[ "$(id -u)" = 0 ] || as_root=sudo
