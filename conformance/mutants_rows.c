@@ -106,12 +106,14 @@ BENT(rmsnorm, past_the_end)
 /* ---- rope ---- */
 
 enum rope_bend {
-	rope_bend_order_swapped, rope_bend_position_plus_1, rope_bend_position_is_row, rope_bend_rotates_tail,
-	rope_bend_sine_sign, rope_bend_k_not_rotated, rope_bend_stride_ignored, rope_bend_scale_ignored,
-	rope_bend_angle_in_bf16, rope_bend_reduced_in_f32, rope_bend_frequency_shifted, rope_bend_scale_twice,
+	rope_bend_order_swapped, rope_bend_position_plus_1, rope_bend_position_is_row,
+	rope_bend_rotates_tail, rope_bend_sine_sign, rope_bend_k_not_rotated,
+	rope_bend_stride_ignored, rope_bend_scale_ignored, rope_bend_angle_in_bf16,
+	rope_bend_reduced_in_f32, rope_bend_frequency_shifted, rope_bend_scale_twice,
 };
 
-static void bent_rotate(const struct cairn_rope_args *a, void *x, int32_t heads, int64_t stride, enum rope_bend bend)
+static void bent_rotate(const struct cairn_rope_args *a, void *x, int32_t heads, int64_t stride,
+			enum rope_bend bend)
 {
 	int32_t half = a->rotary_dim / 2, pairs = bend == rope_bend_rotates_tail ? a->head_dim / 2 : half;
 	int interleaved = a->interleaved ^ (bend == rope_bend_order_swapped);
@@ -123,10 +125,12 @@ static void bent_rotate(const struct cairn_rope_args *a, void *x, int32_t heads,
 			for (int32_t p = 0; p < pairs; p++) {
 				int64_t at = i * stride + (int64_t)h * a->head_dim;
 				int64_t ia = at + (interleaved ? 2 * p : p);
-				int64_t ib = at + (interleaved ? 2 * p + 1 : p + (p < half ? half : a->head_dim / 2));
+				int64_t ib = at + (interleaved ? 2 * p + 1
+							       : p + (p < half ? half : a->head_dim / 2));
 				int32_t position = bend == rope_bend_position_is_row ? i : a->positions[i];
 				int32_t f = bend == rope_bend_frequency_shifted && p ? p - 1 : p % half;
-				float angle = (float)(position + (bend == rope_bend_position_plus_1)) * a->inv_freq[f];
+				float angle = (float)(position + (bend == rope_bend_position_plus_1)) *
+					      a->inv_freq[f];
 				double xa, xb, c, s, scale = a->scale;
 
 				if (ib >= at + a->head_dim)
@@ -173,9 +177,10 @@ BENT(rope, frequency_shifted)
 /* ---- silu_mul ---- */
 
 enum silu_mul_bend {
-	silu_mul_bend_halves_swapped, silu_mul_bend_halves_interleaved, silu_mul_bend_gelu, silu_mul_bend_sigmoid,
-	silu_mul_bend_nan_at_minus_infinity, silu_mul_bend_exp_overflows, silu_mul_bend_vanishes_early,
-	silu_mul_bend_rounded_twice, silu_mul_bend_last_row_missing, silu_mul_bend_hard_silu,
+	silu_mul_bend_halves_swapped, silu_mul_bend_halves_interleaved, silu_mul_bend_gelu,
+	silu_mul_bend_sigmoid, silu_mul_bend_nan_at_minus_infinity, silu_mul_bend_exp_overflows,
+	silu_mul_bend_vanishes_early, silu_mul_bend_rounded_twice, silu_mul_bend_last_row_missing,
+	silu_mul_bend_hard_silu,
 };
 
 static double bent_silu(double g, enum silu_mul_bend bend)
@@ -239,7 +244,8 @@ BENT(silu_mul, hard_silu)
 
 enum embedding_bend {
 	embedding_bend_row_plus_1, embedding_bend_clamped, embedding_bend_vocab_itself_legal,
-	embedding_bend_negative_not_zeroed, embedding_bend_last_8_skipped, embedding_bend_through_bf16,
+	embedding_bend_negative_not_zeroed, embedding_bend_last_8_skipped,
+	embedding_bend_through_bf16,
 };
 
 static int bent_embedding(const struct cairn_embedding_args *a, enum embedding_bend bend)
@@ -251,7 +257,8 @@ static int bent_embedding(const struct cairn_embedding_args *a, enum embedding_b
 
 		if (bend == embedding_bend_row_plus_1 && !outside)
 			id = (id + 1) % a->vocab;
-		if (bend == embedding_bend_clamped || (bend == embedding_bend_vocab_itself_legal && id == a->vocab)) {
+		if (bend == embedding_bend_clamped ||
+		    (bend == embedding_bend_vocab_itself_legal && id == a->vocab)) {
 			id = id < 0 ? 0 : id >= a->vocab ? a->vocab - 1 : id;
 			outside = 0;
 		}
@@ -277,9 +284,9 @@ BENT(embedding, through_bf16)
 /* ---- argmax ---- */
 
 enum argmax_bend {
-	argmax_bend_last_of_ties, argmax_bend_nan_wins, argmax_bend_first_32k, argmax_bend_tail_skipped,
-	argmax_bend_zeros_differ, argmax_bend_all_nan_is_0, argmax_bend_minus_infinity_is_none,
-	argmax_bend_compared_in_bf16,
+	argmax_bend_last_of_ties, argmax_bend_nan_wins, argmax_bend_first_32k,
+	argmax_bend_tail_skipped, argmax_bend_zeros_differ, argmax_bend_all_nan_is_0,
+	argmax_bend_minus_infinity_is_none, argmax_bend_compared_in_bf16,
 };
 
 static int bent_argmax(const struct cairn_argmax_args *a, enum argmax_bend bend)
@@ -328,11 +335,12 @@ BENT(argmax, compared_in_bf16)
 
 enum sample_bend {
 	sample_bend_top_p_before_top_k, sample_bend_top_p_of_whole, sample_bend_top_p_by_index,
-	sample_bend_top_p_exclusive, sample_bend_k_plus_1, sample_bend_ties_dropped, sample_bend_ties_kept,
-	sample_bend_ties_backwards, sample_bend_min_p_absolute, sample_bend_min_p_first,
-	sample_bend_drawn_by_rank, sample_bend_offset_ignored, sample_bend_seed_ignored,
-	sample_bend_half_uniform, sample_bend_other_words, sample_bend_temperature_ignored,
-	sample_bend_temperature_inverted, sample_bend_greedy_draws, sample_bend_nan_wins, sample_bend_empty_is_0,
+	sample_bend_top_p_exclusive, sample_bend_k_plus_1, sample_bend_ties_dropped,
+	sample_bend_ties_kept, sample_bend_ties_backwards, sample_bend_min_p_absolute,
+	sample_bend_min_p_first, sample_bend_drawn_by_rank, sample_bend_offset_ignored,
+	sample_bend_seed_ignored, sample_bend_half_uniform, sample_bend_other_words,
+	sample_bend_temperature_ignored, sample_bend_temperature_inverted,
+	sample_bend_greedy_draws, sample_bend_nan_wins, sample_bend_empty_is_0,
 	sample_bend_first_32k,
 };
 
@@ -415,20 +423,24 @@ static double bent_uniform(uint64_t seed, uint64_t offset, enum sample_bend bend
 	return (x[0] * 0x1p-32 + x[1] * 0x1p-64) * (bend == sample_bend_half_uniform ? 0.5 : 1);
 }
 
-static int32_t bent_draw(const struct cairn_sample_args *a, int64_t row, struct ranked *t, enum sample_bend bend)
+static int32_t bent_draw(const struct cairn_sample_args *a, int64_t row, struct ranked *t,
+			 enum sample_bend bend)
 {
-	double temperature = a->temperature[row], top_p = a->top_p[row], min_p = a->min_p[row], total, mark, run = 0;
+	double temperature = a->temperature[row], top_p = a->top_p[row], min_p = a->min_p[row], total, mark,
+	       run = 0;
 	int32_t n = 0, top_k = a->top_k[row], vocab = a->vocab;
 
 	if (bend == sample_bend_first_32k && vocab > 32768)
 		vocab = 32768;
 	for (int32_t j = 0; j < vocab; j++) {
-		double v = fmin(a->logits[row * a->vocab + j], bend == sample_bend_nan_wins ? INFINITY : FLT_MAX);
+		double v = fmin(a->logits[row * a->vocab + j],
+				bend == sample_bend_nan_wins ? INFINITY : FLT_MAX);
 
 		if (isnan(a->logits[row * a->vocab + j]))
 			v = bend == sample_bend_nan_wins ? FLT_MAX : -INFINITY;
 		if (v > -INFINITY)
-			t[n++] = (struct ranked) { v, 0, bend == sample_bend_ties_backwards ? vocab - 1 - j : j };
+			t[n++] = (struct ranked) { v, 0,
+						   bend == sample_bend_ties_backwards ? vocab - 1 - j : j };
 	}
 	if (n == 0)
 		return bend == sample_bend_empty_is_0 ? 0 : -1;

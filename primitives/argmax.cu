@@ -15,8 +15,8 @@
  *                 one __syncthreads, cluster again (release the stores, acquire them)
  *
  * Cluster size: the smallest that gives about one CTA an SM, as long as a part stays worth it. Floor: one
- * row of 128256 f32 is 0.5 MB: no bandwidth problem at all but a latency one, launch 0.8 us, memory 0.5, cluster
- * barrier 0.2; 256 rows are 131 MB, 29 us at the read stream's speed.
+ * row of 128256 f32 is 0.5 MB: no bandwidth problem at all but a latency one, launch 0.8 us, memory 0.5,
+ * cluster barrier 0.2; 256 rows are 131 MB, 29 us at the read stream's speed.
  */
 #include "argmax.h"
 #include "launch.h"

@@ -10,7 +10,8 @@ int cairn_argmax_check(const struct cairn_argmax_args *a)
 	if (!a || a->size < sizeof(*a))
 		return cairn_error(EINVAL, "argmax: args: null or too short");
 	if (a->rows < 0 || a->vocab < 1)
-		return cairn_error(EINVAL, "argmax: rows %d, vocab %d: must be >= 0, >= 1", a->rows, a->vocab);
+		return cairn_error(EINVAL, "argmax: rows %d, vocab %d: must be >= 0, >= 1", a->rows,
+				   a->vocab);
 	if (!cairn_dtype_is_float(a->dtype))
 		return cairn_error(EOPNOTSUPP, "argmax: dtype: %d is not supported", a->dtype);
 	if (a->rows == 0)

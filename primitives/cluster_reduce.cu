@@ -2,7 +2,45 @@
 /*
  * cluster_reduce - the launcher, and what was measured
  *
- * HEADER
+ * Who does what (cluster.cuh): all warps send, a thread a granule of 16 bytes and peer; the last thread arms
+ * the mbarrier; those that reduce wait at it; everyone meets at the group's barrier.
+ *
+ *   shared memory     bytes                            mbarriers (2 sets of 32)   arrivals      waits
+ *   state             512                              ONESHOT 0                  last thread   reducers
+ *   src, dst          16 G each                        TWOSHOT 0, 1               last thread   reducers, all
+ *   src_ml, dst_ml    16 G_ml each                     RING    step               thread step   all
+ *   slots             2 * set_bytes (cluster.cuh)      TREE    round              thread round  all
+ * G: granules on the wire. Arrivals count 1, the rest is bytes.
+ *
+ * 256 threads, or 128 where there is no more to send or to reduce at once; 1 CTA an SM. No spills, no local memory.
+ *
+ * H200, SM cycles of one all-reduce in fp32, one cluster alone (all clusters of the chip at once: within 10%):
+ *
+ *   cluster size                  2      4      8     16
+ *   256 B   ONESHOT             348    394    481    686
+ *           TREE                377    632    872   1147
+ *           TWOSHOT             632    674    853   1053
+ *           RING                516   1960   4356   9319
+ *           OFFCHIP             672    707    936   1057
+ *   4 KB    TWOSHOT             842   1011   1116   1374     at size 2: TREE 591, ONESHOT 734
+ *   16 KB   TWOSHOT            1443   1984   2303   2652
+ *   64 KB   TWOSHOT            3866   5626   8007   9508
+ *
+ * Floors. Small: an LDS (30), the hop (about 180 from st.async to the phase seen), LDS and sum (40), STS and
+ * barrier (35): 290. Large: the bytes a rank sends, 2 (N-1)/N of size, at the 12.7 B/clk an SM that DSMEM
+ * gives when all SMs use it (3.0 TB/s at cluster size 4): 16 KB at size 4 takes 1935. A cluster alone gets
+ * about 20 B/clk. ONESHOT becomes the slower one when a rank has more than 8 KB to send: cairn_cluster_reduce_pick().
+ *
+ * Tried and lost
+ *   A flag in every 8 bytes (or 16, st.b128), polled: strong stores at cluster scope take the long way, 2270
+ *   (1720) cycles at size 2, and racecheck calls it a race. Plain stores and a remote arrive a thread: 891.
+ *   Cluster barrier and loads from the peers: 876 at any size. cp.async.bulk of 256 B: 710, and the source must
+ *   be left alone until the next call. test_wait in a loop instead of try_wait: 50 more.
+ *   Bulk copies for TWOSHOT: 16 KB at size 4 2275, at size 16 2980; no faster at any size, and two proxy fences.
+ *   acquire.cluster on the wait: no slower, but it invalidates the L1 (CCTL.IVALL) of a kernel that streams weights.
+ *   A warp for each span, with its own mbarrier: 908 at size 2; bytes of one peer want to be in one instruction.
+ *   512 threads: 10% slower throughout. Divisions in the call: 600 cycles; addresses worked out anew: 50 each
+ *   (cluster_plan, cluster_keep()). One kernel for all algorithms: 100 to 250 cycles of instruction fetches.
  */
 #include "cluster_reduce_kernel.cuh"
 #include "launch.h"

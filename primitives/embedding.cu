@@ -12,8 +12,8 @@
 #define THREADS	128
 #define ITEMS	4
 
-__global__ void __launch_bounds__(THREADS) embedding_kernel(const __grid_constant__ struct cairn_embedding_args a,
-							    int vecs, int chunks)
+__global__ void __launch_bounds__(THREADS)
+	embedding_kernel(const __grid_constant__ struct cairn_embedding_args a, int vecs, int chunks)
 {
 	const int row = blockIdx.x / chunks, first = blockIdx.x % chunks * (ITEMS * THREADS) + threadIdx.x;
 	uint4 *out = (uint4 *)a.out + (int64_t)row * vecs;
@@ -27,8 +27,8 @@ __global__ void __launch_bounds__(THREADS) embedding_kernel(const __grid_constan
 	for (int k = 0; k < ITEMS; k++) {
 		v[k] = make_uint4(0, 0, 0, 0);
 		if (first + k * THREADS < vecs && id >= 0 && id < a.vocab)
-			v[k] = ptx_ld_global_nc_no_allocate_v4((const uint4 *)a.table + (int64_t)id * vecs + first +
-							       k * THREADS);
+			v[k] = ptx_ld_global_nc_no_allocate_v4((const uint4 *)a.table + (int64_t)id * vecs +
+							       first + k * THREADS);
 	}
 #pragma unroll
 	for (int k = 0; k < ITEMS; k++)

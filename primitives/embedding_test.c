@@ -9,15 +9,16 @@ struct shape {
 };
 
 static const struct shape shapes[] = {
-	{ 7, 64, 100, CAIRN_BF16, 0 },
-	{ 1, 8, 1, CAIRN_BF16, 0 }, { 1, 8, 1, CAIRN_F32, 0 },
-	{ 19, 8, 5, CAIRN_F16, 0 }, { 19, 24, 7, CAIRN_F32, 0 },
-	{ 1, 512, 1000, CAIRN_BF16, 0 }, { 19, 512, 1000, CAIRN_F16, 0 }, { 99, 512, 1000, CAIRN_F32, 0 },
-	{ 989, 64, 4096, CAIRN_BF16, 0 }, { 989, 64, 4096, CAIRN_F32, 0 },
-	{ 5, 1000, 300, CAIRN_BF16, 0 }, { 5, 3072, 300, CAIRN_F16, 0 }, { 5, 4096, 300, CAIRN_BF16, 0 },
-	{ 3, 16384, 50, CAIRN_BF16, 0 }, { 3, 16384, 50, CAIRN_F32, 0 }, { 2, 24576, 20, CAIRN_F16, 0 },
-	{ 0, 64, 100, CAIRN_BF16, 0 },
-	{ 1, 4096, 8192, CAIRN_BF16, 1 }, { 128, 4096, 8192, CAIRN_BF16, 1 }, { 4096, 4096, 8192, CAIRN_BF16, 1 },
+	{ 7, 64, 100, CAIRN_BF16, 0 },      { 1, 8, 1, CAIRN_BF16, 0 },
+	{ 1, 8, 1, CAIRN_F32, 0 },          { 19, 8, 5, CAIRN_F16, 0 },
+	{ 19, 24, 7, CAIRN_F32, 0 },        { 1, 512, 1000, CAIRN_BF16, 0 },
+	{ 19, 512, 1000, CAIRN_F16, 0 },    { 99, 512, 1000, CAIRN_F32, 0 },
+	{ 989, 64, 4096, CAIRN_BF16, 0 },   { 989, 64, 4096, CAIRN_F32, 0 },
+	{ 5, 1000, 300, CAIRN_BF16, 0 },    { 5, 3072, 300, CAIRN_F16, 0 },
+	{ 5, 4096, 300, CAIRN_BF16, 0 },    { 3, 16384, 50, CAIRN_BF16, 0 },
+	{ 3, 16384, 50, CAIRN_F32, 0 },     { 2, 24576, 20, CAIRN_F16, 0 },
+	{ 0, 64, 100, CAIRN_BF16, 0 },      { 1, 4096, 8192, CAIRN_BF16, 1 },
+	{ 128, 4096, 8192, CAIRN_BF16, 1 }, { 4096, 4096, 8192, CAIRN_BF16, 1 },
 };
 
 static void describe(int i, struct cairn_case *c)
@@ -65,7 +66,8 @@ static void setup(struct cairn_op *op)
 			ids[i] = i % 4 == 1 ? s->vocab : outside[cairn_op_range(op, 0, 3)];
 		else if (poison)
 			for (int32_t j = 0; j < s->dim; j++)
-				cairn_store(table, s->dtype, (int64_t)ids[i] * s->dim + j, ids[i] % 50 + j % 7 - 3);
+				cairn_store(table, s->dtype, (int64_t)ids[i] * s->dim + j,
+					    ids[i] % 50 + j % 7 - 3);
 	}
 }
 
@@ -101,11 +103,18 @@ static void row_past_4_gib(struct cairn_test *t)
 {
 	const int32_t dim = 16384, vocab = 140000;
 	size_t bytes = (size_t)vocab * dim * 2;
-	char *table = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	char *table =
+		mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	static uint16_t out[2 * 16384] __attribute__((aligned(16)));
 	int32_t ids[2] = { vocab - 1, vocab - 2 };
-	struct cairn_embedding_args a = { .size = sizeof(a), .out = out, .table = table, .ids = ids, .rows = 2,
-					  .dim = dim, .vocab = vocab, .dtype = CAIRN_BF16 };
+	struct cairn_embedding_args a = { .size = sizeof(a),
+					  .out = out,
+					  .table = table,
+					  .ids = ids,
+					  .rows = 2,
+					  .dim = dim,
+					  .vocab = vocab,
+					  .dtype = CAIRN_BF16 };
 
 	if (table == MAP_FAILED) {
 		cairn_skip(t, "no address space for a table of 4.6 GB");

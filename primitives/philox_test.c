@@ -38,7 +38,8 @@ static void bits_are_even(struct cairn_test *t)
 		int ones[64] = { 0 };
 
 		for (uint64_t i = 0; i < DRAWS; i++) {
-			uint64_t u = cairn_philox_uniform(way == 1 ? i : base, way == 0 ? i : base + (i << 40));
+			uint64_t u =
+				cairn_philox_uniform(way == 1 ? i : base, way == 0 ? i : base + (i << 40));
 
 			for (int b = 0; b < 64; b++)
 				ones[b] += (int)(u >> b & 1);

@@ -2,12 +2,11 @@
 /*
  * rmsnorm.cu - one pass: a row stays in registers between its sum and its scaling
  *
- * Schedule: a row belongs to blockDim.x threads, at most items_of() vectors of 16 bytes each; short rows share a
- * CTA (blockDim.y rows). Every thread asks for its weights before griddepcontrol.wait (nobody writes them),
- * then for x and residual, all loads in flight before the first use; squares are summed in the
- * thread, by butterfly in the warp, and over the warps in their order from shared memory. Between
- * sum and scaling the row is kept in its dtype: half the registers, and the rounding of the residual
- * sum comes for free.
+ * Schedule: a row belongs to blockDim.x threads, at most items_of() vectors of 16 bytes each; short rows
+ * share a CTA (blockDim.y rows). Every thread asks for its weights before griddepcontrol.wait (nobody writes
+ * them), then for x and residual, all loads in flight before the first use; squares are summed in the thread,
+ * by butterfly in the warp, and over the warps in their order from shared memory. Between sum and scaling the
+ * row is kept in its dtype: half the registers, and the rounding of the residual sum comes for free.
  *
  * shared memory   s_part   32 x 4 bytes: a partial sum for each warp
  * barriers        one __syncthreads, only where a row has more than one warp

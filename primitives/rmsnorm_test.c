@@ -60,9 +60,9 @@ static void describe(int i, struct cairn_case *c)
 	struct shape s;
 
 	shape_of(i, &s);
-	snprintf(c->name, sizeof(c->name), "rows%d_dim%d_%s%s%s%s%s", s.rows, s.dim, cairn_dtype_name(s.dtype),
-		 s.residual ? "_residual" : "", s.offset ? "_offset" : "", s.tag && !s.bench ? "_" : "",
-		 s.tag && !s.bench ? s.tag : "");
+	snprintf(c->name, sizeof(c->name), "rows%d_dim%d_%s%s%s%s%s", s.rows, s.dim,
+		 cairn_dtype_name(s.dtype), s.residual ? "_residual" : "", s.offset ? "_offset" : "",
+		 s.tag && !s.bench ? "_" : "", s.tag && !s.bench ? s.tag : "");
 	elements = (double)s.rows * s.dim;
 	esize = (double)cairn_dtype_bytes(s.dtype);
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
@@ -77,8 +77,9 @@ static void describe(int i, struct cairn_case *c)
 /* Whole rows of one kind, small and large, whose squares still fit fp32 when summed. */
 static void fill_extreme(struct cairn_op *op, void *p, const struct shape *s)
 {
-	const double sizes[] = { 0, cairn_dtype_tiny(s->dtype) * 6, s->dtype == CAIRN_F16 ? 0x1p-14 : 0x1p-126,
-				 1, s->dtype == CAIRN_F16 ? 29000 : 0x1p56 };
+	const double sizes[] = { 0, cairn_dtype_tiny(s->dtype) * 6,
+				 s->dtype == CAIRN_F16 ? 0x1p-14 : 0x1p-126, 1,
+				 s->dtype == CAIRN_F16 ? 29000 : 0x1p56 };
 
 	for (int32_t i = 0; i < s->rows; i++) {
 		double size = sizes[cairn_op_range(op, 0, 4)];
@@ -121,9 +122,12 @@ static void setup(struct cairn_op *op)
 	for (int32_t j = 0; j < s.dim; j++)	/* about 1, some negative: no two alike */
 		cairn_store(w, s.dtype, j, ((double)cairn_op_range(op, 50, 150) / 100) * (j % 5 ? 1 : -1));
 	/* rows of their own: what NaN and infinity do to one must not reach the next */
-	for (int32_t i = 0; op->kind == CAIRN_KIND_POISON && i < s.rows; i += 3)
-		cairn_store(i % 2 && r ? r : x, s.dtype, (int64_t)i * s.dim + cairn_op_range(op, 0, s.dim - 1),
-			    i % 4 == 0 ? (double)NAN : i % 4 == 1 ? (double)-INFINITY : (double)INFINITY);
+	for (int32_t i = 0; op->kind == CAIRN_KIND_POISON && i < s.rows; i += 3) {
+		const double bad[] = { NAN, -INFINITY, INFINITY, INFINITY };
+		int64_t at = (int64_t)i * s.dim + cairn_op_range(op, 0, s.dim - 1);
+
+		cairn_store(i % 2 && r ? r : x, s.dtype, at, bad[i % 4]);
+	}
 }
 
 static int exact(const void *args, struct cairn_exact *e)
@@ -162,8 +166,14 @@ static void in_place(struct cairn_test *t)
 	enum { ROWS = 3, DIM = 40 };
 	uint16_t x[ROWS * DIM] __attribute__((aligned(16))), w[DIM] __attribute__((aligned(16)));
 	uint16_t out[ROWS * DIM] __attribute__((aligned(16))), ref[ROWS * DIM] __attribute__((aligned(16)));
-	struct cairn_rmsnorm_args a = { .size = sizeof(a), .out = out, .x = x, .weight = w, .rows = ROWS, .dim = DIM,
-					.dtype = CAIRN_BF16, .eps = 1e-5f };
+	struct cairn_rmsnorm_args a = { .size = sizeof(a),
+					.out = out,
+					.x = x,
+					.weight = w,
+					.rows = ROWS,
+					.dim = DIM,
+					.dtype = CAIRN_BF16,
+					.eps = 1e-5f };
 
 	for (int i = 0; i < ROWS * DIM; i++)
 		x[i] = ref[i] = cairn_double_to_bf16((double)(int64_t)(cairn_rand(t) % 2001) / 500 - 2);

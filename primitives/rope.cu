@@ -7,8 +7,8 @@
  * the row's table of cosines and sines, which all heads share, and only then, after the barrier, looks
  * at what it asked for. Further items follow in a loop (more than 512 items a row: many or long heads).
  *
- * The argument is reduced in double: k = rint(angle 2/pi), r = angle - k pi/2 with pi/2 in two parts, exact to
- * fp32 for every angle a float position can make; fp64 is half as fast as fp32 on this chip, the slow path
+ * The argument is reduced in double: k = rint(angle 2/pi), r = angle - k pi/2 with pi/2 in two parts, exact
+ * to fp32 for every angle a float position can make; fp64 is half as fast as fp32 on this chip, the slow path
  * of sincosf is not needed, and neither is its local memory. Polynomials of degree 7 and 8 follow.
  *
  * shared memory   [blockDim.y][2][rotary_dim / 2] floats: cosines times scale, sines times scale
@@ -31,8 +31,9 @@ ROW void cos_sin(float angle, float *c, float *s)
 	int quadrant = (int)(long long)k;
 	float f = (float)r, z = f * f;
 	float sine = fmaf(fmaf(fmaf(-1.9515295891e-4f, z, 8.3321608736e-3f), z, -1.6666654611e-1f) * z, f, f);
-	float cosine = fmaf(fmaf(fmaf(2.443315711809948e-5f, z, -1.388731625493765e-3f), z, 4.166664568298827e-2f),
-			    z * z, fmaf(-0.5f, z, 1.0f));
+	float cosine =
+		fmaf(fmaf(fmaf(2.443315711809948e-5f, z, -1.388731625493765e-3f), z, 4.166664568298827e-2f),
+		     z * z, fmaf(-0.5f, z, 1.0f));
 	float a = quadrant & 1 ? sine : cosine, b = quadrant & 1 ? cosine : sine;
 
 	*c = (quadrant + 1) & 2 ? -a : a;

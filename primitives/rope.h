@@ -52,7 +52,7 @@ int cairn_rope_cpu(const struct cairn_rope_args *args, void *stream);
 int cairn_rope_ref(const struct cairn_rope_args *args, void *stream);
 /* What each of ours does first: 0, -EINVAL or -EOPNOTSUPP. */
 int cairn_rope_check(const struct cairn_rope_args *args);
-/* exact[0]: q, exact[1]: k (when given), over the whole strided buffers; what is not rotated is left as it is */
+/* exact[0]: q, exact[1]: k (when given), over whole strided buffers; what is not rotated is left as it is */
 int cairn_rope_exact(const struct cairn_rope_args *args, struct cairn_exact *exact);
 
 #ifdef __cplusplus

@@ -19,8 +19,8 @@ static int check_stride(int64_t stride, int32_t heads, int32_t head_dim, const c
 	if (heads < 1)
 		return cairn_error(EINVAL, "rope: %s: has %d heads", what, heads);
 	if (stride && (stride % 8 || stride < (int64_t)heads * head_dim))
-		return cairn_error(EINVAL, "rope: %s_stride: %lld is not a multiple of 8 that holds a row", what,
-				   (long long)stride);
+		return cairn_error(EINVAL, "rope: %s_stride: %lld is not a multiple of 8 that holds a row",
+				   what, (long long)stride);
 	return 0;
 }
 
@@ -34,7 +34,8 @@ int cairn_rope_check(const struct cairn_rope_args *a)
 	if (!cairn_dtype_is_float(a->dtype))
 		return cairn_error(EOPNOTSUPP, "rope: dtype: %d is not supported", a->dtype);
 	if (a->head_dim % 16 || a->rotary_dim % 16 || a->head_dim > 512)
-		return cairn_error(EOPNOTSUPP, "rope: head_dim %d, rotary_dim %d: not multiples of 16 up to 512",
+		return cairn_error(EOPNOTSUPP,
+				   "rope: head_dim %d, rotary_dim %d: not multiples of 16 up to 512",
 				   a->head_dim, a->rotary_dim);
 	if (!isfinite(a->scale))
 		return cairn_error(EINVAL, "rope: scale: must be finite");

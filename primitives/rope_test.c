@@ -16,26 +16,37 @@ static const int32_t grid_nnz[] = { 1, 19, 99 };
 static const int32_t grid_dims[] = { 64, 128, 256 };
 static const int32_t grid_parts[] = { 4, 8, 16 };	/* sixteenths of head_dim that are rotated */
 static const int32_t dtypes[] = { CAIRN_BF16, CAIRN_F16, CAIRN_F32 };
-#define NUM_GRID (2 * ARRAY_SIZE(grid_nnz) * ARRAY_SIZE(grid_dims) * ARRAY_SIZE(grid_parts) * ARRAY_SIZE(dtypes))
+#define NUM_GRID                                                                                             \
+	(2 * ARRAY_SIZE(grid_nnz) * ARRAY_SIZE(grid_dims) * ARRAY_SIZE(grid_parts) * ARRAY_SIZE(dtypes))
 
 static const struct shape singles[] = {
-	{ 5, 8, 2, 80, 80, 0, CAIRN_BF16, 0, 0, 0, 1 }, { 5, 8, 2, 112, 112, 0, CAIRN_F16, 99, 0, 0, 1 },
-	{ 5, 8, 2, 160, 160, 1, CAIRN_BF16, 0, 0, 0, 1 }, { 5, 8, 2, 192, 192, 0, CAIRN_F32, 15, 0, 0, 1 },
-	{ 5, 8, 2, 192, 64, 1, CAIRN_BF16, 15, 0, 0, 1 }, { 2, 3, 1, 16, 16, 0, CAIRN_BF16, 3, 0, 0, 1 },
-	{ 3, 1, 1, 512, 512, 0, CAIRN_F32, 7, 8, 0, 1 }, { 3, 2, 1, 512, 512, 1, CAIRN_F16, 7, 0, 0, 1 },
-	{ 17, 71, 1, 64, 64, 0, CAIRN_BF16, 40, 0, 0, 1 }, { 4, 128, 128, 128, 128, 0, CAIRN_BF16, 0, 0, 0, 1 },
+	{ 5, 8, 2, 80, 80, 0, CAIRN_BF16, 0, 0, 0, 1 },
+	{ 5, 8, 2, 112, 112, 0, CAIRN_F16, 99, 0, 0, 1 },
+	{ 5, 8, 2, 160, 160, 1, CAIRN_BF16, 0, 0, 0, 1 },
+	{ 5, 8, 2, 192, 192, 0, CAIRN_F32, 15, 0, 0, 1 },
+	{ 5, 8, 2, 192, 64, 1, CAIRN_BF16, 15, 0, 0, 1 },
+	{ 2, 3, 1, 16, 16, 0, CAIRN_BF16, 3, 0, 0, 1 },
+	{ 3, 1, 1, 512, 512, 0, CAIRN_F32, 7, 8, 0, 1 },
+	{ 3, 2, 1, 512, 512, 1, CAIRN_F16, 7, 0, 0, 1 },
+	{ 17, 71, 1, 64, 64, 0, CAIRN_BF16, 40, 0, 0, 1 },
+	{ 4, 128, 128, 128, 128, 0, CAIRN_BF16, 0, 0, 0, 1 },
 	/* large angles: the argument reduction of sine and cosine */
-	{ 37, 4, 4, 128, 128, 0, CAIRN_F32, 131000, 0, 0, 1 }, { 37, 4, 4, 128, 128, 1, CAIRN_F32, 1048000, 0, 0, 1 },
+	{ 37, 4, 4, 128, 128, 0, CAIRN_F32, 131000, 0, 0, 1 },
+	{ 37, 4, 4, 128, 128, 1, CAIRN_F32, 1048000, 0, 0, 1 },
 	{ 37, 4, 4, 64, 64, 0, CAIRN_F32, 16777000, 0, 0, 1 },
 	/* slices of one packed row of 32 + 8 + 8 heads; the other heads are gap */
 	{ 19, 32, 8, 128, 128, 0, CAIRN_BF16, 15, 16 * 128, 0, 1 },
 	{ 19, 32, 8, 64, 64, 0, CAIRN_F16, 99, 16 * 64, 0, 1 },
-	{ 9, 4, 0, 128, 128, 0, CAIRN_BF16, 1, 0, 0, 1 }, { 9, 4, 0, 128, 64, 1, CAIRN_F32, 1, 24, 0, 1 },
-	{ 9, 4, 4, 128, 128, 0, CAIRN_F32, 1, 0, 0, 1.2079f }, { 9, 4, 2, 64, 64, 1, CAIRN_BF16, 1, 8, 0, 0.5f },
+	{ 9, 4, 0, 128, 128, 0, CAIRN_BF16, 1, 0, 0, 1 },
+	{ 9, 4, 0, 128, 64, 1, CAIRN_F32, 1, 24, 0, 1 },
+	{ 9, 4, 4, 128, 128, 0, CAIRN_F32, 1, 0, 0, 1.2079f },
+	{ 9, 4, 2, 64, 64, 1, CAIRN_BF16, 1, 8, 0, 0.5f },
 	{ 0, 4, 4, 64, 64, 0, CAIRN_BF16, 0, 0, 0, 1 },
-	{ 989, 32, 8, 128, 128, 0, CAIRN_BF16, 0, 0, 0, 1 }, { 989, 8, 8, 256, 128, 1, CAIRN_F16, 15, 64, 0, 1 },
+	{ 989, 32, 8, 128, 128, 0, CAIRN_BF16, 0, 0, 0, 1 },
+	{ 989, 8, 8, 256, 128, 1, CAIRN_F16, 15, 64, 0, 1 },
 	{ 989, 4, 4, 64, 64, 0, CAIRN_F32, 99, 0, 0, 1 },
-	{ 1, 32, 8, 128, 128, 0, CAIRN_BF16, 4000, 0, 1, 1 }, { 128, 32, 8, 128, 128, 0, CAIRN_BF16, 0, 0, 1, 1 },
+	{ 1, 32, 8, 128, 128, 0, CAIRN_BF16, 4000, 0, 1, 1 },
+	{ 128, 32, 8, 128, 128, 0, CAIRN_BF16, 0, 0, 1, 1 },
 	{ 8192, 32, 8, 128, 128, 0, CAIRN_BF16, 0, 0, 1, 1 },
 };
 
@@ -80,8 +91,8 @@ static void describe(int i, struct cairn_case *c)
 		n += snprintf(more + n, sizeof(more) - n, "_from%d", s.offset);
 	if (s.scale != 1)
 		snprintf(more + n, sizeof(more) - n, "_scale%d", (int)(s.scale * 100));
-	snprintf(c->name, sizeof(c->name), "rows%d_heads%d_%d_dim%d_%s%s", s.nnz, s.num_qo_heads, s.num_kv_heads,
-		 s.head_dim, cairn_dtype_name(s.dtype), more);
+	snprintf(c->name, sizeof(c->name), "rows%d_heads%d_%d_dim%d_%s%s", s.nnz, s.num_qo_heads,
+		 s.num_kv_heads, s.head_dim, cairn_dtype_name(s.dtype), more);
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	if (i >= (int)NUM_GRID && elements < 100000 && !s.bench)
 		c->kinds = CAIRN_ALL_KINDS;
@@ -95,12 +106,14 @@ static void describe(int i, struct cairn_case *c)
 
 static void fill(struct cairn_op *op, const struct shape *s, void *x, int32_t heads)
 {
-	const double sizes[] = { 0, cairn_dtype_tiny(s->dtype) * 6, 1, s->dtype == CAIRN_F16 ? 16000 : 0x1p124 };
+	const double sizes[] = { 0, cairn_dtype_tiny(s->dtype) * 6, 1,
+				 s->dtype == CAIRN_F16 ? 16000 : 0x1p124 };
 	int64_t stride = (int64_t)heads * s->head_dim + s->gap;
 
 	cairn_fill(op, x, s->dtype, s->nnz * stride, 1);
 	for (int64_t k = 0; op->kind == CAIRN_KIND_EXTREME && k < s->nnz * stride; k++)
-		cairn_store(x, s->dtype, k, sizes[cairn_op_range(op, 0, 3)] * (double)cairn_op_range(op, -4, 4) / 4);
+		cairn_store(x, s->dtype, k,
+			    sizes[cairn_op_range(op, 0, 3)] * (double)cairn_op_range(op, -4, 4) / 4);
 	for (int32_t i = 0; op->kind == CAIRN_KIND_POISON && i < s->nnz; i++) {
 		for (int32_t h = 0; h < heads; h++)
 			cairn_fill_nan(x, s->dtype, i * stride + h * s->head_dim + s->rotary_dim,
@@ -129,7 +142,8 @@ static void setup(struct cairn_op *op)
 	fill(op, &s, cairn_inout(op, offsetof(struct cairn_rope_args, q), s.dtype, s.nnz *
 		     ((int64_t)s.num_qo_heads * s.head_dim + s.gap)), s.num_qo_heads);
 	if (s.num_kv_heads)
-		fill(op, &s, cairn_inout(op, offsetof(struct cairn_rope_args, k), s.dtype, s.nnz * a->k_stride),
+		fill(op, &s,
+		     cairn_inout(op, offsetof(struct cairn_rope_args, k), s.dtype, s.nnz * a->k_stride),
 		     s.num_kv_heads);
 	inv_freq = cairn_in(op, offsetof(struct cairn_rope_args, inv_freq), CAIRN_F32, s.rotary_dim / 2);
 	for (int32_t p = 0; p < s.rotary_dim / 2; p++)
@@ -179,12 +193,22 @@ static const char *reject(void *args, int i, int *want)
 static void packed_slices(struct cairn_test *t)
 {
 	enum { ROWS = 5, HEADS = 3, DIM = 32, ROW = 3 * HEADS * DIM };
-	static float packed[2][ROWS * ROW] __attribute__((aligned(16))), q[ROWS * HEADS * DIM], before[ROWS * ROW];
+	static float packed[2][ROWS * ROW] __attribute__((aligned(16))), q[ROWS * HEADS * DIM],
+		before[ROWS * ROW];
 	float inv_freq[DIM / 2];
 	int32_t positions[ROWS];
-	struct cairn_rope_args a = { .size = sizeof(a), .inv_freq = inv_freq, .positions = positions, .q_stride = ROW,
-		.k_stride = ROW, .nnz = ROWS, .num_qo_heads = HEADS, .num_kv_heads = HEADS, .head_dim = DIM,
-		.rotary_dim = DIM, .dtype = CAIRN_F32, .scale = 1 };
+	struct cairn_rope_args a = { .size = sizeof(a),
+				     .inv_freq = inv_freq,
+				     .positions = positions,
+				     .q_stride = ROW,
+				     .k_stride = ROW,
+				     .nnz = ROWS,
+				     .num_qo_heads = HEADS,
+				     .num_kv_heads = HEADS,
+				     .head_dim = DIM,
+				     .rotary_dim = DIM,
+				     .dtype = CAIRN_F32,
+				     .scale = 1 };
 
 	for (int i = 0; i < ROWS * ROW; i++)
 		packed[0][i] = packed[1][i] = before[i] = (float)(cairn_rand(t) % 1000) / 500 - 1;
@@ -206,8 +230,8 @@ static void packed_slices(struct cairn_test *t)
 	for (int i = 0; i < ROWS; i++) {
 		EXPECT(t, !memcmp(q + i * HEADS * DIM, packed[1] + i * ROW, HEADS * DIM * sizeof(float)));
 		for (int k = 0; k < 2; k++)
-			EXPECT(t, !memcmp(packed[k] + i * ROW + 2 * HEADS * DIM, before + i * ROW + 2 * HEADS * DIM,
-					  HEADS * DIM * sizeof(float)));
+			EXPECT(t, !memcmp(packed[k] + i * ROW + 2 * HEADS * DIM,
+					  before + i * ROW + 2 * HEADS * DIM, HEADS * DIM * sizeof(float)));
 		for (int j = 0; j < 2 * HEADS * DIM; j++)
 			EXPECT(t, fabsf(packed[0][i * ROW + j] - packed[1][i * ROW + j]) <= 8 * 0x1p-24f * 2);
 	}

@@ -23,7 +23,8 @@
  *   top_p         f32     [rows]         in, (0, 1]; 1: off
  *   min_p         f32     [rows]         in, [0, 1); 0: off
  *   seed, offset  uint64  [rows]         in; one (seed, offset) is one draw, the same on every implementation
- *   workspace             bytes          sample_workspace() bytes (may be 0), 256-byte aligned, contents undefined
+ *   workspace             bytes          sample_workspace() bytes (may be 0), 256-byte aligned, contents
+ * undefined
  *
  * The values of the per-row arrays lie where the device is and are not checked.
  *
@@ -66,7 +67,8 @@ int cairn_sample_cpu(const struct cairn_sample_args *args, void *stream);
 int cairn_sample_ref(const struct cairn_sample_args *args, void *stream);
 /* What each of ours does first: 0, -EINVAL or -EOPNOTSUPP. */
 int cairn_sample_check(const struct cairn_sample_args *args);
-/* 0: the contract allows this token for this row; 1: it does not, with the reason; < 0: -errno. Host memory. */
+/* 0: the contract allows this token for this row; 1: it does not, with the reason; < 0: -errno. Host memory.
+ */
 int cairn_sample_judge(const struct cairn_sample_args *args, int32_t row, int32_t token, char *why,
 		       size_t why_len);
 

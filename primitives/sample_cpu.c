@@ -106,7 +106,8 @@ static void narrow(struct row *r, uint64_t top_k, float top_p)
 	quota = top_k ? 1 : weight(sample_depth(r->max, sample_unkey(lo), r->slope));
 	quota = (target - above + quota - 1) / quota;
 	for (int32_t j = 0; j < r->vocab; j++) {
-		if (sample_key(sample_clean(r->logits[j])) != lo || depth_of(r, j) == INFINITY || quota-- != 1)
+		if (sample_key(sample_clean(r->logits[j])) != lo || depth_of(r, j) == INFINITY ||
+		    quota-- != 1)
 			continue;
 		r->last = j;
 		r->key = lo;

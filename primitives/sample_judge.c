@@ -29,7 +29,8 @@ static double weight_error(const struct sample_row *r, int32_t k)
 	return (6 * fmin(-z, 200) + 8) * 0x1p-24 * r->t[k].weight + 0x1p-40;
 }
 
-int cairn_sample_judge(const struct cairn_sample_args *a, int32_t row, int32_t token, char *why, size_t why_len)
+int cairn_sample_judge(const struct cairn_sample_args *a, int32_t row, int32_t token, char *why,
+		       size_t why_len)
 {
 	double total = 0, room = 0, before = 0, kept = 0, own = 0;
 	int32_t lo, hi, rank = 0, min_lo = 0, min_hi = 0;
@@ -65,9 +66,10 @@ int cairn_sample_judge(const struct cairn_sample_args *a, int32_t row, int32_t t
 	if (r.n == 0)
 		ok = token == -1;
 	if (!ok)
-		snprintf(why, why_len, "row %d: token %d is %s: %d of %d stay (or %d), u %.9g, the reference draws %d",
-			 row, token, rank < hi ? "not the one drawn" : "not among those that stay", lo, a->vocab, hi,
-			 r.u, cairn_sample_draw(a, &r));
+		snprintf(why, why_len,
+			 "row %d: token %d is %s: %d of %d stay (or %d), u %.9g, the reference draws %d", row,
+			 token, rank < hi ? "not the one drawn" : "not among those that stay", lo, a->vocab,
+			 hi, r.u, cairn_sample_draw(a, &r));
 	free(r.t);
 	return !ok;
 }

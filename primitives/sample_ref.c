@@ -18,9 +18,11 @@ int cairn_sample_check(const struct cairn_sample_args *a)
 	if (!a || a->size < sizeof(*a))
 		return cairn_error(EINVAL, "sample: args: null or too short");
 	if (a->rows < 0 || a->vocab < 1)
-		return cairn_error(EINVAL, "sample: rows %d, vocab %d: must be >= 0, >= 1", a->rows, a->vocab);
+		return cairn_error(EINVAL, "sample: rows %d, vocab %d: must be >= 0, >= 1", a->rows,
+				   a->vocab);
 	if (a->vocab > SAMPLE_MAX_VOCAB)
-		return cairn_error(EOPNOTSUPP, "sample: vocab: %d is more than %d", a->vocab, SAMPLE_MAX_VOCAB);
+		return cairn_error(EOPNOTSUPP, "sample: vocab: %d is more than %d", a->vocab,
+				   SAMPLE_MAX_VOCAB);
 	if (a->rows == 0)
 		return 0;
 	if (!a->out || !a->logits || !a->temperature || !a->top_k || !a->top_p || !a->min_p || !a->seed ||

@@ -18,7 +18,8 @@ struct sample_row {
 	int32_t top_k;
 };
 
-int cairn_sample_open_row(const struct cairn_sample_args *a, int32_t row, struct sample_row *r);	/* free r->t */
+int cairn_sample_open_row(const struct cairn_sample_args *a, int32_t row,
+			  struct sample_row *r); /* free r->t */
 /* How many of the first n stay when the running sum must reach `target`. */
 int32_t cairn_sample_prefix(const struct sample_row *r, int32_t n, double target);
 int32_t cairn_sample_draw(const struct cairn_sample_args *a, const struct sample_row *r);

@@ -28,7 +28,7 @@
 #define SAMPLE_LOG_BINS		11
 #define SAMPLE_BINS		(1 << SAMPLE_LOG_BINS)
 #define SAMPLE_BINS_PER_OCTAVE	48.0f
-#define SAMPLE_DEAD		40.5f		/* from this depth on a token is impossible; before it weighs 1 or more */
+#define SAMPLE_DEAD 40.5f /* from this depth on a token is impossible; before it weighs 1 or more */
 #define SAMPLE_ONE		0x1p40f		/* the weight of depth 0 */
 #define SAMPLE_MAX_VOCAB	(1 << 20)
 

@@ -4,11 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Logits: normal of two widths; nine in ten masked; a dozen values, thus ties; NaN here and there; all equal;
- * one far above; far from zero and close together; as large and as small as fp32 goes; nothing at all. */
-enum dist { NORMAL1, NORMAL5, MASKED, TIES, HOLES, EQUAL, PEAK, NARROW, HUGE_RANGE, NOTHING, NUM_DISTS };
-static const char *const dist_names[] = { "normal1", "normal5", "masked", "ties", "holes", "equal", "peak", "narrow",
-					  "huge", "nothing" };
+/* Logits: normal of two widths; nine in ten masked, or all but a few; a dozen values, thus ties; NaN here
+ * and there; all equal; one far above; falling with the index; far from zero and close together; as large
+ * and as small as fp32 goes; nothing at all. */
+enum dist { NORMAL1, NORMAL5, MASKED, FEW, TIES, HOLES, EQUAL, PEAK, SLOPE, NARROW, HUGE_RANGE, NOTHING, NUM_DISTS };
+static const char *const dist_names[] = { "normal1", "normal5", "masked", "few", "ties", "holes", "equal", "peak",
+					  "slope", "narrow", "huge", "nothing" };
 
 struct setting {
 	const char *name;
@@ -41,21 +42,28 @@ struct shape {
 #define NUM_MEDIUM (NUM_DISTS * 8)		/* 32000 */
 
 static const struct shape singles[] = {
-	{ 19, 1, NORMAL1, MIXED, 0, 0 }, { 3, 1, NOTHING, 0, 0, 0 }, { 0, 111, NORMAL1, 0, 0, 0 },
-	{ 4096, 111, NORMAL1, 0, 1, 0 }, { 4096, 64, NORMAL1, 11, 1, 0 }, { 4096, 33, TIES, 1, 1, 0 },
-	{ 4096, 500, NORMAL1, 5, 1, 0 },
-	{ 2, 128256, NORMAL1, 0, 0, 0 }, { 2, 128256, NORMAL1, 8, 0, 0 }, { 2, 128256, NORMAL5, 2, 0, 0 },
-	{ 2, 128256, NORMAL1, 11, 0, 0 }, { 2, 128256, TIES, 4, 0, 0 }, { 2, 128256, EQUAL, 2, 0, 0 },
-	{ 3, 128256, HOLES, MIXED, 0, 0 }, { 2, 128256, NARROW, 11, 0, 0 }, { 2, 128256, MASKED, 9, 0, 0 },
-	{ 2, 128256, NORMAL1, 10, 0, 0 }, { 5, 50257, NORMAL5, MIXED, 0, 0 }, { 4, 151936, NORMAL1, 4, 0, 0 },
-	{ 1, 1048576, NORMAL1, 4, 0, 0 }, { 1, 1048576, NORMAL1, 2, 0, 0 }, { 2, 1048575, EQUAL, MIXED, 0, 0 },
-	{ 7, 5003, NORMAL5, 8, 0, 0 }, { 7, 5003, NORMAL1, 9, 0, 0 }, { 7, 5003, NARROW, 10, 0, 0 },
-	{ 9, 9001, TIES, MIXED, 0, 0 }, { 33, 16385, NORMAL1, MIXED, 0, 0 },
-	{ 989, 32000, NORMAL1, MIXED, 0, 0 }, { 99, 128256, NORMAL1, MIXED, 0, 0 }, { 99, 128256, TIES, MIXED, 0, 0 },
+	{ 19, 1, NORMAL1, MIXED, 0, 0 },      { 3, 1, NOTHING, 0, 0, 0 },
+	{ 0, 111, NORMAL1, 0, 0, 0 },         { 4096, 111, NORMAL1, 0, 1, 0 },
+	{ 4096, 64, NORMAL1, 11, 1, 0 },      { 4096, 33, TIES, 1, 1, 0 },
+	{ 4096, 500, NORMAL1, 5, 1, 0 },      { 2, 128256, NORMAL1, 0, 0, 0 },
+	{ 2, 128256, NORMAL1, 8, 0, 0 },      { 2, 128256, NORMAL5, 2, 0, 0 },
+	{ 2, 128256, NORMAL1, 11, 0, 0 },     { 2, 128256, TIES, 4, 0, 0 },
+	{ 2, 128256, EQUAL, 2, 0, 0 },        { 3, 128256, HOLES, MIXED, 0, 0 },
+	{ 2, 128256, NARROW, 11, 0, 0 },      { 2, 128256, MASKED, 9, 0, 0 },
+	{ 2, 128256, NORMAL1, 10, 0, 0 },     { 5, 50257, NORMAL5, MIXED, 0, 0 },
+	{ 4, 151936, NORMAL1, 4, 0, 0 },      { 1, 1048576, NORMAL1, 4, 0, 0 },
+	{ 1, 1048576, NORMAL1, 2, 0, 0 },     { 2, 1048575, EQUAL, MIXED, 0, 0 },
+	{ 7, 5003, NORMAL5, 8, 0, 0 },        { 7, 5003, NORMAL1, 9, 0, 0 },
+	{ 7, 5003, NARROW, 10, 0, 0 },        { 9, 9001, TIES, MIXED, 0, 0 },
+	{ 33, 16385, NORMAL1, MIXED, 0, 0 },  { 989, 32000, NORMAL1, MIXED, 0, 0 },
+	{ 99, 128256, NORMAL1, MIXED, 0, 0 }, { 99, 128256, TIES, MIXED, 0, 0 },
 	{ 40, 262144, NORMAL5, MIXED, 0, 0 }, { 9, 1000003, NORMAL5, MIXED, 0, 0 },
-	{ 1, 128256, NORMAL1, 4, 0, 1 }, { 64, 128256, NORMAL1, 4, 0, 1 }, { 256, 128256, NORMAL1, 4, 0, 1 },
-	{ 1, 128256, NORMAL1, 11, 0, 1 }, { 64, 128256, NORMAL1, 11, 0, 1 }, { 256, 128256, NORMAL1, 11, 0, 1 },
-	{ 64, 128256, NORMAL1, 0, 0, 1 }, { 64, 32000, NORMAL1, 4, 0, 1 },
+	{ 2, 128256, SLOPE, 4, 0, 0 },        { 2, 128256, FEW, 4, 0, 0 },
+	{ 2, 128256, SLOPE, 11, 0, 0 },       { 9, 128256, SLOPE, MIXED, 0, 0 },
+	{ 1, 128256, NORMAL1, 4, 0, 1 },      { 64, 128256, NORMAL1, 4, 0, 1 },
+	{ 256, 128256, NORMAL1, 4, 0, 1 },    { 1, 128256, NORMAL1, 11, 0, 1 },
+	{ 64, 128256, NORMAL1, 11, 0, 1 },    { 256, 128256, NORMAL1, 11, 0, 1 },
+	{ 64, 128256, NORMAL1, 0, 0, 1 },     { 64, 32000, NORMAL1, 4, 0, 1 },
 };
 
 static struct shape shape_of(int i)
@@ -74,22 +82,27 @@ static void describe(int i, struct cairn_case *c)
 	struct shape s = shape_of(i);
 
 	if (s.bench)
-		snprintf(c->name, sizeof(c->name), "rows%d_vocab%d_%s", s.rows, s.vocab, settings[s.setting].name);
+		snprintf(c->name, sizeof(c->name), "rows%d_vocab%d_%s", s.rows, s.vocab,
+			 settings[s.setting].name);
 	else
-		snprintf(c->name, sizeof(c->name), "rows%d_vocab%d_%s_%s%s", s.rows, s.vocab, dist_names[s.dist],
-			 settings[s.setting].name, s.frequency ? "_frequency" : "");
+		snprintf(c->name, sizeof(c->name), "rows%d_vocab%d_%s_%s%s", s.rows, s.vocab,
+			 dist_names[s.dist], settings[s.setting].name, s.frequency ? "_frequency" : "");
 	c->device_only = (double)s.rows * s.vocab > 2.2e6;
 	c->bench = s.bench;
 	c->bytes = 4.0 * s.rows * s.vocab;
 }
 
-static float logit(struct cairn_op *op, int dist, float normal)
+static float logit(struct cairn_op *op, int dist, float place, float normal)
 {
 	switch (dist) {
 	case NORMAL5:
 		return 5 * normal;
 	case MASKED:
 		return cairn_op_rand(op) % 10 ? -INFINITY : 2 * normal;
+	case FEW:
+		return place > 0.02f && cairn_op_rand(op) % 10000 ? -INFINITY : normal;
+	case SLOPE:
+		return 0.01f * normal - 12 * place;
 	case TIES:
 		return roundf(2 * normal) / 2;
 	case HOLES:
@@ -101,7 +114,9 @@ static float logit(struct cairn_op *op, int dist, float normal)
 	case NARROW:
 		return 300 + 0.01f * normal;
 	case HUGE_RANGE:
-		return cairn_op_rand(op) % 3 ? 1e37f * normal : cairn_op_rand(op) % 2 ? 1e-40f * normal : INFINITY;
+		return cairn_op_rand(op) % 3   ? 1e37f * normal
+		       : cairn_op_rand(op) % 2 ? 1e-40f * normal
+					       : INFINITY;
 	case NOTHING:
 		return cairn_op_rand(op) % 2 ? -INFINITY : NAN;
 	}
@@ -124,7 +139,8 @@ static void setup(struct cairn_op *op)
 	a->rows = s.rows;
 	a->vocab = s.vocab;
 	cairn_out(op, offsetof(struct cairn_sample_args, out), CAIRN_I32, s.rows);
-	logits = cairn_in(op, offsetof(struct cairn_sample_args, logits), CAIRN_F32, (int64_t)s.rows * s.vocab);
+	logits = cairn_in(op, offsetof(struct cairn_sample_args, logits), CAIRN_F32,
+			  (int64_t)s.rows * s.vocab);
 	temperature = PER_ROW(temperature, CAIRN_F32);
 	top_k = PER_ROW(top_k, CAIRN_I32);
 	top_p = PER_ROW(top_p, CAIRN_F32);
@@ -134,7 +150,7 @@ static void setup(struct cairn_op *op)
 #undef PER_ROW
 	cairn_fill(op, logits, CAIRN_F32, (int64_t)s.rows * s.vocab, 1);
 	for (int64_t k = 0; s.dist != NORMAL1 && k < (int64_t)s.rows * s.vocab; k++)
-		logits[k] = logit(op, s.dist, logits[k]);
+		logits[k] = logit(op, s.dist, (float)(k % s.vocab) / (float)s.vocab, logits[k]);
 	for (int32_t i = 0; i < s.rows; i++) {
 		int mixed = s.setting == MIXED;
 
@@ -186,7 +202,8 @@ static void probabilities(const struct cairn_sample_args *a, double *p)
  * |count - n p| <= L/3 + sqrt(L^2/9 + 2 n p (1-p) L) but for a chance of 2 e^-L; with L = 22 + ln(2 vocab)
  * some token of the vocabulary is outside once in three thousand million times.
  */
-static int check_frequency(const struct cairn_sample_args *a, const int32_t *count, int32_t n, char *why, size_t len)
+static int check_frequency(const struct cairn_sample_args *a, const int32_t *count, int32_t n, char *why,
+			   size_t len)
 {
 	const double l = 22 + log(2.0 * a->vocab);
 	double *p = calloc(a->vocab, sizeof(*p));
@@ -199,7 +216,8 @@ static int check_frequency(const struct cairn_sample_args *a, const int32_t *cou
 
 		bad = !(fabs(count[j] - n * p[j]) <= room);
 		if (bad)
-			snprintf(why, len, "token %d was drawn %d times of %d, expected %.1f, at most %.1f off", j,
+			snprintf(why, len,
+				 "token %d was drawn %d times of %d, expected %.1f, at most %.1f off", j,
 				 count[j], n, n * p[j], room);
 	}
 	free(p);
@@ -262,12 +280,21 @@ static const char *reject(void *args, int i, int *want)
 static void hundred_thousand_draws(struct cairn_test *t)
 {
 	enum { ROWS = 1000, VOCAB = 64, BATCHES = 100 };
-	static float logits[ROWS * VOCAB] __attribute__((aligned(16))), temperature[ROWS], top_p[ROWS], min_p[ROWS];
+	static float logits[ROWS * VOCAB] __attribute__((aligned(16))), temperature[ROWS], top_p[ROWS],
+		min_p[ROWS];
 	static int32_t out[ROWS], first[ROWS], top_k[ROWS], count[VOCAB];
 	static uint64_t seed[ROWS], offset[ROWS];
-	struct cairn_sample_args a = { .size = sizeof(a), .out = out, .logits = logits, .temperature = temperature,
-		.top_k = top_k, .top_p = top_p, .min_p = min_p, .seed = seed, .offset = offset, .rows = ROWS,
-		.vocab = VOCAB };
+	struct cairn_sample_args a = { .size = sizeof(a),
+				       .out = out,
+				       .logits = logits,
+				       .temperature = temperature,
+				       .top_k = top_k,
+				       .top_p = top_p,
+				       .min_p = min_p,
+				       .seed = seed,
+				       .offset = offset,
+				       .rows = ROWS,
+				       .vocab = VOCAB };
 	char why[256] = "";
 
 	memset(count, 0, sizeof(count));

@@ -31,8 +31,8 @@ ROW float silu_mul(float g, float up)
 }
 
 template <int dtype>
-__global__ void __launch_bounds__(THREADS) silu_mul_kernel(const __grid_constant__ struct cairn_silu_mul_args a,
-							   int chunks)
+__global__ void __launch_bounds__(THREADS)
+	silu_mul_kernel(const __grid_constant__ struct cairn_silu_mul_args a, int chunks)
 {
 	constexpr int vec = row_vec(dtype);
 	const int row = blockIdx.x / chunks, vecs = a.dim / vec;

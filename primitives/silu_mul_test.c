@@ -56,9 +56,11 @@ static void describe(int i, struct cairn_case *c)
  */
 static void fill_extreme(struct cairn_op *op, void *x, const struct shape *s)
 {
-	static const double gates[] = { 0, -0.0, -1, 1, -5, 5, -16, 16, -20, 20, -50, -87, -88.5, -90, -100, -103.5,
-					-104, -126, -150, -200, -300, -60000, -INFINITY, 88, 89, 104, 300, 60000 };
-	static const double ups[] = { 0, 1, -1, 0x1p-10, -0x1p-24, 0x1p-60, 0x1p-126, 0x1p-140, -0x1p100, 0x1p80, 0.5 };
+	static const double gates[] = { 0,    -0.0,   -1,        1,   -5,   5,      -16,  16,   -20,  20,
+					-50,  -87,    -88.5,     -90, -100, -103.5, -104, -126, -150, -200,
+					-300, -60000, -INFINITY, 88,  89,   104,    300,  60000 };
+	static const double ups[] = { 0,        1,        -1,       0x1p-10, -0x1p-24, 0x1p-60,
+				      0x1p-126, 0x1p-140, -0x1p100, 0x1p80,  0.5 };
 
 	for (int64_t i = 0; i < s->rows; i++)
 		for (int32_t j = 0; j < s->dim; j++) {
