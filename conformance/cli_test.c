@@ -60,7 +60,22 @@ static void help_and_version(struct cairn_test *t)
 	EXPECT_CONTAINS(t, out, "conformance.cli.help_and_version");
 }
 
+/* Mutants are chosen by the stage and family they bend; a stage without any is no failure. */
+static void mutants_by_stage(struct cairn_test *t)
+{
+	char out[8192];
+
+	EXPECT(t, cairn_spawn((char *[]){ "cairn", "check", "--mutants", "-v", "primitives.embedding", NULL },
+			      out, sizeof(out)) == 0);
+	EXPECT_CONTAINS(t, out, "ok - embedding_row_plus_1");
+	EXPECT(t, !strstr(out, "rmsnorm_"));
+	EXPECT(t, cairn_spawn((char *[]){ "cairn", "check", "--mutants", "serving", NULL },
+			      out, sizeof(out)) == 0);
+	EXPECT_CONTAINS(t, out, "mutants: 0 of 0 caught");
+}
+
 static const struct cairn_unit units[] = {
+	{ "mutants_by_stage", mutants_by_stage },
 	{ "one_line_and_two", one_line_and_two },
 	{ "help_and_version", help_and_version },
 };

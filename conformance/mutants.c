@@ -98,10 +98,11 @@ int cairn_cmd_mutants(const struct cairn_options *opt)
 		return 2;
 	for (int i = 0; (m = cairn_mutant_at(i)); i++) {
 		const struct cairn_family *f = family_of(m);
-		char result[256] = "";
+		char result[256] = "", name[192];
 		const char *death;
 
-		if (opt->num_globs && !cairn_glob_match(opt, f, m->name))
+		snprintf(name, sizeof(name), "%s.%s.%s", f ? f->stage : "", f ? f->name : "", m->name);
+		if (f && !cairn_glob_match(opt, f, name))
 			continue;
 		total++;
 		death = f ? cairn_run_child(hunt_child, f, &ref, opt, (void *)m, hunt_line, result) : NULL;
@@ -114,5 +115,5 @@ int cairn_cmd_mutants(const struct cairn_options *opt)
 		printf("not ok - %s # %s; SURVIVED %s cases\n", m->name, m->what, f ? result + 2 : "no family, 0");
 	}
 	printf("mutants: %d of %d caught\n", caught, total);
-	return caught == total && total > 0 ? 0 : 1;
+	return caught == total && (total > 0 || opt->num_globs) ? 0 : 1;
 }
