@@ -10,6 +10,7 @@ status=0
 if command -v python3 >/dev/null 2>&1; then
 	echo "tools/report_test.py"
 	python3 tools/report_test.py -q || status=1
+	python3 tools/readme_table.py --check || status=1
 fi
 "$out/cairn" check --mutants $stage || status=1
 "$out/cairn" check --mustpass conformance/mustpass.txt --waivers conformance/waivers.txt $stage || status=1
