@@ -69,7 +69,7 @@ $(O)/conformance/registry.o: cppflags += '-DCAIRN_FAMILIES=$(foreach f,$(familie
 	-DCAIRN_SRCDIR='"$(CURDIR)"' -DCAIRN_SOURCE_DIGEST='"$(digest)"'
 $(O)/conformance/registry.o: $(sources)
 
-$(O)/%_plugin.so: conformance/%_plugin.c Makefile
+$(O)/%_plugin.so: conformance/%_plugin.c Makefile $(filter %.h,$(sources))
 	@mkdir -p $(@D)
 	$(call say,CC,$@)
 	$(Q)$(CC) $(cppflags) $(cflags) -fPIC -shared -o $@ $<

@@ -51,7 +51,6 @@ struct cairn_device_info {
 	char driver[32];		/* "580.159", or "" */
 	int32_t num_sms;		/* or cores */
 	int32_t clock_mhz;		/* as it is now, 0 if unknown */
-	int32_t max_cluster_size;	/* the largest the device grants, 0: no clusters */
 	int64_t l2_bytes, mem_bytes;
 };
 

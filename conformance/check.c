@@ -57,7 +57,7 @@ static int one_unit(struct child *c, const struct cairn_selected *s)
 	return 0;
 }
 
-/* Under --sanitize: one case in 16 and those with few elements, so that a run takes seconds. */
+/* Under --sanitize one case in 16 runs, and no large one; the others are not counted at all. */
 static int sanitize_skips(struct child *c, const struct cairn_selected *s)
 {
 	return c->opt->sanitize && (s->desc.device_only || c->sanitized++ % 16);

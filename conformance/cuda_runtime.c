@@ -51,7 +51,6 @@ static int cuda_device_info(struct cairn_device_info *info)
 		fclose(f);
 	info->num_sms = prop.multiProcessorCount;
 	info->clock_mhz = khz / 1000;
-	info->max_cluster_size = 16;
 	info->l2_bytes = prop.l2CacheSize;
 	info->mem_bytes = (int64_t)prop.totalGlobalMem;
 	return 0;
