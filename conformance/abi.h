@@ -13,7 +13,8 @@
  *   - Operations are asynchronous on `stream`; they neither allocate nor synchronise, and can be
  *     captured in a graph. They do not read argument structs after they return.
  *   - The caller owns all memory. Workspace comes from the *_workspace query, which reads the scalars
- *     of the arguments alone (pointers may still be NULL); its contents are undefined.
+ *     of the arguments alone (pointers may still be NULL); its contents are undefined, but where the
+ *     operation's header says that it is zeroed before its first use.
  *   - Equal arguments give bitwise equal results.
  *
  * Memory, streams, events, graphs: a table may leave this whole block NULL. It then gets the
@@ -27,6 +28,9 @@
 #include <stdint.h>
 
 #include "../fused/attn_paged.h"
+#include "../fused/cluster_attn.h"
+#include "../fused/cluster_mla.h"
+#include "../fused/decode_step.h"
 #include "../fused/kv_append.h"
 #include "../primitives/argmax.h"
 #include "../primitives/cluster_gather.h"
@@ -105,6 +109,12 @@ struct cairn_impl {
 	int (*kv_append)(const struct cairn_kv_append_args *args, void *stream);
 	int (*attn_paged)(const struct cairn_attn_paged_args *args, void *stream);
 	int (*attn_paged_workspace)(const struct cairn_attn_paged_args *args, size_t *bytes);
+	int (*cluster_attn)(const struct cairn_cluster_attn_args *args, void *stream);
+	int (*cluster_attn_workspace)(const struct cairn_cluster_attn_args *args, size_t *bytes);
+	int (*cluster_mla)(const struct cairn_cluster_mla_args *args, void *stream);
+	int (*cluster_mla_workspace)(const struct cairn_cluster_mla_args *args, size_t *bytes);
+	int (*decode_step)(const struct cairn_decode_step_args *args, void *stream);
+	int (*decode_step_workspace)(const struct cairn_decode_step_args *args, size_t *bytes);
 };
 
 /* The one symbol of a plug-in. NULL if it cannot serve that ABI version. */

@@ -2,11 +2,13 @@
 /*
  * bench - `cairn bench`: times what it has just verified
  *
- * A row is verified first and not timed if wrong. Copies of all its buffers, more than twice the L2
- * together, are used in turn, so that every call finds its inputs in memory and not in a cache; "warm"
- * uses one copy again and again. The calls of one sample lie in a CUDA graph, as many as make it last
+ * A row is verified first and not timed if wrong. Copies of all its buffers, on a device 1 GiB together or 64 of
+ * them, are used in turn, so that every call finds its inputs in memory and not in a cache; "warm" uses one copy
+ * again and again. The calls of one sample lie in a CUDA graph, as many as make it last
  * a fifth of a millisecond, so that launch and event overhead vanish; a host table is timed call by
- * call. The record carries the share of the ceiling (stream and gemm rows) measured in the same run.
+ * call. The record carries the share of the ceiling (stream and gemm rows) measured in the same run, and of the
+ * memory's datasheet figure. Where several tables have a row, what is printed for the second and later ones ends in
+ * how many times as fast the first one was.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -21,6 +23,16 @@
 #define MAX_SETS	64
 #define MAX_CALLS	256
 #define SAMPLE_MS	0.25
+#define ROTATE_BYTES	(1ull << 30)
+
+/* Memory bandwidth by NVIDIA's datasheets, GB/s; the longer name first where one begins like another. */
+static const struct {
+	const char *name;
+	double gbps;
+} datasheet[] = {
+	{ "NVIDIA H200", 4800 }, { "NVIDIA H100 NVL", 3900 }, { "NVIDIA H100 PCIe", 2000 }, { "NVIDIA H100", 3350 },
+	{ "NVIDIA H800", 3350 }, { "NVIDIA H20", 4000 },
+};
 
 struct bench {
 	FILE *out;
@@ -123,6 +135,26 @@ static int measure(struct bench *b, struct cairn_side *sets, int num_sets, struc
 	return 0;
 }
 
+double cairn_peak_gbps(const char *gpu)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(datasheet); i++)
+		if (!strncmp(gpu, datasheet[i].name, strlen(datasheet[i].name)))
+			return datasheet[i].gbps;
+	return 0;
+}
+
+/* Shares of memory's speed as members of the record; empty where nothing is known to hold it against. */
+static void memory_shares(const struct bench *b, double gbps, double stream, char *text, size_t len)
+{
+	double peak = cairn_peak_gbps(b->info.name);
+
+	text[0] = 0;
+	if (stream > 0)
+		snprintf(text, len, ",\"stream_pct\":%.1f", stream * 100);
+	if (peak > 0)
+		snprintf(text + strlen(text), len - strlen(text), ",\"peak_pct\":%.1f", gbps / peak * 100);
+}
+
 static void report(struct bench *b, const struct cairn_selected *s, const struct timing *cold,
 		   const struct timing *warm)
 {
@@ -132,6 +164,7 @@ static void report(struct bench *b, const struct cairn_selected *s, const struct
 	double by_flops = b->roofs->tflops[host] > 0 ? tflops / b->roofs->tflops[host] : 0;
 	double roof = by_bytes > by_flops ? by_bytes : by_flops;
 	struct cairn_device_info now;
+	char shares[64];
 
 	if (b->ceilings) {
 		if (gbps > b->roofs->gbps[host] && s->desc.flops == 0)
@@ -142,16 +175,17 @@ static void report(struct bench *b, const struct cairn_selected *s, const struct
 	}
 	if (b->impl->device_info(&now))
 		now = b->info;
+	memory_shares(b, gbps, by_bytes, shares, sizeof(shares));
 	fprintf(b->out, "J {\"v\":1,\"op\":\"%s\",\"case\":\"%s\",\"impl\":\"%s\",\"impl_version\":\"%s\","
 		"\"ok\":true,\"err_over_bound\":%.4g,\"n\":%d,\"min_ns\":%.0f,\"median_ns\":%.0f,\"p95_ns\":%.0f,"
-		"\"warm_ns\":%.0f,\"bytes\":%.0f,\"flops\":%.0f,\"gbps\":%.1f,\"tflops\":%.2f,\"roof_pct\":%.1f%s%s,"
+		"\"warm_ns\":%.0f,\"bytes\":%.0f,\"flops\":%.0f,\"gbps\":%.1f,\"tflops\":%.2f,\"roof_pct\":%.1f%s%s%s,"
 		"\"sm_mhz\":%d,\"gpu\":\"%s\",\"driver\":\"%s\",\"source\":\"%s\",\"seed\":%llu}\n",
 		b->f->name, s->desc.name, b->impl->name, b->impl->version, b->outcome.err_over_bound, cold->n,
 		cold->min_ns, cold->median_ns, cold->p95_ns, warm->median_ns, s->desc.bytes, s->desc.flops, gbps,
-		tflops, roof * 100, b->outcome.extra[0] ? "," : "", b->outcome.extra, now.clock_mhz, b->info.name,
+		tflops, roof * 100, shares, b->outcome.extra[0] ? "," : "", b->outcome.extra, now.clock_mhz, b->info.name,
 		b->info.driver, cairn_source_digest(), (unsigned long long)b->opt->seed);
-	fprintf(b->out, "P %-16s %-36s %-6s %10.2f us %9.1f GB/s %8.2f TFLOP/s %5.1f%%%s%.60s\n", b->f->name,
-		s->desc.name, b->impl->name, cold->median_ns * 1e-3, gbps, tflops, roof * 100,
+	fprintf(b->out, "P %s\t%.0f\t%-16s %-36s %-6s %10.2f us %9.1f GB/s %8.2f TFLOP/s %5.1f%%%s%.60s\n", s->desc.name,
+		cold->median_ns, b->f->name, s->desc.name, b->impl->name, cold->median_ns * 1e-3, gbps, tflops, roof * 100,
 		b->outcome.extra[0] ? "  " : "", b->outcome.extra);
 }
 
@@ -163,21 +197,24 @@ static int too_much(const struct bench *b, size_t bytes)
 static int bench_row(struct bench *b, const struct cairn_selected *s, struct cairn_op *op)
 {
 	struct cairn_side sets[MAX_SETS];
-	size_t set_bytes = 1;
+	size_t set_bytes = 1, rotate;
 	int want, num = 0, ret = 0;
 	struct timing cold, warm;
 
 	for (int i = 0; i < op->num_bufs; i++)
 		set_bytes += op->bufs[i].bytes + 2 * CAIRN_CANARY;
-	want = (int)((size_t)(2 * b->info.l2_bytes + 64 * 1024 * 1024) / set_bytes) + 1;
-	want = want > MAX_SETS ? MAX_SETS : want;
+	rotate = 2 * (size_t)b->info.l2_bytes + 64 * 1024 * 1024;
+	if (!(b->impl->flags & CAIRN_IMPL_HOST_MEM) && rotate < ROTATE_BYTES)
+		rotate = ROTATE_BYTES;
+	want = rotate / set_bytes >= MAX_SETS ? MAX_SETS : (int)(rotate / set_bytes) + 1;
 	/* a row without traffic carries its figures in `extra`, measured inside the kernel */
 	if (s->desc.bytes == 0 && s->desc.flops == 0)
 		want = 1;
 	while (want > 1 && too_much(b, want * set_bytes))
 		want--;
 	while (num < want && !ret) {
-		ret = cairn_side_open(&sets[num], b->f, op, b->impl, b->stream);
+		ret = num ? cairn_side_clone(&sets[num], b->f, op, &sets[0]) :
+			cairn_side_open(&sets[0], b->f, op, b->impl, b->stream);
 		num += !ret;
 	}
 	if (!ret)
@@ -271,10 +308,37 @@ static void bench_child(FILE *out, const struct cairn_family *f, const struct ca
 	free(b);
 }
 
+#define MAX_ROWS	256	/* of a family */
+
 struct sink {
 	FILE *json;
 	struct cairn_totals sum;
+	const char *first;		/* the first table; NULL while it is timed itself */
+	struct {
+		char name[96];
+		double ns;
+	} rows[MAX_ROWS];		/* what it took, of the family underway */
+	int num_rows;
 };
+
+/* CASE<TAB>NS<TAB>TEXT: prints TEXT, and what the first table makes of it. */
+static void print_row(struct sink *s, char *text)
+{
+	char *end, *name = strtok_r(text, "\t", &end), *took = strtok_r(NULL, "\t", &end);
+	double ns = took ? strtod(took, NULL) : 0;
+
+	if (!took)
+		return;
+	if (!s->first && s->num_rows < MAX_ROWS) {
+		snprintf(s->rows[s->num_rows].name, sizeof(s->rows[0].name), "%s", name);
+		s->rows[s->num_rows++].ns = ns;
+	}
+	fputs(end, stdout);
+	for (int i = 0; s->first && i < s->num_rows; i++)
+		if (!strcmp(s->rows[i].name, name))
+			printf("  %s %.2fx", s->first, ns / s->rows[i].ns);
+	putchar('\n');
+}
 
 static void bench_line(char *text, void *arg)
 {
@@ -287,7 +351,7 @@ static void bench_line(char *text, void *arg)
 		return;
 	case 'P':
 		s->sum.passed++;
-		printf("%s\n", text + 2);
+		print_row(s, text + 2);
 		break;
 	case 'F':
 		s->sum.failed++;
@@ -316,6 +380,14 @@ static void quiet_line(char *text, void *arg)
 		bench_line(text, arg);
 }
 
+static int has_op(const struct cairn_impl *impl, size_t offset)
+{
+	void *fn;
+
+	memcpy(&fn, (const char *)impl + offset, sizeof(fn));
+	return fn != NULL;
+}
+
 /* One pass over families and tables; pass->ceilings: only the rows that set the ceilings, unreported. */
 static void run_pass(const struct cairn_options *opt, const struct cairn_impl *impls, struct bench_pass *pass,
 		     struct sink *sink)
@@ -327,10 +399,15 @@ static void run_pass(const struct cairn_options *opt, const struct cairn_impl *i
 		int wanted = pass->ceilings ? cairn_each(&all, *f, has_ceiling, NULL) :
 			cairn_family_selected(opt, *f);
 
+		sink->num_rows = 0;
 		for (int k = 0; (*f)->num_cases && wanted && k < opt->num_impls; k++) {
-			const char *death = cairn_run_child(bench_child, *f, &impls[k], opt, pass,
-							    pass->ceilings ? quiet_line : bench_line, sink);
+			const char *death;
 
+			if (!has_op(&impls[k], (*f)->op))	/* not a row is worth making for a table without it */
+				continue;
+			sink->first = k ? impls[0].name : NULL;
+			death = cairn_run_child(bench_child, *f, &impls[k], opt, pass,
+						pass->ceilings ? quiet_line : bench_line, sink);
 			if (!death)
 				continue;
 			printf("FAILED %s %s: %s\n", (*f)->name, impls[k].name, death);

@@ -27,12 +27,15 @@ static const char usage[] =
 	"  version   version and digest of the sources\n"
 	"\n"
 	"Options of list, check and bench:\n"
-	"  --impl NAME|PATH  ref, cpu, cuda, peers, or a plug-in (a path with a '/'); may be repeated\n"
-	"                    (check: cpu and cuda; bench: cuda and peers, cpu where there is no GPU)\n"
+	"  --impl NAME|PATH  ref, cpu, cuda, peers (other libraries), unfused (the fused operations as\n"
+	"                    chains of the best separate kernels), or a plug-in (a path with a '/');\n"
+	"                    may be repeated\n"
+	"                    (check: cpu and cuda; bench: cuda, peers, unfused, cpu where there is no GPU)\n"
 	"  --seed N          of all random inputs (1)\n"
 	"  --repeat N        check each case with N seeds (1)\n"
 	"  --device N        CUDA device (0)\n"
 	"  --json FILE       append one JSON object a case\n"
+	"  --skip GLOB       leave out what it names; may be repeated\n"
 	"  --mutants         check: every deliberately wrong implementation must be caught\n"
 	"  --mustpass FILE   check: names that may not be skipped on a device\n"
 	"  --waivers FILE    check: names that may fail, each with its reason\n"
@@ -88,12 +91,14 @@ static int have_gpu(void)
 
 static int suite_command(const char *cmd, int argc, char **argv)
 {
-	enum { O_IMPL = 256, O_SEED, O_REPEAT, O_DEVICE, O_JSON, O_MUTANTS, O_MUSTPASS,
+	enum { O_IMPL = 256, O_SEED, O_REPEAT, O_DEVICE, O_JSON, O_SKIP, O_MUTANTS, O_MUSTPASS,
 		O_WAIVERS, O_SANITIZE, O_HELP };
 	static const struct option options[] = {
 		{ "impl", required_argument, NULL, O_IMPL }, { "seed", required_argument, NULL, O_SEED },
-		{ "repeat", required_argument, NULL, O_REPEAT }, { "device", required_argument, NULL, O_DEVICE },
-		{ "json", required_argument, NULL, O_JSON }, { "mutants", no_argument, NULL, O_MUTANTS },
+		{ "repeat", required_argument, NULL, O_REPEAT },
+		{ "device", required_argument, NULL, O_DEVICE },
+		{ "json", required_argument, NULL, O_JSON }, { "skip", required_argument, NULL, O_SKIP },
+		{ "mutants", no_argument, NULL, O_MUTANTS },
 		{ "mustpass", required_argument, NULL, O_MUSTPASS },
 		{ "waivers", required_argument, NULL, O_WAIVERS },
 		{ "sanitize", no_argument, NULL, O_SANITIZE }, { "verbose", no_argument, NULL, 'v' },
@@ -124,12 +129,21 @@ static int suite_command(const char *cmd, int argc, char **argv)
 		case O_JSON:
 			opt.json = optarg;
 			break;
+		case O_SKIP:
+			if (opt.num_skips == (int)ARRAY_SIZE(opt.skips)) {
+				fprintf(stderr, "cairn %s: --skip: given more than %zu times\n", cmd,
+					ARRAY_SIZE(opt.skips));
+				return 2;
+			}
+			opt.skips[opt.num_skips++] = optarg;
+			break;
 		case O_MUTANTS:
 			mutants = 1;
 			break;
 		case O_MUSTPASS:
 		case O_WAIVERS:
-			if (cairn_list_load(optarg, c == O_WAIVERS, c == O_WAIVERS ? &opt.waivers : &opt.mustpass)) {
+			if (cairn_list_load(optarg, c == O_WAIVERS,
+					    c == O_WAIVERS ? &opt.waivers : &opt.mustpass)) {
 				fprintf(stderr, "cairn %s: %s\n", cmd, cairn_last_error());
 				return 2;
 			}
@@ -155,6 +169,7 @@ static int suite_command(const char *cmd, int argc, char **argv)
 		if (!opt.num_impls && have_gpu()) {
 			opt.impls[opt.num_impls++] = "cuda";
 			opt.impls[opt.num_impls++] = "peers";
+			opt.impls[opt.num_impls++] = "unfused";
 		} else if (!opt.num_impls) {
 			opt.impls[opt.num_impls++] = "cpu";
 		}

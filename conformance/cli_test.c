@@ -74,7 +74,44 @@ static void mutants_by_stage(struct cairn_test *t)
 	EXPECT_CONTAINS(t, out, "mutants: 0 of 0 caught");
 }
 
+static void skips(struct cairn_test *t)
+{
+	char out[8192];
+
+	EXPECT(t, cairn_spawn((char *[]){ "cairn", "list", "--skip", "cli.one_*", "--skip",
+					  "*.mutants_by_stage", "conformance.cli", NULL },
+			      out, sizeof(out)) == 0);
+	EXPECT_CONTAINS(t, out, "conformance.cli.skips\n");
+	EXPECT(t, !strstr(out, "one_line_and_two") && !strstr(out, "mutants_by_stage"));
+	EXPECT(t, cairn_spawn((char *[]){ "cairn", "check", "--skip", "conformance.cli", "conformance.cli",
+					  NULL }, out, sizeof(out)) == 2);
+	EXPECT_CONTAINS(t, out, "no case matches");
+}
+
+/* --sanitize: few cases, but every algorithm, operator, type and kind; no benchmarks; nothing lost */
+static void sanitize_selection(struct cairn_test *t)
+{
+	static const char *const words[] = {
+		"_oneshot", "_twoshot", "_ring", "_tree", "_offchip", "_sum_", "_max_", "_min_", "_softmax_",
+		"_f32_", "_f16_", "_bf16_", ".exact", ".normal", ".extreme", ".poison", "waves_", "odd_",
+		"1..1\n", " 0 failed, 0 skipped\n",
+	};
+	char out[16384];
+	int cases = 0;
+
+	EXPECT(t, cairn_spawn((char *[]){ "cairn", "check", "--sanitize", "-v", "--impl", "ref",
+					  "primitives.cluster_reduce", NULL }, out, sizeof(out)) == 0);
+	for (size_t i = 0; i < ARRAY_SIZE(words); i++)
+		EXPECT_CONTAINS(t, out, words[i]);
+	for (const char *at = out; (at = strstr(at, "    ok ")); at++)
+		cases++;
+	EXPECT(t, cases > 16 && cases <= 24);
+	EXPECT(t, !strstr(out, "sum_oneshot.normal"));	/* a bench row: no _x at its end */
+}
+
 static const struct cairn_unit units[] = {
+	{ "skips", skips },
+	{ "sanitize_selection", sanitize_selection },
 	{ "mutants_by_stage", mutants_by_stage },
 	{ "one_line_and_two", one_line_and_two },
 	{ "help_and_version", help_and_version },

@@ -55,6 +55,7 @@ struct cairn_op {
 	/* private */
 	struct cairn_buf *bufs;
 	int num_bufs;
+	size_t alias[2];
 	uint64_t rng;
 };
 
@@ -71,10 +72,11 @@ struct cairn_family {
 	size_t timing_fields[4];		/* outputs that hold times or places: not compared between two runs */
 	int num_cases;
 	int exact_is_equal;			/* kind EXACT is compared for equality, not within the bound */
+	int zeroed_workspace;			/* zeroed before the first call, left alone before the second; else junk */
 	void (*describe)(int case_index, struct cairn_case *c);
 	void (*setup)(struct cairn_op *op);
 	int (*exact)(const void *args, struct cairn_exact *exact);	/* exact[k]: k-th output in declaration order */
-	/* Instead of exact, for results that are not numbers near a number: 0, or 1 with a text for people. got: args with
+	/* Instead of exact or after it, for results that are not numbers near a number: 0, or 1 with a text. got: args with
 	 * the implementation's outputs and the original inputs. */
 	int (*judge)(const struct cairn_op *op, const void *got, char *why, size_t why_len);
 	/* Bad arguments: alters the args of case 0, returns a name (NULL: no more) and the error wanted. */
@@ -89,6 +91,8 @@ struct cairn_family {
 void *cairn_in(struct cairn_op *op, size_t field, int dtype, int64_t count);
 void *cairn_out(struct cairn_op *op, size_t field, int dtype, int64_t count);
 void *cairn_inout(struct cairn_op *op, size_t field, int dtype, int64_t count);
+/* Pointer `field` is the one of the buffer declared for `same_as`: an output in its input's place. One a case. */
+void cairn_alias(struct cairn_op *op, size_t field, size_t same_as);
 
 /* Random numbers of this case: a function of --seed, the family, case and kind. */
 uint64_t cairn_op_rand(struct cairn_op *op);

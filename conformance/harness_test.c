@@ -28,6 +28,7 @@ static void nan_and_infinity(struct cairn_test *t)
 	EXPECT(t, passes(1, INFINITY, 1e30f));
 	EXPECT(t, passes(NAN, 0, NAN));
 	EXPECT(t, !passes(NAN, 1, 0));
+	EXPECT(t, passes(NAN, INFINITY, 0) && passes(NAN, INFINITY, NAN));
 	EXPECT(t, passes(-INFINITY, 0, -INFINITY));
 	EXPECT(t, !passes(-INFINITY, 0, INFINITY));
 	EXPECT(t, !passes(-INFINITY, 1, -3e38f));

@@ -20,4 +20,9 @@ const struct cairn_impl cairn_impl_cpu = {
 	.sample = cairn_sample_cpu,
 	.kv_append = cairn_kv_append_cpu,
 	.attn_paged = cairn_attn_paged_cpu,
+	.cluster_attn = cairn_cluster_attn_cpu,
+	.cluster_attn_workspace = cairn_cluster_attn_cpu_workspace,
+	.cluster_mla = cairn_cluster_mla_cpu,
+	.decode_step = cairn_decode_step_cpu,
+	.decode_step_workspace = cairn_decode_step_cpu_workspace,
 };

@@ -26,4 +26,10 @@ const struct cairn_impl cairn_impl_cuda = {
 	.kv_append = cairn_kv_append,
 	.attn_paged = cairn_attn_paged,
 	.attn_paged_workspace = cairn_attn_paged_workspace,
+	.cluster_attn = cairn_cluster_attn,
+	.cluster_attn_workspace = cairn_cluster_attn_workspace,
+	.cluster_mla = cairn_cluster_mla,
+	.cluster_mla_workspace = cairn_cluster_mla_workspace,
+	.decode_step = cairn_decode_step,
+	.decode_step_workspace = cairn_decode_step_workspace,
 };

@@ -20,4 +20,7 @@ const struct cairn_impl cairn_impl_ref = {
 	.sample = cairn_sample_ref,
 	.kv_append = cairn_kv_append_ref,
 	.attn_paged = cairn_attn_paged_ref,
+	.cluster_attn = cairn_cluster_attn_ref,
+	.cluster_mla = cairn_cluster_mla_ref,
+	.decode_step = cairn_decode_step_ref,
 };

@@ -50,6 +50,9 @@ void cairn_op_close(struct cairn_op *op);
 
 int cairn_side_open(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
 		    const struct cairn_impl *impl, void *stream);
+/* As another one is: its buffers as they are now, a fresh workspace. */
+int cairn_side_clone(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
+		     const struct cairn_side *from);
 int cairn_side_reset(struct cairn_side *side, const struct cairn_op *op, int workspace_byte);
 int cairn_side_call(struct cairn_side *side, const struct cairn_family *f);	/* asynchronous */
 void cairn_side_close(struct cairn_side *side, const struct cairn_op *op);

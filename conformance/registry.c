@@ -24,17 +24,19 @@ const struct cairn_family *const *cairn_families(void)
 	return families;
 }
 
-extern const struct cairn_mutant cairn_mutants_attn[], cairn_mutants_cluster[],
-	cairn_mutants_gemm[], cairn_mutants_rows[];
-extern const int cairn_num_mutants_attn, cairn_num_mutants_cluster, cairn_num_mutants_gemm,
-	cairn_num_mutants_rows;
+extern const struct cairn_mutant cairn_mutants_attn[], cairn_mutants_cluster[], cairn_mutants_cluster_attn[],
+	cairn_mutants_gemm[], cairn_mutants_mla[], cairn_mutants_rows[], cairn_mutants_step[];
+extern const int cairn_num_mutants_attn, cairn_num_mutants_cluster, cairn_num_mutants_cluster_attn,
+	cairn_num_mutants_gemm, cairn_num_mutants_mla, cairn_num_mutants_rows, cairn_num_mutants_step;
 
 const struct cairn_mutant *cairn_mutant_at(int i)
 {
 	const struct cairn_mutant *const lists[] = { cairn_mutants_attn, cairn_mutants_cluster,
-		cairn_mutants_gemm, cairn_mutants_rows };
+		cairn_mutants_cluster_attn, cairn_mutants_gemm, cairn_mutants_mla, cairn_mutants_rows,
+		cairn_mutants_step };
 	const int counts[] = { cairn_num_mutants_attn, cairn_num_mutants_cluster,
-		cairn_num_mutants_gemm, cairn_num_mutants_rows };
+		cairn_num_mutants_cluster_attn, cairn_num_mutants_gemm, cairn_num_mutants_mla,
+		cairn_num_mutants_rows, cairn_num_mutants_step };
 
 	for (size_t k = 0; k < ARRAY_SIZE(lists); k++) {
 		if (i < counts[k])
@@ -113,7 +115,7 @@ int cairn_impl_open(const char *name, struct cairn_impl *out)
 	static const struct cairn_impl *const builtin[] = {
 		&cairn_impl_ref, &cairn_impl_cpu,
 #ifdef CONFIG_CUDA
-		&cairn_impl_cuda, &cairn_impl_peers,
+		&cairn_impl_cuda, &cairn_impl_peers, &cairn_impl_unfused,
 #endif
 	};
 
@@ -125,9 +127,9 @@ int cairn_impl_open(const char *name, struct cairn_impl *out)
 		copy_table(out, builtin[i]);
 		return add_runtime(out);
 	}
-	if (!strcmp(name, "cuda") || !strcmp(name, "peers"))
+	if (!strcmp(name, "cuda") || !strcmp(name, "peers") || !strcmp(name, "unfused"))
 		return cairn_error(ENODEV, "%s: this build has no CUDA", name);
-	return cairn_error(EINVAL, "--impl: '%s' is none of ref, cpu, cuda, peers, nor a path with a '/'",
+	return cairn_error(EINVAL, "--impl: '%s' is none of ref, cpu, cuda, peers, unfused, nor a path with a '/'",
 			   name);
 }
 

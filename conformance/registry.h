@@ -11,11 +11,11 @@ struct cairn_family;
 struct cairn_mutant;
 
 /*
- * Opens a table: "ref", "cpu", "cuda", "peers", or the path of a plug-in (contains a '/').
+ * Opens a table: "ref", "cpu", "cuda", "peers", "unfused", or the path of a plug-in (contains a '/').
  * Copies it into *out: members the implementation does not have are NULL, a missing memory and
  * stream block is filled with the built-in one. Does not call init(). A plug-in stays loaded.
  * -EINVAL: no such name; the file does not load, lacks cairn_impl_get or is of another version.
- * -ENODEV: this build has no such table (cuda, peers in a build without CUDA).
+ * -ENODEV: this build has no such table (cuda, peers, unfused in a build without CUDA).
  */
 int cairn_impl_open(const char *name_or_path, struct cairn_impl *out);
 
@@ -26,7 +26,8 @@ void cairn_impl_stop(const struct cairn_impl *impl);
 /* cairn_last_error() of the side that failed: the table's own text if it has one. */
 const char *cairn_impl_error(const struct cairn_impl *impl);
 
-extern const struct cairn_impl cairn_impl_ref, cairn_impl_cpu, cairn_impl_cuda, cairn_impl_peers;
+extern const struct cairn_impl cairn_impl_ref, cairn_impl_cpu, cairn_impl_cuda, cairn_impl_peers,
+	cairn_impl_unfused;
 extern const struct cairn_impl cairn_host_runtime, cairn_cuda_runtime;	/* memory blocks only */
 
 /* All families, in build order (primitives, fused, serving, rdma, conformance); NULL ends the list. */
@@ -41,6 +42,10 @@ const char *cairn_data_dir(void);
 
 /* Digest of all sources this program was built from (16 hex digits), and its version. */
 const char *cairn_source_digest(void);
+
+/* What the memory of this GPU does by its maker's datasheet, GB/s; 0 where we know no figure. */
+double cairn_peak_gbps(const char *gpu);
+
 #define CAIRN_VERSION "0.1.0"
 
 #endif

@@ -29,10 +29,13 @@ static int match_one(const char *glob, const char *name)
 
 int cairn_glob_match(const struct cairn_options *opt, const struct cairn_family *f, const char *name)
 {
-	size_t skip = strlen(f->stage) + 1;
+	const char *short_name = name + strlen(f->stage) + 1;
 
+	for (int i = 0; i < opt->num_skips; i++)
+		if (match_one(opt->skips[i], name) || match_one(opt->skips[i], short_name))
+			return 0;
 	for (int i = 0; i < opt->num_globs; i++)
-		if (match_one(opt->globs[i], name) || match_one(opt->globs[i], name + skip))
+		if (match_one(opt->globs[i], name) || match_one(opt->globs[i], short_name))
 			return 1;
 	return opt->num_globs == 0;
 }

@@ -5,7 +5,7 @@
  * The parent forks a child for each (family, table). The child reports over a pipe, a line each:
  *   B name           a case begins           P name ratio judged    passed
  *   F name           failed                  S name<TAB>reason      skipped
- *   D text           diagnostic for what is underway
+ *   U name           left out by --sanitize  D text   diagnostic for what is underway
  *   J json           a bench record
  * A child that crashes, hangs or loses the device costs the cases it had not finished, no more.
  */
@@ -24,6 +24,8 @@ struct cairn_options {
 	int num_impls;
 	char *const *globs;		/* none: everything */
 	int num_globs;
+	const char *skips[8];		/* globs of what is not selected after all */
+	int num_skips;
 	uint64_t seed;
 	int repeat;
 	int device;

@@ -49,19 +49,18 @@ static inline int paged_pages(const struct paged *p, int b)
 	return (p->kv_len[b] + p->page_size - 1) / p->page_size;
 }
 
-/* Declares qo_indptr, kv_indptr, kv_indices and kv_last_page_len, which lie in that order from `first`. */
-static inline void paged_tables(struct cairn_op *op, struct paged *p, size_t first)
+/* Declares kv_indptr, kv_indices and kv_last_page_len, which lie in that order from `first`. */
+static inline void paged_kv_tables(struct cairn_op *op, struct paged *p, size_t first)
 {
 	const size_t step = sizeof(void *);
-	int32_t *qo_indptr = cairn_in(op, first, CAIRN_I32, p->batch + 1);
-	int32_t *kv_indptr = cairn_in(op, first + step, CAIRN_I32, p->batch + 1);
-	int32_t *last = cairn_in(op, first + 3 * step, CAIRN_I32, p->batch);
+	int32_t *kv_indptr = cairn_in(op, first, CAIRN_I32, p->batch + 1);
+	int32_t *last = cairn_in(op, first + 2 * step, CAIRN_I32, p->batch);
 	int32_t *indices, *ids;
 	int total = 0;
 
 	for (int b = 0; b < p->batch; b++)
 		total += paged_pages(p, b);
-	indices = cairn_in(op, first + 2 * step, CAIRN_I32, total);
+	indices = cairn_in(op, first + step, CAIRN_I32, total);
 	p->num_pages = p->flags & PAGED_FULL ? total + !total : total + total / 4 + 2;
 	if (p->flags & PAGED_HIGH && p->pool > p->num_pages)
 		p->num_pages = p->pool;
@@ -86,17 +85,27 @@ static inline void paged_tables(struct cairn_op *op, struct paged *p, size_t fir
 			indices[i] = ids[0];
 	}
 	free(ids);
-	qo_indptr[0] = kv_indptr[0] = 0;
+	kv_indptr[0] = 0;
 	for (int b = 0; b < p->batch; b++) {
 		int n = paged_pages(p, b);
 
-		qo_indptr[b + 1] = qo_indptr[b] + p->qo_len[b];
 		kv_indptr[b + 1] = kv_indptr[b] + n;
 		/* without a page the value means nothing: 0 or something else */
 		last[b] = n ? p->kv_len[b] - (n - 1) * p->page_size : b % 2 * p->page_size;
 	}
 	p->kv_indptr = kv_indptr;
 	p->kv_indices = indices;
+}
+
+/* The same with qo_indptr before them. */
+static inline void paged_tables(struct cairn_op *op, struct paged *p, size_t first)
+{
+	int32_t *qo_indptr = cairn_in(op, first, CAIRN_I32, p->batch + 1);
+
+	paged_kv_tables(op, p, first + sizeof(void *));
+	qo_indptr[0] = 0;
+	for (int b = 0; b < p->batch; b++)
+		qo_indptr[b + 1] = qo_indptr[b] + p->qo_len[b];
 }
 
 /* Where key j of request b lies, in slots from the first page's first one. */

@@ -24,7 +24,7 @@
  * and is made in pieces if it has less. A gather needs none: it delivers in place.
  *
  * The mbarriers of a set: ONESHOT 0; TWOSHOT 0 and 1 (first and second half); TREE one a round, RING one a
- * step; with SOFTMAX, RING and TREE exchange (m, l) first, on mbarrier 31. A gather as the reduction's namesake.
+ * step; with SOFTMAX, RING and TREE exchange (m, l) first, on mbarrier 31. A gather as its namesake here.
  */
 #ifndef CAIRN_CLUSTER_CUH
 #define CAIRN_CLUSTER_CUH
@@ -45,15 +45,15 @@ struct cluster_plan {
 	struct cluster_grid grid;		/* for what goes to each peer */
 	struct cairn_cluster_chunks chunks;	/* of a piece */
 	uint32_t stride, ml_offset;		/* bytes: of a rank's slot, and of (m, l) in it */
-	uint32_t from, to, peer;		/* this thread's first granule: offset in src, in the slots; to whom */
+	uint32_t from, to, peer;		/* this thread's first granule: offset in src, slots; whose */
 	uint32_t to_step;			/* from one of its peers to the next */
 	uint32_t total, origin;			/* granules in all, and before this piece */
 	uint32_t rows, ml_granules, row_magic;	/* 2^32 / head_dim */
 };
 
 /* Granules of dtype (RING, TREE: of fp32); rows, head_dim: 0 without SOFTMAX. */
-CLUSTER_FN void cluster_plan_reduce(struct cluster_plan *p, const struct cluster_comm *c, int algo, uint32_t granules,
-				    uint32_t rows, uint32_t head_dim)
+CLUSTER_FN void cluster_plan_reduce(struct cluster_plan *p, const struct cluster_comm *c, int algo,
+				    uint32_t granules, uint32_t rows, uint32_t head_dim)
 {
 	const uint32_t n = c->size;
 	uint32_t room, piece, num_pieces, message;
@@ -93,8 +93,8 @@ template <int dtype> CLUSTER_FN uint32_t cluster_row(const struct cluster_plan *
 }
 
 template <int global>
-CLUSTER_FN void cluster_reduce_rows(const struct cluster_comm *c, const struct cluster_plan *p, struct cluster_terms t,
-				    uint32_t dst_ml)
+CLUSTER_FN void cluster_reduce_rows(const struct cluster_comm *c, const struct cluster_plan *p,
+				    struct cluster_terms t, uint32_t dst_ml)
 {
 	for (uint32_t row = c->tid; row < p->rows; row += c->num_threads) {
 		const struct cluster_terms at = cluster_terms_at(t, 0, row);
@@ -112,7 +112,8 @@ struct cluster_results {
 
 template <int dtype, int softmax, int spread, int most, int sum>
 CLUSTER_FN void cluster_reduce_granules_by(const struct cluster_comm *c, const struct cluster_plan *p,
-					   const struct cluster_terms *t, const struct cluster_results *to, float sign)
+					   const struct cluster_terms *t, const struct cluster_results *to,
+					   float sign)
 {
 	uint32_t at[most];
 
@@ -142,7 +143,8 @@ CLUSTER_FN void cluster_reduce_granules(const struct cluster_comm *c, const stru
 					const struct cluster_terms *t, const struct cluster_results *to)
 {
 	if (!softmax && op != CAIRN_CLUSTER_SUM)
-		cluster_reduce_granules_by<dtype, softmax, spread, 16, 0>(c, p, t, to, op == CAIRN_CLUSTER_MIN ? -1 : 1);
+		cluster_reduce_granules_by<dtype, softmax, spread, 16, 0>(c, p, t, to,
+									  op == CAIRN_CLUSTER_MIN ? -1 : 1);
 	else if (t->n == 2)
 		cluster_reduce_granules_by<dtype, softmax, spread, 2, 1>(c, p, t, to, 1);
 	else if (t->n <= 4)
@@ -165,15 +167,15 @@ CLUSTER_FN uint32_t cluster_message_at(const struct cluster_buffers *b, uint32_t
 CLUSTER_FN struct cluster_terms cluster_slot_terms(const struct cluster_comm *c, const struct cluster_plan *p,
 						   const struct cluster_buffers *b, uint32_t own)
 {
-	const struct cluster_terms t = { c->slots, own, c->slots + p->ml_offset, b->src_ml, p->stride, p->stride,
-					 c->rank, c->size };
+	const struct cluster_terms t = { c->slots, own, c->slots + p->ml_offset, b->src_ml,
+					 p->stride, p->stride, c->rank, c->size };
 
 	return t;
 }
 
 /* To the peers of this thread's row of the grid; `to` moves on by `step` from one to the next. */
-CLUSTER_FN void cluster_send(const struct cluster_comm *c, const struct cluster_plan *p, uint32_t to, uint32_t step,
-			     uint4 v, uint32_t mbar)
+CLUSTER_FN void cluster_send(const struct cluster_comm *c, const struct cluster_plan *p, uint32_t to,
+			     uint32_t step, uint4 v, uint32_t mbar)
 {
 	uint32_t peer = p->peer;
 
@@ -211,7 +213,8 @@ template <int dtype, int softmax>
 CLUSTER_FN void cluster_oneshot_words(struct cluster_comm *c, const struct cluster_plan *p, int op,
 				      const struct cluster_buffers *b)
 {
-	const uint32_t granules = (uint32_t)p->chunks.granules, message = granules + (softmax ? p->ml_granules : 0);
+	const uint32_t granules = (uint32_t)p->chunks.granules;
+	const uint32_t message = granules + (softmax ? p->ml_granules : 0);
 	const struct cluster_terms t = cluster_slot_terms(c, p, b, b->src);
 
 	if (p->grid.col < message)
@@ -239,14 +242,17 @@ template <int dtype, int softmax>
 CLUSTER_FN void cluster_oneshot(struct cluster_comm *c, const struct cluster_plan *p, int op,
 				const struct cluster_buffers *b)
 {
-	const uint32_t granules = (uint32_t)p->chunks.granules, message = granules + (softmax ? p->ml_granules : 0);
+	const uint32_t granules = (uint32_t)p->chunks.granules;
+	const uint32_t message = granules + (softmax ? p->ml_granules : 0);
 	const uint32_t mbar = cluster_mbar(c, 0), to = c->slots + p->grid.row * p->stride;
 	const struct cluster_terms t = cluster_slot_terms(c, p, b, b->src);
 	const struct cluster_results results = { b->dst, 0, granules, 0 };
 
 	for (uint32_t g = p->grid.col; g < message; g += p->grid.num_cols)
-		cluster_send(c, p, softmax && g >= granules ? to + p->ml_offset + (g - granules) * 16 : to + g * 16,
-			     p->to_step, ptx_ld_shared_v4(softmax ? cluster_message_at(b, granules, g) : b->src + g * 16),
+		cluster_send(c, p,
+			     softmax && g >= granules ? to + p->ml_offset + (g - granules) * 16 : to + g * 16,
+			     p->to_step,
+			     ptx_ld_shared_v4(softmax ? cluster_message_at(b, granules, g) : b->src + g * 16),
 			     mbar);
 	if (c->tid == c->num_threads - 1)
 		ptx_mbarrier_arrive_expect_tx(mbar, (c->size - 1) * message * 16);
@@ -281,19 +287,22 @@ CLUSTER_FN void cluster_twoshot(struct cluster_comm *c, const struct cluster_pla
 			ptx_st_async_v4(to + g * 16, ptx_ld_shared_v4(b->src + (from + g) * 16), mbar);
 		if constexpr (softmax)
 			for (uint32_t g = p->grid.col; g < num_ml; g += p->grid.num_cols)
-				ptx_st_async_v4(to + p->ml_offset + g * 16, ptx_ld_shared_v4(b->src_ml + g * 16), mbar);
+				ptx_st_async_v4(to + p->ml_offset + g * 16,
+						ptx_ld_shared_v4(b->src_ml + g * 16), mbar);
 	}
 	if (c->tid == c->num_threads - 1) {
 		ptx_mbarrier_arrive_expect_tx(halfway, (c->size - 1) * (count + num_ml) * 16);
 		ptx_mbarrier_arrive_expect_tx(done, ((uint32_t)p->chunks.granules - count) * 16);
 	}
 	if (count * 4 <= c->num_threads) {
-		/* small: a word a thread, then all threads send */
+		/* small: a word a thread, then all threads send; even an empty phase is waited for */
+		if (count == 0)
+			cluster_await(c, 0);
 		cluster_words<dtype, softmax>(c, p, op, &t, b->dst + first * 16, first * 4, count * 4);
 		ptx_bar_sync(c->bar_id, c->num_threads);
 		for (uint32_t g = p->grid.col; g < count; g += p->grid.num_cols)
-			cluster_send(c, p, b->dst + (first + g) * 16, 0, ptx_ld_shared_v4(b->dst + (first + g) * 16),
-				     done);
+			cluster_send(c, p, b->dst + (first + g) * 16, 0,
+				     ptx_ld_shared_v4(b->dst + (first + g) * 16), done);
 	} else {
 		cluster_await(c, 0);
 		cluster_reduce_granules<dtype, softmax, 1>(c, p, op, &t, &results);
@@ -310,12 +319,14 @@ CLUSTER_FN void cluster_twoshot(struct cluster_comm *c, const struct cluster_pla
 
 CLUSTER_FN float4 cluster_as_float4(uint4 v)
 {
-	return make_float4(__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z), __uint_as_float(v.w));
+	return make_float4(__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z),
+			   __uint_as_float(v.w));
 }
 
 CLUSTER_FN uint4 cluster_as_uint4(float4 v)
 {
-	return make_uint4(__float_as_uint(v.x), __float_as_uint(v.y), __float_as_uint(v.z), __float_as_uint(v.w));
+	return make_uint4(__float_as_uint(v.x), __float_as_uint(v.y), __float_as_uint(v.z),
+			  __float_as_uint(v.w));
 }
 
 CLUSTER_FN float4 cluster_combine(float4 x, float4 y, int op)
@@ -340,7 +351,8 @@ CLUSTER_FN float4 cluster_own(const struct cluster_plan *p, const struct cluster
 		const float w = cluster_weight(ptx_ld_shared_f32(b->src_ml + row * 8),
 					       ptx_ld_shared_f32(b->dst_ml + row * 8));
 
-		v = make_float4(cluster_weigh(w, v.x), cluster_weigh(w, v.y), cluster_weigh(w, v.z), cluster_weigh(w, v.w));
+		v = make_float4(cluster_weigh(w, v.x), cluster_weigh(w, v.y), cluster_weigh(w, v.z),
+				cluster_weigh(w, v.w));
 	}
 	return v;
 }
@@ -374,7 +386,8 @@ CLUSTER_FN void cluster_ring(struct cluster_comm *c, const struct cluster_plan *
 
 	if (c->tid < 2 * (c->size - 1)) {
 		const struct cairn_cluster_msg m =
-			cairn_cluster_reduce_msg(CAIRN_CLUSTER_RING, n, (int)c->rank, (int)c->tid, &p->chunks);
+			cairn_cluster_reduce_msg(CAIRN_CLUSTER_RING, n, (int)c->rank, (int)c->tid,
+						 &p->chunks);
 
 		ptx_mbarrier_arrive_expect_tx(cluster_mbar(c, c->tid), (uint32_t)m.recv_count * 16);
 	}
@@ -403,7 +416,8 @@ CLUSTER_FN void cluster_ring(struct cluster_comm *c, const struct cluster_plan *
 				if (step == n - 1)
 					ptx_st_shared_v4(in_place, v);
 			}
-			ptx_st_async_v4(ptx_mapa(step >= n - 1 ? in_place : base + step * slot_bytes + g * 16, next),
+			ptx_st_async_v4(ptx_mapa(step >= n - 1 ? in_place : base + step * slot_bytes + g * 16,
+						 next),
 					v, mbar);
 		}
 	}
@@ -455,7 +469,8 @@ CLUSTER_FN void cluster_tree(struct cluster_comm *c, const struct cluster_plan *
 
 /* A cluster of one: what is left of the operator is that a row without keys reads as zero. */
 template <int dtype, int softmax>
-CLUSTER_FN void cluster_copy(struct cluster_comm *c, const struct cluster_plan *p, const struct cluster_buffers *b)
+CLUSTER_FN void cluster_copy(struct cluster_comm *c, const struct cluster_plan *p,
+			     const struct cluster_buffers *b)
 {
 	const struct cluster_terms t = { 0, 0, 0, b->src_ml, 0, 0, 0, 1 };
 
@@ -528,7 +543,7 @@ CLUSTER_FN void cluster_all_reduce(struct cluster_comm *c, const struct cluster_
 struct cluster_gather_buffers {
 	uint32_t dst;			/* num_sets results of size * granules granules */
 	uint32_t src, granules;
-	uint32_t num_sets;		/* 2; or 1: then a call begins with cluster_sync(), by all threads of the cluster */
+	uint32_t num_sets;		/* 2; or 1: a call begins with cluster_sync() by the whole cluster */
 };
 
 /*

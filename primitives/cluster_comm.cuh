@@ -5,14 +5,14 @@
  * Everything travels by st.async: one thread sends 16 bytes from registers and the receiver's mbarrier counts
  * them. So nothing is sent before it was read, no proxy fence is needed, and a wait is one try_wait.
  *
- * Why there is no cluster barrier between calls. Slots and mbarriers come in two sets; call k uses set k mod 2.
+ * Why there is no cluster barrier between calls. Slots and mbarriers come in two sets; call k uses set k % 2.
  *   (1) A rank that has completed call k knows that all ranks have entered call k, for it has something
  *       that every one of them sent in it. (All algorithms here have that property.)
  *   (2) A rank that has entered call k has completed call k - 1, with all its threads: a call ends with the
  *       group's barrier, after the last read of a slot and the last wait on an mbarrier.
  *   (3) So a message of call k + 1 finds its receiver in call k or later, done with the set's last use in
  *       call k - 1; and a message of call k + 2 is not sent before its receiver has entered call k + 1.
- *       Hence a set never holds messages of two calls, and no phase of an mbarrier is completed by others' bytes.
+ *       Hence a set never holds messages of two calls, and no phase is completed by another's bytes.
  *   (4) Arming (arrive and expect_tx) may come after the first bytes: until that one arrival the phase cannot
  *       complete, and the byte count is signed.
  *   (5) A rank that has completed its last call has received all that was ever sent to it: it may exit.
@@ -37,7 +37,7 @@ struct cluster_comm {
 	uint32_t mbars, slots;			/* shared memory */
 	uint32_t phases;			/* bit i: parity of mbarrier i's current phase */
 	uint32_t other_phases;			/* of the other set */
-	uint32_t mbars_sum, slots_sum;		/* both sets' addresses, added: one less the other's is the other's */
+	uint32_t mbars_sum, slots_sum;		/* both sets' addresses, added; less one's: the other's */
 	uint32_t set_bytes;
 };
 
@@ -110,7 +110,7 @@ CLUSTER_FN void cluster_end_call(struct cluster_comm *c, uint32_t mbars)
 	ptx_bar_sync(c->bar_id, c->num_threads);
 }
 
-/* The group laid out in rows of threads, a thread for each of `count` granules if it has so many: a row a peer. */
+/* The group in rows of threads, a thread for each of `count` granules if it has so many: a row a peer. */
 struct cluster_grid {
 	uint32_t row, col, num_rows, num_cols;
 };

@@ -64,7 +64,7 @@ static __device__ void store(void *dst, int64_t first, const unsigned char *src,
 
 /* size: a constant cluster size, as a fused kernel would have it; 0: any */
 template <int size>
-static __device__ __forceinline__ uint32_t repeat(struct cluster_comm *c, const struct cluster_grid *grid,
+static __device__ __forceinline__ uint32_t repeat_oneshot(struct cluster_comm *c, const struct cluster_grid *grid,
 						   const struct cluster_gather_buffers *b, int rounds)
 {
 	struct cluster_comm known = *c;
@@ -79,6 +79,41 @@ static __device__ __forceinline__ uint32_t repeat(struct cluster_comm *c, const 
 	return result;
 }
 
+/* The collective `rounds` times; returns where the result lies. */
+template <int way>
+static __device__ __forceinline__ uint32_t repeat(struct cluster_comm *c, struct cluster_mailbox *box, int algo,
+						   const struct cluster_grid *grid,
+						   const struct cluster_gather_buffers *b, int rounds)
+{
+	uint32_t result = b->dst;
+
+	if constexpr (way == 0) {
+		if (algo == CAIRN_CLUSTER_RING || algo == CAIRN_CLUSTER_TREE)
+			for (int round = 0; round < rounds; round++)
+				result = cluster_gather_steps(c, algo, grid, b);
+		else if (c->size == 2)
+			result = repeat_oneshot<2>(c, grid, b, rounds);
+		else if (c->size == 4)
+			result = repeat_oneshot<4>(c, grid, b, rounds);
+		else if (c->size == 8)
+			result = repeat_oneshot<8>(c, grid, b, rounds);
+		else if (c->size == 16)
+			result = repeat_oneshot<16>(c, grid, b, rounds);
+		else
+			result = repeat_oneshot<0>(c, grid, b, rounds);
+	} else {
+#pragma unroll 1
+		for (int round = 0; round < rounds; round++)
+			if constexpr (way == CLUSTER_BY_MAIL)
+				cluster_mail_gather(c, box, b->dst, b->src, b->granules);
+			else
+				cluster_offchip_gather(c, box, b->dst, b->src, b->granules);
+	}
+	return result;
+}
+
+/* way: enum cluster_offchip_way, or 0 for all algorithms on chip */
+template <int way>
 __global__ void __launch_bounds__(THREADS, 1)
 cluster_gather_kernel(const __grid_constant__ struct cairn_cluster_gather_args a)
 {
@@ -87,7 +122,6 @@ cluster_gather_kernel(const __grid_constant__ struct cairn_cluster_gather_args a
 	const uint32_t s = cluster_keep(ptx_smem(shared)), n = (uint32_t)a.cluster_size, len = (uint32_t)a.len;
 	const int64_t cluster = blockIdx.x / a.cluster_size;
 	const struct cluster_gather_buffers b = { cluster_keep(s + p.dst), s + p.src, cluster_keep(p.granules), p.num_sets };
-	const int small = p.granules * 4 <= blockDim.x;		/* for OFFCHIP */
 	struct cluster_mailbox box = {};
 	struct cluster_grid grid;
 	struct cluster_comm c;
@@ -95,16 +129,16 @@ cluster_gather_kernel(const __grid_constant__ struct cairn_cluster_gather_args a
 
 	cluster_comm_init(&c, threadIdx.x, blockDim.x, 0, s, 0, 0);
 	grid = cluster_grid(&c, b.granules);
-	if (a.algo == CAIRN_CLUSTER_OFFCHIP)
+	if (way)
 		cluster_mailbox_init(&box, &c, (char *)a.workspace + cluster * (a.workspace_bytes / a.num_clusters),
-				     small ? 2 * p.granules * 4 * n : 0);
+				     way == CLUSTER_BY_MAIL ? 4 * p.granules * n : 0);
 	cluster_sync();
 
 	/* when it is timed, call 0 is made once before, so that no instruction has yet to be fetched from afar */
 	for (int call = a.cycles ? -1 : 0; call < a.num_calls; call++) {
 		const int64_t row = (cluster * a.num_calls + (call < 0 ? 0 : call)) * n + c.rank;
 		const int rounds = call < 0 ? 2 : a.rounds;
-		uint32_t result = b.dst;
+		uint32_t result;
 
 		if (a.dtype == CAIRN_F32)
 			load<uint32_t>(shared + p.src, a.in, row * len, len);
@@ -112,25 +146,7 @@ cluster_gather_kernel(const __grid_constant__ struct cairn_cluster_gather_args a
 			load<uint16_t>(shared + p.src, a.in, row * len, len);
 		__syncthreads();
 		cycles = ptx_clock64();
-		if (a.algo == CAIRN_CLUSTER_OFFCHIP)
-			for (int round = 0; round < rounds; round++)
-				if (small)
-					cluster_offchip_gather_small(&c, &box, b.dst, b.src, b.granules * 4);
-				else
-					cluster_offchip_gather(&c, &box, b.dst, b.src, b.granules);
-		else if (a.algo == CAIRN_CLUSTER_RING || a.algo == CAIRN_CLUSTER_TREE)
-			for (int round = 0; round < rounds; round++)
-				result = cluster_gather_steps(&c, a.algo, &grid, &b);
-		else if (n == 2)
-			result = repeat<2>(&c, &grid, &b, rounds);
-		else if (n == 4)
-			result = repeat<4>(&c, &grid, &b, rounds);
-		else if (n == 8)
-			result = repeat<8>(&c, &grid, &b, rounds);
-		else if (n == 16)
-			result = repeat<16>(&c, &grid, &b, rounds);
-		else
-			result = repeat<0>(&c, &grid, &b, rounds);
+		result = repeat<way>(&c, &box, a.algo, &grid, &b, rounds);
 		cycles = (ptx_clock64() - cycles) / rounds;
 		if (a.dtype == CAIRN_F32)
 			store<uint32_t>(a.out, row * n * len, shared + (result - s), n, len, p.granules * 16);
@@ -140,6 +156,15 @@ cluster_gather_kernel(const __grid_constant__ struct cairn_cluster_gather_args a
 	}
 	if (a.cycles && threadIdx.x == 0)
 		a.cycles[blockIdx.x] = cycles;
+}
+
+static const void *pick_kernel(const struct cairn_cluster_gather_args *a)
+{
+	if (a->algo != CAIRN_CLUSTER_OFFCHIP)
+		return (const void *)cluster_gather_kernel<0>;
+	return cluster_offchip_pick_gather(a->cluster_size, make_plan(a).granules) == CLUSTER_BY_MAIL ?
+		(const void *)cluster_gather_kernel<CLUSTER_BY_MAIL> :
+		(const void *)cluster_gather_kernel<CLUSTER_BY_FLAGS>;
 }
 
 extern "C" int cairn_cluster_gather_workspace(const struct cairn_cluster_gather_args *args, size_t *bytes)
@@ -154,7 +179,7 @@ extern "C" int cairn_cluster_gather_workspace(const struct cairn_cluster_gather_
 
 extern "C" int cairn_cluster_gather(const struct cairn_cluster_gather_args *args, void *stream)
 {
-	const void *kernel = (const void *)cluster_gather_kernel;
+	const void *kernel;
 	struct cairn_cluster_gather_args a;
 	struct cairn_launch launch = {};
 	void *params[] = { &a };
@@ -168,6 +193,7 @@ extern "C" int cairn_cluster_gather(const struct cairn_cluster_gather_args *args
 	if (need && (!a.workspace || a.workspace_bytes < need))
 		return cairn_error(EINVAL, "cluster_gather: workspace: %zu bytes needed", need);
 	a.workspace_bytes = need;
+	kernel = pick_kernel(&a);
 	launch.grid[0] = (unsigned int)a.num_clusters * (unsigned int)a.cluster_size;
 	launch.block[0] = (a.cluster_size - 1) * make_plan(&a).granules <= THREADS / 2 ? THREADS / 2 : THREADS;
 	launch.smem = make_plan(&a).bytes;

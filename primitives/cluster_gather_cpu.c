@@ -24,7 +24,8 @@ static void one_call(char *out, const char *in, char *wire, int algo, int n, siz
 
 			for (int k = 0; k < m.send_count; k++)
 				memcpy(wire + ((size_t)m.to * n + k) * block,
-				       out + ((size_t)b * n + cairn_cluster_wrap(m.send_first, k, n)) * block, block);
+				       out + ((size_t)b * n + cairn_cluster_wrap(m.send_first, k, n)) * block,
+				       block);
 		}
 		for (int b = 0; b < n; b++) {
 			struct cairn_cluster_msg m = cairn_cluster_gather_msg(algo, n, b, step);
@@ -56,12 +57,13 @@ int cairn_cluster_gather_cpu(const struct cairn_cluster_gather_args *a, void *st
 			failed = 1;
 			continue;
 		}
-		one_call((char *)a->out + k * n * n * block, (const char *)a->in + k * n * block, wire, algo, (int)n,
-			 block);
+		one_call((char *)a->out + k * n * n * block, (const char *)a->in + k * n * block, wire, algo,
+			 (int)n, block);
 		free(wire);
 	}
 	if (failed)
-		return cairn_error(ENOMEM, "cluster_gather: no memory for %d ranks of %d", a->cluster_size, a->len);
+		return cairn_error(ENOMEM, "cluster_gather: no memory for %d ranks of %d", a->cluster_size,
+				   a->len);
 	for (int64_t i = 0; a->cycles && i < (int64_t)a->num_clusters * a->cluster_size; i++)
 		a->cycles[i] = 0;
 	return 0;

@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "../conformance/harness.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "cluster_test.h"
 
 struct row {
 	int32_t size, clusters, calls, rounds;
@@ -11,8 +7,8 @@ struct row {
 	int bench, all;
 };
 
-static const char *const algo_names[] = { "auto", "oneshot", "twoshot", "ring", "tree", "offchip" };
-static const int32_t algos[] = { CAIRN_CLUSTER_ONESHOT, CAIRN_CLUSTER_RING, CAIRN_CLUSTER_OFFCHIP, CAIRN_CLUSTER_TREE };
+static const int32_t algos[] = { CAIRN_CLUSTER_ONESHOT, CAIRN_CLUSTER_RING, CAIRN_CLUSTER_OFFCHIP,
+				 CAIRN_CLUSTER_TREE };
 
 /* Every cluster size with every algorithm (TREE: the powers of two) and a few lengths. */
 #define NUM_EVERY	((16 * 3 + 5) * 6)
@@ -36,23 +32,17 @@ static void every_row(int i, struct row *r)
 	r->rounds = 1 + r->algo % 2;
 }
 
-/* More clusters than can be resident, and buffers used again and again. */
-static const int32_t waves[][4] = {	/* size, clusters, calls, rounds */
-	{ 2, 100, 3, 2 }, { 4, 50, 7, 1 }, { 8, 20, 4, 2 }, { 16, 9, 5, 3 }, { 1, 200, 2, 2 }, { 6, 24, 6, 3 },
-};
-#define NUM_WAVES	(6 * 4)
+#define NUM_WAVES	(NUM_WAVE_SHAPES * 4)
 
 static void waves_row(int i, struct row *r)
 {
-	const int32_t *w = waves[i / 4];
-
+	r->size = wave_shapes[i / 4].size;
+	r->clusters = wave_shapes[i / 4].clusters;
+	r->calls = wave_shapes[i / 4].calls;
+	r->rounds = wave_shapes[i / 4].rounds;
 	r->algo = algos[i % 4];
-	if (r->algo == CAIRN_CLUSTER_TREE && w[0] == 6)
+	if (r->algo == CAIRN_CLUSTER_TREE && r->size == 6)
 		r->algo = CAIRN_CLUSTER_AUTO;
-	r->size = w[0];
-	r->clusters = w[1];
-	r->calls = w[2];
-	r->rounds = w[3];
 	r->len = 36 + 60 * (i % 4);
 	r->dtype = i % 3;
 }
@@ -76,11 +66,10 @@ static void large_row(int i, struct row *r)
 	r->calls = 3;
 }
 
-/* Bench: one cluster alone, for latency; then loaded with all clusters. */
-static const int32_t bench_sizes[] = { 2, 4, 8, 16 };
 static const int32_t bench_lens[] = { 64, 256, 1024, 3072 };
 static const struct { int32_t size, len, dtype; } others[] = {
-	{ 2, 16384, CAIRN_F32 }, { 4, 4096, CAIRN_F32 }, { 4, 8192, CAIRN_F32 }, { 8, 4096, CAIRN_F32 }, { 8, 1024, CAIRN_BF16 },
+	{ 2, 16384, CAIRN_F32 }, { 4, 4096, CAIRN_F32 }, { 4, 8192, CAIRN_F32 }, { 8, 4096, CAIRN_F32 },
+	{ 8, 1024, CAIRN_BF16 },
 };
 #define NUM_LATENCY	(4 * 4 * 4)
 #define NUM_OTHERS	(5 * 4)
@@ -101,9 +90,9 @@ static void bench_row(int i, struct row *r)
 		r->all = 1;
 		r->len = 1024;
 		r->size = bench_sizes[(i - NUM_LATENCY - NUM_OTHERS) / 4];
-		r->clusters = r->size == 2 ? 66 : r->size == 16 ? 7 : 120 / r->size;
+		r->clusters = bench_clusters(r->size);
 	}
-	r->rounds = r->len <= 1024 ? 256 : 64;	/* a millisecond at most */
+	r->rounds = bench_rounds(r->len);
 }
 
 static const struct { int num; void (*row)(int i, struct row *r); const char *prefix; } groups[] = {
@@ -168,7 +157,7 @@ static void setup(struct cairn_op *op)
 	esize = (int64_t)cairn_dtype_bytes(r.dtype);
 	in = cairn_in(op, FIELD(in), r.dtype, ranks * r.len);
 	cairn_fill(op, in, r.dtype, ranks * r.len, 1);
-	if (op->kind == CAIRN_KIND_EXTREME)	/* any bits must pass: signalling NaNs with payloads, -0, subnormals */
+	if (op->kind == CAIRN_KIND_EXTREME)	/* any bits: signalling NaNs with payloads, -0, subnormals */
 		for (int64_t i = 0; i < ranks * r.len * esize; i++)
 			in[i] = (char)cairn_op_rand(op);
 	cairn_out(op, FIELD(out), r.dtype, ranks * r.size * r.len);
@@ -192,10 +181,12 @@ static int judge(const struct cairn_op *op, const void *got, char *why, size_t w
 
 				if (!memcmp(x, y, esize))
 					continue;
-				snprintf(why, why_len, "cluster %lld, call %lld, at rank %lld: element %lld of rank %lld's "
-					 "block: got %.9g, want %.9g", (long long)(k / a->num_calls),
-					 (long long)(k % a->num_calls), (long long)b, (long long)(i % len),
-					 (long long)(i / len), cairn_load(x, a->dtype, 0), cairn_load(y, a->dtype, 0));
+				snprintf(why, why_len,
+					 "cluster %lld, call %lld, at rank %lld: element %lld of rank %lld's "
+					 "block: got %.9g, want %.9g",
+					 (long long)(k / a->num_calls), (long long)(k % a->num_calls),
+					 (long long)b, (long long)(i % len), (long long)(i / len),
+					 cairn_load(x, a->dtype, 0), cairn_load(y, a->dtype, 0));
 				return 1;
 			}
 	return 0;
@@ -228,32 +219,14 @@ static const char *reject(void *args, int i, int *want)
 	return NULL;
 }
 
-static int compare(const void *x, const void *y)
-{
-	int64_t a = *(const int64_t *)x, b = *(const int64_t *)y;
-
-	return (a > b) - (a < b);
-}
-
-/* The median over ranks and clusters. */
 static int extra(const struct cairn_op *op, const void *got, char *json, size_t len)
 {
 	const struct cairn_cluster_gather_args *a = got;
-	int64_t count = (int64_t)a->num_clusters * a->cluster_size, *sorted;
 	struct row r;
 
-	if (!a->cycles)
-		return -EOPNOTSUPP;
 	row_of(op->case_index, &r);
-	sorted = malloc((size_t)count * sizeof(*sorted));
-	if (!sorted)
-		return -ENOMEM;
-	memcpy(sorted, a->cycles, (size_t)count * sizeof(*sorted));
-	qsort(sorted, (size_t)count, sizeof(*sorted), compare);
-	snprintf(json, len, "\"cycles\":%lld,\"dsmem_bytes\":%lld", (long long)sorted[count / 2],
-		 (long long)wire_bytes(&r));
-	free(sorted);
-	return 0;
+	return cycles_record(a->cycles, (int64_t)a->num_clusters * a->cluster_size, wire_bytes(&r), json,
+			     len);
 }
 
 /* What the reference hands to others (equal values) agrees with what judge() wants (equal bits). */
@@ -264,8 +237,8 @@ static void reference_is_exact(struct cairn_test *t)
 	double val[ARRAY_SIZE(out)], bound[ARRAY_SIZE(out)];
 	struct cairn_exact exact = { val, bound };
 	struct cairn_cluster_gather_args a = {
-		.size = sizeof(a), .out = out, .in = in, .num_clusters = 2, .num_calls = 1, .cluster_size = 3, .len = 5,
-		.dtype = CAIRN_F32, .algo = CAIRN_CLUSTER_ONESHOT, .rounds = 1,
+		.size = sizeof(a), .out = out, .in = in, .num_clusters = 2, .num_calls = 1,
+		.cluster_size = 3, .len = 5, .dtype = CAIRN_F32, .algo = CAIRN_CLUSTER_ONESHOT, .rounds = 1,
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(in); i++)

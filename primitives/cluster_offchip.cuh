@@ -4,9 +4,10 @@
  *
  * For comparison. The CTAs of a group are launched as a cluster, so that all are resident, but meet and
  * exchange in global memory (in practice the L2). No atomics; the order of reduction is that of the ranks.
- *   small   a word a thread at most: 8 bytes hold a word and the number of the call; readers poll the data
- *           itself. One trip to the L2 and one back, no fence.
- *   large   16-byte stores and loads, a flag a rank with release and acquire at gpu scope.
+ *   MAIL           16 bytes hold two words, each with the number of the call; readers poll the data itself.
+ *                  One trip to the L2 and one back, no fence; twice the bytes.
+ *   MAIL_TWOSHOT   the same in two trips: rank r reduces the r-th chunk and mails it to all.
+ *   FLAGS          16-byte stores and loads, a flag a rank with release and acquire at gpu scope.
  * Mailboxes come in two sets, by the argument in cluster_comm.cuh; a word is never mistaken for an older
  * one, for each call has its number.
  *
@@ -19,6 +20,23 @@
 #include "cluster.cuh"
 
 #define CLUSTER_OFFCHIP_FLAGS	256	/* bytes; a word a rank */
+
+/* Go on from enum cairn_cluster_algo: a kernel each */
+enum cluster_offchip_way {
+	CLUSTER_BY_FLAGS = CAIRN_CLUSTER_OFFCHIP,
+	CLUSTER_BY_MAIL,
+	CLUSTER_BY_MAIL_TWOSHOT,
+};
+
+CAIRN_CLUSTER_INLINE int cluster_offchip_pick_reduce(int n, uint32_t granules, int softmax)
+{
+	return softmax ? CLUSTER_BY_FLAGS : (n - 1) * granules <= 1024 ? CLUSTER_BY_MAIL : CLUSTER_BY_MAIL_TWOSHOT;
+}
+
+CAIRN_CLUSTER_INLINE int cluster_offchip_pick_gather(int n, uint32_t granules)
+{
+	return (n - 1) * granules <= 1024 ? CLUSTER_BY_MAIL : CLUSTER_BY_FLAGS;
+}
 
 struct cluster_mailbox {
 	unsigned char *data;
@@ -33,9 +51,9 @@ CAIRN_CLUSTER_INLINE size_t cluster_offchip_bytes(size_t granules)
 	return CLUSTER_OFFCHIP_FLAGS + 2 * granules * 16;
 }
 
-/* To be followed by cluster_sync(). words: 8-byte mailboxes in both sets together, 0 if messages are large. */
+/* To be followed by cluster_sync(). mails: in both sets together, 0 for FLAGS. */
 CLUSTER_FN void cluster_mailbox_init(struct cluster_mailbox *box, const struct cluster_comm *c, void *memory,
-				     uint32_t words)
+				     uint32_t mails)
 {
 	box->flags = (uint32_t *)memory;
 	box->data = (unsigned char *)memory + CLUSTER_OFFCHIP_FLAGS;
@@ -43,9 +61,9 @@ CLUSTER_FN void cluster_mailbox_init(struct cluster_mailbox *box, const struct c
 	box->set = 0;
 	if (c->tid == 0)
 		ptx_st_relaxed_gpu_u32(box->flags + c->rank, 0);
-	/* what lies in the mailboxes for words must not look like a call's number */
-	for (uint32_t i = c->rank * c->num_threads + c->tid; i < words; i += c->size * c->num_threads)
-		ptx_st_relaxed_gpu_u64((uint64_t *)box->data + i, 0);
+	/* what lies there must not look like a call's number */
+	for (uint32_t i = c->rank * c->num_threads + c->tid; i < mails; i += c->size * c->num_threads)
+		ptx_st_relaxed_gpu_v2_u64(box->data + (size_t)i * 16, make_uint4(0, 0, 0, 0));
 }
 
 /* What any thread of any rank wrote before, all threads of all ranks may read after. */
@@ -67,18 +85,28 @@ CLUSTER_FN void cluster_meet(const struct cluster_comm *c, struct cluster_mailbo
 	ptx_bar_sync(c->bar_id, c->num_threads);
 }
 
+#ifndef CLUSTER_FETCH
+#define CLUSTER_FETCH 8
+#endif
 /* From global to shared memory, eight loads a thread in flight */
 CLUSTER_FN void cluster_fetch(const struct cluster_comm *c, uint32_t dst, const unsigned char *src, uint32_t granules)
 {
-	for (uint32_t first = c->tid; first < granules; first += 8 * c->num_threads) {
-		uint4 v[8];
+#if CLUSTER_FETCH == 99
+	for (uint32_t g = c->tid; g < granules; g += c->num_threads)
+		ptx_cp_async_cg(dst + g * 16, src + (size_t)g * 16, 16);
+	ptx_cp_async_commit_group();
+	ptx_cp_async_wait_group<0>();
+	return;
+#endif
+	for (uint32_t first = c->tid; first < granules; first += CLUSTER_FETCH * c->num_threads) {
+		uint4 v[CLUSTER_FETCH];
 
 #pragma unroll
-		for (uint32_t k = 0; k < 8; k++)
+		for (uint32_t k = 0; k < CLUSTER_FETCH; k++)
 			if (first + k * c->num_threads < granules)
 				v[k] = *(const uint4 *)(src + (size_t)(first + k * c->num_threads) * 16);
 #pragma unroll
-		for (uint32_t k = 0; k < 8; k++)
+		for (uint32_t k = 0; k < CLUSTER_FETCH; k++)
 			if (first + k * c->num_threads < granules)
 				ptx_st_shared_v4(dst + (first + k * c->num_threads) * 16, v[k]);
 	}
@@ -89,10 +117,10 @@ CLUSTER_FN unsigned char *cluster_mailbox_set(const struct cluster_mailbox *box,
 	return box->data + (box->set ? granules * 16 : 0);
 }
 
-/* Granules of a set: n messages, and the result of the two-phase way; the small way needs twice its data. */
+/* Granules of a set: n messages and a result, twice for mails */
 CAIRN_CLUSTER_INLINE size_t cluster_offchip_reduce_granules(size_t n, size_t granules, size_t ml_granules)
 {
-	return n * (2 * granules + ml_granules) + granules;
+	return 2 * (n + 1) * granules + n * ml_granules;
 }
 
 /* Granules [first, end) of all ranks, reduced to `result` in global memory, or if that is NULL to dst */
@@ -168,87 +196,6 @@ CLUSTER_FN void cluster_offchip_reduce(struct cluster_comm *c, struct cluster_ma
 	ptx_bar_sync(c->bar_id, c->num_threads);
 }
 
-/*
- * words[k] = the word at first + k * step, k < count <= most, once it is of this call. All loads of a
- * round are in flight at once, without branches: one trip to the L2 a round, not one a word.
- */
-template <int most>
-CLUSTER_FN void cluster_poll_words(const uint64_t *first, uint32_t step, uint32_t count, uint32_t epoch, uint32_t *words)
-{
-#ifdef CAIRN_DEBUG
-	const int64_t start = ptx_clock64();
-#else
-	const int64_t start = 0;
-#endif
-	uint64_t v[most];
-	int missing;
-
-	do {
-		missing = 0;
-#pragma unroll
-		for (uint32_t k = 0; k < most; k++)
-			v[k] = ptx_ld_relaxed_gpu_u64(first + (size_t)(k < count ? k : count - 1) * step);
-#pragma unroll
-		for (uint32_t k = 0; k < most; k++)
-			missing |= (uint32_t)(v[k] >> 32) != epoch;
-		ptx_spin_check(start, "words (number of the call)", epoch, 0);
-	} while (missing);
-#pragma unroll
-	for (uint32_t k = 0; k < most; k++)
-		words[k] = (uint32_t)v[k];
-}
-
-/* At most a word a thread, no SOFTMAX */
-template <int dtype>
-CLUSTER_FN void cluster_offchip_reduce_small(struct cluster_comm *c, struct cluster_mailbox *box, uint32_t words, int op,
-					     const struct cluster_buffers *b)
-{
-	uint64_t *at = (uint64_t *)box->data + (box->set ? (size_t)c->size * words : 0) + c->tid;
-
-	if (c->tid < words) {
-		uint32_t raw[CAIRN_CLUSTER_MAX_SIZE] = { 0 };
-
-		ptx_st_relaxed_gpu_u64(at + (size_t)c->rank * words,
-				       (uint64_t)box->epoch << 32 | ptx_ld_shared_b32(b->src + c->tid * 4));
-		if (c->size <= 4)
-			cluster_poll_words<4>(at, words, c->size, box->epoch, raw);
-		else
-			cluster_poll_words<16>(at, words, c->size, box->epoch, raw);
-		ptx_st_shared_b32(b->dst + c->tid * 4, op == CAIRN_CLUSTER_SUM ?
-				  cluster_reduce_raw<dtype, 0, 16, 0, 1>(raw, NULL, c->size, 1) :
-				  cluster_reduce_raw<dtype, 0, 16, 0, 0>(raw, NULL, c->size,
-									 op == CAIRN_CLUSTER_MIN ? -1 : 1));
-	}
-	box->epoch++;
-	box->set ^= 1;
-	ptx_bar_sync(c->bar_id, c->num_threads);
-}
-
-/* A block of at most a word a thread; dst: [size][words] */
-CLUSTER_FN void cluster_offchip_gather_small(struct cluster_comm *c, struct cluster_mailbox *box, uint32_t dst,
-					     uint32_t src, uint32_t words)
-{
-	const uint32_t all = c->size * words;
-	uint64_t *set = (uint64_t *)box->data + (box->set ? all : 0);
-
-	if (c->tid < words)
-		ptx_st_relaxed_gpu_u64(set + c->rank * words + c->tid,
-				       (uint64_t)box->epoch << 32 | ptx_ld_shared_b32(src + c->tid * 4));
-	for (uint32_t first = c->tid; first < all; first += 8 * c->num_threads) {
-		const uint32_t left = (all - first + c->num_threads - 1) / c->num_threads;
-		uint32_t got[8];
-
-		cluster_poll_words<8>(set + first, c->num_threads, left, box->epoch, got);
-#pragma unroll
-		for (uint32_t k = 0; k < 8; k++)
-			if (k < left)
-				ptx_st_shared_b32(dst + (first + k * c->num_threads) * 4, got[k]);
-	}
-	box->epoch++;
-	box->set ^= 1;
-	ptx_bar_sync(c->bar_id, c->num_threads);
-}
-
 /* dst: [size][granules], one set is enough: nobody else writes it */
 CLUSTER_FN void cluster_offchip_gather(struct cluster_comm *c, struct cluster_mailbox *box, uint32_t dst,
 				       uint32_t src, uint32_t granules)
@@ -261,5 +208,192 @@ CLUSTER_FN void cluster_offchip_gather(struct cluster_comm *c, struct cluster_ma
 	cluster_fetch(c, dst, set, c->size * granules);
 	box->set ^= 1;
 	ptx_bar_sync(c->bar_id, c->num_threads);
+}
+
+/* ---- mails: .x and .z are words, .y and .w the number of the call that each belongs to ---- */
+
+#ifndef CLUSTER_MAIL_FLIGHT
+#define CLUSTER_MAIL_FLIGHT	16	/* loads that a thread has in flight: while it reduces, */
+#endif
+#ifndef CLUSTER_MAIL_FETCH
+#define CLUSTER_MAIL_FETCH	16	/* while it only fetches */
+#endif
+
+CLUSTER_FN uint4 cluster_mail(uint2 words, uint32_t epoch)
+{
+	return make_uint4(words.x, epoch, words.y, epoch);
+}
+
+/* Pairs [0, pairs) of words, but [skip, skip_end) */
+CLUSTER_FN void cluster_mail_send(const struct cluster_comm *c, unsigned char *to, uint32_t src, uint32_t pairs,
+				  uint32_t skip, uint32_t skip_end, uint32_t epoch)
+{
+#pragma unroll 4
+	for (uint32_t i = c->tid; i < pairs; i += c->num_threads)
+		if (i < skip || i >= skip_end)
+			ptx_st_relaxed_gpu_v2_u64(to + i * 16, cluster_mail(ptx_ld_shared_v2(src + i * 8), epoch));
+}
+
+/* Until v[r][j], loaded from first + r * stride + at[j], are all of this call. What has come is not loaded again. */
+template <int ranks, int batch>
+CLUSTER_FN void cluster_mail_await(uint4 (*v)[batch], const unsigned char *first, uint32_t stride, const uint32_t *at,
+				   uint32_t epoch)
+{
+#ifdef CAIRN_DEBUG
+	const int64_t start = ptx_clock64();
+#else
+	const int64_t start = 0;
+#endif
+
+	for (;;) {
+		uint32_t missing = 0;
+
+#pragma unroll
+		for (int r = 0; r < ranks; r++)
+#pragma unroll
+			for (int j = 0; j < batch; j++)
+				missing |= (v[r][j].y ^ epoch) | (v[r][j].w ^ epoch);
+		if (!missing)
+			break;
+#pragma unroll
+		for (int r = 0; r < ranks; r++)
+#pragma unroll
+			for (int j = 0; j < batch; j++)
+				if (v[r][j].y != epoch || v[r][j].w != epoch)
+					v[r][j] = ptx_ld_relaxed_gpu_v2_u64(first + (r * stride + at[j]));
+		ptx_spin_check(start, "mails (number of the call)", epoch, 0);
+	}
+}
+
+/* Mails [0, pairs) to dst, but [skip, skip_end) */
+template <int batch>
+CLUSTER_FN void cluster_mail_fetch(const struct cluster_comm *c, uint32_t dst, const unsigned char *from,
+				   uint32_t pairs, uint32_t skip, uint32_t skip_end, uint32_t epoch)
+{
+	for (uint32_t first = c->tid; first < pairs; first += batch * c->num_threads) {
+		uint32_t at[batch];
+		uint4 v[1][batch];
+
+#pragma unroll
+		for (int j = 0; j < batch; j++) {
+			const uint32_t i = first + j * c->num_threads;
+
+			at[j] = i * 16;
+			v[0][j] = cluster_mail(make_uint2(0, 0), epoch);
+			if (i < pairs && (i < skip || i >= skip_end))
+				v[0][j] = ptx_ld_relaxed_gpu_v2_u64(from + at[j]);
+		}
+		cluster_mail_await<1, batch>(v, from, 0, at, epoch);
+#pragma unroll
+		for (int j = 0; j < batch; j++) {
+			const uint32_t i = first + j * c->num_threads;
+
+			if (i < pairs && (i < skip || i >= skip_end))
+				ptx_st_shared_v2(dst + i * 8, make_uint2(v[0][j].x, v[0][j].z));
+		}
+	}
+}
+
+CLUSTER_FN void cluster_mail_fetch_any(const struct cluster_comm *c, uint32_t dst, const unsigned char *from,
+				       uint32_t pairs, uint32_t skip, uint32_t skip_end, uint32_t epoch)
+{
+	if (pairs <= 4 * c->num_threads)
+		cluster_mail_fetch<4>(c, dst, from, pairs, skip, skip_end, epoch);
+	else
+		cluster_mail_fetch<CLUSTER_MAIL_FETCH>(c, dst, from, pairs, skip, skip_end, epoch);
+}
+
+/* Pairs [first, end) of all ranks, reduced to b->dst, and if `results` is not NULL mailed there too. most: >= size */
+template <int dtype, int most, int batch>
+CLUSTER_FN void cluster_mail_reduce(const struct cluster_comm *c, const unsigned char *mails, uint32_t pairs, int op,
+				    const struct cluster_buffers *b, uint32_t first, uint32_t end,
+				    unsigned char *results, uint32_t epoch)
+{
+	for (uint32_t i = first + c->tid; i < end; i += batch * c->num_threads) {
+		uint4 v[most][batch], own[batch];
+		uint32_t at[batch];
+
+#pragma unroll
+		for (int j = 0; j < batch; j++) {	/* past the end, the first one again */
+			const uint32_t k = i + j * c->num_threads < end ? i + j * c->num_threads : i;
+
+			at[j] = k * 16;
+			own[j] = cluster_mail(ptx_ld_shared_v2(b->src + k * 8), epoch);
+		}
+#pragma unroll
+		for (int r = 0; r < most; r++)
+#pragma unroll
+			for (int j = 0; j < batch; j++) {
+				v[r][j] = own[j];
+				if (r < (int)c->size && r != (int)c->rank)
+					v[r][j] = ptx_ld_relaxed_gpu_v2_u64(mails + (r * pairs * 16 + at[j]));
+			}
+		cluster_mail_await<most, batch>(v, mails, pairs * 16, at, epoch);
+#pragma unroll
+		for (int j = 0; j < batch; j++) {
+			uint32_t raw[2][most], out[2];
+
+#pragma unroll
+			for (int r = 0; r < most; r++) {
+				raw[0][r] = v[r][j].x;
+				raw[1][r] = v[r][j].z;
+			}
+#pragma unroll
+			for (int k = 0; k < 2; k++)
+				out[k] = op == CAIRN_CLUSTER_SUM ?
+					cluster_reduce_raw<dtype, 0, most, 0, 1>(raw[k], NULL, c->size, 1) :
+					cluster_reduce_raw<dtype, 0, most, 0, 0>(raw[k], NULL, c->size,
+										 op == CAIRN_CLUSTER_MIN ? -1 : 1);
+			if (results)
+				ptx_st_relaxed_gpu_v2_u64(results + at[j],
+							  cluster_mail(make_uint2(out[0], out[1]), epoch));
+			ptx_st_shared_v2(b->dst + at[j] / 2, make_uint2(out[0], out[1]));
+		}
+	}
+}
+
+CLUSTER_FN void cluster_mail_end_call(const struct cluster_comm *c, struct cluster_mailbox *box)
+{
+	box->epoch++;
+	box->set ^= 1;
+	ptx_bar_sync(c->bar_id, c->num_threads);
+}
+
+/* way: MAIL or MAIL_TWOSHOT; dst and src not the same. No SOFTMAX. */
+template <int way, int dtype, int most>
+CLUSTER_FN void cluster_mail_all_reduce(const struct cluster_comm *c, struct cluster_mailbox *box, uint32_t granules,
+					int op, const struct cluster_buffers *b)
+{
+	const int twoshot = way == CLUSTER_BY_MAIL_TWOSHOT;
+	const uint32_t pairs = 2 * granules;
+	const struct cairn_cluster_chunks k = cairn_cluster_chunks((int)pairs, (int)c->size);
+	const uint32_t first = twoshot ? (uint32_t)cairn_cluster_chunk(&k, (int)c->rank) : 0;
+	const uint32_t end = twoshot ? (uint32_t)cairn_cluster_chunk(&k, (int)c->rank + 1) : pairs;
+	unsigned char *set = cluster_mailbox_set(box, cluster_offchip_reduce_granules(c->size, granules, 0));
+	unsigned char *results = twoshot ? set + (size_t)c->size * pairs * 16 : NULL;
+
+	cluster_mail_send(c, set + (size_t)c->rank * pairs * 16, b->src, pairs, first, twoshot ? end : first, box->epoch);
+	if (end - first <= c->num_threads)
+		cluster_mail_reduce<dtype, most, 1>(c, set, pairs, op, b, first, end, results, box->epoch);
+	else
+		cluster_mail_reduce<dtype, most, CLUSTER_MAIL_FLIGHT / most>(c, set, pairs, op, b, first, end, results,
+									     box->epoch);
+	if (twoshot)
+		cluster_mail_fetch_any(c, b->dst, results, pairs, first, end, box->epoch);
+	cluster_mail_end_call(c, box);
+}
+
+/* dst: [size][granules] */
+CLUSTER_FN void cluster_mail_gather(const struct cluster_comm *c, struct cluster_mailbox *box, uint32_t dst,
+				    uint32_t src, uint32_t granules)
+{
+	const uint32_t pairs = 2 * granules, first = c->rank * pairs, all = c->size * pairs;
+	unsigned char *set = cluster_mailbox_set(box, (size_t)c->size * pairs);
+
+	cluster_mail_send(c, set + (size_t)first * 16, src, pairs, 0, 0, box->epoch);
+	for (uint32_t g = c->tid; g < granules; g += c->num_threads)
+		ptx_st_shared_v4(dst + (c->rank * granules + g) * 16, ptx_ld_shared_v4(src + g * 16));
+	cluster_mail_fetch_any(c, dst, set, all, first, first + pairs, box->epoch);
+	cluster_mail_end_call(c, box);
 }
 #endif

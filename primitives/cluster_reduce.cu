@@ -61,7 +61,7 @@ static const void *pick_kernel(const struct cairn_cluster_reduce_args *a)
 		return softmax ? (const void *)cluster_reduce_kernel<CAIRN_CLUSTER_TREE, CAIRN_F32, 1> :
 				 (const void *)cluster_reduce_kernel<CAIRN_CLUSTER_TREE, CAIRN_F32, 0>;
 	default:
-		return cluster_reduce_offchip_kernel(a->dtype, softmax);
+		return cluster_reduce_offchip_kernel(a->algo, a->dtype, softmax);
 	}
 }
 
@@ -107,6 +107,9 @@ extern "C" int cairn_cluster_reduce(const struct cairn_cluster_reduce_args *args
 	a.workspace_bytes = need;
 	if (a.algo == CAIRN_CLUSTER_AUTO)
 		a.algo = cairn_cluster_reduce_pick(a.cluster_size, (int)cluster_reduce_wire_bytes(&a));
+	else if (a.algo == CAIRN_CLUSTER_OFFCHIP)
+		a.algo = cluster_offchip_pick_reduce(a.cluster_size, cluster_reduce_smem(&a).granules,
+						     a.op == CAIRN_CLUSTER_SOFTMAX);
 	launch.grid[0] = (unsigned int)a.num_clusters * (unsigned int)a.cluster_size;
 	launch.block[0] = num_threads(&a);
 	launch.smem = cluster_reduce_smem(&a).bytes;

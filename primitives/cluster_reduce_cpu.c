@@ -47,7 +47,8 @@ static void load(struct play *p, int64_t first)
 	const float *ml = softmax ? a->in_ml + first * rows * 2 : NULL;
 
 	for (int r = 0; r < p->n; r++)
-		cairn_load_row(p->work + (int64_t)r * p->stride, a->in, a->dtype, (first + r) * a->len, a->len);
+		cairn_load_row(p->work + (int64_t)r * p->stride, a->in, a->dtype, (first + r) * a->len,
+			       a->len);
 	for (int32_t row = 0; softmax && row < rows; row++) {
 		float m = -INFINITY, l = 0;
 
@@ -86,8 +87,10 @@ static void one_step(struct play *p)
 		int first = 0, count = p->chunks.granules;
 
 		for (int s = 0; s < halves; s++) {
-			struct cairn_cluster_msg m = cairn_cluster_reduce_msg(p->algo, p->n, b, s, &p->chunks);
-			struct cairn_cluster_msg sent = cairn_cluster_reduce_msg(p->algo, p->n, m.from, s, &p->chunks);
+			struct cairn_cluster_msg m =
+				cairn_cluster_reduce_msg(p->algo, p->n, b, s, &p->chunks);
+			struct cairn_cluster_msg sent =
+				cairn_cluster_reduce_msg(p->algo, p->n, m.from, s, &p->chunks);
 
 			memcpy(at(p, p->slot, m.from, m.recv_first), at(p, p->work, m.from, sent.send_first),
 			       (size_t)sent.send_count * p->per_granule * sizeof(float));
@@ -98,7 +101,8 @@ static void one_step(struct play *p)
 			const float *src = at(p, r == b ? p->work : p->slot, r, first);
 
 			if (r == 0)
-				memcpy(at(p, p->result, b, first), src, (size_t)count * p->per_granule * sizeof(float));
+				memcpy(at(p, p->result, b, first), src,
+				       (size_t)count * p->per_granule * sizeof(float));
 			else
 				combine(at(p, p->result, b, first), src, count * p->per_granule, p->op);
 		}
@@ -151,7 +155,8 @@ static void one_call(struct play *p, int64_t first)
 	}
 	for (int r = 0; r < p->n; r++)
 		for (int32_t i = 0; i < a->len; i++)
-			cairn_store(a->out, a->dtype, (first + r) * a->len + i, result[(int64_t)r * p->stride + i]);
+			cairn_store(a->out, a->dtype, (first + r) * a->len + i,
+				    result[(int64_t)r * p->stride + i]);
 }
 
 static struct play plan(const struct cairn_cluster_reduce_args *a)
@@ -196,7 +201,8 @@ int cairn_cluster_reduce_cpu(const struct cairn_cluster_reduce_args *a, void *st
 		free(buf);
 	}
 	if (failed)
-		return cairn_error(ENOMEM, "cluster_reduce: no memory for %d ranks of %d", a->cluster_size, a->len);
+		return cairn_error(ENOMEM, "cluster_reduce: no memory for %d ranks of %d", a->cluster_size,
+				   a->len);
 	for (int64_t i = 0; a->cycles && i < (int64_t)a->num_clusters * a->cluster_size; i++)
 		a->cycles[i] = 0;
 	return 0;

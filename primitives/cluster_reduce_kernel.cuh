@@ -46,7 +46,7 @@ CAIRN_CLUSTER_INLINE struct cluster_reduce_smem cluster_reduce_smem(const struct
 	p.slots = p.dst_ml + p.ml_granules * 16;
 	/* one piece if it fits, else as much as there is */
 	chunk = (p.granules + n - 1) / n;
-	want = a->algo == CAIRN_CLUSTER_OFFCHIP ? 0 :
+	want = a->algo >= CAIRN_CLUSTER_OFFCHIP ? 0 :
 	       a->algo == CAIRN_CLUSTER_TREE ? (uint32_t)cairn_cluster_log2((int)n) * p.granules :
 	       a->algo == CAIRN_CLUSTER_ONESHOT ? (n - 1) * p.granules : (n - 1) * chunk;
 	want += (n - 1) * p.ml_granules;
@@ -98,8 +98,9 @@ static __device__ __forceinline__ void cluster_reduce_store(void *dst, int64_t f
  * depends on it is then decided by the compiler; 0: any.
  */
 template <int algo, int dtype, int softmax, int size>
-static __device__ __forceinline__ void cluster_reduce_repeat(struct cluster_comm *c, const struct cluster_plan *plan,
-							      int op, const struct cluster_buffers *b, int rounds)
+static __device__ __forceinline__ void
+cluster_reduce_repeat(struct cluster_comm *c, struct cluster_mailbox *box, const struct cluster_plan *plan, int op,
+		      const struct cluster_buffers *b, int rounds)
 {
 	struct cluster_comm known = *c;
 
@@ -107,7 +108,12 @@ static __device__ __forceinline__ void cluster_reduce_repeat(struct cluster_comm
 		known.size = size;
 #pragma unroll 1
 	for (int round = 0; round < rounds; round++)
-		if (size)
+		if constexpr (algo == CLUSTER_BY_FLAGS)
+			cluster_offchip_reduce<dtype, softmax>(&known, box, plan, op, b);
+		else if constexpr (algo > CLUSTER_BY_FLAGS)
+			cluster_mail_all_reduce<algo, dtype, size ? size : CAIRN_CLUSTER_MAX_SIZE>(
+				&known, box, plan->total, op, b);
+		else if (size)
 			cluster_reduce_piece<algo, dtype, softmax>(&known, plan, op, b);
 		else
 			cluster_all_reduce<algo, dtype, softmax>(&known, plan, op, b);
@@ -115,21 +121,23 @@ static __device__ __forceinline__ void cluster_reduce_repeat(struct cluster_comm
 }
 
 template <int algo, int dtype, int softmax>
-static __device__ __forceinline__ void cluster_reduce_rounds(struct cluster_comm *c, const struct cluster_plan *plan,
-							      int op, const struct cluster_buffers *b, int rounds)
+static __device__ __forceinline__ void
+cluster_reduce_rounds(struct cluster_comm *c, struct cluster_mailbox *box, const struct cluster_plan *plan, int op,
+		      const struct cluster_buffers *b, int rounds)
 {
-	const int usual = (softmax || op == CAIRN_CLUSTER_SUM) && (uint32_t)plan->chunks.granules == plan->total;
+	const int usual = algo != CLUSTER_BY_FLAGS && (softmax || op == CAIRN_CLUSTER_SUM) &&
+		(uint32_t)plan->chunks.granules == plan->total;
 
 	if (usual && c->size == 2)
-		cluster_reduce_repeat<algo, dtype, softmax, 2>(c, plan, CAIRN_CLUSTER_SUM, b, rounds);
+		cluster_reduce_repeat<algo, dtype, softmax, 2>(c, box, plan, CAIRN_CLUSTER_SUM, b, rounds);
 	else if (usual && c->size == 4)
-		cluster_reduce_repeat<algo, dtype, softmax, 4>(c, plan, CAIRN_CLUSTER_SUM, b, rounds);
+		cluster_reduce_repeat<algo, dtype, softmax, 4>(c, box, plan, CAIRN_CLUSTER_SUM, b, rounds);
 	else if (usual && c->size == 8)
-		cluster_reduce_repeat<algo, dtype, softmax, 8>(c, plan, CAIRN_CLUSTER_SUM, b, rounds);
+		cluster_reduce_repeat<algo, dtype, softmax, 8>(c, box, plan, CAIRN_CLUSTER_SUM, b, rounds);
 	else if (usual && c->size == 16)
-		cluster_reduce_repeat<algo, dtype, softmax, 16>(c, plan, CAIRN_CLUSTER_SUM, b, rounds);
+		cluster_reduce_repeat<algo, dtype, softmax, 16>(c, box, plan, CAIRN_CLUSTER_SUM, b, rounds);
 	else
-		cluster_reduce_repeat<algo, dtype, softmax, 0>(c, plan, op, b, rounds);
+		cluster_reduce_repeat<algo, dtype, softmax, 0>(c, box, plan, op, b, rounds);
 }
 
 /* dtype: as it travels */
@@ -143,16 +151,15 @@ cluster_reduce_kernel(const __grid_constant__ struct cairn_cluster_reduce_args a
 	const int64_t cluster = blockIdx.x / a.cluster_size;
 	const struct cluster_buffers b = { cluster_keep(s + p.dst), s + p.src, cluster_keep(s + p.dst_ml),
 					   cluster_keep(s + p.src_ml) };
-	const int small = !softmax && p.granules * 4 <= blockDim.x;	/* for OFFCHIP */
 	struct cluster_mailbox box = {};
 	struct cluster_plan plan;
 	struct cluster_comm c;
 	int64_t cycles = 0;
 
 	cluster_comm_init(&c, threadIdx.x, blockDim.x, 0, s, s + p.slots, p.set_bytes);
-	if (algo == CAIRN_CLUSTER_OFFCHIP)
+	if (algo >= CAIRN_CLUSTER_OFFCHIP)
 		cluster_mailbox_init(&box, &c, (char *)a.workspace + cluster * (a.workspace_bytes / a.num_clusters),
-				     small ? 2 * p.granules * 4 * c.size : 0);
+				     algo == CLUSTER_BY_FLAGS ? 0 : 4 * p.granules * (c.size + 1));
 	cluster_plan_reduce(&plan, &c, algo, p.granules, rows, softmax ? (uint32_t)a.head_dim : 0);
 	cluster_sync();
 
@@ -166,14 +173,7 @@ cluster_reduce_kernel(const __grid_constant__ struct cairn_cluster_reduce_args a
 			cluster_reduce_load(b.src_ml, a.in_ml, row * rows * 2, rows * 2, CAIRN_F32, 1);
 		__syncthreads();
 		cycles = ptx_clock64();
-		if constexpr (algo != CAIRN_CLUSTER_OFFCHIP)
-			cluster_reduce_rounds<algo, dtype, softmax>(&c, &plan, a.op, &b, rounds);
-		else if (small)
-			for (int round = 0; round < rounds; round++)
-				cluster_offchip_reduce_small<dtype>(&c, &box, p.granules * 4, a.op, &b);
-		else
-			for (int round = 0; round < rounds; round++)
-				cluster_offchip_reduce<dtype, softmax>(&c, &box, &plan, a.op, &b);
+		cluster_reduce_rounds<algo, dtype, softmax>(&c, &box, &plan, a.op, &b, rounds);
 		cycles = (ptx_clock64() - cycles) / rounds;
 		cluster_reduce_store(a.out, row * a.len, b.dst, a.len, a.dtype, dtype == CAIRN_F32);
 		if (softmax)
@@ -203,5 +203,5 @@ template <int algo> static const void *cluster_reduce_pick_kernel(int dtype, int
 /* One file each, so that they compile side by side */
 const void *cluster_reduce_oneshot_kernel(int dtype, int softmax);
 const void *cluster_reduce_twoshot_kernel(int dtype, int softmax);
-const void *cluster_reduce_offchip_kernel(int dtype, int softmax);
+const void *cluster_reduce_offchip_kernel(int way, int dtype, int softmax);
 #endif

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "../conformance/harness.h"
+#include "cluster_test.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 struct row {
 	int32_t size, clusters, calls, rounds;
@@ -13,7 +10,6 @@ struct row {
 };
 
 static const char *const op_names[] = { "sum", "max", "min", "softmax" };
-static const char *const algo_names[] = { "auto", "oneshot", "twoshot", "ring", "tree", "offchip" };
 static const int32_t algos[] = { CAIRN_CLUSTER_ONESHOT, CAIRN_CLUSTER_TWOSHOT, CAIRN_CLUSTER_RING,
 				 CAIRN_CLUSTER_OFFCHIP, CAIRN_CLUSTER_TREE };
 
@@ -23,7 +19,8 @@ static const int32_t algos[] = { CAIRN_CLUSTER_ONESHOT, CAIRN_CLUSTER_TWOSHOT, C
 static void every_row(int i, struct row *r)
 {
 	static const int32_t lens[] = { 1, 3, 7, 64, 100, 257, 1000 };
-	static const int32_t shapes[][2] = { { 1, 64 }, { 3, 8 }, { 4, 128 }, { 1, 512 }, { 5, 24 }, { 128, 8 }, { 2, 256 } };
+	static const int32_t shapes[][2] = { { 1, 64 }, { 3, 8 }, { 4, 128 }, { 1, 512 }, { 5, 24 },
+					     { 128, 8 }, { 2, 256 } };
 	int pair = i / 4, pick;
 
 	r->op = i % 4;
@@ -60,23 +57,17 @@ static void odd_row(int i, struct row *r)
 	r->calls = 2;
 }
 
-/* More clusters than can be resident, and buffers used again and again. */
-static const int32_t waves[][4] = {	/* size, clusters, calls, rounds */
-	{ 2, 100, 3, 2 }, { 4, 50, 7, 1 }, { 8, 20, 4, 2 }, { 16, 9, 5, 3 }, { 1, 200, 2, 2 }, { 6, 24, 6, 3 },
-};
-#define NUM_WAVES	(6 * 5)
+#define NUM_WAVES	(NUM_WAVE_SHAPES * 5)
 
 static void waves_row(int i, struct row *r)
 {
-	const int32_t *w = waves[i / 5];
-
+	r->size = wave_shapes[i / 5].size;
+	r->clusters = wave_shapes[i / 5].clusters;
+	r->calls = wave_shapes[i / 5].calls;
+	r->rounds = wave_shapes[i / 5].rounds;
 	r->algo = algos[i % 5];
-	if (r->algo == CAIRN_CLUSTER_TREE && w[0] == 6)
+	if (r->algo == CAIRN_CLUSTER_TREE && r->size == 6)
 		r->algo = CAIRN_CLUSTER_AUTO;
-	r->size = w[0];
-	r->clusters = w[1];
-	r->calls = w[2];
-	r->rounds = w[3];
 	r->len = 36 + 64 * (i % 5);
 	r->dtype = i % 3;
 	r->op = i % 4;
@@ -104,8 +95,6 @@ static void attention_row(int i, struct row *r)
 	r->calls = 2;
 }
 
-/* Bench: one cluster alone, for latency (all sizes, lengths and algorithms); then loaded with all clusters. */
-static const int32_t bench_sizes[] = { 2, 4, 8, 16 };
 static const int32_t bench_lens[] = { 64, 256, 1024, 4096, 8192, 16384 };
 static const int32_t loaded_lens[] = { 64, 1024, 4096, 16384 };
 static const int32_t loaded_algos[] = { CAIRN_CLUSTER_ONESHOT, CAIRN_CLUSTER_TWOSHOT, CAIRN_CLUSTER_OFFCHIP };
@@ -136,7 +125,7 @@ static void bench_row(int i, struct row *r)
 		r->algo = loaded_algos[i % 3];
 		r->len = loaded_lens[i / 3 % 4];
 		r->size = bench_sizes[i / 12];
-		r->clusters = r->size == 2 ? 66 : r->size == 16 ? 7 : 120 / r->size;
+		r->clusters = bench_clusters(r->size);
 	} else {
 		i -= NUM_LATENCY + NUM_LOADED;
 		r->size = bench_sizes[i / 8];
@@ -146,7 +135,7 @@ static void bench_row(int i, struct row *r)
 		r->op = others[i % 8].op;
 		r->algo = others[i % 8].algo;
 	}
-	r->rounds = r->len <= 1024 ? 256 : 64;	/* a millisecond at most */
+	r->rounds = bench_rounds(r->len);
 }
 
 static const struct { int num; void (*row)(int i, struct row *r); const char *prefix; } groups[] = {
@@ -161,7 +150,8 @@ static const char *row_of(int i, struct row *r)
 
 	while (i >= groups[g].num)
 		i -= groups[g++].num;
-	*r = (struct row) { .clusters = 1, .calls = 1, .rounds = 1, .dtype = CAIRN_F32, .op = CAIRN_CLUSTER_SUM };
+	*r = (struct row) { .clusters = 1, .calls = 1, .rounds = 1, .dtype = CAIRN_F32,
+			      .op = CAIRN_CLUSTER_SUM };
 	groups[g].row(i, r);
 	return groups[g].prefix;
 }
@@ -248,7 +238,8 @@ static void fill_special(const struct row *r, void *in)
 		int64_t rank = (i * 7 + 3) % r->size;
 
 		cairn_store(in, r->dtype, rank * r->len + r->len - 1 - i, values[i]);
-		cairn_store(in, r->dtype, (rank + 1) % r->size * r->len + r->len - 1 - i, values[(i + i / 2) % 4]);
+		cairn_store(in, r->dtype, (rank + 1) % r->size * r->len + r->len - 1 - i,
+			    values[(i + i / 2) % 4]);
 	}
 }
 
@@ -322,32 +313,14 @@ static const char *reject(void *args, int i, int *want)
 	return NULL;
 }
 
-static int compare(const void *x, const void *y)
-{
-	int64_t a = *(const int64_t *)x, b = *(const int64_t *)y;
-
-	return (a > b) - (a < b);
-}
-
-/* The median over ranks and clusters. */
 static int extra(const struct cairn_op *op, const void *got, char *json, size_t len)
 {
 	const struct cairn_cluster_reduce_args *a = got;
-	int64_t count = (int64_t)a->num_clusters * a->cluster_size, *sorted;
 	struct row r;
 
-	if (!a->cycles)
-		return -EOPNOTSUPP;
 	row_of(op->case_index, &r);
-	sorted = malloc((size_t)count * sizeof(*sorted));
-	if (!sorted)
-		return -ENOMEM;
-	memcpy(sorted, a->cycles, (size_t)count * sizeof(*sorted));
-	qsort(sorted, (size_t)count, sizeof(*sorted), compare);
-	snprintf(json, len, "\"cycles\":%lld,\"dsmem_bytes\":%lld", (long long)sorted[count / 2],
-		 (long long)wire_bytes(&r));
-	free(sorted);
-	return 0;
+	return cycles_record(a->cycles, (int64_t)a->num_clusters * a->cluster_size, wire_bytes(&r), json,
+			     len);
 }
 
 const struct cairn_family cairn_cluster_reduce_family = {

@@ -8,10 +8,10 @@
  * Data is counted in granules of 16 bytes, the unit of a vector store and of a bulk copy: a buffer of
  * len elements is padded to whole granules. In a step every rank sends one message and receives one.
  *
- *   all-reduce of G granules over N ranks     steps       sent by a rank           all ranks, in bytes of size = 16 G
- *   ONESHOT                                   N - 1       (N-1) G                  size N (N-1)
- *   TWOSHOT, RING                             2 (N - 1)   2 (N-1)/N G              size 2 (N-1)
- *   TREE (algorithm 1)                        log2 N      log2(N) G                size N log2 N
+ *   all-reduce of G granules over N ranks     steps       sent by a rank       all ranks, bytes; size = 16 G
+ *   ONESHOT                                   N - 1       (N-1) G              size N (N-1)
+ *   TWOSHOT, RING                             2 (N - 1)   2 (N-1)/N G          size 2 (N-1)
+ *   TREE (algorithm 1)                        log2 N      log2(N) G            size N log2 N
  *
  *   all-gather of G granules a rank
  *   ONESHOT, RING, TREE (algorithm 2)         N - 1, N - 1, log2 N   (N-1) G       size N (N-1)
@@ -74,7 +74,7 @@ CAIRN_CLUSTER_INLINE int cairn_cluster_wrap(int rank, int d, int n)
 	return r < 0 ? r + n : r >= n ? r - n : r;
 }
 
-/* A buffer cut into n chunks, the first `rest` of which have one granule more: chunk c begins at c * per + min(c, rest). */
+/* A buffer in n chunks, the first `rest` with one granule more: chunk c begins at c * per + min(c, rest). */
 struct cairn_cluster_chunks {
 	int32_t granules, per, rest;
 };
@@ -172,7 +172,7 @@ CAIRN_CLUSTER_INLINE int64_t cairn_cluster_reduce_bytes(int algo, int n, int gra
 	return sum * CAIRN_CLUSTER_GRANULE;
 }
 
-/* What AUTO picks: TWOSHOT once a rank would have to send more than 8 KB (measured, see cluster_reduce.cu). */
+/* What AUTO picks: TWOSHOT once a rank would have to send more than 8 KB (measured: cluster_reduce.cu). */
 CAIRN_CLUSTER_INLINE int cairn_cluster_reduce_pick(int n, int bytes)
 {
 	return (n - 1) * (int64_t)bytes > 8192 ? CAIRN_CLUSTER_TWOSHOT : CAIRN_CLUSTER_ONESHOT;

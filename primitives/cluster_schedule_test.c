@@ -61,14 +61,16 @@ static void reduce_counts_each_once(struct cairn_test *t, int algo, int n, int g
 				memcpy(now[b].terms[m.send_first], before[from].terms[m.send_first],
 				       (size_t)m.send_count * MAX_N);
 			else
-				add(&now[b], partial ? &before[from] : &start[from], m.send_first, m.send_count);
+				add(&now[b], partial ? &before[from] : &start[from], m.send_first,
+				    m.send_count);
 		}
 	}
 	for (int b = 0; b < n; b++)
 		for (int g = 0; g < granules; g++)
 			for (int r = 0; r < MAX_N; r++)
 				if (!EXPECT(t, now[b].terms[g][r] == (r < n))) {
-					cairn_note(t, "algo %d, size %d, %d granules: at rank %d granule %d has rank %d %d times",
+					cairn_note(t, "algo %d, size %d, %d granules: at rank %d granule %d "
+						   "has rank %d %d times",
 						   algo, n, granules, b, g, r, now[b].terms[g][r]);
 					return;
 				}
@@ -99,7 +101,8 @@ static void gather_delivers_each_once(struct cairn_test *t, int algo, int n)
 			struct cairn_cluster_msg m = cairn_cluster_gather_msg(algo, n, b, step);
 			struct cairn_cluster_msg sent = cairn_cluster_gather_msg(algo, n, m.from, step);
 
-			EXPECT(t, sent.to == b && sent.send_first == m.recv_first && sent.send_count == m.recv_count);
+			EXPECT(t, sent.to == b && sent.send_first == m.recv_first &&
+					  sent.send_count == m.recv_count);
 			for (int k = 0; k < m.recv_count; k++) {
 				int id = cairn_cluster_wrap(m.recv_first, k, n);
 
@@ -139,7 +142,7 @@ static void chunks_cover(struct cairn_test *t)
 		}
 }
 
-/* Counted message by message, the traffic is what the header says, and the source: size N log2 N, size N (N - 1). */
+/* Counted by messages, the traffic is what the header says, and the source: size N log2 N, size N (N - 1). */
 static void traffic(struct cairn_test *t)
 {
 	const int granules = 48;
@@ -148,22 +151,27 @@ static void traffic(struct cairn_test *t)
 	for (int n = 1; n <= MAX_N; n++) {
 		int64_t m = n, gathered = 0;
 
-		EXPECT(t, cairn_cluster_reduce_bytes(CAIRN_CLUSTER_ONESHOT, n, granules) == size * m * (m - 1));
-		EXPECT(t, cairn_cluster_reduce_bytes(CAIRN_CLUSTER_TWOSHOT, n, granules) == size * 2 * (m - 1));
+		EXPECT(t,
+		       cairn_cluster_reduce_bytes(CAIRN_CLUSTER_ONESHOT, n, granules) == size * m * (m - 1));
+		EXPECT(t,
+		       cairn_cluster_reduce_bytes(CAIRN_CLUSTER_TWOSHOT, n, granules) == size * 2 * (m - 1));
 		EXPECT(t, cairn_cluster_reduce_bytes(CAIRN_CLUSTER_RING, n, granules) == size * 2 * (m - 1));
 		EXPECT(t, cairn_cluster_reduce_bytes(CAIRN_CLUSTER_OFFCHIP, n, granules) == 0);
 		for (int b = 0; b < n; b++)
 			for (int s = 0; s < cairn_cluster_gather_steps(CAIRN_CLUSTER_RING, n); s++)
-				gathered += cairn_cluster_gather_msg(CAIRN_CLUSTER_RING, n, b, s).send_count * size;
+				gathered += size *
+					cairn_cluster_gather_msg(CAIRN_CLUSTER_RING, n, b, s).send_count;
 		EXPECT(t, gathered == cairn_cluster_gather_bytes(CAIRN_CLUSTER_RING, n, granules));
 		EXPECT(t, gathered == size * m * (m - 1));
 		if (!cairn_cluster_is_pow2(n))
 			continue;
-		EXPECT(t, cairn_cluster_reduce_bytes(CAIRN_CLUSTER_TREE, n, granules) == size * m * cairn_cluster_log2(n));
+		EXPECT(t, cairn_cluster_reduce_bytes(CAIRN_CLUSTER_TREE, n, granules) ==
+				  size * m * cairn_cluster_log2(n));
 		gathered = 0;
 		for (int b = 0; b < n; b++)
 			for (int s = 0; s < cairn_cluster_gather_steps(CAIRN_CLUSTER_TREE, n); s++)
-				gathered += cairn_cluster_gather_msg(CAIRN_CLUSTER_TREE, n, b, s).send_count * size;
+				gathered += size *
+					cairn_cluster_gather_msg(CAIRN_CLUSTER_TREE, n, b, s).send_count;
 		EXPECT(t, gathered == size * m * (m - 1));
 	}
 }
@@ -172,7 +180,8 @@ static void auto_picks(struct cairn_test *t)
 {
 	for (int n = 1; n <= MAX_N; n++) {
 		EXPECT(t, cairn_cluster_reduce_pick(n, 64) == CAIRN_CLUSTER_ONESHOT);
-		EXPECT(t, cairn_cluster_reduce_pick(n, 65536) == (n > 1 ? CAIRN_CLUSTER_TWOSHOT : CAIRN_CLUSTER_ONESHOT));
+		EXPECT(t, cairn_cluster_reduce_pick(n, 65536) ==
+				  (n > 1 ? CAIRN_CLUSTER_TWOSHOT : CAIRN_CLUSTER_ONESHOT));
 	}
 }
 

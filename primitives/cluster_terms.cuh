@@ -52,7 +52,8 @@ template <int dtype> CLUSTER_FN void cluster_unpack(uint32_t w, float *v)
 		v[0] = __uint_as_float(w << 16);
 		v[1] = __uint_as_float(w & 0xffff0000);
 	} else {
-		asm("{\n\t.reg .b16 lo, hi;\n\tmov.b32 {lo, hi}, %2;\n\tcvt.f32.f16 %0, lo;\n\tcvt.f32.f16 %1, hi;\n\t}"
+		asm("{\n\t.reg .b16 lo, hi;\n\tmov.b32 {lo, hi}, %2;\n\t"
+		    "cvt.f32.f16 %0, lo;\n\tcvt.f32.f16 %1, hi;\n\t}"
 		    : "=f"(v[0]), "=f"(v[1]) : "r"(w));
 	}
 }
@@ -161,7 +162,8 @@ CLUSTER_FN uint32_t cluster_reduce_raw(const uint32_t *raw, const float *w, uint
 
 /* One word of each rank, once mbarrier i has its phase; addresses are worked out while waiting. */
 template <int dtype, int softmax, int most, int all, int sum>
-CLUSTER_FN uint32_t cluster_await_word(const struct cluster_comm *c, uint32_t i, const struct cluster_terms *t, float sign)
+CLUSTER_FN uint32_t cluster_await_word(const struct cluster_comm *c, uint32_t i,
+				       const struct cluster_terms *t, float sign)
 {
 	uint32_t at[most], raw[most];
 	float w[most];
@@ -183,11 +185,12 @@ CLUSTER_FN uint32_t cluster_await_word(const struct cluster_comm *c, uint32_t i,
 
 /* For any n; a constant one, as callers with a fixed cluster size have, leaves one instance. */
 template <int dtype, int softmax>
-CLUSTER_FN uint32_t cluster_await_word_any(const struct cluster_comm *c, uint32_t i, const struct cluster_terms *t,
-					   int op)
+CLUSTER_FN uint32_t cluster_await_word_any(const struct cluster_comm *c, uint32_t i,
+					   const struct cluster_terms *t, int op)
 {
 	if (!softmax && op != CAIRN_CLUSTER_SUM)
-		return cluster_await_word<dtype, softmax, 16, 0, 0>(c, i, t, op == CAIRN_CLUSTER_MIN ? -1 : 1);
+		return cluster_await_word<dtype, softmax, 16, 0, 0>(c, i, t,
+								    op == CAIRN_CLUSTER_MIN ? -1 : 1);
 	if (t->n == 2)
 		return cluster_await_word<dtype, softmax, 2, 1, 1>(c, i, t, 1);
 	if (t->n == 4)
@@ -208,7 +211,8 @@ CLUSTER_FN uint32_t cluster_await_word_any(const struct cluster_comm *c, uint32_
  * least n; what lies past the last is the last's again, and left out.
  */
 template <int dtype, int softmax, int global, int most, int sum>
-CLUSTER_FN uint4 cluster_reduce_granule(uint64_t base, const uint32_t *at, const float *w, uint32_t n, float sign)
+CLUSTER_FN uint4 cluster_reduce_granule(uint64_t base, const uint32_t *at, const float *w, uint32_t n,
+					float sign)
 {
 	/* 16 ranks' weights and 16 granules of 8 values do not fit the registers: half a granule at a time */
 	constexpr int parts = softmax && dtype != CAIRN_F32 && most > 8 ? 2 : 1, words = 4 / parts;
@@ -233,9 +237,11 @@ CLUSTER_FN uint4 cluster_reduce_granule(uint64_t base, const uint32_t *at, const
 				if (softmax)
 					x[i % per_word] = cluster_weigh(w[r], x[i % per_word]);
 				if (!sum)	/* twice the last does no harm */
-					acc[i] = r ? ptx_max_nan(acc[i], sign * x[i % per_word]) : sign * x[i % per_word];
+					acc[i] = r ? ptx_max_nan(acc[i], sign * x[i % per_word]) :
+						     sign * x[i % per_word];
 				else
-					acc[i] = r ? acc[i] + (r < (int)n ? x[i % per_word] : 0) : x[i % per_word];
+					acc[i] = r ? acc[i] + (r < (int)n ? x[i % per_word] : 0) :
+						     x[i % per_word];
 			}
 #pragma unroll
 		for (int i = 0; i < values; i++)
@@ -247,7 +253,8 @@ CLUSTER_FN uint4 cluster_reduce_granule(uint64_t base, const uint32_t *at, const
 			out[i] = cluster_pack<dtype>(acc + i * per_word);
 	}
 	/* in parts, the second one came last */
-	return parts == 1 ? make_uint4(out[0], out[1], out[2], out[3]) : make_uint4(out[2], out[3], out[0], out[1]);
+	return parts == 1 ? make_uint4(out[0], out[1], out[2], out[3]) :
+			    make_uint4(out[2], out[3], out[0], out[1]);
 }
 
 /* The terms `bytes` further on, and those of the (m, l) of `row` */

@@ -66,14 +66,24 @@
 #define SKINNY_M	8
 #define SUMS		(SKINNY_M * ROWS)
 
-static __device__ __forceinline__ void store_out(const struct cairn_gemm_args &g, int row, int col, float v)
+static __device__ __forceinline__ float load_float(const void *p, int dtype, int64_t i)
+{
+	if (dtype == CAIRN_F32)
+		return ((const float *)p)[i];
+	if (dtype == CAIRN_F16)
+		return __half2float(((const __half *)p)[i]);
+	return __bfloat162float(((const __nv_bfloat16 *)p)[i]);
+}
+
+static __device__ __forceinline__ void store_out(const struct cairn_gemm_args &g, int row, int col, float v,
+						 const void *residual = NULL)
 {
 	int64_t at = (int64_t)row * g.n + col;
 
 	if (g.bias)
-		v += g.dtype == CAIRN_F16 ? __half2float(((const __half *)g.bias)[col]) :
-		     g.dtype == CAIRN_BF16 ? __bfloat162float(((const __nv_bfloat16 *)g.bias)[col]) :
-		     ((const float *)g.bias)[col];
+		v += load_float(g.bias, g.dtype, col);
+	if (residual)
+		v += load_float(residual, g.out_dtype, at);
 	if (g.out_dtype == CAIRN_F32)
 		((float *)g.out)[at] = v;
 	else if (g.out_dtype == CAIRN_F16)
@@ -145,7 +155,7 @@ static __device__ __forceinline__ void fetch_stage(const struct cairn_gemm_args 
 }
 
 template <int dtype> __global__ void __launch_bounds__(WARPS * 32, 1)
-gemm_skinny_kernel(const __grid_constant__ struct cairn_gemm_args g)
+gemm_skinny_kernel(const __grid_constant__ struct cairn_gemm_args g, const void *residual)
 {
 	extern __shared__ __align__(128) unsigned char s_mem[];
 	int lane = threadIdx.x & 31, warp = threadIdx.x / 32, quad = lane / 4, t = lane & 3;
@@ -207,7 +217,7 @@ gemm_skinny_kernel(const __grid_constant__ struct cairn_gemm_args g)
 				for (int w = 0; w < WARPS; w++)
 					total += s_sum[(buf * WARPS + w) * SUMS + threadIdx.x];
 				if (i < g.m && j < g.n)
-					store_out(g, i, j, total);
+					store_out(g, i, j, total, residual);
 			}
 			buf ^= 1;
 		}
@@ -219,15 +229,6 @@ gemm_skinny_kernel(const __grid_constant__ struct cairn_gemm_args g)
 
 #define TILE		64
 #define TILE_K		16
-
-static __device__ __forceinline__ float load_float(const void *p, int dtype, int64_t i)
-{
-	if (dtype == CAIRN_F32)
-		return ((const float *)p)[i];
-	if (dtype == CAIRN_F16)
-		return __half2float(((const __half *)p)[i]);
-	return __bfloat162float(((const __nv_bfloat16 *)p)[i]);
-}
 
 /* 256 threads make a tile of 64 x 64, 4 x 4 each; k advances 16 at a time through shared memory. */
 __global__ void __launch_bounds__(256) gemm_tile_kernel(const __grid_constant__ struct cairn_gemm_args g)
@@ -277,11 +278,11 @@ static int launch_tile(const struct cairn_gemm_args *g, void *stream)
 	return cairn_launch((const void *)gemm_tile_kernel, &launch, params);
 }
 
-static int launch_skinny(const struct cairn_gemm_args *g, void *stream)
+static int launch_skinny(const struct cairn_gemm_args *g, const void *residual, void *stream)
 {
 	int units = (g->n + ROWS - 1) / ROWS, num_sms = cairn_num_sms();
 	struct cairn_launch launch = { 0 };
-	void *params[] = { (void *)g };
+	void *params[] = { (void *)g, &residual };
 
 	if (num_sms < 0)
 		return num_sms;
@@ -305,9 +306,18 @@ extern "C" int cairn_gemm(const struct cairn_gemm_args *args, void *stream)
 
 	CAIRN_TRY(cairn_gemm_check(args));
 	if (is_skinny(args))
-		return launch_skinny(args, stream);
+		return launch_skinny(args, NULL, stream);
 	ret = cairn_gemm_cublaslt(args, stream);
 	return ret == -EOPNOTSUPP ? launch_tile(args, stream) : ret;
+}
+
+extern "C" int cairn_gemm_skinny(const struct cairn_gemm_args *args, const void *residual, void *stream)
+{
+	CAIRN_TRY(cairn_gemm_check(args));
+	if (!is_skinny(args))
+		return cairn_error(EOPNOTSUPP, "gemm: m %d %s is not for the skinny kernel", args->m,
+				   cairn_dtype_name(args->dtype));
+	return launch_skinny(args, residual, stream);
 }
 
 extern "C" int cairn_gemm_workspace(const struct cairn_gemm_args *args, size_t *bytes)

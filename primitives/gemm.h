@@ -49,6 +49,11 @@ extern "C" {
 int cairn_gemm(const struct cairn_gemm_args *args, void *stream);
 /* Also makes cuBLASLt ready for the shape where cairn_gemm() will call it, so that a graph can be captured next. */
 int cairn_gemm_workspace(const struct cairn_gemm_args *args, size_t *bytes);
+/*
+ * The skinny kernel alone (m 1..8, f16 and bf16, else -EOPNOTSUPP), and out += residual before it is rounded;
+ * residual: out_dtype [m, n], may be out itself, NULL: none.
+ */
+int cairn_gemm_skinny(const struct cairn_gemm_args *args, const void *residual, void *stream);
 int cairn_gemm_cublaslt(const struct cairn_gemm_args *args, void *stream);
 int cairn_gemm_cublaslt_workspace(const struct cairn_gemm_args *args, size_t *bytes);
 int cairn_gemm_cpu(const struct cairn_gemm_args *args, void *stream);

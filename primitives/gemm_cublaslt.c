@@ -13,8 +13,8 @@
  * Algorithms are restricted to those that keep the contract: sums in fp32 throughout, and split-k partial
  * sums, if any, in fp32 in the workspace and in a fixed order (CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE): the
  * library's default allows partial sums in the output type as well, which would round twice. Trying all
- * candidates on the device would sometimes find a faster one; it cannot be done while a graph is
- * captured, so the heuristics' choice is the rule.
+ * candidates on the device sometimes finds a faster one; it cannot be done while a graph is captured, so
+ * the heuristics' choice is the rule here. cairn_gemm_lt() takes any of them (gemm_trial.c times them).
  */
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
@@ -24,16 +24,16 @@
 
 #include "dtype.h"
 #include "gemm.h"
+#include "gemm_lt.h"
 #include "launch.h"
 
-#define WORKSPACE_BYTES	(32u << 20)	/* NVIDIA's advice for Hopper */
 #define MAX_PLANS	256
 #define MAX_DEVICES	16
 
 #define FUNCTIONS(F) \
 	F(cublasLtCreate) F(cublasLtMatmul) F(cublasLtMatmulAlgoGetHeuristic) \
 	F(cublasLtMatmulDescCreate) F(cublasLtMatmulDescDestroy) F(cublasLtMatmulDescSetAttribute) \
-	F(cublasLtMatrixLayoutCreate) F(cublasLtMatrixLayoutDestroy) \
+	F(cublasLtMatrixLayoutCreate) F(cublasLtMatrixLayoutDestroy) F(cublasLtMatrixLayoutSetAttribute) \
 	F(cublasLtMatmulPreferenceCreate) F(cublasLtMatmulPreferenceDestroy) \
 	F(cublasLtMatmulPreferenceSetAttribute)
 
@@ -42,8 +42,9 @@ static struct { FUNCTIONS(F) } lt;
 #undef F
 
 struct plan_key {
-	int32_t device, m, n, k, dtype, out_dtype, has_bias;
+	int32_t device, m, n, k, dtype, out_dtype, has_bias, has_residual, heads, b_kn, algo;
 	uint32_t align_out, align_a, align_b, align_bias;
+	int64_t out_head, a_head, b_head, out_row, a_row, b_row;
 	size_t workspace_bytes;
 };
 
@@ -53,6 +54,7 @@ struct plan {
 	cublasLtMatmulDesc_t desc;
 	cublasLtMatrixLayout_t a, b, out;
 	cublasLtMatmulAlgo_t algo;
+	int num_algos;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -128,19 +130,58 @@ static void free_plan(struct plan *p)
 	memset(p, 0, sizeof(*p));
 }
 
+/* rows x cols of the library, column-major: a row of ours is a column of its. */
+static int make_layout(cublasLtMatrixLayout_t *layout, cudaDataType_t type, int64_t rows, int64_t cols, int64_t step,
+		       int32_t heads, int64_t head)
+{
+	int ret = 0;
+
+	LT(cublasLtMatrixLayoutCreate(layout, type, (uint64_t)rows, (uint64_t)cols, step));
+	if (heads > 1) {
+		LT(cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &heads, sizeof(heads)));
+		LT(cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &head,
+						    sizeof(head)));
+	}
+out_free:
+	return ret;
+}
+
+static int make_preference(cublasLtMatmulPreference_t *pref, const struct plan_key *key)
+{
+	const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+	const struct {
+		cublasLtMatmulPreferenceAttributes_t attr;
+		const void *value;
+		size_t bytes;
+	} wishes[] = {
+		{ CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &key->workspace_bytes, sizeof(key->workspace_bytes) },
+		{ CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof(schemes) },
+		{ CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &key->align_b, sizeof(key->align_b) },
+		{ CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &key->align_a, sizeof(key->align_a) },
+		{ CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &key->align_out, sizeof(key->align_out) },
+		{ CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &key->align_out, sizeof(key->align_out) },
+	};
+	int ret = 0;
+
+	LT(cublasLtMatmulPreferenceCreate(pref));
+	for (size_t i = 0; i < sizeof(wishes) / sizeof(*wishes); i++)
+		LT(cublasLtMatmulPreferenceSetAttribute(*pref, wishes[i].attr, wishes[i].value, wishes[i].bytes));
+out_free:
+	return ret;
+}
+
 /*
  * The library's matrices are column-major: out as it lies in memory is its n x m, a its k x m, b its k x n,
- * so out = b^T a there.
+ * so out = b^T a there; b that lies [k, n] is its n x k, and out = b a.
  */
 static int make_plan(struct plan *p, const struct plan_key *key)
 {
-	cublasOperation_t transpose = CUBLAS_OP_T;
+	cublasOperation_t transpose = key->b_kn ? CUBLAS_OP_N : CUBLAS_OP_T;
 	cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-	uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 	cudaDataType_t in = data_type(key->dtype), out = data_type(key->out_dtype);
+	cublasLtMatmulHeuristicResult_t found[CAIRN_GEMM_LT_ALGOS];
+	int num = 0, ret = 0, wanted = key->algo < 0 ? 0 : key->algo;
 	cublasLtMatmulPreference_t pref = NULL;
-	cublasLtMatmulHeuristicResult_t found[8];
-	int num = 0, ret = 0;
 
 	memset(p, 0, sizeof(*p));
 	LT(cublasLtMatmulDescCreate(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
@@ -150,29 +191,25 @@ static int make_plan(struct plan *p, const struct plan_key *key)
 						  sizeof(epilogue)));
 		LT(cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &in, sizeof(in)));
 	}
-	LT(cublasLtMatrixLayoutCreate(&p->b, in, key->k, key->n, key->k));
-	LT(cublasLtMatrixLayoutCreate(&p->a, in, key->k, key->m, key->k));
-	LT(cublasLtMatrixLayoutCreate(&p->out, out, key->n, key->m, key->n));
-	LT(cublasLtMatmulPreferenceCreate(&pref));
-	LT(cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-						&key->workspace_bytes, sizeof(key->workspace_bytes)));
-	LT(cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes,
-						sizeof(schemes)));
-	LT(cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &key->align_b,
-						sizeof(key->align_b)));
-	LT(cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &key->align_a,
-						sizeof(key->align_a)));
-	LT(cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &key->align_out,
-						sizeof(key->align_out)));
-	LT(cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &key->align_out,
-						sizeof(key->align_out)));
+	ret = make_layout(&p->b, in, key->b_kn ? key->n : key->k, key->b_kn ? key->k : key->n, key->b_row,
+			  key->heads, key->b_head);
+	if (!ret)
+		ret = make_layout(&p->a, in, key->k, key->m, key->a_row, key->heads, key->a_head);
+	if (!ret)
+		ret = make_layout(&p->out, out, key->n, key->m, key->out_row, key->heads, key->out_head);
+	if (!ret)
+		ret = make_preference(&pref, key);
+	if (ret)
+		goto out_free;
 	LT(cublasLtMatmulAlgoGetHeuristic(handles[key->device], p->desc, p->b, p->a, p->out, p->out, pref,
-					  sizeof(found) / sizeof(*found), found, &num));
-	ret = cairn_error(EOPNOTSUPP, "gemm: cuBLASLt has no algorithm for m %d n %d k %d %s to %s%s", key->m, key->n,
-			  key->k, cairn_dtype_name(key->dtype), cairn_dtype_name(key->out_dtype),
+					  key->algo < 0 ? 8 : CAIRN_GEMM_LT_ALGOS, found, &num));
+	ret = cairn_error(EOPNOTSUPP, "gemm: cuBLASLt has no algorithm %d for m %d n %d k %d %s to %s%s", wanted,
+			  key->m, key->n, key->k, cairn_dtype_name(key->dtype), cairn_dtype_name(key->out_dtype),
 			  key->has_bias ? " with bias" : "");
-	for (int i = 0; i < num && ret; i++) {
+	for (int i = 0; i < num; i++) {
 		if (found[i].state != CUBLAS_STATUS_SUCCESS)
+			continue;
+		if (p->num_algos++ != wanted)
 			continue;
 		p->algo = found[i].algo;
 		ret = 0;
@@ -188,8 +225,46 @@ out_free:
 	return 0;
 }
 
+static int64_t or_packed(int64_t step, int64_t packed)
+{
+	return step ? step : packed;
+}
+
+/* Without padding bytes that differ: keys are compared as bytes. */
+static void make_key(struct plan_key *key, const struct cairn_gemm_lt *p, int device)
+{
+	const struct cairn_gemm_args *g = &p->gemm;
+	int any = p->algo < 0;	/* the list of numbered algorithms must not depend on where things lie */
+
+	memset(key, 0, sizeof(*key));
+	key->device = device;
+	key->m = g->m;
+	key->n = g->n;
+	key->k = g->k;
+	key->dtype = g->dtype;
+	key->out_dtype = g->out_dtype;
+	key->has_bias = !!g->bias;
+	key->has_residual = !!p->residual;
+	key->heads = p->heads > 1 ? p->heads : 1;
+	key->b_kn = p->b_kn;
+	key->algo = p->algo;
+	key->align_out = any ? alignment(g->out) : 16;
+	key->align_a = any ? alignment(g->a) : 16;
+	key->align_b = any ? alignment(g->b) : 16;
+	key->align_bias = any ? alignment(g->bias) : 16;
+	key->out_row = or_packed(p->out_row, g->n);
+	key->a_row = or_packed(p->a_row, g->k);
+	key->b_row = or_packed(p->b_row, p->b_kn ? g->n : g->k);
+	if (key->heads > 1) {
+		key->out_head = p->out_head;
+		key->a_head = p->a_head;
+		key->b_head = p->b_head;
+	}
+	key->workspace_bytes = g->workspace ? g->workspace_bytes : 0;
+}
+
 /* With the lock held. */
-static int get_plan(const struct cairn_gemm_args *args, struct plan **out)
+static int get_plan(const struct cairn_gemm_lt *args, struct plan **out)
 {
 	struct plan_key key;
 	struct plan *oldest = &plans[0];
@@ -207,19 +282,7 @@ static int get_plan(const struct cairn_gemm_args *args, struct plan **out)
 			return lt_error(status, "cublasLtCreate");
 		}
 	}
-	memset(&key, 0, sizeof(key));		/* padding too: keys are compared as bytes */
-	key.device = device;
-	key.m = args->m;
-	key.n = args->n;
-	key.k = args->k;
-	key.dtype = args->dtype;
-	key.out_dtype = args->out_dtype;
-	key.has_bias = !!args->bias;
-	key.align_out = alignment(args->out);
-	key.align_a = alignment(args->a);
-	key.align_b = alignment(args->b);
-	key.align_bias = alignment(args->bias);
-	key.workspace_bytes = args->workspace ? args->workspace_bytes : 0;
+	make_key(&key, args, device);
 	for (int i = 0; i < MAX_PLANS; i++) {
 		struct plan *p = &plans[i];
 
@@ -238,47 +301,75 @@ static int get_plan(const struct cairn_gemm_args *args, struct plan **out)
 	return 0;
 }
 
-static int matmul(const struct cairn_gemm_args *args, void *stream)
+static int matmul(const struct cairn_gemm_lt *args, void *stream)
 {
+	const struct cairn_gemm_args *g = &args->gemm;
 	const float one = 1, zero = 0;
 	struct plan *p;
 	int ret = 0;
 
 	CAIRN_TRY(get_plan(args, &p));
-	if (args->bias)
-		LT(cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &args->bias,
-						  sizeof(args->bias)));
-	LT(cublasLtMatmul(handles[p->key.device], p->desc, &one, args->b, p->b, args->a, p->a, &zero, args->out, p->out,
-			  args->out, p->out, &p->algo, args->workspace, p->key.workspace_bytes, stream));
+	if (g->bias)
+		LT(cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g->bias,
+						  sizeof(g->bias)));
+	LT(cublasLtMatmul(handles[p->key.device], p->desc, &one, g->b, p->b, g->a, p->a, args->residual ? &one : &zero,
+			  args->residual ? args->residual : g->out, p->out, g->out, p->out, &p->algo, g->workspace,
+			  p->key.workspace_bytes, stream));
 out_free:
 	return ret;
 }
 
-int cairn_gemm_cublaslt(const struct cairn_gemm_args *args, void *stream)
+int cairn_gemm_lt(const struct cairn_gemm_lt *args, void *stream)
 {
 	int ret;
 
-	CAIRN_TRY(cairn_gemm_check(args));
+	CAIRN_TRY(cairn_gemm_check(&args->gemm));
 	pthread_mutex_lock(&lock);
 	ret = matmul(args, stream);
 	pthread_mutex_unlock(&lock);
 	return ret;
 }
 
+int cairn_gemm_lt_algos(const struct cairn_gemm_lt *args, int *num)
+{
+	struct cairn_gemm_lt first = *args;
+	struct plan *p;
+	int ret;
+
+	CAIRN_TRY(cairn_gemm_check(&args->gemm));
+	first.algo = 0;
+	pthread_mutex_lock(&lock);
+	ret = get_plan(&first, &p);
+	if (!ret)
+		*num = p->num_algos;
+	pthread_mutex_unlock(&lock);
+	return ret;
+}
+
+int cairn_gemm_cublaslt(const struct cairn_gemm_args *args, void *stream)
+{
+	struct cairn_gemm_lt p = { .algo = -1 };
+
+	CAIRN_TRY(cairn_gemm_check(args));
+	p.gemm = *args;
+	return cairn_gemm_lt(&p, stream);
+}
+
 int cairn_gemm_cublaslt_workspace(const struct cairn_gemm_args *args, size_t *bytes)
 {
-	struct cairn_gemm_args with = *args;
+	struct cairn_gemm_lt with = { .algo = -1 };
 	struct plan *p;
 	int ret;
 
 	CAIRN_TRY(cairn_gemm_check(args));
-	with.workspace = (void *)(uintptr_t)256;	/* only its alignment and size matter to a plan */
-	with.workspace_bytes = WORKSPACE_BYTES;
+	with.gemm = *args;
+	with.gemm.workspace = (void *)(uintptr_t)256;	/* only its alignment and size matter to a plan */
+	with.gemm.workspace_bytes = CAIRN_GEMM_LT_WORKSPACE;
 	pthread_mutex_lock(&lock);
 	ret = get_plan(&with, &p);
 	pthread_mutex_unlock(&lock);
 	if (ret)
 		return ret;
-	*bytes = WORKSPACE_BYTES;
+	*bytes = CAIRN_GEMM_LT_WORKSPACE;
 	return 0;
 }

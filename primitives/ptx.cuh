@@ -28,11 +28,33 @@ extern "C" __device__ void __assertfail(const char *assertion, const char *file,
 
 PTX uint32_t ptx_laneid(void) { uint32_t v; asm("mov.u32 %0, %%laneid;" : "=r"(v)); return v; }
 PTX uint32_t ptx_smid(void) { uint32_t v; asm("mov.u32 %0, %%smid;" : "=r"(v)); return v; }
+PTX uint32_t ptx_nsmid(void) { uint32_t v; asm("mov.u32 %0, %%nsmid;" : "=r"(v)); return v; }
 PTX uint32_t ptx_clusterid_x(void) { uint32_t v; asm("mov.u32 %0, %%clusterid.x;" : "=r"(v)); return v; }
 PTX uint32_t ptx_nclusterid_x(void) { uint32_t v; asm("mov.u32 %0, %%nclusterid.x;" : "=r"(v)); return v; }
-PTX uint32_t ptx_cluster_ctarank(void) { uint32_t v; asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(v)); return v; }
-PTX uint32_t ptx_cluster_nctarank(void) { uint32_t v; asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(v)); return v; }
-PTX uint32_t ptx_dynamic_smem_size(void) { uint32_t v; asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(v)); return v; }
+
+PTX uint32_t ptx_cluster_ctarank(void)
+{
+	uint32_t v;
+
+	asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(v));
+	return v;
+}
+
+PTX uint32_t ptx_cluster_nctarank(void)
+{
+	uint32_t v;
+
+	asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(v));
+	return v;
+}
+
+PTX uint32_t ptx_dynamic_smem_size(void)
+{
+	uint32_t v;
+
+	asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(v));
+	return v;
+}
 
 /* volatile: two reads are two reads; the clobber keeps the work timed between them */
 PTX int64_t ptx_clock64(void)
@@ -67,9 +89,29 @@ PTX void ptx_spin_check(int64_t start, const char *what, uint32_t a, uint32_t b)
 
 /* ---- arithmetic without a C spelling (9.7.3) ---- */
 
-PTX float ptx_ex2_approx_ftz(float x) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
-PTX float ptx_max_nan(float a, float b) { float y; asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; }
-PTX float ptx_min_nan(float a, float b) { float y; asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b)); return y; }
+PTX float ptx_ex2_approx_ftz(float x)
+{
+	float y;
+
+	asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+	return y;
+}
+
+PTX float ptx_max_nan(float a, float b)
+{
+	float y;
+
+	asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+	return y;
+}
+
+PTX float ptx_min_nan(float a, float b)
+{
+	float y;
+
+	asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+	return y;
+}
 
 /* ---- addresses (9.7.9.20 cvta, 9.7.9.22 mapa) ---- */
 
@@ -216,19 +258,22 @@ PTX void ptx_st_async_v2(uint32_t addr, uint2 v, uint32_t mbar)
 
 PTX void ptx_st_async_v4(uint32_t addr, uint4 v, uint32_t mbar)
 {
-	asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];"
+	asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 "
+		     "[%0], {%1, %2, %3, %4}, [%5];"
 		     : : "r"(addr), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"(mbar) : "memory");
 }
 
 PTX void ptx_red_async_add_u32(uint32_t addr, uint32_t v, uint32_t mbar)
 {
-	asm volatile("red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%0], %1, [%2];"
+	asm volatile("red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 "
+		     "[%0], %1, [%2];"
 		     : : "r"(addr), "r"(v), "r"(mbar) : "memory");
 }
 
 PTX void ptx_red_async_add_u64(uint32_t addr, uint64_t v, uint32_t mbar)
 {
-	asm volatile("red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u64 [%0], %1, [%2];"
+	asm volatile("red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u64 "
+		     "[%0], %1, [%2];"
 		     : : "r"(addr), "l"(v), "r"(mbar) : "memory");
 }
 
@@ -260,6 +305,19 @@ PTX void ptx_st_release_gpu_u32(uint32_t *p, uint32_t v)
 	asm volatile("st.release.gpu.global.u32 [%0], %1;" : : "l"(p), "r"(v) : "memory");
 }
 
+PTX void ptx_red_release_gpu_add_u32(uint32_t *p, uint32_t v)
+{
+	asm volatile("red.release.gpu.global.add.u32 [%0], %1;" : : "l"(p), "r"(v) : "memory");
+}
+
+PTX uint32_t ptx_atom_acq_rel_gpu_add_u32(uint32_t *p, uint32_t v)
+{
+	uint32_t old;
+
+	asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(old) : "l"(p), "r"(v) : "memory");
+	return old;
+}
+
 PTX uint64_t ptx_ld_relaxed_gpu_u64(const uint64_t *p)
 {
 	uint64_t v;
@@ -271,6 +329,21 @@ PTX uint64_t ptx_ld_relaxed_gpu_u64(const uint64_t *p)
 PTX void ptx_st_relaxed_gpu_u64(uint64_t *p, uint64_t v)
 {
 	asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" : : "l"(p), "l"(v) : "memory");
+}
+
+/* Two times 64 bits, each of them single-copy atomic, the whole not; .x and .y are the first */
+PTX uint4 ptx_ld_relaxed_gpu_v2_u64(const void *p)
+{
+	uint64_t a, b;
+
+	asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(a), "=l"(b) : "l"(p) : "memory");
+	return make_uint4((uint32_t)a, (uint32_t)(a >> 32), (uint32_t)b, (uint32_t)(b >> 32));
+}
+
+PTX void ptx_st_relaxed_gpu_v2_u64(void *p, uint4 v)
+{
+	asm volatile("st.relaxed.gpu.global.v2.u64 [%0], {%1, %2};"
+		     : : "l"(p), "l"((uint64_t)v.y << 32 | v.x), "l"((uint64_t)v.w << 32 | v.z) : "memory");
 }
 
 /* Past the L1: from the L2 */
@@ -364,11 +437,23 @@ PTX void ptx_fence_acq_rel_cluster(void) { asm volatile("fence.acq_rel.cluster;"
 PTX void ptx_fence_acq_rel_gpu(void) { asm volatile("fence.acq_rel.gpu;" : : : "memory"); }
 PTX void ptx_fence_acq_rel_sys(void) { asm volatile("fence.acq_rel.sys;" : : : "memory"); }
 /* makes mbarrier.init visible to the cluster and to the async proxy */
-PTX void ptx_fence_mbarrier_init_release_cluster(void) { asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory"); }
+PTX void ptx_fence_mbarrier_init_release_cluster(void)
+{
+	asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
+}
 /* between ordinary accesses and those of bulk copies, TMA and wgmma to the same memory */
 PTX void ptx_fence_proxy_async(void) { asm volatile("fence.proxy.async;" : : : "memory"); }
-PTX void ptx_fence_proxy_async_shared_cta(void) { asm volatile("fence.proxy.async.shared::cta;" : : : "memory"); }
-PTX void ptx_fence_proxy_async_shared_cluster(void) { asm volatile("fence.proxy.async.shared::cluster;" : : : "memory"); }
+
+PTX void ptx_fence_proxy_async_shared_cta(void)
+{
+	asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
+}
+
+PTX void ptx_fence_proxy_async_shared_cluster(void)
+{
+	asm volatile("fence.proxy.async.shared::cluster;" : : : "memory");
+}
+
 PTX void ptx_fence_proxy_async_global(void) { asm volatile("fence.proxy.async.global;" : : : "memory"); }
 
 /* ---- mbarrier (9.7.13.15) ---- */
@@ -396,7 +481,8 @@ PTX void ptx_mbarrier_arrive_cluster(uint32_t mbar)
 
 PTX void ptx_mbarrier_expect_tx(uint32_t mbar, uint32_t bytes)
 {
-	asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" : : "r"(mbar), "r"(bytes) : "memory");
+	asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;"
+		     : : "r"(mbar), "r"(bytes) : "memory");
 }
 
 PTX void ptx_mbarrier_arrive_expect_tx(uint32_t mbar, uint32_t bytes)
@@ -501,7 +587,8 @@ PTX void ptx_cp_async_bulk_g2s_multicast(uint32_t dst, const void *src, uint32_t
 /* own shared memory to a peer's; mbar is the peer's */
 PTX void ptx_cp_async_bulk_s2s(uint32_t dst, uint32_t src, uint32_t bytes, uint32_t mbar)
 {
-	asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+	asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes "
+		     "[%0], [%1], %2, [%3];"
 		     : : "r"(dst), "r"(src), "r"(bytes), "r"(mbar) : "memory");
 }
 
@@ -532,7 +619,7 @@ template <int n> PTX void ptx_cp_async_bulk_wait_group_read(void)
 	asm volatile("cp.async.bulk.wait_group.read %0;" : : "n"(n) : "memory");
 }
 
-/* ---- TMA: map is a CUtensorMap in a __grid_constant__ parameter; x is the contiguous coordinate (9.7.9.25.5) ---- */
+/* ---- TMA: map is a CUtensorMap in a __grid_constant__ parameter; x is contiguous (9.7.9.25.5) ---- */
 
 PTX void ptx_cp_async_bulk_tensor_1d_g2s(uint32_t dst, const void *map, int32_t x, uint32_t mbar)
 {
@@ -543,14 +630,15 @@ PTX void ptx_cp_async_bulk_tensor_1d_g2s(uint32_t dst, const void *map, int32_t 
 PTX void ptx_cp_async_bulk_tensor_2d_g2s(uint32_t dst, const void *map, int32_t x, int32_t y, uint32_t mbar)
 {
 	asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-		     "[%0], [%1, {%2, %3}], [%4];" : : "r"(dst), "l"(map), "r"(x), "r"(y), "r"(mbar) : "memory");
+		     "[%0], [%1, {%2, %3}], [%4];"
+		     : : "r"(dst), "l"(map), "r"(x), "r"(y), "r"(mbar) : "memory");
 }
 
-PTX void ptx_cp_async_bulk_tensor_2d_g2s_hint(uint32_t dst, const void *map, int32_t x, int32_t y, uint32_t mbar,
-					      uint64_t policy)
+PTX void ptx_cp_async_bulk_tensor_2d_g2s_hint(uint32_t dst, const void *map, int32_t x, int32_t y,
+					      uint32_t mbar, uint64_t policy)
 {
-	asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
-		     "[%0], [%1, {%2, %3}], [%4], %5;"
+	asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+		     ".L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5;"
 		     : : "r"(dst), "l"(map), "r"(x), "r"(y), "r"(mbar), "l"(policy) : "memory");
 }
 
@@ -607,7 +695,8 @@ PTX void ptx_cp_async_bulk_prefetch_tensor_2d(const void *map, int32_t x, int32_
 /* src_bytes 0..16: the rest of the 16 bytes is zeroed, and not read */
 PTX void ptx_cp_async_cg(uint32_t dst, const void *src, uint32_t src_bytes)
 {
-	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(dst), "l"(src), "r"(src_bytes) : "memory");
+	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+		     : : "r"(dst), "l"(src), "r"(src_bytes) : "memory");
 }
 
 PTX void ptx_cp_async_cg_hint(uint32_t dst, const void *src, uint32_t src_bytes, uint64_t policy)
@@ -618,7 +707,8 @@ PTX void ptx_cp_async_cg_hint(uint32_t dst, const void *src, uint32_t src_bytes,
 
 PTX void ptx_cp_async_ca(uint32_t dst, const void *src, uint32_t src_bytes)
 {
-	asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" : : "r"(dst), "l"(src), "r"(src_bytes) : "memory");
+	asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;"
+		     : : "r"(dst), "l"(src), "r"(src_bytes) : "memory");
 }
 
 PTX void ptx_cp_async_commit_group(void)
@@ -640,7 +730,11 @@ PTX void ptx_cp_async_mbarrier_arrive_noinc(uint32_t mbar)
 /* ---- programmatic dependent launch (9.7.13.14 griddepcontrol) ---- */
 
 PTX void ptx_griddepcontrol_wait(void) { asm volatile("griddepcontrol.wait;" : : : "memory"); }
-PTX void ptx_griddepcontrol_launch_dependents(void) { asm volatile("griddepcontrol.launch_dependents;" : : : "memory"); }
+
+PTX void ptx_griddepcontrol_launch_dependents(void)
+{
+	asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
+}
 
 /* ---- registers between warpgroups, by all warps of one (9.7.20 setmaxnreg) ---- */
 
@@ -686,6 +780,15 @@ PTX void ptx_stmatrix_x4(uint32_t addr, const uint32_t r[4])
 		     : : "r"(addr), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
 }
 
+/* An 8x8 matrix, two elements a lane, transposed between the lanes */
+PTX uint32_t ptx_movmatrix_trans(uint32_t v)
+{
+	uint32_t r;
+
+	asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(v));
+	return r;
+}
+
 /* d += a b: a 16x16 row, b 16x8 column */
 PTX void ptx_mma_m16n8k16_f16(float d[4], const uint32_t a[4], const uint32_t b[2])
 {
@@ -697,8 +800,8 @@ PTX void ptx_mma_m16n8k16_f16(float d[4], const uint32_t a[4], const uint32_t b[
 
 PTX void ptx_mma_m16n8k16_bf16(float d[4], const uint32_t a[4], const uint32_t b[2])
 {
-	asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-	    "{%0, %1, %2, %3};"
+	asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+	    "{%8, %9}, {%0, %1, %2, %3};"
 	    : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
 	    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }

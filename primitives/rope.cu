@@ -7,38 +7,18 @@
  * the row's table of cosines and sines, which all heads share, and only then, after the barrier, looks
  * at what it asked for. Further items follow in a loop (more than 512 items a row: many or long heads).
  *
- * The argument is reduced in double: k = rint(angle 2/pi), r = angle - k pi/2 with pi/2 in two parts, exact
- * to fp32 for every angle a float position can make; fp64 is half as fast as fp32 on this chip, the slow path
- * of sincosf is not needed, and neither is its local memory. Polynomials of degree 7 and 8 follow.
- *
  * shared memory   [blockDim.y][2][rotary_dim / 2] floats: cosines times scale, sines times scale
  * barriers        one __syncthreads
  *
  * Floor: 128 rows of 32 + 8 heads of 128 bf16 are 1.3 MB in and out: 0.6 us, less than the launch (0.8); what
  * is left is the chain position -> angle -> table -> barrier -> store behind one trip to memory.
  */
+#include "angle.cuh"
 #include "launch.h"
 #include "rope.h"
 #include "row.cuh"
 
 #define MAX_THREADS 512
-
-/* Cosine and sine of any float up to 2^31. */
-ROW void cos_sin(float angle, float *c, float *s)
-{
-	double k = rint((double)angle * 0.63661977236758134308);
-	double r = fma(-k, 6.123233995736766e-17, fma(-k, 1.57079632679489655800, (double)angle));
-	int quadrant = (int)(long long)k;
-	float f = (float)r, z = f * f;
-	float sine = fmaf(fmaf(fmaf(-1.9515295891e-4f, z, 8.3321608736e-3f), z, -1.6666654611e-1f) * z, f, f);
-	float cosine =
-		fmaf(fmaf(fmaf(2.443315711809948e-5f, z, -1.388731625493765e-3f), z, 4.166664568298827e-2f),
-		     z * z, fmaf(-0.5f, z, 1.0f));
-	float a = quadrant & 1 ? sine : cosine, b = quadrant & 1 ? cosine : sine;
-
-	*c = (quadrant + 1) & 2 ? -a : a;
-	*s = quadrant & 2 ? -b : b;
-}
 
 struct item {
 	void *at[2];		/* of the two halves of its elements */
@@ -122,7 +102,7 @@ __global__ void __launch_bounds__(MAX_THREADS) rope_kernel(const __grid_constant
 		for (int p = threadIdx.x; p < half; p += blockDim.x) {
 			float c, s;
 
-			cos_sin(__fmul_rn(position, p == threadIdx.x ? freq : a.inv_freq[p]), &c, &s);
+			angle_cos_sin(__fmul_rn(position, p == threadIdx.x ? freq : a.inv_freq[p]), &c, &s);
 			s_cos[p] = c * a.scale;
 			s_sin[p] = s * a.scale;
 		}

@@ -30,8 +30,8 @@
  * Floor: 128256 f32 are 0.5 MB; 256 rows take 29 us at the read stream's speed, one row a launch, a trip to
  * memory and two exchanges.
  * Tried and lost, H200, top_k 50 top_p 0.9, us for 1 / 64 / 256 rows: everything by bins, picked by a scan
- * and two more barriers, the list too: 25 / 88 / 276; the list by a bitonic sort: 20 / 71 / 224; 1024 threads:
- * 24 / 104 / 402; parts of 10000 elements: 20 / 113 / 403; parts of 40000: 25 / 101 / 315.
+ * and two more barriers, the list too: 25 / 88 / 276; the list by a bitonic sort: 20 / 71 / 224; 1024
+ * threads: 24 / 104 / 402; parts of 10000 elements: 20 / 113 / 403; parts of 40000: 25 / 101 / 315.
  */
 #include "launch.h"
 #include "row.cuh"
@@ -104,6 +104,7 @@ ROW uint32_t bound_of(const struct state *st, float top, uint32_t *bound)
 	struct shared *s = st->s;
 	const int t = threadIdx.x, lane = t % 32;
 	uint32_t key = sample_key(top), above = 0, reach = 0, q, theirs;
+	int enough;
 	uint4 said;
 
 #pragma unroll
@@ -143,8 +144,8 @@ ROW uint32_t bound_of(const struct state *st, float top, uint32_t *bound)
 	for (int r = 0; r < st->size; r++)
 		above += __shfl_sync(ALL_LANES, theirs, r) >= theirs;
 	/* the largest that enough CTAs reach */
-	*bound = __reduce_max_sync(ALL_LANES, q && lane < st->size &&
-				   above * q >= (uint32_t)(!(param_float(s, 0) > 0) ? 1 : s->params[1]) ? theirs : 0);
+	enough = above * q >= (uint32_t)(!(param_float(s, 0) > 0) ? 1 : s->params[1]);
+	*bound = __reduce_max_sync(ALL_LANES, q && lane < st->size && enough ? theirs : 0);
 	return __reduce_max_sync(ALL_LANES, lane < st->size ? said.x : 0);
 }
 
@@ -240,7 +241,8 @@ ROW int32_t finish(const struct state *st, int n, uint32_t top_k, uint64_t targe
 			target = top_p < 1 ? sample_target(top_p, s->total) : s->total;
 		/* who stays is a prefix by rank; the last of it knows the new total */
 		for (int i = t; i < m; i += THREADS) {
-			float depth = sample_depth(s->rule.max, sample_unkey((uint32_t)(token[i] >> 32)), s->rule.slope);
+			float depth = sample_depth(s->rule.max, sample_unkey((uint32_t)(token[i] >> 32)),
+						   s->rule.slope);
 
 			if (keys[i] < top_k && flat[i] < target && weight[i] && likely(&s->rule, depth))
 				atomicMax(&s->last, keys[i]);
@@ -260,8 +262,8 @@ ROW int32_t finish(const struct state *st, int n, uint32_t top_k, uint64_t targe
 }
 
 /*
- * Any row: top_k, top_p, draw, one body each, so that the code is there once. If few enough are left on the way,
- * they are listed: returns their number, and what is left to do in *top_k and *target.
+ * Any row: top_k, top_p, draw, one body each, so that the code is there once. If few enough are left on the
+ * way, they are listed: returns their number, and what is left to do in *top_k and *target.
  */
 template <bool resident>
 ROW int general(const struct state *st, uint32_t *top_k, float top_p, uint64_t *target, int32_t *out)
@@ -287,7 +289,8 @@ ROW int general(const struct state *st, uint32_t *top_k, float top_p, uint64_t *
 				continue;
 		}
 		if (step == 2 || cut.equals)
-			index = locate<resident>(st, cut.key, step == 2 ? s->uniform : cut.equals - 1, step == 2);
+			index = locate<resident>(st, cut.key, step == 2 ? s->uniform : cut.equals - 1,
+						 step == 2);
 		else if (cut.key == s->rule.key)
 			index = s->rule.last;
 		__syncthreads();
@@ -327,7 +330,8 @@ sample_kernel(const __grid_constant__ struct cairn_sample_args a)
 	if (threadIdx.x < 4)
 		param = ((const uint32_t *)(threadIdx.x == 0 ? (const void *)a.temperature :
 					    threadIdx.x == 1 ? (const void *)a.top_k :
-					    threadIdx.x == 2 ? (const void *)a.top_p : (const void *)a.min_p))[row];
+					    threadIdx.x == 2 ? (const void *)a.top_p :
+							       (const void *)a.min_p))[row];
 	else if (threadIdx.x < 6)
 		param = (threadIdx.x == 4 ? a.seed : a.offset)[row];
 	best = load<resident>(&st, a.logits + (int64_t)row * a.vocab, a.vocab);

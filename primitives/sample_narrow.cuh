@@ -34,7 +34,7 @@ struct rule {
 struct shared {
 	uint32_t low[SAMPLE_BINS], high[SAMPLE_BINS];	/* words of 64-bit sums, apart: all banks take part */
 	uint64_t list[LIST];		/* in rank 0, a window for each CTA: key, complement of the index */
-	uint4 scratch[THREADS];		/* pick_bin()'s; not the list, which faster peers may be filling already */
+	uint4 scratch[THREADS];		/* pick_bin()'s; not the list: peers may be filling it already */
 	uint64_t coarse[COARSE];	/* of this CTA: sums of 16 bins */
 	uint64_t all_coarse[COARSE];	/* of all CTAs */
 	uint4 box[2][MAX_CLUSTER];	/* what each CTA of the cluster said; 1 is locate()'s */
@@ -182,7 +182,7 @@ struct pick {
 	uint32_t bin;
 };
 
-/* By one warp, lanes holding v, the sum of everything before them `above`: the lane in which target is reached. */
+/* By one warp, lanes holding v, the sum of all before them `above`: the lane in which target is reached. */
 ROW int crossing(uint64_t v, uint64_t target, uint64_t *above)
 {
 	uint64_t run = *above + warp_scan(v);
@@ -194,7 +194,7 @@ ROW int crossing(uint64_t v, uint64_t target, uint64_t *above)
 
 /*
  * The bin in which the running sum of all CTAs' bins reaches the target (0: top_p of the total; found in
- * *target). False: there is nothing beyond it. Contains a barrier; bins and coarse sums are read until the next.
+ * *target). False: there is nothing beyond it. Contains a barrier; bins and sums are read until the next.
  */
 ROW bool pick_bin(const struct state *st, uint64_t *target, float top_p, struct pick *p)
 {
@@ -315,7 +315,8 @@ ROW int gather(const struct state *st, const struct rule *rule, float least, uin
 		}
 		at = atomicAdd(&s->count, 1u);
 		if (at < window)
-			ptx_st_relaxed_cluster_shared_b64(list + 8 * at, word(~(st->first + i), sample_key(clean)));
+			ptx_st_relaxed_cluster_shared_b64(list + 8 * at,
+							  word(~(st->first + i), sample_key(clean)));
 	}
 	__syncthreads();
 	say(st, 1, make_uint4(s->count, 0, 0, 0));
@@ -500,7 +501,8 @@ ROW int32_t locate(const struct state *st, uint32_t key, uint64_t mark, bool dra
 		run = warp_scan(share_of<resident>(st, &rule, at + lane, to, key));
 		hit = __ffs(__ballot_sync(ALL_LANES, before + run > mark)) - 1;
 		if (draw ? lane == st->rank : lane < st->size)
-			ptx_st_shared_cluster_b32(ptx_mapa(ptx_smem(&s->found_index), lane), st->first + at + hit);
+			ptx_st_shared_cluster_b32(ptx_mapa(ptx_smem(&s->found_index), lane),
+						  st->first + at + hit);
 		break;
 	}
 	if (draw)

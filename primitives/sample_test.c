@@ -7,9 +7,10 @@
 /* Logits: normal of two widths; nine in ten masked, or all but a few; a dozen values, thus ties; NaN here
  * and there; all equal; one far above; falling with the index; far from zero and close together; as large
  * and as small as fp32 goes; nothing at all. */
-enum dist { NORMAL1, NORMAL5, MASKED, FEW, TIES, HOLES, EQUAL, PEAK, SLOPE, NARROW, HUGE_RANGE, NOTHING, NUM_DISTS };
-static const char *const dist_names[] = { "normal1", "normal5", "masked", "few", "ties", "holes", "equal", "peak",
-					  "slope", "narrow", "huge", "nothing" };
+enum dist { NORMAL1, NORMAL5, MASKED, FEW, TIES, HOLES, EQUAL, PEAK, SLOPE, NARROW, HUGE_RANGE,
+	    NOTHING, NUM_DISTS };
+static const char *const dist_names[] = { "normal1", "normal5", "masked", "few", "ties", "holes", "equal",
+					  "peak", "slope", "narrow", "huge", "nothing" };
 
 struct setting {
 	const char *name;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "command.h"
 
+#include <getopt.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,29 +13,114 @@
 #include "../primitives/dtype.h"
 #include "../primitives/error.h"
 
-int cairn_option_int(const char *option, const char *text, int64_t lo, int64_t hi, int64_t *value)
+static int take_int(const struct cairn_option *o, const char *text)
 {
-	long long v;
 	char *end;
+	long long v;
 
 	errno = 0;
 	v = strtoll(text, &end, 10);
-	if (errno || end == text || *end || v < lo || v > hi)
-		return cairn_error(EINVAL, "%s: '%.64s' is not a whole number from %lld to %lld", option,
-				   text, (long long)lo, (long long)hi);
-	*value = v;
+	/* a bound near 2^63 is no double: beyond it strtoll says ERANGE */
+	if (errno || end == text || *end || (double)v < o->lo || (double)v > o->hi)
+		return cairn_error(EINVAL, "--%s: '%.64s' is not a whole number from %.0f to %.0f", o->name,
+				   text, o->lo, o->hi);
+	*(int64_t *)o->to = v;
 	return 0;
 }
 
-int cairn_option_float(const char *option, const char *text, double lo, double hi, float *value)
+static int take_float(const struct cairn_option *o, const char *text)
 {
 	char *end;
 	double v = strtod(text, &end);
 
-	if (end == text || *end || !(v >= lo && v <= hi))
-		return cairn_error(EINVAL, "%s: '%.64s' is not a number from %g to %g", option, text, lo, hi);
-	*value = (float)v;
+	if (end == text || *end || !(v >= o->lo && v <= o->hi))
+		return cairn_error(EINVAL, "--%s: '%.64s' is not a number from %g to %g", o->name, text,
+				   o->lo, o->hi);
+	*(float *)o->to = (float)v;
 	return 0;
+}
+
+static int take_choice(const struct cairn_option *o, const char *text)
+{
+	char all[128] = "";
+	size_t at = 0;
+
+	for (int i = 0; o->names[i]; i++) {
+		if (!strcmp(text, o->names[i])) {
+			*(int *)o->to = i;
+			return 0;
+		}
+		at += (size_t)snprintf(all + at, sizeof(all) - at, "%s%s", i ? ", " : "", o->names[i]);
+	}
+	return cairn_error(EINVAL, "--%s: '%.64s' is none of %s", o->name, text, all);
+}
+
+static int take(const struct cairn_option *o, const char *text)
+{
+	switch (o->kind) {
+	case CAIRN_OPT_FLAG:
+		*(int *)o->to = 1;
+		return 0;
+	case CAIRN_OPT_TEXT:
+		*(const char **)o->to = text;
+		return 0;
+	case CAIRN_OPT_INT:
+		return take_int(o, text);
+	case CAIRN_OPT_FLOAT:
+		return take_float(o, text);
+	default:
+		return take_choice(o, text);
+	}
+}
+
+/* Better known now than after the run. */
+static int check_json(const char *path)
+{
+	FILE *json = path ? fopen(path, "a") : NULL;
+
+	if (path && !json)
+		return cairn_error(EINVAL, "--json: %s: %s", path, strerror(errno));
+	if (json)
+		fclose(json);
+	return 0;
+}
+
+int cairn_parse_options(int argc, char **argv, struct cairn_common_options *common,
+			const struct cairn_option *options, int num_options, const char *usage)
+{
+	const struct cairn_option shared[] = {
+		{ "impl", CAIRN_OPT_TEXT, &common->impl, 0, 0, NULL },
+		{ "device", CAIRN_OPT_INT, &common->device, 0, 1023, NULL },
+		{ "model", CAIRN_OPT_TEXT, &common->model, 0, 0, NULL },
+		{ "batch", CAIRN_OPT_INT, &common->batch, 1, 4096, NULL },
+		{ "decode", CAIRN_OPT_CHOICE, &common->decode, 0, 0, cairn_decode_path_names },
+		{ "json", CAIRN_OPT_TEXT, &common->json, 0, 0, NULL },
+	};
+	const int num_shared = sizeof(shared) / sizeof(shared[0]);
+	struct option table[CAIRN_MAX_OPTIONS + 2] = { { NULL, 0, NULL, 0 } };
+	int which;
+
+	if (num_shared + num_options > CAIRN_MAX_OPTIONS)
+		return cairn_error(EINVAL, "command: %d options are too many", num_options);
+	for (int i = 0; i < num_shared + num_options; i++) {
+		const struct cairn_option *o = i < num_shared ? &shared[i] : &options[i - num_shared];
+
+		table[i].name = o->name;
+		table[i].has_arg = o->kind == CAIRN_OPT_FLAG ? no_argument : required_argument;
+	}
+	table[num_shared + num_options].name = "help";
+	for (int c; (c = getopt_long(argc, argv, "", table, &which)) != -1;) {
+		if (c == '?')
+			return -EINVAL;	/* getopt has named the option */
+		if (which == num_shared + num_options) {
+			fputs(usage, stdout);
+			return 1;
+		}
+		CAIRN_TRY(take(which < num_shared ? &shared[which] : &options[which - num_shared], optarg));
+	}
+	if (optind < argc)
+		return cairn_error(EINVAL, "'%.64s' is not an option", argv[optind]);
+	return check_json(common->json);
 }
 
 double cairn_now(void)
@@ -189,15 +275,23 @@ out:
 	return gbps;
 }
 
-void cairn_session_record(const struct cairn_session *s, char *json, size_t len)
+double cairn_session_peak_gbps(const struct cairn_session *s)
+{
+	struct cairn_device_info info = { .size = sizeof(info) };
+
+	return s->impl.device_info(&info) ? 0 : cairn_peak_gbps(info.name);
+}
+
+void cairn_session_record(const struct cairn_session *s, enum cairn_decode_path path, char *json, size_t len)
 {
 	struct cairn_device_info info = { .size = sizeof(info) };
 
 	if (s->impl.device_info(&info))
 		memset(&info, 0, sizeof(info));
 	snprintf(json, len,
-		 "\"impl\":\"%s\",\"impl_version\":\"%s\",\"sm_mhz\":%d,\"gpu\":\"%s\","
+		 "\"impl\":\"%s%s%s\",\"impl_version\":\"%s\",\"sm_mhz\":%d,\"gpu\":\"%s\","
 		 "\"driver\":\"%s\",\"source\":\"%s\"",
-		 s->impl.name, s->impl.version, info.clock_mhz, info.name, info.driver,
-		 cairn_source_digest());
+		 s->impl.name, path == CAIRN_DECODE_AUTO ? "" : ":",
+		 path == CAIRN_DECODE_AUTO ? "" : cairn_decode_path_names[path], s->impl.version,
+		 info.clock_mhz, info.name, info.driver, cairn_source_digest());
 }

@@ -111,7 +111,7 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 	ro = (struct cairn_worker_options){
 		.max_batch = e->opt.max_batch, .max_rows = e->opt.max_rows,
 		.max_context = e->opt.max_context, .num_pages = e->opt.num_pages,
-		.page_size = e->opt.page_size, .no_graphs = e->opt.no_graphs,
+		.page_size = e->opt.page_size, .no_graphs = e->opt.no_graphs, .decode = e->opt.decode,
 	};
 	ret = cairn_kv_pool_create(&e->pool, e->opt.num_pages, e->opt.page_size, e->opt.max_batch);
 	if (ret)
@@ -411,4 +411,5 @@ void cairn_engine_stats(const struct cairn_engine *e, struct cairn_engine_stats 
 	*stats = e->stats;
 	stats->graph_steps = rs.graph_passes;
 	stats->captures = rs.captures;
+	stats->fused_steps = rs.fused_passes;
 }

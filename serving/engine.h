@@ -12,8 +12,8 @@
  * once admitted it is never set back.
  *
  * Determinism: the tokens of a request are a function of its prompt, sampling and seed, and of the
- * shapes of the passes it takes part in; on tables whose gemm treats each row alone (ref, cpu)
- * they do not depend on the other requests at all.
+ * shapes of the passes it takes part in; on tables whose gemm treats each row alone (ref, cpu) and with
+ * CAIRN_DECODE_UNFUSED they do not depend on the other requests at all.
  *
  * Not thread-safe. After an error from cairn_engine_step() only cairn_engine_destroy() makes sense.
  */
@@ -35,6 +35,7 @@ struct cairn_engine_options {
 	int32_t page_size;		/* 0: 16 */
 	int32_t num_pages;		/* 0: enough for max_batch requests of max_context */
 	int no_graphs;			/* call operations one by one even where the table has graphs */
+	enum cairn_decode_path decode;	/* one operation for a decoding pass, or the list of them */
 };
 
 enum cairn_finish {
@@ -54,7 +55,7 @@ struct cairn_request {
 };
 
 struct cairn_engine_stats {
-	int64_t steps, graph_steps, captures;
+	int64_t steps, graph_steps, fused_steps, captures;
 	int64_t prompt_tokens, new_tokens;
 };
 

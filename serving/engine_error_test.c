@@ -78,7 +78,9 @@ static int failing_gemm(const struct cairn_gemm_args *args, void *stream)
 
 static void failing_table(struct cairn_test *t)
 {
-	struct cairn_engine_options opt = { .max_batch = 2, .max_context = 256 };
+	struct cairn_engine_options opt = {
+		.max_batch = 2, .max_context = 256, .decode = CAIRN_DECODE_UNFUSED,
+	};
 	struct cairn_model *m;
 	struct cairn_impl impl;
 	struct golden g;
@@ -105,10 +107,88 @@ static void failing_table(struct cairn_test *t)
 	close_model(m, &g);
 }
 
+static int failing_step(const struct cairn_decode_step_args *args, void *stream)
+{
+	return countdown-- > 0 ? cairn_decode_step_cpu(args, stream) :
+		cairn_error(EIO, "the machine is on fire");
+}
+
+static int refusing_step(const struct cairn_decode_step_args *args, void *stream)
+{
+	(void)stream;
+	return args->batch < countdown ? cairn_decode_step_ref(args, NULL) :
+		cairn_error(EOPNOTSUPP, "%d requests are too many for me", args->batch);
+}
+
+static int refusing_query(const struct cairn_decode_step_args *args, size_t *bytes)
+{
+	(void)bytes;
+	return cairn_error(EOPNOTSUPP, "%d requests are too many for me", args->batch);
+}
+
+/* Two requests, greedy; what the run returns. */
+static int run_two(struct cairn_test *t, struct cairn_model *m, const struct golden *g,
+		   enum cairn_decode_path decode, struct cairn_engine_stats *stats)
+{
+	struct cairn_engine_options opt = { .max_batch = 2, .max_context = 256, .decode = decode };
+	struct answer a, b;
+	struct cairn_request r = request(g, g->num_tokens, 16, &b), first = request(g, g->num_tokens, 8, &a);
+	struct cairn_engine *e;
+	int ret = cairn_engine_create(&e, m, &opt);
+
+	if (ret)
+		return ret;
+	EXPECT(t, cairn_engine_submit(e, &first) == 0 && cairn_engine_submit(e, &r) == 0);
+	ret = cairn_engine_run(e);
+	cairn_engine_stats(e, stats);
+	cairn_engine_destroy(e);
+	if (!ret)
+		EXPECT(t, a.num_ids == 8 && b.num_ids == 16 &&
+		       !memcmp(b.ids, g->greedy, 16 * sizeof(*b.ids)));
+	return ret;
+}
+
+/* Tables without decode_step, with one that fails, and with ones that refuse a shape sooner or later. */
+static void decode_paths(struct cairn_test *t)
+{
+	struct cairn_engine_stats stats;
+	struct cairn_model *m;
+	struct cairn_impl impl;
+	struct golden g;
+
+	if (open_model(t, "cpu", "llama2_tiny", &impl, &g, &m))
+		return;
+	EXPECT(t, run_two(t, m, &g, CAIRN_DECODE_PERSISTENT, &stats) == 0 && stats.fused_steps == 15);
+	EXPECT(t, run_two(t, m, &g, CAIRN_DECODE_UNFUSED, &stats) == 0 && stats.fused_steps == 0);
+	impl.decode_step = failing_step;
+	countdown = 5;
+	EXPECT(t, run_two(t, m, &g, CAIRN_DECODE_AUTO, &stats) == -EIO);
+	EXPECT_CONTAINS(t, cairn_last_error(), "cpu: decode_step: the machine is on fire");
+
+	/* refused by the call: one request alone is taken, two are not */
+	impl.decode_step = refusing_step;
+	impl.decode_step_workspace = NULL;
+	countdown = 2;
+	EXPECT(t, run_two(t, m, &g, CAIRN_DECODE_AUTO, &stats) == 0 && stats.fused_steps == 8);
+	EXPECT(t, run_two(t, m, &g, CAIRN_DECODE_GRAPH, &stats) == -EOPNOTSUPP);
+	EXPECT_CONTAINS(t, cairn_last_error(), "cpu: decode_step: 2 requests are too many for me");
+	impl.decode_step_workspace = refusing_query;
+	EXPECT(t, run_two(t, m, &g, CAIRN_DECODE_AUTO, &stats) == 0 && stats.fused_steps == 0);
+	EXPECT(t, run_two(t, m, &g, CAIRN_DECODE_GRAPH, &stats) == -EOPNOTSUPP);
+	EXPECT_CONTAINS(t, cairn_last_error(), "cpu: decode_step_workspace: 2 requests are too many for me");
+
+	impl.decode_step = NULL;
+	EXPECT(t, run_two(t, m, &g, CAIRN_DECODE_AUTO, &stats) == 0 && stats.fused_steps == 0);
+	EXPECT(t, run_two(t, m, &g, CAIRN_DECODE_GRAPH, &stats) == -EOPNOTSUPP);
+	EXPECT_CONTAINS(t, cairn_last_error(), "cpu: decode graph: the table has no operation decode_step");
+	close_model(m, &g);
+}
+
 static const struct cairn_unit units[] = {
 	{ "bad_requests", bad_requests },
 	{ "bad_options", bad_options },
 	{ "failing_table", failing_table },
+	{ "decode_paths", decode_paths },
 };
 
 const struct cairn_family cairn_engine_error_family = {

@@ -11,9 +11,10 @@ static int same(const struct answer *a, const struct answer *b)
 }
 
 /* One request through an engine of its own. */
-static void alone(struct cairn_test *t, struct cairn_model *m, const struct cairn_request *r)
+static void alone(struct cairn_test *t, struct cairn_model *m, enum cairn_decode_path decode,
+		  const struct cairn_request *r)
 {
-	struct cairn_engine_options opt = { .max_batch = 1, .max_context = 256 };
+	struct cairn_engine_options opt = { .max_batch = 1, .max_context = 256, .decode = decode };
 	struct cairn_engine *e;
 
 	if (!EXPECT(t, cairn_engine_create(&e, m, &opt) == 0))
@@ -24,22 +25,26 @@ static void alone(struct cairn_test *t, struct cairn_model *m, const struct cair
 }
 
 /*
- * Greedy tokens are those of transformers, whatever the chunks, page sizes, and with or without graphs:
- * the golden prompts are such that the best logit leads by more than rounding can make up.
+ * Greedy tokens are those of transformers, whatever the chunks, page sizes, with or without graphs, and
+ * whether a decoding step is one operation or a list of them: the golden prompts are such that the best
+ * logit leads by more than rounding can make up.
  */
 static void greedy(struct cairn_test *t, const char *table, const char *name)
 {
 	static const struct cairn_engine_options opts[] = {
 		{ .max_batch = 1, .max_context = 256 },
+		{ .max_batch = 1, .max_context = 256, .decode = CAIRN_DECODE_UNFUSED },
 		{ .max_batch = 1, .max_context = 256, .max_rows = 7, .page_size = 1 },
 		{ .max_batch = 3, .max_context = 130, .max_rows = 33, .page_size = 5, .no_graphs = 1 },
+		{ .max_batch = 3, .max_context = 130, .max_rows = 33, .page_size = 5, .no_graphs = 1,
+		  .decode = CAIRN_DECODE_UNFUSED },
 		{ .max_batch = 2, .max_context = 112, .page_size = 64, .num_pages = 2 },
 	};
 	struct cairn_engine_stats stats;
 	struct cairn_model *m;
 	struct cairn_impl impl;
 	struct golden g;
-	int chunk;
+	int chunk, fused;
 
 	if (open_model(t, table, name, &impl, &g, &m))
 		return;
@@ -59,6 +64,9 @@ static void greedy(struct cairn_test *t, const char *table, const char *name)
 		/* no pass too many: the last token of the prompt draws the first new one */
 		chunk = opts[i].max_rows ? opts[i].max_rows : 1024;
 		EXPECT(t, stats.steps == (g.num_tokens + chunk - 1) / chunk + g.num_greedy - 1);
+		/* all steps that read no prompt, but of a prompt's last chunk of one row */
+		fused = opts[i].decode != CAIRN_DECODE_UNFUSED && impl.decode_step;
+		EXPECT(t, stats.fused_steps == (fused ? g.num_greedy - 1 + (g.num_tokens % chunk == 1) : 0));
 		/* the first decoding step warms up, the second captures */
 		EXPECT(t, stats.graph_steps ==
 				  (!strcmp(table, "cuda") && !opts[i].no_graphs ? g.num_greedy - 2 : 0));
@@ -76,12 +84,13 @@ GREEDY(cuda)
 
 /*
  * Twenty requests of all lengths, greedy and sampled, in an engine that holds five at a time and has pages
- * for fewer: each gets the tokens it gets alone.
+ * for fewer: each gets the tokens it gets alone, as long as its passes round alike.
  */
 static void batch_is_alone(struct cairn_test *t, const char *table)
 {
 	struct cairn_engine_options opt = {
 		.max_batch = 5, .max_context = 160, .max_rows = 40, .page_size = 8, .num_pages = 60,
+		.decode = CAIRN_DECODE_UNFUSED,
 	};
 	struct answer in_batch[20], by_itself;
 	struct cairn_request reqs[20];
@@ -114,7 +123,7 @@ static void batch_is_alone(struct cairn_test *t, const char *table)
 		EXPECT(t, in_batch[i].num_finished == 1);
 		reqs[i].ctx = &by_itself;
 		memset(&by_itself, 0, sizeof(by_itself));
-		alone(t, m, &reqs[i]);
+		alone(t, m, CAIRN_DECODE_UNFUSED, &reqs[i]);
 		if (!EXPECT(t, same(&in_batch[i], &by_itself)))
 			cairn_note(t, "request %d of %d tokens", i, reqs[i].num_prompt);
 		differ += i > 1 && !same(&in_batch[i], &in_batch[i % 2]);
@@ -134,7 +143,7 @@ static void batch_is_alone_cpu(struct cairn_test *t)
 	batch_is_alone(t, "cpu");
 }
 
-static void sampling(struct cairn_test *t, const char *table)
+static void sampling(struct cairn_test *t, const char *table, enum cairn_decode_path decode)
 {
 	struct answer a, b, c, hot, best, top1;
 	int met[8] = { 0 };
@@ -148,21 +157,21 @@ static void sampling(struct cairn_test *t, const char *table)
 	r = request(&g, 20, 40, &a);
 	r.ignore_eos = 1;
 	r.sampling = (struct cairn_sampling){ .temperature = 1.5f, .top_p = 1, .seed = 11 };
-	alone(t, m, &r);
+	alone(t, m, decode, &r);
 	memset(&b, 0, sizeof(b));
 	r.ctx = &b;
-	alone(t, m, &r);
+	alone(t, m, decode, &r);
 	EXPECT(t, a.num_ids == 40 && same(&a, &b));
 	memset(&c, 0, sizeof(c));
 	r.ctx = &c;
 	r.sampling.seed = 12;
-	alone(t, m, &r);
+	alone(t, m, decode, &r);
 	EXPECT(t, !same(&a, &c));
 	/* so hot that all tokens are about as likely: each draw has a random number of its own */
 	memset(&hot, 0, sizeof(hot));
 	r.ctx = &hot;
 	r.sampling.temperature = 1e4f;
-	alone(t, m, &r);
+	alone(t, m, decode, &r);
 	for (int i = 0; i < 40; i++)
 		met[hot.ids[i] * 8 / m->config.vocab_size]++;
 	for (int i = 0; i < 8; i++)
@@ -171,28 +180,38 @@ static void sampling(struct cairn_test *t, const char *table)
 	memset(&top1, 0, sizeof(top1));
 	r.ctx = &top1;
 	r.sampling.top_k = 1;
-	alone(t, m, &r);
+	alone(t, m, decode, &r);
 	memset(&best, 0, sizeof(best));
 	r.ctx = &best;
 	r.sampling = (struct cairn_sampling){ .top_p = 1 };
-	alone(t, m, &r);
+	alone(t, m, decode, &r);
 	EXPECT(t, same(&top1, &best) && !same(&best, &a));
 	close_model(m, &g);
 }
 
 static void sampling_ref(struct cairn_test *t)
 {
-	sampling(t, "ref");
+	sampling(t, "ref", CAIRN_DECODE_AUTO);
 }
 
 static void sampling_cpu(struct cairn_test *t)
 {
-	sampling(t, "cpu");
+	sampling(t, "cpu", CAIRN_DECODE_AUTO);
 }
 
 static void sampling_cuda(struct cairn_test *t)
 {
-	sampling(t, "cuda");
+	sampling(t, "cuda", CAIRN_DECODE_AUTO);
+}
+
+static void sampling_unfused_cpu(struct cairn_test *t)
+{
+	sampling(t, "cpu", CAIRN_DECODE_UNFUSED);
+}
+
+static void sampling_unfused_cuda(struct cairn_test *t)
+{
+	sampling(t, "cuda", CAIRN_DECODE_UNFUSED);
 }
 
 /* Ends: an end-of-sequence token, a callback that says stop, and neighbours that go on undisturbed. */
@@ -254,6 +273,8 @@ static const struct cairn_unit units[] = {
 	{ "sampling_ref", sampling_ref },
 	{ "sampling_cpu", sampling_cpu },
 	{ "sampling_cuda", sampling_cuda },
+	{ "sampling_unfused_cpu", sampling_unfused_cpu },
+	{ "sampling_unfused_cuda", sampling_unfused_cuda },
 	{ "stops_cpu", stops_cpu },
 	{ "stops_cuda", stops_cuda },
 };

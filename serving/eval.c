@@ -7,7 +7,6 @@
  * ends aside. Prompts run in batches, as ragged passes.
  */
 #include <ctype.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +33,7 @@ static const char usage[] =
 	"  --file FILE         the questions (eval.jsonl of the model)\n"
 	"  --limit N           only the first N of them\n"
 	"  --batch N           questions at once (64, on the host 8)\n"
+	"  --decode PATH       auto, graph, persistent or unfused: see generate (auto)\n"
 	"  --min-accuracy X    exit status 1 below it, in percent (0)\n"
 	"  --verbose           shows what was answered wrongly\n"
 	"  --json FILE         appends a record for each task, and one for all\n"
@@ -41,8 +41,9 @@ static const char usage[] =
 	"Exit status: 0 all well, 1 too few right or the engine failed, 2 bad usage or input.\n";
 
 struct options {
-	const char *impl, *model, *file, *json;
-	int64_t device, limit, batch;
+	struct cairn_common_options common;
+	const char *file;
+	int64_t limit;
 	float min_accuracy;
 	int verbose;
 };
@@ -72,62 +73,15 @@ struct eval {
 
 static int parse(int argc, char **argv, struct options *o)
 {
-	enum { O_IMPL = 256, O_DEVICE, O_MODEL, O_FILE, O_LIMIT, O_BATCH, O_MIN_ACCURACY, O_VERBOSE, O_JSON,
-		O_HELP };
-	static const struct option options[] = {
-		{ "impl", required_argument, NULL, O_IMPL },
-		{ "device", required_argument, NULL, O_DEVICE },
-		{ "model", required_argument, NULL, O_MODEL },
-		{ "file", required_argument, NULL, O_FILE },
-		{ "limit", required_argument, NULL, O_LIMIT },
-		{ "batch", required_argument, NULL, O_BATCH },
-		{ "min-accuracy", required_argument, NULL, O_MIN_ACCURACY },
-		{ "verbose", no_argument, NULL, O_VERBOSE },
-		{ "json", required_argument, NULL, O_JSON },
-		{ "help", no_argument, NULL, O_HELP },
-		{ NULL, 0, NULL, 0 },
+	const struct cairn_option options[] = {
+		{ "file", CAIRN_OPT_TEXT, &o->file, 0, 0, NULL },
+		{ "limit", CAIRN_OPT_INT, &o->limit, 1, INT32_MAX, NULL },
+		{ "min-accuracy", CAIRN_OPT_FLOAT, &o->min_accuracy, 0, 100, NULL },
+		{ "verbose", CAIRN_OPT_FLAG, &o->verbose, 0, 0, NULL },
 	};
-	int c;
 
-	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		switch (c) {
-		case O_IMPL:
-			o->impl = optarg;
-			break;
-		case O_MODEL:
-			o->model = optarg;
-			break;
-		case O_FILE:
-			o->file = optarg;
-			break;
-		case O_JSON:
-			o->json = optarg;
-			break;
-		case O_VERBOSE:
-			o->verbose = 1;
-			break;
-		case O_DEVICE:
-			CAIRN_TRY(cairn_option_int("--device", optarg, 0, 1023, &o->device));
-			break;
-		case O_LIMIT:
-			CAIRN_TRY(cairn_option_int("--limit", optarg, 1, INT32_MAX, &o->limit));
-			break;
-		case O_BATCH:
-			CAIRN_TRY(cairn_option_int("--batch", optarg, 1, 4096, &o->batch));
-			break;
-		case O_MIN_ACCURACY:
-			CAIRN_TRY(cairn_option_float("--min-accuracy", optarg, 0, 100, &o->min_accuracy));
-			break;
-		case O_HELP:
-			fputs(usage, stdout);
-			return 1;
-		default:
-			return -EINVAL;	/* getopt has named the option */
-		}
-	}
-	if (optind < argc)
-		return cairn_error(EINVAL, "'%.64s' is not an option", argv[optind]);
-	return 0;
+	return cairn_parse_options(argc, argv, &o->common, options, sizeof(options) / sizeof(options[0]),
+				   usage);
 }
 
 /* ---- questions ---- */
@@ -276,8 +230,8 @@ static int ask_all(struct eval *ev)
 {
 	int host = !!(ev->s.impl.flags & CAIRN_IMPL_HOST_MEM);
 	struct cairn_engine_options eo = {
-		.max_batch = (int32_t)(ev->opt.batch ? ev->opt.batch : host ? 8 : 64),
-		.max_rows = host ? 256 : 2048,
+		.max_batch = (int32_t)(ev->opt.common.batch ? ev->opt.common.batch : host ? 8 : 64),
+		.max_rows = host ? 256 : 2048, .decode = (enum cairn_decode_path)ev->opt.common.decode,
 	};
 	struct cairn_engine *e;
 	int ret = 0;
@@ -314,11 +268,11 @@ static int report(const struct eval *ev, double seconds, double *accuracy)
 {
 	struct task all = { "all", 0, 0 };
 	char device[320];
-	FILE *json = ev->opt.json ? fopen(ev->opt.json, "a") : NULL;
+	FILE *json = ev->opt.common.json ? fopen(ev->opt.common.json, "a") : NULL;
 
-	if (ev->opt.json && !json)
-		return cairn_error(EINVAL, "--json: %s: %s", ev->opt.json, strerror(errno));
-	cairn_session_record(&ev->s, device, sizeof(device));
+	if (ev->opt.common.json && !json)
+		return cairn_error(EINVAL, "--json: %s: %s", ev->opt.common.json, strerror(errno));
+	cairn_session_record(&ev->s, (enum cairn_decode_path)ev->opt.common.decode, device, sizeof(device));
 	for (int i = 0; i <= ev->num_tasks; i++) {
 		const struct task *t = i < ev->num_tasks ? &ev->tasks[i] : &all;
 		double percent = t->asked ? 100.0 * t->right / t->asked : 0;
@@ -337,7 +291,7 @@ static int report(const struct eval *ev, double seconds, double *accuracy)
 	*accuracy = 100.0 * all.right / all.asked;
 	printf("%d questions in %.1f s on %s\n", all.asked, seconds, ev->s.impl.name);
 	if (json && fclose(json))
-		return cairn_error(EIO, "--json: %s: %s", ev->opt.json, strerror(errno));
+		return cairn_error(EIO, "--json: %s: %s", ev->opt.common.json, strerror(errno));
 	return 0;
 }
 
@@ -363,9 +317,9 @@ int cairn_cmd_eval(int argc, char **argv)
 	if (ret > 0)
 		return CAIRN_EXIT_OK;
 	if (!ret)
-		ret = cairn_session_start(&ev.s, ev.opt.impl, (int)ev.opt.device);
+		ret = cairn_session_start(&ev.s, ev.opt.common.impl, (int)ev.opt.common.device);
 	if (!ret)
-		ret = cairn_session_load(&ev.s, ev.opt.model);
+		ret = cairn_session_load(&ev.s, ev.opt.common.model);
 	if (!ret)
 		ret = read_questions(&ev);
 	if (!ret) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "forward.h"
+#include "decode.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -47,16 +47,17 @@ struct fixture {
 	struct cairn_model *m;
 	struct cairn_kv_store kv;
 	struct cairn_scratch *s;
+	struct cairn_decoder *decoder;	/* takes passes of one row; NULL: the list of operations does */
 	void *stream;
 	int32_t *index; /* qo_indptr 2, kv_indptr 2, last_page_len 1, kv_indices MAX_PAGES, ids, positions */
 	float *dev_logits, *logits;
 	double *exact, *bound;
-	int vocab;
+	int vocab, fused;		/* fused: passes that the decoder took */
 };
 
 #define PAGE_SIZE	16
 #define MAX_PAGES	16
-#define INDEX_IDS	(5 + MAX_PAGES)
+#define INDEX_IDS	(5 + MAX_PAGES)		/* ids, positions, and a drawn token behind them */
 
 /* name: a golden checkpoint; NULL: the crafted one, which has biases and f32 weights. */
 static int open_fixture(struct cairn_test *t, struct fixture *f, const char *table, const char *name, int f16)
@@ -93,7 +94,8 @@ static int open_fixture(struct cairn_test *t, struct fixture *f, const char *tab
 		return -1;
 	f->dev_logits = p;
 	if (!EXPECT(t,
-		    f->impl.mem_alloc(&p, sizeof(int32_t) * (size_t)(INDEX_IDS + 2 * f->g.num_tokens)) == 0))
+		    f->impl.mem_alloc(&p, sizeof(int32_t) *
+				      (size_t)(INDEX_IDS + 2 * f->g.num_tokens + 1)) == 0))
 		return -1;
 	f->index = p;
 	/* a stray read of the cache meets NaN */
@@ -111,6 +113,7 @@ static void close_fixture(struct fixture *f)
 		f->impl.mem_free(f->index);
 	if (f->dev_logits)
 		f->impl.mem_free(f->dev_logits);
+	cairn_decoder_destroy(f->decoder);
 	if (f->m) {
 		cairn_scratch_destroy(f->s);
 		cairn_kv_store_destroy(&f->kv, f->m);
@@ -156,12 +159,20 @@ static int prepare_pass(struct fixture *f, int first, int n, struct cairn_batch 
 
 static int run_pass(struct fixture *f, int first, int n)
 {
+	struct cairn_draw draw = { .tokens = f->index + INDEX_IDS + 2 * f->g.num_tokens };
 	struct cairn_batch b;
-	int moved;
+	int moved, done = 0;
 
 	CAIRN_TRY(prepare_pass(f, first, n, &b));
-	CAIRN_TRY(cairn_scratch_reserve(f->s, &f->kv, &b, f->stream, &moved));
-	CAIRN_TRY(cairn_forward(f->s, &f->kv, &b, f->stream));
+	if (f->decoder && n == 1)
+		CAIRN_TRY(cairn_decoder_prepare(f->decoder, &f->kv, &b, &draw, f->stream, &done, &moved));
+	if (done)
+		CAIRN_TRY(cairn_decoder_run(f->decoder, &f->kv, &b, &draw, f->stream, &done));
+	f->fused += done;
+	if (!done) {
+		CAIRN_TRY(cairn_scratch_reserve(f->s, &f->kv, &b, f->stream, &moved));
+		CAIRN_TRY(cairn_forward(f->s, &f->kv, &b, f->stream));
+	}
 	CAIRN_TRY(f->impl.mem_copy(f->logits + first * f->vocab, f->dev_logits,
 				   sizeof(float) * (size_t)(n * f->vocab), CAIRN_COPY_TO_HOST, f->stream));
 	return f->impl.stream_sync(f->stream);
@@ -198,13 +209,21 @@ static void judge_passes(struct cairn_test *t, struct fixture *f, const char *wh
 static void logits(struct cairn_test *t, const char *table, const char *name, int f16)
 {
 	static const int whole[] = { 1 << 20 }, chunks[] = { 7, 16, 33, 1, 23 }, single[] = { 1 };
+	static const int prompt[] = { 13, 1 };
 	struct fixture f;
 
-	if (!open_fixture(t, &f, table, name, f16)) {
-		judge_passes(t, &f, "in one pass", whole, 1);
-		judge_passes(t, &f, "in chunks", chunks, (int)ARRAY_SIZE(chunks));
-		judge_passes(t, &f, "token by token", single, 1);
-	}
+	if (open_fixture(t, &f, table, name, f16))
+		goto out;
+	judge_passes(t, &f, "in one pass", whole, 1);
+	judge_passes(t, &f, "in chunks", chunks, (int)ARRAY_SIZE(chunks));
+	judge_passes(t, &f, "token by token", single, 1);
+	/* a decoding step as one operation; the crafted checkpoint has biases that it has no place for */
+	if (!EXPECT(t, cairn_decoder_create(&f.decoder, f.m, CAIRN_DECODE_AUTO) == 0))
+		goto out;
+	judge_passes(t, &f, "token by token, fused", single, 1);
+	EXPECT(t, f.fused == (name && f.impl.decode_step ? f.g.num_tokens : 0));
+	judge_passes(t, &f, "a prompt, then fused", prompt, 2);
+out:
 	close_fixture(&f);
 }
 

@@ -7,12 +7,10 @@
  * those of model.h's cairn_model_step_bytes(), and their rate is set against a pure read of memory measured
  * in the same run.
  */
-#include <getopt.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "../primitives/dtype.h"
 #include "../primitives/error.h"
@@ -46,14 +44,17 @@ static const char usage[] =
 	"  --repeat N            runs; their tokens must be the same (1)\n"
 	"  --prefill-rows N      prompt tokens of one pass (2048, on the host 256)\n"
 	"  --page-size N         tokens of a KV page (16)\n"
-	"  --no-graphs           calls operations one by one\n"
+	"  --decode PATH         auto: a decoding step is one operation where the table has it; graph,\n"
+	"                        persistent: in that form, or an error; unfused: a list of operations (auto)\n"
+	"  --no-graphs           launches operations one by one\n"
 	"  --json FILE           appends a bench record\n"
 	"\n"
 	"Exit status: 0 all well, 1 the engine failed, 2 bad usage or input.\n";
 
 struct options {
-	const char *impl, *model, *shape, *prompt, *prompt_file, *json;
-	int64_t device, max_new_tokens, prompt_tokens, batch, repeat, prefill_rows, page_size, seed;
+	struct cairn_common_options common;
+	const char *shape, *prompt, *prompt_file;
+	int64_t max_new_tokens, prompt_tokens, repeat, prefill_rows, page_size, seed;
 	int ignore_eos, no_graphs;
 	struct cairn_sampling sampling;
 };
@@ -75,123 +76,35 @@ struct run {
 
 static int parse(int argc, char **argv, struct options *o)
 {
-	enum { O_IMPL = 256, O_DEVICE, O_MODEL, O_PROMPT, O_PROMPT_FILE, O_MAX_NEW_TOKENS, O_TEMPERATURE,
-		O_TOP_K, O_TOP_P, O_MIN_P, O_SEED, O_IGNORE_EOS, O_SHAPE, O_PROMPT_TOKENS, O_BATCH, O_REPEAT,
-		O_PREFILL_ROWS, O_PAGE_SIZE, O_NO_GRAPHS, O_JSON, O_HELP };
-	static const struct option options[] = {
-		{ "impl", required_argument, NULL, O_IMPL },
-		{ "device", required_argument, NULL, O_DEVICE },
-		{ "model", required_argument, NULL, O_MODEL },
-		{ "prompt", required_argument, NULL, O_PROMPT },
-		{ "prompt-file", required_argument, NULL, O_PROMPT_FILE },
-		{ "max-new-tokens", required_argument, NULL, O_MAX_NEW_TOKENS },
-		{ "temperature", required_argument, NULL, O_TEMPERATURE },
-		{ "top-k", required_argument, NULL, O_TOP_K },
-		{ "top-p", required_argument, NULL, O_TOP_P },
-		{ "min-p", required_argument, NULL, O_MIN_P },
-		{ "seed", required_argument, NULL, O_SEED },
-		{ "ignore-eos", no_argument, NULL, O_IGNORE_EOS },
-		{ "shape", required_argument, NULL, O_SHAPE },
-		{ "prompt-tokens", required_argument, NULL, O_PROMPT_TOKENS },
-		{ "batch", required_argument, NULL, O_BATCH },
-		{ "repeat", required_argument, NULL, O_REPEAT },
-		{ "prefill-rows", required_argument, NULL, O_PREFILL_ROWS },
-		{ "page-size", required_argument, NULL, O_PAGE_SIZE },
-		{ "no-graphs", no_argument, NULL, O_NO_GRAPHS },
-		{ "json", required_argument, NULL, O_JSON },
-		{ "help", no_argument, NULL, O_HELP },
-		{ NULL, 0, NULL, 0 },
-	};
 	int64_t top_k = 0;
-	int c, which;
+	const struct cairn_option options[] = {
+		{ "prompt", CAIRN_OPT_TEXT, &o->prompt, 0, 0, NULL },
+		{ "prompt-file", CAIRN_OPT_TEXT, &o->prompt_file, 0, 0, NULL },
+		{ "max-new-tokens", CAIRN_OPT_INT, &o->max_new_tokens, 1, CAIRN_MAX_POSITIONS, NULL },
+		{ "temperature", CAIRN_OPT_FLOAT, &o->sampling.temperature, 0, 1e6, NULL },
+		{ "top-k", CAIRN_OPT_INT, &top_k, 0, CAIRN_MAX_VOCAB, NULL },
+		{ "top-p", CAIRN_OPT_FLOAT, &o->sampling.top_p, 1e-6, 1, NULL },
+		{ "min-p", CAIRN_OPT_FLOAT, &o->sampling.min_p, 0, 0.999999, NULL },
+		{ "seed", CAIRN_OPT_INT, &o->seed, 0, (double)INT64_MAX, NULL },
+		{ "ignore-eos", CAIRN_OPT_FLAG, &o->ignore_eos, 0, 0, NULL },
+		{ "shape", CAIRN_OPT_TEXT, &o->shape, 0, 0, NULL },
+		{ "prompt-tokens", CAIRN_OPT_INT, &o->prompt_tokens, 1, CAIRN_MAX_POSITIONS, NULL },
+		{ "repeat", CAIRN_OPT_INT, &o->repeat, 1, 1000, NULL },
+		{ "prefill-rows", CAIRN_OPT_INT, &o->prefill_rows, 1, 1 << 20, NULL },
+		{ "page-size", CAIRN_OPT_INT, &o->page_size, 1, 1 << 16, NULL },
+		{ "no-graphs", CAIRN_OPT_FLAG, &o->no_graphs, 0, 0, NULL },
+	};
+	int ret = cairn_parse_options(argc, argv, &o->common, options, sizeof(options) / sizeof(options[0]),
+				      usage);
 
-	while ((c = getopt_long(argc, argv, "", options, &which)) != -1) {
-		char name[32] = "--";
-
-		if (c == '?')
-			return -EINVAL;	/* getopt has named the option */
-		strncat(name, options[which].name, sizeof(name) - 3);
-		switch (c) {
-		case O_IMPL:
-			o->impl = optarg;
-			break;
-		case O_MODEL:
-			o->model = optarg;
-			break;
-		case O_PROMPT:
-			o->prompt = optarg;
-			break;
-		case O_PROMPT_FILE:
-			o->prompt_file = optarg;
-			break;
-		case O_SHAPE:
-			o->shape = optarg;
-			break;
-		case O_JSON:
-			o->json = optarg;
-			break;
-		case O_IGNORE_EOS:
-			o->ignore_eos = 1;
-			break;
-		case O_NO_GRAPHS:
-			o->no_graphs = 1;
-			break;
-		case O_DEVICE:
-			CAIRN_TRY(cairn_option_int(name, optarg, 0, 1023, &o->device));
-			break;
-		case O_MAX_NEW_TOKENS:
-			CAIRN_TRY(cairn_option_int(name, optarg, 1, CAIRN_MAX_POSITIONS, &o->max_new_tokens));
-			break;
-		case O_PROMPT_TOKENS:
-			CAIRN_TRY(cairn_option_int(name, optarg, 1, CAIRN_MAX_POSITIONS, &o->prompt_tokens));
-			break;
-		case O_BATCH:
-			CAIRN_TRY(cairn_option_int(name, optarg, 1, 4096, &o->batch));
-			break;
-		case O_REPEAT:
-			CAIRN_TRY(cairn_option_int(name, optarg, 1, 1000, &o->repeat));
-			break;
-		case O_PREFILL_ROWS:
-			CAIRN_TRY(cairn_option_int(name, optarg, 1, 1 << 20, &o->prefill_rows));
-			break;
-		case O_PAGE_SIZE:
-			CAIRN_TRY(cairn_option_int(name, optarg, 1, 1 << 16, &o->page_size));
-			break;
-		case O_SEED:
-			CAIRN_TRY(cairn_option_int(name, optarg, 0, INT64_MAX, &o->seed));
-			break;
-		case O_TOP_K:
-			CAIRN_TRY(cairn_option_int(name, optarg, 0, CAIRN_MAX_VOCAB, &top_k));
-			break;
-		case O_TEMPERATURE:
-			CAIRN_TRY(cairn_option_float(name, optarg, 0, 1e6, &o->sampling.temperature));
-			break;
-		case O_TOP_P:
-			CAIRN_TRY(cairn_option_float(name, optarg, 1e-6, 1, &o->sampling.top_p));
-			break;
-		case O_MIN_P:
-			CAIRN_TRY(cairn_option_float(name, optarg, 0, 0.999999, &o->sampling.min_p));
-			break;
-		default:
-			fputs(usage, stdout);
-			return 1;
-		}
-	}
-	if (optind < argc)
-		return cairn_error(EINVAL, "'%.64s' is not an option; a prompt is given by --prompt",
-				   argv[optind]);
-	if (o->shape && (o->model || o->prompt || o->prompt_file))
-		return cairn_error(
-			EINVAL, "--shape: has random weights and no tokenizer: not with --model or a prompt");
+	if (ret)
+		return ret;
+	if (o->shape && (o->common.model || o->prompt || o->prompt_file))
+		return cairn_error(EINVAL,
+				   "--shape: has random weights and no tokenizer: not with --model or a "
+				   "prompt");
 	if (!!o->prompt + !!o->prompt_file + !!o->prompt_tokens > 1)
 		return cairn_error(EINVAL, "--prompt, --prompt-file, --prompt-tokens: give one of them");
-	if (o->json) {	/* better known now than after the run */
-		FILE *json = fopen(o->json, "a");
-
-		if (!json)
-			return cairn_error(EINVAL, "--json: %s: %s", o->json, strerror(errno));
-		fclose(json);
-	}
 	if (o->shape && !o->prompt_tokens)
 		o->prompt_tokens = 512;
 	o->sampling.top_k = (int32_t)top_k;
@@ -280,7 +193,7 @@ static int take_token(void *ctx, int32_t token)
 
 static int create_run(struct run *r, const struct options *o)
 {
-	r->batch = (int32_t)o->batch;
+	r->batch = (int32_t)o->common.batch;
 	r->out = calloc((size_t)r->batch, sizeof(*r->out));
 	for (int32_t i = 0; r->out && i < r->batch; i++) {
 		r->out[i].ids = malloc((size_t)o->max_new_tokens * sizeof(*r->out->ids));
@@ -329,8 +242,12 @@ struct figures {
 	double *ns;		/* between tokens, sorted */
 	int n;
 	double first_s;		/* to the first token, the last run's */
+	double decode_s;	/* from there to the last token, of as many */
+	int new_tokens;
 	double kv_tokens;	/* mean length of a request over the samples */
+	double bytes, roof;	/* of a step; GB/s of a pure read, 0: unknown */
 	int same;		/* all runs gave the same tokens */
+	int fused;		/* steps were one operation */
 };
 
 /*
@@ -350,47 +267,67 @@ static void take_samples(struct figures *f, const struct run *r, size_t num_prom
 	while (num_ids > 2 && out->at[num_ids - 1] > end)
 		num_ids--;
 	f->first_s = out->num_ids ? out->at[0] - r->start : 0;
+	f->new_tokens = num_ids;
+	f->decode_s = num_ids ? out->at[num_ids - 1] - out->at[0] : 0;
 	for (int32_t i = num_ids > 2 * WARM_UP ? WARM_UP : 1; i < num_ids; i++) {
 		f->kv_tokens = (f->kv_tokens * f->n + (double)(num_prompt + (size_t)i)) / (f->n + 1);
 		f->ns[f->n++] = (out->at[i] - out->at[i - 1]) * 1e9;
 	}
 }
 
-static int write_record(const struct cairn_session *s, const struct options *o, const struct figures *f,
-			size_t num_prompt, double bytes, double roof)
+/* op: "generate", what a caller sees of a request, or "decode_step", one step of it. */
+static void write_row(FILE *json, const char *op, const struct cairn_session *s, const struct options *o,
+		      const struct figures *f, size_t num_prompt, enum cairn_decode_path path)
 {
-	char name[96], device[320];
-	double median = f->ns[f->n / 2];
-	FILE *json = fopen(o->json, "a");
 	const char *base = strrchr(s->dir, '/');
+	char name[96], device[320];
+	double median = f->ns[f->n / 2], gbps = f->bytes / median, peak = cairn_session_peak_gbps(s);
 	/* two for each weight and request; attention is left out */
-	double weights = (double)cairn_model_step_bytes(s->model, 0, 0) /
-			 (double)cairn_dtype_bytes(s->model->dtype), flops = 2 * weights * (double)o->batch;
+	double flops = 2 * (double)o->common.batch * (double)cairn_model_step_bytes(s->model, 0, 0) /
+		       (double)cairn_dtype_bytes(s->model->dtype);
 
-	if (!json)
-		return cairn_error(EINVAL, "--json: %s: %s", o->json, strerror(errno));
 	snprintf(name, sizeof(name), "%.48s_b%lld_kv%zu", o->shape ? o->shape : base ? base + 1 : s->dir,
-		 (long long)o->batch, num_prompt);
+		 (long long)o->common.batch, num_prompt);
 	for (char *p = name; *p; p++) {
 		if (!strchr("abcdefghijklmnopqrstuvwxyz0123456789_", *p))
 			*p = '_';
 	}
-	cairn_session_record(s, device, sizeof(device));
+	cairn_session_record(s, path, device, sizeof(device));
 	fprintf(json,
-		"{\"v\":1,\"op\":\"generate\",\"case\":\"%s\",\"ok\":%s,\"err_over_bound\":0,\"n\":%d,"
-		"\"min_ns\":%.0f,\"median_ns\":%.0f,\"p95_ns\":%.0f,\"first_token_ns\":%.0f,\"bytes\":%.0f,"
-		"\"flops\":%.0f,\"gbps\":%.1f,\"roof_pct\":%.1f,\"seed\":%lld,%s}\n",
-		name, f->same ? "true" : "false", f->n, f->ns[0], median, f->ns[f->n * 95 / 100],
-		f->first_s * 1e9, bytes, flops, bytes / median, roof > 0 ? 100 * bytes / median / roof : 0,
-		(long long)o->seed, device);
-	return fclose(json) ? cairn_error(EIO, "--json: %s: %s", o->json, strerror(errno)) : 0;
+		"{\"v\":1,\"op\":\"%s\",\"case\":\"%s\",\"ok\":%s,\"err_over_bound\":0,\"n\":%d,"
+		"\"min_ns\":%.0f,\"median_ns\":%.0f,\"p95_ns\":%.0f,\"bytes\":%.0f,\"flops\":%.0f,"
+		"\"gbps\":%.1f,\"roof_pct\":%.1f",
+		op, name, f->same ? "true" : "false", f->n, f->ns[0], median, f->ns[f->n * 95 / 100],
+		f->bytes, flops, gbps, f->roof > 0 ? 100 * gbps / f->roof : 0);
+	if (f->roof > 0)
+		fprintf(json, ",\"stream_pct\":%.1f", 100 * gbps / f->roof);
+	if (peak > 0)
+		fprintf(json, ",\"peak_pct\":%.1f", 100 * gbps / peak);
+	if (!strcmp(op, "generate"))
+		fprintf(json, ",\"prompt_tokens\":%zu,\"new_tokens\":%d,\"first_token_ns\":%.0f,"
+			"\"decode_ns\":%.0f", num_prompt, f->new_tokens, f->first_s * 1e9, f->decode_s * 1e9);
+	fprintf(json, ",\"seed\":%lld,%s}\n", (long long)o->seed, device);
+}
+
+static int write_records(const struct cairn_session *s, const struct options *o, const struct figures *f,
+			 size_t num_prompt)
+{
+	enum cairn_decode_path path = (enum cairn_decode_path)o->common.decode;
+	FILE *json = fopen(o->common.json, "a");
+
+	if (!json)
+		return cairn_error(EINVAL, "--json: %s: %s", o->common.json, strerror(errno));
+	write_row(json, "generate", s, o, f, num_prompt, path);
+	/* a step that is a list because the table has nothing else is not "cuda" */
+	write_row(json, "decode_step", s, o, f, num_prompt, f->fused ? path : CAIRN_DECODE_UNFUSED);
+	return fclose(json) ? cairn_error(EIO, "--json: %s: %s", o->common.json, strerror(errno)) : 0;
 }
 
 static int report(const struct cairn_session *s, const struct options *o, struct figures *f,
 		  size_t num_prompt)
 {
 	FILE *to = o->shape ? stdout : stderr;
-	double median, bytes, roof = 0;
+	double median;
 
 	if (!f->n) {
 		fprintf(to, "prompt of %zu tokens; too few new ones to time\n", num_prompt);
@@ -398,21 +335,21 @@ static int report(const struct cairn_session *s, const struct options *o, struct
 	}
 	qsort(f->ns, (size_t)f->n, sizeof(*f->ns), by_value);
 	median = f->ns[f->n / 2];
-	bytes = (double)cairn_model_step_bytes(s->model, (int32_t)o->batch,
-					       (int64_t)(f->kv_tokens * (double)o->batch));
-	fprintf(to, "prompt of %zu tokens: first token after %.1f ms; then %.3f ms a token (p95 %.3f), "
+	f->bytes = (double)cairn_model_step_bytes(s->model, (int32_t)o->common.batch,
+					       (int64_t)(f->kv_tokens * (double)o->common.batch));
+	fprintf(to, "prompt of %zu tokens: first token after %.1f ms; then %.3f ms a token (p95 %.3f%s), "
 		"%.1f tokens/s\n", num_prompt, f->first_s * 1e3, median * 1e-6, f->ns[f->n * 95 / 100] * 1e-6,
-		(double)o->batch * 1e9 / median);
-	if (o->shape || o->json) {
-		roof = cairn_session_read_gbps(s);
-		fprintf(to, "a step reads %.3f GB, %.1f GB/s", bytes * 1e-9, bytes / median);
-		fprintf(to, roof > 0 ? ": %.1f%% of the read stream, %.1f GB/s\n" : "\n",
-			100 * bytes / median / roof, roof);
+		f->fused ? ", fused" : "", (double)o->common.batch * 1e9 / median);
+	if (o->shape || o->common.json) {
+		f->roof = cairn_session_read_gbps(s);
+		fprintf(to, "a step reads %.3f GB, %.1f GB/s", f->bytes * 1e-9, f->bytes / median);
+		fprintf(to, f->roof > 0 ? ": %.1f%% of the read stream, %.1f GB/s\n" : "\n",
+			100 * f->bytes / median / f->roof, f->roof);
 	}
 	if (!f->same)
 		fprintf(to, "the runs gave different tokens\n");
-	if (o->json)
-		CAIRN_TRY(write_record(s, o, f, num_prompt, bytes, roof));
+	if (o->common.json)
+		CAIRN_TRY(write_records(s, o, f, num_prompt));
 	return 0;
 }
 
@@ -420,6 +357,8 @@ static int report(const struct cairn_session *s, const struct options *o, struct
 static int run_all(struct cairn_session *s, struct cairn_engine *e, const struct options *o,
 		   const int32_t *ids, size_t num_ids, struct run runs[2], struct figures *f)
 {
+	struct cairn_engine_stats stats;
+
 	f->same = 1;
 	for (int64_t k = 0; k < o->repeat; k++) {
 		struct run *r = &runs[k > 0];
@@ -447,6 +386,8 @@ static int run_all(struct cairn_session *s, struct cairn_engine *e, const struct
 				   !memcmp(r->out[i].ids, runs[0].out[i].ids,
 					   (size_t)r->out[i].num_ids * sizeof(*r->out[i].ids));
 	}
+	cairn_engine_stats(e, &stats);
+	f->fused = stats.fused_steps > 0;
 	return 0;
 }
 
@@ -454,14 +395,17 @@ static int prepare(struct cairn_session *s, const struct options *o, int32_t **i
 		   struct cairn_engine **e)
 {
 	int host;
-	struct cairn_engine_options eo = { .no_graphs = o->no_graphs, .page_size = (int32_t)o->page_size };
+	struct cairn_engine_options eo = {
+		.no_graphs = o->no_graphs, .page_size = (int32_t)o->page_size,
+		.decode = (enum cairn_decode_path)o->common.decode,
+	};
 
-	CAIRN_TRY(cairn_session_start(s, o->impl, (int)o->device));
+	CAIRN_TRY(cairn_session_start(s, o->common.impl, (int)o->common.device));
 	host = !!(s->impl.flags & CAIRN_IMPL_HOST_MEM);
 	if (o->shape)
 		CAIRN_TRY(cairn_session_shape(s, o->shape, (uint64_t)o->seed));
 	else
-		CAIRN_TRY(cairn_session_load(s, o->model));
+		CAIRN_TRY(cairn_session_load(s, o->common.model));
 	CAIRN_TRY(make_prompt(s, o, ids, num_ids));
 	if (!*num_ids)
 		return cairn_error(EINVAL, "prompt: is empty, and the tokenizer adds no token of its own");
@@ -469,11 +413,11 @@ static int prepare(struct cairn_session *s, const struct options *o, int32_t **i
 		return cairn_error(EINVAL, "--max-new-tokens: %lld and a prompt of %zu tokens exceed the %d "
 				   "positions of the model", (long long)o->max_new_tokens, *num_ids,
 				   s->model->config.max_position_embeddings);
-	eo.max_batch = (int32_t)o->batch;
+	eo.max_batch = (int32_t)o->common.batch;
 	eo.max_context = (int32_t)((int64_t)*num_ids + o->max_new_tokens);
 	eo.max_rows = (int32_t)(o->prefill_rows ? o->prefill_rows : host ? 256 : 2048);
-	if (eo.max_rows > (int64_t)*num_ids * o->batch)
-		eo.max_rows = (int32_t)((int64_t)*num_ids * o->batch);
+	if (eo.max_rows > (int64_t)*num_ids * o->common.batch)
+		eo.max_rows = (int32_t)((int64_t)*num_ids * o->common.batch);
 	if (eo.max_rows < eo.max_batch)
 		eo.max_rows = eo.max_batch;
 	return cairn_engine_create(e, s->model, &eo);
@@ -482,7 +426,7 @@ static int prepare(struct cairn_session *s, const struct options *o, int32_t **i
 int cairn_cmd_generate(int argc, char **argv)
 {
 	struct options o = {
-		.max_new_tokens = 128, .batch = 1, .repeat = 1, .page_size = 16, .seed = 1,
+		.common = { .batch = 1 }, .max_new_tokens = 128, .repeat = 1, .page_size = 16, .seed = 1,
 		.sampling = { .top_p = 1 },
 	};
 	struct cairn_session s = { 0 };

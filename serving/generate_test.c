@@ -58,6 +58,16 @@ static void answers(struct cairn_test *t, const char *table)
 	EXPECT(t, CAIRN(out, "generate", "--impl", table, "--prompt", "What is 55 - 8?\n") == 0);
 	EXPECT_CONTAINS(t, out, "\n47\n");
 	EXPECT_CONTAINS(t, out, "loaded in");
+	EXPECT(t, CAIRN(out, "generate", "--impl", table, "--prompt", "What is 55 - 8?\n", "--decode",
+			"unfused") == 0);
+	EXPECT_CONTAINS(t, out, "\n47\n");
+	EXPECT(t, !strstr(out, "fused)"));
+	for (int i = 0; impl.decode_step && i < 2; i++) {
+		EXPECT(t, CAIRN(out, "generate", "--impl", table, "--prompt", "What is 55 - 8?\n", "--decode",
+				i ? "graph" : "persistent") == 0);
+		EXPECT_CONTAINS(t, out, "\n47\n");
+		EXPECT_CONTAINS(t, out, ", fused)");
+	}
 }
 
 static void answers_ref(struct cairn_test *t)
@@ -85,14 +95,22 @@ static void prompt_file_and_record(struct cairn_test *t)
 	EXPECT(t, CAIRN(out, "generate", "--impl", "cpu", "--prompt-file", prompt, "--repeat", "2",
 			"--ignore-eos", "--max-new-tokens", "12", "--json", json) == 0);
 	EXPECT_CONTAINS(t, out, "47");
+	EXPECT(t, CAIRN(out, "generate", "--impl", "cpu", "--prompt-file", prompt, "--decode", "graph",
+			"--ignore-eos",
+			"--max-new-tokens", "12", "--json", json) == 0);
 	f = fopen(json, "r");
-	if (!EXPECT(t, f && fgets(line, sizeof(line), f)))
-		return;
-	fclose(f);
-	EXPECT_CONTAINS(t, line, "\"op\":\"generate\",\"case\":\"embedded_b1_kv");
-	EXPECT_CONTAINS(t, line, "\"ok\":true");
-	EXPECT_CONTAINS(t, line, "\"impl\":\"cpu\"");
-	EXPECT_CONTAINS(t, line, "\"roof_pct\":");
+	for (int i = 0; i < 4; i++) {
+		if (!EXPECT(t, f && fgets(line, sizeof(line), f)))
+			break;
+		EXPECT_CONTAINS(t, line, i % 2 ? "\"op\":\"decode_step\",\"case\":\"embedded_b1_kv" :
+				"\"op\":\"generate\",\"case\":\"embedded_b1_kv");
+		EXPECT_CONTAINS(t, line, "\"ok\":true");
+		EXPECT_CONTAINS(t, line, i < 2 ? "\"impl\":\"cpu\"" : "\"impl\":\"cpu:graph\"");
+		EXPECT_CONTAINS(t, line, "\"stream_pct\":");
+		EXPECT(t, (strstr(line, "\"new_tokens\":12,\"first_token_ns\":") != NULL) == (i % 2 == 0));
+	}
+	if (f)
+		fclose(f);
 }
 
 static void eval_counts(struct cairn_test *t)
@@ -141,6 +159,8 @@ static void bad_options(struct cairn_test *t)
 	REFUSED(t, "--max-new-tokens", "generate", "--impl", "cpu", "--prompt", "x", "--max-new-tokens",
 		"2048");
 	REFUSED(t, "--top-k", "generate", "--top-k", "-1");
+	REFUSED(t, "none of auto, graph, persistent, unfused", "generate", "--decode", "fast");
+	REFUSED(t, "--decode: ''", "eval", "--decode", "");
 	REFUSED(t, "--min-p: '1'", "generate", "--min-p", "1");
 	REFUSED(t, "--seed: '18446744073709551616'", "generate", "--seed", "18446744073709551616");
 	REFUSED(t, "--min-accuracy", "eval", "--min-accuracy", "101");

@@ -15,10 +15,13 @@
  *   2. A captured pass depends on the shape it was captured for and on addresses that live as long as
  *      the worker; when the workspace moves, all captured passes are dropped.
  *
- * Graphs: a decoding pass (one row and one draw for each request) is captured when its shape, that is
- * rows, bound on kv_len, greedy or not, is met for the second time; the first time warms the operations
- * up, which may load code. The bound on kv_len is a power of two, so that a shape lasts. Passes that
- * run without a graph have the same bounds: both ways launch the same kernels and give the same bits.
+ * A decoding pass (one row and one draw for each request) is one call of decode_step where there is one that
+ * takes it, draw included (decode.h); else, as all others, it is the list of operations and a draw.
+ *
+ * Graphs: a decoding pass is captured when its shape, that is rows, bound on kv_len, greedy or not, is met
+ * for the second time; the first time warms the operations up, which may load code. The bound on kv_len is
+ * a power of two, so that a shape lasts. Passes that run without a graph have the same bounds: both ways
+ * launch the same kernels and give the same bits.
  */
 #include "worker.h"
 
@@ -62,6 +65,7 @@ struct cairn_worker {
 	int32_t vocab;
 	struct cairn_kv_store kv;
 	struct cairn_scratch *scratch;
+	struct cairn_decoder *decoder;
 	void *stream;
 
 	struct arrays dev;
@@ -80,7 +84,7 @@ struct cairn_worker {
 	/* the pass being built */
 	struct flight *flight;
 	struct cairn_batch batch;
-	int greedy;
+	int greedy, fused;
 };
 
 #define TABLE(w, fn, ...) CAIRN_TABLE((w)->impl, fn, __VA_ARGS__)
@@ -207,6 +211,9 @@ int cairn_worker_create(struct cairn_worker **out, struct cairn_model *model,
 	ret = cairn_scratch_create(&w->scratch, model, w->opt.max_rows, w->opt.max_batch);
 	if (ret)
 		goto out_destroy;
+	ret = cairn_decoder_create(&w->decoder, model, w->opt.decode);
+	if (ret)
+		goto out_destroy;
 	ret = create_device(w);
 	if (ret)
 		goto out_destroy;
@@ -253,6 +260,7 @@ void cairn_worker_destroy(struct cairn_worker *w)
 	}
 	if (w->stream)
 		w->impl->stream_destroy(w->stream);
+	cairn_decoder_destroy(w->decoder);
 	cairn_scratch_destroy(w->scratch);
 	cairn_kv_store_destroy(&w->kv, w->model);
 	free(w);
@@ -315,8 +323,18 @@ static int32_t kv_bound(const struct cairn_worker *w, int32_t len)
 	return bound < w->opt.max_context ? bound : w->opt.max_context;
 }
 
-/* The operations of a pass: what a graph holds. */
-static int enqueue(struct cairn_worker *w)
+static struct cairn_draw make_draw(const struct cairn_worker *w)
+{
+	if (w->greedy)
+		return (struct cairn_draw){ .tokens = w->ids };
+	return (struct cairn_draw){
+		.tokens = w->ids, .temperature = w->dev.temperature, .top_p = w->dev.top_p,
+		.min_p = w->dev.min_p, .top_k = w->dev.top_k, .seed = w->dev.seed, .offset = w->dev.offset,
+	};
+}
+
+/* The operations of a pass that is not one operation. */
+static int enqueue_list(struct cairn_worker *w)
 {
 	int32_t rows = w->batch.num_logits;
 	struct cairn_argmax_args argmax = {
@@ -331,6 +349,25 @@ static int enqueue(struct cairn_worker *w)
 	if (w->greedy)
 		return TABLE(w, argmax, &argmax, w->stream);
 	return TABLE(w, sample, &sample, w->stream);
+}
+
+/* What a graph holds. */
+static int enqueue(struct cairn_worker *w)
+{
+	struct cairn_draw draw = make_draw(w);
+	int done = 0, moved = 0;
+
+	if (w->fused)
+		CAIRN_TRY(cairn_decoder_run(w->decoder, &w->kv, &w->batch, &draw, w->stream, &done));
+	if (done)
+		return 0;
+	if (w->fused) {		/* refused only now; this is no capture, which is the second pass of a shape */
+		w->fused = 0;
+		CAIRN_TRY(cairn_scratch_reserve(w->scratch, &w->kv, &w->batch, w->stream, &moved));
+		if (moved)
+			drop_graphs(w);
+	}
+	return enqueue_list(w);
 }
 
 /* The entry of this shape; or a free one; or the one unused for longest, emptied. */
@@ -381,22 +418,35 @@ static int capture(struct cairn_worker *w, struct graph *g)
 
 static int run(struct cairn_worker *w, int decode)
 {
-	struct graph *g = decode && w->have_graphs ? find_graph(w) : NULL;
+	struct cairn_draw draw = make_draw(w);
+	struct graph *g;
 	int moved = 0;
 
+	w->fused = 0;
+	if (decode)
+		CAIRN_TRY(cairn_decoder_prepare(w->decoder, &w->kv, &w->batch, &draw, w->stream, &w->fused,
+						&moved));
+	if (moved)
+		drop_graphs(w);
+	moved = 0;
+	g = decode && w->have_graphs ? find_graph(w) : NULL;
 	if (g && g->used && !g->exec)
 		CAIRN_TRY(capture(w, g));
 	if (g && g->exec) {
 		g->used = w->stats.passes;
 		w->stats.graph_passes++;
+		w->stats.fused_passes += w->fused;
 		return TABLE(w, graph_launch, g->exec, w->stream);
 	}
-	CAIRN_TRY(cairn_scratch_reserve(w->scratch, &w->kv, &w->batch, w->stream, &moved));
+	if (!w->fused)
+		CAIRN_TRY(cairn_scratch_reserve(w->scratch, &w->kv, &w->batch, w->stream, &moved));
 	if (moved)
 		drop_graphs(w);
 	else if (g)
 		g->used = w->stats.passes;
-	return enqueue(w);
+	CAIRN_TRY(enqueue(w));
+	w->stats.fused_passes += w->fused;
+	return 0;
 }
 
 int cairn_worker_launch(struct cairn_worker *w, int follow)

@@ -20,6 +20,7 @@
 #include <stdint.h>
 
 #include "../conformance/abi.h"
+#include "decode.h"
 #include "forward.h"
 
 #define CAIRN_WORKER_FLIGHTS	2
@@ -31,6 +32,7 @@ struct cairn_worker_options {
 	int32_t max_context;		/* keys of one request */
 	int32_t num_pages, page_size;
 	int no_graphs;
+	enum cairn_decode_path decode;
 };
 
 struct cairn_sampling {
@@ -52,6 +54,7 @@ struct cairn_worker_part {
 
 struct cairn_worker_stats {
 	int64_t passes, graph_passes, captures;
+	int64_t fused_passes;		/* decode_step took them */
 };
 
 int cairn_worker_create(struct cairn_worker **out, struct cairn_model *model,

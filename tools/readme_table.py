@@ -122,15 +122,17 @@ def operations(rows, ceilings):
 
 
 def engine(rows, ceilings):
-    for r in rows.find("generate", impl="cuda", b=1):
-        share = views.stream_share(r, ceilings)
-        if r.ns:
-            yield (
-                f"`cairn generate`, {r.case}",
-                f"{r.ns / 1e6:.2f}",
-                f"ms a token{f', {percent(share)} of the read stream' if share else ''}",
-                "",
-            )
+    fused = [r for r in rows.find("decode_step", impl="cuda", b=1) if r.ns and "layer" not in r.words]
+    lists = {r.case: r.ns for r in rows.find("decode_step", impl="cuda:unfused") if r.ns}
+    known = {r.case for r in fused}
+    for r in fused + [r for r in rows.find("generate", impl="cuda", b=1) if r.ns and r.case not in known]:
+        share, other = views.stream_share(r, ceilings), lists.get(r.case) if r.case in known else None
+        yield (
+            f"`cairn generate`, {r.case}",
+            f"{r.ns / 1e6:.2f}",
+            f"ms a token{f', {percent(share)} of the read stream' if share else ''}",
+            f"as a list of operations: {other / 1e6:.2f} ms" if other else "",
+        )
 
 
 def table(rows, source):

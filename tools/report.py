@@ -301,6 +301,7 @@ def build(measured, recorded, recorded_name):
         report_ops.gemm,
         report_ops.attention,
         report_ops.engine,
+        report_ops.decode_step,
         report_ops.others,
     ):
         section(page, ctx)

@@ -11,8 +11,11 @@ rm -f "$out/bench.jsonl"
 "$out/cairn" bench --json "$out/bench.jsonl" $stage || echo "report: some rows failed; they are left out"
 if nvidia-smi -L >/dev/null 2>&1 && [ -z "$stage" ]; then
 	for shape in llama32-1b llama3-8b llama2-7b; do
-		"$out/cairn" generate --impl cuda --shape $shape --prompt-tokens 1024 --max-new-tokens 64 \
-			--json "$out/bench.jsonl" >/dev/null || echo "report: generate $shape failed"
+		for decode in auto graph persistent unfused; do
+			"$out/cairn" generate --impl cuda --shape $shape --prompt-tokens 1024 --max-new-tokens 64 \
+				--decode $decode --json "$out/bench.jsonl" >/dev/null ||
+				echo "report: generate $shape, decode $decode, failed"
+		done
 	done
 fi
 # the system's packages belong to the system's Python, which need not be the first in the path

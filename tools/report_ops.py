@@ -297,7 +297,7 @@ def attention(page, ctx):
 
 def engine(page, ctx):
     page.section("The engine", "engine")
-    found = [r for r in ctx.rows.find("generate", where=lambda r: r.on_gpu) if r.ns]
+    found = [r for r in ctx.rows.find("generate", where=lambda r: r.on_gpu and ":" not in r.impl) if r.ns]
     if not found:
         page.missing("rows of generate")
         return
@@ -354,11 +354,75 @@ def engine(page, ctx):
     )
 
 
+# ---------------------------------------------------------------- the decode step
+
+
+def decode_step(page, ctx):
+    page.section("The decode step", "decode-step")
+    found = ctx.rows.find("decode_step", where=lambda r: r.on_gpu and r.ns)
+    steps = [r for r in found if "layer" not in r.words]
+    layers = [(r, t) for r, t in views.by_case(ctx.rows, "decode_step") if "layer" in r.words]
+    if not found:
+        page.missing("rows of decode_step")
+        return
+    page.para(
+        "From the embedding to the drawn token. Table ",
+        code("cuda"),
+        " is what the engine takes by itself; behind a colon stands what it was told to take: one of the two"
+        " forms of the fused step, or ",
+        code("unfused"),
+        ", the same step as a list of operations.",
+    )
+    read = ctx.ceilings.gbps()
+    lists = {r.case: r.ns for r in steps if r.impl.endswith("unfused")}
+    out = []
+    for r in steps:
+        peak, num_bytes, other = r.number("peak_pct"), r.number("bytes"), lists.get(r.case)
+        out.append(
+            [
+                code(r.case),
+                r.impl,
+                fixed(r.ns / 1e6, 3),
+                spread(r),
+                fixed(num_bytes / read / 1e6, 3) if num_bytes and read else DASH,
+                percent(views.stream_share(r, ctx.ceilings)),
+                percent(peak / 100) if peak else DASH,
+                times(other / r.ns) if other and other != r.ns else DASH,
+            ]
+        )
+    columns = [
+        "case",
+        "table",
+        ">a token",
+        ">p95",
+        ">floor",
+        ">of stream",
+        ">of the datasheet",
+        ">against unfused",
+    ]
+    if out:
+        page.table(
+            "Whole steps within the engine, times in ms. Floor: the bytes of a step at the speed of the read"
+            " stream. Against unfused: above 1 is faster.",
+            columns,
+            out,
+        )
+    if layers:
+        speed_table(page, ctx, "One layer of a published model, and a vocabulary of 1024.", layers)
+
+
 # ---------------------------------------------------------------- the rest
 
-KNOWN = {"stream", "dsmem", "cluster_reduce", "cluster_gather", "gemm", "attn_paged", "generate"} | {
-    o for o, _ in ROW_OPS
-}
+KNOWN = {
+    "stream",
+    "dsmem",
+    "cluster_reduce",
+    "cluster_gather",
+    "gemm",
+    "attn_paged",
+    "generate",
+    "decode_step",
+} | {o for o, _ in ROW_OPS}
 
 
 def others(page, ctx):

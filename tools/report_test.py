@@ -147,6 +147,11 @@ def machine(
         moved("attn_paged", "decode_h32_8_b64_kv4096_bf16", 1 << 30, 3100),
         moved("attn_paged", "decode_h32_8_b1_kv1024_bf16", 1 << 22, 800),
         moved("generate", "llama3_8b_b1_kv1024", 15e9, 0.75 * read, first_token_ns=3e7),
+        moved("generate", "llama3_8b_b1_kv1024", 15e9, 0.7 * read, "cuda:unfused", first_token_ns=3e7),
+        moved("decode_step", "llama3_8b_b1_kv1024", 15e9, 0.75 * read, peak_pct=70),
+        moved("decode_step", "llama3_8b_b1_kv1024", 15e9, 0.5 * read, "cuda:unfused", peak_pct=46),
+        moved("decode_step", "llama3_8b_b1_kv1024", 15e9, 0.74 * read, "cuda:graph"),
+        moved("decode_step", "layer_llama3_8b_b1_kv1024_graph", 4e8, 0.7 * read),
     ]
     out += [moved("sample", f"rows{n}_vocab128256_topk50_topp90", n << 19, 50.0 * n) for n in (1, 64, 256)]
     return out
@@ -484,6 +489,13 @@ class Pages(TestCase):
         for part in ("Distributed shared memory", "3.00 TB/s", "CF-5", "Paged attention", "reproduced"):
             self.has(text, part)
         self.has(text, "No GPU was found", False)
+
+    def test_forms_of_the_decode_step_beside_the_list(self):
+        text = self.check_html(page_of(machine()))
+        for part in ("The decode step", "cuda:graph", "1.50×", "70%", "One layer of a published model"):
+            self.has(text, part)
+        alone = [r for r in machine() if r["op"] != "decode_step" or r["impl"] == "cuda:graph"]
+        self.check_html(page_of(alone))
 
     def test_no_rows_at_all(self):
         text = self.check_html(page_of([]))

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * block_parts - what stands between the products of a decoder layer, as kernels of their own
+ *
+ * For the unfused chains that the fused operations are held against. None is a plain composition of rope.h,
+ * rmsnorm.h and kv_append.h: engines fuse these steps, so a fair peer does. One new token for each request;
+ * kv_len, the page walk and the passed-over requests as in cluster_attn.h, numerics too.
+ */
+#ifndef CAIRN_BLOCK_PARTS_H
+#define CAIRN_BLOCK_PARTS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define BLOCK_PARTS_MAX_BATCH	16
+
+/* Rotates the q heads of each row of qkv in place; its k heads, rotated, and its v heads become the newest key. */
+struct block_rope_append_args {
+	void *qkv;			/* [batch, (num_qo_heads + 2 num_kv_heads) * head_dim] */
+	void *k_pages, *v_pages;	/* [num_pages, page_size, num_kv_heads, head_dim] */
+	const float *inv_freq;
+	const int32_t *positions, *kv_indptr, *kv_indices, *kv_last_page_len;
+	int32_t batch, page_size, num_qo_heads, num_kv_heads, head_dim;
+	int32_t dtype;
+};
+
+/*
+ * Rotates the last 64 of the 192 elements of each q head in place; norms the first 512 elements of each row of kv,
+ * rotates its last 64, and makes both the newest key.
+ */
+struct block_mla_append_args {
+	void *q;			/* [batch, num_heads, 192] */
+	void *pages;			/* [num_pages, page_size, 576] */
+	const void *kv, *kv_norm;	/* [batch, 576], [512] */
+	const float *inv_freq;
+	const int32_t *positions, *kv_indptr, *kv_indices, *kv_last_page_len;
+	int32_t batch, page_size, num_heads;
+	int32_t dtype;
+	float eps;
+};
+
+/* out = silu(gate) * up of products that are still fp32. */
+struct block_silu_mul_args {
+	void *out;			/* [rows, dim] */
+	const float *x;			/* [rows, 2 dim]: all gates of a row, all ups; 16-byte aligned */
+	int32_t rows, dim;		/* dim: a multiple of 4 */
+	int32_t dtype;
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Arguments are the caller's business: nothing is checked. */
+int block_rope_append(const struct block_rope_append_args *args, void *stream);
+int block_mla_append(const struct block_mla_append_args *args, void *stream);
+int block_silu_mul(const struct block_silu_mul_args *args, void *stream);
+/* 0, 1, .. BLOCK_PARTS_MAX_BATCH on the current device: the qo_indptr of a decode step. */
+int block_qo_indptr(const int32_t **indptr);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,669 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cluster_mla.cuh - what the phases of cluster_mla share: words that tell when they have come, the streams of
+ * weights, the products
+ *
+ * Words. What one CTA tells others travels in 64-bit words of global memory: 32 bits of payload (two elements of
+ * dtype, or a float) and the number of the call, the epoch. Readers poll the data itself: one trip to the L2 and
+ * one back, no fence, no counter. A word is written once a call, so nothing has to be protected from being
+ * overwritten; words of other calls, and a zeroed workspace, have other numbers. The epoch lies in the workspace's
+ * first word; the CTA that leaves last counts it up.
+ *
+ * Streams. Every warp has a ring of STAGES stages of 4 KiB, filled by its own cp.async, and a list of the stages
+ * it will multiply in this launch, over all products in order. The ring is refilled as soon as a stage is used up,
+ * whatever it belongs to: while CTAs wait for each other the next product's weights flow in.
+ *   MLA_DOWN   [w_q or w_q_a; w_kv_a]	K hidden	16 rows x 128 a stage
+ *   MLA_UP     w_q with q compression	K q_lora_rank	16 rows x 128
+ *   MLA_ABSORB nope rows of w_kv_b	K nope_dim	128 rows x 16 columns: the sum is over rows
+ *   MLA_VALUE  v rows of w_kv_b	K kv_lora_rank	16 rows x 128
+ *   MLA_OUT    w_o			K heads v_dim	16 rows x 128
+ * A unit is 16 outputs; 1, 2, 4, 8 or 16 warps share one (as many as it has stages), 16 / that many units make a
+ * group, whose partial sums meet in shared memory and are added in the order of the warps.
+ *
+ * mma.m16n8k16 with the batch as the 16 rows and 8 outputs as columns. k is permuted within each 32, for both
+ * operands alike: lane 4 g + t has elements 8 t .. 8 t + 7 of row g, for two mma.
+ */
+#ifndef CAIRN_CLUSTER_MLA_CUH
+#define CAIRN_CLUSTER_MLA_CUH
+
+#include "../primitives/angle.cuh"
+#include "../primitives/row.cuh"
+#include "attn_tile.cuh"
+#include "cluster_mla.h"
+
+#define MLA		static __device__ __forceinline__
+#define WARPS		16
+#define THREADS		(WARPS * 32)
+#define STAGES		2
+#define STAGE_K		128
+#define STAGE_BYTES	4096
+#define RANK		512
+#define ROPE		64
+#define WIDTH		(RANK + ROPE)
+#define NOPE		128
+#define Q_DIM		(NOPE + ROPE)
+#define V_DIM		128
+#define HEADS		16		/* of a task of the attention */
+#define KEYS		32		/* of a tile */
+#define KEY_ROW		(WIDTH * 2 + 16)	/* bytes; the 16 keep eight rows on different banks */
+#define O_ROW		((RANK + 8) * 2)
+#define STATE_ROW	((RANK + 4) * 4)
+
+#ifdef CAIRN_DEBUG		/* time-outs take registers */
+#define MLA_SPARE_REGISTERS	1
+#else
+#define MLA_SPARE_REGISTERS	0
+#endif
+
+/* Shared memory */
+#define MLA_TILES	(WARPS * STAGES * STAGE_BYTES)
+#define MLA_SUMS	(MLA_TILES + 2 * KEYS * KEY_ROW)
+#define MLA_NEW		(MLA_SUMS + HEADS * KEY_ROW)
+#define MLA_STATES	(MLA_NEW + WIDTH * 2)
+#define MLA_SMALL	(MLA_STATES + 16 * 2 * HEADS * 4)
+#define MLA_SMEM	(MLA_SMALL + (int)sizeof(struct mla_small))
+
+enum mla_product { MLA_DOWN, MLA_UP, MLA_ABSORB, MLA_VALUE, MLA_OUT, MLA_PRODUCTS };
+
+struct mla_args {
+	struct cairn_cluster_mla_args a;
+	int32_t team;		/* CTAs whose softmax states merge on chip: the cluster, or 1 */
+	int32_t parts;		/* teams that share a task */
+	int32_t groups;		/* of HEADS heads; a task is one of them and a request */
+};
+
+/* One product, and this CTA's share of its outputs */
+struct mla_matrix {
+	const char *w, *w2;
+	int32_t rows, k;		/* rows of w: those after them are w2's */
+	int32_t first, count, units, stages;	/* outputs; units of 16; stages of a unit */
+	int32_t shift;			/* log2 of the warps that share a unit */
+};
+
+/* The workspace: two counters, then the words, each kind at so many words from the first */
+struct mla_words {
+	uint32_t cq, q, kv, ql, v, ml, o, end;
+};
+
+static __host__ __device__ __forceinline__ struct mla_words mla_words(const struct cairn_cluster_mla_args &a,
+								       uint32_t slots)
+{
+	struct mla_words w;
+	uint32_t rows = (uint32_t)a.batch * a.num_heads;
+
+	w.cq = 32;
+	w.q = w.cq + (uint32_t)a.batch * a.q_lora_rank / 2;
+	w.kv = w.q + rows * (Q_DIM / 2);
+	w.ql = w.kv + (uint32_t)a.batch * (WIDTH / 2);
+	w.v = w.ql + rows * (RANK / 2);
+	w.ml = w.v + rows * (V_DIM / 2);
+	w.o = w.ml + slots * HEADS * 2;
+	w.end = w.o + slots * HEADS * RANK;
+	return w;
+}
+
+struct mla_small {
+	struct mla_matrix m[MLA_PRODUCTS];
+	struct mla_words at;
+	uint64_t mbar[2];
+	float scale[16], part[WARPS], keep[HEADS], ml[2 * HEADS], inv_freq[ROPE / 2];
+	int32_t position[16], len[16];
+};
+
+extern __shared__ __align__(1024) uint8_t mla_mem[];
+
+MLA struct mla_small *mla_small(void)
+{
+	return (struct mla_small *)(mla_mem + MLA_SMALL);
+}
+
+MLA uint32_t mla_smem(void)
+{
+	return ptx_smem(mla_mem);
+}
+
+/* What a thread knows throughout */
+struct mla_ctx {
+	uint64_t *words;
+	uint32_t epoch;
+	int lane, warp;
+};
+
+/* ---- words ---- */
+
+MLA void put_word(const struct mla_ctx &c, uint32_t i, uint32_t v)
+{
+	ptx_st_relaxed_gpu_u64(c.words + i, (uint64_t)c.epoch << 32 | v);
+}
+
+/* i: even */
+MLA void put_words(const struct mla_ctx &c, uint32_t i, uint32_t v, uint32_t w)
+{
+	ptx_st_relaxed_gpu_v2_u64(c.words + i, make_uint4(v, c.epoch, w, c.epoch));
+}
+
+/*
+ * Pairs of words at the n places from[] after base, of which those with a set bit in `wanted` are read, as
+ * soon as all of them have come; a whole warp together. All loads are in flight at once.
+ */
+template <int n>
+MLA void get_words(const struct mla_ctx &c, const uint64_t *base, const int32_t (&from)[n], uint32_t wanted,
+		   uint2 (&v)[n])
+{
+#ifdef CAIRN_DEBUG
+	const int64_t start = ptx_clock64();
+#else
+	const int64_t start = 0;
+#endif
+	uint4 raw[n];
+	int missing;
+
+	do {
+		missing = 0;
+#pragma unroll
+		for (int i = 0; i < n; i++) {
+			raw[i] = make_uint4(0, c.epoch, 0, c.epoch);
+			if (wanted >> i & 1)
+				raw[i] = ptx_ld_relaxed_gpu_v2_u64(base + from[i]);
+		}
+#pragma unroll
+		for (int i = 0; i < n; i++)
+			missing |= raw[i].y != c.epoch || raw[i].w != c.epoch;
+		ptx_spin_check(start, "words of the call (epoch)", c.epoch, 0);
+	} while (__any_sync(~0u, missing));
+#pragma unroll
+	for (int i = 0; i < n; i++)
+		v[i] = make_uint2(raw[i].x, raw[i].z);
+}
+
+/* ---- streams ---- */
+
+/* This CTA's share of `total`, in steps of `step` */
+MLA void mla_share(struct mla_matrix *m, int total, int step)
+{
+	uint32_t steps = total / step;
+
+	m->first = (int)(steps * blockIdx.x / gridDim.x) * step;
+	m->count = (int)(steps * (blockIdx.x + 1) / gridDim.x) * step - m->first;
+	m->units = (m->count + 15) / 16;
+	m->stages = (m->k + STAGE_K - 1) / STAGE_K;
+	m->shift = m->stages > 8 ? 4 : m->stages > 4 ? 3 : m->stages > 2 ? 2 : m->stages > 1 ? 1 : 0;
+}
+
+MLA void mla_make_matrix(const struct mla_args &g, struct mla_matrix *m, int product)
+{
+	const struct cairn_cluster_mla_args &a = g.a;
+	int nq = a.num_heads * Q_DIM, lora = a.q_lora_rank;
+
+	m->w2 = NULL;
+	m->rows = 0x7fffffff;
+	switch (product) {
+	case MLA_DOWN:
+		m->w = (const char *)(lora ? a.w_q_a : a.w_q);
+		m->w2 = (const char *)a.w_kv_a;
+		m->rows = lora ? lora : nq;
+		m->k = a.hidden;
+		mla_share(m, m->rows + WIDTH, 4);
+		break;
+	case MLA_UP:
+		m->w = (const char *)a.w_q;
+		m->k = lora;
+		mla_share(m, lora ? nq : 0, 4);
+		break;
+	case MLA_ABSORB:
+		m->w = (const char *)a.w_kv_b;
+		m->k = NOPE;
+		mla_share(m, a.num_heads * RANK, 16);
+		break;
+	case MLA_VALUE:
+		m->w = (const char *)a.w_kv_b;
+		m->k = RANK;
+		mla_share(m, a.num_heads * V_DIM, 16);
+		break;
+	default:
+		m->w = (const char *)a.w_o;
+		m->k = a.num_heads * V_DIM;
+		mla_share(m, a.hidden, 4);
+	}
+}
+
+/* Up to where a warp's stream has been asked for */
+struct mla_place {
+	int product, group, stage;
+};
+
+/* On to the next stage that is this warp's, from one that may be none */
+MLA void mla_settle(const struct mla_ctx &c, struct mla_place *p)
+{
+	while (p->product < MLA_PRODUCTS) {
+		const struct mla_matrix *m = &mla_small()->m[p->product];
+		int unit = (p->group << (4 - m->shift)) + (c.warp >> m->shift);
+
+		if (unit < m->units && p->stage < m->stages)
+			return;
+		p->group++;
+		if (p->group << (4 - m->shift) >= m->units) {
+			p->product++;
+			p->group = 0;
+			if (p->product == MLA_PRODUCTS)
+				return;
+			m++;
+		}
+		p->stage = c.warp & ((1 << m->shift) - 1);
+	}
+}
+
+/* Starts the loads of the stage at p into the ring's slot, and moves on. Past the end: an empty group. */
+MLA void mla_fetch(const struct mla_ctx &c, struct mla_place *p, int slot)
+{
+	uint64_t policy = ptx_createpolicy_evict_first();
+	uint32_t ring = mla_smem() + (c.warp * STAGES + slot) * STAGE_BYTES;
+
+	if (p->product < MLA_PRODUCTS) {
+		const struct mla_matrix *m = &mla_small()->m[p->product];
+		int unit = (p->group << (4 - m->shift)) + (c.warp >> m->shift);
+		int first = m->first + unit * 16, left = m->count - unit * 16;
+
+		if (p->product == MLA_ABSORB) {
+			int d = c.lane / 2, half = c.lane & 1, v = d >> 3 & 3;
+			const char *src = m->w + ((int64_t)((first / RANK) * (NOPE + V_DIM) + d) * RANK +
+						  first % RANK + half * 8) * 2;
+			uint32_t at = (((d & 3) << 1 | half) ^ (v & 1) ^ (v & 2) << 1) * 16;
+
+#pragma unroll
+			for (int i = 0; i < NOPE; i += 16) {
+				/* 16 rows on, bit 1 of d / 8 is the other */
+				uint32_t to = at ^ (i & 16 ? 64 : 0);
+
+				ptx_cp_async_cg_hint(ring + ((d & ~3) + i) * 32 + to, src + i * RANK * 2, 16, policy);
+			}
+		} else {
+			int odd = c.lane / 16, piece = c.lane % 16, k = p->stage * STAGE_K + piece * 8;
+			uint32_t dst = ring + odd * 256 + (piece ^ odd << 2) * 16;
+
+#pragma unroll
+			for (int i = 0; i < 16; i += 2) {
+				int row = first + odd + i, valid = odd + i < left && k < m->k;
+				const char *w = m->w;
+
+				if (row >= m->rows) {
+					row -= m->rows;
+					w = m->w2;
+				}
+				if (p->product == MLA_VALUE)
+					row += (row / V_DIM + 1) * NOPE;
+				ptx_cp_async_cg_hint(dst + i * 256, valid ? w + ((int64_t)row * m->k + k) * 2 : m->w,
+						     valid ? 16 : 0, policy);
+			}
+		}
+		p->stage += 1 << m->shift;
+		mla_settle(c, p);
+	}
+	ptx_cp_async_commit_group();
+}
+
+/* ---- products ---- */
+
+/* Rows g and g + 8 of the batch, 32 elements of each 128: the A operand of a stage */
+struct mla_a {
+	uint4 lo[4], hi[4];
+};
+
+/* n pieces of 8 elements, 32 apart, of a row of words; there: how many elements are left, <= 0 for a row that is not */
+template <int n>
+MLA void mla_a_pieces(const struct mla_ctx &c, uint4 *x, const uint64_t *base, int there)
+{
+	const int32_t from[8] = { 0, 2, 16, 18, 32, 34, 48, 50 };
+	int32_t places[2 * n];
+	uint32_t wanted = 0;
+	uint2 v[2 * n];
+
+#pragma unroll
+	for (int i = 0; i < 2 * n; i++) {
+		places[i] = from[i];
+		wanted |= i / 2 * 32 < there ? 1u << i : 0;
+	}
+	get_words<2 * n>(c, base, places, wanted, v);
+#pragma unroll
+	for (int i = 0; i < n; i++)
+		x[i] = make_uint4(v[2 * i].x, v[2 * i].y, v[2 * i + 1].x, v[2 * i + 1].y);
+}
+
+/* Rows of words, `stride` words apart: pieces from..end-1; k: first element of the stage, of n */
+template <int wide, int from, int end>
+MLA void mla_a_words(const struct mla_ctx &c, struct mla_a *x, uint32_t at, int stride, int k, int n, int batch)
+{
+	int row = c.lane / 4;
+	const uint64_t *base = c.words + at + row * stride + (k + from * 32) / 2 + c.lane % 4 * 4;
+
+	n -= k + from * 32;
+	mla_a_pieces<end - from>(c, x->lo + from, base, row < batch ? n : 0);
+	if constexpr (wide)
+		mla_a_pieces<end - from>(c, x->hi + from, base + 8 * stride, row + 8 < batch ? n : 0);
+}
+
+template <int dtype> MLA uint32_t mla_scaled2(uint32_t x, uint32_t w, float scale)
+{
+	float a[2], b[2];
+
+	row_unpack2<dtype>(x, a);
+	row_unpack2<dtype>(w, b);
+	return row_pack2<dtype>(a[0] * scale * b[0], a[1] * scale * b[1]);
+}
+
+/* x, times its row's scale and the norm's weights */
+template <int dtype, int wide, int from, int end>
+MLA void mla_a_scale(const struct mla_ctx &c, struct mla_a *x, const void *weight, int k, int n)
+{
+	float lo = mla_small()->scale[c.lane / 4], hi = mla_small()->scale[c.lane / 4 + 8];
+
+#pragma unroll
+	for (int i = from; i < end; i++) {
+		int e = k + i * 32 + c.lane % 4 * 8;
+		uint4 w = make_uint4(0, 0, 0, 0);
+
+		if (e < n)
+			w = __ldg((const uint4 *)((const char *)weight + e * 2));
+		x->lo[i] = make_uint4(mla_scaled2<dtype>(x->lo[i].x, w.x, lo), mla_scaled2<dtype>(x->lo[i].y, w.y, lo),
+				      mla_scaled2<dtype>(x->lo[i].z, w.z, lo), mla_scaled2<dtype>(x->lo[i].w, w.w, lo));
+		if (wide)
+			x->hi[i] = make_uint4(mla_scaled2<dtype>(x->hi[i].x, w.x, hi),
+					      mla_scaled2<dtype>(x->hi[i].y, w.y, hi),
+					      mla_scaled2<dtype>(x->hi[i].z, w.z, hi),
+					      mla_scaled2<dtype>(x->hi[i].w, w.w, hi));
+	}
+}
+
+template <int wide, int from, int end>
+MLA void mla_a_rows(const struct mla_ctx &c, struct mla_a *x, const void *rows, int k, int n, int batch)
+{
+#pragma unroll
+	for (int i = from; i < end; i++) {
+		int e = k + i * 32 + c.lane % 4 * 8, row = c.lane / 4;
+		const char *at = (const char *)rows + ((int64_t)row * n + e) * 2;
+
+		x->lo[i] = x->hi[i] = make_uint4(0, 0, 0, 0);
+		if (row < batch && e < n)
+			x->lo[i] = *(const uint4 *)at;
+		if (wide && row + 8 < batch && e < n)
+			x->hi[i] = *(const uint4 *)(at + (int64_t)n * 16);
+	}
+}
+
+/* From shared memory: the merged latents of all requests for one head */
+template <int wide, int from, int end>
+MLA void mla_a_latents(const struct mla_ctx &c, struct mla_a *x, int head, int k, int batch)
+{
+	uint32_t at = mla_smem() + MLA_TILES + (head * 16 + c.lane / 4) * O_ROW + (k + c.lane % 4 * 8) * 2;
+
+#pragma unroll
+	for (int i = from; i < end; i++) {
+		if (c.lane / 4 < batch)
+			x->lo[i] = ptx_ld_shared_v4(at + i * 64);
+		if (wide && c.lane / 4 + 8 < batch)
+			x->hi[i] = ptx_ld_shared_v4(at + 8 * O_ROW + i * 64);
+	}
+}
+
+/* Pieces from..end-1 of x with the stage in the ring's slot */
+template <int dtype, int from, int end>
+MLA void mla_multiply(const struct mla_ctx &c, float (&sum)[2][2][4], const struct mla_a &x, int product, int slot)
+{
+	uint32_t ring = mla_smem() + (c.warp * STAGES + slot) * STAGE_BYTES;
+	int quad = c.lane / 4, t = c.lane & 3, pair = c.lane >> 1 & 3;
+	/* MLA_ABSORB: rows of a stage by ldmatrix, in the order of k; the lane's row and half of the columns */
+	uint32_t column = (((c.lane >> 3 & 1) << 2 | (c.lane & 1) << 1 | c.lane >> 4) ^ (pair & 1) ^
+			   (pair & 2) << 1) * 16;
+	uint32_t mine = product == MLA_ABSORB ? ring + pair * 256 + column : ring + quad * 256;
+
+	if (product == MLA_ABSORB) {
+#pragma unroll
+		for (int i = from; i < end; i++) {
+			const uint32_t a[2][4] = { { x.lo[i].x, x.hi[i].x, x.lo[i].y, x.hi[i].y },
+						   { x.lo[i].z, x.hi[i].z, x.lo[i].w, x.hi[i].w } };
+
+#pragma unroll
+			for (int h = 0; h < 2; h++) {	/* k 16 h of the piece */
+				uint32_t b[4];
+
+				ptx_ldmatrix_x4_trans(b, mine + i * 1024 + h * 128);
+				attn_mma<dtype>(sum[0][h], a[h], b);
+				attn_mma<dtype>(sum[1][h], a[h], b + 2);
+			}
+		}
+		return;
+	}
+#pragma unroll
+	for (int i = from; i < end; i++) {
+		const uint32_t a[2][4] = { { x.lo[i].x, x.hi[i].x, x.lo[i].y, x.hi[i].y },
+					   { x.lo[i].z, x.hi[i].z, x.lo[i].w, x.hi[i].w } };
+
+#pragma unroll
+		for (int h = 0; h < 2; h++) {	/* half h of the columns */
+			uint4 w = ptx_ld_shared_v4(mine + h * 2048 + ((i * 4 + t) ^ (quad & 1) << 2) * 16);
+			const uint32_t b[4] = { w.x, w.y, w.z, w.w };
+
+			attn_mma<dtype>(sum[h][0], a[0], b);
+			attn_mma<dtype>(sum[h][1], a[1], b + 2);
+		}
+	}
+}
+
+/* scale[b] = 1 / rms of row b: n elements of x, or (NULL) of the compressed q's words */
+template <int dtype>
+MLA void mla_rms(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a, const void *x, int n)
+{
+	int shift = a.batch > 8 ? 4 : a.batch > 4 ? 3 : a.batch > 2 ? 2 : a.batch > 1 ? 1 : 0;
+	int warps = WARPS >> shift, row = c.warp / warps, nth = c.warp % warps * 32 + c.lane;
+	float sum = 0, f[8];
+
+	/* eight, or four, elements a thread; whole warps go round */
+	if (x) {
+#pragma unroll 2
+		for (int i = nth * 8; i < n && row < a.batch; i += warps * 256) {
+			row_unpack<dtype>(*(const uint4 *)((const char *)x + ((int64_t)row * n + i) * 2), f);
+#pragma unroll
+			for (int k = 0; k < 8; k++)
+				sum += f[k] * f[k];
+		}
+	} else {
+#pragma unroll 1
+		for (int i = nth * 4; i - c.lane * 4 < n && row < a.batch; i += warps * 256) {
+			const uint64_t *base = c.words + mla_small()->at.cq + (row * n + i) / 2;
+			const int32_t from[2] = { 0, warps * 64 };
+			uint2 v[2];
+
+			get_words<2>(c, base, from, (i < n) | (i + warps * 128 < n) << 1, v);
+#pragma unroll
+			for (int k = 0; k < 2; k++) {
+				row_unpack2<dtype>(v[k].x, f);
+				row_unpack2<dtype>(v[k].y, f + 2);
+				sum += f[0] * f[0] + f[1] * f[1] + f[2] * f[2] + f[3] * f[3];
+			}
+		}
+	}
+	for (int i = 16; i; i /= 2)
+		sum += __shfl_xor_sync(~0u, sum, i);
+	if (c.lane == 0)
+		mla_small()->part[c.warp] = sum;
+	__syncthreads();
+	if (threadIdx.x < 16) {
+		sum = 0;
+#pragma unroll 1
+		for (int i = 0; i < warps && (int)threadIdx.x < a.batch; i++)
+			sum += mla_small()->part[threadIdx.x * warps + i];
+		mla_small()->scale[threadIdx.x] = 1 / sqrtf(sum / (float)n + a.eps);
+	}
+	__syncthreads();
+}
+
+/* Elements d and the next of the rope part of a head of q; d < 0: of the other part */
+template <int dtype> MLA uint32_t mla_rotated(int b, int d, uint32_t v)
+{
+	float f[2], cosine, sine;
+
+	if (d < 0)
+		return v;
+	row_unpack2<dtype>(v, f);
+	angle_cos_sin((float)mla_small()->position[b] * mla_small()->inv_freq[d / 2], &cosine, &sine);
+	return row_pack2<dtype>(f[0] * cosine - f[1] * sine, f[1] * cosine + f[0] * sine);
+}
+
+/* Outputs `row` and the next of request b */
+template <int dtype>
+MLA void mla_put(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a, int product, int b, int row, float2 v,
+		 uint32_t x)
+{
+	uint32_t packed = row_pack2<dtype>(v.x, v.y), at = mla_small()->at.q, width = a.num_heads * Q_DIM;
+	const struct mla_matrix *m = &mla_small()->m[product];
+
+	if (product == MLA_OUT) {
+		float f[2];
+
+		row_unpack2<dtype>(x, f);
+		if (mla_small()->len[b] > 0)
+			*(uint32_t *)((char *)a.out + ((int64_t)b * a.hidden + row) * 2) =
+				row_pack2<dtype>(f[0] + v.x, f[1] + v.y);
+		return;
+	}
+	if (product == MLA_DOWN && row >= m->rows) {
+		at = mla_small()->at.kv;
+		width = WIDTH;
+		row -= m->rows;
+	} else if (product == MLA_DOWN && a.q_lora_rank) {
+		at = mla_small()->at.cq;
+		width = a.q_lora_rank;
+	} else if (product == MLA_ABSORB) {
+		at = mla_small()->at.ql;
+		width = a.num_heads * RANK;
+	} else if (product == MLA_VALUE) {
+		at = mla_small()->at.v;
+		width = a.num_heads * V_DIM;
+	} else {
+		packed = mla_rotated<dtype>(b, row % Q_DIM - NOPE, packed);
+	}
+	put_word(c, at + (b * width + row) / 2, packed);
+}
+
+/* The A operand of a stage; k: its first element; unit: from the CTA's first output on */
+template <int dtype, int wide, int from, int end>
+MLA void mla_load_a(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a, struct mla_a *x, int product,
+		    int unit, int k)
+{
+	const struct mla_matrix *m = &mla_small()->m[product];
+	int first = m->first + unit * 16, n = m->k;
+	uint32_t at = mla_small()->at.v, stride = n / 2;
+
+	if (product == MLA_VALUE) {
+		mla_a_latents<wide, from, end>(c, x, first / V_DIM - m->first / V_DIM, k, a.batch);
+		return;
+	}
+	if (product == MLA_DOWN) {
+		mla_a_rows<wide, from, end>(c, x, a.x, k, n, a.batch);
+	} else {
+		if (product == MLA_UP) {
+			at = mla_small()->at.cq;
+		} else if (product == MLA_ABSORB) {
+			at = mla_small()->at.q + first / RANK * (Q_DIM / 2);
+			stride = a.num_heads * (Q_DIM / 2);
+		}
+		mla_a_words<wide, from, end>(c, x, at, stride, k, n, a.batch);
+	}
+	if (product <= MLA_UP)
+		mla_a_scale<dtype, wide, from, end>(c, x, product == MLA_DOWN ? a.norm_weight : a.q_norm, k, n);
+}
+
+/* The residual of the pair that this thread is going to write first */
+MLA uint32_t mla_residual(const struct cairn_cluster_mla_args &a, int b, int row)
+{
+	return *(const uint32_t *)((const char *)a.x + ((int64_t)b * a.hidden + row) * 2);
+}
+
+struct mla_stream {
+	struct mla_place ahead;
+	int slot;
+};
+
+template <int dtype, int wide>
+MLA void mla_run(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a, int product, struct mla_stream *r)
+{
+	const struct mla_matrix *m = &mla_small()->m[product];
+	const int units = m->units, stages = m->stages, shift = m->shift, count = m->count;
+	constexpr int row_shift = wide ? 4 : 3, rows = 1 << row_shift;
+	/* the operand is the same for all units, if a warp has one stage of each */
+	const int keep = product != MLA_ABSORB && product != MLA_VALUE && stages <= WARPS;
+	float *s_sum = (float *)(mla_mem + MLA_SUMS);
+	struct mla_a x = {};
+	int loaded = 0, buf = 0;
+
+#pragma unroll 1
+	for (int group = 0; group << (4 - shift) < units; group++) {
+		int unit0 = group << (4 - shift), unit = unit0 + (c.warp >> shift), n = min(units - unit0, 16 >> shift);
+		float sum[2][2][4] = {};
+		float *to = s_sum + ((buf << 4 | c.warp) << row_shift << 4) + c.lane / 4 * 16 + c.lane % 4 * 2;
+		uint32_t residual = 0;
+
+		if (product == MLA_OUT) {
+			int b = threadIdx.x >> 3 & (rows - 1);
+			int at = (unit0 + ((int)threadIdx.x >> (3 + row_shift))) * 16 + (threadIdx.x & 7) * 2;
+
+			if (b < a.batch && at < count)
+				residual = mla_residual(a, b, m->first + at);
+		}
+#pragma unroll 1
+		for (int stage = c.warp & ((1 << shift) - 1); unit < units && stage < stages; stage += 1 << shift) {
+			if constexpr (wide || MLA_SPARE_REGISTERS) {	/* half by half */
+				mla_load_a<dtype, wide, 0, 2>(c, a, &x, product, unit, stage * STAGE_K);
+				ptx_cp_async_wait_group<STAGES - 1>();
+				__syncwarp();
+				mla_multiply<dtype, 0, 2>(c, sum, x, product, r->slot);
+				mla_load_a<dtype, wide, 2, 4>(c, a, &x, product, unit, stage * STAGE_K);
+				mla_multiply<dtype, 2, 4>(c, sum, x, product, r->slot);
+			} else {
+				if (!keep || !loaded)
+					mla_load_a<dtype, wide, 0, 4>(c, a, &x, product, unit, stage * STAGE_K);
+				loaded = 1;
+				ptx_cp_async_wait_group<STAGES - 1>();
+				__syncwarp();
+				mla_multiply<dtype, 0, 4>(c, sum, x, product, r->slot);
+			}
+			__syncwarp();	/* all lanes have read the stage that is filled again now */
+			mla_fetch(c, &r->ahead, r->slot);
+			r->slot ^= 1;
+		}
+#pragma unroll
+		for (int i = 0; i < 2; i++) {
+			*(float2 *)(to + 8 * i) = make_float2(sum[i][0][0] + sum[i][1][0], sum[i][0][1] + sum[i][1][1]);
+			if (wide)
+				*(float2 *)(to + 128 + 8 * i) = make_float2(sum[i][0][2] + sum[i][1][2],
+									    sum[i][0][3] + sum[i][1][3]);
+		}
+		__syncthreads();
+#pragma unroll 1
+		for (int i = threadIdx.x; i < n << (3 + row_shift); i += THREADS) {
+			int nth = i >> (3 + row_shift), b = i >> 3 & (rows - 1), at = (unit0 + nth) * 16 + (i & 7) * 2;
+			const float2 *from = (const float2 *)s_sum + ((buf << 4 | nth << shift) << row_shift << 3) +
+				b * 8 + (i & 7);
+			float2 total = make_float2(0, 0);
+
+#pragma unroll 4
+			for (int w = 0; w < 1 << shift; w++) {
+				float2 v = from[w << row_shift << 3];
+
+				total.x += v.x;
+				total.y += v.y;
+			}
+			if (product == MLA_OUT && i >= THREADS && b < a.batch && at < count)
+				residual = mla_residual(a, b, m->first + at);
+			if (b < a.batch && at < count)
+				mla_put<dtype>(c, a, product, b, m->first + at, total, residual);
+		}
+		if (wide)
+			__syncthreads();
+		else
+			buf ^= 1;
+	}
+	__syncthreads();
+}
+
+#endif

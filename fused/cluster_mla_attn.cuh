@@ -1,0 +1,466 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cluster_mla_attn.cuh - attention of cluster_mla over the latent cache, and the merge of what its CTAs find
+ *
+ * A task is one request and 16 heads: the 16 rows of a matrix product with the latents, which all heads share, so
+ * that every key is read once for 16 heads. `parts` teams of `team` CTAs share the keys of a task, in tiles of 32:
+ * contiguous shares. A tile is 32 bulk copies of 1152 bytes, one a key; two tiles are in flight, the next six on
+ * their way into the L2.
+ *
+ *   logits   warp w: keys 8 (w % 4) .. + 7, quarter w / 4 of the 576 columns; 16 x 32 x 4 partial sums meet in
+ *            shared memory
+ *   softmax  warp w: head w, a lane a key; m and l stay in its registers
+ *   P C      warp w: columns 32 w .. + 31 of the latents for all 16 heads; o stays in its registers
+ *
+ * The new key is nobody's but the CTA's whose share ends with it: it makes it from the first product's words, puts
+ * it into its tile, and, for the first 16 heads, into the cache. Nobody reads that slot.
+ *
+ * States merge in two steps: in a team through distributed shared memory (m and l are pushed to all ranks before
+ * the cluster barrier, each rank then pulls a share of the columns), and the teams' at whoever makes v of a head.
+ */
+#ifndef CAIRN_CLUSTER_MLA_ATTN_CUH
+#define CAIRN_CLUSTER_MLA_ATTN_CUH
+
+#include "cluster_mla.cuh"
+
+/* A request and 16 heads, and this CTA's share of its keys */
+struct job {
+	int task, part, b, group, len;
+	int first, end;			/* tiles */
+};
+
+/* First tile of rank `rank` of the `ranks` (up to 160) CTAs that share a task; exact up to 2^29 keys */
+MLA int tile_share(int len, int ranks, int rank)
+{
+	return (int)((uint32_t)(len + KEYS - 1) / KEYS * (uint32_t)rank / (uint32_t)ranks);
+}
+
+MLA struct job job_at(const struct mla_ctx &c, const struct mla_args &g, int index)
+{
+	int rank = blockIdx.x % g.team, ranks = g.parts * g.team;
+	struct job j;
+
+	j.task = index / g.parts;
+	j.part = index % g.parts;
+	j.b = j.task / g.groups;
+	j.group = j.task % g.groups;
+	j.len = mla_small()->len[j.b];
+	j.first = tile_share(j.len, ranks, j.part * g.team + rank);
+	j.end = tile_share(j.len, ranks, j.part * g.team + rank + 1);
+	return j;
+}
+
+/* Whether a team has any keys: else it leaves no state, and nobody waits for one. */
+MLA int part_exists(const struct mla_args &g, int len, int part)
+{
+	int ranks = g.parts * g.team;
+
+	return tile_share(len, ranks, part * g.team) < tile_share(len, ranks, (part + 1) * g.team);
+}
+
+MLA int64_t key_slot(const struct cairn_cluster_mla_args &a, int b, int key)
+{
+	int page = key / a.page_size;
+
+	return (int64_t)a.kv_indices[a.kv_indptr[b] + page] * a.page_size + key - page * a.page_size;
+}
+
+/* By one warp: a tile's old keys into buffer `buf`, zeros for those that are not there, or not yet. */
+MLA void load_tile(const struct mla_ctx &c, const struct mla_args &g, const struct job &j, int tile, int buf)
+{
+	int key = tile * KEYS + c.lane, old = min(max(j.len - 1 - tile * KEYS, 0), KEYS);
+	uint32_t dst = mla_smem() + MLA_TILES + (buf * KEYS + c.lane) * KEY_ROW;
+	uint32_t mbar = ptx_smem(&mla_small()->mbar[buf]);
+
+	if (key >= j.len - 1)
+#pragma unroll 4
+		for (int i = 0; i < WIDTH * 2; i += 16)
+			ptx_st_shared_v4(dst + i, make_uint4(0, 0, 0, 0));
+	__syncwarp();
+	if (c.lane == 0)
+		ptx_mbarrier_arrive_expect_tx(mbar, old * WIDTH * 2);
+	__syncwarp();
+	/* what was written here before by stores, and is now by the copy engine */
+	ptx_fence_proxy_async_shared_cta();
+	if (key < j.len - 1)
+		ptx_cp_async_bulk_g2s(dst, (const char *)g.a.pages + key_slot(g.a, j.b, key) * WIDTH * 2, WIDTH * 2,
+				      mbar);
+}
+
+/* Into the L2: the page ids of a job's first keys, which lie in memory like everything else */
+MLA void prefetch_pages(const struct mla_ctx &c, const struct mla_args &g, const struct job &j)
+{
+	int key = j.first * KEYS + c.lane * 8;
+
+	if (key < j.len && j.first < j.end)
+		ptx_prefetch_global_L2(g.a.kv_indices + g.a.kv_indptr[j.b] + key / g.a.page_size);
+}
+
+/* The first two tiles, and into the L2 those of the next LOOK_AHEAD */
+#define LOOK_AHEAD	6
+MLA void load_first_tiles(const struct mla_ctx &c, const struct mla_args &g, const struct job &j, int n)
+{
+#pragma unroll 1
+	for (int i = 0; i < 2 && j.first + i < j.end; i++)
+		load_tile(c, g, j, j.first + i, (n + i) & 1);
+#pragma unroll 1
+	for (int i = 2; i < 2 + LOOK_AHEAD && j.first + i < j.end; i++) {
+		int key = (j.first + i) * KEYS + c.lane;
+
+		if (key < j.len - 1)
+			ptx_cp_async_bulk_prefetch_L2((const char *)g.a.pages + key_slot(g.a, j.b, key) * WIDTH * 2,
+						      WIDTH * 2);
+	}
+}
+
+/* By one warp: the new key, from what the first product left, to MLA_NEW and the cache. Three pairs of words a lane. */
+template <int dtype> MLA void make_new_key(const struct mla_ctx &c, const struct mla_args &g, const struct job &j)
+{
+	const struct cairn_cluster_mla_args &a = g.a;
+	char *slot = (char *)a.pages + key_slot(a, j.b, j.len - 1) * WIDTH * 2;
+	int32_t from[5];
+	uint2 v[5];
+	float sum = 0, scale, f[4], w[4];
+
+#pragma unroll
+	for (int i = 0; i < 5; i++)
+		from[i] = mla_small()->at.kv + j.b * (WIDTH / 2) + (i * 32 + c.lane) * 2;
+	get_words<5>(c, c.words, from, c.lane < 16 ? 31 : 15, v);
+#pragma unroll
+	for (int i = 0; i < 4; i++) {
+		row_unpack2<dtype>(v[i].x, f);
+		row_unpack2<dtype>(v[i].y, f + 2);
+		sum += f[0] * f[0] + f[1] * f[1] + f[2] * f[2] + f[3] * f[3];
+	}
+	for (int i = 16; i; i /= 2)
+		sum += __shfl_xor_sync(~0u, sum, i);
+	scale = 1 / sqrtf(sum / RANK + a.eps);
+#pragma unroll
+	for (int i = 0; i < 5; i++) {
+		int e = (i * 32 + c.lane) * 4;
+
+		row_unpack2<dtype>(v[i].x, f);
+		row_unpack2<dtype>(v[i].y, f + 2);
+		if (i < 4) {
+			uint2 weight = *(const uint2 *)((const char *)a.kv_norm + e * 2);
+
+			row_unpack2<dtype>(weight.x, w);
+			row_unpack2<dtype>(weight.y, w + 2);
+			v[i].x = row_pack2<dtype>(f[0] * scale * w[0], f[1] * scale * w[1]);
+			v[i].y = row_pack2<dtype>(f[2] * scale * w[2], f[3] * scale * w[3]);
+		} else {
+			int p = c.lane * 2 & (ROPE / 2 - 1);
+			float position = (float)mla_small()->position[j.b];
+
+			angle_cos_sin(position * mla_small()->inv_freq[p], w, w + 1);
+			angle_cos_sin(position * mla_small()->inv_freq[p + 1], w + 2, w + 3);
+			v[i].x = row_pack2<dtype>(f[0] * w[0] - f[1] * w[1], f[1] * w[0] + f[0] * w[1]);
+			v[i].y = row_pack2<dtype>(f[2] * w[2] - f[3] * w[3], f[3] * w[2] + f[2] * w[3]);
+		}
+		if (e < WIDTH) {
+			ptx_st_shared_v2(mla_smem() + MLA_NEW + e * 2, v[i]);
+			if (j.group == 0)
+				*(uint2 *)(slot + e * 2) = v[i];
+		}
+	}
+}
+
+/* ql and the rotated part of q of the group's heads, as they come, into MLA_SUMS: [16][WIDTH] */
+MLA void load_q(const struct mla_ctx &c, const struct mla_args &g, const struct job &j)
+{
+	const struct cairn_cluster_mla_args &a = g.a;
+	int32_t from[5];
+	uint32_t wanted = 0;
+	uint2 v[5];
+
+	/* 144 pairs of words a head */
+#pragma unroll
+	for (int i = 0; i < 5; i++) {
+		int at = i * THREADS + threadIdx.x, head = j.group * HEADS + at / 144, pair = at % 144;
+		int row = j.b * a.num_heads + head;
+
+		from[i] = (pair < RANK / 4 ? mla_small()->at.ql + row * (RANK / 2) + pair * 2 :
+				     mla_small()->at.q + row * (Q_DIM / 2) + NOPE / 2 + (pair - RANK / 4) * 2);
+		if (at < HEADS * 144 && head < a.num_heads)
+			wanted |= 1u << i;
+	}
+	get_words<5>(c, c.words, from, wanted, v);
+#pragma unroll
+	for (int i = 0; i < 5; i++) {
+		int at = i * THREADS + threadIdx.x;
+
+		if (at < HEADS * 144)
+			ptx_st_shared_v2(mla_smem() + MLA_SUMS + at / 144 * KEY_ROW + at % 144 * 8, v[i]);
+	}
+}
+
+/* Softmax state of the CTA. Warp w has the m and l of head w, and columns 32 w .. 32 w + 31 of all heads' o. */
+struct state {
+	float m, l, o[4][4];
+};
+
+#define LOGIT_ROW	40	/* floats */
+#define P_ROW		80	/* bytes */
+#define S_P		(MLA_SUMS + 4 * HEADS * LOGIT_ROW * 4)
+
+/* Logits: warp w takes 8 keys and a quarter of k; they meet in shared memory, a warp a head. */
+template <int dtype>
+MLA void attend_tile(const struct mla_ctx &c, struct state *st, const uint32_t (&q)[9][4], uint32_t tile, int keys,
+		     float scale_log2)
+{
+	int quarter = c.warp / 4;
+	uint32_t at = tile + (c.warp % 4 * 8 + c.lane % 8) * KEY_ROW + quarter * 288 + c.lane / 8 * 16;
+	float *s_part = (float *)(mla_mem + MLA_SUMS), s[2][4] = {}, logit, top, p, keep[2];
+	uint32_t b[4], pa[4];
+
+#pragma unroll
+	for (int k = 0; k < 8; k += 2) {
+		ptx_ldmatrix_x4(b, at + k * 32);
+		attn_mma<dtype>(s[0], q[k], b);
+		attn_mma<dtype>(s[1], q[k + 1], b + 2);
+	}
+	ptx_ldmatrix_x2(b, at + 8 * 32 - (c.lane >= 16 ? 32 : 0));
+	attn_mma<dtype>(s[0], q[8], b);
+#pragma unroll
+	for (int i = 0; i < 2; i++)
+		*(float2 *)(s_part + (quarter * HEADS + c.lane / 4 + 8 * i) * LOGIT_ROW + c.warp % 4 * 8 +
+			    c.lane % 4 * 2) =
+			make_float2(s[0][2 * i] + s[1][2 * i], s[0][2 * i + 1] + s[1][2 * i + 1]);
+	__syncthreads();
+	s_part += c.warp * LOGIT_ROW + c.lane;
+	logit = s_part[0] + s_part[HEADS * LOGIT_ROW] + s_part[2 * HEADS * LOGIT_ROW] + s_part[3 * HEADS * LOGIT_ROW];
+	if (c.lane >= keys)
+		logit = -CUDART_INF_F;
+	top = logit;
+	for (int i = 16; i; i /= 2)
+		top = fmaxf(top, __shfl_xor_sync(~0u, top, i));
+	top = fmaxf(top, st->m);
+	p = ptx_ex2_approx_ftz((logit - top) * scale_log2);
+	keep[0] = ptx_ex2_approx_ftz((st->m - top) * scale_log2);
+	st->m = top;
+	ptx_st_shared_b16(mla_smem() + S_P + c.warp * P_ROW + c.lane * 2, (uint16_t)row_pack2<dtype>(p, 0));
+	for (int i = 16; i; i /= 2)
+		p += __shfl_xor_sync(~0u, p, i);
+	st->l = st->l * keep[0] + p;
+	if (c.lane == 0)
+		mla_small()->keep[c.warp] = keep[0];
+	__syncthreads();
+	keep[0] = mla_small()->keep[c.lane / 4];
+	keep[1] = mla_small()->keep[c.lane / 4 + 8];
+#pragma unroll
+	for (int i = 0; i < 4; i++) {
+		st->o[i][0] *= keep[0];
+		st->o[i][1] *= keep[0];
+		st->o[i][2] *= keep[1];
+		st->o[i][3] *= keep[1];
+	}
+	tile += c.lane % 16 * KEY_ROW + c.warp * 64 + c.lane / 16 * 16;
+#pragma unroll
+	for (int k = 0; k < 2; k++) {
+		ptx_ldmatrix_x4(pa, mla_smem() + S_P + c.lane % 16 * P_ROW + c.lane / 16 * 16 + k * 32);
+#pragma unroll
+		for (int i = 0; i < 2; i++) {
+			ptx_ldmatrix_x4_trans(b, tile + k * 16 * KEY_ROW + i * 32);
+			attn_mma<dtype>(st->o[2 * i], pa, b);
+			attn_mma<dtype>(st->o[2 * i + 1], pa, b + 2);
+		}
+	}
+	__syncthreads();
+}
+
+MLA float merge_weight(float m, float top, float scale_log2)
+{
+	return m == -CUDART_INF_F ? 0 : ptx_ex2_approx_ftz((m - top) * scale_log2);
+}
+
+/* Each rank a share of the columns of all heads; the maxima and sums of all ranks are here already. */
+MLA void merge_team(const struct mla_ctx &c, const struct mla_args &g, int slot, float scale_log2)
+{
+	int rank = ptx_cluster_ctarank();
+	int first = HEADS * RANK / 4 * rank / g.team, end = HEADS * RANK / 4 * (rank + 1) / g.team;
+	const float *s_ml = (const float *)(mla_mem + MLA_STATES);
+
+#pragma unroll 1
+	for (int i = first + threadIdx.x; i < end; i += THREADS) {
+		int head = i / (RANK / 4);
+		uint32_t at = mla_smem() + MLA_TILES + head * STATE_ROW + i % (RANK / 4) * 16;
+		float top = -CUDART_INF_F, total = 0;
+		float4 sum = make_float4(0, 0, 0, 0);
+		uint32_t to = mla_small()->at.o + (slot * HEADS + head) * RANK + i % (RANK / 4) * 4;
+
+#pragma unroll 2
+		for (int k = 0; k < g.team; k++)
+			top = fmaxf(top, s_ml[k * 2 * HEADS + head]);
+#pragma unroll 4
+		for (int k = 0; k < g.team; k++) {
+			uint4 v = ptx_ld_shared_cluster_v4(ptx_mapa(at, k));
+			float w = merge_weight(s_ml[k * 2 * HEADS + head], top, scale_log2);
+
+			total += w * s_ml[k * 2 * HEADS + HEADS + head];
+			sum.x += w * __uint_as_float(v.x);
+			sum.y += w * __uint_as_float(v.y);
+			sum.z += w * __uint_as_float(v.z);
+			sum.w += w * __uint_as_float(v.w);
+		}
+		put_words(c, to, __float_as_uint(sum.x), __float_as_uint(sum.y));
+		put_words(c, to + 2, __float_as_uint(sum.z), __float_as_uint(sum.w));
+		if (i % (RANK / 4) == 0)
+			put_words(c, mla_small()->at.ml + (slot * HEADS + head) * 2, __float_as_uint(top),
+				  __float_as_uint(total));
+	}
+}
+
+/* The CTA's state, to its team, or, if that is itself alone, to whoever merges */
+MLA void put_state(const struct mla_ctx &c, const struct mla_args &g, const struct state *st, int slot,
+		   float scale_log2)
+{
+	int column = c.warp * 32 + c.lane % 4 * 2;
+
+#pragma unroll
+	for (int i = 0; i < 4; i++) {
+#pragma unroll
+		for (int half = 0; half < 2; half++) {
+			int head = c.lane / 4 + 8 * half;
+			uint32_t x = __float_as_uint(st->o[i][2 * half]), y = __float_as_uint(st->o[i][2 * half + 1]);
+
+			if (g.team > 1)
+				ptx_st_shared_v2(mla_smem() + MLA_TILES + head * STATE_ROW + (column + i * 8) * 4,
+						 make_uint2(x, y));
+			else
+				put_words(c, mla_small()->at.o + (slot * HEADS + head) * RANK + column + i * 8, x, y);
+		}
+	}
+	if (g.team == 1) {
+		if (c.lane == 0)
+			put_words(c, mla_small()->at.ml + (slot * HEADS + c.warp) * 2, __float_as_uint(st->m),
+				  __float_as_uint(st->l));
+		return;
+	}
+	if (c.lane < 2 * g.team) {
+		uint32_t to = mla_smem() + MLA_STATES + (ptx_cluster_ctarank() * 2 + (c.lane & 1)) * HEADS * 4 +
+			      c.warp * 4;
+
+		ptx_st_shared_cluster_b32(ptx_mapa(to, c.lane / 2), __float_as_uint(c.lane & 1 ? st->l : st->m));
+	}
+	ptx_barrier_cluster_arrive_release();
+	ptx_barrier_cluster_wait_acquire();
+	merge_team(c, g, slot, scale_log2);
+	/* peers still read this CTA's state, over which the next job's keys will come: see await_team() */
+	ptx_fence_proxy_async_shared_cta();
+	/* what was read has been used by now: no release of the words is waited for */
+	ptx_barrier_cluster_arrive_relaxed();
+}
+
+/* After a put_state(), before anything else is written where the tiles are, and before the end */
+MLA void await_team(const struct mla_args &g, int *owed)
+{
+	if (*owed && g.team > 1)
+		ptx_barrier_cluster_wait_acquire();
+	*owed = 0;
+}
+
+/* tiles: those that this CTA has waited for so far; loaded: the job's first ones are under way */
+template <int dtype>
+MLA void attend(const struct mla_ctx &c, const struct mla_args &g, int index, int *tiles, int *owed, int loaded)
+{
+	const struct job j = job_at(c, g, index);
+	const float scale_log2 = g.a.sm_scale * ATTN_LOG2E;
+	const int has_new = j.first < j.end && j.end == (j.len + KEYS - 1) / KEYS;
+	struct state st = { -CUDART_INF_F, 0, {} };
+	uint32_t q[9][4];
+
+	if (!part_exists(g, j.len, j.part))
+		return;
+	await_team(g, owed);
+	if (!loaded && c.warp == WARPS - 1)
+		load_first_tiles(c, g, j, *tiles);
+	if (has_new && c.warp == 0)
+		make_new_key<dtype>(c, g, j);
+	load_q(c, g, j);
+	__syncthreads();
+#pragma unroll
+	for (int k = 0; k < 9; k++)
+		ptx_ldmatrix_x4(q[k], mla_smem() + MLA_SUMS + c.lane % 16 * KEY_ROW + c.lane / 16 * 16 +
+				      c.warp / 4 * 288 + k * 32);
+	__syncthreads();
+#pragma unroll 1
+	for (int tile = j.first; tile < j.end; tile++, ++*tiles) {
+		int buf = *tiles & 1;
+		uint32_t s_tile = mla_smem() + MLA_TILES + buf * KEYS * KEY_ROW;
+
+		ptx_mbarrier_wait(ptx_smem(&mla_small()->mbar[buf]), *tiles >> 1 & 1);
+		if (has_new && tile == j.end - 1) {
+			if (threadIdx.x < WIDTH / 8)
+				ptx_st_shared_v4(s_tile + (j.len - 1) % KEYS * KEY_ROW + threadIdx.x * 16,
+						 ptx_ld_shared_v4(mla_smem() + MLA_NEW + threadIdx.x * 16));
+			ptx_fence_proxy_async_shared_cta();
+			__syncthreads();
+		}
+		attend_tile<dtype>(c, &st, q, s_tile, j.len - tile * KEYS, scale_log2);
+		if (c.warp == WARPS - 1 && tile + 2 < j.end)
+			load_tile(c, g, j, tile + 2, buf);
+	}
+	put_state(c, g, &st, index, scale_log2);
+	*owed = 1;
+}
+
+/* ---- the merge of the parts, for the heads whose v this CTA makes ---- */
+
+template <int dtype> MLA void merge_parts(const struct mla_ctx &c, const struct mla_args &g)
+{
+	constexpr int batch = 3;	/* parts in flight */
+	const struct mla_matrix *m = &mla_small()->m[MLA_VALUE];
+	const float scale_log2 = g.a.sm_scale * ATTN_LOG2E;
+	int first = m->first / V_DIM, end = m->count ? (m->first + m->count - 1) / V_DIM + 1 : first;
+	int rows = (end - first) * g.a.batch, column = threadIdx.x % 128 * 4;
+
+#pragma unroll 1
+	for (int i = threadIdx.x / 128; i < rows; i += THREADS / 128) {
+		int head = first + i / g.a.batch, b = i % g.a.batch, parts = mla_small()->len[b] > 0 ? g.parts : 0;
+		int slot = (b * g.groups + head / HEADS) * g.parts;
+		float top = -CUDART_INF_F, total = 0, sum[4] = {};
+
+#pragma unroll 1
+		for (int p = 0; p < parts; p += batch) {
+			const int row = (slot + p) * HEADS + head % HEADS;
+			const uint64_t *base = c.words + mla_small()->at.ml + row * 2;
+			const int to_o = (int)(mla_small()->at.o - mla_small()->at.ml) + row * (RANK - 2) + column;
+			int32_t from[3 * batch];
+			uint2 v[3 * batch];
+			uint32_t wanted = 0;
+
+#pragma unroll
+			for (int k = 0; k < batch; k++) {
+				from[3 * k] = k * HEADS * 2;
+				from[3 * k + 1] = to_o + k * HEADS * RANK;
+				from[3 * k + 2] = to_o + k * HEADS * RANK + 2;
+				if (p + k < parts && part_exists(g, mla_small()->len[b], p + k))
+					wanted |= 7u << 3 * k;
+			}
+			get_words<3 * batch>(c, base, from, wanted, v);
+#pragma unroll
+			for (int k = 0; k < batch; k++) {
+				float part_m = __uint_as_float(v[3 * k].x), higher, keep, w;
+
+				if (!(wanted >> 3 * k & 1))
+					continue;
+				higher = fmaxf(top, part_m);
+				keep = merge_weight(top, higher, scale_log2);
+				w = merge_weight(part_m, higher, scale_log2);
+				top = higher;
+				total = total * keep + w * __uint_as_float(v[3 * k].y);
+				sum[0] = sum[0] * keep + w * __uint_as_float(v[3 * k + 1].x);
+				sum[1] = sum[1] * keep + w * __uint_as_float(v[3 * k + 1].y);
+				sum[2] = sum[2] * keep + w * __uint_as_float(v[3 * k + 2].x);
+				sum[3] = sum[3] * keep + w * __uint_as_float(v[3 * k + 2].y);
+			}
+		}
+		total = parts ? 1 / total : 0;
+		ptx_st_shared_v2(mla_smem() + MLA_TILES + ((head - first) * 16 + b) * O_ROW + column * 2,
+				 make_uint2(row_pack2<dtype>(sum[0] * total, sum[1] * total),
+					    row_pack2<dtype>(sum[2] * total, sum[3] * total)));
+	}
+	__syncthreads();
+}
+
+#endif

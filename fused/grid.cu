@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * grid - the kernel behind decode_step and cluster_attn (AUTO), and how it is launched
+ *
+ * One CTA an SM, 8 warps that compute and 8 that load for them (grid.cuh). A layer is five phases:
+ *
+ *   QKV       norm of x -> shared memory | a share of the rows of w_qkv -> qkv, in the L2
+ *   ATTN      a share of the keys of a request and KV head (grid_attn.cuh) -> attn
+ *   OUT       attn -> shared memory | rows of w_o, + x -> x_mid
+ *   GATE_UP   norm of x_mid -> shared memory | pairs of rows, silu(g) u -> act
+ *   DOWN      act -> shared memory | rows of w_down, + x_mid -> x_out
+ *
+ * and HEAD comes last. Between two phases all CTAs meet at a counter in global memory: what crosses is one vector
+ * of activations, 4 to 60 KB, through the L2. A persistent launch runs all phases and meets; else each phase is
+ * a launch of its own, which asks for its first weights before it waits for its predecessor, and does just the same,
+ * so that both forms give the same bits.
+ *
+ * What is summed where: k is shared out to the 8 warps stage by stage, a warp adds up its stages in four chains, and
+ * the 8 sums are added in order; which CTA has a row does not matter. No floating-point atomics.
+ *
+ * Shared memory
+ *   0              float [8] of the norms, a word for the last split
+ *   GRID_MBARS     8 rings x 6 stages x 2 mbarriers: full (32 arrivals: a lane's cp.async each), empty (1)
+ *   GRID_SHARES    this CTA's rows of each kind of product
+ *   GRID_SUMS      float [1 or 2][8 warps][batch][16 rows]; in attention (m, l) of states
+ *   at_rope        float2 [batch][head_dim / 2]
+ *   at_a           activations of a product; in attention O of the warps' states
+ *   at_rings       [8 warps][stages] of 4 KiB; 6 stages at batch 1: 192 KiB in flight
+ * Barriers: __syncthreads() once; then WORK_BAR among the 256 threads that compute, once for 16 rows of a product.
+ * Registers: 184 compute, 72 load (setmaxnreg), no spills. Group (query heads of a KV head) up to 8.
+ *
+ * Floor: weights and keys once through memory. Reached at batch 1, KV 1K on an H200, read stream 4.55 TB/s: see
+ * reports/; decode_step 83 to 89% of it for 7B and 8B shapes. Where the rest goes, Llama-3-8B, of 113 us a layer (98 at the
+ * stream): about 0.3 us for each meeting once the last has come, 1.3 for a norm, 0.9 until the first product, 5.5 from q
+ * to the merged result of attention; the rings cover 5.6 us of it at a time. SMs are not equal: 24 of 132 stream a
+ * fifth faster than the others and wait for them.
+ *
+ * Tried and lost
+ *   16 warps that load for themselves: 104 bytes of spills. 8 of them with 255 registers: 3824 us for Llama-2-7B, as
+ *     the cursor's arithmetic is then in the way of every product; loaders of their own: 3514.
+ *   Requests as the 16 rows of the mma, weights as its columns: twice the mma, and registers moved about: 2%.
+ *   Rows shared out by the measured speed of the SMs: the fast ones no longer wait, yet the slowest finish no earlier,
+ *     and odd ends of 16 rows cost what was won (1B: 788 us -> 825).
+ *   The L2 asked for weights beyond the ring (cp.async.bulk.prefetch.L2), always when the ring is full: 3478 us -> 3624
+ *     (3 stages a warp), 3925 (24); only while the CTA waits for an exchange: 3515 (4), 3654 (12).
+ *   A merge of the splits whose weights come through shared memory: 2.4 us instead of 1.2.
+ */
+#include "grid.h"
+
+#include "../primitives/launch.h"
+#include "grid_attn.cuh"
+
+#define THREADS		(2 * WORKERS)
+#define LOADER_REGS	72
+#define WORKER_REGS	184		/* 256 threads each: 65536 in all */
+
+template <int dtype, int head_dim, int wide>
+GRID void run_worker(const struct grid_args &a)
+{
+	struct ring r = ring_of(a, threadIdx.x / 32);
+
+	for (int phase = a.first_phase; phase < a.end_phase; phase++) {
+		const int kind = grid_kind_of(a, phase), normed = kind == GRID_QKV || kind == GRID_GATE_UP || kind == GRID_HEAD;
+		const int k = grid_k(a, kind);
+		struct norm_weights w;
+
+		if (normed)
+			norm_prefetch(a, phase, kind, w);
+		if (phase == a.first_phase) {
+			ptx_griddepcontrol_wait();
+			if (a.first_launch)
+				ptx_griddepcontrol_launch_dependents();
+			load_rope<head_dim>(a);
+			work_sync();
+		} else {
+			grid_await(a, phase - a.first_phase);
+		}
+		if (kind == GRID_ATTN) {
+			run_attention<dtype, head_dim>(a, r, phase);
+			continue;
+		}
+		if (normed)
+			load_normed<dtype>(a, phase, kind, w);
+		else if (a_fits(a, k))
+			load_plain(a, grid_activations(a, kind), k);
+		run_product<dtype, wide>(a, r, phase, kind);
+	}
+	/* who leaves last finds all others past their last meeting */
+	if (a.end_phase - a.first_phase > 1 && threadIdx.x == 0 &&
+	    ptx_atom_acq_rel_gpu_add_u32(a.exits, 1) + 1 == gridDim.x) {
+		*a.meetings = 0;
+		*a.exits = 0;
+	}
+}
+
+template <int dtype, int head_dim, int wide>
+static __global__ __launch_bounds__(THREADS, 1) void grid_kernel(const __grid_constant__ struct grid_args a)
+{
+	if (threadIdx.x < GRID_WARPS * GRID_MAX_STAGES) {
+		ptx_mbarrier_init(ptx_smem(grid_mem) + GRID_MBARS + threadIdx.x * 16, 32);
+		ptx_mbarrier_init(ptx_smem(grid_mem) + GRID_MBARS + threadIdx.x * 16 + 8, 1);
+	}
+	share_out(a);
+	if (!a.first_launch)
+		ptx_griddepcontrol_launch_dependents();
+	__syncthreads();
+	if (threadIdx.x >= WORKERS) {
+		ptx_setmaxnreg_dec<LOADER_REGS>();
+		run_loader<head_dim>(a);
+	} else {
+		ptx_setmaxnreg_inc<WORKER_REGS>();
+		run_worker<dtype, head_dim, wide>(a);
+	}
+}
+
+#define SMEM_MAX	(227 * 1024)
+
+/* Lays shared memory out; returns its bytes. */
+static size_t layout(struct grid_args *a)
+{
+	int sums = a->sum_bufs * GRID_WARPS * a->s.batch * STAGE_ROWS * 4;
+	int states = (a->num_splits > GRID_WARPS ? a->num_splits : GRID_WARPS) * a->group * 8;
+
+	a->at_ml = GRID_SUMS;		/* not needed at the same time */
+	a->at_rope = GRID_SUMS + (sums > states ? sums : states);
+	a->at_a = (a->at_rope + a->s.batch * a->s.head_dim * 4 + 127) / 128 * 128;
+	a->at_rings = (a->at_a + a->a_bytes + 1023) / 1024 * 1024;	/* ldmatrix addresses step by xor */
+	return (size_t)a->at_rings + GRID_WARPS * a->stages * GRID_STAGE_BYTES;
+}
+
+static int padded_bytes(int k)
+{
+	return (k + STAGE_K - 1) / STAGE_K * (STAGE_K * 2) + 32;	/* as a_stride() */
+}
+
+/*
+ * As many stages as there is room for. Activations that come out of a norm must be in shared memory; the others
+ * are if that leaves two thirds of the ring, else they come from the L2 as they are needed.
+ */
+static int plan_smem(struct grid_args *a)
+{
+	int normed = a->s.batch * padded_bytes(a->s.hidden), all = normed, merge;
+
+	if (a->s.batch * padded_bytes(a->q_dim) > all)
+		all = a->s.batch * padded_bytes(a->q_dim);
+	if (a->s.batch * padded_bytes(a->s.intermediate) > all)
+		all = a->s.batch * padded_bytes(a->s.intermediate);
+	merge = GRID_WARPS * a->group * (a->s.head_dim + 4) * 4;
+	for (a->stages = GRID_MAX_STAGES; a->stages > 1; a->stages--) {
+		a->sum_bufs = a->stages > 2 ? 2 : 1;
+		a->a_bytes = all > merge ? all : merge;
+		if (a->stages >= 4 && layout(a) <= SMEM_MAX)
+			return 0;
+		a->a_bytes = normed > merge ? normed : merge;
+		if (a->stages < 4 && layout(a) <= SMEM_MAX)
+			return 0;
+	}
+	return cairn_error(EOPNOTSUPP, "batch * hidden: %d * %d, beyond shared memory", a->s.batch, a->s.hidden);
+}
+
+int grid_plan(struct grid_args *a, char *ws, size_t *bytes)
+{
+	int num_sms = cairn_num_sms(), pairs = a->s.batch * a->s.num_kv_heads;
+	size_t at = 0, batch = a->s.batch;
+
+	if (num_sms < 0)
+		return num_sms;
+	a->group = a->s.num_qo_heads / a->s.num_kv_heads;
+	a->q_dim = a->s.num_qo_heads * a->s.head_dim;
+	a->qkv_dim = a->q_dim + 2 * a->s.num_kv_heads * a->s.head_dim;
+	a->num_splits = num_sms / pairs < 1 ? 1 : num_sms / pairs < 32 ? num_sms / pairs : 32;	/* a lane each */
+	a->num_tasks = pairs * a->num_splits;
+	CAIRN_TRY(plan_smem(a));
+#define PART(field, size) do { a->field = (decltype(a->field))(ws + at); at += ((size) + 255) / 256 * 256; } while (0)
+	PART(meetings, 256);
+	PART(exits, 256);
+	PART(tickets, (size_t)GRID_MAX_BATCH * a->s.num_kv_heads * 4);	/* whatever the batch: they are zeroed once */
+	PART(part_o, (size_t)a->num_tasks * a->group * a->s.head_dim * 4);
+	PART(part_ml, (size_t)a->num_tasks * a->group * 8);
+	PART(qkv, batch * a->qkv_dim * 2);
+	PART(attn, batch * padded_bytes(a->q_dim));
+	PART(act, batch * padded_bytes(a->s.intermediate));
+	PART(x_mid, batch * a->s.hidden * 2);
+	PART(x_out, batch * a->s.hidden * 2);
+#undef PART
+	*bytes = at;
+	return 0;
+}
+
+static const void *pick_kernel(const struct grid_args *a)
+{
+#define PICK(wide) (a->s.head_dim == 128 ? \
+	a->s.dtype == CAIRN_F16 ? (const void *)grid_kernel<CAIRN_F16, 128, wide> : \
+				  (const void *)grid_kernel<CAIRN_BF16, 128, wide> : \
+	a->s.dtype == CAIRN_F16 ? (const void *)grid_kernel<CAIRN_F16, 64, wide> : \
+				  (const void *)grid_kernel<CAIRN_BF16, 64, wide>)
+	return a->s.batch > 8 ? PICK(1) : PICK(0);
+#undef PICK
+}
+
+int grid_launch(struct grid_args *a, int32_t first, int32_t end, int persistent, void *stream)
+{
+	struct cairn_launch l = {};
+	void *params[] = { a };
+	int num_sms = cairn_num_sms();
+
+	if (num_sms < 0)
+		return num_sms;
+	l.grid[0] = (unsigned int)num_sms;
+	l.block[0] = THREADS;
+	l.smem = layout(a);
+	l.pdl = 1;
+	l.stream = stream;
+	for (int32_t p = first; p < end; p = a->end_phase) {
+		a->first_phase = p;
+		a->end_phase = persistent ? end : p + 1;
+		a->first_launch = p == first;
+		CAIRN_TRY(cairn_launch(pick_kernel(a), &l, params));
+	}
+	return 0;
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * grid - the decode step as phases on all SMs: what launchers and kernel share
+ *
+ * Phases of layer i are 5 i .. 5 i + 4, after the last layer comes GRID_HEAD. One CTA an SM; each phase is
+ * shared out over all of them, and between two phases everyone waits for everyone.
+ */
+#ifndef CAIRN_GRID_H
+#define CAIRN_GRID_H
+
+#include "decode_step.h"
+
+enum grid_kind { GRID_QKV, GRID_ATTN, GRID_OUT, GRID_GATE_UP, GRID_DOWN, GRID_HEAD };
+
+#define GRID_KINDS		5		/* of a layer */
+#define GRID_WARPS		8
+#define GRID_MAX_GROUP		8		/* query heads of a KV head */
+#define GRID_MAX_BATCH		16
+#define GRID_STAGE_BYTES	4096		/* of a warp's ring */
+#define GRID_MAX_STAGES		6
+#define GRID_MBARS		128		/* in shared memory: before them a float a warp, and a word; */
+#define GRID_SHARES		896		/* then what rows this CTA has, */
+#define GRID_SUMS		1024		/* and the sums of products */
+
+struct grid_args {
+	struct cairn_decode_step_args s;
+	const void *x;			/* [batch, hidden], of layer 0; NULL: rows of s.embed */
+	void *out;			/* not NULL: GRID_OUT of layer 0 writes here (cluster_attn) */
+	/* the workspace */
+	uint32_t *meetings, *exits;	/* CTAs that came to a meeting, that left */
+	uint32_t *tickets;		/* [batch, num_kv_heads]: splits that are done */
+	float *part_o;			/* [tasks][group][head_dim] */
+	float2 *part_ml;		/* [tasks][group] */
+	void *qkv, *attn, *act, *x_mid, *x_out;		/* [batch][...] of dtype; attn, act: see a_index() */
+	int32_t first_phase, end_phase;	/* of this launch */
+	int32_t first_launch;		/* of the call: nothing but weights may be read before its predecessor ended */
+	int32_t qkv_dim, q_dim, group;
+	int32_t num_splits, num_tasks;	/* task = (request * num_kv_heads + KV head) * num_splits + split */
+	int32_t stages;			/* of a ring */
+	int32_t sum_bufs;
+	int32_t a_bytes;		/* of shared memory for activations */
+	/* offsets in shared memory, of: (m, l) of states, cosines and sines, activations, rings */
+	int32_t at_ml, at_rope, at_a, at_rings;
+};
+
+/* Where the workspace's parts lie, and the geometry; ws may be NULL. Returns bytes, or -errno. */
+int grid_plan(struct grid_args *a, char *ws, size_t *bytes);
+/* persistent: one launch of phases [first, end); else one launch a phase. */
+int grid_launch(struct grid_args *a, int32_t first, int32_t end, int persistent, void *stream);
+
+#endif

@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * grid_stream - what every warp will need, in order, and how it gets there
+ *
+ * Eight warps compute. Each has a stream of its own: the 4 KiB stages of weights, keys and values that it will
+ * need from here to the end of the launch, in order. Which they are depends on nothing that is computed on the
+ * way, so another warp, its loader, keeps a ring in front of it filled, whatever the phase: while CTAs wait
+ * for each other, and exchange what was computed, the next phase's weights flow in. `struct cursor` is the place
+ * in that stream up to which loads have been started; only the loader knows it.
+ *
+ * A stage is 16 rows x 128 columns of a matrix, 16 (head_dim 64: 32) keys of one KV head, or as many values.
+ */
+#ifndef CAIRN_GRID_STREAM_CUH
+#define CAIRN_GRID_STREAM_CUH
+
+#include "../primitives/dtype.h"
+#include "../primitives/ptx.cuh"
+#include "../primitives/row.cuh"
+#include "attn_tile.cuh"
+#include "grid.h"
+
+#define GRID		static __device__ __forceinline__
+#define STAGE_ROWS	16
+#define STAGE_K		128
+#define WORK_BAR	1		/* named barrier of those that compute */
+#define WORKERS		(GRID_WARPS * 32)
+
+extern __shared__ __align__(1024) uint8_t grid_mem[];
+
+/* ---- the stream ---- */
+
+GRID int grid_kind_of(const struct grid_args &a, int phase)
+{
+	return phase == a.s.num_layers * GRID_KINDS ? (int)GRID_HEAD : phase % GRID_KINDS;
+}
+
+GRID const char *grid_layer(const struct grid_args &a, const void *p, int phase)
+{
+	return (const char *)p + phase / GRID_KINDS * a.s.layer_stride_bytes;
+}
+
+/* A product's matrix; GRID_GATE_UP: `rows` pairs of a gate's and an up's row. */
+struct grid_matrix {
+	const char *w;
+	int rows, k;
+};
+
+GRID struct grid_matrix grid_matrix(const struct grid_args &a, int phase, int kind)
+{
+	struct grid_matrix m;
+	const void *w = kind == GRID_QKV ? a.s.w_qkv : kind == GRID_OUT ? a.s.w_o :
+			kind == GRID_GATE_UP ? a.s.w_gate_up : a.s.w_down;
+
+	m.w = kind == GRID_HEAD ? (const char *)a.s.lm_head : grid_layer(a, w, phase);
+	m.rows = kind == GRID_QKV ? a.qkv_dim : kind == GRID_GATE_UP ? a.s.intermediate :
+		 kind == GRID_HEAD ? a.s.vocab : a.s.hidden;
+	m.k = kind == GRID_OUT ? a.q_dim : kind == GRID_DOWN ? a.s.intermediate : a.s.hidden;
+	return m;
+}
+
+/* This CTA's rows of each kind of product, in shared memory: the first, and how many. */
+GRID const int2 *grid_shares(void)
+{
+	return (const int2 *)(grid_mem + GRID_SHARES);
+}
+
+GRID void share_out(const struct grid_args &a)
+{
+	if (threadIdx.x <= GRID_HEAD) {
+		uint32_t rows = (uint32_t)grid_matrix(a, 0, threadIdx.x).rows;
+		uint32_t first = rows * blockIdx.x / gridDim.x;		/* below 2^24 rows, 2^8 SMs */
+
+		((int2 *)(grid_mem + GRID_SHARES))[threadIdx.x] =
+			make_int2((int)first, (int)(rows * (blockIdx.x + 1) / gridDim.x - first));
+	}
+}
+
+GRID int grid_unit(int kind)		/* rows, or pairs, that a stage covers */
+{
+	return kind == GRID_GATE_UP ? STAGE_ROWS / 2 : STAGE_ROWS;
+}
+
+/* One request and KV head, and a share of its old keys */
+struct grid_task {
+	const int32_t *pages;
+	int request, head, split;
+	int old_len;			/* keys before the new one; -1: not even that */
+	int first_tile, end_tile;
+};
+
+template <int head_dim>
+GRID struct grid_task grid_load_task(const struct grid_args &a, int task)
+{
+	constexpr int keys = GRID_STAGE_BYTES / (2 * head_dim);
+	struct grid_task t;
+	int first_page, tiles;
+
+	t.split = task % a.num_splits;
+	task /= a.num_splits;
+	t.head = task % a.s.num_kv_heads;
+	t.request = task / a.s.num_kv_heads;
+	first_page = __ldg(a.s.kv_indptr + t.request);
+	t.pages = a.s.kv_indices + first_page;
+	t.old_len = attn_kv_len(__ldg(a.s.kv_indptr + t.request + 1) - first_page,
+				__ldg(a.s.kv_last_page_len + t.request), a.s.page_size) - 1;
+	tiles = t.old_len > 0 ? (t.old_len + keys - 1) / keys : 0;
+	t.first_tile = (int)((uint32_t)tiles * t.split / a.num_splits);
+	t.end_tile = (int)((uint32_t)tiles * (t.split + 1) / a.num_splits);
+	return t;
+}
+
+struct cursor {
+	int phase, kind;		/* phase == a.end_phase: at the end */
+	union {				/* in this order: what is not needed at the same time shares a register */
+		struct {
+			int stage, num_stages;		/* along k */
+			int unit, count, k;		/* rows done, of the CTA's; columns */
+			const char *src;		/* the unit's first row */
+		};
+		struct {
+			int tile, end_tile;
+			int task, old_len, head;
+			const int32_t *pages;
+		};
+	};
+	int values;			/* its keys are on their way already */
+};
+
+GRID int loader_of(void)		/* the warp that this one loads for */
+{
+	return (int)threadIdx.x / 32 - GRID_WARPS;
+}
+
+/* Where the key of this lane lies; asked for a stage or more before it is needed. */
+template <int head_dim>
+GRID uint32_t cursor_slot(const struct grid_args &a, const struct cursor &c)
+{
+	constexpr int keys = GRID_STAGE_BYTES / (2 * head_dim);
+	int key = c.tile * keys + (int)(threadIdx.x % 32);
+
+	if (c.phase >= a.end_phase || c.kind != GRID_ATTN || threadIdx.x % 32 >= keys || key >= c.old_len)
+		return ~0u;
+	return (uint32_t)__ldg(c.pages + key / a.s.page_size) * (uint32_t)a.s.page_size +
+	       (uint32_t)(key % a.s.page_size);
+}
+
+/* To this warp's first keys of the first task from c.task on that has any for it. */
+template <int head_dim>
+GRID bool cursor_task(const struct grid_args &a, struct cursor &c)
+{
+	for (; c.task < a.num_tasks; c.task += gridDim.x) {
+		struct grid_task t = grid_load_task<head_dim>(a, c.task);
+
+		c.tile = t.first_tile + loader_of();
+		if (c.tile >= t.end_tile)
+			continue;
+		c.end_tile = t.end_tile;
+		c.old_len = t.old_len;
+		c.head = t.head;
+		c.pages = t.pages;
+		c.values = 0;
+		return true;
+	}
+	return false;
+}
+
+GRID bool cursor_matrix(const struct grid_args &a, struct cursor &c)
+{
+	struct grid_matrix m = grid_matrix(a, c.phase, c.kind);
+	int2 rows = grid_shares()[c.kind];
+
+	c.stage = loader_of();
+	c.num_stages = (m.k + STAGE_K - 1) / STAGE_K;
+	c.unit = 0;
+	c.count = rows.y;
+	c.k = m.k;
+	c.src = m.w + (int64_t)rows.x * m.k * 2;
+	return c.stage < c.num_stages && c.count > 0;
+}
+
+/* To this warp's first item of the phase at c.phase, or of the first one after it that has any. */
+template <int head_dim>
+GRID void cursor_enter(const struct grid_args &a, struct cursor &c)
+{
+	for (; c.phase < a.end_phase; c.phase++) {
+		c.kind = grid_kind_of(a, c.phase);
+		if (c.kind != GRID_ATTN && cursor_matrix(a, c))
+			return;
+		if (c.kind == GRID_ATTN) {
+			if (a.first_launch)
+				ptx_griddepcontrol_wait();	/* others may still write the index arrays */
+			c.task = blockIdx.x;
+			if (cursor_task<head_dim>(a, c))
+				return;
+		}
+	}
+}
+
+template <int head_dim>
+GRID void cursor_next(const struct grid_args &a, struct cursor &c)
+{
+	if (c.kind == GRID_ATTN) {
+		c.values ^= 1;
+		if (c.values)
+			return;
+		c.tile += GRID_WARPS;
+		if (c.tile < c.end_tile)
+			return;
+		c.task += gridDim.x;
+		if (cursor_task<head_dim>(a, c))
+			return;
+	} else {
+		c.stage += GRID_WARPS;
+		if (c.stage < c.num_stages)
+			return;
+		c.stage = loader_of();
+		c.unit += grid_unit(c.kind);
+		c.src += (int64_t)grid_unit(c.kind) * c.k * 2;
+		if (c.unit < c.count)
+			return;
+	}
+	c.phase++;
+	cursor_enter<head_dim>(a, c);
+}
+
+/* A ring: stages, and for each an mbarrier that counts what has arrived, and one that it is used up. */
+struct ring {
+	uint32_t stages, mbars, slot, parity;
+};
+
+GRID struct ring ring_of(const struct grid_args &a, int warp)
+{
+	uint32_t base = ptx_smem(grid_mem);
+	struct ring r = { base + a.at_rings + warp * a.stages * GRID_STAGE_BYTES,
+			  base + GRID_MBARS + warp * GRID_MAX_STAGES * 16, 0, 0 };
+
+	return r;
+}
+
+GRID void ring_advance(const struct grid_args &a, struct ring &r)
+{
+	if (++r.slot == (uint32_t)a.stages) {
+		r.slot = 0;
+		r.parity ^= 1;
+	}
+}
+
+/*
+ * Starts the loads of the item at the cursor, to where attn_swizzle() says. What is not there becomes zeros. key_slot:
+ * of the key that this lane asks for; ~0: none.
+ */
+template <int head_dim>
+GRID void load_stage(const struct grid_args &a, const struct cursor &c, uint32_t key_slot, uint32_t to)
+{
+	int lane = threadIdx.x % 32;
+
+	if (c.kind == GRID_ATTN) {
+		constexpr int chunks = head_dim / 8, per_pass = 32 / chunks;
+		int row = lane / chunks, chunk = lane % chunks, layer = c.phase / GRID_KINDS;
+		const char *pages = (const char *)(c.values ? a.s.v_pages : a.s.k_pages) + layer * a.s.kv_stride_bytes;
+		uint32_t column = (c.head * head_dim + chunk * 8) * 2, slot_bytes = a.s.num_kv_heads * head_dim * 2;
+
+#pragma unroll
+		for (int i = 0; i < GRID_STAGE_BYTES / (head_dim * 2); i += per_pass) {
+			uint32_t from = __shfl_sync(~0u, key_slot, i + row);
+			uint64_t at = (uint64_t)(from == ~0u ? 0 : from) * slot_bytes + column;
+
+			ptx_cp_async_cg(to + attn_swizzle(i + row, chunk, head_dim * 2), pages + at,
+					from == ~0u ? 0 : 16);
+		}
+	} else {
+		int half = lane / 16, piece = lane % 16, left = c.count - c.unit, at = c.stage * STAGE_K + piece * 8;
+		int64_t second = (int64_t)(c.kind == GRID_GATE_UP ? a.s.intermediate : 8) * c.k * 2;
+		const char *src = c.src + ((int64_t)half * c.k + at) * 2;
+		uint64_t policy = ptx_createpolicy_evict_first();
+
+#pragma unroll
+		for (int i = 0; i < 8; i++) {
+			int row = 2 * i + half;
+			int valid = at < c.k && (c.kind == GRID_GATE_UP ? (row & 7) : row) < left;
+			const char *from = src + (i / 4) * second + (int64_t)(i % 4) * 4 * c.k;
+
+			ptx_cp_async_cg_hint(to + attn_swizzle(row, piece, STAGE_K * 2), valid ? from : (const char *)a.s.w_qkv,
+					     valid ? 16 : 0, policy);
+		}
+	}
+}
+
+/* All that a loader does. */
+template <int head_dim>
+GRID void run_loader(const struct grid_args &a)
+{
+	struct ring r = ring_of(a, loader_of());
+	struct cursor c = {};
+	uint32_t key_slot;
+
+	c.phase = a.first_phase;
+	cursor_enter<head_dim>(a, c);
+	key_slot = cursor_slot<head_dim>(a, c);
+	for (; c.phase < a.end_phase; ring_advance(a, r)) {
+		uint32_t full = r.mbars + r.slot * 16;
+
+		ptx_mbarrier_wait(full + 8, r.parity ^ 1);	/* the first time round it is empty */
+		load_stage<head_dim>(a, c, key_slot, r.stages + r.slot * GRID_STAGE_BYTES);
+#ifdef CAIRN_DEBUG	/* racecheck does not see what arrives by itself */
+		ptx_cp_async_commit_group();
+		ptx_cp_async_wait_group<0>();
+		ptx_mbarrier_arrive(full);
+#else
+		ptx_cp_async_mbarrier_arrive_noinc(full);
+#endif
+		cursor_next<head_dim>(a, c);
+		if (c.kind == GRID_ATTN && !c.values)
+			key_slot = cursor_slot<head_dim>(a, c);
+	}
+	ptx_cp_async_commit_group();
+	ptx_cp_async_wait_group<0>();
+}
+
+/* The address of the ring's oldest stage, once it is there. */
+GRID uint32_t ring_wait(const struct ring &r)
+{
+	ptx_mbarrier_wait(r.mbars + r.slot * 16, r.parity);
+	return r.stages + r.slot * GRID_STAGE_BYTES;
+}
+
+/* All lanes have used up `stages` of them. */
+GRID void ring_release(const struct grid_args &a, struct ring &r, int stages)
+{
+	__syncwarp();
+	for (int i = 0; i < stages; i++) {
+		if (threadIdx.x % 32 == 0)
+			ptx_mbarrier_arrive(r.mbars + r.slot * 16 + 8);
+		ring_advance(a, r);
+	}
+}
+
+GRID void work_sync(void)
+{
+	ptx_bar_sync(WORK_BAR, WORKERS);
+}
+#endif

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "decode.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "../primitives/dtype.h"
+#include "../primitives/error.h"
+
+const char *const cairn_decode_path_names[] = { "auto", "graph", "persistent", "unfused", NULL };
+
+/* What the workspace depends on. */
+struct shape {
+	int32_t batch, max_kv_len;
+	int sampled;
+};
+
+struct cairn_decoder {
+	const struct cairn_model *model;
+	enum cairn_decode_path path;
+	int there;			/* the table has decode_step, and it can hold the model */
+	int32_t too_many;		/* a batch that a call has refused; 0: none */
+	struct shape last;		/* the last pass prepared, and whether it fits */
+	int last_fits;
+	void *workspace;
+	size_t workspace_bytes;
+};
+
+static struct cairn_decode_step_args make_args(const struct cairn_decoder *d, const struct cairn_kv_store *kv,
+					       const struct cairn_batch *b, const struct cairn_draw *draw)
+{
+	static const int forms[] = {
+		[CAIRN_DECODE_AUTO] = CAIRN_DECODE_STEP_AUTO, [CAIRN_DECODE_GRAPH] = CAIRN_DECODE_STEP_GRAPH,
+		[CAIRN_DECODE_PERSISTENT] = CAIRN_DECODE_STEP_PERSISTENT, [CAIRN_DECODE_UNFUSED] = -1,
+	};
+	const struct cairn_model *m = d->model;
+	const struct cairn_model_config *c = &m->config;
+
+	return (struct cairn_decode_step_args){
+		.size = sizeof(struct cairn_decode_step_args), .logits = b->logits, .tokens = draw->tokens,
+		.k_pages = kv->base, .v_pages = kv->base + kv->half_layer_bytes, .ids = b->ids,
+		.embed = cairn_model_weight(m, 0, CAIRN_W_EMBED),
+		.lm_head = cairn_model_weight(m, 0, CAIRN_W_LM_HEAD),
+		.final_norm = cairn_model_weight(m, 0, CAIRN_W_FINAL_NORM),
+		.attn_norm = cairn_model_weight(m, 0, CAIRN_W_ATTN_NORM),
+		.w_qkv = cairn_model_weight(m, 0, CAIRN_W_QKV),
+		.b_qkv = cairn_model_weight(m, 0, CAIRN_W_QKV_BIAS),
+		.w_o = cairn_model_weight(m, 0, CAIRN_W_O), .b_o = cairn_model_weight(m, 0, CAIRN_W_O_BIAS),
+		.mlp_norm = cairn_model_weight(m, 0, CAIRN_W_MLP_NORM),
+		.w_gate_up = cairn_model_weight(m, 0, CAIRN_W_GATE_UP),
+		.w_down = cairn_model_weight(m, 0, CAIRN_W_DOWN), .inv_freq = m->inv_freq,
+		.positions = b->positions, .kv_indptr = b->kv_indptr, .kv_indices = b->kv_indices,
+		.kv_last_page_len = b->kv_last_page_len, .temperature = draw->temperature,
+		.top_p = draw->top_p, .min_p = draw->min_p, .top_k = draw->top_k, .seed = draw->seed,
+		.offset = draw->offset, .workspace = d->workspace, .workspace_bytes = d->workspace_bytes,
+		.layer_stride_bytes = (int64_t)m->layer_bytes,
+		.kv_stride_bytes = 2 * (int64_t)kv->half_layer_bytes, .batch = b->batch,
+		.max_kv_len = b->max_kv_len, .num_pages = kv->num_pages, .page_size = kv->page_size,
+		.num_layers = c->num_hidden_layers, .hidden = c->hidden_size,
+		.intermediate = c->intermediate_size, .num_qo_heads = c->num_attention_heads,
+		.num_kv_heads = c->num_key_value_heads, .head_dim = c->head_dim, .vocab = c->vocab_size,
+		.dtype = m->dtype, .form = forms[d->path], .eps = (float)c->rms_norm_eps,
+		.sm_scale = (float)(1 / sqrt(c->head_dim)),
+	};
+}
+
+int cairn_decoder_create(struct cairn_decoder **out, const struct cairn_model *m, enum cairn_decode_path path)
+{
+	int has_op = m->impl->decode_step != NULL;
+	int has_bias = m->elements[CAIRN_W_GATE_UP_BIAS] || m->elements[CAIRN_W_DOWN_BIAS];
+	struct cairn_decoder *d;
+
+	if (path == CAIRN_DECODE_GRAPH || path == CAIRN_DECODE_PERSISTENT) {
+		if (!has_op)
+			return cairn_error(EOPNOTSUPP,
+					   "%s: decode %s: the table has no operation decode_step",
+					   m->impl->name, cairn_decode_path_names[path]);
+		if (has_bias)
+			return cairn_error(EOPNOTSUPP, "%s: decode %s: decode_step has no place for mlp_bias",
+					   m->impl->name, cairn_decode_path_names[path]);
+	}
+	d = calloc(1, sizeof(*d));
+	if (!d)
+		return cairn_error(ENOMEM, "decode: no memory");
+	d->model = m;
+	d->path = path;
+	d->there = has_op && !has_bias && path != CAIRN_DECODE_UNFUSED;
+	*out = d;
+	return 0;
+}
+
+void cairn_decoder_destroy(struct cairn_decoder *d)
+{
+	if (!d)
+		return;
+	if (d->workspace)
+		d->model->impl->mem_free(d->workspace);
+	free(d);
+}
+
+/* Where nobody has asked for a form, one that is not supported is no error. */
+static int refused(const struct cairn_decoder *d, int ret)
+{
+	return ret == -EOPNOTSUPP && d->path == CAIRN_DECODE_AUTO;
+}
+
+static int reserve(struct cairn_decoder *d, size_t bytes, void *stream, int *moved)
+{
+	const struct cairn_impl *impl = d->model->impl;
+	void *p;
+
+	if (bytes > d->workspace_bytes) {
+		CAIRN_TRY(CAIRN_TABLE(impl, stream_sync, stream));
+		CAIRN_TRY(CAIRN_TABLE(impl, mem_alloc, &p, bytes));
+		if (d->workspace) {
+			impl->mem_free(d->workspace);
+			*moved = 1;
+		}
+		d->workspace = p;
+		d->workspace_bytes = bytes;
+	}
+	/* what a call leaves is ready for calls of its shape; others may keep their counters elsewhere */
+	return d->workspace ? CAIRN_TABLE(impl, mem_set, d->workspace, 0, d->workspace_bytes, stream) : 0;
+}
+
+int cairn_decoder_prepare(struct cairn_decoder *d, const struct cairn_kv_store *kv,
+			  const struct cairn_batch *b, const struct cairn_draw *draw, void *stream,
+			  int *fits, int *moved)
+{
+	const struct cairn_impl *impl = d->model->impl;
+	struct shape now = { b->batch, b->max_kv_len, draw->temperature != NULL };
+	struct cairn_decode_step_args args;
+	size_t bytes = 0;
+	int ret;
+
+	*fits = d->there && (!d->too_many || b->batch < d->too_many);
+	if (!*fits)
+		return 0;
+	if (now.batch == d->last.batch && now.max_kv_len == d->last.max_kv_len &&
+	    now.sampled == d->last.sampled) {
+		*fits = d->last_fits;
+		return 0;
+	}
+	args = make_args(d, kv, b, draw);
+	ret = impl->decode_step_workspace ? impl->decode_step_workspace(&args, &bytes) : 0;
+	if (refused(d, ret))
+		*fits = 0;
+	else
+		CAIRN_TRY(cairn_table_ret(impl, ret, "decode_step_workspace"));
+	if (*fits)
+		CAIRN_TRY(reserve(d, bytes, stream, moved));
+	d->last = now;
+	d->last_fits = *fits;
+	return 0;
+}
+
+int cairn_decoder_run(struct cairn_decoder *d, const struct cairn_kv_store *kv, const struct cairn_batch *b,
+		      const struct cairn_draw *draw, void *stream, int *done)
+{
+	struct cairn_decode_step_args args = make_args(d, kv, b, draw);
+	int ret = d->model->impl->decode_step(&args, stream);
+
+	*done = !refused(d, ret);
+	if (!*done) {
+		d->too_many = b->batch;
+		return 0;
+	}
+	return cairn_table_ret(d->model->impl, ret, "decode_step");
+}
