@@ -431,7 +431,7 @@ static int plan_cta(struct split_args *g, int size)
 		g->wave = 2 * teams;
 	g->num_states = g->wave * g->team_warps * g->task_heads;
 	g->own_dim = by_head ? a->head_dim / size : a->head_dim;
-	g->n_stride = a->batch * stride <= N_BYTES ? stride : 0;
+	g->n_stride = !wide && a->batch * stride <= N_BYTES ? stride : 0;
 	g->page_shift = attn_page_shift(a->page_size);
 	for (int i = 0; i <= size; i++) {
 		g->first_unit[i] = (int16_t)attn_share(g->rows / SPLIT_ROWS, size, i);

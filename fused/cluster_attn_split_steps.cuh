@@ -331,7 +331,7 @@ SPLIT void split_load_n(const struct split_args &g, const struct split_cta &c, s
 			const int row = c.quad + 8 * h;
 
 			x.v[k][h] = make_uint4(0, 0, 0, 0);
-			if (!g.n_stride)
+			if (wide || !g.n_stride)
 				x.v[k][h] = ptx_ld_shared_v4(tile + row * 256 + ((k * 4 + c.t) ^ swap) * 16);
 			else if (row < g.a.batch)
 				x.v[k][h] = ptx_ld_shared_v4(c.base + g.s_n + row * g.n_stride +
@@ -412,6 +412,7 @@ SPLIT void split_project_qkv(const struct split_args &g, const struct split_cta 
 			     uint32_t &epoch)
 {
 	constexpr int most = split_pass(wide);
+	const int in_smem = !wide && g.n_stride;	/* n; that of many requests is too large */
 	const int end = g.first_unit[c.rank + 1];
 
 	for (int first = g.first_unit[c.rank]; first < end; first += g.pass_units) {
@@ -421,11 +422,11 @@ SPLIT void split_project_qkv(const struct split_args &g, const struct split_cta 
 		for (int chunk = c.warp; chunk * SPLIT_K < g.a.hidden; chunk += SPLIT_WARPS) {
 			struct split_x<wide> x;
 
-			if (g.n_stride)
+			if (in_smem)
 				split_load_n<wide>(g, c, x, chunk, 0);
 			/* the sums go round instead of the loop being unrolled: one copy of the refill */
 #pragma unroll 1
-			for (int u = g.n_stride ? 0 : -1; u < most; u++) {
+			for (int u = in_smem ? 0 : -1; u < most; u++) {
 				if (u < 0) {
 					split_load_n<wide>(g, c, x, chunk, split_wait(c, s));
 					split_release<head_dim, by_head>(g, c, s);
@@ -449,7 +450,7 @@ SPLIT void split_project_qkv(const struct split_args &g, const struct split_cta 
 								  ((c.warp * g.a.batch + b) * split_sum_row(wide) + u * 16 +
 								   (i >> 1) * 8 + c.quad) * 4, sum[u].v[h][i]);
 				}
-		if (g.n_stride && first == g.first_unit[c.rank])
+		if (in_smem && first == g.first_unit[c.rank])
 			ptx_barrier_cluster_wait_acquire();	/* peers' mbarriers exist */
 		__syncthreads();
 		for (int item = threadIdx.x; item < units * 4 * g.a.batch; item += SPLIT_THREADS)
@@ -457,7 +458,7 @@ SPLIT void split_project_qkv(const struct split_args &g, const struct split_cta 
 		if (first + g.pass_units < end)
 			__syncthreads();	/* the sums are read, the next pass may write its own */
 	}
-	if (g.n_stride && g.first_unit[c.rank] == end)
+	if (in_smem && g.first_unit[c.rank] == end)
 		ptx_barrier_cluster_wait_acquire();
 	__syncthreads();
 	split_angles<head_dim>(g, c);

@@ -85,31 +85,14 @@ CLUSTER_FN void cluster_meet(const struct cluster_comm *c, struct cluster_mailbo
 	ptx_bar_sync(c->bar_id, c->num_threads);
 }
 
-#ifndef CLUSTER_FETCH
-#define CLUSTER_FETCH 8
-#endif
-/* From global to shared memory, eight loads a thread in flight */
-CLUSTER_FN void cluster_fetch(const struct cluster_comm *c, uint32_t dst, const unsigned char *src, uint32_t granules)
+/* From global to shared memory, all of it in flight */
+CLUSTER_FN void cluster_fetch(const struct cluster_comm *c, uint32_t dst, const unsigned char *src,
+			      uint32_t granules)
 {
-#if CLUSTER_FETCH == 99
 	for (uint32_t g = c->tid; g < granules; g += c->num_threads)
 		ptx_cp_async_cg(dst + g * 16, src + (size_t)g * 16, 16);
 	ptx_cp_async_commit_group();
 	ptx_cp_async_wait_group<0>();
-	return;
-#endif
-	for (uint32_t first = c->tid; first < granules; first += CLUSTER_FETCH * c->num_threads) {
-		uint4 v[CLUSTER_FETCH];
-
-#pragma unroll
-		for (uint32_t k = 0; k < CLUSTER_FETCH; k++)
-			if (first + k * c->num_threads < granules)
-				v[k] = *(const uint4 *)(src + (size_t)(first + k * c->num_threads) * 16);
-#pragma unroll
-		for (uint32_t k = 0; k < CLUSTER_FETCH; k++)
-			if (first + k * c->num_threads < granules)
-				ptx_st_shared_v4(dst + (first + k * c->num_threads) * 16, v[k]);
-	}
 }
 
 CLUSTER_FN unsigned char *cluster_mailbox_set(const struct cluster_mailbox *box, size_t granules)
@@ -172,9 +155,8 @@ CLUSTER_FN void cluster_offchip_reduce(struct cluster_comm *c, struct cluster_ma
 	unsigned char *set = cluster_mailbox_set(box, cluster_offchip_reduce_granules(n, granules, message - granules));
 	unsigned char *result = set + (size_t)n * message * 16;
 	const int parts = (n - 1) * granules > 2048;
-	const struct cairn_cluster_chunks k = cairn_cluster_chunks((int)granules, (int)n);
-	const uint32_t first = parts ? (uint32_t)cairn_cluster_chunk(&k, (int)c->rank) : 0;
-	const uint32_t end = parts ? (uint32_t)cairn_cluster_chunk(&k, (int)c->rank + 1) : granules;
+	const uint32_t first = parts ? (uint32_t)cairn_cluster_chunk(&p->chunks, (int)c->rank) : 0;
+	const uint32_t end = parts ? (uint32_t)cairn_cluster_chunk(&p->chunks, (int)c->rank + 1) : granules;
 	const struct cluster_terms t = { (uint64_t)set, 0, (uint64_t)set + granules * 16, 0, message * 16, message * 16,
 					 ~0u, n };
 

@@ -13,6 +13,7 @@ gets one line that names file and line, and exit status 2.
 report_records   reading        report_views    names of cases and members     report_peers   other libraries
 report_claims    verdicts       report_page     numbering, tables, numbers     report_plots   drawings
 report_dsmem, report_collectives, report_ops    the sections
+report_fused     the fused operations: section, claims and figures    report_verdicts  what a verdict is
 """
 
 import argparse
@@ -23,6 +24,7 @@ import compare
 import report_claims
 import report_collectives
 import report_dsmem
+import report_fused
 import report_ops
 import report_plots as plots
 import report_views as views
@@ -300,6 +302,7 @@ def build(measured, recorded, recorded_name):
         report_ops.row_ops,
         report_ops.gemm,
         report_ops.attention,
+        report_fused.section,
         report_ops.engine,
         report_ops.decode_step,
         report_ops.others,

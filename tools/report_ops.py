@@ -422,6 +422,8 @@ KNOWN = {
     "attn_paged",
     "generate",
     "decode_step",
+    "cluster_attn",
+    "cluster_mla",
 } | {o for o, _ in ROW_OPS}
 
 

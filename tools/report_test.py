@@ -27,6 +27,7 @@ import report_views as views  # noqa: E402
 from report_records import BadRecords, Ceilings, Rows, load, parse_line, split_case  # noqa: E402
 
 SIZES = (2, 4, 8, 16)
+CLAIMS = tuple(f"CF-{i}" for i in range(1, 14))
 VOID = {"meta", "br", "hr", "img", "link", "input", "use", "path", "image"}
 
 
@@ -148,12 +149,45 @@ def machine(
         moved("attn_paged", "decode_h32_8_b1_kv1024_bf16", 1 << 22, 800),
         moved("generate", "llama3_8b_b1_kv1024", 15e9, 0.75 * read, first_token_ns=3e7),
         moved("generate", "llama3_8b_b1_kv1024", 15e9, 0.7 * read, "cuda:unfused", first_token_ns=3e7),
-        moved("decode_step", "llama3_8b_b1_kv1024", 15e9, 0.75 * read, peak_pct=70),
-        moved("decode_step", "llama3_8b_b1_kv1024", 15e9, 0.5 * read, "cuda:unfused", peak_pct=46),
-        moved("decode_step", "llama3_8b_b1_kv1024", 15e9, 0.74 * read, "cuda:graph"),
+        moved("decode_step", "llama3_8b_b1_kv1024", 13e9, 0.75 * read, peak_pct=70),
+        moved("decode_step", "llama3_8b_b1_kv1024", 13e9, 0.5 * read, "cuda:unfused", peak_pct=46),
+        moved("decode_step", "llama3_8b_b1_kv1024", 13e9, 0.74 * read, "cuda:graph"),
         moved("decode_step", "layer_llama3_8b_b1_kv1024_graph", 4e8, 0.7 * read),
     ]
     out += [moved("sample", f"rows{n}_vocab128256_topk50_topp90", n << 19, 50.0 * n) for n in (1, 64, 256)]
+    return out
+
+
+def fused(holds):
+    """Rows of the fused operations by which CF-6 to CF-13 all hold, or all do not."""
+    out = []
+
+    def pair(op, case, ns, gain, other="unfused", **more):
+        out.append(raw(op, case, ns=ns, launches=1, **more))
+        out.append(raw(op, case, other, ns * gain, launches=300 if holds else 2))
+
+    for kv in (1024, 2048, 4096, 8192, 16384):
+        pair("cluster_attn", f"llama2_7b_b1_kv{kv}", 42000 if holds else 43000, 1.8 if holds else 1.1)
+        pair("cluster_mla", f"dsv2lite_b1_kv{kv}", 2e4, 1.8 if holds else 1.1)
+        pair("cluster_attn", f"llama2_7b_b16_kv{kv}", 1e5, 1.1 if holds else 0.9)
+        pair("cluster_mla", f"dsv2lite_b16_kv{kv}", 1e5, 1.1 if holds else 0.9)
+        for shape in ("llama2_7b", "dsv2lite"):
+            pair("decode_step", f"{shape}_b1_kv{kv}", 3.5e6 if holds else 3.7e6, 1.5 if holds else 1.1, "cuda:unfused")
+        head = (1.0 if kv == 1024 else 1.5) if holds else (1.5 if kv == 1024 else 1.0)
+        if kv != 4096:
+            out.append(raw("cluster_attn", f"llama2_7b_b1_kv{kv}_token_c4", ns=1000))
+            out.append(raw("cluster_attn", f"llama2_7b_b1_kv{kv}_head_c4", ns=1000 * head))
+    for n in SIZES:
+        for flow in ("token", "head"):
+            # 4096 keys, 32 heads, d 128, f16: gather 768, reduce 776 or 32768, times 32 (n - 1)
+            sent = 32 * (n - 1) * (768 + (776 if flow == "token" else 32768)) + (not holds)
+            case = f"llama2_7b_b1_kv4096_{flow}_c{n}"
+            out.append(raw("cluster_attn", case, dsmem_model_bytes=sent))
+            out.append(raw("cluster_attn", case + "_offchip", ns=1400 if holds else 900))
+    for heads, best in ((32, 4), (64, 4), (128, 2)):
+        for n in (1,) + SIZES:
+            out.append(raw("cluster_attn", f"heads{heads}_b1_kv4096_token_c{n}", ns=900 if (n == best) == holds else 1000))
+    out.append(raw("generate", "llama2_7b_b1_kv1024", ns=4e6, first_token_ns=2e7 if holds else 2e9))
     return out
 
 
@@ -355,12 +389,13 @@ class Verdicts(TestCase):
 
     def test_all_reproduced(self):
         self.assertEqual(
-            self.verdicts(machine()), dict.fromkeys(("CF-1", "CF-2", "CF-3", "CF-4", "CF-5"), "reproduced")
+            {k: v for k, v in self.verdicts(machine()).items() if k in CLAIMS[:5]},
+            dict.fromkeys(CLAIMS[:5], "reproduced"),
         )
 
     def test_all_missing(self):
         self.assertEqual(
-            self.verdicts([]), dict.fromkeys(("CF-1", "CF-2", "CF-3", "CF-4", "CF-5"), "not measurable here")
+            self.verdicts([]), dict.fromkeys(CLAIMS, "not measurable here")
         )
         for claim in claims_of([]).values():
             self.assertTrue(claim.parts)
@@ -427,6 +462,19 @@ class Verdicts(TestCase):
     def test_rows_of_the_host_decide_nothing(self):
         records = [{**r, "impl": "cpu", "driver": ""} for r in machine()]
         self.assertEqual(set(self.verdicts(records).values()), {"not measurable here"})
+
+    def test_fused_claims_both_ways(self):
+        good, bad = self.verdicts(fused(True)), self.verdicts(fused(False))
+        for name in CLAIMS[5:]:
+            self.assertEqual(good[name], "reproduced", name)
+            self.assertTrue(bad[name].startswith("refuted"), name)
+
+    def test_fused_figures_both_ways(self):
+        for holds in (True, False):
+            found = targets_of(fused(holds))
+            self.assertIs(found["fused module, llama2_7b_b1_kv1024"].reached, holds)
+            self.assertIs(found["against unfused, llama2_7b_b1_kv1024"].reached, holds)
+            self.assertIs(found["time per token, llama2_7b_b1_kv1024"].reached, holds)
 
     def test_targets_both_ways(self):
         self.assertTrue(all(t.reached is None and t.needs for t in targets_of([]).values()))
@@ -496,6 +544,12 @@ class Pages(TestCase):
             self.has(text, part)
         alone = [r for r in machine() if r["op"] != "decode_step" or r["impl"] == "cuda:graph"]
         self.check_html(page_of(alone))
+
+    def test_fused_section(self):
+        text = self.check_html(page_of(machine() + fused(True)))
+        for part in ("Fused cluster attention", "figure 11", "figure 13", "figure 20", "SPLIT_HEAD", "CF-12"):
+            self.has(text, part)
+        self.check_html(page_of([r for r in fused(False) if r["op"] == "cluster_mla"]))
 
     def test_no_rows_at_all(self):
         text = self.check_html(page_of([]))
