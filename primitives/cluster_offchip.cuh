@@ -4,9 +4,10 @@
  *
  * For comparison. The CTAs of a group are launched as a cluster, so that all are resident, but meet and
  * exchange in global memory (in practice the L2). No atomics; the order of reduction is that of the ranks.
- *   MAIL           16 bytes hold two words, each with the number of the call; readers poll the data itself.
- *                  One trip to the L2 and one back, no fence; twice the bytes.
- *   MAIL_TWOSHOT   the same in two trips: rank r reduces the r-th chunk and mails it to all.
+ *   WORDS          8 bytes hold a word and the number of the call, a word a thread; readers poll the data
+ *                  itself. One trip to the L2 and one back, no fence; twice the bytes.
+ *   MAIL           the same with two words in 16 bytes, any number of them.
+ *   MAIL_TWOSHOT   in two trips: rank r reduces the r-th chunk and mails it to all.
  *   FLAGS          16-byte stores and loads, a flag a rank with release and acquire at gpu scope.
  * Mailboxes come in two sets, by the argument in cluster_comm.cuh; a word is never mistaken for an older
  * one, for each call has its number.
@@ -24,18 +25,22 @@
 /* Go on from enum cairn_cluster_algo: a kernel each */
 enum cluster_offchip_way {
 	CLUSTER_BY_FLAGS = CAIRN_CLUSTER_OFFCHIP,
+	CLUSTER_BY_WORDS,
 	CLUSTER_BY_MAIL,
 	CLUSTER_BY_MAIL_TWOSHOT,
 };
 
+/* The fastest as measured (cluster_reduce.cu, cluster_gather.cu) */
 CAIRN_CLUSTER_INLINE int cluster_offchip_pick_reduce(int n, uint32_t granules, int softmax)
 {
-	return softmax ? CLUSTER_BY_FLAGS : (n - 1) * granules <= 1024 ? CLUSTER_BY_MAIL : CLUSTER_BY_MAIL_TWOSHOT;
+	if (!softmax && granules <= 64)
+		return CLUSTER_BY_WORDS;
+	return !softmax && n > 8 && granules <= 1024 ? CLUSTER_BY_MAIL_TWOSHOT : CLUSTER_BY_FLAGS;
 }
 
 CAIRN_CLUSTER_INLINE int cluster_offchip_pick_gather(int n, uint32_t granules)
 {
-	return (n - 1) * granules <= 1024 ? CLUSTER_BY_MAIL : CLUSTER_BY_FLAGS;
+	return n * granules <= 1024 ? CLUSTER_BY_MAIL : CLUSTER_BY_FLAGS;
 }
 
 struct cluster_mailbox {
@@ -192,6 +197,55 @@ CLUSTER_FN void cluster_offchip_gather(struct cluster_comm *c, struct cluster_ma
 	ptx_bar_sync(c->bar_id, c->num_threads);
 }
 
+CLUSTER_FN void cluster_mail_end_call(const struct cluster_comm *c, struct cluster_mailbox *box)
+{
+	box->epoch++;
+	box->set ^= 1;
+	ptx_bar_sync(c->bar_id, c->num_threads);
+}
+
+/* ---- a word and the number of the call in 8 bytes ---- */
+
+/* A word a thread at most, no SOFTMAX. most: >= size; all loads are in flight at once, without branches. */
+template <int dtype, int most>
+CLUSTER_FN void cluster_words_all_reduce(const struct cluster_comm *c, struct cluster_mailbox *box, uint32_t words,
+					 int op, const struct cluster_buffers *b)
+{
+#ifdef CAIRN_DEBUG
+	const int64_t start = ptx_clock64();
+#else
+	const int64_t start = 0;
+#endif
+	uint64_t *at = (uint64_t *)box->data + (box->set ? (size_t)c->size * words : 0) + c->tid;
+
+	if (c->tid < words) {
+		uint32_t raw[most];
+		int missing;
+
+		ptx_st_relaxed_gpu_u64(at + (size_t)c->rank * words,
+				       (uint64_t)box->epoch << 32 | ptx_ld_shared_b32(b->src + c->tid * 4));
+		do {
+			uint64_t v[most];
+
+			missing = 0;
+#pragma unroll
+			for (uint32_t r = 0; r < most; r++)
+				v[r] = ptx_ld_relaxed_gpu_u64(at + (size_t)(r < c->size ? r : c->size - 1) * words);
+#pragma unroll
+			for (uint32_t r = 0; r < most; r++) {
+				missing |= (uint32_t)(v[r] >> 32) != box->epoch;
+				raw[r] = (uint32_t)v[r];
+			}
+			ptx_spin_check(start, "words (number of the call)", box->epoch, 0);
+		} while (missing);
+		ptx_st_shared_b32(b->dst + c->tid * 4, op == CAIRN_CLUSTER_SUM ?
+				  cluster_reduce_raw<dtype, 0, most, 0, 1>(raw, NULL, c->size, 1) :
+				  cluster_reduce_raw<dtype, 0, most, 0, 0>(raw, NULL, c->size,
+									   op == CAIRN_CLUSTER_MIN ? -1 : 1));
+	}
+	cluster_mail_end_call(c, box);
+}
+
 /* ---- mails: .x and .z are words, .y and .w the number of the call that each belongs to ---- */
 
 #ifndef CLUSTER_MAIL_FLIGHT
@@ -332,13 +386,6 @@ CLUSTER_FN void cluster_mail_reduce(const struct cluster_comm *c, const unsigned
 			ptx_st_shared_v2(b->dst + at[j] / 2, make_uint2(out[0], out[1]));
 		}
 	}
-}
-
-CLUSTER_FN void cluster_mail_end_call(const struct cluster_comm *c, struct cluster_mailbox *box)
-{
-	box->epoch++;
-	box->set ^= 1;
-	ptx_bar_sync(c->bar_id, c->num_threads);
 }
 
 /* way: MAIL or MAIL_TWOSHOT; dst and src not the same. No SOFTMAX. */

@@ -110,6 +110,9 @@ cluster_reduce_repeat(struct cluster_comm *c, struct cluster_mailbox *box, const
 	for (int round = 0; round < rounds; round++)
 		if constexpr (algo == CLUSTER_BY_FLAGS)
 			cluster_offchip_reduce<dtype, softmax>(&known, box, plan, op, b);
+		else if constexpr (algo == CLUSTER_BY_WORDS)
+			cluster_words_all_reduce<dtype, size ? size : CAIRN_CLUSTER_MAX_SIZE>(
+				&known, box, plan->total * 4, op, b);
 		else if constexpr (algo > CLUSTER_BY_FLAGS)
 			cluster_mail_all_reduce<algo, dtype, size ? size : CAIRN_CLUSTER_MAX_SIZE>(
 				&known, box, plan->total, op, b);
