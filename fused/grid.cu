@@ -54,14 +54,19 @@
 #define LOADER_REGS	72
 #define WORKER_REGS	184		/* 256 threads each: 65536 in all */
 
-template <int dtype, int head_dim, int wide>
+template <int dtype, int head_dim, int way>
 GRID void run_worker(const struct grid_args &a)
 {
 	struct ring r = ring_of(a, threadIdx.x / 32);
+	uint32_t base = 0;		/* the phases of this call have base + 1 + phase */
+	struct grid_lens lens = {};
+	int position = 0, have_rope = 0, rope = threadIdx.x < a.s.batch * (head_dim / 2);
+	float freq = rope ? __ldg(a.s.inv_freq + threadIdx.x % (head_dim / 2)) : 0;
 
 	for (int phase = a.first_phase; phase < a.end_phase; phase++) {
 		const int kind = grid_kind_of(a, phase), normed = kind == GRID_QKV || kind == GRID_GATE_UP || kind == GRID_HEAD;
 		const int k = grid_k(a, kind);
+		struct grid_addend addend;
 		struct norm_weights w;
 
 		if (normed)
@@ -70,46 +75,57 @@ GRID void run_worker(const struct grid_args &a)
 			ptx_griddepcontrol_wait();
 			if (a.first_launch)
 				ptx_griddepcontrol_launch_dependents();
-			load_rope<head_dim>(a);
-			work_sync();
-		} else {
+			/* asked for together with x, looked at when they are needed: memory is busy, and answers late */
+			if (way == GRID_BY_WORDS)
+				base = __ldcg(a.phases);
+			if (way == GRID_BY_WORDS && blockIdx.x < a.num_tasks)
+				lens = grid_load_lens(a, blockIdx.x);
+			if (rope)
+				position = __ldg(a.s.positions + threadIdx.x / (head_dim / 2));
+		} else if (way != GRID_BY_WORDS) {
 			grid_await(a, phase - a.first_phase);
 		}
 		if (kind == GRID_ATTN) {
-			run_attention<dtype, head_dim>(a, r, phase);
+			if (!have_rope)
+				make_rope<head_dim>(a, position, freq);
+			have_rope = 1;
+			run_attention<dtype, head_dim, way>(a, r, phase, lens, base + 1 + phase);
 			continue;
 		}
-		if (normed)
+		addend = grid_first_addend(a, phase, kind);
+		if (normed && way == GRID_BY_WORDS)
+			load_normed_words<dtype>(a, phase, kind, w, base + phase);
+		else if (normed)
 			load_normed<dtype>(a, phase, kind, w);
+		else if (way == GRID_BY_WORDS)
+			load_words(a, grid_words_in(a, kind), k, base + phase);
 		else if (a_fits(a, k))
 			load_plain(a, grid_activations(a, kind), k);
-		run_product<dtype, wide>(a, r, phase, kind);
+		run_product<dtype, way>(a, r, phase, kind, addend, base + 1 + phase);
 	}
-	/* who leaves last finds all others past their last meeting */
-	if (a.end_phase - a.first_phase > 1 && threadIdx.x == 0 &&
+	/* who leaves last finds all others past their last meeting, or last word of the call */
+	if ((way == GRID_BY_WORDS ? a.end_phase == a.call_end : a.end_phase - a.first_phase > 1) && threadIdx.x == 0 &&
 	    ptx_atom_acq_rel_gpu_add_u32(a.exits, 1) + 1 == gridDim.x) {
 		*a.meetings = 0;
 		*a.exits = 0;
+		if (way == GRID_BY_WORDS)
+			*a.phases = base + (uint32_t)a.call_end;
 	}
 }
 
-template <int dtype, int head_dim, int wide>
+template <int dtype, int head_dim, int way>
 static __global__ __launch_bounds__(THREADS, 1) void grid_kernel(const __grid_constant__ struct grid_args a)
 {
-	if (threadIdx.x < GRID_WARPS * GRID_MAX_STAGES) {
-		ptx_mbarrier_init(ptx_smem(grid_mem) + GRID_MBARS + threadIdx.x * 16, 32);
-		ptx_mbarrier_init(ptx_smem(grid_mem) + GRID_MBARS + threadIdx.x * 16 + 8, 1);
-	}
-	share_out(a);
-	if (!a.first_launch)
-		ptx_griddepcontrol_launch_dependents();
-	__syncthreads();
 	if (threadIdx.x >= WORKERS) {
 		ptx_setmaxnreg_dec<LOADER_REGS>();
 		run_loader<head_dim>(a);
 	} else {
+		share_out(a);
+		if (!a.first_launch)
+			ptx_griddepcontrol_launch_dependents();
+		__syncthreads();
 		ptx_setmaxnreg_inc<WORKER_REGS>();
-		run_worker<dtype, head_dim, wide>(a);
+		run_worker<dtype, head_dim, way>(a);
 	}
 }
 
@@ -119,7 +135,7 @@ static __global__ __launch_bounds__(THREADS, 1) void grid_kernel(const __grid_co
 static size_t layout(struct grid_args *a)
 {
 	int sums = a->sum_bufs * GRID_WARPS * a->s.batch * STAGE_ROWS * 4;
-	int states = (a->num_splits > GRID_WARPS ? a->num_splits : GRID_WARPS) * a->group * 8;
+	int states = grid_heads_at(*a) + (a->group + 2) * GRID_HEAD_ROW(a->s.head_dim);
 
 	a->at_ml = GRID_SUMS;		/* not needed at the same time */
 	a->at_rope = GRID_SUMS + (sums > states ? sums : states);
@@ -147,7 +163,7 @@ static int plan_smem(struct grid_args *a)
 		all = a->s.batch * padded_bytes(a->s.intermediate);
 	merge = GRID_WARPS * a->group * (a->s.head_dim + 4) * 4;
 	for (a->stages = GRID_MAX_STAGES; a->stages > 1; a->stages--) {
-		a->sum_bufs = a->stages > 2 ? 2 : 1;
+		a->sum_bufs = a->by_words ? GRID_WARPS : a->stages > 2 ? 2 : 1;
 		a->a_bytes = all > merge ? all : merge;
 		if (a->stages >= 4 && layout(a) <= SMEM_MAX)
 			return 0;
@@ -165,15 +181,29 @@ int grid_plan(struct grid_args *a, char *ws, size_t *bytes)
 
 	if (num_sms < 0)
 		return num_sms;
+	a->per_hidden = 1 / (float)a->s.hidden;
 	a->group = a->s.num_qo_heads / a->s.num_kv_heads;
 	a->q_dim = a->s.num_qo_heads * a->s.head_dim;
 	a->qkv_dim = a->q_dim + 2 * a->s.num_kv_heads * a->s.head_dim;
 	a->num_splits = num_sms / pairs < 1 ? 1 : num_sms / pairs < 32 ? num_sms / pairs : 32;	/* a lane each */
 	a->num_tasks = pairs * a->num_splits;
+	/* a CTA has one task at most; and whatever comes as words has its place in registers or shared memory */
+	a->by_words = a->s.batch <= GRID_WORDS_BATCH && a->num_tasks <= num_sms && a->s.batch * a->s.hidden <= GRID_WORDS_HIDDEN;
 	CAIRN_TRY(plan_smem(a));
-#define PART(field, size) do { a->field = (decltype(a->field))(ws + at); at += ((size) + 255) / 256 * 256; } while (0)
+	if (a->by_words && !(a_fits(*a, a->q_dim) && a_fits(*a, a->s.intermediate))) {
+		a->by_words = 0;
+		CAIRN_TRY(plan_smem(a));
+	}
+#define PART(field, size) do { *(void **)&a->field = ws + at; at += ((size) + 255) / 256 * 256; } while (0)
 	PART(meetings, 256);
 	PART(exits, 256);
+	PART(phases, 256);
+	/* the same whatever the batch: words are never laid over by something else */
+	for (int kind = 0; kind < GRID_HEAD; kind++)
+		PART(words[kind], (size_t)GRID_WORDS_BATCH * 4 *
+		     (kind == GRID_QKV ? a->qkv_dim : kind == GRID_ATTN ? a->q_dim :
+		      kind == GRID_GATE_UP ? a->s.intermediate : a->s.hidden));
+	PART(part_words, (size_t)num_sms * a->group * (a->s.head_dim + 2) * 8);
 	PART(tickets, (size_t)GRID_MAX_BATCH * a->s.num_kv_heads * 4);	/* whatever the batch: they are zeroed once */
 	PART(part_o, (size_t)a->num_tasks * a->group * a->s.head_dim * 4);
 	PART(part_ml, (size_t)a->num_tasks * a->group * 8);
@@ -189,12 +219,12 @@ int grid_plan(struct grid_args *a, char *ws, size_t *bytes)
 
 static const void *pick_kernel(const struct grid_args *a)
 {
-#define PICK(wide) (a->s.head_dim == 128 ? \
-	a->s.dtype == CAIRN_F16 ? (const void *)grid_kernel<CAIRN_F16, 128, wide> : \
-				  (const void *)grid_kernel<CAIRN_BF16, 128, wide> : \
-	a->s.dtype == CAIRN_F16 ? (const void *)grid_kernel<CAIRN_F16, 64, wide> : \
-				  (const void *)grid_kernel<CAIRN_BF16, 64, wide>)
-	return a->s.batch > 8 ? PICK(1) : PICK(0);
+#define PICK(way) (a->s.head_dim == 128 ? \
+	a->s.dtype == CAIRN_F16 ? (const void *)grid_kernel<CAIRN_F16, 128, way> : \
+				  (const void *)grid_kernel<CAIRN_BF16, 128, way> : \
+	a->s.dtype == CAIRN_F16 ? (const void *)grid_kernel<CAIRN_F16, 64, way> : \
+				  (const void *)grid_kernel<CAIRN_BF16, 64, way>)
+	return a->by_words ? PICK(GRID_BY_WORDS) : a->s.batch > 8 ? PICK(GRID_WIDE) : PICK(GRID_BY_MEETING);
 #undef PICK
 }
 
@@ -211,6 +241,8 @@ int grid_launch(struct grid_args *a, int32_t first, int32_t end, int persistent,
 	l.smem = layout(a);
 	l.pdl = 1;
 	l.stream = stream;
+	a->call_first = first;
+	a->call_end = end;
 	for (int32_t p = first; p < end; p = a->end_phase) {
 		a->first_phase = p;
 		a->end_phase = persistent ? end : p + 1;

@@ -16,6 +16,8 @@ enum grid_kind { GRID_QKV, GRID_ATTN, GRID_OUT, GRID_GATE_UP, GRID_DOWN, GRID_HE
 #define GRID_WARPS		8
 #define GRID_MAX_GROUP		8		/* query heads of a KV head */
 #define GRID_MAX_BATCH		16
+#define GRID_WORDS_BATCH	2		/* up to which results travel as words, */
+#define GRID_WORDS_HIDDEN	8192		/* and batch * hidden */
 #define GRID_STAGE_BYTES	4096		/* of a warp's ring */
 #define GRID_MAX_STAGES		6
 #define GRID_MBARS		128		/* in shared memory: before them a float a warp, and a word; */
@@ -24,14 +26,20 @@ enum grid_kind { GRID_QKV, GRID_ATTN, GRID_OUT, GRID_GATE_UP, GRID_DOWN, GRID_HE
 
 struct grid_args {
 	struct cairn_decode_step_args s;
-	const void *x;			/* [batch, hidden], of layer 0; NULL: rows of s.embed */
-	void *out;			/* not NULL: GRID_OUT of layer 0 writes here (cluster_attn) */
+	const void *x;			/* [batch, hidden], what the call begins with; NULL: rows of s.embed */
+	void *out;			/* not NULL: the call's last phase, OUT or DOWN, writes here */
 	/* the workspace */
 	uint32_t *meetings, *exits;	/* CTAs that came to a meeting, that left */
+	uint32_t *phases;		/* of all calls before this one: numbers for the words */
 	uint32_t *tickets;		/* [batch, num_kv_heads]: splits that are done */
 	float *part_o;			/* [tasks][group][head_dim] */
 	float2 *part_ml;		/* [tasks][group] */
 	void *qkv, *attn, *act, *x_mid, *x_out;		/* [batch][...] of dtype; attn, act: see a_index() */
+	uint64_t *words[GRID_HEAD];	/* in place of all these if `by_words`: what each kind of phase makes */
+	uint64_t *part_words;		/* and parts, [tasks][group][head_dim + 2] */
+	int32_t by_words;
+	float per_hidden;		/* 1 / hidden */
+	int32_t call_first, call_end;	/* phases of the call */
 	int32_t first_phase, end_phase;	/* of this launch */
 	int32_t first_launch;		/* of the call: nothing but weights may be read before its predecessor ended */
 	int32_t qkv_dim, q_dim, group;
@@ -42,6 +50,14 @@ struct grid_args {
 	/* offsets in shared memory, of: (m, l) of states, cosines and sines, activations, rings */
 	int32_t at_ml, at_rope, at_a, at_rings;
 };
+
+/* In attention, bytes in place of the sums: (m, l) of states, then heads */
+static inline __host__ __device__ int32_t grid_heads_at(const struct grid_args &a)
+{
+	return a.group * GRID_WARPS * 8;
+}
+
+#define GRID_HEAD_ROW(head_dim)	((head_dim) * 2 + 16)
 
 /* Where the workspace's parts lie, and the geometry; ws may be NULL. Returns bytes, or -errno. */
 int grid_plan(struct grid_args *a, char *ws, size_t *bytes);

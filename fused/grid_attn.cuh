@@ -10,8 +10,9 @@
  * The new key and value never pass through the cache: in the last split of a task one warp begins with them as
  * its softmax state (m = the new logit, l = 1, O = v), and writes them to their slot.
  *
- * States merge in three steps, each in a fixed order: warps through shared memory, splits through global
- * memory by whichever CTA of the task comes last (a ticket says which), which also divides and rounds.
+ * States merge in two steps, each in a fixed order: warps through shared memory, then splits through global memory, where
+ * the result is also divided and rounded. By words each split's CTA does that for a share of the outputs, as soon as
+ * the others' words are there; by meetings whichever CTA of the task comes last (a ticket says which) does it all.
  */
 #ifndef CAIRN_GRID_ATTN_CUH
 #define CAIRN_GRID_ATTN_CUH
@@ -19,54 +20,21 @@
 #include "../primitives/angle.cuh"
 #include "grid.cuh"
 
-/* Cosines and sines of all requests, once a launch. */
+/* Cosines and sines of all requests, once a launch. position, freq: what the thread needs first, asked for long before */
 template <int head_dim>
-GRID void load_rope(const struct grid_args &a)
+GRID void make_rope(const struct grid_args &a, int position, float freq)
 {
 	for (int i = threadIdx.x; i < a.s.batch * (head_dim / 2); i += WORKERS) {
-		int b = i / (head_dim / 2), p = i % (head_dim / 2);
 		float c, s;
 
-		angle_cos_sin(__fmul_rn((float)__ldg(a.s.positions + b), __ldg(a.s.inv_freq + p)), &c, &s);
+		if (i >= WORKERS) {
+			position = __ldg(a.s.positions + i / (head_dim / 2));
+			freq = __ldg(a.s.inv_freq + i % (head_dim / 2));
+		}
+		angle_cos_sin(__fmul_rn((float)position, freq), &c, &s);
 		ptx_st_shared_v2(ptx_smem(grid_mem) + a.at_rope + i * 8, make_uint2(__float_as_uint(c), __float_as_uint(s)));
 	}
-}
-
-/*
- * One head at x: lane 4 h + t takes elements 16 k + 2 t, + 1 into r[k][0], 16 k + 8 + 2 t, + 1 into r[k][1]. That is
- * the B fragment of mma.m16n8k16 whose column lane / 4 is this head.
- */
-template <int head_dim>
-GRID void load_head(uint32_t (*r)[2], const uint16_t *x)
-{
-	const uint32_t *from = (const uint32_t *)x + threadIdx.x % 4;
-
-#pragma unroll
-	for (int k = 0; k < head_dim / 16; k++) {
-		r[k][0] = __ldcg(from + k * 8);
-		r[k][1] = __ldcg(from + k * 8 + 4);
-	}
-}
-
-template <int dtype, int head_dim>
-GRID void rotate_head(uint32_t (*r)[2], uint32_t rope)
-{
-	constexpr int half = head_dim / 32;	/* steps of 16 between an element and its partner */
-	int t = threadIdx.x % 4;
-
-#pragma unroll
-	for (int k = 0; k < half; k++)
-#pragma unroll
-		for (int i = 0; i < 2; i++) {
-			uint4 cs = ptx_ld_shared_v4(rope + (k * 16 + i * 8 + 2 * t) * 8);
-			float lo[2], hi[2], c[2] = { __uint_as_float(cs.x), __uint_as_float(cs.z) };
-			float s[2] = { __uint_as_float(cs.y), __uint_as_float(cs.w) };
-
-			row_unpack2<dtype>(r[k][i], lo);
-			row_unpack2<dtype>(r[k + half][i], hi);
-			r[k][i] = row_pack2<dtype>(lo[0] * c[0] - hi[0] * s[0], lo[1] * c[1] - hi[1] * s[1]);
-			r[k + half][i] = row_pack2<dtype>(hi[0] * c[0] + lo[0] * s[0], hi[1] * c[1] + lo[1] * s[1]);
-		}
+	work_sync();
 }
 
 /* Of this lane's two heads, 2 t and 2 t + 1: running maximum, and sum over this lane's keys */
@@ -88,39 +56,98 @@ GRID float over_quads_sum(float v)
 	return v + __shfl_xor_sync(~0u, v, 16);
 }
 
-/* q, rotated; and in the warp that takes it, the new key: rotated, to its slot, and as that warp's first state. */
-template <int dtype, int head_dim>
-GRID void begin_task(const struct grid_args &a, const struct grid_task &task, int layer, int takes_new,
-		     uint32_t (*q)[2], float (*o)[4], struct softmax_state *st)
+/* Row i of a task's heads in shared memory: q of the group, rotated, then the new key, rotated, and the new value. Four
+ * words more than it takes keep eight rows on different banks. */
+template <int head_dim>
+GRID uint32_t head_row(const struct grid_args &a, int i)
 {
-	int lane = threadIdx.x % 32, quad = lane / 4, t = lane % 4, key = task.old_len;
-	const uint16_t *row = (const uint16_t *)a.qkv + (int64_t)task.request * a.qkv_dim;
-	const uint16_t *k_new = row + a.q_dim + task.head * head_dim, *v_new = k_new + a.s.num_kv_heads * head_dim;
-	uint32_t k[head_dim / 16][2], rope = ptx_smem(grid_mem) + a.at_rope + task.request * (head_dim / 2) * 8;
-	uint4 v = make_uint4(0, 0, 0, 0);
-	int64_t page = 0, at;
-	float logit = 0;
+	return ptx_smem(grid_mem) + a.at_ml + grid_heads_at(a) + i * GRID_HEAD_ROW(head_dim);
+}
 
-	/* all loads before the first use of one */
-	if (quad < a.group)
-		load_head<head_dim>(q, row + (task.head * a.group + quad) * head_dim);
-	if (takes_new) {
-		load_head<head_dim>(k, k_new);
-		page = __ldg(task.pages + key / a.s.page_size);
-		if (lane < head_dim / 8)
-			v = __ldcg((const uint4 *)v_new + lane);
-#pragma unroll
-		for (int d = 0; d < head_dim / 16; d++) {
-			o[d][0] = o[d][1] = grid_element<dtype>(v_new, d * 16 + quad);
-			o[d][2] = o[d][3] = grid_element<dtype>(v_new, d * 16 + 8 + quad);
+/* All of them, the last two if this split takes the new key; and that to its slot. Ends with a barrier. */
+template <int dtype, int head_dim, int way>
+GRID void load_heads(const struct grid_args &a, const struct grid_task &task, int layer, int newest, uint32_t number)
+{
+	constexpr int jobs = head_dim / 4;	/* of a head: two elements, and the two half a head further on */
+	const uint32_t rope = ptx_smem(grid_mem) + a.at_rope + task.request * (head_dim / 2) * 8;
+
+	for (int job = threadIdx.x; job < (newest ? a.group + 2 : a.group) * jobs; job += WORKERS) {
+		const int head = job / jobs, i = job % jobs, key = task.old_len, past_q = head - a.group;
+		const int first = past_q < 0 ? (task.head * a.group + head) * head_dim :
+				  a.q_dim + (past_q * a.s.num_kv_heads + task.head) * head_dim;
+		const int64_t at = ((int64_t)task.request * a.qkv_dim + first) / 2 + i;
+		const int64_t page = past_q < 0 ? 0 : __ldg(task.pages + key / a.s.page_size);
+		uint32_t pair[2], to = head_row<head_dim>(a, head) + i * 4;
+
+		if (way == GRID_BY_WORDS) {
+			const uint64_t *from = a.words[GRID_QKV] + at;
+			const int64_t start = debug_clock();
+			uint64_t w[2];
+
+			for (;;) {
+				w[0] = ptx_ld_relaxed_gpu_u64(from);
+				w[1] = ptx_ld_relaxed_gpu_u64(from + head_dim / 4);
+				if ((uint32_t)(w[0] >> 32) == number && (uint32_t)(w[1] >> 32) == number)
+					break;
+				ptx_spin_check(start, "words of q, k, v (number)", number, 0);
+			}
+			pair[0] = (uint32_t)w[0];
+			pair[1] = (uint32_t)w[1];
+		} else {
+			pair[0] = __ldcg((const uint32_t *)a.qkv + at);
+			pair[1] = __ldcg((const uint32_t *)a.qkv + at + head_dim / 4);
+		}
+		if (past_q <= 0) {
+			const uint4 cs = ptx_ld_shared_v4(rope + i * 16);
+			const float c[2] = { __uint_as_float(cs.x), __uint_as_float(cs.z) };
+			const float s[2] = { __uint_as_float(cs.y), __uint_as_float(cs.w) };
+			float lo[2], hi[2];
+
+			row_unpack2<dtype>(pair[0], lo);
+			row_unpack2<dtype>(pair[1], hi);
+			pair[0] = row_pack2<dtype>(lo[0] * c[0] - hi[0] * s[0], lo[1] * c[1] - hi[1] * s[1]);
+			pair[1] = row_pack2<dtype>(hi[0] * c[0] + lo[0] * s[0], hi[1] * c[1] + lo[1] * s[1]);
+		}
+		ptx_st_shared_b32(to, pair[0]);
+		ptx_st_shared_b32(to + head_dim, pair[1]);
+		if (past_q >= 0) {
+			char *slot = (char *)(past_q ? a.s.v_pages : a.s.k_pages) + layer * a.s.kv_stride_bytes +
+				     ((page * a.s.page_size + key % a.s.page_size) * a.s.num_kv_heads + task.head) *
+				     (head_dim * 2);
+
+			((uint32_t *)slot)[i] = pair[0];
+			((uint32_t *)slot)[i + head_dim / 4] = pair[1];
 		}
 	}
-	rotate_head<dtype, head_dim>(q, rope);
-	if (!takes_new)
-		return;
-	rotate_head<dtype, head_dim>(k, rope);
-	at = ((page * a.s.page_size + key % a.s.page_size) * a.s.num_kv_heads + task.head) * head_dim * 2 +
-	     layer * a.s.kv_stride_bytes;
+	work_sync();
+}
+
+/*
+ * Row i: lane 4 h + t takes elements 16 k + 2 t, + 1 into r[k][0], 16 k + 8 + 2 t, + 1 into r[k][1]. That is the B
+ * fragment of mma.m16n8k16 whose column lane / 4 is this head.
+ */
+template <int head_dim>
+GRID void take_head(const struct grid_args &a, int i, uint32_t (*r)[2])
+{
+	const uint32_t from = head_row<head_dim>(a, i) + threadIdx.x % 4 * 4;
+
+#pragma unroll
+	for (int k = 0; k < head_dim / 16; k++) {
+		r[k][0] = ptx_ld_shared_b32(from + k * 32);
+		r[k][1] = ptx_ld_shared_b32(from + k * 32 + 16);
+	}
+}
+
+/* The new key as a warp's first state */
+template <int dtype, int head_dim>
+GRID void take_new_key(const struct grid_args &a, uint32_t (*q)[2], float (*o)[4], struct softmax_state *st)
+{
+	const int lane = threadIdx.x % 32, quad = lane / 4, t = lane % 4;
+	const uint32_t v = head_row<head_dim>(a, a.group + 1) + quad / 2 * 4;
+	uint32_t k[head_dim / 16][2];
+	float logit = 0;
+
+	take_head<head_dim>(a, a.group, k);
 #pragma unroll
 	for (int i = 0; i < head_dim / 16; i++)
 #pragma unroll
@@ -130,11 +157,9 @@ GRID void begin_task(const struct grid_args &a, const struct grid_task &task, in
 			row_unpack2<dtype>(k[i][h], x);
 			row_unpack2<dtype>(q[i][h], y);
 			logit = fmaf(x[0], y[0], fmaf(x[1], y[1], logit));
-			if (quad == 0)
-				((uint32_t *)((char *)a.s.k_pages + at))[i * 8 + h * 4 + t] = k[i][h];
+			row_unpack2<dtype>(ptx_ld_shared_b32(v + i * 32 + h * 16), x);
+			o[i][2 * h] = o[i][2 * h + 1] = quad & 1 ? x[1] : x[0];
 		}
-	if (lane < head_dim / 8)
-		((uint4 *)((char *)a.s.v_pages + at))[lane] = v;
 	logit = attn_quad_sum(logit);		/* of head lane / 4 */
 #pragma unroll
 	for (int j = 0; j < 2; j++) {
@@ -150,15 +175,20 @@ GRID void attend_keys(uint32_t tile, int key, int old_len, uint32_t (*q)[2], flo
 {
 	int lane = threadIdx.x % 32;
 	uint32_t at = tile + attn_q_at<head_dim>(lane), fragment[4];
-	float s[subs][4] = {}, keep[2], base[2];
+	float s[subs][4] = {}, s2[subs][4] = {}, keep[2], base[2];
 
 #pragma unroll
 	for (int u = 0; u < subs; u++)
 #pragma unroll
 		for (int k = 0; k < head_dim / 16; k++) {
 			ptx_ldmatrix_x4(fragment, (at ^ k * 32) + u * 16 * head_dim * 2);
-			attn_mma<dtype>(s[u], fragment, q[k]);
+			attn_mma<dtype>(k % 2 ? s2[u] : s[u], fragment, q[k]);	/* one waits for the one before */
 		}
+#pragma unroll
+	for (int u = 0; u < subs; u++)
+#pragma unroll
+		for (int i = 0; i < 4; i++)
+			s[u][i] += s2[u][i];
 #pragma unroll
 	for (int j = 0; j < 2; j++) {
 		float top = st->m[j];
@@ -236,7 +266,7 @@ GRID float2 merge_ml(float2 ml, float *weight, float scale_log2)
 
 #define MERGE_BATCH	16	/* loads of a thread in flight */
 
-/* Where states lie in shared memory: (m, l) [warps or splits][heads] in place of the sums; O [warps][heads][head_dim
+/* Where states lie in shared memory: (m, l) [heads][warps] in place of the sums; O [warps][heads][head_dim
  * + 4] in place of the activations (banks: lanes of a quad write two heads apart). */
 GRID float2 *merge_s_ml(const struct grid_args &a)
 {
@@ -249,10 +279,22 @@ GRID float *merge_s_o(const struct grid_args &a, int warp, int head)
 	return (float *)(grid_mem + a.at_a) + (warp * a.group + head) * (head_dim + 4);
 }
 
-/* The states of warps 0 .. warps-1 become one, in global memory. */
+/* (m, l) and then O of a head of a task, a float a word */
 template <int head_dim>
+GRID uint64_t *part_words(const struct grid_args &a, int task_id, int head)
+{
+	return a.part_words + ((int64_t)task_id * a.group + head) * (head_dim + 2);
+}
+
+GRID void put_float_words(uint64_t *to, float2 v, uint32_t number)
+{
+	ptx_st_relaxed_gpu_v2_u64(to, make_uint4(__float_as_uint(v.x), number, __float_as_uint(v.y), number));
+}
+
+/* The states of warps 0 .. warps-1 become one, in global memory. */
+template <int head_dim, int way>
 GRID void merge_warps(const struct grid_args &a, int task_id, int warps, float (*o)[4], const struct softmax_state *st,
-		      float scale_log2)
+		      float scale_log2, uint32_t number)
 {
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, quad = lane / 4, t = lane % 4;
 	float2 *s_ml = merge_s_ml(a);
@@ -262,10 +304,12 @@ GRID void merge_warps(const struct grid_args &a, int task_id, int warps, float (
 		const float l = over_quads_sum(st->l[j]);
 		float *to = merge_s_o<head_dim>(a, warp, 2 * t + j) + quad;
 
-		if (2 * t + j >= a.group || warp >= warps)
+		if (2 * t + j >= a.group)
 			continue;
 		if (quad == 0)
-			s_ml[warp * a.group + 2 * t + j] = make_float2(st->m[j], l);
+			s_ml[(2 * t + j) * GRID_WARPS + warp] = make_float2(st->m[j], l);
+		if (warp >= warps)
+			continue;
 #pragma unroll
 		for (int d = 0; d < head_dim / 16; d++) {
 			to[d * 16] = o[d][j];
@@ -273,25 +317,79 @@ GRID void merge_warps(const struct grid_args &a, int task_id, int warps, float (
 		}
 	}
 	work_sync();
-	/* two columns a thread: a warp's are of one head, so that its lanes can look after one state each */
 	for (int i = threadIdx.x * 2; i < a.group * head_dim; i += WORKERS * 2) {
 		const int head = i / head_dim;
-		float2 ml = make_float2(-CUDART_INF_F, 0), sum = make_float2(0, 0);
-		float weight;
+		float2 ml[GRID_WARPS], all = make_float2(-CUDART_INF_F, 0), sum = make_float2(0, 0);
 
-		if (lane < warps)
-			ml = s_ml[lane * a.group + head];
-		ml = merge_ml(ml, &weight, scale_log2);
+#pragma unroll
+		for (int w = 0; w < GRID_WARPS; w += 2)
+			*(float4 *)(ml + w) = *(const float4 *)(s_ml + head * GRID_WARPS + w);
+#pragma unroll
+		for (int w = 0; w < GRID_WARPS; w++)
+			all.x = fmaxf(all.x, ml[w].x);
 #pragma unroll
 		for (int w = 0; w < GRID_WARPS; w++) {
-			const float of = __shfl_sync(~0u, weight, w);
+			const float weight = weight_of(ml[w].x, all.x, scale_log2);
 
+			all.y = fmaf(ml[w].y, weight, all.y);
 			if (w < warps)
-				sum = add_weighted(sum, *(const float2 *)(merge_s_o<head_dim>(a, w, head) + i % head_dim), of);
+				sum = add_weighted(sum, *(const float2 *)(merge_s_o<head_dim>(a, w, head) + i % head_dim), weight);
+		}
+		if (way == GRID_BY_WORDS) {
+			put_float_words(part_words<head_dim>(a, task_id, head) + 2 + i % head_dim, sum, number);
+			if (i % head_dim == 0)
+				put_float_words(part_words<head_dim>(a, task_id, head), all, number);
+			continue;
 		}
 		__stcg((float2 *)(a.part_o + (int64_t)task_id * a.group * head_dim + i), sum);
 		if (i % head_dim == 0)
-			__stcg(a.part_ml + (int64_t)task_id * a.group + head, ml);
+			__stcg(a.part_ml + (int64_t)task_id * a.group + head, all);
+	}
+}
+
+/*
+ * This CTA's share of the task's results, two columns at a time. Lanes look after one split each, so many that they
+ * divide a warp; sums are those of a butterfly, the same in every lane.
+ */
+template <int dtype, int head_dim>
+GRID void merge_split_words(const struct grid_args &a, const struct grid_task &task, int first_task, float scale_log2,
+			    uint32_t number)
+{
+	const int splits = a.num_splits, lanes = splits == 1 ? 1 : 2 << (31 - __clz(splits - 1)), pairs = a.group * head_dim / 2;
+	const int end = pairs * (task.split + 1) / splits, split = threadIdx.x & (lanes - 1);
+
+	/* all lanes of a warp go round equally often */
+	for (int base = pairs * task.split / splits; base < end; base += WORKERS / lanes) {
+		const int pair = base + threadIdx.x / lanes, column = 2 * pair, live = pair < end && split < splits;
+		const uint64_t *from = part_words<head_dim>(a, first_task + (live ? split : 0), live ? column / head_dim : 0);
+		uint4 ml = make_uint4(__float_as_uint(-CUDART_INF_F), 0, 0, 0), o = make_uint4(0, 0, 0, 0);
+		const int64_t start = debug_clock();
+		float top, weight, l, x, y;
+
+		while (live) {
+			ml = ptx_ld_relaxed_gpu_v2_u64(from);
+			o = ptx_ld_relaxed_gpu_v2_u64(from + 2 + column % head_dim);
+			if (!(words_missing(ml, number) | words_missing(o, number)))
+				break;
+			ptx_spin_check(start, "parts of attention (number)", number, 0);
+		}
+		__syncwarp();
+		top = __uint_as_float(ml.x);
+		for (int i = lanes / 2; i; i /= 2)
+			top = fmaxf(top, __shfl_xor_sync(~0u, top, i));
+		weight = weight_of(__uint_as_float(ml.x), top, scale_log2);
+		l = weight * __uint_as_float(ml.z);
+		x = weight * __uint_as_float(o.x);
+		y = weight * __uint_as_float(o.z);
+		for (int i = lanes / 2; i; i /= 2) {
+			l += __shfl_xor_sync(~0u, l, i);
+			x += __shfl_xor_sync(~0u, x, i);
+			y += __shfl_xor_sync(~0u, y, i);
+		}
+		if (live && !split)
+			ptx_st_relaxed_gpu_u64(a.words[GRID_ATTN] + ((int64_t)task.request * a.q_dim +
+								     task.head * a.group * head_dim + column) / 2,
+					       (uint64_t)number << 32 | row_pack2<dtype>(l > 0 ? x / l : 0, l > 0 ? y / l : 0));
 	}
 }
 
@@ -344,24 +442,29 @@ GRID bool last_of_task(const struct grid_args &a, int task_id)
 	return *s_last;
 }
 
-template <int dtype, int head_dim>
-GRID void run_attention(const struct grid_args &a, struct ring &r, int phase)
+/* By words there is one task, whose lens are known. number: of this phase's words */
+template <int dtype, int head_dim, int way>
+GRID void run_attention(const struct grid_args &a, struct ring &r, int phase, const struct grid_lens &lens, uint32_t number)
 {
 	constexpr int keys = GRID_STAGE_BYTES / (2 * head_dim), subs = keys / 16;
 	int warp = threadIdx.x / 32;
 	float scale_log2 = a.s.sm_scale * ATTN_LOG2E;
 
 	for (int task_id = blockIdx.x; task_id < a.num_tasks; task_id += gridDim.x) {
-		const struct grid_task task = grid_load_task<head_dim>(a, task_id);
+		const struct grid_task task = grid_make_task<head_dim>(a, task_id, way == GRID_BY_WORDS ? lens :
+								       grid_load_lens(a, task_id));
 		int tiles = task.end_tile - task.first_tile, newest = task.split == a.num_splits - 1 && task.old_len >= 0;
 		int taker = min(tiles, GRID_WARPS - 1);		/* of the new key: a warp without tiles, if there is one */
 		int warps = min(tiles + 1, GRID_WARPS);
 		struct softmax_state st = { { -CUDART_INF_F, -CUDART_INF_F }, { 0, 0 } };
-		uint32_t q[head_dim / 16][2] = {}, p[subs][2];
+		uint32_t q[head_dim / 16][2], p[subs][2];
 		float o[head_dim / 16][4] = {};
 
+		load_heads<dtype, head_dim, way>(a, task, phase / GRID_KINDS, newest, number - 1);
 		if (warp < warps)
-			begin_task<dtype, head_dim>(a, task, phase / GRID_KINDS, newest && warp == taker, q, o, &st);
+			take_head<head_dim>(a, min(threadIdx.x % 32 / 4, a.group - 1), q);
+		if (newest && warp == taker)
+			take_new_key<dtype, head_dim>(a, q, o, &st);
 		for (int tile = task.first_tile + warp; tile < task.end_tile; tile += GRID_WARPS) {
 			attend_keys<dtype, head_dim, subs>(ring_wait(r), tile * keys, task.old_len, q, o, &st, p,
 							   scale_log2);
@@ -369,15 +472,13 @@ GRID void run_attention(const struct grid_args &a, struct ring &r, int phase)
 			attend_values<dtype, head_dim, subs>(ring_wait(r), p, o);
 			ring_release(a, r, 1);
 		}
-		merge_warps<head_dim>(a, task_id, warps, o, &st, scale_log2);
-		if (last_of_task(a, task_id))
+		merge_warps<head_dim, way>(a, task_id, warps, o, &st, scale_log2, number);
+		if (way == GRID_BY_WORDS)
+			merge_split_words<dtype, head_dim>(a, task, task_id - task.split, scale_log2, number);
+		else if (last_of_task(a, task_id))
 			merge_splits<dtype, head_dim>(a, task, task_id - task.split, scale_log2);
 		work_sync();
 	}
-	if (phase + 1 < a.end_phase) {
-		work_sync();
-		if (threadIdx.x == 0)
-			grid_arrive(a);
-	}
+	end_phase<way>(a, phase);
 }
 #endif

@@ -58,7 +58,15 @@ GRID struct grid_matrix grid_matrix(const struct grid_args &a, int phase, int ki
 	return m;
 }
 
-/* This CTA's rows of each kind of product, in shared memory: the first, and how many. */
+/* This CTA's part of a product's rows: the first, and how many. Both even: words hold two. */
+GRID int2 grid_share(int rows)
+{
+	uint32_t pairs = (uint32_t)rows / 2, first = pairs * blockIdx.x / gridDim.x;	/* below 2^24 rows, 2^8 SMs */
+
+	return make_int2((int)first * 2, (int)(pairs * (blockIdx.x + 1) / gridDim.x - first) * 2);
+}
+
+/* That of each kind, in shared memory, for those that compute */
 GRID const int2 *grid_shares(void)
 {
 	return (const int2 *)(grid_mem + GRID_SHARES);
@@ -66,13 +74,8 @@ GRID const int2 *grid_shares(void)
 
 GRID void share_out(const struct grid_args &a)
 {
-	if (threadIdx.x <= GRID_HEAD) {
-		uint32_t rows = (uint32_t)grid_matrix(a, 0, threadIdx.x).rows;
-		uint32_t first = rows * blockIdx.x / gridDim.x;		/* below 2^24 rows, 2^8 SMs */
-
-		((int2 *)(grid_mem + GRID_SHARES))[threadIdx.x] =
-			make_int2((int)first, (int)(rows * (blockIdx.x + 1) / gridDim.x - first));
-	}
+	if (threadIdx.x <= GRID_HEAD)
+		((int2 *)(grid_mem + GRID_SHARES))[threadIdx.x] = grid_share(grid_matrix(a, 0, threadIdx.x).rows);
 }
 
 GRID int grid_unit(int kind)		/* rows, or pairs, that a stage covers */
@@ -88,21 +91,32 @@ struct grid_task {
 	int first_tile, end_tile;
 };
 
+struct grid_lens {
+	int first_page, end_page, last_page_len;
+};
+
+GRID struct grid_lens grid_load_lens(const struct grid_args &a, int task)
+{
+	const int request = task / a.num_splits / a.s.num_kv_heads;
+	const struct grid_lens l = { __ldg(a.s.kv_indptr + request), __ldg(a.s.kv_indptr + request + 1),
+				     __ldg(a.s.kv_last_page_len + request) };
+
+	return l;
+}
+
 template <int head_dim>
-GRID struct grid_task grid_load_task(const struct grid_args &a, int task)
+GRID struct grid_task grid_make_task(const struct grid_args &a, int task, const struct grid_lens &l)
 {
 	constexpr int keys = GRID_STAGE_BYTES / (2 * head_dim);
 	struct grid_task t;
-	int first_page, tiles;
+	int tiles;
 
 	t.split = task % a.num_splits;
 	task /= a.num_splits;
 	t.head = task % a.s.num_kv_heads;
 	t.request = task / a.s.num_kv_heads;
-	first_page = __ldg(a.s.kv_indptr + t.request);
-	t.pages = a.s.kv_indices + first_page;
-	t.old_len = attn_kv_len(__ldg(a.s.kv_indptr + t.request + 1) - first_page,
-				__ldg(a.s.kv_last_page_len + t.request), a.s.page_size) - 1;
+	t.pages = a.s.kv_indices + l.first_page;
+	t.old_len = attn_kv_len(l.end_page - l.first_page, l.last_page_len, a.s.page_size) - 1;
 	tiles = t.old_len > 0 ? (t.old_len + keys - 1) / keys : 0;
 	t.first_tile = (int)((uint32_t)tiles * t.split / a.num_splits);
 	t.end_tile = (int)((uint32_t)tiles * (t.split + 1) / a.num_splits);
@@ -144,12 +158,23 @@ GRID uint32_t cursor_slot(const struct grid_args &a, const struct cursor &c)
 	       (uint32_t)(key % a.s.page_size);
 }
 
+/*
+ * Of this CTA's first task, the same in every layer: two loads, the second's address out of the first, which would
+ * otherwise hold the stream up in each. Asked for while the ring is still being filled.
+ */
+struct first_task {
+	struct grid_lens lens;
+	uint32_t slot;			/* as cursor_slot() of its first keys */
+	int known;			/* 1: lens, 2: and slot */
+};
+
 /* To this warp's first keys of the first task from c.task on that has any for it. */
 template <int head_dim>
-GRID bool cursor_task(const struct grid_args &a, struct cursor &c)
+GRID bool cursor_task(const struct grid_args &a, struct cursor &c, const struct first_task &first)
 {
 	for (; c.task < a.num_tasks; c.task += gridDim.x) {
-		struct grid_task t = grid_load_task<head_dim>(a, c.task);
+		struct grid_task t = grid_make_task<head_dim>(a, c.task, c.task == (int)blockIdx.x ? first.lens :
+							      grid_load_lens(a, c.task));
 
 		c.tile = t.first_tile + loader_of();
 		if (c.tile >= t.end_tile)
@@ -167,7 +192,7 @@ GRID bool cursor_task(const struct grid_args &a, struct cursor &c)
 GRID bool cursor_matrix(const struct grid_args &a, struct cursor &c)
 {
 	struct grid_matrix m = grid_matrix(a, c.phase, c.kind);
-	int2 rows = grid_shares()[c.kind];
+	int2 rows = grid_share(m.rows);
 
 	c.stage = loader_of();
 	c.num_stages = (m.k + STAGE_K - 1) / STAGE_K;
@@ -178,26 +203,44 @@ GRID bool cursor_matrix(const struct grid_args &a, struct cursor &c)
 	return c.stage < c.num_stages && c.count > 0;
 }
 
+template <int head_dim>
+GRID void first_task_next(const struct grid_args &a, struct first_task &first)
+{
+	struct cursor c = {};
+
+	if (first.known == 0 && blockIdx.x < a.num_tasks) {
+		if (a.first_launch)
+			ptx_griddepcontrol_wait();	/* others may still write the index arrays */
+		first.lens = grid_load_lens(a, blockIdx.x);
+	} else if (first.known == 1) {
+		c.kind = GRID_ATTN;
+		c.phase = a.end_phase - 1;
+		c.task = blockIdx.x;
+		first.slot = cursor_task<head_dim>(a, c, first) && c.task == blockIdx.x ? cursor_slot<head_dim>(a, c) : ~0u;
+	}
+	first.known++;
+}
+
 /* To this warp's first item of the phase at c.phase, or of the first one after it that has any. */
 template <int head_dim>
-GRID void cursor_enter(const struct grid_args &a, struct cursor &c)
+GRID void cursor_enter(const struct grid_args &a, struct cursor &c, struct first_task &first)
 {
 	for (; c.phase < a.end_phase; c.phase++) {
 		c.kind = grid_kind_of(a, c.phase);
 		if (c.kind != GRID_ATTN && cursor_matrix(a, c))
 			return;
 		if (c.kind == GRID_ATTN) {
-			if (a.first_launch)
-				ptx_griddepcontrol_wait();	/* others may still write the index arrays */
+			if (first.known == 0)
+				first_task_next<head_dim>(a, first);
 			c.task = blockIdx.x;
-			if (cursor_task<head_dim>(a, c))
+			if (cursor_task<head_dim>(a, c, first))
 				return;
 		}
 	}
 }
 
 template <int head_dim>
-GRID void cursor_next(const struct grid_args &a, struct cursor &c)
+GRID void cursor_next(const struct grid_args &a, struct cursor &c, struct first_task &first)
 {
 	if (c.kind == GRID_ATTN) {
 		c.values ^= 1;
@@ -207,7 +250,7 @@ GRID void cursor_next(const struct grid_args &a, struct cursor &c)
 		if (c.tile < c.end_tile)
 			return;
 		c.task += gridDim.x;
-		if (cursor_task<head_dim>(a, c))
+		if (cursor_task<head_dim>(a, c, first))
 			return;
 	} else {
 		c.stage += GRID_WARPS;
@@ -220,7 +263,7 @@ GRID void cursor_next(const struct grid_args &a, struct cursor &c)
 			return;
 	}
 	c.phase++;
-	cursor_enter<head_dim>(a, c);
+	cursor_enter<head_dim>(a, c, first);
 }
 
 /* A ring: stages, and for each an mbarrier that counts what has arrived, and one that it is used up. */
@@ -286,33 +329,67 @@ GRID void load_stage(const struct grid_args &a, const struct cursor &c, uint32_t
 	}
 }
 
-/* All that a loader does. */
+#ifndef GRID_ON_WAY
+#define GRID_ON_WAY	1	/* stages on their way, and one more: what memory needs, and no queue for others to stand in */
+#endif
+
+/* All that a loader does. Its first loads are on their way before it meets the others of the CTA. */
 template <int head_dim>
 GRID void run_loader(const struct grid_args &a)
 {
 	struct ring r = ring_of(a, loader_of());
+	struct first_task first = {};
 	struct cursor c = {};
-	uint32_t key_slot;
+	uint32_t key_slot = ~0u;
+	int loaded = 0;
+#ifndef CAIRN_DEBUG
+	struct ring oldest = r;		/* of those that are on their way */
+	const int most = min(GRID_ON_WAY, a.stages - 1);
+#endif
 
+	if (threadIdx.x % 32 < a.stages) {
+		ptx_mbarrier_init(r.mbars + threadIdx.x % 32 * 16, 32);
+		ptx_mbarrier_init(r.mbars + threadIdx.x % 32 * 16 + 8, 1);
+	}
+	__syncwarp();
 	c.phase = a.first_phase;
-	cursor_enter<head_dim>(a, c);
-	key_slot = cursor_slot<head_dim>(a, c);
+	cursor_enter<head_dim>(a, c, first);
+	if (c.kind == GRID_ATTN)
+		key_slot = cursor_slot<head_dim>(a, c);
 	for (; c.phase < a.end_phase; ring_advance(a, r)) {
-		uint32_t full = r.mbars + r.slot * 16;
+		const uint32_t full = r.mbars + r.slot * 16;
+		const int was = c.kind;
 
-		ptx_mbarrier_wait(full + 8, r.parity ^ 1);	/* the first time round it is empty */
+		if (loaded >= a.stages)
+			ptx_mbarrier_wait(full + 8, r.parity ^ 1);
 		load_stage<head_dim>(a, c, key_slot, r.stages + r.slot * GRID_STAGE_BYTES);
 #ifdef CAIRN_DEBUG	/* racecheck does not see what arrives by itself */
 		ptx_cp_async_commit_group();
 		ptx_cp_async_wait_group<0>();
 		ptx_mbarrier_arrive(full);
+		if (loaded == 0)
+			__syncthreads();
+		if (first.known < 2)
+			first_task_next<head_dim>(a, first);
 #else
 		ptx_cp_async_mbarrier_arrive_noinc(full);
+		if (loaded == 0)
+			__syncthreads();
+		if (loaded >= most) {
+			if (first.known < 2)
+				first_task_next<head_dim>(a, first);
+			ptx_mbarrier_wait(oldest.mbars + oldest.slot * 16, oldest.parity);
+			ring_advance(a, oldest);
+		}
 #endif
-		cursor_next<head_dim>(a, c);
+		loaded++;
+		cursor_next<head_dim>(a, c, first);
 		if (c.kind == GRID_ATTN && !c.values)
-			key_slot = cursor_slot<head_dim>(a, c);
+			key_slot = was != GRID_ATTN && first.known == 2 && c.task == (int)blockIdx.x ? first.slot :
+				   cursor_slot<head_dim>(a, c);
 	}
+	if (loaded == 0)
+		__syncthreads();
 	ptx_cp_async_commit_group();
 	ptx_cp_async_wait_group<0>();
 }
