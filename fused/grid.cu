@@ -51,8 +51,8 @@
 #include "grid_attn.cuh"
 
 #define THREADS		(2 * WORKERS)
-#define LOADER_REGS	72
-#define WORKER_REGS	184		/* 256 threads each: 65536 in all */
+#define LOADER_REGS(way)	((way) == GRID_WIDE ? 88 : 72)
+#define WORKER_REGS(way)	(256 - LOADER_REGS(way))	/* 256 threads each: 65536 in all */
 
 template <int dtype, int head_dim, int way>
 GRID void run_worker(const struct grid_args &a)
@@ -89,7 +89,11 @@ GRID void run_worker(const struct grid_args &a)
 			if (!have_rope)
 				make_rope<head_dim>(a, position, freq);
 			have_rope = 1;
-			run_attention<dtype, head_dim, way>(a, r, phase, lens, base + 1 + phase);
+			struct ring keys = has_key_ring<way>(a) ? key_ring_of(a, threadIdx.x / 32) : r;
+
+			run_attention<dtype, head_dim, way>(a, keys, phase, lens, base + 1 + phase);
+			if (!has_key_ring<way>(a))
+				r = keys;
 			continue;
 		}
 		addend = grid_first_addend(a, phase, kind);
@@ -101,7 +105,13 @@ GRID void run_worker(const struct grid_args &a)
 			load_words(a, grid_words_in(a, kind), k, base + phase);
 		else if (a_fits(a, k))
 			load_plain(a, grid_activations(a, kind), k);
+		if (!have_rope && a.end_phase > phase + 1) {	/* memory has some way to go before it waits for us */
+			make_rope<head_dim>(a, position, freq);
+			have_rope = 1;
+		}
 		run_product<dtype, way>(a, r, phase, kind, addend, base + 1 + phase);
+		if (has_key_ring<way>(a) && kind == GRID_QKV && threadIdx.x == 0)	/* all have multiplied: they met since */
+			ptx_mbarrier_arrive(ptx_smem(grid_mem) + GRID_FREE);
 	}
 	/* who leaves last finds all others past their last meeting, or last word of the call */
 	if ((way == GRID_BY_WORDS ? a.end_phase == a.call_end : a.end_phase - a.first_phase > 1) && threadIdx.x == 0 &&
@@ -117,14 +127,14 @@ template <int dtype, int head_dim, int way>
 static __global__ __launch_bounds__(THREADS, 1) void grid_kernel(const __grid_constant__ struct grid_args a)
 {
 	if (threadIdx.x >= WORKERS) {
-		ptx_setmaxnreg_dec<LOADER_REGS>();
-		run_loader<head_dim>(a);
+		ptx_setmaxnreg_dec<LOADER_REGS(way)>();
+		run_loader<head_dim, way>(a);
 	} else {
 		share_out(a);
 		if (!a.first_launch)
 			ptx_griddepcontrol_launch_dependents();
 		__syncthreads();
-		ptx_setmaxnreg_inc<WORKER_REGS>();
+		ptx_setmaxnreg_inc<WORKER_REGS(way)>();
 		run_worker<dtype, head_dim, way>(a);
 	}
 }
@@ -136,10 +146,16 @@ static size_t layout(struct grid_args *a)
 {
 	int sums = a->sum_bufs * GRID_WARPS * a->s.batch * STAGE_ROWS * 4;
 	int states = grid_heads_at(*a) + (a->group + 2) * GRID_HEAD_ROW(a->s.head_dim);
+	int outputs = GRID_WARPS * a->group * (a->s.head_dim + 4) * 4;
 
 	a->at_ml = GRID_SUMS;		/* not needed at the same time */
+	a->at_o = (GRID_SUMS + states + 127) / 128 * 128;
+	if (a->key_stages && a->at_o + outputs > GRID_SUMS + sums)
+		sums = a->at_o + outputs - GRID_SUMS;
 	a->at_rope = GRID_SUMS + (sums > states ? sums : states);
-	a->at_a = (a->at_rope + a->s.batch * a->s.head_dim * 4 + 127) / 128 * 128;
+	a->at_a = (a->at_rope + a->s.batch * a->s.head_dim * 4 + 1023) / 1024 * 1024;
+	if (!a->key_stages)
+		a->at_o = a->at_a;
 	a->at_rings = (a->at_a + a->a_bytes + 1023) / 1024 * 1024;	/* ldmatrix addresses step by xor */
 	return (size_t)a->at_rings + GRID_WARPS * a->stages * GRID_STAGE_BYTES;
 }
@@ -155,23 +171,33 @@ static int padded_bytes(int k)
  */
 static int plan_smem(struct grid_args *a)
 {
-	int normed = a->s.batch * padded_bytes(a->s.hidden), all = normed, merge;
+	const int normed = a->s.batch * padded_bytes(a->s.hidden), q = a->s.batch * padded_bytes(a->q_dim);
+	const int act = a->s.batch * padded_bytes(a->s.intermediate), merge = GRID_WARPS * a->group * (a->s.head_dim + 4) * 4;
+	const int all = normed > q ? normed > act ? normed : act : q > act ? q : act;
 
-	if (a->s.batch * padded_bytes(a->q_dim) > all)
-		all = a->s.batch * padded_bytes(a->q_dim);
-	if (a->s.batch * padded_bytes(a->s.intermediate) > all)
-		all = a->s.batch * padded_bytes(a->s.intermediate);
-	merge = GRID_WARPS * a->group * (a->s.head_dim + 4) * 4;
-	for (a->stages = GRID_MAX_STAGES; a->stages > 1; a->stages--) {
-		a->sum_bufs = a->by_words ? GRID_WARPS : a->stages > 2 ? 2 : 1;
-		a->a_bytes = all > merge ? all : merge;
-		if (a->stages >= 4 && layout(a) <= SMEM_MAX)
-			return 0;
-		a->a_bytes = normed > merge ? normed : merge;
-		if (a->stages < 4 && layout(a) <= SMEM_MAX)
-			return 0;
+	a->key_stages = 0;
+	for (int least = 4; least; least -= 3) {
+		int bytes = least == 4 ? all : normed;
+
+		a->a_bytes = bytes > merge ? bytes : merge;
+		for (a->stages = GRID_MAX_STAGES; a->stages >= least; a->stages--) {
+			a->sum_bufs = a->by_words ? GRID_WARPS : a->stages > 2 ? 2 : 1;
+			if (layout(a) <= SMEM_MAX)
+				goto fits;
+		}
 	}
 	return cairn_error(EOPNOTSUPP, "batch * hidden: %d * %d, beyond shared memory", a->s.batch, a->s.hidden);
+
+fits:
+	if (a->s.batch > 8 && a->stages < 4) {
+		a->key_stages = a->a_bytes / (GRID_WARPS * GRID_STAGE_BYTES);
+		if (a->key_stages > GRID_MAX_STAGES - a->stages)
+			a->key_stages = GRID_MAX_STAGES - a->stages;
+		if (a->key_stages <= a->stages || layout(a) > SMEM_MAX)
+			a->key_stages = 0;
+		layout(a);
+	}
+	return 0;
 }
 
 int grid_plan(struct grid_args *a, char *ws, size_t *bytes)
@@ -238,6 +264,8 @@ int grid_launch(struct grid_args *a, int32_t first, int32_t end, int persistent,
 		return num_sms;
 	l.grid[0] = (unsigned int)num_sms;
 	l.block[0] = THREADS;
+	if (end - first > GRID_KINDS)
+		a->key_stages = 0;	/* its loaders do not count layers */
 	l.smem = layout(a);
 	l.pdl = 1;
 	l.stream = stream;

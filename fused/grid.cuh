@@ -16,7 +16,6 @@
  * part in the phase after it has long read them: what is written in between depends on that. No other memory
  * is ever laid over words, so that what they hold is always a number that is not to come again.
  */
-enum grid_way { GRID_BY_WORDS, GRID_BY_MEETING, GRID_WIDE };
 
 /* The words that a phase reads */
 GRID const uint64_t *grid_words_in(const struct grid_args &a, int kind)
@@ -133,15 +132,15 @@ struct norm_weights {
 	uint4 v[NORM_AHEAD];
 };
 
-/* A row belongs to so many neighbouring warps; its vectors go round their lanes. */
-GRID int norm_warps(int batch)
+/* A row's vectors go round all threads; of two by words, round half of them. */
+GRID int norm_step(const struct grid_args &a)
 {
-	return batch == 1 ? GRID_WARPS : batch == 2 ? GRID_WARPS / 2 : batch <= 4 ? GRID_WARPS / 4 : 1;
+	return a.by_words && a.s.batch == 2 ? WORKERS / 2 : WORKERS;
 }
 
 GRID void norm_prefetch(const struct grid_args &a, int phase, int kind, struct norm_weights &w)
 {
-	int step = norm_warps(a.s.batch) * 32, first = threadIdx.x & (step - 1);
+	int step = norm_step(a), first = threadIdx.x & (step - 1);
 	const uint4 *weight = grid_norm_weight(a, phase, kind);
 
 #pragma unroll
@@ -182,46 +181,63 @@ GRID uint32_t norm_scale(uint32_t pair, float scale, float w0, float w1)
 	return row_pack2<dtype>(f[0] * scale * w0, f[1] * scale * w1);
 }
 
-/* rmsnorm of all rows, into shared memory. Ends with a barrier. */
+#define NORM_ROWS	8		/* whose vectors a thread asks for together: memory is far */
+
+/* rmsnorm of all rows, into shared memory; a thread has some columns of each. Ends with a barrier. */
 template <int dtype>
 GRID void load_normed(const struct grid_args &a, int phase, int kind, const struct norm_weights &ahead)
 {
-	int warps = norm_warps(a.s.batch), step = warps * 32, first = threadIdx.x & (step - 1);
-	int vecs = a.s.hidden / 8, padded = a_padded(a.s.hidden) / 8;
-	float *red = (float *)grid_mem;
+	const int vecs = a.s.hidden / 8, padded = a_padded(a.s.hidden) / 8, warp = threadIdx.x / 32;
+	float *part = (float *)(grid_mem + GRID_SUMS), *scales = part + GRID_WARPS * a.s.batch;
+	float g[8];
 
-	/* everyone goes round equally often: there are barriers */
-	for (int pass = 0; pass < a.s.batch; pass += GRID_WARPS / warps) {
-		const int row = pass + threadIdx.x / step, live = row < a.s.batch;
-		const uint4 *x = (const uint4 *)(live ? grid_x(a, phase, kind, row) : NULL);
-		uint32_t to = a_at(a, row, a.s.hidden);
-		float g[8], sum = 0, scale;
+	for (int row = 0; row < a.s.batch; row += NORM_ROWS) {
+		const uint4 *x[NORM_ROWS];
+		float sum[NORM_ROWS] = {};
 
-#pragma unroll 2
-		for (int v = first; live && v < padded; v += step) {
-			uint4 p = v < vecs ? __ldcg(x + v) : make_uint4(0, 0, 0, 0);
+#pragma unroll
+		for (int r = 0; r < NORM_ROWS; r++)
+			x[r] = (const uint4 *)grid_x(a, phase, kind, min(row + r, a.s.batch - 1));
+		for (int v = threadIdx.x; v < padded; v += WORKERS) {
+			uint4 p[NORM_ROWS];
 
-			norm_put(to, v, p);
-			sum += norm_squares<dtype>(p);
+#pragma unroll
+			for (int r = 0; r < NORM_ROWS; r++)
+				p[r] = v < vecs && row + r < a.s.batch ? __ldcg(x[r] + v) : make_uint4(0, 0, 0, 0);
+#pragma unroll
+			for (int r = 0; r < NORM_ROWS; r++)
+				if (row + r < a.s.batch) {
+					norm_put(a_at(a, row + r, a.s.hidden), v, p[r]);
+					sum[r] += norm_squares<dtype>(p[r]);
+				}
 		}
-		sum = row_warp_sum(sum);
-		if (warps > 1) {
-			if (threadIdx.x % 32 == 0)
-				red[threadIdx.x / 32] = sum;
-			work_sync();
-			sum = 0;
-			for (int w = 0; w < warps; w++)
-				sum += red[threadIdx.x / step * warps + w];
+#pragma unroll
+		for (int r = 0; r < NORM_ROWS; r++) {
+			sum[r] = row_warp_sum(sum[r]);
+			if (threadIdx.x % 32 == 0 && row + r < a.s.batch)
+				part[warp * a.s.batch + row + r] = sum[r];
 		}
-		scale = rsqrtf(sum * a.per_hidden + a.s.eps);
-		for (int i = 0, v = first; live && v < vecs; v += step, i++) {
-			uint32_t at = to + v / 16 * 256 + v % 16 * 4;
+	}
+	work_sync();
+	if (threadIdx.x < a.s.batch) {
+		float sum = 0;
 
-			row_unpack<dtype>(i == 0 ? ahead.v[0] : i == 1 ? ahead.v[1] :
-					  __ldg(grid_norm_weight(a, phase, kind) + v), g);
+#pragma unroll
+		for (int w = 0; w < GRID_WARPS; w++)
+			sum += part[w * a.s.batch + threadIdx.x];
+		scales[threadIdx.x] = rsqrtf(sum * a.per_hidden + a.s.eps);
+	}
+	work_sync();
+	for (int i = 0, v = threadIdx.x; v < vecs; v += WORKERS, i++) {
+		row_unpack<dtype>(i == 0 ? ahead.v[0] : i == 1 ? ahead.v[1] :
+				  __ldg(grid_norm_weight(a, phase, kind) + v), g);
+#pragma unroll 4
+		for (int row = 0; row < a.s.batch; row++) {
+			const uint32_t at = a_at(a, row, a.s.hidden) + v / 16 * 256 + v % 16 * 4;
+
 #pragma unroll
 			for (int j = 0; j < 4; j++)
-				ptx_st_shared_b32(at + 64 * j, norm_scale<dtype>(ptx_ld_shared_b32(at + 64 * j), scale,
+				ptx_st_shared_b32(at + 64 * j, norm_scale<dtype>(ptx_ld_shared_b32(at + 64 * j), scales[row],
 										 g[2 * j], g[2 * j + 1]));
 		}
 	}
@@ -234,7 +250,7 @@ GRID void load_normed(const struct grid_args &a, int phase, int kind, const stru
 template <int dtype>
 GRID void load_normed_words(const struct grid_args &a, int phase, int kind, const struct norm_weights &ahead, uint32_t number)
 {
-	const int two = a.s.batch == 2, step = two ? WORKERS / 2 : WORKERS, row = two ? threadIdx.x / (WORKERS / 2) : 0;
+	const int two = a.s.batch == 2, step = norm_step(a), row = threadIdx.x / step;
 	const int first = threadIdx.x & (step - 1), vecs = a.s.hidden / 8;
 	const uint32_t to = a_at(a, row, a.s.hidden);
 	float *red = (float *)grid_mem, sum = 0, scale;
@@ -305,7 +321,7 @@ GRID void load_plain(const struct grid_args &a, const void *src, int k)
 	int mine = num_stages > warp ? (num_stages - warp + GRID_WARPS - 1) / GRID_WARPS : 0;
 
 	/* an item: 16 pieces, one stage of one row; of a last half stage, half of each lane's are there */
-#pragma unroll 4
+#pragma unroll 8
 	for (int i = lane / 16; i < mine * a.s.batch; i += 2) {
 		int row = i / mine, stage = warp + (i - row * mine) * GRID_WARPS, piece = lane % 16;
 		const uint4 *from = (const uint4 *)src + ((int64_t)row * a_padded(k) + stage * STAGE_K) / 8 + piece;
@@ -560,14 +576,14 @@ GRID void run_product(const struct grid_args &a, struct ring &r, int phase, int 
 			if (two) {
 				struct ring next = r;
 
-				ring_advance(a, next);
+				ring_advance(next);
 				tile[most - 1] = ring_wait(next) + attn_q_at<STAGE_K>(lane);
 				multiply_stage<dtype, wide>(tile[0], x[0], sum[0]);
 				multiply_stage<dtype, wide>(tile[most - 1], x[most - 1], sum[most - 1]);
 			} else {
 				multiply_stage<dtype, wide>(tile[0], x[0], sum[0]);
 			}
-			ring_release(a, r, 1 + two);
+			ring_release(r, 1 + two);
 		}
 #pragma unroll
 		for (int h = 0; h <= wide; h++)

@@ -20,7 +20,8 @@ enum grid_kind { GRID_QKV, GRID_ATTN, GRID_OUT, GRID_GATE_UP, GRID_DOWN, GRID_HE
 #define GRID_WORDS_HIDDEN	8192		/* and batch * hidden */
 #define GRID_STAGE_BYTES	4096		/* of a warp's ring */
 #define GRID_MAX_STAGES		6
-#define GRID_MBARS		128		/* in shared memory: before them a float a warp, and a word; */
+#define GRID_FREE		64		/* in shared memory: an mbarrier; before it a float a warp, and a word; */
+#define GRID_MBARS		128		/* the mbarriers of the rings, */
 #define GRID_SHARES		896		/* then what rows this CTA has, */
 #define GRID_SUMS		1024		/* and the sums of products */
 
@@ -44,11 +45,12 @@ struct grid_args {
 	int32_t first_launch;		/* of the call: nothing but weights may be read before its predecessor ended */
 	int32_t qkv_dim, q_dim, group;
 	int32_t num_splits, num_tasks;	/* task = (request * num_kv_heads + KV head) * num_splits + split */
-	int32_t stages;			/* of a ring */
+	int32_t stages;			/* of a ring, */
+	int32_t key_stages;		/* of one for keys in place of the activations; 0: they have none of their own */
 	int32_t sum_bufs;
 	int32_t a_bytes;		/* of shared memory for activations */
-	/* offsets in shared memory, of: (m, l) of states, cosines and sines, activations, rings */
-	int32_t at_ml, at_rope, at_a, at_rings;
+	/* offsets in shared memory, of: states of attention, cosines and sines, activations, rings */
+	int32_t at_ml, at_o, at_rope, at_a, at_rings;
 };
 
 /* In attention, bytes in place of the sums: (m, l) of states, then heads */

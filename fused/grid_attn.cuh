@@ -267,7 +267,7 @@ GRID float2 merge_ml(float2 ml, float *weight, float scale_log2)
 #define MERGE_BATCH	16	/* loads of a thread in flight */
 
 /* Where states lie in shared memory: (m, l) [heads][warps] in place of the sums; O [warps][heads][head_dim
- * + 4] in place of the activations (banks: lanes of a quad write two heads apart). */
+ * + 4] in place of the activations, or behind (m, l) (banks: lanes of a quad write two heads apart). */
 GRID float2 *merge_s_ml(const struct grid_args &a)
 {
 	return (float2 *)(grid_mem + a.at_ml);
@@ -276,7 +276,7 @@ GRID float2 *merge_s_ml(const struct grid_args &a)
 template <int head_dim>
 GRID float *merge_s_o(const struct grid_args &a, int warp, int head)
 {
-	return (float *)(grid_mem + a.at_a) + (warp * a.group + head) * (head_dim + 4);
+	return (float *)(grid_mem + a.at_o) + (warp * a.group + head) * (head_dim + 4);
 }
 
 /* (m, l) and then O of a head of a task, a float a word */
@@ -468,9 +468,9 @@ GRID void run_attention(const struct grid_args &a, struct ring &r, int phase, co
 		for (int tile = task.first_tile + warp; tile < task.end_tile; tile += GRID_WARPS) {
 			attend_keys<dtype, head_dim, subs>(ring_wait(r), tile * keys, task.old_len, q, o, &st, p,
 							   scale_log2);
-			ring_release(a, r, 1);
+			ring_release(r, 1);
 			attend_values<dtype, head_dim, subs>(ring_wait(r), p, o);
-			ring_release(a, r, 1);
+			ring_release(r, 1);
 		}
 		merge_warps<head_dim, way>(a, task_id, warps, o, &st, scale_log2, number);
 		if (way == GRID_BY_WORDS)

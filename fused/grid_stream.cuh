@@ -25,6 +25,9 @@
 #define WORK_BAR	1		/* named barrier of those that compute */
 #define WORKERS		(GRID_WARPS * 32)
 
+/* How results travel (grid.cuh). GRID_WIDE: by meeting too, of up to 16 requests. */
+enum grid_way { GRID_BY_WORDS, GRID_BY_MEETING, GRID_WIDE };
+
 extern __shared__ __align__(1024) uint8_t grid_mem[];
 
 /* ---- the stream ---- */
@@ -268,21 +271,40 @@ GRID void cursor_next(const struct grid_args &a, struct cursor &c, struct first_
 
 /* A ring: stages, and for each an mbarrier that counts what has arrived, and one that it is used up. */
 struct ring {
-	uint32_t stages, mbars, slot, parity;
+	uint32_t stages, mbars, count, slot, parity;
 };
 
 GRID struct ring ring_of(const struct grid_args &a, int warp)
 {
 	uint32_t base = ptx_smem(grid_mem);
 	struct ring r = { base + a.at_rings + warp * a.stages * GRID_STAGE_BYTES,
-			  base + GRID_MBARS + warp * GRID_MAX_STAGES * 16, 0, 0 };
+			  base + GRID_MBARS + warp * GRID_MAX_STAGES * 16, (uint32_t)a.stages, 0, 0 };
 
 	return r;
 }
 
-GRID void ring_advance(const struct grid_args &a, struct ring &r)
+/*
+ * Where the activations of a large batch leave the ring little room, keys and values have one of their own, in place of
+ * the activations, which attention does not need. It may be used from when the product before has no more need of them.
+ */
+template <int way>
+GRID bool has_key_ring(const struct grid_args &a)
 {
-	if (++r.slot == (uint32_t)a.stages) {
+	return way == GRID_WIDE && a.key_stages;
+}
+
+GRID struct ring key_ring_of(const struct grid_args &a, int warp)
+{
+	uint32_t base = ptx_smem(grid_mem);
+	struct ring r = { base + a.at_a + warp * a.key_stages * GRID_STAGE_BYTES,
+			  base + GRID_MBARS + (warp * GRID_MAX_STAGES + a.stages) * 16, (uint32_t)a.key_stages, 0, 0 };
+
+	return r;
+}
+
+GRID void ring_advance(struct ring &r)
+{
+	if (++r.slot == r.count) {
 		r.slot = 0;
 		r.parity ^= 1;
 	}
@@ -334,61 +356,89 @@ GRID void load_stage(const struct grid_args &a, const struct cursor &c, uint32_t
 #endif
 
 /* All that a loader does. Its first loads are on their way before it meets the others of the CTA. */
-template <int head_dim>
+template <int head_dim, int way>
 GRID void run_loader(const struct grid_args &a)
 {
 	struct ring r = ring_of(a, loader_of());
 	struct first_task first = {};
 	struct cursor c = {};
 	uint32_t key_slot = ~0u;
-	int loaded = 0;
+	uint32_t weights = 0;		/* where their ring had come to */
+	int met = 0, on_keys = 0;
 #ifndef CAIRN_DEBUG
 	struct ring oldest = r;		/* of those that are on their way */
+	int on_way = 0;
 	const int most = min(GRID_ON_WAY, a.stages - 1);
 #endif
 
-	if (threadIdx.x % 32 < a.stages) {
+	if (threadIdx.x % 32 < a.stages + a.key_stages) {
 		ptx_mbarrier_init(r.mbars + threadIdx.x % 32 * 16, 32);
 		ptx_mbarrier_init(r.mbars + threadIdx.x % 32 * 16 + 8, 1);
 	}
+	if (has_key_ring<way>(a) && threadIdx.x == WORKERS)
+		ptx_mbarrier_init(ptx_smem(grid_mem) + GRID_FREE, 1);
 	__syncwarp();
 	c.phase = a.first_phase;
 	cursor_enter<head_dim>(a, c, first);
 	if (c.kind == GRID_ATTN)
 		key_slot = cursor_slot<head_dim>(a, c);
-	for (; c.phase < a.end_phase; ring_advance(a, r)) {
-		const uint32_t full = r.mbars + r.slot * 16;
+	while (c.phase < a.end_phase) {
 		const int was = c.kind;
+		uint32_t full;
 
-		if (loaded >= a.stages)
-			ptx_mbarrier_wait(full + 8, r.parity ^ 1);
+		if (has_key_ring<way>(a) && on_keys != (c.kind == GRID_ATTN)) {
+			if (!met)
+				__syncthreads();
+			met = 1;
+#ifndef CAIRN_DEBUG
+			for (; on_way; on_way--, ring_advance(oldest))
+				ptx_mbarrier_wait(oldest.mbars + oldest.slot * 16, oldest.parity);
+#endif
+			on_keys ^= 1;
+			if (on_keys) {
+				weights = r.slot | r.parity << 8;
+				r = key_ring_of(a, loader_of());
+				if (c.phase > a.first_phase)
+					ptx_mbarrier_wait(ptx_smem(grid_mem) + GRID_FREE, 0);
+			} else {
+				r = ring_of(a, loader_of());
+				r.slot = weights & 255;
+				r.parity = weights >> 8;
+			}
+#ifndef CAIRN_DEBUG
+			oldest = r;
+#endif
+		}
+		full = r.mbars + r.slot * 16;
+		ptx_mbarrier_wait(full + 8, r.parity ^ 1);	/* the first time round it is empty */
 		load_stage<head_dim>(a, c, key_slot, r.stages + r.slot * GRID_STAGE_BYTES);
+		ring_advance(r);
 #ifdef CAIRN_DEBUG	/* racecheck does not see what arrives by itself */
 		ptx_cp_async_commit_group();
 		ptx_cp_async_wait_group<0>();
 		ptx_mbarrier_arrive(full);
-		if (loaded == 0)
-			__syncthreads();
-		if (first.known < 2)
-			first_task_next<head_dim>(a, first);
 #else
 		ptx_cp_async_mbarrier_arrive_noinc(full);
-		if (loaded == 0)
+#endif
+		if (!met)
 			__syncthreads();
-		if (loaded >= most) {
-			if (first.known < 2)
+		met = 1;
+#ifndef CAIRN_DEBUG	/* where nothing is on its way */
+		if (on_way < most) {
+			on_way++;
+		} else {
+			if (way != GRID_WIDE && first.known < 2)
 				first_task_next<head_dim>(a, first);
 			ptx_mbarrier_wait(oldest.mbars + oldest.slot * 16, oldest.parity);
-			ring_advance(a, oldest);
+			ring_advance(oldest);
 		}
 #endif
-		loaded++;
 		cursor_next<head_dim>(a, c, first);
 		if (c.kind == GRID_ATTN && !c.values)
-			key_slot = was != GRID_ATTN && first.known == 2 && c.task == (int)blockIdx.x ? first.slot :
+			key_slot = was != GRID_ATTN && way != GRID_WIDE && first.known == 2 && c.task == (int)blockIdx.x ? first.slot :
 				   cursor_slot<head_dim>(a, c);
 	}
-	if (loaded == 0)
+	if (!met)
 		__syncthreads();
 	ptx_cp_async_commit_group();
 	ptx_cp_async_wait_group<0>();
@@ -402,13 +452,13 @@ GRID uint32_t ring_wait(const struct ring &r)
 }
 
 /* All lanes have used up `stages` of them. */
-GRID void ring_release(const struct grid_args &a, struct ring &r, int stages)
+GRID void ring_release(struct ring &r, int stages)
 {
 	__syncwarp();
 	for (int i = 0; i < stages; i++) {
 		if (threadIdx.x % 32 == 0)
 			ptx_mbarrier_arrive(r.mbars + r.slot * 16 + 8);
-		ring_advance(a, r);
+		ring_advance(r);
 	}
 }
 
