@@ -3,7 +3,7 @@
  * grid - the decode step as phases on all SMs: what launchers and kernel share
  *
  * Phases of layer i are 5 i .. 5 i + 4, after the last layer comes GRID_HEAD. One CTA an SM; each phase is
- * shared out over all of them, and between two phases everyone waits for everyone.
+ * shared out over all of them.
  */
 #ifndef CAIRN_GRID_H
 #define CAIRN_GRID_H

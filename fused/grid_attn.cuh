@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * grid_attn - attention as a phase of grid.cuh: rotation, append, keys split over CTAs and warps, merge
+ * grid_attn - attention as a phase of grid.cu: rotation, append, keys split over CTAs and warps, merge
  *
  * A task is one request, one KV head and a share of its old keys, which wait in the rings of the warps when
  * the phase begins. All is computed transposed, S' = K Q' and O' = V' P', so that keys and head_dim are the 16

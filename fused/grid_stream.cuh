@@ -25,7 +25,7 @@
 #define WORK_BAR	1		/* named barrier of those that compute */
 #define WORKERS		(GRID_WARPS * 32)
 
-/* How results travel (grid.cuh). GRID_WIDE: by meeting too, of up to 16 requests. */
+/* How results travel (grid_exchange.cuh). GRID_WIDE: by meeting too, of up to 16 requests. */
 enum grid_way { GRID_BY_WORDS, GRID_BY_MEETING, GRID_WIDE };
 
 extern __shared__ __align__(1024) uint8_t grid_mem[];
