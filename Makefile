@@ -3,8 +3,9 @@
 # Cairn: `make check` and `make report` are the two commands; `make help` lists the rest.
 #
 #   CONFIG_CUDA=      build without CUDA            O=DIR    build elsewhere (build)
-#   DEBUG=1           device assertions, time-outs   V=1      show commands
+#   DEBUG=N           device assertions; a wait of more than 2 N seconds is a hang; spills are no error
 #   SAN=1             ASan and UBSan on host code    M=STAGE  check or bench one stage alone
+#   V=1               show commands
 
 DIRS	:= primitives fused serving conformance
 O	?= build
@@ -17,14 +18,14 @@ Q	:= $(if $(V),,@)
 say	= $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
 
 CC	?= gcc
-cppflags = $(CPPFLAGS) -D_GNU_SOURCE $(if $(CONFIG_CUDA),-DCONFIG_CUDA -isystem $(dir $(NVCC))../include) $(if $(DEBUG),-DCAIRN_DEBUG)
+cppflags = $(CPPFLAGS) -D_GNU_SOURCE $(if $(CONFIG_CUDA),-DCONFIG_CUDA -isystem $(dir $(NVCC))../include) $(if $(DEBUG),-DCAIRN_DEBUG=$(DEBUG))
 CFLAGS	?= $(if $(SAN),-O1,-O3) -g
 cflags	= $(CFLAGS) -std=gnu11 -fopenmp -ffp-contract=off -fno-math-errno -fvisibility=default -MMD -MP \
 	-Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wno-unknown-pragmas -Werror
 NVFLAGS	= -std=c++17 -O3 -lineinfo -gencode arch=compute_90a,code=sm_90a -MMD -MP -Werror all-warnings \
-	-Xptxas -warn-spills,-warn-lmem-usage \
+	$(if $(DEBUG),,-Xptxas -warn-spills$(comma)-warn-lmem-usage) \
 	-Xcompiler -fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-fno-asynchronous-unwind-tables \
-	$(if $(DEBUG),-DCAIRN_DEBUG)
+	$(if $(DEBUG),-DCAIRN_DEBUG=$(DEBUG))
 sanflags = $(if $(SAN),-fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
 comma	:= ,
 # Host libraries go in statically where they can, so that the program runs where only a driver is.
@@ -97,7 +98,8 @@ report: setup
 
 ## check-sanitize     memcheck, racecheck, synccheck, initcheck over a selection (needs a GPU)
 check-sanitize: all
-	$(Q)tools/sanitize.sh $(O) $(M)
+	$(Q)$(MAKE) --no-print-directory O=$(O)/debug DEBUG=60 $(O)/debug/cairn
+	$(Q)tools/sanitize.sh $(O) $(O)/debug $(M)
 
 ## package            a relocatable archive that needs only a driver: build/cairn-VERSION.tar.gz
 package: all

@@ -32,6 +32,7 @@
 #include "../fused/cluster_mla.h"
 #include "../fused/decode_step.h"
 #include "../fused/kv_append.h"
+#include "../fused/moe.h"
 #include "../primitives/argmax.h"
 #include "../primitives/cluster_gather.h"
 #include "../primitives/cluster_reduce.h"
@@ -115,6 +116,8 @@ struct cairn_impl {
 	int (*cluster_mla_workspace)(const struct cairn_cluster_mla_args *args, size_t *bytes);
 	int (*decode_step)(const struct cairn_decode_step_args *args, void *stream);
 	int (*decode_step_workspace)(const struct cairn_decode_step_args *args, size_t *bytes);
+	int (*moe)(const struct cairn_moe_args *args, void *stream);
+	int (*moe_workspace)(const struct cairn_moe_args *args, size_t *bytes);
 };
 
 /* The one symbol of a plug-in. NULL if it cannot serve that ABI version. */

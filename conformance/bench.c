@@ -7,7 +7,9 @@
  * again and again. The calls of one sample lie in a CUDA graph, as many as make it last
  * a fifth of a millisecond, so that launch and event overhead vanish; a host table is timed call by
  * call. The record carries the share of the ceiling (stream and gemm rows) measured in the same run, and of the
- * memory's datasheet figure. Where several tables have a row, what is printed for the second and later ones ends in
+ * memory's datasheet figure. With --once a row is called once where a profiler sees it (tools/traffic.py), and neither
+ * timed nor held against the reference.
+ * Where several tables have a row, what is printed for the second and later ones ends in
  * how many times as fast the first one was.
  */
 #include <math.h>
@@ -189,6 +191,28 @@ static void report(struct bench *b, const struct cairn_selected *s, const struct
 		b->outcome.extra[0] ? "  " : "", b->outcome.extra);
 }
 
+/* One call while the profiler looks, its inputs in memory as when it is timed; what was counted is the profiler's. */
+static int call_once(struct bench *b, const struct cairn_selected *s, struct cairn_side *sets, int num_sets)
+{
+	int ret;
+
+	CAIRN_TRY(run_calls(b, sets, num_sets, num_sets));
+	CAIRN_TRY(b->impl->stream_sync(b->stream));
+	cairn_profiler(1);
+	ret = run_calls(b, sets, 1, 1);
+	if (!ret)
+		ret = b->impl->stream_sync(b->stream);
+	cairn_profiler(0);
+	CAIRN_TRY(ret);
+	fprintf(b->out, "J {\"v\":1,\"op\":\"%s\",\"case\":\"%s\",\"impl\":\"%s\",\"impl_version\":\"%s\",\"bytes\":%.0f,"
+		"\"flops\":%.0f%s%s,\"gpu\":\"%s\",\"driver\":\"%s\",\"source\":\"%s\",\"seed\":%llu}\n",
+		b->f->name, s->desc.name, b->impl->name, b->impl->version, s->desc.bytes, s->desc.flops,
+		b->outcome.extra[0] ? "," : "", b->outcome.extra, b->info.name, b->info.driver, cairn_source_digest(),
+		(unsigned long long)b->opt->seed);
+	fprintf(b->out, "P %s\t0\t%-16s %-36s %-6s called once\n", s->desc.name, b->f->name, s->desc.name, b->impl->name);
+	return 0;
+}
+
 static int too_much(const struct bench *b, size_t bytes)
 {
 	return b->info.mem_bytes > 0 && (double)bytes > 0.5 * (double)b->info.mem_bytes;
@@ -207,6 +231,8 @@ static int bench_row(struct bench *b, const struct cairn_selected *s, struct cai
 	if (!(b->impl->flags & CAIRN_IMPL_HOST_MEM) && rotate < ROTATE_BYTES)
 		rotate = ROTATE_BYTES;
 	want = rotate / set_bytes >= MAX_SETS ? MAX_SETS : (int)(rotate / set_bytes) + 1;
+	if (s->desc.sparse && s->desc.bytes < (double)set_bytes)
+		want = rotate / s->desc.bytes >= MAX_SETS ? MAX_SETS : (int)(rotate / s->desc.bytes) + 1;
 	/* a row without traffic carries its figures in `extra`, measured inside the kernel */
 	if (s->desc.bytes == 0 && s->desc.flops == 0)
 		want = 1;
@@ -215,16 +241,21 @@ static int bench_row(struct bench *b, const struct cairn_selected *s, struct cai
 	while (num < want && !ret) {
 		ret = num ? cairn_side_clone(&sets[num], b->f, op, &sets[0]) :
 			cairn_side_open(&sets[0], b->f, op, b->impl, b->stream);
+		if (num && !ret)
+			cairn_side_share_workspace(&sets[num], &sets[0], b->f);
 		num += !ret;
 	}
-	if (!ret)
+	if (!ret && b->opt->once) {
+		ret = call_once(b, s, sets, num);
+	} else if (!ret) {
 		ret = measure(b, sets, num, &cold);
-	if (!ret)
-		ret = measure(b, sets, 1, &warm);
+		if (!ret)
+			ret = measure(b, sets, 1, &warm);
+		if (!ret)
+			report(b, s, &cold, &warm);
+	}
 	if (ret)
 		fprintf(b->out, "D %s: %s\n", s->name, cairn_impl_error(b->impl));
-	else
-		report(b, s, &cold, &warm);
 	while (num > 0)
 		cairn_side_close(&sets[--num], op);
 	return ret;
@@ -236,7 +267,7 @@ static int one_row(const struct cairn_selected *s, void *arg)
 	struct cairn_op op;
 	int ret;
 
-	if (s->what != CAIRN_SEL_CASE || !s->desc.bench || s->kind != CAIRN_KIND_NORMAL)
+	if (s->what != CAIRN_SEL_CASE || (!b->opt->once && (!s->desc.bench || s->kind != CAIRN_KIND_NORMAL)))
 		return 0;
 	if (b->ceilings && !s->desc.ceiling)
 		return 0;
@@ -277,6 +308,7 @@ static void bench_child(FILE *out, const struct cairn_family *f, const struct ca
 {
 	const struct bench_pass *pass = arg;
 	struct cairn_options all = *opt;
+	struct cairn_family unjudged;
 	struct bench *b = calloc(1, sizeof(*b));
 	int ret;
 
@@ -284,6 +316,12 @@ static void bench_child(FILE *out, const struct cairn_family *f, const struct ca
 		return;
 	b->out = out;
 	b->f = f;
+	if (opt->once) {
+		unjudged = *f;
+		unjudged.exact = NULL;
+		unjudged.judge = NULL;
+		b->f = &unjudged;
+	}
 	b->impl = impl;
 	b->opt = opt;
 	b->roofs = pass->roofs;
@@ -334,7 +372,7 @@ static void print_row(struct sink *s, char *text)
 		s->rows[s->num_rows++].ns = ns;
 	}
 	fputs(end, stdout);
-	for (int i = 0; s->first && i < s->num_rows; i++)
+	for (int i = 0; s->first && ns > 0 && i < s->num_rows; i++)
 		if (!strcmp(s->rows[i].name, name))
 			printf("  %s %.2fx", s->first, ns / s->rows[i].ns);
 	putchar('\n');
@@ -435,12 +473,14 @@ int cairn_cmd_bench(const struct cairn_options *opt)
 		fprintf(stderr, "cairn bench: --json: %s: cannot be written\n", opt->json);
 		return 2;
 	}
-	run_pass(opt, impls, &pass, &sink);
+	if (!opt->once)
+		run_pass(opt, impls, &pass, &sink);
 	pass.ceilings = 0;
 	run_pass(opt, impls, &pass, &sink);
 	if (sink.json)
 		fclose(sink.json);
 	munmap(pass.roofs, sizeof(*pass.roofs));
-	printf("%d timed, %d failed, %d skipped\n", sink.sum.passed, sink.sum.failed, sink.sum.skipped);
+	printf("%d %s, %d failed, %d skipped\n", sink.sum.passed, opt->once ? "called" : "timed", sink.sum.failed,
+	       sink.sum.skipped);
 	return sink.sum.failed ? 1 : 0;
 }

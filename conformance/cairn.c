@@ -39,7 +39,8 @@ static const char usage[] =
 	"  --mutants         check: every deliberately wrong implementation must be caught\n"
 	"  --mustpass FILE   check: names that may not be skipped on a device\n"
 	"  --waivers FILE    check: names that may fail, each with its reason\n"
-	"  --sanitize        check: a small selection, for compute-sanitizer\n"
+	"  --sanitize[=N]    check: a small selection, for compute-sanitizer: N cases of a family (24)\n"
+	"  --once            bench: calls each case once where a profiler sees it, instead of timing rows\n"
 	"  -v, --verbose     one line a case\n"
 	"\n"
 	"A GLOB names cases (primitives.rmsnorm.rows1_*) or a leading part (fused, *.rope).\n"
@@ -92,7 +93,7 @@ static int have_gpu(void)
 static int suite_command(const char *cmd, int argc, char **argv)
 {
 	enum { O_IMPL = 256, O_SEED, O_REPEAT, O_DEVICE, O_JSON, O_SKIP, O_MUTANTS, O_MUSTPASS,
-		O_WAIVERS, O_SANITIZE, O_HELP };
+		O_WAIVERS, O_SANITIZE, O_ONCE, O_HELP };
 	static const struct option options[] = {
 		{ "impl", required_argument, NULL, O_IMPL }, { "seed", required_argument, NULL, O_SEED },
 		{ "repeat", required_argument, NULL, O_REPEAT },
@@ -101,7 +102,8 @@ static int suite_command(const char *cmd, int argc, char **argv)
 		{ "mutants", no_argument, NULL, O_MUTANTS },
 		{ "mustpass", required_argument, NULL, O_MUSTPASS },
 		{ "waivers", required_argument, NULL, O_WAIVERS },
-		{ "sanitize", no_argument, NULL, O_SANITIZE }, { "verbose", no_argument, NULL, 'v' },
+		{ "sanitize", optional_argument, NULL, O_SANITIZE }, { "once", no_argument, NULL, O_ONCE },
+		{ "verbose", no_argument, NULL, 'v' },
 		{ "help", no_argument, NULL, O_HELP }, { NULL, 0, NULL, 0 },
 	};
 	struct cairn_options opt = { .seed = 1, .repeat = 1, .program = "cairn" };
@@ -149,7 +151,10 @@ static int suite_command(const char *cmd, int argc, char **argv)
 			}
 			break;
 		case O_SANITIZE:
-			opt.sanitize = 1;
+			opt.sanitize = optarg ? (int)number(cmd, "sanitize", optarg, 1, 1000000) : CAIRN_SANITIZE_CASES;
+			break;
+		case O_ONCE:
+			opt.once = 1;
 			break;
 		case 'v':
 			opt.verbose = 1;

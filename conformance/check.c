@@ -2,7 +2,6 @@
 /*
  * check - `cairn check`: every selected case on every selected table
  */
-#include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +18,8 @@ struct child {
 	const char *no_device;		/* why everything is skipped, or NULL */
 	uint64_t seed;
 	struct cairn_outcome outcome;
-	int stride, since;		/* --sanitize: of the selection; cases passed over since the last */
+	uint8_t *takes;			/* --sanitize: what is run, in the order of cairn_each(); else NULL */
+	int at;				/* in that order */
 };
 
 static void print_lines(FILE *out, const char *text)
@@ -57,75 +57,12 @@ static int one_unit(struct child *c, const struct cairn_selected *s)
 	return 0;
 }
 
-/*
- * Under --sanitize at most SANITIZE_CASES of a family run, spread evenly over its cases: a tool may slow a
- * kernel down a thousandfold. Left out are large ones, and bench rows (many rounds) if there are others.
- * The stride has no factor in common with the lengths of the tables that cases are made of (kinds, types,
- * operators, algorithms), so that all of them come.
- */
-#define SANITIZE_CASES		24
-#define SANITIZE_BYTES		(4 << 20)	/* of all buffers */
-
-struct eligible {
-	int plain, bench;
-};
-
-static int count_eligible(const struct cairn_selected *s, void *arg)
-{
-	struct eligible *e = arg;
-
-	if (s->what == CAIRN_SEL_CASE && !s->desc.device_only)
-		(*(s->desc.bench ? &e->bench : &e->plain))++;
-	return 0;
-}
-
-static int sanitize_stride(int cases)
-{
-	int stride = (cases + SANITIZE_CASES - 1) / SANITIZE_CASES;
-
-	while (stride > 1 && (stride % 2 == 0 || stride % 3 == 0 || stride % 5 == 0 || stride % 7 == 0))
-		stride++;
-	return stride < 1 ? 1 : stride;
-}
-
-/* Negative: there are bench rows only, and they must do. */
-static int sanitize_plan(const struct cairn_options *opt, const struct cairn_family *f)
-{
-	struct eligible e = { 0, 0 };
-
-	cairn_each(opt, f, count_eligible, &e);
-	return e.plain ? sanitize_stride(e.plain) : -sanitize_stride(e.bench);
-}
-
-static int sanitize_skips(struct child *c, const struct cairn_selected *s)
-{
-	if (!c->opt->sanitize)
-		return 0;
-	if (s->what != CAIRN_SEL_CASE || s->desc.device_only || (s->desc.bench && c->stride > 0))
-		return 1;
-	return ++c->since < abs(c->stride);
-}
-
-/* Its turn, but too heavy: the next one then. */
-static int sanitize_passes_over(struct child *c, const struct cairn_op *op)
-{
-	size_t bytes = 0;
-
-	if (!c->opt->sanitize)
-		return 0;
-	for (int i = 0; i < op->num_bufs; i++)
-		bytes += op->bufs[i].bytes;
-	if (bytes > SANITIZE_BYTES)
-		return 1;
-	c->since = 0;
-	return 0;
-}
-
 static int one_case(const struct cairn_selected *s, void *arg)
 {
 	struct child *c = arg;
 	struct cairn_outcome *o = &c->outcome;
 	const char *name, *waiver;
+	int at = c->at++;
 
 	fprintf(c->out, "B %s\n", s->name);
 	if (s->what == CAIRN_SEL_UNIT)
@@ -142,8 +79,8 @@ static int one_case(const struct cairn_selected *s, void *arg)
 		fprintf(c->out, "S %s\ttoo large for a host table\n", s->name);
 		return 0;
 	}
-	if (sanitize_skips(c, s)) {
-		fprintf(c->out, "U %s\n", s->name);
+	if (c->takes && !c->takes[at]) {
+		fprintf(c->out, "S %s\tnot of the selection of --sanitize\n", s->name);
 		return 0;
 	}
 	if (s->what == CAIRN_SEL_REJECT) {
@@ -154,10 +91,6 @@ static int one_case(const struct cairn_selected *s, void *arg)
 		if (cairn_op_open(&op, c->f, s->case_index, s->kind, c->seed)) {
 			o->verdict = CAIRN_FAIL;
 			snprintf(o->text, sizeof(o->text), "%s\n", cairn_last_error());
-		} else if (sanitize_passes_over(c, &op)) {
-			cairn_op_close(&op);
-			fprintf(c->out, "U %s\n", s->name);
-			return 0;
 		} else {
 			cairn_op_verify(c->f, &op, c->impl, c->stream, o);
 			cairn_op_close(&op);
@@ -188,6 +121,23 @@ static int one_case(const struct cairn_selected *s, void *arg)
 	}
 }
 
+static int count_one(const struct cairn_selected *s, void *arg)
+{
+	(void)s;
+	(*(int *)arg)++;
+	return 0;
+}
+
+/* What runs under --sanitize */
+static int plan(struct child *c)
+{
+	int total = 0;
+
+	cairn_each(c->opt, c->f, count_one, &total);
+	c->takes = malloc((size_t)total + 1);
+	return !c->takes || cairn_sanitize_plan(c->opt, c->f, c->takes, total) < 0;
+}
+
 static void check_child(FILE *out, const struct cairn_family *f, const struct cairn_impl *impl,
 			const struct cairn_options *opt, void *arg)
 {
@@ -201,9 +151,9 @@ static void check_child(FILE *out, const struct cairn_family *f, const struct ca
 	c->f = f;
 	c->impl = impl;
 	c->opt = opt;
-	if (opt->sanitize && f->num_cases) {
-		c->stride = sanitize_plan(opt, f);
-		c->since = abs(c->stride) / 2;
+	if (opt->sanitize && f->num_cases && plan(c)) {
+		fprintf(out, "D --sanitize: no memory\n");
+		exit(3);
 	}
 	if (f->num_cases) {
 		ret = cairn_impl_start(impl, opt->device);
@@ -218,6 +168,7 @@ static void check_child(FILE *out, const struct cairn_family *f, const struct ca
 	}
 	for (int i = 0; i < opt->repeat && !lost; i++) {
 		c->seed = opt->seed + (uint64_t)i;
+		c->at = 0;
 		lost = cairn_each(opt, f, one_case, c);
 	}
 	if (c->stream)
@@ -225,6 +176,7 @@ static void check_child(FILE *out, const struct cairn_family *f, const struct ca
 	if (f->num_cases && !ret)
 		cairn_impl_stop(impl);
 	free((void *)c->no_device);
+	free(c->takes);
 	free(c);
 	if (lost)
 		exit(4);
@@ -240,7 +192,6 @@ struct tally {
 	char now[192];			/* the case underway */
 	char skip_reason[256];
 	int lines;			/* results seen */
-	int unselected;			/* by --sanitize */
 };
 
 static void record(struct tally *t, const char *name, const char *verdict, double ratio)
@@ -292,18 +243,8 @@ static void check_line(char *text, void *arg)
 			printf("    ok %d - %s # SKIP %s\n", ++t->lines, rest, tab ? tab : "");
 		record(t, rest, "skip", 0);
 		break;
-	case 'U':
-		t->unselected++;
-		break;
 	}
 	t->now[0] = 0;
-}
-
-static int count_one(const struct cairn_selected *s, void *arg)
-{
-	(void)s;
-	(*(int *)arg)++;
-	return 0;
 }
 
 static void run_family(struct tally *t, const struct cairn_impl *impl, int number, struct cairn_totals *sum)
@@ -314,7 +255,7 @@ static void run_family(struct tally *t, const struct cairn_impl *impl, int numbe
 	cairn_each(t->opt, t->f, count_one, &total);
 	total *= t->opt->repeat;
 	death = cairn_run_child(check_child, t->f, impl, t->opt, NULL, check_line, t);
-	done = t->here.passed + t->here.failed + t->here.skipped + t->unselected;
+	done = t->here.passed + t->here.failed + t->here.skipped;
 	if (!death && done < total)
 		death = "EXIT before the end";
 	if (death) {

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /* cli_test - bad usage gets one clear line that names what is wrong, and exit status 2 */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "harness.h"
+#include "registry.h"
+#include "runner.h"
 #include "spawn.h"
 
 static void one_line_and_two(struct cairn_test *t)
@@ -88,30 +91,149 @@ static void skips(struct cairn_test *t)
 	EXPECT_CONTAINS(t, out, "no case matches");
 }
 
-/* --sanitize: few cases, but every algorithm, operator, type and kind; no benchmarks; nothing lost */
+/* --sanitize: a few cases of a family, no benchmark if there is anything else; the rest is skipped by name */
 static void sanitize_selection(struct cairn_test *t)
 {
-	static const char *const words[] = {
-		"_oneshot", "_twoshot", "_ring", "_tree", "_offchip", "_sum_", "_max_", "_min_", "_softmax_",
-		"_f32_", "_f16_", "_bf16_", ".exact", ".normal", ".extreme", ".poison", "waves_", "odd_",
-		"1..1\n", " 0 failed, 0 skipped\n",
-	};
-	char out[16384];
-	int cases = 0;
+	static char out[1 << 20];
+	int passed = 0, failed = 0, skipped = 0, lines = 0, benches = 0;
+	char *end, *last = NULL;
 
 	EXPECT(t, cairn_spawn((char *[]){ "cairn", "check", "--sanitize", "-v", "--impl", "ref",
 					  "primitives.cluster_reduce", NULL }, out, sizeof(out)) == 0);
-	for (size_t i = 0; i < ARRAY_SIZE(words); i++)
-		EXPECT_CONTAINS(t, out, words[i]);
-	for (const char *at = out; (at = strstr(at, "    ok ")); at++)
-		cases++;
-	EXPECT(t, cases > 16 && cases <= 24);
-	EXPECT(t, !strstr(out, "sum_oneshot.normal"));	/* a bench row: no _x at its end */
+	for (char *line = strtok_r(out, "\n", &end); line; line = strtok_r(NULL, "\n", &end)) {
+		last = line;
+		lines += !strncmp(line, "    ok ", 7);
+		if (strncmp(line, "    ok ", 7) || strstr(line, " # SKIP not of the selection of --sanitize"))
+			continue;
+		passed++;
+		benches += !strstr(line, "_x");		/* what is no bench row ends in _x and its calls */
+	}
+	EXPECT(t, passed > 16 && passed <= 24);
+	EXPECT(t, benches == 0);
+	EXPECT(t, last && sscanf(last, "%d passed, %d failed, %d skipped", &passed, &failed, &skipped) == 3);
+	EXPECT(t, failed == 0 && passed + skipped == lines && skipped > 1000);
+
+	EXPECT(t, cairn_spawn((char *[]){ "cairn", "check", "--sanitize=3", "--impl", "ref", "primitives.silu_mul",
+					  NULL }, out, sizeof(out)) == 0);
+	EXPECT_CONTAINS(t, out, "\n3 passed, 0 failed");
+	EXPECT(t, cairn_spawn((char *[]){ "cairn", "check", "--sanitize=few", "primitives.rope", NULL }, out,
+			      sizeof(out)) == 2);
+	EXPECT_CONTAINS(t, out, "--sanitize: 'few' is not a whole number");
+}
+
+#define ROW_WORDS	12
+
+/* What the names of a family's cases have of some words */
+struct words {
+	const char *const *words;
+	const uint8_t *takes;
+	int at, eligible[ROW_WORDS], taken[ROW_WORDS];
+};
+
+static int has_word(const char *name, const char *word)
+{
+	for (const char *at = strstr(name, word); at; at = strstr(at + 1, word))
+		if (strchr("_.", at[-1]) && (strchr("_.", at[strlen(word)]) || !at[strlen(word)]))
+			return 1;
+	return 0;
+}
+
+static int look_for_words(const struct cairn_selected *s, void *arg)
+{
+	struct words *w = arg;
+	int takes = w->takes[w->at++];
+
+	if (s->what != CAIRN_SEL_CASE || s->desc.bench || s->desc.device_only)
+		return 0;
+	for (int i = 0; i < ROW_WORDS && w->words[i]; i++)
+		if (has_word(s->name, w->words[i])) {
+			w->eligible[i]++;
+			w->taken[i] += takes;
+		}
+	return 0;
+}
+
+static int count_one(const struct cairn_selected *s, void *arg)
+{
+	(void)s;
+	(*(int *)arg)++;
+	return 0;
+}
+
+/* What kernels are chosen by: each such word in the names of a family's cases is in one that is taken. */
+static void sanitize_reaches_kernels(struct cairn_test *t)
+{
+	static const struct { const char *family, *words[ROW_WORDS]; } rows[] = {
+		{ NULL, { "f32", "f16", "bf16", "exact", "normal", "extreme", "poison" } },
+		{ "cluster_reduce", { "oneshot", "twoshot", "ring", "tree", "offchip", "sum", "max", "min", "softmax" } },
+		{ "cluster_gather", { "oneshot", "twoshot", "ring", "tree", "offchip", "waves" } },
+		{ "dsmem", { "load", "async", "bulk", "multicast", "barrier", "mbarrier", "active", "hbm" } },
+		{ "rmsnorm", { "residual", "offset" } },
+		{ "rope", { "dim64", "dim128", "dim256", "interleaved" } },
+		{ "sample", { "plain", "greedy", "topk10", "topp50", "minp10", "vocab7", "vocab32000" } },
+		{ "attn_paged", { "d64", "d128", "d256", "causal", "lse", "prefill", "mixed" } },
+		{ "kv_append", { "d64", "d128", "d256", "packed" } },
+		{ "cluster_attn", { "d64", "d128", "auto", "token", "head", "offchip", "bias" } },
+		{ "cluster_mla", { "lora0", "lora128", "offchip" } },
+		{ "decode_step", { "d64", "d128", "graph", "persistent", "bias", "sample", "dsv2lite" } },
+		{ "moe", { "mixtral", "dsv2lite", "shared" } },
+	};
+	struct cairn_options opt = { .seed = 1, .repeat = 1, .sanitize = CAIRN_SANITIZE_CASES };
+
+	for (const struct cairn_family *const *f = cairn_families(); *f; f++) {
+		int total = 0, taken;
+		uint8_t *takes;
+
+		if (!(*f)->num_cases)
+			continue;
+		cairn_each(&opt, *f, count_one, &total);
+		takes = malloc((size_t)total);
+		if (!EXPECT(t, takes))
+			return;
+		taken = cairn_sanitize_plan(&opt, *f, takes, total);
+		if (!EXPECT(t, taken > 0 && taken <= CAIRN_SANITIZE_CASES))
+			cairn_note(t, "%s: %d cases", (*f)->name, taken);
+		for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+			struct words w = { .words = rows[i].words, .takes = takes };
+
+			if (rows[i].family && strcmp(rows[i].family, (*f)->name))
+				continue;
+			cairn_each(&opt, *f, look_for_words, &w);
+			for (size_t k = 0; k < ROW_WORDS && w.words[k]; k++)
+				if (!EXPECT(t, w.eligible[k] ? w.taken[k] > 0 : !rows[i].family))
+					cairn_note(t, "%s: %d of %d cases of %s", (*f)->name, w.taken[k], w.eligible[k],
+						   w.words[k]);
+		}
+		free(takes);
+	}
+}
+
+/* --once: for a profiler; the record says what was called and holds no time */
+static void bench_once(struct cairn_test *t)
+{
+	char out[8192], path[4096], record[8192] = "";
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/once.jsonl", cairn_tmpdir(t));
+	EXPECT(t, cairn_spawn((char *[]){ "cairn", "bench", "--once", "--impl", "cpu", "--json", path,
+					  "primitives.cluster_reduce.size2_len64_f32_sum_oneshot", NULL },
+			      out, sizeof(out)) == 0);
+	EXPECT_CONTAINS(t, out, "1 called, 0 failed, 0 skipped");
+	f = fopen(path, "r");
+	if (!EXPECT(t, f && fgets(record, sizeof(record), f)))
+		cairn_note(t, "%s: no record", path);
+	if (f)
+		fclose(f);
+	EXPECT_CONTAINS(t, record, "\"case\":\"size2_len64_f32_sum_oneshot\",\"impl\":\"cpu\"");
+	EXPECT_CONTAINS(t, record, "\"dsmem_bytes\":512");
+	EXPECT(t, !strstr(record, "median_ns"));
 }
 
 static const struct cairn_unit units[] = {
 	{ "skips", skips },
 	{ "sanitize_selection", sanitize_selection },
+	{ "sanitize_reaches_kernels", sanitize_reaches_kernels },
+	{ "bench_once", bench_once },
 	{ "mutants_by_stage", mutants_by_stage },
 	{ "one_line_and_two", one_line_and_two },
 	{ "help_and_version", help_and_version },

@@ -5,6 +5,7 @@
  * The CUDA runtime is linked statically and looks the driver up itself, so that this program starts
  * on a machine without either and reports -ENODEV here.
  */
+#include <cuda_profiler_api.h>
 #include <cuda_runtime_api.h>
 #include <stdio.h>
 #include <string.h>
@@ -182,6 +183,14 @@ static int cuda_graph_launch(void *graph, void *stream)
 static void cuda_graph_destroy(void *graph)
 {
 	cudaGraphExecDestroy(graph);
+}
+
+void cairn_profiler(int on)
+{
+	if (on)
+		cudaProfilerStart();
+	else
+		cudaProfilerStop();
 }
 
 const struct cairn_impl cairn_cuda_runtime = {

@@ -43,6 +43,7 @@ struct cairn_case {
 	unsigned kinds;		/* CAIRN_KIND_BIT()s; 0 means NORMAL alone */
 	int bench;		/* a row of `cairn bench` (kind NORMAL) */
 	int device_only;	/* too large for host implementations */
+	int sparse;		/* a call touches a part of its memory: bench counts copies by `bytes` */
 	int ceiling;		/* a bench row that measures what the machine can do at most: run first, always */
 	double bytes, flops;	/* of one call: memory (or DSMEM) traffic and arithmetic, for bench */
 };
@@ -55,7 +56,10 @@ struct cairn_op {
 	/* private */
 	struct cairn_buf *bufs;
 	int num_bufs;
-	size_t alias[2];
+	struct cairn_place {
+		size_t field, same_as, offset;
+	} alias[24];
+	int num_alias;
 	uint64_t rng;
 };
 
@@ -91,8 +95,10 @@ struct cairn_family {
 void *cairn_in(struct cairn_op *op, size_t field, int dtype, int64_t count);
 void *cairn_out(struct cairn_op *op, size_t field, int dtype, int64_t count);
 void *cairn_inout(struct cairn_op *op, size_t field, int dtype, int64_t count);
-/* Pointer `field` is the one of the buffer declared for `same_as`: an output in its input's place. One a case. */
+/* Pointer `field` is the one of the buffer declared for `same_as`: an output in its input's place. */
 void cairn_alias(struct cairn_op *op, size_t field, size_t same_as);
+/* The same, so many bytes on: several inputs in one buffer. */
+void cairn_within(struct cairn_op *op, size_t field, size_t same_as, size_t offset);
 
 /* Random numbers of this case: a function of --seed, the family, case and kind. */
 uint64_t cairn_op_rand(struct cairn_op *op);

@@ -25,4 +25,5 @@ const struct cairn_impl cairn_impl_cpu = {
 	.cluster_mla = cairn_cluster_mla_cpu,
 	.decode_step = cairn_decode_step_cpu,
 	.decode_step_workspace = cairn_decode_step_cpu_workspace,
+	.moe = cairn_moe_cpu,
 };

@@ -30,6 +30,8 @@ const struct cairn_impl cairn_impl_cuda = {
 	.cluster_attn_workspace = cairn_cluster_attn_workspace,
 	.cluster_mla = cairn_cluster_mla,
 	.cluster_mla_workspace = cairn_cluster_mla_workspace,
+	.moe = cairn_moe,
+	.moe_workspace = cairn_moe_workspace,
 	.decode_step = cairn_decode_step,
 	.decode_step_workspace = cairn_decode_step_workspace,
 };

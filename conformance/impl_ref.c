@@ -23,4 +23,5 @@ const struct cairn_impl cairn_impl_ref = {
 	.cluster_attn = cairn_cluster_attn_ref,
 	.cluster_mla = cairn_cluster_mla_ref,
 	.decode_step = cairn_decode_step_ref,
+	.moe = cairn_moe_ref,
 };

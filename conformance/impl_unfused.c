@@ -379,12 +379,25 @@ static int step_buffers(const struct cairn_decode_step_args *a, void *base, stru
 	return 0;
 }
 
+/* There is a chain for attention and MLP with keys and values of heads alone. */
+static int step_supported(const struct cairn_decode_step_args *a)
+{
+	struct cairn_decode_step_args full;
+
+	CAIRN_TRY(only_auto(a->form == CAIRN_DECODE_STEP_AUTO, "decode_step"));
+	CAIRN_TRY(cairn_decode_step_args_full(a, &full));
+	if (full.kv_lora_rank || full.num_experts)
+		return cairn_error(EOPNOTSUPP, "decode_step: kv_lora_rank, num_experts: no separate kernels for a whole step "
+				   "with latent attention or experts");
+	return 0;
+}
+
 static int step_workspace(const struct cairn_decode_step_args *a, size_t *bytes)
 {
 	struct step_buffers buf;
 
 	CAIRN_TRY(cairn_decode_step_check_shape(a));
-	CAIRN_TRY(only_auto(a->form == CAIRN_DECODE_STEP_AUTO, "decode_step"));
+	CAIRN_TRY(step_supported(a));
 	if (!bytes)
 		return cairn_error(EINVAL, "decode_step_workspace: bytes: null pointer");
 	return step_buffers(a, NULL, &buf, bytes);
@@ -442,7 +455,7 @@ static int step(const struct cairn_decode_step_args *a, void *stream)
 	size_t bytes;
 
 	CAIRN_TRY(cairn_decode_step_check(a));
-	CAIRN_TRY(only_auto(a->form == CAIRN_DECODE_STEP_AUTO, "decode_step"));
+	CAIRN_TRY(step_supported(a));
 	if (!a->batch)
 		return 0;
 	CAIRN_TRY(step_buffers(a, a->workspace, &buf, &bytes));

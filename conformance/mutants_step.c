@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "../fused/block_ref.h"
+#include "../fused/decode_step_parts.h"
 #include "harness.h"
 
 #define MAX_BATCH	8
@@ -49,6 +50,24 @@
 	D(token_second_best, "the runner-up is chosen") \
 	D(greedy_always, "sampling parameters are not looked at") \
 	D(sampled_as_request_0, "all requests are drawn with the seed of the first") \
+	D(latent_append_missing, "latent attention does not write the new token's latent") \
+	D(latent_of_layer_0, "all layers append to and read the latents of layer 0") \
+	D(latent_position_late, "positions are one too high in latent attention") \
+	D(q_rank_ignored, "q is taken to come from n, without compression") \
+	D(experts_of_first_layer, "all layers have the experts of the first one that has any") \
+	D(experts_of_next_layer, "the experts' weights are counted from one layer too early") \
+	D(experts_norm_from_0, "mlp_norm is counted from dense_layers like the experts") \
+	D(experts_read_stale_x, "the experts read x as it was before attention") \
+	D(residual_of_experts_missing, "x is what the experts give, not added to what was there") \
+	D(shared_expert_missing, "the shared expert is left out") \
+	D(shared_expert_alone, "the shared expert is all there is") \
+	D(router_of_first_layer, "all layers choose by the first router") \
+	D(top_expert_alone, "experts_per_token is taken to be 1") \
+	D(expert_scaling_missing, "expert_scaling is not applied") \
+	D(normalize_experts_missing, "normalize_experts is not looked at") \
+	D(normalize_experts_always, "the experts' weights are always normalized") \
+	D(dense_layers_one_less, "the last dense layer is left out") \
+	D(size_ignored, "members past the caller's size are read") \
 	D(not_repeatable, "every other call differs in the last bit of a logit") \
 	D(nothing, "success is reported, nothing is done")
 
@@ -59,6 +78,7 @@ struct state {
 	const struct cairn_decode_step_args *a;
 	enum defect d;
 	struct block_row x, n, stale, g, k, v, logits;
+	double router[256];
 };
 
 static struct block_row new_row(int64_t n)
@@ -88,10 +108,10 @@ static int64_t kv_stride(const struct state *s)
 {
 	const struct cairn_decode_step_args *a = s->a;
 
-	if (s->d == STEP_kv_of_layer_0)
+	if (s->d == STEP_kv_of_layer_0 || (s->d == STEP_latent_of_layer_0 && a->kv_lora_rank))
 		return 0;
 	if (s->d == STEP_kv_stride_is_pool)
-		return (int64_t)a->num_pages * a->page_size * a->num_kv_heads * a->head_dim * 2;
+		return (int64_t)a->num_pages * a->page_size * decode_step_k_row(a) * 2;
 	return a->kv_stride_bytes;
 }
 
@@ -132,6 +152,72 @@ static void attention(struct state *s, int b, int layer)
 		s->stale.val[i] = s->x.val[i];
 		s->x.val[i] = s->n.val[i] - (s->d == STEP_residual_of_attention_missing ? s->x.val[i] : 0);
 	}
+}
+
+static void latent_attention(struct state *s, int b, int layer)
+{
+	const struct cairn_decode_step_args *a = s->a;
+	struct cairn_cluster_mla_args c = decode_step_mla(a, s->d == STEP_layer_0_for_all ? 0 : layer);
+	struct cairn_cluster_attn_args pages = decode_step_attn(a, layer);
+	int32_t position[MAX_BATCH];
+	int64_t at;
+
+	for (int i = 0; i < a->batch; i++)
+		position[i] = a->positions[s->d == STEP_position_of_request_0 ? 0 : i] +
+			(s->d == STEP_position_late || s->d == STEP_latent_position_late);
+	c.positions = position;
+	c.pages = (char *)a->k_pages + layer * kv_stride(s);
+	if (s->d == STEP_norms_swapped)
+		c.norm_weight = of_layer(s, a->mlp_norm, layer);
+	if (s->d == STEP_eps_missing)
+		c.eps = 0;
+	if (s->d == STEP_q_rank_ignored)
+		c.q_lora_rank = 0;
+	if (cairn_block_mla(&c, b, s->x.val, s->n.val, s->k.val))
+		abort();
+	pages.num_kv_heads = 1;
+	pages.head_dim = (int)decode_step_k_row(a);
+	at = block_key_at(&pages, b, block_kv_len(&pages, b) - 1);
+	for (int i = 0; i < pages.head_dim && s->d != STEP_latent_append_missing; i++)
+		if (s->d != STEP_append_missing_in_last_layer || layer < a->num_layers - 1)
+			cairn_store(c.pages, a->dtype, at + i, s->k.val[i]);
+	for (int i = 0; i < a->hidden; i++) {
+		s->stale.val[i] = s->x.val[i];
+		s->x.val[i] = s->n.val[i] - (s->d == STEP_residual_of_attention_missing ? s->x.val[i] : 0);
+	}
+}
+
+static void experts(struct state *s, int layer)
+{
+	const struct cairn_decode_step_args *a = s->a;
+	int first = a->dense_layers, at = layer;
+	struct cairn_moe_args c;
+
+	if (s->d == STEP_experts_of_first_layer || s->d == STEP_layer_0_for_all)
+		at = first;
+	if (s->d == STEP_experts_of_next_layer)
+		at = layer + 1 < a->num_layers ? layer + 1 : first;
+	c = decode_step_moe_of(a, at);
+	c.norm_weight = of_layer(s, s->d == STEP_norms_swapped ? a->attn_norm : a->mlp_norm,
+				 s->d == STEP_experts_norm_from_0 ? layer - first : layer);
+	if (s->d == STEP_router_of_first_layer)
+		c.w_router = a->w_router;
+	if (s->d == STEP_shared_expert_missing)
+		c.shared_intermediate = 0;
+	if (s->d == STEP_top_expert_alone)
+		c.experts_per_token = 1;
+	if (s->d == STEP_expert_scaling_missing)
+		c.scaling = 1;
+	if (s->d == STEP_shared_expert_alone)
+		c.scaling = 0;
+	if (s->d == STEP_normalize_experts_missing || s->d == STEP_normalize_experts_always)
+		c.normalize = s->d == STEP_normalize_experts_always;
+	if (s->d == STEP_eps_missing)
+		c.eps = 0;
+	if (cairn_block_moe(&c, s->d == STEP_experts_read_stale_x ? s->stale.val : s->x.val, s->n.val, s->router))
+		abort();
+	for (int i = 0; i < a->hidden; i++)
+		s->x.val[i] = s->n.val[i] - (s->d == STEP_residual_of_experts_missing ? s->x.val[i] : 0);
 }
 
 static void norm(const struct state *s, struct block_row in, const void *w, struct block_row out)
@@ -263,29 +349,59 @@ static void request(struct state *s, int b)
 	for (int i = 0; i < a->hidden; i++)
 		s->x.val[i] = cairn_load(a->embed, a->dtype, (int64_t)id * a->hidden + i);
 	for (int layer = 0; layer < a->num_layers - (s->d == STEP_last_layer_skipped); layer++) {
-		attention(s, b, layer);
-		feed_forward(s, layer);
+		if (a->kv_lora_rank)
+			latent_attention(s, b, layer);
+		else
+			attention(s, b, layer);
+		if (decode_step_has_experts(a, layer))
+			experts(s, layer);
+		else if (s->d != STEP_dense_layers_one_less || layer != a->dense_layers - 1)
+			feed_forward(s, layer);
 	}
 	head(s, b);
 }
 
-static int step(const struct cairn_decode_step_args *a, enum defect d)
+/* Is there anything in these arguments that the defect could show in? If not, time is saved. */
+static int shows(const struct cairn_decode_step_args *args, const struct cairn_decode_step_args *full, enum defect d)
+{
+	if (d >= STEP_latent_append_missing && d <= STEP_q_rank_ignored)
+		return full->kv_lora_rank > 0;
+	if (d >= STEP_experts_of_first_layer && d <= STEP_dense_layers_one_less)
+		return full->num_experts > 0;
+	return d != STEP_size_ignored || args->size < sizeof(*args);
+}
+
+static int has_keys(const struct cairn_decode_step_args *a, int b)
+{
+	return a->kv_indptr[b + 1] > a->kv_indptr[b] && a->kv_last_page_len[b] > 0;
+}
+
+static int step(const struct cairn_decode_step_args *args, enum defect d)
 {
 	static int calls;
+	struct cairn_decode_step_args full, *a = &full;
 	struct state s = { .a = a, .d = d };
 	struct block_row *const rows[] = { &s.x, &s.n, &s.stale, &s.g, &s.k, &s.v, &s.logits };
 	int32_t top[MAX_BATCH];
 	int64_t kv;
 
-	CAIRN_TRY(cairn_decode_step_check(a));
+	CAIRN_TRY(cairn_decode_step_args_full(args, a));
+	if (!shows(args, a, d))
+		return cairn_error(EOPNOTSUPP, "mutants_step: another model's defect");
+	if (d == STEP_size_ignored) {
+		*a = *args;
+		a->size = sizeof(*a);
+	}
+	CAIRN_TRY(cairn_decode_step_check(d == STEP_size_ignored ? a : args));
 	if (d == STEP_nothing)
 		return 0;
-	kv = (int64_t)a->num_kv_heads * a->head_dim;
+	kv = decode_step_k_row(a);
 	for (int i = 0; i < 7; i++)
-		*rows[i] = new_row(i < 3 ? a->hidden : i == 3 ? 2 * (int64_t)a->intermediate :
+		*rows[i] = new_row(i < 3 ? a->hidden : i == 3 ? 2 * (int64_t)a->intermediate + 1 :
 				   i < 6 ? kv : a->vocab);
 	for (int b = 0; b < a->batch; b++) {
-		request(&s, b);
+		if (has_keys(a, b))
+			request(&s, b);
 		top[b] = best(&s, b);
 	}
 	if (a->batch)

@@ -142,15 +142,26 @@ void *cairn_inout(struct cairn_op *op, size_t field, int dtype, int64_t count)
 
 static void set_alias(const struct cairn_op *op, void *args)
 {
-	if (op->alias[0])
-		memcpy((char *)args + op->alias[0], (char *)args + op->alias[1], sizeof(void *));
+	for (int i = 0; i < op->num_alias; i++) {
+		char *p;
+
+		memcpy(&p, (char *)args + op->alias[i].same_as, sizeof(p));
+		p += op->alias[i].offset;
+		memcpy((char *)args + op->alias[i].field, &p, sizeof(p));
+	}
+}
+
+void cairn_within(struct cairn_op *op, size_t field, size_t same_as, size_t offset)
+{
+	if (op->num_alias == (int)ARRAY_SIZE(op->alias))
+		abort();	/* a mistake in a test's table */
+	op->alias[op->num_alias++] = (struct cairn_place){ field, same_as, offset };
+	set_alias(op, op->args);
 }
 
 void cairn_alias(struct cairn_op *op, size_t field, size_t same_as)
 {
-	op->alias[0] = field;
-	op->alias[1] = same_as;
-	set_alias(op, op->args);
+	cairn_within(op, field, same_as, 0);
 }
 
 int cairn_op_open(struct cairn_op *op, const struct cairn_family *f, int case_index,
@@ -297,6 +308,16 @@ int cairn_side_call(struct cairn_side *side, const struct cairn_family *f)
 
 	return fn ? fn(side->args, side->stream) :
 		cairn_error(EOPNOTSUPP, "%s: not in table %s", f->name, side->impl->name);
+}
+
+/* Calls one after the other, as the layers of a model are, have one workspace. */
+void cairn_side_share_workspace(struct cairn_side *side, const struct cairn_side *with, const struct cairn_family *f)
+{
+	if (!side->workspace || side->workspace_bytes != with->workspace_bytes)
+		return;
+	side->impl->mem_free(side->workspace);
+	side->workspace = NULL;		/* is not this one's to free */
+	memcpy((char *)side->args + f->workspace_field, &with->workspace, sizeof(void *));
 }
 
 void cairn_side_close(struct cairn_side *side, const struct cairn_op *op)

@@ -5,7 +5,7 @@
  * The parent forks a child for each (family, table). The child reports over a pipe, a line each:
  *   B name           a case begins           P name ratio judged    passed
  *   F name           failed                  S name<TAB>reason      skipped
- *   U name           left out by --sanitize  D text   diagnostic for what is underway
+ *   D text           diagnostic for what is underway
  *   J json           a bench record
  * A child that crashes, hangs or loses the device costs the cases it had not finished, no more.
  */
@@ -19,6 +19,8 @@
 #include "harness.h"
 #include "lists.h"
 
+#define CAIRN_SANITIZE_CASES	24	/* unless it is said how many */
+
 struct cairn_options {
 	const char *impls[8];		/* names or paths; at least one */
 	int num_impls;
@@ -30,7 +32,8 @@ struct cairn_options {
 	int repeat;
 	int device;
 	int verbose, quiet;
-	int sanitize;			/* a small selection of every family */
+	int sanitize;			/* a small selection of every family: so many cases at most; 0: all */
+	int once;			/* bench: one call of a row, for a profiler */
 	const char *json;		/* NULL: none */
 	struct cairn_list mustpass, waivers;
 	const char *program;		/* for repro lines */
@@ -65,6 +68,12 @@ struct cairn_selected {
 };
 typedef int (*cairn_each_fn)(const struct cairn_selected *s, void *arg);
 int cairn_each(const struct cairn_options *opt, const struct cairn_family *f, cairn_each_fn fn, void *arg);
+
+/*
+ * --sanitize: takes[i] = 1 for what of f is to run, i in the order of cairn_each(); num: how many of these
+ * there are. Returns how many it took, or -ENOMEM.
+ */
+int cairn_sanitize_plan(const struct cairn_options *opt, const struct cairn_family *f, uint8_t *takes, int num);
 
 /* Forks, runs fn in the child under the family's time-out, passes its lines to line(). Returns 0, or a
  * text of how the child died. */

@@ -13,6 +13,24 @@
 #define WIDE
 #endif
 
+double block_rounded_either(double v, int dtype, uint64_t key)
+{
+	uint64_t box = 0, other;	/* as wide as any dtype */
+	double near, far, share;
+
+	cairn_store(&box, dtype, 0, v);
+	near = cairn_load(&box, dtype, 0);
+	if (near == v || !isfinite(near))
+		return near;
+	other = near == 0 ? (v > 0 ? 1 : 0x8001) : (v > near) == (near > 0) ? box + 1 : box - 1;
+	far = cairn_load(&other, dtype, 0);
+	key *= 0x9e3779b97f4a7c15u;
+	key = (key ^ (key >> 30)) * 0xbf58476d1ce4e5b9u;
+	key = (key ^ (key >> 27)) * 0x94d049bb133111ebu;
+	share = (double)((key ^ (key >> 31)) >> 11) * 0x1p-53;
+	return share < (v - near) / (far - near) ? far : near;
+}
+
 #define LANES	8		/* sums side by side, because the compiler may not reorder */
 
 /* in . w over a chunk */

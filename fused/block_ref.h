@@ -3,7 +3,8 @@
  * block_ref - what the references of fused operations share: a number, and how far from it a correct
  * implementation may be where its inputs were already off
  *
- * Used by cluster_attn_ref.c, and decode_step_ref.c, which chains cairn_block_attn() (block_attn_ref.c).
+ * Used by the references of cluster_attn, moe and decode_step; the last chains cairn_block_attn() (block_attn_ref.c),
+ * cairn_block_mla() (cluster_mla_ref.c) and cairn_block_moe() (moe_ref.c).
  *
  * val[i] is computed in double and rounded where the contract rounds; err[i] bounds the distance to it of any
  * implementation that keeps to the contract. Where the contract rounds, err becomes what the interval
@@ -18,6 +19,8 @@
 
 #include "../primitives/dtype.h"
 #include "cluster_attn.h"
+#include "cluster_mla.h"
+#include "moe.h"
 
 struct block_row {
 	double *val, *err;	/* err NULL in an output: values alone */
@@ -30,6 +33,9 @@ static inline double block_rounded(double v, int dtype)
 	cairn_store(&box, dtype, 0, v);
 	return cairn_load(&box, dtype, 0);
 }
+
+/* Up or down at random, in proportion to the distances, so that what is exact stays so; key: one for each use. */
+double block_rounded_either(double v, int dtype, uint64_t key);
 
 /* Rounding is monotone: nothing within err of val rounds to outside of what the ends round to. */
 static inline void block_round(struct block_row r, int64_t i, int dtype)
@@ -68,6 +74,21 @@ int cairn_block_attn(const struct cairn_cluster_attn_args *a, int b, struct bloc
 /* The same before the last rounding of out, k and v; err NULL in all three: values alone. */
 int cairn_block_attn_unrounded(const struct cairn_cluster_attn_args *a, int b, struct block_row x,
 			       struct block_row out, struct block_row k, struct block_row v);
+
+/*
+ * Request b of a, its row of x taken from `x`, values alone: out [hidden], and what is appended to the cache, slot
+ * [kv_lora_rank + rope_dim]; both rounded. The pages are read but for the slot of the new token. -ENOMEM.
+ */
+int cairn_block_mla(const struct cairn_cluster_mla_args *a, int b, const double *x, double *out, double *slot);
+
+/*
+ * A mixture of experts on one row of x, values alone: out [hidden], rounded, and logits [num_experts], by which it
+ * chooses. a->x, a->out and a->experts are not touched. -ENOMEM.
+ */
+int cairn_block_moe(const struct cairn_moe_args *a, const double *x, double *out, double *logits);
+
+/* Request b's experts; returns whether they and their order are beyond doubt. */
+int cairn_block_moe_choice(const struct cairn_moe_args *a, int b, int32_t *experts);
 
 /* kv_len of request b; the element of the pages where its key j begins. */
 static inline int block_kv_len(const struct cairn_cluster_attn_args *a, int b)

@@ -38,9 +38,10 @@
  *	s_mbar		three mbarriers; s_red: 8 floats
  *
  * Barriers. mbarrier 0: q, k, v have come; 1: the attended heads; 2: items of a wave. Each counts one arrival, which
- * says how many bytes, this rank's own included. Cluster barrier: all are there (arrive after the norm, wait before
- * the first send), and from wave to wave slots are read. __syncthreads: norm 2, a pass of w_qkv 1 or 2, angles 2,
- * rotation 1, exchange 2 1. A CTA leaves when it has all the attended heads: then its peers want nothing of it.
+ * says how many bytes, this rank's own included; a CTA alone has __syncthreads in their place. Cluster barrier: all
+ * are there (arrive after the norm, wait before the first send), and from wave to wave slots are read. __syncthreads:
+ * norm 2, a pass of w_qkv 1 or 2, angles 2, rotation 1, exchange 2 1. A CTA leaves when it has all the attended
+ * heads: then its peers want nothing of it.
  * Off chip: cluster_meet() in place of the mbarriers.
  *
  * Registers: 128, two CTAs an SM, no spills.
@@ -207,11 +208,10 @@ SPLIT void give_items(const struct split_args &g, const struct split_cta &c, int
 			((uint4 *)to)[at] = o;
 			((uint2 *)(to + (size_t)g.size * most * 16))[at] = ml;
 		} else {
-			const uint32_t to = c.base + g.s_slots, mbar = ptx_mapa(c.base + g.s_mbar + 16,
-										owner);
+			const uint32_t to = c.base + g.s_slots, mbar = c.base + g.s_mbar + 16;
 
-			ptx_st_async_v4(ptx_mapa(to + at * 16, owner), o, mbar);
-			ptx_st_async_v2(ptx_mapa(to + (g.size * most + at) * 16 - at * 8, owner), ml, mbar);
+			split_send_v4(g, to + at * 16, o, mbar, owner);
+			split_send_v2(g, to + (g.size * most + at) * 16 - at * 8, ml, mbar, owner);
 		}
 	}
 }
@@ -286,7 +286,7 @@ SPLIT void merge_items(const struct split_args &g, const struct split_cta &c, in
 							       heads.x + place.y, place.z / 8) +
 					    place.z % 8 * 2;
 
-			ptx_st_async_v2(ptx_mapa(to, from), sum, ptx_mapa(c.base + g.s_mbar + 8, from));
+			split_send_v2(g, to, sum, c.base + g.s_mbar + 8, from);
 		}
 	}
 }
@@ -315,7 +315,7 @@ SPLIT void attend_all(const struct split_args &g, const struct split_cta &c, str
 		} else {
 			if (threadIdx.x == 0)
 				ptx_mbarrier_arrive_expect_tx(c.base + g.s_mbar + 16, g.size * mine * 24);
-			ptx_mbarrier_wait_cluster(c.base + g.s_mbar + 16, parity);
+			split_await(g, c.base + g.s_mbar + 16, parity);
 		}
 		merge_items<dtype, head_dim>(g, c, wave0, items, most);
 		if (end == g.tasks)

@@ -210,7 +210,7 @@ template <int head_dim>
 SPLIT void split_take_attended(const struct split_args &g, const struct split_cta &c, uint32_t &epoch)
 {
 	if (!g.a.offchip) {
-		ptx_mbarrier_wait_cluster(c.base + g.s_mbar + 8, 0);
+		split_await(g, c.base + g.s_mbar + 8, 0);
 		return;
 	}
 	split_meet(g, c, epoch);

@@ -49,6 +49,36 @@ SPLIT void split_meet(const struct split_args &g, const struct split_cta &c, uin
 	cluster_meet(&comm, &mail);
 }
 
+/* ---- exchanges through shared memory ---- */
+
+/*
+ * To `peer`, whose mbarrier counts the bytes; split_await() of all threads that read them. A CTA alone writes to its
+ * own shared memory as everyone does: st.async is for clusters, and memcheck calls it invalid in a cluster of one.
+ */
+SPLIT void split_send_v2(const struct split_args &g, uint32_t to, uint2 v, uint32_t mbar, int peer)
+{
+	if (g.size == 1)
+		ptx_st_shared_v2(to, v);
+	else
+		ptx_st_async_v2(ptx_mapa(to, peer), v, ptx_mapa(mbar, peer));
+}
+
+SPLIT void split_send_v4(const struct split_args &g, uint32_t to, uint4 v, uint32_t mbar, int peer)
+{
+	if (g.size == 1)
+		ptx_st_shared_v4(to, v);
+	else
+		ptx_st_async_v4(ptx_mapa(to, peer), v, ptx_mapa(mbar, peer));
+}
+
+SPLIT void split_await(const struct split_args &g, uint32_t mbar, uint32_t parity)
+{
+	if (g.size == 1)
+		__syncthreads();
+	else
+		ptx_mbarrier_wait_cluster(mbar, parity);
+}
+
 /* ---- the ring ---- */
 
 /* This warp's oldest stage, all of whose loads have landed */
@@ -379,7 +409,7 @@ SPLIT void split_share_qkv(const struct split_args &g, const struct split_cta &c
 	for (int d = 0; d < g.size; d++) {
 		const int peer = cairn_cluster_wrap(c.rank, d, g.size);
 
-		ptx_st_async_v2(ptx_mapa(to, peer), sum, ptx_mapa(c.base + g.s_mbar, peer));
+		split_send_v2(g, to, sum, c.base + g.s_mbar, peer);
 	}
 }
 
@@ -463,7 +493,7 @@ SPLIT void split_project_qkv(const struct split_args &g, const struct split_cta 
 	__syncthreads();
 	split_angles<head_dim>(g, c);
 	if (!g.a.offchip) {
-		ptx_mbarrier_wait_cluster(c.base + g.s_mbar, 0);
+		split_await(g, c.base + g.s_mbar, 0);
 		__syncthreads();
 		return;
 	}

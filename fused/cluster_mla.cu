@@ -7,47 +7,56 @@
  * outputs, weights are read once for the whole batch, and a cluster (team) works on 16 heads of a request together
  * (cluster_mla_attn.cuh).
  *
- *   prologue   the first two stages of every warp's stream of weights; griddepcontrol.wait
- *   1 DOWN     every CTA for itself: rms of x; n = x scale weight as it is needed; rows of [w_q | w_q_a; w_kv_a]
+ *   start      small things into the L2; feeders: the first stage of every ring; griddepcontrol.wait; x, its norm's
+ *              weights, the epoch, positions, lengths all asked for together; then the second stages
+ *   1 DOWN     every CTA for itself: rms of x; rows of [w_q | w_q_a; w_kv_a]. Up to hidden 2048 a warp keeps its part
+ *              of n for all rows; beyond, n is made as it is needed
  *   2 UP       with q compression: rms of the compressed q; rows of w_q
- *   3 ABSORB   ql = q w_kv_b, 16 latents of a head a unit
+ *   3 ABSORB   ql = q w_kv_b, 16 latents of a head a unit, a unit a warp
  *   4          attention, for CTAs that have a job; the keys have been on their way since 1
  *   5 VALUE    merge of the parts of the heads concerned, v = o w_kv_b
  *   6 OUT      out = x + v w_o, complete sums: no partial ones of heads, nothing to add up afterwards
  *
- * Each arrow between them is one trip of data through the L2 (cluster_mla.cuh); 5 of them, none a grid barrier. They
- * need all CTAs resident: the grid is what cudaOccupancyMaxActiveClusters allows. No two such kernels may run at
- * once on the parts of a device that each would need for itself.
+ * Each arrow between them is one trip of data through the L2 (cluster_mla.cuh); 5 of them, and one more before VALUE,
+ * none a grid barrier. They need all CTAs resident: the grid is what cudaOccupancyMaxActiveClusters allows. No two
+ * such kernels may run at once on the parts of a device that each would need for itself.
+ *
+ * 20 warps: 16 that multiply (workers), 3 that fill their rings with weights (feeders), 1 that loads keys.
  *
  * cluster_size: CTAs of a team. offchip: a team is one CTA, and all states go through global memory.
  *
  * Shared memory                                                          bytes
  *   0		16 rings of 2 stages					131072
- *   MLA_TILES	2 tiles of 32 keys, rows of 1168 bytes; later the CTA's o,
- *		f32 [16][516]; then merged o of up to 4 heads, [16][520]	74752
+ *   MLA_TILES	2 tiles of 32 keys, rows of 1168 bytes; later, in a team, the
+ *		CTA's o, f32 [16][516]					74752
  *   MLA_SUMS	partial sums of a product; q and ql of a task [16][584];
  *		partial logits f32 [4][16][40] and P [16][40]		18688
- *   MLA_NEW	the new key						1152
  *   MLA_STATES	m [16], l [16] of each rank of the team			2048
- *   MLA_SMALL	struct mla_small					1.1K
- * Barriers: mbar[2], a tile each, count 1 (the loading lane), bytes of the tile; __syncthreads; the cluster barrier
- * twice a job.
- * Registers: 128 of 128, no spills; one CTA of 16 warps an SM.
+ *   MLA_SMALL	struct mla_small					5.5K
+ * Barriers: full[2], empty[2] of the tiles (1: the loading warp, and bytes; 16: the workers); filled, freed of each
+ * stage of each ring (32: the feeder's lanes, when their copies have come; 1: its worker); named ones: WORK_BAR of the
+ * workers, INIT_BAR and RINGS_BAR: all is set up; START_BAR lets feeders go on when x has come; the cluster barrier twice a job.
+ * Registers: 104 workers, 64 the others (setmaxnreg; 96 at launch, as one SM quarter holds 5 warps), no spills.
  *
  * H200, bf16, us (share of the 4.5 TB/s read stream), V2-Lite: 16 heads, hidden 2048; V3: 128, 7168, rank 1536
- *	V2-Lite batch 1, 1K / 4K / 16K keys	26.5 (24%)  31.9 (22%)  40.8 (25%)
- *	V2-Lite batch 16, 4K			77.6 (29%)
- *	V3 batch 1, 1K / 4K			121 (69%)  142 (59%)
- * 1K keys, by the clock of one CTA, us: prologue 2.6, lengths and rms 2.4, DOWN 4.5, ABSORB 2, q and ql of all heads
- * 0.5, a tile of keys 1.5, merge of the team 3.6, merge of the parts 2, VALUE 0.9, OUT 2.6. Warm and cold weights
- * take the same time: it is the chain of dependent steps, not memory, that is to be shortened, and first of all the
- * 9 us from ql to merged o.
+ *	V2-Lite batch 1, 1K / 4K / 16K keys	18.0 (36%)  22.5 (32%)  29.3 (36%)
+ *	V2-Lite batch 16, 4K			69.5 (33%)
+ *	V3 batch 1, 1K / 4K			125 (68%)  136 (63%)
+ * 1K keys, by the clock of a middling CTA, us since its start: waits for its predecessor until 1.3; x is here 3.2; the
+ * first unit of DOWN 4.4, all of it 6.7; ABSORB 8.0; q and ql of all heads 9.4, of all its warps 10.4; a tile of keys 11.2; its
+ * state written 12.4; all states seen 13.4, merged 14.4; VALUE 15.6; OUT 17.1; the rest is exit and start of kernels. The
+ * bytes would take 6.4: it is the chain of dependent steps. A trip through the L2 is 0.7 of each; what follows it, a
+ * wait for the slowest warp and the adding up of 16 warps' sums, takes as long.
  *
- * Tried and lost (V2-Lite, 1K / 16K):
+ * Tried and lost (V2-Lite, 1K / 16K, us)
+ *   - workers that fill their own rings: 22.0 / 31.5 against 18.9 / 29.8 with feeders. 128 KB an SM are asked for at
+ *     once then, x and all small loads queue up behind them, and a warp stands 0.7 us at every stage it asks for
+ *     (V3, which is all stream, takes them better: 121 against 125)
+ *   - feeders by bulk copies of 256-byte rows: 23.3 / 31.3; V3 222 against 125
+ *   - weights only after all small loads are asked for: 18.8 / 30.2 against 18.7 / 29.8
  *   - one copy of the code for all products, 86 KB instead of 155: 29.1 / 45.2 against 27.7 / 43.7, V3 151 against 132
- *   - clusters of 2, 4 and 16 instead of 8: 30 / 53, 27.3 / 44.3, 28.1 / 42.7; of V3 and batch 16, that have tasks
- *     enough, 8 instead of 2: 132 and 122 against 121 and 82
- *   - the keys' page ids looked up before DOWN: the warp that does it is 1.5 us late for the product
+ *   - before states went by words, clusters of 2, 4 and 16 instead of 8: 30 / 53, 27.3 / 44.3, 28.1 / 42.7
+ *   - the keys' page ids looked up before DOWN, by a worker: it is 1.5 us late for the product
  *   - one warp that waits for a part before all threads read them: as fast as all polling, and one step more
  *   - a tile's page ids looked up one tile ahead: nothing
  *   - 64-bit divisions for shares: 5 us in all
@@ -57,84 +66,186 @@
 #include "../primitives/launch.h"
 #include "cluster_mla_attn.cuh"
 
-/* What needs nothing that an earlier kernel may still be writing */
-MLA void prologue(struct mla_ctx *c, const struct mla_args &g, struct mla_stream *r)
+#define WORKER_REGS	104
+#define OTHER_REGS	64
+
+/* What needs nothing that an earlier kernel may still be writing, apart from the weights */
+MLA void prologue(const struct mla_ctx &c, const struct mla_args &g)
 {
-	c->lane = threadIdx.x % 32;
-	c->warp = threadIdx.x / 32;
-	if (c->warp < MLA_PRODUCTS && c->lane == 0)
-		mla_make_matrix(g, &mla_small()->m[c->warp], c->warp);
-	else if (threadIdx.x >= THREADS - 2)
-		ptx_mbarrier_init(ptx_smem(&mla_small()->mbar[threadIdx.x - (THREADS - 2)]), 1);
+	if (c.warp < MLA_PRODUCTS && c.lane == 0)
+		mla_make_matrix(g, &mla_small()->m[c.warp], c.warp);
+	else if (c.warp == MLA_PRODUCTS && c.lane == 0)
+		mla_small()->at = mla_words(g.a, (uint32_t)(g.a.batch * g.groups * g.parts));
+	else if (c.warp == WARPS + FEEDERS && c.lane < 2)
+		ptx_mbarrier_init(ptx_smem(&mla_small()->full[c.lane]), SPEAKERS);
+	else if (c.warp == WARPS + FEEDERS && c.lane < 4)
+		ptx_mbarrier_init(ptx_smem(&mla_small()->empty[c.lane - 2]), WARPS * SPEAKERS);
 	ptx_fence_mbarrier_init_release_cluster();
-	__syncthreads();
-	r->slot = 0;
-	r->ahead.product = r->ahead.group = 0;
-	r->ahead.stage = c->warp & ((1 << mla_small()->m[0].shift) - 1);
-	mla_settle(*c, &r->ahead);
-#pragma unroll 1
-	for (int i = 0; i < STAGES; i++)
-		mla_fetch(*c, &r->ahead, i);
-	if (c->warp == 1)
-		mla_small()->inv_freq[c->lane] = g.a.inv_freq[c->lane];
-	if ((int)threadIdx.x * 64 < g.a.hidden)
-		ptx_prefetch_global_L2((const char *)g.a.norm_weight + threadIdx.x * 128);
 	if ((int)threadIdx.x * 64 < g.a.q_lora_rank)
 		ptx_prefetch_global_L2((const char *)g.a.q_norm + threadIdx.x * 128);
 	if (threadIdx.x * 64 < RANK)
 		ptx_prefetch_global_L2((const char *)g.a.kv_norm + threadIdx.x * 128);
 }
 
+/*
+ * Every FEEDERS-th ring is a feeder's. Stages go into them in the order in which the workers want them, as soon as
+ * there is room.
+ */
+MLA void run_feeder(const struct mla_ctx &c, const struct mla_args &g, int jobs, int team, int num_teams)
+{
+	const int mine = c.warp - WARPS;
+	int joined = g.team == 1, started = 0;
+	uint32_t count = 0;		/* stages of the ring with the lane's number */
+
+	if (c.lane < WARPS && c.lane % FEEDERS == mine)
+		for (int i = 0; i < STAGES; i++) {
+			ptx_mbarrier_init(ptx_smem(&mla_small()->filled[c.lane][i]), 32);
+			ptx_mbarrier_init(ptx_smem(&mla_small()->freed[c.lane][i]), SPEAKERS);
+		}
+	__syncwarp();
+	ptx_bar_arrive(RINGS_BAR, WITH_FEEDERS);
+#pragma unroll 1
+	for (int product = 0; product < MLA_PRODUCTS; product++) {
+		struct mla_matrix m;
+
+		mla_make_matrix(g, &m, product);
+#pragma unroll 1
+		for (int group = 0; group << (4 - m.shift) < m.units; group++) {
+#pragma unroll 1
+			for (int step = 0; step << m.shift < m.stages; step++) {
+#pragma unroll 1
+				for (int w = mine; w < WARPS; w += FEEDERS) {
+					int unit = (group << (4 - m.shift)) + (w >> m.shift);
+					int stage = (w & ((1 << m.shift) - 1)) + (step << m.shift);
+					uint32_t n = __shfl_sync(~0u, count, w), slot = n % STAGES;
+					uint32_t ring = mla_smem() + (w * STAGES + slot) * STAGE_BYTES;
+					uint32_t freed = ptx_smem(&mla_small()->freed[w][slot]);
+
+					if (unit >= m.units || stage >= m.stages)
+						continue;
+					if (n >= STAGES) {
+						/* workers that wait for their team free nothing */
+						if (!joined && product >= MLA_VALUE) {
+							join_team(g, jobs, team, num_teams);
+							joined = 1;
+						}
+						ptx_mbarrier_wait(freed, (n / STAGES & 1) ^ 1);
+					}
+					if (product == MLA_ABSORB)
+						mla_fetch_columns(c, m, unit, ring);
+					else
+						mla_fetch_rows(c, m, product, unit, stage, ring);
+					mla_arrive_filled(ptx_smem(&mla_small()->filled[w][slot]));
+					count += c.lane == w;
+				}
+				if (!started)
+					ptx_bar_sync(START_BAR, WITH_FEEDERS);
+				started = 1;
+			}
+		}
+	}
+	if (!started)
+		ptx_bar_sync(START_BAR, WITH_FEEDERS);
+	if (!joined)
+		join_team(g, jobs, team, num_teams);
+}
+
+/* This CTA has read the epoch; the last that says so counts it up for the next call. */
+MLA void count_call(const struct mla_args &g, const struct mla_ctx &c)
+{
+	uint32_t *word = (uint32_t *)g.a.workspace;
+
+	if (c.lane == 0 && ptx_atom_acq_rel_gpu_add_u32(word + 1, 1) == gridDim.x - 1) {
+		ptx_st_relaxed_gpu_u32(word + 1, 0);
+		ptx_st_relaxed_gpu_u32(word, c.epoch);
+	}
+	__syncwarp();
+}
+
 template <int dtype, int wide>
-static __global__ void __launch_bounds__(THREADS, 1) cluster_mla_kernel(const __grid_constant__ struct mla_args g)
+MLA void run_worker(struct mla_ctx &c, const struct mla_args &g, int jobs, int team, int num_teams)
 {
 	const struct cairn_cluster_mla_args &a = g.a;
-	const int team = blockIdx.x / g.team, num_teams = gridDim.x / g.team;
-	const int jobs = a.batch * g.groups * g.parts;
-	struct mla_stream r;
-	struct mla_ctx c;
-	int tiles = 0, owed = 1;
+	const int first_fits = !wide && mla_first_fits(a);
+	const int turns = (int)threadIdx.x < a.batch * (ROPE / 2);
+	int tiles = 0, position = 0;
+	uint32_t used = 0;		/* stages of the warp's ring */
+	uint4 weights[4];
+	struct mla_a x = {};
+	float freq = 0;
 
-	prologue(&c, g, &r);
-	ptx_griddepcontrol_launch_dependents();
-	if (g.team > 1)		/* awaited before a peer's shared memory is touched */
-		ptx_barrier_cluster_arrive_relaxed();
+	if (first_fits)
+		mla_first_weights(c, a, weights);
+	if (turns)
+		freq = __ldg(a.inv_freq + c.lane);
 	ptx_griddepcontrol_wait();
-	c.words = (uint64_t *)a.workspace;
+	/* asked for together and ahead of more weights, which would delay them; used when they have come */
+	if (first_fits)
+		mla_a_rows<wide, 0, 4>(c, &x, a.x, c.warp * STAGE_K, a.hidden, a.batch);
 	c.epoch = ptx_ld_relaxed_gpu_u32((const uint32_t *)a.workspace) + 1;
-	if (threadIdx.x == 0)
-		mla_small()->at = mla_words(a, (uint32_t)jobs);
-	if (threadIdx.x >= THREADS - 32 && c.lane < a.batch) {
-		int pages = a.kv_indptr[c.lane + 1] - a.kv_indptr[c.lane];
-
-		mla_small()->position[c.lane] = a.positions[c.lane];
-		mla_small()->len[c.lane] = attn_kv_len(pages, a.kv_last_page_len[c.lane], a.page_size);
-	}
+	if (turns)
+		position = __ldg(a.positions + c.warp);
+	if (c.warp == WARPS - 1 && c.lane < a.batch)
+		mla_small()->len[c.lane] = mla_len(a, c.lane);
+	if (turns)
+		mla_small()->rotation[c.warp][c.lane] = mla_rotation(position, freq);
+	if (c.lane == 0)
+		mla_small()->epoch[c.warp] = c.epoch;	/* it is here */
+	ptx_bar_sync(INIT_BAR, WORKERS + 32);
+	ptx_bar_sync(RINGS_BAR, WITH_FEEDERS);
+	if (first_fits)
+		mla_first_norm<dtype>(c, a, weights, x.lo);
+	ptx_bar_arrive(START_BAR, WITH_FEEDERS);
 #pragma unroll
 	for (int product = 0; product < MLA_PRODUCTS; product++) {
 		if (product == MLA_UP && !a.q_lora_rank)
 			continue;
-		if (product <= MLA_UP)
-			mla_rms<dtype>(c, a, product == MLA_DOWN ? a.x : NULL,
+		if (product == MLA_UP || (product == MLA_DOWN && !first_fits))
+			mla_rms<dtype>(&c, a, product == MLA_DOWN ? a.x : NULL,
 				       product == MLA_DOWN ? a.hidden : a.q_lora_rank);
 		if (product == MLA_VALUE) {
+			if (g.team > 1)		/* peers have begun: their shared memory may be touched */
+				ptx_barrier_cluster_wait_acquire();
 #pragma unroll 1
 			for (int job = team; job < jobs; job += num_teams)
-				attend<dtype>(c, g, job, &tiles, &owed, job == team);
-			await_team(g, &owed);	/* before merge_parts() writes where the tiles were */
+				attend<dtype, wide>(c, g, job, &tiles);
 			merge_parts<dtype>(c, g);
 		}
-		if (product == MLA_DOWN && team < jobs && c.warp == WARPS - 1)
-			prefetch_pages(c, g, job_at(c, g, team));
-		mla_run<dtype, wide>(c, a, product, &r);
-		if (product == MLA_DOWN && team < jobs && c.warp == WARPS - 1)
-			load_first_tiles(c, g, job_at(c, g, team), 0);
+		if (product != MLA_DOWN)
+			x = {};
+		mla_run<dtype, wide>(c, a, product, &used, x, product == MLA_DOWN && first_fits);
 	}
-	ptx_cp_async_wait_group<0>();
-	/* everyone has read the epoch long ago: the last to leave counts it up for the next call */
-	if (threadIdx.x == 0 && ptx_atom_acq_rel_gpu_add_u32((uint32_t *)a.workspace + 1, 1) == gridDim.x - 1) {
-		ptx_st_relaxed_gpu_u32((uint32_t *)a.workspace + 1, 0);
-		ptx_st_relaxed_gpu_u32((uint32_t *)a.workspace, c.epoch);
+}
+
+template <int dtype, int wide>
+static __global__ void __launch_bounds__(THREADS, 1) cluster_mla_kernel(const __grid_constant__ struct mla_args g)
+{
+	const int team = blockIdx.x / g.team, num_teams = gridDim.x / g.team;
+	const int jobs = g.a.batch * g.groups * g.parts;
+	struct mla_ctx c;
+
+	c.lane = threadIdx.x % 32;
+	c.warp = threadIdx.x / 32;
+	c.words = (uint64_t *)g.a.workspace;
+	ptx_griddepcontrol_launch_dependents();
+	if (g.team > 1)		/* awaited before a peer's shared memory is touched */
+		ptx_barrier_cluster_arrive_relaxed();
+	if (threadIdx.x >= WORKERS) {
+		ptx_setmaxnreg_dec<OTHER_REGS>();
+		if (c.warp < WARPS + FEEDERS) {
+			run_feeder(c, g, jobs, team, num_teams);
+		} else {
+			prologue(c, g);
+			ptx_griddepcontrol_wait();
+			ptx_bar_sync(INIT_BAR, WORKERS + 32);
+			c.epoch = mla_small()->epoch[0];
+			count_call(g, c);
+			run_loader<dtype>(c, g, jobs, team, num_teams);
+		}
+	} else {
+		ptx_setmaxnreg_inc<WORKER_REGS>();
+		prologue(c, g);
+		run_worker<dtype, wide>(c, g, jobs, team, num_teams);
 	}
 }
 
@@ -184,13 +295,10 @@ static int num_tasks(const struct cairn_cluster_mla_args *a)
 	return a->batch * ((a->num_heads + HEADS - 1) / HEADS);
 }
 
-/*
- * The rule for cluster_size 0. Few tasks: their keys are shared by many CTAs, whose states had better merge on chip.
- * Many: a task has few CTAs anyway, and small clusters find room on all SMs.
- */
-static int choose_cluster(const struct cairn_cluster_mla_args *a)
+/* The rule for cluster_size 0: states go through the L2 as words; barriers of a cluster cost more than they save. */
+static int choose_cluster(void)
 {
-	return num_tasks(a) <= 4 ? 8 : 2;
+	return 1;
 }
 
 /* The smallest first product has 160 steps of 4 rows, and every CTA needs one: others wait for all of x to be read. */
@@ -210,15 +318,12 @@ extern "C" int cairn_cluster_mla(const struct cairn_cluster_mla_args *args, void
 	CAIRN_TRY(cairn_cluster_mla_workspace(args, &bytes));
 	if (!args->workspace || (uintptr_t)args->workspace % 256 || args->workspace_bytes < bytes)
 		return cairn_error(EINVAL, "cluster_mla: workspace: %zu bytes, 256-byte aligned, are needed", bytes);
-	cluster = args->cluster_size ? args->cluster_size : choose_cluster(args);
+	cluster = args->cluster_size ? args->cluster_size : choose_cluster();
 	ctas = resident_ctas(args, cluster);
 	ctas = ctas > MAX_CTAS ? MAX_CTAS / cluster * cluster : ctas;
 	if (ctas == 0)
 		return cairn_error(EOPNOTSUPP, "cluster_mla: cluster_size: the device has no room for %d CTAs",
 				   cluster);
-	if (args->num_heads * V_DIM > 2 * ctas * V_DIM)
-		return cairn_error(EOPNOTSUPP, "cluster_mla: num_heads: %d on a device of %d CTAs", args->num_heads,
-				   ctas);
 	g.a = *args;
 	g.groups = (args->num_heads + HEADS - 1) / HEADS;
 	g.team = args->offchip ? 1 : cluster;

@@ -9,9 +9,10 @@
  * overwritten; words of other calls, and a zeroed workspace, have other numbers. The epoch lies in the workspace's
  * first word; the CTA that leaves last counts it up.
  *
- * Streams. Every warp has a ring of STAGES stages of 4 KiB, filled by its own cp.async, and a list of the stages
- * it will multiply in this launch, over all products in order. The ring is refilled as soon as a stage is used up,
- * whatever it belongs to: while CTAs wait for each other the next product's weights flow in.
+ * Streams. Every worker has a ring of STAGES stages of 4 KiB. Feeders, warps of their own, fill the rings by cp.async
+ * with the stages that the workers will multiply in this launch, over all products in order, as soon as a stage is
+ * used up, whatever it belongs to: while CTAs wait for each other the next product's weights flow in. Feeder and worker
+ * find out by the same counting which stage comes next.
  *   MLA_DOWN   [w_q or w_q_a; w_kv_a]	K hidden	16 rows x 128 a stage
  *   MLA_UP     w_q with q compression	K q_lora_rank	16 rows x 128
  *   MLA_ABSORB nope rows of w_kv_b	K nope_dim	128 rows x 16 columns: the sum is over rows
@@ -33,7 +34,14 @@
 
 #define MLA		static __device__ __forceinline__
 #define WARPS		16
-#define THREADS		(WARPS * 32)
+#define WORKERS		(WARPS * 32)
+#define FEEDERS		3		/* warps that load weights */
+#define THREADS		(WORKERS + FEEDERS * 32 + 32)	/* and a warp that loads keys */
+#define WORK_BAR	1		/* named barriers: of the workers */
+#define INIT_BAR	2		/* of all but feeders: shared memory is ready for use */
+#define RINGS_BAR	3		/* feeders arrive, workers wait: so are the rings */
+#define START_BAR	4		/* workers arrive, feeders wait: the small loads have a start */
+#define WITH_FEEDERS	(WORKERS + FEEDERS * 32)
 #define STAGES		2
 #define STAGE_K		128
 #define STAGE_BYTES	4096
@@ -46,20 +54,12 @@
 #define HEADS		16		/* of a task of the attention */
 #define KEYS		32		/* of a tile */
 #define KEY_ROW		(WIDTH * 2 + 16)	/* bytes; the 16 keep eight rows on different banks */
-#define O_ROW		((RANK + 8) * 2)
 #define STATE_ROW	((RANK + 4) * 4)
-
-#ifdef CAIRN_DEBUG		/* time-outs take registers */
-#define MLA_SPARE_REGISTERS	1
-#else
-#define MLA_SPARE_REGISTERS	0
-#endif
 
 /* Shared memory */
 #define MLA_TILES	(WARPS * STAGES * STAGE_BYTES)
 #define MLA_SUMS	(MLA_TILES + 2 * KEYS * KEY_ROW)
-#define MLA_NEW		(MLA_SUMS + HEADS * KEY_ROW)
-#define MLA_STATES	(MLA_NEW + WIDTH * 2)
+#define MLA_STATES	(MLA_SUMS + HEADS * KEY_ROW)
 #define MLA_SMALL	(MLA_STATES + 16 * 2 * HEADS * 4)
 #define MLA_SMEM	(MLA_SMALL + (int)sizeof(struct mla_small))
 
@@ -82,7 +82,7 @@ struct mla_matrix {
 
 /* The workspace: two counters, then the words, each kind at so many words from the first */
 struct mla_words {
-	uint32_t cq, q, kv, ql, v, ml, o, end;
+	uint32_t cq, q, kv, ql, c, v, ml, o, end;
 };
 
 static __host__ __device__ __forceinline__ struct mla_words mla_words(const struct cairn_cluster_mla_args &a,
@@ -95,7 +95,8 @@ static __host__ __device__ __forceinline__ struct mla_words mla_words(const stru
 	w.q = w.cq + (uint32_t)a.batch * a.q_lora_rank / 2;
 	w.kv = w.q + rows * (Q_DIM / 2);
 	w.ql = w.kv + (uint32_t)a.batch * (WIDTH / 2);
-	w.v = w.ql + rows * (RANK / 2);
+	w.c = w.ql + rows * (RANK / 2);
+	w.v = w.c + rows * (RANK / 2);
 	w.ml = w.v + rows * (V_DIM / 2);
 	w.o = w.ml + slots * HEADS * 2;
 	w.end = w.o + slots * HEADS * RANK;
@@ -105,9 +106,12 @@ static __host__ __device__ __forceinline__ struct mla_words mla_words(const stru
 struct mla_small {
 	struct mla_matrix m[MLA_PRODUCTS];
 	struct mla_words at;
-	uint64_t mbar[2];
-	float scale[16], part[WARPS], keep[HEADS], ml[2 * HEADS], inv_freq[ROPE / 2];
-	int32_t position[16], len[16];
+	uint64_t full[2], empty[2];		/* of the tiles */
+	uint64_t filled[WARPS][STAGES], freed[WARPS][STAGES];	/* of the rings */
+	float part[WARPS * 8], keep[HEADS];
+	float2 rotation[16][ROPE / 2];		/* cosine and sine */
+	int32_t len[16];
+	uint32_t epoch[WARPS];
 };
 
 extern __shared__ __align__(1024) uint8_t mla_mem[];
@@ -127,7 +131,13 @@ struct mla_ctx {
 	uint64_t *words;
 	uint32_t epoch;
 	int lane, warp;
+	float scale[2];			/* of rows lane / 4 and lane / 4 + 8: 1 / rms */
 };
+
+MLA void work_sync(void)
+{
+	ptx_bar_sync(WORK_BAR, WORKERS);
+}
 
 /* ---- words ---- */
 
@@ -146,7 +156,7 @@ MLA void put_words(const struct mla_ctx &c, uint32_t i, uint32_t v, uint32_t w)
  * Pairs of words at the n places from[] after base, of which those with a set bit in `wanted` are read, as
  * soon as all of them have come; a whole warp together. All loads are in flight at once.
  */
-template <int n>
+template <int n, int all = 1>
 MLA void get_words(const struct mla_ctx &c, const uint64_t *base, const int32_t (&from)[n], uint32_t wanted,
 		   uint2 (&v)[n])
 {
@@ -158,12 +168,16 @@ MLA void get_words(const struct mla_ctx &c, const uint64_t *base, const int32_t 
 	uint4 raw[n];
 	int missing;
 
+#pragma unroll
+	for (int i = 0; i < n && !all; i++)
+		raw[i] = make_uint4(0, c.epoch, 0, wanted >> i & 1 ? c.epoch - 1 : c.epoch);
 	do {
 		missing = 0;
 #pragma unroll
 		for (int i = 0; i < n; i++) {
-			raw[i] = make_uint4(0, c.epoch, 0, c.epoch);
-			if (wanted >> i & 1)
+			if (all)
+				raw[i] = make_uint4(0, c.epoch, 0, c.epoch);
+			if (all ? wanted >> i & 1 : raw[i].y != c.epoch || raw[i].w != c.epoch)
 				raw[i] = ptx_ld_relaxed_gpu_v2_u64(base + from[i]);
 		}
 #pragma unroll
@@ -227,79 +241,70 @@ MLA void mla_make_matrix(const struct mla_args &g, struct mla_matrix *m, int pro
 	}
 }
 
-/* Up to where a warp's stream has been asked for */
-struct mla_place {
-	int product, group, stage;
-};
-
-/* On to the next stage that is this warp's, from one that may be none */
-MLA void mla_settle(const struct mla_ctx &c, struct mla_place *p)
+/* Starts the loads of a unit's stage of a product other than MLA_ABSORB */
+MLA void mla_fetch_rows(const struct mla_ctx &c, const struct mla_matrix &m, int product, int unit, int stage,
+			uint32_t ring)
 {
-	while (p->product < MLA_PRODUCTS) {
-		const struct mla_matrix *m = &mla_small()->m[p->product];
-		int unit = (p->group << (4 - m->shift)) + (c.warp >> m->shift);
+	const uint64_t policy = ptx_createpolicy_evict_first();
+	const int odd = c.lane / 16, piece = c.lane % 16, k = stage * STAGE_K + piece * 8;
+	const int first = m.first + unit * 16, left = k < m.k ? m.count - unit * 16 : 0, last = m.rows - first;
+	const int row = first + odd + (product == MLA_VALUE ? (first / V_DIM + 1) * NOPE : 0);
+	const char *src = m.w + ((int64_t)row * m.k + k) * 2;
+	const int64_t other = m.w2 - m.w - (int64_t)m.rows * m.k * 2;	/* on from one matrix to the next */
+	uint32_t dst = ring + odd * 256 + (piece ^ odd << 2) * 16;
 
-		if (unit < m->units && p->stage < m->stages)
-			return;
-		p->group++;
-		if (p->group << (4 - m->shift) >= m->units) {
-			p->product++;
-			p->group = 0;
-			if (p->product == MLA_PRODUCTS)
-				return;
-			m++;
-		}
-		p->stage = c.warp & ((1 << m->shift) - 1);
+#pragma unroll
+	for (int i = 0; i < 16; i += 2) {
+		const char *at = odd + i < last ? src : src + other;
+
+		ptx_cp_async_cg_hint(dst + i * 256, odd + i < left ? at : m.w, odd + i < left ? 16 : 0, policy);
+		src += m.k * 4;
 	}
 }
 
-/* Starts the loads of the stage at p into the ring's slot, and moves on. Past the end: an empty group. */
-MLA void mla_fetch(const struct mla_ctx &c, struct mla_place *p, int slot)
+
+/* The same of MLA_ABSORB, whose units have one stage */
+MLA void mla_fetch_columns(const struct mla_ctx &c, const struct mla_matrix &m, int unit, uint32_t ring)
 {
-	uint64_t policy = ptx_createpolicy_evict_first();
-	uint32_t ring = mla_smem() + (c.warp * STAGES + slot) * STAGE_BYTES;
-
-	if (p->product < MLA_PRODUCTS) {
-		const struct mla_matrix *m = &mla_small()->m[p->product];
-		int unit = (p->group << (4 - m->shift)) + (c.warp >> m->shift);
-		int first = m->first + unit * 16, left = m->count - unit * 16;
-
-		if (p->product == MLA_ABSORB) {
-			int d = c.lane / 2, half = c.lane & 1, v = d >> 3 & 3;
-			const char *src = m->w + ((int64_t)((first / RANK) * (NOPE + V_DIM) + d) * RANK +
-						  first % RANK + half * 8) * 2;
-			uint32_t at = (((d & 3) << 1 | half) ^ (v & 1) ^ (v & 2) << 1) * 16;
+	const uint64_t policy = ptx_createpolicy_evict_first();
+	const int first = m.first + unit * 16, d = c.lane / 2, half = c.lane & 1, v = d >> 3 & 3;
+	const char *src = m.w + ((int64_t)((first / RANK) * (NOPE + V_DIM) + d) * RANK + first % RANK + half * 8) * 2;
+	const uint32_t at = (((d & 3) << 1 | half) ^ (v & 1) ^ (v & 2) << 1) * 16;
 
 #pragma unroll
-			for (int i = 0; i < NOPE; i += 16) {
-				/* 16 rows on, bit 1 of d / 8 is the other */
-				uint32_t to = at ^ (i & 16 ? 64 : 0);
+	for (int i = 0; i < NOPE; i += 16) {
+		/* 16 rows on, bit 1 of d / 8 is the other */
+		uint32_t to = at ^ (i & 16 ? 64 : 0);
 
-				ptx_cp_async_cg_hint(ring + ((d & ~3) + i) * 32 + to, src + i * RANK * 2, 16, policy);
-			}
-		} else {
-			int odd = c.lane / 16, piece = c.lane % 16, k = p->stage * STAGE_K + piece * 8;
-			uint32_t dst = ring + odd * 256 + (piece ^ odd << 2) * 16;
-
-#pragma unroll
-			for (int i = 0; i < 16; i += 2) {
-				int row = first + odd + i, valid = odd + i < left && k < m->k;
-				const char *w = m->w;
-
-				if (row >= m->rows) {
-					row -= m->rows;
-					w = m->w2;
-				}
-				if (p->product == MLA_VALUE)
-					row += (row / V_DIM + 1) * NOPE;
-				ptx_cp_async_cg_hint(dst + i * 256, valid ? w + ((int64_t)row * m->k + k) * 2 : m->w,
-						     valid ? 16 : 0, policy);
-			}
-		}
-		p->stage += 1 << m->shift;
-		mla_settle(c, p);
+		ptx_cp_async_cg_hint(ring + ((d & ~3) + i) * 32 + to, src + i * RANK * 2, 16, policy);
 	}
+}
+
+/* racecheck does not see that one lane can speak for its warp */
+#ifdef CAIRN_DEBUG
+#define SPEAKERS	32
+#else
+#define SPEAKERS	1
+#endif
+
+/* All lanes: what the warp has done before, whoever waits for the phase of the mbarrier sees. It counts SPEAKERS a warp. */
+MLA void mla_arrive(uint32_t mbar)
+{
+	__syncwarp();
+	if (threadIdx.x % 32 < SPEAKERS)
+		ptx_mbarrier_arrive(mbar);
+}
+
+/* All lanes: the stage is there when what they have asked for has come. */
+MLA void mla_arrive_filled(uint32_t filled)
+{
+#ifdef CAIRN_DEBUG		/* racecheck does not see that the other way orders anything */
 	ptx_cp_async_commit_group();
+	ptx_cp_async_wait_group<0>();
+	ptx_mbarrier_arrive(filled);
+#else
+	ptx_cp_async_mbarrier_arrive_noinc(filled);
+#endif
 }
 
 /* ---- products ---- */
@@ -355,7 +360,7 @@ template <int dtype> MLA uint32_t mla_scaled2(uint32_t x, uint32_t w, float scal
 template <int dtype, int wide, int from, int end>
 MLA void mla_a_scale(const struct mla_ctx &c, struct mla_a *x, const void *weight, int k, int n)
 {
-	float lo = mla_small()->scale[c.lane / 4], hi = mla_small()->scale[c.lane / 4 + 8];
+	const float lo = c.scale[0], hi = c.scale[1];
 
 #pragma unroll
 	for (int i = from; i < end; i++) {
@@ -387,21 +392,6 @@ MLA void mla_a_rows(const struct mla_ctx &c, struct mla_a *x, const void *rows, 
 			x->lo[i] = *(const uint4 *)at;
 		if (wide && row + 8 < batch && e < n)
 			x->hi[i] = *(const uint4 *)(at + (int64_t)n * 16);
-	}
-}
-
-/* From shared memory: the merged latents of all requests for one head */
-template <int wide, int from, int end>
-MLA void mla_a_latents(const struct mla_ctx &c, struct mla_a *x, int head, int k, int batch)
-{
-	uint32_t at = mla_smem() + MLA_TILES + (head * 16 + c.lane / 4) * O_ROW + (k + c.lane % 4 * 8) * 2;
-
-#pragma unroll
-	for (int i = from; i < end; i++) {
-		if (c.lane / 4 < batch)
-			x->lo[i] = ptx_ld_shared_v4(at + i * 64);
-		if (wide && c.lane / 4 + 8 < batch)
-			x->hi[i] = ptx_ld_shared_v4(at + 8 * O_ROW + i * 64);
 	}
 }
 
@@ -449,12 +439,12 @@ MLA void mla_multiply(const struct mla_ctx &c, float (&sum)[2][2][4], const stru
 	}
 }
 
-/* scale[b] = 1 / rms of row b: n elements of x, or (NULL) of the compressed q's words */
+/* c->scale: 1 / rms of n elements of the rows of x, or (NULL) of the compressed q's words. By the workers. */
 template <int dtype>
-MLA void mla_rms(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a, const void *x, int n)
+MLA void mla_rms(struct mla_ctx *c, const struct cairn_cluster_mla_args &a, const void *x, int n)
 {
 	int shift = a.batch > 8 ? 4 : a.batch > 4 ? 3 : a.batch > 2 ? 2 : a.batch > 1 ? 1 : 0;
-	int warps = WARPS >> shift, row = c.warp / warps, nth = c.warp % warps * 32 + c.lane;
+	int warps = WARPS >> shift, row = c->warp / warps, nth = c->warp % warps * 32 + c->lane;
 	float sum = 0, f[8];
 
 	/* eight, or four, elements a thread; whole warps go round */
@@ -468,12 +458,12 @@ MLA void mla_rms(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a
 		}
 	} else {
 #pragma unroll 1
-		for (int i = nth * 4; i - c.lane * 4 < n && row < a.batch; i += warps * 256) {
-			const uint64_t *base = c.words + mla_small()->at.cq + (row * n + i) / 2;
+		for (int i = nth * 4; i - c->lane * 4 < n && row < a.batch; i += warps * 256) {
+			const uint64_t *base = c->words + mla_small()->at.cq + (row * n + i) / 2;
 			const int32_t from[2] = { 0, warps * 64 };
 			uint2 v[2];
 
-			get_words<2>(c, base, from, (i < n) | (i + warps * 128 < n) << 1, v);
+			get_words<2>(*c, base, from, (i < n) | (i + warps * 128 < n) << 1, v);
 #pragma unroll
 			for (int k = 0; k < 2; k++) {
 				row_unpack2<dtype>(v[k].x, f);
@@ -484,52 +474,61 @@ MLA void mla_rms(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a
 	}
 	for (int i = 16; i; i /= 2)
 		sum += __shfl_xor_sync(~0u, sum, i);
-	if (c.lane == 0)
-		mla_small()->part[c.warp] = sum;
-	__syncthreads();
-	if (threadIdx.x < 16) {
+	if (c->lane == 0)
+		mla_small()->part[c->warp] = sum;
+	work_sync();
+	/* four lanes have a row */
+#pragma unroll
+	for (int half = 0; half < 2; half++) {
+		row = c->lane / 4 + 8 * half;
 		sum = 0;
-#pragma unroll 1
-		for (int i = 0; i < warps && (int)threadIdx.x < a.batch; i++)
-			sum += mla_small()->part[threadIdx.x * warps + i];
-		mla_small()->scale[threadIdx.x] = 1 / sqrtf(sum / (float)n + a.eps);
+		for (int i = c->lane % 4; i < warps && row < a.batch; i += 4)
+			sum += mla_small()->part[row * warps + i];
+		sum += __shfl_xor_sync(~0u, sum, 1);
+		sum += __shfl_xor_sync(~0u, sum, 2);
+		c->scale[half] = 1 / sqrtf(sum / (float)n + a.eps);
 	}
-	__syncthreads();
 }
 
-/* Elements d and the next of the rope part of a head of q; d < 0: of the other part */
-template <int dtype> MLA uint32_t mla_rotated(int b, int d, uint32_t v)
+MLA float2 mla_rotation(int position, float freq)
 {
-	float f[2], cosine, sine;
+	float2 v;
 
-	if (d < 0)
-		return v;
-	row_unpack2<dtype>(v, f);
-	angle_cos_sin((float)mla_small()->position[b] * mla_small()->inv_freq[d / 2], &cosine, &sine);
-	return row_pack2<dtype>(f[0] * cosine - f[1] * sine, f[1] * cosine + f[0] * sine);
+	angle_cos_sin((float)position * freq, &v.x, &v.y);
+	return v;
+}
+
+/* Where a pair of outputs goes, and what is to be done to it: known before the sums are */
+struct mla_target {
+	void *to;			/* NULL: nowhere */
+	uint32_t residual;		/* MLA_OUT */
+	int turned;
+	float2 turn;
+};
+
+/* The residual of the pair that this thread is going to write first */
+MLA uint32_t mla_residual(const struct cairn_cluster_mla_args &a, int b, int row)
+{
+	return *(const uint32_t *)((const char *)a.x + ((int64_t)b * a.hidden + row) * 2);
 }
 
 /* Outputs `row` and the next of request b */
-template <int dtype>
-MLA void mla_put(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a, int product, int b, int row, float2 v,
-		 uint32_t x)
+MLA struct mla_target mla_aim(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a, int product, int b,
+			      int row)
 {
-	uint32_t packed = row_pack2<dtype>(v.x, v.y), at = mla_small()->at.q, width = a.num_heads * Q_DIM;
-	const struct mla_matrix *m = &mla_small()->m[product];
+	uint32_t at = mla_small()->at.q, width = a.num_heads * Q_DIM;
+	struct mla_target t = {};
 
 	if (product == MLA_OUT) {
-		float f[2];
-
-		row_unpack2<dtype>(x, f);
+		t.residual = mla_residual(a, b, row);
 		if (mla_small()->len[b] > 0)
-			*(uint32_t *)((char *)a.out + ((int64_t)b * a.hidden + row) * 2) =
-				row_pack2<dtype>(f[0] + v.x, f[1] + v.y);
-		return;
+			t.to = (char *)a.out + ((int64_t)b * a.hidden + row) * 2;
+		return t;
 	}
-	if (product == MLA_DOWN && row >= m->rows) {
+	if (product == MLA_DOWN && row >= mla_small()->m[MLA_DOWN].rows) {
 		at = mla_small()->at.kv;
 		width = WIDTH;
-		row -= m->rows;
+		row -= mla_small()->m[MLA_DOWN].rows;
 	} else if (product == MLA_DOWN && a.q_lora_rank) {
 		at = mla_small()->at.cq;
 		width = a.q_lora_rank;
@@ -540,9 +539,34 @@ MLA void mla_put(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a
 		at = mla_small()->at.v;
 		width = a.num_heads * V_DIM;
 	} else {
-		packed = mla_rotated<dtype>(b, row % Q_DIM - NOPE, packed);
+		int d = row % Q_DIM - NOPE;
+
+		t.turned = d >= 0;
+		if (d >= 0)
+			t.turn = mla_small()->rotation[b][d / 2];
 	}
-	put_word(c, at + (b * width + row) / 2, packed);
+	t.to = c.words + at + (b * width + row) / 2;
+	return t;
+}
+
+template <int dtype>
+MLA void mla_put(const struct mla_ctx &c, int product, const struct mla_target &t, float2 v)
+{
+	uint32_t packed = row_pack2<dtype>(v.x, v.y);
+	float f[2];
+
+	if (!t.to)
+		return;
+	if (product == MLA_OUT) {
+		row_unpack2<dtype>(t.residual, f);
+		*(uint32_t *)t.to = row_pack2<dtype>(f[0] + v.x, f[1] + v.y);
+		return;
+	}
+	if (product <= MLA_UP && t.turned) {
+		row_unpack2<dtype>(packed, f);
+		packed = row_pack2<dtype>(f[0] * t.turn.x - f[1] * t.turn.y, f[1] * t.turn.x + f[0] * t.turn.y);
+	}
+	ptx_st_relaxed_gpu_u64((uint64_t *)t.to, (uint64_t)c.epoch << 32 | packed);
 }
 
 /* The A operand of a stage; k: its first element; unit: from the CTA's first output on */
@@ -554,10 +578,6 @@ MLA void mla_load_a(const struct mla_ctx &c, const struct cairn_cluster_mla_args
 	int first = m->first + unit * 16, n = m->k;
 	uint32_t at = mla_small()->at.v, stride = n / 2;
 
-	if (product == MLA_VALUE) {
-		mla_a_latents<wide, from, end>(c, x, first / V_DIM - m->first / V_DIM, k, a.batch);
-		return;
-	}
 	if (product == MLA_DOWN) {
 		mla_a_rows<wide, from, end>(c, x, a.x, k, n, a.batch);
 	} else {
@@ -566,6 +586,9 @@ MLA void mla_load_a(const struct mla_ctx &c, const struct cairn_cluster_mla_args
 		} else if (product == MLA_ABSORB) {
 			at = mla_small()->at.q + first / RANK * (Q_DIM / 2);
 			stride = a.num_heads * (Q_DIM / 2);
+		} else if (product == MLA_VALUE) {
+			at = mla_small()->at.c + first / V_DIM * (RANK / 2);
+			stride = a.num_heads * (RANK / 2);
 		}
 		mla_a_words<wide, from, end>(c, x, at, stride, k, n, a.batch);
 	}
@@ -573,19 +596,61 @@ MLA void mla_load_a(const struct mla_ctx &c, const struct cairn_cluster_mla_args
 		mla_a_scale<dtype, wide, from, end>(c, x, product == MLA_DOWN ? a.norm_weight : a.q_norm, k, n);
 }
 
-/* The residual of the pair that this thread is going to write first */
-MLA uint32_t mla_residual(const struct cairn_cluster_mla_args &a, int b, int row)
+/*
+ * Where a warp has one stage of MLA_DOWN's k (see `keep` below): its part of x and of the norm's weights, asked for
+ * early, from which the rms follows as well.
+ */
+MLA int mla_first_fits(const struct cairn_cluster_mla_args &a)
 {
-	return *(const uint32_t *)((const char *)a.x + ((int64_t)b * a.hidden + row) * 2);
+	return a.hidden > 8 * STAGE_K && a.hidden <= WARPS * STAGE_K;
 }
 
-struct mla_stream {
-	struct mla_place ahead;
-	int slot;
-};
+MLA void mla_first_weights(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a, uint4 (&w)[4])
+{
+#pragma unroll
+	for (int i = 0; i < 4; i++) {
+		int e = c.warp * STAGE_K + i * 32 + c.lane % 4 * 8;
+
+		w[i] = make_uint4(0, 0, 0, 0);
+		if (e < a.hidden)
+			w[i] = __ldg((const uint4 *)((const char *)a.norm_weight + e * 2));
+	}
+}
+
+template <int dtype>
+MLA void mla_first_norm(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a, const uint4 (&w)[4],
+			uint4 (&x)[4])
+{
+	float *part = mla_small()->part;
+	float sum = 0, scale = 0, f[8];
+
+#pragma unroll
+	for (int i = 0; i < 4; i++) {
+		row_unpack<dtype>(x[i], f);
+#pragma unroll
+		for (int k = 0; k < 8; k++)
+			sum += f[k] * f[k];
+	}
+	sum += __shfl_xor_sync(~0u, sum, 1);
+	sum += __shfl_xor_sync(~0u, sum, 2);
+	if (c.lane % 4 == 0)
+		part[c.warp * 8 + c.lane / 4] = sum;
+	work_sync();
+#pragma unroll
+	for (int i = 0; i < WARPS; i += 4)
+		scale += part[(i + c.lane % 4) * 8 + c.lane / 4];
+	scale += __shfl_xor_sync(~0u, scale, 1);
+	scale += __shfl_xor_sync(~0u, scale, 2);
+	scale = 1 / sqrtf(scale / (float)a.hidden + a.eps);
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		x[i] = make_uint4(mla_scaled2<dtype>(x[i].x, w[i].x, scale), mla_scaled2<dtype>(x[i].y, w[i].y, scale),
+				  mla_scaled2<dtype>(x[i].z, w[i].z, scale), mla_scaled2<dtype>(x[i].w, w[i].w, scale));
+}
 
 template <int dtype, int wide>
-MLA void mla_run(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a, int product, struct mla_stream *r)
+MLA void mla_run(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a, int product, uint32_t *used,
+		 struct mla_a &x, int loaded)
 {
 	const struct mla_matrix *m = &mla_small()->m[product];
 	const int units = m->units, stages = m->stages, shift = m->shift, count = m->count;
@@ -593,43 +658,54 @@ MLA void mla_run(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a
 	/* the operand is the same for all units, if a warp has one stage of each */
 	const int keep = product != MLA_ABSORB && product != MLA_VALUE && stages <= WARPS;
 	float *s_sum = (float *)(mla_mem + MLA_SUMS);
-	struct mla_a x = {};
-	int loaded = 0, buf = 0;
+	int buf = 0;
 
 #pragma unroll 1
 	for (int group = 0; group << (4 - shift) < units; group++) {
 		int unit0 = group << (4 - shift), unit = unit0 + (c.warp >> shift), n = min(units - unit0, 16 >> shift);
 		float sum[2][2][4] = {};
 		float *to = s_sum + ((buf << 4 | c.warp) << row_shift << 4) + c.lane / 4 * 16 + c.lane % 4 * 2;
-		uint32_t residual = 0;
+		struct mla_target target = {};
 
-		if (product == MLA_OUT) {
+		if (!wide && product != MLA_ABSORB) {
 			int b = threadIdx.x >> 3 & (rows - 1);
 			int at = (unit0 + ((int)threadIdx.x >> (3 + row_shift))) * 16 + (threadIdx.x & 7) * 2;
 
 			if (b < a.batch && at < count)
-				residual = mla_residual(a, b, m->first + at);
+				target = mla_aim(c, a, product, b, m->first + at);
 		}
 #pragma unroll 1
 		for (int stage = c.warp & ((1 << shift) - 1); unit < units && stage < stages; stage += 1 << shift) {
-			if constexpr (wide || MLA_SPARE_REGISTERS) {	/* half by half */
+			const int slot = *used % STAGES;
+
+			if constexpr (wide) {	/* half by half */
 				mla_load_a<dtype, wide, 0, 2>(c, a, &x, product, unit, stage * STAGE_K);
-				ptx_cp_async_wait_group<STAGES - 1>();
-				__syncwarp();
-				mla_multiply<dtype, 0, 2>(c, sum, x, product, r->slot);
+				ptx_mbarrier_wait(ptx_smem(&mla_small()->filled[c.warp][slot]), *used / STAGES & 1);
+				mla_multiply<dtype, 0, 2>(c, sum, x, product, slot);
 				mla_load_a<dtype, wide, 2, 4>(c, a, &x, product, unit, stage * STAGE_K);
-				mla_multiply<dtype, 2, 4>(c, sum, x, product, r->slot);
+				mla_multiply<dtype, 2, 4>(c, sum, x, product, slot);
 			} else {
 				if (!keep || !loaded)
 					mla_load_a<dtype, wide, 0, 4>(c, a, &x, product, unit, stage * STAGE_K);
 				loaded = 1;
-				ptx_cp_async_wait_group<STAGES - 1>();
-				__syncwarp();
-				mla_multiply<dtype, 0, 4>(c, sum, x, product, r->slot);
+				ptx_mbarrier_wait(ptx_smem(&mla_small()->filled[c.warp][slot]), *used / STAGES & 1);
+				mla_multiply<dtype, 0, 4>(c, sum, x, product, slot);
 			}
-			__syncwarp();	/* all lanes have read the stage that is filled again now */
-			mla_fetch(c, &r->ahead, r->slot);
-			r->slot ^= 1;
+			mla_arrive(ptx_smem(&mla_small()->freed[c.warp][slot]));
+			++*used;
+		}
+		if (product == MLA_ABSORB) {	/* a warp has all of k */
+#pragma unroll
+			for (int i = 0; i < 2 + 2 * wide; i++) {
+				const int b = c.lane / 4 + i / 2 * 8, h = i / 2 * 2;
+				const int at = unit * 16 + i % 2 * 8 + c.lane % 4 * 2;
+				const float (&v)[2][4] = sum[i % 2];
+
+				if (unit < units && b < a.batch)
+					mla_put<dtype>(c, product, mla_aim(c, a, product, b, m->first + at),
+						       make_float2(v[0][h] + v[1][h], v[0][h + 1] + v[1][h + 1]));
+			}
+			continue;
 		}
 #pragma unroll
 		for (int i = 0; i < 2; i++) {
@@ -638,32 +714,44 @@ MLA void mla_run(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a
 				*(float2 *)(to + 128 + 8 * i) = make_float2(sum[i][0][2] + sum[i][1][2],
 									    sum[i][0][3] + sum[i][1][3]);
 		}
-		__syncthreads();
+		work_sync();
 #pragma unroll 1
-		for (int i = threadIdx.x; i < n << (3 + row_shift); i += THREADS) {
+		for (int i = threadIdx.x; i < n << (3 + row_shift); i += WORKERS) {
 			int nth = i >> (3 + row_shift), b = i >> 3 & (rows - 1), at = (unit0 + nth) * 16 + (i & 7) * 2;
 			const float2 *from = (const float2 *)s_sum + ((buf << 4 | nth << shift) << row_shift << 3) +
 				b * 8 + (i & 7);
 			float2 total = make_float2(0, 0);
 
-#pragma unroll 4
-			for (int w = 0; w < 1 << shift; w++) {
-				float2 v = from[w << row_shift << 3];
+			if (shift == 4) {
+#pragma unroll
+				for (int w = 0; w < WARPS; w++) {
+					float2 v = from[w << row_shift << 3];
 
-				total.x += v.x;
-				total.y += v.y;
+					total.x += v.x;
+					total.y += v.y;
+				}
+			} else {
+#pragma unroll 1
+				for (int w = 0; w < 1 << shift; w++) {
+					float2 v = from[w << row_shift << 3];
+
+					total.x += v.x;
+					total.y += v.y;
+				}
 			}
-			if (product == MLA_OUT && i >= THREADS && b < a.batch && at < count)
-				residual = mla_residual(a, b, m->first + at);
-			if (b < a.batch && at < count)
-				mla_put<dtype>(c, a, product, b, m->first + at, total, residual);
+			if (b >= a.batch || at >= count)
+				continue;
+			if (wide || i >= WORKERS)
+				target = mla_aim(c, a, product, b, m->first + at);
+			mla_put<dtype>(c, product, target, total);
 		}
 		if (wide)
-			__syncthreads();
+			work_sync();
 		else
 			buf ^= 1;
 	}
-	__syncthreads();
+	if (product != MLA_ABSORB)
+		work_sync();
 }
 
 #endif

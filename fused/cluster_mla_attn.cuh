@@ -35,7 +35,12 @@ MLA int tile_share(int len, int ranks, int rank)
 	return (int)((uint32_t)(len + KEYS - 1) / KEYS * (uint32_t)rank / (uint32_t)ranks);
 }
 
-MLA struct job job_at(const struct mla_ctx &c, const struct mla_args &g, int index)
+MLA int mla_len(const struct cairn_cluster_mla_args &a, int b)
+{
+	return attn_kv_len(a.kv_indptr[b + 1] - a.kv_indptr[b], a.kv_last_page_len[b], a.page_size);
+}
+
+MLA struct job job_at(const struct mla_args &g, int index, int len)
 {
 	int rank = blockIdx.x % g.team, ranks = g.parts * g.team;
 	struct job j;
@@ -44,7 +49,7 @@ MLA struct job job_at(const struct mla_ctx &c, const struct mla_args &g, int ind
 	j.part = index % g.parts;
 	j.b = j.task / g.groups;
 	j.group = j.task % g.groups;
-	j.len = mla_small()->len[j.b];
+	j.len = len;
 	j.first = tile_share(j.len, ranks, j.part * g.team + rank);
 	j.end = tile_share(j.len, ranks, j.part * g.team + rank + 1);
 	return j;
@@ -65,47 +70,37 @@ MLA int64_t key_slot(const struct cairn_cluster_mla_args &a, int b, int key)
 	return (int64_t)a.kv_indices[a.kv_indptr[b] + page] * a.page_size + key - page * a.page_size;
 }
 
-/* By one warp: a tile's old keys into buffer `buf`, zeros for those that are not there, or not yet. */
+/*
+ * By the loading warp: a tile's old keys into buffer `buf`, zeros for those that are not there, or not yet. The
+ * tile is not complete before the warp arrives.
+ */
 MLA void load_tile(const struct mla_ctx &c, const struct mla_args &g, const struct job &j, int tile, int buf)
 {
 	int key = tile * KEYS + c.lane, old = min(max(j.len - 1 - tile * KEYS, 0), KEYS);
 	uint32_t dst = mla_smem() + MLA_TILES + (buf * KEYS + c.lane) * KEY_ROW;
-	uint32_t mbar = ptx_smem(&mla_small()->mbar[buf]);
+	uint32_t full = ptx_smem(&mla_small()->full[buf]);
 
 	if (key >= j.len - 1)
 #pragma unroll 4
 		for (int i = 0; i < WIDTH * 2; i += 16)
 			ptx_st_shared_v4(dst + i, make_uint4(0, 0, 0, 0));
-	__syncwarp();
 	if (c.lane == 0)
-		ptx_mbarrier_arrive_expect_tx(mbar, old * WIDTH * 2);
+		ptx_mbarrier_expect_tx(full, old * WIDTH * 2);
 	__syncwarp();
-	/* what was written here before by stores, and is now by the copy engine */
+	/* what was read or written here before by others, and is now written by the copy engine */
 	ptx_fence_proxy_async_shared_cta();
 	if (key < j.len - 1)
 		ptx_cp_async_bulk_g2s(dst, (const char *)g.a.pages + key_slot(g.a, j.b, key) * WIDTH * 2, WIDTH * 2,
-				      mbar);
+				      full);
 }
 
-/* Into the L2: the page ids of a job's first keys, which lie in memory like everything else */
-MLA void prefetch_pages(const struct mla_ctx &c, const struct mla_args &g, const struct job &j)
-{
-	int key = j.first * KEYS + c.lane * 8;
-
-	if (key < j.len && j.first < j.end)
-		ptx_prefetch_global_L2(g.a.kv_indices + g.a.kv_indptr[j.b] + key / g.a.page_size);
-}
-
-/* The first two tiles, and into the L2 those of the next LOOK_AHEAD */
+/* Into the L2: the keys of the job's tiles from `tile` on, as many as its rings may hold up */
 #define LOOK_AHEAD	6
-MLA void load_first_tiles(const struct mla_ctx &c, const struct mla_args &g, const struct job &j, int n)
+MLA void prefetch_keys(const struct mla_ctx &c, const struct mla_args &g, const struct job &j, int tile, int tiles)
 {
 #pragma unroll 1
-	for (int i = 0; i < 2 && j.first + i < j.end; i++)
-		load_tile(c, g, j, j.first + i, (n + i) & 1);
-#pragma unroll 1
-	for (int i = 2; i < 2 + LOOK_AHEAD && j.first + i < j.end; i++) {
-		int key = (j.first + i) * KEYS + c.lane;
+	for (int end = min(tile + tiles, j.end); tile < end; tile++) {
+		int key = tile * KEYS + c.lane;
 
 		if (key < j.len - 1)
 			ptx_cp_async_bulk_prefetch_L2((const char *)g.a.pages + key_slot(g.a, j.b, key) * WIDTH * 2,
@@ -113,15 +108,24 @@ MLA void load_first_tiles(const struct mla_ctx &c, const struct mla_args &g, con
 	}
 }
 
-/* By one warp: the new key, from what the first product left, to MLA_NEW and the cache. Three pairs of words a lane. */
-template <int dtype> MLA void make_new_key(const struct mla_ctx &c, const struct mla_args &g, const struct job &j)
+/*
+ * By the loading warp: the new key, from what the first product left, into its tile at s_key, and to the cache. Three
+ * pairs of words a lane.
+ */
+template <int dtype>
+MLA void make_new_key(const struct mla_ctx &c, const struct mla_args &g, const struct job &j, uint32_t s_key)
 {
 	const struct cairn_cluster_mla_args &a = g.a;
 	char *slot = (char *)a.pages + key_slot(a, j.b, j.len - 1) * WIDTH * 2;
-	int32_t from[5];
-	uint2 v[5];
+	const float2 turn0 = mla_small()->rotation[j.b][c.lane * 2 & (ROPE / 2 - 1)];
+	const float2 turn1 = mla_small()->rotation[j.b][(c.lane * 2 & (ROPE / 2 - 1)) + 1];
 	float sum = 0, scale, f[4], w[4];
+	uint2 weight[4], v[5];
+	int32_t from[5];
 
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		weight[i] = __ldg((const uint2 *)((const char *)a.kv_norm + (i * 32 + c.lane) * 8));
 #pragma unroll
 	for (int i = 0; i < 5; i++)
 		from[i] = mla_small()->at.kv + j.b * (WIDTH / 2) + (i * 32 + c.lane) * 2;
@@ -142,27 +146,86 @@ template <int dtype> MLA void make_new_key(const struct mla_ctx &c, const struct
 		row_unpack2<dtype>(v[i].x, f);
 		row_unpack2<dtype>(v[i].y, f + 2);
 		if (i < 4) {
-			uint2 weight = *(const uint2 *)((const char *)a.kv_norm + e * 2);
-
-			row_unpack2<dtype>(weight.x, w);
-			row_unpack2<dtype>(weight.y, w + 2);
+			row_unpack2<dtype>(weight[i].x, w);
+			row_unpack2<dtype>(weight[i].y, w + 2);
 			v[i].x = row_pack2<dtype>(f[0] * scale * w[0], f[1] * scale * w[1]);
 			v[i].y = row_pack2<dtype>(f[2] * scale * w[2], f[3] * scale * w[3]);
 		} else {
-			int p = c.lane * 2 & (ROPE / 2 - 1);
-			float position = (float)mla_small()->position[j.b];
-
-			angle_cos_sin(position * mla_small()->inv_freq[p], w, w + 1);
-			angle_cos_sin(position * mla_small()->inv_freq[p + 1], w + 2, w + 3);
-			v[i].x = row_pack2<dtype>(f[0] * w[0] - f[1] * w[1], f[1] * w[0] + f[0] * w[1]);
-			v[i].y = row_pack2<dtype>(f[2] * w[2] - f[3] * w[3], f[3] * w[2] + f[2] * w[3]);
+			v[i].x = row_pack2<dtype>(f[0] * turn0.x - f[1] * turn0.y, f[1] * turn0.x + f[0] * turn0.y);
+			v[i].y = row_pack2<dtype>(f[2] * turn1.x - f[3] * turn1.y, f[3] * turn1.x + f[2] * turn1.y);
 		}
 		if (e < WIDTH) {
-			ptx_st_shared_v2(mla_smem() + MLA_NEW + e * 2, v[i]);
+			ptx_st_shared_v2(s_key + e * 2, v[i]);
 			if (j.group == 0)
 				*(uint2 *)(slot + e * 2) = v[i];
 		}
 	}
+}
+
+/* After the states of a team were shared, before anything else is written where the tiles are, and before the end */
+MLA void await_team(const struct mla_args &g, int *owed)
+{
+	if (*owed && g.team > 1)
+		ptx_barrier_cluster_wait_acquire();
+	*owed = 0;
+}
+
+/* The part that other warps than the workers and the keys' loader have in the barriers of the cluster */
+MLA void join_team(const struct mla_args &g, int jobs, int first_job, int num_teams)
+{
+	int owed = 1;
+
+	ptx_griddepcontrol_wait();	/* lengths may be an earlier kernel's */
+#pragma unroll 1
+	for (int index = first_job; index < jobs; index += num_teams) {
+		if (!part_exists(g, mla_len(g.a, index / g.parts / g.groups), index % g.parts))
+			continue;
+		await_team(g, &owed);
+		ptx_barrier_cluster_arrive_release();
+		ptx_barrier_cluster_wait_acquire();
+		ptx_barrier_cluster_arrive_relaxed();
+		owed = 1;
+	}
+	await_team(g, &owed);
+}
+
+/* All that the loading warp does. It takes part in the barriers of its cluster, as the workers do in put_state(). */
+template <int dtype>
+MLA void run_loader(const struct mla_ctx &c, const struct mla_args &g, int jobs, int first_job, int num_teams)
+{
+	int n = 0, owed = 1;
+
+#pragma unroll 1
+	for (int index = first_job; index < jobs; index += num_teams) {
+		const struct job j = job_at(g, index, mla_small()->len[index / g.parts / g.groups]);
+		int last = (j.len + KEYS - 1) / KEYS - 1;
+
+		if (!part_exists(g, j.len, j.part))
+			continue;
+		await_team(g, &owed);
+#pragma unroll 1
+		for (int tile = j.first; tile < j.end; tile++, n++) {
+			int buf = n & 1;
+
+			if (n >= 2)
+				ptx_mbarrier_wait(ptx_smem(&mla_small()->empty[buf]), (n >> 1 & 1) ^ 1);
+			load_tile(c, g, j, tile, buf);
+			if (tile > j.first)
+				prefetch_keys(c, g, j, tile == j.first + 1 ? tile + 1 : tile + LOOK_AHEAD,
+					      tile == j.first + 1 ? LOOK_AHEAD : 1);
+			if (tile == last)
+				make_new_key<dtype>(c, g, j, mla_smem() + MLA_TILES +
+						    (buf * KEYS + (j.len - 1) % KEYS) * KEY_ROW);
+			mla_arrive(ptx_smem(&mla_small()->full[buf]));
+		}
+		if (g.team > 1) {
+			ptx_barrier_cluster_arrive_release();
+			ptx_barrier_cluster_wait_acquire();
+			ptx_barrier_cluster_arrive_relaxed();
+		}
+		owed = 1;
+	}
+	await_team(g, &owed);
 }
 
 /* ql and the rotated part of q of the group's heads, as they come, into MLA_SUMS: [16][WIDTH] */
@@ -176,7 +239,7 @@ MLA void load_q(const struct mla_ctx &c, const struct mla_args &g, const struct 
 	/* 144 pairs of words a head */
 #pragma unroll
 	for (int i = 0; i < 5; i++) {
-		int at = i * THREADS + threadIdx.x, head = j.group * HEADS + at / 144, pair = at % 144;
+		int at = i * WORKERS + threadIdx.x, head = j.group * HEADS + at / 144, pair = at % 144;
 		int row = j.b * a.num_heads + head;
 
 		from[i] = (pair < RANK / 4 ? mla_small()->at.ql + row * (RANK / 2) + pair * 2 :
@@ -184,10 +247,10 @@ MLA void load_q(const struct mla_ctx &c, const struct mla_args &g, const struct 
 		if (at < HEADS * 144 && head < a.num_heads)
 			wanted |= 1u << i;
 	}
-	get_words<5>(c, c.words, from, wanted, v);
+	get_words<5, 0>(c, c.words, from, wanted, v);
 #pragma unroll
 	for (int i = 0; i < 5; i++) {
-		int at = i * THREADS + threadIdx.x;
+		int at = i * WORKERS + threadIdx.x;
 
 		if (at < HEADS * 144)
 			ptx_st_shared_v2(mla_smem() + MLA_SUMS + at / 144 * KEY_ROW + at % 144 * 8, v[i]);
@@ -204,10 +267,23 @@ struct state {
 #define S_P		(MLA_SUMS + 4 * HEADS * LOGIT_ROW * 4)
 
 /* Logits: warp w takes 8 keys and a quarter of k; they meet in shared memory, a warp a head. */
+/* Lane and warp, read anew: registers are short where this is used */
+MLA struct mla_ctx here(const struct mla_ctx &c)
+{
+	struct mla_ctx now = c;
+	int tid;
+
+	asm volatile("mov.u32 %0, %%tid.x;" : "=r"(tid));
+	now.lane = tid % 32;
+	now.warp = tid / 32;
+	return now;
+}
+
 template <int dtype>
-MLA void attend_tile(const struct mla_ctx &c, struct state *st, const uint32_t (&q)[9][4], uint32_t tile, int keys,
+MLA void attend_tile(const struct mla_ctx &known, struct state *st, const uint32_t (&q)[9][4], uint32_t tile, int keys,
 		     float scale_log2)
 {
+	const struct mla_ctx c = here(known);
 	int quarter = c.warp / 4;
 	uint32_t at = tile + (c.warp % 4 * 8 + c.lane % 8) * KEY_ROW + quarter * 288 + c.lane / 8 * 16;
 	float *s_part = (float *)(mla_mem + MLA_SUMS), s[2][4] = {}, logit, top, p, keep[2];
@@ -226,7 +302,7 @@ MLA void attend_tile(const struct mla_ctx &c, struct state *st, const uint32_t (
 		*(float2 *)(s_part + (quarter * HEADS + c.lane / 4 + 8 * i) * LOGIT_ROW + c.warp % 4 * 8 +
 			    c.lane % 4 * 2) =
 			make_float2(s[0][2 * i] + s[1][2 * i], s[0][2 * i + 1] + s[1][2 * i + 1]);
-	__syncthreads();
+	work_sync();
 	s_part += c.warp * LOGIT_ROW + c.lane;
 	logit = s_part[0] + s_part[HEADS * LOGIT_ROW] + s_part[2 * HEADS * LOGIT_ROW] + s_part[3 * HEADS * LOGIT_ROW];
 	if (c.lane >= keys)
@@ -239,12 +315,10 @@ MLA void attend_tile(const struct mla_ctx &c, struct state *st, const uint32_t (
 	keep[0] = ptx_ex2_approx_ftz((st->m - top) * scale_log2);
 	st->m = top;
 	ptx_st_shared_b16(mla_smem() + S_P + c.warp * P_ROW + c.lane * 2, (uint16_t)row_pack2<dtype>(p, 0));
-	for (int i = 16; i; i /= 2)
-		p += __shfl_xor_sync(~0u, p, i);
 	st->l = st->l * keep[0] + p;
 	if (c.lane == 0)
 		mla_small()->keep[c.warp] = keep[0];
-	__syncthreads();
+	work_sync();
 	keep[0] = mla_small()->keep[c.lane / 4];
 	keep[1] = mla_small()->keep[c.lane / 4 + 8];
 #pragma unroll
@@ -265,7 +339,15 @@ MLA void attend_tile(const struct mla_ctx &c, struct state *st, const uint32_t (
 			attn_mma<dtype>(st->o[2 * i + 1], pa, b + 2);
 		}
 	}
-	__syncthreads();
+}
+
+/*
+ * Where a pair of columns of a head's o is among a state's words: in the order in which the lanes of a warp have them, so
+ * that their stores are whole lines.
+ */
+MLA int o_at(int head, int column)
+{
+	return column / 32 * (32 * HEADS) + (column % 32 / 8 * 2 + head / 8) * 64 + (head % 8 * 4 + column % 8 / 2) * 2;
 }
 
 MLA float merge_weight(float m, float top, float scale_log2)
@@ -281,17 +363,17 @@ MLA void merge_team(const struct mla_ctx &c, const struct mla_args &g, int slot,
 	const float *s_ml = (const float *)(mla_mem + MLA_STATES);
 
 #pragma unroll 1
-	for (int i = first + threadIdx.x; i < end; i += THREADS) {
+	for (int i = first + threadIdx.x; i < end; i += WORKERS) {
 		int head = i / (RANK / 4);
 		uint32_t at = mla_smem() + MLA_TILES + head * STATE_ROW + i % (RANK / 4) * 16;
 		float top = -CUDART_INF_F, total = 0;
 		float4 sum = make_float4(0, 0, 0, 0);
-		uint32_t to = mla_small()->at.o + (slot * HEADS + head) * RANK + i % (RANK / 4) * 4;
+		uint32_t to = mla_small()->at.o + slot * HEADS * RANK + o_at(head, i % (RANK / 4) * 4);
 
 #pragma unroll 2
 		for (int k = 0; k < g.team; k++)
 			top = fmaxf(top, s_ml[k * 2 * HEADS + head]);
-#pragma unroll 4
+#pragma unroll 2
 		for (int k = 0; k < g.team; k++) {
 			uint4 v = ptx_ld_shared_cluster_v4(ptx_mapa(at, k));
 			float w = merge_weight(s_ml[k * 2 * HEADS + head], top, scale_log2);
@@ -311,23 +393,26 @@ MLA void merge_team(const struct mla_ctx &c, const struct mla_args &g, int slot,
 }
 
 /* The CTA's state, to its team, or, if that is itself alone, to whoever merges */
-MLA void put_state(const struct mla_ctx &c, const struct mla_args &g, const struct state *st, int slot,
+template <int wide>
+MLA void put_state(const struct mla_ctx &known, const struct mla_args &g, const struct state *st, int slot,
 		   float scale_log2)
 {
-	int column = c.warp * 32 + c.lane % 4 * 2;
+	const struct mla_ctx c = wide ? here(known) : known;
+	const int column = c.warp * 32 + c.lane % 4 * 2;
+	const uint32_t mine = mla_smem() + MLA_TILES + c.lane / 4 * STATE_ROW + column * 4;
+	uint64_t *to_o = c.words + mla_small()->at.o + slot * HEADS * RANK + o_at(c.lane / 4, column);
 
 #pragma unroll
 	for (int i = 0; i < 4; i++) {
 #pragma unroll
 		for (int half = 0; half < 2; half++) {
-			int head = c.lane / 4 + 8 * half;
 			uint32_t x = __float_as_uint(st->o[i][2 * half]), y = __float_as_uint(st->o[i][2 * half + 1]);
 
 			if (g.team > 1)
-				ptx_st_shared_v2(mla_smem() + MLA_TILES + head * STATE_ROW + (column + i * 8) * 4,
-						 make_uint2(x, y));
+				ptx_st_shared_v2(mine + half * 8 * STATE_ROW + i * 32, make_uint2(x, y));
 			else
-				put_words(c, mla_small()->at.o + (slot * HEADS + head) * RANK + column + i * 8, x, y);
+				ptx_st_relaxed_gpu_v2_u64(to_o + o_at(half * 8, i * 8),
+							  make_uint4(x, c.epoch, y, c.epoch));
 		}
 	}
 	if (g.team == 1) {
@@ -345,122 +430,142 @@ MLA void put_state(const struct mla_ctx &c, const struct mla_args &g, const stru
 	ptx_barrier_cluster_arrive_release();
 	ptx_barrier_cluster_wait_acquire();
 	merge_team(c, g, slot, scale_log2);
-	/* peers still read this CTA's state, over which the next job's keys will come: see await_team() */
+	/* peers have read this CTA's state, over which the next job's keys will come */
 	ptx_fence_proxy_async_shared_cta();
 	/* what was read has been used by now: no release of the words is waited for */
 	ptx_barrier_cluster_arrive_relaxed();
+	ptx_barrier_cluster_wait_acquire();
 }
 
-/* After a put_state(), before anything else is written where the tiles are, and before the end */
-MLA void await_team(const struct mla_args &g, int *owed)
+/* tiles: those that this CTA has waited for so far */
+template <int dtype, int wide>
+MLA void attend(const struct mla_ctx &c, const struct mla_args &g, int index, int *tiles)
 {
-	if (*owed && g.team > 1)
-		ptx_barrier_cluster_wait_acquire();
-	*owed = 0;
-}
-
-/* tiles: those that this CTA has waited for so far; loaded: the job's first ones are under way */
-template <int dtype>
-MLA void attend(const struct mla_ctx &c, const struct mla_args &g, int index, int *tiles, int *owed, int loaded)
-{
-	const struct job j = job_at(c, g, index);
+	const struct job j = job_at(g, index, mla_small()->len[index / g.parts / g.groups]);
 	const float scale_log2 = g.a.sm_scale * ATTN_LOG2E;
-	const int has_new = j.first < j.end && j.end == (j.len + KEYS - 1) / KEYS;
 	struct state st = { -CUDART_INF_F, 0, {} };
+	const int first = *tiles - j.first;
 	uint32_t q[9][4];
 
 	if (!part_exists(g, j.len, j.part))
 		return;
-	await_team(g, owed);
-	if (!loaded && c.warp == WARPS - 1)
-		load_first_tiles(c, g, j, *tiles);
-	if (has_new && c.warp == 0)
-		make_new_key<dtype>(c, g, j);
 	load_q(c, g, j);
-	__syncthreads();
+	work_sync();
 #pragma unroll
 	for (int k = 0; k < 9; k++)
 		ptx_ldmatrix_x4(q[k], mla_smem() + MLA_SUMS + c.lane % 16 * KEY_ROW + c.lane / 16 * 16 +
 				      c.warp / 4 * 288 + k * 32);
-	__syncthreads();
+	work_sync();
 #pragma unroll 1
-	for (int tile = j.first; tile < j.end; tile++, ++*tiles) {
-		int buf = *tiles & 1;
-		uint32_t s_tile = mla_smem() + MLA_TILES + buf * KEYS * KEY_ROW;
+	for (int tile = j.first; tile < j.end; tile++) {
+		const int nth = first + tile, buf = nth & 1;
 
-		ptx_mbarrier_wait(ptx_smem(&mla_small()->mbar[buf]), *tiles >> 1 & 1);
-		if (has_new && tile == j.end - 1) {
-			if (threadIdx.x < WIDTH / 8)
-				ptx_st_shared_v4(s_tile + (j.len - 1) % KEYS * KEY_ROW + threadIdx.x * 16,
-						 ptx_ld_shared_v4(mla_smem() + MLA_NEW + threadIdx.x * 16));
-			ptx_fence_proxy_async_shared_cta();
-			__syncthreads();
-		}
-		attend_tile<dtype>(c, &st, q, s_tile, j.len - tile * KEYS, scale_log2);
-		if (c.warp == WARPS - 1 && tile + 2 < j.end)
-			load_tile(c, g, j, tile + 2, buf);
+		ptx_mbarrier_wait(ptx_smem(&mla_small()->full[buf]), nth >> 1 & 1);
+		attend_tile<dtype>(c, &st, q, mla_smem() + MLA_TILES + buf * KEYS * KEY_ROW, j.len - tile * KEYS,
+				   scale_log2);
+		mla_arrive(ptx_smem(&mla_small()->empty[buf]));
 	}
-	put_state(c, g, &st, index, scale_log2);
-	*owed = 1;
+	for (int i = 16; i; i /= 2)
+		st.l += __shfl_xor_sync(~0u, st.l, i);
+	/* the tiles, which the states of a team overlay, and what of MLA_SUMS comes next */
+	work_sync();
+	put_state<wide>(c, g, &st, index, scale_log2);
+	*tiles += j.end - j.first;
 }
 
-/* ---- the merge of the parts, for the heads whose v this CTA makes ---- */
+/* ---- the merge of the parts ---- */
 
+#define SLICE		64	/* columns of a head */
+#define SLICES		(RANK / SLICE)
+#define MERGE_LOADS	2	/* parts in flight, a warp */
+
+/*
+ * This CTA's share of the slices of all heads of all requests, as many at once as warps allow: a warp takes every nth
+ * part, a lane two columns. They meet in shared memory and are added in the order of the warps.
+ */
 template <int dtype> MLA void merge_parts(const struct mla_ctx &c, const struct mla_args &g)
 {
-	constexpr int batch = 3;	/* parts in flight */
-	const struct mla_matrix *m = &mla_small()->m[MLA_VALUE];
 	const float scale_log2 = g.a.sm_scale * ATTN_LOG2E;
-	int first = m->first / V_DIM, end = m->count ? (m->first + m->count - 1) / V_DIM + 1 : first;
-	int rows = (end - first) * g.a.batch, column = threadIdx.x % 128 * 4;
+	const uint32_t all = (uint32_t)(g.a.batch * g.a.num_heads * SLICES);
+	const int first = (int)(all * blockIdx.x / gridDim.x), count = (int)(all * (blockIdx.x + 1) / gridDim.x) - first;
+	const int shift = count <= 1 ? 4 : count <= 2 ? 3 : count <= 4 ? 2 : count <= 8 ? 1 : 0;	/* log2 of sharers */
+	const int nth = c.warp & ((1 << shift) - 1);
+	float2 *s_sum = (float2 *)(mla_mem + MLA_SUMS), *s_ml = s_sum + WARPS * 32;
 
 #pragma unroll 1
-	for (int i = threadIdx.x / 128; i < rows; i += THREADS / 128) {
-		int head = first + i / g.a.batch, b = i % g.a.batch, parts = mla_small()->len[b] > 0 ? g.parts : 0;
-		int slot = (b * g.groups + head / HEADS) * g.parts;
-		float top = -CUDART_INF_F, total = 0, sum[4] = {};
+	for (int from_unit = 0; from_unit < count; from_unit += WARPS >> shift) {
+		const int unit = first + from_unit + (c.warp >> shift), there = unit < first + count;
+		const int row = there ? unit / SLICES : 0, head = row % g.a.num_heads, b = row / g.a.num_heads;
+		const int len = mla_small()->len[b], slot = (b * g.groups + head / HEADS) * g.parts;
+		float top = -CUDART_INF_F, total = 0, sum[2] = {};
 
 #pragma unroll 1
-		for (int p = 0; p < parts; p += batch) {
-			const int row = (slot + p) * HEADS + head % HEADS;
-			const uint64_t *base = c.words + mla_small()->at.ml + row * 2;
-			const int to_o = (int)(mla_small()->at.o - mla_small()->at.ml) + row * (RANK - 2) + column;
-			int32_t from[3 * batch];
-			uint2 v[3 * batch];
+		for (int p = nth; p < g.parts && there && len > 0; p += MERGE_LOADS << shift) {
+			const int at = (slot + p) * HEADS + head % HEADS;
+			const uint64_t *base = c.words + mla_small()->at.ml + at * 2;
+			const int to_o = (int)(mla_small()->at.o - mla_small()->at.ml) - at * 2 +
+				(slot + p) * HEADS * RANK + o_at(head % HEADS, unit % SLICES * SLICE + c.lane * 2);
+			int32_t from[2 * MERGE_LOADS];
+			uint2 v[2 * MERGE_LOADS];
 			uint32_t wanted = 0;
 
 #pragma unroll
-			for (int k = 0; k < batch; k++) {
-				from[3 * k] = k * HEADS * 2;
-				from[3 * k + 1] = to_o + k * HEADS * RANK;
-				from[3 * k + 2] = to_o + k * HEADS * RANK + 2;
-				if (p + k < parts && part_exists(g, mla_small()->len[b], p + k))
-					wanted |= 7u << 3 * k;
+			for (int k = 0; k < MERGE_LOADS; k++) {
+				from[2 * k] = (k << shift) * HEADS * 2;
+				from[2 * k + 1] = to_o + (k << shift) * HEADS * RANK;
+				if (p + (k << shift) < g.parts && part_exists(g, len, p + (k << shift)))
+					wanted |= 3u << 2 * k;
 			}
-			get_words<3 * batch>(c, base, from, wanted, v);
+			get_words<2 * MERGE_LOADS>(c, base, from, wanted, v);
 #pragma unroll
-			for (int k = 0; k < batch; k++) {
-				float part_m = __uint_as_float(v[3 * k].x), higher, keep, w;
+			for (int k = 0; k < MERGE_LOADS; k++) {
+				float part_m = __uint_as_float(v[2 * k].x), higher, keep, w;
 
-				if (!(wanted >> 3 * k & 1))
+				if (!(wanted >> 2 * k & 1))
 					continue;
 				higher = fmaxf(top, part_m);
 				keep = merge_weight(top, higher, scale_log2);
 				w = merge_weight(part_m, higher, scale_log2);
 				top = higher;
-				total = total * keep + w * __uint_as_float(v[3 * k].y);
-				sum[0] = sum[0] * keep + w * __uint_as_float(v[3 * k + 1].x);
-				sum[1] = sum[1] * keep + w * __uint_as_float(v[3 * k + 1].y);
-				sum[2] = sum[2] * keep + w * __uint_as_float(v[3 * k + 2].x);
-				sum[3] = sum[3] * keep + w * __uint_as_float(v[3 * k + 2].y);
+				total = total * keep + w * __uint_as_float(v[2 * k].y);
+				sum[0] = sum[0] * keep + w * __uint_as_float(v[2 * k + 1].x);
+				sum[1] = sum[1] * keep + w * __uint_as_float(v[2 * k + 1].y);
 			}
 		}
-		total = parts ? 1 / total : 0;
-		ptx_st_shared_v2(mla_smem() + MLA_TILES + ((head - first) * 16 + b) * O_ROW + column * 2,
-				 make_uint2(row_pack2<dtype>(sum[0] * total, sum[1] * total),
-					    row_pack2<dtype>(sum[2] * total, sum[3] * total)));
+		s_sum[c.warp * 32 + c.lane] = make_float2(sum[0], sum[1]);
+		if (c.lane == 0)
+			s_ml[c.warp] = make_float2(top, total);
+		work_sync();
+		if (nth == 0 && there) {
+			float2 ml = make_float2(-CUDART_INF_F, 0);
+			float w;
+
+			if (c.lane < 1 << shift)
+				ml = s_ml[c.warp + c.lane];
+			top = ml.x;
+			for (int i = 8; i; i /= 2)
+				top = fmaxf(top, __shfl_xor_sync(~0u, top, i));
+			top = __shfl_sync(~0u, top, 0);
+			w = merge_weight(ml.x, top, scale_log2);
+			total = w * ml.y;
+			for (int i = 8; i; i /= 2)
+				total += __shfl_xor_sync(~0u, total, i);
+			total = __shfl_sync(~0u, total, 0);
+			sum[0] = sum[1] = 0;
+#pragma unroll 4
+			for (int i = 0; i < 1 << shift; i++) {
+				float2 v = s_sum[(c.warp + i) * 32 + c.lane];
+				float mine = __shfl_sync(~0u, w, i);
+
+				sum[0] += mine * v.x;
+				sum[1] += mine * v.y;
+			}
+			total = len > 0 ? 1 / total : 0;
+			put_word(c, mla_small()->at.c + row * (RANK / 2) + unit % SLICES * (SLICE / 2) + c.lane,
+				 row_pack2<dtype>(sum[0] * total, sum[1] * total));
+		}
+		work_sync();
 	}
-	__syncthreads();
 }
 
 #endif

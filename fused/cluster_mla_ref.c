@@ -23,7 +23,7 @@
  * with u half an ulp, tiny half a subnormal, E = 2^-23 (tensor cores truncate). fp32 sums inside the chain err by
  * about 2^-24 sqrt(k) of their root sum of squares, below a twentieth of the rounding that follows.
  */
-#include "cluster_mla.h"
+#include "block_ref.h"
 
 #include <stdlib.h>
 
@@ -37,6 +37,7 @@
 /* Row b * runs + i is run i of request b; run 0 rounds to nearest. */
 struct chain {
 	const struct cairn_cluster_mla_args *a;
+	const double *given;		/* instead of a->x */
 	int runs, rows;
 	double *x, *n, *cq, *q, *kv, *slot, *ql, *o, *v, *out, *magnitude;
 };
@@ -208,7 +209,8 @@ static void run_chain(const struct chain *c, double *ws, int64_t ws_len)
 	int per_head = a->nope_dim + a->rope_dim, nq = a->num_heads * per_head, nv = a->num_heads * a->v_dim;
 
 	for (int64_t i = 0; i < (int64_t)c->rows * hidden; i++)
-		c->x[i] = cairn_load(a->x, a->dtype, i / hidden / c->runs * hidden + i % hidden);
+		c->x[i] = c->given ? c->given[i] :
+			  cairn_load(a->x, a->dtype, i / hidden / c->runs * hidden + i % hidden);
 	norm(c, c->n, c->x, a->norm_weight, hidden, hidden);
 	round_all(c, c->n, hidden, 0);
 	if (lora) {
@@ -296,48 +298,75 @@ static void finish(const struct chain *c, struct cairn_exact *exact)
 	}
 }
 
-static int run(const struct cairn_cluster_mla_args *a, struct cairn_exact *exact)
+/* Of a chain that `c` begins with. Then c->x is to be freed. */
+static int run(struct chain *c)
 {
-	struct chain c = { .a = a, .runs = exact ? RUNS + 1 : 1 };
+	const struct cairn_cluster_mla_args *a = c->a;
 	int64_t nq = (int64_t)a->num_heads * (a->nope_dim + a->rope_dim), nl = (int64_t)a->num_heads * a->kv_lora_rank;
 	int64_t nv = (int64_t)a->num_heads * a->v_dim, width = a->kv_lora_rank + a->rope_dim, ws_len, max_len = 1;
 	double *memory, *ws;
 
 	for (int b = 0; b < a->batch; b++)
 		max_len = kv_len_of(a, b) > max_len ? kv_len_of(a, b) : max_len;
-	c.rows = a->batch * c.runs;
-	ws_len = (max_len + 1) * c.runs;
-	memory = calloc((size_t)(c.rows * (4 * (int64_t)a->hidden + a->q_lora_rank + nq + 2 * width + 2 * nl + nv) +
+	c->rows = a->batch * c->runs;
+	ws_len = (max_len + 1) * c->runs;
+	memory = calloc((size_t)(c->rows * (4 * (int64_t)a->hidden + a->q_lora_rank + nq + 2 * width + 2 * nl + nv) +
 				 a->batch * a->num_heads * ws_len + 1), sizeof(double));
 	if (!memory)
 		return cairn_error(ENOMEM, "cluster_mla: no memory for %lld keys", (long long)max_len);
-	c.x = memory;
-	c.n = c.x + (int64_t)c.rows * a->hidden;
-	c.out = c.n + (int64_t)c.rows * a->hidden;
-	c.magnitude = c.out + (int64_t)c.rows * a->hidden;
-	c.cq = c.magnitude + (int64_t)c.rows * a->hidden;
-	c.q = c.cq + (int64_t)c.rows * a->q_lora_rank;
-	c.slot = c.q + c.rows * nq;
-	c.kv = c.slot + c.rows * width;
-	c.ql = c.kv + c.rows * width;
-	c.o = c.ql + c.rows * nl;
-	c.v = c.o + c.rows * nl;
-	ws = c.v + c.rows * nv;
-	run_chain(&c, ws, ws_len);
-	finish(&c, exact);
-	free(memory);
+	c->x = memory;
+	c->n = c->x + (int64_t)c->rows * a->hidden;
+	c->out = c->n + (int64_t)c->rows * a->hidden;
+	c->magnitude = c->out + (int64_t)c->rows * a->hidden;
+	c->cq = c->magnitude + (int64_t)c->rows * a->hidden;
+	c->q = c->cq + (int64_t)c->rows * a->q_lora_rank;
+	c->slot = c->q + c->rows * nq;
+	c->kv = c->slot + c->rows * width;
+	c->ql = c->kv + c->rows * width;
+	c->o = c->ql + c->rows * nl;
+	c->v = c->o + c->rows * nl;
+	ws = c->v + c->rows * nv;
+	run_chain(c, ws, ws_len);
 	return 0;
 }
 
 int cairn_cluster_mla_ref(const struct cairn_cluster_mla_args *a, void *stream)
 {
+	struct chain c = { .a = a, .runs = 1 };
+
 	(void)stream;
 	CAIRN_TRY(cairn_cluster_mla_check(a));
-	return run(a, NULL);
+	CAIRN_TRY(run(&c));
+	finish(&c, NULL);
+	free(c.x);
+	return 0;
 }
 
 int cairn_cluster_mla_exact(const struct cairn_cluster_mla_args *a, struct cairn_exact *exact)
 {
+	struct chain c = { .a = a, .runs = RUNS + 1 };
+
 	CAIRN_TRY(cairn_cluster_mla_check(a));
-	return run(a, exact);
+	CAIRN_TRY(run(&c));
+	finish(&c, exact);
+	free(c.x);
+	return 0;
+}
+
+int cairn_block_mla(const struct cairn_cluster_mla_args *args, int b, const double *x, double *out, double *slot)
+{
+	struct cairn_cluster_mla_args a = *args;
+	struct chain c = { .a = &a, .given = x, .runs = 1 };
+
+	a.batch = 1;
+	a.positions += b;
+	a.kv_indptr += b;
+	a.kv_last_page_len += b;
+	CAIRN_TRY(run(&c));
+	for (int i = 0; i < a.hidden; i++)
+		out[i] = block_rounded(c.out[i], a.dtype);
+	for (int i = 0; i < a.kv_lora_rank + a.rope_dim; i++)
+		slot[i] = c.kv[i];
+	free(c.x);
+	return 0;
 }

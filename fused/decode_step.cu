@@ -5,6 +5,7 @@
 #include "../primitives/dtype.h"
 #include "../primitives/launch.h"
 #include "../primitives/sample.h"
+#include "decode_step_moe.h"
 #include "grid.h"
 
 static struct cairn_sample_args sample_args(const struct cairn_decode_step_args *args)
@@ -33,38 +34,44 @@ static int plan(const struct cairn_decode_step_args *args, struct grid_args *g, 
 	*bytes = *sample_bytes = 0;
 	if (!args->batch)
 		return 0;
-	if (args->num_qo_heads / args->num_kv_heads > GRID_MAX_GROUP)
+	if (!args->kv_lora_rank && args->num_qo_heads / args->num_kv_heads > GRID_MAX_GROUP)
 		return cairn_error(EOPNOTSUPP, "decode_step: num_qo_heads: more than %d for each KV head", GRID_MAX_GROUP);
 	g->s = *args;
-	CAIRN_TRY(grid_plan(g, (char *)args->workspace, bytes));
+	CAIRN_TRY(decode_step_is_moe(args) ? decode_step_moe_workspace(args, bytes) :
+		  grid_plan(g, (char *)args->workspace, bytes));
 	return args->temperature ? cairn_sample_workspace(&s, sample_bytes) : 0;
 }
 
 extern "C" int cairn_decode_step_workspace(const struct cairn_decode_step_args *args, size_t *bytes)
 {
+	struct cairn_decode_step_args full;
 	struct grid_args g = {};
 	size_t grid_bytes, sample_bytes;
 
 	CAIRN_TRY(cairn_decode_step_check_shape(args));
 	if (!bytes)
 		return cairn_error(EINVAL, "decode_step_workspace: bytes: null pointer");
-	CAIRN_TRY(plan(args, &g, &grid_bytes, &sample_bytes));
+	CAIRN_TRY(cairn_decode_step_args_full(args, &full));
+	CAIRN_TRY(plan(&full, &g, &grid_bytes, &sample_bytes));
 	*bytes = grid_bytes + sample_bytes;
 	return 0;
 }
 
-extern "C" int cairn_decode_step(const struct cairn_decode_step_args *args, void *stream)
+extern "C" int cairn_decode_step(const struct cairn_decode_step_args *caller_args, void *stream)
 {
+	struct cairn_decode_step_args full, *args = &full;
 	struct grid_args g = {};
 	size_t grid_bytes, sample_bytes;
 
-	CAIRN_TRY(cairn_decode_step_check(args));
+	CAIRN_TRY(cairn_decode_step_check(caller_args));
+	CAIRN_TRY(cairn_decode_step_args_full(caller_args, args));	/* callers from before there were experts */
 	CAIRN_TRY(plan(args, &g, &grid_bytes, &sample_bytes));
 	if (!args->batch)
 		return 0;
 	if (!args->workspace || args->workspace_bytes < grid_bytes + sample_bytes)
 		return cairn_error(EINVAL, "decode_step: workspace: %zu bytes needed", grid_bytes + sample_bytes);
-	CAIRN_TRY(grid_launch(&g, 0, args->num_layers * GRID_KINDS + 1, args->form != CAIRN_DECODE_STEP_GRAPH, stream));
+	CAIRN_TRY(decode_step_is_moe(args) ? decode_step_moe(args, stream) :
+		  grid_launch(&g, 0, args->num_layers * GRID_KINDS + 1, args->form != CAIRN_DECODE_STEP_GRAPH, stream));
 	if (args->tokens && args->temperature) {
 		struct cairn_sample_args s = sample_args(args);
 

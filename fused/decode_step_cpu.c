@@ -3,9 +3,10 @@
  * decode_step_cpu - the step as a list of the CPU operations
  *
  * What the contract keeps in fp32 (sums before the residual, gate and up) comes out of gemm as f32 and is
- * rounded by the loops here; everything else is an operation as it stands.
+ * rounded by the loops here; everything else is an operation as it stands, latent attention and a mixture of
+ * experts as a whole.
  */
-#include "decode_step.h"
+#include "decode_step_parts.h"
 
 #include <math.h>
 #include <string.h>
@@ -46,6 +47,8 @@ static size_t lay_out(const struct cairn_decode_step_args *a, char *base, struct
 	size_t hidden = (size_t)a->hidden, inter = (size_t)a->intermediate, dim = (size_t)a->head_dim;
 	size_t q = (size_t)a->num_qo_heads * dim, kv = (size_t)a->num_kv_heads * dim;
 
+	if (a->kv_lora_rank)	/* cluster_mla has its own */
+		q = kv = 0;
 	w->x = carve(&at, base, rows * hidden * element);
 	w->n = carve(&at, base, rows * hidden * element);
 	w->qkv = carve(&at, base, rows * (q + 2 * kv) * element);
@@ -56,12 +59,14 @@ static size_t lay_out(const struct cairn_decode_step_args *a, char *base, struct
 	return at;
 }
 
-int cairn_decode_step_cpu_workspace(const struct cairn_decode_step_args *a, size_t *bytes)
+int cairn_decode_step_cpu_workspace(const struct cairn_decode_step_args *args, size_t *bytes)
 {
+	struct cairn_decode_step_args a;
 	struct acts w;
 
-	CAIRN_TRY(cairn_decode_step_check_shape(a));
-	*bytes = lay_out(a, NULL, &w);
+	CAIRN_TRY(cairn_decode_step_check_shape(args));
+	CAIRN_TRY(cairn_decode_step_args_full(args, &a));
+	*bytes = lay_out(&a, NULL, &w);
 	return 0;
 }
 
@@ -155,29 +160,47 @@ static int attend(const struct cairn_decode_step_args *a, struct acts *w, char *
 	return cairn_attn_paged_cpu(&attn, NULL);
 }
 
-static const void *of_layer(const struct cairn_decode_step_args *a, const void *p, int32_t layer)
+static int latent_attention(const struct cairn_decode_step_args *a, struct acts *w, int32_t layer)
 {
-	return p ? (const char *)p + layer * a->layer_stride_bytes : NULL;
+	struct cairn_cluster_mla_args block = decode_step_mla(a, layer);
+
+	block.out = w->x;
+	block.x = w->x;
+	return cairn_cluster_mla_cpu(&block, NULL);
 }
 
-static int run_layer(const struct cairn_decode_step_args *a, struct acts *w, int32_t layer)
+static int attention(const struct cairn_decode_step_args *a, struct acts *w, int32_t layer)
 {
 	int32_t q = a->num_qo_heads * a->head_dim, kv = a->num_kv_heads * a->head_dim;
 	char *k_pages = (char *)a->k_pages + layer * a->kv_stride_bytes;
 	char *v_pages = (char *)a->v_pages + layer * a->kv_stride_bytes;
 
-	CAIRN_TRY(norm(a, w, of_layer(a, a->attn_norm, layer)));
-	CAIRN_TRY(project(a, w->qkv, a->dtype, w->n, of_layer(a, a->w_qkv, layer),
-			  of_layer(a, a->b_qkv, layer), q + 2 * kv, a->hidden));
+	CAIRN_TRY(norm(a, w, decode_step_weight(a, a->attn_norm, layer)));
+	CAIRN_TRY(project(a, w->qkv, a->dtype, w->n, decode_step_weight(a, a->w_qkv, layer),
+			  decode_step_weight(a, a->b_qkv, layer), q + 2 * kv, a->hidden));
 	CAIRN_TRY(attend(a, w, k_pages, v_pages));
-	CAIRN_TRY(project(a, w->sums, CAIRN_F32, w->attn, of_layer(a, a->w_o, layer),
-			  of_layer(a, a->b_o, layer), a->hidden, q));
+	CAIRN_TRY(project(a, w->sums, CAIRN_F32, w->attn, decode_step_weight(a, a->w_o, layer),
+			  decode_step_weight(a, a->b_o, layer), a->hidden, q));
 	add_residual(a, w);
-	CAIRN_TRY(norm(a, w, of_layer(a, a->mlp_norm, layer)));
-	CAIRN_TRY(project(a, w->sums, CAIRN_F32, w->n, of_layer(a, a->w_gate_up, layer), NULL,
+	return 0;
+}
+
+static int mixture(const struct cairn_decode_step_args *a, struct acts *w, int32_t layer)
+{
+	struct cairn_moe_args block = decode_step_moe_of(a, layer);
+
+	block.out = w->x;
+	block.x = w->x;
+	return cairn_moe_cpu(&block, NULL);
+}
+
+static int feed_forward(const struct cairn_decode_step_args *a, struct acts *w, int32_t layer)
+{
+	CAIRN_TRY(norm(a, w, decode_step_weight(a, a->mlp_norm, layer)));
+	CAIRN_TRY(project(a, w->sums, CAIRN_F32, w->n, decode_step_weight(a, a->w_gate_up, layer), NULL,
 			  2 * a->intermediate, a->hidden));
 	silu_mul(a, w);
-	CAIRN_TRY(project(a, w->sums, CAIRN_F32, w->mlp, of_layer(a, a->w_down, layer), NULL, a->hidden,
+	CAIRN_TRY(project(a, w->sums, CAIRN_F32, w->mlp, decode_step_weight(a, a->w_down, layer), NULL, a->hidden,
 			  a->intermediate));
 	add_residual(a, w);
 	return 0;
@@ -200,13 +223,15 @@ static int draw(const struct cairn_decode_step_args *a)
 	return a->temperature ? cairn_sample_cpu(&sample, NULL) : cairn_argmax_cpu(&argmax, NULL);
 }
 
-int cairn_decode_step_cpu(const struct cairn_decode_step_args *a, void *stream)
+int cairn_decode_step_cpu(const struct cairn_decode_step_args *args, void *stream)
 {
+	struct cairn_decode_step_args full, *a = &full;
 	struct cairn_embedding_args embedding;
 	struct acts w;
 
 	(void)stream;
-	CAIRN_TRY(cairn_decode_step_check(a));
+	CAIRN_TRY(cairn_decode_step_check(args));
+	CAIRN_TRY(cairn_decode_step_args_full(args, a));
 	if (!a->batch)
 		return 0;
 	if (!a->workspace || a->workspace_bytes < lay_out(a, NULL, &w))
@@ -220,8 +245,10 @@ int cairn_decode_step_cpu(const struct cairn_decode_step_args *a, void *stream)
 		.dim = a->hidden, .vocab = a->vocab, .dtype = a->dtype,
 	};
 	CAIRN_TRY(cairn_embedding_cpu(&embedding, NULL));
-	for (int32_t layer = 0; layer < a->num_layers; layer++)
-		CAIRN_TRY(run_layer(a, &w, layer));
+	for (int32_t layer = 0; layer < a->num_layers; layer++) {
+		CAIRN_TRY(a->kv_lora_rank ? latent_attention(a, &w, layer) : attention(a, &w, layer));
+		CAIRN_TRY(decode_step_has_experts(a, layer) ? mixture(a, &w, layer) : feed_forward(a, &w, layer));
+	}
 	CAIRN_TRY(norm(a, &w, a->final_norm));
 	CAIRN_TRY(project(a, a->logits, CAIRN_F32, w.n, a->lm_head, NULL, a->vocab, a->hidden));
 	return draw(a);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * decode_step_forms_test - on a device the forms of decode_step give the same bits, for the cases of its
- * family
+ * family; models of which the table has no persistent form give them in the two others
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 extern const struct cairn_family cairn_decode_step_family;
 
-/* One call in the given form; images: what all buffers then hold. */
+/* One call in the given form; images: what the outputs then hold, NULL for inputs. */
 static int run_form(const struct cairn_impl *impl, void *stream, const struct cairn_op *op, int form,
 		    uint8_t **images)
 {
@@ -24,12 +24,20 @@ static int run_form(const struct cairn_impl *impl, void *stream, const struct ca
 	if (!ret)
 		ret = cairn_side_call(&side, &cairn_decode_step_family);
 	for (int i = 0; i < op->num_bufs && !ret; i++)
-		ret = impl->mem_copy(images[i], side.base[i] + CAIRN_CANARY, op->bufs[i].bytes,
-				     CAIRN_COPY_TO_HOST, stream);
+		if (images[i])
+			ret = impl->mem_copy(images[i], side.base[i] + CAIRN_CANARY, op->bufs[i].bytes,
+					     CAIRN_COPY_TO_HOST, stream);
 	if (!ret)
 		ret = impl->stream_sync(stream);
 	cairn_side_close(&side, op);
 	return ret;
+}
+
+static int may_lack_persistent(const struct cairn_op *op)
+{
+	const struct cairn_decode_step_args *a = op->args;
+
+	return a->size == sizeof(*a) && (a->kv_lora_rank || a->num_experts);
 }
 
 static void compare_forms(struct cairn_test *t, const struct cairn_impl *impl, void *stream, int index)
@@ -38,6 +46,7 @@ static void compare_forms(struct cairn_test *t, const struct cairn_impl *impl, v
 		CAIRN_DECODE_STEP_GRAPH, CAIRN_DECODE_STEP_PERSISTENT, CAIRN_DECODE_STEP_AUTO,
 	};
 	uint8_t **images[3];
+	int ret[3];
 	struct cairn_case c = { .kinds = 0 };
 	struct cairn_op op;
 
@@ -48,13 +57,16 @@ static void compare_forms(struct cairn_test *t, const struct cairn_impl *impl, v
 	for (int k = 0; k < 3; k++) {
 		images[k] = calloc((size_t)op.num_bufs, sizeof(**images));
 		for (int i = 0; i < op.num_bufs; i++)
-			images[k][i] = malloc(op.bufs[i].bytes + 1);
-		if (!EXPECT(t, run_form(impl, stream, &op, forms[k], images[k]) == 0))
+			images[k][i] = op.bufs[i].role == CAIRN_ROLE_IN ? NULL : malloc(op.bufs[i].bytes + 1);
+		ret[k] = run_form(impl, stream, &op, forms[k], images[k]);
+		if (ret[k] == -EOPNOTSUPP && forms[k] == CAIRN_DECODE_STEP_PERSISTENT && may_lack_persistent(&op))
+			continue;
+		if (!EXPECT(t, ret[k] == 0))
 			cairn_note(t, "%s: %s", c.name, cairn_impl_error(impl));
 	}
 	for (int k = 1; k < 3; k++)
-		for (int i = 0; i < op.num_bufs; i++)
-			if (!EXPECT(t, !memcmp(images[0][i], images[k][i], op.bufs[i].bytes)))
+		for (int i = 0; i < op.num_bufs && !ret[k]; i++)
+			if (images[k][i] && !EXPECT(t, !memcmp(images[0][i], images[k][i], op.bufs[i].bytes)))
 				cairn_note(t, "%s: form %d, buffer %d", c.name, forms[k], i);
 	for (int k = 0; k < 3; k++) {
 		for (int i = 0; i < op.num_bufs; i++)

@@ -142,14 +142,20 @@ GRID void run_worker(const struct grid_args &a)
 template <int dtype, int head_dim, int way>
 static __global__ __launch_bounds__(THREADS, 1) void grid_kernel(const __grid_constant__ struct grid_args a)
 {
+	struct loader l;
+
 	if (threadIdx.x >= WORKERS) {
-		ptx_setmaxnreg_dec<LOADER_REGS(way)>();
-		run_loader<head_dim, way>(a);
+		loader_start<head_dim, way>(a, l);
 	} else {
 		share_out(a);
 		if (!a.first_launch)
 			ptx_griddepcontrol_launch_dependents();
-		__syncthreads();
+	}
+	__syncthreads();
+	if (threadIdx.x >= WORKERS) {
+		ptx_setmaxnreg_dec<LOADER_REGS(way)>();
+		run_loader<head_dim, way>(a, l);
+	} else {
 		ptx_setmaxnreg_inc<WORKER_REGS(way)>();
 		run_worker<dtype, head_dim, way>(a);
 	}

@@ -355,91 +355,126 @@ GRID void load_stage(const struct grid_args &a, const struct cursor &c, uint32_t
 #define GRID_ON_WAY	1	/* stages on their way, and one more: what memory needs, and no queue for others to stand in */
 #endif
 
-/* All that a loader does. Its first loads are on their way before it meets the others of the CTA. */
-template <int head_dim, int way>
-GRID void run_loader(const struct grid_args &a)
-{
-	struct ring r = ring_of(a, loader_of());
-	struct first_task first = {};
-	struct cursor c = {};
-	uint32_t key_slot = ~0u;
-	uint32_t weights = 0;		/* where their ring had come to */
-	int met = 0, on_keys = 0;
-#ifndef CAIRN_DEBUG
-	struct ring oldest = r;		/* of those that are on their way */
-	int on_way = 0;
-	const int most = min(GRID_ON_WAY, a.stages - 1);
+/* racecheck does not see copies that arrive by themselves, nor that one lane can speak for its warp */
+#ifdef CAIRN_DEBUG
+#define LOADER_WAITS	1
+#define RELEASERS	32		/* lanes that say a stage is used up */
+#else
+#define LOADER_WAITS	0
+#define RELEASERS	1
 #endif
 
+/* What a loader knows */
+struct loader {
+	struct ring ring, oldest;	/* the next stage to fill; the oldest of those that are on their way */
+	struct cursor at;
+	struct first_task first;
+	uint32_t key_slot;		/* of the key at the cursor that this lane asks for */
+	uint32_t weights;		/* while keys have a ring of their own: where that of the weights had come to */
+	int on_way, on_keys;
+};
+
+/* Starts the loads of the item at the cursor, into a stage that is empty. */
+template <int head_dim>
+GRID void loader_load(const struct grid_args &a, struct loader &l)
+{
+	const uint32_t full = l.ring.mbars + l.ring.slot * 16;
+
+	load_stage<head_dim>(a, l.at, l.key_slot, l.ring.stages + l.ring.slot * GRID_STAGE_BYTES);
+	if (LOADER_WAITS) {
+		ptx_cp_async_commit_group();
+		ptx_cp_async_wait_group<0>();
+		ptx_mbarrier_arrive(full);
+	} else {
+		ptx_cp_async_mbarrier_arrive_noinc(full);
+	}
+	ring_advance(l.ring);
+}
+
+template <int head_dim, int way>
+GRID void loader_next(const struct grid_args &a, struct loader &l)
+{
+	const int was = l.at.kind;
+
+	cursor_next<head_dim>(a, l.at, l.first);
+	if (l.at.kind == GRID_ATTN && !l.at.values)
+		l.key_slot = way != GRID_WIDE && was != GRID_ATTN && l.first.known == 2 && l.at.task == (int)blockIdx.x ?
+			     l.first.slot : cursor_slot<head_dim>(a, l.at);
+}
+
+/* What it does before it meets the others of the CTA: its first loads, if they are weights. */
+template <int head_dim, int way>
+GRID void loader_start(const struct grid_args &a, struct loader &l)
+{
+	l.ring = l.oldest = ring_of(a, loader_of());
+	l.first = {};
+	l.at = {};
+	l.key_slot = ~0u;
+	l.weights = 0;
+	l.on_way = l.on_keys = 0;
 	if (threadIdx.x % 32 < a.stages + a.key_stages) {
-		ptx_mbarrier_init(r.mbars + threadIdx.x % 32 * 16, 32);
-		ptx_mbarrier_init(r.mbars + threadIdx.x % 32 * 16 + 8, 1);
+		ptx_mbarrier_init(l.ring.mbars + threadIdx.x % 32 * 16, 32);
+		ptx_mbarrier_init(l.ring.mbars + threadIdx.x % 32 * 16 + 8, RELEASERS);
 	}
 	if (has_key_ring<way>(a) && threadIdx.x == WORKERS)
 		ptx_mbarrier_init(ptx_smem(grid_mem) + GRID_FREE, 1);
 	__syncwarp();
-	c.phase = a.first_phase;
-	cursor_enter<head_dim>(a, c, first);
-	if (c.kind == GRID_ATTN)
-		key_slot = cursor_slot<head_dim>(a, c);
-	while (c.phase < a.end_phase) {
-		const int was = c.kind;
-		uint32_t full;
-
-		if (has_key_ring<way>(a) && on_keys != (c.kind == GRID_ATTN)) {
-			if (!met)
-				__syncthreads();
-			met = 1;
-#ifndef CAIRN_DEBUG
-			for (; on_way; on_way--, ring_advance(oldest))
-				ptx_mbarrier_wait(oldest.mbars + oldest.slot * 16, oldest.parity);
-#endif
-			on_keys ^= 1;
-			if (on_keys) {
-				weights = r.slot | r.parity << 8;
-				r = key_ring_of(a, loader_of());
-				if (c.phase > a.first_phase)
-					ptx_mbarrier_wait(ptx_smem(grid_mem) + GRID_FREE, 0);
-			} else {
-				r = ring_of(a, loader_of());
-				r.slot = weights & 255;
-				r.parity = weights >> 8;
-			}
-#ifndef CAIRN_DEBUG
-			oldest = r;
-#endif
-		}
-		full = r.mbars + r.slot * 16;
-		ptx_mbarrier_wait(full + 8, r.parity ^ 1);	/* the first time round it is empty */
-		load_stage<head_dim>(a, c, key_slot, r.stages + r.slot * GRID_STAGE_BYTES);
-		ring_advance(r);
-#ifdef CAIRN_DEBUG	/* racecheck does not see what arrives by itself */
-		ptx_cp_async_commit_group();
-		ptx_cp_async_wait_group<0>();
-		ptx_mbarrier_arrive(full);
-#else
-		ptx_cp_async_mbarrier_arrive_noinc(full);
-#endif
-		if (!met)
-			__syncthreads();
-		met = 1;
-#ifndef CAIRN_DEBUG	/* where nothing is on its way */
-		if (on_way < most) {
-			on_way++;
-		} else {
-			if (way != GRID_WIDE && first.known < 2)
-				first_task_next<head_dim>(a, first);
-			ptx_mbarrier_wait(oldest.mbars + oldest.slot * 16, oldest.parity);
-			ring_advance(oldest);
-		}
-#endif
-		cursor_next<head_dim>(a, c, first);
-		if (c.kind == GRID_ATTN && !c.values)
-			key_slot = was != GRID_ATTN && way != GRID_WIDE && first.known == 2 && c.task == (int)blockIdx.x ? first.slot :
-				   cursor_slot<head_dim>(a, c);
+	l.at.phase = a.first_phase;
+	cursor_enter<head_dim>(a, l.at, l.first);
+	if (l.at.phase == a.end_phase)
+		return;
+	if (l.at.kind == GRID_ATTN) {
+		l.key_slot = cursor_slot<head_dim>(a, l.at);
+		return;
 	}
-	if (!met)
-		__syncthreads();
+	loader_load<head_dim>(a, l);
+	l.on_way = 1;
+	loader_next<head_dim, way>(a, l);
+}
+
+/* From the ring of weights to that of keys, or back; each is empty then, or is waited for. */
+GRID void loader_switch(const struct grid_args &a, struct loader &l)
+{
+	for (; l.on_way; l.on_way--, ring_advance(l.oldest))
+		ptx_mbarrier_wait(l.oldest.mbars + l.oldest.slot * 16, l.oldest.parity);
+	l.on_keys ^= 1;
+	if (l.on_keys) {
+		l.weights = l.ring.slot | l.ring.parity << 8;
+		l.ring = key_ring_of(a, loader_of());
+		if (l.at.phase > a.first_phase)
+			ptx_mbarrier_wait(ptx_smem(grid_mem) + GRID_FREE, 0);
+	} else {
+		l.ring = ring_of(a, loader_of());
+		l.ring.slot = l.weights & 255;
+		l.ring.parity = l.weights >> 8;
+	}
+	l.oldest = l.ring;
+}
+
+/* All the rest. */
+template <int head_dim, int way>
+GRID void run_loader(const struct grid_args &a, struct loader &l)
+{
+	const int most = min(GRID_ON_WAY, a.stages - 1);
+
+	while (l.at.phase < a.end_phase) {
+		if (has_key_ring<way>(a) && l.on_keys != (l.at.kind == GRID_ATTN))
+			loader_switch(a, l);
+		ptx_mbarrier_wait(l.ring.mbars + l.ring.slot * 16 + 8, l.ring.parity ^ 1);	/* at first it is empty */
+		loader_load<head_dim>(a, l);
+		if (LOADER_WAITS) {
+			l.on_way = 0;
+			l.oldest = l.ring;
+		} else if (l.on_way < most) {
+			l.on_way++;
+		} else {
+			if (way != GRID_WIDE && l.first.known < 2)
+				first_task_next<head_dim>(a, l.first);
+			ptx_mbarrier_wait(l.oldest.mbars + l.oldest.slot * 16, l.oldest.parity);
+			ring_advance(l.oldest);
+		}
+		loader_next<head_dim, way>(a, l);
+	}
 	ptx_cp_async_commit_group();
 	ptx_cp_async_wait_group<0>();
 }
@@ -456,7 +491,7 @@ GRID void ring_release(struct ring &r, int stages)
 {
 	__syncwarp();
 	for (int i = 0; i < stages; i++) {
-		if (threadIdx.x % 32 == 0)
+		if (threadIdx.x % 32 < RELEASERS)
 			ptx_mbarrier_arrive(r.mbars + r.slot * 16 + 8);
 		ring_advance(r);
 	}

@@ -7,6 +7,8 @@
 #ifndef CAIRN_PAGED_TEST_H
 #define CAIRN_PAGED_TEST_H
 
+#include <stdlib.h>
+
 #define PAGED_MAX_BATCH	160
 
 enum paged_flags {		/* the low bits of a test's flags */
@@ -16,7 +18,8 @@ enum paged_flags {		/* the low bits of a test's flags */
 	PAGED_SAME = 8,		/* all page ids are equal */
 	PAGED_HIGH = 16,	/* the ids at the end of a large pool */
 	PAGED_FULL = 32,	/* no unlisted page */
-	PAGED_FLAGS = 64	/* the first free bit */
+	PAGED_HELD = 64,	/* a request without keys has a page all the same */
+	PAGED_FLAGS = 128	/* the first free bit */
 };
 
 struct paged {
@@ -46,7 +49,9 @@ static inline void paged_lengths(struct cairn_op *op, struct paged *p, int qo, i
 
 static inline int paged_pages(const struct paged *p, int b)
 {
-	return (p->kv_len[b] + p->page_size - 1) / p->page_size;
+	int pages = (p->kv_len[b] + p->page_size - 1) / p->page_size;
+
+	return pages || !(p->flags & PAGED_HELD) ? pages : 1;
 }
 
 /* Declares kv_indptr, kv_indices and kv_last_page_len, which lie in that order from `first`. */

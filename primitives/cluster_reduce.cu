@@ -21,10 +21,15 @@
  *           TREE                377    632    872   1147
  *           TWOSHOT             632    674    853   1053
  *           RING                516   1960   4356   9319
- *           OFFCHIP             672    707    936   1057
+ *           OFFCHIP             849    880   1021   1080     over 16 places of mailboxes, see below
  *   4 KB    TWOSHOT             842   1011   1116   1374     at size 2: TREE 591, ONESHOT 734
  *   16 KB   TWOSHOT            1443   1984   2303   2652
  *   64 KB   TWOSHOT            3866   5626   8007   9508
+ *
+ * OFFCHIP of 256 B is a mean: how long a call takes depends on where in the L2 its words lie (760 to 1040 cycles at
+ * size 4), which nobody can choose. So calls use 16 mailboxes in turn, and a row is 256 calls; from run to run it
+ * moves by 3%. The pause before the first look was best at sizes 4, 8 and 16 (cluster_words_pause()); a kernel without
+ * any takes 770, 1000, 1075 and 1110: less at size 2, though there the pause is 0 here too, which is not understood.
  *
  * Floors. Small: an LDS (30), the hop (about 180 from st.async to the phase seen), LDS and sum (40), STS and
  * barrier (35): 290. Large: the bytes a rank sends, 2 (N-1)/N of size, at the 12.7 B/clk an SM that DSMEM
@@ -78,9 +83,12 @@ static unsigned int num_threads(const struct cairn_cluster_reduce_args *a)
 static size_t mailbox_bytes(const struct cairn_cluster_reduce_args *a)
 {
 	const struct cluster_reduce_smem p = cluster_reduce_smem(a);
+	const size_t n = (size_t)a->cluster_size;
+	const int way = cluster_offchip_pick_reduce(a->cluster_size, p.granules, a->op == CAIRN_CLUSTER_SOFTMAX);
+	const size_t set = way == CLUSTER_BY_WORDS ? CLUSTER_WORDS_SETS * n * p.granules :
+			   cluster_offchip_reduce_granules(n, p.granules, p.ml_granules);
 
-	return (cluster_offchip_bytes(cluster_offchip_reduce_granules(a->cluster_size, p.granules, p.ml_granules)) + 255) /
-	       256 * 256;
+	return (cluster_offchip_bytes(set) + 255) / 256 * 256;
 }
 
 extern "C" int cairn_cluster_reduce_workspace(const struct cairn_cluster_reduce_args *args, size_t *bytes)

@@ -162,7 +162,9 @@ cluster_reduce_kernel(const __grid_constant__ struct cairn_cluster_reduce_args a
 	cluster_comm_init(&c, threadIdx.x, blockDim.x, 0, s, s + p.slots, p.set_bytes);
 	if (algo >= CAIRN_CLUSTER_OFFCHIP)
 		cluster_mailbox_init(&box, &c, (char *)a.workspace + cluster * (a.workspace_bytes / a.num_clusters),
-				     algo == CLUSTER_BY_FLAGS ? 0 : 4 * p.granules * (c.size + 1));
+				     algo == CLUSTER_BY_FLAGS ? 0 :
+				     algo == CLUSTER_BY_WORDS ? 2 * CLUSTER_WORDS_SETS * p.granules * c.size :
+								4 * p.granules * (c.size + 1));
 	cluster_plan_reduce(&plan, &c, algo, p.granules, rows, softmax ? (uint32_t)a.head_dim : 0);
 	cluster_sync();
 

@@ -4,8 +4,8 @@
  *
  * The manual is the index: above each group stands the section of the PTX ISA (9.0) that explains it.
  * Nothing here adds meaning, but for ptx_mbarrier_wait() and its kin, which are the loops everybody needs
- * round a try_wait; in DEBUG builds they, and ptx_spin_check() for other spins, trap after some two seconds
- * and say who waits for what.
+ * round a try_wait; in DEBUG=N builds they, and ptx_spin_check() for other spins, trap after some 2 N
+ * seconds and say who waits for what.
  *
  * Addresses of shared memory are uint32_t in the shared window: ptx_smem(p) for one's own, ptx_mapa() of
  * that for a peer's in the cluster. An address of one's own is valid wherever a cluster address is.
@@ -80,7 +80,7 @@ PTX uint64_t ptx_globaltimer(void)
 PTX void ptx_spin_check(int64_t start, const char *what, uint32_t a, uint32_t b)
 {
 #ifdef CAIRN_DEBUG
-	if (ptx_clock64() - start > 4000000000ll)
+	if (ptx_clock64() - start > 4000000000ll * CAIRN_DEBUG)
 		__assertfail("waited in vain", what, a, b & 1 ? "odd" : "even", 1);
 #else
 	(void)start, (void)what, (void)a, (void)b;

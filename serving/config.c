@@ -1,22 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "config.h"
+#include "config_impl.h"
 
-#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "../primitives/error.h"
-#include "json.h"
 
 #define MAX_CONFIG_BYTES	(1u << 20)	/* the largest known is 20 KB */
 #define CONFIG_NAME		"config.json"
 #define GENERATION_NAME		"generation_config.json"
 
-/* The member key as int32; *value holds the default, or is required when *value < 0 on entry. */
-static int get_size(const json_t *root, struct cairn_json_at at, const char *key, int64_t max,
-		    int32_t *value)
+int cairn_config_size(const json_t *root, struct cairn_json_at at, const char *key, int64_t max,
+		      int32_t *value)
 {
 	int64_t v = *value;
 
@@ -25,17 +22,13 @@ static int get_size(const json_t *root, struct cairn_json_at at, const char *key
 	return 0;
 }
 
-/* A quoted string member that must be one of names[0..n); *which is its place there. */
-static int get_choice(const json_t *root, struct cairn_json_at at, const char *key,
-		      const char *const *names, int n, int *which)
+/* The place of value among names[0..n), or the error that names them all. */
+static int find_choice(const char *value, struct cairn_json_at at, const char *key,
+		       const char *const *names, int n, int *which)
 {
-	char quoted[CAIRN_QUOTE_LEN], known[128];
-	const char *value = NULL;
+	char known[128];
 	size_t used = 0;
 
-	CAIRN_TRY(cairn_json_string(root, at, key, false, &value, NULL));
-	if (!value)
-		return 0;
 	for (int i = 0; i < n; i++) {
 		if (!strcmp(value, names[i])) {
 			*which = i;
@@ -44,21 +37,42 @@ static int get_choice(const json_t *root, struct cairn_json_at at, const char *k
 		used += (size_t)snprintf(known + used, sizeof(known) - used, "%s%s", i ? ", " : "",
 					 names[i]);
 	}
-	return cairn_error(EOPNOTSUPP, "%s: %s%s: %s is not supported (%s are)", at.file, at.where,
-			   key, cairn_quote(value, strlen(value), quoted), known);
+	return cairn_error(EOPNOTSUPP, "%s: %s%s: %s is not supported (%s %s)", at.file, at.where, key,
+			   CAIRN_QUOTED(value), known, n > 1 ? "are" : "is");
+}
+
+int cairn_config_choice(const json_t *root, struct cairn_json_at at, const char *key,
+			const char *const *names, int n, int *which)
+{
+	const char *value = NULL;
+
+	CAIRN_TRY(cairn_json_string(root, at, key, false, &value, NULL));
+	return value ? find_choice(value, at, key, names, n, which) : 0;
+}
+
+int cairn_config_refuse(const json_t *root, struct cairn_json_at at, const char *key, bool refused)
+{
+	bool value = !refused;
+
+	CAIRN_TRY(cairn_json_bool(root, at, key, false, &value));
+	if (value == refused)
+		return cairn_error(EOPNOTSUPP, "%s: %s%s: %s is not supported", at.file, at.where, key,
+				   value ? "true" : "false");
+	return 0;
 }
 
 static int get_architecture(const json_t *root, struct cairn_json_at at,
 			    struct cairn_model_config *c)
 {
-	static const char *const model_types[] = { "llama" };
-	static const char *const classes[] = { "LlamaForCausalLM" };
-	char quoted[CAIRN_QUOTE_LEN];
-	const char *name;
+	static const char *const model_types[CAIRN_NUM_ARCHS] = { "llama", "qwen2", "deepseek_v2" };
+	static const char *const classes[CAIRN_NUM_ARCHS] = {
+		"LlamaForCausalLM", "Qwen2ForCausalLM", "DeepseekV2ForCausalLM",
+	};
+	int arch = -1, class = -1;
 	json_t *list = NULL;
-	int arch = -1;
+	const char *name;
 
-	CAIRN_TRY(get_choice(root, at, "model_type", model_types, 1, &arch));
+	CAIRN_TRY(cairn_config_choice(root, at, "model_type", model_types, CAIRN_NUM_ARCHS, &arch));
 	CAIRN_TRY(cairn_json_child(root, at, "architectures", false, JSON_ARRAY, &list));
 	if (arch < 0 && !json_array_size(list))
 		return cairn_error(EINVAL, "%s: model_type: is missing, and so is architectures",
@@ -71,33 +85,65 @@ static int get_architecture(const json_t *root, struct cairn_json_at at,
 		if (!name)
 			return cairn_error(EINVAL, "%s: architectures[0]: must be a string, is %s",
 					   at.file, cairn_json_type_name(json_array_get(list, 0)));
-		if (strcmp(name, classes[CAIRN_ARCH_LLAMA]))
-			return cairn_error(EOPNOTSUPP,
-					   "%s: architectures: %s is not supported (%s is)",
-					   at.file, cairn_quote(name, strlen(name), quoted),
-					   classes[CAIRN_ARCH_LLAMA]);
+		CAIRN_TRY(find_choice(name, at, "architectures", classes, CAIRN_NUM_ARCHS, &class));
+		if (arch >= 0 && arch != class)
+			return cairn_error(EINVAL, "%s: architectures: %s does not go with model_type \"%s\"",
+					   at.file, classes[class], model_types[arch]);
+		arch = class;
 	}
-	c->arch = CAIRN_ARCH_LLAMA;
+	c->arch = (enum cairn_arch)arch;
 	return 0;
+}
+
+/* What Qwen2 has besides. */
+static int get_qwen2(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
+{
+	static const char *const kinds[] = { "full_attention" };
+	json_t *layers = NULL;
+	int kind;
+
+	c->qkv_bias = true;
+	CAIRN_TRY(cairn_config_refuse(root, at, "use_sliding_window", true));
+	CAIRN_TRY(cairn_json_child(root, at, "layer_types", false, JSON_ARRAY, &layers));
+	for (size_t i = 0; i < json_array_size(layers); i++) {
+		const char *name = json_string_value(json_array_get(layers, i));
+
+		if (!name)
+			return cairn_error(EINVAL, "%s: layer_types[%zu]: must be a string, is %s", at.file, i,
+					   cairn_json_type_name(json_array_get(layers, i)));
+		CAIRN_TRY(find_choice(name, at, "layer_types", kinds, 1, &kind));
+	}
+	return 0;
+}
+
+static int get_llama(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
+{
+	CAIRN_TRY(cairn_json_bool(root, at, "attention_bias", false, &c->qkv_bias));
+	c->o_bias = c->qkv_bias;
+	return cairn_json_bool(root, at, "mlp_bias", false, &c->mlp_bias);
 }
 
 static int get_sizes(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
 {
 	c->hidden_size = c->intermediate_size = c->num_hidden_layers = c->num_attention_heads =
 		c->vocab_size = -1;
-	CAIRN_TRY(get_size(root, at, "hidden_size", CAIRN_MAX_HIDDEN, &c->hidden_size));
-	CAIRN_TRY(get_size(root, at, "intermediate_size", CAIRN_MAX_INTERMEDIATE,
+	CAIRN_TRY(cairn_config_size(root, at, "hidden_size", CAIRN_MAX_HIDDEN, &c->hidden_size));
+	CAIRN_TRY(cairn_config_size(root, at, "intermediate_size", CAIRN_MAX_INTERMEDIATE,
 			   &c->intermediate_size));
-	CAIRN_TRY(get_size(root, at, "num_hidden_layers", CAIRN_MAX_LAYERS, &c->num_hidden_layers));
-	CAIRN_TRY(get_size(root, at, "num_attention_heads", CAIRN_MAX_HEADS,
+	CAIRN_TRY(cairn_config_size(root, at, "num_hidden_layers", CAIRN_MAX_LAYERS, &c->num_hidden_layers));
+	CAIRN_TRY(cairn_config_size(root, at, "num_attention_heads", CAIRN_MAX_HEADS,
 			   &c->num_attention_heads));
-	CAIRN_TRY(get_size(root, at, "vocab_size", CAIRN_MAX_VOCAB, &c->vocab_size));
-	c->max_position_embeddings = 2048;
-	CAIRN_TRY(get_size(root, at, "max_position_embeddings", CAIRN_MAX_POSITIONS,
-			   &c->max_position_embeddings));
+	CAIRN_TRY(cairn_config_size(root, at, "vocab_size", CAIRN_MAX_VOCAB, &c->vocab_size));
+	c->max_position_embeddings = c->arch == CAIRN_ARCH_QWEN2 ? 32768 : 2048;
+	return cairn_config_size(root, at, "max_position_embeddings", CAIRN_MAX_POSITIONS,
+			&c->max_position_embeddings);
+}
 
-	c->num_key_value_heads = c->num_attention_heads;
-	CAIRN_TRY(get_size(root, at, "num_key_value_heads", CAIRN_MAX_HEADS,
+static int get_heads(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
+{
+	/* transformers' default for Qwen2 is 32, whatever the model: no checkpoint relies on it */
+	c->num_key_value_heads = c->arch == CAIRN_ARCH_QWEN2 ? -1 : c->num_attention_heads;
+	CAIRN_TRY(cairn_config_size(root, at, "num_key_value_heads", CAIRN_MAX_HEADS,
 			   &c->num_key_value_heads));
 	if (c->num_attention_heads % c->num_key_value_heads)
 		return cairn_error(
@@ -106,7 +152,7 @@ static int get_sizes(const json_t *root, struct cairn_json_at at, struct cairn_m
 			at.file, c->num_key_value_heads, c->num_attention_heads);
 
 	c->head_dim = 0;
-	CAIRN_TRY(get_size(root, at, "head_dim", CAIRN_MAX_HEAD_DIM, &c->head_dim));
+	CAIRN_TRY(cairn_config_size(root, at, "head_dim", CAIRN_MAX_HEAD_DIM, &c->head_dim));
 	if (c->head_dim == 0) {
 		if (c->hidden_size % c->num_attention_heads)
 			return cairn_error(
@@ -123,74 +169,6 @@ static int get_sizes(const json_t *root, struct cairn_json_at at, struct cairn_m
 		return cairn_error(EINVAL, "%s: head_dim: %d heads of %d exceed %d", at.file,
 				   c->num_attention_heads, c->head_dim, CAIRN_MAX_HIDDEN);
 	return 0;
-}
-
-/* The kind of scaling and its numbers, from rope_scaling or rope_parameters. */
-static int get_scaling(const json_t *obj, struct cairn_json_at at, struct cairn_model_config *c)
-{
-	static const char *const kinds[] = { "default", "linear", "llama3" };
-	struct cairn_rope_config *rope = &c->rope;
-	int kind = -1;
-
-	CAIRN_TRY(get_choice(obj, at, "rope_type", kinds, 3, &kind));
-	if (kind < 0)
-		CAIRN_TRY(get_choice(obj, at, "type", kinds, 3, &kind));
-	if (kind < 0 && json_object_get(obj, "factor"))
-		return cairn_error(EINVAL, "%s: %srope_type: is missing", at.file, at.where);
-	if (kind <= 0)
-		return 0;
-	CAIRN_TRY(cairn_json_number(obj, at, "factor", true, 0, 1e6, &rope->factor));
-	if (kind == 1) {
-		rope->scaling = CAIRN_ROPE_LINEAR;
-		return 0;
-	}
-	CAIRN_TRY(cairn_json_number(obj, at, "low_freq_factor", true, 0, 1e6,
-				    &rope->low_freq_factor));
-	CAIRN_TRY(cairn_json_number(obj, at, "high_freq_factor", true, 0, 1e6,
-				    &rope->high_freq_factor));
-	if (!(rope->low_freq_factor < rope->high_freq_factor))
-		return cairn_error(EINVAL,
-				   "%s: %slow_freq_factor: %g must be below high_freq_factor %g",
-				   at.file, at.where, rope->low_freq_factor,
-				   rope->high_freq_factor);
-	rope->original_max_position_embeddings = c->max_position_embeddings;
-	CAIRN_TRY(get_size(obj, at, "original_max_position_embeddings", CAIRN_MAX_POSITIONS,
-			   &rope->original_max_position_embeddings));
-	rope->scaling = CAIRN_ROPE_LLAMA3;
-	return 0;
-}
-
-static int whole_rotation(const json_t *obj, struct cairn_json_at at)
-{
-	double part = 1;
-
-	CAIRN_TRY(cairn_json_number(obj, at, "partial_rotary_factor", false, 0, 1, &part));
-	if (part != 1)
-		return cairn_error(EOPNOTSUPP,
-				   "%s: %spartial_rotary_factor: %g is not supported (1 is)",
-				   at.file, at.where, part);
-	return 0;
-}
-
-static int get_rope(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
-{
-	struct cairn_json_at in = { at.file, "rope_parameters." };
-	json_t *obj = NULL;
-
-	c->rope.theta = 10000;
-	c->rope.factor = 1;
-	CAIRN_TRY(whole_rotation(root, at));
-	CAIRN_TRY(cairn_json_number(root, at, "rope_theta", false, 0, 1e12, &c->rope.theta));
-	CAIRN_TRY(cairn_json_child(root, at, "rope_parameters", false, JSON_OBJECT, &obj));
-	if (!obj) {
-		in.where = "rope_scaling.";
-		CAIRN_TRY(cairn_json_child(root, at, "rope_scaling", false, JSON_OBJECT, &obj));
-	}
-	if (!obj)
-		return 0;
-	CAIRN_TRY(whole_rotation(obj, in));
-	CAIRN_TRY(cairn_json_number(obj, in, "rope_theta", false, 0, 1e12, &c->rope.theta));
-	return get_scaling(obj, in, c);
 }
 
 /* 1 if the list was there. eos_token_id: an id, a list of ids, or null. */
@@ -242,15 +220,19 @@ static int parse_config(const json_t *root, struct cairn_json_at at, struct cair
 	CAIRN_TRY(get_sizes(root, at, c));
 	c->rms_norm_eps = 1e-6;
 	CAIRN_TRY(cairn_json_number(root, at, "rms_norm_eps", false, 0, 1, &c->rms_norm_eps));
-	CAIRN_TRY(get_rope(root, at, c));
+	if (c->arch == CAIRN_ARCH_DEEPSEEK_V2) {
+		CAIRN_TRY(cairn_config_deepseek(root, at, c));
+	} else {
+		CAIRN_TRY(get_heads(root, at, c));
+		CAIRN_TRY((c->arch == CAIRN_ARCH_QWEN2 ? get_qwen2 : get_llama)(root, at, c));
+	}
+	CAIRN_TRY(cairn_config_rope(root, at, c));
 	CAIRN_TRY(cairn_json_bool(root, at, "tie_word_embeddings", false, &c->tie_word_embeddings));
-	CAIRN_TRY(cairn_json_bool(root, at, "attention_bias", false, &c->attention_bias));
-	CAIRN_TRY(cairn_json_bool(root, at, "mlp_bias", false, &c->mlp_bias));
-	CAIRN_TRY(get_choice(root, at, "hidden_act", acts, 2, &act));
+	CAIRN_TRY(cairn_config_choice(root, at, "hidden_act", acts, 2, &act));
 	c->hidden_act = CAIRN_ACT_SILU;
-	CAIRN_TRY(get_choice(root, at, "dtype", dtypes, 3, &dtype));
+	CAIRN_TRY(cairn_config_choice(root, at, "dtype", dtypes, 3, &dtype));
 	if (dtype < 0)
-		CAIRN_TRY(get_choice(root, at, "torch_dtype", dtypes, 3, &dtype));
+		CAIRN_TRY(cairn_config_choice(root, at, "torch_dtype", dtypes, 3, &dtype));
 	c->dtype = dtype < 0 ? -1 : (int[]){ CAIRN_F32, CAIRN_F16, CAIRN_BF16 }[dtype];
 	return get_tokens(root, at, c);
 }

@@ -7,12 +7,14 @@
  * under rope_parameters, the kind of scaling under "rope_type" as well as "type", the dtype under
  * "dtype" as well as "torch_dtype". What would change the result and is not implemented is refused
  * with -EOPNOTSUPP, never ignored: another architecture, quantized weights, other kinds of rope
- * scaling, partial rotation, other activations. Keys that only concern training or the Python
- * library are ignored.
+ * scaling, partial rotation, other activations, sliding windows, other ways to choose experts. Keys
+ * that only concern training or the Python library are ignored.
  *
  * After success these hold, and later arithmetic relies on them:
  *   - every size lies within the limits below; num_attention_heads is a multiple of
  *     num_key_value_heads; head_dim is even; num_attention_heads * head_dim <= CAIRN_MAX_HIDDEN;
+ *     with latent attention rope_dim is even, and heads times nope_dim + v_dim is no larger either;
+ *   - with experts 1 <= per_token <= num_experts, and 0 <= dense_layers < num_hidden_layers;
  *   - all token ids are in [0, vocab_size);
  *   - all floating-point fields that apply are finite and positive.
  *
@@ -36,12 +38,16 @@
 #define CAIRN_MAX_LAYERS	1024
 #define CAIRN_MAX_HEADS		1024
 #define CAIRN_MAX_HEAD_DIM	1024
+#define CAIRN_MAX_EXPERTS	4096
 #define CAIRN_MAX_VOCAB		4194304
 #define CAIRN_MAX_POSITIONS	(1 << 28)
 #define CAIRN_MAX_EOS		16
 
 enum cairn_arch {
 	CAIRN_ARCH_LLAMA,	/* Llama 1, 2, 3 */
+	CAIRN_ARCH_QWEN2,	/* Qwen2, Qwen2.5 */
+	CAIRN_ARCH_DEEPSEEK_V2,	/* DeepSeek-V2-Lite */
+	CAIRN_NUM_ARCHS
 };
 
 enum cairn_activation {
@@ -52,15 +58,37 @@ enum cairn_rope_scaling {
 	CAIRN_ROPE_NONE,
 	CAIRN_ROPE_LINEAR, /* inv_freq / factor */
 	CAIRN_ROPE_LLAMA3, /* long wavelengths / factor, short ones unchanged, a blend between */
+	CAIRN_ROPE_YARN,   /* the same with a ramp over the elements, and another softmax scale */
 };
 
 struct cairn_rope_config {
-	double theta;		/* inv_freq[i] = theta^(-2 i / head_dim), before scaling */
+	double theta;		/* inv_freq[i] = theta^(-2 i / rotated elements), before scaling */
 	enum cairn_rope_scaling scaling;
 	double factor;		/* > 0; 1 with CAIRN_ROPE_NONE */
 	/* CAIRN_ROPE_LLAMA3 alone; low_freq_factor < high_freq_factor */
 	double low_freq_factor, high_freq_factor;
-	int32_t original_max_position_embeddings;
+	int32_t original_max_position_embeddings;	/* and CAIRN_ROPE_YARN */
+	/* CAIRN_ROPE_YARN alone; beta_slow < beta_fast */
+	double beta_fast, beta_slow;
+	double attention_factor;	/* of cos and sin; 1 with all other kinds, and with latent attention */
+	double mscale_all_dim;		/* 0: none */
+};
+
+/* Multi-head latent attention (cluster_mla.h). */
+struct cairn_latent_config {
+	int32_t q_lora_rank;		/* 0: q is not compressed */
+	int32_t kv_lora_rank;		/* 0: no latent attention, and the rest is 0 too */
+	int32_t nope_dim, rope_dim, v_dim;
+};
+
+/* Mixture of experts (moe.h) in all layers but the first dense_layers. */
+struct cairn_experts_config {
+	int32_t num_experts;		/* 0: none, and the rest is 0 too */
+	int32_t per_token, intermediate_size;
+	int32_t shared_intermediate_size;	/* 0: no shared experts */
+	int32_t dense_layers;
+	bool normalize;
+	double scaling;
 };
 
 struct cairn_model_config {
@@ -73,15 +101,17 @@ struct cairn_model_config {
 	int32_t num_hidden_layers;
 	int32_t num_attention_heads;
 	int32_t num_key_value_heads;
-	int32_t head_dim;
+	int32_t head_dim;		/* with latent attention nope_dim + rope_dim */
 	int32_t vocab_size;
 	int32_t max_position_embeddings;
 
 	double rms_norm_eps;
 	struct cairn_rope_config rope;
+	struct cairn_latent_config latent;
+	struct cairn_experts_config experts;
 
 	bool tie_word_embeddings;	/* lm_head is embed_tokens */
-	bool attention_bias;		/* q, k, v and o projections have a bias */
+	bool qkv_bias, o_bias;		/* these projections have a bias */
 	bool mlp_bias;			/* so have gate, up and down */
 
 	int32_t bos_token_id;		/* -1: none */
@@ -95,5 +125,19 @@ int cairn_model_config_load(const char *dir, struct cairn_model_config *config);
 int cairn_model_config_parse(const char *json, size_t num_bytes, const char *generation,
 			     size_t generation_bytes, const char *dir,
 			     struct cairn_model_config *config);
+
+/* Published shapes by name ("llama3-8b"); -EINVAL lists the names. */
+int cairn_model_shape(const char *name, struct cairn_model_config *config);
+
+/* Elements of a head, or of a latent key, that are rotated. */
+int32_t cairn_rope_dim(const struct cairn_model_config *config);
+/* Frequencies of the rotary embedding, [cairn_rope_dim() / 2], scaling applied; fp32, as transformers
+ * computes them. */
+void cairn_rope_frequencies(const struct cairn_model_config *config, float *inv_freq);
+/*
+ * What the scores are multiplied with. Where all elements are rotated it holds the factor of cos and sin
+ * (twice: q and k have it), so that no rotation need know of it; the cache then holds keys without it.
+ */
+double cairn_softmax_scale(const struct cairn_model_config *config);
 
 #endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "decode.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 #include "../primitives/dtype.h"
@@ -35,10 +34,12 @@ static struct cairn_decode_step_args make_args(const struct cairn_decoder *d, co
 	};
 	const struct cairn_model *m = d->model;
 	const struct cairn_model_config *c = &m->config;
+	const struct cairn_latent_config *l = &c->latent;
+	const struct cairn_experts_config *x = &c->experts;
 
 	return (struct cairn_decode_step_args){
 		.size = sizeof(struct cairn_decode_step_args), .logits = b->logits, .tokens = draw->tokens,
-		.k_pages = kv->base, .v_pages = kv->base + kv->half_layer_bytes, .ids = b->ids,
+		.k_pages = kv->base, .v_pages = kv->v_offset ? kv->base + kv->v_offset : NULL, .ids = b->ids,
 		.embed = cairn_model_weight(m, 0, CAIRN_W_EMBED),
 		.lm_head = cairn_model_weight(m, 0, CAIRN_W_LM_HEAD),
 		.final_norm = cairn_model_weight(m, 0, CAIRN_W_FINAL_NORM),
@@ -54,13 +55,28 @@ static struct cairn_decode_step_args make_args(const struct cairn_decoder *d, co
 		.top_p = draw->top_p, .min_p = draw->min_p, .top_k = draw->top_k, .seed = draw->seed,
 		.offset = draw->offset, .workspace = d->workspace, .workspace_bytes = d->workspace_bytes,
 		.layer_stride_bytes = (int64_t)m->layer_bytes,
-		.kv_stride_bytes = 2 * (int64_t)kv->half_layer_bytes, .batch = b->batch,
+		.kv_stride_bytes = (int64_t)kv->layer_bytes, .batch = b->batch,
 		.max_kv_len = b->max_kv_len, .num_pages = kv->num_pages, .page_size = kv->page_size,
 		.num_layers = c->num_hidden_layers, .hidden = c->hidden_size,
 		.intermediate = c->intermediate_size, .num_qo_heads = c->num_attention_heads,
-		.num_kv_heads = c->num_key_value_heads, .head_dim = c->head_dim, .vocab = c->vocab_size,
-		.dtype = m->dtype, .form = forms[d->path], .eps = (float)c->rms_norm_eps,
-		.sm_scale = (float)(1 / sqrt(c->head_dim)),
+		.num_kv_heads = l->kv_lora_rank ? 1 : c->num_key_value_heads, .head_dim = c->head_dim,
+		.vocab = c->vocab_size, .dtype = m->dtype, .form = forms[d->path],
+		.eps = (float)c->rms_norm_eps, .sm_scale = (float)cairn_softmax_scale(c),
+		.w_q = cairn_model_weight(m, 0, CAIRN_W_Q), .w_q_a = cairn_model_weight(m, 0, CAIRN_W_Q_A),
+		.q_norm = cairn_model_weight(m, 0, CAIRN_W_Q_NORM),
+		.w_kv_a = cairn_model_weight(m, 0, CAIRN_W_KV_A),
+		.kv_norm = cairn_model_weight(m, 0, CAIRN_W_KV_NORM),
+		.w_kv_b = cairn_model_weight(m, 0, CAIRN_W_KV_B),
+		.w_router = cairn_model_weight(m, x->dense_layers, CAIRN_W_ROUTER),
+		.w_experts_gate_up = cairn_model_weight(m, x->dense_layers, CAIRN_W_EXPERTS_GATE_UP),
+		.w_experts_down = cairn_model_weight(m, x->dense_layers, CAIRN_W_EXPERTS_DOWN),
+		.w_shared_gate_up = cairn_model_weight(m, x->dense_layers, CAIRN_W_SHARED_GATE_UP),
+		.w_shared_down = cairn_model_weight(m, x->dense_layers, CAIRN_W_SHARED_DOWN),
+		.q_lora_rank = l->q_lora_rank, .kv_lora_rank = l->kv_lora_rank, .nope_dim = l->nope_dim,
+		.rope_dim = l->rope_dim, .v_dim = l->v_dim, .num_experts = x->num_experts,
+		.experts_per_token = x->per_token, .expert_intermediate = x->intermediate_size,
+		.shared_intermediate = x->shared_intermediate_size, .dense_layers = x->dense_layers,
+		.normalize_experts = x->normalize, .expert_scaling = (float)x->scaling,
 	};
 }
 
@@ -79,6 +95,9 @@ int cairn_decoder_create(struct cairn_decoder **out, const struct cairn_model *m
 			return cairn_error(EOPNOTSUPP, "%s: decode %s: decode_step has no place for mlp_bias",
 					   m->impl->name, cairn_decode_path_names[path]);
 	}
+	if (path == CAIRN_DECODE_UNFUSED && cairn_model_is_latent(m))
+		return cairn_error(EOPNOTSUPP, "%s: decode unfused: latent attention is no list of operations",
+				   m->impl->name);
 	d = calloc(1, sizeof(*d));
 	if (!d)
 		return cairn_error(ENOMEM, "decode: no memory");
@@ -98,10 +117,10 @@ void cairn_decoder_destroy(struct cairn_decoder *d)
 	free(d);
 }
 
-/* Where nobody has asked for a form, one that is not supported is no error. */
+/* Where nobody has asked for a form and there is another way, one that is not supported is no error. */
 static int refused(const struct cairn_decoder *d, int ret)
 {
-	return ret == -EOPNOTSUPP && d->path == CAIRN_DECODE_AUTO;
+	return ret == -EOPNOTSUPP && d->path == CAIRN_DECODE_AUTO && !cairn_model_is_latent(d->model);
 }
 
 static int reserve(struct cairn_decoder *d, size_t bytes, void *stream, int *moved)

@@ -5,10 +5,12 @@
  *   QUEUED --admit--> PROMPT --last chunk--> DECODING --read the last token--> FINISHED --retire--> gone
  *
  * A pass takes the running requests in order: one row for each that is decoding, then prompt chunks
- * until max_rows is reached. While the same requests go on decoding, pass n+1 needs nothing from the host
- * that depends on the tokens of pass n: it is launched before they are read (it follows, see worker.h).
- * When the set of requests changes (one has finished, one is admitted, a prompt is still being read)
- * the host first reads all that is in flight; the device idles for the tens of microseconds this takes.
+ * until max_rows is reached; where attention is latent, one row of each prompt (decode.h). While the same
+ * requests go on decoding, pass n+1 needs nothing from the host that depends on the tokens of pass n: it is
+ * launched before they are read (it follows, see worker.h). Passes that draw nothing, parts of prompts, are not
+ * waited for either. When the set of requests changes (one has finished, one is admitted, a prompt is still
+ * being read beside others that decode) the host first reads all that is in flight; the device idles for the
+ * tens of microseconds this takes.
  * That a request has drawn its end-of-sequence token is seen one pass late: the row it still has in the
  * pass after is computed and thrown away.
  *
@@ -55,7 +57,7 @@ struct cairn_engine {
 	int first_flight;
 	struct seq **running, *queue, **queue_end;
 	int32_t num_running;
-	int failed;
+	int latent, failed;
 	struct cairn_engine_stats stats;
 };
 
@@ -103,6 +105,7 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 		return cairn_error(ENOMEM, "engine: no memory");
 	e->impl = model->impl;
 	e->config = &model->config;
+	e->latent = cairn_model_is_latent(model);
 	e->opt = *options;
 	e->queue_end = &e->queue;
 	ret = check_options(&e->opt, e->config);
@@ -312,6 +315,18 @@ static int can_follow(const struct cairn_engine *e)
 	return 1;
 }
 
+/* Nothing in flight draws a token: what comes next does not depend on it. */
+static int draws_nothing(const struct cairn_engine *e)
+{
+	int num_flights = cairn_worker_in_flight(e->worker);
+
+	for (int i = 0; i < num_flights; i++) {
+		if (e->flights[(e->first_flight + i) % CAIRN_WORKER_FLIGHTS].num_seqs)
+			return 0;
+	}
+	return num_flights > 0;
+}
+
 static int add_part(struct cairn_engine *e, struct flight *f, struct seq *s, int32_t num_rows)
 {
 	struct cairn_worker_part part = {
@@ -351,6 +366,8 @@ static int launch(struct cairn_engine *e, int follow)
 			rows = s->req.num_prompt - s->computed;
 			if (rows > room)
 				rows = room;
+			if (e->latent && rows > 1)
+				rows = 1;
 			room -= rows;
 		}
 		if (rows)
@@ -366,7 +383,7 @@ static int step(struct cairn_engine *e, int *busy)
 
 	CAIRN_TRY(admit(e));
 	follow = can_follow(e);
-	if (!follow) {
+	if (!follow && !draws_nothing(e)) {
 		while (cairn_worker_in_flight(e->worker))
 			CAIRN_TRY(collect(e));
 		retire(e);

@@ -77,7 +77,8 @@ static void greedy(struct cairn_test *t, const char *table, const char *name)
 
 #define GREEDY(table) \
 	static void greedy_llama2_##table(struct cairn_test *t) { greedy(t, #table, "llama2_tiny"); } \
-	static void greedy_llama3_##table(struct cairn_test *t) { greedy(t, #table, "llama3_tiny"); }
+	static void greedy_llama3_##table(struct cairn_test *t) { greedy(t, #table, "llama3_tiny"); } \
+	static void greedy_qwen2_##table(struct cairn_test *t) { greedy(t, #table, "qwen2_tiny"); }
 GREEDY(ref)
 GREEDY(cpu)
 GREEDY(cuda)
@@ -268,6 +269,9 @@ static const struct cairn_unit units[] = {
 	{ "greedy_llama3_ref", greedy_llama3_ref },
 	{ "greedy_llama3_cpu", greedy_llama3_cpu },
 	{ "greedy_llama3_cuda", greedy_llama3_cuda },
+	{ "greedy_qwen2_ref", greedy_qwen2_ref },
+	{ "greedy_qwen2_cpu", greedy_qwen2_cpu },
+	{ "greedy_qwen2_cuda", greedy_qwen2_cuda },
 	{ "batch_is_alone_ref", batch_is_alone_ref },
 	{ "batch_is_alone_cpu", batch_is_alone_cpu },
 	{ "sampling_ref", sampling_ref },

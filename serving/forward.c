@@ -15,7 +15,6 @@
 #include "forward.h"
 
 #include <limits.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,7 +33,7 @@ enum act {
 
 static const enum cairn_dim widths[NUM_ACTS] = {
 	[ACT_X] = CAIRN_D_HIDDEN, [ACT_RES] = CAIRN_D_HIDDEN, [ACT_NORMED] = CAIRN_D_HIDDEN,
-	[ACT_QKV] = CAIRN_D_QKV, [ACT_ATTN] = CAIRN_D_Q, [ACT_GATE_UP] = CAIRN_D_GATE_UP,
+	[ACT_QKV] = CAIRN_D_QKV, [ACT_ATTN] = CAIRN_D_ATTN, [ACT_GATE_UP] = CAIRN_D_GATE_UP,
 	[ACT_MLP] = CAIRN_D_INTER, [ACT_PICKED_X] = CAIRN_D_HIDDEN, [ACT_PICKED_RES] = CAIRN_D_HIDDEN,
 };
 
@@ -79,7 +78,8 @@ struct walk {
 int cairn_kv_store_create(struct cairn_kv_store *kv, const struct cairn_model *m, int32_t num_pages,
 			  int32_t page_size)
 {
-	size_t token = (size_t)m->dims[CAIRN_D_KV] * cairn_dtype_bytes(m->dtype);
+	int latent = cairn_model_is_latent(m);
+	size_t token = (size_t)m->dims[latent ? CAIRN_D_LATENT : CAIRN_D_KV] * cairn_dtype_bytes(m->dtype);
 	size_t half = ((size_t)num_pages * (size_t)page_size * token + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 	size_t layers = (size_t)m->config.num_hidden_layers;
 	void *p;
@@ -87,10 +87,12 @@ int cairn_kv_store_create(struct cairn_kv_store *kv, const struct cairn_model *m
 	if (half > SIZE_MAX / 2 / layers)
 		return cairn_error(EINVAL, "kv: %d pages of %d tokens are out of range", num_pages,
 				   page_size);
-	CAIRN_TRY(CAIRN_TABLE(m->impl, mem_alloc, &p, layers * 2 * half));
 	*kv = (struct cairn_kv_store){
-		.base = p, .half_layer_bytes = half, .num_pages = num_pages, .page_size = page_size,
+		.layer_bytes = latent ? half : 2 * half, .v_offset = latent ? 0 : half, .num_pages = num_pages,
+		.page_size = page_size,
 	};
+	CAIRN_TRY(CAIRN_TABLE(m->impl, mem_alloc, &p, layers * kv->layer_bytes));
+	kv->base = p;
 	return 0;
 }
 
@@ -109,6 +111,8 @@ int cairn_scratch_create(struct cairn_scratch **out, const struct cairn_model *m
 	void *p;
 	int ret;
 
+	if (cairn_model_is_latent(m))
+		return cairn_error(EOPNOTSUPP, "forward: latent attention is no list of operations");
 	for (int a = 0; a < NUM_ACTS; a++) {
 		size_t rows = (size_t)(a == ACT_PICKED_X || a == ACT_PICKED_RES ? max_logits : max_rows);
 		size_t width = a == ACT_NONE ? 0 : (size_t)m->dims[widths[a]];
@@ -196,7 +200,7 @@ static int run_attn(struct walk *w, const struct layer_op *op, char *k_pages, ch
 		.num_pages = w->kv->num_pages, .page_size = w->kv->page_size,
 		.num_qo_heads = c->num_attention_heads, .num_kv_heads = c->num_key_value_heads,
 		.head_dim = c->head_dim, .dtype = w->m->dtype, .causal = 1,
-		.sm_scale = (float)(1 / sqrt(c->head_dim)),
+		.sm_scale = (float)cairn_softmax_scale(c),
 	};
 	size_t bytes = 0;
 
@@ -225,8 +229,8 @@ static int run_layer_op(struct walk *w, const struct layer_op *op, int first)
 	const struct cairn_model_config *c = &m->config;
 	const struct cairn_batch *b = w->b;
 	size_t element = cairn_dtype_bytes(m->dtype);
-	char *k_pages = w->kv->base + (size_t)w->layer * 2 * w->kv->half_layer_bytes;
-	char *v_pages = k_pages + w->kv->half_layer_bytes;
+	char *k_pages = w->kv->base + (size_t)w->layer * w->kv->layer_bytes;
+	char *v_pages = k_pages + w->kv->v_offset;
 	char *in = w->s->act[op->in];
 	char *k = in + (size_t)m->dims[CAIRN_D_Q] * element;	/* where in is a packed row of q, k and v */
 	char *v = k + (size_t)m->dims[CAIRN_D_KV] * element;

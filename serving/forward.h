@@ -9,6 +9,9 @@
  * The index arrays lie in the table's memory, at addresses of the caller's; a pass that was captured in a
  * graph serves other contents within the same bounds.
  *
+ * A model with latent attention is not run this way: there is no operation yet for prompts of it, so all of
+ * its passes are decode_step (decode.h), and what is below but the store is refused with -EOPNOTSUPP.
+ *
  * Errors: those of the table's operations, as "cuda: gemm: ...".
  */
 #ifndef CAIRN_FORWARD_H
@@ -20,10 +23,11 @@
 #include "model.h"
 
 /* Memory behind the pages of a kv_pool: for each layer K, then V, [num_pages, page_size, num_kv_heads,
- * head_dim]. */
+ * head_dim]; or with latent attention the latents, [num_pages, page_size, kv_lora_rank + rope_dim]. */
 struct cairn_kv_store {
 	char *base;
-	size_t half_layer_bytes;	/* of K, or V, of one layer */
+	size_t layer_bytes;		/* of one layer, both K and V */
+	size_t v_offset;		/* of V behind K; 0: there is none */
 	int32_t num_pages, page_size;
 };
 

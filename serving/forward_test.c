@@ -15,7 +15,9 @@
  */
 static void reference_is_transformers(struct cairn_test *t)
 {
-	static const char *const names[] = { "llama2_tiny", "llama3_tiny" };
+	static const char *const names[] = {
+		"llama2_tiny", "llama3_tiny", "qwen2_tiny", "deepseek_tiny", "deepseek_q_tiny",
+	};
 
 	for (size_t k = 0; k < ARRAY_SIZE(names); k++) {
 		struct cairn_model_config c;
@@ -88,7 +90,8 @@ static int open_fixture(struct cairn_test *t, struct fixture *f, const char *tab
 	f->exact = malloc(n * sizeof(*f->exact));
 	f->bound = malloc(n * sizeof(*f->bound));
 	if (!EXPECT(t, cairn_kv_store_create(&f->kv, f->m, MAX_PAGES, PAGE_SIZE) == 0) ||
-	    !EXPECT(t, cairn_scratch_create(&f->s, f->m, f->g.num_tokens, f->g.num_tokens) == 0) ||
+	    (!cairn_model_is_latent(f->m) &&
+	     !EXPECT(t, cairn_scratch_create(&f->s, f->m, f->g.num_tokens, f->g.num_tokens) == 0)) ||
 	    !EXPECT(t, f->impl.stream_create(&f->stream) == 0) ||
 	    !EXPECT(t, f->impl.mem_alloc(&p, n * sizeof(float)) == 0))
 		return -1;
@@ -99,7 +102,7 @@ static int open_fixture(struct cairn_test *t, struct fixture *f, const char *tab
 		return -1;
 	f->index = p;
 	/* a stray read of the cache meets NaN */
-	EXPECT(t, f->impl.mem_set(f->kv.base, 0xff, f->kv.half_layer_bytes * 2 *
+	EXPECT(t, f->impl.mem_set(f->kv.base, 0xff, f->kv.layer_bytes *
 				  (size_t)f->m->config.num_hidden_layers, f->stream) == 0);
 	return EXPECT(t, cairn_model_ref_bound(dir, f->g.tokens, f->g.num_tokens, f->m->dtype, f->exact,
 					       f->bound) == 0) ? 0 : -1;
@@ -214,6 +217,12 @@ static void logits(struct cairn_test *t, const char *table, const char *name, in
 
 	if (open_fixture(t, &f, table, name, f16))
 		goto out;
+	if (cairn_model_is_latent(f.m)) {	/* all of whose passes are decoding steps */
+		EXPECT(t, cairn_decoder_create(&f.decoder, f.m, CAIRN_DECODE_UNFUSED) == -EOPNOTSUPP);
+		if (EXPECT(t, cairn_decoder_create(&f.decoder, f.m, CAIRN_DECODE_AUTO) == 0))
+			judge_passes(t, &f, "token by token", single, 1);
+		goto out;
+	}
 	judge_passes(t, &f, "in one pass", whole, 1);
 	judge_passes(t, &f, "in chunks", chunks, (int)ARRAY_SIZE(chunks));
 	judge_passes(t, &f, "token by token", single, 1);
@@ -227,15 +236,19 @@ out:
 	close_fixture(&f);
 }
 
-#define LOGITS(table) \
-	static void llama2_bf16_##table(struct cairn_test *t) { logits(t, #table, "llama2_tiny", 0); } \
-	static void llama3_bf16_##table(struct cairn_test *t) { logits(t, #table, "llama3_tiny", 0); } \
-	static void llama2_f16_##table(struct cairn_test *t) { logits(t, #table, "llama2_tiny", 1); } \
-	static void llama3_f16_##table(struct cairn_test *t) { logits(t, #table, "llama3_tiny", 1); } \
-	static void biases_f16_##table(struct cairn_test *t) { logits(t, #table, NULL, 1); }
-LOGITS(ref)
-LOGITS(cpu)
-LOGITS(cuda)
+#define EACH(what, table) \
+	what(llama2_bf16, "llama2_tiny", 0, table) what(llama2_f16, "llama2_tiny", 1, table) \
+	what(llama3_bf16, "llama3_tiny", 0, table) what(llama3_f16, "llama3_tiny", 1, table) \
+	what(qwen2_bf16, "qwen2_tiny", 0, table) what(qwen2_f16, "qwen2_tiny", 1, table) \
+	what(deepseek_bf16, "deepseek_tiny", 0, table) what(deepseek_f16, "deepseek_tiny", 1, table) \
+	what(deepseek_q_bf16, "deepseek_q_tiny", 0, table) what(deepseek_q_f16, "deepseek_q_tiny", 1, table) \
+	what(biases_f16, NULL, 1, table)
+#define DEFINE(unit, name, f16, table) \
+	static void unit##_##table(struct cairn_test *t) { logits(t, #table, name, f16); }
+#define LIST(unit, name, f16, table) { #unit "_" #table, unit##_##table },
+EACH(DEFINE, ref)
+EACH(DEFINE, cpu)
+EACH(DEFINE, cuda)
 
 /* A decode pass captured at one position gives, replayed at later ones, the bits of the eager pass. */
 static void graph_is_eager(struct cairn_test *t)
@@ -274,14 +287,11 @@ out:
 	close_fixture(&f);
 }
 
-#define TABLE_UNITS(table) \
-	{ "llama2_bf16_" #table, llama2_bf16_##table }, { "llama3_bf16_" #table, llama3_bf16_##table }, \
-	{ "llama2_f16_" #table, llama2_f16_##table }, { "llama3_f16_" #table, llama3_f16_##table }, \
-	{ "biases_f16_" #table, biases_f16_##table }
-
 static const struct cairn_unit units[] = {
 	{ "reference_is_transformers", reference_is_transformers },
-	TABLE_UNITS(ref), TABLE_UNITS(cpu), TABLE_UNITS(cuda),
+	EACH(LIST, ref)
+	EACH(LIST, cpu)
+	EACH(LIST, cuda)
 	{ "graph_is_eager", graph_is_eager },
 };
 

@@ -38,7 +38,7 @@ static const char usage[] =
 	"  --ignore-eos          goes on after an end-of-sequence token\n"
 	"\n"
 	"To measure:\n"
-	"  --shape NAME          random weights: llama2-7b, llama3-8b, llama32-1b\n"
+	"  --shape NAME          random weights: llama2-7b, llama3-8b, llama32-1b, qwen2-7b, dsv2lite\n"
 	"  --prompt-tokens N     a prompt of random tokens (512 with --shape)\n"
 	"  --batch N             so many requests at once, all with this prompt (1)\n"
 	"  --repeat N            runs; their tokens must be the same (1)\n"

@@ -217,6 +217,41 @@ static void bad_models(struct cairn_test *t)
 	}
 }
 
+/* A tensor that is missing, or has another shape than config.json says, is named. */
+static void bad_weights(struct cairn_test *t)
+{
+	static const struct { const char *name, *from, *to, *text; } rows[] = {
+		{ "deepseek_tiny", "\"first_k_dense_replace\": 1", "\"first_k_dense_replace\": 2",
+		  "\"model.layers.1.mlp.gate_proj.weight\" is missing" },
+		{ "deepseek_tiny", "\"num_hidden_layers\": 3", "\"num_hidden_layers\": 4",
+		  "\"model.layers.3.input_layernorm.weight\" is missing" },
+		{ "deepseek_tiny", "\"n_shared_experts\": 2", "\"n_shared_experts\": 3",
+		  "\"model.layers.1.mlp.shared_experts.gate_proj.weight\": shape: is [128, 128], must be [192, 128]" },
+		{ "deepseek_q_tiny", "\"q_lora_rank\": 64", "\"q_lora_rank\": 128",
+		  "\"model.layers.0.self_attn.q_a_proj.weight\": shape: is [64, 128], must be [128, 128]" },
+		{ "qwen2_tiny", "\"num_key_value_heads\": 1", "\"num_key_value_heads\": 7",
+		  "\"model.layers.0.self_attn.k_proj.weight\": shape: is [64, 448], must be [448, 448]" },
+		/* no biases in there */
+		{ "llama2_tiny", "\"LlamaForCausalLM\"", "\"Qwen2ForCausalLM\"",
+		  "\"model.layers.0.self_attn.q_proj.bias\" is missing" },
+	};
+	char dir[PATH_MAX], path[2 * PATH_MAX], target[2 * PATH_MAX];
+	struct golden g;
+
+	snprintf(path, sizeof(path), "%s/tokenizer.json", cairn_tmpdir(t));
+	snprintf(target, sizeof(target), "%s/serving/embedded/tokenizer.json", cairn_data_dir());
+	EXPECT(t, symlink(target, path) == 0);
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		if (open_golden(t, &g, rows[i].name))
+			return;
+		if (!altered_checkpoint(t, g.dir, rows[i].from, rows[i].to, dir) &&
+		    (strcmp(rows[i].name, "llama2_tiny") ||
+		     !altered_config(t, dir, "\"model_type\": \"llama\"", "\"model_type\": \"qwen2\"")))
+			REFUSED(t, rows[i].text, "generate", "--impl", "cpu", "--model", dir, "--prompt", "x");
+		close_golden(&g);
+	}
+}
+
 static const struct cairn_unit units[] = {
 	{ "answers_ref", answers_ref },
 	{ "answers_cpu", answers_cpu },
@@ -229,6 +264,7 @@ static const struct cairn_unit units[] = {
 	{ "bad_options", bad_options },
 	{ "bad_questions", bad_questions },
 	{ "bad_models", bad_models },
+	{ "bad_weights", bad_weights },
 };
 
 const struct cairn_family cairn_generate_family = {

@@ -3,7 +3,8 @@
  * model - a checkpoint in a table's memory
  *
  * Weights are kept as the operations want them: q, k and v in one matrix [q + 2 kv, hidden], gate and up
- * in one [2 intermediate, hidden], tied embeddings once. All of them lie in one allocation.
+ * in one [2 intermediate, hidden], the experts of a layer in two (moe.h), tied embeddings once. All of them
+ * lie in one allocation, a weight of one layer layer_bytes behind that of the layer before.
  *
  * Data type: that of the config if it is f16 or bf16, else bf16. Tensors stored in another float type,
  * f32 among them, are rounded to it once, on load; one with finite values that overflow it is refused.
@@ -25,7 +26,12 @@ enum cairn_dim {
 	CAIRN_D_HIDDEN,
 	CAIRN_D_Q, CAIRN_D_KV,		/* heads * head_dim */
 	CAIRN_D_QKV,			/* q + 2 kv */
+	CAIRN_D_ATTN,			/* what w_o reads: q, or heads * v_dim */
 	CAIRN_D_INTER, CAIRN_D_GATE_UP,	/* intermediate_size, and twice that */
+	CAIRN_D_Q_LORA,
+	CAIRN_D_LATENT, CAIRN_D_KV_LORA,	/* kv_lora_rank with and without rope_dim */
+	CAIRN_D_KV_B,			/* heads * (nope_dim + v_dim) */
+	CAIRN_D_EXPERTS, CAIRN_D_EXPERT_INTER, CAIRN_D_SHARED_INTER,
 	CAIRN_D_VOCAB,
 	CAIRN_NUM_DIMS
 };
@@ -34,24 +40,28 @@ enum cairn_weight {
 	CAIRN_W_NONE,
 	/* of each layer */
 	CAIRN_W_ATTN_NORM, CAIRN_W_QKV, CAIRN_W_QKV_BIAS, CAIRN_W_O, CAIRN_W_O_BIAS,
+	CAIRN_W_Q, CAIRN_W_Q_A, CAIRN_W_Q_NORM, CAIRN_W_KV_A, CAIRN_W_KV_NORM, CAIRN_W_KV_B,
 	CAIRN_W_MLP_NORM, CAIRN_W_GATE_UP, CAIRN_W_GATE_UP_BIAS, CAIRN_W_DOWN, CAIRN_W_DOWN_BIAS,
+	CAIRN_W_ROUTER, CAIRN_W_EXPERTS_GATE_UP, CAIRN_W_EXPERTS_DOWN,
+	CAIRN_W_SHARED_GATE_UP, CAIRN_W_SHARED_DOWN,
 	/* of the model */
 	CAIRN_W_EMBED, CAIRN_W_FINAL_NORM, CAIRN_W_LM_HEAD,
 	CAIRN_NUM_WEIGHTS
 };
 
-/* Read-only for others than model.c. */
+/* Read-only for others than model.c and model_layout.c. */
 struct cairn_model {
 	const struct cairn_impl *impl;
 	struct cairn_model_config config;
 	int dtype;
 	int32_t dims[CAIRN_NUM_DIMS];
-	float *inv_freq;	/* [head_dim / 2], in the table's memory, as the weights */
+	float *inv_freq;	/* [cairn_rope_dim() / 2], in the table's memory, as the weights */
 	/* where a weight lies: base + offset, and layer * layer_bytes for those of a layer; elements 0: not
-	 * there */
+	 * there; offset < 0: not in layer 0 */
 	char *base;
 	size_t bytes, layer_bytes;
-	size_t offset[CAIRN_NUM_WEIGHTS], elements[CAIRN_NUM_WEIGHTS];
+	int64_t offset[CAIRN_NUM_WEIGHTS];
+	size_t elements[CAIRN_NUM_WEIGHTS];
 };
 
 /* Called now and then while weights load; done == total once, at the end. */
@@ -68,21 +78,21 @@ int cairn_model_random(struct cairn_model **out, const struct cairn_impl *impl,
 		       const struct cairn_model_config *config, uint64_t seed);
 void cairn_model_free(struct cairn_model *model);	/* NULL is legal */
 
-/* Published shapes by name ("llama3-8b"); -EINVAL lists the names. */
-int cairn_model_shape(const char *name, struct cairn_model_config *config);
-
-/* NULL: the model has no such weight. */
+/* NULL: the model has no such weight. Which layers have which: dense and expert layers differ. */
 void *cairn_model_weight(const struct cairn_model *model, int32_t layer, enum cairn_weight weight);
 
+/* Latent attention: the cache holds latents, and a pass is always decode_step (decode.h). */
+static inline int cairn_model_is_latent(const struct cairn_model *model)
+{
+	return model->config.latent.kv_lora_rank > 0;
+}
+
 /*
- * Bytes that a decode step must read: each weight once (of the embedding only `rows` rows), and keys and
- * values of kv_tokens tokens in all.
+ * Bytes that a decode step must read: each weight once (of the embedding only `rows` rows; of the experts as
+ * many as `rows` tokens choose on average if each chooses evenly), and keys and values of kv_tokens tokens
+ * in all.
  */
 int64_t cairn_model_step_bytes(const struct cairn_model *model, int32_t rows, int64_t kv_tokens);
-
-/* Frequencies of the rotary embedding, [head_dim / 2], scaling applied; fp32, as transformers computes them.
- */
-void cairn_rope_frequencies(const struct cairn_model_config *config, float *inv_freq);
 
 /* Makes the table's own text behind ret this thread's last error: "cuda: gemm: ...". Returns ret. */
 int cairn_table_error(const struct cairn_impl *impl, int ret, const char *what);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * model_ref - a Llama checkpoint computed the plain way, in double precision
+ * model_ref - a checkpoint computed the plain way, in double precision
  *
  * No pages, no packing, no operation table: what the engine's logits are judged by. It also says how far
  * off they may be. Every value the engine rounds to bf16 (or f16) is off by at most u times itself; here each

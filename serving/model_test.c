@@ -31,16 +31,6 @@ static void rope_frequencies(struct cairn_test *t)
 	}
 }
 
-static void refuses(struct cairn_test *t, const struct cairn_impl *impl, const char *dir, int want,
-		    const char *text)
-{
-	struct cairn_model *m = NULL;
-
-	EXPECT(t, cairn_model_load(&m, impl, dir, NULL, NULL) == want);
-	EXPECT_CONTAINS(t, cairn_last_error(), text);
-	EXPECT(t, m == NULL);
-}
-
 static void bad_checkpoints(struct cairn_test *t)
 {
 	static const struct { const char *from, *to, *text; int want;

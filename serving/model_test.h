@@ -13,6 +13,7 @@
 
 #include "../conformance/registry.h"
 #include "model.h"
+#include "recipe_test.h"
 #include "safetensors.h"
 
 /* Made by tools/golden.py: a prompt, positions and the exact logits there, and how it goes on greedily. */
@@ -48,6 +49,47 @@ static inline const void *golden_tensor(struct cairn_test *t, struct golden *g, 
 	return tensor->data;
 }
 
+/* config.json of a checkpoint, with `from` replaced by `to` (once), in the test's directory. */
+static inline int altered_config(struct cairn_test *t, const char *original, const char *from, const char *to)
+{
+	char path[PATH_MAX + 32], text[4096], out[4200], *at;
+	FILE *f;
+	size_t n;
+
+	snprintf(path, sizeof(path), "%s/config.json", original);
+	f = fopen(path, "r");
+	n = f ? fread(text, 1, sizeof(text) - 1, f) : 0;
+	if (f)
+		fclose(f);
+	text[n] = 0;
+	at = strstr(text, from);
+	if (!EXPECT(t, n && at != NULL))
+		return -1;
+	n = (size_t)snprintf(out, sizeof(out), "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+	cairn_tmpfile(t, path, sizeof(path), "config.json", out, n);
+	return 0;
+}
+
+/*
+ * A copy of a checkpoint in the test's directory with another config.json; the weights are linked. One that
+ * is there already, as open_golden() makes some, is changed in place. dir: PATH_MAX bytes.
+ */
+static inline int altered_checkpoint(struct cairn_test *t, const char *original, const char *from,
+				     const char *to, char *dir)
+{
+	char path[PATH_MAX + 32], target[PATH_MAX + 32];
+
+	snprintf(dir, PATH_MAX, "%s", cairn_tmpdir(t));
+	if (altered_config(t, original, from, to))
+		return -1;
+	if (!strcmp(original, dir))
+		return 0;
+	snprintf(target, sizeof(target), "%s/model.safetensors", original);
+	snprintf(path, sizeof(path), "%s/model.safetensors", dir);
+	unlink(path);
+	return EXPECT(t, symlink(target, path) == 0) ? 0 : -1;
+}
+
 static inline int open_golden(struct cairn_test *t, struct golden *g, const char *name)
 {
 	char path[PATH_MAX + 32];
@@ -58,6 +100,11 @@ static inline int open_golden(struct cairn_test *t, struct golden *g, const char
 	snprintf(path, sizeof(path), "%s/logits.safetensors", g->dir);
 	if (!EXPECT(t, cairn_safetensors_open(path, &g->st) == 0))
 		return -1;
+	snprintf(path, sizeof(path), "%s/recipe.txt", g->dir);
+	if (!access(path, F_OK) && (altered_config(t, g->dir, "", "") || recipe_weights(t, path)))
+		return -1;
+	if (!access(path, F_OK))
+		snprintf(g->dir, sizeof(g->dir), "%s", cairn_tmpdir(t));
 	g->tokens = golden_tensor(t, g, "tokens", &g->num_tokens);
 	g->positions = golden_tensor(t, g, "positions", &g->num_positions);
 	g->greedy = golden_tensor(t, g, "greedy", &g->num_greedy);
@@ -73,33 +120,15 @@ static inline void close_golden(struct golden *g)
 	cairn_safetensors_close(g->st);
 }
 
-/*
- * A copy of a checkpoint in the test's directory whose config.json has `from` replaced by `to` (once);
- * the weights are linked. dir: PATH_MAX bytes.
- */
-static inline int altered_checkpoint(struct cairn_test *t, const char *original, const char *from,
-				     const char *to, char *dir)
+/* A checkpoint is refused, in these words. */
+static inline void refuses(struct cairn_test *t, const struct cairn_impl *impl, const char *dir, int want,
+		    const char *text)
 {
-	char path[PATH_MAX + 32], target[PATH_MAX + 32], text[4096], out[4200], *at;
-	FILE *f;
-	size_t n;
+	struct cairn_model *m = NULL;
 
-	snprintf(dir, PATH_MAX, "%s", cairn_tmpdir(t));
-	snprintf(path, sizeof(path), "%s/config.json", original);
-	f = fopen(path, "r");
-	n = f ? fread(text, 1, sizeof(text) - 1, f) : 0;
-	if (f)
-		fclose(f);
-	text[n] = 0;
-	at = strstr(text, from);
-	if (!EXPECT(t, at != NULL))
-		return -1;
-	n = (size_t)snprintf(out, sizeof(out), "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
-	cairn_tmpfile(t, path, sizeof(path), "config.json", out, n);
-	snprintf(target, sizeof(target), "%s/model.safetensors", original);
-	snprintf(path, sizeof(path), "%s/model.safetensors", dir);
-	unlink(path);
-	return EXPECT(t, symlink(target, path) == 0) ? 0 : -1;
+	EXPECT(t, cairn_model_load(&m, impl, dir, NULL, NULL) == want);
+	EXPECT_CONTAINS(t, cairn_last_error(), text);
+	EXPECT(t, m == NULL);
 }
 
 /* What `part` of a crafted checkpoint's tensor `name` is: -4..4, not a multiple of anything. */

@@ -18,6 +18,9 @@
  * A decoding pass (one row and one draw for each request) is one call of decode_step where there is one that
  * takes it, draw included (decode.h); else, as all others, it is the list of operations and a draw.
  *
+ * Of a model with latent attention every pass is decode_step: one row for each request, of its prompt or not.
+ * A token is drawn after each row then, and those nobody asked for are dropped on the host.
+ *
  * Graphs: a decoding pass is captured when its shape, that is rows, bound on kv_len, greedy or not, is met
  * for the second time; the first time warms the operations up, which may load code. The bound on kv_len is
  * a power of two, so that a shape lasts. Passes that run without a graph have the same bounds: both ways
@@ -47,6 +50,7 @@ struct flight {
 	struct arrays host;
 	char *block;
 	int32_t *tokens;
+	int32_t *rows;			/* [num_tokens]: where among the tokens on the device; ascending */
 	int32_t num_tokens;
 	void *event;
 };
@@ -63,8 +67,9 @@ struct cairn_worker {
 	const struct cairn_impl *impl;
 	struct cairn_worker_options opt;
 	int32_t vocab;
+	int latent;			/* every pass is decode_step */
 	struct cairn_kv_store kv;
-	struct cairn_scratch *scratch;
+	struct cairn_scratch *scratch;	/* NULL: latent */
 	struct cairn_decoder *decoder;
 	void *stream;
 
@@ -182,9 +187,25 @@ static int create_device(struct cairn_worker *w)
 		lay_out(w, &f->host, p);
 		CAIRN_TRY(host_alloc(w, tokens, &p));
 		f->tokens = p;
+		f->rows = malloc(tokens);
+		if (!f->rows)
+			return cairn_error(ENOMEM, "worker: no memory for %d requests", w->opt.max_batch);
 		CAIRN_TRY(TABLE(w, event_create, &f->event));
 	}
 	return 0;
+}
+
+/* The largest pass there will be: what the table does not take is told now, not in the middle of a run. */
+static int probe(struct cairn_worker *w)
+{
+	struct cairn_batch largest = {
+		.num_rows = w->opt.max_batch, .batch = w->opt.max_batch, .num_logits = w->opt.max_batch,
+		.max_qo_len = 1, .max_kv_len = w->opt.max_context,
+	};
+	struct cairn_draw greedy = { .tokens = w->ids };
+	int fits, moved;
+
+	return cairn_decoder_prepare(w->decoder, &w->kv, &largest, &greedy, w->stream, &fits, &moved);
 }
 
 int cairn_worker_create(struct cairn_worker **out, struct cairn_model *model,
@@ -199,6 +220,7 @@ int cairn_worker_create(struct cairn_worker **out, struct cairn_model *model,
 	w->impl = model->impl;
 	w->opt = *options;
 	w->vocab = model->config.vocab_size;
+	w->latent = cairn_model_is_latent(model);
 	w->have_graphs = !w->opt.no_graphs && w->impl->graph_begin;
 	if (!w->impl->argmax || !w->impl->sample) {
 		ret = cairn_error(EOPNOTSUPP, "%s: the table has no operation %s", w->impl->name,
@@ -208,13 +230,16 @@ int cairn_worker_create(struct cairn_worker **out, struct cairn_model *model,
 	ret = cairn_kv_store_create(&w->kv, model, w->opt.num_pages, w->opt.page_size);
 	if (ret)
 		goto out_destroy;
-	ret = cairn_scratch_create(&w->scratch, model, w->opt.max_rows, w->opt.max_batch);
+	if (!w->latent)
+		ret = cairn_scratch_create(&w->scratch, model, w->opt.max_rows, w->opt.max_batch);
 	if (ret)
 		goto out_destroy;
 	ret = cairn_decoder_create(&w->decoder, model, w->opt.decode);
 	if (ret)
 		goto out_destroy;
 	ret = create_device(w);
+	if (!ret && w->latent)
+		ret = probe(w);
 	if (ret)
 		goto out_destroy;
 	*out = w;
@@ -251,6 +276,7 @@ void cairn_worker_destroy(struct cairn_worker *w)
 
 		if (f->event)
 			w->impl->event_destroy(f->event);
+		free(f->rows);
 		host_free(w, f->tokens);
 		host_free(w, f->block);
 	}
@@ -283,7 +309,8 @@ void cairn_worker_add(struct cairn_worker *w, const struct cairn_worker_part *pa
 	struct cairn_batch *b = &w->batch;
 	struct flight *f = w->flight;
 	struct arrays *a = &f->host;
-	int32_t len = part->position + part->num_rows, n = f->num_tokens;
+	int32_t len = part->position + part->num_rows, n = w->latent ? b->batch : f->num_tokens;
+	const struct cairn_sampling dropped = { .top_p = 1 }, *draw = part->draw ? part->draw : &dropped;
 	int32_t num_pages = (len + w->opt.page_size - 1) / w->opt.page_size;
 	int32_t used = a->kv_indptr[b->batch];
 
@@ -300,18 +327,19 @@ void cairn_worker_add(struct cairn_worker *w, const struct cairn_worker_part *pa
 		b->max_qo_len = part->num_rows;
 	if (len > b->max_kv_len)
 		b->max_kv_len = len;
-	if (!part->draw)
+	if (!part->draw && !w->latent)
 		return;
 
 	a->logit_rows[n] = b->num_rows - 1;
-	a->temperature[n] = part->draw->temperature;
-	a->top_k[n] = part->draw->top_k;
-	a->top_p[n] = part->draw->top_p;
-	a->min_p[n] = part->draw->min_p;
-	a->seed[n] = part->draw->seed;
+	a->temperature[n] = draw->temperature;
+	a->top_k[n] = draw->top_k;
+	a->top_p[n] = draw->top_p;
+	a->min_p[n] = draw->min_p;
+	a->seed[n] = draw->seed;
 	a->offset[n] = part->offset;
-	w->greedy &= part->draw->temperature == 0;
-	f->num_tokens++;
+	w->greedy &= draw->temperature == 0;
+	if (part->draw)
+		f->rows[f->num_tokens++] = n;
 }
 
 static int32_t kv_bound(const struct cairn_worker *w, int32_t len)
@@ -454,11 +482,14 @@ int cairn_worker_launch(struct cairn_worker *w, int follow)
 	struct cairn_batch *b = &w->batch;
 	struct flight *f = w->flight;
 	/* each request one row and one token: rows and logits are the same */
-	int decode = b->num_rows == b->batch && f->num_tokens == b->batch;
+	int decode = b->num_rows == b->batch && (w->latent || f->num_tokens == b->batch);
+	int32_t drawn = w->latent ? b->batch : f->num_tokens;
 	size_t bytes = (size_t)((char *)(f->host.kv_indices + f->host.kv_indptr[b->batch]) - f->block);
 	size_t ids = (size_t)b->num_rows * sizeof(*w->ids);
-	size_t tokens = (size_t)f->num_tokens * sizeof(*w->ids);
+	size_t tokens = (size_t)drawn * sizeof(*w->ids);
 
+	if (w->latent && !decode)
+		return cairn_error(EINVAL, "worker: latent attention takes one row of each request");
 	b->logits = w->logits;
 	b->ids = w->ids;
 	b->positions = w->dev.positions;
@@ -467,7 +498,7 @@ int cairn_worker_launch(struct cairn_worker *w, int follow)
 	b->kv_indices = w->dev.kv_indices;
 	b->kv_last_page_len = w->dev.last_page_len;
 	b->logit_rows = decode ? NULL : w->dev.logit_rows;
-	b->num_logits = f->num_tokens;
+	b->num_logits = drawn;
 	b->max_kv_len = kv_bound(w, b->max_kv_len);
 
 	w->stats.passes++;
@@ -492,6 +523,8 @@ int cairn_worker_collect(struct cairn_worker *w, const int32_t **tokens, int32_t
 		CAIRN_TRY(TABLE(w, stream_sync, w->stream));
 	w->first_flight = (w->first_flight + 1) % CAIRN_WORKER_FLIGHTS;
 	w->num_flights--;
+	for (int32_t i = 0; i < f->num_tokens; i++)
+		f->tokens[i] = f->tokens[f->rows[i]];
 	*tokens = f->tokens;
 	*num_tokens = f->num_tokens;
 	return 0;

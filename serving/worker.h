@@ -61,7 +61,10 @@ int cairn_worker_create(struct cairn_worker **out, struct cairn_model *model,
 			const struct cairn_worker_options *options);
 void cairn_worker_destroy(struct cairn_worker *worker);		/* NULL is legal */
 
-/* The caller keeps to the options: parts <= max_batch, rows <= max_rows, pages <= num_pages. */
+/*
+ * The caller keeps to the options: parts <= max_batch, rows <= max_rows, pages <= num_pages. With latent
+ * attention each part has one row.
+ */
 void cairn_worker_begin(struct cairn_worker *worker);
 void cairn_worker_add(struct cairn_worker *worker, const struct cairn_worker_part *part);
 int cairn_worker_launch(struct cairn_worker *worker, int follow);

@@ -1,33 +1,52 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Make tiny random Llama checkpoints together with the logits Hugging Face transformers gives.
+"""Make tiny random checkpoints together with the logits Hugging Face transformers gives.
 
 Makes    serving/golden/{llama2_tiny,llama3_tiny}/{config.json, model.safetensors,
          logits.safetensors}
-Command  python3 tools/golden.py --out serving/golden    (seconds, CPU only)
-Needs    Python 3.11, PyTorch 2.5, transformers 4.56, safetensors.
+         serving/golden/{qwen2_tiny,deepseek_tiny,deepseek_q_tiny}/{config.json, recipe.txt,
+         logits.safetensors}
+Command  python3 tools/golden.py --out serving/golden [NAME...]    (a minute, CPU only)
+Needs    Python 3.11, PyTorch 2.5, transformers 4.56, safetensors; the models with a recipe.txt
+         Python 3.12, PyTorch 2.11, transformers 5.17.
 
 llama2_tiny is shaped as Llama 2 is: as many key as query heads, untied output matrix, a config
 without head_dim and rope_theta (both have to be derived).  llama3_tiny is shaped as Llama 3.2:
 grouped heads, tied output matrix, frequency scaling `llama3` whose three ranges all occur within
 the prompt, head_dim that is not hidden_size / num_attention_heads, a list of end tokens.
+qwen2_tiny is shaped as Qwen2 is: biases on q, k and v, seven query heads for one key head, tied,
+stretched by YaRN as Qwen2.5's long contexts are.  The two deepseek ones are shaped as DeepSeek-V2
+(q compressed) and V2-Lite (q not compressed) are: latent attention of the published head sizes,
+dense layers before those with experts, YaRN.
+
+Latent attention of the published sizes makes checkpoints of 8 MB.  Their weights are therefore
+not kept but computed: recipe.txt says "seed N", and for each tensor "draw NAME ROWS COLS SHIFT"
+(COLS 0: a vector) or "norm NAME ROWS".  Element i, counted row by row, comes from
+
+    h = FNV-1a of "N/NAME", 64 bit;  z = splitmix64's output function of h + (i + 1) * golden ratio
+    draw: (2 (z >> 57) - 127) / 2^SHIFT,  norm: 0.5 + (z >> 57) / 128
+
+which bf16 holds exactly.  generated_checkpoint() of serving/model_test.h does the same.
 
 logits.safetensors holds
     tokens      I32 [prompt_len]           the prompt
     positions   I32 [num]                  where the logits were taken: next to page borders, ends
     logits      F32 [num, vocab_size]      computed in double throughout, rounded once
     logits_hf   F32 [num, vocab_size]      transformers as it is, in float32
-    greedy      I32 [16]                   continuation by argmax, computed in double
+    greedy      I32 [16 or 8]              continuation by argmax, computed in double
 and as metadata (one entry, `about`: several would come in random order and the file would not be
 reproducible) max_abs_diff between the two logits, logit_std, and min_margin: the least lead of a
 greedy token over the runner-up, so that one can tell which arithmetic must reproduce it.
 
 transformers in float64 still does its norms, its rotary angles and (eager) its softmax in
-float32.  For `logits` those three are replaced here by the same formulas in double; everything
-else is transformers' own code.  The weights are drawn in bf16, so the checkpoint is exact.
+float32, and the router and the rotation of DeepSeek-V2 too.  For `logits` these are replaced here
+by the same formulas in double; everything else is transformers' own code.  The weights are drawn
+in bf16, so the checkpoint is exact.
 Random weights of the usual size give flat attention and logits near zero, and then any kernel
 passes; here they are scaled until attention picks few keys and the logits spread as a real
-model's do.  A seed is taken only if the greedy continuation is clear and not a repetition.
+model's do.  A seed is taken only if the greedy continuation is clear and not a repetition.  Where
+a router chooses, prompt and continuation are such that it is never close: the last expert chosen
+leads the first one left out by at least ROUTER_GAP of the deviation of the router's logits.
 """
 
 import argparse
@@ -36,12 +55,13 @@ import math
 import sys
 from pathlib import Path
 
+import numpy as np
 import torch
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 from transformers.models.llama import modeling_llama
 
-NUM_GREEDY, MARGIN, DISTINCT = 16, 0.5, 10
+NUM_GREEDY, MARGIN, DISTINCT, ROUTER_GAP = 16, 0.5, 10, 0.04
 COMMON = {
     "architectures": ["LlamaForCausalLM"],
     "attention_bias": False,
@@ -98,7 +118,176 @@ MODELS = {
             "tie_word_embeddings": True,
         },
     },
+    "qwen2_tiny": {
+        "prompt_len": 56,
+        "positions": (0, 1, 7, 15, 16, 17, 31, 32, 47, 48, 54, 55),
+        "config": {
+            "architectures": ["Qwen2ForCausalLM"],
+            "attention_dropout": 0.0,
+            "bos_token_id": 1,
+            "eos_token_id": 2,
+            "hidden_act": "silu",
+            "hidden_size": 448,
+            "initializer_range": 0.02,
+            "intermediate_size": 128,
+            "max_position_embeddings": 256,
+            "max_window_layers": 2,
+            "model_type": "qwen2",
+            "num_attention_heads": 7,
+            "num_hidden_layers": 2,
+            "num_key_value_heads": 1,
+            "rms_norm_eps": 1e-06,
+            "rope_scaling": {
+                "factor": 4.0,
+                "original_max_position_embeddings": 64,
+                "rope_type": "yarn",
+            },
+            "rope_theta": 1000000.0,
+            "sliding_window": 128,
+            "tie_word_embeddings": True,
+            "torch_dtype": "bfloat16",
+            "use_cache": True,
+            "use_sliding_window": False,
+            "vocab_size": 192,
+        },
+    },
 }
+DEEPSEEK = {
+    "architectures": ["DeepseekV2ForCausalLM"],
+    "attention_bias": False,
+    "attention_dropout": 0.0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "first_k_dense_replace": 1,
+    "hidden_act": "silu",
+    "hidden_size": 128,
+    "initializer_range": 0.02,
+    "intermediate_size": 192,
+    "kv_lora_rank": 512,
+    "max_position_embeddings": 2560,
+    "model_type": "deepseek_v2",
+    "moe_intermediate_size": 64,
+    "moe_layer_freq": 1,
+    "n_group": 1,
+    "n_routed_experts": 8,
+    "n_shared_experts": 2,
+    "norm_topk_prob": False,
+    "num_attention_heads": 8,
+    "num_experts_per_tok": 2,
+    "num_hidden_layers": 3,
+    "num_key_value_heads": 8,
+    "pretraining_tp": 1,
+    "q_lora_rank": None,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "rms_norm_eps": 1e-06,
+    "rope_scaling": {
+        "beta_fast": 4,
+        "beta_slow": 1,
+        "factor": 40,
+        "mscale": 0.707,
+        "mscale_all_dim": 0.707,
+        "original_max_position_embeddings": 64,
+        "type": "yarn",
+    },
+    "rope_theta": 10000,
+    "routed_scaling_factor": 1.0,
+    "scoring_func": "softmax",
+    "tie_word_embeddings": False,
+    "topk_group": 1,
+    "topk_method": "greedy",
+    "torch_dtype": "bfloat16",
+    "use_cache": True,
+    "v_head_dim": 128,
+    "vocab_size": 192,
+}
+for name, changes in {
+    "deepseek_tiny": {},
+    "deepseek_q_tiny": {"first_k_dense_replace": 2, "n_shared_experts": 1, "q_lora_rank": 64,
+                        "num_experts_per_tok": 3, "routed_scaling_factor": 2.5},
+}.items():
+    MODELS[name] = {"prompt_len": 40, "positions": (0, 1, 7, 15, 16, 17, 31, 32, 38, 39),
+                    "num_greedy": 8, "distinct": 6, "config": {**DEEPSEEK, **changes}}
+
+
+class Recipe:
+    """Weights of a seed, and the lines that say how to compute them again."""
+
+    def __init__(self, seed):
+        self.seed, self.lines, self.weights = seed, [f"seed {seed}"], {}
+
+    def bits(self, name, count):
+        h, mask = 0xcbf29ce484222325, (1 << 64) - 1
+        for byte in f"{self.seed}/{name}".encode():
+            h = ((h ^ byte) * 0x100000001b3) & mask
+        z = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9e3779b97f4a7c15) + np.uint64(h)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xbf58476d1ce4e5b9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94d049bb133111eb)
+        return ((z ^ (z >> np.uint64(31))) >> np.uint64(57)).astype(np.float32)
+
+    def draw(self, name, rows, cols, gain):
+        """Deviation gain / sqrt(cols), to the next power of two; cols 0: a vector of that gain."""
+        shift = round(math.log2(74 * math.sqrt(max(cols, 1)) / gain))
+        v = (2 * self.bits(name, rows * max(cols, 1)) - 127) * np.float32(2.0**-shift)
+        v = torch.from_numpy(v.reshape((rows, cols) if cols else (rows,)))
+        self.weights[name] = v.bfloat16()
+        self.lines.append(f"draw {name} {rows} {cols} {shift}")
+
+    def norm(self, name, rows):
+        v = 0.5 + self.bits(name, rows) / np.float32(128)
+        self.weights[name] = torch.from_numpy(v).bfloat16()
+        self.lines.append(f"norm {name} {rows}")
+
+    def mlp(self, at, hidden, inner):
+        self.draw(at + "gate_proj.weight", inner, hidden, 2.0)
+        self.draw(at + "up_proj.weight", inner, hidden, 1.5)
+        self.draw(at + "down_proj.weight", hidden, inner, 1.5)
+
+    def attention(self, at, c):
+        hidden, hd = c["hidden_size"], c["hidden_size"] // c["num_attention_heads"]
+        for part, heads in (("q", c["num_attention_heads"]), ("k", c["num_key_value_heads"]),
+                            ("v", c["num_key_value_heads"])):
+            self.draw(f"{at}{part}_proj.weight", heads * hd, hidden, 1.25)
+            self.draw(f"{at}{part}_proj.bias", heads * hd, 0, 0.5)
+        self.draw(at + "o_proj.weight", hidden, c["num_attention_heads"] * hd, 1.5)
+
+    def latent_attention(self, at, c):
+        hidden, heads, rank = c["hidden_size"], c["num_attention_heads"], c["kv_lora_rank"]
+        nope, rope, v = c["qk_nope_head_dim"], c["qk_rope_head_dim"], c["v_head_dim"]
+        if c["q_lora_rank"] is None:
+            self.draw(at + "q_proj.weight", heads * (nope + rope), hidden, 1.25)
+        else:
+            self.draw(at + "q_a_proj.weight", c["q_lora_rank"], hidden, 1.5)
+            self.norm(at + "q_a_layernorm.weight", c["q_lora_rank"])
+            self.draw(at + "q_b_proj.weight", heads * (nope + rope), c["q_lora_rank"], 1.25)
+        self.draw(at + "kv_a_proj_with_mqa.weight", rank + rope, hidden, 1.5)
+        self.norm(at + "kv_a_layernorm.weight", rank)
+        self.draw(at + "kv_b_proj.weight", heads * (nope + v), rank, 1.5)
+        self.draw(at + "o_proj.weight", hidden, heads * v, 1.5)
+
+    def experts(self, at, c):
+        hidden, inner = c["hidden_size"], c["moe_intermediate_size"]
+        self.draw(at + "gate.weight", c["n_routed_experts"], hidden, 1.5)
+        for e in range(c["n_routed_experts"]):
+            self.mlp(f"{at}experts.{e}.", hidden, inner)
+        self.mlp(at + "shared_experts.", hidden, inner * c["n_shared_experts"])
+
+    def model(self, c):
+        hidden, tied = c["hidden_size"], c["tie_word_embeddings"]
+        self.draw("model.embed_tokens.weight", c["vocab_size"], hidden,
+                  3.0 if tied else math.sqrt(hidden))
+        for i in range(c["num_hidden_layers"]):
+            at = f"model.layers.{i}."
+            self.norm(at + "input_layernorm.weight", hidden)
+            (self.latent_attention if "kv_lora_rank" in c else self.attention)(at + "self_attn.", c)
+            self.norm(at + "post_attention_layernorm.weight", hidden)
+            if i >= c.get("first_k_dense_replace", i + 1):
+                self.experts(at + "mlp.", c)
+            else:
+                self.mlp(at + "mlp.", hidden, c["intermediate_size"])
+        self.norm("model.norm.weight", hidden)
+        if not tied:
+            self.draw("lm_head.weight", c["vocab_size"], hidden, 3.0)
 
 
 def make_weights(config, gen):
@@ -135,20 +324,37 @@ def make_weights(config, gen):
     return out
 
 
+def yarn_mscale(factor, mscale):
+    return 0.1 * mscale * math.log(factor) + 1 if factor > 1 else 1.0
+
+
 def inv_freq(config):
-    """Rotary frequencies in double, `llama3` scaling included."""
-    hd = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    """(rotary frequencies in double, factor of cos and sin), scaling included."""
+    hd = config.get("qk_rope_head_dim") or config.get("head_dim") or \
+        config["hidden_size"] // config["num_attention_heads"]
     theta = config.get("rope_theta", 10000.0)
     freq = theta ** (-torch.arange(0, hd, 2, dtype=torch.float64) / hd)
-    s = config["rope_scaling"]
+    s, scale = config["rope_scaling"], 1.0
     if s is None:
-        return freq
-    turns = s["original_max_position_embeddings"] * freq / (2 * math.pi)
-    low, high = s["low_freq_factor"], s["high_freq_factor"]
-    keep = ((turns - low) / (high - low)).clamp(0, 1)
+        return freq, scale
+    if s.get("rope_type", s.get("type")) == "yarn":
+        def dim_of(turns):
+            length = s["original_max_position_embeddings"]
+            return hd * math.log(length / (turns * 2 * math.pi)) / (2 * math.log(theta))
+
+        low = max(math.floor(dim_of(s.get("beta_fast", 32))), 0)
+        high = min(math.ceil(dim_of(s.get("beta_slow", 1))), hd - 1)
+        keep = 1 - ((torch.arange(hd // 2, dtype=torch.float64) - low) / (high - low)).clamp(0, 1)
+        scale = yarn_mscale(s["factor"], s.get("mscale", 1.0))
+        if "mscale_all_dim" in s:
+            scale /= yarn_mscale(s["factor"], s["mscale_all_dim"])
+    else:
+        turns = s["original_max_position_embeddings"] * freq / (2 * math.pi)
+        low, high = s["low_freq_factor"], s["high_freq_factor"]
+        keep = ((turns - low) / (high - low)).clamp(0, 1)
     if not (keep == 0).any() or not (keep == 1).any() or not ((keep > 0) & (keep < 1)).any():
         sys.exit("golden: rope_scaling: the three ranges do not all occur")
-    return freq * (keep + (1 - keep) / s["factor"])
+    return freq * (keep + (1 - keep) / s["factor"]), scale
 
 
 def norm_double(self, x):
@@ -156,28 +362,105 @@ def norm_double(self, x):
 
 
 def load(path, dtype, attention="sdpa"):
-    return AutoModelForCausalLM.from_pretrained(path, dtype=dtype,
-                                                attn_implementation=attention).eval()
+    config = json.loads((path / "config.json").read_text())
+    latent = "kv_lora_rank" in config
+    more = {"experts_implementation": "eager"} if latent else {}
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, attn_implementation=attention,
+                                                 **more).eval()
+    if latent:
+        s = config["rope_scaling"]
+        scale = yarn_mscale(s["factor"], s["mscale_all_dim"]) ** 2 / \
+            math.sqrt(config["qk_nope_head_dim"] + config["qk_rope_head_dim"])
+        if any(abs(i.self_attn.scaling / scale - 1) > 1e-9 for i in model.model.layers):
+            sys.exit("golden: the softmax scale of transformers is not that of DeepSeek's program")
+    return model
+
+
+def take_weights(model, weights, check=False):
+    """Copies weights in, or checks that the model has read them from its files."""
+    for key, p in model.named_parameters():
+        if key in weights:
+            w = weights[key]
+        else:       # transformers keeps the experts of a layer in one tensor
+            at, part = key.rsplit(".", 1)
+            names = ("gate_proj", "up_proj") if part == "gate_up_proj" else ("down_proj",)
+            w = torch.stack([torch.cat([weights[f"{at}.{e}.{n}.weight"] for n in names])
+                             for e in range(p.shape[0])])
+        if check and not torch.equal(w.to(p.dtype), p):
+            sys.exit(f"golden: transformers has read something else for {key}")
+        p.copy_(w)
+
+
+def rotate_double(q, k, turn):
+    """apply_rotary_emb of modeling_deepseek_v2 without its float32."""
+    turn = turn.unsqueeze(1)
+    return [torch.view_as_real(torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2).contiguous()) *
+                               turn).flatten(3) for x in (q, k)]
+
+
+def router_double(self, x):
+    """DeepseekV2TopkRouter's forward in double; self.gap: how clear each choice was."""
+    scores = torch.nn.functional.linear(x.view(-1, x.shape[-1]), self.weight)
+    order = scores.sort(-1, descending=True).values
+    self.gap = (order[:, self.top_k - 1] - order[:, self.top_k]) / scores.std()
+    w, chosen = scores.softmax(-1).topk(self.top_k, -1)
+    return scores, w * self.routed_scaling_factor, chosen
 
 
 def load_double(path, config):
     model = load(path, torch.float64)
-    freq = inv_freq(config)
-    theirs = model.model.rotary_emb.inv_freq.double()
-    if not ((theirs / freq - 1).abs().max() < 1e-6):
+    freq, scale = inv_freq(config)
+    rotary = model.model.rotary_emb
+    if not ((rotary.inv_freq.double() / freq - 1).abs().max() < 1e-6) or \
+            abs(rotary.attention_scaling / scale - 1) > 1e-6:
         sys.exit("golden: rotary frequencies differ from those of transformers")
 
     def rotary_double(self, x, position_ids):
         angle = position_ids[..., None].double() * freq
+        if "kv_lora_rank" in config:
+            return torch.polar(torch.full_like(angle, scale), angle)
         angle = torch.cat((angle, angle), -1)
-        return angle.cos(), angle.sin()
+        return angle.cos() * scale, angle.sin() * scale
 
-    bind = modeling_llama.LlamaRotaryEmbedding
-    model.model.rotary_emb.forward = rotary_double.__get__(model.model.rotary_emb, bind)
+    rotary.forward = rotary_double.__get__(rotary, type(rotary))
     for m in model.modules():
-        if isinstance(m, modeling_llama.LlamaRMSNorm):
-            m.forward = norm_double.__get__(m, modeling_llama.LlamaRMSNorm)
+        if type(m).__name__.endswith("RMSNorm"):
+            m.forward = norm_double.__get__(m, type(m))
+        elif type(m).__name__ == "DeepseekV2TopkRouter":
+            m.forward = router_double.__get__(m, type(m))
     return model
+
+
+def run_double(model, tokens):
+    """Logits; the attention of DeepSeek-V2 rotates in double while this runs."""
+    module = sys.modules[type(model).__module__]
+    theirs = getattr(module, "apply_rotary_emb", None)
+    if theirs:
+        module.apply_rotary_emb = rotate_double
+    try:
+        return logits_of(model, tokens)
+    finally:
+        if theirs:
+            module.apply_rotary_emb = theirs
+
+
+def router_gap(model):
+    """Of the last token of the last run, the least over the layers; inf without a router."""
+    return min([float(m.gap[-1]) for m in model.modules() if hasattr(m, "gap")], default=math.inf)
+
+
+def clear_prompt(model, tokens, config, gen):
+    """The prompt, with tokens that leave a router in doubt drawn again; None: too many."""
+    if "n_routed_experts" not in config:
+        return tokens
+    tries = 0
+    for i in range(len(tokens)):
+        while run_double(model, tokens[:i + 1]) is not None and router_gap(model) < ROUTER_GAP:
+            tries += 1
+            if i == 0 or tries > len(tokens):
+                return None
+            tokens[i] = int(torch.randint(4, config["vocab_size"], (1,), generator=gen))
+    return tokens
 
 
 def logits_of(model, tokens):
@@ -185,12 +468,14 @@ def logits_of(model, tokens):
         return model(input_ids=tokens[None].long(), use_cache=False).logits[0]
 
 
-def continue_greedily(model, tokens):
+def continue_greedily(model, tokens, count):
     """(new tokens, least lead over the runner-up); gives up below MARGIN"""
     margin, start = math.inf, len(tokens)
-    for _ in range(NUM_GREEDY):
-        top = logits_of(model, tokens)[-1].topk(2)
+    for _ in range(count):
+        top = run_double(model, tokens)[-1].topk(2)
         margin = min(margin, float(top.values[0] - top.values[1]))
+        if router_gap(model) < ROUTER_GAP:
+            margin = 0
         tokens = torch.cat((tokens, top.indices[:1].int()))
         if margin < MARGIN:
             break
@@ -207,6 +492,15 @@ def effective_keys(path, tokens):
     return float((entropy.exp() / torch.arange(17, p.shape[-1] + 1)).mean())
 
 
+def draw_weights(config, seed, gen):
+    """(weights, lines of a recipe); Llama's weights are kept instead."""
+    if config["model_type"] == "llama":
+        return make_weights(config, gen), None
+    recipe = Recipe(seed)
+    recipe.model(config)
+    return recipe.weights, recipe.lines
+
+
 def make(name, out):
     spec, path = MODELS[name], out / name
     config = spec["config"]
@@ -217,26 +511,30 @@ def make(name, out):
     model = None
     for seed in range(10000):
         gen = torch.Generator().manual_seed(seed)
-        weights = make_weights(config, gen)
+        weights, recipe = draw_weights(config, seed, gen)
         if model is None:
             save_file(weights, str(path / "model.safetensors"), metadata={"format": "pt"})
             model = load_double(path, config)
         with torch.no_grad():
-            for key, p in model.named_parameters():
-                p.copy_(weights[key])
+            take_weights(model, weights)
         tokens = torch.randint(4, config["vocab_size"], (spec["prompt_len"],), generator=gen,
                                dtype=torch.int32)
         tokens[0] = config["bos_token_id"]
-        greedy, margin = continue_greedily(model, tokens)
-        if margin >= MARGIN and len(set(greedy.tolist())) >= DISTINCT and \
+        tokens = clear_prompt(model, tokens, config, gen)
+        if tokens is None:
+            continue
+        greedy, margin = continue_greedily(model, tokens, spec.get("num_greedy", NUM_GREEDY))
+        if margin >= MARGIN and len(set(greedy.tolist())) >= spec.get("distinct", DISTINCT) and \
                 not set(greedy.tolist()) & set(ends):
             break
     else:
         sys.exit(f"golden: {name}: no seed gives a clear continuation")
     save_file(weights, str(path / "model.safetensors"), metadata={"format": "pt"})
+    with torch.no_grad():
+        take_weights(load(path, torch.float32), weights, check=True)
 
     positions = torch.tensor(spec["positions"], dtype=torch.int32)
-    double = logits_of(model, tokens)[positions.long()]
+    double = run_double(model, tokens)[positions.long()]
     single = logits_of(load(path, torch.float32), tokens)[positions.long()]
     bf16 = logits_of(load(path, torch.bfloat16), tokens)[positions.long()]
     diff = float((double - single).abs().max())
@@ -248,20 +546,25 @@ def make(name, out):
               str(path / "logits.safetensors"),
               metadata={"about": f"seed {seed}, logit_std {float(double.std()):.3f}, "
                                  f"max_abs_diff {diff:.3e}, min_margin {margin:.3f}"})
+    keys = effective_keys(path, tokens)
+    if recipe:
+        (path / "recipe.txt").write_text("\n".join(recipe) + "\n")
+        (path / "model.safetensors").unlink()
     for f in path.iterdir():
         f.chmod(0o644)
     print(f"{name}: seed {seed}, {sum(f.stat().st_size for f in path.iterdir())} bytes, "
           f"logit std {float(double.std()):.2f}, float32 off by {diff:.1e}, bf16 by "
           f"{float((double - bf16).abs().max()):.2f}, greedy {greedy.tolist()} "
-          f"(margin {margin:.2f}), attention on {100 * effective_keys(path, tokens):.0f}% of keys")
+          f"(margin {margin:.2f}), attention on {100 * keys:.0f}% of keys")
 
 
 def main():
     ap = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     ap.add_argument("--out", type=Path, default=Path("serving/golden"))
+    ap.add_argument("names", nargs="*", metavar="NAME", help="of " + ", ".join(MODELS))
     args = ap.parse_args()
     torch.set_num_threads(1)
-    for name in MODELS:
+    for name in args.names or MODELS:
         make(name, args.out)
 
 

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * moe - the mixture-of-experts block of a decode step in one call: norm, router, experts, residual
+ *
+ *   n       = x / sqrt(mean(x^2) + eps) * norm_weight                  (rmsnorm.h)
+ *   p[b,:]  = softmax(n w_router^T)                                    over all num_experts, fp32
+ *   e[b,i]  = the experts_per_token largest of p[b,:], descending; of equals the lower number first
+ *   w[b,i]  = p[b,e[b,i]] * scaling, with `normalize` first divided by their sum
+ *   h[b,i]  = silu(n w_gate[e]^T) * (n w_up[e]^T) * w[b,i]
+ *   s[b]    = silu(n w_shared_gate^T) * (n w_shared_up^T)              with shared_intermediate > 0
+ *   out     = x + sum_i h[b,i] w_down[e]^T + s[b] w_shared_down^T
+ *
+ *   argument        dtype  shape                                         notes
+ *   out             dtype  [batch, hidden]                               out, may alias x exactly
+ *   experts         int32  [batch, experts_per_token]                    out, optional (NULL): e
+ *   x               dtype  [batch, hidden]                               in
+ *   norm_weight     dtype  [hidden]                                      in
+ *   w_router        dtype  [num_experts, hidden]                         in
+ *   w_gate_up       dtype  [num_experts, 2 intermediate, hidden]         in: of each expert all gates, all ups
+ *   w_down          dtype  [num_experts, hidden, intermediate]           in
+ *   w_shared_gate_up dtype [2 shared_intermediate, hidden]               in; NULL with shared_intermediate 0
+ *   w_shared_down   dtype  [hidden, shared_intermediate]                 in; NULL with shared_intermediate 0
+ *   workspace              [workspace_bytes]                             256-byte aligned, zeroed once
+ *
+ * Row-major without gaps, all pointers of dtype 16-byte aligned. cluster_attn.h says what zeroed once means, and that
+ * no two such calls may run on a device at the same time. eps and scaling are finite and > 0, normalize is 0 or 1.
+ *
+ * Supported:   dtype f16, bf16; hidden a multiple of 64, 64..8192; intermediate a multiple of 64, 64..16384;
+ *              shared_intermediate a multiple of 64, 0..16384; num_experts 1..256; experts_per_token
+ *              1..min(16, num_experts); batch 0..8, batch * hidden up to 32768. Anything else -EOPNOTSUPP.
+ *              batch 0 does nothing. A row of x that is not finite has undefined out and e, and harms no other.
+ * Numerics:    n, h (after the weight) and s are rounded to dtype; products exact, sums, softmax and weights in
+ *              fp32; out is rounded once.
+ * Tolerance:   derived in moe_bounds.c; where the choice of experts is not decided beyond the logits' bounds, a
+ *              request is judged for finiteness alone.
+ * Determinism: bitwise repeatable; row b is the same whatever the other requests are.
+ * Errors:      -EINVAL, -EOPNOTSUPP, -EIO, as cluster_attn.h; experts_per_token above num_experts is -EOPNOTSUPP.
+ * Source:      DeepSeek-V2 2024, section 2.2; Jiang et al. 2024 (Mixtral: normalize, no shared experts).
+ */
+#ifndef CAIRN_MOE_H
+#define CAIRN_MOE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct cairn_exact;
+
+struct cairn_moe_args {
+	size_t size;
+	void *out;
+	int32_t *experts;
+	const void *x, *norm_weight, *w_router, *w_gate_up, *w_down, *w_shared_gate_up, *w_shared_down;
+	void *workspace;
+	size_t workspace_bytes;
+	int32_t batch, hidden, num_experts, experts_per_token, intermediate, shared_intermediate;
+	int32_t dtype, normalize;
+	float eps, scaling;
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+int cairn_moe(const struct cairn_moe_args *args, void *stream);
+int cairn_moe_workspace(const struct cairn_moe_args *args, size_t *bytes);
+int cairn_moe_cpu(const struct cairn_moe_args *args, void *stream);
+int cairn_moe_ref(const struct cairn_moe_args *args, void *stream);
+/* exact[0]: out, exact[1]: experts (when given) */
+int cairn_moe_exact(const struct cairn_moe_args *args, struct cairn_exact *exact);
+/* 0, or the error that every one of ours returns for these arguments; reads no array. */
+int cairn_moe_check(const struct cairn_moe_args *args);
+/* The part of it that needs the scalars alone. */
+int cairn_moe_check_shape(const struct cairn_moe_args *args);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * moe_cpu - what the engine runs without a GPU: fp32, a chosen expert's weights read once for the whole batch
+ *
+ * The requests' choices are turned round into a list of experts in use, each with its users; the shared experts
+ * are one more with all requests as users. Both products go through that list by rows of the weights: a row is
+ * widened once and multiplied with every user's vector. Each user's sums are in an order of their own: a request's
+ * bits depend neither on the other requests nor on the number of threads.
+ */
+#include "moe.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../primitives/dtype.h"
+#include "../primitives/error.h"
+
+#define MAX_BATCH	8
+#define MAX_TOP		16
+#define MAX_K		16384
+
+/* The program starts on any x86-64; the loops below are built for wider vectors as well. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
+#define WIDE	__attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
+#else
+#define WIDE
+#endif
+
+/* An expert in use: its weights, and where its users' h are, in rows of `width` */
+struct expert {
+	const void *gate_up, *down;
+	int64_t gate_up_at, down_at;
+	int n, num_users, user[MAX_BATCH], slot[MAX_BATCH];
+};
+
+struct state {
+	const struct cairn_moe_args *a;
+	float *n, *h;		/* [batch, hidden], [batch, slots, width] */
+	int slots, width, num_used;
+	int chosen[MAX_BATCH][MAX_TOP];
+	float weight[MAX_BATCH][MAX_TOP + 1];
+	struct expert used[MAX_BATCH * MAX_TOP + 1];
+};
+
+static inline float dot(const float *x, const float *w, int k)
+{
+	float sum = 0;
+
+	#pragma omp simd reduction(+:sum)
+	for (int l = 0; l < k; l++)
+		sum += x[l] * w[l];
+	return sum;
+}
+
+static float narrowed(float v, int dtype)
+{
+	uint64_t box = 0;	/* as wide as any dtype */
+
+	cairn_store(&box, dtype, 0, v);
+	return (float)cairn_load(&box, dtype, 0);
+}
+
+static WIDE void norm(const struct state *s, int b)
+{
+	const struct cairn_moe_args *a = s->a;
+	float *n = s->n + (int64_t)b * a->hidden, scale;
+
+	cairn_load_row(n, a->x, a->dtype, (int64_t)b * a->hidden, a->hidden);
+	scale = 1 / sqrtf(dot(n, n, a->hidden) / (float)a->hidden + a->eps);
+	for (int i = 0; i < a->hidden; i++)
+		n[i] = narrowed(n[i] * scale * (float)cairn_load(a->norm_weight, a->dtype, i), a->dtype);
+}
+
+static WIDE void router(const struct state *s, float (*logits)[MAX_BATCH])
+{
+	const struct cairn_moe_args *a = s->a;
+
+	#pragma omp parallel for schedule(static) if (a->num_experts * a->hidden > 65536)
+	for (int e = 0; e < a->num_experts; e++) {
+		float row[MAX_K];
+
+		cairn_load_row(row, a->w_router, a->dtype, (int64_t)e * a->hidden, a->hidden);
+		for (int b = 0; b < a->batch; b++)
+			logits[e][b] = dot(s->n + (int64_t)b * a->hidden, row, a->hidden);
+	}
+}
+
+static void choose(struct state *s, int b, float (*logits)[MAX_BATCH])
+{
+	const struct cairn_moe_args *a = s->a;
+	float p[256], top = -INFINITY, sum = 0;
+
+	for (int e = 0; e < a->num_experts; e++)
+		top = fmaxf(top, logits[e][b]);
+	for (int e = 0; e < a->num_experts; e++) {
+		p[e] = expf(logits[e][b] - top);
+		sum += p[e];
+	}
+	for (int e = 0; e < a->num_experts; e++)
+		p[e] /= sum;
+	sum = 0;
+	for (int i = 0; i < a->experts_per_token; i++) {
+		int best = -1;
+
+		for (int e = 0; e < a->num_experts; e++)	/* NaN loses, but is taken where nothing else is left */
+			if (p[e] != -1 && (best < 0 || p[e] > p[best] || (isnan(p[best]) && !isnan(p[e]))))
+				best = e;
+		s->chosen[b][i] = best;
+		s->weight[b][i] = p[best];
+		sum += p[best];
+		p[best] = -1;
+	}
+	for (int i = 0; i < a->experts_per_token; i++) {
+		if (a->normalize)
+			s->weight[b][i] /= sum;
+		s->weight[b][i] *= a->scaling;
+		if (a->experts)
+			a->experts[b * a->experts_per_token + i] = s->chosen[b][i];
+	}
+	s->weight[b][a->experts_per_token] = 1;
+}
+
+static void add_user(struct expert *e, int b, int slot)
+{
+	e->user[e->num_users] = b;
+	e->slot[e->num_users++] = slot;
+}
+
+static void turn_round(struct state *s)
+{
+	const struct cairn_moe_args *a = s->a;
+	int at[256];
+
+	memset(at, -1, sizeof(at));
+	for (int b = 0; b < a->batch; b++)
+		for (int i = 0; i < a->experts_per_token; i++) {
+			int e = s->chosen[b][i];
+			int64_t size = (int64_t)a->intermediate * a->hidden;
+
+			if (at[e] < 0) {
+				at[e] = s->num_used++;
+				s->used[at[e]] = (struct expert){
+					.gate_up = a->w_gate_up, .down = a->w_down, .gate_up_at = e * 2 * size,
+					.down_at = e * size, .n = a->intermediate,
+				};
+			}
+			add_user(&s->used[at[e]], b, i);
+		}
+	if (!a->shared_intermediate)
+		return;
+	s->used[s->num_used] = (struct expert){
+		.gate_up = a->w_shared_gate_up, .down = a->w_shared_down, .n = a->shared_intermediate,
+	};
+	for (int b = 0; b < a->batch; b++)
+		add_user(&s->used[s->num_used], b, a->experts_per_token);
+	s->num_used++;
+}
+
+static float *h_of(const struct state *s, const struct expert *e, int user)
+{
+	return s->h + ((int64_t)e->user[user] * s->slots + e->slot[user]) * s->width;
+}
+
+/* Element i of h of all users of an expert */
+static WIDE void gate_and_up(const struct state *s, const struct expert *e, int i)
+{
+	const struct cairn_moe_args *a = s->a;
+	float gate[MAX_K / 2], up[MAX_K / 2];
+
+	cairn_load_row(gate, e->gate_up, a->dtype, e->gate_up_at + (int64_t)i * a->hidden, a->hidden);
+	cairn_load_row(up, e->gate_up, a->dtype, e->gate_up_at + (int64_t)(e->n + i) * a->hidden, a->hidden);
+	for (int k = 0; k < e->num_users; k++) {
+		const float *n = s->n + (int64_t)e->user[k] * a->hidden;
+		float g = dot(n, gate, a->hidden), u = dot(n, up, a->hidden);
+
+		h_of(s, e, k)[i] = narrowed(g / (1 + expf(-g)) * u * s->weight[e->user[k]][e->slot[k]], a->dtype);
+	}
+}
+
+/* Element i of out of all requests */
+static WIDE void down(const struct state *s, int i)
+{
+	const struct cairn_moe_args *a = s->a;
+	float row[MAX_K], part[MAX_BATCH][MAX_TOP + 1] = { { 0 } };
+
+	for (int j = 0; j < s->num_used; j++) {
+		const struct expert *e = &s->used[j];
+
+		cairn_load_row(row, e->down, a->dtype, e->down_at + (int64_t)i * e->n, e->n);
+		for (int k = 0; k < e->num_users; k++)
+			part[e->user[k]][e->slot[k]] = dot(h_of(s, e, k), row, e->n);
+	}
+	for (int b = 0; b < a->batch; b++) {
+		int64_t at = (int64_t)b * a->hidden + i;
+		float sum = 0;
+
+		for (int k = 0; k < s->slots; k++)
+			sum += part[b][k];
+		cairn_store(a->out, a->dtype, at, (float)cairn_load(a->x, a->dtype, at) + sum);
+	}
+}
+
+static void run(struct state *s)
+{
+	const struct cairn_moe_args *a = s->a;
+	float logits[256][MAX_BATCH];
+	int rows = 0;
+
+	for (int b = 0; b < a->batch; b++)
+		norm(s, b);
+	router(s, logits);
+	for (int b = 0; b < a->batch; b++)
+		choose(s, b, logits);
+	turn_round(s);
+	for (int j = 0; j < s->num_used; j++)
+		rows += s->used[j].n;
+	#pragma omp parallel for schedule(static)
+	for (int r = 0; r < rows; r++) {
+		const struct expert *e = s->used;
+		int i = r;
+
+		for (; i >= e->n; e++)
+			i -= e->n;
+		gate_and_up(s, e, i);
+	}
+	#pragma omp parallel for schedule(static)
+	for (int i = 0; i < a->hidden; i++)
+		down(s, i);
+}
+
+int cairn_moe_cpu(const struct cairn_moe_args *a, void *stream)
+{
+	struct state *s;
+
+	(void)stream;
+	CAIRN_TRY(cairn_moe_check(a));
+	if (!a->batch)
+		return 0;
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return cairn_error(ENOMEM, "moe: no memory");
+	s->a = a;
+	s->slots = a->experts_per_token + (a->shared_intermediate > 0);
+	s->width = a->intermediate > a->shared_intermediate ? a->intermediate : a->shared_intermediate;
+	s->n = malloc(sizeof(float) * (size_t)a->batch * ((size_t)a->hidden + (size_t)s->slots * (size_t)s->width));
+	if (!s->n) {
+		free(s);
+		return cairn_error(ENOMEM, "moe: no memory");
+	}
+	s->h = s->n + (int64_t)a->batch * a->hidden;
+	run(s);
+	free(s->n);
+	free(s);
+	return 0;
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * moe_ref - the definition, one request at a time, in double, rounded where the contract says so
+ *
+ * Beside it as many more runs as moe_bounds.c asks for, with other roundings but the experts of the first one.
+ */
+#include "moe_ref.h"
+
+#include <stdlib.h>
+
+#include "../primitives/error.h"
+
+#define MAX_K	16384
+
+static int64_t larger(int64_t a, int64_t b)
+{
+	return a > b ? a : b;
+}
+
+int moe_chain_open(struct moe_chain *c, const struct cairn_moe_args *a, int runs)
+{
+	int64_t hidden = a->hidden, inter = 2 * larger(a->intermediate, a->shared_intermediate);
+	double **const rows[] = { &c->x, &c->n, &c->gate_up, &c->y, &c->out, &c->logits, &c->n_error, &c->error,
+				  &c->squares, &c->parts };
+	const int64_t sizes[] = { runs * hidden, runs * hidden, runs * inter, runs * hidden, runs * hidden,
+				  runs * a->num_experts, hidden, a->num_experts, hidden, hidden };
+	int64_t total = 0;
+
+	*c = (struct moe_chain){ .a = a, .runs = runs };
+	for (int i = 0; i < 10; i++)
+		total += sizes[i];
+	c->memory = calloc((size_t)total, sizeof(double));
+	if (!c->memory)
+		return cairn_error(ENOMEM, "moe: no memory for %lld numbers", (long long)total);
+	total = 0;
+	for (int i = 0; i < 10; total += sizes[i++])
+		*rows[i] = c->memory + total;
+	return 0;
+}
+
+void moe_chain_load(struct moe_chain *c, int b)
+{
+	for (int i = 0; i < c->a->hidden; i++)
+		c->x[i] = cairn_load(c->a->x, c->a->dtype, (int64_t)b * c->a->hidden + i);
+}
+
+static double dot(const double *x, const float *w, int k)
+{
+	double sum = 0;
+
+	#pragma omp simd reduction(+:sum)
+	for (int l = 0; l < k; l++)
+		sum += x[l] * (double)w[l];
+	return sum;
+}
+
+/* out = in W^T for all runs, rows of in `stride` apart; squares: those of run 0's terms are added up */
+static void project(const struct moe_chain *c, double *out, const double *in, int64_t stride, const void *w, int64_t at,
+		    int n, int k, double *squares)
+{
+	#pragma omp parallel for if ((int64_t)n * k * c->runs > 65536)
+	for (int i = 0; i < n; i++) {
+		float weights[MAX_K];
+
+		cairn_load_row(weights, w, c->a->dtype, at + (int64_t)i * k, k);
+		for (int r = 0; r < c->runs; r++)
+			out[(int64_t)r * n + i] = dot(in + r * stride, weights, k);
+		for (int l = 0; squares && l < k; l++)
+			squares[i] += in[l] * (double)weights[l] * in[l] * (double)weights[l];
+	}
+}
+
+/* By the first run's logits; equals stay in order. */
+static void rank(struct moe_chain *c)
+{
+	for (int i = 0; i < c->a->num_experts; i++) {
+		int at = i;
+
+		for (; at > 0 && c->logits[i] > c->logits[c->experts[at - 1]]; at--)
+			c->experts[at] = c->experts[at - 1];
+		c->experts[at] = i;
+	}
+}
+
+void moe_chain_route(struct moe_chain *c)
+{
+	const struct cairn_moe_args *a = c->a;
+	struct block_row x = { c->x, NULL }, n = { c->n, c->n_error }, logits = { c->logits, c->error };
+
+	for (int r = c->runs - 1; r > 0; r--) {
+		double sum = 0;
+
+		for (int i = 0; i < a->hidden; i++)
+			sum += c->x[i] * c->x[i];
+		for (int i = 0; i < a->hidden; i++)
+			c->n[(int64_t)r * a->hidden + i] =
+				block_rounded_either(c->x[i] / sqrt(sum / a->hidden + (double)a->eps) *
+						     cairn_load(a->norm_weight, a->dtype, i), a->dtype,
+						     (uint64_t)r << 48 | (uint64_t)i);
+	}
+	cairn_block_norm(n, x, a->norm_weight, a->hidden, a->eps, a->dtype);
+	project(c, c->logits, c->n, a->hidden, a->w_router, 0, a->num_experts, a->hidden, NULL);
+	cairn_block_project(logits, n, a->w_router, NULL, a->num_experts, a->hidden, a->dtype);
+	rank(c);
+}
+
+static double weight_of(const struct moe_chain *c, int run, int nth)
+{
+	const double *logits = c->logits + (int64_t)run * c->a->num_experts;
+	double top = -INFINITY, sum = 0;
+
+	for (int i = 0; i < c->a->num_experts; i++)
+		top = fmax(top, logits[i]);
+	if (c->a->normalize) {		/* the sum over all cancels */
+		for (int i = 0; i < c->a->experts_per_token; i++)
+			sum += exp(logits[c->experts[i]] - top);
+	} else {
+		for (int i = 0; i < c->a->num_experts; i++)
+			sum += exp(logits[i] - top);
+	}
+	return exp(logits[c->experts[nth]] - top) / sum * (double)c->a->scaling;
+}
+
+/* What expert number nth adds; nth experts_per_token: the shared one */
+static void feed_forward(struct moe_chain *c, int nth)
+{
+	const struct cairn_moe_args *a = c->a;
+	int shared = nth == a->experts_per_token, n = shared ? a->shared_intermediate : a->intermediate;
+	int64_t at = shared ? 0 : c->experts[nth] * (int64_t)n * a->hidden;
+
+	project(c, c->gate_up, c->n, a->hidden, shared ? a->w_shared_gate_up : a->w_gate_up, 2 * at, 2 * n, a->hidden,
+		NULL);
+	for (int r = 0; r < c->runs; r++) {
+		double *g = c->gate_up + (int64_t)r * 2 * n, w = shared ? 1 : weight_of(c, r, nth);
+
+		for (int i = 0; i < n; i++) {
+			double v = g[i] / (1 + exp(-g[i])) * g[n + i] * w;
+
+			g[i] = r ? block_rounded_either(v, a->dtype, (uint64_t)r << 48 | (uint64_t)(nth + 1) << 32 |
+							(uint64_t)i) : block_rounded(v, a->dtype);
+		}
+	}
+	project(c, c->y, c->gate_up, 2 * n, shared ? a->w_shared_down : a->w_down, at, a->hidden, n, c->squares);
+	for (int64_t i = 0; i < c->runs * (int64_t)a->hidden; i++)
+		c->out[i] += c->y[i];
+	for (int i = 0; i < a->hidden; i++)
+		c->parts[i] += fabs(c->y[i]);
+}
+
+void moe_chain_run(struct moe_chain *c)
+{
+	moe_chain_route(c);
+	for (int64_t i = 0; i < c->runs * (int64_t)c->a->hidden; i++)
+		c->out[i] = c->x[i % c->a->hidden];
+	for (int i = 0; i < c->a->experts_per_token + (c->a->shared_intermediate > 0); i++)
+		feed_forward(c, i);
+}
+
+int cairn_moe_ref(const struct cairn_moe_args *a, void *stream)
+{
+	(void)stream;
+	CAIRN_TRY(cairn_moe_check(a));
+	for (int b = 0; b < a->batch; b++) {
+		struct moe_chain c;
+
+		CAIRN_TRY(moe_chain_open(&c, a, 1));
+		moe_chain_load(&c, b);
+		moe_chain_run(&c);
+		for (int i = 0; i < a->hidden; i++)
+			cairn_store(a->out, a->dtype, (int64_t)b * a->hidden + i, c.out[i]);
+		for (int i = 0; a->experts && i < a->experts_per_token; i++)
+			a->experts[b * a->experts_per_token + i] = c.experts[i];
+		free(c.memory);
+	}
+	return 0;
+}
+
+int cairn_block_moe(const struct cairn_moe_args *a, const double *x, double *out, double *logits)
+{
+	struct moe_chain c;
+
+	CAIRN_TRY(moe_chain_open(&c, a, 1));
+	for (int i = 0; i < a->hidden; i++)
+		c.x[i] = x[i];
+	moe_chain_run(&c);
+	for (int i = 0; i < a->hidden; i++)
+		out[i] = block_rounded(c.out[i], a->dtype);
+	for (int i = 0; i < a->num_experts; i++)
+		logits[i] = c.logits[i];
+	free(c.memory);
+	return 0;
+}
