@@ -8,8 +8,10 @@ stage=${2:-}
 status=0
 
 if command -v python3 >/dev/null 2>&1; then
-	echo "tools/report_test.py"
-	python3 tools/report_test.py -q || status=1
+	for test in tools/*_test.py; do
+		echo "$test"
+		python3 "$test" -q || status=1
+	done
 	python3 tools/readme_table.py --check || status=1
 fi
 "$out/cairn" check --mutants $stage || status=1

@@ -13,7 +13,7 @@ gets one line that names file and line, and exit status 2.
 report_records   reading        report_views    names of cases and members     report_peers   other libraries
 report_claims    verdicts       report_page     numbering, tables, numbers     report_plots   drawings
 report_dsmem, report_collectives, report_ops    the sections
-report_fused     the fused operations: section, claims and figures    report_verdicts  what a verdict is
+report_fused, report_fused_claims    the fused operations         report_verdicts  what a verdict is
 """
 
 import argparse

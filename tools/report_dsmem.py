@@ -164,6 +164,9 @@ def dsmem_bandwidth(page, ctx):
         best, name, size = max((v, n, s) for n, d in unicast.items() for s, v in d.items())
         caption.append(f"The fastest way is {name}: {tbps(best)} TB/s at {size}. ")
         caption += compare_loads(views.powers_of_two(found.get("16-byte loads", {})), read)
+        if "16-byte loads" in found:
+            slowest = min(found["16-byte loads"].items(), key=lambda pair: pair[1])
+            caption.append(f"The fewest bytes come at size {slowest[0]}: {tbps(slowest[1])} TB/s. ")
         multicast = found.get("multicast")
         if multicast:
             caption.append(
@@ -206,9 +209,9 @@ def compare_loads(loads, read):
     if len(steps) > 1:
         falls = all(b <= 1.02 * a for (_, a), (_, b) in zip(steps, steps[1:]))
         out.append(
-            "Loads fall steadily with the cluster's size, as in the source. "
+            "From 2 to 4, 8 and 16 loads do not rise, as in the source. "
             if falls
-            else "Loads do not fall steadily with the cluster's size, against the source. "
+            else "From 2 to 4, 8 and 16 loads do not always fall, against the source. "
         )
     if 16 in loads and read:
         out.append(

@@ -409,6 +409,9 @@ def decode_step(page, ctx):
         )
     if layers:
         speed_table(page, ctx, "One layer of a published model, and a vocabulary of 1024.", layers)
+    experts = views.by_case(ctx.rows, "moe", where=lambda r: r.on_gpu and r.ns)
+    if experts:
+        speed_table(page, ctx, "Routing, experts and shared experts of one layer (moe).", experts)
 
 
 # ---------------------------------------------------------------- the rest
@@ -424,6 +427,8 @@ KNOWN = {
     "decode_step",
     "cluster_attn",
     "cluster_mla",
+    "moe",
+    "traffic",
 } | {o for o, _ in ROW_OPS}
 
 

@@ -51,6 +51,8 @@ th, td { padding: .28rem .6rem; text-align: left; vertical-align: top; }
 th { font-weight: 600; vertical-align: bottom; } th small { font-weight: 400; color: var(--soft); }
 th:first-child, td:first-child { padding-left: .2rem; }
 td code { font-size: 12px; padding: 0 .2em; }
+.many { font-size: 12.5px; } .many th, .many td { padding-left: .3rem; padding-right: .3rem; }
+.many td code { font-size: 11px; }
 .r { text-align: right; white-space: nowrap; }
 tr.group td { font-weight: 600; padding-top: .8rem; border-bottom: 1px solid var(--rule); }
 td.dim, .dim { color: var(--soft); }
@@ -234,9 +236,12 @@ def label(kind, number):
     return Html(f"<b>{kind} {number}.</b>")
 
 
+MANY = 8  # columns, from which on a table is set smaller
+
+
 def table_html(columns, rows, caption=None):
     right = [str(c).startswith(">") for c in columns]
-    out = ["<table>"]
+    out = ['<table class="many">' if len(columns) >= MANY else "<table>"]
     if caption:
         out.append(f"<caption>{esc(caption)}</caption>")
     out.append("<thead><tr>")

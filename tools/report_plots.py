@@ -103,6 +103,13 @@ def powers(axis, values, text, all_of_them=False):
     axis.set_major_formatter(FuncFormatter(text))
 
 
+def apart(values, share=0.4):
+    """Of sorted values on a logarithmic axis, the ends and what is not near one of them."""
+    first, last = math.log(values[0]), math.log(values[-1])
+    out = [v for v in values[1:-1] if min(math.log(v) - first, last - math.log(v)) >= share * (last - first)]
+    return sorted({values[0], *out[:1], values[-1]})
+
+
 def log_ticks(axes, low, high):
     ticks = [m * 10**e for e in range(0, 9) for m in (1, 2, 5) if low * 0.99 <= m * 10**e <= high * 1.01]
     axes.yaxis.set_major_locator(FixedLocator(ticks))
@@ -123,6 +130,7 @@ def end_labels(axes, ends, gap=11):
             if place[i] - place[i - 1] < gap - 0.01:
                 middle = (place[i] + place[i - 1]) / 2
                 place[i - 1], place[i] = middle - gap / 2, middle + gap / 2
+    right = max(x for _, x, _, _, _ in ends)
     for y_points, (own, x, y, name, colour) in zip(place, ends):
         axes.annotate(
             name,
@@ -133,6 +141,7 @@ def end_labels(axes, ends, gap=11):
             color=colour,
             fontsize=9,
             annotation_clip=False,
+            bbox=dict(facecolor="white", edgecolor="none", pad=0.8) if x < right else None,
         )
 
 
@@ -142,27 +151,31 @@ def reference(axes, value, text, series):
     width, _ = axes.figure.get_size_inches()
     share = 0.07 * len(text) / width
 
-    def clearance(left):
-        """Least distance of a line from the text's place, in shares of the axes' height."""
-        gap = 1.0
-        for _, data in series:
-            points = axes.transAxes.inverted().transform(axes.transData.transform(data))
+    def clearance(place):
+        """Least distance of a line, or of its name at its end, from the text's place, in shares of the axes' height."""
+        (left, side), gap = place, 1.0
+        at = middle + 0.04 * side
+        for name, data in series:
+            points = list(axes.transAxes.inverted().transform(axes.transData.transform(data)))
+            points.append(points[-1] + [0.02 + 0.08 * len(name) / width, 0])
             for (x1, y1), (x2, y2) in zip(points, points[1:]):
                 for step in range(9):
                     x, y = x1 + (x2 - x1) * step / 8, y1 + (y2 - y1) * step / 8
                     if left - 0.02 <= x <= left + share + 0.02:
-                        gap = min(gap, abs(y - middle))
+                        gap = min(gap, abs(y - at))
         return gap
 
-    middle = axes.transAxes.inverted().transform(axes.transData.transform((1, value)))[1] + 0.04
-    places = [0.005 + (0.99 - share) * k / 8 for k in range(9)]
+    axes.get_xlim(), axes.get_ylim()  # they scale themselves when asked
+    middle = axes.transAxes.inverted().transform(axes.transData.transform((1, value)))[1]
+    places = [(0.005 + (0.99 - share) * k / 8, side) for side in (1, -1) for k in range(9)]
+    left, side = max(places, key=clearance)
     axes.annotate(
         text,
-        (max(places, key=clearance), value),
+        (left, value),
         xycoords=("axes fraction", "data"),
-        xytext=(2, 2),
+        xytext=(2, 2 * side),
         textcoords="offset points",
-        va="bottom",
+        va="bottom" if side > 0 else "top",
         color=SOFT,
         fontsize=8.5,
     )
@@ -249,8 +262,10 @@ def panels(groups, xlabel, ylabel, xtext=tick_bytes, dashed=(), per_row=4, heigh
         axes.set_title(title)
         axes.set_ylim(low, high)
         log_ticks(axes, low, high)
-        powers(axes.xaxis, xs if len(xs) < 5 else xs[::2] if len(xs) < 9 else xs[::3], xtext)
+        powers(axes.xaxis, apart(xs), xtext)
         axes.tick_params(axis="x", labelsize=8)
+        for tick, side in zip(axes.get_xticklabels(), ("left", *["center"] * (len(apart(xs)) - 2), "right")):
+            tick.set_ha(side)
         axes.grid(axis="y")
     for axes in list(grid.flat)[len(groups) :]:
         axes.set_visible(False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a verdict is: claims and their parts, and the project's own figures (report_claims.py, report_fused.py)."""
+"""What a verdict is: claims and their parts, and the project's own figures (report_claims.py, report_fused_claims.py)."""
 
 from dataclasses import dataclass, field
 
