@@ -34,6 +34,16 @@ static inline double block_rounded(double v, int dtype)
 	return cairn_load(&box, dtype, 0);
 }
 
+static inline double block_dot(const double *x, const float *w, int k)
+{
+	double sum = 0;
+
+	#pragma omp simd reduction(+:sum)
+	for (int l = 0; l < k; l++)
+		sum += x[l] * (double)w[l];
+	return sum;
+}
+
 /* Up or down at random, in proportion to the distances, so that what is exact stays so; key: one for each use. */
 double block_rounded_either(double v, int dtype, uint64_t key);
 

@@ -15,6 +15,7 @@
 
 #include "../primitives/dtype.h"
 #include "../primitives/error.h"
+#include "block_cpu.h"
 
 #define RANK	512
 #define ROPE	64
@@ -26,35 +27,10 @@
 #define KEYS	32
 #define MAX_K	16384
 
-/* The program starts on any x86-64; the loops below are built for wider vectors as well. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
-#define WIDE	__attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
-#else
-#define WIDE
-#endif
-
 struct state {
 	const struct cairn_cluster_mla_args *a;
 	float *n, *cq, *q, *kv, *ql, *o, *v;	/* [batch][...] */
 };
-
-static inline float dot(const float *x, const float *w, int k)
-{
-	float sum = 0;
-
-	#pragma omp simd reduction(+:sum)
-	for (int l = 0; l < k; l++)
-		sum += x[l] * w[l];
-	return sum;
-}
-
-static float narrowed(float v, int dtype)
-{
-	uint64_t box = 0;	/* as wide as any dtype */
-
-	cairn_store(&box, dtype, 0, v);
-	return (float)cairn_load(&box, dtype, 0);
-}
 
 static int kv_len_of(const struct cairn_cluster_mla_args *a, int b)
 {
@@ -80,16 +56,16 @@ static WIDE void project(const struct cairn_cluster_mla_args *a, float *out, int
 
 		cairn_load_row(weights, w, a->dtype, w_at + (int64_t)i * k, k);
 		for (int b = 0; b < a->batch; b++)
-			out[b * out_stride + i] = narrowed(dot(in + b * in_stride, weights, k), a->dtype);
+			out[b * out_stride + i] = block_narrowed(block_dot(in + b * in_stride, weights, k), a->dtype);
 	}
 }
 
 static WIDE void norm(float *out, const float *in, const void *weight, int n, float eps, int dtype)
 {
-	float s = 1 / sqrtf(dot(in, in, n) / (float)n + eps);
+	float s = 1 / sqrtf(block_dot(in, in, n) / (float)n + eps);
 
 	for (int i = 0; i < n; i++)
-		out[i] = narrowed(in[i] * s * (float)cairn_load(weight, dtype, i), dtype);
+		out[i] = block_narrowed(in[i] * s * (float)cairn_load(weight, dtype, i), dtype);
 }
 
 static void rotate(const struct cairn_cluster_mla_args *a, float *x, int position)
@@ -98,8 +74,8 @@ static void rotate(const struct cairn_cluster_mla_args *a, float *x, int positio
 		float angle = (float)position * a->inv_freq[p], c = cosf(angle), s = sinf(angle);
 		float even = x[2 * p], odd = x[2 * p + 1];
 
-		x[2 * p] = narrowed(even * c - odd * s, a->dtype);
-		x[2 * p + 1] = narrowed(odd * c + even * s, a->dtype);
+		x[2 * p] = block_narrowed(even * c - odd * s, a->dtype);
+		x[2 * p + 1] = block_narrowed(odd * c + even * s, a->dtype);
 	}
 }
 
@@ -120,7 +96,7 @@ static WIDE void absorb(const struct state *s, int h)
 	}
 	for (int b = 0; b < a->batch; b++)
 		for (int l = 0; l < RANK; l++)
-			s->ql[((int64_t)b * a->num_heads + h) * RANK + l] = narrowed(sum[b][l], a->dtype);
+			s->ql[((int64_t)b * a->num_heads + h) * RANK + l] = block_narrowed(sum[b][l], a->dtype);
 }
 
 /* HEADS heads of one request */
@@ -146,8 +122,8 @@ static WIDE void attend(const struct state *s, int b, int h0)
 			float top = m[i], keep;
 
 			for (int j = 0; j < n; j++) {
-				logits[j] = a->sm_scale * (dot(s->ql + head * RANK, keys[j], RANK) +
-							   dot(s->q + head * Q_DIM + NOPE, keys[j] + RANK, ROPE));
+				logits[j] = a->sm_scale * (block_dot(s->ql + head * RANK, keys[j], RANK) +
+							   block_dot(s->q + head * Q_DIM + NOPE, keys[j] + RANK, ROPE));
 				top = fmaxf(top, logits[j]);
 			}
 			keep = expf(m[i] - top);
@@ -159,7 +135,7 @@ static WIDE void attend(const struct state *s, int b, int h0)
 				float p = expf(logits[j] - top);
 
 				l[i] += p;
-				p = narrowed(p, a->dtype);
+				p = block_narrowed(p, a->dtype);
 				for (int c = 0; c < RANK; c++)
 					o[i][c] += p * keys[j][c];
 			}
@@ -167,7 +143,7 @@ static WIDE void attend(const struct state *s, int b, int h0)
 	}
 	for (int i = 0; i < HEADS; i++)
 		for (int c = 0; c < RANK; c++)
-			s->o[((int64_t)b * a->num_heads + h0 + i) * RANK + c] = narrowed(o[i][c] / l[i], a->dtype);
+			s->o[((int64_t)b * a->num_heads + h0 + i) * RANK + c] = block_narrowed(o[i][c] / l[i], a->dtype);
 }
 
 static void attention(const struct state *s)
@@ -203,7 +179,7 @@ static WIDE void project_out(const struct state *s)
 
 			if (kv_len_of(a, b) > 0)
 				cairn_store(a->out, a->dtype, at, (float)cairn_load(a->x, a->dtype, at) +
-					    dot(s->v + (int64_t)b * k, weights, k));
+					    block_dot(s->v + (int64_t)b * k, weights, k));
 		}
 	}
 }

@@ -99,16 +99,6 @@ static void norm(const struct chain *c, double *out, const double *in, const voi
 	}
 }
 
-static double dot(const double *x, const float *w, int k)
-{
-	double sum = 0;
-
-	#pragma omp simd reduction(+:sum)
-	for (int l = 0; l < k; l++)
-		sum += x[l] * (double)w[l];
-	return sum;
-}
-
 /* out = in W^T for all rows; magnitude: the same of absolute values, of run 0 alone */
 static void project(const struct chain *c, double *out, const double *in, const void *w, int n, int k,
 		    double *magnitude)
@@ -119,7 +109,7 @@ static void project(const struct chain *c, double *out, const double *in, const 
 
 		cairn_load_row(weights, w, c->a->dtype, (int64_t)i * k, k);
 		for (int row = 0; row < c->rows; row++) {
-			out[(int64_t)row * n + i] = dot(in + (int64_t)row * k, weights, k);
+			out[(int64_t)row * n + i] = block_dot(in + (int64_t)row * k, weights, k);
 			for (int l = 0; magnitude && row % c->runs == 0 && l < k; l++)
 				magnitude[(int64_t)row * n + i] += fabs(in[(int64_t)row * k + l] * (double)weights[l]);
 		}
@@ -168,8 +158,8 @@ static void attend(const struct chain *c, int b, int h, double *ws)
 				for (int l = 0; j == len - 1 && l < width; l++)	/* the new key, as this run has it */
 					row[l] = (float)c->kv[r * width + l];
 				if (!pass)
-					s[j] = a->sm_scale * (dot(c->ql + at, row, rank) +
-						dot(c->q + (r * heads + h) * (nope + a->rope_dim) + nope, row + rank,
+					s[j] = a->sm_scale * (block_dot(c->ql + at, row, rank) +
+						block_dot(c->q + (r * heads + h) * (nope + a->rope_dim) + nope, row + rank,
 						    a->rope_dim));
 				for (int l = 0; pass && l < rank; l++)
 					o[l] += s[j] * (double)row[l];
@@ -198,7 +188,7 @@ static void attend(const struct chain *c, int b, int h, double *ws)
 		for (int r = b * c->runs; r < (b + 1) * c->runs; r++)
 			c->v[(r * heads + h) * a->v_dim + d] =
 				rounded(c, r, 8ull << 32 | (uint64_t)(h * a->v_dim + d),
-					dot(c->o + (r * heads + h) * rank, row, rank));
+					block_dot(c->o + (r * heads + h) * rank, row, rank));
 	}
 }
 

@@ -15,17 +15,11 @@
 
 #include "../primitives/dtype.h"
 #include "../primitives/error.h"
+#include "block_cpu.h"
 
 #define MAX_BATCH	8
 #define MAX_TOP		16
 #define MAX_K		16384
-
-/* The program starts on any x86-64; the loops below are built for wider vectors as well. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
-#define WIDE	__attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
-#else
-#define WIDE
-#endif
 
 /* An expert in use: its weights, and where its users' h are, in rows of `width` */
 struct expert {
@@ -43,33 +37,15 @@ struct state {
 	struct expert used[MAX_BATCH * MAX_TOP + 1];
 };
 
-static inline float dot(const float *x, const float *w, int k)
-{
-	float sum = 0;
-
-	#pragma omp simd reduction(+:sum)
-	for (int l = 0; l < k; l++)
-		sum += x[l] * w[l];
-	return sum;
-}
-
-static float narrowed(float v, int dtype)
-{
-	uint64_t box = 0;	/* as wide as any dtype */
-
-	cairn_store(&box, dtype, 0, v);
-	return (float)cairn_load(&box, dtype, 0);
-}
-
 static WIDE void norm(const struct state *s, int b)
 {
 	const struct cairn_moe_args *a = s->a;
 	float *n = s->n + (int64_t)b * a->hidden, scale;
 
 	cairn_load_row(n, a->x, a->dtype, (int64_t)b * a->hidden, a->hidden);
-	scale = 1 / sqrtf(dot(n, n, a->hidden) / (float)a->hidden + a->eps);
+	scale = 1 / sqrtf(block_dot(n, n, a->hidden) / (float)a->hidden + a->eps);
 	for (int i = 0; i < a->hidden; i++)
-		n[i] = narrowed(n[i] * scale * (float)cairn_load(a->norm_weight, a->dtype, i), a->dtype);
+		n[i] = block_narrowed(n[i] * scale * (float)cairn_load(a->norm_weight, a->dtype, i), a->dtype);
 }
 
 static WIDE void router(const struct state *s, float (*logits)[MAX_BATCH])
@@ -82,7 +58,7 @@ static WIDE void router(const struct state *s, float (*logits)[MAX_BATCH])
 
 		cairn_load_row(row, a->w_router, a->dtype, (int64_t)e * a->hidden, a->hidden);
 		for (int b = 0; b < a->batch; b++)
-			logits[e][b] = dot(s->n + (int64_t)b * a->hidden, row, a->hidden);
+			logits[e][b] = block_dot(s->n + (int64_t)b * a->hidden, row, a->hidden);
 	}
 }
 
@@ -172,9 +148,9 @@ static WIDE void gate_and_up(const struct state *s, const struct expert *e, int 
 	cairn_load_row(up, e->gate_up, a->dtype, e->gate_up_at + (int64_t)(e->n + i) * a->hidden, a->hidden);
 	for (int k = 0; k < e->num_users; k++) {
 		const float *n = s->n + (int64_t)e->user[k] * a->hidden;
-		float g = dot(n, gate, a->hidden), u = dot(n, up, a->hidden);
+		float g = block_dot(n, gate, a->hidden), u = block_dot(n, up, a->hidden);
 
-		h_of(s, e, k)[i] = narrowed(g / (1 + expf(-g)) * u * s->weight[e->user[k]][e->slot[k]], a->dtype);
+		h_of(s, e, k)[i] = block_narrowed(g / (1 + expf(-g)) * u * s->weight[e->user[k]][e->slot[k]], a->dtype);
 	}
 }
 
@@ -189,7 +165,7 @@ static WIDE void down(const struct state *s, int i)
 
 		cairn_load_row(row, e->down, a->dtype, e->down_at + (int64_t)i * e->n, e->n);
 		for (int k = 0; k < e->num_users; k++)
-			part[e->user[k]][e->slot[k]] = dot(h_of(s, e, k), row, e->n);
+			part[e->user[k]][e->slot[k]] = block_dot(h_of(s, e, k), row, e->n);
 	}
 	for (int b = 0; b < a->batch; b++) {
 		int64_t at = (int64_t)b * a->hidden + i;

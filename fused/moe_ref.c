@@ -44,16 +44,6 @@ void moe_chain_load(struct moe_chain *c, int b)
 		c->x[i] = cairn_load(c->a->x, c->a->dtype, (int64_t)b * c->a->hidden + i);
 }
 
-static double dot(const double *x, const float *w, int k)
-{
-	double sum = 0;
-
-	#pragma omp simd reduction(+:sum)
-	for (int l = 0; l < k; l++)
-		sum += x[l] * (double)w[l];
-	return sum;
-}
-
 /* out = in W^T for all runs, rows of in `stride` apart; squares: those of run 0's terms are added up */
 static void project(const struct moe_chain *c, double *out, const double *in, int64_t stride, const void *w, int64_t at,
 		    int n, int k, double *squares)
@@ -64,7 +54,7 @@ static void project(const struct moe_chain *c, double *out, const double *in, in
 
 		cairn_load_row(weights, w, c->a->dtype, at + (int64_t)i * k, k);
 		for (int r = 0; r < c->runs; r++)
-			out[(int64_t)r * n + i] = dot(in + r * stride, weights, k);
+			out[(int64_t)r * n + i] = block_dot(in + r * stride, weights, k);
 		for (int l = 0; squares && l < k; l++)
 			squares[i] += in[l] * (double)weights[l] * in[l] * (double)weights[l];
 	}

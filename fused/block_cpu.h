@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * block_cpu - what the CPU forms of fused operations share
+ */
+#ifndef CAIRN_BLOCK_CPU_H
+#define CAIRN_BLOCK_CPU_H
+
+#include "../primitives/dtype.h"
+
+/* The program starts on any x86-64; functions so marked are built for wider vectors as well. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
+#define WIDE	__attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
+#else
+#define WIDE
+#endif
+
+static inline float block_dot(const float *x, const float *w, int k)
+{
+	float sum = 0;
+
+	#pragma omp simd reduction(+:sum)
+	for (int l = 0; l < k; l++)
+		sum += x[l] * w[l];
+	return sum;
+}
+
+static inline float block_narrowed(float v, int dtype)
+{
+	uint64_t box = 0;	/* as wide as any dtype */
+
+	cairn_store(&box, dtype, 0, v);
+	return (float)cairn_load(&box, dtype, 0);
+}
+
+#endif
