@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * cluster_mla - one persistent kernel, a CTA an SM; what crosses CTAs goes by words that tell when they have come
+ * cluster_mla - one persistent kernel, a CTA an SM; what crosses CTAs goes by words that tell when they
+ * have come
  *
- * Not a cluster for each head, as in algorithm 4: there 16 clusters read the same latents 16 times through the L2 with
- * one row of 16 of the matrix products used, at 16K keys some 300 MB. Here all CTAs share every product by its
- * outputs, weights are read once for the whole batch, and a cluster (team) works on 16 heads of a request together
- * (cluster_mla_attn.cuh).
+ * Not a cluster for each head, as in algorithm 4: there 16 clusters read the same latents 16 times through
+ * the L2 with one row of 16 of the matrix products used, at 16K keys some 300 MB. Here all CTAs share every
+ * product by its outputs, weights are read once for the whole batch, and a cluster (team) works on 16 heads
+ * of a request together (cluster_mla_attn.cuh).
  *
  *   start      small things into the L2; feeders: the first stage of every ring; griddepcontrol.wait; x, its norm's
  *              weights, the epoch, positions, lengths all asked for together; then the second stages
@@ -17,9 +18,10 @@
  *   5 VALUE    merge of the parts of the heads concerned, v = o w_kv_b
  *   6 OUT      out = x + v w_o, complete sums: no partial ones of heads, nothing to add up afterwards
  *
- * Each arrow between them is one trip of data through the L2 (cluster_mla.cuh); 5 of them, and one more before VALUE,
- * none a grid barrier. They need all CTAs resident: the grid is what cudaOccupancyMaxActiveClusters allows. No two
- * such kernels may run at once on the parts of a device that each would need for itself.
+ * Each arrow between them is one trip of data through the L2 (cluster_mla.cuh); 5 of them, and one more
+ * before VALUE, none a grid barrier. They need all CTAs resident: the grid is what
+ * cudaOccupancyMaxActiveClusters allows. No two such kernels may run at once on the parts of a device that
+ * each would need for itself.
  *
  * 20 warps: 16 that multiply (workers), 3 that fill their rings with weights (feeders), 1 that loads keys.
  *
@@ -33,28 +35,31 @@
  *		partial logits f32 [4][16][40] and P [16][40]		18688
  *   MLA_STATES	m [16], l [16] of each rank of the team			2048
  *   MLA_SMALL	struct mla_small					5.5K
- * Barriers: full[2], empty[2] of the tiles (1: the loading warp, and bytes; 16: the workers); filled, freed of each
- * stage of each ring (32: the feeder's lanes, when their copies have come; 1: its worker); named ones: WORK_BAR of the
- * workers, INIT_BAR and RINGS_BAR: all is set up; START_BAR lets feeders go on when x has come; the cluster barrier twice a job.
+ * Barriers: full[2], empty[2] of the tiles (1: the loading warp, and bytes; 16: the workers); filled, freed
+ * of each stage of each ring (32: the feeder's lanes, when their copies have come; 1: its worker); named
+ * ones: WORK_BAR of the workers, INIT_BAR and RINGS_BAR: all is set up; START_BAR lets feeders go on when x
+ * has come; the cluster barrier twice a job.
  * Registers: 104 workers, 64 the others (setmaxnreg; 96 at launch, as one SM quarter holds 5 warps), no spills.
  *
- * H200, bf16, us (share of the 4.5 TB/s read stream), V2-Lite: 16 heads, hidden 2048; V3: 128, 7168, rank 1536
+ * H200, bf16, us (share of the 4.5 TB/s read stream); V2-Lite: 16 heads, hidden 2048; V3: 128, 7168
  *	V2-Lite batch 1, 1K / 4K / 16K keys	18.0 (36%)  22.5 (32%)  29.3 (36%)
  *	V2-Lite batch 16, 4K			69.5 (33%)
  *	V3 batch 1, 1K / 4K			125 (68%)  136 (63%)
- * 1K keys, by the clock of a middling CTA, us since its start: waits for its predecessor until 1.3; x is here 3.2; the
- * first unit of DOWN 4.4, all of it 6.7; ABSORB 8.0; q and ql of all heads 9.4, of all its warps 10.4; a tile of keys 11.2; its
- * state written 12.4; all states seen 13.4, merged 14.4; VALUE 15.6; OUT 17.1; the rest is exit and start of kernels. The
- * bytes would take 6.4: it is the chain of dependent steps. A trip through the L2 is 0.7 of each; what follows it, a
- * wait for the slowest warp and the adding up of 16 warps' sums, takes as long.
+ * 1K keys, by the clock of a middling CTA, us since its start: waits for its predecessor until 1.3; x is
+ * here 3.2; the first unit of DOWN 4.4, all of it 6.7; ABSORB 8.0; q and ql of all heads 9.4, of all its
+ * warps 10.4; a tile of keys 11.2; its state written 12.4; all states seen 13.4, merged 14.4; VALUE 15.6;
+ * OUT 17.1; the rest is exit and start of kernels. The bytes would take 6.4: it is the chain of dependent
+ * steps. A trip through the L2 is 0.7 of each; what follows it, a wait for the slowest warp and the adding
+ * up of 16 warps' sums, takes as long.
  *
  * Tried and lost (V2-Lite, 1K / 16K, us)
- *   - workers that fill their own rings: 22.0 / 31.5 against 18.9 / 29.8 with feeders. 128 KB an SM are asked for at
- *     once then, x and all small loads queue up behind them, and a warp stands 0.7 us at every stage it asks for
- *     (V3, which is all stream, takes them better: 121 against 125)
+ *   - workers that fill their own rings: 22.0 / 31.5 against 18.9 / 29.8 with feeders. 128 KB an SM are
+ *     asked for at once then, x and all small loads queue up behind them, and a warp stands 0.7 us at every
+ *     stage it asks for (V3, which is all stream, takes them better: 121 against 125)
  *   - feeders by bulk copies of 256-byte rows: 23.3 / 31.3; V3 222 against 125
  *   - weights only after all small loads are asked for: 18.8 / 30.2 against 18.7 / 29.8
- *   - one copy of the code for all products, 86 KB instead of 155: 29.1 / 45.2 against 27.7 / 43.7, V3 151 against 132
+ *   - one copy of the code for all products, 86 KB instead of 155: 29.1 / 45.2 against 27.7 / 43.7, V3 151
+ *     against 132
  *   - before states went by words, clusters of 2, 4 and 16 instead of 8: 30 / 53, 27.3 / 44.3, 28.1 / 42.7
  *   - the keys' page ids looked up before DOWN, by a worker: it is 1.5 us late for the product
  *   - one warp that waits for a part before all threads read them: as fast as all polling, and one step more

@@ -10,16 +10,18 @@
  *   GATE_UP   norm of x_mid -> shared memory | pairs of rows, silu(g) u -> act
  *   DOWN      act -> shared memory | rows of w_down, + x_mid -> x_out
  *
- * and HEAD comes last. What crosses between two phases is one vector of activations, 4 to 60 KB, through the L2: up to
- * GRID_WORDS_BATCH requests as words that readers poll (grid_exchange.cuh), and nobody meets; else all CTAs meet at a counter. A
- * persistent launch runs all phases; else each phase is a launch of its own, which asks for its first weights before it
- * waits for its predecessor, and does just the same, so that both forms give the same bits.
+ * and HEAD comes last. What crosses between two phases is one vector of activations, 4 to 60 KB, through
+ * the L2: up to GRID_WORDS_BATCH requests as words that readers poll (grid_exchange.cuh), and nobody meets;
+ * else all CTAs meet at a counter. A persistent launch runs all phases; else each phase is a launch of its
+ * own, which asks for its first weights before it waits for its predecessor, and does just the same, so
+ * that both forms give the same bits.
  *
- * All CTAs of a launch must be on the device at once, as they wait for each other: two such launches must not run side by
- * side.
+ * All CTAs of a launch must be on the device at once, as they wait for each other: two such launches must
+ * not run side by side.
  *
- * What is summed where: k is shared out to the 8 warps stage by stage, a warp adds up its stages in four chains, and
- * the 8 sums are added in order; which CTA has a row does not matter. No floating-point atomics.
+ * What is summed where: k is shared out to the 8 warps stage by stage, a warp adds up its stages in four
+ * chains, and the 8 sums are added in order; which CTA has a row does not matter. No floating-point
+ * atomics.
  *
  * Shared memory
  *   0              float [8] of the norms, a word for the last split
@@ -30,36 +32,41 @@
  *   at_rope        float2 [batch][head_dim / 2]
  *   at_a           activations of a product; in attention O of the warps' states, or a ring of keys
  *   at_rings       [8 warps][stages] of 4 KiB; 6 stages at batch 1
- * Barriers: __syncthreads() once, when the loaders' first loads are on their way; then WORK_BAR among the 256 threads that
- * compute; by words, for units of 16 rows, barriers 2 .. 9, where all but the writer of the unit's results just arrive.
- * Registers: 184 compute, 72 load (setmaxnreg; more requests: other shares), no spills. Group (query heads of a KV head)
- * up to 8.
+ * Barriers: __syncthreads() once, when the loaders' first loads are on their way; then WORK_BAR among the
+ * 256 threads that compute; by words, for units of 16 rows, barriers 2 .. 9, where all but the writer of
+ * the unit's results just arrive.
+ * Registers: 184 compute, 72 load (setmaxnreg; more requests: other shares), no spills. Group (query heads
+ * of a KV head) up to 8.
  *
- * Floor: weights and keys once through memory. What is reached: reports/; at batch 1, KV 1K on an H200 decode_step 94 to
- * 95% of the read stream for 7B and 8B shapes, 84% for 1B. Where the rest goes, Llama-3-8B, of 103 us a layer (98 at the
- * stream): from the last q to the first product with attention's result, 8.5 us pass, of which a full ring covers 5.6 us;
- * in all loaders find their rings full for an eighth of the time (1B: a sixth). Each exchange takes 0.4 us from when the
- * slowest CTA is done; but SMs are not equal: 24 of 132 stream a fifth faster than the others and wait for them.
+ * Floor: weights and keys once through memory. What is reached: reports/; at batch 1, KV 1K on an H200
+ * decode_step 94 to 95% of the read stream for 7B and 8B shapes, 84% for 1B. Where the rest goes,
+ * Llama-3-8B, of 103 us a layer (98 at the stream): from the last q to the first product with attention's
+ * result, 8.5 us pass, of which a full ring covers 5.6 us; in all loaders find their rings full for an
+ * eighth of the time (1B: a sixth). Each exchange takes 0.4 us from when the slowest CTA is done; but SMs
+ * are not equal: 24 of 132 stream a fifth faster than the others and wait for them.
  *
- * What brought it there, in order of worth (Llama-3-8B, us a token): 3890 by meetings; 3690 by words; 3580 with no more than
- * GRID_ON_WAY + 1 stages of a warp on their way: a load that somebody waits for stands in no queue of 192 KB an SM, which
- * takes 5 us to be served; 3550 with the slots of the first keys known ahead, instead of two dependent loads in
- * each layer with which the loaders stop. The module cluster_attn: 29.3, 27.0, 25.3 us.
+ * What brought it there, in order of worth (Llama-3-8B, us a token): 3890 by meetings; 3690 by words; 3580
+ * with no more than GRID_ON_WAY + 1 stages of a warp on their way: a load that somebody waits for stands in
+ * no queue of 192 KB an SM, which takes 5 us to be served; 3550 with the slots of the first keys known
+ * ahead, instead of two dependent loads in each layer with which the loaders stop. The module cluster_attn:
+ * 29.3, 27.0, 25.3 us.
  *
  * Tried and lost
- *   16 warps that load for themselves: 104 bytes of spills. 8 of them with 255 registers: 3824 us for Llama-2-7B, as
- *     the cursor's arithmetic is then in the way of every product; loaders of their own: 3514.
+ *   16 warps that load for themselves: 104 bytes of spills. 8 of them with 255 registers: 3824 us for
+ *     Llama-2-7B, as the cursor's arithmetic is then in the way of every product; loaders of their own: 3514.
  *   Requests as the 16 rows of the mma, weights as its columns: twice the mma, and registers moved about: 2%.
- *   Rows shared out by the measured speed of the SMs: the fast ones no longer wait, yet the slowest finish no earlier,
- *     and odd ends of 16 rows cost what was won (1B: 788 us -> 825).
- *   The L2 asked for weights beyond the ring (cp.async.bulk.prefetch.L2), always when the ring is full: 3478 us -> 3624
- *     (3 stages a warp), 3925 (24); only while the CTA waits for an exchange: 3515 (4), 3654 (12).
+ *   Rows shared out by the measured speed of the SMs: the fast ones no longer wait, yet the slowest finish
+ *     no earlier, and odd ends of 16 rows cost what was won (1B: 788 us -> 825).
+ *   The L2 asked for weights beyond the ring (cp.async.bulk.prefetch.L2), always when the ring is full:
+ *     3478 us -> 3624 (3 stages a warp), 3925 (24); only while the CTA waits for an exchange: 3515 (4),
+ *     3654 (12).
  *   A merge of the splits whose weights come through shared memory: 2.4 us instead of 1.2.
- *   By words: polling all words of a vector, or one, or one of each item first: within 0.5%. Barriers that only the writer
- *     waits at, without words: nothing. q read by each warp for itself: 1 us slower.
+ *   By words: polling all words of a vector, or one, or one of each item first: within 0.5%. Barriers that
+ *     only the writer waits at, without words: nothing. q read by each warp for itself: 1 us slower.
  *   One stage on its way: 3960 us for Llama-3-8B; three, 3670; as many as there are, 3700; two, 3580.
- *   Batch 16: norms with all of a row in registers, in place of a second pass over shared memory: nothing; they take 10 us
- *     (131 KB for each SM through the L2 alone take 3), in which a ring of 64 KB runs full after 2.
+ *   Batch 16: norms with all of a row in registers, in place of a second pass over shared memory: nothing;
+ *     they take 10 us (131 KB for each SM through the L2 alone take 3), in which a ring of 64 KB runs full
+ *     after 2.
  */
 #include "grid.h"
 

@@ -17,14 +17,15 @@
  *     shared w_down                         shared w_down
  *     experts' w_down, + x -> out           experts' w_down
  *
- * What the routing costs is hidden as the router comes first of all, and memory streams shared weights meanwhile
- * (DeepSeek-V2-Lite: 175 KB an SM, a ring holds 192). What the trip of h through the L2 costs is hidden as the
- * shared experts' w_down comes before that of the others: s has been there for long, and is asked for while the
- * experts' last gates and ups are multiplied.
+ * What the routing costs is hidden as the router comes first of all, and memory streams shared weights
+ * meanwhile (DeepSeek-V2-Lite: 175 KB an SM, a ring holds 192). What the trip of h through the L2 costs is
+ * hidden as the shared experts' w_down comes before that of the others: s has been there for long, and is
+ * asked for while the experts' last gates and ups are multiplied.
  *
- * Batches: each chosen expert's weights are read once, for all requests; requests are the 8 columns of an mma. A
- * request that did not choose an expert does not add its product: not 0 times the weights, which may be inf, but
- * nothing. Each adds up its own experts by ascending number, in sums that start anew with each stage.
+ * Batches: each chosen expert's weights are read once, for all requests; requests are the 8 columns of an
+ * mma. A request that did not choose an expert does not add its product: not 0 times the weights, which may
+ * be inf, but nothing. Each adds up its own experts by ascending number, in sums that start anew with each
+ * stage.
  *
  * Shared memory
  *   0          struct moe_small						5.6 KB
@@ -32,30 +33,33 @@
  *   at_act     n, dtype [batch][hidden] in the lanes' order; later each warp's share of the activations of some
  *              stages, [8 warps][act_rows][256 bytes]			at least 24 KB
  *   at_rings   [8 warps][stages] of 4 KiB				up to 192 KB
- * Barriers: 8 rings x stages x 2 mbarriers, full (32 arrivals: a lane's cp.async each) and empty (1; in DEBUG
- * builds 32); `routed` (32: the lanes of the warp that lists the picks); __syncthreads once; WORK_BAR, the 256
- * threads that compute, once for 16 rows; ROUTE_BAR, the 128 that route, twice.
+ * Barriers: 8 rings x stages x 2 mbarriers, full (32 arrivals: a lane's cp.async each) and empty (1; in
+ * DEBUG builds 32); `routed` (32: the lanes of the warp that lists the picks); __syncthreads once;
+ * WORK_BAR, the 256 threads that compute, once for 16 rows; ROUTE_BAR, the 128 that route, twice.
  * Registers: 136 compute, 72 load, 64 route (setmaxnreg), no spills.
  *
- * Floor: the weights once through memory. DeepSeek-V2-Lite (64 experts of 1408, 6 chosen, shared 2816), H200,
- * batch 1: 138.7 MB, 31.0 us at the 4.48 TB/s of a read stream; measured 35.9. Batch 8, 34 experts: 632 MB, 141
- * us; measured 159. Where the rest goes, batch 1 in a decode step, us after the end of cluster_mla:
- *   start 1.7, wait over 3.7, n 7.1, the router 8.0, the picks 12.2; shared gates and ups 13.5; the experts' 29.4;
- *   the shared w_down 33.8; the end 40.0, of the slowest CTA 41.0
- * (with 2 stages on their way from the start; with one 1.7 us less). From the picks on memory streams at its rate;
- * before them there are but 23 MB that are certain to be needed. There everything takes longer than between two
- * of these kernels, as instructions come from the L2 again, behind weights: less code is faster, even where it
- * takes more steps.
+ * Floor: the weights once through memory. DeepSeek-V2-Lite (64 experts of 1408, 6 chosen, shared 2816),
+ * H200, batch 1: 138.7 MB, 31.0 us at the 4.48 TB/s of a read stream; measured 35.9. Batch 8, 34 experts:
+ * 632 MB, 141 us; measured 159. Where the rest goes, batch 1 in a decode step, us after the end of
+ * cluster_mla:
+ *   start 1.7, wait over 3.7, n 7.1, the router 8.0, the picks 12.2; shared gates and ups 13.5; the
+ *   experts' 29.4; the shared w_down 33.8; the end 40.0, of the slowest CTA 41.0
+ * (with 2 stages on their way from the start; with one 1.7 us less). From the picks on memory streams at
+ * its rate; before them there are but 23 MB that are certain to be needed. There everything takes longer
+ * than between two of these kernels, as instructions come from the L2 again, behind weights: less code is
+ * faster, even where it takes more steps.
  *
  * Tried (batch 1, us, alone; in brackets a step of 27 layers)
- *   3 stages of each ring on their way instead of 2: 36.7 -> 37.5; only until the picks are known: 34.6 -> 36.7
- *     [1806 -> 1828], 6: 38.0; 1 until then: 35.9 -> 35.9 [1755 -> 1710], kept
- *   where activations lie worked out by all lanes instead of row by row, calls counted by each CTA for itself,
- *     weights of the chosen experts after the loop that finds them, 2 stages: 44.5 -> 36.7 [2175 -> 1800], kept
+ *   3 stages of each ring on their way instead of 2: 36.7 -> 37.5; only until the picks are known: 34.6 ->
+ *     36.7 [1806 -> 1828], 6: 38.0; 1 until then: 35.9 -> 35.9 [1755 -> 1710], kept
+ *   where activations lie worked out by all lanes instead of row by row, calls counted by each CTA for
+ *     itself, weights of the chosen experts after the loop that finds them, 2 stages: 44.5 -> 36.7 [2175 ->
+ *     1800], kept
  *   w_shared_down into the L2 while the routing is under way: 35.8 -> 36.7; shared weights into the L2 by
  *     cluster_mla: [1806 -> 1906 at once, 1847 paced, 1823 without w_shared_down]
  *   routing by warps of its own instead of by the loaders when the shared weights are out: 35.8 -> 34.6
- *     [1800 -> 1806, as what it rehearses before the wait keeps others' instructions waiting], kept, without that
+ *     [1800 -> 1806, as what it rehearses before the wait keeps others' instructions waiting], kept,
+ *     without that
  *   a rehearsal of the norm and the router too: 34.6 -> 37.0
  *   the first line of each piece of weights touched ahead: 34.6 -> 34.9 [1806 -> 1814]
  *   s asked for during the experts' last gates and ups: 35.3 -> 35.5 [1765 -> 1739], kept
