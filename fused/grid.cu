@@ -49,7 +49,11 @@
  * with no more than GRID_ON_WAY + 1 stages of a warp on their way: a load that somebody waits for stands in
  * no queue of 192 KB an SM, which takes 5 us to be served; 3550 with the slots of the first keys known
  * ahead, instead of two dependent loads in each layer with which the loaders stop. The module cluster_attn:
- * 29.3, 27.0, 25.3 us.
+ * 29.3, 27.0, 25.3 us. Batch 16 (Llama-2-7B's module at 1K keys): 122.0; 116.5 with lengths and pages of the
+ * next task known ahead and activations asked for all at once; 113.1 with pages not looked at before they are
+ * needed and eight rows of a norm in registers at a time; 112.5 with their squares by mma, and with stages
+ * scaled just before the first unit multiplies them. The norm still takes 8 us until its first stage (3 of
+ * them its 131 KB an SM on their way through the L2), in which a ring of 64 KB runs full after 2.
  *
  * Tried and lost
  *   16 warps that load for themselves: 104 bytes of spills. 8 of them with 255 registers: 3824 us for
@@ -64,9 +68,10 @@
  *   By words: polling all words of a vector, or one, or one of each item first: within 0.5%. Barriers that
  *     only the writer waits at, without words: nothing. q read by each warp for itself: 1 us slower.
  *   One stage on its way: 3960 us for Llama-3-8B; three, 3670; as many as there are, 3700; two, 3580.
- *   Batch 16: norms with all of a row in registers, in place of a second pass over shared memory: nothing;
- *     they take 10 us (131 KB for each SM through the L2 alone take 3), in which a ring of 64 KB runs full
- *     after 2.
+ *   Batch 16 (us of Llama-2-7B's module at 1K, 4K keys): the heads' keys shared out evenly, where whole tasks
+ *     leave 16 SMs idle in the last of four rounds: 118.9, 303.8 instead of 116.5, 295.3, as the heads of a
+ *     token, which lie side by side in memory, are no longer read at the same time; just the last round:
+ *     119.3, 299.4. Rows by bulk copies instead of cp.async: the same, batch 8 2% slower.
  */
 #include "grid.h"
 
@@ -81,7 +86,7 @@ template <int dtype, int head_dim, int way>
 GRID void run_worker(const struct grid_args &a)
 {
 	struct ring r = ring_of(a, threadIdx.x / 32);
-	uint32_t base = 0;		/* the phases of this call have base + 1 + phase */
+	uint32_t base = 0;	/* by words: phases of this call have base + 1 + phase; else: meetings before this launch */
 	struct grid_lens lens = {};
 	int position = 0, have_rope = 0, rope = threadIdx.x < a.s.batch * (head_dim / 2);
 	float freq = rope ? __ldg(a.s.inv_freq + threadIdx.x % (head_dim / 2)) : 0;
@@ -90,23 +95,26 @@ GRID void run_worker(const struct grid_args &a)
 		const int kind = grid_kind_of(a, phase), normed = kind == GRID_QKV || kind == GRID_GATE_UP || kind == GRID_HEAD;
 		const int k = grid_k(a, kind);
 		struct grid_addend addend;
-		struct norm_weights w;
+		struct norm_left left;
 
+		left.rows = 0;
 		if (normed)
-			norm_prefetch(a, phase, kind, w);
+			norm_prefetch<way>(a, phase, kind, left.weights);
 		if (phase == a.first_phase) {
 			ptx_griddepcontrol_wait();
 			if (a.first_launch)
 				ptx_griddepcontrol_launch_dependents();
 			/* asked for together with x, looked at when they are needed: memory is busy, and answers late */
 			if (way == GRID_BY_WORDS)
-				base = __ldcg(a.phases);
-			if (way == GRID_BY_WORDS && blockIdx.x < a.num_tasks)
+				base = __ldcg(&a.calls[blockIdx.x].x);
+			else
+				base = __ldcg(&a.calls[blockIdx.x].y);
+			if (blockIdx.x < a.num_tasks)
 				lens = grid_load_lens(a, blockIdx.x);
 			if (rope)
 				position = __ldg(a.s.positions + threadIdx.x / (head_dim / 2));
 		} else if (way != GRID_BY_WORDS) {
-			grid_await(a, phase - a.first_phase);
+			grid_await(a, base + (uint32_t)(phase - a.first_phase));
 		}
 		if (kind == GRID_ATTN) {
 			if (!have_rope)
@@ -121,9 +129,9 @@ GRID void run_worker(const struct grid_args &a)
 		}
 		addend = grid_first_addend(a, phase, kind);
 		if (normed && way == GRID_BY_WORDS)
-			load_normed_words<dtype>(a, phase, kind, w, base + phase);
+			load_normed_words<dtype>(a, phase, kind, left.weights, base + phase);
 		else if (normed)
-			load_normed<dtype>(a, phase, kind, w);
+			load_normed<dtype>(a, phase, kind, left);
 		else if (way == GRID_BY_WORDS)
 			load_words(a, grid_words_in(a, kind), k, base + phase);
 		else if (a_fits(a, k))
@@ -132,18 +140,15 @@ GRID void run_worker(const struct grid_args &a)
 			make_rope<head_dim>(a, position, freq);
 			have_rope = 1;
 		}
-		run_product<dtype, way>(a, r, phase, kind, addend, base + 1 + phase);
+		run_product<dtype, way>(a, r, phase, kind, addend, left, base + 1 + phase);
 		if (has_key_ring<way>(a) && kind == GRID_QKV && threadIdx.x == 0)	/* all have multiplied: they met since */
 			ptx_mbarrier_arrive(ptx_smem(grid_mem) + GRID_FREE);
 	}
-	/* who leaves last finds all others past their last meeting, or last word of the call */
-	if ((way == GRID_BY_WORDS ? a.end_phase == a.call_end : a.end_phase - a.first_phase > 1) && threadIdx.x == 0 &&
-	    ptx_atom_acq_rel_gpu_add_u32(a.exits, 1) + 1 == gridDim.x) {
-		*a.meetings = 0;
-		*a.exits = 0;
-		if (way == GRID_BY_WORDS)
-			*a.phases = base + (uint32_t)a.call_end;
-	}
+	/* no counter that all CTAs would share: who leaves would have to wait for it, and with him the next kernel's CTA */
+	if (way == GRID_BY_WORDS && a.end_phase == a.call_end && threadIdx.x == 0)
+		a.calls[blockIdx.x].x = base + (uint32_t)a.call_end;
+	if (way != GRID_BY_WORDS && threadIdx.x == 0)
+		a.calls[blockIdx.x].y = base + (uint32_t)(a.end_phase - a.first_phase - 1);
 }
 
 template <int dtype, int head_dim, int way>
@@ -251,8 +256,7 @@ int grid_plan(struct grid_args *a, char *ws, size_t *bytes)
 	}
 #define PART(field, size) do { *(void **)&a->field = ws + at; at += ((size) + 255) / 256 * 256; } while (0)
 	PART(meetings, 256);
-	PART(exits, 256);
-	PART(phases, 256);
+	PART(calls, (size_t)num_sms * sizeof(*a->calls));
 	/* the same whatever the batch: words are never laid over by something else */
 	for (int kind = 0; kind < GRID_HEAD; kind++)
 		PART(words[kind], (size_t)GRID_WORDS_BATCH * 4 *

@@ -174,7 +174,7 @@ GRID void grid_result_word(const struct grid_args &a, int phase, int kind, float
  */
 template <int dtype, int way>
 GRID void run_product(const struct grid_args &a, struct ring &r, int phase, int kind, struct grid_addend addend,
-		      uint32_t number)
+		      const struct norm_left &left, uint32_t number)
 {
 	constexpr int wide = way == GRID_WIDE, by_words = way == GRID_BY_WORDS, most = wide ? 1 : 2;	/* stages at a time */
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, quad = lane / 4, t = lane % 4;
@@ -196,6 +196,9 @@ GRID void run_product(const struct grid_args &a, struct ring &r, int phase, int 
 			uint4 x[most][wide + 1][4];
 			uint32_t tile[most];
 
+			if (!by_words && unit == 0 && left.rows)
+				for (int i = 0; i <= two; i++)
+					scale_stage<dtype>(a, kind, phase, left, stage + i * GRID_WARPS, stage / GRID_WARPS + i);
 			load_fragments<way>(a, kind, k, stage, x_at, x[0]);
 			if (two)
 				load_fragments<way>(a, kind, k, stage + GRID_WARPS, x_at, x[most - 1]);

@@ -30,8 +30,9 @@ struct grid_args {
 	const void *x;			/* [batch, hidden], what the call begins with; NULL: rows of s.embed */
 	void *out;			/* not NULL: the call's last phase, OUT or DOWN, writes here */
 	/* the workspace */
-	uint32_t *meetings, *exits;	/* CTAs that came to a meeting, that left */
-	uint32_t *phases;		/* of all calls before this one: numbers for the words */
+	uint32_t *meetings;		/* CTAs that came to one, in all calls so far */
+	/* [CTAs], of all calls so far: phases, which give the words their numbers, and meetings. A CTA counts for itself. */
+	uint2 *calls;
 	uint32_t *tickets;		/* [batch, num_kv_heads]: splits that are done */
 	float *part_o;			/* [tasks][group][head_dim] */
 	float2 *part_ml;		/* [tasks][group] */

@@ -291,10 +291,20 @@ GRID void put_float_words(uint64_t *to, float2 v, uint32_t number)
 	ptx_st_relaxed_gpu_v2_u64(to, make_uint4(__float_as_uint(v.x), number, __float_as_uint(v.y), number));
 }
 
-/* The states of warps 0 .. warps-1 become one, in global memory. */
-template <int head_dim, int way>
-GRID void merge_warps(const struct grid_args &a, int task_id, int warps, float (*o)[4], const struct softmax_state *st,
-		      float scale_log2, uint32_t number)
+/* Columns i, i + 1 of a task's result */
+template <int dtype, int head_dim>
+GRID void put_result(const struct grid_args &a, const struct grid_task &task, int i, float2 sum, float l)
+{
+	const int column = task.head * a.group * head_dim + i;
+
+	*(uint32_t *)((uint16_t *)a.attn + (int64_t)task.request * a_padded(a.q_dim) + a_index(column)) =
+		row_pack2<dtype>(l > 0 ? sum.x / l : 0, l > 0 ? sum.y / l : 0);
+}
+
+/* The states of warps 0 .. warps-1 become one, in global memory; of the only split, the result. */
+template <int dtype, int head_dim, int way>
+GRID void merge_warps(const struct grid_args &a, const struct grid_task &task, int task_id, int warps, float (*o)[4],
+		      const struct softmax_state *st, float scale_log2, uint32_t number)
 {
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, quad = lane / 4, t = lane % 4;
 	float2 *s_ml = merge_s_ml(a);
@@ -339,6 +349,10 @@ GRID void merge_warps(const struct grid_args &a, int task_id, int warps, float (
 			put_float_words(part_words<head_dim>(a, task_id, head) + 2 + i % head_dim, sum, number);
 			if (i % head_dim == 0)
 				put_float_words(part_words<head_dim>(a, task_id, head), all, number);
+			continue;
+		}
+		if (a.num_splits == 1) {
+			put_result<dtype, head_dim>(a, task, i, sum, all.y);
 			continue;
 		}
 		__stcg((float2 *)(a.part_o + (int64_t)task_id * a.group * head_dim + i), sum);
@@ -403,7 +417,6 @@ GRID void merge_splits(const struct grid_args &a, const struct grid_task &task, 
 	for (int i = threadIdx.x * 2; i < outputs; i += WORKERS * 2) {
 		const float2 *from = (const float2 *)(a.part_o + (int64_t)first_task * outputs + i);
 		float2 ml = make_float2(-CUDART_INF_F, 0), sum = make_float2(0, 0), part[MERGE_BATCH];
-		const int column = task.head * outputs + i;
 		float weight = 0;
 
 		if (lane < splits)
@@ -420,8 +433,7 @@ GRID void merge_splits(const struct grid_args &a, const struct grid_task &task, 
 			for (int k = 0; k < MERGE_BATCH; k++)	/* of splits that are not there the weight is 0 */
 				sum = add_weighted(sum, part[k], __shfl_sync(~0u, weight, (split + k) % 32));
 		}
-		*(uint32_t *)((uint16_t *)a.attn + (int64_t)task.request * a_padded(a.q_dim) + a_index(column)) =
-			row_pack2<dtype>(ml.y > 0 ? sum.x / ml.y : 0, ml.y > 0 ? sum.y / ml.y : 0);
+		put_result<dtype, head_dim>(a, task, i, sum, ml.y);
 	}
 }
 
@@ -442,17 +454,16 @@ GRID bool last_of_task(const struct grid_args &a, int task_id)
 	return *s_last;
 }
 
-/* By words there is one task, whose lens are known. number: of this phase's words */
+/* lens: of the first task. number: of this phase's words */
 template <int dtype, int head_dim, int way>
-GRID void run_attention(const struct grid_args &a, struct ring &r, int phase, const struct grid_lens &lens, uint32_t number)
+GRID void run_attention(const struct grid_args &a, struct ring &r, int phase, struct grid_lens lens, uint32_t number)
 {
 	constexpr int keys = GRID_STAGE_BYTES / (2 * head_dim), subs = keys / 16;
 	int warp = threadIdx.x / 32;
 	float scale_log2 = a.s.sm_scale * ATTN_LOG2E;
 
 	for (int task_id = blockIdx.x; task_id < a.num_tasks; task_id += gridDim.x) {
-		const struct grid_task task = grid_make_task<head_dim>(a, task_id, way == GRID_BY_WORDS ? lens :
-								       grid_load_lens(a, task_id));
+		const struct grid_task task = grid_make_task<head_dim>(a, task_id, lens);
 		int tiles = task.end_tile - task.first_tile, newest = task.split == a.num_splits - 1 && task.old_len >= 0;
 		int taker = min(tiles, GRID_WARPS - 1);		/* of the new key: a warp without tiles, if there is one */
 		int warps = min(tiles + 1, GRID_WARPS);
@@ -460,6 +471,8 @@ GRID void run_attention(const struct grid_args &a, struct ring &r, int phase, co
 		uint32_t q[head_dim / 16][2], p[subs][2];
 		float o[head_dim / 16][4] = {};
 
+		if (way != GRID_BY_WORDS && task_id + (int)gridDim.x < a.num_tasks)	/* a task ahead; by words there is one */
+			lens = grid_load_lens(a, task_id + gridDim.x);
 		load_heads<dtype, head_dim, way>(a, task, phase / GRID_KINDS, newest, number - 1);
 		if (warp < warps)
 			take_head<head_dim>(a, min(threadIdx.x % 32 / 4, a.group - 1), q);
@@ -472,10 +485,10 @@ GRID void run_attention(const struct grid_args &a, struct ring &r, int phase, co
 			attend_values<dtype, head_dim, subs>(ring_wait(r), p, o);
 			ring_release(r, 1);
 		}
-		merge_warps<head_dim, way>(a, task_id, warps, o, &st, scale_log2, number);
+		merge_warps<dtype, head_dim, way>(a, task, task_id, warps, o, &st, scale_log2, number);
 		if (way == GRID_BY_WORDS)
 			merge_split_words<dtype, head_dim>(a, task, task_id - task.split, scale_log2, number);
-		else if (last_of_task(a, task_id))
+		else if (a.num_splits > 1 && last_of_task(a, task_id))
 			merge_splits<dtype, head_dim>(a, task, task_id - task.split, scale_log2);
 		work_sync();
 	}

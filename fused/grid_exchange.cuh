@@ -56,8 +56,8 @@ GRID void end_phase(const struct grid_args &a, int phase)
 		grid_arrive(a);
 }
 
-/* number: of this meeting in the launch, from 1. By all threads. */
-GRID void grid_await(const struct grid_args &a, int number)
+/* number: of this meeting, from 1, since the workspace was new. By all threads. */
+GRID void grid_await(const struct grid_args &a, uint32_t number)
 {
 	if (threadIdx.x == 0) {
 #ifdef CAIRN_DEBUG
@@ -65,10 +65,10 @@ GRID void grid_await(const struct grid_args &a, int number)
 #else
 		const int64_t start = 0;
 #endif
-		uint32_t all = (uint32_t)number * gridDim.x;
+		const uint32_t all = number * gridDim.x;
 
-		while (ptx_ld_acquire_gpu_u32(a.meetings) < all)
-			ptx_spin_check(start, "meeting", (uint32_t)number, 0);
+		while ((int32_t)(ptx_ld_acquire_gpu_u32(a.meetings) - all) < 0)	/* it may have gone round */
+			ptx_spin_check(start, "meeting (number)", number, 0);
 	}
 	work_sync();
 }
@@ -126,7 +126,7 @@ GRID const uint4 *grid_norm_weight(const struct grid_args &a, int phase, int kin
 			       grid_layer(a, kind == GRID_QKV ? a.s.attn_norm : a.s.mlp_norm, phase));
 }
 
-#define NORM_AHEAD	2		/* vectors of the norm's weights that a thread asks for before it may read x */
+#define NORM_AHEAD	4		/* vectors of the norm's weights that a thread asks for before it may read x */
 
 struct norm_weights {
 	uint4 v[NORM_AHEAD];
@@ -138,9 +138,12 @@ GRID int norm_step(const struct grid_args &a)
 	return a.by_words && a.s.batch == 2 ? WORKERS / 2 : WORKERS;
 }
 
+template <int way>
 GRID void norm_prefetch(const struct grid_args &a, int phase, int kind, struct norm_weights &w)
 {
-	int step = norm_step(a), first = threadIdx.x & (step - 1);
+	const int by_stage = way != GRID_BY_WORDS;	/* see load_normed() */
+	const int step = by_stage ? GRID_WARPS * 16 : norm_step(a);
+	const int first = by_stage ? threadIdx.x / 32 * 16 + threadIdx.x % 16 : threadIdx.x & (step - 1);
 	const uint4 *weight = grid_norm_weight(a, phase, kind);
 
 #pragma unroll
@@ -151,10 +154,10 @@ GRID void norm_prefetch(const struct grid_args &a, int phase, int kind, struct n
 	}
 }
 
-/* Eight elements v of a row in shared memory, to where a_index() says */
-GRID void norm_put(uint32_t row, int v, uint4 p)
+/* Eight elements of a stage of a row in shared memory, its 16-byte piece of that number, to where a_index() says */
+GRID void stage_put(uint32_t stage, int piece, uint4 p)
 {
-	const uint32_t at = row + v / 16 * 256 + v % 16 * 4;
+	const uint32_t at = stage + piece * 4;
 
 	ptx_st_shared_b32(at, p.x);
 	ptx_st_shared_b32(at + 64, p.y);
@@ -181,72 +184,152 @@ GRID uint32_t norm_scale(uint32_t pair, float scale, float w0, float w1)
 	return row_pack2<dtype>(f[0] * scale * w0, f[1] * scale * w1);
 }
 
-#define NORM_ROWS	8		/* whose vectors a thread asks for together: memory is far */
+/* ---- activations of those who meet ---- */
 
-/* rmsnorm of all rows, into shared memory; a thread has some columns of each. Ends with a barrier. */
+/* Sums of squares of the rows of 128 columns, as the diagonal of X X': row g of lane 4 g + g / 2 in sum[0][g % 2], row
+ * g + 8 in sum[1][2 + g % 2] */
 template <int dtype>
-GRID void load_normed(const struct grid_args &a, int phase, int kind, const struct norm_weights &ahead)
+GRID void add_squares(uint32_t tile, float (*sum)[4])
 {
-	const int vecs = a.s.hidden / 8, padded = a_padded(a.s.hidden) / 8, warp = threadIdx.x / 32;
-	float *part = (float *)(grid_mem + GRID_SUMS), *scales = part + GRID_WARPS * a.s.batch;
-	float g[8];
+#pragma unroll
+	for (int i = 0; i < STAGE_K / 16; i++) {
+		uint32_t x[4], b[2][2];
 
-	for (int row = 0; row < a.s.batch; row += NORM_ROWS) {
-		const uint4 *x[NORM_ROWS];
-		float sum[NORM_ROWS] = {};
+		ptx_ldmatrix_x4(x, tile + i * 32);
+		b[0][0] = x[0];
+		b[0][1] = x[2];
+		b[1][0] = x[1];
+		b[1][1] = x[3];
+		attn_mma<dtype>(sum[0], x, b[0]);
+		attn_mma<dtype>(sum[1], x, b[1]);
+	}
+}
 
-#pragma unroll
-		for (int r = 0; r < NORM_ROWS; r++)
-			x[r] = (const uint4 *)grid_x(a, phase, kind, min(row + r, a.s.batch - 1));
-		for (int v = threadIdx.x; v < padded; v += WORKERS) {
-			uint4 p[NORM_ROWS];
+#define NORM_PAIRS	4	/* of rows, that are on their way through registers together */
 
-#pragma unroll
-			for (int r = 0; r < NORM_ROWS; r++)
-				p[r] = v < vecs && row + r < a.s.batch ? __ldcg(x[r] + v) : make_uint4(0, 0, 0, 0);
-#pragma unroll
-			for (int r = 0; r < NORM_ROWS; r++)
-				if (row + r < a.s.batch) {
-					norm_put(a_at(a, row + r, a.s.hidden), v, p[r]);
-					sum[r] += norm_squares<dtype>(p[r]);
-				}
-		}
-#pragma unroll
-		for (int r = 0; r < NORM_ROWS; r++) {
-			sum[r] = row_warp_sum(sum[r]);
-			if (threadIdx.x % 32 == 0 && row + r < a.s.batch)
-				part[warp * a.s.batch + row + r] = sum[r];
+/* Of pair j of rows this lane's: rows two apart, whose 64 bytes meet different banks */
+GRID int norm_row(int j)
+{
+	return j / 2 * 4 + j % 2 + (threadIdx.x & 16) / 8;
+}
+
+/* What is still to be done to the rows of a norm: see scale_stage() */
+struct norm_left {
+	struct norm_weights weights;
+	float scale;			/* of row `lane` */
+	int rows;			/* 0: nothing */
+};
+
+/*
+ * rmsnorm of all rows: of each the stages that this warp will multiply, as they lie in memory, into shared memory, and
+ * their scales. As memory is far all is asked for at once. Ends with a barrier.
+ */
+template <int dtype>
+GRID void load_normed(const struct grid_args &a, int phase, int kind, struct norm_left &left)
+{
+	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, piece = lane % 16, k = a.s.hidden, batch = a.s.batch;
+	const int num_stages = a_padded(k) / STAGE_K, stride = a_stride(k);
+	const uint32_t rows = a_at(a, 0, k);
+	float *part = (float *)(grid_mem + GRID_SUMS), sum[2][4] = {}, scale = 0;
+
+	for (int row = lane / 16; row < batch; row += 2) {
+		const char *x = grid_x(a, phase, kind, row) + piece * 16;
+		const uint32_t to = rows + row * stride + piece * 16;
+
+		for (int stage = warp; stage < num_stages; stage += GRID_WARPS) {
+			const int there = stage * STAGE_K + piece * 8 < k;
+
+			ptx_cp_async_cg(to + stage * 256, there ? x + stage * 256 : x, there ? 16 : 0);
 		}
 	}
-	work_sync();
-	if (threadIdx.x < a.s.batch) {
-		float sum = 0;
+	ptx_cp_async_commit_group();
+	ptx_cp_async_wait_group<0>();
+	__syncwarp();
+	for (int stage = warp; stage < num_stages; stage += GRID_WARPS)
+		add_squares<dtype>(rows + min(lane % 16, batch - 1) * stride + stage * 256 + lane / 16 * 16, sum);
+	if (lane % 4 == lane / 8) {
+		const int row = lane / 4, odd = row % 2;
 
+		if (row < batch)
+			part[warp * batch + row] = odd ? sum[0][1] : sum[0][0];
+		if (row + 8 < batch)
+			part[warp * batch + row + 8] = odd ? sum[1][3] : sum[1][2];
+	}
+	work_sync();
+	if (lane < batch) {
 #pragma unroll
 		for (int w = 0; w < GRID_WARPS; w++)
-			sum += part[w * a.s.batch + threadIdx.x];
-		scales[threadIdx.x] = rsqrtf(sum * a.per_hidden + a.s.eps);
+			scale += part[w * batch + lane];
+		scale = rsqrtf(scale * a.per_hidden + a.s.eps);
 	}
-	work_sync();
-	for (int i = 0, v = threadIdx.x; v < vecs; v += WORKERS, i++) {
-		row_unpack<dtype>(i == 0 ? ahead.v[0] : i == 1 ? ahead.v[1] :
-				  __ldg(grid_norm_weight(a, phase, kind) + v), g);
-#pragma unroll 4
-		for (int row = 0; row < a.s.batch; row++) {
-			const uint32_t at = a_at(a, row, a.s.hidden) + v / 16 * 256 + v % 16 * 4;
-
-#pragma unroll
-			for (int j = 0; j < 4; j++)
-				ptx_st_shared_b32(at + 64 * j, norm_scale<dtype>(ptx_ld_shared_b32(at + 64 * j), scales[row],
-										 g[2 * j], g[2 * j + 1]));
-		}
-	}
+	left.scale = scale;
+	left.rows = batch;
 	work_sync();
 }
 
-#define NORM_KEEP		4	/* vectors of x that a thread has in registers */
+/*
+ * A stage of load_normed(), the warp's number `nth`, is scaled and put into the mma's order. The first unit of the
+ * product does so just before it needs it: the stage of weights that it uses up makes room for the next one.
+ */
+template <int dtype>
+GRID void scale_stage(const struct grid_args &a, int kind, int phase, const struct norm_left &left, int stage, int nth)
+{
+	const int piece = threadIdx.x % 16, stride = a_stride(a.s.hidden), v = stage * 16 + piece;
+	const uint32_t at = a_at(a, 0, a.s.hidden) + stage * 256;
+	const struct norm_weights &w = left.weights;
+	float g[8];
 
-/* The same by words. A row belongs to four warps or to all eight. number: of the words of x. Ends with a barrier. */
+	row_unpack<dtype>(nth == 0 ? w.v[0] : nth == 1 ? w.v[1] : nth == 2 ? w.v[2] : nth == 3 ? w.v[3] :
+			  v < a.s.hidden / 8 ? __ldg(grid_norm_weight(a, phase, kind) + v) : make_uint4(0, 0, 0, 0), g);
+	for (int first = 0; first * 2 < left.rows; first += NORM_PAIRS) {
+		uint4 p[NORM_PAIRS];
+		float by[NORM_PAIRS];
+
+#pragma unroll
+		for (int j = 0; j < NORM_PAIRS; j++) {
+			by[j] = __shfl_sync(~0u, left.scale, norm_row(first + j));
+			p[j] = make_uint4(0, 0, 0, 0);
+			if (norm_row(first + j) < left.rows)
+				p[j] = ptx_ld_shared_v4(at + norm_row(first + j) * stride + piece * 16);
+		}
+		__syncwarp();		/* all lanes have read: what they write lies across */
+#pragma unroll
+		for (int j = 0; j < NORM_PAIRS; j++) {
+			p[j] = make_uint4(norm_scale<dtype>(p[j].x, by[j], g[0], g[1]),
+					  norm_scale<dtype>(p[j].y, by[j], g[2], g[3]),
+					  norm_scale<dtype>(p[j].z, by[j], g[4], g[5]),
+					  norm_scale<dtype>(p[j].w, by[j], g[6], g[7]));
+			if (norm_row(first + j) < left.rows)
+				stage_put(at + norm_row(first + j) * stride, piece, p[j]);
+		}
+	}
+	__syncwarp();
+}
+
+/* The activations [batch][k padded] at src, which lie in the mma's order: what this warp's stages need of them. */
+GRID void load_plain(const struct grid_args &a, const void *src, int k)
+{
+	const int lane = threadIdx.x % 32, piece = lane % 16, num_stages = a_padded(k) / STAGE_K;
+
+	/* 16 pieces: one stage of one row; of a last half stage, half of each lane's are there */
+	for (int row = lane / 16; row < a.s.batch; row += 2) {
+		const char *from = (const char *)src + (int64_t)row * a_padded(k) * 2 + piece * 16;
+		const uint32_t to = a_at(a, row, k) + piece * 16;
+
+		for (int stage = threadIdx.x / 32; stage < num_stages; stage += GRID_WARPS)
+			ptx_cp_async_cg(to + stage * 256, from + stage * 256,
+					stage * STAGE_K + 64 < k || piece % 4 < 2 ? 16 : 0);
+	}
+	ptx_cp_async_commit_group();
+	ptx_cp_async_wait_group<0>();
+	__syncwarp();
+}
+
+/* ---- activations by words ---- */
+
+#define NORM_KEEP		NORM_AHEAD	/* vectors of x that a thread has in registers */
+
+/* rmsnorm by words. A row belongs to four warps or to all eight. number: of the words of x. Ends with a barrier. */
 template <int dtype>
 GRID void load_normed_words(const struct grid_args &a, int phase, int kind, const struct norm_weights &ahead, uint32_t number)
 {
@@ -306,35 +389,16 @@ GRID void load_normed_words(const struct grid_args &a, int phase, int kind, cons
 
 		if (v >= a_padded(a.s.hidden) / 8)
 			break;
-		row_unpack<dtype>(i < NORM_AHEAD ? ahead.v[i < NORM_AHEAD ? i : 0] : v < vecs ?
-				  __ldg(grid_norm_weight(a, phase, kind) + v) : make_uint4(0, 0, 0, 0), g);
-		norm_put(to, v, make_uint4(norm_scale<dtype>(p[i].x, scale, g[0], g[1]), norm_scale<dtype>(p[i].y, scale, g[2], g[3]),
+		row_unpack<dtype>(ahead.v[i], g);
+		stage_put(to + v / 16 * 256, v % 16, make_uint4(norm_scale<dtype>(p[i].x, scale, g[0], g[1]), norm_scale<dtype>(p[i].y, scale, g[2], g[3]),
 					   norm_scale<dtype>(p[i].z, scale, g[4], g[5]), norm_scale<dtype>(p[i].w, scale, g[6], g[7])));
 	}
 	work_sync();
 }
 
-/* The activations [batch][k padded] at src, in order: what this warp's stages need of them, into shared memory. */
-GRID void load_plain(const struct grid_args &a, const void *src, int k)
-{
-	int lane = threadIdx.x % 32, warp = threadIdx.x / 32, num_stages = a_padded(k) / STAGE_K;
-	int mine = num_stages > warp ? (num_stages - warp + GRID_WARPS - 1) / GRID_WARPS : 0;
-
-	/* an item: 16 pieces, one stage of one row; of a last half stage, half of each lane's are there */
-#pragma unroll 8
-	for (int i = lane / 16; i < mine * a.s.batch; i += 2) {
-		int row = i / mine, stage = warp + (i - row * mine) * GRID_WARPS, piece = lane % 16;
-		const uint4 *from = (const uint4 *)src + ((int64_t)row * a_padded(k) + stage * STAGE_K) / 8 + piece;
-
-		ptx_st_shared_v4(a_at(a, row, k) + stage * 256 + piece * 16,
-				 stage * STAGE_K + 64 < k || piece % 4 < 2 ? __ldcg(from) : make_uint4(0, 0, 0, 0));
-	}
-	__syncwarp();
-}
-
 #define WORDS_AHEAD	8		/* loads of a lane in flight */
 
-/* The same of words: a lane takes four elements of a stage at a time. */
+/* Other activations: what this warp's stages need of them. A lane takes four elements of a stage at a time. */
 GRID void load_words(const struct grid_args &a, const uint64_t *src, int k, uint32_t number)
 {
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, num_stages = a_padded(k) / STAGE_K;

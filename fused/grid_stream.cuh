@@ -148,35 +148,52 @@ GRID int loader_of(void)		/* the warp that this one loads for */
 	return (int)threadIdx.x / 32 - GRID_WARPS;
 }
 
-/* Where the key of this lane lies; asked for a stage or more before it is needed. */
+#define NO_PAGE		~0u
+
+/* The key of this lane in the warp's tile at the cursor, or in one further on; -1: there is none. */
 template <int head_dim>
-GRID uint32_t cursor_slot(const struct grid_args &a, const struct cursor &c)
+GRID int cursor_key(const struct cursor &c, int further)
 {
 	constexpr int keys = GRID_STAGE_BYTES / (2 * head_dim);
-	int key = c.tile * keys + (int)(threadIdx.x % 32);
+	const int tile = c.tile + further, lane = threadIdx.x % 32, key = tile * keys + lane;
 
-	if (c.phase >= a.end_phase || c.kind != GRID_ATTN || threadIdx.x % 32 >= keys || key >= c.old_len)
-		return ~0u;
-	return (uint32_t)__ldg(c.pages + key / a.s.page_size) * (uint32_t)a.s.page_size +
-	       (uint32_t)(key % a.s.page_size);
+	return lane < keys && tile < c.end_tile && key < c.old_len ? key : -1;
+}
+
+/* Its page: asked for as early as can be, and not looked at until it is needed. */
+template <int head_dim>
+GRID uint32_t cursor_page(const struct grid_args &a, const struct cursor &c, int further)
+{
+	const int key = cursor_key<head_dim>(c, further);
+
+	return key < 0 ? NO_PAGE : (uint32_t)__ldg(c.pages + key / a.s.page_size);
+}
+
+/* Where it lies */
+template <int head_dim>
+GRID uint32_t cursor_slot(const struct grid_args &a, const struct cursor &c, uint32_t page)
+{
+	const int key = cursor_key<head_dim>(c, 0);
+
+	return key < 0 ? NO_PAGE : page * (uint32_t)a.s.page_size + (uint32_t)(key % a.s.page_size);
 }
 
 /*
- * Of this CTA's first task, the same in every layer: two loads, the second's address out of the first, which would
- * otherwise hold the stream up in each. Asked for while the ring is still being filled.
+ * Of the task that comes after the one at the cursor; of the last one's, the first of the next layer: two loads, the
+ * second's address out of the first, which would otherwise hold the stream up. Asked for while stages are on their way.
  */
-struct first_task {
+struct next_task {
 	struct grid_lens lens;
-	uint32_t slot;			/* as cursor_slot() of its first keys */
-	int known;			/* 1: lens, 2: and slot */
+	uint32_t page;			/* as cursor_page() of its first keys */
+	int task, known;		/* 1: lens, 2: and page */
 };
 
 /* To this warp's first keys of the first task from c.task on that has any for it. */
 template <int head_dim>
-GRID bool cursor_task(const struct grid_args &a, struct cursor &c, const struct first_task &first)
+GRID bool cursor_task(const struct grid_args &a, struct cursor &c, const struct next_task &next)
 {
 	for (; c.task < a.num_tasks; c.task += gridDim.x) {
-		struct grid_task t = grid_make_task<head_dim>(a, c.task, c.task == (int)blockIdx.x ? first.lens :
+		struct grid_task t = grid_make_task<head_dim>(a, c.task, c.task == next.task && next.known ? next.lens :
 							      grid_load_lens(a, c.task));
 
 		c.tile = t.first_tile + loader_of();
@@ -206,44 +223,44 @@ GRID bool cursor_matrix(const struct grid_args &a, struct cursor &c)
 	return c.stage < c.num_stages && c.count > 0;
 }
 
+/* One more thing about it */
 template <int head_dim>
-GRID void first_task_next(const struct grid_args &a, struct first_task &first)
+GRID void ask_next_task(const struct grid_args &a, struct next_task &next)
 {
 	struct cursor c = {};
 
-	if (first.known == 0 && blockIdx.x < a.num_tasks) {
+	if (next.known == 0 && next.task < a.num_tasks) {
 		if (a.first_launch)
 			ptx_griddepcontrol_wait();	/* others may still write the index arrays */
-		first.lens = grid_load_lens(a, blockIdx.x);
-	} else if (first.known == 1) {
-		c.kind = GRID_ATTN;
-		c.phase = a.end_phase - 1;
-		c.task = blockIdx.x;
-		first.slot = cursor_task<head_dim>(a, c, first) && c.task == blockIdx.x ? cursor_slot<head_dim>(a, c) : ~0u;
+		next.lens = grid_load_lens(a, next.task);
+	} else if (next.known == 1) {
+		c.task = next.task;
+		if (cursor_task<head_dim>(a, c, next) && c.task == next.task)
+			next.page = cursor_page<head_dim>(a, c, 0);
 	}
-	first.known++;
+	next.known++;
 }
 
 /* To this warp's first item of the phase at c.phase, or of the first one after it that has any. */
 template <int head_dim>
-GRID void cursor_enter(const struct grid_args &a, struct cursor &c, struct first_task &first)
+GRID void cursor_enter(const struct grid_args &a, struct cursor &c, struct next_task &next)
 {
 	for (; c.phase < a.end_phase; c.phase++) {
 		c.kind = grid_kind_of(a, c.phase);
 		if (c.kind != GRID_ATTN && cursor_matrix(a, c))
 			return;
 		if (c.kind == GRID_ATTN) {
-			if (first.known == 0)
-				first_task_next<head_dim>(a, first);
+			if (next.known == 0)
+				ask_next_task<head_dim>(a, next);
 			c.task = blockIdx.x;
-			if (cursor_task<head_dim>(a, c, first))
+			if (cursor_task<head_dim>(a, c, next))
 				return;
 		}
 	}
 }
 
 template <int head_dim>
-GRID void cursor_next(const struct grid_args &a, struct cursor &c, struct first_task &first)
+GRID void cursor_next(const struct grid_args &a, struct cursor &c, struct next_task &next)
 {
 	if (c.kind == GRID_ATTN) {
 		c.values ^= 1;
@@ -253,7 +270,7 @@ GRID void cursor_next(const struct grid_args &a, struct cursor &c, struct first_
 		if (c.tile < c.end_tile)
 			return;
 		c.task += gridDim.x;
-		if (cursor_task<head_dim>(a, c, first))
+		if (cursor_task<head_dim>(a, c, next))
 			return;
 	} else {
 		c.stage += GRID_WARPS;
@@ -266,7 +283,7 @@ GRID void cursor_next(const struct grid_args &a, struct cursor &c, struct first_
 			return;
 	}
 	c.phase++;
-	cursor_enter<head_dim>(a, c, first);
+	cursor_enter<head_dim>(a, c, next);
 }
 
 /* A ring: stages, and for each an mbarrier that counts what has arrived, and one that it is used up. */
@@ -312,7 +329,7 @@ GRID void ring_advance(struct ring &r)
 
 /*
  * Starts the loads of the item at the cursor, to where attn_swizzle() says. What is not there becomes zeros. key_slot:
- * of the key that this lane asks for; ~0: none.
+ * of the key that this lane asks for; NO_PAGE: none.
  */
 template <int head_dim>
 GRID void load_stage(const struct grid_args &a, const struct cursor &c, uint32_t key_slot, uint32_t to)
@@ -328,10 +345,10 @@ GRID void load_stage(const struct grid_args &a, const struct cursor &c, uint32_t
 #pragma unroll
 		for (int i = 0; i < GRID_STAGE_BYTES / (head_dim * 2); i += per_pass) {
 			uint32_t from = __shfl_sync(~0u, key_slot, i + row);
-			uint64_t at = (uint64_t)(from == ~0u ? 0 : from) * slot_bytes + column;
+			uint64_t at = (uint64_t)(from == NO_PAGE ? 0 : from) * slot_bytes + column;
 
 			ptx_cp_async_cg(to + attn_swizzle(i + row, chunk, head_dim * 2), pages + at,
-					from == ~0u ? 0 : 16);
+					from == NO_PAGE ? 0 : 16);
 		}
 	} else {
 		int half = lane / 16, piece = lane % 16, left = c.count - c.unit, at = c.stage * STAGE_K + piece * 8;
@@ -368,8 +385,8 @@ GRID void load_stage(const struct grid_args &a, const struct cursor &c, uint32_t
 struct loader {
 	struct ring ring, oldest;	/* the next stage to fill; the oldest of those that are on their way */
 	struct cursor at;
-	struct first_task first;
-	uint32_t key_slot;		/* of the key at the cursor that this lane asks for */
+	struct next_task next;
+	uint32_t key_slot, next_page;	/* of the key at the cursor that this lane asks for; of that in the warp's next tile */
 	uint32_t weights;		/* while keys have a ring of their own: where that of the weights had come to */
 	int on_way, on_keys;
 };
@@ -391,15 +408,34 @@ GRID void loader_load(const struct grid_args &a, struct loader &l)
 	ring_advance(l.ring);
 }
 
+/* The cursor has come to keys; of another task than before, if `enters`. */
+template <int head_dim, int way>
+GRID void loader_keys(const struct grid_args &a, struct loader &l, int enters)
+{
+	/* by words a warp has few tiles, of one task */
+	const int looks_ahead = way != GRID_BY_WORDS, after = l.at.task + (int)gridDim.x;
+
+	if (enters ? l.next.known == 2 && l.next.task == l.at.task : looks_ahead)
+		l.key_slot = cursor_slot<head_dim>(a, l.at, enters ? l.next.page : l.next_page);
+	else
+		l.key_slot = cursor_slot<head_dim>(a, l.at, cursor_page<head_dim>(a, l.at, 0));
+	if (looks_ahead)
+		l.next_page = cursor_page<head_dim>(a, l.at, GRID_WARPS);
+	if (way == GRID_BY_WORDS || !enters)
+		return;
+	if (l.next.task != (after < a.num_tasks ? after : (int)blockIdx.x))
+		l.next.known = 0;
+	l.next.task = after < a.num_tasks ? after : (int)blockIdx.x;
+}
+
 template <int head_dim, int way>
 GRID void loader_next(const struct grid_args &a, struct loader &l)
 {
-	const int was = l.at.kind;
+	const int phase = l.at.phase, task = l.at.task;		/* another phase: whatever the latter was */
 
-	cursor_next<head_dim>(a, l.at, l.first);
+	cursor_next<head_dim>(a, l.at, l.next);
 	if (l.at.kind == GRID_ATTN && !l.at.values)
-		l.key_slot = way != GRID_WIDE && was != GRID_ATTN && l.first.known == 2 && l.at.task == (int)blockIdx.x ?
-			     l.first.slot : cursor_slot<head_dim>(a, l.at);
+		loader_keys<head_dim, way>(a, l, l.at.phase != phase || l.at.task != task);
 }
 
 /* What it does before it meets the others of the CTA: its first loads, if they are weights. */
@@ -407,9 +443,10 @@ template <int head_dim, int way>
 GRID void loader_start(const struct grid_args &a, struct loader &l)
 {
 	l.ring = l.oldest = ring_of(a, loader_of());
-	l.first = {};
+	l.next = {};
+	l.next.task = blockIdx.x;
 	l.at = {};
-	l.key_slot = ~0u;
+	l.key_slot = l.next_page = NO_PAGE;
 	l.weights = 0;
 	l.on_way = l.on_keys = 0;
 	if (threadIdx.x % 32 < a.stages + a.key_stages) {
@@ -420,11 +457,11 @@ GRID void loader_start(const struct grid_args &a, struct loader &l)
 		ptx_mbarrier_init(ptx_smem(grid_mem) + GRID_FREE, 1);
 	__syncwarp();
 	l.at.phase = a.first_phase;
-	cursor_enter<head_dim>(a, l.at, l.first);
+	cursor_enter<head_dim>(a, l.at, l.next);
 	if (l.at.phase == a.end_phase)
 		return;
 	if (l.at.kind == GRID_ATTN) {
-		l.key_slot = cursor_slot<head_dim>(a, l.at);
+		loader_keys<head_dim, way>(a, l, 1);
 		return;
 	}
 	loader_load<head_dim>(a, l);
@@ -468,8 +505,8 @@ GRID void run_loader(const struct grid_args &a, struct loader &l)
 		} else if (l.on_way < most) {
 			l.on_way++;
 		} else {
-			if (way != GRID_WIDE && l.first.known < 2)
-				first_task_next<head_dim>(a, l.first);
+			if (l.next.known < 2)
+				ask_next_task<head_dim>(a, l.next);
 			ptx_mbarrier_wait(l.oldest.mbars + l.oldest.slot * 16, l.oldest.parity);
 			ring_advance(l.oldest);
 		}
