@@ -61,7 +61,7 @@ CLUSTER_FN void cluster_plan_reduce(struct cluster_plan *p, const struct cluster
 	granules = cluster_keep(granules);
 	p->ml_granules = (rows + 1) / 2;
 	room = c->set_bytes / 16 - (n - 1) * p->ml_granules;
-	if (n == 1 || algo == CAIRN_CLUSTER_OFFCHIP)
+	if (n == 1 || algo >= CAIRN_CLUSTER_OFFCHIP)
 		piece = granules;
 	else if (algo == CAIRN_CLUSTER_TREE)
 		piece = room / (uint32_t)cairn_cluster_log2((int)n);

@@ -55,7 +55,8 @@ template <typename word> static __device__ void load(unsigned char *dst, const v
 
 /* A result as `n` rows of `len` */
 template <typename word>
-static __device__ void store(void *dst, int64_t first, const unsigned char *src, uint32_t n, uint32_t len, uint32_t block)
+static __device__ void store(void *dst, int64_t first, const unsigned char *src, uint32_t n, uint32_t len,
+			     uint32_t block)
 {
 	for (uint32_t r = 0; r < n; r++)
 		for (uint32_t i = threadIdx.x; i < len; i += blockDim.x)
@@ -121,7 +122,8 @@ cluster_gather_kernel(const __grid_constant__ struct cairn_cluster_gather_args a
 	const struct plan p = make_plan(&a);
 	const uint32_t s = cluster_keep(ptx_smem(shared)), n = (uint32_t)a.cluster_size, len = (uint32_t)a.len;
 	const int64_t cluster = blockIdx.x / a.cluster_size;
-	const struct cluster_gather_buffers b = { cluster_keep(s + p.dst), s + p.src, cluster_keep(p.granules), p.num_sets };
+	const struct cluster_gather_buffers b = { cluster_keep(s + p.dst), s + p.src, cluster_keep(p.granules),
+						  p.num_sets };
 	struct cluster_mailbox box = {};
 	struct cluster_grid grid;
 	struct cluster_comm c;
@@ -203,7 +205,7 @@ extern "C" int cairn_cluster_gather(const struct cairn_cluster_gather_args *args
 	if (active < 0)
 		return active;
 	if (active == 0)
-		return cairn_error(EOPNOTSUPP, "cluster_gather: cluster_size: this device does not grant %d with %zu bytes "
-				   "of shared memory", a.cluster_size, launch.smem);
+		return cairn_error(EOPNOTSUPP, "cluster_gather: cluster_size: this device does not grant %d with %zu "
+				   "bytes of shared memory", a.cluster_size, launch.smem);
 	return cairn_launch(kernel, &launch, params);
 }

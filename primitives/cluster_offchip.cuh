@@ -10,11 +10,23 @@
  *   MAIL_TWOSHOT   in two trips: rank r reduces the r-th chunk and mails it to all.
  *   FLAGS          16-byte stores and loads, a flag a rank with release and acquire at gpu scope.
  * Mailboxes come in two sets, by the argument in cluster_comm.cuh; a word is never mistaken for an older
- * one, for each call has its number. WORDS has more sets, used in turn: a call takes 770 cycles or 1040 by where in
- * the L2 its words lie, which nobody can choose, so that one place is no measure.
+ * one, for each call has its number. WORDS has more sets, used in turn: a call among 2 takes 520 cycles or
+ * 670 by where in the L2 its words lie, which nobody can choose, so that one place is no measure.
  *
- * Tried and lost: the small way through DSMEM. Strong stores and loads at cluster scope take the long way:
- * 2270 cycles among 2 ranks, where st.async takes a quarter of that; and racecheck takes the polling for a race.
+ * The size of the cluster should be a constant: WORDS of 256 B then takes 534 / 587 / 650 / 967 cycles (sizes
+ * 2 / 4 / 8 / 16), and 853 / 867 / 968 / 1045 as the instance for any size, which loads 16 words a thread
+ * whatever the size; MAIL of 4 KB among 2 takes 1155, and 4600.
+ *
+ * Tried and lost (H200, cycles; sizes 2 / 4 / 8 / 16)
+ *   256 B, where WORDS took 557 / 607 / 671 / 982 in the same run. No pause before the first look: 557 / 736 /
+ *   901 / 1102; one of 100 cycles: 650 / 685 / 748 / 1030. Two looks in flight: 723 / 890 / 1036 / 1276. One's
+ *   own word not loaded: 655 / 774 / 932 / 1418. Only what is missing loaded again: 572 / 599 / 661, but 1600.
+ *   4 KB by flags: 2630 / 2600 / 2540 / 2660, by mails 1150 / 1450 / 2250 / 2580. 8 KB: 2680 / 2660 / 3080, by
+ *   mails 1690 / 2110 / 2620. 32 KB by mails, which are twice the bytes: 5300 / 6600 / 8060 / 9200, by flags
+ *   3530 / 4510 / 5880 / 6680. A pause for mails: no better.
+ *   FLAGS in two meetings where they are one now: 5240 for 16 KB at size 4, in one 3010.
+ *   The small way through DSMEM. Strong stores and loads at cluster scope take the long way: 2270 cycles among
+ *   2 ranks, where st.async takes a quarter of that; and racecheck takes the polling for a race.
  */
 #ifndef CAIRN_CLUSTER_OFFCHIP_CUH
 #define CAIRN_CLUSTER_OFFCHIP_CUH
@@ -36,9 +48,11 @@ enum cluster_offchip_way {
 /* The fastest as measured (cluster_reduce.cu, cluster_gather.cu) */
 CAIRN_CLUSTER_INLINE int cluster_offchip_pick_reduce(int n, uint32_t granules, int softmax)
 {
-	if (!softmax && granules <= 64)
+	if (softmax || granules > (n <= 2 ? 1024 : 512))
+		return CLUSTER_BY_FLAGS;
+	if (granules <= 64)
 		return CLUSTER_BY_WORDS;
-	return !softmax && n > 8 && granules <= 1024 ? CLUSTER_BY_MAIL_TWOSHOT : CLUSTER_BY_FLAGS;
+	return n <= 4 || (n <= 8 && granules <= 128) ? CLUSTER_BY_MAIL : CLUSTER_BY_MAIL_TWOSHOT;
 }
 
 CAIRN_CLUSTER_INLINE int cluster_offchip_pick_gather(int n, uint32_t granules)
@@ -93,12 +107,13 @@ CLUSTER_FN void cluster_meet(const struct cluster_comm *c, struct cluster_mailbo
 	ptx_bar_sync(c->bar_id, c->num_threads);
 }
 
-/* From global to shared memory, all of it in flight */
+/* Granules [0, granules) but [skip, skip_end), from global to shared memory, all of them in flight */
 CLUSTER_FN void cluster_fetch(const struct cluster_comm *c, uint32_t dst, const unsigned char *src,
-			      uint32_t granules)
+			      uint32_t granules, uint32_t skip, uint32_t skip_end)
 {
 	for (uint32_t g = c->tid; g < granules; g += c->num_threads)
-		ptx_cp_async_cg(dst + g * 16, src + (size_t)g * 16, 16);
+		if (g < skip || g >= skip_end)
+			ptx_cp_async_cg(dst + g * 16, src + (size_t)g * 16, 16);
 	ptx_cp_async_commit_group();
 	ptx_cp_async_wait_group<0>();
 }
@@ -114,73 +129,147 @@ CAIRN_CLUSTER_INLINE size_t cluster_offchip_reduce_granules(size_t n, size_t gra
 	return 2 * (n + 1) * granules + n * ml_granules;
 }
 
-/* Granules [first, end) of all ranks, reduced to `result` in global memory, or if that is NULL to dst */
-template <int dtype, int softmax, int most>
-CLUSTER_FN void cluster_offchip_granules(struct cluster_comm *c, const struct cluster_plan *p, int op,
-					 const struct cluster_terms *t, uint32_t first, uint32_t end,
-					 unsigned char *result, uint32_t dst)
+/* One granule, reduced, to dst, and if `result` is not NULL there too */
+CLUSTER_FN void cluster_flags_put(const struct cluster_buffers *b, unsigned char *result, uint32_t g, uint4 v)
 {
-	constexpr int batch = most <= 4 && !softmax ? 4 : 1;
+	ptx_st_shared_v4(b->dst + g * 16, v);
+	if (result)
+		*(uint4 *)(result + (size_t)g * 16) = v;
+}
+
+/* Granules [first, end) of all ranks, one's own too from global memory */
+template <int dtype, int softmax, int most>
+CLUSTER_FN void cluster_flags_granules(const struct cluster_comm *c, const struct cluster_plan *p, int op,
+				       const struct cluster_buffers *b, const struct cluster_terms *t,
+				       uint32_t first, uint32_t end, unsigned char *result)
+{
 	const float sign = op == CAIRN_CLUSTER_MIN ? -1 : 1;
 	uint32_t at[most];
 
 #pragma unroll
 	for (uint32_t r = 0; r < most; r++)
 		at[r] = cluster_term<1>(t, r < t->n ? r : t->n - 1);
-	for (uint32_t g = first + c->tid; g < end; g += batch * c->num_threads) {
-		uint4 v[batch];
+	for (uint32_t g = first + c->tid; g < end; g += c->num_threads) {
+		const uint64_t base = t->base + g * 16;
+		float w[most];
+
+		if constexpr (softmax)
+			cluster_row_weights<1, most>(t, cluster_row<dtype>(p, g * 4), w);
+		cluster_flags_put(
+			b, result, g, softmax || op == CAIRN_CLUSTER_SUM ?
+			cluster_reduce_granule<dtype, softmax, 1, most, 1>(base, at, w, t->n, 1) :
+			cluster_reduce_granule<dtype, softmax, 1, most, 0>(base, at, w, t->n, sign));
+	}
+}
+
+/*
+ * The same among few: one's own are where they were, and a thread has `batch` granules of each rank in
+ * flight, without branches. set: [size][granules]
+ */
+template <int dtype, int most, int batch>
+CLUSTER_FN void cluster_flags_few(const struct cluster_comm *c, const unsigned char *set, uint32_t granules,
+				  int op, const struct cluster_buffers *b, uint32_t first, uint32_t end,
+				  unsigned char *result)
+{
+	const unsigned char *from[most];
 
 #pragma unroll
-		for (int k = 0; k < batch; k++) {	/* no branch: all loads in flight */
-			const uint32_t id = g + k * c->num_threads < end ? g + k * c->num_threads : end - 1;
-			const uint64_t base = t->base + id * 16;
-			float w[most];
+	for (uint32_t r = 0; r < most; r++)
+		from[r] = r < c->size && r != c->rank ? set + (size_t)r * granules * 16 :
+			(const unsigned char *)ptx_cvta_shared_u64(b->src);
+	for (uint32_t g = first + c->tid; g < end; g += batch * c->num_threads) {
+		uint4 v[batch][most];
 
-			if constexpr (softmax)
-				cluster_row_weights<1, most>(t, cluster_row<dtype>(p, id * 4), w);
-			v[k] = softmax || op == CAIRN_CLUSTER_SUM ?
-				cluster_reduce_granule<dtype, softmax, 1, most, 1>(base, at, w, t->n, 1) :
-				cluster_reduce_granule<dtype, softmax, 1, most, 0>(base, at, w, t->n, sign);
+#pragma unroll
+		for (int k = 0; k < batch; k++) {
+			const uint32_t id = g + k * c->num_threads < end ? g + k * c->num_threads : end - 1;
+
+#pragma unroll
+			for (int r = 0; r < most; r++)
+				v[k][r] = *(const uint4 *)(from[r] + (size_t)id * 16);
 		}
 #pragma unroll
 		for (int k = 0; k < batch; k++) {
 			const uint32_t id = g + k * c->num_threads;
+			uint32_t raw[4][most], out[4];
 
-			if (id < end && result)
-				*(uint4 *)(result + (size_t)id * 16) = v[k];
-			else if (id < end)
-				ptx_st_shared_v4(dst + id * 16, v[k]);
+#pragma unroll
+			for (int r = 0; r < most; r++) {
+				raw[0][r] = v[k][r].x;
+				raw[1][r] = v[k][r].y;
+				raw[2][r] = v[k][r].z;
+				raw[3][r] = v[k][r].w;
+			}
+#pragma unroll
+			for (int i = 0; i < 4; i++)
+				out[i] = op == CAIRN_CLUSTER_SUM ?
+					cluster_reduce_raw<dtype, 0, most, 0, 1>(raw[i], NULL, c->size, 1) :
+					cluster_reduce_raw<dtype, 0, most, 0, 0>(raw[i], NULL, c->size,
+										 op == CAIRN_CLUSTER_MIN ? -1 : 1);
+			if (id < end)
+				cluster_flags_put(b, result, id, make_uint4(out[0], out[1], out[2], out[3]));
 		}
 	}
 }
 
-/* One meeting, and everyone reads and reduces everything; above 32 KB two meetings, and everyone a part. */
+/* Granules [0, granules) but [skip, skip_end), from shared to global memory */
+CLUSTER_FN void cluster_flags_send(const struct cluster_comm *c, unsigned char *to, uint32_t src,
+				   uint32_t granules, uint32_t skip, uint32_t skip_end)
+{
+	for (uint32_t g = c->tid; g < granules; g += 4 * c->num_threads) {
+		uint4 v[4];
+
+#pragma unroll
+		for (uint32_t k = 0; k < 4; k++)
+			if (g + k * c->num_threads < granules)
+				v[k] = ptx_ld_shared_v4(src + (g + k * c->num_threads) * 16);
+#pragma unroll
+		for (uint32_t k = 0; k < 4; k++) {
+			const uint32_t id = g + k * c->num_threads;
+
+			if (id < granules && (id < skip || id >= skip_end))
+				*(uint4 *)(to + (size_t)id * 16) = v[k];
+		}
+	}
+}
+
+/* One meeting, and everyone reads and reduces everything; where that is much, two, and everyone a part. */
 template <int dtype, int softmax>
-CLUSTER_FN void cluster_offchip_reduce(struct cluster_comm *c, struct cluster_mailbox *box, const struct cluster_plan *p,
-				       int op, const struct cluster_buffers *b)
+CLUSTER_FN void cluster_offchip_reduce(struct cluster_comm *c, struct cluster_mailbox *box,
+				       const struct cluster_plan *p, int op, const struct cluster_buffers *b)
 {
 	const uint32_t n = c->size, granules = p->total, message = granules + (softmax ? p->ml_granules : 0);
-	unsigned char *set = cluster_mailbox_set(box, cluster_offchip_reduce_granules(n, granules, message - granules));
-	unsigned char *result = set + (size_t)n * message * 16;
-	const int parts = (n - 1) * granules > 2048;
+	const size_t set_granules = cluster_offchip_reduce_granules(n, granules, message - granules);
+	unsigned char *set = cluster_mailbox_set(box, set_granules);
+	const struct cluster_terms t = { (uint64_t)set, 0, (uint64_t)set + granules * 16, 0, message * 16,
+					 message * 16, ~0u, n };
+	const int parts = (n - 1) * granules > (softmax ? 2048 : 6144), few = !softmax && n <= 4;
+	unsigned char *result = parts ? set + (size_t)n * message * 16 : NULL;
 	const uint32_t first = parts ? (uint32_t)cairn_cluster_chunk(&p->chunks, (int)c->rank) : 0;
 	const uint32_t end = parts ? (uint32_t)cairn_cluster_chunk(&p->chunks, (int)c->rank + 1) : granules;
-	const struct cluster_terms t = { (uint64_t)set, 0, (uint64_t)set + granules * 16, 0, message * 16, message * 16,
-					 ~0u, n };
 
-	for (uint32_t g = c->tid; g < message; g += c->num_threads)
-		*(uint4 *)(set + ((size_t)c->rank * message + g) * 16) =
-			ptx_ld_shared_v4(cluster_message_at(b, granules, g));
+	cluster_flags_send(c, set + (size_t)c->rank * message * 16, b->src, granules, first,
+			   parts && few ? end : first);
+	if (softmax)
+		for (uint32_t g = c->tid; g < p->ml_granules; g += c->num_threads)
+			*(uint4 *)(set + ((size_t)c->rank * message + granules + g) * 16) =
+				ptx_ld_shared_v4(b->src_ml + g * 16);
 	cluster_meet(c, box);
-	if (n <= 4)
-		cluster_offchip_granules<dtype, softmax, 4>(c, p, op, &t, first, end, parts ? result : NULL, b->dst);
+	if (few && n <= 2)
+		cluster_flags_few<dtype, 2, 8>(c, set, granules, op, b, first, end, result);
+	else if (few)
+		cluster_flags_few<dtype, 4, 4>(c, set, granules, op, b, first, end, result);
+	else if (n <= 4)
+		cluster_flags_granules<dtype, softmax, 4>(c, p, op, b, &t, first, end, result);
+	else if (n <= 8)
+		cluster_flags_granules<dtype, softmax, 8>(c, p, op, b, &t, first, end, result);
 	else
-		cluster_offchip_granules<dtype, softmax, 16>(c, p, op, &t, first, end, parts ? result : NULL, b->dst);
+		cluster_flags_granules<dtype, softmax, 16>(c, p, op, b, &t, first, end, result);
 	if (softmax)
 		cluster_reduce_rows<1>(c, p, t, b->dst_ml);
 	if (parts) {
 		cluster_meet(c, box);
-		cluster_fetch(c, b->dst, result, granules);
+		cluster_fetch(c, b->dst, result, granules, first, end);
 	}
 	box->set ^= 1;
 	ptx_bar_sync(c->bar_id, c->num_threads);
@@ -195,7 +284,7 @@ CLUSTER_FN void cluster_offchip_gather(struct cluster_comm *c, struct cluster_ma
 	for (uint32_t g = c->tid; g < granules; g += c->num_threads)
 		*(uint4 *)(set + ((size_t)c->rank * granules + g) * 16) = ptx_ld_shared_v4(src + g * 16);
 	cluster_meet(c, box);
-	cluster_fetch(c, dst, set, c->size * granules);
+	cluster_fetch(c, dst, set, c->size * granules, 0, 0);
 	box->set ^= 1;
 	ptx_bar_sync(c->bar_id, c->num_threads);
 }
@@ -209,13 +298,10 @@ CLUSTER_FN void cluster_mail_end_call(const struct cluster_comm *c, struct clust
 
 /* ---- a word and the number of the call in 8 bytes ---- */
 
-/*
- * Cycles from the store to the first look. A load that comes too early is in the way of what it looks for; what is
- * best was measured (512 places of mailboxes, medians): 2 ranks 774, 4 977 -> 873, 8 1085 -> 1015, 16 1109 -> 1028.
- */
+/* Cycles from the store to the first look. A load that comes too early is in the way of what it looks for. */
 CLUSTER_FN int64_t cluster_words_pause(int most)
 {
-	return most <= 2 ? 0 : most <= 4 ? 40 : most <= 8 ? 120 : 40;
+	return most <= 2 ? 0 : most <= 8 ? 20 : 180;
 }
 
 /* A word a thread at most, no SOFTMAX. most: >= size; all loads are in flight at once, without branches. */
@@ -265,12 +351,7 @@ CLUSTER_FN void cluster_words_all_reduce(const struct cluster_comm *c, struct cl
 
 /* ---- mails: .x and .z are words, .y and .w the number of the call that each belongs to ---- */
 
-#ifndef CLUSTER_MAIL_FLIGHT
-#define CLUSTER_MAIL_FLIGHT	16	/* loads that a thread has in flight: while it reduces, */
-#endif
-#ifndef CLUSTER_MAIL_FETCH
-#define CLUSTER_MAIL_FETCH	16	/* while it only fetches */
-#endif
+#define CLUSTER_MAIL_FETCH	16	/* loads that a thread has in flight while it only fetches */
 
 CLUSTER_FN uint4 cluster_mail(uint2 words, uint32_t epoch)
 {
@@ -418,12 +499,17 @@ CLUSTER_FN void cluster_mail_all_reduce(const struct cluster_comm *c, struct clu
 	unsigned char *set = cluster_mailbox_set(box, cluster_offchip_reduce_granules(c->size, granules, 0));
 	unsigned char *results = twoshot ? set + (size_t)c->size * pairs * 16 : NULL;
 
-	cluster_mail_send(c, set + (size_t)c->rank * pairs * 16, b->src, pairs, first, twoshot ? end : first, box->epoch);
-	if (end - first <= c->num_threads)
+	cluster_mail_send(c, set + (size_t)c->rank * pairs * 16, b->src, pairs, first, twoshot ? end : first,
+			  box->epoch);
+	/* no more loads in flight than there are: those past the end are loads too */
+	if (most > 8 || end - first <= c->num_threads)
 		cluster_mail_reduce<dtype, most, 1>(c, set, pairs, op, b, first, end, results, box->epoch);
+	else if (most > 2 || end - first <= 2 * c->num_threads)
+		cluster_mail_reduce<dtype, most, 2>(c, set, pairs, op, b, first, end, results, box->epoch);
+	else if (end - first <= 4 * c->num_threads)
+		cluster_mail_reduce<dtype, most, 4>(c, set, pairs, op, b, first, end, results, box->epoch);
 	else
-		cluster_mail_reduce<dtype, most, CLUSTER_MAIL_FLIGHT / most>(c, set, pairs, op, b, first, end, results,
-									     box->epoch);
+		cluster_mail_reduce<dtype, most, 8>(c, set, pairs, op, b, first, end, results, box->epoch);
 	if (twoshot)
 		cluster_mail_fetch_any(c, b->dst, results, pairs, first, end, box->epoch);
 	cluster_mail_end_call(c, box);

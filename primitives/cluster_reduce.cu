@@ -21,15 +21,16 @@
  *           TREE                377    632    872   1147
  *           TWOSHOT             632    674    853   1053
  *           RING                516   1960   4356   9319
- *           OFFCHIP             849    880   1021   1080     over 16 places of mailboxes, see below
+ *           OFFCHIP             534    587    650    967     over 16 places of mailboxes
  *   4 KB    TWOSHOT             842   1011   1116   1374     at size 2: TREE 591, ONESHOT 734
+ *           OFFCHIP            1156   1446   2524   2843
  *   16 KB   TWOSHOT            1443   1984   2303   2652
+ *           OFFCHIP            2553   3415   4929   5522
  *   64 KB   TWOSHOT            3866   5626   8007   9508
+ *           OFFCHIP            6080   7869   8667  10436
  *
- * OFFCHIP of 256 B is a mean: how long a call takes depends on where in the L2 its words lie (760 to 1040 cycles at
- * size 4), which nobody can choose. So calls use 16 mailboxes in turn, and a row is 256 calls; from run to run it
- * moves by 3%. The pause before the first look was best at sizes 4, 8 and 16 (cluster_words_pause()); a kernel without
- * any takes 770, 1000, 1075 and 1110: less at size 2, though there the pause is 0 here too, which is not understood.
+ * OFFCHIP is the fastest of the ways through global memory that were found (cluster_offchip.cuh says which, and
+ * what lost): a peer that is slower than need be would make the others look good.
  *
  * Floors. Small: an LDS (30), the hop (about 180 from st.async to the phase seen), LDS and sum (40), STS and
  * barrier (35): 290. Large: the bytes a rank sends, 2 (N-1)/N of size, at the 12.7 B/clk an SM that DSMEM
@@ -127,7 +128,7 @@ extern "C" int cairn_cluster_reduce(const struct cairn_cluster_reduce_args *args
 	if (active < 0)
 		return active;
 	if (active == 0)
-		return cairn_error(EOPNOTSUPP, "cluster_reduce: cluster_size: this device does not grant %d with %zu bytes "
-				   "of shared memory", a.cluster_size, launch.smem);
+		return cairn_error(EOPNOTSUPP, "cluster_reduce: cluster_size: this device does not grant %d with %zu "
+				   "bytes of shared memory", a.cluster_size, launch.smem);
 	return cairn_launch(pick_kernel(&a), &launch, params);
 }

@@ -57,7 +57,8 @@ CAIRN_CLUSTER_INLINE struct cluster_reduce_smem cluster_reduce_smem(const struct
 }
 
 /* Between global memory, where a row may begin at any element of dtype, and shared memory as fp32 or unchanged */
-static __device__ __forceinline__ void cluster_reduce_load(uint32_t dst, const void *src, int64_t first, uint32_t len, int dtype, int as_float)
+static __device__ __forceinline__ void
+cluster_reduce_load(uint32_t dst, const void *src, int64_t first, uint32_t len, int dtype, int as_float)
 {
 	for (uint32_t i = threadIdx.x; i < len; i += blockDim.x) {
 		const uint32_t bits = dtype == CAIRN_F32 ? ((const uint32_t *)src)[first + i] :
@@ -75,7 +76,8 @@ static __device__ __forceinline__ void cluster_reduce_load(uint32_t dst, const v
 	}
 }
 
-static __device__ __forceinline__ void cluster_reduce_store(void *dst, int64_t first, uint32_t src, uint32_t len, int dtype, int as_float)
+static __device__ __forceinline__ void
+cluster_reduce_store(void *dst, int64_t first, uint32_t src, uint32_t len, int dtype, int as_float)
 {
 	for (uint32_t i = threadIdx.x; i < len; i += blockDim.x) {
 		float v[2] = { 0, 0 };
@@ -128,8 +130,7 @@ static __device__ __forceinline__ void
 cluster_reduce_rounds(struct cluster_comm *c, struct cluster_mailbox *box, const struct cluster_plan *plan, int op,
 		      const struct cluster_buffers *b, int rounds)
 {
-	const int usual = algo != CLUSTER_BY_FLAGS && (softmax || op == CAIRN_CLUSTER_SUM) &&
-		(uint32_t)plan->chunks.granules == plan->total;
+	const int usual = (softmax || op == CAIRN_CLUSTER_SUM) && (uint32_t)plan->chunks.granules == plan->total;
 
 	if (usual && c->size == 2)
 		cluster_reduce_repeat<algo, dtype, softmax, 2>(c, box, plan, CAIRN_CLUSTER_SUM, b, rounds);

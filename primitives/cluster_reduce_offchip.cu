@@ -11,6 +11,7 @@ template <int way> static const void *pick_mail(int dtype)
 const void *cluster_reduce_offchip_kernel(int way, int dtype, int softmax)
 {
 	return way == CLUSTER_BY_WORDS ? pick_mail<CLUSTER_BY_WORDS>(dtype) :
+	       way == CLUSTER_BY_MAIL ? pick_mail<CLUSTER_BY_MAIL>(dtype) :
 	       way == CLUSTER_BY_MAIL_TWOSHOT ? pick_mail<CLUSTER_BY_MAIL_TWOSHOT>(dtype) :
 		cluster_reduce_pick_kernel<CLUSTER_BY_FLAGS>(dtype, softmax);
 }

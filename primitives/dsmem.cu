@@ -27,10 +27,11 @@
  * and add of the address are in the figure (about 10 cycles).
  *
  * Loads: 16 bytes a lane, eight in flight a thread, 512 threads up to cluster size 3 and 256 above: more in flight
- * only wait for each other in the network. st.async: 16 bytes a lane from own shared memory, a slot
- * by all threads if it has 16 bytes for each, else by a warp. Bulk copies: one thread, a slot each (bytes / cluster_size). Multicast reads the same part of src
- * every round, so from the L2. Rounds of pushes and multicasts write the same bytes to the same place, and none
- * waits for the one before: what is measured is the network, and the last receipt is judged.
+ * only wait for each other in the network. st.async: 16 bytes a lane from own shared memory, a slot by all
+ * threads if it has 16 bytes for each, else by a warp. Bulk copies: one thread, a slot each (bytes /
+ * cluster_size). Multicast reads the same part of src every round, so from the L2. Rounds of pushes and
+ * multicasts write the same bytes to the same place, and none waits for the one before: what is measured is
+ * the network, and the last receipt is judged.
  *
  * Floors: a remote access is one crossing of the SM-to-SM network, 180 to 216 cycles by pair. Nothing published says
  * how wide a port is; the best pattern here moves 19.5 bytes a cycle and SM in, and as many out.
@@ -49,9 +50,9 @@
  * So data that brings its own signal (st.async) costs a third of a store and a cluster barrier.
  *
  * Tried and lost (TB/s at 2 / 4 / 8 / 16): loads, all warps at the same peer: no difference; 512 threads at all
- * sizes 4.19 / 3.08 / 3.38 / 3.09; 1024 threads, fewer loads each 4.07 / 2.98 / 3.29 / 3.04. st.async, a slot always by
- * 512 threads 1.92 at 16, where it has work for 256; always by a warp 4.25 / 3.67 / 3.87 / 3.59; 2 KiB of a slot
- * a warp 4.64 / 3.40 / 3.71 / 3.64; several slots at once by index arithmetic 4.85 / 3.72 / 3.05 / 2.86.
+ * sizes 4.19 / 3.08 / 3.38 / 3.09; 1024 threads, fewer loads each 4.07 / 2.98 / 3.29 / 3.04. st.async, a slot
+ * always by 512 threads 1.92 at 16, where it has work for 256; always by a warp 4.25 / 3.67 / 3.87 / 3.59; 2 KiB
+ * of a slot a warp 4.64 / 3.40 / 3.71 / 3.64; several slots at once by index arithmetic 4.85 / 3.72 / 3.05 / 2.86.
  */
 #include "dsmem.h"
 #include "launch.h"

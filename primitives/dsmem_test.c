@@ -42,7 +42,15 @@ static const struct {
 	{ CAIRN_DSMEM_LATENCY_L2, 1, ONCE, "" },
 	{ CAIRN_DSMEM_LATENCY_HBM, 1, ONCE, "" },
 };
-#define NUM_BENCHES	(1 + 4 * 16 + 5 * 4 + 3)	/* the matrix, then ALL, POWERS and ONCE of the table */
+
+/*
+ * Which SMs meet in a cluster depends on its size. At 16 an H200 leaves 20 of its 132 out: the last two of a
+ * GPC of 18 (9 reaches them), a GPC of 8 (8 does), and SMs that take part in clusters of 2 alone. The matrix
+ * is made of all.
+ */
+static const int matrix_sizes[] = { 16, 9, 8, 2 };
+#define NUM_MATRICES	((int)ARRAY_SIZE(matrix_sizes))
+#define NUM_BENCHES	(NUM_MATRICES + 4 * 16 + 5 * 4 + 3)	/* then ALL, POWERS and ONCE of the table */
 
 static const int small_sizes[] = { 1, 2, 3, 4, 7, 8, 16 };
 #define NUM_SMALL	((int)(CAIRN_DSMEM_NUM_TESTS * ARRAY_SIZE(small_sizes)) + 2)
@@ -56,13 +64,13 @@ static void find_bench(int i, struct row *r)
 {
 	memset(r, 0, sizeof(*r));
 	r->bench = 1;
-	if (i == 0) {
+	if (i < NUM_MATRICES) {
 		r->test = CAIRN_DSMEM_LATENCY;
-		r->size = 16;
+		r->size = matrix_sizes[i];
 		r->matrix = 1;
 		return;
 	}
-	i--;
+	i -= NUM_MATRICES;
 	for (size_t k = 0; k < ARRAY_SIZE(benches); k++) {
 		int count = benches[k].sizes == ALL ? 16 : benches[k].sizes == POWERS ? 4 : 1;
 

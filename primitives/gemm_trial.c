@@ -9,9 +9,9 @@
  *
  * b below a megabyte is not worth that: our own kernel, else the heuristics' first.
  *
- * H200, cuBLASLt 13: the heuristics list 8 algorithms, 4 to 6 with heads. Up to m 8 our kernels win by 2 to 6 us a product
- * (12288 x 4096 at m 1, norm included: 25.2 against 29.2, the second listed); at m 16 the first listed is
- * within 3% of the best, which is the second or third for some shapes.
+ * H200, cuBLASLt 13: the heuristics list 8 algorithms, 4 to 6 with heads. Up to m 8 our kernels win by 2 to 6 us a
+ * product (12288 x 4096 at m 1, norm included: 25.2 against 29.2, the second listed); at m 16 the first listed
+ * is within 3% of the best, which is the second or third for some shapes.
  */
 #include <cuda_runtime_api.h>
 #include <pthread.h>

@@ -116,6 +116,7 @@ PTX float ptx_min_nan(float a, float b)
 /* ---- addresses (9.7.9.20 cvta, 9.7.9.22 mapa) ---- */
 
 PTX uint32_t ptx_smem(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
+PTX const void *ptx_cvta_shared_u64(uint32_t addr) { return __cvta_shared_to_generic(addr); }
 
 PTX uint32_t ptx_mapa(uint32_t addr, uint32_t cta_rank)
 {
