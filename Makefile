@@ -51,9 +51,10 @@ digest	= $(shell cat $(sources) | sha256sum | cut -c1-16)
 ## all                the program, build/cairn
 all: $(O)/cairn $(O)/example_plugin.so $(O)/old_plugin.so $(O)/bad_plugin.so
 
+# A package may bring libraries along: lib/ beside the program is looked in first.
 $(O)/cairn: $(objs)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(LDFLAGS) $(sanflags) -fopenmp -rdynamic -o $@ $(objs) $(LDLIBS)
+	$(Q)$(CC) $(LDFLAGS) $(sanflags) -fopenmp -rdynamic -Wl,-rpath,'$$ORIGIN/lib' -o $@ $(objs) $(LDLIBS)
 
 $(O)/%.o: %.c Makefile
 	@mkdir -p $(@D)

@@ -459,7 +459,14 @@ int cairn_cmd_bench(const struct cairn_options *opt)
 	struct cairn_impl impls[ARRAY_SIZE(opt->impls)];
 	struct bench_pass pass = { NULL, 1 };
 	struct sink sink = { 0 };
+	int any = 0;
 
+	for (const struct cairn_family *const *f = cairn_families(); *f && !any; f++)
+		any = cairn_family_selected(opt, *f);
+	if (!any) {
+		fprintf(stderr, "cairn bench: no case matches\n");
+		return 2;
+	}
 	for (int k = 0; k < opt->num_impls; k++) {
 		if (cairn_impl_open(opt->impls[k], &impls[k])) {
 			fprintf(stderr, "cairn bench: %s\n", cairn_last_error());

@@ -48,16 +48,20 @@ static const char usage[] =
 
 static int print_name(const struct cairn_selected *s, void *arg)
 {
-	(void)arg;
 	puts(s->name);
+	*(int *)arg = 1;
 	return 0;
 }
 
 static int cmd_list(const struct cairn_options *opt)
 {
+	int any = 0;
+
 	for (const struct cairn_family *const *f = cairn_families(); *f; f++)
-		cairn_each(opt, *f, print_name, NULL);
-	return 0;
+		cairn_each(opt, *f, print_name, &any);
+	if (!any)
+		fprintf(stderr, "cairn list: no case matches\n");
+	return any ? 0 : 2;
 }
 
 /* A whole number in [lo, hi], or exit status 2 with the option's name. */
@@ -192,8 +196,12 @@ static int suite_command(const char *cmd, int argc, char **argv)
 int main(int argc, char **argv)
 {
 	const char *cmd = argc > 1 ? argv[1] : "help";
+	char name[32];
 
 	setvbuf(stdout, NULL, _IOLBF, 1 << 16);
+	snprintf(name, sizeof(name), "cairn %s", cmd);
+	if (argc > 1)
+		argv[1] = name;		/* what getopt begins its complaints with */
 	if (!strcmp(cmd, "list") || !strcmp(cmd, "check") || !strcmp(cmd, "bench"))
 		return suite_command(cmd, argc - 1, argv + 1);
 	if (!strcmp(cmd, "generate"))

@@ -13,7 +13,9 @@ static void one_line_and_two(struct cairn_test *t)
 {
 	static const struct { const char *args[8], *says; } rows[] = {
 		{ { "frobnicate" }, "'frobnicate'" },
-		{ { "check", "--no-such-option" }, "no-such-option" },
+		{ { "check", "--no-such-option" }, "cairn check: unrecognized option '--no-such-option'" },
+		{ { "list", "no.such.case" }, "cairn list: no case matches" },
+		{ { "bench", "no.such.case" }, "no case matches" },
 		{ { "check", "--seed", "x" }, "--seed: 'x'" },
 		{ { "check", "--seed", "-1" }, "--seed: '-1'" },
 		{ { "check", "--repeat", "0" }, "--repeat: '0'" },
@@ -25,7 +27,7 @@ static void one_line_and_two(struct cairn_test *t)
 		{ { "bench", "--impl", "./none.so" }, "./none.so" },
 		{ { "bench", "--device", "many" }, "--device: 'many'" },
 		{ { "generate", "--model", "/no/such/model", "--prompt", "x" }, "/no/such/model" },
-		{ { "generate", "--no-such-option" }, "no-such-option" },
+		{ { "generate", "--no-such-option" }, "cairn generate: unrecognized option '--no-such-option'" },
 		{ { "generate", "--impl", "gpu", "--prompt", "x" }, "'gpu'" },
 		{ { "generate", "--temperature", "-1", "--prompt", "x" }, "temperature" },
 		{ { "generate", "--temperature", "nan", "--prompt", "x" }, "temperature" },

@@ -2,6 +2,7 @@
 /* harness_test - the judge is judged: every kind of wrong result must be seen */
 #include <fnmatch.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "op_case.h"
@@ -76,6 +77,32 @@ static void narrowing(struct cairn_test *t)
 	}
 }
 
+static void says_more_than_a_line(struct cairn_test *t)
+{
+	cairn_note(t, "one%cP a.b.c 0 1", '\n');
+	cairn_expect(t, 0, "two\nP a.b.c 0 1", "file", 1);
+	cairn_expect_contains(t, "three\nP a.b.c 0 1", "four", "file", 2);
+}
+
+/* What a test says is never taken for a result. */
+static void notes_are_no_verdicts(struct cairn_test *t)
+{
+	const struct cairn_unit unit = { "notes", says_more_than_a_line };
+	char *text = NULL, reason[256];
+	size_t len = 0;
+	FILE *out = open_memstream(&text, &len);
+
+	if (!EXPECT(t, out != NULL))
+		return;
+	EXPECT(t, cairn_unit_run(&unit, 1, out, reason, sizeof(reason)) == CAIRN_UNIT_FAIL);
+	fclose(out);
+	EXPECT_CONTAINS(t, text, "one");
+	EXPECT_CONTAINS(t, text, "three");
+	for (char *line = text; line && *line; line = strchr(line, '\n') + 1)
+		EXPECT(t, !strncmp(line, "D ", 2));
+	free(text);
+}
+
 static int count_name(const struct cairn_selected *s, void *arg)
 {
 	int *bad = arg;
@@ -141,6 +168,7 @@ static void mustpass_globs_match(struct cairn_test *t)
 static const struct cairn_unit units[] = {
 	{ "mustpass_globs_match", mustpass_globs_match },
 	{ "nan_and_infinity", nan_and_infinity },
+	{ "notes_are_no_verdicts", notes_are_no_verdicts },
 	{ "unwritten_means_unchanged", unwritten_means_unchanged },
 	{ "equal_rounds_once", equal_rounds_once },
 	{ "narrowing", narrowing },

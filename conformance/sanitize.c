@@ -33,7 +33,7 @@ struct plan {
 		int num_words;
 		int at;			/* in the order of cairn_each() */
 		int out;		/* taken, or too large */
-		int made;		/* cost knows its buffers: pools of pages are larger than what is read of them */
+		int made;		/* cost knows its buffers: a pool of pages is larger than what is read */
 		double cost;
 	} *choices;
 	int num_choices, max_choices, num_seen, bench;

@@ -28,10 +28,22 @@ uint64_t cairn_rand(struct cairn_test *t)
 	return z ^ (z >> 31);
 }
 
+/* Each line is marked as a remark: what a test says must not be read as a verdict. */
+static void remark(FILE *out, const char *fmt, va_list ap)
+{
+	char text[4096];
+
+	vsnprintf(text, sizeof(text), fmt, ap);
+	for (char *line = text, *end; line; line = end ? end + 1 : NULL) {
+		end = strchr(line, '\n');
+		fprintf(out, "D %.*s\n", end ? (int)(end - line) : (int)strlen(line), line);
+	}
+}
+
 int cairn_expect(struct cairn_test *t, int ok, const char *what, const char *file, int line)
 {
 	if (!ok && t->failures++ < 20)
-		fprintf(t->out, "D %s:%d: not so: %s (last error: %s)\n", file, line, what, cairn_last_error());
+		cairn_note(t, "%s:%d: not so: %s (last error: %s)", file, line, what, cairn_last_error());
 	return ok;
 }
 
@@ -40,7 +52,7 @@ int cairn_expect_contains(struct cairn_test *t, const char *text, const char *pa
 	int ok = text && strstr(text, part);
 
 	if (!ok && t->failures++ < 20)
-		fprintf(t->out, "D %s:%d: '%s' does not contain '%s'\n", file, line, text ? text : "(null)", part);
+		cairn_note(t, "%s:%d: '%s' does not contain '%s'", file, line, text ? text : "(null)", part);
 	return ok;
 }
 
@@ -48,11 +60,9 @@ void cairn_note(struct cairn_test *t, const char *fmt, ...)
 {
 	va_list ap;
 
-	fputs("D ", t->out);
 	va_start(ap, fmt);
-	vfprintf(t->out, fmt, ap);
+	remark(t->out, fmt, ap);
 	va_end(ap);
-	fputc('\n', t->out);
 }
 
 void cairn_skip(struct cairn_test *t, const char *fmt, ...)

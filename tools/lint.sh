@@ -18,6 +18,10 @@ grep -nE '#include "(\.\./)?(primitives|fused|conformance)/' serving/* 2>/dev/nu
 grep -lE '#include .*cuda' serving/*.[ch] 2>/dev/null && complain "serving/ names CUDA"
 # Tests reach kernels through the table alone.
 grep -lE '<<<' ./*/*_test.c 2>/dev/null && complain "a test launches a kernel itself"
+# The assembler sees every wrapper, used or not.
+for f in $(grep -oE '^(template <int n> )?PTX [^(]*ptx_[a-z0-9_A-Z]+\(' primitives/ptx.cuh | grep -oE 'ptx_\w+'); do
+	grep -qw "$f" primitives/ptx_all.cu || complain "primitives/ptx_all.cu: $f is missing"
+done
 for f in $(git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.sh' '*.py' '*Kbuild' Makefile 2>/dev/null); do
 	[ -f "$f" ] && ! head -3 "$f" | grep -q 'SPDX-License-Identifier: Apache-2.0' && complain "$f: no SPDX line"
 done

@@ -2,16 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # sanitize.sh BUILD DEBUG_BUILD [STAGE]: a selection of every operation under each tool of compute-sanitizer.
 #
-# A process for each operation and tool, several at a time; logs in BUILD/sanitize. One is good if all its cases passed,
-# the tool found nothing in any process, and the count of cases came to its end: who dies early says so by its absence.
+# A process for each operation and tool, several at a time; logs in BUILD/sanitize. One is good if all its cases
+# passed, the tool found nothing in any process, and the count of cases came to its end: who dies early says so by
+# its absence. The last line counts the processes: `N passed, N failed, N skipped`.
 #
-# racecheck does not see that cp.async.mbarrier.arrive.noinc completes copies to shared memory before the phase of the
-# mbarrier does, and calls every read of what it has let in a race. fused/grid*.cu*, moe* and cluster_mla* rest on
-# that; nor does it see that a lane which arrives after __syncwarp() speaks for its warp, nor what bar.arrive orders. A
-# DEBUG build of them waits for its copies, arrives with all lanes and synchronises instead of arriving, everything else
-# being the same, so there racecheck judges DEBUG_BUILD: `make DEBUG=60`, in which a wait may last two minutes before it counts as a hang.
-# It slows kernels that wait for each other down most: cluster_mla gets fewer cases. What it finds in cuBLASLt's own
-# kernels (nvjet*: a race in split-K) is not ours to mend: races all of whose accesses are there do not count.
+# racecheck does not see that cp.async.mbarrier.arrive.noinc completes copies to shared memory before the phase of
+# the mbarrier does, and calls every read of what it has let in a race. fused/grid*.cu*, moe* and cluster_mla* rest
+# on that; nor does it see that a lane which arrives after __syncwarp() speaks for its warp, nor what bar.arrive
+# orders. A DEBUG build of them waits for its copies, arrives with all lanes and synchronises instead of arriving,
+# everything else being the same, so there racecheck judges DEBUG_BUILD: `make DEBUG=60`, in which a wait may last
+# two minutes before it counts as a hang. It slows kernels that wait for each other down most: cluster_mla gets
+# fewer cases. What it finds in cuBLASLt's own kernels (nvjet*: a race in split-K) is not ours to mend: races all of
+# whose accesses are there do not count.
 #
 # memcheck holds st.async within a cluster of one CTA for invalid. None of our operations does that, but for dsmem,
 # whose rows of size 1 measure just this: memcheck does not get them.
@@ -45,9 +47,8 @@ one() {	# TOOL FAMILY
 	case $status:$count:$summary in
 	0:[1-9]*' passed, 0 failed'*:) echo "ok - $what" ;;
 	*)
-		echo "not ok - $what${summary:+,$summary}; see $log"
-		grep -E '=====|not ok|    #' "$log" | head -12
-		return 1
+		printf '%s\n%s\n' "not ok - $what${summary:+,$summary}; see $log" \
+			"$(grep -E '=====|not ok|    #' "$log" | head -12)"
 		;;
 	esac
 }
@@ -63,15 +64,27 @@ if [ -z "$sanitizer" ]; then
 	echo "check-sanitize: compute-sanitizer not found (it comes with CUDA)" >&2
 	exit 2
 fi
+if ! nvidia-smi -L >/dev/null 2>&1; then
+	echo "check-sanitize: no GPU here" >&2
+	exit 2
+fi
 mkdir -p "$out/sanitize"
-# What a device must have is what is looked at; what takes longest comes first. decode_step_forms has no kernel of its
-# own, and whole layers.
-families=$(grep -v '^#' conformance/mustpass.txt | cut -d. -f1,2 | sort -u | grep "^${stage}" | grep -v decode_step_forms)
+# What a device must have is what is looked at; what takes longest comes first. decode_step_forms has no kernel of
+# its own, and whole layers.
+families=$(grep -v '^#' conformance/mustpass.txt | cut -d. -f1,2 | sort -u | grep "^${stage}" |
+	grep -v decode_step_forms)
 cores=$(nproc --all)
 jobs=$((cores < 8 ? 1 : cores / 3 < 6 ? cores / 3 : 6))
 export OMP_NUM_THREADS=$((cores / jobs))
+asked=0
 for tool in racecheck initcheck memcheck synccheck; do
 	for family in $families; do
+		asked=$((asked + 1))
 		echo "$tool $family"
 	done
-done | xargs -P "$jobs" -n 2 "$0" --one
+	echo "$asked" >"$out/sanitize/asked"
+done | xargs -P "$jobs" -n 2 "$0" --one | tee "$out/sanitize/results"
+asked=$(cat "$out/sanitize/asked")
+passed=$(grep -c '^ok - ' "$out/sanitize/results")
+echo "$passed passed, $((asked - passed)) failed, 0 skipped"
+[ "$asked" -gt 0 ] && [ "$passed" -eq "$asked" ]
