@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /* plugin_test - strangers' tables: whole, older, refusing, crashing, hanging */
 #include <limits.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "registry.h"
@@ -120,12 +123,59 @@ static void hang_is_killed(struct cairn_test *t)
 	unsetenv("CAIRN_TIMEOUT");
 }
 
+/* Reads from fd until `text` has come, or, if that is NULL, until nobody can write there any more; 0 after 20 s without. */
+static int await_output(int fd, const char *text)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+	char out[4096];
+	size_t used = 0;
+
+	while (poll(&p, 1, 20000) > 0) {
+		ssize_t n = read(fd, out + used, sizeof(out) - 1 - used);
+
+		if (n <= 0)
+			return !text;
+		out[used + (size_t)n] = 0;
+		if (text && strstr(out, text))
+			return 1;
+		used = text && used + (size_t)n < sizeof(out) - 1 ? used + (size_t)n : 0;
+	}
+	return 0;
+}
+
+/* Who ends the suite, however hard, ends the family that is under way: it would go on using the device. */
+static void killed_takes_its_family(struct cairn_test *t)
+{
+	char path[PATH_MAX];
+	int fds[2];
+	pid_t pid;
+
+	if (!plugin(t, "bad", path, sizeof(path)) || !EXPECT(t, pipe(fds) == 0))
+		return;
+	pid = fork();
+	if (pid == 0) {
+		setenv("CAIRN_BAD_PLUGIN", "hang", 1);
+		dup2(fds[1], 1);
+		close(fds[0]);
+		close(fds[1]);
+		execl("/proc/self/exe", "cairn", "check", "--impl", path, "primitives.embedding", NULL);
+		_exit(127);
+	}
+	close(fds[1]);
+	EXPECT(t, pid > 0 && await_output(fds[0], "hanging"));
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	EXPECT(t, await_output(fds[0], NULL));
+	close(fds[0]);
+}
+
 static const struct cairn_unit units[] = {
 	{ "example_passes", example_passes },
 	{ "old_table_is_cut", old_table_is_cut },
 	{ "refused_by_name", refused_by_name },
 	{ "misbehaviour_costs_one_family", misbehaviour_costs_one_family },
 	{ "hang_is_killed", hang_is_killed },
+	{ "killed_takes_its_family", killed_takes_its_family },
 };
 
 const struct cairn_family cairn_plugin_family = {

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -129,7 +130,7 @@ const char *cairn_run_child(cairn_child_fn fn, const struct cairn_family *f, con
 	size_t cap = 1 << 20, len = 0;
 	int fds[2], status = 0, timed_out = 0;
 	char *buf;
-	pid_t pid;
+	pid_t self = getpid(), pid;
 
 	fflush(NULL);
 	if (pipe2(fds, O_CLOEXEC) < 0)
@@ -142,6 +143,9 @@ const char *cairn_run_child(cairn_child_fn fn, const struct cairn_family *f, con
 
 		close(fds[0]);
 		setpgid(0, 0);
+		/* who ends the suite ends this: in a group of its own, it would go on using the device */
+		if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != self)
+			_exit(1);
 		setvbuf(out, NULL, _IOLBF, 1 << 16);
 		fn(out, f, impl, opt, arg);
 		fclose(out);
