@@ -35,10 +35,10 @@
  *		partial logits f32 [4][16][40] and P [16][40]		18688
  *   MLA_STATES	m [16], l [16] of each rank of the team			2048
  *   MLA_SMALL	struct mla_small					5.5K
- * Barriers: full[2], empty[2] of the tiles (1: the loading warp, and bytes; 16: the workers); filled, freed
- * of each stage of each ring (32: the feeder's lanes, when their copies have come; 1: its worker); named
- * ones: WORK_BAR of the workers, INIT_BAR and RINGS_BAR: all is set up; START_BAR lets feeders go on when x
- * has come; the cluster barrier twice a job.
+ * Barriers: full[2], empty[2] of the tiles (1: the loading warp, and bytes; 16: the workers); ready (16: epoch,
+ * lengths and rotations are there, for the loading warp); filled, freed of each stage of each ring (32: the
+ * feeder's lanes, when their copies have come; 1: its worker); named ones: WORK_BAR of the workers, INIT_BAR and
+ * RINGS_BAR: all is set up; START_BAR lets feeders go on when x has come; the cluster barrier twice a job.
  * Registers: 104 workers, 64 the others (setmaxnreg; 96 at launch, as one SM quarter holds 5 warps), no spills.
  *
  * H200, bf16, us (share of the 4.5 TB/s read stream); V2-Lite: 16 heads, hidden 2048; V3: 128, 7168
@@ -69,164 +69,17 @@
 #include "cluster_mla.h"
 
 #include "../primitives/launch.h"
-#include "cluster_mla_attn.cuh"
+#include "cluster_mla_body.cuh"
 
 #define WORKER_REGS	104
 #define OTHER_REGS	64
-
-/* What needs nothing that an earlier kernel may still be writing, apart from the weights */
-MLA void prologue(const struct mla_ctx &c, const struct mla_args &g)
-{
-	if (c.warp < MLA_PRODUCTS && c.lane == 0)
-		mla_make_matrix(g, &mla_small()->m[c.warp], c.warp);
-	else if (c.warp == MLA_PRODUCTS && c.lane == 0)
-		mla_small()->at = mla_words(g.a, (uint32_t)(g.a.batch * g.groups * g.parts));
-	else if (c.warp == WARPS + FEEDERS && c.lane < 2)
-		ptx_mbarrier_init(ptx_smem(&mla_small()->full[c.lane]), SPEAKERS);
-	else if (c.warp == WARPS + FEEDERS && c.lane < 4)
-		ptx_mbarrier_init(ptx_smem(&mla_small()->empty[c.lane - 2]), WARPS * SPEAKERS);
-	ptx_fence_mbarrier_init_release_cluster();
-	if ((int)threadIdx.x * 64 < g.a.q_lora_rank)
-		ptx_prefetch_global_L2((const char *)g.a.q_norm + threadIdx.x * 128);
-	if (threadIdx.x * 64 < RANK)
-		ptx_prefetch_global_L2((const char *)g.a.kv_norm + threadIdx.x * 128);
-}
-
-/*
- * Every FEEDERS-th ring is a feeder's. Stages go into them in the order in which the workers want them, as soon as
- * there is room.
- */
-MLA void run_feeder(const struct mla_ctx &c, const struct mla_args &g, int jobs, int team, int num_teams)
-{
-	const int mine = c.warp - WARPS;
-	int joined = g.team == 1, started = 0;
-	uint32_t count = 0;		/* stages of the ring with the lane's number */
-
-	if (c.lane < WARPS && c.lane % FEEDERS == mine)
-		for (int i = 0; i < STAGES; i++) {
-			ptx_mbarrier_init(ptx_smem(&mla_small()->filled[c.lane][i]), 32);
-			ptx_mbarrier_init(ptx_smem(&mla_small()->freed[c.lane][i]), SPEAKERS);
-		}
-	__syncwarp();
-	ptx_bar_arrive(RINGS_BAR, WITH_FEEDERS);
-#pragma unroll 1
-	for (int product = 0; product < MLA_PRODUCTS; product++) {
-		struct mla_matrix m;
-
-		mla_make_matrix(g, &m, product);
-#pragma unroll 1
-		for (int group = 0; group << (4 - m.shift) < m.units; group++) {
-#pragma unroll 1
-			for (int step = 0; step << m.shift < m.stages; step++) {
-#pragma unroll 1
-				for (int w = mine; w < WARPS; w += FEEDERS) {
-					int unit = (group << (4 - m.shift)) + (w >> m.shift);
-					int stage = (w & ((1 << m.shift) - 1)) + (step << m.shift);
-					uint32_t n = __shfl_sync(~0u, count, w), slot = n % STAGES;
-					uint32_t ring = mla_smem() + (w * STAGES + slot) * STAGE_BYTES;
-					uint32_t freed = ptx_smem(&mla_small()->freed[w][slot]);
-
-					if (unit >= m.units || stage >= m.stages)
-						continue;
-					if (n >= STAGES) {
-						/* workers that wait for their team free nothing */
-						if (!joined && product >= MLA_VALUE) {
-							join_team(g, jobs, team, num_teams);
-							joined = 1;
-						}
-						ptx_mbarrier_wait(freed, (n / STAGES & 1) ^ 1);
-					}
-					if (product == MLA_ABSORB)
-						mla_fetch_columns(c, m, unit, ring);
-					else
-						mla_fetch_rows(c, m, product, unit, stage, ring);
-					mla_arrive_filled(ptx_smem(&mla_small()->filled[w][slot]));
-					count += c.lane == w;
-				}
-				if (!started)
-					ptx_bar_sync(START_BAR, WITH_FEEDERS);
-				started = 1;
-			}
-		}
-	}
-	if (!started)
-		ptx_bar_sync(START_BAR, WITH_FEEDERS);
-	if (!joined)
-		join_team(g, jobs, team, num_teams);
-}
-
-/* This CTA has read the epoch; the last that says so counts it up for the next call. */
-MLA void count_call(const struct mla_args &g, const struct mla_ctx &c)
-{
-	uint32_t *word = (uint32_t *)g.a.workspace;
-
-	if (c.lane == 0 && ptx_atom_acq_rel_gpu_add_u32(word + 1, 1) == gridDim.x - 1) {
-		ptx_st_relaxed_gpu_u32(word + 1, 0);
-		ptx_st_relaxed_gpu_u32(word, c.epoch);
-	}
-	__syncwarp();
-}
-
-template <int dtype, int wide>
-MLA void run_worker(struct mla_ctx &c, const struct mla_args &g, int jobs, int team, int num_teams)
-{
-	const struct cairn_cluster_mla_args &a = g.a;
-	const int first_fits = !wide && mla_first_fits(a);
-	const int turns = (int)threadIdx.x < a.batch * (ROPE / 2);
-	int tiles = 0, position = 0;
-	uint32_t used = 0;		/* stages of the warp's ring */
-	uint4 weights[4];
-	struct mla_a x = {};
-	float freq = 0;
-
-	if (first_fits)
-		mla_first_weights(c, a, weights);
-	if (turns)
-		freq = __ldg(a.inv_freq + c.lane);
-	ptx_griddepcontrol_wait();
-	/* asked for together and ahead of more weights, which would delay them; used when they have come */
-	if (first_fits)
-		mla_a_rows<wide, 0, 4>(c, &x, a.x, c.warp * STAGE_K, a.hidden, a.batch);
-	c.epoch = ptx_ld_relaxed_gpu_u32((const uint32_t *)a.workspace) + 1;
-	if (turns)
-		position = __ldg(a.positions + c.warp);
-	if (c.warp == WARPS - 1 && c.lane < a.batch)
-		mla_small()->len[c.lane] = mla_len(a, c.lane);
-	if (turns)
-		mla_small()->rotation[c.warp][c.lane] = mla_rotation(position, freq);
-	if (c.lane == 0)
-		mla_small()->epoch[c.warp] = c.epoch;	/* it is here */
-	ptx_bar_sync(INIT_BAR, WORKERS + 32);
-	ptx_bar_sync(RINGS_BAR, WITH_FEEDERS);
-	if (first_fits)
-		mla_first_norm<dtype>(c, a, weights, x.lo);
-	ptx_bar_arrive(START_BAR, WITH_FEEDERS);
-#pragma unroll
-	for (int product = 0; product < MLA_PRODUCTS; product++) {
-		if (product == MLA_UP && !a.q_lora_rank)
-			continue;
-		if (product == MLA_UP || (product == MLA_DOWN && !first_fits))
-			mla_rms<dtype>(&c, a, product == MLA_DOWN ? a.x : NULL,
-				       product == MLA_DOWN ? a.hidden : a.q_lora_rank);
-		if (product == MLA_VALUE) {
-			if (g.team > 1)		/* peers have begun: their shared memory may be touched */
-				ptx_barrier_cluster_wait_acquire();
-#pragma unroll 1
-			for (int job = team; job < jobs; job += num_teams)
-				attend<dtype, wide>(c, g, job, &tiles);
-			merge_parts<dtype>(c, g);
-		}
-		if (product != MLA_DOWN)
-			x = {};
-		mla_run<dtype, wide>(c, a, product, &used, x, product == MLA_DOWN && first_fits);
-	}
-}
 
 template <int dtype, int wide>
 static __global__ void __launch_bounds__(THREADS, 1) cluster_mla_kernel(const __grid_constant__ struct mla_args g)
 {
 	const int team = blockIdx.x / g.team, num_teams = gridDim.x / g.team;
 	const int jobs = g.a.batch * g.groups * g.parts;
+	const struct body_link alone = {};
 	struct mla_ctx c;
 
 	c.lane = threadIdx.x % 32;
@@ -238,11 +91,11 @@ static __global__ void __launch_bounds__(THREADS, 1) cluster_mla_kernel(const __
 	if (threadIdx.x >= WORKERS) {
 		ptx_setmaxnreg_dec<OTHER_REGS>();
 		if (c.warp < WARPS + FEEDERS) {
-			run_feeder(c, g, jobs, team, num_teams);
+			run_feeder<0>(c, g, jobs, team, num_teams);
 		} else {
 			prologue(c, g);
 			ptx_griddepcontrol_wait();
-			ptx_bar_sync(INIT_BAR, WORKERS + 32);
+			await_ready();
 			c.epoch = mla_small()->epoch[0];
 			count_call(g, c);
 			run_loader<dtype>(c, g, jobs, team, num_teams);
@@ -250,7 +103,7 @@ static __global__ void __launch_bounds__(THREADS, 1) cluster_mla_kernel(const __
 	} else {
 		ptx_setmaxnreg_inc<WORKER_REGS>();
 		prologue(c, g);
-		run_worker<dtype, wide>(c, g, jobs, team, num_teams);
+		run_worker<dtype, wide, 0>(c, g, jobs, team, num_teams, alone);
 	}
 }
 
@@ -309,13 +162,32 @@ static int choose_cluster(void)
 /* The smallest first product has 160 steps of 4 rows, and every CTA needs one: others wait for all of x to be read. */
 #define MAX_CTAS	160
 
+int cluster_mla_plan(struct mla_args *g, const struct cairn_cluster_mla_args *args)
+{
+	const int cluster = args->cluster_size ? args->cluster_size : choose_cluster(), tasks = num_tasks(args);
+	int ctas = resident_ctas(args, cluster), teams;
+
+	ctas = ctas > MAX_CTAS ? MAX_CTAS / cluster * cluster : ctas;
+	if (ctas == 0)
+		return cairn_error(EOPNOTSUPP, "cluster_mla: cluster_size: the device has no room for %d CTAs",
+				   cluster);
+	g->a = *args;
+	g->a.cluster_size = cluster;
+	g->groups = (args->num_heads + HEADS - 1) / HEADS;
+	g->team = args->offchip ? 1 : cluster;
+	teams = ctas / g->team;
+	g->parts = (max_tiles(args) + g->team - 1) / g->team;
+	g->parts = g->parts < teams / tasks ? g->parts : teams / tasks ? teams / tasks : 1;
+	return ctas;
+}
+
 extern "C" int cairn_cluster_mla(const struct cairn_cluster_mla_args *args, void *stream)
 {
 	struct cairn_launch l = {};
 	struct mla_args g = {};
 	void *params[] = { &g };
-	int tasks, teams, cluster, ctas;
 	size_t bytes;
+	int ctas;
 
 	CAIRN_TRY(cairn_cluster_mla_check(args));
 	if (args->batch == 0)
@@ -323,20 +195,10 @@ extern "C" int cairn_cluster_mla(const struct cairn_cluster_mla_args *args, void
 	CAIRN_TRY(cairn_cluster_mla_workspace(args, &bytes));
 	if (!args->workspace || (uintptr_t)args->workspace % 256 || args->workspace_bytes < bytes)
 		return cairn_error(EINVAL, "cluster_mla: workspace: %zu bytes, 256-byte aligned, are needed", bytes);
-	cluster = args->cluster_size ? args->cluster_size : choose_cluster();
-	ctas = resident_ctas(args, cluster);
-	ctas = ctas > MAX_CTAS ? MAX_CTAS / cluster * cluster : ctas;
-	if (ctas == 0)
-		return cairn_error(EOPNOTSUPP, "cluster_mla: cluster_size: the device has no room for %d CTAs",
-				   cluster);
-	g.a = *args;
-	g.groups = (args->num_heads + HEADS - 1) / HEADS;
-	g.team = args->offchip ? 1 : cluster;
-	tasks = num_tasks(args);
-	teams = ctas / g.team;
-	g.parts = (max_tiles(args) + g.team - 1) / g.team;
-	g.parts = g.parts < teams / tasks ? g.parts : teams / tasks ? teams / tasks : 1;
-	fill_launch(&l, cluster);
+	ctas = cluster_mla_plan(&g, args);
+	if (ctas < 0)
+		return ctas;
+	fill_launch(&l, g.a.cluster_size);
 	l.grid[0] = (unsigned int)ctas;
 	l.pdl = 1;
 	l.stream = stream;

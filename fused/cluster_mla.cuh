@@ -38,7 +38,7 @@
 #define FEEDERS		3		/* warps that load weights */
 #define THREADS		(WORKERS + FEEDERS * 32 + 32)	/* and a warp that loads keys */
 #define WORK_BAR	1		/* named barriers: of the workers */
-#define INIT_BAR	2		/* of all but feeders: shared memory is ready for use */
+#define INIT_BAR	2		/* the keys' loader arrives, workers wait: mbarriers are ready for use */
 #define RINGS_BAR	3		/* feeders arrive, workers wait: so are the rings */
 #define START_BAR	4		/* workers arrive, feeders wait: the small loads have a start */
 #define WITH_FEEDERS	(WORKERS + FEEDERS * 32)
@@ -107,6 +107,7 @@ struct mla_small {
 	struct mla_matrix m[MLA_PRODUCTS];
 	struct mla_words at;
 	uint64_t full[2], empty[2];		/* of the tiles */
+	uint64_t ready;				/* what workers find out at the start */
 	uint64_t filled[WARPS][STAGES], freed[WARPS][STAGES];	/* of the rings */
 	float part[WARPS * 8], keep[HEADS];
 	float2 rotation[16][ROPE / 2];		/* cosine and sine */
@@ -287,6 +288,16 @@ MLA void mla_fetch_columns(const struct mla_ctx &c, const struct mla_matrix &m, 
 #define SPEAKERS	1
 #endif
 
+/* racecheck does not know bar.arrive, and from there on loses count of all barriers */
+MLA void mla_bar_arrive(uint32_t id, uint32_t num_threads)
+{
+#ifdef CAIRN_DEBUG
+	ptx_bar_sync(id, num_threads);
+#else
+	ptx_bar_arrive(id, num_threads);
+#endif
+}
+
 /* All lanes: what the warp has done before, whoever waits for the phase of the mbarrier sees. It counts SPEAKERS a warp. */
 MLA void mla_arrive(uint32_t mbar)
 {
@@ -389,9 +400,9 @@ MLA void mla_a_rows(const struct mla_ctx &c, struct mla_a *x, const void *rows, 
 
 		x->lo[i] = x->hi[i] = make_uint4(0, 0, 0, 0);
 		if (row < batch && e < n)
-			x->lo[i] = *(const uint4 *)at;
+			x->lo[i] = __ldcg((const uint4 *)at);
 		if (wide && row + 8 < batch && e < n)
-			x->hi[i] = *(const uint4 *)(at + (int64_t)n * 16);
+			x->hi[i] = __ldcg((const uint4 *)(at + (int64_t)n * 16));
 	}
 }
 
@@ -451,7 +462,7 @@ MLA void mla_rms(struct mla_ctx *c, const struct cairn_cluster_mla_args &a, cons
 	if (x) {
 #pragma unroll 2
 		for (int i = nth * 8; i < n && row < a.batch; i += warps * 256) {
-			row_unpack<dtype>(*(const uint4 *)((const char *)x + ((int64_t)row * n + i) * 2), f);
+			row_unpack<dtype>(__ldcg((const uint4 *)((const char *)x + ((int64_t)row * n + i) * 2)), f);
 #pragma unroll
 			for (int k = 0; k < 8; k++)
 				sum += f[k] * f[k];
@@ -494,8 +505,15 @@ MLA float2 mla_rotation(int position, float freq)
 {
 	float2 v;
 
-	angle_cos_sin((float)position * freq, &v.x, &v.y);
+	angle_cos_sin(__fmul_rn((float)position, freq), &v.x, &v.y);
 	return v;
+}
+
+/* Roundings spelled out, lest a compiler choose others in another kernel */
+MLA float2 mla_turn(const float *f, float2 turn)
+{
+	return make_float2(__fmaf_rn(f[0], turn.x, -__fmul_rn(f[1], turn.y)),
+			   __fmaf_rn(f[1], turn.x, __fmul_rn(f[0], turn.y)));
 }
 
 /* Where a pair of outputs goes, and what is to be done to it: known before the sums are */
@@ -509,7 +527,7 @@ struct mla_target {
 /* The residual of the pair that this thread is going to write first */
 MLA uint32_t mla_residual(const struct cairn_cluster_mla_args &a, int b, int row)
 {
-	return *(const uint32_t *)((const char *)a.x + ((int64_t)b * a.hidden + row) * 2);
+	return __ldcg((const uint32_t *)((const char *)a.x + ((int64_t)b * a.hidden + row) * 2));
 }
 
 /* Outputs `row` and the next of request b */
@@ -564,7 +582,8 @@ MLA void mla_put(const struct mla_ctx &c, int product, const struct mla_target &
 	}
 	if (product <= MLA_UP && t.turned) {
 		row_unpack2<dtype>(packed, f);
-		packed = row_pack2<dtype>(f[0] * t.turn.x - f[1] * t.turn.y, f[1] * t.turn.x + f[0] * t.turn.y);
+		v = mla_turn(f, t.turn);
+		packed = row_pack2<dtype>(v.x, v.y);
 	}
 	ptx_st_relaxed_gpu_u64((uint64_t *)t.to, (uint64_t)c.epoch << 32 | packed);
 }

@@ -108,57 +108,71 @@ MLA void prefetch_keys(const struct mla_ctx &c, const struct mla_args &g, const 
 	}
 }
 
+/* Lane and warp, read anew: registers are short where this is used */
+MLA struct mla_ctx here(const struct mla_ctx &c)
+{
+	struct mla_ctx now = c;
+	int tid;
+
+	asm volatile("mov.u32 %0, %%tid.x;" : "=r"(tid));
+	now.lane = tid % 32;
+	now.warp = tid / 32;
+	return now;
+}
+
 /*
- * By the loading warp: the new key, from what the first product left, into its tile at s_key, and to the cache. Three
- * pairs of words a lane.
+ * By the loading warp: the new key, from what the first product left, into its tile at s_key, and to the cache. First what
+ * is rotated, then the latents: registers are short.
  */
 template <int dtype>
-MLA void make_new_key(const struct mla_ctx &c, const struct mla_args &g, const struct job &j, uint32_t s_key)
+MLA void make_new_key(const struct mla_ctx &known, const struct mla_args &g, const struct job &j, uint32_t s_key)
 {
+	const struct mla_ctx c = here(known);
 	const struct cairn_cluster_mla_args &a = g.a;
-	char *slot = (char *)a.pages + key_slot(a, j.b, j.len - 1) * WIDTH * 2;
-	const float2 turn0 = mla_small()->rotation[j.b][c.lane * 2 & (ROPE / 2 - 1)];
-	const float2 turn1 = mla_small()->rotation[j.b][(c.lane * 2 & (ROPE / 2 - 1)) + 1];
+	char *slot = (char *)a.pages + (key_slot(a, j.b, j.len - 1) * WIDTH + c.lane * 4) * 2;
+	const float2 *turn = mla_small()->rotation[j.b] + (c.lane * 2 & (ROPE / 2 - 1));
+	const int32_t at = mla_small()->at.kv + j.b * (WIDTH / 2) + c.lane * 2;
+	const int32_t from_r[1] = { at + RANK / 2 }, from[4] = { at, at + 64, at + 128, at + 192 };
 	float sum = 0, scale, f[4], w[4];
-	uint2 weight[4], v[5];
-	int32_t from[5];
+	uint2 r[1], v[4];
+	float2 lo, hi;
 
-#pragma unroll
-	for (int i = 0; i < 4; i++)
-		weight[i] = __ldg((const uint2 *)((const char *)a.kv_norm + (i * 32 + c.lane) * 8));
-#pragma unroll
-	for (int i = 0; i < 5; i++)
-		from[i] = mla_small()->at.kv + j.b * (WIDTH / 2) + (i * 32 + c.lane) * 2;
-	get_words<5>(c, c.words, from, c.lane < 16 ? 31 : 15, v);
+	s_key += c.lane * 8;
+	get_words<1>(c, c.words, from_r, c.lane < ROPE / 4, r);
+	row_unpack2<dtype>(r[0].x, f);
+	row_unpack2<dtype>(r[0].y, f + 2);
+	lo = mla_turn(f, turn[0]);
+	hi = mla_turn(f + 2, turn[1]);
+	r[0] = make_uint2(row_pack2<dtype>(lo.x, lo.y), row_pack2<dtype>(hi.x, hi.y));
+	if (c.lane < ROPE / 4) {
+		ptx_st_shared_v2(s_key + RANK * 2, r[0]);
+		if (j.group == 0)
+			*(uint2 *)(slot + RANK * 2) = r[0];
+	}
+	get_words<4>(c, c.words, from, 15, v);
 #pragma unroll
 	for (int i = 0; i < 4; i++) {
 		row_unpack2<dtype>(v[i].x, f);
 		row_unpack2<dtype>(v[i].y, f + 2);
-		sum += f[0] * f[0] + f[1] * f[1] + f[2] * f[2] + f[3] * f[3];
+		sum = fmaf(f[3], f[3], fmaf(f[2], f[2], fmaf(f[1], f[1], fmaf(f[0], f[0], sum))));
 	}
 	for (int i = 16; i; i /= 2)
 		sum += __shfl_xor_sync(~0u, sum, i);
 	scale = 1 / sqrtf(sum / RANK + a.eps);
 #pragma unroll
-	for (int i = 0; i < 5; i++) {
-		int e = (i * 32 + c.lane) * 4;
+	for (int i = 0; i < 4; i++) {
+		/* not before: with the words registers would be short */
+		const uint2 weight = __ldg((const uint2 *)((const char *)a.kv_norm + (i * 32 + c.lane) * 8));
 
 		row_unpack2<dtype>(v[i].x, f);
 		row_unpack2<dtype>(v[i].y, f + 2);
-		if (i < 4) {
-			row_unpack2<dtype>(weight[i].x, w);
-			row_unpack2<dtype>(weight[i].y, w + 2);
-			v[i].x = row_pack2<dtype>(f[0] * scale * w[0], f[1] * scale * w[1]);
-			v[i].y = row_pack2<dtype>(f[2] * scale * w[2], f[3] * scale * w[3]);
-		} else {
-			v[i].x = row_pack2<dtype>(f[0] * turn0.x - f[1] * turn0.y, f[1] * turn0.x + f[0] * turn0.y);
-			v[i].y = row_pack2<dtype>(f[2] * turn1.x - f[3] * turn1.y, f[3] * turn1.x + f[2] * turn1.y);
-		}
-		if (e < WIDTH) {
-			ptx_st_shared_v2(s_key + e * 2, v[i]);
-			if (j.group == 0)
-				*(uint2 *)(slot + e * 2) = v[i];
-		}
+		row_unpack2<dtype>(weight.x, w);
+		row_unpack2<dtype>(weight.y, w + 2);
+		v[i].x = row_pack2<dtype>(f[0] * scale * w[0], f[1] * scale * w[1]);
+		v[i].y = row_pack2<dtype>(f[2] * scale * w[2], f[3] * scale * w[3]);
+		ptx_st_shared_v2(s_key + i * 256, v[i]);
+		if (j.group == 0)
+			*(uint2 *)(slot + i * 256) = v[i];
 	}
 }
 
@@ -267,18 +281,6 @@ struct state {
 #define S_P		(MLA_SUMS + 4 * HEADS * LOGIT_ROW * 4)
 
 /* Logits: warp w takes 8 keys and a quarter of k; they meet in shared memory, a warp a head. */
-/* Lane and warp, read anew: registers are short where this is used */
-MLA struct mla_ctx here(const struct mla_ctx &c)
-{
-	struct mla_ctx now = c;
-	int tid;
-
-	asm volatile("mov.u32 %0, %%tid.x;" : "=r"(tid));
-	now.lane = tid % 32;
-	now.warp = tid / 32;
-	return now;
-}
-
 template <int dtype>
 MLA void attend_tile(const struct mla_ctx &known, struct state *st, const uint32_t (&q)[9][4], uint32_t tile, int keys,
 		     float scale_log2)

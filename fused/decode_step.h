@@ -42,7 +42,7 @@
  *               before it waits for its predecessor (programmatic dependent launch)
  *   PERSISTENT  one kernel: all SMs stay, and meet at each exchange while the weights of what follows flow in
  * Both forms give the same bits. One that there is not for a shape or a model is -EOPNOTSUPP, from the workspace query
- * on; AUTO is every supported one. Ours on CUDA has no PERSISTENT one with latent attention or experts.
+ * on; AUTO is every supported one. Ours on CUDA has no PERSISTENT one with experts but without latent attention.
  *
  * A request without a key (cluster_attn.h) appends nothing; its logits and its token are undefined. cluster_attn.h says
  * what zeroed once means for the workspace, and that no two such calls may run on a device at the same time.

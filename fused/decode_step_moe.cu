@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * decode_step_moe - a chain of launches with programmatic dependent launch, two a layer
+ * decode_step_moe - a chain of launches with programmatic dependent launch, two a layer; or the one of
+ * decode_step_latent
  *
- *   embedding     rows of the table -> x, where cluster_mla begins; the grid kernel looks them up itself
- *   each layer    cluster_mla, or the grid kernel's phases QKV, ATTN, OUT
- *                 moe, or in the first dense_layers layers the grid kernel's phases GATE_UP, DOWN
- *   head          the grid kernel's last phase
+ *                 latent attention	without it
+ *   embedding     a kernel		the grid kernel looks rows up itself
+ *   each layer    cluster_mla		the grid kernel's phases QKV, ATTN, OUT
+ *                 moe; of the first dense_layers layers
+ *                 moe without experts	the grid kernel's phases GATE_UP, DOWN
+ *   head          as moe's first half	the grid kernel's last phase
  *
  * Each of these kernels takes all SMs, all of their shared memory, and starts when its predecessor's CTA leaves an SM: its
  * first weights, 175 KB an SM of moe's, are on their way before the predecessor's last CTA has written its result.
@@ -18,31 +21,16 @@
 
 #include "../primitives/embedding.h"
 #include "../primitives/launch.h"
-#include "cluster_mla.h"
+#include "decode_step_latent.h"
 #include "grid.h"
-#include "moe.h"
 
 #define CHAIN_BATCH	8		/* the largest there is */
 
 struct chain {
-	struct grid_args g;
-	struct cairn_cluster_mla_args mla;
-	struct cairn_moe_args moe;
-	char *x[2];
+	struct grid_args g;		/* without latent attention */
+	struct latent_step l;		/* with it; without it of this the experts alone, and x */
 	size_t bytes;
 };
-
-/* The grid kernel with these arguments; of latent attention it needs to know nothing, but divides by its numbers. */
-static void fill_grid(struct grid_args *g, const struct cairn_decode_step_args *args)
-{
-	g->s = *args;
-	if (!args->kv_lora_rank)
-		return;
-	g->s.num_qo_heads = g->s.num_kv_heads = 1;
-	g->s.head_dim = 64;		/* inv_freq has as many elements as if that were rotated */
-	g->s.w_qkv = g->s.w_o = args->lm_head;
-	g->s.b_qkv = g->s.b_o = NULL;
-}
 
 static void fill_mla(struct cairn_cluster_mla_args *m, const struct cairn_decode_step_args *args)
 {
@@ -66,21 +54,51 @@ static void fill_mla(struct cairn_cluster_mla_args *m, const struct cairn_decode
 	m->dtype = args->dtype;
 	m->eps = args->eps;
 	m->sm_scale = args->sm_scale;
+	m->cluster_size = 1;
+	m->pages = args->k_pages;
+	m->norm_weight = args->attn_norm;
+	m->w_q_a = args->w_q_a;
+	m->q_norm = args->q_norm;
+	m->w_q = args->w_q;
+	m->w_kv_a = args->w_kv_a;
+	m->kv_norm = args->kv_norm;
+	m->w_kv_b = args->w_kv_b;
+	m->w_o = args->w_o;
 }
 
 static void fill_moe(struct cairn_moe_args *m, const struct cairn_decode_step_args *args)
 {
 	m->size = sizeof(*m);
+	m->norm_weight = args->mlp_norm;
 	m->batch = args->batch;
 	m->hidden = args->hidden;
+	m->dtype = args->dtype;
+	m->eps = args->eps;
+}
+
+static void fill_experts(struct cairn_moe_args *m, const struct cairn_decode_step_args *args)
+{
+	fill_moe(m, args);
+	m->w_router = args->w_router;
+	m->w_gate_up = args->w_experts_gate_up;
+	m->w_down = args->w_experts_down;
+	m->w_shared_gate_up = args->w_shared_gate_up;
+	m->w_shared_down = args->w_shared_down;
 	m->num_experts = args->num_experts;
 	m->experts_per_token = args->experts_per_token;
 	m->intermediate = args->expert_intermediate;
 	m->shared_intermediate = args->shared_intermediate;
-	m->dtype = args->dtype;
 	m->normalize = args->normalize_experts;
-	m->eps = args->eps;
 	m->scaling = args->expert_scaling;
+}
+
+/* A dense layer's MLP is a shared expert. */
+static void fill_dense(struct cairn_moe_args *m, const struct cairn_decode_step_args *args)
+{
+	fill_moe(m, args);
+	m->w_shared_gate_up = args->w_gate_up;
+	m->w_shared_down = args->w_down;
+	m->shared_intermediate = args->intermediate;
 }
 
 static size_t padded(size_t bytes)
@@ -91,32 +109,38 @@ static size_t padded(size_t bytes)
 /* ws: may be NULL */
 static int plan(struct chain *c, const struct cairn_decode_step_args *args, char *ws)
 {
-	size_t x_bytes = padded((size_t)CHAIN_BATCH * args->hidden * 2), at = 0, bytes;
+	const int most = CHAIN_BATCH * args->hidden <= 32768 ? CHAIN_BATCH : 32768 / args->hidden;
+	const size_t x_bytes = padded((size_t)CHAIN_BATCH * args->hidden * 2);
+	size_t at = 0, bytes = 0;
 
-	if (args->form == CAIRN_DECODE_STEP_PERSISTENT)
-		return cairn_error(EOPNOTSUPP, "decode_step: form: latent attention and experts have no persistent form");
-	fill_grid(&c->g, args);
-	fill_mla(&c->mla, args);
-	fill_moe(&c->moe, args);
-	if (args->num_experts) {
-		c->moe.batch = CHAIN_BATCH * args->hidden <= 32768 ? CHAIN_BATCH : 32768 / args->hidden;
-		CAIRN_TRY(cairn_moe_workspace(&c->moe, &bytes));
-		c->moe.batch = args->batch;
-		c->moe.workspace = ws + at;
-		c->moe.workspace_bytes = bytes;
-		at += padded(bytes);
-	}
+	if (args->form == CAIRN_DECODE_STEP_PERSISTENT && !args->kv_lora_rank)
+		return cairn_error(EOPNOTSUPP, "decode_step: form: experts without latent attention have no persistent one");
+	fill_mla(&c->l.mla, args);
+	fill_experts(&c->l.moe, args);
+	fill_dense(&c->l.dense, args);
+	c->l.moe.batch = c->l.dense.batch = most;
+	bytes = args->num_experts ? moe_workspace(&c->l.moe) : 0;
+	/* one place for both: what lies there are words with numbers that never come again */
+	bytes += args->kv_lora_rank ? moe_workspace(&c->l.dense) : 0;
+	c->l.moe.batch = c->l.dense.batch = args->batch;
+	c->l.moe.workspace = c->l.dense.workspace = ws;
+	at += padded(bytes);
 	if (args->kv_lora_rank) {
-		c->mla.batch = CHAIN_BATCH;
-		CAIRN_TRY(cairn_cluster_mla_workspace(&c->mla, &bytes));
-		c->mla.batch = args->batch;
-		c->mla.workspace = ws + at;
-		c->mla.workspace_bytes = bytes;
+		c->l.mla.batch = CHAIN_BATCH;
+		CAIRN_TRY(cairn_cluster_mla_workspace(&c->l.mla, &bytes));
+		c->l.mla.batch = args->batch;
+		c->l.mla.workspace = ws + at;
+		c->l.mla.workspace_bytes = bytes;
 		at += padded(bytes);
+		c->l.counters = (uint32_t *)(ws + at);
+		at += padded(2 * sizeof(uint32_t));
 	}
 	for (int i = 0; i < 2; i++, at += x_bytes)
-		c->x[i] = ws + at;
-	CAIRN_TRY(grid_plan(&c->g, ws + at, &bytes));
+		c->l.x[i] = ws + at;
+	bytes = 0;
+	c->g.s = *args;
+	if (!args->kv_lora_rank)
+		CAIRN_TRY(grid_plan(&c->g, ws + at, &bytes));
 	c->bytes = at + bytes;
 	return 0;
 }
@@ -135,41 +159,41 @@ static const void *behind(const void *p, int64_t bytes)
 	return p ? (const char *)p + bytes : NULL;
 }
 
-static int run_mla(struct chain *c, const struct cairn_decode_step_args *args, int layer, const void *x, void *out,
-		   void *stream)
+static int run_mla(struct chain *c, const struct cairn_decode_step_args *args, int layer, void *stream)
 {
-	struct cairn_cluster_mla_args *m = &c->mla;
+	struct cairn_cluster_mla_args m = c->l.mla;
 	int64_t at = layer * args->layer_stride_bytes;
 
-	m->x = x;
-	m->out = out;
-	m->pages = (char *)args->k_pages + layer * args->kv_stride_bytes;
-	m->norm_weight = behind(args->attn_norm, at);
-	m->w_q_a = behind(args->w_q_a, at);
-	m->q_norm = behind(args->q_norm, at);
-	m->w_q = behind(args->w_q, at);
-	m->w_kv_a = behind(args->w_kv_a, at);
-	m->kv_norm = behind(args->kv_norm, at);
-	m->w_kv_b = behind(args->w_kv_b, at);
-	m->w_o = behind(args->w_o, at);
-	return cairn_cluster_mla(m, stream);
+	m.x = c->l.x[0];
+	m.out = c->l.x[1];
+	m.pages = (char *)m.pages + layer * args->kv_stride_bytes;
+	m.norm_weight = behind(m.norm_weight, at);
+	m.w_q_a = behind(m.w_q_a, at);
+	m.q_norm = behind(m.q_norm, at);
+	m.w_q = behind(m.w_q, at);
+	m.w_kv_a = behind(m.w_kv_a, at);
+	m.kv_norm = behind(m.kv_norm, at);
+	m.w_kv_b = behind(m.w_kv_b, at);
+	m.w_o = behind(m.w_o, at);
+	return cairn_cluster_mla(&m, stream);
 }
 
-static int run_moe(struct chain *c, const struct cairn_decode_step_args *args, int layer, const void *x, void *out,
-		   void *stream)
+/* From x[1] to x[0]. `all`: of layer 0, or of the first layer with experts; first: that layer */
+static int run_moe(struct chain *c, const struct cairn_decode_step_args *args, const struct cairn_moe_args *all, int first,
+		   int layer, void *stream)
 {
-	struct cairn_moe_args *m = &c->moe;
-	int64_t at = (layer - args->dense_layers) * args->layer_stride_bytes;
+	struct cairn_moe_args m = *all;
+	int64_t at = (layer - first) * args->layer_stride_bytes;
 
-	m->x = x;
-	m->out = out;
-	m->norm_weight = behind(args->mlp_norm, layer * args->layer_stride_bytes);
-	m->w_router = behind(args->w_router, at);
-	m->w_gate_up = behind(args->w_experts_gate_up, at);
-	m->w_down = behind(args->w_experts_down, at);
-	m->w_shared_gate_up = behind(args->w_shared_gate_up, at);
-	m->w_shared_down = behind(args->w_shared_down, at);
-	return cairn_moe(m, stream);
+	m.x = c->l.x[1];
+	m.out = c->l.x[0];
+	m.norm_weight = behind(m.norm_weight, layer * args->layer_stride_bytes);
+	m.w_router = behind(m.w_router, at);
+	m.w_gate_up = behind(m.w_gate_up, at);
+	m.w_down = behind(m.w_down, at);
+	m.w_shared_gate_up = behind(m.w_shared_gate_up, at);
+	m.w_shared_down = behind(m.w_shared_down, at);
+	return moe_launch(&m, stream);
 }
 
 /* Phases [first, end) as one launch; x: NULL: rows of the table of embeddings; out: NULL: the logits */
@@ -180,43 +204,65 @@ static int run_grid(struct chain *c, int first, int end, const void *x, void *ou
 	return grid_launch(&c->g, first, end, 1, stream);
 }
 
+static int run_embedding(struct chain *c, const struct cairn_decode_step_args *args, void *stream)
+{
+	struct cairn_embedding_args e = {};
+
+	e.size = sizeof(e);
+	e.out = c->l.x[0];
+	e.table = args->embed;
+	e.ids = args->ids;
+	e.rows = args->batch;
+	e.dim = args->hidden;
+	e.vocab = args->vocab;
+	e.dtype = args->dtype;
+	return cairn_embedding(&e, stream);
+}
+
+static int run_latent(struct chain *c, const struct cairn_decode_step_args *args, void *stream)
+{
+	const int dense = args->num_experts ? args->dense_layers : args->num_layers;
+
+	CAIRN_TRY(run_embedding(c, args, stream));
+	for (int layer = 0; layer < args->num_layers; layer++) {
+		CAIRN_TRY(run_mla(c, args, layer, stream));
+		if (layer < dense)
+			CAIRN_TRY(run_moe(c, args, &c->l.dense, 0, layer, stream));
+		else
+			CAIRN_TRY(run_moe(c, args, &c->l.moe, dense, layer, stream));
+	}
+	return decode_step_head(args, &c->l.dense, c->l.x[0], stream);
+}
+
+/*
+ * Which form AUTO is. H200, DeepSeek-V2-Lite, us a token, graph and persistent: batch 1, 1K keys 1571, 1616; 4K 1729,
+ * 1725; 16K 2046, 2011; batch 8, 1K 5024, 5035.
+ */
+static int is_persistent(const struct cairn_decode_step_args *args)
+{
+	if (args->form == CAIRN_DECODE_STEP_AUTO)
+		return (int64_t)args->batch * args->max_kv_len > 8192;
+	return args->form == CAIRN_DECODE_STEP_PERSISTENT;
+}
+
 int decode_step_moe(const struct cairn_decode_step_args *args, void *stream)
 {
+	const int head = args->num_layers * GRID_KINDS;
 	struct chain c = {};
-	const char *x = NULL;
-	int to = 0;
 
 	CAIRN_TRY(plan(&c, args, (char *)args->workspace));
-	if (args->kv_lora_rank) {
-		struct cairn_embedding_args e = {};
-
-		e.size = sizeof(e);
-		e.out = c.x[to];
-		e.table = args->embed;
-		e.ids = args->ids;
-		e.rows = args->batch;
-		e.dim = args->hidden;
-		e.vocab = args->vocab;
-		e.dtype = args->dtype;
-		CAIRN_TRY(cairn_embedding(&e, stream));
-		x = c.x[to];
-		to ^= 1;
-	}
+	if (args->kv_lora_rank)
+		return is_persistent(args) ? decode_step_latent(args, &c.l, stream) : run_latent(&c, args, stream);
 	for (int layer = 0; layer < args->num_layers; layer++) {
 		const int phase = layer * GRID_KINDS;
 
-		if (args->kv_lora_rank)
-			CAIRN_TRY(run_mla(&c, args, layer, x, c.x[to], stream));
+		CAIRN_TRY(run_grid(&c, phase + GRID_QKV, phase + GRID_OUT + 1, layer ? c.l.x[0] : NULL, c.l.x[1],
+				   stream));
+		if (layer >= args->dense_layers)
+			CAIRN_TRY(run_moe(&c, args, &c.l.moe, args->dense_layers, layer, stream));
 		else
-			CAIRN_TRY(run_grid(&c, phase + GRID_QKV, phase + GRID_OUT + 1, x, c.x[to], stream));
-		x = c.x[to];
-		to ^= 1;
-		if (args->num_experts && layer >= args->dense_layers)
-			CAIRN_TRY(run_moe(&c, args, layer, x, c.x[to], stream));
-		else
-			CAIRN_TRY(run_grid(&c, phase + GRID_GATE_UP, phase + GRID_DOWN + 1, x, c.x[to], stream));
-		x = c.x[to];
-		to ^= 1;
+			CAIRN_TRY(run_grid(&c, phase + GRID_GATE_UP, phase + GRID_DOWN + 1, c.l.x[1], c.l.x[0],
+					   stream));
 	}
-	return run_grid(&c, args->num_layers * GRID_KINDS, args->num_layers * GRID_KINDS + 1, x, NULL, stream);
+	return run_grid(&c, head, head + 1, c.l.x[0], NULL, stream);
 }

@@ -69,7 +69,7 @@ static const struct step_shape named[] = {
 	{ N("inter_2112", 1, 3, 20, 16, 192, 2112, 4, 2, 64, 64), },
 	{ N("vocab_4000_three_layers", 3, 1, 50, 64, 256, 448, 8, 2, 64, 4000), .flags = F16 | GAPS },
 	{ N("args_of_version_1", 2, 3, 33, 16, 128, 192, 4, 2, 64, 64), .flags = OLD | BIAS | GAPS },
-	/* latent attention, experts, both: models of which there need not be a persistent form */
+	/* latent attention, experts (without the former there need not be a persistent form), both */
 	{ M("latent_one_key", 1, 1, 1, 1, 64, 64, 8, 0, 8), .flags = LATENT },
 	{ M("latent_batch_3", 2, 3, 65, 16, 256, 192, 8, 0, 64), .flags = LATENT | PAGED_RAGGED },
 	{ M("latent_no_keys", 2, 4, 1, 16, 128, 64, 8, 0, 64), .flags = LATENT, .kv_lens = LENS(0, 20, 0, 1) },
@@ -98,10 +98,15 @@ static const struct step_shape named[] = {
 		.flags = LATENT | F16 | SAMPLE },
 	DSV2LITE_LAYERS("b1_kv1024_graph", 1, 1024, GRAPH),
 	DSV2LITE_LAYERS("b8_kv777_graph", 8, 777, GRAPH | PAGED_RAGGED),
+	DSV2LITE_LAYERS("b8_kv777_persistent", 8, 777, PERSISTENT | PAGED_RAGGED),
 	DSV2LITE_LAYERS("b3_kv9001_f16", 3, 9001, F16),
 	/* the whole model: see weights_in_pool() for where it lies */
 	{ M("dsv2lite_b1_kv1024", 27, 1, 1024, 16, 2048, 10944, 16, 0, 102400), DSV2LITE,
 		.flags = DEVICE | BENCH | POOL | LATENT },
+	{ M("dsv2lite_b1_kv1024_graph", 27, 1, 1024, 16, 2048, 10944, 16, 0, 102400), DSV2LITE,
+		.flags = DEVICE | BENCH | POOL | LATENT | GRAPH },
+	{ M("dsv2lite_b1_kv1024_persistent", 27, 1, 1024, 16, 2048, 10944, 16, 0, 102400), DSV2LITE,
+		.flags = DEVICE | BENCH | POOL | LATENT | PERSISTENT },
 	LAYER("llama2_7b", F16, LLAMA2_7B),
 	LAYER("llama3_8b", 0, LLAMA3_8B),
 	LAYER("llama32_1b", 0, LLAMA32_1B),

@@ -21,26 +21,27 @@
 
 #include "../primitives/row.cuh"
 #include "attn_tile.cuh"
+#include "body.cuh"
 #include "moe.h"
 
 #define MOE		static __device__ __forceinline__
 #define MOE_WARPS	8
-#define WORKERS		(MOE_WARPS * 32)
-#define ROUTERS		128		/* threads: a warpgroup */
-#define THREADS		(2 * WORKERS + ROUTERS)
-#define STAGE_BYTES	4096
-#define STAGE_ROWS	16
-#define STAGE_K		128
-#define MAX_STAGES	6
-#define MAX_BATCH	8
-#define MAX_EXPERTS	256
-#define MAX_PER_TOKEN	16
-#define MAX_DISTINCT	(MAX_BATCH * MAX_PER_TOKEN)
-#define MAX_CTAS	1024
-#define ROW_BYTES	256		/* of a stage's activations of one request */
-#define ACT_ROWS	12		/* of these, that a warp asks for at a time */
-#define WORK_BAR	1		/* named barriers: those that compute, those that route */
-#define ROUTE_BAR	2
+#define MOE_WORKERS		(MOE_WARPS * 32)
+#define MOE_ROUTERS		128		/* threads: a warpgroup */
+#define MOE_THREADS		(2 * MOE_WORKERS + MOE_ROUTERS)
+#define MOE_STAGE_BYTES	4096
+#define MOE_STAGE_ROWS	16
+#define MOE_STAGE_K		128
+#define MOE_MAX_STAGES	6
+#define MOE_MAX_BATCH	8
+#define MOE_MAX_EXPERTS	256
+#define MOE_MAX_PER_TOKEN	16
+#define MOE_MAX_DISTINCT	(MOE_MAX_BATCH * MOE_MAX_PER_TOKEN)
+#define MOE_MAX_CTAS	1024
+#define MOE_ROW_BYTES	256		/* of a stage's activations of one request */
+#define MOE_ACT_ROWS	12		/* of these, that a warp asks for at a time */
+#define MOE_WORK_BAR	1		/* named barriers: those that compute, those that route */
+#define MOE_ROUTE_BAR	2
 
 /*
  * Pairs of a gate's and an up's row come in units of at most 8, of equal size but for 2: unit i of a CTA is one
@@ -56,7 +57,7 @@ static __host__ __device__ __forceinline__ struct moe_units units_of(int pairs, 
 	struct moe_units u;
 	int num;
 
-	u.rounds = (pairs + ctas * (STAGE_ROWS / 2) - 1) / (ctas * (STAGE_ROWS / 2));
+	u.rounds = (pairs + ctas * (MOE_STAGE_ROWS / 2) - 1) / (ctas * (MOE_STAGE_ROWS / 2));
 	num = u.rounds * ctas;
 	u.size = num ? pairs / 2 / num : 0;
 	u.larger = pairs / 2 - u.size * num;
@@ -74,6 +75,13 @@ struct moe_args {
 	int32_t at_sums, at_act, at_rings;	/* in shared memory */
 };
 
+/*
+ * Where everything lies, for so many CTAs. Returns bytes of shared memory, or -errno. Checks nothing: num_experts may
+ * be 0, which makes it a dense MLP of shared_intermediate.
+ */
+int moe_plan(struct moe_args *g, const struct cairn_moe_args *args, int ctas);
+#define MOE_SMEM_MAX	(227 * 1024 - 64)	/* 64 bytes are somebody else's */
+
 /* An expert that some request chose: ascending by number */
 struct moe_pick {
 	int32_t expert;
@@ -82,13 +90,13 @@ struct moe_pick {
 };
 
 struct moe_small {
-	uint64_t mbar[MOE_WARPS][MAX_STAGES][2];	/* full, empty */
-	uint32_t row_at[MOE_WARPS][ACT_ROWS];	/* what a warp has asked for: words, lanes << 24 */
-	uint64_t routed;
-	float red[2][MAX_BATCH][MOE_WARPS];
-	float weight[MAX_BATCH][MAX_PER_TOKEN];
-	uint32_t mask[MAX_EXPERTS], slots[MAX_EXPERTS];
-	struct moe_pick pick[MAX_DISTINCT];
+	uint64_t mbar[MOE_WARPS][MOE_MAX_STAGES][2];	/* full, empty */
+	uint64_t routed;				/* the picks are there */
+	uint32_t row_at[MOE_WARPS][MOE_ACT_ROWS];	/* what a warp has asked for: words, lanes << 24 */
+	float red[2][MOE_MAX_BATCH][MOE_WARPS];
+	float weight[MOE_MAX_BATCH][MOE_MAX_PER_TOKEN];
+	uint32_t mask[MOE_MAX_EXPERTS], slots[MOE_MAX_EXPERTS];
+	struct moe_pick pick[MOE_MAX_DISTINCT];
 	int32_t num_picks;
 	struct moe_units units;			/* of the picks' gates and ups */
 };
@@ -100,12 +108,12 @@ MOE struct moe_small *moe_small(void)
 	return (struct moe_small *)moe_mem;
 }
 
-MOE void work_sync(void)
+MOE void moe_sync(void)
 {
-	ptx_bar_sync(WORK_BAR, WORKERS);
+	ptx_bar_sync(MOE_WORK_BAR, MOE_WORKERS);
 }
 
-MOE int64_t debug_clock(void)
+MOE int64_t moe_clock(void)
 {
 #ifdef CAIRN_DEBUG
 	return ptx_clock64();
@@ -141,7 +149,7 @@ MOE int2 slice_of(int k, int step, int warp)
 	return make_int2(steps * warp / MOE_WARPS * step, steps * (warp + 1) / MOE_WARPS * step);
 }
 
-#define STEP_ACT	16
+#define MOE_STEP_ACT	16
 
 /* At most 8 pairs of rows of one expert, from pair p of the chosen experts' in order; end: the CTA's last */
 struct moe_unit {
@@ -154,7 +162,7 @@ MOE struct moe_unit unit_at(int p, int end, int intermediate)
 
 	u.pick = p < intermediate ? 0 : p / intermediate;	/* always 0 of the shared experts */
 	u.row = p - u.pick * intermediate;
-	u.count = min(min(STAGE_ROWS / 2, end - p), intermediate - u.row);
+	u.count = min(min(MOE_STAGE_ROWS / 2, end - p), intermediate - u.row);
 	return u;
 }
 
@@ -168,12 +176,12 @@ struct ring {
  * Stages of a ring on their way: more only make others' loads late, and until the experts are known x, the logits
  * and the instructions are what all wait for.
  */
-#define IN_FLIGHT	2
-#define IN_FLIGHT_FIRST	1
+#define MOE_IN_FLIGHT	2
+#define MOE_IN_FLIGHT_FIRST	1
 
 MOE struct ring ring_of(const struct moe_args &g, int warp)
 {
-	struct ring r = { ptx_smem(moe_mem) + g.at_rings + warp * g.stages * STAGE_BYTES,
+	struct ring r = { ptx_smem(moe_mem) + g.at_rings + warp * g.stages * MOE_STAGE_BYTES,
 			  ptx_smem(moe_small()->mbar[warp]), 0, 0 };
 
 	return r;
@@ -213,20 +221,20 @@ MOE void load_rows(const struct moe_args &g, struct loader &l, const struct moe_
 
 #pragma unroll 1
 	for (; first < end; first += step) {
-		const uint32_t full = r.mbars + r.slot * 16, to = r.stages + r.slot * STAGE_BYTES;
+		const uint32_t full = r.mbars + r.slot * 16, to = r.stages + r.slot * MOE_STAGE_BYTES;
 		const char *src = m.src + half * m.pitch + (first + piece * 8) * 2;
 		const char *second = m.second + half * m.pitch + (first + piece * 8) * 2;
 		const int there = first + piece * 8 < end;
 
 		ptx_mbarrier_wait(full + 8, r.parity ^ 1);	/* the first time round it is empty */
-		if (piece < STAGE_K / 16 || end - first > STAGE_K / 2) {
+		if (piece < MOE_STAGE_K / 16 || end - first > MOE_STAGE_K / 2) {
 #pragma unroll
 			for (int i = 0; i < 8; i++) {
 				int row = 2 * i + half, valid = there && (m.halves ? row & 7 : row) < m.count;
 				const char *from = (i < 4 ? src : second) + i % 4 * 2 * m.pitch;
 
-				ptx_cp_async_cg_hint(to + attn_swizzle(row, piece, STAGE_K * 2),
-						     valid ? from : (const char *)g.a.w_router, valid ? 16 : 0,
+				ptx_cp_async_cg_hint(to + attn_swizzle(row, piece, MOE_STAGE_K * 2),
+						     valid ? from : m.src, valid ? 16 : 0,
 						     l.policy);
 			}
 		}
@@ -252,13 +260,13 @@ MOE void load_rows(const struct moe_args &g, struct loader &l, const struct moe_
 MOE uint32_t ring_wait(const struct ring &r)
 {
 	ptx_mbarrier_wait(r.mbars + r.slot * 16, r.parity);
-	return r.stages + r.slot * STAGE_BYTES + attn_q_at<STAGE_K>(threadIdx.x % 32);
+	return r.stages + r.slot * MOE_STAGE_BYTES + attn_q_at<MOE_STAGE_K>(threadIdx.x % 32);
 }
 
 #ifdef CAIRN_DEBUG
-#define USED_UP		32		/* arrivals: each lane for itself */
+#define MOE_USED_UP		32		/* arrivals: each lane for itself */
 #else
-#define USED_UP		1
+#define MOE_USED_UP		1
 #endif
 
 /* All lanes have used it up. */
@@ -286,12 +294,25 @@ MOE void load_gate_up(const struct moe_args &g, struct loader &l, const void *w,
 	m.second = m.src + intermediate * m.pitch;
 	m.count = count;
 	m.halves = 1;
-	load_rows(g, l, m, ((int)threadIdx.x / 32 - MOE_WARPS) * STAGE_K, g.a.hidden, MOE_WARPS * STAGE_K);
+	load_rows(g, l, m, ((int)threadIdx.x / 32 - MOE_WARPS) * MOE_STAGE_K, g.a.hidden, MOE_WARPS * MOE_STAGE_K);
+}
+
+/* 16 rows of a matrix that n is multiplied by */
+MOE void load_rows_of(const struct moe_args &g, struct loader &l, const void *w, int row, int count)
+{
+	struct moe_rows m;
+
+	m.pitch = (int64_t)g.a.hidden * 2;
+	m.src = (const char *)w + row * m.pitch;
+	m.second = m.src + 8 * m.pitch;
+	m.count = count;
+	m.halves = 0;
+	load_rows(g, l, m, ((int)threadIdx.x / 32 - MOE_WARPS) * MOE_STAGE_K, g.a.hidden, MOE_WARPS * MOE_STAGE_K);
 }
 
 MOE void load_down(const struct moe_args &g, struct loader &l, const void *w, int k, int row, int count)
 {
-	const int2 cols = slice_of(k, STEP_ACT, (int)threadIdx.x / 32 - MOE_WARPS);
+	const int2 cols = slice_of(k, MOE_STEP_ACT, (int)threadIdx.x / 32 - MOE_WARPS);
 	struct moe_rows m;
 
 	m.pitch = (int64_t)k * 2;
@@ -299,7 +320,7 @@ MOE void load_down(const struct moe_args &g, struct loader &l, const void *w, in
 	m.second = m.src + 8 * m.pitch;
 	m.count = count;
 	m.halves = 0;
-	load_rows(g, l, m, cols.x, cols.y, STAGE_K);
+	load_rows(g, l, m, cols.x, cols.y, MOE_STAGE_K);
 }
 
 MOE const char *expert_gate_up(const struct moe_args &g, int expert)
@@ -336,7 +357,7 @@ MOE void load_downs(const struct moe_args &g, struct loader &l)
 	const int2 rows = share_of(g.a.hidden);
 
 #pragma unroll 1
-	for (int row = rows.x; row < rows.y; row += STAGE_ROWS)
+	for (int row = rows.x; row < rows.y; row += MOE_STAGE_ROWS)
 #pragma unroll 1
 		for (int i = g.a.shared_intermediate ? -1 : 0; i < s->num_picks; i++)
 			load_down(g, l,

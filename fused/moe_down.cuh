@@ -14,14 +14,14 @@ MOE void multiply(uint32_t tile, const uint4 *x, int columns, float (*sum)[4])
 	uint32_t w[4];
 
 #pragma unroll
-	for (int i = 0; i < STAGE_K / 32; i++) {
+	for (int i = 0; i < MOE_STAGE_K / 32; i++) {
 		ptx_ldmatrix_x4(w, tile ^ i * 32);
 		attn_mma<dtype>(sum[i % 2], w, (const uint32_t *)&x[i / 2] + i % 2 * 2);
 	}
-	if (columns <= STAGE_K / 2)
+	if (columns <= MOE_STAGE_K / 2)
 		return;
 #pragma unroll
-	for (int i = STAGE_K / 32; i < STAGE_K / 16; i++) {
+	for (int i = MOE_STAGE_K / 32; i < MOE_STAGE_K / 16; i++) {
 		ptx_ldmatrix_x4(w, tile ^ i * 32);
 		attn_mma<dtype>(sum[i % 2], w, (const uint32_t *)&x[i / 2] + i % 2 * 2);
 	}
@@ -33,21 +33,21 @@ struct moe_sums {
 
 MOE int sum_writers(const struct moe_args &g)
 {
-	return (g.a.batch * STAGE_ROWS + 31) / 32;
+	return (g.a.batch * MOE_STAGE_ROWS + 31) / 32;
 }
 
 /* The warps' sums of 16 rows meet, and are added in the warps' order: of element (request * 16 + row) for writers. */
 MOE float sum_up(const struct moe_args &g, struct moe_sums &s, const float *sum, int element)
 {
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, quad = lane / 4, t = lane % 4;
-	const int batch = g.a.batch, sums = batch * STAGE_ROWS;
+	const int batch = g.a.batch, sums = batch * MOE_STAGE_ROWS;
 	float *at = (float *)(moe_mem + g.at_sums) + s.buf * MOE_WARPS * sums, total = 0;
 
 #pragma unroll
 	for (int j = 0; j < 4; j++)
 		if (2 * t + j % 2 < batch)
-			at[warp * sums + (2 * t + j % 2) * STAGE_ROWS + quad + j / 2 * 8] = sum[j];
-	work_sync();
+			at[warp * sums + (2 * t + j % 2) * MOE_STAGE_ROWS + quad + j / 2 * 8] = sum[j];
+	moe_sync();
 	if (element < sums)
 #pragma unroll
 		for (int i = 0; i < MOE_WARPS; i++)
@@ -70,30 +70,40 @@ MOE void next_turn(const struct moe_args &g, struct moe_sums &s)
  */
 struct moe_slices {
 	int2 shared, routed;		/* columns: first, end */
-	int shared_stages, stages;	/* of the shared experts; of each chosen one */
-	int total;
 };
+
+MOE int shared_stages(const struct moe_slices &s)
+{
+	return (s.shared.y - s.shared.x + MOE_STAGE_K - 1) / MOE_STAGE_K;
+}
+
+MOE int routed_stages(const struct moe_slices &s)	/* of each chosen expert */
+{
+	return (s.routed.y - s.routed.x + MOE_STAGE_K - 1) / MOE_STAGE_K;
+}
+
+MOE int all_stages(const struct moe_slices &s)
+{
+	return shared_stages(s) + routed_stages(s) * moe_small()->num_picks;
+}
 
 MOE struct moe_slices slices_of(const struct moe_args &g)
 {
 	struct moe_slices s;
 
-	s.shared = slice_of(g.a.shared_intermediate, STEP_ACT, threadIdx.x / 32);
-	s.routed = slice_of(g.a.intermediate, STEP_ACT, threadIdx.x / 32);
-	s.shared_stages = (s.shared.y - s.shared.x + STAGE_K - 1) / STAGE_K;
-	s.stages = (s.routed.y - s.routed.x + STAGE_K - 1) / STAGE_K;
-	s.total = s.shared_stages + s.stages * moe_small()->num_picks;
+	s.shared = slice_of(g.a.shared_intermediate, MOE_STEP_ACT, threadIdx.x / 32);
+	s.routed = slice_of(g.a.intermediate, MOE_STEP_ACT, threadIdx.x / 32);
 	return s;
 }
 
 MOE uint32_t act_at(const struct moe_args &g, int row)
 {
-	return ptx_smem(moe_mem) + g.at_act + (threadIdx.x / 32 * ACT_ROWS + row) * ROW_BYTES;
+	return ptx_smem(moe_mem) + g.at_act + (threadIdx.x / 32 * MOE_ACT_ROWS + row) * MOE_ROW_BYTES;
 }
 
 /* Activations on their way: of so many stages, a row for each request that is concerned; 4 elements a lane */
 struct moe_rows_ahead {
-	uint4 v[ACT_ROWS];		/* with their numbers */
+	uint4 v[MOE_ACT_ROWS];		/* with their numbers */
 	int stages, rows;
 };
 
@@ -115,7 +125,7 @@ MOE uint4 read_row(const struct moe_args &g, int row)
 MOE void read_rows(const struct moe_args &g, struct moe_rows_ahead &r)
 {
 #pragma unroll
-	for (int i = 0; i < ACT_ROWS; i++)
+	for (int i = 0; i < MOE_ACT_ROWS; i++)
 		if (i < r.rows)
 			r.v[i] = read_row(g, i);
 }
@@ -126,14 +136,14 @@ MOE void read_rows(const struct moe_args &g, struct moe_rows_ahead &r)
  */
 MOE void ask_rows(const struct moe_args &g, const struct moe_slices &s, int stage, struct moe_rows_ahead &r)
 {
-	const int lane = threadIdx.x % 32, at = stage + lane, shared = stage < s.shared_stages;
-	const int end = shared ? s.shared_stages : s.total, first = at - s.shared_stages;
-	int pick = 0, column = shared ? s.shared.x + at * STAGE_K : 0, count, before;
+	const int lane = threadIdx.x % 32, at = stage + lane, shared = stage < shared_stages(s);
+	const int end = shared ? shared_stages(s) : all_stages(s), first = at - shared_stages(s);
+	int pick = 0, column = shared ? s.shared.x + at * MOE_STAGE_K : 0, count, before;
 	uint32_t mask = 0;
 
 	if (at < end && !shared) {
-		pick = (int)((uint32_t)first / (uint32_t)s.stages);
-		column = s.routed.x + (first - pick * s.stages) * STAGE_K;
+		pick = (int)((uint32_t)first / (uint32_t)routed_stages(s));
+		column = s.routed.x + (first - pick * routed_stages(s)) * MOE_STAGE_K;
 		mask = moe_small()->pick[pick].mask;
 	} else if (at < end) {
 		mask = (1u << g.a.batch) - 1;
@@ -146,10 +156,10 @@ MOE void ask_rows(const struct moe_args &g, const struct moe_slices &s, int stag
 
 		before += lane >= i ? other : 0;
 	}
-	r.stages = __popc(__ballot_sync(~0u, at < end && before <= ACT_ROWS));
+	r.stages = __popc(__ballot_sync(~0u, at < end && before <= MOE_ACT_ROWS));
 	r.rows = r.stages ? __shfl_sync(~0u, before, max(r.stages - 1, 0)) : 0;
 	if (lane < r.stages) {
-		const uint32_t lanes = min(STAGE_K, (shared ? s.shared.y : s.routed.y) - column) / 4;
+		const uint32_t lanes = min(MOE_STAGE_K, (shared ? s.shared.y : s.routed.y) - column) / 4;
 		uint32_t to = ptx_smem(moe_small()->row_at[threadIdx.x / 32]) + (before - count) * 4;
 
 		for (; mask; mask &= mask - 1, to += 4) {
@@ -174,14 +184,14 @@ MOE void ask_rows(const struct moe_args &g, const struct moe_slices &s, int stag
 MOE void take_rows(const struct moe_args &g, struct moe_rows_ahead &r, uint32_t number)
 {
 	const int lane = threadIdx.x % 32;
-	const int64_t start = debug_clock();
+	const int64_t start = moe_clock();
 
 	for (;;) {
 		uint32_t missing = 0;
 		uint4 last;
 
 #pragma unroll
-		for (int i = 0; i < ACT_ROWS; i++)
+		for (int i = 0; i < MOE_ACT_ROWS; i++)
 			if (i < r.rows)
 				missing |= (r.v[i].y ^ number) | (r.v[i].w ^ number);
 		if (!__any_sync(~0u, missing != 0))
@@ -193,7 +203,7 @@ MOE void take_rows(const struct moe_args &g, struct moe_rows_ahead &r, uint32_t 
 		read_rows(g, r);
 	}
 #pragma unroll
-	for (int i = 0; i < ACT_ROWS; i++)
+	for (int i = 0; i < MOE_ACT_ROWS; i++)
 		if (i < r.rows) {
 			const bool there = lane < (int)(row_at(i) >> 24);
 
@@ -209,7 +219,7 @@ MOE void down(const struct moe_args &g, struct ring &r, struct moe_sums &s, cons
 	      struct moe_rows_ahead &rows, int row, int left, uint32_t number)
 {
 	const int lane = threadIdx.x % 32, quad = lane / 4, t = lane % 4;
-	const int element = s.turn * 32 + lane, b = element / STAGE_ROWS, at = element % STAGE_ROWS;
+	const int element = s.turn * 32 + lane, b = element / MOE_STAGE_ROWS, at = element % MOE_STAGE_ROWS;
 	const int64_t to = (int64_t)b * g.a.hidden + row + at;
 	const int mine = s.turn < sum_writers(g) && b < g.a.batch && at < left;
 	unsigned short x = 0;
@@ -219,13 +229,13 @@ MOE void down(const struct moe_args &g, struct ring &r, struct moe_sums &s, cons
 	if (mine)
 		x = __ldcg((const unsigned short *)g.a.x + to);
 #pragma unroll 1
-	while (stage < slices.total) {
+	while (stage < all_stages(slices)) {
 		const int end_stage = stage + rows.stages;
 		int first = 0;
 
 		take_rows(g, rows, number);
-		if (end_stage < slices.total || left > STAGE_ROWS)
-			ask_rows(g, slices, end_stage < slices.total ? end_stage : 0, rows);
+		if (end_stage < all_stages(slices) || left > MOE_STAGE_ROWS)
+			ask_rows(g, slices, end_stage < all_stages(slices) ? end_stage : 0, rows);
 #pragma unroll 1
 		for (; stage < end_stage; stage++) {
 			uint32_t mask = (1u << g.a.batch) - 1;
@@ -233,7 +243,7 @@ MOE void down(const struct moe_args &g, struct ring &r, struct moe_sums &s, cons
 			int at_row, end;
 			uint4 v[4];
 
-			if (stage == slices.shared_stages || (pick >= 0 && column >= slices.routed.y)) {
+			if (stage == shared_stages(slices) || (pick >= 0 && column >= slices.routed.y)) {
 				pick++;
 				column = slices.routed.x;
 			}
@@ -253,7 +263,7 @@ MOE void down(const struct moe_args &g, struct ring &r, struct moe_sums &s, cons
 				if (mask >> (2 * t + j % 2) & 1)
 					sum[j] += part[0][j] + part[1][j];
 			first += __popc(mask);
-			column += STAGE_K;
+			column += MOE_STAGE_K;
 		}
 		__syncwarp();	/* the rows are free */
 	}

@@ -15,6 +15,11 @@ MOE uint32_t order_of(float v)
 	return max(bits >> 31 ? ~bits : bits | 0x80000000u, 1u);
 }
 
+MOE float float_of(uint32_t order)
+{
+	return __uint_as_float(order >> 31 ? order & 0x7fffffffu : ~order);
+}
+
 /*
  * One request, by one warp: its experts and their weights. most: logits of a lane; what is not there is passed
  * over.
@@ -27,7 +32,7 @@ MOE void route_request(const struct moe_args &g, int request, uint32_t number)
 	const uint64_t *words = g.logits + (int64_t)request * g.a.num_experts;
 	uint32_t order[most], missing, first = 0, expert = 0;
 	float logit[most], sum = 0, top, mine = 0, chosen;
-	int64_t start = debug_clock();
+	int64_t start = moe_clock();
 
 	do {
 		missing = 0;
@@ -48,7 +53,7 @@ MOE void route_request(const struct moe_args &g, int request, uint32_t number)
 		first = max(first, order[i]);
 	}
 	first = __reduce_max_sync(~0u, first);
-	top = __uint_as_float(first >> 31 ? first & 0x7fffffffu : ~first);
+	top = float_of(first);
 #pragma unroll
 	for (int i = 0; i < most; i++)
 		if (lane + 32 * i < g.a.num_experts)
@@ -57,7 +62,6 @@ MOE void route_request(const struct moe_args &g, int request, uint32_t number)
 #pragma unroll 1
 	for (int k = 0; k < g.a.experts_per_token; k++) {
 		uint32_t best = 0, at = ~0u;
-		float l = 0;
 
 #pragma unroll
 		for (int i = 0; i < most; i++)
@@ -70,13 +74,10 @@ MOE void route_request(const struct moe_args &g, int request, uint32_t number)
 		at = __reduce_min_sync(~0u, at);
 #pragma unroll
 		for (int i = 0; i < most; i++)
-			if (lane + 32 * i == (int)at) {
+			if (lane + 32 * i == (int)at)
 				order[i] = 0;
-				l = logit[i];
-			}
-		l = __shfl_sync(~0u, l, at % 32);
 		if (lane == k) {
-			mine = l;
+			mine = float_of(best);
 			expert = at;
 		}
 	}
@@ -120,24 +121,27 @@ MOE void list_picks(const struct moe_args &g)
 }
 
 /* All that these warps do. Whoever has waited for `routed` finds the picks. */
-MOE void run_routing(const struct moe_args &g)
+template <int linked>
+MOE void moe_routing(const struct moe_args &g, const struct body_link &link)
 {
-	const int warp = ((int)threadIdx.x - 2 * WORKERS) / 32;
+	const int warp = ((int)threadIdx.x - 2 * MOE_WORKERS) / 32;
 	struct moe_small *s = moe_small();
-	uint32_t number;
+	uint32_t number = 0;
 
-	for (int i = (int)threadIdx.x - 2 * WORKERS; i < MAX_EXPERTS; i += ROUTERS)
+	for (int i = (int)threadIdx.x - 2 * MOE_WORKERS; i < MOE_MAX_EXPERTS; i += MOE_ROUTERS)
 		s->mask[i] = s->slots[i] = 0;
-	ptx_bar_sync(ROUTE_BAR, ROUTERS);
-	ptx_griddepcontrol_wait();
-	number = __ldcg(g.calls + blockIdx.x) + 1;
+	ptx_bar_sync(MOE_ROUTE_BAR, MOE_ROUTERS);
+	if (!linked) {
+		ptx_griddepcontrol_wait();
+		number = __ldcg(g.calls + blockIdx.x) + 1;
+	}
 #pragma unroll 1
-	for (int b = warp; b < g.a.batch; b += ROUTERS / 32)
+	for (int b = warp; b < g.a.batch && g.a.num_experts; b += MOE_ROUTERS / 32)
 		if (g.a.num_experts <= 64)
-			route_request<2>(g, b, number);
+			route_request<2>(g, b, body_number<linked>(link, number));
 		else
-			route_request<MAX_EXPERTS / 32>(g, b, number);
-	ptx_bar_sync(ROUTE_BAR, ROUTERS);
+			route_request<MOE_MAX_EXPERTS / 32>(g, b, body_number<linked>(link, number));
+	ptx_bar_sync(MOE_ROUTE_BAR, MOE_ROUTERS);
 	if (warp == 0)
 		list_picks(g);
 }
