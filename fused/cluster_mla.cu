@@ -42,8 +42,8 @@
  * Registers: 104 workers, 64 the others (setmaxnreg; 96 at launch, as one SM quarter holds 5 warps), no spills.
  *
  * H200, bf16, us (share of the 4.5 TB/s read stream); V2-Lite: 16 heads, hidden 2048; V3: 128, 7168
- *	V2-Lite batch 1, 1K / 4K / 16K keys	18.0 (36%)  22.5 (32%)  29.3 (36%)
- *	V2-Lite batch 16, 4K			69.5 (33%)
+ *	V2-Lite batch 1, 1K / 4K / 16K keys	18.0 (36%)  22.5 (32%)  30.0 (35%)
+ *	V2-Lite batch 16, 4K			72.1 (32%)
  *	V3 batch 1, 1K / 4K			125 (68%)  136 (63%)
  * 1K keys, by the clock of a middling CTA, us since its start: waits for its predecessor until 1.3; x is
  * here 3.2; the first unit of DOWN 4.4, all of it 6.7; ABSORB 8.0; q and ql of all heads 9.4, of all its
@@ -65,6 +65,17 @@
  *   - one warp that waits for a part before all threads read them: as fast as all polling, and one step more
  *   - a tile's page ids looked up one tile ahead: nothing
  *   - 64-bit divisions for shares: 5 us in all
+ *   - x, its norm's weights and all that is small asked for by the L2 early: 18.43 against 18.53; x by a bulk
+ *     copy: 18.59; no START_BAR: 18.48 against 18.43
+ *   - 8, 4 or 2 heads a task instead of 16: 18.17, 18.27, 18.45 against 18.55 (16K: 33.1, 51.6, 92.5 against
+ *     30.2). 8 just where each task has a CTA for every tile: 17.76 against 18.06, 4K 21.7 against 23.1. Not
+ *     in: decode_step's persistent form, which must give the same bits, has no registers for it
+ *   - sums of two units added up at one barrier: 17.78 against 17.76
+ *   - stages on their way limited to 4, 8, 16 an SM: 26.2, 22.4, 20.6 against 20.0 without a limit
+ *   - stages by tensor copies of 4 KiB, one warp for all rings: 20.4 against 18.0, but V3 113.3 against 124.6
+ *     (4K: 124.0, 135.3). Not in yet: it needs maps of the weights, and pays only for long streams
+ * Where the 1K chain's time goes is not memory: weights in the L2 do not shorten it. Nor is it cold
+ * instructions: attention done twice in a row gains in its first wait alone.
  */
 #include "cluster_mla.h"
 
