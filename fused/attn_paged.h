@@ -48,8 +48,7 @@
  * Tolerance:   derived in attn_paged_ref.c from the above; about 2^-8 (bf16) or 2^-11 (f16) of
  *              sum_j p[j] |v[j]|, plus that of out itself.
  * Determinism: bitwise repeatable for equal arguments. A row depends on its own request alone, but
- * how
- *              its sums are grouped may follow from the three bounds and batch.
+ *              how its sums are grouped may follow from the three bounds and batch.
  * Unused memory: slots past kv_last_page_len, unlisted pages and gaps between rows may hold NaN and
  *              never reach a result.
  * Errors:      -EINVAL (null pointer, misaligned, negative or contradictory size), -EOPNOTSUPP, -EIO.

@@ -2,11 +2,12 @@
 /*
  * block_parts.cu - rotate and append; norm, rotate and append; silu and multiply
  *
- * Schedule: blockIdx.x is the request, blockIdx.y a slice of its items; an item is two vectors of 16 bytes, one
- * a thread. Every CTA makes the whole table of cosines and sines (64 threads, one each) while its loads are on
- * their way. In mla_append slice 0 is the new key: 64 threads norm c, four rotate r.
+ * Schedule: blockIdx.x is the request, blockIdx.y a slice of its items; an item is two vectors of 16 bytes,
+ * one a thread. Every CTA makes the whole table of cosines and sines (64 threads, one each) while its loads
+ * are on their way. In mla_append slice 0 is the new key: 64 threads norm c, four rotate r.
  *
- * Everything is latency: position -> angle -> table -> barrier -> store, and beside it indptr -> page id -> slot.
+ * Everything is latency: position -> angle -> table -> barrier -> store, and beside it
+ * indptr -> page id -> slot.
  */
 #include "../primitives/angle.cuh"
 #include "../primitives/launch.h"
@@ -68,12 +69,14 @@ rope_append_kernel(const __grid_constant__ struct block_rope_append_args a)
 {
 	__shared__ __align__(16) float s_cos[64], s_sin[64];
 	const int half = a.head_dim / 2, vecs = a.head_dim / 8;		/* of a head */
-	const int rotated = (a.num_qo_heads + a.num_kv_heads) * (half / 8), items = rotated + a.num_kv_heads * vecs / 2;
+	const int rotated = (a.num_qo_heads + a.num_kv_heads) * (half / 8),
+		  items = rotated + a.num_kv_heads * vecs / 2;
 	const int i = blockIdx.y * THREADS + threadIdx.x, b = blockIdx.x;
 	const int head = i < rotated ? i / (half / 8) : 0, piece = i - head * (half / 8);
 	uint4 *row = (uint4 *)a.qkv + (int64_t)b * (a.num_qo_heads + 2 * a.num_kv_heads) * vecs;
 	/* of the item's two vectors: where the first one is, and how far the second one */
-	const int at = i < rotated ? head * vecs + piece : (a.num_qo_heads + a.num_kv_heads) * vecs + 2 * (i - rotated);
+	const int at = i < rotated ? head * vecs + piece :
+		       (a.num_qo_heads + a.num_kv_heads) * vecs + 2 * (i - rotated);
 	const int step = i < rotated ? vecs / 2 : 1;
 	float freq = threadIdx.x < half ? a.inv_freq[threadIdx.x] : 0;
 	int64_t slot;
@@ -95,7 +98,8 @@ rope_append_kernel(const __grid_constant__ struct block_rope_append_args a)
 	if (head >= a.num_qo_heads)
 		row = (uint4 *)a.k_pages + slot * a.num_kv_heads * vecs - a.num_qo_heads * vecs;
 	if (i >= rotated)
-		row = (uint4 *)a.v_pages + slot * a.num_kv_heads * vecs - (a.num_qo_heads + a.num_kv_heads) * vecs;
+		row = (uint4 *)a.v_pages + slot * a.num_kv_heads * vecs -
+		      (a.num_qo_heads + a.num_kv_heads) * vecs;
 	row[at] = x[0];
 	row[at + step] = x[1];
 }

@@ -14,7 +14,10 @@
 
 #define BLOCK_PARTS_MAX_BATCH	16
 
-/* Rotates the q heads of each row of qkv in place; its k heads, rotated, and its v heads become the newest key. */
+/*
+ * Rotates the q heads of each row of qkv in place; its k heads, rotated,
+ * and its v heads become the newest key.
+ */
 struct block_rope_append_args {
 	void *qkv;			/* [batch, (num_qo_heads + 2 num_kv_heads) * head_dim] */
 	void *k_pages, *v_pages;	/* [num_pages, page_size, num_kv_heads, head_dim] */
@@ -25,8 +28,8 @@ struct block_rope_append_args {
 };
 
 /*
- * Rotates the last 64 of the 192 elements of each q head in place; norms the first 512 elements of each row of kv,
- * rotates its last 64, and makes both the newest key.
+ * Rotates the last 64 of the 192 elements of each q head in place; norms the first 512 elements of each row
+ * of kv, rotates its last 64, and makes both the newest key.
  */
 struct block_mla_append_args {
 	void *q;			/* [batch, num_heads, 192] */

@@ -3,8 +3,8 @@
  * block_ref - what the references of fused operations share: a number, and how far from it a correct
  * implementation may be where its inputs were already off
  *
- * Used by the references of cluster_attn, moe and decode_step; the last chains cairn_block_attn() (block_attn_ref.c),
- * cairn_block_mla() (cluster_mla_ref.c) and cairn_block_moe() (moe_ref.c).
+ * Used by the references of cluster_attn, moe and decode_step; the last chains cairn_block_attn()
+ * (block_attn_ref.c), cairn_block_mla() (cluster_mla_ref.c) and cairn_block_moe() (moe_ref.c).
  *
  * val[i] is computed in double and rounded where the contract rounds; err[i] bounds the distance to it of any
  * implementation that keeps to the contract. Where the contract rounds, err becomes what the interval
@@ -44,7 +44,10 @@ static inline double block_dot(const double *x, const float *w, int k)
 	return sum;
 }
 
-/* Up or down at random, in proportion to the distances, so that what is exact stays so; key: one for each use. */
+/*
+ * Up or down at random, in proportion to the distances, so that what is exact stays so;
+ * key: one for each use.
+ */
 double block_rounded_either(double v, int dtype, uint64_t key);
 
 /* Rounding is monotone: nothing within err of val rounds to outside of what the ends round to. */
@@ -74,9 +77,9 @@ void cairn_block_norm(struct block_row out, struct block_row in, const void *w, 
 void cairn_block_silu_mul(struct block_row g, int64_t n, int dtype);
 
 /*
- * Request b of a, its row of x taken from `x` instead of a->x (which is not read, nor is a->out): out [hidden],
- * and what is appended to the cache, k and v [num_kv_heads * head_dim]; all rounded. The pages are read but for
- * the slot of the new token. Not for a request without a key. -ENOMEM.
+ * Request b of a, its row of x taken from `x` instead of a->x (which is not read, nor is a->out): out
+ * [hidden], and what is appended to the cache, k and v [num_kv_heads * head_dim]; all rounded. The pages are
+ * read but for the slot of the new token. Not for a request without a key. -ENOMEM.
  */
 int cairn_block_attn(const struct cairn_cluster_attn_args *a, int b, struct block_row x, struct block_row out,
 		     struct block_row k, struct block_row v);
@@ -86,14 +89,16 @@ int cairn_block_attn_unrounded(const struct cairn_cluster_attn_args *a, int b, s
 			       struct block_row out, struct block_row k, struct block_row v);
 
 /*
- * Request b of a, its row of x taken from `x`, values alone: out [hidden], and what is appended to the cache, slot
- * [kv_lora_rank + rope_dim]; both rounded. The pages are read but for the slot of the new token. -ENOMEM.
+ * Request b of a, its row of x taken from `x`, values alone: out [hidden], and what is appended to
+ * the cache, slot [kv_lora_rank + rope_dim]; both rounded. The pages are read but for the slot of the
+ * new token. -ENOMEM.
  */
-int cairn_block_mla(const struct cairn_cluster_mla_args *a, int b, const double *x, double *out, double *slot);
+int cairn_block_mla(const struct cairn_cluster_mla_args *a, int b, const double *x,
+		    double *out, double *slot);
 
 /*
- * A mixture of experts on one row of x, values alone: out [hidden], rounded, and logits [num_experts], by which it
- * chooses. a->x, a->out and a->experts are not touched. -ENOMEM.
+ * A mixture of experts on one row of x, values alone: out [hidden], rounded, and logits [num_experts], by
+ * which it chooses. a->x, a->out and a->experts are not touched. -ENOMEM.
  */
 int cairn_block_moe(const struct cairn_moe_args *a, const double *x, double *out, double *logits);
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * body.cuh - what differs for a kernel's body between being a kernel and being one of several in a persistent kernel
+ * body.cuh - what differs for a kernel's body between being a kernel and being one of several in
+ * a persistent kernel
  *
- * As a kernel it waits for the kernel before it, and counts its calls for itself. Linked, in a persistent kernel, it
- * waits for all CTAs to have ended the body before it: one warp of each CTA looks at their counter in global memory and
- * then completes a phase of an mbarrier, at which all other warps wait.
+ * As a kernel it waits for the kernel before it, and counts its calls for itself. Linked, in a persistent
+ * kernel, it waits for all CTAs to have ended the body before it: one warp of each CTA looks at their counter
+ * in global memory and then completes a phase of an mbarrier, at which all other warps wait.
  */
 #ifndef CAIRN_BODY_CUH
 #define CAIRN_BODY_CUH

@@ -2,9 +2,9 @@
 /*
  * cluster_attn - the launcher: checks, and hands over to the kernel of the dataflow
  *
- * AUTO is the grid's (all SMs share out everything, cluster_attn_grid.h), which beats a cluster for each KV head at
- * every shape measured; SPLIT_TOKEN takes what it does not: groups of more than 8 heads, or activations beyond
- * shared memory.
+ * AUTO is the grid's (all SMs share out everything, cluster_attn_grid.h), which beats a cluster for each KV
+ * head at every shape measured; SPLIT_TOKEN takes what it does not: groups of more than 8 heads, or
+ * activations beyond shared memory.
  */
 #include "cluster_attn.h"
 

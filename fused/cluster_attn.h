@@ -26,23 +26,25 @@
  *   positions         int32  [batch]                                         in, >= 0
  *   kv_indptr         int32  [batch + 1]                                     in, ascending, in pages
  *   kv_indices        int32  [kv_indptr[batch]]                              in, 0 <= id < num_pages
- *   kv_last_page_len  int32  [batch]                                         in, 1..page_size; 0 with one page: no key
+ *   kv_last_page_len  int32  [batch]                                         in, 1..page_size;
+ *                                                                            0 with one page: no key
  *   workspace                [workspace_bytes]                               256-byte aligned; see below
  *
  * Pointers of dtype are 16-byte aligned. max_kv_len is an upper bound over the batch, read by the host;
  * the index arrays are read on the device only, so a captured graph serves other lengths below it.
- * A request without a page, or with kv_len 0 (one page and kv_last_page_len 0), is passed over: it appends nothing,
- * and its row of out is undefined.
+ * A request without a page, or with kv_len 0 (one page and kv_last_page_len 0), is passed over: it appends
+ * nothing, and its row of out is undefined.
  * Two requests do not write the same slot, and no request reads a slot that another one writes.
  *
- * workspace is zeroed once by the caller before its first use: it holds counters and numbered words, which each call
- * leaves ready for the next one with the same scalars. It is zeroed again for others (batch and max_kv_len among them),
- * and after a launch that failed; it serves one stream at a time.
+ * workspace is zeroed once by the caller before its first use: it holds counters and numbered words, which
+ * each call leaves ready for the next one with the same scalars. It is zeroed again for others (batch and
+ * max_kv_len among them), and after a launch that failed; it serves one stream at a time.
  *
- * Where a kernel shares out its work over all SMs (here AUTO; cluster_mla, moe, decode_step), its CTAs wait for each
- * other and must all be resident at once. No two such calls may run on a device at the same time: a stream, or events
- * between streams, must keep them apart, or they wait for each other for ever (in a DEBUG build until a spin's budget
- * is spent: the trap says who waits). Other kernels, which end by themselves, may run beside them.
+ * Where a kernel shares out its work over all SMs (here AUTO; cluster_mla, moe, decode_step), its CTAs wait
+ * for each other and must all be resident at once. No two such calls may run on a device at the same time: a
+ * stream, or events between streams, must keep them apart, or they wait for each other for ever (in a DEBUG
+ * build until a spin's budget is spent: the trap says who waits). Other kernels, which end by themselves, may
+ * run beside them.
  *
  * dataflow
  *   AUTO         the fastest for the shape; cluster_size and offchip must be 0
@@ -59,15 +61,15 @@
  *              exact, sums in fp32; out is rounded once. One reading of the weights for the whole batch.
  * Tolerance:   derived in cluster_attn_ref.c.
  * Determinism: bitwise repeatable; no floating-point atomics. With equal dataflow and cluster_size a row does
- *              not depend on the other requests, but how its sums are grouped may follow from batch, max_kv_len
- *              and the device.
+ *              not depend on the other requests, but how its sums are grouped may follow from batch,
+ *              max_kv_len and the device.
  * Unused memory: slots past kv_last_page_len and unlisted pages may hold NaN and never reach a result; the
  *              slot of the new token is written, not read.
- * Errors:      -EINVAL (null pointer, misaligned, workspace too small, a size that is negative or contradicts another;
- *              eps or sm_scale not finite or not > 0), -EOPNOTSUPP (legal, but not Supported, or the device has no
- *              room), -EIO (the launch failed).
- * Source:      Luo et al. 2025 (ClusterFusion), algorithms 3 and 5. Differs: GQA, paged cache, batches, norm and
- *              residual inside, no atomics on sums.
+ * Errors:      -EINVAL (null pointer, misaligned, workspace too small, a size that is negative or contradicts
+ *              another; eps or sm_scale not finite or not > 0), -EOPNOTSUPP (legal, but not Supported, or the
+ *              device has no room), -EIO (the launch failed).
+ * Source:      Luo et al. 2025 (ClusterFusion), algorithms 3 and 5. Differs: GQA, paged cache, batches, norm
+ *              and residual inside, no atomics on sums.
  */
 #ifndef CAIRN_CLUSTER_ATTN_H
 #define CAIRN_CLUSTER_ATTN_H

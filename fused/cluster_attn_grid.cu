@@ -35,7 +35,8 @@ static int plan(const struct cairn_cluster_attn_args *args, struct grid_args *g,
 	s->eps = args->eps;
 	s->sm_scale = args->sm_scale;
 	if (args->num_qo_heads / args->num_kv_heads > GRID_MAX_GROUP)
-		return cairn_error(EOPNOTSUPP, "cluster_attn: num_qo_heads: more than %d for each KV head", GRID_MAX_GROUP);
+		return cairn_error(EOPNOTSUPP, "cluster_attn: num_qo_heads: more than %d for each KV head",
+				   GRID_MAX_GROUP);
 	return grid_plan(g, (char *)args->workspace, bytes);
 }
 

@@ -1,47 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * cluster_attn_split - algorithm 3, a cluster for each KV head whose CTAs share out rows and keys; and the launcher of
- * algorithm 5 (cluster_attn_split_head.cu)
+ * cluster_attn_split - algorithm 3, a cluster for each KV head whose CTAs share out rows and keys; and the
+ * launcher of algorithm 5 (cluster_attn_split_head.cu)
  *
- * Schedule. Rank r of N computes rows [r / N, (r + 1) / N) of the head's q, k, v, attends over as much of the old
- * keys, and computes as many rows of out; for all requests, so that weights are read once. Each of the 8 warps of a
- * CTA pulls its own share of all that through a ring of two stages of 4 KiB, in one stream that no exchange
- * interrupts (cluster_attn_split.cuh).
+ * Schedule. Rank r of N computes rows [r / N, (r + 1) / N) of the head's q, k, v, attends over as much of the
+ * old keys, and computes as many rows of out; for all requests, so that weights are read once. Each of the 8
+ * warps of a CTA pulls its own share of all that through a ring of two stages of 4 KiB, in one stream that no
+ * exchange interrupts (cluster_attn_split.cuh).
  *
- *   begin       a stage each | this grid's turn | ask for x and tables | rest of the ring | n, by every CTA for
- *               itself; more than 34 KB of it: every rank norms some rows, all read them from the L2
- *   w_qkv       warps split K: 16 rows x 128 columns a stage, up to 4 units of 16 rows summed at once | partial
- *               sums meet in shared memory, in the order of warps
+ *   begin       a stage each | this grid's turn | ask for x and tables | rest of the ring | n, by every CTA
+ *               for itself; more than 34 KB of it: every rank norms some rows, all read them from the L2
+ *   w_qkv       warps split K: 16 rows x 128 columns a stage, up to 4 units of 16 rows summed at once |
+ *               partial sums meet in shared memory, in the order of warps
  *   exchange 1  every thread sends four results to all ranks by st.async; an mbarrier counts the bytes
  *   rotate      in place, each CTA for itself; the last rank writes k and v to their pages
- *   keys        each warp every n-th tile of 16 keys (head_dim 64: 32) of the rank's, online softmax; the new key
- *               starts the state of one warp of the last rank, from shared memory. With many requests, warps form
- *               teams, each with requests of its own
- *   exchange 2  each CTA merges its warps' states and sends every rank its share of them, four columns of a head an
- *               item; that rank merges over ranks, divides, rounds and sends the result to all, in q's place
+ *   keys        each warp every n-th tile of 16 keys (head_dim 64: 32) of the rank's, online softmax; the new
+ *               key starts the state of one warp of the last rank, from shared memory. With many requests,
+ *               warps form teams, each with requests of its own
+ *   exchange 2  each CTA merges its warps' states and sends every rank its share of them, four columns
+ *               of a head an item; that rank merges over ranks, divides, rounds and sends the result to
+ *               all, in q's place
  *   w_o         a unit of 16 rows a warp; partial sums over the head's columns to global memory
- *   sum         of the warps that made the same rows' parts, one a head, the last adds them up in the order of heads,
- *               adds x and bias, rounds, writes out: an integer ticket tells which is the last. Few rows a warp, so
- *               all warps of the grid share the work
+ *   sum         of the warps that made the same rows' parts, one a head, the last adds them up in the order
+ *               of heads, adds x and bias, rounds, writes out: an integer ticket tells which is the last. Few
+ *               rows a warp, so all warps of the grid share the work
  *
  * So a cluster meets twice, and the grid never: clusters may run in any order, and in waves.
  *
  * Shared memory (offsets s_* of struct split_args; bytes, B requests, g heads, d head_dim)
  *	0		rings [8 warps][stages][4096]
  *	s_qkv		q, k, v [B][g + 2][d], swizzled, split_at(); later the attended heads
- *	s_scratch	partial sums [8 warps][B][68 or 36] f32; then cosines and sines [B][d / 2]; then states [tasks of
- *			a wave][team's warps][heads][d] f32
+ *	s_scratch	partial sums [8 warps][B][68 or 36] f32; then cosines and sines [B][d / 2]; then
+ *			states [tasks of a wave][team's warps][heads][d] f32
  *	s_ml		(m, l) of the states
  *	s_slots		items from all ranks: four columns [N][share] f32, then (m, l) [N][share]
  *	s_n		n [B][n_stride], or nothing
  *	s_table		[B] struct split_request
  *	s_mbar		three mbarriers; s_red: 8 floats
  *
- * Barriers. mbarrier 0: q, k, v have come; 1: the attended heads; 2: items of a wave. Each counts one arrival, which
- * says how many bytes, this rank's own included; a CTA alone has __syncthreads in their place. Cluster barrier: all
- * are there (arrive after the norm, wait before the first send), and from wave to wave slots are read. __syncthreads:
- * norm 2, a pass of w_qkv 1 or 2, angles 2, rotation 1, exchange 2 1. A CTA leaves when it has all the attended
- * heads: then its peers want nothing of it.
+ * Barriers. mbarrier 0: q, k, v have come; 1: the attended heads; 2: items of a wave. Each counts one
+ * arrival, which says how many bytes, this rank's own included; a CTA alone has __syncthreads in their place.
+ * Cluster barrier: all are there (arrive after the norm, wait before the first send), and from wave to wave
+ * slots are read. __syncthreads: norm 2, a pass of w_qkv 1 or 2, angles 2, rotation 1, exchange 2 1. A CTA
+ * leaves when it has all the attended heads: then its peers want nothing of it.
  * Off chip: cluster_meet() in place of the mbarriers.
  *
  * Registers: 128, two CTAs an SM, no spills.
@@ -109,8 +110,8 @@ SPLIT void attend(const struct split_args &g, const struct split_cta &c, struct 
 
 		if (!values) {
 			split_logits<dtype, head_dim, head_dim, keys>(g, c, logits, request, heads.x, 0,
-								      at + split_k_at(c,
-										      row_bytes), 16 * row_bytes);
+								      at + split_k_at(c, row_bytes),
+								      16 * row_bytes);
 			split_softmax<head_dim, keys>(c, logits, m, l, o, tile * keys, r.old_len, scale_log2);
 		} else {
 			split_values<dtype, head_dim, keys>(o, logits, at + split_v_at(c, row_bytes),
@@ -171,7 +172,10 @@ SPLIT int3 item_place(const struct split_args &g, int item, int fours)
 	return make_int3(nth, row - nth * g.task_heads, item % fours * 4);
 }
 
-/* Exchange 2, first half: an item over this CTA's warps, to the rank whose it is. Slot: [rank][item], O and (m, l). */
+/*
+ * Exchange 2, first half: an item over this CTA's warps, to the rank whose it is.
+ * Slot: [rank][item], O and (m, l).
+ */
 template <int head_dim>
 SPLIT void give_items(const struct split_args &g, const struct split_cta &c, int items, int most)
 {
@@ -217,8 +221,8 @@ SPLIT void give_items(const struct split_args &g, const struct split_cta &c, int
 }
 
 /*
- * Second half: this rank's items over all ranks, divided, rounded, to all ranks in q's place. As many lanes as there
- * are ranks work on an item, and each sends it to one.
+ * Second half: this rank's items over all ranks, divided, rounded, to all ranks in q's place. As many lanes
+ * as there are ranks work on an item, and each sends it to one.
  */
 template <int dtype, int head_dim>
 SPLIT void merge_items(const struct split_args &g, const struct split_cta &c, int wave0, int items, int most)
@@ -243,8 +247,8 @@ SPLIT void merge_items(const struct split_args &g, const struct split_cta &c, in
 			uint4 o;
 
 			if (g.a.offchip) {
-				const char *slots = split_box_slots(g, c,
-								    head_dim) + (size_t)c.rank * g.size * most * 24;
+				const char *slots = split_box_slots(g, c, head_dim) +
+						    (size_t)c.rank * g.size * most * 24;
 
 				o = __ldcg((const uint4 *)slots + at);
 				ml = __ldcg((const uint2 *)(slots + (size_t)g.size * most * 16) + at);
@@ -279,8 +283,8 @@ SPLIT void merge_items(const struct split_args &g, const struct split_cta &c, in
 			char *to = split_box_attended(g, c);
 
 			if (from == 0)
-				*(uint2 *)(to + (((size_t)(task >> g.half_shift) * g.group + heads.x + place.y) * head_dim +
-						 place.z) * 2) = sum;
+				*(uint2 *)(to + (((size_t)(task >> g.half_shift) * g.group +
+						  heads.x + place.y) * head_dim + place.z) * 2) = sum;
 		} else {
 			const uint32_t to = split_at<head_dim>(g, c, task >> g.half_shift,
 							       heads.x + place.y, place.z / 8) +
@@ -392,7 +396,8 @@ static uint32_t place_smem(struct split_args *g, int size, int by_head)
 	g->s_ml = at;
 	at = align_up(at + (uint32_t)g->num_states * 8, 16);
 	g->s_slots = at;
-	at += by_head ? 2 * SPLIT_WARPS * (uint32_t)size * slot_bytes(g) : (uint32_t)size * (uint32_t)most_items(g, size) * 24;
+	at += by_head ? 2 * SPLIT_WARPS * (uint32_t)size * slot_bytes(g) :
+	      (uint32_t)size * (uint32_t)most_items(g, size) * 24;
 	at = align_up(at, 16);
 	g->s_n = at;
 	at += batch * (uint32_t)g->n_stride;
@@ -413,7 +418,8 @@ static int plan_cta(struct split_args *g, int size)
 {
 	const struct cairn_cluster_attn_args *a = &g->a;
 	const int stride = (a->hidden + SPLIT_K - 1) / SPLIT_K * SPLIT_K * 2 + 64, wide = a->batch > 8;
-	const int by_head = a->dataflow == CAIRN_CLUSTER_ATTN_SPLIT_HEAD && size > 1;	/* alone, they are the same */
+	/* alone, they are the same */
+	const int by_head = a->dataflow == CAIRN_CLUSTER_ATTN_SPLIT_HEAD && size > 1;
 	int teams = 1, units, passes;
 
 	g->size = size;
@@ -441,7 +447,10 @@ static int plan_cta(struct split_args *g, int size)
 	passes = (units + split_pass(wide) - 1) / split_pass(wide);
 	g->pass_units = (units + passes - 1) / passes;
 	g->out_chunks = (g->group * a->head_dim + SPLIT_K - 1) / SPLIT_K;
-	/* rows whose sum over heads is the work of one warp: few if they are dear, and the last ones are all that lag */
+	/*
+	 * rows whose sum over heads is the work of one warp: few if they are dear,
+	 * and the last ones are all that lag
+	 */
 	g->sum_units = a->batch > 4 ? 2 : 1024;
 	g->smem = place_smem(g, size, by_head);
 	return by_head;
@@ -466,15 +475,15 @@ static void set_launch(struct cairn_launch *l, const struct split_args *g, int s
 }
 
 /*
- * How many clusters of this launch the device holds at once, asked once: the question costs more than a launch. An
- * entry is a key and the answer in one word, so that threads may race; they write the same.
+ * How many clusters of this launch the device holds at once, asked once: the question costs more than a
+ * launch. An entry is a key and the answer in one word, so that threads may race; they write the same.
  */
 static int resident(const struct split_args *g, int size, int by_head)
 {
 	static uint32_t known[256];
 	const struct cairn_cluster_attn_args *a = &g->a;
-	uint32_t key = (uint32_t)(((a->dtype == CAIRN_F16) << 3 | (a->head_dim == 64) << 2 | (a->batch > 8) << 1 |
-				   by_head) << 15 | (size - 1) << 11) | g->smem / 256;
+	uint32_t key = (uint32_t)(((a->dtype == CAIRN_F16) << 3 | (a->head_dim == 64) << 2 |
+				   (a->batch > 8) << 1 | by_head) << 15 | (size - 1) << 11) | g->smem / 256;
 	uint32_t *entry = &known[key * 0x9e3779b1u >> 24], word = __atomic_load_n(entry, __ATOMIC_RELAXED);
 	struct cairn_launch l = {};
 	int n;
@@ -489,9 +498,9 @@ static int resident(const struct split_args *g, int size, int by_head)
 }
 
 /*
- * The smallest cluster size that gives nine SMs of ten a CTA, or the largest below it with which all clusters are
- * resident at once and every CTA has rows of w_qkv to compute. More CTAs than that bring no bandwidth (a lone one
- * can draw what two can), but every exchange takes longer.
+ * The smallest cluster size that gives nine SMs of ten a CTA, or the largest below it with which all clusters
+ * are resident at once and every CTA has rows of w_qkv to compute. More CTAs than that bring no bandwidth (a
+ * lone one can draw what two can), but every exchange takes longer.
  */
 static int choose_size(struct split_args *g)
 {
@@ -535,8 +544,9 @@ static int plan(struct split_args *g, const struct cairn_cluster_attn_args *a, i
 	g->n = ws + at;
 	at += g->n_stride ? 0 : heads * batch * (size_t)a->hidden * 2;
 	g->box = ws + at;
-	states = by_head ? CAIRN_CLUSTER_MAX_SIZE * SPLIT_WARPS * 4 + 2 * SPLIT_WARPS * (size_t)*size * slot_bytes(g) :
-			   (size_t)*size * (size_t)*size * (size_t)most_items(g, *size) * 24;
+	states = by_head ?
+		 CAIRN_CLUSTER_MAX_SIZE * SPLIT_WARPS * 4 + 2 * SPLIT_WARPS * (size_t)*size * slot_bytes(g) :
+		 (size_t)*size * (size_t)*size * (size_t)most_items(g, *size) * 24;
 	g->box_bytes = cluster_offchip_bytes(0) + batch * (size_t)(g->rows +
 								   g->group * a->head_dim) * 2 + states;
 	at += a->offchip ? heads * g->box_bytes : 0;

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cluster_attn_split - what both dataflows of a cluster for each KV head share: the stream of a warp, the norm,
- * the projections, the sum over clusters
+ * cluster_attn_split - what both dataflows of a cluster for each KV head share: the stream of a warp, the
+ * norm, the projections, the sum over clusters
  *
- * Every warp has a stream of its own: the 4 KiB stages of w_qkv, keys, values and w_o that it will multiply from the
- * first to the last instruction, in order. Nothing in the stream depends on what is computed on the way, so the
- * ring in front of a warp is refilled as soon as a stage is used up: while CTAs exchange q, k, v or partial
- * attention, the next phase's data flow in. `struct split_cursor` is the place up to which loads have started.
+ * Every warp has a stream of its own: the 4 KiB stages of w_qkv, keys, values and w_o that it will multiply
+ * from the first to the last instruction, in order. Nothing in the stream depends on what is computed on
+ * the way, so the ring in front of a warp is refilled as soon as a stage is used up: while CTAs exchange q,
+ * k, v or partial attention, the next phase's data flow in. `struct split_cursor` is the place up to which
+ * loads have started.
  *
- * A stage is 16 rows x 128 columns of a matrix, or 4096 bytes of keys or of values (by_head: 16 keys and values).
+ * A stage is 16 rows x 128 columns of a matrix, or 4096 bytes of keys or of values (by_head:
+ * 16 keys and values).
  *
- * q, k, v of the cluster's heads lie in shared memory as [request][group + 2][head_dim], split_at(); the attended
- * heads replace q in place.
+ * q, k, v of the cluster's heads lie in shared memory as [request][group + 2][head_dim], split_at(); the
+ * attended heads replace q in place.
  */
 #ifndef CAIRN_CLUSTER_ATTN_SPLIT_CUH
 #define CAIRN_CLUSTER_ATTN_SPLIT_CUH
@@ -46,7 +48,8 @@ struct split_args {
 	struct cairn_cluster_attn_args a;
 	int32_t size;			/* of a cluster */
 	int32_t group, rows;		/* query heads of a KV head; (group + 2) * head_dim */
-	int32_t own_dim;		/* by_head: columns of a head that a rank attends over, a power of two */
+	/* by_head: columns of a head that a rank attends over, a power of two */
+	int32_t own_dim;
 	uint32_t magic;			/* attn_magic(task_heads) */
 	/* what each rank computes: units of 16 rows of w_qkv, of w_o, from here to the next rank's */
 	int16_t first_unit[CAIRN_CLUSTER_MAX_SIZE + 1], first_out[CAIRN_CLUSTER_MAX_SIZE + 1];
@@ -64,7 +67,8 @@ struct split_args {
 	uint32_t s_slots, s_slot_mbar;	/* by_head; all of them offsets in shared memory */
 	uint32_t smem;
 	/* the workspace */
-	uint32_t *tickets;		/* [groups of heads, and one for all][units of w_o], zero between calls */
+	/* [groups of heads, and one for all][units of w_o], zero between calls */
+	uint32_t *tickets;
 	float *part;			/* [num_kv_heads][batch][hidden] */
 	char *n;			/* [cluster][batch][hidden] of dtype */
 	char *box;			/* offchip: [cluster], box_bytes each */
@@ -94,8 +98,8 @@ SPLIT uint32_t split_swap(int request, int head)
 }
 
 /*
- * Address of the 8 elements from 8 * chunk on. Eight heads of a request at one chunk meet eight different groups
- * of four banks (ldmatrix), and so do four chunks of two requests (split_activations).
+ * Address of the 8 elements from 8 * chunk on. Eight heads of a request at one chunk meet eight different
+ * groups of four banks (ldmatrix), and so do four chunks of two requests (split_activations).
  */
 template <int head_dim> SPLIT uint32_t split_at(const struct split_args &g, const struct split_cta &c,
 						int request,
@@ -140,10 +144,13 @@ enum split_phase { SPLIT_QKV, SPLIT_KEYS, SPLIT_OUT, SPLIT_END };
 
 struct split_cursor {
 	int phase, stage;		/* stage: of the ring, to be used up and filled next */
-	int first, end, sub, chunk;	/* QKV: units of the pass; which of them, -1: n. OUT: first, end: units */
-	uint32_t at;			/* this lane's first piece of the stage, counted in pieces of the matrix */
+	/* QKV: units of the pass; which of them, -1: n. OUT: first, end: units */
+	int first, end, sub, chunk;
+	/* this lane's first piece of the stage, counted in pieces of the matrix */
+	uint32_t at;
 	int task, tile;			/* KEYS: the tile to be asked for next */
-	uint32_t next_slot, slot;	/* of this lane's key: in that tile, in the one whose values come next */
+	/* of this lane's key: in that tile, in the one whose values come next */
+	uint32_t next_slot, slot;
 	int values;
 };
 
@@ -153,7 +160,9 @@ SPLIT uint32_t split_stage(const struct split_cta &c, const struct split_cursor 
 	return c.base + (c.warp * SPLIT_STAGES + s.stage) * SPLIT_STAGE_BYTES;
 }
 
-/* 16 rows of 256 bytes; piece i of row r lies at i ^ 4 (r & 1): eight lanes that read together meet all banks */
+/*
+ * 16 rows of 256 bytes; piece i of row r lies at i ^ 4 (r & 1): eight lanes that read together meet all banks
+ */
 SPLIT uint32_t split_stage_to(const struct split_cta &c)
 {
 	return (c.lane / 16) * 256 + ((c.lane % 16) ^ (c.lane / 16) << 2) * 16;
@@ -179,8 +188,8 @@ SPLIT void split_fetch_rows(const struct split_cta &c, uint32_t dst, const char 
 template <int head_dim>
 SPLIT uint32_t split_qkv_at(const struct split_args &g, const struct split_cta &c, int unit, int chunk)
 {
-	return split_row<head_dim>(g, c, unit * SPLIT_ROWS + c.lane / 16) * (g.a.hidden / 8) + chunk * (SPLIT_K / 8) +
-	       c.lane % 16;
+	return split_row<head_dim>(g, c, unit * SPLIT_ROWS + c.lane / 16) * (g.a.hidden / 8) +
+	       chunk * (SPLIT_K / 8) + c.lane % 16;
 }
 
 /* To the next unit: 16 rows on, and where a head's q end, or its k, to where the next ones begin */
@@ -216,8 +225,8 @@ SPLIT void split_fetch_n(const struct split_args &g, const struct split_cta &c,
 }
 
 /*
- * `keys` rows of columns [first_chunk * 8, + dim) of a head's keys or values; lane i brings the slot of key i. A
- * key that is not there becomes zeros: whatever NaN the pages hold, 0 * NaN never happens.
+ * `keys` rows of columns [first_chunk * 8, + dim) of a head's keys or values; lane i brings the slot of key
+ * i. A key that is not there becomes zeros: whatever NaN the pages hold, 0 * NaN never happens.
  */
 template <int dim, int keys>
 SPLIT void split_fetch_keys(const struct split_args &g, const struct split_cta &c, const void *pages,
@@ -337,7 +346,10 @@ SPLIT void split_start(const struct split_args &g, const struct split_cta &c, st
 	s.slot = s.next_slot = ~0u;
 }
 
-/* Its lane looks like a new number: addresses are worked out where they are used, not kept in registers for hours */
+/*
+ * Its lane looks like a new number: addresses are worked out where they are used,
+ * not kept in registers for hours
+ */
 SPLIT struct split_cta split_anew(struct split_cta c)
 {
 	asm volatile("" : "+r"(c.lane));
@@ -358,7 +370,8 @@ SPLIT void split_issue(const struct split_args &g, const struct split_cta &cta, 
 		if (s.sub < 0)
 			split_fetch_n(g, c, s, dst);
 		else
-			split_fetch_rows(c, dst, (const char *)g.a.w_qkv + s.at * 16ull, (int64_t)g.a.hidden * 4,
+			split_fetch_rows(c, dst, (const char *)g.a.w_qkv + s.at * 16ull,
+					 (int64_t)g.a.hidden * 4,
 					 s.chunk * SPLIT_K + c.lane % 16 * 8 < g.a.hidden ? 16 : 0);
 		if (s.first + ++s.sub < s.end) {
 			if (s.sub > 0)

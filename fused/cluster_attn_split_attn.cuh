@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cluster_attn_split_attn - the steps that both dataflows share, from q, k, v on: rotation and append, attention's
- * pieces, w_o and the sum over clusters
+ * cluster_attn_split_attn - the steps that both dataflows share, from q, k, v on: rotation and append,
+ * attention's pieces, w_o and the sum over clusters
  */
 #ifndef CAIRN_CLUSTER_ATTN_SPLIT_ATTN_CUH
 #define CAIRN_CLUSTER_ATTN_SPLIT_ATTN_CUH
@@ -61,11 +61,14 @@ template <int head_dim> SPLIT void split_append(const struct split_args &g, cons
 /* ---- attention ---- */
 
 /*
- * Attention is made transposed, with keys and dims as the 16 rows and 8 query heads as the columns: S' = K Q',
- * O' = V' P'. A lane has heads 2 t and 2 t + 1, of S' keys quad and quad + 8 of each 16, of O' dims likewise.
+ * Attention is made transposed, with keys and dims as the 16 rows and 8 query heads as the columns:
+ * S' = K Q', O' = V' P'. A lane has heads 2 t and 2 t + 1, of S' keys quad and quad + 8 of each 16,
+ * of O' dims likewise.
  */
 
-/* Where a lane's ldmatrix.x4 begins in a tile of rows of row_bytes: K, then V, which is transposed on the way */
+/*
+ * Where a lane's ldmatrix.x4 begins in a tile of rows of row_bytes: K, then V, which is transposed on the way
+ */
 SPLIT uint32_t split_k_at(const struct split_cta &c, uint32_t row_bytes)
 {
 	return attn_swizzle(c.lane % 16, c.lane / 16, row_bytes);
@@ -77,8 +80,8 @@ SPLIT uint32_t split_v_at(const struct split_cta &c, uint32_t row_bytes)
 }
 
 /*
- * Logits of `keys` keys and the 8 heads from `head` on (those past the group are the last one's again). k_at moves
- * by ^ 32 along 16 dims and by key_step along 16 keys; q_chunk: 8 dims, the first of q that counts.
+ * Logits of `keys` keys and the 8 heads from `head` on (those past the group are the last one's again). k_at
+ * moves by ^ 32 along 16 dims and by key_step along 16 keys; q_chunk: 8 dims, the first of q that counts.
  */
 template <int dtype, int head_dim, int dims, int keys>
 SPLIT void split_logits(const struct split_args &g, const struct split_cta &c, float (*s)[4], int request,
@@ -156,9 +159,9 @@ SPLIT float split_keys_sum(float x)
 }
 
 /*
- * Online softmax of keys from `key` on, of which those from `end` on do not count: s becomes p, O is brought to the
- * new maximum. l: of this lane's keys alone. The difference to the maximum is taken before the scale, so that
- * logits near the end of fp32's range stay finite.
+ * Online softmax of keys from `key` on, of which those from `end` on do not count: s becomes p, O is brought
+ * to the new maximum. l: of this lane's keys alone. The difference to the maximum is taken before the scale,
+ * so that logits near the end of fp32's range stay finite.
  */
 template <int dims, int keys>
 SPLIT void split_softmax(const struct split_cta &c, float (*s)[4], float m[2], float l[2], float (*o)[4],
@@ -251,14 +254,18 @@ SPLIT void split_load_attended(const struct split_args &g, const struct split_ct
 	}
 }
 
-/* Which heads' parts are added up, and whether that is all of them: out = x + b_o + sum; else the first one's place */
+/*
+ * Which heads' parts are added up, and whether that is all of them: out = x + b_o + sum;
+ * else the first one's place
+ */
 struct split_parts {
 	int first, step, count, all;
 };
 
 /* For `rows` rows of w_o from `first` on; by a warp, in the order of heads. */
 template <int dtype, int wide>
-SPLIT void split_finish(const struct split_args &g, const struct split_cta &c, int first, int rows, struct split_parts h)
+SPLIT void split_finish(const struct split_args &g, const struct split_cta &c, int first, int rows,
+			struct split_parts h)
 {
 	constexpr int ahead = wide ? 8 : 16;	/* parts in flight at once */
 	const int fours = rows / 4;
@@ -282,8 +289,8 @@ SPLIT void split_finish(const struct split_args &g, const struct split_cta &c, i
 
 #pragma unroll
 			for (int k = 0; k < ahead; k++)
-				v[k] = p + k < h.count ? __ldcg(part +
-									 (p + k) * step) : make_float4(0, 0, 0, 0);
+				v[k] = p + k < h.count ? __ldcg(part + (p + k) * step) :
+				       make_float4(0, 0, 0, 0);
 #pragma unroll
 			for (int k = 0; k < ahead; k++) {
 				sum[0] += v[k].x;
@@ -307,10 +314,10 @@ SPLIT void split_finish(const struct split_args &g, const struct split_cta &c, i
 }
 
 /*
- * This warp's rows of w_o in units [from, end) have their part. The last of the warps that made the same rows' parts
- * adds them up: integer tickets tell which it is, and their release and acquire order the parts. If parts are many
- * and long, first the last of each group of heads adds up its group, so that one cluster that lags has not all to
- * do. Tickets are left at zero.
+ * This warp's rows of w_o in units [from, end) have their part. The last of the warps that made the same
+ * rows' parts adds them up: integer tickets tell which it is, and their release and acquire order the parts.
+ * If parts are many and long, first the last of each group of heads adds up its group, so that one cluster
+ * that lags has not all to do. Tickets are left at zero.
  */
 template <int dtype, int wide>
 SPLIT void split_sum_up(const struct split_args &g, const struct split_cta &c, int from, int end)
@@ -325,7 +332,8 @@ SPLIT void split_sum_up(const struct split_args &g, const struct split_cta &c, i
 		if (g.num_groups == 1)
 			h.step = 1, h.count = g.a.num_kv_heads;
 		else if (!level)
-			h.first = group * g.radix, h.step = 1, h.count = min(g.radix, g.a.num_kv_heads - h.first), h.all = 0;
+			h.first = group * g.radix, h.step = 1,
+				h.count = min(g.radix, g.a.num_kv_heads - h.first), h.all = 0;
 		__syncwarp();
 		if (c.lane == 0)
 			before = ptx_atom_acq_rel_gpu_add_u32(ticket, 1);
@@ -343,7 +351,8 @@ template <int dtype, int head_dim, int wide, int by_head>
 SPLIT void split_project_out(const struct split_args &g, const struct split_cta &c, struct split_cursor &s)
 {
 	const int2 all = split_out_units(g, c);
-	float *to = g.part + (int64_t)(c.head * g.a.batch + 2 * c.t) * g.a.hidden + all.x * SPLIT_ROWS + c.quad;
+	float *to = g.part + (int64_t)(c.head * g.a.batch + 2 * c.t) * g.a.hidden +
+		    all.x * SPLIT_ROWS + c.quad;
 	int from = all.x;
 
 	for (int unit = all.x; unit < all.y; unit++) {

@@ -2,22 +2,23 @@
 /*
  * cluster_attn_split_head - algorithm 5: the CTAs of a cluster share out head_dim, and sum up logits
  *
- * As cluster_attn_split.cu but for attention. Every rank walks all old keys, its own_dim = head_dim / N columns of
- * them: a stage of the stream is 16 keys and their values. A warp's partial logits of 16 keys and up to 8 heads go
- * to the same warp of all other ranks, which walks the same tiles, by st.async; each adds up what came, in the
- * order of ranks, so that all have the same bits. P V' is whole in every rank for its columns.
+ * As cluster_attn_split.cu but for attention. Every rank walks all old keys, its own_dim = head_dim / N
+ * columns of them: a stage of the stream is 16 keys and their values. A warp's partial logits of 16 keys
+ * and up to 8 heads go to the same warp of all other ranks, which walks the same tiles, by st.async; each
+ * adds up what came, in the order of ranks, so that all have the same bits. P V' is whole in every rank
+ * for its columns.
  *
  *   a tile     wait for the stage | S' over own columns | to all ranks | wait for theirs, add up | softmax |
  *              O' += V' P' | refill
- *   a task     the warps' states -> shared memory | cluster barrier: nobody needs q any more | merge over warps,
- *              to all ranks in q's place | CTA barrier
+ *   a task     the warps' states -> shared memory | cluster barrier: nobody needs q any more | merge over
+ *              warps, to all ranks in q's place | CTA barrier
  *
- * No warp waits for another one of its CTA within a task, and rings run on through every exchange; but an exchange
- * for each 16 keys of a warp is what makes this the slower dataflow, beside rows of 512 / N bytes (head_dim 128,
- * f16: 16 at N = 16, half of what memory moves for them).
+ * No warp waits for another one of its CTA within a task, and rings run on through every exchange; but an
+ * exchange for each 16 keys of a warp is what makes this the slower dataflow, beside rows of 512 / N bytes
+ * (head_dim 128, f16: 16 at N = 16, half of what memory moves for them).
  *
- * Two sets of slots for each warp, tile i of a warp takes set i mod 2: who sends tile i has all of tile i - 1, so
- * all ranks have sent that, so they are done with tile i - 2.
+ * Two sets of slots for each warp, tile i of a warp takes set i mod 2: who sends tile i has all of
+ * tile i - 1, so all ranks have sent that, so they are done with tile i - 2.
  *
  * Off chip: the same through global memory, with a flag for each rank and warp.
  *
@@ -87,7 +88,10 @@ SPLIT void wait_flags(const struct split_args &g, const struct split_cta &c, int
 	__syncwarp();
 }
 
-/* s = its sum over all ranks; n: how many times this warp has called before. Lanes whose heads are none keep out. */
+/*
+ * s = its sum over all ranks; n: how many times this warp has called before.
+ * Lanes whose heads are none keep out.
+ */
 SPLIT void sum_logits(const struct split_args &g, const struct split_cta &c, int head_dim, float s[4],
 		      uint32_t n)
 {
@@ -147,7 +151,10 @@ SPLIT void sum_logits(const struct split_args &g, const struct split_cta &c, int
 		s[i] = sum[i];
 }
 
-/* One task: this warp's tiles of it, to its states in shared memory. Returns how many tiles the warp has done. */
+/*
+ * One task: this warp's tiles of it, to its states in shared memory.
+ * Returns how many tiles the warp has done.
+ */
 template <int dtype, int head_dim>
 SPLIT uint32_t attend(const struct split_args &g, const struct split_cta &c, struct split_cursor &s,
 		      int task, uint32_t n)
@@ -174,7 +181,8 @@ SPLIT uint32_t attend(const struct split_args &g, const struct split_cta &c, str
 			if (i * 8 >= g.own_dim)
 				break;
 			bits = ptx_ld_shared_b16(split_at<head_dim>(g, c, request, g.group + 1,
-								    c.rank * (g.own_dim / 8) + i) + c.quad * 2);
+								    c.rank * (g.own_dim / 8) + i) +
+						 c.quad * 2);
 			o[i / 2][i % 2 * 2] = o[i / 2][i % 2 * 2 + 1] = row_element<dtype>(&bits, 0);
 		}
 	}
@@ -222,7 +230,8 @@ template <int dtype, int head_dim> SPLIT void merge(const struct split_args &g, 
 						    int task)
 {
 	const float scale_log2 = g.a.sm_scale * ATTN_LOG2E;
-	const int fours = g.own_dim / 4, request = task >> g.half_shift, first = g.half_shift ? (task & 1) * 8 : 0;
+	const int fours = g.own_dim / 4, request = task >> g.half_shift,
+		  first = g.half_shift ? (task & 1) * 8 : 0;
 	const int heads = min(g.group - first, g.task_heads);
 
 	for (int i = threadIdx.x; i < heads * fours; i += SPLIT_THREADS) {

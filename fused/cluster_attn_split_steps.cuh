@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cluster_attn_split_steps - the steps that both dataflows share, up to attention: norm, w_qkv, gather of q, k, v
+ * cluster_attn_split_steps - the steps that both dataflows share, up to attention: norm, w_qkv,
+ * gather of q, k, v
  */
 #ifndef CAIRN_CLUSTER_ATTN_SPLIT_STEPS_CUH
 #define CAIRN_CLUSTER_ATTN_SPLIT_STEPS_CUH
@@ -34,7 +35,10 @@ SPLIT uint32_t *split_box_flag(const struct split_args &g, const struct split_ct
 	       rank * SPLIT_WARPS + c.warp;
 }
 
-/* What any thread of any rank wrote before, all threads of all ranks may read after. epoch: 1, and one more a call */
+/*
+ * What any thread of any rank wrote before, all threads of all ranks may read after.
+ * epoch: 1, and one more a call
+ */
 SPLIT void split_meet(const struct split_args &g, const struct split_cta &c, uint32_t &epoch)
 {
 	struct cluster_mailbox mail = {};
@@ -52,8 +56,9 @@ SPLIT void split_meet(const struct split_args &g, const struct split_cta &c, uin
 /* ---- exchanges through shared memory ---- */
 
 /*
- * To `peer`, whose mbarrier counts the bytes; split_await() of all threads that read them. A CTA alone writes to its
- * own shared memory as everyone does: st.async is for clusters, and memcheck calls it invalid in a cluster of one.
+ * To `peer`, whose mbarrier counts the bytes; split_await() of all threads that read them. A CTA alone
+ * writes to its own shared memory as everyone does: st.async is for clusters, and memcheck calls it invalid
+ * in a cluster of one.
  */
 SPLIT void split_send_v2(const struct split_args &g, uint32_t to, uint2 v, uint32_t mbar, int peer)
 {
@@ -169,8 +174,8 @@ SPLIT void split_ask(const struct split_args &g, const struct split_cta &c, stru
 }
 
 /*
- * rmsnorm of the rows that are this CTA's, into shared memory, or to the cluster's n in global memory, and the table
- * of requests. Rows are shared out over the warps; ends with a barrier.
+ * rmsnorm of the rows that are this CTA's, into shared memory, or to the cluster's n in global memory, and
+ * the table of requests. Rows are shared out over the warps; ends with a barrier.
  */
 template <int dtype, int keys, int by_head>
 SPLIT void split_norm(const struct split_args &g, const struct split_cta &c, struct split_first &ahead)
@@ -244,9 +249,10 @@ SPLIT void split_norm(const struct split_args &g, const struct split_cta &c, str
 }
 
 /*
- * From the first instruction to a full ring. A stage of weights for each warp is asked for before this grid's turn,
- * while its predecessor may still run; x and the index arrays first of all then, as what is asked for later comes
- * later; the rest of the ring while they are on their way. The stream goes past w_qkv when requests are known.
+ * From the first instruction to a full ring. A stage of weights for each warp is asked for before this grid's
+ * turn, while its predecessor may still run; x and the index arrays first of all then, as what is asked for
+ * later comes later; the rest of the ring while they are on their way. The stream goes past w_qkv when
+ * requests are known.
  */
 template <int dtype, int head_dim, int by_head>
 SPLIT void split_begin(const struct split_args &g, const struct split_cta &c, struct split_cursor &s)
@@ -301,10 +307,10 @@ SPLIT void split_load_w(uint4 w[2], uint32_t row, uint32_t piece)
 }
 
 /*
- * The oldest stage, 16 rows of a matrix as the 16 x 16 operand, times activations; and its refill. Within each 32
- * columns k is permuted, the same way for both: lane 4 quad + t takes elements 8 t .. 8 t + 7, 16 bytes, for two mma.
- * If registers allow it, the refill is asked for before the products, and those are two chains of four: a warp
- * waits for each product that it adds to.
+ * The oldest stage, 16 rows of a matrix as the 16 x 16 operand, times activations; and its refill. Within
+ * each 32 columns k is permuted, the same way for both: lane 4 quad + t takes elements 8 t .. 8 t + 7, 16
+ * bytes, for two mma. If registers allow it, the refill is asked for before the products, and those are two
+ * chains of four: a warp waits for each product that it adds to.
  */
 template <int dtype, int head_dim, int wide, int by_head>
 SPLIT void split_multiply(const struct split_args &g, const struct split_cta &cta, struct split_cursor &s,
@@ -370,8 +376,8 @@ SPLIT void split_load_n(const struct split_args &g, const struct split_cta &c, s
 }
 
 /*
- * Four neighbouring elements of a pass: the sums of all warps, in their order, plus bias, rounded. To all ranks'
- * q, k, v, this one's included: whoever waits for all bytes has them.
+ * Four neighbouring elements of a pass: the sums of all warps, in their order, plus bias, rounded. To all
+ * ranks' q, k, v, this one's included: whoever waits for all bytes has them.
  */
 template <int dtype, int head_dim, int wide>
 SPLIT void split_share_qkv(const struct split_args &g, const struct split_cta &c, int first, int units,
@@ -436,7 +442,9 @@ template <int wide, int most> SPLIT void split_turn(struct split_sum<wide> *sum)
 	sum[most - 1] = first;
 }
 
-/* n w_qkv^T of this rank's rows, and exchange 1: after it q, k, v are whole in every rank, not yet rotated. */
+/*
+ * n w_qkv^T of this rank's rows, and exchange 1: after it q, k, v are whole in every rank, not yet rotated.
+ */
 template <int dtype, int head_dim, int wide, int by_head>
 SPLIT void split_project_qkv(const struct split_args &g, const struct split_cta &c, struct split_cursor &s,
 			     uint32_t &epoch)
@@ -477,8 +485,10 @@ SPLIT void split_project_qkv(const struct split_args &g, const struct split_cta 
 
 					if (u < units && b < g.a.batch)
 						ptx_st_shared_f32(c.base + g.s_scratch +
-								  ((c.warp * g.a.batch + b) * split_sum_row(wide) + u * 16 +
-								   (i >> 1) * 8 + c.quad) * 4, sum[u].v[h][i]);
+								  ((c.warp * g.a.batch + b) *
+								   split_sum_row(wide) + u * 16 +
+								   (i >> 1) * 8 + c.quad) * 4,
+								  sum[u].v[h][i]);
 				}
 		if (in_smem && first == g.first_unit[c.rank])
 			ptx_barrier_cluster_wait_acquire();	/* peers' mbarriers exist */

@@ -8,10 +8,10 @@
  * product by its outputs, weights are read once for the whole batch, and a cluster (team) works on 16 heads
  * of a request together (cluster_mla_attn.cuh).
  *
- *   start      small things into the L2; feeders: the first stage of every ring; griddepcontrol.wait; x, its norm's
- *              weights, the epoch, positions, lengths all asked for together; then the second stages
- *   1 DOWN     every CTA for itself: rms of x; rows of [w_q | w_q_a; w_kv_a]. Up to hidden 2048 a warp keeps its part
- *              of n for all rows; beyond, n is made as it is needed
+ *   start      small things into the L2; feeders: the first stage of every ring; griddepcontrol.wait; x, its
+ *              norm's weights, the epoch, positions, lengths all asked for together; then the second stages
+ *   1 DOWN     every CTA for itself: rms of x; rows of [w_q | w_q_a; w_kv_a]. Up to hidden 2048 a warp keeps
+ *              its part of n for all rows; beyond, n is made as it is needed
  *   2 UP       with q compression: rms of the compressed q; rows of w_q
  *   3 ABSORB   ql = q w_kv_b, 16 latents of a head a unit, a unit a warp
  *   4          attention, for CTAs that have a job; the keys have been on their way since 1
@@ -35,11 +35,13 @@
  *		partial logits f32 [4][16][40] and P [16][40]		18688
  *   MLA_STATES	m [16], l [16] of each rank of the team			2048
  *   MLA_SMALL	struct mla_small					5.5K
- * Barriers: full[2], empty[2] of the tiles (1: the loading warp, and bytes; 16: the workers); ready (16: epoch,
- * lengths and rotations are there, for the loading warp); filled, freed of each stage of each ring (32: the
- * feeder's lanes, when their copies have come; 1: its worker); named ones: WORK_BAR of the workers, INIT_BAR and
- * RINGS_BAR: all is set up; START_BAR lets feeders go on when x has come; the cluster barrier twice a job.
- * Registers: 104 workers, 64 the others (setmaxnreg; 96 at launch, as one SM quarter holds 5 warps), no spills.
+ * Barriers: full[2], empty[2] of the tiles (1: the loading warp, and bytes; 16: the workers); ready (16:
+ * epoch, lengths and rotations are there, for the loading warp); filled, freed of each stage of each ring
+ * (32: the feeder's lanes, when their copies have come; 1: its worker); named ones: WORK_BAR of the
+ * workers, INIT_BAR and RINGS_BAR: all is set up; START_BAR lets feeders go on when x has come; the cluster
+ * barrier twice a job.
+ * Registers: 104 workers, 64 the others (setmaxnreg; 96 at launch,
+ * as one SM quarter holds 5 warps), no spills.
  *
  * H200, bf16, us (share of the 4.5 TB/s read stream); V2-Lite: 16 heads, hidden 2048; V3: 128, 7168
  *	V2-Lite batch 1, 1K / 4K / 16K keys	18.0 (36%)  22.5 (32%)  30.0 (35%)
@@ -86,7 +88,8 @@
 #define OTHER_REGS	64
 
 template <int dtype, int wide>
-static __global__ void __launch_bounds__(THREADS, 1) cluster_mla_kernel(const __grid_constant__ struct mla_args g)
+static __global__ void __launch_bounds__(THREADS, 1)
+cluster_mla_kernel(const __grid_constant__ struct mla_args g)
 {
 	const int team = blockIdx.x / g.team, num_teams = gridDim.x / g.team;
 	const int jobs = g.a.batch * g.groups * g.parts;
@@ -164,24 +167,31 @@ static int num_tasks(const struct cairn_cluster_mla_args *a)
 	return a->batch * ((a->num_heads + HEADS - 1) / HEADS);
 }
 
-/* The rule for cluster_size 0: states go through the L2 as words; barriers of a cluster cost more than they save. */
+/*
+ * The rule for cluster_size 0: states go through the L2 as words;
+ * barriers of a cluster cost more than they save.
+ */
 static int choose_cluster(void)
 {
 	return 1;
 }
 
-/* The smallest first product has 160 steps of 4 rows, and every CTA needs one: others wait for all of x to be read. */
+/*
+ * The smallest first product has 160 steps of 4 rows, and every CTA needs one:
+ * others wait for all of x to be read.
+ */
 #define MAX_CTAS	160
 
 int cluster_mla_plan(struct mla_args *g, const struct cairn_cluster_mla_args *args)
 {
-	const int cluster = args->cluster_size ? args->cluster_size : choose_cluster(), tasks = num_tasks(args);
+	const int cluster = args->cluster_size ? args->cluster_size : choose_cluster(),
+		  tasks = num_tasks(args);
 	int ctas = resident_ctas(args, cluster), teams;
 
 	ctas = ctas > MAX_CTAS ? MAX_CTAS / cluster * cluster : ctas;
 	if (ctas == 0)
-		return cairn_error(EOPNOTSUPP, "cluster_mla: cluster_size: the device has no room for %d CTAs",
-				   cluster);
+		return cairn_error(EOPNOTSUPP,
+				   "cluster_mla: cluster_size: the device has no room for %d CTAs", cluster);
 	g->a = *args;
 	g->a.cluster_size = cluster;
 	g->groups = (args->num_heads + HEADS - 1) / HEADS;
@@ -205,7 +215,8 @@ extern "C" int cairn_cluster_mla(const struct cairn_cluster_mla_args *args, void
 		return 0;
 	CAIRN_TRY(cairn_cluster_mla_workspace(args, &bytes));
 	if (!args->workspace || (uintptr_t)args->workspace % 256 || args->workspace_bytes < bytes)
-		return cairn_error(EINVAL, "cluster_mla: workspace: %zu bytes, 256-byte aligned, are needed", bytes);
+		return cairn_error(EINVAL, "cluster_mla: workspace: %zu bytes, 256-byte aligned, are needed",
+				   bytes);
 	ctas = cluster_mla_plan(&g, args);
 	if (ctas < 0)
 		return ctas;

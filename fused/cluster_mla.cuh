@@ -3,23 +3,23 @@
  * cluster_mla.cuh - what the phases of cluster_mla share: words that tell when they have come, the streams of
  * weights, the products
  *
- * Words. What one CTA tells others travels in 64-bit words of global memory: 32 bits of payload (two elements of
- * dtype, or a float) and the number of the call, the epoch. Readers poll the data itself: one trip to the L2 and
- * one back, no fence, no counter. A word is written once a call, so nothing has to be protected from being
- * overwritten; words of other calls, and a zeroed workspace, have other numbers. The epoch lies in the workspace's
- * first word; the CTA that leaves last counts it up.
+ * Words. What one CTA tells others travels in 64-bit words of global memory: 32 bits of payload (two elements
+ * of dtype, or a float) and the number of the call, the epoch. Readers poll the data itself: one trip to the
+ * L2 and one back, no fence, no counter. A word is written once a call, so nothing has to be protected from
+ * being overwritten; words of other calls, and a zeroed workspace, have other numbers. The epoch lies in the
+ * workspace's first word; the CTA that leaves last counts it up.
  *
- * Streams. Every worker has a ring of STAGES stages of 4 KiB. Feeders, warps of their own, fill the rings by cp.async
- * with the stages that the workers will multiply in this launch, over all products in order, as soon as a stage is
- * used up, whatever it belongs to: while CTAs wait for each other the next product's weights flow in. Feeder and worker
- * find out by the same counting which stage comes next.
+ * Streams. Every worker has a ring of STAGES stages of 4 KiB. Feeders, warps of their own, fill the rings by
+ * cp.async with the stages that the workers will multiply in this launch, over all products in order, as soon
+ * as a stage is used up, whatever it belongs to: while CTAs wait for each other the next product's weights
+ * flow in. Feeder and worker find out by the same counting which stage comes next.
  *   MLA_DOWN   [w_q or w_q_a; w_kv_a]	K hidden	16 rows x 128 a stage
  *   MLA_UP     w_q with q compression	K q_lora_rank	16 rows x 128
  *   MLA_ABSORB nope rows of w_kv_b	K nope_dim	128 rows x 16 columns: the sum is over rows
  *   MLA_VALUE  v rows of w_kv_b	K kv_lora_rank	16 rows x 128
  *   MLA_OUT    w_o			K heads v_dim	16 rows x 128
- * A unit is 16 outputs; 1, 2, 4, 8 or 16 warps share one (as many as it has stages), 16 / that many units make a
- * group, whose partial sums meet in shared memory and are added in the order of the warps.
+ * A unit is 16 outputs; 1, 2, 4, 8 or 16 warps share one (as many as it has stages), 16 / that many units
+ * make a group, whose partial sums meet in shared memory and are added in the order of the warps.
  *
  * mma.m16n8k16 with the batch as the 16 rows and 8 outputs as columns. k is permuted within each 32, for both
  * operands alike: lane 4 g + t has elements 8 t .. 8 t + 7 of row g, for two mma.
@@ -38,7 +38,8 @@
 #define FEEDERS		3		/* warps that load weights */
 #define THREADS		(WORKERS + FEEDERS * 32 + 32)	/* and a warp that loads keys */
 #define WORK_BAR	1		/* named barriers: of the workers */
-#define INIT_BAR	2		/* the keys' loader arrives, workers wait: mbarriers are ready for use */
+/* the keys' loader arrives, workers wait: mbarriers are ready for use */
+#define INIT_BAR	2
 #define RINGS_BAR	3		/* feeders arrive, workers wait: so are the rings */
 #define START_BAR	4		/* workers arrive, feeders wait: the small loads have a start */
 #define WITH_FEEDERS	(WORKERS + FEEDERS * 32)
@@ -248,7 +249,8 @@ MLA void mla_fetch_rows(const struct mla_ctx &c, const struct mla_matrix &m, int
 {
 	const uint64_t policy = ptx_createpolicy_evict_first();
 	const int odd = c.lane / 16, piece = c.lane % 16, k = stage * STAGE_K + piece * 8;
-	const int first = m.first + unit * 16, left = k < m.k ? m.count - unit * 16 : 0, last = m.rows - first;
+	const int first = m.first + unit * 16, left = k < m.k ? m.count - unit * 16 : 0,
+		  last = m.rows - first;
 	const int row = first + odd + (product == MLA_VALUE ? (first / V_DIM + 1) * NOPE : 0);
 	const char *src = m.w + ((int64_t)row * m.k + k) * 2;
 	const int64_t other = m.w2 - m.w - (int64_t)m.rows * m.k * 2;	/* on from one matrix to the next */
@@ -258,7 +260,8 @@ MLA void mla_fetch_rows(const struct mla_ctx &c, const struct mla_matrix &m, int
 	for (int i = 0; i < 16; i += 2) {
 		const char *at = odd + i < last ? src : src + other;
 
-		ptx_cp_async_cg_hint(dst + i * 256, odd + i < left ? at : m.w, odd + i < left ? 16 : 0, policy);
+		ptx_cp_async_cg_hint(dst + i * 256, odd + i < left ? at : m.w,
+				     odd + i < left ? 16 : 0, policy);
 		src += m.k * 4;
 	}
 }
@@ -269,7 +272,8 @@ MLA void mla_fetch_columns(const struct mla_ctx &c, const struct mla_matrix &m, 
 {
 	const uint64_t policy = ptx_createpolicy_evict_first();
 	const int first = m.first + unit * 16, d = c.lane / 2, half = c.lane & 1, v = d >> 3 & 3;
-	const char *src = m.w + ((int64_t)((first / RANK) * (NOPE + V_DIM) + d) * RANK + first % RANK + half * 8) * 2;
+	const char *src = m.w + ((int64_t)((first / RANK) * (NOPE + V_DIM) + d) * RANK +
+				 first % RANK + half * 8) * 2;
 	const uint32_t at = (((d & 3) << 1 | half) ^ (v & 1) ^ (v & 2) << 1) * 16;
 
 #pragma unroll
@@ -298,7 +302,10 @@ MLA void mla_bar_arrive(uint32_t id, uint32_t num_threads)
 #endif
 }
 
-/* All lanes: what the warp has done before, whoever waits for the phase of the mbarrier sees. It counts SPEAKERS a warp. */
+/*
+ * All lanes: what the warp has done before, whoever waits for the phase of the mbarrier sees.
+ * It counts SPEAKERS a warp.
+ */
 MLA void mla_arrive(uint32_t mbar)
 {
 	__syncwarp();
@@ -325,7 +332,10 @@ struct mla_a {
 	uint4 lo[4], hi[4];
 };
 
-/* n pieces of 8 elements, 32 apart, of a row of words; there: how many elements are left, <= 0 for a row that is not */
+/*
+ * n pieces of 8 elements, 32 apart, of a row of words; there: how many elements are left,
+ * <= 0 for a row that is not
+ */
 template <int n>
 MLA void mla_a_pieces(const struct mla_ctx &c, uint4 *x, const uint64_t *base, int there)
 {
@@ -347,7 +357,8 @@ MLA void mla_a_pieces(const struct mla_ctx &c, uint4 *x, const uint64_t *base, i
 
 /* Rows of words, `stride` words apart: pieces from..end-1; k: first element of the stage, of n */
 template <int wide, int from, int end>
-MLA void mla_a_words(const struct mla_ctx &c, struct mla_a *x, uint32_t at, int stride, int k, int n, int batch)
+MLA void mla_a_words(const struct mla_ctx &c, struct mla_a *x, uint32_t at, int stride,
+		     int k, int n, int batch)
 {
 	int row = c.lane / 4;
 	const uint64_t *base = c.words + at + row * stride + (k + from * 32) / 2 + c.lane % 4 * 4;
@@ -380,8 +391,10 @@ MLA void mla_a_scale(const struct mla_ctx &c, struct mla_a *x, const void *weigh
 
 		if (e < n)
 			w = __ldg((const uint4 *)((const char *)weight + e * 2));
-		x->lo[i] = make_uint4(mla_scaled2<dtype>(x->lo[i].x, w.x, lo), mla_scaled2<dtype>(x->lo[i].y, w.y, lo),
-				      mla_scaled2<dtype>(x->lo[i].z, w.z, lo), mla_scaled2<dtype>(x->lo[i].w, w.w, lo));
+		x->lo[i] = make_uint4(mla_scaled2<dtype>(x->lo[i].x, w.x, lo),
+				      mla_scaled2<dtype>(x->lo[i].y, w.y, lo),
+				      mla_scaled2<dtype>(x->lo[i].z, w.z, lo),
+				      mla_scaled2<dtype>(x->lo[i].w, w.w, lo));
 		if (wide)
 			x->hi[i] = make_uint4(mla_scaled2<dtype>(x->hi[i].x, w.x, hi),
 					      mla_scaled2<dtype>(x->hi[i].y, w.y, hi),
@@ -408,11 +421,14 @@ MLA void mla_a_rows(const struct mla_ctx &c, struct mla_a *x, const void *rows, 
 
 /* Pieces from..end-1 of x with the stage in the ring's slot */
 template <int dtype, int from, int end>
-MLA void mla_multiply(const struct mla_ctx &c, float (&sum)[2][2][4], const struct mla_a &x, int product, int slot)
+MLA void mla_multiply(const struct mla_ctx &c, float (&sum)[2][2][4], const struct mla_a &x,
+		      int product, int slot)
 {
 	uint32_t ring = mla_smem() + (c.warp * STAGES + slot) * STAGE_BYTES;
 	int quad = c.lane / 4, t = c.lane & 3, pair = c.lane >> 1 & 3;
-	/* MLA_ABSORB: rows of a stage by ldmatrix, in the order of k; the lane's row and half of the columns */
+	/*
+	 * MLA_ABSORB: rows of a stage by ldmatrix, in the order of k; the lane's row and half of the columns
+	 */
 	uint32_t column = (((c.lane >> 3 & 1) << 2 | (c.lane & 1) << 1 | c.lane >> 4) ^ (pair & 1) ^
 			   (pair & 2) << 1) * 16;
 	uint32_t mine = product == MLA_ABSORB ? ring + pair * 256 + column : ring + quad * 256;
@@ -462,7 +478,8 @@ MLA void mla_rms(struct mla_ctx *c, const struct cairn_cluster_mla_args &a, cons
 	if (x) {
 #pragma unroll 2
 		for (int i = nth * 8; i < n && row < a.batch; i += warps * 256) {
-			row_unpack<dtype>(__ldcg((const uint4 *)((const char *)x + ((int64_t)row * n + i) * 2)), f);
+			row_unpack<dtype>(__ldcg((const uint4 *)((const char *)x +
+								 ((int64_t)row * n + i) * 2)), f);
 #pragma unroll
 			for (int k = 0; k < 8; k++)
 				sum += f[k] * f[k];
@@ -531,8 +548,8 @@ MLA uint32_t mla_residual(const struct cairn_cluster_mla_args &a, int b, int row
 }
 
 /* Outputs `row` and the next of request b */
-MLA struct mla_target mla_aim(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a, int product, int b,
-			      int row)
+MLA struct mla_target mla_aim(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a,
+			      int product, int b, int row)
 {
 	uint32_t at = mla_small()->at.q, width = a.num_heads * Q_DIM;
 	struct mla_target t = {};
@@ -590,8 +607,8 @@ MLA void mla_put(const struct mla_ctx &c, int product, const struct mla_target &
 
 /* The A operand of a stage; k: its first element; unit: from the CTA's first output on */
 template <int dtype, int wide, int from, int end>
-MLA void mla_load_a(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a, struct mla_a *x, int product,
-		    int unit, int k)
+MLA void mla_load_a(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a,
+		    struct mla_a *x, int product, int unit, int k)
 {
 	const struct mla_matrix *m = &mla_small()->m[product];
 	int first = m->first + unit * 16, n = m->k;
@@ -612,12 +629,13 @@ MLA void mla_load_a(const struct mla_ctx &c, const struct cairn_cluster_mla_args
 		mla_a_words<wide, from, end>(c, x, at, stride, k, n, a.batch);
 	}
 	if (product <= MLA_UP)
-		mla_a_scale<dtype, wide, from, end>(c, x, product == MLA_DOWN ? a.norm_weight : a.q_norm, k, n);
+		mla_a_scale<dtype, wide, from, end>(c, x,
+						    product == MLA_DOWN ? a.norm_weight : a.q_norm, k, n);
 }
 
 /*
- * Where a warp has one stage of MLA_DOWN's k (see `keep` below): its part of x and of the norm's weights, asked for
- * early, from which the rms follows as well.
+ * Where a warp has one stage of MLA_DOWN's k (see `keep` below): its part of x and of the norm's weights,
+ * asked for early, from which the rms follows as well.
  */
 MLA int mla_first_fits(const struct cairn_cluster_mla_args &a)
 {
@@ -663,8 +681,10 @@ MLA void mla_first_norm(const struct mla_ctx &c, const struct cairn_cluster_mla_
 	scale = 1 / sqrtf(scale / (float)a.hidden + a.eps);
 #pragma unroll
 	for (int i = 0; i < 4; i++)
-		x[i] = make_uint4(mla_scaled2<dtype>(x[i].x, w[i].x, scale), mla_scaled2<dtype>(x[i].y, w[i].y, scale),
-				  mla_scaled2<dtype>(x[i].z, w[i].z, scale), mla_scaled2<dtype>(x[i].w, w[i].w, scale));
+		x[i] = make_uint4(mla_scaled2<dtype>(x[i].x, w[i].x, scale),
+				  mla_scaled2<dtype>(x[i].y, w[i].y, scale),
+				  mla_scaled2<dtype>(x[i].z, w[i].z, scale),
+				  mla_scaled2<dtype>(x[i].w, w[i].w, scale));
 }
 
 template <int dtype, int wide>
@@ -681,9 +701,11 @@ MLA void mla_run(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a
 
 #pragma unroll 1
 	for (int group = 0; group << (4 - shift) < units; group++) {
-		int unit0 = group << (4 - shift), unit = unit0 + (c.warp >> shift), n = min(units - unit0, 16 >> shift);
+		int unit0 = group << (4 - shift), unit = unit0 + (c.warp >> shift),
+		    n = min(units - unit0, 16 >> shift);
 		float sum[2][2][4] = {};
-		float *to = s_sum + ((buf << 4 | c.warp) << row_shift << 4) + c.lane / 4 * 16 + c.lane % 4 * 2;
+		float *to = s_sum + ((buf << 4 | c.warp) << row_shift << 4) +
+			    c.lane / 4 * 16 + c.lane % 4 * 2;
 		struct mla_target target = {};
 
 		if (!wide && product != MLA_ABSORB) {
@@ -694,20 +716,24 @@ MLA void mla_run(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a
 				target = mla_aim(c, a, product, b, m->first + at);
 		}
 #pragma unroll 1
-		for (int stage = c.warp & ((1 << shift) - 1); unit < units && stage < stages; stage += 1 << shift) {
+		for (int stage = c.warp & ((1 << shift) - 1); unit < units && stage < stages;
+		     stage += 1 << shift) {
 			const int slot = *used % STAGES;
 
 			if constexpr (wide) {	/* half by half */
 				mla_load_a<dtype, wide, 0, 2>(c, a, &x, product, unit, stage * STAGE_K);
-				ptx_mbarrier_wait(ptx_smem(&mla_small()->filled[c.warp][slot]), *used / STAGES & 1);
+				ptx_mbarrier_wait(ptx_smem(&mla_small()->filled[c.warp][slot]),
+						  *used / STAGES & 1);
 				mla_multiply<dtype, 0, 2>(c, sum, x, product, slot);
 				mla_load_a<dtype, wide, 2, 4>(c, a, &x, product, unit, stage * STAGE_K);
 				mla_multiply<dtype, 2, 4>(c, sum, x, product, slot);
 			} else {
 				if (!keep || !loaded)
-					mla_load_a<dtype, wide, 0, 4>(c, a, &x, product, unit, stage * STAGE_K);
+					mla_load_a<dtype, wide, 0, 4>(c, a, &x, product,
+								      unit, stage * STAGE_K);
 				loaded = 1;
-				ptx_mbarrier_wait(ptx_smem(&mla_small()->filled[c.warp][slot]), *used / STAGES & 1);
+				ptx_mbarrier_wait(ptx_smem(&mla_small()->filled[c.warp][slot]),
+						  *used / STAGES & 1);
 				mla_multiply<dtype, 0, 4>(c, sum, x, product, slot);
 			}
 			mla_arrive(ptx_smem(&mla_small()->freed[c.warp][slot]));
@@ -722,13 +748,15 @@ MLA void mla_run(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a
 
 				if (unit < units && b < a.batch)
 					mla_put<dtype>(c, product, mla_aim(c, a, product, b, m->first + at),
-						       make_float2(v[0][h] + v[1][h], v[0][h + 1] + v[1][h + 1]));
+						       make_float2(v[0][h] + v[1][h],
+								   v[0][h + 1] + v[1][h + 1]));
 			}
 			continue;
 		}
 #pragma unroll
 		for (int i = 0; i < 2; i++) {
-			*(float2 *)(to + 8 * i) = make_float2(sum[i][0][0] + sum[i][1][0], sum[i][0][1] + sum[i][1][1]);
+			*(float2 *)(to + 8 * i) = make_float2(sum[i][0][0] + sum[i][1][0],
+							      sum[i][0][1] + sum[i][1][1]);
 			if (wide)
 				*(float2 *)(to + 128 + 8 * i) = make_float2(sum[i][0][2] + sum[i][1][2],
 									    sum[i][0][3] + sum[i][1][3]);
@@ -736,9 +764,10 @@ MLA void mla_run(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a
 		work_sync();
 #pragma unroll 1
 		for (int i = threadIdx.x; i < n << (3 + row_shift); i += WORKERS) {
-			int nth = i >> (3 + row_shift), b = i >> 3 & (rows - 1), at = (unit0 + nth) * 16 + (i & 7) * 2;
-			const float2 *from = (const float2 *)s_sum + ((buf << 4 | nth << shift) << row_shift << 3) +
-				b * 8 + (i & 7);
+			int nth = i >> (3 + row_shift), b = i >> 3 & (rows - 1),
+			    at = (unit0 + nth) * 16 + (i & 7) * 2;
+			const float2 *from = (const float2 *)s_sum +
+					     ((buf << 4 | nth << shift) << row_shift << 3) + b * 8 + (i & 7);
 			float2 total = make_float2(0, 0);
 
 			if (shift == 4) {

@@ -30,15 +30,16 @@
  *   inv_freq          f32    [rope_dim / 2]                                     in
  *   positions, kv_indptr, kv_indices, kv_last_page_len, workspace               as in cluster_attn.h
  *
- * cluster_size 1..16, 0: chosen: the CTAs that share out the keys of 16 heads of a request and merge what they find
- * over DSMEM; offchip: they merge through global memory. All SMs share out the rest: see cluster_attn.h for what must
- * not run at the same time, and for requests without a key.
+ * cluster_size 1..16, 0: chosen: the CTAs that share out the keys of 16 heads of a request and merge what
+ * they find over DSMEM; offchip: they merge through global memory. All SMs share out the rest: see
+ * cluster_attn.h for what must not run at the same time, and for requests without a key.
  *
- * Supported:   dtype f16, bf16; kv_lora_rank 512, rope_dim 64, nope_dim 128, v_dim 128; num_heads a multiple of
- *              8, 8..128; hidden and q_lora_rank multiples of 64, hidden 64..16384, q_lora_rank 0..4096; batch
- *              0..16; any page_size >= 1. Anything else -EOPNOTSUPP. batch 0 does nothing.
- * Numerics:    n, the compressed vectors before and after their norm, q (before and after the rotation), ql, P,
- *              the sum over c and a are rounded to dtype; products exact, sums in fp32; out is rounded once.
+ * Supported:   dtype f16, bf16; kv_lora_rank 512, rope_dim 64, nope_dim 128, v_dim 128; num_heads a multiple
+ *              of 8, 8..128; hidden and q_lora_rank multiples of 64, hidden 64..16384, q_lora_rank 0..4096;
+ *              batch 0..16; any page_size >= 1. Anything else -EOPNOTSUPP. batch 0 does nothing.
+ * Numerics:    n, the compressed vectors before and after their norm, q (before and after the
+ *              rotation), ql, P, the sum over c and a are rounded to dtype; products exact, sums in
+ *              fp32; out is rounded once.
  * Tolerance:   derived in cluster_mla_ref.c.
  * Determinism, unused memory, workspace, errors: as cluster_attn.h. eps and sm_scale are finite and > 0.
  * Source:      DeepSeek-V2 2024, section 2.1; Luo et al. 2025, algorithm 4. Differs: the rope part is in the

@@ -2,21 +2,22 @@
 /*
  * cluster_mla_attn.cuh - attention of cluster_mla over the latent cache, and the merge of what its CTAs find
  *
- * A task is one request and 16 heads: the 16 rows of a matrix product with the latents, which all heads share, so
- * that every key is read once for 16 heads. `parts` teams of `team` CTAs share the keys of a task, in tiles of 32:
- * contiguous shares. A tile is 32 bulk copies of 1152 bytes, one a key; two tiles are in flight, the next six on
- * their way into the L2.
+ * A task is one request and 16 heads: the 16 rows of a matrix product with the latents, which all heads
+ * share, so that every key is read once for 16 heads. `parts` teams of `team` CTAs share the keys of a task,
+ * in tiles of 32: contiguous shares. A tile is 32 bulk copies of 1152 bytes, one a key; two tiles are in
+ * flight, the next six on their way into the L2.
  *
- *   logits   warp w: keys 8 (w % 4) .. + 7, quarter w / 4 of the 576 columns; 16 x 32 x 4 partial sums meet in
- *            shared memory
+ *   logits   warp w: keys 8 (w % 4) .. + 7, quarter w / 4 of the 576 columns; 16 x 32 x 4 partial sums meet
+ *            in shared memory
  *   softmax  warp w: head w, a lane a key; m and l stay in its registers
  *   P C      warp w: columns 32 w .. + 31 of the latents for all 16 heads; o stays in its registers
  *
- * The new key is nobody's but the CTA's whose share ends with it: it makes it from the first product's words, puts
- * it into its tile, and, for the first 16 heads, into the cache. Nobody reads that slot.
+ * The new key is nobody's but the CTA's whose share ends with it: it makes it from the first product's words,
+ * puts it into its tile, and, for the first 16 heads, into the cache. Nobody reads that slot.
  *
- * States merge in two steps: in a team through distributed shared memory (m and l are pushed to all ranks before
- * the cluster barrier, each rank then pulls a share of the columns), and the teams' at whoever makes v of a head.
+ * States merge in two steps: in a team through distributed shared memory (m and l are pushed to all ranks
+ * before the cluster barrier, each rank then pulls a share of the columns), and the teams' at whoever
+ * makes v of a head.
  */
 #ifndef CAIRN_CLUSTER_MLA_ATTN_CUH
 #define CAIRN_CLUSTER_MLA_ATTN_CUH
@@ -71,8 +72,8 @@ MLA int64_t key_slot(const struct cairn_cluster_mla_args &a, int b, int key)
 }
 
 /*
- * By the loading warp: a tile's old keys into buffer `buf`, zeros for those that are not there, or not yet. The
- * tile is not complete before the warp arrives.
+ * By the loading warp: a tile's old keys into buffer `buf`, zeros for those that are not there, or not yet.
+ * The tile is not complete before the warp arrives.
  */
 MLA void load_tile(const struct mla_ctx &c, const struct mla_args &g, const struct job &j, int tile, int buf)
 {
@@ -90,20 +91,22 @@ MLA void load_tile(const struct mla_ctx &c, const struct mla_args &g, const stru
 	/* what was read or written here before by others, and is now written by the copy engine */
 	ptx_fence_proxy_async_shared_cta();
 	if (key < j.len - 1)
-		ptx_cp_async_bulk_g2s(dst, (const char *)g.a.pages + key_slot(g.a, j.b, key) * WIDTH * 2, WIDTH * 2,
-				      full);
+		ptx_cp_async_bulk_g2s(dst, (const char *)g.a.pages + key_slot(g.a, j.b, key) * WIDTH * 2,
+				      WIDTH * 2, full);
 }
 
 /* Into the L2: the keys of the job's tiles from `tile` on, as many as its rings may hold up */
 #define LOOK_AHEAD	6
-MLA void prefetch_keys(const struct mla_ctx &c, const struct mla_args &g, const struct job &j, int tile, int tiles)
+MLA void prefetch_keys(const struct mla_ctx &c, const struct mla_args &g, const struct job &j,
+		       int tile, int tiles)
 {
 #pragma unroll 1
 	for (int end = min(tile + tiles, j.end); tile < end; tile++) {
 		int key = tile * KEYS + c.lane;
 
 		if (key < j.len - 1)
-			ptx_cp_async_bulk_prefetch_L2((const char *)g.a.pages + key_slot(g.a, j.b, key) * WIDTH * 2,
+			ptx_cp_async_bulk_prefetch_L2((const char *)g.a.pages +
+						      key_slot(g.a, j.b, key) * WIDTH * 2,
 						      WIDTH * 2);
 	}
 }
@@ -121,11 +124,12 @@ MLA struct mla_ctx here(const struct mla_ctx &c)
 }
 
 /*
- * By the loading warp: the new key, from what the first product left, into its tile at s_key, and to the cache. First what
- * is rotated, then the latents: registers are short.
+ * By the loading warp: the new key, from what the first product left, into its tile at s_key, and to the
+ * cache. First what is rotated, then the latents: registers are short.
  */
 template <int dtype>
-MLA void make_new_key(const struct mla_ctx &known, const struct mla_args &g, const struct job &j, uint32_t s_key)
+MLA void make_new_key(const struct mla_ctx &known, const struct mla_args &g,
+		      const struct job &j, uint32_t s_key)
 {
 	const struct mla_ctx c = here(known);
 	const struct cairn_cluster_mla_args &a = g.a;
@@ -176,7 +180,10 @@ MLA void make_new_key(const struct mla_ctx &known, const struct mla_args &g, con
 	}
 }
 
-/* After the states of a team were shared, before anything else is written where the tiles are, and before the end */
+/*
+ * After the states of a team were shared, before anything else is written where the tiles are,
+ * and before the end
+ */
 MLA void await_team(const struct mla_args &g, int *owed)
 {
 	if (*owed && g.team > 1)
@@ -203,7 +210,10 @@ MLA void join_team(const struct mla_args &g, int jobs, int first_job, int num_te
 	await_team(g, &owed);
 }
 
-/* All that the loading warp does. It takes part in the barriers of its cluster, as the workers do in put_state(). */
+/*
+ * All that the loading warp does. It takes part in the barriers of its cluster,
+ * as the workers do in put_state().
+ */
 template <int dtype>
 MLA void run_loader(const struct mla_ctx &c, const struct mla_args &g, int jobs, int first_job, int num_teams)
 {
@@ -256,8 +266,9 @@ MLA void load_q(const struct mla_ctx &c, const struct mla_args &g, const struct 
 		int at = i * WORKERS + threadIdx.x, head = j.group * HEADS + at / 144, pair = at % 144;
 		int row = j.b * a.num_heads + head;
 
-		from[i] = (pair < RANK / 4 ? mla_small()->at.ql + row * (RANK / 2) + pair * 2 :
-				     mla_small()->at.q + row * (Q_DIM / 2) + NOPE / 2 + (pair - RANK / 4) * 2);
+		from[i] = (pair < RANK / 4 ?
+			   mla_small()->at.ql + row * (RANK / 2) + pair * 2 :
+			   mla_small()->at.q + row * (Q_DIM / 2) + NOPE / 2 + (pair - RANK / 4) * 2);
 		if (at < HEADS * 144 && head < a.num_heads)
 			wanted |= 1u << i;
 	}
@@ -271,7 +282,9 @@ MLA void load_q(const struct mla_ctx &c, const struct mla_args &g, const struct 
 	}
 }
 
-/* Softmax state of the CTA. Warp w has the m and l of head w, and columns 32 w .. 32 w + 31 of all heads' o. */
+/*
+ * Softmax state of the CTA. Warp w has the m and l of head w, and columns 32 w .. 32 w + 31 of all heads' o.
+ */
 struct state {
 	float m, l, o[4][4];
 };
@@ -282,8 +295,8 @@ struct state {
 
 /* Logits: warp w takes 8 keys and a quarter of k; they meet in shared memory, a warp a head. */
 template <int dtype>
-MLA void attend_tile(const struct mla_ctx &known, struct state *st, const uint32_t (&q)[9][4], uint32_t tile, int keys,
-		     float scale_log2)
+MLA void attend_tile(const struct mla_ctx &known, struct state *st, const uint32_t (&q)[9][4],
+		     uint32_t tile, int keys, float scale_log2)
 {
 	const struct mla_ctx c = here(known);
 	int quarter = c.warp / 4;
@@ -306,7 +319,8 @@ MLA void attend_tile(const struct mla_ctx &known, struct state *st, const uint32
 			make_float2(s[0][2 * i] + s[1][2 * i], s[0][2 * i + 1] + s[1][2 * i + 1]);
 	work_sync();
 	s_part += c.warp * LOGIT_ROW + c.lane;
-	logit = s_part[0] + s_part[HEADS * LOGIT_ROW] + s_part[2 * HEADS * LOGIT_ROW] + s_part[3 * HEADS * LOGIT_ROW];
+	logit = s_part[0] + s_part[HEADS * LOGIT_ROW] +
+		s_part[2 * HEADS * LOGIT_ROW] + s_part[3 * HEADS * LOGIT_ROW];
 	if (c.lane >= keys)
 		logit = -CUDART_INF_F;
 	top = logit;
@@ -344,12 +358,13 @@ MLA void attend_tile(const struct mla_ctx &known, struct state *st, const uint32
 }
 
 /*
- * Where a pair of columns of a head's o is among a state's words: in the order in which the lanes of a warp have them, so
- * that their stores are whole lines.
+ * Where a pair of columns of a head's o is among a state's words: in the order in which the lanes of a warp
+ * have them, so that their stores are whole lines.
  */
 MLA int o_at(int head, int column)
 {
-	return column / 32 * (32 * HEADS) + (column % 32 / 8 * 2 + head / 8) * 64 + (head % 8 * 4 + column % 8 / 2) * 2;
+	return column / 32 * (32 * HEADS) + (column % 32 / 8 * 2 + head / 8) * 64 +
+	       (head % 8 * 4 + column % 8 / 2) * 2;
 }
 
 MLA float merge_weight(float m, float top, float scale_log2)
@@ -408,7 +423,8 @@ MLA void put_state(const struct mla_ctx &known, const struct mla_args &g, const 
 	for (int i = 0; i < 4; i++) {
 #pragma unroll
 		for (int half = 0; half < 2; half++) {
-			uint32_t x = __float_as_uint(st->o[i][2 * half]), y = __float_as_uint(st->o[i][2 * half + 1]);
+			uint32_t x = __float_as_uint(st->o[i][2 * half]),
+				 y = __float_as_uint(st->o[i][2 * half + 1]);
 
 			if (g.team > 1)
 				ptx_st_shared_v2(mine + half * 8 * STATE_ROW + i * 32, make_uint2(x, y));
@@ -424,10 +440,11 @@ MLA void put_state(const struct mla_ctx &known, const struct mla_args &g, const 
 		return;
 	}
 	if (c.lane < 2 * g.team) {
-		uint32_t to = mla_smem() + MLA_STATES + (ptx_cluster_ctarank() * 2 + (c.lane & 1)) * HEADS * 4 +
-			      c.warp * 4;
+		uint32_t to = mla_smem() + MLA_STATES +
+			      (ptx_cluster_ctarank() * 2 + (c.lane & 1)) * HEADS * 4 + c.warp * 4;
 
-		ptx_st_shared_cluster_b32(ptx_mapa(to, c.lane / 2), __float_as_uint(c.lane & 1 ? st->l : st->m));
+		ptx_st_shared_cluster_b32(ptx_mapa(to, c.lane / 2),
+					  __float_as_uint(c.lane & 1 ? st->l : st->m));
 	}
 	ptx_barrier_cluster_arrive_release();
 	ptx_barrier_cluster_wait_acquire();
@@ -463,8 +480,8 @@ MLA void attend(const struct mla_ctx &c, const struct mla_args &g, int index, in
 		const int nth = first + tile, buf = nth & 1;
 
 		ptx_mbarrier_wait(ptx_smem(&mla_small()->full[buf]), nth >> 1 & 1);
-		attend_tile<dtype>(c, &st, q, mla_smem() + MLA_TILES + buf * KEYS * KEY_ROW, j.len - tile * KEYS,
-				   scale_log2);
+		attend_tile<dtype>(c, &st, q, mla_smem() + MLA_TILES + buf * KEYS * KEY_ROW,
+				   j.len - tile * KEYS, scale_log2);
 		mla_arrive(ptx_smem(&mla_small()->empty[buf]));
 	}
 	for (int i = 16; i; i /= 2)
@@ -482,22 +499,25 @@ MLA void attend(const struct mla_ctx &c, const struct mla_args &g, int index, in
 #define MERGE_LOADS	2	/* parts in flight, a warp */
 
 /*
- * This CTA's share of the slices of all heads of all requests, as many at once as warps allow: a warp takes every nth
- * part, a lane two columns. They meet in shared memory and are added in the order of the warps.
+ * This CTA's share of the slices of all heads of all requests, as many at once as warps allow: a warp takes
+ * every nth part, a lane two columns. They meet in shared memory and are added in the order of the warps.
  */
 template <int dtype> MLA void merge_parts(const struct mla_ctx &c, const struct mla_args &g)
 {
 	const float scale_log2 = g.a.sm_scale * ATTN_LOG2E;
 	const uint32_t all = (uint32_t)(g.a.batch * g.a.num_heads * SLICES);
-	const int first = (int)(all * blockIdx.x / gridDim.x), count = (int)(all * (blockIdx.x + 1) / gridDim.x) - first;
-	const int shift = count <= 1 ? 4 : count <= 2 ? 3 : count <= 4 ? 2 : count <= 8 ? 1 : 0;	/* log2 of sharers */
+	const int first = (int)(all * blockIdx.x / gridDim.x),
+		  count = (int)(all * (blockIdx.x + 1) / gridDim.x) - first;
+	/* log2 of sharers */
+	const int shift = count <= 1 ? 4 : count <= 2 ? 3 : count <= 4 ? 2 : count <= 8 ? 1 : 0;
 	const int nth = c.warp & ((1 << shift) - 1);
 	float2 *s_sum = (float2 *)(mla_mem + MLA_SUMS), *s_ml = s_sum + WARPS * 32;
 
 #pragma unroll 1
 	for (int from_unit = 0; from_unit < count; from_unit += WARPS >> shift) {
 		const int unit = first + from_unit + (c.warp >> shift), there = unit < first + count;
-		const int row = there ? unit / SLICES : 0, head = row % g.a.num_heads, b = row / g.a.num_heads;
+		const int row = there ? unit / SLICES : 0, head = row % g.a.num_heads,
+			  b = row / g.a.num_heads;
 		const int len = mla_small()->len[b], slot = (b * g.groups + head / HEADS) * g.parts;
 		float top = -CUDART_INF_F, total = 0, sum[2] = {};
 
@@ -506,7 +526,8 @@ template <int dtype> MLA void merge_parts(const struct mla_ctx &c, const struct 
 			const int at = (slot + p) * HEADS + head % HEADS;
 			const uint64_t *base = c.words + mla_small()->at.ml + at * 2;
 			const int to_o = (int)(mla_small()->at.o - mla_small()->at.ml) - at * 2 +
-				(slot + p) * HEADS * RANK + o_at(head % HEADS, unit % SLICES * SLICE + c.lane * 2);
+					 (slot + p) * HEADS * RANK +
+					 o_at(head % HEADS, unit % SLICES * SLICE + c.lane * 2);
 			int32_t from[2 * MERGE_LOADS];
 			uint2 v[2 * MERGE_LOADS];
 			uint32_t wanted = 0;
@@ -563,7 +584,8 @@ template <int dtype> MLA void merge_parts(const struct mla_ctx &c, const struct 
 				sum[1] += mine * v.y;
 			}
 			total = len > 0 ? 1 / total : 0;
-			put_word(c, mla_small()->at.c + row * (RANK / 2) + unit % SLICES * (SLICE / 2) + c.lane,
+			put_word(c, mla_small()->at.c + row * (RANK / 2) +
+				 unit % SLICES * (SLICE / 2) + c.lane,
 				 row_pack2<dtype>(sum[0] * total, sum[1] * total));
 		}
 		work_sync();

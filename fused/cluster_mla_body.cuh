@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cluster_mla_body.cuh - what each warp of cluster_mla does from beginning to end, in a kernel of its own or as a part
- * of another one
+ * cluster_mla_body.cuh - what each warp of cluster_mla does from beginning to end, in a kernel of its own or
+ * as a part of another one
  */
 #ifndef CAIRN_CLUSTER_MLA_BODY_CUH
 #define CAIRN_CLUSTER_MLA_BODY_CUH
@@ -48,8 +48,8 @@ MLA void mla_init_rings(int thread, int warps)
 }
 
 /*
- * By the keys' loader, whose mbarriers are set up: what workers find out at the start is there. Not at their named barrier,
- * as all that wait at one have to do so at one place of the code (synccheck).
+ * By the keys' loader, whose mbarriers are set up: what workers find out at the start is there. Not at their
+ * named barrier, as all that wait at one have to do so at one place of the code (synccheck).
  */
 MLA void await_ready(void)
 {
@@ -59,8 +59,8 @@ MLA void await_ready(void)
 }
 
 /*
- * Every FEEDERS-th ring is a feeder's. Stages go into them in the order in which the workers want them, as soon as
- * there is room.
+ * Every FEEDERS-th ring is a feeder's. Stages go into them in the order in which the workers want them, as
+ * soon as there is room.
  */
 template <int linked>
 MLA void run_feeder(const struct mla_ctx &c, const struct mla_args &g, int jobs, int team, int num_teams)

@@ -27,7 +27,8 @@ static struct cairn_sample_args sample_args(const struct cairn_decode_step_args 
 }
 
 /* The grid's part of the workspace, then the sampler's. */
-static int plan(const struct cairn_decode_step_args *args, struct grid_args *g, size_t *bytes, size_t *sample_bytes)
+static int plan(const struct cairn_decode_step_args *args, struct grid_args *g,
+		size_t *bytes, size_t *sample_bytes)
 {
 	struct cairn_sample_args s = sample_args(args);
 
@@ -35,7 +36,8 @@ static int plan(const struct cairn_decode_step_args *args, struct grid_args *g, 
 	if (!args->batch)
 		return 0;
 	if (!args->kv_lora_rank && args->num_qo_heads / args->num_kv_heads > GRID_MAX_GROUP)
-		return cairn_error(EOPNOTSUPP, "decode_step: num_qo_heads: more than %d for each KV head", GRID_MAX_GROUP);
+		return cairn_error(EOPNOTSUPP, "decode_step: num_qo_heads: more than %d for each KV head",
+				   GRID_MAX_GROUP);
 	g->s = *args;
 	CAIRN_TRY(decode_step_is_moe(args) ? decode_step_moe_workspace(args, bytes) :
 		  grid_plan(g, (char *)args->workspace, bytes));
@@ -64,14 +66,17 @@ extern "C" int cairn_decode_step(const struct cairn_decode_step_args *caller_arg
 	size_t grid_bytes, sample_bytes;
 
 	CAIRN_TRY(cairn_decode_step_check(caller_args));
-	CAIRN_TRY(cairn_decode_step_args_full(caller_args, args));	/* callers from before there were experts */
+	/* callers from before there were experts */
+	CAIRN_TRY(cairn_decode_step_args_full(caller_args, args));
 	CAIRN_TRY(plan(args, &g, &grid_bytes, &sample_bytes));
 	if (!args->batch)
 		return 0;
 	if (!args->workspace || args->workspace_bytes < grid_bytes + sample_bytes)
-		return cairn_error(EINVAL, "decode_step: workspace: %zu bytes needed", grid_bytes + sample_bytes);
+		return cairn_error(EINVAL, "decode_step: workspace: %zu bytes needed",
+				   grid_bytes + sample_bytes);
 	CAIRN_TRY(decode_step_is_moe(args) ? decode_step_moe(args, stream) :
-		  grid_launch(&g, 0, args->num_layers * GRID_KINDS + 1, args->form != CAIRN_DECODE_STEP_GRAPH, stream));
+		  grid_launch(&g, 0, args->num_layers * GRID_KINDS + 1,
+			      args->form != CAIRN_DECODE_STEP_GRAPH, stream));
 	if (args->tokens && args->temperature) {
 		struct cairn_sample_args s = sample_args(args);
 

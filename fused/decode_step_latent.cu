@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * decode_step_latent - the persistent form for latent attention: one kernel, in which the bodies of cluster_mla and moe
- * take turns, layer by layer; before the first the embedding's rows are copied, after the last comes the head
+ * decode_step_latent - the persistent form for latent attention: one kernel, in which the bodies of
+ * cluster_mla and moe take turns, layer by layer; before the first the embedding's rows are copied, after the
+ * last comes the head
  *
  * One CTA an SM, 20 warps. Each body has the roles and the shared memory that it has as a kernel of its own
  * (cluster_mla.cu, moe.cu), and its own registers, which go to and fro by setmaxnreg:
@@ -12,14 +13,14 @@
  *   16 .. 18     load         64         route      64       -         96
  *   19           load keys    64         route      64       -         96
  *
- * A dense layer is a moe without any but shared experts. Between two bodies a CTA's warps meet twice: what the one had
- * in shared memory, mbarriers too, gives way to what the other has there. Then weights flow; x, which other CTAs write,
- * is waited for at a counter of those that are done (body.cuh). Words of a body have numbers as if it were a launch of
- * its own, so that both forms can have one workspace.
+ * A dense layer is a moe without any but shared experts. Between two bodies a CTA's warps meet twice: what
+ * the one had in shared memory, mbarriers too, gives way to what the other has there. Then weights flow; x,
+ * which other CTAs write, is waited for at a counter of those that are done (body.cuh). Words of a body have
+ * numbers as if it were a launch of its own, so that both forms can have one workspace.
  *
- * Registers are what it is short of, as a loop makes all live on that is not overwritten for certain. Hence: what lasts
- * from body to body lies in shared memory (latent_state); threadIdx is read anew; every role puts together its
- * arguments for itself; nothing in a body is left without an initial value.
+ * Registers are what it is short of, as a loop makes all live on that is not overwritten for certain. Hence:
+ * what lasts from body to body lies in shared memory (latent_state); threadIdx is read anew; every role puts
+ * together its arguments for itself; nothing in a body is left without an initial value.
  */
 #include "decode_step_latent.h"
 
@@ -89,8 +90,10 @@ LATENT void embed(const struct latent_args &p)
 {
 	const int vecs = p.mla.a.hidden / 8;
 
-	for (int i = (int)(blockIdx.x * THREADS + threadIdx.x); i < p.mla.a.batch * vecs; i += gridDim.x * THREADS)
-		((uint4 *)p.x[0])[i] = __ldg((const uint4 *)p.embed + (int64_t)p.ids[i / vecs] * vecs + i % vecs);
+	for (int i = (int)(blockIdx.x * THREADS + threadIdx.x); i < p.mla.a.batch * vecs;
+	     i += gridDim.x * THREADS)
+		((uint4 *)p.x[0])[i] =
+			__ldg((const uint4 *)p.embed + (int64_t)p.ids[i / vecs] * vecs + i % vecs);
 }
 
 /* cluster_mla in the layer that it is the turn of */
@@ -259,7 +262,8 @@ LATENT void next_body(const struct latent_args &p, int to_mlp)
 }
 
 template <int dtype>
-static __global__ void __launch_bounds__(THREADS, 1) latent_kernel(const __grid_constant__ struct latent_args p)
+static __global__ void __launch_bounds__(THREADS, 1)
+latent_kernel(const __grid_constant__ struct latent_args p)
 {
 	int again;
 
@@ -281,7 +285,10 @@ static __global__ void __launch_bounds__(THREADS, 1) latent_kernel(const __grid_
 	if (latent_thread() == 0)
 		body_end(latent_link(p));
 	asm volatile("mov.u32 %0, 0;" : "=r"(again));
-	/* A loop with two entries, which compilers leave as it is: all that does not change would need registers. */
+	/*
+	 * A loop with two entries, which compilers leave as it is:
+	 * all that does not change would need registers.
+	 */
 	if (again)
 		goto mlp;
 attention:
@@ -307,8 +314,8 @@ mlp:
 
 /* A kernel of its own in the other form */
 template <int dtype>
-static __global__ void __launch_bounds__(THREADS, 1) head_kernel(const __grid_constant__ struct moe_args g, const void *w,
-								 float *logits, int vocab)
+static __global__ void __launch_bounds__(THREADS, 1)
+head_kernel(const __grid_constant__ struct moe_args g, const void *w, float *logits, int vocab)
 {
 	const struct body_link alone = {};
 
@@ -337,8 +344,8 @@ static void fill_launch(struct cairn_launch *l, int ctas, void *stream)
 	l->stream = stream;
 }
 
-static int plan_head(struct moe_args *g, const struct cairn_decode_step_args *args, const struct cairn_moe_args *dense,
-		     const void *x, int ctas)
+static int plan_head(struct moe_args *g, const struct cairn_decode_step_args *args,
+		     const struct cairn_moe_args *dense, const void *x, int ctas)
 {
 	struct cairn_moe_args m = *dense;
 
@@ -347,8 +354,8 @@ static int plan_head(struct moe_args *g, const struct cairn_decode_step_args *ar
 	return moe_plan(g, &m, ctas);
 }
 
-int decode_step_head(const struct cairn_decode_step_args *args, const struct cairn_moe_args *dense, const void *x,
-		     void *stream)
+int decode_step_head(const struct cairn_decode_step_args *args, const struct cairn_moe_args *dense,
+		     const void *x, void *stream)
 {
 	struct cairn_launch l = {};
 	struct moe_args g = {};
@@ -367,7 +374,8 @@ int decode_step_head(const struct cairn_decode_step_args *args, const struct cai
 			    (const void *)head_kernel<CAIRN_BF16>, &l, params);
 }
 
-int decode_step_latent(const struct cairn_decode_step_args *args, const struct latent_step *step, void *stream)
+int decode_step_latent(const struct cairn_decode_step_args *args, const struct latent_step *step,
+		       void *stream)
 {
 	struct cairn_launch l = {};
 	struct latent_args p = {};

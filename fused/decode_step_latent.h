@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * decode_step_latent - a whole decode step of a model with latent attention in one kernel; and what else both forms of
- * it consist of
+ * decode_step_latent - a whole decode step of a model with latent attention in one kernel; and what else both
+ * forms of it consist of
  */
 #ifndef CAIRN_DECODE_STEP_LATENT_H
 #define CAIRN_DECODE_STEP_LATENT_H
@@ -18,10 +18,11 @@ struct latent_step {
 	uint32_t *counters;		/* two, of the workspace */
 };
 
-int decode_step_latent(const struct cairn_decode_step_args *args, const struct latent_step *step, void *stream);
+int decode_step_latent(const struct cairn_decode_step_args *args, const struct latent_step *step,
+		       void *stream);
 /* Only the logits, from the last layer's x. dense: for its shape */
-int decode_step_head(const struct cairn_decode_step_args *args, const struct cairn_moe_args *dense, const void *x,
-		     void *stream);
+int decode_step_head(const struct cairn_decode_step_args *args, const struct cairn_moe_args *dense,
+		     const void *x, void *stream);
 
 /* moe without a look at its arguments: num_experts may be 0, and shared_intermediate any multiple of 64 */
 int moe_launch(const struct cairn_moe_args *args, void *stream);

@@ -10,12 +10,13 @@
  *                 moe without experts	the grid kernel's phases GATE_UP, DOWN
  *   head          as moe's first half	the grid kernel's last phase
  *
- * Each of these kernels takes all SMs, all of their shared memory, and starts when its predecessor's CTA leaves an SM: its
- * first weights, 175 KB an SM of moe's, are on their way before the predecessor's last CTA has written its result.
- * x goes to and fro between two buffers.
+ * Each of these kernels takes all SMs, all of their shared memory, and starts when its predecessor's CTA
+ * leaves an SM: its first weights, 175 KB an SM of moe's, are on their way before the predecessor's last CTA
+ * has written its result. x goes to and fro between two buffers.
  *
- * The workspace: moe's and cluster_mla's parts, as large as the largest batch needs, then the grid kernel's. These hold
- * words with numbers, over which nothing else must ever be laid, and so their places do not depend on the batch.
+ * The workspace: moe's and cluster_mla's parts, as large as the largest batch needs, then the grid kernel's.
+ * These hold words with numbers, over which nothing else must ever be laid, and so their places do not
+ * depend on the batch.
  */
 #include "decode_step_moe.h"
 
@@ -114,7 +115,8 @@ static int plan(struct chain *c, const struct cairn_decode_step_args *args, char
 	size_t at = 0, bytes = 0;
 
 	if (args->form == CAIRN_DECODE_STEP_PERSISTENT && !args->kv_lora_rank)
-		return cairn_error(EOPNOTSUPP, "decode_step: form: experts without latent attention have no persistent one");
+		return cairn_error(EOPNOTSUPP,
+				"decode_step: form: experts without latent attention have no persistent one");
 	fill_mla(&c->l.mla, args);
 	fill_experts(&c->l.moe, args);
 	fill_dense(&c->l.dense, args);
@@ -179,8 +181,8 @@ static int run_mla(struct chain *c, const struct cairn_decode_step_args *args, i
 }
 
 /* From x[1] to x[0]. `all`: of layer 0, or of the first layer with experts; first: that layer */
-static int run_moe(struct chain *c, const struct cairn_decode_step_args *args, const struct cairn_moe_args *all, int first,
-		   int layer, void *stream)
+static int run_moe(struct chain *c, const struct cairn_decode_step_args *args,
+		   const struct cairn_moe_args *all, int first, int layer, void *stream)
 {
 	struct cairn_moe_args m = *all;
 	int64_t at = (layer - first) * args->layer_stride_bytes;
@@ -235,8 +237,8 @@ static int run_latent(struct chain *c, const struct cairn_decode_step_args *args
 }
 
 /*
- * Which form AUTO is. H200, DeepSeek-V2-Lite, us a token, graph and persistent: batch 1, 1K keys 1571, 1616; 4K 1729,
- * 1725; 16K 2046, 2011; batch 8, 1K 5024, 5035.
+ * Which form AUTO is. H200, DeepSeek-V2-Lite, us a token, graph and persistent: batch 1, 1K keys 1571, 1616;
+ * 4K 1729, 1725; 16K 2046, 2011; batch 8, 1K 5024, 5035.
  */
 static int is_persistent(const struct cairn_decode_step_args *args)
 {
@@ -252,17 +254,18 @@ int decode_step_moe(const struct cairn_decode_step_args *args, void *stream)
 
 	CAIRN_TRY(plan(&c, args, (char *)args->workspace));
 	if (args->kv_lora_rank)
-		return is_persistent(args) ? decode_step_latent(args, &c.l, stream) : run_latent(&c, args, stream);
+		return is_persistent(args) ? decode_step_latent(args, &c.l, stream) :
+		       run_latent(&c, args, stream);
 	for (int layer = 0; layer < args->num_layers; layer++) {
 		const int phase = layer * GRID_KINDS;
 
-		CAIRN_TRY(run_grid(&c, phase + GRID_QKV, phase + GRID_OUT + 1, layer ? c.l.x[0] : NULL, c.l.x[1],
-				   stream));
+		CAIRN_TRY(run_grid(&c, phase + GRID_QKV, phase + GRID_OUT + 1,
+				   layer ? c.l.x[0] : NULL, c.l.x[1], stream));
 		if (layer >= args->dense_layers)
 			CAIRN_TRY(run_moe(&c, args, &c.l.moe, args->dense_layers, layer, stream));
 		else
-			CAIRN_TRY(run_grid(&c, phase + GRID_GATE_UP, phase + GRID_DOWN + 1, c.l.x[1], c.l.x[0],
-					   stream));
+			CAIRN_TRY(run_grid(&c, phase + GRID_GATE_UP, phase + GRID_DOWN + 1,
+					   c.l.x[1], c.l.x[0], stream));
 	}
 	return run_grid(&c, head, head + 1, c.l.x[0], NULL, stream);
 }

@@ -39,14 +39,16 @@ static inline void *decode_step_pages(const struct cairn_decode_step_args *a, vo
 	return p ? (char *)p + layer * a->kv_stride_bytes : NULL;
 }
 
-static inline struct cairn_cluster_attn_args decode_step_attn(const struct cairn_decode_step_args *a, int layer)
+static inline struct cairn_cluster_attn_args decode_step_attn(const struct cairn_decode_step_args *a,
+							      int layer)
 {
 	return (struct cairn_cluster_attn_args){
 		.size = sizeof(struct cairn_cluster_attn_args),
 		.k_pages = decode_step_pages(a, a->k_pages, layer),
 		.v_pages = decode_step_pages(a, a->v_pages, layer),
 		.norm_weight = decode_step_weight(a, a->attn_norm, layer),
-		.w_qkv = decode_step_weight(a, a->w_qkv, layer), .b_qkv = decode_step_weight(a, a->b_qkv, layer),
+		.w_qkv = decode_step_weight(a, a->w_qkv, layer),
+		.b_qkv = decode_step_weight(a, a->b_qkv, layer),
 		.w_o = decode_step_weight(a, a->w_o, layer), .b_o = decode_step_weight(a, a->b_o, layer),
 		.inv_freq = a->inv_freq, .positions = a->positions, .kv_indptr = a->kv_indptr,
 		.kv_indices = a->kv_indices, .kv_last_page_len = a->kv_last_page_len, .batch = a->batch,
@@ -62,11 +64,15 @@ static inline struct cairn_cluster_mla_args decode_step_mla(const struct cairn_d
 		.size = sizeof(struct cairn_cluster_mla_args),
 		.pages = decode_step_pages(a, a->k_pages, layer),
 		.norm_weight = decode_step_weight(a, a->attn_norm, layer),
-		.w_q_a = decode_step_weight(a, a->w_q_a, layer), .q_norm = decode_step_weight(a, a->q_norm, layer),
-		.w_q = decode_step_weight(a, a->w_q, layer), .w_kv_a = decode_step_weight(a, a->w_kv_a, layer),
-		.kv_norm = decode_step_weight(a, a->kv_norm, layer), .w_kv_b = decode_step_weight(a, a->w_kv_b, layer),
-		.w_o = decode_step_weight(a, a->w_o, layer), .inv_freq = a->inv_freq, .positions = a->positions,
-		.kv_indptr = a->kv_indptr, .kv_indices = a->kv_indices, .kv_last_page_len = a->kv_last_page_len,
+		.w_q_a = decode_step_weight(a, a->w_q_a, layer),
+		.q_norm = decode_step_weight(a, a->q_norm, layer),
+		.w_q = decode_step_weight(a, a->w_q, layer),
+		.w_kv_a = decode_step_weight(a, a->w_kv_a, layer),
+		.kv_norm = decode_step_weight(a, a->kv_norm, layer),
+		.w_kv_b = decode_step_weight(a, a->w_kv_b, layer),
+		.w_o = decode_step_weight(a, a->w_o, layer),
+		.inv_freq = a->inv_freq, .positions = a->positions, .kv_indptr = a->kv_indptr,
+		.kv_indices = a->kv_indices, .kv_last_page_len = a->kv_last_page_len,
 		.batch = a->batch, .max_kv_len = a->max_kv_len, .num_pages = a->num_pages,
 		.page_size = a->page_size, .hidden = a->hidden, .num_heads = a->num_qo_heads,
 		.q_lora_rank = a->q_lora_rank, .kv_lora_rank = a->kv_lora_rank, .nope_dim = a->nope_dim,
@@ -90,7 +96,8 @@ static inline struct cairn_moe_args decode_step_moe_of(const struct cairn_decode
 		.w_shared_down = decode_step_weight(a, a->w_shared_down, at), .batch = a->batch,
 		.hidden = a->hidden, .num_experts = a->num_experts, .experts_per_token = a->experts_per_token,
 		.intermediate = a->expert_intermediate, .shared_intermediate = a->shared_intermediate,
-		.dtype = a->dtype, .normalize = a->normalize_experts, .eps = a->eps, .scaling = a->expert_scaling,
+		.dtype = a->dtype, .normalize = a->normalize_experts,
+		.eps = a->eps, .scaling = a->expert_scaling,
 	};
 }
 

@@ -18,14 +18,16 @@ struct step_run {
 int step_run_open(struct step_run *r, const struct cairn_decode_step_args *a, int bounded);
 
 /*
- * seed 0: as the contract says. Else each element of the residual stream is off by up to u of itself, at random,
- * wherever it is rounded. Not for a request without a key. -ENOMEM.
+ * seed 0: as the contract says. Else each element of the residual stream is off by up to u of itself, at
+ * random, wherever it is rounded. Not for a request without a key. -ENOMEM.
  */
 int step_run_request(struct step_run *r, const struct cairn_decode_step_args *a, int b, uint64_t seed);
 
 int step_has_keys(const struct cairn_decode_step_args *a, int b);
 
-/* Element of the pages of layer 0, `row` for each token, at which what request b appends to `layer` begins. */
+/*
+ * Element of the pages of layer 0, `row` for each token, at which what request b appends to `layer` begins.
+ */
 int64_t step_slot(const struct cairn_decode_step_args *a, int b, int layer, int64_t row);
 
 #endif

@@ -2,8 +2,8 @@
 /*
  * decode_step_test - what the files of the test share: a case as numbers
  *
- * decode_step_test.c lists them, decode_step_inputs_test.c and decode_step_weights_test.c make models of them,
- * decode_step_judge_test.c judges.
+ * decode_step_test.c lists them, decode_step_inputs_test.c and decode_step_weights_test.c make models of
+ * them, decode_step_judge_test.c judges.
  * Include conformance/harness.h and paged_test.h first.
  */
 #ifndef CAIRN_DECODE_STEP_TEST_H
@@ -34,7 +34,8 @@ struct step_shape {
 	int layers, batch, kv, page, hidden, inter, hq, hkv, dim, vocab;
 	unsigned flags;
 	const int *kv_lens;
-	int lora, experts, top, expert_inter, shared, dense;	/* lora: of q; dense: layers before the experts */
+	/* lora: of q; dense: layers before the experts */
+	int lora, experts, top, expert_inter, shared, dense;
 	float scaling;			/* 0: 1 */
 };
 
@@ -49,8 +50,9 @@ void step_fill(struct cairn_op *op, void *p, int dtype, int64_t count, double sc
 /* All weights of layers; embed, final_norm and lm_head are the caller's. */
 void step_weights(struct cairn_op *op, const struct step_shape *s);
 /*
- * An expert is chosen because the residual stream holds 32 (or 128) at its place, of the first num_experts elements, as
- * the row of the embedding says, another place in each layer: far enough above the others that it is decided.
+ * An expert is chosen because the residual stream holds 32 (or 128) at its place, of the first num_experts
+ * elements, as the row of the embedding says, another place in each layer: far enough above the others
+ * that it is decided.
  */
 void step_decide_experts(struct cairn_op *op, const struct step_shape *s, uint16_t *embed);
 

@@ -28,7 +28,8 @@
  *   GRID_FREE      an mbarrier: of more than 8 requests, the activations' place is free for keys
  *   GRID_MBARS     8 rings x 6 stages x 2 mbarriers: full (32 arrivals: a lane's cp.async each), empty (1)
  *   GRID_SHARES    this CTA's rows of each kind of product
- *   GRID_SUMS      float [1, 2 or 8][8 warps][batch][16 rows]; in attention (m, l) of states, q and the new key and value
+ *   GRID_SUMS      float [1, 2 or 8][8 warps][batch][16 rows]; in attention (m, l) of states,
+ *                  q and the new key and value
  *   at_rope        float2 [batch][head_dim / 2]
  *   at_a           activations of a product; in attention O of the warps' states, or a ring of keys
  *   at_rings       [8 warps][stages] of 4 KiB; 6 stages at batch 1
@@ -86,13 +87,15 @@ template <int dtype, int head_dim, int way>
 GRID void run_worker(const struct grid_args &a)
 {
 	struct ring r = ring_of(a, threadIdx.x / 32);
-	uint32_t base = 0;	/* by words: phases of this call have base + 1 + phase; else: meetings before this launch */
+	/* by words: phases of this call have base + 1 + phase; else: meetings before this launch */
+	uint32_t base = 0;
 	struct grid_lens lens = {};
 	int position = 0, have_rope = 0, rope = threadIdx.x < a.s.batch * (head_dim / 2);
 	float freq = rope ? __ldg(a.s.inv_freq + threadIdx.x % (head_dim / 2)) : 0;
 
 	for (int phase = a.first_phase; phase < a.end_phase; phase++) {
-		const int kind = grid_kind_of(a, phase), normed = kind == GRID_QKV || kind == GRID_GATE_UP || kind == GRID_HEAD;
+		const int kind = grid_kind_of(a, phase),
+			  normed = kind == GRID_QKV || kind == GRID_GATE_UP || kind == GRID_HEAD;
 		const int k = grid_k(a, kind);
 		struct grid_addend addend;
 		struct norm_left left;
@@ -104,7 +107,10 @@ GRID void run_worker(const struct grid_args &a)
 			ptx_griddepcontrol_wait();
 			if (a.first_launch)
 				ptx_griddepcontrol_launch_dependents();
-			/* asked for together with x, looked at when they are needed: memory is busy, and answers late */
+			/*
+			 * asked for together with x, looked at when they are needed: memory is busy,
+			 * and answers late
+			 */
 			if (way == GRID_BY_WORDS)
 				base = __ldcg(&a.calls[blockIdx.x].x);
 			else
@@ -136,15 +142,20 @@ GRID void run_worker(const struct grid_args &a)
 			load_words(a, grid_words_in(a, kind), k, base + phase);
 		else if (a_fits(a, k))
 			load_plain(a, grid_activations(a, kind), k);
-		if (!have_rope && a.end_phase > phase + 1) {	/* memory has some way to go before it waits for us */
+		/* memory has some way to go before it waits for us */
+		if (!have_rope && a.end_phase > phase + 1) {
 			make_rope<head_dim>(a, position, freq);
 			have_rope = 1;
 		}
 		run_product<dtype, way>(a, r, phase, kind, addend, left, base + 1 + phase);
-		if (has_key_ring<way>(a) && kind == GRID_QKV && threadIdx.x == 0)	/* all have multiplied: they met since */
+		/* all have multiplied: they met since */
+		if (has_key_ring<way>(a) && kind == GRID_QKV && threadIdx.x == 0)
 			ptx_mbarrier_arrive(ptx_smem(grid_mem) + GRID_FREE);
 	}
-	/* no counter that all CTAs would share: who leaves would have to wait for it, and with him the next kernel's CTA */
+	/*
+	 * no counter that all CTAs would share: who leaves would have to wait for it,
+	 * and with him the next kernel's CTA
+	 */
 	if (way == GRID_BY_WORDS && a.end_phase == a.call_end && threadIdx.x == 0)
 		a.calls[blockIdx.x].x = base + (uint32_t)a.call_end;
 	if (way != GRID_BY_WORDS && threadIdx.x == 0)
@@ -200,13 +211,14 @@ static int padded_bytes(int k)
 }
 
 /*
- * As many stages as there is room for. Activations that come out of a norm must be in shared memory; the others
- * are if that leaves two thirds of the ring, else they come from the L2 as they are needed.
+ * As many stages as there is room for. Activations that come out of a norm must be in shared memory; the
+ * others are if that leaves two thirds of the ring, else they come from the L2 as they are needed.
  */
 static int plan_smem(struct grid_args *a)
 {
 	const int normed = a->s.batch * padded_bytes(a->s.hidden), q = a->s.batch * padded_bytes(a->q_dim);
-	const int act = a->s.batch * padded_bytes(a->s.intermediate), merge = GRID_WARPS * a->group * (a->s.head_dim + 4) * 4;
+	const int act = a->s.batch * padded_bytes(a->s.intermediate),
+		  merge = GRID_WARPS * a->group * (a->s.head_dim + 4) * 4;
 	const int all = normed > q ? normed > act ? normed : act : q > act ? q : act;
 
 	a->key_stages = 0;
@@ -220,7 +232,8 @@ static int plan_smem(struct grid_args *a)
 				goto fits;
 		}
 	}
-	return cairn_error(EOPNOTSUPP, "batch * hidden: %d * %d, beyond shared memory", a->s.batch, a->s.hidden);
+	return cairn_error(EOPNOTSUPP, "batch * hidden: %d * %d, beyond shared memory",
+			   a->s.batch, a->s.hidden);
 
 fits:
 	if (a->s.batch > 8 && a->stages < 4) {
@@ -245,10 +258,14 @@ int grid_plan(struct grid_args *a, char *ws, size_t *bytes)
 	a->group = a->s.num_qo_heads / a->s.num_kv_heads;
 	a->q_dim = a->s.num_qo_heads * a->s.head_dim;
 	a->qkv_dim = a->q_dim + 2 * a->s.num_kv_heads * a->s.head_dim;
-	a->num_splits = num_sms / pairs < 1 ? 1 : num_sms / pairs < 32 ? num_sms / pairs : 32;	/* a lane each */
+	/* a lane each */
+	a->num_splits = num_sms / pairs < 1 ? 1 : num_sms / pairs < 32 ? num_sms / pairs : 32;
 	a->num_tasks = pairs * a->num_splits;
-	/* a CTA has one task at most; and whatever comes as words has its place in registers or shared memory */
-	a->by_words = a->s.batch <= GRID_WORDS_BATCH && a->num_tasks <= num_sms && a->s.batch * a->s.hidden <= GRID_WORDS_HIDDEN;
+	/*
+	 * a CTA has one task at most; and whatever comes as words has its place in registers or shared memory
+	 */
+	a->by_words = a->s.batch <= GRID_WORDS_BATCH && a->num_tasks <= num_sms &&
+		      a->s.batch * a->s.hidden <= GRID_WORDS_HIDDEN;
 	CAIRN_TRY(plan_smem(a));
 	if (a->by_words && !(a_fits(*a, a->q_dim) && a_fits(*a, a->s.intermediate))) {
 		a->by_words = 0;
@@ -263,7 +280,8 @@ int grid_plan(struct grid_args *a, char *ws, size_t *bytes)
 		     (kind == GRID_QKV ? a->qkv_dim : kind == GRID_ATTN ? a->q_dim :
 		      kind == GRID_GATE_UP ? a->s.intermediate : a->s.hidden));
 	PART(part_words, (size_t)num_sms * a->group * (a->s.head_dim + 2) * 8);
-	PART(tickets, (size_t)GRID_MAX_BATCH * a->s.num_kv_heads * 4);	/* whatever the batch: they are zeroed once */
+	/* whatever the batch: they are zeroed once */
+	PART(tickets, (size_t)GRID_MAX_BATCH * a->s.num_kv_heads * 4);
 	PART(part_o, (size_t)a->num_tasks * a->group * a->s.head_dim * 4);
 	PART(part_ml, (size_t)a->num_tasks * a->group * 8);
 	PART(qkv, batch * a->qkv_dim * 2);

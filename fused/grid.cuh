@@ -12,8 +12,10 @@ template <int dtype> GRID void grid_put(void *p, int64_t i, float v)
 	((uint16_t *)p)[i] = (uint16_t)row_pack2<dtype>(v, 0);
 }
 
-/* What a result is added to, as it lies in memory: asked for before the product, as it comes from far. By words, to: where
- * it goes together with the next one; columns of a CTA come in pairs. */
+/*
+ * What a result is added to, as it lies in memory: asked for before the product, as it comes from far. By
+ * words, to: where it goes together with the next one; columns of a CTA come in pairs.
+ */
 struct grid_addend {
 	uint16_t bias, x;
 	uint64_t *to;
@@ -57,14 +59,16 @@ GRID void grid_result(const struct grid_args &a, int phase, int kind, int row, i
 		grid_put<dtype>(a.qkv, (int64_t)row * a.qkv_dim + col, v);
 		return;
 	case GRID_OUT:
-		grid_put<dtype>(a.out && phase + 1 == a.call_end ? a.out : a.x_mid, (int64_t)row * a.s.hidden + col, v);
+		grid_put<dtype>(a.out && phase + 1 == a.call_end ? a.out : a.x_mid,
+				(int64_t)row * a.s.hidden + col, v);
 		return;
 	case GRID_GATE_UP:
 		grid_put<dtype>(a.act, (int64_t)row * a_padded(a.s.intermediate) + a_index(col),
 				v / (1 + expf(-v)) * up);
 		return;
 	case GRID_DOWN:
-		grid_put<dtype>(a.out && phase + 1 == a.call_end ? a.out : a.x_out, (int64_t)row * a.s.hidden + col, v);
+		grid_put<dtype>(a.out && phase + 1 == a.call_end ? a.out : a.x_out,
+				(int64_t)row * a.s.hidden + col, v);
 		return;
 	default:
 		a.s.logits[(int64_t)row * a.s.vocab + col] = v;
@@ -77,11 +81,12 @@ GRID int grid_k(const struct grid_args &a, int kind)
 }
 
 /*
- * The B fragments of a stage, of this lane: from shared memory, rows at x, or, if they did not fit, from the L2. Columns
- * of the mma that are no requests get what is there: nobody looks at their sums.
+ * The B fragments of a stage, of this lane: from shared memory, rows at x, or, if they did not fit, from the
+ * L2. Columns of the mma that are no requests get what is there: nobody looks at their sums.
  */
 template <int way>
-GRID void load_fragments(const struct grid_args &a, int kind, int k, int stage, const uint32_t *x, uint4 (*b)[4])
+GRID void load_fragments(const struct grid_args &a, int kind, int k, int stage,
+			 const uint32_t *x, uint4 (*b)[4])
 {
 #pragma unroll
 	for (int h = 0; h <= (way == GRID_WIDE); h++) {
@@ -92,7 +97,8 @@ GRID void load_fragments(const struct grid_args &a, int kind, int k, int stage, 
 		} else {
 			const int row = threadIdx.x % 32 / 4 + 8 * h, live = row < a.s.batch;
 			const uint4 *at = (const uint4 *)grid_activations(a, kind) +
-					  ((int64_t)row * a_padded(k) + stage * STAGE_K) / 8 + threadIdx.x % 4 * 4;
+					  ((int64_t)row * a_padded(k) + stage * STAGE_K) / 8 +
+					  threadIdx.x % 4 * 4;
 
 #pragma unroll
 			for (int j = 0; j < 4; j++)
@@ -142,8 +148,8 @@ GRID struct grid_addend grid_first_addend(const struct grid_args &a, int phase, 
 
 /* The sum of one element, v, is known, `up` that of the row 8 further on. By all lanes. */
 template <int dtype>
-GRID void grid_result_word(const struct grid_args &a, int phase, int kind, float v, float up, uint64_t *to, int writes,
-			   uint32_t number)
+GRID void grid_result_word(const struct grid_args &a, int phase, int kind, float v, float up,
+			   uint64_t *to, int writes, uint32_t number)
 {
 	uint32_t pair;
 
@@ -159,29 +165,36 @@ GRID void grid_result_word(const struct grid_args &a, int phase, int kind, float
 }
 
 #ifdef CAIRN_DEBUG
-#define GRID_NO_ARRIVE	1	/* racecheck does not know bar.arrive, and from there on loses count of all barriers */
+/* racecheck does not know bar.arrive, and from there on loses count of all barriers */
+#define GRID_NO_ARRIVE	1
 #else
 #define GRID_NO_ARRIVE	0
 #endif
 
 /*
- * One product: rows of the matrix as the 16 rows of an mma, requests as its 8 columns (wide: 16). Warps share out the
- * stages along k, and take them by two (wide: one by one); their sums meet in shared memory, in the order of the warps.
+ * One product: rows of the matrix as the 16 rows of an mma, requests as its 8 columns (wide: 16). Warps share
+ * out the stages along k, and take them by two (wide: one by one); their sums meet in shared memory, in the
+ * order of the warps.
  *
- * By words there is one writer a unit, and the others do not wait: there are as many sums and barriers as warps. Whoever
- * comes round to the same sums has been a writer meanwhile, or was their last; as a writer it has seen all come past the
- * unit before, and the last writer of these sums with them.
+ * By words there is one writer a unit, and the others do not wait: there are as many sums and barriers as
+ * warps. Whoever comes round to the same sums has been a writer meanwhile, or was their last; as a writer it
+ * has seen all come past the unit before, and the last writer of these sums with them.
  */
 template <int dtype, int way>
-GRID void run_product(const struct grid_args &a, struct ring &r, int phase, int kind, struct grid_addend addend,
-		      const struct norm_left &left, uint32_t number)
+GRID void run_product(const struct grid_args &a, struct ring &r, int phase, int kind,
+		      struct grid_addend addend, const struct norm_left &left, uint32_t number)
 {
-	constexpr int wide = way == GRID_WIDE, by_words = way == GRID_BY_WORDS, most = wide ? 1 : 2;	/* stages at a time */
+	constexpr int wide = way == GRID_WIDE, by_words = way == GRID_BY_WORDS,
+		      most = wide ? 1 : 2;	/* stages at a time */
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, quad = lane / 4, t = lane % 4;
-	const int k = grid_k(a, kind), num_stages = a_padded(k) / STAGE_K, batch = a.s.batch, sums = batch * STAGE_ROWS;
-	const int writers = by_words ? 1 : (sums + 31) / 32, unit_rows = grid_unit(kind);	/* warps that write a unit's results */
-	const uint32_t x_at[2] = { a_at(a, min(quad, batch - 1), k) + t * 64, a_at(a, min(quad + 8, batch - 1), k) + t * 64 };
-	float *s_sums = (float *)(grid_mem + GRID_SUMS), *s_mine = s_sums + warp * sums + quad + 2 * t * STAGE_ROWS;
+	const int k = grid_k(a, kind), num_stages = a_padded(k) / STAGE_K,
+		  batch = a.s.batch, sums = batch * STAGE_ROWS;
+	const int writers = by_words ? 1 : (sums + 31) / 32,	/* warps that write a unit's results */
+		  unit_rows = grid_unit(kind);
+	const uint32_t x_at[2] = { a_at(a, min(quad, batch - 1), k) + t * 64,
+				   a_at(a, min(quad + 8, batch - 1), k) + t * 64 };
+	float *s_sums = (float *)(grid_mem + GRID_SUMS),
+	      *s_mine = s_sums + warp * sums + quad + 2 * t * STAGE_ROWS;
 	const int2 rows = grid_shares()[kind];
 	int turn = warp, buf = 0;	/* writers take turns: whoever is below `writers` */
 
@@ -198,7 +211,8 @@ GRID void run_product(const struct grid_args &a, struct ring &r, int phase, int 
 
 			if (!by_words && unit == 0 && left.rows)
 				for (int i = 0; i <= two; i++)
-					scale_stage<dtype>(a, kind, phase, left, stage + i * GRID_WARPS, stage / GRID_WARPS + i);
+					scale_stage<dtype>(a, kind, phase, left, stage + i * GRID_WARPS,
+							   stage / GRID_WARPS + i);
 			load_fragments<way>(a, kind, k, stage, x_at, x[0]);
 			if (two)
 				load_fragments<way>(a, kind, k, stage + GRID_WARPS, x_at, x[most - 1]);
@@ -220,9 +234,11 @@ GRID void run_product(const struct grid_args &a, struct ring &r, int phase, int 
 #pragma unroll
 			for (int j = 0; j < 4; j++)
 				if (8 * h + 2 * t + j % 2 < batch)
-					s_mine[buf * GRID_WARPS * sums + (8 * h + j % 2) * STAGE_ROWS + j / 2 * 8] =
+					s_mine[buf * GRID_WARPS * sums + (8 * h + j % 2) * STAGE_ROWS +
+					       j / 2 * 8] =
 						sum[0][h][0][j] + sum[0][h][1][j] +
-						(most == 2 ? sum[most - 1][h][0][j] + sum[most - 1][h][1][j] : 0);
+						(most == 2 ?
+						 sum[most - 1][h][0][j] + sum[most - 1][h][1][j] : 0);
 		if (!by_words || GRID_NO_ARRIVE)
 			work_sync();
 		else if (turn)
@@ -230,7 +246,8 @@ GRID void run_product(const struct grid_args &a, struct ring &r, int phase, int 
 		else
 			ptx_bar_sync(WORK_BAR + 1 + buf, WORKERS);
 		if (turn < writers) {
-			const float *from = s_sums + buf * GRID_WARPS * sums + min(turn * 32 + lane, sums - 1);
+			const float *from = s_sums + buf * GRID_WARPS * sums +
+					    min(turn * 32 + lane, sums - 1);
 			float total = 0, up;
 
 #pragma unroll
@@ -239,7 +256,8 @@ GRID void run_product(const struct grid_args &a, struct ring &r, int phase, int 
 			up = __shfl_down_sync(~0u, total, 8);
 			total += row_element<dtype>(&addend.bias, 0) + row_element<dtype>(&addend.x, 0);
 			if (by_words && kind != GRID_HEAD)
-				grid_result_word<dtype>(a, phase, kind, total, up, addend.to, e.mine && e.col % 2 == 0, number);
+				grid_result_word<dtype>(a, phase, kind, total, up, addend.to,
+							e.mine && e.col % 2 == 0, number);
 			else if (e.mine)
 				grid_result<dtype>(a, phase, kind, e.row, e.col, total, up);
 		}

@@ -20,34 +20,42 @@ enum grid_kind { GRID_QKV, GRID_ATTN, GRID_OUT, GRID_GATE_UP, GRID_DOWN, GRID_HE
 #define GRID_WORDS_HIDDEN	8192		/* and batch * hidden */
 #define GRID_STAGE_BYTES	4096		/* of a warp's ring */
 #define GRID_MAX_STAGES		6
-#define GRID_FREE		64		/* in shared memory: an mbarrier; before it a float a warp, and a word; */
+/* in shared memory: an mbarrier; before it a float a warp, and a word; */
+#define GRID_FREE		64
 #define GRID_MBARS		128		/* the mbarriers of the rings, */
 #define GRID_SHARES		896		/* then what rows this CTA has, */
 #define GRID_SUMS		1024		/* and the sums of products */
 
 struct grid_args {
 	struct cairn_decode_step_args s;
-	const void *x;			/* [batch, hidden], what the call begins with; NULL: rows of s.embed */
+	/* [batch, hidden], what the call begins with; NULL: rows of s.embed */
+	const void *x;
 	void *out;			/* not NULL: the call's last phase, OUT or DOWN, writes here */
 	/* the workspace */
 	uint32_t *meetings;		/* CTAs that came to one, in all calls so far */
-	/* [CTAs], of all calls so far: phases, which give the words their numbers, and meetings. A CTA counts for itself. */
+	/*
+	 * [CTAs], of all calls so far: phases, which give the words their numbers, and meetings.
+	 * A CTA counts for itself.
+	 */
 	uint2 *calls;
 	uint32_t *tickets;		/* [batch, num_kv_heads]: splits that are done */
 	float *part_o;			/* [tasks][group][head_dim] */
 	float2 *part_ml;		/* [tasks][group] */
 	void *qkv, *attn, *act, *x_mid, *x_out;		/* [batch][...] of dtype; attn, act: see a_index() */
-	uint64_t *words[GRID_HEAD];	/* in place of all these if `by_words`: what each kind of phase makes */
+	/* in place of all these if `by_words`: what each kind of phase makes */
+	uint64_t *words[GRID_HEAD];
 	uint64_t *part_words;		/* and parts, [tasks][group][head_dim + 2] */
 	int32_t by_words;
 	float per_hidden;		/* 1 / hidden */
 	int32_t call_first, call_end;	/* phases of the call */
 	int32_t first_phase, end_phase;	/* of this launch */
-	int32_t first_launch;		/* of the call: nothing but weights may be read before its predecessor ended */
+	/* of the call: nothing but weights may be read before its predecessor ended */
+	int32_t first_launch;
 	int32_t qkv_dim, q_dim, group;
 	int32_t num_splits, num_tasks;	/* task = (request * num_kv_heads + KV head) * num_splits + split */
 	int32_t stages;			/* of a ring, */
-	int32_t key_stages;		/* of one for keys in place of the activations; 0: they have none of their own */
+	/* of one for keys in place of the activations; 0: they have none of their own */
+	int32_t key_stages;
 	int32_t sum_bufs;
 	int32_t a_bytes;		/* of shared memory for activations */
 	/* offsets in shared memory, of: states of attention, cosines and sines, activations, rings */

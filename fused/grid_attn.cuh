@@ -3,16 +3,17 @@
  * grid_attn - attention as a phase of grid.cu: rotation, append, keys split over CTAs and warps, merge
  *
  * A task is one request, one KV head and a share of its old keys, which wait in the rings of the warps when
- * the phase begins. All is computed transposed, S' = K Q' and O' = V' P', so that keys and head_dim are the 16
- * rows of an mma and the query heads of the group its 8 columns: half the registers of the usual way, which
- * would leave half of its 16 rows of Q empty.
+ * the phase begins. All is computed transposed, S' = K Q' and O' = V' P', so that keys and head_dim are the
+ * 16 rows of an mma and the query heads of the group its 8 columns: half the registers of the usual way,
+ * which would leave half of its 16 rows of Q empty.
  *
- * The new key and value never pass through the cache: in the last split of a task one warp begins with them as
- * its softmax state (m = the new logit, l = 1, O = v), and writes them to their slot.
+ * The new key and value never pass through the cache: in the last split of a task one warp begins with them
+ * as its softmax state (m = the new logit, l = 1, O = v), and writes them to their slot.
  *
- * States merge in two steps, each in a fixed order: warps through shared memory, then splits through global memory, where
- * the result is also divided and rounded. By words each split's CTA does that for a share of the outputs, as soon as
- * the others' words are there; by meetings whichever CTA of the task comes last (a ticket says which) does it all.
+ * States merge in two steps, each in a fixed order: warps through shared memory, then splits through global
+ * memory, where the result is also divided and rounded. By words each split's CTA does that for a share of
+ * the outputs, as soon as the others' words are there; by meetings whichever CTA of the task comes last (a
+ * ticket says which) does it all.
  */
 #ifndef CAIRN_GRID_ATTN_CUH
 #define CAIRN_GRID_ATTN_CUH
@@ -20,7 +21,10 @@
 #include "../primitives/angle.cuh"
 #include "grid.cuh"
 
-/* Cosines and sines of all requests, once a launch. position, freq: what the thread needs first, asked for long before */
+/*
+ * Cosines and sines of all requests, once a launch. position, freq: what the thread needs first,
+ * asked for long before
+ */
 template <int head_dim>
 GRID void make_rope(const struct grid_args &a, int position, float freq)
 {
@@ -32,7 +36,8 @@ GRID void make_rope(const struct grid_args &a, int position, float freq)
 			freq = __ldg(a.s.inv_freq + i % (head_dim / 2));
 		}
 		angle_cos_sin(__fmul_rn((float)position, freq), &c, &s);
-		ptx_st_shared_v2(ptx_smem(grid_mem) + a.at_rope + i * 8, make_uint2(__float_as_uint(c), __float_as_uint(s)));
+		ptx_st_shared_v2(ptx_smem(grid_mem) + a.at_rope + i * 8,
+				 make_uint2(__float_as_uint(c), __float_as_uint(s)));
 	}
 	work_sync();
 }
@@ -56,8 +61,10 @@ GRID float over_quads_sum(float v)
 	return v + __shfl_xor_sync(~0u, v, 16);
 }
 
-/* Row i of a task's heads in shared memory: q of the group, rotated, then the new key, rotated, and the new value. Four
- * words more than it takes keep eight rows on different banks. */
+/*
+ * Row i of a task's heads in shared memory: q of the group, rotated, then the new key, rotated, and the new
+ * value. Four words more than it takes keep eight rows on different banks.
+ */
 template <int head_dim>
 GRID uint32_t head_row(const struct grid_args &a, int i)
 {
@@ -66,9 +73,11 @@ GRID uint32_t head_row(const struct grid_args &a, int i)
 
 /* All of them, the last two if this split takes the new key; and that to its slot. Ends with a barrier. */
 template <int dtype, int head_dim, int way>
-GRID void load_heads(const struct grid_args &a, const struct grid_task &task, int layer, int newest, uint32_t number)
+GRID void load_heads(const struct grid_args &a, const struct grid_task &task,
+		     int layer, int newest, uint32_t number)
 {
-	constexpr int jobs = head_dim / 4;	/* of a head: two elements, and the two half a head further on */
+	/* of a head: two elements, and the two half a head further on */
+	constexpr int jobs = head_dim / 4;
 	const uint32_t rope = ptx_smem(grid_mem) + a.at_rope + task.request * (head_dim / 2) * 8;
 
 	for (int job = threadIdx.x; job < (newest ? a.group + 2 : a.group) * jobs; job += WORKERS) {
@@ -111,9 +120,10 @@ GRID void load_heads(const struct grid_args &a, const struct grid_task &task, in
 		ptx_st_shared_b32(to, pair[0]);
 		ptx_st_shared_b32(to + head_dim, pair[1]);
 		if (past_q >= 0) {
-			char *slot = (char *)(past_q ? a.s.v_pages : a.s.k_pages) + layer * a.s.kv_stride_bytes +
-				     ((page * a.s.page_size + key % a.s.page_size) * a.s.num_kv_heads + task.head) *
-				     (head_dim * 2);
+			char *slot = (char *)(past_q ? a.s.v_pages : a.s.k_pages) +
+				     layer * a.s.kv_stride_bytes +
+				     ((page * a.s.page_size + key % a.s.page_size) * a.s.num_kv_heads +
+				      task.head) * (head_dim * 2);
 
 			((uint32_t *)slot)[i] = pair[0];
 			((uint32_t *)slot)[i + head_dim / 4] = pair[1];
@@ -123,8 +133,8 @@ GRID void load_heads(const struct grid_args &a, const struct grid_task &task, in
 }
 
 /*
- * Row i: lane 4 h + t takes elements 16 k + 2 t, + 1 into r[k][0], 16 k + 8 + 2 t, + 1 into r[k][1]. That is the B
- * fragment of mma.m16n8k16 whose column lane / 4 is this head.
+ * Row i: lane 4 h + t takes elements 16 k + 2 t, + 1 into r[k][0], 16 k + 8 + 2 t, + 1 into r[k][1]. That is
+ * the B fragment of mma.m16n8k16 whose column lane / 4 is this head.
  */
 template <int head_dim>
 GRID void take_head(const struct grid_args &a, int i, uint32_t (*r)[2])
@@ -182,7 +192,8 @@ GRID void attend_keys(uint32_t tile, int key, int old_len, uint32_t (*q)[2], flo
 #pragma unroll
 		for (int k = 0; k < head_dim / 16; k++) {
 			ptx_ldmatrix_x4(fragment, (at ^ k * 32) + u * 16 * head_dim * 2);
-			attn_mma<dtype>(k % 2 ? s2[u] : s[u], fragment, q[k]);	/* one waits for the one before */
+			/* one waits for the one before */
+			attn_mma<dtype>(k % 2 ? s2[u] : s[u], fragment, q[k]);
 		}
 #pragma unroll
 	for (int u = 0; u < subs; u++)
@@ -303,8 +314,8 @@ GRID void put_result(const struct grid_args &a, const struct grid_task &task, in
 
 /* The states of warps 0 .. warps-1 become one, in global memory; of the only split, the result. */
 template <int dtype, int head_dim, int way>
-GRID void merge_warps(const struct grid_args &a, const struct grid_task &task, int task_id, int warps, float (*o)[4],
-		      const struct softmax_state *st, float scale_log2, uint32_t number)
+GRID void merge_warps(const struct grid_args &a, const struct grid_task &task, int task_id, int warps,
+		      float (*o)[4], const struct softmax_state *st, float scale_log2, uint32_t number)
 {
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, quad = lane / 4, t = lane % 4;
 	float2 *s_ml = merge_s_ml(a);
@@ -343,10 +354,12 @@ GRID void merge_warps(const struct grid_args &a, const struct grid_task &task, i
 
 			all.y = fmaf(ml[w].y, weight, all.y);
 			if (w < warps)
-				sum = add_weighted(sum, *(const float2 *)(merge_s_o<head_dim>(a, w, head) + i % head_dim), weight);
+				sum = add_weighted(sum, *(const float2 *)(merge_s_o<head_dim>(a, w, head) +
+									  i % head_dim), weight);
 		}
 		if (way == GRID_BY_WORDS) {
-			put_float_words(part_words<head_dim>(a, task_id, head) + 2 + i % head_dim, sum, number);
+			put_float_words(part_words<head_dim>(a, task_id, head) + 2 + i % head_dim,
+					sum, number);
 			if (i % head_dim == 0)
 				put_float_words(part_words<head_dim>(a, task_id, head), all, number);
 			continue;
@@ -362,20 +375,23 @@ GRID void merge_warps(const struct grid_args &a, const struct grid_task &task, i
 }
 
 /*
- * This CTA's share of the task's results, two columns at a time. Lanes look after one split each, so many that they
- * divide a warp; sums are those of a butterfly, the same in every lane.
+ * This CTA's share of the task's results, two columns at a time. Lanes look after one split each, so many
+ * that they divide a warp; sums are those of a butterfly, the same in every lane.
  */
 template <int dtype, int head_dim>
-GRID void merge_split_words(const struct grid_args &a, const struct grid_task &task, int first_task, float scale_log2,
-			    uint32_t number)
+GRID void merge_split_words(const struct grid_args &a, const struct grid_task &task,
+			    int first_task, float scale_log2, uint32_t number)
 {
-	const int splits = a.num_splits, lanes = splits == 1 ? 1 : 2 << (31 - __clz(splits - 1)), pairs = a.group * head_dim / 2;
+	const int splits = a.num_splits, lanes = splits == 1 ? 1 : 2 << (31 - __clz(splits - 1)),
+		  pairs = a.group * head_dim / 2;
 	const int end = pairs * (task.split + 1) / splits, split = threadIdx.x & (lanes - 1);
 
 	/* all lanes of a warp go round equally often */
 	for (int base = pairs * task.split / splits; base < end; base += WORKERS / lanes) {
-		const int pair = base + threadIdx.x / lanes, column = 2 * pair, live = pair < end && split < splits;
-		const uint64_t *from = part_words<head_dim>(a, first_task + (live ? split : 0), live ? column / head_dim : 0);
+		const int pair = base + threadIdx.x / lanes, column = 2 * pair,
+			  live = pair < end && split < splits;
+		const uint64_t *from = part_words<head_dim>(a, first_task + (live ? split : 0),
+							    live ? column / head_dim : 0);
 		uint4 ml = make_uint4(__float_as_uint(-CUDART_INF_F), 0, 0, 0), o = make_uint4(0, 0, 0, 0);
 		const int64_t start = debug_clock();
 		float top, weight, l, x, y;
@@ -401,15 +417,18 @@ GRID void merge_split_words(const struct grid_args &a, const struct grid_task &t
 			y += __shfl_xor_sync(~0u, y, i);
 		}
 		if (live && !split)
-			ptx_st_relaxed_gpu_u64(a.words[GRID_ATTN] + ((int64_t)task.request * a.q_dim +
-								     task.head * a.group * head_dim + column) / 2,
-					       (uint64_t)number << 32 | row_pack2<dtype>(l > 0 ? x / l : 0, l > 0 ? y / l : 0));
+			ptx_st_relaxed_gpu_u64(a.words[GRID_ATTN] +
+					       ((int64_t)task.request * a.q_dim +
+						task.head * a.group * head_dim + column) / 2,
+					       (uint64_t)number << 32 |
+					       row_pack2<dtype>(l > 0 ? x / l : 0, l > 0 ? y / l : 0));
 	}
 }
 
 /* The states of all splits of a task become its result. */
 template <int dtype, int head_dim>
-GRID void merge_splits(const struct grid_args &a, const struct grid_task &task, int first_task, float scale_log2)
+GRID void merge_splits(const struct grid_args &a, const struct grid_task &task,
+		       int first_task, float scale_log2)
 {
 	const int outputs = a.group * head_dim, splits = a.num_splits, lane = threadIdx.x % 32;
 
@@ -429,15 +448,19 @@ GRID void merge_splits(const struct grid_args &a, const struct grid_task &task, 
 				part[k] = __ldcg(from + (int64_t)min(split + k, splits - 1) * (outputs / 2));
 			if (!split)
 				ml = merge_ml(ml, &weight, scale_log2);
+			/* of splits that are not there the weight is 0 */
 #pragma unroll
-			for (int k = 0; k < MERGE_BATCH; k++)	/* of splits that are not there the weight is 0 */
+			for (int k = 0; k < MERGE_BATCH; k++)
 				sum = add_weighted(sum, part[k], __shfl_sync(~0u, weight, (split + k) % 32));
 		}
 		put_result<dtype, head_dim>(a, task, i, sum, ml.y);
 	}
 }
 
-/* Is this CTA the last of the task's splits? If so, the ticket is reset: the next layer is a meeting or more away. */
+/*
+ * Is this CTA the last of the task's splits? If so, the ticket is reset:
+ * the next layer is a meeting or more away.
+ */
 GRID bool last_of_task(const struct grid_args &a, int task_id)
 {
 	uint32_t *s_last = (uint32_t *)grid_mem + GRID_WARPS;
@@ -456,7 +479,8 @@ GRID bool last_of_task(const struct grid_args &a, int task_id)
 
 /* lens: of the first task. number: of this phase's words */
 template <int dtype, int head_dim, int way>
-GRID void run_attention(const struct grid_args &a, struct ring &r, int phase, struct grid_lens lens, uint32_t number)
+GRID void run_attention(const struct grid_args &a, struct ring &r, int phase,
+			struct grid_lens lens, uint32_t number)
 {
 	constexpr int keys = GRID_STAGE_BYTES / (2 * head_dim), subs = keys / 16;
 	int warp = threadIdx.x / 32;
@@ -464,14 +488,17 @@ GRID void run_attention(const struct grid_args &a, struct ring &r, int phase, st
 
 	for (int task_id = blockIdx.x; task_id < a.num_tasks; task_id += gridDim.x) {
 		const struct grid_task task = grid_make_task<head_dim>(a, task_id, lens);
-		int tiles = task.end_tile - task.first_tile, newest = task.split == a.num_splits - 1 && task.old_len >= 0;
-		int taker = min(tiles, GRID_WARPS - 1);		/* of the new key: a warp without tiles, if there is one */
+		int tiles = task.end_tile - task.first_tile,
+		    newest = task.split == a.num_splits - 1 && task.old_len >= 0;
+		/* of the new key: a warp without tiles, if there is one */
+		int taker = min(tiles, GRID_WARPS - 1);
 		int warps = min(tiles + 1, GRID_WARPS);
 		struct softmax_state st = { { -CUDART_INF_F, -CUDART_INF_F }, { 0, 0 } };
 		uint32_t q[head_dim / 16][2], p[subs][2];
 		float o[head_dim / 16][4] = {};
 
-		if (way != GRID_BY_WORDS && task_id + (int)gridDim.x < a.num_tasks)	/* a task ahead; by words there is one */
+		/* a task ahead; by words there is one */
+		if (way != GRID_BY_WORDS && task_id + (int)gridDim.x < a.num_tasks)
 			lens = grid_load_lens(a, task_id + gridDim.x);
 		load_heads<dtype, head_dim, way>(a, task, phase / GRID_KINDS, newest, number - 1);
 		if (warp < warps)
@@ -479,8 +506,8 @@ GRID void run_attention(const struct grid_args &a, struct ring &r, int phase, st
 		if (newest && warp == taker)
 			take_new_key<dtype, head_dim>(a, q, o, &st);
 		for (int tile = task.first_tile + warp; tile < task.end_tile; tile += GRID_WARPS) {
-			attend_keys<dtype, head_dim, subs>(ring_wait(r), tile * keys, task.old_len, q, o, &st, p,
-							   scale_log2);
+			attend_keys<dtype, head_dim, subs>(ring_wait(r), tile * keys, task.old_len, q, o,
+							   &st, p, scale_log2);
 			ring_release(r, 1);
 			attend_values<dtype, head_dim, subs>(ring_wait(r), p, o);
 			ring_release(r, 1);

@@ -10,11 +10,12 @@
 /* ---- words ---- */
 
 /*
- * Up to GRID_WORDS_BATCH requests nobody meets: results travel as words of 64 bits, two neighbouring elements and the
- * number of the phase that made them, counted over all calls. Readers poll the words they need: one trip to the
- * L2 and one back, no fence, no counter. A kind of phase writes its words again a layer later, when whoever has a
- * part in the phase after it has long read them: what is written in between depends on that. No other memory
- * is ever laid over words, so that what they hold is always a number that is not to come again.
+ * Up to GRID_WORDS_BATCH requests nobody meets: results travel as words of 64 bits, two neighbouring
+ * elements and the number of the phase that made them, counted over all calls. Readers poll the words they
+ * need: one trip to the L2 and one back, no fence, no counter. A kind of phase writes its words again a
+ * layer later, when whoever has a part in the phase after it has long read them: what is written in between
+ * depends on that. No other memory is ever laid over words, so that what they hold is always a number that
+ * is not to come again.
  */
 
 /* The words that a phase reads */
@@ -76,9 +77,9 @@ GRID void grid_await(const struct grid_args &a, uint32_t number)
 /* ---- activations ---- */
 
 /*
- * A row of activations lies in the order in which the lanes of an mma want it, stage by stage of 128: lane t of four
- * takes 64 bytes, the elements 16 s + 2 t, + 1, 16 s + 8 + 2 t, + 1 for s = 0..7: eight B fragments. Rows of k
- * elements are filled up to whole stages, with zeros in shared memory.
+ * A row of activations lies in the order in which the lanes of an mma want it, stage by stage of 128: lane t
+ * of four takes 64 bytes, the elements 16 s + 2 t, + 1, 16 s + 8 + 2 t, + 1 for s = 0..7: eight B fragments.
+ * Rows of k elements are filled up to whole stages, with zeros in shared memory.
  */
 static __host__ __device__ __forceinline__ int a_padded(int k)
 {
@@ -90,7 +91,8 @@ GRID int a_index(int k)			/* where element k lies */
 	return (k & ~(STAGE_K - 1)) + (k >> 1 & 3) * 32 + (k >> 3 & 15) * 2 + (k & 1);
 }
 
-static __host__ __device__ __forceinline__ uint32_t a_stride(int k)		/* bytes of a row in shared memory: eight rows meet different banks */
+/* bytes of a row in shared memory: eight rows meet different banks */
+static __host__ __device__ __forceinline__ uint32_t a_stride(int k)
 {
 	return a_padded(k) * 2 + 32;
 }
@@ -126,7 +128,8 @@ GRID const uint4 *grid_norm_weight(const struct grid_args &a, int phase, int kin
 			       grid_layer(a, kind == GRID_QKV ? a.s.attn_norm : a.s.mlp_norm, phase));
 }
 
-#define NORM_AHEAD	4		/* vectors of the norm's weights that a thread asks for before it may read x */
+/* vectors of the norm's weights that a thread asks for before it may read x */
+#define NORM_AHEAD	4
 
 struct norm_weights {
 	uint4 v[NORM_AHEAD];
@@ -154,7 +157,10 @@ GRID void norm_prefetch(const struct grid_args &a, int phase, int kind, struct n
 	}
 }
 
-/* Eight elements of a stage of a row in shared memory, its 16-byte piece of that number, to where a_index() says */
+/*
+ * Eight elements of a stage of a row in shared memory, its 16-byte piece of that number,
+ * to where a_index() says
+ */
 GRID void stage_put(uint32_t stage, int piece, uint4 p)
 {
 	const uint32_t at = stage + piece * 4;
@@ -186,8 +192,10 @@ GRID uint32_t norm_scale(uint32_t pair, float scale, float w0, float w1)
 
 /* ---- activations of those who meet ---- */
 
-/* Sums of squares of the rows of 128 columns, as the diagonal of X X': row g of lane 4 g + g / 2 in sum[0][g % 2], row
- * g + 8 in sum[1][2 + g % 2] */
+/*
+ * Sums of squares of the rows of 128 columns, as the diagonal of X X': row g of lane 4 g + g / 2 in
+ * sum[0][g % 2], row g + 8 in sum[1][2 + g % 2]
+ */
 template <int dtype>
 GRID void add_squares(uint32_t tile, float (*sum)[4])
 {
@@ -221,13 +229,14 @@ struct norm_left {
 };
 
 /*
- * rmsnorm of all rows: of each the stages that this warp will multiply, as they lie in memory, into shared memory, and
- * their scales. As memory is far all is asked for at once. Ends with a barrier.
+ * rmsnorm of all rows: of each the stages that this warp will multiply, as they lie in memory, into shared
+ * memory, and their scales. As memory is far all is asked for at once. Ends with a barrier.
  */
 template <int dtype>
 GRID void load_normed(const struct grid_args &a, int phase, int kind, struct norm_left &left)
 {
-	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, piece = lane % 16, k = a.s.hidden, batch = a.s.batch;
+	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, piece = lane % 16,
+		  k = a.s.hidden, batch = a.s.batch;
 	const int num_stages = a_padded(k) / STAGE_K, stride = a_stride(k);
 	const uint32_t rows = a_at(a, 0, k);
 	float *part = (float *)(grid_mem + GRID_SUMS), sum[2][4] = {}, scale = 0;
@@ -246,7 +255,8 @@ GRID void load_normed(const struct grid_args &a, int phase, int kind, struct nor
 	ptx_cp_async_wait_group<0>();
 	__syncwarp();
 	for (int stage = warp; stage < num_stages; stage += GRID_WARPS)
-		add_squares<dtype>(rows + min(lane % 16, batch - 1) * stride + stage * 256 + lane / 16 * 16, sum);
+		add_squares<dtype>(rows + min(lane % 16, batch - 1) * stride +
+				   stage * 256 + lane / 16 * 16, sum);
 	if (lane % 4 == lane / 8) {
 		const int row = lane / 4, odd = row % 2;
 
@@ -268,11 +278,13 @@ GRID void load_normed(const struct grid_args &a, int phase, int kind, struct nor
 }
 
 /*
- * A stage of load_normed(), the warp's number `nth`, is scaled and put into the mma's order. The first unit of the
- * product does so just before it needs it: the stage of weights that it uses up makes room for the next one.
+ * A stage of load_normed(), the warp's number `nth`, is scaled and put into the mma's order. The first
+ * unit of the product does so just before it needs it: the stage of weights that it uses up makes room
+ * for the next one.
  */
 template <int dtype>
-GRID void scale_stage(const struct grid_args &a, int kind, int phase, const struct norm_left &left, int stage, int nth)
+GRID void scale_stage(const struct grid_args &a, int kind, int phase, const struct norm_left &left,
+		      int stage, int nth)
 {
 	const int piece = threadIdx.x % 16, stride = a_stride(a.s.hidden), v = stage * 16 + piece;
 	const uint32_t at = a_at(a, 0, a.s.hidden) + stage * 256;
@@ -280,7 +292,8 @@ GRID void scale_stage(const struct grid_args &a, int kind, int phase, const stru
 	float g[8];
 
 	row_unpack<dtype>(nth == 0 ? w.v[0] : nth == 1 ? w.v[1] : nth == 2 ? w.v[2] : nth == 3 ? w.v[3] :
-			  v < a.s.hidden / 8 ? __ldg(grid_norm_weight(a, phase, kind) + v) : make_uint4(0, 0, 0, 0), g);
+			  v < a.s.hidden / 8 ? __ldg(grid_norm_weight(a, phase, kind) + v) :
+			  make_uint4(0, 0, 0, 0), g);
 	for (int first = 0; first * 2 < left.rows; first += NORM_PAIRS) {
 		uint4 p[NORM_PAIRS];
 		float by[NORM_PAIRS];
@@ -306,7 +319,10 @@ GRID void scale_stage(const struct grid_args &a, int kind, int phase, const stru
 	__syncwarp();
 }
 
-/* The activations [batch][k padded] at src, which lie in the mma's order: what this warp's stages need of them. */
+/*
+ * The activations [batch][k padded] at src, which lie in the mma's order:
+ * what this warp's stages need of them.
+ */
 GRID void load_plain(const struct grid_args &a, const void *src, int k)
 {
 	const int lane = threadIdx.x % 32, piece = lane % 16, num_stages = a_padded(k) / STAGE_K;
@@ -329,9 +345,13 @@ GRID void load_plain(const struct grid_args &a, const void *src, int k)
 
 #define NORM_KEEP		NORM_AHEAD	/* vectors of x that a thread has in registers */
 
-/* rmsnorm by words. A row belongs to four warps or to all eight. number: of the words of x. Ends with a barrier. */
+/*
+ * rmsnorm by words. A row belongs to four warps or to all eight. number: of the words of x.
+ * Ends with a barrier.
+ */
 template <int dtype>
-GRID void load_normed_words(const struct grid_args &a, int phase, int kind, const struct norm_weights &ahead, uint32_t number)
+GRID void load_normed_words(const struct grid_args &a, int phase, int kind,
+			    const struct norm_weights &ahead, uint32_t number)
 {
 	const int two = a.s.batch == 2, step = norm_step(a), row = threadIdx.x / step;
 	const int first = threadIdx.x & (step - 1), vecs = a.s.hidden / 8;
@@ -390,21 +410,27 @@ GRID void load_normed_words(const struct grid_args &a, int phase, int kind, cons
 		if (v >= a_padded(a.s.hidden) / 8)
 			break;
 		row_unpack<dtype>(ahead.v[i], g);
-		stage_put(to + v / 16 * 256, v % 16, make_uint4(norm_scale<dtype>(p[i].x, scale, g[0], g[1]), norm_scale<dtype>(p[i].y, scale, g[2], g[3]),
-					   norm_scale<dtype>(p[i].z, scale, g[4], g[5]), norm_scale<dtype>(p[i].w, scale, g[6], g[7])));
+		stage_put(to + v / 16 * 256, v % 16,
+			  make_uint4(norm_scale<dtype>(p[i].x, scale, g[0], g[1]),
+				     norm_scale<dtype>(p[i].y, scale, g[2], g[3]),
+				     norm_scale<dtype>(p[i].z, scale, g[4], g[5]),
+				     norm_scale<dtype>(p[i].w, scale, g[6], g[7])));
 	}
 	work_sync();
 }
 
 #define WORDS_AHEAD	8		/* loads of a lane in flight */
 
-/* Other activations: what this warp's stages need of them. A lane takes four elements of a stage at a time. */
+/*
+ * Other activations: what this warp's stages need of them. A lane takes four elements of a stage at a time.
+ */
 GRID void load_words(const struct grid_args &a, const uint64_t *src, int k, uint32_t number)
 {
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, num_stages = a_padded(k) / STAGE_K;
 	const int mine = num_stages > warp ? (num_stages - warp + GRID_WARPS - 1) / GRID_WARPS : 0;
 
-	if (mine) {	/* first just one of them: many may wait here for long, beside weights that are still to come */
+	/* first just one of them: many may wait here for long, beside weights that are still to come */
+	if (mine) {
 		const int64_t start = debug_clock();
 
 		while ((uint32_t)(ptx_ld_relaxed_gpu_u64(src + warp * (STAGE_K / 2)) >> 32) != number)
@@ -419,8 +445,9 @@ GRID void load_words(const struct grid_args &a, const uint64_t *src, int k, uint
 			missing = 0;
 #pragma unroll
 			for (int i = 0; i < WORDS_AHEAD; i++) {
-				const int row = first + i >= mine, at = (warp + (first + i - row * mine) * GRID_WARPS) * STAGE_K +
-									lane * 4;
+				const int row = first + i >= mine,
+					  at = (warp + (first + i - row * mine) * GRID_WARPS) * STAGE_K +
+					       lane * 4;
 
 				if (first + i < mine * a.s.batch && at < k) {
 					w[i] = ptx_ld_relaxed_gpu_v2_u64(src + ((int64_t)row * k + at) / 2);
@@ -431,7 +458,8 @@ GRID void load_words(const struct grid_args &a, const uint64_t *src, int k, uint
 		} while (missing);
 #pragma unroll
 		for (int i = 0; i < WORDS_AHEAD; i++) {
-			const int row = first + i >= mine, stage = warp + (first + i - row * mine) * GRID_WARPS;
+			const int row = first + i >= mine,
+				  stage = warp + (first + i - row * mine) * GRID_WARPS;
 			const uint32_t at = a_at(a, row, k) + stage * 256 + a_index(lane * 4) * 2;
 
 			if (first + i < mine * a.s.batch) {

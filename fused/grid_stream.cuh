@@ -2,11 +2,11 @@
 /*
  * grid_stream - what every warp will need, in order, and how it gets there
  *
- * Eight warps compute. Each has a stream of its own: the 4 KiB stages of weights, keys and values that it will
- * need from here to the end of the launch, in order. Which they are depends on nothing that is computed on the
- * way, so another warp, its loader, keeps a ring in front of it filled, whatever the phase: while CTAs wait
- * for each other, and exchange what was computed, the next phase's weights flow in. `struct cursor` is the place
- * in that stream up to which loads have been started; only the loader knows it.
+ * Eight warps compute. Each has a stream of its own: the 4 KiB stages of weights, keys and values that it
+ * will need from here to the end of the launch, in order. Which they are depends on nothing that is computed
+ * on the way, so another warp, its loader, keeps a ring in front of it filled, whatever the phase: while CTAs
+ * wait for each other, and exchange what was computed, the next phase's weights flow in. `struct cursor` is
+ * the place in that stream up to which loads have been started; only the loader knows it.
  *
  * A stage is 16 rows x 128 columns of a matrix, 16 (head_dim 64: 32) keys of one KV head, or as many values.
  */
@@ -64,7 +64,8 @@ GRID struct grid_matrix grid_matrix(const struct grid_args &a, int phase, int ki
 /* This CTA's part of a product's rows: the first, and how many. Both even: words hold two. */
 GRID int2 grid_share(int rows)
 {
-	uint32_t pairs = (uint32_t)rows / 2, first = pairs * blockIdx.x / gridDim.x;	/* below 2^24 rows, 2^8 SMs */
+	/* below 2^24 rows, 2^8 SMs */
+	uint32_t pairs = (uint32_t)rows / 2, first = pairs * blockIdx.x / gridDim.x;
 
 	return make_int2((int)first * 2, (int)(pairs * (blockIdx.x + 1) / gridDim.x - first) * 2);
 }
@@ -78,7 +79,8 @@ GRID const int2 *grid_shares(void)
 GRID void share_out(const struct grid_args &a)
 {
 	if (threadIdx.x <= GRID_HEAD)
-		((int2 *)(grid_mem + GRID_SHARES))[threadIdx.x] = grid_share(grid_matrix(a, 0, threadIdx.x).rows);
+		((int2 *)(grid_mem + GRID_SHARES))[threadIdx.x] =
+			grid_share(grid_matrix(a, 0, threadIdx.x).rows);
 }
 
 GRID int grid_unit(int kind)		/* rows, or pairs, that a stage covers */
@@ -128,7 +130,8 @@ GRID struct grid_task grid_make_task(const struct grid_args &a, int task, const 
 
 struct cursor {
 	int phase, kind;		/* phase == a.end_phase: at the end */
-	union {				/* in this order: what is not needed at the same time shares a register */
+	/* in this order: what is not needed at the same time shares a register */
+	union {
 		struct {
 			int stage, num_stages;		/* along k */
 			int unit, count, k;		/* rows done, of the CTA's; columns */
@@ -179,8 +182,9 @@ GRID uint32_t cursor_slot(const struct grid_args &a, const struct cursor &c, uin
 }
 
 /*
- * Of the task that comes after the one at the cursor; of the last one's, the first of the next layer: two loads, the
- * second's address out of the first, which would otherwise hold the stream up. Asked for while stages are on their way.
+ * Of the task that comes after the one at the cursor; of the last one's, the first of the next layer: two
+ * loads, the second's address out of the first, which would otherwise hold the stream up. Asked for while
+ * stages are on their way.
  */
 struct next_task {
 	struct grid_lens lens;
@@ -193,8 +197,9 @@ template <int head_dim>
 GRID bool cursor_task(const struct grid_args &a, struct cursor &c, const struct next_task &next)
 {
 	for (; c.task < a.num_tasks; c.task += gridDim.x) {
-		struct grid_task t = grid_make_task<head_dim>(a, c.task, c.task == next.task && next.known ? next.lens :
-							      grid_load_lens(a, c.task));
+		struct grid_task t = grid_make_task<head_dim>(a, c.task,
+							      c.task == next.task && next.known ?
+							      next.lens : grid_load_lens(a, c.task));
 
 		c.tile = t.first_tile + loader_of();
 		if (c.tile >= t.end_tile)
@@ -301,8 +306,9 @@ GRID struct ring ring_of(const struct grid_args &a, int warp)
 }
 
 /*
- * Where the activations of a large batch leave the ring little room, keys and values have one of their own, in place of
- * the activations, which attention does not need. It may be used from when the product before has no more need of them.
+ * Where the activations of a large batch leave the ring little room, keys and values have one of their own,
+ * in place of the activations, which attention does not need. It may be used from when the product before has
+ * no more need of them.
  */
 template <int way>
 GRID bool has_key_ring(const struct grid_args &a)
@@ -314,7 +320,8 @@ GRID struct ring key_ring_of(const struct grid_args &a, int warp)
 {
 	uint32_t base = ptx_smem(grid_mem);
 	struct ring r = { base + a.at_a + warp * a.key_stages * GRID_STAGE_BYTES,
-			  base + GRID_MBARS + (warp * GRID_MAX_STAGES + a.stages) * 16, (uint32_t)a.key_stages, 0, 0 };
+			  base + GRID_MBARS + (warp * GRID_MAX_STAGES + a.stages) * 16,
+			  (uint32_t)a.key_stages, 0, 0 };
 
 	return r;
 }
@@ -328,8 +335,8 @@ GRID void ring_advance(struct ring &r)
 }
 
 /*
- * Starts the loads of the item at the cursor, to where attn_swizzle() says. What is not there becomes zeros. key_slot:
- * of the key that this lane asks for; NO_PAGE: none.
+ * Starts the loads of the item at the cursor, to where attn_swizzle() says. What is not there becomes zeros.
+ * key_slot: of the key that this lane asks for; NO_PAGE: none.
  */
 template <int head_dim>
 GRID void load_stage(const struct grid_args &a, const struct cursor &c, uint32_t key_slot, uint32_t to)
@@ -339,8 +346,10 @@ GRID void load_stage(const struct grid_args &a, const struct cursor &c, uint32_t
 	if (c.kind == GRID_ATTN) {
 		constexpr int chunks = head_dim / 8, per_pass = 32 / chunks;
 		int row = lane / chunks, chunk = lane % chunks, layer = c.phase / GRID_KINDS;
-		const char *pages = (const char *)(c.values ? a.s.v_pages : a.s.k_pages) + layer * a.s.kv_stride_bytes;
-		uint32_t column = (c.head * head_dim + chunk * 8) * 2, slot_bytes = a.s.num_kv_heads * head_dim * 2;
+		const char *pages = (const char *)(c.values ? a.s.v_pages : a.s.k_pages) +
+				    layer * a.s.kv_stride_bytes;
+		uint32_t column = (c.head * head_dim + chunk * 8) * 2,
+			 slot_bytes = a.s.num_kv_heads * head_dim * 2;
 
 #pragma unroll
 		for (int i = 0; i < GRID_STAGE_BYTES / (head_dim * 2); i += per_pass) {
@@ -351,7 +360,8 @@ GRID void load_stage(const struct grid_args &a, const struct cursor &c, uint32_t
 					from == NO_PAGE ? 0 : 16);
 		}
 	} else {
-		int half = lane / 16, piece = lane % 16, left = c.count - c.unit, at = c.stage * STAGE_K + piece * 8;
+		int half = lane / 16, piece = lane % 16, left = c.count - c.unit,
+		    at = c.stage * STAGE_K + piece * 8;
 		int64_t second = (int64_t)(c.kind == GRID_GATE_UP ? a.s.intermediate : 8) * c.k * 2;
 		const char *src = c.src + ((int64_t)half * c.k + at) * 2;
 		uint64_t policy = ptx_createpolicy_evict_first();
@@ -362,14 +372,15 @@ GRID void load_stage(const struct grid_args &a, const struct cursor &c, uint32_t
 			int valid = at < c.k && (c.kind == GRID_GATE_UP ? (row & 7) : row) < left;
 			const char *from = src + (i / 4) * second + (int64_t)(i % 4) * 4 * c.k;
 
-			ptx_cp_async_cg_hint(to + attn_swizzle(row, piece, STAGE_K * 2), valid ? from : (const char *)a.s.w_qkv,
-					     valid ? 16 : 0, policy);
+			ptx_cp_async_cg_hint(to + attn_swizzle(row, piece, STAGE_K * 2),
+					     valid ? from : (const char *)a.s.w_qkv, valid ? 16 : 0, policy);
 		}
 	}
 }
 
 #ifndef GRID_ON_WAY
-#define GRID_ON_WAY	1	/* stages on their way, and one more: what memory needs, and no queue for others to stand in */
+/* stages on their way, and one more: what memory needs, and no queue for others to stand in */
+#define GRID_ON_WAY	1
 #endif
 
 /* racecheck does not see copies that arrive by themselves, nor that one lane can speak for its warp */
@@ -383,11 +394,14 @@ GRID void load_stage(const struct grid_args &a, const struct cursor &c, uint32_t
 
 /* What a loader knows */
 struct loader {
-	struct ring ring, oldest;	/* the next stage to fill; the oldest of those that are on their way */
+	/* the next stage to fill; the oldest of those that are on their way */
+	struct ring ring, oldest;
 	struct cursor at;
 	struct next_task next;
-	uint32_t key_slot, next_page;	/* of the key at the cursor that this lane asks for; of that in the warp's next tile */
-	uint32_t weights;		/* while keys have a ring of their own: where that of the weights had come to */
+	/* of the key at the cursor that this lane asks for; of that in the warp's next tile */
+	uint32_t key_slot, next_page;
+	/* while keys have a ring of their own: where that of the weights had come to */
+	uint32_t weights;
 	int on_way, on_keys;
 };
 
@@ -497,7 +511,8 @@ GRID void run_loader(const struct grid_args &a, struct loader &l)
 	while (l.at.phase < a.end_phase) {
 		if (has_key_ring<way>(a) && l.on_keys != (l.at.kind == GRID_ATTN))
 			loader_switch(a, l);
-		ptx_mbarrier_wait(l.ring.mbars + l.ring.slot * 16 + 8, l.ring.parity ^ 1);	/* at first it is empty */
+		/* at first it is empty */
+		ptx_mbarrier_wait(l.ring.mbars + l.ring.slot * 16 + 8, l.ring.parity ^ 1);
 		loader_load<head_dim>(a, l);
 		if (LOADER_WAITS) {
 			l.on_way = 0;

@@ -2,33 +2,36 @@
 /*
  * mla_decode.cu - keys split over all SMs, the heads of a request together; a second kernel merges
  *
- * All heads of a request read the same keys, so a CTA takes a row tile of 16, 32 or 64 heads (groups of 16, the
- * fewest that hold them all, at most 4) and a contiguous share of the keys, 64 at a time. 8 warps: with g groups,
- * 8 / g warps work on one group; S = Q K^T is shared out between them by keys, O = P C by columns, so that each
- * element of the cache is fetched once and multiplied twice from shared memory.
+ * All heads of a request read the same keys, so a CTA takes a row tile of 16, 32 or 64 heads (groups of 16,
+ * the fewest that hold them all, at most 4) and a contiguous share of the keys, 64 at a time. 8 warps: with g
+ * groups, 8 / g warps work on one group; S = Q K^T is shared out between them by keys, O = P C by columns, so
+ * that each element of the cache is fetched once and multiplied twice from shared memory.
  *
- *   tile n:  wait for its copy | barrier | S, maximum of own keys -> shared memory | barrier | maximum of all,
- *            P -> shared memory | barrier | O += P C | barrier | start the copy of tile n + 2 in its place
+ *   tile n:  wait for its copy | barrier | S, maximum of own keys -> shared memory | barrier |
+ *            maximum of all, P -> shared memory | barrier | O += P C | barrier |
+ *            start the copy of tile n + 2 in its place
  *   end:     O undivided, m, l -> workspace (or, alone, O / l -> out)
  *
- * mla_merge_kernel: 128 columns of a head to a warp, or, with more than 16 splits, to eight warps, each of which takes every
- * eighth split; all loads are on their way before the first is used, and the warps are added up in their order.
+ * mla_merge_kernel: 128 columns of a head to a warp, or, with more than 16 splits, to eight warps, each of
+ * which takes every eighth split; all loads are on their way before the first is used, and the warps are
+ * added up in their order.
  *
  * Shared memory, g groups                                      g = 1     2       4
  *   0          Q [16 g][576]                                   18432   36864   73728
  *   Q          two tiles of keys [64][576]                    147456  147456  147456
  *   + tiles    P [16 g][64]                                     2048    4096    8192
  *   + P        m [8 / g][16 g], l likewise, float               1024    1024    1024
- * A row of Q or of a tile is 9 blocks of 128 bytes; the 16-byte chunks of a block lie at chunk ^ (row & 7), so
- * that ldmatrix, plain or transposed, meets all banks. P likewise.
+ * A row of Q or of a tile is 9 blocks of 128 bytes; the 16-byte chunks of a block lie at chunk ^ (row & 7),
+ * so that ldmatrix, plain or transposed, meets all banks. P likewise.
  * Barriers: __syncthreads() only; cp.async groups: one a tile, empty ones at the end.
  *
- * Floor: the cache once at the read stream; 16K keys are 18.9 MB, 4.1 us. Partial results are 2 KiB a head and
- * split, which is why there are no more splits than tiles. H200, bf16, batch 1, 16 heads, KV 1K / 4K / 16K: 6.3 / 7.4 /
- * 11.7 us (FlashInfer 0.6.17 on another H200: 15.7 / 17.7 / 29.7).
+ * Floor: the cache once at the read stream; 16K keys are 18.9 MB, 4.1 us. Partial results are 2 KiB a head
+ * and split, which is why there are no more splits than tiles. H200, bf16, batch 1, 16 heads, KV 1K / 4K /
+ * 16K: 6.3 / 7.4 / 11.7 us (FlashInfer 0.6.17 on another H200: 15.7 / 17.7 / 29.7).
  *
- * Tried and lost: a merge by one CTA a head, weights before values, launched when the keys were done: 7.5 / 11.3 / 18.6;
- * eight warps to 128 columns for few splits: a CTA for 2 KiB, + 34 us at batch 16 with 128 heads.
+ * Tried and lost: a merge by one CTA a head, weights before values, launched when the keys were
+ * done: 7.5 / 11.3 / 18.6; eight warps to 128 columns for few splits: a CTA for 2 KiB, + 34 us at
+ * batch 16 with 128 heads.
  */
 #include "../primitives/launch.h"
 #include "attn_tile.cuh"
@@ -74,9 +77,12 @@ ATTN_DEV uint32_t chunk_at(int row, int chunk)
 	return row * ROW_BYTES + (chunk >> 3) * 128 + (((chunk ^ row) & 7) << 4);
 }
 
-/* Starts the copy of a tile: 8 threads a row, whole blocks of 128 bytes. Keys that are not there become zeros. */
-ATTN_DEV void fetch_tile(const struct mla_decode_args &a, const struct request &r, int32_t page_shift, uint32_t s_tile,
-			 int32_t first)
+/*
+ * Starts the copy of a tile: 8 threads a row, whole blocks of 128 bytes.
+ * Keys that are not there become zeros.
+ */
+ATTN_DEV void fetch_tile(const struct mla_decode_args &a, const struct request &r,
+			 int32_t page_shift, uint32_t s_tile, int32_t first)
 {
 #pragma unroll
 	for (int i = 0; i < KEYS; i += THREADS / 8) {
@@ -86,10 +92,12 @@ ATTN_DEV void fetch_tile(const struct mla_decode_args &a, const struct request &
 		const char *from = (const char *)a.pages;
 
 		if (there)
-			from += ((int64_t)r.pages[page] * a.page_size + (key - page * a.page_size)) * ROW_BYTES + chunk * 16;
+			from += ((int64_t)r.pages[page] * a.page_size +
+				 (key - page * a.page_size)) * ROW_BYTES + chunk * 16;
 #pragma unroll
 		for (int c = 0; c < ROW_CHUNKS / 8; c++)
-			ptx_cp_async_cg(s_tile + chunk_at(row, c * 8 + chunk), from + (there ? c * 128 : 0), there ? 16 : 0);
+			ptx_cp_async_cg(s_tile + chunk_at(row, c * 8 + chunk),
+					from + (there ? c * 128 : 0), there ? 16 : 0);
 	}
 }
 
@@ -109,8 +117,8 @@ template <int rows> ATTN_DEV void fetch_q(const struct mla_decode_args &a, uint3
 }
 
 /*
- * S of 16 rows and n8 * 8 keys. s_q, s_k: this lane's ldmatrix address at chunk 0. With one n8 tile, four sums
- * break the chain of dependent products.
+ * S of 16 rows and n8 * 8 keys. s_q, s_k: this lane's ldmatrix address at chunk 0. With one n8 tile, four
+ * sums break the chain of dependent products.
  */
 template <int dtype, int n8> ATTN_DEV void make_logits(float (*s)[4], uint32_t s_q, uint32_t s_k)
 {
@@ -164,13 +172,14 @@ template <int dtype, int columns16> ATTN_DEV void add_values(float (*o)[4], uint
 }
 
 template <int dtype>
-ATTN_DEV void store_pair(const struct mla_decode_args &a, const struct parts &parts, int64_t at, int column, float x,
-			 float y, float l)
+ATTN_DEV void store_pair(const struct mla_decode_args &a, const struct parts &parts, int64_t at,
+			 int column, float x, float y, float l)
 {
 	float inverse = l > 0 ? 1 / l : 0;
 
 	if (parts.splits == 1)
-		*(uint32_t *)((uint16_t *)a.out + at * RANK + column) = attn_pack<dtype>(x * inverse, y * inverse);
+		*(uint32_t *)((uint16_t *)a.out + at * RANK + column) =
+			attn_pack<dtype>(x * inverse, y * inverse);
 	else
 		*(float2 *)(parts.o + at * RANK + column) = make_float2(x, y);
 }
@@ -181,10 +190,14 @@ mla_decode_kernel(const __grid_constant__ struct mla_decode_args a, const struct
 	constexpr int rows = groups * 16, share_of = WARPS / groups;	/* warps of a group */
 	constexpr int n8 = KEYS / share_of / 8, columns = RANK / share_of;
 	extern __shared__ __align__(1024) uint8_t s_mem[];
-	const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = warp % groups, part = warp / groups;
-	const int b = blockIdx.z, head0 = blockIdx.y * rows, row = group * 16 + lane / 4;	/* and row + 8 */
-	const uint32_t s_q = ptx_smem(s_mem), s_tiles = s_q + rows * ROW_BYTES, s_p = s_tiles + 2 * TILE_BYTES;
-	float *s_m = (float *)(s_mem + rows * ROW_BYTES + 2 * TILE_BYTES + rows * KEYS * 2), *s_l = s_m + share_of * rows;
+	const int warp = threadIdx.x / 32, lane = threadIdx.x % 32,
+		  group = warp % groups, part = warp / groups;
+	const int b = blockIdx.z, head0 = blockIdx.y * rows,
+		  row = group * 16 + lane / 4;	/* and row + 8 */
+	const uint32_t s_q = ptx_smem(s_mem), s_tiles = s_q + rows * ROW_BYTES,
+		       s_p = s_tiles + 2 * TILE_BYTES;
+	float *s_m = (float *)(s_mem + rows * ROW_BYTES + 2 * TILE_BYTES + rows * KEYS * 2),
+	      *s_l = s_m + share_of * rows;
 	const uint32_t q_at = s_q + chunk_at(group * 16 + lane % 16, lane / 16);
 	const uint32_t k_at = chunk_at(part * n8 * 8 + lane % 8, lane / 8);
 	const uint32_t c_at = chunk_at(lane / 8 % 2 * 8 + lane % 8, part * columns / 8 + lane / 16);
@@ -223,7 +236,8 @@ mla_decode_kernel(const __grid_constant__ struct mla_decode_args a, const struct
 			for (int t = 0; t < n8; t++)
 #pragma unroll
 				for (int i = 2 * h; i < 2 * h + 2; i++) {
-					if (tile * KEYS + (part * n8 + t) * 8 + lane % 4 * 2 + (i & 1) >= r.kv_len)
+					if (tile * KEYS + (part * n8 + t) * 8 +
+					    lane % 4 * 2 + (i & 1) >= r.kv_len)
 						s[t][i] = -CUDART_INF_F;
 					top = fmaxf(top, s[t][i]);
 				}
@@ -250,8 +264,8 @@ mla_decode_kernel(const __grid_constant__ struct mla_decode_args a, const struct
 				float y = ptx_ex2_approx_ftz((s[t][2 * h + 1] - top) * scale_log2);
 
 				l[h] += x + y;
-				ptx_st_shared_b32(s_p + attn_swizzle(at, part * n8 + t, KEYS * 2) + lane % 4 * 4,
-						  attn_pack<dtype>(x, y));
+				ptx_st_shared_b32(s_p + attn_swizzle(at, part * n8 + t, KEYS * 2) +
+						  lane % 4 * 4, attn_pack<dtype>(x, y));
 			}
 		}
 		__syncthreads();
@@ -282,7 +296,8 @@ mla_decode_kernel(const __grid_constant__ struct mla_decode_args a, const struct
 		for (int k = 0; k < share_of; k++)
 			sum += s_l[k * rows + row + h * 8];
 		if (parts.splits > 1 && part == 0 && lane % 4 == 0)
-			parts.ml[((int64_t)b * a.num_heads + head) * parts.splits + blockIdx.x] = make_float2(m[h], sum);
+			parts.ml[((int64_t)b * a.num_heads + head) * parts.splits + blockIdx.x] =
+				make_float2(m[h], sum);
 		if (parts.splits > 1 && first == last)
 			continue;
 #pragma unroll
@@ -293,10 +308,11 @@ mla_decode_kernel(const __grid_constant__ struct mla_decode_args a, const struct
 }
 
 /*
- * blockIdx: columns, head, request. A lane has four columns; `sharers` warps share out the splits of 128 columns.
- * With one sharer a CTA of four warps has a whole head.
+ * blockIdx: columns, head, request. A lane has four columns; `sharers` warps share out the splits of 128
+ * columns. With one sharer a CTA of four warps has a whole head.
  */
-template <int dtype, int sharers, int max_splits> static __global__ void __launch_bounds__(MERGE_THREADS(sharers))
+template <int dtype, int sharers, int max_splits>
+static __global__ void __launch_bounds__(MERGE_THREADS(sharers))
 mla_merge_kernel(const __grid_constant__ struct mla_decode_args a, const struct parts parts)
 {
 	constexpr int words = (max_splits + 31) / 32, loads = max_splits / sharers;
@@ -304,7 +320,8 @@ mla_merge_kernel(const __grid_constant__ struct mla_decode_args a, const struct 
 	const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, sharer = warp % sharers;
 	const int column = (sharers == 1 ? warp : blockIdx.x) * 32 + lane, head = blockIdx.y, b = blockIdx.z;
 	const float2 *ml = parts.ml + ((int64_t)b * a.num_heads + head) * parts.splits;
-	const float4 *o = (const float4 *)parts.o + ((int64_t)b * parts.splits * a.num_heads + head) * (RANK / 4) + column;
+	const float4 *o = (const float4 *)parts.o +
+			  ((int64_t)b * parts.splits * a.num_heads + head) * (RANK / 4) + column;
 	float4 v[loads], sum = make_float4(0, 0, 0, 0);
 	float2 part[words];			/* lane i: of splits i, i + 32, ... */
 	float top = -CUDART_INF_F, total = 0;
@@ -326,7 +343,8 @@ mla_merge_kernel(const __grid_constant__ struct mla_decode_args a, const struct 
 		top = fmaxf(top, __shfl_xor_sync(~0u, top, k));
 #pragma unroll
 	for (int w = 0; w < words; w++) {
-		float weight = part[w].y > 0 ? ptx_ex2_approx_ftz((part[w].x - top) * a.sm_scale * ATTN_LOG2E) : 0;
+		float weight = part[w].y > 0 ?
+			       ptx_ex2_approx_ftz((part[w].x - top) * a.sm_scale * ATTN_LOG2E) : 0;
 
 		total += weight * part[w].y;
 		part[w].x = weight;
@@ -360,7 +378,8 @@ mla_merge_kernel(const __grid_constant__ struct mla_decode_args a, const struct 
 	}
 	total = total > 0 ? 1 / total : 0;
 	((uint2 *)a.out)[((int64_t)b * a.num_heads + head) * (RANK / 4) + column] =
-		make_uint2(attn_pack<dtype>(sum.x * total, sum.y * total), attn_pack<dtype>(sum.z * total, sum.w * total));
+		make_uint2(attn_pack<dtype>(sum.x * total, sum.y * total),
+			   attn_pack<dtype>(sum.z * total, sum.w * total));
 }
 
 static int launch_merge(const struct mla_decode_args *args, struct parts *parts, void *stream)
@@ -389,7 +408,8 @@ static int groups_of(int32_t num_heads)
 
 static int num_splits(const struct mla_decode_args *a)
 {
-	int num_sms = cairn_num_sms(), tasks = a->batch * attn_div_up(a->num_heads, groups_of(a->num_heads) * 16);
+	int num_sms = cairn_num_sms(),
+	    tasks = a->batch * attn_div_up(a->num_heads, groups_of(a->num_heads) * 16);
 	int tiles = attn_div_up(a->max_kv_len, KEYS), splits;
 
 	if (num_sms < 0)
@@ -407,11 +427,14 @@ static const void *kernel_of(int dtype, int groups)
 
 	switch (groups) {
 	case 1:
-		return f16 ? (const void *)mla_decode_kernel<CAIRN_F16, 1> : (const void *)mla_decode_kernel<CAIRN_BF16, 1>;
+		return f16 ? (const void *)mla_decode_kernel<CAIRN_F16, 1> :
+		       (const void *)mla_decode_kernel<CAIRN_BF16, 1>;
 	case 2:
-		return f16 ? (const void *)mla_decode_kernel<CAIRN_F16, 2> : (const void *)mla_decode_kernel<CAIRN_BF16, 2>;
+		return f16 ? (const void *)mla_decode_kernel<CAIRN_F16, 2> :
+		       (const void *)mla_decode_kernel<CAIRN_BF16, 2>;
 	default:
-		return f16 ? (const void *)mla_decode_kernel<CAIRN_F16, 4> : (const void *)mla_decode_kernel<CAIRN_BF16, 4>;
+		return f16 ? (const void *)mla_decode_kernel<CAIRN_F16, 4> :
+		       (const void *)mla_decode_kernel<CAIRN_BF16, 4>;
 	}
 }
 
@@ -434,7 +457,8 @@ extern "C" int mla_decode(const struct mla_decode_args *args, void *stream)
 	l.grid[1] = attn_div_up(args->num_heads, rows);
 	l.grid[2] = args->batch;
 	l.block[0] = THREADS;
-	l.smem = rows * ROW_BYTES + 2 * TILE_BYTES + rows * KEYS * 2 + 2 * (WARPS / groups) * rows * sizeof(float);
+	l.smem = rows * ROW_BYTES + 2 * TILE_BYTES + rows * KEYS * 2 +
+		 2 * (WARPS / groups) * rows * sizeof(float);
 	CAIRN_TRY(cairn_launch(kernel_of(args->dtype, groups), &l, params));
 	return splits == 1 ? 0 : launch_merge(args, &parts, stream);
 }
@@ -445,6 +469,7 @@ extern "C" int mla_decode_workspace(const struct mla_decode_args *args, size_t *
 
 	if (splits < 0)
 		return splits;
-	*bytes = splits > 1 ? (size_t)args->batch * splits * args->num_heads * (RANK * sizeof(float) + sizeof(float2)) : 0;
+	*bytes = splits > 1 ? (size_t)args->batch * splits * args->num_heads *
+			      (RANK * sizeof(float) + sizeof(float2)) : 0;
 	return 0;
 }

@@ -2,9 +2,9 @@
 /*
  * mla_heads.cu - a CTA multiplies one head's rows with 16 KiB of its weights
  *
- * The weights are asked for before griddepcontrol.wait, so that what remains behind it is a's latency and eight
- * steps of mma. 4 warps; b_kn: 128 x 64 of b, a warp has 16 columns; else: 16 x 512 of b, a warp has 128 of k, and
- * the partial sums meet in shared memory, added in the order of the warps.
+ * The weights are asked for before griddepcontrol.wait, so that what remains behind it is a's latency and
+ * eight steps of mma. 4 warps; b_kn: 128 x 64 of b, a warp has 16 columns; else: 16 x 512 of b, a warp has
+ * 128 of k, and the partial sums meet in shared memory, added in the order of the warps.
  *
  * Shared memory   b [128][128 bytes] or [16][1024 bytes], 16-byte chunk i of row r at i ^ (r & 7)
  *                 later, not b_kn: float [4 warps][16][16]
@@ -82,9 +82,11 @@ mla_heads_kernel(const __grid_constant__ struct heads p)
 		uint32_t b[4];
 
 		if (kn)
-			ptx_ldmatrix_x4_trans(b, s_b + attn_swizzle(k * 16 + lane / 8 % 2 * 8 + lane % 8, warp * 2 + lane / 16, 128));
+			ptx_ldmatrix_x4_trans(b, s_b + attn_swizzle(k * 16 + lane / 8 % 2 * 8 + lane % 8,
+								    warp * 2 + lane / 16, 128));
 		else
-			ptx_ldmatrix_x4(b, s_b + attn_swizzle(lane / 16 * 8 + lane % 8, (warp * STEPS + k) * 2 + lane / 8 % 2, 1024));
+			ptx_ldmatrix_x4(b, s_b + attn_swizzle(lane / 16 * 8 + lane % 8,
+							      (warp * STEPS + k) * 2 + lane / 8 % 2, 1024));
 		attn_mma<dtype>(sum[0], a[k], b);
 		attn_mma<dtype>(sum[1], a[k], b + 2);
 	}
@@ -118,8 +120,9 @@ extern "C" int mla_heads(const struct cairn_gemm_lt *args, void *stream)
 	struct cairn_launch l = { .pdl = 1, .stream = stream };
 	int f16 = g->dtype == CAIRN_F16;
 	struct heads p = {
-		(uint16_t *)g->out, (const uint16_t *)g->a, (const uint16_t *)g->b, args->out_head, args->a_head,
-		args->b_head, args->out_row ? args->out_row : g->n, args->a_row ? args->a_row : g->k,
+		(uint16_t *)g->out, (const uint16_t *)g->a, (const uint16_t *)g->b,
+		args->out_head, args->a_head, args->b_head,
+		args->out_row ? args->out_row : g->n, args->a_row ? args->a_row : g->k,
 		args->b_row ? args->b_row : args->b_kn ? g->n : g->k, g->m,
 	};
 	void *params[] = { &p };

@@ -30,8 +30,8 @@
  * Shared memory
  *   0          struct moe_small						5.6 KB
  *   at_sums    float [2][8 warps][batch][16]				1 KB a request
- *   at_act     n, dtype [batch][hidden] in the lanes' order; later each warp's share of the activations of some
- *              stages, [8 warps][act_rows][256 bytes]			at least 24 KB
+ *   at_act     n, dtype [batch][hidden] in the lanes' order; later each warp's share of the activations of
+ *              some stages, [8 warps][act_rows][256 bytes]		at least 24 KB
  *   at_rings   [8 warps][stages] of 4 KiB				up to 192 KB
  * Barriers: 8 rings x stages x 2 mbarriers, full (32 arrivals: a lane's cp.async each) and empty (1; in
  * DEBUG builds 32); `routed` (32: the lanes of the warp that lists the picks); __syncthreads once;
@@ -113,8 +113,8 @@ static int layout(struct moe_args *g)
 	g->stages = (MOE_SMEM_MAX - g->at_rings) / (MOE_WARPS * MOE_STAGE_BYTES);
 	g->stages = g->stages < MOE_MAX_STAGES ? g->stages : MOE_MAX_STAGES;
 	if (g->stages < MOE_IN_FLIGHT)
-		return cairn_error(EOPNOTSUPP, "moe: batch * hidden: %d * %d, beyond shared memory", g->a.batch,
-				   g->a.hidden);
+		return cairn_error(EOPNOTSUPP, "moe: batch * hidden: %d * %d, beyond shared memory",
+				   g->a.batch, g->a.hidden);
 	return g->at_rings + g->stages * MOE_WARPS * MOE_STAGE_BYTES;
 }
 

@@ -2,19 +2,21 @@
 /*
  * moe.cuh - what a CTA's warps will need of the weights, in order, and what crosses CTAs
  *
- * Streams. Eight warps compute, and each has a loader of its own that keeps a ring of 4 KiB stages in front of
- * it filled. A stage is 16 rows x up to 128 columns: of w_gate_up 8 gates and the 8 ups that belong to them, of
- * w_down 16 rows. The 8 warps share a product along k, each its slice, whatever the matrix: which warp adds up
- * what, and in which order, depends on the shape alone, so that a request's sums are the same in any company.
+ * Streams. Eight warps compute, and each has a loader of its own that keeps a ring of 4 KiB stages in
+ * front of it filled. A stage is 16 rows x up to 128 columns: of w_gate_up 8 gates and the 8 ups that
+ * belong to them, of w_down 16 rows. The 8 warps share a product along k, each its slice, whatever the
+ * matrix: which warp adds up what, and in which order, depends on the shape alone, so that a request's
+ * sums are the same in any company.
  *
- * Words. What one CTA tells all others travels in 64-bit words of global memory, 32 bits of payload (a float, or
- * two elements of dtype) and the number of the call. Readers poll the data itself: one trip to the L2 and one
- * back, no fence, no counter. A word is written once a call, and nothing else is ever laid over the words of a
- * workspace. Elements lie in the order in which the lanes of an mma want them: of every 16, lane t of four has
- * 2 t, + 1 and 8 + 2 t, + 1: 16 bytes with their numbers.
+ * Words. What one CTA tells all others travels in 64-bit words of global memory, 32 bits of payload (a float,
+ * or two elements of dtype) and the number of the call. Readers poll the data itself: one trip to the L2 and
+ * one back, no fence, no counter. A word is written once a call, and nothing else is ever laid over the words
+ * of a workspace. Elements lie in the order in which the lanes of an mma want them: of every 16, lane t of
+ * four has 2 t, + 1 and 8 + 2 t, + 1: 16 bytes with their numbers.
  *
- * Calls are counted by each CTA for itself, as the same workspace always meets as many of them: one counter for all
- * would have to be guarded by another that tells who leaves last, 1.3 us on the way to the next kernel.
+ * Calls are counted by each CTA for itself, as the same workspace always meets as many of them: one
+ * counter for all would have to be guarded by another that tells who leaves last, 1.3 us on the way to
+ * the next kernel.
  */
 #ifndef CAIRN_MOE_CUH
 #define CAIRN_MOE_CUH
@@ -44,8 +46,8 @@
 #define MOE_ROUTE_BAR	2
 
 /*
- * Pairs of a gate's and an up's row come in units of at most 8, of equal size but for 2: unit i of a CTA is one
- * of those that all CTAs take at the same time, neighbours in memory.
+ * Pairs of a gate's and an up's row come in units of at most 8, of equal size but for 2: unit i of a CTA is
+ * one of those that all CTAs take at the same time, neighbours in memory.
  */
 struct moe_units {
 	int rounds;			/* units of a CTA */
@@ -76,8 +78,8 @@ struct moe_args {
 };
 
 /*
- * Where everything lies, for so many CTAs. Returns bytes of shared memory, or -errno. Checks nothing: num_experts may
- * be 0, which makes it a dense MLP of shared_intermediate.
+ * Where everything lies, for so many CTAs. Returns bytes of shared memory, or -errno. Checks nothing:
+ * num_experts may be 0, which makes it a dense MLP of shared_intermediate.
  */
 int moe_plan(struct moe_args *g, const struct cairn_moe_args *args, int ctas);
 #define MOE_SMEM_MAX	(227 * 1024 - 64)	/* 64 bytes are somebody else's */
@@ -173,8 +175,8 @@ struct ring {
 };
 
 /*
- * Stages of a ring on their way: more only make others' loads late, and until the experts are known x, the logits
- * and the instructions are what all wait for.
+ * Stages of a ring on their way: more only make others' loads late, and until the experts are known x, the
+ * logits and the instructions are what all wait for.
  */
 #define MOE_IN_FLIGHT	2
 #define MOE_IN_FLIGHT_FIRST	1
@@ -210,8 +212,8 @@ struct moe_rows {
 };
 
 /*
- * Columns first, first + step ... of these rows, stage by stage, filled up with zeros to 64 or 128 columns and
- * 16 rows. By a loader.
+ * Columns first, first + step ... of these rows, stage by stage, filled up with zeros to 64 or 128 columns
+ * and 16 rows. By a loader.
  */
 MOE void load_rows(const struct moe_args &g, struct loader &l, const struct moe_rows &m, int first, int end,
 		   int step)
@@ -294,7 +296,8 @@ MOE void load_gate_up(const struct moe_args &g, struct loader &l, const void *w,
 	m.second = m.src + intermediate * m.pitch;
 	m.count = count;
 	m.halves = 1;
-	load_rows(g, l, m, ((int)threadIdx.x / 32 - MOE_WARPS) * MOE_STAGE_K, g.a.hidden, MOE_WARPS * MOE_STAGE_K);
+	load_rows(g, l, m, ((int)threadIdx.x / 32 - MOE_WARPS) * MOE_STAGE_K,
+		  g.a.hidden, MOE_WARPS * MOE_STAGE_K);
 }
 
 /* 16 rows of a matrix that n is multiplied by */
@@ -307,7 +310,8 @@ MOE void load_rows_of(const struct moe_args &g, struct loader &l, const void *w,
 	m.second = m.src + 8 * m.pitch;
 	m.count = count;
 	m.halves = 0;
-	load_rows(g, l, m, ((int)threadIdx.x / 32 - MOE_WARPS) * MOE_STAGE_K, g.a.hidden, MOE_WARPS * MOE_STAGE_K);
+	load_rows(g, l, m, ((int)threadIdx.x / 32 - MOE_WARPS) * MOE_STAGE_K,
+		  g.a.hidden, MOE_WARPS * MOE_STAGE_K);
 }
 
 MOE void load_down(const struct moe_args &g, struct loader &l, const void *w, int k, int row, int count)

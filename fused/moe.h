@@ -16,25 +16,29 @@
  *   x               dtype  [batch, hidden]                               in
  *   norm_weight     dtype  [hidden]                                      in
  *   w_router        dtype  [num_experts, hidden]                         in
- *   w_gate_up       dtype  [num_experts, 2 intermediate, hidden]         in: of each expert all gates, all ups
+ *   w_gate_up       dtype  [num_experts, 2 intermediate, hidden]         in: of each expert
+ *                                                                        all gates, all ups
  *   w_down          dtype  [num_experts, hidden, intermediate]           in
  *   w_shared_gate_up dtype [2 shared_intermediate, hidden]               in; NULL with shared_intermediate 0
  *   w_shared_down   dtype  [hidden, shared_intermediate]                 in; NULL with shared_intermediate 0
  *   workspace              [workspace_bytes]                             256-byte aligned, zeroed once
  *
- * Row-major without gaps, all pointers of dtype 16-byte aligned. cluster_attn.h says what zeroed once means, and that
- * no two such calls may run on a device at the same time. eps and scaling are finite and > 0, normalize is 0 or 1.
+ * Row-major without gaps, all pointers of dtype 16-byte aligned. cluster_attn.h says what zeroed once means,
+ * and that no two such calls may run on a device at the same time. eps and scaling are finite and > 0,
+ * normalize is 0 or 1.
  *
  * Supported:   dtype f16, bf16; hidden a multiple of 64, 64..8192; intermediate a multiple of 64, 64..16384;
  *              shared_intermediate a multiple of 64, 0..16384; num_experts 1..256; experts_per_token
  *              1..min(16, num_experts); batch 0..8, batch * hidden up to 32768. Anything else -EOPNOTSUPP.
- *              batch 0 does nothing. A row of x that is not finite has undefined out and e, and harms no other.
- * Numerics:    n, h (after the weight) and s are rounded to dtype; products exact, sums, softmax and weights in
- *              fp32; out is rounded once.
- * Tolerance:   derived in moe_bounds.c; where the choice of experts is not decided beyond the logits' bounds, a
- *              request is judged for finiteness alone.
+ *              batch 0 does nothing. A row of x that is not finite has undefined out and e,
+ *              and harms no other.
+ * Numerics:    n, h (after the weight) and s are rounded to dtype; products exact, sums, softmax and weights
+ *              in fp32; out is rounded once.
+ * Tolerance:   derived in moe_bounds.c; where the choice of experts is not decided beyond the logits' bounds,
+ *              a request is judged for finiteness alone.
  * Determinism: bitwise repeatable; row b is the same whatever the other requests are.
- * Errors:      -EINVAL, -EOPNOTSUPP, -EIO, as cluster_attn.h; experts_per_token above num_experts is -EOPNOTSUPP.
+ * Errors:      -EINVAL, -EOPNOTSUPP, -EIO, as cluster_attn.h; experts_per_token above
+ *              num_experts is -EOPNOTSUPP.
  * Source:      DeepSeek-V2 2024, section 2.2; Jiang et al. 2024 (Mixtral: normalize, no shared experts).
  */
 #ifndef CAIRN_MOE_H

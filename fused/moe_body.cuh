@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * moe_body - what each warp of moe does from beginning to end, in a kernel of its own or as a part of another one
+ * moe_body - what each warp of moe does from beginning to end, in a kernel of its own or as a
+ * part of another one
  */
 #ifndef CAIRN_MOE_BODY_CUH
 #define CAIRN_MOE_BODY_CUH
@@ -155,7 +156,8 @@ MOE void run_router(const struct moe_args &g, const struct moe_ahead &ahead, uin
 
 #pragma unroll 1
 			for (int v = threadIdx.x; v < vecs; v += MOE_WORKERS) {
-				row_unpack<dtype>(e == (int)blockIdx.x && v < MOE_WORKERS ? ahead.router : vec_at(row, v), w);
+				row_unpack<dtype>(e == (int)blockIdx.x && v < MOE_WORKERS ?
+						  ahead.router : vec_at(row, v), w);
 #pragma unroll
 				for (int j = 0; j < 4; j++) {
 					row_unpack2<dtype>(ptx_ld_shared_b32(n_vec(g, b, v) + 16 * j), f);
@@ -167,7 +169,8 @@ MOE void run_router(const struct moe_args &g, const struct moe_ahead &ahead, uin
 		moe_sync();
 		if ((int)threadIdx.x < batch)
 			ptx_st_relaxed_gpu_u64(g.logits + (int64_t)threadIdx.x * g.a.num_experts + e,
-					       (uint64_t)number << 32 | __float_as_uint(sum_of(which, threadIdx.x)));
+					       (uint64_t)number << 32 |
+					       __float_as_uint(sum_of(which, threadIdx.x)));
 	}
 	moe_sync();
 }
@@ -188,7 +191,8 @@ MOE void multiply_n(const struct moe_args &g, struct ring &r, float (&total)[4])
 	float sum[2][2][4] = {};
 
 #pragma unroll 1
-	for (int first = threadIdx.x / 32 * MOE_STAGE_K; first < g.a.hidden; first += 2 * MOE_WARPS * MOE_STAGE_K) {
+	for (int first = threadIdx.x / 32 * MOE_STAGE_K; first < g.a.hidden;
+	     first += 2 * MOE_WARPS * MOE_STAGE_K) {
 #pragma unroll
 		for (int i = 0; i < 2; i++) {
 			const int from = first + i * MOE_WARPS * MOE_STAGE_K;
@@ -230,7 +234,8 @@ MOE void gate_up(const struct moe_args &g, struct ring &r, struct moe_sums &s, i
 		next = __shfl_down_sync(~0u, v, 1);
 		if (b < g.a.batch && at < count && at % 2 == 0 && (!pick || pick->mask >> b & 1)) {
 			uint64_t *to = !pick ? g.shared + (int64_t)b * (g.a.shared_intermediate / 2) :
-				       g.routed + (int64_t)(b * g.a.experts_per_token + slot) * (g.a.intermediate / 2);
+				       g.routed + (int64_t)(b * g.a.experts_per_token + slot) *
+						  (g.a.intermediate / 2);
 
 			ptx_st_relaxed_gpu_u64(to + word_at(row + at),
 					       (uint64_t)number << 32 | row_pack2<dtype>(v, next));
@@ -244,8 +249,8 @@ MOE void gate_up(const struct moe_args &g, struct ring &r, struct moe_sums &s, i
 #define MOE_MBARS	(MOE_WARPS * MOE_MAX_STAGES * 2 + 1)
 
 /*
- * By `warps` warps; then all must meet. One lane of each: the instruction takes its address from a register of the warp,
- * and so the lanes' turns come one after the other.
+ * By `warps` warps; then all must meet. One lane of each: the instruction takes its address from a register
+ * of the warp, and so the lanes' turns come one after the other.
  */
 MOE void moe_init(int thread, int warps)
 {

@@ -36,7 +36,10 @@ MOE int sum_writers(const struct moe_args &g)
 	return (g.a.batch * MOE_STAGE_ROWS + 31) / 32;
 }
 
-/* The warps' sums of 16 rows meet, and are added in the warps' order: of element (request * 16 + row) for writers. */
+/*
+ * The warps' sums of 16 rows meet, and are added in the warps' order:
+ * of element (request * 16 + row) for writers.
+ */
 MOE float sum_up(const struct moe_args &g, struct moe_sums &s, const float *sum, int element)
 {
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, quad = lane / 4, t = lane % 4;
@@ -66,7 +69,8 @@ MOE void next_turn(const struct moe_args &g, struct moe_sums &s)
 /* ---- w_down ---- */
 
 /*
- * The stages of a warp: of the shared experts (pick -1), then of the chosen ones, the same columns of every pick.
+ * The stages of a warp: of the shared experts (pick -1), then of the chosen ones,
+ * the same columns of every pick.
  */
 struct moe_slices {
 	int2 shared, routed;		/* columns: first, end */
@@ -168,7 +172,8 @@ MOE void ask_rows(const struct moe_args &g, const struct moe_slices &s, int stag
 
 			if (!shared)
 				words = (uint32_t)(g.routed - g.shared) +
-					((b * g.a.experts_per_token + (moe_small()->pick[pick].slots >> 4 * b & 15)) *
+					((b * g.a.experts_per_token +
+					  (moe_small()->pick[pick].slots >> 4 * b & 15)) *
 					 g.a.intermediate + column) / 2;
 			ptx_st_shared_b32(to, words | lanes << 24);
 		}
@@ -208,7 +213,8 @@ MOE void take_rows(const struct moe_args &g, struct moe_rows_ahead &r, uint32_t 
 			const bool there = lane < (int)(row_at(i) >> 24);
 
 			ptx_st_shared_v2(act_at(g, i) + (lane / 8 ^ (i & 1)) * 64 + lane % 4 * 16 +
-					 lane / 4 % 2 * 8, there ? make_uint2(r.v[i].x, r.v[i].z) : make_uint2(0, 0));
+					 lane / 4 % 2 * 8,
+					 there ? make_uint2(r.v[i].x, r.v[i].z) : make_uint2(0, 0));
 		}
 	__syncwarp();
 }
@@ -254,7 +260,8 @@ MOE void down(const struct moe_args &g, struct ring &r, struct moe_sums &s, cons
 #pragma unroll
 			for (int j = 0; j < 4; j++)
 				v[j] = mask >> quad & 1 ?
-				       ptx_ld_shared_v4(act_at(g, at_row) + (j ^ (at_row & 1)) * 64 + t * 16) :
+				       ptx_ld_shared_v4(act_at(g, at_row) +
+							(j ^ (at_row & 1)) * 64 + t * 16) :
 				       make_uint4(0, 0, 0, 0);
 			multiply<dtype>(ring_wait(r), v, end - column, part);
 			ring_release(g, r);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * moe_ref - one request's way through a mixture of experts in double: what moe_ref.c computes and moe_bounds.c judges
+ * moe_ref - one request's way through a mixture of experts in double:
+ * what moe_ref.c computes and moe_bounds.c judges
  */
 #ifndef CAIRN_MOE_REF_H
 #define CAIRN_MOE_REF_H
@@ -8,8 +9,9 @@
 #include "block_ref.h"
 
 /*
- * Run 0 rounds to nearest, the others up or down at random. Rows of all runs: x, n, logits, gate_up, y, out; of run 0
- * alone: n_error and error, how far off n and the logits may be; squares and parts, what the terms of out add up to.
+ * Run 0 rounds to nearest, the others up or down at random. Rows of all runs: x, n, logits, gate_up, y, out;
+ * of run 0 alone: n_error and error, how far off n and the logits may be; squares and parts, what the terms
+ * of out add up to.
  */
 struct moe_chain {
 	const struct cairn_moe_args *a;

@@ -21,8 +21,8 @@ MOE float float_of(uint32_t order)
 }
 
 /*
- * One request, by one warp: its experts and their weights. most: logits of a lane; what is not there is passed
- * over.
+ * One request, by one warp: its experts and their weights. most: logits of a lane;
+ * what is not there is passed over.
  */
 template <int most>
 MOE void route_request(const struct moe_args &g, int request, uint32_t number)

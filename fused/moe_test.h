@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * moe_test - what the files of the test share: moe_test.c lists cases and judges, moe_inputs_test.c makes inputs
+ * moe_test - what the files of the test share: moe_test.c lists cases and judges,
+ * moe_inputs_test.c makes inputs
  *
  * Include conformance/harness.h first.
  */

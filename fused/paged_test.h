@@ -13,7 +13,8 @@
 
 enum paged_flags {		/* the low bits of a test's flags */
 	PAGED_RAGGED = 1,	/* lengths of requests after the first are drawn, 0 included */
-	PAGED_PADDED = 2,	/* bounds larger than the truth, spare rows at the end, as a captured graph has */
+	/* bounds larger than the truth, spare rows at the end, as a captured graph has */
+	PAGED_PADDED = 2,
 	PAGED_DUPLICATE = 4,	/* page ids are drawn, and repeat */
 	PAGED_SAME = 8,		/* all page ids are equal */
 	PAGED_HIGH = 16,	/* the ids at the end of a large pool */
