@@ -72,7 +72,8 @@ struct cairn_impl {
 
 	int (*mem_alloc)(void **ptr, size_t bytes);	/* 256-byte aligned */
 	void (*mem_free)(void *ptr);
-	int (*host_alloc)(void **ptr, size_t bytes);	/* host memory that mem_copy reads and writes asynchronously */
+	/* host memory that mem_copy reads and writes asynchronously */
+	int (*host_alloc)(void **ptr, size_t bytes);
 	void (*host_free)(void *ptr);
 	int (*mem_copy)(void *dst, const void *src, size_t bytes, int kind, void *stream);
 	int (*mem_set)(void *dst, int byte, size_t bytes, void *stream);
@@ -84,7 +85,8 @@ struct cairn_impl {
 	int (*event_record)(void *event, void *stream);
 	int (*event_sync)(void *event);			/* the host waits until it has happened */
 	int (*event_elapsed)(float *ms, void *start, void *end);	/* after both have happened */
-	int (*graph_begin)(void *stream);		/* -EOPNOTSUPP: no graphs here, call operations one by one */
+	/* -EOPNOTSUPP: no graphs here, call operations one by one */
+	int (*graph_begin)(void *stream);
 	int (*graph_end)(void *stream, void **graph);
 	int (*graph_launch)(void *graph, void *stream);
 	void (*graph_destroy)(void *graph);

@@ -2,12 +2,12 @@
 /*
  * bench - `cairn bench`: times what it has just verified
  *
- * A row is verified first and not timed if wrong. Copies of all its buffers, on a device 1 GiB together or 64 of
- * them, are used in turn, so that every call finds its inputs in memory and not in a cache; "warm" uses one copy
- * again and again. The calls of one sample lie in a CUDA graph, as many as make it last
- * a fifth of a millisecond, so that launch and event overhead vanish; a host table is timed call by
- * call. The record carries the share of the ceiling (stream and gemm rows) measured in the same run, and of the
- * memory's datasheet figure. With --once a row is called once where a profiler sees it (tools/traffic.py), and neither
+ * A row is verified first and not timed if wrong. Copies of all its buffers, on a device 1 GiB together or 64
+ * of them, are used in turn, so that every call finds its inputs in memory and not in a cache; "warm" uses
+ * one copy again and again. The calls of one sample lie in a CUDA graph, as many as make it last a fifth of a
+ * millisecond, so that launch and event overhead vanish; a host table is timed call by call. The record
+ * carries the share of the ceiling (stream and gemm rows) measured in the same run, and of the memory's
+ * datasheet figure. With --once a row is called once where a profiler sees it (tools/traffic.py), and neither
  * timed nor held against the reference.
  * Where several tables have a row, what is printed for the second and later ones ends in
  * how many times as fast the first one was.
@@ -32,8 +32,8 @@ static const struct {
 	const char *name;
 	double gbps;
 } datasheet[] = {
-	{ "NVIDIA H200", 4800 }, { "NVIDIA H100 NVL", 3900 }, { "NVIDIA H100 PCIe", 2000 }, { "NVIDIA H100", 3350 },
-	{ "NVIDIA H800", 3350 }, { "NVIDIA H20", 4000 },
+	{ "NVIDIA H200", 4800 }, { "NVIDIA H100 NVL", 3900 }, { "NVIDIA H100 PCIe", 2000 },
+	{ "NVIDIA H100", 3350 }, { "NVIDIA H800", 3350 }, { "NVIDIA H20", 4000 },
 };
 
 struct bench {
@@ -179,19 +179,25 @@ static void report(struct bench *b, const struct cairn_selected *s, const struct
 		now = b->info;
 	memory_shares(b, gbps, by_bytes, shares, sizeof(shares));
 	fprintf(b->out, "J {\"v\":1,\"op\":\"%s\",\"case\":\"%s\",\"impl\":\"%s\",\"impl_version\":\"%s\","
-		"\"ok\":true,\"err_over_bound\":%.4g,\"n\":%d,\"min_ns\":%.0f,\"median_ns\":%.0f,\"p95_ns\":%.0f,"
-		"\"warm_ns\":%.0f,\"bytes\":%.0f,\"flops\":%.0f,\"gbps\":%.1f,\"tflops\":%.2f,\"roof_pct\":%.1f%s%s%s,"
+		"\"ok\":true,\"err_over_bound\":%.4g,\"n\":%d,\"min_ns\":%.0f,\"median_ns\":%.0f,"
+		"\"p95_ns\":%.0f,\"warm_ns\":%.0f,\"bytes\":%.0f,\"flops\":%.0f,\"gbps\":%.1f,"
+		"\"tflops\":%.2f,\"roof_pct\":%.1f%s%s%s,"
 		"\"sm_mhz\":%d,\"gpu\":\"%s\",\"driver\":\"%s\",\"source\":\"%s\",\"seed\":%llu}\n",
 		b->f->name, s->desc.name, b->impl->name, b->impl->version, b->outcome.err_over_bound, cold->n,
-		cold->min_ns, cold->median_ns, cold->p95_ns, warm->median_ns, s->desc.bytes, s->desc.flops, gbps,
-		tflops, roof * 100, shares, b->outcome.extra[0] ? "," : "", b->outcome.extra, now.clock_mhz, b->info.name,
-		b->info.driver, cairn_source_digest(), (unsigned long long)b->opt->seed);
-	fprintf(b->out, "P %s\t%.0f\t%-16s %-36s %-6s %10.2f us %9.1f GB/s %8.2f TFLOP/s %5.1f%%%s%.60s\n", s->desc.name,
-		cold->median_ns, b->f->name, s->desc.name, b->impl->name, cold->median_ns * 1e-3, gbps, tflops, roof * 100,
-		b->outcome.extra[0] ? "  " : "", b->outcome.extra);
+		cold->min_ns, cold->median_ns, cold->p95_ns, warm->median_ns, s->desc.bytes, s->desc.flops,
+		gbps, tflops, roof * 100, shares, b->outcome.extra[0] ? "," : "", b->outcome.extra,
+		now.clock_mhz, b->info.name, b->info.driver, cairn_source_digest(),
+		(unsigned long long)b->opt->seed);
+	fprintf(b->out, "P %s\t%.0f\t%-16s %-36s %-6s %10.2f us %9.1f GB/s %8.2f TFLOP/s %5.1f%%%s%.60s\n",
+		s->desc.name, cold->median_ns, b->f->name, s->desc.name, b->impl->name,
+		cold->median_ns * 1e-3, gbps, tflops, roof * 100, b->outcome.extra[0] ? "  " : "",
+		b->outcome.extra);
 }
 
-/* One call while the profiler looks, its inputs in memory as when it is timed; what was counted is the profiler's. */
+/*
+ * One call while the profiler looks, its inputs in memory as when it is timed; what was
+ * counted is the profiler's.
+ */
 static int call_once(struct bench *b, const struct cairn_selected *s, struct cairn_side *sets, int num_sets)
 {
 	int ret;
@@ -204,12 +210,14 @@ static int call_once(struct bench *b, const struct cairn_selected *s, struct cai
 		ret = b->impl->stream_sync(b->stream);
 	cairn_profiler(0);
 	CAIRN_TRY(ret);
-	fprintf(b->out, "J {\"v\":1,\"op\":\"%s\",\"case\":\"%s\",\"impl\":\"%s\",\"impl_version\":\"%s\",\"bytes\":%.0f,"
-		"\"flops\":%.0f%s%s,\"gpu\":\"%s\",\"driver\":\"%s\",\"source\":\"%s\",\"seed\":%llu}\n",
+	fprintf(b->out, "J {\"v\":1,\"op\":\"%s\",\"case\":\"%s\",\"impl\":\"%s\",\"impl_version\":\"%s\","
+		"\"bytes\":%.0f,\"flops\":%.0f%s%s,"
+		"\"gpu\":\"%s\",\"driver\":\"%s\",\"source\":\"%s\",\"seed\":%llu}\n",
 		b->f->name, s->desc.name, b->impl->name, b->impl->version, s->desc.bytes, s->desc.flops,
-		b->outcome.extra[0] ? "," : "", b->outcome.extra, b->info.name, b->info.driver, cairn_source_digest(),
-		(unsigned long long)b->opt->seed);
-	fprintf(b->out, "P %s\t0\t%-16s %-36s %-6s called once\n", s->desc.name, b->f->name, s->desc.name, b->impl->name);
+		b->outcome.extra[0] ? "," : "", b->outcome.extra, b->info.name, b->info.driver,
+		cairn_source_digest(), (unsigned long long)b->opt->seed);
+	fprintf(b->out, "P %s\t0\t%-16s %-36s %-6s called once\n", s->desc.name, b->f->name, s->desc.name,
+		b->impl->name);
 	return 0;
 }
 
@@ -441,7 +449,8 @@ static void run_pass(const struct cairn_options *opt, const struct cairn_impl *i
 		for (int k = 0; (*f)->num_cases && wanted && k < opt->num_impls; k++) {
 			const char *death;
 
-			if (!has_op(&impls[k], (*f)->op))	/* not a row is worth making for a table without it */
+			/* not a row is worth making for a table without it */
+			if (!has_op(&impls[k], (*f)->op))
 				continue;
 			sink->first = k ? impls[0].name : NULL;
 			death = cairn_run_child(bench_child, *f, &impls[k], opt, pass,
@@ -473,7 +482,8 @@ int cairn_cmd_bench(const struct cairn_options *opt)
 			return 2;
 		}
 	}
-	pass.roofs = mmap(NULL, sizeof(*pass.roofs), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	pass.roofs = mmap(NULL, sizeof(*pass.roofs), PROT_READ | PROT_WRITE,
+			  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (pass.roofs == MAP_FAILED)
 		return 2;
 	if (opt->json && !(sink.json = fopen(opt->json, "a"))) {
@@ -487,7 +497,7 @@ int cairn_cmd_bench(const struct cairn_options *opt)
 	if (sink.json)
 		fclose(sink.json);
 	munmap(pass.roofs, sizeof(*pass.roofs));
-	printf("%d %s, %d failed, %d skipped\n", sink.sum.passed, opt->once ? "called" : "timed", sink.sum.failed,
-	       sink.sum.skipped);
+	printf("%d %s, %d failed, %d skipped\n", sink.sum.passed, opt->once ? "called" : "timed",
+	       sink.sum.failed, sink.sum.skipped);
 	return sink.sum.failed ? 1 : 0;
 }

@@ -155,7 +155,8 @@ static int suite_command(const char *cmd, int argc, char **argv)
 			}
 			break;
 		case O_SANITIZE:
-			opt.sanitize = optarg ? (int)number(cmd, "sanitize", optarg, 1, 1000000) : CAIRN_SANITIZE_CASES;
+			opt.sanitize = optarg ? (int)number(cmd, "sanitize", optarg, 1, 1000000) :
+				       CAIRN_SANITIZE_CASES;
 			break;
 		case O_ONCE:
 			opt.once = 1;

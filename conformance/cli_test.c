@@ -27,7 +27,8 @@ static void one_line_and_two(struct cairn_test *t)
 		{ { "bench", "--impl", "./none.so" }, "./none.so" },
 		{ { "bench", "--device", "many" }, "--device: 'many'" },
 		{ { "generate", "--model", "/no/such/model", "--prompt", "x" }, "/no/such/model" },
-		{ { "generate", "--no-such-option" }, "cairn generate: unrecognized option '--no-such-option'" },
+		{ { "generate", "--no-such-option" },
+		  "cairn generate: unrecognized option '--no-such-option'" },
 		{ { "generate", "--impl", "gpu", "--prompt", "x" }, "'gpu'" },
 		{ { "generate", "--temperature", "-1", "--prompt", "x" }, "temperature" },
 		{ { "generate", "--temperature", "nan", "--prompt", "x" }, "temperature" },
@@ -115,8 +116,8 @@ static void sanitize_selection(struct cairn_test *t)
 	EXPECT(t, last && sscanf(last, "%d passed, %d failed, %d skipped", &passed, &failed, &skipped) == 3);
 	EXPECT(t, failed == 0 && passed + skipped == lines && skipped > 1000);
 
-	EXPECT(t, cairn_spawn((char *[]){ "cairn", "check", "--sanitize=3", "--impl", "ref", "primitives.silu_mul",
-					  NULL }, out, sizeof(out)) == 0);
+	EXPECT(t, cairn_spawn((char *[]){ "cairn", "check", "--sanitize=3", "--impl", "ref",
+					  "primitives.silu_mul", NULL }, out, sizeof(out)) == 0);
 	EXPECT_CONTAINS(t, out, "\n3 passed, 0 failed");
 	EXPECT(t, cairn_spawn((char *[]){ "cairn", "check", "--sanitize=few", "primitives.rope", NULL }, out,
 			      sizeof(out)) == 2);
@@ -167,7 +168,8 @@ static void sanitize_reaches_kernels(struct cairn_test *t)
 {
 	static const struct { const char *family, *words[ROW_WORDS]; } rows[] = {
 		{ NULL, { "f32", "f16", "bf16", "exact", "normal", "extreme", "poison" } },
-		{ "cluster_reduce", { "oneshot", "twoshot", "ring", "tree", "offchip", "sum", "max", "min", "softmax" } },
+		{ "cluster_reduce",
+		  { "oneshot", "twoshot", "ring", "tree", "offchip", "sum", "max", "min", "softmax" } },
 		{ "cluster_gather", { "oneshot", "twoshot", "ring", "tree", "offchip", "waves" } },
 		{ "dsmem", { "load", "async", "bulk", "multicast", "barrier", "mbarrier", "active", "hbm" } },
 		{ "rmsnorm", { "residual", "offset" } },
@@ -203,8 +205,8 @@ static void sanitize_reaches_kernels(struct cairn_test *t)
 			cairn_each(&opt, *f, look_for_words, &w);
 			for (size_t k = 0; k < ROW_WORDS && w.words[k]; k++)
 				if (!EXPECT(t, w.eligible[k] ? w.taken[k] > 0 : !rows[i].family))
-					cairn_note(t, "%s: %d of %d cases of %s", (*f)->name, w.taken[k], w.eligible[k],
-						   w.words[k]);
+					cairn_note(t, "%s: %d of %d cases of %s", (*f)->name, w.taken[k],
+						   w.eligible[k], w.words[k]);
 		}
 		free(takes);
 	}

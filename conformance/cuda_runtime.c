@@ -25,7 +25,8 @@ static int cuda_init(int device)
 		return cairn_error(ENODEV, "CUDA device %d: this machine has %d", device, count);
 	CAIRN_CUDA(cudaGetDeviceProperties(&prop, device));
 	if (prop.major != 9 || prop.minor != 0)
-		return cairn_error(ENODEV, "CUDA device %d (%s) has compute capability %d.%d, these kernels need 9.0",
+		return cairn_error(ENODEV,
+				   "CUDA device %d (%s) has compute capability %d.%d, these kernels need 9.0",
 				   device, prop.name, prop.major, prop.minor);
 	CAIRN_CUDA(cudaSetDevice(device));
 	CAIRN_CUDA(cudaFree(NULL));
@@ -47,7 +48,8 @@ static int cuda_device_info(struct cairn_device_info *info)
 	snprintf(info->name, sizeof(info->name), "%.63s", prop.name);
 	f = fopen("/sys/module/nvidia/version", "r");
 	if (!f || fscanf(f, "%31s", info->driver) != 1)
-		snprintf(info->driver, sizeof(info->driver), "cuda-%d.%d", version / 1000, version % 1000 / 10);
+		snprintf(info->driver, sizeof(info->driver), "cuda-%d.%d", version / 1000,
+			 version % 1000 / 10);
 	if (f)
 		fclose(f);
 	info->num_sms = prop.multiProcessorCount;

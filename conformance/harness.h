@@ -44,13 +44,15 @@ struct cairn_case {
 	int bench;		/* a row of `cairn bench` (kind NORMAL) */
 	int device_only;	/* too large for host implementations */
 	int sparse;		/* a call touches a part of its memory: bench counts copies by `bytes` */
-	int ceiling;		/* a bench row that measures what the machine can do at most: run first, always */
+	/* a bench row that measures what the machine can do at most: run first, always */
+	int ceiling;
 	double bytes, flops;	/* of one call: memory (or DSMEM) traffic and arithmetic, for bench */
 };
 
 /* One operation under test: the argument struct and its buffers, all on the host. */
 struct cairn_op {
-	void *args;		/* zeroed struct of family->args_size, `size` set; pointers set by the calls below */
+	/* zeroed struct of family->args_size, `size` set; pointers set by the calls below */
+	void *args;
 	enum cairn_kind kind;
 	int case_index;
 	/* private */
@@ -72,26 +74,33 @@ struct cairn_family {
 
 	/* operation; offsets are offsetof(struct cairn_impl, ...) and offsetof(args, ...) */
 	size_t op, workspace_op;		/* workspace_op 0: none */
-	size_t args_size, workspace_field;	/* the void *workspace; size_t workspace_bytes must follow it */
-	size_t timing_fields[4];		/* outputs that hold times or places: not compared between two runs */
+	/* the void *workspace; size_t workspace_bytes must follow it */
+	size_t args_size, workspace_field;
+	/* outputs that hold times or places: not compared between two runs */
+	size_t timing_fields[4];
 	int num_cases;
-	int exact_is_equal;			/* kind EXACT is compared for equality, not within the bound */
-	int zeroed_workspace;			/* zeroed before the first call, left alone before the second; else junk */
+	/* kind EXACT is compared for equality, not within the bound */
+	int exact_is_equal;
+	/* zeroed before the first call, left alone before the second; else junk */
+	int zeroed_workspace;
 	void (*describe)(int case_index, struct cairn_case *c);
 	void (*setup)(struct cairn_op *op);
-	int (*exact)(const void *args, struct cairn_exact *exact);	/* exact[k]: k-th output in declaration order */
-	/* Instead of exact or after it, for results that are not numbers near a number: 0, or 1 with a text. got: args with
-	 * the implementation's outputs and the original inputs. */
+	/* exact[k]: k-th output in declaration order */
+	int (*exact)(const void *args, struct cairn_exact *exact);
+	/* Instead of exact or after it, for results that are not numbers near a number: 0, or 1 with a text.
+	 * got: args with the implementation's outputs and the original inputs. */
 	int (*judge)(const struct cairn_op *op, const void *got, char *why, size_t why_len);
 	/* Bad arguments: alters the args of case 0, returns a name (NULL: no more) and the error wanted. */
 	const char *(*reject)(void *args, int i, int *want);
-	/* JSON members for the bench record from the outputs of one run, e.g. "\"cycles\":512"; may be NULL. */
+	/* JSON members for the bench record from the outputs of one run, e.g. "\"cycles\":512";
+	 * may be NULL. */
 	int (*extra)(const struct cairn_op *op, const void *got, char *json, size_t len);
 	int timeout_s;				/* 0: 300 */
 };
 
 /* Buffers, in setup only. field: offsetof(struct cairn_x_args, q). The pointer is also stored in args.
- * in: fill it. out: starts as NaN (integers: a junk value). inout: fill it; an output whose old value is read. */
+ * in: fill it. out: starts as NaN (integers: a junk value). inout: fill it; an output whose
+ * old value is read. */
 void *cairn_in(struct cairn_op *op, size_t field, int dtype, int64_t count);
 void *cairn_out(struct cairn_op *op, size_t field, int dtype, int64_t count);
 void *cairn_inout(struct cairn_op *op, size_t field, int dtype, int64_t count);
@@ -103,17 +112,20 @@ void cairn_within(struct cairn_op *op, size_t field, size_t same_as, size_t offs
 /* Random numbers of this case: a function of --seed, the family, case and kind. */
 uint64_t cairn_op_rand(struct cairn_op *op);
 int64_t cairn_op_range(struct cairn_op *op, int64_t lo, int64_t hi);	/* lo..hi inclusive */
-/* Fills a float array as the kind says. scale: NORMAL's standard deviation; EXACT: integers of -4..4 (f16, bf16 exact). */
+/* Fills a float array as the kind says. scale: NORMAL's standard deviation; EXACT: integers of -4..4
+ * (f16, bf16 exact). */
 void cairn_fill(struct cairn_op *op, void *p, int dtype, int64_t count, double scale);
 void cairn_fill_nan(void *p, int dtype, int64_t first, int64_t count);
 
 /* Units */
 uint64_t cairn_rand(struct cairn_test *t);
 int cairn_expect(struct cairn_test *t, int ok, const char *what, const char *file, int line);
-int cairn_expect_contains(struct cairn_test *t, const char *text, const char *part, const char *file, int line);
+int cairn_expect_contains(struct cairn_test *t, const char *text, const char *part,
+			  const char *file, int line);
 void cairn_note(struct cairn_test *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void cairn_skip(struct cairn_test *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void cairn_tmpfile(struct cairn_test *t, char *path, size_t path_len, const char *name, const void *data, size_t bytes);
+void cairn_tmpfile(struct cairn_test *t, char *path, size_t path_len, const char *name, const void *data,
+		   size_t bytes);
 const char *cairn_tmpdir(struct cairn_test *t);		/* made on first use, removed afterwards */
 const char *cairn_srcdir(void);				/* root of the source tree, or of the package */
 

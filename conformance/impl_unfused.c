@@ -2,16 +2,18 @@
 /*
  * impl_unfused - the fused operations as the best chain of separate kernels, which is what they have to beat
  *
- *   cluster_attn   rmsnorm | QKV product (+ bias) | rotate and append | attn_paged | output product (+ bias, + x)
- *   cluster_mla    rmsnorm | q product (or: q_a product | rmsnorm | q product) | kv_a product | norm, rotate and append |
- *                  absorption, a product for each head | mla_decode (two kernels) | v_up, likewise | output product (+ x)
- *   decode_step    embedding | of each layer: cluster_attn as above | rmsnorm | gate and up product | silu and multiply |
- *                  down product (+ x) | rmsnorm | LM head | argmax or sample
+ *   cluster_attn   rmsnorm | QKV product (+ bias) | rotate and append | attn_paged |
+ *                  output product (+ bias, + x)
+ *   cluster_mla    rmsnorm | q product (or: q_a product | rmsnorm | q product) | kv_a product | norm, rotate
+ *                  and append | absorption, a product for each head | mla_decode (two kernels) | v_up,
+ *                  likewise | output product (+ x)
+ *   decode_step    embedding | of each layer: cluster_attn as above | rmsnorm | gate and up product | silu
+ *                  and multiply | down product (+ x) | rmsnorm | LM head | argmax or sample
  *
- * Products are the fastest of all that cuBLASLt lists and our own skinny kernels, by trial on the device at the
- * first uncaptured call of a shape (gemm_lt.h): this table, as peers may, owns device memory while it tries. All
- * kernels but cuBLASLt's are launched as programmatic dependents. The version says what was chosen for the
- * latest call, product by product, and so does the bench record of a row.
+ * Products are the fastest of all that cuBLASLt lists and our own skinny kernels, by trial on the device at
+ * the first uncaptured call of a shape (gemm_lt.h): this table, as peers may, owns device memory while it
+ * tries. All kernels but cuBLASLt's are launched as programmatic dependents. The version says what was chosen
+ * for the latest call, product by product, and so does the bench record of a row.
  *
  * Dataflows, cluster sizes, forms and exchanges off chip are what a chain does not have: -EOPNOTSUPP.
  */
@@ -66,19 +68,20 @@ static struct cairn_gemm_lt plain(void *out, const void *a, const void *b, int m
 {
 	struct cairn_gemm_lt p = {
 		.gemm = {
-			.size = sizeof(p.gemm), .out = out, .a = a, .b = b, .m = m, .n = n, .k = k, .dtype = dtype,
-			.out_dtype = dtype,
+			.size = sizeof(p.gemm), .out = out, .a = a, .b = b, .m = m, .n = n, .k = k,
+			.dtype = dtype, .out_dtype = dtype,
 		},
 	};
 
 	return p;
 }
 
-static int norm(void *out, const void *x, const void *weight, int rows, int dim, int dtype, float eps, void *stream)
+static int norm(void *out, const void *x, const void *weight, int rows, int dim, int dtype,
+		float eps, void *stream)
 {
 	struct cairn_rmsnorm_args args = {
-		.size = sizeof(args), .out = out, .x = x, .weight = weight, .rows = rows, .dim = dim, .dtype = dtype,
-		.eps = eps,
+		.size = sizeof(args), .out = out, .x = x, .weight = weight, .rows = rows, .dim = dim,
+		.dtype = dtype, .eps = eps,
 	};
 
 	return cairn_rmsnorm(&args, stream);
@@ -104,7 +107,8 @@ static size_t attn_buffers(const struct cairn_cluster_attn_args *a, void *base, 
 
 static int only_auto(int is_auto, const char *op)
 {
-	return is_auto ? 0 : cairn_error(EOPNOTSUPP, "%s: separate kernels have no dataflow, cluster or exchange", op);
+	return is_auto ? 0 :
+	       cairn_error(EOPNOTSUPP, "%s: separate kernels have no dataflow, cluster or exchange", op);
 }
 
 static int attn_workspace(const struct cairn_cluster_attn_args *a, size_t *bytes)
@@ -122,12 +126,14 @@ static int attn_workspace(const struct cairn_cluster_attn_args *a, size_t *bytes
 static int attention(const struct cairn_cluster_attn_args *a, const struct attn_buffers *buf, void *stream)
 {
 	struct cairn_attn_paged_args args = {
-		.size = sizeof(args), .out = buf->attn, .q = buf->qkv, .k_pages = a->k_pages, .v_pages = a->v_pages,
-		.kv_indptr = a->kv_indptr, .kv_indices = a->kv_indices, .kv_last_page_len = a->kv_last_page_len,
+		.size = sizeof(args), .out = buf->attn, .q = buf->qkv,
+		.k_pages = a->k_pages, .v_pages = a->v_pages, .kv_indptr = a->kv_indptr,
+		.kv_indices = a->kv_indices, .kv_last_page_len = a->kv_last_page_len,
 		.q_stride = (int64_t)(a->num_qo_heads + 2 * a->num_kv_heads) * a->head_dim,
 		.batch = a->batch, .nnz_qo = a->batch, .max_qo_len = 1, .max_kv_len = a->max_kv_len,
 		.num_pages = a->num_pages, .page_size = a->page_size, .num_qo_heads = a->num_qo_heads,
-		.num_kv_heads = a->num_kv_heads, .head_dim = a->head_dim, .dtype = a->dtype, .sm_scale = a->sm_scale,
+		.num_kv_heads = a->num_kv_heads, .head_dim = a->head_dim, .dtype = a->dtype,
+		.sm_scale = a->sm_scale,
 	};
 
 	CAIRN_TRY(block_qo_indptr(&args.qo_indptr));
@@ -147,11 +153,12 @@ static int attn_chain(const struct cairn_cluster_attn_args *a, void *stream)
 		return 0;
 	bytes = attn_buffers(a, a->workspace, &buf);
 	if (!a->workspace || a->workspace_bytes < bytes)
-		return cairn_error(EINVAL, "cluster_attn: workspace_bytes: %zu, needs %zu", a->workspace_bytes, bytes);
+		return cairn_error(EINVAL, "cluster_attn: workspace_bytes: %zu, needs %zu",
+				   a->workspace_bytes, bytes);
 	CAIRN_TRY(norm(buf.n, a->x, a->norm_weight, a->batch, a->hidden, a->dtype, a->eps, stream));
 
-	p = plain(buf.qkv, buf.n, a->w_qkv, a->batch, (a->num_qo_heads + 2 * a->num_kv_heads) * a->head_dim, a->hidden,
-		  a->dtype);
+	p = plain(buf.qkv, buf.n, a->w_qkv, a->batch, (a->num_qo_heads + 2 * a->num_kv_heads) * a->head_dim,
+		  a->hidden, a->dtype);
 	p.gemm.bias = a->b_qkv;
 	p.gemm.workspace = buf.lt;
 	p.gemm.workspace_bytes = CAIRN_GEMM_LT_WORKSPACE;
@@ -188,21 +195,25 @@ struct mla_buffers {
 	void *n, *q_a, *q, *kv, *latent, *sum, *v, *splits;
 };
 
-static struct mla_decode_args mla_attention(const struct cairn_cluster_mla_args *a, const struct mla_buffers *buf)
+static struct mla_decode_args mla_attention(const struct cairn_cluster_mla_args *a,
+					    const struct mla_buffers *buf)
 {
 	return (struct mla_decode_args) {
 		.out = buf->sum, .q_latent = buf->latent, .q_rope = (const uint16_t *)buf->q + a->nope_dim,
 		.pages = a->pages, .kv_indptr = a->kv_indptr, .kv_indices = a->kv_indices,
 		.kv_last_page_len = a->kv_last_page_len, .workspace = buf->splits,
 		.q_rope_stride = a->nope_dim + a->rope_dim, .batch = a->batch, .max_kv_len = a->max_kv_len,
-		.page_size = a->page_size, .num_heads = a->num_heads, .dtype = a->dtype, .sm_scale = a->sm_scale,
+		.page_size = a->page_size, .num_heads = a->num_heads, .dtype = a->dtype,
+		.sm_scale = a->sm_scale,
 	};
 }
 
-static int mla_buffers(const struct cairn_cluster_mla_args *a, void *base, struct mla_buffers *buf, size_t *bytes)
+static int mla_buffers(const struct cairn_cluster_mla_args *a, void *base, struct mla_buffers *buf,
+		       size_t *bytes)
 {
 	int64_t rows = a->batch, heads = rows * a->num_heads;
-	struct mla_decode_args shape = { .batch = a->batch, .max_kv_len = a->max_kv_len, .num_heads = a->num_heads };
+	struct mla_decode_args shape = { .batch = a->batch, .max_kv_len = a->max_kv_len,
+					 .num_heads = a->num_heads };
 	struct arena w = { base, 0 };
 	size_t splits = 0;
 
@@ -232,8 +243,9 @@ static int mla_workspace(const struct cairn_cluster_mla_args *a, size_t *bytes)
 	return mla_buffers(a, NULL, &buf, bytes);
 }
 
-static int mla_product(const char *name, const struct cairn_cluster_mla_args *a, const struct mla_buffers *buf,
-		       void *out, const void *in, const void *weight, int n, int k, const void *residual, void *stream)
+static int mla_product(const char *name, const struct cairn_cluster_mla_args *a,
+		       const struct mla_buffers *buf, void *out, const void *in, const void *weight, int n,
+		       int k, const void *residual, void *stream)
 {
 	struct cairn_gemm_lt p = plain(out, in, weight, a->batch, n, k, a->dtype);
 
@@ -249,7 +261,8 @@ static int queries(const struct cairn_cluster_mla_args *a, const struct mla_buff
 
 	if (!a->q_lora_rank)
 		return mla_product("q", a, buf, buf->q, buf->n, a->w_q, n, a->hidden, NULL, stream);
-	CAIRN_TRY(mla_product("q_a", a, buf, buf->q_a, buf->n, a->w_q_a, a->q_lora_rank, a->hidden, NULL, stream));
+	CAIRN_TRY(mla_product("q_a", a, buf, buf->q_a, buf->n, a->w_q_a, a->q_lora_rank, a->hidden,
+			      NULL, stream));
 	CAIRN_TRY(norm(buf->q_a, buf->q_a, a->q_norm, a->batch, a->q_lora_rank, a->dtype, a->eps, stream));
 	return mla_product("q", a, buf, buf->q, buf->q_a, a->w_q, n, a->q_lora_rank, NULL, stream);
 }
@@ -257,7 +270,8 @@ static int queries(const struct cairn_cluster_mla_args *a, const struct mla_buff
 /* nope_dim -> kv_lora_rank with the first rows of each head of w_kv_b, which lie [nope_dim, kv_lora_rank]. */
 static int absorb(const struct cairn_cluster_mla_args *a, const struct mla_buffers *buf, void *stream)
 {
-	struct cairn_gemm_lt p = plain(buf->latent, buf->q, a->w_kv_b, a->batch, a->kv_lora_rank, a->nope_dim, a->dtype);
+	struct cairn_gemm_lt p = plain(buf->latent, buf->q, a->w_kv_b, a->batch, a->kv_lora_rank,
+				       a->nope_dim, a->dtype);
 
 	p.heads = a->num_heads;
 	p.b_kn = 1;
@@ -301,12 +315,13 @@ static int mla(const struct cairn_cluster_mla_args *a, void *stream)
 		return 0;
 	CAIRN_TRY(mla_buffers(a, a->workspace, &buf, &bytes));
 	if (!a->workspace || a->workspace_bytes < bytes)
-		return cairn_error(EINVAL, "cluster_mla: workspace_bytes: %zu, needs %zu", a->workspace_bytes, bytes);
+		return cairn_error(EINVAL, "cluster_mla: workspace_bytes: %zu, needs %zu",
+				   a->workspace_bytes, bytes);
 	begin_choices();
 	CAIRN_TRY(norm(buf.n, a->x, a->norm_weight, a->batch, a->hidden, a->dtype, a->eps, stream));
 	CAIRN_TRY(queries(a, &buf, stream));
-	CAIRN_TRY(mla_product("kv", a, &buf, buf.kv, buf.n, a->w_kv_a, a->kv_lora_rank + a->rope_dim, a->hidden, NULL,
-			      stream));
+	CAIRN_TRY(mla_product("kv", a, &buf, buf.kv, buf.n, a->w_kv_a, a->kv_lora_rank + a->rope_dim,
+			      a->hidden, NULL, stream));
 	append = (struct block_mla_append_args) {
 		.q = buf.q, .pages = a->pages, .kv = buf.kv, .kv_norm = a->kv_norm, .inv_freq = a->inv_freq,
 		.positions = a->positions, .kv_indptr = a->kv_indptr, .kv_indices = a->kv_indices,
@@ -318,7 +333,8 @@ static int mla(const struct cairn_cluster_mla_args *a, void *stream)
 	decode = mla_attention(a, &buf);
 	CAIRN_TRY(mla_decode(&decode, stream));
 	CAIRN_TRY(v_up(a, &buf, stream));
-	return mla_product("out", a, &buf, a->out, buf.v, a->w_o, a->hidden, a->num_heads * a->v_dim, a->x, stream);
+	return mla_product("out", a, &buf, a->out, buf.v, a->w_o, a->hidden, a->num_heads * a->v_dim,
+			   a->x, stream);
 }
 
 /* ---- decode_step ---- */
@@ -334,8 +350,8 @@ static struct cairn_sample_args step_sample(const struct cairn_decode_step_args 
 {
 	return (struct cairn_sample_args) {
 		.size = sizeof(struct cairn_sample_args), .out = a->tokens, .logits = a->logits,
-		.temperature = a->temperature, .top_k = a->top_k, .top_p = a->top_p, .min_p = a->min_p, .seed = a->seed,
-		.offset = a->offset, .rows = a->batch, .vocab = a->vocab,
+		.temperature = a->temperature, .top_k = a->top_k, .top_p = a->top_p, .min_p = a->min_p,
+		.seed = a->seed, .offset = a->offset, .rows = a->batch, .vocab = a->vocab,
 	};
 }
 
@@ -346,18 +362,20 @@ static struct cairn_cluster_attn_args step_attn(const struct cairn_decode_step_a
 #define OF_LAYER(p)	((p) ? (const char *)(p) + w : NULL)
 	return (struct cairn_cluster_attn_args) {
 		.size = sizeof(struct cairn_cluster_attn_args), .k_pages = (char *)a->k_pages + kv,
-		.v_pages = (char *)a->v_pages + kv, .norm_weight = OF_LAYER(a->attn_norm), .w_qkv = OF_LAYER(a->w_qkv),
-		.b_qkv = OF_LAYER(a->b_qkv), .w_o = OF_LAYER(a->w_o), .b_o = OF_LAYER(a->b_o),
-		.inv_freq = a->inv_freq, .positions = a->positions, .kv_indptr = a->kv_indptr,
-		.kv_indices = a->kv_indices, .kv_last_page_len = a->kv_last_page_len, .batch = a->batch,
-		.max_kv_len = a->max_kv_len, .num_pages = a->num_pages, .page_size = a->page_size, .hidden = a->hidden,
+		.v_pages = (char *)a->v_pages + kv, .norm_weight = OF_LAYER(a->attn_norm),
+		.w_qkv = OF_LAYER(a->w_qkv), .b_qkv = OF_LAYER(a->b_qkv),
+		.w_o = OF_LAYER(a->w_o), .b_o = OF_LAYER(a->b_o), .inv_freq = a->inv_freq,
+		.positions = a->positions, .kv_indptr = a->kv_indptr, .kv_indices = a->kv_indices,
+		.kv_last_page_len = a->kv_last_page_len, .batch = a->batch, .max_kv_len = a->max_kv_len,
+		.num_pages = a->num_pages, .page_size = a->page_size, .hidden = a->hidden,
 		.num_qo_heads = a->num_qo_heads, .num_kv_heads = a->num_kv_heads, .head_dim = a->head_dim,
 		.dtype = a->dtype, .eps = a->eps, .sm_scale = a->sm_scale,
 	};
 #undef OF_LAYER
 }
 
-static int step_buffers(const struct cairn_decode_step_args *a, void *base, struct step_buffers *buf, size_t *bytes)
+static int step_buffers(const struct cairn_decode_step_args *a, void *base, struct step_buffers *buf,
+			size_t *bytes)
 {
 	struct cairn_cluster_attn_args block = { .batch = a->batch, .hidden = a->hidden,
 		.num_qo_heads = a->num_qo_heads, .num_kv_heads = a->num_kv_heads, .head_dim = a->head_dim };
@@ -387,8 +405,8 @@ static int step_supported(const struct cairn_decode_step_args *a)
 	CAIRN_TRY(only_auto(a->form == CAIRN_DECODE_STEP_AUTO, "decode_step"));
 	CAIRN_TRY(cairn_decode_step_args_full(a, &full));
 	if (full.kv_lora_rank || full.num_experts)
-		return cairn_error(EOPNOTSUPP, "decode_step: kv_lora_rank, num_experts: no separate kernels for a whole step "
-				   "with latent attention or experts");
+		return cairn_error(EOPNOTSUPP, "decode_step: kv_lora_rank, num_experts: no separate kernels "
+				   "for a whole step with latent attention or experts");
 	return 0;
 }
 
@@ -403,7 +421,8 @@ static int step_workspace(const struct cairn_decode_step_args *a, size_t *bytes)
 	return step_buffers(a, NULL, &buf, bytes);
 }
 
-static int step_product(const char *name, const struct step_buffers *buf, struct cairn_gemm_lt p, void *stream)
+static int step_product(const char *name, const struct step_buffers *buf,
+			struct cairn_gemm_lt p, void *stream)
 {
 	p.gemm.workspace = buf->attn;
 	p.gemm.workspace_bytes = CAIRN_GEMM_LT_WORKSPACE;
@@ -415,17 +434,20 @@ static int feed_forward(const struct cairn_decode_step_args *a, const struct ste
 {
 	int64_t w = layer * a->layer_stride_bytes;
 	struct block_silu_mul_args act = {
-		.out = buf->act, .x = buf->gate_up, .rows = a->batch, .dim = a->intermediate, .dtype = a->dtype,
+		.out = buf->act, .x = buf->gate_up, .rows = a->batch, .dim = a->intermediate,
+		.dtype = a->dtype,
 	};
 	struct cairn_gemm_lt p;
 
-	CAIRN_TRY(norm(buf->n, buf->x, (const char *)a->mlp_norm + w, a->batch, a->hidden, a->dtype, a->eps, stream));
-	p = plain(buf->gate_up, buf->n, (const char *)a->w_gate_up + w, a->batch, 2 * a->intermediate, a->hidden,
-		  a->dtype);
+	CAIRN_TRY(norm(buf->n, buf->x, (const char *)a->mlp_norm + w, a->batch, a->hidden, a->dtype,
+		       a->eps, stream));
+	p = plain(buf->gate_up, buf->n, (const char *)a->w_gate_up + w, a->batch, 2 * a->intermediate,
+		  a->hidden, a->dtype);
 	p.gemm.out_dtype = CAIRN_F32;
 	CAIRN_TRY(step_product("gate_up", buf, p, stream));
 	CAIRN_TRY(block_silu_mul(&act, stream));
-	p = plain(buf->x, buf->act, (const char *)a->w_down + w, a->batch, a->hidden, a->intermediate, a->dtype);
+	p = plain(buf->x, buf->act, (const char *)a->w_down + w, a->batch, a->hidden,
+		  a->intermediate, a->dtype);
 	p.residual = buf->x;
 	return step_product("down", buf, p, stream);
 }
@@ -434,8 +456,8 @@ static int draw(const struct cairn_decode_step_args *a, const struct step_buffer
 {
 	struct cairn_sample_args sample = step_sample(a);
 	struct cairn_argmax_args argmax = {
-		.size = sizeof(argmax), .out = a->tokens, .logits = a->logits, .rows = a->batch, .vocab = a->vocab,
-		.dtype = CAIRN_F32,
+		.size = sizeof(argmax), .out = a->tokens, .logits = a->logits, .rows = a->batch,
+		.vocab = a->vocab, .dtype = CAIRN_F32,
 	};
 
 	if (!a->tokens)
@@ -460,7 +482,8 @@ static int step(const struct cairn_decode_step_args *a, void *stream)
 		return 0;
 	CAIRN_TRY(step_buffers(a, a->workspace, &buf, &bytes));
 	if (!a->workspace || a->workspace_bytes < bytes)
-		return cairn_error(EINVAL, "decode_step: workspace_bytes: %zu, needs %zu", a->workspace_bytes, bytes);
+		return cairn_error(EINVAL, "decode_step: workspace_bytes: %zu, needs %zu",
+				   a->workspace_bytes, bytes);
 	begin_choices();
 	embedding = (struct cairn_embedding_args) {
 		.size = sizeof(embedding), .out = buf.x, .table = a->embed, .ids = a->ids, .rows = a->batch,

@@ -43,7 +43,10 @@ int64_t cairn_judge(int dtype, int64_t count, const void *got, const void *befor
 	int64_t bad = 0, seen = 0, first_bad = count;
 	double most = *worst;
 
-	/* pools of pages are large, and few of their elements have a value: the others' is not even looked at */
+	/*
+	 * pools of pages are large, and few of their elements have a value: the
+	 * others' is not even looked at
+	 */
 	#pragma omp parallel for schedule(static) reduction(+:bad, seen) reduction(min:first_bad) \
 		reduction(max:most) if (count > 1 << 20)
 	for (int64_t i = 0; i < count; i++) {

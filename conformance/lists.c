@@ -31,7 +31,8 @@ int cairn_list_load(const char *path, int want_reason, struct cairn_list *out)
 			fclose(f);
 			cairn_list_free(&list);
 			return cairn_error(EINVAL, "%s:%d: %s", path, number,
-					   want_reason ? "a waiver needs a reason" : "more than one glob on a line");
+					   want_reason ? "a waiver needs a reason" :
+					   "more than one glob on a line");
 		}
 		rows = realloc(list.rows, (size_t)(list.num + 1) * sizeof(*list.rows));
 		if (!rows)

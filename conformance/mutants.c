@@ -109,10 +109,12 @@ int cairn_cmd_mutants(const struct cairn_options *opt)
 		if (result[0] == 'P' || (death && !strstr(death, "TIMEOUT"))) {
 			caught++;
 			if (opt->verbose)
-				printf("ok - %s # %s; caught by %s\n", m->name, m->what, death ? death : result + 2);
+				printf("ok - %s # %s; caught by %s\n", m->name, m->what,
+				       death ? death : result + 2);
 			continue;
 		}
-		printf("not ok - %s # %s; SURVIVED %s cases\n", m->name, m->what, f ? result + 2 : "no family, 0");
+		printf("not ok - %s # %s; SURVIVED %s cases\n", m->name, m->what,
+		       f ? result + 2 : "no family, 0");
 	}
 	printf("mutants: %d of %d caught\n", caught, total);
 	return caught == total && (total > 0 || opt->num_globs) ? 0 : 1;

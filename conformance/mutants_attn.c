@@ -153,7 +153,8 @@ static int visible(const struct cairn_attn_paged_args *a, int b, int i, int len,
 static void attend_row(const struct cairn_attn_paged_args *a, int b, int i, int h, int64_t row,
 		       enum attn_defect x)
 {
-	int64_t packed = (int64_t)a->num_qo_heads * a->head_dim, dim = a->head_dim, at = row * a->num_qo_heads + h;
+	int64_t packed = (int64_t)a->num_qo_heads * a->head_dim, dim = a->head_dim,
+		at = row * a->num_qo_heads + h;
 	int64_t stride = a->q_stride && x != ATTN_q_stride_ignored ? a->q_stride : packed;
 	int64_t q_at = (a->qo_indptr[b] + i) * stride + h * dim;
 	double m = x == ATTN_sentinel ? -5e4 : -INFINITY, l = 0, o[256] = { 0 }, scale = a->sm_scale, lse;

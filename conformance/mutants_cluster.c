@@ -38,7 +38,10 @@ static double get(const struct cairn_cluster_reduce_args *a, int64_t group, int 
 		for (int b = 0; b < (a)->cluster_size; b++) \
 			for (int i = 0; i < (a)->len; i++)
 
-/* ClusterFusion's dsm.cuh: strides 1 .. N-2 and the running sum sent to rank + stride. Right for N = 4 alone. */
+/*
+ * ClusterFusion's dsm.cuh: strides 1 .. N-2 and the running sum sent to
+ * rank + stride. Right for N = 4 alone.
+ */
 static int loop_right_for_4(const struct cairn_cluster_reduce_args *a, void *stream)
 {
 	const int n = a->cluster_size;
@@ -231,7 +234,8 @@ static int rotated_order(const struct cairn_cluster_gather_args *a, void *stream
 		for (int b = 0; b < n; b++)
 			for (int j = 0; j < n; j++)
 				memcpy(block_at(a, g, b, j),
-				       (const char *)a->in + (size_t)(g * n + (b - j + n) % n) * bytes, bytes);
+				       (const char *)a->in +
+				       (size_t)(g * n + (b - j + n) % n) * bytes, bytes);
 	return 0;
 }
 
@@ -269,8 +273,10 @@ static int pads_into_next_block(const struct cairn_cluster_gather_args *a, void 
 	return 0;
 }
 
-#define REDUCE(fn, text) { "cluster_reduce_" #fn, offsetof(struct cairn_impl, cluster_reduce), (void *)fn, text }
-#define GATHER(fn, text) { "cluster_gather_" #fn, offsetof(struct cairn_impl, cluster_gather), (void *)fn, text }
+#define REDUCE(fn, text) \
+	{ "cluster_reduce_" #fn, offsetof(struct cairn_impl, cluster_reduce), (void *)fn, text }
+#define GATHER(fn, text) \
+	{ "cluster_gather_" #fn, offsetof(struct cairn_impl, cluster_gather), (void *)fn, text }
 
 const struct cairn_mutant cairn_mutants_cluster[] = {
 	REDUCE(loop_right_for_4, "ClusterFusion's loop: strides 1 to N - 2"),

@@ -8,7 +8,8 @@
 
 /* ---- gemm: one loop, bent at one place ---- */
 
-enum defect { TRANSPOSED, NO_BIAS, SHIFTED_BIAS, K_TAIL, BF16_SUMS, ROWS_LESS_1, TWICE_ROUNDED, TF32, COLUMN_TAIL };
+enum defect { TRANSPOSED, NO_BIAS, SHIFTED_BIAS, K_TAIL, BF16_SUMS, ROWS_LESS_1, TWICE_ROUNDED, TF32,
+	      COLUMN_TAIL };
 
 static double tf32(double x)
 {
@@ -29,7 +30,8 @@ static double through_bf16(double x)
 static int bent_gemm(const struct cairn_gemm_args *g, enum defect d)
 {
 	int64_t m = g->m, n = g->n, k = g->k;
-	int64_t end_k = d == K_TAIL && k > 64 ? k / 64 * 64 : k, end_m = d == ROWS_LESS_1 && m > 1 ? m - 1 : m;
+	int64_t end_k = d == K_TAIL && k > 64 ? k / 64 * 64 : k,
+		end_m = d == ROWS_LESS_1 && m > 1 ? m - 1 : m;
 	int64_t end_n = d == COLUMN_TAIL && n > 8 ? n / 8 * 8 : n;
 
 	CAIRN_TRY(cairn_gemm_check(g));
@@ -39,7 +41,8 @@ static int bent_gemm(const struct cairn_gemm_args *g, enum defect d)
 
 			for (int64_t l = 0; l < end_k; l++) {
 				double a = cairn_load(g->a, g->dtype, i * k + l);
-				double b = cairn_load(g->b, g->dtype, d == TRANSPOSED ? l * n + j : j * k + l);
+				double b = cairn_load(g->b, g->dtype,
+						      d == TRANSPOSED ? l * n + j : j * k + l);
 
 				if (d == TF32 && g->dtype == CAIRN_F32)
 					sum += tf32(a) * tf32(b);
@@ -50,7 +53,8 @@ static int bent_gemm(const struct cairn_gemm_args *g, enum defect d)
 			}
 			if (g->bias && d != NO_BIAS)
 				sum += cairn_load(g->bias, g->dtype, d == SHIFTED_BIAS ? (j + 1) % n : j);
-			cairn_store(g->out, g->out_dtype, i * n + j, d == TWICE_ROUNDED ? through_bf16(sum) : sum);
+			cairn_store(g->out, g->out_dtype, i * n + j,
+				    d == TWICE_ROUNDED ? through_bf16(sum) : sum);
 		}
 	return 0;
 }
@@ -203,8 +207,9 @@ static int multicast_to_self(const struct cairn_dsmem_args *a, void *stream)
 
 	CAIRN_TRY(cairn_dsmem_ref(a, stream));
 	for (int c = 0; a->test == CAIRN_DSMEM_MULTICAST && c < n * a->num_clusters; c++) {
-		const uint64_t *src = (const uint64_t *)((const char *)a->src +
-							 cairn_dsmem_src_offset(a->src_bytes, a->bytes, c / n));
+		const uint64_t *src =
+			(const uint64_t *)((const char *)a->src +
+					   cairn_dsmem_src_offset(a->src_bytes, a->bytes, c / n));
 
 		a->sum[c] = 0;
 		for (int i = c % n * slot; i < (c % n + 1) * slot; i++)
@@ -243,7 +248,8 @@ const struct cairn_mutant cairn_mutants_gemm[] = {
 	STREAM("whole_blocks", copies_whole_blocks, "a copy ends at the last whole block"),
 	STREAM("seed_ignored", seed_ignored, "the pattern does not depend on the seed"),
 	DSMEM("one_peer", one_peer_only, "all rounds read the next rank"),
-	DSMEM("peers_by_xor", peers_by_xor, "peers are rank xor t: ranks are missed where the size is no power of 2"),
+	DSMEM("peers_by_xor", peers_by_xor,
+	      "peers are rank xor t: ranks are missed where the size is no power of 2"),
 	DSMEM("read_before_barrier", read_before_barrier, "what is read is what lay there two rounds before"),
 	DSMEM("receivers_slot", receivers_slot, "bulk copies land in the receiver's slot, not the sender's"),
 	DSMEM("multicast_to_self", multicast_to_self, "the multicast mask holds the sender alone"),

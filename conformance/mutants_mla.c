@@ -2,9 +2,10 @@
 /*
  * mutants_mla - multi-head latent attention as it goes wrong in practice
  *
- * One plain chain with a switch of defects, among them what the public MLA kernels of cluster fusion get wrong:
- * the rope part missing from the score, the partner of a rotation, the append, sums in 16 bits, a vector that is
- * overwritten while others read it, a merge that starts from 0, a schedule right for one cluster size alone.
+ * One plain chain with a switch of defects, among them what the public MLA kernels of cluster fusion get
+ * wrong: the rope part missing from the score, the partner of a rotation, the append, sums in 16 bits, a
+ * vector that is overwritten while others read it, a merge that starts from 0, a schedule right
+ * for one cluster size alone.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -44,7 +45,8 @@
 	D(values_from_nope_rows, "v comes from the first rows of a head of w_kv_b") \
 	D(head_stride_of_q, "heads of q are taken to be nope_dim apart") \
 	D(head_stride_of_kv_b, "heads of w_kv_b are taken to be nope_dim rows apart") \
-	D(q_overwritten, "q is overwritten by the first part of its absorption while the rest still reads it") \
+	D(q_overwritten, \
+	  "q is overwritten by the first part of its absorption while the rest still reads it") \
 	D(o_overwritten, "the latent sum is overwritten by v while the rest still reads it") \
 	D(scale_missing, "sm_scale is not applied") \
 	D(scale_without_rope, "sm_scale is applied to the latent part alone") \
@@ -94,17 +96,20 @@ static void norm(double *x, const void *weight, int dtype, int n, int over, doub
 	for (int i = 0; i < over; i++)
 		sum += x[i] * x[i];
 	for (int i = 0; i < n; i++)
-		x[i] = rounded(x[i] / sqrt(sum / over + eps) * (weight ? cairn_load(weight, dtype, i) : 1), dtype);
+		x[i] = rounded(x[i] / sqrt(sum / over + eps) * (weight ? cairn_load(weight, dtype, i) : 1),
+			       dtype);
 }
 
 /* c: where the partner is looked for by a kernel that forgets the offset */
-static void rotate(const struct cairn_cluster_mla_args *a, double *x, int position, const double *c, enum defect d)
+static void rotate(const struct cairn_cluster_mla_args *a, double *x, int position, const double *c,
+		   enum defect d)
 {
 	double old[ROPE];
 
 	memcpy(old, x, sizeof(old));
 	for (int p = 0; p < ROPE / 2; p++) {
-		int i = d == MLA_rope_in_halves ? p : 2 * p, k = d == MLA_rope_in_halves ? p + ROPE / 2 : 2 * p + 1;
+		int i = d == MLA_rope_in_halves ? p : 2 * p,
+		    k = d == MLA_rope_in_halves ? p + ROPE / 2 : 2 * p + 1;
 		float angle = (float)position * a->inv_freq[p];
 		double cosine = cos((double)angle), sine = sin((double)angle), partner = c ? c[k] : old[k];
 
@@ -183,8 +188,9 @@ static void attend(const struct cairn_cluster_mla_args *a, int b, int h, struct 
 	for (int c = 0; c < RANK; c++) {
 		ql[c] = 0;
 		for (int i = 0; i < 128; i++)
-			ql[c] += q[i] * cairn_load(a->w_kv_b, a->dtype, w_at +
-						   (d == MLA_absorption_transposed ? c * 128 + i : i * RANK + c));
+			ql[c] += q[i] *
+				 cairn_load(a->w_kv_b, a->dtype, w_at +
+					    (d == MLA_absorption_transposed ? c * 128 + i : i * RANK + c));
 		ql[c] = rounded(ql[c], a->dtype);
 		if (d == MLA_q_overwritten && c == 63)
 			memcpy(q, ql, 64 * sizeof(*q));
@@ -197,11 +203,12 @@ static void attend(const struct cairn_cluster_mla_args *a, int b, int h, struct 
 
 		for (int c = 0; c < WIDTH; c++)
 			*(c < RANK ? &nope : &rope) += (c < RANK ? ql[c] : q[128 + c - RANK]) *
-						      (own ? r->kv[c] : cairn_load(a->pages, a->dtype, at + c));
+						      (own ? r->kv[c] :
+						       cairn_load(a->pages, a->dtype, at + c));
 		if (d == MLA_rope_missing_from_score)
 			rope = 0;
-		s[j] = d == MLA_scale_missing ? nope + rope : d == MLA_scale_without_rope ? a->sm_scale * nope + rope :
-		       a->sm_scale * (nope + rope);
+		s[j] = d == MLA_scale_missing ? nope + rope :
+		       d == MLA_scale_without_rope ? a->sm_scale * nope + rope : a->sm_scale * (nope + rope);
 		top = fmax(top, s[j]);
 	}
 	for (int j = 0; s && j < r->len; j++) {
@@ -240,7 +247,8 @@ static void one_request(const struct cairn_cluster_mla_args *a, int b, struct re
 
 	if (room == 0)
 		return;
-	r->len = (a->kv_indptr[request + 1] - a->kv_indptr[request] - 1) * a->page_size + a->kv_last_page_len[request];
+	r->len = (a->kv_indptr[request + 1] - a->kv_indptr[request] - 1) * a->page_size +
+		 a->kv_last_page_len[request];
 	if (d == MLA_length_whole_page)
 		r->len = room;
 	r->len = r->len > room ? room : r->len < 1 ? 1 : r->len;

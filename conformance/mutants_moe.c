@@ -2,8 +2,8 @@
 /*
  * mutants_moe - a mixture of experts as it goes wrong in practice
  *
- * One plain request after the other, with a switch of defects: the choice, the weights of the chosen, the products
- * through an index, and what a batch that shares experts gets wrong.
+ * One plain request after the other, with a switch of defects: the choice, the weights of the chosen, the
+ * products through an index, and what a batch that shares experts gets wrong.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -117,15 +117,18 @@ static double key_of(const struct state *s, const double *p, const double *logit
 static void pick(struct state *s, int b, const double *p, const double *logits)
 {
 	const struct cairn_moe_args *a = s->a;
-	int taken[MAX_EXPERTS] = { 0 }, k = a->experts_per_token, skip = s->d == MOE_top_k_off && k < a->num_experts;
+	int taken[MAX_EXPERTS] = { 0 }, k = a->experts_per_token,
+	    skip = s->d == MOE_top_k_off && k < a->num_experts;
 
 	for (int i = -skip; i < k; i++) {
 		int best = -1;
 
 		for (int e = 0; e < a->num_experts; e++) {
-			double now = key_of(s, p, logits, e), most = best < 0 ? -2 : key_of(s, p, logits, best);
+			double now = key_of(s, p, logits, e),
+			       most = best < 0 ? -2 : key_of(s, p, logits, best);
 
-			if (!taken[e] && (best < 0 || now > most || (now == most && s->d == MOE_ties_to_higher)))
+			if (!taken[e] &&
+			    (best < 0 || now > most || (now == most && s->d == MOE_ties_to_higher)))
 				best = e;
 		}
 		taken[best] = 1;
@@ -200,7 +203,8 @@ static void feed_forward(struct state *s, int n, const void *gate_up, int64_t ga
 		}
 		gate *= s->d == MOE_weight_before_silu ? w : 1;
 		v = (s->d == MOE_silu_missing ? gate : gate / (1 + exp(-gate))) * up * inside;
-		s->y[i] = s->d == MOE_down_in_tiles_of_128 && i >= n / 128 * 128 ? 0 : block_rounded(v, a->dtype);
+		s->y[i] = s->d == MOE_down_in_tiles_of_128 && i >= n / 128 * 128 ? 0 :
+			  block_rounded(v, a->dtype);
 		if (s->d == MOE_h_in_place && i < a->hidden)
 			s->n[i] = s->y[i];
 	}

@@ -214,7 +214,8 @@ static void experts(struct state *s, int layer)
 		c.normalize = s->d == STEP_normalize_experts_always;
 	if (s->d == STEP_eps_missing)
 		c.eps = 0;
-	if (cairn_block_moe(&c, s->d == STEP_experts_read_stale_x ? s->stale.val : s->x.val, s->n.val, s->router))
+	if (cairn_block_moe(&c, s->d == STEP_experts_read_stale_x ? s->stale.val : s->x.val,
+			    s->n.val, s->router))
 		abort();
 	for (int i = 0; i < a->hidden; i++)
 		s->x.val[i] = s->n.val[i] - (s->d == STEP_residual_of_experts_missing ? s->x.val[i] : 0);
@@ -362,7 +363,8 @@ static void request(struct state *s, int b)
 }
 
 /* Is there anything in these arguments that the defect could show in? If not, time is saved. */
-static int shows(const struct cairn_decode_step_args *args, const struct cairn_decode_step_args *full, enum defect d)
+static int shows(const struct cairn_decode_step_args *args, const struct cairn_decode_step_args *full,
+		 enum defect d)
 {
 	if (d >= STEP_latent_append_missing && d <= STEP_q_rank_ignored)
 		return full->kv_lora_rank > 0;

@@ -209,10 +209,12 @@ int cairn_side_reset(struct cairn_side *side, const struct cairn_op *op, int wor
 	const struct cairn_impl *impl = side->impl;
 
 	for (int i = 0; i < op->num_bufs; i++)
-		CAIRN_TRY(impl->mem_copy(side->base[i], op->bufs[i].base, op->bufs[i].bytes + 2 * CAIRN_CANARY,
+		CAIRN_TRY(impl->mem_copy(side->base[i], op->bufs[i].base,
+					 op->bufs[i].bytes + 2 * CAIRN_CANARY,
 					 CAIRN_COPY_TO_DEVICE, side->stream));
 	if (side->workspace && workspace_byte >= 0)
-		CAIRN_TRY(impl->mem_set(side->workspace, workspace_byte, side->workspace_bytes, side->stream));
+		CAIRN_TRY(impl->mem_set(side->workspace, workspace_byte, side->workspace_bytes,
+					side->stream));
 	return impl->stream_sync(side->stream);
 }
 
@@ -257,7 +259,8 @@ static int open_memory(struct cairn_side *side, const struct cairn_family *f, co
 		       sizeof(size_t));
 	}
 	if (side->workspace)
-		ret = impl->mem_set(side->workspace, f->zeroed_workspace ? 0 : 0xff, side->workspace_bytes, stream);
+		ret = impl->mem_set(side->workspace, f->zeroed_workspace ? 0 : 0xff,
+				    side->workspace_bytes, stream);
 	else
 		ret = 0;
 	if (ret)
@@ -311,7 +314,8 @@ int cairn_side_call(struct cairn_side *side, const struct cairn_family *f)
 }
 
 /* Calls one after the other, as the layers of a model are, have one workspace. */
-void cairn_side_share_workspace(struct cairn_side *side, const struct cairn_side *with, const struct cairn_family *f)
+void cairn_side_share_workspace(struct cairn_side *side, const struct cairn_side *with,
+				const struct cairn_family *f)
 {
 	if (!side->workspace || side->workspace_bytes != with->workspace_bytes)
 		return;
@@ -428,10 +432,12 @@ static void check_values(const struct cairn_family *f, const struct cairn_op *op
 				  &o->err_over_bound, &o->judged);
 		if (bad) {
 			o->verdict = CAIRN_FAIL;
-			say(o, "%s: %lld of %lld elements bad, the first at %lld: got %.9g, want %.9g, bound %.3g\n",
+			say(o, "%s: %lld of %lld elements bad, the first at %lld: "
+			    "got %.9g, want %.9g, bound %.3g\n",
 			    role_name(op, i, who, sizeof(who)), (long long)bad, (long long)b->count,
 			    (long long)first, cairn_load(got, b->dtype, first),
-			    isnan(exact[k].bound[first]) ? cairn_load(before, b->dtype, first) : exact[k].val[first],
+			    isnan(exact[k].bound[first]) ?
+			    cairn_load(before, b->dtype, first) : exact[k].val[first],
 			    exact[k].bound[first]);
 		}
 		k++;
@@ -519,7 +525,10 @@ void cairn_op_verify(const struct cairn_family *f, struct cairn_op *op, const st
 		failed(o, impl, ret, "after the call");
 		goto out_close;
 	}
-	/* again, with other junk in the workspace, or what the first call left there: the bits must not change */
+	/*
+	 * again, with other junk in the workspace, or what the first call left there:
+	 * the bits must not change
+	 */
 	ret = cairn_side_reset(&side, op, f->zeroed_workspace ? -1 : 0x5a);
 	if (!ret)
 		ret = cairn_side_call(&side, f);

@@ -55,7 +55,8 @@ int cairn_side_clone(struct cairn_side *side, const struct cairn_family *f, cons
 		     const struct cairn_side *from);
 int cairn_side_reset(struct cairn_side *side, const struct cairn_op *op, int workspace_byte);
 int cairn_side_call(struct cairn_side *side, const struct cairn_family *f);	/* asynchronous */
-void cairn_side_share_workspace(struct cairn_side *side, const struct cairn_side *with, const struct cairn_family *f);
+void cairn_side_share_workspace(struct cairn_side *side, const struct cairn_side *with,
+				const struct cairn_family *f);
 void cairn_side_close(struct cairn_side *side, const struct cairn_op *op);
 
 /* Runs the case twice on impl and judges it. */

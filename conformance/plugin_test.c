@@ -90,7 +90,8 @@ static void refused_by_name(struct cairn_test *t)
 static void misbehaviour_costs_one_family(struct cairn_test *t)
 {
 	static const struct { const char *how, *says; } rows[] = {
-		{ "crash", "were not run and count as failed" }, { "exit", "were not run and count as failed" },
+		{ "crash", "were not run and count as failed" },
+		{ "exit", "were not run and count as failed" },
 		{ "error", "the call:" },
 	};
 	char path[PATH_MAX], out[65536];
@@ -123,7 +124,10 @@ static void hang_is_killed(struct cairn_test *t)
 	unsetenv("CAIRN_TIMEOUT");
 }
 
-/* Reads from fd until `text` has come, or, if that is NULL, until nobody can write there any more; 0 after 20 s without. */
+/*
+ * Reads from fd until `text` has come, or, if that is NULL, until nobody can write there any
+ * more; 0 after 20 s without.
+ */
 static int await_output(int fd, const char *text)
 {
 	struct pollfd p = { .fd = fd, .events = POLLIN };

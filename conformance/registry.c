@@ -25,7 +25,8 @@ const struct cairn_family *const *cairn_families(void)
 }
 
 extern const struct cairn_mutant cairn_mutants_attn[], cairn_mutants_cluster[], cairn_mutants_cluster_attn[],
-	cairn_mutants_gemm[], cairn_mutants_mla[], cairn_mutants_moe[], cairn_mutants_rows[], cairn_mutants_step[];
+	cairn_mutants_gemm[], cairn_mutants_mla[], cairn_mutants_moe[], cairn_mutants_rows[],
+	cairn_mutants_step[];
 extern const int cairn_num_mutants_attn, cairn_num_mutants_cluster, cairn_num_mutants_cluster_attn,
 	cairn_num_mutants_gemm, cairn_num_mutants_mla, cairn_num_mutants_moe, cairn_num_mutants_rows,
 	cairn_num_mutants_step;
@@ -137,7 +138,8 @@ int cairn_impl_open(const char *name, struct cairn_impl *out)
 	}
 	if (!strcmp(name, "cuda") || !strcmp(name, "peers") || !strcmp(name, "unfused"))
 		return cairn_error(ENODEV, "%s: this build has no CUDA", name);
-	return cairn_error(EINVAL, "--impl: '%s' is none of ref, cpu, cuda, peers, unfused, nor a path with a '/'",
+	return cairn_error(EINVAL,
+			   "--impl: '%s' is none of ref, cpu, cuda, peers, unfused, nor a path with a '/'",
 			   name);
 }
 

@@ -46,7 +46,10 @@ const char *cairn_source_digest(void);
 /* What the memory of this GPU does by its maker's datasheet, GB/s; 0 where we know no figure. */
 double cairn_peak_gbps(const char *gpu);
 
-/* From here on (1), or no longer (0), a profiler that was told to wait counts what is launched (ncu --profile-from-start off). */
+/*
+ * From here on (1), or no longer (0), a profiler that was told to wait counts what is launched
+ * (ncu --profile-from-start off).
+ */
 void cairn_profiler(int on);
 
 #define CAIRN_VERSION "0.1.0"

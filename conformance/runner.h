@@ -73,7 +73,8 @@ int cairn_each(const struct cairn_options *opt, const struct cairn_family *f, ca
  * --sanitize: takes[i] = 1 for what of f is to run, i in the order of cairn_each(); num: how many of these
  * there are. Returns how many it took, or -ENOMEM.
  */
-int cairn_sanitize_plan(const struct cairn_options *opt, const struct cairn_family *f, uint8_t *takes, int num);
+int cairn_sanitize_plan(const struct cairn_options *opt, const struct cairn_family *f,
+			uint8_t *takes, int num);
 
 /* Forks, runs fn in the child under the family's time-out, passes its lines to line(). Returns 0, or a
  * text of how the child died. */

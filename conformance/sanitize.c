@@ -3,11 +3,11 @@
  * sanitize - which cases `cairn check --sanitize` takes
  *
  * A tool of compute-sanitizer may slow a kernel down a thousandfold, so a family gets a few cheap cases, but
- * such as reach every kernel: what distinguishes cases are the words of their names (a type, a head dimension,
- * an algorithm, a form, a length, the kind of input), and kernels are made for pairs of them. Again and again
- * the case is taken that brings most for what it costs: words not seen before, and pairs of words not seen together.
- * The second half goes to words that many cases have and none yet taken has; once what was taken costs BUDGET
- * together, only words count.
+ * such as reach every kernel: what distinguishes cases are the words of their names (a type, a head
+ * dimension, an algorithm, a form, a length, the kind of input), and kernels are made for pairs of them.
+ * Again and again the case is taken that brings most for what it costs: words not seen before, and pairs of
+ * words not seen together. The second half goes to words that many cases have and none yet taken has; once
+ * what was taken costs BUDGET together, only words count.
  */
 #include <ctype.h>
 #include <stdlib.h>
@@ -33,7 +33,8 @@ struct plan {
 		int num_words;
 		int at;			/* in the order of cairn_each() */
 		int out;		/* taken, or too large */
-		int made;		/* cost knows its buffers: a pool of pages is larger than what is read */
+		/* cost knows its buffers: a pool of pages is larger than what is read */
+		int made;
 		double cost;
 	} *choices;
 	int num_choices, max_choices, num_seen, bench;
@@ -141,7 +142,8 @@ static int common_word(const struct plan *p)
 
 	for (int i = 0; i < p->num_words; i++) {
 		const char *word = p->words[i];
-		int cases = p->cases[i] * (isdigit((unsigned char)word[strlen(word) - 1]) ? 1 : MORE_THAN_NUMBERS);
+		int cases = p->cases[i] *
+			    (isdigit((unsigned char)word[strlen(word) - 1]) ? 1 : MORE_THAN_NUMBERS);
 
 		if (!p->seen[i] && cases > most) {
 			most = cases;
@@ -187,7 +189,8 @@ static struct choice *best_choice(const struct plan *p, int word)
 	return best;
 }
 
-int cairn_sanitize_plan(const struct cairn_options *opt, const struct cairn_family *f, uint8_t *takes, int num)
+int cairn_sanitize_plan(const struct cairn_options *opt, const struct cairn_family *f,
+			uint8_t *takes, int num)
 {
 	struct plan *p = calloc(1, sizeof(*p));
 	int taken = 0, failed;

@@ -47,7 +47,8 @@ int cairn_expect(struct cairn_test *t, int ok, const char *what, const char *fil
 	return ok;
 }
 
-int cairn_expect_contains(struct cairn_test *t, const char *text, const char *part, const char *file, int line)
+int cairn_expect_contains(struct cairn_test *t, const char *text, const char *part,
+			  const char *file, int line)
 {
 	int ok = text && strstr(text, part);
 

@@ -61,7 +61,8 @@ static void swizzle_is_a_permutation_without_conflicts(struct cairn_test *t)
 
 				for (uint32_t k = 0; k < 8; k++) {
 					by_row |= 1u << attn_swizzle(first + k, c, row_bytes) / 16 % 8;
-					by_chunk |= 1u << attn_swizzle(first, c / 8 * 8 + k, row_bytes) / 16 % 8;
+					by_chunk |= 1u << attn_swizzle(first, c / 8 * 8 + k,
+								       row_bytes) / 16 % 8;
 				}
 				EXPECT(t, by_row == 0xff && by_chunk == 0xff);
 			}
@@ -180,11 +181,12 @@ static struct batch *make_batch(struct cairn_test *t)
 	if (!x)
 		abort();
 	x->a = (struct cairn_attn_paged_args){
-		.size = sizeof(x->a), .out = x->out, .lse = x->lse, .q = x->q, .k_pages = x->k, .v_pages = x->v,
-		.qo_indptr = x->qo_indptr, .kv_indptr = x->kv_indptr, .kv_indices = x->indices,
-		.kv_last_page_len = x->last, .batch = MAX_REQ, .max_qo_len = MAX_QO, .max_kv_len = MAX_KV,
-		.num_pages = PAGES, .page_size = PAGE, .num_qo_heads = HEADS, .num_kv_heads = KV_HEADS,
-		.head_dim = DIM, .dtype = CAIRN_BF16, .causal = 1, .sm_scale = 0.125f,
+		.size = sizeof(x->a), .out = x->out, .lse = x->lse, .q = x->q,
+		.k_pages = x->k, .v_pages = x->v, .qo_indptr = x->qo_indptr, .kv_indptr = x->kv_indptr,
+		.kv_indices = x->indices, .kv_last_page_len = x->last, .batch = MAX_REQ, .max_qo_len = MAX_QO,
+		.max_kv_len = MAX_KV, .num_pages = PAGES, .page_size = PAGE, .num_qo_heads = HEADS,
+		.num_kv_heads = KV_HEADS, .head_dim = DIM, .dtype = CAIRN_BF16, .causal = 1,
+		.sm_scale = 0.125f,
 	};
 	for (int b = 0; b < MAX_REQ; b++) {
 		int qo = (int)(cairn_rand(t) % (MAX_QO + 1)), kv = (int)(cairn_rand(t) % (MAX_KV + 1));
@@ -237,8 +239,10 @@ static void permuted_pages_change_no_bit(struct cairn_test *t)
 		y->indices[k] = id;
 	}
 	for (int i = 0; i < PAGES; i++) {
-		memcpy(y->k + y->indices[i] * PAGE * SLOT, x->k + i * PAGE * SLOT, sizeof(*x->k) * PAGE * SLOT);
-		memcpy(y->v + y->indices[i] * PAGE * SLOT, x->v + i * PAGE * SLOT, sizeof(*x->v) * PAGE * SLOT);
+		memcpy(y->k + y->indices[i] * PAGE * SLOT, x->k + i * PAGE * SLOT,
+		       sizeof(*x->k) * PAGE * SLOT);
+		memcpy(y->v + y->indices[i] * PAGE * SLOT, x->v + i * PAGE * SLOT,
+		       sizeof(*x->v) * PAGE * SLOT);
 	}
 	EXPECT(t, cairn_attn_paged_cpu(&x->a, NULL) == 0);
 	EXPECT(t, cairn_attn_paged_cpu(&y->a, NULL) == 0);
@@ -355,7 +359,8 @@ static const struct cairn_unit units[] = {
 	{ "page_shift", page_shift },
 	{ "split_fits_the_device", split_fits_the_device },
 	{ "permuted_pages_change_no_bit", permuted_pages_change_no_bit },
-	{ "a_request_alone_in_one_long_page_changes_no_bit", a_request_alone_in_one_long_page_changes_no_bit },
+	{ "a_request_alone_in_one_long_page_changes_no_bit",
+	  a_request_alone_in_one_long_page_changes_no_bit },
 	{ "a_constant_added_to_all_logits", a_constant_added_to_all_logits },
 	{ "two_parts_merge_to_the_whole", two_parts_merge_to_the_whole },
 };

@@ -25,13 +25,13 @@
  *                   root as above, comes back in q, k and v as a common factor.
  *   q, k, v         errors of n times the weights, and the sum; a rounding. q and k: both terms of the
  *                   rotation, 8 E/2 for sine, cosine and arithmetic (rope_ref.c); a rounding.
- *   logits          d_j = sm_scale (dq . (k_j - mean) + [j is new] (q + dq) . dk) + f_j. The mean of k under p
- *                   stands for what all logits share and softmax does not see. f_j: the fp32 errors of
- *                   attn_paged_ref.c.
+ *   logits          d_j = sm_scale (dq . (k_j - mean) + [j is new] (q + dq) . dk) + f_j. The mean of k under
+ *                   p stands for what all logits share and softmax does not see. f_j: the fp32
+ *                   errors of attn_paged_ref.c.
  *   a               with w_j = p_j e^(d_j) and W their sum, a' - a = sum (w_j - p_j) (v_j - a) / W, exactly.
- *                   D, the largest |d_j|, up to 1/4: w_j - p_j is p_j d_j within p_j D^2 e^D / 2, and W >= e^-D.
- *                   The sum over j comes before the one over the elements of dq, that is, dq meets the
- *                   covariance of k and v under p; f_j and dk enter key by key.
+ *                   D, the largest |d_j|, up to 1/4: w_j - p_j is p_j d_j within p_j D^2 e^D / 2, and
+ *                   W >= e^-D. The sum over j comes before the one over the elements of dq, that is, dq meets
+ *                   the covariance of k and v under p; f_j and dk enter key by key.
  *                   D above that: |w_j - p_j| <= p_j (e^(d_j) - 1), errors counted from the largest logit's.
  *                   To both: the error of the new v; P rounded, u p_j |v_j| or half its smallest step, but
  *                   nothing for the largest logit, as P is e^0 there; the sums over the keys, with a rescale

@@ -2,10 +2,10 @@
 /*
  * cluster_mla_cpu - what the engine runs without a GPU: fp32, weights read once for the whole batch
  *
- * A projection is shared out by rows of the weights: a row is widened once and multiplied with every request's
- * vector. The two halves of w_kv_b go the same way, by heads. Attention is shared out by request and HEADS heads,
- * which walk the keys in blocks of KEYS, widened once for all of them, with the usual online softmax. All sums
- * are in an order that the shapes fix: the bits do not depend on the number of threads.
+ * A projection is shared out by rows of the weights: a row is widened once and multiplied with every
+ * request's vector. The two halves of w_kv_b go the same way, by heads. Attention is shared out by request
+ * and HEADS heads, which walk the keys in blocks of KEYS, widened once for all of them, with the usual online
+ * softmax. All sums are in an order that the shapes fix: the bits do not depend on the number of threads.
  */
 #include "cluster_mla.h"
 
@@ -47,8 +47,8 @@ static int64_t key_at(const struct cairn_cluster_mla_args *a, int b, int j)
 }
 
 /* out[b][0..n) = dtype(in[b] W^T), k long; in and out are at `stride`s of their own */
-static WIDE void project(const struct cairn_cluster_mla_args *a, float *out, int64_t out_stride, const float *in,
-			 int64_t in_stride, const void *w, int64_t w_at, int n, int k)
+static WIDE void project(const struct cairn_cluster_mla_args *a, float *out, int64_t out_stride,
+			 const float *in, int64_t in_stride, const void *w, int64_t w_at, int n, int k)
 {
 	#pragma omp parallel for schedule(static)
 	for (int i = 0; i < n; i++) {
@@ -56,7 +56,8 @@ static WIDE void project(const struct cairn_cluster_mla_args *a, float *out, int
 
 		cairn_load_row(weights, w, a->dtype, w_at + (int64_t)i * k, k);
 		for (int b = 0; b < a->batch; b++)
-			out[b * out_stride + i] = block_narrowed(block_dot(in + b * in_stride, weights, k), a->dtype);
+			out[b * out_stride + i] =
+				block_narrowed(block_dot(in + b * in_stride, weights, k), a->dtype);
 	}
 }
 
@@ -96,7 +97,8 @@ static WIDE void absorb(const struct state *s, int h)
 	}
 	for (int b = 0; b < a->batch; b++)
 		for (int l = 0; l < RANK; l++)
-			s->ql[((int64_t)b * a->num_heads + h) * RANK + l] = block_narrowed(sum[b][l], a->dtype);
+			s->ql[((int64_t)b * a->num_heads + h) * RANK + l] =
+				block_narrowed(sum[b][l], a->dtype);
 }
 
 /* HEADS heads of one request */
@@ -123,7 +125,8 @@ static WIDE void attend(const struct state *s, int b, int h0)
 
 			for (int j = 0; j < n; j++) {
 				logits[j] = a->sm_scale * (block_dot(s->ql + head * RANK, keys[j], RANK) +
-							   block_dot(s->q + head * Q_DIM + NOPE, keys[j] + RANK, ROPE));
+							   block_dot(s->q + head * Q_DIM + NOPE,
+								     keys[j] + RANK, ROPE));
 				top = fmaxf(top, logits[j]);
 			}
 			keep = expf(m[i] - top);
@@ -143,7 +146,8 @@ static WIDE void attend(const struct state *s, int b, int h0)
 	}
 	for (int i = 0; i < HEADS; i++)
 		for (int c = 0; c < RANK; c++)
-			s->o[((int64_t)b * a->num_heads + h0 + i) * RANK + c] = block_narrowed(o[i][c] / l[i], a->dtype);
+			s->o[((int64_t)b * a->num_heads + h0 + i) * RANK + c] =
+				block_narrowed(o[i][c] / l[i], a->dtype);
 }
 
 static void attention(const struct state *s)
@@ -160,8 +164,8 @@ static void attention(const struct state *s)
 			attend(s, i / blocks, i % blocks * HEADS);
 	for (int h = 0; h < a->num_heads; h++)
 		project(a, s->v + h * V_DIM, (int64_t)a->num_heads * V_DIM, s->o + h * RANK,
-			(int64_t)a->num_heads * RANK, a->w_kv_b, ((int64_t)h * (NOPE + V_DIM) + NOPE) * RANK, V_DIM,
-			RANK);
+			(int64_t)a->num_heads * RANK, a->w_kv_b,
+			((int64_t)h * (NOPE + V_DIM) + NOPE) * RANK, V_DIM, RANK);
 }
 
 static WIDE void project_out(const struct state *s)
@@ -225,8 +229,8 @@ int cairn_cluster_mla_cpu(const struct cairn_cluster_mla_args *a, void *stream)
 	CAIRN_TRY(cairn_cluster_mla_check(a));
 	heads = (size_t)a->num_heads;
 	batch = (size_t)a->batch;
-	s.n = calloc(batch * ((size_t)a->hidden + (size_t)a->q_lora_rank + heads * (Q_DIM + 2 * RANK + V_DIM) + WIDTH) +
-		     1, sizeof(float));
+	s.n = calloc(batch * ((size_t)a->hidden + (size_t)a->q_lora_rank +
+			      heads * (Q_DIM + 2 * RANK + V_DIM) + WIDTH) + 1, sizeof(float));
 	if (!s.n)
 		return cairn_error(ENOMEM, "cluster_mla: no memory");
 	s.cq = s.n + batch * (size_t)a->hidden;

@@ -5,23 +5,23 @@
  *
  * An implementation that keeps to the contract is this chain with other rounding errors: at each of its nine
  * rounding points it holds a neighbour in dtype of a value that earlier errors have moved. Carried through as
- * absolute values these errors say nothing: a rounding u of each of the `hidden` elements of n could sum up to
- * 0.8 u sqrt(hidden) in q, each stage of k terms multiplies by 0.8 sqrt(k), and in bf16, at hidden 2048, a logit
- * would be uncertain by more than 20. They are carried through as variances instead: to first order
+ * absolute values these errors say nothing: a rounding u of each of the `hidden` elements of n could sum up
+ * to 0.8 u sqrt(hidden) in q, each stage of k terms multiplies by 0.8 sqrt(k), and in bf16, at hidden 2048, a
+ * logit would be uncertain by more than 20. They are carried through as variances instead: to first order
  *
  *	var(y_i) = sum_k w_ik^2 var(x_k) + correlations,	var of a rounding: d (1 - d) ulp^2
  *
- * and the correlations, which matter (all heads share the errors of n), come for nothing if the sum is sampled:
- * RUNS more chains round each value up or down at random, in proportion to the distances d and 1 - d, so that
- * what is exact stays exact. sigma is their root mean square distance from the first chain, over the runs and
- * over the elements of a row, or the element's own if larger. The mean of d (1 - d) is 1/6, twice the 1/12 of
- * rounding to nearest: just the variance of the distance between two chains. Hence
+ * and the correlations, which matter (all heads share the errors of n), come for nothing if the sum is
+ * sampled: RUNS more chains round each value up or down at random, in proportion to the distances d and
+ * 1 - d, so that what is exact stays exact. sigma is their root mean square distance from the first chain,
+ * over the runs and over the elements of a row, or the element's own if larger. The mean of d (1 - d) is 1/6,
+ * twice the 1/12 of rounding to nearest: just the variance of the distance between two chains. Hence
  *
  *	|out - exact|  <= 6 sigma + u |out| + tiny + (num_heads v_dim + 4) E (|x| + sum |a w_o|)
  *	|slot - exact| <= 6 sigma + (u + 32 E) |slot| + tiny,	separately for c and r
  *
- * with u half an ulp, tiny half a subnormal, E = 2^-23 (tensor cores truncate). fp32 sums inside the chain err by
- * about 2^-24 sqrt(k) of their root sum of squares, below a twentieth of the rounding that follows.
+ * with u half an ulp, tiny half a subnormal, E = 2^-23 (tensor cores truncate). fp32 sums inside the chain
+ * err by about 2^-24 sqrt(k) of their root sum of squares, below a twentieth of the rounding that follows.
  */
 #include "block_ref.h"
 
@@ -75,7 +75,8 @@ static double rounded(const struct chain *c, int row, uint64_t point, double v)
 		return near;
 	other = near == 0 ? (v > 0 ? 1 : 0x8001) : (v > near) == (near > 0) ? box + 1 : box - 1;
 	far = cairn_load(&other, c->a->dtype, 0);
-	return uniform((point * 256 + (uint64_t)row) * 0x9e3779b97f4a7c15u) < (v - near) / (far - near) ? far : near;
+	return uniform((point * 256 + (uint64_t)row) * 0x9e3779b97f4a7c15u) <
+	       (v - near) / (far - near) ? far : near;
 }
 
 static void round_all(const struct chain *c, double *x, int64_t width, int stage)
@@ -86,7 +87,8 @@ static void round_all(const struct chain *c, double *x, int64_t width, int stage
 }
 
 /* In place, the first n of `stride` elements of each row */
-static void norm(const struct chain *c, double *out, const double *in, const void *weight, int n, int64_t stride)
+static void norm(const struct chain *c, double *out, const double *in, const void *weight, int n,
+		 int64_t stride)
 {
 	for (int row = 0; row < c->rows; row++) {
 		double sum = 0;
@@ -111,7 +113,8 @@ static void project(const struct chain *c, double *out, const double *in, const 
 		for (int row = 0; row < c->rows; row++) {
 			out[(int64_t)row * n + i] = block_dot(in + (int64_t)row * k, weights, k);
 			for (int l = 0; magnitude && row % c->runs == 0 && l < k; l++)
-				magnitude[(int64_t)row * n + i] += fabs(in[(int64_t)row * k + l] * (double)weights[l]);
+				magnitude[(int64_t)row * n + i] +=
+					fabs(in[(int64_t)row * k + l] * (double)weights[l]);
 		}
 	}
 }
@@ -128,7 +131,10 @@ static void rotate(const struct cairn_cluster_mla_args *a, double *x, int positi
 	}
 }
 
-/* One head of all runs of request b: absorption, attention over the latents, and back up. ws: [2][runs][keys] */
+/*
+ * One head of all runs of request b: absorption, attention over the latents, and
+ * back up. ws: [2][runs][keys]
+ */
 static void attend(const struct chain *c, int b, int h, double *ws)
 {
 	const struct cairn_cluster_mla_args *a = c->a;
@@ -145,8 +151,9 @@ static void attend(const struct chain *c, int b, int h, double *ws)
 	}
 	for (int r = b * c->runs; r < (b + 1) * c->runs; r++)
 		for (int l = 0; l < rank; l++)
-			c->ql[(r * heads + h) * rank + l] = rounded(c, r, 5ull << 32 | (uint64_t)(h * rank + l),
-								    c->ql[(r * heads + h) * rank + l]);
+			c->ql[(r * heads + h) * rank + l] =
+				rounded(c, r, 5ull << 32 | (uint64_t)(h * rank + l),
+					c->ql[(r * heads + h) * rank + l]);
 	for (int pass = 0; pass < 2; pass++) {	/* logits, then the weighted sum */
 		for (int j = 0; j < len; j++) {
 			if (j < len - 1)
@@ -155,19 +162,22 @@ static void attend(const struct chain *c, int b, int h, double *ws)
 				int64_t r = b * c->runs + i, at = (r * heads + h) * rank;
 				double *s = ws + (int64_t)i * len, *o = c->o + at;
 
-				for (int l = 0; j == len - 1 && l < width; l++)	/* the new key, as this run has it */
+				/* the new key, as this run has it */
+				for (int l = 0; j == len - 1 && l < width; l++)
 					row[l] = (float)c->kv[r * width + l];
 				if (!pass)
-					s[j] = a->sm_scale * (block_dot(c->ql + at, row, rank) +
-						block_dot(c->q + (r * heads + h) * (nope + a->rope_dim) + nope, row + rank,
-						    a->rope_dim));
+					s[j] = a->sm_scale *
+					    (block_dot(c->ql + at, row, rank) +
+					     block_dot(c->q + (r * heads + h) * (nope + a->rope_dim) + nope,
+						       row + rank, a->rope_dim));
 				for (int l = 0; pass && l < rank; l++)
 					o[l] += s[j] * (double)row[l];
 			}
 		}
 		for (int i = 0; i < c->runs; i++) {
 			int64_t r = b * c->runs + i;
-			double *s = ws + (int64_t)i * len, *sum = ws + (int64_t)c->runs * len + i, top = -INFINITY;
+			double *s = ws + (int64_t)i * len, *sum = ws + (int64_t)c->runs * len + i,
+				top = -INFINITY;
 
 			for (int j = 0; !pass && j < len; j++)
 				top = fmax(top, s[j]);
@@ -175,7 +185,8 @@ static void attend(const struct chain *c, int b, int h, double *ws)
 			for (int j = 0; !pass && j < len; j++) {
 				s[j] = exp(s[j] - top);
 				*sum += s[j];
-				s[j] = rounded(c, (int)r, (6ull << 32) + ((uint64_t)h << 40) + (uint64_t)j, s[j]);
+				s[j] = rounded(c, (int)r,
+					       (6ull << 32) + ((uint64_t)h << 40) + (uint64_t)j, s[j]);
 			}
 			for (int l = 0; pass && l < rank; l++)
 				c->o[(r * heads + h) * rank + l] =
@@ -276,8 +287,8 @@ static void finish(const struct chain *c, struct cairn_exact *exact)
 		spread(c, out, a->hidden, a->hidden, exact[0].bound + row);
 		for (int i = 0; i < a->hidden; i++) {
 			exact[0].val[row + i] = out[i];
-			exact[0].bound[row + i] += u * fabs(out[i]) + tiny + (a->num_heads * a->v_dim + 4) * E *
-				(fabs(out[i]) + magnitude[i]);
+			exact[0].bound[row + i] += u * fabs(out[i]) + tiny +
+				(a->num_heads * a->v_dim + 4) * E * (fabs(out[i]) + magnitude[i]);
 		}
 		spread(c, slot, width, rank, exact[1].bound + at);
 		spread(c, slot + rank, width, a->rope_dim, exact[1].bound + at + rank);
@@ -292,15 +303,18 @@ static void finish(const struct chain *c, struct cairn_exact *exact)
 static int run(struct chain *c)
 {
 	const struct cairn_cluster_mla_args *a = c->a;
-	int64_t nq = (int64_t)a->num_heads * (a->nope_dim + a->rope_dim), nl = (int64_t)a->num_heads * a->kv_lora_rank;
-	int64_t nv = (int64_t)a->num_heads * a->v_dim, width = a->kv_lora_rank + a->rope_dim, ws_len, max_len = 1;
+	int64_t nq = (int64_t)a->num_heads * (a->nope_dim + a->rope_dim),
+		nl = (int64_t)a->num_heads * a->kv_lora_rank;
+	int64_t nv = (int64_t)a->num_heads * a->v_dim, width = a->kv_lora_rank + a->rope_dim,
+		ws_len, max_len = 1;
 	double *memory, *ws;
 
 	for (int b = 0; b < a->batch; b++)
 		max_len = kv_len_of(a, b) > max_len ? kv_len_of(a, b) : max_len;
 	c->rows = a->batch * c->runs;
 	ws_len = (max_len + 1) * c->runs;
-	memory = calloc((size_t)(c->rows * (4 * (int64_t)a->hidden + a->q_lora_rank + nq + 2 * width + 2 * nl + nv) +
+	memory = calloc((size_t)(c->rows * (4 * (int64_t)a->hidden + a->q_lora_rank + nq + 2 * width +
+					    2 * nl + nv) +
 				 a->batch * a->num_heads * ws_len + 1), sizeof(double));
 	if (!memory)
 		return cairn_error(ENOMEM, "cluster_mla: no memory for %lld keys", (long long)max_len);
@@ -343,7 +357,8 @@ int cairn_cluster_mla_exact(const struct cairn_cluster_mla_args *a, struct cairn
 	return 0;
 }
 
-int cairn_block_mla(const struct cairn_cluster_mla_args *args, int b, const double *x, double *out, double *slot)
+int cairn_block_mla(const struct cairn_cluster_mla_args *args, int b, const double *x,
+		    double *out, double *slot)
 {
 	struct cairn_cluster_mla_args a = *args;
 	struct chain c = { .a = &a, .given = x, .runs = 1 };

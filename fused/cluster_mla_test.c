@@ -2,11 +2,11 @@
 /*
  * cluster_mla_test - every cluster size on and off chip, a grid of shapes, named edges, bench
  *
- * Kinds: EXACT makes every rounding exact: x of one magnitude, sparse weights of small integers, and logits so far
- * apart that the softmax picks the largest (EXACT's rotation is by 0). EXTREME bends logits or values in one of
- * six ways; where a logit has a large common part, it comes from one element of q and of r that is exact, so that
- * the part cancels exactly. Positions have nothing to do with lengths. The slot of the new token holds old numbers,
- * and NaN with POISON.
+ * Kinds: EXACT makes every rounding exact: x of one magnitude, sparse weights of small integers, and logits
+ * so far apart that the softmax picks the largest (EXACT's rotation is by 0). EXTREME bends logits or values
+ * in one of six ways; where a logit has a large common part, it comes from one element of q and of r that is
+ * exact, so that the part cancels exactly. Positions have nothing to do with lengths. The slot of the new
+ * token holds old numbers, and NaN with POISON.
  */
 #include <math.h>
 #include <stdio.h>
@@ -63,8 +63,8 @@ static const struct shape named[] = {
 	{ N("padded_first_request_empty", 16, 64, 64, 3, 1, 16, 5), .flags = PAGED_PADDED | IN_PLACE | F16,
 		.kv_lens = LENS(0, 33, 16) },
 	{ N("lengths_around_pages", 8, 64, 0, 8, 1, 16, 0), .kv_lens = LENS(1, 2, 15, 16, 17, 63, 64, 65) },
-	{ N("lengths_around_pages_f16", 8, 64, 64, 8, 1, 64, 6), .kv_lens = LENS(65, 64, 63, 17, 16, 15, 2, 1),
-		.flags = F16 },
+	{ N("lengths_around_pages_f16", 8, 64, 64, 8, 1, 64, 6),
+		.kv_lens = LENS(65, 64, 63, 17, 16, 15, 2, 1), .flags = F16 },
 	{ N("no_spare_page", 8, 64, 0, 3, 40, 8, 0), .flags = PAGED_FULL },
 	{ N("page_1000", 8, 64, 0, 2, 500, 1000, 0) },
 	{ N("high_page_ids", 8, 64, 0, 2, 40, 4, 0), .flags = PAGED_HIGH },
@@ -83,7 +83,8 @@ static const struct shape named[] = {
 	{ N("values_subnormal_f16", 8, 64, 64, 2, 97, 16, 0), .bend = TINY, .flags = F16 },
 	/* too large for one processor */
 	{ N("large_v2_lite_b3_kv4099", 16, 2048, 0, 3, 4099, 16, 0), .flags = DEVICE | PAGED_RAGGED },
-	{ N("large_v2_lite_b16_page_1_f16", 16, 2048, 0, 16, 999, 1, 0), .flags = DEVICE | PAGED_RAGGED | F16 },
+	{ N("large_v2_lite_b16_page_1_f16", 16, 2048, 0, 16, 999, 1, 0),
+		.flags = DEVICE | PAGED_RAGGED | F16 },
 	{ N("large_kv_33000", 16, 512, 0, 1, 33000, 64, 0), .flags = DEVICE },
 	{ N("large_v3_b8", 128, 7168, 1536, 8, 777, 16, 0), .flags = DEVICE | PAGED_RAGGED },
 	{ N("large_hidden_16384_lora_4096", 8, 16384, 4096, 2, 65, 16, 0), .flags = DEVICE },
@@ -143,8 +144,8 @@ static void describe(int index, struct cairn_case *c)
 	if (s.name)
 		snprintf(c->name, sizeof(c->name), "%s", s.name);
 	else
-		snprintf(c->name, sizeof(c->name), "h%d_hidden%d_lora%d_b%d_kv%d_p%d_c%d_%s%s%s%s", s.heads, s.hidden,
-			 s.lora, s.batch, s.kv, s.page, s.cluster, s.flags & F16 ? "f16" : "bf16",
+		snprintf(c->name, sizeof(c->name), "h%d_hidden%d_lora%d_b%d_kv%d_p%d_c%d_%s%s%s%s", s.heads,
+			 s.hidden, s.lora, s.batch, s.kv, s.page, s.cluster, s.flags & F16 ? "f16" : "bf16",
 			 s.flags & PAGED_RAGGED ? "_ragged" : "", s.flags & OFFCHIP ? "_offchip" : "",
 			 s.flags & IN_PLACE ? "_in_place" : "");
 	c->bench = !!(s.flags & BENCH);
@@ -159,8 +160,8 @@ static void describe(int index, struct cairn_case *c)
 	else
 		c->kinds = CAIRN_KIND_BIT(index % 3) |
 			   CAIRN_KIND_BIT(index / 3 % 2 ? CAIRN_KIND_POISON : CAIRN_KIND_NORMAL);
-	weights = (double)s.lora * s.hidden + s.heads * 192.0 * (s.lora ? s.lora : s.hidden) + 576.0 * s.hidden +
-		  s.heads * 256.0 * 512 + s.heads * 128.0 * s.hidden;
+	weights = (double)s.lora * s.hidden + s.heads * 192.0 * (s.lora ? s.lora : s.hidden) +
+		  576.0 * s.hidden + s.heads * 256.0 * 512 + s.heads * 128.0 * s.hidden;
 	keys = (double)s.batch * s.kv;
 	c->bytes = 2 * weights + keys * 576 * 2;
 	c->flops = 2 * weights * s.batch + 2 * keys * s.heads * (576 + 512);
@@ -194,7 +195,8 @@ static void fill_signs(struct cairn_op *op, void *p, int64_t count, int most, do
 	for (int64_t i = 0; i < count; i++) {
 		uint64_t r = cairn_op_rand(op);
 
-		cairn_store(p, a->dtype, i, (r & 1 ? scale : -scale) * (1 + (double)(r / 2 % (uint64_t)most)));
+		cairn_store(p, a->dtype, i,
+			    (r & 1 ? scale : -scale) * (1 + (double)(r / 2 % (uint64_t)most)));
 	}
 }
 
@@ -250,9 +252,12 @@ static void fill_exact(struct cairn_op *op, const struct shape *s, const struct 
 	memset(p->inv_freq, 0, 32 * sizeof(float));
 }
 
-/* The logits of all keys get q0 r0 sm_scale in common, and request b's key `top` q0 (r_top - r0) sm_scale more. */
-static void common_logit(struct cairn_op *op, const struct shape *s, const struct operands *p, const struct paged *pg,
-			 double q0, double r0, double r_top)
+/*
+ * The logits of all keys get q0 r0 sm_scale in common, and request b's key `top`
+ * q0 (r_top - r0) sm_scale more.
+ */
+static void common_logit(struct cairn_op *op, const struct shape *s, const struct operands *p,
+			 const struct paged *pg, double q0, double r0, double r_top)
 {
 	int64_t k = s->lora ? s->lora : s->hidden;
 	int dtype = s->flags & F16 ? CAIRN_F16 : CAIRN_BF16;
@@ -290,7 +295,8 @@ static void times(void *p, int dtype, int64_t count, double factor)
 		cairn_store(p, dtype, i, cairn_load(p, dtype, i) * factor);
 }
 
-static void bend(struct cairn_op *op, const struct shape *s, const struct operands *p, const struct paged *pg, int how)
+static void bend(struct cairn_op *op, const struct shape *s, const struct operands *p,
+		 const struct paged *pg, int how)
 {
 	struct cairn_cluster_mla_args *a = op->args;
 	int64_t slots = pg->num_pages * (int64_t)s->page * 576, k = s->lora ? s->lora : s->hidden;

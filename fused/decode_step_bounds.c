@@ -19,11 +19,11 @@
  *
  * A token is the argmax where the largest logit leads all others by more than the bounds of both.
  *
- * Latent attention and experts carry no bound of the first kind: in models that have them the second counts alone.
- * Experts are a discontinuity: the logits of the router are bounded like everything else, by what the runs say, and
- * where they do not decide a layer's choice (moe_bounds.c; the order of those chosen does not matter here) all that
- * follows is judged for finiteness alone. No run is more than sqrt(RUNS) deviations off, fewer than DEVIATIONS:
- * where a choice is decided, all runs have made it.
+ * Latent attention and experts carry no bound of the first kind: in models that have them the second counts
+ * alone. Experts are a discontinuity: the logits of the router are bounded like everything else, by what the
+ * runs say, and where they do not decide a layer's choice (moe_bounds.c; the order of those chosen does not
+ * matter here) all that follows is judged for finiteness alone. No run is more than sqrt(RUNS) deviations
+ * off, fewer than DEVIATIONS: where a choice is decided, all runs have made it.
  */
 #include "decode_step_ref.h"
 
@@ -35,8 +35,8 @@
 #define DEVIATIONS	6
 
 /* Values and the smaller bounds of elements first .. first + n - 1 of one of the runs' rows. */
-static void judge_row(const struct step_run *runs, size_t member, int64_t first, int64_t n, int dtype, double *val,
-		      double *bound)
+static void judge_row(const struct step_run *runs, size_t member, int64_t first, int64_t n, int dtype,
+		      double *val, double *bound)
 {
 	const struct block_row *row = (const void *)((const char *)runs + member);
 	const double *err = row->err ? row->err + first : NULL;
@@ -56,7 +56,8 @@ static void judge_row(const struct step_run *runs, size_t member, int64_t first,
 	for (int64_t i = 0; i < n; i++) {
 		double half = cairn_dtype_roundoff(dtype) * fabs(val[i]) + cairn_dtype_tiny(dtype);
 
-		bound[i] = fmin(err ? err[i] : INFINITY, fmax(2 * half, DEVIATIONS * sqrt(fmax(bound[i], mean))));
+		bound[i] = fmin(err ? err[i] : INFINITY,
+				fmax(2 * half, DEVIATIONS * sqrt(fmax(bound[i], mean))));
 		bound[i] += bound[i] > 0 ? half : 0;
 	}
 }
@@ -96,8 +97,8 @@ static int undecided_layer(const struct cairn_decode_step_args *a, const struct 
 	for (int layer = 0; layer < a->num_layers; layer++) {
 		if (!decode_step_has_experts(a, layer))
 			continue;
-		judge_row(runs, offsetof(struct step_run, router), (int64_t)layer * a->num_experts, a->num_experts,
-			  CAIRN_F32, val, bound);
+		judge_row(runs, offsetof(struct step_run, router), (int64_t)layer * a->num_experts,
+			  a->num_experts, CAIRN_F32, val, bound);
 		if (!decides(val, bound, a->num_experts, a->experts_per_token))
 			return layer;
 	}
@@ -146,8 +147,8 @@ static int exact_request(const struct cairn_decode_step_args *a, int b, struct s
 
 		if (!n)
 			continue;
-		judge_row(runs, v ? offsetof(struct step_run, v) : offsetof(struct step_run, k), layer * n, n, a->dtype,
-			  e[1 + v].val + at, e[1 + v].bound + at);
+		judge_row(runs, v ? offsetof(struct step_run, v) : offsetof(struct step_run, k), layer * n, n,
+			  a->dtype, e[1 + v].val + at, e[1 + v].bound + at);
 		if (layer > undecided)
 			judge_nothing(e[1 + v].bound + at, n);
 	}

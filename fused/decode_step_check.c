@@ -67,7 +67,8 @@ static int check_experts(const struct cairn_decode_step_args *a)
 	if (!a->num_experts)
 		return 0;
 	if (a->dense_layers < 0 || a->dense_layers > a->num_layers)
-		return cairn_error(EINVAL, "decode_step: dense_layers: %d is not 0..num_layers", a->dense_layers);
+		return cairn_error(EINVAL, "decode_step: dense_layers: %d is not 0..num_layers",
+				   a->dense_layers);
 	moe = decode_step_moe_of(a, a->dense_layers);
 	return cairn_moe_check_shape(&moe);
 }
@@ -77,7 +78,8 @@ static int check_full_shape(const struct cairn_decode_step_args *a)
 	if (a->batch < 0 || a->max_kv_len < 0 || a->num_pages < 0)
 		return cairn_error(EINVAL, "decode_step: batch, max_kv_len, num_pages: must be >= 0");
 	if (a->q_lora_rank < 0 || a->kv_lora_rank < 0 || a->num_experts < 0)
-		return cairn_error(EINVAL, "decode_step: q_lora_rank, kv_lora_rank, num_experts: must be >= 0");
+		return cairn_error(EINVAL,
+				   "decode_step: q_lora_rank, kv_lora_rank, num_experts: must be >= 0");
 	if (a->page_size < 1 || a->num_layers < 1 || a->hidden < 1 || a->num_qo_heads < 1 ||
 	    a->num_kv_heads < 1 || a->head_dim < 1 || a->vocab < 1 || a->intermediate < has_dense(a))
 		return cairn_error(EINVAL,
@@ -98,7 +100,8 @@ static int check_full_shape(const struct cairn_decode_step_args *a)
 		return cairn_error(EOPNOTSUPP, "decode_step: hidden: %d is not a multiple of 64 up to 16384",
 				   a->hidden);
 	if (a->batch * a->hidden > 32768)
-		return cairn_error(EOPNOTSUPP, "decode_step: batch * hidden: %d is over 32768", a->batch * a->hidden);
+		return cairn_error(EOPNOTSUPP, "decode_step: batch * hidden: %d is over 32768",
+				   a->batch * a->hidden);
 	if (has_dense(a) && (a->intermediate % 64 || a->intermediate > 65536))
 		return cairn_error(EOPNOTSUPP,
 				   "decode_step: intermediate: %d is not a multiple of 64 up to 65536",
@@ -129,7 +132,8 @@ static int check_needed(const char *names, const void *const *p, size_t count, i
 
 #define CHECK_NEEDED(names, needed, not_else, ...) \
 	CAIRN_TRY(check_needed(names, (const void *const[]){ __VA_ARGS__ }, \
-			       sizeof((const void *const[]){ __VA_ARGS__ }) / sizeof(void *), needed, not_else))
+			       sizeof((const void *const[]){ __VA_ARGS__ }) / sizeof(void *), \
+			       needed, not_else))
 
 static int check_pointers(const struct cairn_decode_step_args *a)
 {
@@ -142,9 +146,9 @@ static int check_pointers(const struct cairn_decode_step_args *a)
 	const void *sampling[] = { a->temperature, a->top_p, a->min_p, a->top_k, a->seed, a->offset };
 	int latent = a->kv_lora_rank > 0, experts = a->num_experts > 0, given = 0;
 
-	CHECK_NEEDED("logits, k_pages, ids, embed, lm_head, final_norm, attn_norm, w_o, mlp_norm, inv_freq", 1, 0,
-		     a->logits, a->k_pages, a->ids, a->embed, a->lm_head, a->final_norm, a->attn_norm, a->w_o,
-		     a->mlp_norm, a->inv_freq);
+	CHECK_NEEDED("logits, k_pages, ids, embed, lm_head, final_norm, attn_norm, w_o, mlp_norm, inv_freq",
+		     1, 0, a->logits, a->k_pages, a->ids, a->embed, a->lm_head, a->final_norm, a->attn_norm,
+		     a->w_o, a->mlp_norm, a->inv_freq);
 	CHECK_NEEDED("positions, kv_indptr, kv_indices, kv_last_page_len", 1, 0, a->positions, a->kv_indptr,
 		     a->kv_indices, a->kv_last_page_len);
 	CHECK_NEEDED("w_gate_up, w_down", has_dense(a), 0, a->w_gate_up, a->w_down);
@@ -153,10 +157,10 @@ static int check_pointers(const struct cairn_decode_step_args *a)
 		CHECK_NEEDED("b_qkv, b_o", 0, 1, a->b_qkv, a->b_o);
 	CHECK_NEEDED("w_q, w_kv_a, kv_norm, w_kv_b", latent, 1, a->w_q, a->w_kv_a, a->kv_norm, a->w_kv_b);
 	CHECK_NEEDED("w_q_a, q_norm", latent && a->q_lora_rank, 1, a->w_q_a, a->q_norm);
-	CHECK_NEEDED("w_router, w_experts_gate_up, w_experts_down", experts, 1, a->w_router, a->w_experts_gate_up,
-		     a->w_experts_down);
-	CHECK_NEEDED("w_shared_gate_up, w_shared_down", experts && a->shared_intermediate, 1, a->w_shared_gate_up,
-		     a->w_shared_down);
+	CHECK_NEEDED("w_router, w_experts_gate_up, w_experts_down", experts, 1, a->w_router,
+		     a->w_experts_gate_up, a->w_experts_down);
+	CHECK_NEEDED("w_shared_gate_up, w_shared_down", experts && a->shared_intermediate, 1,
+		     a->w_shared_gate_up, a->w_shared_down);
 	for (size_t i = 0; i < sizeof(aligned) / sizeof(aligned[0]); i++)
 		if ((uintptr_t)aligned[i] & 15)
 			return cairn_error(EINVAL,

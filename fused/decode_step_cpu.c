@@ -200,8 +200,8 @@ static int feed_forward(const struct cairn_decode_step_args *a, struct acts *w, 
 	CAIRN_TRY(project(a, w->sums, CAIRN_F32, w->n, decode_step_weight(a, a->w_gate_up, layer), NULL,
 			  2 * a->intermediate, a->hidden));
 	silu_mul(a, w);
-	CAIRN_TRY(project(a, w->sums, CAIRN_F32, w->mlp, decode_step_weight(a, a->w_down, layer), NULL, a->hidden,
-			  a->intermediate));
+	CAIRN_TRY(project(a, w->sums, CAIRN_F32, w->mlp, decode_step_weight(a, a->w_down, layer), NULL,
+			  a->hidden, a->intermediate));
 	add_residual(a, w);
 	return 0;
 }
@@ -247,7 +247,8 @@ int cairn_decode_step_cpu(const struct cairn_decode_step_args *args, void *strea
 	CAIRN_TRY(cairn_embedding_cpu(&embedding, NULL));
 	for (int32_t layer = 0; layer < a->num_layers; layer++) {
 		CAIRN_TRY(a->kv_lora_rank ? latent_attention(a, &w, layer) : attention(a, &w, layer));
-		CAIRN_TRY(decode_step_has_experts(a, layer) ? mixture(a, &w, layer) : feed_forward(a, &w, layer));
+		CAIRN_TRY(decode_step_has_experts(a, layer) ?
+			  mixture(a, &w, layer) : feed_forward(a, &w, layer));
 	}
 	CAIRN_TRY(norm(a, &w, a->final_norm));
 	CAIRN_TRY(project(a, a->logits, CAIRN_F32, w.n, a->lm_head, NULL, a->vocab, a->hidden));

@@ -78,7 +78,8 @@ static void compare_forms(struct cairn_test *t, const struct cairn_impl *impl, v
 		for (int i = 0; i < op.num_bufs; i++)
 			images[k][i] = op.bufs[i].role == CAIRN_ROLE_IN ? NULL : malloc(op.bufs[i].bytes + 1);
 		ret[k] = run_form(impl, stream, &op, forms[k], images[k]);
-		if (ret[k] == -EOPNOTSUPP && forms[k] == CAIRN_DECODE_STEP_PERSISTENT && may_lack_persistent(&op))
+		if (ret[k] == -EOPNOTSUPP && forms[k] == CAIRN_DECODE_STEP_PERSISTENT &&
+		    may_lack_persistent(&op))
 			continue;
 		if (!EXPECT(t, ret[k] == 0))
 			cairn_note(t, "%s: %s", c.name, cairn_impl_error(impl));

@@ -115,8 +115,8 @@ static void set_scalars(struct cairn_op *op, const struct step_shape *s, const s
 		  s->flags & PERSISTENT ? CAIRN_DECODE_STEP_PERSISTENT : CAIRN_DECODE_STEP_AUTO;
 	a->eps = op->case_index % 3 ? 1e-5f : 1e-6f;
 	/* in the first layer the key that takes all is no matter of rounding; in others it may be */
-	a->sm_scale = (float)((op->kind == CAIRN_KIND_EXACT && s->layers == 1 && !(s->flags & LATENT) ? 64 : 1) /
-			      sqrt(s->dim));
+	a->sm_scale = (float)((op->kind == CAIRN_KIND_EXACT && s->layers == 1 && !(s->flags & LATENT) ?
+			       64 : 1) / sqrt(s->dim));
 	if (s->flags & LATENT) {
 		a->q_lora_rank = s->lora;
 		a->kv_lora_rank = 512;

@@ -2,9 +2,10 @@
 /*
  * decode_step_judge_test - what is right, and what is refused
  *
- * Where a layer's experts are not decided the rest of a request is judged for finiteness alone (decode_step_bounds.c):
- * decode_step_weights_test.c sees to it that they are, and a case of which less than half the requests can be judged
- * fails. Tokens are also held against the implementation's own logits: argmax and sample are exact there.
+ * Where a layer's experts are not decided the rest of a request is judged for finiteness alone
+ * (decode_step_bounds.c): decode_step_weights_test.c sees to it that they are, and a case of which less than
+ * half the requests can be judged fails. Tokens are also held against the implementation's own logits: argmax
+ * and sample are exact there.
  */
 #include <math.h>
 #include <stdio.h>
@@ -156,7 +157,7 @@ int step_exact(const void *args, struct cairn_exact *e)
 		judged += isfinite(e[0].bound[(int64_t)b * a->vocab]);
 	}
 	if (2 * judged < keys)
-		return cairn_error(EINVAL, "decode_step: the experts of %d of %d requests are decided: too few to "
-				   "judge", judged, keys);
+		return cairn_error(EINVAL, "decode_step: the experts of %d of %d requests are decided: "
+				   "too few to judge", judged, keys);
 	return 0;
 }

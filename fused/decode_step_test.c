@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * decode_step_test - small models of one to three layers: named edges, latent attention and experts, layers of
- * published models, bench rows; then two grids
+ * decode_step_test - small models of one to three layers: named edges, latent attention and experts, layers
+ * of published models, bench rows; then two grids
  */
 #include <math.h>
 #include <stdio.h>
@@ -72,13 +72,16 @@ static const struct step_shape named[] = {
 	/* latent attention, experts (without the former there need not be a persistent form), both */
 	{ M("latent_one_key", 1, 1, 1, 1, 64, 64, 8, 0, 8), .flags = LATENT },
 	{ M("latent_batch_3", 2, 3, 65, 16, 256, 192, 8, 0, 64), .flags = LATENT | PAGED_RAGGED },
-	{ M("latent_no_keys", 2, 4, 1, 16, 128, 64, 8, 0, 64), .flags = LATENT, .kv_lens = LENS(0, 20, 0, 1) },
+	{ M("latent_no_keys", 2, 4, 1, 16, 128, 64, 8, 0, 64),
+		.flags = LATENT, .kv_lens = LENS(0, 20, 0, 1) },
 	{ M("latent_lora_f16", 3, 2, 33, 16, 256, 64, 16, 192, 64), .flags = LATENT | F16 | GAPS },
 	{ M("latent_sampled", 1, 4, 20, 3, 128, 64, 8, 64, 1000), .flags = LATENT | SAMPLE | ALIAS },
-	{ M("latent_far_graph", 2, 8, 17, 16, 128, 64, 8, 0, 64), .flags = LATENT | FAR | GRAPH | PAGED_PADDED },
+	{ M("latent_far_graph", 2, 8, 17, 16, 128, 64, 8, 0, 64),
+		.flags = LATENT | FAR | GRAPH | PAGED_PADDED },
 	{ N("experts_batch_0", 2, 0, 9, 16, 64, 64, 2, 1, 64, 8), E(4, 2, 64, 64, 1) },
 	{ N("experts_one_layer", 1, 1, 9, 16, 128, 0, 2, 1, 64, 64), E(4, 2, 64, 0, 0), .flags = NORMED },
-	{ N("experts_mixtral_like", 2, 4, 40, 16, 256, 0, 8, 2, 64, 200), E(8, 2, 192, 0, 0), .flags = NORMED },
+	{ N("experts_mixtral_like", 2, 4, 40, 16, 256, 0, 8, 2, 64, 200), E(8, 2, 192, 0, 0),
+		.flags = NORMED },
 	{ N("experts_after_dense_f16", 3, 3, 40, 16, 256, 192, 4, 2, 64, 64), E(8, 2, 64, 128, 2),
 		.flags = F16 | GAPS | BIAS, .scaling = 1.5f },
 	{ N("experts_in_no_layer", 2, 2, 17, 16, 128, 192, 4, 2, 64, 64), E(4, 2, 64, 64, 2) },
@@ -93,7 +96,8 @@ static const struct step_shape named[] = {
 		.scaling = 2.5f },
 	{ M("dsv2lite_like_no_keys", 3, 4, 1, 16, 256, 192, 8, 0, 64), E(8, 2, 64, 64, 1),
 		.flags = LATENT | PAGED_HELD, .kv_lens = LENS(7, 0, 33, 0) },
-	{ M("dsv2lite_like_pool", 3, 2, 33, 16, 256, 192, 8, 64, 64), E(8, 2, 64, 64, 1), .flags = LATENT | POOL },
+	{ M("dsv2lite_like_pool", 3, 2, 33, 16, 256, 192, 8, 64, 64), E(8, 2, 64, 64, 1),
+		.flags = LATENT | POOL },
 	{ M("latent_experts_no_dense", 2, 8, 17, 64, 128, 0, 8, 0, 64), E(8, 2, 64, 0, 0),
 		.flags = LATENT | F16 | SAMPLE },
 	DSV2LITE_LAYERS("b1_kv1024_graph", 1, 1024, GRAPH),
@@ -120,7 +124,8 @@ static const struct step_shape named[] = {
 static void mixed_at(int i, struct step_shape *s)
 {
 	static const int hidden[] = { 128, 256, 64, 192, 320 }, experts[] = { 8, 4, 16, 7, 12 };
-	static const int batch[] = { 1, 2, 3, 1, 4, 8 }, kv[] = { 17, 1, 54, 15, 70 }, pages[] = { 16, 1, 64, 3 };
+	static const int batch[] = { 1, 2, 3, 1, 4, 8 }, kv[] = { 17, 1, 54, 15, 70 },
+			 pages[] = { 16, 1, 64, 3 };
 	int latent = i % 3 != 1, with_experts = i % 3 != 0;
 
 	*s = (struct step_shape){
@@ -137,8 +142,9 @@ static void mixed_at(int i, struct step_shape *s)
 		s->dense = i / 2 % 2;
 		s->scaling = i % 5 == 2 ? 1.5f : 1;
 	}
-	s->flags = (latent ? LATENT : 0) | (i / 2 % 2 ? F16 : 0) | (i % 5 < 2 ? GAPS : 0) | (i % 4 ? PAGED_RAGGED : 0) |
-		   (with_experts && i / 3 % 2 ? NORMED : 0) | (i / 3 % 3 == 1 ? GRAPH : 0);
+	s->flags = (latent ? LATENT : 0) | (i / 2 % 2 ? F16 : 0) | (i % 5 < 2 ? GAPS : 0) |
+		   (i % 4 ? PAGED_RAGGED : 0) | (with_experts && i / 3 % 2 ? NORMED : 0) |
+		   (i / 3 % 3 == 1 ? GRAPH : 0);
 }
 
 void step_shape_at(int index, struct step_shape *s)
@@ -182,7 +188,8 @@ static double attention_weights(const struct step_shape *s)
 	double h = s->hidden, q = (double)s->hq * s->dim;
 
 	if (s->flags & LATENT)
-		return (s->lora ? s->lora * (h + q) : h * q) + h * 576 + s->hq * 256.0 * 512 + h * s->hq * 128;
+		return (s->lora ? s->lora * (h + q) : h * q) + h * 576 + s->hq * 256.0 * 512 +
+		       h * s->hq * 128;
 	return h * (2 * q + 2.0 * s->hkv * s->dim);
 }
 
@@ -214,8 +221,8 @@ static void describe(int index, struct cairn_case *c)
 	if (!s.name && s.lora)
 		snprintf(c->name + strlen(c->name), sizeof(c->name) - strlen(c->name), "_r%d", s.lora);
 	if (!s.name && s.experts)
-		snprintf(c->name + strlen(c->name), sizeof(c->name) - strlen(c->name), "_e%d_top%d_i%d_s%d_after%d",
-			 s.experts, s.top, s.expert_inter, s.shared, s.dense);
+		snprintf(c->name + strlen(c->name), sizeof(c->name) - strlen(c->name),
+			 "_e%d_top%d_i%d_s%d_after%d", s.experts, s.top, s.expert_inter, s.shared, s.dense);
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
 	if (s.flags & DEVICE)
@@ -224,12 +231,14 @@ static void describe(int index, struct cairn_case *c)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	else
 		c->kinds = CAIRN_KIND_BIT(index % 4);
-	if (s.experts && c->kinds == CAIRN_KIND_BIT(CAIRN_KIND_EXTREME))	/* nothing decides a row of zeros */
+	/* nothing decides a row of zeros */
+	if (s.experts && c->kinds == CAIRN_KIND_BIT(CAIRN_KIND_EXTREME))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	row = s.flags & LATENT ? 576 : 2.0 * s.hkv * s.dim;
 	weights = weights_of(&s);
 	c->bytes = 2 * (weights + (double)s.layers * s.batch * s.kv * row);
-	c->flops = 2.0 * s.batch * (weights + 2.0 * s.layers * s.kv * s.hq * (s.flags & LATENT ? 544 : s.dim));
+	c->flops = 2.0 * s.batch *
+		   (weights + 2.0 * s.layers * s.kv * s.hq * (s.flags & LATENT ? 544 : s.dim));
 }
 
 const struct cairn_family cairn_decode_step_family = {
@@ -240,5 +249,6 @@ const struct cairn_family cairn_decode_step_family = {
 	.workspace_field = STEP_FIELD(workspace),
 	.num_cases = NUM_NAMED + NUM_GRID + NUM_MIXED,
 	.zeroed_workspace = 1,
-	.describe = describe, .setup = step_setup, .exact = step_exact, .judge = step_judge, .reject = step_reject,
+	.describe = describe, .setup = step_setup, .exact = step_exact, .judge = step_judge,
+	.reject = step_reject,
 };

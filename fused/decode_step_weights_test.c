@@ -21,8 +21,8 @@ void step_fill(struct cairn_op *op, void *p, int dtype, int64_t count, double sc
 }
 
 /*
- * The weights of layers: each in a buffer of its own with NaN between layers, or all in one (POOL). Measuring adds up
- * what they take and declares nothing.
+ * The weights of layers: each in a buffer of its own with NaN between layers, or all in one (POOL). Measuring
+ * adds up what they take and declares nothing.
  */
 struct weights {
 	struct cairn_op *op;
@@ -66,7 +66,10 @@ static void weight(struct weights *w, size_t field, int layers, int64_t count, d
 		step_fill(w->op, p + i * stride, a->dtype, count, scale);
 }
 
-/* What goes into the residual stream; of many layers less, so that it does not grow until rounding errors decide. */
+/*
+ * What goes into the residual stream; of many layers less, so that it does not grow
+ * until rounding errors decide.
+ */
 static double gain(const struct step_shape *s)
 {
 	return s->layers > 3 ? sqrt(3.0 / s->layers) : 2;
@@ -91,7 +94,8 @@ static void layer_weights(struct weights *w)
 			weight(w, STEP_FIELD(w_q_a), n, s->lora * h, 1 / sqrt((double)h));
 			weight(w, STEP_FIELD(q_norm), n, s->lora, 1);
 		}
-		weight(w, STEP_FIELD(w_q), n, q * (s->lora ? s->lora : h), 1 / sqrt(s->lora ? s->lora : (double)h));
+		weight(w, STEP_FIELD(w_q), n, q * (s->lora ? s->lora : h),
+		       1 / sqrt(s->lora ? s->lora : (double)h));
 		weight(w, STEP_FIELD(w_kv_a), n, 576 * h, 1 / sqrt((double)h));
 		weight(w, STEP_FIELD(kv_norm), n, 512, 1);
 		weight(w, STEP_FIELD(w_kv_b), n, s->hq * 256 * 512, 1 / sqrt(192));
@@ -105,10 +109,13 @@ static void layer_weights(struct weights *w)
 		weight(w, STEP_FIELD(b_o), n, h, 1);
 	weight(w, STEP_FIELD(mlp_norm), n, h, 1);
 	if (s->experts)
-		weight(w, STEP_FIELD(w_router), layers_with_experts(s), s->experts * h, 0.15 / sqrt((double)h));
+		weight(w, STEP_FIELD(w_router), layers_with_experts(s), s->experts * h,
+		       0.15 / sqrt((double)h));
 	if (s->experts && s->shared) {
-		weight(w, STEP_FIELD(w_shared_gate_up), layers_with_experts(s), 2 * s->shared * h, 1 / sqrt((double)h));
-		weight(w, STEP_FIELD(w_shared_down), layers_with_experts(s), s->shared * h, gain(s) / sqrt(s->shared));
+		weight(w, STEP_FIELD(w_shared_gate_up), layers_with_experts(s), 2 * s->shared * h,
+		       1 / sqrt((double)h));
+		weight(w, STEP_FIELD(w_shared_down), layers_with_experts(s), s->shared * h,
+		       gain(s) / sqrt(s->shared));
 	}
 }
 
@@ -123,16 +130,19 @@ static void wide_weights(struct weights *w)
 		weight(w, STEP_FIELD(w_down), dense, h * s->inter, gain(s) / sqrt(s->inter));
 	}
 	if (s->experts && !w->pool) {
-		weight(w, STEP_FIELD(w_experts_gate_up), layers_with_experts(s), 2 * one * h, 1 / sqrt((double)h));
-		weight(w, STEP_FIELD(w_experts_down), layers_with_experts(s), one * h, gain(s) / sqrt(s->expert_inter));
+		weight(w, STEP_FIELD(w_experts_gate_up), layers_with_experts(s), 2 * one * h,
+		       1 / sqrt((double)h));
+		weight(w, STEP_FIELD(w_experts_down), layers_with_experts(s), one * h,
+		       gain(s) / sqrt(s->expert_inter));
 	}
 }
 
 /*
- * What a layer reads whole lies in one block, block after block: layer_stride_bytes is a block. Behind the last one are
- * the dense layer's wide weights, then the experts. Those of layer i + 1 would begin a stride further on: all layers'
- * experts overlap, shifted by a block. So the 31 GB of DeepSeek-V2-Lite fit in 5, and a step still reads each layer's
- * experts from memory: a layer has chosen others, and the L2 has long been filled anew when a byte is met again.
+ * What a layer reads whole lies in one block, block after block: layer_stride_bytes is a block. Behind the
+ * last one are the dense layer's wide weights, then the experts. Those of layer i + 1 would begin a stride
+ * further on: all layers' experts overlap, shifted by a block. So the 31 GB of DeepSeek-V2-Lite fit in 5, and
+ * a step still reads each layer's experts from memory: a layer has chosen others, and the L2 has long been
+ * filled anew when a byte is met again.
  */
 static void weights_in_pool(struct weights *w)
 {
@@ -168,8 +178,8 @@ void step_decide_experts(struct cairn_op *op, const struct step_shape *s, uint16
 
 		for (int e = 0; e < s->experts; e++) {
 			cairn_store((uint16_t *)a->mlp_norm + norm_layer * stride, a->dtype, e, 1);
-			cairn_store((uint16_t *)a->w_router + layer * stride + (int64_t)e * s->hidden, a->dtype,
-				    (e + 3 * layer) % s->experts, 0.25);
+			cairn_store((uint16_t *)a->w_router + layer * stride + (int64_t)e * s->hidden,
+				    a->dtype, (e + 3 * layer) % s->experts, 0.25);
 		}
 	}
 }

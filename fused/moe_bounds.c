@@ -2,21 +2,22 @@
 /*
  * moe_bounds - how far from the definition (moe_ref.c) one may be
  *
- * The choice of experts is a discontinuity. It is decided where the order of two probabilities is: by more than
- * the bounds of both logits (block_ref.h: n may be an ulp off where its interval holds a tie; then what an fp32
- * sum loses in any order) and what exp loses in fp32, 2^-19 (1 + what lies between the logit and the largest);
- * or by a tie of sums that are exact in fp32: all terms multiples of 2^g, their magnitudes at most 2^(24+g) together.
- * Past 80 below the largest, probabilities become subnormal and may all be 0: nothing is decided there.
+ * The choice of experts is a discontinuity. It is decided where the order of two probabilities is: by more
+ * than the bounds of both logits (block_ref.h: n may be an ulp off where its interval holds a tie; then what
+ * an fp32 sum loses in any order) and what exp loses in fp32, 2^-19 (1 + what lies between the logit and the
+ * largest); or by a tie of sums that are exact in fp32: all terms multiples of 2^g, their magnitudes at most
+ * 2^(24+g) together. Past 80 below the largest, probabilities become subnormal and may all be 0:
+ * nothing is decided there.
  *
  *	out      judged where each expert that is chosen is decided against each that is not
  *	experts  entry i judged where e[i] is decided against all others
  *
- * Given the experts, the rest is a chain with other rounding errors, and is judged as in cluster_mla_ref.c: RUNS more
- * chains, of the same experts, round each n, h and s up or down at random in proportion to the distances, and sigma is
- * their root mean square distance from the first one, of the row or the element's own if larger. Partial sums of fp32,
- * in whatever order, stay within S = |x| + sum_i |y_i| + 6 rss: y_i what each expert adds, rss the root of the sum of
- * all terms' squares. With K terms, E = 2^-23 (tensor cores truncate), u half an ulp, and w the bound of the weights'
- * relative errors, which follows from the logits':
+ * Given the experts, the rest is a chain with other rounding errors, and is judged as in cluster_mla_ref.c:
+ * RUNS more chains, of the same experts, round each n, h and s up or down at random in proportion to the
+ * distances, and sigma is their root mean square distance from the first one, of the row or the element's own
+ * if larger. Partial sums of fp32, in whatever order, stay within S = |x| + sum_i |y_i| + 6 rss: y_i what
+ * each expert adds, rss the root of the sum of all terms' squares. With K terms, E = 2^-23 (tensor cores
+ * truncate), u half an ulp, and w the bound of the weights' relative errors, which follows from the logits':
  *
  *	|out - exact| <= 6 sigma + u |out| + tiny + (K + 4) E S + w sum_i |y_i|
  */
@@ -114,8 +115,8 @@ static void judge_request(struct moe_chain *c, int b, struct cairn_exact *exact)
 	for (int i = 0; i < a->hidden; i++) {
 		double partial = fabs(c->x[i]) + c->parts[i] + 6 * sqrt(c->squares[i]);
 
-		bound[i] = 6 * sqrt(fmax(bound[i], mean)) + u * fabs(val[i]) + tiny + (terms + 4) * E * partial +
-			   weights * c->parts[i];
+		bound[i] = 6 * sqrt(fmax(bound[i], mean)) + u * fabs(val[i]) + tiny +
+			   (terms + 4) * E * partial + weights * c->parts[i];
 		if (!sure.set)
 			bound[i] = INFINITY;
 	}

@@ -16,7 +16,8 @@ int cairn_moe_check_shape(const struct cairn_moe_args *a)
 	if (a->batch < 0 || a->shared_intermediate < 0)
 		return cairn_error(EINVAL, "moe: batch, shared_intermediate: must be >= 0");
 	if (a->hidden < 1 || a->num_experts < 1 || a->experts_per_token < 1 || a->intermediate < 1)
-		return cairn_error(EINVAL, "moe: hidden, num_experts, experts_per_token, intermediate: must be >= 1");
+		return cairn_error(EINVAL,
+				   "moe: hidden, num_experts, experts_per_token, intermediate: must be >= 1");
 	if (!(a->eps > 0) || isinf(a->eps))
 		return cairn_error(EINVAL, "moe: eps: must be finite and > 0");
 	if (!(a->scaling > 0) || isinf(a->scaling))
@@ -26,12 +27,14 @@ int cairn_moe_check_shape(const struct cairn_moe_args *a)
 	if (a->dtype != CAIRN_F16 && a->dtype != CAIRN_BF16)
 		return cairn_error(EOPNOTSUPP, "moe: dtype: %s", cairn_dtype_name(a->dtype));
 	if (a->hidden % 64 || a->hidden > 8192)
-		return cairn_error(EOPNOTSUPP, "moe: hidden: %d is not a multiple of 64 up to 8192", a->hidden);
+		return cairn_error(EOPNOTSUPP,
+				   "moe: hidden: %d is not a multiple of 64 up to 8192", a->hidden);
 	if (a->intermediate % 64 || a->intermediate > 16384)
 		return cairn_error(EOPNOTSUPP, "moe: intermediate: %d is not a multiple of 64 up to 16384",
 				   a->intermediate);
 	if (a->shared_intermediate % 64 || a->shared_intermediate > 16384)
-		return cairn_error(EOPNOTSUPP, "moe: shared_intermediate: %d is not a multiple of 64 up to 16384",
+		return cairn_error(EOPNOTSUPP,
+				   "moe: shared_intermediate: %d is not a multiple of 64 up to 16384",
 				   a->shared_intermediate);
 	if (a->num_experts > 256)
 		return cairn_error(EOPNOTSUPP, "moe: num_experts: %d is above 256", a->num_experts);
@@ -39,7 +42,8 @@ int cairn_moe_check_shape(const struct cairn_moe_args *a)
 		return cairn_error(EOPNOTSUPP, "moe: experts_per_token: %d is above 16 or num_experts",
 				   a->experts_per_token);
 	if (a->batch > 8 || a->batch * a->hidden > 32768)
-		return cairn_error(EOPNOTSUPP, "moe: batch: %d is above 8, or batch * hidden above 32768", a->batch);
+		return cairn_error(EOPNOTSUPP,
+				   "moe: batch: %d is above 8, or batch * hidden above 32768", a->batch);
 	return 0;
 }
 
@@ -47,10 +51,11 @@ int cairn_moe_check(const struct cairn_moe_args *a)
 {
 	CAIRN_TRY(cairn_moe_check_shape(a));
 	if (!a->out || !a->x || !a->norm_weight || !a->w_router || !a->w_gate_up || !a->w_down)
-		return cairn_error(EINVAL, "moe: out, x, norm_weight, w_router, w_gate_up, w_down: null pointer");
+		return cairn_error(EINVAL,
+				   "moe: out, x, norm_weight, w_router, w_gate_up, w_down: null pointer");
 	if (!a->w_shared_gate_up != !a->shared_intermediate || !a->w_shared_down != !a->shared_intermediate)
-		return cairn_error(EINVAL, "moe: w_shared_gate_up, w_shared_down: needed with shared_intermediate > 0, "
-				   "NULL with 0");
+		return cairn_error(EINVAL, "moe: w_shared_gate_up, w_shared_down: needed with "
+				   "shared_intermediate > 0, NULL with 0");
 	if (((uintptr_t)a->out | (uintptr_t)a->x | (uintptr_t)a->norm_weight | (uintptr_t)a->w_router |
 	     (uintptr_t)a->w_gate_up | (uintptr_t)a->w_down | (uintptr_t)a->w_shared_gate_up |
 	     (uintptr_t)a->w_shared_down) & 15)

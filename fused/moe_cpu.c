@@ -2,10 +2,10 @@
 /*
  * moe_cpu - what the engine runs without a GPU: fp32, a chosen expert's weights read once for the whole batch
  *
- * The requests' choices are turned round into a list of experts in use, each with its users; the shared experts
- * are one more with all requests as users. Both products go through that list by rows of the weights: a row is
- * widened once and multiplied with every user's vector. Each user's sums are in an order of their own: a request's
- * bits depend neither on the other requests nor on the number of threads.
+ * The requests' choices are turned round into a list of experts in use, each with its users; the shared
+ * experts are one more with all requests as users. Both products go through that list by rows of the weights:
+ * a row is widened once and multiplied with every user's vector. Each user's sums are in an order of their
+ * own: a request's bits depend neither on the other requests nor on the number of threads.
  */
 #include "moe.h"
 
@@ -45,7 +45,8 @@ static WIDE void norm(const struct state *s, int b)
 	cairn_load_row(n, a->x, a->dtype, (int64_t)b * a->hidden, a->hidden);
 	scale = 1 / sqrtf(block_dot(n, n, a->hidden) / (float)a->hidden + a->eps);
 	for (int i = 0; i < a->hidden; i++)
-		n[i] = block_narrowed(n[i] * scale * (float)cairn_load(a->norm_weight, a->dtype, i), a->dtype);
+		n[i] = block_narrowed(n[i] * scale * (float)cairn_load(a->norm_weight, a->dtype, i),
+				      a->dtype);
 }
 
 static WIDE void router(const struct state *s, float (*logits)[MAX_BATCH])
@@ -79,7 +80,8 @@ static void choose(struct state *s, int b, float (*logits)[MAX_BATCH])
 	for (int i = 0; i < a->experts_per_token; i++) {
 		int best = -1;
 
-		for (int e = 0; e < a->num_experts; e++)	/* NaN loses, but is taken where nothing else is left */
+		/* NaN loses, but is taken where nothing else is left */
+		for (int e = 0; e < a->num_experts; e++)
 			if (p[e] != -1 && (best < 0 || p[e] > p[best] || (isnan(p[best]) && !isnan(p[e]))))
 				best = e;
 		s->chosen[b][i] = best;
@@ -117,8 +119,8 @@ static void turn_round(struct state *s)
 			if (at[e] < 0) {
 				at[e] = s->num_used++;
 				s->used[at[e]] = (struct expert){
-					.gate_up = a->w_gate_up, .down = a->w_down, .gate_up_at = e * 2 * size,
-					.down_at = e * size, .n = a->intermediate,
+					.gate_up = a->w_gate_up, .down = a->w_down,
+					.gate_up_at = e * 2 * size, .down_at = e * size, .n = a->intermediate,
 				};
 			}
 			add_user(&s->used[at[e]], b, i);
@@ -150,7 +152,8 @@ static WIDE void gate_and_up(const struct state *s, const struct expert *e, int 
 		const float *n = s->n + (int64_t)e->user[k] * a->hidden;
 		float g = block_dot(n, gate, a->hidden), u = block_dot(n, up, a->hidden);
 
-		h_of(s, e, k)[i] = block_narrowed(g / (1 + expf(-g)) * u * s->weight[e->user[k]][e->slot[k]], a->dtype);
+		h_of(s, e, k)[i] =
+			block_narrowed(g / (1 + expf(-g)) * u * s->weight[e->user[k]][e->slot[k]], a->dtype);
 	}
 }
 
@@ -219,7 +222,8 @@ int cairn_moe_cpu(const struct cairn_moe_args *a, void *stream)
 	s->a = a;
 	s->slots = a->experts_per_token + (a->shared_intermediate > 0);
 	s->width = a->intermediate > a->shared_intermediate ? a->intermediate : a->shared_intermediate;
-	s->n = malloc(sizeof(float) * (size_t)a->batch * ((size_t)a->hidden + (size_t)s->slots * (size_t)s->width));
+	s->n = malloc(sizeof(float) * (size_t)a->batch *
+		      ((size_t)a->hidden + (size_t)s->slots * (size_t)s->width));
 	if (!s->n) {
 		free(s);
 		return cairn_error(ENOMEM, "moe: no memory");

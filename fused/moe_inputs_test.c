@@ -2,10 +2,10 @@
 /*
  * moe_inputs_test - inputs for the cases
  *
- * Kinds: EXACT has x of one magnitude and sparse weights of small integers: n, logits, gates and ups are exact, and
- * logits tie often. POISON has NaN for weights in every expert that nobody chooses, and where there are three requests
- * or more in one of them. EXTREME has rows of x that are zero, tiny, huge or very unequal, and weights bent in one of
- * six ways. Rows of x are drawn anew until their experts are decided.
+ * Kinds: EXACT has x of one magnitude and sparse weights of small integers: n, logits, gates and ups are
+ * exact, and logits tie often. POISON has NaN for weights in every expert that nobody chooses, and where
+ * there are three requests or more in one of them. EXTREME has rows of x that are zero, tiny, huge or very
+ * unequal, and weights bent in one of six ways. Rows of x are drawn anew until their experts are decided.
  */
 #include <math.h>
 #include <string.h>
@@ -153,7 +153,8 @@ static void fill_x(struct cairn_op *op, const struct moe_shape *s, const struct 
 		}
 		for (int tries = 0; tries < 20 && !decided; tries++) {
 			if (b && s->flags & SAME)
-				memcpy((uint16_t *)p->x + b * (int64_t)s->hidden, p->x, (size_t)s->hidden * 2);
+				memcpy((uint16_t *)p->x + b * (int64_t)s->hidden, p->x,
+				       (size_t)s->hidden * 2);
 			else
 				fill_row(op, p, b);
 			decided = cairn_block_moe_choice(a, b, experts);

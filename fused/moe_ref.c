@@ -2,7 +2,8 @@
 /*
  * moe_ref - the definition, one request at a time, in double, rounded where the contract says so
  *
- * Beside it as many more runs as moe_bounds.c asks for, with other roundings but the experts of the first one.
+ * Beside it as many more runs as moe_bounds.c asks for, with other roundings but the
+ * experts of the first one.
  */
 #include "moe_ref.h"
 
@@ -20,8 +21,8 @@ static int64_t larger(int64_t a, int64_t b)
 int moe_chain_open(struct moe_chain *c, const struct cairn_moe_args *a, int runs)
 {
 	int64_t hidden = a->hidden, inter = 2 * larger(a->intermediate, a->shared_intermediate);
-	double **const rows[] = { &c->x, &c->n, &c->gate_up, &c->y, &c->out, &c->logits, &c->n_error, &c->error,
-				  &c->squares, &c->parts };
+	double **const rows[] = { &c->x, &c->n, &c->gate_up, &c->y, &c->out, &c->logits, &c->n_error,
+				  &c->error, &c->squares, &c->parts };
 	const int64_t sizes[] = { runs * hidden, runs * hidden, runs * inter, runs * hidden, runs * hidden,
 				  runs * a->num_experts, hidden, a->num_experts, hidden, hidden };
 	int64_t total = 0;
@@ -45,8 +46,8 @@ void moe_chain_load(struct moe_chain *c, int b)
 }
 
 /* out = in W^T for all runs, rows of in `stride` apart; squares: those of run 0's terms are added up */
-static void project(const struct moe_chain *c, double *out, const double *in, int64_t stride, const void *w, int64_t at,
-		    int n, int k, double *squares)
+static void project(const struct moe_chain *c, double *out, const double *in, int64_t stride, const void *w,
+		    int64_t at, int n, int k, double *squares)
 {
 	#pragma omp parallel for if ((int64_t)n * k * c->runs > 65536)
 	for (int i = 0; i < n; i++) {
@@ -118,19 +119,21 @@ static void feed_forward(struct moe_chain *c, int nth)
 	int shared = nth == a->experts_per_token, n = shared ? a->shared_intermediate : a->intermediate;
 	int64_t at = shared ? 0 : c->experts[nth] * (int64_t)n * a->hidden;
 
-	project(c, c->gate_up, c->n, a->hidden, shared ? a->w_shared_gate_up : a->w_gate_up, 2 * at, 2 * n, a->hidden,
-		NULL);
+	project(c, c->gate_up, c->n, a->hidden, shared ? a->w_shared_gate_up : a->w_gate_up, 2 * at, 2 * n,
+		a->hidden, NULL);
 	for (int r = 0; r < c->runs; r++) {
 		double *g = c->gate_up + (int64_t)r * 2 * n, w = shared ? 1 : weight_of(c, r, nth);
 
 		for (int i = 0; i < n; i++) {
 			double v = g[i] / (1 + exp(-g[i])) * g[n + i] * w;
 
-			g[i] = r ? block_rounded_either(v, a->dtype, (uint64_t)r << 48 | (uint64_t)(nth + 1) << 32 |
-							(uint64_t)i) : block_rounded(v, a->dtype);
+			g[i] = r ? block_rounded_either(v, a->dtype, (uint64_t)r << 48 |
+							(uint64_t)(nth + 1) << 32 | (uint64_t)i) :
+				   block_rounded(v, a->dtype);
 		}
 	}
-	project(c, c->y, c->gate_up, 2 * n, shared ? a->w_shared_down : a->w_down, at, a->hidden, n, c->squares);
+	project(c, c->y, c->gate_up, 2 * n, shared ? a->w_shared_down : a->w_down, at, a->hidden,
+		n, c->squares);
 	for (int64_t i = 0; i < c->runs * (int64_t)a->hidden; i++)
 		c->out[i] += c->y[i];
 	for (int i = 0; i < a->hidden; i++)

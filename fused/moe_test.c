@@ -2,8 +2,8 @@
 /*
  * moe_test - a grid of shapes, the shapes of published models, named edges, bench
  *
- * A request whose experts are not decided is judged for finiteness alone (moe_bounds.c): a case of which less than half
- * the requests can be judged fails.
+ * A request whose experts are not decided is judged for finiteness alone (moe_bounds.c): a case of which less
+ * than half the requests can be judged fails.
  */
 #include <math.h>
 #include <stdio.h>
@@ -61,7 +61,8 @@ static const struct moe_shape named[] = {
 
 void moe_shape_at(int index, struct moe_shape *s)
 {
-	static const int hidden[] = { 64, 128, 256, 192, 512, 320, 1024 }, inter[] = { 64, 128, 192, 320, 64 };
+	static const int hidden[] = { 64, 128, 256, 192, 512, 320, 1024 },
+			 inter[] = { 64, 128, 192, 320, 64 };
 	static const int experts[] = { 8, 2, 64, 16, 3, 128, 60, 5 }, shared[] = { 0, 64, 192 };
 	static const int batch[] = { 1, 2, 8, 3, 1, 4, 7, 5, 6 };
 	int i = index - NUM_NAMED;
@@ -91,8 +92,8 @@ static void describe(int index, struct cairn_case *c)
 	if (s.name)
 		snprintf(c->name, sizeof(c->name), "%s", s.name);
 	else
-		snprintf(c->name, sizeof(c->name), "h%d_e%d_top%d_i%d_s%d_b%d_%s%s%s", s.hidden, s.experts, s.top,
-			 s.inter, s.shared, s.batch, s.flags & F16 ? "f16" : "bf16",
+		snprintf(c->name, sizeof(c->name), "h%d_e%d_top%d_i%d_s%d_b%d_%s%s%s", s.hidden,
+			 s.experts, s.top, s.inter, s.shared, s.batch, s.flags & F16 ? "f16" : "bf16",
 			 s.flags & NORMALIZE ? "_normalized" : "", s.flags & IN_PLACE ? "_in_place" : "");
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
@@ -175,7 +176,8 @@ static int exact(const void *args, struct cairn_exact *e)
 		judged += isfinite(e[0].bound[(int64_t)b * a->hidden]);
 	}
 	if (2 * judged < defined)
-		return cairn_error(EINVAL, "moe: the experts of %d of %d requests are decided: too few to judge",
+		return cairn_error(EINVAL,
+				   "moe: the experts of %d of %d requests are decided: too few to judge",
 				   judged, defined);
 	return 0;
 }

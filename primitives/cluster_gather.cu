@@ -16,8 +16,8 @@
  *   4 KB a rank    ONESHOT   534    940   1743   3998
  *                  OFFCHIP  2263   2480   2674   3934
  *
- * ONESHOT is the fastest on chip for any size: all algorithms send the same bytes, it in one hop. Floor: the hop
- * (cluster_reduce.cu), and (N-1) blocks at 12.7 B/clk with all SMs at work, about 20 alone.
+ * ONESHOT is the fastest on chip for any size: all algorithms send the same bytes, it in one hop. Floor: the
+ * hop (cluster_reduce.cu), and (N-1) blocks at 12.7 B/clk with all SMs at work, about 20 alone.
  */
 #include "cluster_gather.h"
 
@@ -47,7 +47,8 @@ CAIRN_CLUSTER_INLINE struct plan make_plan(const struct cairn_cluster_gather_arg
 }
 
 /* Elements of 2 or 4 bytes; a row of global memory may begin at any */
-template <typename word> static __device__ void load(unsigned char *dst, const void *src, int64_t first, uint32_t len)
+template <typename word>
+static __device__ void load(unsigned char *dst, const void *src, int64_t first, uint32_t len)
 {
 	for (uint32_t i = threadIdx.x; i < len; i += blockDim.x)
 		((word *)dst)[i] = ((const word *)src)[first + i];
@@ -65,8 +66,9 @@ static __device__ void store(void *dst, int64_t first, const unsigned char *src,
 
 /* size: a constant cluster size, as a fused kernel would have it; 0: any */
 template <int size>
-static __device__ __forceinline__ uint32_t repeat_oneshot(struct cluster_comm *c, const struct cluster_grid *grid,
-						   const struct cluster_gather_buffers *b, int rounds)
+static __device__ __forceinline__ uint32_t repeat_oneshot(struct cluster_comm *c,
+							  const struct cluster_grid *grid,
+							  const struct cluster_gather_buffers *b, int rounds)
 {
 	struct cluster_comm known = *c;
 	uint32_t result = b->dst;
@@ -82,9 +84,9 @@ static __device__ __forceinline__ uint32_t repeat_oneshot(struct cluster_comm *c
 
 /* The collective `rounds` times; returns where the result lies. */
 template <int way>
-static __device__ __forceinline__ uint32_t repeat(struct cluster_comm *c, struct cluster_mailbox *box, int algo,
-						   const struct cluster_grid *grid,
-						   const struct cluster_gather_buffers *b, int rounds)
+static __device__ __forceinline__ uint32_t repeat(struct cluster_comm *c, struct cluster_mailbox *box,
+						  int algo, const struct cluster_grid *grid,
+						  const struct cluster_gather_buffers *b, int rounds)
 {
 	uint32_t result = b->dst;
 
@@ -120,10 +122,11 @@ cluster_gather_kernel(const __grid_constant__ struct cairn_cluster_gather_args a
 {
 	extern __shared__ __align__(128) unsigned char shared[];
 	const struct plan p = make_plan(&a);
-	const uint32_t s = cluster_keep(ptx_smem(shared)), n = (uint32_t)a.cluster_size, len = (uint32_t)a.len;
+	const uint32_t s = cluster_keep(ptx_smem(shared)), n = (uint32_t)a.cluster_size,
+		       len = (uint32_t)a.len;
 	const int64_t cluster = blockIdx.x / a.cluster_size;
-	const struct cluster_gather_buffers b = { cluster_keep(s + p.dst), s + p.src, cluster_keep(p.granules),
-						  p.num_sets };
+	const struct cluster_gather_buffers b = { cluster_keep(s + p.dst), s + p.src,
+						  cluster_keep(p.granules), p.num_sets };
 	struct cluster_mailbox box = {};
 	struct cluster_grid grid;
 	struct cluster_comm c;
@@ -132,11 +135,15 @@ cluster_gather_kernel(const __grid_constant__ struct cairn_cluster_gather_args a
 	cluster_comm_init(&c, threadIdx.x, blockDim.x, 0, s, 0, 0);
 	grid = cluster_grid(&c, b.granules);
 	if (way)
-		cluster_mailbox_init(&box, &c, (char *)a.workspace + cluster * (a.workspace_bytes / a.num_clusters),
+		cluster_mailbox_init(&box, &c,
+				     (char *)a.workspace + cluster * (a.workspace_bytes / a.num_clusters),
 				     way == CLUSTER_BY_MAIL ? 4 * p.granules * n : 0);
 	cluster_sync();
 
-	/* when it is timed, call 0 is made once before, so that no instruction has yet to be fetched from afar */
+	/*
+	 * when it is timed, call 0 is made once before, so that no instruction has
+	 * yet to be fetched from afar
+	 */
 	for (int call = a.cycles ? -1 : 0; call < a.num_calls; call++) {
 		const int64_t row = (cluster * a.num_calls + (call < 0 ? 0 : call)) * n + c.rank;
 		const int rounds = call < 0 ? 2 : a.rounds;
@@ -174,7 +181,8 @@ extern "C" int cairn_cluster_gather_workspace(const struct cairn_cluster_gather_
 	size_t one;
 
 	CAIRN_TRY(cairn_cluster_gather_check(args));
-	one = (cluster_offchip_bytes((size_t)args->cluster_size * 2 * make_plan(args).granules) + 255) / 256 * 256;
+	one = (cluster_offchip_bytes((size_t)args->cluster_size * 2 * make_plan(args).granules) + 255) /
+	      256 * 256;
 	*bytes = args->algo == CAIRN_CLUSTER_OFFCHIP ? (size_t)args->num_clusters * one : 0;
 	return 0;
 }
@@ -197,7 +205,8 @@ extern "C" int cairn_cluster_gather(const struct cairn_cluster_gather_args *args
 	a.workspace_bytes = need;
 	kernel = pick_kernel(&a);
 	launch.grid[0] = (unsigned int)a.num_clusters * (unsigned int)a.cluster_size;
-	launch.block[0] = (a.cluster_size - 1) * make_plan(&a).granules <= THREADS / 2 ? THREADS / 2 : THREADS;
+	launch.block[0] = (a.cluster_size - 1) * make_plan(&a).granules <= THREADS / 2 ?
+			  THREADS / 2 : THREADS;
 	launch.smem = make_plan(&a).bytes;
 	launch.cluster = a.cluster_size;
 	launch.stream = stream;
@@ -205,7 +214,7 @@ extern "C" int cairn_cluster_gather(const struct cairn_cluster_gather_args *args
 	if (active < 0)
 		return active;
 	if (active == 0)
-		return cairn_error(EOPNOTSUPP, "cluster_gather: cluster_size: this device does not grant %d with %zu "
-				   "bytes of shared memory", a.cluster_size, launch.smem);
+		return cairn_error(EOPNOTSUPP, "cluster_gather: cluster_size: this device does not grant "
+				   "%d with %zu bytes of shared memory", a.cluster_size, launch.smem);
 	return cairn_launch(kernel, &launch, params);
 }

@@ -25,16 +25,17 @@
  *
  * Supported:   dtype f32, f16, bf16; cluster_size 1..16 as far as the device grants it (above 8 it need not);
  *              len >= 1 with (cluster_size + 1) * len elements of dtype in 216 KiB: the result lies in the
- *              shared memory of one SM; num_clusters >= 0 (more than can be resident run in waves); num_calls,
- *              rounds >= 1. Anything else -EOPNOTSUPP.
+ *              shared memory of one SM; num_clusters >= 0 (more than can be resident run in waves);
+ *              num_calls, rounds >= 1. Anything else -EOPNOTSUPP.
  * Numerics:    bits are copied, NaNs with their payload.
  * Tolerance:   none.
  * cycles:      SM clock cycles of one collective, averaged over the rounds of the last call: from its input
  *              in the shared memory of this CTA to its result there, visible to all its threads. 0 on a host.
  * Determinism: bitwise repeatable.
  * Errors:      -EINVAL (null pointer, bad shape), -EOPNOTSUPP, -EIO (launch failed; cairn_last_error()).
- * Source:      Luo et al. 2025 (ClusterFusion), section 3.1, algorithm 2; differs in: blocks arrive in the order
- *              of ranks, any cluster size (but for TREE), no barrier between calls as long as two results fit.
+ * Source:      Luo et al. 2025 (ClusterFusion), section 3.1, algorithm 2; differs in: blocks arrive in the
+ *              order of ranks, any cluster size (but for TREE), no barrier between calls as
+ *              long as two results fit.
  */
 #ifndef CAIRN_CLUSTER_GATHER_H
 #define CAIRN_CLUSTER_GATHER_H

@@ -18,15 +18,16 @@
  * whatever the size; MAIL of 4 KB among 2 takes 1155, and 4600.
  *
  * Tried and lost (H200, cycles; sizes 2 / 4 / 8 / 16)
- *   256 B, where WORDS took 557 / 607 / 671 / 982 in the same run. No pause before the first look: 557 / 736 /
- *   901 / 1102; one of 100 cycles: 650 / 685 / 748 / 1030. Two looks in flight: 723 / 890 / 1036 / 1276. One's
- *   own word not loaded: 655 / 774 / 932 / 1418. Only what is missing loaded again: 572 / 599 / 661, but 1600.
- *   4 KB by flags: 2630 / 2600 / 2540 / 2660, by mails 1150 / 1450 / 2250 / 2580. 8 KB: 2680 / 2660 / 3080, by
- *   mails 1690 / 2110 / 2620. 32 KB by mails, which are twice the bytes: 5300 / 6600 / 8060 / 9200, by flags
- *   3530 / 4510 / 5880 / 6680. A pause for mails: no better.
+ *   256 B, where WORDS took 557 / 607 / 671 / 982 in the same run. No pause before the first look:
+ *   557 / 736 / 901 / 1102; one of 100 cycles: 650 / 685 / 748 / 1030. Two looks in flight:
+ *   723 / 890 / 1036 / 1276. One's own word not loaded: 655 / 774 / 932 / 1418. Only what is missing loaded
+ *   again: 572 / 599 / 661, but 1600.
+ *   4 KB by flags: 2630 / 2600 / 2540 / 2660, by mails 1150 / 1450 / 2250 / 2580. 8 KB: 2680 / 2660 / 3080,
+ *   by mails 1690 / 2110 / 2620. 32 KB by mails, which are twice the bytes: 5300 / 6600 / 8060 / 9200, by
+ *   flags 3530 / 4510 / 5880 / 6680. A pause for mails: no better.
  *   FLAGS in two meetings where they are one now: 5240 for 16 KB at size 4, in one 3010.
- *   The small way through DSMEM. Strong stores and loads at cluster scope take the long way: 2270 cycles among
- *   2 ranks, where st.async takes a quarter of that; and racecheck takes the polling for a race.
+ *   The small way through DSMEM. Strong stores and loads at cluster scope take the long way: 2270 cycles
+ *   among 2 ranks, where st.async takes a quarter of that; and racecheck takes the polling for a race.
  */
 #ifndef CAIRN_CLUSTER_OFFCHIP_CUH
 #define CAIRN_CLUSTER_OFFCHIP_CUH
@@ -204,8 +205,8 @@ CLUSTER_FN void cluster_flags_few(const struct cluster_comm *c, const unsigned c
 			for (int i = 0; i < 4; i++)
 				out[i] = op == CAIRN_CLUSTER_SUM ?
 					cluster_reduce_raw<dtype, 0, most, 0, 1>(raw[i], NULL, c->size, 1) :
-					cluster_reduce_raw<dtype, 0, most, 0, 0>(raw[i], NULL, c->size,
-										 op == CAIRN_CLUSTER_MIN ? -1 : 1);
+					cluster_reduce_raw<dtype, 0, most, 0, 0>(
+						raw[i], NULL, c->size, op == CAIRN_CLUSTER_MIN ? -1 : 1);
 			if (id < end)
 				cluster_flags_put(b, result, id, make_uint4(out[0], out[1], out[2], out[3]));
 		}
@@ -306,8 +307,8 @@ CLUSTER_FN int64_t cluster_words_pause(int most)
 
 /* A word a thread at most, no SOFTMAX. most: >= size; all loads are in flight at once, without branches. */
 template <int dtype, int most>
-CLUSTER_FN void cluster_words_all_reduce(const struct cluster_comm *c, struct cluster_mailbox *box, uint32_t words,
-					 int op, const struct cluster_buffers *b)
+CLUSTER_FN void cluster_words_all_reduce(const struct cluster_comm *c, struct cluster_mailbox *box,
+					 uint32_t words, int op, const struct cluster_buffers *b)
 {
 #ifdef CAIRN_DEBUG
 	const int64_t start = ptx_clock64();
@@ -331,7 +332,8 @@ CLUSTER_FN void cluster_words_all_reduce(const struct cluster_comm *c, struct cl
 			missing = 0;
 #pragma unroll
 			for (uint32_t r = 0; r < most; r++)
-				v[r] = ptx_ld_relaxed_gpu_u64(at + (size_t)(r < c->size ? r : c->size - 1) * words);
+				v[r] = ptx_ld_relaxed_gpu_u64(
+					at + (size_t)(r < c->size ? r : c->size - 1) * words);
 #pragma unroll
 			for (uint32_t r = 0; r < most; r++) {
 				missing |= (uint32_t)(v[r] >> 32) != box->epoch;
@@ -359,19 +361,23 @@ CLUSTER_FN uint4 cluster_mail(uint2 words, uint32_t epoch)
 }
 
 /* Pairs [0, pairs) of words, but [skip, skip_end) */
-CLUSTER_FN void cluster_mail_send(const struct cluster_comm *c, unsigned char *to, uint32_t src, uint32_t pairs,
-				  uint32_t skip, uint32_t skip_end, uint32_t epoch)
+CLUSTER_FN void cluster_mail_send(const struct cluster_comm *c, unsigned char *to, uint32_t src,
+				  uint32_t pairs, uint32_t skip, uint32_t skip_end, uint32_t epoch)
 {
 #pragma unroll 4
 	for (uint32_t i = c->tid; i < pairs; i += c->num_threads)
 		if (i < skip || i >= skip_end)
-			ptx_st_relaxed_gpu_v2_u64(to + i * 16, cluster_mail(ptx_ld_shared_v2(src + i * 8), epoch));
+			ptx_st_relaxed_gpu_v2_u64(to + i * 16,
+						  cluster_mail(ptx_ld_shared_v2(src + i * 8), epoch));
 }
 
-/* Until v[r][j], loaded from first + r * stride + at[j], are all of this call. What has come is not loaded again. */
+/*
+ * Until v[r][j], loaded from first + r * stride + at[j], are all of this call. What has
+ * come is not loaded again.
+ */
 template <int ranks, int batch>
-CLUSTER_FN void cluster_mail_await(uint4 (*v)[batch], const unsigned char *first, uint32_t stride, const uint32_t *at,
-				   uint32_t epoch)
+CLUSTER_FN void cluster_mail_await(uint4 (*v)[batch], const unsigned char *first, uint32_t stride,
+				   const uint32_t *at, uint32_t epoch)
 {
 #ifdef CAIRN_DEBUG
 	const int64_t start = ptx_clock64();
@@ -437,10 +443,13 @@ CLUSTER_FN void cluster_mail_fetch_any(const struct cluster_comm *c, uint32_t ds
 		cluster_mail_fetch<CLUSTER_MAIL_FETCH>(c, dst, from, pairs, skip, skip_end, epoch);
 }
 
-/* Pairs [first, end) of all ranks, reduced to b->dst, and if `results` is not NULL mailed there too. most: >= size */
+/*
+ * Pairs [first, end) of all ranks, reduced to b->dst, and if `results` is not NULL mailed
+ * there too. most: >= size
+ */
 template <int dtype, int most, int batch>
-CLUSTER_FN void cluster_mail_reduce(const struct cluster_comm *c, const unsigned char *mails, uint32_t pairs, int op,
-				    const struct cluster_buffers *b, uint32_t first, uint32_t end,
+CLUSTER_FN void cluster_mail_reduce(const struct cluster_comm *c, const unsigned char *mails, uint32_t pairs,
+				    int op, const struct cluster_buffers *b, uint32_t first, uint32_t end,
 				    unsigned char *results, uint32_t epoch)
 {
 	for (uint32_t i = first + c->tid; i < end; i += batch * c->num_threads) {
@@ -476,8 +485,8 @@ CLUSTER_FN void cluster_mail_reduce(const struct cluster_comm *c, const unsigned
 			for (int k = 0; k < 2; k++)
 				out[k] = op == CAIRN_CLUSTER_SUM ?
 					cluster_reduce_raw<dtype, 0, most, 0, 1>(raw[k], NULL, c->size, 1) :
-					cluster_reduce_raw<dtype, 0, most, 0, 0>(raw[k], NULL, c->size,
-										 op == CAIRN_CLUSTER_MIN ? -1 : 1);
+					cluster_reduce_raw<dtype, 0, most, 0, 0>(
+						raw[k], NULL, c->size, op == CAIRN_CLUSTER_MIN ? -1 : 1);
 			if (results)
 				ptx_st_relaxed_gpu_v2_u64(results + at[j],
 							  cluster_mail(make_uint2(out[0], out[1]), epoch));
@@ -488,8 +497,8 @@ CLUSTER_FN void cluster_mail_reduce(const struct cluster_comm *c, const unsigned
 
 /* way: MAIL or MAIL_TWOSHOT; dst and src not the same. No SOFTMAX. */
 template <int way, int dtype, int most>
-CLUSTER_FN void cluster_mail_all_reduce(const struct cluster_comm *c, struct cluster_mailbox *box, uint32_t granules,
-					int op, const struct cluster_buffers *b)
+CLUSTER_FN void cluster_mail_all_reduce(const struct cluster_comm *c, struct cluster_mailbox *box,
+					uint32_t granules, int op, const struct cluster_buffers *b)
 {
 	const int twoshot = way == CLUSTER_BY_MAIL_TWOSHOT;
 	const uint32_t pairs = 2 * granules;

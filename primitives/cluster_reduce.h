@@ -23,7 +23,8 @@
  *   SOFTMAX   merge of softmax states. in is o [.., rows, head_dim] with len = rows * head_dim, in_ml is
  *             (m, l): for the keys of one rank, with logits s_j (natural units) and values v_j,
  *                 m = max_j s_j,   l = sum_j exp(s_j - m),   o = sum_j exp(s_j - m) v_j   (not divided by l).
- *             Merged:  M = max_r m_r, L = sum_r exp(m_r - M) l_r, O = sum_r exp(m_r - M) o_r; out_ml is (M, L).
+ *             Merged:  M = max_r m_r, L = sum_r exp(m_r - M) l_r, O = sum_r exp(m_r - M) o_r;
+ *                      out_ml is (M, L).
  *             So attention's output is O / L and its log-sum-exp is M + log L. m is finite or -INFINITY; a
  *             rank with m = -INFINITY saw no key: its l and o are not read into the result and may be NaN.
  *             If no rank saw a key: M = -INFINITY, L = 0, O = 0.
@@ -38,8 +39,9 @@
  *   AUTO      the fastest of them on chip for this size (cluster.cuh).
  *
  * Supported:   dtype f32, f16, bf16; cluster_size 1..16 as far as the device grants it (above 8 it need not);
- *              len 1..16384; num_clusters >= 0 (more than can be resident run in waves); num_calls, rounds
- *              >= 1. SOFTMAX: head_dim a multiple of 8 that divides len; rows <= 128. Anything else -EOPNOTSUPP.
+ *              len 1..16384; num_clusters >= 0 (more than can be resident run in waves); num_calls,
+ *              rounds >= 1. SOFTMAX: head_dim a multiple of 8 that divides len; rows <= 128.
+ *              Anything else -EOPNOTSUPP.
  * Numerics:    fp32 accumulation in a fixed order, rounded once to dtype. exp to 2 ulp of fp32. On the way to
  *              a peer nothing is rounded below fp32 that was not an input.
  * Tolerance:   SUM   (cluster_size - 1) 2^-24 sum_r |in_r| + u |ref|; MAX, MIN 0; SOFTMAX derived in

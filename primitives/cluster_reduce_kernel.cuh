@@ -33,7 +33,8 @@ CAIRN_CLUSTER_INLINE uint32_t cluster_reduce_wire_bytes(const struct cairn_clust
 
 CAIRN_CLUSTER_INLINE struct cluster_reduce_smem cluster_reduce_smem(const struct cairn_cluster_reduce_args *a)
 {
-	const uint32_t n = (uint32_t)a->cluster_size, rows = a->op == CAIRN_CLUSTER_SOFTMAX ? a->len / a->head_dim : 0;
+	const uint32_t n = (uint32_t)a->cluster_size,
+		       rows = a->op == CAIRN_CLUSTER_SOFTMAX ? a->len / a->head_dim : 0;
 	struct cluster_reduce_smem p;
 	uint32_t chunk, want, room;
 
@@ -56,7 +57,10 @@ CAIRN_CLUSTER_INLINE struct cluster_reduce_smem cluster_reduce_smem(const struct
 	return p;
 }
 
-/* Between global memory, where a row may begin at any element of dtype, and shared memory as fp32 or unchanged */
+/*
+ * Between global memory, where a row may begin at any element of dtype, and shared
+ * memory as fp32 or unchanged
+ */
 static __device__ __forceinline__ void
 cluster_reduce_load(uint32_t dst, const void *src, int64_t first, uint32_t len, int dtype, int as_float)
 {
@@ -101,8 +105,8 @@ cluster_reduce_store(void *dst, int64_t first, uint32_t src, uint32_t len, int d
  */
 template <int algo, int dtype, int softmax, int size>
 static __device__ __forceinline__ void
-cluster_reduce_repeat(struct cluster_comm *c, struct cluster_mailbox *box, const struct cluster_plan *plan, int op,
-		      const struct cluster_buffers *b, int rounds)
+cluster_reduce_repeat(struct cluster_comm *c, struct cluster_mailbox *box, const struct cluster_plan *plan,
+		      int op, const struct cluster_buffers *b, int rounds)
 {
 	struct cluster_comm known = *c;
 
@@ -127,10 +131,11 @@ cluster_reduce_repeat(struct cluster_comm *c, struct cluster_mailbox *box, const
 
 template <int algo, int dtype, int softmax>
 static __device__ __forceinline__ void
-cluster_reduce_rounds(struct cluster_comm *c, struct cluster_mailbox *box, const struct cluster_plan *plan, int op,
-		      const struct cluster_buffers *b, int rounds)
+cluster_reduce_rounds(struct cluster_comm *c, struct cluster_mailbox *box, const struct cluster_plan *plan,
+		      int op, const struct cluster_buffers *b, int rounds)
 {
-	const int usual = (softmax || op == CAIRN_CLUSTER_SUM) && (uint32_t)plan->chunks.granules == plan->total;
+	const int usual = (softmax || op == CAIRN_CLUSTER_SUM) &&
+			  (uint32_t)plan->chunks.granules == plan->total;
 
 	if (usual && c->size == 2)
 		cluster_reduce_repeat<algo, dtype, softmax, 2>(c, box, plan, CAIRN_CLUSTER_SUM, b, rounds);
@@ -151,7 +156,8 @@ cluster_reduce_kernel(const __grid_constant__ struct cairn_cluster_reduce_args a
 {
 	extern __shared__ __align__(128) unsigned char shared[];
 	const struct cluster_reduce_smem p = cluster_reduce_smem(&a);
-	const uint32_t s = cluster_keep(ptx_smem(shared)), rows = softmax ? (uint32_t)(a.len / a.head_dim) : 0;
+	const uint32_t s = cluster_keep(ptx_smem(shared)),
+		       rows = softmax ? (uint32_t)(a.len / a.head_dim) : 0;
 	const int64_t cluster = blockIdx.x / a.cluster_size;
 	const struct cluster_buffers b = { cluster_keep(s + p.dst), s + p.src, cluster_keep(s + p.dst_ml),
 					   cluster_keep(s + p.src_ml) };
@@ -162,14 +168,18 @@ cluster_reduce_kernel(const __grid_constant__ struct cairn_cluster_reduce_args a
 
 	cluster_comm_init(&c, threadIdx.x, blockDim.x, 0, s, s + p.slots, p.set_bytes);
 	if (algo >= CAIRN_CLUSTER_OFFCHIP)
-		cluster_mailbox_init(&box, &c, (char *)a.workspace + cluster * (a.workspace_bytes / a.num_clusters),
+		cluster_mailbox_init(&box, &c,
+				     (char *)a.workspace + cluster * (a.workspace_bytes / a.num_clusters),
 				     algo == CLUSTER_BY_FLAGS ? 0 :
 				     algo == CLUSTER_BY_WORDS ? 2 * CLUSTER_WORDS_SETS * p.granules * c.size :
 								4 * p.granules * (c.size + 1));
 	cluster_plan_reduce(&plan, &c, algo, p.granules, rows, softmax ? (uint32_t)a.head_dim : 0);
 	cluster_sync();
 
-	/* when it is timed, call 0 is made once before, so that no instruction has yet to be fetched from afar */
+	/*
+	 * when it is timed, call 0 is made once before, so that no instruction has
+	 * yet to be fetched from afar
+	 */
 	for (int call = a.cycles ? -1 : 0; call < a.num_calls; call++) {
 		const int64_t row = (cluster * a.num_calls + (call < 0 ? 0 : call)) * a.cluster_size + c.rank;
 		const int rounds = call < 0 ? 2 : a.rounds;

@@ -26,15 +26,16 @@
  * once, each another owner: one load in flight a SM disturbs nobody. Global chains hold indices; the multiply
  * and add of the address are in the figure (about 10 cycles).
  *
- * Loads: 16 bytes a lane, eight in flight a thread, 512 threads up to cluster size 3 and 256 above: more in flight
- * only wait for each other in the network. st.async: 16 bytes a lane from own shared memory, a slot by all
- * threads if it has 16 bytes for each, else by a warp. Bulk copies: one thread, a slot each (bytes /
- * cluster_size). Multicast reads the same part of src every round, so from the L2. Rounds of pushes and
- * multicasts write the same bytes to the same place, and none waits for the one before: what is measured is
- * the network, and the last receipt is judged.
+ * Loads: 16 bytes a lane, eight in flight a thread, 512 threads up to cluster size 3 and 256 above: more in
+ * flight only wait for each other in the network. st.async: 16 bytes a lane from own shared memory, a slot by
+ * all threads if it has 16 bytes for each, else by a warp. Bulk copies: one thread, a slot each
+ * (bytes / cluster_size). Multicast reads the same part of src every round, so from the L2. Rounds of pushes
+ * and multicasts write the same bytes to the same place, and none waits for the one before: what is measured
+ * is the network, and the last receipt is judged.
  *
- * Floors: a remote access is one crossing of the SM-to-SM network, 180 to 216 cycles by pair. Nothing published says
- * how wide a port is; the best pattern here moves 19.5 bytes a cycle and SM in, and as many out.
+ * Floors: a remote access is one crossing of the SM-to-SM network, 180 to 216 cycles by pair. Nothing
+ * published says how wide a port is; the best pattern here moves 19.5 bytes a cycle
+ * and SM in, and as many out.
  *
  * H200 (132 SMs, 1980 MHz), cluster size 2 / 4 / 8 / 16:
  *	latency, cycles		196 / 197 / 197 / 195; own 33 by the window, 23 plain; L2 289, HBM 664 to 695
@@ -49,10 +50,11 @@
  *	active SMs		132 / 120 / 120 / 112, counted as well as asked
  * So data that brings its own signal (st.async) costs a third of a store and a cluster barrier.
  *
- * Tried and lost (TB/s at 2 / 4 / 8 / 16): loads, all warps at the same peer: no difference; 512 threads at all
- * sizes 4.19 / 3.08 / 3.38 / 3.09; 1024 threads, fewer loads each 4.07 / 2.98 / 3.29 / 3.04. st.async, a slot
- * always by 512 threads 1.92 at 16, where it has work for 256; always by a warp 4.25 / 3.67 / 3.87 / 3.59; 2 KiB
- * of a slot a warp 4.64 / 3.40 / 3.71 / 3.64; several slots at once by index arithmetic 4.85 / 3.72 / 3.05 / 2.86.
+ * Tried and lost (TB/s at 2 / 4 / 8 / 16): loads, all warps at the same peer: no difference; 512 threads at
+ * all sizes 4.19 / 3.08 / 3.38 / 3.09; 1024 threads, fewer loads each 4.07 / 2.98 / 3.29 / 3.04. st.async, a
+ * slot always by 512 threads 1.92 at 16, where it has work for 256; always by a warp
+ * 4.25 / 3.67 / 3.87 / 3.59; 2 KiB of a slot a warp 4.64 / 3.40 / 3.71 / 3.64; several slots at once by index
+ * arithmetic 4.85 / 3.72 / 3.05 / 2.86.
  */
 #include "dsmem.h"
 #include "launch.h"
@@ -115,8 +117,9 @@ static __device__ void fill(const struct cairn_dsmem_args &a, const struct place
 }
 
 /* Thread 0 of each CTA writes what was measured; CTA 0 also the places of those that do not run. */
-static __device__ void finish(const struct cairn_dsmem_args &a, const struct place &p, int resident, uint64_t sum,
-			      uint64_t start_ns, uint64_t end_ns, int64_t cycles, int64_t cycles2)
+static __device__ void finish(const struct cairn_dsmem_args &a, const struct place &p, int resident,
+			      uint64_t sum, uint64_t start_ns, uint64_t end_ns,
+			      int64_t cycles, int64_t cycles2)
 {
 	int64_t *time = a.time + (int64_t)p.cta * CAIRN_DSMEM_NUM_TIMES;
 
@@ -243,8 +246,8 @@ static __device__ __forceinline__ uint64_t add_words(uint64_t sum, uint4 v)
  * LOAD: warp w starts its round of the peers w further on, so that a SM asks all of them at any time and is
  * asked by all of them.
  */
-__global__ void __launch_bounds__(1024, 1) dsmem_load_kernel(const __grid_constant__ struct cairn_dsmem_args a,
-							     int resident)
+__global__ void __launch_bounds__(1024, 1)
+dsmem_load_kernel(const __grid_constant__ struct cairn_dsmem_args a, int resident)
 {
 	struct place p = where_am_i();
 	int num_vecs = a.bytes / 16, warp = threadIdx.x / 32;
@@ -292,14 +295,16 @@ static __device__ uint64_t weigh(const struct cairn_dsmem_args &a)
 }
 
 /* bytes_a_round arrive here each round: one phase of each barrier takes all of its rounds. */
-static __device__ void expect_rounds(const struct cairn_dsmem_args &a, const struct place &p, uint32_t bytes_a_round)
+static __device__ void expect_rounds(const struct cairn_dsmem_args &a, const struct place &p,
+				     uint32_t bytes_a_round)
 {
 	if (threadIdx.x == 0) {
 		for (int b = 0; b < CAIRN_DSMEM_NUM_BARS; b++) {
 			int rounds = (a.rounds - b + CAIRN_DSMEM_NUM_BARS - 1) / CAIRN_DSMEM_NUM_BARS;
 
 			ptx_mbarrier_init(p.smem + BAR(b), 1);
-			ptx_mbarrier_arrive_expect_tx(p.smem + BAR(b), rounds > 0 ? rounds * bytes_a_round : 0);
+			ptx_mbarrier_arrive_expect_tx(p.smem + BAR(b),
+						      rounds > 0 ? rounds * bytes_a_round : 0);
 		}
 		ptx_fence_mbarrier_init_release_cluster();
 	}
@@ -315,8 +320,8 @@ static __device__ void await_rounds(const struct place &p)
 }
 
 /* ST_ASYNC: a slot by all threads if it has work for all, else by a warp. BULK: thread 0. */
-__global__ void __launch_bounds__(1024, 1) dsmem_push_kernel(const __grid_constant__ struct cairn_dsmem_args a,
-							     int resident)
+__global__ void __launch_bounds__(1024, 1)
+dsmem_push_kernel(const __grid_constant__ struct cairn_dsmem_args a, int resident)
 {
 	struct place p = where_am_i();
 	uint32_t slot = a.bytes / p.size;
@@ -332,7 +337,8 @@ __global__ void __launch_bounds__(1024, 1) dsmem_push_kernel(const __grid_consta
 		uint32_t warp = threadIdx.x / 32, first = 16 * (whole ? threadIdx.x : threadIdx.x & 31);
 		uint32_t step = 16 * (whole ? blockDim.x : 32);
 
-		for (uint32_t t = whole ? 0 : warp; t < (uint32_t)a.rounds; t += whole ? 1 : blockDim.x / 32) {
+		for (uint32_t t = whole ? 0 : warp; t < (uint32_t)a.rounds;
+		     t += whole ? 1 : blockDim.x / 32) {
 			uint32_t peer = cairn_dsmem_peer(p.rank, p.size, t);
 			uint32_t from = p.smem + OWN + peer * slot;
 			uint32_t to = ptx_mapa(p.smem + OWN + a.bytes + p.rank * slot, peer);
@@ -373,7 +379,8 @@ dsmem_multicast_kernel(const __grid_constant__ struct cairn_dsmem_args a, int re
 	start = ptx_clock64();
 	if (threadIdx.x == 0) {
 		const char *src = (const char *)a.src +
-				  cairn_dsmem_src_offset(a.src_bytes, a.bytes, p.cta / p.size) + p.rank * slot;
+				  cairn_dsmem_src_offset(a.src_bytes, a.bytes, p.cta / p.size) +
+				  p.rank * slot;
 
 		for (int t = 0; t < a.rounds; t++)
 			ptx_cp_async_bulk_g2s_multicast(p.smem + OWN + a.bytes + p.rank * slot, src, slot,
@@ -545,7 +552,8 @@ extern "C" int cairn_dsmem(const struct cairn_dsmem_args *args, void *stream)
 	launch.grid[0] = a.cluster_size;
 	resident = cairn_max_active_clusters(tests[a.test].kernel, &launch);
 	if (resident <= 0)
-		return cairn_error(EOPNOTSUPP, "dsmem: this device grants no cluster of %d CTAs with %zu bytes each",
+		return cairn_error(EOPNOTSUPP,
+				   "dsmem: this device grants no cluster of %d CTAs with %zu bytes each",
 				   a.cluster_size, launch.smem);
 	run = a.test == CAIRN_DSMEM_ACTIVE || resident > a.num_clusters ? a.num_clusters : resident;
 	launch.grid[0] = run * a.cluster_size;

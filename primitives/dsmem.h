@@ -18,27 +18,30 @@
  *   LOAD          Loads of 16 bytes; rounds must be a multiple of num_peers. The warps of a CTA may go round
  *                 the peers from different starts. Sum of all words loaded: all of every peer's shared
  *                 memory, rounds / num_peers times.
- *   ST_ASYNC      Round t: slot p of one's own memory goes to slot r of peer p's receive buffer (zero before).
- *                 Weighted sum of the receive buffer after all rounds.
+ *   ST_ASYNC      Round t: slot p of one's own memory goes to slot r of peer p's receive buffer (zero
+ *                 before). Weighted sum of the receive buffer after all rounds.
  *   BULK          The same by cp.async.bulk.
  *   MULTICAST     Every round, every rank copies its slot of the cluster's part of src (see
  *                 cairn_dsmem_src_offset) to that slot of everyone's receive buffer. Weighted sum of that.
  *   BARRIER       `rounds` cluster barriers; then `rounds` more, each with a remote store of
  *                 cairn_dsmem_word(seed, sender, t) to the peer before it and a local load after it. Sum of
  *                 the values received.
- *   MBARRIER      A token goes `rounds` times round the ranks: first as a remote mbarrier arrive alone, then as
- *                 the 8 bytes of an st.async, starting at rank 0 as cairn_dsmem_word(seed, c of rank 0, 0) and
- *                 changed by every receiver (cairn_dsmem_token). The last value received.
+ *   MBARRIER      A token goes `rounds` times round the ranks: first as a remote mbarrier arrive alone, then
+ *                 as the 8 bytes of an st.async, starting at rank 0 as cairn_dsmem_word(seed, c of rank 0, 0)
+ *                 and changed by every receiver (cairn_dsmem_token). The last value received.
  *   ACTIVE        Every CTA stays until all that fit have started. 0.
  *
  *   argument     dtype   shape                                        notes
  *   sum          uint64  [num_clusters * cluster_size]                out, judged
  *   time         int64   [num_clusters * cluster_size, 4]             out: start_ns, end_ns, cycles, cycles2
- *   pair_cycles  int32   [num_clusters, cluster_size, cluster_size]   out, LATENCY: [.., reader, owner]; else NULL
+ *   pair_cycles  int32   [num_clusters, cluster_size, cluster_size]   out, LATENCY: [.., reader, owner];
+ *                                                                     else NULL
  *   smid         int32   [num_clusters * cluster_size]                out, -1 where a CTA did not run
- *   resident     int32   [1]                                          out, clusters that fit at once, as asked
+ *   resident     int32   [1]                                          out, clusters that fit at once,
+ *                                                                     as asked
  *   src          uint64  [src_bytes / 8]                              in, LATENCY_L2, LATENCY_HBM, MULTICAST;
- *                                                                     128-byte aligned; word 16 i: link after i
+ *                                                                     128-byte aligned;
+ *                                                                     word 16 i: link after i
  *
  * min(num_clusters, *resident) clusters run, so that none waits for another (ACTIVE: all, in waves). CTAs
  * that do not run have sum 0, times 0 and smid -1; they are the last ones. `cycles` counts the SM's clock
@@ -50,7 +53,8 @@
  *              of the 16 mbarriers (rounds / 16 rounded up, times a slot; MULTICAST: times bytes).
  * Determinism: of sum and resident; times and places are measurements.
  * Errors:      -EINVAL, -EOPNOTSUPP (a cluster size that the device does not grant), -EIO.
- * Source:      ClusterFusion (arXiv 2508.18850) figure 5; differs in: by SM pair, all sizes 1..16, pushes too.
+ * Source:      ClusterFusion (arXiv 2508.18850) figure 5; differs in: by SM pair, all
+ *              sizes 1..16, pushes too.
  */
 #ifndef CAIRN_DSMEM_H
 #define CAIRN_DSMEM_H
@@ -69,7 +73,8 @@ enum cairn_dsmem_test {
 	CAIRN_DSMEM_BARRIER, CAIRN_DSMEM_MBARRIER, CAIRN_DSMEM_ACTIVE, CAIRN_DSMEM_NUM_TESTS
 };
 
-enum { CAIRN_DSMEM_START_NS, CAIRN_DSMEM_END_NS, CAIRN_DSMEM_CYCLES, CAIRN_DSMEM_CYCLES2, CAIRN_DSMEM_NUM_TIMES };
+enum { CAIRN_DSMEM_START_NS, CAIRN_DSMEM_END_NS, CAIRN_DSMEM_CYCLES, CAIRN_DSMEM_CYCLES2,
+       CAIRN_DSMEM_NUM_TIMES };
 
 struct cairn_dsmem_args {
 	size_t size;
@@ -121,7 +126,10 @@ CAIRN_DSMEM_INLINE uint64_t cairn_dsmem_token(uint64_t x, uint32_t rank)
 	return x * 0x9e3779b97f4a7c15ull + rank + 1;
 }
 
-/* Cluster g's part of src (MULTICAST), in bytes: the same in every round, so that no round waits for a reader. */
+/*
+ * Cluster g's part of src (MULTICAST), in bytes: the same in every round, so that no
+ * round waits for a reader.
+ */
 CAIRN_DSMEM_INLINE int64_t cairn_dsmem_src_offset(int64_t src_bytes, int32_t bytes, int32_t g)
 {
 	return g % (src_bytes / bytes) * bytes;

@@ -21,11 +21,12 @@ int cairn_dsmem_check(const struct cairn_dsmem_args *a)
 
 	if (a->test < 0 || a->test >= CAIRN_DSMEM_NUM_TESTS)
 		return cairn_error(EINVAL, "dsmem: test %d", a->test);
-	if (!a->sum || !a->time || !a->smid || !a->resident || (a->test == CAIRN_DSMEM_LATENCY && !a->pair_cycles))
+	if (!a->sum || !a->time || !a->smid || !a->resident ||
+	    (a->test == CAIRN_DSMEM_LATENCY && !a->pair_cycles))
 		return cairn_error(EINVAL, "dsmem: null pointer");
 	if (a->cluster_size < 1 || a->num_clusters < 1 || a->smem_bytes < 0)
-		return cairn_error(EINVAL, "dsmem: cluster_size %d, num_clusters %d, smem_bytes %d", a->cluster_size,
-				   a->num_clusters, a->smem_bytes);
+		return cairn_error(EINVAL, "dsmem: cluster_size %d, num_clusters %d, smem_bytes %d",
+				   a->cluster_size, a->num_clusters, a->smem_bytes);
 	if (a->cluster_size > 16)
 		return cairn_error(EOPNOTSUPP, "dsmem: cluster_size %d is over 16", a->cluster_size);
 	if (a->bytes < CAIRN_DSMEM_LINK || a->bytes > CAIRN_DSMEM_MAX_BYTES || a->bytes % CAIRN_DSMEM_LINK ||
@@ -69,7 +70,8 @@ static uint64_t slot_sum(const struct cairn_dsmem_args *a, int c, int sender, in
 	uint64_t sum = 0;
 
 	for (int i = 0; i < words; i++)
-		sum += cairn_dsmem_word(a->seed, c, receiver * words + i) * cairn_dsmem_weight(sender * words + i);
+		sum += cairn_dsmem_word(a->seed, c, receiver * words + i) *
+		       cairn_dsmem_weight(sender * words + i);
 	return sum;
 }
 

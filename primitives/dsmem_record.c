@@ -90,7 +90,8 @@ static int put_pairs(const struct cairn_dsmem_args *a, int ran, int matrix, char
 		goto out_free;
 	for (int c = 0; c < ran; c++)
 		for (int owner = 0; owner < a->cluster_size; owner++) {
-			double cycles = (double)a->pair_cycles[(int64_t)c * a->cluster_size + owner] / a->rounds;
+			double cycles =
+				(double)a->pair_cycles[(int64_t)c * a->cluster_size + owner] / a->rounds;
 
 			if (owner == c % a->cluster_size)
 				own[num_own++] = cycles;
@@ -100,8 +101,8 @@ static int put_pairs(const struct cairn_dsmem_args *a, int ran, int matrix, char
 	full = matrix && put_matrix(a, ran, json, len);
 	if (num_remote) {
 		full |= put(json, len, "\"cycles\":%.1f,", median(remote, num_remote));
-		full |= put(json, len, "\"min_cycles\":%.1f,\"max_cycles\":%.1f,\"window_cycles\":%.1f", remote[0],
-			    remote[num_remote - 1], median(own, num_own));
+		full |= put(json, len, "\"min_cycles\":%.1f,\"max_cycles\":%.1f,\"window_cycles\":%.1f",
+			    remote[0], remote[num_remote - 1], median(own, num_own));
 	} else {
 		full |= put(json, len, "\"cycles\":%.1f", median(own, num_own));
 	}
@@ -158,11 +159,12 @@ int cairn_dsmem_record(const struct cairn_dsmem_args *a, int matrix, char *json,
 		full = put(json, len, "\"cycles\":%.1f", median(first, n));
 		break;
 	case CAIRN_DSMEM_BARRIER:
-		full = put(json, len, "\"cycles\":%.1f,\"exchange_cycles\":%.1f", median(first, n), median(second, n));
+		full = put(json, len, "\"cycles\":%.1f,\"exchange_cycles\":%.1f", median(first, n),
+			   median(second, n));
 		break;
 	case CAIRN_DSMEM_MBARRIER:
-		full = put(json, len, "\"cycles\":%.1f,\"st_async_cycles\":%.1f", median(first, n) / a->cluster_size,
-			   median(second, n) / a->cluster_size);
+		full = put(json, len, "\"cycles\":%.1f,\"st_async_cycles\":%.1f",
+			   median(first, n) / a->cluster_size, median(second, n) / a->cluster_size);
 		break;
 	case CAIRN_DSMEM_ACTIVE:
 		full = put(json, len, "\"active_sms\":%d,\"asked_sms\":%d", cairn_dsmem_together(a),

@@ -2,9 +2,10 @@
 /*
  * dsmem_record - what the times of one dsmem run say, as members of a bench record
  *
- *   latency*      cycles: median, over all pairs of different SMs, of one load in a chain (cluster size 1: of own
- *                 shared memory); min_cycles, max_cycles; window_cycles: own shared memory through the
- *                 cluster's window; matrix (if wanted): [reader's SM, owner's SM, cycles] of each pair that met
+ *   latency*      cycles: median, over all pairs of different SMs, of one load in a chain (cluster size 1: of
+ *                 own shared memory); min_cycles, max_cycles; window_cycles: own shared memory through the
+ *                 cluster's window; matrix (if wanted): [reader's SM, owner's SM,
+ *                 cycles] of each pair that met
  *   latency_smem, latency_l2, latency_hbm
  *                 cycles of one load in a chain
  *   load, st_async, bulk, multicast

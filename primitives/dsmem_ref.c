@@ -140,7 +140,8 @@ int cairn_dsmem_ref(const struct cairn_dsmem_args *a, void *stream)
 		}
 		a->sum[c] = sum;
 		a->smid[c] = c;
-		memset(&a->time[(int64_t)c * CAIRN_DSMEM_NUM_TIMES], 0, CAIRN_DSMEM_NUM_TIMES * sizeof(int64_t));
+		memset(&a->time[(int64_t)c * CAIRN_DSMEM_NUM_TIMES], 0,
+		       CAIRN_DSMEM_NUM_TIMES * sizeof(int64_t));
 	}
 	if (a->test == CAIRN_DSMEM_LATENCY)
 		memset(a->pair_cycles, 0, (size_t)num_ctas * a->cluster_size * sizeof(int32_t));

@@ -146,13 +146,18 @@ static void setup(struct cairn_op *op)
 		a->num_clusters = r.one ? 1 : MAX_CTAS / r.size;
 		a->bytes = r.test == CAIRN_DSMEM_ACTIVE ? CAIRN_DSMEM_LINK : BENCH_BYTES;
 		a->smem_bytes = SMEM_ALONE;
-		a->rounds = r.test <= CAIRN_DSMEM_LATENCY_SMEM ? 256 : r.test <= CAIRN_DSMEM_LATENCY_HBM ? 1024 :
+		a->rounds = r.test <= CAIRN_DSMEM_LATENCY_SMEM ? 256 :
+			    r.test <= CAIRN_DSMEM_LATENCY_HBM ? 1024 :
 			    r.test == CAIRN_DSMEM_LOAD ? 240 / peers * peers :
-			    r.test <= CAIRN_DSMEM_BULK ? 64 * r.size : r.test == CAIRN_DSMEM_MULTICAST ? 64 : 1000;
+			    r.test <= CAIRN_DSMEM_BULK ? 64 * r.size :
+			    r.test == CAIRN_DSMEM_MULTICAST ? 64 : 1000;
 	} else {
 		a->num_clusters = 3;
 		a->bytes = 3 * CAIRN_DSMEM_LINK * r.size;
-		/* multicast: each further round writes the same bytes again, which racecheck would rightly report */
+		/*
+		 * multicast: each further round writes the same bytes again, which
+		 * racecheck would rightly report
+		 */
 		a->rounds = r.few ? 5 : r.test == CAIRN_DSMEM_MULTICAST ? 1 :
 			    r.test == CAIRN_DSMEM_LOAD ? 3 * peers : 37;
 	}
@@ -163,7 +168,8 @@ static void setup(struct cairn_op *op)
 	cairn_out(op, offsetof(struct cairn_dsmem_args, resident), CAIRN_I32, 1);
 	if (r.test == CAIRN_DSMEM_LATENCY)
 		cairn_out(op, offsetof(struct cairn_dsmem_args, pair_cycles), CAIRN_I32, num_ctas * r.size);
-	if (r.test != CAIRN_DSMEM_MULTICAST && r.test != CAIRN_DSMEM_LATENCY_L2 && r.test != CAIRN_DSMEM_LATENCY_HBM)
+	if (r.test != CAIRN_DSMEM_MULTICAST && r.test != CAIRN_DSMEM_LATENCY_L2 &&
+	    r.test != CAIRN_DSMEM_LATENCY_HBM)
 		return;
 	a->src_bytes = !r.bench ? 64 * 1024 : r.test == CAIRN_DSMEM_LATENCY_HBM ? 256 << 20 : 1 << 20;
 	src = cairn_in(op, offsetof(struct cairn_dsmem_args, src), CAIRN_I64, a->src_bytes / 8);
@@ -195,8 +201,8 @@ static int judge(const struct cairn_op *op, const void *got_args, char *why, siz
 	may_run = *got->resident * want.cluster_size;
 	may_run = want.test == CAIRN_DSMEM_ACTIVE || may_run > num_ctas ? num_ctas : may_run;
 	if (*got->resident < 1 || ran != may_run)
-		return complain(why, why_len, "%d of %d CTAs ran, %d clusters of %d fit", ran, num_ctas, *got->resident,
-				want.cluster_size);
+		return complain(why, why_len, "%d of %d CTAs ran, %d clusters of %d fit", ran, num_ctas,
+				*got->resident, want.cluster_size);
 	want.sum = calloc(num_ctas, sizeof(*want.sum));
 	want.time = calloc((size_t)num_ctas * CAIRN_DSMEM_NUM_TIMES, sizeof(*want.time));
 	want.smid = calloc(num_ctas, sizeof(*want.smid));
@@ -211,18 +217,21 @@ static int judge(const struct cairn_op *op, const void *got_args, char *why, siz
 		const int64_t *time = &got->time[c * CAIRN_DSMEM_NUM_TIMES];
 
 		if (c >= ran && got->smid[c] != -1)
-			ret = complain(why, why_len, "CTA %d: smid %d after one that did not run", c, got->smid[c]);
+			ret = complain(why, why_len, "CTA %d: smid %d after one that did not run", c,
+				       got->smid[c]);
 		else if (got->sum[c] != expect)
-			ret = complain(why, why_len, "CTA %d (cluster %d, rank %d): sum %016llx, want %016llx", c,
+			ret = complain(why, why_len,
+				       "CTA %d (cluster %d, rank %d): sum %016llx, want %016llx", c,
 				       c / want.cluster_size, c % want.cluster_size,
 				       (unsigned long long)got->sum[c], (unsigned long long)expect);
-		else if (time[CAIRN_DSMEM_END_NS] < time[CAIRN_DSMEM_START_NS] || time[CAIRN_DSMEM_CYCLES] < 0 ||
-			 time[CAIRN_DSMEM_CYCLES2] < 0)
+		else if (time[CAIRN_DSMEM_END_NS] < time[CAIRN_DSMEM_START_NS] ||
+			 time[CAIRN_DSMEM_CYCLES] < 0 || time[CAIRN_DSMEM_CYCLES2] < 0)
 			ret = complain(why, why_len, "CTA %d: ends before it starts", c);
 	}
-	if (!ret && want.test == CAIRN_DSMEM_ACTIVE && cairn_dsmem_together(got) > *got->resident * want.cluster_size)
-		ret = complain(why, why_len, "%d CTAs ran together, %d clusters of %d fit", cairn_dsmem_together(got),
-			       *got->resident, want.cluster_size);
+	if (!ret && want.test == CAIRN_DSMEM_ACTIVE &&
+	    cairn_dsmem_together(got) > *got->resident * want.cluster_size)
+		ret = complain(why, why_len, "%d CTAs ran together, %d clusters of %d fit",
+			       cairn_dsmem_together(got), *got->resident, want.cluster_size);
 out_free:
 	free(want.sum);
 	free(want.time);
@@ -304,7 +313,8 @@ const struct cairn_family cairn_dsmem_family = {
 	.num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, dsmem),
 	.args_size = sizeof(struct cairn_dsmem_args),
-	.timing_fields = { offsetof(struct cairn_dsmem_args, time), offsetof(struct cairn_dsmem_args, pair_cycles),
+	.timing_fields = { offsetof(struct cairn_dsmem_args, time),
+			   offsetof(struct cairn_dsmem_args, pair_cycles),
 			   offsetof(struct cairn_dsmem_args, smid) },
 	.num_cases = NUM_SMALL + NUM_BENCHES,
 	.describe = describe,

@@ -6,22 +6,23 @@
  *   1..8       f16, bf16    gemm_skinny_kernel: as fast as b can be read
  *   any        any          cuBLASLt; what it lacks or refuses: gemm_tile_kernel, plain and slow
  *
- * Floor of the skinny kernel: b once through memory, 2 n k bytes at the read stream. Arithmetic is no matter: at
- * 18 bytes a clock and SM one mma.m16n8k16 every 14 clocks.
+ * Floor of the skinny kernel: b once through memory, 2 n k bytes at the read stream. Arithmetic is no matter:
+ * at 18 bytes a clock and SM one mma.m16n8k16 every 14 clocks.
  *
- * Schedule. One CTA of 16 warps an SM, persistent over units of 16 rows of b. A unit is cut along k into stages
- * of 128 (16 rows x 256 bytes = 4 KiB); warps take the stages in turn. Every warp is its own pipeline: it fills
- * a private ring of 2 stages by cp.async, waits for its own oldest stage, multiplies, refills; no barrier but
- * __syncwarp, 128 KiB in flight an SM. The ring runs on into the next unit while this one is summed up: the 16
- * partial sums meet in shared memory, two buffers, one __syncthreads a unit; 128 threads add them in the order of
- * the warps. The order of all sums follows from n and k alone.
+ * Schedule. One CTA of 16 warps an SM, persistent over units of 16 rows of b. A unit is cut along k into
+ * stages of 128 (16 rows x 256 bytes = 4 KiB); warps take the stages in turn. Every warp is its own pipeline:
+ * it fills a private ring of 2 stages by cp.async, waits for its own oldest stage, multiplies, refills; no
+ * barrier but __syncwarp, 128 KiB in flight an SM. The ring runs on into the next unit while this one is
+ * summed up: the 16 partial sums meet in shared memory, two buffers, one __syncthreads a unit; 128 threads
+ * add them in the order of the warps. The order of all sums follows from n and k alone.
  *
- * mma with a as the 16 x 16 operand (rows 8..15 zero) and 8 rows of b as the other. The k index within a stage
- * is permuted, the same way for both: lane 4 g + t takes elements 8 t .. 8 t + 7 of each 32 of row g, 16 bytes,
- * for two mma. a comes from memory as it is needed, 16 bytes a lane, and stays in the L1 as long as it fits
- * (m k 2 bytes against 100 KiB or so), which is why the ring is not larger.
+ * mma with a as the 16 x 16 operand (rows 8..15 zero) and 8 rows of b as the other. The k index within a
+ * stage is permuted, the same way for both: lane 4 g + t takes elements 8 t .. 8 t + 7 of each 32 of row g,
+ * 16 bytes, for two mma. a comes from memory as it is needed, 16 bytes a lane, and stays in the L1 as long as
+ * it fits (m k 2 bytes against 100 KiB or so), which is why the ring is not larger.
  *
- * Programmatic dependent launch: the ring is filled before griddepcontrol.wait, a is read and out written after.
+ * Programmatic dependent launch: the ring is filled before griddepcontrol.wait, a is
+ * read and out written after.
  *
  * Shared memory (dynamic):
  *	0		16 rings of 2 stages of 16 rows of 256 bytes; 16-byte piece i of row r lies at
@@ -38,13 +39,14 @@
  *	128256 x 4096	229 (238)		100%
  *
  * Tried and lost (4096 x 4096, m 1 / m 8):
- *   - weights straight to registers, 16 bytes a lane, two batches of 8 loads: a row a warp and FMA 8.4 / -, but 9.0
- *     in another writing of the same loop, at the compiler's mercy; 4 rows x 128 bytes a load and mma 10.1 / 10.7;
- *     8 rows x 64 bytes 9.6 / 10.4, and 277 us instead of 227 on 128256 x 4096
- *   - more in flight: 192 KiB 9.0 / 12.7: the L1 is what is left of shared memory, and a falls out of it; registers
- *     that would allow a third CTA where two run 9.1 / 14.6, presumably for the same reason
+ *   - weights straight to registers, 16 bytes a lane, two batches of 8 loads: a row a warp and FMA 8.4 / -,
+ *     but 9.0 in another writing of the same loop, at the compiler's mercy; 4 rows x 128 bytes a load and mma
+ *     10.1 / 10.7; 8 rows x 64 bytes 9.6 / 10.4, and 277 us instead of 227 on 128256 x 4096
+ *   - more in flight: 192 KiB 9.0 / 12.7: the L1 is what is left of shared memory, and a falls out of it;
+ *     registers that would allow a third CTA where two run 9.1 / 14.6, presumably for the same reason
  *   - two CTAs of 8 warps 8.5 / 9.4; 8 rows x 256 k a stage 7.9 / 9.4 (but 33.6 for 4096 x 14336 at m 8); a
- *     second tile of 8 rows of a, up to m 16: 11.4 at m 16 here, but 33 at 14336 x 4096 where cuBLASLt takes 30
+ *     second tile of 8 rows of a, up to m 16: 11.4 at m 16 here, but 33 at
+ *     14336 x 4096 where cuBLASLt takes 30
  *   - bulk copies (cp.async.bulk) of rows: see stream.cu; below 16 KiB a piece they are slower than loads
  */
 #include <cuda_bf16.h>
@@ -93,8 +95,8 @@ static __device__ __forceinline__ void store_out(const struct cairn_gemm_args &g
 }
 
 /* d += a b for rows 0..7 of a; rows 8..15 are zero. */
-template <int dtype> static __device__ __forceinline__ void mma(float d[4], uint32_t a0, uint32_t a2, uint32_t b0,
-								uint32_t b1)
+template <int dtype>
+static __device__ __forceinline__ void mma(float d[4], uint32_t a0, uint32_t a2, uint32_t b0, uint32_t b1)
 {
 	const uint32_t a[4] = { a0, 0, a2, 0 }, b[2] = { b0, b1 };
 
@@ -131,8 +133,8 @@ static __device__ __forceinline__ struct place next_place(struct place p, int nu
 }
 
 /* Two rows a load of the warp. Past the matrix: zeros, and nothing is read. */
-static __device__ __forceinline__ void fetch_stage(const struct cairn_gemm_args &g, struct place p, int num_units,
-						   uint32_t ring, uint64_t policy)
+static __device__ __forceinline__ void fetch_stage(const struct cairn_gemm_args &g, struct place p,
+						   int num_units, uint32_t ring, uint64_t policy)
 {
 	int lane = threadIdx.x & 31, piece = lane % PIECES, at = p.stage * STAGE_K + piece * 8;
 	int first = lane / PIECES, row = p.unit * ROWS + first;
@@ -163,7 +165,8 @@ gemm_skinny_kernel(const __grid_constant__ struct cairn_gemm_args g, const void 
 	uint32_t ring = ptx_smem(s_mem) + warp * STAGES * STAGE_BYTES;
 	uint32_t mine = ring + quad * ROW_BYTES, swap = (quad & 1) << 2;
 	uint64_t policy = ptx_createpolicy_evict_first();
-	int num_units = (g.n + ROWS - 1) / ROWS, num_stages = (g.k + STAGE_K * WARPS - 1) / (STAGE_K * WARPS) * WARPS;
+	int num_units = (g.n + ROWS - 1) / ROWS,
+	    num_stages = (g.k + STAGE_K * WARPS - 1) / (STAGE_K * WARPS) * WARPS;
 	struct place here = { (int)blockIdx.x, warp }, ahead = here;
 	float sum[2][2][4] = { { { 0 } } };	/* [8 rows of b][mma of a pair] */
 	int slot = 0, buf = 0;
@@ -243,8 +246,10 @@ __global__ void __launch_bounds__(256) gemm_tile_kernel(const __grid_constant__ 
 			int l = i % TILE_K, r = i / TILE_K;
 			bool in_k = k0 + l < g.k;
 
-			s_a[l][r] = in_k && row0 + r < g.m ? load_float(g.a, g.dtype, (row0 + r) * g.k + k0 + l) : 0;
-			s_b[l][r] = in_k && col0 + r < g.n ? load_float(g.b, g.dtype, (col0 + r) * g.k + k0 + l) : 0;
+			s_a[l][r] = in_k && row0 + r < g.m ?
+				    load_float(g.a, g.dtype, (row0 + r) * g.k + k0 + l) : 0;
+			s_b[l][r] = in_k && col0 + r < g.n ?
+				    load_float(g.b, g.dtype, (col0 + r) * g.k + k0 + l) : 0;
 		}
 		__syncthreads();
 #pragma unroll

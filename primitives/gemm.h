@@ -15,8 +15,9 @@
  *              Anything else -EOPNOTSUPP.
  * Numerics:    products exact (f32 inputs: rounded or fused, never TF32), sums in fp32 in any fixed order,
  *              one rounding to out_dtype.
- * Tolerance:   |out - ref| <= (k + 2) 2^-24 (sum_l |a b| + |bias|) + u |ref| (+ the tiny of out_dtype), u half
- *              an ulp of out_dtype; a subnormal a or b counts as the smallest normal number (gemm_ref.c).
+ * Tolerance:   |out - ref| <= (k + 2) 2^-24 (sum_l |a b| + |bias|) + u |ref| (+ the tiny of out_dtype), u
+ *              half an ulp of out_dtype; a subnormal a or b counts as the smallest
+ *              normal number (gemm_ref.c).
  * Determinism: bitwise repeatable for equal arguments.
  * Constant b:  b and bias count as weights. cairn_gemm() may be launched as a programmatic dependent and
  *              then reads b before the kernels ahead of it on the stream have ended; whatever wrote b must be
@@ -47,7 +48,10 @@ extern "C" {
 #endif
 
 int cairn_gemm(const struct cairn_gemm_args *args, void *stream);
-/* Also makes cuBLASLt ready for the shape where cairn_gemm() will call it, so that a graph can be captured next. */
+/*
+ * Also makes cuBLASLt ready for the shape where cairn_gemm() will call it, so that a
+ * graph can be captured next.
+ */
 int cairn_gemm_workspace(const struct cairn_gemm_args *args, size_t *bytes);
 /*
  * The skinny kernel alone (m 1..8, f16 and bf16, else -EOPNOTSUPP), and out += residual before it is rounded;

@@ -46,7 +46,8 @@ static inline __attribute__((always_inline)) float half_to_float(uint16_t h)
 }
 
 /* By integer arithmetic and a product alone, which vectorises everywhere. */
-static inline __attribute__((always_inline)) void to_float(float *dst, const void *p, int dtype, int64_t first, int n)
+static inline __attribute__((always_inline)) void to_float(float *dst, const void *p, int dtype,
+							   int64_t first, int n)
 {
 	const uint16_t *h = (const uint16_t *)p + first;
 
@@ -65,7 +66,8 @@ static inline __attribute__((always_inline)) void to_float(float *dst, const voi
 }
 
 /* sums[i] += a[i] . b over a chunk, padded with zeros to LANES. Called with rows 1 to 4, a constant. */
-static inline __attribute__((always_inline)) void dots(vec *sums, const float *a, const float *b, int rows, int n)
+static inline __attribute__((always_inline)) void dots(vec *sums, const float *a, const float *b,
+						       int rows, int n)
 {
 	vec s[4];
 
@@ -109,7 +111,8 @@ CLONES static void gemm_block(const struct cairn_gemm_args *g, int64_t i0, int r
 	for (int j = 0; j < cols; j++)
 		memset(sums[j], 0, rows * sizeof(vec));
 	for (int64_t k0 = 0; k0 < g->k; k0 += CHUNK) {
-		int n = g->k - k0 < CHUNK ? (int)(g->k - k0) : CHUNK, padded = (n + LANES - 1) / LANES * LANES;
+		int n = g->k - k0 < CHUNK ? (int)(g->k - k0) : CHUNK,
+		    padded = (n + LANES - 1) / LANES * LANES;
 
 		for (int i = 0; i < rows; i++) {
 			to_float(a + i * CHUNK, g->a, g->dtype, (i0 + i) * g->k + k0, n);

@@ -89,7 +89,8 @@ static int load(void)
 	loaded = 1;
 out:
 	if (loaded < 0)
-		return cairn_error(EOPNOTSUPP, "gemm: cuBLASLt (libcublasLt.so.13 or .12) is not on this machine");
+		return cairn_error(EOPNOTSUPP,
+				   "gemm: cuBLASLt (libcublasLt.so.13 or .12) is not on this machine");
 	return 0;
 }
 
@@ -98,12 +99,15 @@ static int lt_error(cublasStatus_t status, const char *what)
 	/* the arguments have been checked: what it calls invalid is a combination that it does not take */
 	if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE)
 		return cairn_error(EOPNOTSUPP, "gemm: cuBLASLt does not support this shape (%s)", what);
-	return cairn_error(status == CUBLAS_STATUS_ALLOC_FAILED ? ENOMEM : EIO, "gemm: %s failed, status %d", what,
-			   (int)status);
+	return cairn_error(status == CUBLAS_STATUS_ALLOC_FAILED ? ENOMEM : EIO, "gemm: %s failed, status %d",
+			   what, (int)status);
 }
 
 #define LT(call) do { cublasStatus_t status_ = lt.call; \
-		if (status_ != CUBLAS_STATUS_SUCCESS) { ret = lt_error(status_, #call); goto out_free; } } while (0)
+		if (status_ != CUBLAS_STATUS_SUCCESS) { \
+			ret = lt_error(status_, #call); \
+			goto out_free; \
+		} } while (0)
 
 static uint32_t alignment(const void *p)
 {
@@ -131,16 +135,17 @@ static void free_plan(struct plan *p)
 }
 
 /* rows x cols of the library, column-major: a row of ours is a column of its. */
-static int make_layout(cublasLtMatrixLayout_t *layout, cudaDataType_t type, int64_t rows, int64_t cols, int64_t step,
-		       int32_t heads, int64_t head)
+static int make_layout(cublasLtMatrixLayout_t *layout, cudaDataType_t type, int64_t rows, int64_t cols,
+		       int64_t step, int32_t heads, int64_t head)
 {
 	int ret = 0;
 
 	LT(cublasLtMatrixLayoutCreate(layout, type, (uint64_t)rows, (uint64_t)cols, step));
 	if (heads > 1) {
-		LT(cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &heads, sizeof(heads)));
-		LT(cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &head,
-						    sizeof(head)));
+		LT(cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &heads,
+						    sizeof(heads)));
+		LT(cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+						    &head, sizeof(head)));
 	}
 out_free:
 	return ret;
@@ -154,7 +159,8 @@ static int make_preference(cublasLtMatmulPreference_t *pref, const struct plan_k
 		const void *value;
 		size_t bytes;
 	} wishes[] = {
-		{ CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &key->workspace_bytes, sizeof(key->workspace_bytes) },
+		{ CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &key->workspace_bytes,
+		  sizeof(key->workspace_bytes) },
 		{ CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof(schemes) },
 		{ CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &key->align_b, sizeof(key->align_b) },
 		{ CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &key->align_a, sizeof(key->align_a) },
@@ -165,7 +171,8 @@ static int make_preference(cublasLtMatmulPreference_t *pref, const struct plan_k
 
 	LT(cublasLtMatmulPreferenceCreate(pref));
 	for (size_t i = 0; i < sizeof(wishes) / sizeof(*wishes); i++)
-		LT(cublasLtMatmulPreferenceSetAttribute(*pref, wishes[i].attr, wishes[i].value, wishes[i].bytes));
+		LT(cublasLtMatmulPreferenceSetAttribute(*pref, wishes[i].attr, wishes[i].value,
+							wishes[i].bytes));
 out_free:
 	return ret;
 }
@@ -185,11 +192,13 @@ static int make_plan(struct plan *p, const struct plan_key *key)
 
 	memset(p, 0, sizeof(*p));
 	LT(cublasLtMatmulDescCreate(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
-	LT(cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &transpose, sizeof(transpose)));
+	LT(cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &transpose,
+					  sizeof(transpose)));
 	if (key->has_bias) {
 		LT(cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
 						  sizeof(epilogue)));
-		LT(cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &in, sizeof(in)));
+		LT(cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
+						  &in, sizeof(in)));
 	}
 	ret = make_layout(&p->b, in, key->b_kn ? key->n : key->k, key->b_kn ? key->k : key->n, key->b_row,
 			  key->heads, key->b_head);
@@ -203,9 +212,9 @@ static int make_plan(struct plan *p, const struct plan_key *key)
 		goto out_free;
 	LT(cublasLtMatmulAlgoGetHeuristic(handles[key->device], p->desc, p->b, p->a, p->out, p->out, pref,
 					  key->algo < 0 ? 8 : CAIRN_GEMM_LT_ALGOS, found, &num));
-	ret = cairn_error(EOPNOTSUPP, "gemm: cuBLASLt has no algorithm %d for m %d n %d k %d %s to %s%s", wanted,
-			  key->m, key->n, key->k, cairn_dtype_name(key->dtype), cairn_dtype_name(key->out_dtype),
-			  key->has_bias ? " with bias" : "");
+	ret = cairn_error(EOPNOTSUPP, "gemm: cuBLASLt has no algorithm %d for m %d n %d k %d %s to %s%s",
+			  wanted, key->m, key->n, key->k, cairn_dtype_name(key->dtype),
+			  cairn_dtype_name(key->out_dtype), key->has_bias ? " with bias" : "");
 	for (int i = 0; i < num; i++) {
 		if (found[i].state != CUBLAS_STATUS_SUCCESS)
 			continue;
@@ -312,9 +321,9 @@ static int matmul(const struct cairn_gemm_lt *args, void *stream)
 	if (g->bias)
 		LT(cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g->bias,
 						  sizeof(g->bias)));
-	LT(cublasLtMatmul(handles[p->key.device], p->desc, &one, g->b, p->b, g->a, p->a, args->residual ? &one : &zero,
-			  args->residual ? args->residual : g->out, p->out, g->out, p->out, &p->algo, g->workspace,
-			  p->key.workspace_bytes, stream));
+	LT(cublasLtMatmul(handles[p->key.device], p->desc, &one, g->b, p->b, g->a, p->a,
+			  args->residual ? &one : &zero, args->residual ? args->residual : g->out, p->out,
+			  g->out, p->out, &p->algo, g->workspace, p->key.workspace_bytes, stream));
 out_free:
 	return ret;
 }

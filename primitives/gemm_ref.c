@@ -3,14 +3,14 @@
  * gemm_ref - the definition in double
  *
  * Bound. Let s = sum_l |a b| + |bias|, where subnormal factors count as the smallest normal number, and
- * u = 2^-24. In any order of summation a product meets at most one rounding of its own (none for halves, whose
- * products fit a float) and k + 1 of the sums it is part of, bias included: the error before the last rounding
- * is at most (k + 2) u s to first order. Tensor cores truncate where they align addends, an ulp instead of
- * half of one, but add 8 products or more at a time, which leaves the bound valid. They align by the exponents of
- * the factors as they stand, and a subnormal stands at the least normal exponent: on an H200,
- * -33408 x -2^-20 + 0.0896 in f16 (exact 0.121486214) came out as 0.121486306. Hence the rule for
- * subnormals. Products below the normal range of fp32 may lose 2^-150 each on top. The last rounding adds half
- * an ulp of out_dtype.
+ * u = 2^-24. In any order of summation a product meets at most one rounding of its own (none for halves,
+ * whose products fit a float) and k + 1 of the sums it is part of, bias included: the error before the last
+ * rounding is at most (k + 2) u s to first order. Tensor cores truncate where they align addends, an ulp
+ * instead of half of one, but add 8 products or more at a time, which leaves the bound valid. They align by
+ * the exponents of the factors as they stand, and a subnormal stands at the least normal exponent: on an
+ * H200, -33408 x -2^-20 + 0.0896 in f16 (exact 0.121486214) came out as 0.121486306. Hence the rule for
+ * subnormals. Products below the normal range of fp32 may lose 2^-150 each on top. The last rounding adds
+ * half an ulp of out_dtype.
  */
 #include "gemm.h"
 
@@ -40,7 +40,10 @@ static double at_least_normal(double x, int dtype)
 	return x > normal ? x : normal;
 }
 
-/* Element e of out, counted through rows; *magnitude: s above. Eight sums, because the compiler may not reorder. */
+/*
+ * Element e of out, counted through rows; *magnitude: s above. Eight sums, because the
+ * compiler may not reorder.
+ */
 static double element(const struct cairn_gemm_args *g, int64_t e, double *magnitude)
 {
 	int64_t i = e / g->n, j = e % g->n;
@@ -54,7 +57,8 @@ static double element(const struct cairn_gemm_args *g, int64_t e, double *magnit
 			double x = a[v], y = b[v];
 
 			sum[v] += x * y;
-			mag[v] += x == 0 || y == 0 ? 0 : at_least_normal(x, g->dtype) * at_least_normal(y, g->dtype);
+			mag[v] += x == 0 || y == 0 ? 0 :
+				  at_least_normal(x, g->dtype) * at_least_normal(y, g->dtype);
 		}
 	}
 	for (int v = 1; v < 8; v++) {
@@ -97,7 +101,8 @@ int cairn_gemm_exact(const struct cairn_gemm_args *g, struct cairn_exact *exact)
 		if (sampled && ((uint64_t)e * 0x9e3779b97f4a7c15u >> 20) % 1021)
 			continue;
 		exact->val[e] = element(g, e, &mag);
-		exact->bound[e] = (g->k + 2) * 0x1p-24 * mag + g->k * 0x1p-150 + u * fabs(exact->val[e]) + tiny;
+		exact->bound[e] = (g->k + 2) * 0x1p-24 * mag + g->k * 0x1p-150 +
+				  u * fabs(exact->val[e]) + tiny;
 	}
 	return 0;
 }

@@ -20,8 +20,8 @@ struct shape {
 };
 
 static const struct shape shapes[] = {
-	{ 1, 1, 8, 0, 0 }, { 1, 8, 8, 0, 0 }, { 1, 96, 64, 0, 0 }, { 1, 320, 200, 0, 0 }, { 1, 1000, 4096, 0, 0 },
-	{ 1, 4096, 64, 0, 0 }, { 1, 33, 6008, 0, 0 },
+	{ 1, 1, 8, 0, 0 }, { 1, 8, 8, 0, 0 }, { 1, 96, 64, 0, 0 }, { 1, 320, 200, 0, 0 },
+	{ 1, 1000, 4096, 0, 0 }, { 1, 4096, 64, 0, 0 }, { 1, 33, 6008, 0, 0 },
 	{ 2, 1, 64, 0, 0 }, { 2, 96, 200, 0, 0 }, { 2, 1000, 64, 0, 0 }, { 2, 320, 4096, 0, 0 },
 	{ 3, 8, 200, 0, 0 }, { 3, 320, 64, 0, 0 }, { 3, 1000, 8, 0, 0 },
 	{ 5, 96, 4096, 0, 0 }, { 5, 1000, 200, 0, 0 }, { 5, 320, 8, 0, 0 },
@@ -32,7 +32,8 @@ static const struct shape shapes[] = {
 	{ 129, 1, 8, 0, 0 }, { 129, 96, 64, 0, 0 }, { 129, 320, 200, 0, 0 }, { 129, 1000, 64, 0, 0 },
 	/* bench rows, in bf16 */
 	{ 1, 4096, 4096, 1, 0 }, { 1, 6144, 4096, 1, 1 }, { 1, 14336, 4096, 1, 1 }, { 1, 28672, 4096, 1, 1 },
-	{ 1, 4096, 14336, 1, 1 }, { 1, 11008, 4096, 1, 1 }, { 1, 4096, 11008, 1, 1 }, { 1, 128256, 4096, 1, 1 },
+	{ 1, 4096, 14336, 1, 1 }, { 1, 11008, 4096, 1, 1 }, { 1, 4096, 11008, 1, 1 },
+	{ 1, 128256, 4096, 1, 1 },
 	{ 2, 4096, 4096, 1, 1 }, { 4, 4096, 4096, 1, 1 },
 	{ 8, 4096, 4096, 1, 1 }, { 8, 14336, 4096, 1, 1 }, { 8, 4096, 14336, 1, 1 },
 	{ 16, 4096, 4096, 1, 1 }, { 16, 14336, 4096, 1, 1 }, { 16, 4096, 14336, 1, 1 },
@@ -100,15 +101,16 @@ static void describe(int i, struct cairn_case *c)
 	m = r.s.m;
 	n = r.s.n;
 	k = r.s.k;
-	snprintf(c->name, sizeof(c->name), "m%d_n%d_k%d_%s%s%s", r.s.m, r.s.n, r.s.k, cairn_dtype_name(r.dtype),
-		 r.out_dtype != r.dtype ? "_to_f32" : "", r.bias ? "_bias" : "");
+	snprintf(c->name, sizeof(c->name), "m%d_n%d_k%d_%s%s%s", r.s.m, r.s.n, r.s.k,
+		 cairn_dtype_name(r.dtype), r.out_dtype != r.dtype ? "_to_f32" : "", r.bias ? "_bias" : "");
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	if (!r.s.bench)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
 	c->bench = r.s.bench;
 	c->ceiling = r.s.m >= 4096;
 	c->device_only = r.s.device_only;
-	c->bytes = (m * k + n * k + r.bias * n) * cairn_dtype_bytes(r.dtype) + m * n * cairn_dtype_bytes(r.out_dtype);
+	c->bytes = (m * k + n * k + r.bias * n) * cairn_dtype_bytes(r.dtype) +
+		   m * n * cairn_dtype_bytes(r.out_dtype);
 	c->flops = 2 * m * n * k;
 }
 
@@ -126,9 +128,11 @@ static void setup(struct cairn_op *op)
 	g->out_dtype = r.out_dtype;
 	cairn_out(op, offsetof(struct cairn_gemm_args, out), r.out_dtype, m * n);
 	cairn_fill(op, cairn_in(op, offsetof(struct cairn_gemm_args, a), r.dtype, m * k), r.dtype, m * k, 1);
-	cairn_fill(op, cairn_in(op, offsetof(struct cairn_gemm_args, b), r.dtype, n * k), r.dtype, n * k, 0.05);
+	cairn_fill(op, cairn_in(op, offsetof(struct cairn_gemm_args, b), r.dtype, n * k),
+		   r.dtype, n * k, 0.05);
 	if (r.bias)
-		cairn_fill(op, cairn_in(op, offsetof(struct cairn_gemm_args, bias), r.dtype, n), r.dtype, n, 1);
+		cairn_fill(op, cairn_in(op, offsetof(struct cairn_gemm_args, bias), r.dtype, n),
+			   r.dtype, n, 1);
 }
 
 static int exact(const void *args, struct cairn_exact *e)

@@ -2,16 +2,17 @@
 /*
  * gemm_trial - the fastest way to make a product, found by trying all of them on the device
  *
- * Candidates: every algorithm that cuBLASLt's heuristics list for the shape (up to 32), and a kernel of our own.
- * What a product costs within a chain of small kernels is timed, not what a stream of equal products costs: each
- * call comes behind a kernel that it depends on (a norm of a's size), and takes another copy of b, of so many that
- * none is in the L2. Calls lie in a graph. The four fastest are timed again, longer, and the best median wins.
+ * Candidates: every algorithm that cuBLASLt's heuristics list for the shape (up to 32), and a kernel of our
+ * own. What a product costs within a chain of small kernels is timed, not what a stream of equal products
+ * costs: each call comes behind a kernel that it depends on (a norm of a's size), and takes another copy of
+ * b, of so many that none is in the L2. Calls lie in a graph. The four fastest are timed again, longer,
+ * and the best median wins.
  *
  * b below a megabyte is not worth that: our own kernel, else the heuristics' first.
  *
- * H200, cuBLASLt 13: the heuristics list 8 algorithms, 4 to 6 with heads. Up to m 8 our kernels win by 2 to 6 us a
- * product (12288 x 4096 at m 1, norm included: 25.2 against 29.2, the second listed); at m 16 the first listed
- * is within 3% of the best, which is the second or third for some shapes.
+ * H200, cuBLASLt 13: the heuristics list 8 algorithms, 4 to 6 with heads. Up to m 8 our kernels win by 2 to
+ * 6 us a product (12288 x 4096 at m 1, norm included: 25.2 against 29.2, the second listed); at m 16 the
+ * first listed is within 3% of the best, which is the second or third for some shapes.
  */
 #include <cuda_runtime_api.h>
 #include <pthread.h>
@@ -118,7 +119,8 @@ static int call(const struct cairn_gemm_lt *p, own_fn *own, int choice, void *st
 }
 
 /* Bytes from the first element of a matrix to its last, over all heads. */
-static size_t extent(const struct cairn_gemm_lt *p, int64_t head, int64_t row, int64_t rows, int64_t cols, int dtype)
+static size_t extent(const struct cairn_gemm_lt *p, int64_t head, int64_t row, int64_t rows,
+		     int64_t cols, int dtype)
 {
 	int64_t heads = p->heads > 1 ? p->heads - 1 : 0;
 
@@ -167,7 +169,8 @@ static int open_bench(struct bench *b, const struct cairn_gemm_lt *p, own_fn *ow
 	CAIRN_CUDA(cudaMalloc((void **)&b->mem, at + 2 * round_up(a_bytes) + round_up(out_bytes)));
 	b->b = b->mem;
 	for (int i = 0; i < b->copies; i++)
-		CAIRN_CUDA(cudaMemcpyAsync(b->b + i * b->b_pitch, g->b, b_bytes, cudaMemcpyDeviceToDevice, b->stream));
+		CAIRN_CUDA(cudaMemcpyAsync(b->b + i * b->b_pitch, g->b, b_bytes,
+					   cudaMemcpyDeviceToDevice, b->stream));
 	CAIRN_CUDA(cudaMemcpyAsync(b->mem + at, g->a, a_bytes, cudaMemcpyDeviceToDevice, b->stream));
 	b->p = *p;
 	b->own = own;
@@ -268,8 +271,8 @@ static int try_all(struct bench *b, struct candidate *c, int num)
 			c[left++] = c[i];
 	}
 	if (!left)
-		return cairn_error(EOPNOTSUPP, "gemm: none of %d candidates works for m %d n %d k %d", num, b->p.gemm.m,
-				   b->p.gemm.n, b->p.gemm.k);
+		return cairn_error(EOPNOTSUPP, "gemm: none of %d candidates works for m %d n %d k %d", num,
+				   b->p.gemm.m, b->p.gemm.n, b->p.gemm.k);
 	qsort(c, left, sizeof(*c), faster);
 	if (left > FINALISTS)
 		left = FINALISTS;

@@ -16,9 +16,12 @@ extern "C" {
 
 struct cairn_launch {
 	unsigned int grid[3], block[3];	/* a zero counts as 1 */
-	size_t smem;			/* dynamic shared memory, bytes; the opt-in above 48 KiB is set here */
-	int cluster;			/* CTAs of a cluster along x; 0: none. Above 8 the non-portable size is asked for */
-	int pdl;			/* programmatic dependent launch: may start before its predecessor ends */
+	/* dynamic shared memory, bytes; the opt-in above 48 KiB is set here */
+	size_t smem;
+	/* CTAs of a cluster along x; 0: none. Above 8 the non-portable size is asked for */
+	int cluster;
+	/* programmatic dependent launch: may start before its predecessor ends */
+	int pdl;
 	void *stream;
 };
 

@@ -130,7 +130,8 @@ __global__ void ptx_all_kernel(void *g, uint64_t *out, uint32_t a, uint32_t n)
 	sum += ptx_movmatrix_trans(n);
 	ptx_mma_m16n8k16_f16(d4,r4,r2);
 	ptx_mma_m16n8k16_bf16(d4,r4,r2);
-	out[0] = sum + v2.x + v2.y + v4.x + v4.y + v4.z + v4.w + r2[0] + r4[0] + (uint64_t)(f + d4[0] + d4[1]);
+	out[0] = sum + v2.x + v2.y + v4.x + v4.y + v4.z + v4.w + r2[0] + r4[0] +
+		 (uint64_t)(f + d4[0] + d4[1]);
 }
 
 /* These need to know how many registers there are to share. */

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ptx_hang - a kernel that waits at an mbarrier for ever: what a DEBUG build makes of it is -EIO and a message */
+/*
+ * ptx_hang - a kernel that waits at an mbarrier for ever: what a DEBUG build makes of
+ * it is -EIO and a message
+ */
 #ifndef CAIRN_PTX_HANG_H
 #define CAIRN_PTX_HANG_H
 

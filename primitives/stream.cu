@@ -16,12 +16,14 @@
  * (4.56 TB/s at 1 GiB); write 4.68; copy 4.24 TB/s of traffic.
  *
  * Tried and lost (1 GiB, TB/s):
- *   - read: persistent grids with the next block in registers 4.32 to 4.48 (but 1.96 us at 2 MiB, as now); two or
- *     four blocks a warp 4.53, 4.49; cp.async rings of 96 to 192 KiB an SM 4.45 to 4.51; cp.async.bulk in pieces of
- *     4 / 8 / 16 / 32 KiB 1.98, 3.96 to 4.38, 4.47, 4.49; L2::256B prefetch 4.02 to 4.25; an evict-first policy 4.52
- *   - write: several stores a thread 4.58 to 4.65; persistent grids 4.34 to 4.42; .cs, .wt, evict-first: no difference
- *   - copy: 4 / 8 pairs a thread 4.22 / 3.80; plain loads and stores 4.10; evict-first stores 4.22; bulk copies both
- *     ways through shared memory 3.88 to 4.01; persistent grids 3.52 to 3.95
+ *   - read: persistent grids with the next block in registers 4.32 to 4.48 (but 1.96 us at 2 MiB, as now);
+ *     two or four blocks a warp 4.53, 4.49; cp.async rings of 96 to 192 KiB an SM 4.45 to 4.51; cp.async.bulk
+ *     in pieces of 4 / 8 / 16 / 32 KiB 1.98, 3.96 to 4.38, 4.47, 4.49; L2::256B prefetch 4.02 to 4.25;
+ *     an evict-first policy 4.52
+ *   - write: several stores a thread 4.58 to 4.65; persistent grids 4.34 to 4.42; .cs, .wt,
+ *     evict-first: no difference
+ *   - copy: 4 / 8 pairs a thread 4.22 / 3.80; plain loads and stores 4.10; evict-first stores 4.22; bulk
+ *     copies both ways through shared memory 3.88 to 4.01; persistent grids 3.52 to 3.95
  */
 #include "launch.h"
 #include "ptx.cuh"
@@ -36,8 +38,8 @@ static __device__ __forceinline__ uint64_t add_words(uint64_t sum, uint4 v)
 }
 
 /* A block a warp, all of it in flight at once. */
-__global__ void __launch_bounds__(THREADS) stream_read_kernel(const __grid_constant__ struct cairn_stream_args a,
-							      int64_t num_blocks)
+__global__ void __launch_bounds__(THREADS)
+stream_read_kernel(const __grid_constant__ struct cairn_stream_args a, int64_t num_blocks)
 {
 	int64_t block = (int64_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
 	int64_t first = block * CAIRN_STREAM_BLOCK + (threadIdx.x & 31) * 16;
@@ -67,22 +69,26 @@ __global__ void __launch_bounds__(THREADS) stream_read_kernel(const __grid_const
 		a.sum[block] = sum;
 }
 
-__global__ void __launch_bounds__(THREADS) stream_write_kernel(const __grid_constant__ struct cairn_stream_args a)
+__global__ void __launch_bounds__(THREADS)
+stream_write_kernel(const __grid_constant__ struct cairn_stream_args a)
 {
 	int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
 	uint64_t x = (a.seed + 2 * (uint64_t)i) * CAIRN_STREAM_MULT, y = x + CAIRN_STREAM_MULT;
 
 	if (i < a.bytes / 16)
-		((uint4 *)a.dst)[i] = make_uint4((uint32_t)x, (uint32_t)(x >> 32), (uint32_t)y, (uint32_t)(y >> 32));
+		((uint4 *)a.dst)[i] = make_uint4((uint32_t)x, (uint32_t)(x >> 32), (uint32_t)y,
+						 (uint32_t)(y >> 32));
 }
 
-__global__ void __launch_bounds__(THREADS) stream_copy_kernel(const __grid_constant__ struct cairn_stream_args a)
+__global__ void __launch_bounds__(THREADS)
+stream_copy_kernel(const __grid_constant__ struct cairn_stream_args a)
 {
 	int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
 
 	if (i < a.bytes / 16)
-		__stcs((uint4 *)a.dst + i, ptx_ld_global_nc_no_allocate_hint_v4((const uint4 *)a.src + i,
-										ptx_createpolicy_evict_first()));
+		__stcs((uint4 *)a.dst + i,
+		       ptx_ld_global_nc_no_allocate_hint_v4((const uint4 *)a.src + i,
+							    ptx_createpolicy_evict_first()));
 }
 
 extern "C" int cairn_stream(const struct cairn_stream_args *args, void *stream)
@@ -95,7 +101,8 @@ extern "C" int cairn_stream(const struct cairn_stream_args *args, void *stream)
 	CAIRN_TRY(cairn_stream_check(args));
 	num_blocks = cairn_stream_num_blocks(args->bytes);
 	kernel = args->op == CAIRN_STREAM_READ ? (const void *)stream_read_kernel :
-		 args->op == CAIRN_STREAM_WRITE ? (const void *)stream_write_kernel : (const void *)stream_copy_kernel;
+		 args->op == CAIRN_STREAM_WRITE ? (const void *)stream_write_kernel :
+		 (const void *)stream_copy_kernel;
 	units = args->op == CAIRN_STREAM_READ ? num_blocks : args->bytes / 16;
 	per_cta = args->op == CAIRN_STREAM_READ ? THREADS / 32 : THREADS;
 	if ((units + per_cta - 1) / per_cta > 0x7fffffff)

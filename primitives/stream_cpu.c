@@ -43,7 +43,8 @@ int cairn_stream_cpu(const struct cairn_stream_args *a, void *stream)
 		if (a->op == CAIRN_STREAM_READ)
 			a->sum[b] = block_sum((const uint64_t *)a->src + first, n);
 		else if (a->op == CAIRN_STREAM_WRITE)
-			block_write((uint64_t *)a->dst + first, n, (a->seed + (uint64_t)first) * CAIRN_STREAM_MULT);
+			block_write((uint64_t *)a->dst + first, n,
+				    (a->seed + (uint64_t)first) * CAIRN_STREAM_MULT);
 		else
 			memcpy((uint64_t *)a->dst + first, (const uint64_t *)a->src + first, n * 8);
 	}

@@ -73,7 +73,8 @@ static void setup(struct cairn_op *op)
 static int judge(const struct cairn_op *op, const void *got, char *why, size_t why_len)
 {
 	const struct cairn_stream_args *want = op->args, *a = got;
-	int64_t words = want->op == CAIRN_STREAM_READ ? cairn_stream_num_blocks(want->bytes) : want->bytes / 8;
+	int64_t words = want->op == CAIRN_STREAM_READ ? cairn_stream_num_blocks(want->bytes) :
+			want->bytes / 8;
 	const uint64_t *src = want->src;
 
 	for (int64_t i = 0; i < words; i++) {

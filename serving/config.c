@@ -109,8 +109,8 @@ static int get_qwen2(const json_t *root, struct cairn_json_at at, struct cairn_m
 		const char *name = json_string_value(json_array_get(layers, i));
 
 		if (!name)
-			return cairn_error(EINVAL, "%s: layer_types[%zu]: must be a string, is %s", at.file, i,
-					   cairn_json_type_name(json_array_get(layers, i)));
+			return cairn_error(EINVAL, "%s: layer_types[%zu]: must be a string, is %s", at.file,
+					   i, cairn_json_type_name(json_array_get(layers, i)));
 		CAIRN_TRY(find_choice(name, at, "layer_types", kinds, 1, &kind));
 	}
 	return 0;

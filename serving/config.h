@@ -70,7 +70,8 @@ struct cairn_rope_config {
 	int32_t original_max_position_embeddings;	/* and CAIRN_ROPE_YARN */
 	/* CAIRN_ROPE_YARN alone; beta_slow < beta_fast */
 	double beta_fast, beta_slow;
-	double attention_factor;	/* of cos and sin; 1 with all other kinds, and with latent attention */
+	/* of cos and sin; 1 with all other kinds, and with latent attention */
+	double attention_factor;
 	double mscale_all_dim;		/* 0: none */
 };
 

@@ -10,7 +10,8 @@ static const char qwen2[] =
 	"'hidden_act':'silu','hidden_size':3584,'intermediate_size':18944,'max_position_embeddings':32768,"
 	"'max_window_layers':28,'model_type':'qwen2','num_attention_heads':28,'num_hidden_layers':28,"
 	"'num_key_value_heads':4,'rms_norm_eps':1e-06,'rope_theta':1000000.0,'sliding_window':131072,"
-	"'tie_word_embeddings':false,'torch_dtype':'bfloat16','use_sliding_window':false,'vocab_size':152064}";
+	"'tie_word_embeddings':false,'torch_dtype':'bfloat16','use_sliding_window':false,"
+	"'vocab_size':152064}";
 
 /* V2-Lite's. */
 static const char deepseek[] =
@@ -42,7 +43,8 @@ static void qwen2_dense(struct cairn_test *t)
 	text = cairn_json_text(qwen2, "'sliding_window':131072", "'rope_scaling':{'factor':4.0,"
 			       "'original_max_position_embeddings':32768,'type':'yarn'}");
 	if (EXPECT(t, !parse(text, NULL, &c))) {
-		EXPECT(t, c.rope.scaling == CAIRN_ROPE_YARN && c.rope.beta_fast == 32 && c.rope.beta_slow == 1);
+		EXPECT(t, c.rope.scaling == CAIRN_ROPE_YARN && c.rope.beta_fast == 32 &&
+		       c.rope.beta_slow == 1);
 		EXPECT(t, fabs(c.rope.attention_factor - 1.1386294361119891) < 1e-12);
 		EXPECT(t, fabs(cairn_softmax_scale(&c) * sqrt(128) - 1.2964769927807063) < 1e-12);
 	}
@@ -80,7 +82,8 @@ static void deepseek_v2_lite(struct cairn_test *t)
 static const struct change qwen2_changes[] = {
 	{ "'use_sliding_window':false", "'use_sliding_window':true", EOPNOTSUPP,
 	  "use_sliding_window: true is not supported" },
-	{ "'use_sliding_window':false", "'use_sliding_window':0", EINVAL, "use_sliding_window: must be true or" },
+	{ "'use_sliding_window':false", "'use_sliding_window':0", EINVAL,
+	  "use_sliding_window: must be true or" },
 	{ "'max_window_layers':28", "'layer_types':['full_attention','sliding_attention']", EOPNOTSUPP,
 	  "layer_types: \"sliding_attention\" is not supported (full_attention is)" },
 	{ "'max_window_layers':28", "'layer_types':[7]", EINVAL, "layer_types[0]: must be a string" },
@@ -108,7 +111,8 @@ static const struct change deepseek_changes[] = {
 	  "num_key_value_heads: must be num_attention_heads 16, is 8" },
 	{ "'routed_scaling_factor':1.0", "'routed_scaling_factor':0", EINVAL,
 	  "routed_scaling_factor: must be above 0" },
-	{ "'attention_bias':false", "'attention_bias':true", EOPNOTSUPP, "attention_bias: true is not supported" },
+	{ "'attention_bias':false", "'attention_bias':true", EOPNOTSUPP,
+	  "attention_bias: true is not supported" },
 	{ "'attention_bias':false", "'mlp_bias':true", EOPNOTSUPP, "mlp_bias: true is not supported" },
 	{ "'attention_bias':false", "'rope_interleave':false", EOPNOTSUPP,
 	  "rope_interleave: false is not supported" },
@@ -119,13 +123,15 @@ static const struct change deepseek_changes[] = {
 	{ "'kv_lora_rank':512", "'kv_lora_rank':null", EINVAL, "kv_lora_rank: is null" },
 	{ "'qk_nope_head_dim':128,", "", EINVAL, "qk_nope_head_dim: is missing" },
 	{ "'qk_rope_head_dim':64,", "", EINVAL, "qk_rope_head_dim: is missing" },
-	{ "'qk_rope_head_dim':64", "'qk_rope_head_dim':63", EINVAL, "qk_rope_head_dim, qk_nope_head_dim: must be" },
+	{ "'qk_rope_head_dim':64", "'qk_rope_head_dim':63", EINVAL,
+	  "qk_rope_head_dim, qk_nope_head_dim: must be" },
 	{ "'v_head_dim':128,", "", EINVAL, "v_head_dim: is missing" },
 	{ "'num_attention_heads':16", "'num_attention_heads':1024", EINVAL,
 	  "num_attention_heads: 1024 heads of 128 + 64 and 128 exceed" },
 	{ "'n_routed_experts':64,", "", EINVAL, "n_routed_experts: is missing" },
 	{ "'num_experts_per_tok':6,", "", EINVAL, "num_experts_per_tok: is missing" },
-	{ "'num_experts_per_tok':6", "'num_experts_per_tok':65", EINVAL, "num_experts_per_tok: must be 1 to 64" },
+	{ "'num_experts_per_tok':6", "'num_experts_per_tok':65", EINVAL,
+	  "num_experts_per_tok: must be 1 to 64" },
 	{ "'moe_intermediate_size':1408,", "", EINVAL, "moe_intermediate_size: is missing" },
 	{ "'n_shared_experts':2", "'n_shared_experts':1000000", EINVAL, "n_shared_experts: must be 0 to" },
 	{ "'first_k_dense_replace':1", "'first_k_dense_replace':27", EINVAL,
@@ -147,7 +153,8 @@ static void refused(struct cairn_test *t)
 	text = cairn_json_text(deepseek, "'norm_topk_prob':false", "'norm_topk_prob':true");
 	both = cairn_json_text(text, "\"routed_scaling_factor\":1.0", "'routed_scaling_factor':2.5");
 	EXPECT(t, parse(both, NULL, &c) == -EOPNOTSUPP);
-	EXPECT_CONTAINS(t, cairn_last_error(), "routed_scaling_factor: 2.5 is not supported together with norm_topk");
+	EXPECT_CONTAINS(t, cairn_last_error(),
+			"routed_scaling_factor: 2.5 is not supported together with norm_topk");
 	free(text);
 	free(both);
 }

@@ -42,8 +42,8 @@ static int get_yarn(const json_t *obj, struct cairn_json_at at, struct cairn_mod
 	CAIRN_TRY(cairn_json_number(obj, at, "beta_fast", false, 0, 1e6, &rope->beta_fast));
 	CAIRN_TRY(cairn_json_number(obj, at, "beta_slow", false, 0, 1e6, &rope->beta_slow));
 	if (!(rope->beta_slow < rope->beta_fast))
-		return cairn_error(EINVAL, "%s: %sbeta_slow: %g must be below beta_fast %g", at.file, at.where,
-				   rope->beta_slow, rope->beta_fast);
+		return cairn_error(EINVAL, "%s: %sbeta_slow: %g must be below beta_fast %g", at.file,
+				   at.where, rope->beta_slow, rope->beta_fast);
 	CAIRN_TRY(cairn_config_refuse(obj, at, "truncate", false));
 	CAIRN_TRY(cairn_json_number(obj, at, "mscale", false, 0, 1e3, &mscale));
 	CAIRN_TRY(cairn_json_number(obj, at, "mscale_all_dim", false, 0, 1e3, &rope->mscale_all_dim));

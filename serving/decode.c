@@ -96,7 +96,8 @@ int cairn_decoder_create(struct cairn_decoder **out, const struct cairn_model *m
 					   m->impl->name, cairn_decode_path_names[path]);
 	}
 	if (path == CAIRN_DECODE_UNFUSED && cairn_model_is_latent(m))
-		return cairn_error(EOPNOTSUPP, "%s: decode unfused: latent attention is no list of operations",
+		return cairn_error(EOPNOTSUPP,
+				   "%s: decode unfused: latent attention is no list of operations",
 				   m->impl->name);
 	d = calloc(1, sizeof(*d));
 	if (!d)

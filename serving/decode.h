@@ -9,10 +9,10 @@
  * The results are those of the list of operations (forward.h) up to rounding, not to the bit: sums that
  * the list rounds on their way between two operations stay in fp32 here.
  *
- * A model with latent attention has no other way. Until there is an operation for its prompts these go through
- * here too, a token of each request at a time: correct, and as slow as decoding. A table whose decode_step
- * knows no latent attention says so when the first call is prepared; one compiled before there was any
- * refuses the head size, which no other model has.
+ * A model with latent attention has no other way. Until there is an operation for its prompts these go
+ * through here too, a token of each request at a time: correct, and as slow as decoding. A table whose
+ * decode_step knows no latent attention says so when the first call is prepared; one compiled before there
+ * was any refuses the head size, which no other model has.
  */
 #ifndef CAIRN_DECODE_H
 #define CAIRN_DECODE_H

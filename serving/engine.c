@@ -4,13 +4,13 @@
  *
  *   QUEUED --admit--> PROMPT --last chunk--> DECODING --read the last token--> FINISHED --retire--> gone
  *
- * A pass takes the running requests in order: one row for each that is decoding, then prompt chunks
- * until max_rows is reached; where attention is latent, one row of each prompt (decode.h). While the same
- * requests go on decoding, pass n+1 needs nothing from the host that depends on the tokens of pass n: it is
- * launched before they are read (it follows, see worker.h). Passes that draw nothing, parts of prompts, are not
- * waited for either. When the set of requests changes (one has finished, one is admitted, a prompt is still
- * being read beside others that decode) the host first reads all that is in flight; the device idles for the
- * tens of microseconds this takes.
+ * A pass takes the running requests in order: one row for each that is decoding, then prompt chunks until
+ * max_rows is reached; where attention is latent, one row of each prompt (decode.h). While the same requests
+ * go on decoding, pass n+1 needs nothing from the host that depends on the tokens of pass n: it is launched
+ * before they are read (it follows, see worker.h). Passes that draw nothing, parts of prompts, are not waited
+ * for either. When the set of requests changes (one has finished, one is admitted, a prompt is still being
+ * read beside others that decode) the host first reads all that is in flight; the device idles for the tens
+ * of microseconds this takes.
  * That a request has drawn its end-of-sequence token is seen one pass late: the row it still has in the
  * pass after is computed and thrown away.
  *

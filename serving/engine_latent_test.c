@@ -17,7 +17,8 @@ static void greedy(struct cairn_test *t, const char *table, const char *name)
 {
 	static const struct cairn_engine_options opts[] = {
 		{ .max_batch = 1, .max_context = 64 },
-		{ .max_batch = 1, .max_context = 64, .max_rows = 7, .page_size = 1, .decode = CAIRN_DECODE_GRAPH },
+		{ .max_batch = 1, .max_context = 64, .max_rows = 7, .page_size = 1,
+		  .decode = CAIRN_DECODE_GRAPH },
 		{ .max_batch = 1, .max_context = 48, .page_size = 5, .no_graphs = 1,
 		  .decode = CAIRN_DECODE_PERSISTENT },
 	};
@@ -49,7 +50,8 @@ static void greedy(struct cairn_test *t, const char *table, const char *name)
 		EXPECT(t, stats.prompt_tokens == g.num_tokens && stats.new_tokens == g.num_greedy);
 		EXPECT(t, stats.steps == passes && stats.fused_steps == passes);
 		/* the first warms up, the second captures */
-		EXPECT(t, stats.graph_steps == (!strcmp(table, "cuda") && !opts[i].no_graphs ? passes - 1 : 0));
+		EXPECT(t, stats.graph_steps ==
+			  (!strcmp(table, "cuda") && !opts[i].no_graphs ? passes - 1 : 0));
 		cairn_engine_destroy(e);
 	}
 	close_model(m, &g);
@@ -111,7 +113,8 @@ static void refused(struct cairn_test *t)
 	static const struct { struct cairn_engine_options opt; const char *text; } rows[] = {
 		{ { .max_batch = 1, .max_context = 64, .decode = CAIRN_DECODE_UNFUSED },
 		  "cpu: decode unfused: latent attention" },
-		{ { .max_batch = 9, .max_context = 64 }, "cpu: decode_step_workspace: decode_step: batch: 9" },
+		{ { .max_batch = 9, .max_context = 64 },
+		  "cpu: decode_step_workspace: decode_step: batch: 9" },
 	};
 	struct cairn_engine_options one = { .max_batch = 1, .max_context = 64 };
 	struct cairn_engine *e = NULL;

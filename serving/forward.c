@@ -88,8 +88,8 @@ int cairn_kv_store_create(struct cairn_kv_store *kv, const struct cairn_model *m
 		return cairn_error(EINVAL, "kv: %d pages of %d tokens are out of range", num_pages,
 				   page_size);
 	*kv = (struct cairn_kv_store){
-		.layer_bytes = latent ? half : 2 * half, .v_offset = latent ? 0 : half, .num_pages = num_pages,
-		.page_size = page_size,
+		.layer_bytes = latent ? half : 2 * half, .v_offset = latent ? 0 : half,
+		.num_pages = num_pages, .page_size = page_size,
 	};
 	CAIRN_TRY(CAIRN_TABLE(m->impl, mem_alloc, &p, layers * kv->layer_bytes));
 	kv->base = p;

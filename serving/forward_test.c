@@ -64,7 +64,8 @@ struct fixture {
 /* name: a golden checkpoint; NULL: the crafted one, which has biases and f32 weights. */
 static int open_fixture(struct cairn_test *t, struct fixture *f, const char *table, const char *name, int f16)
 {
-	static const int32_t tokens[20] = { 1, 7, 40, 3, 3, 9, 47, 0, 22, 31, 5, 16, 8, 44, 12, 29, 1, 2, 35, 18 };
+	static const int32_t tokens[20] = { 1, 7, 40, 3, 3, 9, 47, 0, 22, 31, 5, 16, 8, 44, 12, 29,
+					    1, 2, 35, 18 };
 	char dir[PATH_MAX];
 	size_t n;
 	void *p;

@@ -226,7 +226,8 @@ static void bad_weights(struct cairn_test *t)
 		{ "deepseek_tiny", "\"num_hidden_layers\": 3", "\"num_hidden_layers\": 4",
 		  "\"model.layers.3.input_layernorm.weight\" is missing" },
 		{ "deepseek_tiny", "\"n_shared_experts\": 2", "\"n_shared_experts\": 3",
-		  "\"model.layers.1.mlp.shared_experts.gate_proj.weight\": shape: is [128, 128], must be [192, 128]" },
+		  "\"model.layers.1.mlp.shared_experts.gate_proj.weight\": shape: "
+		  "is [128, 128], must be [192, 128]" },
 		{ "deepseek_q_tiny", "\"q_lora_rank\": 64", "\"q_lora_rank\": 128",
 		  "\"model.layers.0.self_attn.q_a_proj.weight\": shape: is [64, 128], must be [128, 128]" },
 		{ "qwen2_tiny", "\"num_key_value_heads\": 1", "\"num_key_value_heads\": 7",
@@ -247,7 +248,8 @@ static void bad_weights(struct cairn_test *t)
 		if (!altered_checkpoint(t, g.dir, rows[i].from, rows[i].to, dir) &&
 		    (strcmp(rows[i].name, "llama2_tiny") ||
 		     !altered_config(t, dir, "\"model_type\": \"llama\"", "\"model_type\": \"qwen2\"")))
-			REFUSED(t, rows[i].text, "generate", "--impl", "cpu", "--model", dir, "--prompt", "x");
+			REFUSED(t, rows[i].text, "generate", "--impl", "cpu", "--model", dir,
+				"--prompt", "x");
 		close_golden(&g);
 	}
 }

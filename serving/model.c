@@ -33,7 +33,8 @@ static int check_table(const struct cairn_impl *impl, const struct cairn_model_c
 	const struct { const char *name; int have, list, latent; } ops[] = {
 		{ "gemm", impl->gemm != NULL, 1, 0 }, { "rmsnorm", impl->rmsnorm != NULL, 1, 0 },
 		{ "rope", impl->rope != NULL, 1, 0 }, { "silu_mul", impl->silu_mul != NULL, 1, 0 },
-		{ "embedding", impl->embedding != NULL, 1, 0 }, { "kv_append", impl->kv_append != NULL, 1, 0 },
+		{ "embedding", impl->embedding != NULL, 1, 0 },
+		{ "kv_append", impl->kv_append != NULL, 1, 0 },
 		{ "attn_paged", impl->attn_paged != NULL, 1, 0 },
 		{ "decode_step, without which latent attention cannot be", impl->decode_step != NULL, 0, 1 },
 		{ "mem_alloc", impl->mem_alloc != NULL, 1, 1 },

@@ -23,8 +23,10 @@ static void yarn_frequencies(struct cairn_test *t)
 
 		EXPECT(t, fabs((double)f[i] / (want * (1 - slow) + want / 40 * slow) - 1) < 2e-6);
 	}
-	EXPECT(t, 4096 * pow(10000, -10 / 32.0) / (2 * M_PI) > 32 && 4096 * pow(10000, -11 / 32.0) / (2 * M_PI) < 32);
-	EXPECT(t, 4096 * pow(10000, -22 / 32.0) / (2 * M_PI) > 1 && 4096 * pow(10000, -23 / 32.0) / (2 * M_PI) < 1);
+	EXPECT(t, 4096 * pow(10000, -10 / 32.0) / (2 * M_PI) > 32 &&
+	       4096 * pow(10000, -11 / 32.0) / (2 * M_PI) < 32);
+	EXPECT(t, 4096 * pow(10000, -22 / 32.0) / (2 * M_PI) > 1 &&
+	       4096 * pow(10000, -23 / 32.0) / (2 * M_PI) < 1);
 	/* a trained length so short that no element turns often enough: nothing is divided by zero */
 	c.rope.original_max_position_embeddings = 1;
 	cairn_rope_frequencies(&c, f);
@@ -36,7 +38,8 @@ static const struct { const char *name, *from, *to, *text; } rows[] = {
 	{ "deepseek_tiny", "\"n_routed_experts\": 8", "\"n_routed_experts\": 9", "layers.1.mlp.gate.weight" },
 	{ "deepseek_tiny", "\"moe_intermediate_size\": 64", "\"moe_intermediate_size\": 56",
 	  "layers.1.mlp.experts.0.gate_proj.weight" },
-	{ "deepseek_tiny", "\"n_shared_experts\": 2", "\"n_shared_experts\": 1", "mlp.shared_experts.gate_proj" },
+	{ "deepseek_tiny", "\"n_shared_experts\": 2", "\"n_shared_experts\": 1",
+	  "mlp.shared_experts.gate_proj" },
 	{ "deepseek_tiny", "\"first_k_dense_replace\": 1", "\"first_k_dense_replace\": 2",
 	  "layers.1.mlp.gate_proj.weight" },
 	{ "deepseek_tiny", "\"q_lora_rank\": null", "\"q_lora_rank\": 64", "self_attn.q_a_proj.weight" },
@@ -69,8 +72,9 @@ static void bad_checkpoints(struct cairn_test *t)
 }
 
 /* Elements of the checkpoint's tensor are those of the weight from `first` on, bit by bit. */
-static void expect_tensor(struct cairn_test *t, const struct cairn_model *m, const struct cairn_safetensors *st,
-			  int32_t layer, enum cairn_weight w, int64_t first, const char *name)
+static void expect_tensor(struct cairn_test *t, const struct cairn_model *m,
+			  const struct cairn_safetensors *st, int32_t layer, enum cairn_weight w,
+			  int64_t first, const char *name)
 {
 	const char *p = cairn_model_weight(m, layer, w);
 	const struct cairn_tensor *tensor;
@@ -96,7 +100,8 @@ static void expect_apart(struct cairn_test *t, const struct cairn_model *m)
 			int of_experts = w >= CAIRN_W_ROUTER && w < CAIRN_W_EMBED;
 			int of_dense = w > CAIRN_W_MLP_NORM && w < CAIRN_W_ROUTER;
 
-			if (!bytes || (layer < x->dense_layers && of_experts) || (layer && w >= CAIRN_W_EMBED) ||
+			if (!bytes || (layer < x->dense_layers && of_experts) ||
+			    (layer && w >= CAIRN_W_EMBED) ||
 			    (x->num_experts && layer >= x->dense_layers && of_dense))
 				continue;
 			if (!EXPECT(t, p >= m->base && p + bytes <= m->base + m->bytes))
@@ -153,10 +158,12 @@ static void experts_lie_where_they_should(struct cairn_test *t, const char *name
 			snprintf(up, sizeof(up), "mlp.experts.%d.up_proj.weight", e);
 			snprintf(down, sizeof(down), "mlp.experts.%d.down_proj.weight", e);
 			expect_tensor(t, m, st, i, CAIRN_W_EXPERTS_GATE_UP, (int64_t)2 * e * inner * h, gate);
-			expect_tensor(t, m, st, i, CAIRN_W_EXPERTS_GATE_UP, (int64_t)(2 * e + 1) * inner * h, up);
+			expect_tensor(t, m, st, i, CAIRN_W_EXPERTS_GATE_UP,
+				      (int64_t)(2 * e + 1) * inner * h, up);
 			expect_tensor(t, m, st, i, CAIRN_W_EXPERTS_DOWN, (int64_t)e * inner * h, down);
 		}
-		expect_tensor(t, m, st, i, CAIRN_W_SHARED_GATE_UP, (int64_t)c->experts.shared_intermediate_size * h,
+		expect_tensor(t, m, st, i, CAIRN_W_SHARED_GATE_UP,
+			      (int64_t)c->experts.shared_intermediate_size * h,
 			      "mlp.shared_experts.up_proj.weight");
 		expect_tensor(t, m, st, i, CAIRN_W_SHARED_DOWN, 0, "mlp.shared_experts.down_proj.weight");
 	}
@@ -199,7 +206,8 @@ static void random_experts(struct cairn_test *t)
 		return;
 	expect_apart(t, m);
 	/* nothing but padding is wasted: of the dense layer's block the experts' part does not exist */
-	EXPECT(t, (int64_t)m->bytes - 2 * (3 * attn + dense + 2 * (router + 64 * expert + shared) + 64 + 2 * 40 * 64) <
+	EXPECT(t, (int64_t)m->bytes -
+		  2 * (3 * attn + dense + 2 * (router + 64 * expert + shared) + 64 + 2 * 40 * 64) <
 		  256 * 3 * 16);
 	active = (double)(3 * attn + dense + 2 * (router + 6 * expert + shared) + 64 + 40 * 64 + 64);
 	EXPECT(t, cairn_model_step_bytes(m, 1, 0) == 2 * (int64_t)active);

@@ -213,7 +213,8 @@ static void attend_latent(struct ref *r, double *out, const double *q, const dou
 		for (int e = 0; e < rank; e++)
 			oc[e] = rounded(r, oc[e] / sum);
 		for (int e = 0; e < l->v_dim; e++)
-			out[(int64_t)i * l->v_dim + e] = rounded(r, dot(wh + (l->nope_dim + e) * rank, oc, rank));
+			out[(int64_t)i * l->v_dim + e] =
+				rounded(r, dot(wh + (l->nope_dim + e) * rank, oc, rank));
 	}
 }
 

@@ -148,8 +148,8 @@ static inline float crafted_value(const char *name, int64_t i, int exact)
  * A checkpoint of one layer with all biases, in F32, in the test's directory: values are those of
  * crafted_value(). Tensors of dtype_name I32 have the same bytes. dir: PATH_MAX bytes.
  */
-static inline void crafted_checkpoint(struct cairn_test *t, const char *dtype, const char *dtype_name, int exact,
-				      char *dir)
+static inline void crafted_checkpoint(struct cairn_test *t, const char *dtype, const char *dtype_name,
+				      int exact, char *dir)
 {
 	static const struct { const char *name; int rows, cols; } tensors[] = {
 		{ "lm_head.weight", 48, 64 }, { "model.embed_tokens.weight", 48, 64 },
@@ -182,7 +182,8 @@ static inline void crafted_checkpoint(struct cairn_test *t, const char *dtype, c
 
 		snprintf(shape, sizeof(shape), tensors[i].cols ? "%d,%d" : "%d", tensors[i].rows, cols);
 		at += (size_t)snprintf(json + at, header - at, "%c\"%s\":{\"dtype\":\"%s\",\"shape\":[%s],"
-				       "\"data_offsets\":[%zu,%zu]}", i ? ',' : '{', tensors[i].name, dtype_name,
+				       "\"data_offsets\":[%zu,%zu]}", i ? ',' : '{',
+				       tensors[i].name, dtype_name,
 				       shape, begin, begin + 4 * count);
 		for (size_t k = 0; k < count; k++) {
 			float v = crafted_value(tensors[i].name, (int64_t)k, exact);

@@ -75,12 +75,13 @@ static inline int recipe_weights(struct cairn_test *t, const char *recipe)
 
 		n = (size_t)(l.rows * (l.cols ? l.cols : 1));
 		snprintf(shape, sizeof(shape), l.cols ? "%d,%d" : "%d", l.rows, l.cols);
-		at += snprintf(json + at, RECIPE_HEADER - (size_t)at, "%c\"%s\":{\"dtype\":\"BF16\",\"shape\":"
-			       "[%s],\"data_offsets\":[%zu,%zu]}", at ? ',' : '{', l.name, shape, begin,
-			       begin + 2 * n);
+		at += snprintf(json + at, RECIPE_HEADER - (size_t)at,
+			       "%c\"%s\":{\"dtype\":\"BF16\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}",
+			       at ? ',' : '{', l.name, shape, begin, begin + 2 * n);
 		for (size_t i = 0; i < n; i++) {
 			int bits = recipe_bits(h, i);
-			double v = *l.kind == 'n' ? 0.5 + bits / 128.0 : (2 * bits - 127) / (double)(1 << l.shift);
+			double v = *l.kind == 'n' ? 0.5 + bits / 128.0 :
+				   (2 * bits - 127) / (double)(1 << l.shift);
 
 			cairn_store(json + RECIPE_HEADER + begin, CAIRN_BF16, (int64_t)i, v);
 		}

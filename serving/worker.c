@@ -389,7 +389,8 @@ static int enqueue(struct cairn_worker *w)
 		CAIRN_TRY(cairn_decoder_run(w->decoder, &w->kv, &w->batch, &draw, w->stream, &done));
 	if (done)
 		return 0;
-	if (w->fused) {		/* refused only now; this is no capture, which is the second pass of a shape */
+	/* refused only now; this is no capture, which is the second pass of a shape */
+	if (w->fused) {
 		w->fused = 0;
 		CAIRN_TRY(cairn_scratch_reserve(w->scratch, &w->kv, &w->batch, w->stream, &moved));
 		if (moved)

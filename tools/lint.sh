@@ -22,6 +22,11 @@ grep -lE '<<<' ./*/*_test.c 2>/dev/null && complain "a test launches a kernel it
 for f in $(grep -oE '^(template <int n> )?PTX [^(]*ptx_[a-z0-9_A-Z]+\(' primitives/ptx.cuh | grep -oE 'ptx_\w+'); do
 	grep -qw "$f" primitives/ptx_all.cu || complain "primitives/ptx_all.cu: $f is missing"
 done
+# Lines of 110 columns at most, tabs to every eighth; tables that a program wrote may be wider.
+for f in $(git ls-files '*.c' '*.h' '*.cu' '*.cuh' 2>/dev/null | grep -v '^serving/unicode_tables\.h$'); do
+	[ -f "$f" ] && expand "$f" | awk -v f="$f" 'length($0) > 110 { print f ":" FNR ": " length($0) " columns"; n = 1 } END { exit !n }' &&
+		complain "$f: lines beyond 110 columns"
+done
 for f in $(git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.sh' '*.py' '*Kbuild' Makefile 2>/dev/null); do
 	[ -f "$f" ] && ! head -3 "$f" | grep -q 'SPDX-License-Identifier: Apache-2.0' && complain "$f: no SPDX line"
 done
