@@ -22,7 +22,7 @@
 #ifndef CAIRN_CLUSTER_MLA_ATTN_CUH
 #define CAIRN_CLUSTER_MLA_ATTN_CUH
 
-#include "cluster_mla.cuh"
+#include "cluster_mla_product.cuh"
 
 /* A request and 16 heads, and this CTA's share of its keys */
 struct job {
