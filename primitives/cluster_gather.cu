@@ -12,12 +12,14 @@
  *   256 B a rank   ONESHOT   317    351    419    637
  *                  TREE      714   1095   1477   1947
  *                  RING      626   1298   2642   5477
- *                  OFFCHIP   854    883    978   1110
+ *                  OFFCHIP   553    586    748    997
  *   4 KB a rank    ONESHOT   534    940   1743   3998
- *                  OFFCHIP  2263   2480   2674   3934
+ *                  OFFCHIP  1181   2176   2501   3215
  *
  * ONESHOT is the fastest on chip for any size: all algorithms send the same bytes, it in one hop. Floor: the
  * hop (cluster_reduce.cu), and (N-1) blocks at 12.7 B/clk with all SMs at work, about 20 alone.
+ * OFFCHIP goes by words up to 512 B (256 B by mails: 768, 894, 922, 1013), by mails up to 16 KB in all, else
+ * by flags.
  */
 #include "cluster_gather.h"
 
@@ -82,6 +84,21 @@ static __device__ __forceinline__ uint32_t repeat_oneshot(struct cluster_comm *c
 	return result;
 }
 
+template <int size>
+static __device__ __forceinline__ void repeat_words(struct cluster_comm *c, struct cluster_mailbox *box,
+						    const struct cluster_gather_buffers *b, int rounds)
+{
+	struct cluster_comm known = *c;
+
+	if (size)
+		known.size = size;
+#pragma unroll 1
+	for (int round = 0; round < rounds; round++)
+		cluster_words_gather<size ? size : CAIRN_CLUSTER_MAX_SIZE>(&known, box, b->dst, b->src,
+									   b->granules * 4);
+	*c = known;
+}
+
 /* The collective `rounds` times; returns where the result lies. */
 template <int way>
 static __device__ __forceinline__ uint32_t repeat(struct cluster_comm *c, struct cluster_mailbox *box,
@@ -104,6 +121,17 @@ static __device__ __forceinline__ uint32_t repeat(struct cluster_comm *c, struct
 			result = repeat_oneshot<16>(c, grid, b, rounds);
 		else
 			result = repeat_oneshot<0>(c, grid, b, rounds);
+	} else if constexpr (way == CLUSTER_BY_WORDS) {
+		if (c->size == 2)
+			repeat_words<2>(c, box, b, rounds);
+		else if (c->size == 4)
+			repeat_words<4>(c, box, b, rounds);
+		else if (c->size == 8)
+			repeat_words<8>(c, box, b, rounds);
+		else if (c->size == 16)
+			repeat_words<16>(c, box, b, rounds);
+		else
+			repeat_words<0>(c, box, b, rounds);
 	} else {
 #pragma unroll 1
 		for (int round = 0; round < rounds; round++)
@@ -137,6 +165,7 @@ cluster_gather_kernel(const __grid_constant__ struct cairn_cluster_gather_args a
 	if (way)
 		cluster_mailbox_init(&box, &c,
 				     (char *)a.workspace + cluster * (a.workspace_bytes / a.num_clusters),
+				     way == CLUSTER_BY_WORDS ? 2 * CLUSTER_WORDS_SETS * p.granules * n :
 				     way == CLUSTER_BY_MAIL ? 4 * p.granules * n : 0);
 	cluster_sync();
 
@@ -171,18 +200,25 @@ static const void *pick_kernel(const struct cairn_cluster_gather_args *a)
 {
 	if (a->algo != CAIRN_CLUSTER_OFFCHIP)
 		return (const void *)cluster_gather_kernel<0>;
-	return cluster_offchip_pick_gather(a->cluster_size, make_plan(a).granules) == CLUSTER_BY_MAIL ?
-		(const void *)cluster_gather_kernel<CLUSTER_BY_MAIL> :
-		(const void *)cluster_gather_kernel<CLUSTER_BY_FLAGS>;
+	switch (cluster_offchip_pick_gather(a->cluster_size, make_plan(a).granules)) {
+	case CLUSTER_BY_WORDS:
+		return (const void *)cluster_gather_kernel<CLUSTER_BY_WORDS>;
+	case CLUSTER_BY_MAIL:
+		return (const void *)cluster_gather_kernel<CLUSTER_BY_MAIL>;
+	default:
+		return (const void *)cluster_gather_kernel<CLUSTER_BY_FLAGS>;
+	}
 }
 
 extern "C" int cairn_cluster_gather_workspace(const struct cairn_cluster_gather_args *args, size_t *bytes)
 {
-	size_t one;
+	size_t one, sets;
 
 	CAIRN_TRY(cairn_cluster_gather_check(args));
-	one = (cluster_offchip_bytes((size_t)args->cluster_size * 2 * make_plan(args).granules) + 255) /
-	      256 * 256;
+	one = (size_t)args->cluster_size * make_plan(args).granules;
+	sets = cluster_offchip_pick_gather(args->cluster_size, make_plan(args).granules) == CLUSTER_BY_WORDS ?
+		CLUSTER_WORDS_SETS : 2;
+	one = (cluster_offchip_bytes(sets * one) + 255) / 256 * 256;
 	*bytes = args->algo == CAIRN_CLUSTER_OFFCHIP ? (size_t)args->num_clusters * one : 0;
 	return 0;
 }

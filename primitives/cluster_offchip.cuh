@@ -58,6 +58,8 @@ CAIRN_CLUSTER_INLINE int cluster_offchip_pick_reduce(int n, uint32_t granules, i
 
 CAIRN_CLUSTER_INLINE int cluster_offchip_pick_gather(int n, uint32_t granules)
 {
+	if (granules <= 32)
+		return CLUSTER_BY_WORDS;
 	return n * granules <= 1024 ? CLUSTER_BY_MAIL : CLUSTER_BY_FLAGS;
 }
 
@@ -305,10 +307,10 @@ CLUSTER_FN int64_t cluster_words_pause(int most)
 	return most <= 2 ? 0 : most <= 8 ? 20 : 180;
 }
 
-/* A word a thread at most, no SOFTMAX. most: >= size; all loads are in flight at once, without branches. */
-template <int dtype, int most>
-CLUSTER_FN void cluster_words_all_reduce(const struct cluster_comm *c, struct cluster_mailbox *box,
-					 uint32_t words, int op, const struct cluster_buffers *b)
+/* This thread's word to all, and theirs by rank. most: >= size; all loads are in flight, without branches. */
+template <int most>
+CLUSTER_FN void cluster_words_exchange(const struct cluster_comm *c, const struct cluster_mailbox *box,
+				       uint32_t words, uint32_t word, uint32_t *raw)
 {
 #ifdef CAIRN_DEBUG
 	const int64_t start = ptx_clock64();
@@ -316,39 +318,67 @@ CLUSTER_FN void cluster_words_all_reduce(const struct cluster_comm *c, struct cl
 	const int64_t start = 0;
 #endif
 	uint64_t *at = (uint64_t *)box->data + (size_t)box->set * c->size * words + c->tid;
+	int missing;
 
+	ptx_st_relaxed_gpu_u64(at + (size_t)c->rank * words, (uint64_t)box->epoch << 32 | word);
+	if (cluster_words_pause(most))
+		for (int64_t now = ptx_clock64(); ptx_clock64() - now < cluster_words_pause(most);)
+			;
+	do {
+		uint64_t v[most];
+
+		missing = 0;
+#pragma unroll
+		for (uint32_t r = 0; r < most; r++)
+			v[r] = ptx_ld_relaxed_gpu_u64(at + (size_t)(r < c->size ? r : c->size - 1) * words);
+#pragma unroll
+		for (uint32_t r = 0; r < most; r++) {
+			missing |= (uint32_t)(v[r] >> 32) != box->epoch;
+			raw[r] = (uint32_t)v[r];
+		}
+		ptx_spin_check(start, "words (number of the call)", box->epoch, 0);
+	} while (missing);
+}
+
+CLUSTER_FN void cluster_words_end_call(const struct cluster_comm *c, struct cluster_mailbox *box)
+{
+	box->epoch++;
+	box->set = (box->set + 1) % CLUSTER_WORDS_SETS;
+	ptx_bar_sync(c->bar_id, c->num_threads);
+}
+
+/* A word a thread at most, no SOFTMAX */
+template <int dtype, int most>
+CLUSTER_FN void cluster_words_all_reduce(const struct cluster_comm *c, struct cluster_mailbox *box,
+					 uint32_t words, int op, const struct cluster_buffers *b)
+{
 	if (c->tid < words) {
 		uint32_t raw[most];
-		int missing;
 
-		ptx_st_relaxed_gpu_u64(at + (size_t)c->rank * words,
-				       (uint64_t)box->epoch << 32 | ptx_ld_shared_b32(b->src + c->tid * 4));
-		if (cluster_words_pause(most))
-			for (int64_t now = ptx_clock64(); ptx_clock64() - now < cluster_words_pause(most);)
-				;
-		do {
-			uint64_t v[most];
-
-			missing = 0;
-#pragma unroll
-			for (uint32_t r = 0; r < most; r++)
-				v[r] = ptx_ld_relaxed_gpu_u64(
-					at + (size_t)(r < c->size ? r : c->size - 1) * words);
-#pragma unroll
-			for (uint32_t r = 0; r < most; r++) {
-				missing |= (uint32_t)(v[r] >> 32) != box->epoch;
-				raw[r] = (uint32_t)v[r];
-			}
-			ptx_spin_check(start, "words (number of the call)", box->epoch, 0);
-		} while (missing);
+		cluster_words_exchange<most>(c, box, words, ptx_ld_shared_b32(b->src + c->tid * 4), raw);
 		ptx_st_shared_b32(b->dst + c->tid * 4, op == CAIRN_CLUSTER_SUM ?
 				  cluster_reduce_raw<dtype, 0, most, 0, 1>(raw, NULL, c->size, 1) :
 				  cluster_reduce_raw<dtype, 0, most, 0, 0>(raw, NULL, c->size,
 									   op == CAIRN_CLUSTER_MIN ? -1 : 1));
 	}
-	box->epoch++;
-	box->set = (box->set + 1) % CLUSTER_WORDS_SETS;
-	ptx_bar_sync(c->bar_id, c->num_threads);
+	cluster_words_end_call(c, box);
+}
+
+/* A word a thread at most; dst: [size][words] */
+template <int most>
+CLUSTER_FN void cluster_words_gather(const struct cluster_comm *c, struct cluster_mailbox *box, uint32_t dst,
+				     uint32_t src, uint32_t words)
+{
+	if (c->tid < words) {
+		uint32_t raw[most];
+
+		cluster_words_exchange<most>(c, box, words, ptx_ld_shared_b32(src + c->tid * 4), raw);
+#pragma unroll
+		for (uint32_t r = 0; r < most; r++)
+			if (r < c->size)
+				ptx_st_shared_b32(dst + (r * words + c->tid) * 4, raw[r]);
+	}
+	cluster_words_end_call(c, box);
 }
 
 /* ---- mails: .x and .z are words, .y and .w the number of the call that each belongs to ---- */
