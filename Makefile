@@ -112,7 +112,7 @@ clean:
 
 ## help               this list
 help:
-	@sed -n 's/^## //p' Makefile
+	@sed -n 's/^## //p; s/^#   \([A-Z]\)/\1/p' Makefile
 
 .PHONY: all setup check bench report check-sanitize package clean help
 .DELETE_ON_ERROR:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* bad_plugin - misbehaves as $CAIRN_BAD_PLUGIN says; the runner must outlive each of these */
 #include <signal.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -31,6 +32,18 @@ static struct cairn_impl impl = {
 	.name = "bad", .version = "1", .embedding = embedding,
 };
 
+extern const struct cairn_impl cairn_host_runtime;	/* the program's */
+
+/* Memory of its own, as a device has, if only by name */
+static void be_a_device(void)
+{
+	const size_t from = offsetof(struct cairn_impl, device_info);
+	const size_t end = offsetof(struct cairn_impl, stream);
+
+	memcpy((char *)&impl + from, (const char *)&cairn_host_runtime + from, end - from);
+	impl.flags = 0;
+}
+
 const struct cairn_impl *cairn_impl_get(uint32_t abi_version)
 {
 	const char *how = getenv("CAIRN_BAD_PLUGIN");
@@ -39,5 +52,7 @@ const struct cairn_impl *cairn_impl_get(uint32_t abi_version)
 		return NULL;
 	if (how && !strcmp(how, "version"))
 		impl.abi_version = abi_version + 1;
+	if (how && !strcmp(how, "device"))
+		be_a_device();
 	return &impl;
 }

@@ -210,6 +210,10 @@ int main(int argc, char **argv)
 	if (!strcmp(cmd, "eval"))
 		return cairn_cmd_eval(argc - 1, argv + 1);
 	if (!strcmp(cmd, "version") || !strcmp(cmd, "--version")) {
+		if (argc > 2) {
+			fprintf(stderr, "cairn version: '%s': takes no arguments\n", argv[2]);
+			return 2;
+		}
 		printf("cairn %s, source %s\n", CAIRN_VERSION, cairn_source_digest());
 		return 0;
 	}

@@ -71,10 +71,6 @@ static int one_case(const struct cairn_selected *s, void *arg)
 		fprintf(c->out, "S %s\t%s\n", s->name, c->no_device);
 		return 0;
 	}
-	if (!has_op(c->impl, c->f->op)) {
-		fprintf(c->out, "S %s\tnot in table %s\n", s->name, c->impl->name);
-		return 0;
-	}
 	if (s->desc.device_only && (c->impl->flags & CAIRN_IMPL_HOST_MEM)) {
 		fprintf(c->out, "S %s\ttoo large for a host table\n", s->name);
 		return 0;
@@ -83,7 +79,10 @@ static int one_case(const struct cairn_selected *s, void *arg)
 		fprintf(c->out, "S %s\tnot of the selection of --sanitize\n", s->name);
 		return 0;
 	}
-	if (s->what == CAIRN_SEL_REJECT) {
+	if (!has_op(c->impl, c->f->op)) {
+		o->verdict = CAIRN_SKIP;
+		snprintf(o->text, sizeof(o->text), "not in table %s\n", c->impl->name);
+	} else if (s->what == CAIRN_SEL_REJECT) {
 		cairn_op_reject(c->f, s->case_index, c->impl, c->stream, c->seed, &name, o);
 	} else {
 		struct cairn_op op;
@@ -97,8 +96,10 @@ static int one_case(const struct cairn_selected *s, void *arg)
 		}
 	}
 	if (o->verdict == CAIRN_SKIP && !(c->impl->flags & CAIRN_IMPL_HOST_MEM) &&
-	    cairn_list_match(&c->opt->mustpass, s->name))
+	    cairn_list_match(&c->opt->mustpass, s->name)) {
 		o->verdict = CAIRN_FAIL;
+		fprintf(c->out, "D may not be skipped on a device (--mustpass):\n");
+	}
 	if (o->verdict == CAIRN_FAIL && (waiver = cairn_list_match(&c->opt->waivers, s->name))) {
 		print_lines(c->out, o->text);
 		fprintf(c->out, "S %s\twaived: %s\n", s->name, waiver);

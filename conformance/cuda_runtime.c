@@ -22,7 +22,8 @@ static int cuda_init(int device)
 	if (err != cudaSuccess || count == 0)
 		return cairn_error(ENODEV, "no CUDA device");
 	if (device < 0 || device >= count)
-		return cairn_error(ENODEV, "CUDA device %d: this machine has %d", device, count);
+		return cairn_error(EINVAL, "--device: %d: this machine has CUDA devices 0 to %d", device,
+				   count - 1);
 	CAIRN_CUDA(cudaGetDeviceProperties(&prop, device));
 	if (prop.major != 9 || prop.minor != 0)
 		return cairn_error(ENODEV,

@@ -7,13 +7,17 @@
  *   cluster_mla    rmsnorm | q product (or: q_a product | rmsnorm | q product) | kv_a product | norm, rotate
  *                  and append | absorption, a product for each head | mla_decode (two kernels) | v_up,
  *                  likewise | output product (+ x)
- *   decode_step    embedding | of each layer: cluster_attn as above | rmsnorm | gate and up product | silu
- *                  and multiply | down product (+ x) | rmsnorm | LM head | argmax or sample
+ *   decode_step    embedding | of each layer: cluster_attn or cluster_mla as above | rmsnorm | gate and up
+ *                  product | silu and multiply | down product (+ x), or our moe | rmsnorm | LM head |
+ *                  argmax or sample
  *
  * Products are the fastest of all that cuBLASLt lists and our own skinny kernels, by trial on the device at
  * the first uncaptured call of a shape (gemm_lt.h): this table, as peers may, owns device memory while it
  * tries. All kernels but cuBLASLt's are launched as programmatic dependents. The version says what was chosen
  * for the latest call, product by product, and so does the bench record of a row.
+ *
+ * Which experts a request has is known on the device alone, so no library's product serves them: a chain has
+ * one kernel for the whole block in their place, as serving systems do, and here that is ours.
  *
  * Dataflows, cluster sizes, forms and exchanges off chip are what a chain does not have: -EOPNOTSUPP.
  */
@@ -21,6 +25,7 @@
 #include <string.h>
 
 #include "../fused/block_parts.h"
+#include "../fused/decode_step_parts.h"
 #include "../fused/mla_decode.h"
 #include "../fused/mla_heads.h"
 #include "../primitives/dtype.h"
@@ -28,7 +33,7 @@
 #include "../primitives/gemm_lt.h"
 #include "registry.h"
 
-static char choices[160] = "best separate kernels";
+static char choices[256] = "best separate kernels";
 static int silent;			/* layers are alike: the first one's choices are enough */
 
 /* The workspace, handed out in pieces of whole 256 bytes; with base NULL only counted. */
@@ -302,7 +307,7 @@ static int v_up(const struct cairn_cluster_mla_args *a, const struct mla_buffers
 	return product("v_up", &p, mla_heads, stream);
 }
 
-static int mla(const struct cairn_cluster_mla_args *a, void *stream)
+static int mla_chain(const struct cairn_cluster_mla_args *a, void *stream)
 {
 	struct block_mla_append_args append;
 	struct mla_decode_args decode;
@@ -317,7 +322,6 @@ static int mla(const struct cairn_cluster_mla_args *a, void *stream)
 	if (!a->workspace || a->workspace_bytes < bytes)
 		return cairn_error(EINVAL, "cluster_mla: workspace_bytes: %zu, needs %zu",
 				   a->workspace_bytes, bytes);
-	begin_choices();
 	CAIRN_TRY(norm(buf.n, a->x, a->norm_weight, a->batch, a->hidden, a->dtype, a->eps, stream));
 	CAIRN_TRY(queries(a, &buf, stream));
 	CAIRN_TRY(mla_product("kv", a, &buf, buf.kv, buf.n, a->w_kv_a, a->kv_lora_rank + a->rope_dim,
@@ -337,13 +341,19 @@ static int mla(const struct cairn_cluster_mla_args *a, void *stream)
 			   a->x, stream);
 }
 
+static int mla(const struct cairn_cluster_mla_args *a, void *stream)
+{
+	begin_choices();
+	return mla_chain(a, stream);
+}
+
 /* ---- decode_step ---- */
 
 struct step_buffers {
-	void *x, *n, *act, *sample;
+	void *x, *n, *act, *sample, *moe;
 	float *gate_up;
-	char *attn;
-	size_t attn_bytes, sample_bytes;
+	char *attn;			/* or latent attention's */
+	size_t attn_bytes, sample_bytes, moe_bytes;
 };
 
 static struct cairn_sample_args step_sample(const struct cairn_decode_step_args *a)
@@ -355,38 +365,30 @@ static struct cairn_sample_args step_sample(const struct cairn_decode_step_args 
 	};
 }
 
-static struct cairn_cluster_attn_args step_attn(const struct cairn_decode_step_args *a, int layer)
-{
-	int64_t w = layer * a->layer_stride_bytes, kv = layer * a->kv_stride_bytes;
-
-#define OF_LAYER(p)	((p) ? (const char *)(p) + w : NULL)
-	return (struct cairn_cluster_attn_args) {
-		.size = sizeof(struct cairn_cluster_attn_args), .k_pages = (char *)a->k_pages + kv,
-		.v_pages = (char *)a->v_pages + kv, .norm_weight = OF_LAYER(a->attn_norm),
-		.w_qkv = OF_LAYER(a->w_qkv), .b_qkv = OF_LAYER(a->b_qkv),
-		.w_o = OF_LAYER(a->w_o), .b_o = OF_LAYER(a->b_o), .inv_freq = a->inv_freq,
-		.positions = a->positions, .kv_indptr = a->kv_indptr, .kv_indices = a->kv_indices,
-		.kv_last_page_len = a->kv_last_page_len, .batch = a->batch, .max_kv_len = a->max_kv_len,
-		.num_pages = a->num_pages, .page_size = a->page_size, .hidden = a->hidden,
-		.num_qo_heads = a->num_qo_heads, .num_kv_heads = a->num_kv_heads, .head_dim = a->head_dim,
-		.dtype = a->dtype, .eps = a->eps, .sm_scale = a->sm_scale,
-	};
-#undef OF_LAYER
-}
-
 static int step_buffers(const struct cairn_decode_step_args *a, void *base, struct step_buffers *buf,
 			size_t *bytes)
 {
-	struct cairn_cluster_attn_args block = { .batch = a->batch, .hidden = a->hidden,
-		.num_qo_heads = a->num_qo_heads, .num_kv_heads = a->num_kv_heads, .head_dim = a->head_dim };
+	struct cairn_cluster_attn_args block = decode_step_attn(a, 0);
+	struct cairn_cluster_mla_args latent = decode_step_mla(a, 0);
 	struct cairn_sample_args sample = step_sample(a);
 	struct attn_buffers unused;
+	struct mla_buffers unused_too;
 	struct arena w = { base, 0 };
 
-	buf->sample_bytes = 0;
+	buf->sample_bytes = buf->moe_bytes = 0;
 	if (a->temperature && a->batch)
 		CAIRN_TRY(cairn_sample_workspace(&sample, &buf->sample_bytes));
-	buf->attn_bytes = attn_buffers(&block, NULL, &unused);
+	if (a->num_experts) {
+		struct cairn_moe_args moe = decode_step_moe_of(a, a->dense_layers);
+
+		CAIRN_TRY(cairn_moe_workspace(&moe, &buf->moe_bytes));
+	}
+	/* first, as zeroed: nothing else may ever lie there (moe.h) */
+	buf->moe = take(&w, (int64_t)buf->moe_bytes, 1);
+	if (a->kv_lora_rank)
+		CAIRN_TRY(mla_buffers(&latent, NULL, &unused_too, &buf->attn_bytes));
+	else
+		buf->attn_bytes = attn_buffers(&block, NULL, &unused);
 	buf->attn = take(&w, (int64_t)buf->attn_bytes, 1);	/* cuBLASLt's at its beginning */
 	buf->x = take(&w, (int64_t)a->batch * a->hidden, 2);
 	buf->n = take(&w, (int64_t)a->batch * a->hidden, 2);
@@ -397,28 +399,17 @@ static int step_buffers(const struct cairn_decode_step_args *a, void *base, stru
 	return 0;
 }
 
-/* There is a chain for attention and MLP with keys and values of heads alone. */
-static int step_supported(const struct cairn_decode_step_args *a)
+static int step_workspace(const struct cairn_decode_step_args *args, size_t *bytes)
 {
-	struct cairn_decode_step_args full;
-
-	CAIRN_TRY(only_auto(a->form == CAIRN_DECODE_STEP_AUTO, "decode_step"));
-	CAIRN_TRY(cairn_decode_step_args_full(a, &full));
-	if (full.kv_lora_rank || full.num_experts)
-		return cairn_error(EOPNOTSUPP, "decode_step: kv_lora_rank, num_experts: no separate kernels "
-				   "for a whole step with latent attention or experts");
-	return 0;
-}
-
-static int step_workspace(const struct cairn_decode_step_args *a, size_t *bytes)
-{
+	struct cairn_decode_step_args a;
 	struct step_buffers buf;
 
-	CAIRN_TRY(cairn_decode_step_check_shape(a));
-	CAIRN_TRY(step_supported(a));
+	CAIRN_TRY(cairn_decode_step_check_shape(args));
+	CAIRN_TRY(only_auto(args->form == CAIRN_DECODE_STEP_AUTO, "decode_step"));
 	if (!bytes)
 		return cairn_error(EINVAL, "decode_step_workspace: bytes: null pointer");
-	return step_buffers(a, NULL, &buf, bytes);
+	CAIRN_TRY(cairn_decode_step_args_full(args, &a));
+	return step_buffers(&a, NULL, &buf, bytes);
 }
 
 static int step_product(const char *name, const struct step_buffers *buf,
@@ -469,44 +460,74 @@ static int draw(const struct cairn_decode_step_args *a, const struct step_buffer
 	return cairn_sample(&sample, stream);
 }
 
-static int step(const struct cairn_decode_step_args *a, void *stream)
+static int step_layer(const struct cairn_decode_step_args *a, const struct step_buffers *buf, int layer,
+		      void *stream)
 {
-	struct cairn_embedding_args embedding;
-	struct step_buffers buf;
-	struct cairn_gemm_lt p;
-	size_t bytes;
+	struct cairn_cluster_mla_args latent = decode_step_mla(a, layer);
+	struct cairn_cluster_attn_args block = decode_step_attn(a, layer);
+	struct cairn_moe_args moe;
 
-	CAIRN_TRY(cairn_decode_step_check(a));
-	CAIRN_TRY(step_supported(a));
-	if (!a->batch)
-		return 0;
-	CAIRN_TRY(step_buffers(a, a->workspace, &buf, &bytes));
-	if (!a->workspace || a->workspace_bytes < bytes)
-		return cairn_error(EINVAL, "decode_step: workspace_bytes: %zu, needs %zu",
-				   a->workspace_bytes, bytes);
-	begin_choices();
-	embedding = (struct cairn_embedding_args) {
-		.size = sizeof(embedding), .out = buf.x, .table = a->embed, .ids = a->ids, .rows = a->batch,
+	if (a->kv_lora_rank) {
+		latent.out = buf->x;
+		latent.x = buf->x;
+		latent.workspace = buf->attn;
+		latent.workspace_bytes = buf->attn_bytes;
+		CAIRN_TRY(mla_chain(&latent, stream));
+	} else {
+		block.out = buf->x;
+		block.x = buf->x;
+		block.workspace = buf->attn;
+		block.workspace_bytes = buf->attn_bytes;
+		CAIRN_TRY(attn_chain(&block, stream));
+	}
+	if (!decode_step_has_experts(a, layer))
+		return feed_forward(a, buf, layer, stream);
+	moe = decode_step_moe_of(a, layer);
+	moe.out = buf->x;
+	moe.x = buf->x;
+	moe.workspace = buf->moe;
+	moe.workspace_bytes = buf->moe_bytes;
+	return cairn_moe(&moe, stream);
+}
+
+static int step_chain(const struct cairn_decode_step_args *a, const struct step_buffers *buf, void *stream)
+{
+	struct cairn_embedding_args embedding = {
+		.size = sizeof(embedding), .out = buf->x, .table = a->embed, .ids = a->ids, .rows = a->batch,
 		.dim = a->hidden, .vocab = a->vocab, .dtype = a->dtype,
 	};
+	struct cairn_gemm_lt p;
+
 	CAIRN_TRY(cairn_embedding(&embedding, stream));
 	for (int layer = 0; layer < a->num_layers; layer++) {
-		struct cairn_cluster_attn_args block = step_attn(a, layer);
-
-		block.out = buf.x;
-		block.x = buf.x;
-		block.workspace = buf.attn;
-		block.workspace_bytes = buf.attn_bytes;
-		CAIRN_TRY(attn_chain(&block, stream));
-		CAIRN_TRY(feed_forward(a, &buf, layer, stream));
+		CAIRN_TRY(step_layer(a, buf, layer, stream));
 		silent = 1;
 	}
 	silent = 0;
-	CAIRN_TRY(norm(buf.n, buf.x, a->final_norm, a->batch, a->hidden, a->dtype, a->eps, stream));
-	p = plain(a->logits, buf.n, a->lm_head, a->batch, a->vocab, a->hidden, a->dtype);
+	CAIRN_TRY(norm(buf->n, buf->x, a->final_norm, a->batch, a->hidden, a->dtype, a->eps, stream));
+	p = plain(a->logits, buf->n, a->lm_head, a->batch, a->vocab, a->hidden, a->dtype);
 	p.gemm.out_dtype = CAIRN_F32;
-	CAIRN_TRY(step_product("head", &buf, p, stream));
-	return draw(a, &buf, stream);
+	CAIRN_TRY(step_product("head", buf, p, stream));
+	return draw(a, buf, stream);
+}
+
+static int step(const struct cairn_decode_step_args *args, void *stream)
+{
+	struct cairn_decode_step_args a;
+	struct step_buffers buf;
+	size_t bytes;
+
+	CAIRN_TRY(cairn_decode_step_check(args));
+	CAIRN_TRY(only_auto(args->form == CAIRN_DECODE_STEP_AUTO, "decode_step"));
+	CAIRN_TRY(cairn_decode_step_args_full(args, &a));
+	if (!a.batch)
+		return 0;
+	CAIRN_TRY(step_buffers(&a, a.workspace, &buf, &bytes));
+	if (!a.workspace || a.workspace_bytes < bytes)
+		return cairn_error(EINVAL, "decode_step: workspace_bytes: %zu, needs %zu",
+				   a.workspace_bytes, bytes);
+	begin_choices();
+	return step_chain(&a, &buf, stream);
 }
 
 const struct cairn_impl cairn_impl_unfused = {

@@ -41,6 +41,13 @@ int cairn_list_load(const char *path, int want_reason, struct cairn_list *out)
 		list.rows[list.num].glob = strdup(glob);
 		list.rows[list.num++].reason = strdup(reason ? reason : "");
 	}
+	if (ferror(f)) {
+		int err = errno;
+
+		fclose(f);
+		cairn_list_free(&list);
+		return cairn_error(EINVAL, "%s: %s", path, strerror(err));
+	}
 	fclose(f);
 	*out = list;
 	return 0;

@@ -110,6 +110,28 @@ static void misbehaviour_costs_one_family(struct cairn_test *t)
 	unsetenv("CAIRN_BAD_PLUGIN");
 }
 
+/* What a device must have it may neither refuse nor leave out. */
+static void left_out_on_a_device(struct cairn_test *t)
+{
+	char path[PATH_MAX], list[PATH_MAX], out[65536];
+	const char globs[] = "primitives.silu_mul.*\n";
+	char *argv[] = { "cairn", "check", "--impl", path, "--mustpass", list, "primitives.silu_mul",
+		"primitives.argmax", NULL };
+
+	if (!plugin(t, "bad", path, sizeof(path)))
+		return;
+	cairn_tmpfile(t, list, sizeof(list), "list", globs, sizeof(globs) - 1);
+	setenv("CAIRN_BAD_PLUGIN", "device", 1);
+	EXPECT(t, check(path, "primitives.silu_mul", out, sizeof(out)) == 0);
+	EXPECT(t, cairn_spawn(argv, out, sizeof(out)) == 1);
+	EXPECT_CONTAINS(t, out, "may not be skipped on a device");
+	EXPECT_CONTAINS(t, out, "not in table bad");
+	EXPECT_CONTAINS(t, out, "primitives.argmax # 0 passed, 0 failed");
+	setenv("CAIRN_BAD_PLUGIN", "error", 1);		/* a host table is no device */
+	EXPECT(t, cairn_spawn(argv, out, sizeof(out)) == 0);
+	unsetenv("CAIRN_BAD_PLUGIN");
+}
+
 static void hang_is_killed(struct cairn_test *t)
 {
 	char path[PATH_MAX], out[65536];
@@ -178,6 +200,7 @@ static const struct cairn_unit units[] = {
 	{ "old_table_is_cut", old_table_is_cut },
 	{ "refused_by_name", refused_by_name },
 	{ "misbehaviour_costs_one_family", misbehaviour_costs_one_family },
+	{ "left_out_on_a_device", left_out_on_a_device },
 	{ "hang_is_killed", hang_is_killed },
 	{ "killed_takes_its_family", killed_takes_its_family },
 };
