@@ -13,7 +13,8 @@ static const struct { const char *name; struct cairn_model_config config; } shap
 	{ "llama2-7b", {
 		.hidden_size = 4096, .intermediate_size = 11008, .num_hidden_layers = 32,
 		.num_attention_heads = 32, .num_key_value_heads = 32, .head_dim = 128, .vocab_size = 32000,
-		.max_position_embeddings = 4096, .rope = { .theta = 10000, .factor = 1 },
+		/* 4096 as published; Luo et al. measure it at up to 16K */
+		.max_position_embeddings = 32768, .rope = { .theta = 10000, .factor = 1 },
 	} },
 	{ "llama3-8b", {
 		.hidden_size = 4096, .intermediate_size = 14336, .num_hidden_layers = 32,

@@ -96,6 +96,15 @@ ROWS = (
         {"h": 32, "h2": 8, "b": 4, "s": 4096},
         lambda r: "d" not in r.n,
     ),
+) + tuple(
+    (f"attention block, {what}", op, (), {}, lambda r, case=case: r.case == case)
+    for what, op, case in (
+        ("Llama-2-7B, batch 1, 1024 keys", "cluster_attn", "llama2_7b_b1_kv1024"),
+        ("Llama-2-7B, batch 1, 16384 keys", "cluster_attn", "llama2_7b_b1_kv16384"),
+        ("Llama-2-7B, batch 16, 1024 keys", "cluster_attn", "llama2_7b_b16_kv1024"),
+        ("Llama-3-8B, batch 1, 1024 keys", "cluster_attn", "llama3_8b_b1_kv1024"),
+        ("DeepSeek-V2-Lite, batch 1, 1024 keys", "cluster_mla", "dsv2lite_b1_kv1024"),
+    )
 )
 
 
@@ -112,7 +121,7 @@ def operations(rows, ceilings):
             f"cuBLASLt in the same run: {us(peer.ns)} µs"
             if peer and peer.impl == "peers"
             else (
-                f"{peer.impl} in the same run: {us(peer.ns)} µs"
+                f"{'separate kernels' if peer.impl == 'unfused' else peer.impl} in the same run: {us(peer.ns)} µs"
                 if peer
                 else f"{report_peers.LIBRARY}: {num(library)} µs" if library else ""
             )
@@ -122,8 +131,9 @@ def operations(rows, ceilings):
 
 
 def engine(rows, ceilings):
-    fused = [r for r in rows.find("decode_step", impl="cuda", b=1) if r.ns and "layer" not in r.words]
-    lists = {r.case: r.ns for r in rows.find("decode_step", impl="cuda:unfused") if r.ns}
+    of_bench = {"layer", "graph", "persistent"}
+    fused = [r for r in rows.find("decode_step", impl="cuda", b=1) if r.ns and not of_bench & set(r.words)]
+    lists = {r.case: r.ns for t in ("unfused", "cuda:unfused") for r in rows.find("decode_step", impl=t) if r.ns}
     known = {r.case for r in fused}
     for r in fused + [r for r in rows.find("generate", impl="cuda", b=1) if r.ns and r.case not in known]:
         share, other = views.stream_share(r, ceilings), lists.get(r.case) if r.case in known else None

@@ -71,7 +71,7 @@ def method(page, ctx, machine, source):
     page.para(
         "A row is verified before it is timed: its result is held against a naive reference in double"
         " precision with a bound derived for every element, run twice and compared bit by bit; what fails is"
-        " not timed. Then copies of all its buffers, together more than twice the L2, are used in turn, so"
+        " not timed. Then copies of all its buffers, together more than 1 GiB, are used in turn, so"
         " that every call finds its inputs in memory and not in a cache; ",
         Html("<em>warm</em>"),
         " uses one copy again and again. Inputs are random, because zeros draw less power and raise the"
@@ -82,8 +82,9 @@ def method(page, ctx, machine, source):
         " counted in cycles of the SM's clock, averaged over many rounds.",
     )
     page.para(
-        "Shares are of what this machine was measured to do in the same run, not of a datasheet. Peers"
-        " (cuBLASLt) run in the same run on the same inputs. A claim of a source is ",
+        "Shares are of what this machine was measured to do in the same run, not of a datasheet, where nothing"
+        " else is said. Peers (cuBLASLt; chains of the best separate kernels) run in the same run on the same"
+        " inputs. A claim of a source is ",
         Html("<em>reproduced</em>"),
         " or ",
         Html("<em>refuted</em>"),

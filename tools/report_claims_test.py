@@ -10,7 +10,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import report_views as views  # noqa: E402
-from report_samples import CLAIMS, TestCase, claims_of, fused, machine, raw, targets_of  # noqa: E402
+from report_samples import CLAIMS, TestCase, claims_of, fused, machine, raw, rows_of, targets_of  # noqa: E402
 
 
 class Verdicts(TestCase):
@@ -98,6 +98,29 @@ class Verdicts(TestCase):
         for name in CLAIMS[5:]:
             self.assertEqual(good[name], "reproduced", name)
             self.assertTrue(bad[name].startswith("refuted"), name)
+
+    def test_what_a_pure_read_would_gain(self):
+        reads = [raw("stream", f"read_{n}m", ns=10e3 + 20e3 * n / 100, bytes=n << 20) for n in (100, 200)]
+        for num_bytes, took in ((100 << 20, 30e3), (150 << 20, 40e3), (200 << 20, 50e3), (300 << 20, 70e3)):
+            rows = rows_of(reads + [raw("cluster_attn", "x", ns=45e3, bytes=num_bytes)])
+            self.assertAlmostEqual(views.pure_read_ns(rows, num_bytes), took)
+        for few in (rows_of(reads[:1]), rows_of([])):
+            self.assertIsNone(views.pure_read_ns(few, 150 << 20))
+        self.assertIsNone(views.pure_read_ns(rows_of(reads), 99 << 20))
+        self.assertIsNone(views.pure_read_ns(rows_of(reads), None))
+        # at 1K alone, 150 MiB: 40 us; a chain of 50 leaves room for 1.25, one of 70 for 1.75
+        for chain, out_of_reach in ((50e3, True), (70e3, False)):
+            records = reads + [
+                raw("cluster_attn", "llama2_7b_b1_kv1024", ns=45e3, bytes=150 << 20),
+                raw("cluster_attn", "llama2_7b_b1_kv1024", "unfused", chain),
+            ]
+            part = claims_of(records)["CF-6"].parts[0]
+            self.assertIs(part.holds, False)
+            self.assertIn(f"would gain {chain / 40e3:.2f} at 1K", part.why)
+            self.assertIs("out of reach" in part.why, out_of_reach)
+            target = targets_of(records)["against unfused, llama2_7b_b1_kv1024"]
+            self.assertIs(target.reached, not out_of_reach)
+            self.assertEqual(f"a pure read of its bytes: {chain / 40e3:.2f}" in target.here, out_of_reach)
 
     def test_cf_9_is_of_counters(self):
         self.assertEqual([p.holds for p in claims_of(fused(True))["CF-9"].parts], [True] * 5)

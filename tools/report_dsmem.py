@@ -148,8 +148,8 @@ def matrix_caption(groups):
     far = mean(v for (a, b), v in pairs.items() if a // 2 != b // 2)
     if near and far:
         caption += (
-            f"The two SMs of one TPC (2k and 2k + 1) are {'nearer' if near < far else 'no nearer'} to each"
-            f" other than to the rest: {near:.0f} against {far:.0f} cycles. "
+            f"The two SMs of one TPC (2k and 2k + 1) are {'nearer' if near < far - 2 else 'no nearer'} to each"
+            f" other than to the rest: {near:.1f} against {far:.1f} cycles. "
         )
     return caption + "The source gives averages only."
 

@@ -49,9 +49,25 @@ def by_length(rows, op, shape):
     return there((size(k), gain(rows, op, f"{shape}_kv{k}")) for k in LENGTHS)
 
 
+def most(rows, op, case, over="unfused"):
+    """How many times as fast as another table a pure read of the row's bytes is: nothing that reads them all can
+    gain more.  None if records are missing."""
+    record, other = rows.by_key.get((op, case, "cuda")), ns(rows, op, case, over)
+    read = record and views.pure_read_ns(rows, record.number("bytes"))
+    return other / read if read and other else None
+
+
+def step_over(rows, case):
+    """The list of operations that a whole step is held against: within the engine, or if that was not run alone."""
+    return "cuda:unfused" if ns(rows, "decode_step", case, "cuda:unfused") else "unfused"
+
+
 def step_gain(rows, case):
-    """Of the whole step over the list of operations: within the engine, or if that was not run by itself."""
-    return gain(rows, "decode_step", case, "cuda:unfused") or gain(rows, "decode_step", case)
+    return gain(rows, "decode_step", case, step_over(rows, case))
+
+
+def step_most(rows, case):
+    return most(rows, "decode_step", case, step_over(rows, case))
 
 
 def by_cluster(rows, case):
@@ -86,11 +102,17 @@ def decode_shares(rows, new_tokens=256):
     return out
 
 
-def judged_mean(found, least):
+def judged_mean(found, least, limits=()):
+    """limits: what a pure read of the same bytes would gain"""
     if not found:
         return None
     m = mean(found)
-    return f"mean {m:.2f} ({listed(found)})", m >= least, f"mean {m:.2f}: {listed(found)}"
+    why = f"mean {m:.2f}: {listed(found)}"
+    if limits:
+        why += f"; a pure read of the same bytes would gain {listed(limits)}"
+        if mean(limits) < least:
+            why += f", so that over so good a chain {least:g} is out of reach of any kernel"
+    return f"mean {m:.2f} ({listed(found)})", m >= least, why
 
 
 def cf_6(rows):
@@ -109,7 +131,11 @@ def cf_6(rows):
             source,
             f"mean at least {least}",
             f"{op} {shape}_kv* by cuda and unfused",
-            judged_mean(by_length(rows, op, shape), least),
+            judged_mean(
+                by_length(rows, op, shape),
+                least,
+                there((size(k), most(rows, op, f"{shape}_kv{k}")) for k in LENGTHS),
+            ),
         )
     return claim
 
@@ -131,7 +157,11 @@ def cf_7(rows):
             source,
             f"mean at least {least}",
             f"decode_step {shape}_kv* by cuda, and cuda:unfused or unfused",
-            judged_mean(there((size(k), step_gain(rows, f"{shape}_kv{k}")) for k in LENGTHS), least),
+            judged_mean(
+                there((size(k), step_gain(rows, f"{shape}_kv{k}")) for k in LENGTHS),
+                least,
+                there((size(k), step_most(rows, f"{shape}_kv{k}")) for k in LENGTHS),
+            ),
         )
     return claim
 
@@ -333,7 +363,8 @@ def cf_13(rows):
         "Decoding takes over 95% of the latency of 256 generated tokens",
         f"{PAPER}, figure 2; H100",
         "Of a request in the engine, time from the first token to the 256th over the time from prompt to"
-        " the 256th; where a row has fewer tokens, 255 times the median time of one.",
+        " the 256th; where a row has fewer tokens, 255 times the median time of one. A prompt of DeepSeek-V2-Lite"
+        " goes through the decode step token by token, which is what its first one waits for.",
     )
     found = [(case, 100 * v) for case, v in decode_shares(rows)]
     text = listed(found, "{:.1f}%")
@@ -362,15 +393,23 @@ def time_target(what, needs, value, scale, unit, must, aim):
     return target(what, f"{must:g} {unit} (aim: {aim:g})", needs, value and (shown, value <= must * scale))
 
 
-def gain_target(what, needs, value, must):
+def gain_target(rows, what, op, case, must):
     wanted = "no slower than unfused" if must == 1 else f"{must:g} times as fast as unfused"
-    return target(what, wanted, needs, value and (f"{value:.2f} times", value >= must))
+    value, limit = gain(rows, op, case), most(rows, op, case)
+    shown = value and f"{value:.2f} times"
+    if limit and value < must:
+        shown += f"; a pure read of its bytes: {limit:.2f}"
+    return target(what, wanted, f"{op} {case} by cuda and unfused", value and (shown, value >= must))
 
 
 def share_target(rows, ceilings, what, op, case, must):
     record = rows.by_key.get((op, case, "cuda"))
     value = views.stream_share(record, ceilings) if record else None
-    return target(what, f"{percent(must)} of the read stream", f"{op} {case}", value and (percent(value), value >= must))
+    shown = value and percent(value)
+    read = record and views.pure_read_ns(rows, record.number("bytes"))
+    if value and value < must and read:
+        shown += f"; a pure read of its bytes: {percent(value * record.ns / read)}"
+    return target(what, f"{percent(must)} of the read stream", f"{op} {case}", value and (shown, value >= must))
 
 
 def best_step(rows, case):
@@ -386,17 +425,15 @@ def targets(rows, ceilings):
     for keys in LENGTHS:
         case = f"llama2_7b_b1_kv{keys}"
         must = 1.25 if keys == 1024 else 1
-        yield gain_target(f"against unfused, {case}", f"{op} {case} by cuda and unfused", gain(rows, op, case), must)
+        yield gain_target(rows, f"against unfused, {case}", op, case, must)
     for keys, must in ((1024, 0.7), (4096, 0.8), (8192, 0.8), (16384, 0.8)):
         case = f"llama3_8b_b1_kv{keys}"
         yield share_target(rows, ceilings, f"fused module, {case}", op, case, must)
     for keys in (1024, 4096):
         case = f"llama2_7b_b16_kv{keys}"
-        yield gain_target(f"batch 16, {case}", f"{op} {case} by cuda and unfused", gain(rows, op, case), 1)
+        yield gain_target(rows, f"batch 16, {case}", op, case, 1)
     case = "dsv2lite_b1_kv1024"
-    yield gain_target(
-        f"MLA module, {case}", f"cluster_mla {case} by cuda and unfused", gain(rows, "cluster_mla", case), 1.35
-    )
+    yield gain_target(rows, f"MLA module, {case}", "cluster_mla", case, 1.35)
     for shape, must, aim in TPOT_MS:
         name = f"{shape}_b1_kv1024"
         yield time_target(

@@ -24,11 +24,14 @@ def spread(record):
     return DASH if not p95 or not record.ns else f"+{percent(max(0, p95 / record.ns - 1))}"
 
 
-def speed_table(page, ctx, caption, cases, note=None):
-    """Ours beside the fastest peer of the same run, and other libraries measured on this GPU."""
+def speed_table(page, ctx, caption, cases, note=None, datasheet=False):
+    """Ours beside the fastest peer of the same run, and other libraries measured on this GPU.
+
+    datasheet: the share of what the memory does by its maker's word, too.
+    """
     with_peer = any(views.fastest_peer(t) for _, t in cases)
     with_library = any(report_peers.us(r) for r, _ in cases)
-    columns = ["case", ">µs", ">p95", ">warm µs", ">rate", ">of ceiling"]
+    columns = ["case", ">µs", ">p95", ">warm µs", ">rate", ">of ceiling"] + [">of datasheet"] * datasheet
     columns += [">peer µs", ">speed"] * with_peer
     columns += [f">{report_peers.LIBRARY.split()[0]} µs*", ">speed"] * with_library
     out = []
@@ -44,6 +47,9 @@ def speed_table(page, ctx, caption, cases, note=None):
             f"{num(value)} {unit}" if value else DASH,
             f"{percent(share)} {which}" if share else DASH,
         ]
+        if datasheet:
+            peak = record.number("peak_pct")
+            cells.append(percent(peak / 100) if peak else DASH)
         if with_peer:
             peer = views.fastest_peer(table)
             known = peer and record.ns and peer is not record
@@ -402,16 +408,21 @@ def decode_step(page, ctx):
     ]
     if out:
         page.table(
-            "Whole steps within the engine, times in ms. Floor: the bytes of a step at the speed of the read"
-            " stream. Against unfused: above 1 is faster.",
+            "Whole steps within the engine, times in ms; by themselves (cairn bench) those of table unfused, and"
+            " those that name a form. Floor: the bytes of a step at the speed of the read stream. Against"
+            " unfused: above 1 is faster.",
             columns,
             out,
         )
     if layers:
-        speed_table(page, ctx, "One layer of a published model, and a vocabulary of 1024.", layers)
+        speed_table(
+            page, ctx, "One layer of a published model, and a vocabulary of 1024.", layers, datasheet=True
+        )
     experts = views.by_case(ctx.rows, "moe", where=lambda r: r.on_gpu and r.ns)
     if experts:
-        speed_table(page, ctx, "Routing, experts and shared experts of one layer (moe).", experts)
+        speed_table(
+            page, ctx, "Routing, experts and shared experts of one layer (moe).", experts, datasheet=True
+        )
 
 
 # ---------------------------------------------------------------- the rest

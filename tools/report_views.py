@@ -234,6 +234,20 @@ def fastest_peer(table):
     return min(peers, key=lambda r: r.ns, default=None)
 
 
+def pure_read_ns(rows, num_bytes):
+    """How long a pure read of so many bytes takes that no cache holds, between the reads measured, or None."""
+    found = sorted(
+        (r.get("bytes"), r.ns)
+        for r in rows.find("stream", "read", impl="cuda")
+        if r.ns and r.number("bytes") and r.number("bytes") >= 1 << 20
+    )
+    if len(found) < 2 or not num_bytes or num_bytes < found[0][0]:
+        return None
+    above = next((i for i in range(1, len(found)) if found[i][0] >= num_bytes), len(found) - 1)
+    (x0, t0), (x1, t1) = found[above - 1], found[above]
+    return t0 + (t1 - t0) * (num_bytes - x0) / (x1 - x0)
+
+
 def stream_share(record, ceilings):
     """Share of the read stream: the one of the same records, else the one the row brought along."""
     value, top = record.number("gbps"), ceilings.gbps()
