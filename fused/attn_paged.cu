@@ -36,7 +36,7 @@
  * Floor: K and V once at the read ceiling (4.58 TB/s on an H200). To cover its latency some 40 KiB
  * must be in flight on each SM; these rings keep up to 128. Reached there, 32/8 heads, head_dim 128,
  * bf16, page 16: batch 64 and 128, KV 4K 4.36 to 4.45 and 4.45 to 4.54 TB/s; batch 1, KV 1K / 4K / 16K
- * 6.0 / 11.5 / 24 us (1.0 / 3.7 / 14.7 at the ceiling), of which launch, index look-ups and merge
+ * 6.0 / 12.1 / 24 us (1.0 / 3.7 / 14.7 at the ceiling), of which launch, index look-ups and merge
  * take about 5. Pages of 1 slot cost 4%.
  *
  * Tried and lost (batch 64 or 1, KV 4K): L2 prefetch of 256 bytes with each cp.async -5%; an

@@ -23,7 +23,8 @@
  * cudaOccupancyMaxActiveClusters allows. No two such kernels may run at once on the parts of a device that
  * each would need for itself.
  *
- * 20 warps: 16 that multiply (workers), 3 that fill their rings with weights (feeders), 1 that loads keys.
+ * 20 warps: 16 that multiply (workers), 3 that fill their rings with weights (feeders; for long streams
+ * one of them by tensor copies, cluster_mla_tensor.cuh), 1 that loads keys.
  *
  * cluster_size: CTAs of a team. offchip: a team is one CTA, and all states go through global memory.
  *
@@ -38,23 +39,30 @@
  * Barriers: full[2], empty[2] of the tiles (1: the loading warp, and bytes; 16: the workers); ready (16:
  * epoch, lengths and rotations are there, for the loading warp); filled, freed of each stage of each ring
  * (32: the feeder's lanes, when their copies have come; 1: its worker); named ones: WORK_BAR of the
- * workers, INIT_BAR and RINGS_BAR: all is set up; START_BAR lets feeders go on when x has come; the cluster
- * barrier twice a job.
+ * workers, INIT_BAR and RINGS_BAR: all is set up; START_BAR lets feeders go on when x has been asked for;
+ * the cluster barrier twice a job.
  * Registers: 104 workers, 64 the others (setmaxnreg; 96 at launch,
  * as one SM quarter holds 5 warps), no spills.
  *
- * H200, bf16, us (share of the 4.5 TB/s read stream); V2-Lite: 16 heads, hidden 2048; V3: 128, 7168
- *	V2-Lite batch 1, 1K / 4K / 16K keys	18.0 (36%)  22.5 (32%)  30.0 (35%)
- *	V2-Lite batch 16, 4K			72.1 (32%)
- *	V3 batch 1, 1K / 4K			125 (68%)  136 (63%)
- * 1K keys, by the clock of a middling CTA, us since its start: waits for its predecessor until 1.3; x is
- * here 3.2; the first unit of DOWN 4.4, all of it 6.7; ABSORB 8.0; q and ql of all heads 9.4, of all its
- * warps 10.4; a tile of keys 11.2; its state written 12.4; all states seen 13.4, merged 14.4; VALUE 15.6;
- * OUT 17.1; the rest is exit and start of kernels. The bytes would take 6.4: it is the chain of dependent
- * steps. A trip through the L2 is 0.7 of each; what follows it, a wait for the slowest warp and the adding
- * up of 16 warps' sums, takes as long.
+ * H200, bf16, us (share of the run's read stream, 4.44 TB/s); V2-Lite: 16 heads, hidden 2048; V3: 128, 7168
+ *	V2-Lite batch 1, 1K / 4K / 16K keys	17.2 (38%)  20.5 (35%)  29.6 (35%)
+ *	V2-Lite batch 16, 4K			72.5 (32%)
+ *	V3 batch 1, 1K / 4K			114 (74%)  126 (68%)
+ * By a driver with 40 calls in a graph, which finds up to 9% more: 18.45, 22.0, 31.9, 72.8, 118, 128. All
+ * that follows is by it.
+ * 1K keys, by the clock of a middling CTA, us since its start, with traces, which cost 1.4: waits for its
+ * predecessor until 1.0; x is here 2.3, normed 3.2; the first unit of DOWN 5.7, all of it 7.7; q here 8.8;
+ * ABSORB 9.5; q and ql of all heads 11.9; a tile of keys 13.1; its state written 13.9; all states seen
+ * 15.6, merged 16.1; VALUE 17.6; OUT 19.2; end 19.5; the next CTA of the SM starts after that. The bytes
+ * would take 6.4.
+ * With parts left out (1K, 4K, 16K; all of it 18.7, 22.4, 32.7): no weights, none asked nor waited for:
+ * 15.7, 18.9, 27.6. So much the chain of dependent steps costs by itself: six trips through the L2 of 0.7
+ * to 1.0, after each a wait for the slowest warp and the adding up of sums. Weights are waited for in
+ * DOWN: an SM takes copies at 30 bytes a ns whoever asks, 3.8 us for 113 KB, and the first is here 1.2 us
+ * after it is asked for. A feeder's stage is some 100 dependent instructions, 0.35 us; its first came 2 us
+ * after the CTA's start when shares were still divided there (now 0.2 us less in all).
  *
- * Tried and lost (V2-Lite, 1K / 16K, us)
+ * Tried and lost (V2-Lite, 1K / 16K, us; the later by the driver above)
  *   - workers that fill their own rings: 22.0 / 31.5 against 18.9 / 29.8 with feeders. 128 KB an SM are
  *     asked for at once then, x and all small loads queue up behind them, and a warp stands 0.7 us at every
  *     stage it asks for (V3, which is all stream, takes them better: 121 against 125)
@@ -67,15 +75,20 @@
  *   - one warp that waits for a part before all threads read them: as fast as all polling, and one step more
  *   - a tile's page ids looked up one tile ahead: nothing
  *   - 64-bit divisions for shares: 5 us in all
- *   - x, its norm's weights and all that is small asked for by the L2 early: 18.43 against 18.53; x by a bulk
- *     copy: 18.59; no START_BAR: 18.48 against 18.43
+ *   - x by a bulk copy: 18.59 against 18.53 (into the L2 early, as now: 18.43)
  *   - 8, 4 or 2 heads a task instead of 16: 18.17, 18.27, 18.45 against 18.55 (16K: 33.1, 51.6, 92.5 against
- *     30.2). 8 just where each task has a CTA for every tile: 17.76 against 18.06, 4K 21.7 against 23.1. Not
- *     in: decode_step's persistent form, which must give the same bits, has no registers for it
+ *     30.2). 8 are in where each tile has a CTA for itself: 18.95 against 19.5, 4K 22.5 against 24.7
  *   - sums of two units added up at one barrier: 17.78 against 17.76
  *   - stages on their way limited to 4, 8, 16 an SM: 26.2, 22.4, 20.6 against 20.0 without a limit
- *   - stages by tensor copies of 4 KiB, one warp for all rings: 20.4 against 18.0, but V3 113.3 against 124.6
- *     (4K: 124.0, 135.3). Not in yet: it needs maps of the weights, and pays only for long streams
+ *   - stages by tensor copies for all, not just long streams: 19.6 against 18.5 (V3: 117.9 against 124.6)
+ *   - the same of 16 rows of 128 bytes instead of runs of 64: V3 127; by three warps: 132
+ *   - a worker's first stage, or its first two, by itself: 19.4, 20.6 against 18.7; it stands where copies
+ *     queue up, and comes late for x
+ *   - x before all that a CTA prepares: 18.95 against 18.7
+ *   - no START_BAR, once feeders are fast: 19.1 against 18.9; it after 8, 4, 0 of the first 16 stages: 19.8
+ *     against 19.6; it opened when x is here instead of asked for: 18.5 against 18.45
+ *   - a lane's 16 elements of A in a row: 64 bytes of words a lane, batch 16 74.7 against 71.8
+ *   - a tile's page ids, and those of what goes into the L2, looked up a tile ahead: 16K 32.7 against 32.4
  * Where the 1K chain's time goes is not memory: weights in the L2 do not shorten it. Nor is it cold
  * instructions: attention done twice in a row gains in its first wait alone.
  */
@@ -83,13 +96,13 @@
 
 #include "../primitives/launch.h"
 #include "cluster_mla_body.cuh"
+#include "cluster_mla_tensor.cuh"
 
 #define WORKER_REGS	104
 #define OTHER_REGS	64
 
-template <int dtype, int wide>
-static __global__ void __launch_bounds__(THREADS, 1)
-cluster_mla_kernel(const __grid_constant__ struct mla_args g)
+template <int dtype, int wide, int tensor>
+MLA void cluster_mla_cta(const struct mla_args &g, const struct mla_maps *maps)
 {
 	const int team = blockIdx.x / g.team, num_teams = gridDim.x / g.team;
 	const int jobs = g.a.batch * g.groups * g.parts;
@@ -105,8 +118,18 @@ cluster_mla_kernel(const __grid_constant__ struct mla_args g)
 	if (threadIdx.x >= WORKERS) {
 		ptx_setmaxnreg_dec<OTHER_REGS>();
 		if (c.warp < WARPS + FEEDERS) {
-			run_feeder<0>(c, g, jobs, team, num_teams);
+			/* always used: but without the other way there ptxas has workers spill */
+			if (!tensor || !maps->used) {
+				run_feeder<0>(c, g, jobs, team, num_teams);
+			} else if (c.warp == WARPS) {
+				run_tensor_feeder(c, g, *maps, jobs, team, num_teams);
+			} else {
+				mla_bar_arrive(RINGS_BAR, WITH_FEEDERS);
+				mla_bar_arrive(START_BAR, WITH_FEEDERS);
+				join_team(g, jobs, team, num_teams);
+			}
 		} else {
+			prefetch_small(c, g);
 			prologue(c, g);
 			ptx_griddepcontrol_wait();
 			await_ready();
@@ -117,19 +140,40 @@ cluster_mla_kernel(const __grid_constant__ struct mla_args g)
 	} else {
 		ptx_setmaxnreg_inc<WORKER_REGS>();
 		prologue(c, g);
-		run_worker<dtype, wide, 0>(c, g, jobs, team, num_teams, alone);
+		run_worker<dtype, wide, 0, tensor>(c, g, jobs, team, num_teams, alone);
 	}
+}
+
+template <int dtype, int wide>
+static __global__ void __launch_bounds__(THREADS, 1)
+cluster_mla_kernel(const __grid_constant__ struct mla_args g)
+{
+	cluster_mla_cta<dtype, wide, 0>(g, NULL);
+}
+
+/* Batches of 16 have no registers for it. */
+template <int dtype>
+static __global__ void __launch_bounds__(THREADS, 1)
+cluster_mla_tensor_kernel(const __grid_constant__ struct mla_args g,
+			  const __grid_constant__ struct mla_maps maps)
+{
+	cluster_mla_cta<dtype, 0, 1>(g, &maps);
 }
 
 /* ---- launch ---- */
 
-static const void *kernel_of(const struct cairn_cluster_mla_args *a)
+static const void *kernel_of(const struct cairn_cluster_mla_args *a, int tensor)
 {
-	if (a->dtype == CAIRN_F16)
-		return a->batch > 8 ? (const void *)cluster_mla_kernel<CAIRN_F16, 1> :
-				      (const void *)cluster_mla_kernel<CAIRN_F16, 0>;
-	return a->batch > 8 ? (const void *)cluster_mla_kernel<CAIRN_BF16, 1> :
-			      (const void *)cluster_mla_kernel<CAIRN_BF16, 0>;
+	const int f16 = a->dtype == CAIRN_F16;
+
+	if (tensor)
+		return f16 ? (const void *)cluster_mla_tensor_kernel<CAIRN_F16> :
+			     (const void *)cluster_mla_tensor_kernel<CAIRN_BF16>;
+	if (a->batch > 8)
+		return f16 ? (const void *)cluster_mla_kernel<CAIRN_F16, 1> :
+			     (const void *)cluster_mla_kernel<CAIRN_BF16, 1>;
+	return f16 ? (const void *)cluster_mla_kernel<CAIRN_F16, 0> :
+		     (const void *)cluster_mla_kernel<CAIRN_BF16, 0>;
 }
 
 static void fill_launch(struct cairn_launch *l, int cluster)
@@ -151,7 +195,7 @@ static int resident_ctas(const struct cairn_cluster_mla_args *a, int cluster)
 		int clusters;
 
 		fill_launch(&l, cluster);
-		clusters = cairn_max_active_clusters(kernel_of(a), &l);
+		clusters = cairn_max_active_clusters(kernel_of(a, 0), &l);
 		*n = clusters > 0 ? clusters * cluster : -1;
 	}
 	return *n > 0 ? *n : 0;
@@ -176,17 +220,37 @@ static int choose_cluster(void)
 	return 1;
 }
 
+/* Steps of outputs that CTAs share: by fours or, if units must not cross a head's end, by sixteens */
+static int num_steps(const struct cairn_cluster_mla_args *a, int product)
+{
+	const int nq = a->num_heads * Q_DIM, lora = a->q_lora_rank;
+
+	switch (product) {
+	case MLA_DOWN:
+		return ((lora ? lora : nq) + WIDTH) / 4;
+	case MLA_UP:
+		return lora ? nq / 4 : 0;
+	case MLA_ABSORB:
+		return a->num_heads * RANK / 16;
+	case MLA_VALUE:
+		return a->num_heads * V_DIM / 16;
+	case MLA_OUT:
+		return a->hidden / 4;
+	default:
+		return a->batch * a->num_heads * SLICES;
+	}
+}
+
 /*
  * The smallest first product has 160 steps of 4 rows, and every CTA needs one:
  * others wait for all of x to be read.
  */
 #define MAX_CTAS	160
 
-int cluster_mla_plan(struct mla_args *g, const struct cairn_cluster_mla_args *args)
+int cluster_mla_plan(struct mla_args *g, const struct cairn_cluster_mla_args *args, int linked)
 {
-	const int cluster = args->cluster_size ? args->cluster_size : choose_cluster(),
-		  tasks = num_tasks(args);
-	int ctas = resident_ctas(args, cluster), teams;
+	const int cluster = args->cluster_size ? args->cluster_size : choose_cluster();
+	int ctas = resident_ctas(args, cluster), tasks = num_tasks(args), teams;
 
 	ctas = ctas > MAX_CTAS ? MAX_CTAS / cluster * cluster : ctas;
 	if (ctas == 0)
@@ -194,21 +258,107 @@ int cluster_mla_plan(struct mla_args *g, const struct cairn_cluster_mla_args *ar
 				   "cluster_mla: cluster_size: the device has no room for %d CTAs", cluster);
 	g->a = *args;
 	g->a.cluster_size = cluster;
+	g->heads_shift = 4;
 	g->groups = (args->num_heads + HEADS - 1) / HEADS;
 	g->team = args->offchip ? 1 : cluster;
 	teams = ctas / g->team;
 	g->parts = (max_tiles(args) + g->team - 1) / g->team;
+	/*
+	 * Half of the heads where every task has a CTA for each of its tiles: these write half as much then.
+	 * The persistent form has no registers for it; with parts alike it gives the same bits nevertheless.
+	 */
+	if (g->team == 1 && tasks * max_tiles(args) <= ctas && 2 * tasks <= ctas) {
+		tasks = args->batch * (args->num_heads / (HEADS / 2));	/* a multiple: see cluster_mla.h */
+		g->heads_shift = linked ? 4 : 3;
+		if (!linked)
+			g->groups = tasks / args->batch;
+	}
 	g->parts = g->parts < teams / tasks ? g->parts : teams / tasks ? teams / tasks : 1;
+	for (int i = 0; i <= MLA_PRODUCTS; i++) {
+		g->each[i] = num_steps(args, i) / ctas;
+		g->more[i] = num_steps(args, i) % ctas;
+	}
 	return ctas;
+}
+
+/*
+ * Who fills the rings: the copy engine is sooner done with a long stream, but slower with what a short one
+ * begins with. Bytes a CTA are compared with what its rings hold.
+ */
+static int by_tensor(const struct cairn_cluster_mla_args *a, int ctas)
+{
+	const int64_t heads = a->num_heads, hidden = a->hidden;
+	const int64_t weights = num_steps(a, MLA_DOWN) * 4 * hidden +
+				(int64_t)num_steps(a, MLA_UP) * 4 * a->q_lora_rank +
+				heads * (NOPE + V_DIM) * RANK + heads * V_DIM * hidden;
+
+	return a->batch <= 8 && weights * 2 > (int64_t)ctas * 8 * WARPS * STAGES * STAGE_BYTES;
+}
+
+typedef CUresult encode_fn(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
+			   const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
+			   CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+
+static int make_map(CUtensorMap *map, const void *w, const cuuint64_t (&dim)[4],
+		    const cuuint64_t (&stride)[3], const cuuint32_t (&box)[4], CUtensorMapSwizzle swizzle)
+{
+	static void *encode;
+	const cuuint32_t one[4] = { 1, 1, 1, 1 };
+	cudaDriverEntryPointQueryResult found;
+	CUresult res;
+
+	if (!encode)
+		CAIRN_CUDA(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000,
+							    cudaEnableDefault, &found));
+	if (!encode)
+		return cairn_error(EOPNOTSUPP, "cluster_mla: the driver has no cuTensorMapEncodeTiled");
+	/* runs of 64 bytes: without the promotion of L2 reads to 128 the stream is slower */
+	res = ((encode_fn *)encode)(map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 4, (void *)w, dim, stride, box, one,
+				    CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+				    CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+	if (res != CUDA_SUCCESS)
+		return cairn_error(EIO, "cluster_mla: cuTensorMapEncodeTiled: %d", (int)res);
+	return 0;
+}
+
+/* See cluster_mla_tensor.cuh for what is where. */
+static int make_row_maps(CUtensorMap (&map)[2], const void *w, int rows, int k)
+{
+	const cuuint64_t dim[4] = { 32, 4, (cuuint64_t)k / 32, (cuuint64_t)rows / 4 };
+	const cuuint64_t stride[3] = { (cuuint64_t)k * 2, 64, (cuuint64_t)k * 8 };
+	const cuuint32_t stage[4] = { 32, 4, 4, 4 }, part[4] = { 32, 4, 4, 1 };
+
+	CAIRN_TRY(make_map(&map[0], w, dim, stride, stage, CU_TENSOR_MAP_SWIZZLE_NONE));
+	return make_map(&map[1], w, dim, stride, part, CU_TENSOR_MAP_SWIZZLE_NONE);
+}
+
+static int make_maps(const struct cairn_cluster_mla_args *a, struct mla_maps *maps)
+{
+	const int lora = a->q_lora_rank, nq = a->num_heads * Q_DIM, nb = a->num_heads * (NOPE + V_DIM);
+	const cuuint64_t dim[4] = { RANK, 4, 8, (cuuint64_t)nb / 32 };
+	const cuuint64_t stride[3] = { 8 * RANK * 2, RANK * 2, 32 * RANK * 2 };
+	const cuuint32_t box[4] = { 16, 4, 8, 4 };
+
+	CAIRN_TRY(make_row_maps(maps->map[MLA_DOWN], lora ? a->w_q_a : a->w_q, lora ? lora : nq, a->hidden));
+	CAIRN_TRY(make_row_maps(maps->map[MLA_PRODUCTS], a->w_kv_a, WIDTH, a->hidden));
+	if (lora)
+		CAIRN_TRY(make_row_maps(maps->map[MLA_UP], a->w_q, nq, lora));
+	CAIRN_TRY(make_map(&maps->map[MLA_ABSORB][0], a->w_kv_b, dim, stride, box,
+			   CU_TENSOR_MAP_SWIZZLE_32B));
+	CAIRN_TRY(make_row_maps(maps->map[MLA_VALUE], a->w_kv_b, nb, RANK));
+	CAIRN_TRY(make_row_maps(maps->map[MLA_OUT], a->w_o, a->hidden, a->num_heads * V_DIM));
+	maps->used = 1;
+	return 0;
 }
 
 extern "C" int cairn_cluster_mla(const struct cairn_cluster_mla_args *args, void *stream)
 {
 	struct cairn_launch l = {};
 	struct mla_args g = {};
-	void *params[] = { &g };
+	struct mla_maps maps;
+	void *params[] = { &g, &maps };
 	size_t bytes;
-	int ctas;
+	int ctas, tensor;
 
 	CAIRN_TRY(cairn_cluster_mla_check(args));
 	if (args->batch == 0)
@@ -217,14 +367,17 @@ extern "C" int cairn_cluster_mla(const struct cairn_cluster_mla_args *args, void
 	if (!args->workspace || (uintptr_t)args->workspace % 256 || args->workspace_bytes < bytes)
 		return cairn_error(EINVAL, "cluster_mla: workspace: %zu bytes, 256-byte aligned, are needed",
 				   bytes);
-	ctas = cluster_mla_plan(&g, args);
+	ctas = cluster_mla_plan(&g, args, 0);
 	if (ctas < 0)
 		return ctas;
+	tensor = by_tensor(args, ctas);
 	fill_launch(&l, g.a.cluster_size);
 	l.grid[0] = (unsigned int)ctas;
 	l.pdl = 1;
 	l.stream = stream;
-	return cairn_launch(kernel_of(args), &l, params);
+	if (tensor)
+		CAIRN_TRY(make_maps(args, &maps));
+	return cairn_launch(kernel_of(args, tensor), &l, params);
 }
 
 extern "C" int cairn_cluster_mla_workspace(const struct cairn_cluster_mla_args *args, size_t *bytes)

@@ -12,7 +12,8 @@
  * Streams. Every worker has a ring of STAGES stages of 4 KiB. Feeders, warps of their own, fill the rings by
  * cp.async with the stages that the workers will multiply in this launch, over all products in order, as soon
  * as a stage is used up, whatever it belongs to: while CTAs wait for each other the next product's weights
- * flow in. Feeder and worker find out by the same counting which stage comes next.
+ * flow in. Feeder and worker find out by the same counting which stage comes next. For long streams the copy
+ * engine does it (cluster_mla_tensor.cuh).
  *   MLA_DOWN   [w_q or w_q_a; w_kv_a]	K hidden	16 rows x 128 a stage
  *   MLA_UP     w_q with q compression	K q_lora_rank	16 rows x 128
  *   MLA_ABSORB nope rows of w_kv_b	K nope_dim	128 rows x 16 columns: the sum is over rows
@@ -48,7 +49,7 @@
 #define NOPE		128
 #define Q_DIM		(NOPE + ROPE)
 #define V_DIM		128
-#define HEADS		16		/* of a task of the attention */
+#define HEADS		16		/* of a task of the attention, at most */
 #define KEYS		32		/* of a tile */
 #define KEY_ROW		(WIDTH * 2 + 16)	/* bytes; the 16 keep eight rows on different banks */
 #define STATE_ROW	((RANK + 4) * 4)
@@ -66,7 +67,10 @@ struct mla_args {
 	struct cairn_cluster_mla_args a;
 	int32_t team;		/* CTAs whose softmax states merge on chip: the cluster, or 1 */
 	int32_t parts;		/* teams that share a task */
-	int32_t groups;		/* of HEADS heads; a task is one of them and a request */
+	int32_t heads_shift;	/* log2 of the heads of a task: HEADS, or half as many where tasks are few */
+	int32_t groups;		/* of so many heads; a task is one of them and a request */
+	/* steps of outputs, and ([MLA_PRODUCTS]) slices of the merge: of every CTA, and CTAs with one more */
+	int32_t each[MLA_PRODUCTS + 1], more[MLA_PRODUCTS + 1];
 };
 
 /* One product, and this CTA's share of its outputs */
@@ -190,13 +194,24 @@ MLA void get_words(const struct mla_ctx &c, const uint64_t *base, const int32_t 
 
 /* ---- streams ---- */
 
-/* This CTA's share of `total`, in steps of `step` */
-MLA void mla_share(struct mla_matrix *m, int total, int step)
+/*
+ * Where this CTA's share begins. The last CTAs get more: these have no job in the attention if not all have
+ * one. The quotients are the host's, as divisions come before a feeder's first stage.
+ */
+MLA int share_first(int each, int more)
 {
-	uint32_t steps = total / step;
+	return (int)blockIdx.x * each + max((int)blockIdx.x - (int)gridDim.x + more, 0);
+}
 
-	m->first = (int)(steps * blockIdx.x / gridDim.x) * step;
-	m->count = (int)(steps * (blockIdx.x + 1) / gridDim.x) * step - m->first;
+MLA int share_count(int each, int more)
+{
+	return each + ((int)blockIdx.x >= (int)gridDim.x - more);
+}
+
+MLA void mla_share(struct mla_matrix *m, int each, int more, int step)
+{
+	m->first = share_first(each, more) * step;
+	m->count = share_count(each, more) * step;
 	m->units = (m->count + 15) / 16;
 	m->stages = (m->k + STAGE_K - 1) / STAGE_K;
 	m->shift = m->stages > 8 ? 4 : m->stages > 4 ? 3 : m->stages > 2 ? 2 : m->stages > 1 ? 1 : 0;
@@ -215,58 +230,61 @@ MLA void mla_make_matrix(const struct mla_args &g, struct mla_matrix *m, int pro
 		m->w2 = (const char *)a.w_kv_a;
 		m->rows = lora ? lora : nq;
 		m->k = a.hidden;
-		mla_share(m, m->rows + WIDTH, 4);
+		mla_share(m, g.each[MLA_DOWN], g.more[MLA_DOWN], 4);
 		break;
 	case MLA_UP:
 		m->w = (const char *)a.w_q;
 		m->k = lora;
-		mla_share(m, lora ? nq : 0, 4);
+		mla_share(m, g.each[MLA_UP], g.more[MLA_UP], 4);
 		break;
 	case MLA_ABSORB:
 		m->w = (const char *)a.w_kv_b;
 		m->k = NOPE;
-		mla_share(m, a.num_heads * RANK, 16);
+		mla_share(m, g.each[MLA_ABSORB], g.more[MLA_ABSORB], 16);
 		break;
 	case MLA_VALUE:
 		m->w = (const char *)a.w_kv_b;
 		m->k = RANK;
-		mla_share(m, a.num_heads * V_DIM, 16);
+		mla_share(m, g.each[MLA_VALUE], g.more[MLA_VALUE], 16);
 		break;
 	default:
 		m->w = (const char *)a.w_o;
 		m->k = a.num_heads * V_DIM;
-		mla_share(m, a.hidden, 4);
+		mla_share(m, g.each[MLA_OUT], g.more[MLA_OUT], 4);
 	}
 }
 
-/* Starts the loads of a unit's stage of a product other than MLA_ABSORB */
+/*
+ * Starts the loads of a unit's stage of a product other than MLA_ABSORB. Rows come by fours, each four of one
+ * matrix and within this CTA's share or not; where there are none, what was there stays, and nobody looks at
+ * what becomes of it.
+ */
 MLA void mla_fetch_rows(const struct mla_ctx &c, const struct mla_matrix &m, int product, int unit, int stage,
-			uint32_t ring)
+			uint32_t ring, uint64_t policy)
 {
-	const uint64_t policy = ptx_createpolicy_evict_first();
 	const int odd = c.lane / 16, piece = c.lane % 16, k = stage * STAGE_K + piece * 8;
-	const int first = m.first + unit * 16, left = k < m.k ? m.count - unit * 16 : 0,
-		  last = m.rows - first;
+	const int first = m.first + unit * 16, left = m.count - unit * 16, last = m.rows - first;
 	const int row = first + odd + (product == MLA_VALUE ? (first / V_DIM + 1) * NOPE : 0);
-	const char *src = m.w + ((int64_t)row * m.k + k) * 2;
 	const int64_t other = m.w2 - m.w - (int64_t)m.rows * m.k * 2;	/* on from one matrix to the next */
-	uint32_t dst = ring + odd * 256 + (piece ^ odd << 2) * 16;
+	const char *src = m.w + ((int64_t)row * m.k + k) * 2 + (last <= 0 ? other : 0);
+	const uint32_t dst = ring + odd * 256 + (piece ^ odd << 2) * 16, bytes = k < m.k ? 16 : 0;
 
 #pragma unroll
-	for (int i = 0; i < 16; i += 2) {
-		const char *at = odd + i < last ? src : src + other;
-
-		ptx_cp_async_cg_hint(dst + i * 256, odd + i < left ? at : m.w,
-				     odd + i < left ? 16 : 0, policy);
-		src += m.k * 4;
+	for (int i = 0; i < 16; i += 4) {
+		if (i >= left)
+			break;
+		if (i && i == last)
+			src += other;
+		ptx_cp_async_cg_hint(dst + i * 256, src, bytes, policy);
+		ptx_cp_async_cg_hint(dst + (i + 2) * 256, src + m.k * 4, bytes, policy);
+		src += m.k * 8;
 	}
 }
 
-
 /* The same of MLA_ABSORB, whose units have one stage */
-MLA void mla_fetch_columns(const struct mla_ctx &c, const struct mla_matrix &m, int unit, uint32_t ring)
+MLA void mla_fetch_columns(const struct mla_ctx &c, const struct mla_matrix &m, int unit, uint32_t ring,
+			   uint64_t policy)
 {
-	const uint64_t policy = ptx_createpolicy_evict_first();
 	const int first = m.first + unit * 16, d = c.lane / 2, half = c.lane & 1, v = d >> 3 & 3;
 	const char *src = m.w + ((int64_t)((first / RANK) * (NOPE + V_DIM) + d) * RANK +
 				 first % RANK + half * 8) * 2;

@@ -3,9 +3,10 @@
  * cluster_mla_attn.cuh - attention of cluster_mla over the latent cache, and the merge of what its CTAs find
  *
  * A task is one request and 16 heads: the 16 rows of a matrix product with the latents, which all heads
- * share, so that every key is read once for 16 heads. `parts` teams of `team` CTAs share the keys of a task,
- * in tiles of 32: contiguous shares. A tile is 32 bulk copies of 1152 bytes, one a key; two tiles are in
- * flight, the next six on their way into the L2.
+ * share, so that every key is read once for 16 heads. (8 where each tile has a CTA for itself: that reads
+ * half as much of q and writes half as much then, and half of the product's rows are nobody's.) `parts`
+ * teams of `team` CTAs share the keys of a task, in tiles of 32: contiguous shares. A tile is 32 bulk
+ * copies of 1152 bytes, one a key; two tiles are in flight, the next six on their way into the L2.
  *
  *   logits   warp w: keys 8 (w % 4) .. + 7, quarter w / 4 of the 576 columns; 16 x 32 x 4 partial sums meet
  *            in shared memory
@@ -13,7 +14,7 @@
  *   P C      warp w: columns 32 w .. + 31 of the latents for all 16 heads; o stays in its registers
  *
  * The new key is nobody's but the CTA's whose share ends with it: it makes it from the first product's words,
- * puts it into its tile, and, for the first 16 heads, into the cache. Nobody reads that slot.
+ * puts it into its tile, and, for the first of the heads, into the cache. Nobody reads that slot.
  *
  * States merge in two steps: in a team through distributed shared memory (m and l are pushed to all ranks
  * before the cluster barrier, each rank then pulls a share of the columns), and the teams' at whoever
@@ -24,7 +25,7 @@
 
 #include "cluster_mla_product.cuh"
 
-/* A request and 16 heads, and this CTA's share of its keys */
+/* A request and 16 or 8 heads, and this CTA's share of its keys */
 struct job {
 	int task, part, b, group, len;
 	int first, end;			/* tiles */
@@ -252,9 +253,17 @@ MLA void run_loader(const struct mla_ctx &c, const struct mla_args &g, int jobs,
 	await_team(g, &owed);
 }
 
+/* log2 of the heads of a task; known in a linked body, whose registers are short */
+template <int linked> MLA int heads_shift(const struct mla_args &g)
+{
+	return linked ? 4 : g.heads_shift;
+}
+
 /* ql and the rotated part of q of the group's heads, as they come, into MLA_SUMS: [16][WIDTH] */
+template <int linked>
 MLA void load_q(const struct mla_ctx &c, const struct mla_args &g, const struct job &j)
 {
+	const int shift = heads_shift<linked>(g);
 	const struct cairn_cluster_mla_args &a = g.a;
 	int32_t from[5];
 	uint32_t wanted = 0;
@@ -263,13 +272,13 @@ MLA void load_q(const struct mla_ctx &c, const struct mla_args &g, const struct 
 	/* 144 pairs of words a head */
 #pragma unroll
 	for (int i = 0; i < 5; i++) {
-		int at = i * WORKERS + threadIdx.x, head = j.group * HEADS + at / 144, pair = at % 144;
+		int at = i * WORKERS + threadIdx.x, head = (j.group << shift) + at / 144, pair = at % 144;
 		int row = j.b * a.num_heads + head;
 
 		from[i] = (pair < RANK / 4 ?
 			   mla_small()->at.ql + row * (RANK / 2) + pair * 2 :
 			   mla_small()->at.q + row * (Q_DIM / 2) + NOPE / 2 + (pair - RANK / 4) * 2);
-		if (at < HEADS * 144 && head < a.num_heads)
+		if (at < 144 << shift && head < a.num_heads)
 			wanted |= 1u << i;
 	}
 	get_words<5, 0>(c, c.words, from, wanted, v);
@@ -277,7 +286,7 @@ MLA void load_q(const struct mla_ctx &c, const struct mla_args &g, const struct 
 	for (int i = 0; i < 5; i++) {
 		int at = i * WORKERS + threadIdx.x;
 
-		if (at < HEADS * 144)
+		if (at < 144 << shift)
 			ptx_st_shared_v2(mla_smem() + MLA_SUMS + at / 144 * KEY_ROW + at % 144 * 8, v[i]);
 	}
 }
@@ -410,7 +419,7 @@ MLA void merge_team(const struct mla_ctx &c, const struct mla_args &g, int slot,
 }
 
 /* The CTA's state, to its team, or, if that is itself alone, to whoever merges */
-template <int wide>
+template <int wide, int linked>
 MLA void put_state(const struct mla_ctx &known, const struct mla_args &g, const struct state *st, int slot,
 		   float scale_log2)
 {
@@ -428,13 +437,13 @@ MLA void put_state(const struct mla_ctx &known, const struct mla_args &g, const 
 
 			if (g.team > 1)
 				ptx_st_shared_v2(mine + half * 8 * STATE_ROW + i * 32, make_uint2(x, y));
-			else
+			else if (half * 8 < 1 << heads_shift<linked>(g))
 				ptx_st_relaxed_gpu_v2_u64(to_o + o_at(half * 8, i * 8),
 							  make_uint4(x, c.epoch, y, c.epoch));
 		}
 	}
 	if (g.team == 1) {
-		if (c.lane == 0)
+		if (c.lane == 0 && (linked || c.warp < 1 << g.heads_shift))
 			put_words(c, mla_small()->at.ml + (slot * HEADS + c.warp) * 2, __float_as_uint(st->m),
 				  __float_as_uint(st->l));
 		return;
@@ -457,7 +466,7 @@ MLA void put_state(const struct mla_ctx &known, const struct mla_args &g, const 
 }
 
 /* tiles: those that this CTA has waited for so far */
-template <int dtype, int wide>
+template <int dtype, int wide, int linked>
 MLA void attend(const struct mla_ctx &c, const struct mla_args &g, int index, int *tiles)
 {
 	const struct job j = job_at(g, index, mla_small()->len[index / g.parts / g.groups]);
@@ -468,7 +477,7 @@ MLA void attend(const struct mla_ctx &c, const struct mla_args &g, int index, in
 
 	if (!part_exists(g, j.len, j.part))
 		return;
-	load_q(c, g, j);
+	load_q<linked>(c, g, j);
 	work_sync();
 #pragma unroll
 	for (int k = 0; k < 9; k++)
@@ -488,7 +497,7 @@ MLA void attend(const struct mla_ctx &c, const struct mla_args &g, int index, in
 		st.l += __shfl_xor_sync(~0u, st.l, i);
 	/* the tiles, which the states of a team overlay, and what of MLA_SUMS comes next */
 	work_sync();
-	put_state<wide>(c, g, &st, index, scale_log2);
+	put_state<wide, linked>(c, g, &st, index, scale_log2);
 	*tiles += j.end - j.first;
 }
 
@@ -502,12 +511,11 @@ MLA void attend(const struct mla_ctx &c, const struct mla_args &g, int index, in
  * This CTA's share of the slices of all heads of all requests, as many at once as warps allow: a warp takes
  * every nth part, a lane two columns. They meet in shared memory and are added in the order of the warps.
  */
-template <int dtype> MLA void merge_parts(const struct mla_ctx &c, const struct mla_args &g)
+template <int dtype, int linked> MLA void merge_parts(const struct mla_ctx &c, const struct mla_args &g)
 {
 	const float scale_log2 = g.a.sm_scale * ATTN_LOG2E;
-	const uint32_t all = (uint32_t)(g.a.batch * g.a.num_heads * SLICES);
-	const int first = (int)(all * blockIdx.x / gridDim.x),
-		  count = (int)(all * (blockIdx.x + 1) / gridDim.x) - first;
+	const int first = share_first(g.each[MLA_PRODUCTS], g.more[MLA_PRODUCTS]);
+	const int count = share_count(g.each[MLA_PRODUCTS], g.more[MLA_PRODUCTS]);
 	/* log2 of sharers */
 	const int shift = count <= 1 ? 4 : count <= 2 ? 3 : count <= 4 ? 2 : count <= 8 ? 1 : 0;
 	const int nth = c.warp & ((1 << shift) - 1);
@@ -518,16 +526,17 @@ template <int dtype> MLA void merge_parts(const struct mla_ctx &c, const struct 
 		const int unit = first + from_unit + (c.warp >> shift), there = unit < first + count;
 		const int row = there ? unit / SLICES : 0, head = row % g.a.num_heads,
 			  b = row / g.a.num_heads;
-		const int len = mla_small()->len[b], slot = (b * g.groups + head / HEADS) * g.parts;
+		const int len = mla_small()->len[b], heads = 1 << heads_shift<linked>(g),
+			  slot = (b * g.groups + head / heads) * g.parts;
 		float top = -CUDART_INF_F, total = 0, sum[2] = {};
 
 #pragma unroll 1
 		for (int p = nth; p < g.parts && there && len > 0; p += MERGE_LOADS << shift) {
-			const int at = (slot + p) * HEADS + head % HEADS;
+			const int at = (slot + p) * HEADS + head % heads;
 			const uint64_t *base = c.words + mla_small()->at.ml + at * 2;
 			const int to_o = (int)(mla_small()->at.o - mla_small()->at.ml) - at * 2 +
 					 (slot + p) * HEADS * RANK +
-					 o_at(head % HEADS, unit % SLICES * SLICE + c.lane * 2);
+					 o_at(head % heads, unit % SLICES * SLICE + c.lane * 2);
 			int32_t from[2 * MERGE_LOADS];
 			uint2 v[2 * MERGE_LOADS];
 			uint32_t wanted = 0;

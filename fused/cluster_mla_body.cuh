@@ -9,8 +9,11 @@
 #include "body.cuh"
 #include "cluster_mla_attn.cuh"
 
-/* How the CTAs of a launch, whose number it returns (or -errno), share the work out; checks nothing */
-int cluster_mla_plan(struct mla_args *g, const struct cairn_cluster_mla_args *args);
+/*
+ * How the CTAs of a launch, whose number it returns (or -errno), share the work out; checks nothing.
+ * linked: for a body of a persistent kernel.
+ */
+int cluster_mla_plan(struct mla_args *g, const struct cairn_cluster_mla_args *args, int linked);
 
 /* What needs nothing that an earlier kernel may still be writing, apart from the weights */
 MLA void prologue(const struct mla_ctx &c, const struct mla_args &g)
@@ -30,6 +33,19 @@ MLA void prologue(const struct mla_ctx &c, const struct mla_args &g)
 		ptx_prefetch_global_L2((const char *)g.a.q_norm + threadIdx.x * 128);
 	if (threadIdx.x * 64 < RANK)
 		ptx_prefetch_global_L2((const char *)g.a.kv_norm + threadIdx.x * 128);
+}
+
+/* By the keys' loader: what is read first into the L2, ahead of weights. In a model x is there anyway. */
+MLA void prefetch_small(const struct mla_ctx &c, const struct mla_args &g)
+{
+	if (c.lane * 64 < g.a.batch * g.a.hidden)
+		ptx_prefetch_global_L2((const char *)g.a.x + c.lane * 128);
+	if (c.lane == 0) {
+		ptx_prefetch_global_L2(g.a.workspace);
+		ptx_prefetch_global_L2(g.a.positions);
+		ptx_prefetch_global_L2(g.a.kv_indptr);
+		ptx_prefetch_global_L2(g.a.kv_last_page_len);
+	}
 }
 
 #define MLA_RING_MBARS	(2 * WARPS * STAGES)
@@ -65,6 +81,7 @@ MLA void await_ready(void)
 template <int linked>
 MLA void run_feeder(const struct mla_ctx &c, const struct mla_args &g, int jobs, int team, int num_teams)
 {
+	const uint64_t policy = ptx_createpolicy_evict_first();
 	const int mine = c.warp - WARPS;
 	int joined = g.team == 1, started = 0;
 	uint32_t count = 0;		/* stages of the ring with the lane's number */
@@ -109,9 +126,9 @@ MLA void run_feeder(const struct mla_ctx &c, const struct mla_args &g, int jobs,
 						ptx_mbarrier_wait(freed, (n / STAGES & 1) ^ 1);
 					}
 					if (product == MLA_ABSORB)
-						mla_fetch_columns(c, m, unit, ring);
+						mla_fetch_columns(c, m, unit, ring, policy);
 					else
-						mla_fetch_rows(c, m, product, unit, stage, ring);
+						mla_fetch_rows(c, m, product, unit, stage, ring, policy);
 					mla_arrive_filled(ptx_smem(&mla_small()->filled[w][slot]));
 					count += c.lane == w;
 				}
@@ -139,7 +156,7 @@ MLA void count_call(const struct mla_args &g, const struct mla_ctx &c)
 	__syncwarp();
 }
 
-template <int dtype, int wide, int linked>
+template <int dtype, int wide, int linked, int tensor>
 MLA void run_worker(struct mla_ctx &c, const struct mla_args &g, int jobs, int team, int num_teams,
 		    const struct body_link &link)
 {
@@ -153,7 +170,7 @@ MLA void run_worker(struct mla_ctx &c, const struct mla_args &g, int jobs, int t
 	float freq = 0;
 
 	if (first_fits)
-		mla_first_weights(c, a, weights);
+		mla_first_weights<!linked>(c, a, weights);
 	if (turns)
 		freq = __ldg(a.inv_freq + c.lane);
 	if (linked && turns)		/* of an earlier kernel, not of an earlier body */
@@ -163,9 +180,10 @@ MLA void run_worker(struct mla_ctx &c, const struct mla_args &g, int jobs, int t
 	body_wait<linked>(link);
 	/* asked for together and ahead of more weights, which would delay them; used when they have come */
 	if (first_fits)
-		mla_a_rows<wide, 0, 4>(c, &x, a.x, c.warp * STAGE_K, a.hidden, a.batch);
-	if (linked)
-		mla_bar_arrive(START_BAR, WITH_FEEDERS);
+		mla_first_x<!linked>(c, a, x.lo);
+	if (!linked)			/* linked, they have been set up before all met */
+		ptx_bar_sync(RINGS_BAR, WITH_FEEDERS);
+	mla_bar_arrive(START_BAR, WITH_FEEDERS);
 	c.epoch = linked ? link.state->number : ptx_ld_relaxed_gpu_u32((const uint32_t *)a.workspace) + 1;
 	if (!linked && turns)
 		position = __ldg(a.positions + c.warp);
@@ -179,12 +197,8 @@ MLA void run_worker(struct mla_ctx &c, const struct mla_args &g, int jobs, int t
 	__syncwarp();
 	if ((linked ? here(c).lane : c.lane) < SPEAKERS)	/* as mla_arrive() does */
 		ptx_mbarrier_arrive(ptx_smem(&mla_small()->ready));
-	if (!linked)			/* linked, they have been set up before all met */
-		ptx_bar_sync(RINGS_BAR, WITH_FEEDERS);
 	if (first_fits)
-		mla_first_norm<dtype>(c, a, weights, x.lo);
-	if (!linked)
-		mla_bar_arrive(START_BAR, WITH_FEEDERS);
+		mla_first_norm<dtype, !linked>(c, a, weights, x.lo);
 #pragma unroll
 	for (int product = 0; product < MLA_PRODUCTS; product++) {
 		if (product == MLA_UP && !a.q_lora_rank)
@@ -197,12 +211,12 @@ MLA void run_worker(struct mla_ctx &c, const struct mla_args &g, int jobs, int t
 				ptx_barrier_cluster_wait_acquire();
 #pragma unroll 1
 			for (int job = team; job < jobs; job += num_teams)
-				attend<dtype, wide>(linked ? here(c) : c, g, job, &tiles);
-			merge_parts<dtype>(linked ? here(c) : c, g);
+				attend<dtype, wide, linked>(linked ? here(c) : c, g, job, &tiles);
+			merge_parts<dtype, linked>(linked ? here(c) : c, g);
 		}
 		if (product != MLA_DOWN)
 			x = {};
-		mla_run<dtype, wide>(c, a, product, &used, x, product == MLA_DOWN && first_fits);
+		mla_run<dtype, wide, tensor>(c, a, product, &used, x, product == MLA_DOWN && first_fits);
 	}
 }
 

@@ -104,7 +104,7 @@ MLA void mla_a_rows(const struct mla_ctx &c, struct mla_a *x, const void *rows, 
 }
 
 /* Pieces from..end-1 of x with the stage in the ring's slot */
-template <int dtype, int from, int end>
+template <int dtype, int from, int end, int tensor>
 MLA void mla_multiply(const struct mla_ctx &c, float (&sum)[2][2][4], const struct mla_a &x,
 		      int product, int slot)
 {
@@ -116,7 +116,15 @@ MLA void mla_multiply(const struct mla_ctx &c, float (&sum)[2][2][4], const stru
 	uint32_t column = (((c.lane >> 3 & 1) << 2 | (c.lane & 1) << 1 | c.lane >> 4) ^ (pair & 1) ^
 			   (pair & 2) << 1) * 16;
 	uint32_t mine = product == MLA_ABSORB ? ring + pair * 256 + column : ring + quad * 256;
+	constexpr int block = tensor ? 512 : 128;	/* MLA_ABSORB: 16 rows on */
 
+	if (tensor && product == MLA_ABSORB) {
+		const int row = (c.lane >> 3 & 1) << 1 | (c.lane & 1);
+
+		mine = ring + row * 128 + pair * 32 + (c.lane >> 4 ^ (c.lane & 1)) * 16;
+	} else if (tensor) {
+		mine = ring + quad / 4 * 1024 + quad % 4 * 64 + t * 16;
+	}
 	if (product == MLA_ABSORB) {
 #pragma unroll
 		for (int i = from; i < end; i++) {
@@ -127,7 +135,7 @@ MLA void mla_multiply(const struct mla_ctx &c, float (&sum)[2][2][4], const stru
 			for (int h = 0; h < 2; h++) {	/* k 16 h of the piece */
 				uint32_t b[4];
 
-				ptx_ldmatrix_x4_trans(b, mine + i * 1024 + h * 128);
+				ptx_ldmatrix_x4_trans(b, mine + i * 1024 + h * block);
 				attn_mma<dtype>(sum[0][h], a[h], b);
 				attn_mma<dtype>(sum[1][h], a[h], b + 2);
 			}
@@ -141,7 +149,8 @@ MLA void mla_multiply(const struct mla_ctx &c, float (&sum)[2][2][4], const stru
 
 #pragma unroll
 		for (int h = 0; h < 2; h++) {	/* half h of the columns */
-			uint4 w = ptx_ld_shared_v4(mine + h * 2048 + ((i * 4 + t) ^ (quad & 1) << 2) * 16);
+			uint4 w = ptx_ld_shared_v4(mine + h * 2048 +
+						   (tensor ? i * 256 : ((i * 4 + t) ^ (quad & 1) << 2) * 16));
 			const uint32_t b[4] = { w.x, w.y, w.z, w.w };
 
 			attn_mma<dtype>(sum[h][0], a[0], b);
@@ -326,52 +335,121 @@ MLA int mla_first_fits(const struct cairn_cluster_mla_args &a)
 	return a.hidden > 8 * STAGE_K && a.hidden <= WARPS * STAGE_K;
 }
 
+/*
+ * Batches of 1 and 2 leave most lanes without a row: there the four lanes from 16 row + 4 i on have piece i
+ * of it, w[0] and x[0], and at the end whoever is to have it gets it. Not in a linked body, whose registers
+ * are short; sums are added up in the same order both ways.
+ */
+template <int may> MLA int mla_spread(const struct cairn_cluster_mla_args &a)
+{
+	return may && a.batch <= 2;
+}
+
+template <int may>
 MLA void mla_first_weights(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a, uint4 (&w)[4])
 {
 #pragma unroll
 	for (int i = 0; i < 4; i++) {
-		int e = c.warp * STAGE_K + i * 32 + c.lane % 4 * 8;
+		const int piece = mla_spread<may>(a) ? c.lane / 4 % 4 : i;
+		const int e = c.warp * STAGE_K + piece * 32 + c.lane % 4 * 8;
 
 		w[i] = make_uint4(0, 0, 0, 0);
 		if (e < a.hidden)
 			w[i] = __ldg((const uint4 *)((const char *)a.norm_weight + e * 2));
+		if (mla_spread<may>(a))
+			break;
 	}
 }
 
-template <int dtype>
+template <int may>
+MLA void mla_first_x(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a, uint4 (&x)[4])
+{
+#pragma unroll
+	for (int i = 0; i < 4; i++) {
+		const int row = mla_spread<may>(a) ? c.lane / 16 : c.lane / 4;
+		const int piece = mla_spread<may>(a) ? c.lane / 4 % 4 : i;
+		const int e = c.warp * STAGE_K + piece * 32 + c.lane % 4 * 8;
+
+		x[i] = make_uint4(0, 0, 0, 0);
+		if (row < a.batch && e < a.hidden)
+			x[i] = __ldcg((const uint4 *)((const char *)a.x + ((int64_t)row * a.hidden + e) * 2));
+		if (mla_spread<may>(a))
+			break;
+	}
+}
+
+template <int dtype> MLA uint4 mla_scaled8(uint4 x, uint4 w, float scale)
+{
+	return make_uint4(mla_scaled2<dtype>(x.x, w.x, scale), mla_scaled2<dtype>(x.y, w.y, scale),
+			  mla_scaled2<dtype>(x.z, w.z, scale), mla_scaled2<dtype>(x.w, w.w, scale));
+}
+
+template <int dtype> MLA float mla_squares(uint4 x)
+{
+	float f[8], sum = 0;
+
+	row_unpack<dtype>(x, f);
+#pragma unroll
+	for (int k = 0; k < 8; k++)
+		sum += f[k] * f[k];
+	return sum;
+}
+
+template <int dtype, int may>
 MLA void mla_first_norm(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a, const uint4 (&w)[4],
 			uint4 (&x)[4])
 {
+	const int spread = mla_spread<may>(a);
 	float *part = mla_small()->part;
-	float sum = 0, scale = 0, f[8];
+	float sum = 0, scale = 0;
+
+	if (spread) {
+		sum = mla_squares<dtype>(x[0]);
+		for (int i = 8; i; i /= 2)
+			sum += __shfl_xor_sync(~0u, sum, i);
+		if (c.lane % 16 == 0)
+			part[c.lane / 16 * WARPS + c.warp] = sum;
+	} else {
+		sum = (mla_squares<dtype>(x[0]) + mla_squares<dtype>(x[2])) +
+		      (mla_squares<dtype>(x[1]) + mla_squares<dtype>(x[3]));
+		sum += __shfl_xor_sync(~0u, sum, 2);
+		sum += __shfl_xor_sync(~0u, sum, 1);
+		if (c.lane % 4 == 0)
+			part[c.warp * 8 + c.lane / 4] = sum;
+	}
+	work_sync();
+	if (spread) {
+		scale = part[c.lane];
+		for (int i = 8; i; i /= 2)
+			scale += __shfl_xor_sync(~0u, scale, i);
+	} else {
+		part += c.lane % 4 * 8 + c.lane / 4;
+		scale = (part[0] + part[64]) + (part[32] + part[96]);
+		scale += __shfl_xor_sync(~0u, scale, 2);
+		scale += __shfl_xor_sync(~0u, scale, 1);
+	}
+	scale = 1 / sqrtf(scale / (float)a.hidden + a.eps);
+	if (spread) {
+		const uint4 mine = mla_scaled8<dtype>(x[0], w[0], scale);
+		const int there = c.lane / 4 < a.batch, from = c.lane / 4 % 2 * 16 + c.lane % 4;
 
 #pragma unroll
-	for (int i = 0; i < 4; i++) {
-		row_unpack<dtype>(x[i], f);
-#pragma unroll
-		for (int k = 0; k < 8; k++)
-			sum += f[k] * f[k];
+		for (int i = 0; i < 4; i++) {
+			x[i].x = __shfl_sync(~0u, mine.x, from + 4 * i);
+			x[i].y = __shfl_sync(~0u, mine.y, from + 4 * i);
+			x[i].z = __shfl_sync(~0u, mine.z, from + 4 * i);
+			x[i].w = __shfl_sync(~0u, mine.w, from + 4 * i);
+			if (!there)
+				x[i] = make_uint4(0, 0, 0, 0);
+		}
+		return;
 	}
-	sum += __shfl_xor_sync(~0u, sum, 1);
-	sum += __shfl_xor_sync(~0u, sum, 2);
-	if (c.lane % 4 == 0)
-		part[c.warp * 8 + c.lane / 4] = sum;
-	work_sync();
-#pragma unroll
-	for (int i = 0; i < WARPS; i += 4)
-		scale += part[(i + c.lane % 4) * 8 + c.lane / 4];
-	scale += __shfl_xor_sync(~0u, scale, 1);
-	scale += __shfl_xor_sync(~0u, scale, 2);
-	scale = 1 / sqrtf(scale / (float)a.hidden + a.eps);
 #pragma unroll
 	for (int i = 0; i < 4; i++)
-		x[i] = make_uint4(mla_scaled2<dtype>(x[i].x, w[i].x, scale),
-				  mla_scaled2<dtype>(x[i].y, w[i].y, scale),
-				  mla_scaled2<dtype>(x[i].z, w[i].z, scale),
-				  mla_scaled2<dtype>(x[i].w, w[i].w, scale));
+		x[i] = mla_scaled8<dtype>(x[i], w[i], scale);
 }
 
-template <int dtype, int wide>
+template <int dtype, int wide, int tensor>
 MLA void mla_run(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a, int product, uint32_t *used,
 		 struct mla_a &x, int loaded)
 {
@@ -408,9 +486,9 @@ MLA void mla_run(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a
 				mla_load_a<dtype, wide, 0, 2>(c, a, &x, product, unit, stage * STAGE_K);
 				ptx_mbarrier_wait(ptx_smem(&mla_small()->filled[c.warp][slot]),
 						  *used / STAGES & 1);
-				mla_multiply<dtype, 0, 2>(c, sum, x, product, slot);
+				mla_multiply<dtype, 0, 2, tensor>(c, sum, x, product, slot);
 				mla_load_a<dtype, wide, 2, 4>(c, a, &x, product, unit, stage * STAGE_K);
-				mla_multiply<dtype, 2, 4>(c, sum, x, product, slot);
+				mla_multiply<dtype, 2, 4, tensor>(c, sum, x, product, slot);
 			} else {
 				if (!keep || !loaded)
 					mla_load_a<dtype, wide, 0, 4>(c, a, &x, product,
@@ -418,8 +496,10 @@ MLA void mla_run(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a
 				loaded = 1;
 				ptx_mbarrier_wait(ptx_smem(&mla_small()->filled[c.warp][slot]),
 						  *used / STAGES & 1);
-				mla_multiply<dtype, 0, 4>(c, sum, x, product, slot);
+				mla_multiply<dtype, 0, 4, tensor>(c, sum, x, product, slot);
 			}
+			if (tensor)	/* else the copy engine may overtake what lanes have yet to read */
+				ptx_fence_proxy_async_shared_cta();
 			mla_arrive(ptx_smem(&mla_small()->freed[c.warp][slot]));
 			++*used;
 		}

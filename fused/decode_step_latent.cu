@@ -138,7 +138,7 @@ LATENT void run_attention(const struct latent_args &p)
 		ptx_setmaxnreg_inc<ATTN_REGS>();
 		struct mla_ctx c = attention_ctx(g);
 
-		run_worker<dtype, 0, 1>(c, g, jobs, blockIdx.x, gridDim.x, link);
+		run_worker<dtype, 0, 1, 0>(c, g, jobs, blockIdx.x, gridDim.x, link);
 		if (latent_thread() == 0)
 			body_end(link);
 		ptx_setmaxnreg_dec<BASE_REGS>();
@@ -380,7 +380,7 @@ int decode_step_latent(const struct cairn_decode_step_args *args, const struct l
 	struct cairn_launch l = {};
 	struct latent_args p = {};
 	void *params[] = { &p };
-	int ctas = cluster_mla_plan(&p.mla, &step->mla), bytes;
+	int ctas = cluster_mla_plan(&p.mla, &step->mla, 1), bytes;
 
 	if (ctas < 0)
 		return ctas;

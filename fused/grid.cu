@@ -23,14 +23,20 @@
  * chains, and the 8 sums are added in order; which CTA has a row does not matter. No floating-point
  * atomics.
  *
+ * More than 8 requests: CTAs work in pairs, clusters of two, which share rows and divide k (GRID_TEAM). Each
+ * holds half of every request's activations, which would else fill shared memory, and has room for a ring of
+ * twice the length; sums cross by st.async (grid.cuh), and those of squares (pair_squares).
+ *
  * Shared memory
  *   0              float [8] of the norms, a word: is this the last split
  *   GRID_FREE      an mbarrier: of more than 8 requests, the activations' place is free for keys
+ *   GRID_PAIR_MBARS  of a pair: an mbarrier for the other's sums of squares, 4 for its sums
  *   GRID_MBARS     8 rings x 6 stages x 2 mbarriers: full (32 arrivals: a lane's cp.async each), empty (1)
  *   GRID_SHARES    this CTA's rows of each kind of product
- *   GRID_SUMS      float [1, 2 or 8][8 warps][batch][16 rows]; in attention (m, l) of states,
- *                  q and the new key and value
+ *   GRID_SUMS      float [1, 2 or 8][8 warps][batch][16 rows, by meetings 20]; in attention (m, l) of
+ *                  states, q and the new key and value
  *   at_rope        float2 [batch][head_dim / 2]
+ *   at_pair        what comes from the other of a pair: float [16] squares, [4][128] sums
  *   at_a           activations of a product; in attention O of the warps' states, or a ring of keys
  *   at_rings       [8 warps][stages] of 4 KiB; 6 stages at batch 1
  * Barriers: __syncthreads() once, when the loaders' first loads are on their way; then WORK_BAR among the
@@ -40,7 +46,7 @@
  * of a KV head) up to 8.
  *
  * Floor: weights and keys once through memory. What is reached: reports/; at batch 1, KV 1K on an H200
- * decode_step 94 to 95% of the read stream for 7B and 8B shapes, 84% for 1B. Where the rest goes,
+ * decode_step 95% of the read stream for 7B and 8B shapes, 83% for 1B. Where the rest goes,
  * Llama-3-8B, of 103 us a layer (98 at the stream): from the last q to the first product with attention's
  * result, 8.5 us pass, of which a full ring covers 5.6 us; in all loaders find their rings full for an
  * eighth of the time (1B: a sixth). Each exchange takes 0.4 us from when the slowest CTA is done; but SMs
@@ -54,8 +60,11 @@
  * (Llama-2-7B's module at 1K keys, by a driver): 122.0; 116.5 with lengths and pages of the next task known
  * ahead and activations asked for all at once; 113.1 with pages not looked at before they are needed and
  * eight rows of a norm in registers at a time; 112.5 with their squares by mma, and with stages scaled just
- * before the first unit multiplies them. Its norm's scales are known 4.4 us after x may be read, 2.7 of
- * them the 131 KB an SM on their way through the L2; a ring of 64 KB runs full after 2.
+ * before the first unit multiplies them. Then activations in an order whose reading meets all banks at once
+ * (two lanes of four met the same): 113.3 to 112.9, batch 1 37.9 to 37.3, Llama-3.2-1B's token 399 to 393;
+ * and pairs: 111.8. There the products are the limit, no longer memory: a stage of 16 rows and 16 requests
+ * takes a warp 1 us, ring full or not, which is just the stream's pace, so that nothing is caught up that
+ * was lost before x came (9 us from the launch to the first unit's end).
  *
  * Tried and lost
  *   16 warps that load for themselves: 104 bytes of spills. 8 of them with 255 registers: 3824 us for
@@ -70,10 +79,16 @@
  *   By words: polling all words of a vector, or one, or one of each item first: within 0.5%. Barriers that
  *     only the writer waits at, without words: nothing. q read by each warp for itself: 1 us slower.
  *   One stage on its way: 3960 us for Llama-3-8B; three, 3670; as many as there are, 3700; two, 3580.
- *   Batch 16 (us of Llama-2-7B's module at 1K, 4K keys): the heads' keys shared out evenly, where whole tasks
- *     leave 16 SMs idle in the last of four rounds: 118.9, 303.8 instead of 116.5, 295.3, as the heads of a
- *     token, which lie side by side in memory, are no longer read at the same time; just the last round:
- *     119.3, 299.4. Rows by bulk copies instead of cp.async: the same, batch 8 2% slower.
+ *   Batch 16 (us of Llama-2-7B's module at 1K, 4K keys): the heads' keys shared out evenly, where whole
+ *     tasks leave 16 SMs idle in the last of four rounds: 118.9, 303.8 instead of 116.5, 295.3, as the
+ *     heads of a token, which lie side by side in memory, are no longer read at the same time; just the
+ *     last round: 119.3, 299.4. Rows by bulk copies instead of cp.async: the same, batch 8 2% slower.
+ *     Tasks beyond the second claimed from a counter by whoever is fast: 111.2, 290.5 instead of 111.6,
+ *     290.3; of half, a third or a quarter of the keys: 118, 124, 132. q of the next task asked for a task
+ *     ahead, and two barriers fewer: 113.7, 294.7 instead of 113.1, 293.9. Three or four stages of keys on
+ *     their way: 113.4, 293.5 instead of 113.0, 293.8. One or two warps that add up all sums of a unit
+ *     while the others go on: 113.6 instead of 112.8, batch 8 75.2 instead of 73.5. A pair's activations
+ *     in registers: 400 bytes of spills.
  */
 #include "grid.h"
 
@@ -91,6 +106,8 @@ GRID void run_worker(const struct grid_args &a)
 	/* by words: phases of this call have base + 1 + phase; else: meetings before this launch */
 	uint32_t base = 0;
 	struct grid_lens lens = {};
+	struct pair_sums pair = {};
+	uint32_t norms = 0;
 	int position = 0, have_rope = 0, rope = threadIdx.x < a.s.batch * (head_dim / 2);
 	float freq = rope ? __ldg(a.s.inv_freq + threadIdx.x % (head_dim / 2)) : 0;
 
@@ -138,17 +155,17 @@ GRID void run_worker(const struct grid_args &a)
 		if (normed && way == GRID_BY_WORDS)
 			load_normed_words<dtype>(a, phase, kind, left.weights, base + phase);
 		else if (normed)
-			load_normed<dtype>(a, phase, kind, left);
+			load_normed<dtype, way>(a, phase, kind, left, norms++);
 		else if (way == GRID_BY_WORDS)
 			load_words(a, grid_words_in(a, kind), k, base + phase);
-		else if (a_fits(a, k))
-			load_plain(a, grid_activations(a, kind), k);
+		else if (a_fits(a, a_part(way, k)))
+			load_plain<way>(a, grid_activations(a, kind), k);
 		/* memory has some way to go before it waits for us */
 		if (!have_rope && a.end_phase > phase + 1) {
 			make_rope<head_dim>(a, position, freq);
 			have_rope = 1;
 		}
-		run_product<dtype, way>(a, r, phase, kind, addend, left, base + 1 + phase);
+		run_product<dtype, way>(a, r, phase, kind, addend, left, base + 1 + phase, pair);
 		/* all have multiplied: they met since */
 		if (has_key_ring<way>(a) && kind == GRID_QKV && threadIdx.x == 0)
 			ptx_mbarrier_arrive(ptx_smem(grid_mem) + GRID_FREE);
@@ -171,11 +188,16 @@ static __global__ __launch_bounds__(THREADS, 1) void grid_kernel(const __grid_co
 	if (threadIdx.x >= WORKERS) {
 		loader_start<head_dim, way>(a, l);
 	} else {
-		share_out(a);
+		share_out<way>(a);
 		if (!a.first_launch)
 			ptx_griddepcontrol_launch_dependents();
 	}
-	__syncthreads();
+	if (way == GRID_WIDE) {
+		ptx_barrier_cluster_arrive_release();
+		ptx_barrier_cluster_wait_acquire();
+	} else {
+		__syncthreads();
+	}
 	if (threadIdx.x >= WORKERS) {
 		ptx_setmaxnreg_dec<LOADER_REGS(way)>();
 		run_loader<head_dim, way>(a, l);
@@ -187,10 +209,15 @@ static __global__ __launch_bounds__(THREADS, 1) void grid_kernel(const __grid_co
 
 #define SMEM_MAX	(227 * 1024)
 
+static int grid_way(const struct grid_args *a)
+{
+	return a->by_words ? GRID_BY_WORDS : a->s.batch > 8 ? GRID_WIDE : GRID_BY_MEETING;
+}
+
 /* Lays shared memory out; returns its bytes. */
 static size_t layout(struct grid_args *a)
 {
-	int sums = a->sum_bufs * GRID_WARPS * a->s.batch * STAGE_ROWS * 4;
+	int sums = a->sum_bufs * GRID_WARPS * a->s.batch * SUM_ROW(grid_way(a)) * 4;
 	int states = grid_heads_at(*a) + (a->group + 2) * GRID_HEAD_ROW(a->s.head_dim);
 	int outputs = GRID_WARPS * a->group * (a->s.head_dim + 4) * 4;
 
@@ -199,16 +226,24 @@ static size_t layout(struct grid_args *a)
 	if (a->key_stages && a->at_o + outputs > GRID_SUMS + sums)
 		sums = a->at_o + outputs - GRID_SUMS;
 	a->at_rope = GRID_SUMS + (sums > states ? sums : states);
-	a->at_a = (a->at_rope + a->s.batch * a->s.head_dim * 4 + 1023) / 1024 * 1024;
+	a->at_pair = a->at_rope + a->s.batch * a->s.head_dim * 4;
+	a->at_a = (a->at_pair + (grid_way(a) == GRID_WIDE ? 64 + GRID_PAIR_BUFS * WORKERS / 2 * 4 : 0) +
+		   1023) / 1024 * 1024;
 	if (!a->key_stages)
 		a->at_o = a->at_a;
 	a->at_rings = (a->at_a + a->a_bytes + 1023) / 1024 * 1024;	/* ldmatrix addresses step by xor */
 	return (size_t)a->at_rings + GRID_WARPS * a->stages * GRID_STAGE_BYTES;
 }
 
+/* Of a CTA's part of a row, in shared memory */
+static int part_bytes(const struct grid_args *a, int k)
+{
+	return (int)a_stride(a_part(grid_way(a), k));
+}
+
 static int padded_bytes(int k)
 {
-	return (k + STAGE_K - 1) / STAGE_K * (STAGE_K * 2) + 32;	/* as a_stride() */
+	return (k + STAGE_K - 1) / STAGE_K * (STAGE_K * 2) + 64;	/* as a_stride() */
 }
 
 /*
@@ -217,8 +252,8 @@ static int padded_bytes(int k)
  */
 static int plan_smem(struct grid_args *a)
 {
-	const int normed = a->s.batch * padded_bytes(a->s.hidden), q = a->s.batch * padded_bytes(a->q_dim);
-	const int act = a->s.batch * padded_bytes(a->s.intermediate),
+	const int normed = a->s.batch * part_bytes(a, a->s.hidden), q = a->s.batch * part_bytes(a, a->q_dim);
+	const int act = a->s.batch * part_bytes(a, a->s.intermediate),
 		  merge = GRID_WARPS * a->group * (a->s.head_dim + 4) * 4;
 	const int all = normed > q ? normed > act ? normed : act : q > act ? q : act;
 
@@ -295,6 +330,30 @@ int grid_plan(struct grid_args *a, char *ws, size_t *bytes)
 	return 0;
 }
 
+/*
+ * By meetings, of all launches that share a workspace: as many as fit in pairs. Asked for once: it is the
+ * same for all devices of a kind.
+ */
+static int num_meeting_ctas(const void *wide)
+{
+	static int num_ctas;
+	struct cairn_launch l = {};
+	int pairs;
+
+	if (num_ctas)
+		return num_ctas;
+	l.grid[0] = 2;
+	l.block[0] = THREADS;
+	l.smem = SMEM_MAX;
+	l.cluster = 2;
+	pairs = cairn_max_active_clusters(wide, &l);
+	if (pairs > 0)
+		num_ctas = 2 * pairs;
+	return pairs > 0 ? num_ctas : pairs < 0 ? pairs :
+		cairn_error(EOPNOTSUPP, "this device grants no cluster of 2 with %d bytes of shared memory",
+			    SMEM_MAX);
+}
+
 static const void *pick_kernel(const struct grid_args *a)
 {
 #define PICK(way) (a->s.head_dim == 128 ? \
@@ -302,7 +361,14 @@ static const void *pick_kernel(const struct grid_args *a)
 				  (const void *)grid_kernel<CAIRN_BF16, 128, way> : \
 	a->s.dtype == CAIRN_F16 ? (const void *)grid_kernel<CAIRN_F16, 64, way> : \
 				  (const void *)grid_kernel<CAIRN_BF16, 64, way>)
-	return a->by_words ? PICK(GRID_BY_WORDS) : a->s.batch > 8 ? PICK(GRID_WIDE) : PICK(GRID_BY_MEETING);
+	switch (grid_way(a)) {
+	case GRID_BY_WORDS:
+		return PICK(GRID_BY_WORDS);
+	case GRID_BY_MEETING:
+		return PICK(GRID_BY_MEETING);
+	default:
+		return PICK(GRID_WIDE);
+	}
 #undef PICK
 }
 
@@ -310,16 +376,18 @@ int grid_launch(struct grid_args *a, int32_t first, int32_t end, int persistent,
 {
 	struct cairn_launch l = {};
 	void *params[] = { a };
-	int num_sms = cairn_num_sms();
+	int num_ctas = a->by_words ? cairn_num_sms() :
+		       num_meeting_ctas((const void *)grid_kernel<CAIRN_BF16, 128, GRID_WIDE>);
 
-	if (num_sms < 0)
-		return num_sms;
-	l.grid[0] = (unsigned int)num_sms;
+	if (num_ctas < 0)
+		return num_ctas;
+	l.grid[0] = (unsigned int)num_ctas;
 	l.block[0] = THREADS;
 	if (end - first > GRID_KINDS)
 		a->key_stages = 0;	/* its loaders do not count layers */
 	l.smem = layout(a);
 	l.pdl = 1;
+	l.cluster = grid_way(a) == GRID_WIDE ? 2 : 0;
 	l.stream = stream;
 	a->call_first = first;
 	a->call_end = end;

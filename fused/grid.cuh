@@ -90,19 +90,22 @@ GRID void load_fragments(const struct grid_args &a, int kind, int k, int stage,
 {
 #pragma unroll
 	for (int h = 0; h <= (way == GRID_WIDE); h++) {
-		if (way == GRID_BY_WORDS || a_fits(a, k)) {
+		if (way == GRID_BY_WORDS || a_fits(a, a_part(way, k))) {
+			const int nth = way == GRID_WIDE ? stage / GRID_STAGE_STEP(way) * GRID_WARPS +
+							   stage % GRID_WARPS : stage;
+
 #pragma unroll
 			for (int j = 0; j < 4; j++)
-				b[h][j] = ptx_ld_shared_v4(x[h] + stage * 256 + j * 16);
+				b[h][j] = ptx_ld_shared_v4(x[h] + nth * 256 + j * 64);
 		} else {
 			const int row = threadIdx.x % 32 / 4 + 8 * h, live = row < a.s.batch;
 			const uint4 *at = (const uint4 *)grid_activations(a, kind) +
 					  ((int64_t)row * a_padded(k) + stage * STAGE_K) / 8 +
-					  threadIdx.x % 4 * 4;
+					  threadIdx.x % 4;
 
 #pragma unroll
 			for (int j = 0; j < 4; j++)
-				b[h][j] = live && (stage * STAGE_K + 64 < k || j < 2) ? __ldcg(at + j) :
+				b[h][j] = live && (stage * STAGE_K + 64 < k || j < 2) ? __ldcg(at + j * 4) :
 					  make_uint4(0, 0, 0, 0);
 		}
 	}
@@ -137,6 +140,14 @@ GRID struct grid_element grid_element(const struct grid_args &a, int kind, int2 
 	return e;
 }
 
+/* Where it lies among a warp's sums; of those that are not there the last */
+template <int way>
+GRID int sum_at(int batch, int element)
+{
+	element = min(element, batch * STAGE_ROWS - 1);
+	return element / STAGE_ROWS * SUM_ROW(way) + element % STAGE_ROWS;
+}
+
 /* For the first unit of a product: while its activations are on their way */
 GRID struct grid_addend grid_first_addend(const struct grid_args &a, int phase, int kind)
 {
@@ -164,6 +175,77 @@ GRID void grid_result_word(const struct grid_args &a, int phase, int kind, float
 		ptx_st_relaxed_gpu_u64(to, (uint64_t)number << 32 | pair);
 }
 
+/*
+ * Of a pair each CTA has the sums over its half of k. Warp w has requests 2 w and 2 w + 1: in the first CTA
+ * warps 0 .. 3 finish what they have, with what the other sends them, and send the rest; in the second one
+ * warps 4 .. 7. What has been sent is looked at a unit later, when it has come. GRID_PAIR_BUFS: who sends a
+ * unit's sums has met its CTA since that finished the unit two before, with sums that the other CTA sent
+ * after it met, so after it finished the one three before.
+ */
+struct pair_sums {
+	uint32_t units;			/* so far in this launch */
+	int open;			/* the last one is not finished: */
+	int col;			/* of this thread's element; -1: there is none */
+	uint16_t bias, x;
+	float total;
+};
+
+GRID bool pair_finishes(void)
+{
+	return (int)(threadIdx.x / 32) / (GRID_WARPS / 2) == grid_rank<GRID_WIDE>();
+}
+
+/* Where the sums of the unit of that number come to, of this thread's element; its mbarrier */
+GRID uint32_t pair_at(const struct grid_args &a, uint32_t unit)
+{
+	return ptx_smem(grid_mem) + a.at_pair + 64 +
+	       (unit % GRID_PAIR_BUFS * (WORKERS / 2) + threadIdx.x % (WORKERS / 2)) * 4;
+}
+
+GRID uint32_t pair_mbar(uint32_t unit)
+{
+	return ptx_smem(grid_mem) + GRID_PAIR_MBARS + 8 + unit % GRID_PAIR_BUFS * 8;
+}
+
+template <int dtype>
+GRID void pair_finish(const struct grid_args &a, struct pair_sums &pair, int phase, int kind)
+{
+	const uint32_t unit = pair.units - 1;
+	float other, total, up;
+
+	if (!pair.open)
+		return;
+	pair.open = 0;
+	ptx_mbarrier_wait(pair_mbar(unit), unit / GRID_PAIR_BUFS & 1);
+	other = __uint_as_float(ptx_ld_shared_b32(pair_at(a, unit)));
+	total = grid_rank<GRID_WIDE>() ? other + pair.total : pair.total + other;
+	up = __shfl_down_sync(~0u, total, 8);
+	total += row_element<dtype>(&pair.bias, 0) + row_element<dtype>(&pair.x, 0);
+	if (pair.col >= 0)
+		grid_result<dtype>(a, phase, kind, threadIdx.x / STAGE_ROWS, pair.col, total, up);
+}
+
+/* A unit's sum of this thread's element: kept, or sent */
+GRID void pair_exchange(const struct grid_args &a, struct pair_sums &pair, const struct grid_element &e,
+			const struct grid_addend &addend, float total)
+{
+	const uint32_t mbar = pair_mbar(pair.units);
+
+	if (pair_finishes()) {
+		if (threadIdx.x % (WORKERS / 2) == 0)
+			ptx_mbarrier_arrive_expect_tx(mbar, WORKERS / 2 * 4);
+		pair.open = 1;
+		pair.col = e.mine ? e.col : -1;
+		pair.bias = addend.bias;
+		pair.x = addend.x;
+		pair.total = total;
+	} else {
+		ptx_st_async_b32(ptx_mapa(pair_at(a, pair.units), grid_rank<GRID_WIDE>() ^ 1),
+				 __float_as_uint(total), ptx_mapa(mbar, grid_rank<GRID_WIDE>() ^ 1));
+	}
+	pair.units++;
+}
+
 #ifdef CAIRN_DEBUG
 /* racecheck does not know bar.arrive, and from there on loses count of all barriers */
 #define GRID_NO_ARRIVE	1
@@ -182,19 +264,21 @@ GRID void grid_result_word(const struct grid_args &a, int phase, int kind, float
  */
 template <int dtype, int way>
 GRID void run_product(const struct grid_args &a, struct ring &r, int phase, int kind,
-		      struct grid_addend addend, const struct norm_left &left, uint32_t number)
+		      struct grid_addend addend, const struct norm_left &left, uint32_t number,
+		      struct pair_sums &pair)
 {
 	constexpr int wide = way == GRID_WIDE, by_words = way == GRID_BY_WORDS,
 		      most = wide ? 1 : 2;	/* stages at a time */
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, quad = lane / 4, t = lane % 4;
 	const int k = grid_k(a, kind), num_stages = a_padded(k) / STAGE_K,
-		  batch = a.s.batch, sums = batch * STAGE_ROWS;
-	const int writers = by_words ? 1 : (sums + 31) / 32,	/* warps that write a unit's results */
+		  batch = a.s.batch, sums = batch * SUM_ROW(way);
+	const int writers = by_words ? 1 : wide ? GRID_WARPS :
+			    (batch * STAGE_ROWS + 31) / 32,	/* warps that write a unit's results */
 		  unit_rows = grid_unit(kind);
-	const uint32_t x_at[2] = { a_at(a, min(quad, batch - 1), k) + t * 64,
-				   a_at(a, min(quad + 8, batch - 1), k) + t * 64 };
+	const uint32_t x_at[2] = { a_at(a, min(quad, batch - 1), a_part(way, k)) + t * 16,
+				   a_at(a, min(quad + 8, batch - 1), a_part(way, k)) + t * 16 };
 	float *s_sums = (float *)(grid_mem + GRID_SUMS),
-	      *s_mine = s_sums + warp * sums + quad + 2 * t * STAGE_ROWS;
+	      *s_mine = s_sums + warp * sums + quad + 2 * t * SUM_ROW(way);
 	const int2 rows = grid_shares()[kind];
 	int turn = warp, buf = 0;	/* writers take turns: whoever is below `writers` */
 
@@ -204,15 +288,16 @@ GRID void run_product(const struct grid_args &a, struct ring &r, int phase, int 
 
 		if (unit && e.mine)
 			addend = grid_addend(a, phase, kind, e.row, e.col);
-		for (int stage = warp; stage < num_stages; stage += most * GRID_WARPS) {
+		for (int stage = grid_first_stage<way>(warp); stage < num_stages;
+		     stage += most * GRID_STAGE_STEP(way)) {
 			const int two = most == 2 && stage + GRID_WARPS < num_stages;
 			uint4 x[most][wide + 1][4];
 			uint32_t tile[most];
 
 			if (!by_words && unit == 0 && left.rows)
 				for (int i = 0; i <= two; i++)
-					scale_stage<dtype>(a, kind, phase, left, stage + i * GRID_WARPS,
-							   stage / GRID_WARPS + i);
+					scale_stage<dtype, way>(a, kind, phase, left, stage + i * GRID_WARPS,
+								stage / GRID_STAGE_STEP(way) + i);
 			load_fragments<way>(a, kind, k, stage, x_at, x[0]);
 			if (two)
 				load_fragments<way>(a, kind, k, stage + GRID_WARPS, x_at, x[most - 1]);
@@ -234,7 +319,7 @@ GRID void run_product(const struct grid_args &a, struct ring &r, int phase, int 
 #pragma unroll
 			for (int j = 0; j < 4; j++)
 				if (8 * h + 2 * t + j % 2 < batch)
-					s_mine[buf * GRID_WARPS * sums + (8 * h + j % 2) * STAGE_ROWS +
+					s_mine[buf * GRID_WARPS * sums + (8 * h + j % 2) * SUM_ROW(way) +
 					       j / 2 * 8] =
 						sum[0][h][0][j] + sum[0][h][1][j] +
 						(most == 2 ?
@@ -245,9 +330,18 @@ GRID void run_product(const struct grid_args &a, struct ring &r, int phase, int 
 			ptx_bar_arrive(WORK_BAR + 1 + buf, WORKERS);
 		else
 			ptx_bar_sync(WORK_BAR + 1 + buf, WORKERS);
-		if (turn < writers) {
+		if (wide) {
+			float total = 0;
+
+#pragma unroll
+			for (int i = 0; i < GRID_WARPS; i++)
+				total += s_sums[(buf * GRID_WARPS + i) * sums +
+						sum_at<way>(batch, warp * 32 + lane)];
+			pair_finish<dtype>(a, pair, phase, kind);
+			pair_exchange(a, pair, e, addend, total);
+		} else if (turn < writers) {
 			const float *from = s_sums + buf * GRID_WARPS * sums +
-					    min(turn * 32 + lane, sums - 1);
+					    sum_at<way>(batch, turn * 32 + lane);
 			float total = 0, up;
 
 #pragma unroll
@@ -267,6 +361,8 @@ GRID void run_product(const struct grid_args &a, struct ring &r, int phase, int 
 		if (a.sum_bufs == 1)
 			work_sync();
 	}
+	if (wide)
+		pair_finish<dtype>(a, pair, phase, kind);
 	end_phase<way>(a, phase);
 }
 #endif

@@ -22,6 +22,7 @@ enum grid_kind { GRID_QKV, GRID_ATTN, GRID_OUT, GRID_GATE_UP, GRID_DOWN, GRID_HE
 #define GRID_MAX_STAGES		6
 /* in shared memory: an mbarrier; before it a float a warp, and a word; */
 #define GRID_FREE		64
+#define GRID_PAIR_MBARS		72		/* of a pair: the norm's, and those of GRID_PAIR_BUFS sums */
 #define GRID_MBARS		128		/* the mbarriers of the rings, */
 #define GRID_SHARES		896		/* then what rows this CTA has, */
 #define GRID_SUMS		1024		/* and the sums of products */
@@ -58,8 +59,11 @@ struct grid_args {
 	int32_t key_stages;
 	int32_t sum_bufs;
 	int32_t a_bytes;		/* of shared memory for activations */
-	/* offsets in shared memory, of: states of attention, cosines and sines, activations, rings */
-	int32_t at_ml, at_o, at_rope, at_a, at_rings;
+	/*
+	 * offsets in shared memory, of: states of attention, cosines and sines,
+	 * what comes from the other of a pair, activations, rings
+	 */
+	int32_t at_ml, at_o, at_rope, at_pair, at_a, at_rings;
 };
 
 /* In attention, bytes in place of the sums: (m, l) of states, then heads */

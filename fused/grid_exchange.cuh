@@ -77,9 +77,10 @@ GRID void grid_await(const struct grid_args &a, uint32_t number)
 /* ---- activations ---- */
 
 /*
- * A row of activations lies in the order in which the lanes of an mma want it, stage by stage of 128: lane t
- * of four takes 64 bytes, the elements 16 s + 2 t, + 1, 16 s + 8 + 2 t, + 1 for s = 0..7: eight B fragments.
- * Rows of k elements are filled up to whole stages, with zeros in shared memory.
+ * A row of activations lies in the order in which the lanes of an mma want it, stage by stage of 128: lane
+ * t of four takes the elements 16 s + 2 t, + 1, 16 s + 8 + 2 t, + 1 for s = 0..7, eight B fragments; 16
+ * bytes of each quarter of the stage, and the four lanes' 16 bytes side by side. Rows of k elements are
+ * filled up to whole stages, with zeros in shared memory.
  */
 static __host__ __device__ __forceinline__ int a_padded(int k)
 {
@@ -88,13 +89,22 @@ static __host__ __device__ __forceinline__ int a_padded(int k)
 
 GRID int a_index(int k)			/* where element k lies */
 {
-	return (k & ~(STAGE_K - 1)) + (k >> 1 & 3) * 32 + (k >> 3 & 15) * 2 + (k & 1);
+	return (k & ~31) + (k >> 1 & 3) * 8 + (k >> 3 & 3) * 2 + (k & 1);
 }
 
-/* bytes of a row in shared memory: eight rows meet different banks */
+/* Of k elements those that a CTA multiplies, filled up: of a pair, as many of both */
+static __host__ __device__ __forceinline__ int a_part(int way, int k)
+{
+	const int most = GRID_STAGE_STEP(way);
+
+	return way == GRID_WIDE ? ((k + STAGE_K - 1) / STAGE_K + most - 1) / most * GRID_WARPS * STAGE_K :
+		a_padded(k);
+}
+
+/* bytes of a row in shared memory: four lanes of two rows meet different banks */
 static __host__ __device__ __forceinline__ uint32_t a_stride(int k)
 {
-	return a_padded(k) * 2 + 32;
+	return a_padded(k) * 2 + 64;
 }
 
 GRID uint32_t a_at(const struct grid_args &a, int row, int k)
@@ -145,8 +155,9 @@ template <int way>
 GRID void norm_prefetch(const struct grid_args &a, int phase, int kind, struct norm_weights &w)
 {
 	const int by_stage = way != GRID_BY_WORDS;	/* see load_normed() */
-	const int step = by_stage ? GRID_WARPS * 16 : norm_step(a);
-	const int first = by_stage ? threadIdx.x / 32 * 16 + threadIdx.x % 16 : threadIdx.x & (step - 1);
+	const int step = by_stage ? GRID_STAGE_STEP(way) * 16 : norm_step(a);
+	const int first = by_stage ? grid_first_stage<way>(threadIdx.x / 32) * 16 + threadIdx.x % 16 :
+			  threadIdx.x & (step - 1);
 	const uint4 *weight = grid_norm_weight(a, phase, kind);
 
 #pragma unroll
@@ -163,12 +174,12 @@ GRID void norm_prefetch(const struct grid_args &a, int phase, int kind, struct n
  */
 GRID void stage_put(uint32_t stage, int piece, uint4 p)
 {
-	const uint32_t at = stage + piece * 4;
+	const uint32_t at = stage + piece / 4 * 64 + piece % 4 * 4;
 
 	ptx_st_shared_b32(at, p.x);
-	ptx_st_shared_b32(at + 64, p.y);
-	ptx_st_shared_b32(at + 128, p.z);
-	ptx_st_shared_b32(at + 192, p.w);
+	ptx_st_shared_b32(at + 16, p.y);
+	ptx_st_shared_b32(at + 32, p.z);
+	ptx_st_shared_b32(at + 48, p.w);
 }
 
 template <int dtype>
@@ -213,12 +224,33 @@ GRID void add_squares(uint32_t tile, float (*sum)[4])
 	}
 }
 
+/*
+ * Of a pair: the other's sums of squares added, in the order of ranks. v: of row `lane`. norms: before this
+ * one in this launch; the one before has long been read.
+ */
+GRID float pair_squares(const struct grid_args &a, float v, uint32_t norms)
+{
+	const uint32_t mbar = ptx_smem(grid_mem) + GRID_PAIR_MBARS, at = ptx_smem(grid_mem) + a.at_pair;
+	const int lane = threadIdx.x % 32, rank = grid_rank<GRID_WIDE>();
+	float other = 0;
+
+	if (threadIdx.x == 0)
+		ptx_mbarrier_arrive_expect_tx(mbar, a.s.batch * 4);
+	if ((int)threadIdx.x < a.s.batch)
+		ptx_st_async_b32(ptx_mapa(at, rank ^ 1) + lane * 4, __float_as_uint(v),
+				 ptx_mapa(mbar, rank ^ 1));
+	ptx_mbarrier_wait(mbar, norms & 1);
+	if (lane < a.s.batch)
+		other = __uint_as_float(ptx_ld_shared_b32(at + lane * 4));
+	return rank ? other + v : v + other;
+}
+
 #define NORM_PAIRS	4	/* of rows, that are on their way through registers together */
 
-/* Of pair j of rows this lane's: rows two apart, whose 64 bytes meet different banks */
+/* Of pair j of rows this lane's: rows next to each other, which meet different banks */
 GRID int norm_row(int j)
 {
-	return j / 2 * 4 + j % 2 + (threadIdx.x & 16) / 8;
+	return 2 * j + threadIdx.x % 32 / 16;
 }
 
 /* What is still to be done to the rows of a norm: see scale_stage() */
@@ -232,31 +264,33 @@ struct norm_left {
  * rmsnorm of all rows: of each the stages that this warp will multiply, as they lie in memory, into shared
  * memory, and their scales. As memory is far all is asked for at once. Ends with a barrier.
  */
-template <int dtype>
-GRID void load_normed(const struct grid_args &a, int phase, int kind, struct norm_left &left)
+template <int dtype, int way>
+GRID void load_normed(const struct grid_args &a, int phase, int kind, struct norm_left &left, uint32_t norms)
 {
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, piece = lane % 16,
-		  k = a.s.hidden, batch = a.s.batch;
-	const int num_stages = a_padded(k) / STAGE_K, stride = a_stride(k);
-	const uint32_t rows = a_at(a, 0, k);
+		  k = a.s.hidden, part_k = a_part(way, k), batch = a.s.batch;
+	const int num_stages = a_padded(k) / STAGE_K, stride = a_stride(part_k);
+	const int first = grid_first_stage<way>(warp);
+	const uint32_t rows = a_at(a, 0, part_k) + warp * 256;
 	float *part = (float *)(grid_mem + GRID_SUMS), sum[2][4] = {}, scale = 0;
 
 	for (int row = lane / 16; row < batch; row += 2) {
 		const char *x = grid_x(a, phase, kind, row) + piece * 16;
 		const uint32_t to = rows + row * stride + piece * 16;
 
-		for (int stage = warp; stage < num_stages; stage += GRID_WARPS) {
+		for (int stage = first, nth = 0; stage < num_stages; stage += GRID_STAGE_STEP(way), nth++) {
 			const int there = stage * STAGE_K + piece * 8 < k;
 
-			ptx_cp_async_cg(to + stage * 256, there ? x + stage * 256 : x, there ? 16 : 0);
+			ptx_cp_async_cg(to + nth * GRID_WARPS * 256, there ? x + stage * 256 : x,
+					there ? 16 : 0);
 		}
 	}
 	ptx_cp_async_commit_group();
 	ptx_cp_async_wait_group<0>();
 	__syncwarp();
-	for (int stage = warp; stage < num_stages; stage += GRID_WARPS)
+	for (int stage = first, nth = 0; stage < num_stages; stage += GRID_STAGE_STEP(way), nth++)
 		add_squares<dtype>(rows + min(lane % 16, batch - 1) * stride +
-				   stage * 256 + lane / 16 * 16, sum);
+				   nth * GRID_WARPS * 256 + lane / 16 * 16, sum);
 	if (lane % 4 == lane / 8) {
 		const int row = lane / 4, odd = row % 2;
 
@@ -270,6 +304,10 @@ GRID void load_normed(const struct grid_args &a, int phase, int kind, struct nor
 #pragma unroll
 		for (int w = 0; w < GRID_WARPS; w++)
 			scale += part[w * batch + lane];
+	}
+	if (way == GRID_WIDE)
+		scale = pair_squares(a, scale, norms);
+	if (lane < batch) {
 		scale = rsqrtf(scale * a.per_hidden + a.s.eps);
 	}
 	left.scale = scale;
@@ -282,12 +320,13 @@ GRID void load_normed(const struct grid_args &a, int phase, int kind, struct nor
  * unit of the product does so just before it needs it: the stage of weights that it uses up makes room
  * for the next one.
  */
-template <int dtype>
+template <int dtype, int way>
 GRID void scale_stage(const struct grid_args &a, int kind, int phase, const struct norm_left &left,
 		      int stage, int nth)
 {
-	const int piece = threadIdx.x % 16, stride = a_stride(a.s.hidden), v = stage * 16 + piece;
-	const uint32_t at = a_at(a, 0, a.s.hidden) + stage * 256;
+	const int piece = threadIdx.x % 16, part_k = a_part(way, a.s.hidden), stride = a_stride(part_k),
+		  v = stage * 16 + piece;
+	const uint32_t at = a_at(a, 0, part_k) + (nth * GRID_WARPS + threadIdx.x / 32) * 256;
 	const struct norm_weights &w = left.weights;
 	float g[8];
 
@@ -323,18 +362,21 @@ GRID void scale_stage(const struct grid_args &a, int kind, int phase, const stru
  * The activations [batch][k padded] at src, which lie in the mma's order:
  * what this warp's stages need of them.
  */
+template <int way>
 GRID void load_plain(const struct grid_args &a, const void *src, int k)
 {
-	const int lane = threadIdx.x % 32, piece = lane % 16, num_stages = a_padded(k) / STAGE_K;
+	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, piece = lane % 16,
+		  num_stages = a_padded(k) / STAGE_K;
 
 	/* 16 pieces: one stage of one row; of a last half stage, half of each lane's are there */
 	for (int row = lane / 16; row < a.s.batch; row += 2) {
 		const char *from = (const char *)src + (int64_t)row * a_padded(k) * 2 + piece * 16;
-		const uint32_t to = a_at(a, row, k) + piece * 16;
+		const uint32_t to = a_at(a, row, a_part(way, k)) + warp * 256 + piece * 16;
 
-		for (int stage = threadIdx.x / 32; stage < num_stages; stage += GRID_WARPS)
-			ptx_cp_async_cg(to + stage * 256, from + stage * 256,
-					stage * STAGE_K + 64 < k || piece % 4 < 2 ? 16 : 0);
+		for (int stage = grid_first_stage<way>(warp), nth = 0; stage < num_stages;
+		     stage += GRID_STAGE_STEP(way), nth++)
+			ptx_cp_async_cg(to + nth * GRID_WARPS * 256, from + stage * 256,
+					stage * STAGE_K + 64 < k || piece < 8 ? 16 : 0);
 	}
 	ptx_cp_async_commit_group();
 	ptx_cp_async_wait_group<0>();
@@ -464,7 +506,7 @@ GRID void load_words(const struct grid_args &a, const uint64_t *src, int k, uint
 
 			if (first + i < mine * a.s.batch) {
 				ptx_st_shared_b32(at, w[i].x);
-				ptx_st_shared_b32(at + 64, w[i].z);
+				ptx_st_shared_b32(at + 16, w[i].z);
 			}
 		}
 	}

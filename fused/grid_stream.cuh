@@ -28,6 +28,15 @@
 /* How results travel (grid_exchange.cuh). GRID_WIDE: by meeting too, of up to 16 requests. */
 enum grid_way { GRID_BY_WORDS, GRID_BY_MEETING, GRID_WIDE };
 
+/*
+ * GRID_WIDE: pairs of CTAs, a cluster each, share rows and divide k: each has half of the activations, which
+ * is what fills shared memory, and room for a ring of twice the length.
+ */
+#define GRID_TEAM(way)		((way) == GRID_WIDE ? 2 : 1)
+/* floats from one request's 16 sums to the next one's: four lanes that write them meet different banks */
+#define SUM_ROW(way)		((way) == GRID_BY_WORDS ? STAGE_ROWS : STAGE_ROWS + 4)
+#define GRID_PAIR_BUFS		4		/* units whose sums may be on their way */
+
 extern __shared__ __align__(1024) uint8_t grid_mem[];
 
 /* ---- the stream ---- */
@@ -61,14 +70,31 @@ GRID struct grid_matrix grid_matrix(const struct grid_args &a, int phase, int ki
 	return m;
 }
 
-/* This CTA's part of a product's rows: the first, and how many. Both even: words hold two. */
+/* This CTA's, or pair's, part of a product's rows: the first, and how many. Both even: words hold two. */
+template <int way>
 GRID int2 grid_share(int rows)
 {
+	const uint32_t nth = blockIdx.x / GRID_TEAM(way), of = gridDim.x / GRID_TEAM(way);
 	/* below 2^24 rows, 2^8 SMs */
-	uint32_t pairs = (uint32_t)rows / 2, first = pairs * blockIdx.x / gridDim.x;
+	uint32_t twos = (uint32_t)rows / 2, first = twos * nth / of;
 
-	return make_int2((int)first * 2, (int)(pairs * (blockIdx.x + 1) / gridDim.x - first) * 2);
+	return make_int2((int)first * 2, (int)(twos * (nth + 1) / of - first) * 2);
 }
+
+template <int way>
+GRID int grid_rank(void)
+{
+	return (int)blockIdx.x % GRID_TEAM(way);
+}
+
+/* The stages along k of a warp that computes: every GRID_STAGE_STEP-th */
+template <int way>
+GRID int grid_first_stage(int warp)
+{
+	return grid_rank<way>() * GRID_WARPS + warp;
+}
+
+#define GRID_STAGE_STEP(way)	(GRID_WARPS * GRID_TEAM(way))
 
 /* That of each kind, in shared memory, for those that compute */
 GRID const int2 *grid_shares(void)
@@ -76,11 +102,12 @@ GRID const int2 *grid_shares(void)
 	return (const int2 *)(grid_mem + GRID_SHARES);
 }
 
+template <int way>
 GRID void share_out(const struct grid_args &a)
 {
 	if (threadIdx.x <= GRID_HEAD)
 		((int2 *)(grid_mem + GRID_SHARES))[threadIdx.x] =
-			grid_share(grid_matrix(a, 0, threadIdx.x).rows);
+			grid_share<way>(grid_matrix(a, 0, threadIdx.x).rows);
 }
 
 GRID int grid_unit(int kind)		/* rows, or pairs, that a stage covers */
@@ -214,12 +241,13 @@ GRID bool cursor_task(const struct grid_args &a, struct cursor &c, const struct 
 	return false;
 }
 
+template <int way>
 GRID bool cursor_matrix(const struct grid_args &a, struct cursor &c)
 {
 	struct grid_matrix m = grid_matrix(a, c.phase, c.kind);
-	int2 rows = grid_share(m.rows);
+	int2 rows = grid_share<way>(m.rows);
 
-	c.stage = loader_of();
+	c.stage = grid_first_stage<way>(loader_of());
 	c.num_stages = (m.k + STAGE_K - 1) / STAGE_K;
 	c.unit = 0;
 	c.count = rows.y;
@@ -247,12 +275,12 @@ GRID void ask_next_task(const struct grid_args &a, struct next_task &next)
 }
 
 /* To this warp's first item of the phase at c.phase, or of the first one after it that has any. */
-template <int head_dim>
+template <int head_dim, int way>
 GRID void cursor_enter(const struct grid_args &a, struct cursor &c, struct next_task &next)
 {
 	for (; c.phase < a.end_phase; c.phase++) {
 		c.kind = grid_kind_of(a, c.phase);
-		if (c.kind != GRID_ATTN && cursor_matrix(a, c))
+		if (c.kind != GRID_ATTN && cursor_matrix<way>(a, c))
 			return;
 		if (c.kind == GRID_ATTN) {
 			if (next.known == 0)
@@ -264,7 +292,7 @@ GRID void cursor_enter(const struct grid_args &a, struct cursor &c, struct next_
 	}
 }
 
-template <int head_dim>
+template <int head_dim, int way>
 GRID void cursor_next(const struct grid_args &a, struct cursor &c, struct next_task &next)
 {
 	if (c.kind == GRID_ATTN) {
@@ -278,17 +306,17 @@ GRID void cursor_next(const struct grid_args &a, struct cursor &c, struct next_t
 		if (cursor_task<head_dim>(a, c, next))
 			return;
 	} else {
-		c.stage += GRID_WARPS;
+		c.stage += GRID_STAGE_STEP(way);
 		if (c.stage < c.num_stages)
 			return;
-		c.stage = loader_of();
+		c.stage = grid_first_stage<way>(loader_of());
 		c.unit += grid_unit(c.kind);
 		c.src += (int64_t)grid_unit(c.kind) * c.k * 2;
 		if (c.unit < c.count)
 			return;
 	}
 	c.phase++;
-	cursor_enter<head_dim>(a, c, next);
+	cursor_enter<head_dim, way>(a, c, next);
 }
 
 /* A ring: stages, and for each an mbarrier that counts what has arrived, and one that it is used up. */
@@ -447,7 +475,7 @@ GRID void loader_next(const struct grid_args &a, struct loader &l)
 {
 	const int phase = l.at.phase, task = l.at.task;		/* another phase: whatever the latter was */
 
-	cursor_next<head_dim>(a, l.at, l.next);
+	cursor_next<head_dim, way>(a, l.at, l.next);
 	if (l.at.kind == GRID_ATTN && !l.at.values)
 		loader_keys<head_dim, way>(a, l, l.at.phase != phase || l.at.task != task);
 }
@@ -469,9 +497,13 @@ GRID void loader_start(const struct grid_args &a, struct loader &l)
 	}
 	if (has_key_ring<way>(a) && threadIdx.x == WORKERS)
 		ptx_mbarrier_init(ptx_smem(grid_mem) + GRID_FREE, 1);
+	if (way == GRID_WIDE && threadIdx.x <= WORKERS + GRID_PAIR_BUFS)
+		ptx_mbarrier_init(ptx_smem(grid_mem) + GRID_PAIR_MBARS + (threadIdx.x - WORKERS) * 8, 1);
+	if (way == GRID_WIDE)
+		ptx_fence_mbarrier_init_release_cluster();
 	__syncwarp();
 	l.at.phase = a.first_phase;
-	cursor_enter<head_dim>(a, l.at, l.next);
+	cursor_enter<head_dim, way>(a, l.at, l.next);
 	if (l.at.phase == a.end_phase)
 		return;
 	if (l.at.kind == GRID_ATTN) {
