@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* cluster_attn_grid - cluster_attn AUTO: the first three phases of a layer by grid.cu, in one launch */
 #include "cluster_attn_grid.h"
 
 #include "../primitives/error.h"

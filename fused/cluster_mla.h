@@ -30,6 +30,8 @@
  *   inv_freq          f32    [rope_dim / 2]                                     in
  *   positions, kv_indptr, kv_indices, kv_last_page_len, workspace               as in cluster_attn.h
  *
+ * Pointers of dtype are 16-byte aligned.
+ *
  * cluster_size 1..16, 0: chosen: the CTAs that share out the keys of 16 heads of a request and merge what
  * they find over DSMEM; offchip: they merge through global memory. All SMs share out the rest: see
  * cluster_attn.h for what must not run at the same time, and for requests without a key.

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * decode_step - which kernels a step takes: grid.cu's phases, in one launch or one each, then argmax or
+ * sampling; models with latent attention or experts go to decode_step_moe.cu
+ */
 #include "decode_step.h"
 
 #include "../primitives/argmax.h"

@@ -64,7 +64,7 @@
  *              g, u and logits stay fp32.
  * Tolerance:   derived in decode_step_bounds.c; a token is judged where the logits decide it
  *              beyond their bounds.
- * Determinism: bitwise repeatable, and the same in both forms.
+ * Determinism: bitwise repeatable, and the same in both forms. Unused memory: as cluster_attn.h.
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO, as cluster_attn.h; eps, sm_scale and with experts expert_scaling
  *              are finite and > 0. A struct of version 1 (size up to w_q) is taken as it was.
  * Source:      Luo et al. 2025, section 3; Touvron et al. 2023 (the architecture).
