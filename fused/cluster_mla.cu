@@ -5,8 +5,8 @@
  *
  * Not a cluster for each head, as in algorithm 4: there 16 clusters read the same latents 16 times through
  * the L2 with one row of 16 of the matrix products used, at 16K keys some 300 MB. Here all CTAs share every
- * product by its outputs, weights are read once for the whole batch, and a cluster (team) works on 16 heads
- * of a request together (cluster_mla_attn.cuh).
+ * product by its outputs, weights are read once for the whole batch, and a cluster (team) works on 16 or 8
+ * heads of a request together (cluster_mla_attn.cuh).
  *
  *   start      small things into the L2; feeders: the first stage of every ring; griddepcontrol.wait; x, its
  *              norm's weights, the epoch, positions, lengths all asked for together; then the second stages
