@@ -43,6 +43,10 @@ struct cairn_outcome {
 	char extra[256 * 1024];	/* JSON members of the family's extra hook */
 };
 
+#define CAIRN_MAX_BUFS 32	/* of a case */
+
+/* Pointers of `args` that lie within another buffer, as op has it: from where that one is now */
+void cairn_set_alias(const struct cairn_op *op, void *args);
 /* Buffers filled for (family, case, kind, seed). 0 or -errno. */
 int cairn_op_open(struct cairn_op *op, const struct cairn_family *f, int case_index,
 		  enum cairn_kind kind, uint64_t seed);
