@@ -7,11 +7,14 @@
 #   SAN=1             ASan and UBSan on host code    M=STAGE  check or bench one stage alone
 #   V=1               show commands
 
-DIRS	:= primitives fused serving conformance
+DIRS	:= primitives fused serving rdma conformance
 O	?= build
 CUDA	?= $(firstword $(wildcard /usr/local/cuda /usr/local/cuda-[1-9]*) /usr/local/cuda)
 NVCC	?= $(firstword $(wildcard $(CUDA)/bin/nvcc))
 CONFIG_CUDA ?= $(if $(NVCC),y)
+# The kernel's headers of RDMA devices, and those of libibverbs with its mlx5 part.
+CONFIG_NIC ?= $(if $(wildcard /usr/include/rdma/mlx5-abi.h),y)
+CONFIG_VERBS ?= $(if $(wildcard /usr/include/infiniband/mlx5dv.h),y)
 CUDA_LIB := $(firstword $(wildcard $(CUDA)/lib64/libcudart_static.a $(CUDA)/lib/libcudart_static.a \
 	$(CUDA)/targets/x86_64-linux/lib/libcudart_static.a))
 Q	:= $(if $(V),,@)
@@ -49,7 +52,8 @@ sources	:= $(sort $(wildcard $(addsuffix /*.[ch],$(DIRS)) $(addsuffix /*.cu,$(DI
 digest	= $(shell cat $(sources) | sha256sum | cut -c1-16)
 
 ## all                the program, build/cairn
-all: $(O)/cairn $(O)/example_plugin.so $(O)/old_plugin.so $(O)/bad_plugin.so
+all: $(O)/cairn $(O)/example_plugin.so $(O)/old_plugin.so $(O)/bad_plugin.so $(if $(CONFIG_NIC),$(O)/cairn_nic.so) \
+	$(if $(CONFIG_VERBS),$(O)/golden $(O)/nic_semantics $(O)/nic_mutants)
 
 # A package may bring libraries along: lib/ beside the program is looked in first.
 $(O)/cairn: $(objs)
@@ -75,6 +79,31 @@ $(O)/%_plugin.so: conformance/%_plugin.c Makefile $(filter %.h,$(sources))
 	@mkdir -p $(@D)
 	$(call say,CC,$@)
 	$(Q)$(CC) $(cppflags) $(cflags) -fPIC -shared -o $@ $<
+
+# The NIC model, to be preloaded under the system's own libibverbs: a library by itself, sanitized by nobody
+# since it has to come before all others.
+nic_objs := $(patsubst %,$(O)/rdma/nic_%.pic.o,preload uverbs device engine execute rules adversary report)
+$(O)/rdma/%.pic.o: rdma/%.c Makefile
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(cppflags) $(cflags) -fPIC -c -o $@ $<
+
+$(O)/cairn_nic.so: $(nic_objs)
+	$(call say,LINK,$@)
+	$(Q)$(CC) -shared -o $@ $(nic_objs) -ldl -lpthread
+
+# Programs over libibverbs; each is run under the model.
+$(O)/nic_semantics $(O)/nic_mutants: $(O)/%: rdma/%.c $(wildcard rdma/*.h) Makefile
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(filter-out -MMD -MP,$(cppflags) $(cflags)) -o $@ $< -lmlx5 -libverbs -ldl
+
+# Our bytes against libmlx5's; not sanitized, as it runs with the model preloaded.
+golden_sources := rdma/golden.c rdma/wqe_trial.c rdma/wqe_mutants.c
+$(O)/golden: $(golden_sources) rdma/wqe.h rdma/wqe_build.h rdma/wqe_trial.h rdma/cqe.h rdma/nic.h Makefile
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(filter-out -MMD -MP,$(cppflags) $(cflags)) -o $@ $(golden_sources) -lmlx5 -libverbs -ldl
 
 ## setup              installs what is missing, naming it; nothing when all is there
 setup:
@@ -116,4 +145,4 @@ help:
 
 .PHONY: all setup check bench report check-sanitize package clean help
 .DELETE_ON_ERROR:
--include $(objs:.o=.d)
+-include $(objs:.o=.d) $(nic_objs:.o=.d)

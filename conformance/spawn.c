@@ -2,12 +2,14 @@
 #include "spawn.h"
 
 #include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-int cairn_spawn(char *const argv[], char *out, size_t len)
+static int spawn(const char *path, const char *preload, char *const argv[], char *out, size_t len)
 {
 	size_t used = 0;
 	int fds[2], status, null;
@@ -27,7 +29,9 @@ int cairn_spawn(char *const argv[], char *out, size_t len)
 		close(fds[0]);
 		close(fds[1]);
 		alarm(600);	/* a hang ends with the family, this is the backstop */
-		execv("/proc/self/exe", argv);
+		if (preload)
+			setenv("LD_PRELOAD", preload, 1);
+		execv(path, argv);
 		_exit(127);
 	}
 	close(fds[1]);
@@ -46,4 +50,34 @@ int cairn_spawn(char *const argv[], char *out, size_t len)
 	close(fds[0]);
 	waitpid(pid, &status, 0);
 	return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+int cairn_spawn(char *const argv[], char *out, size_t len)
+{
+	return spawn("/proc/self/exe", NULL, argv, out, len);
+}
+
+/* The path of what lies beside this program; 0: it is there. */
+static int beside(const char *name, char path[PATH_MAX + 64])
+{
+	char self[PATH_MAX], *slash;
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+	self[n > 0 ? n : 0] = 0;
+	slash = strrchr(self, '/');
+	if (!slash)
+		return -1;
+	*slash = 0;
+	snprintf(path, PATH_MAX + 64, "%s/%s", self, name);
+	return access(path, R_OK);
+}
+
+int cairn_spawn_beside(const char *name, const char *preload, char *const argv[], char *out, size_t len)
+{
+	char path[PATH_MAX + 64], library[PATH_MAX + 64];
+
+	out[0] = 0;
+	if (beside(name, path) || (preload && beside(preload, library)))
+		return -1001;
+	return spawn(path, preload ? library : NULL, argv, out, len);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cluster_gather - all-gather among the CTAs of a cluster: the result is [size][granules] in the order of ranks
+ * cluster_gather - all-gather among the CTAs of a cluster: the result is [size][granules] in the order of
+ * ranks
  *
  * Part of cluster.cuh, which says what callers see to.
  */

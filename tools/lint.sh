@@ -8,13 +8,15 @@ complain() {
 	echo "lint: $1" >&2
 	bad=1
 }
-# Layering: primitives sees nothing above it; fused sees primitives; serving sees the table only.
+# Layering: primitives sees nothing above it; fused and rdma see primitives; serving sees the table only.
 grep -nE '#include "(\.\./)?(fused|serving|conformance|rdma)/' primitives/* 2>/dev/null |
 	grep -vE '_test\.c:|^[^:]*:[0-9]+:#include "\.\./conformance/(harness|spawn)\.h"' && complain "primitives/ includes what lies above it"
 grep -nE '#include "(\.\./)?(serving|conformance|rdma)/' fused/* 2>/dev/null |
 	grep -vE '_test\.c:' && complain "fused/ includes what lies above it"
 grep -nE '#include "(\.\./)?(primitives|fused|conformance)/' serving/* 2>/dev/null |
 	grep -vE '_test\.c:|conformance/(abi|registry)\.h|primitives/(error|dtype)\.h' && complain "serving/ includes more than the table"
+grep -nE '#include "(\.\./)?(fused|serving|conformance)/' rdma/* 2>/dev/null |
+	grep -vE '_test\.c:' && complain "rdma/ includes more than primitives/"
 grep -lE '#include .*cuda' serving/*.[ch] 2>/dev/null && complain "serving/ names CUDA"
 # Tests reach kernels through the table alone.
 grep -lE '<<<' ./*/*_test.c 2>/dev/null && complain "a test launches a kernel itself"

@@ -36,6 +36,15 @@ if [ -n "$need" ]; then
 		{ $as_root apt-get update -q && DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -q $need; }
 fi
 
+# Wanted, not needed: without them the tests against the vendor's RDMA library are skipped by name.
+if ! ls /usr/include/infiniband/mlx5dv.h /usr/lib/*/libmlx5.so >/dev/null 2>&1 && command -v apt-get >/dev/null 2>&1; then
+	echo "setup: installing libibverbs-dev ibverbs-providers (tests against libmlx5; skipped without them)"
+	as_root=""
+	[ "$(id -u)" = 0 ] || as_root=sudo
+	DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -q libibverbs-dev ibverbs-providers ||
+		echo "setup: libibverbs-dev is not to be had: the tests against libmlx5 are skipped"
+fi
+
 # Wanted, not needed: plots fall back to tables, and without nvcc the CUDA part is left out.
 has_plots() { python3 -c 'import matplotlib' 2>/dev/null || /usr/bin/python3 -c 'import matplotlib' 2>/dev/null; }
 if [ "${1:-}" = plots ] && ! has_plots && command -v apt-get >/dev/null 2>&1; then

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * nic_child - starts a program on the NIC model and reads its report; for tests, after conformance/harness.h
+ *
+ * The model's files (report, tables between processes, sysfs tree) lie in the test's own directory. Each
+ * wait ends.
+ */
+#ifndef CAIRN_NIC_CHILD_H
+#define CAIRN_NIC_CHILD_H
+
+#include <fcntl.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TIMEOUT_S	60
+#define MAX_ARGS	12
+
+struct child {
+	pid_t pid;
+	char out[256];			/* file of what it prints */
+	int status;
+};
+
+static inline const char *path_of(struct cairn_test *t, const char *name, char *path, size_t len)
+{
+	snprintf(path, len, "%s/%s", cairn_tmpdir(t), name);
+	return path;
+}
+
+/* A program of ours lies beside the one that runs the tests; others where the system has them. */
+static inline int find_program(const char *name, char *path, size_t len)
+{
+	static const char *const dirs[] = { "/usr/bin", "/usr/local/bin" };
+	ssize_t n = readlink("/proc/self/exe", path, len - 1);
+	size_t i;
+
+	path[n > 0 ? n : 0] = 0;
+	n = strrchr(path, '/') ? strrchr(path, '/') + 1 - path : 0;
+	snprintf(path + n, len - (size_t)n, "%s", name);
+	for (i = 0; access(path, R_OK) && i < ARRAY_SIZE(dirs); i++)
+		snprintf(path, len, "%s/%s", dirs[i], name);
+	return access(path, R_OK) == 0;
+}
+
+static inline double now_s(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
+}
+
+/* words: program and arguments, blanks between. */
+static inline void start(struct cairn_test *t, struct child *c, const char *words, const char *adversary,
+			 const char *out)
+{
+	char program[1024], library[1024], report[1024], shared[1024], line[256], *args[MAX_ARGS + 1], *save;
+	int n = 0, fd;
+
+	find_program("cairn_nic.so", library, sizeof(library));
+	path_of(t, "report", report, sizeof(report));
+	path_of(t, "shared", shared, sizeof(shared));
+	path_of(t, out, c->out, sizeof(c->out));
+	snprintf(line, sizeof(line), "%s", words);
+	for (args[0] = strtok_r(line, " ", &save); args[n] && n < MAX_ARGS; n++)
+		args[n + 1] = strtok_r(NULL, " ", &save);
+	find_program(args[0], program, sizeof(program));
+	c->status = -1;
+	c->pid = fork();
+	if (c->pid)
+		return;
+	fd = open(c->out, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+	dup2(open("/dev/null", O_RDONLY), 0);
+	dup2(fd, 1);
+	dup2(fd, 2);
+	setenv("LD_PRELOAD", library, 1);
+	setenv("CAIRN_NIC_REPORT", report, 1);
+	setenv("CAIRN_NIC_SHARED", shared, 1);
+	setenv("TMPDIR", cairn_tmpdir(t), 1);
+	if (adversary)
+		setenv("CAIRN_NIC_ADVERSARY", adversary, 1);
+	alarm(2 * TIMEOUT_S);	/* the backstop */
+	execv(program, args);
+	_exit(127);
+}
+
+static inline int finish(struct cairn_test *t, struct child *c)
+{
+	double limit = now_s() + TIMEOUT_S;
+	struct timespec pause = { .tv_nsec = 2000000 };
+	int status;
+
+	while (!waitpid(c->pid, &status, WNOHANG)) {
+		nanosleep(&pause, NULL);
+		if (now_s() < limit)
+			continue;
+		cairn_note(t, "%s: not done in %d s", c->out, TIMEOUT_S);
+		kill(c->pid, SIGKILL);
+		waitpid(c->pid, &status, 0);
+		break;
+	}
+	c->status = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+	return c->status;
+}
+
+static inline const char *text_of(const char *path, char *text, size_t len)
+{
+	FILE *f = fopen(path, "re");
+	size_t n = f ? fread(text, 1, len - 1, f) : 0;
+
+	text[n] = 0;
+	if (f)
+		fclose(f);
+	return text;
+}
+
+/* Sum of a counter over the processes of this test. */
+static inline long long reported(struct cairn_test *t, const char *counter)
+{
+	char path[1024], line[4096];
+	FILE *f = fopen(path_of(t, "report", path, sizeof(path)), "re");
+	long long sum = 0;
+
+	while (f && fgets(line, sizeof(line), f)) {
+		json_t *o = json_loads(line, 0, NULL);
+		const char *event = json_string_value(json_object_get(o, "event"));
+
+		EXPECT(t, event != NULL);
+		if (event && !strcmp(event, "summary"))
+			sum += json_integer_value(json_object_get(o, counter));
+		else if (event && !strcmp(event, "rule") && !strcmp(counter, "rules"))
+			cairn_note(t, "%.*s", (int)strcspn(line, "\n"), line);
+		json_decref(o);
+	}
+	if (f)
+		fclose(f);
+	return sum;
+}
+
+static inline int missing(struct cairn_test *t, const char *program)
+{
+	char path[1024];
+
+	if (!find_program("cairn_nic.so", path, sizeof(path)))
+		cairn_skip(t, "cairn_nic.so was not built: no <rdma/mlx5-abi.h>");
+	else if (!find_program(program, path, sizeof(path)))
+		cairn_skip(t, "no program %s here", program);
+	else
+		return 0;
+	return 1;
+}
+
+#endif

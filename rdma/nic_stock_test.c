@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * nic_stock_test.c - programs of the system that know nothing of the NIC model, run on it in two processes
+ *
+ * ibv_rc_pingpong checks the bytes it gets (-c); perftest's checks statuses. All must end well, and the
+ * model must have seen no rule broken and no doorbell but libmlx5's.
+ */
+#include "../conformance/harness.h"
+#include "nic_child.h"
+
+/* The same program twice, as server and as client of the first; data crosses processes. */
+static void two(struct cairn_test *t, const char *program, const char *args, const char *adversary,
+		long long requests)
+{
+	int port = 20000 + (int)(getpid() % 20000);
+	struct timespec wait = { .tv_nsec = 300000000 };
+	char words[256];
+	struct child server, client;
+	int tries;
+
+	if (missing(t, program))
+		return;
+	snprintf(words, sizeof(words), "%s %s -p %d", program, args, port);
+	start(t, &server, words, adversary, "server");
+	snprintf(words, sizeof(words), "%s %s -p %d 127.0.0.1", program, args, port);
+	for (tries = 0; tries < 10; tries++) {	/* until the server listens */
+		nanosleep(&wait, NULL);
+		start(t, &client, words, adversary, "client");
+		if (!finish(t, &client))
+			break;
+	}
+	EXPECT(t, client.status == 0);
+	if (client.status)
+		kill(server.pid, SIGKILL);
+	EXPECT(t, finish(t, &server) == 0);
+	cairn_note(t, "%lld requests, %lld doorbells (%lld of 64 bytes at least)", reported(t, "requests"),
+		   reported(t, "doorbells"), reported(t, "blueflame"));
+	EXPECT(t, reported(t, "requests") >= requests);
+	EXPECT(t, reported(t, "doorbell_wqe") == reported(t, "doorbells"));
+	EXPECT(t, reported(t, "errors") == 0);
+	EXPECT(t, reported(t, "rules") == 0);
+}
+
+static void pingpong(struct cairn_test *t)
+{
+	two(t, "ibv_rc_pingpong", "-g 1 -n 200 -c", NULL, 400);
+}
+
+static void pingpong_under_trouble(struct cairn_test *t)
+{
+	two(t, "ibv_rc_pingpong", "-g 1 -n 100 -c", "fetch_us=100,completion_us=100,drop=20", 200);
+}
+
+static void write_bw(struct cairn_test *t)
+{
+	two(t, "ib_write_bw", "-x 1 -F -n 5000", NULL, 5000);
+}
+
+static void write_bw_index_wraps(struct cairn_test *t)
+{
+	two(t, "ib_write_bw", "-x 1 -F -s 8 -n 200000", NULL, 200000);
+}
+
+static void write_bw_many_queue_pairs(struct cairn_test *t)
+{
+	two(t, "ib_write_bw", "-x 1 -F -n 500 -q 16 -b", NULL, 16000);
+}
+
+static void write_lat(struct cairn_test *t)
+{
+	two(t, "ib_write_lat", "-x 1 -F -n 200", NULL, 400);
+}
+
+static void read_bw(struct cairn_test *t)
+{
+	two(t, "ib_read_bw", "-x 1 -F -n 1000", NULL, 1000);
+}
+
+static void send_bw(struct cairn_test *t)
+{
+	two(t, "ib_send_bw", "-x 1 -F -n 1000", NULL, 1000);
+}
+
+static void atomic_bw(struct cairn_test *t)
+{
+	two(t, "ib_atomic_bw", "-x 1 -F -n 1000", NULL, 1000);
+}
+
+/* A process that dies without a word: the other end's retries run out, it is told so and ends. */
+static void peer_killed(struct cairn_test *t)
+{
+	struct timespec wait = { .tv_sec = 1 };
+	int port = 20000 + (int)(getpid() % 20000);
+	struct child server, client;
+	char words[256], text[8192];
+
+	if (missing(t, "ib_write_bw"))
+		return;
+	snprintf(words, sizeof(words), "ib_write_bw -x 1 -F -n 4000000 -p %d", port);
+	start(t, &server, words, NULL, "server");
+	nanosleep(&wait, NULL);
+	snprintf(words, sizeof(words), "ib_write_bw -x 1 -F -n 4000000 -p %d 127.0.0.1", port);
+	start(t, &client, words, NULL, "client");
+	nanosleep(&wait, NULL);
+	nanosleep(&wait, NULL);
+	kill(server.pid, SIGKILL);
+	EXPECT(t, finish(t, &server) == -SIGKILL);
+	EXPECT(t, finish(t, &client) > 0);
+	EXPECT_CONTAINS(t, text_of(client.out, text, sizeof(text)), "syndrom 0x88");
+	EXPECT(t, reported(t, "errors") >= 1);
+	EXPECT(t, reported(t, "rules") == 0);
+}
+
+#define UNIT(name) { #name, name }
+static const struct cairn_unit units[] = {
+	UNIT(pingpong), UNIT(pingpong_under_trouble), UNIT(write_bw), UNIT(write_bw_index_wraps),
+	UNIT(write_bw_many_queue_pairs), UNIT(write_lat), UNIT(read_bw), UNIT(send_bw), UNIT(atomic_bw),
+	UNIT(peer_killed),
+};
+
+const struct cairn_family cairn_nic_stock_family = {
+	.stage = "rdma", .name = "nic_stock", .units = units, .num_units = ARRAY_SIZE(units),
+};

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * wqe - work-queue entries (WQEs) of mlx5 network cards, their indices and doorbells
+ *
+ * A send queue is a ring of basic blocks of 64 bytes, a power of two of them. A WQE is ds segments of
+ * 16 bytes, 1 <= ds <= 63; it begins on a block, takes ceil(ds / 4) of them and may wrap from the ring's
+ * last byte to its first. Every field is big-endian; numbers are byte offsets in the segment.
+ *
+ *   ctrl    0 opmod (0)   1 index (16 bits)   3 opcode   4 qpn (24 bits)   7 ds
+ *           8 signature (0)   9 stream (0)   11 flags   12 immediate: 4 bytes, sent on as they are
+ *   raddr   0 remote address (64)   8 rkey   12 zero
+ *   atomic  0 swap, or what is added (64)   8 compare (64; no meaning for fetch-and-add)
+ *   data    0 length, 1 to 2^31 - 1 (zero would mean 2 GiB)   4 lkey   8 local address (64)
+ *   inline  0 length | 2^31   4 the bytes themselves, then zeros up to a multiple of 16
+ *
+ *   NOP                   ctrl
+ *   SEND, SEND_IMM        ctrl, data... or inline
+ *   WRITE, WRITE_IMM      ctrl, raddr, data... or inline
+ *   READ                  ctrl, raddr, data...
+ *   ATOMIC_CS, ATOMIC_FA  ctrl, raddr, atomic, data of 8 bytes that takes the old value
+ *
+ * Indices count blocks, not WQEs, and run freely: 64 bits here, the low 16 of them on the wire, the low
+ * log2(num_blocks) give the place. The doorbell record is the index after the last WQE. The doorbell is an
+ * 8-byte store in one of two forms: libmlx5 stores the last WQE's own first 8 bytes; NVSHMEM, DeepEP and
+ * GPUNetIO a ctrl that names only the queue and the index after the last WQE (GPUNetIO lets the index's
+ * bits 16 to 23 stand in the byte of opmod; the card does not look there).
+ *
+ * Everything here is a pure function, for host and device; values for the record and the doorbell are
+ * returned as the word that a plain store brings into memory in the right order. Nothing is ordered here:
+ * that is the poster's part. Whole requests, with all checks: wqe_build.h. Completions: cqe.h.
+ *
+ * Source: rdma-core's mlx5dv.h for layout and constants; what stock libmlx5 writes (golden.c) for the rest.
+ */
+#ifndef CAIRN_WQE_H
+#define CAIRN_WQE_H
+
+#include <assert.h>
+#include <stdint.h>
+
+#ifdef __CUDACC__
+#define CAIRN_WQE_FN static __host__ __device__ __forceinline__
+#else
+#define CAIRN_WQE_FN static inline
+#endif
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "written for little-endian machines: x86-64 and arm64 hosts, NVIDIA GPUs"
+#endif
+
+#define CAIRN_WQE_BLOCK		64		/* bytes */
+#define CAIRN_WQE_MAX_DS	63		/* segments */
+#define CAIRN_WQE_INLINE_FLAG	0x80000000u	/* in the first word of an inline segment */
+
+enum cairn_wqe_opcode {
+	CAIRN_WQE_NOP = 0x00,
+	CAIRN_WQE_WRITE = 0x08,
+	CAIRN_WQE_WRITE_IMM = 0x09,
+	CAIRN_WQE_SEND = 0x0a,
+	CAIRN_WQE_SEND_IMM = 0x0b,
+	CAIRN_WQE_READ = 0x10,
+	CAIRN_WQE_ATOMIC_CS = 0x11,
+	CAIRN_WQE_ATOMIC_FA = 0x12,
+};
+
+enum cairn_wqe_flags {
+	CAIRN_WQE_SOLICITED = 0x02,	/* the receiver's completion raises an event */
+	CAIRN_WQE_SIGNALED = 0x08,	/* completes with an entry in the completion queue */
+	CAIRN_WQE_SMALL_FENCE = 0x20,	/* waits for local invalidations and binds before it */
+	CAIRN_WQE_FENCE = 0x80,		/* waits for READs and atomics before it */
+};
+
+/* One segment as it lies in memory. */
+struct cairn_wqe_seg {
+	uint32_t w[4];
+} __attribute__((aligned(16)));
+static_assert(sizeof(struct cairn_wqe_seg) == 16, "segments are 16 bytes");
+
+struct cairn_wqe_ring {
+	struct cairn_wqe_seg *segs;	/* [4 * num_blocks] */
+	uint32_t num_blocks;		/* a power of two, at most 32768 */
+	uint32_t qpn;			/* 24 bits */
+};
+
+CAIRN_WQE_FN uint32_t cairn_be32(uint32_t x)
+{
+#ifdef __CUDA_ARCH__
+	return __byte_perm(x, 0, 0x0123);
+#else
+	return __builtin_bswap32(x);
+#endif
+}
+
+CAIRN_WQE_FN struct cairn_wqe_seg cairn_wqe_words(uint32_t a, uint32_t b, uint32_t c, uint32_t d)
+{
+	struct cairn_wqe_seg s = { { cairn_be32(a), cairn_be32(b), cairn_be32(c), cairn_be32(d) } };
+
+	return s;
+}
+
+CAIRN_WQE_FN struct cairn_wqe_seg cairn_wqe_ctrl(uint32_t opcode, uint64_t index, uint32_t qpn, uint32_t ds,
+						 uint32_t flags, uint32_t imm_be)
+{
+	struct cairn_wqe_seg s = cairn_wqe_words(((uint32_t)index & 0xffff) << 8 | opcode, qpn << 8 | ds,
+						 flags, 0);
+
+	s.w[3] = imm_be;
+	return s;
+}
+
+CAIRN_WQE_FN struct cairn_wqe_seg cairn_wqe_raddr(uint64_t addr, uint32_t rkey)
+{
+	return cairn_wqe_words((uint32_t)(addr >> 32), (uint32_t)addr, rkey, 0);
+}
+
+CAIRN_WQE_FN struct cairn_wqe_seg cairn_wqe_atomic(uint64_t swap_add, uint64_t compare)
+{
+	return cairn_wqe_words((uint32_t)(swap_add >> 32), (uint32_t)swap_add, (uint32_t)(compare >> 32),
+			       (uint32_t)compare);
+}
+
+CAIRN_WQE_FN struct cairn_wqe_seg cairn_wqe_data(uint64_t addr, uint32_t length, uint32_t lkey)
+{
+	return cairn_wqe_words(length, lkey, (uint32_t)(addr >> 32), (uint32_t)addr);
+}
+
+/* Segment k of inline data of so many bytes (at least 1); composed in registers, zero behind the data. */
+CAIRN_WQE_FN struct cairn_wqe_seg cairn_wqe_inline(const void *data, uint32_t bytes, uint32_t k)
+{
+	struct cairn_wqe_seg s = { { k ? 0 : cairn_be32(bytes | CAIRN_WQE_INLINE_FLAG), 0, 0, 0 } };
+	const uint8_t *p = (const uint8_t *)data;
+
+#pragma unroll
+	for (uint32_t i = 0; i < 16; i++) {
+		uint32_t at = 16 * k + i;
+
+		if (at >= 4 && at - 4 < bytes)
+			s.w[i / 4] |= (uint32_t)p[at - 4] << (8 * (i % 4));
+	}
+	return s;
+}
+
+/* The one segment of an inline word that is in a register, as it lies in memory: a sequence number. */
+CAIRN_WQE_FN struct cairn_wqe_seg cairn_wqe_inline_u64(uint64_t value)
+{
+	struct cairn_wqe_seg s = { { cairn_be32(8 | CAIRN_WQE_INLINE_FLAG), (uint32_t)value,
+				     (uint32_t)(value >> 32), 0 } };
+
+	return s;
+}
+
+CAIRN_WQE_FN uint32_t cairn_wqe_inline_segs(uint32_t bytes)
+{
+	return bytes ? (bytes + 4 + 15) / 16 : 0;
+}
+
+CAIRN_WQE_FN uint32_t cairn_wqe_blocks(uint32_t ds)
+{
+	return (ds + 3) / 4;
+}
+
+/* Where segment k of the WQE at this index lies. */
+CAIRN_WQE_FN struct cairn_wqe_seg *cairn_wqe_at(const struct cairn_wqe_ring *q, uint64_t index, uint32_t k)
+{
+	return &q->segs[(4 * index + k) & (4 * (uint64_t)q->num_blocks - 1)];
+}
+
+/* next: the index after the last WQE. Of receive queues too, which count entries. */
+CAIRN_WQE_FN uint32_t cairn_wqe_dbrec(uint64_t next)
+{
+	return cairn_be32((uint32_t)next & 0xffff);
+}
+
+/* libmlx5's doorbell: the ctrl segment of the last WQE */
+CAIRN_WQE_FN uint64_t cairn_wqe_doorbell(struct cairn_wqe_seg ctrl)
+{
+	return (uint64_t)ctrl.w[1] << 32 | ctrl.w[0];
+}
+
+/* NVSHMEM's, DeepEP's and GPUNetIO's */
+CAIRN_WQE_FN uint64_t cairn_wqe_doorbell_next(uint64_t next, uint32_t qpn)
+{
+	return cairn_wqe_doorbell(cairn_wqe_ctrl(0, next, qpn, 0, 0, 0));
+}
+
+#endif
