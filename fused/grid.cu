@@ -62,9 +62,11 @@
  * eight rows of a norm in registers at a time; 112.5 with their squares by mma, and with stages scaled just
  * before the first unit multiplies them. Then activations in an order whose reading meets all banks at once
  * (two lanes of four met the same): 113.3 to 112.9, batch 1 37.9 to 37.3, Llama-3.2-1B's token 399 to 393;
- * and pairs: 111.8. There the products are the limit, no longer memory: a stage of 16 rows and 16 requests
- * takes a warp 1 us, ring full or not, which is just the stream's pace, so that nothing is caught up that
- * was lost before x came (9 us from the launch to the first unit's end).
+ * and pairs: 111.8. By a trace of pairs before that order, the products are the limit there, no longer
+ * memory: a stage of 16 rows and 16 requests takes a warp 1 us, ring full or not, which is just the stream's
+ * pace, so that nothing is caught up that was lost before x came (9 us from the launch to the first unit's
+ * end).
+ * Shared memory is likely why: weights are written and read there, and as many bytes of activations read.
  *
  * Tried and lost
  *   16 warps that load for themselves: 104 bytes of spills. 8 of them with 255 registers: 3824 us for

@@ -178,9 +178,10 @@ GRID void grid_result_word(const struct grid_args &a, int phase, int kind, float
 /*
  * Of a pair each CTA has the sums over its half of k. Warp w has requests 2 w and 2 w + 1: in the first CTA
  * warps 0 .. 3 finish what they have, with what the other sends them, and send the rest; in the second one
- * warps 4 .. 7. What has been sent is looked at a unit later, when it has come. GRID_PAIR_BUFS: who sends a
- * unit's sums has met its CTA since that finished the unit two before, with sums that the other CTA sent
- * after it met, so after it finished the one three before.
+ * warps 4 .. 7. What has been sent is looked at a unit later, when it has come. Why GRID_PAIR_BUFS places
+ * are enough: who sends the sums of unit u has met its CTA since all of that finished unit u - 2, with sums
+ * that the other CTA sent after it had met for u - 2; by then all of that had finished u - 4, whose place
+ * these take.
  */
 struct pair_sums {
 	uint32_t units;			/* so far in this launch */

@@ -36,13 +36,20 @@ if [ -n "$need" ]; then
 		{ $as_root apt-get update -q && DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -q $need; }
 fi
 
-# Wanted, not needed: without them the tests against the vendor's RDMA library are skipped by name.
-if ! ls /usr/include/infiniband/mlx5dv.h /usr/lib/*/libmlx5.so >/dev/null 2>&1 && command -v apt-get >/dev/null 2>&1; then
-	echo "setup: installing libibverbs-dev ibverbs-providers (tests against libmlx5; skipped without them)"
+# Wanted, not needed: without them the tests against the vendor's RDMA library, and with the stock programs over
+# it, are skipped by name.
+verbs=""
+ls /usr/include/infiniband/mlx5dv.h /usr/lib/*/libmlx5.so >/dev/null 2>&1 || verbs="libibverbs-dev ibverbs-providers"
+exists ibv_rc_pingpong >/dev/null 2>&1 || verbs="$verbs ibverbs-utils"
+exists ib_write_bw >/dev/null 2>&1 || verbs="$verbs perftest"
+if [ -n "$verbs" ] && command -v apt-get >/dev/null 2>&1; then
+	echo "setup: installing $verbs (tests of rdma; skipped without them)"
 	as_root=""
 	[ "$(id -u)" = 0 ] || as_root=sudo
-	DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -q libibverbs-dev ibverbs-providers ||
-		echo "setup: libibverbs-dev is not to be had: the tests against libmlx5 are skipped"
+	# shellcheck disable=SC2086
+	DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -q $verbs ||
+		{ $as_root apt-get update -q && DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -q $verbs; } ||
+		echo "setup: not to be had: the tests that need them are skipped"
 fi
 
 # Wanted, not needed: plots fall back to tables, and without nvcc the CUDA part is left out.
