@@ -25,7 +25,7 @@
  *
  * More than 8 requests: CTAs work in pairs, clusters of two, which share rows and divide k (GRID_TEAM). Each
  * holds half of every request's activations, which would else fill shared memory, and has room for a ring of
- * twice the length; sums cross by st.async (grid.cuh), and those of squares (pair_squares).
+ * twice the length; sums cross by st.async (grid_wide.cuh), and those of squares (pair_squares).
  *
  * Shared memory
  *   0              float [8] of the norms, a word: is this the last split
@@ -36,7 +36,7 @@
  *   GRID_SUMS      float [1, 2 or 8][8 warps][batch][16 rows, by meetings 20]; in attention (m, l) of
  *                  states, q and the new key and value
  *   at_rope        float2 [batch][head_dim / 2]
- *   at_pair        what comes from the other of a pair: float [16] squares, [4][128] sums
+ *   at_pair        what comes from the other of a pair: float [16] squares, [4][2][128] sums
  *   at_a           activations of a product; in attention O of the warps' states, or a ring of keys
  *   at_rings       [8 warps][stages] of 4 KiB; 6 stages at batch 1
  * Barriers: __syncthreads() once, when the loaders' first loads are on their way; then WORK_BAR among the
@@ -62,11 +62,11 @@
  * eight rows of a norm in registers at a time; 112.5 with their squares by mma, and with stages scaled just
  * before the first unit multiplies them. Then activations in an order whose reading meets all banks at once
  * (two lanes of four met the same): 113.3 to 112.9, batch 1 37.9 to 37.3, Llama-3.2-1B's token 399 to 393;
- * and pairs: 111.8. By a trace of pairs before that order, the products are the limit there, no longer
- * memory: a stage of 16 rows and 16 requests takes a warp 1 us, ring full or not, which is just the stream's
- * pace, so that nothing is caught up that was lost before x came (9 us from the launch to the first unit's
- * end).
- * Shared memory is likely why: weights are written and read there, and as many bytes of activations read.
+ * and pairs: 111.8. There the products were the limit, no longer memory: a stage of 16 rows and 16 requests
+ * took a warp 1 us, ring full or not, which is just the stream's pace, so that nothing was caught up that was
+ * lost before x came (9 us from the launch to the first unit's end). Shared memory was why: weights are
+ * written and read there, and as many bytes of activations read. With units of 32 rows half of the latter:
+ * 108.0 instead of 111.2 at 1K keys, 287.5 instead of 291.0 at 4K.
  *
  * Tried and lost
  *   16 warps that load for themselves: 104 bytes of spills. 8 of them with 255 registers: 3824 us for
@@ -153,7 +153,8 @@ GRID void run_worker(const struct grid_args &a)
 				r = keys;
 			continue;
 		}
-		addend = grid_first_addend(a, phase, kind);
+		if (way != GRID_WIDE)
+			addend = grid_first_addend(a, phase, kind);
 		if (normed && way == GRID_BY_WORDS)
 			load_normed_words<dtype>(a, phase, kind, left.weights, base + phase);
 		else if (normed)
@@ -167,7 +168,10 @@ GRID void run_worker(const struct grid_args &a)
 			make_rope<head_dim>(a, position, freq);
 			have_rope = 1;
 		}
-		run_product<dtype, way>(a, r, phase, kind, addend, left, base + 1 + phase, pair);
+		if constexpr (way == GRID_WIDE)
+			run_wide<dtype>(a, r, phase, kind, left, pair);
+		else
+			run_product<dtype, way>(a, r, phase, kind, addend, left, base + 1 + phase);
 		/* all have multiplied: they met since */
 		if (has_key_ring<way>(a) && kind == GRID_QKV && threadIdx.x == 0)
 			ptx_mbarrier_arrive(ptx_smem(grid_mem) + GRID_FREE);
@@ -229,7 +233,8 @@ static size_t layout(struct grid_args *a)
 		sums = a->at_o + outputs - GRID_SUMS;
 	a->at_rope = GRID_SUMS + (sums > states ? sums : states);
 	a->at_pair = a->at_rope + a->s.batch * a->s.head_dim * 4;
-	a->at_a = (a->at_pair + (grid_way(a) == GRID_WIDE ? 64 + GRID_PAIR_BUFS * WORKERS / 2 * 4 : 0) +
+	a->at_a = (a->at_pair + (grid_way(a) == GRID_WIDE ?
+				64 + GRID_TALL(GRID_WIDE) * GRID_PAIR_BUFS * WORKERS / 2 * 4 : 0) +
 		   1023) / 1024 * 1024;
 	if (!a->key_stages)
 		a->at_o = a->at_a;
@@ -265,7 +270,9 @@ static int plan_smem(struct grid_args *a)
 
 		a->a_bytes = bytes > merge ? bytes : merge;
 		for (a->stages = GRID_MAX_STAGES; a->stages >= least; a->stages--) {
-			a->sum_bufs = a->by_words ? GRID_WARPS : a->stages > 2 ? 2 : 1;
+			a->sum_bufs = a->by_words ? GRID_WARPS :
+				      grid_way(a) == GRID_WIDE ? GRID_TALL(GRID_WIDE) :
+				      a->stages > 2 ? 2 : 1;
 			if (layout(a) <= SMEM_MAX)
 				goto fits;
 		}

@@ -111,9 +111,9 @@ GRID void load_fragments(const struct grid_args &a, int kind, int k, int stage,
 	}
 }
 
-/* sum += tile x; two sums, as an mma waits for the one before it */
+/* sum += tile x; two sums of 8 requests, or one of each 8, as an mma waits for the one before it */
 template <int dtype, int wide>
-GRID void multiply_stage(uint32_t tile, const uint4 (*x)[4], float (*sum)[2][4])
+GRID void multiply_stage(uint32_t tile, const uint4 (*x)[4], float (*sum)[wide ? 1 : 2][4])
 {
 	uint32_t w[4];
 
@@ -122,7 +122,8 @@ GRID void multiply_stage(uint32_t tile, const uint4 (*x)[4], float (*sum)[2][4])
 		ptx_ldmatrix_x4(w, tile ^ i * 32);
 #pragma unroll
 		for (int h = 0; h <= wide; h++)
-			attn_mma<dtype>(sum[h][i % 2], w, (const uint32_t *)&x[h][i / 2] + i % 2 * 2);
+			attn_mma<dtype>(sum[h][wide ? 0 : i % 2], w,
+					(const uint32_t *)&x[h][i / 2] + i % 2 * 2);
 	}
 }
 
@@ -175,78 +176,6 @@ GRID void grid_result_word(const struct grid_args &a, int phase, int kind, float
 		ptx_st_relaxed_gpu_u64(to, (uint64_t)number << 32 | pair);
 }
 
-/*
- * Of a pair each CTA has the sums over its half of k. Warp w has requests 2 w and 2 w + 1: in the first CTA
- * warps 0 .. 3 finish what they have, with what the other sends them, and send the rest; in the second one
- * warps 4 .. 7. What has been sent is looked at a unit later, when it has come. Why GRID_PAIR_BUFS places
- * are enough: who sends the sums of unit u has met its CTA since all of that finished unit u - 2, with sums
- * that the other CTA sent after it had met for u - 2; by then all of that had finished u - 4, whose place
- * these take.
- */
-struct pair_sums {
-	uint32_t units;			/* so far in this launch */
-	int open;			/* the last one is not finished: */
-	int col;			/* of this thread's element; -1: there is none */
-	uint16_t bias, x;
-	float total;
-};
-
-GRID bool pair_finishes(void)
-{
-	return (int)(threadIdx.x / 32) / (GRID_WARPS / 2) == grid_rank<GRID_WIDE>();
-}
-
-/* Where the sums of the unit of that number come to, of this thread's element; its mbarrier */
-GRID uint32_t pair_at(const struct grid_args &a, uint32_t unit)
-{
-	return ptx_smem(grid_mem) + a.at_pair + 64 +
-	       (unit % GRID_PAIR_BUFS * (WORKERS / 2) + threadIdx.x % (WORKERS / 2)) * 4;
-}
-
-GRID uint32_t pair_mbar(uint32_t unit)
-{
-	return ptx_smem(grid_mem) + GRID_PAIR_MBARS + 8 + unit % GRID_PAIR_BUFS * 8;
-}
-
-template <int dtype>
-GRID void pair_finish(const struct grid_args &a, struct pair_sums &pair, int phase, int kind)
-{
-	const uint32_t unit = pair.units - 1;
-	float other, total, up;
-
-	if (!pair.open)
-		return;
-	pair.open = 0;
-	ptx_mbarrier_wait(pair_mbar(unit), unit / GRID_PAIR_BUFS & 1);
-	other = __uint_as_float(ptx_ld_shared_b32(pair_at(a, unit)));
-	total = grid_rank<GRID_WIDE>() ? other + pair.total : pair.total + other;
-	up = __shfl_down_sync(~0u, total, 8);
-	total += row_element<dtype>(&pair.bias, 0) + row_element<dtype>(&pair.x, 0);
-	if (pair.col >= 0)
-		grid_result<dtype>(a, phase, kind, threadIdx.x / STAGE_ROWS, pair.col, total, up);
-}
-
-/* A unit's sum of this thread's element: kept, or sent */
-GRID void pair_exchange(const struct grid_args &a, struct pair_sums &pair, const struct grid_element &e,
-			const struct grid_addend &addend, float total)
-{
-	const uint32_t mbar = pair_mbar(pair.units);
-
-	if (pair_finishes()) {
-		if (threadIdx.x % (WORKERS / 2) == 0)
-			ptx_mbarrier_arrive_expect_tx(mbar, WORKERS / 2 * 4);
-		pair.open = 1;
-		pair.col = e.mine ? e.col : -1;
-		pair.bias = addend.bias;
-		pair.x = addend.x;
-		pair.total = total;
-	} else {
-		ptx_st_async_b32(ptx_mapa(pair_at(a, pair.units), grid_rank<GRID_WIDE>() ^ 1),
-				 __float_as_uint(total), ptx_mapa(mbar, grid_rank<GRID_WIDE>() ^ 1));
-	}
-	pair.units++;
-}
-
 #ifdef CAIRN_DEBUG
 /* racecheck does not know bar.arrive, and from there on loses count of all barriers */
 #define GRID_NO_ARRIVE	1
@@ -255,9 +184,9 @@ GRID void pair_exchange(const struct grid_args &a, struct pair_sums &pair, const
 #endif
 
 /*
- * One product: rows of the matrix as the 16 rows of an mma, requests as its 8 columns (wide: 16). Warps share
- * out the stages along k, and take them by two (wide: one by one); their sums meet in shared memory, in the
- * order of the warps.
+ * One product, of up to 8 requests: rows of the matrix as the 16 rows of an mma, requests as its 8 columns.
+ * Warps share out the stages along k, and take them by two; their sums meet in shared memory, in the order of
+ * the warps. Of more requests: grid_wide.cuh.
  *
  * By words there is one writer a unit, and the others do not wait: there are as many sums and barriers as
  * warps. Whoever comes round to the same sums has been a writer meanwhile, or was their last; as a writer it
@@ -265,19 +194,15 @@ GRID void pair_exchange(const struct grid_args &a, struct pair_sums &pair, const
  */
 template <int dtype, int way>
 GRID void run_product(const struct grid_args &a, struct ring &r, int phase, int kind,
-		      struct grid_addend addend, const struct norm_left &left, uint32_t number,
-		      struct pair_sums &pair)
+		      struct grid_addend addend, const struct norm_left &left, uint32_t number)
 {
-	constexpr int wide = way == GRID_WIDE, by_words = way == GRID_BY_WORDS,
-		      most = wide ? 1 : 2;	/* stages at a time */
+	constexpr int by_words = way == GRID_BY_WORDS, most = 2;	/* stages at a time */
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, quad = lane / 4, t = lane % 4;
 	const int k = grid_k(a, kind), num_stages = a_padded(k) / STAGE_K,
 		  batch = a.s.batch, sums = batch * SUM_ROW(way);
-	const int writers = by_words ? 1 : wide ? GRID_WARPS :
-			    (batch * STAGE_ROWS + 31) / 32,	/* warps that write a unit's results */
+	const int writers = by_words ? 1 : (batch * STAGE_ROWS + 31) / 32,	/* warps that write results */
 		  unit_rows = grid_unit(kind);
-	const uint32_t x_at[2] = { a_at(a, min(quad, batch - 1), a_part(way, k)) + t * 16,
-				   a_at(a, min(quad + 8, batch - 1), a_part(way, k)) + t * 16 };
+	const uint32_t x_at[1] = { a_at(a, min(quad, batch - 1), k) + t * 16 };
 	float *s_sums = (float *)(grid_mem + GRID_SUMS),
 	      *s_mine = s_sums + warp * sums + quad + 2 * t * SUM_ROW(way);
 	const int2 rows = grid_shares()[kind];
@@ -285,14 +210,14 @@ GRID void run_product(const struct grid_args &a, struct ring &r, int phase, int 
 
 	for (int unit = 0; unit < rows.y; unit += unit_rows) {
 		const struct grid_element e = grid_element(a, kind, rows, unit, turn);
-		float sum[most][wide + 1][2][4] = {};
+		float sum[most][1][2][4] = {};
 
 		if (unit && e.mine)
 			addend = grid_addend(a, phase, kind, e.row, e.col);
 		for (int stage = grid_first_stage<way>(warp); stage < num_stages;
 		     stage += most * GRID_STAGE_STEP(way)) {
 			const int two = most == 2 && stage + GRID_WARPS < num_stages;
-			uint4 x[most][wide + 1][4];
+			uint4 x[most][1][4];
 			uint32_t tile[most];
 
 			if (!by_words && unit == 0 && left.rows)
@@ -308,39 +233,25 @@ GRID void run_product(const struct grid_args &a, struct ring &r, int phase, int 
 
 				ring_advance(next);
 				tile[most - 1] = ring_wait(next) + attn_q_at<STAGE_K>(lane);
-				multiply_stage<dtype, wide>(tile[0], x[0], sum[0]);
-				multiply_stage<dtype, wide>(tile[most - 1], x[most - 1], sum[most - 1]);
+				multiply_stage<dtype, 0>(tile[0], x[0], sum[0]);
+				multiply_stage<dtype, 0>(tile[most - 1], x[most - 1], sum[most - 1]);
 			} else {
-				multiply_stage<dtype, wide>(tile[0], x[0], sum[0]);
+				multiply_stage<dtype, 0>(tile[0], x[0], sum[0]);
 			}
 			ring_release(r, 1 + two);
 		}
 #pragma unroll
-		for (int h = 0; h <= wide; h++)
-#pragma unroll
-			for (int j = 0; j < 4; j++)
-				if (8 * h + 2 * t + j % 2 < batch)
-					s_mine[buf * GRID_WARPS * sums + (8 * h + j % 2) * SUM_ROW(way) +
-					       j / 2 * 8] =
-						sum[0][h][0][j] + sum[0][h][1][j] +
-						(most == 2 ?
-						 sum[most - 1][h][0][j] + sum[most - 1][h][1][j] : 0);
+		for (int j = 0; j < 4; j++)
+			if (2 * t + j % 2 < batch)
+				s_mine[buf * GRID_WARPS * sums + j % 2 * SUM_ROW(way) + j / 2 * 8] =
+					sum[0][0][0][j] + sum[0][0][1][j] + sum[1][0][0][j] + sum[1][0][1][j];
 		if (!by_words || GRID_NO_ARRIVE)
 			work_sync();
 		else if (turn)
 			ptx_bar_arrive(WORK_BAR + 1 + buf, WORKERS);
 		else
 			ptx_bar_sync(WORK_BAR + 1 + buf, WORKERS);
-		if (wide) {
-			float total = 0;
-
-#pragma unroll
-			for (int i = 0; i < GRID_WARPS; i++)
-				total += s_sums[(buf * GRID_WARPS + i) * sums +
-						sum_at<way>(batch, warp * 32 + lane)];
-			pair_finish<dtype>(a, pair, phase, kind);
-			pair_exchange(a, pair, e, addend, total);
-		} else if (turn < writers) {
+		if (turn < writers) {
 			const float *from = s_sums + buf * GRID_WARPS * sums +
 					    sum_at<way>(batch, turn * 32 + lane);
 			float total = 0, up;
@@ -362,8 +273,6 @@ GRID void run_product(const struct grid_args &a, struct ring &r, int phase, int 
 		if (a.sum_bufs == 1)
 			work_sync();
 	}
-	if (wide)
-		pair_finish<dtype>(a, pair, phase, kind);
 	end_phase<way>(a, phase);
 }
 #endif

@@ -20,6 +20,7 @@
 
 #include "../primitives/angle.cuh"
 #include "grid.cuh"
+#include "grid_wide.cuh"
 
 /*
  * Cosines and sines of all requests, once a launch. position, freq: what the thread needs first,

@@ -35,6 +35,8 @@ enum grid_way { GRID_BY_WORDS, GRID_BY_MEETING, GRID_WIDE };
 #define GRID_TEAM(way)		((way) == GRID_WIDE ? 2 : 1)
 /* floats from one request's 16 sums to the next one's: four lanes that write them meet different banks */
 #define SUM_ROW(way)		((way) == GRID_BY_WORDS ? STAGE_ROWS : STAGE_ROWS + 4)
+/* Stages of a unit of rows, one below the other: activations are read from shared memory once for all */
+#define GRID_TALL(way)		((way) == GRID_WIDE ? 2 : 1)
 #define GRID_PAIR_BUFS		4		/* units whose sums may be on their way */
 
 extern __shared__ __align__(1024) uint8_t grid_mem[];
@@ -162,6 +164,7 @@ struct cursor {
 		struct {
 			int stage, num_stages;		/* along k */
 			int unit, count, k;		/* rows done, of the CTA's; columns */
+			int below;			/* GRID_TALL: 1: the second stage of the two */
 			const char *src;		/* the unit's first row */
 		};
 		struct {
@@ -249,7 +252,7 @@ GRID bool cursor_matrix(const struct grid_args &a, struct cursor &c)
 
 	c.stage = grid_first_stage<way>(loader_of());
 	c.num_stages = (m.k + STAGE_K - 1) / STAGE_K;
-	c.unit = 0;
+	c.unit = c.below = 0;
 	c.count = rows.y;
 	c.k = m.k;
 	c.src = m.w + (int64_t)rows.x * m.k * 2;
@@ -306,12 +309,17 @@ GRID void cursor_next(const struct grid_args &a, struct cursor &c, struct next_t
 		if (cursor_task<head_dim>(a, c, next))
 			return;
 	} else {
+		if (GRID_TALL(way) > 1 && !c.below && c.unit + grid_unit(c.kind) < c.count) {
+			c.below = 1;
+			return;
+		}
+		c.below = 0;
 		c.stage += GRID_STAGE_STEP(way);
 		if (c.stage < c.num_stages)
 			return;
 		c.stage = grid_first_stage<way>(loader_of());
-		c.unit += grid_unit(c.kind);
-		c.src += (int64_t)grid_unit(c.kind) * c.k * 2;
+		c.unit += GRID_TALL(way) * grid_unit(c.kind);
+		c.src += (int64_t)GRID_TALL(way) * grid_unit(c.kind) * c.k * 2;
 		if (c.unit < c.count)
 			return;
 	}
@@ -366,7 +374,7 @@ GRID void ring_advance(struct ring &r)
  * Starts the loads of the item at the cursor, to where attn_swizzle() says. What is not there becomes zeros.
  * key_slot: of the key that this lane asks for; NO_PAGE: none.
  */
-template <int head_dim>
+template <int head_dim, int way>
 GRID void load_stage(const struct grid_args &a, const struct cursor &c, uint32_t key_slot, uint32_t to)
 {
 	int lane = threadIdx.x % 32;
@@ -388,10 +396,11 @@ GRID void load_stage(const struct grid_args &a, const struct cursor &c, uint32_t
 					from == NO_PAGE ? 0 : 16);
 		}
 	} else {
-		int half = lane / 16, piece = lane % 16, left = c.count - c.unit,
+		const int above = GRID_TALL(way) > 1 && c.below ? grid_unit(c.kind) : 0;
+		int half = lane / 16, piece = lane % 16, left = c.count - c.unit - above,
 		    at = c.stage * STAGE_K + piece * 8;
 		int64_t second = (int64_t)(c.kind == GRID_GATE_UP ? a.s.intermediate : 8) * c.k * 2;
-		const char *src = c.src + ((int64_t)half * c.k + at) * 2;
+		const char *src = c.src + ((int64_t)(above + half) * c.k + at) * 2;
 		uint64_t policy = ptx_createpolicy_evict_first();
 
 #pragma unroll
@@ -434,12 +443,12 @@ struct loader {
 };
 
 /* Starts the loads of the item at the cursor, into a stage that is empty. */
-template <int head_dim>
+template <int head_dim, int way>
 GRID void loader_load(const struct grid_args &a, struct loader &l)
 {
 	const uint32_t full = l.ring.mbars + l.ring.slot * 16;
 
-	load_stage<head_dim>(a, l.at, l.key_slot, l.ring.stages + l.ring.slot * GRID_STAGE_BYTES);
+	load_stage<head_dim, way>(a, l.at, l.key_slot, l.ring.stages + l.ring.slot * GRID_STAGE_BYTES);
 	if (LOADER_WAITS) {
 		ptx_cp_async_commit_group();
 		ptx_cp_async_wait_group<0>();
@@ -510,7 +519,7 @@ GRID void loader_start(const struct grid_args &a, struct loader &l)
 		loader_keys<head_dim, way>(a, l, 1);
 		return;
 	}
-	loader_load<head_dim>(a, l);
+	loader_load<head_dim, way>(a, l);
 	l.on_way = 1;
 	loader_next<head_dim, way>(a, l);
 }
@@ -545,7 +554,7 @@ GRID void run_loader(const struct grid_args &a, struct loader &l)
 			loader_switch(a, l);
 		/* at first it is empty */
 		ptx_mbarrier_wait(l.ring.mbars + l.ring.slot * 16 + 8, l.ring.parity ^ 1);
-		loader_load<head_dim>(a, l);
+		loader_load<head_dim, way>(a, l);
 		if (LOADER_WAITS) {
 			l.on_way = 0;
 			l.oldest = l.ring;
