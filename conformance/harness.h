@@ -7,7 +7,8 @@
  * it places every buffer between canaries, fills outputs with NaN, asks the reference for exact values
  * and bounds, runs the implementation twice, and checks values, bits, canaries and untouched inputs;
  * for `cairn bench` it rotates copies past the L2 and times what it has just verified.
- * A host module's family is a list of plain test functions (units).
+ * A host module's family is a list of plain test functions (units), and may have measures: functions that
+ * `cairn bench` runs, which verify, time and write rows themselves.
  */
 #ifndef CAIRN_HARNESS_H
 #define CAIRN_HARNESS_H
@@ -71,6 +72,9 @@ struct cairn_family {
 	/* host module */
 	const struct cairn_unit *units;
 	int num_units;
+	/* rows of `cairn bench` that are no operation of a table: each in a process and under a time-out */
+	const struct cairn_unit *measures;
+	int num_measures;
 
 	/* operation; offsets are offsetof(struct cairn_impl, ...) and offsetof(args, ...) */
 	size_t op, workspace_op;		/* workspace_op 0: none */
@@ -128,6 +132,17 @@ void cairn_tmpfile(struct cairn_test *t, char *path, size_t path_len, const char
 		   size_t bytes);
 const char *cairn_tmpdir(struct cairn_test *t);		/* made on first use, removed afterwards */
 const char *cairn_srcdir(void);				/* root of the source tree, or of the package */
+
+/*
+ * In a measure: one row, {"v":1,"op":FAMILY,"case":...,"impl":...,"ok":...,MEMBERS,"gpu":...}. members_fmt
+ * gives JSON members as `"median_ns":%.0f,"cycles":%d`. Rows are written when the measure is done; all of
+ * its rows are ok, or none is. A measure that wrote no row, and did not skip, has failed.
+ * cairn_host_row: of the processor alone; else the row names the GPU, where there is one.
+ */
+void cairn_row(struct cairn_test *t, const char *case_name, const char *impl, const char *members_fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+void cairn_host_row(struct cairn_test *t, const char *case_name, const char *impl,
+		    const char *members_fmt, ...) __attribute__((format(printf, 4, 5)));
 
 #define EXPECT(t, cond)			cairn_expect(t, !!(cond), #cond, __FILE__, __LINE__)
 #define EXPECT_CONTAINS(t, text, part)	cairn_expect_contains(t, text, part, __FILE__, __LINE__)

@@ -89,5 +89,13 @@ int cairn_cmd_mutants(const struct cairn_options *opt);
 /* Units (unit.c) */
 enum { CAIRN_UNIT_PASS, CAIRN_UNIT_FAIL, CAIRN_UNIT_SKIP };
 int cairn_unit_run(const struct cairn_unit *u, uint64_t seed, FILE *out, char *reason, size_t reason_len);
+/* The same for a measure of f; its rows go to out as J lines, and as P lines if all is well. */
+int cairn_measure_run(const struct cairn_family *f, const struct cairn_unit *u, uint64_t seed, FILE *out,
+		      char *reason, size_t reason_len);
+
+/* Measures (measure.c): those of f that opt selects, each in a child; prints, and adds to sum. */
+int cairn_measures_selected(const struct cairn_options *opt, const struct cairn_family *f);
+void cairn_measures(const struct cairn_options *opt, const struct cairn_family *f, FILE *json,
+		    struct cairn_totals *sum);
 
 #endif

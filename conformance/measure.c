@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * measure - rows of `cairn bench` that are no operation of a table
+ *
+ * A family's measure verifies and times by itself and writes rows with cairn_row(). Each runs in a process of
+ * its own, so that one that crashes, hangs or loses the device costs no other.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "registry.h"
+#include "runner.h"
+
+static int is_selected(const struct cairn_options *opt, const struct cairn_family *f, int i)
+{
+	char name[192];
+
+	snprintf(name, sizeof(name), "%s.%s.%s", f->stage, f->name, f->measures[i].name);
+	return cairn_glob_match(opt, f, name);
+}
+
+int cairn_measures_selected(const struct cairn_options *opt, const struct cairn_family *f)
+{
+	int num = 0;
+
+	for (int i = 0; i < f->num_measures; i++)
+		num += is_selected(opt, f, i);
+	return num;
+}
+
+static void measure_child(FILE *out, const struct cairn_family *f, const struct cairn_impl *impl,
+			  const struct cairn_options *opt, void *arg)
+{
+	const struct cairn_unit *u = arg;
+	char reason[256];
+
+	(void)impl;
+	switch (cairn_measure_run(f, u, opt->seed, out, reason, sizeof(reason))) {
+	case CAIRN_UNIT_PASS:
+		break;
+	case CAIRN_UNIT_SKIP:
+		fprintf(out, "S %s.%s.%s: %s\n", f->stage, f->name, u->name, reason);
+		break;
+	default:
+		fprintf(out, "F %s.%s.%s\n", f->stage, f->name, u->name);
+	}
+}
+
+struct sink {
+	FILE *json;
+	struct cairn_totals *sum;
+};
+
+static void measure_line(char *text, void *arg)
+{
+	struct sink *s = arg;
+
+	switch (text[0]) {
+	case 'J':
+		if (s->json)
+			fprintf(s->json, "%s\n", text + 2);
+		return;
+	case 'P':
+		s->sum->passed++;
+		puts(text + 2);
+		break;
+	case 'F':
+		s->sum->failed++;
+		printf("FAILED %s\n", text + 2);
+		break;
+	case 'S':
+		s->sum->skipped++;
+		printf("skipped %s\n", text + 2);
+		break;
+	case 'D':
+		printf("# %s\n", text + 2);
+		break;
+	}
+	fflush(stdout);
+}
+
+void cairn_measures(const struct cairn_options *opt, const struct cairn_family *f, FILE *json,
+		    struct cairn_totals *sum)
+{
+	struct sink sink = { json, sum };
+
+	for (int i = 0; i < f->num_measures; i++) {
+		const char *death;
+
+		if (!is_selected(opt, f, i))
+			continue;
+		death = cairn_run_child(measure_child, f, NULL, opt, (void *)&f->measures[i], measure_line,
+					&sink);
+		if (!death)
+			continue;
+		printf("FAILED %s.%s.%s: %s\n", f->stage, f->name, f->measures[i].name, death);
+		fflush(stdout);
+		sum->failed++;
+	}
+}
