@@ -88,7 +88,9 @@
  *   - no START_BAR, once feeders are fast: 19.1 against 18.9; it after 8, 4, 0 of the first 16 stages: 19.8
  *     against 19.6; it opened when x is here instead of asked for: 18.5 against 18.45
  *   - a lane's 16 elements of A in a row: 64 bytes of words a lane, batch 16 74.7 against 71.8
- *   - a tile's page ids, and those of what goes into the L2, looked up a tile ahead: 16K 32.7 against 32.4
+ *   - six tiles asked into the L2 ahead of the two in flight: batch 16 72.5 against 61.2, 16K 29.5 against
+ *     28.2, as the copy engine takes as long for a prefetch as for a copy
+ *   - rows of x for the norm read two pieces at a time: batch 16, where a row is one warp's, 7 us for it
  * Where the 1K chain's time goes is not memory: weights in the L2 do not shorten it. Nor is it cold
  * instructions: attention done twice in a row gains in its first wait alone.
  */

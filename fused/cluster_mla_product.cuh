@@ -169,13 +169,22 @@ MLA void mla_rms(struct mla_ctx *c, const struct cairn_cluster_mla_args &a, cons
 
 	/* eight, or four, elements a thread; whole warps go round */
 	if (x) {
-#pragma unroll 2
-		for (int i = nth * 8; i < n && row < a.batch; i += warps * 256) {
-			row_unpack<dtype>(__ldcg((const uint4 *)((const char *)x +
-								 ((int64_t)row * n + i) * 2)), f);
+		/* asked for together: with 16 requests a row is one warp's */
+		for (int first = nth * 8; first < n && row < a.batch; first += 8 * warps * 256) {
+			const char *at = (const char *)x + ((int64_t)row * n + first) * 2;
+			uint4 v[8];
+
 #pragma unroll
-			for (int k = 0; k < 8; k++)
-				sum += f[k] * f[k];
+			for (int j = 0; j < 8; j++)
+				v[j] = first + j * warps * 256 < n ? __ldcg((const uint4 *)(at + j * warps * 512)) :
+				       make_uint4(0, 0, 0, 0);
+#pragma unroll
+			for (int j = 0; j < 8; j++) {
+				row_unpack<dtype>(v[j], f);
+#pragma unroll
+				for (int k = 0; k < 8; k++)
+					sum += f[k] * f[k];
+			}
 		}
 	} else {
 #pragma unroll 1
