@@ -6,8 +6,8 @@
  * share, so that every key is read once for 16 heads. (8 where each tile has a CTA for itself: that reads
  * half as much of q and writes half as much then, and half of the product's rows are nobody's.) `parts`
  * teams of `team` CTAs share the keys of a task, in tiles of 32: contiguous shares. A tile is 32 bulk
- * copies of 1152 bytes, one a key; two tiles are in flight. Nothing is asked into the L2 ahead of that: a bulk
- * prefetch takes the copy engine's time as a copy does, a tile takes 1.85 us with and 1.23 without.
+ * copies of 1152 bytes, one a key; two tiles are in flight. Nothing is asked into the L2 ahead of that: a
+ * bulk prefetch takes the copy engine's time as a copy does; a tile takes 1.85 us with, 1.23 without.
  *
  *   logits   warp w: keys 8 (w % 4) .. + 7, quarter w / 4 of the 576 columns; 16 x 32 x 4 partial sums meet
  *            in shared memory

@@ -176,7 +176,8 @@ MLA void mla_rms(struct mla_ctx *c, const struct cairn_cluster_mla_args &a, cons
 
 #pragma unroll
 			for (int j = 0; j < 8; j++)
-				v[j] = first + j * warps * 256 < n ? __ldcg((const uint4 *)(at + j * warps * 512)) :
+				v[j] = first + j * warps * 256 < n ?
+				       __ldcg((const uint4 *)(at + j * warps * 512)) :
 				       make_uint4(0, 0, 0, 0);
 #pragma unroll
 			for (int j = 0; j < 8; j++) {
