@@ -23,6 +23,7 @@
 #include "../primitives/embedding.h"
 #include "../primitives/launch.h"
 #include "decode_step_latent.h"
+#include "decode_step_parts.h"
 #include "grid.h"
 
 #define CHAIN_BATCH	8		/* the largest there is */
@@ -32,75 +33,6 @@ struct chain {
 	struct latent_step l;		/* with it; without it of this the experts alone, and x */
 	size_t bytes;
 };
-
-static void fill_mla(struct cairn_cluster_mla_args *m, const struct cairn_decode_step_args *args)
-{
-	m->size = sizeof(*m);
-	m->inv_freq = args->inv_freq;
-	m->positions = args->positions;
-	m->kv_indptr = args->kv_indptr;
-	m->kv_indices = args->kv_indices;
-	m->kv_last_page_len = args->kv_last_page_len;
-	m->batch = args->batch;
-	m->max_kv_len = args->max_kv_len;
-	m->num_pages = args->num_pages;
-	m->page_size = args->page_size;
-	m->hidden = args->hidden;
-	m->num_heads = args->num_qo_heads;
-	m->q_lora_rank = args->q_lora_rank;
-	m->kv_lora_rank = args->kv_lora_rank;
-	m->nope_dim = args->nope_dim;
-	m->rope_dim = args->rope_dim;
-	m->v_dim = args->v_dim;
-	m->dtype = args->dtype;
-	m->eps = args->eps;
-	m->sm_scale = args->sm_scale;
-	m->cluster_size = 1;
-	m->pages = args->k_pages;
-	m->norm_weight = args->attn_norm;
-	m->w_q_a = args->w_q_a;
-	m->q_norm = args->q_norm;
-	m->w_q = args->w_q;
-	m->w_kv_a = args->w_kv_a;
-	m->kv_norm = args->kv_norm;
-	m->w_kv_b = args->w_kv_b;
-	m->w_o = args->w_o;
-}
-
-static void fill_moe(struct cairn_moe_args *m, const struct cairn_decode_step_args *args)
-{
-	m->size = sizeof(*m);
-	m->norm_weight = args->mlp_norm;
-	m->batch = args->batch;
-	m->hidden = args->hidden;
-	m->dtype = args->dtype;
-	m->eps = args->eps;
-}
-
-static void fill_experts(struct cairn_moe_args *m, const struct cairn_decode_step_args *args)
-{
-	fill_moe(m, args);
-	m->w_router = args->w_router;
-	m->w_gate_up = args->w_experts_gate_up;
-	m->w_down = args->w_experts_down;
-	m->w_shared_gate_up = args->w_shared_gate_up;
-	m->w_shared_down = args->w_shared_down;
-	m->num_experts = args->num_experts;
-	m->experts_per_token = args->experts_per_token;
-	m->intermediate = args->expert_intermediate;
-	m->shared_intermediate = args->shared_intermediate;
-	m->normalize = args->normalize_experts;
-	m->scaling = args->expert_scaling;
-}
-
-/* A dense layer's MLP is a shared expert. */
-static void fill_dense(struct cairn_moe_args *m, const struct cairn_decode_step_args *args)
-{
-	fill_moe(m, args);
-	m->w_shared_gate_up = args->w_gate_up;
-	m->w_shared_down = args->w_down;
-	m->shared_intermediate = args->intermediate;
-}
 
 static size_t padded(size_t bytes)
 {
@@ -117,9 +49,11 @@ static int plan(struct chain *c, const struct cairn_decode_step_args *args, char
 	if (args->form == CAIRN_DECODE_STEP_PERSISTENT && !args->kv_lora_rank)
 		return cairn_error(EOPNOTSUPP,
 				"decode_step: form: experts without latent attention have no persistent one");
-	fill_mla(&c->l.mla, args);
-	fill_experts(&c->l.moe, args);
-	fill_dense(&c->l.dense, args);
+	c->l.mla = decode_step_mla(args, 0);
+	c->l.mla.cluster_size = 1;
+	c->l.dense = decode_step_dense_of(args, 0);
+	c->l.moe = decode_step_moe_of(args, args->dense_layers);
+	c->l.moe.norm_weight = args->mlp_norm;		/* of layer 0, as all that a step begins with */
 	c->l.moe.batch = c->l.dense.batch = most;
 	bytes = args->num_experts ? moe_workspace(&c->l.moe) : 0;
 	/* one place for both: what lies there are words with numbers that never come again */
@@ -156,45 +90,27 @@ int decode_step_moe_workspace(const struct cairn_decode_step_args *args, size_t 
 	return 0;
 }
 
-static const void *behind(const void *p, int64_t bytes)
-{
-	return p ? (const char *)p + bytes : NULL;
-}
-
 static int run_mla(struct chain *c, const struct cairn_decode_step_args *args, int layer, void *stream)
 {
-	struct cairn_cluster_mla_args m = c->l.mla;
-	int64_t at = layer * args->layer_stride_bytes;
+	struct cairn_cluster_mla_args m = decode_step_mla(args, layer);
 
 	m.x = c->l.x[0];
 	m.out = c->l.x[1];
-	m.pages = (char *)m.pages + layer * args->kv_stride_bytes;
-	m.norm_weight = behind(m.norm_weight, at);
-	m.w_q_a = behind(m.w_q_a, at);
-	m.q_norm = behind(m.q_norm, at);
-	m.w_q = behind(m.w_q, at);
-	m.w_kv_a = behind(m.w_kv_a, at);
-	m.kv_norm = behind(m.kv_norm, at);
-	m.w_kv_b = behind(m.w_kv_b, at);
-	m.w_o = behind(m.w_o, at);
+	m.workspace = c->l.mla.workspace;
+	m.workspace_bytes = c->l.mla.workspace_bytes;
+	m.cluster_size = c->l.mla.cluster_size;
 	return cairn_cluster_mla(&m, stream);
 }
 
-/* From x[1] to x[0]. `all`: of layer 0, or of the first layer with experts; first: that layer */
-static int run_moe(struct chain *c, const struct cairn_decode_step_args *args,
-		   const struct cairn_moe_args *all, int first, int layer, void *stream)
+/* From x[1] to x[0] */
+static int run_moe(struct chain *c, const struct cairn_decode_step_args *args, int layer, void *stream)
 {
-	struct cairn_moe_args m = *all;
-	int64_t at = (layer - first) * args->layer_stride_bytes;
+	struct cairn_moe_args m = decode_step_has_experts(args, layer) ? decode_step_moe_of(args, layer) :
+				  decode_step_dense_of(args, layer);
 
 	m.x = c->l.x[1];
 	m.out = c->l.x[0];
-	m.norm_weight = behind(m.norm_weight, layer * args->layer_stride_bytes);
-	m.w_router = behind(m.w_router, at);
-	m.w_gate_up = behind(m.w_gate_up, at);
-	m.w_down = behind(m.w_down, at);
-	m.w_shared_gate_up = behind(m.w_shared_gate_up, at);
-	m.w_shared_down = behind(m.w_shared_down, at);
+	m.workspace = c->l.moe.workspace;
 	return moe_launch(&m, stream);
 }
 
@@ -223,15 +139,10 @@ static int run_embedding(struct chain *c, const struct cairn_decode_step_args *a
 
 static int run_latent(struct chain *c, const struct cairn_decode_step_args *args, void *stream)
 {
-	const int dense = args->num_experts ? args->dense_layers : args->num_layers;
-
 	CAIRN_TRY(run_embedding(c, args, stream));
 	for (int layer = 0; layer < args->num_layers; layer++) {
 		CAIRN_TRY(run_mla(c, args, layer, stream));
-		if (layer < dense)
-			CAIRN_TRY(run_moe(c, args, &c->l.dense, 0, layer, stream));
-		else
-			CAIRN_TRY(run_moe(c, args, &c->l.moe, dense, layer, stream));
+		CAIRN_TRY(run_moe(c, args, layer, stream));
 	}
 	return decode_step_head(args, &c->l.dense, c->l.x[0], stream);
 }
@@ -263,7 +174,7 @@ int decode_step_moe(const struct cairn_decode_step_args *args, void *stream)
 		CAIRN_TRY(run_grid(&c, phase + GRID_QKV, phase + GRID_OUT + 1,
 				   layer ? c.l.x[0] : NULL, c.l.x[1], stream));
 		if (layer >= args->dense_layers)
-			CAIRN_TRY(run_moe(&c, args, &c.l.moe, args->dense_layers, layer, stream));
+			CAIRN_TRY(run_moe(&c, args, layer, stream));
 		else
 			CAIRN_TRY(run_grid(&c, phase + GRID_GATE_UP, phase + GRID_DOWN + 1,
 					   c.l.x[1], c.l.x[0], stream));

@@ -101,4 +101,16 @@ static inline struct cairn_moe_args decode_step_moe_of(const struct cairn_decode
 	};
 }
 
+/* A dense layer's MLP: a shared expert, and no others */
+static inline struct cairn_moe_args decode_step_dense_of(const struct cairn_decode_step_args *a, int layer)
+{
+	return (struct cairn_moe_args){
+		.size = sizeof(struct cairn_moe_args),
+		.norm_weight = decode_step_weight(a, a->mlp_norm, layer),
+		.w_shared_gate_up = decode_step_weight(a, a->w_gate_up, layer),
+		.w_shared_down = decode_step_weight(a, a->w_down, layer), .batch = a->batch,
+		.hidden = a->hidden, .shared_intermediate = a->intermediate, .dtype = a->dtype, .eps = a->eps,
+	};
+}
+
 #endif
