@@ -18,7 +18,8 @@
  *   1. Pages of a request go back to the pool only when no flight holds the request: retire() runs when
  *      nothing is in flight.
  *   2. drawn - read <= flights; a request whose drawn == max_new_tokens takes part in no later pass.
- *   3. A request holds promised pages for prompt and answer from admission on: growing never fails.
+ *   3. From admission on a request is sure of the pages for prompt and answer: the sum of what running ones
+ *      may need fits in the pool, so that growing never fails.
  */
 #include "engine.h"
 
@@ -34,6 +35,7 @@ struct seq {
 	struct seq *next;		/* in the queue */
 	struct cairn_request req;
 	int32_t handle;			/* in the pool */
+	int32_t promised;		/* the most pages it may need */
 	int32_t computed;		/* keys appended by the passes launched so far */
 	int32_t drawn, read;		/* tokens drawn by them, and those the host has seen */
 	int32_t last;			/* the last token read */
@@ -57,6 +59,7 @@ struct cairn_engine {
 	int first_flight;
 	struct seq **running, *queue, **queue_end;
 	int32_t num_running;
+	int64_t promised;		/* pages, over the running requests */
 	int latent, failed;
 	struct cairn_engine_stats stats;
 };
@@ -213,17 +216,18 @@ int cairn_engine_submit(struct cairn_engine *e, const struct cairn_request *requ
 	return 0;
 }
 
-/* In order of submission, as long as the pool can promise. */
+/* In order of submission, as long as the pool has pages for all that they may ever need. */
 static int admit(struct cairn_engine *e)
 {
 	while (e->queue && e->num_running < e->opt.max_batch) {
 		struct seq *s = e->queue;
 		int64_t max_len = (int64_t)s->req.num_prompt + s->req.max_new_tokens;
-		int ret = cairn_kv_pool_open(e->pool, max_len, &s->handle);
 
-		if (ret == -ENOSPC)
+		s->promised = (int32_t)((max_len + e->opt.page_size - 1) / e->opt.page_size);
+		if (e->promised + s->promised > e->opt.num_pages)
 			return 0;
-		CAIRN_TRY(ret);
+		CAIRN_TRY(cairn_kv_pool_open(e->pool, &s->handle));
+		e->promised += s->promised;
 		e->queue = s->next;
 		if (!e->queue)
 			e->queue_end = &e->queue;
@@ -244,6 +248,7 @@ static void retire(struct cairn_engine *e)
 			continue;
 		}
 		cairn_kv_pool_close(e->pool, s->handle);
+		e->promised -= s->promised;
 		free(s);
 	}
 	e->num_running = kept;
@@ -337,7 +342,7 @@ static int add_part(struct cairn_engine *e, struct flight *f, struct seq *s, int
 	if (!s->drawn)
 		e->stats.prompt_tokens += num_rows;
 	s->computed += num_rows;
-	CAIRN_TRY(cairn_kv_pool_resize(e->pool, s->handle, s->computed));
+	CAIRN_TRY(cairn_kv_pool_resize(e->pool, s->handle, s->computed, NULL));
 	part.pages = cairn_kv_pool_pages(e->pool, s->handle, &part.num_pages);
 	if (s->computed >= s->req.num_prompt) {
 		part.draw = &s->req.sampling;
