@@ -169,7 +169,7 @@ static int list_step(const struct step *s, const struct strings *in, struct stri
 	run->len = 0;
 	for (size_t i = 0; i < in->num; i++) {
 		size_t begin = i ? in->end[i - 1] : 0, n = in->end[i] - begin;
-		const char *text = in->text.s + begin;
+		const char *text = in->text.s ? in->text.s + begin : "";	/* all of them may be empty */
 		int byte;
 
 		switch (s->kind) {

@@ -408,11 +408,37 @@ static size_t previous_char(const char *s, size_t at)
 	return at;
 }
 
-int cairn_matcher_cut(const struct matcher *m, bool parse_special, size_t begin, size_t end,
-		      bool at_start, struct pieces *p)
+static size_t moved(const struct plain_parts *plain, size_t at)
+{
+	return (at > plain->from ? at - plain->from : 0) + plain->to;
+}
+
+/*
+ * The special token t has been found at i, ahead of it the first plain part that ends behind i. If it
+ * touches that part, what counts is the longest token before it, if any: returned. *skip: bytes to go on by
+ * when NULL is.
+ */
+static const struct added_token *outside(const struct matcher *m, const struct added_token *t, const char *s,
+					 size_t i, const struct cairn_text_part *ahead, size_t *skip)
+{
+	*skip = t->match_len;
+	if (i + t->match_len <= ahead->begin)
+		return t;
+	if (i < ahead->begin) {
+		*skip = 1;
+		return longest(m, s + i, ahead->begin - i);
+	}
+	/* the token's bytes are text together, but it takes none from a token behind the part */
+	if (i + t->match_len > ahead->end)
+		*skip = ahead->end - i;
+	return NULL;
+}
+
+int cairn_matcher_cut(const struct matcher *m, bool parse_special, const struct plain_parts *plain,
+		      size_t begin, size_t end, bool at_start, struct pieces *p)
 {
 	const char *s = p->text.s;
-	size_t done = begin, i = begin;
+	size_t done = begin, i = begin, part = 0;
 	size_t blank_begin = 0, blank_end = 0;	/* white space measured last, for what ends in it */
 
 	if (begin == end)
@@ -421,6 +447,20 @@ int cairn_matcher_cut(const struct matcher *m, bool parse_special, size_t begin,
 		const struct added_token *t = longest(m, s + i, end - i);
 		size_t from = i, to;
 
+		if (t && t->special && parse_special && plain) {
+			struct cairn_text_part ahead;
+			size_t skip;
+
+			while (part < plain->num && moved(plain, plain->v[part].end) <= i)
+				part++;
+			if (part < plain->num) {
+				ahead.begin = moved(plain, plain->v[part].begin);
+				ahead.end = moved(plain, plain->v[part].end);
+				t = outside(m, t, s, i, &ahead, &skip);
+				if (!t)
+					i += skip - 1;
+			}
+		}
 		if (!t) {
 			i++;
 			continue;

@@ -126,17 +126,43 @@ bool cairn_tokenizer_is_special(const struct cairn_tokenizer *tok, int32_t id)
 	return id >= 0 && id < tok->num_ids && tok->by_id[id] && tok->by_id[id]->special;
 }
 
+/* The normalized form of piece p of the raw text has been put behind out->text[begin]. */
+static int cut_normalized(const struct cairn_tokenizer *tok, bool parse_special, struct plain_parts *plain,
+			  const struct piece *p, size_t begin, struct pieces *out)
+{
+	struct plain_parts moved, *here = NULL;
+
+	if (plain) {
+		/* pieces come in order: parts that are behind us stay so */
+		while (plain->num && plain->v->end <= p->begin) {
+			plain->v++;
+			plain->num--;
+		}
+		moved = *plain;
+		moved.from = p->begin;
+		moved.to = begin;
+		if (plain->num && plain->v->begin < p->end) {
+			here = &moved;
+			parse_special = parse_special && !tok->normalizer.num;
+		}
+	}
+	return cairn_matcher_cut(&tok->normalized, parse_special, here, begin, out->text.len,
+				 p->at_start, out);
+}
+
 /* Text with its added tokens cut out, in normalized form. */
 static int cut_text(const struct cairn_tokenizer *tok, const char *text, size_t len,
-		    bool parse_special, struct pieces *out)
+		    bool parse_special, struct plain_parts *plain, struct pieces *out)
 {
 	struct pieces raw = { 0 };
 	struct buf form = { 0 };
 	int ret;
 
 	ret = cairn_utf8_mend(text, len, &raw.text);
+	if (!ret && plain && (raw.text.len != len || memcmp(raw.text.s, text, len)))
+		ret = cairn_error(EINVAL, "a text in parts must be UTF-8");
 	if (!ret)
-		ret = cairn_matcher_cut(&tok->raw, parse_special, 0, raw.text.len, true, &raw);
+		ret = cairn_matcher_cut(&tok->raw, parse_special, plain, 0, raw.text.len, true, &raw);
 	if (ret || (tok->normalizer.num == 0 && tok->normalized.num == 0)) {
 		*out = raw;
 		return ret;
@@ -154,8 +180,7 @@ static int cut_text(const struct cairn_tokenizer *tok, const char *text, size_t 
 		if (!ret)
 			ret = cairn_buf_add(&out->text, form.s, form.len);
 		if (!ret)
-			ret = cairn_matcher_cut(&tok->normalized, parse_special, begin,
-						out->text.len, p->at_start, out);
+			ret = cut_normalized(tok, parse_special, plain, p, begin, out);
 	}
 	cairn_buf_free(&form);
 	cairn_pieces_free(&raw);
@@ -184,8 +209,8 @@ static int encode_pieces(const struct cairn_tokenizer *tok, const struct pieces 
 	return 0;
 }
 
-int cairn_tokenizer_encode(const struct cairn_tokenizer *tok, const void *text, size_t num_bytes,
-			   unsigned flags, int32_t **ids, size_t *num_ids)
+static int encode(const struct cairn_tokenizer *tok, const void *text, size_t num_bytes,
+		  struct plain_parts *plain, unsigned flags, int32_t **ids, size_t *num_ids)
 {
 	struct cairn_bpe_scratch scratch = { 0 };
 	struct cairn_ids out = { 0 };
@@ -199,7 +224,7 @@ int cairn_tokenizer_encode(const struct cairn_tokenizer *tok, const void *text, 
 				   "tokenizer: a text of %zu bytes, at most %u are accepted",
 				   num_bytes, CAIRN_MAX_TEXT);
 	ret = cut_text(tok, num_bytes ? text : "", num_bytes, flags & CAIRN_ENCODE_PARSE_SPECIAL,
-		       &p);
+		       plain, &p);
 	if (!ret)
 		ret = cairn_pretokenize(&tok->pre_tokenizer, &p);
 	if (!ret && flags & CAIRN_ENCODE_ADD_SPECIAL)
@@ -222,4 +247,25 @@ int cairn_tokenizer_encode(const struct cairn_tokenizer *tok, const void *text, 
 	*ids = out.v;
 	*num_ids = out.num;
 	return 0;
+}
+
+int cairn_tokenizer_encode(const struct cairn_tokenizer *tok, const void *text, size_t num_bytes,
+			   unsigned flags, int32_t **ids, size_t *num_ids)
+{
+	return encode(tok, text, num_bytes, NULL, flags, ids, num_ids);
+}
+
+int cairn_tokenizer_encode_parts(const struct cairn_tokenizer *tok, const void *text, size_t num_bytes,
+				 const struct cairn_text_part *plain, size_t num_plain, unsigned flags,
+				 int32_t **ids, size_t *num_ids)
+{
+	struct plain_parts parts = { .v = plain, .num = num_plain };
+
+	if (!plain && num_plain)
+		return cairn_error(EINVAL, "tokenizer: null argument");
+	for (size_t i = 0; i < num_plain; i++)
+		if (plain[i].begin >= plain[i].end || plain[i].end > num_bytes ||
+		    (i && plain[i].begin < plain[i - 1].end))
+			return cairn_error(EINVAL, "tokenizer: part %zu is not in order", i);
+	return encode(tok, text, num_bytes, &parts, flags, ids, num_ids);
 }

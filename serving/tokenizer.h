@@ -74,6 +74,21 @@ bool cairn_tokenizer_is_special(const struct cairn_tokenizer *tok, int32_t id);
 int cairn_tokenizer_encode(const struct cairn_tokenizer *tok, const void *text, size_t num_bytes,
 			   unsigned flags, int32_t **ids, size_t *num_ids);
 
+/*
+ * The same for a text, UTF-8, of which some parts are not to be trusted (ascending, apart): with
+ * CAIRN_ENCODE_PARSE_SPECIAL a special token counts where none of its bytes is in such a part. All else is
+ * as if the text had been encoded as a whole, so ids do not depend on where it is cut.
+ * Special tokens that the file wants matched behind a normalizer ("normalized") count only in stretches
+ * between other added tokens that hold nothing of those parts, as places are not followed through it.
+ */
+struct cairn_text_part {
+	size_t begin, end;	/* bytes */
+};
+
+int cairn_tokenizer_encode_parts(const struct cairn_tokenizer *tok, const void *text, size_t num_bytes,
+				 const struct cairn_text_part *plain, size_t num_plain, unsigned flags,
+				 int32_t **ids, size_t *num_ids);
+
 /* *text is malloc()ed, well-formed UTF-8, a NUL behind its *num_bytes. -EINVAL: negative id. */
 int cairn_tokenizer_decode(const struct cairn_tokenizer *tok, const int32_t *ids, size_t num_ids,
 			   bool skip_special, char **text, size_t *num_bytes);

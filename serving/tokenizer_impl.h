@@ -112,12 +112,18 @@ int cairn_pretokenize(const struct steps *steps, struct pieces *p);
 
 int cairn_matcher_build(struct matcher *m, const struct added_token *added, size_t num_added,
 			bool normalized);
+/* Parts of a text in which specials do not count; what is at `from` there is at `to` here. */
+struct plain_parts {
+	const struct cairn_text_part *v;
+	size_t num, from, to;
+};
+
 /*
  * Cuts p->text[begin, end) at the tokens of m and adds the pieces; specials count only if
- * parse_special.
+ * parse_special, and outside of plain (NULL: nothing is).
  */
-int cairn_matcher_cut(const struct matcher *m, bool parse_special, size_t begin, size_t end,
-		      bool at_start, struct pieces *p);
+int cairn_matcher_cut(const struct matcher *m, bool parse_special, const struct plain_parts *plain,
+		      size_t begin, size_t end, bool at_start, struct pieces *p);
 
 /* GPT-2's alphabet: each byte is a printable character, U+0021 to U+0143. */
 uint32_t cairn_byte_char(unsigned char byte);

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * metrics - counters, gauges and histograms of the server, as Prometheus reads them
+ *
+ * Names, labels and meanings are vLLM's, so that its dashboards work; metrics.c has the table. Text format
+ * 0.0.4: families in a fixed order, each with HELP and TYPE; counters end in _total; every sample has the
+ * labels model_name and engine. What begins with "cairn:" vLLM does not have.
+ *
+ * Threads: all functions may be called from any thread at any time; nothing blocks. An exposition sees
+ * each value at some moment during the call; the buckets, count and sum of a histogram can differ by what
+ * was observed meanwhile, and _count is always its last bucket.
+ */
+#ifndef CAIRN_METRICS_H
+#define CAIRN_METRICS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct cairn_metrics;
+
+enum cairn_metric {
+	/* gauges */
+	CAIRN_NUM_REQUESTS_RUNNING,
+	CAIRN_NUM_REQUESTS_WAITING,
+	CAIRN_KV_CACHE_USAGE, /* 0 to 1 */
+	CAIRN_TOKENS_QUEUED,
+	/* counters */
+	CAIRN_PREFIX_CACHE_QUERIES,
+	CAIRN_PREFIX_CACHE_HITS,
+	CAIRN_NUM_PREEMPTIONS, /* the first two: tokens */
+	CAIRN_PROMPT_TOKENS,
+	CAIRN_GENERATION_TOKENS,
+	CAIRN_WORKER_RESTARTS,
+	/* counters by a label: value is enum cairn_finished, enum cairn_refused */
+	CAIRN_REQUEST_SUCCESS,
+	CAIRN_REQUESTS_REFUSED,
+	/* histograms: tokens, or seconds */
+	CAIRN_ITERATION_TOKENS,
+	CAIRN_TIME_TO_FIRST_TOKEN,
+	CAIRN_INTER_TOKEN_LATENCY,
+	CAIRN_TIME_PER_OUTPUT_TOKEN,
+	CAIRN_E2E_LATENCY,
+	CAIRN_QUEUE_TIME,
+	CAIRN_PREFILL_TIME,
+	CAIRN_DECODE_TIME,
+	CAIRN_INFERENCE_TIME,
+	CAIRN_REQUEST_PROMPT_TOKENS,
+	CAIRN_REQUEST_GENERATION_TOKENS,
+	CAIRN_REQUEST_PARAMS_N,
+	CAIRN_REQUEST_PARAMS_MAX_TOKENS,
+	CAIRN_NUM_METRICS
+};
+
+enum cairn_finished {
+	CAIRN_FINISHED_STOP,
+	CAIRN_FINISHED_LENGTH,
+	CAIRN_FINISHED_ABORT,
+	CAIRN_FINISHED_ERROR,
+	CAIRN_NUM_FINISHED
+};
+enum cairn_refused {
+	CAIRN_REFUSED_INVALID,
+	CAIRN_REFUSED_AUTH,
+	CAIRN_REFUSED_QUEUE,
+	CAIRN_REFUSED_UNAVAILABLE,
+	CAIRN_NUM_REFUSED
+};
+
+/* model_name: any bytes; max_context bounds the buckets of token counts. */
+int cairn_metrics_new(const char *model_name, const char *engine, int32_t max_context,
+		      struct cairn_metrics **out);
+void cairn_metrics_free(struct cairn_metrics *m); /* NULL is fine */
+
+/* Counters: by >= 0. label: 0 where the metric has none. */
+void cairn_metric_add(struct cairn_metrics *m, enum cairn_metric which, int label, uint64_t by);
+void cairn_metric_set(struct cairn_metrics *m, enum cairn_metric which, double value);
+/* Not a number and what is negative count as 0. */
+void cairn_metric_observe(struct cairn_metrics *m, enum cairn_metric which, double value);
+
+uint64_t cairn_metric_count(const struct cairn_metrics *m, enum cairn_metric which, int label);
+double cairn_metric_gauge(const struct cairn_metrics *m, enum cairn_metric which);
+
+#define CAIRN_METRICS_TYPE "text/plain; version=0.0.4; charset=utf-8"
+
+/* The whole page, malloc()ed, NUL-terminated. -ENOMEM. */
+int cairn_metrics_text(const struct cairn_metrics *m, char **text, size_t *num_bytes);
+
+#endif
