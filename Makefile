@@ -15,13 +15,14 @@ CONFIG_CUDA ?= $(if $(NVCC),y)
 # The kernel's headers of RDMA devices, and those of libibverbs with its mlx5 part.
 CONFIG_NIC ?= $(if $(wildcard /usr/include/rdma/mlx5-abi.h),y)
 CONFIG_VERBS ?= $(if $(wildcard /usr/include/infiniband/mlx5dv.h),y)
+CONFIG_NCCL ?= $(if $(CONFIG_CUDA),$(if $(wildcard $(dir $(NVCC))../include/nccl_device.h),y))
 CUDA_LIB := $(firstword $(wildcard $(CUDA)/lib64/libcudart_static.a $(CUDA)/lib/libcudart_static.a \
 	$(CUDA)/targets/x86_64-linux/lib/libcudart_static.a))
 Q	:= $(if $(V),,@)
 say	= $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
 
 CC	?= gcc
-cppflags = $(CPPFLAGS) -D_GNU_SOURCE $(if $(CONFIG_CUDA),-DCONFIG_CUDA -isystem $(dir $(NVCC))../include) $(if $(DEBUG),-DCAIRN_DEBUG=$(DEBUG))
+cppflags = $(CPPFLAGS) -D_GNU_SOURCE $(if $(CONFIG_VERBS),-DCONFIG_VERBS) $(if $(CONFIG_NCCL),-DCONFIG_NCCL) $(if $(CONFIG_CUDA),-DCONFIG_CUDA -isystem $(dir $(NVCC))../include) $(if $(DEBUG),-DCAIRN_DEBUG=$(DEBUG))
 CFLAGS	?= $(if $(SAN),-O1,-O3) -g
 cflags	= $(CFLAGS) -std=gnu11 -fopenmp -ffp-contract=off -fno-math-errno -fvisibility=default -MMD -MP \
 	-Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wno-unknown-pragmas -Werror
@@ -52,8 +53,8 @@ sources	:= $(sort $(wildcard $(addsuffix /*.[ch],$(DIRS)) $(addsuffix /*.cu,$(DI
 digest	= $(shell cat $(sources) | sha256sum | cut -c1-16)
 
 ## all                the program, build/cairn
-all: $(O)/cairn $(O)/example_plugin.so $(O)/old_plugin.so $(O)/bad_plugin.so $(if $(CONFIG_NIC),$(O)/cairn_nic.so) \
-	$(if $(CONFIG_VERBS),$(O)/golden $(O)/nic_semantics $(O)/nic_mutants)
+all: $(O)/cairn $(O)/example_plugin.so $(O)/old_plugin.so $(O)/bad_plugin.so $(O)/transport_end $(if $(CONFIG_NIC),$(O)/cairn_nic.so) \
+	$(if $(CONFIG_VERBS),$(O)/golden $(O)/nic_semantics $(O)/nic_mutants $(O)/nic_arming)
 
 # A package may bring libraries along: lib/ beside the program is looked in first.
 $(O)/cairn: $(objs)
@@ -82,7 +83,7 @@ $(O)/%_plugin.so: conformance/%_plugin.c Makefile $(filter %.h,$(sources))
 
 # The NIC model, to be preloaded under the system's own libibverbs: a library by itself, sanitized by nobody
 # since it has to come before all others.
-nic_objs := $(patsubst %,$(O)/rdma/nic_%.pic.o,preload uverbs device engine execute rules adversary report)
+nic_objs := $(patsubst %,$(O)/rdma/nic_%.pic.o,preload uverbs device engine events execute rules adversary report bare)
 $(O)/rdma/%.pic.o: rdma/%.c Makefile
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
@@ -93,10 +94,11 @@ $(O)/cairn_nic.so: $(nic_objs)
 	$(Q)$(CC) -shared -o $@ $(nic_objs) -ldl -lpthread
 
 # Programs over libibverbs; each is run under the model.
-$(O)/nic_semantics $(O)/nic_mutants: $(O)/%: rdma/%.c $(wildcard rdma/*.h) Makefile
+$(O)/nic_semantics: rdma/nic_semantics_events.c
+$(O)/nic_semantics $(O)/nic_mutants $(O)/nic_arming: $(O)/%: rdma/%.c $(wildcard rdma/*.h) Makefile
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(filter-out -MMD -MP,$(cppflags) $(cflags)) -o $@ $< -lmlx5 -libverbs -ldl
+	$(Q)$(CC) $(filter-out -MMD -MP,$(cppflags) $(cflags)) -o $@ $(filter %.c,$^) -lmlx5 -libverbs -ldl
 
 # Our bytes against libmlx5's; not sanitized, as it runs with the model preloaded.
 golden_sources := rdma/golden.c rdma/wqe_trial.c rdma/wqe_mutants.c
@@ -104,6 +106,14 @@ $(O)/golden: $(golden_sources) rdma/wqe.h rdma/wqe_build.h rdma/wqe_trial.h rdma
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(filter-out -MMD -MP,$(cppflags) $(cflags)) -o $@ $(golden_sources) -lmlx5 -libverbs -ldl
+
+# One end of a transport, or both: the conformance cases of rdma/transport.h, run by transport_test.c.
+transport_end_objs := $(addprefix $(O)/rdma/transport_,end.o cases.o cases_trouble.o cases_time.o mutants.o \
+	$(if $(CONFIG_CUDA),cases_device.o device.cu.o)) $(filter $(O)/rdma/transport%,$(filter-out %_test.o,$(objs))) \
+	$(O)/rdma/card.o $(addprefix $(O)/rdma/fhbn_,host.o qp.o bare.o verbs.o $(if $(CONFIG_CUDA),memory.cu.o)) $(O)/primitives/error.o $(if $(CONFIG_CUDA),$(O)/primitives/launch.o)
+$(O)/transport_end: $(transport_end_objs)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS) $(sanflags) -o $@ $^ $(if $(CONFIG_CUDA),$(CUDA_LIB)) -ldl -lpthread -lrt -lm
 
 ## setup              installs what is missing, naming it; nothing when all is there
 setup:
@@ -131,6 +141,34 @@ check-sanitize: all
 	$(Q)$(MAKE) --no-print-directory O=$(O)/debug DEBUG=60 $(O)/debug/cairn
 	$(Q)tools/sanitize.sh $(O) $(O)/debug $(M)
 
+# Fuzzers are built by clang with its own sanitizers, from what they need of serving/ alone.
+CLANG	?= $(firstword $(foreach c,clang clang-19 clang-16 clang-14,$(shell command -v $(c) 2>/dev/null)))
+FUZZ_SECONDS ?= 20
+fuzzers	:= request chat_template stop_match tokenizer safetensors
+fuzz_objs := $(patsubst %.c,$(O)/fuzz/%.o,primitives/error.c $(filter-out %_test.c %_golden_test.c,$(wildcard \
+	$(addprefix serving/,json.c api_*.c chat_template*.c stop_match.c safetensors.c tokenizer*.c bpe.c \
+	normalize.c pretokenize.c detokenize.c pattern*.c))))
+# clang 14 knows no _Float16 here; __fp16 stores the same
+fuzzflags = -std=gnu11 -D_GNU_SOURCE -D_Float16=__fp16 -g -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
+
+$(O)/fuzz/%.o: %.c $(wildcard serving/*.h primitives/*.h) Makefile
+	@mkdir -p $(@D)
+	$(call say,CLANG,$<)
+	$(Q)$(CLANG) $(fuzzflags) -c -o $@ $<
+
+$(addprefix $(O)/fuzz/,$(fuzzers)): $(O)/fuzz/%: $(O)/fuzz/serving/fuzz_%.o $(fuzz_objs)
+	$(call say,LINK,$@)
+	$(Q)$(CLANG) -fsanitize=fuzzer,address,undefined -o $@ $^ -ljansson -lpcre2-8 -lutf8proc -lm
+
+## fuzz               each fuzzer for FUZZ_SECONDS (20); needs clang
+ifneq ($(CLANG),)
+fuzz: $(addprefix $(O)/fuzz/,$(fuzzers))
+	$(Q)tools/fuzz.sh $(O) $(FUZZ_SECONDS) $(fuzzers)
+else
+fuzz:
+	@for f in $(fuzzers); do echo "ok - fuzz $$f # SKIP no clang"; done
+endif
+
 ## package            a relocatable archive that needs only a driver: build/cairn-VERSION.tar.gz
 package: all
 	$(Q)tools/package.sh $(O)
@@ -143,6 +181,6 @@ clean:
 help:
 	@sed -n 's/^## //p; s/^#   \([A-Z]\)/\1/p' Makefile
 
-.PHONY: all setup check bench report check-sanitize package clean help
+.PHONY: all setup check bench report check-sanitize fuzz package clean help
 .DELETE_ON_ERROR:
--include $(objs:.o=.d) $(nic_objs:.o=.d)
+-include $(objs:.o=.d) $(nic_objs:.o=.d) $(transport_end_objs:.o=.d)

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../rdma/card.h"
 #include "registry.h"
 #include "runner.h"
 
@@ -33,7 +34,8 @@ static const char usage[] =
 	"                    (check: cpu and cuda; bench: cuda, peers, unfused, cpu where there is no GPU)\n"
 	"  --seed N          of all random inputs (1)\n"
 	"  --repeat N        check each case with N seeds (1)\n"
-	"  --device N        CUDA device (0)\n"
+	"  --device N|NAME   CUDA device (0); or an RDMA device, mlx5_0, instead of the NIC model:\n"
+	"                    names what this machine lacks for it, or uses it; both may be given\n"
 	"  --json FILE       append one JSON object a case\n"
 	"  --skip GLOB       leave out what it names; may be repeated\n"
 	"  --mutants         check: every deliberately wrong implementation must be caught\n"
@@ -78,6 +80,45 @@ static long long number(const char *cmd, const char *option, const char *text, l
 		exit(2);
 	}
 	return v;
+}
+
+struct card {
+	const char *cmd, *name;
+	char says[600];			/* the only line, if there is no such device */
+};
+
+static void card_line(enum cairn_card_state state, const char *what, const char *text, void *arg)
+{
+	struct card *c = arg;
+
+	if (state != CAIRN_CARD_MISSING)
+		printf("# %s: %s: %s\n", c->name, what, text);
+	else if (strcmp(what, "device"))
+		fprintf(stderr, "cairn %s: --device: %s: %s: %s\n", c->cmd, c->name, what, text);
+	else
+		snprintf(c->says, sizeof(c->says), "%s", text);
+}
+
+/* --device with a name: what the card needs is there, and families are told of it; else exit status 2. */
+static int use_card(const char *cmd, const char *name)
+{
+	const struct cairn_card_where here = { NULL };
+	struct card c = { cmd, name, "" };
+	int missing = cairn_card_check(&here, name, card_line, &c);
+
+	if (c.says[0]) {
+		const char *has = strstr(c.says, "has ");
+
+		fprintf(stderr, "cairn %s: --device: '%s' is neither a CUDA device (0 to 1023) nor an RDMA "
+			"device of this machine (%s)\n", cmd, name, has ? has + 4 : "none");
+		return 2;
+	}
+	if (missing) {
+		fprintf(stderr, "cairn %s: --device: %s: %d of 9 preconditions are missing; "
+			"nothing was run\n", cmd, name, missing);
+		return 2;
+	}
+	return setenv("CAIRN_RDMA_DEVICE", name, 1) ? 2 : 0;
 }
 
 /* Asked in a child: a process that has started CUDA cannot fork children that use it. */
@@ -130,7 +171,10 @@ static int suite_command(const char *cmd, int argc, char **argv)
 			opt.repeat = (int)number(cmd, "repeat", optarg, 1, 1000000);
 			break;
 		case O_DEVICE:
-			opt.device = (int)number(cmd, "device", optarg, 0, 1023);
+			if (!cairn_card_is_name(optarg))
+				opt.device = (int)number(cmd, "device", optarg, 0, 1023);
+			else if (use_card(cmd, optarg))
+				return 2;
 			break;
 		case O_JSON:
 			opt.json = optarg;

@@ -18,7 +18,7 @@ struct cairn_test {
 	int failures;
 	int skipped;
 	char reason[256];
-	char dir[64];
+	char dir[128];
 	const struct cairn_family *measured;	/* NULL: a test, not a measure */
 	FILE *rows;
 	int num_rows;
@@ -85,11 +85,15 @@ void cairn_skip(struct cairn_test *t, const char *fmt, ...)
 
 const char *cairn_tmpdir(struct cairn_test *t)
 {
+	const char *tmp = getenv("TMPDIR");
+
 	if (!t->dir[0]) {
-		snprintf(t->dir, sizeof(t->dir), "/tmp/cairn-test-XXXXXX");
+		/* names of files in it have to fit where tests keep them */
+		tmp = tmp && *tmp && strlen(tmp) < 64 ? tmp : "/tmp";
+		snprintf(t->dir, sizeof(t->dir), "%s/cairn-test-XXXXXX", tmp);
 		if (!mkdtemp(t->dir)) {
 			t->dir[0] = 0;
-			cairn_expect(t, 0, "mkdtemp in /tmp", __FILE__, __LINE__);
+			cairn_expect(t, 0, "mkdtemp in $TMPDIR or /tmp", __FILE__, __LINE__);
 			return "/tmp";
 		}
 	}

@@ -14,15 +14,17 @@
  *   nic_uverbs.c      the kernel's side of the verbs commands
  *   nic_device.c      tables of keys, completion queues and queue pairs; state machine; completions
  *   nic_engine.c      the thread: registers, doorbell records, requests in order, fences, retries
+ *   nic_events.c      completion channels
  *   nic_execute.c     one request: gather, key checks, movement, receive queue
  *   nic_rules.c       the rule checker        nic_adversary.c  seeded trouble       nic_report.c  JSON lines
+ *   nic_bare.c        queue pairs laid out by hand, without libibverbs; memory of a GPU
  *
  * Emulated: reliable connected queue pairs (RESET, INIT, RTR, RTS, SQD, SQE, ERR); NOP, WRITE, WRITE with
  * immediate, SEND, SEND with immediate, READ, compare-and-swap, fetch-and-add; inline and up to 30 segments;
- * receive queues, RNR with timer and retries; FENCE and small fence; solicited bit carried, not acted on;
- * protection domains, keys, access rights and bounds; flush; syndromes; overrun of a completion queue;
- * 120 queue pairs in all, between processes of one user as well (CAIRN_NIC_SHARED).
- * Not emulated: completion channels, shared receive queues, other transports than RC, memory windows, the
+ * receive queues, RNR with timer and retries; FENCE and small fence; completion channels, armed for any or
+ * solicited entries; protection domains, keys, access rights and bounds; flush; syndromes; overrun of a
+ * completion queue; 120 queue pairs in all, between processes of one user as well (CAIRN_NIC_SHARED).
+ * Not emulated: asynchronous events, shared receive queues, other transports than RC, memory windows, the
  * ioctl form of the commands (so no DEVX), dynamic registers, entries of 128 bytes, compressed entries,
  * masked atomics, packets, congestion, time. A loop through the model is never a network latency.
  * Sees states, not stores: a store that is undone or completed within the model's polling interval goes
@@ -39,10 +41,12 @@
  * Report, one object a line:
  *   {"event":"rule","rule":NAME,"pid":,"qpn":,"wqe":INDEX,"text":}        the first 32 of each rule
  *   {"event":"summary","pid":,"requests":,"bytes":,"completions":,"errors":,"flushed":,"doorbells":,
- *    "doorbell_wqe":,"doorbell_index":,"doorbell_early":,"blueflame":,"rnr":,"rules":,"by_rule":{NAME:COUNT}}
+ *    "doorbell_wqe":,"doorbell_index":,"doorbell_early":,"blueflame":,"rnr":,"arms":,"events":,"rules":,
+ *    "by_rule":{NAME:COUNT}}
  * doorbell_wqe: the register got the last request's own first 8 bytes (libmlx5); doorbell_index: index after
  * it and queue pair alone (NVSHMEM, DeepEP, GPUNetIO); doorbell_early: rung before the doorbell record said
- * so and rung again after (GPUNetIO). blueflame: more than 8 bytes were stored; a lower bound.
+ * so and rung again after (GPUNetIO). blueflame: more than 8 bytes were stored; a lower bound. arms, events:
+ * of completion queues that are on a channel.
  */
 #ifndef CAIRN_NIC_H
 #define CAIRN_NIC_H
@@ -76,7 +80,10 @@
 	R(record_upper_half, "upper half of the doorbell record is not zero")	\
 	R(record_native_endian, "doorbell record in the machine's byte order")	\
 	R(cq_overrun, "completion queue overrun by its consumer")		\
-	R(cq_record_upper, "upper byte of the consumer index is not zero")
+	R(cq_record_upper, "upper byte of the consumer index is not zero")	\
+	R(arm_cqn, "arming doorbell names no completion queue with a channel")	\
+	R(arm_record, "arming doorbell is later than its record")		\
+	R(arm_not_rung, "arm record changed and no doorbell followed")
 
 enum nic_rule {
 #define R(name, text) NIC_RULE_##name,
@@ -89,8 +96,44 @@ enum nic_rule {
 struct nic_stats {
 	uint64_t requests, bytes, completions, errors, flushed;
 	uint64_t doorbells, doorbell_wqe, doorbell_index, doorbell_early, blueflame;
-	uint64_t rnr, rules, by_rule[NIC_NUM_RULES];
+	uint64_t rnr, arms, events, rules, by_rule[NIC_NUM_RULES];
 };
+
+/*
+ * Queue pairs without libibverbs, for a program that opens the library with dlopen() and takes
+ * cairn_nic_bare by dlsym(); NULL when the model did not come up. Addresses are this process's. Memory that
+ * the CPU cannot touch (of a GPU) is declared foreign; the model moves it by the functions set with
+ * set_copy, called on the model's thread: copies happen in the order of the calls, and when settle has
+ * returned 0 they have happened. Errors are -errno.
+ */
+struct cairn_nic_ring {
+	void *sq;		/* [num_blocks][64]: a power of two, at most 32768 */
+	void *record;		/* uint32_t[2]: receive (unused), send; zero */
+	void *cq;		/* [num_cqes][64]: a power of two; op_own CAIRN_CQE_UNUSED */
+	void *cq_record;	/* uint32_t; zero */
+	uint32_t num_blocks, num_cqes;
+};
+
+struct cairn_nic_bare {
+	size_t size;
+	/* reg: the two buffers of its register, in the pages that register_pages gives */
+	int (*attach)(const struct cairn_nic_ring *r, uint32_t *qpn, uint64_t *reg[2]);
+	int (*connect)(uint32_t qpn, uint32_t peer);
+	void (*detach)(uint32_t qpn);
+	/* access as the verbs number it: 1 local write, 2 remote write, 4 remote read, 8 atomics */
+	int (*add_key)(const void *addr, size_t bytes, uint32_t access, uint32_t *key);
+	int (*remove_key)(uint32_t key);
+	int (*revoke_key)(uint32_t key);
+	int (*declare_foreign)(const void *addr, size_t bytes);
+	void (*forget_foreign)(const void *addr);
+	void (*set_copy)(int (*copy)(void *to, const void *from, size_t bytes), int (*settle)(void));
+	int (*set_adversary)(const char *list, uint64_t seed);	/* NULL: none */
+	uint8_t *(*register_pages)(size_t *bytes);
+	const struct nic_stats *(*stats)(void);
+	void (*report)(void);
+};
+
+const struct cairn_nic_bare *cairn_nic_bare(void);
 
 const struct nic_stats *cairn_nic_stats(void);
 void cairn_nic_report(void);		/* appends the summary line now */

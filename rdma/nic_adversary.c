@@ -26,7 +26,7 @@
 
 static struct {
 	uint64_t fetch_us, completion_us, read_us, pieces, piece_us, drop, drop_bf, revoke, overrun, collapse;
-} set = { .piece_us = 20 };
+} set;
 
 static const struct {
 	const char *name;
@@ -64,13 +64,14 @@ static int set_one(const char *name, size_t len, const char *value, char **end)
 }
 
 /* A name that is not known is an error: a test must not pass because its adversary never came. */
-int nic_adversary_init(void)
+int nic_adversary_set(const char *p, uint64_t seed)
 {
-	const char *p = getenv("CAIRN_NIC_ADVERSARY"), *seed = getenv("CAIRN_NIC_SEED");
 	char *end;
 
-	if (seed)
-		state = strtoull(seed, NULL, 10) * 0x9e3779b97f4a7c15u | 1;
+	state = seed * 0x9e3779b97f4a7c15u | 1;
+	accesses = completions = 0;
+	memset(&set, 0, sizeof(set));
+	set.piece_us = 20;
 	while (p && *p) {
 		const char *eq = strchr(p, '=');
 
@@ -79,6 +80,13 @@ int nic_adversary_init(void)
 		p = *end ? end + 1 : end;
 	}
 	return 0;
+}
+
+int nic_adversary_init(void)
+{
+	const char *seed = getenv("CAIRN_NIC_SEED");
+
+	return nic_adversary_set(getenv("CAIRN_NIC_ADVERSARY"), seed ? strtoull(seed, NULL, 10) : 1);
 }
 
 uint64_t nic_adversary_fetch_ns(void)

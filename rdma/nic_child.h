@@ -18,8 +18,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifndef TIMEOUT_S
 #define TIMEOUT_S	60
-#define MAX_ARGS	12
+#endif
+#define MAX_ARGS	16
 
 struct child {
 	pid_t pid;
@@ -56,11 +58,11 @@ static inline double now_s(void)
 	return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
 }
 
-/* words: program and arguments, blanks between. */
-static inline void start(struct cairn_test *t, struct child *c, const char *words, const char *adversary,
-			 const char *out)
+/* words: program and arguments, blanks between. on_model: with the library preloaded. */
+static inline void start_child(struct cairn_test *t, struct child *c, const char *words, int on_model,
+			       const char *adversary, const char *out)
 {
-	char program[1024], library[1024], report[1024], shared[1024], line[256], *args[MAX_ARGS + 1], *save;
+	char program[1024], library[1024], report[1024], shared[1024], line[512], *args[MAX_ARGS + 1], *save;
 	int n = 0, fd;
 
 	find_program("cairn_nic.so", library, sizeof(library));
@@ -79,7 +81,11 @@ static inline void start(struct cairn_test *t, struct child *c, const char *word
 	dup2(open("/dev/null", O_RDONLY), 0);
 	dup2(fd, 1);
 	dup2(fd, 2);
-	setenv("LD_PRELOAD", library, 1);
+	if (on_model)
+		setenv("LD_PRELOAD", library, 1);
+	unsetenv("CAIRN_RDMA_DEVICE");	/* a card of this machine's (card.h); the model has its own */
+	/* a sanitizer in the program need not be the first of all libraries */
+	setenv("ASAN_OPTIONS", "verify_asan_link_order=0", 1);
 	setenv("CAIRN_NIC_REPORT", report, 1);
 	setenv("CAIRN_NIC_SHARED", shared, 1);
 	setenv("TMPDIR", cairn_tmpdir(t), 1);
@@ -88,6 +94,12 @@ static inline void start(struct cairn_test *t, struct child *c, const char *word
 	alarm(2 * TIMEOUT_S);	/* the backstop */
 	execv(program, args);
 	_exit(127);
+}
+
+static inline void start(struct cairn_test *t, struct child *c, const char *words, const char *adversary,
+			 const char *out)
+{
+	start_child(t, c, words, 1, adversary, out);
 }
 
 static inline int finish(struct cairn_test *t, struct child *c)

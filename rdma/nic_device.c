@@ -32,6 +32,12 @@ static int init_tables(void)
 	return ret;
 }
 
+/* A child has the tables as they were and no engine; unless they are shared it is a machine of its own. */
+static void after_fork(void)
+{
+	self = getpid();
+}
+
 /* Maps the tables; the process that makes the file sets them up, others wait for it. */
 int nic_open(const char *shared)
 {
@@ -39,6 +45,7 @@ int nic_open(const char *shared)
 	int fd = -1, maker = 1, tries;
 
 	self = getpid();
+	pthread_atfork(NULL, NULL, after_fork);
 	if (shared) {
 		fd = (int)syscall(SYS_openat, AT_FDCWD, shared, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 		if (fd < 0 && errno == EEXIST) {
@@ -234,6 +241,10 @@ int nic_copy_to(pid_t pid, uint64_t to, const void *from, size_t bytes)
 
 	if (!bytes)
 		return 0;
+	if (nic_is_foreign(to) || nic_is_foreign((uintptr_t)from))
+		return pid == self ? nic_copy_foreign(to, (uintptr_t)from, bytes) : -EFAULT;
+	if (nic_settle())
+		return -EFAULT;
 	if (pid == self) {
 		copy_local((void *)(uintptr_t)to, from, bytes);
 		return 0;
@@ -248,6 +259,8 @@ int nic_copy_from(pid_t pid, void *to, uint64_t from, size_t bytes)
 
 	if (!bytes)
 		return 0;
+	if (nic_is_foreign(from))
+		return nic_copy_foreign((uintptr_t)to, from, bytes);
 	if (pid == self) {
 		memcpy(to, (const void *)(uintptr_t)from, bytes);
 		return 0;
@@ -306,7 +319,11 @@ void nic_complete(struct nic_qp *qp, const struct nic_completion *c)
 	atomic_thread_fence(memory_order_release);
 	if (nic_copy_to(cq->pid, at + offsetof(struct cairn_cqe, op_own), &e.op_own, 1))
 		return;
-	cq->produced++;
+	if (c->solicited || c->syndrome) {
+		cq->solicited = cq->produced + 1;
+		cq->any_solicited = 1;
+	}
+	__atomic_store_n(&cq->produced, cq->produced + 1, __ATOMIC_RELEASE);
 	nic_stats.completions++;
 	if (c->syndrome == CAIRN_CQE_FLUSHED)
 		nic_stats.flushed++;

@@ -25,8 +25,12 @@
 #define IDLE_BEFORE_SLEEP_NS	50000000ull	/* where cores are plenty: */
 #define FEW_CORES		4		/* else a sleeper's wake-up is what lets the others run */
 #define IDLE_FEW_CORES_NS	50000ull
+/* An idle look that took so long: another ran in our place. Cores are few then, whatever their number is. */
+#define CROWDED_NS		200000ull
+#define CROWDED_FOR_NS		200000000ull
 
 static struct nic_sq sqs[NIC_MAX_QPS];
+static atomic_uchar ours[NIC_MAX_QPS];	/* what is polled: two lines, where the queues are a megabyte */
 static atomic_int stopping;
 static pthread_t thread;
 static int running;
@@ -40,7 +44,7 @@ uint64_t nic_now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-static _Atomic uint64_t *doorbell_register(const struct nic_qp *qp, int half)
+_Atomic uint64_t *nic_register(const struct nic_qp *qp, int half)
 {
 	uint8_t *page = nic_uar + (size_t)(qp->bfreg / NIC_REGS_PER_PAGE) * NIC_PAGE;
 
@@ -60,16 +64,24 @@ void nic_engine_reset_qp(int i)
 		free(sq->inflight[k].request);
 	}
 	memset(sq, 0, sizeof(*sq));
+	atomic_store(&ours[i], 0);
 	if (!qp->used)
 		return;
-	atomic_store(doorbell_register(qp, 0), 0);
-	atomic_store(doorbell_register(qp, 1), 0);
+	atomic_store(nic_register(qp, 0), 0);
+	atomic_store(nic_register(qp, 1), 0);
 	sq->qp = qp;
+	atomic_store(&ours[i], 1);
 }
 
 static uint32_t send_record(const struct nic_sq *sq)
 {
-	return __atomic_load_n((uint32_t *)(uintptr_t)(sq->qp->dbrec + 4), __ATOMIC_ACQUIRE);
+	uint64_t at = sq->qp->dbrec + 4;
+	uint32_t raw = 0;
+
+	if (!nic_is_foreign(at))
+		return __atomic_load_n((uint32_t *)(uintptr_t)at, __ATOMIC_ACQUIRE);
+	nic_copy_foreign((uintptr_t)&raw, at, sizeof(raw));
+	return raw;
 }
 
 static void announce(struct nic_sq *sq, uint16_t producer)
@@ -89,7 +101,7 @@ static void announce(struct nic_sq *sq, uint16_t producer)
 
 static int take_blueflame(const struct nic_qp *qp, int half)
 {
-	_Atomic uint64_t *reg = doorbell_register(qp, half);
+	_Atomic uint64_t *reg = nic_register(qp, half);
 	int i, seen = 0;
 
 	for (i = 1; i < 4; i++)
@@ -158,11 +170,11 @@ static void audit(struct nic_sq *sq, uint64_t now)
 	}
 }
 
-static const uint8_t *block(const struct nic_sq *sq, uint16_t index)
+static void read_block(const struct nic_sq *sq, uint16_t index, void *to)
 {
-	size_t place = index & (sq->qp->sq_blocks - 1);
+	uint64_t place = index & (sq->qp->sq_blocks - 1);
 
-	return (const uint8_t *)(uintptr_t)sq->qp->sq + place * CAIRN_WQE_BLOCK;
+	nic_copy_from(sq->qp->pid, to, sq->qp->sq + place * CAIRN_WQE_BLOCK, CAIRN_WQE_BLOCK);
 }
 
 /* Copies the request at sq->fetched out of the ring, which it may wrap. */
@@ -172,10 +184,10 @@ static void fetch(struct nic_sq *sq)
 	int blocks, i;
 
 	r->index = sq->fetched;
-	memcpy(r->raw, block(sq, r->index), CAIRN_WQE_BLOCK);
+	read_block(sq, r->index, r->raw);
 	blocks = nic_blocks(r->raw[7] & 0x3f);
 	for (i = 1; i < blocks; i++)
-		memcpy(r->raw + i * CAIRN_WQE_BLOCK, block(sq, (uint16_t)(r->index + i)), CAIRN_WQE_BLOCK);
+		read_block(sq, (uint16_t)(r->index + i), r->raw + i * CAIRN_WQE_BLOCK);
 	steps++;
 	sq->have_request = 1;
 	sq->rnr_left = sq->qp->rnr_retry;
@@ -200,6 +212,8 @@ static void complete_send(struct nic_sq *sq, const struct nic_inflight *f)
 
 static void retire(struct nic_sq *sq, uint64_t now)
 {
+	uint8_t held[CAIRN_WQE_BLOCK];
+
 	while (sq->num_inflight && inflight(sq, 0)->due_ns <= now) {
 		struct nic_inflight *f = inflight(sq, 0);
 
@@ -207,7 +221,8 @@ static void retire(struct nic_sq *sq, uint64_t now)
 			nic_place(sq, f, f->request);
 		free(f->request);
 		f->request = NULL;
-		if (memcmp(f->first, block(sq, f->index), (size_t)f->first_bytes))
+		read_block(sq, f->index, held);
+		if (memcmp(f->first, held, (size_t)f->first_bytes))
 			nic_broken(sq->qp, NIC_RULE_wqe_reuse, f->index,
 				   "the ring's bytes changed before completion");
 		sq->retired = (uint16_t)(sq->retired + f->num_blocks);
@@ -289,11 +304,13 @@ static int advance(struct nic_sq *sq, uint64_t now)
 static void flush_sends(struct nic_sq *sq)
 {
 	while (sq->fetched != sq->producer) {
-		const uint8_t *w = block(sq, sq->fetched);
-		struct nic_inflight f = { .opcode = w[3], .syndrome = CAIRN_CQE_FLUSHED,
-		.index = sq->fetched };
-		int blocks = nic_blocks(w[7] & 0x3f), left = (uint16_t)(sq->producer - sq->fetched);
+		struct nic_inflight f = { .syndrome = CAIRN_CQE_FLUSHED, .index = sq->fetched };
+		int blocks, left = (uint16_t)(sq->producer - sq->fetched);
+		uint8_t w[CAIRN_WQE_BLOCK];
 
+		read_block(sq, sq->fetched, w);
+		f.opcode = w[3];
+		blocks = nic_blocks(w[7] & 0x3f);
 		complete_send(sq, &f);
 		blocks = blocks < 1 ? 1 : blocks > left ? left : blocks;
 		sq->fetched = (uint16_t)(sq->fetched + blocks);
@@ -305,12 +322,14 @@ static void flush_sends(struct nic_sq *sq)
 static void flush_receives(struct nic_sq *sq)
 {
 	struct nic_qp *qp = sq->qp;
-	uint16_t posted = (uint16_t)be32toh(__atomic_load_n((uint32_t *)(uintptr_t)qp->dbrec,
-							    __ATOMIC_ACQUIRE));
 	struct nic_completion c = { .receive = 1, .opcode = CAIRN_CQE_RESP_ERR,
 	.syndrome = CAIRN_CQE_FLUSHED };
+	uint16_t posted;
 
-	while (qp->rq_entries && qp->rq_head != posted) {
+	if (!qp->rq_entries)
+		return;
+	posted = (uint16_t)be32toh(__atomic_load_n((uint32_t *)(uintptr_t)qp->dbrec, __ATOMIC_ACQUIRE));
+	while (qp->rq_head != posted) {
 		c.index = qp->rq_head++;
 		nic_complete(qp, &c);
 	}
@@ -362,7 +381,7 @@ static int poll_queue(int i, int *busy)
 	int half;
 
 	for (half = 0; half < 2; half++) {
-		_Atomic uint64_t *reg = doorbell_register(&nic->qps[i], half);
+		_Atomic uint64_t *reg = nic_register(&nic->qps[i], half);
 
 		if (atomic_load_explicit(reg, memory_order_relaxed))
 			words[half] = atomic_exchange_explicit(reg, 0, memory_order_acquire);
@@ -396,15 +415,15 @@ static void audit_all(int *busy)
 		/* the other end, another process or the application may have moved it */
 		busy[i] |= sqs[i].qp->state == NIC_ERR;
 	}
+	nic_events_audit(now);
 	nic_unlock();
 }
 
 static void *engine(void *arg)
 {
 	struct timespec pause = { .tv_nsec = 20000 };
-	uint64_t patience = sysconf(_SC_NPROCESSORS_ONLN) > FEW_CORES ? IDLE_BEFORE_SLEEP_NS :
-		IDLE_FEW_CORES_NS;
-	uint64_t next_audit = 0, last_work = 0, now;
+	uint64_t next_audit = 0, last_work = 0, last_look = nic_now_ns(), crowded_until = 0, now;
+	int many = sysconf(_SC_NPROCESSORS_ONLN) > FEW_CORES, plenty;
 	int busy[NIC_MAX_QPS] = { 0 }, i;
 
 	(void)arg;
@@ -412,18 +431,26 @@ static void *engine(void *arg)
 		int worked = 0;
 
 		for (i = 0; i < NIC_MAX_QPS; i++)
-			if (*(struct nic_qp *volatile *)&sqs[i].qp)
+			if (atomic_load_explicit(&ours[i], memory_order_relaxed))
 				worked |= poll_queue(i, &busy[i]);
+		worked |= nic_events_poll();
 		now = nic_now_ns();
+		if (!worked && now - last_look > CROWDED_NS)
+			crowded_until = now + CROWDED_FOR_NS;
+		plenty = many && now >= crowded_until;
+		last_work = worked ? now : last_work;
+		last_look = now;
 		if (now >= next_audit) {
 			audit_all(busy);
 			next_audit = now + AUDIT_NS;
+			last_look = nic_now_ns();
 		}
-		last_work = worked ? now : last_work;
-		if (now - last_work > patience)
+		if (now - last_work > (plenty ? IDLE_BEFORE_SLEEP_NS : IDLE_FEW_CORES_NS)) {
 			nanosleep(&pause, NULL);
-		else
+			last_look = nic_now_ns();
+		} else if (!plenty) {
 			sched_yield();
+		}
 	}
 	return NULL;
 }

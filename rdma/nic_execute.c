@@ -82,13 +82,14 @@ static void scatter(const struct nic_qp *qp, const struct nic_request *r, const 
 static int find_peer(struct nic_sq *sq, struct nic_qp **peer)
 {
 	struct nic_qp *p = nic_qp_find(sq->qp->dest_qpn);
-	uint64_t now = nic_now_ns(), patience;
+	uint64_t now, patience;
 
 	if (p && p->state >= NIC_RTR && p->state <= NIC_SQE && p->dest_qpn == sq->qp->qpn) {
 		sq->retry_ns = 0;
 		*peer = p;
 		return 0;
 	}
+	now = nic_now_ns();
 	patience = (TRANSPORT_UNIT_NS << sq->qp->timeout) * (sq->qp->retry + 1u);
 	if (!sq->qp->timeout || patience > TRANSPORT_LONGEST_NS)
 		patience = TRANSPORT_LONGEST_NS;
@@ -192,6 +193,11 @@ static int check_remote(struct nic_qp *peer, const struct nic_request *r, uint32
 	const struct nic_mr *mr;
 
 	*addr = 0;
+	/* "not set up for this operation": the specification's answer differs from that to a bad key */
+	if (!(peer->access & access)) {
+		nic_qp_fail(peer);
+		return CAIRN_CQE_REMOTE_INVALID;
+	}
 	if (!r->bytes)
 		return 0;
 	mr = nic_mr_find(peer, r->rkey, r->remote, r->bytes, access);
@@ -199,7 +205,7 @@ static int check_remote(struct nic_qp *peer, const struct nic_request *r, uint32
 		nic->mrs[mr - nic->mrs].revoked = 1;
 		mr = NULL;
 	}
-	if (!mr || !(peer->access & access)) {
+	if (!mr) {
 		nic_qp_fail(peer);
 		return CAIRN_CQE_REMOTE_ACCESS;
 	}
@@ -250,13 +256,16 @@ static int write_remote(struct nic_sq *sq, const struct nic_request *r, struct n
 	return ret;
 }
 
-/* In the responder's process by an atomic instruction; across processes only against other NICs' atomics. */
+/*
+ * In the responder's process by an atomic instruction; across processes and in a GPU's memory only against
+ * other NICs' atomics.
+ */
 static int fetch_and_change(struct nic_qp *peer, const struct nic_request *r, uint64_t addr, pid_t self,
 			    uint64_t *old)
 {
 	uint64_t *word = (uint64_t *)(uintptr_t)addr, next;
 
-	if (peer->pid == self) {
+	if (peer->pid == self && !nic_is_foreign(addr)) {
 		*old = r->compare;
 		if (r->opcode == CAIRN_WQE_ATOMIC_FA)
 			*old = __atomic_fetch_add(word, r->swap_add, __ATOMIC_SEQ_CST);

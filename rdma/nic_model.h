@@ -47,6 +47,8 @@ struct nic_cq {
 	int used, failed;
 	uint64_t buf, dbrec;
 	uint32_t num, produced;
+	int any_solicited;
+	uint32_t solicited;		/* count of entries up to the last that is solicited or an error */
 };
 
 struct nic_qp {
@@ -155,11 +157,25 @@ struct nic_completion {
 void nic_complete(struct nic_qp *qp, const struct nic_completion *c);
 void nic_qp_fail(struct nic_qp *qp);
 
+/* nic_bare.c */
+int nic_is_foreign(uint64_t addr);
+int nic_copy_foreign(uint64_t to, uint64_t from, size_t bytes);	/* 0 or -EFAULT */
+int nic_settle(void);
+
 /* nic_engine.c */
+_Atomic uint64_t *nic_register(const struct nic_qp *qp, int half);
 int nic_engine_start(void);
 void nic_engine_stop(void);
 void nic_engine_reset_qp(int i);
 uint64_t nic_now_ns(void);
+
+/* nic_events.c; nic_channel_close and nic_events_poll want the lock not held, the others held */
+int nic_channel_open(void);
+void nic_channel_close(int fd);
+int nic_cq_watch(int cq, int fd, uint64_t user_handle);
+uint32_t nic_cq_unwatch(int cq);
+int nic_events_poll(void);
+void nic_events_audit(uint64_t now);
 
 /* nic_execute.c: 0 or a syndrome; -EAGAIN: not ready, look again at sq->wait_ns */
 int nic_execute(struct nic_sq *sq, struct nic_request *r, struct nic_inflight *f);
@@ -173,6 +189,7 @@ int nic_record_check(const struct nic_qp *qp, uint32_t raw, uint16_t consumed);
 
 /* nic_adversary.c */
 int nic_adversary_init(void);
+int nic_adversary_set(const char *list, uint64_t seed);
 uint64_t nic_adversary_fetch_ns(void);
 uint64_t nic_adversary_completion_ns(void);
 uint64_t nic_adversary_read_ns(void);

@@ -155,9 +155,11 @@ char *getenv(const char *name)
 
 __attribute__((destructor)) static void end(void)
 {
-	if (getpid() != owner || !root[0])
-		return;			/* a child of fork(), or a program that had no use for a NIC */
+	if (getpid() != owner)
+		return;			/* a child of fork() */
 	nic_engine_stop();
+	if (!root[0])
+		return;			/* a program that had no use for a NIC, or for a bare one alone */
 	nic_close();
 	nic_report_summary();
 	nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS);
@@ -209,6 +211,7 @@ int close(int fd)
 {
 	int i, slot = fd + 1;
 
+	nic_channel_close(fd);
 	for (i = 0; fd >= 0 && i < MAX_CONTEXTS; i++, slot = fd + 1)
 		if (atomic_compare_exchange_strong(&device_fds[i], &slot, 0))
 			break;

@@ -65,9 +65,11 @@ void nic_report_summary(void)
 		     "\"completions\":%llu,\"errors\":%llu,\"flushed\":%llu,\"doorbells\":%llu,"
 		     "\"doorbell_wqe\":%llu,\"doorbell_index\":%llu,\"doorbell_early\":%llu,"
 		     "\"blueflame\":%llu,"
-		     "\"rnr\":%llu,\"rules\":%llu,\"by_rule\":{", (int)getpid(), U(requests), U(bytes),
+		     "\"rnr\":%llu,\"arms\":%llu,\"events\":%llu,\"rules\":%llu,\"by_rule\":{",
+		     (int)getpid(), U(requests), U(bytes),
 		     U(completions), U(errors), U(flushed), U(doorbells), U(doorbell_wqe), U(doorbell_index),
-		     U(doorbell_early), U(blueflame), U(rnr), U(rules));
+		     U(doorbell_early), U(blueflame), U(rnr), U(arms), U(events),
+		     U(rules));
 	for (i = 0; i < NIC_NUM_RULES; i++) {
 		if (!s->by_rule[i])
 			continue;

@@ -2,15 +2,18 @@
 /*
  * nic_semantics [CHAINS] - what reliable connections do, in words that two RDMA devices can be compared by
  *
- * Two queue pairs in one process, on the first device or, when there are two, on one each. First the FHBN
+ * Two queue pairs in one process, on the first device or, when there are two, on one each; or both on the one
+ * that CAIRN_RDMA_DEVICE names (with CAIRN_RDMA_GID_INDEX of its port, 1). First the FHBN
  * pattern: a WRITE of data and an inline WRITE of a sequence number in one post, the receiver polls memory
  * and looks for torn data. Then one pair a case: the case's request, another behind it, the statuses of
- * both, the states of both ends. Last, unsignalled posts until the library refuses. No times, no addresses:
- * what is printed is compared as text with nic_semantics.txt.
+ * both, the states of both ends. Then unsignalled posts until the library refuses, and completion channels
+ * (nic_semantics_events.c). No times, no addresses: what is printed is compared as text with
+ * nic_semantics.txt.
  *
  * Exit status 0: all cases ran; 1: torn data or a wait that ended, no case after it is run; 77: no device.
  */
 #include "nic_verbs.h"
+#include "nic_semantics.h"
 
 #define WAIT_S	5.0
 #define FLAG_AT	(END_BYTES - 64)
@@ -148,7 +151,10 @@ static void run(const struct row *r)
 	second = first;
 	second.wr_id = 8;
 	first.next = &second;
-	must(!ibv_post_send(a.qp, &first, &bad), "ibv_post_send");
+	if (ibv_post_send(a.qp, &first, &bad)) {
+		printf("case %-28s refused by ibv_post_send state %d\n", r->name, end_state(&a));
+		return;
+	}
 	for (i = 0; i < 2; i++)
 		got[i] = end_wait(&a, &wc[i], WAIT_S);
 	printf("case %-28s first '%s'%s second '%s'%s", r->name,
@@ -245,21 +251,27 @@ static void run_until_refused(void)
 
 int main(int argc, char **argv)
 {
+	const char *name = getenv("CAIRN_RDMA_DEVICE"), *gid = getenv("CAIRN_RDMA_GID_INDEX");
 	struct ibv_device **list;
-	int num = 0;
+	int num = 0, first = 0;
 	unsigned i;
 
 	list = ibv_get_device_list(&num);
-	if (!list || num < 1)
+	while (name && list && first < num && strcmp(ibv_get_device_name(list[first]), name))
+		first++;
+	if (!list || first >= num)
 		return 77;
-	end_open(&a, list[0], 64);
-	end_open(&b, list[num > 1 ? 1 : 0], 64);
+	if (gid)
+		gid_index = atoi(gid);
+	end_open(&a, list[first], 64);
+	end_open(&b, list[num > 1 && !name ? 1 : first], 64);
 	run_chains(argc > 1 ? atoi(argv[1]) : 200);
 	for (i = 0; i < sizeof(rows) / sizeof(rows[0]) && !failed; i++)
 		run(&rows[i]);
 	if (!failed) {
 		run_fence();
 		run_until_refused();
+		nic_semantics_events(&a, &b);
 	}
 	end_close(&a);
 	end_close(&b);

@@ -46,6 +46,44 @@ static void pingpong(struct cairn_test *t)
 	two(t, "ibv_rc_pingpong", "-g 1 -n 200 -c", NULL, 400);
 }
 
+/* Sleeping on completion channels: an event for each completion that was not yet looked at. */
+static void with_events(struct cairn_test *t, const char *program, const char *args, const char *adversary,
+			long long requests)
+{
+	two(t, program, args, adversary, requests);
+	if (missing(t, program))
+		return;
+	cairn_note(t, "%lld arms, %lld events", reported(t, "arms"), reported(t, "events"));
+	EXPECT(t, reported(t, "events") > 0 && reported(t, "events") <= reported(t, "completions"));
+	EXPECT(t, reported(t, "events") <= reported(t, "arms"));
+}
+
+static void pingpong_events(struct cairn_test *t)
+{
+	with_events(t, "ibv_rc_pingpong", "-g 1 -n 1000 -c -e", NULL, 2000);
+}
+
+static void pingpong_events_under_trouble(struct cairn_test *t)
+{
+	with_events(t, "ibv_rc_pingpong", "-g 1 -n 200 -c -e", "fetch_us=100,completion_us=200,drop=20", 400);
+}
+
+static void send_lat_events(struct cairn_test *t)
+{
+	with_events(t, "ib_send_lat", "-x 1 -F -n 1000 -e", NULL, 2000);
+}
+
+/* Not with -q as well: perftest then leaves entries in the queue and waits for an event of no further one. */
+static void send_bw_events(struct cairn_test *t)
+{
+	with_events(t, "ib_send_bw", "-x 1 -F -n 2000 -s 64 -b -e", NULL, 4000);
+}
+
+static void read_lat_events(struct cairn_test *t)
+{
+	with_events(t, "ib_read_lat", "-x 1 -F -n 1000 -e", NULL, 1000);
+}
+
 static void pingpong_under_trouble(struct cairn_test *t)
 {
 	two(t, "ibv_rc_pingpong", "-g 1 -n 100 -c", "fetch_us=100,completion_us=100,drop=20", 200);
@@ -115,7 +153,8 @@ static void peer_killed(struct cairn_test *t)
 static const struct cairn_unit units[] = {
 	UNIT(pingpong), UNIT(pingpong_under_trouble), UNIT(write_bw), UNIT(write_bw_index_wraps),
 	UNIT(write_bw_many_queue_pairs), UNIT(write_lat), UNIT(read_bw), UNIT(send_bw), UNIT(atomic_bw),
-	UNIT(peer_killed),
+	UNIT(pingpong_events), UNIT(pingpong_events_under_trouble), UNIT(send_lat_events),
+	UNIT(send_bw_events), UNIT(read_lat_events), UNIT(peer_killed),
 };
 
 const struct cairn_family cairn_nic_stock_family = {

@@ -10,6 +10,7 @@
 
 #include "../conformance/harness.h"
 #include "nic_child.h"
+#include "nic_measure.h"
 
 /* The model's own directory is gone when its process has ended. */
 static int left_behind(struct cairn_test *t)
@@ -134,14 +135,29 @@ static void mutants_collapsed(struct cairn_test *t)
 		"nic mutants: 1 of 1 caught, 0 right producers blamed");
 }
 
+static void arming(struct cairn_test *t)
+{
+	char text[8192];
+	struct child c;
+
+	if (missing(t, "nic_arming"))
+		return;
+	start(t, &c, "nic_arming", NULL, "out");
+	EXPECT(t, finish(t, &c) == 0);
+	EXPECT_CONTAINS(t, text_of(c.out, text, sizeof(text)),
+			"arming mutants: 7 of 7 caught, 0 of 2 right consumers blamed");
+	cairn_note(t, "%.*s", (int)strcspn(text, "\n"), text);
+}
+
 #define UNIT(name) { #name, name }
 static const struct cairn_unit units[] = {
 	UNIT(semantics_plain), UNIT(semantics_late), UNIT(semantics_in_pieces),
 	UNIT(semantics_lost_doorbells),
 	UNIT(key_revoked), UNIT(queue_overrun), UNIT(unknown_adversary),
-	UNIT(mutants_plain), UNIT(mutants_late), UNIT(mutants_collapsed),
+	UNIT(mutants_plain), UNIT(mutants_late), UNIT(mutants_collapsed), UNIT(arming),
 };
 
 const struct cairn_family cairn_nic_family = {
 	.stage = "rdma", .name = "nic", .units = units, .num_units = ARRAY_SIZE(units),
+	.measures = nic_measures, .num_measures = NIC_NUM_MEASURES,
 };

@@ -135,6 +135,18 @@ static int dereg_mr(const struct command *c)
 	return 0;
 }
 
+static int create_comp_channel(const struct command *c)
+{
+	struct ib_uverbs_create_comp_channel_resp r = { 0 };
+	int fd = nic_channel_open();
+
+	if (fd < 0)
+		return fd;
+	r.fd = (uint32_t)fd;
+	answer(c, &r, sizeof(r));
+	return 0;
+}
+
 static int create_cq(const struct command *c)
 {
 	const struct ib_uverbs_create_cq *q = c->in;
@@ -144,7 +156,7 @@ static int create_cq(const struct command *c)
 		struct mlx5_ib_create_cq_resp m;
 	} a = { 0 };
 	uint32_t entries = 1;
-	int i;
+	int i, ret;
 
 	if (m->cqe_size != sizeof(struct cairn_cqe) || m->cqe_comp_en || q->cqe >= MAX_ENTRIES)
 		return -EINVAL;
@@ -153,6 +165,11 @@ static int create_cq(const struct command *c)
 	i = nic_cq_add(m->buf_addr, m->db_addr, entries);
 	if (i < 0)
 		return i;
+	ret = q->comp_channel < 0 ? 0 : nic_cq_watch(i, q->comp_channel, q->user_handle);
+	if (ret) {
+		nic->cqs[i].used = 0;
+		return ret;
+	}
 	a.r.cq_handle = (uint32_t)i;
 	a.r.cqe = entries - 1;
 	a.m.cqn = NIC_FIRST_CQN + (uint32_t)i;
@@ -172,6 +189,7 @@ static int destroy_cq(const struct command *c)
 		if (nic->qps[i].used && (nic->qps[i].send_cq == q->cq_handle ||
 					 nic->qps[i].recv_cq == q->cq_handle))
 			return -EBUSY;
+	r.comp_events_reported = nic_cq_unwatch((int)q->cq_handle);
 	nic->cqs[q->cq_handle].used = 0;
 	answer(c, &r, sizeof(r));
 	return 0;
@@ -317,6 +335,8 @@ static int dispatch(uint32_t number, const struct command *c)
 		return reg_mr(c);
 	case IB_USER_VERBS_CMD_DEREG_MR:
 		return dereg_mr(c);
+	case IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL:
+		return create_comp_channel(c);
 	case IB_USER_VERBS_CMD_CREATE_CQ:
 		return create_cq(c);
 	case IB_USER_VERBS_CMD_DESTROY_CQ:

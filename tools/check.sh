@@ -10,7 +10,7 @@ status=0
 if command -v python3 >/dev/null 2>&1; then
 	for test in tools/*_test.py; do
 		echo "$test"
-		python3 "$test" -q || status=1
+		CAIRN_BUILD=$out python3 "$test" -q || status=1
 	done
 	python3 tools/readme_table.py --check || status=1
 fi

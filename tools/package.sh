@@ -1,20 +1,22 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# package.sh BUILD: a folder that runs on a machine with only a driver, and its archive.
+# package.sh BUILD [WHERE]: a folder that runs on a machine with only a driver, and its archive, in WHERE (BUILD).
 set -eu
 
 out=$1
+where=${2:-$out}
 version=$("$out/cairn" version | sed 's/^cairn \([^,]*\),.*/\1/')
-dir=$out/cairn-$version
+dir=$where/cairn-$version
 rm -rf "$dir"
-mkdir -p "$dir/serving" "$dir/conformance" "$dir/primitives" "$dir/fused" "$dir/lib"
-cp "$out/cairn" "$dir/"
-cp "$out"/*_plugin.so "$dir/"
+mkdir -p "$dir/serving" "$dir/conformance" "$dir/primitives" "$dir/fused" "$dir/rdma" "$dir/lib"
+# The program, the libraries and the programs its tests start: all that make leaves in the folder itself.
+find "$out" -maxdepth 1 -type f -perm -u+x -exec cp {} "$dir/" \;
 cp -r serving/embedded serving/golden "$dir/serving/"
 cp conformance/abi.h conformance/example_plugin.c conformance/README.md conformance/mustpass.txt \
 	conformance/waivers.txt "$dir/conformance/"
 cp primitives/*.h "$dir/primitives/"
 cp fused/*.h "$dir/fused/"
+cp rdma/*.h rdma/*.txt rdma/*.md rdma/rxe_*.sh rdma/rxe_*.py "$dir/rdma/"
 cp LICENSE README.md "$dir/"
 # Large and optional: without it gemm falls back to our own kernel. PACKAGE_CUBLASLT=1 takes it along.
 if [ -n "${PACKAGE_CUBLASLT:-}" ]; then
@@ -27,5 +29,5 @@ if [ -n "$missing" ]; then
 	echo "$missing" >&2
 	exit 1
 fi
-tar -C "$out" -czf "$out/cairn-$version.tar.gz" "cairn-$version"
-echo "$out/cairn-$version.tar.gz"
+tar -C "$where" -czf "$where/cairn-$version.tar.gz" "cairn-$version"
+echo "$where/cairn-$version.tar.gz"

@@ -36,20 +36,32 @@ if [ -n "$need" ]; then
 		{ $as_root apt-get update -q && DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -q $need; }
 fi
 
-# Wanted, not needed: without them the tests against the vendor's RDMA library, and with the stock programs over
-# it, are skipped by name.
-verbs=""
-ls /usr/include/infiniband/mlx5dv.h /usr/lib/*/libmlx5.so >/dev/null 2>&1 || verbs="libibverbs-dev ibverbs-providers"
-exists ibv_rc_pingpong >/dev/null 2>&1 || verbs="$verbs ibverbs-utils"
-exists ib_write_bw >/dev/null 2>&1 || verbs="$verbs perftest"
-if [ -n "$verbs" ] && command -v apt-get >/dev/null 2>&1; then
-	echo "setup: installing $verbs (tests of rdma; skipped without them)"
+# Wanted, not needed: without them the tests against the vendor's RDMA library, with the stock programs over it, and
+# with the soft-RoCE of the system's kernel in an emulated machine, are skipped by name.
+try_install() { # try_install WHAT_FOR OPTION PACKAGES
+	echo "setup: installing$3 ($1; skipped without)"
 	as_root=""
 	[ "$(id -u)" = 0 ] || as_root=sudo
 	# shellcheck disable=SC2086
-	DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -q $verbs ||
-		{ $as_root apt-get update -q && DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -q $verbs; } ||
+	DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -q $2 $3 ||
+		{ $as_root apt-get update -q && DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -q $2 $3; } ||
 		echo "setup: not to be had: the tests that need them are skipped"
+}
+if command -v apt-get >/dev/null 2>&1; then
+	verbs=""
+	ls /usr/include/infiniband/mlx5dv.h /usr/lib/*/libmlx5.so >/dev/null 2>&1 || verbs=" libibverbs-dev ibverbs-providers"
+	exists ibv_rc_pingpong >/dev/null 2>&1 || verbs="$verbs ibverbs-utils"
+	exists ib_write_bw >/dev/null 2>&1 || verbs="$verbs perftest"
+	[ -z "$verbs" ] || try_install "tests of rdma" "" "$verbs"
+	guest=""
+	exists qemu-system-x86_64 >/dev/null 2>&1 || guest=" qemu-system-x86"
+	exists busybox >/dev/null 2>&1 || guest="$guest busybox-static"
+	[ -x /sbin/ip ] || [ -x /usr/sbin/ip ] || guest="$guest iproute2"
+	# the recipe is for Debian's kernel packages
+	if [ "$(uname -m)" = x86_64 ] && grep -q '^ID=debian' /etc/os-release 2>/dev/null; then
+		[ -z "$guest" ] || try_install "test rdma.rxe" --no-install-recommends "$guest"
+		rdma/rxe_guest.sh fetch || echo "setup: the test rdma.rxe will be skipped"
+	fi
 fi
 
 # Wanted, not needed: plots fall back to tables, and without nvcc the CUDA part is left out.

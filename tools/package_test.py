@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The archive of tools/package.sh, unpacked elsewhere, runs: CAIRN_BUILD=build python3 tools/package_test.py"""
+
+import os
+import subprocess
+import tarfile
+import tempfile
+import unittest
+
+TREE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+BUILD = os.path.abspath(os.environ.get("CAIRN_BUILD", os.path.join(TREE, "build")))
+
+
+def why_not():
+    program = os.path.join(BUILD, "cairn")
+    if not os.access(program, os.X_OK):
+        return f"no program in {BUILD}"
+    needs = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
+    return "a sanitized program is not packed" if "libasan" in needs else None
+
+
+@unittest.skipIf(why_not(), why_not())
+class Package(unittest.TestCase):
+    """Made once for all tests."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        where = os.path.join(cls.folder.name, "made")
+        os.mkdir(where)
+        run = subprocess.run(
+            ["tools/package.sh", BUILD, where], cwd=TREE, capture_output=True, text=True, timeout=300, check=False
+        )
+        if run.returncode:
+            raise RuntimeError(run.stderr)
+        cls.archive = run.stdout.split()[-1]
+        with tarfile.open(cls.archive) as tar:
+            tar.extractall(cls.folder.name)
+        cls.dir = os.path.join(cls.folder.name, os.path.basename(cls.archive).removesuffix(".tar.gz"))
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def check(self, *args):
+        """(status, what it printed) of `cairn check` in the package, with nothing of the tree in its environment"""
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("CAIRN_", "LD_"))}
+        run = subprocess.run(
+            [os.path.join(self.dir, "cairn"), "check", "-v", *args],
+            cwd="/",
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        return run.returncode, run.stdout + run.stderr
+
+    def test_takes_all_programs(self):
+        built = {
+            name
+            for name in os.listdir(BUILD)
+            if os.path.isfile(os.path.join(BUILD, name)) and os.access(os.path.join(BUILD, name), os.X_OK)
+        }
+        self.assertLessEqual(built, set(os.listdir(self.dir)))
+
+    def test_a_plain_family(self):
+        status, out = self.check("conformance.plugin", "primitives.embedding", "--impl", "cpu")
+        self.assertEqual(status, 0, out)
+        self.assertIn(" 0 failed", out)
+
+    @unittest.skipUnless(os.path.exists(os.path.join(BUILD, "nic_semantics")), "built without libibverbs")
+    def test_programs_on_the_nic_model(self):
+        """None of them may be skipped for want of a program or file."""
+        wanted = ("nic.semantics_plain", "nic.arming", "golden.other_seeds", "card.names")
+        status, out = self.check(*(f"rdma.{name}" for name in wanted))
+        self.assertEqual(status, 0, out)
+        self.assertIn("\n4 passed, 0 failed, 0 skipped", out)
+
+    def test_files_of_the_guest(self):
+        for name in ("rxe_guest.sh", "rxe_init.sh", "rxe_image.py", "nic_semantics_rxe.txt", "nic_semantics.txt"):
+            self.assertTrue(os.path.exists(os.path.join(self.dir, "rdma", name)), name)
+        status, out = self.check("rdma.rxe.comparison_can_fail")
+        self.assertEqual(status, 0, out)
+
+
+if __name__ == "__main__":
+    unittest.main()
