@@ -14,6 +14,7 @@ report_records   reading        report_views    names of cases and members     r
 report_claims    verdicts       report_page     numbering, tables, numbers     report_plots   drawings
 report_dsmem, report_collectives, report_ops    the sections
 report_fused, report_fused_claims    the fused operations         report_verdicts  what a verdict is
+report_rdma, report_rdma_claims      GPU-initiated RDMA
 """
 
 import argparse
@@ -27,6 +28,7 @@ import report_dsmem
 import report_fused
 import report_ops
 import report_plots as plots
+import report_rdma
 import report_views as views
 from report_page import DASH, Html, Page, code, esc, join, listing, num, percent, tag, tbps, us
 from report_records import BadRecords, Ceilings, Machine, Rows, load
@@ -163,7 +165,7 @@ def targets(page, found):
 
 def cpu(page, rows):
     """The host tables of this machine, with their own ceilings."""
-    found = [r for r in rows if not r.on_gpu and r.ns]
+    found = [r for r in rows if not r.on_gpu and r.ns and r.op not in report_rdma.KNOWN]
     if not found:
         return
     page.section("The CPU tables", "cpu")
@@ -255,6 +257,15 @@ def summary(ctx, found_claims, found_targets):
     return join([Html("<div class=cards>"), join(cards), Html("</div>")])
 
 
+def counted(measured, recorded):
+    """What the section on RDMA shows of the processor: of this run, or else of the recording."""
+    for rows in (measured, recorded or ()):
+        found = [r for r in rows if r.op in report_rdma.KNOWN and not r.on_gpu and r.get("ok") is not False]
+        if found:
+            return found
+    return []
+
+
 def build(measured, recorded, recorded_name):
     """The page as text.  recorded: Rows or None; recorded_name: how the text calls its file."""
     here = measured.keep(lambda r: r.on_gpu)
@@ -289,7 +300,8 @@ def build(measured, recorded, recorded_name):
                 )
             ]
         )
-    ctx = Context(shown.keep(lambda r: r.get("ok") is not False or r.op == "generate"))
+    kept = shown.keep(lambda r: r.get("ok") is not False or r.op == "generate")
+    ctx = Context(Rows([*kept, *counted(measured, recorded)]))
     page = Page(TITLE)
     machine = Machine(shown)
     found_claims = report_claims.claims(ctx.rows, ctx.ceilings)
@@ -306,6 +318,7 @@ def build(measured, recorded, recorded_name):
         report_fused.section,
         report_ops.engine,
         report_ops.decode_step,
+        report_rdma.section,
         report_ops.others,
     ):
         section(page, ctx)

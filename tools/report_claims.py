@@ -9,6 +9,7 @@ A target is a figure the project set itself; it is reached, not reached, or not 
 """
 
 import report_fused_claims
+import report_rdma_claims
 import report_views as views
 from report_page import DASH, fixed, num, percent, us
 from report_verdicts import PAPER, Claim, target
@@ -251,6 +252,7 @@ def claims(rows, ceilings):
         cf_4(rows),
         cf_5(rows),
         *report_fused_claims.claims(rows),
+        *report_rdma_claims.claims(rows),
     ]
 
 
@@ -370,4 +372,5 @@ def targets(rows, ceilings):
         ),
         generate(rows, ceilings),
         *report_fused_claims.targets(rows, ceilings),
+        *report_rdma_claims.targets(rows),
     ]

@@ -7,6 +7,7 @@ that are missing are named in their place.
 
 import report_peers
 import report_plots as plots
+import report_rdma
 import report_views as views
 from report_page import DASH, Html, code, fixed, join, num, percent, size_name, tbps, us
 
@@ -440,7 +441,7 @@ KNOWN = {
     "cluster_mla",
     "moe",
     "traffic",
-} | {o for o, _ in ROW_OPS}
+} | {o for o, _ in ROW_OPS} | report_rdma.KNOWN
 
 
 def others(page, ctx):

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GPU-initiated RDMA: section of the report."""
+
+import report_plots as plots
+import report_rdma_claims as rdma
+from report_page import DASH, Html, code, fixed, num, size_name, us
+
+PARTS = (("form_cycles", "form"), ("fence_cycles", "fence"), ("record_cycles", "record"), ("register_cycles", "register"))
+KNOWN = {"fhbn", "transport", "nic", "rxe"}
+
+
+def posts(page, rows):
+    found = rows.find("fhbn", where=lambda r: r.case.startswith("post_") and r.ns)
+    if not found:
+        page.missing("what a post costs", ["fhbn post_*"])
+        return
+    columns = ["case", "by", ">ns", ">cycles"] + [f">{name}" for _, name in PARTS]
+    numbers = [
+        [code(r.case), code(r.impl), num(round(r.ns)), num(r.number("median_cycles"))]
+        + [num(r.number(key)) for key, _ in PARTS]
+        for r in found
+    ]
+    caption = (
+        "A post of 64 bytes and its signal by one lane: from the payload's stores to the register's, in cycles of"
+        " the SM, medians. Form: both work requests stored; fence: until all of it can be read by the card; record:"
+        " the doorbell record; register: the doorbell, or 64 bytes of BlueFlame. The parts are of a post taken apart, and"
+        " do not add up to the whole, in which they overlap."
+    )
+    apart = [r for r in found if all(r.number(key) is not None for key, _ in PARTS)]
+    plot = None
+    if apart:
+        plot = plots.columns(
+            [name for _, name in PARTS],
+            [(r.case.removeprefix("post_64_bytes_signal_"), [r.number(key) for key, _ in PARTS]) for r in apart],
+            "",
+            "cycles",
+        )
+    page.figure(plot, caption, columns, numbers)
+
+
+def without_cpu(page, rows):
+    found = []
+    for memory in ("gpu", "host"):
+        for size in (64, 4096, 65536):
+            mine, other = rdma.loopback(rows, memory, size)
+            alone = rows.by_key.get(("fhbn", f"model_loopback_{size}_bytes_{memory}_memory", "cpu_to_cpu"))
+            if rdma.saved(mine, other):
+                found.append((memory, size, mine, other, alone))
+    if not found:
+        page.missing("kernels against a CPU on the way, on the model card", ["fhbn model_loopback_*"])
+        return
+    page.table(
+        "Through the model card, half a round trip: kernels that post and poll, against a kernel's end, a CPU that posts"
+        " and polls, and the next launch. The model's time is in both and is no network's; beside it what the model"
+        " takes between two CPU threads.",
+        ["memory", ">bytes", ">fhbn, µs", ">conventional, µs", ">less", ">model alone, µs"],
+        [
+            [
+                "GPU" if memory == "gpu" else memory,
+                size_name(size),
+                us(a.ns),
+                us(b.ns),
+                f"{100 * (1 - a.ns / b.ns):.0f}%",
+                us(alone.ns if alone else None),
+            ]
+            for memory, size, a, b, alone in found
+        ],
+    )
+
+
+def flags(page, rows):
+    found = rows.find("fhbn", where=lambda r: r.case.startswith("flag_round_trip") and r.ns)
+    if found:
+        page.table(
+            "A number from the CPU that a kernel polls, and the kernel's answer in host memory, round trip.",
+            ["case", ">µs", ">p95"],
+            [[code(r.case), us(r.ns), us(r.number("p95_ns"))] for r in found],
+        )
+
+
+def microseconds(record):
+    return record.ns / 1000
+
+
+def curves(page, rows):
+    for what, text, unit, value in (
+        ("put_latency", "Put with signal, one way, by size: half of a ping-pong between two kernels", "µs", microseconds),
+        ("put_bandwidth", "Puts one after another, by size", "GB/s", rdma.gbps),
+    ):
+        found = rdma.by_bytes(rows, what)
+        where = "over NVLink between two GPUs"
+        if not found:
+            found = rdma.by_bytes(rows, what, one_gpu=True)
+            where = "on one GPU, both ends on it: of the machinery, no figure of a link"
+        if not found:
+            page.missing(f"transports, {what.replace('_', ' ')}", [f"transport {what}_*"])
+            continue
+        series = [(impl, [(size, value(r)) for size, r in data if value(r)]) for impl, data in found.items()]
+        series = [(name, data) for name, data in series if data]
+        drawn = [(name, data) for name, data in series if len(data) > 1]
+        alone = ", ".join(
+            f"{name} {fixed(data[0][1], 2)} {unit} at {size_name(data[0][0])}" for name, data in series if len(data) == 1
+        )
+        page.figure(
+            plots.lines(drawn, "bytes", unit, xtext=plots.tick_bytes) if drawn else None,
+            f"{text}, {where}." + (f" Of one size: {alone}." if alone else ""),
+            ["by", ">size", f">{unit}"],
+            [[code(name), size_name(x), fixed(y, 2)] for name, data in series for x, y in data],
+        )
+
+
+def host_puts(page, rows):
+    found = rows.find("transport", where=lambda r: r.case.startswith("host_put_latency_") and r.ns)
+    if not found:
+        return
+    sizes = sorted({r.number("bytes") for r in found if r.number("bytes")})
+    backends = list(dict.fromkeys(r.impl for r in found))
+    table = {(r.impl, r.number("bytes")): r for r in found}
+    on = sorted({r.get("gpu") for r in found if not r.on_gpu and r.get("gpu")})
+    page.table(
+        "Puts by the host, one way, µs, in one process"
+        + (f" ({', '.join(on)})" if on else "")
+        + ". loop, verbs and fhbn run on a thread or on the model card: loops, and no network.",
+        ["back end"] + [f">{size_name(size)}" for size in sizes],
+        [
+            [code(b)] + [us(table[b, size].ns) if (b, size) in table else DASH for size in sizes]
+            for b in backends
+        ],
+    )
+
+
+def whole(value):
+    return f"{value:,.0f}".replace(",", "\u202f")
+
+
+def count(rows, op, case, text):
+    """text, filled with the row's numbers, or None"""
+    record = next(iter(rows.find(op, where=lambda r: r.case == case)), None)
+    if not record:
+        return None
+    try:
+        return text.format_map({k: whole(v) if record.number(k) is not None else v for k, v in record.raw.items()})
+    except (KeyError, ValueError):
+        return None
+
+
+def mutants(rows):
+    found = rows.find("nic", where=lambda r: r.case.startswith("mutants_") and r.number("planted"))
+    if not found:
+        return None
+    caught, planted = (sum(int(r.number(k) or 0) for r in found) for k in ("caught", "planted"))
+    return f"{caught} of {planted} caught, of {len(found)} kinds"
+
+
+def on_gpu(rows):
+    found = rows.find("fhbn", where=lambda r: r.on_gpu)
+    return f"{len(found)} rows of kernels that posted to it" if found else None
+
+
+def ladder(page, rows):
+    tiers = (
+        ("T0", "offsets and constants against mlx5dv.h and NVIDIA's headers, when it is compiled", "make", "in every build"),
+        (
+            "T1",
+            "bytes against stock libmlx5, on the model card",
+            "cairn check rdma.golden",
+            count(rows, "nic", "golden", "{requests} requests, {differ} differ; {wraps} wraps of the index"),
+        ),
+        ("T2", "producers and consumers with a planted defect", "cairn check rdma.nic", mutants(rows)),
+        (
+            "T3",
+            "what connections do: the model against soft-RoCE of a stock Linux kernel, emulated",
+            "cairn check rdma.rxe",
+            count(
+                rows,
+                "rxe",
+                "semantics",
+                "{lines} lines, {listed_differences} differ as listed, {other_differences} otherwise; Linux {kernel}",
+            ),
+        ),
+        (
+            "T4",
+            "stock programs on the model card",
+            "cairn check rdma.nic_stock",
+            count(rows, "nic", "stock_ib_write_bw", "ib_write_bw: {requests} requests, {rules} rules broken"),
+        ),
+        (
+            "T5",
+            "kernels post to the model card; NVIDIA's own device code does",
+            "cairn check rdma.fhbn_gpu rdma.fhbn_bytes",
+            on_gpu(rows),
+        ),
+        (
+            "T6",
+            "order of stores, traced; the model as an adversary",
+            "cairn check rdma.fhbn_trace rdma.fhbn",
+            "cases, not rows: make check",
+        ),
+        (
+            "T7",
+            "a real ConnectX",
+            "cairn check rdma --device mlx5_0",
+            Html("<b>has not been run</b>: no real card has been used"),
+        ),
+    )
+    page.table(
+        "The ladder: what stands in the place of a card, and how often it was asked.",
+        ["tier", "what", "run it", "counted"],
+        [[tier, what, code(how), counted or DASH] for tier, what, how, counted in tiers],
+    )
+    lacking = [t[0] for t in tiers if t[3] is None]
+    if lacking:
+        page.missing("counts of the ladder", lacking)
+
+
+def section(page, ctx):
+    page.section("GPU-initiated RDMA", "rdma")
+    page.para(
+        "A kernel forms the work requests of an mlx5 card and rings its register itself (rdma/README.md). No card was"
+        " there. The vendor's unchanged libmlx5 and NVIDIA's own device code run on a model of one, which names each"
+        " rule that a producer breaks; a kernel's soft-RoCE is the second opinion on what connections do. A loop through"
+        " the model is never a network's latency."
+    )
+    posts(page, ctx.rows)
+    without_cpu(page, ctx.rows)
+    flags(page, ctx.rows)
+    curves(page, ctx.rows)
+    host_puts(page, ctx.rows)
+    ladder(page, ctx.rows)
