@@ -144,7 +144,8 @@ MUTANT_PUT(no_signal_alone)
 
 MUTANT_PUT(no_bounds_check)
 {
-	if (!c || !is_payload(put) || RIGHT->channel_error(c) || !atomic_load(&c->connected))
+	if (!c || !is_payload(put) || RIGHT->channel_error(c) || !atomic_load(&c->connected) ||
+	    put->local_offset > put->local->bytes || put->bytes > put->local->bytes - put->local_offset)
 		return RIGHT->put(c, put, ms);
 	return c->t->ops->put(c, put, transport_now() + ms * 1000000ull);
 }
@@ -330,7 +331,7 @@ static const struct {
 	{ "slot_zero", "all signals in slot 0", { .put = slot_zero } },
 	{ "one_in_100_lost", "every hundredth payload is lost", { .put = one_in_100_lost } },
 	{ "no_signal_alone", "a put of no bytes does nothing", { .put = no_signal_alone } },
-	{ "no_bounds_check", "bounds are not checked here", { .put = no_bounds_check } },
+	{ "no_bounds_check", "remote bounds are not checked here", { .put = no_bounds_check } },
 	{ "wrong_channel", "the second channel's puts go by the first", { .put = wrong_channel } },
 	{ "put_swallows", "put says nothing of errors", { .put = put_swallows, .flush = flush_swallows } },
 	{ "flush_early", "flush does not wait", { .flush = flush_early } },
