@@ -251,8 +251,7 @@ TRANSPORT_FN uint64_t transport_add_relaxed_gpu(uint64_t *p)
 
 /*
  * 0, or an error number. *last: in one thread of the CTA that came last, 1: what all CTAs have stored is
- * before what it does next, at system scope. That thread is the CTA's last, as the first has more to do: it
- * waits for signals and feeds bulk copies.
+ * before what it does next, at system scope.
  */
 TRANSPORT_FN int transport_all_arrived(struct transport_grid *g, uint64_t timeout_ns, int *last)
 {
@@ -261,7 +260,7 @@ TRANSPORT_FN int transport_all_arrived(struct transport_grid *g, uint64_t timeou
 
 	*last = 0;
 	__syncthreads();
-	if (threadIdx.x != blockDim.x - 1)
+	if (threadIdx.x)
 		return 0;
 	transport_fence_release_sys();
 	if (g->num_ctas == 1) {
