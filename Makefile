@@ -54,7 +54,7 @@ digest	= $(shell cat $(sources) | sha256sum | cut -c1-16)
 
 ## all                the program, build/cairn
 all: $(O)/cairn $(O)/example_plugin.so $(O)/old_plugin.so $(O)/bad_plugin.so $(O)/transport_end $(if $(CONFIG_NIC),$(O)/cairn_nic.so) \
-	$(if $(CONFIG_VERBS),$(O)/golden $(O)/nic_semantics $(O)/nic_mutants $(O)/nic_arming)
+	$(if $(CONFIG_VERBS),$(O)/golden $(O)/nic_semantics $(O)/nic_mutants $(O)/nic_arming $(O)/fhbn_receiver)
 
 # A package may bring libraries along: lib/ beside the program is looked in first.
 $(O)/cairn: $(objs)
@@ -95,7 +95,8 @@ $(O)/cairn_nic.so: $(nic_objs)
 
 # Programs over libibverbs; each is run under the model.
 $(O)/nic_semantics: rdma/nic_semantics_events.c
-$(O)/nic_semantics $(O)/nic_mutants $(O)/nic_arming: $(O)/%: rdma/%.c $(wildcard rdma/*.h) Makefile
+$(O)/fhbn_receiver: rdma/fhbn_host.c primitives/error.c
+$(O)/nic_semantics $(O)/nic_mutants $(O)/nic_arming $(O)/fhbn_receiver: $(O)/%: rdma/%.c $(wildcard rdma/*.h) Makefile
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(filter-out -MMD -MP,$(cppflags) $(cflags)) -o $@ $(filter %.c,$^) -lmlx5 -libverbs -ldl
