@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * cairn - the one program: list, check, bench, generate, eval
+ * cairn - the one program: list, check, bench, generate, eval, convert-gqa
  */
 #include <getopt.h>
 #include <limits.h>
@@ -16,16 +16,18 @@
 
 int cairn_cmd_generate(int argc, char **argv);
 int cairn_cmd_eval(int argc, char **argv);
+int cairn_cmd_convert_gqa(int argc, char **argv);
 
 static const char usage[] =
 	"usage: cairn COMMAND [OPTION]... [GLOB]...\n"
 	"\n"
-	"  list      names of all cases\n"
-	"  check     judges implementations by the references; prints TAP\n"
-	"  bench     times what it has verified\n"
-	"  generate  continues a prompt (--help for its options)\n"
-	"  eval      scores the embedded model on its held-out questions\n"
-	"  version   version and digest of the sources\n"
+	"  list         names of all cases\n"
+	"  check        judges implementations by the references; prints TAP\n"
+	"  bench        times what it has verified\n"
+	"  generate     continues a prompt (--help for its options)\n"
+	"  eval         scores the embedded model on its held-out questions\n"
+	"  convert-gqa  makes a checkpoint with fewer heads of keys and values\n"
+	"  version      version and digest of the sources\n"
 	"\n"
 	"Options of list, check and bench:\n"
 	"  --impl NAME|PATH  ref, cpu, cuda, peers (other libraries), unfused (the fused operations as\n"
@@ -253,6 +255,8 @@ int main(int argc, char **argv)
 		return cairn_cmd_generate(argc - 1, argv + 1);
 	if (!strcmp(cmd, "eval"))
 		return cairn_cmd_eval(argc - 1, argv + 1);
+	if (!strcmp(cmd, "convert-gqa"))
+		return cairn_cmd_convert_gqa(argc - 1, argv + 1);
 	if (!strcmp(cmd, "version") || !strcmp(cmd, "--version")) {
 		if (argc > 2) {
 			fprintf(stderr, "cairn version: '%s': takes no arguments\n", argv[2]);
