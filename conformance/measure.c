@@ -51,25 +51,23 @@ struct sink {
 	struct cairn_totals *sum;
 };
 
-static void measure_line(char *text, void *arg)
+void cairn_bench_line(const char *text, FILE *json, struct cairn_totals *sum)
 {
-	struct sink *s = arg;
-
 	switch (text[0]) {
 	case 'J':
-		if (s->json)
-			fprintf(s->json, "%s\n", text + 2);
+		if (json)
+			fprintf(json, "%s\n", text + 2);
 		return;
 	case 'P':
-		s->sum->passed++;
+		sum->passed++;
 		puts(text + 2);
 		break;
 	case 'F':
-		s->sum->failed++;
+		sum->failed++;
 		printf("FAILED %s\n", text + 2);
 		break;
 	case 'S':
-		s->sum->skipped++;
+		sum->skipped++;
 		printf("skipped %s\n", text + 2);
 		break;
 	case 'D':
@@ -77,6 +75,13 @@ static void measure_line(char *text, void *arg)
 		break;
 	}
 	fflush(stdout);
+}
+
+static void measure_line(char *text, void *arg)
+{
+	struct sink *s = arg;
+
+	cairn_bench_line(text, s->json, s->sum);
 }
 
 void cairn_measures(const struct cairn_options *opt, const struct cairn_family *f, FILE *json,

@@ -93,6 +93,9 @@ int cairn_unit_run(const struct cairn_unit *u, uint64_t seed, FILE *out, char *r
 int cairn_measure_run(const struct cairn_family *f, const struct cairn_unit *u, uint64_t seed, FILE *out,
 		      char *reason, size_t reason_len);
 
+/* What a child of `cairn bench` says (measure.c): rows to json, the rest to standard output; adds to sum. */
+void cairn_bench_line(const char *text, FILE *json, struct cairn_totals *sum);
+
 /* Measures (measure.c): those of f that opt selects, each in a child; prints, and adds to sum. */
 int cairn_measures_selected(const struct cairn_options *opt, const struct cairn_family *f);
 void cairn_measures(const struct cairn_options *opt, const struct cairn_family *f, FILE *json,
