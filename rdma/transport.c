@@ -27,12 +27,22 @@ static uint64_t deadline_of(uint32_t timeout_ms)
 	return transport_now() + timeout_ms * 1000000ull;
 }
 
+/* A hint to the core that this is a loop of waiting. */
+static void spin_once(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
+
 void transport_pause(uint32_t round)
 {
 	struct timespec ts = { .tv_nsec = 50000 };
 
 	if (round < 200)
-		__builtin_ia32_pause();
+		spin_once();
 	else if (round < 20000)
 		sched_yield();
 	else
