@@ -69,7 +69,8 @@ static inline void judge(struct cairn_test *t, struct child *c, int want)
 		return;
 	}
 	if (!EXPECT(t, c->status == want))
-		cairn_note(t, "status %d of %s", c->status, c->out);
+		cairn_note(t, "status %d of %s%s", c->status, c->out,
+			   c->status == 127 ? ": no program transport_end beside this one" : "");
 	remarks(t, c);
 }
 

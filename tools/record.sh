@@ -1,17 +1,23 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# record.sh BUILD FILE [STAGE]: appends to FILE every row that this machine can give: benches; on a GPU, for all
-# stages, whole steps of the engine, and launches and bytes by hardware counters.
+# record.sh BUILD FILE [PART]: appends to FILE every row that this machine can give: benches; on a GPU whole steps of
+# the engine, and launches and bytes by hardware counters. PART is a stage, or bench, generate or traffic: that alone.
 set -u
 
 out=$1
 file=$2
-stage=${3:-}
+part=${3:-}
 status=0
-"$out/cairn" bench --json "$file" $stage || { echo "record: some rows failed; they are left out"; status=1; }
-if ! nvidia-smi -L >/dev/null 2>&1 || [ -n "$stage" ]; then
-	exit $status
-fi
+gpu() { nvidia-smi -L >/dev/null 2>&1; }
+case $part in
+generate | traffic) gpu || { echo "record: $part: no GPU here" >&2; exit 2; } ;;
+*)
+	stage=$part
+	[ "$part" = bench ] && stage=
+	"$out/cairn" bench --json "$file" $stage || { echo "record: some rows failed; they are left out"; status=1; }
+	[ -z "$part" ] && gpu || exit $status
+	;;
+esac
 # The first run of a process finds libraries and kernels unloaded: its first token says nothing.
 generate() { # SHAPE PROMPT_TOKENS NEW_TOKENS [OPTION]...
 	shape=$1 prompt=$2 new=$3
@@ -19,23 +25,27 @@ generate() { # SHAPE PROMPT_TOKENS NEW_TOKENS [OPTION]...
 	"$out/cairn" generate --impl cuda --shape "$shape" --prompt-tokens "$prompt" --max-new-tokens "$new" --repeat 2 \
 		--json "$file" "$@" >/dev/null || { echo "record: generate $shape, prompt of $prompt, $*: failed"; status=1; }
 }
-for shape in llama32-1b llama3-8b llama2-7b qwen2-7b dsv2lite; do
-	for decode in auto graph persistent unfused; do
-		case $shape:$decode in dsv2lite:unfused) continue ;; esac	# has none
-		generate $shape 1024 64 --decode $decode
+if [ "$part" != traffic ]; then
+	for shape in llama32-1b llama3-8b llama2-7b qwen2-7b dsv2lite; do
+		for decode in auto graph persistent unfused; do
+			case $shape:$decode in dsv2lite:unfused) continue ;; esac	# has none
+			generate $shape 1024 64 --decode $decode
+		done
 	done
-done
-# the source's figure 8: by length
-for prompt in 4096 16384; do
-	for decode in auto unfused; do
-		generate llama2-7b $prompt 64 --decode $decode
+	# the source's figure 8: by length
+	for prompt in 4096 16384; do
+		for decode in auto unfused; do
+			generate llama2-7b $prompt 64 --decode $decode
+		done
 	done
-done
-# its figure 2: by prompt
-for prompt in 256 2048; do
-	generate llama2-7b $prompt 256
-done
-generate llama3-8b 1024 64 --batch 16
+	# its figure 2: by prompt
+	for prompt in 256 2048; do
+		generate llama2-7b $prompt 256
+	done
+	generate llama3-8b 1024 64 --batch 16
+fi
 # counters, where ncu is
-python3 tools/traffic.py "$out/cairn" >>"$file" || { echo "record: not everything was counted"; status=1; }
+if [ "$part" != generate ]; then
+	python3 tools/traffic.py "$out/cairn" >>"$file" || { echo "record: not everything was counted"; status=1; }
+fi
 exit $status
