@@ -114,6 +114,11 @@ static const struct shape named[] = {
 		.dataflow = HEAD, .cluster = 4 },
 	{ N("logits_huge", 3, 64, 16, 8, 2, 64, 128), .flags = F16 | BIAS, .bent = HUGE_LOGITS },
 	{ N("logits_huge_bf16", 3, 64, 16, 8, 2, 128, 128), .flags = BIAS, .bent = HUGE_LOGITS },
+	/* more requests and KV heads than CTAs: a task of fused/grid has two heads, or four (132 CTAs) */
+	{ N("heads_by_two", 10, 70, 16, 16, 16, 64, 64), .flags = F16 | BIAS | PAGED_RAGGED },
+	{ N("heads_by_two_group_4", 9, 150, 3, 64, 16, 64, 64), .flags = PAGED_RAGGED | PAGED_PADDED },
+	{ N("heads_by_four", 14, 70, 16, 32, 32, 64, 64), .flags = PAGED_RAGGED },
+	{ N("heads_by_four_group_2", 16, 40, 1, 64, 32, 128, 64), .flags = F16 | BIAS | PAGED_RAGGED },
 	/* too large for one processor */
 	{ N("large_llama2_7b_b3", 3, 1025, 16, 32, 32, 128, 4096), .flags = F16 | DEVICE | PAGED_RAGGED },
 	{ N("large_llama3_8b_b8", 8, 1100, 64, 32, 8, 128, 4096), .flags = DEVICE | PAGED_RAGGED },

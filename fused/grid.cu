@@ -5,7 +5,7 @@
  * One CTA an SM, 8 warps that compute and 8 that load for them (grid_stream.cuh). A layer is five phases:
  *
  *   QKV       norm of x -> shared memory | a share of the rows of w_qkv -> qkv, in the L2
- *   ATTN      a share of the keys of a request and KV head (grid_attn.cuh) -> attn
+ *   ATTN      a share of the keys of a request and KV head, or 2 or 4 heads (grid_attn.cuh) -> attn
  *   OUT       attn -> shared memory | rows of w_o, + x -> x_mid
  *   GATE_UP   norm of x_mid -> shared memory | pairs of rows, silu(g) u -> act
  *   DOWN      act -> shared memory | rows of w_down, + x_mid -> x_out
@@ -66,7 +66,9 @@
  * took a warp 1 us, ring full or not, which is just the stream's pace, so that nothing was caught up that was
  * lost before x came (9 us from the launch to the first unit's end). Shared memory was why: weights are
  * written and read there, and as many bytes of activations read. With units of 32 rows half of the latter:
- * 108.0 instead of 111.2 at 1K keys, 287.5 instead of 291.0 at 4K.
+ * 108.0 instead of 111.2 at 1K keys, 287.5 instead of 291.0 at 4K. Last, a task of four heads, two warps
+ * each: the keys of neighbouring heads lie side by side, and are now asked for at the same time. At 4K, held
+ * against the chain of separate kernels: 1.016 of its time with one head a task, 1.000 with two, 0.994.
  *
  * Tried and lost
  *   16 warps that load for themselves: 104 bytes of spills. 8 of them with 255 registers: 3824 us for
@@ -88,9 +90,10 @@
  *     Tasks beyond the second claimed from a counter by whoever is fast: 111.2, 290.5 instead of 111.6,
  *     290.3; of half, a third or a quarter of the keys: 118, 124, 132. q of the next task asked for a task
  *     ahead, and two barriers fewer: 113.7, 294.7 instead of 113.1, 293.9. Three or four stages of keys on
- *     their way: 113.4, 293.5 instead of 113.0, 293.8. One or two warps that add up all sums of a unit
- *     while the others go on: 113.6 instead of 112.8, batch 8 75.2 instead of 73.5. A pair's activations
- *     in registers: 400 bytes of spills.
+ *     their way: 113.4, 293.5 instead of 113.0, 293.8. 128 CTAs, for which the tasks of one head come out
+ *     even: the same as 132, so that the idle ones of the last round cost nothing. One or two warps that
+ *     add up all sums of a unit while the others go on: 113.6 instead of 112.8, batch 8 75.2 instead of
+ *     73.5. A pair's activations in registers: 400 bytes of spills.
  */
 #include "grid.h"
 
@@ -224,7 +227,7 @@ static int grid_way(const struct grid_args *a)
 static size_t layout(struct grid_args *a)
 {
 	int sums = a->sum_bufs * GRID_WARPS * a->s.batch * SUM_ROW(grid_way(a)) * 4;
-	int states = grid_heads_at(*a) + (a->group + 2) * GRID_HEAD_ROW(a->s.head_dim);
+	int states = grid_heads_at(*a) + a->task_heads * (a->group + 2) * GRID_HEAD_ROW(a->s.head_dim);
 	int outputs = GRID_WARPS * a->group * (a->s.head_dim + 4) * 4;
 
 	a->at_ml = GRID_SUMS;		/* not needed at the same time */
@@ -292,6 +295,18 @@ fits:
 	return 0;
 }
 
+/* Heads of a task, of more than one where CTAs are left idle in the last round no longer than with one */
+static int heads_of_tasks(int pairs, int num_kv_heads, int num_ctas)
+{
+	int rounds = (pairs + num_ctas - 1) / num_ctas;
+
+	for (int heads = 4; heads > 1; heads /= 2)
+		if (num_kv_heads % heads == 0 && pairs >= num_ctas &&
+		    (pairs / heads + num_ctas - 1) / num_ctas * heads <= rounds)
+			return heads;
+	return 1;
+}
+
 int grid_plan(struct grid_args *a, char *ws, size_t *bytes)
 {
 	int num_sms = cairn_num_sms(), pairs = a->s.batch * a->s.num_kv_heads;
@@ -305,7 +320,10 @@ int grid_plan(struct grid_args *a, char *ws, size_t *bytes)
 	a->qkv_dim = a->q_dim + 2 * a->s.num_kv_heads * a->s.head_dim;
 	/* a lane each */
 	a->num_splits = num_sms / pairs < 1 ? 1 : num_sms / pairs < 32 ? num_sms / pairs : 32;
-	a->num_tasks = pairs * a->num_splits;
+	a->task_heads = a->s.batch > 8 ? heads_of_tasks(pairs, a->s.num_kv_heads, num_sms) : 1;
+	a->head_warps = GRID_WARPS / a->task_heads;
+	a->request_tasks = a->s.num_kv_heads / a->task_heads;
+	a->num_tasks = pairs / a->task_heads * a->num_splits;
 	/*
 	 * a CTA has one task at most; and whatever comes as words has its place in registers or shared memory
 	 */

@@ -53,7 +53,8 @@ struct grid_args {
 	/* of the call: nothing but weights may be read before its predecessor ended */
 	int32_t first_launch;
 	int32_t qkv_dim, q_dim, group;
-	int32_t num_splits, num_tasks;	/* task = (request * num_kv_heads + KV head) * num_splits + split */
+	/* task = (request * request_tasks + KV head / task_heads) * num_splits + split */
+	int32_t num_splits, num_tasks, task_heads, head_warps, request_tasks;
 	int32_t stages;			/* of a ring, */
 	/* of one for keys in place of the activations; 0: they have none of their own */
 	int32_t key_stages;

@@ -2,10 +2,10 @@
 /*
  * grid_attn - attention as a phase of grid.cu: rotation, append, keys split over CTAs and warps, merge
  *
- * A task is one request, one KV head and a share of its old keys, which wait in the rings of the warps when
- * the phase begins. All is computed transposed, S' = K Q' and O' = V' P', so that keys and head_dim are the
- * 16 rows of an mma and the query heads of the group its 8 columns: half the registers of the usual way,
- * which would leave half of its 16 rows of Q empty.
+ * A task is one request, one KV head (or more, see struct grid_task) and a share of its old keys, which wait
+ * in the rings of the warps when the phase begins. All is computed transposed, S' = K Q' and O' = V' P', so
+ * that keys and head_dim are the 16 rows of an mma and the query heads of the group its 8 columns: half the
+ * registers of the usual way, which would leave half of its 16 rows of Q empty.
  *
  * The new key and value never pass through the cache: in the last split of a task one warp begins with them
  * as its softmax state (m = the new logit, l = 1, O = v), and writes them to their slot.
@@ -64,7 +64,7 @@ GRID float over_quads_sum(float v)
 
 /*
  * Row i of a task's heads in shared memory: q of the group, rotated, then the new key, rotated, and the new
- * value. Four words more than it takes keep eight rows on different banks.
+ * value; of further KV heads behind them. Four words more than it takes keep eight rows on different banks.
  */
 template <int head_dim>
 GRID uint32_t head_row(const struct grid_args &a, int i)
@@ -81,13 +81,17 @@ GRID void load_heads(const struct grid_args &a, const struct grid_task &task,
 	constexpr int jobs = head_dim / 4;
 	const uint32_t rope = ptx_smem(grid_mem) + a.at_rope + task.request * (head_dim / 2) * 8;
 
-	for (int job = threadIdx.x; job < (newest ? a.group + 2 : a.group) * jobs; job += WORKERS) {
-		const int head = job / jobs, i = job % jobs, key = task.old_len, past_q = head - a.group;
-		const int first = past_q < 0 ? (task.head * a.group + head) * head_dim :
-				  a.q_dim + (past_q * a.s.num_kv_heads + task.head) * head_dim;
+	const int rows = newest ? a.group + 2 : a.group;
+
+	for (int job = threadIdx.x; job < heads_of_task<way>(a) * rows * jobs; job += WORKERS) {
+		const int nth = way == GRID_WIDE ? job / jobs / rows : 0, i = job % jobs;
+		const int head = job / jobs - nth * rows, key = task.old_len, past_q = head - a.group,
+			  kv_head = task.head + nth;
+		const int first = past_q < 0 ? (kv_head * a.group + head) * head_dim :
+				  a.q_dim + (past_q * a.s.num_kv_heads + kv_head) * head_dim;
 		const int64_t at = ((int64_t)task.request * a.qkv_dim + first) / 2 + i;
 		const int64_t page = past_q < 0 ? 0 : __ldg(task.pages + key / a.s.page_size);
-		uint32_t pair[2], to = head_row<head_dim>(a, head) + i * 4;
+		uint32_t pair[2], to = head_row<head_dim>(a, nth * (a.group + 2) + head) + i * 4;
 
 		if (way == GRID_BY_WORDS) {
 			const uint64_t *from = a.words[GRID_QKV] + at;
@@ -124,7 +128,7 @@ GRID void load_heads(const struct grid_args &a, const struct grid_task &task,
 			char *slot = (char *)(past_q ? a.s.v_pages : a.s.k_pages) +
 				     layer * a.s.kv_stride_bytes +
 				     ((page * a.s.page_size + key % a.s.page_size) * a.s.num_kv_heads +
-				      task.head) * (head_dim * 2);
+				      kv_head) * (head_dim * 2);
 
 			((uint32_t *)slot)[i] = pair[0];
 			((uint32_t *)slot)[i + head_dim / 4] = pair[1];
@@ -149,16 +153,18 @@ GRID void take_head(const struct grid_args &a, int i, uint32_t (*r)[2])
 	}
 }
 
-/* The new key as a warp's first state */
+/* The new key, of the task's KV head `nth`, as a warp's first state */
 template <int dtype, int head_dim>
-GRID void take_new_key(const struct grid_args &a, uint32_t (*q)[2], float (*o)[4], struct softmax_state *st)
+GRID void take_new_key(const struct grid_args &a, int nth, uint32_t (*q)[2], float (*o)[4],
+		       struct softmax_state *st)
 {
+	const int row = nth * (a.group + 2) + a.group;
 	const int lane = threadIdx.x % 32, quad = lane / 4, t = lane % 4;
-	const uint32_t v = head_row<head_dim>(a, a.group + 1) + quad / 2 * 4;
+	const uint32_t v = head_row<head_dim>(a, row + 1) + quad / 2 * 4;
 	uint32_t k[head_dim / 16][2];
 	float logit = 0;
 
-	take_head<head_dim>(a, a.group, k);
+	take_head<head_dim>(a, row, k);
 #pragma unroll
 	for (int i = 0; i < head_dim / 16; i++)
 #pragma unroll
@@ -278,8 +284,9 @@ GRID float2 merge_ml(float2 ml, float *weight, float scale_log2)
 
 #define MERGE_BATCH	16	/* loads of a thread in flight */
 
-/* Where states lie in shared memory: (m, l) [heads][warps] in place of the sums; O [warps][heads][head_dim
- * + 4] in place of the activations, or behind (m, l) (banks: lanes of a quad write two heads apart). */
+/* Where states lie in shared memory: (m, l) [heads][warps of a head] in place of the sums;
+ * O [warps][heads][head_dim + 4] in place of the activations, or behind (m, l) (banks: lanes of a quad
+ * write two heads apart). */
 GRID float2 *merge_s_ml(const struct grid_args &a)
 {
 	return (float2 *)(grid_mem + a.at_ml);
@@ -313,23 +320,27 @@ GRID void put_result(const struct grid_args &a, const struct grid_task &task, in
 		row_pack2<dtype>(l > 0 ? sum.x / l : 0, l > 0 ? sum.y / l : 0);
 }
 
-/* The states of warps 0 .. warps-1 become one, in global memory; of the only split, the result. */
+/*
+ * The states of a head's warps, the first `warps` of which have seen keys, become one, in global memory; of
+ * the only split, the result.
+ */
 template <int dtype, int head_dim, int way>
 GRID void merge_warps(const struct grid_args &a, const struct grid_task &task, int task_id, int warps,
 		      float (*o)[4], const struct softmax_state *st, float scale_log2, uint32_t number)
 {
-	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, quad = lane / 4, t = lane % 4;
+	const int lane = threadIdx.x % 32, of_head = head_warps<way>(a), quad = lane / 4, t = lane % 4;
+	const int nth = threadIdx.x / 32 / of_head, warp = threadIdx.x / 32 % of_head;
 	float2 *s_ml = merge_s_ml(a);
 
 #pragma unroll
 	for (int j = 0; j < 2; j++) {
 		const float l = over_quads_sum(st->l[j]);
-		float *to = merge_s_o<head_dim>(a, warp, 2 * t + j) + quad;
+		float *to = merge_s_o<head_dim>(a, threadIdx.x / 32, 2 * t + j) + quad;
 
 		if (2 * t + j >= a.group)
 			continue;
 		if (quad == 0)
-			s_ml[(2 * t + j) * GRID_WARPS + warp] = make_float2(st->m[j], l);
+			s_ml[(nth * a.group + 2 * t + j) * of_head + warp] = make_float2(st->m[j], l);
 		if (warp >= warps)
 			continue;
 #pragma unroll
@@ -339,13 +350,14 @@ GRID void merge_warps(const struct grid_args &a, const struct grid_task &task, i
 		}
 	}
 	work_sync();
-	for (int i = threadIdx.x * 2; i < a.group * head_dim; i += WORKERS * 2) {
-		const int head = i / head_dim;
+	for (int i = threadIdx.x * 2; i < heads_of_task<way>(a) * a.group * head_dim; i += WORKERS * 2) {
+		const int head = i / head_dim, of = way == GRID_WIDE ? head / a.group : 0;
 		float2 ml[GRID_WARPS], all = make_float2(-CUDART_INF_F, 0), sum = make_float2(0, 0);
 
 #pragma unroll
 		for (int w = 0; w < GRID_WARPS; w += 2)
-			*(float4 *)(ml + w) = *(const float4 *)(s_ml + head * GRID_WARPS + w);
+			*(float4 *)(ml + w) = w < of_head ? *(const float4 *)(s_ml + head * of_head + w) :
+					      make_float4(-CUDART_INF_F, 0, -CUDART_INF_F, 0);
 #pragma unroll
 		for (int w = 0; w < GRID_WARPS; w++)
 			all.x = fmaxf(all.x, ml[w].x);
@@ -355,8 +367,10 @@ GRID void merge_warps(const struct grid_args &a, const struct grid_task &task, i
 
 			all.y = fmaf(ml[w].y, weight, all.y);
 			if (w < warps)
-				sum = add_weighted(sum, *(const float2 *)(merge_s_o<head_dim>(a, w, head) +
-									  i % head_dim), weight);
+				sum = add_weighted(sum, *(const float2 *)
+						   (merge_s_o<head_dim>(a, of * of_head + w,
+									head - of * a.group) +
+						    i % head_dim), weight);
 		}
 		if (way == GRID_BY_WORDS) {
 			put_float_words(part_words<head_dim>(a, task_id, head) + 2 + i % head_dim,
@@ -484,7 +498,8 @@ GRID void run_attention(const struct grid_args &a, struct ring &r, int phase,
 			struct grid_lens lens, uint32_t number)
 {
 	constexpr int keys = GRID_STAGE_BYTES / (2 * head_dim), subs = keys / 16;
-	int warp = threadIdx.x / 32;
+	const int of_head = head_warps<way>(a), nth = threadIdx.x / 32 / of_head,
+		  warp = threadIdx.x / 32 % of_head;
 	float scale_log2 = a.s.sm_scale * ATTN_LOG2E;
 
 	for (int task_id = blockIdx.x; task_id < a.num_tasks; task_id += gridDim.x) {
@@ -492,8 +507,8 @@ GRID void run_attention(const struct grid_args &a, struct ring &r, int phase,
 		int tiles = task.end_tile - task.first_tile,
 		    newest = task.split == a.num_splits - 1 && task.old_len >= 0;
 		/* of the new key: a warp without tiles, if there is one */
-		int taker = min(tiles, GRID_WARPS - 1);
-		int warps = min(tiles + 1, GRID_WARPS);
+		int taker = min(tiles, of_head - 1);
+		int warps = min(tiles + 1, of_head);
 		struct softmax_state st = { { -CUDART_INF_F, -CUDART_INF_F }, { 0, 0 } };
 		uint32_t q[head_dim / 16][2], p[subs][2];
 		float o[head_dim / 16][4] = {};
@@ -503,10 +518,11 @@ GRID void run_attention(const struct grid_args &a, struct ring &r, int phase,
 			lens = grid_load_lens(a, task_id + gridDim.x);
 		load_heads<dtype, head_dim, way>(a, task, phase / GRID_KINDS, newest, number - 1);
 		if (warp < warps)
-			take_head<head_dim>(a, min(threadIdx.x % 32 / 4, a.group - 1), q);
+			take_head<head_dim>(a, nth * (a.group + 2) + min(threadIdx.x % 32 / 4, a.group - 1),
+					    q);
 		if (newest && warp == taker)
-			take_new_key<dtype, head_dim>(a, q, o, &st);
-		for (int tile = task.first_tile + warp; tile < task.end_tile; tile += GRID_WARPS) {
+			take_new_key<dtype, head_dim>(a, nth, q, o, &st);
+		for (int tile = task.first_tile + warp; tile < task.end_tile; tile += of_head) {
 			attend_keys<dtype, head_dim, subs>(ring_wait(r), tile * keys, task.old_len, q, o,
 							   &st, p, scale_log2);
 			ring_release(r, 1);

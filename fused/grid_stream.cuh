@@ -117,10 +117,13 @@ GRID int grid_unit(int kind)		/* rows, or pairs, that a stage covers */
 	return kind == GRID_GATE_UP ? STAGE_ROWS / 2 : STAGE_ROWS;
 }
 
-/* One request and KV head, and a share of its old keys */
+/*
+ * One request and KV head, and a share of its old keys. Or 2 or 4 heads, each with its part of the warps:
+ * they lie side by side, and memory likes to be asked for all of them at the same time.
+ */
 struct grid_task {
 	const int32_t *pages;
-	int request, head, split;
+	int request, head, split;	/* the first head */
 	int old_len;			/* keys before the new one; -1: not even that */
 	int first_tile, end_tile;
 };
@@ -131,7 +134,7 @@ struct grid_lens {
 
 GRID struct grid_lens grid_load_lens(const struct grid_args &a, int task)
 {
-	const int request = task / a.num_splits / a.s.num_kv_heads;
+	const int request = task / a.num_splits / a.request_tasks;
 	const struct grid_lens l = { __ldg(a.s.kv_indptr + request), __ldg(a.s.kv_indptr + request + 1),
 				     __ldg(a.s.kv_last_page_len + request) };
 
@@ -147,8 +150,8 @@ GRID struct grid_task grid_make_task(const struct grid_args &a, int task, const 
 
 	t.split = task % a.num_splits;
 	task /= a.num_splits;
-	t.head = task % a.s.num_kv_heads;
-	t.request = task / a.s.num_kv_heads;
+	t.head = task % a.request_tasks * a.task_heads;
+	t.request = task / a.request_tasks;
 	t.pages = a.s.kv_indices + l.first_page;
 	t.old_len = attn_kv_len(l.end_page - l.first_page, l.last_page_len, a.s.page_size) - 1;
 	tiles = t.old_len > 0 ? (t.old_len + keys - 1) / keys : 0;
@@ -222,8 +225,21 @@ struct next_task {
 	int task, known;		/* 1: lens, 2: and page */
 };
 
+template <int way>
+GRID int heads_of_task(const struct grid_args &a)
+{
+	return way == GRID_WIDE ? a.task_heads : 1;
+}
+
+/* Warps that share the keys of a head */
+template <int way>
+GRID int head_warps(const struct grid_args &a)
+{
+	return way == GRID_WIDE ? a.head_warps : GRID_WARPS;
+}
+
 /* To this warp's first keys of the first task from c.task on that has any for it. */
-template <int head_dim>
+template <int head_dim, int way>
 GRID bool cursor_task(const struct grid_args &a, struct cursor &c, const struct next_task &next)
 {
 	for (; c.task < a.num_tasks; c.task += gridDim.x) {
@@ -231,12 +247,12 @@ GRID bool cursor_task(const struct grid_args &a, struct cursor &c, const struct 
 							      c.task == next.task && next.known ?
 							      next.lens : grid_load_lens(a, c.task));
 
-		c.tile = t.first_tile + loader_of();
+		c.tile = t.first_tile + loader_of() % head_warps<way>(a);
 		if (c.tile >= t.end_tile)
 			continue;
 		c.end_tile = t.end_tile;
 		c.old_len = t.old_len;
-		c.head = t.head;
+		c.head = t.head + loader_of() / head_warps<way>(a);
 		c.pages = t.pages;
 		c.values = 0;
 		return true;
@@ -260,7 +276,7 @@ GRID bool cursor_matrix(const struct grid_args &a, struct cursor &c)
 }
 
 /* One more thing about it */
-template <int head_dim>
+template <int head_dim, int way>
 GRID void ask_next_task(const struct grid_args &a, struct next_task &next)
 {
 	struct cursor c = {};
@@ -271,7 +287,7 @@ GRID void ask_next_task(const struct grid_args &a, struct next_task &next)
 		next.lens = grid_load_lens(a, next.task);
 	} else if (next.known == 1) {
 		c.task = next.task;
-		if (cursor_task<head_dim>(a, c, next) && c.task == next.task)
+		if (cursor_task<head_dim, way>(a, c, next) && c.task == next.task)
 			next.page = cursor_page<head_dim>(a, c, 0);
 	}
 	next.known++;
@@ -287,9 +303,9 @@ GRID void cursor_enter(const struct grid_args &a, struct cursor &c, struct next_
 			return;
 		if (c.kind == GRID_ATTN) {
 			if (next.known == 0)
-				ask_next_task<head_dim>(a, next);
+				ask_next_task<head_dim, way>(a, next);
 			c.task = blockIdx.x;
-			if (cursor_task<head_dim>(a, c, next))
+			if (cursor_task<head_dim, way>(a, c, next))
 				return;
 		}
 	}
@@ -302,11 +318,11 @@ GRID void cursor_next(const struct grid_args &a, struct cursor &c, struct next_t
 		c.values ^= 1;
 		if (c.values)
 			return;
-		c.tile += GRID_WARPS;
+		c.tile += head_warps<way>(a);
 		if (c.tile < c.end_tile)
 			return;
 		c.task += gridDim.x;
-		if (cursor_task<head_dim>(a, c, next))
+		if (cursor_task<head_dim, way>(a, c, next))
 			return;
 	} else {
 		if (GRID_TALL(way) > 1 && !c.below && c.unit + grid_unit(c.kind) < c.count) {
@@ -471,7 +487,7 @@ GRID void loader_keys(const struct grid_args &a, struct loader &l, int enters)
 	else
 		l.key_slot = cursor_slot<head_dim>(a, l.at, cursor_page<head_dim>(a, l.at, 0));
 	if (looks_ahead)
-		l.next_page = cursor_page<head_dim>(a, l.at, GRID_WARPS);
+		l.next_page = cursor_page<head_dim>(a, l.at, head_warps<way>(a));
 	if (way == GRID_BY_WORDS || !enters)
 		return;
 	if (l.next.task != (after < a.num_tasks ? after : (int)blockIdx.x))
@@ -562,7 +578,7 @@ GRID void run_loader(const struct grid_args &a, struct loader &l)
 			l.on_way++;
 		} else {
 			if (l.next.known < 2)
-				ask_next_task<head_dim>(a, l.next);
+				ask_next_task<head_dim, way>(a, l.next);
 			ptx_mbarrier_wait(l.oldest.mbars + l.oldest.slot * 16, l.oldest.parity);
 			ring_advance(l.oldest);
 		}
