@@ -32,6 +32,7 @@
 #include "../fused/cluster_mla.h"
 #include "../fused/decode_step.h"
 #include "../fused/kv_append.h"
+#include "../fused/kv_move.h"
 #include "../fused/moe.h"
 #include "../primitives/argmax.h"
 #include "../primitives/cluster_gather.h"
@@ -39,11 +40,15 @@
 #include "../primitives/dsmem.h"
 #include "../primitives/embedding.h"
 #include "../primitives/gemm.h"
+#include "../primitives/logprobs.h"
+#include "../primitives/penalize.h"
+#include "../primitives/pick_ids.h"
 #include "../primitives/rmsnorm.h"
 #include "../primitives/rope.h"
 #include "../primitives/sample.h"
 #include "../primitives/silu_mul.h"
 #include "../primitives/stream.h"
+#include "../primitives/token_counts.h"
 
 #define CAIRN_ABI_VERSION	1
 #define CAIRN_IMPL_HOST_MEM	(1u << 0)	/* pointers in arguments are host memory */
@@ -120,6 +125,13 @@ struct cairn_impl {
 	int (*decode_step_workspace)(const struct cairn_decode_step_args *args, size_t *bytes);
 	int (*moe)(const struct cairn_moe_args *args, void *stream);
 	int (*moe_workspace)(const struct cairn_moe_args *args, size_t *bytes);
+
+	/* what an engine does around a pass */
+	int (*pick_ids)(const struct cairn_pick_ids_args *args, void *stream);
+	int (*kv_move)(const struct cairn_kv_move_args *args, void *stream);
+	int (*token_counts)(const struct cairn_token_counts_args *args, void *stream);
+	int (*penalize)(const struct cairn_penalize_args *args, void *stream);
+	int (*logprobs)(const struct cairn_logprobs_args *args, void *stream);
 };
 
 /* The one symbol of a plug-in. NULL if it cannot serve that ABI version. */

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pick_ids - the tokens a pass reads: of the host's, or of those that a pass before has just drawn
+ *
+ *   ids[i] = from[i] < 0 ? host_ids[i] : from[i] < num_drawn ? drawn[from[i]] : -1
+ *
+ *   argument  dtype  shape        notes
+ *   ids       int32  [rows]       out; may be host_ids itself, may not overlap drawn or from
+ *   drawn     int32  [num_drawn]  in, optional (NULL) with num_drawn 0
+ *   from      int32  [rows]       in
+ *   host_ids  int32  [rows]       in, optional (NULL): -1 in its place
+ *
+ * A draw that failed is -1 and stays so (embedding.h makes a row of zeros of it). rows 0 is legal and does
+ * nothing; a captured graph may have more rows than are used.
+ * Supported:   everything above.
+ * Numerics:    an exact copy.
+ * Errors:      -EINVAL (null pointer, negative size), -EIO.
+ */
+#ifndef CAIRN_PICK_IDS_H
+#define CAIRN_PICK_IDS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct cairn_exact;
+
+struct cairn_pick_ids_args {
+	size_t size;
+	int32_t *ids;
+	const int32_t *drawn, *from, *host_ids;
+	int32_t rows, num_drawn;
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+int cairn_pick_ids(const struct cairn_pick_ids_args *args, void *stream);
+int cairn_pick_ids_cpu(const struct cairn_pick_ids_args *args, void *stream);
+int cairn_pick_ids_ref(const struct cairn_pick_ids_args *args, void *stream);
+/* What each of ours does first: 0 or -EINVAL. */
+int cairn_pick_ids_check(const struct cairn_pick_ids_args *args);
+int cairn_pick_ids_exact(const struct cairn_pick_ids_args *args, struct cairn_exact *exact);	/* [0]: ids */
+
+#ifdef __cplusplus
+}
+#endif
+#endif
