@@ -26,4 +26,9 @@ const struct cairn_impl cairn_impl_cpu = {
 	.decode_step = cairn_decode_step_cpu,
 	.decode_step_workspace = cairn_decode_step_cpu_workspace,
 	.moe = cairn_moe_cpu,
+	.pick_ids = cairn_pick_ids_cpu,
+	.kv_move = cairn_kv_move_cpu,
+	.token_counts = cairn_token_counts_cpu,
+	.penalize = cairn_penalize_cpu,
+	.logprobs = cairn_logprobs_cpu,
 };

@@ -34,4 +34,9 @@ const struct cairn_impl cairn_impl_cuda = {
 	.moe_workspace = cairn_moe_workspace,
 	.decode_step = cairn_decode_step,
 	.decode_step_workspace = cairn_decode_step_workspace,
+	.pick_ids = cairn_pick_ids,
+	.kv_move = cairn_kv_move,
+	.token_counts = cairn_token_counts,
+	.penalize = cairn_penalize,
+	.logprobs = cairn_logprobs,
 };

@@ -24,4 +24,9 @@ const struct cairn_impl cairn_impl_ref = {
 	.cluster_mla = cairn_cluster_mla_ref,
 	.decode_step = cairn_decode_step_ref,
 	.moe = cairn_moe_ref,
+	.pick_ids = cairn_pick_ids_ref,
+	.kv_move = cairn_kv_move_ref,
+	.token_counts = cairn_token_counts_ref,
+	.penalize = cairn_penalize_ref,
+	.logprobs = cairn_logprobs_ref,
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kv_move - pages of a KV cache to other pages, and to and from slots where a page of all layers is contiguous
+ * kv_move - pages of a KV cache to other pages, and to and from slots where a page of all layers is
+ * contiguous
  *
  * Each place of a list of moves is a page, p >= 0, or a slot, ~s < 0 (that is -1 - s). Their contents, for
  * layer l < num_layers and side 0 (K) or, with v_offset, 1 (V):
@@ -44,7 +45,7 @@ struct cairn_kv_move_args {
 	const int32_t *from, *to;
 	int64_t layer_bytes, v_offset, page_bytes;
 	int32_t num_moves, num_layers;
-	int32_t num_pages, num_slots;	/* bounds of from and to; for references and tests, kernels need them not */
+	int32_t num_pages, num_slots;	/* bounds of from and to */
 	int32_t max_ctas;
 };
 

@@ -6,7 +6,8 @@
  *
  *   argument   dtype  shape          notes
  *   chosen     f32    [rows]         out, logprob(tokens[i]); -INFINITY for a token outside 0..vocab-1
- *   top_ids    int32  [rows, k]      out, NULL with k 0: the k likeliest, falling; of equals the lower index first
+ *   top_ids    int32  [rows, k]      out, NULL with k 0: the k likeliest, falling; of equals the lower
+ *                                    index first
  *   top        f32    [rows, k]      out, NULL with k 0: their logprobs
  *   logits     f32    [rows, vocab]  in, 16-byte aligned
  *   tokens     int32  [rows]         in
@@ -15,11 +16,13 @@
  * Which logits, those of the model or those after penalize.h, is the caller's choice (vLLM's default are the
  * first). NaN counts as -INFINITY, +INFINITY as the largest finite float, -0 equals +0, as in sample.h. A
  * logit of -INFINITY has logprob -INFINITY and may be among the likeliest when nothing better is left; in a
- * row of nothing else all logprobs are -INFINITY. Where vocab < k the last ids are -1, their logprobs -INFINITY.
+ * row of nothing else all logprobs are -INFINITY. Where vocab < k the last ids are -1, their logprobs
+ * -INFINITY.
  *
  * Supported:   k 0..20; vocab 1..2^20, any; rows 0 is legal and does nothing.
  * Numerics:    fp32 or better; a chain of additions is at most 256 long.
- * Tolerance:   ids exact; logprobs within 2^-15 + 2^-22 |ref| + 2^-23 (largest logit - logit) (logprobs_ref.c).
+ * Tolerance:   ids exact; logprobs within 2^-15 + 2^-22 |ref| + 2^-23 (largest logit - logit); derived in
+ *              logprobs_ref.c.
  * Determinism: bitwise repeatable.
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO.
  */

@@ -12,8 +12,8 @@
  * A sequence that starts gets its slot cleared (copy_from -1) and its prompt added; one that forks copies;
  * what a pass has drawn is added from where it lies, one token for each row, without indptr; one that is
  * computed again after it gave way is cleared and gets prompt and answer, in two calls.
- * Tokens outside 0..vocab-1, additions to slots outside 0..num_slots-1 and copies to such are passed over: rows
- * without a slot have -1.
+ * Tokens outside 0..vocab-1, additions to slots outside 0..num_slots-1 and copies to such are passed over:
+ * rows without a slot have -1.
  *
  *   argument            dtype   shape               notes
  *   counts              uint16  [num_slots, vocab]  in and out, 16-byte aligned; undefined before its copy
@@ -21,8 +21,8 @@
  *                                                   occurs a second time
  *   tokens              int32   [num_tokens]        in, NULL with num_tokens 0
  *   slots               int32   [num_segments]      in, NULL with num_segments 0; may repeat
- *   indptr              int32   [num_segments + 1]  in, ascending from 0, at most num_tokens; NULL: num_tokens
- *                                                   == num_segments
+ *   indptr              int32   [num_segments + 1]  in, ascending from 0, at most num_tokens; NULL:
+ *                                                   num_tokens == num_segments
  *
  * Supported:   vocab 1..2^20 (any), prompt 0 and 1; nothing to do is legal.
  * Numerics:    exact, whatever the order of additions.
@@ -59,7 +59,8 @@ int cairn_token_counts_cpu(const struct cairn_token_counts_args *args, void *str
 int cairn_token_counts_ref(const struct cairn_token_counts_args *args, void *stream);
 /* What each of ours does first: 0, -EINVAL or -EOPNOTSUPP. */
 int cairn_token_counts_check(const struct cairn_token_counts_args *args);
-int cairn_token_counts_exact(const struct cairn_token_counts_args *args, struct cairn_exact *exact); /* counts */
+int cairn_token_counts_exact(const struct cairn_token_counts_args *args,
+			     struct cairn_exact *exact); /* counts */
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * penalize.cu - each CTA owns a range of tokens of one row, so that no step needs to hear of another CTA
+ *
+ *   1. with a cap, all logits of the range, 16 bytes a thread
+ *   2. the row's bias: all entries are looked at, those within the range applied
+ *   3. counters of the range, 8 a load and UNROLL loads in flight; a logit is touched only where one is not
+ *      0, and a row whose penalties are all off does not look
+ *   4. forbidden tokens, as the bias
+ *
+ * with __syncthreads between, which orders one thread's store and another's load of the same logit. A range
+ * is cut so that a few CTAs fall to each multiprocessor, none below PART_MIN.
+ *
+ * Floor: without a cap 2 bytes a token are read, and the sectors of the logits met: 64 rows of 128256 are 16
+ * MB, 3.6 us at the read stream's speed; with one, 8 bytes more, 66 MB, 16 us. Without history the work of a
+ * row is its lists, and a launch. The alternative to reading all counters, a list of the distinct tokens of
+ * each sequence, is less to read but has no order of its own that would repeat, and was not built.
+ */
+#include "launch.h"
+#include "penalize.h"
+#include "ptx.cuh"
+#include "row.cuh"
+#include "token_counts.h"
+
+#define THREADS		256
+#define UNROLL		4
+#define PART_MIN	2048
+#define CTAS_PER_SM	8
+
+struct rule {
+	float repetition, frequency, presence;
+};
+
+ROW void apply(float *x, uint32_t c, const struct rule *r)
+{
+	float y = *x, n = (float)(c & CAIRN_TOKEN_COUNT);
+
+	y = y > 0 ? __fdiv_rn(y, r->repetition) : y * r->repetition;
+	if (c & CAIRN_TOKEN_COUNT)
+		y = y - r->frequency * n - r->presence;
+	*x = y;
+}
+
+ROW float capped(float x, float cap)
+{
+	return cap * tanhf(__fdiv_rn(x, cap));
+}
+
+/* Elements of x[0 .. n) before the first 16-byte boundary. */
+ROW int head_of(const void *x, int n, int esize)
+{
+	return min((int)((16 - ((uintptr_t)x & 15)) % 16) / esize, n);
+}
+
+ROW void cap_range(float *x, int n, float cap)
+{
+	const int head = head_of(x, n, 4), vecs = (n - head) / 4, tail = head + vecs * 4;
+	float4 *v = (float4 *)(x + head);
+
+	if (threadIdx.x < head)
+		x[threadIdx.x] = capped(x[threadIdx.x], cap);
+	if (tail + threadIdx.x < n)
+		x[tail + threadIdx.x] = capped(x[tail + threadIdx.x], cap);
+#pragma unroll 4
+	for (int i = threadIdx.x; i < vecs; i += THREADS) {
+		float4 f = v[i];
+
+		f.x = capped(f.x, cap);
+		f.y = capped(f.y, cap);
+		f.z = capped(f.z, cap);
+		f.w = capped(f.w, cap);
+		v[i] = f;
+	}
+}
+
+ROW void apply_pair(float *x, uint32_t both, const struct rule *r)
+{
+	if (both & 0xffff)
+		apply(x, both & 0xffff, r);
+	if (both >> 16)
+		apply(x + 1, both >> 16, r);
+}
+
+ROW void apply_8(float *x, uint4 c, const struct rule *r)
+{
+	if (!(c.x | c.y | c.z | c.w))
+		return;
+	apply_pair(x, c.x, r);
+	apply_pair(x + 2, c.y, r);
+	apply_pair(x + 4, c.z, r);
+	apply_pair(x + 6, c.w, r);
+}
+
+ROW void count_range(float *x, const uint16_t *counts, int n, const struct rule *r)
+{
+	const int head = head_of(counts, n, 2), vecs = (n - head) / 8, tail = head + vecs * 8;
+	const uint4 *v = (const uint4 *)(counts + head);
+	int i;
+
+	if (threadIdx.x < head && counts[threadIdx.x])
+		apply(x + threadIdx.x, counts[threadIdx.x], r);
+	if (tail + threadIdx.x < n && counts[tail + threadIdx.x])
+		apply(x + tail + threadIdx.x, counts[tail + threadIdx.x], r);
+	x += head;
+	for (i = threadIdx.x; i + (UNROLL - 1) * THREADS < vecs; i += UNROLL * THREADS) {
+		uint4 c[UNROLL];
+
+#pragma unroll
+		for (int k = 0; k < UNROLL; k++)
+			c[k] = ptx_ld_global_nc_no_allocate_v4(v + i + k * THREADS);
+#pragma unroll
+		for (int k = 0; k < UNROLL; k++)
+			apply_8(x + 8 * (i + k * THREADS), c[k], r);
+	}
+	for (; i < vecs; i += THREADS)
+		apply_8(x + 8 * i, ptx_ld_global_nc_no_allocate_v4(v + i), r);
+}
+
+__global__ void __launch_bounds__(THREADS)
+penalize_kernel(const __grid_constant__ struct cairn_penalize_args a, int parts, int part)
+{
+	const int row = blockIdx.x / parts, lo = blockIdx.x % parts * part, n = min(part, a.vocab - lo);
+	float *x = a.logits + (int64_t)row * a.vocab + lo;
+	struct rule r = { 1, 0, 0 };
+	int slot = -1, num_bias = 0, num_forbidden = 0, bias_at = 0, forbidden_at = 0;
+
+	ptx_griddepcontrol_wait();
+	ptx_griddepcontrol_launch_dependents();
+	if (a.counts) {
+		slot = a.slots[row];
+		r.repetition = a.repetition[row];
+		r.frequency = a.frequency[row];
+		r.presence = a.presence[row];
+	}
+	if (a.num_bias) {
+		num_bias = a.num_bias[row];
+		bias_at = a.bias_at[row];
+	}
+	if (a.num_forbidden) {
+		num_forbidden = a.num_forbidden[row];
+		forbidden_at = a.forbidden_at[row];
+	}
+	if (a.softcap > 0) {
+		cap_range(x, n, a.softcap);
+		__syncthreads();
+	}
+	for (int k = threadIdx.x; k < num_bias; k += THREADS) {
+		int at = a.bias_ids[bias_at + k] - lo;
+
+		if (at >= 0 && at < n)
+			x[at] += a.bias[bias_at + k];
+	}
+	if (num_bias > 0)
+		__syncthreads();
+	if (slot >= 0 && slot < a.num_slots && (r.repetition != 1 || r.frequency != 0 || r.presence != 0))
+		count_range(x, a.counts + (int64_t)slot * a.vocab + lo, n, &r);
+	if (num_forbidden <= 0)
+		return;
+	__syncthreads();
+	for (int k = threadIdx.x; k < num_forbidden; k += THREADS) {
+		int at = a.forbidden_ids[forbidden_at + k] - lo;
+
+		if (at >= 0 && at < n)
+			x[at] = -INFINITY;
+	}
+}
+
+extern "C" int cairn_penalize(const struct cairn_penalize_args *a, void *stream)
+{
+	struct cairn_launch l = { .block = { THREADS }, .pdl = 1, .stream = stream };
+	int sms = cairn_num_sms(), parts, part;
+	void *params[] = { (void *)a, &parts, &part };
+	int64_t want;
+
+	CAIRN_TRY(cairn_penalize_check(a));
+	if (a->rows == 0 || (!a->counts && !a->num_bias && !a->num_forbidden && !(a->softcap > 0)))
+		return 0;
+	if (sms < 0)
+		return sms;
+	want = ((int64_t)CTAS_PER_SM * sms + a->rows - 1) / a->rows;
+	part = (int)((a->vocab + want - 1) / want);
+	part = part < PART_MIN ? PART_MIN : (part + 7) / 8 * 8;
+	parts = (a->vocab + part - 1) / part;
+	if ((int64_t)a->rows * parts > INT32_MAX)
+		return cairn_error(EOPNOTSUPP, "penalize: rows: %d are too many", a->rows);
+	l.grid[0] = (unsigned int)(a->rows * parts);
+	return cairn_launch((const void *)penalize_kernel, &l, params);
+}
