@@ -40,9 +40,11 @@
 #include "../primitives/dsmem.h"
 #include "../primitives/embedding.h"
 #include "../primitives/gemm.h"
+#include "../primitives/gemm_fp8w.h"
 #include "../primitives/logprobs.h"
 #include "../primitives/penalize.h"
 #include "../primitives/pick_ids.h"
+#include "../primitives/quant_fp8w.h"
 #include "../primitives/rmsnorm.h"
 #include "../primitives/rope.h"
 #include "../primitives/sample.h"
@@ -132,6 +134,11 @@ struct cairn_impl {
 	int (*token_counts)(const struct cairn_token_counts_args *args, void *stream);
 	int (*penalize)(const struct cairn_penalize_args *args, void *stream);
 	int (*logprobs)(const struct cairn_logprobs_args *args, void *stream);
+
+	/* weights of 8 bits */
+	int (*quant_fp8w)(const struct cairn_quant_fp8w_args *args, void *stream);
+	int (*gemm_fp8w)(const struct cairn_gemm_fp8w_args *args, void *stream);
+	int (*gemm_fp8w_workspace)(const struct cairn_gemm_fp8w_args *args, size_t *bytes);
 };
 
 /* The one symbol of a plug-in. NULL if it cannot serve that ABI version. */

@@ -16,7 +16,7 @@
  *
  * A row too long for 16 CTAs is read a second time to gather (`resident` false).
  *
- * shared memory   s_keys   GROUPS x 8 bytes      s_ranks  16 x 20 x 8 bytes, what the CTAs send
+ * shared memory   s_keys   GROUPS x 8 bytes      s_ranks  16 x 32 x 8 bytes, what the CTAs send
  *                 s_sums   WARPS x 8 bytes       s_box    16 x 8 bytes, largest logit and sum of each CTA
  *                 s_list   (dynamic) 4 k times the tokens of a thread x 8 bytes
  * barriers        cluster: one when all run (before the first remote store), one after the exchange

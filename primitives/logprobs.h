@@ -19,7 +19,7 @@
  * row of nothing else all logprobs are -INFINITY. Where vocab < k the last ids are -1, their logprobs
  * -INFINITY.
  *
- * Supported:   k 0..20; vocab 1..2^20, any; rows 0 is legal and does nothing.
+ * Supported:   k 0..32; vocab 1..2^20, any; rows 0 is legal and does nothing.
  * Numerics:    fp32 or better; a chain of additions is at most 256 long.
  * Tolerance:   ids exact; logprobs within 2^-15 + 2^-22 |ref| + 2^-23 (largest logit - logit); derived in
  *              logprobs_ref.c.
@@ -34,7 +34,7 @@
 
 struct cairn_exact;
 
-#define CAIRN_LOGPROBS_MAX	20
+#define CAIRN_LOGPROBS_MAX	32
 
 struct cairn_logprobs_args {
 	size_t size;

@@ -25,7 +25,7 @@ static const int32_t grid_vocabs[] = { 7, 111, 4099, 32000 }, grid_ks[] = { 0, 1
 static const struct shape singles[] = {
 	{ 0, 100, 5, NORMAL1, 0, 0 }, { 3, 1, 20, NORMAL1, 0, 0 }, { 2, 1, 1, NOTHING, 0, 0 },
 	{ 4, 19, 20, NORMAL1, 1, 0 }, { 4, 20, 20, TIES, 0, 0 }, { 4, 21, 20, EQUAL, 0, 0 },
-	{ 40, 1000, 20, NORMAL1, 1, 0 }, { 9, 2049, 20, TIES, 1, 0 }, { 5, 16383, 20, FALLING, 0, 0 },
+	{ 40, 1000, 32, NORMAL1, 1, 0 }, { 3, 128256, 32, TIES, 0, 0 }, { 9, 2049, 20, TIES, 1, 0 }, { 5, 16383, 20, FALLING, 0, 0 },
 	{ 5, 16385, 20, RISING, 0, 0 }, { 3, 50257, 20, NORMAL5, 1, 0 }, { 2, 128256, 20, NORMAL1, 0, 0 },
 	{ 2, 128256, 20, RISING, 0, 0 }, { 2, 128256, 1, TIES, 0, 0 }, { 2, 128256, 7, FEW, 0, 0 },
 	{ 1, 151936, 20, NORMAL1, 0, 0 }, { 1, 262144, 20, NORMAL1, 0, 0 }, { 1, 262147, 20, TIES, 0, 0 },
@@ -156,7 +156,7 @@ static const char *reject(void *args, int i, int *want)
 	case 7: a->vocab = 0; return "no_vocab";
 	case 8: a->k = -1; return "negative_k";
 	case 9: a->logits = a->logits + 1; return "misaligned_logits";
-	case 10: a->k = 21; return "k_21";
+	case 10: a->k = 33; return "k_33";
 	case 11: a->vocab = (1 << 20) + 1; return "vocab_too_large";
 	}
 	return NULL;
