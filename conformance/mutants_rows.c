@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * mutants_rows - wrong row operations: rmsnorm, rope, silu_mul, embedding, argmax, sample
+ * mutants_rows - wrong row operations: rmsnorm, silu_mul, embedding, argmax, sample
  *
  * Each family has one plain implementation whose steps can be bent one at a time. The defects are
  * those that were found in real code, or that a first draft of such a kernel has.
@@ -103,84 +103,15 @@ BENT(rmsnorm, last_8_skipped)
 BENT(rmsnorm, rounded_before_weight)
 BENT(rmsnorm, past_the_end)
 
-/* ---- rope ---- */
-
-enum rope_bend {
-	rope_bend_order_swapped, rope_bend_position_plus_1, rope_bend_position_is_row,
-	rope_bend_rotates_tail, rope_bend_sine_sign, rope_bend_k_not_rotated,
-	rope_bend_stride_ignored, rope_bend_scale_ignored, rope_bend_angle_in_bf16,
-	rope_bend_reduced_in_f32, rope_bend_frequency_shifted, rope_bend_scale_twice,
-};
-
-static void bent_rotate(const struct cairn_rope_args *a, void *x, int32_t heads, int64_t stride,
-			enum rope_bend bend)
-{
-	int32_t half = a->rotary_dim / 2, pairs = bend == rope_bend_rotates_tail ? a->head_dim / 2 : half;
-	int interleaved = a->interleaved ^ (bend == rope_bend_order_swapped);
-
-	if (!stride || bend == rope_bend_stride_ignored)
-		stride = (int64_t)heads * a->head_dim;
-	for (int32_t i = 0; i < a->nnz; i++)
-		for (int32_t h = 0; h < heads; h++)
-			for (int32_t p = 0; p < pairs; p++) {
-				int64_t at = i * stride + (int64_t)h * a->head_dim;
-				int64_t ia = at + (interleaved ? 2 * p : p);
-				int64_t ib = at + (interleaved ? 2 * p + 1
-							       : p + (p < half ? half : a->head_dim / 2));
-				int32_t position = bend == rope_bend_position_is_row ? i : a->positions[i];
-				int32_t f = bend == rope_bend_frequency_shifted && p ? p - 1 : p % half;
-				float angle = (float)(position + (bend == rope_bend_position_plus_1)) *
-					      a->inv_freq[f];
-				double xa, xb, c, s, scale = a->scale;
-
-				if (ib >= at + a->head_dim)
-					continue;
-				if (bend == rope_bend_reduced_in_f32)
-					angle -= floorf(angle / 6.2831855f) * 6.2831855f;
-				if (bend == rope_bend_angle_in_bf16)
-					angle = (float)rounded(CAIRN_BF16, angle);
-				c = cos(angle);
-				s = bend == rope_bend_sine_sign ? -sin(angle) : sin(angle);
-				if (bend == rope_bend_scale_ignored)
-					scale = 1;
-				if (bend == rope_bend_scale_twice)
-					scale *= scale;
-				xa = cairn_load(x, a->dtype, ia);
-				xb = cairn_load(x, a->dtype, ib);
-				cairn_store(x, a->dtype, ia, (xa * c - xb * s) * scale);
-				cairn_store(x, a->dtype, ib, (xb * c + xa * s) * scale);
-			}
-}
-
-static int bent_rope(const struct cairn_rope_args *a, enum rope_bend bend)
-{
-	CAIRN_TRY(cairn_rope_check(a));
-	bent_rotate(a, a->q, a->num_qo_heads, a->q_stride, bend);
-	if (a->k && bend != rope_bend_k_not_rotated)
-		bent_rotate(a, a->k, a->num_kv_heads, a->k_stride, bend);
-	return 0;
-}
-
-BENT(rope, order_swapped)
-BENT(rope, position_plus_1)
-BENT(rope, position_is_row)
-BENT(rope, rotates_tail)
-BENT(rope, sine_sign)
-BENT(rope, k_not_rotated)
-BENT(rope, stride_ignored)
-BENT(rope, scale_ignored)
-BENT(rope, scale_twice)
-BENT(rope, angle_in_bf16)
-BENT(rope, reduced_in_f32)
-BENT(rope, frequency_shifted)
-
 /* ---- silu_mul ---- */
 
 enum silu_mul_bend {
 	silu_mul_bend_halves_swapped, silu_mul_bend_halves_interleaved, silu_mul_bend_gelu,
 	silu_mul_bend_sigmoid, silu_mul_bend_nan_at_minus_infinity, silu_mul_bend_exp_overflows,
 	silu_mul_bend_vanishes_early, silu_mul_bend_rounded_twice, silu_mul_bend_last_row_missing,
-	silu_mul_bend_hard_silu,
+	silu_mul_bend_hard_silu, silu_mul_bend_silu_always, silu_mul_bend_gelu_erf, silu_mul_bend_gelu_quick,
+	silu_mul_bend_gelu_no_cube, silu_mul_bend_gelu_twice, silu_mul_bend_gelu_rounded,
+	silu_mul_bend_gelu_nan, silu_mul_bend_gelu_cancels,
 };
 
 static double bent_silu(double g, enum silu_mul_bend bend)
@@ -203,6 +134,30 @@ static double bent_silu(double g, enum silu_mul_bend bend)
 	}
 }
 
+/* Gemma's. */
+static double bent_gelu(double g, enum silu_mul_bend bend)
+{
+	double y = sqrt(2 / acos(-1)) * (g + 0.044715 * g * g * g), v;
+
+	switch (bend) {
+	case silu_mul_bend_silu_always:
+		return g == -INFINITY ? 0 : g / (1 + exp(-g));
+	case silu_mul_bend_gelu_erf:
+		return g == -INFINITY ? 0 : 0.5 * g * erfc(-g / sqrt(2));
+	case silu_mul_bend_gelu_quick:
+		return g == -INFINITY ? 0 : g / (1 + exp(-1.702 * g));
+	case silu_mul_bend_gelu_no_cube:
+		return g == -INFINITY ? 0 : g / (1 + exp(-2 * sqrt(2 / acos(-1)) * g));
+	case silu_mul_bend_gelu_nan:
+		return g / (1 + exp(-2 * y));
+	case silu_mul_bend_gelu_cancels:
+		return g == -INFINITY ? 0 : (double)(0.5f * (float)g * (1 + tanhf((float)y)));
+	default:
+		v = g == -INFINITY ? 0 : g / (1 + exp(-2 * y));
+		return bend == silu_mul_bend_gelu_twice && v != 0 ? bent_gelu(v, silu_mul_bend_gelu) : v;
+	}
+}
+
 static int bent_silu_mul(const struct cairn_silu_mul_args *a, enum silu_mul_bend bend)
 {
 	int64_t rows = a->rows - (bend == silu_mul_bend_last_row_missing);
@@ -221,8 +176,10 @@ static int bent_silu_mul(const struct cairn_silu_mul_args *a, enum silu_mul_bend
 				gate = 2 * (i * a->dim + j);
 				up = gate + 1;
 			}
-			v = bent_silu(cairn_load(a->x, a->dtype, gate), bend);
-			if (bend == silu_mul_bend_rounded_twice)
+			v = cairn_load(a->x, a->dtype, gate);
+			v = a->activation ? bent_gelu(v, bend) : bent_silu(v, bend);
+			if (bend == silu_mul_bend_rounded_twice ||
+			    (bend == silu_mul_bend_gelu_rounded && a->activation))
 				v = rounded(a->dtype, v);
 			cairn_store(a->out, a->dtype, i * a->dim + j, v * cairn_load(a->x, a->dtype, up));
 		}
@@ -239,14 +196,47 @@ BENT(silu_mul, vanishes_early)
 BENT(silu_mul, rounded_twice)
 BENT(silu_mul, last_row_missing)
 BENT(silu_mul, hard_silu)
+BENT(silu_mul, silu_always)
+BENT(silu_mul, gelu_erf)
+BENT(silu_mul, gelu_quick)
+BENT(silu_mul, gelu_no_cube)
+BENT(silu_mul, gelu_twice)
+BENT(silu_mul, gelu_rounded)
+BENT(silu_mul, gelu_nan)
+BENT(silu_mul, gelu_cancels)
 
 /* ---- embedding ---- */
 
 enum embedding_bend {
 	embedding_bend_row_plus_1, embedding_bend_clamped, embedding_bend_vocab_itself_legal,
 	embedding_bend_negative_not_zeroed, embedding_bend_last_8_skipped,
-	embedding_bend_through_bf16,
+	embedding_bend_through_bf16, embedding_bend_scale_ignored, embedding_bend_scale_twice,
+	embedding_bend_scale_rounded, embedding_bend_scale_truncated, embedding_bend_zero_scale_applied,
 };
+
+static double bent_scale(const struct cairn_embedding_args *a, double v, enum embedding_bend bend)
+{
+	double scale = (double)a->scale;
+	uint32_t bits;
+	float f;
+
+	switch (bend) {
+	case embedding_bend_scale_ignored:
+		return v;
+	case embedding_bend_scale_twice:
+		return (float)v * a->scale * a->scale;
+	case embedding_bend_scale_rounded:
+		return (float)v * (float)rounded(CAIRN_BF16, scale);
+	case embedding_bend_scale_truncated:
+		f = (float)v * a->scale;
+		memcpy(&bits, &f, sizeof(bits));
+		bits &= a->dtype == CAIRN_BF16 ? 0xffff0000u : a->dtype == CAIRN_F16 ? 0xffffe000u : ~0u;
+		memcpy(&f, &bits, sizeof(f));
+		return f;
+	default:
+		return (float)v * a->scale;
+	}
+}
 
 static int bent_embedding(const struct cairn_embedding_args *a, enum embedding_bend bend)
 {
@@ -267,8 +257,13 @@ static int bent_embedding(const struct cairn_embedding_args *a, enum embedding_b
 		for (int64_t j = 0; j < n; j++) {
 			double v = outside ? 0 : cairn_load(a->table, a->dtype, id * a->dim + j);
 
-			cairn_store(a->out, a->dtype, i * a->dim + j,
-				    bend == embedding_bend_through_bf16 ? rounded(CAIRN_BF16, v) : v);
+			if (bend == embedding_bend_through_bf16)
+				v = rounded(CAIRN_BF16, v);
+			if (a->scale != 0)
+				v = bent_scale(a, v, bend);
+			else if (bend == embedding_bend_zero_scale_applied)
+				v *= (double)a->scale;
+			cairn_store(a->out, a->dtype, i * a->dim + j, v);
 		}
 	}
 	return 0;
@@ -280,6 +275,11 @@ BENT(embedding, vocab_itself_legal)
 BENT(embedding, negative_not_zeroed)
 BENT(embedding, last_8_skipped)
 BENT(embedding, through_bf16)
+BENT(embedding, scale_ignored)
+BENT(embedding, scale_twice)
+BENT(embedding, scale_rounded)
+BENT(embedding, scale_truncated)
+BENT(embedding, zero_scale_applied)
 
 /* ---- argmax ---- */
 
@@ -531,18 +531,6 @@ const struct cairn_mutant cairn_mutants_rows[] = {
 	MUTANT(rmsnorm, last_8_skipped, "the last vector of each row is not written"),
 	MUTANT(rmsnorm, rounded_before_weight, "rounded to dtype before and after the weight"),
 	MUTANT(rmsnorm, past_the_end, "writes one element past the last row"),
-	MUTANT(rope, order_swapped, "halves where pairs are meant and the reverse"),
-	MUTANT(rope, position_plus_1, "positions start at 1"),
-	MUTANT(rope, position_is_row, "takes the row for the position"),
-	MUTANT(rope, rotates_tail, "rotates past rotary_dim"),
-	MUTANT(rope, sine_sign, "rotates backwards"),
-	MUTANT(rope, k_not_rotated, "leaves the keys alone"),
-	MUTANT(rope, stride_ignored, "takes strided rows for contiguous ones"),
-	MUTANT(rope, scale_ignored, "leaves the scale out"),
-	MUTANT(rope, scale_twice, "scales twice"),
-	MUTANT(rope, angle_in_bf16, "the angle in bf16"),
-	MUTANT(rope, reduced_in_f32, "large angles reduced with a 24-bit 2 pi"),
-	MUTANT(rope, frequency_shifted, "the frequency of the pair before"),
 	MUTANT(silu_mul, halves_swapped, "gate and up swapped"),
 	MUTANT(silu_mul, halves_interleaved, "gate and up taken as interleaved"),
 	MUTANT(silu_mul, gelu, "the tanh approximation of GELU"),
@@ -553,12 +541,25 @@ const struct cairn_mutant cairn_mutants_rows[] = {
 	MUTANT(silu_mul, vanishes_early, "0 below -88, where a large up still counts"),
 	MUTANT(silu_mul, rounded_twice, "silu rounded to dtype before the product"),
 	MUTANT(silu_mul, last_row_missing, "the last row is not written"),
+	MUTANT(silu_mul, silu_always, "the activation is not looked at"),
+	MUTANT(silu_mul, gelu_erf, "GELU itself instead of its tanh approximation"),
+	MUTANT(silu_mul, gelu_quick, "the sigmoid approximation of GELU"),
+	MUTANT(silu_mul, gelu_no_cube, "the cubic term is left out"),
+	MUTANT(silu_mul, gelu_twice, "the activation is applied twice"),
+	MUTANT(silu_mul, gelu_rounded, "gelu rounded to dtype before the product"),
+	MUTANT(silu_mul, gelu_nan, "NaN for a gate of -INFINITY"),
+	MUTANT(silu_mul, gelu_cancels, "1 + tanh in fp32: nothing is left below -5"),
 	MUTANT(embedding, row_plus_1, "the next token's row"),
 	MUTANT(embedding, clamped, "an id outside gives the nearest row"),
 	MUTANT(embedding, vocab_itself_legal, "id == vocab passes the range check"),
 	MUTANT(embedding, negative_not_zeroed, "rows of negative ids are left as they are"),
 	MUTANT(embedding, last_8_skipped, "the last vector of each row is not written"),
 	MUTANT(embedding, through_bf16, "f16 and f32 tables copied through bf16"),
+	MUTANT(embedding, scale_ignored, "the scale is left out"),
+	MUTANT(embedding, scale_twice, "the scale is applied twice"),
+	MUTANT(embedding, scale_rounded, "the scale is rounded to bf16, whatever the caller gave"),
+	MUTANT(embedding, scale_truncated, "the product is truncated, not rounded"),
+	MUTANT(embedding, zero_scale_applied, "a scale of 0 multiplies"),
 	MUTANT(argmax, last_of_ties, "the last of equal logits"),
 	MUTANT(argmax, nan_wins, "NaN counts as the largest"),
 	MUTANT(argmax, first_32k, "only the first 32768 logits"),

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * embedding.cu - a copy of 16 bytes at a time; what a dtype is does not matter to it
+ * embedding.cu - a copy of 16 bytes at a time; what a dtype is matters to a scaled one only
  *
  * A CTA copies up to ITEMS * THREADS vectors of one row, all loads in flight before the first store.
+ * An unscaled copy is an instance of its own and never unpacks.
  * Floor: two trips to memory one after the other, the id and then its row, about 1.3 us with the launch.
  */
 #include "embedding.h"
@@ -12,6 +13,22 @@
 #define THREADS	128
 #define ITEMS	4
 
+#define COPY	-1	/* in place of a dtype: no scale */
+
+template <int dtype> ROW uint4 scaled(uint4 v, float scale)
+{
+	float f[8];
+
+	if (dtype == COPY)
+		return v;
+	row_unpack<dtype>(v, f);
+#pragma unroll
+	for (int j = 0; j < row_vec(dtype); j++)
+		f[j] *= scale;
+	return row_pack<dtype>(f);
+}
+
+template <int dtype>
 __global__ void __launch_bounds__(THREADS)
 	embedding_kernel(const __grid_constant__ struct cairn_embedding_args a, int vecs, int chunks)
 {
@@ -33,7 +50,7 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
 	for (int k = 0; k < ITEMS; k++)
 		if (first + k * THREADS < vecs)
-			out[first + k * THREADS] = v[k];
+			out[first + k * THREADS] = scaled<dtype>(v[k], a.scale);
 }
 
 extern "C" int cairn_embedding(const struct cairn_embedding_args *a, void *stream)
@@ -52,5 +69,14 @@ extern "C" int cairn_embedding(const struct cairn_embedding_args *a, void *strea
 	l.grid[0] = a->rows * chunks;
 	params[1] = &vecs;
 	params[2] = &chunks;
-	return cairn_launch((const void *)embedding_kernel, &l, params);
+	switch (a->scale == 0 ? COPY : a->dtype) {
+	case COPY:
+		return cairn_launch((const void *)embedding_kernel<COPY>, &l, params);
+	case CAIRN_F32:
+		return cairn_launch((const void *)embedding_kernel<CAIRN_F32>, &l, params);
+	case CAIRN_F16:
+		return cairn_launch((const void *)embedding_kernel<CAIRN_F16>, &l, params);
+	default:
+		return cairn_launch((const void *)embedding_kernel<CAIRN_BF16>, &l, params);
+	}
 }

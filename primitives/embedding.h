@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * embedding - rows of a table
+ * embedding - rows of a table, scaled on request
  *
- *   out[i,:] = table[ids[i],:]
+ *   out[i,:] = table[ids[i],:]            scale 0
+ *   out[i,:] = table[ids[i],:] * scale    else: Gemma's sqrt(hidden), by the caller rounded to dtype
  *
  *   argument   dtype  shape         notes
  *   out        dtype  [rows, dim]   out, 16-byte aligned, may not alias table
@@ -10,7 +11,8 @@
  *   ids        int32  [rows]        in, 0 <= id < vocab; an id outside gives a row of zeros
  *
  * Supported:   dtype f16, bf16, f32; dim a multiple of 8. rows 0 is legal and does nothing.
- * Numerics:    an exact copy.
+ * Numerics:    without a scale an exact copy. With one the fp32 product rounded to dtype, both to nearest
+ *              even: one value, no tolerance. scale is finite.
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO.
  */
 #ifndef CAIRN_EMBEDDING_H
@@ -28,6 +30,7 @@ struct cairn_embedding_args {
 	const int32_t *ids;
 	int32_t rows, dim, vocab;
 	int32_t dtype;
+	float scale;			/* 0: none */
 };
 
 #ifdef __cplusplus

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* embedding_ref - the reference; a copy has no error, so every bound is 0 */
+/*
+ * embedding_ref - the reference; a copy has no error, and of the scale the contract fixes both roundings, so
+ * every bound is 0
+ */
 #include "embedding.h"
+
+#include <math.h>
 
 #include "dtype.h"
 #include "error.h"
@@ -16,6 +21,8 @@ int cairn_embedding_check(const struct cairn_embedding_args *a)
 		return cairn_error(EOPNOTSUPP, "embedding: dtype: %d is not supported", a->dtype);
 	if (a->dim % 8)
 		return cairn_error(EOPNOTSUPP, "embedding: dim: %d is not a multiple of 8", a->dim);
+	if (!isfinite(a->scale))
+		return cairn_error(EINVAL, "embedding: scale: must be finite");
 	if (a->rows == 0)
 		return 0;
 	if (!a->out || !a->table || !a->ids)
@@ -28,8 +35,16 @@ int cairn_embedding_check(const struct cairn_embedding_args *a)
 static double element(const struct cairn_embedding_args *a, int32_t row, int32_t j)
 {
 	int32_t id = a->ids[row];
+	uint64_t box = 0;
+	double v;
 
-	return id < 0 || id >= a->vocab ? 0 : cairn_load(a->table, a->dtype, (int64_t)id * a->dim + j);
+	if (id < 0 || id >= a->vocab)
+		return 0;
+	v = cairn_load(a->table, a->dtype, (int64_t)id * a->dim + j);
+	if (a->scale == 0)
+		return v;
+	cairn_store(&box, a->dtype, 0, (float)v * a->scale);
+	return cairn_load(&box, a->dtype, 0);
 }
 
 int cairn_embedding_exact(const struct cairn_embedding_args *a, struct cairn_exact *exact)

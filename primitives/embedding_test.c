@@ -6,19 +6,26 @@
 
 struct shape {
 	int32_t rows, dim, vocab, dtype, bench;
+	float scale;
 };
 
 static const struct shape shapes[] = {
-	{ 7, 64, 100, CAIRN_BF16, 0 },      { 1, 8, 1, CAIRN_BF16, 0 },
-	{ 1, 8, 1, CAIRN_F32, 0 },          { 19, 8, 5, CAIRN_F16, 0 },
-	{ 19, 24, 7, CAIRN_F32, 0 },        { 1, 512, 1000, CAIRN_BF16, 0 },
-	{ 19, 512, 1000, CAIRN_F16, 0 },    { 99, 512, 1000, CAIRN_F32, 0 },
-	{ 989, 64, 4096, CAIRN_BF16, 0 },   { 989, 64, 4096, CAIRN_F32, 0 },
-	{ 5, 1000, 300, CAIRN_BF16, 0 },    { 5, 3072, 300, CAIRN_F16, 0 },
-	{ 5, 4096, 300, CAIRN_BF16, 0 },    { 3, 16384, 50, CAIRN_BF16, 0 },
-	{ 3, 16384, 50, CAIRN_F32, 0 },     { 2, 24576, 20, CAIRN_F16, 0 },
-	{ 0, 64, 100, CAIRN_BF16, 0 },      { 1, 4096, 8192, CAIRN_BF16, 1 },
-	{ 128, 4096, 8192, CAIRN_BF16, 1 }, { 4096, 4096, 8192, CAIRN_BF16, 1 },
+	{ 7, 64, 100, CAIRN_BF16, 0, 0 }, { 1, 8, 1, CAIRN_BF16, 0, 0 },
+	{ 1, 8, 1, CAIRN_F32, 0, 0 }, { 19, 8, 5, CAIRN_F16, 0, 0 },
+	{ 19, 24, 7, CAIRN_F32, 0, 0 }, { 1, 512, 1000, CAIRN_BF16, 0, 0 },
+	{ 19, 512, 1000, CAIRN_F16, 0, 0 }, { 99, 512, 1000, CAIRN_F32, 0, 0 },
+	{ 989, 64, 4096, CAIRN_BF16, 0, 0 }, { 989, 64, 4096, CAIRN_F32, 0, 0 },
+	{ 5, 1000, 300, CAIRN_BF16, 0, 0 }, { 5, 3072, 300, CAIRN_F16, 0, 0 },
+	{ 5, 4096, 300, CAIRN_BF16, 0, 0 }, { 3, 16384, 50, CAIRN_BF16, 0, 0 },
+	{ 3, 16384, 50, CAIRN_F32, 0, 0 }, { 2, 24576, 20, CAIRN_F16, 0, 0 },
+	{ 0, 64, 100, CAIRN_BF16, 0, 0 }, { 1, 4096, 8192, CAIRN_BF16, 1, 0 },
+	{ 128, 4096, 8192, CAIRN_BF16, 1, 0 }, { 4096, 4096, 8192, CAIRN_BF16, 1, 0 },
+	/* the root of 2304 is 48; those of 2048 and 3584 in bf16; what fp32 must round before the dtype does */
+	{ 7, 2304, 100, CAIRN_BF16, 0, 48 }, { 19, 2048, 300, CAIRN_BF16, 0, 45.25f },
+	{ 5, 3584, 300, CAIRN_BF16, 0, 59.75f }, { 19, 512, 1000, CAIRN_F16, 0, 22.625f },
+	{ 19, 24, 7, CAIRN_F32, 0, 4.8989794855663558f }, { 989, 64, 4096, CAIRN_BF16, 0, -8 },
+	{ 19, 1000, 300, CAIRN_BF16, 0, 31.622776f }, { 19, 1000, 300, CAIRN_F16, 0, 0x1.9p-13f },
+	{ 4096, 3584, 8192, CAIRN_BF16, 1, 59.75f },
 };
 
 static void describe(int i, struct cairn_case *c)
@@ -26,8 +33,11 @@ static void describe(int i, struct cairn_case *c)
 	const struct shape *s = &shapes[i];
 	double esize = (double)cairn_dtype_bytes(s->dtype);
 
-	snprintf(c->name, sizeof(c->name), "rows%d_dim%d_vocab%d_%s", s->rows, s->dim, s->vocab,
-		 cairn_dtype_name(s->dtype));
+	int n = snprintf(c->name, sizeof(c->name), "rows%d_dim%d_vocab%d_%s", s->rows, s->dim, s->vocab,
+			 cairn_dtype_name(s->dtype));
+
+	if (s->scale != 0)
+		snprintf(c->name + n, sizeof(c->name) - n, "_scale%g", (double)s->scale);
 	c->device_only = (double)s->vocab * s->dim > 4e6;
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	if (!c->device_only)
@@ -51,6 +61,7 @@ static void setup(struct cairn_op *op)
 	a->dim = s->dim;
 	a->vocab = s->vocab;
 	a->dtype = s->dtype;
+	a->scale = s->scale;
 	cairn_out(op, offsetof(struct cairn_embedding_args, out), s->dtype, (int64_t)s->rows * s->dim);
 	table = cairn_in(op, offsetof(struct cairn_embedding_args, table), s->dtype, count);
 	ids = cairn_in(op, offsetof(struct cairn_embedding_args, ids), CAIRN_I32, s->rows);
@@ -89,11 +100,13 @@ static const char *reject(void *args, int i, int *want)
 	case 4: a->rows = -1; return "negative_rows";
 	case 5: a->vocab = 0; return "no_vocab";
 	case 6: a->table = (const char *)a->table + 4; return "misaligned_table";
+	case 7: a->scale = INFINITY; return "scale_infinite";
+	case 8: a->scale = NAN; return "scale_nan";
 	}
 	*want = -EOPNOTSUPP;
 	switch (i) {
-	case 7: a->dim = 12; return "dim_12";
-	case 8: a->dtype = CAIRN_I64; return "dtype_i64";
+	case 9: a->dim = 12; return "dim_12";
+	case 10: a->dtype = CAIRN_I64; return "dtype_i64";
 	}
 	return NULL;
 }

@@ -12,18 +12,12 @@
  *
  * Floor: 128 rows of 32 + 8 heads of 128 bf16 are 1.3 MB in and out: 0.6 us, less than the launch (0.8); what
  * is left is the chain position -> angle -> table -> barrier -> store behind one trip to memory.
+ * Heads that are normalised first have a kernel of their own, rope_norm.cu.
  */
-#include "angle.cuh"
 #include "launch.h"
-#include "rope.h"
-#include "row.cuh"
+#include "rope.cuh"
 
 #define MAX_THREADS 512
-
-struct item {
-	void *at[2];		/* of the two halves of its elements */
-	int pair;		/* the first of 8 */
-};
 
 template <int dtype, int interleaved>
 ROW void place(const struct cairn_rope_args &a, int row, int i, struct item *item)
@@ -40,42 +34,6 @@ ROW void place(const struct cairn_rope_args &a, int row, int i, struct item *ite
 	x += item->pair * (interleaved ? 2 : 1) * esize;
 	item->at[0] = x;
 	item->at[1] = x + (interleaved ? 8 : a.rotary_dim / 2) * esize;
-}
-
-template <int dtype> ROW void load(const struct item *item, uint4 *v)
-{
-	constexpr int n = 8 / row_vec(dtype);
-
-#pragma unroll
-	for (int k = 0; k < 2 * n; k++)
-		v[k] = ((const uint4 *)item->at[k / n])[k % n];
-}
-
-template <int dtype, int interleaved>
-ROW void rotate(const struct item *item, const uint4 *v, const float *s_cos, const float *s_sin)
-{
-	constexpr int vec = row_vec(dtype), n = 8 / vec;
-	float f[16], c[8], s[8];
-
-#pragma unroll
-	for (int k = 0; k < 2 * n; k++)
-		row_unpack<dtype>(v[k], f + k * vec);
-#pragma unroll
-	for (int j = 0; j < 8; j += 4) {
-		*(float4 *)(c + j) = *(const float4 *)(s_cos + item->pair + j);
-		*(float4 *)(s + j) = *(const float4 *)(s_sin + item->pair + j);
-	}
-#pragma unroll
-	for (int j = 0; j < 8; j++) {
-		int ia = interleaved ? 2 * j : j, ib = interleaved ? 2 * j + 1 : j + 8;
-		float xa = f[ia], xb = f[ib];
-
-		f[ia] = xa * c[j] - xb * s[j];
-		f[ib] = xb * c[j] + xa * s[j];
-	}
-#pragma unroll
-	for (int k = 0; k < 2 * n; k++)
-		((uint4 *)item->at[k / n])[k % n] = row_pack<dtype>(f + k * vec);
 }
 
 template <int dtype, int interleaved>
@@ -99,13 +57,7 @@ __global__ void __launch_bounds__(MAX_THREADS) rope_kernel(const __grid_constant
 			place<dtype, interleaved>(a, row, i, &item);
 			load<dtype>(&item, v);
 		}
-		for (int p = threadIdx.x; p < half; p += blockDim.x) {
-			float c, s;
-
-			angle_cos_sin(__fmul_rn(position, p == threadIdx.x ? freq : a.inv_freq[p]), &c, &s);
-			s_cos[p] = c * a.scale;
-			s_sin[p] = s * a.scale;
-		}
+		fill_table(a, position, freq, s_cos, s_sin);
 	}
 	__syncthreads();
 	if (row >= a.nnz)
@@ -138,6 +90,8 @@ extern "C" int cairn_rope(const struct cairn_rope_args *args, void *stream)
 		a.q_stride = (int64_t)a.num_qo_heads * a.head_dim;
 	if (!a.k_stride)
 		a.k_stride = (int64_t)a.num_kv_heads * a.head_dim;
+	if (a.q_norm || (a.k && a.k_norm))
+		return rope_norm(&a, stream);
 	items = (a.num_qo_heads + a.num_kv_heads) * (a.rotary_dim / 16);
 	l.block[0] = items < MAX_THREADS ? (items + 31) / 32 * 32 : MAX_THREADS;
 	rows = l.block[0] < 128 ? 128 / l.block[0] : 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* rope_cpu - sines and cosines of a row once, then every head of it; rows in parallel */
+/* rope_cpu - sines and cosines of a row once, then every head of it, normalised or not; rows in parallel */
 #include <math.h>
 
 #include "dtype.h"
@@ -8,20 +8,35 @@
 
 #define MAX_PAIRS	256
 
-static void rotate(const struct cairn_rope_args *a, void *x, int64_t at, const float *c, const float *s)
+/* v *= norm / its root mean square */
+static void normalise(const struct cairn_rope_args *a, const void *norm, float *v)
 {
-	int32_t half = a->rotary_dim / 2;
+	float sum = 0, s;
+
+	for (int32_t j = 0; j < a->head_dim; j++)
+		sum += v[j] * v[j];
+	s = 1 / sqrtf(sum / (float)a->head_dim + a->norm_eps);
+	for (int32_t j = 0; j < a->head_dim; j++)
+		v[j] = v[j] * s * (float)cairn_load(norm, a->dtype, j);
+}
+
+static void rotate(const struct cairn_rope_args *a, void *x, const void *norm, int64_t at, const float *c,
+		   const float *s)
+{
+	int32_t half = a->rotary_dim / 2, n = norm ? a->head_dim : a->rotary_dim;
 	int32_t step = a->interleaved ? 2 : 1, other = a->interleaved ? 1 : half;
 	float v[2 * MAX_PAIRS];
 
-	cairn_load_row(v, x, a->dtype, at, a->rotary_dim);
+	cairn_load_row(v, x, a->dtype, at, n);
+	if (norm)
+		normalise(a, norm, v);
 	for (int32_t p = 0; p < half; p++) {
 		float xa = v[p * step], xb = v[p * step + other];
 
 		v[p * step] = (xa * c[p] - xb * s[p]) * a->scale;
 		v[p * step + other] = (xb * c[p] + xa * s[p]) * a->scale;
 	}
-	for (int32_t j = 0; j < a->rotary_dim; j++)
+	for (int32_t j = 0; j < n; j++)
 		cairn_store(x, a->dtype, at + j, v[j]);
 }
 
@@ -44,9 +59,9 @@ int cairn_rope_cpu(const struct cairn_rope_args *a, void *stream)
 			s[p] = sinf(angle);
 		}
 		for (int32_t h = 0; h < a->num_qo_heads; h++)
-			rotate(a, a->q, i * q_stride + (int64_t)h * a->head_dim, c, s);
+			rotate(a, a->q, a->q_norm, i * q_stride + (int64_t)h * a->head_dim, c, s);
 		for (int32_t h = 0; a->k && h < a->num_kv_heads; h++)
-			rotate(a, a->k, i * k_stride + (int64_t)h * a->head_dim, c, s);
+			rotate(a, a->k, a->k_norm, i * k_stride + (int64_t)h * a->head_dim, c, s);
 	}
 	return 0;
 }

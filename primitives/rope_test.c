@@ -9,7 +9,11 @@ struct shape {
 	int32_t gap;			/* of the strides, in elements */
 	int32_t bench;
 	float scale;
+	int32_t norm;			/* Q, K or both */
+	float eps;			/* of it */
 };
+
+enum { Q = 1, K = 2, QK = 3 };
 
 /* Every length, dimension, share, order and type; offsets, strides and heads take turns. */
 static const int32_t grid_nnz[] = { 1, 19, 99 };
@@ -20,34 +24,57 @@ static const int32_t dtypes[] = { CAIRN_BF16, CAIRN_F16, CAIRN_F32 };
 	(2 * ARRAY_SIZE(grid_nnz) * ARRAY_SIZE(grid_dims) * ARRAY_SIZE(grid_parts) * ARRAY_SIZE(dtypes))
 
 static const struct shape singles[] = {
-	{ 5, 8, 2, 80, 80, 0, CAIRN_BF16, 0, 0, 0, 1 },
-	{ 5, 8, 2, 112, 112, 0, CAIRN_F16, 99, 0, 0, 1 },
-	{ 5, 8, 2, 160, 160, 1, CAIRN_BF16, 0, 0, 0, 1 },
-	{ 5, 8, 2, 192, 192, 0, CAIRN_F32, 15, 0, 0, 1 },
-	{ 5, 8, 2, 192, 64, 1, CAIRN_BF16, 15, 0, 0, 1 },
-	{ 2, 3, 1, 16, 16, 0, CAIRN_BF16, 3, 0, 0, 1 },
-	{ 3, 1, 1, 512, 512, 0, CAIRN_F32, 7, 8, 0, 1 },
-	{ 3, 2, 1, 512, 512, 1, CAIRN_F16, 7, 0, 0, 1 },
-	{ 17, 71, 1, 64, 64, 0, CAIRN_BF16, 40, 0, 0, 1 },
-	{ 4, 128, 128, 128, 128, 0, CAIRN_BF16, 0, 0, 0, 1 },
+	{ 5, 8, 2, 80, 80, 0, CAIRN_BF16, 0, 0, 0, 1, 0, 0 },
+	{ 5, 8, 2, 112, 112, 0, CAIRN_F16, 99, 0, 0, 1, 0, 0 },
+	{ 5, 8, 2, 160, 160, 1, CAIRN_BF16, 0, 0, 0, 1, 0, 0 },
+	{ 5, 8, 2, 192, 192, 0, CAIRN_F32, 15, 0, 0, 1, 0, 0 },
+	{ 5, 8, 2, 192, 64, 1, CAIRN_BF16, 15, 0, 0, 1, 0, 0 },
+	{ 2, 3, 1, 16, 16, 0, CAIRN_BF16, 3, 0, 0, 1, 0, 0 },
+	{ 3, 1, 1, 512, 512, 0, CAIRN_F32, 7, 8, 0, 1, 0, 0 },
+	{ 3, 2, 1, 512, 512, 1, CAIRN_F16, 7, 0, 0, 1, 0, 0 },
+	{ 17, 71, 1, 64, 64, 0, CAIRN_BF16, 40, 0, 0, 1, 0, 0 },
+	{ 4, 128, 128, 128, 128, 0, CAIRN_BF16, 0, 0, 0, 1, 0, 0 },
 	/* large angles: the argument reduction of sine and cosine */
-	{ 37, 4, 4, 128, 128, 0, CAIRN_F32, 131000, 0, 0, 1 },
-	{ 37, 4, 4, 128, 128, 1, CAIRN_F32, 1048000, 0, 0, 1 },
-	{ 37, 4, 4, 64, 64, 0, CAIRN_F32, 16777000, 0, 0, 1 },
+	{ 37, 4, 4, 128, 128, 0, CAIRN_F32, 131000, 0, 0, 1, 0, 0 },
+	{ 37, 4, 4, 128, 128, 1, CAIRN_F32, 1048000, 0, 0, 1, 0, 0 },
+	{ 37, 4, 4, 64, 64, 0, CAIRN_F32, 16777000, 0, 0, 1, 0, 0 },
 	/* slices of one packed row of 32 + 8 + 8 heads; the other heads are gap */
-	{ 19, 32, 8, 128, 128, 0, CAIRN_BF16, 15, 16 * 128, 0, 1 },
-	{ 19, 32, 8, 64, 64, 0, CAIRN_F16, 99, 16 * 64, 0, 1 },
-	{ 9, 4, 0, 128, 128, 0, CAIRN_BF16, 1, 0, 0, 1 },
-	{ 9, 4, 0, 128, 64, 1, CAIRN_F32, 1, 24, 0, 1 },
-	{ 9, 4, 4, 128, 128, 0, CAIRN_F32, 1, 0, 0, 1.2079f },
-	{ 9, 4, 2, 64, 64, 1, CAIRN_BF16, 1, 8, 0, 0.5f },
-	{ 0, 4, 4, 64, 64, 0, CAIRN_BF16, 0, 0, 0, 1 },
-	{ 989, 32, 8, 128, 128, 0, CAIRN_BF16, 0, 0, 0, 1 },
-	{ 989, 8, 8, 256, 128, 1, CAIRN_F16, 15, 64, 0, 1 },
-	{ 989, 4, 4, 64, 64, 0, CAIRN_F32, 99, 0, 0, 1 },
-	{ 1, 32, 8, 128, 128, 0, CAIRN_BF16, 4000, 0, 1, 1 },
-	{ 128, 32, 8, 128, 128, 0, CAIRN_BF16, 0, 0, 1, 1 },
-	{ 8192, 32, 8, 128, 128, 0, CAIRN_BF16, 0, 0, 1, 1 },
+	{ 19, 32, 8, 128, 128, 0, CAIRN_BF16, 15, 16 * 128, 0, 1, 0, 0 },
+	{ 19, 32, 8, 64, 64, 0, CAIRN_F16, 99, 16 * 64, 0, 1, 0, 0 },
+	{ 9, 4, 0, 128, 128, 0, CAIRN_BF16, 1, 0, 0, 1, 0, 0 },
+	{ 9, 4, 0, 128, 64, 1, CAIRN_F32, 1, 24, 0, 1, 0, 0 },
+	{ 9, 4, 4, 128, 128, 0, CAIRN_F32, 1, 0, 0, 1.2079f, 0, 0 },
+	{ 9, 4, 2, 64, 64, 1, CAIRN_BF16, 1, 8, 0, 0.5f, 0, 0 },
+	{ 0, 4, 4, 64, 64, 0, CAIRN_BF16, 0, 0, 0, 1, 0, 0 },
+	{ 989, 32, 8, 128, 128, 0, CAIRN_BF16, 0, 0, 0, 1, 0, 0 },
+	{ 989, 8, 8, 256, 128, 1, CAIRN_F16, 15, 64, 0, 1, 0, 0 },
+	{ 989, 4, 4, 64, 64, 0, CAIRN_F32, 99, 0, 0, 1, 0, 0 },
+	{ 1, 32, 8, 128, 128, 0, CAIRN_BF16, 4000, 0, 1, 1, 0, 0 },
+	{ 128, 32, 8, 128, 128, 0, CAIRN_BF16, 0, 0, 1, 1, 0, 0 },
+	{ 8192, 32, 8, 128, 128, 0, CAIRN_BF16, 0, 0, 1, 1, 0, 0 },
+	/* heads normalised first: all dimensions, a share of them rotated, both orders, both parts or one */
+	{ 19, 32, 8, 128, 128, 0, CAIRN_BF16, 15, 16 * 128, 0, 1, QK, 1e-6f },
+	{ 9, 4, 2, 64, 64, 0, CAIRN_F16, 3, 0, 0, 1, QK, 1e-6f },
+	{ 9, 4, 2, 64, 64, 1, CAIRN_F32, 3, 0, 0, 1, QK, 1.0f },
+	{ 9, 4, 2, 128, 64, 0, CAIRN_BF16, 99, 24, 0, 1, QK, 1.0f },
+	{ 9, 4, 2, 128, 32, 1, CAIRN_F16, 99, 8, 0, 1.2079f, QK, 1.0f },
+	{ 7, 3, 1, 256, 256, 0, CAIRN_BF16, 7, 0, 0, 1, QK, 1.0f },
+	{ 7, 3, 1, 256, 128, 0, CAIRN_F32, 7, 0, 0, 0.5f, QK, 0.25f },
+	{ 5, 8, 2, 80, 80, 0, CAIRN_BF16, 2, 0, 0, 1, QK, 1.0f },
+	{ 5, 8, 2, 112, 48, 1, CAIRN_F16, 2, 0, 0, 1, QK, 1e-5f },
+	{ 5, 2, 1, 192, 192, 0, CAIRN_BF16, 2, 16, 0, 1, QK, 1.0f },
+	{ 3, 2, 1, 512, 512, 0, CAIRN_F32, 7, 0, 0, 1, QK, 1e-6f },
+	{ 3, 2, 1, 512, 512, 1, CAIRN_BF16, 7, 0, 0, 1, QK, 1.0f },
+	{ 2, 3, 1, 16, 16, 0, CAIRN_BF16, 3, 0, 0, 1, QK, 1.0f },
+	{ 17, 71, 1, 64, 64, 0, CAIRN_BF16, 40, 0, 0, 1, QK, 1e-6f },
+	{ 9, 4, 2, 128, 128, 0, CAIRN_BF16, 5, 0, 0, 1, Q, 1.0f },
+	{ 9, 4, 2, 128, 128, 0, CAIRN_F16, 5, 8, 0, 1, K, 1.0f },
+	{ 9, 4, 0, 128, 128, 0, CAIRN_BF16, 5, 0, 0, 1, Q, 1e-6f },
+	{ 0, 4, 4, 64, 64, 0, CAIRN_BF16, 0, 0, 0, 1, QK, 1e-6f },
+	{ 989, 32, 8, 128, 128, 0, CAIRN_BF16, 0, 0, 0, 1, QK, 1e-6f },
+	{ 1, 32, 8, 128, 128, 0, CAIRN_BF16, 4000, 0, 1, 1, QK, 1e-6f },
+	{ 128, 32, 8, 128, 128, 0, CAIRN_BF16, 0, 0, 1, 1, QK, 1e-6f },
+	{ 8192, 32, 8, 128, 128, 0, CAIRN_BF16, 0, 0, 1, 1, QK, 1e-6f },
 };
 
 static struct shape shape_of(int i)
@@ -90,7 +117,12 @@ static void describe(int i, struct cairn_case *c)
 	if (s.offset && !s.bench)
 		n += snprintf(more + n, sizeof(more) - n, "_from%d", s.offset);
 	if (s.scale != 1)
-		snprintf(more + n, sizeof(more) - n, "_scale%d", (int)(s.scale * 100));
+		n += snprintf(more + n, sizeof(more) - n, "_scale%d", (int)(s.scale * 100));
+	if (s.norm)
+		n += snprintf(more + n, sizeof(more) - n, "_norm%s%s", s.norm & Q ? "q" : "",
+			      s.norm & K ? "k" : "");
+	if (s.norm && s.eps >= 0.1f)
+		snprintf(more + n, sizeof(more) - n, "_eps%d", (int)(s.eps * 100));
 	snprintf(c->name, sizeof(c->name), "rows%d_heads%d_%d_dim%d_%s%s", s.nnz, s.num_qo_heads,
 		 s.num_kv_heads, s.head_dim, cairn_dtype_name(s.dtype), more);
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
@@ -98,13 +130,45 @@ static void describe(int i, struct cairn_case *c)
 		c->kinds = CAIRN_ALL_KINDS;
 	else if (elements < 60000 && !s.bench && (s.gap || s.rotary_dim < s.head_dim))
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
+	if (s.norm && s.eps != 1)	/* see fill_norm() */
+		c->kinds &= ~CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
 	c->bench = s.bench;
 	c->device_only = elements > 600000;
 	c->bytes = 2 * elements * (double)cairn_dtype_bytes(s.dtype);
 	c->flops = 3 * elements;
 }
 
-static void fill(struct cairn_op *op, const struct shape *s, void *x, int32_t heads)
+/*
+ * For a norm. EXACT: zeros in a quarter of the places and 2 or -2 in the others, whose mean square, 3, makes
+ * with an eps of 1 a root of 2. EXTREME: heads of one size each, whose squares still fit fp32 when summed.
+ * POISON: heads that hold NaN or infinity, beside others that must not notice.
+ */
+static void fill_norm(struct cairn_op *op, const struct shape *s, void *x, int32_t heads)
+{
+	const double sizes[] = { 0, cairn_dtype_tiny(s->dtype) * 6, 1,
+				 s->dtype == CAIRN_F16 ? 16000 : 0x1p56 };
+	int64_t stride = (int64_t)heads * s->head_dim + s->gap;
+
+	for (int32_t i = 0; i < s->nnz; i++)
+		for (int32_t h = 0; h < heads; h++) {
+			int64_t at = i * stride + (int64_t)h * s->head_dim;
+			double size = sizes[cairn_op_range(op, 0, 3)];
+
+			for (int32_t j = 0; j < s->head_dim; j++) {
+				if (op->kind == CAIRN_KIND_EXACT)
+					cairn_store(x, s->dtype, at + j, j % 4 == h % 4 ? 0 :
+						    cairn_op_range(op, 0, 1) ? 2 : -2);
+				if (op->kind == CAIRN_KIND_EXTREME)
+					cairn_store(x, s->dtype, at + j,
+						    size * (double)cairn_op_range(op, -4, 4) / 4);
+			}
+			if (op->kind == CAIRN_KIND_POISON && (i + h) % 3 == 0)
+				cairn_store(x, s->dtype, at + cairn_op_range(op, 0, s->head_dim - 1),
+					    h % 2 ? (double)INFINITY : (double)NAN);
+		}
+}
+
+static void fill(struct cairn_op *op, const struct shape *s, void *x, int32_t heads, int norm)
 {
 	const double sizes[] = { 0, cairn_dtype_tiny(s->dtype) * 6, 1,
 				 s->dtype == CAIRN_F16 ? 16000 : 0x1p124 };
@@ -115,11 +179,23 @@ static void fill(struct cairn_op *op, const struct shape *s, void *x, int32_t he
 		cairn_store(x, s->dtype, k,
 			    sizes[cairn_op_range(op, 0, 3)] * (double)cairn_op_range(op, -4, 4) / 4);
 	for (int32_t i = 0; op->kind == CAIRN_KIND_POISON && i < s->nnz; i++) {
-		for (int32_t h = 0; h < heads; h++)
+		for (int32_t h = 0; h < heads && !norm; h++)
 			cairn_fill_nan(x, s->dtype, i * stride + h * s->head_dim + s->rotary_dim,
 				       s->head_dim - s->rotary_dim);
 		cairn_fill_nan(x, s->dtype, i * stride + (int64_t)heads * s->head_dim, s->gap);
 	}
+	if (norm && op->kind != CAIRN_KIND_NORMAL)
+		fill_norm(op, s, x, heads);
+}
+
+/* About 1, some negative: no two alike; EXACT: small integers. */
+static void fill_weight(struct cairn_op *op, const struct shape *s, size_t field)
+{
+	void *w = cairn_in(op, field, s->dtype, s->head_dim);
+
+	for (int32_t j = 0; j < s->head_dim; j++)
+		cairn_store(w, s->dtype, j, op->kind == CAIRN_KIND_EXACT ? (double)cairn_op_range(op, -4, 4) :
+			    (double)cairn_op_range(op, 50, 150) / 100 * (j % 5 ? 1 : -1));
 }
 
 static void setup(struct cairn_op *op)
@@ -140,11 +216,11 @@ static void setup(struct cairn_op *op)
 	a->q_stride = s.gap ? (int64_t)s.num_qo_heads * s.head_dim + s.gap : 0;
 	a->k_stride = (int64_t)s.num_kv_heads * s.head_dim + s.gap;
 	fill(op, &s, cairn_inout(op, offsetof(struct cairn_rope_args, q), s.dtype, s.nnz *
-		     ((int64_t)s.num_qo_heads * s.head_dim + s.gap)), s.num_qo_heads);
+		     ((int64_t)s.num_qo_heads * s.head_dim + s.gap)), s.num_qo_heads, s.norm & Q);
 	if (s.num_kv_heads)
 		fill(op, &s,
 		     cairn_inout(op, offsetof(struct cairn_rope_args, k), s.dtype, s.nnz * a->k_stride),
-		     s.num_kv_heads);
+		     s.num_kv_heads, s.norm & K);
 	inv_freq = cairn_in(op, offsetof(struct cairn_rope_args, inv_freq), CAIRN_F32, s.rotary_dim / 2);
 	for (int32_t p = 0; p < s.rotary_dim / 2; p++)
 		inv_freq[p] = (float)pow(s.offset % 2 ? 10000 : 500000, -2.0 * p / s.rotary_dim);
@@ -153,6 +229,11 @@ static void setup(struct cairn_op *op)
 	for (int32_t i = 0; i < s.nnz; i++)
 		positions[i] = op->kind == CAIRN_KIND_EXACT ? 0 :
 			s.offset + (i % 7 == 3 ? (int32_t)cairn_op_range(op, 0, s.nnz) : i);
+	a->norm_eps = s.eps;
+	if (s.norm & Q)
+		fill_weight(op, &s, offsetof(struct cairn_rope_args, q_norm));
+	if (s.norm & K)
+		fill_weight(op, &s, offsetof(struct cairn_rope_args, k_norm));
 }
 
 static int exact(const void *args, struct cairn_exact *e)
@@ -178,13 +259,16 @@ static const char *reject(void *args, int i, int *want)
 	case 9: a->k_stride += 4; return "stride_not_of_8";
 	case 10: a->q = (char *)a->q + 2; return "misaligned_q";
 	case 11: a->scale = INFINITY; return "scale_infinite";
+	case 12: a->q_norm = a->inv_freq; a->norm_eps = 0; return "norm_eps_zero";
+	case 13: a->k_norm = a->inv_freq; a->norm_eps = INFINITY; return "norm_eps_infinite";
+	case 14: a->k_norm = (const char *)a->inv_freq + 2; a->norm_eps = 1; return "misaligned_k_norm";
 	}
 	*want = -EOPNOTSUPP;
 	switch (i) {
-	case 12: a->rotary_dim = 8; return "rotary_dim_8";
-	case 13: a->head_dim = 72; a->k_stride = a->q_stride = 0; return "head_dim_72";
-	case 14: a->head_dim = 1024; return "head_dim_1024";
-	case 15: a->dtype = CAIRN_I32; return "dtype_i32";
+	case 15: a->rotary_dim = 8; return "rotary_dim_8";
+	case 16: a->head_dim = 72; a->k_stride = a->q_stride = 0; return "head_dim_72";
+	case 17: a->head_dim = 1024; return "head_dim_1024";
+	case 18: a->dtype = CAIRN_I32; return "dtype_i32";
 	}
 	return NULL;
 }

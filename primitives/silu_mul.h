@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * silu_mul - the gated activation of Llama's feed-forward block
+ * silu_mul - the gated activation of a feed-forward block: Llama's, or Gemma's
  *
- *   out[i,j] = silu(x[i,j]) * x[i,dim+j],   silu(g) = g / (1 + exp(-g))
+ *   out[i,j] = act(x[i,j]) * x[i,dim+j]
+ *   activation 0: silu(g) = g / (1 + exp(-g))
+ *              1: gelu by tanh, g (1 + tanh(y)) / 2 = g / (1 + exp(-2 y)),
+ *                 y = sqrt(2 / pi) (g + 0.044715 g^3)
  *
  *   argument   dtype  shape            notes
  *   out        dtype  [rows, dim]      out, 16-byte aligned, may not alias x
  *   x          dtype  [rows, 2 * dim]  in, gate first, then up; 16-byte aligned
  *
- * Supported:   dtype f16, bf16, f32; dim a multiple of 8. rows 0 is legal and does nothing.
+ * Supported:   dtype f16, bf16, f32; dim a multiple of 8; activation 0, 1. rows 0 is legal and does nothing.
  * Numerics:    fp32 throughout, one rounding at the end; no intermediate value may overflow or vanish
  *              where the result does not: g = -100 and an up of 1e30 give -3.7e-12. silu(-inf) is 0, not
- *              NaN. An infinite up beside a gate below -80 is not judged.
- * Tolerance:   16 * 2^-24 (1 + |g|) |ref| + u |ref| + a few of the smallest subnormals (silu_mul_ref.c:
- *              exp's error grows with |g|).
+ *              NaN; neither is gelu(-inf). An infinite up beside a gate below -80 (gelu: -9) is not judged.
+ * Tolerance:   16 * 2^-24 (1 + |z|) |ref| + u |ref| + a few of the smallest subnormals; z is g, of gelu 2 y
+ *              (silu_mul_ref.c: exp's error grows with |z|).
  * Determinism: bitwise repeatable, element by element.
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO.
  */
@@ -31,6 +34,7 @@ struct cairn_silu_mul_args {
 	const void *x;
 	int32_t rows, dim;
 	int32_t dtype;
+	int32_t activation;		/* 0: silu, 1: gelu with tanh */
 };
 
 #ifdef __cplusplus

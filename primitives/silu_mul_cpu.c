@@ -3,7 +3,8 @@
  * silu_mul_cpu - in fp32, in parallel over rows cut into chunks
  *
  * For g < 0 the product is taken as up t g t / (1 + t t) with t = exp(g / 2): exp(g) itself would be
- * subnormal from -87 on while up can still bring the result back into range.
+ * subnormal from -87 on while up can still bring the result back into range. gelu is the same with its own
+ * argument of exp.
  */
 #include <math.h>
 
@@ -12,14 +13,17 @@
 #include "silu_mul.h"
 
 #define CHUNK	1024
+#define GELU_1	1.5957691216057308f	/* 2 sqrt(2 / pi) */
+#define GELU_3	0.044715f
 
-static float silu_mul(float g, float up)
+static float act_mul(float g, float up, int gelu)
 {
-	float t, s, d;
+	float t, s, d, z;
 
 	if (g < -256)	/* t vanishes: and -INFINITY must not meet it */
 		g = -256;
-	t = expf(g < 0 ? 0.5f * g : -g);
+	z = gelu ? GELU_1 * g * (1 + GELU_3 * (g * g)) : g;
+	t = expf(g < 0 ? 0.5f * z : -z);
 	s = g < 0 ? t : 1;
 	d = g < 0 ? 1 + t * t : 1 + t;
 	return up * s / d * g * s;
@@ -42,7 +46,7 @@ int cairn_silu_mul_cpu(const struct cairn_silu_mul_args *a, void *stream)
 			cairn_load_row(g, a->x, a->dtype, at, n);
 			cairn_load_row(up, a->x, a->dtype, at + a->dim, n);
 			for (int32_t j = 0; j < n; j++)
-				g[j] = silu_mul(g[j], up[j]);
+				g[j] = act_mul(g[j], up[j], a->activation);
 			for (int32_t j = 0; j < n; j++)
 				cairn_store(a->out, a->dtype, (int64_t)i * a->dim + c * CHUNK + j, g[j]);
 		}

@@ -7,6 +7,9 @@
  * own; sum, quotient and products add a rounding each. 16 u32 (1 + |g|) |ref| covers them. Then the
  * rounding to dtype, u |ref|, and subnormals: an intermediate one (error 2^-150) may still be multiplied
  * by a g of up to 17, beyond which the sigmoid is 1 to fp32.
+ *
+ * gelu is g sigmoid(z) with z = 2 y: g^2, the sum of two terms of one sign and two products err by 5 u32 of
+ * z at most, which the exponent turns into 5 u32 |z| more of the result: 16 (1 + |z|) covers these as well.
  */
 #include "silu_mul.h"
 
@@ -25,6 +28,9 @@ int cairn_silu_mul_check(const struct cairn_silu_mul_args *a)
 		return cairn_error(EOPNOTSUPP, "silu_mul: dtype: %d is not supported", a->dtype);
 	if (a->dim % 8)
 		return cairn_error(EOPNOTSUPP, "silu_mul: dim: %d is not a multiple of 8", a->dim);
+	if (a->activation != 0 && a->activation != 1)
+		return cairn_error(EOPNOTSUPP, "silu_mul: activation: %d is neither silu (0) nor gelu (1)",
+				   a->activation);
 	if (a->rows == 0)
 		return 0;
 	if (!a->out || !a->x)
@@ -34,9 +40,15 @@ int cairn_silu_mul_check(const struct cairn_silu_mul_args *a)
 	return 0;
 }
 
-static double silu(double g)
+/* The argument of the sigmoid. */
+static double inner(const struct cairn_silu_mul_args *a, double g)
 {
-	return g == -INFINITY ? 0 : g / (1 + exp(-g));
+	return a->activation ? 2 * sqrt(2 / acos(-1)) * (g + 0.044715 * g * g * g) : g;
+}
+
+static double act(const struct cairn_silu_mul_args *a, double g)
+{
+	return g == -INFINITY ? 0 : g / (1 + exp(-inner(a, g)));
 }
 
 int cairn_silu_mul_exact(const struct cairn_silu_mul_args *a, struct cairn_exact *exact)
@@ -50,11 +62,14 @@ int cairn_silu_mul_exact(const struct cairn_silu_mul_args *a, struct cairn_exact
 		for (int64_t j = 0; j < a->dim; j++) {
 			double g = cairn_load(a->x, a->dtype, 2 * i * a->dim + j);
 			double up = cairn_load(a->x, a->dtype, (2 * i + 1) * a->dim + j);
-			double val = silu(g) * up;
+			double val = act(a, g) * up;
+			int lost = isinf(up) && g < (a->activation ? -9 : -80);
 
-			exact->val[i * a->dim + j] = val;
-			exact->bound[i * a->dim + j] = isfinite(val) ?
-				(16 * 0x1p-24 * (1 + fmin(fabs(g), 1000)) + u) * fabs(val) + tiny : 0;
+			/* of NaN with an infinite bound nothing is asked */
+			exact->val[i * a->dim + j] = lost ? NAN : val;
+			exact->bound[i * a->dim + j] = lost ? INFINITY : !isfinite(val) ? 0 :
+				(16 * 0x1p-24 * (1 + fmin(fabs(inner(a, g)), 1000)) + u) * fabs(val) +
+				tiny;
 		}
 	return 0;
 }
@@ -68,7 +83,7 @@ int cairn_silu_mul_ref(const struct cairn_silu_mul_args *a, void *stream)
 			double g = cairn_load(a->x, a->dtype, 2 * i * a->dim + j);
 			double up = cairn_load(a->x, a->dtype, (2 * i + 1) * a->dim + j);
 
-			cairn_store(a->out, a->dtype, i * a->dim + j, silu(g) * up);
+			cairn_store(a->out, a->dtype, i * a->dim + j, act(a, g) * up);
 		}
 	return 0;
 }

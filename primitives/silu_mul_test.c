@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 struct shape {
-	int32_t rows, dim, dtype, bench;
+	int32_t rows, dim, dtype, bench, gelu;
 };
 
 static const int32_t grid_rows[] = { 1, 19, 99 };
@@ -13,17 +13,20 @@ static const int32_t dtypes[] = { CAIRN_BF16, CAIRN_F16, CAIRN_F32 };
 #define NUM_GRID (ARRAY_SIZE(grid_rows) * ARRAY_SIZE(grid_dims) * ARRAY_SIZE(dtypes))
 
 static const struct shape singles[] = {
-	{ 3, 8, CAIRN_BF16, 0 }, { 3, 8, CAIRN_F16, 0 }, { 3, 8, CAIRN_F32, 0 },
-	{ 5, 1000, CAIRN_BF16, 0 }, { 5, 1000, CAIRN_F32, 0 }, { 37, 2056, CAIRN_F16, 0 },
-	{ 2, 28672, CAIRN_BF16, 0 },
-	{ 0, 512, CAIRN_BF16, 0 },
-	{ 512, 128, CAIRN_F16, 0 }, { 512, 2048, CAIRN_F32, 0 }, { 512, 11008, CAIRN_BF16, 0 },
-	{ 128, 14336, CAIRN_BF16, 1 }, { 1024, 14336, CAIRN_BF16, 1 },
+	{ 3, 8, CAIRN_BF16, 0, 0 }, { 3, 8, CAIRN_F16, 0, 0 }, { 3, 8, CAIRN_F32, 0, 0 },
+	{ 5, 1000, CAIRN_BF16, 0, 0 }, { 5, 1000, CAIRN_F32, 0, 0 }, { 37, 2056, CAIRN_F16, 0, 0 },
+	{ 2, 28672, CAIRN_BF16, 0, 0 },
+	{ 0, 512, CAIRN_BF16, 0, 0 },
+	{ 512, 128, CAIRN_F16, 0, 0 }, { 512, 2048, CAIRN_F32, 0, 0 }, { 512, 11008, CAIRN_BF16, 0, 0 },
+	{ 128, 14336, CAIRN_BF16, 1, 0 }, { 1024, 14336, CAIRN_BF16, 1, 0 },
+	{ 3, 8, CAIRN_BF16, 0, 1 }, { 5, 1000, CAIRN_F16, 0, 1 }, { 19, 1024, CAIRN_F32, 0, 1 },
+	{ 2, 9216, CAIRN_BF16, 0, 1 }, { 99, 9216, CAIRN_BF16, 0, 1 }, { 0, 512, CAIRN_BF16, 0, 1 },
+	{ 128, 9216, CAIRN_BF16, 1, 1 },
 };
 
 static struct shape shape_of(int i)
 {
-	struct shape s = { 0, 0, 0, 0 };
+	struct shape s = { 0 };
 
 	if (i >= (int)NUM_GRID)
 		return singles[i - NUM_GRID];
@@ -40,7 +43,8 @@ static void describe(int i, struct cairn_case *c)
 	struct shape s = shape_of(i);
 	double elements = (double)s.rows * s.dim;
 
-	snprintf(c->name, sizeof(c->name), "rows%d_dim%d_%s", s.rows, s.dim, cairn_dtype_name(s.dtype));
+	snprintf(c->name, sizeof(c->name), "rows%d_dim%d_%s%s", s.rows, s.dim, cairn_dtype_name(s.dtype),
+		 s.gelu ? "_gelu" : "");
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	if (elements < 25000 && !s.bench)
 		c->kinds = CAIRN_ALL_KINDS;
@@ -57,6 +61,7 @@ static void describe(int i, struct cairn_case *c)
 static void fill_extreme(struct cairn_op *op, void *x, const struct shape *s)
 {
 	static const double gates[] = { 0,    -0.0,   -1,        1,   -5,   5,      -16,  16,   -20,  20,
+					-6,   -7,     -8.5,      -9.5, -10.5, -11.5, 7,    8.5,  1e-3, -1e-3,
 					-50,  -87,    -88.5,     -90, -100, -103.5, -104, -126, -150, -200,
 					-300, -60000, -INFINITY, 88,  89,   104,    300,  60000 };
 	static const double ups[] = { 0,        1,        -1,       0x1p-10, -0x1p-24, 0x1p-60,
@@ -83,6 +88,7 @@ static void setup(struct cairn_op *op)
 	a->rows = s.rows;
 	a->dim = s.dim;
 	a->dtype = s.dtype;
+	a->activation = s.gelu;
 	cairn_out(op, offsetof(struct cairn_silu_mul_args, out), s.dtype, count);
 	x = cairn_in(op, offsetof(struct cairn_silu_mul_args, x), s.dtype, 2 * count);
 	if (op->kind == CAIRN_KIND_EXTREME)
@@ -116,6 +122,7 @@ static const char *reject(void *args, int i, int *want)
 	switch (i) {
 	case 6: a->dim = 12; return "dim_12";
 	case 7: a->dtype = CAIRN_U8; return "dtype_u8";
+	case 8: a->activation = 2; return "activation_2";
 	}
 	return NULL;
 }
