@@ -56,6 +56,23 @@
 	D(last_tile_not_merged, "the state of the last tile is lost") \
 	D(not_repeatable, "every other call differs in the last bit") \
 	D(input_written, "q is scaled in place") \
+	D(window_ignored, "all keys are visible") \
+	D(window_one_short, "the window lacks its oldest key") \
+	D(window_one_far, "the window has one key too many") \
+	D(window_of_tokens, "the window is counted from the row within its request, not from its position") \
+	D(window_of_last_row, "all rows of a request have the window of its last one") \
+	D(window_from_page, "the window begins with the page that its oldest key is in") \
+	D(window_from_tile, "the window begins with the tile that its oldest key is in") \
+	D(window_with_causal_only, "without the causal mask the window is forgotten") \
+	D(window_masked_times_value, "p = 0 is multiplied with V of keys before the window") \
+	D(cap_ignored, "logits are not capped") \
+	D(cap_twice, "logits are capped twice") \
+	D(cap_before_scale, "q k is capped, and scaled afterwards") \
+	D(cap_clamps, "logits are clamped to the cap") \
+	D(cap_not_multiplied, "the tanh stays without its factor") \
+	D(cap_of_masked, "masked keys are capped, too: their logit is -softcap, not minus infinity") \
+	D(cap_approximate, "tanh.approx: a relative error of 2^-11") \
+	D(cap_lse_uncapped, "lse is that of the logits before the cap") \
 	D(nothing, "success is reported, nothing is done")
 
 #define APPEND_DEFECTS(D) \
@@ -149,6 +166,48 @@ static int visible(const struct cairn_attn_paged_args *a, int b, int i, int len,
 	return n < 0 ? 0 : n > len ? len : n;
 }
 
+/* The first key that row i of request b sees, whose keys are k. */
+static int first_key(const struct cairn_attn_paged_args *a, int b, int i, int len, enum attn_defect x)
+{
+	int qo_len = a->qo_indptr[b + 1] - a->qo_indptr[b], first;
+	int64_t position = (int64_t)i + len - qo_len;
+
+	if (x == ATTN_first_key_dropped)
+		return 1;
+	if (!a->window || x == ATTN_window_ignored || (x == ATTN_window_with_causal_only && !a->causal))
+		return 0;
+	if (x == ATTN_window_of_tokens)
+		position = i;
+	if (x == ATTN_window_of_last_row)
+		position = len - 1;
+	position += (x == ATTN_window_one_short) - (x == ATTN_window_one_far);
+	first = position >= a->window ? (int)(position - a->window + 1) : 0;
+	if (x == ATTN_window_from_page)
+		first -= first % a->page_size;
+	if (x == ATTN_window_from_tile)
+		first -= first % TILE;
+	return first;
+}
+
+/* A visible logit, q k before the scale. */
+static double logit(const struct cairn_attn_paged_args *a, double dot, double scale, enum attn_defect x)
+{
+	double cap = (double)a->softcap, v = dot * scale, t;
+
+	if (!(cap > 0) || x == ATTN_cap_ignored)
+		return v;
+	if (x == ATTN_cap_before_scale)
+		return cap * tanh(dot / cap) * scale;
+	if (x == ATTN_cap_clamps)
+		return fmin(fmax(v, -cap), cap);
+	t = tanh(v / cap);
+	if (x == ATTN_cap_twice)
+		t = tanh(t);
+	if (x == ATTN_cap_approximate)
+		t *= 1 + 0x1p-11 * sin(1e3 * v);
+	return x == ATTN_cap_not_multiplied ? t : cap * t;
+}
+
 /* Row i of request b, head h; `row` is where it is written. */
 static void attend_row(const struct cairn_attn_paged_args *a, int b, int i, int h, int64_t row,
 		       enum attn_defect x)
@@ -160,7 +219,8 @@ static void attend_row(const struct cairn_attn_paged_args *a, int b, int i, int 
 	double m = x == ATTN_sentinel ? -5e4 : -INFINITY, l = 0, o[256] = { 0 }, scale = a->sm_scale, lse;
 	const void *values = x == ATTN_values_from_keys ? a->k_pages : a->v_pages;
 	struct keys k = keys_of(a, b, x);
-	int n = visible(a, b, i, k.len, x), first = x == ATTN_first_key_dropped ? 1 : 0, read = n, empty = !n;
+	int n = visible(a, b, i, k.len, x), first = first_key(a, b, i, k.len, x), read = n, empty = !n;
+	int from = first;	/* what is read, if not seen */
 
 	if (x == ATTN_scale_missing)
 		scale = 1;
@@ -174,7 +234,11 @@ static void attend_row(const struct cairn_attn_paged_args *a, int b, int i, int 
 		read = n = (n - 1) / TILE * TILE;
 	if (x == ATTN_empty_row_mean && !n)
 		read = k.len;
-	for (int tile = first; tile < read; tile += TILE) {
+	if (x == ATTN_window_masked_times_value || (x == ATTN_cap_of_masked && a->softcap > 0))
+		from = first > TILE / 2 ? first - TILE / 2 : 0;
+	if (x == ATTN_cap_of_masked && a->softcap > 0)
+		read = k.len;
+	for (int tile = from; tile < read; tile += TILE) {
 		double s[TILE], top = m, keep;
 		int count = read - tile < TILE ? read - tile : TILE;
 
@@ -183,12 +247,17 @@ static void attend_row(const struct cairn_attn_paged_args *a, int b, int i, int 
 			for (int c = 0; c < dim; c++)
 				s[j] += cairn_load(a->q, a->dtype, q_at + c) *
 					cairn_load(a->k_pages, a->dtype, key_at(a, &k, tile + j, h, x) + c);
-			s[j] = tile + j < n ? s[j] * scale : x == ATTN_empty_row_mean ? 0 : -INFINITY;
+			if (tile + j >= first && tile + j < n)
+				s[j] = logit(a, s[j], scale, x);
+			else
+				s[j] = x == ATTN_empty_row_mean ? 0 :
+				       x == ATTN_cap_of_masked && a->softcap > 0 ? -(double)a->softcap :
+				       -INFINITY;
 			top = s[j] > top ? s[j] : top;
 		}
 		if (x == ATTN_no_maximum)
 			top = 0;
-		keep = m == top ? 1 : exp(m - top);
+		keep = m == top ? 1 : exp(m - top);	/* also where nothing was seen yet */
 		m = top;
 		l = rounded(l * (x == ATTN_l_not_rescaled ? 1 : keep), a->dtype, x == ATTN_l_in_dtype);
 		for (int c = 0; c < dim; c++)
@@ -210,6 +279,8 @@ static void attend_row(const struct cairn_attn_paged_args *a, int b, int i, int 
 	if (!a->lse)
 		return;
 	lse = l > 0 ? (x == ATTN_lse_without_max ? 0 : m) + log(l) : -INFINITY;
+	if (x == ATTN_cap_lse_uncapped && a->softcap > 0 && fabs(m) < (double)a->softcap)
+		lse += (double)a->softcap * atanh(m / (double)a->softcap) - m;
 	if (x == ATTN_lse_base_2)
 		lse *= 1.4426950408889634;
 	if (empty && (x == ATTN_empty_lse_zero || x == ATTN_empty_lse_plus))

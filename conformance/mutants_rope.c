@@ -28,8 +28,9 @@ enum rope_bend {
 	rope_bend_rotates_tail, rope_bend_sine_sign, rope_bend_k_not_rotated,
 	rope_bend_stride_ignored, rope_bend_scale_ignored, rope_bend_angle_in_bf16,
 	rope_bend_reduced_in_f32, rope_bend_frequency_shifted, rope_bend_scale_twice,
-	rope_bend_norm_ignored, rope_bend_norm_twice, rope_bend_norm_after_rotation, rope_bend_norm_of_rotated,
-	rope_bend_norm_over_all_heads, rope_bend_norm_eps_ignored, rope_bend_norm_eps_outside,
+	rope_bend_norm_ignored, rope_bend_norm_twice, rope_bend_norm_after_rotation,
+	rope_bend_norm_of_rotated, rope_bend_norm_over_all_heads, rope_bend_norm_eps_ignored,
+	rope_bend_norm_eps_outside,
 	rope_bend_norm_weight_offset, rope_bend_norm_weights_swapped, rope_bend_norm_rounded,
 	rope_bend_norm_tail_left, rope_bend_norm_weight_missing,
 };
@@ -139,7 +140,8 @@ static void bent_norm_rotate(const struct cairn_rope_args *a, void *at, const vo
 
 			for (int32_t j = 0; j < a->head_dim; j++)
 				x[j] = cairn_load(at, a->dtype, first + j);
-			mean = mean_square(x, bend == rope_bend_norm_of_rotated ? a->rotary_dim : a->head_dim);
+			mean = mean_square(x, bend == rope_bend_norm_of_rotated ?
+					   a->rotary_dim : a->head_dim);
 			if (bend == rope_bend_norm_over_all_heads)
 				mean = all;
 			if (bend == rope_bend_norm_after_rotation)

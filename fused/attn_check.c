@@ -62,6 +62,8 @@ int cairn_attn_paged_check(const struct cairn_attn_paged_args *a)
 		return cairn_error(EINVAL, "attn_paged: page_size, heads, head_dim: must be >= 1");
 	if (!(a->sm_scale > 0) || isinf(a->sm_scale))
 		return cairn_error(EINVAL, "attn_paged: sm_scale: must be finite and > 0");
+	if (a->window < 0 || !(a->softcap >= 0) || isinf(a->softcap))
+		return cairn_error(EINVAL, "attn_paged: window, softcap: must be >= 0, and softcap finite");
 	if (bad_stride(a->q_stride, (int64_t)a->num_qo_heads * a->head_dim))
 		return cairn_error(EINVAL, "attn_paged: q_stride: must be 0 or a multiple of 8, at least "
 				   "num_qo_heads * head_dim");

@@ -422,6 +422,8 @@ extern "C" int cairn_attn_paged(const struct cairn_attn_paged_args *args, void *
 	int64_t max_rows;
 
 	CAIRN_TRY(cairn_attn_paged_check(args));
+	if (args->window || args->softcap > 0)
+		return cairn_error(EOPNOTSUPP, "attn_paged: window, softcap: not by this kernel");
 	if (!args->batch || !args->nnz_qo || !args->max_qo_len)
 		return 0;
 	if ((int64_t)args->num_pages * args->page_size > 0xfffffffell)

@@ -2,16 +2,18 @@
 /*
  * attn_paged - attention over a paged KV cache (decode, append and prefill)
  *
- *   out[i,h,:] = sum_j p[j] * v[j,g,:],   p = softmax_j(sm_scale * dot(q[i,h,:], k[j,g,:]))
- *   lse[i,h]   = ln sum_j exp(sm_scale * dot(q[i,h,:], k[j,g,:]))
+ *   out[i,h,:] = sum_j p[j] * v[j,g,:],   p = softmax_j(s[j])
+ *   lse[i,h]   = ln sum_j exp(s[j])
+ *   s[j]       = sm_scale * dot(q[i,h,:], k[j,g,:]);  with a softcap: softcap * tanh(that / softcap)
  *
  * g = h / (num_qo_heads / num_kv_heads). Request b owns the query rows qo_indptr[b] ..
  * qo_indptr[b+1]-1 and kv_len[b] keys,
  *   kv_len = (kv_indptr[b+1] - kv_indptr[b] - 1) * page_size + kv_last_page_len[b]  (0 without a
  *                                                                                   page);
  * key j lies in page kv_indices[kv_indptr[b] + j / page_size], slot j % page_size. Row i sees the
- * keys j < kv_len, and with causal only j <= i - qo_indptr[b] + kv_len - qo_len: the last query
- * sees the last key.
+ * keys j < kv_len, and with causal only j <= position = i - qo_indptr[b] + kv_len - qo_len: the last
+ * query sees the last key. With a window > 0 it sees, of these, j > position - window only: itself and
+ * what came window - 1 before.
  *
  *   argument          dtype  shape                                           notes
  *   out               dtype  [nnz_qo, num_qo_heads, head_dim]                out, may not alias q
@@ -38,19 +40,21 @@
  * have no query, no key, or (causal) more queries than keys: its first rows then see no key.
  *
  * Supported:   dtype f16, bf16; head_dim 64, 128, 256; num_qo_heads a multiple of num_kv_heads, any
- *              ratio; any page_size >= 1. Anything else -EOPNOTSUPP. batch 0 and nnz_qo 0 are legal and
- *              do nothing.
+ *              ratio; any page_size >= 1; any window >= 0 (0: none), causal or not. Anything else
+ *              -EOPNOTSUPP. batch 0 and nnz_qo 0 are legal and do nothing.
  * Numerics:    products exact, sums in fp32, the sum of p over unrounded p, P rounded to dtype before
  *              P*V, one rounding at the end; magnitudes below 2^-126 may be taken for 0.
  *              A row that sees no key has lse -INFINITY and an all-zero output.
  *              sm_scale is finite and > 0. Logits as large as fp32 holds are legal (q.k before the
  *              scale as well), equal and all-negative ones too; kv_len * max |v| must stay within fp32.
+ *              softcap is finite and >= 0 (0: none); tanh is within 4 * 2^-23, absolutely.
  * Tolerance:   derived in attn_paged_ref.c from the above; about 2^-8 (bf16) or 2^-11 (f16) of
  *              sum_j p[j] |v[j]|, plus that of out itself.
  * Determinism: bitwise repeatable for equal arguments. A row depends on its own request alone, but
  *              how its sums are grouped may follow from the three bounds and batch.
- * Unused memory: slots past kv_last_page_len, unlisted pages and gaps between rows may hold NaN and
- *              never reach a result.
+ * Unused memory: slots past kv_last_page_len, unlisted pages, keys that no row's window reaches, and gaps
+ *              between rows may hold NaN and never reach a result; nor is time spent on keys outside of
+ *              the windows, but for the rest of a tile.
  * Errors:      -EINVAL (null pointer, misaligned, negative or contradictory size), -EOPNOTSUPP, -EIO.
  * Source:      Dao 2023 (FlashAttention-2), algorithm 1; Kwon et al. 2023 (paging).
  */
@@ -75,6 +79,8 @@ struct cairn_attn_paged_args {
 	int32_t num_pages, page_size, num_qo_heads, num_kv_heads, head_dim;
 	int32_t dtype, causal;
 	float sm_scale;
+	int32_t window;			/* keys a row may see, itself counted; 0: all */
+	float softcap;			/* 0: none */
 };
 
 #ifdef __cplusplus

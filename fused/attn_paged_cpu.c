@@ -55,6 +55,17 @@ static int visible(const struct cairn_attn_paged_args *a, const struct task *t, 
 	return attn_visible((t->first_row + r) / group_of(a), t->qo_len, t->kv_len, a->causal);
 }
 
+static int first_key(const struct cairn_attn_paged_args *a, const struct task *t, int r)
+{
+	return attn_first_key((t->first_row + r) / group_of(a), t->qo_len, t->kv_len, a->window);
+}
+
+/* What a logit is multiplied with after all: a capped one is kept as its tanh. */
+static float logit_scale(const struct cairn_attn_paged_args *a)
+{
+	return a->softcap > 0 ? a->softcap : a->sm_scale;
+}
+
 /* Widening without a branch, so that it becomes vector code: NaN and infinity keep their exponent. */
 static inline float widen(uint16_t h, int dtype)
 {
@@ -155,12 +166,16 @@ static WIDE void attend(const struct cairn_attn_paged_args *a, const struct task
 		for (int j = 0; j < n; j++)
 			widen_row(v[j], key_row(a, a->v_pages, t, key + j), dim, a->dtype);
 		for (int r = 0; r < t->num_rows; r++) {
-			int seen = visible(a, t, r) - key;
+			int seen = visible(a, t, r) - key, skip = first_key(a, t, r) - key;
 
-			if (seen <= 0)
+			seen = seen < n ? seen : n;
+			skip = skip > 0 ? skip : 0;
+			if (seen <= skip)
 				continue;
 			row_logits(s, q[r], kt, dim);
-			row_update(p, r, s, seen < n ? seen : n, v, dim, a->sm_scale);
+			for (int j = skip; a->softcap > 0 && j < seen; j++)
+				s[j] = tanhf(s[j] * a->sm_scale / a->softcap);
+			row_update(p, r, s + skip, seen - skip, v + skip, dim, logit_scale(a));
 		}
 	}
 }
@@ -180,7 +195,7 @@ static void finish(const struct cairn_attn_paged_args *a, const struct task *t, 
 		for (int i = 0; i < num_parts; i++)
 			m = fmaxf(m, parts[i].m[r]);
 		for (int i = 0; i < num_parts; i++) {
-			weight[i] = m == -INFINITY ? 0 : expf((parts[i].m[r] - m) * a->sm_scale);
+			weight[i] = m == -INFINITY ? 0 : expf((parts[i].m[r] - m) * logit_scale(a));
 			l += weight[i] * parts[i].l[r];
 		}
 		inverse = l > 0 ? 1 / l : 0;
@@ -192,7 +207,7 @@ static void finish(const struct cairn_attn_paged_args *a, const struct task *t, 
 			cairn_store(a->out, a->dtype, at * a->head_dim + c, o * inverse);
 		}
 		if (a->lse)
-			a->lse[at] = l > 0 ? m * a->sm_scale + logf(l) : -INFINITY;
+			a->lse[at] = l > 0 ? m * logit_scale(a) + logf(l) : -INFINITY;
 	}
 }
 
@@ -225,24 +240,27 @@ static void run_whole(const struct cairn_attn_paged_args *a, int b, int index)
 
 	if (!task_at(a, b, index, &t))
 		return;
-	attend(a, &t, 0, end_of(a, &t), &part);
+	attend(a, &t, first_key(a, &t, 0), end_of(a, &t), &part);
 	finish(a, &t, &part, 1);
 }
 
 static void run_split(const struct cairn_attn_paged_args *a, int b, int index)
 {
 	struct part parts[MAX_SPLITS];
-	int end, splits;
+	int first, keys, splits;
 	struct task t;
 
 	if (!task_at(a, b, index, &t))
 		return;
-	end = end_of(a, &t);
-	splits = attn_div_up(end, SPLIT_KEYS);
+	first = first_key(a, &t, 0);
+	keys = end_of(a, &t) - first;
+	keys = keys > 0 ? keys : 0;
+	splits = attn_div_up(keys, SPLIT_KEYS);
 	splits = splits < 1 ? 1 : splits > MAX_SPLITS ? MAX_SPLITS : splits;
 	#pragma omp parallel for schedule(dynamic)
 	for (int i = 0; i < splits; i++)
-		attend(a, &t, attn_share(end, splits, i), attn_share(end, splits, i + 1), &parts[i]);
+		attend(a, &t, first + attn_share(keys, splits, i), first + attn_share(keys, splits, i + 1),
+		       &parts[i]);
 	finish(a, &t, parts, splits);
 }
 

@@ -12,6 +12,8 @@
  *           2E for exp2 itself. Call the sum d_j. An error common to all logits cancels in p, so
  *           where logits are so large that d is not small, errors are counted relative to the
  *           largest logit's: d_j + d_max, and 0 for it.
+ *   softcap what was wrong by d_j goes through softcap tanh(. / softcap), which never widens it and
+ *           narrows it where it saturates; the quotient, tanh itself (4E) and the product add 6E softcap.
  *   p       p_j becomes at most p_j e^(d_j), and the normaliser at least D = sum p_j e^(-d_j) of
  *           itself: with up_j = p_j (e^(d_j) - 1), out moves by at most sum up_j (|v_j| + |out|) /
  *           D.
@@ -59,11 +61,28 @@ static int keys_seen(const struct cairn_attn_paged_args *a, int b, int i)
 	return n > 0 ? n : 0;
 }
 
+/* The first of them that the window leaves. */
+static int first_seen(const struct cairn_attn_paged_args *a, int b, int i)
+{
+	int position = i + kv_len_of(a, b) - (a->qo_indptr[b + 1] - a->qo_indptr[b]);
+
+	return a->window && position >= a->window ? position - a->window + 1 : 0;
+}
+
 struct row {
 	double *s, *d;			/* [kv_len] logits and their errors */
 	double o[256], bound[256];
 	double lse, lse_bound;
 };
+
+/* Logit s with error d, capped. */
+static void bend_logit(double cap, double *s, double *d)
+{
+	double v = cap * tanh(*s / cap), up = cap * tanh((*s + *d) / cap), down = cap * tanh((*s - *d) / cap);
+
+	*d = fmax(up - v, v - down) + 6 * E * cap;
+	*s = v;
+}
 
 /* Row i of request b, head h. */
 static void attend(const struct cairn_attn_paged_args *a, int b, int i, int h, struct row *r)
@@ -71,8 +90,8 @@ static void attend(const struct cairn_attn_paged_args *a, int b, int i, int h, s
 	int64_t stride = a->q_stride ? a->q_stride : (int64_t)a->num_qo_heads * a->head_dim;
 	int64_t q_at = (a->qo_indptr[b] + i) * stride + (int64_t)h * a->head_dim;
 	double u = cairn_dtype_roundoff(a->dtype), tiny = cairn_dtype_tiny(a->dtype);
-	int n = keys_seen(a, b, i), dim = a->head_dim, top = 0;
-	double l = 0, den = 0, up_sum = 0, e_sum = 0, depth = (1.5 * n + 32) * E, e_max, d_top;
+	int n = keys_seen(a, b, i), first = first_seen(a, b, i), dim = a->head_dim, top = first;
+	double l = 0, den = 0, up_sum = 0, e_sum = 0, depth = (1.5 * (n - first) + 32) * E, e_max, d_top;
 	float q[256], x[256];
 
 	for (int c = 0; c < dim; c++)
@@ -82,7 +101,7 @@ static void attend(const struct cairn_attn_paged_args *a, int b, int i, int h, s
 	if (!n)
 		return;
 	cairn_load_row(q, a->q, a->dtype, q_at, dim);
-	for (int j = 0; j < n; j++) {
+	for (int j = first; j < n; j++) {
 		double dot = 0, magnitude = 0;
 
 		cairn_load_row(x, a->k_pages, a->dtype, key_at(a, b, j, h), dim);
@@ -93,23 +112,25 @@ static void attend(const struct cairn_attn_paged_args *a, int b, int i, int h, s
 		}
 		r->s[j] = a->sm_scale * dot;
 		r->d[j] = (dim + 4) * E * a->sm_scale * magnitude;
+		if (a->softcap > 0)
+			bend_logit(a->softcap, &r->s[j], &r->d[j]);
 		if (r->s[j] > r->s[top])
 			top = j;
 	}
 	d_top = r->d[top];
 	e_max = d_top;
-	for (int j = 0; j < n; j++) {
+	for (int j = first; j < n; j++) {
 		l += exp(r->s[j] - r->s[top]);
 		e_max = fmax(e_max, r->s[j] - r->s[top] + r->d[j]);
 	}
-	for (int j = 0; j < n; j++) {
+	for (int j = first; j < n; j++) {
 		e_sum += exp(r->s[j] - r->s[top] + r->d[j] - e_max);
 		if (d_top > 0.5)
 			r->d[j] = j == top ? 0 : r->d[j] + d_top;
 		r->d[j] += 2 * E * (r->s[top] - r->s[j]) + 2 * E;
 		den += exp(r->s[j] - r->s[top] - r->d[j]) / l;
 	}
-	for (int j = 0; j < n; j++) {
+	for (int j = first; j < n; j++) {
 		double p = exp(r->s[j] - r->s[top]) / l;
 		double up = (exp(fmin(r->s[j] - r->s[top] + r->d[j], 700)) / l - p) / den;
 		double w = up + p * (u + depth) + fmax(tiny, 0x1p-126) / l;
@@ -134,7 +155,8 @@ static uint32_t sample_step(const struct cairn_attn_paged_args *a)
 
 	for (int b = 0; b < a->batch; b++)
 		for (int i = 0; i < a->qo_indptr[b + 1] - a->qo_indptr[b]; i++)
-			products += (double)keys_seen(a, b, i) * a->num_qo_heads * a->head_dim;
+			products += (double)(keys_seen(a, b, i) - first_seen(a, b, i)) *
+				    a->num_qo_heads * a->head_dim;
 	return products <= 0x1p33 ? 0 : (uint32_t)(products * 0x1p-33) + 1;
 }
 

@@ -20,6 +20,7 @@ enum {
 	CAUSAL = PAGED_FLAGS, LSE = CAUSAL << 1, F16 = CAUSAL << 2,
 	PACKED = CAUSAL << 3,		/* q is a slice of packed rows of q, k and v */
 	BENCH = CAUSAL << 4, DEVICE = CAUSAL << 5,
+	DECODES = CAUSAL << 6,		/* requests after the first have one row */
 };
 
 /* What the logits look like. */
@@ -31,12 +32,20 @@ struct shape {
 	unsigned flags;
 	int logits;				/* of kind EXTREME; 0: by the index */
 	const int *qo_lens, *kv_lens;
+	int window;
+	float cap;
 };
 
 #define LENS(...)	(const int[]){ __VA_ARGS__ }
 #define N(n, b, q, k, p, h, g, d) \
 	.name = n, .batch = b, .qo = q, .kv = k, .page = p, .hq = h, .hkv = g, .dim = d
 #define BOTH		(CAUSAL | LSE)
+/* As continuous batching has it: chunks of prompts among requests that decode. */
+#define MIX_QO	LENS(1, 1, 700, 1, 1, 1, 1, 1, 1, 1, 333, 1, 1, 1, 1, 1, 1, 1, 1, 1, 5, 1, 1, 1, 1, 1, 1, 1, \
+		     1, 1, 17, 1, 1, 1, 1, 1, 1, 0, 1, 1, 129)
+#define MIX_KV	LENS(1300, 7, 1900, 1024, 2048, 1, 999, 31, 64, 1500, 333, 1, 2, 3, 16, 17, 1300, 1300, 800, \
+		     1, 5, 1300, 1200, 1100, 1000, 900, 800, 700, 600, 500, 400, 300, 200, 100, 90, 80, 70, \
+		     60, 50, 40, 4129)
 
 static const struct shape named[] = {
 	{ N("one_key", 1, 1, 1, 1, 1, 1, 64), .flags = LSE },
@@ -105,7 +114,55 @@ static const struct shape named[] = {
 	{ N("values_subnormal_f16", 2, 3, 97, 16, 4, 2, 64), .flags = BOTH | F16, .logits = TINY_V },
 	{ N("prefill_577", 1, 577, 577, 16, 4, 1, 64), .flags = BOTH },
 	{ N("append_127_to_1921", 1, 127, 2048, 16, 4, 1, 64), .flags = BOTH | F16 },
+	/* windows: of one key, less than a page, a page and one more, across tiles; wider than all keys */
+	{ N("window_1", 3, 1, 97, 16, 8, 2, 128), .flags = BOTH, .window = 1 },
+	{ N("window_5_page_64", 3, 2, 200, 64, 8, 2, 128), .flags = BOTH, .window = 5 },
+	{ N("window_16_page_16", 2, 3, 150, 16, 6, 1, 64), .flags = BOTH | F16, .window = 16 },
+	{ N("window_17_page_16", 2, 8, 150, 16, 8, 2, 256), .flags = BOTH, .window = 17 },
+	{ N("window_100_page_1", 2, 1, 333, 1, 8, 2, 128), .flags = BOTH, .window = 100 },
+	{ N("window_777_kv_2900", 1, 1, 2900, 16, 8, 2, 128), .flags = BOTH, .window = 777 },
+	{ N("window_130_d256", 3, 1, 700, 16, 8, 4, 256), .flags = BOTH, .window = 130 },
+	{ N("window_wider_than_kv", 3, 2, 90, 16, 4, 2, 128), .flags = BOTH, .window = 1000 },
+	{ N("window_all_but_one", 2, 1, 90, 16, 4, 2, 128), .flags = BOTH, .window = 89 },
+	{ N("window_largest", 2, 40, 90, 16, 4, 2, 128), .flags = BOTH, .window = 0x7fffffff },
+	{ N("window_full_decode", 2, 1, 150, 16, 8, 2, 128), .flags = LSE, .window = 40 },
+	{ N("window_full_prefill", 2, 70, 190, 16, 4, 2, 64), .flags = LSE, .window = 40 },
+	{ N("window_1_prefill", 1, 150, 150, 16, 4, 2, 128), .flags = BOTH, .window = 1 },
+	{ N("window_33_prefill", 1, 300, 300, 16, 4, 1, 128), .flags = BOTH, .window = 33 },
+	{ N("window_64_prefill_page_64", 2, 200, 330, 64, 4, 2, 64), .flags = BOTH | F16, .window = 64 },
+	{ N("window_127_prefill_page_1", 1, 257, 290, 1, 2, 1, 128), .flags = BOTH, .window = 127 },
+	{ N("window_129_prefill_d256", 1, 260, 515, 16, 4, 2, 256), .flags = BOTH, .window = 129 },
+	{ N("window_smaller_than_chunk", 1, 200, 500, 16, 4, 2, 128), .flags = BOTH, .window = 60 },
+	{ N("window_larger_than_chunk", 1, 100, 700, 16, 4, 2, 128), .flags = BOTH, .window = 350 },
+	{ N("window_queries_without_keys", 2, 90, 50, 16, 4, 2, 128), .flags = BOTH, .window = 20 },
+	{ N("window_mixed", 6, 1, 1, 16, 8, 2, 128), .flags = BOTH | PAGED_PADDED, .window = 48,
+		.qo_lens = LENS(1, 70, 1, 17, 3, 1), .kv_lens = LENS(300, 170, 33, 54, 3, 1) },
+	/* caps: hardly felt, Gemma's 50, all logits saturated, none at all beside huge logits */
+	{ N("cap_50", 3, 1, 97, 16, 8, 4, 256), .flags = BOTH, .cap = 50 },
+	{ N("cap_50_prefill", 1, 90, 97, 16, 8, 4, 256), .flags = BOTH, .cap = 50 },
+	{ N("cap_30_f16", 2, 3, 150, 16, 8, 2, 128), .flags = BOTH | F16, .cap = 30 },
+	{ N("cap_1_prefill", 2, 70, 150, 16, 4, 2, 128), .flags = BOTH, .cap = 1 },
+	{ N("cap_small", 2, 3, 97, 16, 4, 2, 64), .flags = BOTH, .cap = 0.05f },
+	{ N("cap_small_prefill", 1, 90, 97, 16, 4, 2, 64), .flags = BOTH | F16, .cap = 0.05f },
+	{ N("cap_large", 2, 1, 97, 16, 4, 2, 128), .flags = BOTH, .cap = 1e4f },
+	{ N("cap_50_logits_any", 2, 3, 97, 16, 4, 2, 128), .flags = BOTH, .logits = ANY, .cap = 50 },
+	{ N("cap_50_logits_any_prefill", 2, 40, 97, 16, 4, 2, 64), .flags = BOTH, .logits = ANY, .cap = 50 },
+	{ N("cap_9_logits_any_d256", 1, 40, 97, 16, 4, 2, 256), .flags = BOTH, .logits = ANY, .cap = 9 },
+	{ N("cap_50_one_dominates", 2, 40, 97, 16, 4, 2, 128), .flags = BOTH, .logits = TOP, .cap = 50 },
+	{ N("cap_50_logits_huge", 2, 1, 97, 16, 4, 2, 128), .flags = LSE, .logits = HUGE_LOGITS, .cap = 50 },
+	{ N("cap_50_below_minus_5e4", 2, 40, 97, 16, 4, 2, 64), .flags = BOTH | F16, .logits = NEGATIVE,
+		.cap = 50 },
+	{ N("cap_50_no_keys", 2, 70, 33, 16, 4, 2, 64), .flags = BOTH, .cap = 50 },
+	{ N("cap_50_window_40", 3, 1, 150, 16, 8, 4, 256), .flags = BOTH, .window = 40, .cap = 50 },
+	{ N("cap_50_window_40_prefill", 2, 90, 150, 16, 8, 4, 256), .flags = BOTH, .window = 40, .cap = 50 },
+	{ N("cap_2_window_100_d128", 2, 150, 250, 16, 4, 2, 128), .flags = BOTH, .window = 100, .cap = 2 },
 	/* too large for one processor */
+	{ N("large_window_1000", 12, 577, 2048, 16, 32, 8, 128), .flags = BOTH | DEVICE | PAGED_RAGGED,
+		.window = 1000 },
+	{ N("large_gemma", 5, 700, 3000, 16, 8, 4, 256), .flags = BOTH | DEVICE | PAGED_RAGGED,
+		.window = 1024, .cap = 50 },
+	{ N("large_serving_mix", 41, 1, 1, 16, 32, 8, 128), .flags = BOTH | DEVICE,
+		.qo_lens = MIX_QO, .kv_lens = MIX_KV },
 	{ N("large_b128_kv999", 128, 1, 999, 16, 32, 4, 128), .flags = LSE | DEVICE | PAGED_RAGGED },
 	{ N("large_b1_kv32789", 1, 1, 32789, 16, 32, 8, 128), .flags = LSE | DEVICE },
 	{ N("large_b12_kv16384_page1", 12, 1, 16384, 1, 8, 1, 128), .flags = LSE | DEVICE | PAGED_RAGGED },
@@ -145,6 +202,34 @@ static const struct shape named[] = {
 	{ N("prefill_h16_8_d256_b4_s4096_causal_bf16", 4, 4096, 4096, 16, 16, 8, 256),
 		.flags = BENCH | CAUSAL | DEVICE },
 	{ N("append_h32_8_b8_qo512_kv8192_causal_bf16", 8, 512, 8192, 16, 32, 8, 128),
+		.flags = BENCH | CAUSAL | DEVICE },
+	/* what a serving engine lives on: chunks of a prompt, large decode batches, both in one call */
+	{ N("chunk_h32_8_qo1024_kv1024_bf16", 1, 1024, 1024, 16, 32, 8, 128),
+		.flags = BENCH | CAUSAL | DEVICE },
+	{ N("chunk_h32_8_qo2048_kv2048_bf16", 1, 2048, 2048, 16, 32, 8, 128),
+		.flags = BENCH | CAUSAL | DEVICE },
+	{ N("chunk_h32_8_qo2048_kv8192_bf16", 1, 2048, 8192, 16, 32, 8, 128),
+		.flags = BENCH | CAUSAL | DEVICE },
+	{ N("decode_h32_8_b256_kv1300_bf16", 256, 1, 1300, 16, 32, 8, 128), .flags = BENCH | DEVICE },
+	{ N("decode_h32_8_b512_kv1300_bf16", 512, 1, 1300, 16, 32, 8, 128), .flags = BENCH | DEVICE },
+	{ N("mix_h32_8_qo1400_b601_kv1300_bf16", 601, 1400, 1400, 16, 32, 8, 128),
+		.flags = BENCH | CAUSAL | DEVICE | DECODES },
+	{ N("mix_h32_8_qo1024_b257_kv1300_bf16", 257, 1024, 1300, 16, 32, 8, 128),
+		.flags = BENCH | CAUSAL | DEVICE | DECODES },
+	/* a window at 32K keys, and what it should cost: as much as so many keys alone; Gemma 2 */
+	{ N("decode_h32_8_b16_kv32768_window4096_bf16", 16, 1, 32768, 16, 32, 8, 128),
+		.flags = BENCH | CAUSAL | DEVICE, .window = 4096 },
+	{ N("chunk_h32_8_qo2048_kv8192_window2048_bf16", 1, 2048, 8192, 16, 32, 8, 128),
+		.flags = BENCH | CAUSAL | DEVICE, .window = 2048 },
+	{ N("chunk_h32_8_qo2048_kv8192_cap50_bf16", 1, 2048, 8192, 16, 32, 8, 128),
+		.flags = BENCH | CAUSAL | DEVICE, .cap = 50 },
+	{ N("decode_h8_4_d256_b64_kv4096_cap50_bf16", 64, 1, 4096, 16, 8, 4, 256),
+		.flags = BENCH | CAUSAL | DEVICE, .cap = 50 },
+	{ N("decode_h8_4_d256_b64_kv4096_bf16", 64, 1, 4096, 16, 8, 4, 256),
+		.flags = BENCH | CAUSAL | DEVICE },
+	{ N("chunk_h8_4_d256_qo4096_kv4096_cap50_bf16", 1, 4096, 4096, 16, 8, 4, 256),
+		.flags = BENCH | CAUSAL | DEVICE, .cap = 50 },
+	{ N("chunk_h8_4_d256_qo4096_kv4096_bf16", 1, 4096, 4096, 16, 8, 4, 256),
 		.flags = BENCH | CAUSAL | DEVICE },
 };
 
@@ -192,7 +277,7 @@ static void shape_at(int index, struct shape *s)
 static void describe(int index, struct cairn_case *c)
 {
 	struct shape s;
-	double pairs;
+	double pairs, kv;
 
 	shape_at(index, &s);
 	if (s.name)
@@ -214,11 +299,19 @@ static void describe(int index, struct cairn_case *c)
 	else
 		c->kinds = CAIRN_KIND_BIT(index % 3) |
 			   CAIRN_KIND_BIT(index / 3 % 2 ? CAIRN_KIND_POISON : CAIRN_KIND_NORMAL);
+	/* keys that are seen at all */
+	kv = s.window && s.window + s.qo - 1 < s.kv ? s.window + s.qo - 1 : s.kv;
 	pairs = (double)s.qo * s.kv;
 	if (s.flags & CAUSAL)
 		pairs -= 0.5 * s.qo * (s.qo - 1.0);
+	if (s.window && s.window < s.kv - s.qo)		/* of the bench rows: each row has a whole window */
+		pairs = (double)s.qo * s.window;
 	c->flops = 4.0 * s.batch * pairs * s.hq * s.dim;
-	c->bytes = 4.0 * s.batch * s.dim * ((double)s.kv * s.hkv + (double)s.qo * s.hq);
+	c->bytes = 4.0 * s.batch * s.dim * (kv * s.hkv + (double)s.qo * s.hq);
+	if (s.flags & DECODES) {
+		c->flops = 4.0 * s.hq * s.dim * (pairs + (s.batch - 1.0) * kv);
+		c->bytes = 4.0 * s.dim * (s.batch * kv * s.hkv + (s.batch - 1.0 + s.qo) * s.hq);
+	}
 }
 
 /* Element c of every head of row i of a packed array. */
@@ -277,6 +370,16 @@ static void scale_values(struct cairn_op *op, const struct paged *p, int64_t row
 	}
 }
 
+/* NaN in the keys that no row's window reaches. */
+static void poison_outside(struct cairn_attn_paged_args *a, const struct paged *p, int64_t row)
+{
+	for (int b = 0; b < p->batch; b++)
+		for (int j = 0; j <= p->kv_len[b] - p->qo_len[b] - a->window; j++) {
+			cairn_fill_nan((void *)a->k_pages, a->dtype, paged_slot(p, b, j) * row, row);
+			cairn_fill_nan((void *)a->v_pages, a->dtype, paged_slot(p, b, j) * row, row);
+		}
+}
+
 static void setup(struct cairn_op *op)
 {
 	struct cairn_attn_paged_args *a = op->args;
@@ -284,7 +387,7 @@ static void setup(struct cairn_op *op)
 	struct paged p = { 0 };
 	enum cairn_kind kind = op->kind;
 	struct shape s;
-	int pad, logits = PLAIN;
+	int pad, logits = PLAIN, qo_lens[PAGED_MAX_BATCH];
 	void *k, *v;
 	uint8_t *q;
 	size_t esize;
@@ -299,7 +402,9 @@ static void setup(struct cairn_op *op)
 	p.flags = s.flags;
 	p.pool = s.flags & DEVICE ? 0x7fffffff / 64 / s.page + 9 : 5000;
 	pad = s.flags & PAGED_PADDED ? 5 : 0;
-	paged_lengths(op, &p, s.qo, s.kv, s.qo_lens, s.kv_lens, 0);
+	for (int b = 0; b < s.batch && s.flags & DECODES; b++)
+		qo_lens[b] = b ? 1 : s.qo;
+	paged_lengths(op, &p, s.qo, s.kv, s.flags & DECODES ? qo_lens : s.qo_lens, s.kv_lens, 0);
 	paged_tables(op, &p, offsetof(struct cairn_attn_paged_args, qo_indptr));
 	a->batch = s.batch;
 	a->nnz_qo = p.nnz + pad;
@@ -312,6 +417,8 @@ static void setup(struct cairn_op *op)
 	a->head_dim = s.dim;
 	a->dtype = s.flags & F16 ? CAIRN_F16 : CAIRN_BF16;
 	a->causal = !!(s.flags & CAUSAL);
+	a->window = s.window;
+	a->softcap = s.cap;
 	a->sm_scale = op->case_index % 4 == 1 && !s.name ? 0.3f : (float)(1 / sqrt(s.dim));
 	row = (int64_t)s.hkv * s.dim;
 	stride = (int64_t)s.hq * s.dim + (s.flags & PACKED ? 2 * row : 0);
@@ -337,6 +444,8 @@ static void setup(struct cairn_op *op)
 		     p.num_pages * (int64_t)s.page * row);
 	paged_fill(op, &p, k, a->dtype, row);
 	paged_fill(op, &p, v, a->dtype, row);
+	if (kind == CAIRN_KIND_POISON && s.window && !(s.flags & (PAGED_DUPLICATE | PAGED_SAME)))
+		poison_outside(a, &p, row);
 	if (logits >= LARGE_V)
 		scale_values(op, &p, row, logits);
 	else if (logits >= EQUAL)
@@ -348,7 +457,7 @@ static const char *reject(void *args, int i, int *want)
 {
 	struct cairn_attn_paged_args *a = args;
 
-	*want = i < 20 ? -EINVAL : -EOPNOTSUPP;
+	*want = i < 20 || i > 25 ? -EINVAL : -EOPNOTSUPP;
 	switch (i) {
 	case 0: a->size = 8; return "size_too_small";
 	case 1: a->out = NULL; return "out_null";
@@ -376,6 +485,10 @@ static const char *reject(void *args, int i, int *want)
 	case 23: a->head_dim = 96; return "head_dim_96";
 	case 24: a->head_dim = 224; return "head_dim_224";
 	case 25: a->num_qo_heads = 5; a->num_kv_heads = 2; return "heads_5_over_2";
+	case 26: a->window = -1; return "window_negative";
+	case 27: a->softcap = -1; return "softcap_negative";
+	case 28: a->softcap = NAN; return "softcap_nan";
+	case 29: a->softcap = INFINITY; return "softcap_inf";
 	}
 	return NULL;
 }

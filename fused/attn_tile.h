@@ -41,6 +41,14 @@ ATTN_FN int32_t attn_visible(int32_t token, int32_t qo_len, int32_t kv_len, int3
 	return n < 0 ? 0 : n > kv_len ? kv_len : n;
 }
 
+/* The first key that the token sees; without a window all see key 0. Never falls from row to row, either. */
+ATTN_FN int32_t attn_first_key(int32_t token, int32_t qo_len, int32_t kv_len, int32_t window)
+{
+	int32_t n = token + 1 + kv_len - qo_len;
+
+	return window > 0 && n > window ? n - window : 0;
+}
+
 ATTN_FN int32_t attn_div_up(int32_t a, int32_t b)
 {
 	return (a + b - 1) / b;

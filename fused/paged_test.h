@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-#define PAGED_MAX_BATCH	160
+#define PAGED_MAX_BATCH	1024
 
 enum paged_flags {		/* the low bits of a test's flags */
 	PAGED_RAGGED = 1,	/* lengths of requests after the first are drawn, 0 included */

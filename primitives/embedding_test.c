@@ -20,7 +20,7 @@ static const struct shape shapes[] = {
 	{ 3, 16384, 50, CAIRN_F32, 0, 0 }, { 2, 24576, 20, CAIRN_F16, 0, 0 },
 	{ 0, 64, 100, CAIRN_BF16, 0, 0 }, { 1, 4096, 8192, CAIRN_BF16, 1, 0 },
 	{ 128, 4096, 8192, CAIRN_BF16, 1, 0 }, { 4096, 4096, 8192, CAIRN_BF16, 1, 0 },
-	/* the root of 2304 is 48; those of 2048 and 3584 in bf16; what fp32 must round before the dtype does */
+	/* the root of 2304 is 48; those of 2048 and 3584 in bf16; what fp32 must round first */
 	{ 7, 2304, 100, CAIRN_BF16, 0, 48 }, { 19, 2048, 300, CAIRN_BF16, 0, 45.25f },
 	{ 5, 3584, 300, CAIRN_BF16, 0, 59.75f }, { 19, 512, 1000, CAIRN_F16, 0, 22.625f },
 	{ 19, 24, 7, CAIRN_F32, 0, 4.8989794855663558f }, { 989, 64, 4096, CAIRN_BF16, 0, -8 },
