@@ -158,9 +158,9 @@ int cairn_http_wait(struct cairn_http *http, int timeout_ms);
 void cairn_http_destroy(struct cairn_http *http);
 
 /*
- * gone: in the loop's thread, at most once, before done, when the client is gone and the exchange not
- * finished. done: exactly once and last, from any thread, when the exchange is finished and nothing of it is
- * left to send: frees ctx. Both without locks held here. Only within the handler.
+ * gone: in the loop's thread, at most once, when the client is gone and the exchange not finished; it may be
+ * finished there. done: once and last, from any thread, when it is finished and nothing of it is left to
+ * send: frees ctx. Both are called without locks held here. To be set within the handler.
  */
 struct cairn_http_watch {
 	void (*gone)(void *ctx);

@@ -63,6 +63,37 @@ static void disconnects(struct cairn_test *t)
 	cairn_http_destroy(http);
 }
 
+/* A handler with no more to do than this may end its exchange right there. */
+static void end_when_gone(void *ctx)
+{
+	on_gone(ctx);
+	cairn_http_end(atomic_load(&((struct kept *)ctx)->x));
+}
+
+static void hold(void *ctx, struct cairn_http_exchange *x, const struct cairn_http_request *req)
+{
+	(void)req;
+	cairn_http_watch(x, &(struct cairn_http_watch){ end_when_gone, on_done, ctx });
+	cairn_http_stream(x, 200, "text/plain", NULL, 0);
+	atomic_store(&((struct kept *)ctx)->x, x);
+}
+
+static void ended_by_callback(struct cairn_test *t)
+{
+	static const struct cairn_http_route route = { "GET", "/a", 0, 0, hold, &kept[0] };
+	struct cairn_http *http = serve(t, &(struct cairn_http_options){ 0 }, &route, 1);
+
+	for (int i = 0; i < 20; i++) {
+		int fd = dial(http);
+
+		open_stream(t, fd, 0, 1);
+		close(fd);
+		EXPECT(t, WAIT_FOR(atomic_load(&kept[0].num_done), 5000));
+		EXPECT(t, atomic_load(&kept[0].num_gone) == 1 && atomic_load(&kept[0].num_done) == 1);
+	}
+	cairn_http_destroy(http);
+}
+
 static void ends(struct cairn_test *t)
 {
 	struct cairn_http *http = start(t, (struct cairn_http_options){ 0 });
@@ -168,7 +199,8 @@ static void drain_by_force(struct cairn_test *t)
 }
 
 static const struct cairn_unit units[] = {
-	{ "disconnects", disconnects }, { "ends", ends }, { "drain_in_peace", drain_in_peace },
+	{ "disconnects", disconnects }, { "ended_by_callback", ended_by_callback }, { "ends", ends },
+	{ "drain_in_peace", drain_in_peace },
 	{ "drain_by_force", drain_by_force },
 };
 
