@@ -117,8 +117,12 @@ static void ends(struct cairn_test *t)
 	for (int phase = 0; phase < 3; phase++) {	/* aborted, or ended unanswered: nothing whole */
 		fd = dial(http);
 		x = open_stream(t, fd, 0, 1);
-		if (phase == 2)
+		if (phase == 2) {
 			begin(t, x);
+			EXPECT(t, cairn_http_stream(x, 200, NULL, NULL, 0) == -EINVAL);
+			EXPECT(t, cairn_http_answer(x, 200, NULL, NULL, 0, NULL, 0) == -EINVAL);
+			EXPECT_CONTAINS(t, cairn_last_error(), "answered twice");
+		}
 		if (phase == 0)
 			cairn_http_end(x);
 		else

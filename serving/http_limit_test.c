@@ -130,11 +130,10 @@ static void bodies(struct cairn_test *t)
 
 	for (int i = 0; i < 2; i++)
 		say(i ? b : a, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1048576\r\n\r\n");
-	nap_ms(20);
-	cairn_http_stats(http, &stats);
-	EXPECT(t, stats.requests == 2 && !stats.body_bytes);
+	EXPECT(t, WAIT_FOR((cairn_http_stats(http, &stats), stats.requests == 2), 5000) && !stats.body_bytes);
 	say_n(a, mega, (1 << 20) - 1);
 	EXPECT(t, WAIT_FOR((cairn_http_stats(http, &stats), stats.body_bytes > 1000000), 5000));
+	EXPECT(t, ask(http, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 600000\r\n\r\n", &r) == 503);
 	say_n(b, mega, 1 << 20);
 	EXPECT(t, read_reply(b, &r) == 503 && is_error(&r));
 	atomic_store(&kept[0].x, NULL);

@@ -29,10 +29,10 @@ static void no_byte_lost(struct cairn_test *t)
 
 static void back_pressure(struct cairn_test *t)
 {
-	struct cairn_http *http = start(t, (struct cairn_http_options){ .stream_buffer = 65536 });
+	struct cairn_http *http = start(t, (struct cairn_http_options){ 0 });
 	struct reading s = { .fd = dial(http) };
 	struct cairn_http_exchange *x = open_stream(t, s.fd, 0, 1);
-	static char big[65536];
+	static char big[256 << 10];
 	size_t pushed = 0;
 	int ret;
 
@@ -50,7 +50,7 @@ static void back_pressure(struct cairn_test *t)
 			nap_ms(1);
 	}
 	EXPECT(t, ret == -EAGAIN);
-	EXPECT(t, cairn_http_unsent(x) > 60000 && cairn_http_unsent(x) <= 65536);
+	EXPECT(t, cairn_http_unsent(x) > 256000 && cairn_http_unsent(x) <= 256 << 10);
 	EXPECT(t, !cairn_http_gone(x) && pushed < 8 << 20);
 	cairn_http_end(x);	/* the end always fits */
 	read_stream(&s);
@@ -133,9 +133,41 @@ static void slow_but_alive(struct cairn_test *t)
 	cairn_http_destroy(http);
 }
 
+/* Longer than one turn of the loop and than all buffers; the size of no stream's buffer limits it. */
+static void large_answer(struct cairn_test *t)
+{
+	struct cairn_http *http = start(t, (struct cairn_http_options){ 0 });
+	int fd = dial(http);
+	struct cairn_http_exchange *x = open_stream(t, fd, 0, 1);
+	size_t bytes = 12 << 20, at = 0, head = 0, wrong = 0;
+	char *body = malloc(bytes), *got = malloc(bytes + 4096), *end;
+
+	for (size_t i = 0; i < bytes; i++)
+		body[i] = (char)pattern(i);
+	EXPECT(t, !cairn_http_answer(x, 200, "text/plain", NULL, 0, body, bytes));
+	while (!head || at < head + bytes) {
+		ssize_t n = read_more(fd, got + at, bytes + 4095 - at, 5000);
+
+		if (!EXPECT(t, n > 0))
+			break;
+		at += (size_t)n;
+		got[at] = 0;
+		end = head ? NULL : strstr(got, "\r\n\r\n");
+		head = end ? (size_t)(end + 4 - got) : head;
+	}
+	for (size_t i = 0; i < bytes && head + i < at; i++)
+		wrong += got[head + i] != body[i];
+	EXPECT(t, at == head + bytes && !wrong);
+	EXPECT(t, WAIT_FOR(atomic_load(&kept[0].num_done) == 1, 5000) && last_outcome == CAIRN_HTTP_COMPLETE);
+	free(body);
+	free(got);
+	close(fd);
+	cairn_http_destroy(http);
+}
+
 static const struct cairn_unit units[] = {
 	{ "no_byte_lost", no_byte_lost }, { "back_pressure", back_pressure }, { "stalled", stalled },
-	{ "slow_but_alive", slow_but_alive },
+	{ "slow_but_alive", slow_but_alive }, { "large_answer", large_answer },
 };
 
 const struct cairn_family cairn_http_stream_family = {
