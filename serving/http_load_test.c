@@ -36,7 +36,9 @@ struct result {
 static void mixed(struct cairn_test *t, int num_idle, int num_streams, int num_stalled, double seconds,
 		  int stall_ms, struct result *out)
 {
-	struct cairn_http_options o = { .stall_timeout_ms = stall_ms };
+	struct cairn_http_options o = {
+		.stall_timeout_ms = stall_ms, .idle_timeout_ms = (int)(seconds * 1e3) + 60000,
+	};
 	struct cairn_http *http = serve(t, &o, routes, ARRAY_SIZE(routes));
 	int *idle = calloc((size_t)num_idle, sizeof(int)), fds[MAX_STREAMS], num_cut = 0;
 	double begin_s = now_s(), next_s = begin_s, warm_s = begin_s + seconds / 3;
