@@ -18,11 +18,14 @@ CONFIG_VERBS ?= $(if $(wildcard /usr/include/infiniband/mlx5dv.h),y)
 CONFIG_NCCL ?= $(if $(CONFIG_CUDA),$(if $(wildcard $(dir $(NVCC))../include/nccl_device.h),y))
 CUDA_LIB := $(firstword $(wildcard $(CUDA)/lib64/libcudart_static.a $(CUDA)/lib/libcudart_static.a \
 	$(CUDA)/targets/x86_64-linux/lib/libcudart_static.a))
+# The grammar of HTTP: llhttp's C sources, where Debian's node-llhttp has them.
+LLHTTP	?= /usr/share/llhttp
+llhttp_flags = -DLLHTTP_STRICT_MODE=1 -isystem $(LLHTTP) -isystem $(LLHTTP)/../include/llhttp -isystem $(LLHTTP)/../include
 Q	:= $(if $(V),,@)
 say	= $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
 
 CC	?= gcc
-cppflags = $(CPPFLAGS) -D_GNU_SOURCE $(if $(CONFIG_VERBS),-DCONFIG_VERBS) $(if $(CONFIG_NCCL),-DCONFIG_NCCL) $(if $(CONFIG_CUDA),-DCONFIG_CUDA -isystem $(dir $(NVCC))../include) $(if $(DEBUG),-DCAIRN_DEBUG=$(DEBUG))
+cppflags = $(CPPFLAGS) -D_GNU_SOURCE $(llhttp_flags) $(if $(CONFIG_VERBS),-DCONFIG_VERBS) $(if $(CONFIG_NCCL),-DCONFIG_NCCL) $(if $(CONFIG_CUDA),-DCONFIG_CUDA -isystem $(dir $(NVCC))../include) $(if $(DEBUG),-DCAIRN_DEBUG=$(DEBUG))
 CFLAGS	?= $(if $(SAN),-O1,-O3) -g
 cflags	= $(CFLAGS) -std=gnu11 -fopenmp -ffp-contract=off -fno-math-errno -fvisibility=default -MMD -MP \
 	-Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wno-unknown-pragmas -Werror
@@ -49,6 +52,8 @@ families += $$(family-y)
 endef
 $(foreach d,$(DIRS),$(eval $(call read_kbuild,$(d))))
 
+objs	+= $(patsubst %,$(O)/llhttp/%.o,api http llhttp)
+
 sources	:= $(sort $(wildcard $(addsuffix /*.[ch],$(DIRS)) $(addsuffix /*.cu,$(DIRS)) $(addsuffix /*.cuh,$(DIRS))))
 digest	= $(shell cat $(sources) | sha256sum | cut -c1-16)
 
@@ -65,6 +70,11 @@ $(O)/%.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) $(cppflags) $(cflags) $(sanflags) -c -o $@ $<
+
+$(O)/llhttp/%.o: $(LLHTTP)/%.c Makefile
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(cppflags) $(cflags) -w $(sanflags) -c -o $@ $<
 
 $(O)/%.cu.o: %.cu Makefile
 	@mkdir -p $(@D)

@@ -2,10 +2,11 @@
 /*
  * http - options, life and end of a server; its thread
  *
- * Not on libmicrohttpd (0.9.75), whose source decides it: no answer can be queued while a body is read (413
- * of a chunked one, 408); its header values end at a NUL, folding and bare line feeds are hidden from its
- * callbacks; its own errors are HTML; the end of a suspended connection's client is not seen; and its static
- * archive needs GnuTLS and all below it, which a program that starts where only a driver is cannot bring.
+ * The grammar of requests is llhttp's (http_parse.c), a library that reads bytes and does nothing else.
+ * Connections are ours, since no C library of the system has what they need: answers before a body is read,
+ * bounded streams fed from any thread, a client's end seen while nothing is sent, stalls, a drain. Closest
+ * is libmicrohttpd, whose callbacks hide folding, NUL and bare line feeds and whose errors are HTML; evhttp
+ * grows its buffers without bound.
  */
 #include "http.h"
 

@@ -126,7 +126,7 @@ void http_conn_drop(struct http_conn *c, enum cairn_http_outcome why)
 		atomic_fetch_add(&http->stalled, 1);
 	close(c->fd);
 	/* no handler has seen it: the producer's part is given back here */
-	if (c->phase == HTTP_BODY)
+	if (c->phase == HTTP_IN_BODY)
 		cairn_http_abort(c->x);
 	c->phase = HTTP_DEAD;
 	if (c->x)
@@ -240,7 +240,7 @@ static void begin(struct http_conn *c, size_t head_bytes)
 		handle(c);
 		return;
 	}
-	c->phase = HTTP_BODY;
+	c->phase = HTTP_IN_BODY;
 	memset(&c->chunks, 0, sizeof(c->chunks));
 	/* all before it is sent, so that these few bytes find room */
 	if (x->head.expect_continue && !c->in_len &&
@@ -255,12 +255,12 @@ static void consume(struct http_conn *c)
 		const char *why = NULL;
 		int ret;
 
-		if (c->phase == HTTP_BODY) {
+		if (c->phase == HTTP_IN_BODY) {
 			take_body(c);
 			continue;
 		}
 		if (c->phase == HTTP_IDLE) {
-			c->phase = HTTP_HEAD;
+			c->phase = HTTP_IN_HEAD;
 			memset(&c->scan, 0, sizeof(c->scan));
 			c->begin_ns = http_now_ns();
 			c->deadline_ms = http_now_ms() + c->http->opt.request_timeout_ms;
@@ -304,7 +304,7 @@ static void take_input(struct http_conn *c)
 		ssize_t n;
 
 		/* a long body comes in long pieces; the buffer is empty between them */
-		if (c->phase == HTTP_BODY && !c->in && (c->in = malloc(BIG_BUFFER)))
+		if (c->phase == HTTP_IN_BODY && !c->in && (c->in = malloc(BIG_BUFFER)))
 			c->in_room = BIG_BUFFER;
 		if (!discard && !make_room(c)) {
 			http_conn_drop(c, CAIRN_HTTP_CUT);
@@ -445,13 +445,13 @@ void http_conn_sweep(struct http_conn *c, int64_t now)
 	if (now < c->deadline_ms)
 		return;
 	switch (c->phase) {
-	case HTTP_HEAD:
+	case HTTP_IN_HEAD:
 		if (c->in_len > c->scan.skip) {
 			http_conn_refuse(c, 408, "the request's header did not come in time");
 			return;
 		}
 		break;
-	case HTTP_BODY:
+	case HTTP_IN_BODY:
 		c->x->close = true;
 		cairn_http_error(c->x, 408, "invalid_request_error", NULL, NULL,
 				 "the request's body did not come in time");

@@ -69,8 +69,8 @@ struct cairn_http_exchange {
 
 enum http_phase {
 	HTTP_IDLE,		/* no byte of a request yet */
-	HTTP_HEAD,
-	HTTP_BODY,
+	HTTP_IN_HEAD,
+	HTTP_IN_BODY,
 	HTTP_ANSWER,		/* a handler has it */
 	HTTP_LINGER,		/* all is said; reads until the client closes */
 	HTTP_DEAD,

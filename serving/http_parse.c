@@ -1,10 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * http_parse - llhttp for the grammar, and what it leaves to its user
+ *
+ * http_scan() looks at a head while it comes in: its limits, and the bytes that llhttp (8.1) lets pass or
+ * that mean the same to nobody: a bare LF, folding, NUL and other controls, a tab in the request line. A
+ * whole head goes through llhttp in one piece, so that what its callbacks are given are stretches of it. Then
+ * follow the checks that HTTP needs and its grammar does not have: one Host, one Transfer-Encoding, exactly
+ * two blanks in the request line, a version and a target that are served here.
+ *
+ * Chunks go through it, too. Their framing is handed over byte by byte, each looked at before: there are few,
+ * and so limits hold for a size line and a trailer, and no line end counts but CR LF.
+ */
 #include "http_parse.h"
 
 #include <string.h>
 #include <strings.h>
 
-#define MAX_METHOD	24	/* the longest known has 7 */
+#define MAX_METHOD	24	/* the longest known has 13 */
 #define MAX_CHUNK_LINE	256	/* size and extensions */
 #define MAX_TRAILER	8192
 
@@ -113,9 +125,14 @@ int http_scan(struct http_scan *s, const char *bytes, size_t n, const struct htt
 	return 0;
 }
 
+static bool is_digit(char c)
+{
+	return c >= '0' && c <= '9';
+}
+
 static int hex(unsigned char c)
 {
-	if (c >= '0' && c <= '9')
+	if (is_digit((char)c))
 		return c - '0';
 	c |= 32;
 	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
@@ -146,17 +163,6 @@ static bool decode_path(char *path)
 	return true;
 }
 
-static int parse_version(struct http_head *h, const char *v, const char **why)
-{
-	if (strncmp(v, "HTTP/", 5) || v[5] < '0' || v[5] > '9' || v[6] != '.' || v[7] < '0' || v[7] > '9' ||
-	    v[8])
-		return fail(400, why, "request line: no HTTP version");
-	if (v[5] != '1')
-		return fail(505, why, "HTTP version: only 1.0 and 1.1 are served");
-	h->minor = v[7] - '0';
-	return 0;
-}
-
 static int parse_target(struct http_head *h, char *target, const struct http_limits *l, const char **why)
 {
 	char *query;
@@ -185,47 +191,6 @@ static int parse_target(struct http_head *h, char *target, const struct http_lim
 	return 0;
 }
 
-static int parse_request_line(struct http_head *h, char *line, const struct http_limits *l, const char **why)
-{
-	static const char *const known[] = { "GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH",
-					     "CONNECT", "TRACE" };
-	char *target = strchr(line, ' '), *version = target ? strchr(target + 1, ' ') : NULL;
-	size_t k = 0;
-	int ret;
-
-	if (!version || version == target + 1 || strchr(version + 1, ' '))
-		return fail(400, why, "request line: not METHOD TARGET HTTP/1.1");
-	*target++ = 0;
-	*version++ = 0;
-	ret = parse_version(h, version, why);
-	if (ret)
-		return ret;
-	h->method = line;
-	while (k < sizeof(known) / sizeof(known[0]) && strcmp(known[k], line))
-		k++;
-	if (k == sizeof(known) / sizeof(known[0]))
-		return fail(501, why, "method: unknown");
-	return parse_target(h, target, l, why);
-}
-
-static int parse_field(struct cairn_http_field *f, char *line, const char **why)
-{
-	char *colon = strchr(line, ':'), *end;
-
-	if (!colon)
-		return fail(400, why, "header: a line without colon");
-	*colon++ = 0;
-	if (!http_is_token(line))
-		return fail(400, why, "header: a field name with other than token characters");
-	colon += strspn(colon, " \t");
-	end = colon + strlen(colon);
-	while (end > colon && (end[-1] == ' ' || end[-1] == '\t'))
-		*--end = 0;
-	f->name = line;
-	f->value = colon;
-	return 0;
-}
-
 bool http_list_has(const char *list, const char *word)
 {
 	size_t n = strlen(word);
@@ -242,42 +207,21 @@ bool http_list_has(const char *list, const char *word)
 	return false;
 }
 
-static int parse_length(struct http_head *h, const char *value, const char **why)
+static int check_coding(const struct http_head *h, const char *value, int count, const char **why)
 {
 	size_t n = strlen(value);
 
-	if (h->has_length)
-		return fail(400, why, "Content-Length: given twice");
-	if (!n || strspn(value, "0123456789") != n)
-		return fail(400, why, "Content-Length: not a number");
-	h->has_length = true;
-	while (*value == '0' && value[1])
-		value++;
-	if (strlen(value) > 18)
-		return fail(413, why, "Content-Length: beyond all limits");
-	for (h->length = 0; *value; value++)
-		h->length = h->length * 10 + (uint64_t)(*value - '0');
-	return 0;
-}
-
-static int parse_coding(struct http_head *h, const char *value, const char **why)
-{
-	size_t n = strlen(value);
-
-	if (h->chunked)
+	if (count > 1)
 		return fail(400, why, "Transfer-Encoding: given twice");
 	/* where chunked is not last nobody knows where the body ends */
 	if (n < 7 || strcasecmp(value + n - 7, "chunked"))
 		return fail(400, why, "Transfer-Encoding: chunked is not the last coding");
 	if (n != 7)
 		return fail(501, why, "Transfer-Encoding: only chunked is served");
-	if (!h->minor)
-		return fail(400, why, "Transfer-Encoding: in HTTP/1.0");
-	h->chunked = true;
-	return 0;
+	return h->minor ? 0 : fail(400, why, "Transfer-Encoding: in HTTP/1.0");
 }
 
-static int parse_host(const char *value, int count, const char **why)
+static int check_host(const char *value, int count, const char **why)
 {
 	if (count > 1)
 		return fail(400, why, "Host: given twice");
@@ -285,164 +229,264 @@ static int parse_host(const char *value, int count, const char **why)
 		char c = *value;
 
 		if (!strchr("-._~%!$&'()*+;=:[]", c) && !((c | 32) >= 'a' && (c | 32) <= 'z') &&
-		    !(c >= '0' && c <= '9'))
+		    !is_digit(c))
 			return fail(400, why, "Host: not a host");
 	}
 	return 0;
 }
 
-/* What the fields say about this message. */
-static int interpret(struct http_head *h, const char **why)
+/* What the fields say about this message, as far as llhttp does not look at it. */
+static int check_fields(struct http_head *h, const char **why)
 {
-	int hosts = 0, ret = 0;
+	int hosts = 0, codings = 0, ret = 0;
 
-	h->keep_alive = h->minor > 0;
 	for (int i = 0; i < h->num_fields && !ret; i++) {
 		const char *name = h->fields[i].name, *value = h->fields[i].value;
 
-		if (!strcasecmp(name, "host"))
-			ret = parse_host(value, ++hosts, why);
-		else if (!strcasecmp(name, "content-length"))
-			ret = parse_length(h, value, why);
+		if (!*name)
+			ret = fail(400, why, "header: a field without name");
+		else if (!strcasecmp(name, "host"))
+			ret = check_host(value, ++hosts, why);
 		else if (!strcasecmp(name, "transfer-encoding"))
-			ret = parse_coding(h, value, why);
-		else if (!strcasecmp(name, "connection") && http_list_has(value, "close"))
-			h->keep_alive = false;
-		else if (!strcasecmp(name, "connection") && !h->minor && http_list_has(value, "keep-alive"))
-			h->keep_alive = true;
+			ret = check_coding(h, value, ++codings, why);
 		else if (!strcasecmp(name, "expect") && h->minor && strcasecmp(value, "100-continue"))
 			ret = fail(417, why, "Expect: only 100-continue is served");
 		else if (!strcasecmp(name, "expect") && h->minor)
 			h->expect_continue = true;
 	}
-	if (ret)
-		return ret;
-	if (h->chunked && h->has_length)
-		return fail(400, why, "Content-Length: with Transfer-Encoding");
-	if (!hosts && h->minor)
-		return fail(400, why, "Host: missing");
+	if (!ret && !hosts && h->minor)
+		ret = fail(400, why, "Host: missing");
+	return ret;
+}
+
+/* What the callbacks find in a head. */
+struct found {
+	const char *target;
+	size_t target_bytes;
+	struct cairn_http_field *fields;
+	int num_fields;
+	bool in_name, is_whole;
+};
+
+static int on_url(llhttp_t *p, const char *at, size_t n)
+{
+	struct found *f = p->data;
+
+	f->target = f->target ? f->target : at;
+	f->target_bytes += n;
 	return 0;
+}
+
+static int on_header_field(llhttp_t *p, const char *at, size_t n)
+{
+	struct found *f = p->data;
+
+	(void)n;
+	if (!f->in_name)
+		f->fields[f->num_fields++] = (struct cairn_http_field){ at, NULL };
+	f->in_name = true;
+	return 0;
+}
+
+static int on_header_field_complete(llhttp_t *p)
+{
+	((struct found *)p->data)->in_name = false;
+	return 0;
+}
+
+static int on_header_value(llhttp_t *p, const char *at, size_t n)
+{
+	struct found *f = p->data;
+
+	(void)n;
+	if (!f->fields[f->num_fields - 1].value)
+		f->fields[f->num_fields - 1].value = at;
+	return 0;
+}
+
+static int on_headers_complete(llhttp_t *p)
+{
+	((struct found *)p->data)->is_whole = true;
+	return HPE_PAUSED;
+}
+
+/* METHOD TARGET HTTP/1.1, and nothing between and behind: llhttp skips blanks, and knows RTSP, too. */
+static int check_line(const char *text, const struct found *f, const llhttp_t *p, const char **why)
+{
+	const char *version = f->target ? f->target + f->target_bytes : NULL, *name;
+	size_t n;
+
+	if (p->error == HPE_INVALID_METHOD)
+		return fail(501, why, "method: unknown");
+	name = llhttp_method_name(p->method);
+	n = strlen(name);
+	if (!version || strncmp(text, name, n) || text[n] != ' ' || f->target != text + n + 1 ||
+	    strncmp(version, " HTTP/", 6) || !is_digit(version[6]) || version[7] != '.' ||
+	    !is_digit(version[8]) || version[9] != '\r')
+		return fail(400, why, "request line: not METHOD TARGET HTTP/1.1");
+	if (version[6] != '1')
+		return fail(505, why, "HTTP version: only 1.0 and 1.1 are served");
+	return 0;
+}
+
+/* llhttp's own verdict. Of a number that has grown so far it is one digit more that did not fit. */
+static int check_error(const llhttp_t *p, const char **why)
+{
+	bool number = p->error == HPE_INVALID_CONTENT_LENGTH || p->error == HPE_INVALID_CHUNK_SIZE;
+
+	if (p->error == HPE_OK || p->error == HPE_PAUSED)
+		return 0;
+	if (number && p->content_length >> 59)
+		return fail(413, why, "length: beyond all limits");
+	return fail(400, why, p->reason ? p->reason : "not HTTP");
+}
+
+/* The stretches that were found become texts: name and value end where the colon and the line end were. */
+static void cut_fields(struct found *f)
+{
+	for (int i = 0; i < f->num_fields; i++) {
+		char *name = (char *)f->fields[i].name, *value = (char *)f->fields[i].value;
+		char *colon = name + strcspn(name, ":"), *end;
+
+		value = value ? value : colon + 1;
+		end = value + strcspn(value, "\r");
+		*colon = 0;
+		while (end > value && (end[-1] == ' ' || end[-1] == '\t'))
+			end--;
+		*end = 0;
+		f->fields[i].value = value;
+	}
 }
 
 int http_parse_head(struct http_head *h, char *text, size_t n, struct cairn_http_field *fields,
 		    const struct http_limits *l, const char **why)
 {
-	char *line = text, *end = text + n - 2;	/* the empty line */
-	int ret = 0;
+	static const llhttp_settings_t settings = {
+		.on_url = on_url, .on_header_field = on_header_field,
+		.on_header_field_complete = on_header_field_complete, .on_header_value = on_header_value,
+		.on_headers_complete = on_headers_complete,
+	};
+	struct found f = { .fields = fields };
+	llhttp_t p;
+	int ret;
 
 	memset(h, 0, sizeof(*h));
 	h->method = h->path = (char *)"-";
 	h->query = (char *)"";
 	h->fields = fields;
-	for (int lines = 0; line < end; lines++) {
-		char *cr = memchr(line, '\r', (size_t)(end - line));
-
-		*cr = 0;
-		ret = lines ? parse_field(&fields[h->num_fields], line, why) :
-			      parse_request_line(h, line, l, why);
-		if (ret)
-			return ret;
-		h->num_fields += !!lines;
-		line = cr + 2;
+	llhttp_init(&p, HTTP_REQUEST, &settings);
+	p.lenient_flags = LENIENT_VERSION;	/* so that 9.9 is told from x.y */
+	p.data = &f;
+	llhttp_execute(&p, text, n);
+	ret = check_line(text, &f, &p, why);
+	if (ret)
+		return ret;
+	h->method = text;
+	text[strcspn(text, " ")] = 0;
+	((char *)f.target)[f.target_bytes] = 0;
+	h->minor = p.http_minor;
+	ret = parse_target(h, (char *)f.target, l, why);
+	if (ret)
+		return ret;
+	/* of a field that llhttp gave up at, or of what it holds against all of them, nothing is looked at */
+	if (f.is_whole || p.error == HPE_INVALID_TRANSFER_ENCODING) {
+		cut_fields(&f);
+		h->num_fields = f.num_fields;
+		ret = check_fields(h, why);
 	}
-	return interpret(h, why);
+	if (!ret)
+		ret = check_error(&p, why);
+	if (!ret && !f.is_whole)
+		ret = fail(400, why, "header: not whole");
+	h->has_length = p.flags & F_CONTENT_LENGTH;
+	h->chunked = p.flags & F_CHUNKED;
+	h->keep_alive = llhttp_should_keep_alive(&p);
+	h->length = h->chunked ? 0 : p.content_length;
+	if (!ret && h->length >> 60)
+		ret = fail(413, why, "Content-Length: beyond all limits");
+	return ret;
 }
 
-enum { SIZE, EXTENSION, SIZE_LF, DATA, DATA_CR, DATA_LF, TRAILER, TRAILER_TEXT, TRAILER_LF, LAST_LF };
-
-static int chunk_size(struct http_chunks *c, unsigned char b, const char **why)
+static int on_body(llhttp_t *p, const char *at, size_t n)
 {
-	int digit = hex(b);
+	struct http_chunks *c = p->data;
 
-	if (++c->line > MAX_CHUNK_LINE)
-		return fail(400, why, "chunk: its first line is too long");
-	if (digit >= 0) {
-		if (c->left >> 56)
-			return fail(413, why, "chunk: beyond all limits");
-		c->left = c->left << 4 | (unsigned)digit;
-		c->digits++;
-		return 0;
-	}
-	if (!c->digits || (b != '\r' && b != ';'))
-		return fail(400, why, "chunk: its size is no hexadecimal number");
-	c->state = b == '\r' ? SIZE_LF : EXTENSION;
+	c->data = at;
+	c->len = n;
+	c->left -= n;
 	return 0;
 }
 
-static int chunk_byte(struct http_chunks *c, unsigned char b, const char **why)
+static int on_chunk_header(llhttp_t *p)
 {
-	bool control = (b < 0x20 && b != '\t') || b == 0x7f;
+	struct http_chunks *c = p->data;
 
-	switch (c->state) {
-	case SIZE:
-		return chunk_size(c, b, why);
-	case EXTENSION:
-		if (++c->line > MAX_CHUNK_LINE)
-			return fail(400, why, "chunk: its first line is too long");
-		if (b == '\r')
-			c->state = SIZE_LF;
-		else if (control)
-			return fail(400, why, "chunk: a control byte");
-		return 0;
-	case SIZE_LF:
-	case DATA_LF:
-	case TRAILER_LF:
-	case LAST_LF:
-		if (b != '\n')
-			return fail(400, why, "chunk: a carriage return without line feed");
-		if (c->state == LAST_LF)
-			return 1;
-		c->state = c->state == TRAILER_LF ? TRAILER : c->state == DATA_LF ? SIZE :
-			   c->left ? DATA : TRAILER;
-		c->digits = c->line = 0;
-		c->colon = false;
-		return 0;
-	case DATA_CR:
-		if (b != '\r')
-			return fail(400, why, "chunk: longer than its size");
-		c->state = DATA_LF;
-		return 0;
-	case TRAILER:
-		if (b == '\r') {
-			c->state = LAST_LF;
-			return 0;
-		}
-		c->state = TRAILER_TEXT;
-		if (b == ':')
-			return fail(400, why, "trailer: a field without name");
-		/* fall through */
-	default:
-		if (++c->trailer > MAX_TRAILER)
-			return fail(431, why, "trailer: too long");
-		if (b == '\r' && c->colon)
-			c->state = TRAILER_LF;
-		else if (b == ':')
-			c->colon = true;
-		else if (control || (!c->colon && !is_tchar(b)))
-			return fail(400, why, "trailer: not a field");
-		return 0;
-	}
+	c->left = p->content_length;
+	c->is_last = !c->left;
+	c->framing = c->line = 0;
+	c->extension = false;
+	return 0;
+}
+
+static int on_message_complete(llhttp_t *p)
+{
+	((struct http_chunks *)p->data)->is_whole = true;
+	return HPE_PAUSED;
+}
+
+static const llhttp_settings_t chunk_settings = {
+	.on_body = on_body, .on_chunk_header = on_chunk_header, .on_message_complete = on_message_complete,
+};
+
+/* One byte that is no data. */
+static int check_framing(struct http_chunks *c, unsigned char b, const char **why)
+{
+	bool after_cr = c->last == '\r';
+
+	if ((b == '\n') != after_cr)
+		return fail(400, why, after_cr ? "chunk: a carriage return without line feed" :
+			    "chunk: a line feed without carriage return");
+	if ((b < 0x20 && b != '\t' && b != '\r' && b != '\n') || b == 0x7f)
+		return fail(400, why, "chunk: a control byte");
+	if (++c->framing > (c->is_last ? MAX_TRAILER : MAX_CHUNK_LINE))
+		return c->is_last ? fail(431, why, "trailer: too long") :
+				    fail(400, why, "chunk: its first line is too long");
+	if ((b == ' ' || b == '\t') && (c->is_last ? !c->line : !c->extension))
+		return fail(400, why, c->is_last ? "trailer: a folded line" : "chunk: a blank in its size");
+	c->extension |= b == ';';
+	c->line = b == '\n' ? 0 : c->line + 1;
+	c->last = b;
+	return 0;
 }
 
 int http_unchunk(struct http_chunks *c, const char *bytes, size_t n, size_t *used, const char **data,
 		 size_t *len, const char **why)
 {
-	*used = *len = 0;
-	while (*used < n) {
-		int ret;
+	static const char head[] = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
 
-		if (c->state == DATA) {
-			*data = bytes + *used;
-			*len = n - *used < c->left ? n - *used : (size_t)c->left;
-			*used += *len;
-			c->left -= *len;
-			if (!c->left)
-				c->state = DATA_CR;
-			return 0;
-		}
-		ret = chunk_byte(c, (unsigned char)bytes[(*used)++], why);
+	if (!c->begun) {
+		llhttp_init(&c->p, HTTP_REQUEST, &chunk_settings);
+		llhttp_execute(&c->p, head, sizeof(head) - 1);
+		c->begun = true;
+	}
+	c->p.data = c;
+	c->len = *used = *len = 0;
+	while (*used < n && !c->len) {
+		size_t k = c->left < n - *used ? (size_t)c->left : n - *used;
+		int ret = c->left ? 0 : check_framing(c, (unsigned char)bytes[*used], why);
+
+		if (ret)
+			return ret;
+		k = k ? k : 1;
+		llhttp_execute(&c->p, bytes + *used, k);
+		*used += k;
+		if (c->is_whole)
+			return 1;
+		ret = check_error(&c->p, why);
 		if (ret)
 			return ret;
 	}
+	*data = c->data;
+	*len = c->len;
 	return 0;
 }

@@ -2,6 +2,8 @@
 /*
  * http_parse - the bytes of a request, strictly by RFC 9112 and a little more; no input or output
  *
+ * The grammar is llhttp's, in its strict mode; http_parse.c says what is added to it.
+ *
  * Whatever two parsers could read in two ways is refused: a request that a proxy in front understood
  * otherwise is how one client's bytes become another's request.
  *
@@ -9,6 +11,8 @@
  */
 #ifndef CAIRN_HTTP_PARSE_H
 #define CAIRN_HTTP_PARSE_H
+
+#include <llhttp.h>
 
 #include "http.h"
 
@@ -49,11 +53,13 @@ int http_parse_head(struct http_head *h, char *text, size_t n, struct cairn_http
 
 /* A chunked body; zeroed before its first byte. */
 struct http_chunks {
-	int state;
-	int digits, line;
-	size_t trailer;
-	uint64_t left;
-	bool colon;
+	llhttp_t p;
+	bool begun, is_last, is_whole, extension;
+	unsigned char last;		/* byte of the framing */
+	int framing, line;		/* bytes of this size line or trailer, and of its line */
+	uint64_t left;			/* of this chunk's data */
+	const char *data;
+	size_t len;
 };
 
 /*

@@ -36,6 +36,20 @@ if [ -n "$need" ]; then
 		{ $as_root apt-get update -q && DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -q $need; }
 fi
 
+# The C sources of llhttp, which are compiled into the program. LLHTTP= names another place (see the Makefile).
+if [ -z "${LLHTTP:-}" ] && [ ! -f /usr/share/llhttp/llhttp.c ]; then
+	if ! command -v apt-get >/dev/null 2>&1; then
+		echo "setup: missing: the C sources of llhttp 8 (https://github.com/nodejs/llhttp); set LLHTTP to where they are" >&2
+		exit 1
+	fi
+	echo "setup: installing node-llhttp (its C sources)"
+	as_root=""
+	[ "$(id -u)" = 0 ] || as_root=sudo
+	# its recommended packages are node itself
+	DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -q --no-install-recommends node-llhttp ||
+		{ $as_root apt-get update -q && DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -q --no-install-recommends node-llhttp; }
+fi
+
 # Wanted, not needed: without them the tests against the vendor's RDMA library, with the stock programs over it, and
 # with the soft-RoCE of the system's kernel in an emulated machine, are skipped by name.
 try_install() { # try_install WHAT_FOR OPTION PACKAGES
