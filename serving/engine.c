@@ -1,68 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * engine - which requests take part in which pass
- *
- *   QUEUED --admit--> PROMPT --last chunk--> DECODING --read the last token--> FINISHED --retire--> gone
- *
- * A pass takes the running requests in order: one row for each that is decoding, then prompt chunks until
- * max_rows is reached; where attention is latent, one row of each prompt (decode.h). While the same requests
- * go on decoding, pass n+1 needs nothing from the host that depends on the tokens of pass n: it is launched
- * before they are read (it follows, see worker.h). Passes that draw nothing, parts of prompts, are not waited
- * for either. When the set of requests changes (one has finished, one is admitted, a prompt is still being
- * read beside others that decode) the host first reads all that is in flight; the device idles for the tens
- * of microseconds this takes.
- * That a request has drawn its end-of-sequence token is seen one pass late: the row it still has in the
- * pass after is computed and thrown away.
+ * engine - requests: coming, being found, and going
  *
  * Invariants
- *   1. Pages of a request go back to the pool only when no flight holds the request: retire() runs when
- *      nothing is in flight.
- *   2. drawn - read <= flights; a request whose drawn == max_new_tokens takes part in no later pass.
- *   3. From admission on a request is sure of the pages for prompt and answer: the sum of what running ones
- *      may need fits in the pool, so that growing never fails.
+ *   1. A request is in a slot and in a bucket while one of its answers is live; then, and only then, the
+ *      scheduler has sequences of it, or events that tell of their ends.
+ *   2. An answer is given tokens while it is live and its request is not cancelled; on_finish is called once,
+ *      after the request has left slot and bucket if it is its last one: a callback may use the id anew.
  */
-#include "engine.h"
+#include "engine_impl.h"
 
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "../primitives/error.h"
-#include "kv_pool.h"
-
-struct seq {
-	struct seq *next;		/* in the queue */
-	struct cairn_request req;
-	int32_t handle;			/* in the pool */
-	int32_t promised;		/* the most pages it may need */
-	int32_t computed;		/* keys appended by the passes launched so far */
-	int32_t drawn, read;		/* tokens drawn by them, and those the host has seen */
-	int32_t last;			/* the last token read */
-	int finished;
-	int32_t prompt[];
-};
-
-/* Whose tokens a flight of the worker draws. */
-struct flight {
-	struct seq **seqs;
-	int32_t num_seqs;
-};
-
-struct cairn_engine {
-	const struct cairn_impl *impl;
-	const struct cairn_model_config *config;
-	struct cairn_engine_options opt;
-	struct cairn_kv_pool *pool;
-	struct cairn_worker *worker;
-	struct flight flights[CAIRN_WORKER_FLIGHTS];
-	int first_flight;
-	struct seq **running, *queue, **queue_end;
-	int32_t num_running;
-	int64_t promised;		/* pages, over the running requests */
-	int latent, failed;
-	struct cairn_engine_stats stats;
-};
+#define MAX_SEQS	1024		/* of a request */
+#define MAX_LIST	4096		/* stop ids, biases */
 
 static int check_options(struct cairn_engine_options *o, const struct cairn_model_config *c)
 {
@@ -91,13 +45,41 @@ static int check_options(struct cairn_engine_options *o, const struct cairn_mode
 		return cairn_error(EINVAL, "engine: num_pages: %lld pages of %d tokens are out of range",
 				   (long long)pages, o->page_size);
 	o->num_pages = (int32_t)pages;
+	if (o->cache_grain < -1)
+		return cairn_error(EINVAL, "engine: cache_grain: is %d", o->cache_grain);
+	o->cache_grain = !o->cache_grain ? o->page_size : o->cache_grain < 0 ? 0 : o->cache_grain;
 	return 0;
+}
+
+static int create_scheduler(struct cairn_engine *e, int latent)
+{
+	const struct cairn_engine_options *o = &e->opt;
+	struct cairn_scheduler_options so = {
+		.dense_rows = o->max_rows, .max_seqs = o->max_batch, .max_chunk = latent ? 1 : 0,
+		.max_context = o->max_context, .page_size = o->page_size, .num_pages = o->num_pages,
+		.host_pages = o->host_pages, .disk_pages = o->disk_pages, .grain = o->cache_grain,
+		.ahead = !o->in_turn, .max_queued = o->max_queued,
+		.max_queued_tokens = o->max_queued_tokens, .max_passes = o->max_passes,
+		.expected_new = o->expected_new,
+	};
+
+	return cairn_scheduler_create(&e->scheduler, &so);
+}
+
+static int create_tiers(struct cairn_engine *e, const struct cairn_model *model)
+{
+	struct cairn_tiers_options to = {
+		.host_pages = e->opt.host_pages, .disk_pages = e->opt.disk_pages, .disk_dir = e->opt.disk_dir,
+	};
+
+	return cairn_tiers_create(&e->tiers, model, cairn_worker_kv(e->worker),
+				  cairn_worker_stream(e->worker), &to);
 }
 
 int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 			const struct cairn_engine_options *options)
 {
-	struct cairn_worker_options ro;
+	struct cairn_worker_options wo;
 	struct cairn_engine *e;
 	int ret;
 
@@ -108,37 +90,38 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 		return cairn_error(ENOMEM, "engine: no memory");
 	e->impl = model->impl;
 	e->config = &model->config;
-	e->latent = cairn_model_is_latent(model);
 	e->opt = *options;
-	e->queue_end = &e->queue;
 	ret = check_options(&e->opt, e->config);
 	if (ret)
 		goto out_destroy;
-	ro = (struct cairn_worker_options){
+	ret = create_scheduler(e, cairn_model_is_latent(model));
+	if (ret)
+		goto out_destroy;
+	wo = (struct cairn_worker_options){
 		.max_batch = e->opt.max_batch, .max_rows = e->opt.max_rows,
 		.max_context = e->opt.max_context, .num_pages = e->opt.num_pages,
 		.page_size = e->opt.page_size, .no_graphs = e->opt.no_graphs, .decode = e->opt.decode,
+		.timeline = e->opt.timeline,
 	};
-	ret = cairn_kv_pool_create(&e->pool, e->opt.num_pages, e->opt.page_size, e->opt.max_batch);
-	if (ret)
-		goto out_destroy;
-	ret = cairn_worker_create(&e->worker, model, &ro);
+	ret = cairn_worker_create(&e->worker, model, &wo);
+	if (!ret)
+		ret = create_tiers(e, model);
 	if (ret)
 		goto out_destroy;
 	ret = -ENOMEM;
-	e->running = calloc((size_t)e->opt.max_batch, sizeof(struct seq *));
-	if (!e->running)
+	e->stops = calloc((size_t)e->opt.max_batch, sizeof(*e->stops));
+	if (!e->stops)
 		goto out_nomem;
 	for (int i = 0; i < CAIRN_WORKER_FLIGHTS; i++) {
-		e->flights[i].seqs = calloc((size_t)e->opt.max_batch, sizeof(struct seq *));
-		if (!e->flights[i].seqs)
+		e->flights[i].draws = calloc((size_t)e->opt.max_batch, sizeof(struct draw));
+		if (!e->flights[i].draws)
 			goto out_nomem;
 	}
 	*out = e;
 	return 0;
 
 out_nomem:
-	cairn_error(ENOMEM, "engine: no memory for %d requests", e->opt.max_batch);
+	cairn_error(ENOMEM, "engine: no memory for %d sequences", e->opt.max_batch);
 out_destroy:
 	cairn_engine_destroy(e);
 	return ret;
@@ -148,26 +131,110 @@ void cairn_engine_destroy(struct cairn_engine *e)
 {
 	if (!e)
 		return;
+	if (e->worker)
+		e->impl->stream_sync(cairn_worker_stream(e->worker));
+	cairn_tiers_destroy(e->tiers);
 	cairn_worker_destroy(e->worker);
+	cairn_scheduler_destroy(e->scheduler);
 	for (int i = 0; i < CAIRN_WORKER_FLIGHTS; i++)
-		free(e->flights[i].seqs);
-	for (int32_t i = 0; i < e->num_running; i++)
-		free(e->running[i]);
-	free(e->running);
-	while (e->queue) {
-		struct seq *s = e->queue;
-
-		e->queue = s->next;
-		free(s);
-	}
-	cairn_kv_pool_destroy(e->pool);
+		free(e->flights[i].draws);
+	for (int32_t i = 0; i < e->num_slots; i++)
+		free(e->slots[i].r);
+	free(e->slots);
+	free(e->free_slots);
+	free(e->events);
+	free(e->stops);
 	free(e);
 }
 
-static int check_request(const struct cairn_engine *e, const struct cairn_request *r)
+/* ---- finding ---- */
+
+static struct request **bucket(struct cairn_engine *e, uint64_t id)
+{
+	return &e->buckets[(id * 0x9e3779b97f4a7c15u) >> 52 & (NUM_BUCKETS - 1)];
+}
+
+static struct request *find_id(struct cairn_engine *e, uint64_t id)
+{
+	struct request *r = *bucket(e, id);
+
+	while (r && r->req.id != id)
+		r = r->next;
+	return r;
+}
+
+struct request *engine_find(struct cairn_engine *e, uint64_t handle)
+{
+	uint32_t slot = (uint32_t)handle;
+
+	return e->slots[slot].generation == (uint32_t)(handle >> 32) ? e->slots[slot].r : NULL;
+}
+
+static int take_slot(struct cairn_engine *e, struct request *r)
+{
+	int32_t slot, num = e->num_slots ? 2 * e->num_slots : 64;
+
+	if (!e->num_free) {
+		void *slots = realloc(e->slots, (size_t)num * sizeof(*e->slots));
+		void *places = slots ? realloc(e->free_slots, (size_t)num * sizeof(*e->free_slots)) : NULL;
+
+		if (slots)
+			e->slots = slots;
+		if (!places)
+			return cairn_error(ENOMEM, "engine: no memory for %d requests", num);
+		e->free_slots = places;
+		memset(e->slots + e->num_slots, 0, (size_t)(num - e->num_slots) * sizeof(*e->slots));
+		for (int32_t i = num; i-- > e->num_slots;)
+			e->free_slots[e->num_free++] = i;
+		e->num_slots = num;
+	}
+	slot = e->free_slots[--e->num_free];
+	e->slots[slot].r = r;
+	r->handle = (uint64_t)++e->slots[slot].generation << 32 | (uint32_t)slot;
+	return 0;
+}
+
+static void leave(struct cairn_engine *e, struct request *r)
+{
+	uint32_t slot = (uint32_t)r->handle;
+	struct request **at = bucket(e, r->req.id);
+
+	while (*at && *at != r)
+		at = &(*at)->next;
+	if (*at)
+		*at = r->next;
+	e->slots[slot].r = NULL;
+	e->free_slots[e->num_free++] = (int32_t)slot;
+}
+
+/* ---- coming ---- */
+
+static int check_sampling(const struct cairn_engine *e, const struct cairn_request *r)
 {
 	const struct cairn_sampling *s = &r->sampling;
+
+	if (!(s->temperature >= 0) || isinf(s->temperature))
+		return cairn_error(EINVAL, "temperature: is %g, must be >= 0", (double)s->temperature);
+	if (s->temperature > 0 && s->top_k < 0)
+		return cairn_error(EINVAL, "top_k: is %d, must be >= 0", s->top_k);
+	if (s->temperature > 0 && !(s->top_p > 0 && s->top_p <= 1))
+		return cairn_error(EINVAL, "top_p: is %g, must be > 0 and <= 1", (double)s->top_p);
+	if (s->temperature > 0 && !(s->min_p >= 0 && s->min_p < 1))
+		return cairn_error(EINVAL, "min_p: is %g, must be >= 0 and < 1", (double)s->min_p);
+	if (s->presence_penalty != 0 || s->frequency_penalty != 0 ||
+	    (s->repetition_penalty != 0 && s->repetition_penalty != 1) || s->min_new_tokens || s->num_bias)
+		return cairn_error(EOPNOTSUPP, "presence_penalty: %s: the table has no operation penalize",
+				   e->impl->name);
+	if (s->num_logprobs)
+		return cairn_error(EOPNOTSUPP, "num_logprobs: %s: the table has no operation logprobs",
+				   e->impl->name);
+	return 0;
+}
+
+static int check_request(struct cairn_engine *e, const struct cairn_request *r)
+{
 	int64_t room = (int64_t)e->opt.num_pages * e->opt.page_size;
+	int32_t vocab = e->config->vocab_size, num_seqs = r->num_seqs ? r->num_seqs : 1;
 
 	if (!r->prompt || r->num_prompt < 1)
 		return cairn_error(EINVAL, "prompt: is empty, at least one token is needed");
@@ -179,241 +246,125 @@ static int check_request(const struct cairn_engine *e, const struct cairn_reques
 		return cairn_error(EINVAL, "prompt: %d tokens and max_new_tokens %d together exceed the "
 				   "context of %lld", r->num_prompt, r->max_new_tokens, (long long)room);
 	for (int32_t i = 0; i < r->num_prompt; i++) {
-		if (r->prompt[i] < 0 || r->prompt[i] >= e->config->vocab_size)
+		if (r->prompt[i] < 0 || r->prompt[i] >= vocab)
 			return cairn_error(EINVAL, "prompt: token %d is %d, the vocabulary has %d", i,
-					   r->prompt[i], e->config->vocab_size);
+					   r->prompt[i], vocab);
 	}
-	if (!(s->temperature >= 0) || isinf(s->temperature))
-		return cairn_error(EINVAL, "temperature: is %g, must be >= 0", (double)s->temperature);
-	if (s->temperature == 0)
-		return 0;
-	if (s->top_k < 0)
-		return cairn_error(EINVAL, "top_k: is %d, must be >= 0", s->top_k);
-	if (!(s->top_p > 0 && s->top_p <= 1))
-		return cairn_error(EINVAL, "top_p: is %g, must be > 0 and <= 1", (double)s->top_p);
-	if (!(s->min_p >= 0 && s->min_p < 1))
-		return cairn_error(EINVAL, "min_p: is %g, must be >= 0 and < 1", (double)s->min_p);
-	return 0;
+	if (num_seqs < 1 || num_seqs > e->opt.max_batch || num_seqs > MAX_SEQS)
+		return cairn_error(EINVAL, "num_seqs: is %d, must be in 1..%d", num_seqs,
+				   e->opt.max_batch < MAX_SEQS ? e->opt.max_batch : MAX_SEQS);
+	if (r->num_stop_ids < 0 || r->num_stop_ids > MAX_LIST || (r->num_stop_ids && !r->stop_ids))
+		return cairn_error(EINVAL, "stop_ids: are %d, must be in 0..%d", r->num_stop_ids, MAX_LIST);
+	for (int32_t i = 0; i < r->num_stop_ids; i++) {
+		if (r->stop_ids[i] < 0 || r->stop_ids[i] >= vocab)
+			return cairn_error(EINVAL, "stop_ids: number %d is %d, the vocabulary has %d", i,
+					   r->stop_ids[i], vocab);
+	}
+	if (r->deadline_ns < 0)
+		return cairn_error(EINVAL, "deadline_ns: is %lld", (long long)r->deadline_ns);
+	if (find_id(e, r->id))
+		return cairn_error(EINVAL, "id: request %llu is there already", (unsigned long long)r->id);
+	return check_sampling(e, r);
+}
+
+static struct request *make_request(const struct cairn_request *from)
+{
+	int32_t num_answers = from->num_seqs ? from->num_seqs : 1;
+	size_t answers = (size_t)num_answers * sizeof(struct answer);
+	size_t stop_ids = (size_t)from->num_stop_ids * sizeof(int32_t);
+	struct request *r = calloc(1, sizeof(*r) + answers + stop_ids);
+	int32_t *list;
+
+	if (!r)
+		return NULL;
+	r->req = *from;
+	r->num_answers = r->num_live = num_answers;
+	list = (int32_t *)(r->answers + num_answers);
+	if (stop_ids)
+		memcpy(list, from->stop_ids, stop_ids);
+	r->req.stop_ids = list;
+	r->req.prompt = NULL;		/* the scheduler keeps it */
+	for (int32_t i = 0; i < num_answers; i++)
+		r->answers[i] = (struct answer){ .live = 1, .end_token = -1 };
+	return r;
 }
 
 int cairn_engine_submit(struct cairn_engine *e, const struct cairn_request *request)
 {
-	size_t prompt_bytes;
-	struct seq *s;
-
-	CAIRN_TRY(check_request(e, request));
-	prompt_bytes = (size_t)request->num_prompt * sizeof(*s->prompt);
-	s = calloc(1, sizeof(*s) + prompt_bytes);
-	if (!s)
-		return cairn_error(ENOMEM, "engine: no memory for a request of %d tokens",
-				   request->num_prompt);
-	s->req = *request;
-	memcpy(s->prompt, request->prompt, prompt_bytes);
-	s->req.prompt = s->prompt;
-	s->handle = -1;
-	*e->queue_end = s;
-	e->queue_end = &s->next;
-	return 0;
-}
-
-/* In order of submission, as long as the pool has pages for all that they may ever need. */
-static int admit(struct cairn_engine *e)
-{
-	while (e->queue && e->num_running < e->opt.max_batch) {
-		struct seq *s = e->queue;
-		int64_t max_len = (int64_t)s->req.num_prompt + s->req.max_new_tokens;
-
-		s->promised = (int32_t)((max_len + e->opt.page_size - 1) / e->opt.page_size);
-		if (e->promised + s->promised > e->opt.num_pages)
-			return 0;
-		CAIRN_TRY(cairn_kv_pool_open(e->pool, &s->handle));
-		e->promised += s->promised;
-		e->queue = s->next;
-		if (!e->queue)
-			e->queue_end = &e->queue;
-		e->running[e->num_running++] = s;
-	}
-	return 0;
-}
-
-static void retire(struct cairn_engine *e)
-{
-	int32_t kept = 0;
-
-	for (int32_t i = 0; i < e->num_running; i++) {
-		struct seq *s = e->running[i];
-
-		if (!s->finished) {
-			e->running[kept++] = s;
-			continue;
-		}
-		cairn_kv_pool_close(e->pool, s->handle);
-		e->promised -= s->promised;
-		free(s);
-	}
-	e->num_running = kept;
-}
-
-static int is_eos(const struct cairn_model_config *c, int32_t token)
-{
-	for (int32_t i = 0; i < c->num_eos; i++) {
-		if (c->eos_token_ids[i] == token)
-			return 1;
-	}
-	return 0;
-}
-
-static void finish(struct seq *s, enum cairn_finish why)
-{
-	s->finished = 1;
-	if (s->req.on_finish)
-		s->req.on_finish(s->req.ctx, why);
-}
-
-/* Waits for the oldest flight and hands its tokens out. */
-static int collect(struct cairn_engine *e)
-{
-	struct flight *f = &e->flights[e->first_flight];
-	const int32_t *tokens;
-	int32_t num_tokens;
-
-	CAIRN_TRY(cairn_worker_collect(e->worker, &tokens, &num_tokens));
-	e->first_flight = (e->first_flight + 1) % CAIRN_WORKER_FLIGHTS;
-	for (int32_t i = 0; i < num_tokens; i++) {
-		struct seq *s = f->seqs[i];
-
-		if (s->finished)
-			continue;	/* drawn after the end */
-		if (tokens[i] < 0 || tokens[i] >= e->config->vocab_size)
-			return cairn_error(EIO, "%s: no token to be drawn at position %d: no logit is finite",
-					   e->impl->name, s->req.num_prompt + s->read);
-		s->last = tokens[i];
-		s->read++;
-		e->stats.new_tokens++;
-		if (!s->req.ignore_eos && is_eos(e->config, s->last))
-			finish(s, CAIRN_FINISH_STOP);
-		else if (s->req.on_token && s->req.on_token(s->req.ctx, s->last))
-			finish(s, CAIRN_FINISH_CANCELLED);
-		else if (s->read == s->req.max_new_tokens)
-			finish(s, CAIRN_FINISH_LENGTH);
-	}
-	return 0;
-}
-
-/* Are the tokens that the running requests need next, and no others, those that the last pass draws? */
-static int can_follow(const struct cairn_engine *e)
-{
-	int num_flights = cairn_worker_in_flight(e->worker);
-	const struct flight *f;
-
-	if (!num_flights)
-		return 0;
-	f = &e->flights[(e->first_flight + num_flights - 1) % CAIRN_WORKER_FLIGHTS];
-	if (f->num_seqs != e->num_running)
-		return 0;
-	for (int32_t i = 0; i < e->num_running; i++) {
-		const struct seq *s = e->running[i];
-
-		if (f->seqs[i] != s || s->finished || s->drawn == s->req.max_new_tokens)
-			return 0;
-	}
-	return 1;
-}
-
-/* Nothing in flight draws a token: what comes next does not depend on it. */
-static int draws_nothing(const struct cairn_engine *e)
-{
-	int num_flights = cairn_worker_in_flight(e->worker);
-
-	for (int i = 0; i < num_flights; i++) {
-		if (e->flights[(e->first_flight + i) % CAIRN_WORKER_FLIGHTS].num_seqs)
-			return 0;
-	}
-	return num_flights > 0;
-}
-
-static int add_part(struct cairn_engine *e, struct flight *f, struct seq *s, int32_t num_rows)
-{
-	struct cairn_worker_part part = {
-		.ids = s->drawn ? &s->last : s->prompt + s->computed, .num_rows = num_rows,
-		.position = s->computed, .draw = NULL, .offset = (uint64_t)s->drawn,
-	};
-
-	if (!s->drawn)
-		e->stats.prompt_tokens += num_rows;
-	s->computed += num_rows;
-	CAIRN_TRY(cairn_kv_pool_resize(e->pool, s->handle, s->computed, NULL));
-	part.pages = cairn_kv_pool_pages(e->pool, s->handle, &part.num_pages);
-	if (s->computed >= s->req.num_prompt) {
-		part.draw = &s->req.sampling;
-		s->drawn++;
-		f->seqs[f->num_seqs++] = s;
-	}
-	cairn_worker_add(e->worker, &part);
-	return 0;
-}
-
-static int launch(struct cairn_engine *e, int follow)
-{
-	int in_flight = cairn_worker_in_flight(e->worker);
-	struct flight *f = &e->flights[(e->first_flight + in_flight) % CAIRN_WORKER_FLIGHTS];
-	int32_t room = e->opt.max_rows;
-
-	f->num_seqs = 0;
-	cairn_worker_begin(e->worker);
-	for (int32_t i = 0; i < e->num_running; i++)	/* each decoding request is sure of its row */
-		room -= e->running[i]->drawn > 0;
-	for (int32_t i = 0; i < e->num_running; i++) {
-		struct seq *s = e->running[i];
-		int32_t rows = 1;
-
-		if (!s->drawn) {
-			rows = s->req.num_prompt - s->computed;
-			if (rows > room)
-				rows = room;
-			if (e->latent && rows > 1)
-				rows = 1;
-			room -= rows;
-		}
-		if (rows)
-			CAIRN_TRY(add_part(e, f, s, rows));
-	}
-	e->stats.steps++;
-	return cairn_worker_launch(e->worker, follow);
-}
-
-static int step(struct cairn_engine *e, int *busy)
-{
-	int follow;
-
-	CAIRN_TRY(admit(e));
-	follow = can_follow(e);
-	if (!follow && !draws_nothing(e)) {
-		while (cairn_worker_in_flight(e->worker))
-			CAIRN_TRY(collect(e));
-		retire(e);
-		CAIRN_TRY(admit(e));
-		if (!e->num_running) {
-			*busy = 0;
-			return 0;
-		}
-	}
-	CAIRN_TRY(launch(e, follow));
-	if (cairn_worker_in_flight(e->worker) == CAIRN_WORKER_FLIGHTS)
-		CAIRN_TRY(collect(e));
-	*busy = 1;
-	return 0;
-}
-
-int cairn_engine_step(struct cairn_engine *e, int *busy)
-{
+	struct cairn_scheduler_request sr;
+	struct request *r, **at;
 	int ret;
 
 	if (e->failed)
 		return cairn_error(EINVAL, "engine: an earlier step has failed");
-	ret = step(e, busy);
-	e->failed = ret != 0;
-	return ret;
+	CAIRN_TRY(check_request(e, request));
+	r = make_request(request);
+	if (!r)
+		return cairn_error(ENOMEM, "engine: no memory for a request");
+	ret = take_slot(e, r);
+	if (ret) {
+		free(r);
+		return ret;
+	}
+	at = bucket(e, r->req.id);
+	r->next = *at;
+	*at = r;
+	sr = (struct cairn_scheduler_request){
+		.id = r->handle, .prompt = request->prompt, .num_prompt = request->num_prompt,
+		.max_new_tokens = request->max_new_tokens, .num_seqs = r->num_answers, .salt = request->salt,
+		.deadline_ns = request->deadline_ns, .keep = request->keep,
+	};
+	ret = cairn_scheduler_submit(e->scheduler, &sr);
+	if (ret) {
+		leave(e, r);
+		free(r);
+		return ret;
+	}
+	e->num_requests++;
+	return 0;
+}
+
+/* ---- going ---- */
+
+void engine_finish(struct cairn_engine *e, struct request *r, int32_t index, enum cairn_finish why,
+		   int32_t token)
+{
+	int last = --r->num_live == 0;
+
+	r->answers[index].live = 0;
+	if (last) {
+		leave(e, r);
+		e->num_requests--;
+	}
+	if (r->req.on_finish)
+		r->req.on_finish(r->req.ctx, index, why, token);
+	if (last)
+		free(r);
+}
+
+int cairn_engine_cancel(struct cairn_engine *e, uint64_t id)
+{
+	struct request *r = find_id(e, id);
+
+	if (!r || r->cancelled)
+		return cairn_error(ENOENT, "there is no request %llu", (unsigned long long)id);
+	r->cancelled = 1;
+	return cairn_scheduler_cancel(e->scheduler, r->handle);
+}
+
+int cairn_engine_stop(struct cairn_engine *e, uint64_t id, int32_t index)
+{
+	struct request *r = find_id(e, id);
+	struct answer *a = r && index >= 0 && index < r->num_answers ? &r->answers[index] : NULL;
+	int ret;
+
+	if (!a || !a->live || a->stopping || r->cancelled)
+		return cairn_error(ENOENT, "there is no request %llu with answer %d", (unsigned long long)id,
+				   index);
+	a->stopping = 1;
+	/* an answer that has no sequence yet ends with the first token it draws */
+	ret = index && !r->started ? 0 : cairn_scheduler_stop(e->scheduler, r->handle, index);
+	return ret == -ENOENT ? 0 : ret;
 }
 
 int cairn_engine_run(struct cairn_engine *e)
@@ -427,11 +378,22 @@ int cairn_engine_run(struct cairn_engine *e)
 
 void cairn_engine_stats(const struct cairn_engine *e, struct cairn_engine_stats *stats)
 {
-	struct cairn_worker_stats rs;
+	struct cairn_worker_stats ws;
 
-	cairn_worker_stats(e->worker, &rs);
+	cairn_worker_stats(e->worker, &ws);
 	*stats = e->stats;
-	stats->graph_steps = rs.graph_passes;
-	stats->captures = rs.captures;
-	stats->fused_steps = rs.fused_passes;
+	stats->graph_steps = ws.graph_passes;
+	stats->captures = ws.captures;
+	stats->fused_steps = ws.fused_passes;
+	stats->wait_ns = ws.wait_ns;
+	stats->host_ns -= ws.wait_ns;
+	stats->busy_ns = ws.busy_ns;
+	stats->idle_ns = ws.idle_ns;
+	stats->max_idle_ns = ws.max_idle_ns;
+	cairn_scheduler_stats(e->scheduler, &stats->scheduler);
+}
+
+int cairn_engine_verify(const struct cairn_engine *e)
+{
+	return cairn_scheduler_verify(e->scheduler);
 }

@@ -237,14 +237,15 @@ static void stops(struct cairn_test *t, const char *table)
 		r = request(&g, g.num_tokens, g.num_greedy, &eos);
 		EXPECT(t, cairn_engine_submit(e, &r) == 0);
 		r = request(&g, g.num_tokens, g.num_greedy, &cancelled);
-		cancelled.cancel_at = 3;
+		cancelled.stop_at = 3;
 		EXPECT(t, cairn_engine_submit(e, &r) == 0);
 		r = request(&g, g.num_tokens, g.num_greedy, &all);
 		r.ignore_eos = 1;
 		EXPECT(t, cairn_engine_submit(e, &r) == 0);
 		EXPECT(t, cairn_engine_run(e) == 0);
 		EXPECT(t, eos.num_ids == 5 && eos.why == CAIRN_FINISH_STOP && eos.num_finished == 1);
-		EXPECT(t, cancelled.num_ids == 3 && cancelled.why == CAIRN_FINISH_CANCELLED);
+		EXPECT(t, eos.end_token == g.greedy[5]);
+		EXPECT(t, cancelled.num_ids == 3 && cancelled.why == CAIRN_FINISH_STOP);
 		EXPECT(t, all.num_ids == g.num_greedy && all.why == CAIRN_FINISH_LENGTH);
 		EXPECT(t, !memcmp(all.ids, g.greedy, (size_t)g.num_greedy * sizeof(*g.greedy)));
 	}

@@ -10,37 +10,41 @@
 
 #define MAX_NEW	64
 
-/* What came of a request. */
+/* What came of an answer. Those of one request lie in a row. */
 struct answer {
 	int32_t ids[MAX_NEW];
-	int num_ids, cancel_at, num_finished;
+	int num_ids, stop_at, num_finished;
 	enum cairn_finish why;
+	int32_t end_token;
 };
 
-static inline int take(void *ctx, int32_t token)
+static inline int take(void *ctx, int32_t index, const struct cairn_token *token)
 {
-	struct answer *a = ctx;
+	struct answer *a = (struct answer *)ctx + index;
 
 	if (a->num_ids < MAX_NEW)
-		a->ids[a->num_ids] = token;
+		a->ids[a->num_ids] = token->id;
 	a->num_ids++;
-	return a->num_ids == a->cancel_at;
+	return a->num_ids == a->stop_at;
 }
 
-static inline void done(void *ctx, enum cairn_finish why)
+static inline void done(void *ctx, int32_t index, enum cairn_finish why, int32_t token)
 {
-	struct answer *a = ctx;
+	struct answer *a = (struct answer *)ctx + index;
 
 	a->why = why;
+	a->end_token = token;
 	a->num_finished++;
 }
 
 static inline struct cairn_request request(const struct golden *g, int num_prompt, int max_new,
 					   struct answer *a)
 {
+	static uint64_t id;
+
 	memset(a, 0, sizeof(*a));
 	return (struct cairn_request){
-		.prompt = g->tokens, .num_prompt = num_prompt, .max_new_tokens = max_new,
+		.id = ++id, .prompt = g->tokens, .num_prompt = num_prompt, .max_new_tokens = max_new,
 		.sampling = { .top_p = 1 }, .on_token = take, .on_finish = done, .ctx = a,
 	};
 }

@@ -175,11 +175,12 @@ static int read_questions(struct eval *ev)
 
 /* ---- answers ---- */
 
-static int take_token(void *ctx, int32_t token)
+static int take_token(void *ctx, int32_t index, const struct cairn_token *token)
 {
 	struct question *q = ctx;
 
-	q->out[q->num_out++] = token;
+	(void)index;
+	q->out[q->num_out++] = token->id;
 	return 0;
 }
 
@@ -198,7 +199,7 @@ static int equal_but_for_space(const char *a, const char *b)
 	return la == lb && !memcmp(a, b, la);
 }
 
-static void score(void *ctx, enum cairn_finish why)
+static void score(void *ctx, int32_t index, enum cairn_finish why, int32_t token)
 {
 	struct question *q = ctx;
 	struct eval *ev = q->eval;
@@ -207,6 +208,8 @@ static void score(void *ctx, enum cairn_finish why)
 	size_t len;
 	int right;
 
+	(void)index;
+	(void)token;
 	if (cairn_tokenizer_decode(ev->s.tokenizer, q->out, (size_t)q->num_out, true, &text, &len)) {
 		ev->failed = 1;
 		return;
@@ -231,7 +234,7 @@ static int ask_all(struct eval *ev)
 	int host = !!(ev->s.impl.flags & CAIRN_IMPL_HOST_MEM);
 	struct cairn_engine_options eo = {
 		.max_batch = (int32_t)(ev->opt.common.batch ? ev->opt.common.batch : host ? 8 : 64),
-		.max_rows = host ? 256 : 2048, .decode = (enum cairn_decode_path)ev->opt.common.decode,
+		.max_rows = host ? 256 : 2048, .max_queued = INT32_MAX, .decode = (enum cairn_decode_path)ev->opt.common.decode,
 	};
 	struct cairn_engine *e;
 	int ret = 0;
@@ -248,7 +251,8 @@ static int ask_all(struct eval *ev)
 	for (size_t i = 0; i < ev->num_questions && !ret; i++) {
 		struct question *q = &ev->questions[i];
 		struct cairn_request req = {
-			.prompt = q->ids, .num_prompt = (int32_t)q->num_ids, .max_new_tokens = q->room,
+			.id = i, .prompt = q->ids, .num_prompt = (int32_t)q->num_ids,
+			.max_new_tokens = q->room,
 			.on_token = take_token, .on_finish = score, .ctx = q,
 		};
 

@@ -176,17 +176,18 @@ static int make_prompt(const struct cairn_session *s, const struct options *o, i
 	return ret;
 }
 
-static int take_token(void *ctx, int32_t token)
+static int take_token(void *ctx, int32_t index, const struct cairn_token *token)
 {
 	struct output *out = ctx;
 	const char *text;
 	size_t len;
 
+	(void)index;
 	out->at[out->num_ids] = cairn_now();
-	out->ids[out->num_ids++] = token;
+	out->ids[out->num_ids++] = token->id;
 	if (!out->text)
 		return 0;
-	out->failed = cairn_token_stream_push(out->text, token, &text, &len);
+	out->failed = cairn_token_stream_push(out->text, token->id, &text, &len);
 	if (out->failed || (len && (fwrite(text, 1, len, stdout) != len || fflush(stdout))))
 		return 1;
 	return 0;
@@ -225,6 +226,7 @@ static int submit(struct cairn_engine *e, const struct options *o, const int32_t
 
 	for (int32_t i = 0; i < r->batch; i++) {
 		r->out[i].num_ids = 0;
+		req.id = (uint64_t)i;
 		req.ctx = &r->out[i];
 		req.sampling.seed = o->sampling.seed + (uint64_t)i;
 		CAIRN_TRY(cairn_engine_submit(e, &req));
@@ -398,6 +400,7 @@ static int prepare(struct cairn_session *s, const struct options *o, int32_t **i
 	int host;
 	struct cairn_engine_options eo = {
 		.no_graphs = o->no_graphs, .page_size = (int32_t)o->page_size,
+		.cache_grain = -1,	/* the requests are equal: each is to be computed */
 		.decode = (enum cairn_decode_path)o->common.decode,
 	};
 

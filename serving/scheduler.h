@@ -90,6 +90,7 @@ enum cairn_move_kind {
 
 struct cairn_move {
 	int32_t kind, page, to;
+	uint64_t request;		/* of FETCH: who waits for it */
 };
 
 /* Moves from and to host slots that follow each other are one contiguous copy, scattered to (gathered from)

@@ -18,7 +18,7 @@ int sched_move(struct cairn_scheduler *s, struct move_list *list, int kind, int3
 		list->moves = moves;
 		list->room = room;
 	}
-	list->moves[list->num++] = (struct cairn_move){ kind, page, to };
+	list->moves[list->num++] = (struct cairn_move){ .kind = kind, .page = page, .to = to };
 	s->stats.moves[kind]++;
 	return 0;
 }

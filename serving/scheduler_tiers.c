@@ -290,8 +290,11 @@ int sched_fetch(struct cairn_scheduler *s, struct sched_seq *q, int32_t found)
 		goto out;
 	pages = cairn_kv_pool_pages(s->host.pool, to, &n);
 	places = (int32_t *)cairn_kv_pool_pages(s->disk.pool, from, &n);
-	for (int64_t k = here / s->opt.page_size; !ret && k < n; k++)
+	for (int64_t k = here / s->opt.page_size; !ret && k < n; k++) {
 		ret = sched_move(s, &s->before, CAIRN_MOVE_FETCH, pages[k], places[k]);
+		if (!ret)
+			s->before.moves[s->before.num - 1].request = q->req->id;
+	}
 	if (!ret)
 		ret = put_in(&s->host, q, there, to, &q->host_node);
 	if (!ret) {

@@ -2,15 +2,15 @@
 /*
  * worker - passes of the model on a device, two in flight
  *
- * The engine decides which requests take part in a pass; the worker builds its index arrays, launches
- * it, through a graph where it can, draws the tokens and brings them back. It knows requests only as the
+ * The engine decides which sequences take part in a pass; the worker builds its index arrays, launches
+ * it, through a graph where it can, draws the tokens and brings them back. It knows sequences only as the
  * rows they give.
  *
  *   begin, add, add, ..., launch    one pass; at most CAIRN_WORKER_FLIGHTS are launched and not collected
  *   collect                         waits for the oldest pass and returns its tokens
  *
- * A pass that follows (launch with follow != 0) takes as ids the tokens that the pass before drew,
- * row by row, from where they lie on the device: no token need come to the host in between.
+ * A row may be the token of a draw of the pass before (follows), taken from where it lies on the device: no
+ * token need come to the host in between.
  *
  * Not thread-safe. After an error only cairn_worker_destroy() makes sense.
  */
@@ -22,6 +22,7 @@
 #include "../conformance/abi.h"
 #include "decode.h"
 #include "forward.h"
+#include "sampling.h"
 
 #define CAIRN_WORKER_FLIGHTS	2
 
@@ -29,32 +30,36 @@ struct cairn_worker;
 
 struct cairn_worker_options {
 	int32_t max_batch, max_rows;	/* of one pass; max_batch <= max_rows */
-	int32_t max_context;		/* keys of one request */
+	int32_t max_context;		/* keys of one sequence */
 	int32_t num_pages, page_size;
 	int no_graphs;
 	enum cairn_decode_path decode;
+	int timeline;			/* times of the passes in the statistics */
 };
 
-struct cairn_sampling {
-	float temperature;		/* >= 0; 0: greedy, and nothing below applies */
-	float top_p, min_p;		/* (0, 1], 1: off; [0, 1), 0: off */
-	int32_t top_k;			/* >= 0; 0: off */
-	uint64_t seed;
-};
-
-/* The part of one request in a pass. */
+/* The part of one sequence in a pass. */
 struct cairn_worker_part {
-	const int32_t *ids;		/* [num_rows]; not read in a pass that follows */
-	int32_t num_rows, position;	/* rows position .. position + num_rows - 1 of the request */
+	const int32_t *ids;		/* [num_rows] */
+	int32_t follows;		/* its one row is the token of that draw of the pass before; -1: ids */
+	int32_t num_rows, position;	/* rows position .. position + num_rows - 1 of the sequence */
 	const int32_t *pages;		/* [num_pages], room for position + num_rows keys */
 	int32_t num_pages;
 	const struct cairn_sampling *draw;	/* a token is drawn after the last row; NULL: none */
-	uint64_t offset;		/* which draw of its seed this is */
+	uint64_t seed, offset;		/* which draw of which seed this is; the sampling's own seed is not used */
+};
+
+/* What a pass has drawn, in the order in which parts with a draw were added; until the next begin. */
+struct cairn_worker_result {
+	const int32_t *tokens;		/* [num_tokens] */
+	int32_t num_tokens;
 };
 
 struct cairn_worker_stats {
 	int64_t passes, graph_passes, captures;
 	int64_t fused_passes;		/* decode_step took them */
+	int64_t wait_ns;		/* the host's, for passes to end */
+	/* with timeline: of the device, over the passes collected */
+	int64_t busy_ns, idle_ns, max_idle_ns;
 };
 
 int cairn_worker_create(struct cairn_worker **out, struct cairn_model *model,
@@ -67,12 +72,18 @@ void cairn_worker_destroy(struct cairn_worker *worker);		/* NULL is legal */
  */
 void cairn_worker_begin(struct cairn_worker *worker);
 void cairn_worker_add(struct cairn_worker *worker, const struct cairn_worker_part *part);
-int cairn_worker_launch(struct cairn_worker *worker, int follow);
+int cairn_worker_launch(struct cairn_worker *worker);
 
-/* *tokens: [*num_tokens], in the order in which parts with a draw were added; valid until the next begin. */
-int cairn_worker_collect(struct cairn_worker *worker, const int32_t **tokens, int32_t *num_tokens);
+int cairn_worker_collect(struct cairn_worker *worker, struct cairn_worker_result *result);
 int cairn_worker_in_flight(const struct cairn_worker *worker);
 
+/* Where keys and values lie, and the stream on which passes follow each other: for who moves pages. */
+const struct cairn_kv_store *cairn_worker_kv(const struct cairn_worker *worker);
+void *cairn_worker_stream(const struct cairn_worker *worker);
+
 void cairn_worker_stats(const struct cairn_worker *worker, struct cairn_worker_stats *stats);
+
+/* The number of rows that a decoding pass of so many sequences is padded to. */
+int32_t cairn_worker_padded(int32_t batch);
 
 #endif

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * engine_impl - the state of the engine
+ *
+ * The scheduler knows a request by its handle: (generation, slot) in one number, never given twice, so that a
+ * draw which comes home late cannot be taken for one of a request that has its place now.
+ */
+#ifndef CAIRN_ENGINE_IMPL_H
+#define CAIRN_ENGINE_IMPL_H
+
+#include "../primitives/error.h"
+#include "engine.h"
+#include "tiers.h"
+#include "worker.h"
+
+/* One answer to a request. */
+struct answer {
+	int live;			/* on_finish has not been called */
+	int stopping;			/* cairn_engine_stop() before it had a sequence */
+	int32_t num_given;		/* to on_token */
+	int32_t end_token;		/* of the draw that stops it; -1: none */
+};
+
+struct request {
+	struct request *next;		/* in its bucket */
+	struct cairn_request req;	/* its arrays lie behind the answers */
+	uint64_t handle;
+	int32_t num_answers, num_live;
+	int started, cancelled;
+	struct answer answers[];	/* [num_answers] */
+};
+
+struct draw {
+	uint64_t handle;
+	int32_t index;
+};
+
+/* Whose tokens a flight of the worker draws. */
+struct engine_flight {
+	struct draw *draws;		/* [max_batch] */
+	int32_t num_draws;
+};
+
+#define NUM_BUCKETS	4096		/* a power of two */
+
+struct cairn_engine {
+	const struct cairn_impl *impl;
+	const struct cairn_model_config *config;
+	struct cairn_engine_options opt;
+	struct cairn_scheduler *scheduler;
+	struct cairn_worker *worker;
+	struct cairn_tiers *tiers;
+	struct engine_flight flights[CAIRN_WORKER_FLIGHTS];
+	int first_flight;
+	struct { struct request *r; uint32_t generation; } *slots;
+	int32_t *free_slots, num_slots, num_free;
+	struct request *buckets[NUM_BUCKETS];	/* by the caller's id */
+	int32_t num_requests;
+	struct cairn_sched_event *events;	/* a copy: callbacks may call the scheduler */
+	int32_t events_room;
+	uint8_t *stops;				/* [max_batch] */
+	int failed;
+	struct cairn_engine_stats stats;
+};
+
+/* engine.c */
+struct request *engine_find(struct cairn_engine *e, uint64_t handle);	/* NULL: it has finished */
+void engine_finish(struct cairn_engine *e, struct request *r, int32_t index, enum cairn_finish why,
+		   int32_t token);
+
+#endif
