@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * load_test - many requests of one length through an engine, and the time their tokens take.
+ * Include conformance/harness.h first.
+ *
+ * The load is that of a server which has been busy for long. With rows a step, prompts of `in` tokens and
+ * answers of `out`, rows * out / (in + out) sequences decode at any time. So many requests begin, cut at
+ * places spread evenly over their answers: what they have said counts as their prompt. Tokens are counted
+ * from the step after the last of these has begun until nobody waits any more.
+ */
+#ifndef CAIRN_LOAD_TEST_H
+#define CAIRN_LOAD_TEST_H
+
+#include "engine.h"
+
+struct load {
+	int32_t in, out, rows;		/* of a request; of a step */
+	int32_t max_batch, num_requests;
+	double max_s;			/* of the counting; 0: until nobody waits */
+	int (*at_end)(struct cairn_engine *e, void *ctx);	/* while it is still busy; may be NULL */
+	void *ctx;
+};
+
+struct load_result {
+	int64_t steps, prompt_tokens, new_tokens;	/* in the time counted */
+	double seconds, fill_seconds;
+	double idle_share, max_idle_us;			/* of the device, between passes */
+	double plan_us, launch_us, report_us;		/* of the host, a step, at the median; p95 of their sum */
+	double host_us, host_p95_us;
+	double running;					/* sequences, at the mean */
+	int64_t graph_steps, preempted;
+	int32_t num_finished, num_wrong;		/* answers that were not of the length asked for */
+};
+
+/* 0, or -errno with the text. The engine has pages enough for max_batch sequences. */
+int load_run(struct cairn_test *t, struct cairn_model *m, const struct load *load, struct load_result *r);
+
+#endif

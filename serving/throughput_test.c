@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * throughput - what the engine makes of a device: rows of `cairn bench`
+ *
+ *   llama3_8b_1024_512, llama32_1b_1024_512
+ *	prompts of 1024 random tokens, answers of 512, random weights, bf16: tokens a second, of prompts and
+ *	answers together, while the engine is full (load_test.h); and
+ *	how long the operations of a step take, each between two events, which keeps them apart. optimal is what the device could do if it
+ *	did nothing but multiply: FLOP/s of the table's own gemm, 8192 cubed, in the same run, by 2 FLOP for
+ *	each of the model's parameters. host_us: of a step, forming the plan, launching, and what is done with
+ *	the tokens; idle_pct: of the device, from the end of a pass to the beginning of the next one.
+ *   decode_256
+ *	256 sequences decode, nothing else: the host's part of a step, which is a graph
+ */
+#include <stdlib.h>
+
+#include "../conformance/harness.h"
+#include "load_test.h"
+#include "model_test.h"
+
+/* FLOP/s of the table's gemm at its best. */
+static double gemm_rate(struct cairn_test *t, const struct cairn_impl *impl)
+{
+	enum { N = 8192, RUNS = 20 };
+	size_t bytes = (size_t)N * N * 2, workspace = 0;
+	struct cairn_gemm_args args = { .size = sizeof(args), .m = N, .n = N, .k = N, .dtype = CAIRN_BF16,
+					.out_dtype = CAIRN_BF16 };
+	void *p[3] = { 0 }, *w = NULL, *stream, *from, *to;
+	float ms = 0;
+	int ok = 1;
+
+	for (int i = 0; i < 3; i++)
+		ok = ok && EXPECT(t, impl->mem_alloc(&p[i], bytes) == 0);
+	args.out = p[0];
+	args.a = p[1];
+	args.b = p[2];
+	if (!ok || !EXPECT(t, impl->stream_create(&stream) == 0) ||
+	    !EXPECT(t, impl->event_create(&from) == 0 && impl->event_create(&to) == 0))
+		return 0;
+	if (impl->gemm_workspace)
+		EXPECT(t, impl->gemm_workspace(&args, &workspace) == 0);
+	if (workspace)
+		EXPECT(t, impl->mem_alloc(&w, workspace) == 0);
+	args.workspace = w;
+	args.workspace_bytes = workspace;
+	/* ordinary numbers: of zeros a device makes more, as it needs less power for them */
+	EXPECT(t, impl->mem_set(p[1], 0x3c, bytes, stream) == 0 && impl->mem_set(p[2], 0xbd, bytes, stream) == 0);
+	for (int i = -5; i < RUNS; i++) {
+		if (!i)
+			EXPECT(t, impl->event_record(from, stream) == 0);
+		EXPECT(t, impl->gemm(&args, stream) == 0);
+	}
+	EXPECT(t, impl->event_record(to, stream) == 0);
+	EXPECT(t, impl->event_sync(to) == 0 && impl->event_elapsed(&ms, from, to) == 0);
+	impl->event_destroy(from);
+	impl->event_destroy(to);
+	impl->stream_destroy(stream);
+	for (int i = 0; i < 3; i++)
+		impl->mem_free(p[i]);
+	if (w)
+		impl->mem_free(w);
+	return 2.0 * N * N * N * RUNS / ((double)ms * 1e-3);
+}
+
+static int open_shape(struct cairn_test *t, const char *shape, struct cairn_impl *impl, struct cairn_model **m)
+{
+	struct cairn_model_config c;
+
+	if (open_table(t, "cuda", impl))
+		return -1;
+	return EXPECT(t, cairn_model_shape(shape, &c) == 0) &&
+	       EXPECT(t, cairn_model_random(m, impl, &c, 1) == 0) ? 0 : -1;
+}
+
+/* ---- operations ---- */
+
+enum what { WHAT_GEMM, WHAT_HEAD, WHAT_ATTN, WHAT_NORM, WHAT_ROPE, WHAT_APPEND, WHAT_SILU, WHAT_OTHER,
+	    NUM_WHATS };
+
+static const char *const what_names[] = { "gemm", "lm_head", "attn_paged", "rmsnorm", "rope", "kv_append",
+					  "silu_mul", "other" };
+
+enum { MAX_TIMED = 1 << 15 };
+
+static struct {
+	const struct cairn_impl *real;
+	void *from[MAX_TIMED], *to[MAX_TIMED];
+	int what[MAX_TIMED], num;
+} timed;
+
+static int begin(enum what what, void *stream)
+{
+	if (timed.num == MAX_TIMED)
+		return cairn_error(ENOMEM, "operations: too many");
+	timed.what[timed.num] = (int)what;
+	CAIRN_TRY(timed.real->event_create(&timed.from[timed.num]));
+	CAIRN_TRY(timed.real->event_create(&timed.to[timed.num]));
+	return timed.real->event_record(timed.from[timed.num], stream);
+}
+
+static int end(void *stream)
+{
+	return timed.real->event_record(timed.to[timed.num++], stream);
+}
+
+#define TIMED(fn, w) \
+	static int timed_##fn(const struct cairn_##fn##_args *args, void *stream) \
+	{ \
+		CAIRN_TRY(begin(w, stream)); \
+		CAIRN_TRY(timed.real->fn(args, stream)); \
+		return end(stream); \
+	}
+TIMED(gemm, args->out_dtype == CAIRN_F32 ? WHAT_HEAD : WHAT_GEMM)
+TIMED(attn_paged, WHAT_ATTN)
+TIMED(rmsnorm, WHAT_NORM)
+TIMED(rope, WHAT_ROPE)
+TIMED(kv_append, WHAT_APPEND)
+TIMED(silu_mul, WHAT_SILU)
+TIMED(embedding, WHAT_OTHER)
+TIMED(argmax, WHAT_OTHER)
+
+struct profile {
+	struct cairn_impl *impl, real;
+	double ms[NUM_WHATS];
+	int64_t rows, decode_rows;
+	int steps;
+};
+
+/* Some steps of the full engine with every operation timed. */
+static int profile_steps(struct cairn_engine *e, void *ctx)
+{
+	struct profile *p = ctx;
+	struct cairn_engine_stats a, b;
+	int busy, ret = 0;
+	float ms;
+
+	p->real = *p->impl;
+	timed.real = &p->real;
+	p->impl->gemm = timed_gemm;
+	p->impl->attn_paged = timed_attn_paged;
+	p->impl->rmsnorm = timed_rmsnorm;
+	p->impl->rope = timed_rope;
+	p->impl->kv_append = timed_kv_append;
+	p->impl->silu_mul = timed_silu_mul;
+	p->impl->embedding = timed_embedding;
+	p->impl->argmax = timed_argmax;
+	cairn_engine_stats(e, &a);
+	for (p->steps = 0; !ret && p->steps < 40; p->steps++)
+		ret = cairn_engine_step(e, &busy);
+	cairn_engine_stats(e, &b);
+	p->rows = b.scheduler.rows - a.scheduler.rows;
+	p->decode_rows = b.scheduler.decode_rows - a.scheduler.decode_rows;
+	for (int i = 0; !ret && i < timed.num; i++) {
+		ret = p->real.event_elapsed(&ms, timed.from[i], timed.to[i]);
+		p->ms[timed.what[i]] += (double)ms;
+	}
+	return ret;
+}
+
+static void throughput(struct cairn_test *t, const char *shape, const char *name, struct load *load)
+{
+	struct profile p = { 0 };
+	struct load_result r;
+	struct cairn_impl impl;
+	struct cairn_model *m;
+	double rate, optimal, parameters, tokens;
+	char what[64];
+
+	if (open_shape(t, shape, &impl, &m))
+		return;
+	rate = gemm_rate(t, &impl);
+	p.impl = &impl;
+	load->at_end = profile_steps;
+	load->ctx = &p;
+	if (!EXPECT(t, load_run(t, m, load, &r) == 0) || !EXPECT(t, r.num_wrong == 0 && r.steps > 0))
+		goto out;
+	parameters = (double)m->bytes / (double)cairn_dtype_bytes(m->dtype);
+	optimal = rate / (2 * parameters);
+	tokens = (double)(r.prompt_tokens + r.new_tokens) / r.seconds;
+	cairn_row(t, name, "cuda",
+		  "\"tokens_per_s\":%.0f,\"optimal_per_s\":%.0f,\"optimal_pct\":%.1f,\"gemm_tflops\":%.1f,"
+		  "\"new_per_s\":%.0f,\"seconds\":%.1f,\"fill_s\":%.1f,\"steps\":%lld,\"step_ms\":%.3f,"
+		  "\"rows\":%d,\"decoding\":%.1f,\"plan_us\":%.1f,\"launch_us\":%.1f,\"report_us\":%.1f,"
+		  "\"host_us\":%.1f,\"host_p95_us\":%.1f,\"idle_pct\":%.3f,\"max_idle_us\":%.1f,"
+		  "\"preempted\":%lld",
+		  tokens, optimal, 100 * tokens / optimal, rate * 1e-12, (double)r.new_tokens / r.seconds,
+		  r.seconds, r.fill_seconds, (long long)r.steps, 1e3 * r.seconds / (double)r.steps,
+		  load->rows, r.running, r.plan_us, r.launch_us, r.report_us, r.host_us, r.host_p95_us,
+		  100 * r.idle_share, r.max_idle_us, (long long)r.preempted);
+	for (int i = 0; i < NUM_WHATS; i++) {
+		snprintf(what, sizeof(what), "%s_%s", name, what_names[i]);
+		cairn_row(t, what, "cuda", "\"ms\":%.4f,\"rows\":%.0f,\"decode_rows\":%.0f",
+			  p.ms[i] / p.steps, (double)p.rows / p.steps, (double)p.decode_rows / p.steps);
+	}
+out:
+	cairn_model_free(m);
+}
+
+static int32_t rows_of(int32_t otherwise)
+{
+	const char *rows = getenv("CAIRN_ROWS");
+
+	return rows ? atoi(rows) : otherwise;
+}
+
+static void llama3_8b(struct cairn_test *t)
+{
+	struct load l = { .in = 1024, .out = 512, .rows = rows_of(1024), .num_requests = 4096, .max_s = 10 };
+
+	l.max_batch = l.rows * 2 / 5;
+	throughput(t, "llama3-8b", "llama3_8b_1024_512", &l);
+}
+
+static void llama32_1b(struct cairn_test *t)
+{
+	struct load l = { .in = 1024, .out = 512, .rows = rows_of(2048), .num_requests = 8192, .max_s = 6 };
+
+	l.max_batch = l.rows * 2 / 5;
+	throughput(t, "llama32-1b", "llama32_1b_1024_512", &l);
+}
+
+static void decode_256(struct cairn_test *t)
+{
+	struct load load = { .in = 64, .out = 800, .rows = 4096, .max_batch = 256, .num_requests = 256,
+			     .max_s = 4 };
+	struct load_result r;
+	struct cairn_impl impl;
+	struct cairn_model *m;
+
+	if (open_shape(t, "llama32-1b", &impl, &m))
+		return;
+	if (EXPECT(t, load_run(t, m, &load, &r) == 0) && EXPECT(t, r.num_wrong == 0 && r.steps > 0))
+		cairn_row(t, "decode_256", "cuda",
+			  "\"steps\":%lld,\"graph_steps\":%lld,\"step_ms\":%.3f,\"plan_us\":%.1f,"
+			  "\"launch_us\":%.1f,\"report_us\":%.1f,\"host_us\":%.1f,\"host_p95_us\":%.1f,"
+			  "\"idle_pct\":%.3f,\"max_idle_us\":%.1f", (long long)r.steps,
+			  (long long)r.graph_steps, 1e3 * r.seconds / (double)r.steps, r.plan_us, r.launch_us,
+			  r.report_us, r.host_us, r.host_p95_us, 100 * r.idle_share, r.max_idle_us);
+	cairn_model_free(m);
+}
+
+/* The load itself, on a model and a host that can carry it: every answer has its length. */
+static void small(struct cairn_test *t)
+{
+	struct load load = { .in = 12, .out = 9, .rows = 16, .max_batch = 8, .num_requests = 30 };
+	struct load_result r;
+	struct cairn_model *m;
+	struct cairn_impl impl;
+	struct golden g;
+
+	if (open_table(t, "cpu", &impl) || open_golden(t, &g, "llama2_tiny"))
+		return;
+	if (EXPECT(t, cairn_model_load(&m, &impl, g.dir, NULL, NULL) == 0)) {
+		EXPECT(t, load_run(t, m, &load, &r) == 0);
+		EXPECT(t, r.num_finished == 30 && r.num_wrong == 0);
+		/* while somebody waits every step is full */
+		EXPECT(t, r.steps > 10 && r.prompt_tokens + r.new_tokens >= 15 * r.steps);
+		EXPECT(t, r.running > 3 && r.preempted == 0);
+		cairn_model_free(m);
+	}
+	close_golden(&g);
+}
+
+static const struct cairn_unit units[] = {
+	{ "small", small },
+};
+
+static const struct cairn_unit measures[] = {
+	{ "llama3_8b", llama3_8b },
+	{ "llama32_1b", llama32_1b },
+	{ "decode_256", decode_256 },
+};
+
+const struct cairn_family cairn_throughput_family = {
+	.stage = "serving",
+	.name = "throughput",
+	.units = units,
+	.num_units = ARRAY_SIZE(units),
+	.measures = measures,
+	.num_measures = ARRAY_SIZE(measures),
+};
