@@ -18,6 +18,8 @@
 #define MAX_SEQS	1024		/* of a request */
 #define MAX_LIST	4096		/* stop ids, biases */
 
+static void destroy_request(struct cairn_engine *e, struct request *r);
+
 static int check_options(struct cairn_engine_options *o, const struct cairn_model_config *c)
 {
 	int64_t pages;
@@ -108,6 +110,9 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 		ret = create_tiers(e, model);
 	if (ret)
 		goto out_destroy;
+	ret = engine_treat_create(e);
+	if (ret)
+		goto out_destroy;
 	ret = -ENOMEM;
 	e->stops = calloc((size_t)e->opt.max_batch, sizeof(*e->stops));
 	if (!e->stops)
@@ -138,8 +143,12 @@ void cairn_engine_destroy(struct cairn_engine *e)
 	cairn_scheduler_destroy(e->scheduler);
 	for (int i = 0; i < CAIRN_WORKER_FLIGHTS; i++)
 		free(e->flights[i].draws);
-	for (int32_t i = 0; i < e->num_slots; i++)
-		free(e->slots[i].r);
+	for (int32_t i = 0; i < e->num_slots; i++) {
+		if (e->slots[i].r)
+			destroy_request(NULL, e->slots[i].r);
+	}
+	free(e->treats);
+	free(e->count_slots);
 	free(e->slots);
 	free(e->free_slots);
 	free(e->events);
@@ -209,28 +218,6 @@ static void leave(struct cairn_engine *e, struct request *r)
 
 /* ---- coming ---- */
 
-static int check_sampling(const struct cairn_engine *e, const struct cairn_request *r)
-{
-	const struct cairn_sampling *s = &r->sampling;
-
-	if (!(s->temperature >= 0) || isinf(s->temperature))
-		return cairn_error(EINVAL, "temperature: is %g, must be >= 0", (double)s->temperature);
-	if (s->temperature > 0 && s->top_k < 0)
-		return cairn_error(EINVAL, "top_k: is %d, must be >= 0", s->top_k);
-	if (s->temperature > 0 && !(s->top_p > 0 && s->top_p <= 1))
-		return cairn_error(EINVAL, "top_p: is %g, must be > 0 and <= 1", (double)s->top_p);
-	if (s->temperature > 0 && !(s->min_p >= 0 && s->min_p < 1))
-		return cairn_error(EINVAL, "min_p: is %g, must be >= 0 and < 1", (double)s->min_p);
-	if (s->presence_penalty != 0 || s->frequency_penalty != 0 ||
-	    (s->repetition_penalty != 0 && s->repetition_penalty != 1) || s->min_new_tokens || s->num_bias)
-		return cairn_error(EOPNOTSUPP, "presence_penalty: %s: the table has no operation penalize",
-				   e->impl->name);
-	if (s->num_logprobs)
-		return cairn_error(EOPNOTSUPP, "num_logprobs: %s: the table has no operation logprobs",
-				   e->impl->name);
-	return 0;
-}
-
 static int check_request(struct cairn_engine *e, const struct cairn_request *r)
 {
 	int64_t room = (int64_t)e->opt.num_pages * e->opt.page_size;
@@ -264,7 +251,8 @@ static int check_request(struct cairn_engine *e, const struct cairn_request *r)
 		return cairn_error(EINVAL, "deadline_ns: is %lld", (long long)r->deadline_ns);
 	if (find_id(e, r->id))
 		return cairn_error(EINVAL, "id: request %llu is there already", (unsigned long long)r->id);
-	return check_sampling(e, r);
+	CAIRN_TRY(engine_check_sampling(e, r));
+	return r->beam_width ? engine_check_beams(e, r) : 0;
 }
 
 static struct request *make_request(const struct cairn_request *from)
@@ -285,14 +273,47 @@ static struct request *make_request(const struct cairn_request *from)
 	r->req.stop_ids = list;
 	r->req.prompt = NULL;		/* the scheduler keeps it */
 	for (int32_t i = 0; i < num_answers; i++)
-		r->answers[i] = (struct answer){ .live = 1, .end_token = -1 };
+		r->answers[i] = (struct answer){ .live = 1, .end_token = -1, .slot = -1 };
 	return r;
+}
+
+static void destroy_request(struct cairn_engine *e, struct request *r)
+{
+	if (e)
+		engine_treat_end(e, r);
+	engine_beams_destroy(r->beams);
+	free(r->prompt);
+	free(r);
+}
+
+static int enter(struct cairn_engine *e, struct request *r, const struct cairn_request *request)
+{
+	struct request **at = bucket(e, request->id);
+	struct cairn_scheduler_request sr = {
+		.prompt = request->prompt, .num_prompt = request->num_prompt,
+		.max_new_tokens = request->max_new_tokens,
+		.num_seqs = request->beam_width ? request->beam_width : r->num_answers,
+		.salt = request->salt, .deadline_ns = request->deadline_ns, .keep = request->keep,
+		.lockstep = request->beam_width > 0,
+	};
+	int ret;
+
+	CAIRN_TRY(engine_treat_begin(e, r, request));
+	if (request->beam_width)
+		CAIRN_TRY(engine_beams_create(r));
+	CAIRN_TRY(take_slot(e, r));
+	r->next = *at;
+	*at = r;
+	sr.id = r->handle;
+	ret = cairn_scheduler_submit(e->scheduler, &sr);
+	if (ret)
+		leave(e, r);
+	return ret;
 }
 
 int cairn_engine_submit(struct cairn_engine *e, const struct cairn_request *request)
 {
-	struct cairn_scheduler_request sr;
-	struct request *r, **at;
+	struct request *r;
 	int ret;
 
 	if (e->failed)
@@ -301,23 +322,9 @@ int cairn_engine_submit(struct cairn_engine *e, const struct cairn_request *requ
 	r = make_request(request);
 	if (!r)
 		return cairn_error(ENOMEM, "engine: no memory for a request");
-	ret = take_slot(e, r);
+	ret = enter(e, r, request);
 	if (ret) {
-		free(r);
-		return ret;
-	}
-	at = bucket(e, r->req.id);
-	r->next = *at;
-	*at = r;
-	sr = (struct cairn_scheduler_request){
-		.id = r->handle, .prompt = request->prompt, .num_prompt = request->num_prompt,
-		.max_new_tokens = request->max_new_tokens, .num_seqs = r->num_answers, .salt = request->salt,
-		.deadline_ns = request->deadline_ns, .keep = request->keep,
-	};
-	ret = cairn_scheduler_submit(e->scheduler, &sr);
-	if (ret) {
-		leave(e, r);
-		free(r);
+		destroy_request(e, r);
 		return ret;
 	}
 	e->num_requests++;
@@ -332,6 +339,7 @@ void engine_finish(struct cairn_engine *e, struct request *r, int32_t index, enu
 	int last = --r->num_live == 0;
 
 	r->answers[index].live = 0;
+	engine_treat_end_answer(e, &r->answers[index]);
 	if (last) {
 		leave(e, r);
 		e->num_requests--;
@@ -339,7 +347,7 @@ void engine_finish(struct cairn_engine *e, struct request *r, int32_t index, enu
 	if (r->req.on_finish)
 		r->req.on_finish(r->req.ctx, index, why, token);
 	if (last)
-		free(r);
+		destroy_request(e, r);
 }
 
 int cairn_engine_cancel(struct cairn_engine *e, uint64_t id)
@@ -361,6 +369,9 @@ int cairn_engine_stop(struct cairn_engine *e, uint64_t id, int32_t index)
 	if (!a || !a->live || a->stopping || r->cancelled)
 		return cairn_error(ENOENT, "there is no request %llu with answer %d", (unsigned long long)id,
 				   index);
+	if (r->beams)
+		return cairn_error(EINVAL, "request %llu: its answers are known only at the end",
+				   (unsigned long long)id);
 	a->stopping = 1;
 	/* an answer that has no sequence yet ends with the first token it draws */
 	ret = index && !r->started ? 0 : cairn_scheduler_stop(e->scheduler, r->handle, index);

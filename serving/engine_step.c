@@ -18,7 +18,7 @@
 #include "clock.h"
 #include "engine_impl.h"
 
-static int is_end(const struct cairn_engine *e, const struct request *r, int32_t token)
+int engine_is_end(const struct cairn_engine *e, const struct request *r, int32_t token)
 {
 	for (int32_t i = 0; !r->req.ignore_eos && i < e->config->num_eos; i++) {
 		if (e->config->eos_token_ids[i] == token)
@@ -29,6 +29,18 @@ static int is_end(const struct cairn_engine *e, const struct request *r, int32_t
 			return 1;
 	}
 	return 0;
+}
+
+/* Sequences of a beam search come and go; that all of them are gone is told of all answers. */
+static void tell_beams(struct cairn_engine *e, struct request *r, int what)
+{
+	enum cairn_finish why = what == CAIRN_SCHED_EXPIRED ? CAIRN_FINISH_EXPIRED : CAIRN_FINISH_CANCELLED;
+	int32_t num = r->num_answers;
+
+	if (what != CAIRN_SCHED_CANCELLED && what != CAIRN_SCHED_EXPIRED)
+		return;
+	for (int32_t i = 0; i < num; i++)
+		engine_finish(e, r, i, why, -1);
 }
 
 /* Tells of what has ended. Callbacks may call the scheduler: its events are copied first. */
@@ -62,7 +74,9 @@ static int tell(struct cairn_engine *e)
 			if (now->what == CAIRN_SCHED_TOKEN)
 				continue;
 			r = engine_find(e, now->request);
-			if (r && now->index < r->num_answers && r->answers[now->index].live)
+			if (r && r->beams)
+				tell_beams(e, r, now->what);
+			else if (r && now->index < r->num_answers && r->answers[now->index].live)
 				engine_finish(e, r, now->index, why[now->what],
 					      r->answers[now->index].end_token);
 		}
@@ -74,19 +88,31 @@ static int take_token(struct cairn_engine *e, const struct draw *d, const struct
 		      int32_t i)
 {
 	struct request *r = engine_find(e, d->handle);
-	struct answer *a = r && d->index < r->num_answers ? &r->answers[d->index] : NULL;
+	struct answer *a = r && !r->beams ? &r->answers[d->index] : NULL;
 	struct cairn_token token = { .id = w->tokens[i] };
 
+	if (r && r->beams && !r->cancelled) {
+		e->stats.new_tokens++;
+		engine_beams_take(r, d->index, w, i);
+	}
 	if (!a || !a->live || r->cancelled)
 		return 0;	/* drawn after the end */
 	if (a->stopping)
 		return 1;
 	e->stats.new_tokens++;
-	if (is_end(e, r, token.id)) {
+	if (engine_is_end(e, r, token.id)) {
 		a->end_token = token.id;
 		return 1;
 	}
 	a->num_given++;
+	if (r->req.sampling.num_logprobs) {
+		token.logprob = w->logprob[i];
+		token.num_top = r->req.sampling.num_logprobs - 1;
+		token.top = w->top + (size_t)i * (size_t)w->k;
+		token.top_logprob = w->top_logprob + (size_t)i * (size_t)w->k;
+		while (token.num_top && token.top[token.num_top - 1] < 0)	/* a small vocabulary */
+			token.num_top--;
+	}
 	return r->req.on_token && r->req.on_token(r->req.ctx, d->index, &token);
 }
 
@@ -111,6 +137,12 @@ static int collect(struct cairn_engine *e)
 	}
 	CAIRN_TRY(cairn_scheduler_report(e->scheduler, w.tokens, e->stops));
 	CAIRN_TRY(tell(e));
+	for (int32_t i = 0; i < w.num_tokens; i++) {
+		struct request *r = engine_find(e, f->draws[i].handle);
+
+		if (r && r->beams && !r->cancelled)
+			CAIRN_TRY(engine_beams_advance(e, r));
+	}
 	e->stats.report_ns += cairn_clock_ns() - start;
 	return 0;
 }
@@ -152,6 +184,8 @@ static int add_item(struct cairn_engine *e, const struct cairn_step_plan *p,
 		part.draw = &r->req.sampling;
 		part.seed = key_of(r->req.sampling.seed, item->index);
 		part.offset = (uint64_t)(end - r->req.num_prompt);
+		part.treat = engine_treat(e, r, item->index, end - r->req.num_prompt,
+					  &e->treats[f->num_draws]);
 		f->draws[f->num_draws++] = (struct draw){ item->request, item->index };
 	}
 	cairn_worker_add(e->worker, &part);

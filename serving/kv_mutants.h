@@ -55,6 +55,7 @@ void *cairn_kv_realloc(void *p, size_t bytes);
 #define cairn_scheduler_events			mutant_scheduler_events
 #define cairn_scheduler_fetched			mutant_scheduler_fetched
 #define cairn_scheduler_fork			mutant_scheduler_fork
+#define cairn_scheduler_hold			mutant_scheduler_hold
 #define cairn_scheduler_plan			mutant_scheduler_plan
 #define cairn_scheduler_pool			mutant_scheduler_pool
 #define cairn_scheduler_report			mutant_scheduler_report

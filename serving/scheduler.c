@@ -401,6 +401,33 @@ int sched_fork(struct cairn_scheduler *s, struct sched_seq *q, struct sched_seq 
 	return 0;
 }
 
+/* Of one that has given way: it has no pages, nor will the second one find more than the tree has. */
+static int fork_waiting(struct cairn_scheduler *s, struct sched_seq *q, struct sched_seq **child)
+{
+	struct sched_seq *c = make_seq(q->req);
+
+	(void)s;
+	if (!c)
+		return cairn_error(ENOMEM, "scheduler: no memory to fork a sequence");
+	memcpy(c->tokens, q->tokens, (size_t)q->num_known * sizeof(q->tokens[0]));
+	c->num_known = q->num_known;
+	c->is_cached = q->is_cached;
+	c->was_running = 1;
+	*child = c;
+	return 0;
+}
+
+int cairn_scheduler_hold(struct cairn_scheduler *s, uint64_t request, int32_t index, int hold)
+{
+	struct sched_seq *q = find_seq(s, request, index);
+
+	if (!q)
+		return cairn_error(ENOENT, "there is no request %llu with answer %d",
+				   (unsigned long long)request, index);
+	q->is_held = hold;
+	return 0;
+}
+
 int cairn_scheduler_fork(struct cairn_scheduler *s, uint64_t request, int32_t index, int32_t *new_index)
 {
 	struct sched_seq *q = find_seq(s, request, index), *c;
@@ -410,10 +437,15 @@ int cairn_scheduler_fork(struct cairn_scheduler *s, uint64_t request, int32_t in
 				   (unsigned long long)request, index);
 	if (q->in_flight || q->req->unforked)
 		return cairn_error(EINVAL, "request %llu: tokens are in flight", (unsigned long long)request);
-	if (q->is_waiting || s->num_running + s->promised_seqs >= s->opt.max_seqs)
+	if (q->is_waiting && !q->was_running)
+		return cairn_error(EINVAL, "request %llu has not started", (unsigned long long)request);
+	if (!q->is_waiting && s->num_running + s->promised_seqs >= s->opt.max_seqs)
 		return cairn_error(EAGAIN, "request %llu cannot be forked now", (unsigned long long)request);
-	CAIRN_TRY(sched_fork(s, q, &c));
-	sched_insert_running(s, c);
+	CAIRN_TRY(q->is_waiting ? fork_waiting(s, q, &c) : sched_fork(s, q, &c));
+	if (q->is_waiting)
+		sched_enqueue(s, c);
+	else
+		sched_insert_running(s, c);
 	*new_index = c->index;
 	return 0;
 }

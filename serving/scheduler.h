@@ -167,9 +167,12 @@ int cairn_scheduler_cancel(struct cairn_scheduler *s, uint64_t request);
 int cairn_scheduler_stop(struct cairn_scheduler *s, uint64_t request, int32_t index);
 /*
  * Beam search (lockstep), between report and plan: a new sequence with the tokens of another one, and another
- * last token for one. -ENOENT; -EINVAL: tokens are in flight; -EAGAIN: max_seqs are running, or it is not.
+ * last token for one. A sequence that has given way is forked as it waits. One that is held has no rows: its
+ * last token is not known yet, since that depends on the others. -ENOENT; -EINVAL: tokens are in flight;
+ * -EAGAIN: max_seqs are running.
  */
 int cairn_scheduler_fork(struct cairn_scheduler *s, uint64_t request, int32_t index, int32_t *new_index);
+int cairn_scheduler_hold(struct cairn_scheduler *s, uint64_t request, int32_t index, int hold);
 int cairn_scheduler_set_last(struct cairn_scheduler *s, uint64_t request, int32_t index, int32_t token);
 
 /*

@@ -50,7 +50,7 @@ static int32_t rest(const struct sched_seq *q)
 {
 	int32_t len = q->num_known + q->in_flight;
 
-	if (len - q->req->num_prompt >= q->req->max_new || (q->req->lockstep && q->in_flight))
+	if (len - q->req->num_prompt >= q->req->max_new || q->is_held || (q->req->lockstep && q->in_flight))
 		return 0;
 	return len - q->computed - (q->req->unforked > 0);
 }
@@ -178,8 +178,10 @@ static struct sched_seq *pick(struct cairn_scheduler *s, int32_t *found)
 	int32_t seen = 0;
 
 	if (s->num_preempted) {
-		while (!q->was_running)
+		while (q && (!q->was_running || q->is_held))
 			q = q->next;
+		if (!q)
+			return NULL;
 		*found = peek(s, q);
 		return q->in_flight ? NULL : q;
 	}
@@ -280,6 +282,20 @@ static int admissions(struct cairn_scheduler *s, struct plan_buffer *b, int32_t 
 	return prompts(s, b, max_rows);
 }
 
+/* Those that run are all held for the sake of one that has given way, and finds no room: they give way. */
+static int make_way(struct cairn_scheduler *s)
+{
+	int waits = 0;
+
+	for (struct sched_seq *q = s->queue; q && !waits; q = q->next)
+		waits = q->was_running && !q->is_held;
+	for (int32_t i = s->num_running - 1; waits && i >= 0; i--) {
+		if (s->running[i]->is_held)
+			return sched_preempt(s, s->running[i]);
+	}
+	return 0;
+}
+
 static int gather_moves(struct cairn_scheduler *s, struct plan_buffer *b)
 {
 	int32_t num = s->before.num + s->after.num;
@@ -311,6 +327,8 @@ static int form(struct cairn_scheduler *s, struct plan_buffer *b, int64_t now)
 	CAIRN_TRY(decodes(s, b));
 	CAIRN_TRY(prompts(s, b, max_rows));
 	CAIRN_TRY(admissions(s, b, max_rows, set_back));
+	if (!b->plan.num_items && !s->unreported && s->num_preempted)
+		CAIRN_TRY(make_way(s));
 	for (int32_t i = 0; i < s->num_running; i++) {
 		struct sched_seq *q = s->running[i];
 

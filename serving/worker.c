@@ -53,6 +53,16 @@ static size_t lay_out(const struct cairn_worker *w, struct arrays *a, char *base
 	a->top_k = carve(&at, batch * sizeof(*a->top_k));
 	a->logit_rows = carve(&at, batch * sizeof(*a->logit_rows));
 	a->last_page_len = carve(&at, batch * sizeof(*a->last_page_len));
+	a->slots = carve(&at, batch * sizeof(*a->slots));
+	a->bias_at = carve(&at, batch * sizeof(*a->bias_at));
+	a->num_bias = carve(&at, batch * sizeof(*a->num_bias));
+	a->forbidden_at = carve(&at, batch * sizeof(*a->forbidden_at));
+	a->num_forbidden = carve(&at, batch * sizeof(*a->num_forbidden));
+	a->wanted = carve(&at, batch * sizeof(*a->wanted));
+	a->wanted_late = carve(&at, batch * sizeof(*a->wanted_late));
+	a->repetition = carve(&at, batch * sizeof(*a->repetition));
+	a->frequency = carve(&at, batch * sizeof(*a->frequency));
+	a->presence = carve(&at, batch * sizeof(*a->presence));
 	a->qo_indptr = carve(&at, (batch + 1) * sizeof(*a->qo_indptr));
 	a->kv_indptr = carve(&at, (batch + 1) * sizeof(*a->kv_indptr));
 	a->positions = carve(&at, rows * sizeof(*a->positions));
@@ -62,7 +72,7 @@ static size_t lay_out(const struct cairn_worker *w, struct arrays *a, char *base
 	return (size_t)(at - base);
 }
 
-static int host_alloc(struct cairn_worker *w, size_t bytes, void **out)
+int worker_host_alloc(struct cairn_worker *w, size_t bytes, void **out)
 {
 	void *p;
 
@@ -78,7 +88,7 @@ static int host_alloc(struct cairn_worker *w, size_t bytes, void **out)
 	return 0;
 }
 
-static void host_free(struct cairn_worker *w, void *p)
+void worker_host_free(struct cairn_worker *w, void *p)
 {
 	if (p)
 		(w->impl->host_alloc ? w->impl->host_free : free)(p);
@@ -92,13 +102,16 @@ static int create_flights(struct cairn_worker *w, size_t block)
 	for (int i = 0; i < CAIRN_WORKER_FLIGHTS; i++) {
 		struct flight *f = &w->flights[i];
 
-		CAIRN_TRY(host_alloc(w, block, &p));
+		CAIRN_TRY(worker_host_alloc(w, block, &p));
 		f->block = p;
 		lay_out(w, &f->host, p);
-		CAIRN_TRY(host_alloc(w, tokens, &p));
+		CAIRN_TRY(worker_host_alloc(w, tokens, &p));
 		f->tokens = p;
+		CAIRN_TRY(worker_host_alloc(w, worker_logprobs_bytes(w, CAIRN_MAX_LOGPROBS), &p));
+		f->logprobs = p;
 		f->rows = malloc(tokens);
-		if (!f->rows)
+		f->treats = calloc((size_t)w->opt.max_batch, sizeof(*f->treats));
+		if (!f->rows || !f->treats)
 			return cairn_error(ENOMEM, "worker: no memory for %d requests", w->opt.max_batch);
 		CAIRN_TRY(TABLE(w, event_create, &f->event));
 	}
@@ -126,11 +139,15 @@ static int create_device(struct cairn_worker *w)
 	w->ids = p;
 	CAIRN_TRY(TABLE(w, mem_alloc, &p, tokens));
 	w->drawn = p;
+	CAIRN_TRY(TABLE(w, mem_alloc, &p, worker_logprobs_bytes(w, CAIRN_MAX_LOGPROBS)));
+	w->logprobs = p;
 	CAIRN_TRY(TABLE(w, mem_alloc, &p, logits));
 	w->logits = p;
 	/* a padded pass reads rows that nobody wrote: of no effect, but a read of defined memory */
 	CAIRN_TRY(TABLE(w, mem_set, w->ids, 0, ids, w->stream));
 	CAIRN_TRY(TABLE(w, mem_set, w->drawn, 0, tokens, w->stream));
+	CAIRN_TRY(TABLE(w, mem_set, w->logprobs, 0, worker_logprobs_bytes(w, CAIRN_MAX_LOGPROBS),
+			w->stream));
 	sample = worker_sample_args(w, w->opt.max_batch);
 	if (w->impl->sample_workspace)
 		CAIRN_TRY(TABLE(w, sample_workspace, &sample, &w->sample_workspace_bytes));
@@ -202,7 +219,7 @@ void cairn_worker_destroy(struct cairn_worker *w)
 {
 	void *const memory[] = {
 		w ? w->sample_workspace : NULL, w ? w->logits : NULL, w ? w->drawn : NULL,
-		w ? w->ids : NULL, w ? w->dev_block : NULL,
+		w ? w->ids : NULL, w ? w->dev_block : NULL, w ? w->logprobs : NULL,
 	};
 
 	if (!w)
@@ -210,14 +227,17 @@ void cairn_worker_destroy(struct cairn_worker *w)
 	if (w->stream)
 		w->impl->stream_sync(w->stream);
 	worker_drop_graphs(w);
+	worker_treat_destroy(w);
 	for (int i = 0; i < CAIRN_WORKER_FLIGHTS; i++) {
 		struct flight *f = &w->flights[i];
 
 		if (f->event)
 			w->impl->event_destroy(f->event);
 		free(f->rows);
-		host_free(w, f->tokens);
-		host_free(w, f->block);
+		free(f->treats);
+		worker_host_free(w, f->logprobs);
+		worker_host_free(w, f->tokens);
+		worker_host_free(w, f->block);
 	}
 	for (int i = 0; i < NUM_TIMES; i++) {
 		if (w->times[i].begin)
@@ -243,10 +263,11 @@ void cairn_worker_begin(struct cairn_worker *w)
 
 	w->flight = &w->flights[next];
 	w->flight->num_tokens = 0;
+	w->flight->begins.num = w->flight->begins.num_tokens = 0;
 	w->flight->host.qo_indptr[0] = 0;
 	w->flight->host.kv_indptr[0] = 0;
 	memset(&w->batch, 0, sizeof(w->batch));
-	w->greedy = 1;
+	w->kind = (struct kind){ .greedy = 1 };
 	w->follows = 0;
 }
 
@@ -292,7 +313,8 @@ void cairn_worker_add(struct cairn_worker *w, const struct cairn_worker_part *pa
 	a->min_p[n] = draw->min_p;
 	a->seed[n] = part->seed;
 	a->offset[n] = part->offset;
-	w->greedy &= draw->temperature == 0;
+	w->kind.greedy &= draw->temperature == 0;
+	worker_treat_part(w, n, part->treat);
 	if (part->draw)
 		f->rows[f->num_tokens++] = n;
 }
@@ -313,6 +335,22 @@ static int take_times(struct cairn_worker *w, int64_t number)
 	return 0;
 }
 
+/* Of a pass that drew from every row: those asked for. */
+static void gather_rows(struct flight *f, const struct cairn_worker_result *r, int32_t max_batch)
+{
+	int32_t *ids = (int32_t *)f->logprobs + max_batch;
+	float *chosen = (float *)f->logprobs, *top = (float *)(ids + (size_t)max_batch * (size_t)r->k);
+
+	for (int32_t i = 0; i < f->num_tokens; i++) {
+		f->tokens[i] = f->tokens[f->rows[i]];
+		if (!f->wants_logprobs)
+			continue;
+		chosen[i] = chosen[f->rows[i]];
+		memmove(ids + i * r->k, ids + f->rows[i] * r->k, (size_t)r->k * sizeof(*ids));
+		memmove(top + i * r->k, top + f->rows[i] * r->k, (size_t)r->k * sizeof(*top));
+	}
+}
+
 int cairn_worker_collect(struct cairn_worker *w, struct cairn_worker_result *r)
 {
 	struct flight *f = &w->flights[w->first_flight];
@@ -327,9 +365,14 @@ int cairn_worker_collect(struct cairn_worker *w, struct cairn_worker_result *r)
 	w->num_flights--;
 	if (w->opt.timeline && w->impl->event_elapsed)
 		CAIRN_TRY(take_times(w, f->number));
-	for (int32_t i = 0; i < f->num_tokens; i++)
-		f->tokens[i] = f->tokens[f->rows[i]];
-	*r = (struct cairn_worker_result){ .tokens = f->tokens, .num_tokens = f->num_tokens };
+	*r = (struct cairn_worker_result){
+		.tokens = f->tokens, .num_tokens = f->num_tokens, .k = f->k,
+		.logprob = (const float *)f->logprobs,
+		.top = (const int32_t *)f->logprobs + w->opt.max_batch,
+	};
+	r->top_logprob = (const float *)(r->top + (size_t)w->opt.max_batch * (size_t)f->k);
+	if (w->latent)
+		gather_rows(f, r, w->opt.max_batch);
 	return 0;
 }
 

@@ -37,6 +37,21 @@ struct cairn_worker_options {
 	int timeline;			/* times of the passes in the statistics */
 };
 
+/* What is done to the logits of a draw beyond its sampling; off where zero, slot where -1. */
+struct cairn_worker_treat {
+	int32_t slot;			/* its counters of tokens, 0 .. CAIRN_WORKER_SLOTS(max_batch) - 1 */
+	int begins;			/* they are to be cleared, and have the prompt counted */
+	const int32_t *prompt;		/* [num_prompt]; 0: need not be counted */
+	int32_t num_prompt;
+	float repetition, frequency, presence;		/* with slot */
+	int32_t bias_at, num_bias;	/* of cairn_worker_add_lists() */
+	int32_t forbidden_at, num_forbidden;
+	int32_t num_logprobs;		/* 1 + k: of the token and of the k likeliest */
+	int late;			/* those are of the logits as they are drawn from, not of the model's */
+};
+
+#define CAIRN_WORKER_SLOTS(max_batch)	(2 * (max_batch))
+
 /* The part of one sequence in a pass. */
 struct cairn_worker_part {
 	const int32_t *ids;		/* [num_rows] */
@@ -46,12 +61,17 @@ struct cairn_worker_part {
 	int32_t num_pages;
 	const struct cairn_sampling *draw;	/* a token is drawn after the last row; NULL: none */
 	uint64_t seed, offset;		/* which draw of which seed this is; the sampling's own seed is not used */
+	const struct cairn_worker_treat *treat;		/* NULL: nothing */
 };
 
 /* What a pass has drawn, in the order in which parts with a draw were added; until the next begin. */
 struct cairn_worker_result {
 	const int32_t *tokens;		/* [num_tokens] */
-	int32_t num_tokens;
+	int32_t num_tokens, k;
+	/* where wanted: the token's log-probability; the k likeliest tokens and theirs, -1 where there are fewer */
+	const float *logprob;		/* [num_tokens] */
+	const int32_t *top;		/* [num_tokens, k] */
+	const float *top_logprob;
 };
 
 struct cairn_worker_stats {
@@ -73,6 +93,15 @@ void cairn_worker_destroy(struct cairn_worker *worker);		/* NULL is legal */
 void cairn_worker_begin(struct cairn_worker *worker);
 void cairn_worker_add(struct cairn_worker *worker, const struct cairn_worker_part *part);
 int cairn_worker_launch(struct cairn_worker *worker);
+
+/*
+ * Brings the lists of a request to the device; its draws name them by their places. -EAGAIN: there is no room now; -EOPNOTSUPP: the table cannot treat logits.
+ */
+int cairn_worker_add_lists(struct cairn_worker *worker, const struct cairn_logit_bias *bias, int32_t num_bias,
+			   const int32_t *forbidden, int32_t num_forbidden, int32_t *bias_at,
+			   int32_t *forbidden_at);
+void cairn_worker_remove_lists(struct cairn_worker *worker, int32_t bias_at, int32_t num_bias,
+			       int32_t forbidden_at, int32_t num_forbidden);
 
 int cairn_worker_collect(struct cairn_worker *worker, struct cairn_worker_result *result);
 int cairn_worker_in_flight(const struct cairn_worker *worker);

@@ -8,7 +8,7 @@
  * Of a model with latent attention every pass is decode_step: one row for each sequence, of its prompt or
  * not. A token is drawn after each row then, and those nobody asked for are dropped on the host.
  *
- * Graphs: a decoding pass is captured when its shape, that is rows, bound on kv_len, greedy or not, is met
+ * Graphs: a decoding pass is captured when its shape, that is rows, bound on kv_len, kind of draws, is met
  * for the second time; the first time warms the operations up, which may load code. The bound on kv_len is
  * a power of two, so that a shape lasts. A list of more than 8 rows is padded to a multiple of 8 up to 64,
  * of 16 up to 256, of 32 up to 512, of 64 beyond: 35 sizes up to 512, each within an eighth of what it
@@ -53,9 +53,10 @@ static int32_t kv_bound(const struct cairn_worker *w, int32_t len)
 	return bound < w->opt.max_context ? bound : w->opt.max_context;
 }
 
+/* How decode_step draws. What is drawn from treated logits is drawn behind it. */
 static struct cairn_draw make_draw(const struct cairn_worker *w)
 {
-	if (w->greedy)
+	if (w->kind.greedy || w->kind.penalized)
 		return (struct cairn_draw){ .tokens = w->drawn };
 	return (struct cairn_draw){
 		.tokens = w->drawn, .temperature = w->dev.temperature, .top_p = w->dev.top_p,
@@ -63,20 +64,15 @@ static struct cairn_draw make_draw(const struct cairn_worker *w)
 	};
 }
 
-/* The operations of a pass that is not one operation. */
-static int enqueue_list(struct cairn_worker *w)
+static int draw_tokens(struct cairn_worker *w, int32_t rows)
 {
-	int32_t rows = w->batch.num_logits;
 	struct cairn_argmax_args argmax = {
 		.size = sizeof(argmax), .out = w->drawn, .logits = w->logits, .rows = rows, .vocab = w->vocab,
 		.dtype = CAIRN_F32,
 	};
 	struct cairn_sample_args sample = worker_sample_args(w, rows);
 
-	CAIRN_TRY(cairn_forward(w->scratch, &w->kv, &w->batch, w->stream));
-	if (!rows)
-		return 0;
-	if (w->greedy)
+	if (w->kind.greedy)
 		return TABLE(w, argmax, &argmax, w->stream);
 	return TABLE(w, sample, &sample, w->stream);
 }
@@ -89,8 +85,12 @@ static int enqueue(struct cairn_worker *w)
 
 	if (w->fused)
 		CAIRN_TRY(cairn_decoder_run(w->decoder, &w->kv, &w->batch, &draw, w->stream, &done));
+	if (done && w->kind.penalized) {
+		CAIRN_TRY(worker_treat_before(w, w->batch.num_logits));
+		CAIRN_TRY(draw_tokens(w, w->batch.num_logits));
+	}
 	if (done)
-		return 0;
+		return worker_treat_after(w, w->batch.num_logits);
 	/* refused only now; this is no capture, which is the second pass of a shape */
 	if (w->fused) {
 		w->fused = 0;
@@ -98,7 +98,12 @@ static int enqueue(struct cairn_worker *w)
 		if (moved)
 			worker_drop_graphs(w);
 	}
-	return enqueue_list(w);
+	CAIRN_TRY(cairn_forward(w->scratch, &w->kv, &w->batch, w->stream));
+	if (!w->batch.num_logits)
+		return 0;
+	CAIRN_TRY(worker_treat_before(w, w->batch.num_logits));
+	CAIRN_TRY(draw_tokens(w, w->batch.num_logits));
+	return worker_treat_after(w, w->batch.num_logits);
 }
 
 /* The entry of this shape; or a free one; or the one unused for longest, emptied. */
@@ -109,7 +114,7 @@ static struct graph *find_graph(struct cairn_worker *w)
 	for (int i = 0; i < MAX_GRAPHS; i++) {
 		g = &w->graphs[i];
 		if (g->used && g->rows == w->batch.num_rows && g->kv_bound == w->batch.max_kv_len &&
-		    g->greedy == w->greedy)
+		    !memcmp(&g->kind, &w->kind, sizeof(g->kind)))
 			return g;
 		if (g->used < oldest->used)
 			oldest = g;
@@ -118,7 +123,7 @@ static struct graph *find_graph(struct cairn_worker *w)
 	if (g->exec)
 		w->impl->graph_destroy(g->exec);
 	*g = (struct graph){
-		.rows = w->batch.num_rows, .kv_bound = w->batch.max_kv_len, .greedy = w->greedy,
+		.rows = w->batch.num_rows, .kv_bound = w->batch.max_kv_len, .kind = w->kind,
 	};
 	return g;
 }
@@ -190,6 +195,7 @@ static void pad(struct cairn_worker *w)
 		a->top_p[b->num_rows] = 1;
 		a->min_p[b->num_rows] = 0;
 		a->seed[b->num_rows] = a->offset[b->num_rows] = 0;
+		worker_treat_nothing(a, b->num_rows);
 	}
 	b->num_logits = b->num_rows;
 }
@@ -199,7 +205,14 @@ static int gather_ids(struct cairn_worker *w)
 {
 	const int32_t *from = w->flight->host.from;
 	int32_t rows = w->batch.num_rows;
+	struct cairn_pick_ids_args pick = {
+		.size = sizeof(pick), .ids = w->ids, .drawn = w->drawn, .from = w->dev.from,
+		.host_ids = w->dev.ids, .rows = rows, .num_drawn = w->opt.max_batch,
+	};
 
+	if (w->impl->pick_ids)
+		return TABLE(w, pick_ids, &pick, w->stream);
+	/* a table from before there was one: a copy for each run of rows that follow in order */
 	if (w->follows < rows)
 		CAIRN_TRY(TABLE(w, mem_copy, w->ids, w->dev.ids, (size_t)rows * sizeof(*w->ids),
 				CAIRN_COPY_ON_DEVICE, w->stream));
@@ -257,6 +270,7 @@ int cairn_worker_launch(struct cairn_worker *w)
 	if (timed)
 		CAIRN_TRY(TABLE(w, event_record, w->times[f->number % NUM_TIMES].begin, w->stream));
 	CAIRN_TRY(prepare(w, &decode));
+	CAIRN_TRY(worker_treat_prepare(w));
 	bytes = (size_t)((char *)(f->host.kv_indices + f->host.kv_indptr[b->batch]) - f->block);
 	tokens = (size_t)(w->latent ? b->batch : f->num_tokens) * sizeof(*w->drawn);
 	CAIRN_TRY(TABLE(w, mem_copy, w->dev_block, f->block, bytes, CAIRN_COPY_TO_DEVICE, w->stream));
@@ -264,6 +278,11 @@ int cairn_worker_launch(struct cairn_worker *w)
 	CAIRN_TRY(run(w, decode));
 	if (tokens)
 		CAIRN_TRY(TABLE(w, mem_copy, f->tokens, w->drawn, tokens, CAIRN_COPY_TO_HOST, w->stream));
+	f->k = w->kind.k;
+	f->wants_logprobs = w->kind.logprobs || w->kind.late;
+	if (tokens && f->wants_logprobs)
+		CAIRN_TRY(TABLE(w, mem_copy, f->logprobs, w->logprobs, worker_logprobs_bytes(w, f->k),
+				CAIRN_COPY_TO_HOST, w->stream));
 	CAIRN_TRY(TABLE(w, event_record, f->event, w->stream));
 	if (timed)
 		CAIRN_TRY(TABLE(w, event_record, w->times[f->number % NUM_TIMES].end, w->stream));
