@@ -14,7 +14,7 @@ struct run {
 	int32_t first_wave, num_started, num_finished, num_wrong;
 	struct client {
 		struct run *run;
-		int32_t want, got;
+		int32_t prompt, want, got;
 	} *clients;
 	double *plan, *launch, *report, *host;	/* us, of the steps counted */
 	int num_samples;
@@ -61,22 +61,50 @@ static double percentile(double *v, int n, int percent)
 	return n ? v[(n - 1) * percent / 100] : 0;
 }
 
+/*
+ * When the last of the first ones has begun, in step `filled`, their progress is to be spread evenly over an
+ * answer. Number i begins in step i_begin, as those before it decode, one row each, and their prompts take
+ * the other rows; until `filled` it says filled - i_begin tokens: its prompt is shorter, or longer, than those
+ * to come by what it has said too much, or too little. `filled` follows from all of these lengths, and is
+ * found by trying again.
+ */
+static void plan_first_wave(const struct load *l, struct run *r)
+{
+	double filled = 0;
+
+	for (int round = 0; round < 50; round++) {
+		double step = 0;
+
+		for (int32_t i = 0; i < r->first_wave; i++) {
+			struct client *c = &r->clients[i];
+			double progress = (double)(i * 197ll % r->first_wave) * l->out / r->first_wave;
+			double prompt = l->in + progress - (filled - step);
+
+			c->prompt = prompt < 1 ? 1 : (int32_t)prompt;
+			c->want = l->in + l->out - c->prompt;
+			step += (double)c->prompt / (l->rows - i);
+		}
+		filled = (filled + step) / 2;
+	}
+}
+
 static int submit_all(struct cairn_test *t, struct cairn_engine *e, struct run *r, int32_t vocab)
 {
 	const struct load *l = r->load;
 	int32_t *prompt = malloc((size_t)(l->in + l->out) * sizeof(*prompt));
 	int ret = prompt ? 0 : cairn_error(ENOMEM, "load: no memory");
 
+	for (int32_t i = 0; i < l->num_requests; i++)
+		r->clients[i] = (struct client){ .run = r, .prompt = l->in, .want = l->out };
+	if (l->num_requests > r->first_wave)
+		plan_first_wave(l, r);
 	for (int32_t i = 0; !ret && i < l->num_requests; i++) {
-		/* of the first ones a part of the answer is over */
-		int32_t said = i < r->first_wave ? (int32_t)((int64_t)i * l->out / r->first_wave) : 0;
 		struct cairn_request req = {
-			.id = (uint64_t)i, .prompt = prompt, .num_prompt = l->in + said,
-			.max_new_tokens = l->out - said, .ignore_eos = 1, .sampling = { .top_p = 1 },
+			.id = (uint64_t)i, .prompt = prompt, .num_prompt = r->clients[i].prompt,
+			.max_new_tokens = r->clients[i].want, .ignore_eos = 1, .sampling = { .top_p = 1 },
 			.on_token = take, .on_started = begun, .on_finish = ended, .ctx = &r->clients[i],
 		};
 
-		r->clients[i] = (struct client){ .run = r, .want = req.max_new_tokens };
 		for (int32_t k = 0; k < req.num_prompt; k++)
 			prompt[k] = (int32_t)(cairn_rand(t) % (uint64_t)vocab);
 		ret = cairn_engine_submit(e, &req);

@@ -4,9 +4,9 @@
  * Include conformance/harness.h first.
  *
  * The load is that of a server which has been busy for long. With rows a step, prompts of `in` tokens and
- * answers of `out`, rows * out / (in + out) sequences decode at any time. So many requests begin, cut at
- * places spread evenly over their answers: what they have said counts as their prompt. Tokens are counted
- * from the step after the last of these has begun until nobody waits any more.
+ * answers of `out`, rows * out / (in + out) sequences decode at any time. So many requests begin, of such
+ * lengths that they are spread evenly over their answers when the last of them has begun. From then on tokens
+ * are counted, until nobody waits any more.
  */
 #ifndef CAIRN_LOAD_TEST_H
 #define CAIRN_LOAD_TEST_H

@@ -438,7 +438,7 @@ int cairn_scheduler_fork(struct cairn_scheduler *s, uint64_t request, int32_t in
 	if (q->in_flight || q->req->unforked)
 		return cairn_error(EINVAL, "request %llu: tokens are in flight", (unsigned long long)request);
 	if (q->is_waiting && !q->was_running)
-		return cairn_error(EINVAL, "request %llu has not started", (unsigned long long)request);
+		return cairn_error(EAGAIN, "request %llu has not started", (unsigned long long)request);
 	if (!q->is_waiting && s->num_running + s->promised_seqs >= s->opt.max_seqs)
 		return cairn_error(EAGAIN, "request %llu cannot be forked now", (unsigned long long)request);
 	CAIRN_TRY(q->is_waiting ? fork_waiting(s, q, &c) : sched_fork(s, q, &c));
