@@ -201,8 +201,8 @@ static void put(struct cairn_tiers *t, struct move_lists *l, int32_t from, uint6
 		end_group(t, l);
 	*from_mark = t->mark;
 	*to_mark = t->mark + 1;
-	l->host[2 * l->num] = from;
-	l->host[2 * l->num + 1] = to;
+	l->host[l->num] = from;
+	l->host[l->room + l->num] = to;
 	l->num++;
 }
 
@@ -255,9 +255,30 @@ static int copy_pages(struct cairn_tiers *t, int32_t from, int32_t to)
 /* Moves [first, end) of the lists, a group. */
 static int carry_out(struct cairn_tiers *t, struct move_lists *l, int32_t first, int32_t end)
 {
+	struct cairn_kv_move_args args = {
+		.size = sizeof(args), .base = t->kv->base, .slots = t->host, .from = l->dev + first,
+		.to = l->dev + l->room + first, .layer_bytes = (int64_t)t->kv->layer_bytes,
+		.v_offset = (int64_t)t->kv->v_offset, .page_bytes = (int64_t)t->page_bytes,
+		.num_moves = end - first, .num_layers = t->num_layers, .num_pages = t->kv->num_pages,
+		.num_slots = t->num_buffers,
+	};
+	int ret = t->impl->kv_move ? t->impl->kv_move(&args, t->stream) : -EOPNOTSUPP;
+
+	if (ret != -EOPNOTSUPP)
+		return cairn_table_ret(t->impl, ret, "kv_move");
 	for (int32_t i = first; i < end; i++)
-		CAIRN_TRY(copy_pages(t, l->host[2 * i], l->host[2 * i + 1]));
+		CAIRN_TRY(copy_pages(t, l->host[i], l->host[l->room + i]));
 	return 0;
+}
+
+/* Both halves, as far as they are used. */
+static int upload(struct cairn_tiers *t, struct move_lists *l)
+{
+	size_t bytes = (size_t)l->num * sizeof(*l->host);
+
+	CAIRN_TRY(CAIRN_TABLE(t->impl, mem_copy, l->dev, l->host, bytes, CAIRN_COPY_TO_DEVICE, t->stream));
+	return CAIRN_TABLE(t->impl, mem_copy, l->dev + l->room, l->host + l->room, bytes,
+			   CAIRN_COPY_TO_DEVICE, t->stream);
 }
 
 /* From group `first` on to the last. */
@@ -302,6 +323,8 @@ int cairn_tiers_before(struct cairn_tiers *t, const struct cairn_step_plan *p)
 		end_group(t, l);
 		if (p->num_moves_before == p->num_moves)
 			l->groups_before = l->num_groups;
+		if (t->impl->kv_move && l->num)
+			CAIRN_TRY(upload(t, l));
 		CAIRN_TRY(carry_out_groups(t, l, 0, l->groups_before));
 	}
 	if (p->num_items)

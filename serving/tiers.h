@@ -34,8 +34,8 @@ int cairn_tiers_create(struct cairn_tiers **out, const struct cairn_model *model
 void cairn_tiers_destroy(struct cairn_tiers *tiers);	/* NULL is legal; the stream must be idle */
 
 /*
- * For each plan: begin with all of its moves, before those that precede its rows and after those behind
- * them, and launched in between, when its pass is on the stream. A plan without rows is idle.
+ * For each plan: before, which carries out the moves that precede its rows; its pass, if it has rows; after,
+ * for those behind them. Without rows after waits for the stream.
  */
 int cairn_tiers_before(struct cairn_tiers *tiers, const struct cairn_step_plan *plan);
 int cairn_tiers_after(struct cairn_tiers *tiers, const struct cairn_step_plan *plan);

@@ -25,7 +25,7 @@ struct job_queue {
 };
 
 struct move_lists {
-	int32_t *host, *dev;		/* [2 * room]: from, to, from, to, ... */
+	int32_t *host, *dev;		/* [2 * room]: from, and to behind them */
 	int32_t *groups;		/* [num_groups]: their ends */
 	int32_t room, num, num_groups, groups_before;
 };

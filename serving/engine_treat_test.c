@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * engine_treat_test - penalties, biases, log-probabilities, beams: against the naive way, which knows
+ * neither batches nor caches nor passes that run ahead
+ */
+#include <math.h>
+#include <stdlib.h>
+
+#include "../conformance/harness.h"
+#include "engine_naive_test.h"
+
+enum { NUM = 10 };
+
+/* What two ways of computing the logits, which reach 8, may differ by in bf16; the list of operations on ref is
+ * the naive way's. */
+static double slack_of(const char *table, enum cairn_decode_path decode)
+{
+	return strcmp(table, "ref") || decode != CAIRN_DECODE_UNFUSED ? 0.2 : 2e-5;
+}
+
+static void make_requests(struct cairn_test *t, const struct golden *g, struct cairn_request *reqs,
+			  struct answer (*answers)[2])
+{
+	static const struct cairn_logit_bias bias[] = { { 7, 1.5f }, { 12, -100 }, { 100, 0.75f } };
+	static const int32_t stops[] = { 3, 30, 60, 90, 120, 150, 180 };
+
+	for (int i = 0; i < NUM; i++) {
+		struct cairn_sampling *s = &reqs[i].sampling;
+
+		memset(answers[i], 0, sizeof(answers[i]));
+		reqs[i] = request(g, 5 + (int)(cairn_rand(t) % 40), 24, &answers[i][0]);
+		answers[i][1].cached = -1;
+		reqs[i].num_seqs = i % 4 == 3 ? 2 : 1;
+		s->presence_penalty = i & 1 ? 0.6f : 0;
+		s->frequency_penalty = i & 2 ? 0.4f : 0;
+		s->repetition_penalty = i % 3 == 2 ? 1.3f : 0;
+		s->bias = bias;
+		s->num_bias = i & 4 ? 3 : 0;
+		s->min_new_tokens = i & 1 ? 9 : 0;
+		reqs[i].stop_ids = stops;
+		reqs[i].num_stop_ids = 7;
+		s->num_logprobs = i % 5 == 0 ? 0 : i % 5 == 1 ? 1 : 1 + i;
+	}
+}
+
+static void treated(struct cairn_test *t, const char *table, enum cairn_decode_path decode)
+{
+	struct cairn_engine_options opt = {
+		.max_batch = 6, .max_context = 96, .max_rows = 32, .page_size = 8, .num_pages = 50,
+		.decode = decode,
+	};
+	struct cairn_request reqs[NUM];
+	struct answer (*answers)[2] = calloc(NUM, sizeof(*answers));
+	struct cairn_engine_stats stats;
+	struct cairn_engine *e;
+	struct cairn_model *m;
+	struct cairn_impl impl;
+	struct naive n;
+	struct golden g;
+
+	if (open_model(t, table, "llama3_tiny", &impl, &g, &m))
+		goto out;
+	if (naive_open(t, &n, g.dir) || !EXPECT(t, cairn_engine_create(&e, m, &opt) == 0))
+		goto out_model;
+	make_requests(t, &g, reqs, answers);
+	for (int i = 0; i < NUM; i++) {
+		if (!EXPECT(t, cairn_engine_submit(e, &reqs[i]) == 0))
+			goto out_engine;
+	}
+	EXPECT(t, cairn_engine_run(e) == 0);
+	EXPECT(t, cairn_engine_verify(e) == 0);
+	for (int i = 0; i < NUM; i++) {
+		for (int k = 0; k < (reqs[i].num_seqs == 2 ? 2 : 1); k++) {
+			const struct answer *a = &answers[i][k];
+
+			EXPECT(t, a->num_finished == 1);
+			EXPECT(t, a->num_ids >= reqs[i].sampling.min_new_tokens);
+			naive_judge(t, &n, &reqs[i], a, slack_of(table, decode));
+			for (int j = 0; j < a->num_ids; j++)
+				EXPECT(t, a->num_top[j] == (reqs[i].sampling.num_logprobs ?
+					  reqs[i].sampling.num_logprobs - 1 : 0));
+		}
+	}
+	cairn_engine_stats(e, &stats);
+	EXPECT(t, stats.scheduler.num_running == 0 && stats.scheduler.device.num_seqs == 0);
+out_engine:
+	cairn_engine_destroy(e);
+out_model:
+	naive_close(&n);
+	close_model(m, &g);
+out:
+	free(answers);
+}
+
+/* Draws with everything on, one request after the other and all at once: on ref to the token. */
+static void drawn(struct cairn_test *t)
+{
+	struct cairn_engine_options opt = {
+		.max_batch = 5, .max_context = 96, .max_rows = 40, .page_size = 4, .num_pages = 60,
+		.decode = CAIRN_DECODE_UNFUSED,
+	};
+	struct cairn_request reqs[NUM];
+	struct answer (*answers)[2] = calloc(NUM, sizeof(*answers));
+	int32_t want[MAX_NEW];
+	struct cairn_engine *e;
+	struct cairn_model *m;
+	struct cairn_impl impl;
+	struct naive n;
+	struct golden g;
+
+	if (open_model(t, "ref", "llama3_tiny", &impl, &g, &m))
+		goto out;
+	if (naive_open(t, &n, g.dir) || !EXPECT(t, cairn_engine_create(&e, m, &opt) == 0))
+		goto out_model;
+	make_requests(t, &g, reqs, answers);
+	for (int i = 0; i < NUM; i++) {
+		reqs[i].sampling.temperature = 0.9f + 0.1f * (float)i;
+		reqs[i].sampling.top_p = i & 1 ? 0.95f : 1;
+		reqs[i].sampling.top_k = i & 2 ? 40 : 0;
+		reqs[i].sampling.seed = cairn_rand(t);
+		EXPECT(t, cairn_engine_submit(e, &reqs[i]) == 0);
+	}
+	EXPECT(t, cairn_engine_run(e) == 0);
+	for (int i = 0; i < NUM; i++) {
+		for (int k = 0; k < (reqs[i].num_seqs == 2 ? 2 : 1); k++) {
+			const struct answer *a = &answers[i][k];
+			int num = naive_answer(t, &n, &reqs[i], k, want);
+
+			if (!EXPECT(t, a->num_ids == num &&
+				       !memcmp(a->ids, want, (size_t)num * sizeof(*want))))
+				cairn_note(t, "request %d, answer %d: %d tokens, not %d", i, k, a->num_ids, num);
+		}
+		if (reqs[i].num_seqs == 2)
+			EXPECT(t, memcmp(answers[i][0].ids, answers[i][1].ids, 4 * sizeof(*want)));
+	}
+	cairn_engine_destroy(e);
+out_model:
+	naive_close(&n);
+	close_model(m, &g);
+out:
+	free(answers);
+}
+
+/* ---- beams ---- */
+
+struct beam_case {
+	int prompt, max_new, width, num_seqs;
+	float length_penalty;
+	int num_stops, min_new, num_pages;
+};
+
+static const struct beam_case beam_cases[] = {
+	{ 20, 12, 4, 4, 1, 0, 0, 60 },
+	{ 33, 10, 3, 2, 0, 5, 0, 60 },
+	{ 8, 16, 4, 1, 1.5f, 5, 6, 60 },
+	{ 25, 14, 1, 1, 1, 5, 0, 60 },
+	/* memory for two of the beams at a time */
+	{ 21, 12, 4, 4, 1, 2, 0, 15 },
+};
+
+static double score_of(const struct cairn_request *r, const struct answer *a)
+{
+	double sum = 0;
+
+	for (int i = 0; i < a->num_ids; i++)
+		sum += (double)a->logprob[i];
+	return sum / pow(a->num_ids, (double)r->length_penalty);
+}
+
+static void one_beam_search(struct cairn_test *t, struct cairn_engine *e, struct naive *n, const struct golden *g,
+			    const struct beam_case *c, int exact)
+{
+	static const int32_t stops[] = { 17, 44, 99, 133, 178 };
+	struct answer *answers = calloc((size_t)c->width, sizeof(*answers)), greedy;
+	struct naive_beam *best = calloc((size_t)c->width + 1, sizeof(*best));
+	struct cairn_request r = request(g, c->prompt, c->max_new, &answers[0]), other;
+	int num;
+
+	r.beam_width = c->width;
+	r.num_seqs = c->num_seqs;
+	r.length_penalty = c->length_penalty;
+	r.stop_ids = stops;
+	r.num_stop_ids = c->num_stops;
+	r.sampling.min_new_tokens = c->min_new;
+	r.ignore_eos = !c->num_stops;
+	other = request(g, 15, 10, &greedy);	/* others go on meanwhile */
+	EXPECT(t, cairn_engine_submit(e, &r) == 0 && cairn_engine_submit(e, &other) == 0);
+	EXPECT(t, cairn_engine_run(e) == 0);
+	EXPECT(t, cairn_engine_verify(e) == 0);
+	num = naive_beams(t, n, &r, best);
+	for (int i = 0; i < c->num_seqs && EXPECT(t, i < num); i++) {
+		const struct answer *a = &answers[i];
+
+		EXPECT(t, a->num_finished == 1);
+		EXPECT(t, a->why == (a->end_token >= 0 ? CAIRN_FINISH_STOP : CAIRN_FINISH_LENGTH));
+		if (exact && !EXPECT(t, a->num_ids == best[i].num_tokens &&
+				     !memcmp(a->ids, best[i].tokens, (size_t)a->num_ids * sizeof(*a->ids))))
+			cairn_note(t, "beam %d of width %d: %d tokens, not %d", i, c->width, a->num_ids,
+				   best[i].num_tokens);
+		EXPECT(t, (a->end_token >= 0) == best[i].ended || !exact);
+		/* one that was not ended says all of its sum */
+		if (a->end_token < 0 && !best[i].ended && !EXPECT(t, fabs(score_of(&r, a) - best[i].score) < 0.05))
+			cairn_note(t, "score %g, not %g", score_of(&r, a), best[i].score);
+	}
+	free(best);
+	free(answers);
+}
+
+static void beams(struct cairn_test *t, const char *table)
+{
+	struct cairn_engine *e;
+	struct cairn_model *m;
+	struct cairn_impl impl;
+	struct naive n;
+	struct golden g;
+
+	if (open_model(t, table, "llama3_tiny", &impl, &g, &m))
+		return;
+	if (!naive_open(t, &n, g.dir)) {
+		for (size_t i = 0; i < ARRAY_SIZE(beam_cases); i++) {
+			struct cairn_engine_options opt = {
+				.max_batch = 5, .max_context = 48, .max_rows = 24, .page_size = 4,
+				.num_pages = beam_cases[i].num_pages, .decode = CAIRN_DECODE_UNFUSED,
+			};
+
+			if (!EXPECT(t, cairn_engine_create(&e, m, &opt) == 0))
+				break;
+			one_beam_search(t, e, &n, &g, &beam_cases[i], !strcmp(table, "ref"));
+			cairn_engine_destroy(e);
+		}
+	}
+	naive_close(&n);
+	close_model(m, &g);
+}
+
+static void bad_requests(struct cairn_test *t)
+{
+	struct cairn_engine_options opt = { .max_batch = 4, .max_context = 64 };
+	static const struct cairn_logit_bias outside = { 192, 1 }, infinite = { 1, INFINITY };
+	static const struct cairn_logit_bias twice[] = { { 5, 1 }, { 6, 1 }, { 5, 2 } };
+	static const int32_t stop = -1;
+	struct { const char *text; struct cairn_request r; } rows[18];
+	struct cairn_engine *e;
+	struct cairn_model *m;
+	struct cairn_impl impl;
+	struct golden g;
+	struct answer a;
+	int k = 0;
+
+	if (open_model(t, "cpu", "llama2_tiny", &impl, &g, &m))
+		return;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+		rows[i].r = request(&g, 10, 10, &a);
+	rows[k].r.sampling.presence_penalty = NAN, rows[k++].text = "presence_penalty: ";
+	rows[k].r.sampling.frequency_penalty = INFINITY, rows[k++].text = "frequency_penalty: ";
+	rows[k].r.sampling.repetition_penalty = -1, rows[k++].text = "repetition_penalty: ";
+	rows[k].r.sampling.min_new_tokens = 11, rows[k++].text = "min_new_tokens: is 11";
+	rows[k].r.sampling.num_logprobs = 22, rows[k++].text = "num_logprobs: is 22";
+	rows[k].r.sampling.bias = &outside, rows[k].r.sampling.num_bias = 1, rows[k++].text = "bias: token 192";
+	rows[k].r.sampling.bias = &infinite, rows[k].r.sampling.num_bias = 1, rows[k++].text = "bias: of token 1";
+	rows[k].r.sampling.bias = twice, rows[k].r.sampling.num_bias = 3, rows[k++].text = "token 5 is there twice";
+	rows[k].r.sampling.num_bias = 1, rows[k++].text = "bias: 1 are not";
+	rows[k].r.num_stop_ids = 1, rows[k].r.stop_ids = &stop, rows[k++].text = "stop_ids: number 0 is -1";
+	rows[k].r.num_seqs = 5, rows[k++].text = "num_seqs: is 5";
+	rows[k].r.num_seqs = -1, rows[k++].text = "num_seqs: is -1";
+	rows[k].r.deadline_ns = -1, rows[k++].text = "deadline_ns";
+	rows[k].r.beam_width = 5, rows[k++].text = "beam_width: is 5";
+	rows[k].r.beam_width = 2, rows[k].r.num_seqs = 3, rows[k++].text = "num_seqs: is 3";
+	rows[k].r.beam_width = 2, rows[k].r.length_penalty = NAN, rows[k++].text = "length_penalty";
+	rows[k].r.beam_width = 2, rows[k].r.sampling.presence_penalty = 1, rows[k++].text = "beam_width: not with";
+	rows[k].r.beam_width = 2, rows[k].r.sampling.num_logprobs = 2, rows[k++].text = "num_logprobs: is 2";
+	if (EXPECT(t, k == ARRAY_SIZE(rows)) && EXPECT(t, cairn_engine_create(&e, m, &opt) == 0)) {
+		for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+			EXPECT(t, cairn_engine_submit(e, &rows[i].r) == -EINVAL);
+			EXPECT_CONTAINS(t, cairn_last_error(), rows[i].text);
+		}
+		cairn_engine_destroy(e);
+	}
+	/* a table from before there were such operations names the field */
+	impl.penalize = NULL;
+	impl.logprobs = NULL;
+	if (EXPECT(t, cairn_engine_create(&e, m, &opt) == 0)) {
+		rows[0].r.sampling.presence_penalty = 1;
+		EXPECT(t, cairn_engine_submit(e, &rows[0].r) == -EOPNOTSUPP);
+		EXPECT_CONTAINS(t, cairn_last_error(), "presence_penalty: cpu: the table has no operation");
+		rows[4].r.sampling.num_logprobs = 1;
+		EXPECT(t, cairn_engine_submit(e, &rows[4].r) == -EOPNOTSUPP);
+		EXPECT_CONTAINS(t, cairn_last_error(), "num_logprobs: cpu: the table has no operation");
+		EXPECT(t, cairn_engine_run(e) == 0);
+		cairn_engine_destroy(e);
+	}
+	close_model(m, &g);
+}
+
+#define TABLE(table) \
+	static void treated_##table(struct cairn_test *t) { treated(t, #table, CAIRN_DECODE_AUTO); } \
+	static void treated_unfused_##table(struct cairn_test *t) { treated(t, #table, CAIRN_DECODE_UNFUSED); } \
+	static void beams_##table(struct cairn_test *t) { beams(t, #table); }
+TABLE(ref)
+TABLE(cpu)
+TABLE(cuda)
+#define UNITS(table) \
+	{ "treated_" #table, treated_##table }, { "treated_unfused_" #table, treated_unfused_##table }, \
+	{ "beams_" #table, beams_##table }
+
+static const struct cairn_unit units[] = {
+	UNITS(ref), UNITS(cpu), UNITS(cuda),
+	{ "drawn_ref", drawn },
+	{ "bad_requests", bad_requests },
+};
+
+const struct cairn_family cairn_engine_treat_family = {
+	.stage = "serving",
+	.name = "engine_treat",
+	.units = units,
+	.num_units = ARRAY_SIZE(units),
+};
