@@ -9,13 +9,13 @@
 #include "../conformance/harness.h"
 #include "engine_naive_test.h"
 
-enum { NUM = 10 };
+enum { NUM = 8 };
 
 /* What two ways of computing the logits, which reach 8, may differ by in bf16; the list of operations on ref is
  * the naive way's. */
 static double slack_of(const char *table, enum cairn_decode_path decode)
 {
-	return strcmp(table, "ref") || decode != CAIRN_DECODE_UNFUSED ? 0.2 : 2e-5;
+	return strcmp(table, "ref") || decode != CAIRN_DECODE_UNFUSED ? 0.3 : 2e-5;
 }
 
 static void make_requests(struct cairn_test *t, const struct golden *g, struct cairn_request *reqs,
@@ -28,7 +28,7 @@ static void make_requests(struct cairn_test *t, const struct golden *g, struct c
 		struct cairn_sampling *s = &reqs[i].sampling;
 
 		memset(answers[i], 0, sizeof(answers[i]));
-		reqs[i] = request(g, 5 + (int)(cairn_rand(t) % 40), 24, &answers[i][0]);
+		reqs[i] = request(g, 5 + (int)(cairn_rand(t) % 28), 16, &answers[i][0]);
 		answers[i][1].cached = -1;
 		reqs[i].num_seqs = i % 4 == 3 ? 2 : 1;
 		s->presence_penalty = i & 1 ? 0.6f : 0;
@@ -36,7 +36,7 @@ static void make_requests(struct cairn_test *t, const struct golden *g, struct c
 		s->repetition_penalty = i % 3 == 2 ? 1.3f : 0;
 		s->bias = bias;
 		s->num_bias = i & 4 ? 3 : 0;
-		s->min_new_tokens = i & 1 ? 9 : 0;
+		s->min_new_tokens = i & 1 ? 7 : 0;
 		reqs[i].stop_ids = stops;
 		reqs[i].num_stop_ids = 7;
 		s->num_logprobs = i % 5 == 0 ? 0 : i % 5 == 1 ? 1 : 1 + i;
