@@ -37,7 +37,7 @@ sanflags = $(if $(SAN),-fsanitize=address$(comma)undefined -fno-sanitize-recover
 comma	:= ,
 # Host libraries go in statically where they can, so that the program runs where only a driver is.
 static	= $(if $(SAN),-l$(1),$(shell p=$$($(CC) -print-file-name=lib$(1).a); [ -f "$$p" ] && echo $$p || echo -l$(1)))
-LDLIBS	= $(call static,jansson) $(call static,pcre2-8) $(call static,utf8proc) \
+LDLIBS	= $(call static,jansson) $(call static,pcre2-8) $(call static,utf8proc) $(call static,md) \
 	$(if $(CONFIG_CUDA),$(CUDA_LIB)) $(call static,gomp) -ldl -lpthread -lrt -lm
 
 objs	:=

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * cairn - the one program: list, check, bench, generate, eval, convert-gqa
+ * cairn - the one program: list, check, bench, generate, eval, serve, convert-gqa
  */
 #include <getopt.h>
 #include <limits.h>
@@ -17,6 +17,8 @@
 int cairn_cmd_generate(int argc, char **argv);
 int cairn_cmd_eval(int argc, char **argv);
 int cairn_cmd_convert_gqa(int argc, char **argv);
+int cairn_cmd_serve(int argc, char **argv);
+int cairn_cmd_serve_worker(int argc, char **argv);
 
 static const char usage[] =
 	"usage: cairn COMMAND [OPTION]... [GLOB]...\n"
@@ -26,6 +28,7 @@ static const char usage[] =
 	"  bench        times what it has verified\n"
 	"  generate     continues a prompt (--help for its options)\n"
 	"  eval         scores the embedded model on its held-out questions\n"
+	"  serve        serves a model over HTTP (--help for its options)\n"
 	"  convert-gqa  makes a checkpoint with fewer heads of keys and values\n"
 	"  version      version and digest of the sources\n"
 	"\n"
@@ -255,6 +258,10 @@ int main(int argc, char **argv)
 		return cairn_cmd_generate(argc - 1, argv + 1);
 	if (!strcmp(cmd, "eval"))
 		return cairn_cmd_eval(argc - 1, argv + 1);
+	if (!strcmp(cmd, "serve"))
+		return cairn_cmd_serve(argc - 1, argv + 1);
+	if (!strcmp(cmd, "serve-worker"))
+		return cairn_cmd_serve_worker(argc - 1, argv + 1);
 	if (!strcmp(cmd, "convert-gqa"))
 		return cairn_cmd_convert_gqa(argc - 1, argv + 1);
 	if (!strcmp(cmd, "version") || !strcmp(cmd, "--version")) {

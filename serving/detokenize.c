@@ -387,26 +387,34 @@ static int release(struct cairn_token_stream *st)
 	return 0;
 }
 
-static int push_token(struct cairn_token_stream *st, int32_t id)
+/* The steps that look at a token alone: its text is in st->a. */
+static int run_single(struct cairn_token_stream *st, int32_t id, bool first)
 {
 	struct buf tmp;
 	size_t n;
 	const char *s = spelling(st->tok, id, &n);
-	int byte;
 
-	if (!st->tok->has_decoder && st->any)
-		CAIRN_TRY(emit(st, " ", 1));
 	st->a.len = 0;
 	CAIRN_TRY(cairn_buf_add(&st->a, s, n));
 	for (size_t i = 0; i < st->num_single; i++) {
 		st->b.len = 0;
 		CAIRN_TRY(cairn_buf_add(&st->b, "", 0));
-		CAIRN_TRY(string_step(&st->tok->decoder.v[i], st->a.s, st->a.len, !st->any,
-				      &st->spans, &st->b));
+		CAIRN_TRY(string_step(&st->tok->decoder.v[i], st->a.s, st->a.len, first, &st->spans,
+				      &st->b));
 		tmp = st->a;
 		st->a = st->b;
 		st->b = tmp;
 	}
+	return 0;
+}
+
+static int push_token(struct cairn_token_stream *st, int32_t id)
+{
+	int byte;
+
+	if (!st->tok->has_decoder && st->any)
+		CAIRN_TRY(emit(st, " ", 1));
+	CAIRN_TRY(run_single(st, id, !st->any));
 	st->any = true;
 	if (st->collect == STEP_BYTE_LEVEL) {
 		CAIRN_TRY(byte_level(st->a.s, st->a.len, &st->held));
@@ -448,6 +456,25 @@ int cairn_token_stream_push(struct cairn_token_stream *st, int32_t id, const cha
 	if (id < st->tok->num_ids && !(st->skip_special && st->tok->skip[id]))
 		ret = push_token(st, id);
 	return hand_out(st, ret, text, num_bytes);
+}
+
+int cairn_token_stream_bytes(struct cairn_token_stream *st, int32_t id, const char **bytes, size_t *num_bytes)
+{
+	int ret = 0, byte;
+
+	if (!st || !bytes || !num_bytes || id < 0)
+		return cairn_error(EINVAL, "tokenizer: null argument or negative id");
+	st->out.len = 0;
+	if (id < st->tok->num_ids) {
+		ret = run_single(st, id, false);
+		byte = !ret && st->collect == STEP_BYTE_FALLBACK ? fallback_byte(st->a.s, st->a.len) : -1;
+		if (!ret && st->collect == STEP_BYTE_LEVEL)
+			ret = byte_level(st->a.s, st->a.len, &st->out);
+		else if (!ret)
+			ret = byte < 0 ? cairn_buf_add(&st->out, st->a.s, st->a.len) :
+			      cairn_buf_add(&st->out, (char[]){ (char)byte }, 1);
+	}
+	return hand_out(st, ret, bytes, num_bytes);
 }
 
 int cairn_token_stream_finish(struct cairn_token_stream *st, const char **text, size_t *num_bytes)

@@ -107,6 +107,12 @@ int cairn_token_stream_new(const struct cairn_tokenizer *tok, bool skip_special,
 			   struct cairn_token_stream **out);
 int cairn_token_stream_push(struct cairn_token_stream *stream, int32_t id, const char **text,
 			    size_t *num_bytes);
+/*
+ * The bytes that a token stands for behind others, special or not, as they are: of one cut inside a character
+ * they are no UTF-8. Changes nothing of the stream; valid as the text of a push.
+ */
+int cairn_token_stream_bytes(struct cairn_token_stream *stream, int32_t id, const char **bytes,
+			     size_t *num_bytes);
 /* What was held back: U+FFFD for it. The stream is then as new. */
 int cairn_token_stream_finish(struct cairn_token_stream *stream, const char **text,
 			      size_t *num_bytes);

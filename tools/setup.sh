@@ -18,8 +18,9 @@ if command -v "${CC:-gcc}" >/dev/null 2>&1; then
 	want libjansson-dev header jansson.h
 	want libpcre2-dev eval "printf '#define PCRE2_CODE_UNIT_WIDTH 8\n#include <pcre2.h>\n' | ${CC:-gcc} -E -x c -"
 	want libutf8proc-dev header utf8proc.h
+	want libmd-dev header sha2.h
 else
-	need="$need libc6-dev libjansson-dev libpcre2-dev libutf8proc-dev"
+	need="$need libc6-dev libjansson-dev libpcre2-dev libutf8proc-dev libmd-dev"
 fi
 want python3 exists python3
 
