@@ -58,7 +58,7 @@ sources	:= $(sort $(wildcard $(addsuffix /*.[ch],$(DIRS)) $(addsuffix /*.cu,$(DI
 digest	= $(shell cat $(sources) | sha256sum | cut -c1-16)
 
 ## all                the program, build/cairn
-all: $(O)/cairn $(O)/example_plugin.so $(O)/old_plugin.so $(O)/bad_plugin.so $(O)/transport_end $(if $(CONFIG_NIC),$(O)/cairn_nic.so) \
+all: $(O)/cairn $(O)/example_plugin.so $(O)/old_plugin.so $(O)/bad_plugin.so $(O)/fault_plugin.so $(O)/transport_end $(if $(CONFIG_NIC),$(O)/cairn_nic.so) \
 	$(if $(CONFIG_VERBS),$(O)/golden $(O)/nic_semantics $(O)/nic_mutants $(O)/nic_arming $(O)/fhbn_receiver)
 
 # A package may bring libraries along: lib/ beside the program is looked in first.

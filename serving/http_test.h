@@ -37,9 +37,9 @@ static inline void nap_ms(int ms)
 	poll(NULL, 0, ms);
 }
 
-static inline int dial(const struct cairn_http *http)
+static inline int dial_port(int port)
 {
-	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)cairn_http_port(http)),
+	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port),
 				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
 
@@ -49,6 +49,11 @@ static inline int dial(const struct cairn_http *http)
 		fd = -1;
 	}
 	return fd;
+}
+
+static inline int dial(const struct cairn_http *http)
+{
+	return dial_port(cairn_http_port(http));
 }
 
 /* A peer that has closed is no failure here: what it said before is what counts. */

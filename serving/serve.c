@@ -67,13 +67,18 @@ static int read_key(struct serve *s)
 
 static int load_template(struct serve *s, const char *dir)
 {
-	char *text;
+	char *text, path[4096];
+	json_t *tokens;
 	size_t n;
 	int ret;
 
 	if (s->opt.template_file) {
 		CAIRN_TRY(read_file(s->opt.template_file, &text, &n));
-		ret = cairn_chat_template_open(text, n, NULL, s->opt.template_file, &s->template);
+		/* its special tokens, where the checkpoint says what they are */
+		snprintf(path, sizeof(path), "%.4000s/tokenizer_config.json", dir);
+		tokens = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
+		ret = cairn_chat_template_open(text, n, tokens, s->opt.template_file, &s->template);
+		json_decref(tokens);
 		free(text);
 		return ret;
 	}
@@ -124,12 +129,17 @@ static int load(struct serve *s)
 
 static int start(struct serve *s)
 {
+	struct cairn_api_out name = { 0 };
+
 	CAIRN_TRY(serve_start_preparing(s));
 	CAIRN_TRY(serve_start_link(s));
 	CAIRN_TRY(serve_open_http(s));
-	printf("cairn serve: %s on http://%s%s%s:%d\n", s->name, strchr(s->opt.host, ':') ? "[" : "",
-	       s->opt.host, strchr(s->opt.host, ':') ? "]" : "", cairn_http_port(s->http));
+	cairn_api_put_string(&name, s->name, strlen(s->name));
+	printf("cairn serve: %s on http://%s%s%s:%d\n", name.failed ? "" : name.s,
+	       strchr(s->opt.host, ':') ? "[" : "", s->opt.host, strchr(s->opt.host, ':') ? "]" : "",
+	       cairn_http_port(s->http));
 	fflush(stdout);
+	cairn_api_out_free(&name);
 	return 0;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* serve_frames - what the worker says; every number of it is checked */
+#include <stdio.h>
 #include <string.h>
 
 #include "../primitives/error.h"
@@ -125,11 +126,29 @@ static int started(struct serve *s, const struct cairn_wire_frame *f)
 	p->cached = f->cached_tokens;
 	p->start_ns = serve_now_ns();
 	serve_unqueue(s, p);
+	cairn_metric_add(s->metrics, CAIRN_PROMPT_TOKENS, 0, (uint64_t)p->num_ids);
 	cairn_metric_observe(s->metrics, CAIRN_QUEUE_TIME, (double)(p->start_ns - p->job->begin_ns) * 1e-9);
 	return 0;
 }
 
-/* The engine does not take a request. What it says begins with the name of the field. */
+/* What the engine says begins with the name of one of its fields: what that is called in the API, or "". */
+static void name_field(const char *text, char *field, size_t len)
+{
+	static const char *const names[][2] = {
+		{ "max_new_tokens", "max_tokens" }, { "min_new_tokens", "min_tokens" },
+		{ "num_logprobs", "logprobs" }, { "bias", "logit_bias" }, { "num_bias", "logit_bias" },
+		{ "num_seqs", "n" }, { "beam_width", "use_beam_search" }, { "stop_ids", "stop_token_ids" },
+	};
+	size_t n = strcspn(text, ": [");
+
+	snprintf(field, len, "%.*s", text[n] && n < len ? (int)n : 0, text);
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		if (!strcmp(field, names[i][0]))
+			snprintf(field, len, "%s", names[i][1]);
+	}
+}
+
+/* The engine does not take a request. */
 static int refused(struct serve *s, const struct cairn_wire_frame *f)
 {
 	struct serve_slot *slot = serve_slot_of(s, f->request);
@@ -146,16 +165,15 @@ static int refused(struct serve *s, const struct cairn_wire_frame *f)
 		cairn_api_refuse(&e, 429, "queue_full", NULL, "%s", s->text);
 		e.retry_after_s = 1;
 	} else if (f->error == EINVAL || f->error == EOPNOTSUPP) {
-		size_t n = strcspn(s->text, ":");
-		char field[64] = "";
+		char field[64];
 
-		if (s->text[n] && n < sizeof(field))
-			memcpy(field, s->text, n);
-		cairn_api_refuse(&e, 400, f->error == EINVAL ? "invalid_value" : "unsupported_value",
-				 strcmp(field, "max_new_tokens") ? field : "max_tokens", "%s", s->text);
+		name_field(s->text, field, sizeof(field));
+		cairn_api_refuse(&e, 400, f->error == EINVAL ? "invalid_value" : "unsupported_value", field,
+				 "%s", s->text);
 	} else {
 		cairn_api_refuse(&e, 500, NULL, NULL, "%s", s->text);
 	}
+	p->job->refused = e.status != 500;
 	serve_fail(p->job, &e);
 	serve_end_job(s, p->job);
 	return 0;

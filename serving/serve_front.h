@@ -102,7 +102,7 @@ struct serve_job {
 	/* the link's */
 	struct serve_job *prev_live, *next_live;
 	int32_t num_ended;		/* choices */
-	bool streaming, blocked, over;
+	bool streaming, blocked, refused, over;
 	int64_t last_ns, said_ns;	/* last token; last byte of a stream */
 };
 

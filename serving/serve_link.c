@@ -124,7 +124,8 @@ void serve_end_job(struct serve *s, struct serve_job *job)
 	if (job->next_live)
 		job->next_live->prev_live = job->prev_live;
 	job->over = true;
-	observe(s, job);
+	if (!job->refused)
+		observe(s, job);
 	serve_job_put(job);
 }
 
@@ -241,7 +242,6 @@ static void admit(struct serve *s, struct serve_job *job)
 		atomic_fetch_add(&s->queued_tokens, (long long)p->num_ids);
 		put_request(s, job, p);
 	}
-	cairn_metric_add(s->metrics, CAIRN_PROMPT_TOKENS, 0, (uint64_t)job->num_prompt_tokens);
 }
 
 static void take_lists(struct serve *s)

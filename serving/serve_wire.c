@@ -19,8 +19,8 @@ void cairn_wire_put(struct cairn_wire_out *out, const struct cairn_wire_frame *f
 		size_t held = out->end - out->begin, room = out->room ? out->room : 4096;
 		char *data = out->data;
 
-		if (held + FRAME > room / 2) {
-			room *= 2;
+		if (!data || held + FRAME > room / 2) {
+			room *= data ? 2 : 1;
 			data = malloc(room);
 		}
 		if (!data) {

@@ -321,14 +321,20 @@ static void wait_for_front(const struct worker *w)
 	poll(&p, 1, BEAT_MS);
 }
 
+static int flush(struct worker *w)
+{
+	int ret = cairn_wire_flush(&w->out, CAIRN_SERVE_FD);
+
+	return ret < 0 ? ret : 0;
+}
+
 static int serve(struct worker *w)
 {
 	int busy = 0, was_busy;
 
 	while (!w->quit) {
 		CAIRN_TRY(listen_to_front(w));
-		if (cairn_wire_flush(&w->out, CAIRN_SERVE_FD) < 0)
-			return -EPIPE;
+		CAIRN_TRY(flush(w));
 		if (cairn_wire_waiting(&w->out) > CAIRN_WIRE_MAX_WAITING) {
 			wait_for_front(w);
 			continue;
@@ -336,8 +342,7 @@ static int serve(struct worker *w)
 		was_busy = busy;
 		CAIRN_TRY(cairn_engine_step(w->engine, &busy));
 		say_step(w, busy);
-		if (cairn_wire_flush(&w->out, CAIRN_SERVE_FD) < 0)
-			return -EPIPE;
+		CAIRN_TRY(flush(w));
 		if (!busy && !was_busy)
 			wait_for_front(w);
 	}
