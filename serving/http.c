@@ -192,6 +192,7 @@ static bool drain(struct cairn_http *http, int64_t now)
 	if (!http->draining) {
 		http->draining = true;
 		http->drain_deadline_ms = now + atomic_load(&http->drain_ms);
+		epoll_ctl(http->epoll_fd, EPOLL_CTL_DEL, http->listen_fd, NULL);
 		close(http->listen_fd);
 		http->listen_fd = -1;
 		for (struct http_conn *c = http->conns; c; c = c->next)

@@ -124,6 +124,9 @@ void http_conn_drop(struct http_conn *c, enum cairn_http_outcome why)
 		setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
 	if (why == CAIRN_HTTP_STALLED)
 		atomic_fetch_add(&http->stalled, 1);
+	/* a process that is being started may hold a copy of fd for a moment: close() alone would leave the
+	 * entry, and c with it */
+	epoll_ctl(http->epoll_fd, EPOLL_CTL_DEL, c->fd, NULL);
 	close(c->fd);
 	/* no handler has seen it: the producer's part is given back here */
 	if (c->phase == HTTP_IN_BODY)

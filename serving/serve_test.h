@@ -12,6 +12,12 @@
 #include "../conformance/harness.h"
 #include "http_test.h"
 
+#ifdef __SANITIZE_ADDRESS__
+#define IS_SANITIZED 1
+#else
+#define IS_SANITIZED 0
+#endif
+
 struct server {
 	struct cairn_test *t;
 	int pid, port;
@@ -60,6 +66,9 @@ static inline char *log_of(const struct server *s, char *text, size_t len)
 }
 
 #define MAX_ARGS	32
+
+/* The fault table instead of cpu, with more arguments; skips where it is not. */
+#define FAULT_ARGS(path, ...)	((const char *const[]){ "--impl", path, "--quiet", __VA_ARGS__, NULL })
 
 /* args: of `cairn serve`, NULL ends them. False: it did not start; noted. */
 static inline bool start_server(struct cairn_test *t, struct server *s, const char *const *args)
@@ -222,6 +231,17 @@ static inline bool is_quiet(const struct server *s)
 	       metric_of(s, "vllm:kv_cache_usage_perc", "") == 0 && metric_of(s, "cairn:tokens_queued", "") == 0;
 }
 
+/* Whether it has ended within ms. */
+static inline bool has_ended(int pid, int *status, int ms)
+{
+	double end = now_s() + ms * 1e-3;
+	int ret;
+
+	while ((ret = waitpid(pid, status, WNOHANG)) == 0 && now_s() < end)
+		nap_ms(2);
+	return ret == pid;
+}
+
 /* By SIGTERM; it must end in order, and no sanitizer may have said a word. */
 static inline void stop_server(struct server *s)
 {
@@ -231,7 +251,7 @@ static inline void stop_server(struct server *s)
 	if (s->pid <= 0)
 		return;
 	kill(s->pid, SIGTERM);
-	if (!WAIT_FOR(waitpid(s->pid, &status, WNOHANG) == s->pid, 20000)) {
+	if (!has_ended(s->pid, &status, 20000)) {
 		kill(s->pid, SIGKILL);
 		waitpid(s->pid, &status, 0);
 	}
