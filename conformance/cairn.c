@@ -16,6 +16,7 @@
 
 int cairn_cmd_generate(int argc, char **argv);
 int cairn_cmd_eval(int argc, char **argv);
+int cairn_cmd_bench_serve(int argc, char **argv);
 int cairn_cmd_convert_gqa(int argc, char **argv);
 int cairn_cmd_serve(int argc, char **argv);
 int cairn_cmd_serve_worker(int argc, char **argv);
@@ -26,6 +27,7 @@ static const char usage[] =
 	"  list         names of all cases\n"
 	"  check        judges implementations by the references; prints TAP\n"
 	"  bench        times what it has verified\n"
+	"  bench serve  times an OpenAI-compatible server (--help for its options)\n"
 	"  generate     continues a prompt (--help for its options)\n"
 	"  eval         scores the embedded model on its held-out questions\n"
 	"  serve        serves a model over HTTP (--help for its options)\n"
@@ -252,6 +254,10 @@ int main(int argc, char **argv)
 	snprintf(name, sizeof(name), "cairn %s", cmd);
 	if (argc > 1)
 		argv[1] = name;		/* what getopt begins its complaints with */
+	if (!strcmp(cmd, "bench") && argc > 2 && !strcmp(argv[2], "serve")) {
+		argv[2] = "cairn bench serve";
+		return cairn_cmd_bench_serve(argc - 2, argv + 2);
+	}
 	if (!strcmp(cmd, "list") || !strcmp(cmd, "check") || !strcmp(cmd, "bench"))
 		return suite_command(cmd, argc - 1, argv + 1);
 	if (!strcmp(cmd, "generate"))

@@ -88,15 +88,16 @@ static int check_json(const char *path)
 int cairn_parse_options(int argc, char **argv, struct cairn_common_options *common,
 			const struct cairn_option *options, int num_options, const char *usage)
 {
+	struct cairn_common_options none = { .impl = NULL }, *to = common ? common : &none;
 	const struct cairn_option shared[] = {
-		{ "impl", CAIRN_OPT_TEXT, &common->impl, 0, 0, NULL },
-		{ "device", CAIRN_OPT_INT, &common->device, 0, 1023, NULL },
-		{ "model", CAIRN_OPT_TEXT, &common->model, 0, 0, NULL },
-		{ "batch", CAIRN_OPT_INT, &common->batch, 1, 4096, NULL },
-		{ "decode", CAIRN_OPT_CHOICE, &common->decode, 0, 0, cairn_decode_path_names },
-		{ "json", CAIRN_OPT_TEXT, &common->json, 0, 0, NULL },
+		{ "impl", CAIRN_OPT_TEXT, &to->impl, 0, 0, NULL },
+		{ "device", CAIRN_OPT_INT, &to->device, 0, 1023, NULL },
+		{ "model", CAIRN_OPT_TEXT, &to->model, 0, 0, NULL },
+		{ "batch", CAIRN_OPT_INT, &to->batch, 1, 4096, NULL },
+		{ "decode", CAIRN_OPT_CHOICE, &to->decode, 0, 0, cairn_decode_path_names },
+		{ "json", CAIRN_OPT_TEXT, &to->json, 0, 0, NULL },
 	};
-	const int num_shared = sizeof(shared) / sizeof(shared[0]);
+	const int num_shared = common ? sizeof(shared) / sizeof(shared[0]) : 0;
 	struct option table[CAIRN_MAX_OPTIONS + 2] = { { NULL, 0, NULL, 0 } };
 	int which;
 
@@ -120,7 +121,7 @@ int cairn_parse_options(int argc, char **argv, struct cairn_common_options *comm
 	}
 	if (optind < argc)
 		return cairn_error(EINVAL, "'%.64s' is not an option", argv[optind]);
-	return check_json(common->json);
+	return check_json(to->json);
 }
 
 double cairn_now(void)
