@@ -54,7 +54,7 @@ $(foreach d,$(DIRS),$(eval $(call read_kbuild,$(d))))
 
 objs	+= $(patsubst %,$(O)/llhttp/%.o,api http llhttp)
 
-sources	:= $(sort $(wildcard $(addsuffix /*.[ch],$(DIRS)) $(addsuffix /*.cu,$(DIRS)) $(addsuffix /*.cuh,$(DIRS))))
+sources	:= serving/page.html $(sort $(wildcard $(addsuffix /*.[ch],$(DIRS)) $(addsuffix /*.cu,$(DIRS)) $(addsuffix /*.cuh,$(DIRS))))
 digest	= $(shell cat $(sources) | sha256sum | cut -c1-16)
 
 ## all                the program, build/cairn
@@ -85,6 +85,10 @@ $(O)/%.cu.o: %.cu Makefile
 $(O)/conformance/registry.o: cppflags += '-DCAIRN_FAMILIES=$(foreach f,$(families),F($(f)))' \
 	-DCAIRN_SRCDIR='"$(CURDIR)"' -DCAIRN_SOURCE_DIGEST='"$(digest)"'
 $(O)/conformance/registry.o: $(sources)
+
+# The built-in page is part of the program.
+$(O)/serving/page.o: cppflags += '-DCAIRN_PAGE="serving/page.html"'
+$(O)/serving/page.o: serving/page.html
 
 $(O)/%_plugin.so: conformance/%_plugin.c Makefile $(filter %.h,$(sources))
 	@mkdir -p $(@D)
