@@ -159,17 +159,23 @@ check-sanitize: all
 # Fuzzers are built by clang with its own sanitizers, from what they need of serving/ alone.
 CLANG	?= $(firstword $(foreach c,clang clang-19 clang-16 clang-14,$(shell command -v $(c) 2>/dev/null)))
 FUZZ_SECONDS ?= 20
-fuzzers	:= request chat_template stop_match tokenizer safetensors
+fuzzers	:= request chat_template stop_match tokenizer safetensors http answer
 fuzz_objs := $(patsubst %.c,$(O)/fuzz/%.o,primitives/error.c $(filter-out %_test.c %_golden_test.c,$(wildcard \
 	$(addprefix serving/,json.c api_*.c chat_template*.c stop_match.c safetensors.c tokenizer*.c bpe.c \
-	normalize.c pretokenize.c detokenize.c pattern*.c))))
+	normalize.c pretokenize.c detokenize.c pattern*.c http_parse.c bench_serve_answer.c bench_serve_stats.c)))) \
+	$(patsubst %,$(O)/fuzz/llhttp/%.o,api http llhttp)
 # clang 14 knows no _Float16 here; __fp16 stores the same
-fuzzflags = -std=gnu11 -D_GNU_SOURCE -D_Float16=__fp16 -g -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
+fuzzflags = -std=gnu11 -D_GNU_SOURCE -D_Float16=__fp16 $(llhttp_flags) -g -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
 
 $(O)/fuzz/%.o: %.c $(wildcard serving/*.h primitives/*.h) Makefile
 	@mkdir -p $(@D)
 	$(call say,CLANG,$<)
 	$(Q)$(CLANG) $(fuzzflags) -c -o $@ $<
+
+$(O)/fuzz/llhttp/%.o: $(LLHTTP)/%.c Makefile
+	@mkdir -p $(@D)
+	$(call say,CLANG,$<)
+	$(Q)$(CLANG) $(fuzzflags) -w -c -o $@ $<
 
 $(addprefix $(O)/fuzz/,$(fuzzers)): $(O)/fuzz/%: $(O)/fuzz/serving/fuzz_%.o $(fuzz_objs)
 	$(call say,LINK,$@)

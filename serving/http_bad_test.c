@@ -68,6 +68,7 @@ static const struct row {
 	{ "coding_identity", "POST /" H "Transfer-Encoding: identity\r\n\r\n", 400, 0, 0 },
 	{ "coding_xchunked", "POST /" H "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", 501, 0, 0 },
 	{ "coding_twice", "POST /" H CHUNKED CHUNKED "\r\n", 400, 0, 0 },
+	{ "coding_with_tab", "POST /" H "Transfer-Encoding: chunked\t\r\n\r\n0\r\n\r\n", 400, 0, 0 },
 	{ "coding_in_1_0", "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400, 0, 0 },
 	{ "chunk_not_hex", "POST /" H CHUNKED "\r\nxyz\r\n", 400, 0, 0 },
 	{ "chunk_size_empty", "POST /" H CHUNKED "\r\n\r\n", 400, 0, 0 },

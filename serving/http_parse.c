@@ -254,6 +254,7 @@ static int check_fields(struct http_head *h, const char **why)
 		else if (!strcasecmp(name, "expect") && h->minor)
 			h->expect_continue = true;
 	}
+	h->chunked = codings && !ret;
 	if (!ret && !hosts && h->minor)
 		ret = fail(400, why, "Host: missing");
 	return ret;
@@ -398,8 +399,10 @@ int http_parse_head(struct http_head *h, char *text, size_t n, struct cairn_http
 		ret = check_error(&p, why);
 	if (!ret && !f.is_whole)
 		ret = fail(400, why, "header: not whole");
+	/* llhttp does not know it with a tab behind it, and would look for the next request in the body */
+	if (!ret && h->chunked != !!(p.flags & F_CHUNKED))
+		ret = fail(400, why, "Transfer-Encoding: bad white space");
 	h->has_length = p.flags & F_CONTENT_LENGTH;
-	h->chunked = p.flags & F_CHUNKED;
 	h->keep_alive = llhttp_should_keep_alive(&p);
 	h->length = h->chunked ? 0 : p.content_length;
 	if (!ret && h->length >> 60)
