@@ -13,7 +13,7 @@ TREE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.abspath(os.environ.get("CAIRN_BUILD", os.path.join(TREE, "build")))
 PROGRAM = os.path.join(BUILD, "cairn")
 # a chat template for the embedded model, which has none
-TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"
+TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}"
 
 
 def why_no_server():

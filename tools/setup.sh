@@ -79,6 +79,17 @@ if command -v apt-get >/dev/null 2>&1; then
 	fi
 fi
 
+# Wanted, not needed: a browser for the test of the built-in page, and clients that others wrote, in a folder of their
+# own (setup.sh clients BUILD).
+if [ "${1:-}" = clients ]; then
+	if command -v apt-get >/dev/null 2>&1 && ! exists chromium >/dev/null 2>&1; then
+		try_install "test of the built-in page" --no-install-recommends " chromium"
+	fi
+	clients=${2:-build}/clients
+	python3 -m venv "$clients" && "$clients/bin/pip" install -q openai servebench ||
+		echo "setup: not to be had: the tests of clients that others wrote are skipped"
+fi
+
 # Wanted, not needed: plots fall back to tables, and without nvcc the CUDA part is left out.
 has_plots() { python3 -c 'import matplotlib' 2>/dev/null || /usr/bin/python3 -c 'import matplotlib' 2>/dev/null; }
 if [ "${1:-}" = plots ] && ! has_plots && command -v apt-get >/dev/null 2>&1; then
