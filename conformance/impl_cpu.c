@@ -31,4 +31,6 @@ const struct cairn_impl cairn_impl_cpu = {
 	.token_counts = cairn_token_counts_cpu,
 	.penalize = cairn_penalize_cpu,
 	.logprobs = cairn_logprobs_cpu,
+	.quant_fp8w = cairn_quant_fp8w_cpu,
+	.gemm_fp8w = cairn_gemm_fp8w_cpu,
 };

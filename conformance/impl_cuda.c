@@ -39,4 +39,7 @@ const struct cairn_impl cairn_impl_cuda = {
 	.token_counts = cairn_token_counts,
 	.penalize = cairn_penalize,
 	.logprobs = cairn_logprobs,
+	.quant_fp8w = cairn_quant_fp8w,
+	.gemm_fp8w = cairn_gemm_fp8w,
+	.gemm_fp8w_workspace = cairn_gemm_fp8w_workspace,
 };

@@ -157,7 +157,7 @@ ROW void offer4(struct shared *s, uint64_t *list, float4 f, int index, uint64_t 
 	offer(s, list, key_of(f.w, index + 3), bound);
 }
 
-/* Largest and sum of a warp from those of its lanes, in all of them. */
+/* Largest and sum of a warp from those of its lanes: lane 0's, since a product and a sum in one rounding do not commute. */
 ROW float2 join(float2 a)
 {
 #pragma unroll
@@ -169,6 +169,7 @@ ROW float2 join(float2 a)
 		a.y = a.y * weight(a.x, top) + sum * weight(max, top);
 		a.x = top;
 	}
+	a.y = __shfl_sync(ALL_LANES, a.y, 0);
 	return a;
 }
 

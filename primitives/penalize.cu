@@ -9,7 +9,7 @@
  *   4. forbidden tokens, as the bias
  *
  * with __syncthreads between, which orders one thread's store and another's load of the same logit. A range
- * is cut so that a few CTAs fall to each multiprocessor, none below PART_MIN.
+ * is cut so that a few CTAs fall to each multiprocessor, within PART_MIN and PART_MAX.
  *
  * Floor: without a cap 2 bytes a token are read, and the sectors of the logits met: 64 rows of 128256 are 16
  * MB, 3.6 us at the read stream's speed; with one, 8 bytes more, 66 MB, 16 us. Without history the work of a
@@ -23,8 +23,9 @@
 #include "token_counts.h"
 
 #define THREADS		256
-#define UNROLL		4
+#define UNROLL		2
 #define PART_MIN	2048
+#define PART_MAX	(UNROLL * THREADS * 8)
 #define CTAS_PER_SM	8
 
 struct rule {
@@ -73,47 +74,53 @@ ROW void cap_range(float *x, int n, float cap)
 	}
 }
 
-ROW void apply_pair(float *x, uint32_t both, const struct rule *r)
+/* Index within the range and counter, for those that follow. */
+ROW void note(uint32_t *list, uint32_t *num, int at, uint32_t c)
 {
-	if (both & 0xffff)
-		apply(x, both & 0xffff, r);
-	if (both >> 16)
-		apply(x + 1, both >> 16, r);
+	if (c)
+		list[atomicAdd(num, 1u)] = (uint32_t)at << 16 | c;
 }
 
-ROW void apply_8(float *x, uint4 c, const struct rule *r)
+ROW void note_8(uint32_t *list, uint32_t *num, int at, uint4 c)
 {
+	const uint32_t pairs[4] = { c.x, c.y, c.z, c.w };
+
 	if (!(c.x | c.y | c.z | c.w))
 		return;
-	apply_pair(x, c.x, r);
-	apply_pair(x + 2, c.y, r);
-	apply_pair(x + 4, c.z, r);
-	apply_pair(x + 6, c.w, r);
+#pragma unroll
+	for (int k = 0; k < 4; k++) {
+		note(list, num, at + 2 * k, pairs[k] & 0xffff);
+		note(list, num, at + 2 * k + 1, pairs[k] >> 16);
+	}
 }
 
+/* All threads call it. */
 ROW void count_range(float *x, const uint16_t *counts, int n, const struct rule *r)
 {
 	const int head = head_of(counts, n, 2), vecs = (n - head) / 8, tail = head + vecs * 8;
 	const uint4 *v = (const uint4 *)(counts + head);
-	int i;
+	__shared__ uint32_t s_list[PART_MAX], s_num;
+	uint4 c[UNROLL];
 
-	if (threadIdx.x < head && counts[threadIdx.x])
-		apply(x + threadIdx.x, counts[threadIdx.x], r);
-	if (tail + threadIdx.x < n && counts[tail + threadIdx.x])
-		apply(x + tail + threadIdx.x, counts[tail + threadIdx.x], r);
-	x += head;
-	for (i = threadIdx.x; i + (UNROLL - 1) * THREADS < vecs; i += UNROLL * THREADS) {
-		uint4 c[UNROLL];
+	if (threadIdx.x == 0)
+		s_num = 0;
+#pragma unroll
+	for (int k = 0; k < UNROLL; k++) {
+		int i = threadIdx.x + k * THREADS;
 
-#pragma unroll
-		for (int k = 0; k < UNROLL; k++)
-			c[k] = ptx_ld_global_nc_no_allocate_v4(v + i + k * THREADS);
-#pragma unroll
-		for (int k = 0; k < UNROLL; k++)
-			apply_8(x + 8 * (i + k * THREADS), c[k], r);
+		c[k] = i < vecs ? ptx_ld_global_nc_no_allocate_v4(v + i) : make_uint4(0, 0, 0, 0);
 	}
-	for (; i < vecs; i += THREADS)
-		apply_8(x + 8 * i, ptx_ld_global_nc_no_allocate_v4(v + i), r);
+	__syncthreads();
+	if (threadIdx.x < head)
+		note(s_list, &s_num, threadIdx.x, counts[threadIdx.x]);
+	if (tail + threadIdx.x < n)
+		note(s_list, &s_num, tail + threadIdx.x, counts[tail + threadIdx.x]);
+#pragma unroll
+	for (int k = 0; k < UNROLL; k++)
+		note_8(s_list, &s_num, head + 8 * (threadIdx.x + k * THREADS), c[k]);
+	__syncthreads();
+	for (uint32_t i = threadIdx.x; i < s_num; i += THREADS)
+		apply(x + (s_list[i] >> 16), s_list[i] & 0xffff, r);
 }
 
 __global__ void __launch_bounds__(THREADS)
@@ -179,7 +186,7 @@ extern "C" int cairn_penalize(const struct cairn_penalize_args *a, void *stream)
 		return sms;
 	want = ((int64_t)CTAS_PER_SM * sms + a->rows - 1) / a->rows;
 	part = (int)((a->vocab + want - 1) / want);
-	part = part < PART_MIN ? PART_MIN : (part + 7) / 8 * 8;
+	part = part < PART_MIN ? PART_MIN : part > PART_MAX ? PART_MAX : (part + 7) / 8 * 8;
 	parts = (a->vocab + part - 1) / part;
 	if ((int64_t)a->rows * parts > INT32_MAX)
 		return cairn_error(EOPNOTSUPP, "penalize: rows: %d are too many", a->rows);

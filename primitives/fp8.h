@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fp8 - e4m3 on the host: 4 bits of exponent (bias 7), 3 of mantissa, no infinity; 0x7f and 0xff are NaN
+ */
+#ifndef CAIRN_FP8_H
+#define CAIRN_FP8_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+static inline float cairn_e4m3_to_float(uint8_t v)
+{
+	uint32_t bits = (uint32_t)(v & 0x7f) << 20;	/* exponent and mantissa where a float has them */
+	float f;
+
+	if ((v & 0x7f) == 0x7f)
+		return NAN;
+	memcpy(&f, &bits, sizeof(f));
+	f *= 0x1p120f;			/* from bias 127 to 7; makes subnormals normal */
+	return v & 0x80 ? -f : f;
+}
+
+/* To nearest, ties to even; what is too large becomes 448, NaN 0x7f. */
+static inline uint8_t cairn_float_to_e4m3(float x)
+{
+	uint8_t sign = signbit(x) ? 0x80 : 0;
+	float a = fabsf(x);
+	int exponent;
+	float step;
+
+	if (isnan(x))
+		return 0x7f;
+	if (a >= 448)
+		return sign | 0x7e;
+	if (a < 0x1p-6f)	/* subnormal, or the first normal one after rounding */
+		return sign | (uint8_t)rintf(a * 0x1p9f);
+	frexpf(a, &exponent);	/* a = f 2^exponent, f in [1/2, 1) */
+	step = ldexpf(a, 4 - exponent);		/* in [8, 16): its integer part has all the bits there are */
+	return sign | (uint8_t)(((exponent + 6) << 3) + (int)rintf(step) - 8);
+}
+
+#endif

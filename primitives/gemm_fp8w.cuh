@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gemm_fp8w.cuh - what the kernels of gemm_fp8w share */
+#ifndef CAIRN_GEMM_FP8W_CUH
+#define CAIRN_GEMM_FP8W_CUH
+
+#include "fp8.cuh"
+#include "gemm_fp8w.h"
+#include "ptx.cuh"
+#include "row.cuh"
+
+/* d += a b: rows g and g + 8 of a, two pairs of k each; b: four bytes of one row of the weight. */
+template <int dtype>
+FP8 void fp8w_mma_wide(float d[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1)
+{
+	const uint32_t a[4] = { a0, a1, a2, a3 }, b[2] = { b0, b1 };
+
+	if (dtype == CAIRN_BF16)
+		ptx_mma_m16n8k16_bf16(d, a, b);
+	else
+		ptx_mma_m16n8k16_f16(d, a, b);
+}
+
+template <int dtype>
+FP8 void fp8w_mma(float d[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t four)
+{
+	uint32_t lo, hi;
+
+	fp8_widen<dtype>(four, &lo, &hi);
+	fp8w_mma_wide<dtype>(d, a0, a1, a2, a3, lo, hi);
+}
+
+FP8 float fp8w_load(const void *p, int dtype, int64_t i)
+{
+	return dtype == CAIRN_F32 ? ((const float *)p)[i] :
+	       dtype == CAIRN_BF16 ? row_element<CAIRN_BF16>(p, i) : row_element<CAIRN_F16>(p, i);
+}
+
+/* What a row of the weight does to a sum at the end. */
+FP8 float fp8w_finish(const struct cairn_gemm_fp8w_args &g, int col, float v)
+{
+	if (!g.scale_kind)
+		v *= g.b_scale[col];
+	return g.bias ? v + fp8w_load(g.bias, g.dtype, col) : v;
+}
+
+FP8 void fp8w_store(const struct cairn_gemm_fp8w_args &g, int row, int col, float v)
+{
+	int64_t at = (int64_t)row * g.n + col;
+
+	if (g.out_dtype == CAIRN_F32)
+		((float *)g.out)[at] = v;
+	else if (g.out_dtype == CAIRN_F16)
+		((__half *)g.out)[at] = __float2half_rn(v);
+	else
+		((__nv_bfloat16 *)g.out)[at] = __float2bfloat16_rn(v);
+}
+
+extern "C" int cairn_gemm_fp8w_tile(const struct cairn_gemm_fp8w_args *g, void *stream);	/* m 9..256 */
+
+#endif
