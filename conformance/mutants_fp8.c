@@ -98,10 +98,10 @@ BENT(quant_fp8w, zeros_positive)
 
 enum gemm_fp8w_bend {
 	gemm_fp8w_bend_e5m2, gemm_fp8w_bend_subnormals_flushed, gemm_fp8w_bend_scale_of_next_row,
-	gemm_fp8w_bend_scale_of_column_block_0, gemm_fp8w_bend_scales_transposed, gemm_fp8w_bend_scale_of_last_block,
-	gemm_fp8w_bend_scale_divides, gemm_fp8w_bend_bias_scaled, gemm_fp8w_bend_k_tail,
-	gemm_fp8w_bend_weight_in_bf16, gemm_fp8w_bend_sum_in_dtype, gemm_fp8w_bend_sign_lost,
-	gemm_fp8w_bend_block_of_64, gemm_fp8w_bend_twice_rounded,
+	gemm_fp8w_bend_scale_of_column_block_0, gemm_fp8w_bend_scales_transposed,
+	gemm_fp8w_bend_scale_of_last_block, gemm_fp8w_bend_scale_divides, gemm_fp8w_bend_bias_scaled,
+	gemm_fp8w_bend_k_tail, gemm_fp8w_bend_weight_in_bf16, gemm_fp8w_bend_sum_in_dtype,
+	gemm_fp8w_bend_sign_lost, gemm_fp8w_bend_block_of_64, gemm_fp8w_bend_twice_rounded,
 };
 
 static double bent_weight(uint8_t v, enum gemm_fp8w_bend bend)
@@ -127,7 +127,8 @@ static double bent_scale(const struct cairn_gemm_fp8w_args *g, int64_t j, int64_
 		lb = blocks_k - 1;
 	if (bend == gemm_fp8w_bend_block_of_64)
 		lb = l / 64 % blocks_k;
-	return (double)g->b_scale[bend == gemm_fp8w_bend_scales_transposed ? lb * blocks_n + jb : jb * blocks_k + lb];
+	return (double)g->b_scale[bend == gemm_fp8w_bend_scales_transposed ? lb * blocks_n + jb :
+				  jb * blocks_k + lb];
 }
 
 static int bent_gemm_fp8w(const struct cairn_gemm_fp8w_args *g, enum gemm_fp8w_bend bend)
@@ -142,7 +143,8 @@ static int bent_gemm_fp8w(const struct cairn_gemm_fp8w_args *g, enum gemm_fp8w_b
 		double sum = 0, s = 1;
 
 		for (int64_t l = 0; l < k; l++) {
-			double w = bent_weight(g->b[j * g->k + l], bend), x = cairn_load(g->a, g->dtype, i * g->k + l);
+			double x = cairn_load(g->a, g->dtype, i * g->k + l);
+			double w = bent_weight(g->b[j * g->k + l], bend);
 
 			s = bent_scale(g, j, l, bend);
 			if (bend == gemm_fp8w_bend_scale_divides)
@@ -157,7 +159,8 @@ static int bent_gemm_fp8w(const struct cairn_gemm_fp8w_args *g, enum gemm_fp8w_b
 		if (bend == gemm_fp8w_bend_twice_rounded)
 			sum = cairn_bf16_to_float(cairn_double_to_bf16(sum));
 		if (g->bias)
-			sum += cairn_load(g->bias, g->dtype, j) * (bend == gemm_fp8w_bend_bias_scaled ? s : 1);
+			sum += cairn_load(g->bias, g->dtype, j) *
+			       (bend == gemm_fp8w_bend_bias_scaled ? s : 1);
 		cairn_store(g->out, g->out_dtype, e, sum);
 	}
 	return 0;

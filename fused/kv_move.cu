@@ -8,9 +8,9 @@
  * multiprocessors. Nothing is kept in caches beyond need: loads pass the L1, stores are streamed.
  *
  * Floor: twice the bytes at the memory's copy speed, 4.0 TB/s on an H200; one way over the link where slots
- * are host memory. H200: 256 pages of 32 layers to slots 278 us, 3.86 TB/s; one page 3.2 us. Over the link, PCIe 5
- * of 16 lanes, where one large copy by the copy engine runs at 55.4 GB/s: 52.6 out, 51.3 in, and already with 4
- * CTAs (2: 52.4 and 31.7; 1: 31.0 and 16.5), so that max_ctas 4 costs nothing.
+ * are host memory. H200: 256 pages of 32 layers to slots 278 us, 3.86 TB/s; one page 3.2 us. Over the link,
+ * PCIe 5 of 16 lanes, where one large copy by the copy engine runs at 55.4 GB/s: 52.6 out, 51.3 in, and
+ * already with 4 CTAs (2: 52.4 and 31.7; 1: 31.0 and 16.5), so that max_ctas 4 costs nothing.
  */
 #include "kv_move.h"
 

@@ -2,8 +2,9 @@
 /*
  * fp8.cuh - e4m3 to the 16-bit types of tensor cores, exactly
  *
- * f16 by the instruction for it. bf16 has none: moved to where bf16 has its exponent a value is 2^-120 of what it
- * should be, subnormal or not, and one product sets that right, two values at a time. NaN codes are not looked for.
+ * f16 by the instruction for it. bf16 has none: moved to where bf16 has its exponent a value is 2^-120 of
+ * what it should be, subnormal or not, and one product sets that right, two values at a time. NaN codes are
+ * not looked for.
  */
 #ifndef CAIRN_FP8_CUH
 #define CAIRN_FP8_CUH

@@ -4,23 +4,24 @@
  *
  *   m             kernel
  *   1..8          gemm_fp8w_skinny_kernel, here
- *   9..256        gemm_fp8w_tile_kernel (gemm_fp8w_tile.cu): tiles of b widened on their way to the tensor cores
- *   above         b is widened and scaled into the workspace, then cuBLASLt: 5 n k bytes of memory traffic more
+ *   9..256        gemm_fp8w_tile_kernel (gemm_fp8w_tile.cu): tiles of b, widened on their way to mma
+ *   above         b is widened and scaled into the workspace, then cuBLASLt: 5 n k bytes of traffic more
  *
- * The skinny kernel is gemm.cu's with stages of half the bytes a weight: one CTA of 16 warps an SM, persistent over
- * units of 16 rows of b; warps take the stages of a unit (256 along k: 16 rows x 256 bytes) in turn, each its own
- * pipeline over a private ring of 2 stages filled by cp.async; the 16 partial sums meet in shared memory, two
- * buffers, one __syncthreads a unit.
+ * The skinny kernel is gemm.cu's with stages of half the bytes a weight: one CTA of 16 warps an SM,
+ * persistent over units of 16 rows of b; warps take the stages of a unit (256 along k: 16 rows x 256 bytes)
+ * in turn, each its own pipeline over a private ring of 2 stages filled by cp.async; the 16 partial sums meet
+ * in shared memory, two buffers, one __syncthreads a unit.
  *
- * Within 64 elements of k lane 4 g + t takes bytes 16 t .. 16 t + 15 of row g, and the same elements of a: which
- * elements share an mma, and where in it they stand, is free as long as both sides agree. A byte becomes 16 bits
- * in registers (fp8.cuh): 2.5 instructions a weight pair in bf16, which at 20 bytes a clock and SM is a third of
- * what an SM issues. Scales: of rows, once at the end; of blocks, a sum begins afresh every 128.
+ * Within 64 elements of k lane 4 g + t takes bytes 16 t .. 16 t + 15 of row g, and the same elements of a:
+ * which elements share an mma, and where in it they stand, is free as long as both sides agree. A byte
+ * becomes 16 bits in registers (fp8.cuh): 2.5 instructions a weight pair in bf16, which at 20 bytes a clock
+ * and SM is a third of what an SM issues. Scales: of rows, once at the end; of blocks, a sum begins afresh
+ * every 128.
  *
  * Floor: b once through memory, n k bytes at the read stream.
  *
  * Shared memory (dynamic):
- *	0		16 rings of 2 stages of 16 rows of 256 bytes; 16-byte piece i of row r lies at i ^ 4 (r & 1)
+ *	0		16 rings of 2 stages of 16 rows of 256 bytes; piece i of row r lies at i ^ 4 (r & 1)
  *	131072		float [2][16 warps][8 rows of a][16 rows of b], the partial sums
  */
 #include "dtype.h"
@@ -137,8 +138,8 @@ gemm_fp8w_skinny_kernel(const __grid_constant__ struct cairn_gemm_fp8w_args g)
 #pragma unroll
 				for (int i = 0; i < 2; i++) {
 					float *to = blocks ? part[i] : sum[i];
-					uint4 w = ptx_ld_shared_v4(mine + slot * STAGE_BYTES + i * 8 * STAGE_K +
-								   ((c * 4 + t) ^ swap) * 16);
+					uint32_t at = mine + slot * STAGE_BYTES + i * 8 * STAGE_K;
+					uint4 w = ptx_ld_shared_v4(at + ((c * 4 + t) ^ swap) * 16);
 
 					fp8w_mma<dtype>(to, x[c][0].x, 0, x[c][0].y, 0, w.x);
 					fp8w_mma<dtype>(to, x[c][0].z, 0, x[c][0].w, 0, w.y);

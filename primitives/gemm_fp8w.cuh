@@ -10,7 +10,8 @@
 
 /* d += a b: rows g and g + 8 of a, two pairs of k each; b: four bytes of one row of the weight. */
 template <int dtype>
-FP8 void fp8w_mma_wide(float d[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1)
+FP8 void fp8w_mma_wide(float d[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
+		       uint32_t b1)
 {
 	const uint32_t a[4] = { a0, a1, a2, a3 }, b[2] = { b0, b1 };
 

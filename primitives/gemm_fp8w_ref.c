@@ -2,10 +2,10 @@
 /*
  * gemm_fp8w_ref - the definition in double
  *
- * Bound: that of gemm_ref.c, whose products are here a times e4m3, exact in fp32 as well; a scale adds one rounding
- * of a sum for each block that a term is part of, one altogether, and one for its product: k + 8 leaves room. An
- * e4m3 value is never subnormal in f16 or bf16, only a counts as at least normal. Above EXACT_M rounding b s to
- * dtype moves each term by u of it.
+ * Bound: that of gemm_ref.c, whose products are here a times e4m3, exact in fp32 as well; a scale adds one
+ * rounding of a sum for each block that a term is part of, one altogether, and one for its product: k + 8
+ * leaves room. An e4m3 value is never subnormal in f16 or bf16, only a counts as at least normal. Above
+ * EXACT_M rounding b s to dtype moves each term by u of it.
  */
 #include "gemm_fp8w.h"
 
@@ -41,7 +41,8 @@ static double element(const struct cairn_gemm_fp8w_args *g, int64_t e, double *m
 
 	for (int64_t l0 = 0; l0 < g->k; l0 += CAIRN_FP8_BLOCK) {
 		int64_t end = l0 + CAIRN_FP8_BLOCK < g->k ? l0 + CAIRN_FP8_BLOCK : g->k;
-		double s = (double)(g->scale_kind ? g->b_scale[j / CAIRN_FP8_BLOCK * blocks + l0 / CAIRN_FP8_BLOCK] :
+		double s = (double)(g->scale_kind ?
+				    g->b_scale[j / CAIRN_FP8_BLOCK * blocks + l0 / CAIRN_FP8_BLOCK] :
 				    g->b_scale[j]);
 
 		for (int64_t l = l0; l < end; l++) {

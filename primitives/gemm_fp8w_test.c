@@ -2,10 +2,11 @@
 /*
  * gemm_fp8w_test - cases of gemm_fp8w.h
  *
- * Shapes at the edges of kernels, as gemm_test.c: rows around 8, 16, 32, 64 and 256, columns that fill no unit and
- * no block, k of one vector, k that ends within a stage and within a block. b holds all codes but NaN. EXACT: small
- * integers with scales that are powers of two, every sum representable. Every small shape runs with both kinds of
- * scales and all types; the bench rows, the projections of Llama 3 8B, in bf16 with scales of rows, some of blocks.
+ * Shapes at the edges of kernels, as gemm_test.c: rows around 8, 16, 32, 64 and 256, columns that fill no
+ * unit and no block, k of one vector, k that ends within a stage and within a block. b holds all codes but
+ * NaN. EXACT: small integers with scales that are powers of two, every sum representable. Every small shape
+ * runs with both kinds of scales and all types; the bench rows, the projections of Llama 3 8B, in bf16 with
+ * scales of rows, some of blocks.
  */
 #include <stdio.h>
 #include <string.h>
@@ -18,20 +19,23 @@ struct shape {
 };
 
 static const struct shape shapes[] = {
-	{ 1, 1, 16, 0, 0 }, { 1, 8, 48, 0, 0 }, { 1, 96, 64, 0, 0 }, { 1, 320, 208, 0, 0 }, { 1, 200, 4112, 0, 0 },
+	{ 1, 1, 16, 0, 0 }, { 1, 8, 48, 0, 0 }, { 1, 96, 64, 0, 0 }, { 1, 320, 208, 0, 0 },
+	{ 1, 200, 4112, 0, 0 },
 	{ 2, 130, 272, 0, 0 }, { 3, 17, 1040, 0, 0 }, { 5, 300, 128, 0, 0 }, { 7, 33, 4096, 0, 0 },
 	{ 8, 1, 208, 0, 0 }, { 8, 257, 144, 0, 0 }, { 8, 65, 6016, 0, 0 },
 	{ 9, 96, 208, 0, 0 }, { 9, 130, 16, 0, 0 }, { 16, 129, 4096, 0, 0 }, { 17, 8, 64, 0, 0 },
 	{ 31, 257, 400, 0, 0 }, { 32, 131, 656, 0, 0 }, { 33, 320, 144, 0, 0 }, { 64, 96, 208, 0, 0 },
 	{ 65, 134, 1296, 0, 0 }, { 129, 40, 272, 0, 0 }, { 256, 33, 64, 0, 0 }, { 257, 40, 80, 0, 0 },
-	{ 300, 132, 272, 0, 0 }, { 16, 500, 2048, 0, 1 }, { 100, 1000, 4112, 0, 1 }, { 700, 1000, 1024, 0, 1 },
+	{ 300, 132, 272, 0, 0 }, { 16, 500, 2048, 0, 1 }, { 100, 1000, 4112, 0, 1 },
+	{ 700, 1000, 1024, 0, 1 },
 	/* bench rows */
 	{ 1, 4096, 4096, 1, 1 }, { 1, 6144, 4096, 1, 1 }, { 1, 14336, 4096, 1, 1 }, { 1, 28672, 4096, 1, 1 },
 	{ 1, 4096, 14336, 1, 1 }, { 1, 128256, 4096, 1, 1 },
 	{ 4, 4096, 4096, 1, 1 }, { 8, 4096, 4096, 1, 1 }, { 8, 28672, 4096, 1, 1 }, { 8, 4096, 14336, 1, 1 },
 	{ 16, 4096, 4096, 1, 1 }, { 16, 28672, 4096, 1, 1 }, { 16, 4096, 14336, 1, 1 },
 	{ 32, 28672, 4096, 1, 1 },
-	{ 64, 4096, 4096, 1, 1 }, { 64, 6144, 4096, 1, 1 }, { 64, 28672, 4096, 1, 1 }, { 64, 4096, 14336, 1, 1 },
+	{ 64, 4096, 4096, 1, 1 }, { 64, 6144, 4096, 1, 1 }, { 64, 28672, 4096, 1, 1 },
+	{ 64, 4096, 14336, 1, 1 },
 	{ 128, 28672, 4096, 1, 1 }, { 256, 28672, 4096, 1, 1 }, { 256, 4096, 14336, 1, 1 },
 	{ 2048, 28672, 4096, 1, 1 },
 };
@@ -124,7 +128,8 @@ static void setup(struct cairn_op *op)
 	g->scale_kind = v.scale_kind;
 	scales = v.scale_kind ? (n + 127) / 128 * ((k + 127) / 128) : n;
 	cairn_out(op, offsetof(struct cairn_gemm_fp8w_args, out), v.out_dtype, m * n);
-	cairn_fill(op, cairn_in(op, offsetof(struct cairn_gemm_fp8w_args, a), v.dtype, m * k), v.dtype, m * k, 1);
+	cairn_fill(op, cairn_in(op, offsetof(struct cairn_gemm_fp8w_args, a), v.dtype, m * k), v.dtype,
+		   m * k, 1);
 	b = cairn_in(op, offsetof(struct cairn_gemm_fp8w_args, b), CAIRN_U8, n * k);
 	for (int64_t i = 0; i < n * k && i < block; i++)
 		b[i] = some_code(op);

@@ -2,22 +2,22 @@
 /*
  * gemm_fp8w_tile - m 9..256: tiles of b as bytes in shared memory, widened on their way to the tensor cores
  *
- * A CTA of 8 warps makes 16 MT rows by 128 columns of out: a warp 16 columns (rows of b) and all rows, so that
- * each byte of b is widened by one warp, once. Stages of 128 along k, STAGES of them in flight by cp.async. Within
- * 64 elements of k lane 4 g + t takes 16 t .. 16 t + 15 of its rows on both sides, as in gemm_fp8w.cu. A stage
- * is one block of scales: its sums begin at 0 and are added, scaled, to the others (where registers are short and
- * scales those of rows, they do not begin afresh).
+ * A CTA of 8 warps makes 16 MT rows by 128 columns of out: a warp 16 columns (rows of b) and all rows, so
+ * that each byte of b is widened by one warp, once. Stages of 128 along k, STAGES of them in flight by
+ * cp.async. Within 64 elements of k lane 4 g + t takes 16 t .. 16 t + 15 of its rows on both sides, as in
+ * gemm_fp8w.cu. A stage is one block of scales: its sums begin at 0 and are added, scaled, to the others
+ * (where registers are short and scales those of rows, they do not begin afresh).
  *
- * Where there are fewer tiles than multiprocessors a cluster shares a tile: each CTA takes a part of k, and at
- * the end a part of the rows, of which it adds up what all have, in the order of their ranks.
+ * Where there are fewer tiles than multiprocessors a cluster shares a tile: each CTA takes a part of k, and
+ * at the end a part of the rows, of which it adds up what all have, in the order of their ranks.
  *
  * Shared memory (dynamic):
  *	STAGES x	128 rows of b of 128 bytes; 16-byte piece i of row r lies at i ^ 4 (r & 1)
  *			16 MT rows of a of 256 bytes; piece i of row r at i ^ (r & 1)
  *	at the end	float [16 MT][PITCH], this CTA's sums, in the same place
  *
- * Floor: b once, n k bytes, as long as that takes longer than 2 m n k operations at the rate of mma.sync, about
- * 60% of wgmma's: to m = 64 or so. Tried and lost: see the header of gemm_fp8w.cu for the numbers.
+ * Floor: b once, n k bytes, as long as that takes longer than 2 m n k operations at the rate of mma.sync,
+ * about 60% of wgmma's: to m = 64 or so. Tried and lost: see the header of gemm_fp8w.cu for the numbers.
  */
 #include "gemm_fp8w.cuh"
 #include "launch.h"
@@ -59,7 +59,8 @@ FP8 void fetch_stage(const struct cairn_gemm_fp8w_args &g, const struct tile &ti
 			const uint16_t *a = (const uint16_t *)g.a;
 
 			ptx_cp_async_cg(to + B_BYTES + row * STAGE_K * 2 + (piece ^ (row & 1)) * 16,
-					valid ? a + (int64_t)(tile.row0 + row) * g.k + at : a, valid ? 16 : 0);
+					valid ? a + (int64_t)(tile.row0 + row) * g.k + at : a,
+					valid ? 16 : 0);
 		}
 	}
 	ptx_cp_async_commit_group();
@@ -105,7 +106,8 @@ template <int dtype, int mt> FP8 void multiply(float part[mt][2][4], uint32_t st
 
 /* Rows of this CTA's share: what all CTAs have of them, added up, finished and written. */
 template <int mt>
-FP8 void write_out(const struct cairn_gemm_fp8w_args &g, const struct tile &tile, uint32_t sums, int rank, int size)
+FP8 void write_out(const struct cairn_gemm_fp8w_args &g, const struct tile &tile, uint32_t sums, int rank,
+		   int size)
 {
 	const int rows = 16 * mt / size, quad = threadIdx.x % 32 * 4, j = tile.col0 + quad;
 
@@ -148,8 +150,9 @@ FP8 void write_out(const struct cairn_gemm_fp8w_args &g, const struct tile &tile
 	}
 }
 
-/* afresh: the sums of each stage begin at 0 and are scaled; else the scale is a row's, and the same for all k. */
-template <int dtype, int mt, bool afresh> __global__ void __launch_bounds__(THREADS, mt == 4 && afresh ? 1 : 2)
+/* afresh: the sums of each stage begin at 0 and are scaled; else scales are those of rows, for all of k. */
+template <int dtype, int mt, bool afresh>
+__global__ void __launch_bounds__(THREADS, mt == 4 && afresh ? 1 : 2)
 gemm_fp8w_tile_kernel(const __grid_constant__ struct cairn_gemm_fp8w_args g, int tiles_m)
 {
 	extern __shared__ __align__(128) unsigned char s_mem[];
@@ -192,7 +195,8 @@ gemm_fp8w_tile_kernel(const __grid_constant__ struct cairn_gemm_fp8w_args g, int
 	for (int r = 0; r < mt; r++)
 #pragma unroll
 		for (int i = 0; i < 2; i++) {
-			float *to = (float *)s_mem + (r * 16 + lane / 4) * PITCH + warp * 16 + i * 8 + lane % 4 * 2;
+			float *to = (float *)s_mem + (r * 16 + lane / 4) * PITCH +
+				    warp * 16 + i * 8 + lane % 4 * 2;
 
 			*(float2 *)to = make_float2(sum[r][i][0], sum[r][i][1]);
 			*(float2 *)(to + 8 * PITCH) = make_float2(sum[r][i][2], sum[r][i][3]);
@@ -205,7 +209,8 @@ gemm_fp8w_tile_kernel(const __grid_constant__ struct cairn_gemm_fp8w_args g, int
 }
 
 /*
- * CTAs that share a tile: stages one after the other on the fullest multiprocessor, and two more for the exchange.
+ * CTAs that share a tile: stages one after the other on the fullest multiprocessor, and two more for the
+ * exchange.
  */
 static int cluster_size(int tiles, int stages, int sms)
 {

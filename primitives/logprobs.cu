@@ -1,28 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * logprobs.cu - a row is spread over a cluster and read once, into registers; rank 0 hears all
+ * logprobs.cu - a row is streamed once through the registers of a cluster; rank 0 hears all
  *
- *   load      VECS vectors of 16 bytes a thread, all in flight; what lies before the first aligned address
- *             goes to rank 0, what does not fill a vector to the last. Each thread knows its largest key: a
- *             logit that compares as an integer, and below it the index, so that no two keys are equal and
- *             equal logits fall with the index.
- *   sum       of exp about the thread's own largest, then about the CTA's by a butterfly
- *   bound     the k-th largest of the keys of GROUPS groups of 4 threads: k tokens at least reach it, seldom
- *             more than k + 8, never more than those of 4 k threads
- *   gather    what reaches the bound goes to a list, in any order; its members are ranked by comparing all
- *             with all, which settles the order
+ *   stream    chunks of VECS vectors of 16 bytes a thread, the next one in flight while one is worked on. Of
+ *             each a thread takes the largest logit and adds exp about the largest so far. What lies before
+ *             the first aligned address goes to rank 0 with its first chunk, what does not fill a vector to
+ *             the last rank.
+ *   bound     after the first chunk: the k-th largest of the maxima of GROUPS groups of 8 threads. At least k
+ *             tokens reach it, so that nothing below it can be among the likeliest. From then on what reaches
+ *             it goes to a list, in any order: about k for each chunk there is.
+ *   rank      the list's members are keys: the logit as an integer, and below it the index, so that no two
+ *             are equal and equal logits fall with the index. Again a bound, then all are compared with all,
+ *             which settles the order. A list that overflows (logits that rise with the index, thousands of
+ *             equal ones) is forgotten: the share is read again for each of the k places. Right, and slow.
  *   exchange  each CTA sends its first k keys, its largest and its sum to rank 0
- *   merge     rank 0: again a bound, a list and ranks, of k keys of each CTA
+ *   merge     rank 0: a bound, a list and ranks, of k keys of each CTA
  *
- * A row too long for 16 CTAs is read a second time to gather (`resident` false).
+ * A NaN, or +infinity, is met after the fact: a sum that is no number is taken again with clean logits.
  *
- * shared memory   s_keys   GROUPS x 8 bytes      s_ranks  16 x 32 x 8 bytes, what the CTAs send
- *                 s_sums   WARPS x 8 bytes       s_box    16 x 8 bytes, largest logit and sum of each CTA
- *                 s_list   (dynamic) 4 k times the tokens of a thread x 8 bytes
+ * shared memory   struct shared, 17 KiB
  * barriers        cluster: one when all run (before the first remote store), one after the exchange
  *
- * Cluster size: the smallest whose registers hold a row; larger while multiprocessors are idle, down to
- * PART_MIN. Floor: 128256 f32 are 0.5 MB; 64 rows take 7.2 us at the read stream's speed, 256 rows 29 us.
+ * Cluster size: as many as let all rows run at once, two CTAs an SM, down to PART_MIN tokens each.
+ * Floor: 128256 f32 are 0.5 MB; 64 rows take 7.2 us at the read stream's speed, 256 rows 29 us.
+ * Tried and lost, H200, 64 rows: a row over 8 CTAs, each of which holds its share in registers before it
+ * begins, two waves of them: 16.7 us without likeliest tokens, 28.7 us with 20; with 256 threads 15.5 us and
+ * more than 28.
  */
 #include <float.h>
 
@@ -33,20 +36,26 @@
 
 #define THREADS		512
 #define WARPS		(THREADS / 32)
-#define GROUPS		(THREADS / 4)
-#define VECS		8
-#define PART_MAX	(THREADS * VECS * 4)
+#define GROUPS		(THREADS / 8)
+#define VECS		4
+#define CHUNK		(THREADS * VECS)	/* vectors */
 #define PART_MIN	2048
+#define PART_MAX	(1 << 18)		/* keeps the chain of additions short */
+#define LIST		1024
+#define FEW		128			/* of a list: ranked without a second bound */
 #define MAX_CLUSTER	16
 #define MAX_K		CAIRN_LOGPROBS_MAX
 #define ALL_LANES	0xffffffffu
 #define LOG2E		1.4426950408889634f
 
 struct shared {
-	uint64_t keys[GROUPS], ranks[MAX_CLUSTER][MAX_K], bound;
-	float2 sums[WARPS], box[MAX_CLUSTER];	/* largest, sum */
-	uint32_t count, merged;
-	float chosen;				/* logit of the row's token */
+	uint64_t list[LIST], few[MAX_CLUSTER * MAX_K];	/* of k groups' members: k * LIST / GROUPS */
+	uint64_t ranks[MAX_CLUSTER][MAX_K];		/* what the CTAs send */
+	uint64_t keys[GROUPS], bound64;
+	float tops[GROUPS], bound;
+	float2 sums[WARPS], box[MAX_CLUSTER];		/* largest, sum */
+	uint32_t count, num_few;
+	float chosen;					/* logit of the row's token */
 };
 
 /* A CTA's share of a row: vectors [from, to) behind `head` elements, and `extra` elements more. */
@@ -112,52 +121,107 @@ ROW float4 load4(const float4 *p)
 {
 	uint4 raw = ptx_ld_global_nc_no_allocate_v4(p);
 
-	return make_float4(clean(__uint_as_float(raw.x)), clean(__uint_as_float(raw.y)),
-			   clean(__uint_as_float(raw.z)), clean(__uint_as_float(raw.w)));
+	return make_float4(__uint_as_float(raw.x), __uint_as_float(raw.y), __uint_as_float(raw.z),
+			   __uint_as_float(raw.w));
 }
 
-struct largest {
-	float value;
-	int index;	/* -1: none */
-};
-
-/* By rising index, so that of equals the first stays. */
-ROW void look(struct largest *l, float x, int index)
+ROW void load_chunk(float4 f[VECS], const float4 *x, int left)
 {
-	if (x > l->value || l->index < 0) {
-		l->value = x;
-		l->index = index;
+#pragma unroll
+	for (int k = 0; k < VECS; k++) {
+		f[k] = make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
+		if (k * THREADS < left)
+			f[k] = load4(x + k * THREADS);
 	}
 }
 
-ROW void look4(struct largest *l, float4 f, int index)
+/* Largest of a chunk; NaN is passed over. */
+ROW float largest(const float4 f[VECS])
 {
-	look(l, f.x, index);
-	look(l, f.y, index + 1);
-	look(l, f.z, index + 2);
-	look(l, f.w, index + 3);
+	float max = -INFINITY;
+
+#pragma unroll
+	for (int k = 0; k < VECS; k++)
+		max = fmaxf(max, fmaxf(fmaxf(f[k].x, f[k].y), fmaxf(f[k].z, f[k].w)));
+	return fminf(max, FLT_MAX);
 }
 
-ROW float weights4(float4 f, float max)
+ROW float weights(const float4 f[VECS], float max)
 {
-	return weight(f.x, max) + weight(f.y, max) + (weight(f.z, max) + weight(f.w, max));
+	float sum = 0;
+
+#pragma unroll
+	for (int k = 0; k < VECS; k++)
+		sum += weight(f[k].x, max) + weight(f[k].y, max) +
+		       (weight(f[k].z, max) + weight(f[k].w, max));
+	return sum;
 }
 
-ROW void offer(struct shared *s, uint64_t *list, uint64_t key, uint64_t bound)
+ROW void clean_chunk(float4 f[VECS])
 {
-	if (key >= bound)
-		list[atomicAdd(&s->count, 1u)] = key;
+#pragma unroll
+	for (int k = 0; k < VECS; k++)
+		f[k] = make_float4(clean(f[k].x), clean(f[k].y), clean(f[k].z), clean(f[k].w));
 }
 
-ROW void offer4(struct shared *s, uint64_t *list, float4 f, int index, uint64_t bound)
+ROW void offer(struct shared *s, float x, int index, float bound)
 {
-	offer(s, list, key_of(f.x, index), bound);
-	offer(s, list, key_of(f.y, index + 1), bound);
-	offer(s, list, key_of(f.z, index + 2), bound);
-	offer(s, list, key_of(f.w, index + 3), bound);
+	x = clean(x);
+	if (x >= bound) {
+		uint32_t at = atomicAdd(&s->count, 1u);
+
+		if (at < LIST)
+			s->list[at] = key_of(x, index);
+	}
 }
 
-/* Largest and sum of a warp from those of its lanes: lane 0's, since a product and a sum in one rounding do not commute. */
+/* first: index of the thread's first element of this chunk. */
+ROW void offer_chunk(struct shared *s, const float4 f[VECS], int first, int left, float bound)
+{
+#pragma unroll
+	for (int k = 0; k < VECS; k++) {
+		int index = first + 4 * k * THREADS;
+
+		if (k * THREADS < left) {
+			offer(s, f[k].x, index, bound);
+			offer(s, f[k].y, index + 1, bound);
+			offer(s, f[k].z, index + 2, bound);
+			offer(s, f[k].w, index + 3, bound);
+		}
+	}
+}
+
+/* The k-th largest of the maxima of the groups, given each thread's; -infinity where there are fewer. */
+ROW float bound_of(struct shared *s, float max, int k)
+{
+	const int t = threadIdx.x;
+	int above = 0, reach = 0;
+
+#pragma unroll
+	for (int step = 4; step > 0; step /= 2)
+		max = fmaxf(max, __shfl_xor_sync(ALL_LANES, max, step));
+	if (t % 8 == 0)
+		s->tops[t / 8] = max;
+	if (t == 0)
+		s->bound = -INFINITY;
+	__syncthreads();
+#pragma unroll
+	for (int i = t % 8; i < GROUPS; i += 8) {
+		above += s->tops[i] > max;
+		reach += s->tops[i] >= max;
+	}
+#pragma unroll
+	for (int step = 4; step > 0; step /= 2) {
+		above += __shfl_xor_sync(ALL_LANES, above, step);
+		reach += __shfl_xor_sync(ALL_LANES, reach, step);
+	}
+	if (above < k && k <= reach)	/* equal ones write the same */
+		s->bound = max;
+	__syncthreads();
+	return s->bound;
+}
+
+/* Largest and sum of a warp from those of its lanes: lane 0's, since fused roundings do not commute. */
 ROW float2 join(float2 a)
 {
 #pragma unroll
@@ -185,6 +249,110 @@ ROW int rank_of(const uint64_t *list, int n, int i)
 	return above + __shfl_xor_sync(ALL_LANES, above, 2);
 }
 
+/* The same for keys of a list, which are distinct: those that reach the bound go to few[]. Their number. */
+ROW int thin_out(struct shared *s, int n, int k)
+{
+	const int t = threadIdx.x;
+	uint64_t mine[LIST / THREADS], max = 0;
+	int above = 0;
+
+#pragma unroll
+	for (int i = 0; i < LIST / THREADS; i++) {
+		mine[i] = t + i * THREADS < n ? s->list[t + i * THREADS] : 0;
+		max = max64(max, mine[i]);
+	}
+#pragma unroll
+	for (int step = 4; step > 0; step /= 2)
+		max = max64(max, __shfl_xor_sync(ALL_LANES, max, step));
+	if (t % 8 == 0)
+		s->keys[t / 8] = max;
+	if (t == 0)
+		s->bound64 = 1;		/* fewer than k groups have a member: all that is one */
+	__syncthreads();
+#pragma unroll
+	for (int i = t % 8; i < GROUPS; i += 8)
+		above += s->keys[i] > max;
+#pragma unroll
+	for (int step = 4; step > 0; step /= 2)
+		above += __shfl_xor_sync(ALL_LANES, above, step);
+	if (max && above == k - 1)
+		s->bound64 = max;
+	__syncthreads();
+#pragma unroll
+	for (int i = 0; i < LIST / THREADS; i++)
+		if (mine[i] >= s->bound64)
+			s->few[atomicAdd(&s->num_few, 1u)] = mine[i];
+	__syncthreads();
+	return (int)s->num_few;
+}
+
+/* Where this CTA's place `at` goes: rank 0's memory. */
+ROW void send(struct shared *s, int rank, int at, uint64_t key)
+{
+	ptx_st_relaxed_cluster_shared_b64(ptx_mapa(ptx_smem(&s->ranks[rank][at]), 0), key);
+}
+
+/* The first k of list[0 .. n), or what there is of them and zeros, to rank 0. */
+ROW void send_ranked(struct shared *s, const uint64_t *list, int n, int k, int rank)
+{
+	const int t = threadIdx.x;
+
+	for (int i = t / 4; i - t / 4 < n; i += THREADS / 4) {
+		int at = rank_of(list, n, i);
+
+		if (i < n && t % 4 == 0 && at < k)
+			send(s, rank, at, list[i]);
+	}
+	if (t >= n && t < k)
+		send(s, rank, t, 0);
+}
+
+/* The largest key of the CTA, in all threads. */
+ROW uint64_t block_max(struct shared *s, uint64_t key)
+{
+#pragma unroll
+	for (int step = 16; step > 0; step /= 2)
+		key = max64(key, __shfl_xor_sync(ALL_LANES, key, step));
+	if (threadIdx.x % 32 == 0)
+		s->keys[threadIdx.x / 32] = key;
+	__syncthreads();
+#pragma unroll
+	for (int w = 0; w < WARPS; w++)
+		key = max64(key, s->keys[w]);
+	__syncthreads();
+	return key;
+}
+
+ROW uint64_t below(uint64_t best, float x, int index, uint64_t last)
+{
+	uint64_t key = key_of(clean(x), index);
+
+	return key < last && key > best ? key : best;
+}
+
+/* Place after place by reading the share again. */
+ROW void send_exhaustively(struct shared *s, const struct share *me, int k, int rank)
+{
+	uint64_t last = UINT64_MAX;
+
+	for (int at = 0; at < k; at++) {
+		uint64_t best = me->extra >= 0 ? below(0, me->row[me->extra], me->extra, last) : 0;
+
+		for (int v = me->from + threadIdx.x; v < me->to; v += THREADS) {
+			float4 f = load4(me->x + v);
+			int index = me->head + 4 * v;
+
+			best = below(best, f.x, index, last);
+			best = below(best, f.y, index + 1, last);
+			best = below(best, f.z, index + 2, last);
+			best = below(best, f.w, index + 3, last);
+		}
+		last = block_max(s, best);
+		if (threadIdx.x == 0)
+			send(s, rank, at, last);
+	}
+}
+
 /* A key that at least k of all keys sent reach: q of each of m CTAs, q m >= k. */
 ROW uint64_t merge_bound(const struct shared *s, int size, int k)
 {
@@ -210,12 +378,12 @@ ROW void write_top(const struct cairn_logprobs_args &a, int row, int at, uint64_
 }
 
 /* What rank 0 does with what all have sent. */
-ROW void finish(const struct cairn_logprobs_args &a, struct shared *s, uint64_t *list, int row, int size)
+ROW void finish(const struct cairn_logprobs_args &a, struct shared *s, int row, int size)
 {
 	const int t = threadIdx.x, lane = t % 32;
 	float2 all = lane < size ? s->box[lane] : make_float2(-INFINITY, 0);
-	float lse;
 	uint64_t bound;
+	float lse;
 	int n;
 
 	all = join(all);
@@ -224,41 +392,46 @@ ROW void finish(const struct cairn_logprobs_args &a, struct shared *s, uint64_t 
 		a.chosen[row] = all.x > -INFINITY ? s->chosen - all.x - lse : -INFINITY;
 	if (!a.k)
 		return;
-	bound = size > 1 ? merge_bound(s, size, a.k) : 0;
+	if (size == 1) {
+		if (t < a.k)
+			write_top(a, row, t, s->ranks[0][t], all.x, lse);
+		return;
+	}
+	bound = merge_bound(s, size, a.k);
+	if (t == 0)
+		s->count = 0;
+	__syncthreads();
 	for (int i = t; i < size * a.k; i += THREADS) {
 		uint64_t key = s->ranks[i / a.k][i % a.k];
 
 		if (key && key >= bound)
-			list[atomicAdd(&s->merged, 1u)] = key;
+			s->list[atomicAdd(&s->count, 1u)] = key;
 	}
 	__syncthreads();
-	n = (int)s->merged;
-	for (int i = t / 4; i - t / 4 < n; i += GROUPS) {
-		int rank = rank_of(list, n, i);
+	n = (int)s->count;
+	for (int i = t / 4; i - t / 4 < n; i += THREADS / 4) {
+		int at = rank_of(s->list, n, i);
 
-		if (i < n && t % 4 == 0 && rank < a.k)
-			write_top(a, row, rank, list[i], all.x, lse);
+		if (i < n && t % 4 == 0 && at < a.k)
+			write_top(a, row, at, s->list[i], all.x, lse);
 	}
 	if (t >= n && t < a.k)		/* a vocabulary smaller than k */
 		write_top(a, row, t, 0, all.x, lse);
 }
 
-template <bool resident> __global__ void __launch_bounds__(THREADS, 2)
+__global__ void __launch_bounds__(THREADS, 2)
 logprobs_kernel(const __grid_constant__ struct cairn_logprobs_args a)
 {
-	extern __shared__ uint64_t s_list[];
 	__shared__ struct shared s_mem;
 	const int rank = ptx_cluster_ctarank(), size = ptx_cluster_nctarank(), row = ptx_clusterid_x();
-	const int t = threadIdx.x, warp = t / 32, lane = t % 32;
+	const int t = threadIdx.x;
 	const float *logits = a.logits + (int64_t)row * a.vocab;
-	struct largest top = { -INFINITY, -1 };
-	float4 f[resident ? VECS : 1];
-	float extra = -INFINITY, sum = 0;
+	float top = -INFINITY, sum = 0, bound = INFINITY, extra = -INFINITY;
+	float4 f[VECS], next[VECS];
 	struct shared *s = &s_mem;
 	struct share me;
-	uint64_t key, bound;
+	int left, first, n;
 	float2 part;
-	int n, left, first;
 
 	ptx_barrier_cluster_arrive_relaxed();
 	ptx_griddepcontrol_wait();
@@ -268,138 +441,87 @@ logprobs_kernel(const __grid_constant__ struct cairn_logprobs_args a)
 	share_of(&me, logits, a.vocab, rank, size);
 	left = me.to - me.from - t;		/* vectors, of which this thread has every THREADS-th */
 	first = me.head + 4 * (me.from + t);	/* index of its first element */
-	if (resident) {
-#pragma unroll
-		for (int k = 0; k < VECS; k++) {
-			f[k] = make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
-			if (k * THREADS < left)
-				f[k] = load4(me.x + me.from + t + k * THREADS);
-		}
-	}
+	load_chunk(next, me.x + me.from + t, left);
 	if (me.extra >= 0)
-		extra = clean(me.row[me.extra]);
+		extra = top = clean(me.row[me.extra]);
+	sum = extra > -INFINITY;
+	if (t == 0)
+		s->count = s->num_few = 0;
 	if (rank == 0 && t == 0) {
 		int token = a.tokens[row];
 
 		s->chosen = token >= 0 && token < a.vocab ? clean(logits[token]) : -INFINITY;
 	}
-	if (t == 0) {
-		s->count = s->merged = 0;
-		s->bound = 1;		/* where fewer than k groups have a token: all that is one */
-	}
-	if (me.extra >= 0 && me.extra < me.head)
-		look(&top, extra, me.extra);
-	if (resident) {
-#pragma unroll
-		for (int k = 0; k < VECS; k++)
-			if (k * THREADS < left)
-				look4(&top, f[k], first + 4 * k * THREADS);
-#pragma unroll
-		for (int k = 0; k < VECS; k++)
-			if (k * THREADS < left)
-				sum += weights4(f[k], top.value);
-	} else {
-#pragma unroll 4
-		for (int v = me.from + t; v < me.to; v += THREADS) {
-			float4 x = load4(me.x + v);
-			float before = top.value;
+	for (int v = me.from; v == me.from || v < me.to; v += CHUNK) {
+		float max, more;
 
-			look4(&top, x, me.head + 4 * v);
-			if (top.value > before)
-				sum *= weight(before, top.value);
-			sum += weights4(x, top.value);
+#pragma unroll
+		for (int k = 0; k < VECS; k++)
+			f[k] = next[k];
+		load_chunk(next, me.x + v + CHUNK + t, left - CHUNK);
+		max = largest(f);
+		if (max > top) {
+			sum *= weight(top, max);
+			top = max;
 		}
-	}
-	if (me.extra >= 0) {
-		float before = top.value;
-
-		if (me.extra >= me.head)
-			look(&top, extra, me.extra);
-		sum = sum * weight(before, top.value) + weight(extra, top.value);
-	}
-	key = top.index < 0 ? 0 : key_of(top.value, top.index);
-	part = join(make_float2(top.value, sum));
-	if (lane == 0)
-		s->sums[warp] = part;
-	bound = max64(key, __shfl_xor_sync(ALL_LANES, key, 1));
-	bound = max64(bound, __shfl_xor_sync(ALL_LANES, bound, 2));
-	if (t % 4 == 0)
-		s->keys[t / 4] = bound;
-	__syncthreads();
-	if (warp == 0) {
-		part = lane < WARPS ? s->sums[lane] : make_float2(-INFINITY, 0);
-		part = join(part);
-	}
-	if (a.k) {
-		n = rank_of(s->keys, GROUPS, t / 4);
-		if (t % 4 == 0 && bound && n == a.k - 1)
-			s->bound = bound;
-		__syncthreads();
-		bound = s->bound;
-		if (key >= bound) {
-			if (resident) {
-#pragma unroll
-				for (int k = 0; k < VECS; k++)
-					if (k * THREADS < left)
-						offer4(s, s_list, f[k], first + 4 * k * THREADS, bound);
-			} else {
-				for (int v = me.from + t; v < me.to; v += THREADS)
-					offer4(s, s_list, load4(me.x + v), me.head + 4 * v, bound);
-			}
+		more = weights(f, top);
+		if (!(more < INFINITY)) {
+			clean_chunk(f);
+			more = weights(f, top);
+		}
+		sum += more;
+		if (a.k && v == me.from) {
+			bound = bound_of(s, top, a.k);
 			if (me.extra >= 0)
-				offer(s, s_list, key_of(extra, me.extra), bound);
+				offer(s, extra, me.extra, bound);
 		}
-		__syncthreads();
-		n = (int)s->count;
-	} else {
-		n = 0;
+		if (max >= bound)
+			offer_chunk(s, f, first, left, bound);
+		left -= CHUNK;
+		first += 4 * CHUNK;
 	}
+	part = join(make_float2(top, sum));
+	if (t % 32 == 0)
+		s->sums[t / 32] = part;
+	__syncthreads();
+	n = (int)s->count;
 	ptx_barrier_cluster_wait_acquire();	/* the peers run: their memory may be written */
-	if (warp == 0 && lane == 0)
-		ptx_st_relaxed_cluster_shared_b64(ptx_mapa(ptx_smem(&s->box[rank]), 0),
-						  (uint64_t)__float_as_uint(part.y) << 32 |
-						  __float_as_uint(part.x));
-	/* every place gets a key, or that there is none */
-	for (int i = t / 4; i - t / 4 < n; i += GROUPS) {
-		int at = rank_of(s_list, n, i);
-
-		if (i < n && t % 4 == 0 && at < a.k)
-			ptx_st_relaxed_cluster_shared_b64(ptx_mapa(ptx_smem(&s->ranks[rank][at]), 0),
-							  s_list[i]);
+	if (t < 32) {
+		part = join(t < WARPS ? s->sums[t] : make_float2(-INFINITY, 0));
+		if (t == 0)
+			ptx_st_relaxed_cluster_shared_b64(ptx_mapa(ptx_smem(&s->box[rank]), 0),
+							  (uint64_t)__float_as_uint(part.y) << 32 |
+							  __float_as_uint(part.x));
 	}
-	if (t >= n && t < a.k)
-		ptx_st_relaxed_cluster_shared_b64(ptx_mapa(ptx_smem(&s->ranks[rank][t]), 0), 0);
+	if (a.k && n > LIST)
+		send_exhaustively(s, &me, a.k, rank);
+	else if (a.k && n > FEW)
+		send_ranked(s, s->few, thin_out(s, n, a.k), a.k, rank);
+	else if (a.k)
+		send_ranked(s, s->list, n, a.k, rank);
 	ptx_barrier_cluster_arrive_release();
 	ptx_barrier_cluster_wait_acquire();
 	if (rank == 0)
-		finish(a, s, s_list, row, size);
+		finish(a, s, row, size);
 }
 
+/* Two CTAs an SM at once. */
 static int cluster_size(const struct cairn_logprobs_args *a, int sms)
 {
 	int size = 1;
 
-	while (size < MAX_CLUSTER && (a->vocab / size >= PART_MAX ||
-				      (a->vocab / size > PART_MIN && 2ll * a->rows * size <= sms)))
+	while (size < MAX_CLUSTER && (a->vocab / size > PART_MAX ||
+				      (a->vocab / size > PART_MIN && (int64_t)a->rows * size <= sms)))
 		size *= 2;
 	return size;
-}
-
-/* Threads of 4 k groups at most are in the list, and rank 0 merges k keys of each CTA in it. */
-static size_t list_bytes(const struct cairn_logprobs_args *a, int size)
-{
-	size_t vecs = (size_t)a->vocab / 4 / size + 1, each = (vecs + THREADS - 1) / THREADS * 4 + 1;
-	size_t n = 4 * a->k * each, merged = (size_t)size * a->k;
-
-	return (n > merged ? n : merged) * sizeof(uint64_t);
 }
 
 extern "C" int cairn_logprobs(const struct cairn_logprobs_args *a, void *stream)
 {
 	struct cairn_launch l = { .block = { THREADS }, .pdl = 1, .stream = stream };
+	const void *kernel = (const void *)logprobs_kernel;
 	int sms = cairn_num_sms();
 	void *params[] = { (void *)a };
-	const void *kernel;
 
 	CAIRN_TRY(cairn_logprobs_check(a));
 	if (a->rows == 0)
@@ -409,17 +531,11 @@ extern "C" int cairn_logprobs(const struct cairn_logprobs_args *a, void *stream)
 	if (a->rows > INT32_MAX / MAX_CLUSTER)
 		return cairn_error(EOPNOTSUPP, "logprobs: rows: %d are too many", a->rows);
 	l.cluster = cluster_size(a, sms);
-	for (;;) {
-		bool resident = (a->vocab / 4 + l.cluster - 1) / l.cluster <= VECS * THREADS;
-
-		kernel = resident ? (const void *)logprobs_kernel<true> :
-			(const void *)logprobs_kernel<false>;
-		l.smem = list_bytes(a, l.cluster);
-		l.grid[0] = a->rows * l.cluster;
-		/* 8 is what every device with clusters grants; 16 is asked for */
-		if (l.cluster <= 8 || cairn_max_active_clusters(kernel, &l) > 0)
-			break;
+	l.grid[0] = a->rows * l.cluster;
+	/* 8 is what every device with clusters grants; 16 is asked for */
+	if (l.cluster > 8 && cairn_max_active_clusters(kernel, &l) < 1) {
 		l.cluster = 8;
+		l.grid[0] = a->rows * 8;
 	}
 	return cairn_launch(kernel, &l, params);
 }

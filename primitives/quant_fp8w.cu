@@ -2,8 +2,8 @@
 /*
  * quant_fp8w.cu - a CTA for each row, or each block of 128 x 128, which it reads twice
  *
- * The second time comes from the caches: a row of 16384 bf16 is 32 KB, a block 32 KB. This runs when a model is
- * loaded; 8 billion weights are 16 GB read and 8 written, 6 ms at the memory's speed.
+ * The second time comes from the caches: a row of 16384 bf16 is 32 KB, a block 32 KB. This runs when a model
+ * is loaded; 8 billion weights are 16 GB read and 8 written, 6 ms at the memory's speed.
  */
 #include "fp8.cuh"
 #include "launch.h"

@@ -2,8 +2,8 @@
 /*
  * quant_fp8w_cpu - rows by rows of blocks, narrowing by arithmetic that vector units have
  *
- * Adding and taking away 2^23 times the spacing rounds to it, ties to even; the spacing is a power of two that
- * follows from the exponent, of 2^-9 at least.
+ * Adding and taking away 2^23 times the spacing rounds to it, ties to even; the spacing is a power of two
+ * that follows from the exponent, of 2^-9 at least.
  */
 #include <math.h>
 #include <string.h>

@@ -2,9 +2,9 @@
 /*
  * quant_fp8w_test - cases of quant_fp8w.h, and of the two conversions on the host
  *
- * EXTREME: rows and blocks of zeros, of both signs; of values so small that the scale is subnormal or 0; one value
- * far above all others, which sends them to subnormals and to 0; ties between neighbours. POISON: rows that are not
- * finite next to others.
+ * EXTREME: rows and blocks of zeros, of both signs; of values so small that the scale is subnormal or 0; one
+ * value far above all others, which sends them to subnormals and to 0; ties between neighbours. POISON: rows
+ * that are not finite next to others.
  */
 #include "../conformance/harness.h"
 
@@ -15,8 +15,8 @@
 static const struct shape {
 	int32_t n, k, bench;
 } shapes[] = {
-	{ 1, 16, 0 }, { 0, 64, 0 }, { 3, 48, 0 }, { 7, 128, 0 }, { 5, 144, 0 }, { 130, 272, 0 }, { 128, 128, 0 },
-	{ 257, 1040, 0 }, { 33, 4096, 0 }, { 2, 14336, 0 }, { 4096, 4096, 1 },
+	{ 1, 16, 0 }, { 0, 64, 0 }, { 3, 48, 0 }, { 7, 128, 0 }, { 5, 144, 0 }, { 130, 272, 0 },
+	{ 128, 128, 0 }, { 257, 1040, 0 }, { 33, 4096, 0 }, { 2, 14336, 0 }, { 4096, 4096, 1 },
 };
 static const int32_t dtypes[] = { CAIRN_BF16, CAIRN_F16, CAIRN_F32 };
 #define NUM_CASES	(ARRAY_SIZE(shapes) * ARRAY_SIZE(dtypes) * 2)
