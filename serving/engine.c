@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../primitives/dtype.h"
+
 #define MAX_SEQS	1024		/* of a request */
 #define MAX_LIST	4096		/* stop ids, biases */
 
@@ -53,18 +55,34 @@ static int check_options(struct cairn_engine_options *o, const struct cairn_mode
 	return 0;
 }
 
-static int create_scheduler(struct cairn_engine *e, int latent)
+/*
+ * What giving way costs, where nobody has measured it: a token to be computed again takes two operations for
+ * each weight, at 400 TFLOP/s; a page is copied at 50 GB/s. Only their ratio counts.
+ */
+static void estimate_costs(struct cairn_scheduler_options *so, const struct cairn_model *m)
+{
+	int latent = cairn_model_is_latent(m);
+	double token = (double)m->dims[latent ? CAIRN_D_LATENT : CAIRN_D_KV] * (latent ? 1 : 2) *
+		       (double)cairn_dtype_bytes(m->dtype) * m->config.num_hidden_layers;
+
+	so->recompute_ns = 1 + (int64_t)((double)m->bytes / 4e5);
+	so->swap_ns = 1 + (int64_t)(token * so->page_size / 50);
+}
+
+static int create_scheduler(struct cairn_engine *e, const struct cairn_model *m)
 {
 	const struct cairn_engine_options *o = &e->opt;
 	struct cairn_scheduler_options so = {
-		.dense_rows = o->max_rows, .max_seqs = o->max_batch, .max_chunk = latent ? 1 : 0,
+		.dense_rows = o->max_rows, .max_seqs = o->max_batch, .max_chunk = cairn_model_is_latent(m) ? 1 : 0,
 		.max_context = o->max_context, .page_size = o->page_size, .num_pages = o->num_pages,
 		.host_pages = o->host_pages, .disk_pages = o->disk_pages, .grain = o->cache_grain,
 		.ahead = !o->in_turn, .max_queued = o->max_queued,
 		.max_queued_tokens = o->max_queued_tokens, .max_passes = o->max_passes,
-		.expected_new = o->expected_new,
+		.expected_new = o->expected_new, .recompute_ns = o->recompute_ns, .swap_ns = o->swap_ns,
 	};
 
+	if (!o->recompute_ns && !o->swap_ns)
+		estimate_costs(&so, m);
 	return cairn_scheduler_create(&e->scheduler, &so);
 }
 
@@ -96,7 +114,7 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 	ret = check_options(&e->opt, e->config);
 	if (ret)
 		goto out_destroy;
-	ret = create_scheduler(e, cairn_model_is_latent(model));
+	ret = create_scheduler(e, model);
 	if (ret)
 		goto out_destroy;
 	wo = (struct cairn_worker_options){

@@ -44,6 +44,7 @@ struct cairn_engine_options {
 	int64_t max_queued_tokens;	/* of their prompts; 0: no limit */
 	int32_t max_passes;		/* how many later requests may overtake one; 0: order of arrival */
 	int32_t expected_new;		/* tokens of an answer, until answers tell; 0: 256 */
+	int64_t recompute_ns, swap_ns;	/* of a token; of a page, one way; 0 and 0: by the sizes of the model */
 	int timeline;			/* the device's times in the statistics */
 };
 

@@ -41,15 +41,22 @@ void naive_close(struct naive *n)
 
 int naive_logits(struct cairn_test *t, struct naive *n, const int32_t *tokens, int len, float *logits)
 {
-	int32_t qo_indptr[2] = { 0, len }, kv_indptr[2] = { 0, len }, last_page_len = 1, row = len - 1;
+	int32_t same = 0;
+
+	while (same < n->num_tokens && same < len - 1 && tokens[same] == n->tokens[same])
+		same++;
+	int32_t rows = len - same, row = rows - 1, last_page_len = 1;
+	int32_t qo_indptr[2] = { 0, rows }, kv_indptr[2] = { 0, len };
 	struct cairn_batch b = {
-		.logits = logits, .ids = tokens, .positions = n->positions, .qo_indptr = qo_indptr,
-		.kv_indptr = kv_indptr, .kv_indices = n->pages, .kv_last_page_len = &last_page_len,
-		.logit_rows = &row, .num_rows = len, .batch = 1, .num_logits = 1, .max_qo_len = len,
-		.max_kv_len = len,
+		.logits = logits, .ids = tokens + same, .positions = n->positions + same,
+		.qo_indptr = qo_indptr, .kv_indptr = kv_indptr, .kv_indices = n->pages,
+		.kv_last_page_len = &last_page_len, .logit_rows = &row, .num_rows = rows, .batch = 1,
+		.num_logits = 1, .max_qo_len = rows, .max_kv_len = len,
 	};
 	int moved;
 
+	memcpy(n->tokens, tokens, (size_t)len * sizeof(*tokens));
+	n->num_tokens = len;
 	return EXPECT(t, len <= NAIVE_LEN) &&
 	       EXPECT(t, cairn_scratch_reserve(n->scratch, &n->kv, &b, n->stream, &moved) == 0) &&
 	       EXPECT(t, cairn_forward(n->scratch, &n->kv, &b, n->stream) == 0) ? 0 : -1;

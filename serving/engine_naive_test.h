@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * engine_naive_test - what an answer should be, computed the long way round: for each token one pass over all
- * tokens before it, on the table ref, alone, without cache. Include conformance/harness.h first.
+ * engine_naive_test - what an answer should be, computed the plain way: alone, on the table ref, token after
+ * token, its keys and values one behind the other. Include conformance/harness.h first.
  */
 #ifndef CAIRN_ENGINE_NAIVE_TEST_H
 #define CAIRN_ENGINE_NAIVE_TEST_H
@@ -18,7 +18,8 @@ struct naive {
 	struct cairn_scratch *scratch;
 	void *stream;
 	int32_t *positions, *pages;
-	int vocab;
+	int32_t tokens[NAIVE_LEN];	/* whose keys and values are there */
+	int num_tokens, vocab;
 };
 
 int naive_open(struct cairn_test *t, struct naive *n, const char *dir);
