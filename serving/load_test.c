@@ -185,7 +185,7 @@ static int counted_run(struct cairn_test *t, struct cairn_engine *e, struct run 
 
 int load_run(struct cairn_test *t, struct cairn_model *m, const struct load *load, struct load_result *out)
 {
-	int32_t page = 16, pages = (load->in + load->out + page - 1) / page + 1;
+	int32_t page = load->page_size ? load->page_size : 16, pages = (load->in + load->out + page - 1) / page + 1;
 	struct cairn_engine_options opt = {
 		.max_batch = load->max_batch, .max_rows = load->rows, .max_context = load->in + load->out,
 		.page_size = page, .num_pages = pages * load->max_batch, .expected_new = load->out,

@@ -15,7 +15,7 @@
 
 struct load {
 	int32_t in, out, rows;		/* of a request; of a step */
-	int32_t max_batch, num_requests;
+	int32_t max_batch, num_requests, page_size;	/* 0: 16 */
 	double max_s;			/* of the counting; 0: until nobody waits */
 	int (*at_end)(struct cairn_engine *e, void *ctx);	/* while it is still busy; may be NULL */
 	void *ctx;

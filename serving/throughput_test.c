@@ -6,8 +6,8 @@
  *	prompts of 1024 random tokens, answers of 512, random weights, bf16: tokens a second, of prompts and
  *	answers together, while the engine is full (load_test.h); and
  *	how long the operations of a step take, each between two events, which keeps them apart. optimal is what the device could do if it
- *	did nothing but multiply: FLOP/s of the table's own gemm, 8192 cubed, in the same run, by 2 FLOP for
- *	each of the model's parameters. host_us: of a step, forming the plan, launching, and what is done with
+ *	did nothing but multiply: FLOP/s of the table's own gemm, 8192 cubed, the best of 40 calls in the
+ *	same run, by 2 FLOP for each of the model's parameters. host_us: of a step, forming the plan, launching, and what is done with
  *	the tokens; idle_pct: of the device, from the end of a pass to the beginning of the next one.
  *   decode_256
  *	256 sequences decode, nothing else: the host's part of a step, which is a graph
@@ -18,15 +18,18 @@
 #include "load_test.h"
 #include "model_test.h"
 
-/* FLOP/s of the table's gemm, of weights by weights: of numbers that are simpler a device makes more. */
+/*
+ * FLOP/s of the table's gemm at its best: of one call that is not held back by the power of those before. Of
+ * weights by weights: of simpler numbers a device makes more.
+ */
 static double gemm_rate(struct cairn_test *t, const struct cairn_impl *impl, const struct cairn_model *m)
 {
-	enum { N = 8192, RUNS = 200 };
+	enum { N = 8192, RUNS = 40 };
 	size_t bytes = (size_t)N * N * 2, workspace = 0;
 	struct cairn_gemm_args args = { .size = sizeof(args), .m = N, .n = N, .k = N, .dtype = CAIRN_BF16,
 					.out_dtype = CAIRN_BF16 };
 	void *out = NULL, *w = NULL, *stream, *from, *to;
-	float ms = 0;
+	float ms = 0, best = 0;
 
 	if (!EXPECT(t, m->bytes >= 2 * bytes && impl->mem_alloc(&out, bytes) == 0))
 		return 0;
@@ -42,20 +45,19 @@ static double gemm_rate(struct cairn_test *t, const struct cairn_impl *impl, con
 		EXPECT(t, impl->mem_alloc(&w, workspace) == 0);
 	args.workspace = w;
 	args.workspace_bytes = workspace;
-	for (int i = -20; i < RUNS; i++) {
-		if (!i)
-			EXPECT(t, impl->event_record(from, stream) == 0);
-		EXPECT(t, impl->gemm(&args, stream) == 0);
+	for (int i = 0; i < RUNS; i++) {
+		EXPECT(t, impl->event_record(from, stream) == 0 && impl->gemm(&args, stream) == 0 &&
+			  impl->event_record(to, stream) == 0 && impl->event_sync(to) == 0);
+		EXPECT(t, impl->event_elapsed(&ms, from, to) == 0);
+		best = best > 0 && best < ms ? best : ms;
 	}
-	EXPECT(t, impl->event_record(to, stream) == 0);
-	EXPECT(t, impl->event_sync(to) == 0 && impl->event_elapsed(&ms, from, to) == 0);
 	impl->event_destroy(from);
 	impl->event_destroy(to);
 	impl->stream_destroy(stream);
 	impl->mem_free(out);
 	if (w)
 		impl->mem_free(w);
-	return 2.0 * N * N * N * RUNS / ((double)ms * 1e-3);
+	return 2.0 * N * N * N / ((double)best * 1e-3);
 }
 
 static int open_shape(struct cairn_test *t, const char *shape, struct cairn_impl *impl, struct cairn_model **m)
@@ -199,19 +201,28 @@ static int32_t rows_of(int32_t otherwise)
 	return rows ? atoi(rows) : otherwise;
 }
 
+static int32_t page_of(int32_t otherwise)
+{
+	const char *page = getenv("CAIRN_PAGE");
+
+	return page ? atoi(page) : otherwise;
+}
+
 static void llama3_8b(struct cairn_test *t)
 {
-	struct load l = { .in = 1024, .out = 512, .rows = rows_of(1024), .num_requests = 4096, .max_s = 10 };
+	struct load l = { .in = 1024, .out = 512, .rows = rows_of(1024), .num_requests = 4096, .max_s = 10,
+			  .page_size = page_of(16) };
 
-	l.max_batch = l.rows * 2 / 5;
+	l.max_batch = l.rows * 9 / 25;
 	throughput(t, "llama3-8b", "llama3_8b_1024_512", &l);
 }
 
 static void llama32_1b(struct cairn_test *t)
 {
-	struct load l = { .in = 1024, .out = 512, .rows = rows_of(2048), .num_requests = 8192, .max_s = 6 };
+	struct load l = { .in = 1024, .out = 512, .rows = rows_of(2048), .num_requests = 8192, .max_s = 6,
+			  .page_size = page_of(16) };
 
-	l.max_batch = l.rows * 2 / 5;
+	l.max_batch = l.rows * 9 / 25;
 	throughput(t, "llama32-1b", "llama32_1b_1024_512", &l);
 }
 
