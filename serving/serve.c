@@ -3,7 +3,8 @@
  * serve - `cairn serve`: start, signals, drain, end
  *
  * HTTP is there from the beginning, so that /health can say that the model is being loaded. After a SIGTERM
- * or SIGINT new requests get 503, those that are there go on until --drain-timeout; a second signal ends them.
+ * or SIGINT new requests get 503, those that are there go on until --drain-timeout; a second signal ends
+ * them.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -112,8 +113,8 @@ static int load(struct serve *s)
 	CAIRN_TRY(cairn_serve_config(&s->opt, &s->config, &max_context));
 	CAIRN_TRY(cairn_tokenizer_open(dir, &s->tokenizer));
 	if (cairn_tokenizer_size(s->tokenizer) > s->config.vocab_size)
-		return cairn_error(EINVAL, "%s/tokenizer.json: has %d tokens, the model's vocab_size is %d", dir,
-				   cairn_tokenizer_size(s->tokenizer), s->config.vocab_size);
+		return cairn_error(EINVAL, "%s/tokenizer.json: has %d tokens, the model's vocab_size is %d",
+				   dir, cairn_tokenizer_size(s->tokenizer), s->config.vocab_size);
 	CAIRN_TRY(load_template(s, dir));
 	CAIRN_TRY(name_model(s, dir));
 	CAIRN_TRY(read_key(s));
@@ -162,8 +163,8 @@ static void drain(struct serve *s, const sigset_t *signals)
 	int64_t end = serve_now_ns() + s->opt.drain_s * 1000000000;
 
 	atomic_store(&s->draining, true);
-	fprintf(stderr, "cairn serve: ends; %d requests go on for %lld s at most\n", atomic_load(&s->num_jobs),
-		(long long)s->opt.drain_s);
+	fprintf(stderr, "cairn serve: ends; %d requests go on for %lld s at most\n",
+		atomic_load(&s->num_jobs), (long long)s->opt.drain_s);
 	while (atomic_load(&s->num_jobs) && serve_now_ns() < end) {
 		if (sigtimedwait(signals, NULL, &look) > 0)
 			break;

@@ -6,7 +6,7 @@
 #include "../primitives/error.h"
 #include "serve_front.h"
 
-#define MAX_CHUNK_TEXT		8192	/* bytes of one event; --stream-buffer is at least eight times that, for escapes */
+#define MAX_CHUNK_TEXT		8192	/* of one event; escaped, they fit any --stream-buffer */
 #define MAX_CHUNK_LOGPROBS	4
 
 static int64_t count_chars(const char *s, size_t n)

@@ -26,7 +26,8 @@ static void observe_token(struct serve *s, struct serve_part *p, struct serve_ch
 				     (double)(now - p->job->begin_ns) * 1e-9);
 	}
 	if (c->last_ns)
-		cairn_metric_observe(s->metrics, CAIRN_INTER_TOKEN_LATENCY, (double)(now - c->last_ns) * 1e-9);
+		cairn_metric_observe(s->metrics, CAIRN_INTER_TOKEN_LATENCY,
+				     (double)(now - c->last_ns) * 1e-9);
 	else
 		c->first_ns = now;
 	c->last_ns = p->job->last_ns = now;
@@ -229,8 +230,8 @@ static int stats(struct serve *s, const struct cairn_wire_frame *f)
 {
 	const struct cairn_wire_frame *last = &s->stats;
 
-	if (f->stats.prompt_tokens < last->stats.prompt_tokens || f->stats.hit_tokens < last->stats.hit_tokens ||
-	    f->stats.preemptions < last->stats.preemptions)
+	if (f->stats.prompt_tokens < last->stats.prompt_tokens ||
+	    f->stats.hit_tokens < last->stats.hit_tokens || f->stats.preemptions < last->stats.preemptions)
 		return -EINVAL;
 	cairn_metric_add(s->metrics, CAIRN_PREFIX_CACHE_QUERIES, 0,
 			 (uint64_t)(f->stats.prompt_tokens - last->stats.prompt_tokens));

@@ -54,7 +54,9 @@ struct serve_slot *serve_slot_of(struct serve *s, uint64_t request)
 {
 	uint64_t which = request & ((1u << SLOT_BITS) - 1);
 
-	return request && which < s->num_slots && s->slots[which].request == request ? &s->slots[which] : NULL;
+	if (!request || which >= s->num_slots || s->slots[which].request != request)
+		return NULL;
+	return &s->slots[which];
 }
 
 void serve_free_slot(struct serve *s, struct serve_slot *slot)
@@ -95,8 +97,10 @@ static void observe(struct serve *s, const struct serve_job *job)
 		cairn_metric_observe(s->metrics, CAIRN_REQUEST_PARAMS_MAX_TOKENS, p->max_tokens);
 		if (!p->first_ns)
 			continue;
-		cairn_metric_observe(s->metrics, CAIRN_PREFILL_TIME, (double)(p->first_ns - p->start_ns) * 1e-9);
-		cairn_metric_observe(s->metrics, CAIRN_DECODE_TIME, (double)(job->last_ns - p->first_ns) * 1e-9);
+		cairn_metric_observe(s->metrics, CAIRN_PREFILL_TIME,
+				     (double)(p->first_ns - p->start_ns) * 1e-9);
+		cairn_metric_observe(s->metrics, CAIRN_DECODE_TIME,
+				     (double)(job->last_ns - p->first_ns) * 1e-9);
 		cairn_metric_observe(s->metrics, CAIRN_INFERENCE_TIME,
 				     (double)(job->last_ns - p->start_ns) * 1e-9);
 	}
@@ -193,8 +197,9 @@ static bool has_room(struct serve *s, const struct serve_job *job, struct cairn_
 	}
 	/* one alone is never too many */
 	if (queued && tokens + job->num_prompt_tokens > s->opt.max_queued_tokens) {
-		cairn_api_refuse(e, 429, "queue_full", NULL, "%lld tokens of prompts are waiting, %lld more are "
-				 "too many", tokens, (long long)job->num_prompt_tokens);
+		cairn_api_refuse(e, 429, "queue_full", NULL,
+				 "%lld tokens of prompts are waiting, %lld more are too many",
+				 tokens, (long long)job->num_prompt_tokens);
 		e->retry_after_s = 1;
 		return false;
 	}

@@ -4,10 +4,10 @@
  *
  *   none --spawn--> LOADING --READY--> READY --it ends, errs, is silent--> FAILED --a while--> LOADING
  *
- * A worker that is given up is killed, and no other is started before the system has taken it back: until then
- * its memory of the device is not free. The while is a tenth of a second after one that has served, and twice
- * as long, up to ten seconds, after each that has not. If the very first one cannot load, nothing will help:
- * serve.c ends the program.
+ * A worker that is given up is killed, and no other is started before the system has taken it back: until
+ * then its memory of the device is not free. The while is a tenth of a second after one that has served,
+ * and twice as long, up to ten seconds, after each that has not. If the very first one cannot load, nothing
+ * will help: serve.c ends the program.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -100,7 +100,9 @@ int serve_worker_ready(struct serve *s, const struct cairn_wire_frame *f)
 	atomic_store(&s->busy, false);
 	atomic_store(&s->was_ready, true);
 	atomic_store(&s->state, SERVE_READY);
-	fprintf(stderr, "cairn serve: ready: %d pages of %d tokens, %d sequences at once (worker %d, after %.2f s)\n",
+	fprintf(stderr,
+		"cairn serve: ready: %d pages of %d tokens, %d sequences at once (worker %d, after %.2f "
+		"s)\n",
 		f->ready.num_pages, f->ready.page_size, f->ready.max_batch, s->pid,
 		(double)(serve_now_ns() - s->spawn_ns) * 1e-9);
 	return 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* serve_test - answers of `cairn serve`: whole and streamed, of several prompts, stopped, and by whom */
+#include "../conformance/harness.h"
 #include "serve_test.h"
 
 static const char *const plain[] = { "--impl", "cpu", "--batch", "8", NULL };
@@ -7,14 +8,16 @@ static const char *const plain[] = { "--impl", "cpu", "--batch", "8", NULL };
 #define GREEDY	"\"temperature\":0,\"ignore_eos\":true,"
 
 /* Text and number of events of a stream; false where one is no JSON, or [DONE] is missing. */
-static bool read_events(const struct reply *r, const char *member, int index, char *text, size_t len, int *events)
+static bool read_events(const struct reply *r, const char *member, int index, char *text, size_t len,
+			int *events)
 {
 	size_t at = 0;
 	bool done = false;
 
 	*events = 0;
 	text[0] = 0;
-	for (char *p = strstr(r->body, "data: "); p; p = strstr(p, "\n\ndata: ") ? strstr(p, "\n\ndata: ") + 2 : NULL) {
+	for (char *p = strstr(r->body, "data: "); p;
+	     p = strstr(p, "\n\ndata: ") ? strstr(p, "\n\ndata: ") + 2 : NULL) {
 		json_t *root = json_loads(p + 6, JSON_DISABLE_EOF_CHECK, NULL);
 		const char *piece;
 
@@ -47,8 +50,8 @@ static void whole_and_streamed(struct cairn_test *t)
 	int events;
 
 	if (start_server(t, &s, plain) && EXPECT(t, wait_ready(&s))) {
-		EXPECT(t, post(&s, "/v1/completions", "{\"prompt\":\"Hello there\"," GREEDY "\"max_tokens\":24}",
-			       &r) == 200);
+		EXPECT(t, post(&s, "/v1/completions",
+			       "{\"prompt\":\"Hello there\"," GREEDY "\"max_tokens\":24}", &r) == 200);
 		EXPECT(t, says(&r, "object", "text_completion") && says(&r, "model", "embedded"));
 		EXPECT(t, says(&r, "choices.0.finish_reason", "length"));
 		EXPECT(t, number_at(&r, "usage.prompt_tokens") == 7 &&
@@ -57,19 +60,25 @@ static void whole_and_streamed(struct cairn_test *t)
 		text_of(&r, "choices.0.text", text, sizeof(text));
 		EXPECT(t, strlen(text) > 10);
 		/* streamed, by token ids, and as a batch beside another one: the same text */
-		EXPECT(t, post(&s, "/v1/completions", "{\"prompt\":\"Hello there\"," GREEDY "\"max_tokens\":24,"
-			       "\"stream\":true,\"stream_options\":{\"include_usage\":true}}", &r) == 200);
+		EXPECT(t, post(&s, "/v1/completions",
+			       "{\"prompt\":\"Hello there\"," GREEDY "\"max_tokens\":24,"
+			       "\"stream\":true,\"stream_options\":{\"include_usage\":true}}",
+			       &r) == 200);
 		EXPECT(t, strcasestr(r.text, "\r\nContent-Type: text/event-stream\r\n"));
 		EXPECT(t, read_events(&r, "choices.0.text", 0, again, sizeof(again), &events));
 		EXPECT(t, !strcmp(text, again) && events >= 24);
-		EXPECT_CONTAINS(t, r.body, "\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":24");
-		EXPECT(t, post(&s, "/v1/completions", "{\"prompt\":[[510,39,417,75,78,271,263],[510,39]]," GREEDY
-			       "\"max_tokens\":24,\"n\":2,\"seed\":5}", &r) == 200);
+		EXPECT_CONTAINS(t, r.body,
+				"\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":24");
+		EXPECT(t, post(&s, "/v1/completions",
+			       "{\"prompt\":[[510,39,417,75,78,271,263],[510,39]]," GREEDY
+			       "\"max_tokens\":24,\"n\":2,\"seed\":5}",
+			       &r) == 200);
 		for (int i = 0; i < 2; i++) {
 			text_of(&r, i ? "choices.1.text" : "choices.0.text", again, sizeof(again));
 			EXPECT(t, !strcmp(text, again));
 		}
-		EXPECT(t, number_at(&r, "choices.3.index") == 3 && number_at(&r, "usage.completion_tokens") == 96);
+		EXPECT(t, number_at(&r, "choices.3.index") == 3 &&
+				  number_at(&r, "usage.completion_tokens") == 96);
 	}
 	stop_server(&s);
 }
@@ -85,17 +94,20 @@ static void stops(struct cairn_test *t)
 		post(&s, "/v1/completions", "{\"prompt\":\"x\"," GREEDY "\"max_tokens\":60}", &r);
 		text_of(&r, "choices.0.text", text, sizeof(text));
 		/* five letters from the middle, wherever tokens are cut */
-		for (at = text + strlen(text) / 2; *at && strspn(at, "abcdefghijklmnopqrstuvwxyz .,0123456789") < 5;)
+		for (at = text + strlen(text) / 2;
+		     *at && strspn(at, "abcdefghijklmnopqrstuvwxyz .,0123456789") < 5;)
 			at++;
 		snprintf(stop, sizeof(stop), "%.5s", at);
 		at = strstr(text, stop);
 		for (int i = 0; i < 4; i++) {
-			snprintf(body, sizeof(body), "{\"prompt\":\"x\"," GREEDY "\"max_tokens\":60,\"stop\":[\"%s\"],"
-				 "\"include_stop_str_in_output\":%s,\"stream\":%s}", stop, i & 1 ? "true" : "false",
-				 i & 2 ? "true" : "false");
+			snprintf(body, sizeof(body),
+				 "{\"prompt\":\"x\"," GREEDY "\"max_tokens\":60,\"stop\":[\"%s\"],"
+				 "\"include_stop_str_in_output\":%s,\"stream\":%s}",
+				 stop, i & 1 ? "true" : "false", i & 2 ? "true" : "false");
 			EXPECT(t, post(&s, "/v1/completions", body, &r) == 200);
 			if (i & 2)
-				EXPECT(t, read_events(&r, "choices.0.text", 0, again, sizeof(again), &events));
+				EXPECT(t,
+				       read_events(&r, "choices.0.text", 0, again, sizeof(again), &events));
 			else
 				text_of(&r, "choices.0.text", again, sizeof(again));
 			EXPECT(t, strlen(again) == (size_t)(at - text) + (i & 1 ? strlen(stop) : 0) &&
@@ -103,9 +115,10 @@ static void stops(struct cairn_test *t)
 			EXPECT_CONTAINS(t, r.body, "\"finish_reason\":\"stop\",\"stop_reason\":\"");
 		}
 		/* what ends the text ends the work, too */
-		EXPECT(t, WAIT_FOR(is_quiet(&s), 5000));
+		EXPECT(t, WAIT_FOR(is_quiet(&s), 30000));
 		post(&s, "/tokenize", "{\"prompt\":\"a\"}", &r);
-		snprintf(body, sizeof(body), "{\"prompt\":\"x\"," GREEDY "\"max_tokens\":60,\"stop_token_ids\":[%lld]}",
+		snprintf(body, sizeof(body),
+			 "{\"prompt\":\"x\"," GREEDY "\"max_tokens\":60,\"stop_token_ids\":[%lld]}",
 			 number_at(&r, "tokens.1"));
 		EXPECT(t, post(&s, "/v1/completions", body, &r) == 200);
 	}
@@ -139,7 +152,8 @@ static void chats(struct cairn_test *t)
 		post(&s, "/tokenize", "{\"messages\":[{\"role\":\"user\",\"content\":\"\"}]}", &r);
 		marked = number_at(&r, "count");
 		EXPECT(t, post(&s, "/tokenize",
-			       "{\"messages\":[{\"role\":\"user\",\"content\":\"<|end_of_text|>\"}]}", &r) == 200);
+			       "{\"messages\":[{\"role\":\"user\",\"content\":\"<|end_of_text|>\"}]}",
+			       &r) == 200);
 		EXPECT(t, number_at(&r, "count") > marked + 4);
 		EXPECT(t, post(&s, "/v1/chat/completions", "{\"messages\":[{\"role\":\"user\",\"content\":"
 			       "\"<|end_of_text|><|begin_of_text|>\"}],\"max_tokens\":2}", &r) == 200);
@@ -154,27 +168,37 @@ static void other_paths(struct cairn_test *t)
 	char key[PATH_MAX];
 
 	cairn_tmpfile(t, key, sizeof(key), "key", "sesame\n", 7);
-	if (start_server(t, &s, (const char *const[]){ "--impl", "cpu", "--key-file", key, "--name", "a/\"b\\\n\x1b",
-						       NULL }) && EXPECT(t, wait_ready(&s))) {
+	if (start_server(t, &s,
+			 (const char *const[]){ "--impl", "cpu", "--key-file", key, "--name",
+						"a/\"b\\\n\x1b", NULL }) &&
+	    EXPECT(t, wait_ready(&s))) {
 		static const char *const closed[] = { "/v1/models", "/metrics", "/", "/nothing" };
-		static const char *const keys[] = { "", "Authorization: sesame\r\n", "Authorization: Bearer\r\n",
-			"Authorization: Bearer sesam\r\n", "Authorization: Bearer sesamee\r\n",
-			"Authorization: Basic sesame\r\n", "Authorization: Bearer sesame\r\n" };
+		static const char *const keys[] = { "",
+						    "Authorization: sesame\r\n",
+						    "Authorization: Bearer\r\n",
+						    "Authorization: Bearer sesam\r\n",
+						    "Authorization: Bearer sesamee\r\n",
+						    "Authorization: Basic sesame\r\n",
+						    "Authorization: Bearer sesame\r\n" };
 		char text[1024];
 
 		/* row 1 */
 		for (size_t i = 0; i < ARRAY_SIZE(closed) * ARRAY_SIZE(keys); i++) {
 			const char *k = keys[i % ARRAY_SIZE(keys)];
-			size_t n = format_request(text, sizeof(text), "GET", closed[i / ARRAY_SIZE(keys)], k, "");
+			size_t n = format_request(text, sizeof(text), "GET", closed[i / ARRAY_SIZE(keys)],
+						  k, "");
 			bool right = i % ARRAY_SIZE(keys) == ARRAY_SIZE(keys) - 1;
 
 			talk(&s, text, n, &r);
-			EXPECT(t, right ? r.status == (i / ARRAY_SIZE(keys) < 2 ? 200 : 404) : r.status == 401 &&
-			       is_error(&r) && says(&r, "error.code", "invalid_api_key") &&
-			       strcasestr(r.text, "\r\nWWW-Authenticate: Bearer"));
+			EXPECT(t, right ? r.status == (i / ARRAY_SIZE(keys) < 2 ? 200 : 404) :
+					  r.status == 401 && is_error(&r) &&
+						  says(&r, "error.code", "invalid_api_key") &&
+						  strcasestr(r.text, "\r\nWWW-Authenticate: Bearer"));
 		}
-		EXPECT(t, post(&s, "/tokenize", "{}", &r) == 401 && post(&s, "/v1/completions", "{}", &r) == 401);
-		EXPECT(t, get(&s, "/health", &r) == 200 && says(&r, "status", "ok") && get(&s, "/ready", &r) == 200);
+		EXPECT(t, post(&s, "/tokenize", "{}", &r) == 401 &&
+				  post(&s, "/v1/completions", "{}", &r) == 401);
+		EXPECT(t, get(&s, "/health", &r) == 200 && says(&r, "status", "ok") &&
+				  get(&s, "/ready", &r) == 200);
 		/* row 21: a name that would break lines of logs and metrics */
 		talk(&s, text, format_request(text, sizeof(text), "GET", "/metrics",
 					      "Authorization: Bearer sesame\r\n", ""), &r);
@@ -183,7 +207,8 @@ static void other_paths(struct cairn_test *t)
 		EXPECT(t, r.status == 400);
 		talk(&s, text, format_request(text, sizeof(text), "GET", "/v1/models",
 					      "Authorization: Bearer sesame\r\n", ""), &r);
-		EXPECT(t, says(&r, "data.0.id", "a/\"b\\\n\x1b") && number_at(&r, "data.0.max_model_len") == 2048);
+		EXPECT(t, says(&r, "data.0.id", "a/\"b\\\n\x1b") &&
+				  number_at(&r, "data.0.max_model_len") == 2048);
 	}
 	stop_server(&s);
 }
@@ -191,7 +216,9 @@ static void other_paths(struct cairn_test *t)
 /* Row 22: the same seed, alone and among others. */
 static void same_in_company(struct cairn_test *t)
 {
-#define SEEDED "{\"prompt\":\"Once upon\",\"ignore_eos\":true,\"max_tokens\":40,\"temperature\":0.9,\"seed\":77,\"n\":3}"
+#define SEEDED                                                                                             \
+	"{\"prompt\":\"Once "                                                                              \
+	"upon\",\"ignore_eos\":true,\"max_tokens\":40,\"temperature\":0.9,\"seed\":77,\"n\":3}"
 	static struct reply r;
 	char text[3][512], again[512];
 	struct server s;
@@ -201,14 +228,17 @@ static void same_in_company(struct cairn_test *t)
 	    EXPECT(t, wait_ready(&s))) {
 		EXPECT(t, post(&s, "/v1/completions", SEEDED, &r) == 200);
 		for (int i = 0; i < 3; i++)
-			text_of(&r, (const char *[]){ "choices.0.text", "choices.1.text", "choices.2.text" }[i],
+			text_of(&r,
+				(const char *[]){ "choices.0.text", "choices.1.text", "choices.2.text" }[i],
 				text[i], sizeof(text[i]));
 		EXPECT(t, strcmp(text[0], text[1]) && strcmp(text[1], text[2]) && strcmp(text[0], text[2]));
 		for (int i = 0; i < 12; i++)
-			fds[i] = ask_stream(&s, "/v1/completions", i == 6 ? SEEDED : "{\"prompt\":\"Other\",\"n\":5,"
-					    "\"ignore_eos\":true,\"max_tokens\":60}");
+			fds[i] = ask_stream(&s, "/v1/completions",
+					    i == 6 ? SEEDED :
+						     "{\"prompt\":\"Other\",\"n\":5,"
+						     "\"ignore_eos\":true,\"max_tokens\":60}");
 		for (int i = 0; i < 12; i++) {
-			EXPECT(t, read_reply_of(fds[i], &r, 20000, true) == 200);
+			EXPECT(t, read_reply_of(fds[i], &r, 60000, true) == 200);
 			for (int k = 0; k < 3 && i == 6; k++) {
 				text_of(&r, (const char *[]){ "choices.0.text", "choices.1.text",
 							      "choices.2.text" }[k], again, sizeof(again));
@@ -216,7 +246,7 @@ static void same_in_company(struct cairn_test *t)
 			}
 			close(fds[i]);
 		}
-		EXPECT(t, WAIT_FOR(is_quiet(&s), 5000));
+		EXPECT(t, WAIT_FOR(is_quiet(&s), 30000));
 	}
 	stop_server(&s);
 }

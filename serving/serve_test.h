@@ -9,7 +9,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include "../conformance/harness.h"
 #include "http_test.h"
 
 #ifdef __SANITIZE_ADDRESS__
@@ -117,7 +116,7 @@ static inline int talk(const struct server *s, const char *bytes, size_t n, stru
 	if (fd < 0)
 		return r->status = 0;
 	say_n(fd, bytes, n);
-	read_reply_of(fd, r, 20000, true);
+	read_reply_of(fd, r, 60000, true);
 	close(fd);
 	return r->status;
 }
@@ -228,7 +227,8 @@ static inline bool is_quiet(const struct server *s)
 {
 	return metric_of(s, "vllm:num_requests_running", "") == 0 &&
 	       metric_of(s, "vllm:num_requests_waiting", "") == 0 &&
-	       metric_of(s, "vllm:kv_cache_usage_perc", "") == 0 && metric_of(s, "cairn:tokens_queued", "") == 0;
+	       metric_of(s, "vllm:kv_cache_usage_perc", "") == 0 &&
+	       metric_of(s, "cairn:tokens_queued", "") == 0;
 }
 
 /* Whether it has ended within ms. */

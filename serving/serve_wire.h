@@ -52,7 +52,7 @@ struct cairn_wire_pair {
 
 struct cairn_wire_frame {
 	uint16_t magic, kind;
-	int32_t count;		/* TOKEN: TOP pairs behind it; REFUSED, FAILED: bytes of TEXT; lists: used here */
+	int32_t count; /* TOKEN: TOP pairs behind it; REFUSED, FAILED: bytes of TEXT; lists: used here */
 	uint64_t request;
 	union {
 		struct {

@@ -215,7 +215,8 @@ static int go_on(struct worker *w, const struct cairn_wire_frame *f)
 {
 	struct incoming *n = &w->next;
 
-	if (!n->stage || f->request != n->r.id || (f->kind == CAIRN_WIRE_SAMPLING) != (n->stage == CAIRN_WIRE_SUBMIT))
+	if (!n->stage || f->request != n->r.id ||
+	    (f->kind == CAIRN_WIRE_SAMPLING) != (n->stage == CAIRN_WIRE_SUBMIT))
 		return bad(f, "out of its order");
 	if (f->kind == CAIRN_WIRE_SAMPLING) {
 		take_sampling(n, f);
@@ -227,7 +228,8 @@ static int go_on(struct worker *w, const struct cairn_wire_frame *f)
 		if (n->num_bias + f->count > n->r.sampling.num_bias)
 			return bad(f, "more pairs than were announced");
 		for (int32_t i = 0; i < f->count; i++)
-			n->bias[n->num_bias++] = (struct cairn_logit_bias){ f->pairs[i].id, f->pairs[i].value };
+			n->bias[n->num_bias++] =
+				(struct cairn_logit_bias){ f->pairs[i].id, f->pairs[i].value };
 	}
 	n->stage = f->kind;
 	if (n->num_ids < n->r.num_prompt || n->num_stop_ids < n->r.num_stop_ids ||
