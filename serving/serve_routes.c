@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "../primitives/error.h"
+#include "page.h"
 #include "serve_front.h"
 
 #define RETRY_LOADING_S	5
@@ -158,6 +159,39 @@ static void models(void *ctx, struct cairn_http_exchange *x, const struct cairn_
 	cairn_api_out_free(&out);
 }
 
+/* /v1/models/NAME: NAME may have slashes. */
+static void model(void *ctx, struct cairn_http_exchange *x, const struct cairn_http_request *req)
+{
+	struct serve *s = ctx;
+	const char *name = req->path + strlen("/v1/models/");
+	struct cairn_api_out out = { 0 };
+	struct cairn_api_error e;
+
+	if (strcmp(name, s->name)) {
+		cairn_api_refuse(&e, 404, "model_not_found", "model", "the model '%.100s' does not exist",
+				 name);
+		serve_refuse(x, &e);
+		return;
+	}
+	/* what the list has between its brackets */
+	cairn_api_models_body(&out, &s->limits, s->created);
+	answer(x, 200, "application/json",
+	       out.failed ? NULL : out.s + strlen("{\"object\":\"list\",\"data\":["),
+	       out.len - strlen("{\"object\":\"list\",\"data\":[]}"));
+	cairn_api_out_free(&out);
+}
+
+static void page(void *ctx, struct cairn_http_exchange *x, const struct cairn_http_request *req)
+{
+	static const struct cairn_http_field fields[] = { CAIRN_PAGE_HEADERS };
+
+	(void)ctx;
+	(void)req;
+	if (cairn_http_answer(x, 200, CAIRN_PAGE_TYPE, fields, sizeof(fields) / sizeof(fields[0]), cairn_page,
+			      (size_t)(cairn_page_end - cairn_page)))
+		cairn_http_abort(x);
+}
+
 /* A worker that says nothing for half of --hang-timeout is not well; it is killed after all of it. */
 static void health(void *ctx, struct cairn_http_exchange *x, const struct cairn_http_request *req)
 {
@@ -226,11 +260,13 @@ int serve_open_http(struct serve *s)
 		{ "POST", "/v1/completions", CAIRN_HTTP_JSON, 0, completions, s },
 		{ "POST", "/v1/chat/completions", CAIRN_HTTP_JSON, 0, chat, s },
 		{ "GET", "/v1/models", 0, 0, models, s },
+		{ "GET", "/v1/models/*", 0, 0, model, s },
 		{ "POST", "/tokenize", CAIRN_HTTP_JSON, 0, tokenize, s },
 		{ "POST", "/detokenize", CAIRN_HTTP_JSON, 0, detokenize, s },
 		{ "GET", "/health", CAIRN_HTTP_OPEN, 0, health, s },
 		{ "GET", "/ready", CAIRN_HTTP_OPEN, 0, ready, s },
 		{ "GET", "/metrics", 0, 0, metrics, s },
+		{ "GET", "/", CAIRN_HTTP_OPEN, 0, page, s },	/* asks for the key itself */
 	};
 	const struct cairn_serve_options *o = &s->opt;
 	struct cairn_http_options options = {

@@ -172,7 +172,7 @@ static void other_paths(struct cairn_test *t)
 			 (const char *const[]){ "--impl", "cpu", "--key-file", key, "--name",
 						"a/\"b\\\n\x1b", NULL }) &&
 	    EXPECT(t, wait_ready(&s))) {
-		static const char *const closed[] = { "/v1/models", "/metrics", "/", "/nothing" };
+		static const char *const closed[] = { "/v1/models", "/metrics", "/none", "/v1/none" };
 		static const char *const keys[] = { "",
 						    "Authorization: sesame\r\n",
 						    "Authorization: Bearer\r\n",
@@ -205,6 +205,13 @@ static void other_paths(struct cairn_test *t)
 		EXPECT_CONTAINS(t, r.body, "model_name=\"a/\\\"b\\\\\\n");
 		talk(&s, text, format_request(text, sizeof(text), "GET", "/v1/%1bx", "", ""), &r);
 		EXPECT(t, r.status == 400);
+		talk(&s, text, format_request(text, sizeof(text), "GET", "/v1/models",
+					      "Authorization: Bearer sesame\r\n", ""), &r);
+		EXPECT(t, get(&s, "/", &r) == 200);
+		EXPECT_CONTAINS(t, r.text, "Content-Security-Policy: ");
+		talk(&s, text, format_request(text, sizeof(text), "GET", "/v1/models/none",
+					      "Authorization: Bearer sesame\r\n", ""), &r);
+		EXPECT(t, r.status == 404 && says(&r, "error.code", "model_not_found"));
 		talk(&s, text, format_request(text, sizeof(text), "GET", "/v1/models",
 					      "Authorization: Bearer sesame\r\n", ""), &r);
 		EXPECT(t, says(&r, "data.0.id", "a/\"b\\\n\x1b") &&

@@ -67,7 +67,8 @@ static void strangers_to_a_worker(struct cairn_test *t)
 			null = open("/dev/null", O_WRONLY);
 			dup2(null, 2);
 			setenv("OMP_NUM_THREADS", "1", 1);
-			execl("/proc/self/exe", "cairn", "serve-worker", "--impl", "cpu", "--batch", "2", NULL);
+			execl("/proc/self/exe", "cairn", "serve-worker", "--impl", "cpu", "--batch", "2",
+			      NULL);
 			_exit(127);
 		}
 		close(fds[1]);
@@ -75,7 +76,8 @@ static void strangers_to_a_worker(struct cairn_test *t)
 			((unsigned char *)f)[k] = (unsigned char)(cairn_rand(t) % (i % 3 ? 256 : 4));
 		for (int k = 0; k < 4; k++) {
 			f[k].magic = i % 4 ? CAIRN_WIRE_MAGIC : f[k].magic;
-			f[k].kind = (uint16_t)((i % 4 == 1 ? (uint64_t)i : cairn_rand(t)) % CAIRN_WIRE_NUM_KINDS);
+			f[k].kind = (uint16_t)((i % 4 == 1 ? (uint64_t)i : cairn_rand(t)) %
+					       CAIRN_WIRE_NUM_KINDS);
 			f[k].count = i % 2 ? f[k].count : (int32_t)(cairn_rand(t) % 13);
 		}
 		if (i >= 20) {	/* orders that are no request */

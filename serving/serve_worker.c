@@ -373,7 +373,7 @@ static int load(struct worker *w, const struct cairn_serve_options *o)
 	struct cairn_engine_options eo = {
 		.no_graphs = o->no_graphs, .page_size = (int32_t)o->page_size,
 		.decode = (enum cairn_decode_path)o->common.decode, .cache_grain = grains[o->grain],
-		.host_pages = (int32_t)o->host_pages, .max_queued = INT_MAX, .max_passes = 16,
+		.host_pages = (int32_t)o->host_pages, .max_queued = INT_MAX, .max_passes = 32,
 	};
 	struct cairn_wire_frame f = { .kind = CAIRN_WIRE_READY };
 	struct cairn_model_config config;
