@@ -145,11 +145,11 @@ static void slow_reader(struct cairn_test *t)
 	struct server s;
 	size_t n = 0;
 	ssize_t k;
-	int fd, small = 4096, events = 0;
+	int fd, small = 16384, events = 0;
 
 	if (start_server(t, &s,
-			 (const char *const[]){ "--impl", "cpu", "--quiet", "--stream-buffer", "65536",
-						NULL }) &&
+			 (const char *const[]){ "--impl", "cpu", "--quiet", "--stall-timeout", "900",
+						"--stream-buffer", "65536", NULL }) &&
 	    EXPECT(t, wait_ready(&s))) {
 		fd = ask_stream(&s, PATH,
 				"{\"prompt\":\"a\",\"ignore_eos\":true,\"max_tokens\":2000,\"stream\":true,"
@@ -159,7 +159,7 @@ static void slow_reader(struct cairn_test *t)
 		       WAIT_FOR(is_quiet(&s) && metric_of(&s, "vllm:generation_tokens_total", "") == 2000,
 				120000));
 		while (n + 1 < sizeof(text) &&
-		       (k = read_more(fd, text + n, sizeof(text) - 1 - n, 3000)) > 0) {
+		       (k = read_more(fd, text + n, sizeof(text) - 1 - n, 60000)) > 0) {
 			n += (size_t)k;
 			if (n > 5 && !memcmp(text + n - 5, "0\r\n\r\n", 5))
 				break;
