@@ -52,6 +52,8 @@ static const char usage[] =
 	"from when a request was due, by the schedule or in a closed loop by the end of the one before it, and,\n"
 	"for comparison with tools that do so, from when it was sent.\n"
 	"\n"
+	"Interrupted once it sends no more, waits for what is in flight, and reports; twice, it ends.\n"
+	"\n"
 	"Exit status: 0 all answered, 1 some failed or none was sent, 2 bad usage or no server.\n";
 
 struct options {
@@ -61,6 +63,14 @@ struct options {
 	float rate, duration, timeout, temperature;
 	int chat, respect_eos, count_tokens;
 };
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int signal)
+{
+	(void)signal;
+	interrupted = 1;
+}
 
 static int check_writable(const char *option, const char *path)
 {
@@ -265,6 +275,8 @@ int cairn_cmd_bench_serve(int argc, char **argv)
 	run.idle = (int)o.idle;
 	run.stalled = (int)o.stalled;
 	run.stalled_len = o.stalled_len;
+	run.stop = &interrupted;
+	sigaction(SIGINT, &(struct sigaction) { .sa_handler = on_interrupt, .sa_flags = SA_RESETHAND }, NULL);
 	if (!ret)
 		ret = bench_run(&run);
 	if (!ret)

@@ -126,8 +126,9 @@ static void finish(struct client *c, struct conn *conn)
 	free(conn->out);
 	conn->out = NULL;
 	if (a->req->outcome != BENCH_OK && !run->first_error[0])
-		snprintf(run->first_error, sizeof(run->first_error), "%s%s%s",
-			 bench_outcome_names[a->req->outcome], a->why[0] ? ": " : "", a->why);
+		snprintf(run->first_error, sizeof(run->first_error), "%s%.0d%s%s",
+			 a->req->outcome == BENCH_STATUS ? "status " : bench_outcome_names[a->req->outcome],
+			 a->req->outcome == BENCH_STATUS ? a->req->status : 0, a->why[0] ? ": " : "", a->why);
 	if (a->req->end_ns > run->end_ns)
 		run->end_ns = a->req->end_ns;
 	if (c->slots) {
@@ -357,7 +358,8 @@ static int64_t next_due(const struct client *c)
 	const struct bench_run *run = c->run;
 	int64_t due;
 
-	if (c->next >= run->num || (run->concurrency && c->in_flight >= run->concurrency))
+	if (c->next >= run->num || (run->stop && *run->stop) ||
+	    (run->concurrency && c->in_flight >= run->concurrency))
 		return INT64_MAX;
 	due = c->slots ? c->slots[c->first_slot] : run->reqs[c->next].due_ns;
 	return run->duration_ns && due >= run->duration_ns ? INT64_MAX : due;

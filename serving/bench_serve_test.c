@@ -7,38 +7,6 @@
 #include "../conformance/spawn.h"
 #include "bench_serve_test.h"
 
-struct trial {
-	struct bench_target target;
-	struct bench_load load;
-	struct bench_run run;
-	struct bench_report report;
-};
-
-static void prepare(struct trial *l, int num, int concurrency, double rate)
-{
-	char url[64];
-
-	memset(l, 0, sizeof(*l));
-	snprintf(url, sizeof(url), "http://127.0.0.1:%d", server.port);
-	bench_target_parse(url, &l->target);
-	l->load = (struct bench_load){ .num = num, .input_len = 4, .output_len = 3, .vocab = 9, .seed = 1,
-				       .rate = rate, .respect_eos = true };
-	l->run = (struct bench_run){ .target = &l->target, .load = &l->load, .num = (size_t)num,
-				     .concurrency = concurrency, .timeout_ns = 20000000000 };
-}
-
-static int go(struct cairn_test *t, struct trial *l)
-{
-	return EXPECT(t, !bench_load_plan(&l->load, &l->run.reqs)) && EXPECT(t, !bench_run(&l->run)) &&
-	       EXPECT(t, !bench_report_make(&l->run, &l->report));
-}
-
-static void done(struct trial *l)
-{
-	free(l->run.reqs);
-	free(l->run.itl.v);
-}
-
 static enum then three_tokens(int fd, int request)
 {
 	(void)request;
@@ -75,8 +43,8 @@ static void times(struct cairn_test *t)
 	double there = (double)(server.last_ns - server.first_ns);
 
 	EXPECT(t, here > there - 200e6 && here < there + 200e6);
-	cairn_note(t, "TTFT %.2f ms, TPOT %.2f ms; server's clock %.2f ms, ours %.2f ms", l.report.ttft.mean * 1e-6,
-		   l.report.tpot.mean * 1e-6, there * 1e-6, here * 1e-6);
+	cairn_note(t, "TTFT %.2f ms, TPOT %.2f ms; server's clock %.2f ms, ours %.2f ms",
+		   l.report.ttft.mean * 1e-6, l.report.tpot.mean * 1e-6, there * 1e-6, here * 1e-6);
 	done(&l);
 }
 
@@ -123,8 +91,8 @@ static enum then ten_ways(int fd, int request)
 static void failures(struct cairn_test *t)
 {
 	static const enum bench_outcome want[10] = {
-		BENCH_STATUS, BENCH_CUT, BENCH_CUT, BENCH_EVENT, BENCH_NO_DONE, BENCH_STATUS, BENCH_TIMEOUT,
-		BENCH_BAD_HTTP, BENCH_BAD_EVENT, BENCH_OK,
+		BENCH_STATUS, BENCH_CUT,     BENCH_CUT,      BENCH_EVENT,     BENCH_NO_DONE,
+		BENCH_STATUS, BENCH_TIMEOUT, BENCH_BAD_HTTP, BENCH_BAD_EVENT, BENCH_OK,
 	};
 	struct trial l;
 
@@ -135,16 +103,17 @@ static void failures(struct cairn_test *t)
 		return;
 	for (int i = 0; i < 30; i++) {
 		if (!EXPECT(t, l.run.reqs[i].outcome == want[i % 10]))
-			cairn_note(t, "request %d: %s, status %d", i, bench_outcome_names[l.run.reqs[i].outcome],
-				   l.run.reqs[i].status);
+			cairn_note(t, "request %d: %s, status %d", i,
+				   bench_outcome_names[l.run.reqs[i].outcome], l.run.reqs[i].status);
 	}
 	EXPECT(t, l.report.ok == 3 && l.report.sent == 30 && l.report.by_outcome[BENCH_STATUS] == 6);
-	EXPECT(t, l.report.num_status == 2 && l.report.by_status[0].status == 429 && l.report.by_status[0].n == 3 &&
-	       l.report.by_status[1].status == 503 && l.report.by_status[1].n == 3);
+	EXPECT(t, l.report.num_status == 2 && l.report.by_status[0].status == 429 &&
+			  l.report.by_status[0].n == 3 && l.report.by_status[1].status == 503 &&
+			  l.report.by_status[1].n == 3);
 	EXPECT(t, l.report.ttft.n == 3 && l.report.output_tokens == 6);
-	EXPECT_CONTAINS(t, l.run.first_error, "status");
+	EXPECT(t, !strcmp(l.run.first_error, "status 429: an error without a message"));
 	done(&l);
-	prepare(&l, 4, 2, 0);		/* nobody listens on port 1 */
+	prepare(&l, 4, 2, 0); /* nobody listens on port 1 */
 	((struct sockaddr_in *)&l.target.addr)->sin_port = htons(1);
 	if (go(t, &l))
 		EXPECT(t, l.report.by_outcome[BENCH_CONNECT] == 4 && l.report.ok == 0);
@@ -234,11 +203,33 @@ static void open_loop(struct cairn_test *t)
 	done(&l);
 }
 
+static volatile sig_atomic_t enough;
+
+static enum then until_enough(int fd, int request)
+{
+	if (request == 20)
+		enough = 1;
+	return a_while(fd, request);
+}
+
+/* Interrupted: what is in flight is waited for. */
+static void stopped(struct cairn_test *t)
+{
+	struct trial l;
+
+	start(t, until_enough);
+	prepare(&l, 10000, 0, 200);
+	l.run.stop = &enough;
+	if (go(t, &l))
+		EXPECT(t, l.report.sent > 20 && l.report.sent < 2000 && l.report.ok == l.report.sent);
+	done(&l);
+}
+
 static enum then with_models(int fd, int request)
 {
 	if (!request) {
 		say(fd, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 28\r\n\r\n"
-		    "{\"data\":[{\"id\":\"tiny \\\"q\"}]}");
+			"{\"data\":[{\"id\":\"tiny \\\"q\"}]}");
 		return CLOSE;
 	}
 	return three_tokens(fd, request);
@@ -254,9 +245,11 @@ static void the_command(struct cairn_test *t)
 	snprintf(url, sizeof(url), "http://127.0.0.1:%d/v1", server.port);
 	snprintf(json, sizeof(json), "%s/rows", cairn_tmpdir(t));
 	snprintf(requests, sizeof(requests), "%s/requests", cairn_tmpdir(t));
-	if (!EXPECT(t, !cairn_spawn((char *[]){ "cairn", "bench", "serve", "--url", url, "--num-prompts", "4",
-		    "--concurrency", "2", "--respect-eos", "--json", json, "--case", "c1", "--requests", requests,
-		    "--api-key", "secret", NULL }, out, sizeof(out))))
+	if (!EXPECT(t,
+		    !cairn_spawn((char *[]) { "cairn", "bench", "serve", "--url", url, "--num-prompts", "4",
+					      "--concurrency", "2", "--respect-eos", "--json", json, "--case",
+					      "c1", "--requests", requests, "--api-key", "secret", NULL },
+				 out, sizeof(out))))
 		cairn_note(t, "%s", out);
 	EXPECT_CONTAINS(t, out, "4 sent, 4 ok\n");
 	EXPECT_CONTAINS(t, out, "12 of answers");
@@ -268,7 +261,8 @@ static void the_command(struct cairn_test *t)
 		return;
 	fclose(f);
 	row = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
-	EXPECT(t, json_is_true(json_object_get(row, "ok")) && json_integer_value(json_object_get(row, "n")) == 4);
+	EXPECT(t, json_is_true(json_object_get(row, "ok")) &&
+			  json_integer_value(json_object_get(row, "n")) == 4);
 	EXPECT(t, json_integer_value(json_object_get(row, "output_tokens")) == 12);
 	EXPECT(t, json_number_value(json_object_get(row, "median_ns")) >= 47e6);
 	EXPECT(t, json_number_value(json_object_get(row, "ttft_p99_ns")) >= 40e6);
@@ -278,20 +272,29 @@ static void the_command(struct cairn_test *t)
 		EXPECT(t, fgets(line, sizeof(line), f) && strstr(line, "\"outcome\":\"ok\""));
 	if (f)
 		fclose(f);
-	EXPECT(t, cairn_spawn((char *[]){ "cairn", "bench", "serve", "--url", "http://127.0.0.1:1", NULL }, out,
-		  sizeof(out)) == 2);
+	EXPECT(t, cairn_spawn((char *[]) { "cairn", "bench", "serve", "--url", "http://127.0.0.1:1", NULL },
+			      out, sizeof(out)) == 2);
 	EXPECT_CONTAINS(t, out, "http://127.0.0.1:1/v1/models: Connection refused");
-	EXPECT(t, cairn_spawn((char *[]){ "cairn", "bench", "serve", "--url", "http://127.0.0.1:1", "--model", "m",
-		  "--num-prompts", "2", NULL }, out, sizeof(out)) == 1);
+	EXPECT(t, cairn_spawn((char *[]) { "cairn", "bench", "serve", "--url", "http://127.0.0.1:1",
+					   "--model", "m", "--num-prompts", "2", NULL },
+			      out, sizeof(out)) == 1);
 	EXPECT_CONTAINS(t, out, "2 sent, 0 ok, 2 no connection");
 }
 
 static const struct cairn_unit units[] = {
-	{ "times", times },		{ "failures", failures },   { "closed_between", closed_between },
-	{ "no_omission", no_omission }, { "open_loop", open_loop }, { "the_command", the_command },
+	{ "times", times },
+	{ "failures", failures },
+	{ "closed_between", closed_between },
+	{ "no_omission", no_omission },
+	{ "open_loop", open_loop },
+	{ "stopped", stopped },
+	{ "the_command", the_command },
 };
 
 const struct cairn_family cairn_bench_serve_family = {
-	.stage = "serving", .name = "bench_serve", .units = units, .num_units = ARRAY_SIZE(units),
+	.stage = "serving",
+	.name = "bench_serve",
+	.units = units,
+	.num_units = ARRAY_SIZE(units),
 	.timeout_s = 60,
 };

@@ -1,0 +1,380 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of `cairn serve`: python3 tools/serve_figures.py BUILD RECORDING.jsonl [PART]... [OPTION]...
+
+Starts the server on a port of its own, loads it with `cairn bench serve`, and appends a row a part, {"v": 1, "op":
+"serve", "case": SHAPE_PART, "ok": all answers were whole, "reached": the figure below was, ...}; times are those of
+bench_serve.h, in ns. On an H200 all parts take less than nine minutes.
+
+  batch1       one request at a time: its time of a token within 5% of that of `cairn generate`, run just before
+  prefix       first token of prompts whose first 8128 tokens are in the cache: under a tenth of those that are new
+  online       saturation by a closed loop, then Poisson arrivals at 80% of it: TPOT's p99 under twice its mean
+  connections  1000 idle connections, 256 streams, 20 that nobody reads, for --seconds: no token lost, memory flat
+  kill         the worker is killed (-9) 20 times under load: every request answered or failed in good order, the server
+               back within the time that the first load took (and a second), descriptors and memory as before
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+PARTS = ("batch1", "prefix", "online", "connections", "kill")
+CLEAN = {"n", "sent", "answered", "failed_status", "failed_event", "failed_unsent"}
+
+
+def arguments():
+    a = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    a.add_argument("build")
+    a.add_argument("recording")
+    a.add_argument("parts", nargs="*", default=[], metavar="PART")
+    a.add_argument("--impl", default="cuda")
+    a.add_argument("--shape", default="llama3-8b", help="with --impl cpu the embedded model is served")
+    a.add_argument("--kill-shape", default="llama32-1b", help="the part kill loads it 21 times")
+    a.add_argument("--batch", type=int, default=256)
+    a.add_argument("--seconds", type=float, default=120, help="of the part connections")
+    a.add_argument("--online-seconds", type=float, default=75)
+    a.add_argument("--kills", type=int, default=20)
+    got = a.parse_args()
+    got.parts = got.parts or list(PARTS)
+    for part in got.parts:
+        if part not in PARTS:
+            a.error(f"{part} is none of {', '.join(PARTS)}")
+    got.host = got.impl != "cuda"
+    if got.host:
+        got.shape = got.kill_shape = None
+        got.batch = min(got.batch, 64)
+    return got
+
+
+ARGS = arguments()
+os.environ["CAIRN_BUILD"] = ARGS.build
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from server_under_test import PROGRAM, Server  # noqa: E402
+
+SCRATCH = tempfile.TemporaryDirectory()
+SMALL = ARGS.host  # a model and a machine that the sizes below would be too much for
+
+
+def run(command, **more):
+    return subprocess.run(command, capture_output=True, text=True, check=False, **more)
+
+
+def machine():
+    """What every row says of where it was measured."""
+    source = run([PROGRAM, "version"]).stdout.split()[-1]
+    found = {"impl": ARGS.impl, "source": source}
+    if not ARGS.host:
+        query = "--query-gpu=name,driver_version,clocks.sm"
+        line = run(["nvidia-smi", query, "--format=csv,noheader,nounits"]).stdout.splitlines()[0]
+        gpu, driver, mhz = (x.strip() for x in line.split(","))
+        found |= {"gpu": gpu, "driver": driver, "sm_mhz": int(mhz)}
+    return found
+
+
+def device_bytes():
+    if ARGS.host:
+        return 0
+    line = run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]).stdout.splitlines()[0]
+    return int(line) << 20
+
+
+def row(part, shape, ok, reached, **members):
+    name = f"{(shape or 'embedded').replace('-', '_')}_{part}"
+    record = {"v": 1, "op": "serve", "case": name, "ok": bool(ok), "reached": bool(reached), **members, **machine()}
+    with open(ARGS.recording, "a", encoding="utf-8") as f:
+        f.write(json.dumps(record) + "\n")
+    shown = {k: v for k, v in members.items() if not isinstance(v, (list, dict))}
+    print(
+        f"{'ok' if ok else 'NOT OK'}, {'reached' if reached else 'NOT REACHED'}: {name} {json.dumps(shown)}", flush=True
+    )
+
+
+class Load:
+    """`cairn bench serve`, running; wait() gives its record and its requests."""
+
+    def __init__(self, server, *options):
+        self.json = tempfile.mktemp(dir=SCRATCH.name)
+        self.requests = self.json + ".requests"
+        vocab = "400" if ARGS.host else "32000"
+        command = [PROGRAM, "bench", "serve", "--url", server.url, "--vocab", vocab, "--json", self.json]
+        command += ["--requests", self.requests, *map(str, options)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def wait(self):
+        out = self.process.communicate()[0]
+        print("".join(f"# {line}\n" for line in out.splitlines()), end="", flush=True)
+        if not os.path.exists(self.json) or not os.path.getsize(self.json):
+            raise RuntimeError(out)
+        with open(self.json, encoding="utf-8") as f:
+            record = json.loads(f.readlines()[-1])
+        with open(self.requests, encoding="utf-8") as f:
+            return record, [json.loads(line) for line in f]
+
+
+def timed(record, *names):
+    """The members of these names of the load generator's record."""
+    base = ("n", "min_ns", "median_ns", "p95_ns", "sent", "answered", "rate", "concurrency", "max_in_flight", "seed")
+    kinds = tuple(k for k in record if k.startswith(("failed_", "status_")))
+    return {k: record[k] for k in base + names + kinds if k in record}
+
+
+def spread(name):
+    return tuple(f"{name}_{x}_ns" for x in ("mean", "p50", "p90", "p99", "max"))
+
+
+ALL = spread("ttft") + spread("tpot") + spread("itl") + spread("e2e") + spread("late")
+RATES = ("requests_per_s", "output_tokens_per_s", "tokens_per_s", "prompt_tokens", "output_tokens", "duration_ns")
+
+
+def median(values):
+    values = sorted(values)
+    return (values[(len(values) - 1) // 2] + values[len(values) // 2]) / 2 if values else 0
+
+
+def bare_step():
+    """The time of a token without a server: of `cairn generate`, the same prompt and length."""
+    path = os.path.join(SCRATCH.name, "generate")
+    prompt, new = (128, 64) if SMALL else (1024, 256)
+    what = ["--shape", ARGS.shape] if ARGS.shape else ["--ignore-eos"]
+    command = [PROGRAM, "generate", "--impl", ARGS.impl, *what, "--prompt-tokens", str(prompt)]
+    got = run([*command, "--max-new-tokens", str(new), "--repeat", "3", "--json", path])
+    if got.returncode:
+        raise RuntimeError(got.stderr)
+    with open(path, encoding="utf-8") as f:
+        return next(r for r in map(json.loads, f) if r["op"] == "generate")
+
+
+def batch1(server, bare):
+    prompt, new = (128, 64) if SMALL else (1024, 256)
+    record, _ = Load(
+        server, "--num-prompts", 10, "--warm-up", 2, "--input-len", prompt, "--output-len", new, "--seed", 11
+    ).wait()
+    share = record["median_ns"] / bare["median_ns"]
+    members = timed(record, *ALL, *RATES)
+    members |= {
+        "bare_median_ns": bare["median_ns"],
+        "over_bare": round(share, 4),
+        "itl_over_bare": round(record["itl_p50_ns"] / bare["median_ns"], 4),
+    }
+    row("batch1", ARGS.shape, record["ok"], share < 1.05, **members)
+
+
+def prefix(server):
+    shared, own, new = (960, 16, 8) if SMALL else (8128, 16, 16)
+    misses = Load(
+        server, "--num-prompts", 10, "--warm-up", 1, "--input-len", shared + own, "--output-len", new, "--seed", 21
+    )
+    record, missed = misses.wait()
+    again, hit = Load(
+        server, "--num-prompts", 11, "--shared-prefix", shared, "--input-len", own, "--output-len", new, "--seed", 22
+    ).wait()
+    took = [[r["first_ns"] - r["due_ns"] for r in rs] for rs in (missed, hit[1:])]  # the first one fills the cache
+    cached = min((r["cached"] for r in hit[1:]), default=0)
+    share = median(took[1]) / median(took[0])
+    ok = record["ok"] and again["ok"] and cached >= shared - 16 and max(r["cached"] for r in missed) <= 0
+    row(
+        "prefix8k" if not SMALL else "prefix", ARGS.shape, ok, share < 0.1, n=len(took[1]), min_ns=min(took[1]),
+        median_ns=median(took[1]), p95_ns=max(took[1]), miss_min_ns=min(took[0]), miss_median_ns=median(took[0]),
+        miss_max_ns=max(took[0]), hit_over_miss=round(share, 4), prompt_tokens=shared + own, cached_tokens=cached,
+    )  # fmt: skip
+
+
+def online(server):
+    seconds = ARGS.online_seconds
+    lengths = ("--lengths", "alpaca", "--max-len", 1000) if SMALL else ("--lengths", "sharegpt")
+    closed = Load(
+        server, *lengths, "--num-prompts", 200000, "--duration", seconds / 2, "--concurrency", ARGS.batch, "--seed", 31
+    )
+    full, requests = closed.wait()
+    begin, end = seconds / 6 * 1e9, seconds / 2 * 1e9  # it has filled; nothing is missing yet
+    rate = sum(begin <= r["end_ns"] < end and r["outcome"] == "ok" for r in requests) / ((end - begin) * 1e-9)
+    tokens = sum(r["output_tokens"] for r in requests if begin <= r["end_ns"] < end and r["outcome"] == "ok")
+    record, _ = Load(
+        server,
+        *lengths,
+        "--num-prompts",
+        max(20, int(0.8 * rate * seconds)),
+        "--rate",
+        f"{0.8 * rate:.4f}",
+        "--seed",
+        32,
+    ).wait()
+    share = record["tpot_p99_ns"] / record["tpot_mean_ns"] if record["tpot_mean_ns"] else 0
+    row(
+        "online80", ARGS.shape, record["ok"] and not any(k.startswith("failed_") and k != "failed_unsent" for k in full),
+        0 < share < 2, **timed(record, *ALL, *RATES), p99_over_mean=round(share, 4), saturation_requests_per_s=round(rate, 3),
+        saturation_output_tokens_per_s=round(tokens / ((end - begin) * 1e-9), 1), saturation_concurrency=ARGS.batch,
+    )  # fmt: skip
+
+
+def status_bytes(pid, key):
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii") as f:
+            return next(int(line.split()[1]) << 10 for line in f if line.startswith(key))
+    except (OSError, StopIteration):
+        return 0
+
+
+def count_fds(pid):
+    try:
+        return len(os.listdir(f"/proc/{pid}/fd"))
+    except OSError:
+        return 0
+
+
+class Watch(threading.Thread):
+    """Looks at the memory of front and worker once a second."""
+
+    def __init__(self, server):
+        super().__init__(daemon=True)
+        self.server = server
+        self.front, self.worker, self.fds = [], [], []
+        self.over = threading.Event()
+        self.start()
+
+    def run(self):
+        while not self.over.wait(1):
+            self.front.append(status_bytes(self.server.process.pid, "VmRSS"))
+            self.worker.append(sum(status_bytes(p, "VmRSS") for p in self.server.worker()))
+            self.fds.append(count_fds(self.server.process.pid))
+
+    def stop(self):
+        self.over.set()
+        self.join()
+
+
+def grown(samples):
+    """The most of the last third over the most of the second: the first is for filling up."""
+    third = len(samples) // 3
+    return max(samples[2 * third :], default=0) - max(samples[third : 2 * third], default=0)
+
+
+def has_logprobs(server):
+    import urllib.request
+
+    body = json.dumps({"prompt": [1, 2], "max_tokens": 1, "logprobs": 0}).encode()
+    request = urllib.request.Request(server.url + "/v1/completions", body, {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status == 200
+    except OSError:
+        return False
+
+
+def connections(server):
+    streams, idle, stalled = (32, 1000, 20) if SMALL else (256, 1000, 20)
+    count = ("--count-tokens",) if has_logprobs(server) else ()
+    before = device_bytes()
+    watch = Watch(server)
+    record, _ = Load(
+        server, "--num-prompts", 1000000, "--duration", ARGS.seconds, "--concurrency", streams, "--idle", idle,
+        "--stalled", stalled, "--stalled-len", 1800 if SMALL else 6000, "--input-len", 64, "--output-len", 200,
+        "--timeout", 120, *count, "--seed", 41,
+    ).wait()  # fmt: skip
+    watch.stop()
+    growth = {"front_grown_bytes": grown(watch.front), "worker_grown_bytes": grown(watch.worker)}
+    flat = all(
+        g < (4 << 20) + 0.01 * max(rss, default=0) for g, rss in zip(growth.values(), (watch.front, watch.worker))
+    )
+    row(
+        "connections", ARGS.shape, record["ok"], record["ok"] and flat, **timed(record, *ALL, *RATES), **growth,
+        idle=idle, stalled=stalled, idle_closed=record["idle_closed"], stalled_closed=record["stalled_closed"],
+        counted=bool(count), front_max_bytes=max(watch.front, default=0), worker_max_bytes=max(watch.worker, default=0),
+        device_grown_bytes=device_bytes() - before, max_fds=max(watch.fds, default=0), seconds=ARGS.seconds,
+    )  # fmt: skip
+
+
+def until_ready(server, seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if server.get("/ready")[0] == 200:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def kill(options):
+    begun = time.monotonic()
+    with Server("--quiet", *options, impl=ARGS.impl, wait=300) as server:
+        load_s = time.monotonic() - begun  # of program and model
+        pid = server.process.pid
+        Load(server, "--num-prompts", 64, "--concurrency", 64, "--output-len", 64).wait()
+        before = status_bytes(pid, "VmRSS"), count_fds(pid), device_bytes()
+        seconds = ARGS.kills * (2 * load_s + 3) + 30
+        load = Load(
+            server, "--num-prompts", 1000000, "--rate", 10 if SMALL else 40, "--duration", f"{seconds:.1f}", "--input-len",
+            64, "--output-len", 100, "--timeout", 60, "--seed", 51,
+        )  # fmt: skip
+        back = []
+        for _ in range(ARGS.kills):
+            time.sleep(1)
+            workers = server.worker()
+            at = time.monotonic()
+            for worker in workers:
+                os.kill(worker, signal.SIGKILL)
+            while server.worker() == workers and time.monotonic() < at + 10:
+                time.sleep(0.001)
+            if not until_ready(server, 10 * load_s + 30):
+                break
+            back.append(time.monotonic() - at)
+        time.sleep(1)
+        load.process.send_signal(signal.SIGINT)  # enough: it sends no more and reports
+        record, _ = load.wait()
+        after_load, _ = Load(server, "--num-prompts", 64, "--concurrency", 64, "--output-len", 64, "--seed", 52).wait()
+        time.sleep(1)
+        after = status_bytes(pid, "VmRSS"), count_fds(pid), device_bytes()
+        restarts = server.metric("cairn:worker_restarts_total")
+        waiting = server.metric("vllm:num_requests_running") + server.metric("vllm:num_requests_waiting")
+    unclean = {k: v for k, v in record.items() if k.startswith("failed_") and k not in CLEAN}
+    ok = not unclean and len(back) == ARGS.kills == restarts and after_load["ok"] and waiting == 0
+    leak = {
+        "front_grown_bytes": after[0] - before[0],
+        "fds_grown": after[1] - before[1],
+        "device_grown_bytes": after[2] - before[2],
+    }
+    tidy = leak["front_grown_bytes"] < 16 << 20 and leak["fds_grown"] <= 0 and leak["device_grown_bytes"] < 64 << 20
+    back_ns = [int(s * 1e9) for s in back] or [0]
+    row(
+        "kill9", ARGS.kill_shape, ok, ok and tidy and max(back) < load_s + 1, n=len(back), min_ns=min(back_ns),
+        median_ns=int(median(back_ns)), p95_ns=max(back_ns), load_ns=int(load_s * 1e9), kills=ARGS.kills, restarts=int(restarts),
+        **{k: v for k, v in timed(record).items() if k.startswith(("sent", "answered", "failed_", "status_"))}, **leak,
+    )  # fmt: skip
+
+
+def model_options(shape):
+    return ("--batch", str(ARGS.batch), *(("--shape", shape) if shape else ()))
+
+
+def main():
+    bare = bare_step() if "batch1" in ARGS.parts else None  # before the server takes the memory
+    todo = [p for p in ARGS.parts if p != "kill"]
+    failed = 0
+    if todo:
+        with Server("--quiet", *model_options(ARGS.shape), impl=ARGS.impl, wait=300) as server:
+            for part in todo:
+                begun = time.monotonic()
+                try:
+                    {
+                        "batch1": lambda s: batch1(s, bare),
+                        "prefix": prefix,
+                        "online": online,
+                        "connections": connections,
+                    }[part](server)
+                except Exception as e:  # the other parts' figures are wanted, too
+                    print(f"NOT OK: {part}: {type(e).__name__}: {e}", flush=True)
+                    failed += 1
+                print(f"# {part}: {time.monotonic() - begun:.1f} s", flush=True)
+    if "kill" in ARGS.parts:
+        kill(model_options(ARGS.kill_shape))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
