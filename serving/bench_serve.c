@@ -49,7 +49,8 @@ static const char usage[] =
 	"  --requests FILE       a line for each request\n"
 	"\n"
 	"TTFT, first token; TPOT, the time of each token after it; ITL, between two chunks. Latencies count\n"
-	"from when a request was due, by the schedule or in a closed loop by the end of the one before it, and,\n"
+	"from when a request was due, by the schedule or in a closed loop by the end of the one before it, "
+	"and,\n"
 	"for comparison with tools that do so, from when it was sent.\n"
 	"\n"
 	"Interrupted once it sends no more, waits for what is in flight, and reports; twice, it ends.\n"
@@ -85,7 +86,8 @@ static int check_writable(const char *option, const char *path)
 
 static int is_name(const char *s)
 {
-	return *s && strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:-") == strlen(s);
+	return *s &&
+	       strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:-") == strlen(s);
 }
 
 static int check(struct options *o)
@@ -164,15 +166,19 @@ static int ask_model(const struct bench_target *target, char *name, size_t len)
 	id = json_string_value(json_object_get(json_array_get(json_object_get(root, "data"), 0), "id"));
 	snprintf(name, len, "%s", id ? id : "");
 	json_decref(root);
-	return *name ? 0 : cairn_error(EIO, "http://%s%s/v1/models: lists no model; name one with --model",
-				       target->host, target->base);
+	return *name ? 0
+		     : cairn_error(EIO, "http://%s%s/v1/models: lists no model; name one with --model",
+				   target->host, target->base);
 }
 
 static int warm_up(const struct options *o, const struct bench_target *target)
 {
 	struct bench_load load = o->load;
 	struct bench_run run = {
-		.target = target, .load = &load, .num = (size_t)o->warm_up, .concurrency = 1,
+		.target = target,
+		.load = &load,
+		.num = (size_t)o->warm_up,
+		.concurrency = 1,
 		.timeout_ns = (int64_t)((double)o->timeout * 1e9),
 	};
 	int ret;
@@ -181,7 +187,7 @@ static int warm_up(const struct options *o, const struct bench_target *target)
 		return 0;
 	load.num = o->warm_up;
 	load.rate = 0;
-	load.seed += 0x5eed;	/* other prompts than those that are timed */
+	load.seed += 0x5eed; /* other prompts than those that are timed */
 	CAIRN_TRY(bench_load_plan(&load, &run.reqs));
 	ret = bench_run(&run);
 	for (size_t i = 0; !ret && i < run.num; i++) {
@@ -202,10 +208,11 @@ static int write_requests(const char *path, const struct bench_run *run)
 	for (size_t i = 0; i < run->num; i++) {
 		const struct bench_request *q = &run->reqs[i];
 
-		fprintf(f, "{\"i\":%zu,\"outcome\":\"%s\",\"status\":%d,\"prompt_tokens\":%d,\"max_tokens\":%d,"
+		fprintf(f,
+			"{\"i\":%zu,\"outcome\":\"%s\",\"status\":%d,\"prompt_tokens\":%d,\"max_tokens\":%d,"
 			"\"output_tokens\":%lld,\"counted\":%lld,\"cached\":%lld,\"due_ns\":%lld,"
-			"\"sent_ns\":%lld,\"first_ns\":%lld,\"last_ns\":%lld,\"end_ns\":%lld}\n", i,
-			bench_outcome_names[q->outcome], q->status, q->prompt_tokens, q->max_tokens,
+			"\"sent_ns\":%lld,\"first_ns\":%lld,\"last_ns\":%lld,\"end_ns\":%lld}\n",
+			i, bench_outcome_names[q->outcome], q->status, q->prompt_tokens, q->max_tokens,
 			(long long)q->output_tokens, (long long)q->counted, (long long)q->used_cached,
 			(long long)q->due_ns, (long long)q->sent_ns, (long long)q->first_ns,
 			(long long)q->last_ns, (long long)q->end_ns);
@@ -242,8 +249,12 @@ static int report(const struct options *o, struct bench_run *run, int *all_ok)
 int cairn_cmd_bench_serve(int argc, char **argv)
 {
 	struct options o = {
-		.api_key = getenv("OPENAI_API_KEY"), .case_name = "serve", .impl = "server", .stalled_len = 2000,
-		.seed = 1, .timeout = 600,
+		.api_key = getenv("OPENAI_API_KEY"),
+		.case_name = "serve",
+		.impl = "server",
+		.stalled_len = 2000,
+		.seed = 1,
+		.timeout = 600,
 		.load = { .num = 100, .input_len = 128, .output_len = 128, .vocab = 256 },
 	};
 	struct bench_target target;

@@ -12,12 +12,12 @@
 #include "../primitives/error.h"
 #include "bench_serve.h"
 
-#define MAX_KEPT	(64 << 20)	/* bytes of an event, or of a plain body */
+#define MAX_KEPT (64 << 20) /* bytes of an event, or of a plain body */
 
 static void fail(struct bench_answer *a, enum bench_outcome outcome, const char *why)
 {
 	if (a->req->outcome != BENCH_UNSENT)
-		return;		/* what went wrong first counts */
+		return; /* what went wrong first counts */
 	a->req->outcome = outcome;
 	snprintf(a->why, sizeof(a->why), "%s", why);
 }
@@ -46,8 +46,8 @@ static void keep(struct bench_answer *a, const char *bytes, size_t n)
 /* The message of an error object; the object itself where it has none. */
 static void tell_error(struct bench_answer *a, enum bench_outcome outcome, const json_t *error)
 {
-	const char *message = json_string_value(json_is_string(error) ? error :
-						json_object_get(error, "message"));
+	const char *message =
+		json_string_value(json_is_string(error) ? error : json_object_get(error, "message"));
 
 	fail(a, outcome, message ? message : "an error without a message");
 }
@@ -64,7 +64,8 @@ static void take_tokens(struct bench_answer *a, int64_t num)
 	r->counted += num;
 }
 
-/* How many tokens a choice brings. One without text that is not the last is a token cut inside a character. */
+/* How many tokens a choice brings. One without text that is not the last is a token cut inside a character.
+ */
 static int64_t tokens_of(const struct bench_answer *a, const json_t *choice)
 {
 	const json_t *delta = json_object_get(choice, "delta");
@@ -112,8 +113,7 @@ static void take_event(struct bench_answer *a)
 	} else {
 		int64_t num = 0;
 
-		json_array_foreach(json_object_get(root, "choices"), i, choice)
-			num += tokens_of(a, choice);
+		json_array_foreach(json_object_get(root, "choices"), i, choice) num += tokens_of(a, choice);
 		if (num)
 			take_tokens(a, num);
 		if (json_is_object(json_object_get(root, "usage")))
@@ -126,7 +126,7 @@ static void take_event(struct bench_answer *a)
 static void end_line(struct bench_answer *a)
 {
 	if (a->in_data) {
-		keep(a, "\n", 1);	/* between the lines of an event's data */
+		keep(a, "\n", 1); /* between the lines of an event's data */
 	} else if (!a->line_len && a->len) {
 		a->len--;
 		take_event(a);
@@ -144,7 +144,7 @@ static void take_stream(struct bench_answer *a, const char *bytes, size_t n)
 	while (bytes < end) {
 		const char *stop = bytes;
 
-		if (a->cr && *bytes == '\n') {	/* the second half of CR LF */
+		if (a->cr && *bytes == '\n') { /* the second half of CR LF */
 			a->cr = false;
 			bytes++;
 			continue;
@@ -153,7 +153,7 @@ static void take_stream(struct bench_answer *a, const char *bytes, size_t n)
 		if (*bytes == '\n' || *bytes == '\r') {
 			a->cr = *bytes++ == '\r';
 			if (a->line_len == 4 && !memcmp(a->line, "data", 4))
-				a->in_data = true;	/* without a colon: empty */
+				a->in_data = true; /* without a colon: empty */
 			end_line(a);
 			continue;
 		}
@@ -234,7 +234,7 @@ static int on_complete(llhttp_t *p)
 {
 	struct bench_answer *a = p->data;
 
-	if (p->status_code < 200)	/* 100 Continue and the like: the answer is still to come */
+	if (p->status_code < 200) /* 100 Continue and the like: the answer is still to come */
 		return 0;
 	a->complete = true;
 	a->keep_alive = llhttp_should_keep_alive(p);
@@ -242,8 +242,11 @@ static int on_complete(llhttp_t *p)
 }
 
 static const llhttp_settings_t settings = {
-	.on_header_field = on_field, .on_header_value = on_value, .on_headers_complete = on_headers,
-	.on_body = on_body, .on_message_complete = on_complete,
+	.on_header_field = on_field,
+	.on_header_value = on_value,
+	.on_headers_complete = on_headers,
+	.on_body = on_body,
+	.on_message_complete = on_complete,
 };
 
 void bench_answer_begin(struct bench_answer *a, struct bench_request *req)

@@ -6,14 +6,15 @@
 #include "../conformance/harness.h"
 #include "bench_serve.h"
 
-#define HEAD		"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
-#define TO_END		HEAD "\r\n"
-#define TOKEN(s)	"data: {\"choices\":[{\"index\":0,\"text\":\"" s "\",\"finish_reason\":null}]}\n\n"
-#define LAST		"data: {\"choices\":[{\"index\":0,\"text\":\"\",\"finish_reason\":\"length\"}]}\n\n"
-#define USAGE(n)	"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":" #n \
-			",\"prompt_tokens_details\":{\"cached_tokens\":4}}}\n\n"
-#define DONE		"data: [DONE]\n\n"
-#define COUNTED(list)	"data: {\"choices\":[{\"text\":\"x\",\"logprobs\":{\"tokens\":" list "}}]}\n\n"
+#define HEAD "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
+#define TO_END HEAD "\r\n"
+#define TOKEN(s) "data: {\"choices\":[{\"index\":0,\"text\":\"" s "\",\"finish_reason\":null}]}\n\n"
+#define LAST "data: {\"choices\":[{\"index\":0,\"text\":\"\",\"finish_reason\":\"length\"}]}\n\n"
+#define USAGE(n)                                                                                             \
+	"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":" #n                     \
+	",\"prompt_tokens_details\":{\"cached_tokens\":4}}}\n\n"
+#define DONE "data: [DONE]\n\n"
+#define COUNTED(list) "data: {\"choices\":[{\"text\":\"x\",\"logprobs\":{\"tokens\":" list "}}]}\n\n"
 
 static void begin(struct bench_answer *a, struct bench_request *r, struct bench_samples *itl, int max_tokens)
 {
@@ -33,9 +34,16 @@ static void exact_times(struct cairn_test *t)
 		const char *bytes;
 		int64_t at;
 	} pieces[] = {
-		{ TO_END, 900 }, { ": waiting\n\n", 950 }, { "data: {\"choices\":[{\"text\":\"a\"", 1000 },
-		{ ",\"finish_reason\":null}]}\n", 1010 }, { "\n", 1017 }, { TOKEN("b") TOKEN("c"), 1100 },
-		{ TOKEN(""), 1107 }, { LAST, 1200 }, { USAGE(4), 1300 }, { DONE, 1301 },
+		{ TO_END, 900 },
+		{ ": waiting\n\n", 950 },
+		{ "data: {\"choices\":[{\"text\":\"a\"", 1000 },
+		{ ",\"finish_reason\":null}]}\n", 1010 },
+		{ "\n", 1017 },
+		{ TOKEN("b") TOKEN("c"), 1100 },
+		{ TOKEN(""), 1107 },
+		{ LAST, 1200 },
+		{ USAGE(4), 1300 },
+		{ DONE, 1301 },
 	};
 	struct bench_answer a;
 	struct bench_request r;
@@ -58,47 +66,63 @@ static void exact_times(struct cairn_test *t)
 /* Bytes, and what they are: whole, in two pieces cut anywhere, and byte by byte. */
 static const struct row {
 	const char *name, *bytes;
-	int closes;			/* the connection ends after them */
+	int closes; /* the connection ends after them */
 	enum bench_outcome outcome;
 	int status, counted, keep_alive;
 	const char *why;
 } rows[] = {
 	{ "to the end", TO_END TOKEN("a") TOKEN("b") LAST USAGE(2) DONE, 1, BENCH_OK, 200, 2, 0, "" },
-	{ "chunked", HEAD "Transfer-Encoding: chunked\r\n\r\n1a\r\ndata: {\"choices\":[{\"text\":\r\n"
-	  "14\r\n\"ab\"},{\"text\":\"\"}]}\n\r\n1\r\n\n\r\nf\r\ndata: [DONE]\n\n \r\n0\r\n\r\n", 0, BENCH_OK, 200, 2, 1, "" },
-	{ "length", HEAD "Content-Length: 59\r\n\r\ndata:{\"choices\":[{\"text\":\"a\"},{\"text\":\"b\"}]}\n\n"
-	  "data:[DONE]\n\n", 0, BENCH_OK, 200, 2, 1, "" },
-	{ "other ends of lines", TO_END "event: x\r\ndata: {\"choices\":[\r\ndata: {\"text\":\"a\"},{\"text\":\"b\"}]}\r\n"
-	  "id: 5\r\n\r\n:c\r\rdata: [DONE]\r\r", 1, BENCH_OK, 200, 2, 0, "" },
-	{ "after 100 Continue", "HTTP/1.1 100 Continue\r\n\r\n" TO_END TOKEN("a") TOKEN("b") DONE, 1, BENCH_OK, 200,
-	  2, 0, "" },
-	{ "chat", TO_END "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n"
-	  "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\ndata: {\"choices\":[{\"delta\":"
-	  "{\"reasoning_content\":\"b\"}}]}\n\ndata: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n"
-	  USAGE(2) DONE, 1, BENCH_OK, 200, 2, 0, "" },
-	{ "refused", "HTTP/1.1 429 Too Many Requests\r\nContent-Length: 43\r\nRetry-After: 1\r\n\r\n"
-	  "{\"error\":{\"message\":\"queue full\",\"code\":1}}", 0, BENCH_STATUS, 429, 0, 1, "queue full" },
-	{ "refused in HTML", "HTTP/1.1 502 Bad\r\nContent-Length: 6\r\n\r\n<html>", 0, BENCH_STATUS, 502, 0, 1,
-	  "without a message" },
-	{ "error event", TO_END TOKEN("a") "data: {\"error\":{\"message\":\"worker died\"}}\n\n", 1, BENCH_EVENT, 200,
-	  1, 0, "worker died" },
+	{ "chunked",
+	  HEAD "Transfer-Encoding: chunked\r\n\r\n1a\r\ndata: {\"choices\":[{\"text\":\r\n"
+	       "14\r\n\"ab\"},{\"text\":\"\"}]}\n\r\n1\r\n\n\r\nf\r\ndata: [DONE]\n\n \r\n0\r\n\r\n",
+	  0, BENCH_OK, 200, 2, 1, "" },
+	{ "length",
+	  HEAD "Content-Length: 59\r\n\r\ndata:{\"choices\":[{\"text\":\"a\"},{\"text\":\"b\"}]}\n\n"
+	       "data:[DONE]\n\n",
+	  0, BENCH_OK, 200, 2, 1, "" },
+	{ "other ends of lines",
+	  TO_END "event: x\r\ndata: {\"choices\":[\r\ndata: {\"text\":\"a\"},{\"text\":\"b\"}]}\r\n"
+		 "id: 5\r\n\r\n:c\r\rdata: [DONE]\r\r",
+	  1, BENCH_OK, 200, 2, 0, "" },
+	{ "after 100 Continue", "HTTP/1.1 100 Continue\r\n\r\n" TO_END TOKEN("a") TOKEN("b") DONE, 1,
+	  BENCH_OK, 200, 2, 0, "" },
+	{ "chat",
+	  TO_END "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n"
+		 "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\ndata: {\"choices\":[{\"delta\":"
+		 "{\"reasoning_content\":\"b\"}}]}\n\ndata: "
+		 "{\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n" USAGE(2) DONE,
+	  1, BENCH_OK, 200, 2, 0, "" },
+	{ "refused",
+	  "HTTP/1.1 429 Too Many Requests\r\nContent-Length: 43\r\nRetry-After: 1\r\n\r\n"
+	  "{\"error\":{\"message\":\"queue full\",\"code\":1}}",
+	  0, BENCH_STATUS, 429, 0, 1, "queue full" },
+	{ "refused in HTML", "HTTP/1.1 502 Bad\r\nContent-Length: 6\r\n\r\n<html>", 0, BENCH_STATUS, 502, 0,
+	  1, "without a message" },
+	{ "error event", TO_END TOKEN("a") "data: {\"error\":{\"message\":\"worker died\"}}\n\n", 1,
+	  BENCH_EVENT, 200, 1, 0, "worker died" },
 	{ "cut in the head", "HTTP/1.1 200 O", 1, BENCH_CUT, 0, 0, 0, "ended" },
-	{ "cut in a chunk", HEAD "Transfer-Encoding: chunked\r\n\r\n80\r\n" TOKEN("a"), 1, BENCH_CUT, 200, 1, 0, "ended" },
-	{ "short body", HEAD "Content-Length: 5000\r\n\r\n" TOKEN("a") DONE, 1, BENCH_CUT, 200, 1, 0, "ended" },
+	{ "cut in a chunk", HEAD "Transfer-Encoding: chunked\r\n\r\n80\r\n" TOKEN("a"), 1, BENCH_CUT, 200, 1,
+	  0, "ended" },
+	{ "short body", HEAD "Content-Length: 5000\r\n\r\n" TOKEN("a") DONE, 1, BENCH_CUT, 200, 1, 0,
+	  "ended" },
 	{ "no [DONE]", TO_END TOKEN("a") TOKEN("b") LAST USAGE(2), 1, BENCH_NO_DONE, 200, 2, 0, "[DONE]" },
 	{ "event cut off", TO_END TOKEN("a") "data: {\"choices\":[", 1, BENCH_NO_DONE, 200, 1, 0, "[DONE]" },
-	{ "not JSON", TO_END TOKEN("a") "data: {\"choices\":]\n\n" DONE, 1, BENCH_BAD_EVENT, 200, 1, 0, "no JSON" },
+	{ "not JSON", TO_END TOKEN("a") "data: {\"choices\":]\n\n" DONE, 1, BENCH_BAD_EVENT, 200, 1, 0,
+	  "no JSON" },
 	{ "no object", TO_END "data: 5\n\n" DONE, 1, BENCH_BAD_EVENT, 200, 0, 0, "no JSON" },
 	{ "after the end", TO_END TOKEN("a") DONE TOKEN("b"), 1, BENCH_BAD_EVENT, 200, 1, 0, "after [DONE]" },
-	{ "not a stream", "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}", 0,
-	  BENCH_BAD_EVENT, 200, 0, 1, "no event stream" },
+	{ "not a stream", "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}",
+	  0, BENCH_BAD_EVENT, 200, 0, 1, "no event stream" },
 	{ "not HTTP", "SSH-2.0-x\r\n", 0, BENCH_BAD_HTTP, 0, 0, 0, "no HTTP" },
-	{ "bad chunk", HEAD "Transfer-Encoding: chunked\r\n\r\nzz\r\n", 0, BENCH_BAD_HTTP, 200, 0, 0, "no HTTP" },
+	{ "bad chunk", HEAD "Transfer-Encoding: chunked\r\n\r\nzz\r\n", 0, BENCH_BAD_HTTP, 200, 0, 0,
+	  "no HTTP" },
 	{ "nothing", "", 1, BENCH_CUT, 0, 0, 0, "ended" },
 	{ "no token", TO_END LAST DONE, 1, BENCH_EMPTY, 200, 0, 0, "without a token" },
 	{ "short answer", TO_END TOKEN("a") LAST USAGE(1) DONE, 1, BENCH_LOST, 200, 1, 0, "2 asked for" },
-	{ "bytes after it", HEAD "Content-Length: 59\r\n\r\ndata:{\"choices\":[{\"text\":\"a\"},{\"text\":\"b\"}]}\n\n"
-	  "data:[DONE]\n\nHTTP", 0, BENCH_OK, 200, 2, 0, "" },
+	{ "bytes after it",
+	  HEAD "Content-Length: 59\r\n\r\ndata:{\"choices\":[{\"text\":\"a\"},{\"text\":\"b\"}]}\n\n"
+	       "data:[DONE]\n\nHTTP",
+	  0, BENCH_OK, 200, 2, 0, "" },
 };
 
 static void try_pieces(struct cairn_test *t, const struct row *row, size_t step, size_t first)
@@ -114,7 +138,7 @@ static void try_pieces(struct cairn_test *t, const struct row *row, size_t step,
 		char *copy;
 
 		k = k < n - at ? k : n - at;
-		copy = malloc(k);	/* of its own, so that reading past it shows */
+		copy = malloc(k); /* of its own, so that reading past it shows */
 		memcpy(copy, row->bytes + at, k);
 		bench_answer_push(&a, copy, k, 1);
 		free(copy);
@@ -122,14 +146,14 @@ static void try_pieces(struct cairn_test *t, const struct row *row, size_t step,
 	}
 	if (row->closes)
 		bench_answer_eof(&a, 2);
-	ok = a.complete && r.outcome == row->outcome && r.status == row->status && r.counted == row->counted &&
-	     a.keep_alive == !!row->keep_alive && strstr(a.why, row->why);
+	ok = a.complete && r.outcome == row->outcome && r.status == row->status &&
+	     r.counted == row->counted && a.keep_alive == !!row->keep_alive && strstr(a.why, row->why);
 	/* bytes that have not been read yet cannot tell that the connection is in doubt */
 	ok |= !strcmp(row->name, "bytes after it") && a.complete && r.outcome == BENCH_OK;
 	if (!EXPECT(t, ok))
-		cairn_note(t, "%s, pieces of %zu and %zu: %s (%s), status %d, %lld tokens, keep %d", row->name, first,
-			   step, bench_outcome_names[r.outcome], a.why, r.status, (long long)r.counted,
-			   a.keep_alive);
+		cairn_note(t, "%s, pieces of %zu and %zu: %s (%s), status %d, %lld tokens, keep %d",
+			   row->name, first, step, bench_outcome_names[r.outcome], a.why, r.status,
+			   (long long)r.counted, a.keep_alive);
 	bench_answer_free(&a);
 }
 
@@ -210,5 +234,8 @@ static const struct cairn_unit units[] = {
 };
 
 const struct cairn_family cairn_bench_serve_answer_family = {
-	.stage = "serving", .name = "bench_serve_answer", .units = units, .num_units = ARRAY_SIZE(units),
+	.stage = "serving",
+	.name = "bench_serve_answer",
+	.units = units,
+	.num_units = ARRAY_SIZE(units),
 };

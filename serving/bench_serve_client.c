@@ -2,8 +2,8 @@
 /*
  * bench_serve_client - one thread and epoll: connections, when what is sent
  *
- * A request goes out when it is due, by a timer of nanoseconds, on an idle connection or a new one; its body is
- * made while nothing is due. A connection is used again where the answer before left it in good order; one
+ * A request goes out when it is due, by a timer of nanoseconds, on an idle connection or a new one; its body
+ * is made while nothing is due. A connection is used again where the answer before left it in good order; one
  * that turns out to be closed before a byte of the answer came is replaced once, as any client of HTTP does.
  */
 #include <netinet/tcp.h>
@@ -19,34 +19,34 @@
 #include "../primitives/error.h"
 #include "bench_serve.h"
 
-#define MAX_EVENTS	256
+#define MAX_EVENTS 256
 
 enum role { TIMER, WORKER, IDLE, STALLED };
 
 struct conn {
 	enum role role;
-	int fd;				/* -1: closed, kept for its memory */
+	int fd; /* -1: closed, kept for its memory */
 	bool connected, busy, reused;
-	char *out;			/* head and body, until all of it is sent */
+	char *out; /* head and body, until all of it is sent */
 	size_t out_len, out_at;
 	int64_t deadline_ns;
 	struct bench_answer answer;
-	struct conn *next;		/* of idle or closed ones */
-	struct conn *older, *newer;	/* of those in flight, by deadline */
+	struct conn *next;          /* of idle or closed ones */
+	struct conn *older, *newer; /* of those in flight, by deadline */
 };
 
 struct client {
 	struct bench_run *run;
 	int epoll_fd, timer_fd;
 	struct conn timer, *idle, *closed, *oldest, *newest;
-	struct conn *side;		/* [idle + stalled] that generate no samples */
-	struct conn **all;		/* for the end */
+	struct conn *side; /* [idle + stalled] that generate no samples */
+	struct conn **all; /* for the end */
 	size_t num_all, cap_all;
 	size_t next, num_done;
 	int in_flight;
-	int64_t start_ns, *slots;	/* closed loop: when a place got free, a queue of [concurrency] */
+	int64_t start_ns, *slots; /* closed loop: when a place got free, a queue of [concurrency] */
 	int first_slot, num_slots;
-	char *body, *stalled_body;	/* of request `next`, made ahead */
+	char *body, *stalled_body; /* of request `next`, made ahead */
 	size_t body_len, stalled_len;
 };
 
@@ -92,7 +92,7 @@ static int dial(struct client *c, struct conn *conn)
 static void hang_up(struct conn *conn)
 {
 	if (conn->fd >= 0)
-		close(conn->fd);	/* epoll forgets it */
+		close(conn->fd); /* epoll forgets it */
 	conn->fd = -1;
 }
 
@@ -173,7 +173,7 @@ static void ended(struct client *c, struct conn *conn, int err)
 		give_up(c, conn, BENCH_CONNECT, why);
 		return;
 	}
-	if (conn->reused && !a->any_byte) {	/* the server had closed it when we sent */
+	if (conn->reused && !a->any_byte) { /* the server had closed it when we sent */
 		hang_up(conn);
 		conn->out_at = 0;
 		if (dial(c, conn))
@@ -189,12 +189,13 @@ static void send_more(struct client *c, struct conn *conn)
 	if (!conn->out_at && !conn->reused && conn->busy)
 		conn->answer.req->sent_ns = now_ns() - c->start_ns;
 	while (conn->out_at < conn->out_len) {
-		ssize_t n = send(conn->fd, conn->out + conn->out_at, conn->out_len - conn->out_at, MSG_NOSIGNAL);
+		ssize_t n =
+			send(conn->fd, conn->out + conn->out_at, conn->out_len - conn->out_at, MSG_NOSIGNAL);
 
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
-			return;		/* the rest when there is room */
+			return; /* the rest when there is room */
 		if (n < 0)
-			return;		/* what there is to read says why */
+			return; /* what there is to read says why */
 		conn->out_at += (size_t)n;
 	}
 	watch(c, conn, EPOLLIN | EPOLLRDHUP, EPOLL_CTL_MOD);
@@ -218,7 +219,7 @@ static void worker_event(struct client *c, struct conn *conn, uint32_t events)
 	int err = 0;
 	socklen_t len = sizeof(err);
 
-	if (!conn->busy) {		/* closed by the server while idle, or it spoke unasked */
+	if (!conn->busy) { /* closed by the server while idle, or it spoke unasked */
 		drop_idle(c, conn);
 		return;
 	}
@@ -397,7 +398,7 @@ static int open_sides(struct client *c)
 	if (!c->side || !c->stalled_body)
 		return cairn_error(ENOMEM, "bench serve: no memory");
 	for (int i = 0; i < n; i++)
-		c->side[i] = (struct conn){ .role = i < run->idle ? IDLE : STALLED, .fd = -1 };
+		c->side[i] = (struct conn) { .role = i < run->idle ? IDLE : STALLED, .fd = -1 };
 	for (int i = 0; i < n; i++) {
 		if (i >= run->idle) {
 			c->side[i].out = c->stalled_body;
@@ -420,7 +421,7 @@ static int begin(struct client *c)
 	c->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
 	if (c->epoll_fd < 0 || c->timer_fd < 0)
 		return cairn_error(errno, "bench serve: %s", strerror(errno));
-	c->timer = (struct conn){ .role = TIMER, .fd = c->timer_fd };
+	c->timer = (struct conn) { .role = TIMER, .fd = c->timer_fd };
 	CAIRN_TRY(watch(c, &c->timer, EPOLLIN, EPOLL_CTL_ADD));
 	if (!c->run->load->rate) {
 		c->slots = calloc((size_t)c->run->concurrency, sizeof(*c->slots));

@@ -2,10 +2,11 @@
 /*
  * bench_serve_load - lengths, arrivals, prompts and bodies, from seeds
  *
- * Lengths are fixed, of a file, or drawn from a fit: log-normal with sigma = 1, each length cut at 1 and 1024,
- * with the means that vLLM's paper (Kwon et al., SOSP 2023, section 6.1) gives for prompts and answers of two
- * data sets: ShareGPT 161 and 338, Alpaca 19 and 58. Arrivals are a Poisson process: gaps are exponential.
- * Prompts are random token ids, so that no two share a page of a prefix cache but for what is shared on purpose.
+ * Lengths are fixed, of a file, or drawn from a fit: log-normal with sigma = 1, each length cut at 1 and
+ * 1024, with the means that vLLM's paper (Kwon et al., SOSP 2023, section 6.1) gives for prompts and answers
+ * of two data sets: ShareGPT 161 and 338, Alpaca 19 and 58. Arrivals are a Poisson process: gaps are
+ * exponential. Prompts are random token ids, so that no two share a page of a prefix cache but for what is
+ * shared on purpose.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -15,9 +16,9 @@
 #include "../primitives/error.h"
 #include "bench_serve.h"
 
-#define MAX_LEN	(1 << 20)
+#define MAX_LEN (1 << 20)
 
-enum stream { GAPS, PROMPT_LENGTHS, ANSWER_LENGTHS, SHARED, SEEDS, PROMPTS };	/* and one more a request */
+enum stream { GAPS, PROMPT_LENGTHS, ANSWER_LENGTHS, SHARED, SEEDS, PROMPTS }; /* and one more a request */
 
 static const struct fit {
 	const char *name;
@@ -48,7 +49,7 @@ static int32_t draw_length(uint64_t seed, uint64_t stream, uint64_t i, double me
 {
 	double normal = sqrt(-2 * log(uniform(seed, stream, 2 * i))) *
 			cos(2 * M_PI * uniform(seed, stream, 2 * i + 1));
-	double len = mean * exp(normal - 0.5);		/* the mean of exp(normal) is exp(1/2) */
+	double len = mean * exp(normal - 0.5); /* the mean of exp(normal) is exp(1/2) */
 
 	return len < 1 ? 1 : len > 1024 ? 1024 : (int32_t)len;
 }
@@ -65,8 +66,8 @@ static int is_one_of(const char *name, const char *const *names)
 /* Columns of a header line: which hold the lengths of prompt and answer. */
 static int read_header(const char *line, int *prompt, int *answer)
 {
-	static const char *const prompts[] = { "ContextTokens", "prompt_tokens", "prompt_len", "input_tokens",
-					       "input_len", NULL };
+	static const char *const prompts[] = { "ContextTokens", "prompt_tokens", "prompt_len",
+					       "input_tokens",  "input_len",     NULL };
 	static const char *const answers[] = { "GeneratedTokens", "completion_tokens", "output_tokens",
 					       "output_len", NULL };
 	char name[64];
@@ -110,7 +111,7 @@ static int read_column(const char *line, int column, int32_t *out)
 static int read_trace(const char *path, struct bench_request *reqs, size_t num)
 {
 	FILE *f = fopen(path, "r");
-	int prompt = 0, answer = 1, number = 0, ret = 0;	/* no header: the first two columns */
+	int prompt = 0, answer = 1, number = 0, ret = 0; /* no header: the first two columns */
 	bool first = true;
 	char *line = NULL;
 	size_t cap = 0, n = 0;
@@ -134,7 +135,7 @@ static int read_trace(const char *path, struct bench_request *reqs, size_t num)
 	}
 	if (!ret && !n)
 		ret = cairn_error(EINVAL, "%s: has no lengths", path);
-	for (size_t i = n; !ret && i < num; i++) {	/* from its beginning again */
+	for (size_t i = n; !ret && i < num; i++) { /* from its beginning again */
 		reqs[i].prompt_tokens = reqs[i - n].prompt_tokens;
 		reqs[i].max_tokens = reqs[i - n].max_tokens;
 	}
@@ -156,10 +157,10 @@ static int draw_lengths(const struct bench_load *load, struct bench_request *req
 	if (load->lengths && !fit)
 		return cairn_error(EINVAL, "--lengths: '%.64s' is none of sharegpt, alpaca", load->lengths);
 	for (uint64_t i = 0; i < (uint64_t)load->num; i++) {
-		reqs[i].prompt_tokens = fit ? draw_length(load->seed, PROMPT_LENGTHS, i, fit->prompt) :
-					(int32_t)load->input_len;
-		reqs[i].max_tokens = fit ? draw_length(load->seed, ANSWER_LENGTHS, i, fit->answer) :
-				     (int32_t)load->output_len;
+		reqs[i].prompt_tokens = fit ? draw_length(load->seed, PROMPT_LENGTHS, i, fit->prompt)
+					    : (int32_t)load->input_len;
+		reqs[i].max_tokens = fit ? draw_length(load->seed, ANSWER_LENGTHS, i, fit->answer)
+					 : (int32_t)load->output_len;
 	}
 	return 0;
 }
@@ -198,11 +199,10 @@ int bench_load_plan(const struct bench_load *load, struct bench_request **out)
 /* One word is about a token. */
 static void put_words(FILE *f, const struct bench_load *load, const struct bench_request *req, size_t i)
 {
-	static const char *const words[32] = {
-		"the", "of", "and", "to", "in", "is", "that", "for", "it", "as", "was", "with", "be", "by", "on",
-		"not", "he", "his", "but", "at", "are", "this", "have", "from", "or", "had", "an", "they",
-		"which", "one", "you", "were"
-	};
+	static const char *const words[32] = { "the", "of",  "and", "to",   "in",    "is",   "that", "for",
+					       "it",  "as",  "was", "with", "be",    "by",   "on",   "not",
+					       "he",  "his", "but", "at",   "are",   "this", "have", "from",
+					       "or",  "had", "an",  "they", "which", "one",  "you",  "were" };
 
 	fputc('"', f);
 	for (int32_t k = 0; k < req->prompt_tokens; k++) {
@@ -219,8 +219,9 @@ static void put_ids(FILE *f, const struct bench_load *load, const struct bench_r
 	for (int32_t k = 0; k < req->prompt_tokens; k++) {
 		uint64_t stream = k < load->shared_prefix ? SHARED : PROMPTS + i;
 
-		fprintf(f, "%s%llu", k ? "," : "", (unsigned long long)
-			(bench_random(load->seed, stream, (uint64_t)k) % (uint64_t)load->vocab));
+		fprintf(f, "%s%llu", k ? "," : "",
+			(unsigned long long)(bench_random(load->seed, stream, (uint64_t)k) %
+					     (uint64_t)load->vocab));
 	}
 	fputc(']', f);
 }
@@ -240,7 +241,8 @@ int bench_load_body(const struct bench_load *load, const struct bench_request *r
 			fclose(f);
 			free(*body);
 		}
-		return cairn_error(load->model && !model ? EINVAL : ENOMEM, "--model: is no UTF-8, or no memory");
+		return cairn_error(load->model && !model ? EINVAL : ENOMEM,
+				   "--model: is no UTF-8, or no memory");
 	}
 	fprintf(f, "{%s%s%s", model ? "\"model\":" : "", model ? model : "", model ? "," : "");
 	if (load->chat) {
@@ -256,9 +258,10 @@ int bench_load_body(const struct bench_load *load, const struct bench_request *r
 		fprintf(f, load->chat ? ",\"logprobs\":true" : ",\"logprobs\":0");
 	if (!load->respect_eos)
 		fprintf(f, ",\"ignore_eos\":true");
-	fprintf(f, ",\"temperature\":%g,\"seed\":%llu,\"stream\":true,"
-		"\"stream_options\":{\"include_usage\":true}}", load->temperature,
-		(unsigned long long)(bench_random(load->seed, SEEDS, i) >> 33));
+	fprintf(f,
+		",\"temperature\":%g,\"seed\":%llu,\"stream\":true,"
+		"\"stream_options\":{\"include_usage\":true}}",
+		load->temperature, (unsigned long long)(bench_random(load->seed, SEEDS, i) >> 33));
 	free(model);
 	failed = ferror(f);
 	if (fclose(f) || failed) {

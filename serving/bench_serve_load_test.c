@@ -41,20 +41,23 @@ static void percentiles(struct cairn_test *t)
 		double v[257], sorted[257], sum = 0;
 
 		for (size_t i = 0; i < n; i++)
-			sum += v[i] = (double)(cairn_rand(t) % 64);	/* many alike */
+			sum += v[i] = (double)(cairn_rand(t) % 64); /* many alike */
 		memcpy(sorted, v, sizeof(v));
 		bench_summarise(sorted, n, &s);
 		EXPECT(t, s.n == n && s.mean == sum / (double)n);
-		EXPECT(t, fabs(s.p50 - by_counting(v, n, 50)) < 1e-9 && fabs(s.p90 - by_counting(v, n, 90)) < 1e-9);
-		EXPECT(t, fabs(s.p95 - by_counting(v, n, 95)) < 1e-9 && fabs(s.p99 - by_counting(v, n, 99)) < 1e-9);
+		EXPECT(t, fabs(s.p50 - by_counting(v, n, 50)) < 1e-9 &&
+				  fabs(s.p90 - by_counting(v, n, 90)) < 1e-9);
+		EXPECT(t, fabs(s.p95 - by_counting(v, n, 95)) < 1e-9 &&
+				  fabs(s.p99 - by_counting(v, n, 99)) < 1e-9);
 		EXPECT(t, s.min == by_counting(v, n, 0) && s.max == by_counting(v, n, 100));
 	}
 }
 
 static struct bench_load a_load(int64_t num)
 {
-	return (struct bench_load){ .num = num, .input_len = 20, .output_len = 30, .vocab = 256, .seed = 5,
-				    .model = "m" };
+	return (struct bench_load) {
+		.num = num, .input_len = 20, .output_len = 30, .vocab = 256, .seed = 5, .model = "m"
+	};
 }
 
 /* Of a Poisson process: mean and variance of the gaps, and the counts of whole seconds. */
@@ -127,7 +130,12 @@ static void traces(struct cairn_test *t)
 		{ "5 6\n7\t8\n", 0, 3, { 5, 7, 5 }, { 6, 8, 6 }, NULL },
 		{ "# made up\n\n5,6\n7, 8\n9,10\n11,12\n", 0, 3, { 5, 7, 9 }, { 6, 8, 10 }, NULL },
 		{ "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:17:03.9799600,4808,10\r\n"
-		  "2023-11-16 18:17:04.0319600,3180,8\r\n", 0, 3, { 4808, 3180, 4808 }, { 10, 8, 10 }, NULL },
+		  "2023-11-16 18:17:04.0319600,3180,8\r\n",
+		  0,
+		  3,
+		  { 4808, 3180, 4808 },
+		  { 10, 8, 10 },
+		  NULL },
 		{ "output_len;x;input_len\n6;0;5\n", 0, 3, { 5, 5, 5 }, { 6, 6, 6 }, NULL },
 		{ "5 6\n7\n", -EINVAL, 3, { 0 }, { 0 }, "line 2" },
 		{ "5 0\n", -EINVAL, 3, { 0 }, { 0 }, "line 1" },
@@ -149,7 +157,8 @@ static void traces(struct cairn_test *t)
 		if (rows[i].says)
 			EXPECT_CONTAINS(t, cairn_last_error(), rows[i].says);
 		for (int k = 0; r && k < rows[i].num; k++)
-			EXPECT(t, r[k].prompt_tokens == rows[i].prompts[k] && r[k].max_tokens == rows[i].answers[k]);
+			EXPECT(t, r[k].prompt_tokens == rows[i].prompts[k] &&
+					  r[k].max_tokens == rows[i].answers[k]);
 		free(r);
 	}
 }
@@ -174,8 +183,11 @@ static void cut_lengths(struct cairn_test *t)
 static void bodies(struct cairn_test *t)
 {
 	static const char *const models[] = { "m" };
-	const struct cairn_api_limits limits = { .vocab_size = 256, .max_context = 4096, .models = models,
-						 .num_models = 1, .has_template = true };
+	const struct cairn_api_limits limits = { .vocab_size = 256,
+						 .max_context = 4096,
+						 .models = models,
+						 .num_models = 1,
+						 .has_template = true };
 	int32_t first[3][50];
 
 	for (size_t i = 0; i < 3; i++) {
@@ -190,10 +202,12 @@ static void bodies(struct cairn_test *t)
 		load.count_tokens = i == 1;
 		load.respect_eos = i == 2;
 		if (!EXPECT(t, !bench_load_body(&load, &req, i, &body, &n)) ||
-		    !EXPECT(t, !cairn_api_request_parse(CAIRN_API_COMPLETION, body, n, &limits, &got, &error)))
+		    !EXPECT(t,
+			    !cairn_api_request_parse(CAIRN_API_COMPLETION, body, n, &limits, &got, &error)))
 			return;
 		EXPECT(t, got.num_prompts == 1 && got.prompts[0].num_ids == 50 && got.max_tokens == 30);
-		EXPECT(t, got.stream && got.include_usage && got.ignore_eos == (i != 2) && got.temperature == 0);
+		EXPECT(t,
+		       got.stream && got.include_usage && got.ignore_eos == (i != 2) && got.temperature == 0);
 		EXPECT(t, got.has_seed && got.logprobs == (i == 1 ? 0 : -1));
 		memcpy(first[i], got.prompts[0].ids, sizeof(first[i]));
 		EXPECT(t, !memcmp(first[i], first[0], 35 * sizeof(int32_t)));
@@ -215,13 +229,22 @@ static void targets(struct cairn_test *t)
 	static const struct {
 		const char *url, *host, *base;
 	} rows[] = {
-		{ "http://127.0.0.1:8000", "127.0.0.1:8000", "" }, { "http://127.0.0.1:8000/v1/", "127.0.0.1:8000", "" },
-		{ "http://[::1]:80/a/v1", "[::1]:80", "/a" }, { "http://10.0.0.1", "10.0.0.1", "" },
-		{ "https://127.0.0.1", NULL, NULL }, { "http://localhost:80", NULL, NULL }, { "http://", NULL, NULL },
-		{ "http://127.0.0.1:99999", NULL, NULL }, { "http://127.0.0.1:80x", NULL, NULL },
-		{ "http://127.0.0.1:", NULL, NULL }, { "http://127.0.0.1/a b", NULL, NULL },
-		{ "http://[::1", NULL, NULL }, { "http://1.2.3.4.5", NULL, NULL }, { "127.0.0.1:80", NULL, NULL },
-		{ "http://127.0.0.1:80\r\nX: y", NULL, NULL }, { "http://127.0.0.1/\r\n", NULL, NULL },
+		{ "http://127.0.0.1:8000", "127.0.0.1:8000", "" },
+		{ "http://127.0.0.1:8000/v1/", "127.0.0.1:8000", "" },
+		{ "http://[::1]:80/a/v1", "[::1]:80", "/a" },
+		{ "http://10.0.0.1", "10.0.0.1", "" },
+		{ "https://127.0.0.1", NULL, NULL },
+		{ "http://localhost:80", NULL, NULL },
+		{ "http://", NULL, NULL },
+		{ "http://127.0.0.1:99999", NULL, NULL },
+		{ "http://127.0.0.1:80x", NULL, NULL },
+		{ "http://127.0.0.1:", NULL, NULL },
+		{ "http://127.0.0.1/a b", NULL, NULL },
+		{ "http://[::1", NULL, NULL },
+		{ "http://1.2.3.4.5", NULL, NULL },
+		{ "127.0.0.1:80", NULL, NULL },
+		{ "http://127.0.0.1:80\r\nX: y", NULL, NULL },
+		{ "http://127.0.0.1/\r\n", NULL, NULL },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
@@ -229,17 +252,21 @@ static void targets(struct cairn_test *t)
 		int ret = bench_target_parse(rows[i].url, &got);
 
 		if (!EXPECT(t, rows[i].host ? !ret && !strcmp(got.host, rows[i].host) &&
-					      !strcmp(got.base, rows[i].base) : ret == -EINVAL))
+						      !strcmp(got.base, rows[i].base)
+					    : ret == -EINVAL))
 			cairn_note(t, "%s: %d %s", rows[i].url, ret, cairn_last_error());
 	}
 }
 
 static const struct cairn_unit units[] = {
-	{ "percentiles", percentiles }, { "arrivals", arrivals },	{ "fits", fits },
-	{ "traces", traces },		{ "cut_lengths", cut_lengths }, { "bodies", bodies },
+	{ "percentiles", percentiles }, { "arrivals", arrivals },       { "fits", fits },
+	{ "traces", traces },           { "cut_lengths", cut_lengths }, { "bodies", bodies },
 	{ "targets", targets },
 };
 
 const struct cairn_family cairn_bench_serve_load_family = {
-	.stage = "serving", .name = "bench_serve_load", .units = units, .num_units = ARRAY_SIZE(units),
+	.stage = "serving",
+	.name = "bench_serve_load",
+	.units = units,
+	.num_units = ARRAY_SIZE(units),
 };

@@ -8,12 +8,12 @@
 #include "bench_serve.h"
 
 const char *const bench_outcome_names[BENCH_NUM_OUTCOMES] = {
-	"not sent", "ok", "status", "error in the stream", "no connection", "cut short", "no [DONE]", "no HTTP",
-	"no event", "no token", "tokens lost", "timeout",
+	"not sent", "ok",       "status",   "error in the stream", "no connection", "cut short", "no [DONE]",
+	"no HTTP",  "no event", "no token", "tokens lost",         "timeout",
 };
 static const char *const keys[BENCH_NUM_OUTCOMES] = {
-	"unsent", "ok", "status", "event", "connect", "cut", "no_done", "bad_http", "bad_event", "empty", "lost",
-	"timeout",
+	"unsent",  "ok",       "status",    "event", "connect", "cut",
+	"no_done", "bad_http", "bad_event", "empty", "lost",    "timeout",
 };
 
 int bench_sample(struct bench_samples *s, double v)
@@ -58,9 +58,14 @@ void bench_summarise(double *v, size_t n, struct bench_summary *out)
 	qsort(v, n, sizeof(*v), by_value);
 	for (size_t i = 0; i < n; i++)
 		sum += v[i];
-	*out = (struct bench_summary){
-		.n = n, .mean = sum / (double)n, .min = v[0], .max = v[n - 1],
-		.p50 = percentile(v, n, 0.5), .p90 = percentile(v, n, 0.9), .p95 = percentile(v, n, 0.95),
+	*out = (struct bench_summary) {
+		.n = n,
+		.mean = sum / (double)n,
+		.min = v[0],
+		.max = v[n - 1],
+		.p50 = percentile(v, n, 0.5),
+		.p90 = percentile(v, n, 0.9),
+		.p95 = percentile(v, n, 0.95),
 		.p99 = percentile(v, n, 0.99),
 	};
 }
@@ -89,8 +94,8 @@ static int add_samples(struct bench_samples *lists, const struct bench_request *
 	    bench_sample(&lists[TTFT_SENT], (double)(q->first_ns - q->sent_ns)) ||
 	    bench_sample(&lists[E2E], (double)(q->end_ns - q->due_ns)) ||
 	    bench_sample(&lists[E2E_SENT], (double)(q->end_ns - q->sent_ns)) ||
-	    (q->output_tokens > 1 && bench_sample(&lists[TPOT], (double)(q->last_ns - q->first_ns) /
-						  (double)(q->output_tokens - 1))))
+	    (q->output_tokens > 1 &&
+	     bench_sample(&lists[TPOT], (double)(q->last_ns - q->first_ns) / (double)(q->output_tokens - 1))))
 		return -ENOMEM;
 	return 0;
 }
@@ -194,15 +199,19 @@ void bench_report_print(const struct bench_run *run, const struct bench_report *
 	print_line(to, "      from when it was sent", &r->e2e_sent);
 	print_line(to, "client: sent after due", &r->late);
 	if (run->idle || run->stalled)
-		fprintf(to, "\nbesides %d idle connections (%llu closed by the server), %d that did not read "
-			"(%llu closed)\n", run->idle, (unsigned long long)run->idle_closed, run->stalled,
+		fprintf(to,
+			"\nbesides %d idle connections (%llu closed by the server), %d that did not read "
+			"(%llu closed)\n",
+			run->idle, (unsigned long long)run->idle_closed, run->stalled,
 			(unsigned long long)run->stalled_closed);
 }
 
 static void put_summary(FILE *to, const char *name, const struct bench_summary *s)
 {
-	fprintf(to, ",\"%s_mean_ns\":%.0f,\"%s_p50_ns\":%.0f,\"%s_p90_ns\":%.0f,\"%s_p99_ns\":%.0f,"
-		"\"%s_max_ns\":%.0f", name, s->mean, name, s->p50, name, s->p90, name, s->p99, name, s->max);
+	fprintf(to,
+		",\"%s_mean_ns\":%.0f,\"%s_p50_ns\":%.0f,\"%s_p90_ns\":%.0f,\"%s_p99_ns\":%.0f,"
+		"\"%s_max_ns\":%.0f",
+		name, s->mean, name, s->p50, name, s->p90, name, s->p99, name, s->max);
 }
 
 void bench_report_members(const struct bench_run *run, const struct bench_report *r, FILE *to)
@@ -212,7 +221,8 @@ void bench_report_members(const struct bench_run *run, const struct bench_report
 	/* the record's own keys are those of the time of a token, as in rows of `cairn generate` */
 	fprintf(to, "\"n\":%zu,\"min_ns\":%.0f,\"median_ns\":%.0f,\"p95_ns\":%.0f", r->tpot.n, r->tpot.min,
 		r->tpot.p50, r->tpot.p95);
-	fprintf(to, ",\"sent\":%zu,\"answered\":%zu,\"duration_ns\":%lld,\"rate\":%g,\"concurrency\":%d,"
+	fprintf(to,
+		",\"sent\":%zu,\"answered\":%zu,\"duration_ns\":%lld,\"rate\":%g,\"concurrency\":%d,"
 		"\"max_in_flight\":%d,\"prompt_tokens\":%lld,\"cached_tokens\":%lld,\"output_tokens\":%lld",
 		r->sent, r->ok, (long long)r->duration_ns, run->load->rate, run->concurrency,
 		run->max_in_flight, (long long)r->prompt_tokens, (long long)r->cached_tokens,
@@ -234,7 +244,7 @@ void bench_report_members(const struct bench_run *run, const struct bench_report
 	for (int i = 0; i < r->num_status; i++)
 		fprintf(to, ",\"status_%d\":%zu", r->by_status[i].status, r->by_status[i].n);
 	if (run->idle || run->stalled)
-		fprintf(to, ",\"idle\":%d,\"idle_closed\":%llu,\"stalled\":%d,\"stalled_closed\":%llu", run->idle,
-			(unsigned long long)run->idle_closed, run->stalled,
+		fprintf(to, ",\"idle\":%d,\"idle_closed\":%llu,\"stalled\":%d,\"stalled_closed\":%llu",
+			run->idle, (unsigned long long)run->idle_closed, run->stalled,
 			(unsigned long long)run->stalled_closed);
 }

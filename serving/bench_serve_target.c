@@ -14,7 +14,8 @@
 
 int bench_target_parse(const char *url, struct bench_target *out)
 {
-	const struct addrinfo hints = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM };
+	const struct addrinfo hints = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV,
+					.ai_socktype = SOCK_STREAM };
 	struct bench_target t = { .host = "" };
 	const char *at = url + 7, *path;
 	char address[64], port[8] = "80";
@@ -29,9 +30,8 @@ int bench_target_parse(const char *url, struct bench_target *out)
 		return cairn_error(EINVAL, "--url: is too long");
 	memcpy(t.host, at, (size_t)(path - at));
 	if ((sscanf(t.host, "[%63[0-9a-fA-F:.]]%n:%7[0-9]%n", address, &at_end, port, &at_end) < 1 &&
-	     sscanf(t.host, "%63[0-9.]%n:%7[0-9]%n", address, &at_end, port, &at_end) < 1) || t.host[at_end] ||
-	    atoi(port) > 65535 ||
-	    getaddrinfo(address, port, &hints, &info))
+	     sscanf(t.host, "%63[0-9.]%n:%7[0-9]%n", address, &at_end, port, &at_end) < 1) ||
+	    t.host[at_end] || atoi(port) > 65535 || getaddrinfo(address, port, &hints, &info))
 		return cairn_error(EINVAL, "--url: '%s' is no numeric address with a port", t.host);
 	memcpy(&t.addr, info->ai_addr, info->ai_addrlen);
 	t.addr_len = info->ai_addrlen;
@@ -40,7 +40,7 @@ int bench_target_parse(const char *url, struct bench_target *out)
 	n = strlen(t.base);
 	while (n && t.base[n - 1] == '/')
 		t.base[--n] = 0;
-	if (n >= 3 && !strcmp(t.base + n - 3, "/v1"))	/* as OpenAI's own clients are given it */
+	if (n >= 3 && !strcmp(t.base + n - 3, "/v1")) /* as OpenAI's own clients are given it */
 		t.base[n - 3] = 0;
 	for (const char *p = t.base; *p; p++) {
 		if (*p <= ' ' || *p >= 127)
@@ -51,7 +51,7 @@ int bench_target_parse(const char *url, struct bench_target *out)
 }
 
 char *bench_request_text(const struct bench_target *t, const char *path, const char *body, size_t body_len,
-			  size_t *len)
+			 size_t *len)
 {
 	char *out = malloc(body_len + 1024 + (t->api_key ? strlen(t->api_key) : 0));
 	int n;
@@ -62,8 +62,10 @@ char *bench_request_text(const struct bench_target *t, const char *path, const c
 		    body ? "POST" : "GET", t->base, path, t->host, t->api_key ? "Authorization: Bearer " : "",
 		    t->api_key ? t->api_key : "", t->api_key ? "\r\n" : "");
 	if (body)
-		n += sprintf(out + n, "Content-Type: application/json\r\nAccept: text/event-stream\r\n"
-			     "Content-Length: %zu\r\n", body_len);
+		n += sprintf(out + n,
+			     "Content-Type: application/json\r\nAccept: text/event-stream\r\n"
+			     "Content-Length: %zu\r\n",
+			     body_len);
 	n += sprintf(out + n, "\r\n");
 	if (body)
 		memcpy(out + n, body, body_len);

@@ -20,17 +20,17 @@
 
 #include "bench_serve.h"
 
-#define HEAD	"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-#define TOKEN	"2d\r\ndata: {\"choices\":[{\"index\":0,\"text\":\"ab\"}]}\n\n\r\n"
-#define DONE	"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
+#define HEAD "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+#define TOKEN "2d\r\ndata: {\"choices\":[{\"index\":0,\"text\":\"ab\"}]}\n\n\r\n"
+#define DONE "e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
 
-enum then { STAY, CLOSE, RESET };	/* what becomes of the connection */
+enum then { STAY, CLOSE, RESET }; /* what becomes of the connection */
 
 static struct server {
 	int fd, port;
 	atomic_int num_requests, num_connections, num_closed;
 	enum then (*serve)(int fd, int request);
-	_Atomic int64_t first_ns, last_ns;	/* by the server's clock */
+	_Atomic int64_t first_ns, last_ns; /* by the server's clock */
 	char last_body[4096];
 } server;
 
@@ -118,11 +118,51 @@ static inline void start(struct cairn_test *t, enum then (*serve)(int fd, int re
 	server.serve = serve;
 	server.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (!EXPECT(t, !bind(server.fd, (struct sockaddr *)&a, len) && !listen(server.fd, 2048) &&
-		    !getsockname(server.fd, (struct sockaddr *)&a, &len) &&
-		    !pthread_create(&thread, NULL, listener, NULL)))
+			       !getsockname(server.fd, (struct sockaddr *)&a, &len) &&
+			       !pthread_create(&thread, NULL, listener, NULL)))
 		exit(3);
 	pthread_detach(thread);
 	server.port = ntohs(a.sin_port);
+}
+
+struct trial {
+	struct bench_target target;
+	struct bench_load load;
+	struct bench_run run;
+	struct bench_report report;
+};
+
+static inline void prepare(struct trial *l, int num, int concurrency, double rate)
+{
+	char url[64];
+
+	memset(l, 0, sizeof(*l));
+	snprintf(url, sizeof(url), "http://127.0.0.1:%d", server.port);
+	bench_target_parse(url, &l->target);
+	l->load = (struct bench_load) { .num = num,
+					.input_len = 4,
+					.output_len = 3,
+					.vocab = 9,
+					.seed = 1,
+					.rate = rate,
+					.respect_eos = true };
+	l->run = (struct bench_run) { .target = &l->target,
+				      .load = &l->load,
+				      .num = (size_t)num,
+				      .concurrency = concurrency,
+				      .timeout_ns = 20000000000 };
+}
+
+static inline int go(struct cairn_test *t, struct trial *l)
+{
+	return EXPECT(t, !bench_load_plan(&l->load, &l->run.reqs)) && EXPECT(t, !bench_run(&l->run)) &&
+	       EXPECT(t, !bench_report_make(&l->run, &l->report));
+}
+
+static inline void done(struct trial *l)
+{
+	free(l->run.reqs);
+	free(l->run.itl.v);
 }
 
 #endif
