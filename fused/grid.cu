@@ -139,7 +139,7 @@ GRID void run_worker(const struct grid_args &a)
 			else
 				base = __ldcg(&a.calls[blockIdx.x].y);
 			if (blockIdx.x < a.num_tasks)
-				lens = grid_load_lens(a, blockIdx.x);
+				lens = grid_load_lens<way>(a, blockIdx.x);
 			if (rope)
 				position = __ldg(a.s.positions + threadIdx.x / (head_dim / 2));
 		} else if (way != GRID_BY_WORDS) {

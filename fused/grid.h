@@ -54,7 +54,7 @@ struct grid_args {
 	int32_t first_launch;
 	int32_t qkv_dim, q_dim, group;
 	/* task = (request * request_tasks + KV head / task_heads) * num_splits + split */
-	int32_t num_splits, num_tasks, task_heads, head_warps, request_tasks;
+	int32_t num_splits, num_tasks;
 	int32_t stages;			/* of a ring, */
 	/* of one for keys in place of the activations; 0: they have none of their own */
 	int32_t key_stages;
@@ -65,6 +65,8 @@ struct grid_args {
 	 * what comes from the other of a pair, activations, rings
 	 */
 	int32_t at_ml, at_o, at_rope, at_pair, at_a, at_rings;
+	/* KV heads of a task, warps of each; tasks of a request: 1, all and num_kv_heads up to 8 requests */
+	int32_t task_heads, head_warps, request_tasks;
 };
 
 /* In attention, bytes in place of the sums: (m, l) of states, then heads */

@@ -329,7 +329,8 @@ GRID void merge_warps(const struct grid_args &a, const struct grid_task &task, i
 		      float (*o)[4], const struct softmax_state *st, float scale_log2, uint32_t number)
 {
 	const int lane = threadIdx.x % 32, of_head = head_warps<way>(a), quad = lane / 4, t = lane % 4;
-	const int nth = threadIdx.x / 32 / of_head, warp = threadIdx.x / 32 % of_head;
+	const int2 mine = head_of_warp<way>(a, threadIdx.x / 32);
+	const int nth = mine.x, warp = mine.y;
 	float2 *s_ml = merge_s_ml(a);
 
 #pragma unroll
@@ -498,12 +499,12 @@ GRID void run_attention(const struct grid_args &a, struct ring &r, int phase,
 			struct grid_lens lens, uint32_t number)
 {
 	constexpr int keys = GRID_STAGE_BYTES / (2 * head_dim), subs = keys / 16;
-	const int of_head = head_warps<way>(a), nth = threadIdx.x / 32 / of_head,
-		  warp = threadIdx.x / 32 % of_head;
+	const int2 mine = head_of_warp<way>(a, threadIdx.x / 32);
+	const int of_head = head_warps<way>(a), nth = mine.x, warp = mine.y;
 	float scale_log2 = a.s.sm_scale * ATTN_LOG2E;
 
 	for (int task_id = blockIdx.x; task_id < a.num_tasks; task_id += gridDim.x) {
-		const struct grid_task task = grid_make_task<head_dim>(a, task_id, lens);
+		const struct grid_task task = grid_make_task<head_dim, way>(a, task_id, lens);
 		int tiles = task.end_tile - task.first_tile,
 		    newest = task.split == a.num_splits - 1 && task.old_len >= 0;
 		/* of the new key: a warp without tiles, if there is one */
@@ -515,7 +516,7 @@ GRID void run_attention(const struct grid_args &a, struct ring &r, int phase,
 
 		/* a task ahead; by words there is one */
 		if (way != GRID_BY_WORDS && task_id + (int)gridDim.x < a.num_tasks)
-			lens = grid_load_lens(a, task_id + gridDim.x);
+			lens = grid_load_lens<way>(a, task_id + gridDim.x);
 		load_heads<dtype, head_dim, way>(a, task, phase / GRID_KINDS, newest, number - 1);
 		if (warp < warps)
 			take_head<head_dim>(a, nth * (a.group + 2) + min(threadIdx.x % 32 / 4, a.group - 1),

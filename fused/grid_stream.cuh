@@ -132,16 +132,45 @@ struct grid_lens {
 	int first_page, end_page, last_page_len;
 };
 
+template <int way>
+GRID int heads_of_task(const struct grid_args &a)
+{
+	return way == GRID_WIDE ? a.task_heads : 1;
+}
+
+/* Warps that share the keys of a head */
+template <int way>
+GRID int head_warps(const struct grid_args &a)
+{
+	return way == GRID_WIDE ? a.head_warps : GRID_WARPS;
+}
+
+/* Of warp `warp`: which head of the task is its, and which of that head's warps it is */
+template <int way>
+GRID int2 head_of_warp(const struct grid_args &a, int warp)
+{
+	return way == GRID_WIDE ? make_int2(warp / head_warps<way>(a), warp % head_warps<way>(a)) :
+				  make_int2(0, warp);
+}
+
+/* Tasks of a request, their splits not counted */
+template <int way>
+GRID int tasks_of_request(const struct grid_args &a)
+{
+	return way == GRID_WIDE ? a.request_tasks : a.s.num_kv_heads;
+}
+
+template <int way>
 GRID struct grid_lens grid_load_lens(const struct grid_args &a, int task)
 {
-	const int request = task / a.num_splits / a.request_tasks;
+	const int request = task / a.num_splits / tasks_of_request<way>(a);
 	const struct grid_lens l = { __ldg(a.s.kv_indptr + request), __ldg(a.s.kv_indptr + request + 1),
 				     __ldg(a.s.kv_last_page_len + request) };
 
 	return l;
 }
 
-template <int head_dim>
+template <int head_dim, int way>
 GRID struct grid_task grid_make_task(const struct grid_args &a, int task, const struct grid_lens &l)
 {
 	constexpr int keys = GRID_STAGE_BYTES / (2 * head_dim);
@@ -150,8 +179,8 @@ GRID struct grid_task grid_make_task(const struct grid_args &a, int task, const 
 
 	t.split = task % a.num_splits;
 	task /= a.num_splits;
-	t.head = task % a.request_tasks * a.task_heads;
-	t.request = task / a.request_tasks;
+	t.head = task % tasks_of_request<way>(a) * heads_of_task<way>(a);
+	t.request = task / tasks_of_request<way>(a);
 	t.pages = a.s.kv_indices + l.first_page;
 	t.old_len = attn_kv_len(l.end_page - l.first_page, l.last_page_len, a.s.page_size) - 1;
 	tiles = t.old_len > 0 ? (t.old_len + keys - 1) / keys : 0;
@@ -225,34 +254,21 @@ struct next_task {
 	int task, known;		/* 1: lens, 2: and page */
 };
 
-template <int way>
-GRID int heads_of_task(const struct grid_args &a)
-{
-	return way == GRID_WIDE ? a.task_heads : 1;
-}
-
-/* Warps that share the keys of a head */
-template <int way>
-GRID int head_warps(const struct grid_args &a)
-{
-	return way == GRID_WIDE ? a.head_warps : GRID_WARPS;
-}
-
 /* To this warp's first keys of the first task from c.task on that has any for it. */
 template <int head_dim, int way>
 GRID bool cursor_task(const struct grid_args &a, struct cursor &c, const struct next_task &next)
 {
 	for (; c.task < a.num_tasks; c.task += gridDim.x) {
-		struct grid_task t = grid_make_task<head_dim>(a, c.task,
+		struct grid_task t = grid_make_task<head_dim, way>(a, c.task,
 							      c.task == next.task && next.known ?
-							      next.lens : grid_load_lens(a, c.task));
+							      next.lens : grid_load_lens<way>(a, c.task));
 
-		c.tile = t.first_tile + loader_of() % head_warps<way>(a);
+		c.tile = t.first_tile + head_of_warp<way>(a, loader_of()).y;
 		if (c.tile >= t.end_tile)
 			continue;
 		c.end_tile = t.end_tile;
 		c.old_len = t.old_len;
-		c.head = t.head + loader_of() / head_warps<way>(a);
+		c.head = t.head + head_of_warp<way>(a, loader_of()).x;
 		c.pages = t.pages;
 		c.values = 0;
 		return true;
@@ -284,7 +300,7 @@ GRID void ask_next_task(const struct grid_args &a, struct next_task &next)
 	if (next.known == 0 && next.task < a.num_tasks) {
 		if (a.first_launch)
 			ptx_griddepcontrol_wait();	/* others may still write the index arrays */
-		next.lens = grid_load_lens(a, next.task);
+		next.lens = grid_load_lens<way>(a, next.task);
 	} else if (next.known == 1) {
 		c.task = next.task;
 		if (cursor_task<head_dim, way>(a, c, next) && c.task == next.task)
