@@ -62,6 +62,7 @@ enum cairn_finish {
 	CAIRN_FINISH_LENGTH,		/* max_new_tokens */
 	CAIRN_FINISH_CANCELLED,
 	CAIRN_FINISH_EXPIRED,		/* its deadline */
+	CAIRN_FINISH_FAILED,		/* no logit was a number: the model cannot go on from there */
 };
 
 struct cairn_request {
@@ -118,7 +119,7 @@ int cairn_engine_submit(struct cairn_engine *engine, const struct cairn_request 
 /* No pass launched from now on has a row of it; on_finish with CAIRN_FINISH_CANCELLED for each answer that
  * has not finished, in the next step, and no on_token before it. -ENOENT: no such request. */
 int cairn_engine_cancel(struct cairn_engine *engine, uint64_t id);
-/* The same for one answer, with CAIRN_FINISH_STOP. -ENOENT. */
+/* The same for one answer, with CAIRN_FINISH_STOP. -ENOENT; -EINVAL: of a beam search. */
 int cairn_engine_stop(struct cairn_engine *engine, uint64_t id, int32_t index);
 
 /* *busy: work is left (when 0 every request has finished). */

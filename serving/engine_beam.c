@@ -277,6 +277,8 @@ static int finish(struct cairn_engine *e, struct request *r)
 			why = CAIRN_FINISH_STOP;
 			end = -1;
 		}
+		if (!has && !i)		/* nothing was a number */
+			why = CAIRN_FINISH_FAILED;
 		engine_finish(e, r, i, r->cancelled ? CAIRN_FINISH_CANCELLED : why, end);
 	}
 	return 0;

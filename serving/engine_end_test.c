@@ -302,6 +302,7 @@ static void destroyed_at_any_time(struct cairn_test *t)
 		if (open_engine(t, &f, &opt))
 			return;
 		submit_bystander(t, &f);
+		memset(a, 0, sizeof(a));
 		r = request(&f.g, 50, 12, &a[0]);
 		r.num_seqs = 3;
 		r.keep = 1;

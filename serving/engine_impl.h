@@ -17,6 +17,7 @@
 struct answer {
 	int live;			/* on_finish has not been called */
 	int stopping;			/* cairn_engine_stop() before it had a sequence */
+	int failed;			/* no token could be drawn */
 	int32_t num_given;		/* to on_token */
 	int32_t end_token;		/* of the draw that stops it; -1: none */
 	int32_t slot;			/* the worker's counters of its tokens; -1: none */

@@ -77,8 +77,9 @@ static int tell(struct cairn_engine *e)
 			if (r && r->beams)
 				tell_beams(e, r, now->what);
 			else if (r && now->index < r->num_answers && r->answers[now->index].live)
-				engine_finish(e, r, now->index, why[now->what],
-					      r->answers[now->index].end_token);
+				engine_finish(e, r, now->index,
+					      r->answers[now->index].failed ? CAIRN_FINISH_FAILED :
+					      why[now->what], r->answers[now->index].end_token);
 		}
 	}
 }
@@ -100,6 +101,10 @@ static int take_token(struct cairn_engine *e, const struct draw *d, const struct
 	if (a->stopping)
 		return 1;
 	e->stats.new_tokens++;
+	if (token.id < 0 || token.id >= e->config->vocab_size) {
+		a->failed = 1;
+		return 1;
+	}
 	if (engine_is_end(e, r, token.id)) {
 		a->end_token = token.id;
 		return 1;
@@ -127,14 +132,8 @@ static int collect(struct cairn_engine *e)
 	CAIRN_TRY(cairn_tiers_collected(e->tiers));
 	start = cairn_clock_ns();
 	e->first_flight = (e->first_flight + 1) % CAIRN_WORKER_FLIGHTS;
-	for (int32_t i = 0; i < w.num_tokens; i++) {
-		if (w.tokens[i] < 0 || w.tokens[i] >= e->config->vocab_size) {
-			if (!engine_find(e, f->draws[i].handle))
-				continue;
-			return cairn_error(EIO, "%s: no token to be drawn: no logit is finite", e->impl->name);
-		}
+	for (int32_t i = 0; i < w.num_tokens; i++)
 		e->stops[i] = (uint8_t)take_token(e, &f->draws[i], &w, i);
-	}
 	CAIRN_TRY(cairn_scheduler_report(e->scheduler, w.tokens, e->stops));
 	CAIRN_TRY(tell(e));
 	for (int32_t i = 0; i < w.num_tokens; i++) {
@@ -174,11 +173,6 @@ static int add_item(struct cairn_engine *e, const struct cairn_step_plan *p,
 	of_prompt = r->req.num_prompt < end ? r->req.num_prompt - item->first : item->num_rows;
 	if (of_prompt > 0)
 		e->stats.prompt_tokens += of_prompt;
-	if (!r->started) {
-		r->started = 1;
-		if (r->req.on_started)
-			r->req.on_started(r->req.ctx, item->first);
-	}
 	part.pages = cairn_kv_pool_pages(cairn_scheduler_pool(e->scheduler), item->kv, &part.num_pages);
 	if (item->draw >= 0) {
 		part.draw = &r->req.sampling;
@@ -202,7 +196,17 @@ static int launch(struct cairn_engine *e, const struct cairn_step_plan *p)
 	for (int32_t i = 0; i < p->num_items; i++)
 		CAIRN_TRY(add_item(e, p, &p->items[i], f));
 	e->stats.steps++;
-	return cairn_worker_launch(e->worker);
+	CAIRN_TRY(cairn_worker_launch(e->worker));
+	for (int32_t i = 0; i < p->num_items; i++) {	/* may cancel it: not before its rows are built */
+		struct request *r = engine_find(e, p->items[i].request);
+
+		if (!r || r->started)
+			continue;
+		r->started = 1;
+		if (r->req.on_started && !r->cancelled)
+			r->req.on_started(r->req.ctx, p->items[i].first);
+	}
+	return 0;
 }
 
 /* Tells the scheduler whose pages have come from the disk. */
