@@ -235,6 +235,17 @@ static int begin_stream(struct serve_job *job)
 	return 0;
 }
 
+bool serve_keep_alive(struct serve_job *job)
+{
+	struct cairn_api_out out = { 0 };
+	bool ok;
+
+	cairn_api_keep_alive(&out);
+	ok = !out.failed && !begin_stream(job) && !cairn_http_push(job->x, out.s, out.len);
+	cairn_api_out_free(&out);
+	return ok;
+}
+
 /* What ends a stream, when all choices have. */
 static int push_end(struct serve_job *job)
 {

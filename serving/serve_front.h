@@ -101,8 +101,7 @@ struct serve_job {
 
 	/* the link's */
 	struct serve_job *prev_live, *next_live;
-	int32_t num_ended;		/* choices */
-	bool streaming, blocked, refused, over;
+	bool live, streaming, blocked, refused, over;
 	int64_t last_ns, said_ns;	/* last token; last byte of a stream */
 };
 
@@ -204,6 +203,8 @@ bool serve_take_token(struct serve_job *job, int32_t choice, const struct serve_
 		      bool *stopped);
 bool serve_take_finish(struct serve_job *job, int32_t choice, enum cairn_api_finish why, int32_t token);
 bool serve_flush(struct serve_job *job);	/* writes what is there to a stream */
+/* A comment, to a stream that begins with it if need be: could it be said? */
+bool serve_keep_alive(struct serve_job *job);
 void serve_fail(struct serve_job *job, const struct cairn_api_error *e);	/* finishes the exchange */
 
 /* serve_supervise.c */

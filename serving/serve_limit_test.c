@@ -242,9 +242,31 @@ static void short_of_pages(struct cairn_test *t)
 	}
 }
 
+/* A stream that has nothing to say for 10 s says that it lives, so that no proxy gives it up. */
+static void long_wait(struct cairn_test *t)
+{
+	static struct reply r;
+	char path[PATH_MAX];
+	struct server s;
+	int fd;
+
+	if (!beside(t, "fault_plugin.so", path, sizeof(path)) ||
+	    !start_server(t, &s, FAULT_ARGS(path, "--batch", "1")) || !EXPECT(t, wait_ready(&s)))
+		return;
+	tell_fault(&s, "slow 12000");
+	fd = ask_stream(&s, PATH, "{\"prompt\":\"a\",\"max_tokens\":2,\"ignore_eos\":true,\"stream\":true}");
+	nap_ms(1000);
+	tell_fault(&s, "slow 0");
+	EXPECT(t, read_reply_of(fd, &r, 60000, true) == 200);
+	EXPECT(t, !strncmp(r.body, ": waiting\n\ndata: {", 18));
+	EXPECT_CONTAINS(t, r.body, "data: [DONE]");
+	close(fd);
+	stop_server(&s);
+}
+
 static const struct cairn_unit units[] = {
 	{ "queue", queue }, { "leavers", leavers }, { "stalled", stalled }, { "slow_reader", slow_reader },
-	{ "idlers", idlers }, { "short_of_pages", short_of_pages },
+	{ "idlers", idlers }, { "long_wait", long_wait }, { "short_of_pages", short_of_pages },
 };
 
 const struct cairn_family cairn_serve_limit_family = {

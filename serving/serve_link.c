@@ -226,6 +226,7 @@ static void admit(struct serve *s, struct serve_job *job)
 		serve_job_put(job);
 		return;
 	}
+	job->live = true;
 	job->next_live = s->live;
 	if (s->live)
 		s->live->prev_live = job;
@@ -267,7 +268,7 @@ static void take_lists(struct serve *s)
 	for (; gone; gone = next) {
 		next = gone->next_gone;
 		/* one that is not submitted yet is seen by its flag, where it comes along */
-		if (!gone->over && gone->parts && gone->parts[0].request) {
+		if (gone->live && !gone->over) {
 			cairn_http_abort(gone->x);
 			serve_end_job(s, gone);
 		}
@@ -282,20 +283,16 @@ static bool look_at_clients(struct serve *s)
 	bool any_blocked = false;
 
 	for (struct serve_job *job = s->live, *next; job; job = next) {
-		struct cairn_api_out out = { 0 };
-
 		next = job->next_live;
 		if (job->blocked && serve_flush(job)) {
 			serve_end_job(s, job);
 			continue;
 		}
 		any_blocked |= job->blocked;
-		if (!job->streaming || job->blocked || now - job->said_ns < KEEP_ALIVE_NS)
-			continue;
-		cairn_api_keep_alive(&out);
-		if (!out.failed && !cairn_http_push(job->x, out.s, out.len))
+		/* the engine has taken it long ago: it will not be refused any more */
+		if (job->req.stream && !job->blocked && now - job->said_ns >= KEEP_ALIVE_NS &&
+		    serve_keep_alive(job))
 			job->said_ns = now;
-		cairn_api_out_free(&out);
 	}
 	return any_blocked;
 }

@@ -99,6 +99,8 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 	};
 	CAIRN_TRY(cairn_parse_options(argc, argv, &o->common, options, sizeof(options) / sizeof(options[0]),
 				      usage));
+	if (o->common.json)
+		return cairn_error(EINVAL, "--json: is no option of serve: cairn bench serve writes records");
 	if (o->shape && o->common.model)
 		return cairn_error(EINVAL, "--shape: has random weights: not with --model");
 	if (o->max_rows && o->max_rows < o->common.batch)

@@ -200,16 +200,18 @@ static void health(void *ctx, struct cairn_http_exchange *x, const struct cairn_
 	int state = atomic_load(&s->state);
 	int64_t now = serve_now_ns(), beat = now - atomic_load(&s->beat_ns), step = atomic_load(&s->step_ns);
 	bool ok = state == SERVE_READY && beat < s->opt.hang_s * 500000000;
-	char text[256], age[32] = "null";
+	char text[256], age[32] = "null", heard[32] = "null";
 	int n;
 
 	(void)req;
 	if (step)
 		snprintf(age, sizeof(age), "%.3f", (double)(now - step) * 1e-9);
+	if (beat < now)
+		snprintf(heard, sizeof(heard), "%.3f", (double)beat * 1e-9);
 	n = snprintf(text, sizeof(text), "{\"status\":\"%s\",\"worker\":\"%s\",\"busy\":%s,"
-		     "\"last_step_age_s\":%s,\"last_heard_of_s\":%.3f,\"restarts\":%d,\"draining\":%s}",
+		     "\"last_step_age_s\":%s,\"last_heard_of_s\":%s,\"restarts\":%d,\"draining\":%s}",
 		     ok ? "ok" : "unavailable", ok || state != SERVE_READY ? states[state] : "silent",
-		     atomic_load(&s->busy) ? "true" : "false", age, (double)beat * 1e-9,
+		     atomic_load(&s->busy) ? "true" : "false", age, heard,
 		     atomic_load(&s->restarts), atomic_load(&s->draining) ? "true" : "false");
 	answer(x, ok ? 200 : 503, "application/json", text, (size_t)n);
 }
