@@ -196,7 +196,7 @@ static int push_chunk(struct serve_job *job, struct serve_choice *c)
 	size_t bytes = whole_chars(&c->text, MAX_CHUNK_TEXT);
 	size_t logprobs = c->num_logprobs < MAX_CHUNK_LOGPROBS ? c->num_logprobs : MAX_CHUNK_LOGPROBS;
 	bool last = c->finish && bytes == c->text.len && logprobs == c->num_logprobs;
-	struct cairn_api_out out = { 0 };
+	struct cairn_api_out *out = &job->s->event;
 	struct cairn_api_choice choice;
 	struct cairn_api_usage usage;
 	struct spelled sp;
@@ -205,11 +205,12 @@ static int push_chunk(struct serve_job *job, struct serve_choice *c)
 	if (!ret) {
 		choice.finish = last ? c->finish : CAIRN_API_GOES_ON;
 		usage_of(job, &usage);
-		cairn_api_chunk(&out, &job->answer, &choice, !c->began, &usage);
-		ret = out.failed || c->text.failed ? -ENOMEM : cairn_http_push(job->x, out.s, out.len);
+		out->len = 0;
+		out->failed = false;
+		cairn_api_chunk(out, &job->answer, &choice, !c->began, &usage);
+		ret = out->failed || c->text.failed ? -ENOMEM : cairn_http_push(job->x, out->s, out->len);
 	}
 	free_spelled(&sp);
-	cairn_api_out_free(&out);
 	if (ret)
 		return ret;
 	c->began = true;

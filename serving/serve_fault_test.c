@@ -23,7 +23,7 @@ static void device_fails(struct cairn_test *t)
 	struct server s;
 
 	if (!beside(t, "fault_plugin.so", path, sizeof(path)) ||
-	    !start_server(t, &s, FAULT_ARGS(path, "--batch", "2", "--hang-timeout", "2")))
+	    !start_server(t, &s, FAULT_ARGS(path, "--batch", "2", "--hang-timeout", "4")))
 		return;
 	EXPECT(t, wait_ready(&s));
 	for (size_t i = 0; i < ARRAY_SIZE(faults); i++) {
@@ -31,9 +31,13 @@ static void device_fails(struct cairn_test *t)
 		double before = metric_of(&s, "vllm:generation_tokens_total", ""), start;
 
 		tell_fault(&s, "slow 2");
-		for (int k = 0; k < 3; k++)
-			fds[k] = ask_stream(&s, PATH, k ? LONG "}" : LONG ",\"stream\":true}");
-		EXPECT(t, WAIT_FOR(metric_of(&s, "vllm:generation_tokens_total", "") > before + 10, 30000));
+		fds[0] = ask_stream(&s, PATH, LONG ",\"stream\":true}");
+		/* it has begun: a failure before its first token is a 500 */
+		EXPECT(t, WAIT_FOR(metric_of(&s, "vllm:generation_tokens_total", "") > before + 2, 30000));
+		for (int k = 1; k < 3; k++)
+			fds[k] = ask_stream(&s, PATH, LONG "}");
+		EXPECT(t, WAIT_FOR(metric_of(&s, "vllm:num_requests_running", "") == 2 &&
+				   metric_of(&s, "vllm:num_requests_waiting", "") == 1, 30000));
 		start = now_s();
 		tell_fault(&s, faults[i]);
 		for (int k = 0; k < 3; k++) {
@@ -45,7 +49,7 @@ static void device_fails(struct cairn_test *t)
 				continue;
 			}
 			/* told at once, whole events, no [DONE] */
-			EXPECT(t, now_s() - start < (i == 2 ? 6 : 3));
+			EXPECT(t, now_s() - start < (i == 2 ? 15 : 10));
 			EXPECT_CONTAINS(t, r.body, "data: {\"error\":{");
 			EXPECT(t, !strstr(r.body, "[DONE]"));
 		}

@@ -169,6 +169,7 @@ struct serve {
 	char text[CAIRN_WIRE_MAX_TEXT + 1];
 	size_t num_text;
 	struct cairn_wire_frame stats;	/* of this worker, the last */
+	struct cairn_api_out event;	/* the one being written: grown once, used by all */
 };
 
 int64_t serve_now_ns(void);

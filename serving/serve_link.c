@@ -385,6 +385,7 @@ void serve_stop_link(struct serve *s)
 		pthread_join(s->link, NULL);
 	}
 	cairn_token_stream_free(s->speller);
+	cairn_api_out_free(&s->event);
 	free(s->out.data);
 	free(s->in);
 	free(s->slots);
