@@ -190,6 +190,10 @@ fuzz:
 	@for f in $(fuzzers); do echo "ok - fuzz $$f # SKIP no clang"; done
 endif
 
+## soak               ten minutes of streams, idle and stalled connections, then 20 killed workers (no GPU needed)
+soak: all
+	$(Q)python3 tools/serve_figures.py $(O) $(O)/soak.jsonl connections kill --impl cpu --seconds 600
+
 ## package            a relocatable archive that needs only a driver: build/cairn-VERSION.tar.gz
 package: all
 	$(Q)tools/package.sh $(O)
@@ -202,6 +206,6 @@ clean:
 help:
 	@sed -n 's/^## //p; s/^#   \([A-Z]\)/\1/p' Makefile
 
-.PHONY: all setup check bench report check-sanitize fuzz package clean help
+.PHONY: all setup check bench report check-sanitize fuzz soak package clean help
 .DELETE_ON_ERROR:
 -include $(objs:.o=.d) $(nic_objs:.o=.d) $(transport_end_objs:.o=.d)

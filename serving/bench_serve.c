@@ -205,7 +205,8 @@ static int write_requests(const char *path, const struct bench_run *run)
 
 	if (!f)
 		return cairn_error(EINVAL, "--requests: %s: %s", path, strerror(errno));
-	for (size_t i = 0; i < run->num; i++) {
+	/* what was never sent has nothing to tell */
+	for (size_t i = 0; i < run->num && run->reqs[i].outcome != BENCH_UNSENT; i++) {
 		const struct bench_request *q = &run->reqs[i];
 
 		fprintf(f,
