@@ -190,7 +190,7 @@ def online(server):
     seconds = ARGS.online_seconds
     lengths = ("--lengths", "alpaca", "--max-len", 1000) if SMALL else ("--lengths", "sharegpt")
     closed = Load(
-        server, *lengths, "--num-prompts", 200000, "--duration", seconds / 2, "--concurrency", ARGS.batch, "--seed", 31
+        server, *lengths, "--num-prompts", 100000, "--duration", seconds / 2, "--concurrency", ARGS.batch, "--seed", 31
     )
     full, requests = closed.wait()
     begin, end = seconds / 6 * 1e9, seconds / 2 * 1e9  # it has filled; nothing is missing yet
@@ -274,7 +274,7 @@ def connections(server):
     before = device_bytes()
     watch = Watch(server)
     record, _ = Load(
-        server, "--num-prompts", 1000000, "--duration", ARGS.seconds, "--concurrency", streams, "--idle", idle,
+        server, "--num-prompts", 100000, "--duration", ARGS.seconds, "--concurrency", streams, "--idle", idle,
         "--stalled", stalled, "--stalled-len", 1800 if SMALL else 6000, "--input-len", 64, "--output-len", 200,
         "--timeout", 120, *count, "--seed", 41,
     ).wait()  # fmt: skip
@@ -309,7 +309,7 @@ def kill(options):
         before = status_bytes(pid, "VmRSS"), count_fds(pid), device_bytes()
         seconds = ARGS.kills * (2 * load_s + 3) + 30
         load = Load(
-            server, "--num-prompts", 1000000, "--rate", 10 if SMALL else 40, "--duration", f"{seconds:.1f}", "--input-len",
+            server, "--num-prompts", 100000, "--rate", 10 if SMALL else 40, "--duration", f"{seconds:.1f}", "--input-len",
             64, "--output-len", 100, "--timeout", 60, "--seed", 51,
         )  # fmt: skip
         back = []
