@@ -143,7 +143,8 @@ class Client(Shared):
         why = without_sampler()
         if why:
             self.skipTest(why)
-        got = self.complete(logprobs=3)
+        spelled = {"extra_body": {"ignore_eos": True, "skip_special_tokens": False}}
+        got = self.complete(logprobs=3, **spelled)
         info = got.choices[0].logprobs
         self.assertEqual([len(x) for x in (info.tokens, info.token_logprobs, info.top_logprobs)], [24, 24, 24])
         self.assertEqual("".join(info.tokens), got.choices[0].text)
