@@ -22,7 +22,8 @@
  *              dtype and go on as gemm.h does.
  * Tolerance:   |out - ref| <= (k + 8) 2^-24 (sum_l |a b s| + |bias|) + u |ref| (+ the tiny of out_dtype), u
  *              half an ulp of out_dtype; a subnormal a counts as the smallest normal number, as in gemm.h.
- *              Above CAIRN_GEMM_FP8W_EXACT_M there is half an ulp of dtype times sum_l |a b s| more.
+ *              Above CAIRN_GEMM_FP8W_EXACT_M there is sum_l |a| (v |b s| + the tiny of dtype) more, v half an
+ *              ulp of dtype (gemm_fp8w_ref.c).
  * Determinism: bitwise repeatable for equal arguments.
  * Constant b:  b, b_scale and bias count as weights, as in gemm.h: whatever wrote them must be separated from
  *              this call by a point that the stream passes in full.

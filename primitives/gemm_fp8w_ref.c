@@ -3,9 +3,10 @@
  * gemm_fp8w_ref - the definition in double
  *
  * Bound: that of gemm_ref.c, whose products are here a times e4m3, exact in fp32 as well; a scale adds one
- * rounding of a sum for each block that a term is part of, one altogether, and one for its product: k + 8
- * leaves room. An e4m3 value is never subnormal in f16 or bf16, only a counts as at least normal. Above
- * EXACT_M rounding b s to dtype moves each term by u of it.
+ * rounding of a sum for each block that a term is part of, one altogether, and one for its product: k + 8 leaves
+ * room. An e4m3 value is never subnormal in f16 or bf16, only a counts as at least normal. Above EXACT_M
+ * rounding b s to dtype moves it by u |b s|, or by half the spacing of dtype's subnormals, which a scale of the
+ * usual size reaches in f16; and then b s counts as at least normal, too.
  */
 #include "gemm_fp8w.h"
 
@@ -33,9 +34,11 @@ int cairn_gemm_fp8w_check(const struct cairn_gemm_fp8w_args *g)
 	return 0;
 }
 
-/* Element e of out, counted through rows; *magnitude: the sum of magnitudes above. */
-static double element(const struct cairn_gemm_fp8w_args *g, int64_t e, double *magnitude)
+/* Element e of out, counted through rows; *bound: how far the sum may be off before its last rounding. */
+static double element(const struct cairn_gemm_fp8w_args *g, int64_t e, double *bound)
 {
+	int rounds = g->m > CAIRN_GEMM_FP8W_EXACT_M;
+	double u = cairn_dtype_roundoff(g->dtype), tiny = cairn_dtype_tiny(g->dtype), moved = 0;
 	int64_t i = e / g->n, j = e % g->n, blocks = (g->k + CAIRN_FP8_BLOCK - 1) / CAIRN_FP8_BLOCK;
 	double normal = g->dtype == CAIRN_F16 ? 0x1p-14 : 0x1p-126, sum = 0, mag = 0;
 
@@ -50,14 +53,17 @@ static double element(const struct cairn_gemm_fp8w_args *g, int64_t e, double *m
 			double y = (double)cairn_e4m3_to_float(g->b[j * g->k + l]) * s;
 
 			sum += x * y;
-			mag += x == 0 ? 0 : fmax(fabs(x), normal) * fabs(y);
+			if (x == 0 || y == 0)
+				continue;
+			mag += fmax(fabs(x), normal) * fmax(fabs(y), rounds ? normal : 0);
+			moved += fabs(x) * (u * fabs(y) + tiny);
 		}
 	}
 	if (g->bias) {
 		sum += cairn_load(g->bias, g->dtype, j);
 		mag += fabs(cairn_load(g->bias, g->dtype, j));
 	}
-	*magnitude = mag;
+	*bound = (g->k + 8) * 0x1p-24 * mag + g->k * 0x1p-150 + (rounds ? moved : 0);
 	return sum;
 }
 
@@ -67,9 +73,9 @@ int cairn_gemm_fp8w_ref(const struct cairn_gemm_fp8w_args *g, void *stream)
 	CAIRN_TRY(cairn_gemm_fp8w_check(g));
 	#pragma omp parallel for schedule(static)
 	for (int64_t e = 0; e < (int64_t)g->m * g->n; e++) {
-		double mag;
+		double bound;
 
-		cairn_store(g->out, g->out_dtype, e, element(g, e, &mag));
+		cairn_store(g->out, g->out_dtype, e, element(g, e, &bound));
 	}
 	return 0;
 }
@@ -78,21 +84,18 @@ int cairn_gemm_fp8w_exact(const struct cairn_gemm_fp8w_args *g, struct cairn_exa
 {
 	int sampled = (double)g->m * g->n * g->k > 0x1p31;
 	double u = cairn_dtype_roundoff(g->out_dtype), tiny = cairn_dtype_tiny(g->out_dtype);
-	double rel = (g->k + 8) * 0x1p-24;
 
 	CAIRN_TRY(cairn_gemm_fp8w_check(g));
-	if (g->m > CAIRN_GEMM_FP8W_EXACT_M)
-		rel += cairn_dtype_roundoff(g->dtype);
 	#pragma omp parallel for schedule(static)
 	for (int64_t e = 0; e < (int64_t)g->m * g->n; e++) {
-		double mag;
+		double bound;
 
 		exact->val[e] = 0;
 		exact->bound[e] = INFINITY;
 		if (sampled && ((uint64_t)e * 0x9e3779b97f4a7c15u >> 20) % 1021)
 			continue;
-		exact->val[e] = element(g, e, &mag);
-		exact->bound[e] = rel * mag + g->k * 0x1p-150 + u * fabs(exact->val[e]) + tiny;
+		exact->val[e] = element(g, e, &bound);
+		exact->bound[e] = bound + u * fabs(exact->val[e]) + tiny;
 	}
 	return 0;
 }
