@@ -27,7 +27,8 @@
  *	28672 x 4096	36.2 (52.2)	38.8
  *	4096 x 14336	21.5 (26.5)	22.8 (28.8)
  *	128256 x 4096	151 (229)
- * Half the bytes should give half the time and give two thirds at best: 3.5 of 4.56 TB/s and some 3 us a call.
+ * Half the bytes should give half the time and give two thirds at best: 3.5 of 4.56 TB/s and some 3 us a
+ * call.
  *
  * Shared memory (dynamic):
  *	0		16 rings of 2 stages of 16 rows of 256 bytes; piece i of row r lies at i ^ 4 (r & 1)

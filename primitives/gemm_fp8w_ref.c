@@ -3,10 +3,10 @@
  * gemm_fp8w_ref - the definition in double
  *
  * Bound: that of gemm_ref.c, whose products are here a times e4m3, exact in fp32 as well; a scale adds one
- * rounding of a sum for each block that a term is part of, one altogether, and one for its product: k + 8 leaves
- * room. An e4m3 value is never subnormal in f16 or bf16, only a counts as at least normal. Above EXACT_M
- * rounding b s to dtype moves it by u |b s|, or by half the spacing of dtype's subnormals, which a scale of the
- * usual size reaches in f16; and then b s counts as at least normal, too.
+ * rounding of a sum for each block that a term is part of, one altogether, and one for its product: k + 8
+ * leaves room. An e4m3 value is never subnormal in f16 or bf16, only a counts as at least normal. Above
+ * EXACT_M rounding b s to dtype moves it by u |b s|, or by half the spacing of dtype's subnormals, which a
+ * scale of the usual size reaches in f16; and then b s counts as at least normal, too.
  */
 #include "gemm_fp8w.h"
 
