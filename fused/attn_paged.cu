@@ -18,9 +18,14 @@
  *                  cluster barrier
  *
  * Cluster size and width (8 warps and an SM for itself, or 4 and half of one) are the host's choice
- * by the bounds: attn_decode_split(). Requests of more than ATTN_DECODE_ROWS packed rows are left
- * to the prefill kernel (attn_paged_prefill.cu), in a launch of its own; each kernel passes over
- * the other's requests, as only the device knows the lengths.
+ * by the bounds: attn_decode_split(). A batch of longer requests is the prefill kernel's
+ * (attn_paged_prefill.cu). A mixed one is both's: this kernel takes requests of up to ATTN_DECODE_TILE
+ * packed rows and passes over the others, whose row tiles a first launch has listed for the prefill
+ * kernel (attn_paged_list.cu), as only the device knows the lengths.
+ *
+ * A window moves the first key of a task's walk and the host's idea of its length, nothing else: 4096
+ * keys of 32K cost what 4096 do. What is in the first tile and before a row's window is masked, by the
+ * same comparison as what lies past its end; before the first row's, it is not even read.
  *
  * Shared memory, w warps                                             head_dim 64   128   256
  *   0         [w][stages][K tile, V tile], 16 keys each, swizzled; stages    6     3     2
@@ -85,10 +90,17 @@ ATTN_DEV void load_q(uint32_t (*q)[4], const struct cairn_attn_paged_args &a, co
 	}
 }
 
-/* S = Q K^T, masked, and O += P V for the tile of 16 keys that begins at `key`. */
+/* What a lane's two rows see: `span` keys from the first. */
+struct seen {
+	int32_t first[2], span[2];
+};
+
+/*
+ * S = Q K^T, capped if cap is not 0, masked, and O += P V for the tile of 16 keys that begins at `key`.
+ */
 template <int dtype, int head_dim>
 ATTN_DEV void attend_tile(float (*o)[4], float m[2], float l[2], uint32_t (*q)[4], uint32_t s_tiles, int key,
-			  const int32_t see[2], float scale_log2)
+			  const struct seen &see, float scale_log2, float cap)
 {
 	/* two sums for each logit, while registers last: a lone warp waits for the chain of products */
 	constexpr int sums = head_dim == 256 ? 1 : 2;
@@ -105,13 +117,21 @@ ATTN_DEV void attend_tile(float (*o)[4], float m[2], float l[2], uint32_t (*q)[4
 		attn_mma<dtype>(s[k % sums][1], q[k], b + 2);
 	}
 #pragma unroll
+	for (int i = 0; sums == 2 && i < 8; i++)
+		logits[i / 4][i % 4] += s[sums - 1][i / 4][i % 4];
+	if (cap != 0) {
+#pragma unroll
+		for (int i = 0; i < 8; i++)
+			logits[i / 4][i % 4] = attn_cap(logits[i / 4][i % 4], cap);
+	}
+#pragma unroll
 	for (int t = 0; t < 2; t++) {
 #pragma unroll
 		for (int i = 0; i < 4; i++) {
-			if (key + t * 8 + lane % 4 * 2 + (i & 1) >= see[i >> 1])
+			uint32_t nth = key + t * 8 + lane % 4 * 2 + (i & 1) - see.first[i >> 1];
+
+			if (nth >= (uint32_t)see.span[i >> 1])
 				logits[t][i] = -CUDART_INF_F;
-			else if (sums == 2)
-				logits[t][i] += s[sums - 1][t][i];
 		}
 	}
 	attn_softmax<2>(logits, m, l, keep, scale_log2);
@@ -153,7 +173,7 @@ ATTN_DEV void write_out(const struct cairn_attn_paged_args &a, const struct attn
 	packed.y = attn_pack<dtype>(o.z * inverse, o.w * inverse);
 	*(uint2 *)((uint16_t *)a.out + at * head_dim + column) = packed;
 	if (a.lse && column == 0)
-		a.lse[at] = attn_lse(m, l, a.sm_scale);
+		a.lse[at] = attn_lse(m, l, attn_logit_scale(a));
 }
 
 /* A warp's state: O, as [rows][head_dim], into its own ring, which nobody else has touched; m and l. */
@@ -228,7 +248,7 @@ ATTN_DEV void merge_cluster(const struct cairn_attn_paged_args &a, const struct 
 template <int dtype, int head_dim>
 static __global__ __launch_bounds__(max_threads<head_dim>()) void
 attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a, int32_t row_tiles,
-			 int32_t group, uint32_t magic)
+			 int32_t max_rows, int32_t group, uint32_t magic)
 {
 	extern __shared__ __align__(1024) uint8_t s_ring[];
 	constexpr int stages = num_stages<head_dim>(), ring = ring_bytes<head_dim>();
@@ -242,19 +262,21 @@ attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
 	uint32_t s_warp = ptx_smem(s_ring) + warp * ring;
 	int32_t page_shift = attn_page_shift(a.page_size);
 	float o[head_dim / 8][4] = {}, m[2] = { -CUDART_INF_F, -CUDART_INF_F }, l[2] = {};
-	float scale_log2 = a.sm_scale * ATTN_LOG2E;
+	float scale_log2 = attn_logit_scale(a) * ATTN_LOG2E, cap = attn_cap_factor(a);
 	uint32_t q[head_dim / 16][4], slots[stages], slot;
-	int32_t rows, end, num_tiles, first, last, see[2];
+	int32_t rows, begin, end, num_tiles, first, last;
 	struct attn_request r;
+	struct seen see;
 
 	ptx_griddepcontrol_wait();
 	r = attn_load_request(a, b, head, group, magic);
 	rows = r.qo_len * group;
-	if (row0 >= rows || rows > ATTN_DECODE_ROWS)	/* alike in the whole cluster */
+	if (row0 >= rows || rows > max_rows)	/* alike in the whole cluster */
 		return;
 	rows = min(rows, row0 + ROWS);
 	end = attn_row_sees(a, r, rows - 1);
-	num_tiles = attn_div_up(end, KEYS);
+	begin = attn_row_first(a, r, row0);
+	num_tiles = attn_div_up(end - begin, KEYS);
 	first = attn_share(num_tiles, cluster_size, cta_rank) + warp;
 	last = attn_share(num_tiles, cluster_size, cta_rank + 1);
 
@@ -263,7 +285,7 @@ attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
 	for (int i = 0; i < stages; i++) {
 		int tile = first + i * warps;
 
-		slots[i] = attn_slot(a, r, page_shift, tile * KEYS + lane,
+		slots[i] = attn_slot(a, r, page_shift, begin + tile * KEYS + lane,
 				     tile < last && lane < KEYS ? end : 0);
 	}
 	load_q<head_dim>(q, a, r, row0, rows);
@@ -274,8 +296,13 @@ attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
 		ptx_cp_async_commit_group();
 	}
 	slot = slots[stages - 1];
-	see[0] = attn_row_sees(a, r, row0 + lane / 4);
-	see[1] = attn_row_sees(a, r, row0 + lane / 4 + 8);
+#pragma unroll
+	for (int half = 0; half < 2; half++) {
+		int row = row0 + lane / 4 + half * 8;
+
+		see.first[half] = attn_row_first(a, r, row);
+		see.span[half] = max(0, attn_row_sees(a, r, row) - see.first[half]);
+	}
 	for (int tile = first, n = 0; tile < last; tile += warps) {
 		int next = tile + (stages - 1) * warps;
 		int refill = n == 0 ? stages - 1 : n - 1;	/* what was read one tile ago */
@@ -286,9 +313,10 @@ attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
 			attn_gather<head_dim, KEYS, v_offset>(a, r, s_warp + refill * stage, 0, slot);
 		ptx_cp_async_commit_group();
 		next += warps;
-		slot = attn_slot(a, r, page_shift, next * KEYS + lane,
+		slot = attn_slot(a, r, page_shift, begin + next * KEYS + lane,
 				 next < last && lane < KEYS ? end : 0);
-		attend_tile<dtype, head_dim>(o, m, l, q, s_warp + n * stage, tile * KEYS, see, scale_log2);
+		attend_tile<dtype, head_dim>(o, m, l, q, s_warp + n * stage, begin + tile * KEYS, see,
+					     scale_log2, cap);
 		n = n == stages - 1 ? 0 : n + 1;
 	}
 	ptx_griddepcontrol_launch_dependents();
@@ -392,20 +420,23 @@ static const struct residency *residency_of(const struct cairn_attn_paged_args *
 	return r;
 }
 
+/* Requests of up to max_rows packed rows. */
 static int launch_decode(const struct cairn_attn_paged_args *args, int32_t max_rows, void *stream)
 {
 	int32_t row_tiles = attn_div_up(max_rows, ROWS), group = args->num_qo_heads / args->num_kv_heads;
-	int64_t num_tasks = (int64_t)args->batch * args->num_kv_heads * row_tiles;
+	int64_t num_tasks = (int64_t)args->batch * args->num_kv_heads * row_tiles, keys;
 	uint32_t magic = attn_magic((uint32_t)group);
-	void *params[] = { (void *)args, &row_tiles, &group, &magic };
+	void *params[] = { (void *)args, &row_tiles, &max_rows, &group, &magic };
 	struct cairn_launch l = {};
 	struct attn_split split;
 	const void *kernel;
 	int ring;
 
 	kernel = decode_kernel(args->dtype, args->head_dim, &ring);
-	split = attn_decode_split(num_tasks, args->max_kv_len, args->head_dim,
-				  residency_of(args, kernel, ring)->ctas);
+	/* of a window's keys, those of the first row and one more for each token of a tile */
+	keys = args->window ? (int64_t)args->window + attn_div_up(ROWS, group) : args->max_kv_len;
+	split = attn_decode_split(num_tasks, keys < args->max_kv_len ? (int32_t)keys : args->max_kv_len,
+				  args->head_dim, residency_of(args, kernel, ring)->ctas);
 	if (num_tasks * split.cluster_size > 0x7fffffff)
 		return cairn_error(EOPNOTSUPP, "attn_paged: batch * num_kv_heads: %lld, beyond a grid",
 				   (long long)num_tasks);
@@ -417,25 +448,49 @@ static int launch_decode(const struct cairn_attn_paged_args *args, int32_t max_r
 	return cairn_launch(kernel, &l, params);
 }
 
-extern "C" int cairn_attn_paged(const struct cairn_attn_paged_args *args, void *stream)
-{
-	int64_t max_rows;
+/*
+ * What becomes of a call. Decode: all by the decode kernel. Else prefill; mixed: requests of more than
+ * ATTN_DECODE_TILE packed rows, after a launch that lists them and one that decodes the others.
+ */
+enum way { NOTHING, DECODE, PREFILL, MIXED };
 
-	CAIRN_TRY(cairn_attn_paged_check(args));
-	if (args->window || args->softcap > 0)
-		return cairn_error(EOPNOTSUPP, "attn_paged: window, softcap: not by this kernel");
+static enum way way_of(const struct cairn_attn_paged_args *args)
+{
+	int64_t max_rows = (int64_t)args->max_qo_len * (args->num_qo_heads / args->num_kv_heads);
+
 	if (!args->batch || !args->nnz_qo || !args->max_qo_len)
-		return 0;
-	if ((int64_t)args->num_pages * args->page_size > 0xfffffffell)
-		return cairn_error(EOPNOTSUPP, "attn_paged: num_pages * page_size: beyond 32 bits");
-	max_rows = (int64_t)args->max_qo_len * (args->num_qo_heads / args->num_kv_heads);
+		return NOTHING;
 	if (max_rows <= ATTN_DECODE_ROWS)
-		return launch_decode(args, (int32_t)max_rows, stream);
+		return DECODE;
 	/* one request, or all as long as the longest: nothing for the decode kernel to do */
 	if (args->batch == 1 || args->nnz_qo == (int64_t)args->batch * args->max_qo_len)
-		return attn_paged_prefill(args, 0, stream);
-	CAIRN_TRY(launch_decode(args, ATTN_DECODE_ROWS, stream));
-	return attn_paged_prefill(args, ATTN_DECODE_ROWS, stream);
+		return PREFILL;
+	return MIXED;
+}
+
+extern "C" int cairn_attn_paged(const struct cairn_attn_paged_args *args, void *stream)
+{
+	size_t bytes;
+
+	CAIRN_TRY(cairn_attn_paged_workspace(args, &bytes));
+	if (bytes && (!args->workspace || args->workspace_bytes < bytes))
+		return cairn_error(EINVAL, "attn_paged: workspace: has %zu bytes, needs %zu",
+				   args->workspace ? args->workspace_bytes : 0, bytes);
+	if ((int64_t)args->num_pages * args->page_size > 0xfffffffell)
+		return cairn_error(EOPNOTSUPP, "attn_paged: num_pages * page_size: beyond 32 bits");
+	switch (way_of(args)) {
+	case NOTHING:
+		return 0;
+	case DECODE:
+		return launch_decode(args, args->max_qo_len * (args->num_qo_heads / args->num_kv_heads),
+				     stream);
+	case PREFILL:
+		return attn_paged_prefill(args, stream);
+	default:
+		CAIRN_TRY(attn_paged_list(args, ATTN_DECODE_TILE, stream));
+		CAIRN_TRY(launch_decode(args, ATTN_DECODE_TILE, stream));
+		return attn_paged_prefill_listed(args, stream);
+	}
 }
 
 extern "C" int cairn_attn_paged_workspace(const struct cairn_attn_paged_args *args, size_t *bytes)
@@ -443,6 +498,6 @@ extern "C" int cairn_attn_paged_workspace(const struct cairn_attn_paged_args *ar
 	CAIRN_TRY(cairn_attn_paged_check(args));
 	if (!bytes)
 		return cairn_error(EINVAL, "attn_paged_workspace: bytes: null pointer");
-	*bytes = 0;
+	*bytes = way_of(args) == MIXED ? attn_paged_list_bytes(args, ATTN_DECODE_TILE) : 0;
 	return 0;
 }

@@ -203,34 +203,20 @@ static const struct shape named[] = {
 		.flags = BENCH | CAUSAL | DEVICE },
 	{ N("append_h32_8_b8_qo512_kv8192_causal_bf16", 8, 512, 8192, 16, 32, 8, 128),
 		.flags = BENCH | CAUSAL | DEVICE },
-	/* what a serving engine lives on: chunks of a prompt, large decode batches, both in one call */
-	{ N("chunk_h32_8_qo1024_kv1024_bf16", 1, 1024, 1024, 16, 32, 8, 128),
+	/* what a serving engine lives on: chunks of a prompt, and beside requests that decode, in one call */
+	{ N("chunk_h32_8_qo2048_kv2048_causal_bf16", 1, 2048, 2048, 16, 32, 8, 128),
 		.flags = BENCH | CAUSAL | DEVICE },
-	{ N("chunk_h32_8_qo2048_kv2048_bf16", 1, 2048, 2048, 16, 32, 8, 128),
+	{ N("chunk_h32_8_page64_qo2048_kv2048_causal_bf16", 1, 2048, 2048, 64, 32, 8, 128),
 		.flags = BENCH | CAUSAL | DEVICE },
-	{ N("chunk_h32_8_qo2048_kv8192_bf16", 1, 2048, 8192, 16, 32, 8, 128),
-		.flags = BENCH | CAUSAL | DEVICE },
-	{ N("decode_h32_8_b256_kv1300_bf16", 256, 1, 1300, 16, 32, 8, 128), .flags = BENCH | DEVICE },
-	{ N("decode_h32_8_b512_kv1300_bf16", 512, 1, 1300, 16, 32, 8, 128), .flags = BENCH | DEVICE },
-	{ N("mix_h32_8_qo1400_b601_kv1300_bf16", 601, 1400, 1400, 16, 32, 8, 128),
+	{ N("mix_h32_8_qo512_b65_kv1300_causal_bf16", 65, 512, 1300, 16, 32, 8, 128),
 		.flags = BENCH | CAUSAL | DEVICE | DECODES },
-	{ N("mix_h32_8_qo1024_b257_kv1300_bf16", 257, 1024, 1300, 16, 32, 8, 128),
-		.flags = BENCH | CAUSAL | DEVICE | DECODES },
-	/* a window at 32K keys, and what it should cost: as much as so many keys alone; Gemma 2 */
-	{ N("decode_h32_8_b16_kv32768_window4096_bf16", 16, 1, 32768, 16, 32, 8, 128),
+	/* a window, which should cost as much as so many keys alone; Gemma 2 */
+	{ N("decode_h32_8_b4_kv16384_window4096_bf16", 4, 1, 16384, 16, 32, 8, 128),
 		.flags = BENCH | CAUSAL | DEVICE, .window = 4096 },
-	{ N("chunk_h32_8_qo2048_kv8192_window2048_bf16", 1, 2048, 8192, 16, 32, 8, 128),
-		.flags = BENCH | CAUSAL | DEVICE, .window = 2048 },
-	{ N("chunk_h32_8_qo2048_kv8192_cap50_bf16", 1, 2048, 8192, 16, 32, 8, 128),
+	{ N("decode_h8_4_d256_b16_kv4096_cap50_bf16", 16, 1, 4096, 16, 8, 4, 256),
 		.flags = BENCH | CAUSAL | DEVICE, .cap = 50 },
-	{ N("decode_h8_4_d256_b64_kv4096_cap50_bf16", 64, 1, 4096, 16, 8, 4, 256),
+	{ N("chunk_h8_4_d256_qo2048_kv2048_cap50_causal_bf16", 1, 2048, 2048, 16, 8, 4, 256),
 		.flags = BENCH | CAUSAL | DEVICE, .cap = 50 },
-	{ N("decode_h8_4_d256_b64_kv4096_bf16", 64, 1, 4096, 16, 8, 4, 256),
-		.flags = BENCH | CAUSAL | DEVICE },
-	{ N("chunk_h8_4_d256_qo4096_kv4096_cap50_bf16", 1, 4096, 4096, 16, 8, 4, 256),
-		.flags = BENCH | CAUSAL | DEVICE, .cap = 50 },
-	{ N("chunk_h8_4_d256_qo4096_kv4096_bf16", 1, 4096, 4096, 16, 8, 4, 256),
-		.flags = BENCH | CAUSAL | DEVICE },
 };
 
 static const int decode_batch[] = { 1, 2, 12, 17 }, decode_kv[] = { 1, 15, 16, 17, 54, 97, 512 };

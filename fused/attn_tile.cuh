@@ -23,8 +23,17 @@
 #define ATTN_LOG2E	1.4426950408889634f
 #define ATTN_LN2	0.6931471805599453f
 
-/* attn_paged_prefill.cu: requests of more than min_rows packed rows. The arguments are checked already. */
-int attn_paged_prefill(const struct cairn_attn_paged_args *args, int32_t min_rows, void *stream);
+/* attn_paged_prefill.cu: all requests, or the listed row tiles alone. The arguments are checked already. */
+int attn_paged_prefill(const struct cairn_attn_paged_args *args, void *stream);
+int attn_paged_prefill_listed(const struct cairn_attn_paged_args *args, void *stream);
+/*
+ * attn_paged_list.cu: the row tiles of requests of more than min_rows packed rows into the workspace, as
+ * int32: their number, 0, and for each its request and place in it. How many there can be, and the bytes
+ * for so many.
+ */
+int attn_paged_list(const struct cairn_attn_paged_args *args, int32_t min_rows, void *stream);
+int64_t attn_paged_list_tiles(const struct cairn_attn_paged_args *args, int32_t min_rows);
+size_t attn_paged_list_bytes(const struct cairn_attn_paged_args *args, int32_t min_rows);
 
 /* One request and one KV head, as a CTA sees them. */
 struct attn_request {
@@ -57,6 +66,34 @@ ATTN_DEV int32_t attn_row_sees(const struct cairn_attn_paged_args &a, const stru
 	return attn_visible(attn_token(row, r.magic), r.qo_len, r.kv_len, a.causal);
 }
 
+/* The first of them. */
+ATTN_DEV int32_t attn_row_first(const struct cairn_attn_paged_args &a, const struct attn_request &r,
+				int32_t row)
+{
+	return attn_first_key(attn_token(row, r.magic), r.qo_len, r.kv_len, a.window);
+}
+
+/* What a logit as it is kept must be multiplied with: of a capped one that is its tanh. */
+ATTN_DEV float attn_logit_scale(const struct cairn_attn_paged_args &a)
+{
+	return a.softcap > 0 ? a.softcap : a.sm_scale;
+}
+
+/*
+ * q.k becomes tanh(sm_scale q.k / softcap) = 1 - 2 / (1 + e^(2 .)): wrong by at most 2^-21, which softcap
+ * makes 2^-15 of Gemma's logits; tanh.approx, one instruction instead of two and three cheap ones, has a
+ * relative error of 2^-11 and would move them by 2^-6. twice: 2 log2(e) sm_scale / softcap.
+ */
+ATTN_DEV float attn_cap(float s, float twice)
+{
+	return fmaf(-2, ptx_rcp_approx_ftz(1 + ptx_ex2_approx_ftz(s * twice)), 1);
+}
+
+ATTN_DEV float attn_cap_factor(const struct cairn_attn_paged_args &a)
+{
+	return a.softcap > 0 ? 2 * ATTN_LOG2E * (a.sm_scale / a.softcap) : 0;
+}
+
 /* Element of q, whose tokens lie `stride` apart, at which a packed row begins. */
 ATTN_DEV int64_t attn_q_row(const struct cairn_attn_paged_args &a, const struct attn_request &r,
 			    int32_t row)
@@ -76,7 +113,7 @@ ATTN_DEV int64_t attn_out_row(const struct cairn_attn_paged_args &a, const struc
 	return (int64_t)(r.qo_first + token) * a.num_qo_heads + head;
 }
 
-/* The slot of a key, counted over all pages; ~0: there is no such key, and no page id is read. */
+/* The slot of a key, counted over all pages; ~0: no such key before `end`, and no page id is read. */
 ATTN_DEV uint32_t attn_slot(const struct cairn_attn_paged_args &a, const struct attn_request &r,
 			    int32_t page_shift, int32_t key, int32_t end)
 {
@@ -229,10 +266,10 @@ ATTN_DEV void attn_p_fragment(uint32_t a[4], float (*p)[4])
 	a[3] = attn_pack<dtype>(p[1][2], p[1][3]);
 }
 
-/* Natural log-sum-exp of a finished row. */
-ATTN_DEV float attn_lse(float m, float l, float sm_scale)
+/* Natural log-sum-exp of a finished row; scale: attn_logit_scale(). */
+ATTN_DEV float attn_lse(float m, float l, float scale)
 {
-	return l > 0 ? m * sm_scale + log2f(l) * ATTN_LN2 : -CUDART_INF_F;
+	return l > 0 ? m * scale + log2f(l) * ATTN_LN2 : -CUDART_INF_F;
 }
 
 #endif

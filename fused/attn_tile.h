@@ -27,6 +27,7 @@
 #define ATTN_DECODE_ROWS	32
 #define ATTN_DECODE_TILE	16	/* rows of a decode tile, keys of a warp's step */
 #define ATTN_MAX_CLUSTER	16
+#define ATTN_PREFILL_ROWS	128	/* packed rows of a prefill tile */
 
 ATTN_FN int32_t attn_kv_len(int32_t num_pages, int32_t last_page_len, int32_t page_size)
 {

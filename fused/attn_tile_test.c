@@ -89,6 +89,28 @@ static void visible_keys(struct cairn_test *t)
 				EXPECT(t, attn_visible(i, qo, kv, 1) >= attn_visible(i - 1, qo, kv, 1));
 }
 
+static void first_keys(struct cairn_test *t)
+{
+	EXPECT(t, attn_first_key(0, 1, 97, 0) == 0);
+	EXPECT(t, attn_first_key(0, 1, 97, 1) == 96);
+	EXPECT(t, attn_first_key(0, 1, 97, 97) == 0);
+	EXPECT(t, attn_first_key(0, 1, 97, 96) == 1);
+	EXPECT(t, attn_first_key(0, 1, 97, 0x7fffffff) == 0);
+	EXPECT(t, attn_first_key(0, 0x7fffffff, 0, 0x7fffffff) == 0);
+	for (int qo = 1; qo < 30; qo++)
+		for (int kv = 0; kv < 30; kv++)
+			for (int window = 1; window < 35; window++)
+				for (int i = 0; i < qo; i++) {
+					int first = attn_first_key(i, qo, kv, window);
+					int seen = attn_visible(i, qo, kv, 1) - first, position = i + kv - qo;
+
+					/* as many keys as the window has, or as there are */
+					EXPECT(t, position < 0 ? first == 0 && seen == 0 :
+					       seen == (position + 1 < window ? position + 1 : window));
+					EXPECT(t, !i || first >= attn_first_key(i - 1, qo, kv, window));
+				}
+}
+
 static void token_of_a_row(struct cairn_test *t)
 {
 	for (uint32_t group = 1; group <= 300; group++) {
@@ -354,7 +376,7 @@ static void two_parts_merge_to_the_whole(struct cairn_test *t)
 static const struct cairn_unit units[] = {
 	{ "shares_cover_all_tiles", shares_cover_all_tiles },
 	{ "swizzle_is_a_permutation_without_conflicts", swizzle_is_a_permutation_without_conflicts },
-	{ "visible_keys", visible_keys },
+	{ "visible_keys", visible_keys }, { "first_keys", first_keys },
 	{ "token_of_a_row", token_of_a_row },
 	{ "page_shift", page_shift },
 	{ "split_fits_the_device", split_fits_the_device },

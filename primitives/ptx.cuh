@@ -97,6 +97,14 @@ PTX float ptx_ex2_approx_ftz(float x)
 	return y;
 }
 
+PTX float ptx_rcp_approx_ftz(float x)
+{
+	float y;
+
+	asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+	return y;
+}
+
 PTX float ptx_max_nan(float a, float b)
 {
 	float y;

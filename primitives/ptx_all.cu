@@ -26,6 +26,7 @@ __global__ void ptx_all_kernel(void *g, uint64_t *out, uint32_t a, uint32_t n)
 	sum += ptx_globaltimer();
 	ptx_spin_check(a, "x", a, a);
 	f += ptx_ex2_approx_ftz(f);
+	f += ptx_rcp_approx_ftz(f);
 	f += ptx_max_nan(f, f);
 	f += ptx_min_nan(f, f);
 	sum += ptx_smem(g);
