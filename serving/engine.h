@@ -30,13 +30,13 @@ struct cairn_engine;
 struct cairn_engine_options {
 	int32_t max_batch;		/* sequences running at once */
 	int32_t max_context;		/* tokens of one sequence, prompt and answer; 0: the model's */
-	int32_t max_rows;		/* rows of one pass, kept up while there is work; >= max_batch; 0: 1024 */
+	int32_t max_rows;		/* of one pass, kept up while there is work; >= max_batch; 0: 1024 */
 	int32_t page_size;		/* 0: 16 */
 	int32_t num_pages;		/* 0: enough for max_batch sequences of max_context */
 	int no_graphs;			/* call operations one by one even where the table has graphs */
 	enum cairn_decode_path decode;	/* one operation for a decoding pass, or the list of them */
-	int in_turn;			/* a plan is formed only after the tokens of the pass before are known */
-	int32_t cache_grain;		/* of the prefix tree: 1 or page_size; 0: page_size; -1: keep nothing */
+	int in_turn;			/* no plan before the tokens of the pass before it are known */
+	int32_t cache_grain;		/* of the prefix tree: 1 or page_size; 0: page_size; -1: no tree */
 	int32_t host_pages;		/* pages of KV in host memory; 0: no such tier */
 	int32_t disk_pages;		/* in a file of its own without a name; needs host_pages */
 	const char *disk_dir;		/* where; NULL: /tmp */
@@ -44,7 +44,7 @@ struct cairn_engine_options {
 	int64_t max_queued_tokens;	/* of their prompts; 0: no limit */
 	int32_t max_passes;		/* how many later requests may overtake one; 0: order of arrival */
 	int32_t expected_new;		/* tokens of an answer, until answers tell; 0: 256 */
-	int64_t recompute_ns, swap_ns;	/* of a token; of a page, one way; 0 and 0: by the sizes of the model */
+	int64_t recompute_ns, swap_ns;	/* of a token; of a page, one way; 0 and 0: by the model's sizes */
 	int timeline;			/* the device's times in the statistics */
 };
 
@@ -71,7 +71,7 @@ struct cairn_request {
 	int32_t num_prompt, max_new_tokens;
 	int32_t num_seqs;		/* answers; 0: 1 */
 	int ignore_eos;			/* end-of-sequence tokens are tokens like others; stop_ids are not */
-	const int32_t *stop_ids;	/* [num_stop_ids], copied; end an answer as end-of-sequence tokens do */
+	const int32_t *stop_ids;	/* [num_stop_ids], copied; they end an answer, too */
 	int32_t num_stop_ids;
 	struct cairn_sampling sampling;
 	struct cairn_cache_salt salt;	/* who has another one shares nothing in the cache */
@@ -100,8 +100,8 @@ struct cairn_engine_stats {
 	int64_t new_tokens;
 	int64_t last_step_ns;		/* CLOCK_MONOTONIC of the end of the last step; 0: none yet */
 	int64_t host_ns, wait_ns;	/* of all steps: the host's work, and its waiting for the device */
-	int64_t plan_ns, launch_ns, report_ns;		/* what of host_ns went where; callbacks are in report_ns */
-	int64_t busy_ns, idle_ns, max_idle_ns;		/* with timeline: of the device, between its first pass and last */
+	int64_t plan_ns, launch_ns, report_ns;	/* what of host_ns went where; callbacks are in report_ns */
+	int64_t busy_ns, idle_ns, max_idle_ns;	/* with timeline: of the device, from its first pass on */
 	struct cairn_scheduler_stats scheduler;
 };
 

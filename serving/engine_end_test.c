@@ -1,73 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* engine_end_test - how requests end before their time, and what the queue takes */
+/* engine_end_test - how requests end before their time */
 #include <stdlib.h>
 
 #include "../conformance/harness.h"
 #include "clock.h"
-#include "engine_test.h"
-
-struct fixture {
-	struct cairn_impl impl;
-	struct golden g;
-	struct cairn_model *m;
-	struct cairn_engine *e;
-	struct answer bystander;	/* a request that goes on undisturbed */
-};
-
-static int open_engine(struct cairn_test *t, struct fixture *f, const struct cairn_engine_options *opt)
-{
-	memset(f, 0, sizeof(*f));
-	if (open_model(t, "cpu", "llama3_tiny", &f->impl, &f->g, &f->m))
-		return -1;
-	if (EXPECT(t, cairn_engine_create(&f->e, f->m, opt) == 0))
-		return 0;
-	close_model(f->m, &f->g);
-	return -1;
-}
-
-static void close_engine(struct cairn_test *t, struct fixture *f)
-{
-	struct cairn_engine_stats st;
-
-	cairn_engine_stats(f->e, &st);
-	EXPECT(t, st.scheduler.num_running == 0 && st.scheduler.num_waiting == 0);
-	EXPECT(t, st.scheduler.device.num_seqs == 0 && st.scheduler.device.table_pages == 0);
-	EXPECT(t, st.scheduler.queued_tokens == 0);
-	EXPECT(t, cairn_engine_verify(f->e) == 0);
-	cairn_engine_destroy(f->e);
-	close_model(f->m, &f->g);
-}
-
-static void submit_bystander(struct cairn_test *t, struct fixture *f)
-{
-	struct cairn_request r = request(&f->g, f->g.num_tokens, f->g.num_greedy, &f->bystander);
-
-	r.ignore_eos = 1;
-	EXPECT(t, cairn_engine_submit(f->e, &r) == 0);
-}
-
-static void check_bystander(struct cairn_test *t, struct fixture *f)
-{
-	EXPECT(t, f->bystander.num_ids == f->g.num_greedy && f->bystander.why == CAIRN_FINISH_LENGTH);
-	EXPECT(t, !memcmp(f->bystander.ids, f->g.greedy, (size_t)f->g.num_greedy * sizeof(*f->g.greedy)));
-}
-
-static const struct cairn_engine_options small = {
-	.max_batch = 4, .max_context = 130, .max_rows = 16, .page_size = 4,
-};
-
-/* Steps until an answer has that many tokens (-1: until its request has started), or k of them. */
-static void steps(struct cairn_test *t, struct fixture *f, const struct answer *a, int num_ids, int k)
-{
-	int busy = 1;
-
-	while (busy && (num_ids < 0 ? a->cached < 0 : num_ids ? a->num_ids < num_ids : k-- > 0))
-		EXPECT(t, cairn_engine_step(f->e, &busy) == 0);
-}
+#include "engine_end_test.h"
 
 /*
- * After k steps, for every k: waiting, with parts of the prompt computed, decoding, with tokens in flight. From
- * then on it has no row: the steps that are left are those of the others.
+ * After k steps, for every k: waiting, with parts of the prompt computed, decoding, with tokens in flight.
+ * From then on it has no row: the steps that are left are those of the others.
  */
 static void cancelled_at_any_time(struct cairn_test *t)
 {
@@ -214,109 +155,11 @@ static void expired(struct cairn_test *t)
 		;
 	EXPECT(t, cairn_engine_run(f.e) == 0);
 	EXPECT(t, waiting.num_ids == 0 && waiting.why == CAIRN_FINISH_EXPIRED && waiting.num_finished == 1);
-	EXPECT(t, decoding.num_finished == 1 && decoding.why == CAIRN_FINISH_EXPIRED && decoding.num_ids < 90);
+	EXPECT(t,
+	       decoding.num_finished == 1 && decoding.why == CAIRN_FINISH_EXPIRED && decoding.num_ids < 90);
 	EXPECT(t, late.num_ids == 20 && late.why == CAIRN_FINISH_LENGTH);
 	check_bystander(t, &f);
 	close_engine(t, &f);
-}
-
-static void queue_is_bounded(struct cairn_test *t)
-{
-	struct cairn_engine_options opt = small;
-	struct cairn_request r;
-	struct answer a[4];
-	struct fixture f;
-
-	opt.max_queued = 2;
-	opt.max_queued_tokens = 50;
-	if (open_engine(t, &f, &opt))
-		return;
-	r = request(&f.g, 20, 4, &a[0]);
-	EXPECT(t, cairn_engine_submit(f.e, &r) == 0);
-	EXPECT(t, cairn_engine_submit(f.e, &r) == -EINVAL);
-	EXPECT_CONTAINS(t, cairn_last_error(), "is there already");
-	r = request(&f.g, 31, 4, &a[1]);
-	EXPECT(t, cairn_engine_submit(f.e, &r) == -EAGAIN);
-	EXPECT_CONTAINS(t, cairn_last_error(), "queue is full");
-	r = request(&f.g, 30, 4, &a[2]);
-	EXPECT(t, cairn_engine_submit(f.e, &r) == 0);
-	r = request(&f.g, 1, 4, &a[3]);
-	EXPECT(t, cairn_engine_submit(f.e, &r) == -EAGAIN);
-	EXPECT(t, cairn_engine_run(f.e) == 0);
-	EXPECT(t, a[0].num_ids == 4 && a[2].num_ids == 4 && !a[1].num_finished && !a[3].num_finished);
-	EXPECT(t, cairn_engine_cancel(f.e, r.id) == -ENOENT);
-	close_engine(t, &f);
-}
-
-/* From on_finish the next request, with the same id: a chain of them. */
-struct chain {
-	struct cairn_engine *e;
-	struct cairn_request r;
-	int left, finished, failed;
-};
-
-static void next_of_chain(void *ctx, int32_t index, enum cairn_finish why, int32_t token)
-{
-	struct chain *c = ctx;
-
-	(void)index;
-	(void)token;
-	c->finished += why == CAIRN_FINISH_LENGTH;
-	c->failed |= c->left-- > 0 && cairn_engine_submit(c->e, &c->r);
-}
-
-static void submitted_by_callbacks(struct cairn_test *t)
-{
-	struct chain c = { .left = 6 };
-	struct answer unused;
-	struct fixture f;
-
-	if (open_engine(t, &f, &small))
-		return;
-	submit_bystander(t, &f);
-	c.e = f.e;
-	c.r = request(&f.g, 17, 3, &unused);
-	c.r.on_token = NULL;
-	c.r.on_started = NULL;
-	c.r.on_finish = next_of_chain;
-	c.r.ctx = &c;
-	EXPECT(t, cairn_engine_submit(f.e, &c.r) == 0);
-	EXPECT(t, cairn_engine_run(f.e) == 0);
-	EXPECT(t, c.finished == 7 && !c.failed);
-	check_bystander(t, &f);
-	close_engine(t, &f);
-}
-
-/* An engine that is destroyed in the middle of everything leaves nothing behind (seen by the sanitizers). */
-static void destroyed_at_any_time(struct cairn_test *t)
-{
-	struct cairn_engine_options opt = small;
-
-	opt.host_pages = 20;
-	opt.disk_pages = 40;
-	for (int k = 0; k < 14; k += 3) {
-		struct cairn_request r;
-		struct answer a[4];
-		struct fixture f;
-
-		if (open_engine(t, &f, &opt))
-			return;
-		submit_bystander(t, &f);
-		memset(a, 0, sizeof(a));
-		r = request(&f.g, 50, 12, &a[0]);
-		r.num_seqs = 3;
-		r.keep = 1;
-		r.sampling.presence_penalty = 0.5f;
-		r.sampling.repetition_penalty = 1.2f;
-		r.sampling.min_new_tokens = 5;
-		EXPECT(t, cairn_engine_submit(f.e, &r) == 0);
-		r = request(&f.g, 20, 12, &a[3]);
-		r.beam_width = 2;
-		EXPECT(t, cairn_engine_submit(f.e, &r) == 0);
-		steps(t, &f, &a[0], 0, k);
-		cairn_engine_destroy(f.e);
-		close_model(f.m, &f.g);
-	}
 }
 
 static const struct cairn_unit units[] = {
@@ -325,9 +168,6 @@ static const struct cairn_unit units[] = {
 	{ "one_answer_stopped", one_answer_stopped },
 	{ "stop_ids", stop_ids },
 	{ "expired", expired },
-	{ "queue_is_bounded", queue_is_bounded },
-	{ "submitted_by_callbacks", submitted_by_callbacks },
-	{ "destroyed_at_any_time", destroyed_at_any_time },
 };
 
 const struct cairn_family cairn_engine_end_family = {

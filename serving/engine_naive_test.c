@@ -121,7 +121,8 @@ static uint64_t key_of(uint64_t seed, int index)
 	return index ? z ^ (z >> 31) : seed;
 }
 
-int naive_answer(struct cairn_test *t, struct naive *n, const struct cairn_request *r, int index, int32_t *out)
+int naive_answer(struct cairn_test *t, struct naive *n, const struct cairn_request *r, int index,
+		 int32_t *out)
 {
 	const struct cairn_sampling *s = &r->sampling;
 	uint64_t key = key_of(s->seed, index);

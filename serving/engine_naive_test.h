@@ -34,7 +34,8 @@ void naive_treat(const struct naive *n, const struct cairn_request *r, const int
 void naive_log_softmax(const struct naive *n, const float *logits, double *logprobs);
 
 /* The answer number index of r (no beams): its tokens, at most MAX_NEW; the one that ends it is not there. */
-int naive_answer(struct cairn_test *t, struct naive *n, const struct cairn_request *r, int index, int32_t *out);
+int naive_answer(struct cairn_test *t, struct naive *n, const struct cairn_request *r, int index,
+		 int32_t *out);
 
 /*
  * Is a greedy answer one that r may have? Every token leads, after treatment, but for `slack`; the
@@ -50,6 +51,7 @@ struct naive_beam {
 };
 
 /* The beams that r is to get, the best first: [r->beam_width]. Returns how many. */
-int naive_beams(struct cairn_test *t, struct naive *n, const struct cairn_request *r, struct naive_beam *best);
+int naive_beams(struct cairn_test *t, struct naive *n, const struct cairn_request *r,
+		struct naive_beam *best);
 
 #endif

@@ -74,7 +74,8 @@ static inline struct cairn_request request(const struct golden *g, int num_promp
 	a->cached = -1;
 	return (struct cairn_request){
 		.id = id, .prompt = g->tokens, .num_prompt = num_prompt, .max_new_tokens = max_new,
-		.sampling = { .top_p = 1 }, .on_token = take, .on_finish = done, .on_started = started, .ctx = a,
+		.sampling = { .top_p = 1 }, .on_token = take, .on_finish = done, .on_started = started,
+		.ctx = a,
 	};
 }
 

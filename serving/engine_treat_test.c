@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * engine_treat_test - penalties, biases, log-probabilities, beams: against the naive way, which knows
+ * engine_treat_test - penalties, biases, log-probabilities: against the naive way, which knows
  * neither batches nor caches nor passes that run ahead
  */
 #include <math.h>
@@ -11,8 +11,8 @@
 
 enum { NUM = 8 };
 
-/* What two ways of computing the logits, which reach 8, may differ by in bf16; the list of operations on ref is
- * the naive way's. */
+/* What two ways of computing the logits, which reach 8, may differ by in bf16; the list of operations on
+ * ref is the naive way's. */
 static double slack_of(const char *table, enum cairn_decode_path decode)
 {
 	return strcmp(table, "ref") || decode != CAIRN_DECODE_UNFUSED ? 0.3 : 2e-5;
@@ -128,7 +128,8 @@ static void drawn(struct cairn_test *t)
 
 			if (!EXPECT(t, a->num_ids == num &&
 				       !memcmp(a->ids, want, (size_t)num * sizeof(*want))))
-				cairn_note(t, "request %d, answer %d: %d tokens, not %d", i, k, a->num_ids, num);
+				cairn_note(t, "request %d, answer %d: %d tokens, not %d", i, k, a->num_ids,
+					   num);
 		}
 		if (reqs[i].num_seqs == 2)
 			EXPECT(t, memcmp(answers[i][0].ids, answers[i][1].ids, 4 * sizeof(*want)));
@@ -139,118 +140,6 @@ out_model:
 	close_model(m, &g);
 out:
 	free(answers);
-}
-
-/* ---- beams ---- */
-
-struct beam_case {
-	int prompt, max_new, width, num_seqs;
-	float length_penalty;
-	int num_stops, min_new, num_pages;
-};
-
-static const struct beam_case beam_cases[] = {
-	{ 20, 12, 4, 4, 1, 0, 0, 60 },
-	{ 33, 10, 3, 2, 0, 5, 0, 60 },
-	{ 8, 16, 4, 1, 1.5f, 5, 6, 60 },
-	{ 25, 14, 1, 1, 1, 5, 0, 60 },
-	/* memory for two of the beams at a time */
-	{ 21, 12, 4, 4, 1, 2, 0, 15 },
-};
-
-static double score_of(const struct cairn_request *r, const struct answer *a)
-{
-	double sum = 0;
-
-	for (int i = 0; i < a->num_ids; i++)
-		sum += (double)a->logprob[i];
-	return sum / pow(a->num_ids, (double)r->length_penalty);
-}
-
-/* What is said of the tokens of a beam is what the model says. */
-static void check_logprobs(struct cairn_test *t, struct naive *n, const struct cairn_request *r,
-			   const struct answer *a)
-{
-	_Alignas(16) float logits[NAIVE_VOCAB];
-	double logprobs[NAIVE_VOCAB];
-	int32_t tokens[NAIVE_LEN], len = r->num_prompt;
-
-	memcpy(tokens, r->prompt, (size_t)len * sizeof(*tokens));
-	for (int i = 0; i < a->num_ids; i++) {
-		if (naive_logits(t, n, tokens, len, logits))
-			return;
-		naive_treat(n, r, tokens, len, logits);
-		naive_log_softmax(n, logits, logprobs);
-		EXPECT(t, fabs((double)a->logprob[i] - logprobs[a->ids[i]]) < 0.3);
-		tokens[len++] = a->ids[i];
-	}
-}
-
-static void one_beam_search(struct cairn_test *t, struct cairn_engine *e, struct naive *n, const struct golden *g,
-			    const struct beam_case *c, int exact)
-{
-	static const int32_t stops[] = { 17, 44, 99, 133, 178 };
-	struct answer *answers = calloc((size_t)c->width, sizeof(*answers)), greedy;
-	struct naive_beam *best = calloc((size_t)c->width + 1, sizeof(*best));
-	struct cairn_request r = request(g, c->prompt, c->max_new, &answers[0]), other;
-	int num;
-
-	r.beam_width = c->width;
-	r.num_seqs = c->num_seqs;
-	r.length_penalty = c->length_penalty;
-	r.stop_ids = stops;
-	r.num_stop_ids = c->num_stops;
-	r.sampling.min_new_tokens = c->min_new;
-	r.ignore_eos = !c->num_stops;
-	other = request(g, 15, 10, &greedy);	/* others go on meanwhile */
-	EXPECT(t, cairn_engine_submit(e, &r) == 0 && cairn_engine_submit(e, &other) == 0);
-	EXPECT(t, cairn_engine_run(e) == 0);
-	EXPECT(t, cairn_engine_verify(e) == 0);
-	num = naive_beams(t, n, &r, best);
-	for (int i = 0; i < c->num_seqs && EXPECT(t, i < num); i++) {
-		const struct answer *a = &answers[i];
-
-		EXPECT(t, a->num_finished == 1);
-		EXPECT(t, a->why == (a->end_token >= 0 ? CAIRN_FINISH_STOP : CAIRN_FINISH_LENGTH));
-		if (exact && !EXPECT(t, a->num_ids == best[i].num_tokens &&
-				     !memcmp(a->ids, best[i].tokens, (size_t)a->num_ids * sizeof(*a->ids))))
-			cairn_note(t, "beam %d of width %d: %d tokens, not %d", i, c->width, a->num_ids,
-				   best[i].num_tokens);
-		EXPECT(t, (a->end_token >= 0) == best[i].ended || !exact);
-		check_logprobs(t, n, &r, a);
-	}
-	/* where two ways round differently the beams may part; the best is about as good all the same */
-	if (answers[0].end_token < 0 && !best[0].ended && !EXPECT(t, score_of(&r, answers) > best[0].score - 0.3))
-		cairn_note(t, "score %g, not %g", score_of(&r, answers), best[0].score);
-	free(best);
-	free(answers);
-}
-
-static void beams(struct cairn_test *t, const char *table)
-{
-	struct cairn_engine *e;
-	struct cairn_model *m;
-	struct cairn_impl impl;
-	struct naive n;
-	struct golden g;
-
-	if (open_model(t, table, "llama3_tiny", &impl, &g, &m))
-		return;
-	if (!naive_open(t, &n, g.dir)) {
-		for (size_t i = 0; i < ARRAY_SIZE(beam_cases); i++) {
-			struct cairn_engine_options opt = {
-				.max_batch = 5, .max_context = 48, .max_rows = 24, .page_size = 4,
-				.num_pages = beam_cases[i].num_pages, .decode = CAIRN_DECODE_UNFUSED,
-			};
-
-			if (!EXPECT(t, cairn_engine_create(&e, m, &opt) == 0))
-				break;
-			one_beam_search(t, e, &n, &g, &beam_cases[i], !strcmp(table, "ref"));
-			cairn_engine_destroy(e);
-		}
-	}
-	naive_close(&n);
-	close_model(m, &g);
 }
 
 static void bad_requests(struct cairn_test *t)
@@ -276,9 +165,12 @@ static void bad_requests(struct cairn_test *t)
 	rows[k].r.sampling.repetition_penalty = -1, rows[k++].text = "repetition_penalty: ";
 	rows[k].r.sampling.min_new_tokens = 11, rows[k++].text = "min_new_tokens: is 11";
 	rows[k].r.sampling.num_logprobs = 22, rows[k++].text = "num_logprobs: is 22";
-	rows[k].r.sampling.bias = &outside, rows[k].r.sampling.num_bias = 1, rows[k++].text = "bias: token 192";
-	rows[k].r.sampling.bias = &infinite, rows[k].r.sampling.num_bias = 1, rows[k++].text = "bias: of token 1";
-	rows[k].r.sampling.bias = twice, rows[k].r.sampling.num_bias = 3, rows[k++].text = "token 5 is there twice";
+	rows[k].r.sampling.bias = &outside, rows[k].r.sampling.num_bias = 1,
+	rows[k++].text = "bias: token 192";
+	rows[k].r.sampling.bias = &infinite, rows[k].r.sampling.num_bias = 1,
+	rows[k++].text = "bias: of token 1";
+	rows[k].r.sampling.bias = twice, rows[k].r.sampling.num_bias = 3,
+	rows[k++].text = "token 5 is there twice";
 	rows[k].r.sampling.num_bias = 1, rows[k++].text = "bias: 1 are not";
 	rows[k].r.num_stop_ids = 1, rows[k].r.stop_ids = &stop, rows[k++].text = "stop_ids: number 0 is -1";
 	rows[k].r.num_seqs = 5, rows[k++].text = "num_seqs: is 5";
@@ -287,7 +179,8 @@ static void bad_requests(struct cairn_test *t)
 	rows[k].r.beam_width = 5, rows[k++].text = "beam_width: is 5";
 	rows[k].r.beam_width = 2, rows[k].r.num_seqs = 3, rows[k++].text = "num_seqs: is 3";
 	rows[k].r.beam_width = 2, rows[k].r.length_penalty = NAN, rows[k++].text = "length_penalty";
-	rows[k].r.beam_width = 2, rows[k].r.sampling.presence_penalty = 1, rows[k++].text = "beam_width: not with";
+	rows[k].r.beam_width = 2, rows[k].r.sampling.presence_penalty = 1;
+	rows[k++].text = "beam_width: not with";
 	rows[k].r.beam_width = 2, rows[k].r.sampling.num_logprobs = 2, rows[k++].text = "num_logprobs: is 2";
 	if (EXPECT(t, k == ARRAY_SIZE(rows)) && EXPECT(t, cairn_engine_create(&e, m, &opt) == 0)) {
 		for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
@@ -314,14 +207,12 @@ static void bad_requests(struct cairn_test *t)
 
 #define TABLE(table) \
 	static void treated_##table(struct cairn_test *t) { treated(t, #table, CAIRN_DECODE_AUTO); } \
-	static void treated_unfused_##table(struct cairn_test *t) { treated(t, #table, CAIRN_DECODE_UNFUSED); } \
-	static void beams_##table(struct cairn_test *t) { beams(t, #table); }
+	static void listed_##table(struct cairn_test *t) { treated(t, #table, CAIRN_DECODE_UNFUSED); }
 TABLE(ref)
 TABLE(cpu)
 TABLE(cuda)
 #define UNITS(table) \
-	{ "treated_" #table, treated_##table }, { "treated_unfused_" #table, treated_unfused_##table }, \
-	{ "beams_" #table, beams_##table }
+	{ "treated_" #table, treated_##table }, { "treated_unfused_" #table, listed_##table }
 
 static const struct cairn_unit units[] = {
 	UNITS(ref), UNITS(cpu), UNITS(cuda),

@@ -234,7 +234,8 @@ static int ask_all(struct eval *ev)
 	int host = !!(ev->s.impl.flags & CAIRN_IMPL_HOST_MEM);
 	struct cairn_engine_options eo = {
 		.max_batch = (int32_t)(ev->opt.common.batch ? ev->opt.common.batch : host ? 8 : 64),
-		.max_rows = host ? 256 : 2048, .max_queued = INT32_MAX, .decode = (enum cairn_decode_path)ev->opt.common.decode,
+		.max_rows = host ? 256 : 2048, .max_queued = INT32_MAX,
+		.decode = (enum cairn_decode_path)ev->opt.common.decode,
 	};
 	struct cairn_engine *e;
 	int ret = 0;

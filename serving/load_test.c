@@ -64,9 +64,9 @@ static double percentile(double *v, int n, int percent)
 /*
  * When the last of the first ones has begun, in step `filled`, their progress is to be spread evenly over an
  * answer. Number i begins in step i_begin, as those before it decode, one row each, and their prompts take
- * the other rows; until `filled` it says filled - i_begin tokens: its prompt is shorter, or longer, than those
- * to come by what it has said too much, or too little. `filled` follows from all of these lengths, and is
- * found by trying again.
+ * the other rows; until `filled` it says filled - i_begin tokens: its prompt is shorter, or longer, than
+ * those to come by what it has said too much, or too little. `filled` follows from all of these lengths, and
+ * is found by trying again.
  */
 static void plan_first_wave(const struct load *l, struct run *r)
 {
@@ -185,7 +185,8 @@ static int counted_run(struct cairn_test *t, struct cairn_engine *e, struct run 
 
 int load_run(struct cairn_test *t, struct cairn_model *m, const struct load *load, struct load_result *out)
 {
-	int32_t page = load->page_size ? load->page_size : 16, pages = (load->in + load->out + page - 1) / page + 1;
+	int32_t page = load->page_size ? load->page_size : 16;
+	int32_t pages = (load->in + load->out + page - 1) / page + 1;
 	struct cairn_engine_options opt = {
 		.max_batch = load->max_batch, .max_rows = load->rows, .max_context = load->in + load->out,
 		.page_size = page, .num_pages = pages * load->max_batch, .expected_new = load->out,

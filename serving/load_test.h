@@ -25,7 +25,7 @@ struct load_result {
 	int64_t steps, prompt_tokens, new_tokens;	/* in the time counted */
 	double seconds, fill_seconds;
 	double idle_share, max_idle_us;			/* of the device, between passes */
-	double plan_us, launch_us, report_us;		/* of the host, a step, at the median; p95 of their sum */
+	double plan_us, launch_us, report_us;	/* of the host, a step, at the median; p95 of their sum */
 	double host_us, host_p95_us;
 	double running;					/* sequences, at the mean */
 	int64_t graph_steps, preempted;

@@ -25,7 +25,7 @@ struct cairn_sampling {
 	uint64_t seed;			/* answer i of a request draws with a key made of (seed, i) */
 	float presence_penalty, frequency_penalty;	/* 0: off; over the tokens of the answer so far */
 	float repetition_penalty;	/* 0 or 1: off; over prompt and answer */
-	int32_t min_new_tokens;		/* before that neither end-of-sequence tokens nor stop_ids are drawn */
+	int32_t min_new_tokens;		/* before that nothing is drawn that would end the answer */
 	const struct cairn_logit_bias *bias;	/* [num_bias], copied; of one token one at most */
 	int32_t num_bias;
 	int32_t num_logprobs;		/* 0: none; 1 + k: of the token and of the k likeliest */

@@ -4,11 +4,12 @@
  *
  *   llama3_8b_1024_512, llama32_1b_1024_512
  *	prompts of 1024 random tokens, answers of 512, random weights, bf16: tokens a second, of prompts and
- *	answers together, while the engine is full (load_test.h); and
- *	how long the operations of a step take, each between two events, which keeps them apart. optimal is what the device could do if it
+ *	answers together, while the engine is full (load_test.h). optimal is what the device could do if it
  *	did nothing but multiply: FLOP/s of the table's own gemm, 8192 cubed, the best of 40 calls in the
- *	same run, by 2 FLOP for each of the model's parameters. host_us: of a step, forming the plan, launching, and what is done with
- *	the tokens; idle_pct: of the device, from the end of a pass to the beginning of the next one.
+ *	same run, by 2 FLOP for each of the model's parameters. host_us: of a step, forming the plan,
+ *	launching, and what is done with the tokens; idle_pct: of the device, from the end of a pass to the
+ *	beginning of the next one. And how long the operations of a step take, each between two events, which
+ *	keeps them apart.
  *   decode_256
  *	256 sequences decode, nothing else: the host's part of a step, which is a graph
  */
@@ -60,7 +61,8 @@ static double gemm_rate(struct cairn_test *t, const struct cairn_impl *impl, con
 	return 2.0 * N * N * N / ((double)best * 1e-3);
 }
 
-static int open_shape(struct cairn_test *t, const char *shape, struct cairn_impl *impl, struct cairn_model **m)
+static int open_shape(struct cairn_test *t, const char *shape, struct cairn_impl *impl,
+		      struct cairn_model **m)
 {
 	struct cairn_model_config c;
 

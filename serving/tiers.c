@@ -289,10 +289,7 @@ static int carry_out_groups(struct cairn_tiers *t, struct move_lists *l, int32_t
 	return 0;
 }
 
-/*
- * Moves behind the rows are collected together with the others. They read pages and write slots: that a job of
- * the disk among them is handed over earlier in the list is of no effect, there is none.
- */
+/* Moves behind the rows are collected together with the others; none of them is the disk's. */
 int cairn_tiers_before(struct cairn_tiers *t, const struct cairn_step_plan *p)
 {
 	struct move_lists *l = &t->lists[t->turn];

@@ -47,7 +47,7 @@ struct cairn_worker_treat {
 	int32_t bias_at, num_bias;	/* of cairn_worker_add_lists() */
 	int32_t forbidden_at, num_forbidden;
 	int32_t num_logprobs;		/* 1 + k: of the token and of the k likeliest */
-	int late;			/* those are of the logits as they are drawn from, not of the model's */
+	int late;			/* of the logits that are drawn from, not of the model's */
 };
 
 #define CAIRN_WORKER_SLOTS(max_batch)	(2 * (max_batch))
@@ -55,12 +55,12 @@ struct cairn_worker_treat {
 /* The part of one sequence in a pass. */
 struct cairn_worker_part {
 	const int32_t *ids;		/* [num_rows] */
-	int32_t follows;		/* its one row is the token of that draw of the pass before; -1: ids */
+	int32_t follows;		/* its row is the token of that draw of the pass before; -1: ids */
 	int32_t num_rows, position;	/* rows position .. position + num_rows - 1 of the sequence */
 	const int32_t *pages;		/* [num_pages], room for position + num_rows keys */
 	int32_t num_pages;
 	const struct cairn_sampling *draw;	/* a token is drawn after the last row; NULL: none */
-	uint64_t seed, offset;		/* which draw of which seed this is; the sampling's own seed is not used */
+	uint64_t seed, offset;		/* which draw of which seed; the sampling's own is not used */
 	const struct cairn_worker_treat *treat;		/* NULL: nothing */
 };
 
@@ -68,7 +68,7 @@ struct cairn_worker_part {
 struct cairn_worker_result {
 	const int32_t *tokens;		/* [num_tokens] */
 	int32_t num_tokens, k;
-	/* where wanted: the token's log-probability; the k likeliest tokens and theirs, -1 where there are fewer */
+	/* where wanted: the token's; the k likeliest tokens and theirs, -1 where there are fewer */
 	const float *logprob;		/* [num_tokens] */
 	const int32_t *top;		/* [num_tokens, k] */
 	const float *top_logprob;
@@ -95,7 +95,8 @@ void cairn_worker_add(struct cairn_worker *worker, const struct cairn_worker_par
 int cairn_worker_launch(struct cairn_worker *worker);
 
 /*
- * Brings the lists of a request to the device; its draws name them by their places. -EAGAIN: there is no room now; -EOPNOTSUPP: the table cannot treat logits.
+ * Brings the lists of a request to the device; its draws name them by their places. -EAGAIN: there is no
+ * room now; -EOPNOTSUPP: the table cannot treat logits.
  */
 int cairn_worker_add_lists(struct cairn_worker *worker, const struct cairn_logit_bias *bias, int32_t num_bias,
 			   const int32_t *forbidden, int32_t num_forbidden, int32_t *bias_at,

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+/* engine_beam_test - beam search against the plain one, which computes every beam by itself */
+#include <math.h>
+#include <stdlib.h>
+
+#include "../conformance/harness.h"
+#include "engine_naive_test.h"
+
+struct beam_case {
+	int prompt, max_new, width, num_seqs;
+	float length_penalty;
+	int num_stops, min_new, num_pages;
+};
+
+static const struct beam_case beam_cases[] = {
+	{ 20, 12, 4, 4, 1, 0, 0, 60 },
+	{ 33, 10, 3, 2, 0, 5, 0, 60 },
+	{ 8, 16, 4, 1, 1.5f, 5, 6, 60 },
+	{ 25, 14, 1, 1, 1, 5, 0, 60 },
+	/* memory for two of the beams at a time */
+	{ 21, 12, 4, 4, 1, 2, 0, 15 },
+};
+
+static double score_of(const struct cairn_request *r, const struct answer *a)
+{
+	double sum = 0;
+
+	for (int i = 0; i < a->num_ids; i++)
+		sum += (double)a->logprob[i];
+	return sum / pow(a->num_ids, (double)r->length_penalty);
+}
+
+/* What is said of the tokens of a beam is what the model says. */
+static void check_logprobs(struct cairn_test *t, struct naive *n, const struct cairn_request *r,
+			   const struct answer *a)
+{
+	_Alignas(16) float logits[NAIVE_VOCAB];
+	double logprobs[NAIVE_VOCAB];
+	int32_t tokens[NAIVE_LEN], len = r->num_prompt;
+
+	memcpy(tokens, r->prompt, (size_t)len * sizeof(*tokens));
+	for (int i = 0; i < a->num_ids; i++) {
+		if (naive_logits(t, n, tokens, len, logits))
+			return;
+		naive_treat(n, r, tokens, len, logits);
+		naive_log_softmax(n, logits, logprobs);
+		EXPECT(t, fabs((double)a->logprob[i] - logprobs[a->ids[i]]) < 0.3);
+		tokens[len++] = a->ids[i];
+	}
+}
+
+static void one_beam_search(struct cairn_test *t, struct cairn_engine *e, struct naive *n,
+			    const struct golden *g, const struct beam_case *c, int exact)
+{
+	static const int32_t stops[] = { 17, 44, 99, 133, 178 };
+	struct answer *answers = calloc((size_t)c->width, sizeof(*answers)), greedy;
+	struct naive_beam *best = calloc((size_t)c->width + 1, sizeof(*best));
+	struct cairn_request r = request(g, c->prompt, c->max_new, &answers[0]), other;
+	int num;
+
+	r.beam_width = c->width;
+	r.num_seqs = c->num_seqs;
+	r.length_penalty = c->length_penalty;
+	r.stop_ids = stops;
+	r.num_stop_ids = c->num_stops;
+	r.sampling.min_new_tokens = c->min_new;
+	r.ignore_eos = !c->num_stops;
+	other = request(g, 15, 10, &greedy);	/* others go on meanwhile */
+	EXPECT(t, cairn_engine_submit(e, &r) == 0 && cairn_engine_submit(e, &other) == 0);
+	EXPECT(t, cairn_engine_run(e) == 0);
+	EXPECT(t, cairn_engine_verify(e) == 0);
+	num = naive_beams(t, n, &r, best);
+	for (int i = 0; i < c->num_seqs && EXPECT(t, i < num); i++) {
+		const struct answer *a = &answers[i];
+
+		EXPECT(t, a->num_finished == 1);
+		EXPECT(t, a->why == (a->end_token >= 0 ? CAIRN_FINISH_STOP : CAIRN_FINISH_LENGTH));
+		if (exact && !EXPECT(t, a->num_ids == best[i].num_tokens &&
+				     !memcmp(a->ids, best[i].tokens, (size_t)a->num_ids * sizeof(*a->ids))))
+			cairn_note(t, "beam %d of width %d: %d tokens, not %d", i, c->width, a->num_ids,
+				   best[i].num_tokens);
+		EXPECT(t, (a->end_token >= 0) == best[i].ended || !exact);
+		check_logprobs(t, n, &r, a);
+	}
+	/* where two ways round differently the beams may part; the best is about as good all the same */
+	if (answers[0].end_token < 0 && !best[0].ended &&
+	    !EXPECT(t, score_of(&r, answers) > best[0].score - 0.3))
+		cairn_note(t, "score %g, not %g", score_of(&r, answers), best[0].score);
+	free(best);
+	free(answers);
+}
+
+static void beams(struct cairn_test *t, const char *table)
+{
+	struct cairn_engine *e;
+	struct cairn_model *m;
+	struct cairn_impl impl;
+	struct naive n;
+	struct golden g;
+
+	if (open_model(t, table, "llama3_tiny", &impl, &g, &m))
+		return;
+	if (!naive_open(t, &n, g.dir)) {
+		for (size_t i = 0; i < ARRAY_SIZE(beam_cases); i++) {
+			struct cairn_engine_options opt = {
+				.max_batch = 5, .max_context = 48, .max_rows = 24, .page_size = 4,
+				.num_pages = beam_cases[i].num_pages, .decode = CAIRN_DECODE_UNFUSED,
+			};
+
+			if (!EXPECT(t, cairn_engine_create(&e, m, &opt) == 0))
+				break;
+			one_beam_search(t, e, &n, &g, &beam_cases[i], !strcmp(table, "ref"));
+			cairn_engine_destroy(e);
+		}
+	}
+	naive_close(&n);
+	close_model(m, &g);
+}
+
+static void beams_ref(struct cairn_test *t)
+{
+	beams(t, "ref");
+}
+
+static void beams_cpu(struct cairn_test *t)
+{
+	beams(t, "cpu");
+}
+
+static void beams_cuda(struct cairn_test *t)
+{
+	beams(t, "cuda");
+}
+
+static const struct cairn_unit units[] = {
+	{ "beams_ref", beams_ref },
+	{ "beams_cpu", beams_cpu },
+	{ "beams_cuda", beams_cuda },
+};
+
+const struct cairn_family cairn_engine_beam_family = {
+	.stage = "serving",
+	.name = "engine_beam",
+	.units = units,
+	.num_units = ARRAY_SIZE(units),
+};
