@@ -417,7 +417,7 @@ static int prepare(struct cairn_session *s, const struct options *o, int32_t **i
 		return cairn_error(EINVAL, "--max-new-tokens: %lld and a prompt of %zu tokens exceed the %d "
 				   "positions of the model", (long long)o->max_new_tokens, *num_ids,
 				   s->model->config.max_position_embeddings);
-	eo.max_batch = (int32_t)o->common.batch;
+	eo.max_batch = eo.max_queued = (int32_t)o->common.batch;
 	eo.max_context = (int32_t)((int64_t)*num_ids + o->max_new_tokens);
 	eo.max_rows = (int32_t)(o->prefill_rows ? o->prefill_rows : host ? 256 : 2048);
 	if (eo.max_rows > (int64_t)*num_ids * o->common.batch)

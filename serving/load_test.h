@@ -32,6 +32,9 @@ struct load_result {
 	int32_t num_finished, num_wrong;		/* answers that were not of the length asked for */
 };
 
+/* A shape with random weights on the GPU: 0, or it is not there, and the test skips or has failed. */
+int load_open(struct cairn_test *t, const char *shape, struct cairn_impl *impl, struct cairn_model **m);
+
 /* 0, or -errno with the text. The engine has pages enough for max_batch sequences. */
 int load_run(struct cairn_test *t, struct cairn_model *m, const struct load *load, struct load_result *r);
 

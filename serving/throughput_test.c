@@ -61,17 +61,6 @@ static double gemm_rate(struct cairn_test *t, const struct cairn_impl *impl, con
 	return 2.0 * N * N * N / ((double)best * 1e-3);
 }
 
-static int open_shape(struct cairn_test *t, const char *shape, struct cairn_impl *impl,
-		      struct cairn_model **m)
-{
-	struct cairn_model_config c;
-
-	if (open_table(t, "cuda", impl))
-		return -1;
-	return EXPECT(t, cairn_model_shape(shape, &c) == 0) &&
-	       EXPECT(t, cairn_model_random(m, impl, &c, 1) == 0) ? 0 : -1;
-}
-
 /* ---- operations ---- */
 
 enum what { WHAT_GEMM, WHAT_HEAD, WHAT_ATTN, WHAT_NORM, WHAT_ROPE, WHAT_APPEND, WHAT_SILU, WHAT_OTHER,
@@ -166,7 +155,7 @@ static void throughput(struct cairn_test *t, const char *shape, const char *name
 	double rate, optimal, parameters, tokens;
 	char what[64];
 
-	if (open_shape(t, shape, &impl, &m))
+	if (load_open(t, shape, &impl, &m))
 		return;
 	rate = gemm_rate(t, &impl, m);
 	p.impl = &impl;
@@ -236,7 +225,7 @@ static void decode_256(struct cairn_test *t)
 	struct cairn_impl impl;
 	struct cairn_model *m;
 
-	if (open_shape(t, "llama32-1b", &impl, &m))
+	if (load_open(t, "llama32-1b", &impl, &m))
 		return;
 	if (EXPECT(t, load_run(t, m, &load, &r) == 0) && EXPECT(t, r.num_wrong == 0 && r.steps > 0))
 		cairn_row(t, "decode_256", "cuda",
