@@ -134,7 +134,7 @@ static void one_evening(struct cairn_test *t, struct cairn_model *m, struct naiv
 		if (guests[i].there && !guests[i].disturbed)
 			check_guest(t, n, &guests[i]);
 	}
-	cairn_note(t, "%d pages of %d, %d on the host, %d on disk: %lld set back, %lld loaded, %lld from disk",
+	cairn_note(t, "%d pages of %d, %d on the host, %d on disk: %lld set back, %lld loaded, %lld fetched",
 		   opt.num_pages, opt.page_size, opt.host_pages, opt.disk_pages,
 		   (long long)(st.scheduler.swapped + st.scheduler.recomputed),
 		   (long long)st.scheduler.loaded_tokens, (long long)st.scheduler.moves[CAIRN_MOVE_FETCH]);
