@@ -277,7 +277,7 @@ static int finish(struct cairn_engine *e, struct request *r)
 			why = CAIRN_FINISH_STOP;
 			end = -1;
 		}
-		if (!has && !i)		/* nothing was a number */
+		if (r->bad)
 			why = CAIRN_FINISH_FAILED;
 		engine_finish(e, r, i, r->cancelled ? CAIRN_FINISH_CANCELLED : why, end);
 	}
@@ -289,6 +289,10 @@ int engine_beams_advance(struct cairn_engine *e, struct request *r)
 	struct beams *b = r->beams;
 	int32_t num_next, waiting = 0;
 
+	if (r->bad) {
+		b->num_hypotheses = 0;
+		return finish(e, r);
+	}
 	for (int32_t i = 0; i < b->num_live; i++)
 		waiting += !b->live[i].has_drawn;
 	if (waiting == b->num_live)

@@ -186,11 +186,63 @@ static void decode_paths(struct cairn_test *t)
 	close_model(m, &g);
 }
 
+static int no_number(const struct cairn_argmax_args *args, void *stream)
+{
+	if (countdown-- > 0)
+		return cairn_argmax_cpu(args, stream);
+	memset(args->out, 0xff, (size_t)args->rows * sizeof(*args->out));
+	return 0;
+}
+
+/* An answer whose logits are no numbers ends alone, and the cache keeps nothing of it. */
+static void not_a_number(struct cairn_test *t)
+{
+	struct cairn_engine_options opt = {
+		.max_batch = 2, .max_context = 256, .page_size = 4, .decode = CAIRN_DECODE_UNFUSED,
+	};
+	struct answer bad, again, third;
+	struct cairn_request r;
+	struct cairn_engine *e;
+	struct cairn_model *m;
+	struct cairn_impl impl;
+	struct golden g;
+
+	if (open_model(t, "cpu", "llama2_tiny", &impl, &g, &m))
+		return;
+	impl.argmax = no_number;
+	for (int at = 0; at < 6; at++) {
+		if (!EXPECT(t, cairn_engine_create(&e, m, &opt) == 0))
+			break;
+		countdown = at;
+		r = request(&g, g.num_tokens, 16, &bad);
+		EXPECT(t, cairn_engine_submit(e, &r) == 0 && cairn_engine_run(e) == 0);
+		EXPECT(t, bad.num_ids == at && bad.num_finished == 1 && bad.why == CAIRN_FINISH_FAILED);
+		countdown = 1000;
+		r = request(&g, g.num_tokens, 16, &again);
+		EXPECT(t, cairn_engine_submit(e, &r) == 0 && cairn_engine_run(e) == 0);
+		EXPECT(t, again.cached == 0 && again.num_ids == 16 &&
+			  !memcmp(again.ids, g.greedy, 16 * sizeof(*again.ids)));
+		r = request(&g, g.num_tokens, 16, &third);
+		EXPECT(t, cairn_engine_submit(e, &r) == 0 && cairn_engine_run(e) == 0);
+		EXPECT(t, third.cached > 0 && third.num_ids == 16);
+		countdown = at;
+		r = request(&g, 40, 16, &bad);
+		r.salt.lo = 1;
+		r.beam_width = 2;
+		EXPECT(t, cairn_engine_submit(e, &r) == 0 && cairn_engine_run(e) == 0);
+		EXPECT(t, bad.num_ids == 0 && bad.num_finished == 1 && bad.why == CAIRN_FINISH_FAILED);
+		EXPECT(t, cairn_engine_verify(e) == 0);
+		cairn_engine_destroy(e);
+	}
+	close_model(m, &g);
+}
+
 static const struct cairn_unit units[] = {
 	{ "bad_requests", bad_requests },
 	{ "bad_options", bad_options },
 	{ "failing_table", failing_table },
 	{ "decode_paths", decode_paths },
+	{ "not_a_number", not_a_number },
 };
 
 const struct cairn_family cairn_engine_error_family = {

@@ -30,7 +30,7 @@ struct request {
 	struct cairn_request req;	/* its arrays lie behind the answers */
 	uint64_t handle;
 	int32_t num_answers, num_live;
-	int started, cancelled;
+	int started, cancelled, bad;	/* bad: beams whose logits are no numbers */
 	/* of its logits */
 	int counts;			/* the tokens of its answers are counted */
 	int32_t *prompt;		/* to be counted, too; NULL: not so */

@@ -120,7 +120,8 @@ static const struct mutant {
 };
 
 /* Requests of which each needs something of the above; several rounds, so that counters are used again. */
-static void make_requests(const struct golden *g, struct cairn_request *reqs, struct answer (*answers)[2], int round)
+static void make_requests(const struct golden *g, struct cairn_request *reqs, struct answer (*answers)[2],
+			  int round)
 {
 	static const int32_t stops[] = { 17, 44, 99, 133, 178, 60, 61, 62, 63 };
 

@@ -84,7 +84,7 @@ static int tell(struct cairn_engine *e)
 	}
 }
 
-/* One drawn token. Returns whether it ends its answer. */
+/* One drawn token. Returns whether it ends its answer: 2 when nothing of that is to be kept. */
 static int take_token(struct cairn_engine *e, const struct draw *d, const struct cairn_worker_result *w,
 		      int32_t i)
 {
@@ -95,6 +95,8 @@ static int take_token(struct cairn_engine *e, const struct draw *d, const struct
 	if (r && r->beams && !r->cancelled) {
 		e->stats.new_tokens++;
 		engine_beams_take(r, d->index, w, i);
+		r->bad |= token.id < 0 || token.id >= e->config->vocab_size;
+		return r->bad ? 2 : 0;
 	}
 	if (!a || !a->live || r->cancelled)
 		return 0;	/* drawn after the end */
@@ -103,7 +105,7 @@ static int take_token(struct cairn_engine *e, const struct draw *d, const struct
 	e->stats.new_tokens++;
 	if (token.id < 0 || token.id >= e->config->vocab_size) {
 		a->failed = 1;
-		return 1;
+		return 2;
 	}
 	if (engine_is_end(e, r, token.id)) {
 		a->end_token = token.id;
@@ -118,7 +120,7 @@ static int take_token(struct cairn_engine *e, const struct draw *d, const struct
 		while (token.num_top && token.top[token.num_top - 1] < 0)	/* a small vocabulary */
 			token.num_top--;
 	}
-	return r->req.on_token && r->req.on_token(r->req.ctx, d->index, &token);
+	return r->req.on_token && r->req.on_token(r->req.ctx, d->index, &token) ? 1 : 0;
 }
 
 /* Waits for the oldest pass and hands its tokens out. */

@@ -245,6 +245,7 @@ int sched_finish(struct cairn_scheduler *s, struct sched_seq *q, int what, int32
 {
 	struct sched_request *r = q->req;
 	int ret = add_event(s, r->id, q->index, what, token);
+	int32_t bad;
 
 	for (int32_t i = 0; !ret && i < r->unforked; i++)
 		ret = add_event(s, r->id, r->next_index + i, what, token);
@@ -254,11 +255,15 @@ int sched_finish(struct cairn_scheduler *s, struct sched_seq *q, int what, int32
 		if (q->draw[i] >= 0)
 			s->plans[i].draws[q->draw[i]].seq = NULL;
 	}
-	if (!ret)
+	if (!ret && !q->is_bad)
 		ret = sched_keep_all(s, q);
 	sched_drop_shadow(s, q);
+	bad = q->is_bad ? q->node : CAIRN_PREFIX_NONE;
 	if (!FAULT(CANCEL_LEAK) || what != CAIRN_SCHED_CANCELLED)
 		sched_unpin(s, q);
+	/* its prompt, unless it is a part of what others have there */
+	if (bad != CAIRN_PREFIX_NONE)
+		cairn_prefix_tree_remove(s->device.tree, bad);
 	if (q->is_waiting) {
 		if (FAULT(QUEUE_TOKENS) && what == CAIRN_SCHED_CANCELLED)
 			s->queued_tokens += q->was_running ? 0 : r->num_prompt;
@@ -497,6 +502,7 @@ int cairn_scheduler_report(struct cairn_scheduler *s, const int32_t *tokens, con
 		q->in_flight--;
 		q->tokens[q->num_known++] = tokens[i];
 		if (stops && stops[i]) {
+			q->is_bad = stops[i] == 2;
 			ret = sched_finish(s, q, CAIRN_SCHED_STOP, tokens[i]);
 			continue;
 		}

@@ -181,8 +181,9 @@ int cairn_scheduler_set_last(struct cairn_scheduler *s, uint64_t request, int32_
  */
 int cairn_scheduler_plan(struct cairn_scheduler *s, int64_t now_ns, const struct cairn_step_plan **plan);
 
-/* The tokens of the oldest plan that was not reported, by draw. stops[i] != 0: it ends its sequence; may be
- * NULL. -EINVAL: there is no such plan. */
+/* The tokens of the oldest plan that was not reported, by draw. stops[i] != 0: it ends its sequence, as
+ * CAIRN_SCHED_STOP; 2: because what was computed for it is no good, and none of that is kept. May be NULL.
+ * -EINVAL: there is no such plan. */
 int cairn_scheduler_report(struct cairn_scheduler *s, const int32_t *tokens, const uint8_t *stops);
 
 /* All FETCH moves for this request have been carried out: it waits for that before it is admitted.

@@ -45,7 +45,7 @@ struct sched_seq {
 	struct sched_request *req;
 	struct sched_seq *prev, *next;	/* in the queue */
 	int32_t index;
-	int is_waiting, was_running, is_cached, is_fetching, is_held;
+	int is_waiting, was_running, is_cached, is_fetching, is_held, is_bad;
 	int32_t num_known, in_flight, computed;
 	int32_t kv, shadow;		/* handles in the device's and the host's pool; NOWHERE */
 	int32_t adopted;		/* pages that it found: not its own */
