@@ -224,8 +224,41 @@ static void cannot_load(struct cairn_test *t)
 	}
 }
 
+/* Rows that are no numbers: those answers fail, the worker goes on, and nobody meets their keys in the
+ * cache. */
+static void no_number(struct cairn_test *t)
+{
+#define LINE                                                                                               \
+	"{\"prompt\":\"%s it was a long way to the town, and longer still on the way back, in the "        \
+	"rain.\","                                                                                         \
+	"\"max_tokens\":3,\"temperature\":0,\"ignore_eos\":true,\"stream\":%s}"
+	static const char *const begins[] = { "now", "later", "then", "soon" };
+	static struct reply r;
+	char path[PATH_MAX], body[512];
+	struct server s;
+
+	if (!beside(t, "fault_plugin.so", path, sizeof(path)) ||
+	    !start_server(t, &s, FAULT_ARGS(path, "--batch", "4")) || !EXPECT(t, wait_ready(&s)))
+		return;
+	for (int i = 0; i < 4; i++) {
+		snprintf(body, sizeof(body), LINE, begins[i], i / 2 ? "true" : "false");
+		if (i % 2 == 0)
+			tell_fault(&s, "nan");
+		if (!EXPECT(t, post(&s, PATH, body, &r) == (i % 2 ? 200 : 500)))
+			cairn_note(t, "%d: %d: %.300s", i, r.status, r.body);
+		if (i % 2 == 0)
+			EXPECT(t, is_error(&r) && says(&r, "error.code", "model_failed"));
+	}
+	EXPECT(t, WAIT_FOR(is_quiet(&s), 30000));
+	EXPECT(t, metric_of(&s, "cairn:worker_restarts_total", "") == 0);
+	stop_server(&s);
+}
+
 static const struct cairn_unit units[] = {
-	{ "device_fails", device_fails }, { "killed_under_load", killed_under_load }, { "drain", drain },
+	{ "device_fails", device_fails },
+	{ "no_number", no_number },
+	{ "killed_under_load", killed_under_load },
+	{ "drain", drain },
 	{ "cannot_load", cannot_load },
 };
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "../primitives/error.h"
+#include "engine.h"
 #include "serve_front.h"
 
 static bool is_open(const struct serve_slot *slot, int32_t index)
@@ -87,12 +88,16 @@ static int top(struct serve *s, const struct cairn_wire_frame *f)
 
 static int finish(struct serve *s, const struct cairn_wire_frame *f)
 {
-	static const enum cairn_api_finish whys[] = { CAIRN_API_STOP, CAIRN_API_LENGTH, CAIRN_API_ABORT };
+	static const enum cairn_api_finish whys[] = {
+		[CAIRN_FINISH_STOP] = CAIRN_API_STOP, [CAIRN_FINISH_LENGTH] = CAIRN_API_LENGTH,
+		[CAIRN_FINISH_CANCELLED] = CAIRN_API_ABORT,
+	};
 	struct serve_slot *slot = serve_slot_of(s, f->request);
 	struct cairn_api_error e;
 	struct serve_part *p;
 
-	if (!slot || !is_open(slot, f->finish.index) || f->finish.why < 0 || f->finish.why > 3 ||
+	if (!slot || !is_open(slot, f->finish.index) || f->finish.why < 0 ||
+	    f->finish.why > CAIRN_FINISH_FAILED ||
 	    f->finish.token < -1 || f->finish.token >= s->config.vocab_size)
 		return -EINVAL;
 	slot->open[f->finish.index / 64] &= ~(1ull << f->finish.index % 64);
@@ -101,9 +106,12 @@ static int finish(struct serve *s, const struct cairn_wire_frame *f)
 		serve_free_slot(s, slot);
 	if (!p)
 		return 0;
-	if (f->finish.why == 3) {
-		cairn_api_refuse(&e, 504, "deadline_exceeded", NULL, "the answer took longer than %lld s",
-				 (long long)s->opt.request_s);
+	if (f->finish.why == CAIRN_FINISH_EXPIRED || f->finish.why == CAIRN_FINISH_FAILED) {
+		if (f->finish.why == CAIRN_FINISH_EXPIRED)
+			cairn_api_refuse(&e, 504, "deadline_exceeded", NULL, "the answer took longer than "
+					 "%lld s", (long long)s->opt.request_s);
+		else
+			cairn_api_refuse(&e, 500, "model_failed", NULL, "the model gives no number here");
 		serve_fail(p->job, &e);
 		serve_end_job(s, p->job);
 		return 0;
