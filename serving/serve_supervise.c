@@ -143,8 +143,11 @@ static bool reap(struct serve *s)
 	if (!ret || (ret < 0 && errno == EINTR))
 		return false;
 	s->pid = -1;
-	if (ret > 0 && WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL)
-		fprintf(stderr, "cairn serve: the worker was ended by signal %d\n", WTERMSIG(status));
+	if (ret > 0 && WIFSIGNALED(status))
+		fprintf(stderr, "cairn serve: the worker was ended by signal %d (%s)\n", WTERMSIG(status),
+			strsignal(WTERMSIG(status)));
+	else if (ret > 0 && WEXITSTATUS(status))
+		fprintf(stderr, "cairn serve: the worker ended with status %d\n", WEXITSTATUS(status));
 	return true;
 }
 

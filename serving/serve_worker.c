@@ -7,6 +7,7 @@
  * way to it. Any error of a step is its last: a device that failed once is not trusted again, and another
  * worker is soon there.
  */
+#include <execinfo.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
@@ -413,6 +414,33 @@ static void say_failed(struct worker *w)
 		wait_for_front(w);
 }
 
+#ifdef __SANITIZE_ADDRESS__
+static void watch_for_crashes(void) {}	/* its own report says more */
+#else
+/* Where it died, for whoever reads the log; then it dies of the same signal. */
+static void say_where(int sig)
+{
+	static const char head[] = "cairn serve: the worker was at:\n";
+	void *at[64];
+	ssize_t n = write(STDERR_FILENO, head, sizeof(head) - 1);
+
+	(void)n;
+	backtrace_symbols_fd(at, backtrace(at, 64), STDERR_FILENO);
+	raise(sig);
+}
+
+static void watch_for_crashes(void)
+{
+	static const int signals[] = { SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT };
+	struct sigaction sa = { .sa_handler = say_where, .sa_flags = SA_RESETHAND | SA_NODEFER };
+	void *at[1];
+
+	backtrace(at, 1);	/* loads what it needs while all is well */
+	for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
+		sigaction(signals[i], &sa, NULL);
+}
+#endif
+
 int cairn_cmd_serve_worker(int argc, char **argv)
 {
 	struct cairn_serve_options o;
@@ -423,6 +451,7 @@ int cairn_cmd_serve_worker(int argc, char **argv)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	signal(SIGINT, SIG_IGN);
 	signal(SIGPIPE, SIG_IGN);
+	watch_for_crashes();
 	ret = w ? cairn_serve_parse(argc, argv, &o) : cairn_error(ENOMEM, "worker: no memory");
 	if (!ret)
 		ret = load(w, &o);
