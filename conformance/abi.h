@@ -33,6 +33,8 @@
 #include "../fused/decode_step.h"
 #include "../fused/kv_append.h"
 #include "../fused/kv_move.h"
+#include "../fused/mla_append.h"
+#include "../fused/mla_paged.h"
 #include "../fused/moe.h"
 #include "../primitives/argmax.h"
 #include "../primitives/cluster_gather.h"
@@ -139,6 +141,11 @@ struct cairn_impl {
 	int (*quant_fp8w)(const struct cairn_quant_fp8w_args *args, void *stream);
 	int (*gemm_fp8w)(const struct cairn_gemm_fp8w_args *args, void *stream);
 	int (*gemm_fp8w_workspace)(const struct cairn_gemm_fp8w_args *args, size_t *bytes);
+
+	/* latent attention as a list of operations */
+	int (*mla_append)(const struct cairn_mla_append_args *args, void *stream);
+	int (*mla_paged)(const struct cairn_mla_paged_args *args, void *stream);
+	int (*mla_paged_workspace)(const struct cairn_mla_paged_args *args, size_t *bytes);
 };
 
 /* The one symbol of a plug-in. NULL if it cannot serve that ABI version. */

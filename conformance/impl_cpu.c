@@ -33,4 +33,6 @@ const struct cairn_impl cairn_impl_cpu = {
 	.logprobs = cairn_logprobs_cpu,
 	.quant_fp8w = cairn_quant_fp8w_cpu,
 	.gemm_fp8w = cairn_gemm_fp8w_cpu,
+	.mla_append = cairn_mla_append_cpu,
+	.mla_paged = cairn_mla_paged_cpu,
 };

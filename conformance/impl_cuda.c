@@ -42,4 +42,7 @@ const struct cairn_impl cairn_impl_cuda = {
 	.quant_fp8w = cairn_quant_fp8w,
 	.gemm_fp8w = cairn_gemm_fp8w,
 	.gemm_fp8w_workspace = cairn_gemm_fp8w_workspace,
+	.mla_append = cairn_mla_append,
+	.mla_paged = cairn_mla_paged,
+	.mla_paged_workspace = cairn_mla_paged_workspace,
 };

@@ -31,4 +31,6 @@ const struct cairn_impl cairn_impl_ref = {
 	.logprobs = cairn_logprobs_ref,
 	.quant_fp8w = cairn_quant_fp8w_ref,
 	.gemm_fp8w = cairn_gemm_fp8w_ref,
+	.mla_append = cairn_mla_append_ref,
+	.mla_paged = cairn_mla_paged_ref,
 };

@@ -25,22 +25,25 @@ const struct cairn_family *const *cairn_families(void)
 }
 
 extern const struct cairn_mutant cairn_mutants_attn[], cairn_mutants_cluster[], cairn_mutants_cluster_attn[],
-	cairn_mutants_engine[], cairn_mutants_fp8[], cairn_mutants_gemm[], cairn_mutants_mla[],
-	cairn_mutants_moe[], cairn_mutants_rope[], cairn_mutants_rows[], cairn_mutants_step[];
+	cairn_mutants_engine[], cairn_mutants_fp8[], cairn_mutants_gemm[], cairn_mutants_latent[],
+	cairn_mutants_mla[], cairn_mutants_moe[], cairn_mutants_rope[], cairn_mutants_rows[],
+	cairn_mutants_step[];
 extern const int cairn_num_mutants_attn, cairn_num_mutants_cluster, cairn_num_mutants_cluster_attn,
-	cairn_num_mutants_engine, cairn_num_mutants_fp8, cairn_num_mutants_gemm, cairn_num_mutants_mla,
-	cairn_num_mutants_moe, cairn_num_mutants_rope, cairn_num_mutants_rows, cairn_num_mutants_step;
+	cairn_num_mutants_engine, cairn_num_mutants_fp8, cairn_num_mutants_gemm, cairn_num_mutants_latent,
+	cairn_num_mutants_mla, cairn_num_mutants_moe, cairn_num_mutants_rope, cairn_num_mutants_rows,
+	cairn_num_mutants_step;
 
 const struct cairn_mutant *cairn_mutant_at(int i)
 {
 	const struct cairn_mutant *const lists[] = { cairn_mutants_attn, cairn_mutants_cluster,
 		cairn_mutants_cluster_attn, cairn_mutants_engine, cairn_mutants_fp8, cairn_mutants_gemm,
-		cairn_mutants_mla, cairn_mutants_moe, cairn_mutants_rope, cairn_mutants_rows,
-		cairn_mutants_step };
+		cairn_mutants_latent, cairn_mutants_mla, cairn_mutants_moe, cairn_mutants_rope,
+		cairn_mutants_rows, cairn_mutants_step };
 	const int counts[] = { cairn_num_mutants_attn, cairn_num_mutants_cluster,
 		cairn_num_mutants_cluster_attn, cairn_num_mutants_engine, cairn_num_mutants_fp8,
-		cairn_num_mutants_gemm, cairn_num_mutants_mla, cairn_num_mutants_moe,
-		cairn_num_mutants_rope, cairn_num_mutants_rows, cairn_num_mutants_step };
+		cairn_num_mutants_gemm, cairn_num_mutants_latent, cairn_num_mutants_mla,
+		cairn_num_mutants_moe, cairn_num_mutants_rope, cairn_num_mutants_rows,
+		cairn_num_mutants_step };
 
 	for (size_t k = 0; k < ARRAY_SIZE(lists); k++) {
 		if (i < counts[k])

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * moe - one persistent kernel for the mixture-of-experts block, batch up to 8; one CTA an SM
+ * moe - one persistent kernel for the mixture-of-experts block, batch up to 8 (more: moe_rows.cu); one CTA an
+ * SM
  *
  * 8 warps compute, 8 load for them (moe.cuh), 4 route (moe_route.cuh). Everyone has a share of the rows of
  * each product:
@@ -70,6 +71,7 @@
 #include "../primitives/launch.h"
 #include "decode_step_latent.h"
 #include "moe_body.cuh"
+#include "moe_rows.h"
 
 #define MOE_WORKER_REGS	136		/* 256 threads, 256, 128: 61440, 96 each, as at the start */
 #define MOE_LOADER_REGS	72
@@ -178,6 +180,8 @@ extern "C" int cairn_moe(const struct cairn_moe_args *args, void *stream)
 	CAIRN_TRY(cairn_moe_check(args));
 	if (!args->batch)
 		return 0;
+	if (args->batch > CAIRN_MOE_FEW)
+		return moe_rows(args, stream);
 	need = moe_workspace(args);
 	if (!args->workspace || (uintptr_t)args->workspace % 256 || args->workspace_bytes < need)
 		return cairn_error(EINVAL, "moe: workspace: %zu bytes, 256-byte aligned, are needed", need);
@@ -189,6 +193,8 @@ extern "C" int cairn_moe_workspace(const struct cairn_moe_args *args, size_t *by
 	CAIRN_TRY(cairn_moe_check_shape(args));
 	if (!bytes)
 		return cairn_error(EINVAL, "moe_workspace: bytes: null pointer");
+	if (args->batch > CAIRN_MOE_FEW)
+		return moe_rows_workspace(args, bytes);
 	*bytes = moe_workspace(args);
 	return 0;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * moe - the mixture-of-experts block of a decode step in one call: norm, router, experts, residual
+ * moe - the mixture-of-experts block in one call: norm, router, experts, residual; a decode step's few rows,
+ * or a prompt's many
  *
  *   n       = x / sqrt(mean(x^2) + eps) * norm_weight                  (rmsnorm.h)
  *   p[b,:]  = softmax(n w_router^T)                                    over all num_experts, fp32
@@ -21,22 +22,26 @@
  *   w_down          dtype  [num_experts, hidden, intermediate]           in
  *   w_shared_gate_up dtype [2 shared_intermediate, hidden]               in; NULL with shared_intermediate 0
  *   w_shared_down   dtype  [hidden, shared_intermediate]                 in; NULL with shared_intermediate 0
- *   workspace              [workspace_bytes]                             256-byte aligned, zeroed once
+ *   workspace              [workspace_bytes]                             256-byte aligned; zeroed once; of
+ *                                                                        more than CAIRN_MOE_FEW rows
+ *                                                                        contents undefined
  *
- * Row-major without gaps, all pointers of dtype 16-byte aligned. cluster_attn.h says what zeroed once means,
- * and that no two such calls may run on a device at the same time. eps and scaling are finite and > 0,
- * normalize is 0 or 1.
+ * Row-major without gaps, all pointers of dtype 16-byte aligned. Up to CAIRN_MOE_FEW rows (batch) are one
+ * launch that shares itself out over all SMs: cluster_attn.h says what zeroed once means, and that no two
+ * such calls may run on a device at the same time. More are a chain of launches like any other. eps and
+ * scaling are finite and > 0, normalize is 0 or 1.
  *
  * Supported:   dtype f16, bf16; hidden a multiple of 64, 64..8192; intermediate a multiple of 64, 64..16384;
  *              shared_intermediate a multiple of 64, 0..16384; num_experts 1..256; experts_per_token
- *              1..min(16, num_experts); batch 0..8, batch * hidden up to 32768. Anything else -EOPNOTSUPP.
- *              batch 0 does nothing. A row of x that is not finite has undefined out and e,
- *              and harms no other.
+ *              1..min(16, num_experts); batch 0..65536; up to CAIRN_MOE_FEW rows batch * hidden up to
+ *              32768. Anything else -EOPNOTSUPP. batch 0 does nothing. A row of x that is not finite has
+ *              undefined out and e, and harms no other.
  * Numerics:    n, h (after the weight) and s are rounded to dtype; products exact, sums, softmax and weights
  *              in fp32; out is rounded once.
  * Tolerance:   derived in moe_bounds.c; where the choice of experts is not decided beyond the logits' bounds,
  *              a request is judged for finiteness alone.
- * Determinism: bitwise repeatable; row b is the same whatever the other requests are.
+ * Determinism: bitwise repeatable; row b is the same whatever the other rows are, among up to CAIRN_MOE_FEW
+ *              rows and among more.
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO, as cluster_attn.h; experts_per_token above
  *              num_experts is -EOPNOTSUPP.
  * Source:      DeepSeek-V2 2024, section 2.2; Jiang et al. 2024 (Mixtral: normalize, no shared experts).
@@ -48,6 +53,8 @@
 #include <stdint.h>
 
 struct cairn_exact;
+
+#define CAIRN_MOE_FEW	8
 
 struct cairn_moe_args {
 	size_t size;

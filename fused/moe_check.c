@@ -41,9 +41,10 @@ int cairn_moe_check_shape(const struct cairn_moe_args *a)
 	if (a->experts_per_token > 16 || a->experts_per_token > a->num_experts)
 		return cairn_error(EOPNOTSUPP, "moe: experts_per_token: %d is above 16 or num_experts",
 				   a->experts_per_token);
-	if (a->batch > 8 || a->batch * a->hidden > 32768)
-		return cairn_error(EOPNOTSUPP,
-				   "moe: batch: %d is above 8, or batch * hidden above 32768", a->batch);
+	if (a->batch > 65536)
+		return cairn_error(EOPNOTSUPP, "moe: batch: %d is above 65536", a->batch);
+	if (a->batch <= CAIRN_MOE_FEW && a->batch * a->hidden > 32768)
+		return cairn_error(EOPNOTSUPP, "moe: batch: %d times hidden is above 32768", a->batch);
 	return 0;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * moe_cpu - what the engine runs without a GPU: fp32, a chosen expert's weights read once for the whole batch
+ * moe_cpu - what the engine runs without a GPU: fp32, a chosen expert's weights read once for MAX_BATCH rows
  *
  * The requests' choices are turned round into a list of experts in use, each with its users; the shared
  * experts are one more with all requests as users. Both products go through that list by rows of the weights:
@@ -17,8 +17,9 @@
 #include "../primitives/error.h"
 #include "block_cpu.h"
 
-#define MAX_BATCH	8
+#define MAX_BATCH	32		/* more rows go through in as many parts */
 #define MAX_TOP		16
+#define MAX_EXPERTS	256
 #define MAX_K		16384
 
 /* An expert in use: its weights, and where its users' h are, in rows of `width` */
@@ -34,7 +35,7 @@ struct state {
 	int slots, width, num_used;
 	int chosen[MAX_BATCH][MAX_TOP];
 	float weight[MAX_BATCH][MAX_TOP + 1];
-	struct expert used[MAX_BATCH * MAX_TOP + 1];
+	struct expert used[MAX_EXPERTS + 1];
 };
 
 static WIDE void norm(const struct state *s, int b)
@@ -208,15 +209,11 @@ static void run(struct state *s)
 		down(s, i);
 }
 
-int cairn_moe_cpu(const struct cairn_moe_args *a, void *stream)
+/* At most MAX_BATCH rows. */
+static int run_part(const struct cairn_moe_args *a)
 {
-	struct state *s;
+	struct state *s = calloc(1, sizeof(*s));
 
-	(void)stream;
-	CAIRN_TRY(cairn_moe_check(a));
-	if (!a->batch)
-		return 0;
-	s = calloc(1, sizeof(*s));
 	if (!s)
 		return cairn_error(ENOMEM, "moe: no memory");
 	s->a = a;
@@ -232,5 +229,22 @@ int cairn_moe_cpu(const struct cairn_moe_args *a, void *stream)
 	run(s);
 	free(s->n);
 	free(s);
+	return 0;
+}
+
+int cairn_moe_cpu(const struct cairn_moe_args *a, void *stream)
+{
+	(void)stream;
+	CAIRN_TRY(cairn_moe_check(a));
+	for (int32_t first = 0; first < a->batch; first += MAX_BATCH) {
+		int64_t at = (int64_t)first * a->hidden;
+		struct cairn_moe_args part = *a;
+
+		part.batch = a->batch - first < MAX_BATCH ? a->batch - first : MAX_BATCH;
+		part.x = (const uint16_t *)a->x + at;
+		part.out = (uint16_t *)a->out + at;
+		part.experts = a->experts ? a->experts + (int64_t)first * a->experts_per_token : NULL;
+		CAIRN_TRY(run_part(&part));
+	}
 	return 0;
 }

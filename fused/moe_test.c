@@ -46,14 +46,30 @@ static const struct moe_shape named[] = {
 	{ N("hidden_4096_b8_f16", 4096, 4, 1, 64, 0, 8), .flags = F16 },
 	{ N("intermediate_16384", 64, 2, 1, 16384, 0, 2) },
 	{ N("shared_16384_f16", 64, 2, 2, 64, 16384, 1), .flags = F16 },
+	/* many rows */
+	{ N("rows_9", 64, 4, 2, 64, 64, 9) },
+	{ N("rows_33_in_place", 128, 8, 3, 64, 0, 33), .flags = IN_PLACE },
+	{ N("rows_70_mixtral_like", 256, 8, 2, 192, 0, 70), .flags = NORMALIZE },
+	{ N("rows_70_dsv2lite_like", 128, 64, 6, 64, 128, 70) },
+	{ N("rows_150_f16", 128, 3, 2, 64, 64, 150), .flags = F16 | NO_EXPERTS },
+	{ N("rows_300_one_expert", 64, 1, 1, 64, 0, 300) },
+	{ N("rows_129_all_experts", 64, 5, 5, 64, 192, 129), .flags = NORMALIZE, .scaling = 2.5f },
+	{ N("rows_200_logits_equal", 64, 8, 3, 64, 0, 200), .flags = TIES },
+	{ N("rows_40_logits_equal_in_pairs", 64, 256, 16, 64, 64, 40), .flags = PAIRS | F16 },
+	{ N("rows_140_equal", 64, 16, 4, 128, 64, 140), .flags = SAME },
 	{ N("dsv2lite_8_experts", 2048, 8, 6, 1408, 2816, 1) },
 	/* too large for one processor */
 	{ N("large_mixtral_layer", 4096, 8, 2, 14336, 0, 2), .flags = DEVICE | NORMALIZE },
 	{ N("large_dsv2lite_b3_f16", DSV2LITE, 3), .flags = DEVICE | F16 },
 	{ N("large_dsv2lite_b5_in_place", DSV2LITE, 5), .flags = DEVICE | IN_PLACE },
+	{ N("large_dsv2lite_rows_777", DSV2LITE, 777), .flags = DEVICE },
+	{ N("large_mixtral_rows_300_f16", 4096, 8, 2, 14336, 0, 300), .flags = DEVICE | NORMALIZE | F16 },
 	/* measured */
 	{ N("dsv2lite_b1", DSV2LITE, 1), .flags = BENCH | DEVICE },
 	{ N("dsv2lite_b8", DSV2LITE, 8), .flags = BENCH | DEVICE },
+	{ N("dsv2lite_rows_64", DSV2LITE, 64), .flags = BENCH | DEVICE },
+	{ N("dsv2lite_rows_1024", DSV2LITE, 1024), .flags = BENCH | DEVICE },
+	{ N("mixtral_rows_1024", 4096, 8, 2, 14336, 0, 1024), .flags = BENCH | DEVICE | NORMALIZE },
 };
 
 #define NUM_NAMED	((int)ARRAY_SIZE(named))
@@ -159,7 +175,7 @@ static const char *reject(void *args, int i, int *want)
 	case 39: a->num_experts = 257; return "num_experts_257";
 	case 40: a->experts_per_token = 3; return "experts_per_token_above_num_experts";
 	case 41: a->experts_per_token = 17; a->num_experts = 64; return "experts_per_token_17";
-	case 42: a->batch = 9; return "batch_9";
+	case 42: a->batch = 65537; return "batch_65537";
 	case 43: a->batch = 8; a->hidden = 8192; return "batch_8_hidden_8192";
 	}
 	return NULL;

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mla_append - what a new token adds to a cache of latents (cluster_mla.h), prompts and decoding alike; and
+ * the rotation of its queries
+ *
+ *   c            = kv[i,:kv_lora_rank] / sqrt(mean of its squares + eps) * norm_weight      (rmsnorm.h)
+ *   r            = kv[i,kv_lora_rank:] rotated by positions[i]                         (rope.h, interleaved)
+ *   page         : (c, r) becomes the key that kv_append.h says row i is
+ *   q[i,h,nope_dim:] is rotated likewise, in place
+ *
+ *   argument          dtype  shape                                             notes
+ *   q                 dtype  [nnz_qo, num_heads, nope_dim + rope_dim]          in and out
+ *   pages             dtype  [num_pages, page_size, kv_lora_rank + rope_dim]   out (new rows only)
+ *   kv                dtype  [nnz_qo, kv_lora_rank + rope_dim]                 in
+ *   norm_weight       dtype  [kv_lora_rank]                                    in
+ *   inv_freq          f32    [rope_dim / 2]                                    in
+ *   positions         int32  [nnz_qo]                                          in, >= 0
+ *   qo_indptr, kv_indptr, kv_indices, kv_last_page_len                         as in kv_append.h
+ *
+ * Row-major without gaps; pointers of dtype 16-byte aligned. nnz_qo is an upper bound: of rows past
+ * qo_indptr[batch] nothing is written. What kv_append.h does not check is not checked here.
+ *
+ * Supported:   dtype f16, bf16; kv_lora_rank a multiple of 64, 64..1024; rope_dim and nope_dim multiples of
+ *              16, rope_dim 16..256, nope_dim 0..1024; any page_size >= 1. Anything else -EOPNOTSUPP. batch 0
+ *              and nnz_qo 0 do nothing.
+ * Numerics:    as rmsnorm.h and rope.h have it, each result rounded once. Tolerance: theirs
+ *              (mla_append_ref.c).
+ * Determinism: bitwise repeatable; a row does not depend on the others.
+ * Errors:      -EINVAL, -EOPNOTSUPP, -EIO. eps is finite and > 0.
+ * Source:      DeepSeek-V2 2024, section 2.1.
+ */
+#ifndef CAIRN_MLA_APPEND_H
+#define CAIRN_MLA_APPEND_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct cairn_exact;
+
+struct cairn_mla_append_args {
+	size_t size;
+	void *q, *pages;
+	const void *kv, *norm_weight;
+	const float *inv_freq;
+	const int32_t *positions, *qo_indptr, *kv_indptr, *kv_indices, *kv_last_page_len;
+	int32_t batch, nnz_qo, num_pages, page_size;
+	int32_t num_heads, kv_lora_rank, nope_dim, rope_dim;
+	int32_t dtype;
+	float eps;
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+int cairn_mla_append(const struct cairn_mla_append_args *args, void *stream);
+int cairn_mla_append_cpu(const struct cairn_mla_append_args *args, void *stream);
+int cairn_mla_append_ref(const struct cairn_mla_append_args *args, void *stream);
+/* exact[0]: q, exact[1]: pages; what is not written is left as it is */
+int cairn_mla_append_exact(const struct cairn_mla_append_args *args, struct cairn_exact *exact);
+/* 0, or the error that every one of ours returns for these arguments; reads no array. */
+int cairn_mla_append_check(const struct cairn_mla_append_args *args);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mla_paged - attention of whole heads over a paged cache of latents: prompts, and decoding beside them
+ *
+ *   ql[i,h]  = q[i,h,:nope_dim] w_kv_b[h,:nope_dim,:]                         nope_dim -> kv_lora_rank
+ *   s[i,h,j] = sm_scale * (dot(ql[i,h], c[j]) + dot(q[i,h,nope_dim:], r[j]))
+ *   o[i,h]   = sum_j softmax_j(s)[i,h,j] c[j]
+ *   out[i,h] = w_kv_b[h,nope_dim:,:] o[i,h]                                   kv_lora_rank -> v_dim
+ *
+ * for the keys j that row i sees (attn_paged.h, causal), (c, r)[j] being key j of its request,
+ * which is the attention of keys (w_kv_b[h,:nope_dim,:] c[j], r[j]) and values w_kv_b[h,nope_dim:,:] c[j].
+ *
+ *   argument          dtype  shape                                             notes
+ *   out               dtype  [nnz_qo, num_heads, v_dim]                        out, may not alias q
+ *   q                 dtype  [nnz_qo, num_heads, nope_dim + rope_dim]          in, rotated
+ *   pages             dtype  [num_pages, page_size, kv_lora_rank + rope_dim]   in
+ *   w_kv_b            dtype  [num_heads, nope_dim + v_dim, kv_lora_rank]       in
+ *   qo_indptr, kv_indptr, kv_indices, kv_last_page_len, max_qo_len, max_kv_len as in attn_paged.h
+ *   workspace                [workspace_bytes]                                 256-byte aligned, undefined
+ *
+ * Row-major without gaps; pointers of dtype 16-byte aligned. nnz_qo, max_qo_len and max_kv_len are upper
+ * bounds; rows past qo_indptr[batch] become 0. w_kv_b counts as a weight (gemm.h).
+ *
+ * Supported:   dtype f16, bf16; kv_lora_rank 512, rope_dim 64, nope_dim 128, v_dim 128; num_heads 1..128; any
+ *              page_size >= 1. Anything else -EOPNOTSUPP. batch 0 and nnz_qo 0 do nothing.
+ * Numerics:    ql, P and o are rounded to dtype; products exact, sums in fp32; out is rounded once. A row
+ *              that sees no key is 0.
+ * Tolerance:   derived in mla_paged_ref.c.
+ * Determinism: bitwise repeatable.
+ * Unused memory: as attn_paged.h.
+ * Errors:      -EINVAL, -EOPNOTSUPP, -EIO. sm_scale is finite and > 0.
+ * Source:      DeepSeek-V2 2024, section 2.1 and appendix C.
+ */
+#ifndef CAIRN_MLA_PAGED_H
+#define CAIRN_MLA_PAGED_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct cairn_exact;
+
+struct cairn_mla_paged_args {
+	size_t size;
+	void *out;
+	const void *q, *pages, *w_kv_b;
+	const int32_t *qo_indptr, *kv_indptr, *kv_indices, *kv_last_page_len;
+	void *workspace;
+	size_t workspace_bytes;
+	int32_t batch, nnz_qo, max_qo_len, max_kv_len, num_pages, page_size;
+	int32_t num_heads, kv_lora_rank, nope_dim, rope_dim, v_dim;
+	int32_t dtype;
+	float sm_scale;
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+int cairn_mla_paged(const struct cairn_mla_paged_args *args, void *stream);
+int cairn_mla_paged_workspace(const struct cairn_mla_paged_args *args, size_t *bytes);
+int cairn_mla_paged_cpu(const struct cairn_mla_paged_args *args, void *stream);
+int cairn_mla_paged_ref(const struct cairn_mla_paged_args *args, void *stream);
+/*
+ * exact[0]: out. Above 2^31 products only a fixed sample of the rows is computed; the rest is judged
+ * finite.
+ */
+int cairn_mla_paged_exact(const struct cairn_mla_paged_args *args, struct cairn_exact *exact);
+/* 0, or the error that every one of ours returns for these arguments; reads no array. */
+int cairn_mla_paged_check(const struct cairn_mla_paged_args *args);
+/* The part of it that needs the scalars alone. */
+int cairn_mla_paged_check_shape(const struct cairn_mla_paged_args *args);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
