@@ -95,6 +95,7 @@ int cairn_parse_options(int argc, char **argv, struct cairn_common_options *comm
 		{ "model", CAIRN_OPT_TEXT, &to->model, 0, 0, NULL },
 		{ "batch", CAIRN_OPT_INT, &to->batch, 1, 4096, NULL },
 		{ "decode", CAIRN_OPT_CHOICE, &to->decode, 0, 0, cairn_decode_path_names },
+		{ "weights", CAIRN_OPT_CHOICE, &to->weights, 0, 0, cairn_weights_names },
 		{ "json", CAIRN_OPT_TEXT, &to->json, 0, 0, NULL },
 	};
 	const int num_shared = common ? sizeof(shared) / sizeof(shared[0]) : 0;
@@ -195,7 +196,7 @@ int cairn_session_load(struct cairn_session *s, const char *dir)
 	else
 		snprintf(s->dir, sizeof(s->dir), "%s/serving/embedded", cairn_data_dir());
 	CAIRN_TRY(cairn_tokenizer_open(s->dir, &s->tokenizer));
-	CAIRN_TRY(cairn_model_load(&s->model, &s->impl, s->dir, show_progress, &p));
+	CAIRN_TRY(cairn_model_load_as(&s->model, &s->impl, s->dir, s->weights, show_progress, &p));
 	if (cairn_tokenizer_size(s->tokenizer) > s->model->config.vocab_size)
 		return cairn_error(EINVAL,
 				   "%s/tokenizer.json: has %d tokens, vocab_size of config.json is %d",
@@ -210,7 +211,7 @@ int cairn_session_shape(struct cairn_session *s, const char *shape, uint64_t see
 	double start = cairn_now();
 
 	CAIRN_TRY(cairn_model_shape(shape, &config));
-	CAIRN_TRY(cairn_model_random(&s->model, &s->impl, &config, seed));
+	CAIRN_TRY(cairn_model_random_as(&s->model, &s->impl, &config, s->weights, seed));
 	show_loaded(s, shape, cairn_now() - start);
 	return 0;
 }
@@ -290,9 +291,11 @@ void cairn_session_record(const struct cairn_session *s, enum cairn_decode_path 
 	if (s->impl.device_info(&info))
 		memset(&info, 0, sizeof(info));
 	snprintf(json, len,
-		 "\"impl\":\"%s%s%s\",\"impl_version\":\"%s\",\"sm_mhz\":%d,\"gpu\":\"%s\","
+		 "\"impl\":\"%s%s%s%s%s\",\"impl_version\":\"%s\",\"sm_mhz\":%d,\"gpu\":\"%s\","
 		 "\"driver\":\"%s\",\"source\":\"%s\"",
 		 s->impl.name, path == CAIRN_DECODE_AUTO ? "" : ":",
-		 path == CAIRN_DECODE_AUTO ? "" : cairn_decode_path_names[path], s->impl.version,
+		 path == CAIRN_DECODE_AUTO ? "" : cairn_decode_path_names[path],
+		 s->weights == CAIRN_WEIGHTS_PLAIN ? "" : ":",
+		 s->weights == CAIRN_WEIGHTS_PLAIN ? "" : cairn_weights_names[s->weights], s->impl.version,
 		 info.clock_mhz, info.name, info.driver, cairn_source_digest());
 }

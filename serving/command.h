@@ -41,6 +41,7 @@ struct cairn_common_options {
 	const char *impl, *model, *json;
 	int64_t device, batch;		/* batch 0: not given */
 	int decode;			/* enum cairn_decode_path */
+	int weights;			/* enum cairn_weights */
 };
 
 /*
@@ -54,6 +55,7 @@ int cairn_parse_options(int argc, char **argv, struct cairn_common_options *comm
 struct cairn_session {
 	struct cairn_impl impl;
 	int started;
+	enum cairn_weights weights;		/* what the model is loaded as; set before it is */
 	struct cairn_model *model;
 	struct cairn_tokenizer *tokenizer;	/* NULL with a shape */
 	char dir[4096];				/* of the model; "" with a shape */
@@ -72,7 +74,8 @@ double cairn_session_read_gbps(const struct cairn_session *s);
 
 /*
  * The members of a bench record that name the table, the device and the program, without braces:
- * "\"impl\":\"cuda\",\"gpu\":...". A path that was asked for is part of the table's name: "cuda:graph".
+ * "\"impl\":\"cuda\",\"gpu\":...". A path that was asked for is part of the table's name, "cuda:graph", and
+ * so are weights of 8 bits, "cuda:fp8".
  */
 void cairn_session_record(const struct cairn_session *s, enum cairn_decode_path path, char *json, size_t len);
 

@@ -22,11 +22,10 @@ int cairn_config_size(const json_t *root, struct cairn_json_at at, const char *k
 	return 0;
 }
 
-/* The place of value among names[0..n), or the error that names them all. */
-static int find_choice(const char *value, struct cairn_json_at at, const char *key,
-		       const char *const *names, int n, int *which)
+int cairn_config_find(const char *value, struct cairn_json_at at, const char *key, const char *const *names,
+		      int n, int *which)
 {
-	char known[128];
+	char known[256];
 	size_t used = 0;
 
 	for (int i = 0; i < n; i++) {
@@ -47,7 +46,7 @@ int cairn_config_choice(const json_t *root, struct cairn_json_at at, const char 
 	const char *value = NULL;
 
 	CAIRN_TRY(cairn_json_string(root, at, key, false, &value, NULL));
-	return value ? find_choice(value, at, key, names, n, which) : 0;
+	return value ? cairn_config_find(value, at, key, names, n, which) : 0;
 }
 
 int cairn_config_refuse(const json_t *root, struct cairn_json_at at, const char *key, bool refused)
@@ -61,12 +60,30 @@ int cairn_config_refuse(const json_t *root, struct cairn_json_at at, const char 
 	return 0;
 }
 
+/* What goes for an absent key; head_dim 0: hidden_size over heads. */
+static const struct defaults {
+	int32_t positions, head_dim;
+	double eps, theta;
+	bool tied;
+} defaults[CAIRN_NUM_ARCHS] = {
+	[CAIRN_ARCH_LLAMA] = { 2048, 0, 1e-6, 10000, false },
+	[CAIRN_ARCH_QWEN2] = { 32768, 0, 1e-6, 10000, false },
+	[CAIRN_ARCH_DEEPSEEK_V2] = { 2048, 0, 1e-6, 10000, false },
+	[CAIRN_ARCH_MISTRAL] = { 131072, 0, 1e-6, 10000, false },
+	[CAIRN_ARCH_QWEN3] = { 32768, 128, 1e-6, 10000, false },
+	[CAIRN_ARCH_GEMMA2] = { 8192, 256, 1e-6, 10000, true },
+	[CAIRN_ARCH_MIXTRAL] = { 131072, 0, 1e-5, 1000000, false },
+};
+
 static int get_architecture(const json_t *root, struct cairn_json_at at,
 			    struct cairn_model_config *c)
 {
-	static const char *const model_types[CAIRN_NUM_ARCHS] = { "llama", "qwen2", "deepseek_v2" };
+	static const char *const model_types[CAIRN_NUM_ARCHS] = {
+		"llama", "qwen2", "deepseek_v2", "mistral", "qwen3", "gemma2", "mixtral",
+	};
 	static const char *const classes[CAIRN_NUM_ARCHS] = {
-		"LlamaForCausalLM", "Qwen2ForCausalLM", "DeepseekV2ForCausalLM",
+		"LlamaForCausalLM", "Qwen2ForCausalLM", "DeepseekV2ForCausalLM", "MistralForCausalLM",
+		"Qwen3ForCausalLM", "Gemma2ForCausalLM", "MixtralForCausalLM",
 	};
 	int arch = -1, class = -1;
 	json_t *list = NULL;
@@ -85,7 +102,7 @@ static int get_architecture(const json_t *root, struct cairn_json_at at,
 		if (!name)
 			return cairn_error(EINVAL, "%s: architectures[0]: must be a string, is %s",
 					   at.file, cairn_json_type_name(json_array_get(list, 0)));
-		CAIRN_TRY(find_choice(name, at, "architectures", classes, CAIRN_NUM_ARCHS, &class));
+		CAIRN_TRY(cairn_config_find(name, at, "architectures", classes, CAIRN_NUM_ARCHS, &class));
 		if (arch >= 0 && arch != class)
 			return cairn_error(EINVAL, "%s: architectures: %s does not go with model_type \"%s\"",
 					   at.file, classes[class], model_types[arch]);
@@ -93,34 +110,6 @@ static int get_architecture(const json_t *root, struct cairn_json_at at,
 	}
 	c->arch = (enum cairn_arch)arch;
 	return 0;
-}
-
-/* What Qwen2 has besides. */
-static int get_qwen2(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
-{
-	static const char *const kinds[] = { "full_attention" };
-	json_t *layers = NULL;
-	int kind;
-
-	c->qkv_bias = true;
-	CAIRN_TRY(cairn_config_refuse(root, at, "use_sliding_window", true));
-	CAIRN_TRY(cairn_json_child(root, at, "layer_types", false, JSON_ARRAY, &layers));
-	for (size_t i = 0; i < json_array_size(layers); i++) {
-		const char *name = json_string_value(json_array_get(layers, i));
-
-		if (!name)
-			return cairn_error(EINVAL, "%s: layer_types[%zu]: must be a string, is %s", at.file,
-					   i, cairn_json_type_name(json_array_get(layers, i)));
-		CAIRN_TRY(find_choice(name, at, "layer_types", kinds, 1, &kind));
-	}
-	return 0;
-}
-
-static int get_llama(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
-{
-	CAIRN_TRY(cairn_json_bool(root, at, "attention_bias", false, &c->qkv_bias));
-	c->o_bias = c->qkv_bias;
-	return cairn_json_bool(root, at, "mlp_bias", false, &c->mlp_bias);
 }
 
 static int get_sizes(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
@@ -134,15 +123,15 @@ static int get_sizes(const json_t *root, struct cairn_json_at at, struct cairn_m
 	CAIRN_TRY(cairn_config_size(root, at, "num_attention_heads", CAIRN_MAX_HEADS,
 			   &c->num_attention_heads));
 	CAIRN_TRY(cairn_config_size(root, at, "vocab_size", CAIRN_MAX_VOCAB, &c->vocab_size));
-	c->max_position_embeddings = c->arch == CAIRN_ARCH_QWEN2 ? 32768 : 2048;
+	c->max_position_embeddings = defaults[c->arch].positions;
 	return cairn_config_size(root, at, "max_position_embeddings", CAIRN_MAX_POSITIONS,
 			&c->max_position_embeddings);
 }
 
 static int get_heads(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
 {
-	/* transformers' default for Qwen2 is 32, whatever the model: no checkpoint relies on it */
-	c->num_key_value_heads = c->arch == CAIRN_ARCH_QWEN2 ? -1 : c->num_attention_heads;
+	/* transformers' default is 32, 8 or 4, whatever the model: no checkpoint relies on it */
+	c->num_key_value_heads = c->arch == CAIRN_ARCH_LLAMA ? c->num_attention_heads : -1;
 	CAIRN_TRY(cairn_config_size(root, at, "num_key_value_heads", CAIRN_MAX_HEADS,
 			   &c->num_key_value_heads));
 	if (c->num_attention_heads % c->num_key_value_heads)
@@ -151,7 +140,7 @@ static int get_heads(const json_t *root, struct cairn_json_at at, struct cairn_m
 			"%s: num_key_value_heads: %d does not divide num_attention_heads %d",
 			at.file, c->num_key_value_heads, c->num_attention_heads);
 
-	c->head_dim = 0;
+	c->head_dim = defaults[c->arch].head_dim;
 	CAIRN_TRY(cairn_config_size(root, at, "head_dim", CAIRN_MAX_HEAD_DIM, &c->head_dim));
 	if (c->head_dim == 0) {
 		if (c->hidden_size % c->num_attention_heads)
@@ -218,18 +207,21 @@ static int parse_config(const json_t *root, struct cairn_json_at at, struct cair
 				   "%s: quantization_config: quantized weights are not supported",
 				   at.file);
 	CAIRN_TRY(get_sizes(root, at, c));
-	c->rms_norm_eps = 1e-6;
+	c->rms_norm_eps = defaults[c->arch].eps;
 	CAIRN_TRY(cairn_json_number(root, at, "rms_norm_eps", false, 0, 1, &c->rms_norm_eps));
 	if (c->arch == CAIRN_ARCH_DEEPSEEK_V2) {
 		CAIRN_TRY(cairn_config_deepseek(root, at, c));
 	} else {
 		CAIRN_TRY(get_heads(root, at, c));
-		CAIRN_TRY((c->arch == CAIRN_ARCH_QWEN2 ? get_qwen2 : get_llama)(root, at, c));
+		CAIRN_TRY(cairn_config_arch(root, at, c));
 	}
+	c->rope.theta = defaults[c->arch].theta;
 	CAIRN_TRY(cairn_config_rope(root, at, c));
+	c->tie_word_embeddings = defaults[c->arch].tied;
 	CAIRN_TRY(cairn_json_bool(root, at, "tie_word_embeddings", false, &c->tie_word_embeddings));
-	CAIRN_TRY(cairn_config_choice(root, at, "hidden_act", acts, 2, &act));
-	c->hidden_act = CAIRN_ACT_SILU;
+	/* Gemma 2 says it under another name, and does not heed this */
+	if (c->hidden_act == CAIRN_ACT_SILU)
+		CAIRN_TRY(cairn_config_choice(root, at, "hidden_act", acts, 2, &act));
 	CAIRN_TRY(cairn_config_choice(root, at, "dtype", dtypes, 3, &dtype));
 	if (dtype < 0)
 		CAIRN_TRY(cairn_config_choice(root, at, "torch_dtype", dtypes, 3, &dtype));

@@ -7,14 +7,15 @@
  * under rope_parameters, the kind of scaling under "rope_type" as well as "type", the dtype under
  * "dtype" as well as "torch_dtype". What would change the result and is not implemented is refused
  * with -EOPNOTSUPP, never ignored: another architecture, quantized weights, other kinds of rope
- * scaling, partial rotation, other activations, sliding windows, other ways to choose experts. Keys
- * that only concern training or the Python library are ignored.
+ * scaling, partial rotation, other activations, other ways to choose experts. Keys that only concern
+ * training or the Python library are ignored.
  *
  * After success these hold, and later arithmetic relies on them:
  *   - every size lies within the limits below; num_attention_heads is a multiple of
  *     num_key_value_heads; head_dim is even; num_attention_heads * head_dim <= CAIRN_MAX_HIDDEN;
  *     with latent attention rope_dim is even, and heads times nope_dim + v_dim is no larger either;
  *   - with experts 1 <= per_token <= num_experts, and 0 <= dense_layers < num_hidden_layers;
+ *   - window is 0 or less than max_position_embeddings, and some layer may then have it;
  *   - all token ids are in [0, vocab_size);
  *   - all floating-point fields that apply are finite and positive.
  *
@@ -47,11 +48,16 @@ enum cairn_arch {
 	CAIRN_ARCH_LLAMA,	/* Llama 1, 2, 3 */
 	CAIRN_ARCH_QWEN2,	/* Qwen2, Qwen2.5 */
 	CAIRN_ARCH_DEEPSEEK_V2,	/* DeepSeek-V2-Lite */
+	CAIRN_ARCH_MISTRAL,
+	CAIRN_ARCH_QWEN3,	/* the dense ones */
+	CAIRN_ARCH_GEMMA2,
+	CAIRN_ARCH_MIXTRAL,
 	CAIRN_NUM_ARCHS
 };
 
 enum cairn_activation {
 	CAIRN_ACT_SILU,
+	CAIRN_ACT_GELU_TANH,	/* gelu by its approximation with tanh */
 };
 
 enum cairn_rope_scaling {
@@ -115,6 +121,16 @@ struct cairn_model_config {
 	bool qkv_bias, o_bias;		/* these projections have a bias */
 	bool mlp_bias;			/* so have gate, up and down */
 
+	int32_t window;			/* keys that a token sees, itself counted; 0: all, in every layer */
+	uint8_t windowed[CAIRN_MAX_LAYERS / 8];	/* a bit for each layer: it has the window */
+	bool head_norms;		/* each head of q and k is normalised before it is rotated */
+	bool block_norms;		/* what attention and MLP give is normalised before it is added */
+	/* embeddings are multiplied with sqrt(hidden_size) rounded to the dtype */
+	bool embed_scale;
+	double norm_offset;		/* added to every weight of a norm */
+	double query_scalar;		/* the softmax scale is 1 / sqrt() of it; 0: of head_dim */
+	double attn_softcap, logit_softcap;	/* x becomes cap * tanh(x / cap); 0: none */
+
 	int32_t bos_token_id;		/* -1: none */
 	int32_t num_eos;
 	int32_t eos_token_ids[CAIRN_MAX_EOS];
@@ -126,6 +142,9 @@ int cairn_model_config_load(const char *dir, struct cairn_model_config *config);
 int cairn_model_config_parse(const char *json, size_t num_bytes, const char *generation,
 			     size_t generation_bytes, const char *dir,
 			     struct cairn_model_config *config);
+
+/* The window of a layer, or 0. */
+int32_t cairn_layer_window(const struct cairn_model_config *config, int32_t layer);
 
 /* Published shapes by name ("llama3-8b"); -EINVAL lists the names. */
 int cairn_model_shape(const char *name, struct cairn_model_config *config);

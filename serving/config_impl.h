@@ -17,8 +17,14 @@ int cairn_config_choice(const json_t *root, struct cairn_json_at at, const char 
 /* A flag that must not have this value; absent is well. */
 int cairn_config_refuse(const json_t *root, struct cairn_json_at at, const char *key, bool refused);
 
-/* c->rope; reads the sizes, which must be there. */
+/* The place of value among names[0..n), or the error that names them all. */
+int cairn_config_find(const char *value, struct cairn_json_at at, const char *key, const char *const *names,
+		      int n, int *which);
+
+/* c->rope, whose theta holds the default; reads the sizes, which must be there. */
 int cairn_config_rope(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c);
+/* What all other architectures have besides heads; reads the sizes. */
+int cairn_config_arch(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c);
 /* Heads, latent attention and experts of DeepSeek-V2. */
 int cairn_config_deepseek(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c);
 

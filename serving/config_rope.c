@@ -104,7 +104,6 @@ int cairn_config_rope(const json_t *root, struct cairn_json_at at, struct cairn_
 	struct cairn_json_at in = { at.file, "rope_parameters." };
 	json_t *obj = NULL;
 
-	c->rope.theta = 10000;
 	c->rope.factor = 1;
 	c->rope.attention_factor = 1;
 	CAIRN_TRY(whole_rotation(root, at));
@@ -132,7 +131,7 @@ double cairn_softmax_scale(const struct cairn_model_config *c)
 
 	if (c->latent.kv_lora_rank && c->rope.scaling == CAIRN_ROPE_YARN)
 		m = yarn_mscale(c->rope.factor, c->rope.mscale_all_dim);
-	return m * m / sqrt(c->head_dim);
+	return m * m / sqrt(c->query_scalar > 0 ? c->query_scalar : c->head_dim);
 }
 
 /* The element (two of them turn together) that turns so often within the trained length. */

@@ -54,8 +54,9 @@ static void llama3_and_2(struct cairn_test *t)
 		"'original_max_position_embeddings':8192,'rope_type':'llama3'}"
 
 static const struct change changes[] = {
-	{ "'llama'", "'mixtral'", EOPNOTSUPP,
-	  "model_type: \"mixtral\" is not supported (llama, qwen2, deepseek_v2 are)" },
+	{ "'llama'", "'falcon'", EOPNOTSUPP,
+	  "model_type: \"falcon\" is not supported (llama, qwen2, deepseek_v2, mistral, qwen3, gemma2, "
+	  "mixtral are)" },
 	{ "'llama'", "'qwen2'", EINVAL,
 	  "architectures: LlamaForCausalLM does not go with model_type \"qwen2\"" },
 	{ "LlamaForCausalLM", "LlamaForSequenceClassification", EOPNOTSUPP,

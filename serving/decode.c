@@ -80,10 +80,20 @@ static struct cairn_decode_step_args make_args(const struct cairn_decoder *d, co
 	};
 }
 
+/* Whether decode_step has a place for what the model does, windows apart. */
+static int expressible(const struct cairn_model *m)
+{
+	const struct cairn_model_config *c = &m->config;
+
+	return !m->elements[CAIRN_W_GATE_UP_BIAS] && !m->elements[CAIRN_W_DOWN_BIAS] && !c->head_norms &&
+	       !c->block_norms && !c->embed_scale && !(c->norm_offset > 0) && !(c->attn_softcap > 0) &&
+	       !(c->logit_softcap > 0) && c->hidden_act == CAIRN_ACT_SILU &&
+	       m->weights == CAIRN_WEIGHTS_PLAIN;
+}
+
 int cairn_decoder_create(struct cairn_decoder **out, const struct cairn_model *m, enum cairn_decode_path path)
 {
 	int has_op = m->impl->decode_step != NULL;
-	int has_bias = m->elements[CAIRN_W_GATE_UP_BIAS] || m->elements[CAIRN_W_DOWN_BIAS];
 	struct cairn_decoder *d;
 
 	if (path == CAIRN_DECODE_GRAPH || path == CAIRN_DECODE_PERSISTENT) {
@@ -91,20 +101,22 @@ int cairn_decoder_create(struct cairn_decoder **out, const struct cairn_model *m
 			return cairn_error(EOPNOTSUPP,
 					   "%s: decode %s: the table has no operation decode_step",
 					   m->impl->name, cairn_decode_path_names[path]);
-		if (has_bias)
-			return cairn_error(EOPNOTSUPP, "%s: decode %s: decode_step has no place for mlp_bias",
-					   m->impl->name, cairn_decode_path_names[path]);
+		if (!expressible(m))
+			return cairn_error(EOPNOTSUPP,
+					   "%s: decode %s: decode_step has no place for this model's "
+					   "biases, norms, caps or weights of 8 bits", m->impl->name,
+					   cairn_decode_path_names[path]);
 	}
-	if (path == CAIRN_DECODE_UNFUSED && cairn_model_is_latent(m))
+	if (path == CAIRN_DECODE_UNFUSED && !cairn_forward_supported(m))
 		return cairn_error(EOPNOTSUPP,
-				   "%s: decode unfused: latent attention is no list of operations",
+				   "%s: decode unfused: the table lacks operations of this model's list",
 				   m->impl->name);
 	d = calloc(1, sizeof(*d));
 	if (!d)
 		return cairn_error(ENOMEM, "decode: no memory");
 	d->model = m;
 	d->path = path;
-	d->there = has_op && !has_bias && path != CAIRN_DECODE_UNFUSED;
+	d->there = has_op && expressible(m) && path != CAIRN_DECODE_UNFUSED;
 	*out = d;
 	return 0;
 }
@@ -121,7 +133,7 @@ void cairn_decoder_destroy(struct cairn_decoder *d)
 /* Where nobody has asked for a form and there is another way, one that is not supported is no error. */
 static int refused(const struct cairn_decoder *d, int ret)
 {
-	return ret == -EOPNOTSUPP && d->path == CAIRN_DECODE_AUTO && !cairn_model_is_latent(d->model);
+	return ret == -EOPNOTSUPP && d->path == CAIRN_DECODE_AUTO && cairn_forward_supported(d->model);
 }
 
 static int reserve(struct cairn_decoder *d, size_t bytes, void *stream, int *moved)
@@ -149,6 +161,7 @@ int cairn_decoder_prepare(struct cairn_decoder *d, const struct cairn_kv_store *
 {
 	const struct cairn_impl *impl = d->model->impl;
 	struct shape now = { b->batch, b->max_kv_len, draw->temperature != NULL };
+	const int32_t window = d->model->config.window;
 	struct cairn_decode_step_args args;
 	size_t bytes = 0;
 	int ret;
@@ -156,6 +169,13 @@ int cairn_decoder_prepare(struct cairn_decoder *d, const struct cairn_kv_store *
 	*fits = d->there && (!d->too_many || b->batch < d->too_many);
 	if (!*fits)
 		return 0;
+	if (window && b->max_kv_len > window) {	/* decode_step sees all keys */
+		*fits = 0;
+		return d->path == CAIRN_DECODE_AUTO ? 0 :
+		       cairn_error(EOPNOTSUPP,
+				   "%s: decode %s: decode_step has no window, and a request may have %d "
+				   "keys", impl->name, cairn_decode_path_names[d->path], b->max_kv_len);
+	}
 	if (now.batch == d->last.batch && now.max_kv_len == d->last.max_kv_len &&
 	    now.sampled == d->last.sampled) {
 		*fits = d->last_fits;

@@ -9,10 +9,13 @@
  * The results are those of the list of operations (forward.h) up to rounding, not to the bit: sums that
  * the list rounds on their way between two operations stay in fp32 here.
  *
- * A model with latent attention has no other way. Until there is an operation for its prompts these go
- * through here too, a token of each request at a time: correct, and as slow as decoding. A table whose
- * decode_step knows no latent attention says so when the first call is prepared; one compiled before there
- * was any refuses the head size, which no other model has.
+ * Models that decode_step has no place for (biases of the MLP, norms of heads or of blocks, caps, weights of
+ * 8 bits) take the list, and so does one with a window as soon as a request may be longer than that.
+ *
+ * A table may have decode_step but not all operations of a latent model's list: all its passes then go
+ * through here, prompts too, a token of each request at a time: correct, and as slow as decoding. A table
+ * whose decode_step knows no latent attention says so when the first call is prepared; one compiled before
+ * there was any refuses the head size, which no other model has.
  */
 #ifndef CAIRN_DECODE_H
 #define CAIRN_DECODE_H

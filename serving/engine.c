@@ -74,7 +74,7 @@ static int create_scheduler(struct cairn_engine *e, const struct cairn_model *m)
 	const struct cairn_engine_options *o = &e->opt;
 	struct cairn_scheduler_options so = {
 		.dense_rows = o->max_rows, .max_seqs = o->max_batch,
-		.max_chunk = cairn_model_is_latent(m) ? 1 : 0,
+		.max_chunk = cairn_forward_supported(m) ? 0 : 1,
 		.max_context = o->max_context, .page_size = o->page_size, .num_pages = o->num_pages,
 		.host_pages = o->host_pages, .disk_pages = o->disk_pages, .grain = o->cache_grain,
 		.ahead = !o->in_turn, .max_queued = o->max_queued,

@@ -34,6 +34,7 @@ static const char usage[] =
 	"  --limit N           only the first N of them\n"
 	"  --batch N           questions at once (64, on the host 8)\n"
 	"  --decode PATH       auto, graph, persistent or unfused: see generate (auto)\n"
+	"  --weights FORM      plain, fp8 or fp8-blocks: see generate (plain)\n"
 	"  --min-accuracy X    exit status 1 below it, in percent (0)\n"
 	"  --verbose           shows what was answered wrongly\n"
 	"  --json FILE         appends a record for each task, and one for all\n"
@@ -323,6 +324,7 @@ int cairn_cmd_eval(int argc, char **argv)
 		return CAIRN_EXIT_OK;
 	if (!ret)
 		ret = cairn_session_start(&ev.s, ev.opt.common.impl, (int)ev.opt.common.device);
+	ev.s.weights = (enum cairn_weights)ev.opt.common.weights;
 	if (!ret)
 		ret = cairn_session_load(&ev.s, ev.opt.common.model);
 	if (!ret)

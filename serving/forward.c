@@ -1,67 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * forward - a decoder layer as a list of operations, and the walk over it
+ * forward - the walk over the lists of operations that a decoder layer is (forward_lists.h)
  *
- * llama_layer[] says what a layer does, widths[] how wide the activations are; another architecture is
- * another list. The walk has two modes: it runs the operations, or it asks each for its workspace.
+ * The walk has two modes: it runs the operations, or it asks each for its workspace.
  *
- * The residual stream lives in ACT_RES alone. Each norm adds to it what the block before left in ACT_X, and
- * normalises the sum: a layer has no launch for its two additions. The embedding is written straight to
- * ACT_RES, so the very first norm adds nothing.
+ * The residual stream lives in ACT_RES alone. Each norm of it adds what the block before left in ACT_X, and
+ * normalises the sum: a layer has no launch for its two additions. `pending` says that there is something to
+ * add: the embedding is written straight to ACT_RES, and so is what moe gives. (moe takes the residual stream
+ * itself and has its own norm; the one before it is there for its addition.)
  *
  * Only rows whose logits are wanted go through the last norm and the output matrix. The embedding
  * operation picks them: they are rows of a table.
  */
-#include "forward.h"
+#include "forward_lists.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "../primitives/dtype.h"
 #include "../primitives/error.h"
 
-#define COUNT(a)	((int)(sizeof(a) / sizeof((a)[0])))
 #define ALIGNMENT	256
-
-enum act {
-	ACT_NONE,
-	ACT_X, ACT_RES, ACT_NORMED, ACT_QKV, ACT_ATTN, ACT_GATE_UP, ACT_MLP,
-	ACT_PICKED_X, ACT_PICKED_RES,		/* rows whose logits are wanted */
-	NUM_ACTS
-};
-
-static const enum cairn_dim widths[NUM_ACTS] = {
-	[ACT_X] = CAIRN_D_HIDDEN, [ACT_RES] = CAIRN_D_HIDDEN, [ACT_NORMED] = CAIRN_D_HIDDEN,
-	[ACT_QKV] = CAIRN_D_QKV, [ACT_ATTN] = CAIRN_D_ATTN, [ACT_GATE_UP] = CAIRN_D_GATE_UP,
-	[ACT_MLP] = CAIRN_D_INTER, [ACT_PICKED_X] = CAIRN_D_HIDDEN, [ACT_PICKED_RES] = CAIRN_D_HIDDEN,
-};
-
-enum op { OP_NORM, OP_GEMM, OP_ROPE, OP_KV_APPEND, OP_ATTN, OP_SILU_MUL };
-
-static const struct layer_op {
-	enum op op;
-	enum act out, in;
-	enum cairn_weight weight, bias;
-} llama_layer[] = {
-	{ OP_NORM, ACT_NORMED, ACT_X, CAIRN_W_ATTN_NORM, CAIRN_W_NONE },
-	{ OP_GEMM, ACT_QKV, ACT_NORMED, CAIRN_W_QKV, CAIRN_W_QKV_BIAS },
-	{ OP_ROPE, ACT_QKV, ACT_QKV, CAIRN_W_NONE, CAIRN_W_NONE },
-	{ OP_KV_APPEND, ACT_NONE, ACT_QKV, CAIRN_W_NONE, CAIRN_W_NONE },
-	{ OP_ATTN, ACT_ATTN, ACT_QKV, CAIRN_W_NONE, CAIRN_W_NONE },
-	{ OP_GEMM, ACT_X, ACT_ATTN, CAIRN_W_O, CAIRN_W_O_BIAS },
-	{ OP_NORM, ACT_NORMED, ACT_X, CAIRN_W_MLP_NORM, CAIRN_W_NONE },
-	{ OP_GEMM, ACT_GATE_UP, ACT_NORMED, CAIRN_W_GATE_UP, CAIRN_W_GATE_UP_BIAS },
-	{ OP_SILU_MUL, ACT_MLP, ACT_GATE_UP, CAIRN_W_NONE, CAIRN_W_NONE },
-	{ OP_GEMM, ACT_X, ACT_MLP, CAIRN_W_DOWN, CAIRN_W_DOWN_BIAS },
-};
 
 struct cairn_scratch {
 	const struct cairn_model *model;
 	int32_t max_rows, max_logits;
 	char *base, *act[NUM_ACTS];
-	void *workspace;
-	size_t workspace_bytes;
+	void *workspace, *moe_workspace;	/* the latter holds counters from call to call */
+	size_t workspace_bytes, moe_bytes;
 };
 
 struct walk {
@@ -71,36 +39,37 @@ struct walk {
 	const struct cairn_batch *b;
 	void *stream;
 	int32_t layer;
+	int pending;		/* ACT_X is still to be added to ACT_RES */
 	int asking;		/* for workspace; nothing is launched */
-	size_t workspace_bytes;	/* the largest asked for */
+	size_t workspace_bytes, moe_bytes;	/* the largest asked for */
 };
 
-int cairn_kv_store_create(struct cairn_kv_store *kv, const struct cairn_model *m, int32_t num_pages,
-			  int32_t page_size)
+int cairn_forward_supported(const struct cairn_model *m)
 {
-	int latent = cairn_model_is_latent(m);
-	size_t token = (size_t)m->dims[latent ? CAIRN_D_LATENT : CAIRN_D_KV] * cairn_dtype_bytes(m->dtype);
-	size_t half = ((size_t)num_pages * (size_t)page_size * token + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-	size_t layers = (size_t)m->config.num_hidden_layers;
-	void *p;
+	const struct cairn_impl *impl = m->impl;
+	const struct cairn_model_config *c = &m->config;
+	int has = impl->gemm && impl->rmsnorm && impl->embedding;
 
-	if (half > SIZE_MAX / 2 / layers)
-		return cairn_error(EINVAL, "kv: %d pages of %d tokens are out of range", num_pages,
-				   page_size);
-	*kv = (struct cairn_kv_store){
-		.layer_bytes = latent ? half : 2 * half, .v_offset = latent ? 0 : half,
-		.num_pages = num_pages, .page_size = page_size,
-	};
-	CAIRN_TRY(CAIRN_TABLE(m->impl, mem_alloc, &p, layers * kv->layer_bytes));
-	kv->base = p;
-	return 0;
+	if (c->latent.kv_lora_rank)
+		has = has && impl->mla_append && impl->mla_paged;
+	else
+		has = has && impl->rope && impl->kv_append && impl->attn_paged;
+	if (c->experts.num_experts)
+		has = has && impl->moe;
+	if (!c->experts.num_experts || c->experts.dense_layers)
+		has = has && impl->silu_mul;
+	return has && (!(c->logit_softcap > 0) || impl->penalize);
 }
 
-void cairn_kv_store_destroy(struct cairn_kv_store *kv, const struct cairn_model *m)
+/* Which activations the lists of some layer have. */
+static void find_used(const struct cairn_model_config *c, int *used)
 {
-	if (kv->base)
-		m->impl->mem_free(kv->base);
-	memset(kv, 0, sizeof(*kv));
+	const struct op_list lists[] = { attention_of(c), mlp_of(c, 0), mlp_of(c, c->num_hidden_layers - 1) };
+
+	used[ACT_RES] = used[ACT_PICKED_X] = used[ACT_PICKED_RES] = 1;
+	for (int l = 0; l < COUNT(lists); l++)
+		for (int i = 0; i < lists[l].count; i++)
+			used[lists[l].ops[i].out] = used[lists[l].ops[i].in] = 1;
 }
 
 int cairn_scratch_create(struct cairn_scratch **out, const struct cairn_model *m, int32_t max_rows,
@@ -108,14 +77,16 @@ int cairn_scratch_create(struct cairn_scratch **out, const struct cairn_model *m
 {
 	size_t offset[NUM_ACTS], bytes = 0;
 	struct cairn_scratch *s;
+	int used[NUM_ACTS] = { 0 }, ret;
 	void *p;
-	int ret;
 
-	if (cairn_model_is_latent(m))
-		return cairn_error(EOPNOTSUPP, "forward: latent attention is no list of operations");
+	if (!cairn_forward_supported(m))
+		return cairn_error(EOPNOTSUPP, "%s: forward: the table lacks operations of this model's list",
+				   m->impl->name);
+	find_used(&m->config, used);
 	for (int a = 0; a < NUM_ACTS; a++) {
 		size_t rows = (size_t)(a == ACT_PICKED_X || a == ACT_PICKED_RES ? max_logits : max_rows);
-		size_t width = a == ACT_NONE ? 0 : (size_t)m->dims[widths[a]];
+		size_t width = a == ACT_NONE || !used[a] ? 0 : (size_t)m->dims[widths[a]];
 
 		offset[a] = bytes;
 		bytes += rows * width * cairn_dtype_bytes(m->dtype);
@@ -145,6 +116,8 @@ void cairn_scratch_destroy(struct cairn_scratch *s)
 		return;
 	if (s->workspace)
 		s->model->impl->mem_free(s->workspace);
+	if (s->moe_workspace)
+		s->model->impl->mem_free(s->moe_workspace);
 	s->model->impl->mem_free(s->base);
 	free(s);
 }
@@ -167,9 +140,31 @@ static int run_gemm(struct walk *w, const struct cairn_gemm_args *args)
 	return ask(w, w->m->impl->gemm_workspace(args, &bytes), bytes, "gemm_workspace");
 }
 
+static int layer_gemm_fp8(struct walk *w, const struct layer_op *op, const float *scale)
+{
+	const struct cairn_model *m = w->m;
+	struct cairn_gemm_fp8w_args args = {
+		.size = sizeof(args), .out = w->s->act[op->out], .a = w->s->act[op->in],
+		.b = cairn_model_weight(m, w->layer, op->weight), .b_scale = scale,
+		.bias = cairn_model_weight(m, w->layer, op->bias),
+		.workspace = w->s->workspace, .workspace_bytes = w->s->workspace_bytes,
+		.m = w->b->num_rows, .n = m->dims[widths[op->out]], .k = m->dims[widths[op->in]],
+		.dtype = m->dtype, .out_dtype = m->dtype,
+		.scale_kind = m->weights == CAIRN_WEIGHTS_FP8 ? CAIRN_FP8_SCALE_ROWS : CAIRN_FP8_SCALE_BLOCKS,
+	};
+	size_t bytes = 0;
+
+	if (!w->asking)
+		return CAIRN_TABLE(m->impl, gemm_fp8w, &args, w->stream);
+	if (!m->impl->gemm_fp8w_workspace)
+		return 0;
+	return ask(w, m->impl->gemm_fp8w_workspace(&args, &bytes), bytes, "gemm_fp8w_workspace");
+}
+
 static int layer_gemm(struct walk *w, const struct layer_op *op)
 {
 	const struct cairn_model *m = w->m;
+	const float *scale = cairn_model_scale(m, w->layer, op->weight);
 	struct cairn_gemm_args args = {
 		.size = sizeof(args),
 		.out = w->s->act[op->out],
@@ -181,7 +176,7 @@ static int layer_gemm(struct walk *w, const struct layer_op *op)
 		.dtype = m->dtype, .out_dtype = m->dtype,
 	};
 
-	return run_gemm(w, &args);
+	return scale ? layer_gemm_fp8(w, op, scale) : run_gemm(w, &args);
 }
 
 static int run_attn(struct walk *w, const struct layer_op *op, char *k_pages, char *v_pages)
@@ -201,6 +196,7 @@ static int run_attn(struct walk *w, const struct layer_op *op, char *k_pages, ch
 		.num_qo_heads = c->num_attention_heads, .num_kv_heads = c->num_key_value_heads,
 		.head_dim = c->head_dim, .dtype = w->m->dtype, .causal = 1,
 		.sm_scale = (float)cairn_softmax_scale(c),
+		.window = cairn_layer_window(c, w->layer), .softcap = (float)c->attn_softcap,
 	};
 	size_t bytes = 0;
 
@@ -211,19 +207,109 @@ static int run_attn(struct walk *w, const struct layer_op *op, char *k_pages, ch
 	return ask(w, w->m->impl->attn_paged_workspace(&args, &bytes), bytes, "attn_paged_workspace");
 }
 
+/* bounds of the pages and index arrays that all operations on the cache take */
+#define PAGING(w) \
+	.qo_indptr = (w)->b->qo_indptr, .kv_indptr = (w)->b->kv_indptr, .kv_indices = (w)->b->kv_indices, \
+	.kv_last_page_len = (w)->b->kv_last_page_len, .batch = (w)->b->batch, .nnz_qo = (w)->b->num_rows, \
+	.num_pages = (w)->kv->num_pages, .page_size = (w)->kv->page_size
+
+static int run_mla(struct walk *w, const struct layer_op *op, char *pages)
+{
+	const struct cairn_latent_config *l = &w->m->config.latent;
+	struct cairn_mla_paged_args args = {
+		.size = sizeof(args), .out = w->s->act[op->out], .q = w->s->act[op->in], .pages = pages,
+		.w_kv_b = cairn_model_weight(w->m, w->layer, op->weight), PAGING(w),
+		.workspace = w->s->workspace, .workspace_bytes = w->s->workspace_bytes,
+		.max_qo_len = w->b->max_qo_len, .max_kv_len = w->b->max_kv_len,
+		.num_heads = w->m->config.num_attention_heads, .kv_lora_rank = l->kv_lora_rank,
+		.nope_dim = l->nope_dim, .rope_dim = l->rope_dim, .v_dim = l->v_dim, .dtype = w->m->dtype,
+		.sm_scale = (float)cairn_softmax_scale(&w->m->config),
+	};
+	size_t bytes = 0;
+
+	if (!w->asking)
+		return CAIRN_TABLE(w->m->impl, mla_paged, &args, w->stream);
+	if (!w->m->impl->mla_paged_workspace)
+		return 0;
+	return ask(w, w->m->impl->mla_paged_workspace(&args, &bytes), bytes, "mla_paged_workspace");
+}
+
+static int run_mla_append(struct walk *w, const struct layer_op *op, char *pages)
+{
+	const struct cairn_model *m = w->m;
+	const struct cairn_latent_config *l = &m->config.latent;
+	struct cairn_mla_append_args args = {
+		.size = sizeof(args), .q = w->s->act[op->out], .kv = w->s->act[op->in], .pages = pages,
+		.norm_weight = cairn_model_weight(m, w->layer, op->weight), .inv_freq = m->inv_freq,
+		.positions = w->b->positions, PAGING(w), .num_heads = m->config.num_attention_heads,
+		.nope_dim = l->nope_dim, .rope_dim = l->rope_dim, .kv_lora_rank = l->kv_lora_rank,
+		.dtype = m->dtype, .eps = (float)m->config.rms_norm_eps,
+	};
+
+	return CAIRN_TABLE(m->impl, mla_append, &args, w->stream);
+}
+
+static int run_moe(struct walk *w, const struct layer_op *op)
+{
+	const struct cairn_model *m = w->m;
+	const struct cairn_experts_config *x = &m->config.experts;
+	struct cairn_moe_args args = {
+		.size = sizeof(args), .out = w->s->act[op->out], .x = w->s->act[op->in],
+		.norm_weight = cairn_model_weight(m, w->layer, op->weight),
+		.w_router = cairn_model_weight(m, w->layer, CAIRN_W_ROUTER),
+		.w_gate_up = cairn_model_weight(m, w->layer, CAIRN_W_EXPERTS_GATE_UP),
+		.w_down = cairn_model_weight(m, w->layer, CAIRN_W_EXPERTS_DOWN),
+		.w_shared_gate_up = cairn_model_weight(m, w->layer, CAIRN_W_SHARED_GATE_UP),
+		.w_shared_down = cairn_model_weight(m, w->layer, CAIRN_W_SHARED_DOWN),
+		.workspace = w->s->moe_workspace, .workspace_bytes = w->s->moe_bytes,
+		.batch = w->b->num_rows, .hidden = m->dims[CAIRN_D_HIDDEN], .num_experts = x->num_experts,
+		.experts_per_token = x->per_token, .intermediate = x->intermediate_size,
+		.shared_intermediate = x->shared_intermediate_size, .dtype = m->dtype,
+		.normalize = x->normalize, .eps = (float)m->config.rms_norm_eps, .scaling = (float)x->scaling,
+	};
+	size_t bytes = 0;
+	int ret;
+
+	if (!w->asking)
+		return CAIRN_TABLE(m->impl, moe, &args, w->stream);
+	if (!m->impl->moe_workspace)
+		return 0;
+	ret = m->impl->moe_workspace(&args, &bytes);
+	if (!ret && bytes > w->moe_bytes)
+		w->moe_bytes = bytes;
+	return cairn_table_ret(m->impl, ret, "moe_workspace");
+}
+
 static int run_norm(struct walk *w, void *out, void *residual, const void *x, const void *weight,
-		    int32_t rows)
+		    int32_t rows, int32_t dim)
 {
 	struct cairn_rmsnorm_args args = {
 		.size = sizeof(args), .out = out, .residual = residual, .x = x, .weight = weight,
-		.rows = rows, .dim = w->m->dims[CAIRN_D_HIDDEN], .dtype = w->m->dtype,
-		.eps = (float)w->m->config.rms_norm_eps,
+		.rows = rows, .dim = dim, .dtype = w->m->dtype, .eps = (float)w->m->config.rms_norm_eps,
+		.weight_offset = (float)w->m->config.norm_offset,
 	};
 
 	return CAIRN_TABLE(w->m->impl, rmsnorm, &args, w->stream);
 }
 
-static int run_layer_op(struct walk *w, const struct layer_op *op, int first)
+static int run_rope(struct walk *w, char *q, char *k)
+{
+	const struct cairn_model *m = w->m;
+	const struct cairn_model_config *c = &m->config;
+	struct cairn_rope_args args = {
+		.size = sizeof(args), .q = q, .k = k, .inv_freq = m->inv_freq, .positions = w->b->positions,
+		.q_stride = m->dims[CAIRN_D_QKV], .k_stride = m->dims[CAIRN_D_QKV], .nnz = w->b->num_rows,
+		.num_qo_heads = c->num_attention_heads, .num_kv_heads = c->num_key_value_heads,
+		.head_dim = c->head_dim, .rotary_dim = c->head_dim, .dtype = m->dtype, .scale = 1,
+		.q_norm = cairn_model_weight(m, w->layer, CAIRN_W_Q_HEAD_NORM),
+		.k_norm = cairn_model_weight(m, w->layer, CAIRN_W_K_HEAD_NORM),
+		.norm_eps = (float)c->rms_norm_eps,
+	};
+
+	return CAIRN_TABLE(m->impl, rope, &args, w->stream);
+}
+
+static int run_layer_op(struct walk *w, const struct layer_op *op)
 {
 	const struct cairn_model *m = w->m;
 	const struct cairn_model_config *c = &m->config;
@@ -231,66 +317,88 @@ static int run_layer_op(struct walk *w, const struct layer_op *op, int first)
 	size_t element = cairn_dtype_bytes(m->dtype);
 	char *k_pages = w->kv->base + (size_t)w->layer * w->kv->layer_bytes;
 	char *v_pages = k_pages + w->kv->v_offset;
-	char *in = w->s->act[op->in];
+	char *in = w->s->act[op->in], *out = w->s->act[op->out], *res = w->s->act[ACT_RES];
 	char *k = in + (size_t)m->dims[CAIRN_D_Q] * element;	/* where in is a packed row of q, k and v */
 	char *v = k + (size_t)m->dims[CAIRN_D_KV] * element;
-	int64_t stride = m->dims[CAIRN_D_QKV];
 
-	if (op->op == OP_GEMM)
+	switch (op->op) {
+	case OP_GEMM:
+		w->pending |= op->out == ACT_X;
 		return layer_gemm(w, op);
-	if (op->op == OP_ATTN)
+	case OP_ATTN:
 		return run_attn(w, op, k_pages, v_pages);
-	if (w->asking)
+	case OP_MLA:
+		return run_mla(w, op, k_pages);
+	case OP_MOE:
+		return run_moe(w, op);
+	default:
+		break;
+	}
+	if (w->asking)		/* none of these has a workspace */
 		return 0;
-	if (op->op == OP_NORM) {
-		char *res = w->s->act[ACT_RES];
-
-		return run_norm(w, w->s->act[op->out], first ? NULL : res, first ? res : in,
-				cairn_model_weight(m, w->layer, op->weight), b->num_rows);
-	}
-	if (op->op == OP_ROPE) {
-		struct cairn_rope_args args = {
-			.size = sizeof(args), .q = in, .k = k,
-			.inv_freq = m->inv_freq, .positions = b->positions,
-			.q_stride = stride, .k_stride = stride, .nnz = b->num_rows,
-			.num_qo_heads = c->num_attention_heads, .num_kv_heads = c->num_key_value_heads,
-			.head_dim = c->head_dim, .rotary_dim = c->head_dim, .dtype = m->dtype, .scale = 1,
-		};
-
-		return CAIRN_TABLE(m->impl, rope, &args, w->stream);
-	}
-	if (op->op == OP_KV_APPEND) {
+	switch (op->op) {
+	case OP_NORM:
+		CAIRN_TRY(run_norm(w, out, w->pending ? res : NULL, w->pending ? in : res,
+				   cairn_model_weight(m, w->layer, op->weight), b->num_rows,
+				   m->dims[CAIRN_D_HIDDEN]));
+		w->pending = 0;
+		return 0;
+	case OP_NORM_ALONE:
+		return run_norm(w, out, NULL, in, cairn_model_weight(m, w->layer, op->weight), b->num_rows,
+				m->dims[widths[op->in]]);
+	case OP_ROPE:
+		return run_rope(w, in, k);
+	case OP_MLA_APPEND:
+		return run_mla_append(w, op, k_pages);
+	case OP_KV_APPEND: {
 		struct cairn_kv_append_args args = {
 			.size = sizeof(args), .k_pages = k_pages, .v_pages = v_pages, .k = k, .v = v,
-			.qo_indptr = b->qo_indptr, .kv_indptr = b->kv_indptr, .kv_indices = b->kv_indices,
-			.kv_last_page_len = b->kv_last_page_len, .k_stride = stride, .v_stride = stride,
-			.batch = b->batch, .nnz_qo = b->num_rows,
-			.num_pages = w->kv->num_pages, .page_size = w->kv->page_size,
+			PAGING(w),
+			.k_stride = m->dims[CAIRN_D_QKV], .v_stride = m->dims[CAIRN_D_QKV],
 			.num_kv_heads = c->num_key_value_heads, .head_dim = c->head_dim, .dtype = m->dtype,
 		};
 
 		return CAIRN_TABLE(m->impl, kv_append, &args, w->stream);
 	}
-	{
+	default: {
 		struct cairn_silu_mul_args args = {
-			.size = sizeof(args), .out = w->s->act[op->out], .x = in, .rows = b->num_rows,
+			.size = sizeof(args), .out = out, .x = in, .rows = b->num_rows,
 			.dim = c->intermediate_size, .dtype = m->dtype,
+			.activation = c->hidden_act == CAIRN_ACT_GELU_TANH,
 		};
 
 		return CAIRN_TABLE(m->impl, silu_mul, &args, w->stream);
 	}
+	}
 }
 
-/* out[i] = table[ids[i]], rows of hidden_size. */
+static int run_list(struct walk *w, struct op_list list)
+{
+	for (int i = 0; i < list.count; i++)
+		CAIRN_TRY(run_layer_op(w, &list.ops[i]));
+	return 0;
+}
+
+/* out[i] = table[ids[i]] * scale, rows of hidden_size; scale 0: none. */
 static int run_rows(struct walk *w, void *out, const void *table, const int32_t *ids, int32_t rows,
-		    int32_t table_rows)
+		    int32_t table_rows, float scale)
 {
 	struct cairn_embedding_args args = {
 		.size = sizeof(args), .out = out, .table = table, .ids = ids, .rows = rows,
-		.dim = w->m->dims[CAIRN_D_HIDDEN], .vocab = table_rows, .dtype = w->m->dtype,
+		.dim = w->m->dims[CAIRN_D_HIDDEN], .vocab = table_rows, .dtype = w->m->dtype, .scale = scale,
 	};
 
 	return CAIRN_TABLE(w->m->impl, embedding, &args, w->stream);
+}
+
+static int run_softcap(struct walk *w)
+{
+	struct cairn_penalize_args args = {
+		.size = sizeof(args), .logits = w->b->logits, .rows = w->b->num_logits,
+		.vocab = w->m->dims[CAIRN_D_VOCAB], .softcap = (float)w->m->config.logit_softcap,
+	};
+
+	return args.softcap > 0 ? CAIRN_TABLE(w->m->impl, penalize, &args, w->stream) : 0;
 }
 
 static int run_head(struct walk *w)
@@ -311,14 +419,17 @@ static int run_head(struct walk *w)
 	if (b->logit_rows) {
 		char *px = w->s->act[ACT_PICKED_X], *pres = w->s->act[ACT_PICKED_RES];
 
-		CAIRN_TRY(run_rows(w, px, x, b->logit_rows, b->num_logits, b->num_rows));
-		CAIRN_TRY(run_rows(w, pres, res, b->logit_rows, b->num_logits, b->num_rows));
+		if (w->pending)
+			CAIRN_TRY(run_rows(w, px, x, b->logit_rows, b->num_logits, b->num_rows, 0));
+		CAIRN_TRY(run_rows(w, pres, res, b->logit_rows, b->num_logits, b->num_rows, 0));
 		x = px;
 		res = pres;
 	}
-	CAIRN_TRY(run_norm(w, w->s->act[ACT_NORMED], res, x, cairn_model_weight(m, 0, CAIRN_W_FINAL_NORM),
-			   b->num_logits));
-	return run_gemm(w, &args);
+	CAIRN_TRY(run_norm(w, w->s->act[ACT_NORMED], w->pending ? res : NULL, w->pending ? x : res,
+			   cairn_model_weight(m, 0, CAIRN_W_FINAL_NORM), b->num_logits,
+			   m->dims[CAIRN_D_HIDDEN]));
+	CAIRN_TRY(run_gemm(w, &args));
+	return run_softcap(w);
 }
 
 static int check_batch(const struct cairn_scratch *s, const struct cairn_batch *b)
@@ -333,42 +444,75 @@ static int check_batch(const struct cairn_scratch *s, const struct cairn_batch *
 	return 0;
 }
 
+/* *p has room for `bytes` bytes. */
+static int reserve(const struct cairn_impl *impl, void **p, size_t *have, size_t bytes, void *stream,
+		   int *moved)
+{
+	void *more;
+
+	if (bytes <= *have)
+		return 0;
+	CAIRN_TRY(CAIRN_TABLE(impl, stream_sync, stream));
+	CAIRN_TRY(CAIRN_TABLE(impl, mem_alloc, &more, bytes));
+	if (*p)
+		impl->mem_free(*p);
+	*p = more;
+	*have = bytes;
+	*moved = 1;
+	return 0;
+}
+
 int cairn_scratch_reserve(struct cairn_scratch *s, const struct cairn_kv_store *kv,
 			  const struct cairn_batch *b, void *stream, int *moved)
 {
-	const struct cairn_impl *impl = s->model->impl;
+	const struct cairn_model_config *c = &s->model->config;
 	struct walk w = { .m = s->model, .s = s, .kv = kv, .b = b, .asking = 1 };
-	void *p;
 
 	CAIRN_TRY(check_batch(s, b));
-	for (int i = 0; i < COUNT(llama_layer); i++)	/* all layers are alike */
-		CAIRN_TRY(run_layer_op(&w, &llama_layer[i], 0));
+	/* layers are alike but for their windows and experts: the first two and the last are all there are */
+	for (w.layer = 0; w.layer < c->num_hidden_layers; w.layer++) {
+		if (w.layer == 2)
+			w.layer = c->num_hidden_layers - 1;
+		CAIRN_TRY(run_list(&w, attention_of(c)));
+		CAIRN_TRY(run_list(&w, mlp_of(c, w.layer)));
+	}
 	if (b->num_logits)
 		CAIRN_TRY(run_head(&w));
-	if (w.workspace_bytes <= s->workspace_bytes)
+	CAIRN_TRY(reserve(s->model->impl, &s->workspace, &s->workspace_bytes, w.workspace_bytes, stream,
+			  moved));
+	return reserve(s->model->impl, &s->moe_workspace, &s->moe_bytes, w.moe_bytes, stream, moved);
+}
+
+/* A call of moe leaves its counters ready for the next layer's, but not for another number of rows. */
+static int zero_counters(const struct walk *w)
+{
+	struct walk asking = *w;
+
+	if (!w->m->config.experts.num_experts || w->b->num_rows > CAIRN_MOE_FEW)
 		return 0;
-	CAIRN_TRY(CAIRN_TABLE(impl, stream_sync, stream));
-	CAIRN_TRY(CAIRN_TABLE(impl, mem_alloc, &p, w.workspace_bytes));
-	if (s->workspace)
-		impl->mem_free(s->workspace);
-	s->workspace = p;
-	s->workspace_bytes = w.workspace_bytes;
-	*moved = 1;
-	return 0;
+	asking.asking = 1;
+	CAIRN_TRY(run_list(&asking, LIST(experts_mlp)));
+	if (!asking.moe_bytes)
+		return 0;
+	return CAIRN_TABLE(w->m->impl, mem_set, w->s->moe_workspace, 0, asking.moe_bytes, w->stream);
 }
 
 int cairn_forward(struct cairn_scratch *s, const struct cairn_kv_store *kv, const struct cairn_batch *b,
 		  void *stream)
 {
 	const struct cairn_model *m = s->model;
+	const struct cairn_model_config *c = &m->config;
 	struct walk w = { .m = m, .s = s, .kv = kv, .b = b, .stream = stream };
+	uint64_t scale = 0;	/* as wide as any dtype */
 
 	CAIRN_TRY(check_batch(s, b));
+	cairn_store(&scale, m->dtype, 0, c->embed_scale ? sqrt(c->hidden_size) : 0);
+	CAIRN_TRY(zero_counters(&w));
 	CAIRN_TRY(run_rows(&w, s->act[ACT_RES], cairn_model_weight(m, 0, CAIRN_W_EMBED), b->ids, b->num_rows,
-			   m->config.vocab_size));
-	for (w.layer = 0; w.layer < m->config.num_hidden_layers; w.layer++) {
-		for (int i = 0; i < COUNT(llama_layer); i++)
-			CAIRN_TRY(run_layer_op(&w, &llama_layer[i], w.layer == 0 && i == 0));
+			   c->vocab_size, (float)cairn_load(&scale, m->dtype, 0)));
+	for (w.layer = 0; w.layer < c->num_hidden_layers; w.layer++) {
+		CAIRN_TRY(run_list(&w, attention_of(c)));
+		CAIRN_TRY(run_list(&w, mlp_of(c, w.layer)));
 	}
 	return b->num_logits ? run_head(&w) : 0;
 }

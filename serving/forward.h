@@ -9,8 +9,9 @@
  * The index arrays lie in the table's memory, at addresses of the caller's; a pass that was captured in a
  * graph serves other contents within the same bounds.
  *
- * A model with latent attention is not run this way: there is no operation yet for prompts of it, so all of
- * its passes are decode_step (decode.h), and what is below but the store is refused with -EOPNOTSUPP.
+ * A table may lack operations of a model's lists (cairn_forward_supported()): what is below but the store is
+ * then refused with -EOPNOTSUPP. A model with latent attention can do without, by decode_step alone
+ * (decode.h).
  *
  * Errors: those of the table's operations, as "cuda: gemm: ...".
  */
@@ -35,6 +36,9 @@ int cairn_kv_store_create(struct cairn_kv_store *kv, const struct cairn_model *m
 			  int32_t num_pages, int32_t page_size);
 /* Of a zeroed store: does nothing. */
 void cairn_kv_store_destroy(struct cairn_kv_store *kv, const struct cairn_model *model);
+
+/* Whether the table has all operations of the model's lists. */
+int cairn_forward_supported(const struct cairn_model *model);
 
 struct cairn_batch {
 	float *logits;			/* [num_logits, vocab], out */

@@ -38,7 +38,8 @@ static const char usage[] =
 	"  --ignore-eos          goes on after an end-of-sequence token\n"
 	"\n"
 	"To measure:\n"
-	"  --shape NAME          random weights: llama2-7b, llama3-8b, llama32-1b, qwen2-7b, dsv2lite\n"
+	"  --shape NAME          random weights: llama2-7b, llama3-8b, llama32-1b, qwen2-7b, mistral-7b,\n"
+	"                        qwen3-8b, gemma2-9b, mixtral-8x7b, dsv2lite\n"
 	"  --prompt-tokens N     a prompt of random tokens (512 with --shape)\n"
 	"  --batch N             so many requests at once, all with this prompt (1)\n"
 	"  --repeat N            runs; their tokens must be the same (1)\n"
@@ -47,6 +48,8 @@ static const char usage[] =
 	"  --decode PATH         auto: a decoding step is one operation where the table has it; graph,\n"
 	"                        persistent: in that form, or an error; unfused: a list of operations "
 	"(auto)\n"
+	"  --weights FORM        plain: as stored; fp8: matrices in 8 bits with a scale a row, fp8-blocks:\n"
+	"                        with one for 128 x 128 (plain)\n"
 	"  --no-graphs           launches operations one by one\n"
 	"  --json FILE           appends a bench record\n"
 	"\n"
@@ -405,6 +408,7 @@ static int prepare(struct cairn_session *s, const struct options *o, int32_t **i
 	};
 
 	CAIRN_TRY(cairn_session_start(s, o->common.impl, (int)o->common.device));
+	s->weights = (enum cairn_weights)o->common.weights;
 	host = !!(s->impl.flags & CAIRN_IMPL_HOST_MEM);
 	if (o->shape)
 		CAIRN_TRY(cairn_session_shape(s, o->shape, (uint64_t)o->seed));

@@ -18,6 +18,8 @@
 #define CHUNK		((size_t)1 << 20)	/* elements converted at once */
 #define RANDOM_BLOCK	8388593			/* elements; prime */
 
+const char *const cairn_weights_names[] = { "plain", "fp8", "fp8-blocks", NULL };
+
 int cairn_table_error(const struct cairn_impl *impl, int ret, const char *what)
 {
 	const char *text = impl->last_error ? impl->last_error() : cairn_last_error();
@@ -29,28 +31,58 @@ int cairn_table_error(const struct cairn_impl *impl, int ret, const char *what)
 
 static int check_table(const struct cairn_impl *impl, const struct cairn_model_config *c)
 {
-	/* in order: what a list of operations needs, what latent attention needs, what both do */
-	const struct { const char *name; int have, list, latent; } ops[] = {
-		{ "gemm", impl->gemm != NULL, 1, 0 }, { "rmsnorm", impl->rmsnorm != NULL, 1, 0 },
-		{ "rope", impl->rope != NULL, 1, 0 }, { "silu_mul", impl->silu_mul != NULL, 1, 0 },
-		{ "embedding", impl->embedding != NULL, 1, 0 },
-		{ "kv_append", impl->kv_append != NULL, 1, 0 },
-		{ "attn_paged", impl->attn_paged != NULL, 1, 0 },
-		{ "decode_step, without which latent attention cannot be", impl->decode_step != NULL, 0, 1 },
-		{ "mem_alloc", impl->mem_alloc != NULL, 1, 1 },
+	const int latent = c->latent.kv_lora_rank > 0;
+	/*
+	 * what all lists of operations need, those of whole heads, those of latents, of experts, of dense
+	 * layers
+	 */
+	const struct { const char *name; int have, needed; } ops[] = {
+		{ "mem_alloc", impl->mem_alloc != NULL, 1 }, { "gemm", impl->gemm != NULL, 1 },
+		{ "rmsnorm", impl->rmsnorm != NULL, 1 }, { "embedding", impl->embedding != NULL, 1 },
+		{ "rope", impl->rope != NULL, !latent }, { "kv_append", impl->kv_append != NULL, !latent },
+		{ "attn_paged", impl->attn_paged != NULL, !latent },
+		{ "mla_append", impl->mla_append != NULL, latent },
+		{ "mla_paged", impl->mla_paged != NULL, latent },
+		{ "moe", impl->moe != NULL, c->experts.num_experts > 0 },
+		{ "silu_mul", impl->silu_mul != NULL, !c->experts.num_experts || c->experts.dense_layers },
+		{ "penalize, which caps logits", impl->penalize != NULL, c->logit_softcap > 0 },
 	};
 
+	/* takes every pass, if need be token by token */
+	if (latent && impl->decode_step && impl->mem_alloc)
+		return 0;
 	for (int i = 0; i < COUNT(ops); i++) {
-		if (!ops[i].have && (c->latent.kv_lora_rank ? ops[i].latent : ops[i].list))
+		if (!ops[i].have && ops[i].needed)
 			return cairn_error(EOPNOTSUPP, "%s: the table has no operation %s", impl->name,
 					   ops[i].name);
 	}
 	return 0;
 }
 
+static int check_fp8(const struct cairn_impl *impl, const char *dir, const struct cairn_model_config *c)
+{
+	const struct { const char *name; int32_t size; } sizes[] = {
+		{ "hidden_size", c->hidden_size }, { "intermediate_size", c->intermediate_size },
+	};
+
+	if (!impl->quant_fp8w || !impl->gemm_fp8w)
+		return cairn_error(EOPNOTSUPP, "%s: the table has no operation %s", impl->name,
+				   impl->quant_fp8w ? "gemm_fp8w" : "quant_fp8w");
+	if (c->latent.kv_lora_rank || c->experts.num_experts)
+		return cairn_error(EOPNOTSUPP, "%s: weights of 8 bits are not supported with %s", dir,
+				   c->experts.num_experts ? "experts" : "latent attention");
+	for (int i = 0; i < COUNT(sizes); i++) {
+		if (sizes[i].size % 16)
+			return cairn_error(EOPNOTSUPP,
+					   "%s/config.json: %s: is %d, must be a multiple of 16 for "
+					   "weights of 8 bits", dir, sizes[i].name, sizes[i].size);
+	}
+	return 0;
+}
+
 /* Dimensions and layout; no memory yet. */
 static int describe(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
-		    const struct cairn_model_config *c)
+		    const struct cairn_model_config *c, enum cairn_weights weights)
 {
 	const struct { const char *name; int32_t size, multiple; } sizes[] = {
 		{ "hidden_size", c->hidden_size, 8 }, { "intermediate_size", c->intermediate_size, 8 },
@@ -61,6 +93,8 @@ static int describe(struct cairn_model **out, const struct cairn_impl *impl, con
 	struct cairn_model *m;
 
 	CAIRN_TRY(check_table(impl, c));
+	if (weights != CAIRN_WEIGHTS_PLAIN)
+		CAIRN_TRY(check_fp8(impl, dir, c));
 	for (int i = 0; i < COUNT(sizes); i++) {
 		if (sizes[i].size % sizes[i].multiple)
 			return cairn_error(EOPNOTSUPP, "%s/config.json: %s: is %d, must be a multiple of %d",
@@ -72,6 +106,7 @@ static int describe(struct cairn_model **out, const struct cairn_impl *impl, con
 	m->impl = impl;
 	m->config = *c;
 	m->dtype = c->dtype == CAIRN_F16 ? CAIRN_F16 : CAIRN_BF16;
+	m->weights = weights;
 	cairn_model_lay_out(m);
 	*out = m;
 	return 0;
@@ -117,9 +152,10 @@ struct loading {
 	const struct cairn_safetensors *st;
 	void *stream;
 	char *from, *to;	/* CHUNK elements each, for conversions */
+	char *staging;		/* in the table's memory: a matrix that is to be quantised; NULL: none is */
 	cairn_progress progress;
 	void *ctx;
-	int64_t done;
+	int64_t done, total;
 };
 
 /* Rounds elements to the model's dtype, chunk by chunk. */
@@ -163,23 +199,39 @@ static int find_part(const struct cairn_model *m, const struct cairn_part *p, co
 }
 
 /* Before memory is asked for: a config that does not fit the weights is told as such. */
-static int check_part(struct cairn_model *m, const struct cairn_part *p, const char *name, int64_t at,
-		      void *ctx)
+static int check_part(struct cairn_model *m, const struct cairn_part *p, const char *name,
+		      struct cairn_place place, void *ctx)
 {
 	const struct cairn_tensor *t;
 	struct loading *l = ctx;
 
-	(void)at;
+	(void)place;
 	return find_part(m, p, name, l->st, &t);
 }
 
-static int load_part(struct cairn_model *m, const struct cairn_part *p, const char *name, int64_t at,
-		     void *ctx)
+/* from: the whole matrix in the model's dtype, in the table's memory */
+static int quantise(struct cairn_model *m, const struct loading *l, enum cairn_weight w, int32_t layer,
+		    const void *from)
+{
+	struct cairn_quant_fp8w_args args = {
+		.size = sizeof(args), .b = cairn_model_weight(m, layer, w),
+		.scale = (float *)(uintptr_t)cairn_model_scale(m, layer, w), .w = from, .dtype = m->dtype,
+		.scale_kind = m->weights == CAIRN_WEIGHTS_FP8 ? CAIRN_FP8_SCALE_ROWS : CAIRN_FP8_SCALE_BLOCKS,
+	};
+
+	if (!cairn_weight_fp8(m, w, &args.n, &args.k))
+		return 0;
+	return CAIRN_TABLE(m->impl, quant_fp8w, &args, l->stream);
+}
+
+static int load_part(struct cairn_model *m, const struct cairn_part *p, const char *name,
+		     struct cairn_place place, void *ctx)
 {
 	const struct cairn_tensor *t;
 	struct loading *l = ctx;
-	char *dst = m->base + at;
-	int dtype;
+	int32_t n, k;
+	int dtype, fp8 = cairn_weight_fp8(m, p->weight, &n, &k);
+	char *dst = (fp8 ? l->staging : (char *)cairn_model_weight(m, place.layer, p->weight)) + place.first;
 
 	CAIRN_TRY(find_part(m, p, name, l->st, &t));
 	dtype = cairn_st_to_dtype(t->dtype);
@@ -188,9 +240,39 @@ static int load_part(struct cairn_model *m, const struct cairn_part *p, const ch
 	else
 		CAIRN_TRY(CAIRN_TABLE(m->impl, mem_copy, dst, t->data, t->num_bytes, CAIRN_COPY_TO_DEVICE,
 				      l->stream));
+	if (fp8 && place.last)	/* the stream keeps the next matrix out of the staging until then */
+		CAIRN_TRY(quantise(m, l, p->weight, place.layer, l->staging));
 	l->done += (int64_t)m->dims[p->rows] * m->dims[p->cols] * (int64_t)cairn_dtype_bytes(m->dtype);
 	if (l->progress)
-		l->progress(l->ctx, l->done, cairn_model_bytes(m));
+		l->progress(l->ctx, l->done, l->total);
+	return 0;
+}
+
+/* Room for the largest matrix that is to be quantised, and `more` bytes. */
+static int get_staging(struct cairn_model *m, struct loading *l, size_t more)
+{
+	size_t most = 0;
+	int32_t n, k;
+	void *p;
+
+	for (int w = 0; w < CAIRN_NUM_WEIGHTS; w++)
+		if (cairn_weight_fp8(m, (enum cairn_weight)w, &n, &k) && m->elements[w] > most)
+			most = m->elements[w];
+	if (!most)
+		return 0;
+	CAIRN_TRY(CAIRN_TABLE(m->impl, mem_alloc, &p, most * cairn_dtype_bytes(m->dtype) + more));
+	l->staging = p;
+	return 0;
+}
+
+static int add_part(struct cairn_model *m, const struct cairn_part *p, const char *name,
+		    struct cairn_place place, void *ctx)
+{
+	struct loading *l = ctx;
+
+	(void)name;
+	(void)place;
+	l->total += (int64_t)m->dims[p->rows] * m->dims[p->cols] * (int64_t)cairn_dtype_bytes(m->dtype);
 	return 0;
 }
 
@@ -201,17 +283,29 @@ static int fill(struct cairn_model *m, struct loading *l)
 	CAIRN_TRY(CAIRN_TABLE(m->impl, stream_create, &l->stream));
 	ret = allocate(m, l->stream);
 	if (!ret)
+		ret = get_staging(m, l, 0);
+	if (!ret)
+		ret = cairn_model_each_part(m, add_part, l);
+	if (!ret)
 		ret = cairn_model_each_part(m, load_part, l);
 	if (!ret)
 		ret = CAIRN_TABLE(m->impl, stream_sync, l->stream);
 	else
 		m->impl->stream_sync(l->stream);	/* copies may still read the mapping */
+	if (l->staging)
+		m->impl->mem_free(l->staging);
 	m->impl->stream_destroy(l->stream);
 	return ret;
 }
 
 int cairn_model_load(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
 		     cairn_progress progress, void *ctx)
+{
+	return cairn_model_load_as(out, impl, dir, CAIRN_WEIGHTS_PLAIN, progress, ctx);
+}
+
+int cairn_model_load_as(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
+			enum cairn_weights weights, cairn_progress progress, void *ctx)
 {
 	struct loading l = { .progress = progress, .ctx = ctx };
 	struct cairn_safetensors *st = NULL;
@@ -222,7 +316,7 @@ int cairn_model_load(struct cairn_model **out, const struct cairn_impl *impl, co
 	CAIRN_TRY(cairn_model_config_load(dir, &config));
 	CAIRN_TRY(cairn_safetensors_open(dir, &st));
 	l.st = st;
-	ret = describe(&m, impl, dir, &config);
+	ret = describe(&m, impl, dir, &config, weights);
 	if (ret)
 		goto out_close;
 	ret = cairn_model_each_part(m, check_part, &l);
@@ -246,9 +340,10 @@ out_close:
 	return ret;
 }
 
-static int fill_constant(struct cairn_model *m, const struct cairn_part *p, const char *name, int64_t at,
-			 void *ctx)
+static int fill_constant(struct cairn_model *m, const struct cairn_part *p, const char *name,
+			 struct cairn_place place, void *ctx)
 {
+	char *dst = (char *)cairn_model_weight(m, place.layer, p->weight) + place.first;
 	size_t n = (size_t)m->dims[p->rows];
 	struct loading *l = ctx;
 
@@ -256,8 +351,9 @@ static int fill_constant(struct cairn_model *m, const struct cairn_part *p, cons
 	if (p->cols != CAIRN_D_ONE)
 		return 0;
 	for (size_t i = 0; i < n; i++)
-		cairn_store(l->to, m->dtype, (int64_t)i, cairn_weight_is_bias(p->weight) ? 0 : 1);
-	CAIRN_TRY(CAIRN_TABLE(m->impl, mem_copy, m->base + at, l->to, n * cairn_dtype_bytes(m->dtype),
+		cairn_store(l->to, m->dtype, (int64_t)i,
+			    cairn_weight_is_bias(p->weight) ? 0 : 1 - m->config.norm_offset);
+	CAIRN_TRY(CAIRN_TABLE(m->impl, mem_copy, dst, l->to, n * cairn_dtype_bytes(m->dtype),
 			      CAIRN_COPY_TO_DEVICE, l->stream));
 	return CAIRN_TABLE(m->impl, stream_sync, l->stream);
 }
@@ -278,33 +374,69 @@ static void random_block(char *block, int dtype, uint64_t seed)
 	}
 }
 
-static int fill_random(struct cairn_model *m, struct loading *l, size_t block)
+/* The block again and again, from l->to. */
+static int repeat(const struct cairn_impl *impl, const struct loading *l, char *to, size_t bytes,
+		  size_t block)
 {
-	const struct cairn_impl *impl = m->impl;
-
-	CAIRN_TRY(allocate(m, l->stream));
-	if (block > m->bytes)
-		block = m->bytes;
-	CAIRN_TRY(CAIRN_TABLE(impl, mem_copy, m->base, l->to, block, CAIRN_COPY_TO_DEVICE, l->stream));
+	block = block < bytes ? block : bytes;
+	CAIRN_TRY(CAIRN_TABLE(impl, mem_copy, to, l->to, block, CAIRN_COPY_TO_DEVICE, l->stream));
 	CAIRN_TRY(CAIRN_TABLE(impl, stream_sync, l->stream));
 	/* what is filled is a whole number of blocks, and is doubled until the end is reached */
-	for (size_t done = block, n; done < m->bytes; done += n) {
-		n = m->bytes - done < done ? m->bytes - done : done;
-		CAIRN_TRY(CAIRN_TABLE(impl, mem_copy, m->base + done, m->base, n, CAIRN_COPY_ON_DEVICE,
-				      l->stream));
+	for (size_t done = block, n; done < bytes; done += n) {
+		n = bytes - done < done ? bytes - done : done;
+		CAIRN_TRY(CAIRN_TABLE(impl, mem_copy, to + done, to, n, CAIRN_COPY_ON_DEVICE, l->stream));
 	}
-	return cairn_model_each_part(m, fill_constant, l);
+	return 0;
+}
+
+#define SHIFT	16	/* elements by which the random values of two matrices are apart, at least */
+
+static int quantise_random(struct cairn_model *m, const struct cairn_part *p, const char *name,
+			   struct cairn_place place, void *ctx)
+{
+	size_t shift = (size_t)(place.layer * CAIRN_NUM_WEIGHTS + (int32_t)p->weight) * SHIFT;
+	struct loading *l = ctx;
+
+	(void)name;
+	return place.last ? quantise(m, l, p->weight, place.layer,
+				     l->staging + shift * cairn_dtype_bytes(m->dtype)) : 0;
+}
+
+static int fill_random(struct cairn_model *m, struct loading *l, size_t block)
+{
+	size_t shifts = (size_t)(m->config.num_hidden_layers * CAIRN_NUM_WEIGHTS) * SHIFT *
+			cairn_dtype_bytes(m->dtype), most = 0;
+	int32_t n, k;
+
+	CAIRN_TRY(allocate(m, l->stream));
+	CAIRN_TRY(repeat(m->impl, l, m->base, m->bytes, block));
+	CAIRN_TRY(get_staging(m, l, shifts));
+	for (int w = 0; w < CAIRN_NUM_WEIGHTS && l->staging; w++)
+		if (cairn_weight_fp8(m, (enum cairn_weight)w, &n, &k) && m->elements[w] > most)
+			most = m->elements[w];
+	if (l->staging) {
+		CAIRN_TRY(repeat(m->impl, l, l->staging, most * cairn_dtype_bytes(m->dtype) + shifts, block));
+		CAIRN_TRY(cairn_model_each_part(m, quantise_random, l));
+	}
+	CAIRN_TRY(cairn_model_each_part(m, fill_constant, l));
+	return CAIRN_TABLE(m->impl, stream_sync, l->stream);
 }
 
 int cairn_model_random(struct cairn_model **out, const struct cairn_impl *impl,
 		       const struct cairn_model_config *config, uint64_t seed)
+{
+	return cairn_model_random_as(out, impl, config, CAIRN_WEIGHTS_PLAIN, seed);
+}
+
+int cairn_model_random_as(struct cairn_model **out, const struct cairn_impl *impl,
+			  const struct cairn_model_config *config, enum cairn_weights weights, uint64_t seed)
 {
 	size_t block = RANDOM_BLOCK * cairn_dtype_bytes(CAIRN_BF16);
 	struct cairn_model *m = NULL;
 	struct loading l = { 0 };
 	int ret;
 
-	CAIRN_TRY(describe(&m, impl, "random model", config));
+	CAIRN_TRY(describe(&m, impl, "random model", config, weights));
 	l.to = malloc(block);	/* also holds the longest vector of ones */
 	if (!l.to) {
 		ret = cairn_error(ENOMEM, "model: no memory");
@@ -317,6 +449,8 @@ int cairn_model_random(struct cairn_model **out, const struct cairn_impl *impl,
 	ret = fill_random(m, &l, block);
 	if (ret)
 		impl->stream_sync(l.stream);
+	if (l.staging)
+		impl->mem_free(l.staging);
 	impl->stream_destroy(l.stream);
 out_free:
 	free(l.to);

@@ -6,6 +6,11 @@
  * in one [2 intermediate, hidden], the experts of a layer in two (moe.h), tied embeddings once. All of them
  * lie in one allocation, a weight of one layer layer_bytes behind that of the layer before.
  *
+ * Asked to, the matrices of attention and MLP are quantised to 8 bits (e4m3, quant_fp8w.h) as they are
+ * loaded, each as it is packed: QKV, O, GATE_UP and DOWN. What reads them is then gemm_fp8w; embeddings,
+ * norms, biases and the output matrix stay what they are. Models with latent attention or experts have
+ * operations that read matrices themselves: -EOPNOTSUPP.
+ *
  * Data type: that of the config if it is f16 or bf16, else bf16. Tensors stored in another float type,
  * f32 among them, are rounded to it once, on load; one with finite values that overflow it is refused.
  *
@@ -24,6 +29,7 @@
 enum cairn_dim {
 	CAIRN_D_ONE,
 	CAIRN_D_HIDDEN,
+	CAIRN_D_HEAD,
 	CAIRN_D_Q, CAIRN_D_KV,		/* heads * head_dim */
 	CAIRN_D_QKV,			/* q + 2 kv */
 	CAIRN_D_ATTN,			/* what w_o reads: q, or heads * v_dim */
@@ -41,6 +47,8 @@ enum cairn_weight {
 	/* of each layer */
 	CAIRN_W_ATTN_NORM, CAIRN_W_QKV, CAIRN_W_QKV_BIAS, CAIRN_W_O, CAIRN_W_O_BIAS,
 	CAIRN_W_Q, CAIRN_W_Q_A, CAIRN_W_Q_NORM, CAIRN_W_KV_A, CAIRN_W_KV_NORM, CAIRN_W_KV_B,
+	CAIRN_W_Q_HEAD_NORM, CAIRN_W_K_HEAD_NORM,	/* of each head */
+	CAIRN_W_ATTN_OUT_NORM, CAIRN_W_MLP_OUT_NORM,	/* of what attention and MLP give */
 	CAIRN_W_MLP_NORM, CAIRN_W_GATE_UP, CAIRN_W_GATE_UP_BIAS, CAIRN_W_DOWN, CAIRN_W_DOWN_BIAS,
 	CAIRN_W_ROUTER, CAIRN_W_EXPERTS_GATE_UP, CAIRN_W_EXPERTS_DOWN,
 	CAIRN_W_SHARED_GATE_UP, CAIRN_W_SHARED_DOWN,
@@ -49,11 +57,22 @@ enum cairn_weight {
 	CAIRN_NUM_WEIGHTS
 };
 
+enum cairn_weights {
+	CAIRN_WEIGHTS_PLAIN,
+	CAIRN_WEIGHTS_FP8,		/* a scale for each row */
+	CAIRN_WEIGHTS_FP8_BLOCKS,	/* for each block of 128 x 128 */
+	CAIRN_NUM_WEIGHT_FORMS
+};
+
+/* Names for people, in the order above: "plain", "fp8", "fp8-blocks", NULL. */
+extern const char *const cairn_weights_names[];
+
 /* Read-only for others than model.c and model_layout.c. */
 struct cairn_model {
 	const struct cairn_impl *impl;
 	struct cairn_model_config config;
 	int dtype;
+	enum cairn_weights weights;
 	int32_t dims[CAIRN_NUM_DIMS];
 	float *inv_freq;	/* [cairn_rope_dim() / 2], in the table's memory, as the weights */
 	/* where a weight lies: base + offset, and layer * layer_bytes for those of a layer; elements 0: not
@@ -70,18 +89,25 @@ typedef void (*cairn_progress)(void *ctx, int64_t done_bytes, int64_t total_byte
 /* dir: config.json and safetensors. The table must have been started, and outlives the model. */
 int cairn_model_load(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
 		     cairn_progress progress, void *ctx);
+int cairn_model_load_as(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
+			enum cairn_weights weights, cairn_progress progress, void *ctx);
 /*
  * For benchmarks: weights about normal with deviation 0.02, norms 1, biases 0, the same for the same seed.
  * A block of random values is repeated; its length is prime, so that no two rows of a matrix are equal.
  */
 int cairn_model_random(struct cairn_model **out, const struct cairn_impl *impl,
 		       const struct cairn_model_config *config, uint64_t seed);
+int cairn_model_random_as(struct cairn_model **out, const struct cairn_impl *impl,
+			  const struct cairn_model_config *config, enum cairn_weights weights, uint64_t seed);
 void cairn_model_free(struct cairn_model *model);	/* NULL is legal */
 
 /* NULL: the model has no such weight. Which layers have which: dense and expert layers differ. */
 void *cairn_model_weight(const struct cairn_model *model, int32_t layer, enum cairn_weight weight);
 
-/* Latent attention: the cache holds latents, and a pass is always decode_step (decode.h). */
+/* Of a matrix of 8 bits; NULL: it is of the model's dtype. */
+const float *cairn_model_scale(const struct cairn_model *model, int32_t layer, enum cairn_weight weight);
+
+/* Latent attention: the cache holds latents. */
 static inline int cairn_model_is_latent(const struct cairn_model *model)
 {
 	return model->config.latent.kv_lora_rank > 0;

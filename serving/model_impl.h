@@ -11,10 +11,14 @@
 enum cairn_present {
 	CAIRN_ALWAYS, CAIRN_UNTIED,
 	CAIRN_HEADS, CAIRN_QKV_BIAS, CAIRN_O_BIAS,		/* attention that is not latent */
+	CAIRN_HEAD_NORMS,
+	/* of a layer; the name of one means another */
+	CAIRN_TWO_NORMS, CAIRN_FOUR_NORMS,
 	CAIRN_LATENT, CAIRN_Q_WHOLE, CAIRN_Q_COMPRESSED,	/* and that which is */
 	CAIRN_DENSE, CAIRN_MLP_BIAS,				/* layers without experts */
 	CAIRN_EXPERTS, CAIRN_SHARED,				/* and those with */
-	CAIRN_EACH_EXPERT					/* once for each of them; %d in the name */
+	CAIRN_EACH_EXPERT,					/* once for each of them; %d in the name */
+	CAIRN_MIXTRAL, CAIRN_EACH_OF_MIXTRAL			/* the same under Mixtral's names */
 };
 
 /* A tensor of a checkpoint and what it is of a weight. Parts of one weight follow each other in it. */
@@ -31,9 +35,21 @@ void cairn_model_lay_out(struct cairn_model *m);
 int64_t cairn_model_bytes(const struct cairn_model *m);
 int cairn_weight_is_bias(enum cairn_weight w);
 
-/* What happens to one part: it goes to m->base + at. */
-typedef int (*cairn_part_fn)(struct cairn_model *m, const struct cairn_part *p, const char *name, int64_t at,
-			     void *ctx);
+/* A matrix that is kept in 8 bits, [n, k]; 0: it is not, and nothing is written. */
+int cairn_weight_fp8(const struct cairn_model *m, enum cairn_weight w, int32_t *n, int32_t *k);
+
+/*
+ * Where a part goes: `first` bytes of the model's dtype behind the start of its weight, of which it is the
+ * last.
+ */
+struct cairn_place {
+	int32_t layer;
+	int64_t first;
+	int last;
+};
+
+typedef int (*cairn_part_fn)(struct cairn_model *m, const struct cairn_part *p, const char *name,
+			     struct cairn_place place, void *ctx);
 /* In all layers, until one fails. */
 int cairn_model_each_part(struct cairn_model *m, cairn_part_fn fn, void *ctx);
 

@@ -42,7 +42,15 @@ static const struct cairn_part parts[] = {
 	{ "self_attn.kv_b_proj.weight", CAIRN_W_KV_B, CAIRN_D_KV_B, CAIRN_D_KV_LORA, CAIRN_LATENT },
 	{ "self_attn.o_proj.weight", CAIRN_W_O, CAIRN_D_HIDDEN, CAIRN_D_ATTN, CAIRN_ALWAYS },
 	{ "self_attn.o_proj.bias", CAIRN_W_O_BIAS, CAIRN_D_HIDDEN, CAIRN_D_ONE, CAIRN_O_BIAS },
-	{ "post_attention_layernorm.weight", CAIRN_W_MLP_NORM, CAIRN_D_HIDDEN, CAIRN_D_ONE, CAIRN_ALWAYS },
+	{ "self_attn.q_norm.weight", CAIRN_W_Q_HEAD_NORM, CAIRN_D_HEAD, CAIRN_D_ONE, CAIRN_HEAD_NORMS },
+	{ "self_attn.k_norm.weight", CAIRN_W_K_HEAD_NORM, CAIRN_D_HEAD, CAIRN_D_ONE, CAIRN_HEAD_NORMS },
+	{ "post_attention_layernorm.weight", CAIRN_W_MLP_NORM, CAIRN_D_HIDDEN, CAIRN_D_ONE, CAIRN_TWO_NORMS },
+	{ "post_attention_layernorm.weight", CAIRN_W_ATTN_OUT_NORM, CAIRN_D_HIDDEN, CAIRN_D_ONE,
+	  CAIRN_FOUR_NORMS },
+	{ "pre_feedforward_layernorm.weight", CAIRN_W_MLP_NORM, CAIRN_D_HIDDEN, CAIRN_D_ONE,
+	  CAIRN_FOUR_NORMS },
+	{ "post_feedforward_layernorm.weight", CAIRN_W_MLP_OUT_NORM, CAIRN_D_HIDDEN, CAIRN_D_ONE,
+	  CAIRN_FOUR_NORMS },
 	{ "mlp.gate_proj.weight", CAIRN_W_GATE_UP, CAIRN_D_INTER, CAIRN_D_HIDDEN, CAIRN_DENSE },
 	{ "mlp.up_proj.weight", CAIRN_W_GATE_UP, CAIRN_D_INTER, CAIRN_D_HIDDEN, CAIRN_DENSE },
 	{ "mlp.gate_proj.bias", CAIRN_W_GATE_UP_BIAS, CAIRN_D_INTER, CAIRN_D_ONE, CAIRN_MLP_BIAS },
@@ -56,6 +64,13 @@ static const struct cairn_part parts[] = {
 	  CAIRN_EACH_EXPERT },
 	{ "mlp.experts.%d.down_proj.weight", CAIRN_W_EXPERTS_DOWN, CAIRN_D_HIDDEN, CAIRN_D_EXPERT_INTER,
 	  CAIRN_EACH_EXPERT },
+	{ "block_sparse_moe.gate.weight", CAIRN_W_ROUTER, CAIRN_D_EXPERTS, CAIRN_D_HIDDEN, CAIRN_MIXTRAL },
+	{ "block_sparse_moe.experts.%d.w1.weight", CAIRN_W_EXPERTS_GATE_UP, CAIRN_D_EXPERT_INTER,
+	  CAIRN_D_HIDDEN, CAIRN_EACH_OF_MIXTRAL },
+	{ "block_sparse_moe.experts.%d.w3.weight", CAIRN_W_EXPERTS_GATE_UP, CAIRN_D_EXPERT_INTER,
+	  CAIRN_D_HIDDEN, CAIRN_EACH_OF_MIXTRAL },
+	{ "block_sparse_moe.experts.%d.w2.weight", CAIRN_W_EXPERTS_DOWN, CAIRN_D_HIDDEN, CAIRN_D_EXPERT_INTER,
+	  CAIRN_EACH_OF_MIXTRAL },
 	{ "mlp.shared_experts.gate_proj.weight", CAIRN_W_SHARED_GATE_UP, CAIRN_D_SHARED_INTER, CAIRN_D_HIDDEN,
 	  CAIRN_SHARED },
 	{ "mlp.shared_experts.up_proj.weight", CAIRN_W_SHARED_GATE_UP, CAIRN_D_SHARED_INTER, CAIRN_D_HIDDEN,
@@ -78,6 +93,12 @@ static int is_present(const struct cairn_model_config *c, enum cairn_present pre
 		return c->qkv_bias;
 	case CAIRN_O_BIAS:
 		return c->o_bias;
+	case CAIRN_HEAD_NORMS:
+		return c->head_norms;
+	case CAIRN_TWO_NORMS:
+		return !c->block_norms;
+	case CAIRN_FOUR_NORMS:
+		return c->block_norms;
 	case CAIRN_LATENT:
 		return c->latent.kv_lora_rank > 0;
 	case CAIRN_Q_WHOLE:
@@ -92,7 +113,10 @@ static int is_present(const struct cairn_model_config *c, enum cairn_present pre
 		return c->experts.shared_intermediate_size > 0;
 	case CAIRN_EXPERTS:
 	case CAIRN_EACH_EXPERT:
-		return c->experts.num_experts > 0;
+		return c->experts.num_experts > 0 && c->arch != CAIRN_ARCH_MIXTRAL;
+	case CAIRN_MIXTRAL:
+	case CAIRN_EACH_OF_MIXTRAL:
+		return c->experts.num_experts > 0 && c->arch == CAIRN_ARCH_MIXTRAL;
 	default:
 		return 1;
 	}
@@ -143,6 +167,7 @@ static void set_dims(struct cairn_model *m)
 
 	dims[CAIRN_D_ONE] = 1;
 	dims[CAIRN_D_HIDDEN] = c->hidden_size;
+	dims[CAIRN_D_HEAD] = c->head_dim;
 	dims[CAIRN_D_Q] = heads * c->head_dim;
 	dims[CAIRN_D_KV] = l->kv_lora_rank ? 0 : c->num_key_value_heads * c->head_dim;
 	dims[CAIRN_D_QKV] = dims[CAIRN_D_Q] + 2 * dims[CAIRN_D_KV];
@@ -166,14 +191,62 @@ static int64_t part_elements(const struct cairn_model *m, const struct cairn_par
 
 static int32_t copies(const struct cairn_model *m, const struct cairn_part *p)
 {
-	return p->present == CAIRN_EACH_EXPERT ? m->config.experts.num_experts : 1;
+	int each = p->present == CAIRN_EACH_EXPERT || p->present == CAIRN_EACH_OF_MIXTRAL;
+
+	return each ? m->config.experts.num_experts : 1;
+}
+
+static int64_t aligned(int64_t bytes)
+{
+	return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+int cairn_weight_fp8(const struct cairn_model *m, enum cairn_weight w, int32_t *n, int32_t *k)
+{
+	static const struct { enum cairn_weight weight; enum cairn_dim n, k; } matrices[] = {
+		{ CAIRN_W_QKV, CAIRN_D_QKV, CAIRN_D_HIDDEN }, { CAIRN_W_O, CAIRN_D_HIDDEN, CAIRN_D_ATTN },
+		{ CAIRN_W_GATE_UP, CAIRN_D_GATE_UP, CAIRN_D_HIDDEN },
+		{ CAIRN_W_DOWN, CAIRN_D_HIDDEN, CAIRN_D_INTER },
+	};
+
+	for (int i = 0; i < COUNT(matrices) && m->weights != CAIRN_WEIGHTS_PLAIN; i++) {
+		if (matrices[i].weight != w)
+			continue;
+		*n = m->dims[matrices[i].n];
+		*k = m->dims[matrices[i].k];
+		return 1;
+	}
+	return 0;
+}
+
+static int64_t blocks(int32_t n)
+{
+	return (n + CAIRN_FP8_BLOCK - 1) / CAIRN_FP8_BLOCK;
+}
+
+/* What a weight takes: in 8 bits the matrix, and its scales behind it. */
+static int64_t weight_bytes(const struct cairn_model *m, int w)
+{
+	int32_t n, k;
+
+	if (!cairn_weight_fp8(m, (enum cairn_weight)w, &n, &k))
+		return (int64_t)(m->elements[w] * cairn_dtype_bytes(m->dtype));
+	return aligned((int64_t)n * k) +
+	       4 * (m->weights == CAIRN_WEIGHTS_FP8 ? n : blocks(n) * blocks(k));
+}
+
+const float *cairn_model_scale(const struct cairn_model *m, int32_t layer, enum cairn_weight w)
+{
+	int32_t n, k;
+
+	if (!cairn_weight_fp8(m, w, &n, &k))
+		return NULL;
+	return (const float *)((const char *)cairn_model_weight(m, layer, w) + aligned((int64_t)n * k));
 }
 
 static int64_t padded(const struct cairn_model *m, int w)
 {
-	int64_t bytes = (int64_t)(m->elements[w] * cairn_dtype_bytes(m->dtype));
-
-	return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+	return aligned(weight_bytes(m, w));
 }
 
 void cairn_model_lay_out(struct cairn_model *m)
@@ -213,22 +286,23 @@ void cairn_model_lay_out(struct cairn_model *m)
 
 int64_t cairn_model_bytes(const struct cairn_model *m)
 {
-	int64_t elements = 0;
 	int32_t first, end;
+	int64_t bytes = 0;
 
 	for (int w = 0; w < CAIRN_NUM_WEIGHTS; w++) {
 		layers_of(m, (enum cairn_weight)w, &first, &end);
-		elements += (int64_t)m->elements[w] * (end - first);
+		bytes += weight_bytes(m, w) * (end - first);
 	}
-	return elements * (int64_t)cairn_dtype_bytes(m->dtype);
+	return bytes;
 }
 
 int64_t cairn_model_step_bytes(const struct cairn_model *m, int32_t rows, int64_t kv_tokens)
 {
 	const struct cairn_experts_config *x = &m->config.experts;
-	int64_t layers = m->config.num_hidden_layers;
+	int64_t layers = m->config.num_hidden_layers, element = (int64_t)cairn_dtype_bytes(m->dtype);
 	int64_t token = m->dims[CAIRN_D_LATENT] + 2 * m->dims[CAIRN_D_KV];
-	double elements = (double)rows * m->dims[CAIRN_D_HIDDEN] + (double)(kv_tokens * layers * token);
+	double bytes = (double)element * ((double)rows * m->dims[CAIRN_D_HIDDEN] +
+					  (double)(kv_tokens * layers * token));
 	/* the chance that no token chooses an expert; at least one token counts */
 	double share = x->num_experts ? (double)x->per_token / x->num_experts : 1;
 	double other = pow(1 - share, rows > 1 ? rows : 1);
@@ -240,13 +314,13 @@ int64_t cairn_model_step_bytes(const struct cairn_model *m, int32_t rows, int64_
 		if (w == CAIRN_W_EMBED && !m->config.tie_word_embeddings)
 			continue;	/* looked up, not read */
 		layers_of(m, (enum cairn_weight)w, &first, &end);
-		elements += part * (double)m->elements[w] * (end - first);
+		bytes += part * (double)weight_bytes(m, w) * (end - first);
 	}
-	return llround(elements) * (int64_t)cairn_dtype_bytes(m->dtype);
+	return llround(bytes / (double)element) * element;
 }
 
-/* One part, of all experts where it is of each: `at` is where that of the first goes. */
-static int each_copy(struct cairn_model *m, const struct cairn_part *p, int32_t layer, int64_t at,
+/* One part, of all experts where it is of each: `place` is that of the first. */
+static int each_copy(struct cairn_model *m, const struct cairn_part *p, struct cairn_place place,
 		     cairn_part_fn fn, void *ctx)
 {
 	int64_t element = (int64_t)cairn_dtype_bytes(m->dtype);
@@ -258,8 +332,9 @@ static int each_copy(struct cairn_model *m, const struct cairn_part *p, int32_t 
 		if (kind_of(p->weight) == OF_MODEL)
 			snprintf(full, sizeof(full), "%s", name);
 		else
-			snprintf(full, sizeof(full), "model.layers.%d.%s", layer, name);
-		CAIRN_TRY(fn(m, p, full, at + k * apart, ctx));
+			snprintf(full, sizeof(full), "model.layers.%d.%s", place.layer, name);
+		CAIRN_TRY(fn(m, p, full, place, ctx));
+		place.first += apart;
 	}
 	return 0;
 }
@@ -274,15 +349,14 @@ int cairn_model_each_part(struct cairn_model *m, cairn_part_fn fn, void *ctx)
 
 		for (int i = 0; i < COUNT(parts); i++) {
 			const struct cairn_part *p = &parts[i];
-			int64_t at = m->offset[p->weight] + filled[p->weight];
+			struct cairn_place place = { .layer = layer, .first = filled[p->weight] };
 
 			layers_of(m, p->weight, &first, &end);
 			if (!is_present(&m->config, p->present) || layer < first || layer >= end)
 				continue;
-			if (kind_of(p->weight) != OF_MODEL)
-				at += layer * (int64_t)m->layer_bytes;
-			CAIRN_TRY(each_copy(m, p, layer, at, fn, ctx));
 			filled[p->weight] += part_elements(m, p) * element;
+			place.last = filled[p->weight] == (int64_t)m->elements[p->weight] * element;
+			CAIRN_TRY(each_copy(m, p, place, fn, ctx));
 		}
 	}
 	return 0;

@@ -15,10 +15,20 @@
 struct ref {
 	struct cairn_model_config c;
 	struct cairn_safetensors *st;
-	double noise;
+	enum cairn_weights weights;
+	double noise, weight_noise;	/* the latter: of elements of what would be quantised */
 	uint64_t rng;
 	int failed;
 };
+
+/* e4m3: sign, four bits of exponent, three of mantissa; no NaN is met */
+static double fp8_value(uint8_t b)
+{
+	int exponent = b >> 3 & 15, mantissa = b & 7;
+	double v = exponent ? ldexp(8 + mantissa, exponent - 10) : ldexp(mantissa, -9);
+
+	return b >> 7 ? -v : v;
+}
 
 /* Where the engine rounds. */
 static double rounded(struct ref *r, double x)
@@ -74,6 +84,75 @@ static double *matrix(struct ref *r, int layer, const char *name)
 	return m;
 }
 
+/* The matrices that a model keeps in 8 bits where it is asked to. */
+static int is_quantised(const char *name)
+{
+	static const char *const names[] = { "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
+		"self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj" };
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (!strcmp(name, names[i]))
+			return 1;
+	return 0;
+}
+
+/* 1 + 2^-4 r with the sign and size of r by a counter, and 2^-10 of the row's scale: e4m3's largest error */
+static void disturb(struct ref *r, double *w, int n, int k)
+{
+	for (int i = 0; i < n; i++) {
+		double top = 0;
+
+		for (int j = 0; j < k; j++)
+			top = fmax(top, fabs(w[(int64_t)i * k + j]));
+		for (int j = 0; j < k; j++) {
+			double *x = w + (int64_t)i * k + j;
+
+			r->rng = r->rng * 6364136223846793005u + 1442695040888963407u;
+			*x += fmax(fabs(*x) * 0x1p-4, top / CAIRN_FP8_MAX * 0x1p-10) *
+			      ((double)(r->rng >> 11) * 0x1p-52 - 1);
+		}
+	}
+}
+
+/*
+ * w [n, k] becomes what quant_fp8w makes of it. A packed matrix is several of these one below the other: the
+ * same for scales of rows, and for scales of blocks where each has a multiple of 128 rows, as it must have
+ * here.
+ */
+static void quantise(struct ref *r, double *w, int n, int k)
+{
+	int blocks = r->weights == CAIRN_WEIGHTS_FP8_BLOCKS, across;
+	struct cairn_quant_fp8w_args args = {
+		.size = sizeof(args), .n = n, .k = k, .dtype = CAIRN_F32,
+		.scale_kind = blocks ? CAIRN_FP8_SCALE_BLOCKS : CAIRN_FP8_SCALE_ROWS,
+	};
+	int64_t total = (int64_t)n * k;
+	float *plain;
+
+	across = (k + CAIRN_FP8_BLOCK - 1) / CAIRN_FP8_BLOCK;
+	plain = aligned_alloc(64, (size_t)(total * 4 + 63) / 64 * 64);
+
+	args.b = aligned_alloc(64, (size_t)(total + 63) / 64 * 64);
+	args.scale = malloc(sizeof(float) * (size_t)(n * across));
+	for (int64_t i = 0; plain && i < total; i++)
+		plain[i] = (float)w[i];
+	args.w = plain;
+	if (!plain || !args.b || !args.scale)
+		r->failed = cairn_error(ENOMEM, "model_ref: no memory");
+	else
+		r->failed = cairn_quant_fp8w_ref(&args, NULL);
+	for (int64_t i = 0; !r->failed && i < total; i++) {
+		int row = (int)(i / k), column = (int)(i % k);
+		float scale = args.scale[blocks ? row / CAIRN_FP8_BLOCK * across +
+					 column / CAIRN_FP8_BLOCK : row];
+
+		w[i] = fp8_value(args.b[i]) * (double)scale;
+	}
+	free(plain);
+	free(args.b);
+	free(args.scale);
+}
+
 /* out[i,:] = in[i,:] W^T + b, W: [n, k] */
 static void project(struct ref *r, double *out, const double *in, int rows, int n, int k, int layer,
 		    const char *name, int has_bias, int exact)
@@ -86,6 +165,10 @@ static void project(struct ref *r, double *out, const double *in, int rows, int 
 	snprintf(full, sizeof(full), "%s.bias", name);
 	if (has_bias)
 		b = matrix(r, layer, full);
+	if (w && r->weights != CAIRN_WEIGHTS_PLAIN && is_quantised(name))
+		quantise(r, w, n, k);
+	if (w && r->weight_noise > 0 && is_quantised(name))
+		disturb(r, w, n, k);
 	for (int64_t i = 0; w && (b || !has_bias) && i < (int64_t)rows * n; i++) {
 		double sum = dot(in + i / n * k, w + i % n * k, k) + (b ? b[i % n] : 0);
 
@@ -105,7 +188,8 @@ static void norm(struct ref *r, double *out, const double *in, int rows, int n, 
 		double sum = dot(in, in, n);
 
 		for (int j = 0; j < n; j++)
-			out[j] = rounded(r, in[j] / sqrt(sum / n + r->c.rms_norm_eps) * at(w, j));
+			out[j] = rounded(r, in[j] / sqrt(sum / n + r->c.rms_norm_eps) *
+					 (r->c.norm_offset + at(w, j)));
 	}
 }
 
@@ -130,22 +214,31 @@ static void rotate(struct ref *r, double *x, int rows, int heads, int head_dim, 
 	}
 }
 
+static double capped(double x, double cap)
+{
+	return cap > 0 ? cap * tanh(x / cap) : x;
+}
+
+/* window 0: none */
 static void attend(struct ref *r, double *out, const double *q, const double *k, const double *v, int rows,
-		   double *p)
+		   int window, double *p)
 {
 	int hq = r->c.num_attention_heads, hk = r->c.num_key_value_heads, d = r->c.head_dim;
+	double scale = 1 / sqrt(r->c.query_scalar > 0 ? r->c.query_scalar : d);
 
 	for (int i = 0; i < rows * hq; i++) {
-		int row = i / hq, g = i % hq / (hq / hk);
+		int row = i / hq, g = i % hq / (hq / hk), first = window && row >= window ?
+			row - window + 1 : 0;
 		double max = -INFINITY, sum = 0;
 
-		for (int j = 0; j <= row; j++) {
+		for (int j = first; j <= row; j++) {
 			p[j] = 0;
 			for (int e = 0; e < d; e++)
-				p[j] += q[i * d + e] * k[(j * hk + g) * d + e] / sqrt(d);
+				p[j] += q[i * d + e] * k[(j * hk + g) * d + e] * scale;
+			p[j] = capped(p[j], r->c.attn_softcap);
 			max = fmax(max, p[j]);
 		}
-		for (int j = 0; j <= row; j++) {
+		for (int j = first; j <= row; j++) {
 			p[j] = exp(p[j] - max);
 			sum += p[j];
 			p[j] = rounded(r, p[j]);
@@ -153,11 +246,21 @@ static void attend(struct ref *r, double *out, const double *q, const double *k,
 		for (int e = 0; e < d; e++) {
 			double o = 0;
 
-			for (int j = 0; j <= row; j++)
+			for (int j = first; j <= row; j++)
 				o += p[j] * v[(j * hk + g) * d + e];
 			out[i * d + e] = rounded(r, o / sum);
 		}
 	}
+}
+
+/* Each head of q or k, not rounded yet: the rotation follows. */
+static void head_norm(struct ref *r, double *x, int heads, int layer, const char *name)
+{
+	double noise = r->noise;
+
+	r->noise = 0;
+	norm(r, x, x, heads, r->c.head_dim, 0, layer, name);
+	r->noise = noise;
 }
 
 static void attention(struct ref *r, double *h, double *buf, int rows, int layer, const float *freq)
@@ -170,9 +273,13 @@ static void attention(struct ref *r, double *h, double *buf, int rows, int layer
 	project(r, q, h, rows, hq * d, n, layer, "self_attn.q_proj", c->qkv_bias, 0);
 	project(r, k, h, rows, hk * d, n, layer, "self_attn.k_proj", c->qkv_bias, 0);
 	project(r, v, h, rows, hk * d, n, layer, "self_attn.v_proj", c->qkv_bias, 0);
+	if (c->head_norms) {
+		head_norm(r, q, rows * hq, layer, "self_attn.q_norm.weight");
+		head_norm(r, k, rows * hk, layer, "self_attn.k_norm.weight");
+	}
 	rotate(r, q, rows, hq, d, d, freq);
 	rotate(r, k, rows, hk, d, d, freq);
-	attend(r, o, q, k, v, rows, p);
+	attend(r, o, q, k, v, rows, cairn_layer_window(c, layer), p);
 	project(r, h, o, rows, n, hq * d, layer, "self_attn.o_proj", c->o_bias, 0);
 }
 
@@ -240,39 +347,53 @@ static void latent_attention(struct ref *r, double *h, double *buf, int rows, in
 	rotate(r, kv, rows, 1, width, l->rope_dim, freq);
 	if (w)
 		attend_latent(r, o, q, kv, w, rows, rest);
-	project(r, h, o, rows, n, heads * l->v_dim, layer, "self_attn.o_proj", 0, 1);
+	project(r, h, o, rows, n, heads * l->v_dim, layer, "self_attn.o_proj", 0, 0);
 	free(w);
 }
 
-/* out += factor * MLP(in); what it multiplies with down is rounded. fp32: so far, gate and up are not. */
+static double activated(const struct cairn_model_config *c, double x)
+{
+	if (c->hidden_act == CAIRN_ACT_GELU_TANH)
+		return x / 2 * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+	return x / (1 + exp(-x));
+}
+
+/*
+ * out += factor * MLP(in); what it multiplies with down is rounded. fp32: so far, gate and up are not.
+ */
 static void mlp(struct ref *r, double *out, const double *in, double *buf, int rows, int inner, int layer,
-		const char *name, double factor, int fp32)
+		const char *const names[3], const char *prefix, double factor, int fp32)
 {
 	int n = r->c.hidden_size;
 	double *gate = buf, *up = gate + rows * inner, *down = up + rows * inner;
 	char full[64];
 
-	snprintf(full, sizeof(full), "%s.gate_proj", name);
+	snprintf(full, sizeof(full), "%s%s", prefix, names[0]);
 	project(r, gate, in, rows, inner, n, layer, full, r->c.mlp_bias, fp32);
-	snprintf(full, sizeof(full), "%s.up_proj", name);
+	snprintf(full, sizeof(full), "%s%s", prefix, names[1]);
 	project(r, up, in, rows, inner, n, layer, full, r->c.mlp_bias, fp32);
 	for (int i = 0; i < rows * inner; i++)
-		gate[i] = rounded(r, gate[i] / (1 + exp(-gate[i])) * up[i] * factor);
-	snprintf(full, sizeof(full), "%s.down_proj", name);
+		gate[i] = rounded(r, activated(&r->c, gate[i]) * up[i] * factor);
+	snprintf(full, sizeof(full), "%s%s", prefix, names[2]);
 	project(r, down, gate, rows, n, inner, layer, full, r->c.mlp_bias, fp32);
 	for (int i = 0; i < rows * n; i++)
 		out[i] += down[i];
 }
 
+static const char *const proj[] = { "gate_proj", "up_proj", "down_proj" };
+
 /* The experts of one token. */
 static void experts(struct ref *r, double *out, const double *in, double *buf, int layer)
 {
+	static const char *const w[] = { "w1", "w3", "w2" };
 	const struct cairn_experts_config *x = &r->c.experts;
+	int mixtral = r->c.arch == CAIRN_ARCH_MIXTRAL;
 	int chosen[CAIRN_MAX_EXPERTS];
 	double *p = buf, share[CAIRN_MAX_EXPERTS], all = 0, sum = 0;
 	char name[48];
 
-	project(r, p, in, 1, x->num_experts, r->c.hidden_size, layer, "mlp.gate", 0, 1);
+	project(r, p, in, 1, x->num_experts, r->c.hidden_size, layer,
+		mixtral ? "block_sparse_moe.gate" : "mlp.gate", 0, 1);
 	for (int e = 0; e < x->num_experts; e++)
 		all += p[e] = exp(p[e]);
 	for (int i = 0; i < x->per_token; i++) {
@@ -284,8 +405,9 @@ static void experts(struct ref *r, double *out, const double *in, double *buf, i
 		p[chosen[i]] = -1;
 	}
 	for (int i = 0; i < x->per_token; i++) {
-		snprintf(name, sizeof(name), "mlp.experts.%d", chosen[i]);
-		mlp(r, out, in, buf, 1, x->intermediate_size, layer, name,
+		snprintf(name, sizeof(name), "%s.experts.%d.", mixtral ? "block_sparse_moe" : "mlp",
+			 chosen[i]);
+		mlp(r, out, in, buf, 1, x->intermediate_size, layer, mixtral ? w : proj, name,
 		    share[i] / (x->normalize ? sum : all) * x->scaling, 1);
 	}
 }
@@ -293,24 +415,31 @@ static void experts(struct ref *r, double *out, const double *in, double *buf, i
 static void layer_forward(struct ref *r, double *res, double *buf, int rows, int layer, const float *freq)
 {
 	const struct cairn_experts_config *x = &r->c.experts;
-	int n = r->c.hidden_size, latent = r->c.latent.kv_lora_rank > 0;
+	int n = r->c.hidden_size, latent = r->c.latent.kv_lora_rank > 0, four = r->c.block_norms;
 	double *h = buf, *sum = h + rows * n, *rest = sum + rows * n;
 
 	norm(r, h, res, rows, n, 0, layer, "input_layernorm.weight");
 	(latent ? latent_attention : attention)(r, h, rest, rows, layer, freq);
+	if (four)
+		norm(r, h, h, rows, n, 0, layer, "post_attention_layernorm.weight");
 	for (int i = 0; i < rows * n; i++)
 		res[i] = rounded(r, res[i] + h[i]);
-	norm(r, h, res, rows, n, 0, layer, "post_attention_layernorm.weight");
+	norm(r, h, res, rows, n, 0, layer,
+	     four ? "pre_feedforward_layernorm.weight" : "post_attention_layernorm.weight");
 	memset(sum, 0, sizeof(*sum) * (size_t)(rows * n));
 	if (!x->num_experts || layer < x->dense_layers) {
-		mlp(r, sum, h, rest, rows, r->c.intermediate_size, layer, "mlp", 1, latent);
+		mlp(r, sum, h, rest, rows, r->c.intermediate_size, layer, proj, "mlp.", 1, 0);
 	} else {
 		for (int i = 0; i < rows; i++)
 			experts(r, sum + i * n, h + i * n, rest, layer);
 		if (x->shared_intermediate_size)
-			mlp(r, sum, h, rest, rows, x->shared_intermediate_size, layer, "mlp.shared_experts",
-			    1, 1);
+			mlp(r, sum, h, rest, rows, x->shared_intermediate_size, layer, proj,
+			    "mlp.shared_experts.", 1, 1);
 	}
+	for (int i = 0; i < rows * n && four; i++)
+		sum[i] = rounded(r, sum[i]);
+	if (four)
+		norm(r, sum, sum, rows, n, 0, layer, "post_feedforward_layernorm.weight");
 	for (int i = 0; i < rows * n; i++)
 		res[i] = rounded(r, res[i] + sum[i]);
 }
@@ -337,10 +466,10 @@ static int64_t buffer_size(const struct cairn_model_config *c, int64_t rows)
 	return rows * (2 * c->hidden_size + attn + 1) + 2 * keys + c->experts.num_experts;
 }
 
-int cairn_model_ref(const char *dir, const int32_t *ids, int rows, double noise, uint64_t seed,
-		    double *logits)
+/* of: noise, weights, rng */
+static int run(struct ref of, const char *dir, const int32_t *ids, int rows, double *logits)
 {
-	struct ref r = { .noise = noise, .rng = seed };
+	struct ref r = of;
 	float freq[CAIRN_MAX_HEAD_DIM / 2];
 	const struct cairn_tensor *embed;
 	double *res, *buf;
@@ -354,13 +483,16 @@ int cairn_model_ref(const char *dir, const int32_t *ids, int rows, double noise,
 	buf = malloc(sizeof(*buf) * (size_t)buffer_size(&r.c, rows));
 	embed = tensor(&r, -1, "model.embed_tokens.weight");
 	for (int64_t i = 0; res && buf && embed && i < (int64_t)rows * n; i++)
-		res[i] = at(embed, (int64_t)ids[i / n] * n + i % n);
+		res[i] = r.c.embed_scale ? rounded(&r, at(embed, (int64_t)ids[i / n] * n + i % n) * sqrt(n)) :
+			 at(embed, (int64_t)ids[i / n] * n + i % n);
 	for (int l = 0; res && buf && !r.failed && l < r.c.num_hidden_layers; l++)
 		layer_forward(&r, res, buf, rows, l, freq);
 	if (res && buf && !r.failed) {
 		norm(&r, buf, res, rows, n, 0, -1, "model.norm.weight");
 		project(&r, logits, buf, rows, r.c.vocab_size, n, -1,
 			r.c.tie_word_embeddings ? "model.embed_tokens" : "lm_head", 0, 1);
+		for (int64_t i = 0; i < (int64_t)rows * r.c.vocab_size; i++)
+			logits[i] = capped(logits[i], r.c.logit_softcap);
 	}
 	ret = res && buf ? r.failed : cairn_error(ENOMEM, "model_ref: no memory");
 	free(res);
@@ -369,8 +501,14 @@ int cairn_model_ref(const char *dir, const int32_t *ids, int rows, double noise,
 	return ret;
 }
 
-int cairn_model_ref_bound(const char *dir, const int32_t *ids, int rows, int dtype, double *exact,
-			  double *bound)
+int cairn_model_ref(const char *dir, const int32_t *ids, int rows, double noise, uint64_t seed,
+		    double *logits)
+{
+	return run((struct ref){ .noise = noise, .rng = seed }, dir, ids, rows, logits);
+}
+
+/* Six deviations of runs with this noise from that without any. */
+static int spread(struct ref of, const char *dir, const int32_t *ids, int rows, double *exact, double *bound)
 {
 	struct cairn_model_config c;
 	double *noisy;
@@ -382,18 +520,20 @@ int cairn_model_ref_bound(const char *dir, const int32_t *ids, int rows, int dty
 	noisy = malloc(sizeof(*noisy) * (size_t)(CAIRN_MODEL_REF_RUNS * total));
 	if (!noisy)
 		return cairn_error(ENOMEM, "model_ref: no memory");
-	ret = cairn_model_ref(dir, ids, rows, 0, 0, exact);
+	ret = run((struct ref){ .weights = of.weights }, dir, ids, rows, exact);
 	#pragma omp parallel for schedule(dynamic) reduction(min:ret)
-	for (int run = 0; run < CAIRN_MODEL_REF_RUNS; run++) {
-		int failed = cairn_model_ref(dir, ids, rows, cairn_dtype_roundoff(dtype), (uint64_t)run + 1,
-					     noisy + run * total);
+	for (int n = 0; n < CAIRN_MODEL_REF_RUNS; n++) {
+		struct ref noise = of;
+		int failed;
 
+		noise.rng = (uint64_t)n + 1;
+		failed = run(noise, dir, ids, rows, noisy + n * total);
 		ret = failed < ret ? failed : ret;
 	}
 	for (int64_t i = 0; i < total && !ret; i++) {
 		bound[i] = 0;
-		for (int run = 0; run < CAIRN_MODEL_REF_RUNS; run++) {
-			double off = noisy[run * total + i] - exact[i];
+		for (int n = 0; n < CAIRN_MODEL_REF_RUNS; n++) {
+			double off = noisy[n * total + i] - exact[i];
 
 			bound[i] += off * off / CAIRN_MODEL_REF_RUNS;
 		}
@@ -408,4 +548,22 @@ int cairn_model_ref_bound(const char *dir, const int32_t *ids, int rows, int dty
 	}
 	free(noisy);
 	return ret;
+}
+
+int cairn_model_ref_bound(const char *dir, const int32_t *ids, int rows, int dtype, double *exact,
+			  double *bound)
+{
+	return cairn_model_ref_bound_as(dir, CAIRN_WEIGHTS_PLAIN, ids, rows, dtype, exact, bound);
+}
+
+int cairn_model_ref_bound_as(const char *dir, enum cairn_weights weights, const int32_t *ids, int rows,
+			     int dtype, double *exact, double *bound)
+{
+	return spread((struct ref){ .weights = weights, .noise = cairn_dtype_roundoff(dtype) }, dir, ids,
+		      rows, exact, bound);
+}
+
+int cairn_model_ref_fp8_bound(const char *dir, const int32_t *ids, int rows, double *exact, double *bound)
+{
+	return spread((struct ref){ .weight_noise = 1 }, dir, ids, rows, exact, bound);
 }

@@ -13,6 +13,8 @@
 
 #include <stdint.h>
 
+#include "model.h"
+
 /* logits: [num_ids, vocab_size]. noise: u above, 0 for the exact result; seed: of r. */
 int cairn_model_ref(const char *dir, const int32_t *ids, int num_ids, double noise, uint64_t seed,
 		     double *logits);
@@ -27,5 +29,17 @@ int cairn_model_ref(const char *dir, const int32_t *ids, int num_ids, double noi
 #define CAIRN_MODEL_REF_RUNS 24
 int cairn_model_ref_bound(const char *dir, const int32_t *ids, int num_ids, int dtype, double *exact,
 			   double *bound);
+/*
+ * The same of a model whose matrices are kept in 8 bits: exact is with these as they then are, each packed
+ * one quantised as it is loaded.
+ */
+int cairn_model_ref_bound_as(const char *dir, enum cairn_weights weights, const int32_t *ids, int num_ids,
+			     int dtype, double *exact, double *bound);
+/*
+ * How far quantising the matrices may move logits: each of their elements is off by at most 2^-4 of itself
+ * and 2^-10 of its scale (e4m3 has four bits, and steps of 2^-9 at the bottom). bound as above, with that as
+ * noise.
+ */
+int cairn_model_ref_fp8_bound(const char *dir, const int32_t *ids, int num_ids, double *exact, double *bound);
 
 #endif

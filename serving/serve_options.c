@@ -27,6 +27,7 @@ static const char usage[] =
 	"  --host-pages N         KV pages in host memory (0)\n"
 	"  --prefix-cache WHAT    page, token (grain of what prompts may share), off (page)\n"
 	"  --decode PATH          auto, graph, persistent, unfused (auto)\n"
+	"  --weights FORM         plain, fp8, fp8-blocks: see generate (plain)\n"
 	"  --no-graphs            launches operations one by one\n"
 	"  --seed N               of random weights (1)\n"
 	"\n"

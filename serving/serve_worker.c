@@ -382,6 +382,7 @@ static int load(struct worker *w, const struct cairn_serve_options *o)
 
 	CAIRN_TRY(cairn_serve_config(o, &config, &w->max_context));
 	CAIRN_TRY(cairn_session_start(&w->session, o->common.impl, (int)o->common.device));
+	w->session.weights = (enum cairn_weights)o->common.weights;
 	if (o->shape)
 		CAIRN_TRY(cairn_session_shape(&w->session, o->shape, (uint64_t)o->seed));
 	else

@@ -181,9 +181,9 @@ int cairn_worker_create(struct cairn_worker **out, struct cairn_model *model,
 	w->impl = model->impl;
 	w->opt = *options;
 	w->vocab = model->config.vocab_size;
-	w->latent = cairn_model_is_latent(model);
+	w->by_steps = !cairn_forward_supported(model);
 	w->have_graphs = !w->opt.no_graphs && w->impl->graph_begin;
-	if (!w->latent)
+	if (!w->by_steps)
 		w->opt.max_batch = cairn_worker_padded(w->opt.max_batch);
 	if (w->opt.max_rows < w->opt.max_batch)
 		w->opt.max_rows = w->opt.max_batch;
@@ -195,7 +195,7 @@ int cairn_worker_create(struct cairn_worker **out, struct cairn_model *model,
 	ret = cairn_kv_store_create(&w->kv, model, w->opt.num_pages, w->opt.page_size);
 	if (ret)
 		goto out_destroy;
-	if (!w->latent)
+	if (!w->by_steps)
 		ret = cairn_scratch_create(&w->scratch, model, w->opt.max_rows, w->opt.max_batch);
 	if (ret)
 		goto out_destroy;
@@ -203,7 +203,7 @@ int cairn_worker_create(struct cairn_worker **out, struct cairn_model *model,
 	if (ret)
 		goto out_destroy;
 	ret = create_device(w);
-	if (!ret && w->latent)
+	if (!ret && w->by_steps)
 		ret = probe(w);
 	if (ret)
 		goto out_destroy;
@@ -274,7 +274,7 @@ void cairn_worker_begin(struct cairn_worker *w)
 /* The row of the draws of the pass before in which that draw lies. */
 static int32_t drawn_at(const struct cairn_worker *w, int32_t draw)
 {
-	return w->latent ? w->last->rows[draw] : draw;
+	return w->by_steps ? w->last->rows[draw] : draw;
 }
 
 void cairn_worker_add(struct cairn_worker *w, const struct cairn_worker_part *part)
@@ -282,7 +282,7 @@ void cairn_worker_add(struct cairn_worker *w, const struct cairn_worker_part *pa
 	struct cairn_batch *b = &w->batch;
 	struct flight *f = w->flight;
 	struct arrays *a = &f->host;
-	int32_t len = part->position + part->num_rows, n = w->latent ? b->batch : f->num_tokens;
+	int32_t len = part->position + part->num_rows, n = w->by_steps ? b->batch : f->num_tokens;
 	const struct cairn_sampling dropped = { .top_p = 1 }, *draw = part->draw ? part->draw : &dropped;
 	int32_t num_pages = (len + w->opt.page_size - 1) / w->opt.page_size;
 	int32_t used = a->kv_indptr[b->batch];
@@ -303,7 +303,7 @@ void cairn_worker_add(struct cairn_worker *w, const struct cairn_worker_part *pa
 		b->max_qo_len = part->num_rows;
 	if (len > b->max_kv_len)
 		b->max_kv_len = len;
-	if (!part->draw && !w->latent)
+	if (!part->draw && !w->by_steps)
 		return;
 
 	a->logit_rows[n] = b->num_rows - 1;
@@ -371,7 +371,7 @@ int cairn_worker_collect(struct cairn_worker *w, struct cairn_worker_result *r)
 		.top = (const int32_t *)f->logprobs + w->opt.max_batch,
 	};
 	r->top_logprob = (const float *)(r->top + (size_t)w->opt.max_batch * (size_t)f->k);
-	if (w->latent)
+	if (w->by_steps)
 		gather_rows(f, r, w->opt.max_batch);
 	return 0;
 }

@@ -87,8 +87,8 @@ int cairn_worker_create(struct cairn_worker **out, struct cairn_model *model,
 void cairn_worker_destroy(struct cairn_worker *worker);		/* NULL is legal */
 
 /*
- * The caller keeps to the options: parts <= max_batch, rows <= max_rows, pages <= num_pages. With latent
- * attention each part has one row.
+ * The caller keeps to the options: parts <= max_batch, rows <= max_rows, pages <= num_pages. Of a
+ * model without a list of operations (forward.h) each part has one row.
  */
 void cairn_worker_begin(struct cairn_worker *worker);
 void cairn_worker_add(struct cairn_worker *worker, const struct cairn_worker_part *part);

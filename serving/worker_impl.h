@@ -73,9 +73,9 @@ struct cairn_worker {
 	const struct cairn_impl *impl;
 	struct cairn_worker_options opt;
 	int32_t vocab;
-	int latent;			/* every pass is decode_step */
+	int by_steps;			/* every pass is decode_step */
 	struct cairn_kv_store kv;
-	struct cairn_scratch *scratch;	/* NULL: latent */
+	struct cairn_scratch *scratch;	/* NULL: by_steps */
 	struct cairn_decoder *decoder;
 	void *stream;
 

@@ -5,8 +5,8 @@
  * A decoding pass (one row and one draw for each sequence) is one call of decode_step where there is one that
  * takes it, draw included (decode.h); else, as all others, it is the list of operations and a draw.
  *
- * Of a model with latent attention every pass is decode_step: one row for each sequence, of its prompt or
- * not. A token is drawn after each row then, and those nobody asked for are dropped on the host.
+ * Where a model has no list of operations every pass is decode_step: one row for each sequence, of its prompt
+ * or not. A token is drawn after each row then, and those nobody asked for are dropped on the host.
  *
  * Graphs: a decoding pass is captured when its shape, that is rows, bound on kv_len, kind of draws, is met
  * for the second time; the first time warms the operations up, which may load code. The bound on kv_len is
@@ -235,9 +235,9 @@ static int prepare(struct cairn_worker *w, int *decode)
 	int moved = 0;
 
 	/* each sequence one row and one token: rows and logits are the same */
-	*decode = b->num_rows == b->batch && (w->latent || f->num_tokens == b->batch);
-	if (w->latent && !*decode)
-		return cairn_error(EINVAL, "worker: latent attention takes one row of each request");
+	*decode = b->num_rows == b->batch && (w->by_steps || f->num_tokens == b->batch);
+	if (w->by_steps && !*decode)
+		return cairn_error(EINVAL, "worker: without a list of operations, one row of each request");
 	b->logits = w->logits;
 	b->ids = w->ids;
 	b->positions = w->dev.positions;
@@ -246,7 +246,7 @@ static int prepare(struct cairn_worker *w, int *decode)
 	b->kv_indices = w->dev.kv_indices;
 	b->kv_last_page_len = w->dev.last_page_len;
 	b->logit_rows = *decode ? NULL : w->dev.logit_rows;
-	b->num_logits = w->latent ? b->batch : f->num_tokens;
+	b->num_logits = w->by_steps ? b->batch : f->num_tokens;
 	b->max_kv_len = kv_bound(w, b->max_kv_len);
 	w->fused = 0;
 	if (*decode)
@@ -272,7 +272,7 @@ int cairn_worker_launch(struct cairn_worker *w)
 	CAIRN_TRY(prepare(w, &decode));
 	CAIRN_TRY(worker_treat_prepare(w));
 	bytes = (size_t)((char *)(f->host.kv_indices + f->host.kv_indptr[b->batch]) - f->block);
-	tokens = (size_t)(w->latent ? b->batch : f->num_tokens) * sizeof(*w->drawn);
+	tokens = (size_t)(w->by_steps ? b->batch : f->num_tokens) * sizeof(*w->drawn);
 	CAIRN_TRY(TABLE(w, mem_copy, w->dev_block, f->block, bytes, CAIRN_COPY_TO_DEVICE, w->stream));
 	CAIRN_TRY(gather_ids(w));
 	CAIRN_TRY(run(w, decode));

@@ -4,11 +4,11 @@
 
 Makes    serving/golden/{llama2_tiny,llama3_tiny}/{config.json, model.safetensors,
          logits.safetensors}
-         serving/golden/{qwen2_tiny,deepseek_tiny,deepseek_q_tiny}/{config.json, recipe.txt,
-         logits.safetensors}
+         serving/golden/{qwen2_tiny,deepseek_tiny,deepseek_q_tiny,mistral_tiny,qwen3_tiny,
+         gemma2_tiny,mixtral_tiny}/{config.json, recipe.txt, logits.safetensors}
 Command  python3 tools/golden.py --out serving/golden [NAME...]    (a minute, CPU only)
 Needs    Python 3.11, PyTorch 2.5, transformers 4.56, safetensors; the models with a recipe.txt
-         Python 3.12, PyTorch 2.11, transformers 5.17.
+         Python 3.12, PyTorch 2.11, transformers 5.17 (the last four: 3.11, 2.15, 5.23).
 
 llama2_tiny is shaped as Llama 2 is: as many key as query heads, untied output matrix, a config
 without head_dim and rope_theta (both have to be derived).  llama3_tiny is shaped as Llama 3.2:
@@ -19,6 +19,11 @@ stretched by YaRN as Qwen2.5's long contexts are.  The two deepseek ones are sha
 (q compressed) and V2-Lite (q not compressed) are: latent attention of the published head sizes,
 dense layers before those with experts, YaRN.
 
+mistral_tiny has a window shorter than the prompt in all layers, qwen3_tiny in the last of three, and
+normalised heads of a size that is not hidden_size / num_attention_heads; gemma2_tiny has all that
+Gemma 2 has, with caps low enough to matter, a window in every other layer and a scalar that is not
+its head_dim; mixtral_tiny chooses two of eight experts.
+
 Latent attention of the published sizes makes checkpoints of 8 MB.  Their weights are therefore
 not kept but computed: recipe.txt says "seed N", and for each tensor "draw NAME ROWS COLS SHIFT"
 (COLS 0: a vector) or "norm NAME ROWS".  Element i, counted row by row, comes from
@@ -26,7 +31,7 @@ not kept but computed: recipe.txt says "seed N", and for each tensor "draw NAME 
     h = FNV-1a of "N/NAME", 64 bit;  z = splitmix64's output function of h + (i + 1) * golden ratio
     draw: (2 (z >> 57) - 127) / 2^SHIFT,  norm: 0.5 + (z >> 57) / 128
 
-which bf16 holds exactly.  generated_checkpoint() of serving/model_test.h does the same.
+which bf16 holds exactly.  recipe_weights() of serving/recipe_test.h does the same.
 
 logits.safetensors holds
     tokens      I32 [prompt_len]           the prompt
@@ -152,6 +157,53 @@ MODELS = {
         },
     },
 }
+TINY = {
+    "attention_dropout": 0.0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "hidden_act": "silu",
+    "hidden_size": 256,
+    "initializer_range": 0.02,
+    "intermediate_size": 128,
+    "max_position_embeddings": 256,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 2,
+    "num_key_value_heads": 2,
+    "rms_norm_eps": 1e-05,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "use_cache": True,
+    "vocab_size": 192,
+}
+for name, changes in {
+    "mistral_tiny": {
+        "architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": 20,
+    },
+    "qwen3_tiny": {
+        "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "attention_bias": False,
+        "head_dim": 128, "hidden_size": 192, "max_window_layers": 2, "num_hidden_layers": 3,
+        "num_key_value_heads": 1, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0,
+        "sliding_window": 24, "tie_word_embeddings": True, "use_sliding_window": True,
+    },
+    "gemma2_tiny": {
+        "architectures": ["Gemma2ForCausalLM"], "model_type": "gemma2", "attention_bias": False,
+        "attn_logit_softcapping": 6.0, "final_logit_softcapping": 6.0, "head_dim": 256,
+        "hidden_act": "gelu_pytorch_tanh", "hidden_activation": "gelu_pytorch_tanh",
+        "hidden_size": 144, "num_attention_heads": 2, "num_hidden_layers": 3,
+        "num_key_value_heads": 1, "query_pre_attn_scalar": 144, "rms_norm_eps": 1e-06,
+        "sliding_window": 17, "tie_word_embeddings": True,
+    },
+    "mixtral_tiny": {
+        "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "hidden_size": 128,
+        "head_dim": 64, "num_experts_per_tok": 2, "num_local_experts": 8,
+        "output_router_logits": False, "router_aux_loss_coef": 0.02, "rope_theta": 1000000.0,
+        "sliding_window": None,
+    },
+}.items():
+    MODELS[name] = {"prompt_len": 56, "margin": 0.25 if name == "gemma2_tiny" else MARGIN, "positions": (0, 1, 7, 15, 16, 17, 23, 24, 31, 32, 47, 54, 55),
+                    "num_greedy": 12 if name in ("mistral_tiny", "qwen3_tiny") else 8,
+                    "distinct": 8 if name in ("mistral_tiny", "qwen3_tiny") else 5, "config": {**TINY, **changes}}
 DEEPSEEK = {
     "architectures": ["DeepseekV2ForCausalLM"],
     "attention_bias": False,
@@ -210,6 +262,10 @@ for name, changes in {
                     "num_greedy": 8, "distinct": 6, "config": {**DEEPSEEK, **changes}}
 
 
+def head_dim(config):
+    return config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+
+
 class Recipe:
     """Weights of a seed, and the lines that say how to compute them again."""
 
@@ -238,18 +294,26 @@ class Recipe:
         self.weights[name] = torch.from_numpy(v).bfloat16()
         self.lines.append(f"norm {name} {rows}")
 
-    def mlp(self, at, hidden, inner):
-        self.draw(at + "gate_proj.weight", inner, hidden, 2.0)
-        self.draw(at + "up_proj.weight", inner, hidden, 1.5)
-        self.draw(at + "down_proj.weight", hidden, inner, 1.5)
+    def offset_norm(self, name, rows, gain=0.29):
+        """Around 0, for a norm that adds 1 to its weights."""
+        self.draw(name, rows, 0, gain)
+
+    def mlp(self, at, hidden, inner, names=("gate_proj", "up_proj", "down_proj")):
+        self.draw(f"{at}{names[0]}.weight", inner, hidden, 2.0)
+        self.draw(f"{at}{names[1]}.weight", inner, hidden, 1.5)
+        self.draw(f"{at}{names[2]}.weight", hidden, inner, 1.5)
 
     def attention(self, at, c):
-        hidden, hd = c["hidden_size"], c["hidden_size"] // c["num_attention_heads"]
+        hidden, hd = c["hidden_size"], head_dim(c)
         for part, heads in (("q", c["num_attention_heads"]), ("k", c["num_key_value_heads"]),
                             ("v", c["num_key_value_heads"])):
             self.draw(f"{at}{part}_proj.weight", heads * hd, hidden, 1.25)
-            self.draw(f"{at}{part}_proj.bias", heads * hd, 0, 0.5)
+            if c["model_type"] == "qwen2":
+                self.draw(f"{at}{part}_proj.bias", heads * hd, 0, 0.5)
         self.draw(at + "o_proj.weight", hidden, c["num_attention_heads"] * hd, 1.5)
+        if c["model_type"] == "qwen3":
+            self.norm(at + "q_norm.weight", hd)
+            self.norm(at + "k_norm.weight", hd)
 
     def latent_attention(self, at, c):
         hidden, heads, rank = c["hidden_size"], c["num_attention_heads"], c["kv_lora_rank"]
@@ -272,27 +336,42 @@ class Recipe:
             self.mlp(f"{at}experts.{e}.", hidden, inner)
         self.mlp(at + "shared_experts.", hidden, inner * c["n_shared_experts"])
 
+    def mixtral(self, at, c):
+        self.draw(at + "gate.weight", c["num_local_experts"], c["hidden_size"], 1.5)
+        for e in range(c["num_local_experts"]):
+            self.mlp(f"{at}experts.{e}.", c["hidden_size"], c["intermediate_size"], ("w1", "w3", "w2"))
+
     def model(self, c):
         hidden, tied = c["hidden_size"], c["tie_word_embeddings"]
+        gemma = c["model_type"] == "gemma2"
+        norm = self.offset_norm if gemma else self.norm
+        # Gemma's is multiplied with sqrt(hidden): smaller still, and its blocks' norms are larger.
         self.draw("model.embed_tokens.weight", c["vocab_size"], hidden,
-                  3.0 if tied else math.sqrt(hidden))
+                  0.9 if gemma else 3.0 if tied else math.sqrt(hidden))
         for i in range(c["num_hidden_layers"]):
             at = f"model.layers.{i}."
-            self.norm(at + "input_layernorm.weight", hidden)
+            norm(at + "input_layernorm.weight", hidden)
             (self.latent_attention if "kv_lora_rank" in c else self.attention)(at + "self_attn.", c)
-            self.norm(at + "post_attention_layernorm.weight", hidden)
-            if i >= c.get("first_k_dense_replace", i + 1):
+            if gemma:
+                self.offset_norm(at + "post_attention_layernorm.weight", hidden, 2.3)
+                norm(at + "pre_feedforward_layernorm.weight", hidden)
+                self.offset_norm(at + "post_feedforward_layernorm.weight", hidden, 2.3)
+            else:
+                norm(at + "post_attention_layernorm.weight", hidden)
+            if "num_local_experts" in c:
+                self.mixtral(at + "block_sparse_moe.", c)
+            elif i >= c.get("first_k_dense_replace", i + 1):
                 self.experts(at + "mlp.", c)
             else:
                 self.mlp(at + "mlp.", hidden, c["intermediate_size"])
-        self.norm("model.norm.weight", hidden)
+        norm("model.norm.weight", hidden, *([2.3] if gemma else []))
         if not tied:
             self.draw("lm_head.weight", c["vocab_size"], hidden, 3.0)
 
 
 def make_weights(config, gen):
     hidden, inner = config["hidden_size"], config["intermediate_size"]
-    hd = config.get("head_dim") or hidden // config["num_attention_heads"]
+    hd = head_dim(config)
     q_dim, kv_dim = config["num_attention_heads"] * hd, config["num_key_value_heads"] * hd
     out = {}
 
@@ -330,11 +409,10 @@ def yarn_mscale(factor, mscale):
 
 def inv_freq(config):
     """(rotary frequencies in double, factor of cos and sin), scaling included."""
-    hd = config.get("qk_rope_head_dim") or config.get("head_dim") or \
-        config["hidden_size"] // config["num_attention_heads"]
+    hd = config.get("qk_rope_head_dim") or head_dim(config)
     theta = config.get("rope_theta", 10000.0)
     freq = theta ** (-torch.arange(0, hd, 2, dtype=torch.float64) / hd)
-    s, scale = config["rope_scaling"], 1.0
+    s, scale = config.get("rope_scaling"), 1.0
     if s is None:
         return freq, scale
     if s.get("rope_type", s.get("type")) == "yarn":
@@ -361,10 +439,26 @@ def norm_double(self, x):
     return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon))
 
 
+def offset_norm_double(self, x):
+    return (1 + self.weight) * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps))
+
+
+def eager_double(module, query, key, value, mask, scaling=None, softcap=None, **_):
+    """eager_attention_forward of modeling_gemma2 without its float32."""
+    key, value = (x.repeat_interleave(module.num_key_value_groups, 1) for x in (key, value))
+    s = query @ key.transpose(2, 3) * scaling
+    s = (torch.tanh(s / softcap) * softcap if softcap else s) + mask
+    p = s.softmax(-1)
+    return (p @ value).transpose(1, 2).contiguous(), p
+
+
 def load(path, dtype, attention="sdpa"):
     config = json.loads((path / "config.json").read_text())
     latent = "kv_lora_rank" in config
-    more = {"experts_implementation": "eager"} if latent else {}
+    experts = latent or "num_local_experts" in config
+    more = {"experts_implementation": "eager"} if experts else {}
+    if config["model_type"] == "gemma2":        # sdpa knows no cap
+        attention = "eager"
     model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, attn_implementation=attention,
                                                  **more).eval()
     if latent:
@@ -379,11 +473,16 @@ def load(path, dtype, attention="sdpa"):
 def take_weights(model, weights, check=False):
     """Copies weights in, or checks that the model has read them from its files."""
     for key, p in model.named_parameters():
+        mixtral = any("block_sparse_moe" in k for k in weights)
+        if mixtral:
+            key = key.replace(".mlp.", ".block_sparse_moe.")
         if key in weights:
             w = weights[key]
         else:       # transformers keeps the experts of a layer in one tensor
             at, part = key.rsplit(".", 1)
             names = ("gate_proj", "up_proj") if part == "gate_up_proj" else ("down_proj",)
+            if mixtral:
+                names = ("w1", "w3") if part == "gate_up_proj" else ("w2",)
             w = torch.stack([torch.cat([weights[f"{at}.{e}.{n}.weight"] for n in names])
                              for e in range(p.shape[0])])
         if check and not torch.equal(w.to(p.dtype), p):
@@ -407,6 +506,15 @@ def router_double(self, x):
     return scores, w * self.routed_scaling_factor, chosen
 
 
+def mixtral_router_double(self, x):
+    """MixtralTopKRouter's, likewise."""
+    scores = torch.nn.functional.linear(x.reshape(-1, x.shape[-1]), self.weight)
+    order = scores.sort(-1, descending=True).values
+    self.gap = (order[:, self.top_k - 1] - order[:, self.top_k]) / scores.std()
+    w, chosen = scores.softmax(-1).topk(self.top_k, -1)
+    return scores, w / w.sum(-1, keepdim=True), chosen
+
+
 def load_double(path, config):
     model = load(path, torch.float64)
     freq, scale = inv_freq(config)
@@ -424,7 +532,11 @@ def load_double(path, config):
 
     rotary.forward = rotary_double.__get__(rotary, type(rotary))
     for m in model.modules():
-        if type(m).__name__.endswith("RMSNorm"):
+        if type(m).__name__ == "Gemma2RMSNorm":
+            m.forward = offset_norm_double.__get__(m, type(m))
+        elif type(m).__name__ == "MixtralTopKRouter":
+            m.forward = mixtral_router_double.__get__(m, type(m))
+        elif type(m).__name__.endswith("RMSNorm"):
             m.forward = norm_double.__get__(m, type(m))
         elif type(m).__name__ == "DeepseekV2TopkRouter":
             m.forward = router_double.__get__(m, type(m))
@@ -432,16 +544,19 @@ def load_double(path, config):
 
 
 def run_double(model, tokens):
-    """Logits; the attention of DeepSeek-V2 rotates in double while this runs."""
+    """Logits; DeepSeek-V2 rotates in double while this runs, Gemma 2 has its softmax in double."""
     module = sys.modules[type(model).__module__]
-    theirs = getattr(module, "apply_rotary_emb", None)
-    if theirs:
-        module.apply_rotary_emb = rotate_double
+    ours = {"apply_rotary_emb": rotate_double}
+    if "gemma2" in module.__name__:
+        ours["eager_attention_forward"] = eager_double
+    theirs = {name: getattr(module, name) for name in ours if hasattr(module, name)}
+    for name in theirs:
+        setattr(module, name, ours[name])
     try:
         return logits_of(model, tokens)
     finally:
-        if theirs:
-            module.apply_rotary_emb = theirs
+        for name, function in theirs.items():
+            setattr(module, name, function)
 
 
 def router_gap(model):
@@ -451,16 +566,18 @@ def router_gap(model):
 
 def clear_prompt(model, tokens, config, gen):
     """The prompt, with tokens that leave a router in doubt drawn again; None: too many."""
-    if "n_routed_experts" not in config:
+    if "n_routed_experts" not in config and "num_local_experts" not in config:
         return tokens
-    tries = 0
-    for i in range(len(tokens)):
-        while run_double(model, tokens[:i + 1]) is not None and router_gap(model) < ROUTER_GAP:
-            tries += 1
-            if i == 0 or tries > len(tokens):
-                return None
-            tokens[i] = int(torch.randint(4, config["vocab_size"], (1,), generator=gen))
-    return tokens
+    for _ in range(len(tokens)):
+        run_double(model, tokens)
+        gaps = torch.stack([m.gap for m in model.modules() if hasattr(m, "gap")]).min(0).values
+        doubt = (gaps < ROUTER_GAP).nonzero()
+        if not len(doubt):
+            return tokens
+        if doubt[0] == 0:
+            return None
+        tokens[doubt[0]] = int(torch.randint(4, config["vocab_size"], (1,), generator=gen))
+    return None
 
 
 def logits_of(model, tokens):
@@ -468,8 +585,8 @@ def logits_of(model, tokens):
         return model(input_ids=tokens[None].long(), use_cache=False).logits[0]
 
 
-def continue_greedily(model, tokens, count):
-    """(new tokens, least lead over the runner-up); gives up below MARGIN"""
+def continue_greedily(model, tokens, count, wanted=MARGIN):
+    """(new tokens, least lead over the runner-up); gives up below what is wanted"""
     margin, start = math.inf, len(tokens)
     for _ in range(count):
         top = run_double(model, tokens)[-1].topk(2)
@@ -477,7 +594,7 @@ def continue_greedily(model, tokens, count):
         if router_gap(model) < ROUTER_GAP:
             margin = 0
         tokens = torch.cat((tokens, top.indices[:1].int()))
-        if margin < MARGIN:
+        if margin < wanted:
             break
     return tokens[start:], margin
 
@@ -523,8 +640,9 @@ def make(name, out):
         tokens = clear_prompt(model, tokens, config, gen)
         if tokens is None:
             continue
-        greedy, margin = continue_greedily(model, tokens, spec.get("num_greedy", NUM_GREEDY))
-        if margin >= MARGIN and len(set(greedy.tolist())) >= spec.get("distinct", DISTINCT) and \
+        greedy, margin = continue_greedily(model, tokens, spec.get("num_greedy", NUM_GREEDY),
+                                           spec.get("margin", MARGIN))
+        if margin >= spec.get("margin", MARGIN) and len(set(greedy.tolist())) >= spec.get("distinct", DISTINCT) and \
                 not set(greedy.tolist()) & set(ends):
             break
     else:
