@@ -45,8 +45,8 @@ struct cairn_common_options {
 };
 
 /*
- * Reads all arguments; options: [num_options], alone where common is NULL. 1: --help was given, and usage is on
- * standard output.
+ * Reads all arguments; options: [num_options], alone where common is NULL. 1: --help was given, and
+ * usage is on standard output.
  * -EINVAL: the text names option and range, or getopt has named the option and the text is empty.
  */
 int cairn_parse_options(int argc, char **argv, struct cairn_common_options *common,
