@@ -15,6 +15,7 @@ report_claims    verdicts       report_page     numbering, tables, numbers     r
 report_dsmem, report_collectives, report_ops    the sections
 report_fused, report_fused_claims    the fused operations         report_verdicts  what a verdict is
 report_rdma, report_rdma_claims      GPU-initiated RDMA
+report_serving                       the serving engine
 """
 
 import argparse
@@ -29,11 +30,15 @@ import report_fused
 import report_ops
 import report_plots as plots
 import report_rdma
+import report_serving
 import report_views as views
 from report_page import DASH, Html, Page, code, esc, join, listing, num, percent, tag, tbps, us
 from report_records import BadRecords, Ceilings, Machine, Rows, load
 
 TITLE = "Cairn: what this machine does, and what the papers say"
+
+
+COUNTED = report_rdma.KNOWN | report_serving.KNOWN  # rows of the processor that are no operation of a table
 
 
 class Context:
@@ -165,7 +170,7 @@ def targets(page, found):
 
 def cpu(page, rows):
     """The host tables of this machine, with their own ceilings."""
-    found = [r for r in rows if not r.on_gpu and r.ns and r.op not in report_rdma.KNOWN]
+    found = [r for r in rows if not r.on_gpu and r.ns and r.op not in COUNTED]
     if not found:
         return
     page.section("The CPU tables", "cpu")
@@ -258,12 +263,15 @@ def summary(ctx, found_claims, found_targets):
 
 
 def counted(measured, recorded):
-    """What the section on RDMA shows of the processor: of this run, or else of the recording."""
-    for rows in (measured, recorded or ()):
-        found = [r for r in rows if r.op in report_rdma.KNOWN and not r.on_gpu and r.get("ok") is not False]
-        if found:
-            return found
-    return []
+    """What the sections on RDMA and serving show of the processor: of this run, or else of the recording."""
+    found = []
+    for known in (report_rdma.KNOWN, report_serving.KNOWN):
+        for rows in (measured, recorded or ()):
+            here = [r for r in rows if r.op in known and not r.on_gpu and r.get("ok") is not False]
+            if here:
+                found += here
+                break
+    return found
 
 
 def build(measured, recorded, recorded_name):
@@ -319,6 +327,7 @@ def build(measured, recorded, recorded_name):
         report_ops.engine,
         report_ops.decode_step,
         report_rdma.section,
+        report_serving.section,
         report_ops.others,
     ):
         section(page, ctx)

@@ -10,6 +10,7 @@ A target is a figure the project set itself; it is reached, not reached, or not 
 
 import report_fused_claims
 import report_rdma_claims
+import report_serving
 import report_views as views
 from report_page import DASH, fixed, num, percent, us
 from report_verdicts import PAPER, Claim, target
@@ -373,4 +374,5 @@ def targets(rows, ceilings):
         generate(rows, ceilings),
         *report_fused_claims.targets(rows, ceilings),
         *report_rdma_claims.targets(rows),
+        *report_serving.targets(rows),
     ]

@@ -8,6 +8,7 @@ that are missing are named in their place.
 import report_peers
 import report_plots as plots
 import report_rdma
+import report_serving
 import report_views as views
 from report_page import DASH, Html, code, fixed, join, num, percent, size_name, tbps, us
 
@@ -441,7 +442,7 @@ KNOWN = {
     "cluster_mla",
     "moe",
     "traffic",
-} | {o for o, _ in ROW_OPS} | report_rdma.KNOWN
+} | {o for o, _ in ROW_OPS} | report_rdma.KNOWN | report_serving.KNOWN
 
 
 def others(page, ctx):

@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of the section on serving, on made-up records: python3 tools/report_serving_test.py"""
+
+import os
+import sys
+import unittest
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import report_serving  # noqa: E402
+from report_samples import TestCase, page_of, raw, rows_of  # noqa: E402
+
+LOAD = {"tokens_per_s": 30000, "new_per_s": 10000, "step_ms": 30.5, "rows": 1024}
+
+
+def serving(share=61.0, host_us=30.0, reached=True):
+    """Rows of a run; as the arguments are by default every figure is reached."""
+    return [
+        raw("throughput", "llama3_8b_1024_512", **LOAD, optimal_pct=share, host_us=1700, idle_pct=0.003),
+        raw("throughput", "llama3_8b_1024_512_gemm", ms=19.5, rows=1024, decode_rows=340),
+        raw("throughput", "decode_256", host_us=host_us, idle_pct=0.06, step_ms=2.2),
+        raw("serve", "llama3_8b_online80", reached=reached, p99_over_mean=1.4, ttft_p50_ns=9e7, tpot_mean_ns=2e7),
+        raw("serve", "llama3_8b_batch1", reached=reached, over_bare=1.02, ttft_p50_ns=1e7, tpot_mean_ns=3.5e6),
+        raw("serve", "llama3_8b_prefix", reached=reached, hit_over_miss=0.04),
+        raw("serve", "embedded_connections", "cpu", reached=reached, answered=5000, seconds=600, front_grown_bytes=0),
+        raw("serve", "llama32_1b_kill", reached=reached, sent=900),
+        raw("scheduler", "decode_256", "host", batch=256, rows=256, median_ns=9000, p99_ns=20000),
+        raw(
+            "kv_waste", "waste_page16", "host",
+            sharegpt_waste=0.017, alpaca_waste=0.07, sharegpt_reserved=0.8, alpaca_reserved=0.95,
+        ),
+        raw("scheduler_claims", "longest_prefix_first", "host", longest_hits=0.9, arrival_hits=0.33),
+        raw("scheduler_claims", "late_ends", "host", dropped_share=0.0033),
+    ]  # fmt: skip
+
+
+def verdicts(records):
+    return [t.reached for t in report_serving.targets(rows_of(records))]
+
+
+class Serving(TestCase):
+    def test_all_reached(self):
+        self.assertEqual(verdicts(serving()), [True] * 7)
+
+    def test_none_reached(self):
+        self.assertEqual(verdicts(serving(share=49.9, host_us=100.0, reached=False)), [False] * 7)
+
+    def test_nothing_measured(self):
+        self.assertEqual(verdicts([]), [None] * 7)
+
+    def test_a_row_that_failed_is_none(self):
+        records = [r | {"ok": False} for r in serving()]
+        self.assertEqual(verdicts(records), [None] * 7)
+
+    def test_gpu_before_processor(self):
+        records = [raw("serve", "embedded_batch1", "cpu", reached=False, over_bare=2.5), *serving()]
+        self.assertEqual(verdicts(records), [True] * 7)
+
+    def test_page(self):
+        page = page_of(serving())
+        for text in ("Serving", "61.0%", "llama3_8b_online80", "19.50", "90%", "1.7%"):
+            self.assertIn(text, page)
+
+    def test_empty_page(self):
+        self.assertIn("tools/serve_figures.py", page_of([raw("rmsnorm", "rows1_dim4096_f16")]))
+
+
+if __name__ == "__main__":
+    unittest.main()
