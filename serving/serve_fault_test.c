@@ -232,7 +232,6 @@ static void no_number(struct cairn_test *t)
 	"{\"prompt\":\"%s it was a long way to the town, and longer still on the way back, in the "        \
 	"rain.\","                                                                                         \
 	"\"max_tokens\":3,\"temperature\":0,\"ignore_eos\":true,\"stream\":%s}"
-	static const char *const begins[] = { "now", "later", "then", "soon" };
 	static struct reply r;
 	char path[PATH_MAX], body[512];
 	struct server s;
@@ -241,7 +240,7 @@ static void no_number(struct cairn_test *t)
 	    !start_server(t, &s, FAULT_ARGS(path, "--batch", "4")) || !EXPECT(t, wait_ready(&s)))
 		return;
 	for (int i = 0; i < 4; i++) {
-		snprintf(body, sizeof(body), LINE, begins[i], i / 2 ? "true" : "false");
+		snprintf(body, sizeof(body), LINE, i / 2 ? "then" : "now", i / 2 ? "true" : "false");
 		if (i % 2 == 0)
 			tell_fault(&s, "nan");
 		if (!EXPECT(t, post(&s, PATH, body, &r) == (i % 2 ? 200 : 500)))
