@@ -21,7 +21,7 @@ static const char usage[] =
 	"  --batch N              sequences running at once (64)\n"
 	"  --max-context N        tokens of one sequence, prompt and answer (the model's)\n"
 	"  --rows N               tokens of one step, prompts included (2048, on the host 256)\n"
-	"  --page-size N          tokens of a KV page (16)\n"
+	"  --page-size N          tokens of a KV page (64, on the host 16)\n"
 	"  --pages N              KV pages (nine tenths of the device's memory, at most what --batch\n"
 	"                         sequences of --max-context need)\n"
 	"  --host-pages N         KV pages in host memory (0)\n"
@@ -93,7 +93,7 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 	};
 
 	*o = (struct cairn_serve_options){
-		.common = { .batch = 64 }, .page_size = 16, .seed = 1, .host = "127.0.0.1", .port = 8000,
+		.common = { .batch = 64 }, .seed = 1, .host = "127.0.0.1", .port = 8000,
 		.threads = 2, .max_queued = 1024, .max_queued_tokens = 4 << 20, .max_body = 8 << 20,
 		.max_connections = 4096, .stream_buffer = 256 << 10, .header_s = 30, .stall_s = 30,
 		.drain_s = 30, .hang_s = 60, .load_s = 1800,

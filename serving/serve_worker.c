@@ -357,9 +357,9 @@ static int64_t count_pages(const struct worker *w, const struct cairn_serve_opti
 {
 	const struct cairn_model *m = w->session.model;
 	struct cairn_device_info info = { .size = sizeof(info) };
-	int64_t all = (w->max_context + o->page_size - 1) / o->page_size * o->common.batch, bytes, room;
+	int64_t all = (w->max_context + w->page_size - 1) / w->page_size * o->common.batch, bytes, room;
 
-	bytes = (cairn_model_step_bytes(m, 0, 1000) - cairn_model_step_bytes(m, 0, 0)) / 1000 * o->page_size;
+	bytes = (cairn_model_step_bytes(m, 0, 1000) - cairn_model_step_bytes(m, 0, 0)) / 1000 * w->page_size;
 	if (m->impl->flags & CAIRN_IMPL_HOST_MEM || m->impl->device_info(&info) || bytes < 1)
 		room = (int64_t)1 << 30;
 	else
@@ -372,7 +372,7 @@ static int load(struct worker *w, const struct cairn_serve_options *o)
 {
 	static const int grains[] = { 0, 1, -1 };
 	struct cairn_engine_options eo = {
-		.no_graphs = o->no_graphs, .page_size = (int32_t)o->page_size,
+		.no_graphs = o->no_graphs,
 		.decode = (enum cairn_decode_path)o->common.decode, .cache_grain = grains[o->grain],
 		.host_pages = (int32_t)o->host_pages, .max_queued = INT_MAX, .max_passes = 32,
 	};
@@ -393,7 +393,8 @@ static int load(struct worker *w, const struct cairn_serve_options *o)
 	eo.max_rows = (int32_t)(o->max_rows ? o->max_rows : host ? 256 : 2048);
 	if (eo.max_rows < eo.max_batch)
 		eo.max_rows = eo.max_batch;
-	w->page_size = eo.page_size;
+	/* a tile of attention is 64 keys: of a device they come in one piece then */
+	w->page_size = eo.page_size = (int32_t)(o->page_size ? o->page_size : host ? 16 : 64);
 	w->num_pages = eo.num_pages = (int32_t)(o->num_pages ? o->num_pages : count_pages(w, o));
 	CAIRN_TRY(cairn_engine_create(&w->engine, w->session.model, &eo));
 	f.ready.vocab_size = config.vocab_size;
