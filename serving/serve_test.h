@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -89,6 +90,7 @@ static inline bool start_server(struct cairn_test *t, struct server *s, const ch
 	if (!s->pid) {
 		int fd = open(s->log, O_WRONLY | O_APPEND);
 
+		prctl(PR_SET_PDEATHSIG, SIGKILL);	/* a test that is killed leaves no server behind */
 		dup2(fds[1], 1);
 		dup2(fd, 2);
 		/* two processes of one thread each: machines that test are small */
