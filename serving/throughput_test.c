@@ -202,7 +202,7 @@ static int32_t page_of(int32_t otherwise)
 static void llama3_8b(struct cairn_test *t)
 {
 	struct load l = { .in = 1024, .out = 512, .rows = rows_of(1024), .num_requests = 4096, .max_s = 10,
-			  .page_size = page_of(16) };
+			  .page_size = page_of(64) };
 
 	l.max_batch = l.rows * 9 / 25;
 	throughput(t, "llama3-8b", "llama3_8b_1024_512", &l);
@@ -211,7 +211,7 @@ static void llama3_8b(struct cairn_test *t)
 static void llama32_1b(struct cairn_test *t)
 {
 	struct load l = { .in = 1024, .out = 512, .rows = rows_of(2048), .num_requests = 8192, .max_s = 6,
-			  .page_size = page_of(16) };
+			  .page_size = page_of(64) };
 
 	l.max_batch = l.rows * 9 / 25;
 	throughput(t, "llama32-1b", "llama32_1b_1024_512", &l);
