@@ -122,10 +122,11 @@ void cairn_scratch_destroy(struct cairn_scratch *s)
 	free(s);
 }
 
-static int ask(struct walk *w, int ret, size_t bytes, const char *what)
+/* bytes: where the query has left them. By value it would be read before the query is made. */
+static int ask(struct walk *w, int ret, const size_t *bytes, const char *what)
 {
-	if (!ret && bytes > w->workspace_bytes)
-		w->workspace_bytes = bytes;
+	if (!ret && *bytes > w->workspace_bytes)
+		w->workspace_bytes = *bytes;
 	return cairn_table_ret(w->m->impl, ret, what);
 }
 
@@ -137,7 +138,7 @@ static int run_gemm(struct walk *w, const struct cairn_gemm_args *args)
 		return CAIRN_TABLE(w->m->impl, gemm, args, w->stream);
 	if (!w->m->impl->gemm_workspace)
 		return 0;
-	return ask(w, w->m->impl->gemm_workspace(args, &bytes), bytes, "gemm_workspace");
+	return ask(w, w->m->impl->gemm_workspace(args, &bytes), &bytes, "gemm_workspace");
 }
 
 static int layer_gemm_fp8(struct walk *w, const struct layer_op *op, const float *scale)
@@ -158,7 +159,7 @@ static int layer_gemm_fp8(struct walk *w, const struct layer_op *op, const float
 		return CAIRN_TABLE(m->impl, gemm_fp8w, &args, w->stream);
 	if (!m->impl->gemm_fp8w_workspace)
 		return 0;
-	return ask(w, m->impl->gemm_fp8w_workspace(&args, &bytes), bytes, "gemm_fp8w_workspace");
+	return ask(w, m->impl->gemm_fp8w_workspace(&args, &bytes), &bytes, "gemm_fp8w_workspace");
 }
 
 static int layer_gemm(struct walk *w, const struct layer_op *op)
@@ -204,7 +205,7 @@ static int run_attn(struct walk *w, const struct layer_op *op, char *k_pages, ch
 		return CAIRN_TABLE(w->m->impl, attn_paged, &args, w->stream);
 	if (!w->m->impl->attn_paged_workspace)
 		return 0;
-	return ask(w, w->m->impl->attn_paged_workspace(&args, &bytes), bytes, "attn_paged_workspace");
+	return ask(w, w->m->impl->attn_paged_workspace(&args, &bytes), &bytes, "attn_paged_workspace");
 }
 
 /* bounds of the pages and index arrays that all operations on the cache take */
@@ -231,7 +232,7 @@ static int run_mla(struct walk *w, const struct layer_op *op, char *pages)
 		return CAIRN_TABLE(w->m->impl, mla_paged, &args, w->stream);
 	if (!w->m->impl->mla_paged_workspace)
 		return 0;
-	return ask(w, w->m->impl->mla_paged_workspace(&args, &bytes), bytes, "mla_paged_workspace");
+	return ask(w, w->m->impl->mla_paged_workspace(&args, &bytes), &bytes, "mla_paged_workspace");
 }
 
 static int run_mla_append(struct walk *w, const struct layer_op *op, char *pages)

@@ -88,6 +88,59 @@ EACH(DEFINE, ref)
 EACH(DEFINE, cpu)
 EACH(DEFINE, cuda)
 
+/* A table whose operations want workspaces gets what each asked for; the largest comes first, and last. */
+static struct cairn_impl plain;
+static int num_short, num_calls;
+
+static int ask_gemm(const struct cairn_gemm_args *args, size_t *bytes)
+{
+	*bytes = (size_t)args->n * 24;
+	return 0;
+}
+
+static int ask_attn(const struct cairn_attn_paged_args *args, size_t *bytes)
+{
+	*bytes = (size_t)args->nnz_qo * 4096;
+	return 0;
+}
+
+static void look(const void *workspace, size_t have, size_t want)
+{
+	num_calls++;
+	num_short += !workspace || have < want;
+}
+
+static int gemm_in_workspace(const struct cairn_gemm_args *args, void *stream)
+{
+	look(args->workspace, args->workspace_bytes, (size_t)args->n * 24);
+	return plain.gemm(args, stream);
+}
+
+static int attn_in_workspace(const struct cairn_attn_paged_args *args, void *stream)
+{
+	look(args->workspace, args->workspace_bytes, (size_t)args->nnz_qo * 4096);
+	return plain.attn_paged(args, stream);
+}
+
+static void workspaces_as_asked(struct cairn_test *t)
+{
+	static const int chunks[] = { 3, 1, 29, 2 };
+	struct fixture f;
+
+	if (open_fixture(t, &f, "cpu", "llama3_tiny", 0, CAIRN_WEIGHTS_PLAIN))
+		goto out;
+	plain = f.impl;
+	num_short = num_calls = 0;
+	f.impl.gemm_workspace = ask_gemm;
+	f.impl.attn_paged_workspace = ask_attn;
+	f.impl.gemm = gemm_in_workspace;
+	f.impl.attn_paged = attn_in_workspace;
+	judge_passes(t, &f, "in chunks", chunks, (int)ARRAY_SIZE(chunks));
+	EXPECT(t, num_calls > 0 && num_short == 0);
+out:
+	close_fixture(&f);
+}
+
 /* A decode pass captured at one position gives, replayed at later ones, the bits of the eager pass. */
 static void graph_is_eager(struct cairn_test *t)
 {
@@ -130,6 +183,7 @@ static const struct cairn_unit units[] = {
 	EACH(LIST, ref)
 	EACH(LIST, cpu)
 	EACH(LIST, cuda)
+	{ "workspaces_as_asked", workspaces_as_asked },
 	{ "graph_is_eager", graph_is_eager },
 };
 
