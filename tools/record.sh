@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # record.sh BUILD FILE [PART]: appends to FILE every row that this machine can give: benches; on a GPU whole steps of
-# the engine, and launches and bytes by hardware counters. PART is a stage, or bench, generate or traffic: that alone.
+# the engine, launches and bytes by hardware counters, and the server under load. PART is a stage, or bench, generate,
+# traffic or serve: that alone.
 set -u
 
 out=$1
@@ -10,7 +11,7 @@ part=${3:-}
 status=0
 gpu() { nvidia-smi -L >/dev/null 2>&1; }
 case $part in
-generate | traffic) gpu || { echo "record: $part: no GPU here" >&2; exit 2; } ;;
+generate | traffic | serve) gpu || { echo "record: $part: no GPU here" >&2; exit 2; } ;;
 *)
 	stage=$part
 	[ "$part" = bench ] && stage=
@@ -25,7 +26,7 @@ generate() { # SHAPE PROMPT_TOKENS NEW_TOKENS [OPTION]...
 	"$out/cairn" generate --impl cuda --shape "$shape" --prompt-tokens "$prompt" --max-new-tokens "$new" --repeat 2 \
 		--json "$file" "$@" >/dev/null || { echo "record: generate $shape, prompt of $prompt, $*: failed"; status=1; }
 }
-if [ "$part" != traffic ]; then
+if [ -z "$part" ] || [ "$part" = generate ]; then
 	for shape in llama32-1b llama3-8b llama2-7b qwen2-7b dsv2lite; do
 		for decode in auto graph persistent unfused; do
 			case $shape:$decode in dsv2lite:unfused) continue ;; esac	# has none
@@ -45,7 +46,10 @@ if [ "$part" != traffic ]; then
 	generate llama3-8b 1024 64 --batch 16
 fi
 # counters, where ncu is
-if [ "$part" != generate ]; then
+if [ -z "$part" ] || [ "$part" = traffic ]; then
 	python3 tools/traffic.py "$out/cairn" >>"$file" || { echo "record: not everything was counted"; status=1; }
+fi
+if [ -z "$part" ] || [ "$part" = serve ]; then
+	python3 tools/serve_figures.py "$out" "$file" || { echo "record: the server: not all parts"; status=1; }
 fi
 exit $status
