@@ -8,6 +8,7 @@
  * would be device memory and `stream` a cudaStream_t.
  */
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 
 #include "abi.h"
@@ -21,7 +22,9 @@ static int embedding(const struct cairn_embedding_args *a, void *stream)
 		return -EINVAL;
 	if (!a->out || !a->table || !a->ids || ((uintptr_t)a->out | (uintptr_t)a->table) % 16)
 		return -EINVAL;
-	if (a->dim % 8 || a->dtype < 0 || a->dtype > 2)
+	if (!isfinite(a->scale))
+		return -EINVAL;
+	if (a->dim % 8 || a->dtype < 0 || a->dtype > 2 || a->scale != 0)	/* rows as they are, no others */
 		return -EOPNOTSUPP;
 	for (int i = 0; i < a->rows; i++) {
 		char *out = (char *)a->out + i * row;
