@@ -37,7 +37,8 @@ static void describe(int i, struct cairn_case *c)
 			 cairn_dtype_name(s->dtype));
 
 	if (s->scale != 0)
-		snprintf(c->name + n, sizeof(c->name) - n, "_scale%g", (double)s->scale);
+		snprintf(c->name + n, sizeof(c->name) - n, "_scale%s%g", s->scale < 0 ? "_minus" : "",
+			 fabs((double)s->scale));
 	c->device_only = (double)s->vocab * s->dim > 4e6;
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	if (!c->device_only)
