@@ -24,7 +24,8 @@ static int embedding(const struct cairn_embedding_args *a, void *stream)
 		return -EINVAL;
 	if (!isfinite(a->scale))
 		return -EINVAL;
-	if (a->dim % 8 || a->dtype < 0 || a->dtype > 2 || a->scale != 0)	/* rows as they are, no others */
+	/* rows as they are, no others */
+	if (a->dim % 8 || a->dtype < 0 || a->dtype > 2 || a->scale != 0)
 		return -EOPNOTSUPP;
 	for (int i = 0; i < a->rows; i++) {
 		char *out = (char *)a->out + i * row;
