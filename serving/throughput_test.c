@@ -185,24 +185,10 @@ out:
 	cairn_model_free(m);
 }
 
-static int32_t rows_of(int32_t otherwise)
-{
-	const char *rows = getenv("CAIRN_ROWS");
-
-	return rows ? atoi(rows) : otherwise;
-}
-
-static int32_t page_of(int32_t otherwise)
-{
-	const char *page = getenv("CAIRN_PAGE");
-
-	return page ? atoi(page) : otherwise;
-}
-
 static void llama3_8b(struct cairn_test *t)
 {
-	struct load l = { .in = 1024, .out = 512, .rows = rows_of(1024), .num_requests = 4096, .max_s = 10,
-			  .page_size = page_of(64) };
+	struct load l = { .in = 1024, .out = 512, .rows = 1024, .num_requests = 4096, .max_s = 10,
+			  .page_size = 64 };
 
 	l.max_batch = l.rows * 9 / 25;
 	throughput(t, "llama3-8b", "llama3_8b_1024_512", &l);
@@ -210,8 +196,8 @@ static void llama3_8b(struct cairn_test *t)
 
 static void llama32_1b(struct cairn_test *t)
 {
-	struct load l = { .in = 1024, .out = 512, .rows = rows_of(2048), .num_requests = 8192, .max_s = 6,
-			  .page_size = page_of(64) };
+	struct load l = { .in = 1024, .out = 512, .rows = 2048, .num_requests = 8192, .max_s = 6,
+			  .page_size = 64 };
 
 	l.max_batch = l.rows * 9 / 25;
 	throughput(t, "llama32-1b", "llama32_1b_1024_512", &l);
