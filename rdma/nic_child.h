@@ -10,10 +10,12 @@
 
 #include <fcntl.h>
 #include <jansson.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -102,6 +104,17 @@ static inline void start(struct cairn_test *t, struct child *c, const char *word
 	start_child(t, c, words, 1, adversary, out);
 }
 
+static inline const char *text_of(const char *path, char *text, size_t len)
+{
+	FILE *f = fopen(path, "re");
+	size_t n = f ? fread(text, 1, len - 1, f) : 0;
+
+	text[n] = 0;
+	if (f)
+		fclose(f);
+	return text;
+}
+
 static inline int finish(struct cairn_test *t, struct child *c)
 {
 	double limit = now_s() + TIMEOUT_S;
@@ -121,15 +134,88 @@ static inline int finish(struct cairn_test *t, struct child *c)
 	return c->status;
 }
 
-static inline const char *text_of(const char *path, char *text, size_t len)
+/* A port that nobody listens on. */
+static inline int free_port(void)
 {
-	FILE *f = fopen(path, "re");
-	size_t n = f ? fread(text, 1, len - 1, f) : 0;
+	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	socklen_t len = sizeof(at);
+	int ok = fd >= 0 && !bind(fd, (struct sockaddr *)&at, len) && !getsockname(fd, (struct sockaddr *)&at, &len);
 
-	text[n] = 0;
+	if (fd >= 0)
+		close(fd);
+	return ok ? ntohs(at.sin_port) : -1;
+}
+
+static inline int listens(const char *table, int port)
+{
+	char line[512];
+	unsigned int local, state;
+	FILE *f = fopen(table, "re");
+	int found = 0;
+
+	while (!found && f && fgets(line, sizeof(line), f))
+		found = sscanf(line, " %*d: %*[0-9A-F]:%x %*[0-9A-F]:%*x %x", &local, &state) == 2 &&
+			(int)local == port && state == 10;	/* TCP_LISTEN */
 	if (f)
 		fclose(f);
-	return text;
+	return found;
+}
+
+/* Looks, as a connection of ours would be the one that the server waits for. */
+static inline int until_listens(const struct child *c, int port)
+{
+	double limit = now_s() + TIMEOUT_S;
+	struct timespec pause = { .tv_nsec = 5000000 };
+	siginfo_t ended = { 0 };
+
+	while (!listens("/proc/net/tcp", port) && !listens("/proc/net/tcp6", port)) {
+		if (now_s() > limit || waitid(P_PID, (id_t)c->pid, &ended, WEXITED | WNOHANG | WNOWAIT) ||
+		    ended.si_pid)
+			return 0;
+		nanosleep(&pause, NULL);
+	}
+	return 1;
+}
+
+/* A program as server, and once it listens the same as its client; data crosses processes. Both started: 1. */
+static inline int start_two(struct cairn_test *t, struct child *server, struct child *client, const char *program,
+			    const char *args, const char *adversary)
+{
+	int port = free_port();
+	char words[512];
+
+	snprintf(words, sizeof(words), "%s %s -p %d", program, args, port);
+	start(t, server, words, adversary, "server");
+	if (!EXPECT(t, until_listens(server, port))) {
+		kill(server->pid, SIGKILL);
+		finish(t, server);
+		return 0;
+	}
+	snprintf(words, sizeof(words), "%s %s -p %d 127.0.0.1", program, args, port);
+	start(t, client, words, adversary, "client");
+	return 1;
+}
+
+/* Both end, and well: 1. What one that did not has printed last is noted. */
+static inline int finish_two(struct cairn_test *t, struct child *server, struct child *client)
+{
+	struct child *both[] = { client, server };
+	int ok = 1;
+
+	if (finish(t, client))
+		kill(server->pid, SIGKILL);
+	finish(t, server);
+	for (int i = 0; i < 2; i++) {
+		char text[8192];
+		size_t n = strlen(text_of(both[i]->out, text, sizeof(text)));
+
+		ok = EXPECT(t, !both[i]->status) && ok;
+		if (both[i]->status)
+			cairn_note(t, "%s ended with %d: %s", both[i]->out, both[i]->status,
+				   text + (n > 600 ? n - 600 : 0));
+	}
+	return ok;
 }
 
 /* Sum of a counter over the processes of this test. */

@@ -8,31 +8,14 @@
 #include "../conformance/harness.h"
 #include "nic_child.h"
 
-/* The same program twice, as server and as client of the first; data crosses processes. */
 static void two(struct cairn_test *t, const char *program, const char *args, const char *adversary,
 		long long requests)
 {
-	int port = 20000 + (int)(getpid() % 20000);
-	struct timespec wait = { .tv_nsec = 300000000 };
-	char words[256];
 	struct child server, client;
-	int tries;
 
-	if (missing(t, program))
+	if (missing(t, program) || !start_two(t, &server, &client, program, args, adversary))
 		return;
-	snprintf(words, sizeof(words), "%s %s -p %d", program, args, port);
-	start(t, &server, words, adversary, "server");
-	snprintf(words, sizeof(words), "%s %s -p %d 127.0.0.1", program, args, port);
-	for (tries = 0; tries < 10; tries++) {	/* until the server listens */
-		nanosleep(&wait, NULL);
-		start(t, &client, words, adversary, "client");
-		if (!finish(t, &client))
-			break;
-	}
-	EXPECT(t, client.status == 0);
-	if (client.status)
-		kill(server.pid, SIGKILL);
-	EXPECT(t, finish(t, &server) == 0);
+	finish_two(t, &server, &client);
 	cairn_note(t, "%lld requests, %lld doorbells (%lld of 64 bytes at least)", reported(t, "requests"),
 		   reported(t, "doorbells"), reported(t, "blueflame"));
 	EXPECT(t, reported(t, "requests") >= requests);
@@ -127,19 +110,13 @@ static void atomic_bw(struct cairn_test *t)
 /* A process that dies without a word: the other end's retries run out, it is told so and ends. */
 static void peer_killed(struct cairn_test *t)
 {
-	struct timespec wait = { .tv_sec = 1 };
-	int port = 20000 + (int)(getpid() % 20000);
+	struct timespec wait = { .tv_sec = 2 };
 	struct child server, client;
-	char words[256], text[8192];
+	char text[8192];
 
-	if (missing(t, "ib_write_bw"))
+	if (missing(t, "ib_write_bw") ||
+	    !start_two(t, &server, &client, "ib_write_bw", "-x 1 -F -n 4000000", NULL))
 		return;
-	snprintf(words, sizeof(words), "ib_write_bw -x 1 -F -n 4000000 -p %d", port);
-	start(t, &server, words, NULL, "server");
-	nanosleep(&wait, NULL);
-	snprintf(words, sizeof(words), "ib_write_bw -x 1 -F -n 4000000 -p %d 127.0.0.1", port);
-	start(t, &client, words, NULL, "client");
-	nanosleep(&wait, NULL);
 	nanosleep(&wait, NULL);
 	kill(server.pid, SIGKILL);
 	EXPECT(t, finish(t, &server) == -SIGKILL);
