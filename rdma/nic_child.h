@@ -178,9 +178,9 @@ static inline int until_listens(const struct child *c, int port)
 	return 1;
 }
 
-/* A program as server, and once it listens the same as its client; data crosses processes. Both started: 1. */
-static inline int start_two(struct cairn_test *t, struct child *server, struct child *client, const char *program,
-			    const char *args, const char *adversary)
+/* A program as server and, once it listens, the same as its client. Both started: 1. */
+static inline int start_two(struct cairn_test *t, struct child *server, struct child *client,
+			    const char *program, const char *args, const char *adversary)
 {
 	int port = free_port();
 	char words[512];

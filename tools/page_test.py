@@ -279,7 +279,7 @@ class Served(unittest.TestCase):
             # the model would stop soon: the page has no switch for that
             browser.js(
                 "window.plain = window.fetch; window.fetch = (url, o) => plain(url, o && o.body ? "
-                "{ ...o, body: JSON.stringify({ ...JSON.parse(o.body), ignore_eos: true, max_tokens: 3000 }) } : o)"
+                "{ ...o, body: JSON.stringify({ ...JSON.parse(o.body), ignore_eos: true, max_tokens: 1200 }) } : o)"
             )
             asked = PAYLOAD + "\nWhat is 55 - 8?\n"
             browser.type("prompt", asked)
