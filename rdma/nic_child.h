@@ -140,7 +140,8 @@ static inline int free_port(void)
 	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	socklen_t len = sizeof(at);
-	int ok = fd >= 0 && !bind(fd, (struct sockaddr *)&at, len) && !getsockname(fd, (struct sockaddr *)&at, &len);
+	int ok = fd >= 0 && !bind(fd, (struct sockaddr *)&at, len) &&
+		 !getsockname(fd, (struct sockaddr *)&at, &len);
 
 	if (fd >= 0)
 		close(fd);
