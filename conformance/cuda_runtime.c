@@ -150,6 +150,12 @@ static int cuda_event_sync(void *event)
 	return 0;
 }
 
+static int cuda_stream_wait(void *stream, void *event)
+{
+	CAIRN_CUDA(cudaStreamWaitEvent(stream, event, 0));
+	return 0;
+}
+
 static int cuda_event_elapsed(float *ms, void *start, void *end)
 {
 	CAIRN_CUDA(cudaEventSynchronize(end));
@@ -221,4 +227,5 @@ const struct cairn_impl cairn_cuda_runtime = {
 	.graph_end = cuda_graph_end,
 	.graph_launch = cuda_graph_launch,
 	.graph_destroy = cuda_graph_destroy,
+	.stream_wait = cuda_stream_wait,
 };

@@ -121,6 +121,13 @@ static int host_event_sync(void *event)
 	return 0;
 }
 
+static int host_stream_wait(void *stream, void *event)
+{
+	(void)stream;
+	(void)event;
+	return 0;
+}
+
 static int host_event_elapsed(float *ms, void *start, void *end)
 {
 	const struct timespec *a = start, *b = end;
@@ -180,4 +187,5 @@ const struct cairn_impl cairn_host_runtime = {
 	.graph_end = host_graph_end,
 	.graph_launch = host_graph_launch,
 	.graph_destroy = host_graph_destroy,
+	.stream_wait = host_stream_wait,
 };

@@ -86,6 +86,7 @@ static int add_runtime(struct cairn_impl *impl)
 	}
 	memcpy((char *)impl + FIRST_RUNTIME, (const char *)rt + FIRST_RUNTIME,
 	       AFTER_RUNTIME - FIRST_RUNTIME);
+	impl->stream_wait = rt->stream_wait;
 	if (!impl->device_info)
 		impl->device_info = rt->device_info;
 	if (!impl->init)
