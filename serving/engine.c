@@ -415,6 +415,7 @@ void cairn_engine_stats(const struct cairn_engine *e, struct cairn_engine_stats 
 	stats->graph_steps = ws.graph_passes;
 	stats->captures = ws.captures;
 	stats->fused_steps = ws.fused_passes;
+	stats->layer_offloads = cairn_tiers_num_by_layer(e->tiers);
 	stats->wait_ns = ws.wait_ns;
 	stats->host_ns -= ws.wait_ns;
 	stats->busy_ns = ws.busy_ns;

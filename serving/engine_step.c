@@ -198,6 +198,8 @@ static int launch(struct cairn_engine *e, const struct cairn_step_plan *p)
 	for (int32_t i = 0; i < p->num_items; i++)
 		CAIRN_TRY(add_item(e, p, &p->items[i], f));
 	e->stats.steps++;
+	if (cairn_tiers_by_layer(e->tiers))
+		cairn_worker_on_layer(e->worker, cairn_tiers_layer, e->tiers);
 	CAIRN_TRY(cairn_worker_launch(e->worker));
 	for (int32_t i = 0; i < p->num_items; i++) {	/* may cancel it: not before its rows are built */
 		struct request *r = engine_find(e, p->items[i].request);

@@ -513,6 +513,8 @@ int cairn_forward(struct cairn_scratch *s, const struct cairn_kv_store *kv, cons
 			   c->vocab_size, (float)cairn_load(&scale, m->dtype, 0)));
 	for (w.layer = 0; w.layer < c->num_hidden_layers; w.layer++) {
 		CAIRN_TRY(run_list(&w, attention_of(c)));
+		if (b->on_layer)
+			CAIRN_TRY(b->on_layer(b->on_layer_ctx, w.layer, stream));
 		CAIRN_TRY(run_list(&w, mlp_of(c, w.layer)));
 	}
 	return b->num_logits ? run_head(&w) : 0;

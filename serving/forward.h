@@ -47,6 +47,9 @@ struct cairn_batch {
 	const int32_t *logit_rows;	/* [num_logits]: rows whose logits are wanted; NULL: all */
 	int32_t num_rows, batch, num_logits;
 	int32_t max_qo_len, max_kv_len;	/* upper bounds */
+	/* once for each layer, when its keys and values are on the stream, its MLP not yet; may be NULL */
+	int (*on_layer)(void *ctx, int32_t layer, void *stream);
+	void *on_layer_ctx;
 };
 
 /* Activations for passes of at most max_rows rows, max_logits of them with logits. */

@@ -102,6 +102,7 @@ static int submit_all(struct cairn_test *t, struct cairn_engine *e, struct run *
 		struct cairn_request req = {
 			.id = (uint64_t)i, .prompt = prompt, .num_prompt = r->clients[i].prompt,
 			.max_new_tokens = r->clients[i].want, .ignore_eos = 1, .sampling = { .top_p = 1 },
+			.keep = l->host_pages > 0,
 			.on_token = take, .on_started = begun, .on_finish = ended, .ctx = &r->clients[i],
 		};
 
@@ -150,6 +151,8 @@ static void difference(struct load_result *out, const struct cairn_engine_stats 
 	out->host_us = percentile(r->host, n, 50);
 	out->host_p95_us = percentile(r->host, n, 95);
 	out->graph_steps = b->graph_steps - a->graph_steps;
+	out->layer_offloads = b->layer_offloads - a->layer_offloads;
+	out->offloaded = y->moves[CAIRN_MOVE_OFFLOAD] - x->moves[CAIRN_MOVE_OFFLOAD];
 	out->preempted = y->swapped + y->recomputed - x->swapped - x->recomputed;
 	out->running = (double)(y->decode_rows - x->decode_rows) / (double)(y->plans - x->plans + 1);
 }
@@ -201,7 +204,7 @@ int load_run(struct cairn_test *t, struct cairn_model *m, const struct load *loa
 	struct cairn_engine_options opt = {
 		.max_batch = load->max_batch, .max_rows = load->rows, .max_context = load->in + load->out,
 		.page_size = page, .num_pages = pages * load->max_batch, .expected_new = load->out,
-		.max_queued = load->num_requests, .timeline = 1,
+		.max_queued = load->num_requests, .host_pages = load->host_pages, .timeline = 1,
 	};
 	struct run r = { .load = load };
 	double *samples = calloc(4 * MAX_SAMPLES, sizeof(*samples));

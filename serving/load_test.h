@@ -16,6 +16,7 @@
 struct load {
 	int32_t in, out, rows;		/* of a request; of a step */
 	int32_t max_batch, num_requests, page_size;	/* 0: 16 */
+	int32_t host_pages;		/* not 0: all KV is offloaded there */
 	double max_s;			/* of the counting; 0: until nobody waits */
 	int (*at_end)(struct cairn_engine *e, void *ctx);	/* while it is still busy; may be NULL */
 	void *ctx;
@@ -29,6 +30,7 @@ struct load_result {
 	double host_us, host_p95_us;
 	double running;					/* sequences, at the mean */
 	int64_t graph_steps, preempted;
+	int64_t offloaded, layer_offloads;		/* pages; of them layer by layer */
 	int32_t num_finished, num_wrong;		/* answers that were not of the length asked for */
 };
 

@@ -10,6 +10,9 @@
  *	launching, and what is done with the tokens; idle_pct: of the device, from the end of a pass to the
  *	beginning of the next one. And how long the operations of a step take, each between two events, which
  *	keeps them apart.
+ *   llama3_8b_keep
+ *	the first one again, where the KV of all requests goes to host memory as it is made: for turns of a talk
+ *	that may come. gb_per_s is what crosses the link.
  *   decode_256
  *	256 sequences decode, nothing else: the host's part of a step, which is a graph
  */
@@ -146,13 +149,18 @@ static int profile_steps(struct cairn_engine *e, void *ctx)
 	return ret;
 }
 
+static double tokens_per_s(const struct load_result *r)
+{
+	return (double)(r->prompt_tokens + r->new_tokens) / r->seconds;
+}
+
 static void throughput(struct cairn_test *t, const char *shape, const char *name, struct load *load)
 {
 	struct profile p = { 0 };
 	struct load_result r;
 	struct cairn_impl impl;
 	struct cairn_model *m;
-	double rate, optimal, parameters, tokens;
+	double rate, optimal, parameters;
 	char what[64];
 
 	if (load_open(t, shape, &impl, &m))
@@ -165,14 +173,13 @@ static void throughput(struct cairn_test *t, const char *shape, const char *name
 		goto out;
 	parameters = (double)m->bytes / (double)cairn_dtype_bytes(m->dtype);
 	optimal = rate / (2 * parameters);
-	tokens = (double)(r.prompt_tokens + r.new_tokens) / r.seconds;
 	cairn_row(t, name, "cuda",
 		  "\"tokens_per_s\":%.0f,\"optimal_per_s\":%.0f,\"optimal_pct\":%.1f,\"gemm_tflops\":%.1f,"
 		  "\"new_per_s\":%.0f,\"seconds\":%.1f,\"fill_s\":%.1f,\"steps\":%lld,\"step_ms\":%.3f,"
 		  "\"rows\":%d,\"decoding\":%.1f,\"plan_us\":%.1f,\"launch_us\":%.1f,\"report_us\":%.1f,"
 		  "\"host_us\":%.1f,\"host_p95_us\":%.1f,\"idle_pct\":%.3f,\"max_idle_us\":%.1f,"
 		  "\"preempted\":%lld",
-		  tokens, optimal, 100 * tokens / optimal, rate * 1e-12, (double)r.new_tokens / r.seconds,
+		  tokens_per_s(&r), optimal, 100 * tokens_per_s(&r) / optimal, rate * 1e-12, (double)r.new_tokens / r.seconds,
 		  r.seconds, r.fill_seconds, (long long)r.steps, 1e3 * r.seconds / (double)r.steps,
 		  load->rows, r.running, r.plan_us, r.launch_us, r.report_us, r.host_us, r.host_p95_us,
 		  100 * r.idle_share, r.max_idle_us, (long long)r.preempted);
@@ -185,13 +192,40 @@ out:
 	cairn_model_free(m);
 }
 
+static const struct load of_8b = {
+	.in = 1024, .out = 512, .rows = 1024, .max_batch = 1024 * 9 / 25, .num_requests = 4096, .max_s = 10,
+	.page_size = 64,
+};
+
 static void llama3_8b(struct cairn_test *t)
 {
-	struct load l = { .in = 1024, .out = 512, .rows = 1024, .num_requests = 4096, .max_s = 10,
-			  .page_size = 64 };
+	struct load l = of_8b;
 
-	l.max_batch = l.rows * 9 / 25;
 	throughput(t, "llama3-8b", "llama3_8b_1024_512", &l);
+}
+
+static void llama3_8b_keep(struct cairn_test *t)
+{
+	struct load load = of_8b;
+	struct load_result r;
+	struct cairn_impl impl;
+	struct cairn_model *m;
+	double page_gb;
+
+	load.host_pages = 2048;		/* 16 GiB: what is older makes room */
+	if (load_open(t, "llama3-8b", &impl, &m))
+		return;
+	page_gb = 2e-9 * (double)cairn_dtype_bytes(m->dtype) * load.page_size * m->dims[CAIRN_D_KV] *
+		  m->config.num_hidden_layers;
+	if (EXPECT(t, load_run(t, m, &load, &r) == 0) && EXPECT(t, r.num_wrong == 0 && r.steps > 0))
+		cairn_row(t, "llama3_8b_keep", "cuda",
+			  "\"tokens_per_s\":%.0f,\"seconds\":%.1f,\"steps\":%lld,\"step_ms\":%.3f,"
+			  "\"launch_us\":%.1f,\"host_us\":%.1f,\"host_p95_us\":%.1f,\"idle_pct\":%.3f,"
+			  "\"offloaded\":%lld,\"layer_offloads\":%lld,\"gb_per_s\":%.2f",
+			  tokens_per_s(&r), r.seconds, (long long)r.steps, 1e3 * r.seconds / (double)r.steps,
+			  r.launch_us, r.host_us, r.host_p95_us, 100 * r.idle_share, (long long)r.offloaded,
+			  (long long)r.layer_offloads, page_gb * (double)r.offloaded / r.seconds);
+	cairn_model_free(m);
 }
 
 static void llama32_1b(struct cairn_test *t)
@@ -240,6 +274,10 @@ static void small(struct cairn_test *t)
 		/* while somebody waits every step is full */
 		EXPECT(t, r.steps > 10 && r.prompt_tokens + r.new_tokens >= 15 * r.steps);
 		EXPECT(t, r.running > 3 && r.preempted == 0);
+		/* the same with all KV offloaded */
+		load.host_pages = 40;
+		EXPECT(t, load_run(t, m, &load, &r) == 0 && r.num_finished == 60 && r.num_wrong == 0);
+		EXPECT(t, r.offloaded > 40 && r.layer_offloads == r.offloaded);
 		cairn_model_free(m);
 	}
 	close_golden(&g);
@@ -251,6 +289,7 @@ static const struct cairn_unit units[] = {
 
 static const struct cairn_unit measures[] = {
 	{ "llama3_8b", llama3_8b },
+	{ "llama3_8b_keep", llama3_8b_keep },
 	{ "llama32_1b", llama32_1b },
 	{ "decode_256", decode_256 },
 };

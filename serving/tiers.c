@@ -11,6 +11,8 @@
  *   2. What the stream or the disk is told to write is a buffer that the disk is not using.
  *   3. What the stream is told to read has come from the disk.
  *   4. The disk begins a job when all that was on the stream before it has been done.
+ *   5. Copies on the other stream are between two points of the stream of the passes: the layer that they wait
+ *      for, and the end of their plan.
  */
 #include "tiers_impl.h"
 
@@ -18,6 +20,28 @@
 #include <string.h>
 
 #define NUM_SPARES	64
+
+/* Without it moves go on the stream of the passes. */
+static int create_side(struct cairn_tiers *t)
+{
+	if (!t->opt.host_pages || !t->impl->stream_wait)
+		return 0;
+	CAIRN_TRY(CAIRN_TABLE(t->impl, stream_create, &t->side));
+	CAIRN_TRY(CAIRN_TABLE(t->impl, event_create, &t->reached));
+	return CAIRN_TABLE(t->impl, event_create, &t->left);
+}
+
+static void destroy_side(struct cairn_tiers *t)
+{
+	if (t->left)
+		t->impl->event_destroy(t->left);
+	if (t->reached)
+		t->impl->event_destroy(t->reached);
+	if (!t->side)
+		return;
+	t->impl->stream_sync(t->side);	/* a pass that has failed may have left copies there */
+	t->impl->stream_destroy(t->side);
+}
 
 static int create_arrays(struct cairn_tiers *t)
 {
@@ -70,6 +94,8 @@ int cairn_tiers_create(struct cairn_tiers **out, const struct cairn_model *m, co
 		if (!ret)
 			t->host = p;
 	}
+	if (!ret)
+		ret = create_side(t);
 	if (!ret && t->opt.disk_pages)
 		ret = tiers_disk_create(t);
 	if (ret) {
@@ -85,6 +111,7 @@ void cairn_tiers_destroy(struct cairn_tiers *t)
 	if (!t)
 		return;
 	tiers_disk_destroy(t);
+	destroy_side(t);
 	for (int i = 0; i < 2; i++) {
 		if (t->lists[i].host)
 			(t->impl->host_alloc ? t->impl->host_free : free)(t->lists[i].host);
@@ -231,24 +258,26 @@ static int collect_move(struct cairn_tiers *t, struct move_lists *l, const struc
 	}
 }
 
-/* One move by copies of each layer's part. */
-static int copy_pages(struct cairn_tiers *t, int32_t from, int32_t to)
+/* One side of a layer of one move. */
+static int copy_part(struct cairn_tiers *t, int32_t from, int32_t to, int32_t layer, int side, void *stream)
 {
-	int sides = t->kv->v_offset ? 2 : 1;
+	char *pages = t->kv->base + (size_t)layer * t->kv->layer_bytes + (size_t)side * t->kv->v_offset;
+	char *slots = t->host + (size_t)(layer * (t->kv->v_offset ? 2 : 1) + side) * t->page_bytes;
+	const char *src = from >= 0 ? pages + (size_t)from * t->page_bytes :
+		slots + (size_t)~from * t->slot_bytes;
+	char *dst = to >= 0 ? pages + (size_t)to * t->page_bytes : slots + (size_t)~to * t->slot_bytes;
+	int kind = from < 0 ? CAIRN_COPY_TO_DEVICE : to < 0 ? CAIRN_COPY_TO_HOST : CAIRN_COPY_ON_DEVICE;
 
-	for (int32_t part = 0; part < sides * t->num_layers; part++) {
-		char *pages = t->kv->base + (size_t)(part / sides) * t->kv->layer_bytes +
-			      (size_t)(part % sides) * t->kv->v_offset;
-		size_t slot = (size_t)part * t->page_bytes;
-		const char *src = from >= 0 ? pages + (size_t)from * t->page_bytes :
-			t->host + (size_t)~from * t->slot_bytes + slot;
-		char *dst = to >= 0 ? pages + (size_t)to * t->page_bytes :
-			t->host + (size_t)~to * t->slot_bytes + slot;
-		int kind = from < 0 ? CAIRN_COPY_TO_DEVICE : to < 0 ? CAIRN_COPY_TO_HOST :
-			CAIRN_COPY_ON_DEVICE;
+	return CAIRN_TABLE(t->impl, mem_copy, dst, src, t->page_bytes, kind, stream);
+}
 
-		CAIRN_TRY(CAIRN_TABLE(t->impl, mem_copy, dst, src, t->page_bytes, kind, t->stream));
-	}
+/* Moves [first, end) of the lists, one layer. */
+static int copy_layer(struct cairn_tiers *t, const struct move_lists *l, int32_t first, int32_t end,
+		      int32_t layer, void *stream)
+{
+	for (int32_t i = first; i < end; i++)
+		for (int side = 0; side < (t->kv->v_offset ? 2 : 1); side++)
+			CAIRN_TRY(copy_part(t, l->host[i], l->host[l->room + i], layer, side, stream));
 	return 0;
 }
 
@@ -266,8 +295,8 @@ static int carry_out(struct cairn_tiers *t, struct move_lists *l, int32_t first,
 
 	if (ret != -EOPNOTSUPP)
 		return cairn_table_ret(t->impl, ret, "kv_move");
-	for (int32_t i = first; i < end; i++)
-		CAIRN_TRY(copy_pages(t, l->host[i], l->host[l->room + i]));
+	for (int32_t layer = 0; layer < t->num_layers; layer++)
+		CAIRN_TRY(copy_layer(t, l, first, end, layer, t->stream));
 	return 0;
 }
 
@@ -281,12 +310,29 @@ static int upload(struct cairn_tiers *t, struct move_lists *l)
 			   CAIRN_COPY_TO_DEVICE, t->stream);
 }
 
+static int32_t begin_of(const struct move_lists *l, int32_t group)
+{
+	return group ? l->groups[group - 1] : 0;
+}
+
 /* From group `first` on to the last. */
 static int carry_out_groups(struct cairn_tiers *t, struct move_lists *l, int32_t first, int32_t end)
 {
 	for (int32_t k = first; k < end; k++)
-		CAIRN_TRY(carry_out(t, l, k ? l->groups[k - 1] : 0, l->groups[k]));
+		CAIRN_TRY(carry_out(t, l, begin_of(l, k), l->groups[k]));
 	return 0;
+}
+
+/* Copies of the rows' keys and values that leave, and nothing else: layers do not matter to each other. */
+static int can_by_layer(const struct cairn_tiers *t, const struct move_lists *l)
+{
+	if (!t->side || l->num_groups != l->groups_before + 1)
+		return 0;
+	for (int32_t i = begin_of(l, l->groups_before); i < l->num; i++) {
+		if (l->host[i] < 0 || l->host[l->room + i] >= 0)
+			return 0;
+	}
+	return 1;
 }
 
 /* Moves behind the rows are collected together with the others; none of them is the disk's. */
@@ -295,6 +341,7 @@ int cairn_tiers_before(struct cairn_tiers *t, const struct cairn_step_plan *p)
 	struct move_lists *l = &t->lists[t->turn];
 
 	l->num = l->num_groups = l->groups_before = 0;
+	t->by_layer = t->layers = 0;
 	if (p->num_moves) {
 		CAIRN_TRY(reserve(t, l, p->num_moves));
 		if (t->groups_room < p->num_moves) {
@@ -323,17 +370,52 @@ int cairn_tiers_before(struct cairn_tiers *t, const struct cairn_step_plan *p)
 		if (t->impl->kv_move && l->num)
 			CAIRN_TRY(upload(t, l));
 		CAIRN_TRY(carry_out_groups(t, l, 0, l->groups_before));
+		t->by_layer = p->num_items && can_by_layer(t, l);
 	}
 	if (p->num_items)
 		t->launched++;
 	return 0;
 }
 
+int cairn_tiers_by_layer(const struct cairn_tiers *t)
+{
+	return t->by_layer;
+}
+
+int64_t cairn_tiers_num_by_layer(const struct cairn_tiers *t)
+{
+	return t->num_by_layer;
+}
+
+int cairn_tiers_layer(void *tiers, int32_t layer, void *stream)
+{
+	struct cairn_tiers *t = tiers;
+	const struct move_lists *l = &t->lists[t->turn];
+
+	CAIRN_TRY(CAIRN_TABLE(t->impl, event_record, t->reached, stream));
+	CAIRN_TRY(CAIRN_TABLE(t->impl, stream_wait, t->side, t->reached));
+	CAIRN_TRY(copy_layer(t, l, begin_of(l, l->groups_before), l->num, layer, t->side));
+	t->layers++;
+	return 0;
+}
+
+/* What is enqueued from now on finds the copies done: pages may be written again, slots read. */
+static int join_side(struct cairn_tiers *t)
+{
+	CAIRN_TRY(CAIRN_TABLE(t->impl, event_record, t->left, t->side));
+	return CAIRN_TABLE(t->impl, stream_wait, t->stream, t->left);
+}
+
 int cairn_tiers_after(struct cairn_tiers *t, const struct cairn_step_plan *p)
 {
 	struct move_lists *l = &t->lists[t->turn];
 
-	CAIRN_TRY(carry_out_groups(t, l, l->groups_before, l->num_groups));
+	if (t->layers)
+		CAIRN_TRY(join_side(t));
+	if (t->layers == t->num_layers)
+		t->num_by_layer += l->num - begin_of(l, l->groups_before);
+	else
+		CAIRN_TRY(carry_out_groups(t, l, l->groups_before, l->num_groups));
 	t->turn ^= 1;
 	return p->num_items || !p->num_moves ? 0 : idle(t);
 }

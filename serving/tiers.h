@@ -6,6 +6,10 @@
  * on the stream of the passes; by operation kv_move, many in a launch, where the table has it. The disk has a
  * thread of its own, so that a step never waits for it, but for a page that is needed before it is there.
  *
+ * What a pass computes leaves for host memory while it runs: a layer's keys and values are copied on another
+ * stream while the layers behind it are computed, and the stream of the passes waits for the last of them.
+ * By the engines that copy: a kernel that moves would hold up the waves of the multiplications beside it.
+ *
  * A slot of host memory is a name: behind it lies one of a few more buffers than there are slots. When
  * a slot is given out again while the disk still reads what was in it, it gets another buffer.
  *
@@ -39,6 +43,11 @@ void cairn_tiers_destroy(struct cairn_tiers *tiers);	/* NULL is legal; the strea
  */
 int cairn_tiers_before(struct cairn_tiers *tiers, const struct cairn_step_plan *plan);
 int cairn_tiers_after(struct cairn_tiers *tiers, const struct cairn_step_plan *plan);
+/* Between before and the pass: whether it can be done layer by layer; then the pass may call _layer for each of
+ * the layers (cairn_worker_on_layer), and after does what is left. */
+int cairn_tiers_by_layer(const struct cairn_tiers *tiers);
+int cairn_tiers_layer(void *tiers, int32_t layer, void *stream);
+int64_t cairn_tiers_num_by_layer(const struct cairn_tiers *tiers);	/* moves that were */
 /* The oldest pass that was launched and not collected has ended. */
 int cairn_tiers_collected(struct cairn_tiers *tiers);
 

@@ -50,6 +50,11 @@ struct cairn_tiers {
 	int turn;
 	int32_t groups_room;
 	int64_t launched, collected;	/* passes */
+	/* layer by layer: where the copies run; a layer was reached; its copies have left */
+	void *side, *reached, *left;
+	int by_layer;			/* the moves behind this plan's rows can */
+	int32_t layers;			/* so many have been */
+	int64_t num_by_layer;
 
 	/* the disk's */
 	int file, thread_runs;

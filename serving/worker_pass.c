@@ -154,7 +154,8 @@ static int capture(struct cairn_worker *w, struct graph *g)
 
 static int run(struct cairn_worker *w, int decode)
 {
-	struct graph *g = decode && w->have_graphs ? find_graph(w) : NULL;
+	int by_layer = w->batch.on_layer && !w->fused;
+	struct graph *g = decode && w->have_graphs && !by_layer ? find_graph(w) : NULL;
 	int moved = 0;
 
 	if (g && g->used && !g->exec)
@@ -256,6 +257,13 @@ static int prepare(struct cairn_worker *w, int *decode)
 	if (*decode && !w->fused)
 		pad(w);
 	return 0;
+}
+
+void cairn_worker_on_layer(struct cairn_worker *w, int (*fn)(void *ctx, int32_t layer, void *stream),
+			   void *ctx)
+{
+	w->batch.on_layer = fn;
+	w->batch.on_layer_ctx = ctx;
 }
 
 int cairn_worker_launch(struct cairn_worker *w)
