@@ -147,7 +147,7 @@ struct cairn_impl {
 	int (*mla_paged)(const struct cairn_mla_paged_args *args, void *stream);
 	int (*mla_paged_workspace)(const struct cairn_mla_paged_args *args, size_t *bytes);
 
-	/* of the block for memory and streams: what follows on the stream begins once the event has happened */
+	/* one more of the block for memory: what follows on stream begins once the event has happened */
 	int (*stream_wait)(void *stream, void *event);
 };
 

@@ -102,7 +102,7 @@ struct cairn_engine_stats {
 	int64_t host_ns, wait_ns;	/* of all steps: the host's work, and its waiting for the device */
 	int64_t plan_ns, launch_ns, report_ns;	/* what of host_ns went where; callbacks are in report_ns */
 	int64_t busy_ns, idle_ns, max_idle_ns;	/* with timeline: of the device, from its first pass on */
-	int64_t layer_offloads;		/* pages that left for host memory layer by layer, as they were made */
+	int64_t layer_offloads;		/* pages that left for host memory layer by layer */
 	struct cairn_scheduler_stats scheduler;
 };
 

@@ -130,7 +130,7 @@ static void one_setting(struct cairn_test *t, const char *table, const struct se
 	if (s->shared >= 30)
 		EXPECT(t,
 		       (st.scheduler.hit_tokens >= whole * (s->num_jobs - 1)) == (s->opt.cache_grain >= 0));
-	if (shares_a_page && !s->opt.num_pages)	/* where memory is scarce one may give way before it writes */
+	if (shares_a_page && !s->opt.num_pages)	/* memory is scarce: one may give way before it writes */
 		EXPECT(t, st.scheduler.moves[CAIRN_MOVE_COPY] > 0);
 	if (!strncmp(s->what, "recompute", 9))
 		EXPECT(t, st.scheduler.recomputed > 0 && st.scheduler.swapped == 0);
@@ -159,7 +159,7 @@ static void everywhere(struct cairn_test *t, const char *table)
 		for (size_t i = 0; i < ARRAY_SIZE(settings); i++)
 			one_setting(t, table, &settings[i], m, &n, &g);
 	}
-	/* the same when pages leave behind a pass; and by copies, as of a table without kv_move and pick_ids */
+	/* the same when pages leave behind a pass; and by copies, as of a table that has nothing else */
 	impl.stream_wait = NULL;
 	for (size_t i = ARRAY_SIZE(settings) - 2; i < ARRAY_SIZE(settings); i++)
 		one_setting(t, table, &settings[i], m, &n, &g);

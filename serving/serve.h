@@ -19,7 +19,8 @@ struct cairn_serve_options {
 	struct cairn_common_options common;
 	/* the model */
 	const char *shape;
-	int64_t max_context, max_rows, page_size, num_pages, host_pages, seed;
+	int64_t max_context, max_rows, page_size, num_pages, host_pages, disk_pages, seed;
+	const char *disk_dir;
 	int grain;		/* enum cairn_serve_cache */
 	int no_graphs;
 	/* whom it serves */

@@ -153,8 +153,44 @@ static void salted(struct cairn_test *t)
 	stop_server(&s);
 }
 
+/* Prompt number i of 64 tokens: what the cache had of it. */
+static long long cached_of(struct cairn_test *t, const struct server *s, int i)
+{
+	static struct reply r;
+	char body[1024];
+	int n = snprintf(body, sizeof(body), "{\"max_tokens\":2,\"prompt\":[");
+
+	for (int k = 0; k < 64; k++)
+		n += snprintf(body + n, sizeof(body) - (size_t)n, "%s%d", k ? "," : "",
+			      20 + (k * 7 + i * 11) % 90);
+	snprintf(body + n, sizeof(body) - (size_t)n, "]}");
+	EXPECT(t, post(s, PATH, body, &r) == 200);
+	return number_at(&r, "usage.prompt_tokens_details.cached_tokens");
+}
+
+/* A prompt comes again when the device has forgotten it, and when host memory has, too. */
+static void kept(struct cairn_test *t)
+{
+#define FEW	"--impl", "cpu", "--quiet", "--batch", "1", "--max-context", "80", "--pages", "5"
+	static const char *const tiers[][16] = {
+		{ FEW, NULL }, { FEW, "--host-pages", "40", NULL },
+		{ FEW, "--host-pages", "10", "--disk-pages", "60", "--disk-dir", ".", NULL },
+	};
+	struct server s;
+
+	for (size_t i = 0; i < ARRAY_SIZE(tiers); i++) {
+		if (start_server(t, &s, tiers[i]) && EXPECT(t, wait_ready(&s))) {
+			for (int k = 0; k < 8; k++)
+				EXPECT(t, cached_of(t, &s, k) == 0);
+			EXPECT(t, (cached_of(t, &s, 0) >= 48) == (i > 0));
+		}
+		stop_server(&s);
+	}
+}
+
 static const struct cairn_unit units[] = {
 	{ "logprobs", logprobs }, { "treated", treated }, { "salted", salted },
+	{ "kept", kept },
 };
 
 const struct cairn_family cairn_serve_fields_family = {

@@ -24,7 +24,10 @@ static const char usage[] =
 	"  --page-size N          tokens of a KV page (64, on the host 16)\n"
 	"  --pages N              KV pages (nine tenths of the device's memory, at most what --batch\n"
 	"                         sequences of --max-context need)\n"
-	"  --host-pages N         KV pages in host memory (0)\n"
+	"  --host-pages N         KV pages in host memory: what is computed is kept there as well, for\n"
+	"                         prompts that go on from it; where sequences that give way wait (0)\n"
+	"  --disk-pages N         KV pages on disk, for what host memory must forget (0)\n"
+	"  --disk-dir DIR         where the disk is (/tmp)\n"
 	"  --prefix-cache WHAT    page, token (grain of what prompts may share), off (page)\n"
 	"  --decode PATH          auto, graph, persistent, unfused (auto)\n"
 	"  --weights FORM         plain, fp8, fp8-blocks: see generate (plain)\n"
@@ -68,6 +71,8 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 		{ "page-size", CAIRN_OPT_INT, &o->page_size, 1, 1 << 16, NULL },
 		{ "pages", CAIRN_OPT_INT, &o->num_pages, 1, 1 << 30, NULL },
 		{ "host-pages", CAIRN_OPT_INT, &o->host_pages, 0, 1 << 30, NULL },
+		{ "disk-pages", CAIRN_OPT_INT, &o->disk_pages, 0, 1 << 30, NULL },
+		{ "disk-dir", CAIRN_OPT_TEXT, &o->disk_dir, 0, 0, NULL },
 		{ "prefix-cache", CAIRN_OPT_CHOICE, &o->grain, 0, 0, caches },
 		{ "no-graphs", CAIRN_OPT_FLAG, &o->no_graphs, 0, 0, NULL },
 		{ "seed", CAIRN_OPT_INT, &o->seed, 0, (double)INT64_MAX, NULL },
@@ -104,6 +109,8 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 		return cairn_error(EINVAL, "--json: is no option of serve: cairn bench serve writes records");
 	if (o->shape && o->common.model)
 		return cairn_error(EINVAL, "--shape: has random weights: not with --model");
+	if (o->disk_pages && !o->host_pages)
+		return cairn_error(EINVAL, "--disk-pages: what host memory forgets: needs --host-pages");
 	if (o->max_rows && o->max_rows < o->common.batch)
 		return cairn_error(EINVAL, "--rows: %lld is less than --batch, %lld", (long long)o->max_rows,
 				   (long long)o->common.batch);

@@ -51,6 +51,7 @@ struct worker {
 	struct incoming next;
 	struct client *clients;
 	int32_t max_context, num_pages, page_size, max_batch;
+	int keep;			/* KV of all requests */
 	int64_t stats_at;
 	struct cairn_engine_stats stats;
 	int quit;
@@ -173,7 +174,7 @@ static int begin(struct worker *w, const struct cairn_wire_frame *f)
 		.max_new_tokens = f->submit.max_new_tokens, .num_seqs = f->submit.num_seqs,
 		.num_stop_ids = f->submit.num_stop_ids, .beam_width = f->submit.beam_width,
 		.salt = { f->submit.salt_hi, f->submit.salt_lo }, .deadline_ns = f->submit.deadline_ns,
-		.sampling = { .num_bias = f->submit.num_bias },
+		.sampling = { .num_bias = f->submit.num_bias }, .keep = w->keep,
 	};
 	n->ids = malloc((size_t)f->submit.num_prompt * sizeof(*n->ids));
 	n->stop_ids = malloc((size_t)(f->submit.num_stop_ids + 1) * sizeof(*n->stop_ids));
@@ -304,7 +305,7 @@ static void say_step(struct worker *w, int busy)
 	cairn_wire_put(&w->out, &f);
 	if (!busy || now >= w->stats_at) {
 		struct cairn_wire_frame g = { .kind = CAIRN_WIRE_STATS, .stats = {
-			s.scheduler.prompt_tokens, s.scheduler.hit_tokens,
+			s.scheduler.prompt_tokens, s.scheduler.hit_tokens + s.scheduler.loaded_tokens,
 			s.scheduler.swapped + s.scheduler.recomputed, s.scheduler.evicted_pages,
 			s.host_ns, s.wait_ns } };
 
@@ -374,7 +375,8 @@ static int load(struct worker *w, const struct cairn_serve_options *o)
 	struct cairn_engine_options eo = {
 		.no_graphs = o->no_graphs,
 		.decode = (enum cairn_decode_path)o->common.decode, .cache_grain = grains[o->grain],
-		.host_pages = (int32_t)o->host_pages, .max_queued = INT_MAX, .max_passes = 32,
+		.host_pages = (int32_t)o->host_pages, .disk_pages = (int32_t)o->disk_pages,
+		.disk_dir = o->disk_dir, .max_queued = INT_MAX, .max_passes = 32,
 	};
 	struct cairn_wire_frame f = { .kind = CAIRN_WIRE_READY };
 	struct cairn_model_config config;
@@ -396,6 +398,7 @@ static int load(struct worker *w, const struct cairn_serve_options *o)
 	/* a tile of attention is 64 keys: of a device they come in one piece then */
 	w->page_size = eo.page_size = (int32_t)(o->page_size ? o->page_size : host ? 16 : 64);
 	w->num_pages = eo.num_pages = (int32_t)(o->num_pages ? o->num_pages : count_pages(w, o));
+	w->keep = eo.host_pages > 0 && eo.cache_grain >= 0;
 	CAIRN_TRY(cairn_engine_create(&w->engine, w->session.model, &eo));
 	f.ready.vocab_size = config.vocab_size;
 	f.ready.max_context = w->max_context;

@@ -11,8 +11,8 @@
  *	beginning of the next one. And how long the operations of a step take, each between two events, which
  *	keeps them apart.
  *   llama3_8b_keep
- *	the first one again, where the KV of all requests goes to host memory as it is made: for turns of a talk
- *	that may come. gb_per_s is what crosses the link.
+ *	the first one again, where the KV of all requests goes to host memory as it is made: for turns of a
+ *	talk that may come. gb_per_s is what crosses the link.
  *   decode_256
  *	256 sequences decode, nothing else: the host's part of a step, which is a graph
  */
@@ -179,8 +179,9 @@ static void throughput(struct cairn_test *t, const char *shape, const char *name
 		  "\"rows\":%d,\"decoding\":%.1f,\"plan_us\":%.1f,\"launch_us\":%.1f,\"report_us\":%.1f,"
 		  "\"host_us\":%.1f,\"host_p95_us\":%.1f,\"idle_pct\":%.3f,\"max_idle_us\":%.1f,"
 		  "\"preempted\":%lld",
-		  tokens_per_s(&r), optimal, 100 * tokens_per_s(&r) / optimal, rate * 1e-12, (double)r.new_tokens / r.seconds,
-		  r.seconds, r.fill_seconds, (long long)r.steps, 1e3 * r.seconds / (double)r.steps,
+		  tokens_per_s(&r), optimal, 100 * tokens_per_s(&r) / optimal, rate * 1e-12,
+		  (double)r.new_tokens / r.seconds, r.seconds, r.fill_seconds,
+		  (long long)r.steps, 1e3 * r.seconds / (double)r.steps,
 		  load->rows, r.running, r.plan_us, r.launch_us, r.report_us, r.host_us, r.host_p95_us,
 		  100 * r.idle_share, r.max_idle_us, (long long)r.preempted);
 	for (int i = 0; i < NUM_WHATS; i++) {

@@ -11,8 +11,8 @@
  *   2. What the stream or the disk is told to write is a buffer that the disk is not using.
  *   3. What the stream is told to read has come from the disk.
  *   4. The disk begins a job when all that was on the stream before it has been done.
- *   5. Copies on the other stream are between two points of the stream of the passes: the layer that they wait
- *      for, and the end of their plan.
+ *   5. Copies on the other stream are between two points of the stream of the passes: the layer that they
+ *      wait for, and the end of their plan.
  */
 #include "tiers_impl.h"
 

@@ -43,8 +43,8 @@ void cairn_tiers_destroy(struct cairn_tiers *tiers);	/* NULL is legal; the strea
  */
 int cairn_tiers_before(struct cairn_tiers *tiers, const struct cairn_step_plan *plan);
 int cairn_tiers_after(struct cairn_tiers *tiers, const struct cairn_step_plan *plan);
-/* Between before and the pass: whether it can be done layer by layer; then the pass may call _layer for each of
- * the layers (cairn_worker_on_layer), and after does what is left. */
+/* Between before and the pass: whether it can be done layer by layer; then the pass may call _layer for each
+ * of the layers (cairn_worker_on_layer), and after does what is left. */
 int cairn_tiers_by_layer(const struct cairn_tiers *tiers);
 int cairn_tiers_layer(void *tiers, int32_t layer, void *stream);
 int64_t cairn_tiers_num_by_layer(const struct cairn_tiers *tiers);	/* moves that were */

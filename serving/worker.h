@@ -93,8 +93,8 @@ void cairn_worker_destroy(struct cairn_worker *worker);		/* NULL is legal */
 void cairn_worker_begin(struct cairn_worker *worker);
 void cairn_worker_add(struct cairn_worker *worker, const struct cairn_worker_part *part);
 int cairn_worker_launch(struct cairn_worker *worker);
-/* Before launch: the pass calls fn as struct cairn_batch says, and is no graph. Not where decode_step takes it:
- * that has no place between two layers. */
+/* Before launch: the pass calls fn as struct cairn_batch says, and is no graph. Not where decode_step takes
+ * it: that has no place between two layers. */
 void cairn_worker_on_layer(struct cairn_worker *worker, int (*fn)(void *ctx, int32_t layer, void *stream),
 			   void *ctx);
 
