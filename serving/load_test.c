@@ -18,6 +18,8 @@ struct run {
 	} *clients;
 	double *plan, *launch, *report, *host;	/* us, of the steps counted */
 	int num_samples;
+	struct load_step last[LOAD_STEPS];	/* step i in [i % LOAD_STEPS]; begin: how long nothing ran */
+	int64_t num_steps;
 };
 
 static int take(void *ctx, int32_t index, const struct cairn_token *token)
@@ -114,16 +116,47 @@ static int submit_all(struct cairn_test *t, struct cairn_engine *e, struct run *
 	return ret;
 }
 
+/* Of a pass its length and the gap before it are known; the first one ended when the host had waited. */
+static void lay_out_last(const struct run *r, struct load_result *out)
+{
+	int64_t first = r->num_steps > LOAD_STEPS ? r->num_steps - LOAD_STEPS : 0;
+	double zero = r->last[first % LOAD_STEPS].at, end = 0;
+
+	for (int64_t i = first; i < r->num_steps; i++) {
+		struct load_step *s = &out->last[out->num_last++];
+		double gap, busy;
+
+		*s = r->last[i % LOAD_STEPS];
+		gap = s->begin;
+		busy = s->end;
+		s->at -= zero;
+		end = i == first ? s->at + s->plan + s->launch + s->wait : end + gap + busy;
+		s->end = end;
+		s->begin = end - busy;
+	}
+}
+
 /* One step; its times, if it is one of those counted. */
 static int timed_step(struct cairn_engine *e, struct run *r, int counted, struct cairn_engine_stats *now,
 		      int *busy)
 {
 	struct cairn_engine_stats before = *now;
+	int64_t start = cairn_clock_ns();
 	int at = r->num_samples;
 
 	CAIRN_TRY(cairn_engine_step(e, busy));
 	cairn_engine_stats(e, now);
-	if (!counted || at == MAX_SAMPLES)
+	if (!counted)
+		return 0;
+	r->last[r->num_steps++ % LOAD_STEPS] = (struct load_step){
+		.at = (double)start * 1e-3, .plan = (double)(now->plan_ns - before.plan_ns) * 1e-3,
+		.launch = (double)(now->launch_ns - before.launch_ns) * 1e-3,
+		.wait = (double)(now->wait_ns - before.wait_ns) * 1e-3,
+		.report = (double)(now->report_ns - before.report_ns) * 1e-3,
+		.begin = (double)(now->idle_ns - before.idle_ns) * 1e-3,
+		.end = (double)(now->busy_ns - before.busy_ns) * 1e-3,
+	};
+	if (at == MAX_SAMPLES)
 		return 0;
 	r->plan[at] = (double)(now->plan_ns - before.plan_ns) * 1e-3;
 	r->launch[at] = (double)(now->launch_ns - before.launch_ns) * 1e-3;
@@ -181,6 +214,7 @@ static int counted_run(struct cairn_test *t, struct cairn_engine *e, struct run 
 	}
 	out->seconds = (double)(cairn_clock_ns() - counting) * 1e-9;
 	difference(out, &begin, &now, r);
+	lay_out_last(r, out);
 	if (r->load->at_end)
 		return r->load->at_end(e, r->load->ctx);
 	return r->load->max_s > 0 ? 0 : cairn_engine_run(e);

@@ -22,6 +22,14 @@ struct load {
 	void *ctx;
 };
 
+/* A step, us from the beginning of the first one: what the host did when, and the pass it waited for. */
+struct load_step {
+	double at, plan, launch, wait, report;	/* one after the other, from `at` on */
+	double begin, end;			/* the pass's, on the device */
+};
+
+enum { LOAD_STEPS = 16 };
+
 struct load_result {
 	int64_t steps, prompt_tokens, new_tokens;	/* in the time counted */
 	double seconds, fill_seconds;
@@ -32,6 +40,10 @@ struct load_result {
 	int64_t graph_steps, preempted;
 	int64_t offloaded, layer_offloads;		/* pages; of them layer by layer */
 	int32_t num_finished, num_wrong;		/* answers that were not of the length asked for */
+	/* the last steps counted. The clocks of host and device meet where the host had waited for a pass:
+	 * that ended then */
+	struct load_step last[LOAD_STEPS];
+	int32_t num_last;
 };
 
 /* A shape with random weights on the GPU: 0, or it is not there, and the test skips or has failed. */

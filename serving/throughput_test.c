@@ -14,7 +14,9 @@
  *	the first one again, where the KV of all requests goes to host memory as it is made: for turns of a
  *	talk that may come. gb_per_s is what crosses the link.
  *   decode_256
- *	256 sequences decode, nothing else: the host's part of a step, which is a graph
+ *	256 sequences decode, nothing else: the host's part of a step, which is a graph. And a timeline of
+ *	its last steps: for each, when it began on the host, and what planning, launching, waiting and
+ *	reporting took; the beginning and the end of the pass it waited for; us.
  */
 #include <stdlib.h>
 
@@ -238,6 +240,24 @@ static void llama32_1b(struct cairn_test *t)
 	throughput(t, "llama32-1b", "llama32_1b_1024_512", &l);
 }
 
+static void timeline_row(struct cairn_test *t, const char *name, const struct load_result *r)
+{
+	char host[LOAD_STEPS * 64] = "", device[LOAD_STEPS * 32] = "";
+	size_t h = 0, d = 0;
+
+	for (int32_t i = 0; i < r->num_last; i++) {
+		const struct load_step *s = &r->last[i];
+
+		h += (size_t)snprintf(host + h, sizeof(host) - h, "%s[%.1f,%.1f,%.1f,%.1f,%.1f]",
+				      i ? "," : "", s->at, s->plan, s->launch, s->wait, s->report);
+		d += (size_t)snprintf(device + d, sizeof(device) - d, "%s[%.1f,%.1f]", i ? "," : "", s->begin,
+				      s->end);
+		if (!EXPECT(t, h < sizeof(host) && d < sizeof(device)))
+			return;
+	}
+	cairn_row(t, name, "cuda", "\"host_us\":[%s],\"device_us\":[%s]", host, device);
+}
+
 static void decode_256(struct cairn_test *t)
 {
 	struct load load = { .in = 64, .out = 800, .rows = 4096, .max_batch = 256, .num_requests = 256,
@@ -248,13 +268,15 @@ static void decode_256(struct cairn_test *t)
 
 	if (load_open(t, "llama32-1b", &impl, &m))
 		return;
-	if (EXPECT(t, load_run(t, m, &load, &r) == 0) && EXPECT(t, r.num_wrong == 0 && r.steps > 0))
+	if (EXPECT(t, load_run(t, m, &load, &r) == 0) && EXPECT(t, r.num_wrong == 0 && r.steps > 0)) {
 		cairn_row(t, "decode_256", "cuda",
 			  "\"steps\":%lld,\"graph_steps\":%lld,\"step_ms\":%.3f,\"plan_us\":%.1f,"
 			  "\"launch_us\":%.1f,\"report_us\":%.1f,\"host_us\":%.1f,\"host_p95_us\":%.1f,"
 			  "\"idle_pct\":%.3f,\"max_idle_us\":%.1f", (long long)r.steps,
 			  (long long)r.graph_steps, 1e3 * r.seconds / (double)r.steps, r.plan_us, r.launch_us,
 			  r.report_us, r.host_us, r.host_p95_us, 100 * r.idle_share, r.max_idle_us);
+		timeline_row(t, "decode_256_timeline", &r);
+	}
 	cairn_model_free(m);
 }
 
@@ -275,6 +297,13 @@ static void small(struct cairn_test *t)
 		/* while somebody waits every step is full */
 		EXPECT(t, r.steps > 10 && r.prompt_tokens + r.new_tokens >= 15 * r.steps);
 		EXPECT(t, r.running > 3 && r.preempted == 0);
+		EXPECT(t, r.num_last == (r.steps < LOAD_STEPS ? r.steps : LOAD_STEPS) && r.last[0].at == 0);
+		for (int32_t i = 1; i < r.num_last; i++) {
+			const struct load_step *a = &r.last[i - 1], *b = &r.last[i];
+
+			EXPECT(t, b->at >= a->at + a->plan + a->launch + a->wait && b->begin >= a->end);
+			EXPECT(t, b->end > b->begin);
+		}
 		/* the same with all KV offloaded */
 		load.host_pages = 40;
 		EXPECT(t, load_run(t, m, &load, &r) == 0 && r.num_finished == 60 && r.num_wrong == 0);
