@@ -26,35 +26,12 @@ struct trace {
 	char evicted[64];
 	uint64_t used;			/* the time before this step */
 	int32_t had[MOST_NODES];	/* of each wanted node's path, so much was there before */
+	int64_t prompts, found;		/* tokens of this step's prompts, and those that were there */
+	char json[8192];		/* nodes of its row */
 };
 
 static const struct cairn_cache_salt nobody;
-
-static int32_t put_text(const int8_t *text, int32_t *tokens, int32_t len)
-{
-	for (; *text != END; text++) {
-		for (int32_t k = 0; k < texts[*text].num_tokens; k++)
-			tokens[len++] = *text * 1000 + k;
-	}
-	return len;
-}
-
-static const struct want *find_want(const struct step *s, const char *name)
-{
-	for (int i = 0; i < MOST_NODES && s->nodes[i].name; i++) {
-		if (!strcmp(s->nodes[i].name, name))
-			return &s->nodes[i];
-	}
-	return NULL;
-}
-
-/* All tokens from the root to the end of a wanted node. */
-static int32_t path_of(const struct step *s, const struct want *w, int32_t *tokens)
-{
-	const struct want *parent = find_want(s, w->parent);
-
-	return put_text(w->text, tokens, parent ? path_of(s, parent, tokens) : 0);
-}
+static int is_measure;	/* rows for `cairn bench` are wanted */
 
 /* The wanted node that is this one; NULL: none. */
 static const struct want *name_of(struct trace *tr, const struct step *s, int32_t node)
@@ -75,6 +52,37 @@ static const struct want *name_of(struct trace *tr, const struct step *s, int32_
 	return NULL;
 }
 
+static const char *parent_name(struct trace *tr, const struct step *s, const struct cairn_prefix_node *n)
+{
+	const struct want *parent;
+
+	if (n->parent == CAIRN_PREFIX_NONE)
+		return "a";
+	parent = name_of(tr, s, n->parent);
+	return parent ? parent->name : "?";
+}
+
+/* A node as it is in the tree: its edge by the texts that its tokens are of, [text, how many of it]. */
+static void write_node(struct trace *tr, const char *name, const char *parent, char state,
+		       const struct cairn_prefix_node *n)
+{
+	char *out = tr->json;
+	size_t at = strlen(out), len = sizeof(tr->json);
+
+	at += (size_t)snprintf(out + at, len - at,
+			       "%s{\"name\":\"%s\",\"parent\":\"%s\",\"state\":\"%c\",\"edge\":[",
+			       at ? "," : "", name, parent, state);
+	for (int64_t i = 0, run; i < n->num_tokens; i += run) {
+		int32_t text = n->tokens[i] / 1000;
+
+		for (run = 1; i + run < n->num_tokens && n->tokens[i + run] / 1000 == text; run++)
+			;
+		at += (size_t)snprintf(out + at, len - at, "%s[\"%s\",%lld]", i ? "," : "", texts[text].text,
+				       (long long)run);
+	}
+	snprintf(out + at, len - at, "]}");
+}
+
 static int grow(struct cairn_test *t, struct trace *tr, int32_t seq, int32_t len)
 {
 	struct cairn_kv_copy copy;
@@ -83,9 +91,11 @@ static int grow(struct cairn_test *t, struct trace *tr, int32_t seq, int32_t len
 	while ((ret = cairn_kv_pool_resize(tr->pool, seq, len, &copy)) == -ENOSPC) {
 		int32_t victim = cairn_prefix_tree_victim(tr->tree);
 		const struct want *w = victim < 0 ? NULL : name_of(tr, tr->before, victim);
+		struct cairn_prefix_node n;
 
-		if (!EXPECT(t, w))
+		if (!EXPECT(t, w && cairn_prefix_tree_node(tr->tree, victim, &n) == 0))
 			return ret;
+		write_node(tr, w->name, parent_name(tr, tr->before, &n), '-', &n);
 		snprintf(tr->evicted + strlen(tr->evicted), sizeof(tr->evicted) - strlen(tr->evicted), "%s%s",
 			 tr->evicted[0] ? " " : "", w->name);
 		CAIRN_TRY(cairn_prefix_tree_remove(tr->tree, victim));
@@ -100,6 +110,8 @@ static void serve(struct cairn_test *t, struct trace *tr, const int8_t *prompt, 
 
 	len = put_text(prompt, tokens, 0);
 	found = (int32_t)cairn_prefix_tree_match(tr->tree, nobody, tokens, len, &node, pages);
+	tr->prompts += len;
+	tr->found += found;
 	if (node != CAIRN_PREFIX_NONE)
 		cairn_prefix_tree_pin(tr->tree, node);
 	EXPECT(t, cairn_kv_pool_open(tr->pool, &seqs[0]) == 0);
@@ -151,41 +163,35 @@ static void serve_step(struct cairn_test *t, struct trace *tr, int number)
 	}
 }
 
-/* A node and what hangs from it, indented; and as DOT: green is new, blue was used, as in the source. */
-static void draw(const struct step *s, int number, const char *name, int depth, char *text, char *dot,
-		 size_t len)
+/* A node and what hangs from it, indented. */
+static void draw(const struct step *s, const char *name, int depth, char *text, size_t len)
 {
 	for (int i = 0; i < MOST_NODES && s->nodes[i].name; i++) {
 		const struct want *w = &s->nodes[i];
-		size_t at = strlen(text), dot_at = strlen(dot);
+		size_t at = strlen(text);
 
 		if (strcmp(w->parent, name))
 			continue;
-		snprintf(text + at, len - at, "%*s%c %-2s", 2 * depth + 2, "", w->state, w->name);
-		snprintf(dot + dot_at, len - dot_at, "  \"%d%s\" -> \"%d%s\" [label=\"", number, name, number,
-			 w->name);
-		for (const int8_t *k = w->text; *k != END; k++) {
-			at = strlen(text);
-			dot_at = strlen(dot);
-			snprintf(text + at, len - at, " %s (%d)", texts[*k].text, texts[*k].num_tokens);
-			snprintf(dot + dot_at, len - dot_at, "%s ", texts[*k].text);
-		}
-		at = strlen(text);
-		dot_at = strlen(dot);
+		at += (size_t)snprintf(text + at, len - at, "%*s%c %-2s", 2 * depth + 2, "", w->state,
+				       w->name);
+		for (const int8_t *k = w->text; *k != END; k++)
+			at += (size_t)snprintf(text + at, len - at, " %s (%d)", texts[*k].text,
+					       texts[*k].num_tokens);
 		snprintf(text + at, len - at, "\n");
-		snprintf(dot + dot_at, len - dot_at, "\"]; \"%d%s\" [label=\"%s\"%s];\n", number, w->name,
-			 w->name,
-			 w->state == '+'   ? ", color=green"
-			 : w->state == '*' ? ", color=blue"
-					   : "");
-		draw(s, number, w->name, depth + 1, text, dot, len);
+		draw(s, w->name, depth + 1, text, len);
 	}
+}
+
+/* + added in this step, * used in it. had: so many tokens of the node's path were there before. */
+static char state_of(const struct trace *tr, const struct cairn_prefix_node *n, int32_t had)
+{
+	return n->used <= tr->used ? ' ' : had < n->start + n->num_tokens ? '+' : '*';
 }
 
 static void check_step(struct cairn_test *t, struct trace *tr)
 {
 	struct cairn_prefix_stats st;
-	int32_t wanted = 0, tokens[LONGEST];
+	int32_t wanted = 0;
 
 	while (wanted < MOST_NODES && tr->now->nodes[wanted].name)
 		wanted++;
@@ -203,13 +209,11 @@ static void check_step(struct cairn_test *t, struct trace *tr)
 		w = name_of(tr, tr->now, i);
 		if (!EXPECT(t, w))
 			continue;
-		state = n.used <= tr->used                                          ? ' '
-			: tr->had[w - tr->now->nodes] < path_of(tr->now, w, tokens) ? '+'
-										    : '*';
+		state = state_of(tr, &n, tr->had[w - tr->now->nodes]);
 		if (!EXPECT(t, state == w->state && n.pins == 0))
 			cairn_note(t, "%s: %s is '%c', not '%c'", tr->now->what, w->name, state, w->state);
-		EXPECT(t, n.parent == CAIRN_PREFIX_NONE ? !strcmp(w->parent, "a") :
-		       !strcmp(w->parent, name_of(tr, tr->now, n.parent)->name));
+		EXPECT(t, !strcmp(w->parent, parent_name(tr, tr->now, &n)));
+		write_node(tr, w->name, parent_name(tr, tr->now, &n), state, &n);
 		EXPECT(t, n.parent == CAIRN_PREFIX_NONE ||
 		       (cairn_prefix_tree_node(tr->tree, n.parent, &p) == 0 && p.used >= n.used));
 	}
@@ -228,11 +232,24 @@ static uint64_t latest(const struct trace *tr)
 	return used;
 }
 
+/* The nodes that had to go, and the tree as it stands then: what the report draws. */
+static void write_row(struct cairn_test *t, struct trace *tr, int number)
+{
+	char name[16];
+
+	snprintf(name, sizeof(name), "step%d", number);
+	cairn_host_row(t, name, "host",
+		       "\"what\":\"%s\",\"pages\":%d,\"pages_taken\":%d,\"prompt_tokens\":%lld,"
+		       "\"found_tokens\":%lld,\"nodes\":[%s]",
+		       tr->now->what, PAGES, PAGES - cairn_kv_pool_free_pages(tr->pool),
+		       (long long)tr->prompts, (long long)tr->found, tr->json);
+}
+
 static void nine_steps(struct cairn_test *t)
 {
-	static char text[4096], dot[16384];
 	struct trace tr = { 0 };
 	int32_t tokens[LONGEST];
+	char text[4096];
 
 	if (!EXPECT(t, cairn_kv_pool_create(&tr.pool, PAGES, 1, MOST_FORKS) == 0))
 		return;
@@ -242,25 +259,38 @@ static void nine_steps(struct cairn_test *t)
 		tr.before = tr.now ? tr.now : &steps[0];
 		tr.now = &steps[k];
 		tr.used = latest(&tr);
-		tr.evicted[0] = 0;
+		tr.evicted[0] = tr.json[0] = 0;
+		tr.prompts = tr.found = 0;
 		for (int i = 0; i < MOST_NODES && tr.now->nodes[i].name; i++)
 			tr.had[i] = (int32_t)cairn_prefix_tree_peek(
 				tr.tree, nobody, tokens, path_of(tr.now, &tr.now->nodes[i], tokens));
 		serve_step(t, &tr, k + 1);
 		check_step(t, &tr);
+		if (is_measure)
+			write_row(t, &tr, k + 1);
 		snprintf(text, sizeof(text), "%s%s%s\n    a\n", tr.now->what,
 			 tr.evicted[0] ? "; evicted: " : "", tr.evicted);
-		draw(tr.now, k + 1, "a", 1, text, dot, sizeof(text));
+		draw(tr.now, "a", 1, text, sizeof(text));
 		cairn_note(t, "%s", text);
 	}
-	cairn_note(t, "digraph nine_steps {\n%s}", dot);
 	cairn_prefix_tree_destroy(tr.tree);
 	EXPECT(t, cairn_kv_pool_free_pages(tr.pool) == PAGES);
 	cairn_kv_pool_destroy(tr.pool);
 }
 
+/* AT-13 as rows: a step each, with all its nodes. */
+static void claims(struct cairn_test *t)
+{
+	is_measure = 1;
+	nine_steps(t);
+}
+
 static const struct cairn_unit units[] = {
 	{ "nine_steps", nine_steps },
+};
+
+static const struct cairn_unit measures[] = {
+	{ "claims", claims },
 };
 
 const struct cairn_family cairn_prefix_trace_family = {
@@ -268,4 +298,6 @@ const struct cairn_family cairn_prefix_trace_family = {
 	.name = "prefix_trace",
 	.units = units,
 	.num_units = ARRAY_SIZE(units),
+	.measures = measures,
+	.num_measures = ARRAY_SIZE(measures),
 };

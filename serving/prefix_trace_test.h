@@ -7,6 +7,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 enum { MOST_NODES = 16 };
 
@@ -111,5 +112,31 @@ static const struct step steps[9] = {
 	    { "n", "j", '+', { A2_B, END } },
 	    { "o", "j", '+', { A2_C, END } } } },
 };
+
+static inline int32_t put_text(const int8_t *text, int32_t *tokens, int32_t len)
+{
+	for (; *text != END; text++) {
+		for (int32_t k = 0; k < texts[*text].num_tokens; k++)
+			tokens[len++] = *text * 1000 + k;
+	}
+	return len;
+}
+
+static inline const struct want *find_want(const struct step *s, const char *name)
+{
+	for (int i = 0; i < MOST_NODES && s->nodes[i].name; i++) {
+		if (!strcmp(s->nodes[i].name, name))
+			return &s->nodes[i];
+	}
+	return NULL;
+}
+
+/* All tokens from the root to the end of a wanted node. */
+static inline int32_t path_of(const struct step *s, const struct want *w, int32_t *tokens)
+{
+	const struct want *parent = find_want(s, w->parent);
+
+	return put_text(w->text, tokens, parent ? path_of(s, parent, tokens) : 0);
+}
 
 #endif
