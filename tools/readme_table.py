@@ -12,12 +12,15 @@ import sys
 
 import report_claims
 import report_peers
+import report_rdma
+import report_serving
 import report_views as views
 from report_page import DASH, num, percent, tbps, us
 from report_records import BadRecords, Ceilings, Machine, load
 
 BEGIN, END = "<!-- results -->", "<!-- /results -->"
 SIZES = (2, 4, 8, 16)
+COUNTED = report_rdma.KNOWN | report_serving.KNOWN  # rows of the processor that decide claims, too
 
 
 def per_size(found, text=num):
@@ -147,6 +150,7 @@ def engine(rows, ceilings):
 
 def table(rows, source):
     """The text between the markers."""
+    judged = rows.keep(lambda r: r.on_gpu or r.op in COUNTED)
     rows = rows.keep(lambda r: r.on_gpu)
     ceilings, machine = Ceilings(rows), Machine(rows)
     read = ceilings.gbps()
@@ -167,10 +171,10 @@ def table(rows, source):
         for what, value, unit, beside in lines
         if value
     ]
-    claims = report_claims.claims(rows, ceilings)
+    claims = report_claims.claims(judged, ceilings)
     text += [
         "",
-        "Claims of the source (rules and figures in the report): "
+        "Claims of the sources (rules and figures in the report): "
         + ", ".join(f"{c.id} {c.verdict()[1]}" for c in claims)
         + ".",
     ]

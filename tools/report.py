@@ -15,7 +15,7 @@ report_claims    verdicts       report_page     numbering, tables, numbers     r
 report_dsmem, report_collectives, report_ops    the sections
 report_fused, report_fused_claims    the fused operations         report_verdicts  what a verdict is
 report_rdma, report_rdma_claims      GPU-initiated RDMA
-report_serving                       the serving engine
+report_serving, report_serving_claims    the serving engine       report_tree      its tree of prefixes, drawn
 """
 
 import argparse
@@ -103,12 +103,12 @@ def method(page, ctx, machine, source):
 
 
 def claims(page, found):
-    page.section("Claims of the source", "claims")
+    page.section("Claims of the sources", "claims")
     page.para(
         "Each claim is cut into parts that a rule can decide. It is reproduced if all parts hold, refuted if"
-        " one does not, and not measurable here if rows are missing. The source's machine is an H100 with"
+        " one does not, and not measurable here if rows are missing. ClusterFusion's machine (CF) is an H100 with"
         " 2.96 TB/s of measured memory bandwidth; absolute figures may differ for that reason, and the parts"
-        " say which."
+        " say which. What was counted and not timed is called simulated."
     )
     page.table(
         "The verdicts.",
@@ -255,7 +255,7 @@ def summary(ctx, found_claims, found_targets):
         cards.append(card(engine.here.split(" (")[0], "of the read stream: Llama-3-8B step, batch 1"))
     good = sum(c.verdict()[0] == "good" for c in found_claims)
     bad = sum(c.verdict()[0] == "bad" for c in found_claims)
-    cards.append(card(f"{good} of {len(found_claims)}", f"claims of the source reproduced; {bad} refuted"))
+    cards.append(card(f"{good} of {len(found_claims)}", f"claims of the sources reproduced; {bad} refuted"))
     cards.append(
         card(f"{sum(t.reached is True for t in found_targets)} of {len(found_targets)}", "figures reached")
     )
@@ -263,11 +263,11 @@ def summary(ctx, found_claims, found_targets):
 
 
 def counted(measured, recorded):
-    """What the sections on RDMA and serving show of the processor: of this run, or else of the recording."""
+    """What the sections on RDMA and serving show of the processor: of this run, or else of the recording, op by op."""
     found = []
-    for known in (report_rdma.KNOWN, report_serving.KNOWN):
+    for op in sorted(COUNTED):
         for rows in (measured, recorded or ()):
-            here = [r for r in rows if r.op in known and not r.on_gpu and r.get("ok") is not False]
+            here = [r for r in rows if r.op == op and not r.on_gpu and r.get("ok") is not False]
             if here:
                 found += here
                 break

@@ -11,6 +11,7 @@ A target is a figure the project set itself; it is reached, not reached, or not 
 import report_fused_claims
 import report_rdma_claims
 import report_serving
+import report_serving_claims
 import report_views as views
 from report_page import DASH, fixed, num, percent, us
 from report_verdicts import PAPER, Claim, target
@@ -254,6 +255,7 @@ def claims(rows, ceilings):
         cf_5(rows),
         *report_fused_claims.claims(rows),
         *report_rdma_claims.claims(rows),
+        *report_serving_claims.claims(rows),
     ]
 
 

@@ -19,7 +19,7 @@ import report_plots
 from report_records import Ceilings, Rows, parse_line
 
 SIZES = (2, 4, 8, 16)
-CLAIMS = (*(f"CF-{i}" for i in range(1, 14)), "LA-4")
+CLAIMS = (*(f"CF-{i}" for i in range(1, 14)), "LA-4", *(f"AT-{i}" for i in range(11, 15)), "NF-9", "NF-10", "NF-11")
 VOID = {"meta", "br", "hr", "img", "link", "input", "use", "path", "image"}
 
 

@@ -2,13 +2,15 @@
 """The serving engine: section of the report, and the figures the project set itself.
 
 Rows: op throughput (serving/throughput_test.c), first_token (first_token_test.c), serve (tools/serve_figures.py),
-scheduler, scheduler_claims and kv_waste (tests of those names).
+scheduler, scheduler_claims, kv_waste, prefix_trace and sharing_speed (tests of those names).  The claims that these
+decide are in report_serving_claims.py.
 """
 
-from report_page import code, fixed, num
+import report_tree
+from report_page import DASH, code, fixed, num
 from report_verdicts import target
 
-KNOWN = {"throughput", "first_token", "serve", "scheduler", "scheduler_claims", "kv_waste"}
+KNOWN = {"throughput", "first_token", "serve", "scheduler", "scheduler_claims", "kv_waste", "prefix_trace", "sharing_speed"}
 PARTS = (("gemm", "products"), ("attn_paged", "attention"), ("rmsnorm", "norms"), ("silu_mul", "SiLU"), ("lm_head", "logits"),
          ("rope", "rotation"), ("kv_append", "append"), ("other", "the rest"))  # fmt: skip
 
@@ -34,6 +36,11 @@ def where(record):
 
 def reached(record, text):
     return record and (text(record) + where(record), record.get("reached") is True)
+
+
+def share(record, key, places):
+    value = record.number(key)
+    return DASH if value is None else f"{value:.{places}f}%"
 
 
 def ms(value):
@@ -108,10 +115,10 @@ def throughput(page, rows):
                 num(r.number("rows")),
                 num(r.number("tokens_per_s")),
                 num(r.number("new_per_s")),
-                f"{r.number('optimal_pct'):.1f}%",
+                share(r, "optimal_pct", 1),
                 fixed(r.number("step_ms"), 2),
                 num(r.number("host_us")),
-                f"{r.number('idle_pct'):.3f}%",
+                share(r, "idle_pct", 3),
             ]
             for r in found
         ],
@@ -158,7 +165,7 @@ def host(page, rows):
     found = [r for r in rows.find("kv_waste") if r.number("sharegpt_waste") is not None]
     if found:
         page.table(
-            "Places of the KV cache that no token uses, on lengths drawn as ShareGPT's and Alpaca's are (AT-11), and"
+            "Places of the KV cache that no token uses (simulated: lengths drawn as ShareGPT's and Alpaca's are, AT-11), and"
             " what reserving the longest answer would leave unused.",
             ["page", ">ShareGPT", ">Alpaca", ">reserved, ShareGPT", ">Alpaca"],
             [
@@ -169,14 +176,6 @@ def host(page, rows):
                 ]
                 for r in found
             ],
-        )
-    first = one(rows, "scheduler_claims", "longest_prefix_first")
-    late = one(rows, "scheduler_claims", "late_ends")
-    if first and late:
-        page.para(
-            f"Prompts that share prefixes, longest first: {100 * first.number('longest_hits'):.0f}% of their tokens are"
-            f" found in the cache, {100 * first.number('arrival_hits'):.0f}% in order of arrival (AT-14). Ends that are seen"
-            f" a step late cost {100 * late.number('dropped_share'):.2f}% of the draws (NF-11)."
         )
 
 
@@ -189,3 +188,4 @@ def section(page, ctx):
     throughput(page, ctx.rows)
     server(page, ctx.rows)
     host(page, ctx.rows)
+    report_tree.figure(page, ctx.rows)
