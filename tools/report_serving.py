@@ -2,15 +2,16 @@
 """The serving engine: section of the report, and the figures the project set itself.
 
 Rows: op throughput (serving/throughput_test.c), first_token (first_token_test.c), serve (tools/serve_figures.py),
-scheduler, scheduler_claims, kv_waste, prefix_trace and sharing_speed (tests of those names).  The claims that these
-decide are in report_serving_claims.py.
+scheduler, scheduler_claims, kv_waste, prefix_trace and sharing_speed (tests of those names), kv_move_link
+(fused/kv_move_link_test.c).  The claims that these decide are in report_serving_claims.py.
 """
 
 import report_tree
-from report_page import DASH, code, fixed, num
+from report_page import DASH, code, fixed, num, us
 from report_verdicts import target
 
-KNOWN = {"throughput", "first_token", "serve", "scheduler", "scheduler_claims", "kv_waste", "prefix_trace", "sharing_speed"}
+KNOWN = {"throughput", "first_token", "serve", "scheduler", "scheduler_claims", "kv_waste", "prefix_trace", "sharing_speed",
+         "kv_move_link"}  # fmt: skip
 PARTS = (("gemm", "products"), ("attn_paged", "attention"), ("rmsnorm", "norms"), ("silu_mul", "SiLU"), ("lm_head", "logits"),
          ("rope", "rotation"), ("kv_append", "append"), ("other", "the rest"))  # fmt: skip
 
@@ -179,6 +180,29 @@ def host(page, rows):
         )
 
 
+WAYS = {"copy": "one contiguous copy", "pieces": "a copy for each page, layer and side",
+        "staged": "one copy, moved to its places on the device"}  # fmt: skip
+
+
+def link(page, rows):
+    """Pages of the cache to host memory and back."""
+    found = [r for r in rows.find("kv_move_link") if r.ns and r.number("bytes")]
+    if not found:
+        page.missing("the cache's way to host memory", ["kv_move_link copy_engine_*, host_*, pages_*"])
+        return
+
+    def way(record):
+        ctas = record.n.get("ctas")
+        return WAYS.get(record.impl) or "one launch" + (f", {ctas} CTAs" if ctas else "")
+
+    page.table(
+        "Pages of the cache between the device and pinned host memory; times with the host's calls. What a contiguous"
+        " copy takes is the link's speed. A launch moves the pages by loads and stores of the device.",
+        ["case", "by", ">µs", ">GB/s"],
+        [[code(r.case), way(r), us(r.ns), fixed(r.number("bytes") / r.ns, 1)] for r in found],
+    )
+
+
 def section(page, ctx):
     page.section("Serving", "serving")
     page.para(
@@ -188,4 +212,5 @@ def section(page, ctx):
     throughput(page, ctx.rows)
     server(page, ctx.rows)
     host(page, ctx.rows)
+    link(page, ctx.rows)
     report_tree.figure(page, ctx.rows)

@@ -220,6 +220,9 @@ def nf_9(rows):
     if None not in found and found[0] > 0:
         cost = 1 - found[1] / found[0]
         text = f"{percent(cost)} ({num(found[1])} against {num(found[0])} tokens/s)"
+        link = numbers(keep, "gb_per_s", "offloaded", "layer_offloads")
+        if link and link[1] > 0:
+            text += f"; {num(link[0])} GB/s leave, {percent(link[2] / link[1], 0)} of the pages layer by layer"
         result = (text, found[1] >= 0.95 * found[0], text)
     claim.part("cost", "3.0%", "at most 5%", "throughput llama3_8b_1024_512, llama3_8b_*keep", result)
     row = host(rows, "scheduler_claims", "offload")

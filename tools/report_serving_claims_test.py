@@ -82,7 +82,7 @@ def serving(
             longest_hits=hits[3], simulated=True,
         ),
         raw("throughput", "llama3_8b_1024_512", tokens_per_s=10000),
-        raw("throughput", "llama3_8b_keep", tokens_per_s=keep),
+        raw("throughput", "llama3_8b_keep", tokens_per_s=keep, gb_per_s=2.5, offloaded=400, layer_offloads=400),
         host(
             "scheduler_claims", "offload", saved_ratio=saved, computed_tokens=49816, computed_with_host=11144,
             simulated=True,
@@ -171,7 +171,8 @@ class Verdicts(TestCase):
 
     def test_what_is_said(self):
         found = claims_of(serving(keep=9700))
-        self.assertIn("3.0% (9700 against 10\u202f000 tokens/s)", found["NF-9"].parts[0].here)
+        said = "3.0% (9700 against 10\u202f000 tokens/s); 2.5 GB/s leave, 100% of the pages layer by layer"
+        self.assertEqual(found["NF-9"].parts[0].here, said)
         self.assertIn("7.0 times; by the one launch 6.4", found["NF-10"].parts[0].here)
         self.assertIn("2.20 times", found["AT-12"].parts[2].here)
         self.assertIn("0.99% (99 of 10\u202f000)", found["NF-11"].parts[0].here)

@@ -32,6 +32,9 @@ def serving(share=61.0, host_us=30.0, reached=True):
             sharegpt_waste=0.017, alpaca_waste=0.07, sharegpt_reserved=0.8, alpaca_reserved=0.95,
         ),
         raw("scheduler_claims", "longest_prefix_first", "host", longest_hits=0.9, arrival_hits=0.33),
+        raw("kv_move_link", "copy_engine_in", "copy", ns=2000, bytes=110000),
+        raw("kv_move_link", "host_in_ctas16", ns=2200, bytes=110000),
+        raw("kv_move_link", "pages_in_llama3_8b_page16", "pieces", ns=20000, bytes=110000),
         raw("scheduler_claims", "late_ends", "host", dropped_share=0.0033),
     ]  # fmt: skip
 
@@ -60,8 +63,22 @@ class Serving(TestCase):
 
     def test_page(self):
         page = page_of(serving())
-        for text in ("Serving", "61.0%", "llama3_8b_online80", "19.50", "90%", "1.7%"):
-            self.assertIn(text, page)
+        for text in ("Serving", "61.0%", "llama3_8b_online80", "19.50", "90.0%", "1.7%", "one launch, 16 CTAs", "55.0",
+                     "a copy for each page, layer and side", "5.5"):  # fmt: skip
+            self.has(page, text)
+        self.has(page, "Other operations", False)
+
+    def test_each_operation_of_the_processor_from_the_recording_if_not_here(self):
+        waste = {"driver": "", "gpu": "a CPU"}
+        recorded = [r | waste for r in serving() if r["op"] in ("kv_waste", "scheduler")]
+        measured = [raw("scheduler", "decode_256", "host", batch=256, rows=256, median_ns=7000, p99_ns=20000) | waste]
+        page = page_of(measured, recorded)
+        for text, there in (("1.7%", True), (">7.0<", True), (">9.0<", False)):
+            self.has(page, text, there)
+
+    def test_a_row_with_few_members(self):
+        page = page_of([raw("throughput", "llama3_8b_keep", tokens_per_s=30000)])
+        self.has(page, "llama3_8b_keep")
 
     def test_empty_page(self):
         self.assertIn("tools/serve_figures.py", page_of([raw("rmsnorm", "rows1_dim4096_f16")]))
