@@ -15,7 +15,7 @@ report_claims    verdicts       report_page     numbering, tables, numbers     r
 report_dsmem, report_collectives, report_ops    the sections
 report_fused, report_fused_claims    the fused operations         report_verdicts  what a verdict is
 report_rdma, report_rdma_claims      GPU-initiated RDMA
-report_serving, report_serving_claims    the serving engine       report_tree      its tree of prefixes, drawn
+report_serving, report_serving_claims    the serving engine       report_tree, report_timeline    its own drawings
 """
 
 import argparse

@@ -6,6 +6,7 @@ scheduler, scheduler_claims, kv_waste, prefix_trace and sharing_speed (tests of 
 (fused/kv_move_link_test.c).  The claims that these decide are in report_serving_claims.py.
 """
 
+import report_timeline
 import report_tree
 from report_page import DASH, code, fixed, num, us
 from report_verdicts import target
@@ -210,6 +211,7 @@ def section(page, ctx):
         " number of rows, a paged cache with a tree of prefixes, and cairn serve in front, two processes."
     )
     throughput(page, ctx.rows)
+    report_timeline.figure(page, ctx.rows)
     server(page, ctx.rows)
     host(page, ctx.rows)
     link(page, ctx.rows)

@@ -3,6 +3,7 @@
 """Tests of the section on serving, on made-up records: python3 tools/report_serving_test.py"""
 
 import os
+import re
 import sys
 import unittest
 
@@ -10,6 +11,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import report_serving  # noqa: E402
+import report_timeline  # noqa: E402
 from report_samples import TestCase, page_of, raw, rows_of  # noqa: E402
 
 LOAD = {"tokens_per_s": 30000, "new_per_s": 10000, "step_ms": 30.5, "rows": 1024}
@@ -37,6 +39,17 @@ def serving(share=61.0, host_us=30.0, reached=True):
         raw("kv_move_link", "pages_in_llama3_8b_page16", "pieces", ns=20000, bytes=110000),
         raw("scheduler_claims", "late_ends", "host", dropped_share=0.0033),
     ]  # fmt: skip
+
+
+def timeline(steps=16, gap=1.25):
+    """The host works 30.5 us a step; passes of 2 ms."""
+    hosts, devices, at, begin = [], [], 0.0, -1900.0
+    for _ in range(steps):
+        end = begin + 2000
+        hosts.append([at, 3.5, 22.0, end - at - 25.5, 5.0])
+        devices.append([begin, end])
+        at, begin = end + 5, end + gap
+    return raw("throughput", "decode_256_timeline", host_us=hosts, device_us=devices)
 
 
 def verdicts(records):
@@ -82,6 +95,39 @@ class Serving(TestCase):
 
     def test_empty_page(self):
         self.assertIn("tools/serve_figures.py", page_of([raw("rmsnorm", "rows1_dim4096_f16")]))
+
+
+class Timeline(TestCase):
+    def test_drawn(self):
+        text = self.check_html(page_of([timeline()]))
+        self.assertEqual(text.count("<svg"), 1)
+        for part in ("the last 16 steps of decode_256", "is 1.2 µs", "the host works 30.5 µs a step", "closer: the end of a pass"):
+            self.has(text, part)
+        self.has(self.check_html(page_of([timeline(gap=55.0)])), "is 55.0 µs")
+
+    def test_everything_lies_within(self):
+        drawing = report_timeline.svg(report_timeline.steps(rows_of([timeline()]).all[0]))
+        bars = re.findall(r'<rect x="([-\d.]+)" y="[\d.]+" width="([-\d.]+)"', drawing)
+        self.assertGreater(len(bars), 16 * 5)
+        for x, width in bars:
+            self.assertTrue(float(x) >= 0 and float(width) > 0 and float(x) + float(width) <= report_timeline.WIDTH)
+
+    def test_round_times(self):
+        for low, high, wanted in (
+            (-20, 60, range(-20, 61, 10)),
+            (0, 7, range(8)),
+            (13, 390, range(50, 351, 50)),
+        ):
+            self.assertEqual(report_timeline.round_times(low, high), list(wanted))
+
+    def test_no_times_in_the_row(self):
+        good = timeline()
+        for bad in (
+            {"host_us": None}, {"device_us": "?"}, {"host_us": [[1, 2]]}, {"device_us": good["device_us"][1:]},
+            {"host_us": good["host_us"][:1], "device_us": good["device_us"][:1]}, {"host_us": [], "device_us": []},
+            {"device_us": [[5, 5]] * 16}, {"ok": False},
+        ):  # fmt: skip
+            self.assertEqual(self.check_html(page_of([good | bad])).count("<svg"), 0, bad)
 
 
 if __name__ == "__main__":
