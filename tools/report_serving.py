@@ -194,7 +194,7 @@ def link(page, rows):
 
     def way(record):
         ctas = record.n.get("ctas")
-        return WAYS.get(record.impl) or "one launch" + (f", {ctas} CTAs" if ctas else "")
+        return WAYS.get(record.impl) or "one launch" + (f", {ctas} CTA{'s' * (ctas > 1)}" if ctas else "")
 
     page.table(
         "Pages of the cache between the device and pinned host memory; times with the host's calls. What a contiguous"
