@@ -10,10 +10,12 @@
 #include <string.h>
 
 #include "../fused/block_ref.h"
+#include "../primitives/fp8.h"
 #include "harness.h"
 
 #define MAX_EXPERTS	256
 #define MAX_TOP		16
+#define MAX_BATCH	512
 
 #define DEFECTS(D) \
 	D(norm_missing, "x goes into router and experts as it is") \
@@ -69,7 +71,24 @@
 	D(x_written, "the input is normalised in place") \
 	D(nan, "the weight is 0/0 where one expert has all of it") \
 	D(not_repeatable, "every other call differs in the last bit") \
-	D(nothing, "success is reported, nothing is done")
+	D(nothing, "success is reported, nothing is done") \
+	D(fp8_scales_ignored, "codes count as they are") \
+	D(fp8_scale_divides, "divides by the scale") \
+	D(fp8_e5m2, "reads the codes as e5m2") \
+	D(fp8_scale_of_expert_0, "all experts have the first one's scales") \
+	D(fp8_scale_of_next_expert, "the next expert's scales") \
+	D(fp8_scale_of_slot, "the scales of the expert whose number is its place among the chosen") \
+	D(fp8_scale_stride, "an expert's gates and ups are taken to have as many scales as its down") \
+	D(fp8_scales_transposed, "scales of blocks as [k blocks, n blocks]") \
+	D(fp8_scale_of_column_block_0, "the scale of a row's first block for all of it") \
+	D(fp8_block_of_64, "blocks of 64 along k") \
+	D(fp8_half_block, "half a block at the end of a row has the scale of the block before") \
+	D(fp8_scale_of_slice, "128 columns from an eighth of k on have one scale, wherever blocks begin") \
+	D(fp8_up_has_scale_of_gate, "an up has its gate's scale") \
+	D(fp8_blocks_of_ups_apart, "blocks of ups are counted from the first up") \
+	D(fp8_shared_scales_ignored, "codes of the shared experts count as they are") \
+	D(fp8_shared_scale_of_expert, "the shared experts have the first expert's scales") \
+	D(fp8_shared_down_rows, "the shared down has scales of rows in any case")
 
 #define NAME(name, what)	MOE_##name,
 enum defect { DEFECTS(NAME) };
@@ -78,8 +97,8 @@ struct state {
 	const struct cairn_moe_args *a;
 	enum defect d;
 	double *x, *n, *g, *y, *sum;
-	int experts[8][MAX_TOP];
-	double weights[8][MAX_TOP];
+	int experts[MAX_BATCH][MAX_TOP];
+	double weights[MAX_BATCH][MAX_TOP];
 };
 
 static double element(const struct state *s, const void *w, int64_t at)
@@ -179,8 +198,57 @@ static void route(struct state *s, int b)
 	}
 }
 
-static void feed_forward(struct state *s, int n, const void *gate_up, int64_t gate_up_at, const void *down,
-			 int64_t down_at, double w)
+/* A matrix [n, k], from element `at` on; scale: NULL, or of e4m3 the first */
+struct matrix {
+	const void *w;
+	const float *scale;
+	int64_t at, n, k;
+	int is_shared, is_down;
+};
+
+static double scale_at(const struct state *s, const struct matrix *m, int64_t row, int64_t col)
+{
+	int64_t blocks_n = (m->n + 127) / 128, blocks_k = (m->k + 127) / 128, jb, lb = col / 128, slice;
+
+	if (s->d == MOE_fp8_scales_ignored || (s->d == MOE_fp8_shared_scales_ignored && m->is_shared))
+		return 1;
+	if (s->d == MOE_fp8_up_has_scale_of_gate && !m->is_down)
+		row %= m->n / 2;
+	if (!s->a->scale_kind || (s->d == MOE_fp8_shared_down_rows && m->is_shared && m->is_down))
+		return (double)m->scale[s->a->scale_kind ? row % (blocks_n * blocks_k) : row];
+	jb = row / 128;
+	if (s->d == MOE_fp8_blocks_of_ups_apart && !m->is_down && row >= m->n / 2)
+		jb = (m->n / 2 + 127) / 128 + (row - m->n / 2) / 128;
+	jb = jb < blocks_n ? jb : blocks_n - 1;
+	if (s->d == MOE_fp8_scale_of_column_block_0)
+		lb = 0;
+	if (s->d == MOE_fp8_block_of_64)
+		lb = col / 64 % blocks_k;
+	if (s->d == MOE_fp8_half_block && m->k % 128 && lb)
+		lb -= lb == blocks_k - 1;
+	slice = (m->k + 255) / 256 * 32;
+	if (s->d == MOE_fp8_scale_of_slice && m->is_down)
+		lb = (col / slice * slice + col % slice / 128 * 128) / 128;
+	return (double)m->scale[s->d == MOE_fp8_scales_transposed ? lb * blocks_n + jb : jb * blocks_k + lb];
+}
+
+static double weight(const struct state *s, const struct matrix *m, int64_t row, int64_t col)
+{
+	int64_t at = m->at + row * m->k + col;
+	double v, scale;
+	uint8_t code;
+
+	if (!m->scale)
+		return element(s, m->w, at);
+	code = ((const uint8_t *)m->w)[at];
+	v = s->d == MOE_fp8_e5m2 ? (double)cairn_f16_to_float((uint16_t)(code << 8)) :
+	    (double)cairn_e4m3_to_float(code);
+	scale = scale_at(s, m, row, col);
+	return s->d == MOE_fp8_scale_divides ? v / scale : v * scale;
+}
+
+static void feed_forward(struct state *s, int n, const struct matrix *gate_up, const struct matrix *down,
+			 double w)
 {
 	const struct cairn_moe_args *a = s->a;
 	double inside = s->d == MOE_weight_before_silu ? 1 : w;
@@ -188,7 +256,7 @@ static void feed_forward(struct state *s, int n, const void *gate_up, int64_t ga
 	for (int i = 0; i < 2 * n; i++) {
 		s->g[i] = 0;
 		for (int l = 0; l < a->hidden; l++)
-			s->g[i] += s->n[l] * element(s, gate_up, gate_up_at + (int64_t)i * a->hidden + l);
+			s->g[i] += s->n[l] * weight(s, gate_up, i, l);
 	}
 	for (int i = 0; i < n; i++) {
 		double gate = s->g[i], up = s->g[n + i], v;
@@ -211,39 +279,72 @@ static void feed_forward(struct state *s, int n, const void *gate_up, int64_t ga
 	for (int i = 0; i < a->hidden; i++) {
 		double add = 0;
 
-		for (int l = 0; l < n; l++)
-			add += s->y[l] * element(s, down, down_at + (s->d == MOE_down_transposed ?
-					(int64_t)l * a->hidden + i : (int64_t)i * n + l));
+		for (int l = 0; l < n; l++) {
+			int64_t at = s->d == MOE_down_transposed ? (int64_t)l * a->hidden + i :
+				     (int64_t)i * n + l;
+
+			add += s->y[l] * weight(s, down, at / n, at % n);
+		}
 		s->sum[i] += add * (s->d == MOE_weight_twice ? w : 1);
 		if (s->d == MOE_rounded_each)
 			s->sum[i] = block_rounded(s->sum[i], a->dtype);
 	}
 }
 
+/* Number e of several [n, k]; scales as those of number `of`. */
+static struct matrix matrix_of(const struct state *s, const void *w, const float *scale, int64_t e,
+			       int64_t of, int64_t n, int64_t k)
+{
+	int64_t scales = cairn_moe_scales(s->a->scale_kind, n, k);
+
+	return (struct matrix){ .w = w, .scale = scale ? scale + of * scales : NULL, .at = e * n * k, .n = n,
+				.k = k };
+}
+
 static void experts(struct state *s, int b)
 {
 	const struct cairn_moe_args *a = s->a;
-	int from = s->d == MOE_experts_of_request_0 ? 0 : b;
-	int64_t size = (int64_t)a->intermediate * a->hidden;
+	int from = s->d == MOE_experts_of_request_0 ? 0 : b, num = a->num_experts;
+	int64_t inter = a->intermediate, hidden = a->hidden, of;
+	struct matrix gate_up, down;
 
 	for (int i = 0; i < a->experts_per_token - (s->d == MOE_top_k_short); i++) {
-		int64_t e = s->experts[from][i], stride = s->d == MOE_gate_up_stride ? size : 2 * size;
+		int64_t e = s->experts[from][i];
 		double w = s->weights[s->d == MOE_weights_of_request_0 ? 0 : from][i];
 
 		if (s->d == MOE_experts_one_off)
-			e = (e + 1) % a->num_experts;
+			e = (e + 1) % num;
 		if (s->d == MOE_overwritten_by_peer && i == 0 && b && e == s->experts[b - 1][0])
 			continue;
-		feed_forward(s, a->intermediate, a->w_gate_up, e * stride, a->w_down,
-			     (s->d == MOE_down_of_first ? s->experts[from][0] : e) * size, w);
+		of = s->d == MOE_fp8_scale_of_expert_0 ? 0 : s->d == MOE_fp8_scale_of_slot ? i :
+		     s->d == MOE_fp8_scale_of_next_expert ? (e + 1) % num : e;
+		gate_up = matrix_of(s, a->w_gate_up, a->w_gate_up_scale, e, of, 2 * inter, hidden);
+		if (s->d == MOE_gate_up_stride)
+			gate_up.at /= 2;
+		if (s->d == MOE_fp8_scale_stride && gate_up.scale)
+			gate_up.scale = a->w_gate_up_scale +
+				of * cairn_moe_scales(a->scale_kind, hidden, inter) %
+				((num - 1) * cairn_moe_scales(a->scale_kind, 2 * inter, hidden) + 1);
+		if (s->d == MOE_down_of_first)
+			e = of = s->experts[from][0];
+		down = matrix_of(s, a->w_down, a->w_down_scale, e, of, hidden, inter);
+		down.is_down = 1;
+		feed_forward(s, a->intermediate, &gate_up, &down, w);
 	}
 	if (a->shared_intermediate && s->d != MOE_shared_missing) {
 		int narrow = s->d == MOE_shared_width && a->intermediate < a->shared_intermediate;
+		int wrong = s->d == MOE_fp8_shared_scale_of_expert &&
+			    a->intermediate >= a->shared_intermediate;
 		double w = s->d == MOE_scaling_of_shared ? (double)a->scaling :
 			   s->d == MOE_shared_weighted ? s->weights[b][0] : 1;
 
-		feed_forward(s, narrow ? a->intermediate : a->shared_intermediate, a->w_shared_gate_up, 0,
-			     a->w_shared_down, 0, w);
+		inter = narrow ? a->intermediate : a->shared_intermediate;
+		gate_up = matrix_of(s, a->w_shared_gate_up, wrong ? a->w_gate_up_scale :
+				    a->w_shared_gate_up_scale, 0, 0, 2 * inter, hidden);
+		down = matrix_of(s, a->w_shared_down, wrong ? a->w_down_scale : a->w_shared_down_scale, 0, 0,
+				 hidden, inter);
+		gate_up.is_shared = down.is_shared = down.is_down = 1;
+		feed_forward(s, (int)inter, &gate_up, &down, w);
 	}
 }
 
@@ -287,6 +388,8 @@ static int moe(const struct cairn_moe_args *a, enum defect d)
 	int64_t inter;
 
 	CAIRN_TRY(cairn_moe_check(a));
+	if (a->batch > MAX_BATCH)
+		return cairn_error(EOPNOTSUPP, "mutants_moe: batch: %d is above %d", a->batch, MAX_BATCH);
 	if (d == MOE_experts_needed && !a->experts)
 		return cairn_error(EINVAL, "moe: experts: null pointer");
 	if (d == MOE_nothing || !a->batch)

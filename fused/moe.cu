@@ -173,11 +173,17 @@ size_t moe_workspace(const struct cairn_moe_args *args)
 	return args->batch ? plan(&g, NULL) : 0;
 }
 
+static int supported(const struct cairn_moe_args *args)
+{
+	return args->fp8w ? cairn_error(EOPNOTSUPP, "moe: fp8w: weights of 8 bits are not supported") : 0;
+}
+
 extern "C" int cairn_moe(const struct cairn_moe_args *args, void *stream)
 {
 	size_t need;
 
 	CAIRN_TRY(cairn_moe_check(args));
+	CAIRN_TRY(supported(args));
 	if (!args->batch)
 		return 0;
 	if (args->batch > CAIRN_MOE_FEW)
@@ -191,6 +197,7 @@ extern "C" int cairn_moe(const struct cairn_moe_args *args, void *stream)
 extern "C" int cairn_moe_workspace(const struct cairn_moe_args *args, size_t *bytes)
 {
 	CAIRN_TRY(cairn_moe_check_shape(args));
+	CAIRN_TRY(supported(args));
 	if (!bytes)
 		return cairn_error(EINVAL, "moe_workspace: bytes: null pointer");
 	if (args->batch > CAIRN_MOE_FEW)

@@ -22,6 +22,8 @@
  *   w_down          dtype  [num_experts, hidden, intermediate]           in
  *   w_shared_gate_up dtype [2 shared_intermediate, hidden]               in; NULL with shared_intermediate 0
  *   w_shared_down   dtype  [hidden, shared_intermediate]                 in; NULL with shared_intermediate 0
+ *   *_scale         f32    a matrix each, see below                      in; NULL with fp8w 0, or where the
+ *                                                                        matrix is
  *   workspace              [workspace_bytes]                             256-byte aligned; zeroed once; of
  *                                                                        more than CAIRN_MOE_FEW rows
  *                                                                        contents undefined
@@ -31,13 +33,18 @@
  * such calls may run on a device at the same time. More are a chain of launches like any other. eps and
  * scaling are finite and > 0, normalize is 0 or 1.
  *
+ * Weights of 8 bits: with fp8w 1 the experts' four matrices are e4m3, a byte each, 16-byte aligned, without
+ * NaN (0x7f, 0xff), and an element counts as itself times its scale. w_gate_up and w_down have num_experts
+ * times the scales of one matrix [n, k], which are those of gemm_fp8w.h: with scale_kind 0 [n], a row each,
+ * with 1 [ceil(n / 128), ceil(k / 128)], a block each. With fp8w 0 scale_kind is 0.
+ *
  * Supported:   dtype f16, bf16; hidden a multiple of 64, 64..8192; intermediate a multiple of 64, 64..16384;
  *              shared_intermediate a multiple of 64, 0..16384; num_experts 1..256; experts_per_token
  *              1..min(16, num_experts); batch 0..65536; up to CAIRN_MOE_FEW rows batch * hidden up to
  *              32768. Anything else -EOPNOTSUPP. batch 0 does nothing. A row of x that is not finite has
  *              undefined out and e, and harms no other.
  * Numerics:    n, h (after the weight) and s are rounded to dtype; products exact, sums, softmax and weights
- *              in fp32; out is rounded once.
+ *              in fp32; out is rounded once. Scales are applied in fp32, to weights or to sums.
  * Tolerance:   derived in moe_bounds.c; where the choice of experts is not decided beyond the logits' bounds,
  *              a request is judged for finiteness alone.
  * Determinism: bitwise repeatable; row b is the same whatever the other rows are, among up to CAIRN_MOE_FEW
@@ -52,7 +59,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct cairn_exact;
+#include "../primitives/quant_fp8w.h"
 
 #define CAIRN_MOE_FEW	8
 
@@ -66,7 +73,18 @@ struct cairn_moe_args {
 	int32_t batch, hidden, num_experts, experts_per_token, intermediate, shared_intermediate;
 	int32_t dtype, normalize;
 	float eps, scaling;
+	/* weights of 8 bits; 0 and NULL: none */
+	const float *w_gate_up_scale, *w_down_scale, *w_shared_gate_up_scale, *w_shared_down_scale;
+	int32_t fp8w, scale_kind;
 };
+
+/* How many scales a matrix [n, k] has. */
+static inline int64_t cairn_moe_scales(int32_t scale_kind, int64_t n, int64_t k)
+{
+	const int64_t block = CAIRN_FP8_BLOCK;
+
+	return scale_kind == CAIRN_FP8_SCALE_ROWS ? n : ((n + block - 1) / block) * ((k + block - 1) / block);
+}
 
 #ifdef __cplusplus
 extern "C" {

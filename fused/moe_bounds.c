@@ -20,6 +20,10 @@
  * truncate), u half an ulp, and w the bound of the weights' relative errors, which follows from the logits':
  *
  *	|out - exact| <= 6 sigma + u |out| + tiny + (K + 4) E S + w sum_i |y_i|
+ *
+ * A scale rounds each term once more, or the sum of each block that a term is part of, and its product, as in
+ * gemm_fp8w_ref.c: K + 8 leaves room. Gates and ups are rounded in fp32 as they are without scales, far below
+ * the dtype that h and s are rounded to.
  */
 #include "moe_ref.h"
 
@@ -97,7 +101,8 @@ static void judge_request(struct moe_chain *c, int b, struct cairn_exact *exact)
 {
 	const struct cairn_moe_args *a = c->a;
 	double u = cairn_dtype_roundoff(a->dtype), tiny = cairn_dtype_tiny(a->dtype), mean = 0, weights = 0;
-	double terms = (double)a->experts_per_token * a->intermediate + a->shared_intermediate;
+	double terms = (double)a->experts_per_token * a->intermediate + a->shared_intermediate +
+		       (a->fp8w ? 8 : 4);
 	double *val = exact[0].val + (int64_t)b * a->hidden, *bound = exact[0].bound + (int64_t)b * a->hidden;
 	struct choice sure = decide(c);
 	int k = a->experts_per_token;
@@ -116,7 +121,7 @@ static void judge_request(struct moe_chain *c, int b, struct cairn_exact *exact)
 		double partial = fabs(c->x[i]) + c->parts[i] + 6 * sqrt(c->squares[i]);
 
 		bound[i] = 6 * sqrt(fmax(bound[i], mean)) + u * fabs(val[i]) + tiny +
-			   (terms + 4) * E * partial + weights * c->parts[i];
+			   terms * E * partial + weights * c->parts[i];
 		if (!sure.set)
 			bound[i] = INFINITY;
 	}

@@ -24,6 +24,10 @@ int cairn_moe_check_shape(const struct cairn_moe_args *a)
 		return cairn_error(EINVAL, "moe: scaling: must be finite and > 0");
 	if (a->normalize != 0 && a->normalize != 1)
 		return cairn_error(EINVAL, "moe: normalize: %d is not 0 or 1", a->normalize);
+	if (a->fp8w != 0 && a->fp8w != 1)
+		return cairn_error(EINVAL, "moe: fp8w: %d is not 0 or 1", a->fp8w);
+	if (a->scale_kind != CAIRN_FP8_SCALE_ROWS && (a->scale_kind != CAIRN_FP8_SCALE_BLOCKS || !a->fp8w))
+		return cairn_error(EINVAL, "moe: scale_kind: %d is not 0, or 1 with fp8w", a->scale_kind);
 	if (a->dtype != CAIRN_F16 && a->dtype != CAIRN_BF16)
 		return cairn_error(EOPNOTSUPP, "moe: dtype: %s", cairn_dtype_name(a->dtype));
 	if (a->hidden % 64 || a->hidden > 8192)
@@ -57,12 +61,20 @@ int cairn_moe_check(const struct cairn_moe_args *a)
 	if (!a->w_shared_gate_up != !a->shared_intermediate || !a->w_shared_down != !a->shared_intermediate)
 		return cairn_error(EINVAL, "moe: w_shared_gate_up, w_shared_down: needed with "
 				   "shared_intermediate > 0, NULL with 0");
+	if (!a->w_gate_up_scale != !a->fp8w || !a->w_down_scale != !a->fp8w)
+		return cairn_error(EINVAL,
+				   "moe: w_gate_up_scale, w_down_scale: needed with fp8w, NULL without");
+	if (!a->w_shared_gate_up_scale != !(a->fp8w && a->shared_intermediate) ||
+	    !a->w_shared_down_scale != !(a->fp8w && a->shared_intermediate))
+		return cairn_error(EINVAL, "moe: w_shared_gate_up_scale, w_shared_down_scale: needed with "
+				   "fp8w and shared_intermediate > 0, else NULL");
 	if (((uintptr_t)a->out | (uintptr_t)a->x | (uintptr_t)a->norm_weight | (uintptr_t)a->w_router |
 	     (uintptr_t)a->w_gate_up | (uintptr_t)a->w_down | (uintptr_t)a->w_shared_gate_up |
 	     (uintptr_t)a->w_shared_down) & 15)
-		return cairn_error(EINVAL, "moe: what is of dtype must be 16-byte aligned");
-	if ((uintptr_t)a->experts & 3)
-		return cairn_error(EINVAL, "moe: experts: must be 4-byte aligned");
+		return cairn_error(EINVAL, "moe: what is of dtype or e4m3 must be 16-byte aligned");
+	if (((uintptr_t)a->experts | (uintptr_t)a->w_gate_up_scale | (uintptr_t)a->w_down_scale |
+	     (uintptr_t)a->w_shared_gate_up_scale | (uintptr_t)a->w_shared_down_scale) & 3)
+		return cairn_error(EINVAL, "moe: experts and scales must be 4-byte aligned");
 	if ((uintptr_t)a->workspace & 255)
 		return cairn_error(EINVAL, "moe: workspace: must be 256-byte aligned");
 	return 0;

@@ -15,6 +15,7 @@
 
 #include "../primitives/dtype.h"
 #include "../primitives/error.h"
+#include "../primitives/fp8.h"
 #include "block_cpu.h"
 
 #define MAX_BATCH	32		/* more rows go through in as many parts */
@@ -22,16 +23,24 @@
 #define MAX_EXPERTS	256
 #define MAX_K		16384
 
+/* The rows of a matrix from element `at` on; of e4m3 (scale is not NULL) its first scale */
+struct matrix {
+	const void *w;
+	const float *scale;
+	int64_t at;
+	int k;
+};
+
 /* An expert in use: its weights, and where its users' h are, in rows of `width` */
 struct expert {
-	const void *gate_up, *down;
-	int64_t gate_up_at, down_at;
+	struct matrix gate_up, down;
 	int n, num_users, user[MAX_BATCH], slot[MAX_BATCH];
 };
 
 struct state {
 	const struct cairn_moe_args *a;
 	float *n, *h;		/* [batch, hidden], [batch, slots, width] */
+	float wide[256];	/* what e4m3 codes are */
 	int slots, width, num_used;
 	int chosen[MAX_BATCH][MAX_TOP];
 	float weight[MAX_BATCH][MAX_TOP + 1];
@@ -106,6 +115,35 @@ static void add_user(struct expert *e, int b, int slot)
 	e->slot[e->num_users++] = slot;
 }
 
+/* Number nth of matrices [n, k]. */
+static struct matrix matrix_of(const struct state *s, const void *w, const float *scale, int64_t nth, int n,
+			       int k)
+{
+	return (struct matrix){
+		.w = w, .at = nth * n * k, .k = k,
+		.scale = scale ? scale + nth * cairn_moe_scales(s->a->scale_kind, n, k) : NULL,
+	};
+}
+
+/* Row i of it, each element times its scale */
+static WIDE void load_row(const struct state *s, const struct matrix *m, int i, float *row)
+{
+	const int block = CAIRN_FP8_BLOCK, blocks = (m->k + block - 1) / block;
+	const uint8_t *codes = (const uint8_t *)m->w + m->at + (int64_t)i * m->k;
+
+	if (!m->scale) {
+		cairn_load_row(row, m->w, s->a->dtype, m->at + (int64_t)i * m->k, m->k);
+		return;
+	}
+	for (int l0 = 0; l0 < m->k; l0 += block) {
+		float scale = m->scale[s->a->scale_kind == CAIRN_FP8_SCALE_ROWS ? i :
+				       i / block * blocks + l0 / block];
+
+		for (int l = l0; l < l0 + block && l < m->k; l++)
+			row[l] = s->wide[codes[l]] * scale;
+	}
+}
+
 static void turn_round(struct state *s)
 {
 	const struct cairn_moe_args *a = s->a;
@@ -115,13 +153,15 @@ static void turn_round(struct state *s)
 	for (int b = 0; b < a->batch; b++)
 		for (int i = 0; i < a->experts_per_token; i++) {
 			int e = s->chosen[b][i];
-			int64_t size = (int64_t)a->intermediate * a->hidden;
 
 			if (at[e] < 0) {
 				at[e] = s->num_used++;
 				s->used[at[e]] = (struct expert){
-					.gate_up = a->w_gate_up, .down = a->w_down,
-					.gate_up_at = e * 2 * size, .down_at = e * size, .n = a->intermediate,
+					.gate_up = matrix_of(s, a->w_gate_up, a->w_gate_up_scale, e,
+							     2 * a->intermediate, a->hidden),
+					.down = matrix_of(s, a->w_down, a->w_down_scale, e, a->hidden,
+							  a->intermediate),
+					.n = a->intermediate,
 				};
 			}
 			add_user(&s->used[at[e]], b, i);
@@ -129,7 +169,11 @@ static void turn_round(struct state *s)
 	if (!a->shared_intermediate)
 		return;
 	s->used[s->num_used] = (struct expert){
-		.gate_up = a->w_shared_gate_up, .down = a->w_shared_down, .n = a->shared_intermediate,
+		.gate_up = matrix_of(s, a->w_shared_gate_up, a->w_shared_gate_up_scale, 0,
+				     2 * a->shared_intermediate, a->hidden),
+		.down = matrix_of(s, a->w_shared_down, a->w_shared_down_scale, 0, a->hidden,
+				  a->shared_intermediate),
+		.n = a->shared_intermediate,
 	};
 	for (int b = 0; b < a->batch; b++)
 		add_user(&s->used[s->num_used], b, a->experts_per_token);
@@ -147,8 +191,8 @@ static WIDE void gate_and_up(const struct state *s, const struct expert *e, int 
 	const struct cairn_moe_args *a = s->a;
 	float gate[MAX_K / 2], up[MAX_K / 2];
 
-	cairn_load_row(gate, e->gate_up, a->dtype, e->gate_up_at + (int64_t)i * a->hidden, a->hidden);
-	cairn_load_row(up, e->gate_up, a->dtype, e->gate_up_at + (int64_t)(e->n + i) * a->hidden, a->hidden);
+	load_row(s, &e->gate_up, i, gate);
+	load_row(s, &e->gate_up, e->n + i, up);
 	for (int k = 0; k < e->num_users; k++) {
 		const float *n = s->n + (int64_t)e->user[k] * a->hidden;
 		float g = block_dot(n, gate, a->hidden), u = block_dot(n, up, a->hidden);
@@ -167,7 +211,7 @@ static WIDE void down(const struct state *s, int i)
 	for (int j = 0; j < s->num_used; j++) {
 		const struct expert *e = &s->used[j];
 
-		cairn_load_row(row, e->down, a->dtype, e->down_at + (int64_t)i * e->n, e->n);
+		load_row(s, &e->down, i, row);
 		for (int k = 0; k < e->num_users; k++)
 			part[e->user[k]][e->slot[k]] = block_dot(h_of(s, e, k), row, e->n);
 	}
@@ -187,6 +231,8 @@ static void run(struct state *s)
 	float logits[256][MAX_BATCH];
 	int rows = 0;
 
+	for (int v = 0; v < 256; v++)
+		s->wide[v] = cairn_e4m3_to_float((uint8_t)v);
 	for (int b = 0; b < a->batch; b++)
 		norm(s, b);
 	router(s, logits);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "../primitives/error.h"
+#include "../primitives/fp8.h"
 
 #define MAX_K	16384
 
@@ -45,19 +46,54 @@ void moe_chain_load(struct moe_chain *c, int b)
 		c->x[i] = cairn_load(c->a->x, c->a->dtype, (int64_t)b * c->a->hidden + i);
 }
 
-/* out = in W^T for all runs, rows of in `stride` apart; squares: those of run 0's terms are added up */
-static void project(const struct moe_chain *c, double *out, const double *in, int64_t stride, const void *w,
-		    int64_t at, int n, int k, double *squares)
-{
-	#pragma omp parallel for if ((int64_t)n * k * c->runs > 65536)
-	for (int i = 0; i < n; i++) {
-		float weights[MAX_K];
+/* One of several [n, k], number `nth`: of dtype (scale NULL), or e4m3 with scales */
+struct matrix {
+	const void *w;
+	const float *scale;
+	int64_t nth;
+	int n, k;
+};
 
-		cairn_load_row(weights, w, c->a->dtype, at + (int64_t)i * k, k);
-		for (int r = 0; r < c->runs; r++)
-			out[(int64_t)r * n + i] = block_dot(in + r * stride, weights, k);
-		for (int l = 0; squares && l < k; l++)
-			squares[i] += in[l] * (double)weights[l] * in[l] * (double)weights[l];
+static void load_row(const struct moe_chain *c, const struct matrix *m, int i, double *row)
+{
+	const uint8_t *codes = m->w;
+	int64_t at = (m->nth * m->n + i) * m->k;
+	int64_t first = m->nth * cairn_moe_scales(c->a->scale_kind, m->n, m->k);
+	int64_t blocks = (m->k + CAIRN_FP8_BLOCK - 1) / CAIRN_FP8_BLOCK;
+	float plain[MAX_K];
+
+	if (!m->scale) {
+		cairn_load_row(plain, m->w, c->a->dtype, at, m->k);
+		for (int l = 0; l < m->k; l++)
+			row[l] = (double)plain[l];
+		return;
+	}
+	for (int l = 0; l < m->k; l++)
+		row[l] = (double)cairn_e4m3_to_float(codes[at + l]) *
+			 (double)m->scale[first + (c->a->scale_kind == CAIRN_FP8_SCALE_ROWS ? i :
+						   i / CAIRN_FP8_BLOCK * blocks + l / CAIRN_FP8_BLOCK)];
+}
+
+/* out = in W^T for all runs, rows of in `stride` apart; squares: those of run 0's terms are added up */
+static void project(const struct moe_chain *c, double *out, const double *in, int64_t stride,
+		    struct matrix m, double *squares)
+{
+	#pragma omp parallel for if ((int64_t)m.n * m.k * c->runs > 65536)
+	for (int i = 0; i < m.n; i++) {
+		double weights[MAX_K];
+
+		load_row(c, &m, i, weights);
+		for (int r = 0; r < c->runs; r++) {
+			const double *x = in + r * stride;
+			double sum = 0;
+
+			#pragma omp simd reduction(+:sum)
+			for (int l = 0; l < m.k; l++)
+				sum += x[l] * weights[l];
+			out[(int64_t)r * m.n + i] = sum;
+		}
+		for (int l = 0; squares && l < m.k; l++)
+			squares[i] += in[l] * weights[l] * in[l] * weights[l];
 	}
 }
 
@@ -90,7 +126,8 @@ void moe_chain_route(struct moe_chain *c)
 						     (uint64_t)r << 48 | (uint64_t)i);
 	}
 	cairn_block_norm(n, x, a->norm_weight, a->hidden, a->eps, a->dtype);
-	project(c, c->logits, c->n, a->hidden, a->w_router, 0, a->num_experts, a->hidden, NULL);
+	project(c, c->logits, c->n, a->hidden,
+		(struct matrix){ .w = a->w_router, .n = a->num_experts, .k = a->hidden }, NULL);
 	cairn_block_project(logits, n, a->w_router, NULL, a->num_experts, a->hidden, a->dtype);
 	rank(c);
 }
@@ -117,10 +154,18 @@ static void feed_forward(struct moe_chain *c, int nth)
 {
 	const struct cairn_moe_args *a = c->a;
 	int shared = nth == a->experts_per_token, n = shared ? a->shared_intermediate : a->intermediate;
-	int64_t at = shared ? 0 : c->experts[nth] * (int64_t)n * a->hidden;
+	const struct matrix gate_up = {
+		.w = shared ? a->w_shared_gate_up : a->w_gate_up,
+		.scale = shared ? a->w_shared_gate_up_scale : a->w_gate_up_scale,
+		.nth = shared ? 0 : c->experts[nth], .n = 2 * n, .k = a->hidden,
+	};
+	const struct matrix down = {
+		.w = shared ? a->w_shared_down : a->w_down,
+		.scale = shared ? a->w_shared_down_scale : a->w_down_scale,
+		.nth = gate_up.nth, .n = a->hidden, .k = n,
+	};
 
-	project(c, c->gate_up, c->n, a->hidden, shared ? a->w_shared_gate_up : a->w_gate_up, 2 * at, 2 * n,
-		a->hidden, NULL);
+	project(c, c->gate_up, c->n, a->hidden, gate_up, NULL);
 	for (int r = 0; r < c->runs; r++) {
 		double *g = c->gate_up + (int64_t)r * 2 * n, w = shared ? 1 : weight_of(c, r, nth);
 
@@ -132,8 +177,7 @@ static void feed_forward(struct moe_chain *c, int nth)
 				   block_rounded(v, a->dtype);
 		}
 	}
-	project(c, c->y, c->gate_up, 2 * n, shared ? a->w_shared_down : a->w_down, at, a->hidden,
-		n, c->squares);
+	project(c, c->y, c->gate_up, 2 * n, down, c->squares);
 	for (int64_t i = 0; i < c->runs * (int64_t)a->hidden; i++)
 		c->out[i] += c->y[i];
 	for (int i = 0; i < a->hidden; i++)

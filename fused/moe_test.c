@@ -58,22 +58,65 @@ static const struct moe_shape named[] = {
 	{ N("rows_40_logits_equal_in_pairs", 64, 256, 16, 64, 64, 40), .flags = PAIRS | F16 },
 	{ N("rows_140_equal", 64, 16, 4, 128, 64, 140), .flags = SAME },
 	{ N("dsv2lite_8_experts", 2048, 8, 6, 1408, 2816, 1) },
+	/* weights of 8 bits */
+	{ N("fp8_smallest", 64, 2, 1, 64, 64, 1), .flags = FP8 },
+	{ N("fp8_blocks_smallest_f16", 64, 2, 1, 64, 64, 1), .flags = FP8 | BLOCKS | F16 },
+	{ N("fp8_batch_0", 64, 4, 2, 64, 64, 0), .flags = FP8 },
+	{ N("fp8_mixtral_like", 256, 8, 2, 448, 0, 4), .flags = FP8 | NORMALIZE },
+	{ N("fp8_blocks_mixtral_like_f16", 256, 8, 2, 448, 0, 1), .flags = FP8 | BLOCKS | NORMALIZE | F16 },
+	{ N("fp8_f16_dsv2lite_like_b8", 256, 64, 6, 128, 192, 8), .flags = FP8 | F16 },
+	{ N("fp8_blocks_dsv2lite_like", 256, 64, 6, 192, 320, 4), .flags = FP8 | BLOCKS },
+	{ N("fp8_blocks_dsv3_like", 192, 256, 8, 64, 64, 2), .flags = FP8 | BLOCKS | NORMALIZE,
+	  .scaling = 2.5f },
+	{ N("fp8_blocks_all_16_experts", 64, 16, 16, 128, 64, 8), .flags = FP8 | BLOCKS | NORMALIZE },
+	{ N("fp8_in_place", 192, 8, 2, 128, 64, 8), .flags = FP8 | IN_PLACE },
+	{ N("fp8_blocks_shared_wider", 320, 8, 2, 64, 704, 3), .flags = FP8 | BLOCKS | F16 | NO_EXPERTS },
+	{ N("fp8_blocks_inter_1408", 1088, 3, 2, 1408, 0, 2), .flags = FP8 | BLOCKS },
+	{ N("fp8_hidden_8192", 8192, 4, 2, 64, 64, 4), .flags = FP8 },
+	{ N("fp8_blocks_hidden_8192_f16", 8192, 4, 1, 64, 0, 2), .flags = FP8 | BLOCKS | F16 },
+	{ N("fp8_intermediate_16384", 64, 2, 1, 16384, 0, 2), .flags = FP8 },
+	{ N("fp8_blocks_shared_16384_f16", 64, 2, 2, 64, 16384, 1), .flags = FP8 | BLOCKS | F16 },
+	{ N("fp8_rows_9", 64, 4, 2, 64, 64, 9), .flags = FP8 },
+	{ N("fp8_blocks_rows_33_in_place", 128, 8, 3, 64, 0, 33), .flags = FP8 | BLOCKS | IN_PLACE },
+	{ N("fp8_blocks_rows_70_mixtral_like", 256, 8, 2, 192, 0, 70), .flags = FP8 | BLOCKS | NORMALIZE },
+	{ N("fp8_rows_70_dsv2lite_like", 128, 64, 6, 64, 128, 70), .flags = FP8 },
+	{ N("fp8_rows_150_f16", 320, 3, 2, 64, 64, 150), .flags = FP8 | F16 | NO_EXPERTS },
+	{ N("fp8_blocks_rows_150_f16", 320, 3, 2, 320, 64, 150), .flags = FP8 | BLOCKS | F16 },
+	{ N("fp8_blocks_rows_300_one_expert", 192, 1, 1, 64, 0, 300), .flags = FP8 | BLOCKS },
+	{ N("fp8_rows_129_all_experts", 64, 5, 5, 64, 192, 129), .flags = FP8 | NORMALIZE, .scaling = 2.5f },
+	{ N("fp8_rows_140_equal", 64, 16, 4, 128, 64, 140), .flags = FP8 | SAME },
 	/* too large for one processor */
 	{ N("large_mixtral_layer", 4096, 8, 2, 14336, 0, 2), .flags = DEVICE | NORMALIZE },
 	{ N("large_dsv2lite_b3_f16", DSV2LITE, 3), .flags = DEVICE | F16 },
 	{ N("large_dsv2lite_b5_in_place", DSV2LITE, 5), .flags = DEVICE | IN_PLACE },
 	{ N("large_dsv2lite_rows_777", DSV2LITE, 777), .flags = DEVICE },
 	{ N("large_mixtral_rows_300_f16", 4096, 8, 2, 14336, 0, 300), .flags = DEVICE | NORMALIZE | F16 },
+	{ N("fp8_large_mixtral_layer", 4096, 8, 2, 14336, 0, 2), .flags = DEVICE | FP8 | NORMALIZE },
+	{ N("fp8_blocks_large_mixtral_b8", 4096, 8, 2, 14336, 0, 8),
+	  .flags = DEVICE | FP8 | BLOCKS | NORMALIZE },
+	{ N("fp8_blocks_large_dsv2lite_b3_f16", DSV2LITE, 3), .flags = DEVICE | FP8 | BLOCKS | F16 },
+	{ N("fp8_large_dsv2lite_b5_in_place", DSV2LITE, 5), .flags = DEVICE | FP8 | IN_PLACE },
+	{ N("fp8_blocks_large_dsv2lite_rows_777", DSV2LITE, 777), .flags = DEVICE | FP8 | BLOCKS },
+	{ N("fp8_large_mixtral_rows_300_f16", 4096, 8, 2, 14336, 0, 300),
+	  .flags = DEVICE | FP8 | NORMALIZE | F16 },
 	/* measured */
 	{ N("dsv2lite_b1", DSV2LITE, 1), .flags = BENCH | DEVICE },
 	{ N("dsv2lite_b8", DSV2LITE, 8), .flags = BENCH | DEVICE },
 	{ N("dsv2lite_rows_64", DSV2LITE, 64), .flags = BENCH | DEVICE },
 	{ N("dsv2lite_rows_1024", DSV2LITE, 1024), .flags = BENCH | DEVICE },
 	{ N("mixtral_rows_1024", 4096, 8, 2, 14336, 0, 1024), .flags = BENCH | DEVICE | NORMALIZE },
+	{ N("fp8_dsv2lite_b1", DSV2LITE, 1), .flags = BENCH | DEVICE | FP8 },
+	{ N("fp8_dsv2lite_b8", DSV2LITE, 8), .flags = BENCH | DEVICE | FP8 },
+	{ N("fp8_dsv2lite_rows_64", DSV2LITE, 64), .flags = BENCH | DEVICE | FP8 },
+	{ N("fp8_dsv2lite_rows_1024", DSV2LITE, 1024), .flags = BENCH | DEVICE | FP8 },
+	{ N("fp8_mixtral_rows_1024", 4096, 8, 2, 14336, 0, 1024), .flags = BENCH | DEVICE | FP8 | NORMALIZE },
+	{ N("fp8_blocks_dsv2lite_b1", DSV2LITE, 1), .flags = BENCH | DEVICE | FP8 | BLOCKS },
+	{ N("fp8_blocks_dsv2lite_rows_1024", DSV2LITE, 1024), .flags = BENCH | DEVICE | FP8 | BLOCKS },
 };
 
 #define NUM_NAMED	((int)ARRAY_SIZE(named))
 #define NUM_GRID	72
+#define NUM_GRID_FP8	24
 
 void moe_shape_at(int index, struct moe_shape *s)
 {
@@ -94,6 +137,8 @@ void moe_shape_at(int index, struct moe_shape *s)
 			 (i % 11 == 7 ? NO_EXPERTS : 0),
 		.scaling = i % 4 == 3 ? 1.5f : 1,
 	};
+	if (i >= NUM_GRID)
+		s->flags |= FP8 | (i % 2 ? BLOCKS : 0);
 	s->top = 1 + (i / 3) % 8;
 	s->top = s->top > s->experts ? s->experts : s->top;
 }
@@ -101,15 +146,16 @@ void moe_shape_at(int index, struct moe_shape *s)
 /* Bytes: what is read at least. A batch's choices are taken to be drawn evenly. */
 static void describe(int index, struct cairn_case *c)
 {
-	double used, weights;
+	double used, weights, per_weight;
 	struct moe_shape s;
 
 	moe_shape_at(index, &s);
 	if (s.name)
 		snprintf(c->name, sizeof(c->name), "%s", s.name);
 	else
-		snprintf(c->name, sizeof(c->name), "h%d_e%d_top%d_i%d_s%d_b%d_%s%s%s", s.hidden,
-			 s.experts, s.top, s.inter, s.shared, s.batch, s.flags & F16 ? "f16" : "bf16",
+		snprintf(c->name, sizeof(c->name), "%sh%d_e%d_top%d_i%d_s%d_b%d_%s%s%s",
+			 s.flags & BLOCKS ? "fp8_blocks_" : s.flags & FP8 ? "fp8_" : "", s.hidden, s.experts,
+			 s.top, s.inter, s.shared, s.batch, s.flags & F16 ? "f16" : "bf16",
 			 s.flags & NORMALIZE ? "_normalized" : "", s.flags & IN_PLACE ? "_in_place" : "");
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
@@ -122,8 +168,12 @@ static void describe(int index, struct cairn_case *c)
 	else if (!c->device_only)
 		c->kinds = CAIRN_KIND_BIT(index % 4) | CAIRN_KIND_BIT((index + 1) % 4);
 	used = s.experts * (1 - pow(1 - (double)s.top / s.experts, s.batch));
-	weights = 3.0 * s.hidden * s.inter * used + 3.0 * s.hidden * s.shared + (double)s.experts * s.hidden;
-	c->bytes = 2 * (weights + s.hidden + 2.0 * s.batch * s.hidden);
+	weights = 3.0 * s.hidden * s.inter * used + 3.0 * s.hidden * s.shared;
+	/* with scales: of rows of hidden and of intermediate elements, or of blocks */
+	per_weight = !(s.flags & FP8) ? 2 : s.flags & BLOCKS ? 1 + 4.0 / (CAIRN_FP8_BLOCK * CAIRN_FP8_BLOCK) :
+		     1 + 4 * (2.0 / s.hidden + 1.0 / s.inter) / 3;
+	c->bytes = per_weight * weights + 2 * ((double)s.experts * s.hidden + s.hidden +
+					       2.0 * s.batch * s.hidden);
 	c->flops = 2.0 * s.batch * s.hidden * (3.0 * s.inter * s.top + 3.0 * s.shared + s.experts);
 }
 
@@ -131,7 +181,7 @@ static const char *reject(void *args, int i, int *want)
 {
 	struct cairn_moe_args *a = args;
 
-	*want = i < 32 ? -EINVAL : -EOPNOTSUPP;
+	*want = i < 32 || i > 43 ? -EINVAL : -EOPNOTSUPP;
 	switch (i) {
 	case 0: a->size = 8; return "size_too_small";
 	case 1: a->out = NULL; return "out_null";
@@ -177,6 +227,12 @@ static const char *reject(void *args, int i, int *want)
 	case 41: a->experts_per_token = 17; a->num_experts = 64; return "experts_per_token_17";
 	case 42: a->batch = 65537; return "batch_65537";
 	case 43: a->batch = 8; a->hidden = 8192; return "batch_8_hidden_8192";
+	case 44: a->fp8w = 2; return "fp8w_2";
+	case 45: a->scale_kind = 1; return "scale_kind_without_fp8w";
+	case 46: a->fp8w = 1; a->scale_kind = 2; return "scale_kind_2";
+	case 47: a->fp8w = 1; return "fp8w_without_scales";
+	case 48: a->w_gate_up_scale = a->w_router; return "scale_without_fp8w";
+	case 49: a->w_shared_down_scale = a->w_router; return "shared_scale_without_fp8w";
 	}
 	return NULL;
 }
@@ -205,6 +261,6 @@ const struct cairn_family cairn_moe_family = {
 	.args_size = sizeof(struct cairn_moe_args),
 	.workspace_field = MOE_FIELD(workspace),
 	.zeroed_workspace = 1,
-	.num_cases = NUM_NAMED + NUM_GRID,
+	.num_cases = NUM_NAMED + NUM_GRID + NUM_GRID_FP8,
 	.describe = describe, .setup = moe_setup, .exact = exact, .reject = reject,
 };

@@ -17,6 +17,7 @@ enum {
 	TIES = 64,		/* all rows of the router are equal */
 	PAIRS = 128,		/* rows 2 i and 2 i + 1 are equal */
 	SAME = 256,		/* all requests are equal */
+	FP8 = 512, BLOCKS = 1024,	/* weights of 8 bits; with scales of blocks */
 };
 
 struct moe_shape {
