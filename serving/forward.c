@@ -267,6 +267,11 @@ static int run_moe(struct walk *w, const struct layer_op *op)
 		.experts_per_token = x->per_token, .intermediate = x->intermediate_size,
 		.shared_intermediate = x->shared_intermediate_size, .dtype = m->dtype,
 		.normalize = x->normalize, .eps = (float)m->config.rms_norm_eps, .scaling = (float)x->scaling,
+		.w_gate_up_scale = cairn_model_scale(m, w->layer, CAIRN_W_EXPERTS_GATE_UP),
+		.w_down_scale = cairn_model_scale(m, w->layer, CAIRN_W_EXPERTS_DOWN),
+		.w_shared_gate_up_scale = cairn_model_scale(m, w->layer, CAIRN_W_SHARED_GATE_UP),
+		.w_shared_down_scale = cairn_model_scale(m, w->layer, CAIRN_W_SHARED_DOWN),
+		.fp8w = m->weights != CAIRN_WEIGHTS_PLAIN, .scale_kind = cairn_weights_scale_kind(m->weights),
 	};
 	size_t bytes = 0;
 	int ret;

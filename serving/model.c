@@ -29,7 +29,8 @@ int cairn_table_error(const struct cairn_impl *impl, int ret, const char *what)
 	return cairn_error(-ret, "%s: %s: %s", impl->name, what, copy);
 }
 
-static int check_table(const struct cairn_impl *impl, const struct cairn_model_config *c)
+static int check_table(const struct cairn_impl *impl, const struct cairn_model_config *c,
+		       enum cairn_weights weights)
 {
 	const int latent = c->latent.kv_lora_rank > 0;
 	/*
@@ -48,8 +49,8 @@ static int check_table(const struct cairn_impl *impl, const struct cairn_model_c
 		{ "penalize, which caps logits", impl->penalize != NULL, c->logit_softcap > 0 },
 	};
 
-	/* takes every pass, if need be token by token */
-	if (latent && impl->decode_step && impl->mem_alloc)
+	/* takes every pass, if need be token by token, but has no weights of 8 bits */
+	if (latent && impl->decode_step && impl->mem_alloc && weights == CAIRN_WEIGHTS_PLAIN)
 		return 0;
 	for (int i = 0; i < COUNT(ops); i++) {
 		if (!ops[i].have && ops[i].needed)
@@ -59,25 +60,45 @@ static int check_table(const struct cairn_impl *impl, const struct cairn_model_c
 	return 0;
 }
 
-static int check_fp8(const struct cairn_impl *impl, const char *dir, const struct cairn_model_config *c)
+/* A table whose experts have no weights of 8 bits says so before anything is loaded. */
+static int check_fp8_experts(const struct cairn_impl *impl, const struct cairn_model_config *c,
+			     enum cairn_weights weights)
+{
+	const struct cairn_experts_config *x = &c->experts;
+	struct cairn_moe_args args = {
+		.size = sizeof(args), .batch = 1, .hidden = c->hidden_size, .num_experts = x->num_experts,
+		.experts_per_token = x->per_token, .intermediate = x->intermediate_size,
+		.shared_intermediate = x->shared_intermediate_size, .normalize = x->normalize,
+		.dtype = c->dtype == CAIRN_F16 ? CAIRN_F16 : CAIRN_BF16, .eps = (float)c->rms_norm_eps,
+		.scaling = (float)x->scaling, .fp8w = 1, .scale_kind = cairn_weights_scale_kind(weights),
+	};
+	size_t bytes;
+
+	if (!x->num_experts || !impl->moe_workspace)
+		return 0;
+	return cairn_table_ret(impl, impl->moe_workspace(&args, &bytes), "moe_workspace");
+}
+
+static int check_fp8(const struct cairn_impl *impl, const char *dir, const struct cairn_model_config *c,
+		     enum cairn_weights weights)
 {
 	const struct { const char *name; int32_t size; } sizes[] = {
 		{ "hidden_size", c->hidden_size }, { "intermediate_size", c->intermediate_size },
+		{ "q_lora_rank", c->latent.q_lora_rank },
+		{ "num_attention_heads times v_head_dim", c->num_attention_heads * c->latent.v_dim },
+		{ "moe_intermediate_size", c->experts.intermediate_size },
 	};
 
 	if (!impl->quant_fp8w || !impl->gemm_fp8w)
 		return cairn_error(EOPNOTSUPP, "%s: the table has no operation %s", impl->name,
 				   impl->quant_fp8w ? "gemm_fp8w" : "quant_fp8w");
-	if (c->latent.kv_lora_rank || c->experts.num_experts)
-		return cairn_error(EOPNOTSUPP, "%s: weights of 8 bits are not supported with %s", dir,
-				   c->experts.num_experts ? "experts" : "latent attention");
 	for (int i = 0; i < COUNT(sizes); i++) {
 		if (sizes[i].size % 16)
 			return cairn_error(EOPNOTSUPP,
 					   "%s/config.json: %s: is %d, must be a multiple of 16 for "
 					   "weights of 8 bits", dir, sizes[i].name, sizes[i].size);
 	}
-	return 0;
+	return check_fp8_experts(impl, c, weights);
 }
 
 /* Dimensions and layout; no memory yet. */
@@ -92,9 +113,9 @@ static int describe(struct cairn_model **out, const struct cairn_impl *impl, con
 	};
 	struct cairn_model *m;
 
-	CAIRN_TRY(check_table(impl, c));
+	CAIRN_TRY(check_table(impl, c, weights));
 	if (weights != CAIRN_WEIGHTS_PLAIN)
-		CAIRN_TRY(check_fp8(impl, dir, c));
+		CAIRN_TRY(check_fp8(impl, dir, c, weights));
 	for (int i = 0; i < COUNT(sizes); i++) {
 		if (sizes[i].size % sizes[i].multiple)
 			return cairn_error(EOPNOTSUPP, "%s/config.json: %s: is %d, must be a multiple of %d",
@@ -152,7 +173,7 @@ struct loading {
 	const struct cairn_safetensors *st;
 	void *stream;
 	char *from, *to;	/* CHUNK elements each, for conversions */
-	char *staging;		/* in the table's memory: a matrix that is to be quantised; NULL: none is */
+	char *staging;		/* in the table's memory: a weight that is to be quantised; NULL: none is */
 	cairn_progress progress;
 	void *ctx;
 	int64_t done, total;
@@ -209,19 +230,25 @@ static int check_part(struct cairn_model *m, const struct cairn_part *p, const c
 	return find_part(m, p, name, l->st, &t);
 }
 
-/* from: the whole matrix in the model's dtype, in the table's memory */
+/* from: the whole weight in the model's dtype, in the table's memory */
 static int quantise(struct cairn_model *m, const struct loading *l, enum cairn_weight w, int32_t layer,
-		    const void *from)
+		    const char *from)
 {
 	struct cairn_quant_fp8w_args args = {
 		.size = sizeof(args), .b = cairn_model_weight(m, layer, w),
 		.scale = (float *)(uintptr_t)cairn_model_scale(m, layer, w), .w = from, .dtype = m->dtype,
-		.scale_kind = m->weights == CAIRN_WEIGHTS_FP8 ? CAIRN_FP8_SCALE_ROWS : CAIRN_FP8_SCALE_BLOCKS,
+		.scale_kind = cairn_weights_scale_kind(m->weights),
 	};
+	int32_t num = cairn_weight_fp8(m, w, &args.n, &args.k);
 
-	if (!cairn_weight_fp8(m, w, &args.n, &args.k))
-		return 0;
-	return CAIRN_TABLE(m->impl, quant_fp8w, &args, l->stream);
+	for (int32_t i = 0; i < num; i++) {
+		CAIRN_TRY(CAIRN_TABLE(m->impl, quant_fp8w, &args, l->stream));
+		args.b += (int64_t)args.n * args.k;
+		args.scale += cairn_weight_scales(m, args.n, args.k);
+		from += (int64_t)args.n * args.k * (int64_t)cairn_dtype_bytes(m->dtype);
+		args.w = from;
+	}
+	return 0;
 }
 
 static int load_part(struct cairn_model *m, const struct cairn_part *p, const char *name,
@@ -240,7 +267,7 @@ static int load_part(struct cairn_model *m, const struct cairn_part *p, const ch
 	else
 		CAIRN_TRY(CAIRN_TABLE(m->impl, mem_copy, dst, t->data, t->num_bytes, CAIRN_COPY_TO_DEVICE,
 				      l->stream));
-	if (fp8 && place.last)	/* the stream keeps the next matrix out of the staging until then */
+	if (fp8 && place.last)	/* the stream keeps the next weight out of the staging until then */
 		CAIRN_TRY(quantise(m, l, p->weight, place.layer, l->staging));
 	l->done += (int64_t)m->dims[p->rows] * m->dims[p->cols] * (int64_t)cairn_dtype_bytes(m->dtype);
 	if (l->progress)
@@ -248,7 +275,7 @@ static int load_part(struct cairn_model *m, const struct cairn_part *p, const ch
 	return 0;
 }
 
-/* Room for the largest matrix that is to be quantised, and `more` bytes. */
+/* Room for the largest weight that is to be quantised, all experts at once, and `more` bytes. */
 static int get_staging(struct cairn_model *m, struct loading *l, size_t more)
 {
 	size_t most = 0;

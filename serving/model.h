@@ -7,9 +7,10 @@
  * lie in one allocation, a weight of one layer layer_bytes behind that of the layer before.
  *
  * Asked to, the matrices of attention and MLP are quantised to 8 bits (e4m3, quant_fp8w.h) as they are
- * loaded, each as it is packed: QKV, O, GATE_UP and DOWN. What reads them is then gemm_fp8w; embeddings,
- * norms, biases and the output matrix stay what they are. Models with latent attention or experts have
- * operations that read matrices themselves: -EOPNOTSUPP.
+ * loaded, each as it is packed: QKV, O, GATE_UP and DOWN, with latent attention Q_A, Q and KV_A, and of each
+ * expert, as of the shared ones, GATE_UP and DOWN. What reads them is then gemm_fp8w, and moe with fp8w;
+ * embeddings, norms, biases, routers and the output matrix stay what they are, and so does KV_B, which
+ * mla_paged multiplies queries and results with.
  *
  * Data type: that of the config if it is f16 or bf16, else bf16. Tensors stored in another float type,
  * f32 among them, are rounded to it once, on load; one with finite values that overflow it is refused.
@@ -64,6 +65,12 @@ enum cairn_weights {
 	CAIRN_NUM_WEIGHT_FORMS
 };
 
+/* Of weights of 8 bits: what operations call it. */
+static inline int32_t cairn_weights_scale_kind(enum cairn_weights weights)
+{
+	return weights == CAIRN_WEIGHTS_FP8_BLOCKS ? CAIRN_FP8_SCALE_BLOCKS : CAIRN_FP8_SCALE_ROWS;
+}
+
 /* Names for people, in the order above: "plain", "fp8", "fp8-blocks", NULL. */
 extern const char *const cairn_weights_names[];
 
@@ -104,7 +111,7 @@ void cairn_model_free(struct cairn_model *model);	/* NULL is legal */
 /* NULL: the model has no such weight. Which layers have which: dense and expert layers differ. */
 void *cairn_model_weight(const struct cairn_model *model, int32_t layer, enum cairn_weight weight);
 
-/* Of a matrix of 8 bits; NULL: it is of the model's dtype. */
+/* Of a matrix of 8 bits, or of all experts' one after the other; NULL: it is of the model's dtype. */
 const float *cairn_model_scale(const struct cairn_model *model, int32_t layer, enum cairn_weight weight);
 
 /* Latent attention: the cache holds latents. */

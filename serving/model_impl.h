@@ -35,12 +35,14 @@ void cairn_model_lay_out(struct cairn_model *m);
 int64_t cairn_model_bytes(const struct cairn_model *m);
 int cairn_weight_is_bias(enum cairn_weight w);
 
-/* A matrix that is kept in 8 bits, [n, k]; 0: it is not, and nothing is written. */
-int cairn_weight_fp8(const struct cairn_model *m, enum cairn_weight w, int32_t *n, int32_t *k);
+/* How many matrices [n, k] a weight that is kept in 8 bits is; 0: it is not, and nothing is written. */
+int32_t cairn_weight_fp8(const struct cairn_model *m, enum cairn_weight w, int32_t *n, int32_t *k);
+/* The scales of one of them. */
+int64_t cairn_weight_scales(const struct cairn_model *m, int32_t n, int32_t k);
 
 /*
  * Where a part goes: `first` bytes of the model's dtype behind the start of its weight, of which it is the
- * last.
+ * last that comes.
  */
 struct cairn_place {
 	int32_t layer;

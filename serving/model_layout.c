@@ -201,20 +201,33 @@ static int64_t aligned(int64_t bytes)
 	return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-int cairn_weight_fp8(const struct cairn_model *m, enum cairn_weight w, int32_t *n, int32_t *k)
+int32_t cairn_weight_fp8(const struct cairn_model *m, enum cairn_weight w, int32_t *n, int32_t *k)
 {
-	static const struct { enum cairn_weight weight; enum cairn_dim n, k; } matrices[] = {
-		{ CAIRN_W_QKV, CAIRN_D_QKV, CAIRN_D_HIDDEN }, { CAIRN_W_O, CAIRN_D_HIDDEN, CAIRN_D_ATTN },
-		{ CAIRN_W_GATE_UP, CAIRN_D_GATE_UP, CAIRN_D_HIDDEN },
-		{ CAIRN_W_DOWN, CAIRN_D_HIDDEN, CAIRN_D_INTER },
+	/* rows, `pairs` times so many, as ups lie below gates; columns; how many of each layer */
+	static const struct {
+		enum cairn_weight weight;
+		int pairs;
+		enum cairn_dim n, k, num;
+	} matrices[] = {
+		{ CAIRN_W_QKV, 1, CAIRN_D_QKV, CAIRN_D_HIDDEN, CAIRN_D_ONE },
+		{ CAIRN_W_Q, 1, CAIRN_D_Q, CAIRN_D_HIDDEN, CAIRN_D_ONE },
+		{ CAIRN_W_Q_A, 1, CAIRN_D_Q_LORA, CAIRN_D_HIDDEN, CAIRN_D_ONE },
+		{ CAIRN_W_KV_A, 1, CAIRN_D_LATENT, CAIRN_D_HIDDEN, CAIRN_D_ONE },
+		{ CAIRN_W_O, 1, CAIRN_D_HIDDEN, CAIRN_D_ATTN, CAIRN_D_ONE },
+		{ CAIRN_W_GATE_UP, 1, CAIRN_D_GATE_UP, CAIRN_D_HIDDEN, CAIRN_D_ONE },
+		{ CAIRN_W_DOWN, 1, CAIRN_D_HIDDEN, CAIRN_D_INTER, CAIRN_D_ONE },
+		{ CAIRN_W_EXPERTS_GATE_UP, 2, CAIRN_D_EXPERT_INTER, CAIRN_D_HIDDEN, CAIRN_D_EXPERTS },
+		{ CAIRN_W_EXPERTS_DOWN, 1, CAIRN_D_HIDDEN, CAIRN_D_EXPERT_INTER, CAIRN_D_EXPERTS },
+		{ CAIRN_W_SHARED_GATE_UP, 2, CAIRN_D_SHARED_INTER, CAIRN_D_HIDDEN, CAIRN_D_ONE },
+		{ CAIRN_W_SHARED_DOWN, 1, CAIRN_D_HIDDEN, CAIRN_D_SHARED_INTER, CAIRN_D_ONE },
 	};
 
 	for (int i = 0; i < COUNT(matrices) && m->weights != CAIRN_WEIGHTS_PLAIN; i++) {
-		if (matrices[i].weight != w)
+		if (matrices[i].weight != w || !m->elements[w])
 			continue;
-		*n = m->dims[matrices[i].n];
-		*k = m->dims[matrices[i].k];
-		return 1;
+		*n = m->dims[matrices[i].n] * matrices[i].pairs;
+		*k = m->dims[w == CAIRN_W_Q && m->dims[CAIRN_D_Q_LORA] ? CAIRN_D_Q_LORA : matrices[i].k];
+		return m->dims[matrices[i].num];
 	}
 	return 0;
 }
@@ -224,24 +237,28 @@ static int64_t blocks(int32_t n)
 	return (n + CAIRN_FP8_BLOCK - 1) / CAIRN_FP8_BLOCK;
 }
 
-/* What a weight takes: in 8 bits the matrix, and its scales behind it. */
+int64_t cairn_weight_scales(const struct cairn_model *m, int32_t n, int32_t k)
+{
+	return m->weights == CAIRN_WEIGHTS_FP8 ? n : blocks(n) * blocks(k);
+}
+
+/* What a weight takes: in 8 bits the matrices, and their scales behind them. */
 static int64_t weight_bytes(const struct cairn_model *m, int w)
 {
-	int32_t n, k;
+	int32_t n, k, num = cairn_weight_fp8(m, (enum cairn_weight)w, &n, &k);
 
-	if (!cairn_weight_fp8(m, (enum cairn_weight)w, &n, &k))
+	if (!num)
 		return (int64_t)(m->elements[w] * cairn_dtype_bytes(m->dtype));
-	return aligned((int64_t)n * k) +
-	       4 * (m->weights == CAIRN_WEIGHTS_FP8 ? n : blocks(n) * blocks(k));
+	return aligned((int64_t)num * n * k) + 4 * num * cairn_weight_scales(m, n, k);
 }
 
 const float *cairn_model_scale(const struct cairn_model *m, int32_t layer, enum cairn_weight w)
 {
-	int32_t n, k;
+	int32_t n, k, num = cairn_weight_fp8(m, w, &n, &k);
 
-	if (!cairn_weight_fp8(m, w, &n, &k))
+	if (!num)
 		return NULL;
-	return (const float *)((const char *)cairn_model_weight(m, layer, w) + aligned((int64_t)n * k));
+	return (const float *)((const char *)cairn_model_weight(m, layer, w) + aligned((int64_t)num * n * k));
 }
 
 static int64_t padded(const struct cairn_model *m, int w)
@@ -319,15 +336,17 @@ int64_t cairn_model_step_bytes(const struct cairn_model *m, int32_t rows, int64_
 	return llround(bytes / (double)element) * element;
 }
 
-/* One part, of all experts where it is of each: `place` is that of the first. */
+/* One part, of all experts where it is of each: `place` is that of the first, but `last` that of them all. */
 static int each_copy(struct cairn_model *m, const struct cairn_part *p, struct cairn_place place,
 		     cairn_part_fn fn, void *ctx)
 {
 	int64_t element = (int64_t)cairn_dtype_bytes(m->dtype);
 	int64_t apart = (int64_t)m->elements[p->weight] / copies(m, p) * element;
+	const int last = place.last;
 	char name[64], full[96];
 
 	for (int32_t k = 0; k < copies(m, p); k++) {
+		place.last = last && k == copies(m, p) - 1;
 		snprintf(name, sizeof(name), p->name, k);
 		if (kind_of(p->weight) == OF_MODEL)
 			snprintf(full, sizeof(full), "%s", name);
@@ -355,7 +374,8 @@ int cairn_model_each_part(struct cairn_model *m, cairn_part_fn fn, void *ctx)
 			if (!is_present(&m->config, p->present) || layer < first || layer >= end)
 				continue;
 			filled[p->weight] += part_elements(m, p) * element;
-			place.last = filled[p->weight] == (int64_t)m->elements[p->weight] * element;
+			place.last = filled[p->weight] * copies(m, p) ==
+				     (int64_t)m->elements[p->weight] * element;
 			CAIRN_TRY(each_copy(m, p, place, fn, ctx));
 		}
 	}

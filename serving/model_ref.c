@@ -84,16 +84,13 @@ static double *matrix(struct ref *r, int layer, const char *name)
 	return m;
 }
 
-/* The matrices that a model keeps in 8 bits where it is asked to. */
+/* The matrices that a model keeps in 8 bits where it is asked to: of attention and MLPs all but routers. */
 static int is_quantised(const char *name)
 {
-	static const char *const names[] = { "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
-		"self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj" };
+	size_t len = strlen(name);
 
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		if (!strcmp(name, names[i]))
-			return 1;
-	return 0;
+	return !strncmp(name, "self_attn.", 10) || ((!strncmp(name, "mlp.", 4) ||
+		!strncmp(name, "block_sparse_moe.", 17)) && strcmp(name + len - 5, ".gate"));
 }
 
 /* 1 + 2^-4 r with the sign and size of r by a counter, and 2^-10 of the row's scale: e4m3's largest error */
@@ -114,11 +111,7 @@ static void disturb(struct ref *r, double *w, int n, int k)
 	}
 }
 
-/*
- * w [n, k] becomes what quant_fp8w makes of it. A packed matrix is several of these one below the other: the
- * same for scales of rows, and for scales of blocks where each has a multiple of 128 rows, as it must have
- * here.
- */
+/* w [n, k] becomes what quant_fp8w makes of it. */
 static void quantise(struct ref *r, double *w, int n, int k)
 {
 	int blocks = r->weights == CAIRN_WEIGHTS_FP8_BLOCKS, across;
@@ -153,6 +146,41 @@ static void quantise(struct ref *r, double *w, int n, int k)
 	free(args.scale);
 }
 
+/*
+ * A packed matrix is several of these one below the other: the same for scales of rows, and for scales of
+ * blocks where each has a multiple of 128 rows. q, k and v must have that here; gates lie above their ups.
+ */
+static void quantise_packed(struct ref *r, double *w, int n, int k, int layer, const char *name)
+{
+	static const char *const pairs[][2] = { { "gate_proj", "up_proj" }, { "w1", "w3" } };
+	const int64_t size = (int64_t)n * k;
+
+	for (int i = 0; i < 4 && r->weights == CAIRN_WEIGHTS_FP8_BLOCKS && n % CAIRN_FP8_BLOCK; i++) {
+		const char *end = strrchr(name, '.') + 1;
+		double *other, *both;
+		char full[96];
+
+		if (strcmp(end, pairs[i / 2][i % 2]))
+			continue;
+		snprintf(full, sizeof(full), "%.*s%s.weight", (int)(end - name), name,
+			 pairs[i / 2][!(i % 2)]);
+		other = matrix(r, layer, full);
+		both = malloc(sizeof(*both) * (size_t)(2 * size));
+		if (other && both) {
+			memcpy(both + i % 2 * size, w, sizeof(*w) * (size_t)size);
+			memcpy(both + !(i % 2) * size, other, sizeof(*w) * (size_t)size);
+			quantise(r, both, 2 * n, k);
+			memcpy(w, both + i % 2 * size, sizeof(*w) * (size_t)size);
+		} else if (!both) {
+			r->failed = cairn_error(ENOMEM, "model_ref: no memory");
+		}
+		free(other);
+		free(both);
+		return;
+	}
+	quantise(r, w, n, k);
+}
+
 /* out[i,:] = in[i,:] W^T + b, W: [n, k] */
 static void project(struct ref *r, double *out, const double *in, int rows, int n, int k, int layer,
 		    const char *name, int has_bias, int exact)
@@ -166,7 +194,7 @@ static void project(struct ref *r, double *out, const double *in, int rows, int 
 	if (has_bias)
 		b = matrix(r, layer, full);
 	if (w && r->weights != CAIRN_WEIGHTS_PLAIN && is_quantised(name))
-		quantise(r, w, n, k);
+		quantise_packed(r, w, n, k, layer, name);
 	if (w && r->weight_noise > 0 && is_quantised(name))
 		disturb(r, w, n, k);
 	for (int64_t i = 0; w && (b || !has_bias) && i < (int64_t)rows * n; i++) {
