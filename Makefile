@@ -58,7 +58,7 @@ sources	:= serving/page.html $(sort $(wildcard $(addsuffix /*.[ch],$(DIRS)) $(ad
 digest	= $(shell cat $(sources) | sha256sum | cut -c1-16)
 
 ## all                the program, build/cairn
-all: $(O)/cairn $(O)/example_plugin.so $(O)/old_plugin.so $(O)/bad_plugin.so $(O)/fault_plugin.so $(O)/transport_end $(if $(CONFIG_NIC),$(O)/cairn_nic.so) \
+all: $(O)/cairn $(O)/example_plugin.so $(O)/old_plugin.so $(O)/bad_plugin.so $(O)/fault_plugin.so $(O)/late_plugin.so $(O)/transport_end $(if $(CONFIG_NIC),$(O)/cairn_nic.so) \
 	$(if $(CONFIG_VERBS),$(O)/golden $(O)/nic_semantics $(O)/nic_mutants $(O)/nic_arming $(O)/fhbn_receiver)
 
 # A package may bring libraries along: lib/ beside the program is looked in first.
@@ -93,7 +93,9 @@ $(O)/serving/page.o: serving/page.html
 $(O)/%_plugin.so: conformance/%_plugin.c Makefile $(filter %.h,$(sources))
 	@mkdir -p $(@D)
 	$(call say,CC,$@)
-	$(Q)$(CC) $(cppflags) $(cflags) -fPIC -shared -o $@ $<
+	$(Q)$(CC) $(cppflags) $(cflags) -fPIC -shared -o $@ $(filter %.c,$^)
+
+$(O)/late_plugin.so: conformance/late_memory.c conformance/late_runtime.c
 
 # The NIC model, to be preloaded under the system's own libibverbs: a library by itself, sanitized by nobody
 # since it has to come before all others.

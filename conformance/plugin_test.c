@@ -16,18 +16,13 @@
 /* The plug-ins lie beside the program. */
 static int plugin(struct cairn_test *t, const char *name, char *path, size_t len)
 {
-	char exe[PATH_MAX];
-	ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+	char file[64];
 
-	exe[n > 0 ? n : 0] = 0;
-	if (strrchr(exe, '/'))
-		*strrchr(exe, '/') = 0;
-	snprintf(path, len, "%.3000s/%s_plugin.so", exe, name);
-	if (access(path, R_OK)) {
-		cairn_skip(t, "%s_plugin.so is not beside the program", name);
-		return 0;
-	}
-	return 1;
+	snprintf(file, sizeof(file), "%s_plugin.so", name);
+	if (cairn_beside(file, path, len))
+		return 1;
+	cairn_skip(t, "%s is not beside the program", file);
+	return 0;
 }
 
 static int check(const char *path, const char *glob, char *out, size_t len)

@@ -57,8 +57,7 @@ int cairn_spawn(char *const argv[], char *out, size_t len)
 	return spawn("/proc/self/exe", NULL, argv, out, len);
 }
 
-/* The path of what lies beside this program; 0: it is there. */
-static int beside(const char *name, char path[PATH_MAX + 64])
+int cairn_beside(const char *name, char *path, size_t len)
 {
 	char self[PATH_MAX], *slash;
 	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
@@ -66,10 +65,9 @@ static int beside(const char *name, char path[PATH_MAX + 64])
 	self[n > 0 ? n : 0] = 0;
 	slash = strrchr(self, '/');
 	if (!slash)
-		return -1;
+		return 0;
 	*slash = 0;
-	snprintf(path, PATH_MAX + 64, "%s/%s", self, name);
-	return access(path, R_OK);
+	return (size_t)snprintf(path, len, "%s/%s", self, name) < len && !access(path, R_OK);
 }
 
 int cairn_spawn_beside(const char *name, const char *preload, char *const argv[], char *out, size_t len)
@@ -77,7 +75,8 @@ int cairn_spawn_beside(const char *name, const char *preload, char *const argv[]
 	char path[PATH_MAX + 64], library[PATH_MAX + 64];
 
 	out[0] = 0;
-	if (beside(name, path) || (preload && beside(preload, library)))
+	if (!cairn_beside(name, path, sizeof(path)) ||
+	    (preload && !cairn_beside(preload, library, sizeof(library))))
 		return -1001;
 	return spawn(path, preload ? library : NULL, argv, out, len);
 }

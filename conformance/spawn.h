@@ -14,4 +14,7 @@ int cairn_spawn(char *const argv[], char *out, size_t len);
  */
 int cairn_spawn_beside(const char *name, const char *preload, char *const argv[], char *out, size_t len);
 
+/* The path of what lies beside this program; 0: it is not there. */
+int cairn_beside(const char *name, char *path, size_t len);
+
 #endif

@@ -8,10 +8,12 @@
 
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "../conformance/registry.h"
+#include "../conformance/spawn.h"
 #include "model.h"
 #include "recipe_test.h"
 #include "safetensors.h"
@@ -25,18 +27,41 @@ struct golden {
 	int num_tokens, num_positions, num_greedy;
 };
 
-/* 0: the table is there and started. Else the test is skipped (no device), or has failed. */
+/*
+ * "late" is the plug-in beside the program: cpu's operations with the manners of a device; late1, late2, ...:
+ * its streams advance by chance, by another one each.
+ * 0: the table is there and started. Else the test is skipped (no device), or has failed.
+ */
 static inline int open_table(struct cairn_test *t, const char *name, struct cairn_impl *impl)
 {
-	int ret = cairn_impl_open(name, impl);
+	char path[PATH_MAX];
+	int ret;
 
+	snprintf(path, sizeof(path), "%s", name);
+	if (!strncmp(name, "late", 4)) {
+		if (!cairn_beside("late_plugin.so", path, sizeof(path))) {
+			cairn_skip(t, "late_plugin.so is not beside the program");
+			return -ENODEV;
+		}
+		if (name[4])
+			setenv("CAIRN_LATE", name + 4, 1);
+	}
+	ret = cairn_impl_open(path, impl);
 	if (!ret)
 		ret = cairn_impl_start(impl, 0);
 	if (ret == -ENODEV)
 		cairn_skip(t, "%s: %s", name, cairn_last_error());
 	else
 		EXPECT(t, ret == 0);
+	if (!strncmp(name, "late", 4) && name[4])
+		unsetenv("CAIRN_LATE");
 	return ret;
+}
+
+/* It captures passes, and its memory is not the host's. */
+static inline int on_device(const struct cairn_impl *impl)
+{
+	return !(impl->flags & CAIRN_IMPL_HOST_MEM);
 }
 
 static inline const void *golden_tensor(struct cairn_test *t, struct golden *g, const char *name, int *count)

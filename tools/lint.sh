@@ -14,7 +14,7 @@ grep -nE '#include "(\.\./)?(fused|serving|conformance|rdma)/' primitives/* 2>/d
 grep -nE '#include "(\.\./)?(serving|conformance|rdma)/' fused/* 2>/dev/null |
 	grep -vE '_test\.c:' && complain "fused/ includes what lies above it"
 grep -nE '#include "(\.\./)?(primitives|fused|conformance)/' serving/* 2>/dev/null |
-	grep -vE '_test\.c:|conformance/(abi|registry)\.h|primitives/(error|dtype)\.h' && complain "serving/ includes more than the table"
+	grep -vE '_test\.[ch]:|conformance/(abi|registry)\.h|primitives/(error|dtype)\.h' && complain "serving/ includes more than the table"
 grep -nE '#include "(\.\./)?(fused|serving|conformance)/' rdma/* 2>/dev/null |
 	grep -vE '_test\.c:' && complain "rdma/ includes more than primitives/"
 grep -lE '#include .*cuda' serving/*.[ch] 2>/dev/null && complain "serving/ names CUDA"
