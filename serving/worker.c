@@ -122,9 +122,23 @@ static int create_flights(struct cairn_worker *w, size_t block)
 	return 0;
 }
 
+/* For as many rows as there may be: fewer may need more than the most do. */
+static int create_sample_workspace(struct cairn_worker *w)
+{
+	for (int32_t rows = 1; w->impl->sample_workspace && rows <= w->opt.max_batch; rows++) {
+		struct cairn_sample_args sample = worker_sample_args(w, rows);
+		size_t bytes;
+
+		CAIRN_TRY(TABLE(w, sample_workspace, &sample, &bytes));
+		if (bytes > w->sample_workspace_bytes)
+			w->sample_workspace_bytes = bytes;
+	}
+	return w->sample_workspace_bytes ?
+		TABLE(w, mem_alloc, &w->sample_workspace, w->sample_workspace_bytes) : 0;
+}
+
 static int create_device(struct cairn_worker *w)
 {
-	struct cairn_sample_args sample;
 	size_t logits = (size_t)w->opt.max_batch * (size_t)w->vocab * sizeof(*w->logits);
 	size_t ids = (size_t)w->opt.max_rows * sizeof(*w->ids);
 	size_t tokens = (size_t)w->opt.max_batch * sizeof(*w->drawn), block;
@@ -148,11 +162,7 @@ static int create_device(struct cairn_worker *w)
 	CAIRN_TRY(TABLE(w, mem_set, w->drawn, 0, tokens, w->stream));
 	CAIRN_TRY(TABLE(w, mem_set, w->logprobs, 0, worker_logprobs_bytes(w, CAIRN_MAX_LOGPROBS),
 			w->stream));
-	sample = worker_sample_args(w, w->opt.max_batch);
-	if (w->impl->sample_workspace)
-		CAIRN_TRY(TABLE(w, sample_workspace, &sample, &w->sample_workspace_bytes));
-	if (w->sample_workspace_bytes)
-		CAIRN_TRY(TABLE(w, mem_alloc, &w->sample_workspace, w->sample_workspace_bytes));
+	CAIRN_TRY(create_sample_workspace(w));
 	return create_flights(w, block);
 }
 
