@@ -74,8 +74,11 @@ static void architecture(struct cairn_test *t, const char *table, const char *na
 EACH(DEFINE, ref)
 EACH(DEFINE, cpu)
 EACH(DEFINE, cuda)
+EACH(DEFINE, late)
 
-static const struct cairn_unit units[] = { EACH(LIST, ref) EACH(LIST, cpu) EACH(LIST, cuda) };
+static const struct cairn_unit units[] = {
+	EACH(LIST, ref) EACH(LIST, cpu) EACH(LIST, cuda) EACH(LIST, late)
+};
 
 const struct cairn_family cairn_engine_arch_family = {
 	.stage = "serving",

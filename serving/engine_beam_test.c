@@ -132,10 +132,16 @@ static void beams_cuda(struct cairn_test *t)
 	beams(t, "cuda");
 }
 
+static void beams_late(struct cairn_test *t)
+{
+	beams(t, "late");
+}
+
 static const struct cairn_unit units[] = {
 	{ "beams_ref", beams_ref },
 	{ "beams_cpu", beams_cpu },
 	{ "beams_cuda", beams_cuda },
+	{ "beams_late", beams_late },
 };
 
 const struct cairn_family cairn_engine_beam_family = {

@@ -296,11 +296,14 @@ static void bad_tiers(struct cairn_test *t)
 TABLE(ref)
 TABLE(cpu)
 TABLE(cuda)
+TABLE(late)
+TABLE(late1)
+TABLE(late2)
 #define UNITS(table) \
 	{ "everywhere_" #table, everywhere_##table }, { "conversation_" #table, conversation_##table }
 
 static const struct cairn_unit units[] = {
-	UNITS(ref), UNITS(cpu), UNITS(cuda),
+	UNITS(ref), UNITS(cpu), UNITS(cuda), UNITS(late), UNITS(late1), UNITS(late2),
 	{ "salts", salts },
 	{ "bad_tiers", bad_tiers },
 };

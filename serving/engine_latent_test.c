@@ -66,7 +66,7 @@ static void greedy(struct cairn_test *t, const char *table, const char *name)
 		EXPECT(t, stats.steps == passes && stats.fused_steps == passes);
 		/* the first warms up, the second captures */
 		EXPECT(t, stats.graph_steps ==
-			  (!strcmp(table, "cuda") && !opts[i].no_graphs ? passes - 1 : 0));
+			  (on_device(&impl) && !opts[i].no_graphs ? passes - 1 : 0));
 		cairn_engine_destroy(e);
 	}
 	close_model(m, &g);
@@ -159,12 +159,13 @@ static void refused(struct cairn_test *t)
 TABLE(ref)
 TABLE(cpu)
 TABLE(cuda)
+TABLE(late)
 #define UNITS(table) \
 	{ "greedy_" #table, greedy_##table }, { "greedy_q_" #table, greedy_q_##table }, \
 	{ "mixed_" #table, mixed_##table }, { "mixed_q_" #table, mixed_q_##table }
 
 static const struct cairn_unit units[] = {
-	UNITS(ref), UNITS(cpu), UNITS(cuda),
+	UNITS(ref), UNITS(cpu), UNITS(cuda), UNITS(late),
 	{ "refused", refused },
 };
 

@@ -44,7 +44,7 @@ static void greedy(struct cairn_test *t, const char *table, const char *name)
 	struct cairn_model *m;
 	struct cairn_impl impl;
 	struct golden g;
-	int chunk, fused;
+	int chunk, fused, captured;
 
 	if (open_model(t, table, name, &impl, &g, &m))
 		return;
@@ -67,9 +67,11 @@ static void greedy(struct cairn_test *t, const char *table, const char *name)
 		/* all steps that read no prompt, but of a prompt's last chunk of one row */
 		fused = opts[i].decode != CAIRN_DECODE_UNFUSED && impl.decode_step;
 		EXPECT(t, stats.fused_steps == (fused ? g.num_greedy - 1 + (g.num_tokens % chunk == 1) : 0));
-		/* the first decoding step warms up, the second captures */
-		EXPECT(t, stats.graph_steps ==
-				  (!strcmp(table, "cuda") && !opts[i].no_graphs ? g.num_greedy - 2 : 0));
+		/* the first decoding step warms up, the second captures; where the first finds too small a
+		 * workspace, as late's are, the next ones do */
+		captured = on_device(&impl) && !opts[i].no_graphs ? g.num_greedy - 2 : 0;
+		EXPECT(t, stats.graph_steps == captured ||
+			  (!strcmp(table, "late") && captured && stats.graph_steps == captured - 1));
 		cairn_engine_destroy(e);
 	}
 	close_model(m, &g);
@@ -82,6 +84,7 @@ static void greedy(struct cairn_test *t, const char *table, const char *name)
 GREEDY(ref)
 GREEDY(cpu)
 GREEDY(cuda)
+GREEDY(late)
 
 /*
  * Twenty requests of all lengths, greedy and sampled, in an engine that holds five at a time and has pages
@@ -142,6 +145,11 @@ static void batch_is_alone_ref(struct cairn_test *t)
 static void batch_is_alone_cpu(struct cairn_test *t)
 {
 	batch_is_alone(t, "cpu");
+}
+
+static void batch_is_alone_late(struct cairn_test *t)
+{
+	batch_is_alone(t, "late");
 }
 
 static void sampling(struct cairn_test *t, const char *table, enum cairn_decode_path decode)
@@ -205,6 +213,11 @@ static void sampling_cuda(struct cairn_test *t)
 	sampling(t, "cuda", CAIRN_DECODE_AUTO);
 }
 
+static void sampling_late(struct cairn_test *t)
+{
+	sampling(t, "late", CAIRN_DECODE_AUTO);
+}
+
 static void sampling_unfused_cpu(struct cairn_test *t)
 {
 	sampling(t, "cpu", CAIRN_DECODE_UNFUSED);
@@ -213,6 +226,11 @@ static void sampling_unfused_cpu(struct cairn_test *t)
 static void sampling_unfused_cuda(struct cairn_test *t)
 {
 	sampling(t, "cuda", CAIRN_DECODE_UNFUSED);
+}
+
+static void sampling_unfused_late(struct cairn_test *t)
+{
+	sampling(t, "late", CAIRN_DECODE_UNFUSED);
 }
 
 /* Ends: an end-of-sequence token, a callback that says stop, and neighbours that go on undisturbed. */
@@ -263,6 +281,11 @@ static void stops_cuda(struct cairn_test *t)
 	stops(t, "cuda");
 }
 
+static void stops_late(struct cairn_test *t)
+{
+	stops(t, "late");
+}
+
 static const struct cairn_unit units[] = {
 	{ "greedy_llama2_ref", greedy_llama2_ref },
 	{ "greedy_llama2_cpu", greedy_llama2_cpu },
@@ -282,6 +305,13 @@ static const struct cairn_unit units[] = {
 	{ "sampling_unfused_cuda", sampling_unfused_cuda },
 	{ "stops_cpu", stops_cpu },
 	{ "stops_cuda", stops_cuda },
+	{ "stops_late", stops_late },
+	{ "greedy_llama2_late", greedy_llama2_late },
+	{ "greedy_llama3_late", greedy_llama3_late },
+	{ "greedy_qwen2_late", greedy_qwen2_late },
+	{ "batch_is_alone_late", batch_is_alone_late },
+	{ "sampling_late", sampling_late },
+	{ "sampling_unfused_late", sampling_unfused_late },
 };
 
 const struct cairn_family cairn_engine_family = {

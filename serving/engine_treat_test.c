@@ -211,11 +211,13 @@ static void bad_requests(struct cairn_test *t)
 TABLE(ref)
 TABLE(cpu)
 TABLE(cuda)
+TABLE(late)
+TABLE(late3)
 #define UNITS(table) \
 	{ "treated_" #table, treated_##table }, { "treated_unfused_" #table, listed_##table }
 
 static const struct cairn_unit units[] = {
-	UNITS(ref), UNITS(cpu), UNITS(cuda),
+	UNITS(ref), UNITS(cpu), UNITS(cuda), UNITS(late), UNITS(late3),
 	{ "drawn_ref", drawn },
 	{ "bad_requests", bad_requests },
 };

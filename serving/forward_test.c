@@ -87,6 +87,11 @@ out:
 EACH(DEFINE, ref)
 EACH(DEFINE, cpu)
 EACH(DEFINE, cuda)
+#define SOME(what) \
+	what(llama3_bf16, "llama3_tiny", 0, late) what(deepseek_bf16, "deepseek_tiny", 0, late) \
+	what(gemma2_f16, "gemma2_tiny", 1, late) what(mixtral_bf16, "mixtral_tiny", 0, late) \
+	what(biases_f16, NULL, 1, late)
+SOME(DEFINE)
 
 /* A table whose operations want workspaces gets what each asked for; the largest comes first, and last. */
 static struct cairn_impl plain;
@@ -142,14 +147,14 @@ out:
 }
 
 /* A decode pass captured at one position gives, replayed at later ones, the bits of the eager pass. */
-static void graph_is_eager(struct cairn_test *t)
+static void graph_is_eager(struct cairn_test *t, const char *table)
 {
 	struct cairn_batch b;
 	struct fixture f;
 	void *graph = NULL;
 	int rows, moved;
 
-	if (open_fixture(t, &f, "cuda", "llama3_tiny", 0, CAIRN_WEIGHTS_PLAIN))
+	if (open_fixture(t, &f, table, "llama3_tiny", 0, CAIRN_WEIGHTS_PLAIN))
 		goto out;
 	rows = f.g.num_tokens;
 	if (!EXPECT(t, run_pass(&f, 0, rows - 20) == 0) || !EXPECT(t, run_pass(&f, rows - 20, 1) == 0) ||
@@ -178,13 +183,47 @@ out:
 	close_fixture(&f);
 }
 
+static void graph_is_eager_cuda(struct cairn_test *t)
+{
+	graph_is_eager(t, "cuda");
+}
+
+static void graph_is_eager_late(struct cairn_test *t)
+{
+	graph_is_eager(t, "late");
+}
+
+/* The same operations, later: the same bits. */
+static void late_is_cpu(struct cairn_test *t)
+{
+	static const char *const names[] = { "llama3_tiny", "deepseek_tiny", "mixtral_tiny" };
+	static const int chunks[] = { 7, 16, 33, 1, 23 };
+
+	for (size_t k = 0; k < ARRAY_SIZE(names); k++) {
+		struct fixture cpu, late;
+
+		if (!open_fixture(t, &cpu, "cpu", names[k], 0, CAIRN_WEIGHTS_PLAIN) &&
+		    !open_fixture(t, &late, "late", names[k], 0, CAIRN_WEIGHTS_PLAIN)) {
+			judge_passes(t, &cpu, "on cpu", chunks, (int)ARRAY_SIZE(chunks));
+			judge_passes(t, &late, "late", chunks, (int)ARRAY_SIZE(chunks));
+			EXPECT(t, !memcmp(cpu.logits, late.logits,
+					  sizeof(float) * (size_t)(cpu.g.num_tokens * cpu.vocab)));
+			close_fixture(&late);
+		}
+		close_fixture(&cpu);
+	}
+}
+
 static const struct cairn_unit units[] = {
 	{ "reference_is_transformers", reference_is_transformers },
 	EACH(LIST, ref)
 	EACH(LIST, cpu)
 	EACH(LIST, cuda)
+	SOME(LIST)
 	{ "workspaces_as_asked", workspaces_as_asked },
-	{ "graph_is_eager", graph_is_eager },
+	{ "graph_is_eager", graph_is_eager_cuda },
+	{ "graph_is_eager_late", graph_is_eager_late },
+	{ "late_is_cpu", late_is_cpu },
 };
 
 const struct cairn_family cairn_forward_family = {

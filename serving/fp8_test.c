@@ -86,6 +86,11 @@ out:
 EACH(DEFINE, ref)
 EACH(DEFINE, cpu)
 EACH(DEFINE, cuda)
+#define SOME(what) \
+	what(llama3_rows, "llama3_tiny", CAIRN_WEIGHTS_FP8, 0, late) \
+	what(mixtral_blocks_f16, "mixtral_tiny", CAIRN_WEIGHTS_FP8_BLOCKS, 1, late) \
+	what(deepseek_blocks, "deepseek_tiny", CAIRN_WEIGHTS_FP8_BLOCKS, 0, late)
+SOME(DEFINE)
 
 /* Each token is the likeliest after those before it, as far as the reference is sure of their logits. */
 static void judge_greedy(struct cairn_test *t, const struct golden *g, enum cairn_weights weights,
@@ -166,6 +171,7 @@ out:
 GREEDY(DEFINE_GREEDY, ref)
 GREEDY(DEFINE_GREEDY, cpu)
 GREEDY(DEFINE_GREEDY, cuda)
+GREEDY(DEFINE_GREEDY, late)
 
 static const struct cairn_unit units[] = {
 	EACH(LIST, ref)
@@ -174,6 +180,8 @@ static const struct cairn_unit units[] = {
 	GREEDY(LIST, ref)
 	GREEDY(LIST, cpu)
 	GREEDY(LIST, cuda)
+	GREEDY(LIST, late)
+	SOME(LIST)
 };
 
 const struct cairn_family cairn_fp8_family = {

@@ -19,12 +19,23 @@ static int cairn(char *out, const char *const *args)
 
 #define CAIRN(out, ...) cairn(out, (const char *const[MAX_ARGS + 1]){ __VA_ARGS__, NULL })
 
+/* What --impl takes; NULL: there is no such table here. */
+static const char *open_named(struct cairn_test *t, const char *table, struct cairn_impl *impl)
+{
+	static char path[PATH_MAX];
+
+	if (open_table(t, table, impl))
+		return NULL;
+	return strcmp(table, "late") ? table : cairn_beside("late_plugin.so", path, PATH_MAX) ? path : NULL;
+}
+
 static void eval(struct cairn_test *t, const char *table, const char *limit, const char *min_accuracy)
 {
 	struct cairn_impl impl;
 	char out[16384];
 
-	if (open_table(t, table, &impl))
+	table = open_named(t, table, &impl);
+	if (!table)
 		return;
 	if (!EXPECT(t, CAIRN(out, "eval", "--impl", table, "--limit", limit, "--min-accuracy",
 			     min_accuracy) == 0))
@@ -48,12 +59,18 @@ static void eval_cuda(struct cairn_test *t)
 	eval(t, "cuda", "400", "95");
 }
 
+static void eval_late(struct cairn_test *t)
+{
+	eval(t, "late", "10", "90");
+}
+
 static void answers(struct cairn_test *t, const char *table)
 {
 	struct cairn_impl impl;
 	char out[16384];
 
-	if (open_table(t, table, &impl))
+	table = open_named(t, table, &impl);
+	if (!table)
 		return;
 	EXPECT(t, CAIRN(out, "generate", "--impl", table, "--prompt", "What is 55 - 8?\n") == 0);
 	EXPECT_CONTAINS(t, out, "\n47\n");
@@ -83,6 +100,11 @@ static void answers_cpu(struct cairn_test *t)
 static void answers_cuda(struct cairn_test *t)
 {
 	answers(t, "cuda");
+}
+
+static void answers_late(struct cairn_test *t)
+{
+	answers(t, "late");
 }
 
 static void prompt_file_and_record(struct cairn_test *t)
@@ -261,6 +283,8 @@ static const struct cairn_unit units[] = {
 	{ "eval_ref", eval_ref },
 	{ "eval_cpu", eval_cpu },
 	{ "eval_cuda", eval_cuda },
+	{ "answers_late", answers_late },
+	{ "eval_late", eval_late },
 	{ "eval_counts", eval_counts },
 	{ "prompt_file_and_record", prompt_file_and_record },
 	{ "bad_options", bad_options },

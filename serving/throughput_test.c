@@ -281,7 +281,7 @@ static void decode_256(struct cairn_test *t)
 }
 
 /* The load itself, on a model and a host that can carry it: every answer has its length. */
-static void small(struct cairn_test *t)
+static void small(struct cairn_test *t, const char *table)
 {
 	struct load load = { .in = 12, .out = 9, .rows = 16, .max_batch = 12, .num_requests = 60 };
 	struct load_result r;
@@ -289,7 +289,7 @@ static void small(struct cairn_test *t)
 	struct cairn_impl impl;
 	struct golden g;
 
-	if (open_table(t, "cpu", &impl) || open_golden(t, &g, "llama2_tiny"))
+	if (open_table(t, table, &impl) || open_golden(t, &g, "llama2_tiny"))
 		return;
 	if (EXPECT(t, cairn_model_load(&m, &impl, g.dir, NULL, NULL) == 0)) {
 		EXPECT(t, load_run(t, m, &load, &r) == 0);
@@ -313,8 +313,19 @@ static void small(struct cairn_test *t)
 	close_golden(&g);
 }
 
+static void small_cpu(struct cairn_test *t)
+{
+	small(t, "cpu");
+}
+
+static void small_late(struct cairn_test *t)
+{
+	small(t, "late");
+}
+
 static const struct cairn_unit units[] = {
-	{ "small", small },
+	{ "small", small_cpu },
+	{ "small_late", small_late },
 };
 
 static const struct cairn_unit measures[] = {
