@@ -68,6 +68,8 @@
  */
 #include "moe.h"
 
+#include <string.h>
+
 #include "../primitives/launch.h"
 #include "decode_step_latent.h"
 #include "moe_body.cuh"
@@ -137,7 +139,7 @@ static size_t plan(struct moe_args *g, char *ws)
 
 int moe_plan(struct moe_args *g, const struct cairn_moe_args *args, int ctas)
 {
-	g->a = *args;
+	memcpy(&g->a, args, sizeof(g->a));
 	plan(g, (char *)args->workspace);
 	g->units = units_of(args->shared_intermediate, ctas);
 	return layout(g);
@@ -169,7 +171,7 @@ size_t moe_workspace(const struct cairn_moe_args *args)
 {
 	struct moe_args g = {};
 
-	g.a = *args;
+	memcpy(&g.a, args, sizeof(g.a));
 	return args->batch ? plan(&g, NULL) : 0;
 }
 

@@ -24,7 +24,7 @@
 #include "../primitives/row.cuh"
 #include "attn_tile.cuh"
 #include "body.cuh"
-#include "moe.h"
+#include "moe_call.cuh"
 
 #define MOE		static __device__ __forceinline__
 #define MOE_WARPS	8
@@ -67,7 +67,7 @@ static __host__ __device__ __forceinline__ struct moe_units units_of(int pairs, 
 }
 
 struct moe_args {
-	struct cairn_moe_args a;
+	struct moe_call a;
 	uint32_t *calls;		/* before this one: of each CTA, its own count */
 	uint64_t *logits;		/* words: [batch][num_experts], a float each */
 	uint64_t *shared;		/* [batch][shared_intermediate / 2] */

@@ -27,11 +27,14 @@
  */
 #include "moe_rows.h"
 
+#include <string.h>
+
 #include "../primitives/gemm.h"
 #include "../primitives/launch.h"
 #include "../primitives/rmsnorm.h"
 #include "../primitives/row.cuh"
 #include "attn_tile.cuh"
+#include "moe_call.cuh"
 
 #define THREADS		256
 #define TILE		128		/* slots of a tile, and rows of weights */
@@ -47,7 +50,7 @@ struct tile {
 };
 
 struct rows {
-	struct cairn_moe_args a;
+	struct moe_call a;
 	void *n, *h, *shared_h;
 	float *logits, *weight, *y;		/* weight: of a pair row * k + i; y: of a slot */
 	int32_t *choice, *pair, *slot;		/* expert of a pair; pair of a slot; slot of a pair */
@@ -438,7 +441,7 @@ static struct cairn_gemm_args router_args(const struct rows *g)
 /* Lays the workspace out from `ws`, which may be NULL: its bytes. gemm_bytes is set. */
 static size_t plan(struct rows *g, char *ws)
 {
-	const struct cairn_moe_args *a = &g->a;
+	const struct moe_call *a = &g->a;
 	size_t at = 0, batch = (size_t)a->batch, slots = batch * (size_t)a->experts_per_token;
 	size_t shared = a->shared_intermediate ? batch : 0;
 	int32_t used = a->num_experts < (int32_t)slots ? a->num_experts : (int32_t)slots;
@@ -467,7 +470,7 @@ extern "C" int moe_rows_workspace(const struct cairn_moe_args *args, size_t *byt
 	struct rows g = {};
 	struct cairn_gemm_args r;
 
-	g.a = *args;
+	memcpy(&g.a, args, sizeof(g.a));
 	r = router_args(&g);
 	CAIRN_TRY(cairn_gemm_workspace(&r, &g.gemm_bytes));
 	*bytes = plan(&g, NULL);
@@ -500,7 +503,7 @@ extern "C" int moe_rows(const struct cairn_moe_args *args, void *stream)
 	struct rows g = {};
 	size_t need;
 
-	g.a = *args;
+	memcpy(&g.a, args, sizeof(g.a));
 	r = router_args(&g);
 	CAIRN_TRY(cairn_gemm_workspace(&r, &g.gemm_bytes));
 	need = plan(&g, (char *)args->workspace);
