@@ -50,7 +50,7 @@
 #define CHUNK		256
 
 /* The program starts on any x86-64; the inner loops are built for wider vectors as well. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(CAIRN_SANITIZED)
 #define WIDE	__attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define WIDE

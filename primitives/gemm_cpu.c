@@ -23,7 +23,7 @@
 #define LANES		16
 #define MIN_PARALLEL	262144	/* products below which waking threads costs more than it gains */
 
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__)
+#if defined(__x86_64__) && !defined(CAIRN_SANITIZED)
 #define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define CLONES			/* resolvers run before the sanitizer is ready */

@@ -222,7 +222,7 @@ static void through_to_the_card(struct cairn_test *t)
 {
 	char root[512], library[1024], out[8192];
 
-#ifdef __SANITIZE_ADDRESS__
+#ifdef CAIRN_SANITIZED
 	cairn_skip(t, "a sanitizer must be the first library");
 	return;
 #endif

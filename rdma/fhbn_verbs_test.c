@@ -16,7 +16,7 @@ static void again(struct cairn_test *t, const char *test)
 	char words[256], text[16384], *skip;
 	struct child c;
 
-#ifdef __SANITIZE_ADDRESS__
+#ifdef CAIRN_SANITIZED
 	cairn_skip(t, "a sanitized program cannot have the model before it");
 	return;
 #endif

@@ -60,6 +60,27 @@ static inline double now_s(void)
 	return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
 }
 
+/* Under TSan: the model with TSan in it where the program has none, and the library that both need. */
+static inline void find_model(const char *program, char *library, size_t len)
+{
+#ifdef __SANITIZE_THREAD__
+	const char *given = getenv("TSAN_OPTIONS");
+	char options[1024];
+	size_t n;
+
+	if (strcmp(program, "cairn") && strcmp(program, "transport_end") &&
+	    find_program("cairn_nic_watched.so", library, len)) {
+		n = strlen(library);
+		snprintf(library + n, len - n, ":libtsan.so.2");
+		snprintf(options, sizeof(options), "%s ignore_noninstrumented_modules=1", given ? given : "");
+		setenv("TSAN_OPTIONS", options, 1);
+		return;
+	}
+#endif
+	(void)program;
+	find_program("cairn_nic.so", library, len);
+}
+
 /* words: program and arguments, blanks between. on_model: with the library preloaded. */
 static inline void start_child(struct cairn_test *t, struct child *c, const char *words, int on_model,
 			       const char *adversary, const char *out)
@@ -67,7 +88,6 @@ static inline void start_child(struct cairn_test *t, struct child *c, const char
 	char program[1024], library[1024], report[1024], shared[1024], line[512], *args[MAX_ARGS + 1], *save;
 	int n = 0, fd;
 
-	find_program("cairn_nic.so", library, sizeof(library));
 	path_of(t, "report", report, sizeof(report));
 	path_of(t, "shared", shared, sizeof(shared));
 	path_of(t, out, c->out, sizeof(c->out));
@@ -83,8 +103,10 @@ static inline void start_child(struct cairn_test *t, struct child *c, const char
 	dup2(open("/dev/null", O_RDONLY), 0);
 	dup2(fd, 1);
 	dup2(fd, 2);
-	if (on_model)
+	if (on_model) {
+		find_model(args[0], library, sizeof(library));
 		setenv("LD_PRELOAD", library, 1);
+	}
 	unsetenv("CAIRN_RDMA_DEVICE");	/* a card of this machine's (card.h); the model has its own */
 	/* a sanitizer in the program need not be the first of all libraries */
 	setenv("ASAN_OPTIONS", "verify_asan_link_order=0", 1);

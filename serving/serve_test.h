@@ -12,7 +12,7 @@
 
 #include "http_test.h"
 
-#ifdef __SANITIZE_ADDRESS__
+#ifdef CAIRN_SANITIZED
 #define IS_SANITIZED 1
 #else
 #define IS_SANITIZED 0

@@ -419,7 +419,7 @@ static void say_failed(struct worker *w)
 		wait_for_front(w);
 }
 
-#ifdef __SANITIZE_ADDRESS__
+#ifdef CAIRN_SANITIZED
 static void watch_for_crashes(void) {}	/* its own report says more */
 #else
 /* Where it died, for whoever reads the log; then it dies of the same signal. */
