@@ -286,7 +286,7 @@ static void describe(int index, struct cairn_case *c)
 		c->kinds = CAIRN_KIND_BIT(index % 3) |
 			   CAIRN_KIND_BIT(index / 3 % 2 ? CAIRN_KIND_POISON : CAIRN_KIND_NORMAL);
 	/* keys that are seen at all */
-	kv = s.window && s.window + s.qo - 1 < s.kv ? s.window + s.qo - 1 : s.kv;
+	kv = s.window && s.window <= s.kv - s.qo ? s.window + s.qo - 1 : s.kv;
 	pairs = (double)s.qo * s.kv;
 	if (s.flags & CAUSAL)
 		pairs -= 0.5 * s.qo * (s.qo - 1.0);
