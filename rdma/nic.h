@@ -94,9 +94,9 @@ enum nic_rule {
 
 /* Counters of this process, readable by dlsym(RTLD_DEFAULT, "cairn_nic_stats"). Single words, no lock. */
 struct nic_stats {
-	uint64_t requests, bytes, completions, errors, flushed;
-	uint64_t doorbells, doorbell_wqe, doorbell_index, doorbell_early, blueflame;
-	uint64_t rnr, arms, events, rules, by_rule[NIC_NUM_RULES];
+	_Atomic uint64_t requests, bytes, completions, errors, flushed;
+	_Atomic uint64_t doorbells, doorbell_wqe, doorbell_index, doorbell_early, blueflame;
+	_Atomic uint64_t rnr, arms, events, rules, by_rule[NIC_NUM_RULES];
 };
 
 /*

@@ -150,8 +150,8 @@ static int attach(const struct cairn_nic_ring *r, uint32_t *qpn, uint64_t *reg[2
 	}
 	if (i >= 0) {
 		*qpn = nic->qps[i].qpn;
-		reg[0] = (uint64_t *)(void *)nic_register(&nic->qps[i], 0);
-		reg[1] = (uint64_t *)(void *)nic_register(&nic->qps[i], 1);
+		reg[0] = (uint64_t *)(void *)nic_register(i, 0);
+		reg[1] = (uint64_t *)(void *)nic_register(i, 1);
 	}
 	nic_unlock();
 	return i < 0 ? i : 0;

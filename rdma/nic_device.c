@@ -120,13 +120,22 @@ int nic_mr_add(uint32_t pd, uint64_t addr, uint64_t bytes, uint64_t iova, uint32
 
 int nic_cq_add(uint64_t buf, uint64_t dbrec, uint32_t entries)
 {
+	struct nic_cq *cq;
 	int i;
 
 	for (i = 0; i < NIC_MAX_CQS && nic->cqs[i].used; i++)
 		;
 	if (i == NIC_MAX_CQS)
 		return -ENOMEM;
-	nic->cqs[i] = (struct nic_cq) { .used = 1, .pid = self, .buf = buf, .dbrec = dbrec, .num = entries };
+	cq = &nic->cqs[i];
+	cq->used = 1;
+	cq->pid = self;
+	cq->buf = buf;
+	cq->dbrec = dbrec;
+	cq->num = entries;
+	cq->failed = cq->any_solicited = 0;
+	cq->solicited = 0;
+	__atomic_store_n(&cq->produced, 0, __ATOMIC_RELEASE);
 	return i;
 }
 
@@ -148,8 +157,6 @@ int nic_qp_add(const struct nic_qp *init)
 	nic->qps[i].state = NIC_RESET;
 	nic->qps[i].serial = ++nic->serial;
 	nic->qps[i].qpn = NIC_FIRST_QPN + (uint32_t)i;
-	/* Register 0 of page 0 is the one libmlx5 never uses for BlueFlame. */
-	nic->qps[i].bfreg = (uint32_t)((i + 1) / 2 * NIC_REGS_PER_PAGE + (i + 1) % 2);
 	nic_engine_reset_qp(i);
 	return i;
 }
@@ -324,9 +331,9 @@ void nic_complete(struct nic_qp *qp, const struct nic_completion *c)
 		cq->any_solicited = 1;
 	}
 	__atomic_store_n(&cq->produced, cq->produced + 1, __ATOMIC_RELEASE);
-	nic_stats.completions++;
+	nic_count(&nic_stats.completions, 1);
 	if (c->syndrome == CAIRN_CQE_FLUSHED)
-		nic_stats.flushed++;
+		nic_count(&nic_stats.flushed, 1);
 	else if (c->syndrome)
-		nic_stats.errors++;
+		nic_count(&nic_stats.errors, 1);
 }

@@ -44,11 +44,17 @@ uint64_t nic_now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-_Atomic uint64_t *nic_register(const struct nic_qp *qp, int half)
+/* Register 0 of page 0 is the one libmlx5 never uses for BlueFlame. */
+uint32_t nic_bfreg(int i)
 {
-	uint8_t *page = nic_uar + (size_t)(qp->bfreg / NIC_REGS_PER_PAGE) * NIC_PAGE;
+	return (uint32_t)((i + 1) / 2 * NIC_REGS_PER_PAGE + (i + 1) % 2);
+}
 
-	page += NIC_BF_OFFSET + qp->bfreg % NIC_REGS_PER_PAGE * NIC_BF_REG + half * NIC_BF_BUF;
+_Atomic uint64_t *nic_register(int i, int half)
+{
+	uint8_t *page = nic_uar + (size_t)(nic_bfreg(i) / NIC_REGS_PER_PAGE) * NIC_PAGE;
+
+	page += NIC_BF_OFFSET + nic_bfreg(i) % NIC_REGS_PER_PAGE * NIC_BF_REG + half * NIC_BF_BUF;
 	return (_Atomic uint64_t *)(void *)page;
 }
 
@@ -67,8 +73,8 @@ void nic_engine_reset_qp(int i)
 	atomic_store(&ours[i], 0);
 	if (!qp->used)
 		return;
-	atomic_store(nic_register(qp, 0), 0);
-	atomic_store(nic_register(qp, 1), 0);
+	atomic_store(nic_register(i, 0), 0);
+	atomic_store(nic_register(i, 1), 0);
 	sq->qp = qp;
 	atomic_store(&ours[i], 1);
 }
@@ -99,9 +105,9 @@ static void announce(struct nic_sq *sq, uint16_t producer)
 	sq->lost_ns = 0;
 }
 
-static int take_blueflame(const struct nic_qp *qp, int half)
+static int take_blueflame(int queue, int half)
 {
-	_Atomic uint64_t *reg = nic_register(qp, half);
+	_Atomic uint64_t *reg = nic_register(queue, half);
 	int i, seen = 0;
 
 	for (i = 1; i < 4; i++)
@@ -116,16 +122,16 @@ static void doorbell(struct nic_sq *sq, uint64_t word, int is_blueflame)
 	uint16_t index = (uint16_t)(first >> 8), next = (uint16_t)(index + (ds ? nic_blocks(ds) : 0));
 	int record;
 
-	nic_stats.blueflame += (unsigned)is_blueflame;
+	nic_count(&nic_stats.blueflame, (unsigned)is_blueflame);
 	if (second >> 8 != sq->qp->qpn) {
 		nic_broken(sq->qp, NIC_RULE_doorbell_qpn, index, "doorbell for %#x, this is %#x", second >> 8,
 			   sq->qp->qpn);
 		return;
 	}
 	if (ds)
-		nic_stats.doorbell_wqe++;
+		nic_count(&nic_stats.doorbell_wqe, 1);
 	else
-		nic_stats.doorbell_index++;
+		nic_count(&nic_stats.doorbell_index, 1);
 	if (nic_adversary_drops_doorbell(is_blueflame)) {
 		sq->lost_ns = nic_now_ns() + LOST_DOORBELL_NS;
 		return;
@@ -139,7 +145,7 @@ static void doorbell(struct nic_sq *sq, uint64_t word, int is_blueflame)
 		return;
 	}
 	if (sq->early_ns && (int16_t)(next - sq->early_index) >= 0) {
-		nic_stats.doorbell_early++;
+		nic_count(&nic_stats.doorbell_early, 1);
 		sq->early_ns = 0;
 	}
 	announce(sq, (uint16_t)record);
@@ -192,7 +198,7 @@ static void fetch(struct nic_sq *sq)
 	sq->have_request = 1;
 	sq->rnr_left = sq->qp->rnr_retry;
 	sq->retry_ns = 0;
-	nic_stats.requests++;
+	nic_count(&nic_stats.requests, 1);
 }
 
 static struct nic_inflight *inflight(struct nic_sq *sq, int i)
@@ -294,7 +300,7 @@ static int advance(struct nic_sq *sq, uint64_t now)
 		f->due_ns = nic_adversary_completion_ns();
 		f->due_ns += f->due_ns ? now : 0;
 	}
-	nic_stats.bytes += ret ? 0 : r->bytes;
+	nic_count(&nic_stats.bytes, ret ? 0 : r->bytes);
 	sq->fetched = (uint16_t)(sq->fetched + r->num_blocks);
 	sq->have_request = sq->fetch_armed = 0;
 	sq->num_inflight++;
@@ -381,7 +387,7 @@ static int poll_queue(int i, int *busy)
 	int half;
 
 	for (half = 0; half < 2; half++) {
-		_Atomic uint64_t *reg = nic_register(&nic->qps[i], half);
+		_Atomic uint64_t *reg = nic_register(i, half);
 
 		if (atomic_load_explicit(reg, memory_order_relaxed))
 			words[half] = atomic_exchange_explicit(reg, 0, memory_order_acquire);
@@ -393,8 +399,8 @@ static int poll_queue(int i, int *busy)
 	if (sq->qp && sq->qp->state != NIC_RESET) {
 		for (half = 0; half < 2; half++)
 			if (words[half]) {
-				doorbell(sq, words[half], take_blueflame(sq->qp, half));
-				nic_stats.doorbells++;	/* last: the record was read by now */
+				doorbell(sq, words[half], take_blueflame(i, half));
+				nic_count(&nic_stats.doorbells, 1);	/* last: the record was read by now */
 			}
 		*busy = visit(sq);
 	}

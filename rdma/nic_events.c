@@ -40,17 +40,21 @@ static struct channel {
 	int ours;
 } channels[MAX_CHANNELS];
 
-/* A queue of this process with a channel. */
+/* A queue of this process with a channel: with the lock held. */
 static struct watch {
 	struct channel *channel;	/* NULL: none */
 	uint64_t user_handle;
 	uint32_t seen, record;		/* the arm record as last taken; what is in force of it */
 	uint32_t notified;		/* count of entries at the last event */
 	uint32_t num_events;
-	int armed, given, last_sn;	/* last_sn: of the last event, if one was given */
+	int given, last_sn;		/* last_sn: of the last event, if one was given */
 	uint64_t unrung_ns;		/* since when the record differs, 0: it does not */
 } watches[NIC_MAX_CQS];
-static int num_watches;
+
+/* What the engine looks at without the lock: is a look with it due? What is armed has a channel. */
+static atomic_int num_watches, num_armed;
+static atomic_uchar armed[NIC_MAX_CQS];
+static uint32_t idle_at[NIC_MAX_CQS];	/* count of entries that was no event; the engine's thread alone */
 
 /* The consumer's end. */
 int nic_channel_open(void)
@@ -111,6 +115,12 @@ static uint32_t arm_record(int cq)
 	return be32toh(__atomic_load_n(arm_record_at(cq), __ATOMIC_ACQUIRE));
 }
 
+static void set_armed(int cq, int is_armed)
+{
+	if (atomic_exchange(&armed[cq], (unsigned char)is_armed) != is_armed)
+		atomic_fetch_add(&num_armed, is_armed ? 1 : -1);
+}
+
 int nic_cq_watch(int cq, int fd, uint64_t user_handle)
 {
 	struct channel *c = find_channel(fd);
@@ -119,7 +129,7 @@ int nic_cq_watch(int cq, int fd, uint64_t user_handle)
 		return -EINVAL;
 	*arm_record_at(cq) = htobe32(NEVER_ARMED);
 	watches[cq] = (struct watch) { .channel = c, .user_handle = user_handle, .seen = NEVER_ARMED };
-	num_watches++;
+	atomic_fetch_add(&num_watches, 1);
 	return 0;
 }
 
@@ -153,7 +163,8 @@ uint32_t nic_cq_unwatch(int cq)
 	for (i = 0; i < num; i++)
 		(void)!send(w->channel->ours, &kept[i], sizeof(kept[i]), MSG_DONTWAIT | MSG_NOSIGNAL);
 	w->channel = NULL;
-	num_watches--;
+	set_armed(cq, 0);
+	atomic_fetch_sub(&num_watches, 1);
 	return taken;
 }
 
@@ -176,14 +187,14 @@ static void give_event(int number)
 	struct watch *w = &watches[number];
 	struct ib_uverbs_comp_event_desc event = { .cq_handle = w->user_handle };
 
-	w->armed = 0;
+	set_armed(number, 0);
 	if (send(w->channel->ours, &event, sizeof(event), MSG_DONTWAIT | MSG_NOSIGNAL) != sizeof(event))
 		return;
 	w->given = 1;
 	w->last_sn = (int)(w->record >> 28 & 3);
 	w->notified = nic->cqs[number].produced;
 	w->num_events++;
-	nic_stats.events++;
+	nic_count(&nic_stats.events, 1);
 }
 
 static void take_record(int number)
@@ -198,11 +209,12 @@ static void take_record(int number)
 	if (w->given && (int)(record >> 28 & 3) == w->last_sn)
 		return;
 	/* armed for any entry it stays so, until the event */
-	if (w->armed && !(w->record & ARM_SOLICITED))
+	if (atomic_load(&armed[number]) && !(w->record & ARM_SOLICITED))
 		record &= ~ARM_SOLICITED;
 	w->record = record;
-	w->armed = 1;
-	nic_stats.arms++;
+	idle_at[number] = nic->cqs[number].produced - 1;	/* none of that count: it is looked at */
+	set_armed(number, 1);
+	nic_count(&nic_stats.arms, 1);
 }
 
 /* An arming doorbell, and the record it must agree with: that may be of a later arming, but of no earlier. */
@@ -230,9 +242,9 @@ static void take_doorbell(uint64_t word)
 /* By the engine, the lock not held. Returns whether anything was done. */
 int nic_events_poll(void)
 {
-	int i, left = num_watches, worked = 0;
+	int i, left, worked = 0;
 
-	if (!left)
+	if (!atomic_load_explicit(&num_watches, memory_order_relaxed))
 		return 0;
 	if (atomic_load_explicit(arm_register(), memory_order_relaxed)) {
 		uint64_t word;
@@ -244,16 +256,21 @@ int nic_events_poll(void)
 		nic_unlock();
 		worked = 1;
 	}
-	for (i = 0; i < NIC_MAX_CQS && left; i++) {
-		if (!watches[i].channel)
+	left = atomic_load_explicit(&num_armed, memory_order_relaxed);
+	for (i = 0; i < NIC_MAX_CQS && left > 0; i++) {
+		if (!atomic_load_explicit(&armed[i], memory_order_relaxed))
 			continue;
 		left--;
-		if (!watches[i].armed || !is_due(i))
+		if (__atomic_load_n(&nic->cqs[i].produced, __ATOMIC_ACQUIRE) == idle_at[i])
 			continue;
 		nic_lock();
-		if (watches[i].channel && watches[i].armed && is_due(i)) {
+		if (!atomic_load(&armed[i])) {
+			/* its queue went */
+		} else if (is_due(i)) {
 			give_event(i);
 			worked = 1;
+		} else {
+			idle_at[i] = nic->cqs[i].produced;
 		}
 		nic_unlock();
 	}

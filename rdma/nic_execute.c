@@ -110,7 +110,7 @@ static int find_receive(struct nic_sq *sq, const struct nic_qp *peer)
 		return CAIRN_CQE_TRANSPORT_RETRY;
 	if (peer->rq_entries && (uint16_t)be32toh(raw) != peer->rq_head)
 		return 0;
-	nic_stats.rnr++;
+	nic_count(&nic_stats.rnr, 1);
 	if (!sq->rnr_left)
 		return CAIRN_CQE_RNR_RETRY;
 	if (sq->qp->rnr_retry != RNR_FOR_EVER)

@@ -46,7 +46,7 @@ struct nic_cq {
 	pid_t pid;
 	int used, failed;
 	uint64_t buf, dbrec;
-	uint32_t num, produced;
+	uint32_t num, produced;		/* produced: the engine peeks at it without the lock */
 	int any_solicited;
 	uint32_t solicited;		/* count of entries up to the last that is solicited or an error */
 };
@@ -55,7 +55,7 @@ struct nic_qp {
 	pid_t pid;
 	int used, sq_sig_all;
 	enum nic_state state;
-	uint32_t qpn, pd, uidx, bfreg;
+	uint32_t qpn, pd, uidx;
 	uint64_t sq, rq, dbrec;		/* dbrec: receive, send */
 	uint32_t sq_blocks, rq_entries, rq_shift;
 	uint32_t send_cq, recv_cq, dest_qpn, access;
@@ -124,7 +124,14 @@ struct nic_sq {
 };
 
 extern struct nic_tables *nic;
-extern struct nic_stats nic_stats;
+extern struct nic_stats nic_stats;	/* written with the lock held, read by anybody */
+
+static inline void nic_count(_Atomic uint64_t *counter, uint64_t by)
+{
+	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + by,
+			      memory_order_release);
+}
+
 extern uint8_t *nic_uar;		/* NIC_NUM_UAR_PAGES pages */
 
 /* nic_uverbs.c: a write() to the device file */
@@ -163,7 +170,8 @@ int nic_copy_foreign(uint64_t to, uint64_t from, size_t bytes);	/* 0 or -EFAULT 
 int nic_settle(void);
 
 /* nic_engine.c */
-_Atomic uint64_t *nic_register(const struct nic_qp *qp, int half);
+uint32_t nic_bfreg(int i);		/* of slot i: the same whoever has it */
+_Atomic uint64_t *nic_register(int i, int half);
 int nic_engine_start(void);
 void nic_engine_stop(void);
 void nic_engine_reset_qp(int i);

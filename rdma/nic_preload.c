@@ -36,7 +36,7 @@ static int uar_fd = -1;
 static atomic_int device_fds[MAX_CONTEXTS];	/* fd + 1 */
 static char root[512], nowhere[] = "/nonexistent";
 static pid_t owner;
-static int is_up;
+static atomic_int is_up;
 
 static const char *const tree[][2] = {
 	{ "class/infiniband_verbs/abi_version", "6\n" },
@@ -57,7 +57,7 @@ static const char *const tree[][2] = {
 
 /* The C library's own function of that name. */
 #define REAL(name) ({							\
-	static __typeof__(name) *real_;					\
+	static __typeof__(name) *_Atomic real_;				\
 	if (!real_)							\
 		real_ = (__typeof__(name) *)dlsym(RTLD_NEXT, #name);	\
 	real_; })

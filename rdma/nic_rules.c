@@ -18,8 +18,8 @@ void nic_broken(const struct nic_qp *qp, enum nic_rule rule, uint32_t index, con
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	nic_stats.rules++;
-	nic_stats.by_rule[rule]++;
+	nic_count(&nic_stats.rules, 1);
+	nic_count(&nic_stats.by_rule[rule], 1);
 	nic_report_rule(rule, qp->qpn, index, text);
 }
 

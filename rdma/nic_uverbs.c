@@ -233,7 +233,7 @@ static int create_qp(const struct command *c)
 	a.r.max_send_sge = q->max_send_sge;
 	a.r.max_recv_sge = q->max_recv_sge;
 	a.r.max_inline_data = q->max_inline_data;
-	a.m.bfreg_index = nic->qps[i].bfreg;
+	a.m.bfreg_index = nic_bfreg(i);
 	answer(c, &a, sizeof(a));
 	return 0;
 }
