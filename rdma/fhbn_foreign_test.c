@@ -23,7 +23,7 @@ static struct {
 		const uint8_t *first;
 		size_t bytes;
 	} places[4];
-	uint64_t waits, most;		/* copies that lay at once */
+	_Atomic uint64_t waits, most;	/* copies that lay at once; the test looks at them */
 } late;
 
 static int late_settle(void)
