@@ -2,6 +2,7 @@
 /* bench_serve - `cairn bench serve`: times an OpenAI-compatible server */
 #include "bench_serve.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,12 +66,12 @@ struct options {
 	int chat, respect_eos, count_tokens;
 };
 
-static volatile sig_atomic_t interrupted;
+static atomic_bool interrupted;
 
 static void on_interrupt(int signal)
 {
 	(void)signal;
-	interrupted = 1;
+	atomic_store(&interrupted, true);
 }
 
 static int check_writable(const char *option, const char *path)

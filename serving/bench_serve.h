@@ -21,7 +21,7 @@
 #include <jansson.h>
 #include <llhttp.h>
 #include <netinet/in.h>
-#include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -137,7 +137,7 @@ struct bench_run {
 	int concurrency;                   /* most in flight; 0: no limit */
 	int64_t timeout_ns, duration_ns;   /* of a request; in which requests are sent (0: no limit) */
 	int idle, stalled;                 /* connections that say nothing; that read nothing */
-	const volatile sig_atomic_t *stop; /* once it is set no more is sent; NULL: never */
+	const atomic_bool *stop;           /* once it is set, by anybody, no more is sent; NULL: never */
 	int64_t stalled_len;               /* tokens those ask for */
 	/* out */
 	struct bench_samples itl;

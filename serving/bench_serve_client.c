@@ -359,7 +359,7 @@ static int64_t next_due(const struct client *c)
 	const struct bench_run *run = c->run;
 	int64_t due;
 
-	if (c->next >= run->num || (run->stop && *run->stop) ||
+	if (c->next >= run->num || (run->stop && atomic_load(run->stop)) ||
 	    (run->concurrency && c->in_flight >= run->concurrency))
 		return INT64_MAX;
 	due = c->slots ? c->slots[c->first_slot] : run->reqs[c->next].due_ns;

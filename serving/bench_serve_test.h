@@ -3,6 +3,7 @@
  * bench_serve_test - a server that does as a script says, for the tests of the load generator
  *
  * A thread for each connection reads whole requests and hands each, by its number, to the test's function.
+ * None of them outlives its server: the next one begins when they have ended.
  */
 #ifndef CAIRN_BENCH_SERVE_TEST_H
 #define CAIRN_BENCH_SERVE_TEST_H
@@ -30,9 +31,11 @@ static struct server {
 	int fd, port;
 	atomic_int num_requests, num_connections, num_closed;
 	enum then (*serve)(int fd, int request);
-	_Atomic int64_t first_ns, last_ns; /* by the server's clock */
-	char last_body[4096];
+	_Atomic int64_t first_ns[8], last_ns[8]; /* of the first requests, by the server's clock */
+	pthread_t listener;
+	char last_body[4096]; /* under the lock */
 } server;
+static pthread_mutex_t body_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static inline int64_t now_ns(void)
 {
@@ -67,7 +70,9 @@ static inline int read_request(int fd, char *text, size_t room)
 			need = (size_t)(head_end - text) + 4 + (length ? strtoul(length + 16, NULL, 10) : 0);
 		}
 	}
+	pthread_mutex_lock(&body_lock);
 	snprintf(server.last_body, sizeof(server.last_body), "%s", head_end + 4);
+	pthread_mutex_unlock(&body_lock);
 	return 1;
 }
 
@@ -84,7 +89,7 @@ static inline void *connection(void *arg)
 		setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
 	close(fd);
 	free(text);
-	atomic_fetch_add(&server.num_closed, 1);
+	atomic_fetch_add(&server.num_closed, 1); /* the last that it does with the server */
 	return NULL;
 }
 
@@ -97,31 +102,41 @@ static inline void *listener(void *arg)
 	while ((fd = accept(server.fd, NULL, NULL)) >= 0) {
 		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 		atomic_fetch_add(&server.num_connections, 1);
-		if (!pthread_create(&thread, NULL, connection, (void *)(intptr_t)fd))
+		if (!pthread_create(&thread, NULL, connection, (void *)(intptr_t)fd)) {
 			pthread_detach(thread);
+		} else {
+			close(fd);
+			atomic_fetch_add(&server.num_closed, 1);
+		}
 	}
 	return NULL;
 }
 
-/* Listens for as long as the test's process lasts. */
+/* Its clients have hung up: its threads are soon over. */
+static inline void stop(void)
+{
+	shutdown(server.fd, SHUT_RDWR);
+	pthread_join(server.listener, NULL);
+	close(server.fd);
+	while (atomic_load(&server.num_closed) < atomic_load(&server.num_connections))
+		poll(NULL, 0, 1);
+}
+
+/* Listens until the next one does, or the test's process ends. */
 static inline void start(struct cairn_test *t, enum then (*serve)(int fd, int request))
 {
 	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	socklen_t len = sizeof(a);
-	pthread_t thread;
 
-	if (server.fd) {
-		shutdown(server.fd, SHUT_RDWR);
-		close(server.fd);
-	}
+	if (server.fd)
+		stop();
 	memset(&server, 0, sizeof(server));
 	server.serve = serve;
 	server.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (!EXPECT(t, !bind(server.fd, (struct sockaddr *)&a, len) && !listen(server.fd, 2048) &&
 			       !getsockname(server.fd, (struct sockaddr *)&a, &len) &&
-			       !pthread_create(&thread, NULL, listener, NULL)))
+			       !pthread_create(&server.listener, NULL, listener, NULL)))
 		exit(3);
-	pthread_detach(thread);
 	server.port = ntohs(a.sin_port);
 }
 
