@@ -59,7 +59,7 @@ struct cairn_http_exchange {
 	char id[HTTP_ID_LEN + 1], peer[INET6_ADDRSTRLEN];
 	char *body;
 	size_t body_bytes, body_room;
-	bool close;				/* loop's, before the answer: the connection ends with it */
+	bool close;				/* after the answer; the loop's, from the handler on lock */
 	bool counted;				/* among the requests being handled */
 	bool told;				/* loop's: watch.gone was called */
 	struct cairn_http_watch watch;

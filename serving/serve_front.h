@@ -139,7 +139,7 @@ struct serve {
 	atomic_bool was_ready, cannot_load;	/* a worker has loaded; the first one could not */
 	atomic_bool stop_link;
 
-	/* lists of jobs on their way */
+	/* lists of jobs on their way, and whether any more is made of them: under the lock */
 	pthread_mutex_t lock;
 	pthread_cond_t more;
 	struct serve_job *unprepared, **unprepared_tail;

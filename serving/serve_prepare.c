@@ -232,6 +232,7 @@ static void *prepare_all(void *arg)
 {
 	struct serve *s = arg;
 	struct serve_job *job;
+	bool stopped;
 
 	pthread_mutex_lock(&s->lock);
 	for (;;) {
@@ -243,8 +244,9 @@ static void *prepare_all(void *arg)
 		s->unprepared = job->next;
 		if (!s->unprepared)
 			s->unprepared_tail = &s->unprepared;
+		stopped = s->stop_preparing;
 		pthread_mutex_unlock(&s->lock);
-		if (atomic_load(&job->gone) || s->stop_preparing) {
+		if (stopped || atomic_load(&job->gone)) {
 			cairn_http_abort(job->x);
 			serve_job_put(job);
 		} else {
