@@ -204,7 +204,7 @@ static void slow(struct cairn_test *t)
 			nap_ms(20);
 		}
 		EXPECT(t, read_reply(fd, &r) == 408 && is_error(&r) && r.closed);
-		EXPECT(t, now_s() - start_s > 0.25 && now_s() - start_s < 3);
+		EXPECT(t, now_s() - start_s > 0.25 && now_s() - start_s < 15)	/* not the default's 30 s */;
 		close(fd);
 	}
 	for (int i = 0; i < 2; i++) {	/* nothing was asked: nothing is answered */

