@@ -9,6 +9,7 @@
  *   crash      the process dies by SIGSEGV, as in a driver
  *   hang       it never returns
  *   nan        the pass computes with what is no number
+ *   late MS    this one pass takes so much longer
  *
  * All but the first happen once: the file is removed before.
  */
@@ -43,7 +44,7 @@ static int embedding(const struct cairn_embedding_args *a, void *stream)
 	}
 	if (word[0] && strcmp(word, "slow"))
 		remove(path);
-	if (!strcmp(word, "slow"))
+	if (!strcmp(word, "slow") || !strcmp(word, "late"))
 		usleep((useconds_t)ms * 1000);
 	else if (!strcmp(word, "error"))
 		return -EIO;
