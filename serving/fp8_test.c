@@ -189,5 +189,4 @@ const struct cairn_family cairn_fp8_family = {
 	.name = "fp8",
 	.units = units,
 	.num_units = ARRAY_SIZE(units),
-	.timeout_s = 600,	/* the reference quantises what it multiplies with, each time anew */
 };

@@ -12,12 +12,22 @@
 #include "model.h"
 #include "safetensors.h"
 
+/* Matrices as quantising leaves them: kept by the run that comes first, for itself and those after it. */
+struct kept {
+	struct kept *next;
+	int layer;
+	char name[96];
+	double w[];
+};
+
 struct ref {
 	struct cairn_model_config c;
 	struct cairn_safetensors *st;
 	enum cairn_weights weights;
 	double noise, weight_noise;	/* the latter: of elements of what would be quantised */
 	uint64_t rng;
+	struct kept **kept;
+	int is_first;
 	int failed;
 };
 
@@ -181,20 +191,49 @@ static void quantise_packed(struct ref *r, double *w, int n, int k, int layer, c
 	quantise(r, w, n, k);
 }
 
+/* The caller frees. */
+static double *quantised(struct ref *r, int n, int k, int layer, const char *name, const char *full)
+{
+	size_t bytes = sizeof(double) * (size_t)n * (size_t)k;
+	struct kept *found = *r->kept;
+	double *w;
+
+	while (found && (found->layer != layer || strcmp(found->name, full)))
+		found = found->next;
+	if (found) {
+		w = malloc(bytes);
+		if (!w)
+			r->failed = cairn_error(ENOMEM, "model_ref: no memory");
+		return w ? memcpy(w, found->w, bytes) : NULL;
+	}
+	w = matrix(r, layer, full);
+	if (!w)
+		return NULL;
+	quantise_packed(r, w, n, k, layer, name);
+	found = r->is_first && !r->failed ? malloc(sizeof(*found) + bytes) : NULL;
+	if (found) {
+		found->layer = layer;
+		snprintf(found->name, sizeof(found->name), "%s", full);
+		memcpy(found->w, w, bytes);
+		found->next = *r->kept;
+		*r->kept = found;
+	}
+	return w;
+}
+
 /* out[i,:] = in[i,:] W^T + b, W: [n, k] */
 static void project(struct ref *r, double *out, const double *in, int rows, int n, int k, int layer,
 		    const char *name, int has_bias, int exact)
 {
+	int is_fp8 = r->weights != CAIRN_WEIGHTS_PLAIN && is_quantised(name);
 	double *w, *b = NULL;
 	char full[96];
 
 	snprintf(full, sizeof(full), "%s.weight", name);
-	w = matrix(r, layer, full);
+	w = is_fp8 ? quantised(r, n, k, layer, name, full) : matrix(r, layer, full);
 	snprintf(full, sizeof(full), "%s.bias", name);
 	if (has_bias)
 		b = matrix(r, layer, full);
-	if (w && r->weights != CAIRN_WEIGHTS_PLAIN && is_quantised(name))
-		quantise_packed(r, w, n, k, layer, name);
 	if (w && r->weight_noise > 0 && is_quantised(name))
 		disturb(r, w, n, k);
 	for (int64_t i = 0; w && (b || !has_bias) && i < (int64_t)rows * n; i++) {
@@ -538,6 +577,7 @@ int cairn_model_ref(const char *dir, const int32_t *ids, int rows, double noise,
 /* Six deviations of runs with this noise from that without any. */
 static int spread(struct ref of, const char *dir, const int32_t *ids, int rows, double *exact, double *bound)
 {
+	struct kept *kept = NULL, *next;
 	struct cairn_model_config c;
 	double *noisy;
 	int64_t total;
@@ -548,7 +588,8 @@ static int spread(struct ref of, const char *dir, const int32_t *ids, int rows, 
 	noisy = malloc(sizeof(*noisy) * (size_t)(CAIRN_MODEL_REF_RUNS * total));
 	if (!noisy)
 		return cairn_error(ENOMEM, "model_ref: no memory");
-	ret = run((struct ref){ .weights = of.weights }, dir, ids, rows, exact);
+	of.kept = &kept;
+	ret = run((struct ref){ .weights = of.weights, .kept = &kept, .is_first = 1 }, dir, ids, rows, exact);
 	#pragma omp parallel for schedule(dynamic) reduction(min:ret)
 	for (int n = 0; n < CAIRN_MODEL_REF_RUNS; n++) {
 		struct ref noise = of;
@@ -573,6 +614,10 @@ static int spread(struct ref of, const char *dir, const int32_t *ids, int rows, 
 			mean += b[j] / c.vocab_size;
 		for (int j = 0; j < c.vocab_size; j++)
 			b[j] = 6 * sqrt(fmax(b[j], mean));
+	}
+	for (; kept; kept = next) {
+		next = kept->next;
+		free(kept);
 	}
 	free(noisy);
 	return ret;
