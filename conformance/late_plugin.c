@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * late_plugin - the cpu table with the manners of a device, for host code to be tried on without one
+ * late_plugin - the cpu table with the manners of a device, for host code to be tried on without one; with
+ * CAIRN_LATE_OF=ref the ref table
  *
  * Memory is late_memory.c's, streams are late_runtime.c's. Calls check what can be checked, copy their
  * arguments and return; cpu's operation runs when the stream gets there. A pointer among the arguments to
@@ -15,6 +16,7 @@
  * A failure in execution, or a misuse that only shows there, is final as on a device: -EIO from every call.
  */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "../primitives/error.h"
@@ -22,7 +24,9 @@
 #include "late.h"
 
 /* of the program that loads this */
-extern const struct cairn_impl cairn_impl_cpu;
+extern const struct cairn_impl cairn_impl_cpu, cairn_impl_ref;
+
+static const struct cairn_impl *base = &cairn_impl_cpu;		/* whose operations run */
 
 /* ---- operations ---- */
 
@@ -156,7 +160,7 @@ static int query(const struct op *op, const void *args, size_t *bytes)
 	}
 #define PARTS(fn) \
 	static int fn##_check(const void *args) { return cairn_##fn##_check(args); } \
-	static int fn##_run(const void *args) { return cairn_impl_cpu.fn(args, NULL); }
+	static int fn##_run(const void *args) { return base->fn(args, NULL); }
 /* scalar: its first */
 #define PLAIN(fn, scalar) \
 	PARTS(fn) \
@@ -215,7 +219,9 @@ WITH_WORKSPACE(moe, cairn_moe_check_shape(a), 0, a->batch <= CAIRN_MOE_FEW, a->b
 const struct cairn_impl *cairn_impl_get(uint32_t abi_version)
 {
 	static struct cairn_impl impl;
+	const char *of = getenv("CAIRN_LATE_OF");
 
+	base = of && !strcmp(of, "ref") ? &cairn_impl_ref : &cairn_impl_cpu;
 	impl = late_runtime;
 	ONE(stream); ONE(dsmem); BOTH(cluster_reduce); BOTH(cluster_gather); BOTH(gemm);
 	ONE(rmsnorm); ONE(rope); ONE(silu_mul); ONE(embedding); ONE(argmax); BOTH(sample);

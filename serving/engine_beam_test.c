@@ -109,7 +109,7 @@ static void beams(struct cairn_test *t, const char *table)
 
 			if (!EXPECT(t, cairn_engine_create(&e, m, &opt) == 0))
 				break;
-			one_beam_search(t, e, &n, &g, &beam_cases[i], !strcmp(table, "ref"));
+			one_beam_search(t, e, &n, &g, &beam_cases[i], is_ref(table));
 			cairn_engine_destroy(e);
 		}
 	}
@@ -132,16 +132,16 @@ static void beams_cuda(struct cairn_test *t)
 	beams(t, "cuda");
 }
 
-static void beams_late(struct cairn_test *t)
+static void beams_late_ref(struct cairn_test *t)
 {
-	beams(t, "late");
+	beams(t, "late_ref");
 }
 
 static const struct cairn_unit units[] = {
 	{ "beams_ref", beams_ref },
 	{ "beams_cpu", beams_cpu },
 	{ "beams_cuda", beams_cuda },
-	{ "beams_late", beams_late },
+	{ "beams_late_ref", beams_late_ref },
 };
 
 const struct cairn_family cairn_engine_beam_family = {

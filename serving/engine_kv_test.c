@@ -122,7 +122,7 @@ static void one_setting(struct cairn_test *t, const char *table, const struct se
 	run_verified(t, e);
 	nothing_left(t, e);
 	cairn_engine_stats(e, &st);
-	for (int i = 0; i < s->num_jobs && !strcmp(table, "ref"); i++)
+	for (int i = 0; i < s->num_jobs && is_ref(table); i++)
 		check_job(t, n, &jobs[i], s->what);
 	for (int i = 0; i < s->num_jobs; i++)
 		EXPECT(t, jobs[i].answers[0].num_ids == s->max_new && jobs[i].answers[0].cached >= 0);
@@ -221,7 +221,7 @@ static void conversation(struct cairn_test *t, const char *table)
 		EXPECT(t, cairn_engine_submit(e, &talk->r) == 0);
 		run_verified(t, e);
 		nothing_left(t, e);
-		if (!strcmp(table, "ref"))
+		if (is_ref(table))
 			check_job(t, &n, talk, "conversation");
 		cairn_engine_stats(e, &st);
 		whole = (33 + 10 - 1) / 4 * 4;	/* the last token drawn was never computed */
@@ -297,13 +297,13 @@ TABLE(ref)
 TABLE(cpu)
 TABLE(cuda)
 TABLE(late)
-TABLE(late1)
-TABLE(late2)
+TABLE(late_ref)
+TABLE(late_ref1)
 #define UNITS(table) \
 	{ "everywhere_" #table, everywhere_##table }, { "conversation_" #table, conversation_##table }
 
 static const struct cairn_unit units[] = {
-	UNITS(ref), UNITS(cpu), UNITS(cuda), UNITS(late), UNITS(late1), UNITS(late2),
+	UNITS(ref), UNITS(cpu), UNITS(cuda), UNITS(late), UNITS(late_ref), UNITS(late_ref1),
 	{ "salts", salts },
 	{ "bad_tiers", bad_tiers },
 };

@@ -28,8 +28,8 @@ struct golden {
 };
 
 /*
- * "late" is the plug-in beside the program: cpu's operations with the manners of a device; late1, late2, ...:
- * its streams advance by chance, by another one each.
+ * "late" is the plug-in beside the program: cpu's operations with the manners of a device; "late_ref": ref's.
+ * A number behind makes streams advance by chance, by that seed.
  * 0: the table is there and started. Else the test is skipped (no device), or has failed.
  */
 static inline int open_table(struct cairn_test *t, const char *name, struct cairn_impl *impl)
@@ -43,8 +43,8 @@ static inline int open_table(struct cairn_test *t, const char *name, struct cair
 			cairn_skip(t, "late_plugin.so is not beside the program");
 			return -ENODEV;
 		}
-		if (name[4])
-			setenv("CAIRN_LATE", name + 4, 1);
+		setenv("CAIRN_LATE", name + strcspn(name, "0123456789"), 1);
+		setenv("CAIRN_LATE_OF", strstr(name, "ref") ? "ref" : "cpu", 1);
 	}
 	ret = cairn_impl_open(path, impl);
 	if (!ret)
@@ -53,9 +53,13 @@ static inline int open_table(struct cairn_test *t, const char *name, struct cair
 		cairn_skip(t, "%s: %s", name, cairn_last_error());
 	else
 		EXPECT(t, ret == 0);
-	if (!strncmp(name, "late", 4) && name[4])
-		unsetenv("CAIRN_LATE");
 	return ret;
+}
+
+/* Its bits are those of ref. */
+static inline int is_ref(const char *table)
+{
+	return strstr(table, "ref") != NULL;
 }
 
 /* It captures passes, and its memory is not the host's. */
