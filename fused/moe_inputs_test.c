@@ -63,7 +63,8 @@ static void fill_sparse(struct cairn_op *op, void *p, int fp8, int64_t rows, int
 {
 	const struct cairn_moe_args *a = op->args;
 
-	memset(p, 0, (size_t)(rows * k) * (fp8 ? 1 : 2));
+	if (p)		/* there may be none */
+		memset(p, 0, (size_t)(rows * k) * (fp8 ? 1 : 2));
 	for (int64_t i = 0; i < rows * some; i++) {
 		int64_t at = i / some * k + cairn_op_range(op, 0, k - 1), v = cairn_op_range(op, 1, 2);
 
