@@ -86,11 +86,6 @@ out:
 EACH(DEFINE, ref)
 EACH(DEFINE, cpu)
 EACH(DEFINE, cuda)
-#define SOME(what) \
-	what(llama3_rows, "llama3_tiny", CAIRN_WEIGHTS_FP8, 0, late) \
-	what(mixtral_blocks_f16, "mixtral_tiny", CAIRN_WEIGHTS_FP8_BLOCKS, 1, late) \
-	what(deepseek_blocks, "deepseek_tiny", CAIRN_WEIGHTS_FP8_BLOCKS, 0, late)
-SOME(DEFINE)
 
 /* Each token is the likeliest after those before it, as far as the reference is sure of their logits. */
 static void judge_greedy(struct cairn_test *t, const struct golden *g, enum cairn_weights weights,
@@ -181,7 +176,6 @@ static const struct cairn_unit units[] = {
 	GREEDY(LIST, cpu)
 	GREEDY(LIST, cuda)
 	GREEDY(LIST, late)
-	SOME(LIST)
 };
 
 const struct cairn_family cairn_fp8_family = {
