@@ -6,9 +6,6 @@
 #include "fhbn_host.h"
 
 _Thread_local struct fhbn_tap *fhbn_tap;
-#ifdef __SANITIZE_THREAD__
-char fhbn_card;
-#endif
 _Thread_local uint32_t fhbn_host_thread;
 
 int cairn_fhbn_host_post(const struct cairn_fhbn_qp *q, const struct cairn_fhbn_request *r, uint32_t num,

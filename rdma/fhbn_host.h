@@ -57,20 +57,6 @@ struct fhbn_tap {
 
 extern _Thread_local struct fhbn_tap *fhbn_tap;
 
-/*
- * A block of the ring goes from one poster to the next through the card, into which TSan does not see: what
- * was written before a doorbell is over when a completion has been read.
- */
-#ifdef __SANITIZE_THREAD__
-#include <sanitizer/tsan_interface.h>
-extern char fhbn_card;
-#define FHBN_CARD_TAKES	__tsan_release(&fhbn_card)
-#define FHBN_CARD_GIVES	__tsan_acquire(&fhbn_card)
-#else
-#define FHBN_CARD_TAKES	((void)0)
-#define FHBN_CARD_GIVES	((void)0)
-#endif
-
 /* The stores of a register: not copied by memcpy, whose stores may be any. */
 static inline void fhbn_carry_out_ring64(uint64_t *reg, const struct cairn_wqe_seg *segs)
 {
@@ -84,7 +70,7 @@ static inline void fhbn_carry_out_ring64(uint64_t *reg, const struct cairn_wqe_s
 static inline uint64_t fhbn_carry_out(struct fhbn_op op)
 {
 	uint32_t *w = op.at, zero = 0;
-	uint64_t *d = op.at, v;
+	uint64_t *d = op.at;
 
 	switch (op.access) {
 	case FHBN_STORE_SEG:
@@ -97,18 +83,13 @@ static inline uint64_t fhbn_carry_out(struct fhbn_op op)
 		__atomic_store_n(w, (uint32_t)op.v, __ATOMIC_RELAXED);
 		return 0;
 	case FHBN_RING8:
-		FHBN_CARD_TAKES;
 		__atomic_store_n(d, op.v, __ATOMIC_RELAXED);
 		return 0;
 	case FHBN_RING64:
-		FHBN_CARD_TAKES;
 		fhbn_carry_out_ring64(op.at, op.data);
 		return 0;
 	case FHBN_LOAD_ENTRY: case FHBN_LOAD_ERROR: case FHBN_LOAD_ACQUIRE: case FHBN_LOAD_SIGNAL:
-		v = __atomic_load_n(d, __ATOMIC_ACQUIRE);
-		if (op.access == FHBN_LOAD_ENTRY)
-			FHBN_CARD_GIVES;
-		return v;
+		return __atomic_load_n(d, __ATOMIC_ACQUIRE);
 	case FHBN_FENCE_ACQUIRE:
 		__atomic_thread_fence(__ATOMIC_ACQUIRE);
 		return 0;
