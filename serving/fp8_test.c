@@ -45,6 +45,8 @@ static void logits(struct cairn_test *t, const char *table, const char *name, en
 	judge_passes(t, &f, "in one pass", whole, 1);
 	judge_passes(t, &f, "in chunks", chunks, (int)ARRAY_SIZE(chunks));
 	judge_passes(t, &f, "a prompt, then token by token", prompt, 2);
+	if (strcmp(table, "ref"))	/* the others are as near to the reference */
+		goto out;
 	n = (size_t)(f.g.num_tokens * f.vocab);
 	plain = malloc(n * sizeof(*plain));
 	bound = malloc(n * sizeof(*bound));
@@ -149,7 +151,7 @@ static void greedy(struct cairn_test *t, const char *table, const char *name, en
 	EXPECT(t, a[0].num_ids == g.num_greedy && a[1].num_ids == g.num_greedy && same > 0);
 	EXPECT(t, !memcmp(a[0].ids, a[1].ids, sizeof(int32_t) * (size_t)g.num_greedy));
 	EXPECT(t, !memcmp(a[0].ids, a[2].ids, sizeof(int32_t) * (size_t)g.num_greedy));
-	if (strcmp(table, "ref"))	/* whose logits have been judged */
+	if (strcmp(table, "ref") && strcmp(table, "late"))	/* whose logits are, or are those of cpu */
 		judge_greedy(t, &g, weights, &a[0], m);
 out:
 	cairn_model_free(m);

@@ -22,5 +22,28 @@ mutants() {
 mutants || status=1
 awk -v stage="$stage" '/^mutants: / { caught += $2; all += $4; next } { print }
 	END { printf "mutants: %d of %d caught\n", caught, all; exit !all && !stage }' "$out/mutants.log" || status=1
-"$out/cairn" check --mustpass conformance/mustpass.txt --waivers conformance/waivers.txt $stage || status=1
+check() { # NAME [OPTION|GLOB]...: into a file
+	log=$out/check.$1
+	shift
+	"$out/cairn" check --mustpass conformance/mustpass.txt --waivers conformance/waivers.txt "$@" >"$log" 2>&1
+}
+if [ "$stage" ]; then
+	check stage "$stage" || status=1
+	cat "$out/check.stage"
+	exit $status
+fi
+# Arithmetic first, two families at a time; then what is processes, sockets and threads, by itself.
+half=$((($(nproc) + 1) / 2))
+OMP_NUM_THREADS=$half check kernels primitives fused &
+kernels=$!
+OMP_NUM_THREADS=$half check engine --skip 'serving.http*' --skip 'serving.serve*' --skip 'serving.bench_serve*' serving ||
+	status=1
+wait $kernels || status=1
+check rest conformance rdma 'serving.http*' 'serving.serve*' 'serving.bench_serve*' || status=1
+for part in kernels engine rest; do
+	cat "$out/check.$part"
+done
+awk '/^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$/ { passed += $1; failed += $3; skipped += $5; parts++ }
+	END { printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped; exit parts != 3 }' \
+	"$out/check.kernels" "$out/check.engine" "$out/check.rest" || status=1
 exit $status
