@@ -186,7 +186,7 @@ check-sanitize: all
 threaded := 'serving.http*' 'serving.serve*' 'serving.bench_serve*' serving.metrics serving.engine_kv \
 	serving.engine_queue serving.engine_chaos 'rdma.nic*' 'rdma.transport*' 'rdma.fhbn_*' rdma.golden rdma.card
 
-## check-threads      TSan over all that has threads, six minutes without a GPU
+## check-threads      TSan over all that has threads, without a GPU
 check-threads:
 	$(Q)$(MAKE) --no-print-directory SAN=thread CONFIG_CUDA= O=$(O)/threads all
 	$(Q)TSAN_OPTIONS="$$TSAN_OPTIONS ignore_noninstrumented_modules=1" $(O)/threads/cairn check $(threaded)

@@ -147,7 +147,8 @@ struct cairn_impl {
 	int (*mla_paged)(const struct cairn_mla_paged_args *args, void *stream);
 	int (*mla_paged_workspace)(const struct cairn_mla_paged_args *args, size_t *bytes);
 
-	/* one more of the block for memory: what follows on stream begins once the event has happened */
+	/* one more of the block for memory: what follows on stream begins once the event has happened; NULL:
+	 * nothing runs beside a pass */
 	int (*stream_wait)(void *stream, void *event);
 };
 
