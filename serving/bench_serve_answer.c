@@ -11,6 +11,7 @@
 
 #include "../primitives/error.h"
 #include "bench_serve.h"
+#include "json.h"
 
 #define MAX_KEPT (64 << 20) /* bytes of an event, or of a plain body */
 
@@ -104,10 +105,14 @@ static void take_event(struct bench_answer *a)
 		fail(a, BENCH_BAD_EVENT, "an event after [DONE]");
 		return;
 	}
-	root = json_loadb(a->buf, a->len, 0, NULL);
+	root = json_loadb(a->buf, a->len, JSON_ALLOW_NUL, NULL);
 	error = json_object_get(root, "error");
 	if (!json_is_object(root)) {
-		fail(a, BENCH_BAD_EVENT, "an event that is no JSON object");
+		char quoted[CAIRN_QUOTE_LEN], why[sizeof(a->why)];
+
+		snprintf(why, sizeof(why), "an event that is no JSON object: %s",
+			 cairn_quote(a->buf, a->len, quoted));
+		fail(a, BENCH_BAD_EVENT, why);
 	} else if (error && !json_is_null(error)) {
 		tell_error(a, BENCH_EVENT, error);
 	} else {
@@ -292,7 +297,7 @@ static void judge(struct bench_answer *a)
 		return;
 	}
 	if (r->status != 200) {
-		json_t *root = a->len ? json_loadb(a->buf, a->len, 0, NULL) : NULL;
+		json_t *root = a->len ? json_loadb(a->buf, a->len, JSON_ALLOW_NUL, NULL) : NULL;
 
 		tell_error(a, BENCH_STATUS, json_object_get(root, "error"));
 		json_decref(root);

@@ -80,6 +80,7 @@ static const struct row {
 	  HEAD "Content-Length: 59\r\n\r\ndata:{\"choices\":[{\"text\":\"a\"},{\"text\":\"b\"}]}\n\n"
 	       "data:[DONE]\n\n",
 	  0, BENCH_OK, 200, 2, 1, "" },
+	{ "a byte 0", TO_END TOKEN("a\\u0000b") TOKEN("\\u0000") USAGE(2) DONE, 1, BENCH_OK, 200, 2, 0, "" },
 	{ "other ends of lines",
 	  TO_END "event: x\r\ndata: {\"choices\":[\r\ndata: {\"text\":\"a\"},{\"text\":\"b\"}]}\r\n"
 		 "id: 5\r\n\r\n:c\r\rdata: [DONE]\r\r",
@@ -108,7 +109,7 @@ static const struct row {
 	{ "no [DONE]", TO_END TOKEN("a") TOKEN("b") LAST USAGE(2), 1, BENCH_NO_DONE, 200, 2, 0, "[DONE]" },
 	{ "event cut off", TO_END TOKEN("a") "data: {\"choices\":[", 1, BENCH_NO_DONE, 200, 1, 0, "[DONE]" },
 	{ "not JSON", TO_END TOKEN("a") "data: {\"choices\":]\n\n" DONE, 1, BENCH_BAD_EVENT, 200, 1, 0,
-	  "no JSON" },
+	  "no JSON object: \"{\\\"choices\\\":]\"" },
 	{ "no object", TO_END "data: 5\n\n" DONE, 1, BENCH_BAD_EVENT, 200, 0, 0, "no JSON" },
 	{ "after the end", TO_END TOKEN("a") DONE TOKEN("b"), 1, BENCH_BAD_EVENT, 200, 1, 0, "after [DONE]" },
 	{ "not a stream", "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}",
