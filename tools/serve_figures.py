@@ -38,6 +38,7 @@ def arguments():
     a.add_argument("--shape", default="llama3-8b", help="with --impl cpu the embedded model is served")
     a.add_argument("--kill-shape", default="llama32-1b", help="the part kill loads it 21 times")
     a.add_argument("--batch", type=int, default=256)
+    a.add_argument("--pages", type=int, help="of KV (what the server takes by itself: nine tenths of the device)")
     a.add_argument("--seconds", type=float, default=120, help="of the part connections")
     a.add_argument("--online-seconds", type=float, default=75)
     a.add_argument("--kills", type=int, default=20)
@@ -349,7 +350,8 @@ def kill(options):
 
 
 def model_options(shape):
-    return ("--batch", str(ARGS.batch), *(("--shape", shape) if shape else ()))
+    pages = ("--pages", str(ARGS.pages)) if ARGS.pages else ()
+    return ("--batch", str(ARGS.batch), *pages, *(("--shape", shape) if shape else ()))
 
 
 def main():
