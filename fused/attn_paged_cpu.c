@@ -17,6 +17,7 @@
 
 #include "../primitives/dtype.h"
 #include "../primitives/error.h"
+#include "../primitives/wide.h"
 #include "attn_tile.h"
 
 #define ROWS		16
@@ -25,13 +26,6 @@
 #define MAX_SPLITS	8
 #define SPLIT_KEYS	512	/* at least so many keys in a part */
 #define FEW_TASKS	16
-
-/* The program starts on any x86-64; the loops below are built for wider vectors as well. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(CAIRN_SANITIZED)
-#define WIDE	__attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
-#else
-#define WIDE
-#endif
 
 /* Up to ROWS rows of one KV head of one request. */
 struct task {
@@ -137,8 +131,8 @@ static inline void row_update(struct part *p, int r, float *s, int n, float (*v)
 }
 
 /* Keys first..end-1 of the task's request. */
-static WIDE void attend(const struct cairn_attn_paged_args *a, const struct task *t, int first, int end,
-			struct part *p)
+static CAIRN_WIDE void attend(const struct cairn_attn_paged_args *a, const struct task *t, int first, int end,
+			      struct part *p)
 {
 	int64_t stride = a->q_stride ? a->q_stride : (int64_t)a->num_qo_heads * a->head_dim;
 	int dim = a->head_dim, group = group_of(a);

@@ -43,18 +43,12 @@
 #include <stdlib.h>
 
 #include "../primitives/error.h"
+#include "../primitives/wide.h"
 
 #define E		0x1p-23
 #define DEVIATIONS	8
 #define MAX_DIM		128
 #define CHUNK		256
-
-/* The program starts on any x86-64; the inner loops are built for wider vectors as well. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(CAIRN_SANITIZED)
-#define WIDE	__attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define WIDE
-#endif
 
 /* err NULL: values alone */
 struct carried {
@@ -101,7 +95,7 @@ struct sums {
 	double val, size, squares, err, var;
 };
 
-static WIDE void add_products(struct sums *s, const double *x, const float *w, int n)
+static CAIRN_WIDE void add_products(struct sums *s, const double *x, const float *w, int n)
 {
 	double val = s->val;
 
@@ -111,7 +105,7 @@ static WIDE void add_products(struct sums *s, const double *x, const float *w, i
 	s->val = val;
 }
 
-static WIDE void add_bounds(struct sums *s, struct carried in, const float *w, int n, double normal)
+static CAIRN_WIDE void add_bounds(struct sums *s, struct carried in, const float *w, int n, double normal)
 {
 	double size = s->size, squares = s->squares, err = s->err, var = s->var;
 
@@ -215,7 +209,7 @@ void load_key(const struct head *h, const void *pages, struct carried fresh, flo
 			x[c] = (float)fresh.val[c];
 }
 
-static WIDE void add_outer(float *cov, const float *x, const float *y, int dim)
+static CAIRN_WIDE void add_outer(float *cov, const float *x, const float *y, int dim)
 {
 	for (int d = 0; d < dim; d++)
 		for (int c = 0; c < dim; c++)
@@ -223,7 +217,7 @@ static WIDE void add_outer(float *cov, const float *x, const float *y, int dim)
 }
 
 /* Logits, weights, and a itself; f as far as it follows from magnitudes. */
-static WIDE void attend_values(struct head *h, double *o)
+static CAIRN_WIDE void attend_values(struct head *h, double *o)
 {
 	int dim = h->a->head_dim;
 	double scale = h->a->sm_scale;
@@ -262,7 +256,7 @@ static WIDE void attend_values(struct head *h, double *o)
 }
 
 /* d_j of all keys; returns D. */
-static WIDE double logit_errors(struct head *h)
+static CAIRN_WIDE double logit_errors(struct head *h)
 {
 	int dim = h->a->head_dim;
 	double scale = h->a->sm_scale, most = 0;
@@ -298,7 +292,8 @@ struct by_key {
 	double far[MAX_DIM], far_squares[MAX_DIM];	/* of |v_j - a| */
 };
 
-static WIDE void key_errors(struct head *h, const double *o, struct by_key *sum, int large, double *least)
+static CAIRN_WIDE void key_errors(struct head *h, const double *o, struct by_key *sum, int large,
+				  double *least)
 {
 	int dim = h->a->head_dim, dtype = h->a->dtype, last = h->len - 1, moves = 0;
 	double u = cairn_dtype_roundoff(dtype), tiny = fmax(cairn_dtype_tiny(dtype), 0x1p-126) / h->l;

@@ -6,13 +6,7 @@
 #define CAIRN_BLOCK_CPU_H
 
 #include "../primitives/dtype.h"
-
-/* The program starts on any x86-64; functions so marked are built for wider vectors as well. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(CAIRN_SANITIZED)
-#define WIDE	__attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
-#else
-#define WIDE
-#endif
+#include "../primitives/wide.h"
 
 static inline float block_dot(const float *x, const float *w, int k)
 {

@@ -2,16 +2,10 @@
 #include "block_ref.h"
 
 #include "../primitives/error.h"
+#include "../primitives/wide.h"
 
 #define U32	0x1p-24		/* half an ulp of fp32 */
 #define CHUNK	256
-
-/* The program starts on any x86-64; the inner loop is built for wider vectors as well. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(CAIRN_SANITIZED)
-#define WIDE	__attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
-#else
-#define WIDE
-#endif
 
 double block_rounded_either(double v, int dtype, uint64_t key)
 {
@@ -34,7 +28,7 @@ double block_rounded_either(double v, int dtype, uint64_t key)
 #define LANES	8		/* sums side by side, because the compiler may not reorder */
 
 /* in . w over a chunk */
-static WIDE double dot(const double *x, const float *w, int n)
+static CAIRN_WIDE double dot(const double *x, const float *w, int n)
 {
 	double sum = 0;
 

@@ -47,8 +47,8 @@ static int64_t key_at(const struct cairn_cluster_mla_args *a, int b, int j)
 }
 
 /* out[b][0..n) = dtype(in[b] W^T), k long; in and out are at `stride`s of their own */
-static WIDE void project(const struct cairn_cluster_mla_args *a, float *out, int64_t out_stride,
-			 const float *in, int64_t in_stride, const void *w, int64_t w_at, int n, int k)
+static CAIRN_WIDE void project(const struct cairn_cluster_mla_args *a, float *out, int64_t out_stride,
+			       const float *in, int64_t in_stride, const void *w, int64_t w_at, int n, int k)
 {
 	#pragma omp parallel for schedule(static)
 	for (int i = 0; i < n; i++) {
@@ -61,7 +61,7 @@ static WIDE void project(const struct cairn_cluster_mla_args *a, float *out, int
 	}
 }
 
-static WIDE void norm(float *out, const float *in, const void *weight, int n, float eps, int dtype)
+static CAIRN_WIDE void norm(float *out, const float *in, const void *weight, int n, float eps, int dtype)
 {
 	float s = 1 / sqrtf(block_dot(in, in, n) / (float)n + eps);
 
@@ -81,7 +81,7 @@ static void rotate(const struct cairn_cluster_mla_args *a, float *x, int positio
 }
 
 /* ql = q w_kv_b[h][0..NOPE), for all requests */
-static WIDE void absorb(const struct state *s, int h)
+static CAIRN_WIDE void absorb(const struct state *s, int h)
 {
 	const struct cairn_cluster_mla_args *a = s->a;
 	float sum[16][RANK] = { { 0 } }, row[RANK];
@@ -102,7 +102,7 @@ static WIDE void absorb(const struct state *s, int h)
 }
 
 /* HEADS heads of one request */
-static WIDE void attend(const struct state *s, int b, int h0)
+static CAIRN_WIDE void attend(const struct state *s, int b, int h0)
 {
 	const struct cairn_cluster_mla_args *a = s->a;
 	float keys[KEYS][WIDTH], o[HEADS][RANK] = { { 0 } }, m[HEADS], l[HEADS] = { 0 }, logits[KEYS];
@@ -168,7 +168,7 @@ static void attention(const struct state *s)
 			((int64_t)h * (NOPE + V_DIM) + NOPE) * RANK, V_DIM, RANK);
 }
 
-static WIDE void project_out(const struct state *s)
+static CAIRN_WIDE void project_out(const struct state *s)
 {
 	const struct cairn_cluster_mla_args *a = s->a;
 	int k = a->num_heads * V_DIM;

@@ -30,7 +30,7 @@ static void rotate(const struct cairn_mla_append_args *a, const struct turn *t, 
 	}
 }
 
-static WIDE void append(const struct cairn_mla_append_args *a, int row, int64_t slot)
+static CAIRN_WIDE void append(const struct cairn_mla_append_args *a, int row, int64_t slot)
 {
 	int rank = a->kv_lora_rank, width = rank + a->rope_dim, head = a->nope_dim + a->rope_dim;
 	float v[MAX_RANK], w[MAX_RANK], scale;

@@ -27,7 +27,8 @@ struct task {
 	float top[BLOCK], sum[BLOCK];
 };
 
-static WIDE void absorb(const struct cairn_mla_paged_args *a, struct task *t, int64_t first, int rows, int h)
+static CAIRN_WIDE void absorb(const struct cairn_mla_paged_args *a, struct task *t, int64_t first, int rows,
+			      int h)
 {
 	float nope[BLOCK][NOPE];
 
@@ -50,7 +51,7 @@ static WIDE void absorb(const struct cairn_mla_paged_args *a, struct task *t, in
 }
 
 /* Key t->key for row i. */
-static WIDE void take_key(const struct cairn_mla_paged_args *a, struct task *t, int i)
+static CAIRN_WIDE void take_key(const struct cairn_mla_paged_args *a, struct task *t, int i)
 {
 	float s = block_dot(t->q[i], t->key, RANK + ROPE) * a->sm_scale, p, *o = t->o[i];
 
@@ -69,7 +70,8 @@ static WIDE void take_key(const struct cairn_mla_paged_args *a, struct task *t, 
 		o[l] += p * t->key[l];
 }
 
-static WIDE void raise(const struct cairn_mla_paged_args *a, struct task *t, int64_t first, int rows, int h)
+static CAIRN_WIDE void raise(const struct cairn_mla_paged_args *a, struct task *t, int64_t first, int rows,
+			     int h)
 {
 	for (int i = 0; i < rows; i++)
 		for (int l = 0; l < RANK; l++)

@@ -47,7 +47,7 @@ struct state {
 	struct expert used[MAX_EXPERTS + 1];
 };
 
-static WIDE void norm(const struct state *s, int b)
+static CAIRN_WIDE void norm(const struct state *s, int b)
 {
 	const struct cairn_moe_args *a = s->a;
 	float *n = s->n + (int64_t)b * a->hidden, scale;
@@ -59,7 +59,7 @@ static WIDE void norm(const struct state *s, int b)
 				      a->dtype);
 }
 
-static WIDE void router(const struct state *s, float (*logits)[MAX_BATCH])
+static CAIRN_WIDE void router(const struct state *s, float (*logits)[MAX_BATCH])
 {
 	const struct cairn_moe_args *a = s->a;
 
@@ -126,7 +126,7 @@ static struct matrix matrix_of(const struct state *s, const void *w, const float
 }
 
 /* Row i of it, each element times its scale */
-static WIDE void load_row(const struct state *s, const struct matrix *m, int i, float *row)
+static CAIRN_WIDE void load_row(const struct state *s, const struct matrix *m, int i, float *row)
 {
 	const int block = CAIRN_FP8_BLOCK, blocks = (m->k + block - 1) / block;
 	const uint8_t *codes = (const uint8_t *)m->w + m->at + (int64_t)i * m->k;
@@ -186,7 +186,7 @@ static float *h_of(const struct state *s, const struct expert *e, int user)
 }
 
 /* Element i of h of all users of an expert */
-static WIDE void gate_and_up(const struct state *s, const struct expert *e, int i)
+static CAIRN_WIDE void gate_and_up(const struct state *s, const struct expert *e, int i)
 {
 	const struct cairn_moe_args *a = s->a;
 	float gate[MAX_K / 2], up[MAX_K / 2];
@@ -203,7 +203,7 @@ static WIDE void gate_and_up(const struct state *s, const struct expert *e, int 
 }
 
 /* Element i of out of all requests */
-static WIDE void down(const struct state *s, int i)
+static CAIRN_WIDE void down(const struct state *s, int i)
 {
 	const struct cairn_moe_args *a = s->a;
 	float row[MAX_K], part[MAX_BATCH][MAX_TOP + 1] = { { 0 } };

@@ -11,6 +11,7 @@
 
 #include "../primitives/error.h"
 #include "../primitives/fp8.h"
+#include "../primitives/wide.h"
 
 #define MAX_K	16384
 
@@ -74,6 +75,29 @@ static void load_row(const struct moe_chain *c, const struct matrix *m, int i, d
 						   i / CAIRN_FP8_BLOCK * blocks + l / CAIRN_FP8_BLOCK)];
 }
 
+/* x times one row of weights, for all runs: three at a time, so that a weight is loaded a third as often */
+static CAIRN_WIDE void dot(double *out, int64_t out_stride, const double *x, int64_t stride, int runs,
+			   const double *weights, int k)
+{
+	for (int r = 0; r < runs; r += 3) {
+		const double *first = x + r * stride, *second = first + (r + 1 < runs ? stride : 0),
+			     *third = first + (r + 2 < runs ? 2 * stride : 0);
+		double a = 0, b = 0, c = 0;
+
+		#pragma omp simd reduction(+:a, b, c)
+		for (int l = 0; l < k; l++) {
+			a += first[l] * weights[l];
+			b += second[l] * weights[l];
+			c += third[l] * weights[l];
+		}
+		out[r * out_stride] = a;
+		if (r + 1 < runs)
+			out[(r + 1) * out_stride] = b;
+		if (r + 2 < runs)
+			out[(r + 2) * out_stride] = c;
+	}
+}
+
 /* out = in W^T for all runs, rows of in `stride` apart; squares: those of run 0's terms are added up */
 static void project(const struct moe_chain *c, double *out, const double *in, int64_t stride,
 		    struct matrix m, double *squares)
@@ -83,15 +107,7 @@ static void project(const struct moe_chain *c, double *out, const double *in, in
 		double weights[MAX_K];
 
 		load_row(c, &m, i, weights);
-		for (int r = 0; r < c->runs; r++) {
-			const double *x = in + r * stride;
-			double sum = 0;
-
-			#pragma omp simd reduction(+:sum)
-			for (int l = 0; l < m.k; l++)
-				sum += x[l] * weights[l];
-			out[(int64_t)r * m.n + i] = sum;
-		}
+		dot(out + i, m.n, in, stride, c->runs, weights, m.k);
 		for (int l = 0; squares && l < m.k; l++)
 			squares[i] += in[l] * weights[l] * in[l] * weights[l];
 	}

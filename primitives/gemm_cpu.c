@@ -16,18 +16,13 @@
 
 #include "dtype.h"
 #include "error.h"
+#include "wide.h"
 
 #define CHUNK		512
 #define BLOCK_M		32
 #define BLOCK_N		32
 #define LANES		16
 #define MIN_PARALLEL	262144	/* products below which waking threads costs more than it gains */
-
-#if defined(__x86_64__) && !defined(CAIRN_SANITIZED)
-#define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define CLONES			/* resolvers run before the sanitizer is ready */
-#endif
 
 typedef float vec __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 
@@ -103,7 +98,7 @@ static void store_block(const struct cairn_gemm_args *g, int64_t i0, int rows, i
 }
 
 /* Rows i0.. of a against rows j0.. of b. */
-CLONES static void gemm_block(const struct cairn_gemm_args *g, int64_t i0, int rows, int64_t j0, int cols)
+static CAIRN_WIDE void gemm_block(const struct cairn_gemm_args *g, int64_t i0, int rows, int64_t j0, int cols)
 {
 	vec sums[BLOCK_N][BLOCK_M];
 	float a[BLOCK_M * CHUNK], b[CHUNK];
