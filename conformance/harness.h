@@ -99,7 +99,7 @@ struct cairn_family {
 	/* JSON members for the bench record from the outputs of one run, e.g. "\"cycles\":512";
 	 * may be NULL. */
 	int (*extra)(const struct cairn_op *op, const void *got, char *json, size_t len);
-	int timeout_s;				/* 0: 300 */
+	int timeout_s;				/* of a case; 0: 300 */
 };
 
 /* Buffers, in setup only. field: offsetof(struct cairn_x_args, q). The pointer is also stored in args.

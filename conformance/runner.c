@@ -101,7 +101,7 @@ int cairn_family_selected(const struct cairn_options *opt, const struct cairn_fa
 	return cairn_each(opt, f, say_yes, NULL);
 }
 
-/* $CAIRN_TIMEOUT overrides: a slow machine, or a test of the time-out itself */
+/* Seconds a case. $CAIRN_TIMEOUT overrides: a slow machine, or a test of the time-out itself */
 static int timeout_of(const struct cairn_family *f, const struct cairn_options *opt)
 {
 	const char *env = getenv("CAIRN_TIMEOUT");
@@ -181,6 +181,7 @@ const char *cairn_run_child(cairn_child_fn fn, const struct cairn_family *f, con
 			*nl = 0;
 			line(start, line_arg);
 			start = nl + 1;
+			end = now_s() + timeout_s;
 		}
 		len -= start - buf;
 		memmove(buf, start, len);
