@@ -148,6 +148,12 @@ def engine(rows, ceilings):
         )
 
 
+def served(rows):
+    for t in report_serving.targets(rows):
+        if t.reached is not None:
+            yield t.what, t.here, "", f"{t.verdict()[1]}: {t.wanted}"
+
+
 def table(rows, source):
     """The text between the markers."""
     judged = rows.keep(lambda r: r.on_gpu or r.op in COUNTED)
@@ -155,7 +161,7 @@ def table(rows, source):
     ceilings, machine = Ceilings(rows), Machine(rows)
     read = ceilings.gbps()
     lines = [("read stream", tbps(read) if read else "", "TB/s", "")]
-    lines += list(on_cluster(rows)) + list(operations(rows, ceilings)) + list(engine(rows, ceilings))
+    lines += list(on_cluster(rows)) + list(operations(rows, ceilings)) + list(engine(rows, ceilings)) + list(served(rows))
     text = [
         (
             f"{machine.name()}, driver {', '.join(machine.drivers) or DASH}, SM clock {machine.clock()},"

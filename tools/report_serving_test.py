@@ -25,9 +25,9 @@ def serving(share=61.0, host_us=30.0, reached=True):
         raw("throughput", "decode_256", host_us=host_us, idle_pct=0.06, step_ms=2.2),
         raw("serve", "llama3_8b_online80", reached=reached, p99_over_mean=1.4, ttft_p50_ns=9e7, tpot_mean_ns=2e7),
         raw("serve", "llama3_8b_batch1", reached=reached, over_bare=1.02, ttft_p50_ns=1e7, tpot_mean_ns=3.5e6),
-        raw("serve", "llama3_8b_prefix", reached=reached, hit_over_miss=0.04),
+        raw("serve", "llama3_8b_prefix8k", reached=reached, hit_over_miss=0.04),
         raw("serve", "embedded_connections", "cpu", reached=reached, answered=5000, seconds=600, front_grown_bytes=0),
-        raw("serve", "llama32_1b_kill", reached=reached, sent=900),
+        raw("serve", "llama32_1b_kill9", reached=reached, sent=900),
         raw("scheduler", "decode_256", "host", batch=256, rows=256, median_ns=9000, p99_ns=20000),
         raw(
             "kv_waste", "waste_page16", "host",
