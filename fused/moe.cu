@@ -33,11 +33,12 @@
  *   at_sums    float [2][8 warps][batch][16]				1 KB a request
  *   at_act     n, dtype [batch][hidden] in the lanes' order; later each warp's share of the activations of
  *              some stages, [8 warps][act_rows][256 bytes]		at least 24 KB
- *   at_rings   [8 warps][stages] of 4 KiB				up to 192 KB
+ *   at_rings   [8 warps][stages] of 4 KiB, with weights of 8 bits
+ *              and 256 bytes of scales				up to 192 KB
  * Barriers: 8 rings x stages x 2 mbarriers, full (32 arrivals: a lane's cp.async each) and empty (1; in
  * DEBUG builds 32); `routed` (32: the lanes of the warp that lists the picks); __syncthreads once;
  * MOE_WORK_BAR, the 256 threads that compute, once for 16 rows; MOE_ROUTE_BAR, the 128 that route, twice.
- * Registers: 136 compute, 72 load, 64 route (setmaxnreg), no spills.
+ * Registers: 136 compute, 72 load, 64 route (setmaxnreg), with weights of 8 bits 136, 80, 48; no spills.
  *
  * Floor: the weights once through memory. DeepSeek-V2-Lite (64 experts of 1408, 6 chosen, shared 2816),
  * H200, batch 1: 138.7 MB, 31.0 us at the 4.48 TB/s of a read stream; measured 35.9. Batch 8, 34 experts:
@@ -78,9 +79,11 @@
 #define MOE_WORKER_REGS	136		/* 256 threads, 256, 128: 61440, 96 each, as at the start */
 #define MOE_LOADER_REGS	72
 #define MOE_ROUTER_REGS	64
+#define MOE_FP8_LOADER_REGS	80	/* the others' scales come with the weights */
+#define MOE_FP8_ROUTER_REGS	48
 
-template <int dtype>
-static __global__ __launch_bounds__(MOE_THREADS, 1) void moe_kernel(const __grid_constant__ struct moe_args g)
+template <int dtype, int fp8>
+MOE void run_moe(const struct moe_args &g, const struct moe_scales &scales)
 {
 	const struct body_link alone = {};
 	struct moe_ahead ahead = {};
@@ -92,21 +95,36 @@ static __global__ __launch_bounds__(MOE_THREADS, 1) void moe_kernel(const __grid
 	ptx_griddepcontrol_launch_dependents();
 	__syncthreads();
 	if (threadIdx.x >= 2 * MOE_WORKERS) {
-		ptx_setmaxnreg_dec<MOE_ROUTER_REGS>();
+		ptx_setmaxnreg_dec<fp8 ? MOE_FP8_ROUTER_REGS : MOE_ROUTER_REGS>();
 		moe_routing<0>(g, alone);
 	} else if (threadIdx.x >= MOE_WORKERS) {
-		ptx_setmaxnreg_dec<MOE_LOADER_REGS>();
-		moe_loader(g);
+		ptx_setmaxnreg_dec<fp8 ? MOE_FP8_LOADER_REGS : MOE_LOADER_REGS>();
+		moe_loader<fp8>(g, scales);
 	} else {
 		ptx_setmaxnreg_inc<MOE_WORKER_REGS>();
-		moe_worker<dtype, 0>(g, ahead, alone);
+		moe_worker<dtype, 0, fp8>(g, ahead, alone);
 	}
+}
+
+template <int dtype>
+static __global__ __launch_bounds__(MOE_THREADS, 1) void moe_kernel(const __grid_constant__ struct moe_args g)
+{
+	const struct moe_scales none = {};
+
+	run_moe<dtype, 0>(g, none);
+}
+
+template <int dtype>
+static __global__ __launch_bounds__(MOE_THREADS, 1)
+void moe_fp8_kernel(const __grid_constant__ struct moe_fp8_args g)
+{
+	run_moe<dtype, 1>(g.moe, g.scales);
 }
 
 /* ---- launch ---- */
 
 /* Lays shared memory out, with rings as deep as there is room for. Returns its bytes, or -errno. */
-static int layout(struct moe_args *g)
+static int layout(struct moe_args *g, int fp8)
 {
 	const int normed = g->a.batch * g->a.hidden * 2, rows = MOE_WARPS * MOE_ACT_ROWS * MOE_ROW_BYTES;
 
@@ -114,12 +132,12 @@ static int layout(struct moe_args *g)
 	g->at_act = g->at_sums + 2 * MOE_WARPS * g->a.batch * MOE_STAGE_ROWS * 4;
 	/* ldmatrix steps by xor */
 	g->at_rings = (g->at_act + (rows > normed ? rows : normed) + 1023) / 1024 * 1024;
-	g->stages = (MOE_SMEM_MAX - g->at_rings) / (MOE_WARPS * MOE_STAGE_BYTES);
+	g->stages = (MOE_SMEM_MAX - g->at_rings) / (MOE_WARPS * moe_stage_bytes(fp8));
 	g->stages = g->stages < MOE_MAX_STAGES ? g->stages : MOE_MAX_STAGES;
 	if (g->stages < MOE_IN_FLIGHT)
 		return cairn_error(EOPNOTSUPP, "moe: batch * hidden: %d * %d, beyond shared memory",
 				   g->a.batch, g->a.hidden);
-	return g->at_rings + g->stages * MOE_WARPS * MOE_STAGE_BYTES;
+	return g->at_rings + g->stages * MOE_WARPS * moe_stage_bytes(fp8);
 }
 
 /* Where the workspace's parts lie: the same whatever the batch, and nothing but words behind the counters */
@@ -142,20 +160,20 @@ int moe_plan(struct moe_args *g, const struct cairn_moe_args *args, int ctas)
 	memcpy(&g->a, args, sizeof(g->a));
 	plan(g, (char *)args->workspace);
 	g->units = units_of(args->shared_intermediate, ctas);
-	return layout(g);
+	return layout(g, args->fp8w);
 }
 
 int moe_launch(const struct cairn_moe_args *args, void *stream)
 {
 	struct cairn_launch l = {};
-	struct moe_args g = {};
+	struct moe_fp8_args g = { {}, moe_scales_of(args) };	/* weights of 16 bits have the front of it */
 	void *params[] = { &g };
 	int ctas = cairn_num_sms(), bytes;
 
 	if (ctas < 0)
 		return ctas;
 	ctas = ctas < MOE_MAX_CTAS ? ctas : MOE_MAX_CTAS;
-	bytes = moe_plan(&g, args, ctas);
+	bytes = moe_plan(&g.moe, args, ctas);
 	if (bytes < 0)
 		return bytes;
 	l.grid[0] = (unsigned int)ctas;
@@ -163,6 +181,9 @@ int moe_launch(const struct cairn_moe_args *args, void *stream)
 	l.smem = (size_t)bytes;
 	l.pdl = 1;
 	l.stream = stream;
+	if (args->fp8w)
+		return cairn_launch(args->dtype == CAIRN_F16 ? (const void *)moe_fp8_kernel<CAIRN_F16> :
+				    (const void *)moe_fp8_kernel<CAIRN_BF16>, &l, params);
 	return cairn_launch(args->dtype == CAIRN_F16 ? (const void *)moe_kernel<CAIRN_F16> :
 			    (const void *)moe_kernel<CAIRN_BF16>, &l, params);
 }
@@ -175,17 +196,11 @@ size_t moe_workspace(const struct cairn_moe_args *args)
 	return args->batch ? plan(&g, NULL) : 0;
 }
 
-static int supported(const struct cairn_moe_args *args)
-{
-	return args->fp8w ? cairn_error(EOPNOTSUPP, "moe: fp8w: weights of 8 bits are not supported") : 0;
-}
-
 extern "C" int cairn_moe(const struct cairn_moe_args *args, void *stream)
 {
 	size_t need;
 
 	CAIRN_TRY(cairn_moe_check(args));
-	CAIRN_TRY(supported(args));
 	if (!args->batch)
 		return 0;
 	if (args->batch > CAIRN_MOE_FEW)
@@ -199,7 +214,6 @@ extern "C" int cairn_moe(const struct cairn_moe_args *args, void *stream)
 extern "C" int cairn_moe_workspace(const struct cairn_moe_args *args, size_t *bytes)
 {
 	CAIRN_TRY(cairn_moe_check_shape(args));
-	CAIRN_TRY(supported(args));
 	if (!bytes)
 		return cairn_error(EINVAL, "moe_workspace: bytes: null pointer");
 	if (args->batch > CAIRN_MOE_FEW)

@@ -19,10 +19,17 @@ MOE uint32_t n_at(const struct moe_args &g, int row, int at)
 	return ptx_smem(moe_mem) + g.at_act + row * g.a.hidden * 2 + (at ^ (row & 1)) * 64;
 }
 
-/* Where pair j of the 8 elements of vector v lies: + 16 j */
+/* Where the first pair of the 8 elements of vector v lies, and how far on pair j: as words do (moe.cuh) */
+template <int fp8>
 MOE uint32_t n_vec(const struct moe_args &g, int row, int v)
 {
-	return n_at(g, row, v / 4) + (v / 2 % 2) * 8 + v % 2 * 4;
+	return n_at(g, row, v / 4) + (v / 2 % 2) * 8 + v % 2 * (fp8 ? 32 : 4);
+}
+
+template <int fp8>
+MOE uint32_t n_pair(int j)
+{
+	return fp8 ? j / 2 * 16 + j % 2 * 4 : 16 * j;
 }
 
 MOE uint4 vec_at(const void *p, int v)
@@ -67,7 +74,7 @@ MOE float sum_of(int which, int b)
 }
 
 /* n = rmsnorm of all rows, into shared memory; of it each thread has what it wrote. */
-template <int dtype>
+template <int dtype, int fp8 = 0>
 MOE void make_n(const struct moe_args &g, const struct moe_ahead &ahead)
 {
 	const uint4 *x = (const uint4 *)g.a.x;
@@ -94,10 +101,10 @@ MOE void make_n(const struct moe_args &g, const struct moe_ahead &ahead)
 #pragma unroll
 		for (int j = 0; j < MOE_VECS_AHEAD; j++) {
 			if (b < batch && v < vecs) {
-				ptx_st_shared_b32(n_vec(g, b, v), p[j].x);
-				ptx_st_shared_b32(n_vec(g, b, v) + 16, p[j].y);
-				ptx_st_shared_b32(n_vec(g, b, v) + 32, p[j].z);
-				ptx_st_shared_b32(n_vec(g, b, v) + 48, p[j].w);
+				ptx_st_shared_b32(n_vec<fp8>(g, b, v), p[j].x);
+				ptx_st_shared_b32(n_vec<fp8>(g, b, v) + n_pair<fp8>(1), p[j].y);
+				ptx_st_shared_b32(n_vec<fp8>(g, b, v) + n_pair<fp8>(2), p[j].z);
+				ptx_st_shared_b32(n_vec<fp8>(g, b, v) + n_pair<fp8>(3), p[j].w);
 			}
 			v += MOE_WORKERS;
 			if (v >= per_row * MOE_WORKERS) {
@@ -114,7 +121,8 @@ MOE void make_n(const struct moe_args &g, const struct moe_ahead &ahead)
 		for (int v = threadIdx.x; v < vecs; v += MOE_WORKERS)
 #pragma unroll
 			for (int j = 0; j < 4; j++) {
-				row_unpack2<dtype>(ptx_ld_shared_b32(n_vec(g, b, v) + 16 * j), f);
+				row_unpack2<dtype>(ptx_ld_shared_b32(n_vec<fp8>(g, b, v) + n_pair<fp8>(j)),
+						   f);
 				sum += f[0] * f[0] + f[1] * f[1];
 			}
 		put_part(0, b, sum);
@@ -126,21 +134,23 @@ MOE void make_n(const struct moe_args &g, const struct moe_ahead &ahead)
 
 #pragma unroll 1
 		for (int v = threadIdx.x; v < vecs; v += MOE_WORKERS) {
-			const uint32_t at = n_vec(g, b, v);
+			const uint32_t vec = n_vec<fp8>(g, b, v);
 
 			row_unpack<dtype>(v < MOE_WORKERS ? ahead.norm : vec_at(g.a.norm_weight, v), w);
 #pragma unroll
 			for (int j = 0; j < 4; j++) {
-				row_unpack2<dtype>(ptx_ld_shared_b32(at + 16 * j), f);
-				ptx_st_shared_b32(at + 16 * j, row_pack2<dtype>(f[0] * scale * w[2 * j],
-										f[1] * scale * w[2 * j + 1]));
+				const uint32_t at = vec + n_pair<fp8>(j);
+
+				row_unpack2<dtype>(ptx_ld_shared_b32(at), f);
+				ptx_st_shared_b32(at, row_pack2<dtype>(f[0] * scale * w[2 * j],
+								       f[1] * scale * w[2 * j + 1]));
 			}
 		}
 	}
 }
 
 /* Logits of this CTA's experts. Ends with a barrier: n is complete. */
-template <int dtype>
+template <int dtype, int fp8>
 MOE void run_router(const struct moe_args &g, const struct moe_ahead &ahead, uint32_t number)
 {
 	const int vecs = g.a.hidden / 8, batch = g.a.batch;
@@ -160,7 +170,9 @@ MOE void run_router(const struct moe_args &g, const struct moe_ahead &ahead, uin
 						  ahead.router : vec_at(row, v), w);
 #pragma unroll
 				for (int j = 0; j < 4; j++) {
-					row_unpack2<dtype>(ptx_ld_shared_b32(n_vec(g, b, v) + 16 * j), f);
+					const uint32_t at = n_vec<fp8>(g, b, v) + n_pair<fp8>(j);
+
+					row_unpack2<dtype>(ptx_ld_shared_b32(at), f);
 					sum += f[0] * w[2 * j] + f[1] * w[2 * j + 1];
 				}
 			}
@@ -178,9 +190,10 @@ MOE void run_router(const struct moe_args &g, const struct moe_ahead &ahead, uin
 /* ---- gates and ups ---- */
 
 /* Where in the words of a request's activations the pair that begins with an (even) element lies */
+template <int fp8>
 MOE int word_at(int element)
 {
-	return element / 16 * 8 + element % 8 / 2 * 2 + element % 16 / 8;
+	return fp8 ? element / 2 : element / 16 * 8 + element % 8 / 2 * 2 + element % 16 / 8;
 }
 
 /* 16 rows with n: this warp's columns of them */
@@ -214,8 +227,35 @@ MOE void multiply_n(const struct moe_args &g, struct ring &r, float (&total)[4])
 		total[j] = sum[0][0][j] + sum[0][1][j] + (sum[1][0][j] + sum[1][1][j]);
 }
 
-/* Up to 8 pairs of a gate and an up, from `row` on. pick: NULL: of the shared experts. */
+/* The same of bytes, and the same columns */
 template <int dtype>
+MOE void multiply_n_bytes(const struct moe_args &g, struct ring &r, float (&total)[4])
+{
+	const int row = threadIdx.x % 32 / 4;
+	float sum[2][4] = {};
+
+#pragma unroll 1
+	for (int first = threadIdx.x / 32 * MOE_STAGE_K; first < g.a.hidden;
+	     first += 2 * MOE_WARPS * MOE_STAGE_K) {
+#pragma unroll
+		for (int i = 0; i < 2; i++) {
+			const int from = first + i * MOE_WARPS * MOE_STAGE_K, odd = row & 1;
+			const struct moe_columns c = { n_at(g, row, from / 32) - odd * 64, odd,
+						       row < g.a.batch };
+
+			if (from < g.a.hidden)
+				multiply_bytes<dtype, 0>(ring_wait_bytes(r), i, c, g.a.hidden - from, 8,
+							 sum[i]);
+		}
+		ring_release(g, r);
+	}
+#pragma unroll
+	for (int j = 0; j < 4; j++)
+		total[j] = sum[0][j] + sum[1][j];
+}
+
+/* Up to 8 pairs of a gate and an up, from `row` on. pick: NULL: of the shared experts. */
+template <int dtype, int fp8>
 MOE void gate_up(const struct moe_args &g, struct ring &r, struct moe_sums &s, int row, int count,
 		 const struct moe_pick *pick, uint32_t number)
 {
@@ -223,7 +263,10 @@ MOE void gate_up(const struct moe_args &g, struct ring &r, struct moe_sums &s, i
 	const int at = element % MOE_STAGE_ROWS;
 	float sum[4], total;
 
-	multiply_n<dtype>(g, r, sum);
+	if (fp8)
+		multiply_n_bytes<dtype>(g, r, sum);
+	else
+		multiply_n<dtype>(g, r, sum);
 	total = sum_up(g, s, sum, element);
 	if (s.turn < sum_writers(g)) {
 		const uint32_t slot = pick ? pick->slots >> 4 * b & 15 : 0;
@@ -237,7 +280,7 @@ MOE void gate_up(const struct moe_args &g, struct ring &r, struct moe_sums &s, i
 				       g.routed + (int64_t)(b * g.a.experts_per_token + slot) *
 						  (g.a.intermediate / 2);
 
-			ptx_st_relaxed_gpu_u64(to + word_at(row + at),
+			ptx_st_relaxed_gpu_u64(to + word_at<fp8>(row + at),
 					       (uint64_t)number << 32 | row_pack2<dtype>(v, next));
 		}
 	}
@@ -265,10 +308,10 @@ MOE void moe_init(int thread, int warps)
 	}
 }
 
-template <int dtype, int linked>
+template <int dtype, int linked, int fp8 = 0>
 MOE void moe_worker(const struct moe_args &g, const struct moe_ahead &ahead, const struct body_link &link)
 {
-	struct ring r = ring_of(g, threadIdx.x / 32);
+	struct ring r = ring_of<fp8>(g, threadIdx.x / 32);
 	struct moe_sums s = { 0, (int)threadIdx.x / 32 };
 	int2 cta_rows = linked ? make_int2(0, 0) : share_of(g.a.hidden);
 	struct moe_slices slices = {};
@@ -278,8 +321,8 @@ MOE void moe_worker(const struct moe_args &g, const struct moe_ahead &ahead, con
 	body_wait<linked>(link);
 	if (!linked)
 		number = __ldcg(g.calls + blockIdx.x) + 1;
-	make_n<dtype>(g, ahead);
-	run_router<dtype>(g, ahead, body_number<linked>(link, number));
+	make_n<dtype, fp8>(g, ahead);
+	run_router<dtype, fp8>(g, ahead, body_number<linked>(link, number));
 #pragma unroll 1
 	for (int routed = 0; routed < 2; routed++) {
 		const int intermediate = routed ? g.a.intermediate : g.a.shared_intermediate;
@@ -298,9 +341,9 @@ MOE void moe_worker(const struct moe_args &g, const struct moe_ahead &ahead, con
 			for (int2 p = unit_pairs(units, i); p.x < p.y;) {
 				struct moe_unit u = unit_at(p.x, p.y, intermediate);
 
-				gate_up<dtype>(g, r, s, u.row, u.count,
-					       routed ? &moe_small()->pick[u.pick] : NULL,
-					       body_number<linked>(link, number));
+				gate_up<dtype, fp8>(g, r, s, u.row, u.count,
+						    routed ? &moe_small()->pick[u.pick] : NULL,
+						    body_number<linked>(link, number));
 				p.x += u.count;
 			}
 		}
@@ -311,13 +354,14 @@ MOE void moe_worker(const struct moe_args &g, const struct moe_ahead &ahead, con
 		cta_rows = share_of(g.a.hidden);
 #pragma unroll 1
 	for (int row = cta_rows.x; row < cta_rows.y; row += MOE_STAGE_ROWS)
-		down<dtype>(g, r, s, slices, rows, row, cta_rows.y - row,
-			    body_number<linked>(link, number));
+		down<dtype, fp8>(g, r, s, slices, rows, row, cta_rows.y - row,
+				 body_number<linked>(link, number));
 }
 
+template <int fp8 = 0>
 MOE void start_loader(const struct moe_args &g, struct loader &l, int most)
 {
-	l.ring = l.oldest = ring_of(g, (int)threadIdx.x / 32 - MOE_WARPS);
+	l.ring = l.oldest = ring_of<fp8>(g, (int)threadIdx.x / 32 - MOE_WARPS);
 	l.in_flight = 0;
 	l.most = most;
 	l.policy = ptx_createpolicy_evict_first();
@@ -329,16 +373,18 @@ MOE void end_loader(void)
 	ptx_cp_async_wait_group<0>();
 }
 
-MOE void moe_loader(const struct moe_args &g)
+/* scales: of weights of 8 bits */
+template <int fp8 = 0>
+MOE void moe_loader(const struct moe_args &g, const struct moe_scales &scales = {})
 {
 	struct loader l;
 
-	start_loader(g, l, MOE_IN_FLIGHT_FIRST);
-	load_gates_and_ups(g, l, 0);
+	start_loader<fp8>(g, l, MOE_IN_FLIGHT_FIRST);
+	load_gates_and_ups<fp8>(g, scales, l, 0);
 	ptx_mbarrier_wait(ptx_smem(&moe_small()->routed), 0);
 	l.most = MOE_IN_FLIGHT;
-	load_gates_and_ups(g, l, 1);
-	load_downs(g, l);
+	load_gates_and_ups<fp8>(g, scales, l, 1);
+	load_downs<fp8>(g, scales, l);
 	end_loader();
 }
 

@@ -5,6 +5,7 @@
 #ifndef CAIRN_MOE_DOWN_CUH
 #define CAIRN_MOE_DOWN_CUH
 
+#include "../primitives/fp8.cuh"
 #include "moe.cuh"
 
 /* Two sums, as an mma waits for the one before it. columns: those beyond, up to 64 or 128, are zeros. */
@@ -24,6 +25,65 @@ MOE void multiply(uint32_t tile, const uint4 *x, int columns, float (*sum)[4])
 	for (int i = MOE_STAGE_K / 32; i < MOE_STAGE_K / 16; i++) {
 		ptx_ldmatrix_x4(w, tile ^ i * 32);
 		attn_mma<dtype>(sum[i % 2], w, (const uint32_t *)&x[i / 2] + i % 2 * 2);
+	}
+}
+
+/* Where a request's activations of 128 columns lie: 16 bytes of lane t for 32 of them, 64 bytes apart */
+struct moe_columns {
+	uint32_t at;
+	int swapped, there;		/* the odd 64 bytes with the even ones; else zeros */
+};
+
+MOE uint4 columns_at(const struct moe_columns &c, int i)
+{
+	return c.there ? ptx_ld_shared_v4(c.at + (i ^ c.swapped) * 64 + threadIdx.x % 4 * 16) :
+			 make_uint4(0, 0, 0, 0);
+}
+
+/*
+ * sum += 128 columns of a stage of bytes, its first or its second ones, scaled. With ends the tiles of 16
+ * columns from `edge` on are of the next block of scales. Two sums, of the blocks or as above.
+ */
+template <int dtype, int ends>
+MOE void multiply_bytes(uint32_t stage, int second, const struct moe_columns &c, int columns, int edge,
+			float *sum)
+{
+	const int lane = threadIdx.x % 32;
+	const uint32_t tile = (stage + attn_q_at<MOE_STAGE_K>(lane)) ^ second * MOE_STAGE_K;
+	const uint32_t scales = stage + MOE_SCALES_AT + (second * MOE_STAGE_ROWS + lane / 4) * 4;
+	float part[2][4] = {};
+
+#pragma unroll
+	for (int i = 0; i < MOE_STAGE_K / 32; i++) {
+		uint32_t w[4], a[4];
+		uint4 x;
+
+		if (i == MOE_STAGE_K / 64 && columns <= MOE_STAGE_K / 2)
+			break;
+		x = columns_at(c, i);
+		ptx_ldmatrix_x4(w, tile ^ i * 32);
+#pragma unroll
+		for (int j = 0; j < 2; j++) {
+			const uint32_t *b = (const uint32_t *)&x + j * 2;
+
+			fp8_widen<dtype>(w[2 * j], &a[0], &a[2]);
+			fp8_widen<dtype>(w[2 * j + 1], &a[1], &a[3]);
+			if (ends ? 2 * i + j < edge : j == 0)
+				attn_mma<dtype>(part[0], a, b);
+			else
+				attn_mma<dtype>(part[1], a, b);
+		}
+	}
+#pragma unroll
+	for (int j = 0; j < 4; j++) {
+		const uint32_t at = scales + j / 2 * 8 * 4;
+		const float begins = __uint_as_float(ptx_ld_shared_b32(at));
+
+		if (ends)
+			sum[j] += begins * part[0][j] + part[1][j] *
+				  __uint_as_float(ptx_ld_shared_b32(at + MOE_SCALES_BYTES / 2));
+		else
+			sum[j] += begins * (part[0][j] + part[1][j]);
 	}
 }
 
@@ -220,7 +280,7 @@ MOE void take_rows(const struct moe_args &g, struct moe_rows_ahead &r, uint32_t 
 }
 
 /* 16 rows of the result. rows: what was asked for already, of the first stages; then of the next 16 rows'. */
-template <int dtype>
+template <int dtype, int fp8 = 0>
 MOE void down(const struct moe_args &g, struct ring &r, struct moe_sums &s, const struct moe_slices &slices,
 	      struct moe_rows_ahead &rows, int row, int left, uint32_t number)
 {
@@ -257,14 +317,27 @@ MOE void down(const struct moe_args &g, struct ring &r, struct moe_sums &s, cons
 				mask = moe_small()->pick[pick].mask;
 			end = pick < 0 ? slices.shared.y : slices.routed.y;
 			at_row = first + __popc(mask & ((1u << quad) - 1));
+			if (fp8) {
+				const struct moe_columns c = { act_at(g, at_row), at_row & 1,
+							       (int)(mask >> quad & 1) };
+				const int first_column = pick < 0 ? slices.shared.x : slices.routed.x;
+				const int second = (column - first_column) / MOE_STAGE_K & 1;
+
+				multiply_bytes<dtype, 1>(ring_wait_bytes(r), second, c, end - column,
+							 (CAIRN_FP8_BLOCK - column % CAIRN_FP8_BLOCK) / 16,
+							 part[0]);
+				if (second || end - column <= MOE_STAGE_K)
+					ring_release(g, r);
+			} else {
 #pragma unroll
-			for (int j = 0; j < 4; j++)
-				v[j] = mask >> quad & 1 ?
-				       ptx_ld_shared_v4(act_at(g, at_row) +
-							(j ^ (at_row & 1)) * 64 + t * 16) :
-				       make_uint4(0, 0, 0, 0);
-			multiply<dtype>(ring_wait(r), v, end - column, part);
-			ring_release(g, r);
+				for (int j = 0; j < 4; j++)
+					v[j] = mask >> quad & 1 ?
+					       ptx_ld_shared_v4(act_at(g, at_row) +
+								(j ^ (at_row & 1)) * 64 + t * 16) :
+					       make_uint4(0, 0, 0, 0);
+				multiply<dtype>(ring_wait(r), v, end - column, part);
+				ring_release(g, r);
+			}
 #pragma unroll
 			for (int j = 0; j < 4; j++)
 				if (mask >> (2 * t + j % 2) & 1)

@@ -33,32 +33,12 @@
 #include "../primitives/launch.h"
 #include "../primitives/rmsnorm.h"
 #include "../primitives/row.cuh"
-#include "attn_tile.cuh"
-#include "moe_call.cuh"
+#include "moe_rows.cuh"
 
-#define THREADS		256
-#define TILE		128		/* slots of a tile, and rows of weights */
-#define STEP		64		/* elements of k */
 #define STAGES		3
-#define SIDE_BYTES	(TILE * STEP * 2)
 #define STAGE_BYTES	(2 * SIDE_BYTES)
 #define MAX_EXPERTS	256
 #define SORT_THREADS	1024
-
-struct tile {
-	int32_t expert, first, count, pad;	/* slots; count 0: no such tile */
-};
-
-struct rows {
-	struct moe_call a;
-	void *n, *h, *shared_h;
-	float *logits, *weight, *y;		/* weight: of a pair row * k + i; y: of a slot */
-	int32_t *choice, *pair, *slot;		/* expert of a pair; pair of a slot; slot of a pair */
-	struct tile *tiles;
-	void *gemm_workspace;
-	size_t gemm_bytes;
-	int32_t num_slots, num_tiles;		/* without the shared expert's; upper bound with them */
-};
 
 /* Larger keys for larger logits, 1 for NaN; 0 is left for what has been taken. */
 ATTN_DEV uint32_t key_of(float x)
@@ -222,36 +202,6 @@ ATTN_DEV void start_copy(const struct copies &c, uint32_t s_stage, int step)
 	}
 }
 
-/* Rows 32 m .. + 31 of A times 64 rows of B: 32 from `b0` on, 32 from `b1` on. */
-template <int dtype>
-ATTN_DEV void multiply(float (*sum)[8][4], uint32_t s_stage, int m, int b0, int b1)
-{
-	const int lane = threadIdx.x % 32;
-	const uint32_t a_at = s_stage + attn_swizzle(m * 32 + lane % 16, lane / 16, STEP * 2);
-	const uint32_t b_at = s_stage + SIDE_BYTES + attn_swizzle(lane / 16 * 8 + lane % 8, lane / 8 % 2,
-								  STEP * 2);
-
-#pragma unroll
-	for (int k = 0; k < STEP / 16; k++) {
-		uint32_t a[2][4];
-
-#pragma unroll
-		for (int i = 0; i < 2; i++)
-			ptx_ldmatrix_x4(a[i], (a_at ^ k * 32) + i * 16 * STEP * 2);
-#pragma unroll
-		for (int j = 0; j < 4; j++) {
-			uint32_t b[4];
-
-			ptx_ldmatrix_x4(b, (b_at ^ k * 32) + ((j < 2 ? b0 : b1) + j % 2 * 16) * STEP * 2);
-#pragma unroll
-			for (int i = 0; i < 2; i++) {
-				attn_mma<dtype>(sum[i][2 * j], a[i], b);
-				attn_mma<dtype>(sum[i][2 * j + 1], a[i], b + 2);
-			}
-		}
-	}
-}
-
 template <int dtype>
 ATTN_DEV void product(float (*sum)[8][4], const struct copies &c, int steps, bool idle, int m, int b0, int b1)
 {
@@ -273,7 +223,7 @@ ATTN_DEV void product(float (*sum)[8][4], const struct copies &c, int steps, boo
 			start_copy(c, s_stages + next * STAGE_BYTES, step + STAGES - 1);
 		ptx_cp_async_commit_group();
 		if (!idle)
-			multiply<dtype>(sum, s_stages + stage * STAGE_BYTES, m, b0, b1);
+			multiply<dtype>(sum, s_stages + stage * STAGE_BYTES, SIDE_BYTES, m, b0, b1);
 		stage = stage + 1 == STAGES ? 0 : stage + 1;
 	}
 }
@@ -477,11 +427,10 @@ extern "C" int moe_rows_workspace(const struct cairn_moe_args *args, size_t *byt
 	return 0;
 }
 
-static int launch(const void *kernel, struct rows *g, int64_t x, int y, int threads, size_t smem,
-		  void *stream)
+int moe_rows_launch(const void *kernel, void *args, int64_t x, int y, int threads, size_t smem, void *stream)
 {
 	struct cairn_launch l = {};
-	void *params[] = { g };
+	void *params[] = { args };
 
 	l.grid[0] = (unsigned int)x;
 	l.grid[1] = (unsigned int)y;
@@ -495,9 +444,19 @@ static int launch(const void *kernel, struct rows *g, int64_t x, int y, int thre
 #define OF_DTYPE(kernel) \
 	(f16 ? (const void *)kernel<CAIRN_F16> : (const void *)kernel<CAIRN_BF16>)
 
+static int products(struct rows *g, int f16, void *stream)
+{
+	const int widest = max(g->a.intermediate, g->a.shared_intermediate);
+
+	CAIRN_TRY(moe_rows_launch(OF_DTYPE(gate_up_kernel), g, g->num_tiles, widest / (TILE / 2), THREADS,
+				  STAGES * STAGE_BYTES, stream));
+	return moe_rows_launch(OF_DTYPE(down_kernel), g, g->num_tiles, attn_div_up(g->a.hidden, TILE),
+			       THREADS, STAGES * STAGE_BYTES, stream);
+}
+
 extern "C" int moe_rows(const struct cairn_moe_args *args, void *stream)
 {
-	int f16 = args->dtype == CAIRN_F16, widest;
+	int f16 = args->dtype == CAIRN_F16;
 	struct cairn_rmsnorm_args norm = {};
 	struct cairn_gemm_args r;
 	struct rows g = {};
@@ -520,16 +479,15 @@ extern "C" int moe_rows(const struct cairn_moe_args *args, void *stream)
 	CAIRN_TRY(cairn_rmsnorm(&norm, stream));
 	r = router_args(&g);
 	CAIRN_TRY(cairn_gemm(&r, stream));
-	CAIRN_TRY(launch((const void *)choose_kernel, &g, attn_div_up(args->batch, THREADS / 32), 1,
+	CAIRN_TRY(moe_rows_launch((const void *)choose_kernel, &g, attn_div_up(args->batch, THREADS / 32), 1,
 			 THREADS, 0,
 			 stream));
-	CAIRN_TRY(launch((const void *)sort_kernel, &g, 1, 1, SORT_THREADS, 0, stream));
-	widest = max(args->intermediate, args->shared_intermediate);
-	CAIRN_TRY(launch(OF_DTYPE(gate_up_kernel), &g, g.num_tiles, widest / (TILE / 2), THREADS,
-			 STAGES * STAGE_BYTES, stream));
-	CAIRN_TRY(launch(OF_DTYPE(down_kernel), &g, g.num_tiles, attn_div_up(args->hidden, TILE), THREADS,
-			 STAGES * STAGE_BYTES, stream));
-	return launch(OF_DTYPE(combine_kernel), &g,
+	CAIRN_TRY(moe_rows_launch((const void *)sort_kernel, &g, 1, 1, SORT_THREADS, 0, stream));
+	if (args->fp8w)
+		CAIRN_TRY(moe_rows_fp8(&g, args, stream));
+	else
+		CAIRN_TRY(products(&g, f16, stream));
+	return moe_rows_launch(OF_DTYPE(combine_kernel), &g,
 		      ((int64_t)args->batch * (args->hidden / 8) + THREADS - 1) / THREADS, 1, THREADS, 0,
 		      stream);
 }

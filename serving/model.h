@@ -10,8 +10,8 @@
  * loaded, each as it is packed: QKV, O, GATE_UP and DOWN, with latent attention Q_A, Q and KV_A, and of each
  * expert, as of the shared ones, GATE_UP and DOWN. What reads them is then gemm_fp8w, and moe with fp8w;
  * embeddings, norms, biases, routers and the output matrix stay what they are, and so does KV_B, which
- * mla_paged multiplies queries and results with. A table whose moe does not take fp8w (cuda's does not yet)
- * refuses models with experts, before anything is read.
+ * mla_paged multiplies queries and results with. A table whose moe does not take fp8w refuses models with
+ * experts, before anything is read.
  *
  * Data type: that of the config if it is f16 or bf16, else bf16. Tensors stored in another float type,
  * f32 among them, are rounded to it once, on load; one with finite values that overflow it is refused.
