@@ -215,12 +215,16 @@ def online(server):
     )  # fmt: skip
 
 
-def status_bytes(pid, key):
+def status_bytes(pid, *keys):
+    """The sum of these lines of a process's status; 0 if it is gone."""
     try:
         with open(f"/proc/{pid}/status", encoding="ascii") as f:
-            return next(int(line.split()[1]) << 10 for line in f if line.startswith(key))
-    except (OSError, StopIteration):
+            return sum(int(line.split()[1]) << 10 for line in f if line.startswith(keys))
+    except OSError:
         return 0
+
+
+OWN = ("RssAnon:", "RssShmem:")  # what a process has made; pages of libraries come when they are first used
 
 
 def count_fds(pid):
@@ -231,19 +235,21 @@ def count_fds(pid):
 
 
 class Watch(threading.Thread):
-    """Looks at the memory of front and worker once a second."""
+    """Looks at the memory of front and worker once a second: their own, and the worker's pages of files."""
 
     def __init__(self, server):
         super().__init__(daemon=True)
         self.server = server
-        self.front, self.worker, self.fds = [], [], []
+        self.front, self.worker, self.files, self.fds = [], [], [], []
         self.over = threading.Event()
         self.start()
 
     def run(self):
         while not self.over.wait(1):
-            self.front.append(status_bytes(self.server.process.pid, "VmRSS"))
-            self.worker.append(sum(status_bytes(p, "VmRSS") for p in self.server.worker()))
+            workers = self.server.worker()
+            self.front.append(status_bytes(self.server.process.pid, *OWN))
+            self.worker.append(sum(status_bytes(p, *OWN) for p in workers))
+            self.files.append(sum(status_bytes(p, "RssFile:") for p in workers))
             self.fds.append(count_fds(self.server.process.pid))
 
     def stop(self):
@@ -255,6 +261,12 @@ def grown(samples):
     """The most of the last third over the most of the second: the first is for filling up."""
     third = len(samples) // 3
     return max(samples[2 * third :], default=0) - max(samples[third : 2 * third], default=0)
+
+
+def course(samples, points=24):
+    """In MB, at so many times evenly spaced."""
+    at = sorted({round(i * (len(samples) - 1) / (points - 1)) for i in range(points)}) if samples else []
+    return [round(samples[i] / 1e6, 1) for i in at]
 
 
 def has_logprobs(server):
@@ -289,6 +301,7 @@ def connections(server):
         idle=idle, stalled=stalled, idle_closed=record["idle_closed"], stalled_closed=record["stalled_closed"],
         counted=bool(count), front_max_bytes=max(watch.front, default=0), worker_max_bytes=max(watch.worker, default=0),
         device_grown_bytes=device_bytes() - before, max_fds=max(watch.fds, default=0), seconds=ARGS.seconds,
+        front_mb=course(watch.front), worker_mb=course(watch.worker), worker_files_mb=course(watch.files),
     )  # fmt: skip
 
 
@@ -307,7 +320,7 @@ def kill(options):
         load_s = time.monotonic() - begun  # of program and model
         pid = server.process.pid
         Load(server, "--num-prompts", 64, "--concurrency", 64, "--output-len", 64).wait()
-        before = status_bytes(pid, "VmRSS"), count_fds(pid), device_bytes()
+        before = status_bytes(pid, *OWN), count_fds(pid), device_bytes()
         seconds = ARGS.kills * (2 * load_s + 3) + 30
         load = Load(
             server, "--num-prompts", 100000, "--rate", 10 if SMALL else 40, "--duration", f"{seconds:.1f}", "--input-len",
@@ -330,7 +343,7 @@ def kill(options):
         record, _ = load.wait()
         after_load, _ = Load(server, "--num-prompts", 64, "--concurrency", 64, "--output-len", 64, "--seed", 52).wait()
         time.sleep(1)
-        after = status_bytes(pid, "VmRSS"), count_fds(pid), device_bytes()
+        after = status_bytes(pid, *OWN), count_fds(pid), device_bytes()
         restarts = server.metric("cairn:worker_restarts_total")
         waiting = server.metric("vllm:num_requests_running") + server.metric("vllm:num_requests_waiting")
     unclean = {k: v for k, v in record.items() if k.startswith("failed_") and k not in CLEAN}
