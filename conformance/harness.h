@@ -100,6 +100,8 @@ struct cairn_family {
 	 * may be NULL. */
 	int (*extra)(const struct cairn_op *op, const void *got, char *json, size_t len);
 	int timeout_s;				/* of a case; 0: 300 */
+	/* cases with their kinds that --sanitize takes in any case, the last one NULL; may be NULL */
+	const char *const *sanitized;
 };
 
 /* Buffers, in setup only. field: offsetof(struct cairn_x_args, q). The pointer is also stored in args.

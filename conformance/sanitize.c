@@ -6,8 +6,8 @@
  * such as reach every kernel: what distinguishes cases are the words of their names (a type, a head
  * dimension, an algorithm, a form, a length, the kind of input), and kernels are made for pairs of them.
  * Again and again the case is taken that brings most for what it costs: words not seen before, and pairs of
- * words not seen together. The second half goes to words that many cases have and none yet taken has; once
- * what was taken costs BUDGET together, only words count.
+ * words not seen together. What a family asks for by name comes first. The second half goes to words that
+ * many cases have and none yet taken has; once what was taken costs BUDGET together, only words count.
  */
 #include <ctype.h>
 #include <stdlib.h>
@@ -189,6 +189,17 @@ static struct choice *best_choice(const struct plan *p, int word)
 	return best;
 }
 
+/* The family has a kernel that nothing but its name leads to. */
+static int asked_for(const struct cairn_family *f, const struct choice *c)
+{
+	const char *tail = c->s.name + strlen(f->stage) + strlen(f->name) + 2;
+
+	for (const char *const *name = f->sanitized; name && *name; name++)
+		if (!strcmp(*name, tail))
+			return 1;
+	return 0;
+}
+
 int cairn_sanitize_plan(const struct cairn_options *opt, const struct cairn_family *f,
 			uint8_t *takes, int num)
 {
@@ -204,6 +215,16 @@ int cairn_sanitize_plan(const struct cairn_options *opt, const struct cairn_fami
 		p->num_seen = 0;
 		p->bench = 1;
 		failed = cairn_each(opt, f, collect, p);
+	}
+	for (int i = 0; !failed && i < p->num_choices; i++) {
+		struct choice *c = &p->choices[i];
+
+		if (c->at >= num || !asked_for(f, c))
+			continue;
+		c->out = 1;
+		mark(p, c);
+		takes[c->at] = 1;
+		taken++;
 	}
 	while (!failed && taken < opt->sanitize) {
 		const int word = 2 * taken < opt->sanitize ? -1 : common_word(p);
