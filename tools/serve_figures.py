@@ -235,17 +235,21 @@ def count_fds(pid):
 
 
 class Watch(threading.Thread):
-    """Looks at the memory of front and worker once a second: their own, and the worker's pages of files."""
+    """
+    Looks at the memory of front and worker once a second, for so long: their own, and the worker's pages of files.
+    When a load ends, fewer sequences run than ever before, and graphs for so many are made: that is not looked at.
+    """
 
-    def __init__(self, server):
+    def __init__(self, server, seconds):
         super().__init__(daemon=True)
         self.server = server
+        self.end = time.monotonic() + seconds
         self.front, self.worker, self.files, self.fds = [], [], [], []
         self.over = threading.Event()
         self.start()
 
     def run(self):
-        while not self.over.wait(1):
+        while not self.over.wait(1) and time.monotonic() < self.end:
             workers = self.server.worker()
             self.front.append(status_bytes(self.server.process.pid, *OWN))
             self.worker.append(sum(status_bytes(p, *OWN) for p in workers))
@@ -285,7 +289,7 @@ def connections(server):
     streams, idle, stalled = (32, 1000, 20) if SMALL else (256, 1000, 20)
     count = ("--count-tokens",) if has_logprobs(server) else ()
     before = device_bytes()
-    watch = Watch(server)
+    watch = Watch(server, ARGS.seconds)
     record, _ = Load(
         server, "--num-prompts", 100000, "--duration", ARGS.seconds, "--concurrency", streams, "--idle", idle,
         "--stalled", stalled, "--stalled-len", 1800 if SMALL else 6000, "--input-len", 64, "--output-len", 200,
