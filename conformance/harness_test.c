@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "op_case.h"
 #include "registry.h"
@@ -165,14 +166,63 @@ static void mustpass_globs_match(struct cairn_test *t)
 	cairn_list_free(&list);
 }
 
+static void sanitized_cases_exist(struct cairn_test *t)
+{
+	const struct cairn_options all = { 0 };
+	char name[192];
+	int num = 0;
+
+	for (const struct cairn_family *const *f = cairn_families(); *f; f++)
+		for (const char *const *tail = (*f)->sanitized; tail && *tail; tail++, num++) {
+			snprintf(name, sizeof(name), "%s.%s.%s", (*f)->stage, (*f)->name, *tail);
+			if (!EXPECT(t, cairn_each(&all, *f, match_any, name)))
+				cairn_note(t, "%s is no case", name);
+		}
+	EXPECT(t, num > 0);
+}
+
+static void say_three(FILE *out, const struct cairn_family *f, const struct cairn_impl *impl,
+		      const struct cairn_options *opt, void *arg)
+{
+	(void)f, (void)impl, (void)opt;
+	for (int i = 0; i < 3; i++) {
+		usleep(*(unsigned int *)arg);
+		fprintf(out, "line\n");
+	}
+}
+
+static void count_line(char *text, void *arg)
+{
+	(void)text;
+	++*(int *)arg;
+}
+
+/* A case may take so long, not a family. */
+static void timeout_is_a_cases(struct cairn_test *t)
+{
+	const struct cairn_family f = { .stage = "stage", .name = "slow", .timeout_s = 1 };
+	const struct cairn_options opt = { 0 };
+	unsigned int us = 600000;
+	const char *death;
+	int lines = 0;
+
+	unsetenv("CAIRN_TIMEOUT");
+	EXPECT(t, !cairn_run_child(say_three, &f, NULL, &opt, &us, count_line, &lines) && lines == 3);
+	us = 30000000;
+	death = cairn_run_child(say_three, &f, NULL, &opt, &us, count_line, &lines);
+	EXPECT(t, death && strstr(death, "TIMEOUT after 1 s") && lines == 3);
+}
+
 static const struct cairn_unit units[] = {
 	{ "mustpass_globs_match", mustpass_globs_match },
+	{ "sanitized_cases_exist", sanitized_cases_exist },
 	{ "nan_and_infinity", nan_and_infinity },
 	{ "notes_are_no_verdicts", notes_are_no_verdicts },
 	{ "unwritten_means_unchanged", unwritten_means_unchanged },
 	{ "equal_rounds_once", equal_rounds_once },
 	{ "narrowing", narrowing },
 	{ "names_are_unique_and_plain", names_are_unique_and_plain },
+	{ "timeout_is_a_cases", timeout_is_a_cases },
 };
 
 const struct cairn_family cairn_harness_family = {
