@@ -96,6 +96,8 @@ int cairn_moe_cpu(const struct cairn_moe_args *args, void *stream);
 int cairn_moe_ref(const struct cairn_moe_args *args, void *stream);
 /* exact[0]: out, exact[1]: experts (when given) */
 int cairn_moe_exact(const struct cairn_moe_args *args, struct cairn_exact *exact);
+/* Does it look at this request, or leave it at being numbers, as there are so many? */
+int cairn_moe_is_judged(const struct cairn_moe_args *args, int32_t request);
 /* 0, or the error that every one of ours returns for these arguments; reads no array. */
 int cairn_moe_check(const struct cairn_moe_args *args);
 /* The part of it that needs the scalars alone. */

@@ -158,18 +158,22 @@ static int is_finite(const struct moe_chain *c)
 	return finite;
 }
 
+int cairn_moe_is_judged(const struct cairn_moe_args *a, int32_t b)
+{
+	return a->batch <= ALL_ROWS || b % STRIDE == 0 || b == a->batch - 1;
+}
+
 int cairn_moe_exact(const struct cairn_moe_args *a, struct cairn_exact *exact)
 {
 	CAIRN_TRY(cairn_moe_check(a));
 	for (int b = 0; b < a->batch; b++) {
-		int judged = a->batch <= ALL_ROWS || b % STRIDE == 0 || b == a->batch - 1;
 		struct moe_chain c;
 
 		CAIRN_TRY(moe_chain_open(&c, a, RUNS + 1));
 		moe_chain_load(&c, b);
 		if (!is_finite(&c)) {	/* means nothing, but harms no other */
 			unjudged(a, b, NAN, exact);
-		} else if (!judged) {
+		} else if (!cairn_moe_is_judged(a, b)) {
 			unjudged(a, b, 0, exact);
 		} else {
 			moe_chain_run(&c);

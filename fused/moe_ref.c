@@ -55,7 +55,18 @@ struct matrix {
 	int n, k;
 };
 
-static void load_row(const struct moe_chain *c, const struct matrix *m, int i, double *row)
+/* Up to a block's columns, of one scale. values: of the 256 codes; to look one up is five times as fast. */
+static CAIRN_WIDE void load_block(double *row, const uint8_t *codes, int columns, const double *values,
+				  float scale)
+{
+	int n = columns < CAIRN_FP8_BLOCK ? columns : CAIRN_FP8_BLOCK;
+
+	for (int l = 0; l < n; l++)
+		row[l] = values[codes[l]] * (double)scale;
+}
+
+static void load_row(const struct moe_chain *c, const struct matrix *m, int i, const double *values,
+		     double *row)
 {
 	const uint8_t *codes = m->w;
 	int64_t at = (m->nth * m->n + i) * m->k;
@@ -69,10 +80,10 @@ static void load_row(const struct moe_chain *c, const struct matrix *m, int i, d
 			row[l] = (double)plain[l];
 		return;
 	}
-	for (int l = 0; l < m->k; l++)
-		row[l] = (double)cairn_e4m3_to_float(codes[at + l]) *
-			 (double)m->scale[first + (c->a->scale_kind == CAIRN_FP8_SCALE_ROWS ? i :
-						   i / CAIRN_FP8_BLOCK * blocks + l / CAIRN_FP8_BLOCK)];
+	for (int from = 0; from < m->k; from += CAIRN_FP8_BLOCK)
+		load_block(row + from, codes + at + from, m->k - from, values,
+			   m->scale[first + (c->a->scale_kind == CAIRN_FP8_SCALE_ROWS ? i :
+					     i / CAIRN_FP8_BLOCK * blocks + from / CAIRN_FP8_BLOCK)]);
 }
 
 /* x times one row of weights, for all runs: three at a time, so that a weight is loaded a third as often */
@@ -102,11 +113,15 @@ static CAIRN_WIDE void dot(double *out, int64_t out_stride, const double *x, int
 static void project(const struct moe_chain *c, double *out, const double *in, int64_t stride,
 		    struct matrix m, double *squares)
 {
+	double values[256];
+
+	for (int v = 0; m.scale && v < 256; v++)
+		values[v] = (double)cairn_e4m3_to_float((uint8_t)v);
 	#pragma omp parallel for if ((int64_t)m.n * m.k * c->runs > 65536)
 	for (int i = 0; i < m.n; i++) {
 		double weights[MAX_K];
 
-		load_row(c, &m, i, weights);
+		load_row(c, &m, i, values, weights);
 		dot(out + i, m.n, in, stride, c->runs, weights, m.k);
 		for (int l = 0; squares && l < m.k; l++)
 			squares[i] += in[l] * weights[l] * in[l] * weights[l];
