@@ -69,10 +69,11 @@ def without_cpu(page, rows):
 
 
 def flags(page, rows):
-    found = rows.find("fhbn", where=lambda r: r.case.startswith("flag_round_trip") and r.ns)
+    found = rows.find("fhbn", where=lambda r: r.case.startswith(("flag_round_trip", "copy_")) and r.ns)
     if found:
         page.table(
-            "A number from the CPU that a kernel polls, and the kernel's answer in host memory, round trip.",
+            "A number from the CPU that a kernel polls, and the kernel's answer in host memory, round trip; and a "
+            "payload that the copy engine moves, alone, as the CPU waits for it.",
             ["case", ">µs", ">p95"],
             [[code(r.case), us(r.ns), us(r.number("p95_ns"))] for r in found],
         )
