@@ -4,7 +4,8 @@
  * SM
  *
  * 8 warps compute, 8 load for them (moe.cuh), 4 route (moe_route.cuh). Everyone has a share of the rows of
- * each product:
+ * each product. (Weights of 8 bits have 16 warps that compute and load for themselves: moe_fp8.cuh. The rest
+ * of this is the same for them, but for what is said.)
  *
  *   compute                                 load                         route
  *   norm weights, the router's first row    shared gates and ups
@@ -33,17 +34,22 @@
  *   at_sums    float [2][8 warps][batch][16]				1 KB a request
  *   at_act     n, dtype [batch][hidden] in the lanes' order; later each warp's share of the activations of
  *              some stages, [8 warps][act_rows][256 bytes]		at least 24 KB
- *   at_rings   [8 warps][stages] of 4 KiB, with weights of 8 bits
- *              and 256 bytes of scales				up to 192 KB
+ *   at_rings   [8 warps][stages] of 4 KiB				up to 192 KB
+ * With weights of 8 bits
+ *   0          struct moe_small, of each of 16 warps where its rows of activations lie	6.1 KB
+ *   at_sums    float [16 warps][2 stages][16 rows][8 requests]		16 KB
+ *   at_act     as above, [16 warps][8][256 bytes]			32 .. 64 KB
+ *   at_rings   [16 warps][4 stages] of 2 KiB				128 KB
  * Barriers: 8 rings x stages x 2 mbarriers, full (32 arrivals: a lane's cp.async each) and empty (1; in
  * DEBUG builds 32); `routed` (32: the lanes of the warp that lists the picks); __syncthreads once;
  * MOE_WORK_BAR, the 256 threads that compute, once for 16 rows; MOE_ROUTE_BAR, the 128 that route, twice.
- * Registers: 136 compute, 72 load, 64 route (setmaxnreg), with weights of 8 bits 136, 80, 48; no spills.
+ * With weights of 8 bits no rings; MOE_TEAM_BAR, a team of 256, twice for 16 pairs; MOE_FP8_BAR, all 512.
+ * Registers: 136 compute, 72 load, 64 route (setmaxnreg), with weights of 8 bits 104, 64; no spills.
  *
  * Floor: the weights once through memory. DeepSeek-V2-Lite (64 experts of 1408, 6 chosen, shared 2816),
  * H200, batch 1: 138.7 MB, 31.0 us at the 4.48 TB/s of a read stream; measured 35.9. Batch 8, 34 experts:
- * 638 MB, 142 us; measured 157. Weights of 8 bits are half of that and take as long, 35.9 and 161:
- * presumably what computes is the limit then, not memory. Where the rest goes, batch 1 in a decode step, us
+ * 638 MB, 142 us; measured 157. Weights of 8 bits are half of that, 15.5 and 71 us; measured 32.5 at batch
+ * 1: what computes is the limit (moe_fp8.cuh). Where the rest of 16 bits goes, batch 1 in a decode step, us
  * after the end of cluster_mla:
  *   start 1.7, wait over 3.7, n 7.1, the router 8.0, the picks 12.2; shared gates and ups 13.5; the
  *   experts' 29.4; the shared w_down 33.8; the end 40.0, of the slowest CTA 41.0
@@ -74,17 +80,16 @@
 
 #include "../primitives/launch.h"
 #include "decode_step_latent.h"
-#include "moe_body.cuh"
+#include "moe_fp8.cuh"
 #include "moe_rows.h"
 
 #define MOE_WORKER_REGS	136		/* 256 threads, 256, 128: 61440, 96 each, as at the start */
 #define MOE_LOADER_REGS	72
 #define MOE_ROUTER_REGS	64
-#define MOE_FP8_LOADER_REGS	80	/* the others' scales come with the weights */
-#define MOE_FP8_ROUTER_REGS	48
+#define MOE_FP8_WORKER_REGS	104	/* 512 threads, 128 */
 
-template <int dtype, int fp8>
-MOE void run_moe(const struct moe_args &g, const struct moe_scales &scales)
+template <int dtype>
+static __global__ __launch_bounds__(MOE_THREADS, 1) void moe_kernel(const __grid_constant__ struct moe_args g)
 {
 	const struct body_link alone = {};
 	struct moe_ahead ahead = {};
@@ -96,30 +101,37 @@ MOE void run_moe(const struct moe_args &g, const struct moe_scales &scales)
 	ptx_griddepcontrol_launch_dependents();
 	__syncthreads();
 	if (threadIdx.x >= 2 * MOE_WORKERS) {
-		ptx_setmaxnreg_dec<fp8 ? MOE_FP8_ROUTER_REGS : MOE_ROUTER_REGS>();
+		ptx_setmaxnreg_dec<MOE_ROUTER_REGS>();
 		moe_routing<0>(g, alone);
 	} else if (threadIdx.x >= MOE_WORKERS) {
-		ptx_setmaxnreg_dec<fp8 ? MOE_FP8_LOADER_REGS : MOE_LOADER_REGS>();
-		moe_loader<fp8>(g, scales);
+		ptx_setmaxnreg_dec<MOE_LOADER_REGS>();
+		moe_loader(g);
 	} else {
 		ptx_setmaxnreg_inc<MOE_WORKER_REGS>();
-		moe_worker<dtype, 0, fp8>(g, ahead, alone);
+		moe_worker<dtype, 0>(g, ahead, alone);
 	}
-}
-
-template <int dtype>
-static __global__ __launch_bounds__(MOE_THREADS, 1) void moe_kernel(const __grid_constant__ struct moe_args g)
-{
-	const struct moe_scales none = {};
-
-	run_moe<dtype, 0>(g, none);
 }
 
 template <int dtype>
 static __global__ __launch_bounds__(MOE_THREADS, 1)
 void moe_fp8_kernel(const __grid_constant__ struct moe_fp8_args g)
 {
-	run_moe<dtype, 1>(g.moe, g.scales);
+	const struct body_link alone = {};
+	struct moe_ahead ahead = {};
+
+	if (threadIdx.x < MOE_WORKERS)
+		ahead = look_ahead(g.moe);
+	else
+		moe_init((int)threadIdx.x - MOE_WORKERS, (MOE_THREADS - MOE_WORKERS) / 32);
+	ptx_griddepcontrol_launch_dependents();
+	__syncthreads();
+	if (threadIdx.x >= MOE_FP8_WORKERS) {
+		ptx_setmaxnreg_dec<MOE_ROUTER_REGS>();
+		moe_routing<0, MOE_TEAMS>(g.moe, alone);
+	} else {
+		ptx_setmaxnreg_inc<MOE_FP8_WORKER_REGS>();
+		moe_fp8_worker<dtype>(g.moe, g.scales, ahead);
+	}
 }
 
 /* ---- launch ---- */
@@ -127,18 +139,22 @@ void moe_fp8_kernel(const __grid_constant__ struct moe_fp8_args g)
 /* Lays shared memory out, with rings as deep as there is room for. Returns its bytes, or -errno. */
 static int layout(struct moe_args *g, int fp8)
 {
-	const int normed = g->a.batch * g->a.hidden * 2, rows = MOE_WARPS * MOE_ACT_ROWS * MOE_ROW_BYTES;
+	const int warps = moe_warps(fp8), stage = fp8 ? MOE_FP8_STAGE_BYTES : MOE_STAGE_BYTES;
+	const int most = fp8 ? MOE_FP8_STAGES : MOE_MAX_STAGES;
+	const int normed = g->a.batch * g->a.hidden * 2, rows = warps * moe_act_rows(fp8) * MOE_ROW_BYTES;
+	const int small = (int)sizeof(struct moe_small) + (fp8 ? warps * moe_act_rows(fp8) * 4 : 0);
 
-	g->at_sums = ((int)sizeof(struct moe_small) + 127) / 128 * 128;
-	g->at_act = g->at_sums + 2 * MOE_WARPS * g->a.batch * MOE_STAGE_ROWS * 4;
+	g->at_sums = (small + 127) / 128 * 128;
+	g->at_act = g->at_sums + (fp8 ? warps * MOE_FP8_SUMS * 4 :
+					2 * warps * g->a.batch * MOE_STAGE_ROWS * 4);
 	/* ldmatrix steps by xor */
 	g->at_rings = (g->at_act + (rows > normed ? rows : normed) + 1023) / 1024 * 1024;
-	g->stages = (MOE_SMEM_MAX - g->at_rings) / (MOE_WARPS * moe_stage_bytes(fp8));
-	g->stages = g->stages < MOE_MAX_STAGES ? g->stages : MOE_MAX_STAGES;
-	if (g->stages < MOE_IN_FLIGHT)
+	g->stages = (MOE_SMEM_MAX - g->at_rings) / (warps * stage);
+	g->stages = g->stages < most ? g->stages : most;
+	if (g->stages < (fp8 ? most : MOE_IN_FLIGHT))
 		return cairn_error(EOPNOTSUPP, "moe: batch * hidden: %d * %d, beyond shared memory",
 				   g->a.batch, g->a.hidden);
-	return g->at_rings + g->stages * MOE_WARPS * moe_stage_bytes(fp8);
+	return g->at_rings + g->stages * warps * stage;
 }
 
 /* Where the workspace's parts lie: the same whatever the batch, and nothing but words behind the counters */
@@ -160,7 +176,8 @@ int moe_plan(struct moe_args *g, const struct cairn_moe_args *args, int ctas)
 {
 	memcpy(&g->a, args, sizeof(g->a));
 	plan(g, (char *)args->workspace);
-	g->units = units_of(args->shared_intermediate, ctas);
+	g->units = args->fp8w ? units_of(args->shared_intermediate, MOE_TEAMS * ctas, MOE_FP8_PAIRS) :
+				units_of(args->shared_intermediate, ctas);
 	return layout(g, args->fp8w);
 }
 

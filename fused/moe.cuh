@@ -8,10 +8,7 @@
  * matrix: which warp adds up what, and in which order, depends on the shape alone, so that a request's
  * sums are the same in any company.
  *
- * Weights of 8 bits (fp8) come in stages of as many bytes: of each row 128 columns, and of w_gate_up the 128
- * that would be this warp's next ones, of w_down the 128 behind them. Behind a stage are scales: of each row,
- * for each 128 columns, those of the block in which they begin and of the next one, which of rows' scales are
- * the same. A warp's sum of 128 columns is multiplied by them: a scale is never waited for on its own.
+ * Weights of 8 bits (fp8): moe_fp8.cuh.
  *
  * Words. What one CTA tells all others travels in 64-bit words of global memory, 32 bits of payload (a float,
  * or two elements of dtype) and the number of the call. Readers poll the data itself: one trip to the L2 and
@@ -40,8 +37,6 @@
 #define MOE_STAGE_BYTES	4096
 #define MOE_STAGE_ROWS	16
 #define MOE_STAGE_K		128
-#define MOE_SCALES_AT		MOE_STAGE_BYTES	/* float [2: begins, ends][2: columns][16 rows] */
-#define MOE_SCALES_BYTES	256
 #define MOE_MAX_STAGES	6
 #define MOE_MAX_BATCH	8
 #define MOE_MAX_EXPERTS	256
@@ -50,29 +45,27 @@
 #define MOE_MAX_CTAS	1024
 #define MOE_ROW_BYTES	256		/* of a stage's activations of one request */
 #define MOE_ACT_ROWS	12		/* of these, that a warp asks for at a time */
+#define MOE_FP8_WARPS		16
+#define MOE_FP8_ACT_ROWS	8
 #define MOE_WORK_BAR	1		/* named barriers: those that compute, those that route */
 #define MOE_ROUTE_BAR	2
 
 /*
- * Pairs of a gate's and an up's row come in units of at most 8, of equal size but for 2: unit i of a CTA is
- * one of those that all CTAs take at the same time, neighbours in memory.
+ * Pairs of a gate's and an up's row come in units of at most 8, or `most`, of equal size but for 2: unit i
+ * of a CTA is one of those that all CTAs take at the same time, neighbours in memory.
  */
 struct moe_units {
 	int rounds;			/* units of a CTA */
 	int size, larger;		/* in twos: each has `size`, the first `larger` one more */
 };
 
-static __host__ __device__ constexpr int moe_stage_bytes(int fp8)
-{
-	return MOE_STAGE_BYTES + (fp8 ? MOE_SCALES_BYTES : 0);
-}
-
-static __host__ __device__ __forceinline__ struct moe_units units_of(int pairs, int ctas)
+static __host__ __device__ __forceinline__ struct moe_units units_of(int pairs, int ctas,
+								   int most = MOE_STAGE_ROWS / 2)
 {
 	struct moe_units u;
 	int num;
 
-	u.rounds = (pairs + ctas * (MOE_STAGE_ROWS / 2) - 1) / (ctas * (MOE_STAGE_ROWS / 2));
+	u.rounds = (pairs + ctas * most - 1) / (ctas * most);
 	num = u.rounds * ctas;
 	u.size = num ? pairs / 2 / num : 0;
 	u.larger = pairs / 2 - u.size * num;
@@ -121,6 +114,16 @@ struct moe_small {
 	struct moe_units units;			/* of the picks' gates and ups */
 };
 
+static __host__ __device__ constexpr int moe_warps(int fp8)
+{
+	return fp8 ? MOE_FP8_WARPS : MOE_WARPS;
+}
+
+static __host__ __device__ constexpr int moe_act_rows(int fp8)
+{
+	return fp8 ? MOE_FP8_ACT_ROWS : MOE_ACT_ROWS;
+}
+
 extern __shared__ __align__(1024) uint8_t moe_mem[];
 
 MOE struct moe_small *moe_small(void)
@@ -153,23 +156,26 @@ MOE int2 share_of(int count)
 			 (int)(pairs * (blockIdx.x + 1) / gridDim.x) * 2);
 }
 
-/* The first of its pairs, and where they end */
-MOE int2 unit_pairs(const struct moe_units &u, int i)
+/* The first of its pairs, and where they end. team, of teams: of a CTA, that share its units */
+template <int teams = 1>
+MOE int2 unit_pairs(const struct moe_units &u, int i, int team = 0)
 {
-	const int at = i * (int)gridDim.x + (int)blockIdx.x, first = at * u.size + min(at, u.larger);
+	const int at = (i * teams + team) * (int)gridDim.x + (int)blockIdx.x;
+	const int first = at * u.size + min(at, u.larger);
 
 	return make_int2(first * 2, (first + u.size + (at < u.larger)) * 2);
 }
 
 /* Of k columns, in multiples of `step`, a warp's */
-MOE int2 slice_of(int k, int step, int warp)
+MOE int2 slice_of(int k, int step, int warp, int warps = MOE_WARPS)
 {
 	int steps = k / step;
 
-	return make_int2(steps * warp / MOE_WARPS * step, steps * (warp + 1) / MOE_WARPS * step);
+	return make_int2(steps * warp / warps * step, steps * (warp + 1) / warps * step);
 }
 
 #define MOE_STEP_ACT	16
+#define MOE_FP8_STEP	32		/* a sector */
 
 /* At most 8 pairs of rows of one expert, from pair p of the chosen experts' in order; end: the CTA's last */
 struct moe_unit {
@@ -199,10 +205,9 @@ struct ring {
 #define MOE_IN_FLIGHT	2
 #define MOE_IN_FLIGHT_FIRST	1
 
-template <int fp8 = 0>
 MOE struct ring ring_of(const struct moe_args &g, int warp)
 {
-	struct ring r = { ptx_smem(moe_mem) + g.at_rings + warp * g.stages * moe_stage_bytes(fp8),
+	struct ring r = { ptx_smem(moe_mem) + g.at_rings + warp * g.stages * MOE_STAGE_BYTES,
 			  ptx_smem(moe_small()->mbar[warp]), 0, 0 };
 
 	return r;
@@ -228,42 +233,27 @@ struct moe_rows {
 	const char *src, *second;
 	int64_t pitch;
 	int count, halves;		/* rows that are there; halves: of each eight */
-	const float *scale;		/* of bytes: the first of the row that this lane brings scales of */
-	int last_scale;			/* of any row, counted from there */
 };
-
-/* Those of rows `first` .. + 7 and `second` .. + 7 of a matrix; of one that is not there, of some other. */
-MOE void find_scales(struct moe_rows &m, const struct moe_scales &s, const float *scale, int k, int first,
-		     int second)
-{
-	const int at = threadIdx.x % 16, there = (m.halves ? at & 7 : at) < m.count;
-
-	m.scale = moe_row_scale(s, scale, !there ? 0 : at < 8 ? first + at : second + at - 8, k);
-	m.last_scale = moe_row_scales(s, k) - 1;
-}
 
 /*
  * Columns first, first + step ... of these rows, stage by stage, filled up with zeros to 64 or 128 columns
- * and 16 rows. Of bytes there are 128 more, half a step on. By a loader.
+ * and 16 rows. By a loader.
  */
-template <int fp8 = 0>
 MOE void load_rows(const struct moe_args &g, struct loader &l, const struct moe_rows &m, int first, int end,
 		   int step)
 {
-	const int lane = threadIdx.x % 32, half = lane / 16, piece = lane % 16;
-	const int column = fp8 ? piece / 8 * (step / 2) + piece % 8 * 16 : piece * 8;
+	const int lane = threadIdx.x % 32, half = lane / 16, piece = lane % 16, column = piece * 8;
 	struct ring &r = l.ring;
 
 #pragma unroll 1
 	for (; first < end; first += step) {
-		const uint32_t full = r.mbars + r.slot * 16, to = r.stages + r.slot * moe_stage_bytes(fp8);
-		const char *src = m.src + half * m.pitch + (first + column) * (fp8 ? 1 : 2);
-		const char *second = m.second + half * m.pitch + (first + column) * (fp8 ? 1 : 2);
+		const uint32_t full = r.mbars + r.slot * 16, to = r.stages + r.slot * MOE_STAGE_BYTES;
+		const char *src = m.src + half * m.pitch + (first + column) * 2;
+		const char *second = m.second + half * m.pitch + (first + column) * 2;
 		const int there = first + column < end;
 
 		ptx_mbarrier_wait(full + 8, r.parity ^ 1);	/* the first time round it is empty */
-		if (fp8 ? first + piece / 8 * (step / 2) + piece % 8 / 4 * (MOE_STAGE_K / 2) < end :
-		    piece < MOE_STAGE_K / 16 || end - first > MOE_STAGE_K / 2) {
+		if (piece < MOE_STAGE_K / 16 || end - first > MOE_STAGE_K / 2) {
 #pragma unroll
 			for (int i = 0; i < 8; i++) {
 				int row = 2 * i + half, valid = there && (m.halves ? row & 7 : row) < m.count;
@@ -273,14 +263,6 @@ MOE void load_rows(const struct moe_args &g, struct loader &l, const struct moe_
 						     valid ? from : m.src, valid ? 16 : 0,
 						     l.policy);
 			}
-		}
-		if (fp8) {	/* lane 16 i + r: row r's of columns i */
-			const int block = (first + half * (step / 2)) / CAIRN_FP8_BLOCK;
-			const uint32_t scales = to + MOE_SCALES_AT + lane * 4;
-
-			ptx_cp_async_ca_4(scales, m.scale + min(block, m.last_scale));
-			ptx_cp_async_ca_4(scales + MOE_SCALES_BYTES / 2,
-					  m.scale + min(block + 1, m.last_scale));
 		}
 #ifdef CAIRN_DEBUG	/* racecheck does not see what arrives by itself */
 		ptx_cp_async_commit_group();
@@ -307,13 +289,6 @@ MOE uint32_t ring_wait(const struct ring &r)
 	return r.stages + r.slot * MOE_STAGE_BYTES + attn_q_at<MOE_STAGE_K>(threadIdx.x % 32);
 }
 
-/* The same of bytes, where it begins; as long as it is not released, again and again. */
-MOE uint32_t ring_wait_bytes(const struct ring &r)
-{
-	ptx_mbarrier_wait(r.mbars + r.slot * 16, r.parity);
-	return r.stages + r.slot * moe_stage_bytes(1);
-}
-
 #ifdef CAIRN_DEBUG
 #define MOE_USED_UP		32		/* arrivals: each lane for itself */
 #else
@@ -335,21 +310,18 @@ MOE void ring_release(const struct moe_args &g, struct ring &r)
 
 /* ---- what a loader loads ---- */
 
-template <int fp8>
-MOE void load_gate_up(const struct moe_args &g, const struct moe_scales &s, struct loader &l, const void *w,
-		      const float *scale, int intermediate, int row, int count)
+MOE void load_gate_up(const struct moe_args &g, struct loader &l, const void *w, int intermediate, int row,
+		      int count)
 {
 	struct moe_rows m;
 
-	m.pitch = (int64_t)g.a.hidden * (fp8 ? 1 : 2);
+	m.pitch = (int64_t)g.a.hidden * 2;
 	m.src = (const char *)w + row * m.pitch;
 	m.second = m.src + intermediate * m.pitch;
 	m.count = count;
 	m.halves = 1;
-	if (fp8)
-		find_scales(m, s, scale, g.a.hidden, row, intermediate + row);
-	load_rows<fp8>(g, l, m, ((int)threadIdx.x / 32 - MOE_WARPS) * MOE_STAGE_K,
-		       g.a.hidden, MOE_WARPS * MOE_STAGE_K * (fp8 ? 2 : 1));
+	load_rows(g, l, m, ((int)threadIdx.x / 32 - MOE_WARPS) * MOE_STAGE_K,
+		  g.a.hidden, MOE_WARPS * MOE_STAGE_K);
 }
 
 /* 16 rows of a matrix that n is multiplied by */
@@ -366,21 +338,17 @@ MOE void load_rows_of(const struct moe_args &g, struct loader &l, const void *w,
 		  g.a.hidden, MOE_WARPS * MOE_STAGE_K);
 }
 
-template <int fp8>
-MOE void load_down(const struct moe_args &g, const struct moe_scales &s, struct loader &l, const void *w,
-		   const float *scale, int k, int row, int count)
+MOE void load_down(const struct moe_args &g, struct loader &l, const void *w, int k, int row, int count)
 {
 	const int2 cols = slice_of(k, MOE_STEP_ACT, (int)threadIdx.x / 32 - MOE_WARPS);
 	struct moe_rows m;
 
-	m.pitch = (int64_t)k * (fp8 ? 1 : 2);
+	m.pitch = (int64_t)k * 2;
 	m.src = (const char *)w + row * m.pitch;
 	m.second = m.src + 8 * m.pitch;
 	m.count = count;
 	m.halves = 0;
-	if (fp8)
-		find_scales(m, s, scale, k, row, row + 8);
-	load_rows<fp8>(g, l, m, cols.x, cols.y, MOE_STAGE_K * (fp8 ? 2 : 1));
+	load_rows(g, l, m, cols.x, cols.y, MOE_STAGE_K);
 }
 
 template <int fp8>
@@ -397,9 +365,7 @@ MOE const char *expert_down(const struct moe_args &g, int expert)
 }
 
 /* Gates and ups: of the shared experts, which do not depend on the routing, or of the chosen ones */
-template <int fp8>
-MOE void load_gates_and_ups(const struct moe_args &g, const struct moe_scales &s, struct loader &l,
-			    int routed)
+MOE void load_gates_and_ups(const struct moe_args &g, struct loader &l, int routed)
 {
 	const int intermediate = routed ? g.a.intermediate : g.a.shared_intermediate;
 	const struct moe_units units = routed ? moe_small()->units : g.units;
@@ -411,16 +377,13 @@ MOE void load_gates_and_ups(const struct moe_args &g, const struct moe_scales &s
 			struct moe_unit u = unit_at(p.x, p.y, intermediate);
 			const int expert = routed ? moe_small()->pick[u.pick].expert : 0;
 
-			load_gate_up<fp8>(g, s, l, routed ? expert_gate_up<fp8>(g, expert) :
-					  (const char *)g.a.w_shared_gate_up,
-					  routed ? s.gate_up + expert * s.expert_gate_up : s.shared_gate_up,
-					  intermediate, u.row, u.count);
+			load_gate_up(g, l, routed ? expert_gate_up<0>(g, expert) :
+				     (const char *)g.a.w_shared_gate_up, intermediate, u.row, u.count);
 			p.x += u.count;
 		}
 }
 
-template <int fp8>
-MOE void load_downs(const struct moe_args &g, const struct moe_scales &s, struct loader &l)
+MOE void load_downs(const struct moe_args &g, struct loader &l)
 {
 	const struct moe_small *small = moe_small();
 	const int2 rows = share_of(g.a.hidden);
@@ -431,10 +394,8 @@ MOE void load_downs(const struct moe_args &g, const struct moe_scales &s, struct
 		for (int i = g.a.shared_intermediate ? -1 : 0; i < small->num_picks; i++) {
 			const int expert = i < 0 ? 0 : small->pick[i].expert;
 
-			load_down<fp8>(g, s, l, i < 0 ? (const char *)g.a.w_shared_down :
-				       expert_down<fp8>(g, expert),
-				       i < 0 ? s.shared_down : s.down + expert * s.expert_down,
-				       i < 0 ? g.a.shared_intermediate : g.a.intermediate, row, rows.y - row);
+			load_down(g, l, i < 0 ? (const char *)g.a.w_shared_down : expert_down<0>(g, expert),
+				  i < 0 ? g.a.shared_intermediate : g.a.intermediate, row, rows.y - row);
 		}
 }
 #endif

@@ -32,6 +32,14 @@ MOE uint32_t n_pair(int j)
 	return fp8 ? j / 2 * 16 + j % 2 * 4 : 16 * j;
 }
 
+/* Which elements these are */
+template <int dtype, int fp8>
+MOE int2 n_of_pair(int j)
+{
+	return fp8 && dtype != CAIRN_F16 ? make_int2(j / 2 * 4 + j % 2, j / 2 * 4 + j % 2 + 2) :
+					   make_int2(2 * j, 2 * j + 1);
+}
+
 MOE uint4 vec_at(const void *p, int v)
 {
 	return __ldg((const uint4 *)p + v);
@@ -101,6 +109,10 @@ MOE void make_n(const struct moe_args &g, const struct moe_ahead &ahead)
 #pragma unroll
 		for (int j = 0; j < MOE_VECS_AHEAD; j++) {
 			if (b < batch && v < vecs) {
+				if (fp8) {
+					fp8_reorder<dtype>(&p[j].x, &p[j].y);
+					fp8_reorder<dtype>(&p[j].z, &p[j].w);
+				}
 				ptx_st_shared_b32(n_vec<fp8>(g, b, v), p[j].x);
 				ptx_st_shared_b32(n_vec<fp8>(g, b, v) + n_pair<fp8>(1), p[j].y);
 				ptx_st_shared_b32(n_vec<fp8>(g, b, v) + n_pair<fp8>(2), p[j].z);
@@ -141,9 +153,11 @@ MOE void make_n(const struct moe_args &g, const struct moe_ahead &ahead)
 			for (int j = 0; j < 4; j++) {
 				const uint32_t at = vec + n_pair<fp8>(j);
 
+				const int2 i = n_of_pair<dtype, fp8>(j);
+
 				row_unpack2<dtype>(ptx_ld_shared_b32(at), f);
-				ptx_st_shared_b32(at, row_pack2<dtype>(f[0] * scale * w[2 * j],
-								       f[1] * scale * w[2 * j + 1]));
+				ptx_st_shared_b32(at, row_pack2<dtype>(f[0] * scale * w[i.x],
+								       f[1] * scale * w[i.y]));
 			}
 		}
 	}
@@ -172,8 +186,10 @@ MOE void run_router(const struct moe_args &g, const struct moe_ahead &ahead, uin
 				for (int j = 0; j < 4; j++) {
 					const uint32_t at = n_vec<fp8>(g, b, v) + n_pair<fp8>(j);
 
+					const int2 i = n_of_pair<dtype, fp8>(j);
+
 					row_unpack2<dtype>(ptx_ld_shared_b32(at), f);
-					sum += f[0] * w[2 * j] + f[1] * w[2 * j + 1];
+					sum += f[0] * w[i.x] + f[1] * w[i.y];
 				}
 			}
 			put_part(which, b, sum);
@@ -227,35 +243,8 @@ MOE void multiply_n(const struct moe_args &g, struct ring &r, float (&total)[4])
 		total[j] = sum[0][0][j] + sum[0][1][j] + (sum[1][0][j] + sum[1][1][j]);
 }
 
-/* The same of bytes, and the same columns */
-template <int dtype>
-MOE void multiply_n_bytes(const struct moe_args &g, struct ring &r, float (&total)[4])
-{
-	const int row = threadIdx.x % 32 / 4;
-	float sum[2][4] = {};
-
-#pragma unroll 1
-	for (int first = threadIdx.x / 32 * MOE_STAGE_K; first < g.a.hidden;
-	     first += 2 * MOE_WARPS * MOE_STAGE_K) {
-#pragma unroll
-		for (int i = 0; i < 2; i++) {
-			const int from = first + i * MOE_WARPS * MOE_STAGE_K, odd = row & 1;
-			const struct moe_columns c = { n_at(g, row, from / 32) - odd * 64, odd,
-						       row < g.a.batch };
-
-			if (from < g.a.hidden)
-				multiply_bytes<dtype, 0>(ring_wait_bytes(r), i, c, g.a.hidden - from, 8,
-							 sum[i]);
-		}
-		ring_release(g, r);
-	}
-#pragma unroll
-	for (int j = 0; j < 4; j++)
-		total[j] = sum[0][j] + sum[1][j];
-}
-
 /* Up to 8 pairs of a gate and an up, from `row` on. pick: NULL: of the shared experts. */
-template <int dtype, int fp8>
+template <int dtype>
 MOE void gate_up(const struct moe_args &g, struct ring &r, struct moe_sums &s, int row, int count,
 		 const struct moe_pick *pick, uint32_t number)
 {
@@ -263,10 +252,7 @@ MOE void gate_up(const struct moe_args &g, struct ring &r, struct moe_sums &s, i
 	const int at = element % MOE_STAGE_ROWS;
 	float sum[4], total;
 
-	if (fp8)
-		multiply_n_bytes<dtype>(g, r, sum);
-	else
-		multiply_n<dtype>(g, r, sum);
+	multiply_n<dtype>(g, r, sum);
 	total = sum_up(g, s, sum, element);
 	if (s.turn < sum_writers(g)) {
 		const uint32_t slot = pick ? pick->slots >> 4 * b & 15 : 0;
@@ -280,7 +266,7 @@ MOE void gate_up(const struct moe_args &g, struct ring &r, struct moe_sums &s, i
 				       g.routed + (int64_t)(b * g.a.experts_per_token + slot) *
 						  (g.a.intermediate / 2);
 
-			ptx_st_relaxed_gpu_u64(to + word_at<fp8>(row + at),
+			ptx_st_relaxed_gpu_u64(to + word_at<0>(row + at),
 					       (uint64_t)number << 32 | row_pack2<dtype>(v, next));
 		}
 	}
@@ -308,10 +294,10 @@ MOE void moe_init(int thread, int warps)
 	}
 }
 
-template <int dtype, int linked, int fp8 = 0>
+template <int dtype, int linked>
 MOE void moe_worker(const struct moe_args &g, const struct moe_ahead &ahead, const struct body_link &link)
 {
-	struct ring r = ring_of<fp8>(g, threadIdx.x / 32);
+	struct ring r = ring_of(g, threadIdx.x / 32);
 	struct moe_sums s = { 0, (int)threadIdx.x / 32 };
 	int2 cta_rows = linked ? make_int2(0, 0) : share_of(g.a.hidden);
 	struct moe_slices slices = {};
@@ -321,8 +307,8 @@ MOE void moe_worker(const struct moe_args &g, const struct moe_ahead &ahead, con
 	body_wait<linked>(link);
 	if (!linked)
 		number = __ldcg(g.calls + blockIdx.x) + 1;
-	make_n<dtype, fp8>(g, ahead);
-	run_router<dtype, fp8>(g, ahead, body_number<linked>(link, number));
+	make_n<dtype>(g, ahead);
+	run_router<dtype, 0>(g, ahead, body_number<linked>(link, number));
 #pragma unroll 1
 	for (int routed = 0; routed < 2; routed++) {
 		const int intermediate = routed ? g.a.intermediate : g.a.shared_intermediate;
@@ -341,9 +327,9 @@ MOE void moe_worker(const struct moe_args &g, const struct moe_ahead &ahead, con
 			for (int2 p = unit_pairs(units, i); p.x < p.y;) {
 				struct moe_unit u = unit_at(p.x, p.y, intermediate);
 
-				gate_up<dtype, fp8>(g, r, s, u.row, u.count,
-						    routed ? &moe_small()->pick[u.pick] : NULL,
-						    body_number<linked>(link, number));
+				gate_up<dtype>(g, r, s, u.row, u.count,
+					       routed ? &moe_small()->pick[u.pick] : NULL,
+					       body_number<linked>(link, number));
 				p.x += u.count;
 			}
 		}
@@ -354,14 +340,13 @@ MOE void moe_worker(const struct moe_args &g, const struct moe_ahead &ahead, con
 		cta_rows = share_of(g.a.hidden);
 #pragma unroll 1
 	for (int row = cta_rows.x; row < cta_rows.y; row += MOE_STAGE_ROWS)
-		down<dtype, fp8>(g, r, s, slices, rows, row, cta_rows.y - row,
-				 body_number<linked>(link, number));
+		down<dtype>(g, r, s, slices, rows, row, cta_rows.y - row,
+			    body_number<linked>(link, number));
 }
 
-template <int fp8 = 0>
 MOE void start_loader(const struct moe_args &g, struct loader &l, int most)
 {
-	l.ring = l.oldest = ring_of<fp8>(g, (int)threadIdx.x / 32 - MOE_WARPS);
+	l.ring = l.oldest = ring_of(g, (int)threadIdx.x / 32 - MOE_WARPS);
 	l.in_flight = 0;
 	l.most = most;
 	l.policy = ptx_createpolicy_evict_first();
@@ -373,18 +358,16 @@ MOE void end_loader(void)
 	ptx_cp_async_wait_group<0>();
 }
 
-/* scales: of weights of 8 bits */
-template <int fp8 = 0>
-MOE void moe_loader(const struct moe_args &g, const struct moe_scales &scales = {})
+MOE void moe_loader(const struct moe_args &g)
 {
 	struct loader l;
 
-	start_loader<fp8>(g, l, MOE_IN_FLIGHT_FIRST);
-	load_gates_and_ups<fp8>(g, scales, l, 0);
+	start_loader(g, l, MOE_IN_FLIGHT_FIRST);
+	load_gates_and_ups(g, l, 0);
 	ptx_mbarrier_wait(ptx_smem(&moe_small()->routed), 0);
 	l.most = MOE_IN_FLIGHT;
-	load_gates_and_ups<fp8>(g, scales, l, 1);
-	load_downs<fp8>(g, scales, l);
+	load_gates_and_ups(g, l, 1);
+	load_downs(g, l);
 	end_loader();
 }
 

@@ -44,11 +44,16 @@ static __host__ __device__ __forceinline__ int moe_row_scales(const struct moe_s
 	return s.blocks ? (k + CAIRN_FP8_BLOCK - 1) / CAIRN_FP8_BLOCK : 1;
 }
 
-/* Of `row` of a matrix whose first scale is `first`: its first one. Of blocks, column c's is c / 128 on. */
+/* Of a matrix the first scale of `row`. Of blocks, column c's is c / 128 on. */
+static __host__ __device__ __forceinline__ int moe_scale_at(const struct moe_scales &s, int row, int k)
+{
+	return (s.blocks ? row / CAIRN_FP8_BLOCK : row) * moe_row_scales(s, k);
+}
+
 static __host__ __device__ __forceinline__ const float *moe_row_scale(const struct moe_scales &s,
 								      const float *first, int row, int k)
 {
-	return first + (s.blocks ? row / CAIRN_FP8_BLOCK : row) * moe_row_scales(s, k);
+	return first + moe_scale_at(s, row, k);
 }
 
 #endif

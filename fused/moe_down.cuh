@@ -28,65 +28,6 @@ MOE void multiply(uint32_t tile, const uint4 *x, int columns, float (*sum)[4])
 	}
 }
 
-/* Where a request's activations of 128 columns lie: 16 bytes of lane t for 32 of them, 64 bytes apart */
-struct moe_columns {
-	uint32_t at;
-	int swapped, there;		/* the odd 64 bytes with the even ones; else zeros */
-};
-
-MOE uint4 columns_at(const struct moe_columns &c, int i)
-{
-	return c.there ? ptx_ld_shared_v4(c.at + (i ^ c.swapped) * 64 + threadIdx.x % 4 * 16) :
-			 make_uint4(0, 0, 0, 0);
-}
-
-/*
- * sum += 128 columns of a stage of bytes, its first or its second ones, scaled. With ends the tiles of 16
- * columns from `edge` on are of the next block of scales. Two sums, of the blocks or as above.
- */
-template <int dtype, int ends>
-MOE void multiply_bytes(uint32_t stage, int second, const struct moe_columns &c, int columns, int edge,
-			float *sum)
-{
-	const int lane = threadIdx.x % 32;
-	const uint32_t tile = (stage + attn_q_at<MOE_STAGE_K>(lane)) ^ second * MOE_STAGE_K;
-	const uint32_t scales = stage + MOE_SCALES_AT + (second * MOE_STAGE_ROWS + lane / 4) * 4;
-	float part[2][4] = {};
-
-#pragma unroll
-	for (int i = 0; i < MOE_STAGE_K / 32; i++) {
-		uint32_t w[4], a[4];
-		uint4 x;
-
-		if (i == MOE_STAGE_K / 64 && columns <= MOE_STAGE_K / 2)
-			break;
-		x = columns_at(c, i);
-		ptx_ldmatrix_x4(w, tile ^ i * 32);
-#pragma unroll
-		for (int j = 0; j < 2; j++) {
-			const uint32_t *b = (const uint32_t *)&x + j * 2;
-
-			fp8_widen<dtype>(w[2 * j], &a[0], &a[2]);
-			fp8_widen<dtype>(w[2 * j + 1], &a[1], &a[3]);
-			if (ends ? 2 * i + j < edge : j == 0)
-				attn_mma<dtype>(part[0], a, b);
-			else
-				attn_mma<dtype>(part[1], a, b);
-		}
-	}
-#pragma unroll
-	for (int j = 0; j < 4; j++) {
-		const uint32_t at = scales + j / 2 * 8 * 4;
-		const float begins = __uint_as_float(ptx_ld_shared_b32(at));
-
-		if (ends)
-			sum[j] += begins * part[0][j] + part[1][j] *
-				  __uint_as_float(ptx_ld_shared_b32(at + MOE_SCALES_BYTES / 2));
-		else
-			sum[j] += begins * (part[0][j] + part[1][j]);
-	}
-}
-
 struct moe_sums {
 	int buf, turn;			/* who is below `writers` writes results: warps take turns */
 };
@@ -151,18 +92,21 @@ MOE int all_stages(const struct moe_slices &s)
 	return shared_stages(s) + routed_stages(s) * moe_small()->num_picks;
 }
 
+template <int fp8 = 0>
 MOE struct moe_slices slices_of(const struct moe_args &g)
 {
+	const int step = fp8 ? MOE_FP8_STEP : MOE_STEP_ACT;
 	struct moe_slices s;
 
-	s.shared = slice_of(g.a.shared_intermediate, MOE_STEP_ACT, threadIdx.x / 32);
-	s.routed = slice_of(g.a.intermediate, MOE_STEP_ACT, threadIdx.x / 32);
+	s.shared = slice_of(g.a.shared_intermediate, step, threadIdx.x / 32, moe_warps(fp8));
+	s.routed = slice_of(g.a.intermediate, step, threadIdx.x / 32, moe_warps(fp8));
 	return s;
 }
 
+template <int fp8 = 0>
 MOE uint32_t act_at(const struct moe_args &g, int row)
 {
-	return ptx_smem(moe_mem) + g.at_act + (threadIdx.x / 32 * MOE_ACT_ROWS + row) * MOE_ROW_BYTES;
+	return ptx_smem(moe_mem) + g.at_act + (threadIdx.x / 32 * moe_act_rows(fp8) + row) * MOE_ROW_BYTES;
 }
 
 /* Activations on their way: of so many stages, a row for each request that is concerned; 4 elements a lane */
@@ -172,15 +116,24 @@ struct moe_rows_ahead {
 };
 
 /* Where the words of a row are; in the upper 8 bits how many lanes it takes */
+template <int fp8>
+MOE uint32_t rows_at(void)
+{
+	return fp8 ? ptx_smem(moe_small() + 1) + threadIdx.x / 32 * moe_act_rows(1) * 4 :
+		     ptx_smem(moe_small()->row_at[threadIdx.x / 32]);
+}
+
+template <int fp8>
 MOE uint32_t row_at(int row)
 {
-	return ptx_ld_shared_b32(ptx_smem(moe_small()->row_at[threadIdx.x / 32]) + row * 4);
+	return ptx_ld_shared_b32(rows_at<fp8>() + row * 4);
 }
 
 /* Lanes that a row has nothing for read what its last one does. */
+template <int fp8>
 MOE uint4 read_row(const struct moe_args &g, int row)
 {
-	const uint32_t at = row_at(row);
+	const uint32_t at = row_at<fp8>(row);
 
 	return ptx_ld_relaxed_gpu_v2_u64(g.shared + (at & 0xffffff) +
 					 min(threadIdx.x % 32, (at >> 24) - 1) * 2);
@@ -191,14 +144,15 @@ MOE void read_rows(const struct moe_args &g, struct moe_rows_ahead &r)
 #pragma unroll
 	for (int i = 0; i < MOE_ACT_ROWS; i++)
 		if (i < r.rows)
-			r.v[i] = read_row(g, i);
+			r.v[i] = read_row<0>(g, i);
 }
 
 /*
- * Asks for the activations of as many stages from number `stage` on as there is room for, but for the shared
+ * Which activations: of as many stages from number `stage` on as there is room for, but of the shared
  * experts' alone while it is them. Each lane finds where one stage's are.
  */
-MOE void ask_rows(const struct moe_args &g, const struct moe_slices &s, int stage, struct moe_rows_ahead &r)
+template <int fp8 = 0>
+MOE void list_rows(const struct moe_args &g, const struct moe_slices &s, int stage, struct moe_rows_ahead &r)
 {
 	const int lane = threadIdx.x % 32, at = stage + lane, shared = stage < shared_stages(s);
 	const int end = shared ? shared_stages(s) : all_stages(s), first = at - shared_stages(s);
@@ -220,11 +174,11 @@ MOE void ask_rows(const struct moe_args &g, const struct moe_slices &s, int stag
 
 		before += lane >= i ? other : 0;
 	}
-	r.stages = __popc(__ballot_sync(~0u, at < end && before <= MOE_ACT_ROWS));
+	r.stages = __popc(__ballot_sync(~0u, at < end && before <= moe_act_rows(fp8)));
 	r.rows = r.stages ? __shfl_sync(~0u, before, max(r.stages - 1, 0)) : 0;
 	if (lane < r.stages) {
 		const uint32_t lanes = min(MOE_STAGE_K, (shared ? s.shared.y : s.routed.y) - column) / 4;
-		uint32_t to = ptx_smem(moe_small()->row_at[threadIdx.x / 32]) + (before - count) * 4;
+		uint32_t to = rows_at<fp8>() + (before - count) * 4;
 
 		for (; mask; mask &= mask - 1, to += 4) {
 			const int b = __ffs(mask) - 1;
@@ -239,6 +193,12 @@ MOE void ask_rows(const struct moe_args &g, const struct moe_slices &s, int stag
 		}
 	}
 	__syncwarp();
+}
+
+/* Asks for them. */
+MOE void ask_rows(const struct moe_args &g, const struct moe_slices &s, int stage, struct moe_rows_ahead &r)
+{
+	list_rows(g, s, stage, r);
 	read_rows(g, r);
 }
 
@@ -263,14 +223,14 @@ MOE void take_rows(const struct moe_args &g, struct moe_rows_ahead &r, uint32_t 
 			break;
 		do {
 			ptx_spin_check(start, "activations (number)", number, 0);
-			last = read_row(g, r.rows - 1);
+			last = read_row<0>(g, r.rows - 1);
 		} while (__any_sync(~0u, (last.y ^ number) | (last.w ^ number)));
 		read_rows(g, r);
 	}
 #pragma unroll
 	for (int i = 0; i < MOE_ACT_ROWS; i++)
 		if (i < r.rows) {
-			const bool there = lane < (int)(row_at(i) >> 24);
+			const bool there = lane < (int)(row_at<0>(i) >> 24);
 
 			ptx_st_shared_v2(act_at(g, i) + (lane / 8 ^ (i & 1)) * 64 + lane % 4 * 16 +
 					 lane / 4 % 2 * 8,
@@ -280,7 +240,7 @@ MOE void take_rows(const struct moe_args &g, struct moe_rows_ahead &r, uint32_t 
 }
 
 /* 16 rows of the result. rows: what was asked for already, of the first stages; then of the next 16 rows'. */
-template <int dtype, int fp8 = 0>
+template <int dtype>
 MOE void down(const struct moe_args &g, struct ring &r, struct moe_sums &s, const struct moe_slices &slices,
 	      struct moe_rows_ahead &rows, int row, int left, uint32_t number)
 {
@@ -317,27 +277,13 @@ MOE void down(const struct moe_args &g, struct ring &r, struct moe_sums &s, cons
 				mask = moe_small()->pick[pick].mask;
 			end = pick < 0 ? slices.shared.y : slices.routed.y;
 			at_row = first + __popc(mask & ((1u << quad) - 1));
-			if (fp8) {
-				const struct moe_columns c = { act_at(g, at_row), at_row & 1,
-							       (int)(mask >> quad & 1) };
-				const int first_column = pick < 0 ? slices.shared.x : slices.routed.x;
-				const int second = (column - first_column) / MOE_STAGE_K & 1;
-
-				multiply_bytes<dtype, 1>(ring_wait_bytes(r), second, c, end - column,
-							 (CAIRN_FP8_BLOCK - column % CAIRN_FP8_BLOCK) / 16,
-							 part[0]);
-				if (second || end - column <= MOE_STAGE_K)
-					ring_release(g, r);
-			} else {
 #pragma unroll
-				for (int j = 0; j < 4; j++)
-					v[j] = mask >> quad & 1 ?
-					       ptx_ld_shared_v4(act_at(g, at_row) +
-								(j ^ (at_row & 1)) * 64 + t * 16) :
-					       make_uint4(0, 0, 0, 0);
-				multiply<dtype>(ring_wait(r), v, end - column, part);
-				ring_release(g, r);
-			}
+			for (int j = 0; j < 4; j++)
+				v[j] = mask >> quad & 1 ? ptx_ld_shared_v4(act_at(g, at_row) +
+									   (j ^ (at_row & 1)) * 64 + t * 16) :
+							  make_uint4(0, 0, 0, 0);
+			multiply<dtype>(ring_wait(r), v, end - column, part);
+			ring_release(g, r);
 #pragma unroll
 			for (int j = 0; j < 4; j++)
 				if (mask >> (2 * t + j % 2) & 1)

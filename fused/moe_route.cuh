@@ -92,7 +92,8 @@ MOE void route_request(const struct moe_args &g, int request, uint32_t number)
 		g.a.experts[request * g.a.experts_per_token + lane] = (int)expert;
 }
 
-/* By the first of them: the list of distinct experts. */
+/* By the first of them: the list of distinct experts. teams: of a CTA, that share their gates and ups */
+template <int teams>
 MOE void list_picks(const struct moe_args &g)
 {
 	const int lane = threadIdx.x % 32;
@@ -115,13 +116,13 @@ MOE void list_picks(const struct moe_args &g)
 	}
 	if (lane == 0) {
 		s->num_picks = n;
-		s->units = units_of(n * g.a.intermediate, gridDim.x);
+		s->units = units_of(n * g.a.intermediate, teams * gridDim.x, teams * MOE_STAGE_ROWS / 2);
 	}
 	ptx_mbarrier_arrive(ptx_smem(&s->routed));	/* each lane for what it wrote */
 }
 
 /* All that these warps do. Whoever has waited for `routed` finds the picks. */
-template <int linked>
+template <int linked, int teams = 1>
 MOE void moe_routing(const struct moe_args &g, const struct body_link &link)
 {
 	const int warp = ((int)threadIdx.x - 2 * MOE_WORKERS) / 32;
@@ -143,7 +144,7 @@ MOE void moe_routing(const struct moe_args &g, const struct body_link &link)
 			route_request<MOE_MAX_EXPERTS / 32>(g, b, body_number<linked>(link, number));
 	ptx_bar_sync(MOE_ROUTE_BAR, MOE_ROUTERS);
 	if (warp == 0)
-		list_picks(g);
+		list_picks<teams>(g);
 }
 
 #endif
