@@ -36,9 +36,9 @@
  *              some stages, [8 warps][act_rows][256 bytes]		at least 24 KB
  *   at_rings   [8 warps][stages] of 4 KiB				up to 192 KB
  * With weights of 8 bits
- *   0          struct moe_small, of each of 16 warps where its rows of activations lie	6.1 KB
+ *   0          struct moe_small, of each of 16 warps where its rows of activations lie	6.6 KB
  *   at_sums    float [16 warps][2 stages][16 rows][8 requests]		16 KB
- *   at_act     as above, [16 warps][8][256 bytes]			32 .. 64 KB
+ *   at_act     as above, [16 warps][16][256 bytes]			64 KB
  *   at_rings   [16 warps][4 stages] of 2 KiB				128 KB
  * Barriers: 8 rings x stages x 2 mbarriers, full (32 arrivals: a lane's cp.async each) and empty (1; in
  * DEBUG builds 32); `routed` (32: the lanes of the warp that lists the picks); __syncthreads once;

@@ -46,7 +46,7 @@
 #define MOE_ROW_BYTES	256		/* of a stage's activations of one request */
 #define MOE_ACT_ROWS	12		/* of these, that a warp asks for at a time */
 #define MOE_FP8_WARPS		16
-#define MOE_FP8_ACT_ROWS	8
+#define MOE_FP8_ACT_ROWS	16
 #define MOE_WORK_BAR	1		/* named barriers: those that compute, those that route */
 #define MOE_ROUTE_BAR	2
 

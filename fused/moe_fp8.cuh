@@ -29,8 +29,9 @@
  *	36.9	157.0	16.1  74.2	that without loads of weights
  *	24.5	96.6	9.3   44.0	that without products
  *	48.8	179.6	23.0  95.8	16 warps, units of 8 pairs, 5 stages, an mbarrier each, spills
- *	37.7	133.3	18.1  75.6	this: alone 32.5 at batch 1
- *	34.7		13.9		this as if f16, which has 2 instructions for 4 weights
+ *	37.7	133.3	18.1  75.6	this with 8 rows of activations at a time, n read for each stage, all
+ *					stages on their way before x is read: alone 32.5 at batch 1
+ *	34.7		13.9		the same as if f16, which has 2 instructions for 4 weights
  */
 #ifndef CAIRN_MOE_FP8_CUH
 #define CAIRN_MOE_FP8_CUH
@@ -41,6 +42,7 @@
 #define MOE_FP8_WORKERS		(MOE_FP8_WARPS * 32)
 #define MOE_FP8_PAIRS		MOE_STAGE_ROWS	/* of a unit */
 #define MOE_FP8_STAGES		4	/* of a warp's ring; a power of two */
+#define MOE_FP8_FIRST		2	/* of them before x is read: others wait for that */
 #define MOE_FP8_STAGE_BYTES	2048
 #define MOE_FP8_SUMS		(2 * MOE_STAGE_ROWS * MOE_MAX_BATCH)	/* of a warp: [stage][row][request] */
 #define MOE_FP8_ACT_AHEAD	4	/* rows of activations that a lane has in flight */
@@ -142,6 +144,12 @@ MOE bool feed_gates(const struct moe_args &g, struct moe_feed &f)
 	return true;
 }
 
+/* One product of 64 bits, as the other one is the same for all */
+MOE const char *fp8_expert_down(const struct moe_args &g, uint32_t expert)
+{
+	return (const char *)g.a.w_down + expert * ((uint64_t)g.a.hidden * (uint32_t)g.a.intermediate);
+}
+
 /* The same of w_down */
 MOE bool feed_down(const struct moe_args &g, struct moe_feed &f)
 {
@@ -169,7 +177,7 @@ MOE bool feed_down(const struct moe_args &g, struct moe_feed &f)
 				  (r + 12 < count) << 3) * 0x11111111u;
 		}
 		if (at.pick >= 0)
-			w = expert_down<1>(g, small->pick[at.pick].expert);
+			w = fp8_expert_down(g, small->pick[at.pick].expert);
 		f.first = w + at.p;
 		f.second = f.first + 2 * f.four_rows;
 		f.left = at.count;
@@ -233,11 +241,11 @@ MOE void feed(const struct moe_args &g, struct moe_feed &f)
 	ptx_cp_async_commit_group();
 }
 
-/* Fills the ring that is empty. */
-MOE void prime(const struct moe_args &g, struct moe_feed &f)
+/* Fills so many places of the ring, which are empty. */
+MOE void prime(const struct moe_args &g, struct moe_feed &f, int count)
 {
 #pragma unroll 1
-	for (int i = 0; i < MOE_FP8_STAGES; i++)
+	for (int i = 0; i < count; i++)
 		feed<0>(g, f);
 }
 
@@ -336,7 +344,11 @@ MOE void gate_up_bytes(const struct moe_args &g, const struct moe_scales &s, str
 		const uint32_t swapped = n_at(g, request, column / 32 + 1) + lane % 4 * 16;
 		/* beyond the end weights are 0: any numbers */
 		const int half = column + MOE_STAGE_K / 2 < g.a.hidden ? 128 : 0;
+		uint4 x[4];
 
+#pragma unroll
+		for (int i = 0; i < 4; i++)
+			x[i] = ptx_ld_shared_v4((i % 2 ? swapped : x_at) + (i < 2 ? 0 : half));
 #pragma unroll
 		for (int h = 0; h < 2; h++) {
 			const float gate = __ldg(scale + at[h][0]), up = __ldg(scale + at[h][1]);
@@ -345,9 +357,7 @@ MOE void gate_up_bytes(const struct moe_args &g, const struct moe_scales &s, str
 
 #pragma unroll
 			for (int i = 0; i < MOE_STAGE_K / 32; i++)
-				multiply_bytes<dtype>(tile ^ i * 32,
-						      ptx_ld_shared_v4((i % 2 ? swapped : x_at) +
-								       (i < 2 ? 0 : half)), part);
+				multiply_bytes<dtype>(tile ^ i * 32, x[i], part);
 			fp8_release<0>(g, r, f);
 			add_scaled(sum[h], part, make_float2(gate, up), 3);
 		}
@@ -460,8 +470,10 @@ MOE void down_bytes(const struct moe_args &g, const struct moe_scales &s, struct
 					first = 0;
 				}
 				if (routed) {
+					const uint32_t expert = moe_small()->pick[pick].expert;
+
 					mask = moe_small()->pick[pick].mask;
-					scale = s.down + moe_small()->pick[pick].expert * s.expert_down;
+					scale = s.down + expert * (uint64_t)s.expert_down;
 				}
 				scale += s.blocks ? column / CAIRN_FP8_BLOCK : 0;
 				by = make_float2(__ldg(scale + upper), __ldg(scale + lower));
@@ -522,12 +534,15 @@ MOE void moe_fp8_worker(const struct moe_args &g, const struct moe_scales &s, co
 	/* piece i of row r lies at i ^ r % 8 */
 	f.to = ring + lane / 8 * MOE_STAGE_K + (lane % 8 ^ lane / 8) * 16;
 	f.walk = start_walk(g.a.shared_intermediate);
-	prime(g, f);
+	prime(g, f, MOE_FP8_FIRST);
 	body_wait<0>(alone);
 	number = __ldcg(g.calls + blockIdx.x) + 1;
 	if ((int)threadIdx.x < MOE_WORKERS) {
 		make_n<dtype, 1>(g, ahead);
+		prime(g, f, MOE_FP8_STAGES - MOE_FP8_FIRST);
 		run_router<dtype, 1>(g, ahead, number);
+	} else {
+		prime(g, f, MOE_FP8_STAGES - MOE_FP8_FIRST);
 	}
 	ptx_bar_sync(MOE_FP8_BAR, MOE_FP8_WORKERS);
 #pragma unroll 1
@@ -539,7 +554,7 @@ MOE void moe_fp8_worker(const struct moe_args &g, const struct moe_scales &s, co
 			ptx_mbarrier_wait(ptx_smem(&moe_small()->routed), 0);
 			f.walk = w;
 			f.what = FEED_ROUTED;
-			prime(g, f);
+			prime(g, f, MOE_FP8_STAGES);
 		}
 #pragma unroll 1
 		for (; walk(w, routed ? moe_small()->units : g.units, intermediate);)
