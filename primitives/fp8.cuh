@@ -35,21 +35,36 @@ template <int dtype> FP8 void fp8_widen(uint32_t four, uint32_t *lo, uint32_t *h
 }
 
 /*
- * The same, cheaper with bf16: in the order that is at hand, which is 0 and 2, 1 and 3 with bf16; then what
- * they are multiplied with is put into that order by fp8_reorder().
+ * Values 0 and 2 of four to *even, 1 and 3 to *odd: for bf16 in nine instructions, five of them of the ALU's,
+ * where fp8_widen() takes ten and eight. Of f16, too, bits are moved, and a product sets exponents right.
+ */
+template <int dtype> FP8 void fp8_widen_even_odd(uint32_t four, uint32_t *even, uint32_t *odd)
+{
+	const int shift = dtype == CAIRN_F16 ? 1 : 4;	/* exponents of 5 and of 8 bits */
+	const uint32_t rest = dtype == CAIRN_F16 ? 0x3f803f80 : 0x07f007f0;
+	const uint32_t scale = dtype == CAIRN_F16 ? 0x5c005c00 : 0x7b807b80;	/* 2^8, 2^120 */
+	uint32_t e = (four << 8 & 0x80008000u) | (four << (8 - shift) & rest);
+	uint32_t o = (four & 0x80008000u) | (four >> shift & rest);
+
+	if (dtype == CAIRN_F16) {
+		asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(*even) : "r"(e), "r"(scale));
+		asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(*odd) : "r"(o), "r"(scale));
+	} else {
+		asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(*even) : "r"(e), "r"(scale));
+		asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(*odd) : "r"(o), "r"(scale));
+	}
+}
+
+/*
+ * The order that is cheapest, 0 and 2, 1 and 3 with bf16; what they are multiplied with is put into it by
+ * fp8_reorder().
  */
 template <int dtype> FP8 void fp8_widen_any(uint32_t four, uint32_t *lo, uint32_t *hi)
 {
-	if (dtype == CAIRN_F16) {
+	if (dtype == CAIRN_F16)
 		fp8_widen<dtype>(four, lo, hi);
-	} else {
-		const uint32_t scale = 0x7b807b80;	/* 2^120 twice */
-		uint32_t l = (four << 8 & 0x80008000u) | (four << 4 & 0x07f007f0u);
-		uint32_t h = (four & 0x80008000u) | (four >> 4 & 0x07f007f0u);
-
-		asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(*lo) : "r"(l), "r"(scale));
-		asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(*hi) : "r"(h), "r"(scale));
-	}
+	else
+		fp8_widen_even_odd<dtype>(four, lo, hi);
 }
 
 /* Four elements of dtype, 0 and 1, 2 and 3, into its order. */
