@@ -5,25 +5,33 @@
  *   rmsnorm      n
  *   gemm         logits, fp32                       (both operations of the table)
  *   choose       softmax, the k best, a warp a row
- *   sort         one CTA: slots by expert, and the list of tiles; a slot is a row and one of its experts
- *   gate_up      h = silu(n w_gate^T) * (n w_up^T) * weight, tiles of 128 slots x 64 columns of each
- *   down         y = h w_down^T, fp32, tiles of 128 x 128
- *   combine      out = x + the y of a row's slots, in the order of its experts, then the shared one
+ *   sort         one CTA: how many pairs each expert has, where they begin, and the list of tiles
+ *   gather       a place for each pair, and n to it, in panels; once more for the shared experts
+ *   gate_up      h = silu(n w_gate^T) * (n w_up^T) * weight, to panels
+ *   down         y = h w_down^T, fp32               (both in moe_rows_product.cuh)
+ *   combine      out = x + the y of a row's pairs, in their order, then the shared one
  *
  * The shared experts are one more expert, which all rows have. How many tiles there are is known to the
- * device alone: the grid is an upper bound, and CTAs past the list leave at once. Tiles of an expert are
- * neighbours in the grid, so that its weights come from memory once and from the L2 for the other tiles.
+ * device alone; the products' CTAs stay until there is nothing left.
  *
- * A product: 8 warps of 32 x 64 (mma.m16n8k16), steps of 64 of k, three stages of cp.async, two CTAs an SM.
- * Rows of n are gathered by the copy itself: a thread keeps the addresses of its four rows. Warp column p of
- * gate_up has gates 32 p .. 32 p + 31 and their ups, so that silu meets both in one thread. Warps whose rows
- * are all past the tile's last one load, but do not multiply.
- *
- * Shared memory: 3 stages of A [128][64] and B [128][64], 96 KiB; 16-byte chunks of a row lie at chunk ^ (row
- * & 7). Barriers: __syncthreads() once a step.
- *
- * A slot's numbers depend on its row alone, not on where in a tile it lies: so what the atomics of the sort
+ * A pair's numbers depend on its row alone, not on where in a tile it lies: so what the atomics of gather
  * leave open, the order within an expert, cannot be seen in the result.
+ *
+ * Floors: each expert's weights once through memory, and products at what a GEMM of bf16 reaches. H200, us;
+ * the kernels one by one under a profiler, caches cold; read stream 4.45 TB/s, GEMM 780 TFLOP/s:
+ *
+ *				    floors	gate_up	down	others	all of it with mma.sync
+ *	dsv2lite, 64 rows	    256		185	103	31		361
+ *	  weights of 8 bits	    128		117	 67	31		414
+ *	dsv2lite, 1024 rows	    260, 182	220	141	53		576
+ *	  8 bits, by rows	    130, 182	196	113	55		650
+ *	  8 bits, by blocks	    130, 182	231	134	55		857
+ *	mixtral, 1024 rows (1)	    630, 925	717	381	50		2360
+ *
+ * (1) with the ends of the first version, see moe_rows_product.cuh
+ *
+ * Tried and lost: one CTA that sorts gives the pairs their places, too: 15 us instead of 5 (dsv2lite, 1024
+ * rows); lanes that write every other 16 bytes of a row: gather 19 us instead of 14.
  */
 #include "moe_rows.h"
 
@@ -35,8 +43,7 @@
 #include "../primitives/row.cuh"
 #include "moe_rows.cuh"
 
-#define STAGES		3
-#define STAGE_BYTES	(2 * SIDE_BYTES)
+#define THREADS		256
 #define MAX_EXPERTS	256
 #define SORT_THREADS	1024
 
@@ -109,7 +116,7 @@ static __global__ __launch_bounds__(THREADS) void choose_kernel(const __grid_con
 	if (lane >= k)
 		return;
 	g.choice[row * k + lane] = (int)expert;
-	g.weight[row * k + lane] = (g.a.normalize ? mine / chosen : mine) * g.a.scaling;
+	g.choice_weight[row * k + lane] = (g.a.normalize ? mine / chosen : mine) * g.a.scaling;
 	if (g.a.experts)
 		g.a.experts[row * k + lane] = (int)expert;
 }
@@ -147,194 +154,70 @@ static __global__ __launch_bounds__(SORT_THREADS) void sort_kernel(const __grid_
 {
 	__shared__ int32_t s_count[MAX_EXPERTS], s_first[MAX_EXPERTS], s_tile[MAX_EXPERTS], s_warp[8];
 	const int thread = threadIdx.x;
-	int32_t tiles, shared_tiles = g.a.shared_intermediate ? attn_div_up(g.a.batch, TILE) : 0;
+	int32_t tiles;
 
 	if (thread < MAX_EXPERTS)
 		s_count[thread] = 0;
 	ptx_griddepcontrol_wait();
 	ptx_griddepcontrol_launch_dependents();
 	__syncthreads();
-	for (int i = thread; i < g.num_slots; i += SORT_THREADS)
+#pragma unroll 8
+	for (int i = thread; i < g.num_pairs; i += SORT_THREADS)
 		atomicAdd(&s_count[g.choice[i]], 1);
 	__syncthreads();
 	if (thread < MAX_EXPERTS) {
-		s_first[thread] = s_count[thread];
-		s_tile[thread] = attn_div_up(s_count[thread], TILE);
+		s_first[thread] = attn_div_up(s_count[thread], 16) * 16;
+		s_tile[thread] = attn_div_up(s_count[thread], g.most);
 	}
 	__syncthreads();
 	scan_256(s_first, s_warp);
 	tiles = scan_256(s_tile, s_warp);
-	if (thread < MAX_EXPERTS)
-		for (int32_t at = 0; at < s_count[thread]; at += TILE)
-			g.tiles[s_tile[thread] + at / TILE] = (struct tile){
-				thread, s_first[thread] + at, min(s_count[thread] - at, TILE), 0 };
-	for (int i = thread; i < g.num_tiles - tiles; i += SORT_THREADS) {
-		struct tile none = { 0, 0, 0, 0 }, shared = { g.a.num_experts, g.num_slots + i * TILE,
-			min(g.a.batch - i * TILE, TILE), 0 };
+	if (thread < MAX_EXPERTS && s_count[thread]) {
+		const int32_t count = s_count[thread], base = s_tile[thread];
+		const int32_t num = attn_div_up(count, g.most);
 
-		g.tiles[tiles + i] = i < shared_tiles ? shared : none;
+		for (int32_t i = 0; i < num; i++)
+			g.tiles[base + i] = (struct tile){ thread, s_first[thread], count,
+							   tile_size(count, g.most), base, num, { 0, 0 } };
 	}
-	__syncthreads();
-	for (int i = thread; i < g.num_slots; i += SORT_THREADS) {
-		int32_t at = atomicAdd(&s_first[g.choice[i]], 1);
-
-		g.pair[at] = i;
-		g.slot[i] = at;
+	if (thread == 0) {
+		g.counters[NUM_TILES] = tiles;
+		g.counters[NEXT_GATE_UP] = g.counters[NEXT_DOWN] = 0;
 	}
+	if (thread < g.a.num_experts)
+		g.next[thread] = s_first[thread];
 }
 
-/* What a thread copies of each step: four rows of A and four of B, one 16-byte chunk of each. */
-struct copies {
-	const char *a[4], *b[4];
-	uint32_t to, a_bytes[4], b_bytes[4];
-};
-
-ATTN_DEV void start_copy(const struct copies &c, uint32_t s_stage, int step)
+/* A warp a row of panels. */
+static __global__ __launch_bounds__(THREADS)
+void gather_kernel(const __grid_constant__ struct rows g, int fp8)
 {
-	const int64_t at = (int64_t)step * STEP * 2;
-
-#pragma unroll
-	for (int i = 0; i < 4; i++) {
-		ptx_cp_async_cg(s_stage + c.to + i * 32 * STEP * 2, c.a[i] + (c.a_bytes[i] ? at : 0),
-				c.a_bytes[i]);
-		ptx_cp_async_cg(s_stage + SIDE_BYTES + c.to + i * 32 * STEP * 2,
-				c.b[i] + (c.b_bytes[i] ? at : 0), c.b_bytes[i]);
-	}
-}
-
-template <int dtype>
-ATTN_DEV void product(float (*sum)[8][4], const struct copies &c, int steps, bool idle, int m, int b0, int b1)
-{
-	extern __shared__ __align__(1024) uint8_t s_mem[];
-	const uint32_t s_stages = ptx_smem(s_mem);
-
-#pragma unroll
-	for (int s = 0; s < STAGES - 1; s++) {
-		if (s < steps)
-			start_copy(c, s_stages + s * STAGE_BYTES, s);
-		ptx_cp_async_commit_group();
-	}
-	for (int step = 0, stage = 0; step < steps; step++) {
-		int next = stage ? stage - 1 : STAGES - 1;
-
-		ptx_cp_async_wait_group<STAGES - 2>();
-		__syncthreads();	/* the stage is there, and the one before is read no more */
-		if (step + STAGES - 1 < steps)
-			start_copy(c, s_stages + next * STAGE_BYTES, step + STAGES - 1);
-		ptx_cp_async_commit_group();
-		if (!idle)
-			multiply<dtype>(sum, s_stages + stage * STAGE_BYTES, SIDE_BYTES, m, b0, b1);
-		stage = stage + 1 == STAGES ? 0 : stage + 1;
-	}
-}
-
-template <int dtype>
-static __global__ __launch_bounds__(THREADS, 2) void gate_up_kernel(const __grid_constant__ struct rows g)
-{
-	const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, m = warp % 4, part = warp / 4;
-	const int64_t hidden = g.a.hidden;
-	float sum[2][8][4] = {};
-	struct copies c;
-	struct tile t;
-	const char *w;
-	int width, n0 = blockIdx.y * (TILE / 2), shared;
-	uint16_t *h;
+	const int i = blockIdx.x * (THREADS / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
+	const int64_t rows = g.num_places + g.shared_rows;
+	const uint4 *n;
+	int row, place = 0;
 
 	ptx_griddepcontrol_wait();
 	ptx_griddepcontrol_launch_dependents();
-	t = g.tiles[blockIdx.x];
-	shared = t.expert == g.a.num_experts;
-	width = shared ? g.a.shared_intermediate : g.a.intermediate;
-	if (!t.count || n0 >= width)
+	if (i >= g.num_pairs + (g.shared_rows ? g.a.batch : 0))
 		return;
-	w = shared ? (const char *)g.a.w_shared_gate_up :
-	    (const char *)g.a.w_gate_up + t.expert * (int64_t)width * hidden * 4;
-	c.to = attn_swizzle(threadIdx.x / 8, threadIdx.x % 8, STEP * 2);
-#pragma unroll
-	for (int i = 0; i < 4; i++) {
-		int r = threadIdx.x / 8 + 32 * i, there = r < t.count, row = 0;
-		int column = r < TILE / 2 ? n0 + r : width + n0 + r - TILE / 2;
+	if (i < g.num_pairs && lane == 0) {
+		place = atomicAdd(&g.next[g.choice[i]], 1);
+		g.pair[place] = i;
+		g.weight[place] = g.choice_weight[i];
+	}
+	row = i < g.num_pairs ? i / g.a.experts_per_token : i - g.num_pairs;
+	place = i < g.num_pairs ? __shfl_sync(~0u, place, 0) : g.num_places + row;
+	n = (const uint4 *)g.n + (int64_t)row * (g.a.hidden / 8);
+#pragma unroll 4
+	for (int first = 0; first < g.a.hidden / 8; first += 32) {
+		const int piece = first + lane, there = piece < g.a.hidden / 8;
+		uint4 v = there ? n[piece] : make_uint4(0, 0, 0, 0);
 
+		if (fp8)
+			v = even_odd(v);
 		if (there)
-			row = shared ? t.first + r - g.num_slots :
-			      g.pair[t.first + r] / g.a.experts_per_token;
-		c.a[i] = (const char *)g.n + (row * hidden + threadIdx.x % 8 * 8) * 2;
-		c.a_bytes[i] = there ? 16 : 0;
-		c.b[i] = w + (column * hidden + threadIdx.x % 8 * 8) * 2;
-		c.b_bytes[i] = 16;
-	}
-	product<dtype>(sum, c, g.a.hidden / STEP, m * 32 >= t.count, m, part * 32, TILE / 2 + part * 32);
-	h = shared ? (uint16_t *)g.shared_h + (int64_t)(t.first - g.num_slots) * width :
-	    (uint16_t *)g.h + (int64_t)t.first * width;
-#pragma unroll
-	for (int i = 0; i < 4; i++) {		/* m16 tile i / 2, its rows lane / 4 + 8 (i % 2) */
-		int r = m * 32 + i / 2 * 16 + i % 2 * 8 + lane / 4;
-		float weight;
-
-		if (r >= t.count)
-			continue;
-		weight = shared ? 1 : g.weight[g.pair[t.first + r]];
-#pragma unroll
-		for (int j = 0; j < 4; j++) {
-			float v[2];
-
-#pragma unroll
-			for (int e = 0; e < 2; e++) {
-				float gate = sum[i / 2][j][i % 2 * 2 + e];
-
-				v[e] = gate / (1 + expf(-gate)) * sum[i / 2][4 + j][i % 2 * 2 + e] * weight;
-			}
-			*(uint32_t *)(h + (int64_t)r * width + n0 + part * 32 + j * 8 + lane % 4 * 2) =
-				attn_pack<dtype>(v[0], v[1]);
-		}
-	}
-}
-
-template <int dtype>
-static __global__ __launch_bounds__(THREADS, 2) void down_kernel(const __grid_constant__ struct rows g)
-{
-	const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, m = warp % 4, part = warp / 4;
-	const int hidden = g.a.hidden, n0 = blockIdx.y * TILE;
-	float sum[2][8][4] = {};
-	const char *w, *h;
-	struct copies c;
-	struct tile t;
-	int64_t width;
-	int shared;
-
-	ptx_griddepcontrol_wait();
-	ptx_griddepcontrol_launch_dependents();
-	t = g.tiles[blockIdx.x];
-	if (!t.count)
-		return;
-	shared = t.expert == g.a.num_experts;
-	width = shared ? g.a.shared_intermediate : g.a.intermediate;
-	w = shared ? (const char *)g.a.w_shared_down :
-	    (const char *)g.a.w_down + t.expert * width * hidden * 2;
-	h = shared ? (const char *)g.shared_h + (t.first - g.num_slots) * width * 2 :
-	    (const char *)g.h + t.first * width * 2;
-	c.to = attn_swizzle(threadIdx.x / 8, threadIdx.x % 8, STEP * 2);
-#pragma unroll
-	for (int i = 0; i < 4; i++) {
-		int r = threadIdx.x / 8 + 32 * i;
-
-		c.a_bytes[i] = r < t.count ? 16 : 0;
-		c.a[i] = h + ((r < t.count ? r : 0) * width + threadIdx.x % 8 * 8) * 2;
-		c.b_bytes[i] = n0 + r < hidden ? 16 : 0;
-		c.b[i] = w + ((n0 + r < hidden ? n0 + r : 0) * width + threadIdx.x % 8 * 8) * 2;
-	}
-	product<dtype>(sum, c, (int)(width / STEP), m * 32 >= t.count, m, part * 64, part * 64 + 32);
-#pragma unroll
-	for (int i = 0; i < 4; i++) {
-		int r = m * 32 + i / 2 * 16 + i % 2 * 8 + lane / 4;
-		float *y = g.y + (int64_t)(t.first + r) * hidden + n0 + part * 64 + lane % 4 * 2;
-
-		if (r >= t.count || n0 + part * 64 >= hidden)	/* hidden is a multiple of 64 */
-			continue;
-#pragma unroll
-		for (int j = 0; j < 8; j++)
-			*(float2 *)(y + j * 8) =
-				make_float2(sum[i / 2][j][i % 2 * 2], sum[i / 2][j][i % 2 * 2 + 1]);
+			*(uint4 *)((char *)g.x + panel_at(rows, place, piece)) = v;
 	}
 }
 
@@ -352,8 +235,8 @@ static __global__ __launch_bounds__(THREADS) void combine_kernel(const __grid_co
 		return;
 	row_unpack<dtype>(((const uint4 *)g.a.x)[i], f);
 	for (int n = 0; n < k + (g.a.shared_intermediate > 0); n++) {
-		int64_t slot = n < k ? g.slot[row * k + n] : g.num_slots + row;
-		const float4 *y = (const float4 *)(g.y + slot * g.a.hidden) + (i - row * vecs) * 2;
+		int64_t pair = n < k ? row * k + n : g.num_pairs + row;
+		const float4 *y = (const float4 *)(g.y + pair * g.a.hidden) + (i - row * vecs) * 2;
 		float4 lo = y[0], hi = y[1];
 
 		f[0] += lo.x;
@@ -392,24 +275,30 @@ static struct cairn_gemm_args router_args(const struct rows *g)
 static size_t plan(struct rows *g, char *ws)
 {
 	const struct moe_call *a = &g->a;
-	size_t at = 0, batch = (size_t)a->batch, slots = batch * (size_t)a->experts_per_token;
-	size_t shared = a->shared_intermediate ? batch : 0;
-	int32_t used = a->num_experts < (int32_t)slots ? a->num_experts : (int32_t)slots;
+	size_t at = 0, batch = (size_t)a->batch, pairs = batch * (size_t)a->experts_per_token;
+	size_t shared = a->shared_intermediate ? batch : 0, places;
+	int32_t used = a->num_experts < (int32_t)pairs ? a->num_experts : (int32_t)pairs;
 
-	g->num_slots = (int32_t)slots;
-	g->num_tiles = (int32_t)slots / TILE + used + attn_div_up((int32_t)shared, TILE);
+	places = (pairs + 15 * (size_t)used) / 16 * 16;		/* each expert's: a multiple of 16 */
+	g->num_pairs = (int32_t)pairs;
+	g->num_places = (int32_t)places;
+	g->shared_rows = (int32_t)(shared + 15) / 16 * 16;
+	g->num_tiles = (int32_t)pairs / g->most + used;
 #define PART(field, size) \
 	do { *(void **)&g->field = ws + at; at += ((size_t)(size) + 255) / 256 * 256; } while (0)
 	PART(n, batch * (size_t)a->hidden * 2);
 	PART(logits, batch * (size_t)a->num_experts * 4);
-	PART(weight, slots * 4);
-	PART(choice, slots * 4);
-	PART(pair, slots * 4);
-	PART(slot, slots * 4);
+	PART(choice, pairs * 4);
+	PART(choice_weight, pairs * 4);
+	PART(next, (size_t)a->num_experts * 4);
+	PART(pair, places * 4);
+	PART(weight, places * 4);
+	PART(counters, NUM_COUNTERS * 4);
 	PART(tiles, (size_t)g->num_tiles * sizeof(struct tile));
-	PART(h, slots * (size_t)a->intermediate * 2);
-	PART(shared_h, shared * (size_t)a->shared_intermediate * 2);
-	PART(y, (slots + shared) * (size_t)a->hidden * 4);
+	PART(x, (places + (size_t)g->shared_rows) * (size_t)a->hidden * 2);
+	PART(h, places * (size_t)a->intermediate * 2);
+	PART(shared_h, (size_t)g->shared_rows * (size_t)a->shared_intermediate * 2);
+	PART(y, (pairs + shared) * (size_t)a->hidden * 4);
 	PART(gemm_workspace, g->gemm_bytes);
 #undef PART
 	return at;
@@ -421,21 +310,20 @@ extern "C" int moe_rows_workspace(const struct cairn_moe_args *args, size_t *byt
 	struct cairn_gemm_args r;
 
 	memcpy(&g.a, args, sizeof(g.a));
+	g.most = moe_rows_most(args);
 	r = router_args(&g);
 	CAIRN_TRY(cairn_gemm_workspace(&r, &g.gemm_bytes));
 	*bytes = plan(&g, NULL);
 	return 0;
 }
 
-int moe_rows_launch(const void *kernel, void *args, int64_t x, int y, int threads, size_t smem, void *stream)
+static int launch(const void *kernel, struct rows *g, int *more, int64_t ctas, int threads, void *stream)
 {
 	struct cairn_launch l = {};
-	void *params[] = { args };
+	void *params[] = { g, more };
 
-	l.grid[0] = (unsigned int)x;
-	l.grid[1] = (unsigned int)y;
+	l.grid[0] = (unsigned int)ctas;
 	l.block[0] = (unsigned int)threads;
-	l.smem = smem;
 	l.pdl = 1;
 	l.stream = stream;
 	return cairn_launch(kernel, &l, params);
@@ -444,25 +332,16 @@ int moe_rows_launch(const void *kernel, void *args, int64_t x, int y, int thread
 #define OF_DTYPE(kernel) \
 	(f16 ? (const void *)kernel<CAIRN_F16> : (const void *)kernel<CAIRN_BF16>)
 
-static int products(struct rows *g, int f16, void *stream)
-{
-	const int widest = max(g->a.intermediate, g->a.shared_intermediate);
-
-	CAIRN_TRY(moe_rows_launch(OF_DTYPE(gate_up_kernel), g, g->num_tiles, widest / (TILE / 2), THREADS,
-				  STAGES * STAGE_BYTES, stream));
-	return moe_rows_launch(OF_DTYPE(down_kernel), g, g->num_tiles, attn_div_up(g->a.hidden, TILE),
-			       THREADS, STAGES * STAGE_BYTES, stream);
-}
-
 extern "C" int moe_rows(const struct cairn_moe_args *args, void *stream)
 {
-	int f16 = args->dtype == CAIRN_F16;
+	int f16 = args->dtype == CAIRN_F16, fp8 = args->fp8w;
 	struct cairn_rmsnorm_args norm = {};
 	struct cairn_gemm_args r;
 	struct rows g = {};
 	size_t need;
 
 	memcpy(&g.a, args, sizeof(g.a));
+	g.most = moe_rows_most(args);
 	r = router_args(&g);
 	CAIRN_TRY(cairn_gemm_workspace(&r, &g.gemm_bytes));
 	need = plan(&g, (char *)args->workspace);
@@ -479,15 +358,13 @@ extern "C" int moe_rows(const struct cairn_moe_args *args, void *stream)
 	CAIRN_TRY(cairn_rmsnorm(&norm, stream));
 	r = router_args(&g);
 	CAIRN_TRY(cairn_gemm(&r, stream));
-	CAIRN_TRY(moe_rows_launch((const void *)choose_kernel, &g, attn_div_up(args->batch, THREADS / 32), 1,
-			 THREADS, 0,
+	CAIRN_TRY(launch((const void *)choose_kernel, &g, NULL, attn_div_up(args->batch, THREADS / 32),
+			 THREADS, stream));
+	CAIRN_TRY(launch((const void *)sort_kernel, &g, NULL, 1, SORT_THREADS, stream));
+	CAIRN_TRY(launch((const void *)gather_kernel, &g, &fp8,
+			 attn_div_up(g.num_pairs + (g.shared_rows ? args->batch : 0), THREADS / 32), THREADS,
 			 stream));
-	CAIRN_TRY(moe_rows_launch((const void *)sort_kernel, &g, 1, 1, SORT_THREADS, 0, stream));
-	if (args->fp8w)
-		CAIRN_TRY(moe_rows_fp8(&g, args, stream));
-	else
-		CAIRN_TRY(products(&g, f16, stream));
-	return moe_rows_launch(OF_DTYPE(combine_kernel), &g,
-		      ((int64_t)args->batch * (args->hidden / 8) + THREADS - 1) / THREADS, 1, THREADS, 0,
-		      stream);
+	CAIRN_TRY(moe_rows_products(&g, args, stream));
+	return launch(OF_DTYPE(combine_kernel), &g, NULL,
+		      ((int64_t)args->batch * (args->hidden / 8) + THREADS - 1) / THREADS, THREADS, stream);
 }

@@ -58,6 +58,10 @@ static const struct moe_shape named[] = {
 	{ N("rows_40_logits_equal_in_pairs", 64, 256, 16, 64, 64, 40), .flags = PAIRS | F16 },
 	{ N("rows_140_equal", 64, 16, 4, 128, 64, 140), .flags = SAME },
 	{ N("rows_1040", 64, 4, 2, 64, 64, 1040) },
+	{ N("rows_16_one_expert", 64, 1, 1, 192, 0, 16) },
+	{ N("rows_128_one_expert_f16", 320, 1, 1, 64, 128, 128), .flags = F16 },
+	{ N("rows_160_one_expert", 64, 1, 1, 192, 0, 160) },
+	{ N("rows_161_one_expert_f16", 128, 1, 1, 320, 64, 161), .flags = F16 },
 	{ N("dsv2lite_8_experts", 2048, 8, 6, 1408, 2816, 1) },
 	/* weights of 8 bits */
 	{ N("fp8_smallest", 64, 2, 1, 64, 64, 1), .flags = FP8 },
@@ -85,6 +89,11 @@ static const struct moe_shape named[] = {
 	{ N("fp8_blocks_rows_150_f16", 320, 3, 2, 320, 64, 150), .flags = FP8 | BLOCKS | F16 },
 	{ N("fp8_blocks_rows_300_one_expert", 192, 1, 1, 64, 0, 300), .flags = FP8 | BLOCKS },
 	{ N("fp8_rows_129_all_experts", 64, 5, 5, 64, 192, 129), .flags = FP8 | NORMALIZE, .scaling = 2.5f },
+	{ N("fp8_rows_144_one_expert", 192, 1, 1, 192, 0, 144), .flags = FP8 },
+	{ N("fp8_rows_145_one_expert_f16", 64, 1, 1, 64, 128, 145), .flags = FP8 | F16 },
+	{ N("fp8_blocks_rows_112_one_expert_f16", 320, 1, 1, 192, 192, 112), .flags = FP8 | BLOCKS | F16 },
+	{ N("fp8_blocks_rows_113_one_expert", 128, 1, 1, 64, 0, 113), .flags = FP8 | BLOCKS },
+	{ N("fp8_blocks_rows_64_two_experts", 256, 2, 1, 320, 64, 64), .flags = FP8 | BLOCKS },
 	{ N("fp8_blocks_rows_1040", 192, 4, 2, 64, 64, 1040), .flags = FP8 | BLOCKS },
 	{ N("fp8_rows_140_equal", 64, 16, 4, 128, 64, 140), .flags = FP8 | SAME },
 	/* too large for one processor */

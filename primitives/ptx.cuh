@@ -699,6 +699,12 @@ PTX void ptx_cp_async_bulk_prefetch_tensor_2d(const void *map, int32_t x, int32_
 		     : : "l"(map), "r"(x), "r"(y) : "memory");
 }
 
+PTX void ptx_cp_async_bulk_prefetch_tensor_3d(const void *map, int32_t x, int32_t y, int32_t z)
+{
+	asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %2, %3}];"
+		     : : "l"(map), "r"(x), "r"(y), "r"(z) : "memory");
+}
+
 /* ---- cp.async, 16 bytes a thread, or 4 (9.7.9.25.3) ---- */
 
 /* src_bytes 0..16: the rest of the 16 bytes is zeroed, and not read */

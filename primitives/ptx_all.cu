@@ -115,6 +115,7 @@ __global__ void ptx_all_kernel(void *g, uint64_t *out, uint32_t a, uint32_t n)
 	ptx_cp_async_bulk_tensor_2d_s2g(g, a, a, a);
 	ptx_cp_async_bulk_tensor_3d_s2g(g, a, a, a, a);
 	ptx_cp_async_bulk_prefetch_tensor_2d(g, a, a);
+	ptx_cp_async_bulk_prefetch_tensor_3d(g, a, a, 0);
 	ptx_cp_async_cg(a, g, a);
 	ptx_cp_async_cg_hint(a, g, 16, u64);
 	ptx_cp_async_ca(a, g, a);
