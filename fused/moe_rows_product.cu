@@ -58,6 +58,15 @@ static int make_side(struct side *side, const struct moe_scales *scales, const s
 			side->height, 2 * experts, 0);
 }
 
+static const void *kernel_16(int f16, int down)
+{
+	if (down)
+		return f16 ? (const void *)product_kernel<BITS_16, CAIRN_F16, true> :
+		       (const void *)product_kernel<BITS_16, CAIRN_BF16, true>;
+	return f16 ? (const void *)product_kernel<BITS_16, CAIRN_F16, false> :
+	       (const void *)product_kernel<BITS_16, CAIRN_BF16, false>;
+}
+
 static int launch(const struct rows *g, const struct cairn_moe_args *args, int down, void *stream)
 {
 	const int f16 = args->dtype == CAIRN_F16, num_sms = cairn_num_sms();
@@ -100,15 +109,15 @@ static int launch(const struct rows *g, const struct cairn_moe_args *args, int d
 	p.most = g->most;
 	p.shared_tiles = g->shared_rows ?
 		attn_div_up(args->batch, tile_size(args->batch, g->most)) : 0;
-	if (args->fp8w) {
-		kind = scales.blocks ? BITS_8_BLOCKS : BITS_8;
-		kernel = moe_rows_fp8_kernel(f16, scales.blocks, down);
-	} else {
+	if (!args->fp8w) {
 		kind = BITS_16;
-		kernel = down ? (f16 ? (const void *)product_kernel<BITS_16, CAIRN_F16, true> :
-				 (const void *)product_kernel<BITS_16, CAIRN_BF16, true>) :
-			 (f16 ? (const void *)product_kernel<BITS_16, CAIRN_F16, false> :
-			  (const void *)product_kernel<BITS_16, CAIRN_BF16, false>);
+		kernel = kernel_16(f16, down);
+	} else if (scales.blocks) {
+		kind = BITS_8_BLOCKS;
+		kernel = moe_rows_fp8_blocks_kernel(f16, down);
+	} else {
+		kind = BITS_8;
+		kernel = moe_rows_fp8_kernel(f16, down);
 	}
 	items = (int64_t)g->num_tiles * p.side[0].items + (int64_t)p.shared_tiles * p.side[1].items;
 	l.grid[0] = (unsigned int)(items < num_sms ? items : num_sms);

@@ -14,8 +14,8 @@
  * fetch while gate_up still runs.
  *
  * Weights come by TMA (two boxes a stage), panels of x or h by bulk copies. Those of 16 bits are multiplied
- * where they lie; those of 8 go to registers (ldmatrix), are widened there and multiplied from there, 16 of k
- * while the 16 before are multiplied.
+ * where they lie; those of 8 go to registers (ldmatrix), are widened there and multiplied from there, some of
+ * k while those before are multiplied: of up to 64 places, which leave registers free, 64 of k at a time.
  *
  * Scales of rows are applied to sums at the end. With scales of blocks a stage is a block along k: its sums
  * begin afresh, and are added, scaled, to the others; while one warpgroup does this the other multiplies.
@@ -50,7 +50,7 @@
 #define HALF_BYTES	(HALF_ROWS * PANEL_ROW)
 #define PREFETCH	8		/* stages */
 #define MOST		80		/* sums of 64 rows a thread */
-#define MOST_LANES	(MOST * 2 / 32)	/* places a lane */
+#define FEW		64		/* places, and registers are left */
 
 enum { BITS_16, BITS_8, BITS_8_BLOCKS };
 
@@ -302,24 +302,27 @@ template <int dtype> ATTN_DEV void widen(uint32_t a[4], const uint32_t raw[2])
 template <int kind, int dtype, int n, int panels, int first, int last>
 ATTN_DEV void multiply_wide(float (*d)[MOST], uint32_t s_stage)
 {
-	constexpr int batch = n <= 64 ? 2 : 1;
+	/* steps of 16 multiplied at a time; of 32 loaded */
+	constexpr int batch = n <= FEW ? 4 : kind == BITS_8 ? 1 : 2, ahead = n <= FEW ? panels * 2 : 1;
 	const uint32_t s_a = s_stage + threadIdx.x / 128 * HALF_BYTES;
 	const uint64_t b = wgmma_desc(s_stage + 2 * HALF_BYTES, 0);
-	uint32_t raw[2][4], a[2][batch][2][4];
+	uint32_t raw[ahead][2][4], a[2][batch][2][4];
 
 #pragma unroll
 	for (int i = 0; i < panels * PANEL / 16; i += batch) {
 		const uint64_t b_i = b + i / 4 * (most_places(kind) * PANEL_ROW >> 4) + i % 4 * 2;
 
-		if (i % 2 == 0)
+#pragma unroll
+		for (int l = 0; l < ahead && i % (2 * ahead) == 0; l++)
 #pragma unroll
 			for (int m = first; m <= last; m++)
-				load_bytes(raw[m], s_a + m * 64 * PANEL_ROW, i);
+				load_bytes(raw[l][m], s_a + m * 64 * PANEL_ROW, i + 2 * l);
 #pragma unroll
 		for (int j = 0; j < batch; j++)
 #pragma unroll
 			for (int m = first; m <= last; m++)
-				widen<dtype>(a[i / batch % 2][j][m], raw[m] + (i + j) % 2 * 2);
+				widen<dtype>(a[i / batch % 2][j][m],
+					     raw[(i + j) / 2 % ahead][m] + (i + j) % 2 * 2);
 #pragma unroll
 		for (int m = first; m <= last; m++)
 			wgmma_keep<n / 2>(d[m]);
@@ -418,20 +421,20 @@ ATTN_DEV float silu(float x)
 }
 
 /* This warp's 16 columns of h of a tile's places; `column` is the first of its warpgroup's 64 */
-template <int kind, int dtype>
+template <int kind, int dtype, int places>
 ATTN_DEV void write_h(const struct product &p, const struct side &side, const struct work &w,
 		      const float (*sum)[MOST], int column)
 {
 	const int lane = threadIdx.x % 32, warp = threadIdx.x % 128 / 32;
-	float weight[MOST_LANES];
+	float weight[(places + 31) / 32];
 
 	if (column >= side.height)
 		return;
 #pragma unroll
-	for (int i = 0; i < MOST_LANES; i++)
+	for (int i = 0; i < (places + 31) / 32; i++)
 		weight[i] = w.shared ? 1 : i * 32 + lane < w.count ? p.weight[w.first + i * 32 + lane] : 0;
 #pragma unroll
-	for (int j = 0; j < most_places(kind) / 8; j += 2) {
+	for (int j = 0; j < places / 8; j += 2) {
 		uint32_t x[4];
 		uint4 eight;
 		int place;
@@ -464,22 +467,22 @@ ATTN_DEV void write_h(const struct product &p, const struct side &side, const st
 }
 
 /* y of a tile's places; `row` of weights is the first of its warpgroup's 128 */
-template <int kind>
+template <int places>
 ATTN_DEV void write_y(const struct product &p, const struct side &side, const struct work &w,
 		      const float (*sum)[MOST], int row)
 {
 	const int lane = threadIdx.x % 32;
-	int32_t to[MOST_LANES];
+	int32_t to[(places + 31) / 32];
 
 	row += threadIdx.x % 128 / 32 * 16 + lane / 4;
 #pragma unroll
-	for (int i = 0; i < MOST_LANES; i++) {
+	for (int i = 0; i < (places + 31) / 32; i++) {
 		const int place = w.first + i * 32 + lane;
 
 		to[i] = w.shared ? place : i * 32 + lane < w.count ? p.pair[place] : 0;
 	}
 #pragma unroll
-	for (int j = 0; j < most_places(kind) / 8; j++) {
+	for (int j = 0; j < places / 8; j++) {
 		if (j * 8 >= w.count)
 			break;
 #pragma unroll
@@ -498,11 +501,12 @@ ATTN_DEV void write_y(const struct product &p, const struct side &side, const st
 	}
 }
 
-template <int kind, int dtype, int n>
+/* If n is among the widths from above `least` to `places` */
+template <int kind, int dtype, int least, int places, int n>
 ATTN_DEV void multiply(float (*sum)[MOST], const struct shared &s, struct turn *turn, int k,
 		       const float *const scales[2])
 {
-	if constexpr (n > most_places(kind))
+	if constexpr (n <= least || n > places)
 		return;
 	else if constexpr (kind == BITS_16)
 		multiply_16<dtype, n>(sum, s, turn, k);
@@ -512,77 +516,74 @@ ATTN_DEV void multiply(float (*sum)[MOST], const struct shared &s, struct turn *
 		multiply_blocks<dtype, n>(sum, s, turn, k, scales);
 }
 
+template <int kind, int dtype, bool down, int least, int places>
+ATTN_DEV void do_work(const struct product &p, const struct shared &s, const struct work &w,
+		      struct turn *turn)
+{
+	const struct side &side = p.side[w.shared];
+	const int group = threadIdx.x / 128, warp_row = threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
+	/* of this warpgroup's rows, the second 64 of which are ups, or those that follow */
+	const int first = (w.row0 * 2 + group) * (down ? HALF_ROWS : HALF_ROWS / 2);
+	const float *scales[2] = {};
+	float sum[2][MOST] = {}, scale[4];
+
+#pragma unroll
+	for (int m = 0; m < 2 && kind != BITS_16; m++) {
+		int row = down ? min(first + m * 64, side.height - 64) :
+			  min(first, side.height - 64) + m * side.height;
+
+		scales[m] = side.scales + w.expert * side.expert_scales +
+			    (kind == BITS_8 ? row + warp_row :
+			     row / CAIRN_FP8_BLOCK * attn_div_up(side.k, CAIRN_FP8_BLOCK));
+	}
+#pragma unroll
+	for (int i = 0; i < 4 && kind == BITS_8; i++)
+		scale[i] = scales[i / 2][i % 2 * 8];
+#define CASE(n) \
+	case n: \
+		multiply<kind, dtype, least, places, n>(sum, s, turn, side.k, scales); \
+		break
+	switch (w.n) {
+	CASE(16);
+	CASE(32);
+	CASE(64);
+	CASE(96);
+	CASE(112);
+	CASE(128);
+	CASE(144);
+	CASE(160);
+	}
+#undef CASE
+	if (kind == BITS_8)
+#pragma unroll
+		for (int i = 0; i < 4; i++)
+#pragma unroll
+			for (int j = 0; j < places / 8; j++) {
+				sum[i / 2][j * 4 + i % 2 * 2] *= scale[i];
+				sum[i / 2][j * 4 + i % 2 * 2 + 1] *= scale[i];
+			}
+	if (down)
+		write_y<places>(p, side, w, sum, first);
+	else
+		write_h<kind, dtype, places>(p, side, w, sum, first);
+}
+
 template <int kind, int dtype, bool down>
 ATTN_DEV void consume(const struct product &p, const struct shared &s)
 {
-	const int group = threadIdx.x / 128, warp_row = threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
 	struct turn turn = { 0, 0 };
 
 	for (int slot = 0;; slot = slot + 1 == num_stages(kind) ? 0 : slot + 1) {
-		const float *scales[2] = {};
-		float sum[2][MOST] = {};
-		int first;
 		struct work w;
 
 		ptx_mbarrier_wait(s.full + turn.stage * 8, turn.phase);
 		w = s.work[slot];
 		if (!w.n)
 			return;
-		const struct side &side = p.side[w.shared];
-
-		/* the first of this warpgroup's rows, the second 64 of which are ups, or those that follow */
-		first = (w.row0 * 2 + group) * (down ? HALF_ROWS : HALF_ROWS / 2);
-#pragma unroll
-		for (int m = 0; m < 2 && kind != BITS_16; m++) {
-			int row = down ? min(first + m * 64, side.height - 64) :
-				  min(first, side.height - 64) + m * side.height;
-
-			scales[m] = side.scales + w.expert * side.expert_scales +
-				    (kind == BITS_8 ? row + warp_row :
-				     row / CAIRN_FP8_BLOCK * attn_div_up(side.k, CAIRN_FP8_BLOCK));
-		}
-		switch (w.n) {
-		case 16:
-			multiply<kind, dtype, 16>(sum, s, &turn, side.k, scales);
-			break;
-		case 32:
-			multiply<kind, dtype, 32>(sum, s, &turn, side.k, scales);
-			break;
-		case 64:
-			multiply<kind, dtype, 64>(sum, s, &turn, side.k, scales);
-			break;
-		case 96:
-			multiply<kind, dtype, 96>(sum, s, &turn, side.k, scales);
-			break;
-		case 112:
-			multiply<kind, dtype, 112>(sum, s, &turn, side.k, scales);
-			break;
-		case 128:
-			multiply<kind, dtype, 128>(sum, s, &turn, side.k, scales);
-			break;
-		case 144:
-			multiply<kind, dtype, 144>(sum, s, &turn, side.k, scales);
-			break;
-		default:
-			multiply<kind, dtype, 160>(sum, s, &turn, side.k, scales);
-		}
-		if (kind == BITS_8)
-#pragma unroll
-			for (int m = 0; m < 2; m++)
-#pragma unroll
-				for (int half = 0; half < 2; half++) {
-					const float scale = scales[m][half * 8];
-
-#pragma unroll
-					for (int i = 0; i < most_places(kind) / 8; i++) {
-						sum[m][i * 4 + half * 2] *= scale;
-						sum[m][i * 4 + half * 2 + 1] *= scale;
-					}
-				}
-		if (down)
-			write_y<kind>(p, side, w, sum, first);
+		if (w.n <= FEW)
+			do_work<kind, dtype, down, 0, FEW>(p, s, w, &turn);
 		else
-			write_h<kind, dtype>(p, side, w, sum, first);
+			do_work<kind, dtype, down, FEW, most_places(kind)>(p, s, w, &turn);
 	}
 }
 
@@ -617,7 +618,8 @@ void product_kernel(const __grid_constant__ struct product p)
 	}
 }
 
-/* Of weights of 8 bits; in moe_rows_fp8.cu */
-const void *moe_rows_fp8_kernel(int f16, int blocks, int down);
+/* Of weights of 8 bits, with scales of rows and of blocks */
+const void *moe_rows_fp8_kernel(int f16, int down);
+const void *moe_rows_fp8_blocks_kernel(int f16, int down);
 
 #endif
