@@ -44,6 +44,7 @@
 #include "moe_rows.cuh"
 
 #define THREADS		256
+#define PREFETCH	8192		/* bytes */
 #define MAX_EXPERTS	256
 #define SORT_THREADS	1024
 
@@ -55,6 +56,20 @@ ATTN_DEV uint32_t key_of(float x)
 	return isnan(x) ? 1 : bits >> 31 ? ~bits : bits | 0x80000000u;
 }
 
+/*
+ * Of few rows, where memory is what takes time: the weights of the shared experts, which gate_up begins with,
+ * to the L2, a share by each row's warp. They depend on nothing.
+ */
+ATTN_DEV void prefetch_shared(const struct rows &g, int row, int lane)
+{
+	const char *w = (const char *)g.a.w_shared_gate_up;
+	const int64_t bytes = 2 * (int64_t)g.a.shared_intermediate * g.a.hidden * g.weight_bytes;
+
+	for (int64_t at = ((int64_t)lane * g.a.batch + row) * PREFETCH; row < g.a.batch && at < bytes;
+	     at += (int64_t)32 * g.a.batch * PREFETCH)
+		ptx_cp_async_bulk_prefetch_L2(w + at, (uint32_t)min((int64_t)PREFETCH, bytes - at));
+}
+
 static __global__ __launch_bounds__(THREADS) void choose_kernel(const __grid_constant__ struct rows g)
 {
 	constexpr int most = MAX_EXPERTS / 32;
@@ -63,6 +78,8 @@ static __global__ __launch_bounds__(THREADS) void choose_kernel(const __grid_con
 	float logit[most], top = -CUDART_INF_F, sum = 0, mine = 0, chosen;
 	uint32_t key[most], expert = 0;
 
+	if (g.a.batch <= g.most)
+		prefetch_shared(g, row, lane);
 	ptx_griddepcontrol_wait();
 	ptx_griddepcontrol_launch_dependents();
 	if (row >= g.a.batch)
@@ -190,7 +207,7 @@ static __global__ __launch_bounds__(SORT_THREADS) void sort_kernel(const __grid_
 
 /* A warp a row of panels. */
 static __global__ __launch_bounds__(THREADS)
-void gather_kernel(const __grid_constant__ struct rows g, int fp8)
+void gather_kernel(const __grid_constant__ struct rows g)
 {
 	const int i = blockIdx.x * (THREADS / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
 	const int64_t rows = g.num_places + g.shared_rows;
@@ -214,7 +231,7 @@ void gather_kernel(const __grid_constant__ struct rows g, int fp8)
 		const int piece = first + lane, there = piece < g.a.hidden / 8;
 		uint4 v = there ? n[piece] : make_uint4(0, 0, 0, 0);
 
-		if (fp8)
+		if (g.weight_bytes == 1)
 			v = even_odd(v);
 		if (there)
 			*(uint4 *)((char *)g.x + panel_at(rows, place, piece)) = v;
@@ -234,6 +251,7 @@ static __global__ __launch_bounds__(THREADS) void combine_kernel(const __grid_co
 	if (row >= g.a.batch)
 		return;
 	row_unpack<dtype>(((const uint4 *)g.a.x)[i], f);
+#pragma unroll 4
 	for (int n = 0; n < k + (g.a.shared_intermediate > 0); n++) {
 		int64_t pair = n < k ? row * k + n : g.num_pairs + row;
 		const float4 *y = (const float4 *)(g.y + pair * g.a.hidden) + (i - row * vecs) * 2;
@@ -311,16 +329,17 @@ extern "C" int moe_rows_workspace(const struct cairn_moe_args *args, size_t *byt
 
 	memcpy(&g.a, args, sizeof(g.a));
 	g.most = moe_rows_most(args);
+	g.weight_bytes = args->fp8w ? 1 : 2;
 	r = router_args(&g);
 	CAIRN_TRY(cairn_gemm_workspace(&r, &g.gemm_bytes));
 	*bytes = plan(&g, NULL);
 	return 0;
 }
 
-static int launch(const void *kernel, struct rows *g, int *more, int64_t ctas, int threads, void *stream)
+static int launch(const void *kernel, struct rows *g, int64_t ctas, int threads, void *stream)
 {
 	struct cairn_launch l = {};
-	void *params[] = { g, more };
+	void *params[] = { g };
 
 	l.grid[0] = (unsigned int)ctas;
 	l.block[0] = (unsigned int)threads;
@@ -334,7 +353,7 @@ static int launch(const void *kernel, struct rows *g, int *more, int64_t ctas, i
 
 extern "C" int moe_rows(const struct cairn_moe_args *args, void *stream)
 {
-	int f16 = args->dtype == CAIRN_F16, fp8 = args->fp8w;
+	int f16 = args->dtype == CAIRN_F16;
 	struct cairn_rmsnorm_args norm = {};
 	struct cairn_gemm_args r;
 	struct rows g = {};
@@ -342,6 +361,7 @@ extern "C" int moe_rows(const struct cairn_moe_args *args, void *stream)
 
 	memcpy(&g.a, args, sizeof(g.a));
 	g.most = moe_rows_most(args);
+	g.weight_bytes = args->fp8w ? 1 : 2;
 	r = router_args(&g);
 	CAIRN_TRY(cairn_gemm_workspace(&r, &g.gemm_bytes));
 	need = plan(&g, (char *)args->workspace);
@@ -358,13 +378,13 @@ extern "C" int moe_rows(const struct cairn_moe_args *args, void *stream)
 	CAIRN_TRY(cairn_rmsnorm(&norm, stream));
 	r = router_args(&g);
 	CAIRN_TRY(cairn_gemm(&r, stream));
-	CAIRN_TRY(launch((const void *)choose_kernel, &g, NULL, attn_div_up(args->batch, THREADS / 32),
+	CAIRN_TRY(launch((const void *)choose_kernel, &g, attn_div_up(args->batch, THREADS / 32),
 			 THREADS, stream));
-	CAIRN_TRY(launch((const void *)sort_kernel, &g, NULL, 1, SORT_THREADS, stream));
-	CAIRN_TRY(launch((const void *)gather_kernel, &g, &fp8,
+	CAIRN_TRY(launch((const void *)sort_kernel, &g, 1, SORT_THREADS, stream));
+	CAIRN_TRY(launch((const void *)gather_kernel, &g,
 			 attn_div_up(g.num_pairs + (g.shared_rows ? args->batch : 0), THREADS / 32), THREADS,
 			 stream));
 	CAIRN_TRY(moe_rows_products(&g, args, stream));
-	return launch(OF_DTYPE(combine_kernel), &g, NULL,
+	return launch(OF_DTYPE(combine_kernel), &g,
 		      ((int64_t)args->batch * (args->hidden / 8) + THREADS - 1) / THREADS, THREADS, stream);
 }

@@ -40,7 +40,7 @@ struct rows {
 	void *gemm_workspace;
 	size_t gemm_bytes;
 	int32_t num_pairs, num_places, shared_rows, num_tiles;	/* places, tiles: upper bounds */
-	int32_t most;			/* places of a tile */
+	int32_t most, weight_bytes;	/* places of a tile; bytes of a weight */
 };
 
 /* Tiles of `count` places, as even as may be: places of each, a multiple of 16. */

@@ -140,8 +140,12 @@ ATTN_DEV int width_of(int places)
 
 ATTN_DEV struct work find_work(const struct product &p, int item, int routed_items, int shared_items)
 {
-	/* of the first items one of `every` is of the shared experts, until there are no more of those */
-	const int every = max(1, (routed_items + shared_items) / max(1, 2 * shared_items));
+	/*
+	 * Of the first items one of `every` is of the shared experts until there are no more of those; of few
+	 * rows, which choose has the L2 fetch them for, all.
+	 */
+	const int every = p.shared_tiles <= 1 ? 1 :
+			  max(1, (routed_items + shared_items) / (2 * shared_items));
 	const int before = min(shared_items, (item + every - 1) / every);
 	struct work w;
 	struct tile t;
