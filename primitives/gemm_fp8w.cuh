@@ -47,8 +47,6 @@ FP8 void fp8w_store(const struct cairn_gemm_fp8w_args &g, int row, int col, floa
 		((__nv_bfloat16 *)g.out)[at] = __float2bfloat16_rn(v);
 }
 
-/* m >= 9, and the bytes of workspace that it needs */
-extern "C" int cairn_gemm_fp8w_tile(const struct cairn_gemm_fp8w_args *g, void *stream);
-extern "C" size_t cairn_gemm_fp8w_tile_workspace(const struct cairn_gemm_fp8w_args *g);
+extern "C" int cairn_gemm_fp8w_tile(const struct cairn_gemm_fp8w_args *g, void *stream);	/* m >= 9 */
 
 #endif

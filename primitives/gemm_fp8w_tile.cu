@@ -3,17 +3,14 @@
  * gemm_fp8w_tile - m >= 9: tiles of b as bytes in shared memory, widened in registers for wgmma
  *
  * out^T = b a^T: 64 rows of b a warpgroup are the rows of a product, 32, 64 or 128 rows of a (`cols`) its
- * columns. A CTA has a tile of 256 or 128 rows of b and four warpgroups, of which two sets take the stages
- * in turn if the tile is one of 128; where sums are there twice and long, half of all that. Stages of 128
- * along k: a warp's lanes read four bytes of a row at a time (ldmatrix), widen them, and hand them to the
- * tensor cores as operand A, which comes from registers; one set of registers is filled while the products
- * of the other run.
+ * columns; 4 warpgroups a CTA, or 2. Stages of 128 along k: a warp's lanes read four bytes of a row at a time
+ * (ldmatrix), widen them, and hand them to the tensor cores as operand A, which comes from registers; one set
+ * of registers is filled while the products of the other run.
  *
- * The four bytes of a lane stand for k = 4 t .. 4 t + 3 of 16, where operand A has 2 t, 2 t + 1, 2 t + 8, 2
- * t + 9; and bytes 0 and 2, 1 and 3 are cheaper to widen in pairs than neighbours. The order along k is
- * free as long as both sides agree: within each 16 elements of a the even ones go before the odd ones. Up
- * to 64 rows of a three warps do that in shared memory; above, where it is shared memory's throughput that
- * is short, permute_kernel does before, into the workspace.
+ * The four bytes of a lane stand for k = 4 t .. 4 t + 3 of 16, where operand A has 2 t, 2 t + 1, 2 t + 8,
+ * 2 t + 9; and bytes 0 and 2, 1 and 3 are cheaper to widen in pairs than neighbours. The order along k is
+ * free as long as both sides agree: within each 16 elements of a the even ones go before the odd ones, by
+ * three warps, in shared memory.
  *
  * A stage is one block of scales: with these, sums begin at 0 and are added, scaled, to the others.
  *
@@ -27,27 +24,25 @@
  *	3 to 8 stages	[rows of b][128] bytes
  *			2 x [cols][64] elements of a
  *	behind them	mbarriers [8] of each kind: full (1 arrival, and bytes), ready (each warp that
- *			permutes), empty (each warp that multiplies with the stage)
- *	at the end	float [sets of warpgroups][cols][rows of b + 4], the sums, in the place of the stages
- * Hardware barrier 1: the warps that multiply.
+ *			permutes), empty (each warp that multiplies)
+ *	at the end	float [cols][rows of b + 4], the sums, in the place of the stages
  *
- * Registers: 96 at the start; where sums are long 112 for warpgroups that multiply, 32 for the other (164 for
+ * Registers: 96 at the start; where sums are long 112 for warpgroups that multiply, 32 for the other (160 for
  * all where they are long and there twice). One CTA an SM.
  *
  * Floor: b once, n k bytes, as long as that takes longer than 2 m n k operations: to m = 90 or so. Short of
  * it: n = 28672 is 112 tiles for 132 SMs; an SM widens 26 bytes a clock, no more; 4 to 6 us a call.
  *
  * H200, bf16, scales of rows (of blocks), us a call of many in a graph, each with its own b; before it
- * (mma.sync, 8 warps that each widened 16 rows of b) and now, but for the two sets: n x k =
+ * (mma.sync, 8 warps that each widened 16 rows of b) and now: n x k =
  *	28672 x 4096	m 16 42.5, 35.5; m 32 53.8, 36.6; m 64 78.7, 43.4 (92.8, 44.7); m 128 136,
- *			56.9 (79.9); m 256 261, 116; m 512 230 (widened before cuBLASLt 246)
+ *			63.2 (92.6); m 256 261, 123; m 512 245 (widened before cuBLASLt 246)
  *	4096 x 4096	m 16 12.3, m 64 22.6, 15.5
- *	4096 x 14336	m 64 67, 29.8; m 128 42.3; m 256 242, 68.2
+ *	4096 x 14336	m 64 67, 29.8; m 128 41.0; m 256 242, 72.3; m 512 119 (widened before cuBLASLt 132)
  *
  * Tried and lost: ldmatrix a turn ahead 0; 32 of k widened at a time instead of 64 0 to -3%; pairs of
  * CTAs with a by multicast 53 us for 35 at m 16, 73 for 63 at m 128; 1024 rows 470 us (widened before
- * cuBLASLt 403). permute_kernel at m 16 and 64: 36.9 for 35.5 and 43.7 for 43.4, of 4096 x 14336 33.0 for
- * 29.8; none of it at m 128 and 256: 63.2 (92.6) for 56.9 (79.9) and 123 for 116.
+ * cuBLASLt 403).
  */
 #include <cuda.h>
 
@@ -56,21 +51,17 @@
 #include "wgmma.cuh"
 
 #define STAGE_K		128
-#define GROUP_ROWS	64		/* of b: a warpgroup's */
+#define GROUP_N		64		/* rows of b a warpgroup has */
 #define MAX_CLUSTER	8
 #define MAX_RING	8
 #define SMEM_LIMIT	(227 * 1024)
 #define BARRIER_BYTES	(3 * 8 * MAX_RING)
+#define UNITS		1		/* of 32 bytes that a lane has in hand */
 #define PERMUTERS	3		/* warps */
+
+/* Where sums are long: registers that warpgroups which multiply have, and the other; 96 at the start */
 #define MANY_REGS	112
 #define FEW_REGS	32
-#define BAR_WORKERS	1
-
-/* Warpgroups that multiply */
-#define GROUPS(cols, blocks)		((cols) == 128 && (blocks) ? 2 : 4)
-#define THREADS(cols, blocks)		(GROUPS(cols, blocks) * 128 + 128)
-/* Where 96 are too few */
-#define MORE_REGISTERS(cols, blocks)	((blocks) ? (cols) == 64 : (cols) == 128)
 
 /* racecheck does not see that one lane can speak for its warp. */
 #ifdef CAIRN_DEBUG
@@ -84,8 +75,8 @@ struct maps {
 };
 
 struct plan {
-	int tiles_m, rows_b, size;	/* rows_b: of a tile; size: CTAs that share one */
-	int ring;			/* stages in shared memory */
+	int tiles_m, groups, size;	/* groups: warpgroups that multiply; size: CTAs that share a tile */
+	int ring, rows_b;		/* stages in shared memory; rows of b in a tile */
 };
 
 struct tile {
@@ -95,30 +86,26 @@ struct tile {
 
 /* Shared memory: addresses */
 struct shared {
-	uint32_t ring, full, ready, empty;
-	uint32_t stage_bytes, a_at;
+	uint32_t ring, full, ready, empty, stage_bytes, a_at;
 };
 
-/* Stage after stage of a ring: which, and the parity of how often it was there */
-struct turn {
-	int slot, parity;
-};
-
-FP8 void advance(struct turn *t, int by, int ring)
-{
-	t->slot += by;
-	if (t->slot >= ring) {
-		t->slot -= ring;
-		t->parity ^= 1;
-	}
-}
-
-/* By all lanes: what the warp has done so far, whoever waits for the phase sees. */
 FP8 void speak(uint32_t mbar)
 {
 	__syncwarp();
 	if (threadIdx.x % 32 < SPEAKERS)
 		ptx_mbarrier_arrive(mbar);
+}
+
+struct turn {
+	int slot, phase;
+};
+
+FP8 void advance(struct turn *t, int ring)
+{
+	if (++t->slot == ring) {
+		t->slot = 0;
+		t->phase ^= 1;
+	}
 }
 
 template <int cols>
@@ -131,7 +118,7 @@ FP8 void fetch_a(const struct maps &maps, const struct shared &s, const struct t
 	ptx_cp_async_bulk_tensor_2d_g2s(to + cols * 128, &maps.a, at + 64, t.row0, full);
 }
 
-/* By one lane. b does not wait for the kernel before: a ring of it, and only then what that kernel made. */
+/* By one lane. Weights do not wait for the kernel before: a ring of them, and only then what it made. */
 template <int cols>
 FP8 void fetch(const struct maps &maps, const struct shared &s, const struct tile &t, int ring)
 {
@@ -141,7 +128,7 @@ FP8 void fetch(const struct maps &maps, const struct shared &s, const struct til
 	for (int i = 0; i < t.count; i++) {
 		const uint32_t full = s.full + turn.slot * 8;
 
-		ptx_mbarrier_wait(s.empty + turn.slot * 8, turn.parity);
+		ptx_mbarrier_wait(s.empty + turn.slot * 8, turn.phase);
 		ptx_mbarrier_arrive_expect_tx(full, s.stage_bytes);
 		ptx_cp_async_bulk_tensor_2d_g2s(s.ring + turn.slot * s.stage_bytes, &maps.b,
 						(t.first + i) * STAGE_K, t.col0, full);
@@ -152,102 +139,102 @@ FP8 void fetch(const struct maps &maps, const struct shared &s, const struct til
 		}
 		if (i >= early - 1)
 			fetch_a<cols>(maps, s, t, i, turn.slot);
-		advance(&turn, 1, ring);
-	}
-}
-
-/* 16 elements: the even ones to p, the odd ones to q */
-FP8 void even_odd(uint4 *p, uint4 *q)
-{
-	const uint4 x = *p, y = *q;
-
-	*p = make_uint4(__byte_perm(x.x, x.y, 0x5410), __byte_perm(x.z, x.w, 0x5410),
-			__byte_perm(y.x, y.y, 0x5410), __byte_perm(y.z, y.w, 0x5410));
-	*q = make_uint4(__byte_perm(x.x, x.y, 0x7632), __byte_perm(x.z, x.w, 0x7632),
-			__byte_perm(y.x, y.y, 0x7632), __byte_perm(y.z, y.w, 0x7632));
-}
-
-/* By PERMUTERS warps, of which this is the nth: 8 rows of 64 elements a step, n steps in hand */
-template <int cols, int n>
-FP8 void permute(const struct shared &s, const struct tile &t, int ring, int nth)
-{
-	const int lane = threadIdx.x % 32;
-	const uint32_t first = (lane % 4 * 2 ^ lane / 4) << 4, second = first ^ 16;
-	struct turn turn = { 0, 0 };
-
-	for (int i = 0; i < t.count; i++) {
-		const uint32_t at = s.ring + turn.slot * s.stage_bytes + s.a_at + lane / 4 * 128;
-
-		ptx_mbarrier_wait(s.full + turn.slot * 8, turn.parity);
-#pragma unroll 1
-		for (int j = nth * n; j < 2 * cols / 8; j += PERMUTERS * n) {
-			uint4 x[n], y[n];
-
-#pragma unroll
-			for (int u = 0; u < n; u++) {
-				x[u] = ptx_ld_shared_v4(at + (j + u) * 1024 + first);
-				y[u] = ptx_ld_shared_v4(at + (j + u) * 1024 + second);
-			}
-#pragma unroll
-			for (int u = 0; u < n; u++) {
-				even_odd(x + u, y + u);
-				ptx_st_shared_v4(at + (j + u) * 1024 + first, x[u]);
-				ptx_st_shared_v4(at + (j + u) * 1024 + second, y[u]);
-			}
-		}
-		ptx_fence_proxy_async_shared_cta();	/* wgmma reads it */
-		speak(s.ready + turn.slot * 8);
-		advance(&turn, 1, ring);
+		advance(&turn, ring);
 	}
 }
 
 /*
- * A warpgroup: stages nth, nth + sets, ...; mine: where in a stage its warp's rows of b are; ready: the
- * mbarriers that tell that a is there. sum: [cols / 8][4]
+ * By PERMUTERS warps, `nth` is a warp's number: within each 16 elements the even ones go before the odd
+ * ones, as fp8_widen_even_odd() has them.
  */
-template <int dtype, int cols, bool blocks>
-FP8 void multiply(const struct shared &s, const struct tile &t, int ring, int nth, int sets, uint32_t mine,
-		  uint32_t ready, const float *scales, float *sum)
+template <int cols>
+FP8 void permute(const struct shared &s, const struct tile &t, int ring, int nth)
 {
-	/* 16 of k at a time that are widened, then multiplied with: as many as there are registers for */
-	constexpr int steps = MORE_REGISTERS(cols, blocks) || cols == 128 ? 2 : 4;
 	const int lane = threadIdx.x % 32;
+	const uint32_t pair = lane % 4 * 2, swap = lane / 4;
+	const uint32_t mine = s.ring + s.a_at + lane / 4 * 128;
+	const uint32_t first = ((pair ^ swap) << 4), second = first ^ 16;
+	struct turn turn = { 0, 0 };
+
+	for (int i = 0; i < t.count; i++) {
+		ptx_mbarrier_wait(s.full + turn.slot * 8, turn.phase);
+#pragma unroll 1
+		for (int j = nth * UNITS; j < 2 * cols / 8; j += PERMUTERS * UNITS) {
+			const uint32_t at = mine + turn.slot * s.stage_bytes + j * 8 * 128;
+			uint4 x[UNITS], y[UNITS];
+
+#pragma unroll
+			for (int u = 0; u < UNITS; u++) {
+				x[u] = ptx_ld_shared_v4(at + u * 8 * 128 + first);
+				y[u] = ptx_ld_shared_v4(at + u * 8 * 128 + second);
+			}
+#pragma unroll
+			for (int u = 0; u < UNITS; u++) {
+				const uint4 p = x[u], q = y[u];
+
+				ptx_st_shared_v4(at + u * 8 * 128 + first,
+						 make_uint4(__byte_perm(p.x, p.y, 0x5410),
+							    __byte_perm(p.z, p.w, 0x5410),
+							    __byte_perm(q.x, q.y, 0x5410),
+							    __byte_perm(q.z, q.w, 0x5410)));
+				ptx_st_shared_v4(at + u * 8 * 128 + second,
+						 make_uint4(__byte_perm(p.x, p.y, 0x7632),
+							    __byte_perm(p.z, p.w, 0x7632),
+							    __byte_perm(q.x, q.y, 0x7632),
+							    __byte_perm(q.z, q.w, 0x7632)));
+			}
+		}
+		ptx_fence_proxy_async_shared_cta();
+		speak(s.ready + turn.slot * 8);
+		advance(&turn, ring);
+	}
+}
+
+/* sum: [cols / 8][4] */
+template <int dtype, int cols, bool blocks>
+FP8 void multiply(const struct cairn_gemm_fp8w_args &g, const struct shared &s, const struct tile &t,
+		  int ring, float *sum)
+{
+	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+	const uint32_t mine = s.ring + (warp * 16 + lane % 16) * STAGE_K;
 	const uint32_t piece = (lane / 16 ^ lane % 8) << 4;
+	const int row = min(t.col0 + warp / 4 * GROUP_N, g.n - 1);
+	const int scale_at = row / CAIRN_FP8_BLOCK * ((g.k + STAGE_K - 1) / STAGE_K) + t.first - 1;
+	constexpr int steps = cols == 32 || (cols == 64 && !blocks) ? 4 : 2;
 	float part[blocks ? cols / 2 : 1];
 	float *d = blocks ? part : sum;
-	struct turn turn = { nth, 0 };
+	struct turn turn = { 0, 0 };
+	int before = 0;
 	uint32_t w[2][steps][4];
-	int i, before = 0;
 
-	mine += lane % 16 * STAGE_K;
 #pragma unroll
 	for (int j = 0; j < cols / 2; j++)
 		sum[j] = 0;
-	for (i = nth; i < t.count; i += sets) {
-		const uint32_t at = s.ring + turn.slot * s.stage_bytes;
-		const uint32_t a = (uint32_t)wgmma_desc(at + s.a_at, 0);
+	for (int i = 0; i < t.count; i++) {
+		const uint32_t at = mine + turn.slot * s.stage_bytes;
+		const uint32_t a = (uint32_t)wgmma_desc(s.ring + turn.slot * s.stage_bytes + s.a_at, 0);
 		float scale = 0;
 
-		if (blocks && i >= sets)
-			scale = scales[i - sets];
-		ptx_mbarrier_wait(s.full + turn.slot * 8, turn.parity);
+		if (blocks && i > 0)
+			scale = g.b_scale[scale_at + i];
+		ptx_mbarrier_wait(s.full + turn.slot * 8, turn.phase);
 #pragma unroll
 		for (int c = 0; c < STAGE_K / 16 / steps; c++) {
 			uint32_t (*x)[4] = w[c & 1], q[steps / 2][4];
 
 #pragma unroll
 			for (int h = 0; h < steps / 2; h++)
-				ptx_ldmatrix_x4(q[h], at + mine + (piece ^ (c * steps / 2 + h) << 5));
+				ptx_ldmatrix_x4(q[h], at + (piece ^ (c * steps / 2 + h) << 5));
 #pragma unroll
 			for (int h = 0; h < steps * 2; h++)
 				fp8_widen_even_odd<dtype>(q[h / 4][h % 4], &x[h / 2][h % 2],
 							  &x[h / 2][h % 2 + 2]);
 			if (c == 0) {
-				ptx_mbarrier_wait(ready + turn.slot * 8, turn.parity);
-				/* the compiler must see products end within a turn of the loop */
+				ptx_mbarrier_wait(s.ready + turn.slot * 8, turn.phase);
+				/* the compiler wants to see an end to each stage's products */
 				ptx_wgmma_wait_group<0>();
 				wgmma_keep<cols / 2>(d);
-				if (i >= sets) {
+				if (i > 0) {
 #pragma unroll
 					for (int j = 0; blocks && j < cols / 2; j++)
 						sum[j] += scale * d[j];
@@ -269,23 +256,23 @@ FP8 void multiply(const struct shared &s, const struct tile &t, int ring, int nt
 			ptx_wgmma_wait_group<1>();	/* what the other half of w was for */
 		}
 		before = turn.slot;
-		advance(&turn, sets, ring);
+		advance(&turn, ring);
 	}
 	ptx_wgmma_wait_group<0>();
 	wgmma_keep<cols / 2>(d);
 #pragma unroll
-	for (int j = 0; blocks && i >= sets && j < cols / 2; j++)
-		sum[j] += scales[i - sets] * d[j];
+	for (int j = 0; blocks && t.count && j < cols / 2; j++)
+		sum[j] += g.b_scale[scale_at + t.count] * d[j];
 }
 
 /* Columns of this CTA's share: what all CTAs have of them, added up, finished and written. */
 FP8 void write_out(const struct cairn_gemm_fp8w_args &g, const struct plan &p, const struct tile &t,
-		   uint32_t sums, int cols, int sets, int rank, int threads)
+		   uint32_t sums, int cols, int rank)
 {
 	const int all = p.rows_b / 4, first = rank * all / p.size, quads = (rank + 1) * all / p.size - first;
 	const int rows = min(cols, g.m - t.row0), pitch = p.rows_b + 4;
 
-	for (int e = threadIdx.x; e < rows * quads; e += threads) {
+	for (int e = threadIdx.x; e < rows * quads; e += p.groups * 128) {
 		const int r = e / quads, at = (first + e % quads) * 4, j = t.col0 + at, i = t.row0 + r;
 		float v[4] = { 0, 0, 0, 0 };
 
@@ -293,17 +280,15 @@ FP8 void write_out(const struct cairn_gemm_fp8w_args &g, const struct plan &p, c
 			continue;
 #pragma unroll
 		for (int peer = 0; peer < MAX_CLUSTER; peer++) {
+			uint4 x;
+
 			if (peer >= p.size)
 				break;
-			for (int set = 0; set < sets; set++) {
-				uint32_t from = sums + ((set * cols + r) * pitch + at) * 4;
-				uint4 x = ptx_ld_shared_cluster_v4(ptx_mapa(from, peer));
-
-				v[0] += __uint_as_float(x.x);
-				v[1] += __uint_as_float(x.y);
-				v[2] += __uint_as_float(x.z);
-				v[3] += __uint_as_float(x.w);
-			}
+			x = ptx_ld_shared_cluster_v4(ptx_mapa(sums + (r * pitch + at) * 4, peer));
+			v[0] += __uint_as_float(x.x);
+			v[1] += __uint_as_float(x.y);
+			v[2] += __uint_as_float(x.z);
+			v[3] += __uint_as_float(x.w);
 		}
 #pragma unroll
 		for (int c = 0; c < 4; c++)
@@ -330,17 +315,18 @@ FP8 void write_out(const struct cairn_gemm_fp8w_args &g, const struct plan &p, c
 	}
 }
 
+/* Warpgroups that multiply: 4 or 2, and 2 only where sums are there twice and long */
+#define MAX_GROUPS(cols, blocks)	((cols) == 128 && (blocks) ? 2 : 4)
+
 template <int dtype, int cols, bool blocks>
-__global__ void __launch_bounds__(THREADS(cols, blocks), 1)
+__global__ void __launch_bounds__(MAX_GROUPS(cols, blocks) * 128 + 128, 1)
 gemm_fp8w_tile_kernel(const __grid_constant__ struct cairn_gemm_fp8w_args g,
 		      const __grid_constant__ struct maps maps, const __grid_constant__ struct plan p)
 {
-	constexpr int workers = GROUPS(cols, blocks) * 4;	/* warps */
-	constexpr bool more_registers = MORE_REGISTERS(cols, blocks), permuted = cols == 128;
+	constexpr bool more_registers = cols == 128 ? !blocks : cols == 64 && blocks;
 	extern __shared__ __align__(1024) unsigned char s_mem[];
 	const int rank = blockIdx.x % p.size, id = blockIdx.x / p.size;
-	const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-	const int row_groups = p.rows_b / GROUP_ROWS, sets = workers / 4 / row_groups;
+	const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, workers = p.groups * 4;
 	const int num_stages = (g.k + STAGE_K - 1) / STAGE_K, each = (num_stages + p.size - 1) / p.size;
 	struct shared s;
 	struct tile t;
@@ -356,13 +342,11 @@ gemm_fp8w_tile_kernel(const __grid_constant__ struct cairn_gemm_fp8w_args g,
 	s.ready = s.full + MAX_RING * 8;
 	s.empty = s.ready + MAX_RING * 8;
 	ptx_griddepcontrol_launch_dependents();
-	if (threadIdx.x == workers * 32) {
-		ptx_prefetch_tensormap(&maps.b);
-		ptx_prefetch_tensormap(&maps.a);
+	if (threadIdx.x == 0) {
 		for (int i = 0; i < p.ring; i++) {
 			ptx_mbarrier_init(s.full + i * 8, 1);
 			ptx_mbarrier_init(s.ready + i * 8, PERMUTERS * SPEAKERS);
-			ptx_mbarrier_init(s.empty + i * 8, row_groups * 4 * SPEAKERS);
+			ptx_mbarrier_init(s.empty + i * 8, workers * SPEAKERS);
 		}
 		ptx_fence_mbarrier_init_release_cluster();
 	}
@@ -372,66 +356,37 @@ gemm_fp8w_tile_kernel(const __grid_constant__ struct cairn_gemm_fp8w_args g,
 			ptx_setmaxnreg_dec<FEW_REGS>();
 		if (warp == workers && lane == 0)
 			fetch<cols>(maps, s, t, p.ring);
-		else if (!permuted && warp > workers)
-			permute<cols, more_registers ? 1 : 2>(s, t, p.ring, warp - workers - 1);
+		if (warp > workers && warp <= workers + PERMUTERS)
+			permute<cols>(s, t, p.ring, warp - workers - 1);
 		__syncwarp();
-		if (p.size > 1) {
-			ptx_barrier_cluster_arrive_relaxed();
-			ptx_barrier_cluster_wait_acquire();
-		}
+		__syncthreads();
+		ptx_barrier_cluster_arrive_release();
+		ptx_barrier_cluster_wait_acquire();
 	} else {
-		const int group = warp / 4 % row_groups, set = warp / 4 / row_groups, pitch = p.rows_b + 4;
-		const int block = min(t.col0 + group * GROUP_ROWS, g.n - 1) / CAIRN_FP8_BLOCK;
-		const int row = group * GROUP_ROWS + warp % 4 * 16;
-		float sum[cols / 2], *to;
+		float *to = (float *)s_mem + lane % 4 * 2 * (p.rows_b + 4) + warp * 16 + lane / 4, *line;
+		float sum[cols / 2];
 
 		if (more_registers)
 			ptx_setmaxnreg_inc<MANY_REGS>();
-		multiply<dtype, cols, blocks>(s, t, p.ring, set, sets, row * STAGE_K,
-					      permuted ? s.full : s.ready,
-					      g.b_scale + block * num_stages + t.first, sum);
-		ptx_bar_sync(BAR_WORKERS, workers * 32);	/* all are done with the stages */
-		to = (float *)s_mem + (set * cols + lane % 4 * 2) * pitch + row + lane / 4;
+		multiply<dtype, cols, blocks>(g, s, t, p.ring, sum);
+		__syncthreads();	/* all are done with the ring */
 #pragma unroll
-		for (int j = 0; j < cols / 8; j++, to += 8 * pitch) {
-			to[0] = sum[4 * j];
-			to[8] = sum[4 * j + 2];
-			to[pitch] = sum[4 * j + 1];
-			to[pitch + 8] = sum[4 * j + 3];
+		for (int j = 0; j < cols / 8; j++) {
+			line = to + j * 8 * (p.rows_b + 4);
+			line[0] = sum[4 * j];
+			line[8] = sum[4 * j + 2];
+			line += p.rows_b + 4;
+			line[0] = sum[4 * j + 1];
+			line[8] = sum[4 * j + 3];
 		}
-		if (p.size > 1) {
-			ptx_barrier_cluster_arrive_release();
-			ptx_barrier_cluster_wait_acquire();
-		} else {
-			ptx_bar_sync(BAR_WORKERS, workers * 32);
-		}
-		ptx_griddepcontrol_wait();	/* out may be what the kernel before reads */
-		write_out(g, p, t, s.ring, cols, sets, rank, workers * 32);
+		ptx_barrier_cluster_arrive_release();
+		ptx_barrier_cluster_wait_acquire();
+		ptx_griddepcontrol_wait();
+		write_out(g, p, t, s.ring, cols, rank);
 		__syncwarp();
 	}
-	if (p.size > 1) {	/* nobody leaves whose sums are still read */
-		ptx_barrier_cluster_arrive_relaxed();
-		ptx_barrier_cluster_wait_acquire();
-	}
-}
-
-/* a in the order of products: even elements of 16 before odd ones */
-#define PERMUTE_THREADS	128
-
-__global__ void __launch_bounds__(PERMUTE_THREADS) permute_kernel(const uint4 *a, uint4 *to, int64_t units)
-{
-	const int64_t i = (int64_t)blockIdx.x * PERMUTE_THREADS + threadIdx.x;
-	uint4 x, y;
-
-	ptx_griddepcontrol_launch_dependents();
-	ptx_griddepcontrol_wait();
-	if (i >= units)
-		return;
-	x = a[2 * i];
-	y = a[2 * i + 1];
-	even_odd(&x, &y);
-	to[2 * i] = x;
-	to[2 * i + 1] = y;
+	ptx_barrier_cluster_arrive_relaxed();	/* nobody leaves whose sums are still read */
+	ptx_barrier_cluster_wait_acquire();
 }
 
 typedef CUresult encode_fn(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
@@ -461,9 +416,9 @@ static int make_map(CUtensorMap *map, const void *matrix, int rows, int k, int b
 	return 0;
 }
 
-static int div_up(int64_t a, int64_t b)
+static int div_up(int a, int b)
 {
-	return (int)((a + b - 1) / b);
+	return (a + b - 1) / b;
 }
 
 /* How many clusters of so many CTAs, one a multiprocessor, are resident at once; < 0: -errno */
@@ -471,10 +426,10 @@ static int num_clusters(const void *kernel, const struct cairn_launch *launch, i
 {
 	static int known[MAX_CLUSTER + 1];
 	struct cairn_launch l = *launch;
-	int n;
+	int n = known[size];
 
-	if (known[size])
-		return known[size];
+	if (n)
+		return n;
 	l.cluster = size;
 	l.grid[0] = (unsigned int)size;
 	l.smem = SMEM_LIMIT;
@@ -485,69 +440,39 @@ static int num_clusters(const void *kernel, const struct cairn_launch *launch, i
 }
 
 /*
- * Rows of b in a tile and CTAs that share one: what takes the fewest clocks, by what was measured on an
- * H200. A stage takes 64 rows of b 314 clocks with 32 rows of a, 412 with 64, 640 with 128 (1050 where sums
- * are there twice); all bytes of all CTAs come at 3200 a clock; a CTA's start and end take 7000, the
- * exchange of sums 1500 and some for each CTA.
+ * Warpgroups of a CTA and CTAs that share a tile: whatever takes the fullest multiprocessor the fewest
+ * clocks. A stage takes as long as its bytes, 24 a clock, or its products, 32 x 64 x 64 a clock; so do a
+ * CTA's start and end, and the exchange of sums.
  */
 static int pick_shape(const struct cairn_gemm_fp8w_args *g, const void *kernel,
-		      const struct cairn_launch *launch, int cols, int most, struct plan *p)
+		      const struct cairn_launch *launch, int cols, int max_groups, struct plan *p)
 {
 	const int stages = div_up(g->k, STAGE_K);
-	const int clocks = cols == 32 ? 314 : cols == 64 ? 412 : g->scale_kind ? 1050 : 640;
 	int64_t least = INT64_MAX;
 
-	p->tiles_m = div_up(g->m, cols);
-	for (int rows_b = most; rows_b >= most / 2; rows_b /= 2) {
-		const int64_t tiles = (int64_t)p->tiles_m * div_up(g->n, rows_b);
-		const int64_t bytes = tiles * stages * (rows_b + 2 * cols) * STAGE_K;
+	for (int w = 2; w <= max_groups; w += 2) {
+		const int rows_b = w * GROUP_N, tiles = div_up(g->m, cols) * div_up(g->n, rows_b);
+		const int bytes = (rows_b + 2 * cols) * STAGE_K;
+		const int stage = bytes / 24 > rows_b * cols / 16 ? bytes / 24 : rows_b * cols / 16;
 
-		for (int size = 1; size <= MAX_CLUSTER && size <= stages; size++) {
-			const int at_once = num_clusters(kernel, launch, size);
-			int64_t cost, rounds;
+		for (int z = 1; z <= MAX_CLUSTER && z <= stages; z++) {
+			const int at_once = num_clusters(kernel, launch, z);
+			const int64_t sums = z > 1 ? 1500 + rows_b * cols / 8 : 0;
+			int64_t cost;
 
 			if (at_once < 0)
 				return at_once;
 			if (!at_once)
 				continue;
-			rounds = div_up(tiles, at_once);
-			cost = rounds * div_up(stages, size) * (rows_b / GROUP_ROWS) * clocks;
-			if (cost < bytes / 3200)
-				cost = bytes / 3200;
-			cost += rounds * (7000 + (size > 1 ? 1500 + 300 * size + rows_b * cols / 16 : 0));
+			cost = div_up(tiles, at_once) * (3000 + (int64_t)div_up(stages, z) * stage + sums);
 			if (cost < least) {
 				least = cost;
-				p->rows_b = rows_b;
-				p->size = size;
+				p->groups = w;
+				p->size = z;
 			}
 		}
 	}
 	return 0;
-}
-
-static int tile_cols(const struct cairn_gemm_fp8w_args *g)
-{
-	return g->m <= 32 ? 32 : g->m <= 64 ? 64 : 128;
-}
-
-extern "C" size_t cairn_gemm_fp8w_tile_workspace(const struct cairn_gemm_fp8w_args *g)
-{
-	return tile_cols(g) == 128 ? (size_t)g->m * g->k * 2 : 0;
-}
-
-static int launch_permute(const struct cairn_gemm_fp8w_args *g, void *stream)
-{
-	struct cairn_launch l = { .block = { PERMUTE_THREADS }, .pdl = 1, .stream = stream };
-	const size_t bytes = cairn_gemm_fp8w_tile_workspace(g);
-	int64_t units = (int64_t)g->m * g->k / 16;
-	const void *a = g->a;
-	void *to = g->workspace, *params[] = { &a, &to, &units };
-
-	if (!g->workspace || g->workspace_bytes < bytes)
-		return cairn_error(EINVAL, "gemm_fp8w: workspace_bytes: %zu, needs %zu", g->workspace_bytes,
-				   bytes);
-	l.grid[0] = (unsigned int)div_up(units, PERMUTE_THREADS);
-	return cairn_launch((const void *)permute_kernel, &l, params);
 }
 
 #define KERNELS(cols, blocks)	{ (const void *)gemm_fp8w_tile_kernel<CAIRN_BF16, cols, blocks>, \
@@ -560,26 +485,28 @@ extern "C" int cairn_gemm_fp8w_tile(const struct cairn_gemm_fp8w_args *g, void *
 		{ KERNELS(64, false), KERNELS(64, true) },
 		{ KERNELS(128, false), KERNELS(128, true) },
 	};
-	const int cols = tile_cols(g);
-	const void *kernel = kernels[cols / 64][g->scale_kind][g->dtype == CAIRN_F16];
+	const int pick = g->m <= 32 ? 0 : g->m <= 64 ? 1 : 2, cols = 32 << pick;
+	const int max_groups = MAX_GROUPS(cols, g->scale_kind);
+	const void *kernel = kernels[pick][g->scale_kind][g->dtype == CAIRN_F16];
 	struct cairn_launch l = { .pdl = 1, .stream = stream };
 	int stage_bytes;
 	struct maps maps;
 	struct plan p;
 	void *params[] = { (void *)g, &maps, &p };
 
-	l.block[0] = (unsigned int)THREADS(cols, g->scale_kind);
-	CAIRN_TRY(pick_shape(g, kernel, &l, cols, GROUPS(cols, g->scale_kind) * GROUP_ROWS, &p));
+	l.block[0] = (unsigned int)(max_groups * 128 + 128);
+	CAIRN_TRY(pick_shape(g, kernel, &l, cols, max_groups, &p));
+	p.rows_b = p.groups * GROUP_N;
+	p.tiles_m = div_up(g->m, cols);
 	stage_bytes = (p.rows_b + cols * 2) * STAGE_K;
 	p.ring = (SMEM_LIMIT - BARRIER_BYTES) / stage_bytes;
 	if (p.ring > MAX_RING)
 		p.ring = MAX_RING;
-	CAIRN_TRY(make_map(&maps.a, cols == 128 ? g->workspace : g->a, g->m, g->k, 2, cols));
+	CAIRN_TRY(make_map(&maps.a, g->a, g->m, g->k, 2, cols));
 	CAIRN_TRY(make_map(&maps.b, g->b, g->n, g->k, 1, p.rows_b));
-	if (cols == 128)
-		CAIRN_TRY(launch_permute(g, stream));
 	l.cluster = p.size;
 	l.grid[0] = (unsigned int)(p.tiles_m * div_up(g->n, p.rows_b) * p.size);
+	l.block[0] = (unsigned int)(p.groups * 128 + 128);
 	l.smem = (size_t)p.ring * stage_bytes + BARRIER_BYTES;
 	return cairn_launch(kernel, &l, params);
 }
