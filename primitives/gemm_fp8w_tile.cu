@@ -35,10 +35,11 @@
  *
  * H200, bf16, scales of rows (of blocks), us a call of many in a graph, each with its own b; before it
  * (mma.sync, 8 warps that each widened 16 rows of b) and now: n x k =
- *	28672 x 4096	m 16 42.5, 35.5; m 32 53.8, 36.6; m 64 78.7, 43.4 (92.8, 44.7); m 128 136,
- *			63.2 (92.6); m 256 261, 123; m 512 245 (widened before cuBLASLt 246)
- *	4096 x 4096	m 16 12.3, m 64 22.6, 15.5
- *	4096 x 14336	m 64 67, 29.8; m 128 41.0; m 256 242, 72.3; m 512 119 (widened before cuBLASLt 132)
+ *	28672 x 4096	m 16 42.5, 35.8; m 32 53.8, 36.6; m 64 78.7, 43.6 (92.8, 44.5); m 128 136,
+ *			63.5 (93.8); m 256 261, 124; m 512 245 (widened before cuBLASLt 246)
+ *	4096 x 4096	m 16 13.0, 12.2; m 64 22.6, 15.7 (weights of 16 bits: 11.7)
+ *	4096 x 14336	m 16 36.6, 23.7; m 64 67, 29.8; m 128 41.3; m 256 242, 68.8; m 512 119 (widened
+ *			before cuBLASLt 132)
  *
  * Tried and lost: ldmatrix a turn ahead 0; 32 of k widened at a time instead of 64 0 to -3%; pairs of
  * CTAs with a by multicast 53 us for 35 at m 16, 73 for 63 at m 128; 1024 rows 470 us (widened before
