@@ -159,22 +159,6 @@ ATTN_DEV void bend_logits(const struct cairn_attn_paged_args &a, const struct vi
 	}
 }
 
-/*
- * Of four columns' registers of a quad (two elements each, of n-tiles 0 to 3) to the eight elements of the
- * n-tile that is the lane's number in the quad: a transposition in two exchanges.
- */
-ATTN_DEV uint4 gather_quad(const uint32_t x[4])
-{
-	int odd = threadIdx.x & 1, high = threadIdx.x & 2;
-	uint32_t a = __shfl_xor_sync(~0u, odd ? x[0] : x[1], 1);
-	uint32_t b = __shfl_xor_sync(~0u, odd ? x[2] : x[3], 1);
-	uint32_t low0 = odd ? a : x[0], low1 = odd ? x[1] : a, high0 = odd ? b : x[2], high1 = odd ? x[3] : b;
-	uint32_t c = __shfl_xor_sync(~0u, high ? low0 : high0, 2);
-	uint32_t d = __shfl_xor_sync(~0u, high ? low1 : high1, 2);
-
-	return high ? make_uint4(c, d, high0, high1) : make_uint4(low0, low1, c, d);
-}
-
 /* O / l and lse of a warpgroup's rows. */
 template <int dtype, int dim>
 ATTN_DEV void write_rows(const struct cairn_attn_paged_args &a, const struct view &w, float (*o)[4],
@@ -197,7 +181,7 @@ ATTN_DEV void write_rows(const struct cairn_attn_paged_args &a, const struct vie
 			for (int i = 0; i < 4; i++)
 				x[i] = attn_pack<dtype>(o[t + i][2 * half] * inverse,
 							o[t + i][2 * half + 1] * inverse);
-			eight = gather_quad(x);
+			eight = attn_gather_quad(x);
 			if (row < rows)
 				((uint4 *)a.out)[at * (dim / 8) + t + lane % 4] = eight;
 		}

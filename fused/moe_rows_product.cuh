@@ -402,23 +402,6 @@ ATTN_DEV void multiply_blocks(float (*sum)[MOST], const struct shared &s, struct
 	}
 }
 
-/*
- * Of two tiles of eight places a quad's registers (x[0], x[1]: columns of the first tile's place, their next
- * eight; then the second's) to eight columns in a row: lanes 0 and 1 of the first place's 16 columns, 2 and 3
- * of the second's.
- */
-ATTN_DEV uint4 gather_quad(const uint32_t x[4])
-{
-	int odd = threadIdx.x & 1, high = threadIdx.x & 2;
-	uint32_t a = __shfl_xor_sync(~0u, odd ? x[0] : x[1], 1);
-	uint32_t b = __shfl_xor_sync(~0u, odd ? x[2] : x[3], 1);
-	uint32_t low0 = odd ? a : x[0], low1 = odd ? x[1] : a, high0 = odd ? b : x[2], high1 = odd ? x[3] : b;
-	uint32_t c = __shfl_xor_sync(~0u, high ? low0 : high0, 2);
-	uint32_t d = __shfl_xor_sync(~0u, high ? low1 : high1, 2);
-
-	return high ? make_uint4(c, d, high0, high1) : make_uint4(low0, low1, c, d);
-}
-
 ATTN_DEV float silu(float x)
 {
 	return __fdividef(x, 1 + __expf(-x));
@@ -460,7 +443,8 @@ ATTN_DEV void write_h(const struct product &p, const struct side &side, const st
 					silu(gate[0]) * up[0] * w0, silu(gate[1]) * up[1] * w1));
 			}
 		}
-		eight = gather_quad(x);
+		/* lanes 0 and 1: 16 columns of a place of the first eight; 2 and 3: of the second */
+		eight = attn_gather_quad(x);
 		if (kind != BITS_16)
 			eight = even_odd(eight);
 		place = (j + lane % 4 / 2) * 8 + lane / 4;
