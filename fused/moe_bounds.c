@@ -21,8 +21,8 @@
  *
  *	|out - exact| <= 6 sigma + u |out| + tiny + (K + 4) E S + w sum_i |y_i|
  *
- * Of more than ALL_ROWS rows every STRIDE-th is judged, and the last, of the others that they are numbers:
- * rows do not depend on each other, and smaller batches are judged whole.
+ * Of more than ALL_ROWS rows one in 16 is judged, of no regular distance, and the last; of the others that
+ * they are numbers: rows do not depend on each other, and smaller batches are judged whole.
  *
  * A scale rounds each term once more, or the sum of each block that a term is part of, and its product, as in
  * gemm_fp8w_ref.c: K + 8 leaves room. Gates and ups are rounded in fp32 as they are without scales, far below
@@ -38,7 +38,6 @@
 #define E	0x1p-23
 #define MAX_TOP	16
 #define ALL_ROWS	1000
-#define STRIDE	16
 
 /* What is beyond doubt: each entry of e, and which experts are in it at all. */
 struct choice {
@@ -160,7 +159,7 @@ static int is_finite(const struct moe_chain *c)
 
 int cairn_moe_is_judged(const struct cairn_moe_args *a, int32_t b)
 {
-	return a->batch <= ALL_ROWS || b % STRIDE == 0 || b == a->batch - 1;
+	return a->batch <= ALL_ROWS || (uint32_t)b * 0x9e3779b9u >> 28 == 0 || b == a->batch - 1;
 }
 
 int cairn_moe_exact(const struct cairn_moe_args *a, struct cairn_exact *exact)
