@@ -358,10 +358,9 @@ MOE const char *expert_gate_up(const struct moe_args &g, int expert)
 	       (int64_t)expert * g.a.intermediate * 2 * g.a.hidden * (fp8 ? 1 : 2);
 }
 
-template <int fp8>
 MOE const char *expert_down(const struct moe_args &g, int expert)
 {
-	return (const char *)g.a.w_down + (int64_t)expert * g.a.hidden * g.a.intermediate * (fp8 ? 1 : 2);
+	return (const char *)g.a.w_down + (int64_t)expert * g.a.hidden * g.a.intermediate * 2;
 }
 
 /* Gates and ups: of the shared experts, which do not depend on the routing, or of the chosen ones */
@@ -394,7 +393,7 @@ MOE void load_downs(const struct moe_args &g, struct loader &l)
 		for (int i = g.a.shared_intermediate ? -1 : 0; i < small->num_picks; i++) {
 			const int expert = i < 0 ? 0 : small->pick[i].expert;
 
-			load_down(g, l, i < 0 ? (const char *)g.a.w_shared_down : expert_down<0>(g, expert),
+			load_down(g, l, i < 0 ? (const char *)g.a.w_shared_down : expert_down(g, expert),
 				  i < 0 ? g.a.shared_intermediate : g.a.intermediate, row, rows.y - row);
 		}
 }

@@ -50,10 +50,4 @@ static __host__ __device__ __forceinline__ int moe_scale_at(const struct moe_sca
 	return (s.blocks ? row / CAIRN_FP8_BLOCK : row) * moe_row_scales(s, k);
 }
 
-static __host__ __device__ __forceinline__ const float *moe_row_scale(const struct moe_scales &s,
-								      const float *first, int row, int k)
-{
-	return first + moe_scale_at(s, row, k);
-}
-
 #endif

@@ -705,7 +705,7 @@ PTX void ptx_cp_async_bulk_prefetch_tensor_3d(const void *map, int32_t x, int32_
 		     : : "l"(map), "r"(x), "r"(y), "r"(z) : "memory");
 }
 
-/* ---- cp.async, 16 bytes a thread, or 4 (9.7.9.25.3) ---- */
+/* ---- cp.async, 16 bytes a thread (9.7.9.25.3) ---- */
 
 /* src_bytes 0..16: the rest of the 16 bytes is zeroed, and not read */
 PTX void ptx_cp_async_cg(uint32_t dst, const void *src, uint32_t src_bytes)
@@ -724,12 +724,6 @@ PTX void ptx_cp_async_ca(uint32_t dst, const void *src, uint32_t src_bytes)
 {
 	asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;"
 		     : : "r"(dst), "l"(src), "r"(src_bytes) : "memory");
-}
-
-/* 4 bytes */
-PTX void ptx_cp_async_ca_4(uint32_t dst, const void *src)
-{
-	asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" : : "r"(dst), "l"(src) : "memory");
 }
 
 PTX void ptx_cp_async_commit_group(void)

@@ -119,7 +119,6 @@ __global__ void ptx_all_kernel(void *g, uint64_t *out, uint32_t a, uint32_t n)
 	ptx_cp_async_cg(a, g, a);
 	ptx_cp_async_cg_hint(a, g, 16, u64);
 	ptx_cp_async_ca(a, g, a);
-	ptx_cp_async_ca_4(a, g);
 	ptx_cp_async_commit_group();
 	ptx_cp_async_wait_group<1>();
 	ptx_cp_async_mbarrier_arrive_noinc(a);
