@@ -47,8 +47,8 @@
  * Registers: 136 compute, 72 load, 64 route (setmaxnreg), with weights of 8 bits 104, 64; no spills.
  *
  * Floor: the weights once through memory. DeepSeek-V2-Lite (64 experts of 1408, 6 chosen, shared 2816),
- * H200, batch 1: 138.7 MB, 31.0 us at the 4.48 TB/s of a read stream; measured 35.9. Batch 8, 34 experts:
- * 638 MB, 142 us; measured 154 to 163. Weights of 8 bits are half of that, 15.5 and 71 us; measured 31.7 and
+ * H200, batch 1: 138.7 MB, 31.0 us at the 4.48 TB/s of a read stream; measured 35.8. Batch 8, 34 experts:
+ * 638 MB, 142 us; measured 163. Weights of 8 bits are half of that, 15.5 and 71 us; measured 31.7 and
  * 118: what computes is the limit (moe_fp8.cuh). Where the rest of 16 bits goes, batch 1 in a decode step, us
  * after the end of cluster_mla:
  *   start 1.7, wait over 3.7, n 7.1, the router 8.0, the picks 12.2; shared gates and ups 13.5; the

@@ -66,10 +66,7 @@ extern "C" int fhbn_gpu_is(const void *p)
 /* A stream for each thread that copies: the model's, and the program's. */
 static thread_local cudaStream_t stream;
 
-/*
- * The write of a number, which a stream can do by itself: the copy engine is not asked, whose way there takes
- * the better part of a small copy's time.
- */
+/* The write of a number, which a stream does by itself, without the copy engine. */
 static int write_word(void *to, const void *from)
 {
 	static CUresult (*write)(CUstream, CUdeviceptr, cuuint64_t, unsigned int);
