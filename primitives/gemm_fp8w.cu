@@ -4,7 +4,8 @@
  *
  *   m             kernel
  *   1..8          gemm_fp8w_skinny_kernel, here
- *   9..256        gemm_fp8w_tile_kernel (gemm_fp8w_tile.cu): tiles of b, widened on their way to mma
+ *   9..512        gemm_fp8w_tile_kernel (gemm_fp8w_tile.cu): tiles of b, widened on their way to wgmma; with
+ *                 scales of blocks to 256, where sums must be exact
  *   above         b is widened and scaled into the workspace, then cuBLASLt: 5 n k bytes of traffic more
  *
  * The skinny kernel is gemm.cu's with stages of half the bytes a weight: one CTA of 16 warps an SM,
@@ -51,6 +52,7 @@
 #define RING_BYTES	(WARPS * STAGES * STAGE_BYTES)
 #define CHUNKS		(STAGE_K / 64)
 #define SKINNY_M	8
+#define TILE_M		512
 #define SUMS		(SKINNY_M * ROWS)
 
 /* Which unit, and which of its stages. */
@@ -151,10 +153,10 @@ gemm_fp8w_skinny_kernel(const __grid_constant__ struct cairn_gemm_fp8w_args g)
 					uint32_t at = mine + slot * STAGE_BYTES + i * 8 * STAGE_K;
 					uint4 w = ptx_ld_shared_v4(at + ((c * 4 + t) ^ swap) * 16);
 
-					fp8w_mma<dtype>(to, x[c][0].x, 0, x[c][0].y, 0, w.x);
-					fp8w_mma<dtype>(to, x[c][0].z, 0, x[c][0].w, 0, w.y);
-					fp8w_mma<dtype>(to, x[c][1].x, 0, x[c][1].y, 0, w.z);
-					fp8w_mma<dtype>(to, x[c][1].z, 0, x[c][1].w, 0, w.w);
+					fp8w_mma<dtype>(to, x[c][0].x, x[c][0].y, w.x);
+					fp8w_mma<dtype>(to, x[c][0].z, x[c][0].w, w.y);
+					fp8w_mma<dtype>(to, x[c][1].x, x[c][1].y, w.z);
+					fp8w_mma<dtype>(to, x[c][1].z, x[c][1].w, w.w);
 				}
 			if (blocks) {
 #pragma unroll
@@ -265,6 +267,12 @@ static int launch_widened(const struct cairn_gemm_fp8w_args *g, void *stream)
 	return cairn_gemm(&args, stream);
 }
 
+/* With scales of blocks sums are there twice, and widening wins as soon as it may be done. */
+static int by_tile(const struct cairn_gemm_fp8w_args *g)
+{
+	return g->m > SKINNY_M && g->m <= (g->scale_kind ? CAIRN_GEMM_FP8W_EXACT_M : TILE_M);
+}
+
 static int launch_skinny(const struct cairn_gemm_fp8w_args *g, void *stream)
 {
 	int units = (g->n + ROWS - 1) / ROWS, num_sms = cairn_num_sms();
@@ -293,7 +301,7 @@ extern "C" int cairn_gemm_fp8w(const struct cairn_gemm_fp8w_args *g, void *strea
 	CAIRN_TRY(cairn_gemm_fp8w_check(g));
 	if (g->m <= SKINNY_M)
 		return launch_skinny(g, stream);
-	if (g->m <= CAIRN_GEMM_FP8W_EXACT_M)
+	if (by_tile(g))
 		return cairn_gemm_fp8w_tile(g, stream);
 	return launch_widened(g, stream);
 }
@@ -312,8 +320,8 @@ extern "C" int cairn_gemm_fp8w_workspace(const struct cairn_gemm_fp8w_args *g, s
 	shape.b = (const uint8_t *)somewhere;
 	shape.b_scale = (const float *)somewhere;
 	CAIRN_TRY(cairn_gemm_fp8w_check(&shape));
-	*bytes = 0;
-	if (g->m <= CAIRN_GEMM_FP8W_EXACT_M)
+	*bytes = by_tile(g) ? cairn_gemm_fp8w_tile_workspace(g) : 0;
+	if (g->m <= SKINNY_M || by_tile(g))
 		return 0;
 	args = widened(&shape, (char *)somewhere);
 	CAIRN_TRY(cairn_gemm_workspace(&args, bytes));

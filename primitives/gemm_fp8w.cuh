@@ -8,26 +8,17 @@
 #include "ptx.cuh"
 #include "row.cuh"
 
-/* d += a b: rows g and g + 8 of a, two pairs of k each; b: four bytes of one row of the weight. */
-template <int dtype>
-FP8 void fp8w_mma_wide(float d[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
-		       uint32_t b1)
+/* d += a b: rows g of a, two pairs of k each; four: bytes of one row of the weight. */
+template <int dtype> FP8 void fp8w_mma(float d[4], uint32_t a0, uint32_t a1, uint32_t four)
 {
-	const uint32_t a[4] = { a0, a1, a2, a3 }, b[2] = { b0, b1 };
+	const uint32_t a[4] = { a0, 0, a1, 0 };
+	uint32_t b[2];
 
+	fp8_widen<dtype>(four, b, b + 1);
 	if (dtype == CAIRN_BF16)
 		ptx_mma_m16n8k16_bf16(d, a, b);
 	else
 		ptx_mma_m16n8k16_f16(d, a, b);
-}
-
-template <int dtype>
-FP8 void fp8w_mma(float d[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t four)
-{
-	uint32_t lo, hi;
-
-	fp8_widen<dtype>(four, &lo, &hi);
-	fp8w_mma_wide<dtype>(d, a0, a1, a2, a3, lo, hi);
 }
 
 FP8 float fp8w_load(const void *p, int dtype, int64_t i)
@@ -56,6 +47,8 @@ FP8 void fp8w_store(const struct cairn_gemm_fp8w_args &g, int row, int col, floa
 		((__nv_bfloat16 *)g.out)[at] = __float2bfloat16_rn(v);
 }
 
-extern "C" int cairn_gemm_fp8w_tile(const struct cairn_gemm_fp8w_args *g, void *stream);	/* m 9..256 */
+/* m >= 9, and the bytes of workspace that it needs */
+extern "C" int cairn_gemm_fp8w_tile(const struct cairn_gemm_fp8w_args *g, void *stream);
+extern "C" size_t cairn_gemm_fp8w_tile_workspace(const struct cairn_gemm_fp8w_args *g);
 
 #endif

@@ -2,8 +2,8 @@
 /*
  * gemm_fp8w_test - cases of gemm_fp8w.h
  *
- * Shapes at the edges of kernels, as gemm_test.c: rows around 8, 16, 32, 64 and 256, columns that fill no
- * unit and no block, k of one vector, k that ends within a stage and within a block. b holds all codes but
+ * Shapes at the edges of kernels, as gemm_test.c: rows around 8, 16, 32, 64, 128, 256 and 512, columns that
+ * fill no tile and no block, k of one vector, k that ends in a stage and in a block. b holds all codes but
  * NaN. EXACT: small integers with scales that are powers of two, every sum representable. Every small shape
  * runs with both kinds of scales and all types; the bench rows, the projections of Llama 3 8B, in bf16 with
  * scales of rows, some of blocks.
@@ -23,11 +23,13 @@ static const struct shape shapes[] = {
 	{ 1, 200, 4112, 0, 0 },
 	{ 2, 130, 272, 0, 0 }, { 3, 17, 1040, 0, 0 }, { 5, 300, 128, 0, 0 }, { 7, 33, 4096, 0, 0 },
 	{ 8, 1, 208, 0, 0 }, { 8, 257, 144, 0, 0 }, { 8, 65, 6016, 0, 0 },
-	{ 9, 96, 208, 0, 0 }, { 9, 130, 16, 0, 0 }, { 16, 129, 4096, 0, 0 }, { 17, 8, 64, 0, 0 },
-	{ 31, 257, 400, 0, 0 }, { 32, 131, 656, 0, 0 }, { 33, 320, 144, 0, 0 }, { 64, 96, 208, 0, 0 },
-	{ 65, 134, 1296, 0, 0 }, { 129, 40, 272, 0, 0 }, { 256, 33, 64, 0, 0 }, { 257, 40, 80, 0, 0 },
-	{ 300, 132, 272, 0, 0 }, { 16, 500, 2048, 0, 1 }, { 100, 1000, 4112, 0, 1 },
-	{ 700, 1000, 1024, 0, 1 },
+	{ 9, 96, 208, 0, 0 }, { 9, 130, 16, 0, 0 }, { 15, 65, 128, 0, 0 }, { 16, 129, 4096, 0, 0 },
+	{ 17, 8, 64, 0, 0 }, { 31, 257, 400, 0, 0 }, { 32, 131, 656, 0, 0 }, { 33, 320, 144, 0, 0 },
+	{ 63, 255, 112, 0, 0 }, { 64, 96, 208, 0, 0 }, { 65, 134, 1296, 0, 0 }, { 127, 63, 240, 0, 0 },
+	{ 128, 64, 272, 0, 0 }, { 129, 40, 272, 0, 0 }, { 255, 36, 144, 0, 0 }, { 256, 33, 64, 0, 0 },
+	{ 257, 40, 80, 0, 0 }, { 300, 132, 272, 0, 0 },
+	{ 16, 500, 2048, 0, 1 }, { 64, 256, 4096, 0, 1 }, { 100, 1000, 4112, 0, 1 }, { 128, 514, 1936, 0, 1 },
+	{ 200, 17000, 144, 0, 1 }, { 513, 520, 1168, 0, 1 }, { 700, 1000, 1024, 0, 1 },
 	/* bench rows */
 	{ 1, 4096, 4096, 1, 1 }, { 1, 6144, 4096, 1, 1 }, { 1, 14336, 4096, 1, 1 }, { 1, 28672, 4096, 1, 1 },
 	{ 1, 4096, 14336, 1, 1 }, { 1, 128256, 4096, 1, 1 },
@@ -38,6 +40,7 @@ static const struct shape shapes[] = {
 	{ 64, 4096, 14336, 1, 1 },
 	{ 128, 28672, 4096, 1, 1 }, { 256, 28672, 4096, 1, 1 }, { 256, 4096, 14336, 1, 1 },
 	{ 2048, 28672, 4096, 1, 1 },
+	{ 128, 4096, 14336, 1, 1 }, { 512, 28672, 4096, 1, 1 }, { 512, 4096, 14336, 1, 1 },
 };
 
 static const struct variant {
@@ -51,11 +54,12 @@ static const struct variant {
 };
 
 #define NUM_SHAPES	ARRAY_SIZE(shapes)
-#define NUM_TESTED	28	/* shapes that are no bench rows */
-#define NUM_BLOCKS	8	/* bench rows that also run with scales of blocks */
+#define NUM_TESTED	37	/* shapes that are no bench rows */
+#define NUM_BLOCKS	9	/* bench rows that also run with scales of blocks */
 #define NUM_CASES	(NUM_TESTED * 5 + (NUM_SHAPES - NUM_TESTED) + NUM_BLOCKS)
 
-static const int32_t with_blocks[NUM_BLOCKS] = { 0, 3, 4, 8, 11, 14, 16, 17 };	/* behind NUM_TESTED */
+/* behind NUM_TESTED */
+static const int32_t with_blocks[NUM_BLOCKS] = { 0, 3, 4, 8, 11, 14, 16, 17, 18 };
 
 static void row_of(int i, struct shape *s, struct variant *v)
 {

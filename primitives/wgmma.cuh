@@ -3,9 +3,10 @@
  * wgmma - products by a warpgroup, operands in shared memory (PTX ISA 9.7.16)
  *
  * d (fp32, in registers) = a b, or d += a b. a: 64 x 16, from shared memory (ss) or registers (rs, the A
- * fragment of mma.m16n8k16, warp i with rows 16 i ..); b: 16 x n, from shared memory; of ss along k (b[n][k],
- * as keys lie for Q K^T), of rs along n (b[k][n], as values lie for P V). d: of lane l, 4 floats for each 8
- * columns: rows l / 4 and l / 4 + 8, columns 2 (l % 4) and the next, as with mma.m16n8k16.
+ * fragment of mma.m16n8k16, warp i with rows 16 i ..); b: 16 x n, from shared memory; of ss and rs_k along
+ * k (b[n][k], as keys lie for Q K^T), of rs along n (b[k][n], as values lie for P V). d: of lane l, 4
+ * floats for each 8 columns: rows l / 4 and l / 4 + 8, columns 2 (l % 4) and the next, as with
+ * mma.m16n8k16.
  *
  * Tiles in shared memory are panels of 64 elements (128 bytes) a row, aligned to 1024 bytes, 16-byte pieces
  * swizzled by row % 8: piece c of row r at r * 128 + ((c ^ (r & 7)) << 4). wgmma_desc() names one by the
@@ -49,6 +50,7 @@ PTX uint64_t wgmma_desc(uint32_t addr, uint32_t panel_bytes)
 /* Operands by number: the registers of d, "%0" and on, in lists and as outputs */
 #define R10(t)	"%" #t "0, %" #t "1, %" #t "2, %" #t "3, %" #t "4, " \
 		"%" #t "5, %" #t "6, %" #t "7, %" #t "8, %" #t "9"
+#define R16	R10() ", %10, %11, %12, %13, %14, %15"
 #define R32	R10() ", " R10(1) ", " R10(2) ", %30, %31"
 #define R64	R10() ", " R10(1) ", " R10(2) ", " R10(3) ", " R10(4) ", " R10(5) ", %60, %61, %62, %63"
 #define R128	R10() ", " R10(1) ", " R10(2) ", " R10(3) ", " R10(4) ", " R10(5) ", " R10(6) \
@@ -103,7 +105,33 @@ template <int dtype, int n> PTX void ptx_wgmma_rs(float *d, const uint32_t a[4],
 		WGMMA_RS(256, "bf16", 128, 129, 130, 131, 132, 133);
 }
 
+/* b: the low half of wgmma_desc(addr, 0), whose other half is always the same */
+#define WGMMA_RS_K(n, type, f, a1, a2, a3, b_at, p_at) \
+	asm volatile("{\n\t.reg .pred p;\n\t.reg .b64 b;\n\tsetp.ne.b32 p, %" #p_at ", 0;\n\t" \
+		     "mov.b64 b, {%" #b_at ", 0x40000040};\n\t" \
+		     "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" R##f "}, {%" #f \
+		     ", %" #a1 ", %" #a2 ", %" #a3 "}, b, p, 1, 1, 0;\n\t}" \
+		     : D##f(d) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "r"(add) : "memory")
+
+template <int dtype, int n> PTX void ptx_wgmma_rs_k(float *d, const uint32_t a[4], uint32_t b, int add)
+{
+	static_assert(n == 32 || n == 64 || n == 128, "no such product");
+	if constexpr (n == 32 && dtype == CAIRN_F16)
+		WGMMA_RS_K(32, "f16", 16, 17, 18, 19, 20, 21);
+	else if constexpr (n == 32)
+		WGMMA_RS_K(32, "bf16", 16, 17, 18, 19, 20, 21);
+	else if constexpr (n == 64 && dtype == CAIRN_F16)
+		WGMMA_RS_K(64, "f16", 32, 33, 34, 35, 36, 37);
+	else if constexpr (n == 64)
+		WGMMA_RS_K(64, "bf16", 32, 33, 34, 35, 36, 37);
+	else if constexpr (dtype == CAIRN_F16)
+		WGMMA_RS_K(128, "f16", 64, 65, 66, 67, 68, 69);
+	else
+		WGMMA_RS_K(128, "bf16", 64, 65, 66, 67, 68, 69);
+}
+
 #undef R10
+#undef R16
 #undef R32
 #undef R64
 #undef R128
@@ -114,5 +142,6 @@ template <int dtype, int n> PTX void ptx_wgmma_rs(float *d, const uint32_t a[4],
 #undef D128
 #undef WGMMA_SS
 #undef WGMMA_RS
+#undef WGMMA_RS_K
 
 #endif
