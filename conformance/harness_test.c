@@ -37,6 +37,8 @@ static void nan_and_infinity(struct cairn_test *t)
 	EXPECT(t, !passes(1e38, 1e30, INFINITY));
 	EXPECT(t, passes(3.5e38, 1e30, INFINITY));
 	EXPECT(t, !passes(3.5e38, 1e30, -INFINITY));
+	EXPECT(t, passes(0, INFINITY, -INFINITY) && passes(0, 3.5e38, -INFINITY));
+	EXPECT(t, !passes(1e38, 4e38, -INFINITY) && passes(1e38, 4.5e38, -INFINITY));
 }
 
 static void unwritten_means_unchanged(struct cairn_test *t)

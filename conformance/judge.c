@@ -27,8 +27,8 @@ static int element_ok(int dtype, double got, double val, double bound, double *r
 		return isnan(got) || isinf(bound);
 	if (isinf(val))
 		return got == val;
-	if (isinf(got))
-		return fabs(val) + bound >= overflow_from(dtype) && signbit(got) == signbit(val);
+	if (isinf(got))	/* the nearest that is within the bound overflows */
+		return (got > 0 ? val : -val) + bound >= overflow_from(dtype);
 	if (!(err <= bound))
 		return 0;
 	*ratio = bound > 0 && isfinite(bound) ? err / bound : 0;
