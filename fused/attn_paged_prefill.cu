@@ -62,6 +62,7 @@
 #include "attn_paged.h"
 
 #include "../primitives/launch.h"
+#include "../primitives/tensor_map.h"
 #include "../primitives/wgmma.cuh"
 #include "attn_prefill_fetch.cuh"
 
@@ -300,30 +301,16 @@ attn_paged_prefill_kernel(const __grid_constant__ struct cairn_attn_paged_args a
 	}
 }
 
-typedef CUresult encode_fn(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
-			   const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
-			   CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-
 static int make_map(CUtensorMap *map, const struct cairn_attn_paged_args *args, const void *pages, int box)
 {
-	static void *encode;
-	const cuuint64_t row = (cuuint64_t)args->num_kv_heads * args->head_dim;
-	const cuuint64_t size[2] = { row, (cuuint64_t)args->num_pages * args->page_size }, stride = row * 2;
-	const cuuint32_t boxes[2] = { 64, (cuuint32_t)box }, one[2] = { 1, 1 };
-	cudaDriverEntryPointQueryResult found;
-	CUresult res;
+	const uint64_t row = (uint64_t)args->num_kv_heads * args->head_dim;
+	const struct cairn_tensor t = {
+		.data = pages, .dims = 2, .element_bytes = 2,
+		.size = { row, (uint64_t)args->num_pages * args->page_size }, .stride = { row * 2 },
+		.box = { 64, (uint32_t)box }, .swizzle = 128, .promotion = 256,
+	};
 
-	if (!encode)
-		CAIRN_CUDA(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000,
-							    cudaEnableDefault, &found));
-	if (!encode)
-		return cairn_error(EOPNOTSUPP, "attn_paged: the driver has no cuTensorMapEncodeTiled");
-	res = ((encode_fn *)encode)(map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, (void *)pages, size, &stride,
-				    boxes, one, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-				    CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-	if (res != CUDA_SUCCESS)
-		return cairn_error(EIO, "attn_paged: cuTensorMapEncodeTiled: %d", (int)res);
-	return 0;
+	return cairn_tensor_map(map, &t, "attn_paged");
 }
 
 /* Pages of MIN_BOX slots and more come by the copy engine, if their number is a power of two. */

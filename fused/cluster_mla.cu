@@ -96,7 +96,10 @@
  */
 #include "cluster_mla.h"
 
+#include <string.h>
+
 #include "../primitives/launch.h"
+#include "../primitives/tensor_map.h"
 #include "cluster_mla_body.cuh"
 #include "cluster_mla_tensor.cuh"
 
@@ -297,56 +300,44 @@ static int by_tensor(const struct cairn_cluster_mla_args *a, int ctas)
 	return a->batch <= 8 && weights * 2 > (int64_t)ctas * 8 * WARPS * STAGES * STAGE_BYTES;
 }
 
-typedef CUresult encode_fn(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
-			   const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
-			   CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-
-static int make_map(CUtensorMap *map, const void *w, const cuuint64_t (&dim)[4],
-		    const cuuint64_t (&stride)[3], const cuuint32_t (&box)[4], CUtensorMapSwizzle swizzle)
+/* Of four dimensions. Runs of 64 bytes: without the promotion of L2 reads to 128 the stream is slower. */
+static int make_map(CUtensorMap *map, const void *w, const uint64_t (&size)[4], const uint64_t (&stride)[3],
+		    const uint32_t (&box)[4], int swizzle)
 {
-	static void *encode;
-	const cuuint32_t one[4] = { 1, 1, 1, 1 };
-	cudaDriverEntryPointQueryResult found;
-	CUresult res;
+	struct cairn_tensor t = {
+		.data = w, .dims = 4, .element_bytes = 2, .swizzle = swizzle, .promotion = 128,
+	};
 
-	if (!encode)
-		CAIRN_CUDA(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000,
-							    cudaEnableDefault, &found));
-	if (!encode)
-		return cairn_error(EOPNOTSUPP, "cluster_mla: the driver has no cuTensorMapEncodeTiled");
-	/* runs of 64 bytes: without the promotion of L2 reads to 128 the stream is slower */
-	res = ((encode_fn *)encode)(map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 4, (void *)w, dim, stride, box, one,
-				    CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
-				    CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-	if (res != CUDA_SUCCESS)
-		return cairn_error(EIO, "cluster_mla: cuTensorMapEncodeTiled: %d", (int)res);
-	return 0;
+	memcpy(t.size, size, sizeof(size));
+	memcpy(t.stride, stride, sizeof(stride));
+	memcpy(t.box, box, sizeof(box));
+	return cairn_tensor_map(map, &t, "cluster_mla");
 }
 
 /* See cluster_mla_tensor.cuh for what is where. */
 static int make_row_maps(CUtensorMap (&map)[2], const void *w, int rows, int k)
 {
-	const cuuint64_t dim[4] = { 32, 4, (cuuint64_t)k / 32, (cuuint64_t)rows / 4 };
-	const cuuint64_t stride[3] = { (cuuint64_t)k * 2, 64, (cuuint64_t)k * 8 };
-	const cuuint32_t stage[4] = { 32, 4, 4, 4 }, part[4] = { 32, 4, 4, 1 };
+	const uint64_t dim[4] = { 32, 4, (uint64_t)k / 32, (uint64_t)rows / 4 };
+	const uint64_t stride[3] = { (uint64_t)k * 2, 64, (uint64_t)k * 8 };
+	const uint32_t stage[4] = { 32, 4, 4, 4 }, part[4] = { 32, 4, 4, 1 };
 
-	CAIRN_TRY(make_map(&map[0], w, dim, stride, stage, CU_TENSOR_MAP_SWIZZLE_NONE));
-	return make_map(&map[1], w, dim, stride, part, CU_TENSOR_MAP_SWIZZLE_NONE);
+	CAIRN_TRY(make_map(&map[0], w, dim, stride, stage, 0));
+	return make_map(&map[1], w, dim, stride, part, 0);
 }
 
 static int make_maps(const struct cairn_cluster_mla_args *a, struct mla_maps *maps)
 {
 	const int lora = a->q_lora_rank, nq = a->num_heads * Q_DIM, nb = a->num_heads * (NOPE + V_DIM);
-	const cuuint64_t dim[4] = { RANK, 4, 8, (cuuint64_t)nb / 32 };
-	const cuuint64_t stride[3] = { 8 * RANK * 2, RANK * 2, 32 * RANK * 2 };
-	const cuuint32_t box[4] = { 16, 4, 8, 4 };
+	const uint64_t dim[4] = { RANK, 4, 8, (uint64_t)nb / 32 };
+	const uint64_t stride[3] = { 8 * RANK * 2, RANK * 2, 32 * RANK * 2 };
+	const uint32_t box[4] = { 16, 4, 8, 4 };
 
 	CAIRN_TRY(make_row_maps(maps->map[MLA_DOWN], lora ? a->w_q_a : a->w_q, lora ? lora : nq, a->hidden));
 	CAIRN_TRY(make_row_maps(maps->map[MLA_PRODUCTS], a->w_kv_a, WIDTH, a->hidden));
 	if (lora)
 		CAIRN_TRY(make_row_maps(maps->map[MLA_UP], a->w_q, nq, lora));
 	CAIRN_TRY(make_map(&maps->map[MLA_ABSORB][0], a->w_kv_b, dim, stride, box,
-			   CU_TENSOR_MAP_SWIZZLE_32B));
+			   32));
 	CAIRN_TRY(make_row_maps(maps->map[MLA_VALUE], a->w_kv_b, nb, RANK));
 	CAIRN_TRY(make_row_maps(maps->map[MLA_OUT], a->w_o, a->hidden, a->num_heads * V_DIM));
 	maps->used = 1;

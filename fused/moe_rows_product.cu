@@ -5,35 +5,21 @@
 #include "moe_rows_product.cuh"
 
 #include "../primitives/launch.h"
-
-typedef CUresult encode_fn(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
-			   const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
-			   CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+#include "../primitives/tensor_map.h"
 
 /* [matrices][rows][k], in boxes of 128 bytes of a matrix' 128 rows, or of 64 rows of two */
 static int make_map(CUtensorMap *map, const void *w, int bytes, int k, int rows, int matrices, int down)
 {
-	static void *encode;
-	const cuuint64_t size[3] = { (cuuint64_t)k, (cuuint64_t)rows, (cuuint64_t)matrices };
-	const cuuint64_t stride[2] = { (cuuint64_t)k * bytes, (cuuint64_t)k * bytes * rows };
-	const cuuint32_t box[3] = { (cuuint32_t)(PANEL_ROW / bytes),
-				    (cuuint32_t)(down ? HALF_ROWS : HALF_ROWS / 2), down ? 1u : 2u };
-	const cuuint32_t one[3] = { 1, 1, 1 };
-	cudaDriverEntryPointQueryResult found;
-	CUresult res;
+	const struct cairn_tensor t = {
+		.data = w, .dims = 3, .element_bytes = bytes,
+		.size = { (uint64_t)k, (uint64_t)rows, (uint64_t)matrices },
+		.stride = { (uint64_t)k * bytes, (uint64_t)k * bytes * rows },
+		.box = { (uint32_t)(PANEL_ROW / bytes), (uint32_t)(down ? HALF_ROWS : HALF_ROWS / 2),
+			 down ? 1u : 2u },
+		.swizzle = 128,
+	};
 
-	if (!encode)
-		CAIRN_CUDA(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000,
-							    cudaEnableDefault, &found));
-	if (!encode)
-		return cairn_error(EOPNOTSUPP, "moe: the driver has no cuTensorMapEncodeTiled");
-	res = ((encode_fn *)encode)(map, bytes == 1 ? CU_TENSOR_MAP_DATA_TYPE_UINT8 :
-				    CU_TENSOR_MAP_DATA_TYPE_UINT16, 3, (void *)w, size, stride, box, one,
-				    CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-				    CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-	if (res != CUDA_SUCCESS)
-		return cairn_error(EIO, "moe: cuTensorMapEncodeTiled: %d", (int)res);
-	return 0;
+	return cairn_tensor_map(map, &t, "moe");
 }
 
 /* One side of one product */

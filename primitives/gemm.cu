@@ -4,7 +4,8 @@
  *
  *   m          dtype        kernel
  *   1..8       f16, bf16    gemm_skinny_kernel: as fast as b can be read
- *   any        any          cuBLASLt; what it lacks or refuses: gemm_tile_kernel, plain and slow
+ *   9..64      f16, bf16    gemm_tile_kernel (gemm_tile.cu), above 32 only where k is twice n or more
+ *   any        any          cuBLASLt; what it lacks or refuses: gemm_plain_kernel, slow
  *
  * Floor of the skinny kernel: b once through memory, 2 n k bytes at the read stream. Arithmetic is no matter:
  * at 18 bytes a clock and SM one mma.m16n8k16 every 14 clocks.
@@ -49,11 +50,7 @@
  *     14336 x 4096 where cuBLASLt takes 30
  *   - bulk copies (cp.async.bulk) of rows: see stream.cu; below 16 KiB a piece they are slower than loads
  */
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
-#include "dtype.h"
-#include "gemm.h"
+#include "gemm.cuh"
 #include "launch.h"
 #include "ptx.cuh"
 
@@ -67,32 +64,6 @@
 #define RING_BYTES	(WARPS * STAGES * STAGE_BYTES)
 #define SKINNY_M	8
 #define SUMS		(SKINNY_M * ROWS)
-
-static __device__ __forceinline__ float load_float(const void *p, int dtype, int64_t i)
-{
-	if (dtype == CAIRN_F32)
-		return ((const float *)p)[i];
-	if (dtype == CAIRN_F16)
-		return __half2float(((const __half *)p)[i]);
-	return __bfloat162float(((const __nv_bfloat16 *)p)[i]);
-}
-
-static __device__ __forceinline__ void store_out(const struct cairn_gemm_args &g, int row, int col, float v,
-						 const void *residual = NULL)
-{
-	int64_t at = (int64_t)row * g.n + col;
-
-	if (g.bias)
-		v += load_float(g.bias, g.dtype, col);
-	if (residual)
-		v += load_float(residual, g.out_dtype, at);
-	if (g.out_dtype == CAIRN_F32)
-		((float *)g.out)[at] = v;
-	else if (g.out_dtype == CAIRN_F16)
-		((__half *)g.out)[at] = __float2half_rn(v);
-	else
-		((__nv_bfloat16 *)g.out)[at] = __float2bfloat16_rn(v);
-}
 
 /* d += a b for rows 0..7 of a; rows 8..15 are zero. */
 template <int dtype>
@@ -220,7 +191,7 @@ gemm_skinny_kernel(const __grid_constant__ struct cairn_gemm_args g, const void 
 				for (int w = 0; w < WARPS; w++)
 					total += s_sum[(buf * WARPS + w) * SUMS + threadIdx.x];
 				if (i < g.m && j < g.n)
-					store_out(g, i, j, total, residual);
+					gemm_store(g, i, j, total, residual);
 			}
 			buf ^= 1;
 		}
@@ -234,7 +205,7 @@ gemm_skinny_kernel(const __grid_constant__ struct cairn_gemm_args g, const void 
 #define TILE_K		16
 
 /* 256 threads make a tile of 64 x 64, 4 x 4 each; k advances 16 at a time through shared memory. */
-__global__ void __launch_bounds__(256) gemm_tile_kernel(const __grid_constant__ struct cairn_gemm_args g)
+__global__ void __launch_bounds__(256) gemm_plain_kernel(const __grid_constant__ struct cairn_gemm_args g)
 {
 	__shared__ float s_a[TILE_K][TILE + 4], s_b[TILE_K][TILE + 4];
 	int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
@@ -247,9 +218,9 @@ __global__ void __launch_bounds__(256) gemm_tile_kernel(const __grid_constant__ 
 			bool in_k = k0 + l < g.k;
 
 			s_a[l][r] = in_k && row0 + r < g.m ?
-				    load_float(g.a, g.dtype, (row0 + r) * g.k + k0 + l) : 0;
+				    gemm_load(g.a, g.dtype, (row0 + r) * g.k + k0 + l) : 0;
 			s_b[l][r] = in_k && col0 + r < g.n ?
-				    load_float(g.b, g.dtype, (col0 + r) * g.k + k0 + l) : 0;
+				    gemm_load(g.b, g.dtype, (col0 + r) * g.k + k0 + l) : 0;
 		}
 		__syncthreads();
 #pragma unroll
@@ -266,10 +237,10 @@ __global__ void __launch_bounds__(256) gemm_tile_kernel(const __grid_constant__ 
 #pragma unroll
 		for (int j = 0; j < 4; j++)
 			if (row0 + ty * 4 + i < g.m && col0 + tx * 4 + j < g.n)
-				store_out(g, row0 + ty * 4 + i, col0 + tx * 4 + j, sum[i][j]);
+				gemm_store(g, row0 + ty * 4 + i, col0 + tx * 4 + j, sum[i][j]);
 }
 
-static int launch_tile(const struct cairn_gemm_args *g, void *stream)
+static int launch_plain(const struct cairn_gemm_args *g, void *stream)
 {
 	struct cairn_launch launch = { 0 };
 	void *params[] = { (void *)g };
@@ -280,7 +251,7 @@ static int launch_tile(const struct cairn_gemm_args *g, void *stream)
 		return cairn_error(EOPNOTSUPP, "gemm: m %d without cuBLASLt", g->m);
 	launch.block[0] = 256;
 	launch.stream = stream;
-	return cairn_launch((const void *)gemm_tile_kernel, &launch, params);
+	return cairn_launch((const void *)gemm_plain_kernel, &launch, params);
 }
 
 static int launch_skinny(const struct cairn_gemm_args *g, const void *residual, void *stream)
@@ -305,6 +276,12 @@ static int is_skinny(const struct cairn_gemm_args *g)
 	return g->dtype != CAIRN_F32 && g->m <= SKINNY_M;
 }
 
+/* By measurement (gemm_tile.cu) */
+static int is_tile(const struct cairn_gemm_args *g)
+{
+	return g->dtype != CAIRN_F32 && g->m > SKINNY_M && g->m <= (g->k / 2 >= g->n ? 64 : 32);
+}
+
 extern "C" int cairn_gemm(const struct cairn_gemm_args *args, void *stream)
 {
 	int ret;
@@ -312,8 +289,10 @@ extern "C" int cairn_gemm(const struct cairn_gemm_args *args, void *stream)
 	CAIRN_TRY(cairn_gemm_check(args));
 	if (is_skinny(args))
 		return launch_skinny(args, NULL, stream);
+	if (is_tile(args))
+		return cairn_gemm_tile(args, stream);
 	ret = cairn_gemm_cublaslt(args, stream);
-	return ret == -EOPNOTSUPP ? launch_tile(args, stream) : ret;
+	return ret == -EOPNOTSUPP ? launch_plain(args, stream) : ret;
 }
 
 extern "C" int cairn_gemm_skinny(const struct cairn_gemm_args *args, const void *residual, void *stream)
@@ -330,7 +309,7 @@ extern "C" int cairn_gemm_workspace(const struct cairn_gemm_args *args, size_t *
 	int ret;
 
 	CAIRN_TRY(cairn_gemm_check(args));
-	ret = is_skinny(args) ? -EOPNOTSUPP : cairn_gemm_cublaslt_workspace(args, bytes);
+	ret = is_skinny(args) || is_tile(args) ? -EOPNOTSUPP : cairn_gemm_cublaslt_workspace(args, bytes);
 	if (ret && ret != -EOPNOTSUPP)
 		return ret;
 	if (ret)

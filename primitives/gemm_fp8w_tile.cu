@@ -39,10 +39,10 @@
  *
  * H200, bf16, scales of rows (of blocks), us a call of many in a graph, each with its own b; before it
  * (mma.sync, 8 warps that each widened 16 rows of b) and now: n x k =
- *	28672 x 4096	m 16 42.5, 35.7 (36.7); m 32 53.8, 36.8; m 64 78.7, 43.9 (92.8, 47.2); m 128 136,
- *			59.4 (80.7); m 256 261, 116; m 512 230 (widened before cuBLASLt 246)
- *	4096 x 4096	m 16 13.0, 11.5; m 64 22.6, 15.0 (weights of 16 bits: 11.7)
- *	4096 x 14336	m 16 36.6, 24.2; m 64 67, 30.4; m 128 40.9; m 256 242, 66.7; m 512 97.8 (widened
+ *	28672 x 4096	m 16 42.5, 35.4 (36.3); m 32 53.8, 36.6; m 64 78.7, 44.0 (92.8, 46.6); m 128 136,
+ *			59.3 (80.6); m 256 261, 115; m 512 230 (widened before cuBLASLt 246)
+ *	4096 x 4096	m 16 13.0, 11.4; m 64 22.6, 14.9 (weights of 16 bits: 11.8)
+ *	4096 x 14336	m 16 36.6, 24.0; m 64 67, 30.5; m 128 40.6; m 256 242, 66.8; m 512 97.8 (widened
  *			before cuBLASLt 132)
  *
  * Tried and lost: ldmatrix a turn ahead 0; 32 of k widened at a time instead of 64 0 to -3%; pairs of
@@ -50,10 +50,9 @@
  * cuBLASLt 403). permute_kernel at m 16 and 64: 36.9 for 35.5 and 43.7 for 43.4, of 4096 x 14336 33.0 for
  * 29.8; none of it at m 128 and 256: 63.2 (92.6) for 56.9 (79.9) and 123 for 116.
  */
-#include <cuda.h>
-
 #include "gemm_fp8w.cuh"
 #include "launch.h"
+#include "tensor_map.h"
 #include "wgmma.cuh"
 
 #define STAGE_K		128
@@ -435,31 +434,16 @@ __global__ void __launch_bounds__(PERMUTE_THREADS) permute_kernel(const uint4 *a
 	to[2 * i + 1] = y;
 }
 
-typedef CUresult encode_fn(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
-			   const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
-			   CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-
 /* Boxes of 128 bytes along k and so many rows; past the matrix there are zeros. */
 static int make_map(CUtensorMap *map, const void *matrix, int rows, int k, int bytes, int box_rows)
 {
-	static void *encode;
-	const cuuint64_t dim[2] = { (cuuint64_t)k, (cuuint64_t)rows }, stride = (cuuint64_t)k * bytes;
-	const cuuint32_t box[2] = { 128u / bytes, (cuuint32_t)box_rows }, one[2] = { 1, 1 };
-	cudaDriverEntryPointQueryResult found;
-	CUresult res;
+	const struct cairn_tensor t = {
+		.data = matrix, .dims = 2, .element_bytes = bytes, .size = { (uint64_t)k, (uint64_t)rows },
+		.stride = { (uint64_t)k * bytes }, .box = { 128u / bytes, (uint32_t)box_rows },
+		.swizzle = 128,
+	};
 
-	if (!encode)
-		CAIRN_CUDA(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000,
-							    cudaEnableDefault, &found));
-	if (!encode)
-		return cairn_error(EOPNOTSUPP, "gemm_fp8w: the driver has no cuTensorMapEncodeTiled");
-	res = ((encode_fn *)encode)(map, bytes == 1 ? CU_TENSOR_MAP_DATA_TYPE_UINT8 :
-				    CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, (void *)matrix, dim, &stride, box, one,
-				    CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-				    CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-	if (res != CUDA_SUCCESS)
-		return cairn_error(EIO, "gemm_fp8w: cuTensorMapEncodeTiled: %d", (int)res);
-	return 0;
+	return cairn_tensor_map(map, &t, "gemm_fp8w");
 }
 
 static int div_up(int64_t a, int64_t b)

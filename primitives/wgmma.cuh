@@ -50,6 +50,7 @@ PTX uint64_t wgmma_desc(uint32_t addr, uint32_t panel_bytes)
 /* Operands by number: the registers of d, "%0" and on, in lists and as outputs */
 #define R10(t)	"%" #t "0, %" #t "1, %" #t "2, %" #t "3, %" #t "4, " \
 		"%" #t "5, %" #t "6, %" #t "7, %" #t "8, %" #t "9"
+#define R8	"%0, %1, %2, %3, %4, %5, %6, %7"
 #define R16	R10() ", %10, %11, %12, %13, %14, %15"
 #define R32	R10() ", " R10(1) ", " R10(2) ", %30, %31"
 #define R64	R10() ", " R10(1) ", " R10(2) ", " R10(3) ", " R10(4) ", " R10(5) ", %60, %61, %62, %63"
@@ -57,6 +58,7 @@ PTX uint64_t wgmma_desc(uint32_t addr, uint32_t panel_bytes)
 		", " R10(7) ", " R10(8) ", " R10(9) ", " R10(10) ", " R10(11) \
 		", %120, %121, %122, %123, %124, %125, %126, %127"
 #define D4(d)	"+f"((d)[0]), "+f"((d)[1]), "+f"((d)[2]), "+f"((d)[3])
+#define D8(d)	D4(d), D4((d) + 4)
 #define D16(d)	D4(d), D4((d) + 4), D4((d) + 8), D4((d) + 12)
 #define D32(d)	D16(d), D16((d) + 16)
 #define D64(d)	D32(d), D32((d) + 32)
@@ -77,8 +79,16 @@ PTX uint64_t wgmma_desc(uint32_t addr, uint32_t panel_bytes)
 /* d: n / 2 floats; add 0: d = a b. */
 template <int dtype, int n> PTX void ptx_wgmma_ss(float *d, uint64_t a, uint64_t b, int add)
 {
-	static_assert(n == 64 || n == 128, "no such product");
-	if constexpr (n == 64 && dtype == CAIRN_F16)
+	static_assert(n == 16 || n == 32 || n == 64 || n == 128, "no such product");
+	if constexpr (n == 16 && dtype == CAIRN_F16)
+		WGMMA_SS(16, "f16", 8, 9, 10);
+	else if constexpr (n == 16)
+		WGMMA_SS(16, "bf16", 8, 9, 10);
+	else if constexpr (n == 32 && dtype == CAIRN_F16)
+		WGMMA_SS(32, "f16", 16, 17, 18);
+	else if constexpr (n == 32)
+		WGMMA_SS(32, "bf16", 16, 17, 18);
+	else if constexpr (n == 64 && dtype == CAIRN_F16)
 		WGMMA_SS(64, "f16", 32, 33, 34);
 	else if constexpr (n == 64)
 		WGMMA_SS(64, "bf16", 32, 33, 34);
@@ -131,11 +141,13 @@ template <int dtype, int n> PTX void ptx_wgmma_rs_k(float *d, const uint32_t a[4
 }
 
 #undef R10
+#undef R8
 #undef R16
 #undef R32
 #undef R64
 #undef R128
 #undef D4
+#undef D8
 #undef D16
 #undef D32
 #undef D64

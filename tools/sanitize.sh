@@ -9,7 +9,7 @@
 # racecheck does not see that cp.async.mbarrier.arrive.noinc completes copies to shared memory before the phase of the
 # mbarrier does, and calls every read of what it has let in a race. fused/grid*.cu*, moe*, cluster_mla* and
 # attn_paged_prefill.cu rest on that; nor does it see that a lane which arrives after __syncwarp() speaks for its
-# warp, nor what bar.arrive orders; gemm_fp8w_tile.cu has such lanes, too. A DEBUG build of them waits for its copies,
+# warp, nor what bar.arrive orders; gemm*_tile.cu have such lanes, too. A DEBUG build of them waits for its copies,
 # arrives with all lanes and synchronises instead of arriving, everything else being the same, so there racecheck
 # judges DEBUG_BUILD: `make DEBUG=60`, in which a wait may last two minutes before it counts as a hang. It slows
 # kernels that wait for each other down most: cluster_mla gets fewer cases. What it finds in cuBLASLt's own kernels
@@ -27,7 +27,7 @@ one() {	# TOOL FAMILY
 	case $1:$2 in
 	racecheck:fused.attn_paged | racecheck:fused.cluster_attn) exe=$debug/cairn ;;
 	racecheck:fused.decode_step | racecheck:fused.moe*) exe=$debug/cairn ;;
-	racecheck:primitives.gemm_fp8w) exe=$debug/cairn ;;
+	racecheck:primitives.gemm*) exe=$debug/cairn ;;
 	racecheck:fused.cluster_mla) cases=8 exe=$debug/cairn ;;
 	memcheck:primitives.dsmem) skip='primitives.dsmem.*_size1_*' ;;
 	esac
