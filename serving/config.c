@@ -206,6 +206,7 @@ static int parse_config(const json_t *root, struct cairn_json_at at, struct cair
 		return cairn_error(EOPNOTSUPP,
 				   "%s: quantization_config: quantized weights are not supported",
 				   at.file);
+	CAIRN_TRY(cairn_config_refuse(root, at, "is_causal", false));
 	CAIRN_TRY(get_sizes(root, at, c));
 	c->rms_norm_eps = defaults[c->arch].eps;
 	CAIRN_TRY(cairn_json_number(root, at, "rms_norm_eps", false, 0, 1, &c->rms_norm_eps));

@@ -4,11 +4,12 @@
  *
  * Read by the rules of Hugging Face transformers, versions 4 and 5: absent keys take the defaults
  * of the architecture, rope parameters are accepted under rope_theta + rope_scaling as well as
- * under rope_parameters, the kind of scaling under "rope_type" as well as "type", the dtype under
- * "dtype" as well as "torch_dtype". What would change the result and is not implemented is refused
- * with -EOPNOTSUPP, never ignored: another architecture, quantized weights, other kinds of rope
- * scaling, partial rotation, other activations, other ways to choose experts. Keys that only concern
- * training or the Python library are ignored.
+ * under rope_parameters (rope_scaling counts where both say something), the kind of scaling under
+ * "rope_type" as well as "type", the dtype under "dtype" as well as "torch_dtype". What would change the
+ * result and is not implemented is refused with -EOPNOTSUPP, never ignored: another architecture,
+ * quantized weights, other kinds of rope scaling, partial rotation, attention that is not causal, other
+ * activations, other ways to choose experts. Keys that only concern training or the Python library are
+ * ignored.
  *
  * After success these hold, and later arithmetic relies on them:
  *   - every size lies within the limits below; num_attention_heads is a multiple of

@@ -62,8 +62,26 @@ static int get_yarn(const json_t *obj, struct cairn_json_at at, struct cairn_mod
 	return 0;
 }
 
+/* The length trained on. One beside the object counts more in transformers 5, and nothing in 4. */
+static int get_original_length(const json_t *root, struct cairn_json_at above, const json_t *obj,
+			       struct cairn_json_at at, struct cairn_model_config *c)
+{
+	const char *const key = "original_max_position_embeddings";
+	int32_t length = c->max_position_embeddings, beside;
+
+	CAIRN_TRY(cairn_config_size(obj, at, key, CAIRN_MAX_POSITIONS, &length));
+	beside = length;
+	CAIRN_TRY(cairn_config_size(root, above, key, CAIRN_MAX_POSITIONS, &beside));
+	if (beside != length)
+		return cairn_error(EOPNOTSUPP, "%s: %s: %d is not supported, as %s%s is %d", at.file, key,
+				   beside, at.where, key, length);
+	c->rope.original_max_position_embeddings = length;
+	return 0;
+}
+
 /* The kind of scaling and its numbers, from rope_scaling or rope_parameters. */
-static int get_scaling(const json_t *obj, struct cairn_json_at at, struct cairn_model_config *c)
+static int get_scaling(const json_t *root, struct cairn_json_at above, const json_t *obj,
+		       struct cairn_json_at at, struct cairn_model_config *c)
 {
 	static const char *const kinds[] = { "default", "linear", "llama3", "yarn" };
 	struct cairn_rope_config *rope = &c->rope;
@@ -81,9 +99,7 @@ static int get_scaling(const json_t *obj, struct cairn_json_at at, struct cairn_
 		rope->scaling = CAIRN_ROPE_LINEAR;
 		return 0;
 	}
-	rope->original_max_position_embeddings = c->max_position_embeddings;
-	CAIRN_TRY(cairn_config_size(obj, at, "original_max_position_embeddings", CAIRN_MAX_POSITIONS,
-				    &rope->original_max_position_embeddings));
+	CAIRN_TRY(get_original_length(root, above, obj, at, c));
 	return kind == 2 ? get_llama3(obj, at, rope) : get_yarn(obj, at, c);
 }
 
@@ -101,23 +117,28 @@ static int whole_rotation(const json_t *obj, struct cairn_json_at at)
 
 int cairn_config_rope(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
 {
-	struct cairn_json_at in = { at.file, "rope_parameters." };
-	json_t *obj = NULL;
+	struct cairn_json_at in = { at.file, "rope_scaling." };
+	json_t *obj = NULL, *value;
+	const char *key;
 
 	c->rope.factor = 1;
 	c->rope.attention_factor = 1;
 	CAIRN_TRY(whole_rotation(root, at));
 	CAIRN_TRY(cairn_json_number(root, at, "rope_theta", false, 0, 1e12, &c->rope.theta));
-	CAIRN_TRY(cairn_json_child(root, at, "rope_parameters", false, JSON_OBJECT, &obj));
-	if (!obj) {
-		in.where = "rope_scaling.";
-		CAIRN_TRY(cairn_json_child(root, at, "rope_scaling", false, JSON_OBJECT, &obj));
+	CAIRN_TRY(cairn_json_child(root, at, "rope_scaling", false, JSON_OBJECT, &obj));
+	if (!json_object_size(obj)) {
+		in.where = "rope_parameters.";
+		CAIRN_TRY(cairn_json_child(root, at, "rope_parameters", false, JSON_OBJECT, &obj));
 	}
 	if (!obj)
 		return 0;
+	json_object_foreach(obj, key, value)
+		if (json_is_object(value))
+			return cairn_error(EOPNOTSUPP, "%s: %s%s: a rotation for some layers alone is not "
+					   "supported", at.file, in.where, CAIRN_QUOTED(key));
 	CAIRN_TRY(whole_rotation(obj, in));
 	CAIRN_TRY(cairn_json_number(obj, in, "rope_theta", false, 0, 1e12, &c->rope.theta));
-	return get_scaling(obj, in, c);
+	return get_scaling(root, at, obj, in, c);
 }
 
 int32_t cairn_rope_dim(const struct cairn_model_config *c)
