@@ -273,6 +273,7 @@ static const struct change deepseek_changes[] = {
 	{ "'num_experts_per_tok':6", "'num_experts_per_tok':65", EINVAL,
 	  "num_experts_per_tok: must be 1 to 64" },
 	{ "'moe_intermediate_size':1408,", "", EINVAL, "moe_intermediate_size: is missing" },
+	{ "'n_shared_experts':2,", "", EINVAL, "n_shared_experts: is missing" },
 	{ "'n_shared_experts':2", "'n_shared_experts':1000000", EINVAL, "n_shared_experts: must be 0 to" },
 	{ "'first_k_dense_replace':1", "'first_k_dense_replace':27", EINVAL,
 	  "first_k_dense_replace: must be 0 to 26, is 27" },

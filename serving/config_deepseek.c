@@ -78,6 +78,8 @@ static int get_experts(const json_t *root, struct cairn_json_at at, struct cairn
 	CAIRN_TRY(cairn_config_size(root, at, "num_experts_per_tok", x->num_experts, &x->per_token));
 	CAIRN_TRY(cairn_config_size(root, at, "moe_intermediate_size", CAIRN_MAX_INTERMEDIATE,
 				    &x->intermediate_size));
+	if (!json_object_get(root, "n_shared_experts"))
+		return cairn_error(EINVAL, "%s: n_shared_experts: is missing", at.file);
 	CAIRN_TRY(cairn_json_int(root, at, "n_shared_experts", false, 0,
 				 CAIRN_MAX_INTERMEDIATE / x->intermediate_size, &shared));
 	CAIRN_TRY(cairn_json_int(root, at, "first_k_dense_replace", false, 0, c->num_hidden_layers - 1,
