@@ -319,7 +319,7 @@ static int enter(struct cairn_engine *e, struct request *r, const struct cairn_r
 
 	CAIRN_TRY(engine_treat_begin(e, r, request));
 	if (request->beam_width)
-		CAIRN_TRY(engine_beams_create(r));
+		CAIRN_TRY(engine_beams_create(e, r));
 	CAIRN_TRY(take_slot(e, r));
 	r->next = *at;
 	*at = r;

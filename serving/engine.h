@@ -81,7 +81,7 @@ struct cairn_request {
 	 * 0: none. Else answers are the num_seqs best of so many beams (num_seqs <= beam_width): by
 	 * sum of log-probabilities / length^length_penalty, where the token that ends an answer counts.
 	 * Their tokens are given when all have ended. Of sampling then only penalties, bias and
-	 * min_new_tokens apply.
+	 * min_new_tokens apply. Beams and the tokens that end an answer are 32 at most.
 	 */
 	int32_t beam_width;
 	float length_penalty;

@@ -2,8 +2,9 @@
 /*
  * engine_beam - beam search: several continuations at once, of which the likeliest go on
  *
- * With width w each beam is a sequence of the scheduler's, in lockstep. When all have drawn, their 2 w
- * likeliest next tokens each, with log-probabilities, are what may come next:
+ * With width w, and m tokens that end an answer, each beam is a sequence of the scheduler's, in lockstep.
+ * When all have drawn, their w + m likeliest next tokens each, with log-probabilities, are what may come
+ * next: no more can matter, and w of them go on, so that no beam's place is free for another request.
  *
  *   - those that end an answer and are among the w best of all become hypotheses, of which the w best by
  *     sum / length^length_penalty are kept;
@@ -53,22 +54,33 @@ struct candidate {
 };
 
 struct beams {
-	int32_t width, num_live, num_hypotheses, num_nodes, length;	/* length: tokens of each beam */
+	int32_t width, num_candidates, num_live, num_hypotheses, num_nodes;
+	int32_t length;			/* tokens of each beam */
 	struct node *nodes;		/* [width * max_new_tokens] at most */
 	int32_t nodes_room;
 	struct hypothesis *hypotheses;	/* [width + 1], the best first */
-	struct candidate *candidates;	/* [width * MAX_CANDIDATES] */
+	struct candidate *candidates;	/* [width * num_candidates] */
 	struct beam *next;		/* [width], as live */
 	struct beam live[];
 };
+
+static int32_t count_ends(const struct cairn_engine *e, const struct cairn_request *r)
+{
+	return r->num_stop_ids + (r->ignore_eos ? 0 : e->config->num_eos);
+}
 
 int engine_check_beams(const struct cairn_engine *e, const struct cairn_request *r)
 {
 	const struct cairn_sampling *s = &r->sampling;
 	int32_t most = MAX_CANDIDATES / 2 < e->opt.max_batch ? MAX_CANDIDATES / 2 : e->opt.max_batch;
+	int32_t vocab = e->config->vocab_size, candidates = MAX_CANDIDATES < vocab ? MAX_CANDIDATES : vocab;
 
 	if (r->beam_width < 1 || r->beam_width > most)
 		return cairn_error(EINVAL, "beam_width: is %d, must be in 1..%d", r->beam_width, most);
+	if (r->beam_width + count_ends(e, r) > candidates)
+		return cairn_error(EINVAL, "stop_ids: are %d, with beam_width %d and %d end-of-sequence "
+				   "tokens all must be at most %d", r->num_stop_ids, r->beam_width,
+				   count_ends(e, r) - r->num_stop_ids, candidates);
 	if (r->num_seqs > r->beam_width)
 		return cairn_error(EINVAL, "num_seqs: is %d, there are only %d beams", r->num_seqs,
 				   r->beam_width);
@@ -84,7 +96,7 @@ int engine_check_beams(const struct cairn_engine *e, const struct cairn_request 
 	return 0;
 }
 
-int engine_beams_create(struct request *r)
+int engine_beams_create(const struct cairn_engine *e, struct request *r)
 {
 	int32_t width = r->req.beam_width;
 	struct beams *b = calloc(1, sizeof(*b) + 2 * (size_t)width * sizeof(*b->live));
@@ -93,9 +105,10 @@ int engine_beams_create(struct request *r)
 		return cairn_error(ENOMEM, "engine: no memory for %d beams", width);
 	r->beams = b;
 	b->width = b->num_live = width;
+	b->num_candidates = width + count_ends(e, &r->req);
 	b->next = b->live + width;
 	b->hypotheses = calloc((size_t)width + 1, sizeof(*b->hypotheses));
-	b->candidates = calloc((size_t)width * MAX_CANDIDATES, sizeof(*b->candidates));
+	b->candidates = calloc((size_t)(width * b->num_candidates), sizeof(*b->candidates));
 	if (!b->hypotheses || !b->candidates)
 		return cairn_error(ENOMEM, "engine: no memory for %d beams", width);
 	for (int32_t i = 0; i < width; i++) {
@@ -115,9 +128,16 @@ void engine_beams_destroy(struct beams *b)
 	free(b);
 }
 
-void engine_beams_take(struct request *r, int32_t index, const struct cairn_worker_result *w, int32_t i)
+int32_t engine_beams_candidates(const struct beams *b)
+{
+	return b->num_candidates;
+}
+
+void engine_beams_take(const struct cairn_engine *e, struct request *r, int32_t index,
+		       const struct cairn_worker_result *w, int32_t i)
 {
 	struct beams *b = r->beams;
+	int32_t going_on = 0;
 	const int32_t *top = w->top + (size_t)i * (size_t)w->k;
 	const float *logprobs = w->top_logprob + (size_t)i * (size_t)w->k;
 
@@ -128,11 +148,13 @@ void engine_beams_take(struct request *r, int32_t index, const struct cairn_work
 			continue;
 		beam->has_drawn = 1;
 		beam->num = 0;
-		for (int32_t c = 0; c < 2 * b->width && top[c] >= 0 && isfinite(logprobs[c]); c++) {
+		for (int32_t c = 0; c < b->num_candidates && top[c] >= 0 && isfinite(logprobs[c]); c++) {
 			beam->tokens[c] = top[c];
 			beam->logprobs[c] = logprobs[c];
 			beam->num++;
+			going_on += !engine_is_end(e, r, top[c]);
 		}
+		r->bad |= going_on < b->width;
 	}
 }
 

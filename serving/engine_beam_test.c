@@ -137,11 +137,86 @@ static void beams_late_ref(struct cairn_test *t)
 	beams(t, "late_ref");
 }
 
+/* The tokens that come third to eighth after a prompt: of 8 candidates for 4 beams two are left. */
+static void likely_tokens(struct cairn_test *t, struct naive *n, const struct cairn_request *r,
+			  int32_t *tokens)
+{
+	_Alignas(16) float logits[NAIVE_VOCAB];
+
+	if (naive_logits(t, n, r->prompt, r->num_prompt, logits))
+		return;
+	for (int k = -2; k < 6; k++) {
+		int best = 0;
+
+		for (int i = 1; i < n->vocab; i++)
+			best = logits[i] > logits[best] ? i : best;
+		logits[best] = -INFINITY;
+		if (k >= 0)
+			tokens[k] = best;
+	}
+}
+
+/* Many tokens end an answer: no beam is lost to them, nor its place to other requests. */
+static void many_ends(struct cairn_test *t)
+{
+	struct cairn_engine_options opt = {
+		.max_batch = 4, .max_context = 48, .max_rows = 24, .page_size = 4, .num_pages = 60,
+		.decode = CAIRN_DECODE_UNFUSED,
+	};
+	static struct answer answers[4], others[12];
+	struct naive_beam best[5];
+	struct cairn_engine *e;
+	struct cairn_model *m;
+	struct cairn_impl impl;
+	struct naive n;
+	struct golden g;
+
+	if (open_model(t, "ref", "llama3_tiny", &impl, &g, &m))
+		return;
+	for (int more = 0; more < 6 && !naive_open(t, &n, g.dir); more++, naive_close(&n)) {
+		struct cairn_request r = request(&g, 20 + more, 12, &answers[0]);
+		int32_t stops[29] = { 0 };
+		int num;
+
+		memset(answers + 1, 0, 3 * sizeof(answers[0]));
+		likely_tokens(t, &n, &r, stops);
+		r.beam_width = r.num_seqs = 4;
+		r.length_penalty = 1;
+		r.stop_ids = stops;
+		r.ignore_eos = 1;
+		if (!EXPECT(t, cairn_engine_create(&e, m, &opt) == 0))
+			break;
+		r.num_stop_ids = 29;	/* more than there are candidates */
+		EXPECT(t, cairn_engine_submit(e, &r) == -EINVAL);
+		EXPECT_CONTAINS(t, cairn_last_error(), "stop_ids: are 29, with beam_width 4 and 0 end-of-");
+		r.num_stop_ids = 6;
+		EXPECT(t, cairn_engine_submit(e, &r) == 0);
+		for (int i = 0; i < 12; i++) {
+			struct cairn_request other = request(&g, 9 + i, 4, &others[i]);
+
+			EXPECT(t, cairn_engine_submit(e, &other) == 0);
+		}
+		EXPECT(t, cairn_engine_run(e) == 0);
+		num = naive_beams(t, &n, &r, best);
+		for (int i = 0; i < 4; i++) {
+			const struct answer *a = &answers[i];
+
+			EXPECT(t, a->num_finished == 1 && i < num && a->num_ids == best[i].num_tokens &&
+			       !memcmp(a->ids, best[i].tokens, (size_t)a->num_ids * sizeof(*a->ids)));
+		}
+		for (int i = 0; i < 12; i++)
+			EXPECT(t, others[i].num_finished == 1);
+		cairn_engine_destroy(e);
+	}
+	close_model(m, &g);
+}
+
 static const struct cairn_unit units[] = {
 	{ "beams_ref", beams_ref },
 	{ "beams_cpu", beams_cpu },
 	{ "beams_cuda", beams_cuda },
 	{ "beams_late_ref", beams_late_ref },
+	{ "many_ends", many_ends },
 };
 
 const struct cairn_family cairn_engine_beam_family = {

@@ -92,10 +92,12 @@ const struct cairn_worker_treat *engine_treat(struct cairn_engine *e, struct req
 
 /* engine_beam.c */
 int engine_check_beams(const struct cairn_engine *e, const struct cairn_request *r);
-int engine_beams_create(struct request *r);
+int engine_beams_create(const struct cairn_engine *e, struct request *r);
 void engine_beams_destroy(struct beams *b);
 /* The likeliest tokens after one of its sequences: draw i of a pass. */
-void engine_beams_take(struct request *r, int32_t index, const struct cairn_worker_result *w, int32_t i);
+int32_t engine_beams_candidates(const struct beams *b);	/* of each row */
+void engine_beams_take(const struct cairn_engine *e, struct request *r, int32_t index,
+		       const struct cairn_worker_result *w, int32_t i);
 /* When all have drawn, and the scheduler has been told: which ones go on. */
 int engine_beams_advance(struct cairn_engine *e, struct request *r);
 

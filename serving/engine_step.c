@@ -94,7 +94,7 @@ static int take_token(struct cairn_engine *e, const struct draw *d, const struct
 
 	if (r && r->beams && !r->cancelled) {
 		e->stats.new_tokens++;
-		engine_beams_take(r, d->index, w, i);
+		engine_beams_take(e, r, d->index, w, i);
 		r->bad |= token.id < 0 || token.id >= e->config->vocab_size;
 		return r->bad ? 2 : 0;
 	}

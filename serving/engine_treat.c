@@ -179,7 +179,7 @@ const struct cairn_worker_treat *engine_treat(struct cairn_engine *e, struct req
 		.frequency = s->frequency_penalty, .presence = s->presence_penalty,
 		.bias_at = r->bias_at, .num_bias = s->num_bias, .forbidden_at = r->forbidden_at,
 		.num_forbidden = offset < s->min_new_tokens ? r->num_forbidden : 0,
-		.num_logprobs = r->beams ? 1 + 2 * r->req.beam_width : s->num_logprobs,
+		.num_logprobs = r->beams ? 1 + engine_beams_candidates(r->beams) : s->num_logprobs,
 		.late = r->beams != NULL,
 	};
 	return t->slot >= 0 || t->num_bias || t->num_forbidden || t->num_logprobs ? t : NULL;
