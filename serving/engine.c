@@ -393,8 +393,8 @@ int cairn_engine_stop(struct cairn_engine *e, uint64_t id, int32_t index)
 				   (unsigned long long)id);
 	a->stopping = 1;
 	/* an answer that has no sequence yet ends with the first token it draws */
-	ret = index && !r->started ? 0 : cairn_scheduler_stop(e->scheduler, r->handle, index);
-	return ret == -ENOENT ? 0 : ret;
+	ret = cairn_scheduler_stop(e->scheduler, r->handle, index);
+	return ret == -ENOENT || ret == -EAGAIN ? 0 : ret;
 }
 
 int cairn_engine_run(struct cairn_engine *e)

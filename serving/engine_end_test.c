@@ -69,7 +69,8 @@ static void cancelled_by_itself(struct cairn_test *t)
 	close_engine(t, &f);
 }
 
-/* One of three answers: by on_token, by cairn_engine_stop() from there, and before it has begun. */
+/* Of three answers: by on_token, by cairn_engine_stop() from there, and one, the last or first, before it has
+ * begun. */
 static void one_answer_stopped(struct cairn_test *t)
 {
 	struct cairn_request r;
@@ -78,28 +79,32 @@ static void one_answer_stopped(struct cairn_test *t)
 
 	if (open_engine(t, &f, &small))
 		return;
-	for (int early = 0; early < 2; early++) {
+	for (int early = 0; early < 4; early++) {
+		int last = early == 1 ? 0 : 12, first = early < 2 ? 4 : 0;
+
 		submit_bystander(t, &f);
 		r = request(&f.g, 50, 12, &a[0]);
 		memset(&a[1], 0, 2 * sizeof(*a));
 		r.num_seqs = 3;
 		r.ignore_eos = 1;
+		r.salt.lo = (uint64_t)early;
 		a[0].stop_at = 4;
 		a[1].engine = f.e;
 		a[1].id = r.id;
 		a[1].end_at = 6;
 		EXPECT(t, cairn_engine_submit(f.e, &r) == 0);
+		steps(t, &f, &a[0], early == 3 ? -1 : 0, 0);	/* a part of its prompt is computed */
 		if (early) {
-			EXPECT(t, cairn_engine_stop(f.e, r.id, 2) == 0);
-			EXPECT(t, cairn_engine_stop(f.e, r.id, 2) == -ENOENT);
+			EXPECT(t, cairn_engine_stop(f.e, r.id, early == 1 ? 2 : 0) == 0);
+			EXPECT(t, cairn_engine_stop(f.e, r.id, early == 1 ? 2 : 0) == -ENOENT);
 		}
 		EXPECT(t, cairn_engine_stop(f.e, r.id, 3) == -ENOENT);
 		EXPECT(t, cairn_engine_stop(f.e, r.id + 1, 0) == -ENOENT);
 		EXPECT(t, cairn_engine_run(f.e) == 0);
-		EXPECT(t, a[0].num_ids == 4 && a[0].why == CAIRN_FINISH_STOP && a[0].end_token == -1);
+		EXPECT(t, a[0].num_ids == first && a[0].why == CAIRN_FINISH_STOP && a[0].end_token == -1);
 		EXPECT(t, a[1].num_ids == 6 && a[1].why == CAIRN_FINISH_STOP && a[1].end_token == -1);
-		EXPECT(t, a[2].num_ids == (early ? 0 : 12));
-		EXPECT(t, a[2].why == (early ? CAIRN_FINISH_STOP : CAIRN_FINISH_LENGTH));
+		EXPECT(t, a[2].num_ids == last);
+		EXPECT(t, a[2].why == (last ? CAIRN_FINISH_LENGTH : CAIRN_FINISH_STOP));
 		for (int i = 0; i < 3; i++)
 			EXPECT(t, a[i].num_finished == 1);
 		check_bystander(t, &f);

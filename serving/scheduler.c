@@ -378,6 +378,9 @@ int cairn_scheduler_stop(struct cairn_scheduler *s, uint64_t request, int32_t in
 	if (!q)
 		return cairn_error(ENOENT, "there is no request %llu with answer %d",
 				   (unsigned long long)request, index);
+	if (q->req->unforked)
+		return cairn_error(EAGAIN, "request %llu: its answers share one sequence",
+				   (unsigned long long)request);
 	return sched_finish(s, q, CAIRN_SCHED_STOP, -1);
 }
 

@@ -163,7 +163,8 @@ int cairn_scheduler_submit(struct cairn_scheduler *s, const struct cairn_schedul
 
 /* Ends all sequences of a request: the next plan has none of their rows. -ENOENT: no such request. */
 int cairn_scheduler_cancel(struct cairn_scheduler *s, uint64_t request);
-/* Ends one sequence, with CAIRN_SCHED_STOP: a stop string, a beam that is given up. -ENOENT. */
+/* Ends one sequence, with CAIRN_SCHED_STOP: a stop string, a beam that is given up. -ENOENT; -EAGAIN: it
+ * stands for several answers, their prompt is not computed. */
 int cairn_scheduler_stop(struct cairn_scheduler *s, uint64_t request, int32_t index);
 /*
  * Beam search (lockstep), between report and plan: a new sequence with the tokens of another one, and another
