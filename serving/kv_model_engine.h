@@ -24,7 +24,7 @@ enum {
 };
 
 struct model_answer {
-	int live;
+	int live, held;
 	int32_t drawn, told;		/* tokens drawn in plans carried out; told of in events */
 	int32_t gen[MODEL_LEN];
 	int in_flight;

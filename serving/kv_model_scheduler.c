@@ -25,6 +25,7 @@ enum {
 	CANCEL,
 	FORK_BEAM,
 	STOP_ONE,
+	HOLD,
 	FETCHED,
 	TIME,
 	NUM_SCHED_OPS
@@ -41,6 +42,7 @@ static const char *const sched_ops[NUM_SCHED_OPS] = {
 	"cancel",
 	"fork a beam",
 	"stop an answer",
+	"hold a beam, or let it go on",
 	"fetched",
 	"time passes",
 };
@@ -133,6 +135,7 @@ static int fork_beam(struct model_engine *e, struct model_request *r, int32_t in
 		return model_wrong(e, "fork", ret ? ret : child, r->num_answers);
 	c = &r->answers[r->num_answers++];
 	*c = *a;
+	c->held = 0;
 	if (!a->told)
 		return 0;
 	c->gen[c->told - 1] ^= 1;
@@ -140,11 +143,35 @@ static int fork_beam(struct model_engine *e, struct model_request *r, int32_t in
 	return ret ? model_wrong(e, "set_last", ret, 0) : 0;
 }
 
+static int hold(struct model_engine *e, struct model_request *r, int32_t index, int held)
+{
+	struct model_answer *a = &r->answers[index];
+	int ret;
+
+	if (!r->lockstep || !a->live || a->in_flight || !a->told)
+		return 0;
+	a->held = held;
+	ret = cairn_scheduler_hold(e->s, r->id, index, held);
+	return ret ? model_wrong(e, "hold", ret, 0) : 0;
+}
+
+/* Of several answers before they are forked there is but the first, and it stands for all. */
+static int may_be_unforked(const struct model_request *r)
+{
+	for (int32_t k = 0; k < r->num_answers; k++) {
+		if (r->lockstep || r->num_answers == 1 || r->answers[k].drawn)
+			return 0;
+	}
+	return 1;
+}
+
 static int cancel(struct model_engine *e, struct model_request *r, int32_t index)
 {
 	uint64_t id = r->id;
 	int ret = index < 0 ? cairn_scheduler_cancel(e->s, id) : cairn_scheduler_stop(e->s, id, index);
 
+	if (index >= 0 && ret == (index ? -ENOENT : -EAGAIN) && may_be_unforked(r))
+		return 0;
 	if (ret)
 		return model_wrong(e, "cancel", ret, 0);
 	if (model_events(e))
@@ -183,8 +210,9 @@ static int sched_op(struct model_engine *e, const struct kv_op *op)
 	case FORK_BEAM:
 		return r->there ? fork_beam(e, r, index % r->num_answers) : 0;
 	case STOP_ONE:
-		/* of several answers before they are forked there is but the first, and it stands for all */
-		return r->there && r->answers[index].live && r->num_answers == 1 ? cancel(e, r, index) : 0;
+		return r->there && r->answers[index].live ? cancel(e, r, index) : 0;
+	case HOLD:
+		return r->there ? hold(e, r, index, op->c % 2) : 0;
 	case FETCHED:
 		return fetched(e);
 	default:
@@ -199,6 +227,14 @@ static int run_dry(struct model_engine *e)
 	struct cairn_scheduler_stats st;
 	int32_t rows;
 
+	for (int i = 0; i < MODEL_REQUESTS; i++) {
+		struct model_request *r = &e->requests[i];
+
+		for (int32_t k = 0; r->there && k < r->num_answers; k++) {
+			if (r->answers[k].held && hold(e, r, k, 0))
+				return -1;
+		}
+	}
 	for (int k = 0; k < 3000; k++) {
 		if (step(e, &rows) || fetched(e))
 			return -1;
