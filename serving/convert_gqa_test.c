@@ -27,25 +27,24 @@ static int is_kv(const char *name)
 	return strstr(name, ".k_proj.") || strstr(name, ".v_proj.");
 }
 
-/* Two heads of 64 become one. */
-static void means(struct cairn_test *t)
+/* Heads become half as many, each the mean of two neighbours. */
+static void halved(struct cairn_test *t, const char *dir, int heads, int head_dim)
 {
-	char dir[PATH_MAX], out[PATH_MAX];
+	char out[PATH_MAX];
 	struct cairn_safetensors *a = NULL, *b = NULL;
 	struct cairn_model_config c;
 	int pooled = 0, wrong = 0;
 
-	golden_dir(dir);
-	if (!EXPECT(t, cairn_convert_gqa(dir, out_dir(t, "out", out), 1) == 0))
+	if (!EXPECT(t, cairn_convert_gqa(dir, out_dir(t, heads == 2 ? "one" : "more", out), heads / 2) == 0))
 		return;
 	EXPECT(t, cairn_model_config_load(out, &c) == 0);
-	EXPECT(t, c.num_key_value_heads == 1 && c.num_attention_heads == 2);
+	EXPECT(t, c.num_key_value_heads == heads / 2 && c.num_attention_heads == heads);
 	EXPECT(t, cairn_safetensors_open(dir, &a) == 0 && cairn_safetensors_open(out, &b) == 0);
 	EXPECT(t, cairn_safetensors_count(a) == cairn_safetensors_count(b));
 	for (size_t i = 0; a && b && i < cairn_safetensors_count(a); i++) {
 		const struct cairn_tensor *x = cairn_safetensors_at(a, i),
 					  *y = cairn_safetensors_find(b, x->name);
-		int64_t half = (int64_t)(x->num_bytes / 4);
+		int64_t half = (int64_t)(x->num_bytes / 4), head = half * 2 / heads;
 
 		if (!EXPECT(t, y && y->dtype == x->dtype))
 			break;
@@ -55,18 +54,34 @@ static void means(struct cairn_test *t)
 		}
 		pooled++;
 		EXPECT(t, y->rank == x->rank && y->shape[0] == 64 && y->shape[1] == x->shape[1]);
+		EXPECT(t, head == head_dim * x->shape[1]);
 		EXPECT(t, y->num_bytes == x->num_bytes / 2);
 		for (int64_t k = 0; k < half; k++) {
+			int64_t at = k / head * 2 * head + k % head;
 			uint16_t want;
 
-			cairn_store(&want, CAIRN_BF16, 0, (cairn_load(x->data, CAIRN_BF16, k) +
-							   cairn_load(x->data, CAIRN_BF16, k + half)) / 2);
+			cairn_store(&want, CAIRN_BF16, 0, (cairn_load(x->data, CAIRN_BF16, at) +
+							   cairn_load(x->data, CAIRN_BF16, at + head)) / 2);
 			wrong += memcmp(&want, (const uint16_t *)y->data + k, 2) != 0;
 		}
 	}
 	EXPECT(t, pooled == 4 && wrong == 0);
 	cairn_safetensors_close(a);
 	cairn_safetensors_close(b);
+}
+
+/* Two heads of 64 become one; the same 128 rows, read as four heads of 32, become two. */
+static void means(struct cairn_test *t)
+{
+	char dir[PATH_MAX], four[PATH_MAX];
+
+	golden_dir(dir);
+	halved(t, dir, 2, 64);
+	if (altered_checkpoint(t, dir, "\"num_attention_heads\": 2,\n  \"num_hidden_layers\": 2,\n  "
+			       "\"num_key_value_heads\": 2", "\"num_attention_heads\": 4,\n"
+			       "\"num_hidden_layers\": 2,\n\"num_key_value_heads\": 4", four))
+		return;
+	halved(t, four, 4, 32);
 }
 
 /* The second head made equal to the first: one head for both gives the same logits, to the bit. */
