@@ -74,6 +74,47 @@ static void the_younger_gives_way(struct cairn_test *t)
 	}
 }
 
+/*
+ * Answers of 10 tokens are expected. With prompts of 8 and 12, and 3 places lost in each one's last page, the
+ * worst is when both have grown by 10: 8 + 12 + 6 + 20 = 46 places; one less for each token that the first
+ * has given, or has in flight, when the second is looked at. 12 pages are 48 places: both begin at once; with
+ * 11 or 10 the second begins in the plan in which the first gives its second or sixth token. The same with two
+ * pages more when the first's prompt begins with two that are in the tree.
+ */
+static void the_peak_decides(struct cairn_test *t)
+{
+	static const int32_t plans[] = { 6, 2, 1 };
+
+	for (int k = 0; k < 6; k++) {
+		int shared = k / 3, begins = 0;
+		struct cairn_scheduler_options o = small();
+
+		o.num_pages = 10 + k % 3 + 2 * shared;
+		o.dense_rows = 64;
+		o.max_context = 40;
+		o.expected_new = 10;
+		o.grain = 4;
+		if (!sim_create(t, &sim, &o, 3))
+			return;
+		sim_prompt(t, &sim, 0, 8, 10);
+		sim_prompt(t, &sim, 1, shared ? 16 : 8, 10);
+		sim_prompt(t, &sim, 2, 12, 10);
+		if (shared)
+			memcpy(sim.requests[1].prompt, sim.requests[0].prompt, 8 * sizeof(int32_t));
+		EXPECT(t, sim_submit(&sim, 0) == 0);
+		sim_run(t, &sim, 100);
+		EXPECT(t, sim_submit(&sim, 1) == 0 && sim_submit(&sim, 2) == 0);
+		for (int i = 1; i <= 10 && !begins; i++) {
+			const struct cairn_step_plan *p = sim_step(t, &sim);
+
+			begins = p && p->num_items == 2 ? i : 0;
+		}
+		EXPECT(t, begins == plans[k % 3]);
+		sim_run(t, &sim, 100);
+		sim_destroy(t, &sim);
+	}
+}
+
 /* Expecting four tokens of each after many short answers, it admits long ones too boldly: all end all
  * the same. */
 static void a_wrong_expectation_is_survived(struct cairn_test *t)
@@ -276,7 +317,7 @@ static void beams_are_forked(struct cairn_test *t)
 
 #define UNIT(name)	{ #name, name }
 static const struct cairn_unit units[] = {
-	UNIT(the_younger_gives_way),     UNIT(a_wrong_expectation_is_survived), UNIT(nobody_waits_for_ever),
+	UNIT(the_younger_gives_way),     UNIT(the_peak_decides), UNIT(a_wrong_expectation_is_survived), UNIT(nobody_waits_for_ever),
 	UNIT(a_burst_shares_its_prompt), UNIT(a_conversation_comes_back),       UNIT(deadlines_are_kept),
 	UNIT(beams_are_forked),
 };

@@ -271,6 +271,8 @@ static int admissions(struct cairn_scheduler *s, struct plan_buffer *b, int32_t 
 				return 0;
 		}
 		CAIRN_TRY(admit(s, q));
+		if (s->num_running == 1)	/* nobody has asked whether it fits: it counts for the next */
+			sched_forecast(s);
 		CAIRN_TRY(advance(s, b, q, max_rows - b->plan.num_rows, 0));
 		if (q->planned == b->plan.number)
 			continue;
