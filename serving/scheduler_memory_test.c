@@ -74,12 +74,66 @@ static void the_younger_gives_way(struct cairn_test *t)
 	}
 }
 
+/* Three that outgrow the pool: when the first wants a page, the last gives way, not the second. */
+static void the_youngest_is_first(struct cairn_test *t)
+{
+	struct cairn_scheduler_options o = small();
+	const struct cairn_step_plan *p = NULL;
+	struct cairn_scheduler_stats st = { 0 };
+
+	o.num_pages = 12;
+	o.dense_rows = 64;
+	o.max_context = 40;
+	o.expected_new = 1;
+	if (!sim_create(t, &sim, &o, 3))
+		return;
+	for (int32_t i = 0; i < 3; i++) {
+		sim_prompt(t, &sim, i, 12, 24);
+		EXPECT(t, sim_submit(&sim, i) == 0);
+	}
+	for (int k = 0; k < 100 && !st.recomputed; k++) {
+		p = sim_step(t, &sim);
+		cairn_scheduler_stats(sim.s, &st);
+		EXPECT(t, st.recomputed || st.num_running + st.num_waiting == 3);
+	}
+	EXPECT(t, p && p->num_items == 2 && p->items[0].request == 0 && p->items[1].request == 1);
+	sim_run(t, &sim, 200);
+	EXPECT(t, sim.num_ended == 3);
+	sim_destroy(t, &sim);
+}
+
+/* What is expected of an answer is a mean over about 32 of those that ended by themselves. */
+static void answers_tell(struct cairn_test *t)
+{
+	static const int32_t lengths[] = { 20, 1, 9 };
+	struct cairn_scheduler_options o = small();
+	struct cairn_scheduler_stats st;
+	double want = o.expected_new;
+
+	if (!sim_create(t, &sim, &o, 4))
+		return;
+	for (int32_t i = 0; i < 4; i++) {
+		sim_prompt(t, &sim, i, 8, i < 3 ? lengths[i] : 30);
+		EXPECT(t, sim_submit(&sim, i) == 0);
+		if (i < 3) {
+			sim_run(t, &sim, 100);
+			want += (lengths[i] - want) / 32;
+		} else {		/* of one that is cancelled nothing is known */
+			sim_step(t, &sim);
+			EXPECT(t, cairn_scheduler_cancel(sim.s, 3) == 0);
+		}
+		cairn_scheduler_stats(sim.s, &st);
+		EXPECT(t, st.expected_new == want);
+	}
+	sim_destroy(t, &sim);
+}
+
 /*
  * Answers of 10 tokens are expected. With prompts of 8 and 12, and 3 places lost in each one's last page, the
  * worst is when both have grown by 10: 8 + 12 + 6 + 20 = 46 places; one less for each token that the first
- * has given, or has in flight, when the second is looked at. 12 pages are 48 places: both begin at once; with
- * 11 or 10 the second begins in the plan in which the first gives its second or sixth token. The same with two
- * pages more when the first's prompt begins with two that are in the tree.
+ * has given, or has in flight, when the second is looked at. 12 pages are 48 places: both begin at once;
+ * with 11 or 10 the second begins in the plan in which the first gives its second or sixth token. The same
+ * with two pages more when the first's prompt begins with two that are in the tree.
  */
 static void the_peak_decides(struct cairn_test *t)
 {
@@ -317,7 +371,8 @@ static void beams_are_forked(struct cairn_test *t)
 
 #define UNIT(name)	{ #name, name }
 static const struct cairn_unit units[] = {
-	UNIT(the_younger_gives_way),     UNIT(the_peak_decides), UNIT(a_wrong_expectation_is_survived), UNIT(nobody_waits_for_ever),
+	UNIT(the_younger_gives_way),     UNIT(the_youngest_is_first),           UNIT(answers_tell),
+	UNIT(the_peak_decides),          UNIT(a_wrong_expectation_is_survived), UNIT(nobody_waits_for_ever),
 	UNIT(a_burst_shares_its_prompt), UNIT(a_conversation_comes_back),       UNIT(deadlines_are_kept),
 	UNIT(beams_are_forked),
 };
