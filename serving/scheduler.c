@@ -249,7 +249,8 @@ int sched_finish(struct cairn_scheduler *s, struct sched_seq *q, int what, int32
 
 	for (int32_t i = 0; !ret && i < r->unforked; i++)
 		ret = add_event(s, r->id, r->next_index + i, what, token);
-	if (what == CAIRN_SCHED_STOP || what == CAIRN_SCHED_LENGTH)
+	/* a beam that is given up is no answer */
+	if ((what == CAIRN_SCHED_STOP || what == CAIRN_SCHED_LENGTH) && !r->lockstep)
 		sched_expect(s, q);
 	for (int i = 0; i < 2; i++) {	/* what is in flight for it will be dropped */
 		if (q->draw[i] >= 0)

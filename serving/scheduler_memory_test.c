@@ -364,6 +364,8 @@ static void beams_are_forked(struct cairn_test *t)
 	EXPECT(t, cairn_scheduler_fork(s, 1, 0, &child) == -ENOENT &&
 			  cairn_scheduler_fork(s, 1, 1, &child) == 0);
 	EXPECT(t, child == 2 && cairn_scheduler_verify(s) == 0);
+	cairn_scheduler_stats(s, &st);
+	EXPECT(t, st.expected_new == o.expected_new);	/* a beam that is given up is no answer */
 	EXPECT(t, cairn_scheduler_set_last(s, 2, 0, 1) == -ENOENT);
 	EXPECT(t, cairn_scheduler_cancel(s, 1) == 0 && cairn_scheduler_verify(s) == 0);
 	cairn_scheduler_destroy(s);
