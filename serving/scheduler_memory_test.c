@@ -306,6 +306,34 @@ static void a_conversation_comes_back(struct cairn_test *t)
 	}
 }
 
+/* A prefix that was found on the device leaves for the host in portions, none longer than a step's rows. */
+static void offload_in_portions(struct cairn_test *t)
+{
+	struct cairn_scheduler_options o = small();
+	int64_t total = 0, most = 0;
+
+	o.grain = 4;
+	o.host_pages = 64;
+	if (!sim_create(t, &sim, &o, 2))
+		return;
+	sim_prompt(t, &sim, 0, 41, 2);
+	sim_prompt(t, &sim, 1, 44, 12);
+	memcpy(sim.requests[1].prompt, sim.requests[0].prompt, 40 * sizeof(int32_t));
+	sim.requests[1].keep = 1;
+	EXPECT(t, sim_submit(&sim, 0) == 0);
+	sim_run(t, &sim, 100);
+	EXPECT(t, sim_submit(&sim, 1) == 0);
+	for (int k = 0; k < 50 && sim.num_ended < 2; k++) {
+		int64_t num = num_moves(sim_step(t, &sim), CAIRN_MOVE_OFFLOAD);
+
+		total += num;
+		most = num > most ? num : most;
+	}
+	EXPECT(t, total == 13 && most == 5);	/* 16 rows fill 4 pages, and end one that was begun */
+	sim_run(t, &sim, 100);
+	sim_destroy(t, &sim);
+}
+
 static void deadlines_are_kept(struct cairn_test *t)
 {
 	struct cairn_scheduler_options o = small();
@@ -376,7 +404,7 @@ static const struct cairn_unit units[] = {
 	UNIT(the_younger_gives_way),     UNIT(the_youngest_is_first),           UNIT(answers_tell),
 	UNIT(the_peak_decides),          UNIT(a_wrong_expectation_is_survived), UNIT(nobody_waits_for_ever),
 	UNIT(a_burst_shares_its_prompt), UNIT(a_conversation_comes_back),       UNIT(deadlines_are_kept),
-	UNIT(beams_are_forked),
+	UNIT(offload_in_portions),       UNIT(beams_are_forked),
 };
 
 const struct cairn_family cairn_scheduler_memory_family = {
