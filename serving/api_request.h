@@ -24,6 +24,7 @@
  *   ignore_eos, include_stop_str_in_output, skip_special_tokens (true)
  *   stream, stream_options {include_usage, continuous_usage_stats}, user, cache_salt, priority
  *   use_beam_search             n is the width, 16 at most; length_penalty; no sampling, no stream
+ *                               with stop_token_ids and the model's ends 32 at most in all
  *   tokens                      detokenize: ids;  return_token_strs: tokenize
  *
  * The body is UTF-8 JSON without duplicate members, depth 64 and a million values at most. Numbers that JSON
