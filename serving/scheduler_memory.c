@@ -148,12 +148,13 @@ void sched_forecast(struct cairn_scheduler *s)
  * Memory is the fullest when some sequence is about to end. Let those that last longest come first: when
  * number k ends, those before it have grown by as much as it has, and those behind it are gone:
  *	max over k of sum(own[0 .. k]) + (k + 1) * left[k]
- * Pages that are shared (not anybody's own) count once, as they are now; a page for each that is not full.
- * If so, q counts among them from now on.
+ * and a page less a token for each, that need not be full; but no more than the pages that each of them has
+ * at its own end. Pages that are shared (not anybody's own) count once, as they are now. If so, q counts
+ * among them from now on.
  */
 int sched_fits(struct cairn_scheduler *s, const struct sched_seq *q, int32_t found)
 {
-	int64_t ps = s->opt.page_size, shared, sum = 0, peak = 0;
+	int64_t ps = s->opt.page_size, shared, sum = 0, ends = 0, peak = 0;
 	struct cairn_kv_pool_stats st;
 	int fits;
 
@@ -167,10 +168,13 @@ int sched_fits(struct cairn_scheduler *s, const struct sched_seq *q, int32_t fou
 	}
 	add_demands(s, q, (int32_t)(found / ps * ps));
 	for (int32_t k = 0; k < s->num_demands; k++) {
+		const struct demand *d = &s->demands[k];
 		int64_t then;
 
-		sum += s->demands[k].own + ps - 1;
-		then = sum + (int64_t)(k + 1) * s->demands[k].left;
+		sum += d->own + ps - 1;
+		ends += (d->own + d->left + ps - 1) / ps * ps;
+		then = sum + (int64_t)(k + 1) * d->left;
+		then = then < ends ? then : ends;
 		if (then > peak)
 			peak = then;
 	}
