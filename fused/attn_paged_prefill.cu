@@ -304,7 +304,7 @@ attn_paged_prefill_kernel(const __grid_constant__ struct cairn_attn_paged_args a
 static int make_map(CUtensorMap *map, const struct cairn_attn_paged_args *args, const void *pages, int box)
 {
 	const uint64_t row = (uint64_t)args->num_kv_heads * args->head_dim;
-	const struct cairn_tensor t = {
+	const struct cairn_tensor_layout t = {
 		.data = pages, .dims = 2, .element_bytes = 2,
 		.size = { row, (uint64_t)args->num_pages * args->page_size }, .stride = { row * 2 },
 		.box = { 64, (uint32_t)box }, .swizzle = 128, .promotion = 256,

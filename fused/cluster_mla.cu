@@ -304,7 +304,7 @@ static int by_tensor(const struct cairn_cluster_mla_args *a, int ctas)
 static int make_map(CUtensorMap *map, const void *w, const uint64_t (&size)[4], const uint64_t (&stride)[3],
 		    const uint32_t (&box)[4], int swizzle)
 {
-	struct cairn_tensor t = {
+	struct cairn_tensor_layout t = {
 		.data = w, .dims = 4, .element_bytes = 2, .swizzle = swizzle, .promotion = 128,
 	};
 

@@ -10,7 +10,7 @@
 /* [matrices][rows][k], in boxes of 128 bytes of a matrix' 128 rows, or of 64 rows of two */
 static int make_map(CUtensorMap *map, const void *w, int bytes, int k, int rows, int matrices, int down)
 {
-	const struct cairn_tensor t = {
+	const struct cairn_tensor_layout t = {
 		.data = w, .dims = 3, .element_bytes = bytes,
 		.size = { (uint64_t)k, (uint64_t)rows, (uint64_t)matrices },
 		.stride = { (uint64_t)k * bytes, (uint64_t)k * bytes * rows },

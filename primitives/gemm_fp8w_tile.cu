@@ -437,7 +437,7 @@ __global__ void __launch_bounds__(PERMUTE_THREADS) permute_kernel(const uint4 *a
 /* Boxes of 128 bytes along k and so many rows; past the matrix there are zeros. */
 static int make_map(CUtensorMap *map, const void *matrix, int rows, int k, int bytes, int box_rows)
 {
-	const struct cairn_tensor t = {
+	const struct cairn_tensor_layout t = {
 		.data = matrix, .dims = 2, .element_bytes = bytes, .size = { (uint64_t)k, (uint64_t)rows },
 		.stride = { (uint64_t)k * bytes }, .box = { 128u / bytes, (uint32_t)box_rows },
 		.swizzle = 128,

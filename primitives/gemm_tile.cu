@@ -27,8 +27,8 @@
  *	14336 x 4096	m 16 29.4 (30.5)
  *	28672 x 4096	m 16 57.0 (57.4)	m 32 58.6 (58.6)
  *	4096 x 14336	m 16 29.0 (32.1)	m 32 29.8 (33.0)	m 64 32.2 (35.5)
- * cairn_gemm() takes it to m = 32, and to 64 where sums are long. Elsewhere cuBLASLt wins at m 64, as too much
- * of a comes through the L2: 12.6 for its 11.7, 17.4 for 15.8, 33.1 for 32.9, 61.9 for 60.8 (k 4096, as above).
+ * cairn_gemm() takes it to m = 32, and to 64 where sums are long. Elsewhere cuBLASLt wins at m 64, as too
+ * much of a comes through the L2: 12.6 for its 11.7, 17.4 for 15.8, 33.1 for 32.9, 61.9 for 60.8 (k 4096).
  *
  * Tried and lost (us, m 16; hosts are a few % apart):
  *   - misses that bring 256 bytes: 61.2 for 57.6 at n 28672
@@ -332,7 +332,7 @@ gemm_tile_kernel(const __grid_constant__ struct cairn_gemm_args g, const __grid_
 
 static int make_map(CUtensorMap *map, const void *matrix, int rows, int k, int box_rows)
 {
-	const struct cairn_tensor t = {
+	const struct cairn_tensor_layout t = {
 		.data = matrix, .dims = 2, .element_bytes = 2, .size = { (uint64_t)k, (uint64_t)rows },
 		.stride = { (uint64_t)k * 2 }, .box = { PANEL_K, (uint32_t)box_rows }, .swizzle = 128,
 	};

@@ -21,7 +21,7 @@ static int find_encode(encode_fn **encode, const char *who)
 	return 0;
 }
 
-int cairn_tensor_map(CUtensorMap *map, const struct cairn_tensor *t, const char *who)
+int cairn_tensor_map(CUtensorMap *map, const struct cairn_tensor_layout *t, const char *who)
 {
 	static encode_fn *known;
 	encode_fn *encode = __atomic_load_n(&known, __ATOMIC_RELAXED);

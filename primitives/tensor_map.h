@@ -14,7 +14,7 @@
 
 #define CAIRN_TENSOR_MAP_DIMS	4
 
-struct cairn_tensor {
+struct cairn_tensor_layout {
 	const void *data;			/* 16-byte aligned */
 	int dims, element_bytes;		/* 1 or 2 */
 	uint64_t size[CAIRN_TENSOR_MAP_DIMS];	/* elements */
@@ -29,7 +29,7 @@ extern "C" {
 #endif
 
 /* who: begins the message. -EINVAL: no such element, swizzle or promotion; -EIO: the driver refuses. */
-int cairn_tensor_map(CUtensorMap *map, const struct cairn_tensor *tensor, const char *who);
+int cairn_tensor_map(CUtensorMap *map, const struct cairn_tensor_layout *tensor, const char *who);
 
 #ifdef __cplusplus
 }
