@@ -82,8 +82,11 @@ static void logprobs(struct cairn_test *t)
 
 static void treated(struct cairn_test *t)
 {
+	static const char *const ends[] = { "\"min_p\":1", "\"min_p\":0.99999999999", "\"top_p\":1e-300",
+					    "\"min_p\":1e-300,\"top_k\":1" };
 	static struct reply r;
 	struct server s;
+	char body[256];
 
 	if (start(t, &s)) {
 		if (served(t, &s, P ",\"logit_bias\":{\"75\":100},\"ignore_eos\":true}", &r))
@@ -95,6 +98,14 @@ static void treated(struct cairn_test *t)
 			EXPECT(t, says(&r, "choices.0.finish_reason", "length"));
 		if (served(t, &s, P ",\"min_tokens\":5}", &r))
 			EXPECT(t, number_at(&r, "usage.completion_tokens") >= 5);
+		/* the ends of a range, as doubles and as what floats make of them: the likeliest token */
+		for (size_t i = 0; i < ARRAY_SIZE(ends); i++) {
+			snprintf(body, sizeof(body),
+				 "{\"prompt\":\"What is 55 - 8?\\n\",\"max_tokens\":8,\"temperature\":1,%s}",
+				 ends[i]);
+			if (served(t, &s, body, &r))
+				EXPECT(t, says(&r, "choices.0.text", "47"));
+		}
 		EXPECT(t, post(&s, PATH, P "}", &r) == 200 && says(&r, "choices.0.text", "47") &&
 				  says(&r, "choices.0.finish_reason", "stop") &&
 				  number_at(&r, "usage.completion_tokens") == 3);
@@ -102,7 +113,6 @@ static void treated(struct cairn_test *t)
 		EXPECT(t,
 		       post(&s, "/tokenize", "{\"prompt\":\"7\",\"add_special_tokens\":false}", &r) == 200);
 		{
-			char body[256];
 			long long id = number_at(&r, "tokens.0");
 
 			snprintf(body, sizeof(body), P ",\"stop_token_ids\":[%lld]}", id);

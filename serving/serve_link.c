@@ -6,6 +6,7 @@
  * what a client or the worker does not take stays in memory, whose bounds serve_front.h and serve_wire.h
  * give. serve_frames.c has what the worker's frames do.
  */
+#include <float.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -151,6 +152,12 @@ void serve_fail_all(struct serve *s, const char *why)
 	s->missing = 0;
 }
 
+/* The nearest float that the engine takes: rounding must not reach an end that is none of its. */
+static float narrow(double x, float lo, float hi)
+{
+	return x < lo ? lo : x > hi ? hi : (float)x;
+}
+
 static void put_request(struct serve *s, const struct serve_job *job, const struct serve_part *p)
 {
 	const struct cairn_api_request *r = &job->req;
@@ -162,9 +169,11 @@ static void put_request(struct serve *s, const struct serve_job *job, const stru
 		.deadline_ns = s->opt.request_s ? job->begin_ns + s->opt.request_s * 1000000000 : 0 } };
 	struct cairn_wire_frame g = { .kind = CAIRN_WIRE_SAMPLING, .request = p->request,
 		.count = r->ignore_eos, .sampling = {
-		.temperature = (float)r->temperature, .top_p = (float)r->top_p, .min_p = (float)r->min_p,
+		.temperature = (float)r->temperature, .top_p = narrow(r->top_p, FLT_MIN, 1),
+		.min_p = narrow(r->min_p, 0, 1 - FLT_EPSILON / 2),
 		.presence = (float)r->presence_penalty, .frequency = (float)r->frequency_penalty,
-		.repetition = (float)r->repetition_penalty, .length_penalty = (float)r->length_penalty,
+		.repetition = narrow(r->repetition_penalty, FLT_MIN, FLT_MAX),
+		.length_penalty = (float)r->length_penalty,
 		.top_k = r->top_k > INT32_MAX ? INT32_MAX : (int32_t)r->top_k,
 		.min_new_tokens = (int32_t)r->min_tokens, .num_logprobs = (int32_t)r->logprobs + 1,
 		.seed = job->seed } };
