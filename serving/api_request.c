@@ -372,6 +372,10 @@ static int check_beams(struct parse *p)
 			return clash(p, sampling[i], "use_beam_search");
 	if (r->stream)
 		return clash(p, "stream", "use_beam_search");
+	if (r->logprobs > 0)
+		return cairn_api_refuse(p->error, 400, "invalid_value",
+					given(p, "top_logprobs") ? "top_logprobs" : "logprobs",
+					"log-probabilities above 0 do not go with use_beam_search");
 	if (r->n > CAIRN_API_MAX_BEAMS)
 		return cairn_api_refuse(p->error, 400, "invalid_value", "n",
 					"n must be 1 to %d with use_beam_search, is %lld",

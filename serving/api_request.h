@@ -23,8 +23,9 @@
  *   stop                        text or 4 texts of 1 to 1024 bytes; stop_token_ids 64 at most
  *   ignore_eos, include_stop_str_in_output, skip_special_tokens (true)
  *   stream, stream_options {include_usage, continuous_usage_stats}, user, cache_salt, priority
- *   use_beam_search             n is the width, 16 at most; length_penalty; no sampling, no stream
- *                               with stop_token_ids and the model's ends 32 at most in all
+ *   use_beam_search             n is the width, 16 at most; length_penalty; no sampling, no stream, no
+ *                               log-probabilities but the chosen tokens'; with stop_token_ids and the
+ *                               model's ends 32 at most in all
  *   tokens                      detokenize: ids;  return_token_strs: tokenize
  *
  * The body is UTF-8 JSON without duplicate members, depth 64 and a million values at most. Numbers that JSON

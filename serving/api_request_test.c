@@ -161,6 +161,7 @@ static const struct bad completion[] = {
 	{ C("'use_beam_search':true,'top_p':0.5"), "top_p", "does not go with use_beam_search", 0 },
 	{ C("'use_beam_search':true,'temperature':1"), "temperature", "does not go", 0 },
 	{ C("'use_beam_search':true,'stream':true"), "stream", "does not go", 0 },
+	{ C("'use_beam_search':true,'logprobs':2"), "logprobs", "above 0 do not go", 0 },
 	BAD("use_beam_search", "0", "true or false"),
 	{ "{'prompt':['a','b','c','d','e','f','g','h','i'],'n':128}", "n", "9 prompts times n 128", 0 },
 };
@@ -201,6 +202,7 @@ static const struct bad chat[] = {
 	{ CHAT("'top_logprobs':5"), "top_logprobs", "needs logprobs", 0 },
 	{ CHAT("'logprobs':true,'top_logprobs':21"), "top_logprobs", "0 to 20", 0 },
 	{ CHAT("'logprobs':false,'top_logprobs':2"), "top_logprobs", "needs", 0 },
+	{ CHAT("'use_beam_search':true,'logprobs':true,'top_logprobs':1"), "top_logprobs", "above 0", 0 },
 	{ CHAT("'max_tokens':5,'max_completion_tokens':6"), "max_tokens", "does not go with", 0 },
 	{ CHAT("'max_completion_tokens':0"), "max_completion_tokens", "1 to", 0 },
 	{ CHAT("'chat_template':'x'"), "chat_template", "not supported", 0 },
