@@ -15,7 +15,8 @@
  *   add_generation_prompt, chat_template_kwargs (scalars)        with messages
  *   add_special_tokens          bos and eos round the prompt (true; with messages false)
  *   n 1..128                    prompts * n <= 1024
- *   max_tokens, max_completion_tokens >= 1; min_tokens <= max_tokens
+ *   max_tokens, max_completion_tokens >= 1; min_tokens <= max_tokens: what they say is no
+ *                               stop string, either
  *   temperature 0..2, top_p (0, 1], top_k -1, 0 (off) or more, min_p 0..1, seed 64 bit
  *   presence_penalty, frequency_penalty -2..2, repetition_penalty (0, 10]
  *   logit_bias                  {"id": -100..100}, 1024 at most

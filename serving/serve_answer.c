@@ -325,7 +325,10 @@ bool serve_take_token(struct serve_job *job, int32_t choice, const struct serve_
 		return true;
 	}
 	c->num_chars += count_chars(text, n);
-	t = cairn_stop_match_push(&c->match, text, n);
+	if (c->num_tokens > job->req.min_tokens)
+		t = cairn_stop_match_push(&c->match, text, n);
+	else	/* nothing may end the answer yet, so there is no stop string to look for */
+		t = (struct cairn_stop_text){ .num_text = n, .stop = -1 };
 	add_text(c, &t, text);
 	*stopped = c->finish != CAIRN_API_GOES_ON;
 	return update(job);

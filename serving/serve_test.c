@@ -114,6 +114,20 @@ static void stops(struct cairn_test *t)
 				  !strncmp(again, text, strlen(again)));
 			EXPECT_CONTAINS(t, r.body, "\"finish_reason\":\"stop\",\"stop_reason\":\"");
 		}
+		/* not before min_tokens: their text is nobody's stop string */
+		for (int i = 0; i < 2; i++) {
+			snprintf(body, sizeof(body),
+				 "{\"prompt\":\"x\"," GREEDY "\"max_tokens\":60,\"min_tokens\":59,"
+				 "\"stop\":[\"%s\"],\"stream\":%s}",
+				 stop, i ? "true" : "false");
+			EXPECT(t, post(&s, "/v1/completions", body, &r) == 200);
+			if (i)
+				EXPECT(t,
+				       read_events(&r, "choices.0.text", 0, again, sizeof(again), &events));
+			else
+				text_of(&r, "choices.0.text", again, sizeof(again));
+			EXPECT(t, !strcmp(again, text));
+		}
 		/* what ends the text ends the work, too */
 		EXPECT(t, WAIT_FOR(is_quiet(&s), 30000));
 		post(&s, "/tokenize", "{\"prompt\":\"a\"}", &r);
