@@ -131,6 +131,33 @@ static void treated(struct cairn_test *t)
 	stop_server(&s);
 }
 
+/* The token that ends an answer is one of its tokens, for the client and for whoever watches. */
+static void counted(struct cairn_test *t)
+{
+	static struct reply r;
+	struct server s;
+	long long tokens = 0;
+
+	if (start(t, &s)) {
+		for (int i = 0; i < 4; i++) {
+			/* the last one begins with what would end it: no text at all */
+			EXPECT(t, post(&s, PATH, i < 3 ? P "}" : P ",\"logit_bias\":{\"511\":100}}",
+				       &r) == 200);
+			EXPECT(t, says(&r, "choices.0.text", i < 3 ? "47" : ""));
+			tokens += number_at(&r, "usage.completion_tokens");
+		}
+		EXPECT(t, tokens == 3 * 3 + 1);
+		EXPECT(t, WAIT_FOR(is_quiet(&s), 30000));
+		EXPECT(t, metric_of(&s, "vllm:generation_tokens_total", "") == (double)tokens);
+		EXPECT(t, metric_of(&s, "vllm:request_generation_tokens_sum", "") == (double)tokens);
+		EXPECT(t, metric_of(&s, "vllm:time_to_first_token_seconds_count", "") == 4);
+		EXPECT(t, metric_of(&s, "vllm:inter_token_latency_seconds_count", "") == 6);
+		EXPECT(t, metric_of(&s, "vllm:time_per_output_token_seconds_count", "") == 3);
+		EXPECT(t, metric_of(&s, "vllm:request_inference_time_seconds_count", "") == 4);
+	}
+	stop_server(&s);
+}
+
 /* Row 21: what one tenant has computed is nobody else's. */
 static void salted(struct cairn_test *t)
 {
@@ -199,7 +226,8 @@ static void kept(struct cairn_test *t)
 }
 
 static const struct cairn_unit units[] = {
-	{ "logprobs", logprobs }, { "treated", treated }, { "salted", salted },
+	{ "logprobs", logprobs }, { "treated", treated }, { "counted", counted },
+	{ "salted", salted },
 	{ "kept", kept },
 };
 

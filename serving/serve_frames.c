@@ -17,10 +17,17 @@ static struct serve_choice *choice_of(const struct serve_part *p, int32_t index)
 	return &p->job->choices[(p - p->job->parts) * p->job->req.n + index];
 }
 
-static void observe_token(struct serve *s, struct serve_part *p, struct serve_choice *c)
+/* One that is text, or one that ends an answer. p NULL: nobody waits for it any more. */
+static void count_token(struct serve *s, struct serve_part *p, int32_t index)
 {
 	int64_t now = serve_now_ns();
+	struct serve_choice *c;
 
+	cairn_metric_add(s->metrics, CAIRN_GENERATION_TOKENS, 0, 1);
+	s->has_served = true;
+	if (!p)
+		return;
+	c = choice_of(p, index);
 	if (!p->first_ns) {
 		p->first_ns = now;
 		cairn_metric_observe(s->metrics, CAIRN_TIME_TO_FIRST_TOKEN,
@@ -42,12 +49,10 @@ static void token(struct serve *s, const struct cairn_wire_frame *f)
 	struct serve_choice *c;
 	bool stopped, over;
 
-	cairn_metric_add(s->metrics, CAIRN_GENERATION_TOKENS, 0, 1);
-	s->has_served = true;
+	count_token(s, p, f->token.index);
 	if (!p)
 		return;
 	c = choice_of(p, f->token.index);
-	observe_token(s, p, c);
 	over = serve_take_token(p->job, (int32_t)(c - p->job->choices), &s->token, &stopped);
 	if (stopped && is_open(slot, f->token.index)) {
 		struct cairn_wire_frame stop = { .kind = CAIRN_WIRE_STOP, .request = f->request,
@@ -104,6 +109,8 @@ static int finish(struct serve *s, const struct cairn_wire_frame *f)
 	p = slot->part;
 	if (!--slot->num_open)
 		serve_free_slot(s, slot);
+	if (f->finish.token >= 0)
+		count_token(s, p, f->finish.index);
 	if (!p)
 		return 0;
 	if (f->finish.why == CAIRN_FINISH_EXPIRED || f->finish.why == CAIRN_FINISH_FAILED) {
