@@ -50,6 +50,9 @@ static void queue(struct cairn_test *t)
 			close(fds[i]);
 		}
 		EXPECT(t, post(&s, PATH, big, &r) == 200);
+		/* more at once than may ever wait: no sooner or later for it */
+		EXPECT(t, post(&s, PATH, "{\"prompt\":[\"a\",\"b\",\"c\",\"d\"]}", &r) == 400 &&
+				  says(&r, "error.param", "prompt"));
 		EXPECT(t, WAIT_FOR(is_quiet(&s), 30000));
 		stop_server(&s);
 	}

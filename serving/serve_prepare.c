@@ -184,6 +184,7 @@ static int generate(struct serve_job *job, struct cairn_api_error *e)
 {
 	struct cairn_api_request *r = &job->req;
 
+	int32_t num = r->messages ? 1 : r->num_prompts;
 	if (r->priority)
 		return cairn_api_refuse(e, 400, "unsupported_value", "priority",
 					"priority is not supported: requests are served in order of arrival");
@@ -191,11 +192,15 @@ static int generate(struct serve_job *job, struct cairn_api_error *e)
 		return cairn_api_refuse(e, 400, "invalid_value", "n", "n is %lld, this server runs %lld "
 					"sequences at once", (long long)r->n,
 					(long long)job->s->opt.common.batch);
-	job->num_parts = r->messages ? 1 : r->num_prompts;
-	job->parts = calloc((size_t)job->num_parts, sizeof(*job->parts));
+	if (num > job->s->opt.max_queued)
+		return cairn_api_refuse(e, 400, "invalid_value", "prompt", "prompt has %d prompts, this "
+					"server lets %lld wait", (int)num,
+					(long long)job->s->opt.max_queued);
+	job->parts = calloc((size_t)num, sizeof(*job->parts));
 	if (!job->parts)
 		return cairn_api_refuse(e, 500, NULL, NULL, "no memory for this request");
 	for (int32_t i = 0; i < job->num_parts; i++) {
+	job->num_parts = num;
 		struct serve_part *p = &job->parts[i];
 
 		p->job = job;
