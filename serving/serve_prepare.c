@@ -157,13 +157,14 @@ static struct cairn_cache_salt digest(const char *text)
 static int make_choices(struct serve_job *job)
 {
 	struct cairn_api_request *r = &job->req;
+	int32_t num = job->num_parts * (int32_t)r->n;
 	uint64_t random[2];
 	char id[CAIRN_API_ID_LEN];
 
-	job->num_choices = job->num_parts * (int32_t)r->n;
-	job->choices = calloc((size_t)job->num_choices, sizeof(*job->choices));
+	job->choices = calloc((size_t)num, sizeof(*job->choices));
 	if (!job->choices)
-		return -ENOMEM;
+		return cairn_error(ENOMEM, "no memory for this request");
+	job->num_choices = num;
 	CAIRN_TRY(cairn_stop_set_new(r->stop, (size_t)r->num_stop, &job->stops));
 	for (int32_t i = 0; i < job->num_choices; i++) {
 		struct serve_choice *c = &job->choices[i];
@@ -183,8 +184,8 @@ static int make_choices(struct serve_job *job)
 static int generate(struct serve_job *job, struct cairn_api_error *e)
 {
 	struct cairn_api_request *r = &job->req;
-
 	int32_t num = r->messages ? 1 : r->num_prompts;
+
 	if (r->priority)
 		return cairn_api_refuse(e, 400, "unsupported_value", "priority",
 					"priority is not supported: requests are served in order of arrival");
@@ -199,8 +200,8 @@ static int generate(struct serve_job *job, struct cairn_api_error *e)
 	job->parts = calloc((size_t)num, sizeof(*job->parts));
 	if (!job->parts)
 		return cairn_api_refuse(e, 500, NULL, NULL, "no memory for this request");
-	for (int32_t i = 0; i < job->num_parts; i++) {
 	job->num_parts = num;
+	for (int32_t i = 0; i < job->num_parts; i++) {
 		struct serve_part *p = &job->parts[i];
 
 		p->job = job;
