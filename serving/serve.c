@@ -173,6 +173,8 @@ static void drain(struct serve *s, const sigset_t *signals)
 
 static void stop(struct serve *s)
 {
+	/* who is cut is told so, as long as he reads */
+	serve_give_up(s);
 	if (s->http) {
 		cairn_http_drain(s->http, 200);
 		cairn_http_wait(s->http, -1);

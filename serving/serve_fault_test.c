@@ -167,7 +167,7 @@ static void drain(struct cairn_test *t)
 		return;
 	for (int twice = 0; twice < 2; twice++) {
 		struct server s;
-		int fd, idle, status = 0;
+		int fd, whole, idle, status = 0;
 		double start;
 
 		if (!start_server(t, &s, FAULT_ARGS(path, "--drain-timeout", "30")) ||
@@ -177,7 +177,10 @@ static void drain(struct cairn_test *t)
 		fd = ask_stream(
 			&s, PATH,
 			"{\"prompt\":\"a\",\"ignore_eos\":true,\"max_tokens\":200,\"stream\":true}");
-		EXPECT(t, WAIT_FOR(metric_of(&s, "vllm:generation_tokens_total", "") > 5, 30000));
+		whole = ask_stream(&s, PATH,
+				   "{\"prompt\":\"a\",\"ignore_eos\":true,\"max_tokens\":200}");
+		EXPECT(t, WAIT_FOR(metric_of(&s, "vllm:num_requests_running", "") == 2 &&
+				   metric_of(&s, "vllm:generation_tokens_total", "") > 5, 30000));
 		idle = dial_port(s.port);
 		kill(s.pid, SIGTERM);
 		EXPECT(t, WAIT_FOR(get(&s, "/ready", &r) == 503, 15000));
@@ -190,11 +193,16 @@ static void drain(struct cairn_test *t)
 			tell_fault(&s, "slow 0");
 		read_reply_of(fd, &r, 60000, true);
 		EXPECT(t, twice ? !strstr(r.text, "[DONE]") : strstr(r.text, "[DONE]") != NULL);
+		/* who is cut is told so */
+		EXPECT(t, !!strstr(r.text, "\"code\":\"shutting_down\"") == twice);
+		EXPECT(t, read_reply_of(whole, &r, 60000, true) == (twice ? 503 : 200));
+		EXPECT(t, !twice || (is_error(&r) && says(&r, "error.code", "shutting_down")));
 		EXPECT(t, has_ended(s.pid, &status, 30000));
 		EXPECT(t, WIFEXITED(status) && !WEXITSTATUS(status));
 		if (twice)
 			EXPECT(t, now_s() - start < 25);
 		close(fd);
+		close(whole);
 		close(idle);
 	}
 }

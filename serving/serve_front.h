@@ -137,7 +137,7 @@ struct serve {
 	atomic_llong num_queued, queued_tokens;
 	atomic_int restarts;
 	atomic_bool was_ready, cannot_load;	/* a worker has loaded; the first one could not */
-	atomic_bool stop_link;
+	atomic_bool give_up, stop_link;		/* answers end now, as errors; the thread does */
 
 	/* lists of jobs on their way, and whether any more is made of them: under the lock */
 	pthread_mutex_t lock;
@@ -177,6 +177,7 @@ int64_t serve_now_ns(void);
 /* serve_routes.c */
 int serve_open_http(struct serve *s);
 void serve_refuse(struct cairn_http_exchange *x, const struct cairn_api_error *e);
+void serve_refuse_ending(struct cairn_api_error *e);	/* 503: the server is shutting down */
 struct serve_job *serve_job_get(struct serve_job *job);
 void serve_job_put(struct serve_job *job);
 
@@ -185,8 +186,9 @@ int serve_start_preparing(struct serve *s);
 void serve_stop_preparing(struct serve *s);
 void serve_prepare(struct serve *s, struct serve_job *job);	/* hands it over; takes a reference */
 
-/* serve_link.c: all but the first four are for its thread */
+/* serve_link.c: all but the first five are for its thread */
 int serve_start_link(struct serve *s);
+void serve_give_up(struct serve *s);		/* who still waits is told that the server ends */
 void serve_stop_link(struct serve *s);		/* the worker has ended when this returns */
 void serve_submit(struct serve *s, struct serve_job *job);	/* hands it over; the reference goes along */
 void serve_gone(struct serve_job *job);

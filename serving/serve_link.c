@@ -134,17 +134,22 @@ void serve_end_job(struct serve *s, struct serve_job *job)
 	serve_job_put(job);
 }
 
+static void fail_live(struct serve *s, const struct cairn_api_error *e)
+{
+	while (s->live) {
+		struct serve_job *job = s->live;
+
+		serve_fail(job, e);
+		serve_end_job(s, job);
+	}
+}
+
 void serve_fail_all(struct serve *s, const char *why)
 {
 	struct cairn_api_error e;
 
 	cairn_api_refuse(&e, 500, "worker_failed", NULL, "the worker has failed: %s", why);
-	while (s->live) {
-		struct serve_job *job = s->live;
-
-		serve_fail(job, &e);
-		serve_end_job(s, job);
-	}
+	fail_live(s, &e);
 	/* nobody will end what the engine had */
 	s->num_free = 0;
 	for (uint32_t i = s->num_slots; i-- > 0;)
@@ -224,7 +229,9 @@ static void admit(struct serve *s, struct serve_job *job)
 		serve_job_put(job);
 		return;
 	}
-	if (atomic_load(&s->state) != SERVE_READY || s->stop_link) {
+	if (s->give_up) {
+		serve_refuse_ending(&e);
+	} else if (atomic_load(&s->state) != SERVE_READY) {
 		cairn_api_refuse(&e, 503, "not_ready", NULL, "the worker has failed and starts again");
 		e.retry_after_s = 1;
 	} else if (has_room(s, job, &e)) {
@@ -349,6 +356,12 @@ static void *run(void *arg)
 		if (p[0].revents && read(s->wake_fd, &count, sizeof(count)) < 0)
 			continue;
 		take_lists(s);
+		if (s->give_up) {
+			struct cairn_api_error e;
+
+			serve_refuse_ending(&e);
+			fail_live(s, &e);
+		}
 		listen_to_worker(s);
 		talk_to_worker(s);
 		blocked = look_at_clients(s);
@@ -384,6 +397,13 @@ int serve_start_link(struct serve *s)
 		return cairn_error(EIO, "serve: no thread: %s", strerror(ret));
 	s->link_runs = true;
 	return 0;
+}
+
+void serve_give_up(struct serve *s)
+{
+	s->give_up = true;
+	if (s->link_runs)
+		wake(s);
 }
 
 void serve_stop_link(struct serve *s)

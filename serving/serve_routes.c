@@ -33,6 +33,12 @@ void serve_refuse(struct cairn_http_exchange *x, const struct cairn_api_error *e
 	cairn_api_out_free(&out);
 }
 
+void serve_refuse_ending(struct cairn_api_error *e)
+{
+	cairn_api_refuse(e, 503, "shutting_down", NULL, "the server is shutting down");
+	e->retry_after_s = RETRY_LOADING_S;
+}
+
 struct serve_job *serve_job_get(struct serve_job *job)
 {
 	atomic_fetch_add(&job->refs, 1);
@@ -77,8 +83,7 @@ static bool may_come(struct serve *s, struct cairn_http_exchange *x, bool needs_
 	int state = atomic_load(&s->state);
 
 	if (atomic_load(&s->draining)) {
-		cairn_api_refuse(&e, 503, "shutting_down", NULL, "the server is shutting down");
-		e.retry_after_s = RETRY_LOADING_S;
+		serve_refuse_ending(&e);
 	} else if (needs_worker && state != SERVE_READY) {
 		cairn_api_refuse(&e, 503, "not_ready", NULL, state == SERVE_LOADING ?
 				 "the model is being loaded" : "the worker has failed and starts again");
