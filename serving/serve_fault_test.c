@@ -207,6 +207,24 @@ static void drain(struct cairn_test *t)
 	}
 }
 
+/* The least --hang-timeout, and nothing to do: that is no hang. */
+static void idle_is_well(struct cairn_test *t)
+{
+	static struct reply r;
+	struct server s;
+
+	if (start_server(t, &s, (const char *const[]){ "--impl", "cpu", "--quiet", "--hang-timeout", "1",
+						       NULL }) &&
+	    EXPECT(t, wait_ready(&s))) {
+		double end = now_s() + 2.5;
+
+		while (now_s() < end && EXPECT(t, get(&s, "/health", &r) == 200))
+			nap_ms(20);
+		EXPECT(t, metric_of(&s, "cairn:worker_restarts_total", "") == 0);
+	}
+	stop_server(&s);
+}
+
 /* A model that cannot be loaded: one exit status, and the file is named. While loading: 503. */
 static void cannot_load(struct cairn_test *t)
 {
@@ -268,6 +286,7 @@ static const struct cairn_unit units[] = {
 	{ "no_number", no_number },
 	{ "killed_under_load", killed_under_load },
 	{ "drain", drain },
+	{ "idle_is_well", idle_is_well },
 	{ "cannot_load", cannot_load },
 };
 

@@ -24,7 +24,7 @@
 #include "serve_wire.h"
 
 #define STATS_NS	100000000	/* between two STATS */
-#define BEAT_MS		1000		/* between two STEP while idle */
+#define BEAT_MS		200		/* between two STEP while idle: --hang-timeout may be 1 s */
 
 /* A request on its way in: all its frames in their order. */
 struct incoming {
