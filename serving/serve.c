@@ -49,13 +49,15 @@ static int read_key(struct serve *s)
 {
 	const char *env = getenv("CAIRN_API_KEY");
 	char *text = NULL;
-	size_t n;
+	size_t n, size = 0;
 	int ret = 0;
 
 	if (s->opt.key_file)
-		CAIRN_TRY(read_file(s->opt.key_file, &text, &n));
+		CAIRN_TRY(read_file(s->opt.key_file, &text, &size));
 	n = text || env ? strcspn(text ? text : env, "\r\n") : 0;
-	if (s->opt.key_file && !n)
+	if (n < size && !text[n])
+		ret = cairn_error(EINVAL, "--key-file: %s: its first line has a NUL byte", s->opt.key_file);
+	else if (s->opt.key_file && !n)
 		ret = cairn_error(EINVAL, "--key-file: %s: its first line is empty", s->opt.key_file);
 	else if (n >= sizeof(s->key))
 		ret = cairn_error(EINVAL, "the API key is longer than %zu bytes", sizeof(s->key) - 1);

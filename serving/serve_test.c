@@ -234,6 +234,30 @@ static void other_paths(struct cairn_test *t)
 	stop_server(&s);
 }
 
+/* A key file that is no text: the key must not end where a C string does. */
+static void key_of_bytes(struct cairn_test *t)
+{
+	char key[PATH_MAX], exe[PATH_MAX];
+	int status = 0, pid;
+	ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+
+	exe[n > 0 ? n : 0] = 0;
+	cairn_tmpfile(t, key, sizeof(key), "key", "a\0sesame\n", 9);
+	pid = fork();
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		dup2(open("/dev/null", O_WRONLY), 1);
+		dup2(1, 2);
+		execl(exe, "cairn", "serve", "--impl", "cpu", "--port", "0", "--key-file", key, NULL);
+		_exit(127);
+	}
+	if (!EXPECT(t, has_ended(pid, &status, 10000))) {
+		kill(pid, SIGKILL);
+		waitpid(pid, &status, 0);
+	}
+	EXPECT(t, WIFEXITED(status) && WEXITSTATUS(status) == 2);
+}
+
 /* Row 22: the same seed, alone and among others. */
 static void same_in_company(struct cairn_test *t)
 {
@@ -274,7 +298,8 @@ static void same_in_company(struct cairn_test *t)
 
 static const struct cairn_unit units[] = {
 	{ "whole_and_streamed", whole_and_streamed }, { "stops", stops }, { "chats", chats },
-	{ "other_paths", other_paths }, { "same_in_company", same_in_company },
+	{ "other_paths", other_paths }, { "key_of_bytes", key_of_bytes },
+	{ "same_in_company", same_in_company },
 };
 
 const struct cairn_family cairn_serve_family = {
