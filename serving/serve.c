@@ -127,6 +127,7 @@ static int load(struct serve *s)
 		.max_context = max_context, .models = s->names, .num_models = 1,
 		.adds_bos = num_ids > 0, .has_template = s->template != NULL,
 	};
+	atomic_init(&s->max_context, max_context);
 	return cairn_metrics_new(s->name, "0", max_context, &s->metrics);
 }
 

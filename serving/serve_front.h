@@ -136,6 +136,7 @@ struct serve {
 	atomic_int num_jobs;		/* of models: made, not freed */
 	atomic_llong num_queued, queued_tokens;
 	atomic_int restarts;
+	atomic_int max_context;		/* of one request: the model's, or what the worker's pages hold */
 	atomic_bool was_ready, cannot_load;	/* a worker has loaded; the first one could not */
 	atomic_bool give_up, stop_link;		/* answers end now, as errors; the thread does */
 
@@ -176,6 +177,7 @@ int64_t serve_now_ns(void);
 
 /* serve_routes.c */
 int serve_open_http(struct serve *s);
+struct cairn_api_limits serve_limits(const struct serve *s);	/* as they are now */
 void serve_refuse(struct cairn_http_exchange *x, const struct cairn_api_error *e);
 void serve_refuse_ending(struct cairn_api_error *e);	/* 503: the server is shutting down */
 struct serve_job *serve_job_get(struct serve_job *job);

@@ -268,9 +268,37 @@ static void long_wait(struct cairn_test *t)
 	stop_server(&s);
 }
 
+/* Row 16: what the pages hold is what a request may have, and what the server says of itself. */
+static void small_pool(struct cairn_test *t)
+{
+	static struct reply r;
+	struct server s;
+	char *body[3] = { prompt_of(60, ",\"ignore_eos\":true"), prompt_of(60, ",\"max_tokens\":5"),
+			  prompt_of(64, ",\"stream\":true") };
+
+	if (start_server(t, &s, (const char *const[]){ "--impl", "cpu", "--quiet", "--page-size", "16",
+						       "--pages", "4", "--batch", "4", NULL }) &&
+	    EXPECT(t, wait_ready(&s))) {
+		EXPECT(t, get(&s, "/v1/models", &r) == 200 && number_at(&r, "data.0.max_model_len") == 64);
+		EXPECT(t, get(&s, "/v1/models/embedded", &r) == 200 &&
+				  number_at(&r, "max_model_len") == 64);
+		EXPECT(t, post(&s, "/tokenize", "{\"prompt\":\"a\"}", &r) == 200 &&
+				  number_at(&r, "max_model_len") == 64);
+		/* who does not say how much gets what there is */
+		EXPECT(t, post(&s, PATH, body[0], &r) == 200 && number_at(&r, "usage.total_tokens") == 64);
+		for (int i = 1; i < 3; i++)
+			EXPECT(t, post(&s, PATH, body[i], &r) == 400 &&
+					  says(&r, "error.code", "context_length_exceeded"));
+	}
+	stop_server(&s);
+	for (int i = 0; i < 3; i++)
+		free(body[i]);
+}
+
 static const struct cairn_unit units[] = {
 	{ "queue", queue }, { "leavers", leavers }, { "stalled", stalled }, { "slow_reader", slow_reader },
 	{ "idlers", idlers }, { "long_wait", long_wait }, { "short_of_pages", short_of_pages },
+	{ "small_pool", small_pool },
 };
 
 const struct cairn_family cairn_serve_limit_family = {

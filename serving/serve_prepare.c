@@ -114,7 +114,7 @@ static int tokenize(struct serve_job *job, struct cairn_api_error *e)
 			goto out_free;
 		}
 	}
-	cairn_api_tokenize_body(&out, ids, num, tokens, job->s->limits.max_context);
+	cairn_api_tokenize_body(&out, ids, num, tokens, serve_limits(job->s).max_context);
 	answer(job, &out);
 	ret = 0;
 out_free:
@@ -183,6 +183,7 @@ static int make_choices(struct serve_job *job)
 
 static int generate(struct serve_job *job, struct cairn_api_error *e)
 {
+	struct cairn_api_limits limits = serve_limits(job->s);
 	struct cairn_api_request *r = &job->req;
 	int32_t num = r->messages ? 1 : r->num_prompts;
 
@@ -206,7 +207,7 @@ static int generate(struct serve_job *job, struct cairn_api_error *e)
 
 		p->job = job;
 		CAIRN_TRY(encode(job, i, &p->ids, &p->num_ids, e));
-		CAIRN_TRY(cairn_api_fit(r, &job->s->limits, p->num_ids, &p->max_tokens, e));
+		CAIRN_TRY(cairn_api_fit(r, &limits, p->num_ids, &p->max_tokens, e));
 		job->num_prompt_tokens += (int64_t)p->num_ids;
 	}
 	if (make_choices(job))

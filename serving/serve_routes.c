@@ -19,6 +19,14 @@ int64_t serve_now_ns(void)
 	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
 }
 
+struct cairn_api_limits serve_limits(const struct serve *s)
+{
+	struct cairn_api_limits limits = s->limits;
+
+	limits.max_context = atomic_load(&s->max_context);
+	return limits;
+}
+
 void serve_refuse(struct cairn_http_exchange *x, const struct cairn_api_error *e)
 {
 	struct cairn_api_out out = { 0 };
@@ -156,10 +164,11 @@ static void answer(struct cairn_http_exchange *x, int status, const char *type, 
 static void models(void *ctx, struct cairn_http_exchange *x, const struct cairn_http_request *req)
 {
 	struct serve *s = ctx;
+	struct cairn_api_limits limits = serve_limits(s);
 	struct cairn_api_out out = { 0 };
 
 	(void)req;
-	cairn_api_models_body(&out, &s->limits, s->created);
+	cairn_api_models_body(&out, &limits, s->created);
 	answer(x, 200, "application/json", out.failed ? NULL : out.s, out.len);
 	cairn_api_out_free(&out);
 }
@@ -169,6 +178,7 @@ static void model(void *ctx, struct cairn_http_exchange *x, const struct cairn_h
 {
 	struct serve *s = ctx;
 	const char *name = req->path + strlen("/v1/models/");
+	struct cairn_api_limits limits = serve_limits(s);
 	struct cairn_api_out out = { 0 };
 	struct cairn_api_error e;
 
@@ -179,7 +189,7 @@ static void model(void *ctx, struct cairn_http_exchange *x, const struct cairn_h
 		return;
 	}
 	/* what the list has between its brackets */
-	cairn_api_models_body(&out, &s->limits, s->created);
+	cairn_api_models_body(&out, &limits, s->created);
 	answer(x, 200, "application/json",
 	       out.failed ? NULL : out.s + strlen("{\"object\":\"list\",\"data\":["),
 	       out.len - strlen("{\"object\":\"list\",\"data\":[]}"));

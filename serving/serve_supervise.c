@@ -94,8 +94,9 @@ static void start(struct serve *s)
 int serve_worker_ready(struct serve *s, const struct cairn_wire_frame *f)
 {
 	if (atomic_load(&s->state) != SERVE_LOADING || f->ready.vocab_size != s->config.vocab_size ||
-	    f->ready.max_context != s->limits.max_context)
+	    f->ready.max_context < 1 || f->ready.max_context > s->limits.max_context)
 		return -EINVAL;
+	atomic_store(&s->max_context, f->ready.max_context);
 	atomic_store(&s->beat_ns, serve_now_ns());
 	atomic_store(&s->busy, false);
 	atomic_store(&s->was_ready, true);

@@ -380,6 +380,7 @@ static int load(struct worker *w, const struct cairn_serve_options *o)
 	};
 	struct cairn_wire_frame f = { .kind = CAIRN_WIRE_READY };
 	struct cairn_model_config config;
+	int64_t room;
 	int host;
 
 	CAIRN_TRY(cairn_serve_config(o, &config, &w->max_context));
@@ -398,10 +399,11 @@ static int load(struct worker *w, const struct cairn_serve_options *o)
 	/* a tile of attention is 64 keys: of a device they come in one piece then */
 	w->page_size = eo.page_size = (int32_t)(o->page_size ? o->page_size : host ? 16 : 64);
 	w->num_pages = eo.num_pages = (int32_t)(o->num_pages ? o->num_pages : count_pages(w, o));
+	room = (int64_t)w->num_pages * w->page_size;
 	w->keep = eo.host_pages > 0 && eo.cache_grain >= 0;
 	CAIRN_TRY(cairn_engine_create(&w->engine, w->session.model, &eo));
 	f.ready.vocab_size = config.vocab_size;
-	f.ready.max_context = w->max_context;
+	f.ready.max_context = room < w->max_context ? (int32_t)room : w->max_context;
 	f.ready.num_pages = w->num_pages;
 	f.ready.page_size = w->page_size;
 	f.ready.max_batch = w->max_batch;
