@@ -10,12 +10,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "../primitives/error.h"
 #include "serve_front.h"
 
-#define LOOK_MS	20	/* between two looks at what goes on */
+#define LOOK_MS		20	/* between two looks at what goes on */
+#define OTHER_FILES	96	/* those that HTTP opens to send clients away, and all that are no clients */
 
 static int read_file(const char *path, char **text, size_t *n)
 {
@@ -131,10 +133,35 @@ static int load(struct serve *s)
 	return cairn_metrics_new(s->name, "0", max_context, &s->metrics);
 }
 
+/* Room for --max-connections; where the system has less, fewer may come: a worker needs some, too. */
+static int fit_descriptors(struct serve *s)
+{
+	rlim_t need = (rlim_t)s->opt.max_connections + OTHER_FILES;
+	struct rlimit l;
+
+	if (getrlimit(RLIMIT_NOFILE, &l))
+		return cairn_error(EIO, "serve: getrlimit: %s", strerror(errno));
+	if (l.rlim_cur < need) {
+		l.rlim_cur = l.rlim_max < need ? l.rlim_max : need;
+		if (setrlimit(RLIMIT_NOFILE, &l))
+			return cairn_error(EIO, "serve: setrlimit: %s", strerror(errno));
+	}
+	if (l.rlim_cur >= need)
+		return 0;
+	if (l.rlim_cur <= OTHER_FILES)
+		return cairn_error(EINVAL, "serve: %llu open files are allowed, %d are the least",
+				   (unsigned long long)l.rlim_cur, OTHER_FILES + 1);
+	s->opt.max_connections = (int64_t)l.rlim_cur - OTHER_FILES;
+	fprintf(stderr, "cairn serve: %llu open files are allowed: at most %lld connections\n",
+		(unsigned long long)l.rlim_cur, (long long)s->opt.max_connections);
+	return 0;
+}
+
 static int start(struct serve *s)
 {
 	struct cairn_api_out name = { 0 };
 
+	CAIRN_TRY(fit_descriptors(s));
 	CAIRN_TRY(serve_start_preparing(s));
 	CAIRN_TRY(serve_start_link(s));
 	CAIRN_TRY(serve_open_http(s));

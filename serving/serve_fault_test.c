@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* serve_fault_test - workers that err, crash, hang, are killed; and the end of the server */
+#include <sys/resource.h>
+
 #include "../conformance/harness.h"
 #include "serve_test.h"
 
@@ -281,6 +283,46 @@ static void no_number(struct cairn_test *t)
 	stop_server(&s);
 }
 
+/*
+ * A server that may open few files: it raises what it may, and where that does not reach takes fewer clients,
+ * so that one who fills it up does not keep a worker from coming back.
+ */
+static void few_descriptors(struct cairn_test *t)
+{
+	struct rlimit old, few;
+	char log[1 << 15];
+	int fds[300];
+
+	getrlimit(RLIMIT_NOFILE, &old);
+	for (int hard = 0; hard < 2; hard++) {
+		static struct reply r;
+		struct server s;
+		int num = 0, worker;
+
+		/* the last thing that this process does: nobody but root gets back what is taken from it */
+		few = (struct rlimit){ 160, hard ? 160 : old.rlim_max };
+		setrlimit(RLIMIT_NOFILE, &few);
+		if (!start_server(t, &s, (const char *const[]){ "--impl", "cpu", "--quiet",
+								"--max-connections", "1000", NULL }) ||
+		    !EXPECT(t, wait_ready(&s)))
+			return;
+		few.rlim_cur = few.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &few);
+		worker = worker_of(&s);
+		for (int i = 0; i < (hard ? 140 : 300); i++)
+			fds[num++] = dial_port(s.port);
+		nap_ms(200);
+		EXPECT(t, hard || get(&s, "/health", &r) == 200);
+		EXPECT(t, worker > 1 && !kill(worker, SIGKILL));
+		EXPECT(t, WAIT_FOR(worker_of(&s) != worker, 30000));
+		EXPECT(t, !!strstr(log_of(&s, log, sizeof(log)), "at most 64 connections") == hard);
+		while (num)
+			close(fds[--num]);
+		EXPECT(t, WAIT_FOR(post(&s, PATH, SHORT, &r) == 200, 30000));
+		stop_server(&s);
+	}
+}
+
 static const struct cairn_unit units[] = {
 	{ "device_fails", device_fails },
 	{ "no_number", no_number },
@@ -288,6 +330,7 @@ static const struct cairn_unit units[] = {
 	{ "drain", drain },
 	{ "idle_is_well", idle_is_well },
 	{ "cannot_load", cannot_load },
+	{ "few_descriptors", few_descriptors },
 };
 
 const struct cairn_family cairn_serve_fault_family = {

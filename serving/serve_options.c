@@ -48,7 +48,7 @@ static const char usage[] =
 	"  --max-queued N         prompts waiting (1024)\n"
 	"  --max-queued-tokens N  of their prompts (4194304)\n"
 	"  --max-body N           bytes of a request (8388608)\n"
-	"  --max-connections N    (4096)\n"
+	"  --max-connections N    (4096, or what the limit of open files allows)\n"
 	"  --max-per-address N    connections of one client; 0: no limit (0)\n"
 	"  --stream-buffer N      bytes of an answer that its client has not read yet (262144)\n"
 	"  --request-timeout S    from its last byte to the end of its answer; 0: none (0)\n"
