@@ -177,6 +177,27 @@ static void http_rules(struct cairn_test *t)
 	stop_server(&s);
 }
 
+/* What --max-body allows is not refused for its length by another limit. */
+static void longest_body(struct cairn_test *t)
+{
+	static const char head[] = "POST " C " HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+				   "Content-Length: 1000000000\r\nExpect: 100-continue\r\n\r\n";
+	char got[64] = "";
+	struct server s;
+	int fd;
+
+	if (start_server(t, &s, (const char *const[]){ "--impl", "cpu", "--quiet", "--max-body", "1000000000",
+						       NULL }) &&
+	    EXPECT(t, wait_ready(&s))) {
+		fd = dial_port(s.port);
+		say_n(fd, head, strlen(head));
+		EXPECT(t, recv(fd, got, sizeof(got) - 1, 0) > 0);
+		EXPECT_CONTAINS(t, got, "HTTP/1.1 100 Continue\r\n\r\n");
+		close(fd);
+	}
+	stop_server(&s);
+}
+
 /* Row 9: long pieces without a place to cut; row 11: templates that do not end. */
 static void hard_texts(struct cairn_test *t)
 {
@@ -221,7 +242,8 @@ static void hard_texts(struct cairn_test *t)
 }
 
 static const struct cairn_unit units[] = {
-	{ "refused", refused }, { "http_rules", http_rules }, { "hard_texts", hard_texts },
+	{ "refused", refused }, { "http_rules", http_rules }, { "longest_body", longest_body },
+	{ "hard_texts", hard_texts },
 };
 
 const struct cairn_family cairn_serve_bad_family = {

@@ -10,6 +10,7 @@
 #include "serve_front.h"
 
 #define RETRY_LOADING_S	5
+#define MAX_BODIES	(256ll << 20)	/* bytes of all requests together, if two of them have less */
 
 int64_t serve_now_ns(void)
 {
@@ -291,7 +292,9 @@ int serve_open_http(struct serve *s)
 		.max_connections = (int)o->max_connections, .max_per_address = (int)o->max_per_address,
 		/* what waits and what runs; prompts beyond are told 429 by us */
 		.max_requests = (int)(o->max_queued + o->common.batch + 256),
-		.max_body = (size_t)o->max_body, .stream_buffer = (size_t)o->stream_buffer,
+		.max_body = (size_t)o->max_body,
+		.max_body_total = (size_t)(2 * o->max_body > MAX_BODIES ? 2 * o->max_body : MAX_BODIES),
+		.stream_buffer = (size_t)o->stream_buffer,
 		.request_timeout_ms = (int)o->header_s * 1000, .stall_timeout_ms = (int)o->stall_s * 1000,
 		.log = log_line, .log_ctx = s,
 	};
