@@ -17,6 +17,8 @@ static const struct beam_case beam_cases[] = {
 	{ 33, 10, 3, 2, 0, 5, 0, 60 },
 	{ 8, 16, 4, 1, 1.5f, 5, 6, 60 },
 	{ 25, 14, 1, 1, 1, 5, 0, 60 },
+	/* as many as there may be: more log-probabilities than a client may ask for */
+	{ 12, 6, 16, 16, 1, 5, 0, 120 },
 	/* memory for two of the beams at a time */
 	{ 21, 12, 4, 4, 1, 2, 0, 15 },
 	/* for one: those that are held give way in the end */
@@ -105,7 +107,8 @@ static void beams(struct cairn_test *t, const char *table)
 	if (!naive_open(t, &n, g.dir)) {
 		for (size_t i = 0; i < ARRAY_SIZE(beam_cases); i++) {
 			struct cairn_engine_options opt = {
-				.max_batch = 5, .max_context = 48, .max_rows = 24, .page_size = 4,
+				.max_batch = beam_cases[i].width > 5 ? beam_cases[i].width + 1 : 5,
+				.max_context = 48, .max_rows = 24, .page_size = 4,
 				.num_pages = beam_cases[i].num_pages, .decode = CAIRN_DECODE_UNFUSED,
 			};
 

@@ -126,7 +126,14 @@ static void treated(struct cairn_test *t)
 			EXPECT(t, says(&r, "choices.0.text", "47") && length_at(&r, "choices") == 4);
 			EXPECT(t, !says(&r, "choices.1.text", "47"));
 		}
+		/* the widest there is, and the worker is the same one afterwards */
+		if (served(t, &s,
+			   "{\"prompt\":[52,428,185],\"max_tokens\":118,\"n\":16,\"use_beam_search\":true,"
+			   "\"ignore_eos\":true}",
+			   &r))
+			EXPECT(t, number_at(&r, "usage.completion_tokens") == 16 * 118);
 		EXPECT(t, WAIT_FOR(is_quiet(&s), 30000));
+		EXPECT(t, metric_of(&s, "cairn:worker_restarts_total", "") == 0);
 	}
 	stop_server(&s);
 }

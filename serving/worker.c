@@ -107,7 +107,7 @@ static int create_flights(struct cairn_worker *w, size_t block)
 		lay_out(w, &f->host, p);
 		CAIRN_TRY(worker_host_alloc(w, tokens, &p));
 		f->tokens = p;
-		CAIRN_TRY(worker_host_alloc(w, worker_logprobs_bytes(w, CAIRN_MAX_LOGPROBS), &p));
+		CAIRN_TRY(worker_host_alloc(w, worker_logprobs_bytes(w, CAIRN_LOGPROBS_MAX), &p));
 		f->logprobs = p;
 		f->rows = malloc(tokens);
 		f->treats = calloc((size_t)w->opt.max_batch, sizeof(*f->treats));
@@ -153,14 +153,14 @@ static int create_device(struct cairn_worker *w)
 	w->ids = p;
 	CAIRN_TRY(TABLE(w, mem_alloc, &p, tokens));
 	w->drawn = p;
-	CAIRN_TRY(TABLE(w, mem_alloc, &p, worker_logprobs_bytes(w, CAIRN_MAX_LOGPROBS)));
+	CAIRN_TRY(TABLE(w, mem_alloc, &p, worker_logprobs_bytes(w, CAIRN_LOGPROBS_MAX)));
 	w->logprobs = p;
 	CAIRN_TRY(TABLE(w, mem_alloc, &p, logits));
 	w->logits = p;
 	/* a padded pass reads rows that nobody wrote: of no effect, but a read of defined memory */
 	CAIRN_TRY(TABLE(w, mem_set, w->ids, 0, ids, w->stream));
 	CAIRN_TRY(TABLE(w, mem_set, w->drawn, 0, tokens, w->stream));
-	CAIRN_TRY(TABLE(w, mem_set, w->logprobs, 0, worker_logprobs_bytes(w, CAIRN_MAX_LOGPROBS),
+	CAIRN_TRY(TABLE(w, mem_set, w->logprobs, 0, worker_logprobs_bytes(w, CAIRN_LOGPROBS_MAX),
 			w->stream));
 	CAIRN_TRY(create_sample_workspace(w));
 	return create_flights(w, block);
