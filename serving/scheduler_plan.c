@@ -284,13 +284,16 @@ static int admissions(struct cairn_scheduler *s, struct plan_buffer *b, int32_t 
 	return prompts(s, b, max_rows);
 }
 
-/* Those that run are all held for the sake of one that has given way, and finds no room: they give way. */
+/* Nobody gets on: some are held for the sake of one that has given way, and that one finds no room, be it in
+ * the queue or, begun anew, for the rest of its rows. They give way. */
 static int make_way(struct cairn_scheduler *s)
 {
 	int waits = 0;
 
 	for (struct sched_seq *q = s->queue; q && !waits; q = q->next)
 		waits = q->was_running && !q->is_held;
+	for (int32_t i = 0; i < s->num_running && !waits; i++)
+		waits = rest(s->running[i]) > 0;
 	for (int32_t i = s->num_running - 1; waits && i >= 0; i--) {
 		if (s->running[i]->is_held)
 			return sched_preempt(s, s->running[i]);
@@ -329,7 +332,7 @@ static int form(struct cairn_scheduler *s, struct plan_buffer *b, int64_t now)
 	CAIRN_TRY(decodes(s, b));
 	CAIRN_TRY(prompts(s, b, max_rows));
 	CAIRN_TRY(admissions(s, b, max_rows, set_back));
-	if (!b->plan.num_items && !s->unreported && s->num_preempted)
+	if (!b->plan.num_items && !s->unreported)
 		CAIRN_TRY(make_way(s));
 	for (int32_t i = 0; i < s->num_running; i++) {
 		struct sched_seq *q = s->running[i];
