@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include "../conformance/harness.h"
+#include "serve_front.h"
 #include "serve_test.h"
 
 #define LONG	"{\"prompt\":\"a\",\"ignore_eos\":true,\"max_tokens\":1500"
@@ -227,6 +228,30 @@ static void idle_is_well(struct cairn_test *t)
 	stop_server(&s);
 }
 
+/* A worker that says it is busy and computes nothing is as good as silent. */
+static void busy_is_no_life(struct cairn_test *t)
+{
+	static const struct {
+		int rows, busy, lives;
+	} says[] = { { 0, 1, 0 }, { 3, 1, 1 }, { 3, 0, 1 }, { 0, 0, 1 } };
+	static struct serve s;
+
+	if (!EXPECT(t, cairn_metrics_new("m", "0", 64, &s.metrics) == 0))
+		return;
+	atomic_store(&s.state, SERVE_READY);
+	for (size_t i = 0; i < ARRAY_SIZE(says); i++) {
+		struct cairn_wire_frame f = { .kind = CAIRN_WIRE_STEP };
+
+		f.step.num_pages = 1;
+		f.step.rows = says[i].rows;
+		f.step.busy = says[i].busy;
+		atomic_store(&s.beat_ns, 1);
+		EXPECT(t, serve_take_frame(&s, &f) == 0 && s.busy == says[i].busy);
+		EXPECT(t, (atomic_load(&s.beat_ns) != 1) == says[i].lives);
+	}
+	cairn_metrics_free(s.metrics);
+}
+
 /* A model that cannot be loaded: one exit status, and the file is named. While loading: 503. */
 static void cannot_load(struct cairn_test *t)
 {
@@ -329,6 +354,7 @@ static const struct cairn_unit units[] = {
 	{ "killed_under_load", killed_under_load },
 	{ "drain", drain },
 	{ "idle_is_well", idle_is_well },
+	{ "busy_is_no_life", busy_is_no_life },
 	{ "cannot_load", cannot_load },
 	{ "few_descriptors", few_descriptors },
 };

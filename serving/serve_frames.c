@@ -228,7 +228,8 @@ static int step(struct serve *s, const struct cairn_wire_frame *f)
 
 	if (f->step.rows < 0 || f->step.num_pages < 1 || f->step.used_pages < 0)
 		return -EINVAL;
-	atomic_store(&s->beat_ns, now);
+	if (f->step.rows || !f->step.busy)	/* else it may turn round and round */
+		atomic_store(&s->beat_ns, now);
 	atomic_store(&s->busy, f->step.busy != 0);
 	if (f->step.rows) {
 		atomic_store(&s->step_ns, now);

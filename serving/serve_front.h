@@ -132,7 +132,7 @@ struct serve {
 	atomic_int state;		/* enum serve_state */
 	atomic_bool draining;
 	atomic_bool busy;
-	atomic_llong beat_ns, step_ns;	/* the worker was heard of; it has made a step */
+	atomic_llong beat_ns, step_ns;	/* the worker was idle, or made a step; it made a step */
 	atomic_int num_jobs;		/* of models: made, not freed */
 	atomic_llong num_queued, queued_tokens;
 	atomic_int restarts;

@@ -15,7 +15,7 @@
  *     STARTED		a request has left the queue
  *     TOKEN TOP...	of an answer; FINISH: it has ended. One FINISH for each answer of a request
  *     REFUSED TEXT...	the engine does not take a request; instead of all others of it
- *     STEP		after each step of the engine, and once a second while there is nothing to do
+ *     STEP		after each step of the engine, and five times a second while there is nothing to do
  *     STATS		now and then: sums since the worker began
  *     FAILED TEXT...	the worker's last words
  *
