@@ -358,7 +358,7 @@ static int num_clusters(const void *kernel, int size)
 	n = cairn_max_active_clusters(kernel, &l);
 	if (n > 0)
 		__atomic_store_n(&known[size], n, __ATOMIC_RELAXED);
-	return n ? n : cairn_error(EOPNOTSUPP, "gemm: no cluster of %d fits on this device", size);
+	return n;
 }
 
 /* The largest clusters of which all run at once, or pairs; then a height that gives all as many tiles. */
@@ -373,6 +373,8 @@ static int pick_shape(const struct cairn_gemm_args *g, const void *kernel, struc
 		if (tiles <= at_once || p->size == 2)
 			break;
 	}
+	if (!at_once)
+		return cairn_error(EOPNOTSUPP, "gemm: no pair of CTAs fits on this device");
 	rounds = div_up(tiles, at_once);
 	p->rows = div_up(div_up(g->n, at_once * rounds), 8) * 8;
 	if (p->rows < TILE_ROWS / 2)	/* each CTA reads all of a */
