@@ -453,7 +453,7 @@ int cairn_cmd_bench(const struct cairn_options *opt)
 	struct cairn_impl impls[ARRAY_SIZE(opt->impls)];
 	struct bench_pass pass = { NULL, 1 };
 	struct sink sink = { 0 };
-	int cases = 0, measures = 0;
+	int cases = 0, measures = 0, lost;
 
 	for (const struct cairn_family *const *f = cairn_families(); *f; f++) {
 		cases |= cairn_family_selected(opt, *f);
@@ -483,10 +483,9 @@ int cairn_cmd_bench(const struct cairn_options *opt)
 	run_pass(opt, impls, &pass, &sink);
 	for (const struct cairn_family *const *f = cairn_families(); *f && measures; f++)
 		cairn_measures(opt, *f, sink.json, &sink.sum);
-	if (sink.json)
-		fclose(sink.json);
+	lost = cairn_close_json(sink.json, opt, "bench");
 	munmap(pass.roofs, sizeof(*pass.roofs));
 	printf("%d %s, %d failed, %d skipped\n", sink.sum.passed, opt->once ? "called" : "timed",
 	       sink.sum.failed, sink.sum.skipped);
-	return sink.sum.failed ? 1 : 0;
+	return sink.sum.failed || lost ? 1 : 0;
 }

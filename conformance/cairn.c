@@ -245,15 +245,8 @@ static int suite_command(const char *cmd, int argc, char **argv)
 	return cairn_cmd_check(&opt);
 }
 
-int main(int argc, char **argv)
+static int run(const char *cmd, int argc, char **argv)
 {
-	const char *cmd = argc > 1 ? argv[1] : "help";
-	char name[32];
-
-	setvbuf(stdout, NULL, _IOLBF, 1 << 16);
-	snprintf(name, sizeof(name), "cairn %s", cmd);
-	if (argc > 1)
-		argv[1] = name;		/* what getopt begins its complaints with */
 	if (!strcmp(cmd, "bench") && argc > 2 && !strcmp(argv[2], "serve")) {
 		argv[2] = "cairn bench serve";
 		return cairn_cmd_bench_serve(argc - 2, argv + 2);
@@ -284,4 +277,23 @@ int main(int argc, char **argv)
 	}
 	fprintf(stderr, "cairn: '%s': no such command; cairn help lists them\n", cmd);
 	return 2;
+}
+
+int main(int argc, char **argv)
+{
+	const char *cmd = argc > 1 ? argv[1] : "help";
+	char name[32];
+	int status;
+
+	setvbuf(stdout, NULL, _IOLBF, 1 << 16);
+	snprintf(name, sizeof(name), "cairn %s", cmd);
+	if (argc > 1)
+		argv[1] = name;		/* what getopt begins its complaints with */
+	status = run(cmd, argc, argv);
+	/* what the others print is their result; nobody need listen to a server's */
+	if (status || !strcmp(cmd, "serve") || !strcmp(cmd, "serve-worker") ||
+	    !(fflush(stdout) || ferror(stdout)))
+		return status;
+	fprintf(stderr, "%s: standard output: cannot be written\n", name);
+	return 1;
 }

@@ -287,7 +287,7 @@ int cairn_cmd_check(const struct cairn_options *opt)
 	struct cairn_impl impls[ARRAY_SIZE(opt->impls)];
 	struct cairn_totals sum = { 0, 0, 0 };
 	FILE *json = NULL;
-	int number = 0;
+	int number = 0, lost;
 
 	for (int k = 0; k < opt->num_impls; k++) {
 		int ret = cairn_impl_open(opt->impls[k], &impls[k]);
@@ -320,12 +320,11 @@ int cairn_cmd_check(const struct cairn_options *opt)
 		}
 	}
 	printf("1..%d\n", number);
-	if (json)
-		fclose(json);
+	lost = cairn_close_json(json, opt, "check");
 	if (number == 0) {
 		fprintf(stderr, "cairn check: no case matches\n");
 		return 2;
 	}
 	printf("%d passed, %d failed, %d skipped\n", sum.passed, sum.failed, sum.skipped);
-	return sum.failed ? 1 : 0;
+	return sum.failed || lost ? 1 : 0;
 }

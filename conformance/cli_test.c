@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 
 #include "harness.h"
 #include "registry.h"
@@ -54,6 +55,38 @@ static void one_line_and_two(struct cairn_test *t)
 			lines += *c == '\n';
 		if (!strstr(out, "TAP version") && !EXPECT(t, lines == 1))
 			cairn_note(t, "%s: %d lines", rows[i].says, lines);
+	}
+}
+
+/* What could not be written is no success. /dev/full takes nothing. */
+static void nothing_is_lost(struct cairn_test *t)
+{
+	static const char *const rows[][2] = {
+		{ "check --impl cpu --json /dev/full primitives.embedding",
+		  "--json: /dev/full: cannot be written" },
+		{ "bench --impl cpu --json /dev/full primitives.rope.rows1_heads32_8_dim128_bf16",
+		  "--json: /dev/full: cannot be written" },
+		{ "check --impl cpu primitives.embedding >/dev/full", "standard output: cannot be written" },
+		{ "list >/dev/full", "standard output: cannot be written" },
+		{ "eval --limit 1 >/dev/full", "standard output: cannot be written" },
+		{ "version >/dev/full", "standard output: cannot be written" },
+	};
+	char self[4096], line[4300], out[8192];
+
+	EXPECT(t, cairn_beside("cairn", self, sizeof(self)));
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		int status;
+		FILE *f;
+
+		snprintf(line, sizeof(line), "'%s' 2>&1 %s", self, rows[i][0]);
+		f = popen(line, "r");
+		if (!EXPECT(t, f))
+			continue;
+		out[fread(out, 1, sizeof(out) - 1, f)] = 0;
+		status = pclose(f);
+		if (!EXPECT(t, WIFEXITED(status) && WEXITSTATUS(status) == 1))
+			cairn_note(t, "%s: status %d", rows[i][0], status);
+		EXPECT_CONTAINS(t, out, rows[i][1]);
 	}
 }
 
@@ -244,6 +277,7 @@ static const struct cairn_unit units[] = {
 	{ "mutants_by_stage", mutants_by_stage },
 	{ "one_line_and_two", one_line_and_two },
 	{ "help_and_version", help_and_version },
+	{ "nothing_is_lost", nothing_is_lost },
 };
 
 const struct cairn_family cairn_cli_family = {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runner.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <fnmatch.h>
 #include <poll.h>
@@ -202,4 +203,17 @@ const char *cairn_run_child(cairn_child_fn fn, const struct cairn_family *f, con
 	else
 		return NULL;
 	return death;
+}
+
+int cairn_close_json(FILE *json, const struct cairn_options *opt, const char *command)
+{
+	int lost;
+
+	if (!json)
+		return 0;
+	lost = ferror(json);
+	if (!fclose(json) && !lost)
+		return 0;
+	fprintf(stderr, "cairn %s: --json: %s: cannot be written\n", command, opt->json);
+	return -EIO;
 }

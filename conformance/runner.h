@@ -82,6 +82,9 @@ const char *cairn_run_child(cairn_child_fn fn, const struct cairn_family *f, con
 			    const struct cairn_options *opt, void *arg,
 			    void (*line)(char *text, void *line_arg), void *line_arg);
 
+/* Closes the file of --json; -EIO and a line on standard error: not all of it is written. NULL is fine. */
+int cairn_close_json(FILE *json, const struct cairn_options *opt, const char *command);
+
 int cairn_cmd_check(const struct cairn_options *opt);
 int cairn_cmd_bench(const struct cairn_options *opt);
 int cairn_cmd_mutants(const struct cairn_options *opt);
