@@ -327,7 +327,7 @@ static const char usage[] =
 	"Makes a checkpoint with N heads of keys and values, each the mean of a group of the old ones\n"
 	"(N = 1: multi-query attention). It wants some further training.\n"
 	"\n"
-	"Exit status: 0 all well, 1 a file could not be written, 2 bad usage or input.\n";
+	"Exit status: 0 all well, 1 a file could not be read or written, 2 bad usage or input.\n";
 
 int cairn_cmd_convert_gqa(int argc, char **argv)
 {
