@@ -72,7 +72,7 @@ struct cairn_impl {
 	size_t size;			/* sizeof(struct cairn_impl) when the implementation was compiled */
 	uint32_t abi_version;
 	uint32_t flags;
-	const char *name, *version;
+	const char *name, *version;	/* 1 to 63 of ASCII, no control, quote, backslash */
 
 	int (*init)(int device);	/* once a process, before anything else; may be NULL */
 	void (*fini)(void);

@@ -52,6 +52,16 @@ const struct cairn_impl *cairn_impl_get(uint32_t abi_version)
 		return NULL;
 	if (how && !strcmp(how, "version"))
 		impl.abi_version = abi_version + 1;
+	if (how && !strcmp(how, "quote"))
+		impl.name = "a\"b";
+	if (how && !strcmp(how, "version_newline"))
+		impl.version = "1\n";
+	if (how && !strcmp(how, "load_exit"))
+		exit(0);
+	if (how && !strcmp(how, "load_crash"))
+		raise(SIGSEGV);
+	if (how && !strcmp(how, "load_hang"))
+		pause();
 	if (how && !strcmp(how, "device"))
 		be_a_device();
 	return &impl;

@@ -82,6 +82,29 @@ static void refused_by_name(struct cairn_test *t)
 	EXPECT(t, cairn_impl_open("/lib/x86_64-linux-gnu/libm.so.6", &impl) == -EINVAL);
 }
 
+static void misbehaviour_on_load(struct cairn_test *t)
+{
+	static const struct { const char *how, *says; } rows[] = {
+		{ "load_exit", "being loaded it exited with status 0" },
+		{ "load_crash", "being loaded it was ended by signal 11" },
+		{ "load_hang", "being loaded it was ended by signal 14" },
+		{ "quote", "name, version: must be 1 to 63 characters" },
+		{ "version_newline", "name, version: must be 1 to 63 characters" },
+	};
+	char path[PATH_MAX], out[65536];
+
+	if (!plugin(t, "bad", path, sizeof(path)))
+		return;
+	setenv("CAIRN_TIMEOUT", "1", 1);
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		setenv("CAIRN_BAD_PLUGIN", rows[i].how, 1);
+		EXPECT(t, check(path, "primitives.embedding", out, sizeof(out)) == 2);
+		EXPECT_CONTAINS(t, out, rows[i].says);
+	}
+	unsetenv("CAIRN_BAD_PLUGIN");
+	unsetenv("CAIRN_TIMEOUT");
+}
+
 static void misbehaviour_costs_one_family(struct cairn_test *t)
 {
 	static const struct { const char *how, *says; } rows[] = {
@@ -194,6 +217,7 @@ static const struct cairn_unit units[] = {
 	{ "example_passes", example_passes },
 	{ "old_table_is_cut", old_table_is_cut },
 	{ "refused_by_name", refused_by_name },
+	{ "misbehaviour_on_load", misbehaviour_on_load },
 	{ "misbehaviour_costs_one_family", misbehaviour_costs_one_family },
 	{ "left_out_on_a_device", left_out_on_a_device },
 	{ "hang_is_killed", hang_is_killed },
