@@ -210,13 +210,14 @@ def main(argv=None):
         rows = load(args.recorded)
         with open(args.readme, encoding="utf-8") as file:
             before = file.read()
+        text = table(rows, os.path.relpath(args.recorded, os.path.dirname(args.readme) or "."))
     except BadRecords as error:
         print(f"readme_table: {error}", file=sys.stderr)
         return 2
     except (OSError, UnicodeDecodeError) as error:
         print(f"readme_table: {args.readme}: {error}", file=sys.stderr)
         return 2
-    after = replaced(before, table(rows, os.path.relpath(args.recorded, os.path.dirname(args.readme) or ".")))
+    after = replaced(before, text)
     if after is None:
         print(f"readme_table: {args.readme}: no {BEGIN} ... {END}", file=sys.stderr)
         return 2

@@ -373,12 +373,12 @@ def main(argv=None):
     try:
         measured = load(args.measured)
         recorded = load(args.recorded) if args.recorded and os.path.exists(args.recorded) else None
+        if args.recorded and recorded is None:
+            print(f"report: {args.recorded}: not there: nothing recorded is shown", file=sys.stderr)
+        text = build(measured, recorded, args.recorded or "")
     except BadRecords as error:
         print(f"report: {error}", file=sys.stderr)
         return 2
-    if args.recorded and recorded is None:
-        print(f"report: {args.recorded}: not there: nothing recorded is shown", file=sys.stderr)
-    text = build(measured, recorded, args.recorded or "")
     try:
         os.makedirs(args.out, exist_ok=True)
         with open(os.path.join(args.out, "index.html"), "w", encoding="utf-8", newline="\n") as file:

@@ -110,7 +110,7 @@ def traffic_tables(page, rows):
             [
                 code(r.case),
                 code(r.impl),
-                f"{r.number('launches'):.0f}",
+                f"{r.need('launches'):.0f}",
                 kilobytes(r.number("dram_read_bytes")),
                 kilobytes(r.number("dram_write_bytes")),
                 kilobytes(r.number("bytes") or None),

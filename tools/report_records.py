@@ -42,8 +42,8 @@ class Record:
     belongs to what stands before it: decode_h32_8_b64 has n = {h: 32, h2: 8, b: 64}.
     """
 
-    def __init__(self, raw):
-        self.raw = raw
+    def __init__(self, raw, where="a record"):
+        self.raw, self.where = raw, where
         self.op, self.case, self.impl = raw["op"], raw["case"], raw["impl"]
         self.key = (self.op, self.case, self.impl)
         self.n, self.words = split_case(self.case)
@@ -55,6 +55,13 @@ class Record:
         """raw[key] if it is a number, else None."""
         value = self.raw.get(key)
         return value if is_number(value) else None
+
+    def need(self, key):
+        """raw[key], which a row of this family has; else BadRecords."""
+        value = self.number(key)
+        if value is None:
+            raise BadRecords(f"{self.where}: {self.op} {self.case}: {key}: missing or not a finite number")
+        return value
 
     @property
     def ns(self):
@@ -98,7 +105,7 @@ def refuse_constant(text):
     raise ValueError(f"{text} is not a JSON number")
 
 
-def parse_line(text):
+def parse_line(text, where="a record"):
     """One record, or ValueError with what is wrong with it."""
     raw = json.loads(text, parse_constant=refuse_constant)
     if not isinstance(raw, dict):
@@ -117,7 +124,7 @@ def parse_line(text):
     for key in ("gpu", "driver", "source", "impl_version"):
         if key in raw and not isinstance(raw[key], str):
             raise ValueError(f"{key}: {raw[key]!r} is not a text")
-    return Record(raw)
+    return Record(raw, where)
 
 
 def load(path):
@@ -129,7 +136,7 @@ def load(path):
                 if not line.strip():
                     continue
                 try:
-                    record = parse_line(line)
+                    record = parse_line(line, f"{path}:{line_no}")
                 except (ValueError, RecursionError) as error:
                     raise BadRecords(f"{path}:{line_no}: {error}") from None
                 rows[record.key] = record

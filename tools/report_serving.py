@@ -57,31 +57,31 @@ def targets(rows):
             "Llama-3-8B bf16, offline, 1024 in, 512 out, all tokens",
             "50% of compute / 2P at the fastest product measured beside it (aim: 70%)",
             "throughput llama3_8b_1024_512",
-            judged(full, "optimal_pct", lambda v: f"{v:.1f}%: {number(full, 'tokens_per_s'):,.0f} tokens/s", lambda v: v >= 50),
+            judged(full, "optimal_pct", lambda v: f"{v:.1f}%: {full.need('tokens_per_s'):,.0f} tokens/s", lambda v: v >= 50),
         ),
         target(
             "scheduler and sampler, batch 256, a step of the host",
             "under 100 µs",
             "throughput decode_256",
-            judged(decode, "host_us", lambda v: f"{v:.1f} µs; device idle {number(decode, 'idle_pct'):.2f}%", lambda v: v < 100),
+            judged(decode, "host_us", lambda v: f"{v:.1f} µs; device idle {decode.need('idle_pct'):.2f}%", lambda v: v < 100),
         ),
         target(
             "server, Poisson at 80% of saturation: p99 of a token's time",
             "under twice the mean",
             "serve *_online80",
-            reached(one(rows, "serve", "_online80"), lambda r: f"{r.number('p99_over_mean'):.2f} times"),
+            reached(one(rows, "serve", "_online80"), lambda r: f"{r.need('p99_over_mean'):.2f} times"),
         ),
         target(
             "server, one request: time of a token",
             "within 5% of the bare step",
             "serve *_batch1",
-            reached(one(rows, "serve", "_batch1"), lambda r: f"{100 * (r.number('over_bare') - 1):+.1f}%"),
+            reached(one(rows, "serve", "_batch1"), lambda r: f"{100 * (r.need('over_bare') - 1):+.1f}%"),
         ),
         target(
             "server, 8K of the prompt in the cache: first token",
             "under a tenth of a miss",
             "serve *_prefix8k",
-            reached(one(rows, "serve", "_prefix8k", "_prefix"), lambda r: f"{100 * r.number('hit_over_miss'):.1f}%"),
+            reached(one(rows, "serve", "_prefix8k", "_prefix"), lambda r: f"{100 * r.need('hit_over_miss'):.1f}%"),
         ),
         target(
             "server, 1000 idle connections, 256 streams, 20 that nobody reads",
@@ -89,15 +89,15 @@ def targets(rows):
             "serve *_connections",
             reached(
                 one(rows, "serve", "_connections"),
-                lambda r: f"{r.number('answered'):,.0f} answers whole in {r.number('seconds'):.0f} s, front"
-                f" {r.number('front_grown_bytes') / 1e6:+.1f} MB",
+                lambda r: f"{r.need('answered'):,.0f} answers whole in {r.need('seconds'):.0f} s, front"
+                f" {r.need('front_grown_bytes') / 1e6:+.1f} MB",
             ),
         ),
         target(
             "server, worker killed 20 times under load",
             "answered or failed cleanly, back within the load time, no leak",
             "serve *_kill9",
-            reached(one(rows, "serve", "_kill9"), lambda r: f"{r.number('sent'):,.0f} requests"),
+            reached(one(rows, "serve", "_kill9"), lambda r: f"{r.need('sent'):,.0f} requests"),
         ),
     ]
 
@@ -160,7 +160,7 @@ def host(page, rows):
             ["case", ">batch", ">rows", ">median", ">p99"],
             [
                 [code(r.case), num(r.number("batch")), num(r.number("rows"))]
-                + [fixed(r.number(k) / 1e3, 1) for k in ("median_ns", "p99_ns")]
+                + [fixed(r.need(k) / 1e3, 1) for k in ("median_ns", "p99_ns")]
                 for r in found
             ],
         )
@@ -173,7 +173,7 @@ def host(page, rows):
             [
                 [r.case.removeprefix("waste_page")]
                 + [
-                    f"{100 * r.number(k):.1f}%"
+                    f"{100 * r.need(k):.1f}%"
                     for k in ("sharegpt_waste", "alpaca_waste", "sharegpt_reserved", "alpaca_reserved")
                 ]
                 for r in found

@@ -58,12 +58,15 @@ class Reading(TestCase):
     def test_all_programs_exit_2_with_one_line(self):
         bad = self.path("bad.jsonl", "{}\n")
         good = self.path("good.jsonl", machine())
+        lacks = self.path("lacks.jsonl", [*machine(), raw("serve", "m_online80", reached=True)])
         readme = self.path("README.md", f"{readme_table.BEGIN}\n{readme_table.END}\n")
         out = os.path.join(self.dir.name, "out")
         for program, args in (
             (report, ("--measured", bad, "--out", out)),
             (report, ("--measured", good, "--recorded", bad, "--out", out)),
             (report, ("--measured", good + "x", "--out", out)),
+            (report, ("--measured", lacks, "--out", out)),
+            (readme_table, ("--recorded", lacks, "--readme", readme)),
             (compare, (bad, good)),
             (compare, (good, bad)),
             (readme_table, ("--recorded", bad, "--readme", readme)),
@@ -74,6 +77,15 @@ class Reading(TestCase):
             self.assertEqual(err.count("\n"), 1, err)
             self.assertIn(self.dir.name, err)
         self.assertFalse(os.path.exists(out))
+
+    def test_a_row_without_what_its_family_adds_is_named(self):
+        rows = [*machine(), raw("serve", "m_online80", reached=True)]
+        path = self.path("lacks.jsonl", rows)
+        status, _, err = self.run_main(report, "--measured", path, "--out", os.path.join(self.dir.name, "out"))
+        self.assertEqual(status, 2)
+        self.assertEqual(
+            err, f"report: {path}:{len(rows)}: serve m_online80: p99_over_mean: missing or not a finite number\n"
+        )
 
     def test_not_utf8_and_a_directory(self):
         for path in (self.path("x.jsonl", b'{"op":"\xff"}\n'), self.dir.name):
