@@ -183,7 +183,7 @@ check-sanitize: all
 
 # What has threads. A program that libmlx5 or a plug-in is part of is judged by what it does itself; not rdma.fhbn, whose
 # posters hand blocks of the ring on by fences and the card, which TSan does not see.
-threaded := 'serving.http*' 'serving.serve*' 'serving.bench_serve*' serving.metrics serving.engine_kv \
+threaded := 'serving.http*' 'serving.serve*' 'serving.bench_serve*' serving.metrics serving.tiers serving.engine_kv \
 	serving.engine_queue serving.engine_chaos 'rdma.nic*' 'rdma.transport*' 'rdma.fhbn_*' rdma.golden rdma.card
 
 ## check-threads      TSan over all that has threads, without a GPU

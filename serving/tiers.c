@@ -128,53 +128,6 @@ void cairn_tiers_destroy(struct cairn_tiers *t)
 	free(t);
 }
 
-/* ---- buffers behind slots ---- */
-
-/* All that is on the stream is done: what the disk waits for has happened. */
-static int idle(struct cairn_tiers *t)
-{
-	CAIRN_TRY(CAIRN_TABLE(t->impl, stream_sync, t->stream));
-	tiers_disk_release(t, INT64_MAX);
-	return 0;
-}
-
-/* The buffer that is to be written for a slot. */
-static int to_write(struct cairn_tiers *t, int32_t slot, int32_t *buffer)
-{
-	int32_t b = t->buffer_of[slot];
-
-	CAIRN_TRY(tiers_disk_poll(t));
-	if (t->buffers[b].jobs) {
-		if (!t->num_spares)
-			CAIRN_TRY(idle(t));
-		while (!t->num_spares)
-			CAIRN_TRY(tiers_disk_wait(t));
-		t->buffers[b].slot = -1;
-		if (!t->buffers[b].jobs)	/* it has become free by waiting */
-			t->spares[t->num_spares++] = b;
-		b = t->spares[--t->num_spares];
-		t->buffers[b].slot = slot;
-		t->buffer_of[slot] = b;
-	}
-	*buffer = b;
-	return 0;
-}
-
-static int to_read(struct cairn_tiers *t, int32_t slot, int32_t *buffer)
-{
-	int32_t b = t->buffer_of[slot];
-
-	if (t->buffers[b].fetches) {
-		CAIRN_TRY(tiers_disk_poll(t));
-		if (t->buffers[b].fetches)
-			CAIRN_TRY(idle(t));
-		while (t->buffers[b].fetches)
-			CAIRN_TRY(tiers_disk_wait(t));
-	}
-	*buffer = b;
-	return 0;
-}
-
 /* ---- lists ---- */
 
 static int reserve(struct cairn_tiers *t, struct move_lists *l, int32_t num)
@@ -233,31 +186,6 @@ static void put(struct cairn_tiers *t, struct move_lists *l, int32_t from, uint6
 	l->num++;
 }
 
-static int collect_move(struct cairn_tiers *t, struct move_lists *l, const struct cairn_move *m)
-{
-	int32_t b;
-
-	switch (m->kind) {
-	case CAIRN_MOVE_COPY:
-		put(t, l, m->page, &t->page_marks[m->page], m->to, &t->page_marks[m->to]);
-		return 0;
-	case CAIRN_MOVE_IN:
-		CAIRN_TRY(to_read(t, m->to, &b));
-		put(t, l, ~b, &t->slot_marks[m->to], m->page, &t->page_marks[m->page]);
-		return 0;
-	case CAIRN_MOVE_OUT:
-	case CAIRN_MOVE_OFFLOAD:
-		CAIRN_TRY(to_write(t, m->to, &b));
-		put(t, l, m->page, &t->page_marks[m->page], ~b, &t->slot_marks[m->to]);
-		return 0;
-	case CAIRN_MOVE_FETCH:
-		CAIRN_TRY(to_write(t, m->page, &b));
-		return tiers_disk_add(t, 1, b, m->to, m->request);
-	default:
-		return tiers_disk_add(t, 0, t->buffer_of[m->page], m->to, 0);
-	}
-}
-
 /* One side of a layer of one move. */
 static int copy_part(struct cairn_tiers *t, int32_t from, int32_t to, int32_t layer, int side, void *stream)
 {
@@ -305,6 +233,8 @@ static int upload(struct cairn_tiers *t, struct move_lists *l)
 {
 	size_t bytes = (size_t)l->num * sizeof(*l->host);
 
+	if (!t->impl->kv_move || !l->num)
+		return 0;
 	CAIRN_TRY(CAIRN_TABLE(t->impl, mem_copy, l->dev, l->host, bytes, CAIRN_COPY_TO_DEVICE, t->stream));
 	return CAIRN_TABLE(t->impl, mem_copy, l->dev + l->room, l->host + l->room, bytes,
 			   CAIRN_COPY_TO_DEVICE, t->stream);
@@ -315,12 +245,98 @@ static int32_t begin_of(const struct move_lists *l, int32_t group)
 	return group ? l->groups[group - 1] : 0;
 }
 
-/* From group `first` on to the last. */
-static int carry_out_groups(struct cairn_tiers *t, struct move_lists *l, int32_t first, int32_t end)
+/* Up to group `end`, as far as they are not on the stream. */
+static int carry_out_groups(struct cairn_tiers *t, struct move_lists *l, int32_t end)
 {
-	for (int32_t k = first; k < end; k++)
-		CAIRN_TRY(carry_out(t, l, begin_of(l, k), l->groups[k]));
+	for (; l->carried < end; l->carried++)
+		CAIRN_TRY(carry_out(t, l, begin_of(l, l->carried), l->groups[l->carried]));
 	return 0;
+}
+
+/* ---- buffers behind slots ---- */
+
+/* All that is on the stream is done: what the disk waits for has happened. */
+static int idle(struct cairn_tiers *t)
+{
+	CAIRN_TRY(CAIRN_TABLE(t->impl, stream_sync, t->stream));
+	tiers_disk_release(t, INT64_MAX);
+	return 0;
+}
+
+/* While moves are collected: those that the disk's jobs come behind have to be on the stream first. */
+static int idle_behind_moves(struct cairn_tiers *t)
+{
+	struct move_lists *l = &t->lists[t->turn];
+
+	if (l->groups_before < 0)
+		end_group(t, l);
+	CAIRN_TRY(upload(t, l));
+	CAIRN_TRY(carry_out_groups(t, l, l->groups_before < 0 ? l->num_groups : l->groups_before));
+	return idle(t);
+}
+
+/* The buffer that is to be written for a slot. */
+static int to_write(struct cairn_tiers *t, int32_t slot, int32_t *buffer)
+{
+	int32_t b = t->buffer_of[slot];
+
+	CAIRN_TRY(tiers_disk_poll(t));
+	if (t->buffers[b].jobs) {
+		if (!t->num_spares)
+			CAIRN_TRY(idle_behind_moves(t));
+		while (!t->num_spares)
+			CAIRN_TRY(tiers_disk_wait(t));
+		t->buffers[b].slot = -1;
+		if (!t->buffers[b].jobs)	/* it has become free by waiting */
+			t->spares[t->num_spares++] = b;
+		b = t->spares[--t->num_spares];
+		t->buffers[b].slot = slot;
+		t->buffer_of[slot] = b;
+	}
+	*buffer = b;
+	return 0;
+}
+
+static int to_read(struct cairn_tiers *t, int32_t slot, int32_t *buffer)
+{
+	int32_t b = t->buffer_of[slot];
+
+	if (t->buffers[b].fetches) {
+		CAIRN_TRY(tiers_disk_poll(t));
+		if (t->buffers[b].fetches)
+			CAIRN_TRY(idle_behind_moves(t));
+		while (t->buffers[b].fetches)
+			CAIRN_TRY(tiers_disk_wait(t));
+	}
+	*buffer = b;
+	return 0;
+}
+
+/* ---- plans ---- */
+
+static int collect_move(struct cairn_tiers *t, struct move_lists *l, const struct cairn_move *m)
+{
+	int32_t b;
+
+	switch (m->kind) {
+	case CAIRN_MOVE_COPY:
+		put(t, l, m->page, &t->page_marks[m->page], m->to, &t->page_marks[m->to]);
+		return 0;
+	case CAIRN_MOVE_IN:
+		CAIRN_TRY(to_read(t, m->to, &b));
+		put(t, l, ~b, &t->slot_marks[m->to], m->page, &t->page_marks[m->page]);
+		return 0;
+	case CAIRN_MOVE_OUT:
+	case CAIRN_MOVE_OFFLOAD:
+		CAIRN_TRY(to_write(t, m->to, &b));
+		put(t, l, m->page, &t->page_marks[m->page], ~b, &t->slot_marks[m->to]);
+		return 0;
+	case CAIRN_MOVE_FETCH:
+		CAIRN_TRY(to_write(t, m->page, &b));
+		return tiers_disk_add(t, 1, b, m->to, m->request);
+	default:
+		return tiers_disk_add(t, 0, t->buffer_of[m->page], m->to, 0);
+	}
 }
 
 /* Copies of the rows' keys and values that leave, and nothing else: layers do not matter to each other. */
@@ -340,7 +356,7 @@ int cairn_tiers_before(struct cairn_tiers *t, const struct cairn_step_plan *p)
 {
 	struct move_lists *l = &t->lists[t->turn];
 
-	l->num = l->num_groups = l->groups_before = 0;
+	l->num = l->num_groups = l->groups_before = l->carried = 0;
 	t->by_layer = t->layers = 0;
 	if (p->num_moves) {
 		CAIRN_TRY(reserve(t, l, p->num_moves));
@@ -357,6 +373,7 @@ int cairn_tiers_before(struct cairn_tiers *t, const struct cairn_step_plan *p)
 			t->groups_room = 2 * p->num_moves;
 		}
 		t->mark += 2;
+		l->groups_before = -1;
 		for (int32_t i = 0; i < p->num_moves; i++) {
 			if (i == p->num_moves_before) {
 				end_group(t, l);
@@ -367,9 +384,8 @@ int cairn_tiers_before(struct cairn_tiers *t, const struct cairn_step_plan *p)
 		end_group(t, l);
 		if (p->num_moves_before == p->num_moves)
 			l->groups_before = l->num_groups;
-		if (t->impl->kv_move && l->num)
-			CAIRN_TRY(upload(t, l));
-		CAIRN_TRY(carry_out_groups(t, l, 0, l->groups_before));
+		CAIRN_TRY(upload(t, l));
+		CAIRN_TRY(carry_out_groups(t, l, l->groups_before));
 		t->by_layer = p->num_items && can_by_layer(t, l);
 	}
 	if (p->num_items)
@@ -415,7 +431,7 @@ int cairn_tiers_after(struct cairn_tiers *t, const struct cairn_step_plan *p)
 	if (t->layers == t->num_layers)
 		t->num_by_layer += l->num - begin_of(l, l->groups_before);
 	else
-		CAIRN_TRY(carry_out_groups(t, l, l->groups_before, l->num_groups));
+		CAIRN_TRY(carry_out_groups(t, l, l->num_groups));
 	t->turn ^= 1;
 	return p->num_items || !p->num_moves ? 0 : idle(t);
 }

@@ -27,7 +27,9 @@ struct job_queue {
 struct move_lists {
 	int32_t *host, *dev;		/* [2 * room]: from, and to behind them */
 	int32_t *groups;		/* [num_groups]: their ends */
-	int32_t room, num, num_groups, groups_before;
+	int32_t room, num, num_groups;
+	int32_t groups_before;		/* the rows; -1: it is not known yet */
+	int32_t carried;		/* so many groups are on the stream */
 };
 
 struct cairn_tiers {
