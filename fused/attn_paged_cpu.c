@@ -5,10 +5,10 @@
  *
  * A task is one KV head of one request and up to ROWS packed rows (attn_tile.h). It walks the keys
  * in blocks of KEYS: K is widened to fp32 and transposed, so that the innermost loop runs over keys
- * and needs no reduction; V is widened as it lies. Tasks are spread over the threads. Where there
- * are few tasks and many keys, a task's keys are split as well, at places that follow from the
- * lengths alone, and the parts merged in their order: the bits do not depend on the number of
- * threads.
+ * and needs no reduction; V is widened as it lies. Blocks, and parts of PART_KEYS keys, begin at
+ * multiples of their size, and the parts are merged in their order: the bits of a row depend on its
+ * own keys, not on the rows that it comes with nor on the number of threads. Tasks are spread over
+ * these; where there are few tasks and many keys, a task's parts are.
  */
 #include "attn_paged.h"
 
@@ -23,8 +23,8 @@
 #define ROWS		16
 #define KEYS		32
 #define MAX_DIM		256
-#define MAX_SPLITS	8
-#define SPLIT_KEYS	512	/* at least so many keys in a part */
+#define PART_KEYS	512	/* a multiple of KEYS */
+#define MAX_PARTS	8	/* at once */
 #define FEW_TASKS	16
 
 /* Up to ROWS rows of one KV head of one request. */
@@ -130,7 +130,7 @@ static inline void row_update(struct part *p, int r, float *s, int n, float (*v)
 	}
 }
 
-/* Keys first..end-1 of the task's request. */
+/* Keys first..end-1 of the task's request, which lie in one part. */
 static CAIRN_WIDE void attend(const struct cairn_attn_paged_args *a, const struct task *t, int first, int end,
 			      struct part *p)
 {
@@ -149,15 +149,15 @@ static CAIRN_WIDE void attend(const struct cairn_attn_paged_args *a, const struc
 		memset(p->o[r], 0, sizeof(float) * dim);
 	}
 	memset(kt, 0, sizeof(kt));
-	for (int key = first; key < end; key += KEYS) {
-		int n = end - key < KEYS ? end - key : KEYS;
+	for (int key = first - first % KEYS; key < end; key += KEYS) {
+		int n = end - key < KEYS ? end - key : KEYS, begin = key < first ? first - key : 0;
 
-		for (int j = 0; j < n; j++) {
+		for (int j = begin; j < n; j++) {
 			widen_row(v[j], key_row(a, a->k_pages, t, key + j), dim, a->dtype);
 			for (int c = 0; c < dim; c++)
 				kt[c][j] = v[j][c];
 		}
-		for (int j = 0; j < n; j++)
+		for (int j = begin; j < n; j++)
 			widen_row(v[j], key_row(a, a->v_pages, t, key + j), dim, a->dtype);
 		for (int r = 0; r < t->num_rows; r++) {
 			int seen = visible(a, t, r) - key, skip = first_key(a, t, r) - key;
@@ -174,9 +174,28 @@ static CAIRN_WIDE void attend(const struct cairn_attn_paged_args *a, const struc
 	}
 }
 
-/* Merges the parts, in order, and writes the rows. */
-static void finish(const struct cairn_attn_paged_args *a, const struct task *t, const struct part *parts,
-		   int num_parts)
+/* The part behind those that *p has of row r. One in which the row sees no key changes nothing. */
+static void merge(struct part *p, const struct part *next, int r, int dim, float scale)
+{
+	float m = fmaxf(p->m[r], next->m[r]), weight, other;
+
+	if (next->m[r] == -INFINITY && next->l[r] == 0)
+		return;
+	if (p->m[r] == -INFINITY && p->l[r] == 0) {
+		p->m[r] = next->m[r];
+		p->l[r] = next->l[r];
+		memcpy(p->o[r], next->o[r], sizeof(float) * dim);
+		return;
+	}
+	weight = expf((p->m[r] - m) * scale);
+	other = expf((next->m[r] - m) * scale);
+	p->m[r] = m;
+	p->l[r] = weight * p->l[r] + other * next->l[r];
+	for (int c = 0; c < dim; c++)
+		p->o[r][c] = weight * p->o[r][c] + other * next->o[r][c];
+}
+
+static void finish(const struct cairn_attn_paged_args *a, const struct task *t, const struct part *p)
 {
 	int group = group_of(a);
 
@@ -184,24 +203,12 @@ static void finish(const struct cairn_attn_paged_args *a, const struct task *t, 
 		int row = t->first_row + r;
 		int64_t at = (int64_t)(t->qo_first + row / group) * a->num_qo_heads + t->head * group +
 			     row % group;
-		float m = -INFINITY, l = 0, weight[MAX_SPLITS], inverse;
+		float inverse = p->l[r] > 0 ? 1 / p->l[r] : 0;
 
-		for (int i = 0; i < num_parts; i++)
-			m = fmaxf(m, parts[i].m[r]);
-		for (int i = 0; i < num_parts; i++) {
-			weight[i] = m == -INFINITY ? 0 : expf((parts[i].m[r] - m) * logit_scale(a));
-			l += weight[i] * parts[i].l[r];
-		}
-		inverse = l > 0 ? 1 / l : 0;
-		for (int c = 0; c < a->head_dim; c++) {
-			float o = 0;
-
-			for (int i = 0; i < num_parts; i++)
-				o += weight[i] * parts[i].o[r][c];
-			cairn_store(a->out, a->dtype, at * a->head_dim + c, o * inverse);
-		}
+		for (int c = 0; c < a->head_dim; c++)
+			cairn_store(a->out, a->dtype, at * a->head_dim + c, p->o[r][c] * inverse);
 		if (a->lse)
-			a->lse[at] = l > 0 ? m * logit_scale(a) + logf(l) : -INFINITY;
+			a->lse[at] = p->l[r] > 0 ? p->m[r] * logit_scale(a) + logf(p->l[r]) : -INFINITY;
 	}
 }
 
@@ -227,35 +234,37 @@ static int end_of(const struct cairn_attn_paged_args *a, const struct task *t)
 	return visible(a, t, t->num_rows - 1);
 }
 
-static void run_whole(const struct cairn_attn_paged_args *a, int b, int index)
+/* So many parts at once. */
+static void run(const struct cairn_attn_paged_args *a, int b, int index, int at_once)
 {
-	struct part part;
+	struct part all, parts[MAX_PARTS];
 	struct task t;
-
-	if (!task_at(a, b, index, &t))
-		return;
-	attend(a, &t, first_key(a, &t, 0), end_of(a, &t), &part);
-	finish(a, &t, &part, 1);
-}
-
-static void run_split(const struct cairn_attn_paged_args *a, int b, int index)
-{
-	struct part parts[MAX_SPLITS];
-	int first, keys, splits;
-	struct task t;
+	int first, end;
 
 	if (!task_at(a, b, index, &t))
 		return;
 	first = first_key(a, &t, 0);
-	keys = end_of(a, &t) - first;
-	keys = keys > 0 ? keys : 0;
-	splits = attn_div_up(keys, SPLIT_KEYS);
-	splits = splits < 1 ? 1 : splits > MAX_SPLITS ? MAX_SPLITS : splits;
-	#pragma omp parallel for schedule(dynamic)
-	for (int i = 0; i < splits; i++)
-		attend(a, &t, first + attn_share(keys, splits, i), first + attn_share(keys, splits, i + 1),
-		       &parts[i]);
-	finish(a, &t, parts, splits);
+	end = end_of(a, &t);
+	for (int r = 0; r < t.num_rows; r++) {
+		all.m[r] = -INFINITY;
+		all.l[r] = 0;
+		memset(all.o[r], 0, sizeof(float) * a->head_dim);
+	}
+	for (int part = first / PART_KEYS; part * PART_KEYS < end; part += at_once) {
+		int num = attn_div_up(end, PART_KEYS) - part;
+
+		num = num < at_once ? num : at_once;
+		#pragma omp parallel for schedule(dynamic) if (num > 1)
+		for (int i = 0; i < num; i++) {
+			int from = (part + i) * PART_KEYS, to = from + PART_KEYS;
+
+			attend(a, &t, from > first ? from : first, to < end ? to : end, &parts[i]);
+		}
+		for (int i = 0; i < num; i++)
+			for (int r = 0; r < t.num_rows; r++)
+				merge(&all, &parts[i], r, a->head_dim, logit_scale(a));
+	}
+	finish(a, &t, &all);
 }
 
 int cairn_attn_paged_cpu(const struct cairn_attn_paged_args *a, void *stream)
@@ -274,15 +283,15 @@ int cairn_attn_paged_cpu(const struct cairn_attn_paged_args *a, void *stream)
 		max_tasks = tasks > max_tasks ? tasks : max_tasks;
 		max_kv_len = t.kv_len > max_kv_len ? t.kv_len : max_kv_len;
 	}
-	if (all_tasks < FEW_TASKS && max_kv_len > SPLIT_KEYS) {
+	if (all_tasks < FEW_TASKS && max_kv_len > PART_KEYS) {
 		for (int b = 0; b < a->batch; b++)
 			for (int i = 0; i < max_tasks; i++)
-				run_split(a, b, i);
+				run(a, b, i, MAX_PARTS);
 		return 0;
 	}
 	#pragma omp parallel for collapse(2) schedule(dynamic)
 	for (int b = 0; b < a->batch; b++)
 		for (int i = 0; i < max_tasks; i++)
-			run_whole(a, b, i);
+			run(a, b, i, 1);
 	return 0;
 }

@@ -301,6 +301,42 @@ static void a_request_alone_in_one_long_page_changes_no_bit(struct cairn_test *t
 	free(y);
 }
 
+/* A chunk of a prompt, and its tokens one by one: keys of several parts, without a window and with one. */
+static void a_token_alone_changes_no_bit(struct cairn_test *t)
+{
+	enum { KEYS = 1300, TOKENS = 90, WIDTH = 2 * DIM };	/* two heads over one */
+	static const int32_t zero;
+	uint16_t *x = malloc(sizeof(*x) * (2 * KEYS * DIM + TOKENS * WIDTH));
+	uint16_t *out = malloc(sizeof(*out) * (TOKENS + 1) * WIDTH);
+	int32_t qo_indptr[2] = { 0 }, kv_indptr[2] = { 0, 1 }, last;
+	struct cairn_attn_paged_args a = {
+		.size = sizeof(a), .k_pages = x, .v_pages = x + KEYS * DIM, .qo_indptr = qo_indptr,
+		.kv_indptr = kv_indptr, .kv_indices = &zero, .kv_last_page_len = &last, .batch = 1,
+		.max_kv_len = KEYS, .num_pages = 1, .page_size = KEYS, .num_qo_heads = 2, .num_kv_heads = 1,
+		.head_dim = DIM, .dtype = CAIRN_BF16, .causal = 1, .sm_scale = 0.125f,
+	};
+
+	for (int i = 0; i < 2 * KEYS * DIM + TOKENS * WIDTH; i++)
+		cairn_store(x, CAIRN_BF16, i, gauss(t));
+	for (a.window = 0; a.window <= 700; a.window += 700) {
+		a.q = x + 2 * KEYS * DIM;
+		a.out = out;
+		last = KEYS;
+		qo_indptr[1] = a.nnz_qo = a.max_qo_len = TOKENS;
+		EXPECT(t, cairn_attn_paged_cpu(&a, NULL) == 0);
+		a.out = out + TOKENS * WIDTH;
+		qo_indptr[1] = a.nnz_qo = a.max_qo_len = 1;
+		for (int i = 0; i < TOKENS; i++) {
+			a.q = x + 2 * KEYS * DIM + i * WIDTH;
+			last = KEYS - TOKENS + i + 1;
+			EXPECT(t, cairn_attn_paged_cpu(&a, NULL) == 0);
+			EXPECT(t, !memcmp(a.out, out + i * WIDTH, sizeof(*out) * WIDTH));
+		}
+	}
+	free(x);
+	free(out);
+}
+
 /* A constant c in one column of K, and q 1 there, adds sm_scale * c to all logits of every row. */
 static void a_constant_added_to_all_logits(struct cairn_test *t)
 {
@@ -383,6 +419,7 @@ static const struct cairn_unit units[] = {
 	{ "permuted_pages_change_no_bit", permuted_pages_change_no_bit },
 	{ "a_request_alone_in_one_long_page_changes_no_bit",
 	  a_request_alone_in_one_long_page_changes_no_bit },
+	{ "a_token_alone_changes_no_bit", a_token_alone_changes_no_bit },
 	{ "a_constant_added_to_all_logits", a_constant_added_to_all_logits },
 	{ "two_parts_merge_to_the_whole", two_parts_merge_to_the_whole },
 };
