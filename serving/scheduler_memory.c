@@ -23,11 +23,16 @@ int sched_move(struct cairn_scheduler *s, struct move_list *list, int kind, int3
 	return 0;
 }
 
-/* The youngest running sequence behind q that has no rows in the plan being formed. */
+/* The youngest running sequence behind q that has no rows in the plan being formed. Else one that is held: it
+ * gives nothing until others have got on, and q may be one of these, set back time and again for its sake. */
 static struct sched_seq *choose_victim(struct cairn_scheduler *s, const struct sched_seq *q)
 {
 	for (int32_t i = s->num_running - 1; i >= 0 && sched_younger(s->running[i], q); i--) {
 		if (s->running[i]->planned != s->plan_number + 1 || FAULT(VICTIM_PLANNED))
+			return s->running[i];
+	}
+	for (int32_t i = s->num_running - 1; i >= 0; i--) {
+		if (s->running[i]->is_held && s->running[i]->planned != s->plan_number + 1)
 			return s->running[i];
 	}
 	return NULL;
@@ -35,9 +40,9 @@ static struct sched_seq *choose_victim(struct cairn_scheduler *s, const struct s
 
 /*
  * Makes a sequence len tokens long. Memory that is short is taken from the tree first, then from younger
- * sequences. One that runs alone may at last give up the tree's hold on what it has found there: it is then
- * the only owner, and need not copy its last page. So the oldest always gets on: it can have the whole pool.
- * -ENOSPC: all of this is not enough.
+ * sequences, then from those that are held. One that runs alone may at last give up the tree's hold on what
+ * it has found there: it is then the only owner, and need not copy its last page. So the oldest always gets
+ * on: it can have the whole pool. -ENOSPC: all of this is not enough.
  */
 int sched_grow(struct cairn_scheduler *s, struct sched_seq *q, int64_t len, int may_preempt)
 {
