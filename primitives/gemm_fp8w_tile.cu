@@ -52,6 +52,7 @@
  */
 #include "gemm_fp8w.cuh"
 #include "launch.h"
+#include "speak.cuh"
 #include "tensor_map.h"
 #include "wgmma.cuh"
 
@@ -71,13 +72,6 @@
 #define THREADS(cols, blocks)		(GROUPS(cols, blocks) * 128 + 128)
 /* Where 96 are too few */
 #define MORE_REGISTERS(cols, blocks)	((blocks) ? (cols) == 64 : (cols) == 128)
-
-/* racecheck does not see that one lane can speak for its warp. */
-#ifdef CAIRN_DEBUG
-#define SPEAKERS	32
-#else
-#define SPEAKERS	1
-#endif
 
 struct maps {
 	CUtensorMap a, b;	/* boxes: 64 of k and a tile's rows of a; 128 of k and a tile's rows of b */
@@ -111,14 +105,6 @@ FP8 void advance(struct turn *t, int by, int ring)
 		t->slot -= ring;
 		t->parity ^= 1;
 	}
-}
-
-/* By all lanes: what the warp has done so far, whoever waits for the phase sees. */
-FP8 void speak(uint32_t mbar)
-{
-	__syncwarp();
-	if (threadIdx.x % 32 < SPEAKERS)
-		ptx_mbarrier_arrive(mbar);
 }
 
 template <int cols>

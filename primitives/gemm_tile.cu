@@ -44,6 +44,7 @@
 #include "gemm.cuh"
 #include "launch.h"
 #include "ptx.cuh"
+#include "speak.cuh"
 #include "tensor_map.h"
 #include "wgmma.cuh"
 
@@ -67,13 +68,6 @@
 #define SMEM_BYTES(cols)	(RING(cols) * STAGE_BYTES(cols) + 2 * SUMS_BYTES(cols) + BARRIERS(cols) * 8)
 
 #define TILE			static __device__ __forceinline__
-
-/* racecheck does not see that one lane can speak for its warp. */
-#ifdef CAIRN_DEBUG
-#define SPEAKERS	32
-#else
-#define SPEAKERS	1
-#endif
 
 struct maps {
 	CUtensorMap a, b;	/* boxes: 64 of k and `cols` rows of a; 64 of k and a tile's rows of b */
@@ -152,14 +146,6 @@ template <int cols> TILE void fetch(const struct maps &maps, const struct plan &
 			advance(&t, RING(cols));
 		}
 	}
-}
-
-/* By all lanes: what the warp has done so far, whoever waits for the phase sees. */
-TILE void speak(uint32_t mbar)
-{
-	__syncwarp();
-	if (threadIdx.x % 32 < SPEAKERS)
-		ptx_mbarrier_arrive(mbar);
 }
 
 /* Of a tile: what a rank adds up */
