@@ -112,7 +112,7 @@ struct cairn_worker {
 
 #define TABLE(w, fn, ...) CAIRN_TABLE((w)->impl, fn, __VA_ARGS__)
 
-/* k: CAIRN_LOGPROBS_MAX is the most; beams want 2 a width of 16, which no client may ask for */
+/* k: CAIRN_LOGPROBS_MAX is the most; beams may want so many, a client CAIRN_MAX_LOGPROBS */
 static inline size_t worker_logprobs_bytes(const struct cairn_worker *w, int32_t k)
 {
 	return (size_t)w->opt.max_batch * (4 + 8 * (size_t)k);
