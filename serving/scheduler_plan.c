@@ -96,6 +96,14 @@ static int put_rows(struct plan_buffer *b, struct sched_seq *q, int32_t num_rows
 	return 0;
 }
 
+/* Where q is that was at i: held ones before it may have given way. */
+static int32_t place_of(const struct cairn_scheduler *s, const struct sched_seq *q, int32_t i)
+{
+	while (i >= s->num_running || s->running[i] != q)
+		i--;
+	return i;
+}
+
 static int decodes(struct cairn_scheduler *s, struct plan_buffer *b)
 {
 	for (int32_t i = 0; i < s->num_running; i++) {
@@ -112,6 +120,7 @@ static int decodes(struct cairn_scheduler *s, struct plan_buffer *b)
 		}
 		CAIRN_TRY(ret);
 		CAIRN_TRY(put_rows(b, q, 1));
+		i = place_of(s, q, i);
 	}
 	b->plan.num_decodes = b->plan.num_items;
 	return 0;
@@ -155,6 +164,7 @@ static int prompts(struct cairn_scheduler *s, struct plan_buffer *b, int32_t max
 
 		if (q->planned != b->plan.number)
 			CAIRN_TRY(advance(s, b, q, max_rows - b->plan.num_rows, 1));
+		i = place_of(s, q, i);
 	}
 	return 0;
 }
@@ -284,16 +294,13 @@ static int admissions(struct cairn_scheduler *s, struct plan_buffer *b, int32_t 
 	return prompts(s, b, max_rows);
 }
 
-/* Nobody gets on: some are held for the sake of one that has given way, and that one finds no room, be it in
- * the queue or, begun anew, for the rest of its rows. They give way. */
+/* Those that run are all held for the sake of one that has given way, and finds no room: they give way. */
 static int make_way(struct cairn_scheduler *s)
 {
 	int waits = 0;
 
 	for (struct sched_seq *q = s->queue; q && !waits; q = q->next)
 		waits = q->was_running && !q->is_held;
-	for (int32_t i = 0; i < s->num_running && !waits; i++)
-		waits = rest(s->running[i]) > 0;
 	for (int32_t i = s->num_running - 1; waits && i >= 0; i--) {
 		if (s->running[i]->is_held)
 			return sched_preempt(s, s->running[i]);
