@@ -46,7 +46,7 @@
  *
  * H200, bf16, us (share of the run's read stream, 4.52 TB/s); V2-Lite: 16 heads, hidden 2048; V3: 128, 7168
  *	V2-Lite batch 1, 1K / 4K / 16K keys	17.3 (37%)  20.8 (34%)  28.7 (36%)
- *	V2-Lite batch 16, 4K			58.1 (39%)
+ *	V2-Lite batch 16, 4K			58.0 (39%): separate kernels take 54.1
  *	V3 batch 1, 1K / 4K			113 (73%)  122 (69%)
  * By a driver with 40 calls in a graph, which finds up to 9% more, and with the last two of what is below
  * still in: 18.45, 22.0, 31.9, 72.8, 118, 128. All that follows is by it.

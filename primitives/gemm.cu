@@ -218,9 +218,9 @@ __global__ void __launch_bounds__(256) gemm_plain_kernel(const __grid_constant__
 			bool in_k = k0 + l < g.k;
 
 			s_a[l][r] = in_k && row0 + r < g.m ?
-				    gemm_load(g.a, g.dtype, (row0 + r) * g.k + k0 + l) : 0;
+				    row_load(g.a, g.dtype, (row0 + r) * g.k + k0 + l) : 0;
 			s_b[l][r] = in_k && col0 + r < g.n ?
-				    gemm_load(g.b, g.dtype, (col0 + r) * g.k + k0 + l) : 0;
+				    row_load(g.b, g.dtype, (col0 + r) * g.k + k0 + l) : 0;
 		}
 		__syncthreads();
 #pragma unroll
@@ -237,7 +237,7 @@ __global__ void __launch_bounds__(256) gemm_plain_kernel(const __grid_constant__
 #pragma unroll
 		for (int j = 0; j < 4; j++)
 			if (row0 + ty * 4 + i < g.m && col0 + tx * 4 + j < g.n)
-				gemm_store(g, row0 + ty * 4 + i, col0 + tx * 4 + j, sum[i][j]);
+				gemm_store(g, row0 + ty * 4 + i, col0 + tx * 4 + j, sum[i][j], NULL);
 }
 
 static int launch_plain(const struct cairn_gemm_args *g, void *stream)
@@ -279,7 +279,7 @@ static int is_skinny(const struct cairn_gemm_args *g)
 /* By measurement (gemm_tile.cu) */
 static int is_tile(const struct cairn_gemm_args *g)
 {
-	return g->dtype != CAIRN_F32 && g->m > SKINNY_M && g->m <= (g->k / 2 >= g->n ? 64 : 32);
+	return g->dtype != CAIRN_F32 && g->m > SKINNY_M && g->m <= (g->k / 2 >= g->n ? CAIRN_GEMM_OWN_M : 32);
 }
 
 extern "C" int cairn_gemm(const struct cairn_gemm_args *args, void *stream)
@@ -290,18 +290,20 @@ extern "C" int cairn_gemm(const struct cairn_gemm_args *args, void *stream)
 	if (is_skinny(args))
 		return launch_skinny(args, NULL, stream);
 	if (is_tile(args))
-		return cairn_gemm_tile(args, stream);
+		return cairn_gemm_tile(args, NULL, stream);
 	ret = cairn_gemm_cublaslt(args, stream);
 	return ret == -EOPNOTSUPP ? launch_plain(args, stream) : ret;
 }
 
-extern "C" int cairn_gemm_skinny(const struct cairn_gemm_args *args, const void *residual, void *stream)
+extern "C" int cairn_gemm_own(const struct cairn_gemm_args *args, const void *residual, void *stream)
 {
 	CAIRN_TRY(cairn_gemm_check(args));
-	if (!is_skinny(args))
-		return cairn_error(EOPNOTSUPP, "gemm: m %d %s is not for the skinny kernel", args->m,
+	if (is_skinny(args))
+		return launch_skinny(args, residual, stream);
+	if (args->dtype == CAIRN_F32 || args->m > CAIRN_GEMM_OWN_M)
+		return cairn_error(EOPNOTSUPP, "gemm: m %d %s is left to cuBLASLt", args->m,
 				   cairn_dtype_name(args->dtype));
-	return launch_skinny(args, residual, stream);
+	return cairn_gemm_tile(args, residual, stream);
 }
 
 extern "C" int cairn_gemm_workspace(const struct cairn_gemm_args *args, size_t *bytes)

@@ -21,30 +21,17 @@ template <int dtype> FP8 void fp8w_mma(float d[4], uint32_t a0, uint32_t a1, uin
 		ptx_mma_m16n8k16_f16(d, a, b);
 }
 
-FP8 float fp8w_load(const void *p, int dtype, int64_t i)
-{
-	return dtype == CAIRN_F32 ? ((const float *)p)[i] :
-	       dtype == CAIRN_BF16 ? row_element<CAIRN_BF16>(p, i) : row_element<CAIRN_F16>(p, i);
-}
-
 /* What a row of the weight does to a sum at the end. */
 FP8 float fp8w_finish(const struct cairn_gemm_fp8w_args &g, int col, float v)
 {
 	if (!g.scale_kind)
 		v *= g.b_scale[col];
-	return g.bias ? v + fp8w_load(g.bias, g.dtype, col) : v;
+	return g.bias ? v + row_load(g.bias, g.dtype, col) : v;
 }
 
 FP8 void fp8w_store(const struct cairn_gemm_fp8w_args &g, int row, int col, float v)
 {
-	int64_t at = (int64_t)row * g.n + col;
-
-	if (g.out_dtype == CAIRN_F32)
-		((float *)g.out)[at] = v;
-	else if (g.out_dtype == CAIRN_F16)
-		((__half *)g.out)[at] = __float2half_rn(v);
-	else
-		((__nv_bfloat16 *)g.out)[at] = __float2bfloat16_rn(v);
+	row_store(g.out, g.out_dtype, (int64_t)row * g.n + col, v);
 }
 
 /* m >= 9, and the bytes of workspace that it needs */

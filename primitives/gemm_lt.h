@@ -42,7 +42,7 @@ int cairn_gemm_lt_algos(const struct cairn_gemm_lt *args, int *num);
  * and a kernel ahead that they depend on, at the first call of a shape whose stream is not being captured
  * (gemm_trial.c). That call synchronises and for its duration owns device memory, 512 MiB or a copy of b if
  * that is more: peers may. A shape first seen in a capture gets own() or the heuristics' first. own: a kernel
- * of ours that takes this shape, always the same one for it; NULL: cairn_gemm_skinny() if that does.
+ * of ours that takes this shape, always the same one for it; NULL: cairn_gemm_own() if that does.
  */
 int cairn_gemm_trial(const struct cairn_gemm_lt *args,
 		     int (*own)(const struct cairn_gemm_lt *args, void *stream), void *stream);

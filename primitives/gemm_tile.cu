@@ -220,7 +220,8 @@ template <int dtype, int cols> TILE void multiply(const struct plan &p, const st
 
 /* This rank's items of each tile: what all ranks sent, added up, finished and written */
 template <int cols>
-TILE void write_out(const struct cairn_gemm_args &g, const struct plan &p, const struct mine &s, int warp)
+TILE void write_out(const struct cairn_gemm_args &g, const void *residual, const struct plan &p,
+		    const struct mine &s, int warp)
 {
 	const int items = items_of<cols>(p), lane = threadIdx.x % 32;
 	int nth = 0;
@@ -255,7 +256,7 @@ TILE void write_out(const struct cairn_gemm_args &g, const struct plan &p, const
 #pragma unroll
 			for (int e = 0; e < 4; e++)
 				if (i + e % 2 < g.m && row + e / 2 * 8 < p.rows && j + e / 2 * 8 < g.n)
-					gemm_store(g, i + e % 2, j + e / 2 * 8, v[e]);
+					gemm_store(g, i + e % 2, j + e / 2 * 8, v[e], residual);
 		}
 		__syncwarp();
 		/* if somebody waits for it: nothing may be under way to a CTA that has left */
@@ -267,7 +268,7 @@ TILE void write_out(const struct cairn_gemm_args &g, const struct plan &p, const
 template <int dtype, int cols>
 __global__ void __launch_bounds__(THREADS, 1)
 gemm_tile_kernel(const __grid_constant__ struct cairn_gemm_args g, const __grid_constant__ struct maps maps,
-		 const __grid_constant__ struct plan p)
+		 const __grid_constant__ struct plan p, const void *residual)
 {
 	extern __shared__ __align__(1024) unsigned char s_mem[];
 	const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -303,7 +304,7 @@ gemm_tile_kernel(const __grid_constant__ struct cairn_gemm_args g, const __grid_
 	if (warp < WORKERS) {
 		multiply<dtype, cols>(p, s, warp);
 	} else if (warp < WORKERS + WRITERS) {
-		write_out<cols>(g, p, s, warp - WORKERS);
+		write_out<cols>(g, residual, p, s, warp - WORKERS);
 	} else {
 		if (lane == 0)
 			fetch<cols>(maps, p, s);
@@ -378,7 +379,7 @@ struct form {
 #define FORM(cols)	{ { (const void *)gemm_tile_kernel<CAIRN_BF16, cols>, \
 			    (const void *)gemm_tile_kernel<CAIRN_F16, cols> }, cols, SMEM_BYTES(cols) }
 
-extern "C" int cairn_gemm_tile(const struct cairn_gemm_args *g, void *stream)
+extern "C" int cairn_gemm_tile(const struct cairn_gemm_args *g, const void *residual, void *stream)
 {
 	static const struct form forms[3] = { FORM(16), FORM(32), FORM(64) };
 	const struct form *form = &forms[g->m <= 16 ? 0 : g->m <= 32 ? 1 : 2];
@@ -388,7 +389,7 @@ extern "C" int cairn_gemm_tile(const struct cairn_gemm_args *g, void *stream)
 	int clusters;
 	struct maps maps;
 	struct plan p;
-	void *params[] = { (void *)g, &maps, &p };
+	void *params[] = { (void *)g, &maps, &p, &residual };
 
 	CAIRN_TRY(pick_shape(g, kernel, &p, &clusters));
 	CAIRN_TRY(make_map(&maps.a, g->a, g->m, g->k, form->cols));

@@ -84,6 +84,23 @@ template <int dtype> ROW float row_element(const void *p, int64_t i)
 	return __half2float(((const __half *)p)[i]);
 }
 
+/* The same of a type that is known only at run time, rounded once */
+ROW float row_load(const void *p, int dtype, int64_t i)
+{
+	return dtype == CAIRN_F32 ? ((const float *)p)[i] :
+	       dtype == CAIRN_BF16 ? row_element<CAIRN_BF16>(p, i) : row_element<CAIRN_F16>(p, i);
+}
+
+ROW void row_store(void *p, int dtype, int64_t i, float v)
+{
+	if (dtype == CAIRN_F32)
+		((float *)p)[i] = v;
+	else if (dtype == CAIRN_F16)
+		((__half *)p)[i] = __float2half_rn(v);
+	else
+		((__nv_bfloat16 *)p)[i] = __float2bfloat16_rn(v);
+}
+
 /* The same bits in every lane: the butterfly adds the same pairs everywhere. */
 ROW float row_warp_sum(float v)
 {

@@ -17,7 +17,8 @@
  * A component that is not in this list is refused with -EOPNOTSUPP, by name; so is one combination
  * that could not be followed exactly, a Metaspace with prepend_scheme "first" behind a normalizer
  * that moves text. truncation and padding are settings of a call, not of the tokenizer: as in
- * transformers they are off whatever the file says.
+ * transformers they are off whatever the file says. Nor are add_bos_token and add_eos_token of
+ * tokenizer_config.json looked at: as in transformers 5 the template of tokenizer.json decides.
  *
  * A file is also refused, -EINVAL, the text naming file and field, when it is not what it claims:
  * merges of unknown tokens, ids that repeat, leave a gap, or differ from those the library would
