@@ -67,6 +67,13 @@ $(if $(racing),$(arithmetic): sanflags = -O3)
 sources	:= serving/page.html $(sort $(wildcard $(addsuffix /*.[ch],$(DIRS)) $(addsuffix /*.cu,$(DIRS)) $(addsuffix /*.cuh,$(DIRS))))
 digest	= $(shell cat $(sources) | sha256sum | cut -c1-16)
 
+# What objects were made with is kept beside them: other settings, and all are made anew.
+settings := $(CC) $(cppflags) $(cflags) $(sanflags) $(LDFLAGS) $(if $(CONFIG_CUDA),$(NVCC) $(NVFLAGS)) $(CONFIG_NIC)
+made	:= Makefile $(O)/settings
+$(O)/settings: FORCE
+	@mkdir -p $(@D)
+	@echo '$(subst ','\'',$(settings))' | cmp -s - $@ || echo '$(subst ','\'',$(settings))' >$@
+
 ## all                the program, build/cairn
 all: $(O)/cairn $(O)/example_plugin.so $(O)/old_plugin.so $(O)/bad_plugin.so $(O)/fault_plugin.so $(O)/late_plugin.so $(O)/transport_end $(if $(CONFIG_NIC),$(O)/cairn_nic.so) \
 	$(if $(CONFIG_VERBS),$(O)/golden $(O)/nic_semantics $(O)/nic_mutants $(O)/nic_arming $(O)/fhbn_receiver) \
@@ -77,17 +84,17 @@ $(O)/cairn: $(objs)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) $(sanflags) $(openmp) -rdynamic -Wl,-rpath,'$$ORIGIN/lib' -o $@ $(objs) $(LDLIBS)
 
-$(O)/%.o: %.c Makefile
+$(O)/%.o: %.c $(made)
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) $(cppflags) $(cflags) $(sanflags) -c -o $@ $<
 
-$(O)/llhttp/%.o: $(LLHTTP)/%.c Makefile
+$(O)/llhttp/%.o: $(LLHTTP)/%.c $(made)
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) $(cppflags) $(cflags) -w $(sanflags) -c -o $@ $<
 
-$(O)/%.cu.o: %.cu Makefile
+$(O)/%.cu.o: %.cu $(made)
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)
 	$(Q)$(NVCC) $(NVFLAGS) -MF $(@:.o=.d) -c -o $@ $<
@@ -101,7 +108,7 @@ $(O)/conformance/registry.o: $(sources)
 $(O)/serving/page.o: cppflags += '-DCAIRN_PAGE="serving/page.html"'
 $(O)/serving/page.o: serving/page.html
 
-$(O)/%_plugin.so: conformance/%_plugin.c Makefile $(filter %.h,$(sources))
+$(O)/%_plugin.so: conformance/%_plugin.c $(made) $(filter %.h,$(sources))
 	@mkdir -p $(@D)
 	$(call say,CC,$@)
 	$(Q)$(CC) $(cppflags) $(cflags) -fPIC -shared -o $@ $(filter %.c,$^)
@@ -111,7 +118,7 @@ $(O)/late_plugin.so: conformance/late_memory.c conformance/late_runtime.c
 # The NIC model, to be preloaded under the system's own libibverbs: a library by itself, sanitized by nobody
 # since it has to come before all others.
 nic_objs := $(patsubst %,$(O)/rdma/nic_%.pic.o,preload uverbs device engine events execute rules adversary report bare)
-$(O)/rdma/%.pic.o: rdma/%.c Makefile
+$(O)/rdma/%.pic.o: rdma/%.c $(made)
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) $(cppflags) $(cflags) -fPIC -c -o $@ $<
@@ -123,7 +130,7 @@ $(O)/cairn_nic.so: $(nic_objs)
 # With TSan in all but its surface, which is called before TSan is there. For programs that are not: how the model and
 # a program hand memory over is not known to TSan.
 watched_objs := $(patsubst %_preload.watched.o,%_preload.pic.o,$(nic_objs:.pic.o=.watched.o))
-$(O)/rdma/%.watched.o: rdma/%.c Makefile
+$(O)/rdma/%.watched.o: rdma/%.c $(made)
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(CC) $(cppflags) $(cflags) $(sanflags) -fPIC -c -o $@ $<
@@ -135,14 +142,14 @@ $(O)/cairn_nic_watched.so: $(watched_objs)
 # Programs over libibverbs; each is run under the model.
 $(O)/nic_semantics: rdma/nic_semantics_events.c
 $(O)/fhbn_receiver: rdma/fhbn_host.c primitives/error.c
-$(O)/nic_semantics $(O)/nic_mutants $(O)/nic_arming $(O)/fhbn_receiver: $(O)/%: rdma/%.c $(wildcard rdma/*.h) Makefile
+$(O)/nic_semantics $(O)/nic_mutants $(O)/nic_arming $(O)/fhbn_receiver: $(O)/%: rdma/%.c $(wildcard rdma/*.h) $(made)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(filter-out -MMD -MP,$(cppflags) $(cflags)) -o $@ $(filter %.c,$^) -lmlx5 -libverbs -ldl
 
 # Our bytes against libmlx5's; not sanitized, as it runs with the model preloaded.
 golden_sources := rdma/golden.c rdma/wqe_trial.c rdma/wqe_mutants.c
-$(O)/golden: $(golden_sources) rdma/wqe.h rdma/wqe_build.h rdma/wqe_trial.h rdma/cqe.h rdma/nic.h Makefile
+$(O)/golden: $(golden_sources) rdma/wqe.h rdma/wqe_build.h rdma/wqe_trial.h rdma/cqe.h rdma/nic.h $(made)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(filter-out -MMD -MP,$(cppflags) $(cflags)) -o $@ $(golden_sources) -lmlx5 -libverbs -ldl
@@ -202,12 +209,12 @@ fuzz_objs := $(patsubst %.c,$(O)/fuzz/%.o,primitives/error.c $(filter-out %_test
 # clang 14 knows no _Float16 here; __fp16 stores the same
 fuzzflags = -std=gnu11 -D_GNU_SOURCE -D_Float16=__fp16 $(llhttp_flags) -g -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
 
-$(O)/fuzz/%.o: %.c $(wildcard serving/*.h primitives/*.h) Makefile
+$(O)/fuzz/%.o: %.c $(wildcard serving/*.h primitives/*.h) $(made)
 	@mkdir -p $(@D)
 	$(call say,CLANG,$<)
 	$(Q)$(CLANG) $(fuzzflags) -c -o $@ $<
 
-$(O)/fuzz/llhttp/%.o: $(LLHTTP)/%.c Makefile
+$(O)/fuzz/llhttp/%.o: $(LLHTTP)/%.c $(made)
 	@mkdir -p $(@D)
 	$(call say,CLANG,$<)
 	$(Q)$(CLANG) $(fuzzflags) -w -c -o $@ $<
@@ -241,6 +248,6 @@ clean:
 help:
 	@sed -n 's/^## //p; s/^#   \([A-Z]\)/\1/p' Makefile
 
-.PHONY: all setup check bench report check-sanitize check-threads fuzz soak package clean help
+.PHONY: FORCE all setup check bench report check-sanitize check-threads fuzz soak package clean help
 .DELETE_ON_ERROR:
 -include $(objs:.o=.d) $(nic_objs:.o=.d) $(watched_objs:.o=.d) $(transport_end_objs:.o=.d)

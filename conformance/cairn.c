@@ -34,7 +34,7 @@ static const char usage[] =
 	"  convert-gqa  makes a checkpoint with fewer heads of keys and values\n"
 	"  version      version and digest of the sources\n"
 	"\n"
-	"Options of list, check and bench:\n"
+	"Options of check; bench has --impl, --seed, --device, --json, --skip and --once, list has --skip:\n"
 	"  --impl NAME|PATH  ref, cpu, cuda, peers (other libraries), unfused (the fused operations as\n"
 	"                    chains of the best separate kernels), or a plug-in (a path with a '/');\n"
 	"                    may be repeated\n"
@@ -45,10 +45,11 @@ static const char usage[] =
 	"                    names what this machine lacks for it, or uses it; both may be given\n"
 	"  --json FILE       append one JSON object a case\n"
 	"  --skip GLOB       leave out what it names; may be repeated\n"
-	"  --mutants         check: every deliberately wrong implementation must be caught\n"
-	"  --mustpass FILE   check: names that may not be skipped on a device\n"
-	"  --waivers FILE    check: names that may fail, each with its reason\n"
-	"  --sanitize[=N]    check: a small selection, for compute-sanitizer: N cases of a family (24)\n"
+	"  --mutants         every deliberately wrong implementation must be caught; with it --seed,\n"
+	"                    --skip and -v alone\n"
+	"  --mustpass FILE   names that may not be skipped on a device\n"
+	"  --waivers FILE    names that may fail, each with its reason\n"
+	"  --sanitize[=N]    a small selection, for compute-sanitizer: N cases of a family (24)\n"
 	"  --once            bench: calls each case once where a profiler sees it, instead of timing rows\n"
 	"  -v, --verbose     one line a case\n"
 	"\n"
@@ -142,26 +143,57 @@ static int have_gpu(void)
 	return status == 0;
 }
 
+enum { O_IMPL = 256, O_SEED, O_REPEAT, O_DEVICE, O_JSON, O_SKIP, O_MUTANTS, O_MUSTPASS, O_WAIVERS, O_SANITIZE,
+	O_ONCE, O_VERBOSE, O_HELP };
+
+#define BIT(o)	(1u << ((o) - O_IMPL))
+
+static const struct option suite_options[] = {
+	{ "impl", required_argument, NULL, O_IMPL }, { "seed", required_argument, NULL, O_SEED },
+	{ "repeat", required_argument, NULL, O_REPEAT }, { "device", required_argument, NULL, O_DEVICE },
+	{ "json", required_argument, NULL, O_JSON }, { "skip", required_argument, NULL, O_SKIP },
+	{ "mutants", no_argument, NULL, O_MUTANTS }, { "mustpass", required_argument, NULL, O_MUSTPASS },
+	{ "waivers", required_argument, NULL, O_WAIVERS }, { "sanitize", optional_argument, NULL, O_SANITIZE },
+	{ "once", no_argument, NULL, O_ONCE }, { "verbose", no_argument, NULL, O_VERBOSE },
+	{ "help", no_argument, NULL, O_HELP }, { NULL, 0, NULL, 0 },
+};
+
+/* An option that the command would not look at is refused, not passed over; given: BIT() of each. */
+static int check_given(const char *cmd, unsigned int given)
+{
+	static const struct {
+		const char *cmd;
+		unsigned int takes;
+	} commands[] = {
+		{ "list", BIT(O_SKIP) },
+		{ "check --mutants", BIT(O_MUTANTS) | BIT(O_SEED) | BIT(O_SKIP) | BIT(O_VERBOSE) },
+		{ "check", ~BIT(O_ONCE) },
+		{ "bench", BIT(O_IMPL) | BIT(O_SEED) | BIT(O_DEVICE) | BIT(O_JSON) | BIT(O_SKIP) | BIT(O_ONCE) },
+	};
+	const char *form = !strcmp(cmd, "check") && (given & BIT(O_MUTANTS)) ? "check --mutants" : cmd;
+	size_t i = 0;
+
+	while (strcmp(commands[i].cmd, form))
+		i++;
+	for (const struct option *o = suite_options; o->name; o++)
+		if (given & ~commands[i].takes & BIT(o->val)) {
+			fprintf(stderr, "cairn %s: --%s: is no option of %s\n", cmd, o->name, form);
+			return 2;
+		}
+	return 0;
+}
+
 static int suite_command(const char *cmd, int argc, char **argv)
 {
-	enum { O_IMPL = 256, O_SEED, O_REPEAT, O_DEVICE, O_JSON, O_SKIP, O_MUTANTS, O_MUSTPASS,
-		O_WAIVERS, O_SANITIZE, O_ONCE, O_HELP };
-	static const struct option options[] = {
-		{ "impl", required_argument, NULL, O_IMPL }, { "seed", required_argument, NULL, O_SEED },
-		{ "repeat", required_argument, NULL, O_REPEAT },
-		{ "device", required_argument, NULL, O_DEVICE },
-		{ "json", required_argument, NULL, O_JSON }, { "skip", required_argument, NULL, O_SKIP },
-		{ "mutants", no_argument, NULL, O_MUTANTS },
-		{ "mustpass", required_argument, NULL, O_MUSTPASS },
-		{ "waivers", required_argument, NULL, O_WAIVERS },
-		{ "sanitize", optional_argument, NULL, O_SANITIZE }, { "once", no_argument, NULL, O_ONCE },
-		{ "verbose", no_argument, NULL, 'v' },
-		{ "help", no_argument, NULL, O_HELP }, { NULL, 0, NULL, 0 },
-	};
 	struct cairn_options opt = { .seed = 1, .repeat = 1, .program = "cairn" };
-	int c, mutants = 0;
+	unsigned int given = 0;
+	int c;
 
-	while ((c = getopt_long(argc, argv, "v", options, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, "v", suite_options, NULL)) != -1) {
+		if (c == 'v')
+			c = O_VERBOSE;
+		if (c >= O_IMPL)
+			given |= BIT(c);
 		switch (c) {
 		case O_IMPL:
 			if (opt.num_impls == (int)ARRAY_SIZE(opt.impls)) {
@@ -195,7 +227,6 @@ static int suite_command(const char *cmd, int argc, char **argv)
 			opt.skips[opt.num_skips++] = optarg;
 			break;
 		case O_MUTANTS:
-			mutants = 1;
 			break;
 		case O_MUSTPASS:
 		case O_WAIVERS:
@@ -212,7 +243,7 @@ static int suite_command(const char *cmd, int argc, char **argv)
 		case O_ONCE:
 			opt.once = 1;
 			break;
-		case 'v':
+		case O_VERBOSE:
 			opt.verbose = 1;
 			break;
 		case O_HELP:
@@ -222,6 +253,8 @@ static int suite_command(const char *cmd, int argc, char **argv)
 			return 2;	/* getopt has named the option */
 		}
 	}
+	if (check_given(cmd, given))
+		return 2;
 	opt.globs = argv + optind;
 	opt.num_globs = argc - optind;
 	if (!strcmp(cmd, "list"))
@@ -236,7 +269,7 @@ static int suite_command(const char *cmd, int argc, char **argv)
 		}
 		return cairn_cmd_bench(&opt);
 	}
-	if (mutants)
+	if (given & BIT(O_MUTANTS))
 		return cairn_cmd_mutants(&opt);
 	if (!opt.num_impls) {
 		opt.impls[opt.num_impls++] = "cpu";
