@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The scheduler when memory is short, or when there is more of it than the device's: giving way, coming back,
- * waiting one's turn, time running out, beams.
+ * The scheduler when memory is short: giving way, coming back, admission by what is expected; time running
+ * out, beams.
  */
 #include "../conformance/harness.h"
 
@@ -9,30 +9,6 @@
 #include "scheduler_sim_test.h"
 
 static struct sim sim;
-
-static struct cairn_scheduler_options small(void)
-{
-	return (struct cairn_scheduler_options) {
-		.dense_rows = 16,
-		.max_seqs = 4,
-		.max_context = 64,
-		.page_size = 4,
-		.num_pages = 16,
-		.grain = 0,
-		.max_queued = 64,
-		.max_passes = 3,
-		.expected_new = 4,
-	};
-}
-
-static int64_t num_moves(const struct cairn_step_plan *p, int kind)
-{
-	int64_t num = 0;
-
-	for (int32_t i = 0; p && i < p->num_moves; i++)
-		num += p->moves[i].kind == kind;
-	return num;
-}
 
 /*
  * Two sequences that grow beyond what was expected: the younger gives way. By the rule in scheduler.h it is
@@ -42,7 +18,7 @@ static int64_t num_moves(const struct cairn_step_plan *p, int kind)
 static void the_younger_gives_way(struct cairn_test *t)
 {
 	for (int swap = 0; swap < 2; swap++) {
-		struct cairn_scheduler_options o = small();
+		struct cairn_scheduler_options o = sim_small();
 		struct cairn_scheduler_stats st;
 		int64_t out = 0, in = 0;
 
@@ -60,8 +36,8 @@ static void the_younger_gives_way(struct cairn_test *t)
 		for (int k = 0; k < 200 && sim.num_ended < 2; k++) {
 			const struct cairn_step_plan *p = sim_step(t, &sim);
 
-			out += num_moves(p, CAIRN_MOVE_OUT);
-			in += num_moves(p, CAIRN_MOVE_IN);
+			out += sim_moves(p, CAIRN_MOVE_OUT);
+			in += sim_moves(p, CAIRN_MOVE_IN);
 			EXPECT(t, cairn_scheduler_verify(sim.s) == 0);
 		}
 		cairn_scheduler_stats(sim.s, &st);
@@ -77,7 +53,7 @@ static void the_younger_gives_way(struct cairn_test *t)
 /* Three that outgrow the pool: when the first wants a page, the last gives way, not the second. */
 static void the_youngest_is_first(struct cairn_test *t)
 {
-	struct cairn_scheduler_options o = small();
+	struct cairn_scheduler_options o = sim_small();
 	const struct cairn_step_plan *p = NULL;
 	struct cairn_scheduler_stats st = { 0 };
 
@@ -106,7 +82,7 @@ static void the_youngest_is_first(struct cairn_test *t)
 static void answers_tell(struct cairn_test *t)
 {
 	static const int32_t lengths[] = { 20, 1, 9 };
-	struct cairn_scheduler_options o = small();
+	struct cairn_scheduler_options o = sim_small();
 	struct cairn_scheduler_stats st;
 	double want = o.expected_new;
 
@@ -142,7 +118,7 @@ static void the_peak_decides(struct cairn_test *t)
 
 	for (int k = 0; k < 6; k++) {
 		int shared = k / 3, begins = 0;
-		struct cairn_scheduler_options o = small();
+		struct cairn_scheduler_options o = sim_small();
 
 		o.num_pages = 9 + k % 3 + 2 * shared;
 		o.dense_rows = 64;
@@ -174,7 +150,7 @@ static void the_peak_decides(struct cairn_test *t)
  * the same. */
 static void a_wrong_expectation_is_survived(struct cairn_test *t)
 {
-	struct cairn_scheduler_options o = small();
+	struct cairn_scheduler_options o = sim_small();
 	struct cairn_scheduler_stats st;
 
 	o.num_pages = 400;
@@ -203,141 +179,9 @@ static void a_wrong_expectation_is_survived(struct cairn_test *t)
 	sim_destroy(t, &sim);
 }
 
-/* A stream of requests that share a prefix, and one that shares nothing: it is overtaken three times, no
- * more. */
-static void nobody_waits_for_ever(struct cairn_test *t)
-{
-	struct cairn_scheduler_options o = small();
-	int32_t overtaken = 0;
-
-	o.grain = 4;
-	o.max_seqs = 1;
-	o.num_pages = 64;
-	if (!sim_create(t, &sim, &o, 20))
-		return;
-	for (int32_t i = 0; i < 20; i++) {
-		sim_prompt(t, &sim, i, 16, 2);
-		if (i != 1)
-			memcpy(sim.requests[i].prompt, sim.requests[0].prompt, 12 * sizeof(int32_t));
-	}
-	for (int32_t i = 0; i < 2; i++)
-		EXPECT(t, sim_submit(&sim, i) == 0);
-	for (int32_t i = 2; i < 20; i++)
-		EXPECT(t, sim_submit(&sim, i) == 0);
-	sim_run(t, &sim, 400);
-	for (int32_t i = 2; i < 20; i++)
-		overtaken += sim.requests[i].step_first < sim.requests[1].step_first;
-	EXPECT(t, sim.num_ended == 20 && overtaken == 3);
-	sim_destroy(t, &sim);
-}
-
-/* Twelve requests with one long prompt, at once: it is computed once. */
-static void a_burst_shares_its_prompt(struct cairn_test *t)
-{
-	struct cairn_scheduler_options o = small();
-	struct cairn_scheduler_stats st;
-
-	o.grain = 4;
-	o.max_seqs = 12;
-	o.num_pages = 200;
-	o.max_context = 100;
-	o.max_passes = 16;
-	if (!sim_create(t, &sim, &o, 12))
-		return;
-	for (int32_t i = 0; i < 12; i++) {
-		sim_prompt(t, &sim, i, 70, 3);
-		memcpy(sim.requests[i].prompt, sim.requests[0].prompt, 68 * sizeof(int32_t));
-		EXPECT(t, sim_submit(&sim, i) == 0);
-	}
-	sim_run(t, &sim, 100);
-	cairn_scheduler_stats(sim.s, &st);
-	EXPECT(t, sim.num_ended == 12 && st.hit_tokens == 11 * 68);
-	EXPECT(t, st.rows == 70 + 11 * 2 + 12 * 2);
-	sim_destroy(t, &sim);
-}
-
-/* A conversation goes on after the device has forgotten it: its pages come back, in slots that lie side
- * by side. */
-static void a_conversation_comes_back(struct cairn_test *t)
-{
-	for (int disk = 0; disk < 2; disk++) {
-		struct cairn_scheduler_options o = small();
-		const struct cairn_step_plan *p = NULL;
-		struct cairn_scheduler_stats st;
-		int64_t offloads = 0, runs = 0;
-
-		o.grain = 4;
-		o.host_pages = disk ? 16 : 64;
-		o.disk_pages = disk ? 64 : 0;
-		o.max_context = 60;
-		if (!sim_create(t, &sim, &o, 6))
-			return;
-		for (int32_t i = 0; i < 6; i++) {
-			sim_prompt(t, &sim, i, i == 5 ? 48 : 40, 4);
-			sim.requests[i].keep = 1;
-		}
-		memcpy(sim.requests[5].prompt, sim.requests[0].prompt, 40 * sizeof(int32_t));
-		for (int32_t i = 0; i < 5; i++) {
-			EXPECT(t, sim_submit(&sim, i) == 0);
-			for (int k = 0; k < 50 && sim.num_ended == i; k++)
-				offloads += num_moves(sim_step(t, &sim), CAIRN_MOVE_OFFLOAD);
-		}
-		EXPECT(t,
-		       offloads == 5 * 10); /* each page as it is filled; the last three tokens fill none */
-		EXPECT(t, sim_submit(&sim, 5) == 0);
-		if (disk) {
-			/* no row before it is there: the step would wait for the disk */
-			EXPECT(t, cairn_scheduler_plan(sim.s, 0, &p) == 0 && p->num_items == 0);
-			EXPECT(t, num_moves(p, CAIRN_MOVE_FETCH) == 10);
-			EXPECT(t, cairn_scheduler_fetched(sim.s, 5) == 0);
-		}
-		p = sim_step(t, &sim);
-		EXPECT(t,
-		       p && p->num_rows == 8 && p->items[0].first == 40 && num_moves(p, CAIRN_MOVE_IN) == 10);
-		for (int32_t i = 0; p && i < p->num_moves;
-		     i += cairn_move_run(p->moves + i, p->num_moves - i))
-			runs += p->moves[i].kind == CAIRN_MOVE_IN;
-		cairn_note(t, "%s: 10 pages come back in %lld contiguous pieces",
-			   disk ? "by way of the disk" : "from the host", (long long)runs);
-		EXPECT(t, disk || runs == 1);
-		sim_run(t, &sim, 100);
-		cairn_scheduler_stats(sim.s, &st);
-		EXPECT(t, st.loaded_tokens == 40 && sim.num_ended == 6);
-		sim_destroy(t, &sim);
-	}
-}
-
-/* A prefix that was found on the device leaves for the host in portions, none longer than a step's rows. */
-static void offload_in_portions(struct cairn_test *t)
-{
-	struct cairn_scheduler_options o = small();
-	int64_t total = 0, most = 0;
-
-	o.grain = 4;
-	o.host_pages = 64;
-	if (!sim_create(t, &sim, &o, 2))
-		return;
-	sim_prompt(t, &sim, 0, 41, 2);
-	sim_prompt(t, &sim, 1, 44, 12);
-	memcpy(sim.requests[1].prompt, sim.requests[0].prompt, 40 * sizeof(int32_t));
-	sim.requests[1].keep = 1;
-	EXPECT(t, sim_submit(&sim, 0) == 0);
-	sim_run(t, &sim, 100);
-	EXPECT(t, sim_submit(&sim, 1) == 0);
-	for (int k = 0; k < 50 && sim.num_ended < 2; k++) {
-		int64_t num = num_moves(sim_step(t, &sim), CAIRN_MOVE_OFFLOAD);
-
-		total += num;
-		most = num > most ? num : most;
-	}
-	EXPECT(t, total == 13 && most == 5);	/* 16 rows fill 4 pages, and end one that was begun */
-	sim_run(t, &sim, 100);
-	sim_destroy(t, &sim);
-}
-
 static void deadlines_are_kept(struct cairn_test *t)
 {
-	struct cairn_scheduler_options o = small();
+	struct cairn_scheduler_options o = sim_small();
 	const struct cairn_sched_event *ev;
 	const struct cairn_step_plan *p;
 	struct cairn_scheduler *s = NULL;
@@ -368,7 +212,7 @@ static void deadlines_are_kept(struct cairn_test *t)
 /* Two beams by hand: fork, another last token, give one up. They share all pages but the last. */
 static void beams_are_forked(struct cairn_test *t)
 {
-	struct cairn_scheduler_options o = small();
+	struct cairn_scheduler_options o = sim_small();
 	struct cairn_scheduler_request r = { .id = 1, .num_prompt = 8, .max_new_tokens = 9, .lockstep = 1 };
 	int32_t tokens[8] = { 1, 2, 3, 4, 5, 6, 7, 8 }, child = -1;
 	const struct cairn_step_plan *p;
@@ -402,10 +246,9 @@ static void beams_are_forked(struct cairn_test *t)
 
 #define UNIT(name)	{ #name, name }
 static const struct cairn_unit units[] = {
-	UNIT(the_younger_gives_way),     UNIT(the_youngest_is_first),           UNIT(answers_tell),
-	UNIT(the_peak_decides),          UNIT(a_wrong_expectation_is_survived), UNIT(nobody_waits_for_ever),
-	UNIT(a_burst_shares_its_prompt), UNIT(a_conversation_comes_back),       UNIT(deadlines_are_kept),
-	UNIT(offload_in_portions),       UNIT(beams_are_forked),
+	UNIT(the_younger_gives_way), UNIT(the_youngest_is_first), UNIT(answers_tell),
+	UNIT(the_peak_decides), UNIT(a_wrong_expectation_is_survived), UNIT(deadlines_are_kept),
+	UNIT(beams_are_forked),
 };
 
 const struct cairn_family cairn_scheduler_memory_family = {

@@ -158,6 +158,31 @@ static inline int sim_create(struct cairn_test *t, struct sim *sim, const struct
 	return EXPECT(t, sim->requests) && EXPECT(t, cairn_scheduler_create(&sim->s, opt) == 0);
 }
 
+/* Little of everything; no tree */
+static inline struct cairn_scheduler_options sim_small(void)
+{
+	return (struct cairn_scheduler_options) {
+		.dense_rows = 16,
+		.max_seqs = 4,
+		.max_context = 64,
+		.page_size = 4,
+		.num_pages = 16,
+		.grain = 0,
+		.max_queued = 64,
+		.max_passes = 3,
+		.expected_new = 4,
+	};
+}
+
+static inline int64_t sim_moves(const struct cairn_step_plan *p, int kind)
+{
+	int64_t num = 0;
+
+	for (int32_t i = 0; p && i < p->num_moves; i++)
+		num += p->moves[i].kind == kind;
+	return num;
+}
+
 /* Request i: a prompt of its own, unless the caller makes one. */
 static inline void sim_prompt(struct cairn_test *t, struct sim *sim, int32_t i, int32_t num_prompt,
 			      int32_t answer)

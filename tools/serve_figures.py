@@ -57,7 +57,7 @@ def arguments():
 ARGS = arguments()
 os.environ["CAIRN_BUILD"] = ARGS.build
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from server_under_test import PROGRAM, Server  # noqa: E402
+from server_under_test import PROGRAM, Server, why_no_server  # noqa: E402
 
 SCRATCH = tempfile.TemporaryDirectory()
 SMALL = ARGS.host  # a model and a machine that the sizes below would be too much for
@@ -372,6 +372,9 @@ def model_options(shape):
 
 
 def main():
+    if why := why_no_server():
+        print(f"serve_figures: {why}", file=sys.stderr)
+        return 2
     bare = bare_step() if "batch1" in ARGS.parts else None  # before the server takes the memory
     todo = [p for p in ARGS.parts if p != "kill"]
     failed = 0
