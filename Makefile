@@ -201,9 +201,9 @@ check-threads:
 # Fuzzers are built by clang with its own sanitizers, from what they need of serving/ alone.
 CLANG	?= $(firstword $(foreach c,clang clang-19 clang-16 clang-14,$(shell command -v $(c) 2>/dev/null)))
 FUZZ_SECONDS ?= 20
-fuzzers	:= request chat_template stop_match tokenizer safetensors http answer
+fuzzers	:= request chat_template stop_match tokenizer safetensors http answer config
 fuzz_objs := $(patsubst %.c,$(O)/fuzz/%.o,primitives/error.c $(filter-out %_test.c %_golden_test.c,$(wildcard \
-	$(addprefix serving/,json.c api_*.c chat_template*.c stop_match.c safetensors.c tokenizer*.c bpe.c \
+	$(addprefix serving/,json.c config*.c model_layout.c api_*.c chat_template*.c stop_match.c safetensors.c tokenizer*.c bpe.c \
 	normalize.c pretokenize.c detokenize.c pattern*.c http_parse.c bench_serve_answer.c bench_serve_stats.c)))) \
 	$(patsubst %,$(O)/fuzz/llhttp/%.o,api http llhttp)
 # clang 14 knows no _Float16 here; __fp16 stores the same

@@ -153,7 +153,8 @@ static const struct option suite_options[] = {
 	{ "repeat", required_argument, NULL, O_REPEAT }, { "device", required_argument, NULL, O_DEVICE },
 	{ "json", required_argument, NULL, O_JSON }, { "skip", required_argument, NULL, O_SKIP },
 	{ "mutants", no_argument, NULL, O_MUTANTS }, { "mustpass", required_argument, NULL, O_MUSTPASS },
-	{ "waivers", required_argument, NULL, O_WAIVERS }, { "sanitize", optional_argument, NULL, O_SANITIZE },
+	{ "waivers", required_argument, NULL, O_WAIVERS },
+	{ "sanitize", optional_argument, NULL, O_SANITIZE },
 	{ "once", no_argument, NULL, O_ONCE }, { "verbose", no_argument, NULL, O_VERBOSE },
 	{ "help", no_argument, NULL, O_HELP }, { NULL, 0, NULL, 0 },
 };
@@ -168,7 +169,8 @@ static int check_given(const char *cmd, unsigned int given)
 		{ "list", BIT(O_SKIP) },
 		{ "check --mutants", BIT(O_MUTANTS) | BIT(O_SEED) | BIT(O_SKIP) | BIT(O_VERBOSE) },
 		{ "check", ~BIT(O_ONCE) },
-		{ "bench", BIT(O_IMPL) | BIT(O_SEED) | BIT(O_DEVICE) | BIT(O_JSON) | BIT(O_SKIP) | BIT(O_ONCE) },
+		{ "bench", BIT(O_IMPL) | BIT(O_SEED) | BIT(O_DEVICE) | BIT(O_JSON) | BIT(O_SKIP) |
+			   BIT(O_ONCE) },
 	};
 	const char *form = !strcmp(cmd, "check") && (given & BIT(O_MUTANTS)) ? "check --mutants" : cmd;
 	size_t i = 0;

@@ -16,7 +16,7 @@
  *     num_key_value_heads; head_dim is even; num_attention_heads * head_dim <= CAIRN_MAX_HIDDEN;
  *     with latent attention rope_dim is even, and heads times nope_dim + v_dim is no larger either;
  *   - with experts 1 <= per_token <= num_experts, and 0 <= dense_layers < num_hidden_layers;
- *   - window is 0 or less than max_position_embeddings, and some layer may then have it;
+ *   - window is 0, or less than max_position_embeddings and some layer has it;
  *   - all token ids are in [0, vocab_size);
  *   - all floating-point fields that apply are finite and positive.
  *

@@ -62,10 +62,14 @@ static int get_window(const json_t *root, struct cairn_json_at at, struct cairn_
 	return cairn_config_size(root, at, "sliding_window", CAIRN_MAX_POSITIONS, &c->window);
 }
 
-/* A window that no context reaches is none: such a model takes ways that know of none. */
+/* A window that no layer has or no context reaches is none: such a model takes ways that know of none. */
 static void drop_window(struct cairn_model_config *c)
 {
-	if (c->window < c->max_position_embeddings)
+	bool some = false;
+
+	for (size_t i = 0; i < sizeof(c->windowed); i++)
+		some |= c->windowed[i] != 0;
+	if (some && c->window < c->max_position_embeddings)
 		return;
 	c->window = 0;
 	memset(c->windowed, 0, sizeof(c->windowed));

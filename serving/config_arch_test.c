@@ -114,7 +114,7 @@ static void sliding_windows(struct cairn_test *t)
 	expect_windows(t, qwen2, "'max_window_layers':28", "'max_window_layers':3", 0, "-------");
 	expect_windows(t, qwen3, "'sliding_window':null", "'sliding_window':100", 0, "--");
 	expect_windows(t, windowed, "512", "512", 512, "--WWW");
-	expect_windows(t, windowed, "'max_window_layers':2", "'max_window_layers':28", 512, "-----");
+	expect_windows(t, windowed, "'max_window_layers':2", "'max_window_layers':28", 0, "-----");
 	expect_windows(t, windowed, "'use_sliding_window':true", "'use_sliding_window':false", 0, "-----");
 	expect_windows(t, windowed, "'sliding_window':512", "'sliding_window':null", 0, "-----");
 	expect_windows(t, windowed, "'sliding_window':512",
@@ -263,6 +263,7 @@ static const struct change deepseek_changes[] = {
 	{ "'kv_lora_rank':512", "'kv_lora_rank':null", EINVAL, "kv_lora_rank: is null" },
 	{ "'qk_nope_head_dim':128,", "", EINVAL, "qk_nope_head_dim: is missing" },
 	{ "'qk_rope_head_dim':64,", "", EINVAL, "qk_rope_head_dim: is missing" },
+	{ "'qk_nope_head_dim':128", "'qk_nope_head_dim':1024", EINVAL, "1024 + 64 exceed 1024" },
 	{ "'qk_rope_head_dim':64", "'qk_rope_head_dim':63", EINVAL,
 	  "qk_rope_head_dim, qk_nope_head_dim: must be" },
 	{ "'v_head_dim':128,", "", EINVAL, "v_head_dim: is missing" },

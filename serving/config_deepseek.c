@@ -25,6 +25,9 @@ static int get_latent(const json_t *root, struct cairn_json_at at, struct cairn_
 	if (l->rope_dim % 2 || l->nope_dim % 2)
 		return cairn_error(EINVAL, "%s: qk_rope_head_dim, qk_nope_head_dim: must be even, are %d, %d",
 				   at.file, l->rope_dim, l->nope_dim);
+	if (l->nope_dim + l->rope_dim > CAIRN_MAX_HEAD_DIM)
+		return cairn_error(EINVAL, "%s: qk_nope_head_dim, qk_rope_head_dim: %d + %d exceed %d",
+				   at.file, l->nope_dim, l->rope_dim, CAIRN_MAX_HEAD_DIM);
 	if (heads * (l->nope_dim + l->rope_dim) > CAIRN_MAX_HIDDEN ||
 	    heads * (l->nope_dim + l->v_dim) > CAIRN_MAX_HIDDEN)
 		return cairn_error(EINVAL, "%s: num_attention_heads: %d heads of %d + %d and %d exceed %d",
