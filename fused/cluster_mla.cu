@@ -11,7 +11,8 @@
  *   start      small things into the L2; feeders: the first stage of every ring; griddepcontrol.wait; x, its
  *              norm's weights, the epoch, positions, lengths all asked for together; then the second stages
  *   1 DOWN     every CTA for itself: rms of x; rows of [w_q | w_q_a; w_kv_a]. Up to hidden 2048 a warp keeps
- *              its part of n for all rows; beyond, n is made as it is needed
+ *              its part of n for all rows, or, with more than 8 requests, n lies in shared memory; beyond, n
+ *              is made as it is needed
  *   2 UP       with q compression: rms of the compressed q; rows of w_q
  *   3 ABSORB   ql = q w_kv_b, 16 latents of a head a unit, a unit a warp
  *   4          attention, for CTAs that have a job; the keys have been on their way since 1
@@ -36,17 +37,20 @@
  *		partial logits f32 [4][16][40] and P [16][40]		18688
  *   MLA_STATES	m [16], l [16] of each rank of the team			2048
  *   MLA_SMALL	struct mla_small					5.5K
+ * With more than 8 requests (a kernel of its own, `wide`): n where the tiles are, before there are any; a
+ * third tile where the rings of the last five warps are, from ABSORB to the end of the attention.
  * Barriers: full[2], empty[2] of the tiles (1: the loading warp, and bytes; 16: the workers); ready (16:
  * epoch, lengths and rotations are there, for the loading warp); filled, freed of each stage of each ring
  * (32: the feeder's lanes, when their copies have come; 1: its worker); named ones: WORK_BAR of the
  * workers, INIT_BAR and RINGS_BAR: all is set up; START_BAR lets feeders go on when x has been asked for;
- * the cluster barrier twice a job.
+ * the cluster barrier twice a job. Wide: full, empty of the third tile; normed, absorbed (16: the workers,
+ * for the keys' loader), attended (16: for the feeders).
  * Registers: 104 workers, 64 the others (setmaxnreg; 96 at launch,
  * as one SM quarter holds 5 warps), no spills.
  *
  * H200, bf16, us (share of the run's read stream, 4.52 TB/s); V2-Lite: 16 heads, hidden 2048; V3: 128, 7168
  *	V2-Lite batch 1, 1K / 4K / 16K keys	17.3 (37%)  20.8 (34%)  28.7 (36%)
- *	V2-Lite batch 16, 4K			58.0 (39%): separate kernels take 54.1
+ *	V2-Lite batch 16, 4K			54.2 (42%): separate kernels take 54.0
  *	V3 batch 1, 1K / 4K			113 (73%)  122 (69%)
  * By a driver with 40 calls in a graph, which finds up to 9% more, and with the last two of what is below
  * still in: 18.45, 22.0, 31.9, 72.8, 118, 128. All that follows is by it.
@@ -61,6 +65,11 @@
  * DOWN: an SM takes copies at 30 bytes a ns whoever asks, 3.8 us for 113 KB, and the first is here 1.2 us
  * after it is asked for. A feeder's stage is some 100 dependent instructions, 0.35 us; its first came 2 us
  * after the CTA's start when shares were still divided there (now 0.2 us less in all).
+ *
+ * Batch 16, 4K keys, in the same way: normed 4.5, DOWN 7.5, ABSORB 10.1, q here 13.1, keys 33.6, state
+ * written 34.9, merged 39.8, VALUE 42.9, OUT 47.7. A tile takes 1.4, 36 KB at 25 bytes a ns, with two buffers
+ * as with three: the keys are the larger part, and copies of 1152 bytes come no faster. By a driver: 57.3
+ * before; 56.4 with all rows of words in one trip, 54.6 with n in shared memory, 53.6 with three buffers.
  *
  * Tried and lost (V2-Lite, 1K / 16K, us; the later by the driver above)
  *   - workers that fill their own rings: 22.0 / 31.5 against 18.9 / 29.8 with feeders. 128 KB an SM are
@@ -90,6 +99,9 @@
  *   - a lane's 16 elements of A in a row: 64 bytes of words a lane, batch 16 74.7 against 71.8
  *   - six tiles asked into the L2 ahead of the two in flight: batch 16 72.5 against 61.2, 16K 29.5 against
  *     28.2, as the copy engine takes as long for a prefetch as for a copy
+ *   - the loader asks for the lines of the next tiles, 4, 8, 14 ahead, by prefetch.global.L2: batch 16 61.0,
+ *     63.0, 62.8 against 59.9; in steps of 64 and 32 bytes 65.9 and 73.8
+ *   - four parts of the merge in flight instead of two: batch 16 54.7 against 54.6
  *   - rows of x for the norm read two pieces at a time: batch 16, where a row is one warp's, 7 us for it
  * Where the 1K chain's time goes is not memory: weights in the L2 do not shorten it. Nor is it cold
  * instructions: attention done twice in a row gains in its first wait alone.
@@ -125,7 +137,7 @@ MLA void cluster_mla_cta(const struct mla_args &g, const struct mla_maps *maps)
 		if (c.warp < WARPS + FEEDERS) {
 			/* always used: but without the other way there ptxas has workers spill */
 			if (!tensor || !maps->used) {
-				run_feeder<0>(c, g, jobs, team, num_teams);
+				run_feeder<wide, 0>(c, g, jobs, team, num_teams);
 			} else if (c.warp == WARPS) {
 				run_tensor_feeder(c, g, *maps, jobs, team, num_teams);
 			} else {
@@ -135,16 +147,18 @@ MLA void cluster_mla_cta(const struct mla_args &g, const struct mla_maps *maps)
 			}
 		} else {
 			prefetch_small(c, g);
-			prologue(c, g);
+			prologue<wide>(c, g);
 			ptx_griddepcontrol_wait();
 			await_ready();
 			c.epoch = mla_small()->epoch[0];
 			count_call(g, c);
-			run_loader<dtype>(c, g, jobs, team, num_teams);
+			if (wide)
+				ptx_mbarrier_wait(ptx_smem(&mla_small()->wide.normed), 0);
+			run_loader<dtype, wide>(c, g, jobs, team, num_teams);
 		}
 	} else {
 		ptx_setmaxnreg_inc<WORKER_REGS>();
-		prologue(c, g);
+		prologue<wide>(c, g);
 		run_worker<dtype, wide, 0, tensor>(c, g, jobs, team, num_teams, alone);
 	}
 }

@@ -104,6 +104,20 @@ static __host__ __device__ __forceinline__ struct mla_words mla_words(const stru
 	return w;
 }
 
+/*
+ * Batches of 9 to 16 have a third buffer for tiles, where the rings of the last warps are: between ABSORB and
+ * the end of the attention nothing is in these.
+ */
+#define WIDE_RING	11
+#define WIDE_TILE	(WIDE_RING * STAGES * STAGE_BYTES)
+static_assert((WARPS - WIDE_RING) * STAGES * STAGE_BYTES >= KEYS * KEY_ROW, "a tile");
+
+struct mla_wide {
+	uint64_t full, empty;			/* of that tile */
+	uint64_t normed;			/* workers no longer need n, which lies where tiles will */
+	uint64_t absorbed, attended;		/* they have done ABSORB, the attention */
+};
+
 struct mla_small {
 	struct mla_matrix m[MLA_PRODUCTS];
 	struct mla_words at;
@@ -114,6 +128,7 @@ struct mla_small {
 	float2 rotation[16][ROPE / 2];		/* cosine and sine */
 	int32_t len[16];
 	uint32_t epoch[WARPS];
+	struct mla_wide wide;
 };
 
 extern __shared__ __align__(1024) uint8_t mla_mem[];

@@ -82,15 +82,43 @@ MLA const char *key_source(const struct mla_ctx &c, const struct mla_args &g, co
 	       (const char *)g.a.pages + key_slot(g.a, j.b, key) * WIDTH * 2 : NULL;
 }
 
+/* The buffers of tiles, two or three: the nth tile's, the parity of the use, places, mbarriers */
+template <int wide> MLA int tile_buf(int nth)
+{
+	return wide ? nth % 3 : nth & 1;
+}
+
+template <int wide> MLA int tile_parity(int nth)
+{
+	return wide ? nth / 3 & 1 : nth >> 1 & 1;
+}
+
+template <int wide> MLA uint32_t tile_row(int buf, int row)
+{
+	return wide && buf == 2 ? mla_smem() + WIDE_TILE + row * KEY_ROW :
+	       mla_smem() + MLA_TILES + (buf * KEYS + row) * KEY_ROW;
+}
+
+template <int wide> MLA uint32_t tile_full(int buf)
+{
+	return ptx_smem(wide && buf == 2 ? &mla_small()->wide.full : &mla_small()->full[buf]);
+}
+
+template <int wide> MLA uint32_t tile_empty(int buf)
+{
+	return ptx_smem(wide && buf == 2 ? &mla_small()->wide.empty : &mla_small()->empty[buf]);
+}
+
 /*
  * By the loading warp: a tile's old keys into buffer `buf`, zeros for those that are not there, or not yet.
  * The tile is not complete before the warp arrives. from: key_source()
  */
+template <int wide>
 MLA void load_tile(const struct mla_ctx &c, const struct job &j, int tile, int buf, const char *from)
 {
 	int old = min(max(j.len - 1 - tile * KEYS, 0), KEYS);
-	uint32_t dst = mla_smem() + MLA_TILES + (buf * KEYS + c.lane) * KEY_ROW;
-	uint32_t full = ptx_smem(&mla_small()->full[buf]);
+	uint32_t dst = tile_row<wide>(buf, c.lane);
+	uint32_t full = tile_full<wide>(buf);
 
 	if (!from)
 #pragma unroll 4
@@ -208,7 +236,7 @@ MLA void join_team(const struct mla_args &g, int jobs, int first_job, int num_te
  * All that the loading warp does. It takes part in the barriers of its cluster,
  * as the workers do in put_state().
  */
-template <int dtype>
+template <int dtype, int wide>
 MLA void run_loader(const struct mla_ctx &c, const struct mla_args &g, int jobs, int first_job, int num_teams)
 {
 	int n = 0, owed = 1;
@@ -225,16 +253,17 @@ MLA void run_loader(const struct mla_ctx &c, const struct mla_args &g, int jobs,
 		await_team(g, &owed);
 #pragma unroll 1
 		for (int tile = j.first; tile < j.end; tile++, n++) {
-			int buf = n & 1;
+			int buf = tile_buf<wide>(n);
 
-			if (n >= 2)
-				ptx_mbarrier_wait(ptx_smem(&mla_small()->empty[buf]), (n >> 1 & 1) ^ 1);
-			load_tile(c, j, tile, buf, from);
+			if (n >= 2 + wide)
+				ptx_mbarrier_wait(tile_empty<wide>(buf), tile_parity<wide>(n) ^ 1);
+			else if (wide && n == 2)
+				ptx_mbarrier_wait(ptx_smem(&mla_small()->wide.absorbed), 0);
+			load_tile<wide>(c, j, tile, buf, from);
 			from = key_source(c, g, j, tile + 1);	/* while room for it is waited for */
 			if (tile == last)
-				make_new_key<dtype>(c, g, j, mla_smem() + MLA_TILES +
-						    (buf * KEYS + (j.len - 1) % KEYS) * KEY_ROW);
-			mla_arrive(ptx_smem(&mla_small()->full[buf]));
+				make_new_key<dtype>(c, g, j, tile_row<wide>(buf, (j.len - 1) % KEYS));
+			mla_arrive(tile_full<wide>(buf));
 		}
 		if (g.team > 1) {
 			ptx_barrier_cluster_arrive_release();
@@ -479,12 +508,11 @@ MLA void attend(const struct mla_ctx &c, const struct mla_args &g, int index, in
 	work_sync();
 #pragma unroll 1
 	for (int tile = j.first; tile < j.end; tile++) {
-		const int nth = first + tile, buf = nth & 1;
+		const int nth = first + tile, buf = tile_buf<wide>(nth);
 
-		ptx_mbarrier_wait(ptx_smem(&mla_small()->full[buf]), nth >> 1 & 1);
-		attend_tile<dtype>(c, &st, q, mla_smem() + MLA_TILES + buf * KEYS * KEY_ROW,
-				   j.len - tile * KEYS, scale_log2);
-		mla_arrive(ptx_smem(&mla_small()->empty[buf]));
+		ptx_mbarrier_wait(tile_full<wide>(buf), tile_parity<wide>(nth));
+		attend_tile<dtype>(c, &st, q, tile_row<wide>(buf, 0), j.len - tile * KEYS, scale_log2);
+		mla_arrive(tile_empty<wide>(buf));
 	}
 	for (int i = 16; i; i /= 2)
 		st.l += __shfl_xor_sync(~0u, st.l, i);

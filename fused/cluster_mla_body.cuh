@@ -16,7 +16,7 @@
 int cluster_mla_plan(struct mla_args *g, const struct cairn_cluster_mla_args *args, int linked);
 
 /* What needs nothing that an earlier kernel may still be writing, apart from the weights */
-MLA void prologue(const struct mla_ctx &c, const struct mla_args &g)
+template <int wide> MLA void prologue(const struct mla_ctx &c, const struct mla_args &g)
 {
 	if (c.warp < MLA_PRODUCTS && c.lane == 0)
 		mla_make_matrix(g, &mla_small()->m[c.warp], c.warp);
@@ -28,6 +28,9 @@ MLA void prologue(const struct mla_ctx &c, const struct mla_args &g)
 		ptx_mbarrier_init(ptx_smem(&mla_small()->empty[c.lane - 2]), WARPS * SPEAKERS);
 	else if (c.warp == WARPS + FEEDERS && c.lane == 4)
 		ptx_mbarrier_init(ptx_smem(&mla_small()->ready), WARPS * SPEAKERS);
+	else if (wide && c.warp == WARPS + FEEDERS && c.lane < 9)	/* full, empty, normed, absorbed */
+		ptx_mbarrier_init(ptx_smem(&mla_small()->wide.full) + (c.lane - 5) * 8,
+				  c.lane == 5 ? SPEAKERS : WARPS * SPEAKERS);
 	ptx_fence_mbarrier_init_release_cluster();
 	if ((int)threadIdx.x * 64 < g.a.q_lora_rank)
 		ptx_prefetch_global_L2((const char *)g.a.q_norm + threadIdx.x * 128);
@@ -78,7 +81,7 @@ MLA void await_ready(void)
  * Every FEEDERS-th ring is a feeder's. Stages go into them in the order in which the workers want them, as
  * soon as there is room.
  */
-template <int linked>
+template <int wide, int linked>
 MLA void run_feeder(const struct mla_ctx &c, const struct mla_args &g, int jobs, int team, int num_teams)
 {
 	const uint64_t policy = ptx_createpolicy_evict_first();
@@ -92,6 +95,8 @@ MLA void run_feeder(const struct mla_ctx &c, const struct mla_args &g, int jobs,
 				ptx_mbarrier_init(ptx_smem(&mla_small()->filled[c.lane][i]), 32);
 				ptx_mbarrier_init(ptx_smem(&mla_small()->freed[c.lane][i]), SPEAKERS);
 			}
+		if (wide && mine == 0 && c.lane == WARPS)
+			ptx_mbarrier_init(ptx_smem(&mla_small()->wide.attended), WARPS * SPEAKERS);
 		__syncwarp();
 		mla_bar_arrive(RINGS_BAR, WITH_FEEDERS);
 	}
@@ -117,13 +122,20 @@ MLA void run_feeder(const struct mla_ctx &c, const struct mla_args &g, int jobs,
 
 					if (unit >= m.units || stage >= m.stages)
 						continue;
-					if (n >= STAGES) {
+					/* the third tile is there, see WIDE_RING */
+					const int kept = wide && w >= WIDE_RING && product >= MLA_VALUE;
+					const uint32_t attended = ptx_smem(&mla_small()->wide.attended);
+
+					if (n >= STAGES || kept) {
 						/* workers that wait for their team free nothing */
 						if (!joined && product >= MLA_VALUE) {
 							join_team(g, jobs, team, num_teams);
 							joined = 1;
 						}
-						ptx_mbarrier_wait(freed, (n / STAGES & 1) ^ 1);
+						if (kept)
+							ptx_mbarrier_wait(attended, 0);
+						if (n >= STAGES)
+							ptx_mbarrier_wait(freed, (n / STAGES & 1) ^ 1);
 					}
 					if (product == MLA_ABSORB)
 						mla_fetch_columns(c, m, unit, ring, policy);
@@ -161,7 +173,7 @@ MLA void run_worker(struct mla_ctx &c, const struct mla_args &g, int jobs, int t
 		    const struct body_link &link)
 {
 	const struct cairn_cluster_mla_args &a = g.a;
-	const int first_fits = !wide && mla_first_fits(a);
+	const int first_fits = !wide && mla_first_fits(a), n_fits = wide && mla_n_fits(a);
 	const int turns = (int)threadIdx.x < a.batch * (ROPE / 2);
 	int tiles = 0, position = 0, len = 0;
 	uint32_t used = 0;		/* stages of the warp's ring */
@@ -171,6 +183,8 @@ MLA void run_worker(struct mla_ctx &c, const struct mla_args &g, int jobs, int t
 
 	if (first_fits)
 		mla_first_weights<!linked>(c, a, weights);
+	if (n_fits)
+		mla_keep_weights(a);
 	if (turns)
 		freq = __ldg(a.inv_freq + c.lane);
 	if (linked && turns)		/* of an earlier kernel, not of an earlier body */
@@ -203,7 +217,9 @@ MLA void run_worker(struct mla_ctx &c, const struct mla_args &g, int jobs, int t
 	for (int product = 0; product < MLA_PRODUCTS; product++) {
 		if (product == MLA_UP && !a.q_lora_rank)
 			continue;
-		if (product == MLA_UP || (product == MLA_DOWN && !first_fits))
+		if (n_fits && product == MLA_DOWN)
+			mla_norm_rows<dtype>(c, a);
+		else if (product == MLA_UP || (product == MLA_DOWN && !first_fits))
 			mla_rms<dtype>(&c, a, product == MLA_DOWN ? a.x : NULL,
 				       product == MLA_DOWN ? a.hidden : a.q_lora_rank);
 		if (product == MLA_VALUE) {
@@ -212,11 +228,16 @@ MLA void run_worker(struct mla_ctx &c, const struct mla_args &g, int jobs, int t
 #pragma unroll 1
 			for (int job = team; job < jobs; job += num_teams)
 				attend<dtype, wide, linked>(linked ? here(c) : c, g, job, &tiles);
+			if (wide)
+				mla_arrive(ptx_smem(&mla_small()->wide.attended));
 			merge_parts<dtype, linked>(linked ? here(c) : c, g);
 		}
 		if (product != MLA_DOWN)
 			x = {};
 		mla_run<dtype, wide, tensor>(c, a, product, &used, x, product == MLA_DOWN && first_fits);
+		if (wide && (product == MLA_DOWN || product == MLA_ABSORB))
+			mla_arrive(ptx_smem(product == MLA_DOWN ? &mla_small()->wide.normed :
+					    &mla_small()->wide.absorbed));
 	}
 }
 

@@ -17,40 +17,39 @@ struct mla_a {
 };
 
 /*
- * n pieces of 8 elements, 32 apart, of a row of words; there: how many elements are left,
- * <= 0 for a row that is not
+ * Rows of words, `stride` words apart: pieces from..end-1, of 8 elements and 32 apart, in one trip;
+ * k: first element of the stage, of n
  */
-template <int n>
-MLA void mla_a_pieces(const struct mla_ctx &c, uint4 *x, const uint64_t *base, int there)
-{
-	const int32_t from[8] = { 0, 2, 16, 18, 32, 34, 48, 50 };
-	int32_t places[2 * n];
-	uint32_t wanted = 0;
-	uint2 v[2 * n];
-
-#pragma unroll
-	for (int i = 0; i < 2 * n; i++) {
-		places[i] = from[i];
-		wanted |= i / 2 * 32 < there ? 1u << i : 0;
-	}
-	get_words<2 * n>(c, base, places, wanted, v);
-#pragma unroll
-	for (int i = 0; i < n; i++)
-		x[i] = make_uint4(v[2 * i].x, v[2 * i].y, v[2 * i + 1].x, v[2 * i + 1].y);
-}
-
-/* Rows of words, `stride` words apart: pieces from..end-1; k: first element of the stage, of n */
 template <int wide, int from, int end>
 MLA void mla_a_words(const struct mla_ctx &c, struct mla_a *x, uint32_t at, int stride,
 		     int k, int n, int batch)
 {
-	int row = c.lane / 4;
+	constexpr int pairs = 2 * (end - from);
+	const int32_t offset[8] = { 0, 2, 16, 18, 32, 34, 48, 50 };
+	const int row = c.lane / 4, lo = row < batch ? n - k - from * 32 : 0;
+	const int hi = row + 8 < batch ? n - k - from * 32 : 0;
 	const uint64_t *base = c.words + at + row * stride + (k + from * 32) / 2 + c.lane % 4 * 4;
+	int32_t places[pairs << wide];
+	uint2 v[pairs << wide];
+	uint32_t wanted = 0;
 
-	n -= k + from * 32;
-	mla_a_pieces<end - from>(c, x->lo + from, base, row < batch ? n : 0);
-	if constexpr (wide)
-		mla_a_pieces<end - from>(c, x->hi + from, base + 8 * stride, row + 8 < batch ? n : 0);
+#pragma unroll
+	for (int i = 0; i < pairs; i++) {
+		places[i] = offset[i];
+		wanted |= i / 2 * 32 < lo ? 1u << i : 0;
+		if constexpr (wide) {
+			places[pairs + i] = offset[i] + 8 * stride;
+			wanted |= i / 2 * 32 < hi ? 1u << (pairs + i) : 0;
+		}
+	}
+	get_words<(pairs << wide)>(c, base, places, wanted, v);
+#pragma unroll
+	for (int i = 0; i < end - from; i++) {
+		x->lo[from + i] = make_uint4(v[2 * i].x, v[2 * i].y, v[2 * i + 1].x, v[2 * i + 1].y);
+		if constexpr (wide)
+			x->hi[from + i] = make_uint4(v[pairs + 2 * i].x, v[pairs + 2 * i].y,
+						     v[pairs + 2 * i + 1].x, v[pairs + 2 * i + 1].y);
+	}
 }
 
 template <int dtype> MLA uint32_t mla_scaled2(uint32_t x, uint32_t w, float scale)
@@ -60,6 +59,12 @@ template <int dtype> MLA uint32_t mla_scaled2(uint32_t x, uint32_t w, float scal
 	row_unpack2<dtype>(x, a);
 	row_unpack2<dtype>(w, b);
 	return row_pack2<dtype>(a[0] * scale * b[0], a[1] * scale * b[1]);
+}
+
+template <int dtype> MLA uint4 mla_scaled8(uint4 x, uint4 w, float scale)
+{
+	return make_uint4(mla_scaled2<dtype>(x.x, w.x, scale), mla_scaled2<dtype>(x.y, w.y, scale),
+			  mla_scaled2<dtype>(x.z, w.z, scale), mla_scaled2<dtype>(x.w, w.w, scale));
 }
 
 /* x, times its row's scale and the norm's weights */
@@ -84,6 +89,83 @@ MLA void mla_a_scale(const struct mla_ctx &c, struct mla_a *x, const void *weigh
 					      mla_scaled2<dtype>(x->hi[i].y, w.y, hi),
 					      mla_scaled2<dtype>(x->hi[i].z, w.z, hi),
 					      mla_scaled2<dtype>(x->hi[i].w, w.w, hi));
+	}
+}
+
+/*
+ * Batches of 9 to 16, a row of x a warp: n, made once, lies where the keys will come after MLA_DOWN. The 64
+ * bytes between rows keep the two that are read together on different banks.
+ */
+MLA int mla_n_fits(const struct cairn_cluster_mla_args &a)
+{
+	return a.hidden <= WARPS * STAGE_K;
+}
+
+MLA uint32_t mla_n_at(const struct cairn_cluster_mla_args &a, int row, int e)
+{
+	return mla_smem() + MLA_TILES + row * (a.hidden * 2 + 64) + e * 2;
+}
+
+/* The norm's weights, which no earlier kernel writes, where the sums of products will be */
+MLA void mla_keep_weights(const struct cairn_cluster_mla_args &a)
+{
+	const int e = threadIdx.x * 8;
+
+	if (e < a.hidden)
+		ptx_st_shared_v4(mla_smem() + MLA_SUMS + e * 2,
+				 __ldg((const uint4 *)((const char *)a.norm_weight + e * 2)));
+}
+
+/* The workers have met since the weights were kept. */
+template <int dtype> MLA void mla_norm_rows(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a)
+{
+	constexpr int pieces = WARPS * STAGE_K / 256;
+	const char *x = (const char *)a.x + (int64_t)c.warp * a.hidden * 2;
+	float sum = 0, f[8];
+	uint4 v[pieces];
+
+#pragma unroll
+	for (int i = 0; i < pieces; i++) {
+		const int e = i * 256 + c.lane * 8;
+
+		v[i] = make_uint4(0, 0, 0, 0);
+		if (c.warp < a.batch && e < a.hidden)
+			v[i] = __ldcg((const uint4 *)(x + e * 2));
+	}
+#pragma unroll
+	for (int i = 0; i < pieces; i++) {
+		row_unpack<dtype>(v[i], f);
+#pragma unroll
+		for (int k = 0; k < 8; k++)
+			sum += f[k] * f[k];
+	}
+	for (int i = 16; i; i /= 2)
+		sum += __shfl_xor_sync(~0u, sum, i);
+	sum = 1 / sqrtf(sum / (float)a.hidden + a.eps);
+#pragma unroll
+	for (int i = 0; i < pieces; i++) {
+		const int e = i * 256 + c.lane * 8;
+		const uint32_t w = mla_smem() + MLA_SUMS + e * 2;
+
+		if (e < a.hidden)
+			ptx_st_shared_v4(mla_n_at(a, c.warp, e),
+					 mla_scaled8<dtype>(v[i], ptx_ld_shared_v4(w), sum));
+	}
+	work_sync();
+}
+
+template <int from, int end>
+MLA void mla_a_shared(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a, struct mla_a *x, int k)
+{
+#pragma unroll
+	for (int i = from; i < end; i++) {
+		const int e = k + i * 32 + c.lane % 4 * 8;
+
+		x->lo[i] = x->hi[i] = make_uint4(0, 0, 0, 0);
+		if (e < a.hidden) {
+			x->lo[i] = ptx_ld_shared_v4(mla_n_at(a, c.lane / 4, e));
+			x->hi[i] = ptx_ld_shared_v4(mla_n_at(a, c.lane / 4 + 8, e));
+		}
 	}
 }
 
@@ -250,6 +332,16 @@ MLA uint32_t mla_residual(const struct cairn_cluster_mla_args &a, int b, int row
 	return __ldcg((const uint32_t *)((const char *)a.x + ((int64_t)b * a.hidden + row) * 2));
 }
 
+MLA struct mla_target mla_aim_out(const struct cairn_cluster_mla_args &a, int b, int row, uint32_t residual)
+{
+	struct mla_target t = {};
+
+	t.residual = residual;
+	if (mla_small()->len[b] > 0)
+		t.to = (char *)a.out + ((int64_t)b * a.hidden + row) * 2;
+	return t;
+}
+
 /* Outputs `row` and the next of request b */
 MLA struct mla_target mla_aim(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a,
 			      int product, int b, int row)
@@ -257,12 +349,8 @@ MLA struct mla_target mla_aim(const struct mla_ctx &c, const struct cairn_cluste
 	uint32_t at = mla_small()->at.q, width = a.num_heads * Q_DIM;
 	struct mla_target t = {};
 
-	if (product == MLA_OUT) {
-		t.residual = mla_residual(a, b, row);
-		if (mla_small()->len[b] > 0)
-			t.to = (char *)a.out + ((int64_t)b * a.hidden + row) * 2;
-		return t;
-	}
+	if (product == MLA_OUT)
+		return mla_aim_out(a, b, row, mla_residual(a, b, row));
 	if (product == MLA_DOWN && row >= mla_small()->m[MLA_DOWN].rows) {
 		at = mla_small()->at.kv;
 		width = WIDTH;
@@ -317,6 +405,12 @@ MLA void mla_load_a(const struct mla_ctx &c, const struct cairn_cluster_mla_args
 	int first = m->first + unit * 16, n = m->k;
 	uint32_t at = mla_small()->at.v, stride = n / 2;
 
+	if constexpr (wide) {
+		if (product == MLA_DOWN && mla_n_fits(a)) {
+			mla_a_shared<from, end>(c, a, x, k);
+			return;
+		}
+	}
 	if (product == MLA_DOWN) {
 		mla_a_rows<wide, from, end>(c, x, a.x, k, n, a.batch);
 	} else {
@@ -386,12 +480,6 @@ MLA void mla_first_x(const struct mla_ctx &c, const struct cairn_cluster_mla_arg
 		if (mla_spread<may>(a))
 			break;
 	}
-}
-
-template <int dtype> MLA uint4 mla_scaled8(uint4 x, uint4 w, float scale)
-{
-	return make_uint4(mla_scaled2<dtype>(x.x, w.x, scale), mla_scaled2<dtype>(x.y, w.y, scale),
-			  mla_scaled2<dtype>(x.z, w.z, scale), mla_scaled2<dtype>(x.w, w.w, scale));
 }
 
 template <int dtype> MLA float mla_squares(uint4 x)
@@ -479,12 +567,15 @@ MLA void mla_run(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a
 		float *to = s_sum + ((buf << 4 | c.warp) << row_shift << 4) +
 			    c.lane / 4 * 16 + c.lane % 4 * 2;
 		struct mla_target target = {};
+		uint32_t residual = 0;
 
-		if (!wide && product != MLA_ABSORB) {
+		if (wide ? product == MLA_OUT : product != MLA_ABSORB) {
 			int b = threadIdx.x >> 3 & (rows - 1);
 			int at = (unit0 + ((int)threadIdx.x >> (3 + row_shift))) * 16 + (threadIdx.x & 7) * 2;
 
-			if (b < a.batch && at < count)
+			if (wide && b < a.batch && at < count)	/* the rest once the sums are there */
+				residual = mla_residual(a, b, m->first + at);
+			else if (b < a.batch && at < count)
 				target = mla_aim(c, a, product, b, m->first + at);
 		}
 #pragma unroll 1
@@ -563,7 +654,9 @@ MLA void mla_run(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a
 			}
 			if (b >= a.batch || at >= count)
 				continue;
-			if (wide || i >= WORKERS)
+			if (wide && product == MLA_OUT && i < WORKERS)
+				target = mla_aim_out(a, b, m->first + at, residual);
+			else if (wide || i >= WORKERS)
 				target = mla_aim(c, a, product, b, m->first + at);
 			mla_put<dtype>(c, product, target, total);
 		}

@@ -81,7 +81,16 @@ static const struct shape named[] = {
 	{ N("values_near_largest_f16", 8, 64, 64, 2, 97, 16, 0), .bend = LARGE, .flags = F16 },
 	{ N("values_tiny", 8, 64, 0, 2, 97, 16, 0), .bend = TINY },
 	{ N("values_subnormal_f16", 8, 64, 64, 2, 97, 16, 0), .bend = TINY, .flags = F16 },
+	/* batches of 9 to 16, a kernel of their own: teams, rows that are not there, n that does not fit */
+	{ N("batch_9_cluster_3", 16, 128, 0, 9, 300, 16, 3), .flags = PAGED_RAGGED },
+	{ N("batch_13_hidden_1088", 8, 1088, 64, 13, 33, 16, 0), .flags = F16 },
+	{ N("batch_16_hidden_2112", 8, 2112, 0, 16, 17, 16, 0) },
+	{ N("padded_batch_10", 16, 64, 0, 10, 1, 16, 0), .flags = PAGED_PADDED | IN_PLACE,
+		.kv_lens = LENS(33, 0, 1, 17, 0, 97, 64, 65, 0, 2) },
 	/* too large for one processor */
+	{ N("large_batch_12_cluster_2", 16, 1088, 0, 12, 3000, 64, 2), .flags = DEVICE | PAGED_RAGGED },
+	{ N("large_v3_heads_batch_16", 128, 1024, 512, 16, 1500, 64, 0), .flags = DEVICE },
+	{ N("large_v3_heads_batch_16_cluster_4", 128, 1024, 512, 16, 700, 16, 4), .flags = DEVICE | F16 },
 	{ N("large_v2_lite_b3_kv4099", 16, 2048, 0, 3, 4099, 16, 0), .flags = DEVICE | PAGED_RAGGED },
 	{ N("large_v2_lite_b16_page_1_f16", 16, 2048, 0, 16, 999, 1, 0),
 		.flags = DEVICE | PAGED_RAGGED | F16 },

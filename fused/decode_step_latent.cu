@@ -147,12 +147,12 @@ LATENT void run_attention(const struct latent_args &p)
 		struct mla_ctx c = attention_ctx(g);
 
 		if (c.warp < WARPS + FEEDERS) {
-			run_feeder<1>(c, g, jobs, blockIdx.x, gridDim.x);
+			run_feeder<0, 1>(c, g, jobs, blockIdx.x, gridDim.x);
 		} else {
 			body_meet(link);	/* this warp has nothing else to do yet */
 			await_ready();
 			c.epoch = link.state->number;
-			run_loader<dtype>(c, g, jobs, blockIdx.x, gridDim.x);
+			run_loader<dtype, 0>(c, g, jobs, blockIdx.x, gridDim.x);
 		}
 		__syncwarp();
 		ptx_setmaxnreg_inc<BASE_REGS>();
@@ -233,7 +233,7 @@ LATENT void prepare_attention(const struct latent_args &p, int layer)
 	const struct mla_args g = attention_args(p, layer);
 
 	mla_init_rings(latent_thread(), THREADS / 32);
-	prologue(attention_ctx(g), g);
+	prologue<0>(attention_ctx(g), g);
 }
 
 LATENT void next_body(const struct latent_args &p, int to_mlp)
