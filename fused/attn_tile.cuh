@@ -14,7 +14,7 @@
 #include <math_constants.h>
 
 #include "../primitives/dtype.h"
-#include "../primitives/ptx.cuh"
+#include "../primitives/ptx_copy.cuh"
 #include "attn_paged.h"
 #include "attn_tile.h"
 

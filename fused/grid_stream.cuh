@@ -14,7 +14,7 @@
 #define CAIRN_GRID_STREAM_CUH
 
 #include "../primitives/dtype.h"
-#include "../primitives/ptx.cuh"
+#include "../primitives/ptx_copy.cuh"
 #include "../primitives/row.cuh"
 #include "attn_tile.cuh"
 #include "grid.h"

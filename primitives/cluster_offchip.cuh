@@ -33,6 +33,7 @@
 #define CAIRN_CLUSTER_OFFCHIP_CUH
 
 #include "cluster.cuh"
+#include "ptx_copy.cuh"
 
 #define CLUSTER_OFFCHIP_FLAGS	256	/* bytes; a word a rank */
 

@@ -58,7 +58,7 @@
  */
 #include "dsmem.h"
 #include "launch.h"
-#include "ptx.cuh"
+#include "ptx_copy.cuh"
 
 #define BAR(i)		((i) * 8)
 #define EXCHANGE(t, s)	(128 + ((t) & 1) * 128 + (s) * 8)

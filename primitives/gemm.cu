@@ -52,7 +52,7 @@
  */
 #include "gemm.cuh"
 #include "launch.h"
-#include "ptx.cuh"
+#include "ptx_copy.cuh"
 
 #define WARPS		16
 #define STAGES		2	/* of a warp's ring */

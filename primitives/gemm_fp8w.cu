@@ -41,7 +41,7 @@
 #include "gemm_fp8w.h"
 #include "gemm_fp8w.cuh"
 #include "launch.h"
-#include "ptx.cuh"
+#include "ptx_copy.cuh"
 
 #define WARPS		16
 #define STAGES		2	/* of a warp's ring */

@@ -52,6 +52,7 @@
  */
 #include "gemm_fp8w.cuh"
 #include "launch.h"
+#include "ptx_copy.cuh"
 #include "speak.cuh"
 #include "tensor_map.h"
 #include "wgmma.cuh"

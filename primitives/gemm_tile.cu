@@ -43,7 +43,7 @@
  */
 #include "gemm.cuh"
 #include "launch.h"
-#include "ptx.cuh"
+#include "ptx_copy.cuh"
 #include "speak.cuh"
 #include "tensor_map.h"
 #include "wgmma.cuh"

@@ -4,7 +4,7 @@
  *
  * Never launched. tools/lint.sh demands that none is missing.
  */
-#include "ptx.cuh"
+#include "ptx_copy.cuh"
 
 __global__ void ptx_all_kernel(void *g, uint64_t *out, uint32_t a, uint32_t n)
 {

@@ -13,6 +13,7 @@
 #ifndef CAIRN_TRANSPORT_BULK_CUH
 #define CAIRN_TRANSPORT_BULK_CUH
 
+#include "../primitives/ptx_copy.cuh"
 #include "transport.cuh"
 
 #define TRANSPORT_STAGES	6

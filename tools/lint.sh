@@ -21,7 +21,7 @@ grep -lE '#include .*cuda' serving/*.[ch] 2>/dev/null && complain "serving/ name
 # Tests reach kernels through the table alone.
 grep -lE '<<<' ./*/*_test.c 2>/dev/null && complain "a test launches a kernel itself"
 # The assembler sees every wrapper, used or not.
-for f in $(grep -oE '^(template <int n> )?PTX [^(]*ptx_[a-z0-9_A-Z]+\(' primitives/ptx.cuh | grep -oE 'ptx_\w+'); do
+for f in $(grep -ohE '^(template <int n> )?PTX [^(]*ptx_[a-z0-9_A-Z]+\(' primitives/ptx.cuh primitives/ptx_copy.cuh | grep -oE 'ptx_\w+'); do
 	grep -qw "$f" primitives/ptx_all.cu || complain "primitives/ptx_all.cu: $f is missing"
 done
 # Lines of 110 columns at most, tabs to every eighth; tables that a program wrote may be wider.
