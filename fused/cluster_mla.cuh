@@ -26,6 +26,7 @@
 #define CAIRN_CLUSTER_MLA_CUH
 
 #include "../primitives/row.cuh"
+#include "../primitives/speak.cuh"
 #include "attn_tile.cuh"
 #include "cluster_mla.h"
 
@@ -314,13 +315,6 @@ MLA void mla_fetch_columns(const struct mla_ctx &c, const struct mla_matrix &m, 
 	}
 }
 
-/* racecheck does not see that one lane can speak for its warp */
-#ifdef CAIRN_DEBUG
-#define SPEAKERS	32
-#else
-#define SPEAKERS	1
-#endif
-
 /* racecheck does not know bar.arrive, and from there on loses count of all barriers */
 MLA void mla_bar_arrive(uint32_t id, uint32_t num_threads)
 {
@@ -329,17 +323,6 @@ MLA void mla_bar_arrive(uint32_t id, uint32_t num_threads)
 #else
 	ptx_bar_arrive(id, num_threads);
 #endif
-}
-
-/*
- * All lanes: what the warp has done before, whoever waits for the phase of the mbarrier sees.
- * It counts SPEAKERS a warp.
- */
-MLA void mla_arrive(uint32_t mbar)
-{
-	__syncwarp();
-	if (threadIdx.x % 32 < SPEAKERS)
-		ptx_mbarrier_arrive(mbar);
 }
 
 /* All lanes: the stage is there when what they have asked for has come. */

@@ -263,7 +263,7 @@ MLA void run_loader(const struct mla_ctx &c, const struct mla_args &g, int jobs,
 			from = key_source(c, g, j, tile + 1);	/* while room for it is waited for */
 			if (tile == last)
 				make_new_key<dtype>(c, g, j, tile_row<wide>(buf, (j.len - 1) % KEYS));
-			mla_arrive(tile_full<wide>(buf));
+			speak(tile_full<wide>(buf));
 		}
 		if (g.team > 1) {
 			ptx_barrier_cluster_arrive_release();
@@ -512,7 +512,7 @@ MLA void attend(const struct mla_ctx &c, const struct mla_args &g, int index, in
 
 		ptx_mbarrier_wait(tile_full<wide>(buf), tile_parity<wide>(nth));
 		attend_tile<dtype>(c, &st, q, tile_row<wide>(buf, 0), j.len - tile * KEYS, scale_log2);
-		mla_arrive(tile_empty<wide>(buf));
+		speak(tile_empty<wide>(buf));
 	}
 	for (int i = 16; i; i /= 2)
 		st.l += __shfl_xor_sync(~0u, st.l, i);

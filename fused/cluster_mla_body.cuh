@@ -119,13 +119,12 @@ MLA void run_feeder(const struct mla_ctx &c, const struct mla_args &g, int jobs,
 					uint32_t n = __shfl_sync(~0u, count, w), slot = n % STAGES;
 					uint32_t ring = mla_smem() + (w * STAGES + slot) * STAGE_BYTES;
 					uint32_t freed = ptx_smem(&mla_small()->freed[w][slot]);
-
-					if (unit >= m.units || stage >= m.stages)
-						continue;
-					/* the third tile is there, see WIDE_RING */
+					/* not before the attention has done with the tile there */
 					const int kept = wide && w >= WIDE_RING && product >= MLA_VALUE;
 					const uint32_t attended = ptx_smem(&mla_small()->wide.attended);
 
+					if (unit >= m.units || stage >= m.stages)
+						continue;
 					if (n >= STAGES || kept) {
 						/* workers that wait for their team free nothing */
 						if (!joined && product >= MLA_VALUE) {
@@ -209,7 +208,7 @@ MLA void run_worker(struct mla_ctx &c, const struct mla_args &g, int jobs, int t
 		mla_small()->epoch[c.warp] = c.epoch;	/* it is here */
 	ptx_bar_sync(INIT_BAR, WORKERS + 32);
 	__syncwarp();
-	if ((linked ? here(c).lane : c.lane) < SPEAKERS)	/* as mla_arrive() does */
+	if ((linked ? here(c).lane : c.lane) < SPEAKERS)	/* as speak() does */
 		ptx_mbarrier_arrive(ptx_smem(&mla_small()->ready));
 	if (first_fits)
 		mla_first_norm<dtype, !linked>(c, a, weights, x.lo);
@@ -229,15 +228,15 @@ MLA void run_worker(struct mla_ctx &c, const struct mla_args &g, int jobs, int t
 			for (int job = team; job < jobs; job += num_teams)
 				attend<dtype, wide, linked>(linked ? here(c) : c, g, job, &tiles);
 			if (wide)
-				mla_arrive(ptx_smem(&mla_small()->wide.attended));
+				speak(ptx_smem(&mla_small()->wide.attended));
 			merge_parts<dtype, linked>(linked ? here(c) : c, g);
 		}
 		if (product != MLA_DOWN)
 			x = {};
 		mla_run<dtype, wide, tensor>(c, a, product, &used, x, product == MLA_DOWN && first_fits);
 		if (wide && (product == MLA_DOWN || product == MLA_ABSORB))
-			mla_arrive(ptx_smem(product == MLA_DOWN ? &mla_small()->wide.normed :
-					    &mla_small()->wide.absorbed));
+			speak(ptx_smem(product == MLA_DOWN ? &mla_small()->wide.normed :
+				       &mla_small()->wide.absorbed));
 	}
 }
 

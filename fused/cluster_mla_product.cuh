@@ -332,6 +332,7 @@ MLA uint32_t mla_residual(const struct cairn_cluster_mla_args &a, int b, int row
 	return __ldcg((const uint32_t *)((const char *)a.x + ((int64_t)b * a.hidden + row) * 2));
 }
 
+/* What mla_aim() gives for MLA_OUT, its residual being here already */
 MLA struct mla_target mla_aim_out(const struct cairn_cluster_mla_args &a, int b, int row, uint32_t residual)
 {
 	struct mla_target t = {};
@@ -601,7 +602,7 @@ MLA void mla_run(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a
 			}
 			if (tensor)	/* else the copy engine may overtake what lanes have yet to read */
 				ptx_fence_proxy_async_shared_cta();
-			mla_arrive(ptx_smem(&mla_small()->freed[c.warp][slot]));
+			speak(ptx_smem(&mla_small()->freed[c.warp][slot]));
 			++*used;
 		}
 		if (product == MLA_ABSORB) {	/* a warp has all of k */

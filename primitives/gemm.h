@@ -53,11 +53,11 @@ int cairn_gemm(const struct cairn_gemm_args *args, void *stream);
  * graph can be captured next.
  */
 int cairn_gemm_workspace(const struct cairn_gemm_args *args, size_t *bytes);
-/*
- * Our own kernels wherever they can (m 1..64, f16 and bf16, else -EOPNOTSUPP), and out += residual before
- * it is rounded; residual: out_dtype [m, n], may be out itself, NULL: none.
- */
 #define CAIRN_GEMM_OWN_M	64
+/*
+ * Our own kernels wherever they can (m 1..CAIRN_GEMM_OWN_M, f16 and bf16, else -EOPNOTSUPP), and out +=
+ * residual before it is rounded; residual: out_dtype [m, n], may be out itself, NULL: none.
+ */
 int cairn_gemm_own(const struct cairn_gemm_args *args, const void *residual, void *stream);
 int cairn_gemm_cublaslt(const struct cairn_gemm_args *args, void *stream);
 int cairn_gemm_cublaslt_workspace(const struct cairn_gemm_args *args, size_t *bytes);

@@ -22,11 +22,11 @@
  * each of b it needs cols / 64 of a.
  *
  * H200, bf16, us a call of many in a graph (cuBLASLt): n x k =
- *	4096 x 4096	m 16 10.1 (12.9)	m 32 11.0 (13.2)
- *	6144 x 4096	m 16 14.3 (15.5)
- *	14336 x 4096	m 16 29.4 (30.5)
- *	28672 x 4096	m 16 57.0 (57.4)	m 32 58.6 (58.6)
- *	4096 x 14336	m 16 29.0 (32.1)	m 32 29.8 (33.0)	m 64 32.2 (35.5)
+ *	4096 x 4096	m 16 10.0 (12.7)	m 32 11.0 (13.1)
+ *	6144 x 4096	m 16 14.1 (15.4)
+ *	14336 x 4096	m 16 28.9 (29.9)
+ *	28672 x 4096	m 16 56.2 (56.1)	m 32 58.3 (57.2; on another host 58.6 both)
+ *	4096 x 14336	m 16 28.2 (31.4)	m 32 29.1 (32.3)	m 64 31.7 (35.2)
  * cairn_gemm() takes it to m = 32, and to 64 where sums are long. Elsewhere cuBLASLt wins at m 64, as too
  * much of a comes through the L2: 12.6 for its 11.7, 17.4 for 15.8, 33.1 for 32.9, 61.9 for 60.8 (k 4096).
  *
