@@ -16,9 +16,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "../primitives/dtype.h"
-#include "../primitives/error.h"
-#include "abi.h"
+#include "primitives/base/dtype.h"
+#include "primitives/base/error.h"
+#include "conformance/abi.h"
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
 
@@ -100,6 +100,8 @@ struct cairn_family {
 	 * may be NULL. */
 	int (*extra)(const struct cairn_op *op, const void *got, char *json, size_t len);
 	int timeout_s;				/* of a case; 0: 300 */
+	int cost_s;				/* processor seconds of all cases together, roughly; 0: below one */
+	int waits;				/* the cases mostly wait, for sockets, clocks or other processes */
 	/* cases with their kinds that --sanitize takes in any case, the last one NULL; may be NULL */
 	const char *const *sanitized;
 };

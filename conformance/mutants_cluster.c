@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness.h"
+#include "conformance/harness.h"
 
 static int64_t num_groups(const struct cairn_cluster_reduce_args *a)
 {
@@ -278,7 +278,7 @@ static int pads_into_next_block(const struct cairn_cluster_gather_args *a, void 
 #define GATHER(fn, text) \
 	{ "cluster_gather_" #fn, offsetof(struct cairn_impl, cluster_gather), (void *)fn, text }
 
-const struct cairn_mutant cairn_mutants_cluster[] = {
+const struct cairn_mutant cairn_cluster_mutants[] = {
 	REDUCE(loop_right_for_4, "ClusterFusion's loop: strides 1 to N - 2"),
 	REDUCE(missing_last_cta, "the last rank is not counted"),
 	REDUCE(own_value_twice, "a rank counts itself twice"),
@@ -299,5 +299,5 @@ const struct cairn_mutant cairn_mutants_cluster[] = {
 	GATHER(last_block_stale, "the neighbour's block is the previous call's"),
 	GATHER(quiets_nans, "bits pass through floating point"),
 	GATHER(pads_into_next_block, "the pad of a block overwrites the next"),
+	{ 0 }
 };
-const int cairn_num_mutants_cluster = ARRAY_SIZE(cairn_mutants_cluster);

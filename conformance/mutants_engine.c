@@ -6,7 +6,7 @@
 #include <float.h>
 #include <stdlib.h>
 
-#include "harness.h"
+#include "conformance/harness.h"
 
 #define BENT(family, defect) \
 	static int family##_##defect(const struct cairn_##family##_args *a, void *stream) \
@@ -441,7 +441,7 @@ BENT(logprobs, row_of_nothing_is_nan)
 #define MUTANT(family, defect, what) \
 	{ #defect, offsetof(struct cairn_impl, family), (void *)family##_##defect, what }
 
-const struct cairn_mutant cairn_mutants_engine[] = {
+const struct cairn_mutant cairn_engine_mutants[] = {
 	MUTANT(pick_ids, zero_is_host, "the first drawn token counts as none"),
 	MUTANT(pick_ids, row_for_from, "row i takes draw i"),
 	MUTANT(pick_ids, host_by_from, "from picks among the host's ids, too"),
@@ -506,5 +506,5 @@ const struct cairn_mutant cairn_mutants_engine[] = {
 	MUTANT(logprobs, small_vocab_repeats, "a small vocabulary's last token fills the list"),
 	MUTANT(logprobs, sum_in_bf16, "the sum is kept in bf16"),
 	MUTANT(logprobs, row_of_nothing_is_nan, "a row of -INFINITY gives NaN"),
+	{ 0 }
 };
-const int cairn_num_mutants_engine = ARRAY_SIZE(cairn_mutants_engine);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* mutants_fp8 - wrong versions of quant_fp8w and gemm_fp8w */
-#include "../primitives/fp8.h"
-#include "harness.h"
+#include "primitives/base/fp8.h"
+#include "conformance/harness.h"
 
 #define BENT(family, defect) \
 	static int family##_##defect(const struct cairn_##family##_args *a, void *stream) \
@@ -184,7 +184,7 @@ BENT(gemm_fp8w, twice_rounded)
 #define MUTANT(family, defect, what) \
 	{ #defect, offsetof(struct cairn_impl, family), (void *)family##_##defect, what }
 
-const struct cairn_mutant cairn_mutants_fp8[] = {
+const struct cairn_mutant cairn_fp8_mutants[] = {
 	MUTANT(quant_fp8w, signed_max, "the largest value instead of the largest magnitude"),
 	MUTANT(quant_fp8w, max_is_240, "240 as the largest e4m3 value"),
 	MUTANT(quant_fp8w, zero_scale_is_0, "zeros have scale 0"),
@@ -211,5 +211,5 @@ const struct cairn_mutant cairn_mutants_fp8[] = {
 	MUTANT(gemm_fp8w, sign_lost, "magnitudes of the weights"),
 	MUTANT(gemm_fp8w, block_of_64, "blocks of 64 along k"),
 	MUTANT(gemm_fp8w, twice_rounded, "rounds before the bias"),
+	{ 0 }
 };
-const int cairn_num_mutants_fp8 = ARRAY_SIZE(cairn_mutants_fp8);

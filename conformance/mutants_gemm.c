@@ -4,7 +4,7 @@
  */
 #include <math.h>
 
-#include "harness.h"
+#include "conformance/harness.h"
 
 /* ---- gemm: one loop, bent at one place ---- */
 
@@ -230,7 +230,7 @@ static int last_cluster_missing(const struct cairn_dsmem_args *a, void *stream)
 #define STREAM(name, fn, what)	{ "stream_" name, offsetof(struct cairn_impl, stream), (void *)fn, what }
 #define DSMEM(name, fn, what)	{ "dsmem_" name, offsetof(struct cairn_impl, dsmem), (void *)fn, what }
 
-const struct cairn_mutant cairn_mutants_gemm[] = {
+const struct cairn_mutant cairn_gemm_mutants[] = {
 	GEMM("transposed", transposed, "b is read as [k, n]"),
 	GEMM("bias_ignored", no_bias, "bias is not added"),
 	GEMM("bias_shifted", shifted_bias, "bias comes from the next column"),
@@ -254,5 +254,5 @@ const struct cairn_mutant cairn_mutants_gemm[] = {
 	DSMEM("receivers_slot", receivers_slot, "bulk copies land in the receiver's slot, not the sender's"),
 	DSMEM("multicast_to_self", multicast_to_self, "the multicast mask holds the sender alone"),
 	DSMEM("last_cluster", last_cluster_missing, "the last cluster does not run"),
+	{ 0 }
 };
-const int cairn_num_mutants_gemm = ARRAY_SIZE(cairn_mutants_gemm);

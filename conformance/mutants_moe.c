@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../fused/block_ref.h"
-#include "../primitives/fp8.h"
-#include "harness.h"
+#include "fused/block/block_ref.h"
+#include "primitives/base/fp8.h"
+#include "conformance/harness.h"
 
 #define MAX_EXPERTS	256
 #define MAX_TOP		16
@@ -423,5 +423,4 @@ DEFECTS(DEFINE)
 #define LIST(name, what) \
 	{ "moe_" #name, offsetof(struct cairn_impl, moe), (void *)moe_##name, what },
 
-const struct cairn_mutant cairn_mutants_moe[] = { DEFECTS(LIST) };
-const int cairn_num_mutants_moe = ARRAY_SIZE(cairn_mutants_moe);
+const struct cairn_mutant cairn_moe_mutants[] = { DEFECTS(LIST) { 0 } };

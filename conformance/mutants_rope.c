@@ -6,7 +6,7 @@
  */
 #include <stdlib.h>
 
-#include "harness.h"
+#include "conformance/harness.h"
 
 #define BENT(defect) \
 	static int rope_##defect(const struct cairn_rope_args *a, void *stream) \
@@ -209,7 +209,7 @@ BENT(norm_weight_missing)
 #define MUTANT(defect, what) \
 	{ "rope_" #defect, offsetof(struct cairn_impl, rope), (void *)rope_##defect, what }
 
-const struct cairn_mutant cairn_mutants_rope[] = {
+const struct cairn_mutant cairn_rope_mutants[] = {
 	MUTANT(order_swapped, "halves where pairs are meant and the reverse"),
 	MUTANT(position_plus_1, "positions start at 1"),
 	MUTANT(position_is_row, "takes the row for the position"),
@@ -234,5 +234,5 @@ const struct cairn_mutant cairn_mutants_rope[] = {
 	MUTANT(norm_rounded, "the normalised head rounded to dtype before it is rotated"),
 	MUTANT(norm_tail_left, "past rotary_dim nothing is normalised"),
 	MUTANT(norm_weight_missing, "the weights are left out"),
+	{ 0 }
 };
-const int cairn_num_mutants_rope = ARRAY_SIZE(cairn_mutants_rope);

@@ -8,8 +8,8 @@
 #include <float.h>
 #include <stdlib.h>
 
-#include "../primitives/philox.h"
-#include "harness.h"
+#include "primitives/draw/philox.h"
+#include "conformance/harness.h"
 
 #define BENT(family, defect) \
 	static int family##_##defect(const struct cairn_##family##_args *a, void *stream) \
@@ -517,7 +517,7 @@ BENT(sample, first_32k)
 #define MUTANT(family, defect, what) \
 	{ #family "_" #defect, offsetof(struct cairn_impl, family), (void *)family##_##defect, what }
 
-const struct cairn_mutant cairn_mutants_rows[] = {
+const struct cairn_mutant cairn_rows_mutants[] = {
 	MUTANT(rmsnorm, eps_outside_root, "eps added to the root instead of under it"),
 	MUTANT(rmsnorm, eps_before_mean, "eps added to the sum instead of the mean"),
 	MUTANT(rmsnorm, dim_minus_1, "mean over dim - 1"),
@@ -589,6 +589,5 @@ const struct cairn_mutant cairn_mutants_rows[] = {
 	MUTANT(sample, nan_wins, "NaN counts as the largest"),
 	MUTANT(sample, empty_is_0, "token 0 when nothing can be drawn"),
 	MUTANT(sample, first_32k, "only the first 32768 tokens"),
+	{ 0 }
 };
-
-const int cairn_num_mutants_rows = ARRAY_SIZE(cairn_mutants_rows);

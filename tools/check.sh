@@ -12,7 +12,7 @@ if command -v python3 >/dev/null 2>&1; then
 		echo "$test"
 		CAIRN_BUILD=$out python3 "$test" -q || status=1
 	done
-	python3 tools/readme_table.py --check || status=1
+	python3 reports/readme_table.py --check || status=1
 fi
 # A hunt is one thread: as many families at a time as there are processors.
 mutants() {

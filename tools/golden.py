@@ -31,7 +31,7 @@ not kept but computed: recipe.txt says "seed N", and for each tensor "draw NAME 
     h = FNV-1a of "N/NAME", 64 bit;  z = splitmix64's output function of h + (i + 1) * golden ratio
     draw: (2 (z >> 57) - 127) / 2^SHIFT,  norm: 0.5 + (z >> 57) / 128
 
-which bf16 holds exactly.  recipe_weights() of serving/recipe_test.h does the same.
+which bf16 holds exactly.  recipe_weights() of serving/model/recipe_test.h does the same.
 
 logits.safetensors holds
     tokens      I32 [prompt_len]           the prompt

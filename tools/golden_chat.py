@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The judge of serving/chat_template.c: Jinja itself, set up as Hugging Face transformers does.
+"""The judge of serving/template/chat_template.c: Jinja itself, set up as Hugging Face transformers does.
 
 golden_chat.py FILE
     Writes FILE (serving/golden/chat.json): chat templates in the forms that checkpoints of the supported models

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The judge of serving/tokenizer.c: the Hugging Face `tokenizers` library itself.
+"""The judge of serving/tokenizer/tokenizer.c: the Hugging Face `tokenizers` library itself.
 
 golden_tokenizer.py DIR
     Trains two small tokenizers on the text below (byte-level like Llama 3's, SentencePiece-like as Llama 2's),

@@ -12,7 +12,7 @@ mkdir -p "$dir/serving" "$dir/conformance" "$dir/primitives" "$dir/fused" "$dir/
 # The program, the libraries and the programs its tests start: all that make leaves in the folder itself.
 find "$out" -maxdepth 1 -type f -perm -u+x -exec cp {} "$dir/" \;
 cp -r serving/embedded serving/golden "$dir/serving/"
-cp conformance/abi.h conformance/example_plugin.c conformance/README.md conformance/mustpass.txt \
+cp conformance/abi.h conformance/plugins/example_plugin.c conformance/README.md conformance/mustpass.txt \
 	conformance/waivers.txt "$dir/conformance/"
 cp primitives/*.h "$dir/primitives/"
 cp fused/*.h "$dir/fused/"

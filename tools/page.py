@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes into serving/page.html the hashes of its script and style, which its policy names: tools/page.py [--check]
+"""Writes into serving/serve/page.html the hashes of its script and style, which its policy names: tools/page.py [--check]
 
 Exit status with --check: 1 if they are not what they should be.
 """

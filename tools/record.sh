@@ -47,7 +47,7 @@ if [ -z "$part" ] || [ "$part" = generate ]; then
 fi
 # counters, where ncu is
 if [ -z "$part" ] || [ "$part" = traffic ]; then
-	python3 tools/traffic.py "$out/cairn" >>"$file" || { echo "record: not everything was counted"; status=1; }
+	python3 reports/traffic.py "$out/cairn" >>"$file" || { echo "record: not everything was counted"; status=1; }
 fi
 if [ -z "$part" ] || [ "$part" = serve ]; then
 	python3 tools/serve_figures.py "$out" "$file" || { echo "record: the server: not all parts"; status=1; }

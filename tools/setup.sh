@@ -75,7 +75,7 @@ if command -v apt-get >/dev/null 2>&1; then
 	# the recipe is for Debian's kernel packages
 	if [ "$(uname -m)" = x86_64 ] && grep -q '^ID=debian' /etc/os-release 2>/dev/null; then
 		[ -z "$guest" ] || try_install "test rdma.rxe" --no-install-recommends "$guest"
-		rdma/rxe_guest.sh fetch || echo "setup: the test rdma.rxe will be skipped"
+		rdma/nic/rxe_guest.sh fetch || echo "setup: the test rdma.rxe will be skipped"
 	fi
 fi
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes serving/unicode_tables.h: where the `tokenizers` library's Unicode differs from the system's.
+"""Writes serving/tokenizer/unicode_tables.h: where the `tokenizers` library's Unicode differs from the system's.
 
 The library brings its own Unicode tables (Oniguruma's, for \\p{L} and the like; an older set for
 NFC, NFD, NFKC, NFKD; Rust's for numbers). PCRE2 and utf8proc bring those of the distribution. This asks the
 library itself, code point by code point, and prints the difference, so that the C code can undo it.
 
-    pip install tokenizers==0.23.3; python3 tools/unicode_tables.py > serving/unicode_tables.h
+    pip install tokenizers==0.23.3; python3 tools/unicode_tables.py > serving/tokenizer/unicode_tables.h
 
 Needs a Python whose unicodedata is 14.0 or older than the oldest PCRE2 supported (Python 3.11).
 """

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+/* cli_test - bad usage gets one clear line that names what is wrong, and exit status 2 */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "conformance/harness.h"
+#include "conformance/suite/families.h"
+#include "conformance/suite/runner.h"
+#include "conformance/suite/spawn.h"
+
+static void one_line_and_two(struct cairn_test *t)
+{
+	static const struct { const char *args[8], *says; } rows[] = {
+		{ { "frobnicate" }, "'frobnicate'" },
+		{ { "check", "--no-such-option" }, "cairn check: unrecognized option '--no-such-option'" },
+		{ { "list", "no.such.case" }, "cairn list: no case matches" },
+		{ { "bench", "no.such.case" }, "no case matches" },
+		{ { "check", "--seed", "x" }, "--seed: 'x'" },
+		{ { "check", "--seed", "-1" }, "--seed: '-1'" },
+		{ { "check", "--repeat", "0" }, "--repeat: '0'" },
+		{ { "check", "--repeat", "99999999999999999999" }, "--repeat:" },
+		{ { "check", "--impl", "gpu" }, "'gpu'" },
+		{ { "check", "--impl", "./none.so" }, "./none.so" },
+		{ { "check", "no.such.case" }, "no case matches" },
+		{ { "check", "--json", "/no/such/dir/x", "primitives.embedding" }, "/no/such/dir/x" },
+		{ { "bench", "--impl", "./none.so" }, "./none.so" },
+		{ { "bench", "--device", "many" }, "--device: 'many'" },
+		{ { "check", "--mustpass", "/no/such/list" }, "/no/such/list: No such file" },
+		{ { "check", "--waivers", "/" }, "cairn check: /: Is a directory" },
+		{ { "list", "--json", "x", "primitives" }, "cairn list: --json: is no option of list" },
+		{ { "bench", "--repeat", "2", "primitives" }, "--repeat: is no option of bench" },
+		{ { "bench", "-v", "primitives" }, "--verbose: is no option of bench" },
+		{ { "check", "--once", "primitives" }, "cairn check: --once: is no option of check" },
+		{ { "check", "--mutants", "--impl", "cpu", "primitives" },
+		  "--impl: is no option of check --mutants" },
+		{ { "version", "primitives" }, "cairn version: 'primitives'" },
+		{ { "generate", "--model", "/no/such/model", "--prompt", "x" }, "/no/such/model" },
+		{ { "generate", "--no-such-option" },
+		  "cairn generate: unrecognized option '--no-such-option'" },
+		{ { "generate", "--impl", "gpu", "--prompt", "x" }, "'gpu'" },
+		{ { "generate", "--temperature", "-1", "--prompt", "x" }, "temperature" },
+		{ { "generate", "--temperature", "nan", "--prompt", "x" }, "temperature" },
+		{ { "generate", "--top-p", "1.5", "--prompt", "x" }, "top-p" },
+		{ { "generate", "--max-new-tokens", "0", "--prompt", "x" }, "max-new-tokens" },
+		{ { "eval", "--limit", "x" }, "limit" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		char *argv[10] = { "cairn" }, out[8192];
+		int lines = 0;
+
+		for (int k = 0; k < 8; k++)
+			argv[k + 1] = (char *)rows[i].args[k];
+		if (!EXPECT(t, cairn_spawn(argv, out, sizeof(out)) == 2))
+			cairn_note(t, "%s %s: %.200s", rows[i].args[0],
+				   rows[i].args[1] ? rows[i].args[1] : "", out);
+		EXPECT_CONTAINS(t, out, rows[i].says);
+		for (const char *c = out; *c; c++)
+			lines += *c == '\n';
+		if (!strstr(out, "TAP version") && !EXPECT(t, lines == 1))
+			cairn_note(t, "%s: %d lines", rows[i].says, lines);
+	}
+}
+
+/* What could not be written is no success. /dev/full takes nothing. */
+static void nothing_is_lost(struct cairn_test *t)
+{
+	static const char *const rows[][2] = {
+		{ "check --impl cpu --json /dev/full primitives.embedding",
+		  "--json: /dev/full: cannot be written" },
+		{ "bench --impl cpu --json /dev/full primitives.rope.rows1_heads32_8_dim128_bf16",
+		  "--json: /dev/full: cannot be written" },
+		{ "check --impl cpu primitives.embedding >/dev/full", "standard output: cannot be written" },
+		{ "list >/dev/full", "standard output: cannot be written" },
+		{ "eval --limit 1 >/dev/full", "standard output: cannot be written" },
+		{ "version >/dev/full", "standard output: cannot be written" },
+	};
+	char self[4096], line[4300], out[8192];
+
+	EXPECT(t, cairn_beside("cairn", self, sizeof(self)));
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		int status;
+		FILE *f;
+
+		snprintf(line, sizeof(line), "'%s' 2>&1 %s", self, rows[i][0]);
+		f = popen(line, "r");
+		if (!EXPECT(t, f))
+			continue;
+		out[fread(out, 1, sizeof(out) - 1, f)] = 0;
+		status = pclose(f);
+		if (!EXPECT(t, WIFEXITED(status) && WEXITSTATUS(status) == 1))
+			cairn_note(t, "%s: status %d", rows[i][0], status);
+		EXPECT_CONTAINS(t, out, rows[i][1]);
+	}
+}
+
+static void help_and_version(struct cairn_test *t)
+{
+	char out[8192];
+
+	EXPECT(t, cairn_spawn((char *[]){ "cairn", "help", NULL }, out, sizeof(out)) == 0);
+	EXPECT_CONTAINS(t, out, "usage: cairn");
+	EXPECT(t, cairn_spawn((char *[]){ "cairn", "version", NULL }, out, sizeof(out)) == 0);
+	EXPECT_CONTAINS(t, out, "cairn ");
+	EXPECT(t, cairn_spawn((char *[]){ "cairn", "list", "conformance.cli", NULL }, out, sizeof(out)) == 0);
+	EXPECT_CONTAINS(t, out, "conformance.cli.help_and_version");
+}
+
+/* Mutants are chosen by the stage and family they bend; a stage without any is no failure. */
+static void mutants_by_stage(struct cairn_test *t)
+{
+	char out[8192];
+
+	EXPECT(t, cairn_spawn((char *[]){ "cairn", "check", "--mutants", "-v", "primitives.embedding", NULL },
+			      out, sizeof(out)) == 0);
+	EXPECT_CONTAINS(t, out, "ok - embedding_row_plus_1");
+	EXPECT(t, !strstr(out, "rmsnorm_"));
+	EXPECT(t, cairn_spawn((char *[]){ "cairn", "check", "--mutants", "serving", NULL },
+			      out, sizeof(out)) == 0);
+	EXPECT_CONTAINS(t, out, "mutants: 0 of 0 caught");
+}
+
+static void skips(struct cairn_test *t)
+{
+	char out[8192];
+
+	EXPECT(t, cairn_spawn((char *[]){ "cairn", "list", "--skip", "cli.one_*", "--skip",
+					  "*.mutants_by_stage", "conformance.cli", NULL },
+			      out, sizeof(out)) == 0);
+	EXPECT_CONTAINS(t, out, "conformance.cli.skips\n");
+	EXPECT(t, !strstr(out, "one_line_and_two") && !strstr(out, "mutants_by_stage"));
+	EXPECT(t, cairn_spawn((char *[]){ "cairn", "check", "--skip", "conformance.cli", "conformance.cli",
+					  NULL }, out, sizeof(out)) == 2);
+	EXPECT_CONTAINS(t, out, "no case matches");
+}
+
+/* --sanitize: a few cases of a family, no benchmark if there is anything else; the rest is skipped by name */
+static void sanitize_selection(struct cairn_test *t)
+{
+	static char out[1 << 20];
+	int passed = 0, failed = 0, skipped = 0, lines = 0, benches = 0;
+	char *end, *last = NULL;
+
+	EXPECT(t, cairn_spawn((char *[]){ "cairn", "check", "--sanitize", "-v", "--impl", "ref",
+					  "primitives.cluster_reduce", NULL }, out, sizeof(out)) == 0);
+	for (char *line = strtok_r(out, "\n", &end); line; line = strtok_r(NULL, "\n", &end)) {
+		last = line;
+		lines += !strncmp(line, "    ok ", 7);
+		if (strncmp(line, "    ok ", 7) || strstr(line, " # SKIP not of the selection of --sanitize"))
+			continue;
+		passed++;
+		benches += !strstr(line, "_x");		/* what is no bench row ends in _x and its calls */
+	}
+	EXPECT(t, passed > 16 && passed <= 24);
+	EXPECT(t, benches == 0);
+	EXPECT(t, last && sscanf(last, "%d passed, %d failed, %d skipped", &passed, &failed, &skipped) == 3);
+	EXPECT(t, failed == 0 && passed + skipped == lines && skipped > 1000);
+
+	EXPECT(t, cairn_spawn((char *[]){ "cairn", "check", "--sanitize=3", "--impl", "ref",
+					  "primitives.silu_mul", NULL }, out, sizeof(out)) == 0);
+	EXPECT_CONTAINS(t, out, "\n3 passed, 0 failed");
+	EXPECT(t, cairn_spawn((char *[]){ "cairn", "check", "--sanitize=few", "primitives.rope", NULL }, out,
+			      sizeof(out)) == 2);
+	EXPECT_CONTAINS(t, out, "--sanitize: 'few' is not a whole number");
+}
+
+#define ROW_WORDS	12
+
+/* What the names of a family's cases have of some words */
+struct words {
+	const char *const *words;
+	const uint8_t *takes;
+	int at, eligible[ROW_WORDS], taken[ROW_WORDS];
+};
+
+static int has_word(const char *name, const char *word)
+{
+	for (const char *at = strstr(name, word); at; at = strstr(at + 1, word))
+		if (strchr("_.", at[-1]) && (strchr("_.", at[strlen(word)]) || !at[strlen(word)]))
+			return 1;
+	return 0;
+}
+
+static int look_for_words(const struct cairn_selected *s, void *arg)
+{
+	struct words *w = arg;
+	int takes = w->takes[w->at++];
+
+	if (s->what != CAIRN_SEL_CASE || s->desc.bench || s->desc.device_only)
+		return 0;
+	for (int i = 0; i < ROW_WORDS && w->words[i]; i++)
+		if (has_word(s->name, w->words[i])) {
+			w->eligible[i]++;
+			w->taken[i] += takes;
+		}
+	return 0;
+}
+
+static int count_one(const struct cairn_selected *s, void *arg)
+{
+	(void)s;
+	(*(int *)arg)++;
+	return 0;
+}
+
+/* What kernels are chosen by: each such word in the names of a family's cases is in one that is taken. */
+static void sanitize_reaches_kernels(struct cairn_test *t)
+{
+	static const struct { const char *family, *words[ROW_WORDS]; } rows[] = {
+		{ NULL, { "f32", "f16", "bf16", "exact", "normal", "extreme", "poison" } },
+		{ "cluster_reduce",
+		  { "oneshot", "twoshot", "ring", "tree", "offchip", "sum", "max", "min", "softmax" } },
+		{ "cluster_gather", { "oneshot", "twoshot", "ring", "tree", "offchip", "waves" } },
+		{ "dsmem", { "load", "async", "bulk", "multicast", "barrier", "mbarrier", "active", "hbm" } },
+		{ "rmsnorm", { "residual", "offset" } },
+		{ "rope", { "dim64", "dim128", "dim256", "interleaved" } },
+		{ "sample", { "plain", "greedy", "topk10", "topp50", "minp10", "vocab7", "vocab32000" } },
+		{ "attn_paged", { "d64", "d128", "d256", "causal", "lse", "prefill", "mixed" } },
+		{ "kv_append", { "d64", "d128", "d256", "packed" } },
+		{ "cluster_attn", { "d64", "d128", "auto", "token", "head", "offchip", "bias" } },
+		{ "cluster_mla", { "lora0", "lora128", "offchip" } },
+		{ "decode_step", { "d64", "d128", "graph", "persistent", "bias", "sample", "dsv2lite" } },
+		{ "moe", { "mixtral", "dsv2lite", "shared" } },
+	};
+	struct cairn_options opt = { .seed = 1, .repeat = 1, .sanitize = CAIRN_SANITIZE_CASES };
+
+	for (const struct cairn_family *const *f = cairn_families(); *f; f++) {
+		int total = 0, taken;
+		uint8_t *takes;
+
+		if (!(*f)->num_cases)
+			continue;
+		cairn_each(&opt, *f, count_one, &total);
+		takes = malloc((size_t)total);
+		if (!EXPECT(t, takes))
+			return;
+		taken = cairn_sanitize_plan(&opt, *f, takes, total);
+		if (!EXPECT(t, taken > 0 && taken <= CAIRN_SANITIZE_CASES))
+			cairn_note(t, "%s: %d cases", (*f)->name, taken);
+		for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+			struct words w = { .words = rows[i].words, .takes = takes };
+
+			if (rows[i].family && strcmp(rows[i].family, (*f)->name))
+				continue;
+			cairn_each(&opt, *f, look_for_words, &w);
+			for (size_t k = 0; k < ROW_WORDS && w.words[k]; k++)
+				if (!EXPECT(t, w.eligible[k] ? w.taken[k] > 0 : !rows[i].family))
+					cairn_note(t, "%s: %d of %d cases of %s", (*f)->name, w.taken[k],
+						   w.eligible[k], w.words[k]);
+		}
+		free(takes);
+	}
+}
+
+/* --once: for a profiler; the record says what was called and holds no time */
+static void bench_once(struct cairn_test *t)
+{
+	char out[8192], path[4096], record[8192] = "";
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/once.jsonl", cairn_tmpdir(t));
+	EXPECT(t, cairn_spawn((char *[]){ "cairn", "bench", "--once", "--impl", "cpu", "--json", path,
+					  "primitives.cluster_reduce.size2_len64_f32_sum_oneshot", NULL },
+			      out, sizeof(out)) == 0);
+	EXPECT_CONTAINS(t, out, "1 called, 0 failed, 0 skipped");
+	f = fopen(path, "r");
+	if (!EXPECT(t, f && fgets(record, sizeof(record), f)))
+		cairn_note(t, "%s: no record", path);
+	if (f)
+		fclose(f);
+	EXPECT_CONTAINS(t, record, "\"case\":\"size2_len64_f32_sum_oneshot\",\"impl\":\"cpu\"");
+	EXPECT_CONTAINS(t, record, "\"dsmem_bytes\":512");
+	EXPECT(t, !strstr(record, "median_ns"));
+}
+
+static const struct cairn_unit units[] = {
+	{ "skips", skips },
+	{ "sanitize_selection", sanitize_selection },
+	{ "sanitize_reaches_kernels", sanitize_reaches_kernels },
+	{ "bench_once", bench_once },
+	{ "mutants_by_stage", mutants_by_stage },
+	{ "one_line_and_two", one_line_and_two },
+	{ "help_and_version", help_and_version },
+	{ "nothing_is_lost", nothing_is_lost },
+};
+
+const struct cairn_family cairn_cli_family = {
+	.stage = "conformance", .name = "cli", .units = units, .num_units = ARRAY_SIZE(units),
+};

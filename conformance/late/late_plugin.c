@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * late_plugin - the cpu table with the manners of a device, for host code to be tried on without one; with
+ * CAIRN_LATE_OF=ref the ref table
+ *
+ * Memory is late_memory.c's, streams are late_runtime.c's. Calls check what can be checked, copy their
+ * arguments and return; cpu's operation runs when the stream gets there. A pointer among the arguments to
+ * memory of the host that is not from host_alloc, or to what was freed, is refused: at the call, and again
+ * when it runs.
+ *
+ * Workspaces. Every query asks for some bytes more than cpu needs, so many that a larger shape may need
+ * fewer; a call with less is refused. Where contents are undefined they are ones before each execution. Where
+ * the caller zeroes them once, and again for other scalars, the bytes behind cpu's own are the counters: an
+ * execution finds zeros there or what one with its scalars left, or fails.
+ *
+ * A failure in execution, or a misuse that only shows there, is final as on a device: -EIO from every call.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "primitives/base/error.h"
+#include "conformance/abi.h"
+#include "conformance/late/late.h"
+
+/* of the program that loads this */
+extern const struct cairn_impl cairn_impl_cpu, cairn_impl_ref;
+
+static const struct cairn_impl *base = &cairn_impl_cpu;		/* whose operations run */
+
+/* ---- operations ---- */
+
+/* What a workspace is to an operation: own: bytes of cpu's, bytes: all that is asked for. */
+struct need {
+	size_t own, bytes;
+	int kept;			/* zeroed by the caller, and left ready */
+	uint64_t mark;			/* what is left, of these scalars */
+};
+
+struct op {
+	const char *name;
+	int (*check)(const void *args);
+	int (*run)(const void *args);
+	size_t size, pointers;		/* of the arguments; the offset where pointers end */
+	int (*ask)(const void *args, struct need *need);	/* NULL: no workspace */
+	size_t workspace;		/* its offset; workspace_bytes follows */
+};
+
+/* Those that all begin with, from behind `size` to the first scalar. */
+static int check_pointers(const struct op *op, const void *args)
+{
+	for (size_t at = sizeof(size_t); at < op->pointers; at += sizeof(void *)) {
+		void *p;
+
+		memcpy(&p, (const char *)args + at, sizeof(p));
+		if (p && !late_holds(p, 0, 0) && !late_holds(p, 0, 1))
+			return cairn_error(EINVAL, "%s: arguments: byte %zu: points to memory %s",
+					   op->name, at, late_in_arena(p) ? "that was freed" : "of the host");
+	}
+	return 0;
+}
+
+static int check_workspace(const struct op *op, const void *args, struct need *need, char **workspace)
+{
+	size_t bytes;
+
+	CAIRN_TRY(op->ask(args, need));
+	memcpy(workspace, (const char *)args + op->workspace, sizeof(*workspace));
+	memcpy(&bytes, (const char *)args + op->workspace + sizeof(*workspace), sizeof(bytes));
+	if (!*workspace || (uintptr_t)*workspace % LATE_ALIGN || bytes < need->bytes)
+		return cairn_error(EINVAL, "%s: workspace: has %zu bytes, needs %zu, 256-byte aligned",
+				   op->name, *workspace ? bytes : 0, need->bytes);
+	if (!late_holds(*workspace, bytes, 0))
+		return cairn_error(EINVAL, "%s: workspace: %zu bytes are not all in device memory", op->name,
+				   bytes);
+	return 0;
+}
+
+/* The counters: zeros, or what was left. */
+static int check_kept(const struct op *op, const uint64_t *kept, size_t num, uint64_t mark)
+{
+	for (size_t i = 0; i < num; i++) {
+		if (kept[i] != kept[0] || (kept[i] && kept[i] != mark))
+			return cairn_error(EIO, "%s: workspace: not zeroed before its first use, "
+					   "not again before a call with other scalars, or written since",
+					   op->name);
+	}
+	return 0;
+}
+
+static int run_op(struct work *w)
+{
+	struct need need = { 0, 0, 0, 0 };
+	char *workspace = NULL;
+
+	CAIRN_TRY(check_pointers(w->op, w->data));
+	if (!w->op->ask)
+		return w->op->run(w->data);
+	CAIRN_TRY(check_workspace(w->op, w->data, &need, &workspace));
+	memset(workspace, 0xff, need.kept ? need.own : need.bytes);
+	if (need.kept) {
+		uint64_t *kept = (uint64_t *)(workspace + need.own);
+		size_t num = (need.bytes - need.own) / sizeof(*kept);
+
+		CAIRN_TRY(check_kept(w->op, kept, num, need.mark));
+		for (size_t i = 0; i < num; i++)
+			kept[i] = need.mark;
+	}
+	return w->op->run(w->data);
+}
+
+static int call(const struct op *op, const void *args, void *stream)
+{
+	struct need need;
+	struct work *w;
+	char *workspace;
+	size_t size;
+
+	CAIRN_TRY(late_lost());
+	CAIRN_TRY(op->check(args));
+	memcpy(&size, args, sizeof(size));
+	size = size < op->size ? size : op->size;
+	CAIRN_TRY(check_pointers(op, args));
+	if (op->ask)
+		CAIRN_TRY(check_workspace(op, args, &need, &workspace));
+	w = late_new_work(run_op, op->size);
+	if (!w)
+		return -ENOMEM;
+	w->op = op;
+	memcpy(w->data, args, size);
+	memcpy(w->data, &size, sizeof(size));
+	return late_enqueue(stream, w);
+}
+
+/* number: of the scalars that the counters depend on; sizes go up and down with it. */
+static int fill_need(struct need *need, size_t own, int kept, int64_t number)
+{
+	need->own = (own + LATE_ALIGN - 1) / LATE_ALIGN * LATE_ALIGN;
+	need->bytes = need->own + LATE_ALIGN * (1 + (uint64_t)number * 0x9e3779b97f4a7c15u % 7);
+	need->kept = kept;
+	need->mark = (uint64_t)number * 2 + 1;
+	return 0;
+}
+
+static int query(const struct op *op, const void *args, size_t *bytes)
+{
+	struct need need;
+
+	if (!bytes)
+		return cairn_error(EINVAL, "%s_workspace: bytes: null pointer", op->name);
+	CAIRN_TRY(op->ask(args, &need));
+	*bytes = need.bytes;
+	return 0;
+}
+
+#define CALL(fn) \
+	static int late_##fn(const struct cairn_##fn##_args *args, void *stream) \
+	{ \
+		return call(&fn##_op, args, stream); \
+	}
+#define PARTS(fn) \
+	static int fn##_check(const void *args) { return cairn_##fn##_check(args); } \
+	static int fn##_run(const void *args) { return base->fn(args, NULL); }
+/* scalar: its first */
+#define PLAIN(fn, scalar) \
+	PARTS(fn) \
+	static const struct op fn##_op = { \
+		.name = #fn, .check = fn##_check, .run = fn##_run, .size = sizeof(struct cairn_##fn##_args), \
+		.pointers = offsetof(struct cairn_##fn##_args, scalar), \
+	}; \
+	CALL(fn)
+/* scalars: 0, or what is wrong with them; cpu: the same of cpu's own query */
+#define WITH_WORKSPACE(fn, scalars, cpu, kept, number) \
+	PARTS(fn) \
+	static int fn##_ask(const void *args, struct need *need) \
+	{ \
+		const struct cairn_##fn##_args *a = args; \
+		size_t own = 0, *bytes = &own; \
+		CAIRN_TRY(scalars); \
+		(void)bytes; \
+		CAIRN_TRY(cpu); \
+		return fill_need(need, own, kept, number); \
+	} \
+	static const struct op fn##_op = { \
+		.name = #fn, .check = fn##_check, .run = fn##_run, .size = sizeof(struct cairn_##fn##_args), \
+		.ask = fn##_ask, .pointers = offsetof(struct cairn_##fn##_args, workspace), \
+		.workspace = offsetof(struct cairn_##fn##_args, workspace), \
+	}; \
+	CALL(fn) \
+	static int late_##fn##_workspace(const struct cairn_##fn##_args *args, size_t *bytes) \
+	{ \
+		return query(&fn##_op, args, bytes); \
+	}
+
+PLAIN(stream, seed) PLAIN(dsmem, src_bytes) PLAIN(rmsnorm, rows) PLAIN(rope, q_stride)
+PLAIN(silu_mul, rows) PLAIN(embedding, rows) PLAIN(argmax, rows) PLAIN(kv_append, k_stride)
+PLAIN(pick_ids, rows) PLAIN(kv_move, layer_bytes) PLAIN(token_counts, num_slots) PLAIN(penalize, rows)
+PLAIN(logprobs, rows) PLAIN(quant_fp8w, n) PLAIN(mla_append, batch)
+WITH_WORKSPACE(cluster_reduce, cairn_cluster_reduce_check(a), 0, 0, a->len + a->num_clusters)
+WITH_WORKSPACE(cluster_gather, cairn_cluster_gather_check(a), 0, 0, a->len + a->num_clusters)
+WITH_WORKSPACE(gemm, cairn_gemm_check(a), 0, 0, a->m + (int64_t)a->n * a->k)
+WITH_WORKSPACE(gemm_fp8w, cairn_gemm_fp8w_check(a), 0, 0, a->m + (int64_t)a->n * a->k)
+WITH_WORKSPACE(sample, cairn_sample_check(a), 0, 0, a->rows)
+WITH_WORKSPACE(attn_paged, cairn_attn_paged_check(a), 0, 0, a->nnz_qo + a->batch + a->max_kv_len)
+WITH_WORKSPACE(mla_paged, cairn_mla_paged_check_shape(a), 0, 0, a->nnz_qo + a->batch + a->max_kv_len)
+#define CONTEXT	((int64_t)a->max_kv_len * 1024 + a->batch)
+WITH_WORKSPACE(cluster_attn, cairn_cluster_attn_check_shape(a), cairn_cluster_attn_cpu_workspace(a, bytes), 1,
+	       CONTEXT)
+WITH_WORKSPACE(cluster_mla, cairn_cluster_mla_check_shape(a), 0, 1, CONTEXT)
+WITH_WORKSPACE(decode_step, cairn_decode_step_check_shape(a), cairn_decode_step_cpu_workspace(a, bytes), 1,
+	       CONTEXT)
+WITH_WORKSPACE(moe, cairn_moe_check_shape(a), 0, a->batch <= CAIRN_MOE_FEW, a->batch)
+
+/* ---- the table ---- */
+
+#define ONE(fn)		(impl.fn = late_##fn)
+#define BOTH(fn)	(ONE(fn), impl.fn##_workspace = late_##fn##_workspace)
+
+const struct cairn_impl *cairn_impl_get(uint32_t abi_version)
+{
+	static struct cairn_impl impl;
+	const char *of = getenv("CAIRN_LATE_OF");
+
+	base = of && !strcmp(of, "ref") ? &cairn_impl_ref : &cairn_impl_cpu;
+	impl = late_runtime;
+	ONE(stream); ONE(dsmem); BOTH(cluster_reduce); BOTH(cluster_gather); BOTH(gemm);
+	ONE(rmsnorm); ONE(rope); ONE(silu_mul); ONE(embedding); ONE(argmax); BOTH(sample);
+	ONE(kv_append); BOTH(attn_paged); BOTH(cluster_attn); BOTH(cluster_mla);
+	BOTH(decode_step); BOTH(moe); ONE(pick_ids); ONE(kv_move); ONE(token_counts);
+	ONE(penalize); ONE(logprobs); ONE(quant_fp8w); BOTH(gemm_fp8w); ONE(mla_append);
+	BOTH(mla_paged);
+	return abi_version == CAIRN_ABI_VERSION ? &impl : NULL;
+}

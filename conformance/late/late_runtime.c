@@ -1,0 +1,488 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * late_runtime - streams, events and graphs of a table whose operations are late
+ *
+ * What a stream is given is done when something forces it (stream_sync, event_sync, event_elapsed, mem_free,
+ * a full queue, a copy to memory that is not from host_alloc), and then only as far as that needs. A copy
+ * from host_alloc's memory reads what is there then; of other memory there is a copy from the call on, as in
+ * CUDA.
+ * With CAIRN_LATE=N, N > 0, streams also advance by themselves, as pseudo-random numbers have it: any order
+ * that the events allow.
+ *
+ * What a stream is given between graph_begin and graph_end is kept with the addresses it had; each launch
+ * enqueues all of it. What CUDA refuses during a capture is refused, and the capture is lost.
+ *
+ * Used by one thread at a time. Works of a stream run in their order; tickets count them, and a stream has
+ * done the first `done`. Device memory is open exactly while a work runs.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "primitives/base/error.h"
+#include "conformance/abi.h"
+#include "conformance/late/late.h"
+
+#define MAX_QUEUE	1024
+
+/* of the program that loads this */
+extern const struct cairn_impl cairn_host_runtime;
+
+/* ---- failures ---- */
+
+static char lost_text[512];
+
+/* What cannot be undone: every call from now on fails. */
+static int lose(const char *text)
+{
+	if (!lost_text[0])
+		snprintf(lost_text, sizeof(lost_text), "%s", text);
+	return -EIO;
+}
+
+int late_lost(void)
+{
+	return lost_text[0] ? cairn_error(EIO, "%s", lost_text) : 0;
+}
+
+/* ---- works and streams ---- */
+
+struct list {
+	struct work *first, **end;
+};
+
+struct stream {
+	struct stream *next;		/* of all there ever were; they are used again */
+	int used, spoilt;
+	struct list list;
+	uint64_t queued, done;
+	struct list *capture;		/* the graph it becomes */
+};
+
+struct event {
+	struct stream *stream;		/* NULL: never recorded */
+	uint64_t ticket;
+	struct timespec at;
+	int pending, gone;		/* records to come; destroyed meanwhile */
+};
+
+static struct stream *streams, *capturing;
+static uint64_t seed;
+
+static void append(struct list *l, struct work *w)
+{
+	w->next = NULL;
+	*l->end = w;
+	l->end = &w->next;
+}
+
+struct work *late_new_work(int (*run)(struct work *w), size_t size)
+{
+	struct work *w = calloc(1, sizeof(*w) + size);
+
+	if (!w) {
+		cairn_error(ENOMEM, "late: no memory for %zu bytes of arguments", size);
+		return NULL;
+	}
+	w->run = run;
+	w->size = size;
+	return w;
+}
+
+static int late_stream_create(void **stream)
+{
+	struct stream *s = streams;
+
+	CAIRN_TRY(late_lost());
+	while (s && s->used)
+		s = s->next;
+	if (!s) {
+		s = calloc(1, sizeof(*s));
+		if (!s)
+			return cairn_error(ENOMEM, "late: no memory for a stream");
+		s->next = streams;
+		s->list.end = &s->list.first;
+		streams = s;
+	}
+	s->used = 1;
+	*stream = s;
+	return 0;
+}
+
+/* The stream that callers mean by NULL is one like others. */
+static struct stream *stream_of(void *stream)
+{
+	static void *none;
+
+	if (!stream && !none)
+		late_stream_create(&none);
+	return stream ? stream : none;
+}
+
+/* Runs what is needed for the first `ticket` works of s to be done. */
+static int run_until(struct stream *s, uint64_t ticket)
+{
+	static int depth;
+
+	if (lost_text[0] || s->done >= ticket)
+		return late_lost();
+	if (!depth++)
+		late_open(1);
+	while (!lost_text[0] && s->done < ticket) {
+		struct work *w = s->list.first;
+
+		if (w->waits_for && run_until(w->waits_for, w->ticket))
+			break;
+		if (w->run && w->run(w)) {
+			lose(cairn_last_error());
+			break;
+		}
+		s->list.first = w->next;
+		if (!w->next)
+			s->list.end = &s->list.first;
+		s->done++;
+		free(w);
+	}
+	if (!--depth)
+		late_open(0);
+	return late_lost();
+}
+
+static int run_all(void)
+{
+	for (struct stream *s = streams; s; s = s->next)
+		CAIRN_TRY(run_until(s, s->queued));
+	return 0;
+}
+
+/* What streams do while nobody looks. */
+static int stir(void)
+{
+	for (struct stream *s = streams; seed && s; s = s->next) {
+		uint64_t z = (seed += 0x9e3779b97f4a7c15u);
+
+		z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+		z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+		if (z >> 62 == 0 && s->done < s->queued)
+			CAIRN_TRY(run_until(s, s->done + 1 + z % (s->queued - s->done)));
+	}
+	return 0;
+}
+
+/* Takes w. */
+int late_enqueue(void *stream, struct work *w)
+{
+	struct stream *s = stream_of(stream);
+
+	if (s->capture) {
+		append(s->capture, w);
+		return 0;
+	}
+	append(&s->list, w);
+	s->queued++;
+	if (s->queued - s->done > MAX_QUEUE)
+		CAIRN_TRY(run_until(s, s->done + 1));
+	return stir();
+}
+
+/* Of what would be done now, and not with the stream. */
+static int refuse_capture(const char *what)
+{
+	if (!capturing)
+		return 0;
+	capturing->spoilt = 1;
+	return cairn_error(EINVAL, "late: %s: not while a stream is captured", what);
+}
+
+/* What is on it is still done; events that were recorded there go by its tickets. */
+static void late_stream_destroy(void *stream)
+{
+	struct stream *s = stream;
+
+	s->used = 0;
+}
+
+static int late_stream_sync(void *stream)
+{
+	struct stream *s = stream_of(stream);
+
+	CAIRN_TRY(late_lost());
+	CAIRN_TRY(refuse_capture("stream_sync"));
+	return run_until(s, s->queued);
+}
+
+/* ---- memory, as the table has it ---- */
+
+static int late_mem_alloc(void **ptr, size_t bytes)
+{
+	CAIRN_TRY(late_lost());
+	CAIRN_TRY(refuse_capture("mem_alloc"));
+	return late_add(ptr, bytes, 0);
+}
+
+static void late_mem_free(void *ptr)
+{
+	if (ptr && !refuse_capture("mem_free")) {
+		run_all();
+		if (late_remove(ptr, 0))
+			lose(cairn_last_error());
+	}
+}
+
+static int late_host_alloc(void **ptr, size_t bytes)
+{
+	CAIRN_TRY(late_lost());
+	CAIRN_TRY(refuse_capture("host_alloc"));
+	return late_add(ptr, bytes, 1);
+}
+
+/* Nobody promises that this waits: a copy that comes later finds nothing. */
+static void late_host_free(void *ptr)
+{
+	if (ptr && late_remove(ptr, 1))
+		lose(cairn_last_error());
+}
+
+static int run_copy(struct work *w)
+{
+	/* a graph may be older than what lies there */
+	if ((late_in_arena(w->dst) && !late_holds_any(w->dst, w->bytes)) ||
+	    (late_in_arena(w->src) && !late_holds_any(w->src, w->bytes)))
+		return cairn_error(EIO, "late: mem_copy: to or from memory that was freed");
+	if (w->src)
+		memmove(w->dst, w->src, w->bytes);
+	else
+		memset(w->dst, w->byte, w->bytes);
+	return 0;
+}
+
+static int late_mem_copy(void *dst, const void *src, size_t bytes, int kind, void *stream)
+{
+	const void *host = kind == CAIRN_COPY_TO_HOST ? dst : kind == CAIRN_COPY_TO_DEVICE ? src : NULL;
+	const int pageable = host && !late_holds(host, bytes, 1);
+	const int staged = pageable && kind == CAIRN_COPY_TO_DEVICE;
+	struct stream *s = stream_of(stream);
+	struct work *w;
+
+	CAIRN_TRY(late_lost());
+	if (kind < 0 || kind > CAIRN_COPY_ON_DEVICE)
+		return cairn_error(EINVAL, "late: mem_copy: kind %d", kind);
+	if ((kind != CAIRN_COPY_TO_HOST && !late_holds(dst, bytes, 0)) ||
+	    (kind != CAIRN_COPY_TO_DEVICE && !late_holds(src, bytes, 0)))
+		return cairn_error(EINVAL, "late: mem_copy: %zu bytes are not all in device memory", bytes);
+	if (pageable && late_in_arena(host))
+		return cairn_error(EINVAL, "late: mem_copy: %zu bytes are not all in host memory", bytes);
+	if (pageable && s->capture)
+		return refuse_capture("mem_copy with memory that is not from host_alloc");
+	w = late_new_work(run_copy, staged ? bytes : 0);
+	if (!w)
+		return -ENOMEM;
+	w->dst = dst;
+	w->src = staged ? memcpy(w->data, src, bytes) : src;
+	w->bytes = bytes;
+	CAIRN_TRY(late_enqueue(s, w));
+	return pageable && !staged ? run_until(s, s->queued) : 0;
+}
+
+static int late_mem_set(void *dst, int byte, size_t bytes, void *stream)
+{
+	struct work *w;
+
+	CAIRN_TRY(late_lost());
+	if (!late_holds_any(dst, bytes))
+		return cairn_error(EINVAL, "late: mem_set: %zu bytes are not all in device memory", bytes);
+	w = late_new_work(run_copy, 0);
+	if (!w)
+		return -ENOMEM;
+	w->dst = dst;
+	w->byte = byte;
+	w->bytes = bytes;
+	return late_enqueue(stream, w);
+}
+
+/* ---- events ---- */
+
+static int late_event_create(void **event)
+{
+	*event = calloc(1, sizeof(struct event));
+	return *event ? late_lost() : cairn_error(ENOMEM, "late: no memory for an event");
+}
+
+static void late_event_destroy(void *event)
+{
+	struct event *e = event;
+
+	e->gone = 1;
+	if (!e->pending)
+		free(e);
+}
+
+static int run_record(struct work *w)
+{
+	struct event *e = w->event;
+
+	clock_gettime(CLOCK_MONOTONIC, &e->at);
+	if (!--e->pending && e->gone)
+		free(e);
+	return 0;
+}
+
+static int late_event_record(void *event, void *stream)
+{
+	struct stream *s = stream_of(stream);
+	struct event *e = event;
+	struct work *w;
+
+	CAIRN_TRY(late_lost());
+	if (s->capture)
+		return refuse_capture("event_record");
+	w = late_new_work(run_record, 0);
+	if (!w)
+		return -ENOMEM;
+	w->event = e;
+	e->pending++;
+	e->stream = s;
+	e->ticket = s->queued + 1;
+	return late_enqueue(s, w);
+}
+
+/* For what has been recorded by now; a later record is another matter. */
+static int late_stream_wait(void *stream, void *event)
+{
+	struct stream *s = stream_of(stream);
+	struct event *e = event;
+	struct work *w;
+
+	CAIRN_TRY(late_lost());
+	if (s->capture)
+		return refuse_capture("stream_wait");
+	if (!e->stream || e->stream->done >= e->ticket)
+		return 0;
+	w = late_new_work(NULL, 0);
+	if (!w)
+		return -ENOMEM;
+	w->waits_for = e->stream;
+	w->ticket = e->ticket;
+	return late_enqueue(s, w);
+}
+
+static int late_event_sync(void *event)
+{
+	struct event *e = event;
+
+	CAIRN_TRY(late_lost());
+	CAIRN_TRY(refuse_capture("event_sync"));
+	return e->stream ? run_until(e->stream, e->ticket) : 0;
+}
+
+static int late_event_elapsed(float *ms, void *start, void *end)
+{
+	struct event *a = start, *b = end;
+
+	if (!a->stream || !b->stream)
+		return cairn_error(EINVAL, "late: event_elapsed: of an event that was never recorded");
+	CAIRN_TRY(late_event_sync(start));
+	CAIRN_TRY(late_event_sync(end));
+	return cairn_host_runtime.event_elapsed(ms, &a->at, &b->at);
+}
+
+/* ---- graphs ---- */
+
+static void free_list(struct list *l)
+{
+	for (struct work *w = l->first, *next; w; w = next) {
+		next = w->next;
+		free(w);
+	}
+	free(l);
+}
+
+static int late_graph_begin(void *stream)
+{
+	struct stream *s = stream_of(stream);
+
+	CAIRN_TRY(late_lost());
+	CAIRN_TRY(refuse_capture("graph_begin"));
+	s->capture = calloc(1, sizeof(*s->capture));
+	if (!s->capture)
+		return cairn_error(ENOMEM, "late: no memory for a graph");
+	s->capture->end = &s->capture->first;
+	s->spoilt = 0;
+	capturing = s;
+	return 0;
+}
+
+static int late_graph_end(void *stream, void **graph)
+{
+	struct stream *s = stream_of(stream);
+	struct list *l = s->capture;
+
+	CAIRN_TRY(late_lost());
+	if (!l)
+		return cairn_error(EINVAL, "late: graph_end: the stream is not captured");
+	s->capture = NULL;
+	capturing = NULL;
+	if (s->spoilt) {
+		free_list(l);
+		return cairn_error(EINVAL, "late: graph_end: lost by a call that a capture does not allow");
+	}
+	*graph = l;
+	return 0;
+}
+
+static int late_graph_launch(void *graph, void *stream)
+{
+	const struct list *l = graph;
+
+	CAIRN_TRY(late_lost());
+	CAIRN_TRY(refuse_capture("graph_launch"));
+	for (const struct work *w = l->first; w; w = w->next) {
+		struct work *copy = late_new_work(w->run, w->size);
+
+		if (!copy)
+			return -ENOMEM;
+		memcpy(copy, w, sizeof(*w) + w->size);
+		CAIRN_TRY(late_enqueue(stream, copy));
+	}
+	return 0;
+}
+
+static void late_graph_destroy(void *graph)
+{
+	free_list(graph);
+}
+
+/* ---- the block ---- */
+
+static int late_init(int device)
+{
+	const char *text = getenv("CAIRN_LATE");
+
+	if (device != 0)
+		return cairn_error(ENODEV, "late: device %d: there is only device 0", device);
+	seed = text ? strtoull(text, NULL, 10) : 0;
+	CAIRN_TRY(late_reserve());
+	return late_lost();
+}
+
+static int late_device_info(struct cairn_device_info *info)
+{
+	CAIRN_TRY(cairn_host_runtime.device_info(info));
+	snprintf(info->name, sizeof(info->name), "late");
+	return 0;
+}
+
+const struct cairn_impl late_runtime = {
+	.size = sizeof(struct cairn_impl), .abi_version = CAIRN_ABI_VERSION, .name = "late", .version = "1",
+	.last_error = cairn_last_error, .init = late_init, .device_info = late_device_info,
+	.mem_alloc = late_mem_alloc, .mem_free = late_mem_free, .host_alloc = late_host_alloc,
+	.host_free = late_host_free, .mem_copy = late_mem_copy, .mem_set = late_mem_set,
+	.stream_create = late_stream_create, .stream_destroy = late_stream_destroy,
+	.stream_sync = late_stream_sync, .event_create = late_event_create,
+	.event_destroy = late_event_destroy, .event_record = late_event_record,
+	.event_sync = late_event_sync, .event_elapsed = late_event_elapsed, .graph_begin = late_graph_begin,
+	.graph_end = late_graph_end, .graph_launch = late_graph_launch, .graph_destroy = late_graph_destroy,
+	.stream_wait = late_stream_wait,
+};

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+/* bad_plugin - misbehaves as $CAIRN_BAD_PLUGIN says; the runner must outlive each of these */
+#include <signal.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "conformance/abi.h"
+
+static int embedding(const struct cairn_embedding_args *a, void *stream)
+{
+	const char *how = getenv("CAIRN_BAD_PLUGIN");
+
+	(void)a;
+	(void)stream;
+	if (how && !strcmp(how, "crash"))
+		raise(SIGSEGV);
+	if (how && !strcmp(how, "exit"))
+		exit(0);
+	if (how && !strcmp(how, "hang")) {
+		if (write(1, "hanging\n", 8) == 8)
+			alarm(60);	/* should nobody end it */
+		for (;;)
+			pause();
+	}
+	return -5;
+}
+
+static struct cairn_impl impl = {
+	.size = sizeof(impl), .abi_version = CAIRN_ABI_VERSION, .flags = CAIRN_IMPL_HOST_MEM,
+	.name = "bad", .version = "1", .embedding = embedding,
+};
+
+extern const struct cairn_impl cairn_host_runtime;	/* the program's */
+
+/* Memory of its own, as a device has, if only by name */
+static void be_a_device(void)
+{
+	const size_t from = offsetof(struct cairn_impl, device_info);
+	const size_t end = offsetof(struct cairn_impl, stream);
+
+	memcpy((char *)&impl + from, (const char *)&cairn_host_runtime + from, end - from);
+	impl.flags = 0;
+}
+
+const struct cairn_impl *cairn_impl_get(uint32_t abi_version)
+{
+	const char *how = getenv("CAIRN_BAD_PLUGIN");
+
+	if (how && !strcmp(how, "refuse"))
+		return NULL;
+	if (how && !strcmp(how, "version"))
+		impl.abi_version = abi_version + 1;
+	if (how && !strcmp(how, "quote"))
+		impl.name = "a\"b";
+	if (how && !strcmp(how, "version_newline"))
+		impl.version = "1\n";
+	if (how && !strcmp(how, "load_exit"))
+		exit(0);
+	if (how && !strcmp(how, "load_crash"))
+		raise(SIGSEGV);
+	if (how && !strcmp(how, "load_hang"))
+		pause();
+	if (how && !strcmp(how, "device"))
+		be_a_device();
+	return &impl;
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * fault_plugin - the cpu table, and a device that fails when it is told to
+ *
+ * Before each pass it looks into the file that $CAIRN_FAULT names, if there is one:
+ *
+ *   slow MS    the pass takes so much longer, and so do all until the file changes
+ *   error      the operation fails, as a launch does after a sticky error of a device
+ *   crash      the process dies by SIGSEGV, as in a driver
+ *   hang       it never returns
+ *   nan        the pass computes with what is no number
+ *   late MS    this one pass takes so much longer
+ *
+ * All but the first happen once: the file is removed before.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "conformance/abi.h"
+
+/* of the program that loads this */
+extern const struct cairn_impl cairn_impl_cpu;
+
+static const char *last_error(void)
+{
+	return "the device has failed, as it was told to";
+}
+
+static int embedding(const struct cairn_embedding_args *a, void *stream)
+{
+	const char *path = getenv("CAIRN_FAULT");
+	FILE *f = path ? fopen(path, "r") : NULL;
+	char word[16] = "";
+	int ms = 0, ret;
+
+	if (f) {
+		if (fscanf(f, "%15s %d", word, &ms) < 1)
+			word[0] = 0;
+		fclose(f);
+	}
+	if (word[0] && strcmp(word, "slow"))
+		remove(path);
+	if (!strcmp(word, "slow") || !strcmp(word, "late"))
+		usleep((useconds_t)ms * 1000);
+	else if (!strcmp(word, "error"))
+		return -EIO;
+	else if (!strcmp(word, "crash") && signal(SIGSEGV, SIG_DFL) != SIG_ERR)
+		raise(SIGSEGV);
+	while (!strcmp(word, "hang"))
+		pause();
+	ret = cairn_impl_cpu.embedding(a, stream);
+	if (!ret && !strcmp(word, "nan"))
+		memset(a->out, 0xff, (size_t)a->rows * (size_t)a->dim * (a->dtype ? 2 : 4));
+	return ret;
+}
+
+const struct cairn_impl *cairn_impl_get(uint32_t abi_version)
+{
+	static struct cairn_impl impl;
+
+	impl = cairn_impl_cpu;
+	impl.name = "fault";
+	impl.embedding = embedding;
+	impl.last_error = last_error;
+	/* so that every pass looks up its embeddings by that operation */
+	impl.decode_step = NULL;
+	impl.decode_step_workspace = NULL;
+	return abi_version == CAIRN_ABI_VERSION ? &impl : NULL;
+}

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * old_plugin - a table of an older suite: it ends before the operations that came later
+ *
+ * The bytes past its size are junk on purpose: a suite that reads them would call them.
+ */
+#include <string.h>
+
+#include "conformance/abi.h"
+
+static int silu_mul(const struct cairn_silu_mul_args *a, void *stream)
+{
+	(void)stream;
+	return a->rows == 0 ? 0 : -95;
+}
+
+static struct cairn_impl impl;
+
+const struct cairn_impl *cairn_impl_get(uint32_t abi_version)
+{
+	if (abi_version != CAIRN_ABI_VERSION)
+		return NULL;
+	memset(&impl, 0, sizeof(impl));
+	impl.size = offsetof(struct cairn_impl, embedding);
+	memset((char *)&impl + impl.size, 0x11, sizeof(impl) - impl.size);
+	impl.abi_version = CAIRN_ABI_VERSION;
+	impl.flags = CAIRN_IMPL_HOST_MEM;
+	impl.name = "old";
+	impl.version = "0";
+	impl.silu_mul = silu_mul;
+	return &impl;
+}

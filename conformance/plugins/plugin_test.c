@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+/* plugin_test - strangers' tables: whole, older, refusing, crashing, hanging */
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "conformance/tables/tables.h"
+#include "conformance/harness.h"
+#include "conformance/suite/spawn.h"
+
+/* The plug-ins lie beside the program. */
+static int plugin(struct cairn_test *t, const char *name, char *path, size_t len)
+{
+	char file[64];
+
+	snprintf(file, sizeof(file), "%s_plugin.so", name);
+	if (cairn_beside(file, path, len))
+		return 1;
+	cairn_skip(t, "%s is not beside the program", file);
+	return 0;
+}
+
+static int check(const char *path, const char *glob, char *out, size_t len)
+{
+	char *argv[] = { "cairn", "check", "--impl", (char *)path, (char *)glob, NULL };
+
+	return cairn_spawn(argv, out, len);
+}
+
+static void example_passes(struct cairn_test *t)
+{
+	char path[PATH_MAX], out[16384];
+
+	if (!plugin(t, "example", path, sizeof(path)))
+		return;
+	EXPECT(t, check(path, "primitives.embedding", out, sizeof(out)) == 0);
+	EXPECT_CONTAINS(t, out, " 0 failed");
+	EXPECT(t, !strstr(out, "\n0 passed"));
+	/* what it lacks is skipped, not failed */
+	EXPECT(t, check(path, "primitives.argmax", out, sizeof(out)) == 0);
+	EXPECT_CONTAINS(t, out, "0 passed, 0 failed");
+}
+
+static void old_table_is_cut(struct cairn_test *t)
+{
+	char path[PATH_MAX];
+	struct cairn_impl impl;
+
+	if (!plugin(t, "old", path, sizeof(path)))
+		return;
+	EXPECT(t, cairn_impl_open(path, &impl) == 0);
+	EXPECT(t, impl.silu_mul && !impl.embedding && !impl.argmax && !impl.attn_paged);
+	EXPECT(t, impl.mem_alloc == cairn_host_runtime.mem_alloc);
+}
+
+static void refused_by_name(struct cairn_test *t)
+{
+	char path[PATH_MAX], text[] = "not a shared object";
+	struct cairn_impl impl;
+
+	EXPECT(t, cairn_impl_open("./no/such.so", &impl) == -EINVAL);
+	EXPECT_CONTAINS(t, cairn_last_error(), "./no/such.so");
+	EXPECT(t, cairn_impl_open("cdua", &impl) == -EINVAL);
+	EXPECT_CONTAINS(t, cairn_last_error(), "'cdua'");
+	cairn_tmpfile(t, path, sizeof(path), "x.so", text, sizeof(text));
+	EXPECT(t, cairn_impl_open(path, &impl) == -EINVAL);
+	EXPECT_CONTAINS(t, cairn_last_error(), "x.so");
+	if (!plugin(t, "bad", path, sizeof(path)))
+		return;
+	setenv("CAIRN_BAD_PLUGIN", "refuse", 1);
+	EXPECT(t, cairn_impl_open(path, &impl) == -EINVAL);
+	EXPECT_CONTAINS(t, cairn_last_error(), "does not serve ABI version 1");
+	setenv("CAIRN_BAD_PLUGIN", "version", 1);
+	EXPECT(t, cairn_impl_open(path, &impl) == -EINVAL);
+	EXPECT_CONTAINS(t, cairn_last_error(), "abi_version: is 2, this suite has 1");
+	EXPECT(t, cairn_impl_open("libm.so.6", &impl) == -EINVAL);
+	EXPECT(t, cairn_impl_open("/lib/x86_64-linux-gnu/libm.so.6", &impl) == -EINVAL);
+}
+
+static void misbehaviour_on_load(struct cairn_test *t)
+{
+	static const struct { const char *how, *says; } rows[] = {
+		{ "load_exit", "being loaded it exited with status 0" },
+		{ "load_crash", "being loaded it was ended by signal 11" },
+		{ "load_hang", "being loaded it was ended by signal 14" },
+		{ "quote", "name, version: must be 1 to 63 characters" },
+		{ "version_newline", "name, version: must be 1 to 63 characters" },
+	};
+	char path[PATH_MAX], out[65536];
+
+	if (!plugin(t, "bad", path, sizeof(path)))
+		return;
+	setenv("CAIRN_TIMEOUT", "1", 1);
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		setenv("CAIRN_BAD_PLUGIN", rows[i].how, 1);
+		EXPECT(t, check(path, "primitives.embedding", out, sizeof(out)) == 2);
+		EXPECT_CONTAINS(t, out, rows[i].says);
+	}
+	unsetenv("CAIRN_BAD_PLUGIN");
+	unsetenv("CAIRN_TIMEOUT");
+}
+
+static void misbehaviour_costs_one_family(struct cairn_test *t)
+{
+	static const struct { const char *how, *says; } rows[] = {
+		{ "crash", "were not run and count as failed" },
+		{ "exit", "were not run and count as failed" },
+		{ "error", "the call:" },
+	};
+	char path[PATH_MAX], out[65536];
+
+	if (!plugin(t, "bad", path, sizeof(path)))
+		return;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		char *argv[] = { "cairn", "check", "--impl", path, "primitives.embedding",
+			"primitives.silu_mul", NULL };
+
+		setenv("CAIRN_BAD_PLUGIN", rows[i].how, 1);
+		EXPECT(t, cairn_spawn(argv, out, sizeof(out)) == 1);
+		EXPECT_CONTAINS(t, out, rows[i].says);
+		EXPECT_CONTAINS(t, out, "primitives.silu_mul # 0 passed, 0 failed");
+	}
+	unsetenv("CAIRN_BAD_PLUGIN");
+}
+
+/* What a device must have it may neither refuse nor leave out. */
+static void left_out_on_a_device(struct cairn_test *t)
+{
+	char path[PATH_MAX], list[PATH_MAX], out[65536];
+	const char globs[] = "primitives.silu_mul.*\n";
+	char *argv[] = { "cairn", "check", "--impl", path, "--mustpass", list, "primitives.silu_mul",
+		"primitives.argmax", NULL };
+
+	if (!plugin(t, "bad", path, sizeof(path)))
+		return;
+	cairn_tmpfile(t, list, sizeof(list), "list", globs, sizeof(globs) - 1);
+	setenv("CAIRN_BAD_PLUGIN", "device", 1);
+	EXPECT(t, check(path, "primitives.silu_mul", out, sizeof(out)) == 0);
+	EXPECT(t, cairn_spawn(argv, out, sizeof(out)) == 1);
+	EXPECT_CONTAINS(t, out, "may not be skipped on a device");
+	EXPECT_CONTAINS(t, out, "not in table bad");
+	EXPECT_CONTAINS(t, out, "primitives.argmax # 0 passed, 0 failed");
+	setenv("CAIRN_BAD_PLUGIN", "error", 1);		/* a host table is no device */
+	EXPECT(t, cairn_spawn(argv, out, sizeof(out)) == 0);
+	unsetenv("CAIRN_BAD_PLUGIN");
+}
+
+static void hang_is_killed(struct cairn_test *t)
+{
+	char path[PATH_MAX], out[65536];
+
+	if (!plugin(t, "bad", path, sizeof(path)))
+		return;
+	setenv("CAIRN_BAD_PLUGIN", "hang", 1);
+	setenv("CAIRN_TIMEOUT", "2", 1);
+	EXPECT(t, check(path, "primitives.embedding", out, sizeof(out)) == 1);
+	EXPECT_CONTAINS(t, out, "TIMEOUT after 2 s");
+	unsetenv("CAIRN_BAD_PLUGIN");
+	unsetenv("CAIRN_TIMEOUT");
+}
+
+/*
+ * Reads from fd until `text` has come, or, if that is NULL, until nobody can write there any
+ * more; 0 after 20 s without.
+ */
+static int await_output(int fd, const char *text)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+	char out[4096];
+	size_t used = 0;
+
+	while (poll(&p, 1, 20000) > 0) {
+		ssize_t n = read(fd, out + used, sizeof(out) - 1 - used);
+
+		if (n <= 0)
+			return !text;
+		out[used + (size_t)n] = 0;
+		if (text && strstr(out, text))
+			return 1;
+		used = text && used + (size_t)n < sizeof(out) - 1 ? used + (size_t)n : 0;
+	}
+	return 0;
+}
+
+/* Who ends the suite, however hard, ends the family that is under way: it would go on using the device. */
+static void killed_takes_its_family(struct cairn_test *t)
+{
+	char path[PATH_MAX];
+	int fds[2];
+	pid_t pid;
+
+	if (!plugin(t, "bad", path, sizeof(path)) || !EXPECT(t, pipe(fds) == 0))
+		return;
+	pid = fork();
+	if (pid == 0) {
+		setenv("CAIRN_BAD_PLUGIN", "hang", 1);
+		dup2(fds[1], 1);
+		close(fds[0]);
+		close(fds[1]);
+		execl("/proc/self/exe", "cairn", "check", "--impl", path, "primitives.embedding", NULL);
+		_exit(127);
+	}
+	close(fds[1]);
+	EXPECT(t, pid > 0 && await_output(fds[0], "hanging"));
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	EXPECT(t, await_output(fds[0], NULL));
+	close(fds[0]);
+}
+
+static const struct cairn_unit units[] = {
+	{ "example_passes", example_passes },
+	{ "old_table_is_cut", old_table_is_cut },
+	{ "refused_by_name", refused_by_name },
+	{ "misbehaviour_on_load", misbehaviour_on_load },
+	{ "misbehaviour_costs_one_family", misbehaviour_costs_one_family },
+	{ "left_out_on_a_device", left_out_on_a_device },
+	{ "hang_is_killed", hang_is_killed },
+	{ "killed_takes_its_family", killed_takes_its_family },
+};
+
+const struct cairn_family cairn_plugin_family = {
+	.stage = "conformance", .name = "plugin", .units = units, .num_units = ARRAY_SIZE(units),
+};

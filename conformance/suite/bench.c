@@ -1,0 +1,494 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * bench - `cairn bench`: times what it has just verified
+ *
+ * A row is verified first and not timed if wrong. Copies of all its buffers, on a device 1 GiB together or 64
+ * of them, are used in turn, so that every call finds its inputs in memory and not in a cache; "warm" uses
+ * one copy again and again. The calls of one sample lie in a CUDA graph, as many as make it last a fifth of a
+ * millisecond, so that launch and event overhead vanish; a host table is timed call by call. The record
+ * carries the share of the ceiling (stream and gemm rows) measured in the same run, and of the memory's
+ * datasheet figure. With --once a row is called once where a profiler sees it (reports/traffic.py), and neither
+ * timed nor held against the reference.
+ * Where several tables have a row, what is printed for the second and later ones ends in
+ * how many times as fast the first one was. Rows that are no operation of a table come last (measure.c).
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "conformance/suite/op_case.h"
+#include "conformance/suite/families.h"
+#include "conformance/tables/program.h"
+#include "conformance/tables/tables.h"
+#include "conformance/suite/runner.h"
+
+#define SAMPLES		31
+#define MAX_SETS	64
+#define MAX_CALLS	256
+#define SAMPLE_MS	0.25
+#define ROTATE_BYTES	(1ull << 30)
+
+struct bench {
+	FILE *out;
+	const struct cairn_family *f;
+	const struct cairn_impl *impl;
+	const struct cairn_options *opt;
+	struct cairn_roofs *roofs;
+	int ceilings;			/* the first pass: rows marked so, unreported */
+	struct cairn_device_info info;
+	struct cairn_outcome outcome;
+	void *stream, *start, *end;
+};
+
+struct timing {
+	double min_ns, median_ns, p95_ns;
+	int n;
+};
+
+static int compare(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* One sample: `calls` calls over the sets in turn, as a graph where there are graphs. */
+static int run_calls(struct bench *b, struct cairn_side *sets, int num_sets, int calls)
+{
+	for (int i = 0; i < calls; i++)
+		CAIRN_TRY(cairn_side_call(&sets[i % num_sets], b->f));
+	return 0;
+}
+
+static int timed(struct bench *b, void *graph, struct cairn_side *sets, int num_sets, int calls, double *ns)
+{
+	const struct cairn_impl *impl = b->impl;
+	float ms;
+
+	CAIRN_TRY(impl->event_record(b->start, b->stream));
+	if (graph)
+		CAIRN_TRY(impl->graph_launch(graph, b->stream));
+	else
+		CAIRN_TRY(run_calls(b, sets, num_sets, calls));
+	CAIRN_TRY(impl->event_record(b->end, b->stream));
+	CAIRN_TRY(impl->stream_sync(b->stream));
+	CAIRN_TRY(impl->event_elapsed(&ms, b->start, b->end));
+	*ns = (double)ms * 1e6 / calls;
+	return 0;
+}
+
+static int measure(struct bench *b, struct cairn_side *sets, int num_sets, struct timing *t)
+{
+	const struct cairn_impl *impl = b->impl;
+	int host = !!(impl->flags & CAIRN_IMPL_HOST_MEM);
+	double samples[SAMPLES], est, spent = 0;
+	int calls = 1, n = 0, ret = 0;
+	void *graph = NULL;
+
+	CAIRN_TRY(timed(b, NULL, sets, num_sets, 1, &est));	/* loads modules, makes plans */
+	CAIRN_TRY(timed(b, NULL, sets, num_sets, num_sets < 8 ? 8 : num_sets, &est));
+	calls = (int)ceil(SAMPLE_MS * 1e6 / est);
+	calls = calls < 1 ? 1 : calls > MAX_CALLS ? MAX_CALLS : calls;
+	if (calls < num_sets && est < 1e6)
+		calls = num_sets;
+	if (!host) {
+		ret = impl->graph_begin(b->stream);
+		if (!ret) {
+			ret = run_calls(b, sets, num_sets, calls);
+			if (ret) {
+				void *broken;
+
+				if (!impl->graph_end(b->stream, &broken))
+					impl->graph_destroy(broken);
+				return ret;
+			}
+			CAIRN_TRY(impl->graph_end(b->stream, &graph));
+		}
+	}
+	/* a slow row still gets three samples, a fast one all of them */
+	for (int i = -2; i < SAMPLES && !ret; i++) {
+		double ns;
+
+		ret = timed(b, graph, sets, num_sets, calls, &ns);
+		if (ret || i < 0)
+			continue;
+		samples[n++] = ns;
+		spent += ns * calls;
+		if (n >= 3 && spent > 2e9)
+			break;
+	}
+	if (graph)
+		impl->graph_destroy(graph);
+	if (ret)
+		return ret;
+	qsort(samples, n, sizeof(*samples), compare);
+	t->n = n;
+	t->min_ns = samples[0];
+	t->median_ns = samples[n / 2];
+	t->p95_ns = samples[n * 95 / 100];
+	return 0;
+}
+
+/* Shares of memory's speed as members of the record; empty where nothing is known to hold it against. */
+static void memory_shares(const struct bench *b, double gbps, double stream, char *text, size_t len)
+{
+	double peak = cairn_peak_gbps(b->info.name);
+
+	text[0] = 0;
+	if (stream > 0)
+		snprintf(text, len, ",\"stream_pct\":%.1f", stream * 100);
+	if (peak > 0)
+		snprintf(text + strlen(text), len - strlen(text), ",\"peak_pct\":%.1f", gbps / peak * 100);
+}
+
+static void report(struct bench *b, const struct cairn_selected *s, const struct timing *cold,
+		   const struct timing *warm)
+{
+	int host = !!(b->impl->flags & CAIRN_IMPL_HOST_MEM);
+	double gbps = s->desc.bytes / cold->median_ns, tflops = s->desc.flops / cold->median_ns * 1e-3;
+	double by_bytes = b->roofs->gbps[host] > 0 ? gbps / b->roofs->gbps[host] : 0;
+	double by_flops = b->roofs->tflops[host] > 0 ? tflops / b->roofs->tflops[host] : 0;
+	double roof = by_bytes > by_flops ? by_bytes : by_flops;
+	struct cairn_device_info now;
+	char shares[64];
+
+	if (b->ceilings) {
+		if (gbps > b->roofs->gbps[host] && s->desc.flops == 0)
+			b->roofs->gbps[host] = gbps;
+		if (tflops > b->roofs->tflops[host])
+			b->roofs->tflops[host] = tflops;
+		return;
+	}
+	if (b->impl->device_info(&now))
+		now = b->info;
+	memory_shares(b, gbps, by_bytes, shares, sizeof(shares));
+	fprintf(b->out, "J {\"v\":1,\"op\":\"%s\",\"case\":\"%s\",\"impl\":\"%s\",\"impl_version\":\"%s\","
+		"\"ok\":true,\"err_over_bound\":%.4g,\"n\":%d,\"min_ns\":%.0f,\"median_ns\":%.0f,"
+		"\"p95_ns\":%.0f,\"warm_ns\":%.0f,\"bytes\":%.0f,\"flops\":%.0f,\"gbps\":%.1f,"
+		"\"tflops\":%.2f,\"roof_pct\":%.1f%s%s%s,"
+		"\"sm_mhz\":%d,\"gpu\":\"%s\",\"driver\":\"%s\",\"source\":\"%s\",\"seed\":%llu}\n",
+		b->f->name, s->desc.name, b->impl->name, b->impl->version, b->outcome.err_over_bound, cold->n,
+		cold->min_ns, cold->median_ns, cold->p95_ns, warm->median_ns, s->desc.bytes, s->desc.flops,
+		gbps, tflops, roof * 100, shares, b->outcome.extra[0] ? "," : "", b->outcome.extra,
+		now.clock_mhz, b->info.name, b->info.driver, cairn_source_digest(),
+		(unsigned long long)b->opt->seed);
+	fprintf(b->out, "P %s\t%.0f\t%-16s %-36s %-6s %10.2f us %9.1f GB/s %8.2f TFLOP/s %5.1f%%%s%.60s\n",
+		s->desc.name, cold->median_ns, b->f->name, s->desc.name, b->impl->name,
+		cold->median_ns * 1e-3, gbps, tflops, roof * 100, b->outcome.extra[0] ? "  " : "",
+		b->outcome.extra);
+}
+
+/*
+ * One call while the profiler looks, its inputs in memory as when it is timed; what was
+ * counted is the profiler's.
+ */
+static int call_once(struct bench *b, const struct cairn_selected *s, struct cairn_side *sets, int num_sets)
+{
+	int ret;
+
+	CAIRN_TRY(run_calls(b, sets, num_sets, num_sets));
+	CAIRN_TRY(b->impl->stream_sync(b->stream));
+	cairn_profiler(1);
+	ret = run_calls(b, sets, 1, 1);
+	if (!ret)
+		ret = b->impl->stream_sync(b->stream);
+	cairn_profiler(0);
+	CAIRN_TRY(ret);
+	fprintf(b->out, "J {\"v\":1,\"op\":\"%s\",\"case\":\"%s\",\"impl\":\"%s\",\"impl_version\":\"%s\","
+		"\"bytes\":%.0f,\"flops\":%.0f%s%s,"
+		"\"gpu\":\"%s\",\"driver\":\"%s\",\"source\":\"%s\",\"seed\":%llu}\n",
+		b->f->name, s->desc.name, b->impl->name, b->impl->version, s->desc.bytes, s->desc.flops,
+		b->outcome.extra[0] ? "," : "", b->outcome.extra, b->info.name, b->info.driver,
+		cairn_source_digest(), (unsigned long long)b->opt->seed);
+	fprintf(b->out, "P %s\t0\t%-16s %-36s %-6s called once\n", s->desc.name, b->f->name, s->desc.name,
+		b->impl->name);
+	return 0;
+}
+
+static int too_much(const struct bench *b, size_t bytes)
+{
+	return b->info.mem_bytes > 0 && (double)bytes > 0.5 * (double)b->info.mem_bytes;
+}
+
+static int bench_row(struct bench *b, const struct cairn_selected *s, struct cairn_op *op)
+{
+	struct cairn_side sets[MAX_SETS];
+	size_t set_bytes = 1, rotate;
+	int want, num = 0, ret = 0;
+	struct timing cold, warm;
+
+	for (int i = 0; i < op->num_bufs; i++)
+		set_bytes += op->bufs[i].bytes + 2 * CAIRN_CANARY;
+	rotate = 2 * (size_t)b->info.l2_bytes + 64 * 1024 * 1024;
+	if (!(b->impl->flags & CAIRN_IMPL_HOST_MEM) && rotate < ROTATE_BYTES)
+		rotate = ROTATE_BYTES;
+	want = rotate / set_bytes >= MAX_SETS ? MAX_SETS : (int)(rotate / set_bytes) + 1;
+	if (s->desc.sparse && s->desc.bytes < (double)set_bytes)
+		want = rotate / s->desc.bytes >= MAX_SETS ? MAX_SETS : (int)(rotate / s->desc.bytes) + 1;
+	/* a row without traffic carries its figures in `extra`, measured inside the kernel */
+	if (s->desc.bytes == 0 && s->desc.flops == 0)
+		want = 1;
+	while (want > 1 && too_much(b, want * set_bytes))
+		want--;
+	while (num < want && !ret) {
+		ret = num ? cairn_side_clone(&sets[num], b->f, op, &sets[0]) :
+			cairn_side_open(&sets[0], b->f, op, b->impl, b->stream);
+		if (num && !ret)
+			cairn_side_share_workspace(&sets[num], &sets[0], b->f);
+		num += !ret;
+	}
+	if (!ret && b->opt->once) {
+		ret = call_once(b, s, sets, num);
+	} else if (!ret) {
+		ret = measure(b, sets, num, &cold);
+		if (!ret)
+			ret = measure(b, sets, 1, &warm);
+		if (!ret)
+			report(b, s, &cold, &warm);
+	}
+	if (ret)
+		fprintf(b->out, "D %s: %s\n", s->name, cairn_impl_error(b->impl));
+	while (num > 0)
+		cairn_side_close(&sets[--num], op);
+	return ret;
+}
+
+static int one_row(const struct cairn_selected *s, void *arg)
+{
+	struct bench *b = arg;
+	struct cairn_expected expected = { 0 };
+	struct cairn_op op;
+	int ret;
+
+	if (s->what != CAIRN_SEL_CASE || (!b->opt->once && (!s->desc.bench || s->kind != CAIRN_KIND_NORMAL)))
+		return 0;
+	if (b->ceilings && !s->desc.ceiling)
+		return 0;
+	if (s->desc.device_only && (b->impl->flags & CAIRN_IMPL_HOST_MEM))
+		return 0;
+	fprintf(b->out, "B %s\n", s->name);
+	if (cairn_op_open(&op, b->f, s->case_index, s->kind, b->opt->seed)) {
+		fprintf(b->out, "F %s: %s\n", s->name, cairn_last_error());
+		return 0;
+	}
+	cairn_op_verify(b->f, &op, b->impl, b->stream, &expected, &b->outcome);
+	cairn_expected_free(&expected);
+	switch (b->outcome.verdict) {
+	case CAIRN_PASS:
+		ret = bench_row(b, s, &op);
+		if (ret)
+			fprintf(b->out, "F %s\n", s->name);
+		break;
+	case CAIRN_SKIP:
+		b->outcome.text[strcspn(b->outcome.text, "\n")] = 0;
+		fprintf(b->out, "S %s: %s\n", s->name, b->outcome.text);
+		ret = 0;
+		break;
+	default:
+		ret = b->outcome.verdict == CAIRN_LOST ? -EIO : 0;
+		fprintf(b->out, "F %s: wrong, so not timed: %s\n", s->name, strtok(b->outcome.text, "\n"));
+	}
+	cairn_op_close(&op);
+	return ret == -EIO;
+}
+
+struct bench_pass {
+	struct cairn_roofs *roofs;
+	int ceilings;
+};
+
+/* One process: a family on a table. */
+struct bench_call {
+	const struct cairn_options *opt;
+	const struct cairn_family *f;
+	const struct cairn_impl *impl;
+	const struct bench_pass *pass;
+	struct sink *sink;
+};
+
+static void bench_child(FILE *out, void *arg)
+{
+	const struct bench_call *call = arg;
+	const struct cairn_options *opt = call->opt;
+	const struct cairn_family *f = call->f;
+	const struct cairn_impl *impl = call->impl;
+	const struct bench_pass *pass = call->pass;
+	struct cairn_options all = *opt;
+	struct cairn_family unjudged;
+	struct bench *b = calloc(1, sizeof(*b));
+	int ret;
+
+	if (!b)
+		return;
+	b->out = out;
+	b->f = f;
+	if (opt->once) {
+		unjudged = *f;
+		unjudged.exact = NULL;
+		unjudged.judge = NULL;
+		b->f = &unjudged;
+	}
+	b->impl = impl;
+	b->opt = opt;
+	b->roofs = pass->roofs;
+	b->ceilings = pass->ceilings;
+	if (b->ceilings)
+		all.num_globs = 0;
+	ret = cairn_impl_start(impl, opt->device);
+	if (!ret)
+		ret = impl->stream_create(&b->stream);
+	if (!ret)
+		ret = impl->event_create(&b->start);
+	if (!ret)
+		ret = impl->event_create(&b->end);
+	if (!ret)
+		ret = impl->device_info(&b->info);
+	if (ret == -ENODEV)
+		fprintf(out, "S %s: %s\n", f->name, cairn_impl_error(impl));
+	else if (ret)
+		fprintf(out, "F %s: %s\n", f->name, cairn_impl_error(impl));
+	else
+		cairn_each(&all, f, one_row, b);
+	free(b);
+}
+
+#define MAX_ROWS	256	/* of a family */
+
+struct sink {
+	FILE *json;
+	struct cairn_totals sum;
+	const char *first;		/* the first table; NULL while it is timed itself */
+	struct {
+		char name[96];
+		double ns;
+	} rows[MAX_ROWS];		/* what it took, of the family underway */
+	int num_rows;
+};
+
+/* CASE<TAB>NS<TAB>TEXT: prints TEXT, and what the first table makes of it. */
+static void print_row(struct sink *s, char *text)
+{
+	char *end, *name = strtok_r(text, "\t", &end), *took = strtok_r(NULL, "\t", &end);
+	double ns = took ? strtod(took, NULL) : 0;
+
+	if (!took)
+		return;
+	if (!s->first && s->num_rows < MAX_ROWS) {
+		snprintf(s->rows[s->num_rows].name, sizeof(s->rows[0].name), "%s", name);
+		s->rows[s->num_rows++].ns = ns;
+	}
+	fputs(end, stdout);
+	for (int i = 0; s->first && ns > 0 && i < s->num_rows; i++)
+		if (!strcmp(s->rows[i].name, name))
+			printf("  %s %.2fx", s->first, ns / s->rows[i].ns);
+	putchar('\n');
+}
+
+static void bench_line(char *text, void *arg)
+{
+	struct sink *s = ((struct bench_call *)arg)->sink;
+
+	if (text[0] != 'P') {
+		cairn_bench_line(text, s->json, &s->sum);
+		return;
+	}
+	s->sum.passed++;
+	print_row(s, text + 2);
+	fflush(stdout);
+}
+
+static int has_ceiling(const struct cairn_selected *s, void *arg)
+{
+	(void)arg;
+	return s->what == CAIRN_SEL_CASE && s->desc.ceiling;
+}
+
+static void quiet_line(char *text, void *arg)
+{
+	if (text[0] == 'F' || text[0] == 'D')
+		bench_line(text, arg);
+}
+
+static int has_op(const struct cairn_impl *impl, size_t offset)
+{
+	void *fn;
+
+	memcpy(&fn, (const char *)impl + offset, sizeof(fn));
+	return fn != NULL;
+}
+
+/* One pass over families and tables; pass->ceilings: only the rows that set the ceilings, unreported. */
+static void run_pass(const struct cairn_options *opt, const struct cairn_impl *impls, struct bench_pass *pass,
+		     struct sink *sink)
+{
+	struct cairn_options all = *opt;
+
+	all.num_globs = 0;
+	for (const struct cairn_family *const *f = cairn_families(); *f; f++) {
+		int wanted = pass->ceilings ? cairn_each(&all, *f, has_ceiling, NULL) :
+			cairn_family_selected(opt, *f);
+
+		sink->num_rows = 0;
+		for (int k = 0; (*f)->num_cases && wanted && k < opt->num_impls; k++) {
+			struct bench_call call;
+			struct cairn_child child;
+			const char *death;
+
+			/* not a row is worth making for a table without it */
+			if (!has_op(&impls[k], (*f)->op))
+				continue;
+			sink->first = k ? impls[0].name : NULL;
+			call = (struct bench_call){ opt, *f, &impls[k], pass, sink };
+			child = (struct cairn_child){ .run = bench_child, .arg = &call,
+				.line = pass->ceilings ? quiet_line : bench_line, .timeout_s = cairn_timeout_s(opt, *f) };
+			death = cairn_child_run(&child);
+			if (!death)
+				continue;
+			printf("FAILED %s %s: %s\n", (*f)->name, impls[k].name, death);
+			sink->sum.failed++;
+		}
+	}
+}
+
+int cairn_cmd_bench(const struct cairn_options *opt)
+{
+	struct cairn_impl impls[ARRAY_SIZE(opt->impls)];
+	struct bench_pass pass = { NULL, 1 };
+	struct sink sink = { 0 };
+	int cases = 0, measures = 0, lost;
+
+	for (const struct cairn_family *const *f = cairn_families(); *f; f++) {
+		cases |= cairn_family_selected(opt, *f);
+		measures |= !opt->once && cairn_measures_selected(opt, *f);
+	}
+	if (!cases && !measures) {
+		fprintf(stderr, "cairn bench: no case matches\n");
+		return 2;
+	}
+	for (int k = 0; k < opt->num_impls; k++) {
+		if (cairn_impl_open(opt->impls[k], &impls[k])) {
+			fprintf(stderr, "cairn bench: %s\n", cairn_last_error());
+			return 2;
+		}
+	}
+	pass.roofs = mmap(NULL, sizeof(*pass.roofs), PROT_READ | PROT_WRITE,
+			  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (pass.roofs == MAP_FAILED)
+		return 2;
+	if (opt->json && !(sink.json = fopen(opt->json, "a"))) {
+		fprintf(stderr, "cairn bench: --json: %s: cannot be written\n", opt->json);
+		return 2;
+	}
+	if (cases && !opt->once)
+		run_pass(opt, impls, &pass, &sink);
+	pass.ceilings = 0;
+	run_pass(opt, impls, &pass, &sink);
+	for (const struct cairn_family *const *f = cairn_families(); *f && measures; f++)
+		cairn_measures(opt, *f, sink.json, &sink.sum);
+	lost = cairn_close_output(sink.json, "bench", "json", opt->json);
+	munmap(pass.roofs, sizeof(*pass.roofs));
+	printf("%d %s, %d failed, %d skipped\n", sink.sum.passed, opt->once ? "called" : "timed",
+	       sink.sum.failed, sink.sum.skipped);
+	return sink.sum.failed || lost ? 1 : 0;
+}

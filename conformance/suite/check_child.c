@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "conformance/suite/check_child.h"
+
+#include <errno.h>
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "conformance/suite/op_case.h"
+#include "conformance/tables/tables.h"
+
+struct child {
+	FILE *out;
+	struct cairn_check_work *w;
+	void *stream[CAIRN_MAX_IMPLS];
+	char *no_device[CAIRN_MAX_IMPLS];	/* why every case of the table is skipped, or NULL */
+	int started[CAIRN_MAX_IMPLS];
+	uint64_t seed;
+	struct cairn_outcome outcome;
+	double begun;
+};
+
+static double now_s(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
+}
+
+static void print_lines(FILE *out, const char *text)
+{
+	while (*text) {
+		size_t n = strcspn(text, "\n");
+
+		fprintf(out, "D %.*s\n", (int)n, text);
+		text += n + (text[n] == '\n');
+	}
+}
+
+static int has_op(const struct cairn_impl *impl, size_t offset)
+{
+	void *fn;
+
+	memcpy(&fn, (const char *)impl + offset, sizeof(fn));
+	return fn != NULL;
+}
+
+static void begin(struct child *c, int k, int item)
+{
+	fprintf(c->out, "B %d %d\n", k, item);
+	c->begun = now_s();
+}
+
+/* Units of a family of operations count for each table, although they call none. */
+static void one_unit(struct child *c, const struct cairn_selected *s, int k, int item)
+{
+	char reason[256];
+
+	begin(c, k, item);
+	switch (cairn_unit_run(&c->w->f->units[s->case_index], c->seed, c->out, reason, sizeof(reason))) {
+	case CAIRN_UNIT_PASS:
+		fprintf(c->out, "P %d %d 0 1 %.6f\n", k, item, now_s() - c->begun);
+		break;
+	case CAIRN_UNIT_SKIP:
+		fprintf(c->out, "S %d %d %s\n", k, item, reason);
+		break;
+	default:
+		fprintf(c->out, "F %d %d %.6f\n", k, item, now_s() - c->begun);
+	}
+}
+
+/* Returns why table k skips the case before it is opened, or NULL. */
+static const char *skip_reason(struct child *c, int k, const struct cairn_selected *s, int at)
+{
+	const struct cairn_impl *impl = &c->w->impls[k];
+
+	if (c->no_device[k])
+		return c->no_device[k];
+	if (s->desc.device_only && (impl->flags & CAIRN_IMPL_HOST_MEM))
+		return "too large for a host table";
+	if (c->w->takes && !c->w->takes[at])
+		return "not of the selection of --sanitize";
+	return NULL;
+}
+
+/* Reports the outcome of case s on table k. Returns whether the table can go on. */
+static int report(struct child *c, int k, const struct cairn_selected *s, int item)
+{
+	const struct cairn_options *opt = c->w->opt;
+	const struct cairn_impl *impl = &c->w->impls[k];
+	struct cairn_outcome *o = &c->outcome;
+	double seconds = now_s() - c->begun;
+	const char *waiver;
+
+	if (o->verdict == CAIRN_SKIP && !(impl->flags & CAIRN_IMPL_HOST_MEM) &&
+	    cairn_list_match(&opt->mustpass, s->name)) {
+		o->verdict = CAIRN_FAIL;
+		fprintf(c->out, "D may not be skipped on a device (--mustpass):\n");
+	}
+	if (o->verdict == CAIRN_FAIL && (waiver = cairn_list_match(&opt->waivers, s->name))) {
+		print_lines(c->out, o->text);
+		fprintf(c->out, "S %d %d waived: %s\n", k, item, waiver);
+		return 1;
+	}
+	switch (o->verdict) {
+	case CAIRN_PASS:
+		fprintf(c->out, "P %d %d %.3g %lld %.6f\n", k, item, o->err_over_bound, (long long)o->judged, seconds);
+		return 1;
+	case CAIRN_SKIP:
+		o->text[strcspn(o->text, "\n")] = 0;
+		fprintf(c->out, "S %d %d %s\n", k, item, o->text);
+		return 1;
+	default:
+		print_lines(c->out, o->text);
+		fprintf(c->out, "D again: %s check --impl %s --seed %llu '%s'\n", opt->program, impl->name,
+			(unsigned long long)c->seed, s->name);
+		fprintf(c->out, "F %d %d %.6f\n", k, item, seconds);
+		return o->verdict != CAIRN_LOST;
+	}
+}
+
+/* Waits for the one place that there is for large cases. */
+static void lock_large(struct child *c)
+{
+	for (;;) {
+		struct timespec until;
+		int ret;
+
+		clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_sec++;
+		ret = pthread_mutex_timedlock(&c->w->shared->large, &until);
+		if (ret == EOWNERDEAD)
+			pthread_mutex_consistent(&c->w->shared->large);
+		if (ret != ETIMEDOUT)
+			return;
+		fprintf(c->out, "W\n");
+	}
+}
+
+/* The processors are shared equally among the processes; a large case, of which one runs at a time, gets at least a quarter. */
+static void use_threads(const struct child *c, int large)
+{
+	int all = cairn_num_processors(), working = atomic_load(&c->w->shared->working);
+	int threads = all / (working > 0 ? working : 1);
+
+	if (large && threads < all / 4)
+		threads = all / 4;
+	if (!getenv("OMP_NUM_THREADS"))
+		omp_set_num_threads(threads > 0 ? threads : 1);
+}
+
+/* Judges the case on the tables from first on. Returns whether the process can go on: it cannot when a device was lost. */
+static int one_case(struct child *c, int item, int first)
+{
+	const struct cairn_check_work *w = c->w;
+	int at = w->order[item % w->num_cases];
+	const struct cairn_selected *s = &w->cases[at];
+	struct cairn_expected expected = { 0 };
+	struct cairn_op op = { 0 };
+	int opened = 0, large = 0, going_on = 1;
+	const char *name, *reason;
+
+	for (int k = first; k < w->num_impls && going_on; k++) {
+		struct cairn_outcome *o = &c->outcome;
+
+		if (atomic_load(&w->counter->dead[k]))
+			continue;
+		if ((reason = skip_reason(c, k, s, at))) {
+			fprintf(c->out, "S %d %d %s\n", k, item, reason);
+			continue;
+		}
+		if (!large && s->desc.device_only) {
+			lock_large(c);
+			large = 1;
+		}
+		begin(c, k, item);
+		use_threads(c, large);
+		if (!has_op(&w->impls[k], w->f->op)) {
+			o->verdict = CAIRN_SKIP;
+			snprintf(o->text, sizeof(o->text), "not in table %s\n", w->impls[k].name);
+		} else if (s->what == CAIRN_SEL_REJECT) {
+			cairn_op_reject(w->f, s->case_index, &w->impls[k], c->stream[k], c->seed, &name, o);
+		} else if (!opened && cairn_op_open(&op, w->f, s->case_index, s->kind, c->seed)) {
+			o->verdict = CAIRN_FAIL;
+			snprintf(o->text, sizeof(o->text), "%s\n", cairn_last_error());
+		} else {
+			opened = 1;
+			cairn_op_verify(w->f, &op, &w->impls[k], c->stream[k], &expected, o);
+		}
+		going_on = report(c, k, s, item);
+		if (!going_on)
+			atomic_store(&w->counter->dead[k], 1);
+	}
+	if (opened) {
+		cairn_expected_free(&expected);
+		cairn_op_close(&op);
+	}
+	if (large)
+		pthread_mutex_unlock(&w->shared->large);
+	return going_on;
+}
+
+/* Starts the tables that are alive; one that fails for another reason than a missing device is dead from now on. */
+static void start_tables(struct child *c)
+{
+	struct cairn_check_work *w = c->w;
+
+	for (int k = 0; k < w->num_impls && w->f->num_cases; k++) {
+		int ret;
+
+		if (atomic_load(&w->counter->dead[k]))
+			continue;
+		ret = cairn_impl_start(&w->impls[k], w->opt->device);
+		if (!ret)
+			ret = w->impls[k].stream_create(&c->stream[k]);
+		c->started[k] = !ret;
+		if (!ret)
+			continue;
+		c->no_device[k] = strdup(cairn_impl_error(&w->impls[k]));
+		if (ret != -ENODEV) {
+			atomic_store(&w->counter->dead[k], 1);
+			fprintf(c->out, "E %d %s: %s\n", k, w->impls[k].name, c->no_device[k]);
+		}
+	}
+}
+
+void cairn_check_child(FILE *out, struct cairn_check_work *w)
+{
+	struct child *c = calloc(1, sizeof(*c));
+	int item, first = w->resume_impl, going_on = 1;
+
+	if (!c)
+		exit(3);
+	c->out = out;
+	c->w = w;
+	start_tables(c);
+	item = w->resume_item >= 0 ? w->resume_item : atomic_fetch_add(&w->counter->next, 1);
+	for (; item < cairn_check_items(w) && going_on; item = atomic_fetch_add(&w->counter->next, 1)) {
+		int at = w->order[item % w->num_cases];
+
+		c->seed = w->opt->seed + (uint64_t)(item / w->num_cases);
+		if (w->cases[at].what == CAIRN_SEL_UNIT) {
+			for (int k = first; k < w->num_impls; k++)
+				if (!atomic_load(&w->counter->dead[k]))
+					one_unit(c, &w->cases[at], k, item);
+		} else {
+			going_on = one_case(c, item, first);
+		}
+		first = 0;
+	}
+	for (int k = 0; k < w->num_impls && w->f->num_cases; k++) {
+		if (c->stream[k])
+			w->impls[k].stream_destroy(c->stream[k]);
+		if (c->started[k])
+			cairn_impl_stop(&w->impls[k]);
+		free(c->no_device[k]);
+	}
+	free(c);
+	if (!going_on)
+		exit(4);
+}

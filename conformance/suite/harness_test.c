@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+/* harness_test - the judge is judged: every kind of wrong result must be seen */
+#include <fnmatch.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "conformance/suite/op_case.h"
+#include "conformance/suite/families.h"
+#include "conformance/suite/runner.h"
+
+/* One f32 element with the given exact value and bound: does `got` pass? */
+static int passes(double val, double bound, float got)
+{
+	struct cairn_exact exact = { &val, &bound };
+	float before = 0.25f;
+	double worst = 0;
+	int64_t first, judged = 0;
+
+	return cairn_judge(CAIRN_F32, 1, &got, &before, &exact, 0, &first, &worst, &judged) == 0;
+}
+
+static void nan_and_infinity(struct cairn_test *t)
+{
+	EXPECT(t, passes(1, 0.5, 1.25f));
+	EXPECT(t, !passes(1, 0.5, 1.75f));
+	EXPECT(t, !passes(1, 0.5, NAN));
+	EXPECT(t, !passes(1, INFINITY, NAN));
+	EXPECT(t, passes(1, INFINITY, 1e30f));
+	EXPECT(t, passes(NAN, 0, NAN));
+	EXPECT(t, !passes(NAN, 1, 0));
+	EXPECT(t, passes(NAN, INFINITY, 0) && passes(NAN, INFINITY, NAN));
+	EXPECT(t, passes(-INFINITY, 0, -INFINITY));
+	EXPECT(t, !passes(-INFINITY, 0, INFINITY));
+	EXPECT(t, !passes(-INFINITY, 1, -3e38f));
+	EXPECT(t, !passes(1e38, 1e30, INFINITY));
+	EXPECT(t, passes(3.5e38, 1e30, INFINITY));
+	EXPECT(t, !passes(3.5e38, 1e30, -INFINITY));
+	EXPECT(t, passes(0, INFINITY, -INFINITY) && passes(0, 3.5e38, -INFINITY));
+	EXPECT(t, !passes(1e38, 4e38, -INFINITY) && passes(1e38, 4.5e38, -INFINITY));
+}
+
+static void unwritten_means_unchanged(struct cairn_test *t)
+{
+	EXPECT(t, passes(NAN, NAN, 0.25f));
+	EXPECT(t, !passes(NAN, NAN, 0.5f));
+	EXPECT(t, !passes(NAN, NAN, NAN));
+}
+
+static void equal_rounds_once(struct cairn_test *t)
+{
+	double val = 1 + 0x1p-9, bound = 1, worst = 0;	/* a tie in bf16: to even, down */
+	struct cairn_exact exact = { &val, &bound };
+	uint16_t one = 0x3f80, next = 0x3f81, before = 0;
+	int64_t first, judged = 0;
+
+	EXPECT(t, !cairn_judge(CAIRN_BF16, 1, &one, &before, &exact, 1, &first, &worst, &judged));
+	EXPECT(t, cairn_judge(CAIRN_BF16, 1, &next, &before, &exact, 1, &first, &worst, &judged) == 1);
+}
+
+static void narrowing(struct cairn_test *t)
+{
+	/* double to bf16 in one rounding: this one goes wrong by way of float */
+	EXPECT(t, cairn_double_to_bf16(1 + 0x1p-8 + 0x1p-40) == 0x3f81);
+	EXPECT(t, cairn_double_to_bf16(1 + 0x1p-8) == 0x3f80);
+	EXPECT(t, cairn_double_to_bf16(1 + 0x1p-8 - 0x1p-40) == 0x3f80);
+	EXPECT(t, cairn_double_to_bf16(-1 - 0x1p-8 - 0x1p-40) == 0xbf81);
+	EXPECT(t, cairn_double_to_bf16(1e39) == 0x7f80);
+	EXPECT(t, cairn_double_to_f16(1 + 0x1p-11 + 0x1p-40) == 0x3c01);
+	EXPECT(t, cairn_double_to_f16(65519.9) == 0x7bff);
+	EXPECT(t, cairn_double_to_f16(65520.0) == 0x7c00);
+	EXPECT(t, isnan(cairn_bf16_to_float(cairn_double_to_bf16(NAN))));
+	for (int i = 0; i < 1000; i++) {
+		uint16_t h = (uint16_t)cairn_rand(t);
+		float f = cairn_bf16_to_float(h), g = cairn_f16_to_float(h);
+
+		EXPECT(t, isnan(f) || cairn_double_to_bf16(f) == h);
+		EXPECT(t, isnan(g) || cairn_double_to_f16(g) == h);
+	}
+}
+
+static void says_more_than_a_line(struct cairn_test *t)
+{
+	cairn_note(t, "one%cP a.b.c 0 1", '\n');
+	cairn_expect(t, 0, "two\nP a.b.c 0 1", "file", 1);
+	cairn_expect_contains(t, "three\nP a.b.c 0 1", "four", "file", 2);
+}
+
+/* What a test says is never taken for a result. */
+static void notes_are_no_verdicts(struct cairn_test *t)
+{
+	const struct cairn_unit unit = { "notes", says_more_than_a_line };
+	char *text = NULL, reason[256];
+	size_t len = 0;
+	FILE *out = open_memstream(&text, &len);
+
+	if (!EXPECT(t, out != NULL))
+		return;
+	EXPECT(t, cairn_unit_run(&unit, 1, out, reason, sizeof(reason)) == CAIRN_UNIT_FAIL);
+	fclose(out);
+	EXPECT_CONTAINS(t, text, "one");
+	EXPECT_CONTAINS(t, text, "three");
+	for (char *line = text; line && *line; line = strchr(line, '\n') + 1)
+		EXPECT(t, !strncmp(line, "D ", 2));
+	free(text);
+}
+
+static int count_name(const struct cairn_selected *s, void *arg)
+{
+	int *bad = arg;
+
+	/* stable for ever also means: one spelling */
+	for (const char *c = s->name; *c; c++)
+		if (!((*c >= 'a' && *c <= 'z') || (*c >= '0' && *c <= '9') || *c == '_' || *c == '.'))
+			(*bad)++;
+	return 0;
+}
+
+static void names_are_unique_and_plain(struct cairn_test *t)
+{
+	struct cairn_options all = { .repeat = 1 };
+
+	for (const struct cairn_family *const *f = cairn_families(); *f; f++) {
+		int bad = 0;
+
+		cairn_each(&all, *f, count_name, &bad);
+		if (!EXPECT(t, bad == 0))
+			cairn_note(t, "%s: %d odd characters in names", (*f)->name, bad);
+		for (int i = 0; i < (*f)->num_cases; i++) {
+			struct cairn_case a, b;
+
+			memset(&a, 0, sizeof(a));
+			(*f)->describe(i, &a);
+			for (int k = 0; k < i; k++) {
+				memset(&b, 0, sizeof(b));
+				(*f)->describe(k, &b);
+				if (!EXPECT(t, strcmp(a.name, b.name)))
+					cairn_note(t, "%s: case %s twice", (*f)->name, a.name);
+			}
+		}
+	}
+}
+
+static int match_any(const struct cairn_selected *s, void *arg)
+{
+	return !fnmatch(arg, s->name, 0);
+}
+
+static void mustpass_globs_match(struct cairn_test *t)
+{
+	struct cairn_options all = { .repeat = 1 };
+	struct cairn_list list;
+	char path[4200];
+
+	snprintf(path, sizeof(path), "%s/conformance/mustpass.txt", cairn_srcdir());
+	if (!EXPECT(t, cairn_list_load(path, 0, &list) == 0))
+		return;
+	EXPECT(t, list.num > 0);
+	for (int i = 0; i < list.num; i++) {
+		int found = 0;
+
+		for (const struct cairn_family *const *f = cairn_families(); *f && !found; f++)
+			found = cairn_each(&all, *f, match_any, list.rows[i].glob);
+		if (!EXPECT(t, found))
+			cairn_note(t, "%s matches no case", list.rows[i].glob);
+	}
+	cairn_list_free(&list);
+}
+
+static void sanitized_cases_exist(struct cairn_test *t)
+{
+	const struct cairn_options all = { 0 };
+	char name[192];
+	int num = 0;
+
+	for (const struct cairn_family *const *f = cairn_families(); *f; f++)
+		for (const char *const *tail = (*f)->sanitized; tail && *tail; tail++, num++) {
+			snprintf(name, sizeof(name), "%s.%s.%s", (*f)->stage, (*f)->name, *tail);
+			if (!EXPECT(t, cairn_each(&all, *f, match_any, name)))
+				cairn_note(t, "%s is no case", name);
+		}
+	EXPECT(t, num > 0);
+}
+
+struct slow {
+	unsigned int us;
+	int lines;			/* arrived in the parent */
+};
+
+static void print_three(FILE *out, void *arg)
+{
+	const struct slow *slow = arg;
+
+	for (int i = 0; i < 3; i++) {
+		usleep(slow->us);
+		fprintf(out, "line\n");
+	}
+}
+
+static void count_line(char *text, void *arg)
+{
+	(void)text;
+	((struct slow *)arg)->lines++;
+}
+
+/* The time-out is that of a case, not of the family: it starts again with every line. */
+static void timeout_is_a_cases(struct cairn_test *t)
+{
+	const struct cairn_family f = { .stage = "stage", .name = "slow", .timeout_s = 1 };
+	const struct cairn_options opt = { 0 };
+	struct slow slow = { .us = 400000 };	/* three lines outlast the time-out, one is far below it */
+	struct cairn_child child = { .run = print_three, .line = count_line, .arg = &slow };
+
+	unsetenv("CAIRN_TIMEOUT");
+	child.timeout_s = cairn_timeout_s(&opt, &f);
+	EXPECT(t, !cairn_child_run(&child) && slow.lines == 3);
+	slow.us = 30000000;
+	EXPECT(t, cairn_child_run(&child) && !strcmp(child.death, "TIMEOUT after 1 s") && slow.lines == 3);
+}
+
+static void nothing(FILE *out, void *arg)
+{
+	(void)out, (void)arg;
+}
+
+static void crash(FILE *out, void *arg)
+{
+	fprintf(out, "line\n");
+	(void)arg;
+	raise(SIGSEGV);
+}
+
+/* Several children at the same time: each end is reported once, with its own cause. */
+static void children_end_apart(struct cairn_test *t)
+{
+	struct slow slow[3] = { { .us = 200000 }, { .us = 0 }, { .us = 0 } };
+	struct cairn_child c[3] = {
+		{ .run = print_three, .line = count_line, .arg = &slow[0], .timeout_s = 60 },
+		{ .run = crash, .line = count_line, .arg = &slow[1], .timeout_s = 60 },
+		{ .run = nothing, .line = count_line, .arg = &slow[2], .timeout_s = 60 },
+	};
+	struct cairn_child *running[3] = { &c[0], &c[1], &c[2] };
+	int num = 3;
+
+	for (int i = 0; i < num; i++)
+		if (!EXPECT(t, !cairn_child_start(&c[i])))
+			return;
+	while (num) {
+		int i = cairn_children_wait(running, num);
+
+		running[i] = running[--num];
+	}
+	EXPECT(t, slow[0].lines == 3 && slow[1].lines == 1 && slow[2].lines == 0);
+	EXPECT(t, !c[0].death[0] && !c[2].death[0]);
+	EXPECT_CONTAINS(t, c[1].death, "CRASH: signal 11");
+}
+
+static const struct cairn_unit units[] = {
+	{ "mustpass_globs_match", mustpass_globs_match },
+	{ "sanitized_cases_exist", sanitized_cases_exist },
+	{ "nan_and_infinity", nan_and_infinity },
+	{ "notes_are_no_verdicts", notes_are_no_verdicts },
+	{ "unwritten_means_unchanged", unwritten_means_unchanged },
+	{ "equal_rounds_once", equal_rounds_once },
+	{ "narrowing", narrowing },
+	{ "names_are_unique_and_plain", names_are_unique_and_plain },
+	{ "timeout_is_a_cases", timeout_is_a_cases },
+	{ "children_end_apart", children_end_apart },
+};
+
+const struct cairn_family cairn_harness_family = {
+	.stage = "conformance", .name = "harness", .units = units, .num_units = ARRAY_SIZE(units),
+};

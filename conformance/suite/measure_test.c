@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+/* measure_test - rows that are no operation: what is written, what fails, what a dead measure costs */
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "conformance/suite/families.h"
+#include "conformance/tables/program.h"
+#include "conformance/suite/runner.h"
+
+static void good(struct cairn_test *t)
+{
+	EXPECT(t, 1);
+	cairn_row(t, "first", "mine", "\"median_ns\":%.1f,\"cycles\":%d", 12.5, 7);
+	cairn_host_row(t, "second", "other", "\"n\":%d", 3);
+}
+
+/* The row is there before anything is known to be wrong. */
+static void wrong(struct cairn_test *t)
+{
+	cairn_row(t, "third", "mine", "\"n\":1");
+	EXPECT(t, 0);
+}
+
+static void nothing(struct cairn_test *t)
+{
+	cairn_note(t, "P is not a row");
+}
+
+static void no_device(struct cairn_test *t)
+{
+	cairn_skip(t, "no such device");
+}
+
+static void crash(struct cairn_test *t)
+{
+	cairn_row(t, "fourth", "mine", "\"n\":1");
+	abort();
+}
+
+static void hang(struct cairn_test *t)
+{
+	(void)t;
+	for (;;)
+		pause();
+}
+
+static const struct cairn_unit probes[] = {
+	{ "good", good }, { "wrong", wrong }, { "nothing", nothing }, { "no_device", no_device },
+	{ "crash", crash }, { "hang", hang },
+};
+
+static const struct cairn_family probe = {
+	.stage = "stage", .name = "probe", .measures = probes, .num_measures = ARRAY_SIZE(probes),
+	.timeout_s = 1,
+};
+
+/* Runs the probes that globs select, NULL all; what is printed and what is recorded. */
+static struct cairn_totals run(struct cairn_test *t, char *glob, char *said, size_t said_len, json_t **rows)
+{
+	struct cairn_options opt = { .seed = 1, .repeat = 1, .globs = &glob, .num_globs = !!glob };
+	struct cairn_totals sum = { 0, 0, 0 };
+	char path[4096], line[4096];
+	int out = dup(1), file;
+	FILE *json, *text;
+
+	snprintf(path, sizeof(path), "%s/rows", cairn_tmpdir(t));
+	json = fopen(path, "w+");
+	snprintf(path, sizeof(path), "%s/said", cairn_tmpdir(t));
+	file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+	if (!EXPECT(t, json && file >= 0 && out >= 0))
+		exit(3);
+	fflush(stdout);
+	dup2(file, 1);
+	cairn_measures(&opt, &probe, json, &sum);
+	fflush(stdout);
+	dup2(out, 1);
+	close(out);
+	*rows = json_array();
+	rewind(json);
+	while (fgets(line, sizeof(line), json)) {
+		json_t *row = json_loads(line, 0, NULL);
+
+		if (!EXPECT(t, row != NULL))
+			cairn_note(t, "%s", line);
+		json_array_append_new(*rows, row);
+	}
+	fclose(json);
+	text = fdopen(file, "r");
+	rewind(text);
+	said[fread(said, 1, said_len - 1, text)] = 0;
+	fclose(text);
+	return sum;
+}
+
+static const char *word(const json_t *rows, size_t i, const char *key)
+{
+	const char *s = json_string_value(json_object_get(json_array_get(rows, i), key));
+
+	return s ? s : "(none)";
+}
+
+static void rows(struct cairn_test *t)
+{
+	struct cairn_totals sum;
+	char said[4096];
+	json_t *got, *row;
+
+	sum = run(t, "probe.good", said, sizeof(said), &got);
+	EXPECT(t, sum.passed == 2 && sum.failed == 0 && sum.skipped == 0);
+	EXPECT(t, json_array_size(got) == 2);
+	row = json_array_get(got, 0);
+	EXPECT(t, json_integer_value(json_object_get(row, "v")) == 1);
+	EXPECT(t, !strcmp(word(got, 0, "op"), "probe") && !strcmp(word(got, 0, "case"), "first") &&
+	       !strcmp(word(got, 0, "impl"), "mine"));
+	EXPECT(t, json_is_true(json_object_get(row, "ok")));
+	EXPECT(t, json_real_value(json_object_get(row, "median_ns")) == 12.5);
+	EXPECT(t, json_integer_value(json_object_get(row, "cycles")) == 7);
+	EXPECT(t, !strcmp(word(got, 0, "source"), cairn_source_digest()));
+	EXPECT(t, word(got, 0, "gpu")[0] != '(' && word(got, 0, "driver")[0] != '(');
+	EXPECT(t, !strcmp(word(got, 1, "case"), "second") && !*word(got, 1, "driver"));
+	EXPECT_CONTAINS(t, said, "\"median_ns\":12.5,\"cycles\":7\n");
+	json_decref(got);
+}
+
+/* Each costs itself alone, and says why. */
+static void failures(struct cairn_test *t)
+{
+	struct cairn_totals sum;
+	char said[8192];
+	json_t *got;
+
+	unsetenv("CAIRN_TIMEOUT");
+	sum = run(t, NULL, said, sizeof(said), &got);
+	EXPECT(t, sum.passed == 2 && sum.failed == 4 && sum.skipped == 1);
+	EXPECT(t, json_array_size(got) == 3);
+	EXPECT(t, !strcmp(word(got, 2, "case"), "third"));
+	EXPECT(t, json_is_false(json_object_get(json_array_get(got, 2), "ok")));
+	EXPECT_CONTAINS(t, said, "FAILED stage.probe.wrong\n");
+	EXPECT_CONTAINS(t, said, "not so: a measure writes a row");
+	EXPECT_CONTAINS(t, said, "FAILED stage.probe.nothing\n");
+	EXPECT_CONTAINS(t, said, "skipped stage.probe.no_device: no such device\n");
+	EXPECT_CONTAINS(t, said, "FAILED stage.probe.crash: CRASH: signal 6");
+	EXPECT_CONTAINS(t, said, "FAILED stage.probe.hang: TIMEOUT after 1 s\n");
+	json_decref(got);
+}
+
+static void selection(struct cairn_test *t)
+{
+	char *glob = "stage.probe.h*", *unit = "stage.probe.good.more";
+	struct cairn_options opt = { .globs = &glob, .num_globs = 1, .repeat = 1 };
+
+	EXPECT(t, cairn_measures_selected(&opt, &probe) == 1);
+	opt.globs = &unit;
+	EXPECT(t, cairn_measures_selected(&opt, &probe) == 0);
+	opt.num_globs = 0;
+	EXPECT(t, cairn_measures_selected(&opt, &probe) == ARRAY_SIZE(probes));
+	EXPECT(t, !cairn_family_selected(&opt, &probe));	/* a measure is no case */
+}
+
+/* Names are keys of records: no two alike, and none with anything that a glob or JSON takes for its own. */
+static void names_are_unique_and_plain(struct cairn_test *t)
+{
+	for (const struct cairn_family *const *f = cairn_families(); *f; f++)
+		for (int i = 0; i < (*f)->num_measures; i++) {
+			const char *name = (*f)->measures[i].name;
+
+			if (!EXPECT(t, name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_")] == 0))
+				cairn_note(t, "%s: measure '%s'", (*f)->name, name);
+			for (int k = 0; k < i; k++)
+				EXPECT(t, strcmp(name, (*f)->measures[k].name));
+		}
+}
+
+static const struct cairn_unit units[] = {
+	{ "rows", rows },
+	{ "failures", failures },
+	{ "selection", selection },
+	{ "names_are_unique_and_plain", names_are_unique_and_plain },
+};
+
+const struct cairn_family cairn_measure_family = {
+	.stage = "conformance", .name = "measure", .units = units, .num_units = ARRAY_SIZE(units),
+};

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+/* op_data - what a case is made of: its arguments, its buffers, and what lies in them */
+#include "conformance/suite/op_case.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* splitmix64: any seed gives a good stream, and streams of different seeds do not meet in practice */
+static uint64_t next_random(uint64_t *state)
+{
+	uint64_t z = (*state += 0x9e3779b97f4a7c15u);
+
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+	return z ^ (z >> 31);
+}
+
+uint64_t cairn_op_rand(struct cairn_op *op)
+{
+	return next_random(&op->rng);
+}
+
+int64_t cairn_op_range(struct cairn_op *op, int64_t lo, int64_t hi)
+{
+	return lo + (int64_t)(cairn_op_rand(op) % (uint64_t)(hi - lo + 1));
+}
+
+static double uniform(struct cairn_op *op)
+{
+	return (double)(cairn_op_rand(op) >> 11) * 0x1p-53;
+}
+
+static double normal(struct cairn_op *op)
+{
+	/* Box-Muller; 1 - u is never 0 */
+	return sqrt(-2.0 * log(1.0 - uniform(op))) * cos(6.283185307179586 * uniform(op));
+}
+
+static double extreme(struct cairn_op *op, int dtype, double scale)
+{
+	/* "near the largest" is kept to a size whose products over a few thousand terms still fit fp32 */
+	double large = dtype == CAIRN_F16 ? 6e4 : 1e15;
+	double tiny = dtype == CAIRN_F16 ? 0x1p-20 : 0x1p-130;
+
+	switch (cairn_op_rand(op) % 8) {
+	case 0:
+		return 0;
+	case 1:
+		return -0.0;
+	case 2:
+		return tiny * (double)cairn_op_range(op, -8, 8);
+	case 3:
+		return large * (0.5 + 0.5 * uniform(op)) * (cairn_op_rand(op) & 1 ? 1 : -1);
+	case 4:
+	case 5:
+		return scale;
+	default:
+		return scale * normal(op);
+	}
+}
+
+void cairn_fill(struct cairn_op *op, void *p, int dtype, int64_t count, double scale)
+{
+	/* A large buffer repeats a block of random values with a stride that never lines up with rows:
+	 * gigabytes would otherwise take longer to make than to judge. */
+	const int64_t block = 1 << 20;
+	size_t esize = cairn_dtype_bytes(dtype);
+
+	for (int64_t i = 0; i < count && i < block + 7; i++) {
+		double v;
+
+		switch (op->kind) {
+		case CAIRN_KIND_EXACT:
+			v = (double)cairn_op_range(op, -4, 4);
+			break;
+		case CAIRN_KIND_EXTREME:
+			v = extreme(op, dtype, scale);
+			break;
+		default:
+			v = scale * normal(op);
+		}
+		cairn_store(p, dtype, i, v);
+	}
+	for (int64_t i = block + 7; i < count; i += block + 7) {
+		int64_t n = count - i < block + 7 ? count - i : block + 7;
+
+		memcpy((char *)p + i * esize, p, n * esize);
+	}
+}
+
+void cairn_fill_nan(void *p, int dtype, int64_t first, int64_t count)
+{
+	size_t esize = cairn_dtype_bytes(dtype);
+
+	memset((char *)p + first * esize, 0xff, count * esize);
+}
+
+static void *add_buf(struct cairn_op *op, size_t field, int dtype, int64_t count, enum cairn_role role)
+{
+	struct cairn_buf *b = &op->bufs[op->num_bufs];
+	size_t bytes = count * cairn_dtype_bytes(dtype);
+	void *data;
+
+	if (op->num_bufs == CAIRN_MAX_BUFS || count < 0)
+		abort();	/* a mistake in a test's table, not in anybody's input */
+	/* data stays 256-byte aligned, as device memory is */
+	b->base = aligned_alloc(256, (bytes + 2 * CAIRN_CANARY + 255) / 256 * 256);
+	if (!b->base)
+		abort();
+	memset(b->base, 0xff, bytes + 2 * CAIRN_CANARY);
+	b->field = field;
+	b->dtype = dtype;
+	b->count = count;
+	b->role = role;
+	b->bytes = bytes;
+	op->num_bufs++;
+	data = b->base + CAIRN_CANARY;
+	if (role == CAIRN_ROLE_OUT && !cairn_dtype_is_float(dtype))
+		memset(data, 0x81, bytes);
+	memcpy((char *)op->args + field, &data, sizeof(data));
+	return data;
+}
+
+void *cairn_in(struct cairn_op *op, size_t field, int dtype, int64_t count)
+{
+	return add_buf(op, field, dtype, count, CAIRN_ROLE_IN);
+}
+
+void *cairn_out(struct cairn_op *op, size_t field, int dtype, int64_t count)
+{
+	return add_buf(op, field, dtype, count, CAIRN_ROLE_OUT);
+}
+
+void *cairn_inout(struct cairn_op *op, size_t field, int dtype, int64_t count)
+{
+	return add_buf(op, field, dtype, count, CAIRN_ROLE_INOUT);
+}
+
+void cairn_set_alias(const struct cairn_op *op, void *args)
+{
+	for (int i = 0; i < op->num_alias; i++) {
+		char *p;
+
+		memcpy(&p, (char *)args + op->alias[i].same_as, sizeof(p));
+		p += op->alias[i].offset;
+		memcpy((char *)args + op->alias[i].field, &p, sizeof(p));
+	}
+}
+
+void cairn_within(struct cairn_op *op, size_t field, size_t same_as, size_t offset)
+{
+	if (op->num_alias == (int)ARRAY_SIZE(op->alias))
+		abort();	/* a mistake in a test's table */
+	op->alias[op->num_alias++] = (struct cairn_place){ field, same_as, offset };
+	cairn_set_alias(op, op->args);
+}
+
+void cairn_alias(struct cairn_op *op, size_t field, size_t same_as)
+{
+	cairn_within(op, field, same_as, 0);
+}
+
+int cairn_op_open(struct cairn_op *op, const struct cairn_family *f, int case_index,
+		  enum cairn_kind kind, uint64_t seed)
+{
+	memset(op, 0, sizeof(*op));
+	op->args = calloc(1, f->args_size);
+	op->bufs = calloc(CAIRN_MAX_BUFS, sizeof(*op->bufs));
+	if (!op->args || !op->bufs) {
+		cairn_op_close(op);
+		return cairn_error(ENOMEM, "%s: no memory for case %d", f->name, case_index);
+	}
+	memcpy(op->args, &f->args_size, sizeof(size_t));
+	op->kind = kind;
+	op->case_index = case_index;
+	op->rng = seed * 0x9e3779b97f4a7c15u + (uint64_t)case_index * CAIRN_NUM_KINDS + kind;
+	for (const char *s = f->name; *s; s++)
+		op->rng = (op->rng ^ (uint8_t)*s) * 0x100000001b3u;
+	f->setup(op);
+	return 0;
+}
+
+void cairn_op_close(struct cairn_op *op)
+{
+	for (int i = 0; i < op->num_bufs; i++)
+		free(op->bufs[i].base);
+	free(op->bufs);
+	free(op->args);
+	memset(op, 0, sizeof(*op));
+}

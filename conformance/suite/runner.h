@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * runner - what the commands of the suite share: options, the selection of cases, test processes
+ *
+ * Cases run in child processes (child.h), which report one line at a time:
+ *   B name           a case begins           P name ratio judged    passed
+ *   F name           failed                  S name<TAB>reason      skipped
+ *   D text           diagnostic of the case under way
+ *   J json           a bench record
+ * `cairn check` puts the numbers of the table and the case in front of the name (check_child.h). A child that crashes, hangs or
+ * loses the device fails the cases of that table that it has not finished, and no others.
+ */
+#ifndef CAIRN_RUNNER_H
+#define CAIRN_RUNNER_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "conformance/abi.h"
+#include "conformance/harness.h"
+#include "conformance/suite/child.h"
+#include "conformance/suite/lists.h"
+
+#define CAIRN_SANITIZE_CASES	24	/* --sanitize without a number */
+#define CAIRN_MAX_IMPLS		8
+#define CAIRN_MAX_SKIPS		32
+
+struct cairn_options {
+	const char *impls[CAIRN_MAX_IMPLS];	/* names or paths; at least one */
+	int num_impls;
+	char *const *globs;			/* none: everything */
+	int num_globs;
+	const char *skips[CAIRN_MAX_SKIPS];	/* globs that exclude cases which globs select */
+	int num_skips;
+	uint64_t seed;
+	int repeat;
+	int device;
+	int verbose;
+	int jobs;		/* check: children at the same time; 0: one for each processor */
+	int shard, num_shards;	/* check: every num_shards-th case, from the shard-th on (1 ...); 0: all cases */
+	int slowest;		/* check: prints that many of the slowest cases */
+	int sanitize;		/* runs a small selection of every family, at most that many cases; 0: all cases */
+	int once;		/* bench: one call of a row, for a profiler */
+	const char *json;	/* files to write; NULL: none */
+	const char *junit;
+	struct cairn_list mustpass, waivers;
+	const char *program;	/* for the lines that say how to run a case again */
+};
+
+struct cairn_totals {
+	int passed, failed, skipped;
+};
+
+/* The ceilings measured in this run, shared between children; 0 until known. */
+struct cairn_roofs {
+	double gbps[2], tflops[2];	/* [1]: host memory */
+};
+
+/* Returns whether opt selects the case of f with this full name. */
+int cairn_glob_match(const struct cairn_options *opt, const struct cairn_family *f, const char *case_name);
+/* Returns whether opt selects any case of f. */
+int cairn_family_selected(const struct cairn_options *opt, const struct cairn_family *f);
+
+/* A case as the selection sees it: a unit, a case with one kind of input, or a refused call. */
+struct cairn_selected {
+	char name[192];			/* stage.family.case.kind */
+	struct cairn_case desc;
+	int case_index;			/* index among the cases, units or refused calls of the family */
+	enum { CAIRN_SEL_CASE, CAIRN_SEL_REJECT, CAIRN_SEL_UNIT } what;
+	enum cairn_kind kind;
+};
+typedef int (*cairn_each_fn)(const struct cairn_selected *s, void *arg);
+/* Calls fn for each selected case of f, in order, until fn returns non-zero; returns that value, or 0. */
+int cairn_each(const struct cairn_options *opt, const struct cairn_family *f, cairn_each_fn fn, void *arg);
+
+/*
+ * --sanitize: sets takes[i] to 1 for each case that runs, i in the order of cairn_each(); num is the length of takes.
+ * Returns the number of cases taken, or -ENOMEM.
+ */
+int cairn_sanitize_plan(const struct cairn_options *opt, const struct cairn_family *f,
+			uint8_t *takes, int num);
+
+/* Seconds a child of f may be silent: the family's, four times that under --sanitize, or $CAIRN_TIMEOUT. */
+int cairn_timeout_s(const struct cairn_options *opt, const struct cairn_family *f);
+
+/* Processors that this process may use. */
+int cairn_num_processors(void);
+
+/* Closes the file of an option, --json or --junit. -EIO, and a line on standard error: not all of it was written. NULL is legal. */
+int cairn_close_output(FILE *f, const char *command, const char *option, const char *path);
+
+int cairn_cmd_check(const struct cairn_options *opt);
+int cairn_cmd_bench(const struct cairn_options *opt);
+int cairn_cmd_mutants(const struct cairn_options *opt);
+
+/* Units (unit.c) */
+enum { CAIRN_UNIT_PASS, CAIRN_UNIT_FAIL, CAIRN_UNIT_SKIP };
+int cairn_unit_run(const struct cairn_unit *u, uint64_t seed, FILE *out, char *reason, size_t reason_len);
+/* Runs a measure of f; writes its rows to out as J lines, and as P lines too if nothing failed. */
+int cairn_measure_run(const struct cairn_family *f, const struct cairn_unit *u, uint64_t seed, FILE *out,
+		      char *reason, size_t reason_len);
+
+/* Handles a line of a child of `cairn bench` (measure.c): rows go to json, the rest to standard output; adds to sum. */
+void cairn_bench_line(const char *text, FILE *json, struct cairn_totals *sum);
+
+/* Measures (measure.c): runs those of f that opt selects, each in a child; prints, and adds to sum. */
+int cairn_measures_selected(const struct cairn_options *opt, const struct cairn_family *f);
+void cairn_measures(const struct cairn_options *opt, const struct cairn_family *f, FILE *json,
+		    struct cairn_totals *sum);
+
+#endif

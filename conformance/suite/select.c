@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+/* select - which cases the globs and options of a command name, in which order */
+#include <errno.h>
+#include <fnmatch.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conformance/suite/op_case.h"
+#include "conformance/suite/runner.h"
+
+static const char *const kind_names[CAIRN_NUM_KINDS] = { "exact", "normal", "extreme", "poison" };
+
+/* Returns whether glob names the case, either in full or by the parts before a dot: primitives, *.rmsnorm, ... */
+static int match_one(const char *glob, const char *name)
+{
+	char longer[256];
+
+	if (!fnmatch(glob, name, 0))
+		return 1;
+	snprintf(longer, sizeof(longer), "%s.*", glob);
+	return !fnmatch(longer, name, 0);
+}
+
+int cairn_glob_match(const struct cairn_options *opt, const struct cairn_family *f, const char *name)
+{
+	const char *short_name = name + strlen(f->stage) + 1;
+
+	for (int i = 0; i < opt->num_skips; i++)
+		if (match_one(opt->skips[i], name) || match_one(opt->skips[i], short_name))
+			return 0;
+	for (int i = 0; i < opt->num_globs; i++)
+		if (match_one(opt->globs[i], name) || match_one(opt->globs[i], short_name))
+			return 1;
+	return opt->num_globs == 0;
+}
+
+int cairn_each(const struct cairn_options *opt, const struct cairn_family *f, cairn_each_fn fn, void *arg)
+{
+	struct cairn_selected s;
+	const char *name;
+	int ret;
+
+	for (int i = 0; i < f->num_units; i++) {
+		memset(&s, 0, sizeof(s));
+		s.what = CAIRN_SEL_UNIT;
+		s.case_index = i;
+		snprintf(s.name, sizeof(s.name), "%s.%s.%s", f->stage, f->name, f->units[i].name);
+		if (cairn_glob_match(opt, f, s.name) && (ret = fn(&s, arg)))
+			return ret;
+	}
+	for (int i = 0; i < f->num_cases; i++) {
+		memset(&s, 0, sizeof(s));
+		f->describe(i, &s.desc);
+		s.case_index = i;
+		s.what = CAIRN_SEL_CASE;
+		if (!s.desc.kinds)
+			s.desc.kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
+		for (int kind = 0; kind < CAIRN_NUM_KINDS; kind++) {
+			if (!(s.desc.kinds & CAIRN_KIND_BIT(kind)))
+				continue;
+			s.kind = kind;
+			snprintf(s.name, sizeof(s.name), "%s.%s.%s.%s", f->stage, f->name, s.desc.name,
+				 kind_names[kind]);
+			if (cairn_glob_match(opt, f, s.name) && (ret = fn(&s, arg)))
+				return ret;
+		}
+	}
+	for (int i = 0; f->reject; i++) {
+		struct cairn_outcome *o = malloc(sizeof(*o));
+		int more = o && cairn_op_reject(f, i, NULL, NULL, 0, &name, o);
+
+		free(o);
+		if (!more)
+			break;
+		memset(&s, 0, sizeof(s));
+		s.what = CAIRN_SEL_REJECT;
+		s.case_index = i;
+		snprintf(s.name, sizeof(s.name), "%s.%s.reject_%s", f->stage, f->name, name);
+		if (cairn_glob_match(opt, f, s.name) && (ret = fn(&s, arg)))
+			return ret;
+	}
+	return 0;
+}
+
+static int say_yes(const struct cairn_selected *s, void *arg)
+{
+	(void)s;
+	(void)arg;
+	return 1;
+}
+
+int cairn_family_selected(const struct cairn_options *opt, const struct cairn_family *f)
+{
+	return cairn_each(opt, f, say_yes, NULL);
+}
+
+int cairn_timeout_s(const struct cairn_options *opt, const struct cairn_family *f)
+{
+	const char *env = getenv("CAIRN_TIMEOUT");
+	int s = f->timeout_s ? f->timeout_s : 300;
+
+	if (env && atoi(env) > 0)
+		return atoi(env);
+	return opt->sanitize ? 4 * s : s;
+}
+
+int cairn_num_processors(void)
+{
+	cpu_set_t set;
+
+	return sched_getaffinity(0, sizeof(set), &set) ? 1 : CPU_COUNT(&set);
+}
+
+int cairn_close_output(FILE *f, const char *command, const char *option, const char *path)
+{
+	int lost;
+
+	if (!f)
+		return 0;
+	lost = ferror(f);
+	if (!fclose(f) && !lost)
+		return 0;
+	fprintf(stderr, "cairn %s: --%s: %s: cannot be written\n", command, option, path);
+	return -EIO;
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+/* plugin - loads a table from a shared object, after a child process has shown that loading it does no harm */
+#include "conformance/tables/plugin.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "conformance/tables/tables.h"
+#include "primitives/base/error.h"
+
+#define AFTER_RUNTIME	offsetof(struct cairn_impl, stream)
+
+/* An older table is shorter, a newer one longer: what both know is what counts. */
+static void copy_table(struct cairn_impl *out, const struct cairn_impl *in)
+{
+	memset(out, 0, sizeof(*out));
+	memcpy(out, in, in->size < sizeof(*out) ? in->size : sizeof(*out));
+	out->size = sizeof(*out);
+}
+
+enum { LOADED = 99, LOAD_TIMEOUT_S = 60 };
+
+/* Loading runs code of the file: a process that may die of it goes first. */
+static int try_plugin(const char *path)
+{
+	const char *seconds = getenv("CAIRN_TIMEOUT");
+	int status = 0;
+	pid_t pid;
+
+	fflush(NULL);
+	pid = fork();
+	if (pid < 0)
+		return cairn_error(ENOMEM, "%s: no process to load it in", path);
+	if (pid == 0) {
+		const struct cairn_impl *(*get)(uint32_t);
+		void *so;
+
+		alarm(seconds ? (unsigned)atoi(seconds) : LOAD_TIMEOUT_S);
+		so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+		*(void **)&get = so ? dlsym(so, "cairn_impl_get") : NULL;
+		if (get)
+			get(CAIRN_ABI_VERSION);
+		_exit(LOADED);
+	}
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	if (WIFSIGNALED(status))
+		return cairn_error(EINVAL, "%s: being loaded it was ended by signal %d (%s)", path,
+				   WTERMSIG(status), strsignal(WTERMSIG(status)));
+	if (WEXITSTATUS(status) != LOADED)
+		return cairn_error(EINVAL, "%s: being loaded it exited with status %d", path,
+				   WEXITSTATUS(status));
+	return 0;
+}
+
+/* It goes into messages and, as it is, into records. */
+static int is_plain(const char *text)
+{
+	size_t n = 0;
+
+	for (; text[n]; n++)
+		if (text[n] < 0x20 || text[n] > 0x7e || text[n] == '"' || text[n] == '\\')
+			return 0;
+	return n > 0 && n < 64;
+}
+
+int cairn_plugin_open(const char *path, struct cairn_impl *out)
+{
+	const struct cairn_impl *(*get)(uint32_t);
+	const struct cairn_impl *impl;
+	void *so;
+
+	CAIRN_TRY(try_plugin(path));
+	so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (!so)
+		return cairn_error(EINVAL, "%s: %s", path, dlerror());
+	*(void **)&get = dlsym(so, "cairn_impl_get");
+	if (!get) {
+		dlclose(so);
+		return cairn_error(EINVAL, "%s: no symbol cairn_impl_get", path);
+	}
+	impl = get(CAIRN_ABI_VERSION);
+	if (!impl) {
+		dlclose(so);
+		return cairn_error(EINVAL, "%s: cairn_impl_get: does not serve ABI version %d", path,
+				   CAIRN_ABI_VERSION);
+	}
+	if (impl->abi_version != CAIRN_ABI_VERSION)
+		return cairn_error(EINVAL, "%s: abi_version: is %u, this suite has %d", path,
+				   impl->abi_version, CAIRN_ABI_VERSION);
+	if (impl->size < AFTER_RUNTIME || impl->size > (1 << 16))
+		return cairn_error(EINVAL, "%s: size: %zu is not the size of a table", path, impl->size);
+	if (!impl->name || !impl->version)
+		return cairn_error(EINVAL, "%s: name, version: must be given", path);
+	if (!is_plain(impl->name) || !is_plain(impl->version))
+		return cairn_error(EINVAL, "%s: name, version: must be 1 to 63 characters of ASCII "
+				   "without quotes and backslashes", path);
+	copy_table(out, impl);
+	return cairn_impl_add_runtime(out);
+}
+

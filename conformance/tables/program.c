@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "conformance/tables/program.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "conformance/harness.h"
+
+static int has_data(const char *dir)
+{
+	char path[PATH_MAX + 64];
+
+	snprintf(path, sizeof(path), "%s/serving/embedded/config.json", dir);
+	return access(path, R_OK) == 0;
+}
+
+const char *cairn_data_dir(void)
+{
+	static char dir[PATH_MAX];
+	const char *env = getenv("CAIRN_DATA");
+	ssize_t n;
+	char *slash;
+
+	if (dir[0])
+		return dir;
+	if (env && *env)
+		return env;
+	n = readlink("/proc/self/exe", dir, sizeof(dir) - 1);
+	if (n > 0) {
+		dir[n] = 0;
+		for (int up = 0; up < 3 && (slash = strrchr(dir, '/')) && slash != dir; up++) {
+			*slash = 0;
+			if (has_data(dir))
+				return dir;
+		}
+	}
+	snprintf(dir, sizeof(dir), "%s", CAIRN_SRCDIR);
+	return dir;
+}
+
+const char *cairn_srcdir(void)
+{
+	return cairn_data_dir();
+}
+
+const char *cairn_source_digest(void)
+{
+	return CAIRN_SOURCE_DIGEST;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tables - opens an implementation by name: one of those this build contains, or a plug-in
+ */
+#ifndef CAIRN_TABLES_H
+#define CAIRN_TABLES_H
+
+#include "conformance/abi.h"
+
+/*
+ * Opens a table: "ref", "cpu", "cuda", "peers", "unfused", or the path of a plug-in (contains a '/').
+ * Copies it into *out: members the implementation does not have are NULL, a missing memory and
+ * stream block is filled with the built-in one. Does not call init(). A plug-in stays loaded.
+ * -EINVAL: no such name; the file does not load, lacks cairn_impl_get or is of another version.
+ * -ENODEV: this build has no such table (cuda, peers, unfused in a build without CUDA).
+ */
+int cairn_impl_open(const char *name_or_path, struct cairn_impl *out);
+
+/* init(device), with the table's own error text taken over. -ENODEV where there is no such device. */
+int cairn_impl_start(const struct cairn_impl *impl, int device);
+void cairn_impl_stop(const struct cairn_impl *impl);
+
+/* cairn_last_error() of the side that failed: the table's own text if it has one. */
+const char *cairn_impl_error(const struct cairn_impl *impl);
+
+extern const struct cairn_impl cairn_impl_ref, cairn_impl_cpu, cairn_impl_cuda, cairn_impl_peers,
+	cairn_impl_unfused;
+extern const struct cairn_impl cairn_host_runtime, cairn_cuda_runtime;	/* memory blocks only */
+
+/* What the memory of this GPU does by its maker's datasheet, GB/s; 0 where we know no figure. */
+double cairn_peak_gbps(const char *gpu);
+
+/*
+ * From here on (1), or no longer (0), a profiler that was told to wait counts what is launched
+ * (ncu --profile-from-start off).
+ */
+void cairn_profiler(int on);
+
+#endif

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * attn_check - which arguments are legal: what ref, cpu and cuda all refuse, with the same words
+ */
+#include "fused/attention/attn_paged.h"
+#include "fused/cache/kv_append.h"
+
+#include <math.h>
+
+#include "primitives/base/dtype.h"
+#include "primitives/base/error.h"
+
+static int misaligned(const void *p)
+{
+	return ((uintptr_t)p & 15) != 0;
+}
+
+static int bad_stride(int64_t stride, int64_t row)
+{
+	return stride != 0 && (stride < row || stride % 8 != 0);
+}
+
+int cairn_kv_append_check(const struct cairn_kv_append_args *a)
+{
+	int64_t row;
+
+	if (!a || a->size < sizeof(*a))
+		return cairn_error(EINVAL, "kv_append: size: smaller than the argument struct");
+	if (!a->k_pages || !a->v_pages || !a->k || !a->v || !a->qo_indptr || !a->kv_indptr ||
+	    !a->kv_indices || !a->kv_last_page_len)
+		return cairn_error(EINVAL, "kv_append: null pointer");
+	if (misaligned(a->k_pages) || misaligned(a->v_pages) || misaligned(a->k) || misaligned(a->v))
+		return cairn_error(EINVAL, "kv_append: k, v and pages must be 16-byte aligned");
+	if (a->batch < 0 || a->nnz_qo < 0 || a->num_pages < 0)
+		return cairn_error(EINVAL, "kv_append: batch, nnz_qo, num_pages: must be >= 0");
+	if (a->page_size < 1 || a->num_kv_heads < 1 || a->head_dim < 1)
+		return cairn_error(EINVAL, "kv_append: page_size, num_kv_heads, head_dim: must be >= 1");
+	row = (int64_t)a->num_kv_heads * a->head_dim;
+	if (!cairn_dtype_is_float(a->dtype))
+		return cairn_error(EOPNOTSUPP, "kv_append: dtype: %s", cairn_dtype_name(a->dtype));
+	if (a->head_dim % 8)
+		return cairn_error(EOPNOTSUPP, "kv_append: head_dim: %d is not a multiple of 8", a->head_dim);
+	if (bad_stride(a->k_stride, row) || bad_stride(a->v_stride, row))
+		return cairn_error(EINVAL, "kv_append: k_stride, v_stride: must be 0 or a multiple of 8, "
+				   "at least num_kv_heads * head_dim");
+	return 0;
+}
+
+int cairn_attn_paged_check(const struct cairn_attn_paged_args *a)
+{
+	if (!a || a->size < sizeof(*a))
+		return cairn_error(EINVAL, "attn_paged: size: smaller than the argument struct");
+	if (!a->out || !a->q || !a->k_pages || !a->v_pages || !a->qo_indptr || !a->kv_indptr ||
+	    !a->kv_indices || !a->kv_last_page_len)
+		return cairn_error(EINVAL, "attn_paged: null pointer");
+	if (misaligned(a->out) || misaligned(a->q) || misaligned(a->k_pages) || misaligned(a->v_pages))
+		return cairn_error(EINVAL, "attn_paged: out, q and pages must be 16-byte aligned");
+	if (a->batch < 0 || a->nnz_qo < 0 || a->max_qo_len < 0 || a->max_kv_len < 0 || a->num_pages < 0)
+		return cairn_error(EINVAL, "attn_paged: batch, nnz_qo, max_qo_len, max_kv_len, num_pages: "
+				   "must be >= 0");
+	if (a->page_size < 1 || a->num_qo_heads < 1 || a->num_kv_heads < 1 || a->head_dim < 1)
+		return cairn_error(EINVAL, "attn_paged: page_size, heads, head_dim: must be >= 1");
+	if (!(a->sm_scale > 0) || isinf(a->sm_scale))
+		return cairn_error(EINVAL, "attn_paged: sm_scale: must be finite and > 0");
+	if (a->window < 0 || !(a->softcap >= 0) || isinf(a->softcap))
+		return cairn_error(EINVAL, "attn_paged: window, softcap: must be >= 0, and softcap finite");
+	if (bad_stride(a->q_stride, (int64_t)a->num_qo_heads * a->head_dim))
+		return cairn_error(EINVAL, "attn_paged: q_stride: must be 0 or a multiple of 8, at least "
+				   "num_qo_heads * head_dim");
+	if (a->dtype != CAIRN_F16 && a->dtype != CAIRN_BF16)
+		return cairn_error(EOPNOTSUPP, "attn_paged: dtype: %s", cairn_dtype_name(a->dtype));
+	if (a->head_dim != 64 && a->head_dim != 128 && a->head_dim != 256)
+		return cairn_error(EOPNOTSUPP, "attn_paged: head_dim: %d is not 64, 128 or 256", a->head_dim);
+	if (a->num_qo_heads % a->num_kv_heads)
+		return cairn_error(EOPNOTSUPP, "attn_paged: num_qo_heads: %d is not a multiple of %d",
+				   a->num_qo_heads, a->num_kv_heads);
+	return 0;
+}

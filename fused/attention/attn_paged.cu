@@ -1,0 +1,503 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * attn_paged - launcher, and the decode kernel: few rows, many keys, split over a cluster
+ *
+ * A cluster works on one request, one KV head and 16 packed rows (query heads of the group x
+ * tokens). Its CTAs take contiguous shares of the keys (attn_share), the warps of a CTA every n-th
+ * tile of 16 keys of the share. Each warp is on its own: it gathers its tiles with cp.async into a
+ * ring of its own, multiplies and keeps its own softmax state, so the loop has no barrier but
+ * __syncwarp(). Then the states merge: warps through shared memory, CTAs through distributed shared
+ * memory, in an order that the cluster size fixes, each CTA a slice of the output. One launch, no
+ * workspace, the same bits every time; the split follows kv_len as the device finds it, so that a
+ * captured graph serves any length below its bound.
+ *
+ *   warp, tile n:  wait for n | start n + stages - 1, whose slots are known | look up the slots of
+ *                  the one after | S = Q K^T | mask, online softmax | O += P V
+ *   end:           O, m, l -> own ring | CTA barrier | merge over warps -> ring of warp 0, CTA's m,
+ *                  l | cluster barrier | a slice of rows x head_dim: merge over ranks, write |
+ *                  cluster barrier
+ *
+ * Cluster size and width (8 warps and an SM for itself, or 4 and half of one) are the host's choice
+ * by the bounds: attn_decode_split(). A batch of longer requests is the prefill kernel's
+ * (attn_paged_prefill.cu). A mixed one is both's: this kernel takes requests of up to ATTN_DECODE_TILE
+ * packed rows and passes over the others, whose row tiles a first launch has listed for the prefill
+ * kernel (attn_paged_list.cu), as only the device knows the lengths.
+ *
+ * A window moves the first key of a task's walk and the host's idea of its length, nothing else: 4096
+ * keys of 32K cost what 4096 do. What is in the first tile and before a row's window is masked, by the
+ * same comparison as what lies past its end; before the first row's, it is not even read.
+ *
+ * Shared memory, w warps                                             head_dim 64   128   256
+ *   0         [w][stages][K tile, V tile], 16 keys each, swizzled; stages    6     3     2
+ *             later, at the head of a warp's ring: its O, [16][head_dim] f32
+ *   w * ring  m [w][16], l [w][16] of the warps, m [16], l [16] of the CTA
+ *   KiB, wide (w = 8; head_dim 256: 6)                                     193   193   193
+ *
+ * Barriers: __syncthreads() once and the cluster barrier twice, all after the loop. cp.async
+ * groups: one a tile, empty ones at the end, so that "all but stages - 2" always means tile n.
+ *
+ * Registers: 109, 167, 254 for head_dim 64, 128, 256 (O 128 and Q 64 of them), no spills.
+ *
+ * Floor: K and V once at the read ceiling (4.58 TB/s on an H200). To cover its latency some 40 KiB
+ * must be in flight on each SM; these rings keep up to 128. Reached there, 32/8 heads, head_dim 128,
+ * bf16, page 16: batch 64 and 128, KV 4K 4.36 to 4.45 and 4.45 to 4.54 TB/s; batch 1, KV 1K / 4K / 16K
+ * 6.0 / 12.1 / 24 us (1.0 / 3.7 / 14.7 at the ceiling), of which launch, index look-ups and merge
+ * take about 5. Pages of 1 slot cost 4%.
+ *
+ * Tried and lost (batch 64 or 1, KV 4K): L2 prefetch of 256 bytes with each cp.async -5%; an
+ * evict-first policy 0; two stages and three CTAs an SM -3% to -20%, as CTAs then crowd on some
+ * SMs; one thread merging over all ranks, and rank 0 all rows, +1.6 us; 64-bit divisions in
+ * attn_share +1 us; looking up the second tile's slots after starting the first +0.4 us; narrow
+ * CTAs kept apart by unused shared memory lose to wide ones. Clusters of 10 to 16 have an SM each
+ * in seven GPCs only, so that 8 of them run in two waves: batch 1 takes clusters of 8 or 9.
+ */
+#include "fused/attention/attn_paged.h"
+
+#include "primitives/base/launch.h"
+#include "fused/attention/attn_tile.cuh"
+
+#define ROWS	ATTN_DECODE_TILE
+#define KEYS	ATTN_DECODE_TILE
+
+/* Of a ring: bytes of a K or V tile, stages, bytes. As many in flight for head_dim 64 as for 128. */
+template <int dim> ATTN_CONST tile_bytes(void) { return KEYS * dim * 2; }
+template <int dim> ATTN_CONST num_stages(void) { return dim == 64 ? 6 : dim == 128 ? 3 : 2; }
+template <int dim> ATTN_CONST ring_bytes(void) { return num_stages<dim>() * 2 * tile_bytes<dim>(); }
+template <int dim> ATTN_CONST max_threads(void) { return dim == 256 ? 192 : 256; }
+
+static int smem_bytes(int ring, int warps)
+{
+	return warps * ring + (warps + 1) * ROWS * 8;
+}
+
+/* Q as A fragments, straight from memory: rows of a tile that do not exist are zero. */
+template <int head_dim>
+ATTN_DEV void load_q(uint32_t (*q)[4], const struct cairn_attn_paged_args &a, const struct attn_request &r,
+		     int row0, int rows)
+{
+	int lane = threadIdx.x % 32;
+
+#pragma unroll
+	for (int half = 0; half < 2; half++) {
+		int row = row0 + lane / 4 + half * 8;
+		const uint32_t *from = (const uint32_t *)((const uint16_t *)a.q + attn_q_row(a, r, row));
+
+#pragma unroll
+		for (int k = 0; k < head_dim / 16; k++) {
+			q[k][half] = row < rows ? from[k * 8 + lane % 4] : 0;
+			q[k][half + 2] = row < rows ? from[k * 8 + lane % 4 + 4] : 0;
+		}
+	}
+}
+
+/* What a lane's two rows see: `span` keys from the first. */
+struct seen {
+	int32_t first[2], span[2];
+};
+
+/*
+ * S = Q K^T, capped if cap is not 0, masked, and O += P V for the tile of 16 keys that begins at `key`.
+ */
+template <int dtype, int head_dim>
+ATTN_DEV void attend_tile(float (*o)[4], float m[2], float l[2], uint32_t (*q)[4], uint32_t s_tiles, int key,
+			  const struct seen &see, float scale_log2, float cap)
+{
+	/* two sums for each logit, while registers last: a lone warp waits for the chain of products */
+	constexpr int sums = head_dim == 256 ? 1 : 2;
+	int lane = threadIdx.x % 32;
+	uint32_t s_k = s_tiles + attn_k_at<head_dim>(lane);
+	uint32_t s_v = s_tiles + tile_bytes<head_dim>() + attn_v_at<head_dim>(lane);
+	float s[sums][2][4] = {}, (*logits)[4] = s[0], keep[2];
+	uint32_t b[4], p[4];
+
+#pragma unroll
+	for (int k = 0; k < head_dim / 16; k++) {
+		ptx_ldmatrix_x4(b, s_k ^ k * 32);
+		attn_mma<dtype>(s[k % sums][0], q[k], b);
+		attn_mma<dtype>(s[k % sums][1], q[k], b + 2);
+	}
+#pragma unroll
+	for (int i = 0; sums == 2 && i < 8; i++)
+		logits[i / 4][i % 4] += s[sums - 1][i / 4][i % 4];
+	if (cap != 0) {
+#pragma unroll
+		for (int i = 0; i < 8; i++)
+			logits[i / 4][i % 4] = attn_cap(logits[i / 4][i % 4], cap);
+	}
+#pragma unroll
+	for (int t = 0; t < 2; t++) {
+#pragma unroll
+		for (int i = 0; i < 4; i++) {
+			uint32_t nth = key + t * 8 + lane % 4 * 2 + (i & 1) - see.first[i >> 1];
+
+			if (nth >= (uint32_t)see.span[i >> 1])
+				logits[t][i] = -CUDART_INF_F;
+		}
+	}
+	attn_softmax<2>(logits, m, l, keep, scale_log2);
+	attn_rescale<head_dim>(o, keep);
+	attn_p_fragment<dtype>(p, logits);
+#pragma unroll
+	for (int d = 0; d < head_dim / 16; d++) {
+		ptx_ldmatrix_x4_trans(b, s_v ^ d * 32);
+		attn_mma<dtype>(o[2 * d], p, b);
+		attn_mma<dtype>(o[2 * d + 1], p, b + 2);
+	}
+}
+
+/* The weight of a state with maximum m in a merge whose maximum is top. */
+ATTN_DEV float merge_weight(float m, float top, float scale_log2)
+{
+	return m == -CUDART_INF_F ? 0 : ptx_ex2_approx_ftz((m - top) * scale_log2);
+}
+
+ATTN_DEV void add_part(float4 *sum, float *l, float4 part, float part_l, float weight)
+{
+	*l += weight * part_l;
+	sum->x += weight * part.x;
+	sum->y += weight * part.y;
+	sum->z += weight * part.z;
+	sum->w += weight * part.w;
+}
+
+/* Four columns of a finished packed row, o still undivided. */
+template <int dtype, int head_dim>
+ATTN_DEV void write_out(const struct cairn_attn_paged_args &a, const struct attn_request &r, int row,
+			int column, float4 o, float m, float l)
+{
+	int64_t at = attn_out_row(a, r, row);
+	float inverse = l > 0 ? 1 / l : 0;
+	uint2 packed;
+
+	packed.x = attn_pack<dtype>(o.x * inverse, o.y * inverse);
+	packed.y = attn_pack<dtype>(o.z * inverse, o.w * inverse);
+	*(uint2 *)((uint16_t *)a.out + at * head_dim + column) = packed;
+	if (a.lse && column == 0)
+		a.lse[at] = attn_lse(m, l, attn_logit_scale(a));
+}
+
+/* A warp's state: O, as [rows][head_dim], into its own ring, which nobody else has touched; m and l. */
+template <int head_dim>
+ATTN_DEV void put_state(uint8_t *s_o, float *s_m, float *s_l, float (*o)[4], const float m[2],
+			const float l[2], int num_rows)
+{
+	int lane = threadIdx.x % 32;
+
+#pragma unroll
+	for (int half = 0; half < 2; half++) {
+		int row = lane / 4 + half * 8;
+		float2 *to = (float2 *)s_o + (row * head_dim + lane % 4 * 2) / 2;
+		float sum = attn_quad_sum(l[half]);
+
+		if (lane % 4 == 0) {
+			s_m[row] = m[half];
+			s_l[row] = sum;
+		}
+		if (row >= num_rows)
+			continue;
+#pragma unroll
+		for (int t = 0; t < head_dim / 8; t++)
+			to[t * 4] = make_float2(o[t][2 * half], o[t][2 * half + 1]);
+	}
+}
+
+/*
+ * This CTA's slice of the merge over the cluster. As many lanes as there are ranks (rounded up to a
+ * power of two) fetch a vector of four columns from one rank each and add up in a tree: the latency
+ * of one DSMEM access for all. s_m, s_l, s_o: the CTA's state, at the same place in every CTA.
+ */
+template <int dtype, int head_dim>
+ATTN_DEV void merge_cluster(const struct cairn_attn_paged_args &a, const struct attn_request &r, uint32_t s_m,
+			    uint32_t s_l, uint32_t s_o, int row0, int num_vecs, float scale_log2)
+{
+	constexpr int vecs = head_dim / 4;
+	int cta_rank = ptx_cluster_ctarank(), cluster_size = ptx_cluster_nctarank();
+	int lanes = cluster_size <= 2 ? 2 : cluster_size <= 4 ? 4 : cluster_size <= 8 ? 8 : 16;
+	int rank = threadIdx.x % lanes, nth = threadIdx.x % 32 / lanes;
+	int first = attn_share(num_vecs, cluster_size, cta_rank) + threadIdx.x / lanes;
+	int end = attn_share(num_vecs, cluster_size, cta_rank + 1);
+
+	/* whole warps go round: the shuffles need all lanes */
+	for (int at = first; at - nth < end; at += blockDim.x / lanes) {
+		int i = min(at, end - 1), row = i / vecs;
+		float m = -CUDART_INF_F, l = 0, top, total = 0;
+		float4 o = make_float4(0, 0, 0, 0), sum = o;
+
+		if (rank < cluster_size) {
+			uint4 v = ptx_ld_shared_cluster_v4(ptx_mapa(s_o + i * 16, rank));
+
+			m = __uint_as_float(ptx_ld_shared_cluster_b32(ptx_mapa(s_m + row * 4, rank)));
+			l = __uint_as_float(ptx_ld_shared_cluster_b32(ptx_mapa(s_l + row * 4, rank)));
+			o = make_float4(__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z),
+					__uint_as_float(v.w));
+		}
+		top = m;
+		for (int k = lanes / 2; k; k /= 2)
+			top = fmaxf(top, __shfl_xor_sync(~0u, top, k));
+		add_part(&sum, &total, o, l, merge_weight(m, top, scale_log2));
+		for (int k = lanes / 2; k; k /= 2) {
+			o = make_float4(__shfl_xor_sync(~0u, sum.x, k), __shfl_xor_sync(~0u, sum.y, k),
+					__shfl_xor_sync(~0u, sum.z, k), __shfl_xor_sync(~0u, sum.w, k));
+			add_part(&sum, &total, o, __shfl_xor_sync(~0u, total, k), 1);
+		}
+		if (rank == 0 && at < end)
+			write_out<dtype, head_dim>(a, r, row0 + row, i % vecs * 4, sum, top, total);
+	}
+}
+
+template <int dtype, int head_dim>
+static __global__ __launch_bounds__(max_threads<head_dim>()) void
+attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a, int32_t row_tiles,
+			 int32_t max_rows, int32_t group, uint32_t magic)
+{
+	extern __shared__ __align__(1024) uint8_t s_ring[];
+	constexpr int stages = num_stages<head_dim>(), ring = ring_bytes<head_dim>();
+	constexpr int v_offset = tile_bytes<head_dim>(), stage = 2 * v_offset, vecs = head_dim / 4;
+	int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
+	float *s_m = (float *)(s_ring + warps * ring), *s_l = s_m + warps * ROWS;
+	float *s_cta_m = s_l + warps * ROWS, *s_cta_l = s_cta_m + ROWS;
+	int cta_rank = ptx_cluster_ctarank(), cluster_size = ptx_cluster_nctarank();
+	int task = ptx_clusterid_x(), head = task % a.num_kv_heads, rest = task / a.num_kv_heads;
+	int row0 = rest % row_tiles * ROWS, b = rest / row_tiles;
+	uint32_t s_warp = ptx_smem(s_ring) + warp * ring;
+	int32_t page_shift = attn_page_shift(a.page_size);
+	float o[head_dim / 8][4] = {}, m[2] = { -CUDART_INF_F, -CUDART_INF_F }, l[2] = {};
+	float scale_log2 = attn_logit_scale(a) * ATTN_LOG2E, cap = attn_cap_factor(a);
+	uint32_t q[head_dim / 16][4], slots[stages], slot;
+	int32_t rows, begin, end, num_tiles, first, last;
+	struct attn_request r;
+	struct seen see;
+
+	ptx_griddepcontrol_wait();
+	r = attn_load_request(a, b, head, group, magic);
+	rows = r.qo_len * group;
+	if (row0 >= rows || rows > max_rows)	/* alike in the whole cluster */
+		return;
+	rows = min(rows, row0 + ROWS);
+	end = attn_row_sees(a, r, rows - 1);
+	begin = attn_row_first(a, r, row0);
+	num_tiles = attn_div_up(end - begin, KEYS);
+	first = attn_share(num_tiles, cluster_size, cta_rank) + warp;
+	last = attn_share(num_tiles, cluster_size, cta_rank + 1);
+
+	/* every load that waits for nothing is on its way before the first one that does */
+#pragma unroll
+	for (int i = 0; i < stages; i++) {
+		int tile = first + i * warps;
+
+		slots[i] = attn_slot(a, r, page_shift, begin + tile * KEYS + lane,
+				     tile < last && lane < KEYS ? end : 0);
+	}
+	load_q<head_dim>(q, a, r, row0, rows);
+#pragma unroll
+	for (int i = 0; i < stages - 1; i++) {
+		if (first + i * warps < last)
+			attn_gather<head_dim, KEYS, v_offset>(a, r, s_warp + i * stage, 0, slots[i]);
+		ptx_cp_async_commit_group();
+	}
+	slot = slots[stages - 1];
+#pragma unroll
+	for (int half = 0; half < 2; half++) {
+		int row = row0 + lane / 4 + half * 8;
+
+		see.first[half] = attn_row_first(a, r, row);
+		see.span[half] = max(0, attn_row_sees(a, r, row) - see.first[half]);
+	}
+	for (int tile = first, n = 0; tile < last; tile += warps) {
+		int next = tile + (stages - 1) * warps;
+		int refill = n == 0 ? stages - 1 : n - 1;	/* what was read one tile ago */
+
+		ptx_cp_async_wait_group<stages - 2>();
+		__syncwarp();
+		if (next < last)
+			attn_gather<head_dim, KEYS, v_offset>(a, r, s_warp + refill * stage, 0, slot);
+		ptx_cp_async_commit_group();
+		next += warps;
+		slot = attn_slot(a, r, page_shift, begin + next * KEYS + lane,
+				 next < last && lane < KEYS ? end : 0);
+		attend_tile<dtype, head_dim>(o, m, l, q, s_warp + n * stage, begin + tile * KEYS, see,
+					     scale_log2, cap);
+		n = n == stages - 1 ? 0 : n + 1;
+	}
+	ptx_griddepcontrol_launch_dependents();
+
+	ptx_cp_async_wait_group<0>();
+	__syncwarp();
+	rows -= row0;
+	put_state<head_dim>(s_ring + warp * ring, s_m + warp * ROWS, s_l + warp * ROWS, o, m, l, rows);
+	__syncthreads();
+	for (int i = threadIdx.x; i < rows * vecs; i += blockDim.x) {
+		float top = -CUDART_INF_F, total = 0;
+		float4 sum = make_float4(0, 0, 0, 0);
+		int row = i / vecs;
+
+#pragma unroll 4
+		for (int w = 0; w < warps; w++)
+			top = fmaxf(top, s_m[w * ROWS + row]);
+#pragma unroll 4
+		for (int w = 0; w < warps; w++)
+			add_part(&sum, &total, ((float4 *)(s_ring + w * ring))[i], s_l[w * ROWS + row],
+				 merge_weight(s_m[w * ROWS + row], top, scale_log2));
+		if (cluster_size == 1) {
+			write_out<dtype, head_dim>(a, r, row0 + row, i % vecs * 4, sum, top, total);
+			continue;
+		}
+		((float4 *)s_ring)[i] = sum;	/* in warp 0's place, where i is this thread's alone */
+		if (i % vecs == 0) {
+			s_cta_m[row] = top;
+			s_cta_l[row] = total;
+		}
+	}
+	if (cluster_size == 1)
+		return;
+	ptx_barrier_cluster_arrive_release();
+	ptx_barrier_cluster_wait_acquire();
+	merge_cluster<dtype, head_dim>(a, r, ptx_smem(s_cta_m), ptx_smem(s_cta_l), ptx_smem(s_ring), row0,
+				       rows * vecs, scale_log2);
+	/* nobody leaves while a peer may still read its shared memory */
+	ptx_barrier_cluster_arrive_release();
+	ptx_barrier_cluster_wait_acquire();
+}
+
+static const void *decode_kernel(int dtype, int head_dim, int *ring)
+{
+	int f16 = dtype == CAIRN_F16;
+
+	switch (head_dim) {
+	case 64:
+		*ring = ring_bytes<64>();
+		return f16 ? (const void *)attn_paged_decode_kernel<CAIRN_F16, 64> :
+			     (const void *)attn_paged_decode_kernel<CAIRN_BF16, 64>;
+	case 128:
+		*ring = ring_bytes<128>();
+		return f16 ? (const void *)attn_paged_decode_kernel<CAIRN_F16, 128> :
+			     (const void *)attn_paged_decode_kernel<CAIRN_BF16, 128>;
+	default:
+		*ring = ring_bytes<256>();
+		return f16 ? (const void *)attn_paged_decode_kernel<CAIRN_F16, 256> :
+			     (const void *)attn_paged_decode_kernel<CAIRN_BF16, 256>;
+	}
+}
+
+static void set_width(struct cairn_launch *l, int head_dim, int ring, int wide)
+{
+	int warps = attn_decode_warps(head_dim, wide);
+
+	l->block[0] = (unsigned int)warps * 32;
+	l->smem = (size_t)smem_bytes(ring, warps);
+}
+
+struct residency {
+	int32_t known;
+	int32_t ctas[2][ATTN_MAX_CLUSTER + 1];		/* see attn_decode_split() */
+};
+
+/*
+ * Asked of the device once for each kernel, as the questions cost more than many launches. Two
+ * threads that ask at once write the same numbers.
+ */
+static const struct residency *residency_of(const struct cairn_attn_paged_args *a, const void *kernel,
+					    int ring)
+{
+	static struct residency all[2][3];
+	struct residency *r = &all[a->dtype == CAIRN_F16][a->head_dim / 128];
+	struct cairn_launch l = {};
+
+	if (__atomic_load_n(&r->known, __ATOMIC_ACQUIRE))
+		return r;
+	for (int wide = 0; wide < 2; wide++) {
+		set_width(&l, a->head_dim, ring, wide);
+		for (int c = 1; c <= ATTN_MAX_CLUSTER; c++) {
+			int n;
+
+			l.cluster = c;
+			l.grid[0] = c;
+			n = cairn_max_active_clusters(kernel, &l);
+			r->ctas[wide][c] = n > 0 ? n * c : 0;
+		}
+	}
+	__atomic_store_n(&r->known, 1, __ATOMIC_RELEASE);
+	return r;
+}
+
+/* Requests of up to max_rows packed rows. */
+static int launch_decode(const struct cairn_attn_paged_args *args, int32_t max_rows, void *stream)
+{
+	int32_t row_tiles = attn_div_up(max_rows, ROWS), group = args->num_qo_heads / args->num_kv_heads;
+	int64_t num_tasks = (int64_t)args->batch * args->num_kv_heads * row_tiles, keys;
+	uint32_t magic = attn_magic((uint32_t)group);
+	void *params[] = { (void *)args, &row_tiles, &max_rows, &group, &magic };
+	struct cairn_launch l = {};
+	struct attn_split split;
+	const void *kernel;
+	int ring;
+
+	kernel = decode_kernel(args->dtype, args->head_dim, &ring);
+	/* of a window's keys, those of the first row and one more for each token of a tile */
+	keys = args->window ? (int64_t)args->window + attn_div_up(ROWS, group) : args->max_kv_len;
+	split = attn_decode_split(num_tasks, keys < args->max_kv_len ? (int32_t)keys : args->max_kv_len,
+				  args->head_dim, residency_of(args, kernel, ring)->ctas);
+	if (num_tasks * split.cluster_size > 0x7fffffff)
+		return cairn_error(EOPNOTSUPP, "attn_paged: batch * num_kv_heads: %lld, beyond a grid",
+				   (long long)num_tasks);
+	set_width(&l, args->head_dim, ring, split.wide);
+	l.grid[0] = (unsigned int)(num_tasks * split.cluster_size);
+	l.cluster = split.cluster_size;
+	l.pdl = 1;
+	l.stream = stream;
+	return cairn_launch(kernel, &l, params);
+}
+
+/*
+ * What becomes of a call. Decode: all by the decode kernel. Else prefill; mixed: requests of more than
+ * ATTN_DECODE_TILE packed rows, after a launch that lists them and one that decodes the others.
+ */
+enum way { NOTHING, DECODE, PREFILL, MIXED };
+
+static enum way way_of(const struct cairn_attn_paged_args *args)
+{
+	int64_t max_rows = (int64_t)args->max_qo_len * (args->num_qo_heads / args->num_kv_heads);
+
+	if (!args->batch || !args->nnz_qo || !args->max_qo_len)
+		return NOTHING;
+	if (max_rows <= ATTN_DECODE_ROWS)
+		return DECODE;
+	/* one request, or all as long as the longest: nothing for the decode kernel to do */
+	if (args->batch == 1 || args->nnz_qo == (int64_t)args->batch * args->max_qo_len)
+		return PREFILL;
+	return MIXED;
+}
+
+extern "C" int cairn_attn_paged(const struct cairn_attn_paged_args *args, void *stream)
+{
+	size_t bytes;
+
+	CAIRN_TRY(cairn_attn_paged_workspace(args, &bytes));
+	if (bytes && (!args->workspace || args->workspace_bytes < bytes))
+		return cairn_error(EINVAL, "attn_paged: workspace: has %zu bytes, needs %zu",
+				   args->workspace ? args->workspace_bytes : 0, bytes);
+	if ((int64_t)args->num_pages * args->page_size > 0xfffffffell)
+		return cairn_error(EOPNOTSUPP, "attn_paged: num_pages * page_size: beyond 32 bits");
+	switch (way_of(args)) {
+	case NOTHING:
+		return 0;
+	case DECODE:
+		return launch_decode(args, args->max_qo_len * (args->num_qo_heads / args->num_kv_heads),
+				     stream);
+	case PREFILL:
+		return attn_paged_prefill(args, stream);
+	default:
+		CAIRN_TRY(attn_paged_list(args, ATTN_DECODE_TILE, stream));
+		CAIRN_TRY(launch_decode(args, ATTN_DECODE_TILE, stream));
+		return attn_paged_prefill_listed(args, stream);
+	}
+}
+
+extern "C" int cairn_attn_paged_workspace(const struct cairn_attn_paged_args *args, size_t *bytes)
+{
+	CAIRN_TRY(cairn_attn_paged_check(args));
+	if (!bytes)
+		return cairn_error(EINVAL, "attn_paged_workspace: bytes: null pointer");
+	*bytes = way_of(args) == MIXED ? attn_paged_list_bytes(args, ATTN_DECODE_TILE) : 0;
+	return 0;
+}

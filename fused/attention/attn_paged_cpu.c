@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * attn_paged_cpu - what the engine runs without a GPU: fp32, online softmax, blocks that stay in
+ * the cache
+ *
+ * A task is one KV head of one request and up to ROWS packed rows (attn_tile.h). It walks the keys
+ * in blocks of KEYS: K is widened to fp32 and transposed, so that the innermost loop runs over keys
+ * and needs no reduction; V is widened as it lies. Blocks, and parts of PART_KEYS keys, begin at
+ * multiples of their size, and the parts are merged in their order: the bits of a row depend on its
+ * own keys, not on the rows that it comes with nor on the number of threads. Tasks are spread over
+ * these; where there are few tasks and many keys, a task's parts are.
+ */
+#include "fused/attention/attn_paged.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "primitives/base/dtype.h"
+#include "primitives/base/error.h"
+#include "primitives/base/wide.h"
+#include "fused/attention/attn_tile.h"
+
+#define ROWS		16
+#define KEYS		32
+#define MAX_DIM		256
+#define PART_KEYS	512	/* a multiple of KEYS */
+#define MAX_PARTS	8	/* at once */
+#define FEW_TASKS	16
+
+/* Up to ROWS rows of one KV head of one request. */
+struct task {
+	int b, head, first_row, num_rows;
+	int qo_first, qo_len, kv_len;
+};
+
+/* Softmax state of a task over some of its keys: O is not divided by l yet. */
+struct part {
+	float m[ROWS], l[ROWS];
+	float o[ROWS][MAX_DIM];
+};
+
+static int group_of(const struct cairn_attn_paged_args *a)
+{
+	return a->num_qo_heads / a->num_kv_heads;
+}
+
+static int visible(const struct cairn_attn_paged_args *a, const struct task *t, int r)
+{
+	return attn_visible((t->first_row + r) / group_of(a), t->qo_len, t->kv_len, a->causal);
+}
+
+static int first_key(const struct cairn_attn_paged_args *a, const struct task *t, int r)
+{
+	return attn_first_key((t->first_row + r) / group_of(a), t->qo_len, t->kv_len, a->window);
+}
+
+/* What a logit is multiplied with after all: a capped one is kept as its tanh. */
+static float logit_scale(const struct cairn_attn_paged_args *a)
+{
+	return a->softcap > 0 ? a->softcap : a->sm_scale;
+}
+
+/* Widening without a branch, so that it becomes vector code: NaN and infinity keep their exponent. */
+static inline float widen(uint16_t h, int dtype)
+{
+	uint32_t bits = (uint32_t)h << 16;
+	float f, scaled;
+
+	if (dtype == CAIRN_F16) {
+		bits = (uint32_t)(h & 0x7fff) << 13;
+		memcpy(&scaled, &bits, sizeof(scaled));
+		scaled *= 0x1p112f;	/* moves the bias of the exponent; makes subnormals normal */
+		memcpy(&bits, &scaled, sizeof(bits));
+		bits = ((h & 0x7c00) == 0x7c00 ? bits | 0x7f800000 : bits) | (uint32_t)(h & 0x8000) << 16;
+	}
+	memcpy(&f, &bits, sizeof(f));
+	return f;
+}
+
+static inline void widen_row(float *dst, const uint16_t *src, int dim, int dtype)
+{
+	if (dtype == CAIRN_F16)
+		for (int c = 0; c < dim; c++)
+			dst[c] = widen(src[c], CAIRN_F16);
+	else
+		for (int c = 0; c < dim; c++)
+			dst[c] = widen(src[c], CAIRN_BF16);
+}
+
+static const uint16_t *key_row(const struct cairn_attn_paged_args *a, const void *pages,
+			       const struct task *t, int key)
+{
+	int64_t page = a->kv_indices[a->kv_indptr[t->b] + key / a->page_size];
+	int64_t slot = page * a->page_size + key % a->page_size;
+
+	return (const uint16_t *)pages + (slot * a->num_kv_heads + t->head) * a->head_dim;
+}
+
+/* Logits of one row against a block. */
+static inline void row_logits(float *s, const float *q, float (*kt)[KEYS], int dim)
+{
+	float acc[KEYS] = { 0 };
+
+	for (int c = 0; c < dim; c++)
+		for (int j = 0; j < KEYS; j++)
+			acc[j] += q[c] * kt[c][j];
+	memcpy(s, acc, sizeof(acc));
+}
+
+/* Takes n logits of row r and their V into the state. */
+static inline void row_update(struct part *p, int r, float *s, int n, float (*v)[MAX_DIM], int dim,
+			      float scale)
+{
+	float m = p->m[r], keep;
+
+	for (int j = 0; j < n; j++)
+		m = s[j] > m ? s[j] : m;
+	keep = expf((p->m[r] - m) * scale);	/* from -INFINITY: 0 */
+	p->m[r] = m;
+	p->l[r] *= keep;
+	if (keep != 1)
+		for (int c = 0; c < dim; c++)
+			p->o[r][c] *= keep;
+	for (int j = 0; j < n; j++) {
+		float w = expf((s[j] - m) * scale);
+
+		p->l[r] += w;
+		for (int c = 0; c < dim; c++)
+			p->o[r][c] += w * v[j][c];
+	}
+}
+
+/* Keys first..end-1 of the task's request, which lie in one part. */
+static CAIRN_WIDE void attend(const struct cairn_attn_paged_args *a, const struct task *t, int first, int end,
+			      struct part *p)
+{
+	int64_t stride = a->q_stride ? a->q_stride : (int64_t)a->num_qo_heads * a->head_dim;
+	int dim = a->head_dim, group = group_of(a);
+	float q[ROWS][MAX_DIM], kt[MAX_DIM][KEYS], v[KEYS][MAX_DIM], s[KEYS];
+
+	for (int r = 0; r < t->num_rows; r++) {
+		int row = t->first_row + r;
+		int64_t at = (t->qo_first + row / group) * stride +
+			     (int64_t)(t->head * group + row % group) * dim;
+
+		widen_row(q[r], (const uint16_t *)a->q + at, dim, a->dtype);
+		p->m[r] = -INFINITY;
+		p->l[r] = 0;
+		memset(p->o[r], 0, sizeof(float) * dim);
+	}
+	memset(kt, 0, sizeof(kt));
+	for (int key = first - first % KEYS; key < end; key += KEYS) {
+		int n = end - key < KEYS ? end - key : KEYS, begin = key < first ? first - key : 0;
+
+		for (int j = begin; j < n; j++) {
+			widen_row(v[j], key_row(a, a->k_pages, t, key + j), dim, a->dtype);
+			for (int c = 0; c < dim; c++)
+				kt[c][j] = v[j][c];
+		}
+		for (int j = begin; j < n; j++)
+			widen_row(v[j], key_row(a, a->v_pages, t, key + j), dim, a->dtype);
+		for (int r = 0; r < t->num_rows; r++) {
+			int seen = visible(a, t, r) - key, skip = first_key(a, t, r) - key;
+
+			seen = seen < n ? seen : n;
+			skip = skip > 0 ? skip : 0;
+			if (seen <= skip)
+				continue;
+			row_logits(s, q[r], kt, dim);
+			for (int j = skip; a->softcap > 0 && j < seen; j++)
+				s[j] = tanhf(s[j] * a->sm_scale / a->softcap);
+			row_update(p, r, s + skip, seen - skip, v + skip, dim, logit_scale(a));
+		}
+	}
+}
+
+/* The part behind those that *p has of row r. One in which the row sees no key changes nothing. */
+static void merge(struct part *p, const struct part *next, int r, int dim, float scale)
+{
+	float m = fmaxf(p->m[r], next->m[r]), weight, other;
+
+	if (next->m[r] == -INFINITY && next->l[r] == 0)
+		return;
+	if (p->m[r] == -INFINITY && p->l[r] == 0) {
+		p->m[r] = next->m[r];
+		p->l[r] = next->l[r];
+		memcpy(p->o[r], next->o[r], sizeof(float) * dim);
+		return;
+	}
+	weight = expf((p->m[r] - m) * scale);
+	other = expf((next->m[r] - m) * scale);
+	p->m[r] = m;
+	p->l[r] = weight * p->l[r] + other * next->l[r];
+	for (int c = 0; c < dim; c++)
+		p->o[r][c] = weight * p->o[r][c] + other * next->o[r][c];
+}
+
+static void finish(const struct cairn_attn_paged_args *a, const struct task *t, const struct part *p)
+{
+	int group = group_of(a);
+
+	for (int r = 0; r < t->num_rows; r++) {
+		int row = t->first_row + r;
+		int64_t at = (int64_t)(t->qo_first + row / group) * a->num_qo_heads + t->head * group +
+			     row % group;
+		float inverse = p->l[r] > 0 ? 1 / p->l[r] : 0;
+
+		for (int c = 0; c < a->head_dim; c++)
+			cairn_store(a->out, a->dtype, at * a->head_dim + c, p->o[r][c] * inverse);
+		if (a->lse)
+			a->lse[at] = p->l[r] > 0 ? p->m[r] * logit_scale(a) + logf(p->l[r]) : -INFINITY;
+	}
+}
+
+/* The index-th task of request b: tiles of all heads, head first. 0: there is none. */
+static int task_at(const struct cairn_attn_paged_args *a, int b, int index, struct task *t)
+{
+	int rows;
+
+	t->b = b;
+	t->qo_first = a->qo_indptr[b];
+	t->qo_len = a->qo_indptr[b + 1] - t->qo_first;
+	t->kv_len = attn_kv_len(a->kv_indptr[b + 1] - a->kv_indptr[b], a->kv_last_page_len[b],
+				a->page_size);
+	t->head = index % a->num_kv_heads;
+	t->first_row = index / a->num_kv_heads * ROWS;
+	rows = t->qo_len * group_of(a) - t->first_row;
+	t->num_rows = rows < ROWS ? rows : ROWS;
+	return rows > 0;
+}
+
+static int end_of(const struct cairn_attn_paged_args *a, const struct task *t)
+{
+	return visible(a, t, t->num_rows - 1);
+}
+
+/* So many parts at once. */
+static void run(const struct cairn_attn_paged_args *a, int b, int index, int at_once)
+{
+	struct part all, parts[MAX_PARTS];
+	struct task t;
+	int first, end;
+
+	if (!task_at(a, b, index, &t))
+		return;
+	first = first_key(a, &t, 0);
+	end = end_of(a, &t);
+	for (int r = 0; r < t.num_rows; r++) {
+		all.m[r] = -INFINITY;
+		all.l[r] = 0;
+		memset(all.o[r], 0, sizeof(float) * a->head_dim);
+	}
+	for (int part = first / PART_KEYS; part * PART_KEYS < end; part += at_once) {
+		int num = attn_div_up(end, PART_KEYS) - part;
+
+		num = num < at_once ? num : at_once;
+		#pragma omp parallel for schedule(dynamic) if (num > 1)
+		for (int i = 0; i < num; i++) {
+			int from = (part + i) * PART_KEYS, to = from + PART_KEYS;
+
+			attend(a, &t, from > first ? from : first, to < end ? to : end, &parts[i]);
+		}
+		for (int i = 0; i < num; i++)
+			for (int r = 0; r < t.num_rows; r++)
+				merge(&all, &parts[i], r, a->head_dim, logit_scale(a));
+	}
+	finish(a, &t, &all);
+}
+
+int cairn_attn_paged_cpu(const struct cairn_attn_paged_args *a, void *stream)
+{
+	int max_tasks = 0, all_tasks = 0, max_kv_len = 0;
+	struct task t;
+
+	(void)stream;
+	CAIRN_TRY(cairn_attn_paged_check(a));
+	for (int b = 0; b < a->batch; b++) {
+		int tasks;
+
+		task_at(a, b, 0, &t);
+		tasks = attn_div_up(t.qo_len * group_of(a), ROWS) * a->num_kv_heads;
+		all_tasks += tasks;
+		max_tasks = tasks > max_tasks ? tasks : max_tasks;
+		max_kv_len = t.kv_len > max_kv_len ? t.kv_len : max_kv_len;
+	}
+	if (all_tasks < FEW_TASKS && max_kv_len > PART_KEYS) {
+		for (int b = 0; b < a->batch; b++)
+			for (int i = 0; i < max_tasks; i++)
+				run(a, b, i, MAX_PARTS);
+		return 0;
+	}
+	#pragma omp parallel for collapse(2) schedule(dynamic)
+	for (int b = 0; b < a->batch; b++)
+		for (int i = 0; i < max_tasks; i++)
+			run(a, b, i, 1);
+	return 0;
+}

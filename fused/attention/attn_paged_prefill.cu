@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * attn_paged_prefill - the prefill kernel of attn_paged: many rows, by wgmma (FlashAttention-3)
+ *
+ * One CTA an SM, of three warpgroups. Two multiply, 64 packed rows (attn_tile.h) each of the tile of
+ * 128 that the CTA has; the third fetches (attn_prefill_fetch.cuh), up to num_stages() tiles of keys
+ * ahead and into the next tile of rows while this one is finished. CTAs stay and take tiles in a fixed
+ * order, to and fro: of a batch whose requests are alike by arithmetic, as many heads at a time as
+ * have their keys in the L2, the longest rows first; of a mixed batch from the list of
+ * attn_paged_list.cu.
+ *
+ *   key tile i, a warpgroup:  its turn | start S = Q K(i)^T | start O += P(i-1) V(i-1) | the other's
+ *                             turn | wait for S | K(i) is used up | cap, mask, online softmax |
+ *                             wait for O | V(i-1) is used up | rescale O | P = S in dtype
+ *   last:                     Q is used up | O += P V | O / l -> registers of a quad transposed ->
+ *                             memory, 16 bytes a thread
+ *
+ * The turns (named barriers) keep one warpgroup's softmax beside the other's products; within one, the
+ * product with V runs beside the next softmax. P stays in registers: the accumulator's layout is that
+ * of the A operand. V is read as it lies, [key][dim]: wgmma transposes.
+ *
+ * A window moves the first key tile of a row tile up, causality the last one down; in between no logit
+ * is looked at twice: rows are compared with keys in tiles at the edges alone.
+ *
+ * Shared memory, KiB                                                  head_dim 64   128   256
+ *   Q tile             128 x head_dim x 2                                      16    32    64
+ *   K tiles, V tiles   2 x stages x keys x head_dim x 2                       128   192   128
+ *                      (keys 128, 128, 64; stages 4, 3, 2)
+ *   mbarriers, tile    full and empty of Q and of each stage of K and V; what the consumers must know
+ *
+ * mbarriers: full: 128 arrivals, of the fetching threads (of Q one more: the tile's description);
+ * empty: one of each of the 8 consuming warps. Hardware barriers 1 and 2: whose turn it is, 128 wait
+ * and 128 arrive.
+ *
+ * Registers: 168 at the start, then 216 a consumer (S 64, O 64, P 32 of head_dim 128) and 72 a
+ * producer; no spills. ptxas injects one wait for O behind the last product, where it is waited for
+ * anyhow.
+ *
+ * Floor: 4 * head_dim * (query, key) pairs at the rate of wgmma, 680 to 790 TFLOP/s on an H200; the
+ * exponentials, 16 a clock and SM, take half of that time at head_dim 128, as long at 64. A softcap
+ * adds two special functions to the one of each logit: at head_dim 256 they hide, at 128 they are what
+ * is waited for. tanh.approx would be one, but is off by 2^-11 of itself (attn_tile.cuh).
+ *
+ * Reached on an H200, bf16, TFLOP/s, before it (FlashAttention-2 on mma.sync) and now:
+ *   32/8 heads, head_dim 128, causal, page 64: 4 x 4096 338, 558 (FlashAttention-3, contiguous keys 530,
+ *     paged 458); page 1: 16 x 1024 271, 349
+ *   page 16, in boxes, as it is not fetched any more: 1 x 1024 159, 284; 1 x 2048 217, 362; 2048 rows at
+ *     8192 keys 330, 434 (a window of 2048: 384, a cap of 50: 365); 16 x 1024 276, 327; 4 x 4096 336, 407;
+ *     1 x 16384 370, 434; 4 x 4096 not causal 360, 430
+ *   the same, head_dim 64 and 256, 4 x 4096 265, 308 and 250, 365; 8/4 heads of 256, 1 x 4096 177, 451,
+ *     with a cap of 50 442
+ *   1400 rows of a prompt and 600 requests that decode at some 1000 keys, in one call: 832 us, 619
+ *
+ * Boxes of 16 slots of 128 bytes are what held page 16 back: as if one took the copy engine 150
+ * clocks, and a tile needs 32. Threads copy 16 bytes each at 424 (4 x 4096, two stages) and at 349
+ * even by pages of 1 (16 x 1024, where boxes of 16 do 327), so boxes begin at MIN_BOX slots.
+ *
+ * Tried and lost or undecided: two stages instead of three 0; no turns +5 to 8% where keys come late
+ * (boxes of 16), 0 where they do not; the scale folded into one fused multiply-add of the exponent +2%
+ * at head_dim 128, -1% at 256, but then logits near the end of fp32 overflow.
+ */
+#include "fused/attention/attn_paged.h"
+
+#include "primitives/base/launch.h"
+#include "primitives/base/tensor_map.h"
+#include "primitives/ptx/wgmma.cuh"
+#include "fused/attention/attn_prefill_fetch.cuh"
+
+/* Twice the consumers' and the producer's registers for 128 threads each are within the SM's 65536. */
+#define CONSUMER_REGS	216
+#define PRODUCER_REGS	72
+
+/* Hardware barriers: whose turn it is to issue products. */
+#define BAR_TURN	1
+
+/* Waits for what the producer fetched; what threads have copied must be shown to wgmma, too. */
+ATTN_DEV void wait_full(uint32_t mbar, uint32_t parity, bool by_threads)
+{
+	ptx_mbarrier_wait(mbar, parity);
+	if (by_threads)
+		ptx_fence_proxy_async_shared_cta();
+}
+
+/* Every warp says so once it is done. */
+ATTN_DEV void release(uint32_t mbar)
+{
+	__syncwarp();
+	if (threadIdx.x % 32 < RELEASERS)
+		ptx_mbarrier_arrive(mbar);
+}
+
+/* S = Q K^T of a warpgroup's 64 rows. */
+template <int dtype, int dim>
+ATTN_DEV void issue_qk(float *s, uint32_t s_q, uint32_t s_k)
+{
+	constexpr int keys = tile_keys<dim>();
+	uint64_t q = wgmma_desc(s_q, 0), k = wgmma_desc(s_k, 0);
+
+	wgmma_keep<keys / 2>(s);
+	ptx_wgmma_fence();
+#pragma unroll
+	for (int i = 0; i < dim / 16; i++)
+		ptx_wgmma_ss<dtype, keys>(s, q + i / 4 * (ROWS * PANEL_ROW >> 4) + i % 4 * 2,
+					  k + i / 4 * (keys * PANEL_ROW >> 4) + i % 4 * 2, i > 0);
+	ptx_wgmma_commit_group();
+	wgmma_keep<keys / 2>(s);
+}
+
+/* O += P V */
+template <int dtype, int dim>
+ATTN_DEV void issue_pv(float *o, const uint32_t (*p)[4], uint32_t s_v)
+{
+	constexpr int keys = tile_keys<dim>();
+	uint64_t v = wgmma_desc(s_v, keys * PANEL_ROW);
+
+	wgmma_keep<dim / 2>(o);
+	ptx_wgmma_fence();
+#pragma unroll
+	for (int i = 0; i < keys / 16; i++)
+		ptx_wgmma_rs<dtype, dim>(o, p[i], v + i * (16 * PANEL_ROW >> 4), 1);
+	ptx_wgmma_commit_group();
+	wgmma_keep<dim / 2>(o);
+}
+
+/* A warpgroup's view of a tile. */
+struct view {
+	struct attn_request r;
+	int32_t row0;			/* the first of its 64 packed rows */
+	int32_t all_see, last_first;	/* keys that all of them see, the last of their first keys */
+};
+
+/* Caps, and -inf for what the rows do not see of the tile that begins at `key`. */
+template <int dim>
+ATTN_DEV void bend_logits(const struct cairn_attn_paged_args &a, const struct view &w, float (*s)[4], int key,
+			  float cap)
+{
+	constexpr int keys = tile_keys<dim>();
+	int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
+
+	if (cap != 0) {
+#pragma unroll
+		for (int i = 0; i < keys / 2; i++)
+			s[i / 4][i % 4] = attn_cap(s[i / 4][i % 4], cap);
+	}
+	if (key + keys <= w.all_see && key >= w.last_first)
+		return;
+	key += lane % 4 * 2;
+#pragma unroll
+	for (int half = 0; half < 2; half++) {
+		int row = w.row0 + warp * 16 + lane / 4 + half * 8, first = attn_row_first(a, w.r, row);
+		uint32_t span = max(0, attn_row_sees(a, w.r, row) - first);
+
+#pragma unroll
+		for (int t = 0; t < keys / 8; t++) {
+			if ((uint32_t)(key + t * 8 - first) >= span)
+				s[t][2 * half] = -CUDART_INF_F;
+			if ((uint32_t)(key + t * 8 + 1 - first) >= span)
+				s[t][2 * half + 1] = -CUDART_INF_F;
+		}
+	}
+}
+
+/* O / l and lse of a warpgroup's rows. */
+template <int dtype, int dim>
+ATTN_DEV void write_rows(const struct cairn_attn_paged_args &a, const struct view &w, float (*o)[4],
+			 const float m[2], const float l[2], int rows)
+{
+	int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
+
+#pragma unroll
+	for (int half = 0; half < 2; half++) {
+		float sum = attn_quad_sum(l[half]), inverse = sum > 0 ? 1 / sum : 0;
+		int row = w.row0 + warp * 16 + lane / 4 + half * 8;
+		int64_t at = row < rows ? attn_out_row(a, w.r, row) : 0;
+
+#pragma unroll
+		for (int t = 0; t < dim / 8; t += 4) {
+			uint32_t x[4];
+			uint4 eight;
+
+#pragma unroll
+			for (int i = 0; i < 4; i++)
+				x[i] = attn_pack<dtype>(o[t + i][2 * half] * inverse,
+							o[t + i][2 * half + 1] * inverse);
+			eight = attn_gather_quad(x);
+			if (row < rows)
+				((uint4 *)a.out)[at * (dim / 8) + t + lane % 4] = eight;
+		}
+		if (a.lse && lane % 4 == 0 && row < rows)
+			a.lse[at] = attn_lse(m[half], sum, attn_logit_scale(a));
+	}
+}
+
+template <int dtype, int dim>
+ATTN_DEV void consume(const struct cairn_attn_paged_args &a, const struct shared &s, bool by_threads,
+		      int group, uint32_t magic)
+{
+	constexpr int keys = tile_keys<dim>(), bytes = tile_bytes<dim>(), stages = num_stages<dim>();
+	const int nth_group = threadIdx.x / 128;
+	float scale_log2 = attn_logit_scale(a) * ATTN_LOG2E, cap = attn_cap_factor(a);
+	uint32_t s_q = s.q + nth_group * 64 * PANEL_ROW;
+	struct place k = {}, v = {};
+
+	if (TURNS && nth_group == 1)
+		ptx_bar_arrive(BAR_TURN, 256);
+	for (int q = 0;; q++) {
+		float o[dim / 8][4] = {}, p32[keys / 8][4], m[2], l[2] = {}, keep[2];
+		uint32_t p[keys / 16][4];
+		struct tile t;
+		struct view w;
+		int rows;
+
+		wait_full(s.full_q, q & 1, true);
+		t = *s.tile;
+		if (t.num_tiles < 0)
+			return;
+		w.r.qo_first = t.qo_first;
+		w.r.qo_len = t.qo_len;
+		w.r.kv_len = t.kv_len;
+		w.r.head = t.head;
+		w.r.group = group;
+		w.r.magic = magic;
+		w.row0 = t.row0 + nth_group * 64;
+		w.all_see = attn_row_sees(a, w.r, w.row0);
+		w.last_first = attn_row_first(a, w.r, w.row0 + 63);
+		rows = t.qo_len * group;
+		m[0] = m[1] = -CUDART_INF_F;
+		for (int i = 0; i < t.num_tiles; i++) {
+			wait_full(s.full_k + 8 * k.stage, k.phase, by_threads);
+			if (TURNS)
+				ptx_bar_sync(BAR_TURN + nth_group, 256);
+			issue_qk<dtype, dim>(p32[0], s_q, s.k + k.stage * bytes);
+			if (i > 0) {
+				wait_full(s.full_v + 8 * v.stage, v.phase, by_threads);
+				issue_pv<dtype, dim>(o[0], p, s.v + v.stage * bytes);
+				if (TURNS)
+					ptx_bar_arrive(BAR_TURN + (nth_group ^ 1), 256);
+				ptx_wgmma_wait_group<1>();
+			} else {
+				if (TURNS)
+					ptx_bar_arrive(BAR_TURN + (nth_group ^ 1), 256);
+				ptx_wgmma_wait_group<0>();
+			}
+			wgmma_keep<keys / 2>(p32[0]);
+			release(s.empty_k + 8 * k.stage);
+			advance<stages>(&k);
+			bend_logits<dim>(a, w, p32, t.begin + i * keys, cap);
+			attn_softmax<keys / 8>(p32, m, l, keep, scale_log2);
+			if (i > 0) {
+				ptx_wgmma_wait_group<0>();
+				wgmma_keep<dim / 2>(o[0]);
+				release(s.empty_v + 8 * v.stage);
+				advance<stages>(&v);
+				attn_rescale<dim>(o, keep);
+			}
+#pragma unroll
+			for (int j = 0; j < keys / 16; j++)
+				attn_p_fragment<dtype>(p[j], p32 + 2 * j);
+		}
+		release(s.empty_q);
+		if (t.num_tiles) {
+			wait_full(s.full_v + 8 * v.stage, v.phase, by_threads);
+			issue_pv<dtype, dim>(o[0], p, s.v + v.stage * bytes);
+			ptx_wgmma_wait_group<0>();
+			wgmma_keep<dim / 2>(o[0]);
+			release(s.empty_v + 8 * v.stage);
+			advance<stages>(&v);
+		}
+		write_rows<dtype, dim>(a, w, o, m, l, rows);
+	}
+}
+
+template <int dtype, int dim>
+static __global__ __launch_bounds__(THREADS, 1) void
+attn_paged_prefill_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
+			  const __grid_constant__ struct plan plan, const __grid_constant__ struct maps maps,
+			  int32_t group, uint32_t magic)
+{
+	extern __shared__ __align__(1024) uint8_t s_all[];
+	struct shared s = lay_out<dim>(s_all);
+
+	if (threadIdx.x == 0) {
+		ptx_mbarrier_init(s.full_q, 129);
+		ptx_mbarrier_init(s.empty_q, GROUPS * 4 * RELEASERS);
+		for (int i = 0; i < num_stages<dim>(); i++) {
+			ptx_mbarrier_init(s.full_k + 8 * i, 128);
+			ptx_mbarrier_init(s.full_v + 8 * i, 128);
+			ptx_mbarrier_init(s.empty_k + 8 * i, GROUPS * 4 * RELEASERS);
+			ptx_mbarrier_init(s.empty_v + 8 * i, GROUPS * 4 * RELEASERS);
+		}
+	}
+	__syncthreads();
+	ptx_griddepcontrol_wait();
+	if (threadIdx.x >= GROUPS * 128) {
+		ptx_setmaxnreg_dec<PRODUCER_REGS>();
+		produce<dim>(a, plan, maps, s, group, magic);
+		ptx_griddepcontrol_launch_dependents();
+	} else {
+		ptx_setmaxnreg_inc<CONSUMER_REGS>();
+		consume<dtype, dim>(a, s, !plan.box, group, magic);
+	}
+}
+
+static int make_map(CUtensorMap *map, const struct cairn_attn_paged_args *args, const void *pages, int box)
+{
+	const uint64_t row = (uint64_t)args->num_kv_heads * args->head_dim;
+	const struct cairn_tensor_layout t = {
+		.data = pages, .dims = 2, .element_bytes = 2,
+		.size = { row, (uint64_t)args->num_pages * args->page_size }, .stride = { row * 2 },
+		.box = { 64, (uint32_t)box }, .swizzle = 128, .promotion = 256,
+	};
+
+	return cairn_tensor_map(map, &t, "attn_paged");
+}
+
+/* Pages of MIN_BOX slots and more come by the copy engine, if their number is a power of two. */
+static int make_maps(const struct cairn_attn_paged_args *args, int keys, struct plan *plan, struct maps *maps)
+{
+	int64_t slots = (int64_t)args->num_pages * args->page_size;
+
+	if (args->page_size < MIN_BOX || attn_page_shift(args->page_size) < 0 || slots < 1 ||
+	    slots > 0x7fffffff)
+		return 0;
+	plan->box = args->page_size < keys ? args->page_size : keys;
+	CAIRN_TRY(make_map(&maps->k, args, args->k_pages, plan->box));
+	return make_map(&maps->v, args, args->v_pages, plan->box);
+}
+
+template <int dim>
+static int launch(const struct cairn_attn_paged_args *args, struct plan *plan, int64_t tiles, void *stream)
+{
+	int32_t group = args->num_qo_heads / args->num_kv_heads;
+	uint32_t magic = attn_magic((uint32_t)group);
+	struct maps maps = {};
+	void *params[] = { (void *)args, plan, &maps, &group, &magic };
+	int64_t key_bytes = (int64_t)args->max_kv_len * dim * 4, items = tiles * args->num_kv_heads;
+	int num_sms = cairn_num_sms();
+	struct cairn_launch l = {};
+
+	if (num_sms < 0)
+		return num_sms;
+	/* where attn_token() is exact, and where counters of tiles end */
+	if (((int64_t)args->max_qo_len * group + ROWS) * group > 0xffffffffll ||
+	    items > 0x7fffffff - 2 * num_sms)
+		return cairn_error(EOPNOTSUPP, "attn_paged: max_qo_len, num_kv_heads, batch: too large");
+	CAIRN_TRY(make_maps(args, tile_keys<dim>(), plan, &maps));
+	plan->section = (32 << 20) / (key_bytes > 1 ? key_bytes : 1) < 1 ? 1 :
+			(int32_t)((32 << 20) / (key_bytes > 1 ? key_bytes : 1));
+	l.grid[0] = (unsigned int)(items < num_sms ? items : num_sms);
+	l.block[0] = THREADS;
+	l.smem = smem_bytes<dim>();
+	l.pdl = 1;
+	l.stream = stream;
+	return cairn_launch(args->dtype == CAIRN_F16 ?
+			    (const void *)attn_paged_prefill_kernel<CAIRN_F16, dim> :
+			    (const void *)attn_paged_prefill_kernel<CAIRN_BF16, dim>, &l, params);
+}
+
+static int launch_any(const struct cairn_attn_paged_args *args, struct plan *plan, int64_t tiles,
+		      void *stream)
+{
+	switch (args->head_dim) {
+	case 64:
+		return launch<64>(args, plan, tiles, stream);
+	case 128:
+		return launch<128>(args, plan, tiles, stream);
+	default:
+		return launch<256>(args, plan, tiles, stream);
+	}
+}
+
+int attn_paged_prefill(const struct cairn_attn_paged_args *args, void *stream)
+{
+	int64_t rows = (int64_t)args->max_qo_len * (args->num_qo_heads / args->num_kv_heads);
+	struct plan plan = {};
+
+	plan.batch = args->batch;
+	plan.row_tiles = (int32_t)((rows + ROWS - 1) / ROWS);
+	return launch_any(args, &plan, (int64_t)plan.row_tiles * plan.batch, stream);
+}
+
+int attn_paged_prefill_listed(const struct cairn_attn_paged_args *args, void *stream)
+{
+	struct plan plan = {};
+
+	plan.list = (const int32_t *)args->workspace;
+	/* all that could be in the list; a CTA without a tile leaves at once */
+	return launch_any(args, &plan, attn_paged_list_tiles(args, ATTN_DECODE_TILE), stream);
+}

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * attn_paged_ref - the definition, one row of one head at a time, in double; and how far from it
+ * one may be
+ *
+ * The bound follows the path of the numbers through any implementation that keeps to the contract.
+ * E = 2^-23: one fp32 addition, twice the usual 2^-24 as tensor cores truncate; u: half an ulp of
+ * dtype.
+ *
+ *   logits  s_j is a sum of head_dim products, wrong by at most (head_dim + 4) E sm_scale sum |q
+ *           k_j|; going through exp2 of differences from a running maximum adds 2E |s_j - max|, and
+ *           2E for exp2 itself. Call the sum d_j. An error common to all logits cancels in p, so
+ *           where logits are so large that d is not small, errors are counted relative to the
+ *           largest logit's: d_j + d_max, and 0 for it.
+ *   softcap what was wrong by d_j goes through softcap tanh(. / softcap), which never widens it and
+ *           narrows it where it saturates; the quotient, tanh itself (4E) and the product add 6E softcap.
+ *   p       p_j becomes at most p_j e^(d_j), and the normaliser at least D = sum p_j e^(-d_j) of
+ *           itself: with up_j = p_j (e^(d_j) - 1), out moves by at most sum up_j (|v_j| + |out|) /
+ *           D.
+ *   P * V   p_j rounded to dtype: u p_j |v_j|, and for a p_j that underflows dtype its smallest
+ *           half step (seen from the largest p, hence over l = sum exp(s_j - max)). The sums of
+ *           kv_len terms, with a rescale each time the maximum moves: (1.5 kv_len + 32) E of sum
+ *           p_j |v_j|, and of |out| through l.
+ *   out     one rounding: u |out|, or half the smallest step.
+ *   lse     ln sum p_j e^(d_j), the same depth, and the rounding of its parts: E (|max| + |lse|).
+ *
+ * Above 2^33 products in q.k the reference computes the first and last row of each request and a
+ * fixed pseudo-random sample of the others, all heads of each; of the rest only that they are
+ * finite is judged (or, where no key is seen, all).
+ */
+#include "fused/attention/attn_paged.h"
+
+#include <stdlib.h>
+
+#include "primitives/base/dtype.h"
+#include "primitives/base/error.h"
+
+#define E	0x1p-23
+
+static int kv_len_of(const struct cairn_attn_paged_args *a, int b)
+{
+	int pages = a->kv_indptr[b + 1] - a->kv_indptr[b];
+
+	return pages ? (pages - 1) * a->page_size + a->kv_last_page_len[b] : 0;
+}
+
+/* Element at which key j of request b begins, for the KV head of query head h. */
+static int64_t key_at(const struct cairn_attn_paged_args *a, int b, int j, int h)
+{
+	int64_t page = a->kv_indices[a->kv_indptr[b] + j / a->page_size];
+	int g = h / (a->num_qo_heads / a->num_kv_heads);
+
+	return ((page * a->page_size + j % a->page_size) * a->num_kv_heads + g) * a->head_dim;
+}
+
+static int keys_seen(const struct cairn_attn_paged_args *a, int b, int i)
+{
+	int kv_len = kv_len_of(a, b);
+	int n = a->causal ? i + 1 + kv_len - (a->qo_indptr[b + 1] - a->qo_indptr[b]) : kv_len;
+
+	return n > 0 ? n : 0;
+}
+
+/* The first of them that the window leaves. */
+static int first_seen(const struct cairn_attn_paged_args *a, int b, int i)
+{
+	int position = i + kv_len_of(a, b) - (a->qo_indptr[b + 1] - a->qo_indptr[b]);
+
+	return a->window && position >= a->window ? position - a->window + 1 : 0;
+}
+
+struct row {
+	double *s, *d;			/* [kv_len] logits and their errors */
+	double o[256], bound[256];
+	double lse, lse_bound;
+};
+
+/* Logit s with error d, capped. */
+static void bend_logit(double cap, double *s, double *d)
+{
+	double v = cap * tanh(*s / cap), up = cap * tanh((*s + *d) / cap), down = cap * tanh((*s - *d) / cap);
+
+	*d = fmax(up - v, v - down) + 6 * E * cap;
+	*s = v;
+}
+
+/* Row i of request b, head h. */
+static void attend(const struct cairn_attn_paged_args *a, int b, int i, int h, struct row *r)
+{
+	int64_t stride = a->q_stride ? a->q_stride : (int64_t)a->num_qo_heads * a->head_dim;
+	int64_t q_at = (a->qo_indptr[b] + i) * stride + (int64_t)h * a->head_dim;
+	double u = cairn_dtype_roundoff(a->dtype), tiny = cairn_dtype_tiny(a->dtype);
+	int n = keys_seen(a, b, i), first = first_seen(a, b, i), dim = a->head_dim, top = first;
+	double l = 0, den = 0, up_sum = 0, e_sum = 0, depth = (1.5 * (n - first) + 32) * E, e_max, d_top;
+	float q[256], x[256];
+
+	for (int c = 0; c < dim; c++)
+		r->o[c] = r->bound[c] = 0;
+	r->lse = -INFINITY;
+	r->lse_bound = 0;
+	if (!n)
+		return;
+	cairn_load_row(q, a->q, a->dtype, q_at, dim);
+	for (int j = first; j < n; j++) {
+		double dot = 0, magnitude = 0;
+
+		cairn_load_row(x, a->k_pages, a->dtype, key_at(a, b, j, h), dim);
+		#pragma omp simd reduction(+:dot, magnitude)
+		for (int c = 0; c < dim; c++) {
+			dot += (double)q[c] * x[c];
+			magnitude += fabs((double)q[c] * x[c]);
+		}
+		r->s[j] = a->sm_scale * dot;
+		r->d[j] = (dim + 4) * E * a->sm_scale * magnitude;
+		if (a->softcap > 0)
+			bend_logit(a->softcap, &r->s[j], &r->d[j]);
+		if (r->s[j] > r->s[top])
+			top = j;
+	}
+	d_top = r->d[top];
+	e_max = d_top;
+	for (int j = first; j < n; j++) {
+		l += exp(r->s[j] - r->s[top]);
+		e_max = fmax(e_max, r->s[j] - r->s[top] + r->d[j]);
+	}
+	for (int j = first; j < n; j++) {
+		e_sum += exp(r->s[j] - r->s[top] + r->d[j] - e_max);
+		if (d_top > 0.5)
+			r->d[j] = j == top ? 0 : r->d[j] + d_top;
+		r->d[j] += 2 * E * (r->s[top] - r->s[j]) + 2 * E;
+		den += exp(r->s[j] - r->s[top] - r->d[j]) / l;
+	}
+	for (int j = first; j < n; j++) {
+		double p = exp(r->s[j] - r->s[top]) / l;
+		double up = (exp(fmin(r->s[j] - r->s[top] + r->d[j], 700)) / l - p) / den;
+		double w = up + p * (u + depth) + fmax(tiny, 0x1p-126) / l;
+
+		up_sum += up;
+		cairn_load_row(x, a->v_pages, a->dtype, key_at(a, b, j, h), dim);
+		for (int c = 0; c < dim; c++) {
+			r->o[c] += p * x[c];
+			r->bound[c] += w * fabs(x[c]);
+		}
+	}
+	for (int c = 0; c < dim; c++)
+		r->bound[c] += (up_sum + depth + u) * fabs(r->o[c]) + fmax(tiny, 0x1p-126);
+	r->lse = r->s[top] + log(l);
+	r->lse_bound = log(e_sum / l) + e_max + depth + E * (fabs(r->s[top]) + fabs(r->lse));
+}
+
+/* Which rows are worked out: all (0), or one in `step` and the ends of each request. */
+static uint32_t sample_step(const struct cairn_attn_paged_args *a)
+{
+	double products = 0;
+
+	for (int b = 0; b < a->batch; b++)
+		for (int i = 0; i < a->qo_indptr[b + 1] - a->qo_indptr[b]; i++)
+			products += (double)(keys_seen(a, b, i) - first_seen(a, b, i)) *
+				    a->num_qo_heads * a->head_dim;
+	return products <= 0x1p33 ? 0 : (uint32_t)(products * 0x1p-33) + 1;
+}
+
+static int left_out(const struct cairn_attn_paged_args *a, int b, int i, uint32_t step)
+{
+	if (!step || i == 0 || i == a->qo_indptr[b + 1] - a->qo_indptr[b] - 1)
+		return 0;
+	return ((uint32_t)(a->qo_indptr[b] + i) * 2654435761u >> 8) % step != 0;
+}
+
+/* exact NULL: the rounded results into the arguments; else values and bounds of [0] out, [1] lse. */
+static int all_rows(const struct cairn_attn_paged_args *a, struct cairn_exact *exact)
+{
+	uint32_t step = exact ? sample_step(a) : 0;
+	int max_kv = 1, no_memory = 0;
+
+	for (int b = 0; b < a->batch; b++)
+		max_kv = kv_len_of(a, b) > max_kv ? kv_len_of(a, b) : max_kv;
+	#pragma omp parallel reduction(|:no_memory)
+	{
+		struct row *r = malloc(sizeof(*r) + 2 * sizeof(double) * (size_t)max_kv);
+
+		no_memory |= !r;
+		if (r) {
+			r->s = (double *)(r + 1);
+			r->d = r->s + max_kv;
+		}
+		for (int b = 0; b < a->batch; b++) {
+			int rows = (a->qo_indptr[b + 1] - a->qo_indptr[b]) * a->num_qo_heads;
+
+			#pragma omp for schedule(dynamic) nowait
+			for (int k = 0; k < rows; k++) {
+				int i = k / a->num_qo_heads, h = k % a->num_qo_heads;
+				int64_t at = ((int64_t)a->qo_indptr[b] + i) * a->num_qo_heads + h;
+				int skip = exact && left_out(a, b, i, step) && keys_seen(a, b, i);
+
+				if (!r)
+					continue;
+				if (!skip)
+					attend(a, b, i, h, r);
+				for (int c = 0; c < a->head_dim; c++) {
+					if (!exact) {
+						cairn_store(a->out, a->dtype, at * a->head_dim + c, r->o[c]);
+						continue;
+					}
+					exact[0].val[at * a->head_dim + c] = skip ? 0 : r->o[c];
+					exact[0].bound[at * a->head_dim + c] = skip ? INFINITY : r->bound[c];
+				}
+				if (a->lse && !exact) {
+					a->lse[at] = (float)r->lse;
+				} else if (a->lse) {
+					exact[1].val[at] = skip ? 0 : r->lse;
+					exact[1].bound[at] = skip ? INFINITY : r->lse_bound;
+				}
+			}
+		}
+		free(r);
+	}
+	return no_memory ? cairn_error(ENOMEM, "attn_paged: no memory for %d logits", max_kv) : 0;
+}
+
+int cairn_attn_paged_ref(const struct cairn_attn_paged_args *a, void *stream)
+{
+	(void)stream;
+	CAIRN_TRY(cairn_attn_paged_check(a));
+	return all_rows(a, NULL);
+}
+
+int cairn_attn_paged_exact(const struct cairn_attn_paged_args *a, struct cairn_exact *exact)
+{
+	CAIRN_TRY(cairn_attn_paged_check(a));
+	return all_rows(a, exact);
+}

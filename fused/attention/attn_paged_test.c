@@ -1,0 +1,498 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * attn_paged_test - two grids whose remaining dimensions rotate through lists, named edges, large
+ * shapes, bench
+ *
+ * Kinds: EXACT has all logits equal (out is the mean of small integers) or one key that outweighs
+ * all others (out is its V); EXTREME bends logits or values in one of six ways. So the exact answer
+ * is known by construction and the bound stays tight.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conformance/harness.h"
+#include "fused/attention/attn_paged.h"
+#include "fused/attention/paged_test.h"
+
+enum {
+	CAUSAL = PAGED_FLAGS, LSE = CAUSAL << 1, F16 = CAUSAL << 2,
+	PACKED = CAUSAL << 3,		/* q is a slice of packed rows of q, k and v */
+	BENCH = CAUSAL << 4, DEVICE = CAUSAL << 5,
+	DECODES = CAUSAL << 6,		/* requests after the first have one row */
+};
+
+/* What the logits look like. */
+enum { PLAIN, ANY, EQUAL, TOP, NEGATIVE, HUGE_LOGITS, LARGE_V, TINY_V, NUM_LOGITS };
+
+struct shape {
+	const char *name;			/* NULL: made of the numbers */
+	int batch, qo, kv, page, hq, hkv, dim;
+	unsigned flags;
+	int logits;				/* of kind EXTREME; 0: by the index */
+	const int *qo_lens, *kv_lens;
+	int window;
+	float cap;
+};
+
+#define LENS(...)	(const int[]){ __VA_ARGS__ }
+#define N(n, b, q, k, p, h, g, d) \
+	.name = n, .batch = b, .qo = q, .kv = k, .page = p, .hq = h, .hkv = g, .dim = d
+#define BOTH		(CAUSAL | LSE)
+/* As continuous batching has it: chunks of prompts among requests that decode. */
+#define MIX_QO	LENS(1, 1, 700, 1, 1, 1, 1, 1, 1, 1, 333, 1, 1, 1, 1, 1, 1, 1, 1, 1, 5, 1, 1, 1, 1, 1, 1, 1, \
+		     1, 1, 17, 1, 1, 1, 1, 1, 1, 0, 1, 1, 129)
+#define MIX_KV	LENS(1300, 7, 1900, 1024, 2048, 1, 999, 31, 64, 1500, 333, 1, 2, 3, 16, 17, 1300, 1300, 800, \
+		     1, 5, 1300, 1200, 1100, 1000, 900, 800, 700, 600, 500, 400, 300, 200, 100, 90, 80, 70, \
+		     60, 50, 40, 4129)
+
+static const struct shape named[] = {
+	{ N("one_key", 1, 1, 1, 1, 1, 1, 64), .flags = LSE },
+	{ N("batch_0", 0, 1, 1, 16, 4, 2, 64), .flags = LSE },
+	{ N("no_rows", 3, 0, 40, 16, 4, 2, 64), .flags = LSE },
+	{ N("no_keys", 3, 2, 0, 16, 4, 2, 128), .flags = LSE },
+	{ N("no_keys_causal", 2, 70, 0, 16, 4, 2, 64), .flags = BOTH },
+	{ N("empty_requests", 6, 1, 1, 8, 4, 2, 64), .flags = LSE,
+		.qo_lens = LENS(0, 1, 2, 0, 40, 0), .kv_lens = LENS(9, 0, 33, 0, 17, 5) },
+	{ N("more_queries_than_keys", 2, 9, 3, 16, 4, 4, 64), .flags = BOTH },
+	{ N("more_queries_than_keys_prefill", 2, 150, 97, 16, 4, 2, 128), .flags = BOTH | F16 },
+	{ N("one_key_many_queries", 1, 129, 1, 16, 2, 1, 64), .flags = BOTH },
+	{ N("first_row_sees_one_key", 1, 64, 64, 16, 2, 1, 64), .flags = BOTH },
+	{ N("single_page", 3, 1, 13, 64, 8, 2, 128), .flags = LSE },
+	{ N("last_page_full", 3, 1, 64, 16, 8, 2, 128), .flags = LSE },
+	{ N("last_page_one_slot", 3, 1, 65, 16, 8, 2, 128), .flags = LSE },
+	{ N("last_page_but_one_slot", 3, 1, 63, 16, 8, 2, 128), .flags = LSE },
+	{ N("duplicate_pages", 4, 1, 150, 8, 8, 2, 128), .flags = LSE | PAGED_DUPLICATE },
+	{ N("duplicate_pages_prefill", 2, 50, 150, 8, 4, 2, 64), .flags = BOTH | PAGED_DUPLICATE },
+	{ N("all_pages_identical", 3, 2, 130, 16, 8, 2, 128), .flags = LSE | PAGED_SAME },
+	{ N("all_pages_identical_prefill", 2, 40, 130, 16, 4, 1, 64), .flags = BOTH | PAGED_SAME },
+	{ N("high_page_ids", 2, 1, 40, 4, 4, 1, 64), .flags = LSE | PAGED_HIGH },
+	{ N("no_spare_page", 3, 1, 40, 8, 4, 2, 64), .flags = LSE | PAGED_FULL },
+	{ N("page_1000", 2, 3, 1203, 1000, 4, 2, 64), .flags = BOTH },
+	{ N("padded_graph_decode", 8, 1, 1, 16, 8, 2, 128), .flags = LSE | PAGED_PADDED,
+		.qo_lens = LENS(1, 1, 1, 1, 1, 0, 0, 0), .kv_lens = LENS(97, 16, 1, 0, 200, 0, 0, 1) },
+	{ N("padded_graph_prefill", 4, 1, 1, 16, 4, 2, 64), .flags = BOTH | PAGED_PADDED,
+		.qo_lens = LENS(40, 1, 0, 0), .kv_lens = LENS(90, 33, 0, 7) },
+	{ N("mixed_prefill_decode", 6, 1, 1, 16, 8, 2, 128), .flags = BOTH,
+		.qo_lens = LENS(1, 70, 1, 17, 3, 1), .kv_lens = LENS(300, 70, 33, 54, 3, 1) },
+	{ N("mixed_group_7", 4, 1, 1, 5, 14, 2, 64), .flags = BOTH | F16,
+		.qo_lens = LENS(1, 30, 2, 5), .kv_lens = LENS(97, 61, 16, 5) },
+	/* around the number of packed rows at which tiles and kernels change */
+	{ N("rows_16", 2, 4, 97, 16, 8, 2, 64), .flags = BOTH },
+	{ N("rows_17", 2, 17, 97, 16, 2, 2, 64), .flags = BOTH },
+	{ N("rows_32", 2, 8, 97, 16, 8, 2, 128), .flags = BOTH },
+	{ N("rows_33", 2, 33, 97, 16, 2, 2, 128), .flags = BOTH },
+	{ N("rows_63", 1, 9, 97, 16, 14, 2, 64), .flags = BOTH },
+	{ N("rows_65", 1, 65, 97, 16, 2, 2, 64), .flags = BOTH },
+	{ N("rows_128", 1, 32, 97, 16, 8, 2, 64), .flags = BOTH },
+	{ N("rows_129", 1, 43, 97, 16, 6, 2, 64), .flags = BOTH },
+	{ N("group_5", 2, 1, 97, 16, 10, 2, 128), .flags = LSE },
+	{ N("group_12", 2, 1, 97, 16, 12, 1, 128), .flags = LSE },
+	{ N("group_16", 2, 1, 97, 16, 16, 1, 128), .flags = LSE | F16 },
+	{ N("group_17", 2, 1, 97, 16, 17, 1, 128), .flags = LSE },
+	{ N("group_33", 2, 1, 97, 16, 33, 1, 64), .flags = LSE },
+	{ N("group_48", 2, 3, 54, 16, 48, 1, 64), .flags = BOTH },
+	{ N("kv_63", 1, 1, 63, 16, 4, 2, 256), .flags = LSE },
+	{ N("kv_64", 1, 1, 64, 16, 4, 2, 256), .flags = LSE },
+	{ N("kv_65", 1, 1, 65, 16, 4, 2, 256), .flags = LSE | F16 },
+	{ N("kv_1023", 1, 1, 1023, 16, 8, 2, 128), .flags = LSE },
+	{ N("kv_1024", 1, 1, 1024, 16, 8, 2, 128), .flags = LSE },
+	{ N("kv_1025", 1, 1, 1025, 16, 8, 2, 128), .flags = LSE },
+	{ N("kv_2048_one_head", 1, 1, 2048, 8, 4, 1, 64), .flags = LSE | F16 },
+	{ N("kv_4999_group_2", 1, 3, 4999, 16, 2, 1, 64), .flags = BOTH },
+	{ N("logits_any", 2, 3, 97, 16, 4, 2, 128), .flags = BOTH, .logits = ANY },
+	{ N("logits_any_f16", 2, 40, 97, 16, 4, 2, 64), .flags = LSE | F16, .logits = ANY },
+	{ N("logits_equal", 2, 3, 97, 16, 4, 2, 64), .flags = BOTH, .logits = EQUAL },
+	{ N("logits_one_dominates", 2, 40, 97, 16, 4, 2, 128), .flags = BOTH, .logits = TOP },
+	{ N("logits_below_minus_5e4", 2, 1, 97, 16, 4, 2, 128), .flags = LSE, .logits = NEGATIVE },
+	{ N("logits_below_minus_5e4_f16", 2, 40, 97, 16, 4, 2, 64), .flags = BOTH | F16, .logits = NEGATIVE },
+	{ N("logits_huge", 2, 1, 97, 16, 4, 2, 128), .flags = LSE, .logits = HUGE_LOGITS },
+	{ N("logits_huge_f16", 2, 40, 97, 16, 4, 2, 64), .flags = LSE | F16, .logits = HUGE_LOGITS },
+	{ N("values_near_largest", 2, 3, 97, 16, 4, 2, 128), .flags = BOTH, .logits = LARGE_V },
+	{ N("values_near_largest_f16", 2, 40, 97, 16, 4, 2, 64), .flags = BOTH | F16, .logits = LARGE_V },
+	{ N("values_subnormal_f16", 2, 3, 97, 16, 4, 2, 64), .flags = BOTH | F16, .logits = TINY_V },
+	{ N("prefill_577", 1, 577, 577, 16, 4, 1, 64), .flags = BOTH },
+	{ N("append_127_to_1921", 1, 127, 2048, 16, 4, 1, 64), .flags = BOTH | F16 },
+	/* windows: of one key, less than a page, a page and one more, across tiles; wider than all keys */
+	{ N("window_1", 3, 1, 97, 16, 8, 2, 128), .flags = BOTH, .window = 1 },
+	{ N("window_5_page_64", 3, 2, 200, 64, 8, 2, 128), .flags = BOTH, .window = 5 },
+	{ N("window_16_page_16", 2, 3, 150, 16, 6, 1, 64), .flags = BOTH | F16, .window = 16 },
+	{ N("window_17_page_16", 2, 8, 150, 16, 8, 2, 256), .flags = BOTH, .window = 17 },
+	{ N("window_100_page_1", 2, 1, 333, 1, 8, 2, 128), .flags = BOTH, .window = 100 },
+	{ N("window_777_kv_2900", 1, 1, 2900, 16, 8, 2, 128), .flags = BOTH, .window = 777 },
+	{ N("window_130_d256", 3, 1, 700, 16, 8, 4, 256), .flags = BOTH, .window = 130 },
+	{ N("window_wider_than_kv", 3, 2, 90, 16, 4, 2, 128), .flags = BOTH, .window = 1000 },
+	{ N("window_all_but_one", 2, 1, 90, 16, 4, 2, 128), .flags = BOTH, .window = 89 },
+	{ N("window_largest", 2, 40, 90, 16, 4, 2, 128), .flags = BOTH, .window = 0x7fffffff },
+	{ N("window_full_decode", 2, 1, 150, 16, 8, 2, 128), .flags = LSE, .window = 40 },
+	{ N("window_full_prefill", 2, 70, 190, 16, 4, 2, 64), .flags = LSE, .window = 40 },
+	{ N("window_1_prefill", 1, 150, 150, 16, 4, 2, 128), .flags = BOTH, .window = 1 },
+	{ N("window_33_prefill", 1, 300, 300, 16, 4, 1, 128), .flags = BOTH, .window = 33 },
+	{ N("window_64_prefill_page_64", 2, 200, 330, 64, 4, 2, 64), .flags = BOTH | F16, .window = 64 },
+	{ N("window_127_prefill_page_1", 1, 257, 290, 1, 2, 1, 128), .flags = BOTH, .window = 127 },
+	{ N("window_129_prefill_d256", 1, 260, 515, 16, 4, 2, 256), .flags = BOTH, .window = 129 },
+	{ N("window_smaller_than_chunk", 1, 200, 500, 16, 4, 2, 128), .flags = BOTH, .window = 60 },
+	{ N("window_larger_than_chunk", 1, 100, 700, 16, 4, 2, 128), .flags = BOTH, .window = 350 },
+	{ N("window_queries_without_keys", 2, 90, 50, 16, 4, 2, 128), .flags = BOTH, .window = 20 },
+	{ N("window_mixed", 6, 1, 1, 16, 8, 2, 128), .flags = BOTH | PAGED_PADDED, .window = 48,
+		.qo_lens = LENS(1, 70, 1, 17, 3, 1), .kv_lens = LENS(300, 170, 33, 54, 3, 1) },
+	/* caps: hardly felt, Gemma's 50, all logits saturated, none at all beside huge logits */
+	{ N("cap_50", 3, 1, 97, 16, 8, 4, 256), .flags = BOTH, .cap = 50 },
+	{ N("cap_50_prefill", 1, 90, 97, 16, 8, 4, 256), .flags = BOTH, .cap = 50 },
+	{ N("cap_30_f16", 2, 3, 150, 16, 8, 2, 128), .flags = BOTH | F16, .cap = 30 },
+	{ N("cap_1_prefill", 2, 70, 150, 16, 4, 2, 128), .flags = BOTH, .cap = 1 },
+	{ N("cap_small", 2, 3, 97, 16, 4, 2, 64), .flags = BOTH, .cap = 0.05f },
+	{ N("cap_small_prefill", 1, 90, 97, 16, 4, 2, 64), .flags = BOTH | F16, .cap = 0.05f },
+	{ N("cap_large", 2, 1, 97, 16, 4, 2, 128), .flags = BOTH, .cap = 1e4f },
+	{ N("cap_50_logits_any", 2, 3, 97, 16, 4, 2, 128), .flags = BOTH, .logits = ANY, .cap = 50 },
+	{ N("cap_50_logits_any_prefill", 2, 40, 97, 16, 4, 2, 64), .flags = BOTH, .logits = ANY, .cap = 50 },
+	{ N("cap_9_logits_any_d256", 1, 40, 97, 16, 4, 2, 256), .flags = BOTH, .logits = ANY, .cap = 9 },
+	{ N("cap_50_one_dominates", 2, 40, 97, 16, 4, 2, 128), .flags = BOTH, .logits = TOP, .cap = 50 },
+	{ N("cap_50_logits_huge", 2, 1, 97, 16, 4, 2, 128), .flags = LSE, .logits = HUGE_LOGITS, .cap = 50 },
+	{ N("cap_50_below_minus_5e4", 2, 40, 97, 16, 4, 2, 64), .flags = BOTH | F16, .logits = NEGATIVE,
+		.cap = 50 },
+	{ N("cap_50_no_keys", 2, 70, 33, 16, 4, 2, 64), .flags = BOTH, .cap = 50 },
+	{ N("cap_50_window_40", 3, 1, 150, 16, 8, 4, 256), .flags = BOTH, .window = 40, .cap = 50 },
+	{ N("cap_50_window_40_prefill", 2, 90, 150, 16, 8, 4, 256), .flags = BOTH, .window = 40, .cap = 50 },
+	{ N("cap_2_window_100_d128", 2, 150, 250, 16, 4, 2, 128), .flags = BOTH, .window = 100, .cap = 2 },
+	/* too large for one processor */
+	{ N("large_window_1000", 12, 577, 2048, 16, 32, 8, 128), .flags = BOTH | DEVICE | PAGED_RAGGED,
+		.window = 1000 },
+	{ N("large_gemma", 5, 700, 3000, 16, 8, 4, 256), .flags = BOTH | DEVICE | PAGED_RAGGED,
+		.window = 1024, .cap = 50 },
+	{ N("large_serving_mix", 41, 1, 1, 16, 32, 8, 128), .flags = BOTH | DEVICE,
+		.qo_lens = MIX_QO, .kv_lens = MIX_KV },
+	{ N("large_b128_kv999", 128, 1, 999, 16, 32, 4, 128), .flags = LSE | DEVICE | PAGED_RAGGED },
+	{ N("large_b1_kv32789", 1, 1, 32789, 16, 32, 8, 128), .flags = LSE | DEVICE },
+	{ N("large_b12_kv16384_page1", 12, 1, 16384, 1, 8, 1, 128), .flags = LSE | DEVICE | PAGED_RAGGED },
+	{ N("large_qo577_kv2048", 12, 577, 2048, 16, 32, 8, 128), .flags = BOTH | DEVICE | PAGED_RAGGED },
+	{ N("large_qo1023_kv1024_d64", 2, 1023, 1024, 16, 28, 4, 64), .flags = BOTH | DEVICE },
+	{ N("large_qo1024_kv1023_d256", 2, 1024, 1023, 5, 8, 2, 256), .flags = BOTH | DEVICE | F16 },
+	{ N("large_qo4224_kv4224", 1, 4224, 4224, 64, 8, 2, 128), .flags = LSE | DEVICE },
+	{ N("large_mixed", 73, 17, 4096, 16, 32, 8, 128), .flags = BOTH | DEVICE | PAGED_RAGGED },
+	{ N("large_page_ids_past_2e31_elements", 2, 1, 100, 16, 4, 1, 64),
+		.flags = LSE | DEVICE | PAGED_HIGH },
+	/* measured: bytes are those of K, V, q and out */
+	{ N("decode_h32_8_b1_kv1024_bf16", 1, 1, 1024, 16, 32, 8, 128), .flags = BENCH },
+	{ N("decode_h32_8_b1_kv4096_bf16", 1, 1, 4096, 16, 32, 8, 128), .flags = BENCH },
+	{ N("decode_h32_8_b1_kv16384_bf16", 1, 1, 16384, 16, 32, 8, 128), .flags = BENCH | DEVICE },
+	{ N("decode_h32_8_b16_kv1024_bf16", 16, 1, 1024, 16, 32, 8, 128), .flags = BENCH | DEVICE },
+	{ N("decode_h32_8_b16_kv4096_bf16", 16, 1, 4096, 16, 32, 8, 128), .flags = BENCH | DEVICE },
+	{ N("decode_h32_8_b16_kv16384_bf16", 16, 1, 16384, 16, 32, 8, 128), .flags = BENCH | DEVICE },
+	{ N("decode_h32_8_b64_kv1024_bf16", 64, 1, 1024, 16, 32, 8, 128), .flags = BENCH | DEVICE },
+	{ N("decode_h32_8_b64_kv4096_bf16", 64, 1, 4096, 16, 32, 8, 128), .flags = BENCH | DEVICE },
+	{ N("decode_h32_8_b128_kv1024_bf16", 128, 1, 1024, 16, 32, 8, 128), .flags = BENCH | DEVICE },
+	{ N("decode_h32_8_b128_kv4096_bf16", 128, 1, 4096, 16, 32, 8, 128), .flags = BENCH | DEVICE },
+	{ N("decode_h32_32_b1_kv1024_f16", 1, 1, 1024, 16, 32, 32, 128), .flags = BENCH | F16 },
+	{ N("decode_h32_32_b1_kv4096_f16", 1, 1, 4096, 16, 32, 32, 128), .flags = BENCH | F16 | DEVICE },
+	{ N("decode_h32_32_b16_kv4096_f16", 16, 1, 4096, 16, 32, 32, 128), .flags = BENCH | F16 | DEVICE },
+	{ N("decode_h28_4_b32_kv4096_bf16", 32, 1, 4096, 16, 28, 4, 128), .flags = BENCH | DEVICE },
+	{ N("decode_h32_8_d64_b64_kv4096_bf16", 64, 1, 4096, 16, 32, 8, 64), .flags = BENCH | DEVICE },
+	{ N("decode_h16_8_d256_b16_kv4096_bf16", 16, 1, 4096, 16, 16, 8, 256), .flags = BENCH | DEVICE },
+	{ N("prefill_h32_8_b16_s1024_causal_bf16", 16, 1024, 1024, 16, 32, 8, 128),
+		.flags = BENCH | CAUSAL | DEVICE },
+	{ N("prefill_h32_8_b4_s4096_causal_bf16", 4, 4096, 4096, 16, 32, 8, 128),
+		.flags = BENCH | CAUSAL | DEVICE },
+	{ N("prefill_h32_8_b1_s16384_causal_bf16", 1, 16384, 16384, 16, 32, 8, 128),
+		.flags = BENCH | CAUSAL | DEVICE },
+	{ N("prefill_h32_8_b4_s4096_bf16", 4, 4096, 4096, 16, 32, 8, 128), .flags = BENCH | DEVICE },
+	{ N("prefill_h32_8_d64_b4_s4096_causal_bf16", 4, 4096, 4096, 16, 32, 8, 64),
+		.flags = BENCH | CAUSAL | DEVICE },
+	{ N("prefill_h16_8_d256_b4_s4096_causal_bf16", 4, 4096, 4096, 16, 16, 8, 256),
+		.flags = BENCH | CAUSAL | DEVICE },
+	{ N("append_h32_8_b8_qo512_kv8192_causal_bf16", 8, 512, 8192, 16, 32, 8, 128),
+		.flags = BENCH | CAUSAL | DEVICE },
+	/* what a serving engine lives on: chunks of a prompt, and beside requests that decode, in one call */
+	{ N("chunk_h32_8_qo2048_kv2048_causal_bf16", 1, 2048, 2048, 16, 32, 8, 128),
+		.flags = BENCH | CAUSAL | DEVICE },
+	{ N("chunk_h32_8_page64_qo2048_kv2048_causal_bf16", 1, 2048, 2048, 64, 32, 8, 128),
+		.flags = BENCH | CAUSAL | DEVICE },
+	{ N("mix_h32_8_qo512_b65_kv1300_causal_bf16", 65, 512, 1300, 16, 32, 8, 128),
+		.flags = BENCH | CAUSAL | DEVICE | DECODES },
+	/* a window, which should cost as much as so many keys alone; Gemma 2 */
+	{ N("decode_h32_8_b4_kv16384_window4096_bf16", 4, 1, 16384, 16, 32, 8, 128),
+		.flags = BENCH | CAUSAL | DEVICE, .window = 4096 },
+	{ N("decode_h8_4_d256_b16_kv4096_cap50_bf16", 16, 1, 4096, 16, 8, 4, 256),
+		.flags = BENCH | CAUSAL | DEVICE, .cap = 50 },
+	{ N("chunk_h8_4_d256_qo2048_kv2048_cap50_causal_bf16", 1, 2048, 2048, 16, 8, 4, 256),
+		.flags = BENCH | CAUSAL | DEVICE, .cap = 50 },
+};
+
+static const int decode_batch[] = { 1, 2, 12, 17 }, decode_kv[] = { 1, 15, 16, 17, 54, 97, 512 };
+static const int pages[] = { 1, 5, 8, 16, 32, 64 };
+static const int prefill_qo[] = { 2, 3, 17, 37, 127 }, prefill_kv[] = { 15, 54, 97, 211 };
+#define NUM_DECODE	(4 * 7 * 6)
+#define NUM_PREFILL	(5 * 4 * 6)
+#define NUM_NAMED	((int)ARRAY_SIZE(named))
+
+static void shape_at(int index, struct shape *s)
+{
+	static const int heads[][2] = { { 4, 4 }, { 8, 2 }, { 6, 1 }, { 14, 2 }, { 32, 8 }, { 8, 1 },
+					{ 32, 4 }, { 28, 4 } };
+	static const int dims[] = { 128, 64, 256, 128, 64 };
+	int i = index - NUM_NAMED, h;
+
+	if (i < 0) {
+		*s = named[index];
+		return;
+	}
+	memset(s, 0, sizeof(*s));
+	if (i < NUM_DECODE) {
+		s->batch = decode_batch[i % 4];
+		s->qo = 1;
+		s->kv = decode_kv[i / 4 % 7];
+		s->page = pages[i / 28];
+		h = (i + i / 28) % 8;
+	} else {
+		i -= NUM_DECODE;
+		s->qo = prefill_qo[i % 5];
+		s->kv = prefill_kv[i / 5 % 4];
+		s->page = pages[i / 20];
+		s->batch = 1 + i % 3;
+		h = (i + i / 20) % (s->qo * s->kv > 10000 ? 3 : 8);
+		s->flags = i % 3 != 1 ? CAUSAL : 0;
+	}
+	s->hq = heads[h][0];
+	s->hkv = heads[h][1];
+	s->dim = dims[(i + i / 5) % 5];
+	s->flags |= (i % 2 ? F16 : 0) | (i % 5 < 3 ? LSE : 0) | (i % 7 < 3 ? PACKED : 0) |
+		    (i % 3 ? PAGED_RAGGED : 0) | (i % 11 < 3 ? PAGED_PADDED : 0);
+}
+
+static void describe(int index, struct cairn_case *c)
+{
+	struct shape s;
+	double pairs, kv;
+
+	shape_at(index, &s);
+	if (s.name)
+		snprintf(c->name, sizeof(c->name), "%s", s.name);
+	else
+		snprintf(c->name, sizeof(c->name), "b%d_qo%d_kv%d_p%d_h%d_%d_d%d_%s%s%s%s%s%s", s.batch, s.qo,
+			 s.kv, s.page, s.hq, s.hkv, s.dim, s.flags & F16 ? "f16" : "bf16",
+			 s.flags & CAUSAL ? "_causal" : "", s.flags & LSE ? "_lse" : "",
+			 s.flags & PACKED ? "_packed" : "", s.flags & PAGED_RAGGED ? "_ragged" : "",
+			 s.flags & PAGED_PADDED ? "_padded" : "");
+	c->bench = !!(s.flags & BENCH);
+	c->device_only = !!(s.flags & DEVICE);
+	if (s.name && s.logits)
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
+	else if (s.flags & (BENCH | DEVICE))
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
+	else if (s.name)
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
+	else
+		c->kinds = CAIRN_KIND_BIT(index % 3) |
+			   CAIRN_KIND_BIT(index / 3 % 2 ? CAIRN_KIND_POISON : CAIRN_KIND_NORMAL);
+	/* keys that are seen at all */
+	kv = s.window && s.window <= s.kv - s.qo ? s.window + s.qo - 1 : s.kv;
+	pairs = (double)s.qo * s.kv;
+	if (s.flags & CAUSAL)
+		pairs -= 0.5 * s.qo * (s.qo - 1.0);
+	if (s.window && s.window < s.kv - s.qo)		/* of the bench rows: each row has a whole window */
+		pairs = (double)s.qo * s.window;
+	c->flops = 4.0 * s.batch * pairs * s.hq * s.dim;
+	c->bytes = 4.0 * s.batch * s.dim * (kv * s.hkv + (double)s.qo * s.hq);
+	if (s.flags & DECODES) {
+		c->flops = 4.0 * s.hq * s.dim * (pairs + (s.batch - 1.0) * kv);
+		c->bytes = 4.0 * s.dim * (s.batch * kv * s.hkv + (s.batch - 1.0 + s.qo) * s.hq);
+	}
+}
+
+/* Element c of every head of row i of a packed array. */
+static void set_all(void *x, int dtype, int64_t at, int heads, int dim, int c, double v)
+{
+	for (int h = 0; h < heads; h++)
+		cairn_store(x, dtype, at + (int64_t)h * dim + c, v);
+}
+
+/* Bends q and K, which hold random numbers so far, to what the logits shall be. Sets sm_scale to 1. */
+static void bend_logits(struct cairn_op *op, const struct shape *s, const struct paged *p, int logits,
+			int64_t stride)
+{
+	struct cairn_attn_paged_args *a = op->args;
+	void *q = (void *)a->q, *k = (void *)a->k_pages;
+	double large = a->dtype == CAIRN_F16 ? 32768 : 0x1p60;
+	double unit = logits == HUGE_LOGITS ? large : logits == NEGATIVE ? 256 : 4;
+	int64_t row = (int64_t)s->hkv * s->dim;
+	size_t esize = cairn_dtype_bytes(a->dtype);
+	int c0 = (int)cairn_op_range(op, 0, s->dim - 2);
+
+	a->sm_scale = 1;
+	for (int i = 0; i < p->nnz; i++) {
+		memset((char *)q + i * stride * esize, 0, (size_t)(s->hq * s->dim) * esize);
+		if (logits != EQUAL)
+			set_all(q, a->dtype, i * stride, s->hq, s->dim, c0, unit);
+		if (logits == NEGATIVE)	/* a small random part beside the large one */
+			set_all(q, a->dtype, i * stride, s->hq, s->dim, c0 + 1, 1);
+	}
+	for (int b = 0; b < s->batch && logits != EQUAL; b++) {
+		int top = p->kv_len[b] ? (int)cairn_op_range(op, 0, p->kv_len[b] - 1) : 0;
+
+		for (int j = 0; j < p->kv_len[b]; j++) {
+			double v = j == top ? 512 : cairn_op_range(op, -4, 4);
+
+			if (logits == NEGATIVE)
+				v = -256 - 2.0 * (double)cairn_op_range(op, 0, 3);
+			if (logits == HUGE_LOGITS)
+				v = j == top ? large : large * (double)cairn_op_range(op, -8, 6) / 8;
+			set_all(k, a->dtype, paged_slot(p, b, j) * row, s->hkv, s->dim, c0, v);
+		}
+	}
+}
+
+static void scale_values(struct cairn_op *op, const struct paged *p, int64_t row, int logits)
+{
+	struct cairn_attn_paged_args *a = op->args;
+	int64_t n = p->num_pages * (int64_t)p->page_size * row;
+	int f16 = a->dtype == CAIRN_F16;
+	double factor = logits == TINY_V ? (f16 ? 0x1p-22 : 0x1p-128) : f16 ? 12000 : 0x1p100;
+
+	for (int64_t i = 0; i < n; i++) {
+		double v = cairn_load(a->v_pages, a->dtype, i) * factor;
+
+		cairn_store((void *)a->v_pages, a->dtype, i, f16 && fabs(v) > 6e4 ? copysign(6e4, v) : v);
+	}
+}
+
+/* NaN in the keys that no row's window reaches. */
+static void poison_outside(struct cairn_attn_paged_args *a, const struct paged *p, int64_t row)
+{
+	for (int b = 0; b < p->batch; b++)
+		for (int j = 0; j <= p->kv_len[b] - p->qo_len[b] - a->window; j++) {
+			cairn_fill_nan((void *)a->k_pages, a->dtype, paged_slot(p, b, j) * row, row);
+			cairn_fill_nan((void *)a->v_pages, a->dtype, paged_slot(p, b, j) * row, row);
+		}
+}
+
+static void setup(struct cairn_op *op)
+{
+	struct cairn_attn_paged_args *a = op->args;
+	int64_t row, stride, nnz;
+	struct paged p = { 0 };
+	enum cairn_kind kind = op->kind;
+	struct shape s;
+	int pad, logits = PLAIN, qo_lens[PAGED_MAX_BATCH];
+	void *k, *v;
+	uint8_t *q;
+	size_t esize;
+
+	shape_at(op->case_index, &s);
+	if (kind == CAIRN_KIND_EXACT)
+		logits = op->case_index / 3 % 2 ? TOP : EQUAL;
+	if (kind == CAIRN_KIND_EXTREME)
+		logits = s.logits ? s.logits : 1 + op->case_index / 6 % (NUM_LOGITS - 1);
+	p.batch = s.batch;
+	p.page_size = s.page;
+	p.flags = s.flags;
+	p.pool = s.flags & DEVICE ? 0x7fffffff / 64 / s.page + 9 : 5000;
+	pad = s.flags & PAGED_PADDED ? 5 : 0;
+	for (int b = 0; b < s.batch && s.flags & DECODES; b++)
+		qo_lens[b] = b ? 1 : s.qo;
+	paged_lengths(op, &p, s.qo, s.kv, s.flags & DECODES ? qo_lens : s.qo_lens, s.kv_lens, 0);
+	paged_tables(op, &p, offsetof(struct cairn_attn_paged_args, qo_indptr));
+	a->batch = s.batch;
+	a->nnz_qo = p.nnz + pad;
+	a->max_qo_len = p.max_qo + pad * 10;
+	a->max_kv_len = p.max_kv * (pad ? 3 : 1) + pad;
+	a->num_pages = p.num_pages;
+	a->page_size = s.page;
+	a->num_qo_heads = s.hq;
+	a->num_kv_heads = s.hkv;
+	a->head_dim = s.dim;
+	a->dtype = s.flags & F16 ? CAIRN_F16 : CAIRN_BF16;
+	a->causal = !!(s.flags & CAUSAL);
+	a->window = s.window;
+	a->softcap = s.cap;
+	a->sm_scale = op->case_index % 4 == 1 && !s.name ? 0.3f : (float)(1 / sqrt(s.dim));
+	row = (int64_t)s.hkv * s.dim;
+	stride = (int64_t)s.hq * s.dim + (s.flags & PACKED ? 2 * row : 0);
+	a->q_stride = s.flags & PACKED ? stride : 0;
+	nnz = a->nnz_qo;
+	esize = cairn_dtype_bytes(a->dtype);
+
+	cairn_out(op, offsetof(struct cairn_attn_paged_args, out), a->dtype, nnz * s.hq * s.dim);
+	if (s.flags & LSE)
+		cairn_out(op, offsetof(struct cairn_attn_paged_args, lse), CAIRN_F32, nnz * s.hq);
+	q = cairn_in(op, offsetof(struct cairn_attn_paged_args, q), a->dtype, nnz * stride);
+	if (logits != PLAIN && logits != ANY && kind == CAIRN_KIND_EXTREME)
+		op->kind = CAIRN_KIND_NORMAL;	/* the rest of the memory is ordinary */
+	cairn_fill_nan(q, a->dtype, 0, nnz * stride);	/* rows that do not exist, and gaps */
+	if (stride == (int64_t)s.hq * s.dim)
+		cairn_fill(op, q, a->dtype, p.nnz * stride, 1);
+	else
+		for (int i = 0; i < p.nnz; i++)
+			cairn_fill(op, q + i * stride * esize, a->dtype, (int64_t)s.hq * s.dim, 1);
+	k = cairn_in(op, offsetof(struct cairn_attn_paged_args, k_pages), a->dtype,
+		     p.num_pages * (int64_t)s.page * row);
+	v = cairn_in(op, offsetof(struct cairn_attn_paged_args, v_pages), a->dtype,
+		     p.num_pages * (int64_t)s.page * row);
+	paged_fill(op, &p, k, a->dtype, row);
+	paged_fill(op, &p, v, a->dtype, row);
+	if (kind == CAIRN_KIND_POISON && s.window && !(s.flags & (PAGED_DUPLICATE | PAGED_SAME)))
+		poison_outside(a, &p, row);
+	if (logits >= LARGE_V)
+		scale_values(op, &p, row, logits);
+	else if (logits >= EQUAL)
+		bend_logits(op, &s, &p, logits, stride);
+	op->kind = kind;
+}
+
+static const char *reject(void *args, int i, int *want)
+{
+	struct cairn_attn_paged_args *a = args;
+
+	*want = i < 20 || i > 25 ? -EINVAL : -EOPNOTSUPP;
+	switch (i) {
+	case 0: a->size = 8; return "size_too_small";
+	case 1: a->out = NULL; return "out_null";
+	case 2: a->q = NULL; return "q_null";
+	case 3: a->k_pages = NULL; return "k_pages_null";
+	case 4: a->v_pages = NULL; return "v_pages_null";
+	case 5: a->qo_indptr = NULL; return "qo_indptr_null";
+	case 6: a->kv_indptr = NULL; return "kv_indptr_null";
+	case 7: a->kv_indices = NULL; return "kv_indices_null";
+	case 8: a->kv_last_page_len = NULL; return "kv_last_page_len_null";
+	case 9: a->q = (const char *)a->q + 8; return "q_misaligned";
+	case 10: a->out = (char *)a->out + 4; return "out_misaligned";
+	case 11: a->batch = -1; return "batch_negative";
+	case 12: a->max_kv_len = -1; return "max_kv_len_negative";
+	case 13: a->page_size = 0; return "page_size_0";
+	case 14: a->num_kv_heads = 0; return "num_kv_heads_0";
+	case 15: a->sm_scale = 0; return "sm_scale_0";
+	case 16: a->sm_scale = NAN; return "sm_scale_nan";
+	case 17: a->sm_scale = INFINITY; return "sm_scale_inf";
+	case 18: a->q_stride = 56; return "q_stride_short";
+	case 19: a->q_stride = 68; return "q_stride_odd";
+	case 20: a->dtype = CAIRN_F32; return "dtype_f32";
+	case 21: a->head_dim = 56; return "head_dim_56";
+	case 22: a->head_dim = 80; return "head_dim_80";
+	case 23: a->head_dim = 96; return "head_dim_96";
+	case 24: a->head_dim = 224; return "head_dim_224";
+	case 25: a->num_qo_heads = 5; a->num_kv_heads = 2; return "heads_5_over_2";
+	case 26: a->window = -1; return "window_negative";
+	case 27: a->softcap = -1; return "softcap_negative";
+	case 28: a->softcap = NAN; return "softcap_nan";
+	case 29: a->softcap = INFINITY; return "softcap_inf";
+	}
+	return NULL;
+}
+
+static int exact(const void *args, struct cairn_exact *e)
+{
+	return cairn_attn_paged_exact(args, e);
+}
+
+const struct cairn_family cairn_attn_paged_family = {
+	.stage = "fused", .name = "attn_paged",
+	.op = offsetof(struct cairn_impl, attn_paged),
+	.workspace_op = offsetof(struct cairn_impl, attn_paged_workspace),
+	.args_size = sizeof(struct cairn_attn_paged_args),
+	.workspace_field = offsetof(struct cairn_attn_paged_args, workspace),
+	.num_cases = NUM_NAMED + NUM_DECODE + NUM_PREFILL,
+	.describe = describe,
+	.setup = setup,
+	.exact = exact,
+	.reject = reject,
+};

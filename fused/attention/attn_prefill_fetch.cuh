@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * attn_prefill_fetch - the warpgroup of the prefill kernel that fetches: which tile comes next, its Q, K
+ * and V
+ *
+ * Tiles of keys come two ways. Where a page is a power of two of at least MIN_BOX slots, in boxes of the copy
+ * engine, a page by 64 elements each: lane i of the first warp starts box i, and that is all that there is
+ * to do. Else, and where a tile reaches past the keys of the request or before its first window, into
+ * slots that may hold NaN or do not exist, all four warps copy 16 bytes a thread and write zeros for what
+ * is not there.
+ */
+#ifndef CAIRN_ATTN_PREFILL_FETCH_CUH
+#define CAIRN_ATTN_PREFILL_FETCH_CUH
+
+#include <cuda.h>
+
+#include "fused/attention/attn_tile.cuh"
+
+#define GROUPS		2			/* warpgroups that multiply; one more fetches */
+#define THREADS		((GROUPS + 1) * 128)
+#define ROWS		ATTN_PREFILL_ROWS
+static_assert(ROWS == GROUPS * 64, "a warpgroup has 64 rows");
+#define MIN_BOX		32			/* slots; smaller boxes are slower than threads */
+#define PANEL_ROW	128			/* bytes of a row of a panel, see wgmma.cuh */
+
+/* Keys of a tile, bytes of a K or V tile and of Q; shared memory of a CTA. */
+template <int dim> ATTN_CONST tile_keys(void) { return dim == 256 ? 64 : 128; }
+template <int dim> ATTN_CONST tile_bytes(void) { return tile_keys<dim>() * dim * 2; }
+template <int dim> ATTN_CONST q_bytes(void) { return ROWS * dim * 2; }
+template <int dim> ATTN_CONST num_stages(void) { return dim == 256 ? 2 : dim == 128 ? 3 : 4; }
+template <int dim> ATTN_CONST tiles_bytes(void) { return 2 * num_stages<dim>() * tile_bytes<dim>(); }
+template <int dim> ATTN_CONST smem_bytes(void) { return q_bytes<dim>() + tiles_bytes<dim>() + 256; }
+
+/*
+ * racecheck does not see copies that arrive by themselves, nor that one lane can speak for its warp; it
+ * does not know bar.arrive, from which on it loses count, and the turns order no memory anyhow.
+ */
+#ifdef CAIRN_DEBUG
+#define COPIER_WAITS	1
+#define RELEASERS	32		/* lanes that say a stage is used up */
+#define TURNS		0
+#else
+#define COPIER_WAITS	0
+#define RELEASERS	1
+#define TURNS		1
+#endif
+
+/*
+ * What tile a CTA takes when: from a list that the device made, or by arithmetic where all requests are
+ * alike.
+ */
+struct plan {
+	const int32_t *list;		/* NULL; or the number of entries, 0, entries: request, row tile */
+	int32_t batch, row_tiles;	/* without a list */
+	int32_t section;		/* pairs of request and KV head whose keys the L2 holds at once */
+	int32_t box;			/* keys that the copy engine brings at once; 0: threads copy */
+};
+
+/* K and V pages as [slots][heads * head_dim], in boxes of plan.box slots and 64 elements. */
+struct maps {
+	CUtensorMap k, v;
+};
+
+/* Consumers get to know of a tile what they need. */
+struct tile {
+	int32_t qo_first, qo_len, kv_len, head;
+	int32_t row0, begin, num_tiles;	/* first packed row, first key, key tiles; -1: no more work */
+};
+
+struct shared {
+	uint32_t q, k, v;		/* k and v: [stages] tiles */
+	uint32_t full_q, empty_q, full_k, empty_k, full_v, empty_v;	/* mbarriers, of k and v [stages] */
+	struct tile *tile;
+};
+
+template <int dim>
+ATTN_DEV struct shared lay_out(uint8_t *s_all)
+{
+	uint32_t at = ptx_smem(s_all) + q_bytes<dim>() + tiles_bytes<dim>();
+	struct shared s;
+
+	s.q = ptx_smem(s_all);
+	s.k = s.q + q_bytes<dim>();
+	s.v = s.k + num_stages<dim>() * tile_bytes<dim>();
+	s.full_q = at;
+	s.empty_q = at + 8;
+	s.full_k = at + 16;
+	s.empty_k = at + 48;
+	s.full_v = at + 80;
+	s.empty_v = at + 112;
+	s.tile = (struct tile *)(s_all + q_bytes<dim>() + tiles_bytes<dim>() + 160);
+	return s;
+}
+
+/* A place in a ring of tiles; the first round of a consumer waits for phase 0, of a producer for 1. */
+struct place {
+	int stage;
+	uint32_t phase;
+};
+
+template <int stages> ATTN_DEV void advance(struct place *p)
+{
+	p->stage++;
+	if (p->stage == stages) {
+		p->stage = 0;
+		p->phase ^= 1;
+	}
+}
+
+/* Where the 16-byte piece `chunk` of a row lies in a tile of `rows` rows. */
+template <int rows>
+ATTN_DEV uint32_t panel_at(int row, int chunk)
+{
+	return chunk / 8 * rows * PANEL_ROW + attn_swizzle(row, chunk % 8, PANEL_ROW);
+}
+
+/*
+ * The nth tile of this CTA: request and row tile; 0: there is none. The order of all tiles is from the
+ * longest to the shortest, as far as it is known, and CTAs take from it to and fro, so that each gets as
+ * much as another.
+ */
+ATTN_DEV int nth_tile(const struct cairn_attn_paged_args &a, const struct plan &plan, int nth, int *b,
+		      int *head, int *row_tile)
+{
+	int cta = nth & 1 ? gridDim.x - 1 - blockIdx.x : blockIdx.x, i = nth * gridDim.x + cta;
+	int pairs, first, in_section;
+
+	if (plan.list) {
+		if (i >= plan.list[0] * a.num_kv_heads)
+			return 0;
+		*head = i % a.num_kv_heads;
+		i /= a.num_kv_heads;
+		*b = plan.list[2 + 2 * i];
+		*row_tile = plan.list[3 + 2 * i];
+		return 1;
+	}
+	pairs = plan.batch * a.num_kv_heads;
+	if (i >= pairs * plan.row_tiles)
+		return 0;
+	first = i / (plan.section * plan.row_tiles) * plan.section;
+	in_section = min(plan.section, pairs - first);
+	i -= first * plan.row_tiles;
+	*row_tile = plan.row_tiles - 1 - i / in_section;
+	first += i % in_section;
+	*b = first / a.num_kv_heads;
+	*head = first % a.num_kv_heads;
+	return 1;
+}
+
+template <int dim>
+ATTN_DEV void gather_q(const struct cairn_attn_paged_args &a, const struct attn_request &r, uint32_t s_q,
+		       int row0, int rows)
+{
+	constexpr int chunks = dim / 8;
+
+#pragma unroll 4
+	for (int i = threadIdx.x % 128; i < ROWS * chunks; i += 128) {
+		int in_tile = i / chunks, chunk = i % chunks, row = row0 + in_tile;
+		int64_t at = row < rows ? attn_q_row(a, r, row) + chunk * 8 : 0;
+
+		ptx_cp_async_cg(s_q + panel_at<ROWS>(in_tile, chunk), (const uint16_t *)a.q + at,
+				row < rows ? 16 : 0);
+	}
+}
+
+/*
+ * Starts the copy of this warp's share of the keys of a tile; lane i brings the slot of key i of the
+ * share. A key that is not there becomes a row of zeros: whatever NaN the pages hold, 0 * NaN never
+ * happens.
+ */
+template <int dim>
+ATTN_DEV void gather_tile(const struct cairn_attn_paged_args &a, const void *pages, int head, uint32_t s_tile,
+			  uint32_t slot)
+{
+	constexpr int keys = tile_keys<dim>(), share = keys / 4, chunks = dim / 8, per_pass = 32 / chunks;
+	int lane = threadIdx.x % 32, row = lane / chunks, chunk = lane % chunks;
+	uint32_t slot_bytes = a.num_kv_heads * dim * 2;
+	const char *from = (const char *)pages + head * dim * 2 + chunk * 16;
+
+	/* share is a multiple of 8, so that the swizzle of row + i is that of row ^ i below 8 */
+	s_tile += panel_at<keys>(threadIdx.x % 128 / 32 * share + row, chunk);
+#pragma unroll
+	for (int i = 0; i < share; i += per_pass) {
+		uint32_t key = __shfl_sync(~0u, slot, i + row), bytes = key == ~0u ? 0 : 16;
+
+		ptx_cp_async_cg((s_tile ^ (i & 7) << 4) + i * PANEL_ROW,
+				from + (uint64_t)(key == ~0u ? 0 : key) * slot_bytes, bytes);
+	}
+}
+
+/* The same by the copy engine: lane i of the first warp one box, whose first slot it brings. */
+template <int dim>
+ATTN_DEV void copy_tile(const CUtensorMap *map, int box, int head, uint32_t s_tile, uint32_t slot,
+			uint32_t mbar)
+{
+	constexpr int keys = tile_keys<dim>(), panels = dim / 64;
+	int i = threadIdx.x % 128, row = i / panels * box, panel = i % panels;
+
+	if (i == 0)
+		ptx_mbarrier_arrive_expect_tx(mbar, tile_bytes<dim>());
+	else
+		ptx_mbarrier_arrive(mbar);
+	if (i < 32)
+		__syncwarp();
+	if (i < keys / box * panels)
+		ptx_cp_async_bulk_tensor_2d_g2s(s_tile + panel * keys * PANEL_ROW + row * PANEL_ROW, map,
+						head * dim + panel * 64, (int)slot, mbar);
+}
+
+/* The keys of a tile that the producer walks, begin a multiple of the box. */
+struct walk {
+	int32_t begin;			/* of the first tile */
+	int32_t first, end;		/* what the rows see is first .. end-1 */
+	int32_t low, high;		/* what some row of the request sees, and boxes may bring along */
+	int32_t page_shift, box;
+};
+
+/* Tile i comes in boxes: nothing is in it that may be NaN. */
+template <int dim> ATTN_DEV bool in_boxes(const struct walk &w, int i)
+{
+	constexpr int keys = tile_keys<dim>();
+
+	return w.box && w.begin + i * keys >= w.low && w.begin + (i + 1) * keys <= w.high;
+}
+
+/* The slot of this lane's key of tile i, or of its box. */
+template <int dim>
+ATTN_DEV uint32_t tile_slot(const struct cairn_attn_paged_args &a, const struct attn_request &r,
+			    const struct walk &w, int i)
+{
+	constexpr int keys = tile_keys<dim>(), share = keys / 4, panels = dim / 64;
+	int lane = threadIdx.x % 32, key = w.begin + i * keys, nth;
+
+	if (in_boxes<dim>(w, i)) {
+		nth = lane / panels * w.box;
+		return attn_slot(a, r, w.page_shift, key + nth, nth < keys ? w.high : 0);
+	}
+	nth = threadIdx.x % 128 / 32 * share + lane;
+	return attn_slot(a, r, w.page_shift, key + nth, lane < share && key + nth >= w.first ? w.end : 0);
+}
+
+/* What this thread has copied so far is there. */
+ATTN_DEV void arrive_copied(uint32_t mbar)
+{
+	if (!COPIER_WAITS) {
+		ptx_cp_async_mbarrier_arrive_noinc(mbar);
+		return;
+	}
+	ptx_cp_async_commit_group();
+	ptx_cp_async_wait_group<0>();
+	ptx_mbarrier_arrive(mbar);
+}
+
+template <int dim>
+ATTN_DEV void fill(const struct cairn_attn_paged_args &a, const void *pages, const CUtensorMap *map,
+		   const struct walk &w, int i, int head, uint32_t s_tile, uint32_t slot, uint32_t mbar)
+{
+	if (in_boxes<dim>(w, i)) {
+		copy_tile<dim>(map, w.box, head, s_tile, slot, mbar);
+		return;
+	}
+	gather_tile<dim>(a, pages, head, s_tile, slot);
+	if (!w.box) {
+		arrive_copied(mbar);
+		return;
+	}
+	/* a tile at an end, among others that came as wgmma sees them: the consumers need not look twice */
+	ptx_cp_async_commit_group();
+	ptx_cp_async_wait_group<0>();
+	ptx_fence_proxy_async_shared_cta();
+	ptx_mbarrier_arrive(mbar);
+}
+
+/* The warpgroup that fetches: Q, K and V of one tile after the other, up to two tiles of keys ahead. */
+template <int dim>
+ATTN_DEV void produce(const struct cairn_attn_paged_args &a, const struct plan &plan, const struct maps &maps,
+		      const struct shared &s, int group, uint32_t magic)
+{
+	constexpr int keys = tile_keys<dim>(), bytes = tile_bytes<dim>();
+	constexpr int stages = num_stages<dim>();
+	struct place k = { 0, 1 }, v = { 0, 1 };
+	int b, head, row_tile, q = 0;
+	struct walk w;
+
+	w.page_shift = attn_page_shift(a.page_size);
+	w.box = plan.box;
+
+	for (int nth = 0; nth_tile(a, plan, nth, &b, &head, &row_tile); nth++) {
+		struct attn_request r = attn_load_request(a, b, head, group, magic);
+		int rows = r.qo_len * group, row0 = row_tile * ROWS, num_tiles;
+		uint32_t slot, next, old;
+
+		if (row0 >= rows)
+			continue;
+		w.first = attn_row_first(a, r, row0);
+		w.end = attn_row_sees(a, r, min(rows, row0 + ROWS) - 1);
+		w.low = attn_row_first(a, r, 0);
+		w.high = r.kv_len;
+		w.begin = w.box ? w.first & -w.box : w.first;
+		num_tiles = w.end > w.first ? attn_div_up(w.end - w.begin, keys) : 0;
+		next = tile_slot<dim>(a, r, w, 0);
+		slot = next;
+		for (int i = 0; i <= num_tiles; i++) {
+			old = slot;
+			slot = next;
+			if (i < num_tiles) {
+				ptx_mbarrier_wait(s.empty_k + 8 * k.stage, k.phase);
+				fill<dim>(a, a.k_pages, &maps.k, w, i, head, s.k + k.stage * bytes, slot,
+					  s.full_k + 8 * k.stage);
+				next = tile_slot<dim>(a, r, w, i + 1);
+				advance<stages>(&k);
+			}
+			if (i == 0) {
+				ptx_mbarrier_wait(s.empty_q, ~q & 1);
+				gather_q<dim>(a, r, s.q, row0, rows);
+				arrive_copied(s.full_q);
+				if (threadIdx.x % 128 == 0) {
+					*s.tile = (struct tile){ r.qo_first, r.qo_len, r.kv_len, head, row0,
+								 w.begin, num_tiles };
+					ptx_mbarrier_arrive(s.full_q);
+				}
+				q++;
+			} else {
+				ptx_mbarrier_wait(s.empty_v + 8 * v.stage, v.phase);
+				fill<dim>(a, a.v_pages, &maps.v, w, i - 1, head, s.v + v.stage * bytes, old,
+					  s.full_v + 8 * v.stage);
+				advance<stages>(&v);
+			}
+		}
+	}
+	ptx_mbarrier_wait(s.empty_q, ~q & 1);
+	arrive_copied(s.full_q);
+	if (threadIdx.x % 128 == 0) {
+		s.tile->num_tiles = -1;
+		ptx_mbarrier_arrive(s.full_q);
+	}
+	ptx_cp_async_wait_group<0>();
+}
+
+#endif

@@ -1,0 +1,429 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * attn_tile_test - the index arithmetic that the kernels use, and properties that need no reference
+ *
+ * The properties hold for every implementation of attn_paged; here they are asked of the cpu table.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conformance/harness.h"
+#include "fused/attention/attn_paged.h"
+#include "fused/attention/attn_tile.h"
+
+/* ---- index arithmetic ---- */
+
+static void shares_cover_all_tiles(struct cairn_test *t)
+{
+	for (int ranks = 1; ranks <= ATTN_MAX_CLUSTER; ranks++) {
+		for (int total = 0; total < 300; total++) {
+			int largest = 0, smallest = total;
+
+			EXPECT(t, attn_share(total, ranks, 0) == 0);
+			EXPECT(t, attn_share(total, ranks, ranks) == total);
+			for (int r = 0; r < ranks; r++) {
+				int n = attn_share(total, ranks, r + 1) - attn_share(total, ranks, r);
+
+				largest = n > largest ? n : largest;
+				smallest = n < smallest ? n : smallest;
+			}
+			EXPECT(t, smallest >= 0 && largest - smallest <= 1);
+		}
+	}
+	EXPECT(t, attn_share((1 << 28) - 1, 16, 16) == (1 << 28) - 1);
+}
+
+static void swizzle_is_a_permutation_without_conflicts(struct cairn_test *t)
+{
+	for (uint32_t row_bytes = 128; row_bytes <= 512; row_bytes *= 2) {
+		uint32_t chunks = row_bytes / 16;
+		uint8_t seen[64 * 32] = { 0 };
+
+		for (uint32_t row = 0; row < 64; row++)
+			for (uint32_t c = 0; c < chunks; c++)
+				seen[attn_swizzle(row, c, row_bytes) / 16]++;
+		for (uint32_t i = 0; i < 64 * chunks; i++)
+			EXPECT(t, seen[i] == 1);
+		/* stepping with an immediate */
+		for (uint32_t row = 0; row < 64; row++)
+			for (uint32_t c = 0; c < chunks; c++)
+				EXPECT(t, attn_swizzle(row, c, row_bytes) ==
+					  (attn_swizzle(row, c & 1, row_bytes) ^ (c >> 1 << 5)) &&
+					  attn_swizzle(row, c, row_bytes) ==
+					  (attn_swizzle(row & ~7u, c, row_bytes) ^ (row & 7) << 4) +
+					  (row & 7) * row_bytes);
+		/* one ldmatrix: eight rows at one column; one cp.async quarter: eight chunks of one row */
+		for (uint32_t first = 0; first < 64; first += 8) {
+			for (uint32_t c = 0; c < chunks; c++) {
+				uint32_t by_row = 0, by_chunk = 0;
+
+				for (uint32_t k = 0; k < 8; k++) {
+					by_row |= 1u << attn_swizzle(first + k, c, row_bytes) / 16 % 8;
+					by_chunk |= 1u << attn_swizzle(first, c / 8 * 8 + k,
+								       row_bytes) / 16 % 8;
+				}
+				EXPECT(t, by_row == 0xff && by_chunk == 0xff);
+			}
+		}
+	}
+}
+
+static void visible_keys(struct cairn_test *t)
+{
+	EXPECT(t, attn_visible(0, 1, 97, 1) == 97);
+	EXPECT(t, attn_visible(0, 5, 5, 1) == 1);
+	EXPECT(t, attn_visible(4, 5, 5, 1) == 5);
+	EXPECT(t, attn_visible(0, 9, 3, 1) == 0);
+	EXPECT(t, attn_visible(6, 9, 3, 1) == 1);
+	EXPECT(t, attn_visible(100, 9, 3, 1) == 3);
+	EXPECT(t, attn_visible(0, 9, 3, 0) == 3);
+	EXPECT(t, attn_kv_len(0, 7, 16) == 0);
+	EXPECT(t, attn_kv_len(1, 16, 16) == 16);
+	EXPECT(t, attn_kv_len(3, 1, 16) == 33);
+	EXPECT(t, attn_kv_len(1, 0, 16) == 0);
+	for (int qo = 1; qo < 40; qo++)
+		for (int kv = 0; kv < 40; kv++)
+			for (int i = 1; i < qo; i++)
+				EXPECT(t, attn_visible(i, qo, kv, 1) >= attn_visible(i - 1, qo, kv, 1));
+}
+
+static void first_keys(struct cairn_test *t)
+{
+	EXPECT(t, attn_first_key(0, 1, 97, 0) == 0);
+	EXPECT(t, attn_first_key(0, 1, 97, 1) == 96);
+	EXPECT(t, attn_first_key(0, 1, 97, 97) == 0);
+	EXPECT(t, attn_first_key(0, 1, 97, 96) == 1);
+	EXPECT(t, attn_first_key(0, 1, 97, 0x7fffffff) == 0);
+	EXPECT(t, attn_first_key(0, 0x7fffffff, 0, 0x7fffffff) == 0);
+	for (int qo = 1; qo < 30; qo++)
+		for (int kv = 0; kv < 30; kv++)
+			for (int window = 1; window < 35; window++)
+				for (int i = 0; i < qo; i++) {
+					int first = attn_first_key(i, qo, kv, window);
+					int seen = attn_visible(i, qo, kv, 1) - first, position = i + kv - qo;
+
+					/* as many keys as the window has, or as there are */
+					EXPECT(t, position < 0 ? first == 0 && seen == 0 :
+					       seen == (position + 1 < window ? position + 1 : window));
+					EXPECT(t, !i || first >= attn_first_key(i - 1, qo, kv, window));
+				}
+}
+
+static void token_of_a_row(struct cairn_test *t)
+{
+	for (uint32_t group = 1; group <= 300; group++) {
+		uint32_t magic = attn_magic(group), limit = 0x7fffffffu / (group / 2 + 1) - 1;
+
+		for (int i = 0; i < 1000; i++) {
+			uint32_t row = i < 500 ? (uint32_t)i : (uint32_t)cairn_rand(t) % limit;
+
+			EXPECT(t, attn_token((int32_t)row, magic) == (int32_t)(row / group));
+		}
+		/* the last row of a token, as far up as it is exact */
+		limit = limit / group * group - 1;
+		EXPECT(t, attn_token((int32_t)limit, magic) == (int32_t)(limit / group));
+	}
+}
+
+static void page_shift(struct cairn_test *t)
+{
+	for (int page_size = 1; page_size < 5000; page_size++) {
+		int shift = attn_page_shift(page_size), power = !(page_size & (page_size - 1));
+
+		EXPECT(t, power ? 1 << shift == page_size : shift == -1);
+	}
+}
+
+static void split_fits_the_device(struct cairn_test *t)
+{
+	/* an H200, as cudaOccupancyMaxActiveClusters() has it */
+	const int32_t h200[2][ATTN_MAX_CLUSTER + 1] = {
+		{ 0, 264, 264, 237, 248, 235, 234, 224, 240, 207, 210, 176, 192, 182, 196, 210, 224 },
+		{ 0, 132, 132, 117, 120, 110, 102, 105, 120, 81, 70, 77, 84, 91, 98, 105, 112 },
+	};
+	const int32_t bare[2][ATTN_MAX_CLUSTER + 1] = { { 0, 264 }, { 0, 132 } };
+	const int32_t none[2][ATTN_MAX_CLUSTER + 1] = { { 0 } };
+
+	EXPECT(t, attn_decode_split(8, 16384, 128, bare).cluster_size == 1);
+	EXPECT(t, attn_decode_split(8, 16384, 128, none).cluster_size == 1);
+	EXPECT(t, attn_decode_split(0, 0, 128, h200).cluster_size == 1);
+	EXPECT(t, attn_decode_split(8, 16384, 128, h200).cluster_size >= 8);	/* batch 1, 8 KV heads */
+	EXPECT(t, attn_decode_split(4096, 4096, 128, h200).cluster_size == 1);
+	EXPECT(t, !attn_decode_split(4096, 4096, 128, h200).wide);
+	for (int i = 0; i < 1000; i++) {
+		int64_t tasks = (int64_t)(cairn_rand(t) % 5000);
+		int32_t kv = (int32_t)(cairn_rand(t) % 100000);
+		struct attn_split s = attn_decode_split(tasks, kv, 64 << i % 3, h200);
+
+		EXPECT(t, s.wide == 0 || s.wide == 1);
+		EXPECT(t, s.cluster_size >= 1 && s.cluster_size <= ATTN_MAX_CLUSTER);
+	}
+}
+
+/* ---- properties ---- */
+
+#define HEADS	6
+#define KV_HEADS 2
+#define DIM	64
+#define PAGE	8
+#define ROW	(HEADS * DIM)
+#define MAX_REQ	4
+#define MAX_QO	12
+#define MAX_KV	120
+#define PAGES	(MAX_REQ * MAX_KV / PAGE)
+#define SLOT	(KV_HEADS * DIM)
+
+/* A batch in memory that units can rearrange. */
+struct batch {
+	struct cairn_attn_paged_args a;
+	int32_t qo_indptr[MAX_REQ + 1], kv_indptr[MAX_REQ + 1], indices[PAGES], last[MAX_REQ];
+	_Alignas(16) uint16_t q[MAX_REQ * MAX_QO * ROW];
+	_Alignas(16) uint16_t k[PAGES * PAGE * SLOT];
+	_Alignas(16) uint16_t v[PAGES * PAGE * SLOT];
+	_Alignas(16) uint16_t out[MAX_REQ * MAX_QO * ROW];
+	float lse[MAX_REQ * MAX_QO * HEADS];
+};
+
+static double gauss(struct cairn_test *t)
+{
+	double s = -6;
+
+	for (int i = 0; i < 12; i++)
+		s += (double)(cairn_rand(t) >> 11) * 0x1p-53;
+	return s;
+}
+
+static struct batch *make_batch(struct cairn_test *t)
+{
+	struct batch *x = calloc(1, sizeof(*x));
+	int n = 0;
+
+	if (!x)
+		abort();
+	x->a = (struct cairn_attn_paged_args){
+		.size = sizeof(x->a), .out = x->out, .lse = x->lse, .q = x->q,
+		.k_pages = x->k, .v_pages = x->v, .qo_indptr = x->qo_indptr, .kv_indptr = x->kv_indptr,
+		.kv_indices = x->indices, .kv_last_page_len = x->last, .batch = MAX_REQ, .max_qo_len = MAX_QO,
+		.max_kv_len = MAX_KV, .num_pages = PAGES, .page_size = PAGE, .num_qo_heads = HEADS,
+		.num_kv_heads = KV_HEADS, .head_dim = DIM, .dtype = CAIRN_BF16, .causal = 1,
+		.sm_scale = 0.125f,
+	};
+	for (int b = 0; b < MAX_REQ; b++) {
+		int qo = (int)(cairn_rand(t) % (MAX_QO + 1)), kv = (int)(cairn_rand(t) % (MAX_KV + 1));
+		int pages = (kv + PAGE - 1) / PAGE;
+
+		x->qo_indptr[b + 1] = x->qo_indptr[b] + qo;
+		x->kv_indptr[b + 1] = x->kv_indptr[b] + pages;
+		x->last[b] = pages ? kv - (pages - 1) * PAGE : 0;
+	}
+	for (int i = 0; i < PAGES; i++)
+		x->indices[i] = i;
+	x->a.nnz_qo = x->qo_indptr[MAX_REQ];
+	for (n = 0; n < (int)ARRAY_SIZE(x->q); n++)
+		cairn_store(x->q, CAIRN_BF16, n, gauss(t));
+	for (n = 0; n < (int)ARRAY_SIZE(x->k); n++) {
+		cairn_store(x->k, CAIRN_BF16, n, gauss(t));
+		cairn_store(x->v, CAIRN_BF16, n, gauss(t));
+	}
+	return x;
+}
+
+/* The same numbers, with its own pointers. */
+static struct batch *copy_batch(const struct batch *x)
+{
+	struct batch *y = malloc(sizeof(*y));
+
+	if (!y)
+		abort();
+	*y = *x;
+	y->a.out = y->out;
+	y->a.lse = y->lse;
+	y->a.q = y->q;
+	y->a.k_pages = y->k;
+	y->a.v_pages = y->v;
+	y->a.qo_indptr = y->qo_indptr;
+	y->a.kv_indptr = y->kv_indptr;
+	y->a.kv_indices = y->indices;
+	y->a.kv_last_page_len = y->last;
+	return y;
+}
+
+static void permuted_pages_change_no_bit(struct cairn_test *t)
+{
+	struct batch *x = make_batch(t), *y = copy_batch(x);
+
+	for (int i = PAGES - 1; i > 0; i--) {
+		int k = (int)(cairn_rand(t) % (uint64_t)(i + 1)), id = y->indices[i];
+
+		y->indices[i] = y->indices[k];
+		y->indices[k] = id;
+	}
+	for (int i = 0; i < PAGES; i++) {
+		memcpy(y->k + y->indices[i] * PAGE * SLOT, x->k + i * PAGE * SLOT,
+		       sizeof(*x->k) * PAGE * SLOT);
+		memcpy(y->v + y->indices[i] * PAGE * SLOT, x->v + i * PAGE * SLOT,
+		       sizeof(*x->v) * PAGE * SLOT);
+	}
+	EXPECT(t, cairn_attn_paged_cpu(&x->a, NULL) == 0);
+	EXPECT(t, cairn_attn_paged_cpu(&y->a, NULL) == 0);
+	EXPECT(t, !memcmp(x->out, y->out, sizeof(x->out)));
+	EXPECT(t, !memcmp(x->lse, y->lse, sizeof(x->lse)));
+	free(x);
+	free(y);
+}
+
+/* Pages lie in order here, so each request can be given as one long page, in a batch of its own. */
+static void a_request_alone_in_one_long_page_changes_no_bit(struct cairn_test *t)
+{
+	struct batch *x = make_batch(t), *y = copy_batch(x);
+
+	EXPECT(t, cairn_attn_paged_cpu(&x->a, NULL) == 0);
+	y->a.batch = 1;
+	y->a.page_size = PAGE * PAGES;
+	y->a.num_pages = 1;
+	for (int b = 0; b < MAX_REQ; b++) {
+		int pages = x->kv_indptr[b + 1] - x->kv_indptr[b];
+		int rows = x->qo_indptr[b + 1] - x->qo_indptr[b];
+
+		y->kv_indptr[1] = pages > 0;
+		y->last[0] = attn_kv_len(pages, x->last[b], PAGE);
+		y->qo_indptr[1] = y->a.nnz_qo = rows;
+		y->a.q = x->q + x->qo_indptr[b] * ROW;
+		y->a.k_pages = x->k + x->kv_indptr[b] * PAGE * SLOT;
+		y->a.v_pages = x->v + x->kv_indptr[b] * PAGE * SLOT;
+		EXPECT(t, cairn_attn_paged_cpu(&y->a, NULL) == 0);
+		EXPECT(t, !memcmp(y->out, x->out + x->qo_indptr[b] * ROW, sizeof(*y->out) * rows * ROW));
+		EXPECT(t, !memcmp(y->lse, x->lse + x->qo_indptr[b] * HEADS, sizeof(*y->lse) * rows * HEADS));
+	}
+	free(x);
+	free(y);
+}
+
+/* A chunk of a prompt, and its tokens one by one: keys of several parts, without a window and with one. */
+static void a_token_alone_changes_no_bit(struct cairn_test *t)
+{
+	enum { KEYS = 1300, TOKENS = 90, WIDTH = 2 * DIM };	/* two heads over one */
+	static const int32_t zero;
+	uint16_t *x = malloc(sizeof(*x) * (2 * KEYS * DIM + TOKENS * WIDTH));
+	uint16_t *out = malloc(sizeof(*out) * (TOKENS + 1) * WIDTH);
+	int32_t qo_indptr[2] = { 0 }, kv_indptr[2] = { 0, 1 }, last;
+	struct cairn_attn_paged_args a = {
+		.size = sizeof(a), .k_pages = x, .v_pages = x + KEYS * DIM, .qo_indptr = qo_indptr,
+		.kv_indptr = kv_indptr, .kv_indices = &zero, .kv_last_page_len = &last, .batch = 1,
+		.max_kv_len = KEYS, .num_pages = 1, .page_size = KEYS, .num_qo_heads = 2, .num_kv_heads = 1,
+		.head_dim = DIM, .dtype = CAIRN_BF16, .causal = 1, .sm_scale = 0.125f,
+	};
+
+	for (int i = 0; i < 2 * KEYS * DIM + TOKENS * WIDTH; i++)
+		cairn_store(x, CAIRN_BF16, i, gauss(t));
+	for (a.window = 0; a.window <= 700; a.window += 700) {
+		a.q = x + 2 * KEYS * DIM;
+		a.out = out;
+		last = KEYS;
+		qo_indptr[1] = a.nnz_qo = a.max_qo_len = TOKENS;
+		EXPECT(t, cairn_attn_paged_cpu(&a, NULL) == 0);
+		a.out = out + TOKENS * WIDTH;
+		qo_indptr[1] = a.nnz_qo = a.max_qo_len = 1;
+		for (int i = 0; i < TOKENS; i++) {
+			a.q = x + 2 * KEYS * DIM + i * WIDTH;
+			last = KEYS - TOKENS + i + 1;
+			EXPECT(t, cairn_attn_paged_cpu(&a, NULL) == 0);
+			EXPECT(t, !memcmp(a.out, out + i * WIDTH, sizeof(*out) * WIDTH));
+		}
+	}
+	free(x);
+	free(out);
+}
+
+/* A constant c in one column of K, and q 1 there, adds sm_scale * c to all logits of every row. */
+static void a_constant_added_to_all_logits(struct cairn_test *t)
+{
+	struct batch *x = make_batch(t), *y;
+	const double c = 2048;
+
+	for (int i = 0; i < MAX_REQ * MAX_QO * HEADS; i++)
+		cairn_store(x->q, CAIRN_BF16, (int64_t)i * DIM, 1);
+	for (int i = 0; i < PAGES * PAGE * KV_HEADS; i++)
+		cairn_store(x->k, CAIRN_BF16, (int64_t)i * DIM, 0);
+	y = copy_batch(x);
+	for (int i = 0; i < PAGES * PAGE * KV_HEADS; i++)
+		cairn_store(y->k, CAIRN_BF16, (int64_t)i * DIM, c);
+	EXPECT(t, cairn_attn_paged_cpu(&x->a, NULL) == 0);
+	EXPECT(t, cairn_attn_paged_cpu(&y->a, NULL) == 0);
+	for (int i = 0; i < x->a.nnz_qo * HEADS; i++) {
+		double want = x->lse[i] + (double)x->a.sm_scale * c;
+
+		EXPECT(t, isinf(x->lse[i]) ? y->lse[i] == x->lse[i] : fabs(y->lse[i] - want) <= 1e-4 * c);
+	}
+	for (int i = 0; i < x->a.nnz_qo * ROW; i++) {
+		double a = cairn_load(x->out, CAIRN_BF16, i), b = cairn_load(y->out, CAIRN_BF16, i);
+
+		/* logits near 256 are rounded to 2^-16 of themselves: 0.4% of p, and V is below 6 */
+		EXPECT(t, fabs(a - b) <= 0.05);
+	}
+	free(x);
+	free(y);
+}
+
+/* Attention over all keys is the merge of attention over two parts of them, weighted by their lse. */
+static void two_parts_merge_to_the_whole(struct cairn_test *t)
+{
+	struct batch *x = make_batch(t), *lo, *hi;
+
+	x->a.causal = 0;
+	lo = copy_batch(x);
+	hi = copy_batch(x);
+	for (int b = 0; b < MAX_REQ; b++) {
+		int first = x->kv_indptr[b], pages = x->kv_indptr[b + 1] - first, half = pages / 2;
+
+		for (int i = 0; i < half; i++)
+			lo->indices[lo->kv_indptr[b] + i] = x->indices[first + i];
+		for (int i = half; i < pages; i++)
+			hi->indices[hi->kv_indptr[b] + i - half] = x->indices[first + i];
+		lo->kv_indptr[b + 1] = lo->kv_indptr[b] + half;
+		hi->kv_indptr[b + 1] = hi->kv_indptr[b] + pages - half;
+		lo->last[b] = PAGE;
+	}
+	EXPECT(t, cairn_attn_paged_cpu(&x->a, NULL) == 0);
+	EXPECT(t, cairn_attn_paged_cpu(&lo->a, NULL) == 0);
+	EXPECT(t, cairn_attn_paged_cpu(&hi->a, NULL) == 0);
+	for (int i = 0; i < x->a.nnz_qo * HEADS; i++) {
+		double l = lo->lse[i], h = hi->lse[i], top = fmax(l, h), sum = exp(l - top) + exp(h - top);
+
+		if (isinf(top)) {
+			EXPECT(t, x->lse[i] == -INFINITY);
+			continue;
+		}
+		EXPECT(t, fabs(x->lse[i] - top - log(sum)) <= 1e-5);
+		for (int c = 0; c < DIM; c++) {
+			double want = (exp(l - top) * cairn_load(lo->out, CAIRN_BF16, i * DIM + c) +
+				       exp(h - top) * cairn_load(hi->out, CAIRN_BF16, i * DIM + c)) / sum;
+
+			EXPECT(t, fabs(cairn_load(x->out, CAIRN_BF16, i * DIM + c) - want) <= 0x1p-7 * 6);
+		}
+	}
+	free(x);
+	free(lo);
+	free(hi);
+}
+
+static const struct cairn_unit units[] = {
+	{ "shares_cover_all_tiles", shares_cover_all_tiles },
+	{ "swizzle_is_a_permutation_without_conflicts", swizzle_is_a_permutation_without_conflicts },
+	{ "visible_keys", visible_keys }, { "first_keys", first_keys },
+	{ "token_of_a_row", token_of_a_row },
+	{ "page_shift", page_shift },
+	{ "split_fits_the_device", split_fits_the_device },
+	{ "permuted_pages_change_no_bit", permuted_pages_change_no_bit },
+	{ "a_request_alone_in_one_long_page_changes_no_bit",
+	  a_request_alone_in_one_long_page_changes_no_bit },
+	{ "a_token_alone_changes_no_bit", a_token_alone_changes_no_bit },
+	{ "a_constant_added_to_all_logits", a_constant_added_to_all_logits },
+	{ "two_parts_merge_to_the_whole", two_parts_merge_to_the_whole },
+};
+
+const struct cairn_family cairn_attn_tile_family = {
+	.stage = "fused", .name = "attn_tile", .units = units, .num_units = ARRAY_SIZE(units),
+};

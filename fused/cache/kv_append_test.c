@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "conformance/harness.h"
+#include "fused/cache/kv_append.h"
+#include "fused/attention/paged_test.h"
+
+enum {
+	F16 = PAGED_FLAGS, F32 = F16 << 1,
+	PACKED = F16 << 2,		/* k and v are slices of one packed row of q, k and v */
+	BENCH = F16 << 3,
+	DEVICE = F16 << 4,		/* too large for host tables */
+};
+
+struct shape {
+	const char *name;		/* NULL: made of the numbers */
+	int batch, qo, kv, page, heads, dim;
+	unsigned flags;
+	const int *qo_lens, *kv_lens;
+};
+
+#define LENS(...) (const int[]){ __VA_ARGS__ }
+#define N(n, b, q, k, p, h, d) .name = n, .batch = b, .qo = q, .kv = k, .page = p, .heads = h, .dim = d
+
+static const struct shape named[] = {
+	{ N("one_key_one_slot", 1, 1, 1, 1, 2, 64) },
+	{ N("batch_0", 0, 1, 1, 16, 2, 64) },
+	{ N("no_rows", 3, 0, 20, 16, 2, 64) },
+	{ N("fills_a_page", 1, 1, 16, 16, 2, 64) },
+	{ N("begins_a_page", 1, 1, 17, 16, 2, 64) },
+	{ N("crosses_pages", 1, 40, 57, 16, 2, 64) },
+	{ N("whole_prompt", 2, 33, 33, 16, 2, 64) },
+	{ N("empty_requests", 6, 1, 1, 8, 2, 64),
+	  .qo_lens = LENS(0, 1, 0, 0, 9, 0), .kv_lens = LENS(0, 1, 0, 5, 20, 8) },
+	{ N("leading_empty_requests", 4, 1, 1, 8, 2, 64),
+	  .qo_lens = LENS(0, 0, 0, 3), .kv_lens = LENS(4, 0, 9, 11) },
+	{ N("mixed_prefill_decode", 5, 1, 1, 16, 4, 128),
+	  .qo_lens = LENS(1, 70, 1, 17, 1), .kv_lens = LENS(33, 70, 1, 40, 512) },
+	{ N("padded_graph", 6, 1, 1, 16, 2, 128), .flags = PAGED_PADDED,
+	  .qo_lens = LENS(1, 1, 1, 0, 0, 0), .kv_lens = LENS(31, 32, 33, 0, 0, 1) },
+	{ N("high_page_ids", 3, 2, 9, 4, 1, 64), .flags = PAGED_HIGH },
+	{ N("no_spare_page", 3, 2, 9, 4, 1, 64), .flags = PAGED_FULL },
+	{ N("odd_row_8", 3, 2, 9, 4, 1, 8), .flags = PACKED },
+	{ N("odd_row_40", 3, 2, 9, 4, 3, 40), .flags = PACKED },
+	{ N("batch_129", 129, 1, 20, 16, 1, 64), .flags = PAGED_RAGGED },
+	{ N("batch_160_long", 160, 3, 40, 1, 1, 64), .flags = PAGED_RAGGED | PACKED },
+	/* measured */
+	{ N("decode_b64_h8_d128_bf16", 64, 1, 64, 16, 8, 128), .flags = BENCH | PACKED },
+	{ N("prefill_b1_s4096_h8_d128_bf16", 1, 4096, 4096, 16, 8, 128), .flags = BENCH | PACKED | DEVICE },
+	{ N("prefill_b4_s4096_h8_d128_bf16", 4, 4096, 4096, 16, 8, 128), .flags = BENCH | PACKED | DEVICE },
+};
+
+static const int grid_batch[] = { 1, 2, 17 }, grid_qo[] = { 1, 3, 19 }, grid_page[] = { 1, 5, 8, 16, 64 };
+#define NUM_GRID	(3 * 3 * 5)
+
+static void shape_at(int index, struct shape *s)
+{
+	static const int heads[] = { 1, 2, 4, 8, 3 }, dims[] = { 128, 64, 256, 96 };
+	int i = index - (int)ARRAY_SIZE(named);
+
+	if (i < 0) {
+		*s = named[index];
+		return;
+	}
+	*s = (struct shape){ .batch = grid_batch[i % 3], .qo = grid_qo[i / 3 % 3], .page = grid_page[i / 9],
+		.heads = heads[(i + i / 9) % 5], .dim = dims[(i + i / 3) % 4] };
+	s->kv = s->qo + i * 7 % 70;
+	s->flags = (i % 2 ? PACKED : 0) | (i % 3 == 1 ? PAGED_RAGGED : 0) | (i % 5 == 2 ? PAGED_PADDED : 0) |
+		   (i % 4 == 1 ? F16 : i % 4 == 3 ? F32 : 0);
+}
+
+static int dtype_of(const struct shape *s)
+{
+	return s->flags & F16 ? CAIRN_F16 : s->flags & F32 ? CAIRN_F32 : CAIRN_BF16;
+}
+
+static void describe(int index, struct cairn_case *c)
+{
+	struct shape s;
+
+	shape_at(index, &s);
+	if (s.name)
+		snprintf(c->name, sizeof(c->name), "%s", s.name);
+	else
+		snprintf(c->name, sizeof(c->name), "b%d_qo%d_kv%d_p%d_h%d_d%d_%s%s%s%s", s.batch, s.qo,
+			 s.kv, s.page, s.heads, s.dim, cairn_dtype_name(dtype_of(&s)),
+			 s.flags & PACKED ? "_packed" : "", s.flags & PAGED_RAGGED ? "_ragged" : "",
+			 s.flags & PAGED_PADDED ? "_padded" : "");
+	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
+	c->bench = !!(s.flags & BENCH);
+	c->device_only = !!(s.flags & DEVICE);
+	/* every new row is read once and written once */
+	c->bytes = 4.0 * s.batch * s.qo * s.heads * s.dim * (double)cairn_dtype_bytes(dtype_of(&s));
+}
+
+static void setup(struct cairn_op *op)
+{
+	struct cairn_kv_append_args *a = op->args;
+	int64_t row, stride;
+	struct paged p = { 0 };
+	struct shape s;
+	size_t esize;
+	uint8_t *x;
+	int pad;
+
+	shape_at(op->case_index, &s);
+	p.batch = s.batch;
+	p.page_size = s.page;
+	p.flags = s.flags;
+	p.pool = 3000;
+	pad = s.flags & PAGED_PADDED ? 3 : 0;
+	paged_lengths(op, &p, s.qo, s.kv, s.qo_lens, s.kv_lens, 1);
+	paged_tables(op, &p, offsetof(struct cairn_kv_append_args, qo_indptr));
+	a->batch = s.batch;
+	a->nnz_qo = p.nnz + pad;
+	a->num_pages = p.num_pages;
+	a->page_size = s.page;
+	a->num_kv_heads = s.heads;
+	a->head_dim = s.dim;
+	a->dtype = dtype_of(&s);
+	esize = cairn_dtype_bytes(a->dtype);
+	row = (int64_t)s.heads * s.dim;
+	stride = s.flags & PACKED ? 5 * row : row;
+	a->k_stride = a->v_stride = s.flags & PACKED ? stride : 0;
+
+	/* rows that do not exist and gaps between rows hold NaN */
+	for (int side = 0; side < 2; side++) {
+		size_t field = side ? offsetof(struct cairn_kv_append_args, v) :
+				      offsetof(struct cairn_kv_append_args, k);
+
+		x = cairn_in(op, field, a->dtype, a->nnz_qo * stride);
+		cairn_fill_nan(x, a->dtype, 0, a->nnz_qo * stride);
+		for (int i = 0; i < p.nnz; i++) {
+			cairn_fill(op, x + i * stride * esize, a->dtype, row, 1);
+			/* a NaN is a value like another here */
+			if (op->kind == CAIRN_KIND_POISON)
+				cairn_fill_nan(x, a->dtype, i * stride + cairn_op_range(op, 0, row - 1), 1);
+		}
+	}
+	/* what is in the pages must stay, whatever it is */
+	for (int side = 0; side < 2; side++) {
+		x = cairn_inout(op, side ? offsetof(struct cairn_kv_append_args, v_pages) :
+				offsetof(struct cairn_kv_append_args, k_pages), a->dtype,
+				(int64_t)p.num_pages * s.page * row);
+		if (op->kind == CAIRN_KIND_POISON)
+			cairn_fill_nan(x, a->dtype, 0, (int64_t)p.num_pages * s.page * row);
+		else
+			cairn_fill(op, x, a->dtype, (int64_t)p.num_pages * s.page * row, 1);
+	}
+}
+
+static const char *reject(void *args, int i, int *want)
+{
+	struct cairn_kv_append_args *a = args;
+
+	*want = -EINVAL;
+	switch (i) {
+	case 0: a->size = 8; return "size_too_small";
+	case 1: a->k_pages = NULL; return "k_pages_null";
+	case 2: a->v_pages = NULL; return "v_pages_null";
+	case 3: a->k = NULL; return "k_null";
+	case 4: a->v = NULL; return "v_null";
+	case 5: a->qo_indptr = NULL; return "qo_indptr_null";
+	case 6: a->kv_indptr = NULL; return "kv_indptr_null";
+	case 7: a->kv_indices = NULL; return "kv_indices_null";
+	case 8: a->kv_last_page_len = NULL; return "kv_last_page_len_null";
+	case 9: a->k = (const char *)a->k + 2; return "k_misaligned";
+	case 10: a->v_pages = (char *)a->v_pages + 8; return "v_pages_misaligned";
+	case 11: a->batch = -1; return "batch_negative";
+	case 12: a->nnz_qo = -1; return "nnz_qo_negative";
+	case 13: a->page_size = 0; return "page_size_0";
+	case 14: a->num_kv_heads = 0; return "num_kv_heads_0";
+	case 15: a->k_stride = a->head_dim * (int64_t)a->num_kv_heads - 8; return "k_stride_short";
+	case 16: a->v_stride = a->head_dim * (int64_t)a->num_kv_heads + 4; return "v_stride_odd";
+	case 17: a->head_dim = 12; *want = -EOPNOTSUPP; return "head_dim_12";
+	case 18: a->dtype = CAIRN_I32; *want = -EOPNOTSUPP; return "dtype_i32";
+	}
+	return NULL;
+}
+
+static int exact(const void *args, struct cairn_exact *e)
+{
+	return cairn_kv_append_exact(args, e);
+}
+
+const struct cairn_family cairn_kv_append_family = {
+	.stage = "fused", .name = "kv_append",
+	.op = offsetof(struct cairn_impl, kv_append),
+	.args_size = sizeof(struct cairn_kv_append_args),
+	.num_cases = ARRAY_SIZE(named) + NUM_GRID,
+	.exact_is_equal = 1,
+	.describe = describe,
+	.setup = setup,
+	.exact = exact,
+	.reject = reject,
+};

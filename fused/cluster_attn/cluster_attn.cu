@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * cluster_attn - the launcher: checks, and hands over to the kernel of the dataflow
+ *
+ * AUTO is the grid's (all SMs share out everything, cluster_attn_grid.h), which beats a cluster for each KV
+ * head at every shape measured; SPLIT_TOKEN takes what it does not: groups of more than 8 heads, or
+ * activations beyond shared memory.
+ */
+#include "fused/cluster_attn/cluster_attn.h"
+
+#include "primitives/base/launch.h"
+#include "fused/cluster_attn/cluster_attn_grid.h"
+#include "fused/cluster_attn/cluster_attn_split.h"
+
+extern "C" int cairn_cluster_attn(const struct cairn_cluster_attn_args *args, void *stream)
+{
+	CAIRN_TRY(cairn_cluster_attn_check(args));
+	if (!args->batch)
+		return 0;
+	if (args->dataflow == CAIRN_CLUSTER_ATTN_AUTO) {
+		int ret = cluster_attn_grid(args, stream);
+
+		if (ret != -EOPNOTSUPP)
+			return ret;
+	}
+	return cluster_attn_split(args, stream);
+}
+
+extern "C" int cairn_cluster_attn_workspace(const struct cairn_cluster_attn_args *args, size_t *bytes)
+{
+	CAIRN_TRY(cairn_cluster_attn_check_shape(args));
+	if (!bytes)
+		return cairn_error(EINVAL, "cluster_attn_workspace: bytes: null pointer");
+	*bytes = 0;
+	if (args->batch && args->dataflow == CAIRN_CLUSTER_ATTN_AUTO) {
+		int ret = cluster_attn_grid_workspace(args, bytes);
+
+		if (ret != -EOPNOTSUPP)
+			return ret;
+	}
+	return args->batch ? cluster_attn_split_workspace(args, bytes) : 0;
+}

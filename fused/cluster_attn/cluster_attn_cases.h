@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cluster_attn_cases - the shapes that cluster_attn_test.c runs: named edges, full-size models, bench rows;
+ * then two grids, of dataflows by cluster size and of shapes, whose other dimensions rotate through lists
+ *
+ * Include conformance/harness.h and paged_test.h first.
+ */
+#ifndef CAIRN_CLUSTER_ATTN_CASES_H
+#define CAIRN_CLUSTER_ATTN_CASES_H
+
+#include <string.h>
+
+#include "fused/cluster_attn/cluster_attn.h"
+
+enum {
+	F16 = PAGED_FLAGS, BIAS = F16 << 1, ALIAS = F16 << 2,
+	SHARED = F16 << 3,		/* full pages of the first request are those of the others, too */
+	ZERO_LAST = F16 << 4,		/* the second request has a page, and no key in it */
+	LARGE_EPS = F16 << 5, OFFCHIP = F16 << 6, BENCH = F16 << 7, DEVICE = F16 << 8,
+};
+
+/* What kind EXTREME bends. Those from TOP on need biases. */
+enum { PLAIN, LARGE_X, TINY_X, LARGE_V, TINY_V, EQUAL, TOP, NEW_TOP, NEGATIVE, HUGE_LOGITS, NUM_BENT };
+
+enum {
+	AUTO = CAIRN_CLUSTER_ATTN_AUTO, TOKEN = CAIRN_CLUSTER_ATTN_SPLIT_TOKEN,
+	HEAD = CAIRN_CLUSTER_ATTN_SPLIT_HEAD,
+};
+
+struct shape {
+	const char *name;		/* NULL: made of the numbers */
+	int batch, kv, page, hq, hkv, dim, hidden;
+	unsigned flags;
+	int dataflow, cluster, bent;
+	const int *kv_lens;
+};
+
+#define LENS(...)	(const int[]){ __VA_ARGS__ }
+#define N(n, b, k, p, h, g, d, w) \
+	.name = n, .batch = b, .kv = k, .page = p, .hq = h, .hkv = g, .dim = d, .hidden = w
+/* bench rows: attention block of Llama 2 7B, of Llama 3 8B, of a model with so many heads */
+#define LLAMA2(n, b, k)		N(n, b, k, 16, 32, 32, 128, 4096), .flags = F16 | BENCH | DEVICE
+#define LLAMA3(n, b, k)		N(n, b, k, 16, 32, 8, 128, 4096), .flags = BENCH | DEVICE
+#define HEADS(n, h)		N(n, 1, 4096, 16, h, h, 128, 4096), .flags = F16 | BENCH | DEVICE
+#define KV4096(flow, c) \
+	{ LLAMA2("llama2_7b_b1_kv4096_" flow "_c" #c, 1, 4096), .cluster = c
+#define BY_HEADS(h, c) \
+	{ HEADS("heads" #h "_b1_kv4096_token_c" #c, h), .dataflow = TOKEN, .cluster = c }
+#define BY_LENGTH(k) \
+	{ LLAMA2("llama2_7b_b1_kv" #k "_token_c4", 1, k), .dataflow = TOKEN, .cluster = 4 }, \
+	{ LLAMA2("llama2_7b_b1_kv" #k "_head_c4", 1, k), .dataflow = HEAD, .cluster = 4 }
+#define OFFCHIP_KV4096(flow, df, c) \
+	{ N("llama2_7b_b1_kv4096_" flow "_c" #c "_offchip", 1, 4096, 16, 32, 32, 128, 4096), \
+		.flags = F16 | BENCH | DEVICE | OFFCHIP, .dataflow = df, .cluster = c }
+
+static const struct shape named[] = {
+	{ N("all_in_one", 3, 70, 16, 8, 2, 64, 128),
+		.flags = BIAS | F16 | PAGED_RAGGED, .dataflow = TOKEN, .cluster = 4 },
+	{ N("batch_0", 0, 1, 16, 4, 2, 64, 64), .flags = F16 },
+	{ N("old_length_0", 1, 1, 1, 4, 4, 64, 64), .flags = F16 },
+	{ N("old_length_0_batch_16", 16, 1, 16, 8, 2, 128, 64), .flags = BIAS },
+	{ N("without_a_page", 4, 1, 8, 4, 2, 64, 64), .flags = F16, .kv_lens = LENS(9, 0, 33, 0) },
+	{ N("only_without_a_page", 2, 1, 8, 4, 2, 64, 64), .kv_lens = LENS(0, 0) },
+	{ N("page_without_a_key", 3, 1, 8, 4, 2, 64, 64),
+		.flags = F16 | ZERO_LAST, .kv_lens = LENS(9, 1, 33) },
+	{ N("last_page_full", 3, 64, 16, 8, 2, 128, 64), .flags = F16 },
+	{ N("last_page_one_slot", 3, 65, 16, 8, 2, 128, 64), .flags = 0 },
+	{ N("page_1", 2, 77, 1, 8, 2, 64, 128), .flags = F16 | PAGED_RAGGED },
+	{ N("page_1000", 2, 1203, 1000, 4, 2, 64, 64), .flags = F16 | PAGED_RAGGED },
+	{ N("no_spare_page", 3, 40, 8, 4, 2, 64, 64), .flags = PAGED_FULL },
+	{ N("prefix_shared", 5, 100, 8, 8, 2, 64, 64), .flags = F16 | SHARED | PAGED_RAGGED },
+	{ N("high_page_ids", 2, 40, 4, 4, 1, 64, 64), .flags = F16 | PAGED_HIGH },
+	{ N("padded_graph", 8, 1, 16, 8, 2, 128, 128), .flags = PAGED_PADDED | BIAS,
+		.kv_lens = LENS(97, 16, 1, 0, 200, 0, 33, 1) },
+	{ N("bound_of_131072", 2, 50, 16, 8, 2, 64, 64), .flags = F16 | PAGED_PADDED | PAGED_HIGH },
+	{ N("in_place", 1, 40, 16, 8, 2, 64, 256), .flags = F16 | ALIAS },
+	{ N("in_place_batch_5", 5, 40, 16, 4, 4, 128, 192), .flags = ALIAS | BIAS | PAGED_RAGGED },
+	{ N("in_place_split_token", 3, 150, 16, 8, 8, 64, 256),
+		.flags = F16 | ALIAS | PAGED_RAGGED, .dataflow = TOKEN, .cluster = 4 },
+	{ N("in_place_split_head", 3, 150, 16, 8, 8, 64, 256),
+		.flags = ALIAS | PAGED_RAGGED, .dataflow = HEAD, .cluster = 4 },
+	{ N("eps_half", 2, 33, 16, 8, 2, 64, 192), .flags = F16 | LARGE_EPS },
+	{ N("hidden_1024_bias", 2, 65, 16, 8, 2, 128, 1024), .flags = BIAS },
+	{ N("hidden_3584_h28_4", 1, 17, 16, 28, 4, 64, 3584), .flags = BIAS },
+	{ N("hidden_8192", 1, 5, 16, 2, 1, 64, 8192), .flags = F16 },
+	{ N("hidden_16384", 2, 3, 16, 1, 1, 64, 16384), .flags = 0 },
+	{ N("group_16", 2, 97, 16, 16, 1, 64, 64), .flags = F16 },
+	{ N("group_13", 3, 40, 16, 13, 1, 128, 64), .flags = BIAS },
+	{ N("group_7", 2, 40, 16, 14, 2, 128, 128), .flags = F16 | BIAS },
+	{ N("one_head", 4, 40, 16, 1, 1, 128, 64), .flags = PAGED_RAGGED },
+	{ N("heads_3", 3, 70, 16, 3, 3, 64, 192), .flags = F16 | PAGED_RAGGED },
+	{ N("kv_999", 1, 999, 16, 4, 2, 128, 64), .flags = F16 },
+	{ N("kv_1024", 1, 1024, 16, 8, 2, 64, 64), .flags = 0 },
+	{ N("kv_1025_batch_3", 3, 1025, 16, 4, 1, 64, 64), .flags = F16 | PAGED_RAGGED },
+	{ N("kv_4999_group_2", 1, 4999, 16, 2, 1, 64, 64), .flags = F16 },
+	{ N("x_large", 3, 40, 16, 4, 2, 64, 256), .flags = F16, .bent = LARGE_X },
+	{ N("x_large_bf16", 3, 40, 16, 4, 2, 64, 256), .bent = LARGE_X },
+	{ N("x_near_zero", 4, 40, 16, 4, 2, 64, 128), .flags = F16 | BIAS, .bent = TINY_X },
+	{ N("x_near_zero_bf16", 4, 40, 16, 4, 2, 128, 128), .bent = TINY_X },
+	{ N("values_large", 2, 40, 16, 4, 2, 64, 128), .flags = F16, .bent = LARGE_V },
+	{ N("values_large_bf16", 2, 40, 16, 4, 2, 64, 128), .bent = LARGE_V },
+	{ N("values_subnormal", 2, 40, 16, 4, 2, 64, 128), .flags = F16, .bent = TINY_V },
+	{ N("logits_equal", 3, 64, 16, 8, 2, 64, 128), .flags = F16, .bent = EQUAL },
+	{ N("logits_one_dominates", 3, 64, 16, 8, 2, 64, 128), .flags = F16 | BIAS, .bent = TOP },
+	{ N("logits_new_dominates", 3, 64, 16, 8, 2, 128, 128), .flags = BIAS, .bent = NEW_TOP },
+	{ N("logits_below_minus_126", 3, 200, 16, 8, 2, 64, 128),
+		.flags = F16 | BIAS | PAGED_RAGGED, .bent = NEGATIVE },
+	{ N("logits_below_minus_126_bf16", 3, 200, 16, 4, 4, 128, 128), .flags = BIAS, .bent = NEGATIVE },
+	{ N("logits_below_minus_126_token", 2, 200, 16, 8, 2, 64, 128),
+		.flags = F16 | BIAS | PAGED_RAGGED, .bent = NEGATIVE,
+		.dataflow = TOKEN, .cluster = 4 },
+	{ N("logits_below_minus_126_head", 2, 200, 16, 8, 2, 64, 128),
+		.flags = F16 | BIAS | PAGED_RAGGED, .bent = NEGATIVE,
+		.dataflow = HEAD, .cluster = 4 },
+	{ N("logits_huge", 3, 64, 16, 8, 2, 64, 128), .flags = F16 | BIAS, .bent = HUGE_LOGITS },
+	{ N("logits_huge_bf16", 3, 64, 16, 8, 2, 128, 128), .flags = BIAS, .bent = HUGE_LOGITS },
+	/* more requests and KV heads than CTAs: a task of fused/grid has two heads, or four (132 CTAs) */
+	{ N("heads_by_two", 10, 70, 16, 16, 16, 64, 64), .flags = F16 | BIAS | PAGED_RAGGED },
+	{ N("heads_by_two_group_4", 9, 150, 3, 64, 16, 64, 64), .flags = PAGED_RAGGED | PAGED_PADDED },
+	{ N("heads_by_four", 14, 70, 16, 32, 32, 64, 64), .flags = PAGED_RAGGED },
+	{ N("heads_by_four_group_2", 16, 40, 1, 64, 32, 128, 64), .flags = F16 | BIAS | PAGED_RAGGED },
+	/* too large for one processor */
+	{ N("large_llama2_7b_b3", 3, 1025, 16, 32, 32, 128, 4096), .flags = F16 | DEVICE | PAGED_RAGGED },
+	{ N("large_llama3_8b_b8", 8, 1100, 64, 32, 8, 128, 4096), .flags = DEVICE | PAGED_RAGGED },
+	{ N("large_llama3_8b_b16_page1", 16, 700, 1, 32, 8, 128, 4096),
+		.flags = DEVICE | PAGED_RAGGED | PAGED_PADDED },
+	{ N("large_llama3_70b_b2", 2, 1000, 16, 64, 8, 128, 8192), .flags = DEVICE | PAGED_RAGGED },
+	{ N("large_qwen2_7b_b4", 4, 900, 16, 28, 4, 128, 3584), .flags = BIAS | DEVICE | PAGED_RAGGED },
+	{ N("large_llama32_1b_b1", 1, 1024, 16, 32, 8, 64, 2048), .flags = DEVICE },
+	{ N("large_llama32_1b_b5_in_place", 5, 1024, 16, 32, 8, 64, 2048),
+		.flags = DEVICE | ALIAS | PAGED_RAGGED },
+	{ N("large_token_c5_b4", 4, 3000, 16, 32, 8, 128, 2048),
+		.flags = F16 | DEVICE | PAGED_RAGGED, .dataflow = TOKEN, .cluster = 5 },
+	{ N("large_head_c8_b2", 2, 3000, 16, 32, 8, 128, 2048),
+		.flags = DEVICE | PAGED_RAGGED, .dataflow = HEAD, .cluster = 8 },
+	{ N("large_kv131072", 1, 131072, 16, 8, 1, 128, 1024), .flags = DEVICE },
+	{ N("large_kv131072_b2_d64", 2, 131072, 64, 4, 2, 64, 512), .flags = F16 | DEVICE | PAGED_RAGGED },
+	{ N("large_kv131072_token_c16", 1, 131072, 16, 4, 1, 128, 1024),
+		.flags = F16 | DEVICE, .dataflow = TOKEN, .cluster = 16 },
+	{ N("large_kv131072_head_c4", 1, 131072, 16, 4, 1, 128, 1024),
+		.flags = F16 | DEVICE, .dataflow = HEAD, .cluster = 4 },
+	/* measured; a length counts the new key */
+	{ LLAMA2("llama2_7b_b1_kv1024", 1, 1024) }, { LLAMA2("llama2_7b_b1_kv2048", 1, 2048) },
+	{ LLAMA2("llama2_7b_b1_kv4096", 1, 4096) }, { LLAMA2("llama2_7b_b1_kv8192", 1, 8192) },
+	{ LLAMA2("llama2_7b_b1_kv16384", 1, 16384) },
+	{ LLAMA3("llama3_8b_b1_kv1024", 1, 1024) }, { LLAMA3("llama3_8b_b1_kv2048", 1, 2048) },
+	{ LLAMA3("llama3_8b_b1_kv4096", 1, 4096) }, { LLAMA3("llama3_8b_b1_kv8192", 1, 8192) },
+	{ LLAMA3("llama3_8b_b1_kv16384", 1, 16384) },
+	{ LLAMA2("llama2_7b_b16_kv1024", 16, 1024) }, { LLAMA2("llama2_7b_b16_kv4096", 16, 4096) },
+	KV4096("token", 1), .dataflow = TOKEN }, KV4096("token", 2), .dataflow = TOKEN },
+	KV4096("token", 4), .dataflow = TOKEN }, KV4096("token", 8), .dataflow = TOKEN },
+	KV4096("token", 16), .dataflow = TOKEN }, KV4096("head", 2), .dataflow = HEAD },
+	KV4096("head", 4), .dataflow = HEAD }, KV4096("head", 8), .dataflow = HEAD },
+	KV4096("head", 16), .dataflow = HEAD },
+	OFFCHIP_KV4096("token", TOKEN, 2), OFFCHIP_KV4096("token", TOKEN, 4),
+	OFFCHIP_KV4096("token", TOKEN, 8), OFFCHIP_KV4096("token", TOKEN, 16),
+	OFFCHIP_KV4096("head", HEAD, 2), OFFCHIP_KV4096("head", HEAD, 4),
+	OFFCHIP_KV4096("head", HEAD, 8), OFFCHIP_KV4096("head", HEAD, 16),
+	BY_HEADS(32, 1), BY_HEADS(32, 2), BY_HEADS(32, 4), BY_HEADS(32, 8), BY_HEADS(32, 16),
+	BY_HEADS(64, 1), BY_HEADS(64, 2), BY_HEADS(64, 4), BY_HEADS(64, 8), BY_HEADS(64, 16),
+	BY_HEADS(128, 1), BY_HEADS(128, 2), BY_HEADS(128, 4), BY_HEADS(128, 8), BY_HEADS(128, 16),
+	BY_LENGTH(1024), BY_LENGTH(2048), BY_LENGTH(8192), BY_LENGTH(16384),
+};
+
+/* Each dataflow at each cluster size, on chip and off. */
+static const struct {
+	int dataflow, cluster;
+} flows[] = {
+	{ TOKEN, 1 }, { TOKEN, 2 }, { TOKEN, 3 }, { TOKEN, 4 }, { TOKEN, 5 }, { TOKEN, 6 }, { TOKEN, 7 },
+	{ TOKEN, 8 }, { TOKEN, 9 }, { TOKEN, 10 }, { TOKEN, 11 }, { TOKEN, 12 }, { TOKEN, 13 }, { TOKEN, 14 },
+	{ TOKEN, 15 }, { TOKEN, 16 }, { TOKEN, 0 },
+	{ HEAD, 1 }, { HEAD, 2 }, { HEAD, 4 }, { HEAD, 8 }, { HEAD, 16 }, { HEAD, 0 },
+};
+
+static const int heads[][2] = { { 4, 4 }, { 8, 2 }, { 32, 32 }, { 32, 8 }, { 64, 8 }, { 28, 4 } };
+static const int batches[] = { 1, 2, 3, 4, 8, 16 }, page_sizes[] = { 16, 1, 32, 3, 64 };
+static const int lengths[] = { 1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 300 };
+static const int widths[] = { 64, 192, 256, 512 };
+
+#define NUM_NAMED	((int)ARRAY_SIZE(named))
+#define NUM_FLOWS	((int)ARRAY_SIZE(flows) * 2)
+#define NUM_SHAPES	48
+
+static void flow_at(int i, struct shape *s)
+{
+	static const int few_heads[][2] = { { 4, 4 }, { 8, 2 }, { 4, 2 }, { 7, 1 } };
+	static const int few_lengths[] = { 130, 1, 65, 300, 17, 64, 2 };
+
+	s->dataflow = flows[i / 2].dataflow;
+	s->cluster = flows[i / 2].cluster;
+	s->batch = (int[]){ 1, 3, 2, 5 }[i / 2 % 4];
+	s->kv = few_lengths[i % 7];
+	s->page = page_sizes[i % 5];
+	s->hq = few_heads[i / 2 % 4][0];
+	s->hkv = few_heads[i / 2 % 4][1];
+	s->dim = s->cluster == 16 || i % 3 ? 128 : 64;
+	s->hidden = widths[(i + i / 4) % 3];
+	s->flags = (i % 2 ? OFFCHIP : 0) | ((i + i / 2) % 2 ? F16 : 0) | (i % 3 == 1 ? BIAS : 0) |
+		   (i % 4 ? PAGED_RAGGED : 0);
+}
+
+static void shape_at(int index, struct shape *s)
+{
+	int i = index - NUM_NAMED;
+
+	if (i < 0) {
+		*s = named[index];
+		return;
+	}
+	memset(s, 0, sizeof(*s));
+	if (i < NUM_FLOWS) {
+		flow_at(i, s);
+		return;
+	}
+	i -= NUM_FLOWS;
+	s->hq = heads[i % 6][0];
+	s->hkv = heads[i % 6][1];
+	s->batch = batches[(i + i / 6) % 6];
+	s->kv = lengths[(i + i / 12) % 12];
+	s->page = page_sizes[i % 5];
+	s->dim = (i + i / 6) % 2 ? 64 : 128;
+	s->hidden = widths[s->hq > 8 ? i / 6 % 2 : i / 2 % 4];
+	s->flags = ((i + i / 12) % 2 ? F16 : 0) | (i % 5 < 2 ? BIAS : 0) | (i % 3 ? PAGED_RAGGED : 0) |
+		   (i % 4 == 1 ? PAGED_PADDED : 0) | (i % 7 == 3 ? LARGE_EPS : 0) | (i % 11 == 5 ? ALIAS : 0);
+	if ((double)s->batch * s->kv * s->hq * s->dim * s->dim > 1e8)
+		s->batch = 1;
+}
+
+#endif

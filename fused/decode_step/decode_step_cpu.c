@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * decode_step_cpu - the step as a list of the CPU operations
+ *
+ * What the contract keeps in fp32 (sums before the residual, gate and up) comes out of gemm as f32 and is
+ * rounded by the loops here; everything else is an operation as it stands, latent attention and a mixture of
+ * experts as a whole.
+ */
+#include "fused/decode_step/decode_step_parts.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "primitives/draw/argmax.h"
+#include "primitives/base/dtype.h"
+#include "primitives/rows/embedding.h"
+#include "primitives/base/error.h"
+#include "primitives/gemm/gemm.h"
+#include "primitives/rows/rmsnorm.h"
+#include "primitives/rows/rope.h"
+#include "primitives/draw/sample.h"
+#include "fused/attention/attn_paged.h"
+#include "fused/cache/kv_append.h"
+
+#define ALIGNMENT	256
+#define WORTH_THREADS	65536	/* elements from which a loop is worth waking threads for */
+
+/* The workspace: activations of all requests. */
+struct acts {
+	char *x, *n, *qkv, *attn, *mlp;		/* of dtype */
+	float *sums;				/* [batch, hidden], or [batch, 2 intermediate] */
+	int32_t *qo_indptr;
+};
+
+static void *carve(size_t *at, char *base, size_t bytes)
+{
+	char *p = base ? base + *at : NULL;
+
+	*at += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+	return p;
+}
+
+/* Places the activations at base (NULL: just counts). Returns the bytes they take. */
+static size_t lay_out(const struct cairn_decode_step_args *a, char *base, struct acts *w)
+{
+	size_t rows = (size_t)a->batch, element = cairn_dtype_bytes(a->dtype), at = 0;
+	size_t hidden = (size_t)a->hidden, inter = (size_t)a->intermediate, dim = (size_t)a->head_dim;
+	size_t q = (size_t)a->num_qo_heads * dim, kv = (size_t)a->num_kv_heads * dim;
+
+	if (a->kv_lora_rank)	/* cluster_mla has its own */
+		q = kv = 0;
+	w->x = carve(&at, base, rows * hidden * element);
+	w->n = carve(&at, base, rows * hidden * element);
+	w->qkv = carve(&at, base, rows * (q + 2 * kv) * element);
+	w->attn = carve(&at, base, rows * q * element);
+	w->mlp = carve(&at, base, rows * inter * element);
+	w->sums = carve(&at, base, rows * (2 * inter > hidden ? 2 * inter : hidden) * sizeof(float));
+	w->qo_indptr = carve(&at, base, (rows + 1) * sizeof(int32_t));
+	return at;
+}
+
+int cairn_decode_step_cpu_workspace(const struct cairn_decode_step_args *args, size_t *bytes)
+{
+	struct cairn_decode_step_args a;
+	struct acts w;
+
+	CAIRN_TRY(cairn_decode_step_check_shape(args));
+	CAIRN_TRY(cairn_decode_step_args_full(args, &a));
+	*bytes = lay_out(&a, NULL, &w);
+	return 0;
+}
+
+static int project(const struct cairn_decode_step_args *a, void *out, int out_dtype, const void *in,
+		   const void *w, const void *bias, int32_t n, int32_t k)
+{
+	struct cairn_gemm_args args = {
+		.size = sizeof(args), .out = out, .a = in, .b = w, .bias = bias, .m = a->batch, .n = n,
+		.k = k, .dtype = a->dtype, .out_dtype = out_dtype,
+	};
+
+	return cairn_gemm_cpu(&args, NULL);
+}
+
+static int norm(const struct cairn_decode_step_args *a, struct acts *w, const void *weight)
+{
+	struct cairn_rmsnorm_args args = {
+		.size = sizeof(args), .out = w->n, .x = w->x, .weight = weight, .rows = a->batch,
+		.dim = a->hidden, .dtype = a->dtype, .eps = a->eps,
+	};
+
+	return cairn_rmsnorm_cpu(&args, NULL);
+}
+
+static void add_residual(const struct cairn_decode_step_args *a, struct acts *w)
+{
+	#pragma omp parallel for schedule(static) if ((int64_t)a->batch * a->hidden > WORTH_THREADS)
+	for (int64_t i = 0; i < (int64_t)a->batch * a->hidden; i++) {
+		float x = (float)cairn_load(w->x, a->dtype, i) + w->sums[i];
+
+		cairn_store(w->x, a->dtype, i, x);
+	}
+}
+
+static void silu_mul(const struct cairn_decode_step_args *a, struct acts *w)
+{
+	int64_t n = a->intermediate;
+
+	#pragma omp parallel for schedule(static) if (a->batch * n > WORTH_THREADS / 8)
+	for (int64_t i = 0; i < a->batch * n; i++) {
+		const float *row = w->sums + i / n * 2 * n;
+		float gate = row[i % n], up = row[n + i % n];
+
+		cairn_store(w->mlp, a->dtype, i, gate / (1 + expf(-gate)) * up);
+	}
+}
+
+/* One request at a time: one without a key is passed over. */
+static int append(const struct cairn_decode_step_args *a, struct acts *w, char *k_pages, char *v_pages)
+{
+	size_t element = cairn_dtype_bytes(a->dtype);
+	size_t kv = (size_t)a->num_kv_heads * (size_t)a->head_dim * element;
+	size_t row = (size_t)a->num_qo_heads * (size_t)a->head_dim * element + 2 * kv;
+
+	for (int32_t b = 0; b < a->batch; b++) {
+		char *v = w->qkv + (size_t)(b + 1) * row - kv;
+		struct cairn_kv_append_args args = {
+			.size = sizeof(args), .k_pages = k_pages, .v_pages = v_pages, .k = v - kv, .v = v,
+			.qo_indptr = w->qo_indptr, .kv_indptr = a->kv_indptr + b, .kv_indices = a->kv_indices,
+			.kv_last_page_len = a->kv_last_page_len + b, .batch = 1, .nnz_qo = 1,
+			.num_pages = a->num_pages, .page_size = a->page_size, .num_kv_heads = a->num_kv_heads,
+			.head_dim = a->head_dim, .dtype = a->dtype,
+		};
+
+		if (a->kv_indptr[b + 1] > a->kv_indptr[b] && a->kv_last_page_len[b] > 0)
+			CAIRN_TRY(cairn_kv_append_cpu(&args, NULL));
+	}
+	return 0;
+}
+
+static int attend(const struct cairn_decode_step_args *a, struct acts *w, char *k_pages, char *v_pages)
+{
+	int32_t q = a->num_qo_heads * a->head_dim, kv = a->num_kv_heads * a->head_dim, stride = q + 2 * kv;
+	struct cairn_rope_args rope = {
+		.size = sizeof(rope), .q = w->qkv, .k = w->qkv + (size_t)q * cairn_dtype_bytes(a->dtype),
+		.inv_freq = a->inv_freq, .positions = a->positions, .q_stride = stride, .k_stride = stride,
+		.nnz = a->batch, .num_qo_heads = a->num_qo_heads, .num_kv_heads = a->num_kv_heads,
+		.head_dim = a->head_dim, .rotary_dim = a->head_dim, .dtype = a->dtype, .scale = 1,
+	};
+	struct cairn_attn_paged_args attn = {
+		.size = sizeof(attn), .out = w->attn, .q = w->qkv, .k_pages = k_pages, .v_pages = v_pages,
+		.qo_indptr = w->qo_indptr, .kv_indptr = a->kv_indptr, .kv_indices = a->kv_indices,
+		.kv_last_page_len = a->kv_last_page_len, .q_stride = stride, .batch = a->batch,
+		.nnz_qo = a->batch, .max_qo_len = 1, .max_kv_len = a->max_kv_len, .num_pages = a->num_pages,
+		.page_size = a->page_size, .num_qo_heads = a->num_qo_heads, .num_kv_heads = a->num_kv_heads,
+		.head_dim = a->head_dim, .dtype = a->dtype, .sm_scale = a->sm_scale,
+	};
+
+	CAIRN_TRY(cairn_rope_cpu(&rope, NULL));
+	CAIRN_TRY(append(a, w, k_pages, v_pages));
+	return cairn_attn_paged_cpu(&attn, NULL);
+}
+
+static int latent_attention(const struct cairn_decode_step_args *a, struct acts *w, int32_t layer)
+{
+	struct cairn_cluster_mla_args block = decode_step_mla(a, layer);
+
+	block.out = w->x;
+	block.x = w->x;
+	return cairn_cluster_mla_cpu(&block, NULL);
+}
+
+static int attention(const struct cairn_decode_step_args *a, struct acts *w, int32_t layer)
+{
+	int32_t q = a->num_qo_heads * a->head_dim, kv = a->num_kv_heads * a->head_dim;
+	char *k_pages = (char *)a->k_pages + layer * a->kv_stride_bytes;
+	char *v_pages = (char *)a->v_pages + layer * a->kv_stride_bytes;
+
+	CAIRN_TRY(norm(a, w, decode_step_weight(a, a->attn_norm, layer)));
+	CAIRN_TRY(project(a, w->qkv, a->dtype, w->n, decode_step_weight(a, a->w_qkv, layer),
+			  decode_step_weight(a, a->b_qkv, layer), q + 2 * kv, a->hidden));
+	CAIRN_TRY(attend(a, w, k_pages, v_pages));
+	CAIRN_TRY(project(a, w->sums, CAIRN_F32, w->attn, decode_step_weight(a, a->w_o, layer),
+			  decode_step_weight(a, a->b_o, layer), a->hidden, q));
+	add_residual(a, w);
+	return 0;
+}
+
+static int mixture(const struct cairn_decode_step_args *a, struct acts *w, int32_t layer)
+{
+	struct cairn_moe_args block = decode_step_moe_of(a, layer);
+
+	block.out = w->x;
+	block.x = w->x;
+	return cairn_moe_cpu(&block, NULL);
+}
+
+static int feed_forward(const struct cairn_decode_step_args *a, struct acts *w, int32_t layer)
+{
+	CAIRN_TRY(norm(a, w, decode_step_weight(a, a->mlp_norm, layer)));
+	CAIRN_TRY(project(a, w->sums, CAIRN_F32, w->n, decode_step_weight(a, a->w_gate_up, layer), NULL,
+			  2 * a->intermediate, a->hidden));
+	silu_mul(a, w);
+	CAIRN_TRY(project(a, w->sums, CAIRN_F32, w->mlp, decode_step_weight(a, a->w_down, layer), NULL,
+			  a->hidden, a->intermediate));
+	add_residual(a, w);
+	return 0;
+}
+
+static int draw(const struct cairn_decode_step_args *a)
+{
+	struct cairn_argmax_args argmax = {
+		.size = sizeof(argmax), .out = a->tokens, .logits = a->logits, .rows = a->batch,
+		.vocab = a->vocab, .dtype = CAIRN_F32,
+	};
+	struct cairn_sample_args sample = {
+		.size = sizeof(sample), .out = a->tokens, .logits = a->logits, .temperature = a->temperature,
+		.top_k = a->top_k, .top_p = a->top_p, .min_p = a->min_p, .seed = a->seed, .offset = a->offset,
+		.rows = a->batch, .vocab = a->vocab,
+	};
+
+	if (!a->tokens)
+		return 0;
+	return a->temperature ? cairn_sample_cpu(&sample, NULL) : cairn_argmax_cpu(&argmax, NULL);
+}
+
+int cairn_decode_step_cpu(const struct cairn_decode_step_args *args, void *stream)
+{
+	struct cairn_decode_step_args full, *a = &full;
+	struct cairn_embedding_args embedding;
+	struct acts w;
+
+	(void)stream;
+	CAIRN_TRY(cairn_decode_step_check(args));
+	CAIRN_TRY(cairn_decode_step_args_full(args, a));
+	if (!a->batch)
+		return 0;
+	if (!a->workspace || a->workspace_bytes < lay_out(a, NULL, &w))
+		return cairn_error(EINVAL, "decode_step: workspace: has %zu bytes, needs %zu",
+				   a->workspace_bytes, lay_out(a, NULL, &w));
+	lay_out(a, a->workspace, &w);
+	for (int32_t b = 0; b <= a->batch; b++)
+		w.qo_indptr[b] = b;
+	embedding = (struct cairn_embedding_args){
+		.size = sizeof(embedding), .out = w.x, .table = a->embed, .ids = a->ids, .rows = a->batch,
+		.dim = a->hidden, .vocab = a->vocab, .dtype = a->dtype,
+	};
+	CAIRN_TRY(cairn_embedding_cpu(&embedding, NULL));
+	for (int32_t layer = 0; layer < a->num_layers; layer++) {
+		CAIRN_TRY(a->kv_lora_rank ? latent_attention(a, &w, layer) : attention(a, &w, layer));
+		CAIRN_TRY(decode_step_has_experts(a, layer) ?
+			  mixture(a, &w, layer) : feed_forward(a, &w, layer));
+	}
+	CAIRN_TRY(norm(a, &w, a->final_norm));
+	CAIRN_TRY(project(a, a->logits, CAIRN_F32, w.n, a->lm_head, NULL, a->vocab, a->hidden));
+	return draw(a);
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * decode_step_inputs_test - models for the cases
+ *
+ * Kinds: EXACT has small integers for the residual stream, weights that are integers times a power of two,
+ * and with one layer logits of attention so far apart that one key takes all; EXTREME has a residual stream
+ * of zeros, of tiny, huge and very unequal numbers, row by row. Gaps between layers hold NaN in all kinds.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conformance/harness.h"
+#include "fused/attention/paged_test.h"
+#include "fused/decode_step/decode_step_test.h"
+
+/* Rows of the embedding: what the residual stream begins with. */
+static void fill_embed(struct cairn_op *op, const struct step_shape *s, void *embed)
+{
+	static const double sizes[] = { 0, 0x1p-22, 2e-3, 1, 700, 12000 };
+	struct cairn_decode_step_args *a = op->args;
+	enum cairn_kind kind = op->kind;
+
+	if (kind == CAIRN_KIND_EXTREME)
+		op->kind = CAIRN_KIND_NORMAL;
+	cairn_fill(op, embed, a->dtype, (int64_t)s->vocab * s->hidden, 1);
+	op->kind = kind;
+	for (int64_t i = 0; kind == CAIRN_KIND_EXTREME && i < (int64_t)s->vocab * s->hidden; i++) {
+		double size = sizes[i / s->hidden % 6];
+		double v = cairn_load(embed, a->dtype, i) * size * (i % 61 == 7 ? 40 : 1);
+
+		if (a->dtype == CAIRN_BF16 && size == 12000)
+			v *= 1e9;
+		cairn_store(embed, a->dtype, i, a->dtype == CAIRN_F16 ? fmax(fmin(v, 6e4), -6e4) : v);
+	}
+}
+
+static int64_t cache_row(const struct step_shape *s)
+{
+	return s->flags & LATENT ? 576 : (int64_t)s->hkv * s->dim;
+}
+
+static void fill_pages(struct cairn_op *op, const struct step_shape *s, const struct paged *p, size_t field)
+{
+	struct cairn_decode_step_args *a = op->args;
+	int64_t row = cache_row(s), stride = a->kv_stride_bytes / 2;
+	uint16_t *pages = cairn_inout(op, field, a->dtype,
+				      (s->layers - 1) * stride + p->num_pages * (int64_t)s->page * row);
+	enum cairn_kind kind = op->kind;
+
+	if (kind == CAIRN_KIND_EXTREME)
+		op->kind = CAIRN_KIND_NORMAL;
+	for (int i = 0; i < s->layers; i++) {
+		paged_fill(op, p, pages + i * stride, a->dtype, row);
+		for (int b = 0; b < s->batch; b++)	/* written, not read */
+			if (p->kv_len[b])
+				cairn_fill_nan(pages + i * stride, a->dtype,
+					       paged_slot(p, b, p->kv_len[b] - 1) * row, row);
+	}
+	op->kind = kind;
+}
+
+static void fill_sampling(struct cairn_op *op, int batch)
+{
+	float *temperature = cairn_in(op, STEP_FIELD(temperature), CAIRN_F32, batch);
+	float *top_p = cairn_in(op, STEP_FIELD(top_p), CAIRN_F32, batch);
+	float *min_p = cairn_in(op, STEP_FIELD(min_p), CAIRN_F32, batch);
+	int32_t *top_k = cairn_in(op, STEP_FIELD(top_k), CAIRN_I32, batch);
+	uint64_t *seed = cairn_in(op, STEP_FIELD(seed), CAIRN_I64, batch);
+	uint64_t *offset = cairn_in(op, STEP_FIELD(offset), CAIRN_I64, batch);
+
+	for (int b = 0; b < batch; b++) {
+		temperature[b] = b % 3 == 1 ? 0 : 0.7f + 0.3f * (float)b;
+		top_p[b] = b % 2 ? 1 : 0.9f;
+		min_p[b] = b % 4 == 2 ? 0.05f : 0;
+		top_k[b] = b % 4 == 3 ? 5 : 0;
+		seed[b] = cairn_op_rand(op);
+		offset[b] = cairn_op_rand(op) % 1000;
+	}
+}
+
+static void set_lengths(struct cairn_op *op, const struct step_shape *s, struct paged *p)
+{
+	p->batch = s->batch;
+	p->page_size = s->page;
+	p->flags = s->flags;
+	p->max_kv = 1;
+	for (int b = 0; b < s->batch; b++) {
+		p->qo_len[b] = 1;
+		p->kv_len[b] = s->kv_lens ? s->kv_lens[b] :
+			       b && s->flags & PAGED_RAGGED ? (int)cairn_op_range(op, 1, s->kv) : s->kv;
+		p->max_kv = p->kv_len[b] > p->max_kv ? p->kv_len[b] : p->max_kv;
+	}
+}
+
+static void set_scalars(struct cairn_op *op, const struct step_shape *s, const struct paged *p)
+{
+	struct cairn_decode_step_args *a = op->args;
+	int pad = s->flags & PAGED_PADDED ? 5 : 0, gap = s->flags & GAPS ? 24 : 0;
+
+	a->kv_stride_bytes = 2 * ((int64_t)p->num_pages * s->page * cache_row(s) + 3 * gap);
+	a->batch = s->batch;
+	a->max_kv_len = p->max_kv * (pad ? 3 : 1) + pad;
+	a->num_pages = p->num_pages;
+	a->page_size = s->page;
+	a->num_layers = s->layers;
+	a->hidden = s->hidden;
+	a->intermediate = s->inter;
+	a->num_qo_heads = s->hq;
+	a->num_kv_heads = s->hkv;
+	a->head_dim = s->dim;
+	a->vocab = s->vocab;
+	a->dtype = s->flags & F16 ? CAIRN_F16 : CAIRN_BF16;
+	a->form = s->flags & GRAPH ? CAIRN_DECODE_STEP_GRAPH :
+		  s->flags & PERSISTENT ? CAIRN_DECODE_STEP_PERSISTENT : CAIRN_DECODE_STEP_AUTO;
+	a->eps = op->case_index % 3 ? 1e-5f : 1e-6f;
+	/* in the first layer the key that takes all is no matter of rounding; in others it may be */
+	a->sm_scale = (float)((op->kind == CAIRN_KIND_EXACT && s->layers == 1 && !(s->flags & LATENT) ?
+			       64 : 1) / sqrt(s->dim));
+	if (s->flags & LATENT) {
+		a->q_lora_rank = s->lora;
+		a->kv_lora_rank = 512;
+		a->nope_dim = a->v_dim = 128;
+		a->rope_dim = 64;
+	}
+	if (s->experts) {
+		a->num_experts = s->experts;
+		a->experts_per_token = s->top;
+		a->expert_intermediate = s->expert_inter;
+		a->shared_intermediate = s->shared;
+		a->dense_layers = s->dense;
+		a->normalize_experts = !!(s->flags & NORMED);
+		a->expert_scaling = s->scaling > 0 ? s->scaling : 1;
+	}
+}
+
+static void fill_index(struct cairn_op *op, const struct step_shape *s, const struct paged *p)
+{
+	int rotated = s->flags & LATENT ? 64 : s->dim;
+	float *inv_freq = cairn_in(op, STEP_FIELD(inv_freq), CAIRN_F32, rotated / 2);
+	int32_t *positions = cairn_in(op, STEP_FIELD(positions), CAIRN_I32, s->batch), *ids;
+
+	for (int i = 0; i < rotated / 2; i++)
+		inv_freq[i] = (float)pow(op->case_index % 2 ? 500000 : 10000, -2.0 * i / rotated);
+	for (int b = 0; b < s->batch; b++)
+		positions[b] = s->flags & FAR ? (int32_t)cairn_op_range(op, 0, 100000) : p->kv_len[b] - 1;
+	if (s->flags & ALIAS) {
+		ids = cairn_inout(op, STEP_FIELD(ids), CAIRN_I32, s->batch);
+		cairn_alias(op, STEP_FIELD(tokens), STEP_FIELD(ids));
+	} else {
+		ids = cairn_in(op, STEP_FIELD(ids), CAIRN_I32, s->batch);
+		if (!(s->flags & NO_TOKENS))
+			cairn_out(op, STEP_FIELD(tokens), CAIRN_I32, s->batch);
+	}
+	for (int b = 0; b < s->batch; b++)	/* the last row and the first, and equal ones now and then */
+		ids[b] = b == 0 ? s->vocab - 1 : b == 5 ? 0 : (int32_t)cairn_op_range(op, 0, s->vocab - 1);
+}
+
+void step_setup(struct cairn_op *op)
+{
+	struct cairn_decode_step_args *a = op->args;
+	struct paged p = { 0 };
+	struct step_shape s;
+	void *embed, *head;
+
+	step_shape_at(op->case_index, &s);
+	set_lengths(op, &s, &p);
+	paged_kv_tables(op, &p, STEP_FIELD(kv_indptr));
+	set_scalars(op, &s, &p);
+	cairn_out(op, STEP_FIELD(logits), CAIRN_F32, (int64_t)s.batch * s.vocab);
+	fill_pages(op, &s, &p, STEP_FIELD(k_pages));
+	if (!(s.flags & LATENT))
+		fill_pages(op, &s, &p, STEP_FIELD(v_pages));
+	fill_index(op, &s, &p);
+	embed = cairn_in(op, STEP_FIELD(embed), a->dtype, (int64_t)s.vocab * s.hidden);
+	fill_embed(op, &s, embed);
+	if (s.flags & TIED) {
+		cairn_alias(op, STEP_FIELD(lm_head), STEP_FIELD(embed));
+	} else {
+		head = cairn_in(op, STEP_FIELD(lm_head), a->dtype, (int64_t)s.vocab * s.hidden);
+		step_fill(op, head, a->dtype, (int64_t)s.vocab * s.hidden, 1 / sqrt(s.hidden));
+	}
+	step_fill(op, cairn_in(op, STEP_FIELD(final_norm), a->dtype, s.hidden), a->dtype, s.hidden, 1);
+	step_weights(op, &s);
+	step_decide_experts(op, &s, embed);
+	if (s.flags & SAMPLE)
+		fill_sampling(op, s.batch);
+	if (s.flags & OLD) {
+		a->size = STEP_FIELD(w_q);
+		memset((char *)a + a->size, 0x11, sizeof(*a) - a->size);
+	}
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * decode_step_moe - a chain of launches with programmatic dependent launch, two a layer; or the one of
+ * decode_step_latent
+ *
+ *                 latent attention	without it
+ *   embedding     a kernel		the grid kernel looks rows up itself
+ *   each layer    cluster_mla		the grid kernel's phases QKV, ATTN, OUT
+ *                 moe; of the first dense_layers layers
+ *                 moe without experts	the grid kernel's phases GATE_UP, DOWN
+ *   head          as moe's first half	the grid kernel's last phase
+ *
+ * Each of these kernels takes all SMs, all of their shared memory, and starts when its predecessor's CTA
+ * leaves an SM: its first weights, 175 KB an SM of moe's, are on their way before the predecessor's last CTA
+ * has written its result. x goes to and fro between two buffers.
+ *
+ * The workspace: moe's and cluster_mla's parts, as large as the largest batch needs, then the grid kernel's.
+ * These hold words with numbers, over which nothing else must ever be laid, and so their places do not
+ * depend on the batch.
+ */
+#include "fused/decode_step/decode_step_moe.h"
+
+#include "primitives/rows/embedding.h"
+#include "primitives/base/launch.h"
+#include "fused/decode_step/decode_step_latent.h"
+#include "fused/decode_step/decode_step_parts.h"
+#include "fused/grid/grid.h"
+
+#define CHAIN_BATCH	8		/* the largest there is */
+
+struct chain {
+	struct grid_args g;		/* without latent attention */
+	struct latent_step l;		/* with it; without it of this the experts alone, and x */
+	size_t bytes;
+};
+
+static size_t padded(size_t bytes)
+{
+	return (bytes + 255) / 256 * 256;
+}
+
+/* ws: may be NULL */
+static int plan(struct chain *c, const struct cairn_decode_step_args *args, char *ws)
+{
+	const int most = CHAIN_BATCH * args->hidden <= 32768 ? CHAIN_BATCH : 32768 / args->hidden;
+	const size_t x_bytes = padded((size_t)CHAIN_BATCH * args->hidden * 2);
+	size_t at = 0, bytes = 0;
+
+	if (args->form == CAIRN_DECODE_STEP_PERSISTENT && !args->kv_lora_rank)
+		return cairn_error(EOPNOTSUPP,
+				"decode_step: form: experts without latent attention have no persistent one");
+	c->l.mla = decode_step_mla(args, 0);
+	c->l.mla.cluster_size = 1;
+	c->l.dense = decode_step_dense_of(args, 0);
+	c->l.moe = decode_step_moe_of(args, args->dense_layers);
+	c->l.moe.norm_weight = args->mlp_norm;		/* of layer 0, as all that a step begins with */
+	c->l.moe.batch = c->l.dense.batch = most;
+	bytes = args->num_experts ? moe_workspace(&c->l.moe) : 0;
+	/* one place for both: what lies there are words with numbers that never come again */
+	bytes += args->kv_lora_rank ? moe_workspace(&c->l.dense) : 0;
+	c->l.moe.batch = c->l.dense.batch = args->batch;
+	c->l.moe.workspace = c->l.dense.workspace = ws;
+	at += padded(bytes);
+	if (args->kv_lora_rank) {
+		c->l.mla.batch = CHAIN_BATCH;
+		CAIRN_TRY(cairn_cluster_mla_workspace(&c->l.mla, &bytes));
+		c->l.mla.batch = args->batch;
+		c->l.mla.workspace = ws + at;
+		c->l.mla.workspace_bytes = bytes;
+		at += padded(bytes);
+		c->l.counters = (uint32_t *)(ws + at);
+		at += padded(2 * sizeof(uint32_t));
+	}
+	for (int i = 0; i < 2; i++, at += x_bytes)
+		c->l.x[i] = ws + at;
+	bytes = 0;
+	c->g.s = *args;
+	if (!args->kv_lora_rank)
+		CAIRN_TRY(grid_plan(&c->g, ws + at, &bytes));
+	c->bytes = at + bytes;
+	return 0;
+}
+
+int decode_step_moe_workspace(const struct cairn_decode_step_args *args, size_t *bytes)
+{
+	struct chain c = {};
+
+	CAIRN_TRY(plan(&c, args, NULL));
+	*bytes = c.bytes;
+	return 0;
+}
+
+static int run_mla(struct chain *c, const struct cairn_decode_step_args *args, int layer, void *stream)
+{
+	struct cairn_cluster_mla_args m = decode_step_mla(args, layer);
+
+	m.x = c->l.x[0];
+	m.out = c->l.x[1];
+	m.workspace = c->l.mla.workspace;
+	m.workspace_bytes = c->l.mla.workspace_bytes;
+	m.cluster_size = c->l.mla.cluster_size;
+	return cairn_cluster_mla(&m, stream);
+}
+
+/* From x[1] to x[0] */
+static int run_moe(struct chain *c, const struct cairn_decode_step_args *args, int layer, void *stream)
+{
+	struct cairn_moe_args m = decode_step_has_experts(args, layer) ? decode_step_moe_of(args, layer) :
+				  decode_step_dense_of(args, layer);
+
+	m.x = c->l.x[1];
+	m.out = c->l.x[0];
+	m.workspace = c->l.moe.workspace;
+	return moe_launch(&m, stream);
+}
+
+/* Phases [first, end) as one launch; x: NULL: rows of the table of embeddings; out: NULL: the logits */
+static int run_grid(struct chain *c, int first, int end, const void *x, void *out, void *stream)
+{
+	c->g.x = x;
+	c->g.out = out;
+	return grid_launch(&c->g, first, end, 1, stream);
+}
+
+static int run_embedding(struct chain *c, const struct cairn_decode_step_args *args, void *stream)
+{
+	struct cairn_embedding_args e = {};
+
+	e.size = sizeof(e);
+	e.out = c->l.x[0];
+	e.table = args->embed;
+	e.ids = args->ids;
+	e.rows = args->batch;
+	e.dim = args->hidden;
+	e.vocab = args->vocab;
+	e.dtype = args->dtype;
+	return cairn_embedding(&e, stream);
+}
+
+static int run_latent(struct chain *c, const struct cairn_decode_step_args *args, void *stream)
+{
+	CAIRN_TRY(run_embedding(c, args, stream));
+	for (int layer = 0; layer < args->num_layers; layer++) {
+		CAIRN_TRY(run_mla(c, args, layer, stream));
+		CAIRN_TRY(run_moe(c, args, layer, stream));
+	}
+	return decode_step_head(args, &c->l.dense, c->l.x[0], stream);
+}
+
+/*
+ * Which form AUTO is. H200, DeepSeek-V2-Lite, us a token by a driver, graph and persistent: batch 1, 1K keys
+ * 1571, 1616; 4K 1729, 1725; 16K 2046, 2011; batch 8, 1K 5024, 5035. Recorded since then, with a quicker
+ * cluster_mla: batch 1, 1K 1573, 1567, a draw.
+ */
+static int is_persistent(const struct cairn_decode_step_args *args)
+{
+	if (args->form == CAIRN_DECODE_STEP_AUTO)
+		return (int64_t)args->batch * args->max_kv_len > 8192;
+	return args->form == CAIRN_DECODE_STEP_PERSISTENT;
+}
+
+int decode_step_moe(const struct cairn_decode_step_args *args, void *stream)
+{
+	const int head = args->num_layers * GRID_KINDS;
+	struct chain c = {};
+
+	CAIRN_TRY(plan(&c, args, (char *)args->workspace));
+	if (args->kv_lora_rank)
+		return is_persistent(args) ? decode_step_latent(args, &c.l, stream) :
+		       run_latent(&c, args, stream);
+	for (int layer = 0; layer < args->num_layers; layer++) {
+		const int phase = layer * GRID_KINDS;
+
+		CAIRN_TRY(run_grid(&c, phase + GRID_QKV, phase + GRID_OUT + 1,
+				   layer ? c.l.x[0] : NULL, c.l.x[1], stream));
+		if (layer >= args->dense_layers)
+			CAIRN_TRY(run_moe(&c, args, layer, stream));
+		else
+			CAIRN_TRY(run_grid(&c, phase + GRID_GATE_UP, phase + GRID_DOWN + 1,
+					   c.l.x[1], c.l.x[0], stream));
+	}
+	return run_grid(&c, head, head + 1, c.l.x[0], NULL, stream);
+}

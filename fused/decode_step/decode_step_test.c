@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * decode_step_test - small models of one to three layers: named edges, latent attention and experts, layers
+ * of published models, bench rows; then two grids
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "conformance/harness.h"
+#include "fused/attention/paged_test.h"
+#include "fused/decode_step/decode_step_test.h"
+
+#define LENS(...)	(const int[]){ __VA_ARGS__ }
+#define N(n, l, b, k, p, h, i, q, g, d, v) \
+	.name = n, .layers = l, .batch = b, .kv = k, .page = p, .hidden = h, .inter = i, .hq = q, .hkv = g, \
+	.dim = d, .vocab = v
+#define M(n, l, b, k, p, h, i, q, r, v)	/* multi-head latent attention, r: q_lora_rank */ \
+	N(n, l, b, k, p, h, i, q, 1, 192, v), .lora = r
+#define E(e, k, i, s, d)	.experts = e, .top = k, .expert_inter = i, .shared = s, .dense = d
+#define DSV2LITE	E(64, 6, 1408, 2816, 1)
+#define LLAMA2_7B	4096, 11008, 32, 32, 128, 1024
+#define LLAMA3_8B	4096, 14336, 32, 8, 128, 1024
+#define LLAMA32_1B	2048, 8192, 32, 8, 64, 1024
+#define QWEN2_7B	3584, 18944, 28, 4, 128, 1024
+/* A layer of a published model, in both forms, alone and as a batch. */
+#define LAYER(n, f, ...) \
+	{ N("layer_" n "_b1_kv1024", 1, 1, 1024, 16, __VA_ARGS__), .flags = DEVICE | BENCH | (f) }, \
+	{ N("layer_" n "_b1_kv1024_graph", 1, 1, 1024, 16, __VA_ARGS__), \
+		.flags = DEVICE | BENCH | GRAPH | (f) }, \
+	{ N("layer_" n "_b1_kv1024_persistent", 1, 1, 1024, 16, __VA_ARGS__), \
+		.flags = DEVICE | BENCH | PERSISTENT | (f) }, \
+	{ N("layer_" n "_b1_kv9001_graph", 1, 1, 9001, 16, __VA_ARGS__), .flags = DEVICE | GRAPH | (f) }, \
+	{ N("layer_" n "_b1_kv9001_persistent", 1, 1, 9001, 16, __VA_ARGS__), \
+		.flags = DEVICE | PERSISTENT | (f) }, \
+	{ N("layer_" n "_b8_kv777_graph", 1, 8, 777, 16, __VA_ARGS__), \
+		.flags = DEVICE | GRAPH | PAGED_RAGGED | (f) }, \
+	{ N("layer_" n "_b8_kv777_persistent", 1, 8, 777, 16, __VA_ARGS__), \
+		.flags = DEVICE | PERSISTENT | PAGED_RAGGED | (f) }
+
+/* The dense layer of DeepSeek-V2-Lite and one with experts */
+#define DSV2LITE_LAYERS(n, b, k, f) \
+	{ M("layers_dsv2lite_" n, 2, b, k, 16, 2048, 10944, 16, 0, 1024), DSV2LITE, \
+		.flags = DEVICE | POOL | LATENT | (f) }
+
+static const struct step_shape named[] = {
+	{ N("one_key", 1, 1, 1, 1, 64, 64, 1, 1, 64, 8) },	/* reject_* alter this one */
+	{ N("batch_0", 2, 0, 9, 16, 64, 64, 2, 1, 64, 8) },
+	{ N("no_tokens", 1, 2, 9, 16, 64, 64, 2, 1, 64, 16), .flags = NO_TOKENS },
+	{ N("page_full", 2, 3, 64, 16, 128, 192, 4, 2, 64, 64), .flags = BIAS },
+	{ N("page_opens", 2, 3, 65, 16, 128, 192, 4, 2, 64, 64) },
+	{ N("first_page_opens", 1, 2, 17, 16, 128, 192, 4, 4, 64, 64), .flags = F16 },
+	{ N("no_spare_page", 2, 2, 33, 8, 128, 64, 4, 1, 64, 72), .flags = PAGED_FULL },
+	{ N("page_1000", 1, 2, 1203, 1000, 128, 128, 4, 2, 64, 64) },
+	{ N("lengths_apart", 2, 8, 1, 16, 128, 192, 8, 2, 64, 136), .flags = ALIAS,
+		.kv_lens = LENS(1, 900, 2, 16, 17, 15, 300, 1) },
+	{ N("no_keys", 2, 5, 1, 16, 128, 192, 4, 2, 64, 64), .kv_lens = LENS(33, 0, 17, 0, 5) },
+	{ N("no_keys_in_a_page", 1, 3, 1, 16, 128, 64, 4, 2, 128, 64), .flags = PAGED_HELD | SAMPLE,
+		.kv_lens = LENS(0, 1, 40) },
+	{ N("bound_above_length", 2, 4, 40, 16, 128, 192, 4, 2, 64, 64), .flags = PAGED_PADDED },
+	{ N("far_positions", 1, 3, 30, 16, 128, 64, 4, 2, 128, 64), .flags = FAR },
+	{ N("group_1_wide", 1, 2, 70, 16, 64, 64, 16, 16, 64, 64), .flags = GAPS },
+	{ N("group_8", 1, 2, 70, 16, 128, 64, 16, 2, 128, 64), .flags = BIAS | BIAS_O },
+	{ N("all_biases", 3, 2, 40, 16, 128, 192, 4, 2, 64, 200), .flags = BIAS | BIAS_O | GAPS },
+	{ N("tied", 2, 2, 40, 16, 128, 192, 4, 2, 64, 1000), .flags = TIED },
+	{ N("sampled_batch_8", 1, 8, 20, 16, 128, 64, 4, 2, 64, 4000), .flags = SAMPLE | ALIAS },
+	{ N("sampled_vocab_8", 1, 5, 20, 3, 64, 64, 2, 2, 64, 8), .flags = SAMPLE },
+	{ N("hidden_1024", 1, 1, 100, 16, 1024, 448, 32, 8, 64, 504), .flags = F16 },
+	{ N("inter_2112", 1, 3, 20, 16, 192, 2112, 4, 2, 64, 64), },
+	{ N("vocab_4000_three_layers", 3, 1, 50, 64, 256, 448, 8, 2, 64, 4000), .flags = F16 | GAPS },
+	{ N("args_of_version_1", 2, 3, 33, 16, 128, 192, 4, 2, 64, 64), .flags = OLD | BIAS | GAPS },
+	/* latent attention, experts (without the former there need not be a persistent form), both */
+	{ M("latent_one_key", 1, 1, 1, 1, 64, 64, 8, 0, 8), .flags = LATENT },
+	{ M("latent_batch_3", 2, 3, 65, 16, 256, 192, 8, 0, 64), .flags = LATENT | PAGED_RAGGED },
+	{ M("latent_no_keys", 2, 4, 1, 16, 128, 64, 8, 0, 64),
+		.flags = LATENT, .kv_lens = LENS(0, 20, 0, 1) },
+	{ M("latent_lora_f16", 3, 2, 33, 16, 256, 64, 16, 192, 64), .flags = LATENT | F16 | GAPS },
+	{ M("latent_sampled", 1, 4, 20, 3, 128, 64, 8, 64, 1000), .flags = LATENT | SAMPLE | ALIAS },
+	{ M("latent_far_graph", 2, 8, 17, 16, 128, 64, 8, 0, 64),
+		.flags = LATENT | FAR | GRAPH | PAGED_PADDED },
+	{ N("experts_batch_0", 2, 0, 9, 16, 64, 64, 2, 1, 64, 8), E(4, 2, 64, 64, 1) },
+	{ N("experts_one_layer", 1, 1, 9, 16, 128, 0, 2, 1, 64, 64), E(4, 2, 64, 0, 0), .flags = NORMED },
+	{ N("experts_mixtral_like", 2, 4, 40, 16, 256, 0, 8, 2, 64, 200), E(8, 2, 192, 0, 0),
+		.flags = NORMED },
+	{ N("experts_after_dense_f16", 3, 3, 40, 16, 256, 192, 4, 2, 64, 64), E(8, 2, 64, 128, 2),
+		.flags = F16 | GAPS | BIAS, .scaling = 1.5f },
+	{ N("experts_in_no_layer", 2, 2, 17, 16, 128, 192, 4, 2, 64, 64), E(4, 2, 64, 64, 2) },
+	{ M("dsv2lite_like_b1", 3, 1, 50, 16, 256, 320, 8, 0, 64), E(8, 2, 64, 128, 1), .flags = LATENT },
+	{ M("dsv2lite_like_b2_f16", 3, 2, 50, 16, 256, 320, 16, 0, 136), E(8, 2, 64, 128, 1),
+		.flags = LATENT | F16 | GAPS | NO_TOKENS },
+	{ M("dsv2lite_like_b4_graph", 2, 4, 65, 16, 256, 64, 8, 0, 64), E(16, 4, 64, 64, 1),
+		.flags = LATENT | GRAPH | PAGED_RAGGED },
+	{ M("dsv2lite_like_b3", 3, 3, 33, 1, 256, 64, 8, 0, 64), E(8, 3, 128, 64, 1),
+		.flags = LATENT | ALIAS, .scaling = 2.5f },
+	{ M("dsv3_like", 3, 2, 33, 16, 256, 192, 8, 64, 64), E(16, 4, 64, 64, 2), .flags = LATENT | NORMED,
+		.scaling = 2.5f },
+	{ M("dsv2lite_like_no_keys", 3, 4, 1, 16, 256, 192, 8, 0, 64), E(8, 2, 64, 64, 1),
+		.flags = LATENT | PAGED_HELD, .kv_lens = LENS(7, 0, 33, 0) },
+	{ M("dsv2lite_like_pool", 3, 2, 33, 16, 256, 192, 8, 64, 64), E(8, 2, 64, 64, 1),
+		.flags = LATENT | POOL },
+	{ M("latent_experts_no_dense", 2, 8, 17, 64, 128, 0, 8, 0, 64), E(8, 2, 64, 0, 0),
+		.flags = LATENT | F16 | SAMPLE },
+	DSV2LITE_LAYERS("b1_kv1024_graph", 1, 1024, GRAPH),
+	DSV2LITE_LAYERS("b8_kv777_graph", 8, 777, GRAPH | PAGED_RAGGED),
+	DSV2LITE_LAYERS("b8_kv777_persistent", 8, 777, PERSISTENT | PAGED_RAGGED),
+	DSV2LITE_LAYERS("b3_kv9001_f16", 3, 9001, F16),
+	/* the whole model: see weights_in_pool() for where it lies */
+	{ M("dsv2lite_b1_kv1024", 27, 1, 1024, 16, 2048, 10944, 16, 0, 102400), DSV2LITE,
+		.flags = DEVICE | BENCH | POOL | LATENT },
+	{ M("dsv2lite_b1_kv1024_graph", 27, 1, 1024, 16, 2048, 10944, 16, 0, 102400), DSV2LITE,
+		.flags = DEVICE | BENCH | POOL | LATENT | GRAPH },
+	{ M("dsv2lite_b1_kv1024_persistent", 27, 1, 1024, 16, 2048, 10944, 16, 0, 102400), DSV2LITE,
+		.flags = DEVICE | BENCH | POOL | LATENT | PERSISTENT },
+	LAYER("llama2_7b", F16, LLAMA2_7B),
+	LAYER("llama3_8b", 0, LLAMA3_8B),
+	LAYER("llama32_1b", 0, LLAMA32_1B),
+	LAYER("qwen2_7b", BIAS, QWEN2_7B),
+};
+
+#define NUM_GRID	72
+#define NUM_MIXED	36		/* latent attention, experts or both */
+#define NUM_NAMED	((int)ARRAY_SIZE(named))
+
+static void mixed_at(int i, struct step_shape *s)
+{
+	static const int hidden[] = { 128, 256, 64, 192, 320 }, experts[] = { 8, 4, 16, 7, 12 };
+	static const int batch[] = { 1, 2, 3, 1, 4, 8 }, kv[] = { 17, 1, 54, 15, 70 },
+			 pages[] = { 16, 1, 64, 3 };
+	int latent = i % 3 != 1, with_experts = i % 3 != 0;
+
+	*s = (struct step_shape){
+		.layers = 1 + (i + i / 3) % 3, .batch = batch[(i + i / 6) % 6], .kv = kv[(i + i / 5) % 5],
+		.page = pages[(i + i / 4) % 4], .hidden = hidden[(i + i / 5) % 5], .inter = 64 * (1 + i % 4),
+		.hq = latent ? 8 * (1 + i / 3 % 2) : 4, .hkv = latent ? 1 : 2, .dim = latent ? 192 : 64,
+		.vocab = i % 2 ? 64 : 136, .lora = latent && i % 4 == 2 ? 128 : 0,
+	};
+	if (with_experts) {
+		s->experts = experts[(i + i / 5) % 5];
+		s->top = 1 + i / 2 % 3;
+		s->expert_inter = i % 4 < 2 ? 64 : 128;
+		s->shared = 64 * (i / 3 % 3);
+		s->dense = i / 2 % 2;
+		s->scaling = i % 5 == 2 ? 1.5f : 1;
+	}
+	s->flags = (latent ? LATENT : 0) | (i / 2 % 2 ? F16 : 0) | (i % 5 < 2 ? GAPS : 0) |
+		   (i % 4 ? PAGED_RAGGED : 0) | (with_experts && i / 3 % 2 ? NORMED : 0) |
+		   (i / 3 % 3 == 1 ? GRAPH : 0);
+}
+
+void step_shape_at(int index, struct step_shape *s)
+{
+	static const int heads[][2] = { { 4, 4 }, { 8, 2 }, { 14, 2 }, { 6, 1 }, { 32, 8 } };
+	static const int hidden[] = { 64, 128, 256, 192, 512, 320 }, inter[] = { 192, 64, 448, 128, 320 };
+	static const int vocab[] = { 8, 136, 1000, 56, 520 }, pages[] = { 16, 1, 64, 3 };
+	static const int batch[] = { 1, 3, 8, 2, 5 }, kv[] = { 17, 1, 54, 130, 15, 300 };
+	int i = index - NUM_NAMED, h;
+
+	if (i < 0) {
+		*s = named[index];
+		return;
+	}
+	if (i >= NUM_GRID) {
+		mixed_at(i - NUM_GRID, s);
+		return;
+	}
+	memset(s, 0, sizeof(*s));
+	h = (i + i / 5) % 5;
+	s->layers = 1 + i % 3;
+	s->batch = batch[(i + i / 15) % 5];
+	s->kv = kv[(i + i / 6) % 6];
+	s->page = pages[(i + i / 4) % 4];
+	s->hidden = hidden[(i + i / 12) % 6];
+	s->inter = inter[(i + i / 10) % 5];
+	s->hq = heads[h][0];
+	s->hkv = heads[h][1];
+	s->dim = h == 4 || (i / 2) % 2 ? 64 : 128;
+	s->vocab = vocab[(i + i / 20) % 5];
+	s->flags = (i % 2 ? F16 : 0) | (i % 3 ? PAGED_RAGGED : 0) | (i % 4 == 1 ? BIAS : 0) |
+		   (i % 5 < 2 ? GAPS : 0) | (i % 7 == 3 ? ALIAS : 0) | (i % 8 == 5 ? SAMPLE : 0) |
+		   (i % 11 == 4 ? PAGED_PADDED : 0) |
+		   (i % 13 == 6 && i % 7 != 3 ? TIED : 0) |
+		   (i / 3 % 3 == 1 ? GRAPH : i / 3 % 3 == 2 ? PERSISTENT : 0);
+}
+
+/* Elements of what one layer reads of its weights, for one request */
+static double attention_weights(const struct step_shape *s)
+{
+	double h = s->hidden, q = (double)s->hq * s->dim;
+
+	if (s->flags & LATENT)
+		return (s->lora ? s->lora * (h + q) : h * q) + h * 576 + s->hq * 256.0 * 512 +
+		       h * s->hq * 128;
+	return h * (2 * q + 2.0 * s->hkv * s->dim);
+}
+
+/* Elements of all weights that are read at least: of the experts, what one request has chosen */
+static double weights_of(const struct step_shape *s)
+{
+	int dense = s->experts ? s->dense : s->layers;
+	double experts = 3.0 * s->top * s->expert_inter + 3.0 * s->shared + s->experts;
+
+	return s->layers * attention_weights(s) + dense * 3.0 * s->hidden * s->inter +
+	       (s->layers - dense) * experts * s->hidden + (double)s->vocab * s->hidden;
+}
+
+static void describe(int index, struct cairn_case *c)
+{
+	double weights, row;
+	struct step_shape s;
+
+	step_shape_at(index, &s);
+	if (s.name)
+		snprintf(c->name, sizeof(c->name), "%s", s.name);
+	else
+		snprintf(c->name, sizeof(c->name), "l%d_b%d_kv%d_p%d_h%d_i%d_q%d_%d_d%d_v%d_%s%s%s%s%s%s",
+			 s.layers, s.batch, s.kv, s.page, s.hidden, s.inter, s.hq, s.hkv, s.dim, s.vocab,
+			 s.flags & F16 ? "f16" : "bf16", s.flags & BIAS ? "_bias" : "",
+			 s.flags & SAMPLE ? "_sample" : "", s.flags & GAPS ? "_gaps" : "",
+			 s.flags & PAGED_RAGGED ? "_ragged" : "",
+			 s.flags & GRAPH ? "_graph" : s.flags & PERSISTENT ? "_persistent" : "");
+	if (!s.name && s.lora)
+		snprintf(c->name + strlen(c->name), sizeof(c->name) - strlen(c->name), "_r%d", s.lora);
+	if (!s.name && s.experts)
+		snprintf(c->name + strlen(c->name), sizeof(c->name) - strlen(c->name),
+			 "_e%d_top%d_i%d_s%d_after%d", s.experts, s.top, s.expert_inter, s.shared, s.dense);
+	c->bench = !!(s.flags & BENCH);
+	c->device_only = !!(s.flags & DEVICE);
+	if (s.flags & DEVICE)
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
+	else if (s.name)
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
+	else
+		c->kinds = CAIRN_KIND_BIT(index % 4);
+	/* nothing decides a row of zeros */
+	if (s.experts && c->kinds == CAIRN_KIND_BIT(CAIRN_KIND_EXTREME))
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
+	row = s.flags & LATENT ? 576 : 2.0 * s.hkv * s.dim;
+	weights = weights_of(&s);
+	c->bytes = 2 * (weights + (double)s.layers * s.batch * s.kv * row);
+	c->flops = 2.0 * s.batch *
+		   (weights + 2.0 * s.layers * s.kv * s.hq * (s.flags & LATENT ? 544 : s.dim));
+}
+
+const struct cairn_family cairn_decode_step_family = {
+	.stage = "fused", .name = "decode_step",
+	.op = offsetof(struct cairn_impl, decode_step),
+	.workspace_op = offsetof(struct cairn_impl, decode_step_workspace),
+	.args_size = sizeof(struct cairn_decode_step_args),
+	.workspace_field = STEP_FIELD(workspace),
+	.num_cases = NUM_NAMED + NUM_GRID + NUM_MIXED,
+	.zeroed_workspace = 1,
+	.describe = describe, .setup = step_setup, .exact = step_exact, .judge = step_judge,
+	.reject = step_reject,
+};

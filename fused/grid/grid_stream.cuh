@@ -1,0 +1,629 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * grid_stream - what every warp will need, in order, and how it gets there
+ *
+ * Eight warps compute. Each has a stream of its own: the 4 KiB stages of weights, keys and values that it
+ * will need from here to the end of the launch, in order. Which they are depends on nothing that is computed
+ * on the way, so another warp, its loader, keeps a ring in front of it filled, whatever the phase: while CTAs
+ * wait for each other, and exchange what was computed, the next phase's weights flow in. `struct cursor` is
+ * the place in that stream up to which loads have been started; only the loader knows it.
+ *
+ * A stage is 16 rows x 128 columns of a matrix, 16 (head_dim 64: 32) keys of one KV head, or as many values.
+ */
+#ifndef CAIRN_GRID_STREAM_CUH
+#define CAIRN_GRID_STREAM_CUH
+
+#include "primitives/base/dtype.h"
+#include "primitives/ptx/ptx_copy.cuh"
+#include "primitives/rows/row.cuh"
+#include "fused/attention/attn_tile.cuh"
+#include "fused/grid/grid.h"
+
+#define GRID		static __device__ __forceinline__
+#define STAGE_ROWS	16
+#define STAGE_K		128
+#define WORK_BAR	1		/* named barrier of those that compute */
+#define WORKERS		(GRID_WARPS * 32)
+
+/* How results travel (grid_exchange.cuh). GRID_WIDE: by meeting too, of up to 16 requests. */
+enum grid_way { GRID_BY_WORDS, GRID_BY_MEETING, GRID_WIDE };
+
+/*
+ * GRID_WIDE: pairs of CTAs, a cluster each, share rows and divide k: each has half of the activations, which
+ * is what fills shared memory, and room for a ring of twice the length.
+ */
+#define GRID_TEAM(way)		((way) == GRID_WIDE ? 2 : 1)
+/* floats from one request's 16 sums to the next one's: four lanes that write them meet different banks */
+#define SUM_ROW(way)		((way) == GRID_BY_WORDS ? STAGE_ROWS : STAGE_ROWS + 4)
+/* Stages of a unit of rows, one below the other: activations are read from shared memory once for all */
+#define GRID_TALL(way)		((way) == GRID_WIDE ? 2 : 1)
+#define GRID_PAIR_BUFS		4		/* units whose sums may be on their way */
+
+extern __shared__ __align__(1024) uint8_t grid_mem[];
+
+/* ---- the stream ---- */
+
+GRID int grid_kind_of(const struct grid_args &a, int phase)
+{
+	return phase == a.s.num_layers * GRID_KINDS ? (int)GRID_HEAD : phase % GRID_KINDS;
+}
+
+GRID const char *grid_layer(const struct grid_args &a, const void *p, int phase)
+{
+	return (const char *)p + phase / GRID_KINDS * a.s.layer_stride_bytes;
+}
+
+/* A product's matrix; GRID_GATE_UP: `rows` pairs of a gate's and an up's row. */
+struct grid_matrix {
+	const char *w;
+	int rows, k;
+};
+
+GRID struct grid_matrix grid_matrix(const struct grid_args &a, int phase, int kind)
+{
+	struct grid_matrix m;
+	const void *w = kind == GRID_QKV ? a.s.w_qkv : kind == GRID_OUT ? a.s.w_o :
+			kind == GRID_GATE_UP ? a.s.w_gate_up : a.s.w_down;
+
+	m.w = kind == GRID_HEAD ? (const char *)a.s.lm_head : grid_layer(a, w, phase);
+	m.rows = kind == GRID_QKV ? a.qkv_dim : kind == GRID_GATE_UP ? a.s.intermediate :
+		 kind == GRID_HEAD ? a.s.vocab : a.s.hidden;
+	m.k = kind == GRID_OUT ? a.q_dim : kind == GRID_DOWN ? a.s.intermediate : a.s.hidden;
+	return m;
+}
+
+/* This CTA's, or pair's, part of a product's rows: the first, and how many. Both even: words hold two. */
+template <int way>
+GRID int2 grid_share(int rows)
+{
+	const uint32_t nth = blockIdx.x / GRID_TEAM(way), of = gridDim.x / GRID_TEAM(way);
+	/* below 2^24 rows, 2^8 SMs */
+	uint32_t twos = (uint32_t)rows / 2, first = twos * nth / of;
+
+	return make_int2((int)first * 2, (int)(twos * (nth + 1) / of - first) * 2);
+}
+
+template <int way>
+GRID int grid_rank(void)
+{
+	return (int)blockIdx.x % GRID_TEAM(way);
+}
+
+/* The stages along k of a warp that computes: every GRID_STAGE_STEP-th */
+template <int way>
+GRID int grid_first_stage(int warp)
+{
+	return grid_rank<way>() * GRID_WARPS + warp;
+}
+
+#define GRID_STAGE_STEP(way)	(GRID_WARPS * GRID_TEAM(way))
+
+/* That of each kind, in shared memory, for those that compute */
+GRID const int2 *grid_shares(void)
+{
+	return (const int2 *)(grid_mem + GRID_SHARES);
+}
+
+template <int way>
+GRID void share_out(const struct grid_args &a)
+{
+	if (threadIdx.x <= GRID_HEAD)
+		((int2 *)(grid_mem + GRID_SHARES))[threadIdx.x] =
+			grid_share<way>(grid_matrix(a, 0, threadIdx.x).rows);
+}
+
+GRID int grid_unit(int kind)		/* rows, or pairs, that a stage covers */
+{
+	return kind == GRID_GATE_UP ? STAGE_ROWS / 2 : STAGE_ROWS;
+}
+
+/*
+ * One request and KV head, and a share of its old keys. Or 2 or 4 heads, each with its part of the warps:
+ * they lie side by side, and memory likes to be asked for all of them at the same time.
+ */
+struct grid_task {
+	const int32_t *pages;
+	int request, head, split;	/* the first head */
+	int old_len;			/* keys before the new one; -1: not even that */
+	int first_tile, end_tile;
+};
+
+struct grid_lens {
+	int first_page, end_page, last_page_len;
+};
+
+template <int way>
+GRID int heads_of_task(const struct grid_args &a)
+{
+	return way == GRID_WIDE ? a.task_heads : 1;
+}
+
+/* Warps that share the keys of a head */
+template <int way>
+GRID int head_warps(const struct grid_args &a)
+{
+	return way == GRID_WIDE ? a.head_warps : GRID_WARPS;
+}
+
+/* Of warp `warp`: which head of the task is its, and which of that head's warps it is */
+template <int way>
+GRID int2 head_of_warp(const struct grid_args &a, int warp)
+{
+	return way == GRID_WIDE ? make_int2(warp / head_warps<way>(a), warp % head_warps<way>(a)) :
+				  make_int2(0, warp);
+}
+
+/* Tasks of a request, their splits not counted */
+template <int way>
+GRID int tasks_of_request(const struct grid_args &a)
+{
+	return way == GRID_WIDE ? a.request_tasks : a.s.num_kv_heads;
+}
+
+template <int way>
+GRID struct grid_lens grid_load_lens(const struct grid_args &a, int task)
+{
+	const int request = task / a.num_splits / tasks_of_request<way>(a);
+	const struct grid_lens l = { __ldg(a.s.kv_indptr + request), __ldg(a.s.kv_indptr + request + 1),
+				     __ldg(a.s.kv_last_page_len + request) };
+
+	return l;
+}
+
+template <int head_dim, int way>
+GRID struct grid_task grid_make_task(const struct grid_args &a, int task, const struct grid_lens &l)
+{
+	constexpr int keys = GRID_STAGE_BYTES / (2 * head_dim);
+	struct grid_task t;
+	int tiles;
+
+	t.split = task % a.num_splits;
+	task /= a.num_splits;
+	t.head = task % tasks_of_request<way>(a) * heads_of_task<way>(a);
+	t.request = task / tasks_of_request<way>(a);
+	t.pages = a.s.kv_indices + l.first_page;
+	t.old_len = attn_kv_len(l.end_page - l.first_page, l.last_page_len, a.s.page_size) - 1;
+	tiles = t.old_len > 0 ? (t.old_len + keys - 1) / keys : 0;
+	t.first_tile = (int)((uint32_t)tiles * t.split / a.num_splits);
+	t.end_tile = (int)((uint32_t)tiles * (t.split + 1) / a.num_splits);
+	return t;
+}
+
+struct cursor {
+	int phase, kind;		/* phase == a.end_phase: at the end */
+	/* in this order: what is not needed at the same time shares a register */
+	union {
+		struct {
+			int stage, num_stages;		/* along k */
+			int unit, count, k;		/* rows done, of the CTA's; columns */
+			int below;			/* GRID_TALL: 1: the second stage of the two */
+			const char *src;		/* the unit's first row */
+		};
+		struct {
+			int tile, end_tile;
+			int task, old_len, head;
+			const int32_t *pages;
+		};
+	};
+	int values;			/* its keys are on their way already */
+};
+
+GRID int loader_of(void)		/* the warp that this one loads for */
+{
+	return (int)threadIdx.x / 32 - GRID_WARPS;
+}
+
+#define NO_PAGE		~0u
+
+/* The key of this lane in the warp's tile at the cursor, or in one further on; -1: there is none. */
+template <int head_dim>
+GRID int cursor_key(const struct cursor &c, int further)
+{
+	constexpr int keys = GRID_STAGE_BYTES / (2 * head_dim);
+	const int tile = c.tile + further, lane = threadIdx.x % 32, key = tile * keys + lane;
+
+	return lane < keys && tile < c.end_tile && key < c.old_len ? key : -1;
+}
+
+/* Its page: asked for as early as can be, and not looked at until it is needed. */
+template <int head_dim>
+GRID uint32_t cursor_page(const struct grid_args &a, const struct cursor &c, int further)
+{
+	const int key = cursor_key<head_dim>(c, further);
+
+	return key < 0 ? NO_PAGE : (uint32_t)__ldg(c.pages + key / a.s.page_size);
+}
+
+/* Where it lies */
+template <int head_dim>
+GRID uint32_t cursor_slot(const struct grid_args &a, const struct cursor &c, uint32_t page)
+{
+	const int key = cursor_key<head_dim>(c, 0);
+
+	return key < 0 ? NO_PAGE : page * (uint32_t)a.s.page_size + (uint32_t)(key % a.s.page_size);
+}
+
+/*
+ * Of the task that comes after the one at the cursor; of the last one's, the first of the next layer: two
+ * loads, the second's address out of the first, which would otherwise hold the stream up. Asked for while
+ * stages are on their way.
+ */
+struct next_task {
+	struct grid_lens lens;
+	uint32_t page;			/* as cursor_page() of its first keys */
+	int task, known;		/* 1: lens, 2: and page */
+};
+
+/* To this warp's first keys of the first task from c.task on that has any for it. */
+template <int head_dim, int way>
+GRID bool cursor_task(const struct grid_args &a, struct cursor &c, const struct next_task &next)
+{
+	for (; c.task < a.num_tasks; c.task += gridDim.x) {
+		struct grid_task t = grid_make_task<head_dim, way>(a, c.task,
+							      c.task == next.task && next.known ?
+							      next.lens : grid_load_lens<way>(a, c.task));
+
+		c.tile = t.first_tile + head_of_warp<way>(a, loader_of()).y;
+		if (c.tile >= t.end_tile)
+			continue;
+		c.end_tile = t.end_tile;
+		c.old_len = t.old_len;
+		c.head = t.head + head_of_warp<way>(a, loader_of()).x;
+		c.pages = t.pages;
+		c.values = 0;
+		return true;
+	}
+	return false;
+}
+
+template <int way>
+GRID bool cursor_matrix(const struct grid_args &a, struct cursor &c)
+{
+	struct grid_matrix m = grid_matrix(a, c.phase, c.kind);
+	int2 rows = grid_share<way>(m.rows);
+
+	c.stage = grid_first_stage<way>(loader_of());
+	c.num_stages = (m.k + STAGE_K - 1) / STAGE_K;
+	c.unit = c.below = 0;
+	c.count = rows.y;
+	c.k = m.k;
+	c.src = m.w + (int64_t)rows.x * m.k * 2;
+	return c.stage < c.num_stages && c.count > 0;
+}
+
+/* One more thing about it */
+template <int head_dim, int way>
+GRID void ask_next_task(const struct grid_args &a, struct next_task &next)
+{
+	struct cursor c = {};
+
+	if (next.known == 0 && next.task < a.num_tasks) {
+		if (a.first_launch)
+			ptx_griddepcontrol_wait();	/* others may still write the index arrays */
+		next.lens = grid_load_lens<way>(a, next.task);
+	} else if (next.known == 1) {
+		c.task = next.task;
+		if (cursor_task<head_dim, way>(a, c, next) && c.task == next.task)
+			next.page = cursor_page<head_dim>(a, c, 0);
+	}
+	next.known++;
+}
+
+/* To this warp's first item of the phase at c.phase, or of the first one after it that has any. */
+template <int head_dim, int way>
+GRID void cursor_enter(const struct grid_args &a, struct cursor &c, struct next_task &next)
+{
+	for (; c.phase < a.end_phase; c.phase++) {
+		c.kind = grid_kind_of(a, c.phase);
+		if (c.kind != GRID_ATTN && cursor_matrix<way>(a, c))
+			return;
+		if (c.kind == GRID_ATTN) {
+			if (next.known == 0)
+				ask_next_task<head_dim, way>(a, next);
+			c.task = blockIdx.x;
+			if (cursor_task<head_dim, way>(a, c, next))
+				return;
+		}
+	}
+}
+
+template <int head_dim, int way>
+GRID void cursor_next(const struct grid_args &a, struct cursor &c, struct next_task &next)
+{
+	if (c.kind == GRID_ATTN) {
+		c.values ^= 1;
+		if (c.values)
+			return;
+		c.tile += head_warps<way>(a);
+		if (c.tile < c.end_tile)
+			return;
+		c.task += gridDim.x;
+		if (cursor_task<head_dim, way>(a, c, next))
+			return;
+	} else {
+		if (GRID_TALL(way) > 1 && !c.below && c.unit + grid_unit(c.kind) < c.count) {
+			c.below = 1;
+			return;
+		}
+		c.below = 0;
+		c.stage += GRID_STAGE_STEP(way);
+		if (c.stage < c.num_stages)
+			return;
+		c.stage = grid_first_stage<way>(loader_of());
+		c.unit += GRID_TALL(way) * grid_unit(c.kind);
+		c.src += (int64_t)GRID_TALL(way) * grid_unit(c.kind) * c.k * 2;
+		if (c.unit < c.count)
+			return;
+	}
+	c.phase++;
+	cursor_enter<head_dim, way>(a, c, next);
+}
+
+/* A ring: stages, and for each an mbarrier that counts what has arrived, and one that it is used up. */
+struct ring {
+	uint32_t stages, mbars, count, slot, parity;
+};
+
+GRID struct ring ring_of(const struct grid_args &a, int warp)
+{
+	uint32_t base = ptx_smem(grid_mem);
+	struct ring r = { base + a.at_rings + warp * a.stages * GRID_STAGE_BYTES,
+			  base + GRID_MBARS + warp * GRID_MAX_STAGES * 16, (uint32_t)a.stages, 0, 0 };
+
+	return r;
+}
+
+/*
+ * Where the activations of a large batch leave the ring little room, keys and values have one of their own,
+ * in place of the activations, which attention does not need. It may be used from when the product before has
+ * no more need of them.
+ */
+template <int way>
+GRID bool has_key_ring(const struct grid_args &a)
+{
+	return way == GRID_WIDE && a.key_stages;
+}
+
+GRID struct ring key_ring_of(const struct grid_args &a, int warp)
+{
+	uint32_t base = ptx_smem(grid_mem);
+	struct ring r = { base + a.at_a + warp * a.key_stages * GRID_STAGE_BYTES,
+			  base + GRID_MBARS + (warp * GRID_MAX_STAGES + a.stages) * 16,
+			  (uint32_t)a.key_stages, 0, 0 };
+
+	return r;
+}
+
+GRID void ring_advance(struct ring &r)
+{
+	if (++r.slot == r.count) {
+		r.slot = 0;
+		r.parity ^= 1;
+	}
+}
+
+/*
+ * Starts the loads of the item at the cursor, to where attn_swizzle() says. What is not there becomes zeros.
+ * key_slot: of the key that this lane asks for; NO_PAGE: none.
+ */
+template <int head_dim, int way>
+GRID void load_stage(const struct grid_args &a, const struct cursor &c, uint32_t key_slot, uint32_t to)
+{
+	int lane = threadIdx.x % 32;
+
+	if (c.kind == GRID_ATTN) {
+		constexpr int chunks = head_dim / 8, per_pass = 32 / chunks;
+		int row = lane / chunks, chunk = lane % chunks, layer = c.phase / GRID_KINDS;
+		const char *pages = (const char *)(c.values ? a.s.v_pages : a.s.k_pages) +
+				    layer * a.s.kv_stride_bytes;
+		uint32_t column = (c.head * head_dim + chunk * 8) * 2,
+			 slot_bytes = a.s.num_kv_heads * head_dim * 2;
+
+#pragma unroll
+		for (int i = 0; i < GRID_STAGE_BYTES / (head_dim * 2); i += per_pass) {
+			uint32_t from = __shfl_sync(~0u, key_slot, i + row);
+			uint64_t at = (uint64_t)(from == NO_PAGE ? 0 : from) * slot_bytes + column;
+
+			ptx_cp_async_cg(to + attn_swizzle(i + row, chunk, head_dim * 2), pages + at,
+					from == NO_PAGE ? 0 : 16);
+		}
+	} else {
+		const int above = GRID_TALL(way) > 1 && c.below ? grid_unit(c.kind) : 0;
+		int half = lane / 16, piece = lane % 16, left = c.count - c.unit - above,
+		    at = c.stage * STAGE_K + piece * 8;
+		int64_t second = (int64_t)(c.kind == GRID_GATE_UP ? a.s.intermediate : 8) * c.k * 2;
+		const char *src = c.src + ((int64_t)(above + half) * c.k + at) * 2;
+		uint64_t policy = ptx_createpolicy_evict_first();
+
+#pragma unroll
+		for (int i = 0; i < 8; i++) {
+			int row = 2 * i + half;
+			int valid = at < c.k && (c.kind == GRID_GATE_UP ? (row & 7) : row) < left;
+			const char *from = src + (i / 4) * second + (int64_t)(i % 4) * 4 * c.k;
+
+			ptx_cp_async_cg_hint(to + attn_swizzle(row, piece, STAGE_K * 2),
+					     valid ? from : (const char *)a.s.w_qkv, valid ? 16 : 0, policy);
+		}
+	}
+}
+
+#ifndef GRID_ON_WAY
+/* stages on their way, and one more: what memory needs, and no queue for others to stand in */
+#define GRID_ON_WAY	1
+#endif
+
+/* racecheck does not see copies that arrive by themselves, nor that one lane can speak for its warp */
+#ifdef CAIRN_DEBUG
+#define LOADER_WAITS	1
+#define RELEASERS	32		/* lanes that say a stage is used up */
+#else
+#define LOADER_WAITS	0
+#define RELEASERS	1
+#endif
+
+/* What a loader knows */
+struct loader {
+	/* the next stage to fill; the oldest of those that are on their way */
+	struct ring ring, oldest;
+	struct cursor at;
+	struct next_task next;
+	/* of the key at the cursor that this lane asks for; of that in the warp's next tile */
+	uint32_t key_slot, next_page;
+	/* while keys have a ring of their own: where that of the weights had come to */
+	uint32_t weights;
+	int on_way, on_keys;
+};
+
+/* Starts the loads of the item at the cursor, into a stage that is empty. */
+template <int head_dim, int way>
+GRID void loader_load(const struct grid_args &a, struct loader &l)
+{
+	const uint32_t full = l.ring.mbars + l.ring.slot * 16;
+
+	load_stage<head_dim, way>(a, l.at, l.key_slot, l.ring.stages + l.ring.slot * GRID_STAGE_BYTES);
+	if (LOADER_WAITS) {
+		ptx_cp_async_commit_group();
+		ptx_cp_async_wait_group<0>();
+		ptx_mbarrier_arrive(full);
+	} else {
+		ptx_cp_async_mbarrier_arrive_noinc(full);
+	}
+	ring_advance(l.ring);
+}
+
+/* The cursor has come to keys; of another task than before, if `enters`. */
+template <int head_dim, int way>
+GRID void loader_keys(const struct grid_args &a, struct loader &l, int enters)
+{
+	/* by words a warp has few tiles, of one task */
+	const int looks_ahead = way != GRID_BY_WORDS, after = l.at.task + (int)gridDim.x;
+
+	if (enters ? l.next.known == 2 && l.next.task == l.at.task : looks_ahead)
+		l.key_slot = cursor_slot<head_dim>(a, l.at, enters ? l.next.page : l.next_page);
+	else
+		l.key_slot = cursor_slot<head_dim>(a, l.at, cursor_page<head_dim>(a, l.at, 0));
+	if (looks_ahead)
+		l.next_page = cursor_page<head_dim>(a, l.at, head_warps<way>(a));
+	if (way == GRID_BY_WORDS || !enters)
+		return;
+	if (l.next.task != (after < a.num_tasks ? after : (int)blockIdx.x))
+		l.next.known = 0;
+	l.next.task = after < a.num_tasks ? after : (int)blockIdx.x;
+}
+
+template <int head_dim, int way>
+GRID void loader_next(const struct grid_args &a, struct loader &l)
+{
+	const int phase = l.at.phase, task = l.at.task;		/* another phase: whatever the latter was */
+
+	cursor_next<head_dim, way>(a, l.at, l.next);
+	if (l.at.kind == GRID_ATTN && !l.at.values)
+		loader_keys<head_dim, way>(a, l, l.at.phase != phase || l.at.task != task);
+}
+
+/* What it does before it meets the others of the CTA: its first loads, if they are weights. */
+template <int head_dim, int way>
+GRID void loader_start(const struct grid_args &a, struct loader &l)
+{
+	l.ring = l.oldest = ring_of(a, loader_of());
+	l.next = {};
+	l.next.task = blockIdx.x;
+	l.at = {};
+	l.key_slot = l.next_page = NO_PAGE;
+	l.weights = 0;
+	l.on_way = l.on_keys = 0;
+	if (threadIdx.x % 32 < a.stages + a.key_stages) {
+		ptx_mbarrier_init(l.ring.mbars + threadIdx.x % 32 * 16, 32);
+		ptx_mbarrier_init(l.ring.mbars + threadIdx.x % 32 * 16 + 8, RELEASERS);
+	}
+	if (has_key_ring<way>(a) && threadIdx.x == WORKERS)
+		ptx_mbarrier_init(ptx_smem(grid_mem) + GRID_FREE, 1);
+	if (way == GRID_WIDE && threadIdx.x <= WORKERS + GRID_PAIR_BUFS)
+		ptx_mbarrier_init(ptx_smem(grid_mem) + GRID_PAIR_MBARS + (threadIdx.x - WORKERS) * 8, 1);
+	if (way == GRID_WIDE)
+		ptx_fence_mbarrier_init_release_cluster();
+	__syncwarp();
+	l.at.phase = a.first_phase;
+	cursor_enter<head_dim, way>(a, l.at, l.next);
+	if (l.at.phase == a.end_phase)
+		return;
+	if (l.at.kind == GRID_ATTN) {
+		loader_keys<head_dim, way>(a, l, 1);
+		return;
+	}
+	loader_load<head_dim, way>(a, l);
+	l.on_way = 1;
+	loader_next<head_dim, way>(a, l);
+}
+
+/* From the ring of weights to that of keys, or back; each is empty then, or is waited for. */
+GRID void loader_switch(const struct grid_args &a, struct loader &l)
+{
+	for (; l.on_way; l.on_way--, ring_advance(l.oldest))
+		ptx_mbarrier_wait(l.oldest.mbars + l.oldest.slot * 16, l.oldest.parity);
+	l.on_keys ^= 1;
+	if (l.on_keys) {
+		l.weights = l.ring.slot | l.ring.parity << 8;
+		l.ring = key_ring_of(a, loader_of());
+		if (l.at.phase > a.first_phase)
+			ptx_mbarrier_wait(ptx_smem(grid_mem) + GRID_FREE, 0);
+	} else {
+		l.ring = ring_of(a, loader_of());
+		l.ring.slot = l.weights & 255;
+		l.ring.parity = l.weights >> 8;
+	}
+	l.oldest = l.ring;
+}
+
+/* All the rest. */
+template <int head_dim, int way>
+GRID void run_loader(const struct grid_args &a, struct loader &l)
+{
+	const int most = min(GRID_ON_WAY, a.stages - 1);
+
+	while (l.at.phase < a.end_phase) {
+		if (has_key_ring<way>(a) && l.on_keys != (l.at.kind == GRID_ATTN))
+			loader_switch(a, l);
+		/* at first it is empty */
+		ptx_mbarrier_wait(l.ring.mbars + l.ring.slot * 16 + 8, l.ring.parity ^ 1);
+		loader_load<head_dim, way>(a, l);
+		if (LOADER_WAITS) {
+			l.on_way = 0;
+			l.oldest = l.ring;
+		} else if (l.on_way < most) {
+			l.on_way++;
+		} else {
+			if (l.next.known < 2)
+				ask_next_task<head_dim, way>(a, l.next);
+			ptx_mbarrier_wait(l.oldest.mbars + l.oldest.slot * 16, l.oldest.parity);
+			ring_advance(l.oldest);
+		}
+		loader_next<head_dim, way>(a, l);
+	}
+	ptx_cp_async_commit_group();
+	ptx_cp_async_wait_group<0>();
+}
+
+/* The address of the ring's oldest stage, once it is there. */
+GRID uint32_t ring_wait(const struct ring &r)
+{
+	ptx_mbarrier_wait(r.mbars + r.slot * 16, r.parity);
+	return r.stages + r.slot * GRID_STAGE_BYTES;
+}
+
+/* All lanes have used up `stages` of them. */
+GRID void ring_release(struct ring &r, int stages)
+{
+	__syncwarp();
+	for (int i = 0; i < stages; i++) {
+		if (threadIdx.x % 32 < RELEASERS)
+			ptx_mbarrier_arrive(r.mbars + r.slot * 16 + 8);
+		ring_advance(r);
+	}
+}
+
+GRID void work_sync(void)
+{
+	ptx_bar_sync(WORK_BAR, WORKERS);
+}
+#endif

@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * cluster_mla_ref - the definition, step by step in double, rounded where the contract says so; and how far
+ * from it one may be
+ *
+ * An implementation that keeps to the contract is this chain with other rounding errors: at each of its nine
+ * rounding points it holds a neighbour in dtype of a value that earlier errors have moved. Carried through as
+ * absolute values these errors say nothing: a rounding u of each of the `hidden` elements of n could sum up
+ * to 0.8 u sqrt(hidden) in q, each stage of k terms multiplies by 0.8 sqrt(k), and in bf16, at hidden 2048, a
+ * logit would be uncertain by more than 20. They are carried through as variances instead: to first order
+ *
+ *	var(y_i) = sum_k w_ik^2 var(x_k) + correlations,	var of a rounding: d (1 - d) ulp^2
+ *
+ * and the correlations, which matter (all heads share the errors of n), come for nothing if the sum is
+ * sampled: RUNS more chains round each value up or down at random, in proportion to the distances d and
+ * 1 - d, so that what is exact stays exact. sigma is their root mean square distance from the first chain,
+ * over the runs and over the elements of a row, or the element's own if larger. The mean of d (1 - d) is 1/6,
+ * twice the 1/12 of rounding to nearest: just the variance of the distance between two chains. Hence
+ *
+ *	|out - exact|  <= 6 sigma + u |out| + tiny + (num_heads v_dim + 4) E (|x| + sum |a w_o|)
+ *	|slot - exact| <= 6 sigma + (u + 32 E) |slot| + tiny,	separately for c and r
+ *
+ * with u half an ulp, tiny half a subnormal, E = 2^-23 (tensor cores truncate). fp32 sums inside the chain
+ * err by about 2^-24 sqrt(k) of their root sum of squares, below a twentieth of the rounding that follows.
+ */
+#include "fused/block/block_ref.h"
+
+#include <stdlib.h>
+
+#include "primitives/base/dtype.h"
+#include "primitives/base/error.h"
+
+#define RUNS	8
+#define E	0x1p-23
+#define MAX_K	16384
+
+/* Row b * runs + i is run i of request b; run 0 rounds to nearest. */
+struct chain {
+	const struct cairn_cluster_mla_args *a;
+	const double *given;		/* instead of a->x */
+	int runs, rows;
+	double *x, *n, *cq, *q, *kv, *slot, *ql, *o, *v, *out, *magnitude;
+};
+
+static int kv_len_of(const struct cairn_cluster_mla_args *a, int b)
+{
+	int pages = a->kv_indptr[b + 1] - a->kv_indptr[b];
+
+	return pages > 0 ? (pages - 1) * a->page_size + a->kv_last_page_len[b] : 0;
+}
+
+/* Element at which key j of request b begins. */
+static int64_t key_at(const struct cairn_cluster_mla_args *a, int b, int j)
+{
+	int64_t page = a->kv_indices[a->kv_indptr[b] + j / a->page_size];
+
+	return (page * a->page_size + j % a->page_size) * (a->kv_lora_rank + a->rope_dim);
+}
+
+static double uniform(uint64_t z)
+{
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+	return (double)((z ^ (z >> 31)) >> 11) * 0x1p-53;
+}
+
+static double rounded(const struct chain *c, int row, uint64_t point, double v)
+{
+	uint64_t box = 0, other;	/* as wide as any dtype */
+	double near, far;
+
+	cairn_store(&box, c->a->dtype, 0, v);
+	near = cairn_load(&box, c->a->dtype, 0);
+	if (row % c->runs == 0 || near == v || !isfinite(near))
+		return near;
+	other = near == 0 ? (v > 0 ? 1 : 0x8001) : (v > near) == (near > 0) ? box + 1 : box - 1;
+	far = cairn_load(&other, c->a->dtype, 0);
+	return uniform((point * 256 + (uint64_t)row) * 0x9e3779b97f4a7c15u) <
+	       (v - near) / (far - near) ? far : near;
+}
+
+static void round_all(const struct chain *c, double *x, int64_t width, int stage)
+{
+	#pragma omp parallel for
+	for (int64_t i = 0; i < c->rows * width; i++)
+		x[i] = rounded(c, (int)(i / width), (uint64_t)(stage * (1ll << 32) + i % width), x[i]);
+}
+
+/* In place, the first n of `stride` elements of each row */
+static void norm(const struct chain *c, double *out, const double *in, const void *weight, int n,
+		 int64_t stride)
+{
+	for (int row = 0; row < c->rows; row++) {
+		double sum = 0;
+
+		for (int j = 0; j < n; j++)
+			sum += in[row * stride + j] * in[row * stride + j];
+		for (int j = 0; j < n; j++)
+			out[row * stride + j] = in[row * stride + j] / sqrt(sum / n + (double)c->a->eps) *
+						cairn_load(weight, c->a->dtype, j);
+	}
+}
+
+/* out = in W^T for all rows; magnitude: the same of absolute values, of run 0 alone */
+static void project(const struct chain *c, double *out, const double *in, const void *w, int n, int k,
+		    double *magnitude)
+{
+	#pragma omp parallel for
+	for (int i = 0; i < n; i++) {
+		float weights[MAX_K];
+
+		cairn_load_row(weights, w, c->a->dtype, (int64_t)i * k, k);
+		for (int row = 0; row < c->rows; row++) {
+			out[(int64_t)row * n + i] = block_dot(in + (int64_t)row * k, weights, k);
+			for (int l = 0; magnitude && row % c->runs == 0 && l < k; l++)
+				magnitude[(int64_t)row * n + i] +=
+					fabs(in[(int64_t)row * k + l] * (double)weights[l]);
+		}
+	}
+}
+
+/* x: the rope_dim elements of one head, interleaved pairs */
+static void rotate(const struct cairn_cluster_mla_args *a, double *x, int position)
+{
+	for (int p = 0; p < a->rope_dim / 2; p++) {
+		float angle = (float)position * a->inv_freq[p];
+		double c = cos((double)angle), s = sin((double)angle), even = x[2 * p], odd = x[2 * p + 1];
+
+		x[2 * p] = even * c - odd * s;
+		x[2 * p + 1] = odd * c + even * s;
+	}
+}
+
+/*
+ * One head of all runs of request b: absorption, attention over the latents, and
+ * back up. ws: [2][runs][keys]
+ */
+static void attend(const struct chain *c, int b, int h, double *ws)
+{
+	const struct cairn_cluster_mla_args *a = c->a;
+	int rank = a->kv_lora_rank, nope = a->nope_dim, len = kv_len_of(a, b), width = rank + a->rope_dim;
+	int64_t heads = a->num_heads, w_at = h * (int64_t)(nope + a->v_dim) * rank;
+	float row[MAX_K];
+
+	for (int d = 0; d < nope; d++) {
+		cairn_load_row(row, a->w_kv_b, a->dtype, w_at + (int64_t)d * rank, rank);
+		for (int r = b * c->runs; r < (b + 1) * c->runs; r++)
+			for (int l = 0; l < rank; l++)
+				c->ql[(r * heads + h) * rank + l] +=
+					c->q[(r * heads + h) * (nope + a->rope_dim) + d] * (double)row[l];
+	}
+	for (int r = b * c->runs; r < (b + 1) * c->runs; r++)
+		for (int l = 0; l < rank; l++)
+			c->ql[(r * heads + h) * rank + l] =
+				rounded(c, r, 5ull << 32 | (uint64_t)(h * rank + l),
+					c->ql[(r * heads + h) * rank + l]);
+	for (int pass = 0; pass < 2; pass++) {	/* logits, then the weighted sum */
+		for (int j = 0; j < len; j++) {
+			if (j < len - 1)
+				cairn_load_row(row, a->pages, a->dtype, key_at(a, b, j), width);
+			for (int i = 0; i < c->runs; i++) {
+				int64_t r = b * c->runs + i, at = (r * heads + h) * rank;
+				double *s = ws + (int64_t)i * len, *o = c->o + at;
+
+				/* the new key, as this run has it */
+				for (int l = 0; j == len - 1 && l < width; l++)
+					row[l] = (float)c->kv[r * width + l];
+				if (!pass)
+					s[j] = a->sm_scale *
+					    (block_dot(c->ql + at, row, rank) +
+					     block_dot(c->q + (r * heads + h) * (nope + a->rope_dim) + nope,
+						       row + rank, a->rope_dim));
+				for (int l = 0; pass && l < rank; l++)
+					o[l] += s[j] * (double)row[l];
+			}
+		}
+		for (int i = 0; i < c->runs; i++) {
+			int64_t r = b * c->runs + i;
+			double *s = ws + (int64_t)i * len, *sum = ws + (int64_t)c->runs * len + i,
+				top = -INFINITY;
+
+			for (int j = 0; !pass && j < len; j++)
+				top = fmax(top, s[j]);
+			*sum = pass ? *sum : 0;
+			for (int j = 0; !pass && j < len; j++) {
+				s[j] = exp(s[j] - top);
+				*sum += s[j];
+				s[j] = rounded(c, (int)r,
+					       (6ull << 32) + ((uint64_t)h << 40) + (uint64_t)j, s[j]);
+			}
+			for (int l = 0; pass && l < rank; l++)
+				c->o[(r * heads + h) * rank + l] =
+					rounded(c, (int)r, 7ull << 32 | (uint64_t)(h * rank + l),
+						c->o[(r * heads + h) * rank + l] / *sum);
+		}
+	}
+	for (int d = 0; d < a->v_dim; d++) {
+		cairn_load_row(row, a->w_kv_b, a->dtype, w_at + (int64_t)(nope + d) * rank, rank);
+		for (int r = b * c->runs; r < (b + 1) * c->runs; r++)
+			c->v[(r * heads + h) * a->v_dim + d] =
+				rounded(c, r, 8ull << 32 | (uint64_t)(h * a->v_dim + d),
+					block_dot(c->o + (r * heads + h) * rank, row, rank));
+	}
+}
+
+static void run_chain(const struct chain *c, double *ws, int64_t ws_len)
+{
+	const struct cairn_cluster_mla_args *a = c->a;
+	int hidden = a->hidden, rank = a->kv_lora_rank, width = rank + a->rope_dim, lora = a->q_lora_rank;
+	int per_head = a->nope_dim + a->rope_dim, nq = a->num_heads * per_head, nv = a->num_heads * a->v_dim;
+
+	for (int64_t i = 0; i < (int64_t)c->rows * hidden; i++)
+		c->x[i] = c->given ? c->given[i] :
+			  cairn_load(a->x, a->dtype, i / hidden / c->runs * hidden + i % hidden);
+	norm(c, c->n, c->x, a->norm_weight, hidden, hidden);
+	round_all(c, c->n, hidden, 0);
+	if (lora) {
+		project(c, c->cq, c->n, a->w_q_a, lora, hidden, NULL);
+		round_all(c, c->cq, lora, 1);
+		norm(c, c->cq, c->cq, a->q_norm, lora, lora);
+		round_all(c, c->cq, lora, 2);
+	}
+	project(c, c->q, lora ? c->cq : c->n, a->w_q, nq, lora ? lora : hidden, NULL);
+	round_all(c, c->q, nq, 3);
+	project(c, c->slot, c->n, a->w_kv_a, width, hidden, NULL);
+	round_all(c, c->slot, width, 4);
+	norm(c, c->slot, c->slot, a->kv_norm, rank, width);
+	for (int row = 0; row < c->rows; row++) {
+		int position = a->positions[row / c->runs];
+
+		rotate(a, c->slot + (int64_t)row * width + rank, position);
+		for (int h = 0; h < a->num_heads; h++)
+			rotate(a, c->q + (int64_t)row * nq + h * per_head + a->nope_dim, position);
+	}
+	round_all(c, c->q, nq, 9);
+	for (int64_t i = 0; i < (int64_t)c->rows * width; i++)
+		c->kv[i] = c->slot[i];
+	round_all(c, c->kv, width, 10);
+	#pragma omp parallel for schedule(dynamic)
+	for (int i = 0; i < a->batch * a->num_heads; i++)
+		if (kv_len_of(a, i / a->num_heads) > 0)
+			attend(c, i / a->num_heads, i % a->num_heads, ws + i * ws_len);
+	project(c, c->out, c->v, a->w_o, hidden, nv, c->magnitude);
+	for (int64_t i = 0; i < (int64_t)c->rows * hidden; i++)
+		c->out[i] += c->x[i];
+}
+
+/* Deviations of `count` elements of request b's runs from the first: bound[k] = 6 sigma */
+static void spread(const struct chain *c, const double *first, int64_t stride, int count, double *bound)
+{
+	double all = 0;
+
+	for (int k = 0; k < count; k++) {
+		bound[k] = 0;
+		for (int i = 1; i < c->runs; i++)
+			bound[k] += pow(first[i * stride + k] - first[k], 2) / (c->runs - 1);
+		all += bound[k] / count;
+	}
+	for (int k = 0; k < count; k++)
+		bound[k] = 6 * sqrt(fmax(bound[k], all));
+}
+
+/* exact NULL: the rounded results into the arguments; else values and bounds of [0] out, [1] pages. */
+static void finish(const struct chain *c, struct cairn_exact *exact)
+{
+	const struct cairn_cluster_mla_args *a = c->a;
+	double u = cairn_dtype_roundoff(a->dtype), tiny = cairn_dtype_tiny(a->dtype);
+	int rank = a->kv_lora_rank, width = rank + a->rope_dim;
+
+	for (int b = 0; b < a->batch; b++) {
+		const double *out = c->out + (int64_t)b * c->runs * a->hidden;
+		const double *slot = c->slot + (int64_t)b * c->runs * width;
+		const double *magnitude = c->magnitude + (int64_t)b * c->runs * a->hidden;
+		int len = kv_len_of(a, b);
+		int64_t at = len > 0 ? key_at(a, b, len - 1) : 0, row = (int64_t)b * a->hidden;
+
+		for (int i = 0; i < a->hidden && !exact && len > 0; i++)
+			cairn_store(a->out, a->dtype, row + i, out[i]);
+		for (int i = 0; i < width && !exact && len > 0; i++)
+			cairn_store(a->pages, a->dtype, at + i, slot[i]);
+		for (int i = 0; i < a->hidden && exact && len <= 0; i++) {	/* undefined */
+			exact[0].val[row + i] = 0;
+			exact[0].bound[row + i] = INFINITY;
+		}
+		if (!exact || len <= 0)
+			continue;
+		spread(c, out, a->hidden, a->hidden, exact[0].bound + row);
+		for (int i = 0; i < a->hidden; i++) {
+			exact[0].val[row + i] = out[i];
+			exact[0].bound[row + i] += u * fabs(out[i]) + tiny +
+				(a->num_heads * a->v_dim + 4) * E * (fabs(out[i]) + magnitude[i]);
+		}
+		spread(c, slot, width, rank, exact[1].bound + at);
+		spread(c, slot + rank, width, a->rope_dim, exact[1].bound + at + rank);
+		for (int i = 0; i < width; i++) {
+			exact[1].val[at + i] = slot[i];
+			exact[1].bound[at + i] += (u + 32 * E) * fabs(slot[i]) + tiny;
+		}
+	}
+}
+
+/* Of a chain that `c` begins with. Then c->x is to be freed. */
+static int run(struct chain *c)
+{
+	const struct cairn_cluster_mla_args *a = c->a;
+	int64_t nq = (int64_t)a->num_heads * (a->nope_dim + a->rope_dim),
+		nl = (int64_t)a->num_heads * a->kv_lora_rank;
+	int64_t nv = (int64_t)a->num_heads * a->v_dim, width = a->kv_lora_rank + a->rope_dim,
+		ws_len, max_len = 1;
+	double *memory, *ws;
+
+	for (int b = 0; b < a->batch; b++)
+		max_len = kv_len_of(a, b) > max_len ? kv_len_of(a, b) : max_len;
+	c->rows = a->batch * c->runs;
+	ws_len = (max_len + 1) * c->runs;
+	memory = calloc((size_t)(c->rows * (4 * (int64_t)a->hidden + a->q_lora_rank + nq + 2 * width +
+					    2 * nl + nv) +
+				 a->batch * a->num_heads * ws_len + 1), sizeof(double));
+	if (!memory)
+		return cairn_error(ENOMEM, "cluster_mla: no memory for %lld keys", (long long)max_len);
+	c->x = memory;
+	c->n = c->x + (int64_t)c->rows * a->hidden;
+	c->out = c->n + (int64_t)c->rows * a->hidden;
+	c->magnitude = c->out + (int64_t)c->rows * a->hidden;
+	c->cq = c->magnitude + (int64_t)c->rows * a->hidden;
+	c->q = c->cq + (int64_t)c->rows * a->q_lora_rank;
+	c->slot = c->q + c->rows * nq;
+	c->kv = c->slot + c->rows * width;
+	c->ql = c->kv + c->rows * width;
+	c->o = c->ql + c->rows * nl;
+	c->v = c->o + c->rows * nl;
+	ws = c->v + c->rows * nv;
+	run_chain(c, ws, ws_len);
+	return 0;
+}
+
+int cairn_cluster_mla_ref(const struct cairn_cluster_mla_args *a, void *stream)
+{
+	struct chain c = { .a = a, .runs = 1 };
+
+	(void)stream;
+	CAIRN_TRY(cairn_cluster_mla_check(a));
+	CAIRN_TRY(run(&c));
+	finish(&c, NULL);
+	free(c.x);
+	return 0;
+}
+
+int cairn_cluster_mla_exact(const struct cairn_cluster_mla_args *a, struct cairn_exact *exact)
+{
+	struct chain c = { .a = a, .runs = RUNS + 1 };
+
+	CAIRN_TRY(cairn_cluster_mla_check(a));
+	CAIRN_TRY(run(&c));
+	finish(&c, exact);
+	free(c.x);
+	return 0;
+}
+
+int cairn_block_mla(const struct cairn_cluster_mla_args *args, int b, const double *x,
+		    double *out, double *slot)
+{
+	struct cairn_cluster_mla_args a = *args;
+	struct chain c = { .a = &a, .given = x, .runs = 1 };
+
+	a.batch = 1;
+	a.positions += b;
+	a.kv_indptr += b;
+	a.kv_last_page_len += b;
+	CAIRN_TRY(run(&c));
+	for (int i = 0; i < a.hidden; i++)
+		out[i] = block_rounded(c.out[i], a.dtype);
+	for (int i = 0; i < a.kv_lora_rank + a.rope_dim; i++)
+		slot[i] = c.kv[i];
+	free(c.x);
+	return 0;
+}

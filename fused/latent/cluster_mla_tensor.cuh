@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cluster_mla_tensor.cuh - cluster_mla's rings filled by the copy engine, through tensor maps of the weights
+ *
+ * For long streams: a stage is one instruction. A stage of rows lies in shared memory as
+ * [row / 4][column / 32][row % 4][column % 32]: eight lanes read 128 bytes in a row. A stage of MLA_ABSORB is
+ * [d / 32][d % 8][d % 32 / 8][16 columns], and the halves of these 32 bytes trade places where d is odd
+ * (SWIZZLE_32B): the eight rows that ldmatrix reads together are on different banks.
+ *
+ * Workers read a stage by ordinary loads, the copy engine writes the next one: without a proxy fence of the
+ * reader before it frees the stage, results differ from run to run, at 8 requests in every one.
+ */
+#ifndef CAIRN_CLUSTER_MLA_TENSOR_CUH
+#define CAIRN_CLUSTER_MLA_TENSOR_CUH
+
+#include <cuda.h>
+
+#include "fused/latent/cluster_mla_attn.cuh"
+
+/* Of a stage, and of four rows of one; [MLA_PRODUCTS] is the second matrix of MLA_DOWN. */
+struct mla_maps {
+	CUtensorMap map[MLA_PRODUCTS + 1][2];
+	int32_t used;			/* 1: see cluster_mla_cta() */
+};
+
+/* x, z, w: the first element of a row, and block of 32 columns, and block of rows; see make_row_maps() */
+MLA void mla_tensor_copy(uint32_t dst, const void *map, int x, int z, int w, uint32_t mbar, uint64_t policy)
+{
+	asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+		     ".L2::cache_hint [%0], [%1, {%2, %3, %4, %5}], [%6], %7;"
+		     : : "r"(dst), "l"(map), "r"(x), "r"(0), "r"(z), "r"(w), "r"(mbar), "l"(policy)
+		     : "memory");
+}
+
+/* Starts the loads of a unit's stage; by one thread */
+MLA void mla_fetch(const struct mla_maps &maps, const struct mla_matrix &m, int product, int unit, int stage,
+		   uint32_t ring, uint32_t filled, uint64_t policy)
+{
+	int first = m.first + unit * 16, rows = min(m.count - unit * 16, 16);
+	const int second = first >= m.rows;
+
+	ptx_mbarrier_arrive_expect_tx(filled, rows * 256);
+	if (product == MLA_ABSORB) {
+		mla_tensor_copy(ring, &maps.map[MLA_ABSORB][0], first % RANK, 0,
+				first / RANK * ((NOPE + V_DIM) / 32), filled, policy);
+	} else if (rows == 16 && (second || first + 16 <= m.rows)) {
+		first += product == MLA_VALUE ? (first / V_DIM + 1) * NOPE : second ? -m.rows : 0;
+		mla_tensor_copy(ring, &maps.map[second ? MLA_PRODUCTS : product][0], 0, stage * 4,
+				first / 4, filled, policy);
+	} else {
+#pragma unroll 1
+		for (int i = 0; i < rows; i += 4) {
+			const int next = first + i >= m.rows;
+
+			mla_tensor_copy(ring + i * 256, &maps.map[next ? MLA_PRODUCTS : product][1], 0,
+					stage * 4, (first + i - (next ? m.rows : 0)) / 4, filled, policy);
+		}
+	}
+}
+
+/* In place of the feeders: one warp, a lane a ring */
+MLA void run_tensor_feeder(const struct mla_ctx &c, const struct mla_args &g, const struct mla_maps &maps,
+			   int jobs, int team, int num_teams)
+{
+	const uint64_t policy = ptx_createpolicy_evict_first();
+	int joined = g.team == 1;
+	uint32_t n = 0;			/* stages of the ring */
+
+	if (c.lane < WARPS)
+		for (int i = 0; i < STAGES; i++) {
+			ptx_mbarrier_init(ptx_smem(&mla_small()->filled[c.lane][i]), 1);
+			ptx_mbarrier_init(ptx_smem(&mla_small()->freed[c.lane][i]), SPEAKERS);
+		}
+	ptx_fence_mbarrier_init_release_cluster();
+	__syncwarp();
+	mla_bar_arrive(RINGS_BAR, WITH_FEEDERS);
+	mla_bar_arrive(START_BAR, WITH_FEEDERS);
+#pragma unroll 1
+	for (int product = 0; product < MLA_PRODUCTS; product++) {
+		struct mla_matrix m;
+
+		mla_make_matrix(g, &m, product);
+		/* workers that wait for their team free nothing */
+		if (!joined && product >= MLA_VALUE) {
+			join_team(g, jobs, team, num_teams);
+			joined = 1;
+		}
+#pragma unroll 1
+		for (int group = 0; group << (4 - m.shift) < m.units; group++) {
+			const int unit = (group << (4 - m.shift)) + (c.lane >> m.shift);
+			const int there = c.lane < WARPS && unit < m.units;
+			int stage = there ? c.lane & ((1 << m.shift) - 1) : m.stages;
+#ifdef CAIRN_DEBUG
+			const int64_t start = ptx_clock64();
+#else
+			const int64_t start = 0;
+#endif
+
+			while (__any_sync(~0u, stage < m.stages)) {
+				const uint32_t slot = n % STAGES + c.lane % WARPS * STAGES;
+
+				if (stage < m.stages &&
+				    (n < STAGES ||
+				     ptx_mbarrier_test_wait_parity(ptx_smem(mla_small()->freed[0] + slot),
+								   (n / STAGES & 1) ^ 1))) {
+					mla_fetch(maps, m, product, unit, stage,
+						  mla_smem() + slot * STAGE_BYTES,
+						  ptx_smem(mla_small()->filled[0] + slot), policy);
+					stage += 1 << m.shift;
+					n++;
+				}
+				ptx_spin_check(start, "stages of a ring to be used", n, 0);
+			}
+		}
+	}
+	if (!joined)
+		join_team(g, jobs, team, num_teams);
+}
+
+#endif

@@ -1,0 +1,493 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * cluster_mla_test - every cluster size on and off chip, a grid of shapes, named edges, bench
+ *
+ * Kinds: EXACT makes every rounding exact: x of one magnitude, sparse weights of small integers, and logits
+ * so far apart that the softmax picks the largest (EXACT's rotation is by 0). EXTREME bends logits or values
+ * in one of six ways; where a logit has a large common part, it comes from one element of q and of r that is
+ * exact, so that the part cancels exactly. Positions have nothing to do with lengths. The slot of the new
+ * token holds old numbers, and NaN with POISON.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conformance/harness.h"
+#include "fused/latent/cluster_mla.h"
+#include "fused/attention/paged_test.h"
+
+enum {
+	F16 = PAGED_FLAGS, OFFCHIP = F16 << 1, IN_PLACE = F16 << 2,
+	PREFIX = F16 << 3,		/* requests share the first pages of the first one */
+	BENCH = F16 << 4, DEVICE = F16 << 5,
+};
+
+/* What EXTREME bends. */
+enum { BY_INDEX, EQUAL, DOMINANT, NEGATIVE, POSITIVE, LARGE, TINY, NUM_BENDS };
+
+struct shape {
+	const char *name;		/* NULL: made of the numbers */
+	int heads, hidden, lora, batch, kv, page, cluster;
+	unsigned flags;
+	int bend;
+	const int *kv_lens;
+};
+
+#define FIELD(f)	offsetof(struct cairn_cluster_mla_args, f)
+#define LENS(...)	(const int[]){ __VA_ARGS__ }
+#define N(n, h, d, l, b, k, p, c) \
+	.name = n, .heads = h, .hidden = d, .lora = l, .batch = b, .kv = k, .page = p, .cluster = c
+
+static const struct shape named[] = {
+	{ N("one_key", 8, 64, 0, 1, 1, 1, 0) },
+	{ N("one_key_lora", 8, 64, 64, 2, 1, 16, 3), .flags = F16 },
+	{ N("batch_0", 8, 64, 0, 0, 1, 16, 0) },
+	{ N("two_keys_page_1", 8, 64, 0, 1, 2, 1, 0) },
+	{ N("v2_lite_heads", 16, 256, 0, 1, 500, 16, 0) },
+	{ N("v2_lite_hidden", 16, 2048, 0, 1, 17, 16, 0) },
+	{ N("v2_lite_batch_16", 16, 128, 0, 16, 17, 16, 0), .flags = PAGED_RAGGED },
+	{ N("v3_heads", 128, 64, 192, 1, 17, 16, 0) },
+	{ N("v3_heads_f16_batch_2", 128, 64, 64, 2, 15, 64, 0), .flags = F16 },
+	{ N("v3_heads_cluster_2", 128, 64, 64, 1, 33, 16, 2) },
+	{ N("lora_1536", 8, 64, 1536, 1, 17, 16, 0) },
+	{ N("lora_1088_hidden_1088", 8, 1088, 1088, 2, 17, 16, 0) },
+	{ N("heads_24", 24, 192, 0, 2, 17, 16, 0) },
+	{ N("heads_40_hidden_320", 40, 320, 64, 1, 33, 16, 0) },
+	{ N("hidden_64_cluster_16", 8, 64, 64, 3, 65, 16, 16), .flags = PAGED_RAGGED },
+	{ N("in_place", 8, 128, 0, 3, 65, 16, 0), .flags = PAGED_RAGGED | IN_PLACE },
+	{ N("in_place_f16_offchip", 16, 128, 64, 2, 65, 16, 4), .flags = IN_PLACE | OFFCHIP | F16 },
+	{ N("shared_prefix", 8, 128, 0, 3, 65, 16, 0), .flags = PREFIX, .kv_lens = LENS(60, 65, 49) },
+	{ N("padded_graph", 8, 128, 0, 5, 1, 16, 0), .flags = PAGED_PADDED | IN_PLACE,
+		.kv_lens = LENS(33, 0, 1, 17, 0) },
+	{ N("padded_first_request_empty", 16, 64, 64, 3, 1, 16, 5), .flags = PAGED_PADDED | IN_PLACE | F16,
+		.kv_lens = LENS(0, 33, 16) },
+	{ N("lengths_around_pages", 8, 64, 0, 8, 1, 16, 0), .kv_lens = LENS(1, 2, 15, 16, 17, 63, 64, 65) },
+	{ N("lengths_around_pages_f16", 8, 64, 64, 8, 1, 64, 6),
+		.kv_lens = LENS(65, 64, 63, 17, 16, 15, 2, 1), .flags = F16 },
+	{ N("no_spare_page", 8, 64, 0, 3, 40, 8, 0), .flags = PAGED_FULL },
+	{ N("page_1000", 8, 64, 0, 2, 500, 1000, 0) },
+	{ N("high_page_ids", 8, 64, 0, 2, 40, 4, 0), .flags = PAGED_HIGH },
+	{ N("kv_500_f16", 8, 128, 0, 2, 500, 16, 0), .flags = F16 },
+	{ N("kv_500_page_1", 8, 128, 0, 1, 500, 1, 8) },
+	{ N("kv_500_page_3_offchip", 8, 128, 64, 1, 500, 3, 0), .flags = OFFCHIP },
+	{ N("logits_equal", 8, 64, 0, 2, 500, 16, 0), .bend = EQUAL },
+	{ N("logits_equal_f16", 8, 64, 64, 1, 500, 16, 0), .bend = EQUAL, .flags = F16 },
+	{ N("logits_one_dominates", 8, 64, 64, 2, 97, 16, 0), .bend = DOMINANT },
+	{ N("logits_below_minus_200", 8, 64, 0, 2, 97, 16, 0), .bend = NEGATIVE },
+	{ N("logits_below_minus_200_f16", 16, 64, 64, 2, 97, 16, 7), .bend = NEGATIVE, .flags = F16 },
+	{ N("logits_above_200", 8, 64, 0, 2, 97, 16, 0), .bend = POSITIVE },
+	{ N("values_near_largest", 8, 64, 0, 2, 97, 16, 0), .bend = LARGE },
+	{ N("values_near_largest_f16", 8, 64, 64, 2, 97, 16, 0), .bend = LARGE, .flags = F16 },
+	{ N("values_tiny", 8, 64, 0, 2, 97, 16, 0), .bend = TINY },
+	{ N("values_subnormal_f16", 8, 64, 64, 2, 97, 16, 0), .bend = TINY, .flags = F16 },
+	/* batches of 9 to 16, a kernel of their own: teams, rows that are not there, n that does not fit */
+	{ N("batch_9_cluster_3", 16, 128, 0, 9, 300, 16, 3), .flags = PAGED_RAGGED },
+	{ N("batch_13_hidden_1088", 8, 1088, 64, 13, 33, 16, 0), .flags = F16 },
+	{ N("batch_16_hidden_2112", 8, 2112, 0, 16, 17, 16, 0) },
+	{ N("padded_batch_10", 16, 64, 0, 10, 1, 16, 0), .flags = PAGED_PADDED | IN_PLACE,
+		.kv_lens = LENS(33, 0, 1, 17, 0, 97, 64, 65, 0, 2) },
+	/* too large for one processor */
+	{ N("large_batch_12_cluster_2", 16, 1088, 0, 12, 3000, 64, 2), .flags = DEVICE | PAGED_RAGGED },
+	{ N("large_v3_heads_batch_16", 128, 1024, 512, 16, 1500, 64, 0), .flags = DEVICE },
+	{ N("large_v3_heads_batch_16_cluster_4", 128, 1024, 512, 16, 700, 16, 4), .flags = DEVICE | F16 },
+	{ N("large_v2_lite_b3_kv4099", 16, 2048, 0, 3, 4099, 16, 0), .flags = DEVICE | PAGED_RAGGED },
+	{ N("large_v2_lite_b16_page_1_f16", 16, 2048, 0, 16, 999, 1, 0),
+		.flags = DEVICE | PAGED_RAGGED | F16 },
+	{ N("large_kv_33000", 16, 512, 0, 1, 33000, 64, 0), .flags = DEVICE },
+	{ N("large_kv_131072", 16, 512, 0, 1, 131072, 16, 0), .flags = DEVICE },
+	{ N("large_v3_b8", 128, 7168, 1536, 8, 777, 16, 0), .flags = DEVICE | PAGED_RAGGED },
+	{ N("large_hidden_16384_lora_4096", 8, 16384, 4096, 2, 65, 16, 0), .flags = DEVICE },
+	{ N("large_v3_offchip_cluster_4", 128, 1024, 512, 16, 200, 16, 4), .flags = DEVICE | OFFCHIP },
+	/* measured: bytes are those of the weights and the latent cache, once */
+	{ N("dsv2lite_b1_kv1024", 16, 2048, 0, 1, 1024, 16, 0), .flags = BENCH | DEVICE },
+	{ N("dsv2lite_b1_kv2048", 16, 2048, 0, 1, 2048, 16, 0), .flags = BENCH | DEVICE },
+	{ N("dsv2lite_b1_kv4096", 16, 2048, 0, 1, 4096, 16, 0), .flags = BENCH | DEVICE },
+	{ N("dsv2lite_b1_kv8192", 16, 2048, 0, 1, 8192, 16, 0), .flags = BENCH | DEVICE },
+	{ N("dsv2lite_b1_kv16384", 16, 2048, 0, 1, 16384, 16, 0), .flags = BENCH | DEVICE },
+	{ N("dsv2lite_b16_kv4096", 16, 2048, 0, 16, 4096, 16, 0), .flags = BENCH | DEVICE },
+	{ N("dsv3_b1_kv1024", 128, 7168, 1536, 1, 1024, 16, 0), .flags = BENCH | DEVICE },
+	{ N("dsv3_b1_kv4096", 128, 7168, 1536, 1, 4096, 16, 0), .flags = BENCH | DEVICE },
+};
+
+#define NUM_NAMED	((int)ARRAY_SIZE(named))
+#define NUM_CLUSTERS	32	/* 1..16, both ways */
+#define NUM_GRID	36
+
+static void shape_at(int index, struct shape *s)
+{
+	static const int heads[] = { 8, 16, 8, 32, 8 }, hidden[] = { 64, 128, 256, 192, 64, 448, 128 };
+	static const int batch[] = { 1, 2, 3, 1, 8, 2, 1, 16 }, kv[] = { 1, 2, 15, 16, 17, 63, 64, 65, 97 };
+	static const int pages[] = { 16, 1, 64, 3 };
+	int i = index - NUM_NAMED;
+
+	if (i < 0) {
+		*s = named[index];
+		return;
+	}
+	memset(s, 0, sizeof(*s));
+	s->page = pages[i % 4];
+	if (i < NUM_CLUSTERS) {
+		s->heads = i % 2 ? 8 : 16;
+		s->hidden = hidden[i % 2];
+		s->lora = i % 3 ? 0 : 64 * (1 + i % 2);
+		s->batch = 1 + i % 3;
+		s->kv = 60 + i;
+		s->cluster = 1 + i / 2;
+		s->flags = (i % 2 ? OFFCHIP : 0) | (i % 4 < 2 ? F16 : 0);
+	} else {
+		i -= NUM_CLUSTERS;
+		s->heads = heads[i % 5];
+		s->hidden = hidden[i % 7];
+		s->lora = i % 4 == 1 ? 64 : i % 4 == 2 ? 192 : 0;
+		s->batch = batch[(i + i / 8) % 8];
+		s->kv = kv[i % 9];
+		s->flags = (i / 2 % 2 ? F16 : 0) | (i % 7 == 3 ? IN_PLACE : 0) | (i % 6 == 5 ? OFFCHIP : 0);
+	}
+	s->flags |= i % 3 ? PAGED_RAGGED : 0;
+}
+
+static void describe(int index, struct cairn_case *c)
+{
+	double weights, keys;
+	struct shape s;
+
+	shape_at(index, &s);
+	if (s.name)
+		snprintf(c->name, sizeof(c->name), "%s", s.name);
+	else
+		snprintf(c->name, sizeof(c->name), "h%d_hidden%d_lora%d_b%d_kv%d_p%d_c%d_%s%s%s%s", s.heads,
+			 s.hidden, s.lora, s.batch, s.kv, s.page, s.cluster, s.flags & F16 ? "f16" : "bf16",
+			 s.flags & PAGED_RAGGED ? "_ragged" : "", s.flags & OFFCHIP ? "_offchip" : "",
+			 s.flags & IN_PLACE ? "_in_place" : "");
+	c->bench = !!(s.flags & BENCH);
+	c->device_only = !!(s.flags & DEVICE);
+	if (s.bend)
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
+	else if (s.flags & DEVICE)
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
+	else if (s.name)
+		c->kinds = CAIRN_KIND_BIT(index % 2 ? CAIRN_KIND_EXACT : CAIRN_KIND_NORMAL) |
+			   CAIRN_KIND_BIT(CAIRN_KIND_POISON);
+	else
+		c->kinds = CAIRN_KIND_BIT(index % 3) |
+			   CAIRN_KIND_BIT(index / 3 % 2 ? CAIRN_KIND_POISON : CAIRN_KIND_NORMAL);
+	weights = (double)s.lora * s.hidden + s.heads * 192.0 * (s.lora ? s.lora : s.hidden) +
+		  576.0 * s.hidden + s.heads * 256.0 * 512 + s.heads * 128.0 * s.hidden;
+	keys = (double)s.batch * s.kv;
+	c->bytes = 2 * weights + keys * 576 * 2;
+	c->flops = 2 * weights * s.batch + 2 * keys * s.heads * (576 + 512);
+}
+
+/* As cairn_fill, but a block of random numbers is enough: it lines up with no row. */
+static void fill(struct cairn_op *op, void *p, int64_t count, double scale)
+{
+	const struct cairn_cluster_mla_args *a = op->args;
+	const int64_t block = 16411;
+
+	cairn_fill(op, p, a->dtype, count < block ? count : block, scale);
+	for (int64_t i = block; i < count; i += block)
+		memcpy((uint16_t *)p + i, p, 2 * (size_t)(count - i < block ? count - i : block));
+}
+
+static void fill_about_1(struct cairn_op *op, void *p, int64_t count, double spread)
+{
+	const struct cairn_cluster_mla_args *a = op->args;
+
+	cairn_fill(op, p, a->dtype, count, spread);
+	for (int64_t i = 0; i < count; i++)
+		cairn_store(p, a->dtype, i, 1 + cairn_load(p, a->dtype, i));
+}
+
+/* count numbers of -most..most, but 0; the sign alone is random with most 1 */
+static void fill_signs(struct cairn_op *op, void *p, int64_t count, int most, double scale)
+{
+	const struct cairn_cluster_mla_args *a = op->args;
+
+	for (int64_t i = 0; i < count; i++) {
+		uint64_t r = cairn_op_rand(op);
+
+		cairn_store(p, a->dtype, i,
+			    (r & 1 ? scale : -scale) * (1 + (double)(r / 2 % (uint64_t)most)));
+	}
+}
+
+/* rows of k zeros, `some` of which become 1..most or the negative of it */
+static void fill_sparse(struct cairn_op *op, void *p, int64_t rows, int64_t k, int some, int most)
+{
+	memset(p, 0, (size_t)(rows * k) * 2);
+	for (int64_t i = 0; i < rows * some; i++)
+		fill_signs(op, (uint16_t *)p + i / some * k + cairn_op_range(op, 0, k - 1), 1, most, 1);
+}
+
+struct operands {
+	void *x, *norm, *q_a, *q_norm, *q, *kv_a, *kv_norm, *kv_b, *o, *pages;
+	float *inv_freq;
+};
+
+static void fill_normal(struct cairn_op *op, const struct shape *s, const struct operands *p)
+{
+	int64_t nq = s->heads * 192, k = s->lora ? s->lora : s->hidden;
+
+	fill(op, p->x, (int64_t)s->batch * s->hidden, 1);
+	fill_about_1(op, p->norm, s->hidden, 0.25);
+	if (s->lora) {
+		fill(op, p->q_a, (int64_t)s->lora * s->hidden, 1 / sqrt(s->hidden));
+		fill_about_1(op, p->q_norm, s->lora, 0.25);
+	}
+	fill(op, p->q, nq * k, 1 / sqrt((double)k));
+	fill(op, p->kv_a, 576 * (int64_t)s->hidden, 1 / sqrt(s->hidden));
+	fill_about_1(op, p->kv_norm, 512, 0.25);
+	fill(op, p->kv_b, s->heads * 256 * 512, 1 / sqrt(192));
+	fill(op, p->o, (int64_t)s->hidden * s->heads * 128, 1 / sqrt(s->heads * 128));
+	for (int i = 0; i < 32; i++)
+		p->inv_freq[i] = (float)pow(10000, -i / 32.0);
+}
+
+static void fill_exact(struct cairn_op *op, const struct shape *s, const struct operands *p)
+{
+	struct cairn_cluster_mla_args *a = op->args;
+
+	a->sm_scale = 64;
+	a->eps = 1e-12f;
+	fill_signs(op, p->x, (int64_t)s->batch * s->hidden, 1, 16);
+	fill_signs(op, p->norm, s->hidden, 1, 1);
+	if (s->lora) {
+		fill_sparse(op, p->q_a, s->lora, s->hidden, 1, 1);
+		fill_signs(op, p->q_norm, s->lora, 2, 1);
+	}
+	fill_sparse(op, p->q, s->heads * 192, s->lora ? s->lora : s->hidden, 2, 2);
+	fill_sparse(op, p->kv_a, 576, s->hidden, 1, 1);
+	fill_signs(op, p->kv_norm, 512, 3, 1);
+	fill_sparse(op, p->kv_b, s->heads * 256, 512, 4, 2);
+	fill_sparse(op, p->o, s->hidden, s->heads * 128, 4, 2);
+	memset(p->inv_freq, 0, 32 * sizeof(float));
+}
+
+/*
+ * The logits of all keys get q0 r0 sm_scale in common, and request b's key `top`
+ * q0 (r_top - r0) sm_scale more.
+ */
+static void common_logit(struct cairn_op *op, const struct shape *s, const struct operands *p,
+			 const struct paged *pg, double q0, double r0, double r_top)
+{
+	int64_t k = s->lora ? s->lora : s->hidden;
+	int dtype = s->flags & F16 ? CAIRN_F16 : CAIRN_BF16;
+
+	p->inv_freq[0] = 0;
+	fill_signs(op, p->x, (int64_t)s->batch * s->hidden, 1, 16);
+	for (int b = 0; b < s->batch; b++)
+		cairn_store(p->x, dtype, (int64_t)b * s->hidden, 16);
+	for (int i = 0; i < s->hidden; i++)
+		cairn_store(p->norm, dtype, i, 1);
+	if (s->lora) {
+		fill_sparse(op, p->q_a, s->lora, s->hidden, 1, 1);
+		memset(p->q_a, 0, (size_t)s->hidden * 2);
+		cairn_store(p->q_a, dtype, 0, 1);
+		for (int i = 0; i < s->lora; i++)
+			cairn_store(p->q_norm, dtype, i, 1);
+	}
+	for (int h = 0; h < s->heads; h++) {
+		memset((uint16_t *)p->q + (h * 192 + 128) * k, 0, (size_t)k * 4);
+		cairn_store(p->q, dtype, (h * 192 + 128) * k, q0);
+	}
+	memset((uint16_t *)p->kv_a + 512 * s->hidden, 0, (size_t)s->hidden * 4);
+	cairn_store(p->kv_a, dtype, 512 * (int64_t)s->hidden, r0);
+	for (int b = 0; b < s->batch; b++) {
+		int top = pg->kv_len[b] > 1 ? (int)cairn_op_range(op, 0, pg->kv_len[b] - 2) : 0;
+
+		for (int j = 0; j < pg->kv_len[b]; j++)
+			cairn_store(p->pages, dtype, paged_slot(pg, b, j) * 576 + 512, j == top ? r_top : r0);
+	}
+}
+
+static void times(void *p, int dtype, int64_t count, double factor)
+{
+	for (int64_t i = 0; i < count; i++)
+		cairn_store(p, dtype, i, cairn_load(p, dtype, i) * factor);
+}
+
+static void bend(struct cairn_op *op, const struct shape *s, const struct operands *p,
+		 const struct paged *pg, int how)
+{
+	struct cairn_cluster_mla_args *a = op->args;
+	int64_t slots = pg->num_pages * (int64_t)s->page * 576, k = s->lora ? s->lora : s->hidden;
+	int f16 = !!(s->flags & F16);
+
+	switch (how) {
+	case DOMINANT:
+		common_logit(op, s, p, pg, 128, 0, 8);
+		return;
+	case NEGATIVE:
+		common_logit(op, s, p, pg, 128, -24, -24);
+		return;
+	case POSITIVE:
+		common_logit(op, s, p, pg, 128, 24, 24);
+		return;
+	}
+	memset(p->q, 0, (size_t)(s->heads * 192 * k) * 2);
+	if (how == EQUAL)	/* sums that grow with the number of keys */
+		fill_about_1(op, p->pages, slots, 0.1);
+	if (how == LARGE)
+		times(p->pages, a->dtype, slots, f16 ? 1000 : 1e15);
+	if (how == TINY) {
+		times(p->pages, a->dtype, slots, f16 ? 0x1p-22 : 0x1p-116);
+		times(p->x, a->dtype, (int64_t)s->batch * s->hidden, f16 ? 0x1p-14 : 0x1p-110);
+		times(p->kv_norm, a->dtype, 512, f16 ? 0x1p-20 : 0x1p-10);
+	}
+}
+
+static void lengths(struct cairn_op *op, const struct shape *s, struct paged *p)
+{
+	for (int b = 0; b < s->batch; b++) {
+		p->kv_len[b] = s->kv_lens ? s->kv_lens[b] :
+			       b && s->flags & PAGED_RAGGED ? (int)cairn_op_range(op, 1, s->kv) : s->kv;
+		p->max_kv = p->kv_len[b] > p->max_kv ? p->kv_len[b] : p->max_kv;
+	}
+}
+
+static void setup(struct cairn_op *op)
+{
+	struct cairn_cluster_mla_args *a = op->args;
+	enum cairn_kind kind = op->kind;
+	struct paged pg = { 0 };
+	struct operands p = { 0 };
+	int32_t *positions, *indices;
+	int64_t count;
+	struct shape s;
+
+	shape_at(op->case_index, &s);
+	a->dtype = s.flags & F16 ? CAIRN_F16 : CAIRN_BF16;
+	a->batch = s.batch;
+	a->hidden = s.hidden;
+	a->num_heads = s.heads;
+	a->q_lora_rank = s.lora;
+	a->kv_lora_rank = 512;
+	a->nope_dim = a->v_dim = 128;
+	a->rope_dim = 64;
+	a->cluster_size = s.cluster;
+	a->offchip = !!(s.flags & OFFCHIP);
+	a->eps = 1e-6f;
+	a->sm_scale = (float)(1 / sqrt(192));
+	pg.batch = s.batch;
+	pg.page_size = a->page_size = s.page;
+	pg.flags = s.flags;
+	pg.pool = 3000;
+	lengths(op, &s, &pg);
+	paged_tables(op, &pg, FIELD(positions));
+	a->num_pages = pg.num_pages;
+	a->max_kv_len = pg.max_kv * (s.flags & PAGED_PADDED ? 3 : 1);
+	positions = (int32_t *)a->positions;
+	indices = (int32_t *)a->kv_indices;
+	for (int b = 0; b <= s.batch; b++)
+		positions[b] = (int32_t)cairn_op_range(op, 0, b % 3 == 2 ? 160000 : 5000);
+	for (int b = 1; s.flags & PREFIX && b < s.batch; b++)
+		for (int j = 0; j < paged_pages(&pg, b) - 1 && j < paged_pages(&pg, 0) - 1; j++)
+			indices[pg.kv_indptr[b] + j] = indices[j];
+
+	count = (int64_t)s.batch * s.hidden;
+	if (s.flags & IN_PLACE) {
+		p.x = cairn_inout(op, FIELD(out), a->dtype, count);
+		cairn_alias(op, FIELD(x), FIELD(out));
+	} else {
+		cairn_out(op, FIELD(out), a->dtype, count);
+		p.x = cairn_in(op, FIELD(x), a->dtype, count);
+	}
+	p.pages = cairn_inout(op, FIELD(pages), a->dtype, pg.num_pages * (int64_t)s.page * 576);
+	p.norm = cairn_in(op, FIELD(norm_weight), a->dtype, s.hidden);
+	if (s.lora) {
+		p.q_a = cairn_in(op, FIELD(w_q_a), a->dtype, (int64_t)s.lora * s.hidden);
+		p.q_norm = cairn_in(op, FIELD(q_norm), a->dtype, s.lora);
+	}
+	p.q = cairn_in(op, FIELD(w_q), a->dtype, s.heads * 192 * (int64_t)(s.lora ? s.lora : s.hidden));
+	p.kv_a = cairn_in(op, FIELD(w_kv_a), a->dtype, 576 * (int64_t)s.hidden);
+	p.kv_norm = cairn_in(op, FIELD(kv_norm), a->dtype, 512);
+	p.kv_b = cairn_in(op, FIELD(w_kv_b), a->dtype, s.heads * 256 * 512);
+	p.o = cairn_in(op, FIELD(w_o), a->dtype, s.hidden * (int64_t)s.heads * 128);
+	p.inv_freq = cairn_in(op, FIELD(inv_freq), CAIRN_F32, 32);
+
+	if (kind == CAIRN_KIND_EXTREME)
+		op->kind = CAIRN_KIND_NORMAL;	/* what is not bent */
+	paged_fill(op, &pg, p.pages, a->dtype, 576);
+	if (kind == CAIRN_KIND_EXACT)
+		fill_exact(op, &s, &p);
+	else
+		fill_normal(op, &s, &p);
+	if (kind == CAIRN_KIND_EXTREME)
+		bend(op, &s, &p, &pg, s.bend ? s.bend : 1 + op->case_index / 3 % (NUM_BENDS - 1));
+	op->kind = kind;
+	for (int b = 0; kind == CAIRN_KIND_POISON && b < s.batch; b++)
+		if (pg.kv_len[b])
+			cairn_fill_nan(p.pages, a->dtype, paged_slot(&pg, b, pg.kv_len[b] - 1) * 576, 576);
+}
+
+static const char *reject(void *args, int i, int *want)
+{
+	struct cairn_cluster_mla_args *a = args;
+
+	*want = i < 31 ? -EINVAL : -EOPNOTSUPP;
+	switch (i) {
+	case 0: a->size = 8; return "size_too_small";
+	case 1: a->out = NULL; return "out_null";
+	case 2: a->pages = NULL; return "pages_null";
+	case 3: a->x = NULL; return "x_null";
+	case 4: a->norm_weight = NULL; return "norm_weight_null";
+	case 5: a->w_q = NULL; return "w_q_null";
+	case 6: a->w_kv_a = NULL; return "w_kv_a_null";
+	case 7: a->kv_norm = NULL; return "kv_norm_null";
+	case 8: a->w_kv_b = NULL; return "w_kv_b_null";
+	case 9: a->w_o = NULL; return "w_o_null";
+	case 10: a->inv_freq = NULL; return "inv_freq_null";
+	case 11: a->positions = NULL; return "positions_null";
+	case 12: a->kv_indptr = NULL; return "kv_indptr_null";
+	case 13: a->kv_indices = NULL; return "kv_indices_null";
+	case 14: a->kv_last_page_len = NULL; return "kv_last_page_len_null";
+	case 15: a->q_lora_rank = 64; return "w_q_a_null_with_a_rank";
+	case 16: a->w_q_a = a->w_q; return "w_q_a_without_a_rank";
+	case 17: a->w_q = (const char *)a->w_q + 8; return "w_q_misaligned";
+	case 18: a->out = (char *)a->out + 4; return "out_misaligned";
+	case 19: a->pages = (char *)a->pages + 2; return "pages_misaligned";
+	case 20: a->batch = -1; return "batch_negative";
+	case 21: a->max_kv_len = -1; return "max_kv_len_negative";
+	case 22: a->page_size = 0; return "page_size_0";
+	case 23: a->num_heads = 0; return "num_heads_0";
+	case 24: a->q_lora_rank = -64; return "q_lora_rank_negative";
+	case 25: a->sm_scale = 0; return "sm_scale_0";
+	case 26: a->sm_scale = NAN; return "sm_scale_nan";
+	case 27: a->eps = 0; return "eps_0";
+	case 28: a->eps = INFINITY; return "eps_inf";
+	case 29: a->cluster_size = 17; return "cluster_size_17";
+	case 30: a->cluster_size = -1; return "cluster_size_negative";
+	case 31: a->dtype = CAIRN_F32; return "dtype_f32";
+	case 32: a->num_heads = 12; return "heads_12";
+	case 33: a->num_heads = 136; return "heads_136";
+	case 34: a->hidden = 96; return "hidden_96";
+	case 35: a->hidden = 16448; return "hidden_16448";
+	case 36: a->q_lora_rank = 4160; return "q_lora_rank_4160";
+	case 37: a->kv_lora_rank = 256; return "kv_lora_rank_256";
+	case 38: a->rope_dim = 32; return "rope_dim_32";
+	case 39: a->nope_dim = 64; return "nope_dim_64";
+	case 40: a->v_dim = 64; return "v_dim_64";
+	case 41: a->batch = 17; return "batch_17";
+	}
+	return NULL;
+}
+
+static int exact(const void *args, struct cairn_exact *e)
+{
+	return cairn_cluster_mla_exact(args, e);
+}
+
+const struct cairn_family cairn_cluster_mla_family = {
+	.stage = "fused", .name = "cluster_mla",
+	.op = offsetof(struct cairn_impl, cluster_mla),
+	.workspace_op = offsetof(struct cairn_impl, cluster_mla_workspace),
+	.args_size = sizeof(struct cairn_cluster_mla_args),
+	.workspace_field = FIELD(workspace),
+	.zeroed_workspace = 1,
+	.num_cases = NUM_NAMED + NUM_CLUSTERS + NUM_GRID,
+	.describe = describe,
+	.setup = setup,
+	.exact = exact,
+	.reject = reject,
+};

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * mla_append - a CTA takes one new token: its latent, its rope part, and the rope parts of its query's heads
+ *
+ * As in kv_append.cu all threads count the requests that begin at or before the row. The latent is one vector
+ * of 16 bytes for each of the first threads, which have asked for it before the count's barrier; its squares
+ * meet in shared memory, behind the same barrier as the table of cosines and sines. Then vectors of four
+ * pairs, the key's and those of the heads alike.
+ *
+ * Shared memory: 8 floats of the warps' sums, then [rope_dim / 2] cosines and sines.
+ * Floor: rows * (2 * 576 + 2 * heads * rope_dim) elements, DeepSeek-V2-Lite 6.4 KB a row: 1024 rows are 1.6
+ * us at the rate of memory; a decode step is latency alone.
+ */
+#include "fused/latent/mla_append.h"
+
+#include "primitives/rows/angle.cuh"
+#include "primitives/base/launch.h"
+#include "primitives/rows/row.cuh"
+#include "fused/attention/attn_tile.h"
+
+#define THREADS		256
+
+template <int dtype> ROW void rotate(const uint4 *from, uint4 *to, const float2 *s_turn)
+{
+	float f[8];
+
+	row_unpack<dtype>(*from, f);
+#pragma unroll
+	for (int p = 0; p < 4; p++) {
+		float even = f[2 * p], odd = f[2 * p + 1];
+		float2 turn = s_turn[p];
+
+		f[2 * p] = even * turn.x - odd * turn.y;
+		f[2 * p + 1] = odd * turn.x + even * turn.y;
+	}
+	*to = row_pack<dtype>(f);
+}
+
+/* Slot of the row, counted over all pages. first: of the request's page ids */
+ROW int64_t slot_of(const struct cairn_mla_append_args &a, int row, int b)
+{
+	int first = a.kv_indptr[b];
+	int key = attn_kv_len(a.kv_indptr[b + 1] - first, a.kv_last_page_len[b], a.page_size) -
+		  a.qo_indptr[b + 1] + row;
+	int shift = attn_page_shift(a.page_size), page = shift >= 0 ? key >> shift : key / a.page_size;
+
+	return (int64_t)a.kv_indices[first + page] * a.page_size + (key - page * a.page_size);
+}
+
+template <int dtype> static __global__ __launch_bounds__(THREADS) void
+mla_append_kernel(const __grid_constant__ struct cairn_mla_append_args a)
+{
+	extern __shared__ float2 s_turn[];
+	__shared__ float s_sum[THREADS / 32];
+	const int row = (int)blockIdx.x, thread = (int)threadIdx.x, latent_vecs = a.kv_lora_rank / 8;
+	const int rope_vecs = a.rope_dim / 8, head_vecs = a.nope_dim / 8 + rope_vecs;
+	const int width_vecs = latent_vecs + rope_vecs;
+	const uint4 *kv = (const uint4 *)a.kv + (int64_t)row * width_vecs;
+	uint4 *page, latent = make_uint4(0, 0, 0, 0), weight = latent;
+	float f[8], w[8], sum = 0, scale;
+	int b = 0;
+
+	if (thread < latent_vecs)
+		weight = ((const uint4 *)a.norm_weight)[thread];
+	ptx_griddepcontrol_wait();
+	if (thread < latent_vecs)
+		latent = kv[thread];
+	for (int i = 0; i < a.batch; i += THREADS) {
+		int j = i + thread + 1;
+
+		b += __syncthreads_count(j <= a.batch && a.qo_indptr[j] <= row);
+	}
+	ptx_griddepcontrol_launch_dependents();
+	if (b >= a.batch)	/* past the last request */
+		return;
+	page = (uint4 *)a.pages + slot_of(a, row, b) * width_vecs;
+	if (thread < a.rope_dim / 2) {
+		float c, s;
+
+		angle_cos_sin(__fmul_rn((float)a.positions[row], a.inv_freq[thread]), &c, &s);
+		s_turn[thread] = make_float2(c, s);
+	}
+	row_unpack<dtype>(latent, f);
+#pragma unroll
+	for (int i = 0; i < 8; i++)
+		sum += f[i] * f[i];
+#pragma unroll
+	for (int k = 16; k; k /= 2)
+		sum += __shfl_xor_sync(~0u, sum, k);
+	if (thread % 32 == 0)
+		s_sum[thread / 32] = sum;
+	__syncthreads();
+	sum = 0;
+#pragma unroll
+	for (int i = 0; i < THREADS / 32; i++)
+		sum += s_sum[i];
+	scale = 1 / sqrtf(sum / (float)a.kv_lora_rank + a.eps);
+	if (thread < latent_vecs) {
+		row_unpack<dtype>(weight, w);
+#pragma unroll
+		for (int i = 0; i < 8; i++)
+			f[i] = f[i] * scale * w[i];
+		page[thread] = row_pack<dtype>(f);
+	}
+	for (int i = thread; i < (a.num_heads + 1) * rope_vecs; i += THREADS) {
+		int head = i / rope_vecs, vec = i - head * rope_vecs;	/* head num_heads: the key */
+		uint4 *q = (uint4 *)a.q + ((int64_t)row * a.num_heads + head) * head_vecs +
+			   a.nope_dim / 8 + vec;
+
+		if (head < a.num_heads)
+			rotate<dtype>(q, q, s_turn + 4 * vec);
+		else
+			rotate<dtype>(kv + latent_vecs + vec, page + latent_vecs + vec, s_turn + 4 * vec);
+	}
+}
+
+extern "C" int cairn_mla_append(const struct cairn_mla_append_args *args, void *stream)
+{
+	struct cairn_launch l = {};
+	void *params[] = { (void *)args };
+
+	CAIRN_TRY(cairn_mla_append_check(args));
+	if (!args->batch || !args->nnz_qo)
+		return 0;
+	l.grid[0] = (unsigned int)args->nnz_qo;
+	l.block[0] = THREADS;
+	l.smem = (unsigned int)(args->rope_dim / 2 * sizeof(float2));
+	l.pdl = 1;
+	l.stream = stream;
+	return cairn_launch(args->dtype == CAIRN_F16 ? (const void *)mla_append_kernel<CAIRN_F16> :
+			    (const void *)mla_append_kernel<CAIRN_BF16>, &l, params);
+}

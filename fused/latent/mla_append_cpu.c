@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * mla_append_cpu - sines and cosines of a row once, for its key and all heads of its query; rows in
+ * parallel
+ */
+#include "fused/latent/mla_append.h"
+
+#include <math.h>
+
+#include "primitives/base/error.h"
+#include "fused/attention/attn_tile.h"
+#include "fused/block/block_cpu.h"
+
+#define MAX_RANK	1024
+#define MAX_ROPE	256
+
+struct turn {
+	float c[MAX_ROPE / 2], s[MAX_ROPE / 2];
+};
+
+static void rotate(const struct cairn_mla_append_args *a, const struct turn *t, const void *x, int64_t from,
+		   void *out, int64_t to)
+{
+	float v[MAX_ROPE];
+
+	cairn_load_row(v, x, a->dtype, from, a->rope_dim);
+	for (int p = 0; p < a->rope_dim / 2; p++) {
+		cairn_store(out, a->dtype, to + 2 * p, v[2 * p] * t->c[p] - v[2 * p + 1] * t->s[p]);
+		cairn_store(out, a->dtype, to + 2 * p + 1, v[2 * p + 1] * t->c[p] + v[2 * p] * t->s[p]);
+	}
+}
+
+static CAIRN_WIDE void append(const struct cairn_mla_append_args *a, int row, int64_t slot)
+{
+	int rank = a->kv_lora_rank, width = rank + a->rope_dim, head = a->nope_dim + a->rope_dim;
+	float v[MAX_RANK], w[MAX_RANK], scale;
+	struct turn t;
+
+	for (int p = 0; p < a->rope_dim / 2; p++) {
+		float angle = (float)a->positions[row] * a->inv_freq[p];
+
+		t.c[p] = cosf(angle);
+		t.s[p] = sinf(angle);
+	}
+	cairn_load_row(v, a->kv, a->dtype, (int64_t)row * width, rank);
+	cairn_load_row(w, a->norm_weight, a->dtype, 0, rank);
+	scale = 1 / sqrtf(block_dot(v, v, rank) / (float)rank + a->eps);
+	for (int j = 0; j < rank; j++)
+		cairn_store(a->pages, a->dtype, slot * width + j, v[j] * scale * w[j]);
+	rotate(a, &t, a->kv, (int64_t)row * width + rank, a->pages, slot * width + rank);
+	for (int h = 0; h < a->num_heads; h++) {
+		int64_t at = ((int64_t)row * a->num_heads + h) * head + a->nope_dim;
+
+		rotate(a, &t, a->q, at, a->q, at);
+	}
+}
+
+int cairn_mla_append_cpu(const struct cairn_mla_append_args *a, void *stream)
+{
+	(void)stream;
+	CAIRN_TRY(cairn_mla_append_check(a));
+	if (!a->nnz_qo)
+		return 0;
+	for (int b = 0; b < a->batch; b++) {
+		int pages = a->kv_indptr[b + 1] - a->kv_indptr[b], first = a->qo_indptr[b];
+		int rows = a->qo_indptr[b + 1] - first;
+		int old = attn_kv_len(pages, a->kv_last_page_len[b], a->page_size) - rows;
+
+		#pragma omp parallel for schedule(static) if (rows > 4)
+		for (int i = 0; i < rows; i++) {
+			int page = (old + i) / a->page_size;
+
+			append(a, first + i, (int64_t)a->kv_indices[a->kv_indptr[b] + page] * a->page_size +
+				(old + i - page * a->page_size));
+		}
+	}
+	return 0;
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * mla_append_ref - the reference, in double, and the bound: that of rmsnorm_ref.c for the latent, that of
+ * rope_ref.c for what is rotated
+ */
+#include "fused/latent/mla_append.h"
+
+#include <math.h>
+
+#include "primitives/base/dtype.h"
+#include "primitives/base/error.h"
+
+/* Element in the pages at which row i of request b begins. */
+static int64_t slot_of(const struct cairn_mla_append_args *a, int b, int i)
+{
+	int pages = a->kv_indptr[b + 1] - a->kv_indptr[b];
+	int kv_len = pages ? (pages - 1) * a->page_size + a->kv_last_page_len[b] : 0;
+	int key = kv_len - (a->qo_indptr[b + 1] - a->qo_indptr[b]) + i;
+	int64_t page = a->kv_indices[a->kv_indptr[b] + key / a->page_size];
+
+	return (page * a->page_size + key % a->page_size) * (a->kv_lora_rank + a->rope_dim);
+}
+
+/* exact NULL: to memory, which may be where x is */
+static void put(const struct cairn_mla_append_args *a, void *out, struct cairn_exact *exact, int64_t at,
+		double v, double room)
+{
+	if (!exact) {
+		cairn_store(out, a->dtype, at, v);
+		return;
+	}
+	exact->val[at] = v;
+	exact->bound[at] = room + cairn_dtype_roundoff(a->dtype) * fabs(v) + cairn_dtype_tiny(a->dtype);
+}
+
+static void rotate(const struct cairn_mla_append_args *a, int row, const void *x, int64_t from, void *out,
+		   struct cairn_exact *exact, int64_t to)
+{
+	for (int p = 0; p < a->rope_dim / 2; p++) {
+		float angle = (float)a->positions[row] * a->inv_freq[p];
+		double c = cos((double)angle), s = sin((double)angle);
+		double even = cairn_load(x, a->dtype, from + 2 * p);
+		double odd = cairn_load(x, a->dtype, from + 2 * p + 1);
+		double room = 8 * 0x1p-24 * (fabs(even) + fabs(odd)) + 8 * 0x1p-150;
+
+		put(a, out, exact, to + 2 * p, even * c - odd * s, room);
+		put(a, out, exact, to + 2 * p + 1, odd * c + even * s, room);
+	}
+}
+
+static void append(const struct cairn_mla_append_args *a, int b, int i, struct cairn_exact *exact)
+{
+	struct cairn_exact *q = exact, *pages = exact ? exact + 1 : NULL;
+	int row = a->qo_indptr[b] + i, rank = a->kv_lora_rank, head = a->nope_dim + a->rope_dim;
+	int64_t from = (int64_t)row * (rank + a->rope_dim), to = slot_of(a, b, i);
+	double sum = 0, scale;
+
+	for (int j = 0; j < rank; j++)
+		sum += pow(cairn_load(a->kv, a->dtype, from + j), 2);
+	scale = 1 / sqrt(sum / rank + (double)a->eps);
+	for (int j = 0; j < rank; j++) {
+		double w = cairn_load(a->norm_weight, a->dtype, j);
+		double v = cairn_load(a->kv, a->dtype, from + j) * scale * w;
+
+		put(a, a->pages, pages, to + j, v, (0.5 * rank + 16) * 0x1p-24 * fabs(v) +
+		    0x1p-149 * fabs(w));
+	}
+	rotate(a, row, a->kv, from + rank, a->pages, pages, to + rank);
+	for (int h = 0; h < a->num_heads; h++) {
+		int64_t at = ((int64_t)row * a->num_heads + h) * head + a->nope_dim;
+
+		rotate(a, row, a->q, at, a->q, q, at);
+	}
+}
+
+static int all_rows(const struct cairn_mla_append_args *a, struct cairn_exact *exact)
+{
+	CAIRN_TRY(cairn_mla_append_check(a));
+	for (int b = 0; b < a->batch; b++) {
+		#pragma omp parallel for
+		for (int i = 0; i < a->qo_indptr[b + 1] - a->qo_indptr[b]; i++)
+			append(a, b, i, exact);
+	}
+	return 0;
+}
+
+int cairn_mla_append_ref(const struct cairn_mla_append_args *a, void *stream)
+{
+	(void)stream;
+	return all_rows(a, NULL);
+}
+
+int cairn_mla_append_exact(const struct cairn_mla_append_args *a, struct cairn_exact *exact)
+{
+	return all_rows(a, exact);
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "conformance/harness.h"
+#include "fused/latent/mla_append.h"
+#include "fused/attention/paged_test.h"
+
+enum { F16 = PAGED_FLAGS, BENCH = F16 << 1, DEVICE = F16 << 2, FAR = F16 << 3 };
+
+struct shape {
+	const char *name;		/* NULL: made of the numbers */
+	int batch, qo, kv, page, heads, rank, nope, rope;
+	unsigned flags;
+	const int *qo_lens, *kv_lens;
+};
+
+#define LENS(...) (const int[]){ __VA_ARGS__ }
+#define N(n, b, q, k, p, h, r, no, ro) \
+	.name = n, .batch = b, .qo = q, .kv = k, .page = p, .heads = h, .rank = r, .nope = no, .rope = ro
+#define LITE	512, 128, 64
+#define OF(...)	N(__VA_ARGS__)		/* LITE is three numbers */
+
+static const struct shape named[] = {
+	{ OF("one_key", 1, 1, 1, 1, 2, LITE) },		/* reject_* alter this one */
+	{ OF("batch_0", 0, 1, 1, 16, 2, LITE) },
+	{ OF("no_rows", 3, 0, 20, 16, 2, LITE) },
+	{ OF("crosses_pages", 1, 40, 57, 16, 2, LITE) },
+	{ OF("empty_requests", 6, 1, 1, 8, 2, LITE),
+	  .qo_lens = LENS(0, 1, 0, 0, 9, 0), .kv_lens = LENS(0, 1, 0, 5, 20, 8) },
+	{ OF("mixed_prefill_decode", 5, 1, 1, 16, 16, LITE),
+	  .qo_lens = LENS(1, 70, 1, 17, 1), .kv_lens = LENS(33, 70, 1, 40, 512) },
+	{ OF("padded_graph", 6, 1, 1, 16, 16, LITE), .flags = PAGED_PADDED,
+	  .qo_lens = LENS(1, 1, 1, 0, 0, 0), .kv_lens = LENS(31, 32, 33, 0, 0, 1) },
+	{ OF("far_positions", 2, 9, 30, 16, 4, LITE), .flags = FAR },
+	{ OF("far_positions_f16", 2, 9, 30, 16, 4, LITE), .flags = FAR | F16 },
+	{ N("no_nope", 2, 5, 9, 16, 3, 64, 0, 16) },
+	{ N("largest", 2, 3, 9, 16, 2, 1024, 1024, 256) },
+	{ N("odd_widths", 2, 7, 30, 5, 5, 192, 48, 80), .flags = F16 },
+	{ OF("high_page_ids", 3, 2, 9, 4, 1, LITE), .flags = PAGED_HIGH },
+	{ OF("batch_129", 129, 1, 20, 16, 1, LITE), .flags = PAGED_RAGGED },
+	{ OF("heads_128", 2, 3, 20, 16, 128, LITE) },
+	/* measured */
+	{ OF("decode_b64_h16_bf16", 64, 1, 64, 16, 16, LITE), .flags = BENCH },
+	{ OF("prefill_b1_s4096_h16_bf16", 1, 4096, 4096, 16, 16, LITE), .flags = BENCH | DEVICE },
+};
+
+static const int grid_qo[] = { 1, 3, 19 }, grid_page[] = { 1, 5, 16, 64 };
+#define NUM_GRID	24
+
+static void shape_at(int index, struct shape *s)
+{
+	static const int heads[] = { 1, 8, 16, 3 }, rank[] = { 512, 64, 256 }, rope[] = { 64, 32, 16, 128 };
+	int i = index - (int)ARRAY_SIZE(named);
+
+	if (i < 0) {
+		*s = named[index];
+		return;
+	}
+	*s = (struct shape){
+		.batch = 1 + i % 4, .qo = grid_qo[i % 3], .page = grid_page[i % 4], .heads = heads[i / 2 % 4],
+		.rank = rank[i / 3 % 3], .nope = i % 5 * 32, .rope = rope[(i + i / 4) % 4],
+		.flags = (i % 2 ? F16 : 0) | (i % 3 == 1 ? PAGED_RAGGED : 0) |
+			 (i % 5 == 2 ? PAGED_PADDED : 0),
+	};
+	s->kv = s->qo + i * 7 % 70;
+}
+
+static void describe(int index, struct cairn_case *c)
+{
+	struct shape s;
+
+	shape_at(index, &s);
+	if (s.name)
+		snprintf(c->name, sizeof(c->name), "%s", s.name);
+	else
+		snprintf(c->name, sizeof(c->name), "b%d_qo%d_kv%d_p%d_h%d_r%d_n%d_r%d_%s%s%s", s.batch,
+			 s.qo, s.kv, s.page, s.heads, s.rank, s.nope, s.rope, s.flags & F16 ? "f16" : "bf16",
+			 s.flags & PAGED_RAGGED ? "_ragged" : "", s.flags & PAGED_PADDED ? "_padded" : "");
+	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
+	c->bench = !!(s.flags & BENCH);
+	c->device_only = !!(s.flags & DEVICE);
+	c->bytes = 4.0 * s.batch * s.qo * (s.rank + s.rope + s.heads * s.rope);
+}
+
+static void setup(struct cairn_op *op)
+{
+	struct cairn_mla_append_args *a = op->args;
+	struct paged p = { 0 };
+	int64_t row, head, slots;
+	int32_t *positions;
+	struct shape s;
+	float *freq;
+	char *x;
+
+	shape_at(op->case_index, &s);
+	p.batch = s.batch;
+	p.page_size = s.page;
+	p.flags = s.flags;
+	p.pool = 3000;
+	paged_lengths(op, &p, s.qo, s.kv, s.qo_lens, s.kv_lens, 1);
+	paged_tables(op, &p, offsetof(struct cairn_mla_append_args, qo_indptr));
+	a->batch = s.batch;
+	a->nnz_qo = p.nnz + (s.flags & PAGED_PADDED ? 3 : 0);
+	a->num_pages = p.num_pages;
+	a->page_size = s.page;
+	a->num_heads = s.heads;
+	a->kv_lora_rank = s.rank;
+	a->nope_dim = s.nope;
+	a->rope_dim = s.rope;
+	a->dtype = s.flags & F16 ? CAIRN_F16 : CAIRN_BF16;
+	a->eps = 1e-6f;
+	row = s.rank + s.rope;
+	head = (int64_t)s.heads * (s.nope + s.rope);
+	cairn_fill(op, cairn_in(op, offsetof(struct cairn_mla_append_args, norm_weight), a->dtype, s.rank),
+		   a->dtype,
+		   s.rank, 1);
+	freq = cairn_in(op, offsetof(struct cairn_mla_append_args, inv_freq), CAIRN_F32, s.rope / 2);
+	for (int i = 0; i < s.rope / 2; i++)
+		freq[i] = powf(10000, -2 * (float)i / (float)s.rope);
+	positions = cairn_in(op, offsetof(struct cairn_mla_append_args, positions), CAIRN_I32, a->nnz_qo);
+	for (int i = 0; i < a->nnz_qo; i++)
+		positions[i] = (int32_t)cairn_op_range(op, 0, s.flags & FAR ? 1000000 : 4000);
+	/* rows that do not exist hold NaN, and stay what they are */
+	x = cairn_in(op, offsetof(struct cairn_mla_append_args, kv), a->dtype, a->nnz_qo * row);
+	cairn_fill_nan(x, a->dtype, 0, a->nnz_qo * row);
+	cairn_fill(op, x, a->dtype, p.nnz * row, 1);
+	x = cairn_inout(op, offsetof(struct cairn_mla_append_args, q), a->dtype, a->nnz_qo * head);
+	cairn_fill_nan(x, a->dtype, 0, a->nnz_qo * head);
+	cairn_fill(op, x, a->dtype, p.nnz * head, 1);
+	/* what is in the pages must stay, whatever it is */
+	slots = (int64_t)p.num_pages * s.page * row;
+	x = cairn_inout(op, offsetof(struct cairn_mla_append_args, pages), a->dtype, slots);
+	if (op->kind == CAIRN_KIND_POISON)
+		cairn_fill_nan(x, a->dtype, 0, slots);
+	else
+		cairn_fill(op, x, a->dtype, slots, 1);
+}
+
+static const char *reject(void *args, int i, int *want)
+{
+	struct cairn_mla_append_args *a = args;
+
+	*want = i < 21 ? -EINVAL : -EOPNOTSUPP;
+	switch (i) {
+	case 0: a->size = 8; return "size_too_small";
+	case 1: a->q = NULL; return "q_null";
+	case 2: a->pages = NULL; return "pages_null";
+	case 3: a->kv = NULL; return "kv_null";
+	case 4: a->norm_weight = NULL; return "norm_weight_null";
+	case 5: a->inv_freq = NULL; return "inv_freq_null";
+	case 6: a->positions = NULL; return "positions_null";
+	case 7: a->qo_indptr = NULL; return "qo_indptr_null";
+	case 8: a->kv_indptr = NULL; return "kv_indptr_null";
+	case 9: a->kv_indices = NULL; return "kv_indices_null";
+	case 10: a->kv_last_page_len = NULL; return "kv_last_page_len_null";
+	case 11: a->q = (char *)a->q + 2; return "q_misaligned";
+	case 12: a->pages = (char *)a->pages + 8; return "pages_misaligned";
+	case 13: a->batch = -1; return "batch_negative";
+	case 14: a->nnz_qo = -1; return "nnz_qo_negative";
+	case 15: a->page_size = 0; return "page_size_0";
+	case 16: a->num_heads = 0; return "num_heads_0";
+	case 17: a->rope_dim = 0; return "rope_dim_0";
+	case 18: a->nope_dim = -16; return "nope_dim_negative";
+	case 19: a->eps = 0; return "eps_0";
+	case 20: a->eps = NAN; return "eps_nan";
+	case 21: a->dtype = CAIRN_F32; return "dtype_f32";
+	case 22: a->kv_lora_rank = 96; return "kv_lora_rank_96";
+	case 23: a->kv_lora_rank = 1088; return "kv_lora_rank_1088";
+	case 24: a->rope_dim = 24; return "rope_dim_24";
+	case 25: a->nope_dim = 1040; return "nope_dim_1040";
+	}
+	return NULL;
+}
+
+static int exact(const void *args, struct cairn_exact *e)
+{
+	return cairn_mla_append_exact(args, e);
+}
+
+const struct cairn_family cairn_mla_append_family = {
+	.stage = "fused", .name = "mla_append",
+	.op = offsetof(struct cairn_impl, mla_append),
+	.args_size = sizeof(struct cairn_mla_append_args),
+	.num_cases = ARRAY_SIZE(named) + NUM_GRID,
+	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
+};

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * mla_paged_cpu - what the engine runs without a GPU: fp32, a task is one head of BLOCK rows of a request
+ *
+ * A task widens the head's weights once, and each key once for all its rows: rows hold a running maximum, and
+ * their sums are rescaled when it moves. A row's bits depend on no other row.
+ */
+#include "fused/latent/mla_paged.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "primitives/base/error.h"
+#include "fused/attention/attn_tile.h"
+#include "fused/block/block_cpu.h"
+
+#define BLOCK	16
+#define RANK	512
+#define ROPE	64
+#define NOPE	128
+#define V_DIM	128
+
+struct task {
+	float w[RANK], key[RANK + ROPE];
+	float q[BLOCK][RANK + ROPE], o[BLOCK][RANK];	/* q: absorbed, then the rope part */
+	float top[BLOCK], sum[BLOCK];
+};
+
+static CAIRN_WIDE void absorb(const struct cairn_mla_paged_args *a, struct task *t, int64_t first, int rows,
+			      int h)
+{
+	float nope[BLOCK][NOPE];
+
+	memset(t->q, 0, sizeof(t->q));
+	for (int i = 0; i < rows; i++) {
+		int64_t at = ((first + i) * a->num_heads + h) * (NOPE + ROPE);
+
+		cairn_load_row(nope[i], a->q, a->dtype, at, NOPE);
+		cairn_load_row(t->q[i] + RANK, a->q, a->dtype, at + NOPE, ROPE);
+	}
+	for (int d = 0; d < NOPE; d++) {
+		cairn_load_row(t->w, a->w_kv_b, a->dtype, ((int64_t)h * (NOPE + V_DIM) + d) * RANK, RANK);
+		for (int i = 0; i < rows; i++)
+			for (int l = 0; l < RANK; l++)
+				t->q[i][l] += nope[i][d] * t->w[l];
+	}
+	for (int i = 0; i < rows; i++)
+		for (int l = 0; l < RANK; l++)
+			t->q[i][l] = block_narrowed(t->q[i][l], a->dtype);
+}
+
+/* Key t->key for row i. */
+static CAIRN_WIDE void take_key(const struct cairn_mla_paged_args *a, struct task *t, int i)
+{
+	float s = block_dot(t->q[i], t->key, RANK + ROPE) * a->sm_scale, p, *o = t->o[i];
+
+	if (s > t->top[i]) {
+		float keep = expf(t->top[i] - s);
+
+		t->sum[i] *= keep;
+		for (int l = 0; l < RANK; l++)
+			o[l] *= keep;
+		t->top[i] = s;
+	}
+	p = expf(s - t->top[i]);
+	t->sum[i] += p;
+	p = block_narrowed(p, a->dtype);
+	for (int l = 0; l < RANK; l++)
+		o[l] += p * t->key[l];
+}
+
+static CAIRN_WIDE void raise(const struct cairn_mla_paged_args *a, struct task *t, int64_t first, int rows,
+			     int h)
+{
+	for (int i = 0; i < rows; i++)
+		for (int l = 0; l < RANK; l++)
+			t->o[i][l] = t->sum[i] > 0 ? block_narrowed(t->o[i][l] / t->sum[i], a->dtype) : 0;
+	for (int d = 0; d < V_DIM; d++) {
+		cairn_load_row(t->w, a->w_kv_b, a->dtype, ((int64_t)h * (NOPE + V_DIM) + NOPE + d) * RANK,
+			       RANK);
+		for (int i = 0; i < rows; i++)
+			cairn_store(a->out, a->dtype, ((first + i) * a->num_heads + h) * V_DIM + d,
+				    block_dot(t->o[i], t->w, RANK));
+	}
+}
+
+/* Rows first .. first + rows - 1 of request b, one head. */
+static void run(const struct cairn_mla_paged_args *a, struct task *t, int b, int first, int rows, int h)
+{
+	int qo_len = a->qo_indptr[b + 1] - a->qo_indptr[b];
+	int kv_len = attn_kv_len(a->kv_indptr[b + 1] - a->kv_indptr[b], a->kv_last_page_len[b], a->page_size);
+	const int32_t *pages = a->kv_indices + a->kv_indptr[b];
+	int last = attn_visible(first + rows - 1, qo_len, kv_len, 1);
+
+	absorb(a, t, a->qo_indptr[b] + first, rows, h);
+	memset(t->o, 0, sizeof(t->o));
+	for (int i = 0; i < rows; i++) {
+		t->top[i] = -INFINITY;
+		t->sum[i] = 0;
+	}
+	for (int j = 0; j < last; j++) {
+		int64_t slot = (int64_t)pages[j / a->page_size] * a->page_size + j % a->page_size;
+
+		cairn_load_row(t->key, a->pages, a->dtype, slot * (RANK + ROPE), RANK + ROPE);
+		for (int i = 0; i < rows; i++)
+			if (j < attn_visible(first + i, qo_len, kv_len, 1))
+				take_key(a, t, i);
+	}
+	raise(a, t, a->qo_indptr[b] + first, rows, h);
+}
+
+int cairn_mla_paged_cpu(const struct cairn_mla_paged_args *a, void *stream)
+{
+	int no_memory = 0;
+
+	(void)stream;
+	CAIRN_TRY(cairn_mla_paged_check(a));
+	if (!a->nnz_qo || !a->batch)
+		return 0;
+	memset((uint16_t *)a->out + (int64_t)a->qo_indptr[a->batch] * a->num_heads * V_DIM, 0,
+	       (size_t)(a->nnz_qo - a->qo_indptr[a->batch]) * (size_t)a->num_heads * V_DIM * 2);
+	#pragma omp parallel reduction(|:no_memory)
+	{
+		struct task *t = malloc(sizeof(*t));
+
+		no_memory |= !t;
+		for (int b = 0; b < a->batch; b++) {
+			int rows = a->qo_indptr[b + 1] - a->qo_indptr[b], blocks = (rows + BLOCK - 1) / BLOCK;
+
+			#pragma omp for schedule(dynamic) nowait
+			for (int k = 0; k < blocks * a->num_heads; k++) {
+				int first = k / a->num_heads * BLOCK;
+
+				if (t)
+					run(a, t, b, first, rows - first < BLOCK ? rows - first : BLOCK,
+					    k % a->num_heads);
+			}
+		}
+		free(t);
+	}
+	return no_memory ? cairn_error(ENOMEM, "mla_paged: no memory") : 0;
+}

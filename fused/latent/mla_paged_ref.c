@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * mla_paged_ref - the definition, one row of one head at a time, in double, rounded where the contract says
+ * so; and how far from it one may be
+ *
+ * As in cluster_mla_ref.c: an implementation that keeps to the contract is this chain with other errors, and
+ * carried through as absolute values those say nothing (512 elements of ql, each wrong by u, against 512 of a
+ * key). RUNS more chains have errors drawn at random, and sigma is their root mean square distance from the
+ * first one, over the runs and the elements of a row, or the element's own if larger. With u half an ulp,
+ * tiny half a subnormal, E = 2^-23 (tensor cores truncate) and n keys they
+ *
+ *   round   ql, P and o up or down, in proportion to the distances: what is exact stays so;
+ *   move    each p by +- d_j, what fp32 sums of 576 terms (block_attn_ref.c: (sqrt(k) + k/32) E/2 (|s| +
+ *           8 R), R the root of the sum of squares) and exp do: + 2E (1 + max - s_j);
+ *   move    each o by +- (sqrt(n) + n/32 + 32) E/2 of itself: its sums, and a rescale for each new maximum.
+ *
+ *	|out - exact| <= 6 sigma + (u + 64 E) |out| + tiny
+ */
+#include "fused/latent/mla_paged.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "primitives/base/dtype.h"
+#include "primitives/base/error.h"
+#include "fused/block/block_ref.h"
+
+#define RUNS	8
+#define E	0x1p-23
+#define RANK	512
+#define ROPE	64
+#define NOPE	128
+#define V_DIM	128
+
+static int kv_len_of(const struct cairn_mla_paged_args *a, int b)
+{
+	int pages = a->kv_indptr[b + 1] - a->kv_indptr[b];
+
+	return pages ? (pages - 1) * a->page_size + a->kv_last_page_len[b] : 0;
+}
+
+static int keys_seen(const struct cairn_mla_paged_args *a, int b, int i)
+{
+	int n = i + 1 + kv_len_of(a, b) - (a->qo_indptr[b + 1] - a->qo_indptr[b]);
+
+	return n > 0 ? n : 0;
+}
+
+static int64_t key_at(const struct cairn_mla_paged_args *a, int b, int j)
+{
+	int64_t page = a->kv_indices[a->kv_indptr[b] + j / a->page_size];
+
+	return (page * a->page_size + j % a->page_size) * (RANK + ROPE);
+}
+
+struct row {
+	int runs;
+	double ql[RUNS + 1][RANK], o[RUNS + 1][RANK], out[RUNS + 1][V_DIM], bound[V_DIM];
+	float q[NOPE + ROPE], w[RANK], key[RANK + ROPE];
+	double *s, *d;		/* [runs][kv_len], [kv_len] */
+};
+
+static double round_run(const struct cairn_mla_paged_args *a, int run, double v, uint64_t key)
+{
+	return run ? block_rounded_either(v, a->dtype, (uint64_t)run << 56 ^ key) :
+		     block_rounded(v, a->dtype);
+}
+
+/* 1 + or - size, by the run; 1 in the first */
+static double moved(int run, double size, uint64_t key)
+{
+	uint64_t z = ((uint64_t)run << 56 ^ key) * 0x9e3779b97f4a7c15u;
+
+	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+	z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+	return !run ? 1 : z >> 63 ? 1 + size : 1 - size;
+}
+
+static void absorb(const struct cairn_mla_paged_args *a, uint64_t key, int h, struct row *r)
+{
+	for (int l = 0; l < RANK; l++)
+		r->ql[0][l] = 0;
+	for (int d = 0; d < NOPE; d++) {
+		cairn_load_row(r->w, a->w_kv_b, a->dtype, ((int64_t)h * (NOPE + V_DIM) + d) * RANK, RANK);
+		for (int l = 0; l < RANK; l++)
+			r->ql[0][l] += (double)r->q[d] * (double)r->w[l];
+	}
+	for (int k = r->runs - 1; k >= 0; k--)
+		for (int l = 0; l < RANK; l++)
+			r->ql[k][l] = round_run(a, k, r->ql[0][l], key + (uint64_t)l);
+}
+
+/* Logits of all runs, and what those of one implementation may differ by. */
+static void score(const struct cairn_mla_paged_args *a, int b, int n, struct row *r)
+{
+	for (int j = 0; j < n; j++) {
+		double rope = 0, squares = 0, first;
+
+		cairn_load_row(r->key, a->pages, a->dtype, key_at(a, b, j), RANK + ROPE);
+		for (int l = 0; l < ROPE; l++) {
+			double y = (double)r->q[NOPE + l] * (double)r->key[RANK + l];
+
+			rope += y;
+			squares += y * y;
+		}
+		for (int l = 0; r->runs > 1 && l < RANK; l++) {
+			double y = r->ql[0][l] * (double)r->key[l];
+
+			squares += y * y;
+		}
+		for (int k = 0; k < r->runs; k++)
+			r->s[(int64_t)k * n + j] =
+				(block_dot(r->ql[k], r->key, RANK) + rope) * (double)a->sm_scale;
+		first = fabs(r->s[j]);
+		r->d[j] = (24 + 18) * E / 2 * (first + 8 * (double)a->sm_scale * sqrt(squares));
+	}
+}
+
+/* Of one run: softmax and the weighted sum of latents */
+static void mix(const struct cairn_mla_paged_args *a, int b, int n, uint64_t key, int run, struct row *r)
+{
+	double top = -INFINITY, sum = 0, *s = r->s + (int64_t)run * n, *o = r->o[run];
+
+	for (int l = 0; l < RANK; l++)
+		o[l] = 0;
+	for (int j = 0; j < n; j++)
+		top = fmax(top, s[j]);
+	for (int j = 0; j < n; j++) {
+		double p = exp(s[j] - top) *
+			   moved(run, r->d[j] + 2 * E * (1 + top - s[j]), key + ((uint64_t)j << 36) + 7);
+
+		cairn_load_row(r->key, a->pages, a->dtype, key_at(a, b, j), RANK);
+		sum += p;
+		p = round_run(a, run, p, key + 512 + ((uint64_t)j << 36));
+		for (int l = 0; l < RANK && p != 0; l++)
+			o[l] += p * (double)r->key[l];
+	}
+	for (int l = 0; l < RANK; l++)
+		o[l] = round_run(a, run, o[l] / sum *
+				 moved(run, (sqrt(n) + n / 32.0 + 32) * E / 2, key + 1536 + (uint64_t)l),
+				 key + 1024 + (uint64_t)l);
+}
+
+/* Row i of request b, head h: r->out of all runs. */
+static void attend(const struct cairn_mla_paged_args *a, int b, int i, int h, struct row *r)
+{
+	int64_t at = ((int64_t)a->qo_indptr[b] + i) * a->num_heads + h;
+	int n = keys_seen(a, b, i);
+
+	memset(r->out, 0, sizeof(r->out));
+	if (!n)
+		return;
+	cairn_load_row(r->q, a->q, a->dtype, at * (NOPE + ROPE), NOPE + ROPE);
+	absorb(a, (uint64_t)at << 11, h, r);
+	score(a, b, n, r);
+	for (int k = 0; k < r->runs; k++)
+		mix(a, b, n, (uint64_t)at << 11, k, r);
+	for (int d = 0; d < V_DIM; d++) {
+		cairn_load_row(r->w, a->w_kv_b, a->dtype, ((int64_t)h * (NOPE + V_DIM) + NOPE + d) * RANK,
+			       RANK);
+		for (int k = 0; k < r->runs; k++)
+			r->out[k][d] = block_dot(r->o[k], r->w, RANK);
+	}
+}
+
+static void judge(const struct cairn_mla_paged_args *a, struct row *r)
+{
+	double u = cairn_dtype_roundoff(a->dtype), tiny = cairn_dtype_tiny(a->dtype), mean = 0;
+
+	for (int d = 0; d < V_DIM; d++) {
+		r->bound[d] = 0;
+		for (int k = 1; k < r->runs; k++)
+			r->bound[d] += pow(r->out[k][d] - r->out[0][d], 2) / (r->runs - 1);
+		mean += r->bound[d] / V_DIM;
+	}
+	for (int d = 0; d < V_DIM; d++)
+		r->bound[d] = 6 * sqrt(fmax(r->bound[d], mean)) + (u + 64 * E) * fabs(r->out[0][d]) + tiny;
+}
+
+/* One row in so many is computed, beside the ends of each request; 0: all are. */
+static uint32_t sample_step(const struct cairn_mla_paged_args *a)
+{
+	double products = 0;
+
+	for (int b = 0; b < a->batch; b++)
+		for (int i = 0; i < a->qo_indptr[b + 1] - a->qo_indptr[b]; i++)
+			products += a->num_heads * ((double)keys_seen(a, b, i) + NOPE) * RANK;
+	return products <= 0x1p31 ? 0 : (uint32_t)(products * 0x1p-31) + 1;
+}
+
+static int left_out(const struct cairn_mla_paged_args *a, int b, int i, int h, uint32_t step)
+{
+	if (!step || ((i == 0 || i == a->qo_indptr[b + 1] - a->qo_indptr[b] - 1) && h == i % a->num_heads))
+		return 0;
+	return ((uint32_t)((a->qo_indptr[b] + i) * a->num_heads + h) * 2654435761u >> 8) % step != 0;
+}
+
+static void one_row(const struct cairn_mla_paged_args *a, int b, int i, int h, uint32_t step, struct row *r,
+		    struct cairn_exact *exact)
+{
+	int64_t at = (((int64_t)a->qo_indptr[b] + i) * a->num_heads + h) * V_DIM;
+	int skip = exact && left_out(a, b, i, h, step) && keys_seen(a, b, i);
+
+	if (!skip)
+		attend(a, b, i, h, r);
+	if (exact && !skip)
+		judge(a, r);
+	for (int d = 0; d < V_DIM; d++) {
+		if (!exact) {
+			cairn_store(a->out, a->dtype, at + d, r->out[0][d]);
+			continue;
+		}
+		exact->val[at + d] = skip ? 0 : r->out[0][d];
+		exact->bound[at + d] = skip ? INFINITY : r->bound[d];
+	}
+}
+
+/* Rows that no request has. */
+static void zero_rest(const struct cairn_mla_paged_args *a, struct cairn_exact *exact)
+{
+	int64_t row = (int64_t)a->num_heads * V_DIM, first = a->batch ? a->qo_indptr[a->batch] * row : 0;
+
+	for (int64_t i = first; a->batch && i < a->nnz_qo * row; i++) {
+		if (exact)
+			exact->val[i] = exact->bound[i] = 0;
+		else
+			cairn_store(a->out, a->dtype, i, 0);
+	}
+}
+
+/* exact NULL: the rounded results into the arguments */
+static int all_rows(const struct cairn_mla_paged_args *a, struct cairn_exact *exact)
+{
+	uint32_t step = exact ? sample_step(a) : 0;
+	int max_kv = 1, no_memory = 0, runs = exact ? RUNS + 1 : 1;
+
+	zero_rest(a, exact);
+	for (int b = 0; b < a->batch; b++)
+		max_kv = kv_len_of(a, b) > max_kv ? kv_len_of(a, b) : max_kv;
+	#pragma omp parallel reduction(|:no_memory)
+	{
+		struct row *r = malloc(sizeof(*r) + sizeof(double) * (size_t)(runs + 1) * (size_t)max_kv);
+
+		no_memory |= !r;
+		if (r) {
+			r->runs = runs;
+			r->d = (double *)(r + 1);
+			r->s = r->d + max_kv;
+		}
+		for (int b = 0; b < a->batch; b++) {
+			int rows = (a->qo_indptr[b + 1] - a->qo_indptr[b]) * a->num_heads;
+
+			#pragma omp for schedule(dynamic) nowait
+			for (int k = 0; k < rows; k++)
+				if (r)
+					one_row(a, b, k / a->num_heads, k % a->num_heads, step, r, exact);
+		}
+		free(r);
+	}
+	return no_memory ? cairn_error(ENOMEM, "mla_paged: no memory for %d logits", max_kv) : 0;
+}
+
+int cairn_mla_paged_ref(const struct cairn_mla_paged_args *a, void *stream)
+{
+	(void)stream;
+	CAIRN_TRY(cairn_mla_paged_check(a));
+	return all_rows(a, NULL);
+}
+
+int cairn_mla_paged_exact(const struct cairn_mla_paged_args *a, struct cairn_exact *exact)
+{
+	CAIRN_TRY(cairn_mla_paged_check(a));
+	return all_rows(a, exact);
+}

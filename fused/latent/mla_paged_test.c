@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+/* mla_paged_test - a grid of ragged batches, named edges, large shapes, bench */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "conformance/harness.h"
+#include "fused/latent/mla_paged.h"
+#include "fused/attention/paged_test.h"
+
+enum { F16 = PAGED_FLAGS, BENCH = F16 << 1, DEVICE = F16 << 2, SHARP = F16 << 3 };
+
+struct shape {
+	const char *name;		/* NULL: made of the numbers */
+	int batch, qo, kv, page, heads;
+	unsigned flags;			/* SHARP: few keys have all the weight */
+	const int *qo_lens, *kv_lens;
+};
+
+#define LENS(...) (const int[]){ __VA_ARGS__ }
+#define N(n, b, q, k, p, h) .name = n, .batch = b, .qo = q, .kv = k, .page = p, .heads = h
+
+static const struct shape named[] = {
+	{ N("one_key", 1, 1, 1, 1, 2) },		/* reject_* alter this one */
+	{ N("batch_0", 0, 1, 1, 16, 2) },
+	{ N("no_rows", 3, 0, 20, 16, 2) },
+	{ N("empty_requests", 6, 1, 1, 8, 2),
+	  .qo_lens = LENS(0, 1, 2, 0, 40, 0), .kv_lens = LENS(9, 0, 33, 0, 47, 5) },
+	{ N("more_queries_than_keys", 2, 9, 3, 16, 4) },
+	{ N("whole_prompt", 1, 70, 70, 16, 4) },
+	{ N("mixed_prefill_decode", 5, 1, 1, 16, 8),
+	  .qo_lens = LENS(1, 37, 1, 17, 1), .kv_lens = LENS(33, 37, 1, 40, 212) },
+	{ N("padded_graph", 6, 1, 1, 16, 16), .flags = PAGED_PADDED,
+	  .qo_lens = LENS(1, 5, 1, 0, 0, 0), .kv_lens = LENS(31, 32, 33, 0, 0, 1) },
+	{ N("kv_63", 1, 2, 63, 16, 4) }, { N("kv_64", 1, 2, 64, 16, 4) }, { N("kv_65", 1, 2, 65, 16, 4) },
+	{ N("kv_1000", 1, 3, 1000, 16, 2) },
+	{ N("sharp", 2, 20, 90, 16, 4), .flags = SHARP },
+	{ N("sharp_f16", 2, 20, 90, 16, 4), .flags = SHARP | F16 },
+	{ N("duplicate_pages", 2, 20, 90, 8, 4), .flags = PAGED_DUPLICATE },
+	{ N("high_page_ids", 2, 3, 20, 4, 2), .flags = PAGED_HIGH },
+	{ N("no_spare_page", 3, 5, 40, 8, 4), .flags = PAGED_FULL },
+	{ N("page_100", 2, 5, 203, 100, 4) },
+	{ N("heads_1", 2, 40, 70, 16, 1) }, { N("heads_3", 2, 40, 70, 16, 3) },
+	{ N("heads_7", 2, 9, 70, 16, 7) },
+	{ N("heads_16", 2, 9, 70, 16, 16) }, { N("heads_20", 2, 9, 70, 16, 20) },
+	{ N("heads_65", 2, 2, 20, 16, 65) }, { N("heads_128", 2, 3, 20, 16, 128) },
+	/* too large for one processor */
+	{ N("large_qo577_kv2048", 3, 577, 2048, 16, 16), .flags = DEVICE | PAGED_RAGGED },
+	{ N("large_qo1024_f16", 1, 1024, 1024, 16, 16), .flags = DEVICE | F16 },
+	{ N("large_mixed_h128", 9, 40, 3000, 16, 128), .flags = DEVICE | PAGED_RAGGED },
+	/* measured */
+	{ N("prefill_h16_b1_s1024_bf16", 1, 1024, 1024, 16, 16), .flags = BENCH | DEVICE },
+	{ N("prefill_h16_b1_s4096_bf16", 1, 4096, 4096, 16, 16), .flags = BENCH | DEVICE },
+	{ N("append_h16_b4_qo512_kv8192_bf16", 4, 512, 8192, 16, 16), .flags = BENCH | DEVICE },
+};
+
+#define NUM_GRID	30
+
+static void shape_at(int index, struct shape *s)
+{
+	static const int heads[] = { 1, 8, 4, 16, 2 }, page[] = { 16, 1, 5, 64 }, qo[] = { 1, 3, 17, 33 };
+	int i = index - (int)ARRAY_SIZE(named);
+
+	if (i < 0) {
+		*s = named[index];
+		return;
+	}
+	*s = (struct shape){
+		.batch = 1 + i % 3, .qo = qo[i % 4], .page = page[(i + i / 4) % 4], .heads = heads[i % 5],
+		.flags = (i % 2 ? F16 : 0) | (i % 3 == 1 ? PAGED_RAGGED : 0) |
+			 (i % 5 == 2 ? PAGED_PADDED : 0) |
+			 (i % 7 == 3 ? SHARP : 0),
+	};
+	s->kv = s->qo + i * 17 % 150;
+}
+
+static void describe(int index, struct cairn_case *c)
+{
+	double pairs;
+	struct shape s;
+
+	shape_at(index, &s);
+	if (s.name)
+		snprintf(c->name, sizeof(c->name), "%s", s.name);
+	else
+		snprintf(c->name, sizeof(c->name), "b%d_qo%d_kv%d_p%d_h%d_%s%s%s%s", s.batch, s.qo, s.kv,
+			 s.page, s.heads, s.flags & F16 ? "f16" : "bf16", s.flags & SHARP ? "_sharp" : "",
+			 s.flags & PAGED_RAGGED ? "_ragged" : "", s.flags & PAGED_PADDED ? "_padded" : "");
+	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
+	if (!(s.flags & DEVICE))
+		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
+	c->bench = !!(s.flags & BENCH);
+	c->device_only = !!(s.flags & DEVICE);
+	/* of keys and values as the published model has them: what no implementation can do without */
+	pairs = (double)s.qo * s.kv - 0.5 * s.qo * (s.qo - 1.0);
+	c->flops = 2.0 * s.batch * s.heads * pairs * (128 + 64 + 128);
+	c->bytes = 2.0 * (s.batch * (s.kv * 576.0 + s.qo * s.heads * 320.0) + s.heads * 256.0 * 512);
+}
+
+static void setup(struct cairn_op *op)
+{
+	struct cairn_mla_paged_args *a = op->args;
+	int pad = 0;
+	struct paged p = { 0 };
+	int64_t width;
+	struct shape s;
+	void *x;
+
+	shape_at(op->case_index, &s);
+	p.batch = s.batch;
+	p.page_size = s.page;
+	p.flags = s.flags;
+	p.pool = 3000;
+	if (s.flags & PAGED_PADDED)
+		pad = 3;
+	paged_lengths(op, &p, s.qo, s.kv, s.qo_lens, s.kv_lens, 0);
+	paged_tables(op, &p, offsetof(struct cairn_mla_paged_args, qo_indptr));
+	a->batch = s.batch;
+	a->nnz_qo = p.nnz + pad;
+	a->max_qo_len = p.max_qo + pad;
+	a->max_kv_len = p.max_kv + 5 * pad;
+	a->num_pages = p.num_pages;
+	a->page_size = s.page;
+	a->num_heads = s.heads;
+	a->kv_lora_rank = 512;
+	a->rope_dim = 64;
+	a->nope_dim = a->v_dim = 128;
+	a->dtype = s.flags & F16 ? CAIRN_F16 : CAIRN_BF16;
+	a->sm_scale = (s.flags & SHARP ? 4 : 1) * 0.0722f;
+	width = (int64_t)s.heads * 192;
+	x = cairn_in(op, offsetof(struct cairn_mla_paged_args, q), a->dtype, a->nnz_qo * width);
+	cairn_fill_nan(x, a->dtype, 0, a->nnz_qo * width);	/* rows that do not exist */
+	cairn_fill(op, x, a->dtype, p.nnz * width, 1);
+	x = cairn_in(op, offsetof(struct cairn_mla_paged_args, pages), a->dtype,
+		     (int64_t)p.num_pages * s.page * 576);
+	paged_fill(op, &p, x, a->dtype, 576);
+	/* so that keys and values are of the size of latents */
+	width = (int64_t)s.heads * 256 * 512;
+	x = cairn_in(op, offsetof(struct cairn_mla_paged_args, w_kv_b), a->dtype, width);
+	cairn_fill(op, x, a->dtype, width, 1 / sqrt(512));
+	cairn_out(op, offsetof(struct cairn_mla_paged_args, out), a->dtype,
+		  (int64_t)a->nnz_qo * s.heads * 128);
+}
+
+static const char *reject(void *args, int i, int *want)
+{
+	struct cairn_mla_paged_args *a = args;
+
+	*want = i < 17 ? -EINVAL : -EOPNOTSUPP;
+	switch (i) {
+	case 0: a->size = 8; return "size_too_small";
+	case 1: a->out = NULL; return "out_null";
+	case 2: a->q = NULL; return "q_null";
+	case 3: a->pages = NULL; return "pages_null";
+	case 4: a->w_kv_b = NULL; return "w_kv_b_null";
+	case 5: a->qo_indptr = NULL; return "qo_indptr_null";
+	case 6: a->kv_indptr = NULL; return "kv_indptr_null";
+	case 7: a->kv_indices = NULL; return "kv_indices_null";
+	case 8: a->kv_last_page_len = NULL; return "kv_last_page_len_null";
+	case 9: a->out = (char *)a->out + 2; return "out_misaligned";
+	case 10: a->w_kv_b = (const char *)a->w_kv_b + 8; return "w_kv_b_misaligned";
+	case 11: a->batch = -1; return "batch_negative";
+	case 12: a->nnz_qo = -1; return "nnz_qo_negative";
+	case 13: a->max_kv_len = -1; return "max_kv_len_negative";
+	case 14: a->page_size = 0; return "page_size_0";
+	case 15: a->num_heads = 0; return "num_heads_0";
+	case 16: a->sm_scale = INFINITY; return "sm_scale_inf";
+	case 17: a->dtype = CAIRN_F32; return "dtype_f32";
+	case 18: a->kv_lora_rank = 256; return "kv_lora_rank_256";
+	case 19: a->rope_dim = 32; return "rope_dim_32";
+	case 20: a->nope_dim = 64; return "nope_dim_64";
+	case 21: a->v_dim = 64; return "v_dim_64";
+	case 22: a->num_heads = 129; return "num_heads_129";
+	}
+	return NULL;
+}
+
+static int exact(const void *args, struct cairn_exact *e)
+{
+	return cairn_mla_paged_exact(args, e);
+}
+
+const struct cairn_family cairn_mla_paged_family = {
+	.stage = "fused", .name = "mla_paged",
+	.op = offsetof(struct cairn_impl, mla_paged),
+	.workspace_op = offsetof(struct cairn_impl, mla_paged_workspace),
+	.args_size = sizeof(struct cairn_mla_paged_args),
+	.workspace_field = offsetof(struct cairn_mla_paged_args, workspace),
+	.num_cases = ARRAY_SIZE(named) + NUM_GRID,
+	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
+};

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * moe_bounds - how far from the definition (moe_ref.c) one may be
+ *
+ * The choice of experts is a discontinuity. It is decided where the order of two probabilities is: by more
+ * than the bounds of both logits (block_ref.h: n may be an ulp off where its interval holds a tie; then what
+ * an fp32 sum loses in any order) and what exp loses in fp32, 2^-19 (1 + what lies between the logit and the
+ * largest); or by a tie of sums that are exact in fp32: all terms multiples of 2^g, their magnitudes at most
+ * 2^(24+g) together. Past 80 below the largest, probabilities become subnormal and may all be 0:
+ * nothing is decided there.
+ *
+ *	out      judged where each expert that is chosen is decided against each that is not
+ *	experts  entry i judged where e[i] is decided against all others
+ *
+ * Given the experts, the rest is a chain with other rounding errors, and is judged as in cluster_mla_ref.c:
+ * RUNS more chains, of the same experts, round each n, h and s up or down at random in proportion to the
+ * distances, and sigma is their root mean square distance from the first one, of the row or the element's own
+ * if larger. Partial sums of fp32, in whatever order, stay within S = |x| + sum_i |y_i| + 6 rss: y_i what
+ * each expert adds, rss the root of the sum of all terms' squares. With K terms, E = 2^-23 (tensor cores
+ * truncate), u half an ulp, and w the bound of the weights' relative errors, which follows from the logits':
+ *
+ *	|out - exact| <= 6 sigma + u |out| + tiny + (K + 4) E S + w sum_i |y_i|
+ *
+ * Of more than ALL_ROWS rows one in 16 is judged, of no regular distance, and the last; of the others that
+ * they are numbers: rows do not depend on each other, and smaller batches are judged whole.
+ *
+ * A scale rounds each term once more, or the sum of each block that a term is part of, and its product, as in
+ * gemm_fp8w_ref.c: K + 8 leaves room. Gates and ups are rounded in fp32 as they are without scales, far below
+ * the dtype that h and s are rounded to.
+ */
+#include "fused/moe/moe_ref.h"
+
+#include <stdlib.h>
+
+#include "primitives/base/error.h"
+
+#define RUNS	8
+#define E	0x1p-23
+#define MAX_TOP	16
+#define ALL_ROWS	1000
+
+/* What is beyond doubt: each entry of e, and which experts are in it at all. */
+struct choice {
+	int entry[MAX_TOP], set;
+};
+
+static int low_bit(double v)
+{
+	int exponent;
+	int64_t bits = (int64_t)ldexp(frexp(v, &exponent), 53);
+
+	return exponent - 53 + __builtin_ctzll((uint64_t)bits);
+}
+
+/* Is the sum of these terms the same in fp32, whatever the order? */
+static int sums_exactly(const double *x, const double *error, const void *w, int64_t at, int k, int dtype)
+{
+	double size = 0;
+	int grid = 1000;
+
+	for (int i = 0; i < k; i++) {
+		double term = x[i] * cairn_load(w, dtype, at + i);
+
+		if (error[i] > 0)
+			return 0;
+		size += fabs(term);
+		grid = term != 0 && low_bit(term) < grid ? low_bit(term) : grid;
+	}
+	return size == 0 || (grid >= -149 && size <= ldexp(1, 24 + grid));
+}
+
+/* Is first's probability the larger one, or the tie certain? top: the largest logit */
+static int before(const struct moe_chain *c, int first, int second, double top)
+{
+	double gap = c->logits[first] - c->logits[second], bound = c->error[first] + c->error[second];
+
+	if (bound == 0 && gap == 0)
+		return 1;
+	return top - c->logits[first] < 80 && gap > bound + 0x1p-19 * (1 + top - c->logits[second]);
+}
+
+static struct choice decide(struct moe_chain *c)
+{
+	const struct cairn_moe_args *a = c->a;
+	int num = a->num_experts, k = a->experts_per_token, *e = c->experts;
+	struct choice sure = { .set = 1 };
+
+	for (int i = 0; i < num; i++)
+		if (sums_exactly(c->n, c->n_error, a->w_router, (int64_t)i * a->hidden, a->hidden, a->dtype))
+			c->error[i] = 0;
+	for (int i = 0; i < k; i++) {
+		sure.entry[i] = 1;
+		for (int j = 0; j < num; j++) {
+			int known = j == i || (j > i ? before(c, e[i], e[j], c->logits[e[0]]) :
+						       before(c, e[j], e[i], c->logits[e[0]]));
+
+			sure.entry[i] &= known;
+			sure.set &= known || j < k;
+		}
+	}
+	return sure;
+}
+
+static void judge_request(struct moe_chain *c, int b, struct cairn_exact *exact)
+{
+	const struct cairn_moe_args *a = c->a;
+	double u = cairn_dtype_roundoff(a->dtype), tiny = cairn_dtype_tiny(a->dtype), mean = 0, weights = 0;
+	double terms = (double)a->experts_per_token * a->intermediate + a->shared_intermediate +
+		       (a->fp8w ? 8 : 4);
+	double *val = exact[0].val + (int64_t)b * a->hidden, *bound = exact[0].bound + (int64_t)b * a->hidden;
+	struct choice sure = decide(c);
+	int k = a->experts_per_token;
+
+	for (int i = 0; i < a->num_experts; i++)
+		weights = fmax(weights, c->error[i]);
+	weights = 2 * weights + 0x1p-19 * (1 + c->logits[c->experts[0]] - c->logits[c->experts[k - 1]]);
+	for (int i = 0; i < a->hidden; i++) {
+		val[i] = c->out[i];
+		bound[i] = 0;
+		for (int r = 1; r < c->runs; r++)
+			bound[i] += pow(c->out[(int64_t)r * a->hidden + i] - val[i], 2) / (c->runs - 1);
+		mean += bound[i] / a->hidden;
+	}
+	for (int i = 0; i < a->hidden; i++) {
+		double partial = fabs(c->x[i]) + c->parts[i] + 6 * sqrt(c->squares[i]);
+
+		bound[i] = 6 * sqrt(fmax(bound[i], mean)) + u * fabs(val[i]) + tiny +
+			   terms * E * partial + weights * c->parts[i];
+		if (!sure.set)
+			bound[i] = INFINITY;
+	}
+	for (int i = 0; a->experts && i < k; i++) {
+		exact[1].val[b * k + i] = c->experts[i];
+		exact[1].bound[b * k + i] = sure.entry[i] ? 0 : INFINITY;
+	}
+}
+
+/* Nothing is said of this request but, with val 0, that it is numbers. */
+static void unjudged(const struct cairn_moe_args *a, int b, double val, struct cairn_exact *exact)
+{
+	for (int64_t i = 0; i < a->hidden; i++) {
+		exact[0].val[(int64_t)b * a->hidden + i] = val;
+		exact[0].bound[(int64_t)b * a->hidden + i] = INFINITY;
+	}
+	for (int i = 0; a->experts && i < a->experts_per_token; i++) {
+		exact[1].val[b * a->experts_per_token + i] = val;
+		exact[1].bound[b * a->experts_per_token + i] = INFINITY;
+	}
+}
+
+static int is_finite(const struct moe_chain *c)
+{
+	int finite = 1;
+
+	for (int i = 0; i < c->a->hidden; i++)
+		finite &= isfinite(c->x[i]) != 0;
+	return finite;
+}
+
+int cairn_moe_is_judged(const struct cairn_moe_args *a, int32_t b)
+{
+	return a->batch <= ALL_ROWS || (uint32_t)b * 0x9e3779b9u >> 28 == 0 || b == a->batch - 1;
+}
+
+int cairn_moe_exact(const struct cairn_moe_args *a, struct cairn_exact *exact)
+{
+	CAIRN_TRY(cairn_moe_check(a));
+	for (int b = 0; b < a->batch; b++) {
+		struct moe_chain c;
+
+		CAIRN_TRY(moe_chain_open(&c, a, RUNS + 1));
+		moe_chain_load(&c, b);
+		if (!is_finite(&c)) {	/* means nothing, but harms no other */
+			unjudged(a, b, NAN, exact);
+		} else if (!cairn_moe_is_judged(a, b)) {
+			unjudged(a, b, 0, exact);
+		} else {
+			moe_chain_run(&c);
+			judge_request(&c, b, exact);
+		}
+		free(c.memory);
+	}
+	return 0;
+}
+
+int cairn_block_moe_choice(const struct cairn_moe_args *a, int b, int32_t *experts)
+{
+	struct moe_chain c;
+	struct choice sure;
+
+	if (moe_chain_open(&c, a, 1))
+		return 0;
+	moe_chain_load(&c, b);
+	moe_chain_route(&c);
+	sure = decide(&c);
+	for (int i = 0; i < a->experts_per_token; i++) {
+		sure.set &= sure.entry[i];
+		experts[i] = c.experts[i];
+	}
+	free(c.memory);
+	return sure.set;
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * moe_call - struct cairn_moe_args as far as weights of 16 bits need it: what else it comes to have is no
+ * argument of these kernels, but one more of those for weights of 8 bits
+ */
+#ifndef CAIRN_MOE_CALL_CUH
+#define CAIRN_MOE_CALL_CUH
+
+#include "fused/moe/moe.h"
+
+struct moe_call {
+	size_t size;
+	void *out;
+	int32_t *experts;
+	const void *x, *norm_weight, *w_router, *w_gate_up, *w_down, *w_shared_gate_up, *w_shared_down;
+	void *workspace;
+	size_t workspace_bytes;
+	int32_t batch, hidden, num_experts, experts_per_token, intermediate, shared_intermediate;
+	int32_t dtype, normalize;
+	float eps, scaling;
+};
+static_assert(sizeof(struct moe_call) == offsetof(struct cairn_moe_args, w_gate_up_scale) &&
+	      offsetof(struct moe_call, scaling) == offsetof(struct cairn_moe_args, scaling), "its front");
+
+/* Of weights of 8 bits: a scale for each row, or for each block; those of one expert after the other */
+struct moe_scales {
+	const float *gate_up, *down, *shared_gate_up, *shared_down;
+	int64_t expert_gate_up, expert_down;	/* how many an expert has */
+	int32_t blocks;
+};
+
+static inline struct moe_scales moe_scales_of(const struct cairn_moe_args *a)
+{
+	const int64_t pairs = a->intermediate, hidden = a->hidden;
+
+	return { a->w_gate_up_scale, a->w_down_scale, a->w_shared_gate_up_scale, a->w_shared_down_scale,
+		 cairn_moe_scales(a->scale_kind, 2 * pairs, hidden),
+		 cairn_moe_scales(a->scale_kind, hidden, pairs), a->scale_kind == CAIRN_FP8_SCALE_BLOCKS };
+}
+
+/* How many lie from the first of a row of k columns to that of the next row of blocks */
+static __host__ __device__ __forceinline__ int moe_row_scales(const struct moe_scales &s, int k)
+{
+	return s.blocks ? (k + CAIRN_FP8_BLOCK - 1) / CAIRN_FP8_BLOCK : 1;
+}
+
+/* Of a matrix the first scale of `row`. Of blocks, column c's is c / 128 on. */
+static __host__ __device__ __forceinline__ int moe_scale_at(const struct moe_scales &s, int row, int k)
+{
+	return (s.blocks ? row / CAIRN_FP8_BLOCK : row) * moe_row_scales(s, k);
+}
+
+#endif

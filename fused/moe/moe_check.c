@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * moe_check - which arguments are legal: what ref, cpu and cuda all refuse, with the same words
+ */
+#include "fused/moe/moe.h"
+
+#include <math.h>
+
+#include "primitives/base/dtype.h"
+#include "primitives/base/error.h"
+
+int cairn_moe_check_shape(const struct cairn_moe_args *a)
+{
+	if (!a || a->size < sizeof(*a))
+		return cairn_error(EINVAL, "moe: size: smaller than the argument struct");
+	if (a->batch < 0 || a->shared_intermediate < 0)
+		return cairn_error(EINVAL, "moe: batch, shared_intermediate: must be >= 0");
+	if (a->hidden < 1 || a->num_experts < 1 || a->experts_per_token < 1 || a->intermediate < 1)
+		return cairn_error(EINVAL,
+				   "moe: hidden, num_experts, experts_per_token, intermediate: must be >= 1");
+	if (!(a->eps > 0) || isinf(a->eps))
+		return cairn_error(EINVAL, "moe: eps: must be finite and > 0");
+	if (!(a->scaling > 0) || isinf(a->scaling))
+		return cairn_error(EINVAL, "moe: scaling: must be finite and > 0");
+	if (a->normalize != 0 && a->normalize != 1)
+		return cairn_error(EINVAL, "moe: normalize: %d is not 0 or 1", a->normalize);
+	if (a->fp8w != 0 && a->fp8w != 1)
+		return cairn_error(EINVAL, "moe: fp8w: %d is not 0 or 1", a->fp8w);
+	if (a->scale_kind != CAIRN_FP8_SCALE_ROWS && (a->scale_kind != CAIRN_FP8_SCALE_BLOCKS || !a->fp8w))
+		return cairn_error(EINVAL, "moe: scale_kind: %d is not 0, or 1 with fp8w", a->scale_kind);
+	if (a->dtype != CAIRN_F16 && a->dtype != CAIRN_BF16)
+		return cairn_error(EOPNOTSUPP, "moe: dtype: %s", cairn_dtype_name(a->dtype));
+	if (a->hidden % 64 || a->hidden > 8192)
+		return cairn_error(EOPNOTSUPP,
+				   "moe: hidden: %d is not a multiple of 64 up to 8192", a->hidden);
+	if (a->intermediate % 64 || a->intermediate > 16384)
+		return cairn_error(EOPNOTSUPP, "moe: intermediate: %d is not a multiple of 64 up to 16384",
+				   a->intermediate);
+	if (a->shared_intermediate % 64 || a->shared_intermediate > 16384)
+		return cairn_error(EOPNOTSUPP,
+				   "moe: shared_intermediate: %d is not a multiple of 64 up to 16384",
+				   a->shared_intermediate);
+	if (a->num_experts > 256)
+		return cairn_error(EOPNOTSUPP, "moe: num_experts: %d is above 256", a->num_experts);
+	if (a->experts_per_token > 16 || a->experts_per_token > a->num_experts)
+		return cairn_error(EOPNOTSUPP, "moe: experts_per_token: %d is above 16 or num_experts",
+				   a->experts_per_token);
+	if (a->batch > 65536)
+		return cairn_error(EOPNOTSUPP, "moe: batch: %d is above 65536", a->batch);
+	if (a->batch <= CAIRN_MOE_FEW && a->batch * a->hidden > 32768)
+		return cairn_error(EOPNOTSUPP, "moe: batch: %d times hidden is above 32768", a->batch);
+	return 0;
+}
+
+int cairn_moe_check(const struct cairn_moe_args *a)
+{
+	CAIRN_TRY(cairn_moe_check_shape(a));
+	if (!a->out || !a->x || !a->norm_weight || !a->w_router || !a->w_gate_up || !a->w_down)
+		return cairn_error(EINVAL,
+				   "moe: out, x, norm_weight, w_router, w_gate_up, w_down: null pointer");
+	if (!a->w_shared_gate_up != !a->shared_intermediate || !a->w_shared_down != !a->shared_intermediate)
+		return cairn_error(EINVAL, "moe: w_shared_gate_up, w_shared_down: needed with "
+				   "shared_intermediate > 0, NULL with 0");
+	if (!a->w_gate_up_scale != !a->fp8w || !a->w_down_scale != !a->fp8w)
+		return cairn_error(EINVAL,
+				   "moe: w_gate_up_scale, w_down_scale: needed with fp8w, NULL without");
+	if (!a->w_shared_gate_up_scale != !(a->fp8w && a->shared_intermediate) ||
+	    !a->w_shared_down_scale != !(a->fp8w && a->shared_intermediate))
+		return cairn_error(EINVAL, "moe: w_shared_gate_up_scale, w_shared_down_scale: needed with "
+				   "fp8w and shared_intermediate > 0, else NULL");
+	if (((uintptr_t)a->out | (uintptr_t)a->x | (uintptr_t)a->norm_weight | (uintptr_t)a->w_router |
+	     (uintptr_t)a->w_gate_up | (uintptr_t)a->w_down | (uintptr_t)a->w_shared_gate_up |
+	     (uintptr_t)a->w_shared_down) & 15)
+		return cairn_error(EINVAL, "moe: what is of dtype or e4m3 must be 16-byte aligned");
+	if (((uintptr_t)a->experts | (uintptr_t)a->w_gate_up_scale | (uintptr_t)a->w_down_scale |
+	     (uintptr_t)a->w_shared_gate_up_scale | (uintptr_t)a->w_shared_down_scale) & 3)
+		return cairn_error(EINVAL, "moe: experts and scales must be 4-byte aligned");
+	if ((uintptr_t)a->workspace & 255)
+		return cairn_error(EINVAL, "moe: workspace: must be 256-byte aligned");
+	return 0;
+}

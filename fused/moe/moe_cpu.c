@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * moe_cpu - what the engine runs without a GPU: fp32, a chosen expert's weights read once for MAX_BATCH rows
+ *
+ * The requests' choices are turned round into a list of experts in use, each with its users; the shared
+ * experts are one more with all requests as users. Both products go through that list by rows of the weights:
+ * a row is widened once and multiplied with every user's vector. Each user's sums are in an order of their
+ * own: a request's bits depend neither on the other requests nor on the number of threads.
+ */
+#include "fused/moe/moe.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "primitives/base/dtype.h"
+#include "primitives/base/error.h"
+#include "primitives/base/fp8.h"
+#include "fused/block/block_cpu.h"
+
+#define MAX_BATCH	32		/* more rows go through in as many parts */
+#define MAX_TOP		16
+#define MAX_EXPERTS	256
+#define MAX_K		16384
+
+/* The rows of a matrix from element `at` on; of e4m3 (scale is not NULL) its first scale */
+struct matrix {
+	const void *w;
+	const float *scale;
+	int64_t at;
+	int k;
+};
+
+/* An expert in use: its weights, and where its users' h are, in rows of `width` */
+struct expert {
+	struct matrix gate_up, down;
+	int n, num_users, user[MAX_BATCH], slot[MAX_BATCH];
+};
+
+struct state {
+	const struct cairn_moe_args *a;
+	float *n, *h;		/* [batch, hidden], [batch, slots, width] */
+	float wide[256];	/* what e4m3 codes are */
+	int slots, width, num_used;
+	int chosen[MAX_BATCH][MAX_TOP];
+	float weight[MAX_BATCH][MAX_TOP + 1];
+	struct expert used[MAX_EXPERTS + 1];
+};
+
+static CAIRN_WIDE void norm(const struct state *s, int b)
+{
+	const struct cairn_moe_args *a = s->a;
+	float *n = s->n + (int64_t)b * a->hidden, scale;
+
+	cairn_load_row(n, a->x, a->dtype, (int64_t)b * a->hidden, a->hidden);
+	scale = 1 / sqrtf(block_dot(n, n, a->hidden) / (float)a->hidden + a->eps);
+	for (int i = 0; i < a->hidden; i++)
+		n[i] = block_narrowed(n[i] * scale * (float)cairn_load(a->norm_weight, a->dtype, i),
+				      a->dtype);
+}
+
+static CAIRN_WIDE void router(const struct state *s, float (*logits)[MAX_BATCH])
+{
+	const struct cairn_moe_args *a = s->a;
+
+	#pragma omp parallel for schedule(static) if (a->num_experts * a->hidden > 65536)
+	for (int e = 0; e < a->num_experts; e++) {
+		float row[MAX_K];
+
+		cairn_load_row(row, a->w_router, a->dtype, (int64_t)e * a->hidden, a->hidden);
+		for (int b = 0; b < a->batch; b++)
+			logits[e][b] = block_dot(s->n + (int64_t)b * a->hidden, row, a->hidden);
+	}
+}
+
+static void choose(struct state *s, int b, float (*logits)[MAX_BATCH])
+{
+	const struct cairn_moe_args *a = s->a;
+	float p[256], top = -INFINITY, sum = 0;
+
+	for (int e = 0; e < a->num_experts; e++)
+		top = fmaxf(top, logits[e][b]);
+	for (int e = 0; e < a->num_experts; e++) {
+		p[e] = expf(logits[e][b] - top);
+		sum += p[e];
+	}
+	for (int e = 0; e < a->num_experts; e++)
+		p[e] /= sum;
+	sum = 0;
+	for (int i = 0; i < a->experts_per_token; i++) {
+		int best = -1;
+
+		/* NaN loses, but is taken where nothing else is left */
+		for (int e = 0; e < a->num_experts; e++)
+			if (p[e] != -1 && (best < 0 || p[e] > p[best] || (isnan(p[best]) && !isnan(p[e]))))
+				best = e;
+		s->chosen[b][i] = best;
+		s->weight[b][i] = p[best];
+		sum += p[best];
+		p[best] = -1;
+	}
+	for (int i = 0; i < a->experts_per_token; i++) {
+		if (a->normalize)
+			s->weight[b][i] /= sum;
+		s->weight[b][i] *= a->scaling;
+		if (a->experts)
+			a->experts[b * a->experts_per_token + i] = s->chosen[b][i];
+	}
+	s->weight[b][a->experts_per_token] = 1;
+}
+
+static void add_user(struct expert *e, int b, int slot)
+{
+	e->user[e->num_users] = b;
+	e->slot[e->num_users++] = slot;
+}
+
+/* Number nth of matrices [n, k]. */
+static struct matrix matrix_of(const struct state *s, const void *w, const float *scale, int64_t nth, int n,
+			       int k)
+{
+	return (struct matrix){
+		.w = w, .at = nth * n * k, .k = k,
+		.scale = scale ? scale + nth * cairn_moe_scales(s->a->scale_kind, n, k) : NULL,
+	};
+}
+
+/* Row i of it, each element times its scale */
+static CAIRN_WIDE void load_row(const struct state *s, const struct matrix *m, int i, float *row)
+{
+	const int block = CAIRN_FP8_BLOCK, blocks = (m->k + block - 1) / block;
+	const uint8_t *codes = (const uint8_t *)m->w + m->at + (int64_t)i * m->k;
+
+	if (!m->scale) {
+		cairn_load_row(row, m->w, s->a->dtype, m->at + (int64_t)i * m->k, m->k);
+		return;
+	}
+	for (int l0 = 0; l0 < m->k; l0 += block) {
+		float scale = m->scale[s->a->scale_kind == CAIRN_FP8_SCALE_ROWS ? i :
+				       i / block * blocks + l0 / block];
+
+		for (int l = l0; l < l0 + block && l < m->k; l++)
+			row[l] = s->wide[codes[l]] * scale;
+	}
+}
+
+static void turn_round(struct state *s)
+{
+	const struct cairn_moe_args *a = s->a;
+	int at[256];
+
+	memset(at, -1, sizeof(at));
+	for (int b = 0; b < a->batch; b++)
+		for (int i = 0; i < a->experts_per_token; i++) {
+			int e = s->chosen[b][i];
+
+			if (at[e] < 0) {
+				at[e] = s->num_used++;
+				s->used[at[e]] = (struct expert){
+					.gate_up = matrix_of(s, a->w_gate_up, a->w_gate_up_scale, e,
+							     2 * a->intermediate, a->hidden),
+					.down = matrix_of(s, a->w_down, a->w_down_scale, e, a->hidden,
+							  a->intermediate),
+					.n = a->intermediate,
+				};
+			}
+			add_user(&s->used[at[e]], b, i);
+		}
+	if (!a->shared_intermediate)
+		return;
+	s->used[s->num_used] = (struct expert){
+		.gate_up = matrix_of(s, a->w_shared_gate_up, a->w_shared_gate_up_scale, 0,
+				     2 * a->shared_intermediate, a->hidden),
+		.down = matrix_of(s, a->w_shared_down, a->w_shared_down_scale, 0, a->hidden,
+				  a->shared_intermediate),
+		.n = a->shared_intermediate,
+	};
+	for (int b = 0; b < a->batch; b++)
+		add_user(&s->used[s->num_used], b, a->experts_per_token);
+	s->num_used++;
+}
+
+static float *h_of(const struct state *s, const struct expert *e, int user)
+{
+	return s->h + ((int64_t)e->user[user] * s->slots + e->slot[user]) * s->width;
+}
+
+/* Element i of h of all users of an expert */
+static CAIRN_WIDE void gate_and_up(const struct state *s, const struct expert *e, int i)
+{
+	const struct cairn_moe_args *a = s->a;
+	float gate[MAX_K / 2], up[MAX_K / 2];
+
+	load_row(s, &e->gate_up, i, gate);
+	load_row(s, &e->gate_up, e->n + i, up);
+	for (int k = 0; k < e->num_users; k++) {
+		const float *n = s->n + (int64_t)e->user[k] * a->hidden;
+		float g = block_dot(n, gate, a->hidden), u = block_dot(n, up, a->hidden);
+
+		h_of(s, e, k)[i] =
+			block_narrowed(g / (1 + expf(-g)) * u * s->weight[e->user[k]][e->slot[k]], a->dtype);
+	}
+}
+
+/* Element i of out of all requests */
+static CAIRN_WIDE void down(const struct state *s, int i)
+{
+	const struct cairn_moe_args *a = s->a;
+	float row[MAX_K], part[MAX_BATCH][MAX_TOP + 1] = { { 0 } };
+
+	for (int j = 0; j < s->num_used; j++) {
+		const struct expert *e = &s->used[j];
+
+		load_row(s, &e->down, i, row);
+		for (int k = 0; k < e->num_users; k++)
+			part[e->user[k]][e->slot[k]] = block_dot(h_of(s, e, k), row, e->n);
+	}
+	for (int b = 0; b < a->batch; b++) {
+		int64_t at = (int64_t)b * a->hidden + i;
+		float sum = 0;
+
+		for (int k = 0; k < s->slots; k++)
+			sum += part[b][k];
+		cairn_store(a->out, a->dtype, at, (float)cairn_load(a->x, a->dtype, at) + sum);
+	}
+}
+
+static void run(struct state *s)
+{
+	const struct cairn_moe_args *a = s->a;
+	float logits[256][MAX_BATCH];
+	int rows = 0;
+
+	for (int v = 0; v < 256; v++)
+		s->wide[v] = cairn_e4m3_to_float((uint8_t)v);
+	for (int b = 0; b < a->batch; b++)
+		norm(s, b);
+	router(s, logits);
+	for (int b = 0; b < a->batch; b++)
+		choose(s, b, logits);
+	turn_round(s);
+	for (int j = 0; j < s->num_used; j++)
+		rows += s->used[j].n;
+	#pragma omp parallel for schedule(static)
+	for (int r = 0; r < rows; r++) {
+		const struct expert *e = s->used;
+		int i = r;
+
+		for (; i >= e->n; e++)
+			i -= e->n;
+		gate_and_up(s, e, i);
+	}
+	#pragma omp parallel for schedule(static)
+	for (int i = 0; i < a->hidden; i++)
+		down(s, i);
+}
+
+/* At most MAX_BATCH rows. */
+static int run_part(const struct cairn_moe_args *a)
+{
+	struct state *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return cairn_error(ENOMEM, "moe: no memory");
+	s->a = a;
+	s->slots = a->experts_per_token + (a->shared_intermediate > 0);
+	s->width = a->intermediate > a->shared_intermediate ? a->intermediate : a->shared_intermediate;
+	s->n = malloc(sizeof(float) * (size_t)a->batch *
+		      ((size_t)a->hidden + (size_t)s->slots * (size_t)s->width));
+	if (!s->n) {
+		free(s);
+		return cairn_error(ENOMEM, "moe: no memory");
+	}
+	s->h = s->n + (int64_t)a->batch * a->hidden;
+	run(s);
+	free(s->n);
+	free(s);
+	return 0;
+}
+
+int cairn_moe_cpu(const struct cairn_moe_args *a, void *stream)
+{
+	(void)stream;
+	CAIRN_TRY(cairn_moe_check(a));
+	for (int32_t first = 0; first < a->batch; first += MAX_BATCH) {
+		int64_t at = (int64_t)first * a->hidden;
+		struct cairn_moe_args part = *a;
+
+		part.batch = a->batch - first < MAX_BATCH ? a->batch - first : MAX_BATCH;
+		part.x = (const uint16_t *)a->x + at;
+		part.out = (uint16_t *)a->out + at;
+		part.experts = a->experts ? a->experts + (int64_t)first * a->experts_per_token : NULL;
+		CAIRN_TRY(run_part(&part));
+	}
+	return 0;
+}

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * moe_inputs_test - inputs for the cases
+ *
+ * Kinds: EXACT has x of one magnitude and sparse weights of small integers: n, logits, gates and ups are
+ * exact, and logits tie often. POISON has NaN for weights in every expert that nobody chooses, and where
+ * there are three requests or more in one of them. EXTREME has rows of x that are zero, tiny, huge or very
+ * unequal, and weights bent in one of six ways. Rows of x are drawn anew until their experts are decided.
+ *
+ * Weights of 8 bits are normal, with all codes among them, and their scales unlike each other by up to three
+ * times; EXACT has powers of two; what EXTREME bends is the scales.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conformance/harness.h"
+#include "primitives/base/fp8.h"
+#include "fused/block/block_ref.h"
+#include "fused/moe/moe_test.h"
+
+/* What EXTREME bends. */
+enum { ROWS_ALONE, FAR_APART, STEEP, LARGE, SHIFTED, TINY, NUM_BENDS };
+
+/* `num` of [n, k]; scale NULL: of dtype */
+struct matrix {
+	void *w;
+	float *scale;
+	int64_t num, n, k;
+};
+
+struct operands {
+	void *x, *norm, *router;
+	struct matrix gate_up, down, shared_gate_up, shared_down;
+};
+
+static void fill(struct cairn_op *op, void *p, int64_t count, double scale)
+{
+	const struct cairn_moe_args *a = op->args;
+
+	cairn_fill(op, p, a->dtype, count, scale);
+}
+
+static void fill_about_1(struct cairn_op *op, void *p, int64_t count)
+{
+	const struct cairn_moe_args *a = op->args;
+
+	fill(op, p, count, 0.25);
+	for (int64_t i = 0; i < count; i++)
+		cairn_store(p, a->dtype, i, 1 + cairn_load(p, a->dtype, i));
+}
+
+static void fill_signs(struct cairn_op *op, void *p, int64_t count, double size)
+{
+	const struct cairn_moe_args *a = op->args;
+
+	for (int64_t i = 0; i < count; i++)
+		cairn_store(p, a->dtype, i, cairn_op_rand(op) & 1 ? size : -size);
+}
+
+/* rows of k zeros, `some` of which become 1, 2 or the negative of it */
+static void fill_sparse(struct cairn_op *op, void *p, int fp8, int64_t rows, int64_t k, int some)
+{
+	const struct cairn_moe_args *a = op->args;
+
+	if (p)		/* there may be none */
+		memset(p, 0, (size_t)(rows * k) * (fp8 ? 1 : 2));
+	for (int64_t i = 0; i < rows * some; i++) {
+		int64_t at = i / some * k + cairn_op_range(op, 0, k - 1), v = cairn_op_range(op, 1, 2);
+
+		v = cairn_op_rand(op) & 1 ? v : -v;
+		if (fp8)
+			((uint8_t *)p)[at] = cairn_float_to_e4m3((float)v);
+		else
+			cairn_store(p, a->dtype, at, (double)v);
+	}
+}
+
+static int64_t scales_of(const struct cairn_moe_args *a, const struct matrix *m)
+{
+	return m->num * cairn_moe_scales(a->scale_kind, m->n, m->k);
+}
+
+/* About normal, of deviation 100; one in sixteen is any code but NaN. Large ones repeat a block. */
+static void fill_codes(struct cairn_op *op, const struct matrix *m)
+{
+	const int64_t total = m->num * m->n * m->k, most = (1 << 20) + 7, block = total < most ? total : most;
+	float *values = malloc(sizeof(*values) * (size_t)block);
+	uint8_t *codes = m->w;
+
+	if (!values)
+		abort();
+	cairn_fill(op, values, CAIRN_F32, block, 100);
+	for (int64_t i = 0; i < block; i++) {
+		uint64_t r = cairn_op_rand(op);
+
+		codes[i] = r >> 60 ? cairn_float_to_e4m3(values[i]) : (uint8_t)r;
+		codes[i] ^= (codes[i] & 0x7f) == 0x7f;
+	}
+	for (int64_t i = block; i < total; i += block)
+		memcpy(codes + i, codes, (size_t)(total - i < block ? total - i : block));
+	free(values);
+}
+
+/* size: the deviation of the weights; of `some` that are not 0 with exact */
+static void fill_matrix(struct cairn_op *op, const struct matrix *m, double size, int exact, int some)
+{
+	if (exact)
+		fill_sparse(op, m->w, m->scale != NULL, m->num * m->n, m->k, some);
+	else if (!m->scale)
+		fill(op, m->w, m->num * m->n * m->k, size);
+	else
+		fill_codes(op, m);
+	for (int64_t i = 0; m->scale && i < scales_of(op->args, m); i++)
+		m->scale[i] = exact ? ldexpf(1, (int)cairn_op_range(op, -1, 1)) :
+			      (float)(size * (double)cairn_op_range(op, 500, 1500) / 100000);
+}
+
+static void fill_weights(struct cairn_op *op, const struct moe_shape *s, const struct operands *p, int exact)
+{
+	const double in = 1.5 / sqrt(s->hidden);
+
+	if (exact) {
+		((struct cairn_moe_args *)op->args)->eps = 1e-12f;
+		fill_signs(op, p->norm, s->hidden, 1);
+		fill_sparse(op, p->router, 0, s->experts, s->hidden, 3);
+	} else {
+		fill_about_1(op, p->norm, s->hidden);
+		fill(op, p->router, (int64_t)s->experts * s->hidden, in);
+	}
+	fill_matrix(op, &p->gate_up, in, exact, 3);
+	fill_matrix(op, &p->down, 4 / sqrt(s->inter), exact, 4);
+	fill_matrix(op, &p->shared_gate_up, in, exact, 3);
+	fill_matrix(op, &p->shared_down, 2 / sqrt(s->shared + 1), exact, 4);
+}
+
+static void times(void *p, int dtype, int64_t count, double factor)
+{
+	for (int64_t i = 0; i < count; i++)
+		cairn_store(p, dtype, i, cairn_load(p, dtype, i) * factor);
+}
+
+static void matrix_times(const struct cairn_moe_args *a, const struct matrix *m, double factor)
+{
+	if (m->scale)
+		times(m->scale, CAIRN_F32, scales_of(a, m), factor);
+	else
+		times(m->w, a->dtype, m->num * m->n * m->k, factor);
+}
+
+static void bend(const struct cairn_moe_args *a, const struct operands *p, int how)
+{
+	const double tiny = a->dtype == CAIRN_F16 ? 0x1p-18 : a->fp8w ? 0x1p-108 : 0x1p-118;
+	int64_t hidden = a->hidden;
+
+	switch (how) {
+	case FAR_APART:		/* one expert has nearly all the weight */
+		times(p->router, a->dtype, a->num_experts * hidden, 6);
+		break;
+	case STEEP:		/* gates from -100 to 100 */
+		matrix_times(a, &p->gate_up, 20);
+		break;
+	case LARGE:
+		matrix_times(a, &p->down, a->dtype == CAIRN_F16 ? 200 : 1e12);
+		break;
+	case SHIFTED:		/* all logits far above 88, or below -88, as the first element of x is */
+		cairn_store(p->norm, a->dtype, 0, 1);
+		for (int e = 0; e < a->num_experts; e++)
+			cairn_store(p->router, a->dtype, e * hidden, 600);
+		break;
+	case TINY:
+		matrix_times(a, &p->down, tiny);
+		matrix_times(a, &p->shared_down, tiny);
+		break;
+	}
+}
+
+static void fill_row(struct cairn_op *op, const struct operands *p, int b)
+{
+	static const double sizes[] = { 1, 700, 0x1p-12, 0, 2e-3, 12000, 40 };
+	const struct cairn_moe_args *a = op->args;
+	void *x = (uint16_t *)p->x + (int64_t)b * a->hidden;
+	double size = sizes[(b + op->case_index) % 7];
+	enum cairn_kind kind = op->kind;
+
+	if (kind == CAIRN_KIND_EXACT) {
+		fill_signs(op, x, a->hidden, 16);
+		return;
+	}
+	op->kind = CAIRN_KIND_NORMAL;
+	fill(op, x, a->hidden, 1);
+	op->kind = kind;
+	for (int i = 0; i < a->hidden && kind == CAIRN_KIND_EXTREME; i++) {
+		double v = cairn_load(x, a->dtype, i) * size * (i % 61 == 7 ? 40 : 1);
+
+		if (i == 0 && op->case_index % NUM_BENDS == SHIFTED)
+			v = b % 2 ? -size : size;
+		v *= a->dtype == CAIRN_BF16 && size == 12000 ? 1e9 : 1;
+		cairn_store(x, a->dtype, i, a->dtype == CAIRN_F16 ? fmax(fmin(v, 6e4), -6e4) : v);
+	}
+}
+
+static void poison(const struct cairn_moe_args *a, const struct matrix *m, int e)
+{
+	const int64_t scales = cairn_moe_scales(a->scale_kind, m->n, m->k);
+
+	cairn_fill_nan(m->w, m->scale ? CAIRN_U8 : a->dtype, e * m->n * m->k, m->n * m->k);
+	if (m->scale)
+		cairn_fill_nan(m->scale, CAIRN_F32, e * scales, scales);
+}
+
+/* Draws x; with POISON, experts that are certainly not chosen become NaN. */
+static void fill_x(struct cairn_op *op, const struct moe_shape *s, const struct operands *p)
+{
+	const struct cairn_moe_args *a = op->args;
+	int used[256] = { 0 }, sure = 1;
+
+	for (int b = 0; b < s->batch; b++) {
+		int32_t experts[16];
+		int decided = 0;
+
+		if (b == 1 && s->batch > 2 && op->kind == CAIRN_KIND_POISON && !(s->flags & SAME)) {
+			cairn_fill_nan(p->x, a->dtype, (int64_t)b * s->hidden, s->hidden);
+			continue;	/* and what it chooses is NaN */
+		}
+		for (int tries = 0; tries < 20 && !decided; tries++) {
+			if (b && s->flags & SAME)
+				memcpy((uint16_t *)p->x + b * (int64_t)s->hidden, p->x,
+				       (size_t)s->hidden * 2);
+			else
+				fill_row(op, p, b);
+			decided = cairn_block_moe_choice(a, b, experts);
+		}
+		sure &= decided;
+		for (int i = 0; i < s->top; i++)
+			used[experts[i]] = 1;
+	}
+	for (int e = 0; e < s->experts && op->kind == CAIRN_KIND_POISON && sure; e++) {
+		if (used[e])
+			continue;
+		poison(a, &p->gate_up, e);
+		poison(a, &p->down, e);
+	}
+}
+
+static struct matrix matrix(struct cairn_op *op, size_t field, size_t scale_field, int64_t num, int64_t n,
+			    int64_t k)
+{
+	const struct cairn_moe_args *a = op->args;
+	struct matrix m = { .num = num, .n = n, .k = k };
+
+	m.w = cairn_in(op, field, a->fp8w ? CAIRN_U8 : a->dtype, num * n * k);
+	if (a->fp8w)
+		m.scale = cairn_in(op, scale_field, CAIRN_F32, scales_of(a, &m));
+	return m;
+}
+
+#define MATRIX(op, name, num, n, k) \
+	matrix(op, MOE_FIELD(w_##name), MOE_FIELD(w_##name##_scale), num, n, k)
+
+void moe_setup(struct cairn_op *op)
+{
+	struct cairn_moe_args *a = op->args;
+	enum cairn_kind kind = op->kind;
+	struct operands p = { 0 };
+	int64_t count, hidden;
+	struct moe_shape s;
+
+	moe_shape_at(op->case_index, &s);
+	a->dtype = s.flags & F16 ? CAIRN_F16 : CAIRN_BF16;
+	a->batch = s.batch;
+	a->hidden = s.hidden;
+	a->num_experts = s.experts;
+	a->experts_per_token = s.top;
+	a->intermediate = s.inter;
+	a->shared_intermediate = s.shared;
+	a->normalize = !!(s.flags & NORMALIZE);
+	a->scaling = s.scaling > 0 ? s.scaling : 1;
+	a->fp8w = !!(s.flags & FP8);
+	a->scale_kind = s.flags & BLOCKS ? CAIRN_FP8_SCALE_BLOCKS : CAIRN_FP8_SCALE_ROWS;
+	a->eps = op->case_index % 3 ? 1e-6f : 1e-5f;
+	hidden = s.hidden;
+	count = s.batch * hidden;
+	if (s.flags & IN_PLACE) {
+		p.x = cairn_inout(op, MOE_FIELD(out), a->dtype, count);
+		cairn_alias(op, MOE_FIELD(x), MOE_FIELD(out));
+	} else {
+		cairn_out(op, MOE_FIELD(out), a->dtype, count);
+		p.x = cairn_in(op, MOE_FIELD(x), a->dtype, count);
+	}
+	if (!(s.flags & NO_EXPERTS))
+		cairn_out(op, MOE_FIELD(experts), CAIRN_I32, s.batch * s.top);
+	p.norm = cairn_in(op, MOE_FIELD(norm_weight), a->dtype, hidden);
+	p.router = cairn_in(op, MOE_FIELD(w_router), a->dtype, s.experts * hidden);
+	p.gate_up = MATRIX(op, gate_up, s.experts, 2 * s.inter, hidden);
+	p.down = MATRIX(op, down, s.experts, hidden, s.inter);
+	if (s.shared) {
+		p.shared_gate_up = MATRIX(op, shared_gate_up, 1, 2 * s.shared, hidden);
+		p.shared_down = MATRIX(op, shared_down, 1, hidden, s.shared);
+	}
+	if (kind == CAIRN_KIND_EXTREME)
+		op->kind = CAIRN_KIND_NORMAL;	/* what is not bent */
+	fill_weights(op, &s, &p, kind == CAIRN_KIND_EXACT);
+	for (int e = 1; e < s.experts && s.flags & (TIES | PAIRS); e++)
+		if (e % 2 || s.flags & TIES)
+			memcpy((uint16_t *)p.router + e * hidden, (uint16_t *)p.router + (e - 1) * hidden,
+			       (size_t)hidden * 2);
+	if (kind == CAIRN_KIND_EXTREME)
+		bend(a, &p, op->case_index % NUM_BENDS);
+	op->kind = kind;
+	fill_x(op, &s, &p);
+}

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * moe_ref - the definition, one request at a time, in double, rounded where the contract says so
+ *
+ * Beside it as many more runs as moe_bounds.c asks for, with other roundings but the
+ * experts of the first one.
+ */
+#include "fused/moe/moe_ref.h"
+
+#include <stdlib.h>
+
+#include "primitives/base/error.h"
+#include "primitives/base/fp8.h"
+#include "primitives/base/wide.h"
+
+#define MAX_K	16384
+
+static int64_t larger(int64_t a, int64_t b)
+{
+	return a > b ? a : b;
+}
+
+int moe_chain_open(struct moe_chain *c, const struct cairn_moe_args *a, int runs)
+{
+	int64_t hidden = a->hidden, inter = 2 * larger(a->intermediate, a->shared_intermediate);
+	double **const rows[] = { &c->x, &c->n, &c->gate_up, &c->y, &c->out, &c->logits, &c->n_error,
+				  &c->error, &c->squares, &c->parts };
+	const int64_t sizes[] = { runs * hidden, runs * hidden, runs * inter, runs * hidden, runs * hidden,
+				  runs * a->num_experts, hidden, a->num_experts, hidden, hidden };
+	int64_t total = 0;
+
+	*c = (struct moe_chain){ .a = a, .runs = runs };
+	for (int i = 0; i < 10; i++)
+		total += sizes[i];
+	c->memory = calloc((size_t)total, sizeof(double));
+	if (!c->memory)
+		return cairn_error(ENOMEM, "moe: no memory for %lld numbers", (long long)total);
+	total = 0;
+	for (int i = 0; i < 10; total += sizes[i++])
+		*rows[i] = c->memory + total;
+	return 0;
+}
+
+void moe_chain_load(struct moe_chain *c, int b)
+{
+	for (int i = 0; i < c->a->hidden; i++)
+		c->x[i] = cairn_load(c->a->x, c->a->dtype, (int64_t)b * c->a->hidden + i);
+}
+
+/* One of several [n, k], number `nth`: of dtype (scale NULL), or e4m3 with scales */
+struct matrix {
+	const void *w;
+	const float *scale;
+	int64_t nth;
+	int n, k;
+};
+
+/* Up to a block's columns, of one scale. values: of the 256 codes; to look one up is five times as fast. */
+static CAIRN_WIDE void load_block(double *row, const uint8_t *codes, int columns, const double *values,
+				  float scale)
+{
+	int n = columns < CAIRN_FP8_BLOCK ? columns : CAIRN_FP8_BLOCK;
+
+	for (int l = 0; l < n; l++)
+		row[l] = values[codes[l]] * (double)scale;
+}
+
+static void load_row(const struct moe_chain *c, const struct matrix *m, int i, const double *values,
+		     double *row)
+{
+	const uint8_t *codes = m->w;
+	int64_t at = (m->nth * m->n + i) * m->k;
+	int64_t first = m->nth * cairn_moe_scales(c->a->scale_kind, m->n, m->k);
+	int64_t blocks = (m->k + CAIRN_FP8_BLOCK - 1) / CAIRN_FP8_BLOCK;
+	float plain[MAX_K];
+
+	if (!m->scale) {
+		cairn_load_row(plain, m->w, c->a->dtype, at, m->k);
+		for (int l = 0; l < m->k; l++)
+			row[l] = (double)plain[l];
+		return;
+	}
+	for (int from = 0; from < m->k; from += CAIRN_FP8_BLOCK)
+		load_block(row + from, codes + at + from, m->k - from, values,
+			   m->scale[first + (c->a->scale_kind == CAIRN_FP8_SCALE_ROWS ? i :
+					     i / CAIRN_FP8_BLOCK * blocks + from / CAIRN_FP8_BLOCK)]);
+}
+
+/* x times one row of weights, for all runs: three at a time, so that a weight is loaded a third as often */
+static CAIRN_WIDE void dot(double *out, int64_t out_stride, const double *x, int64_t stride, int runs,
+			   const double *weights, int k)
+{
+	for (int r = 0; r < runs; r += 3) {
+		const double *first = x + r * stride, *second = first + (r + 1 < runs ? stride : 0),
+			     *third = first + (r + 2 < runs ? 2 * stride : 0);
+		double a = 0, b = 0, c = 0;
+
+		#pragma omp simd reduction(+:a, b, c)
+		for (int l = 0; l < k; l++) {
+			a += first[l] * weights[l];
+			b += second[l] * weights[l];
+			c += third[l] * weights[l];
+		}
+		out[r * out_stride] = a;
+		if (r + 1 < runs)
+			out[(r + 1) * out_stride] = b;
+		if (r + 2 < runs)
+			out[(r + 2) * out_stride] = c;
+	}
+}
+
+/* out = in W^T for all runs, rows of in `stride` apart; squares: those of run 0's terms are added up */
+static void project(const struct moe_chain *c, double *out, const double *in, int64_t stride,
+		    struct matrix m, double *squares)
+{
+	double values[256];
+
+	for (int v = 0; m.scale && v < 256; v++)
+		values[v] = (double)cairn_e4m3_to_float((uint8_t)v);
+	#pragma omp parallel for if ((int64_t)m.n * m.k * c->runs > 65536)
+	for (int i = 0; i < m.n; i++) {
+		double weights[MAX_K];
+
+		load_row(c, &m, i, values, weights);
+		dot(out + i, m.n, in, stride, c->runs, weights, m.k);
+		for (int l = 0; squares && l < m.k; l++)
+			squares[i] += in[l] * weights[l] * in[l] * weights[l];
+	}
+}
+
+/* By the first run's logits; equals stay in order. */
+static void rank(struct moe_chain *c)
+{
+	for (int i = 0; i < c->a->num_experts; i++) {
+		int at = i;
+
+		for (; at > 0 && c->logits[i] > c->logits[c->experts[at - 1]]; at--)
+			c->experts[at] = c->experts[at - 1];
+		c->experts[at] = i;
+	}
+}
+
+void moe_chain_route(struct moe_chain *c)
+{
+	const struct cairn_moe_args *a = c->a;
+	struct block_row x = { c->x, NULL }, n = { c->n, c->n_error }, logits = { c->logits, c->error };
+
+	for (int r = c->runs - 1; r > 0; r--) {
+		double sum = 0;
+
+		for (int i = 0; i < a->hidden; i++)
+			sum += c->x[i] * c->x[i];
+		for (int i = 0; i < a->hidden; i++)
+			c->n[(int64_t)r * a->hidden + i] =
+				block_rounded_either(c->x[i] / sqrt(sum / a->hidden + (double)a->eps) *
+						     cairn_load(a->norm_weight, a->dtype, i), a->dtype,
+						     (uint64_t)r << 48 | (uint64_t)i);
+	}
+	cairn_block_norm(n, x, a->norm_weight, a->hidden, a->eps, a->dtype);
+	project(c, c->logits, c->n, a->hidden,
+		(struct matrix){ .w = a->w_router, .n = a->num_experts, .k = a->hidden }, NULL);
+	cairn_block_project(logits, n, a->w_router, NULL, a->num_experts, a->hidden, a->dtype);
+	rank(c);
+}
+
+static double weight_of(const struct moe_chain *c, int run, int nth)
+{
+	const double *logits = c->logits + (int64_t)run * c->a->num_experts;
+	double top = -INFINITY, sum = 0;
+
+	for (int i = 0; i < c->a->num_experts; i++)
+		top = fmax(top, logits[i]);
+	if (c->a->normalize) {		/* the sum over all cancels */
+		for (int i = 0; i < c->a->experts_per_token; i++)
+			sum += exp(logits[c->experts[i]] - top);
+	} else {
+		for (int i = 0; i < c->a->num_experts; i++)
+			sum += exp(logits[i] - top);
+	}
+	return exp(logits[c->experts[nth]] - top) / sum * (double)c->a->scaling;
+}
+
+/* What expert number nth adds; nth experts_per_token: the shared one */
+static void feed_forward(struct moe_chain *c, int nth)
+{
+	const struct cairn_moe_args *a = c->a;
+	int shared = nth == a->experts_per_token, n = shared ? a->shared_intermediate : a->intermediate;
+	const struct matrix gate_up = {
+		.w = shared ? a->w_shared_gate_up : a->w_gate_up,
+		.scale = shared ? a->w_shared_gate_up_scale : a->w_gate_up_scale,
+		.nth = shared ? 0 : c->experts[nth], .n = 2 * n, .k = a->hidden,
+	};
+	const struct matrix down = {
+		.w = shared ? a->w_shared_down : a->w_down,
+		.scale = shared ? a->w_shared_down_scale : a->w_down_scale,
+		.nth = gate_up.nth, .n = a->hidden, .k = n,
+	};
+
+	project(c, c->gate_up, c->n, a->hidden, gate_up, NULL);
+	for (int r = 0; r < c->runs; r++) {
+		double *g = c->gate_up + (int64_t)r * 2 * n, w = shared ? 1 : weight_of(c, r, nth);
+
+		for (int i = 0; i < n; i++) {
+			double v = g[i] / (1 + exp(-g[i])) * g[n + i] * w;
+
+			g[i] = r ? block_rounded_either(v, a->dtype, (uint64_t)r << 48 |
+							(uint64_t)(nth + 1) << 32 | (uint64_t)i) :
+				   block_rounded(v, a->dtype);
+		}
+	}
+	project(c, c->y, c->gate_up, 2 * n, down, c->squares);
+	for (int64_t i = 0; i < c->runs * (int64_t)a->hidden; i++)
+		c->out[i] += c->y[i];
+	for (int i = 0; i < a->hidden; i++)
+		c->parts[i] += fabs(c->y[i]);
+}
+
+void moe_chain_run(struct moe_chain *c)
+{
+	moe_chain_route(c);
+	for (int64_t i = 0; i < c->runs * (int64_t)c->a->hidden; i++)
+		c->out[i] = c->x[i % c->a->hidden];
+	for (int i = 0; i < c->a->experts_per_token + (c->a->shared_intermediate > 0); i++)
+		feed_forward(c, i);
+}
+
+int cairn_moe_ref(const struct cairn_moe_args *a, void *stream)
+{
+	(void)stream;
+	CAIRN_TRY(cairn_moe_check(a));
+	for (int b = 0; b < a->batch; b++) {
+		struct moe_chain c;
+
+		CAIRN_TRY(moe_chain_open(&c, a, 1));
+		moe_chain_load(&c, b);
+		moe_chain_run(&c);
+		for (int i = 0; i < a->hidden; i++)
+			cairn_store(a->out, a->dtype, (int64_t)b * a->hidden + i, c.out[i]);
+		for (int i = 0; a->experts && i < a->experts_per_token; i++)
+			a->experts[b * a->experts_per_token + i] = c.experts[i];
+		free(c.memory);
+	}
+	return 0;
+}
+
+int cairn_block_moe(const struct cairn_moe_args *a, const double *x, double *out, double *logits)
+{
+	struct moe_chain c;
+
+	CAIRN_TRY(moe_chain_open(&c, a, 1));
+	for (int i = 0; i < a->hidden; i++)
+		c.x[i] = x[i];
+	moe_chain_run(&c);
+	for (int i = 0; i < a->hidden; i++)
+		out[i] = block_rounded(c.out[i], a->dtype);
+	for (int i = 0; i < a->num_experts; i++)
+		logits[i] = c.logits[i];
+	free(c.memory);
+	return 0;
+}

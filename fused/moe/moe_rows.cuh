@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * moe_rows.cuh - what the chain of moe_rows.cu and its two products (moe_rows_product.cuh) share
+ *
+ * A pair is a row and one of its experts, row * experts_per_token + i. Pairs are sorted by expert: a pair's
+ * place; an expert's places begin at a multiple of 16, so that some are nobody's.
+ *
+ * Operands of the products lie in panels of 64 columns, 128 bytes a row, and within a panel as wgmma wants
+ * them in shared memory: the 16-byte piece c of row r at c ^ (r & 7), so that any rows of a panel from a
+ * multiple of 8 on are one bulk copy. For weights of 8 bits columns are moved within each 16, see
+ * even_odd().
+ */
+#ifndef CAIRN_MOE_ROWS_CUH
+#define CAIRN_MOE_ROWS_CUH
+
+#include <cuda.h>
+
+#include "fused/attention/attn_tile.cuh"
+#include "fused/moe/moe_call.cuh"
+
+#define PANEL		64		/* columns */
+#define PANEL_ROW	128		/* bytes */
+
+/* A tile is up to `size` places of an expert: its own number is how far it is behind `base`. */
+struct tile {
+	int32_t expert, first, count;	/* all of the expert's places */
+	int32_t size, base, num, pad[2];	/* its first tile, and how many it has */
+};
+
+enum { NUM_TILES, NEXT_GATE_UP, NEXT_DOWN, NUM_COUNTERS };
+
+struct rows {
+	struct moe_call a;
+	void *n, *x, *h, *shared_h;	/* panels: x of all places, then of all rows for the shared experts */
+	float *logits, *choice_weight, *weight, *y;	/* of a pair, of a place; y of pairs, then shared */
+	int32_t *choice, *pair;		/* expert of a pair; pair of a place */
+	int32_t *next;			/* an expert's next place that is free */
+	int32_t *counters;
+	struct tile *tiles;
+	void *gemm_workspace;
+	size_t gemm_bytes;
+	int32_t num_pairs, num_places, shared_rows, num_tiles;	/* places, tiles: upper bounds */
+	int32_t most, weight_bytes;	/* places of a tile; bytes of a weight */
+};
+
+/* Tiles of `count` places, as even as may be: places of each, a multiple of 16. */
+static __host__ __device__ __forceinline__ int32_t tile_size(int32_t count, int32_t most)
+{
+	return attn_div_up(attn_div_up(count, attn_div_up(count, most)), 16) * 16;
+}
+
+/*
+ * ldmatrix gives lane t of a quad the bytes 4 t .. 4 t + 3 of 16, and widened they are 4 t and 4 t + 2, and
+ * those between; wgmma takes what the lane has of A as columns 2 t, 2 t + 1 and 2 t + 8, 2 t + 9. So that is
+ * where the others' columns must be: of 16 the even ones, then the odd ones. An even lane has eight of them,
+ * the next lane the others.
+ */
+ATTN_DEV uint4 even_odd(uint4 v)
+{
+	const int odd = threadIdx.x & 1;
+	const uint32_t even0 = __byte_perm(v.x, v.y, 0x5410), even1 = __byte_perm(v.z, v.w, 0x5410);
+	const uint32_t odd0 = __byte_perm(v.x, v.y, 0x7632), odd1 = __byte_perm(v.z, v.w, 0x7632);
+	const uint32_t other0 = __shfl_xor_sync(~0u, odd ? even0 : odd0, 1);
+	const uint32_t other1 = __shfl_xor_sync(~0u, odd ? even1 : odd1, 1);
+
+	return odd ? make_uint4(other0, other1, odd0, odd1) : make_uint4(even0, even1, other0, other1);
+}
+
+/* Where in panels of `rows` rows the piece (of eight columns) lies */
+ATTN_DEV int64_t panel_at(int64_t rows, int row, int piece)
+{
+	return (piece / 8 * rows + row) * PANEL_ROW + ((piece ^ row) & 7) * 16;
+}
+
+/* Places that a tile may have */
+int moe_rows_most(const struct cairn_moe_args *args);
+/* Both products */
+int moe_rows_products(const struct rows *g, const struct cairn_moe_args *args, void *stream);
+
+#endif

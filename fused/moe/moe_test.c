@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * moe_test - a grid of shapes, the shapes of published models, named edges, bench
+ *
+ * A request whose experts are not decided is judged for finiteness alone (moe_bounds.c): a case fails if of
+ * the requests looked at less than half can be judged.
+ */
+#include <math.h>
+#include <stdio.h>
+
+#include "conformance/harness.h"
+#include "fused/moe/moe_test.h"
+
+#define N(n, ...)	N_OF(n, __VA_ARGS__)	/* DSV2LITE is five numbers */
+#define N_OF(n, h, e, k, i, s, b) \
+	.name = n, .hidden = h, .experts = e, .top = k, .inter = i, .shared = s, .batch = b
+#define DSV2LITE	2048, 64, 6, 1408, 2816
+
+static const struct moe_shape named[] = {
+	{ N("smallest", 64, 2, 1, 64, 64, 1) },		/* reject_* alter this one */
+	{ N("batch_0", 64, 4, 2, 64, 64, 0) },
+	{ N("one_expert", 64, 1, 1, 64, 0, 2) },
+	{ N("one_expert_normalized_f16", 128, 1, 1, 128, 64, 3), .flags = F16 | NORMALIZE, .scaling = 2.5f },
+	{ N("all_experts", 128, 5, 5, 64, 0, 3) },
+	{ N("all_16_experts", 64, 16, 16, 128, 64, 8), .flags = NORMALIZE },
+	{ N("mixtral_like", 256, 8, 2, 448, 0, 4), .flags = NORMALIZE },
+	{ N("mixtral_like_f16", 256, 8, 2, 448, 0, 1), .flags = NORMALIZE | F16 },
+	{ N("dsv2lite_like", 256, 64, 6, 192, 320, 4) },
+	{ N("dsv2lite_like_b8", 256, 64, 6, 128, 192, 8) },
+	{ N("dsv3_like", 192, 256, 8, 64, 64, 2), .flags = NORMALIZE, .scaling = 2.5f },
+	{ N("experts_256_top_16", 64, 256, 16, 64, 0, 8), .flags = F16 },
+	{ N("no_shared", 128, 8, 2, 128, 0, 3) },
+	{ N("shared_narrower", 128, 8, 2, 320, 64, 3) },
+	{ N("shared_wider", 128, 8, 2, 64, 704, 3), .flags = F16 },
+	{ N("scaling_16", 128, 8, 3, 128, 64, 2), .scaling = 16 },
+	{ N("scaling_small_normalized", 128, 8, 3, 128, 64, 2), .scaling = 0.03125f, .flags = NORMALIZE },
+	{ N("in_place", 192, 8, 2, 128, 64, 8), .flags = IN_PLACE },
+	{ N("in_place_f16", 512, 16, 4, 64, 0, 3), .flags = IN_PLACE | F16 | NORMALIZE },
+	{ N("experts_not_asked_for", 128, 8, 2, 128, 64, 4), .flags = NO_EXPERTS },
+	{ N("all_logits_equal", 64, 8, 3, 64, 0, 3), .flags = TIES },
+	{ N("all_logits_equal_64", 128, 64, 6, 64, 64, 8), .flags = TIES | F16 },
+	{ N("logits_equal_in_pairs", 64, 8, 3, 64, 64, 8), .flags = PAIRS },
+	{ N("logits_equal_in_pairs_64", 192, 64, 5, 64, 0, 4), .flags = PAIRS | NORMALIZE },
+	{ N("requests_equal", 128, 16, 4, 128, 64, 8), .flags = SAME },
+	{ N("hidden_8192", 8192, 4, 2, 64, 64, 4) },
+	{ N("hidden_4096_b8_f16", 4096, 4, 1, 64, 0, 8), .flags = F16 },
+	{ N("intermediate_16384", 64, 2, 1, 16384, 0, 2) },
+	{ N("shared_16384_f16", 64, 2, 2, 64, 16384, 1), .flags = F16 },
+	/* many rows */
+	{ N("rows_9", 64, 4, 2, 64, 64, 9) },
+	{ N("rows_33_in_place", 128, 8, 3, 64, 0, 33), .flags = IN_PLACE },
+	{ N("rows_70_mixtral_like", 256, 8, 2, 192, 0, 70), .flags = NORMALIZE },
+	{ N("rows_70_dsv2lite_like", 128, 64, 6, 64, 128, 70) },
+	{ N("rows_150_f16", 128, 3, 2, 64, 64, 150), .flags = F16 | NO_EXPERTS },
+	{ N("rows_300_one_expert", 64, 1, 1, 64, 0, 300) },
+	{ N("rows_129_all_experts", 64, 5, 5, 64, 192, 129), .flags = NORMALIZE, .scaling = 2.5f },
+	{ N("rows_200_logits_equal", 64, 8, 3, 64, 0, 200), .flags = TIES },
+	{ N("rows_40_logits_equal_in_pairs", 64, 256, 16, 64, 64, 40), .flags = PAIRS | F16 },
+	{ N("rows_140_equal", 64, 16, 4, 128, 64, 140), .flags = SAME },
+	{ N("rows_1040", 64, 4, 2, 64, 64, 1040) },
+	{ N("rows_16_one_expert", 64, 1, 1, 192, 0, 16) },
+	{ N("rows_128_one_expert_f16", 320, 1, 1, 64, 128, 128), .flags = F16 },
+	{ N("rows_160_one_expert", 64, 1, 1, 192, 0, 160) },
+	{ N("rows_161_one_expert_f16", 128, 1, 1, 320, 64, 161), .flags = F16 },
+	{ N("dsv2lite_8_experts", 2048, 8, 6, 1408, 2816, 1) },
+	/* weights of 8 bits */
+	{ N("fp8_smallest", 64, 2, 1, 64, 64, 1), .flags = FP8 },
+	{ N("fp8_blocks_smallest_f16", 64, 2, 1, 64, 64, 1), .flags = FP8 | BLOCKS | F16 },
+	{ N("fp8_batch_0", 64, 4, 2, 64, 64, 0), .flags = FP8 },
+	{ N("fp8_mixtral_like", 256, 8, 2, 448, 0, 4), .flags = FP8 | NORMALIZE },
+	{ N("fp8_blocks_mixtral_like_f16", 256, 8, 2, 448, 0, 1), .flags = FP8 | BLOCKS | NORMALIZE | F16 },
+	{ N("fp8_f16_dsv2lite_like_b8", 256, 64, 6, 128, 192, 8), .flags = FP8 | F16 },
+	{ N("fp8_blocks_dsv2lite_like", 256, 64, 6, 192, 320, 4), .flags = FP8 | BLOCKS },
+	{ N("fp8_blocks_dsv3_like", 192, 256, 8, 64, 64, 2), .flags = FP8 | BLOCKS | NORMALIZE,
+	  .scaling = 2.5f },
+	{ N("fp8_blocks_all_16_experts", 64, 16, 16, 128, 64, 8), .flags = FP8 | BLOCKS | NORMALIZE },
+	{ N("fp8_in_place", 192, 8, 2, 128, 64, 8), .flags = FP8 | IN_PLACE },
+	{ N("fp8_blocks_shared_wider", 320, 8, 2, 64, 704, 3), .flags = FP8 | BLOCKS | F16 | NO_EXPERTS },
+	{ N("fp8_blocks_inter_1408", 1088, 3, 2, 1408, 0, 2), .flags = FP8 | BLOCKS },
+	{ N("fp8_hidden_8192", 8192, 4, 2, 64, 64, 4), .flags = FP8 },
+	{ N("fp8_blocks_hidden_8192_f16", 8192, 4, 1, 64, 0, 2), .flags = FP8 | BLOCKS | F16 },
+	{ N("fp8_intermediate_16384", 64, 2, 1, 16384, 0, 2), .flags = FP8 },
+	{ N("fp8_blocks_shared_16384_f16", 64, 2, 2, 64, 16384, 1), .flags = FP8 | BLOCKS | F16 },
+	{ N("fp8_rows_9", 64, 4, 2, 64, 64, 9), .flags = FP8 },
+	{ N("fp8_blocks_rows_33_in_place", 128, 8, 3, 64, 0, 33), .flags = FP8 | BLOCKS | IN_PLACE },
+	{ N("fp8_blocks_rows_70_mixtral_like", 256, 8, 2, 192, 0, 70), .flags = FP8 | BLOCKS | NORMALIZE },
+	{ N("fp8_rows_70_dsv2lite_like", 128, 64, 6, 64, 128, 70), .flags = FP8 },
+	{ N("fp8_rows_150_f16", 320, 3, 2, 64, 64, 150), .flags = FP8 | F16 | NO_EXPERTS },
+	{ N("fp8_blocks_rows_150_f16", 320, 3, 2, 320, 64, 150), .flags = FP8 | BLOCKS | F16 },
+	{ N("fp8_blocks_rows_300_one_expert", 192, 1, 1, 64, 0, 300), .flags = FP8 | BLOCKS },
+	{ N("fp8_rows_129_all_experts", 64, 5, 5, 64, 192, 129), .flags = FP8 | NORMALIZE, .scaling = 2.5f },
+	{ N("fp8_rows_144_one_expert", 192, 1, 1, 192, 0, 144), .flags = FP8 },
+	{ N("fp8_rows_145_one_expert_f16", 64, 1, 1, 64, 128, 145), .flags = FP8 | F16 },
+	{ N("fp8_blocks_rows_112_one_expert_f16", 320, 1, 1, 192, 192, 112), .flags = FP8 | BLOCKS | F16 },
+	{ N("fp8_blocks_rows_113_one_expert", 128, 1, 1, 64, 0, 113), .flags = FP8 | BLOCKS },
+	{ N("fp8_blocks_rows_64_two_experts", 256, 2, 1, 320, 64, 64), .flags = FP8 | BLOCKS },
+	{ N("fp8_blocks_rows_1040", 192, 4, 2, 64, 64, 1040), .flags = FP8 | BLOCKS },
+	{ N("fp8_rows_140_equal", 64, 16, 4, 128, 64, 140), .flags = FP8 | SAME },
+	/* too large for one processor */
+	{ N("large_mixtral_layer", 4096, 8, 2, 14336, 0, 2), .flags = DEVICE | NORMALIZE },
+	{ N("large_dsv2lite_b3_f16", DSV2LITE, 3), .flags = DEVICE | F16 },
+	{ N("large_dsv2lite_b5_in_place", DSV2LITE, 5), .flags = DEVICE | IN_PLACE },
+	{ N("large_dsv2lite_rows_777", DSV2LITE, 777), .flags = DEVICE },
+	{ N("large_mixtral_rows_300_f16", 4096, 8, 2, 14336, 0, 300), .flags = DEVICE | NORMALIZE | F16 },
+	{ N("fp8_large_mixtral_layer", 4096, 8, 2, 14336, 0, 2), .flags = DEVICE | FP8 | NORMALIZE },
+	{ N("fp8_blocks_large_mixtral_b8", 4096, 8, 2, 14336, 0, 8),
+	  .flags = DEVICE | FP8 | BLOCKS | NORMALIZE },
+	{ N("fp8_blocks_large_dsv2lite_b3_f16", DSV2LITE, 3), .flags = DEVICE | FP8 | BLOCKS | F16 },
+	{ N("fp8_large_dsv2lite_b5_in_place", DSV2LITE, 5), .flags = DEVICE | FP8 | IN_PLACE },
+	{ N("fp8_blocks_large_dsv2lite_rows_777", DSV2LITE, 777), .flags = DEVICE | FP8 | BLOCKS },
+	{ N("fp8_large_mixtral_rows_300_f16", 4096, 8, 2, 14336, 0, 300),
+	  .flags = DEVICE | FP8 | NORMALIZE | F16 },
+	/* measured */
+	{ N("dsv2lite_b1", DSV2LITE, 1), .flags = BENCH | DEVICE },
+	{ N("dsv2lite_b8", DSV2LITE, 8), .flags = BENCH | DEVICE },
+	{ N("dsv2lite_rows_64", DSV2LITE, 64), .flags = BENCH | DEVICE },
+	{ N("dsv2lite_rows_1024", DSV2LITE, 1024), .flags = BENCH | DEVICE },
+	{ N("mixtral_rows_1024", 4096, 8, 2, 14336, 0, 1024), .flags = BENCH | DEVICE | NORMALIZE },
+	{ N("fp8_dsv2lite_b1", DSV2LITE, 1), .flags = BENCH | DEVICE | FP8 },
+	{ N("fp8_dsv2lite_b8", DSV2LITE, 8), .flags = BENCH | DEVICE | FP8 },
+	{ N("fp8_dsv2lite_rows_64", DSV2LITE, 64), .flags = BENCH | DEVICE | FP8 },
+	{ N("fp8_dsv2lite_rows_1024", DSV2LITE, 1024), .flags = BENCH | DEVICE | FP8 },
+	{ N("fp8_mixtral_rows_1024", 4096, 8, 2, 14336, 0, 1024), .flags = BENCH | DEVICE | FP8 | NORMALIZE },
+	{ N("fp8_blocks_dsv2lite_b1", DSV2LITE, 1), .flags = BENCH | DEVICE | FP8 | BLOCKS },
+	{ N("fp8_blocks_dsv2lite_rows_1024", DSV2LITE, 1024), .flags = BENCH | DEVICE | FP8 | BLOCKS },
+};
+
+#define NUM_NAMED	((int)ARRAY_SIZE(named))
+#define NUM_GRID	72
+#define NUM_GRID_FP8	24
+
+void moe_shape_at(int index, struct moe_shape *s)
+{
+	static const int hidden[] = { 64, 128, 256, 192, 512, 320, 1024 },
+			 inter[] = { 64, 128, 192, 320, 64 };
+	static const int experts[] = { 8, 2, 64, 16, 3, 128, 60, 5 }, shared[] = { 0, 64, 192 };
+	static const int batch[] = { 1, 2, 8, 3, 1, 4, 7, 5, 6 };
+	int i = index - NUM_NAMED;
+
+	if (i < 0) {
+		*s = named[index];
+		return;
+	}
+	*s = (struct moe_shape){
+		.hidden = hidden[i % 7], .experts = experts[(i + i / 8) % 8], .inter = inter[(i + i / 5) % 5],
+		.shared = shared[(i + i / 9) % 3], .batch = batch[i % 9],
+		.flags = (i / 2 % 2 ? F16 : 0) | (i / 3 % 2 ? NORMALIZE : 0) | (i % 5 == 4 ? IN_PLACE : 0) |
+			 (i % 11 == 7 ? NO_EXPERTS : 0),
+		.scaling = i % 4 == 3 ? 1.5f : 1,
+	};
+	if (i >= NUM_GRID)
+		s->flags |= FP8 | (i % 2 ? BLOCKS : 0);
+	s->top = 1 + (i / 3) % 8;
+	s->top = s->top > s->experts ? s->experts : s->top;
+}
+
+/* Bytes: what is read at least. A batch's choices are taken to be drawn evenly. */
+static void describe(int index, struct cairn_case *c)
+{
+	double used, weights, per_weight;
+	struct moe_shape s;
+
+	moe_shape_at(index, &s);
+	if (s.name)
+		snprintf(c->name, sizeof(c->name), "%s", s.name);
+	else
+		snprintf(c->name, sizeof(c->name), "%sh%d_e%d_top%d_i%d_s%d_b%d_%s%s%s",
+			 s.flags & BLOCKS ? "fp8_blocks_" : s.flags & FP8 ? "fp8_" : "", s.hidden, s.experts,
+			 s.top, s.inter, s.shared, s.batch, s.flags & F16 ? "f16" : "bf16",
+			 s.flags & NORMALIZE ? "_normalized" : "", s.flags & IN_PLACE ? "_in_place" : "");
+	c->bench = !!(s.flags & BENCH);
+	c->device_only = !!(s.flags & DEVICE);
+	c->sparse = c->bench;
+	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
+	if (s.flags & (TIES | PAIRS))		/* decided only where sums are exact */
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
+	else if (s.name && !c->device_only)
+		c->kinds = CAIRN_ALL_KINDS & ~CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
+	else if (!c->device_only)
+		c->kinds = CAIRN_KIND_BIT(index % 4) | CAIRN_KIND_BIT((index + 1) % 4);
+	used = s.experts * (1 - pow(1 - (double)s.top / s.experts, s.batch));
+	weights = 3.0 * s.hidden * s.inter * used + 3.0 * s.hidden * s.shared;
+	/* with scales: of rows of hidden and of intermediate elements, or of blocks */
+	per_weight = !(s.flags & FP8) ? 2 : s.flags & BLOCKS ? 1 + 4.0 / (CAIRN_FP8_BLOCK * CAIRN_FP8_BLOCK) :
+		     1 + 4 * (2.0 / s.hidden + 1.0 / s.inter) / 3;
+	c->bytes = per_weight * weights + 2 * ((double)s.experts * s.hidden + s.hidden +
+					       2.0 * s.batch * s.hidden);
+	c->flops = 2.0 * s.batch * s.hidden * (3.0 * s.inter * s.top + 3.0 * s.shared + s.experts);
+}
+
+static const char *reject(void *args, int i, int *want)
+{
+	struct cairn_moe_args *a = args;
+
+	*want = i < 32 || i > 43 ? -EINVAL : -EOPNOTSUPP;
+	switch (i) {
+	case 0: a->size = 8; return "size_too_small";
+	case 1: a->out = NULL; return "out_null";
+	case 2: a->x = NULL; return "x_null";
+	case 3: a->norm_weight = NULL; return "norm_weight_null";
+	case 4: a->w_router = NULL; return "w_router_null";
+	case 5: a->w_gate_up = NULL; return "w_gate_up_null";
+	case 6: a->w_down = NULL; return "w_down_null";
+	case 7: a->w_shared_gate_up = NULL; return "w_shared_gate_up_null";
+	case 8: a->w_shared_down = NULL; return "w_shared_down_null";
+	case 9: a->shared_intermediate = 0; return "w_shared_without_a_width";
+	case 10: a->out = (char *)a->out + 8; return "out_misaligned";
+	case 11: a->x = (const char *)a->x + 2; return "x_misaligned";
+	case 12: a->w_router = (const char *)a->w_router + 4; return "w_router_misaligned";
+	case 13: a->w_gate_up = (const char *)a->w_gate_up + 8; return "w_gate_up_misaligned";
+	case 14: a->w_shared_down = (const char *)a->w_shared_down + 2; return "w_shared_down_misaligned";
+	case 15: a->experts = (int32_t *)((char *)a->experts + 2); return "experts_misaligned";
+	case 16: a->workspace = (char *)a->workspace + 16; return "workspace_misaligned";
+	case 17: a->batch = -1; return "batch_negative";
+	case 18: a->hidden = 0; return "hidden_0";
+	case 19: a->num_experts = 0; return "num_experts_0";
+	case 20: a->experts_per_token = 0; return "experts_per_token_0";
+	case 21: a->intermediate = 0; return "intermediate_0";
+	case 22: a->shared_intermediate = -64; return "shared_intermediate_negative";
+	case 23: a->eps = 0; return "eps_0";
+	case 24: a->eps = NAN; return "eps_nan";
+	case 25: a->eps = INFINITY; return "eps_inf";
+	case 26: a->scaling = 0; return "scaling_0";
+	case 27: a->scaling = -1; return "scaling_negative";
+	case 28: a->scaling = INFINITY; return "scaling_inf";
+	case 29: a->scaling = NAN; return "scaling_nan";
+	case 30: a->normalize = 2; return "normalize_2";
+	case 31: a->normalize = -1; return "normalize_negative";
+	case 32: a->dtype = CAIRN_F32; return "dtype_f32";
+	case 33: a->hidden = 96; return "hidden_96";
+	case 34: a->hidden = 8256; return "hidden_8256";
+	case 35: a->intermediate = 96; return "intermediate_96";
+	case 36: a->intermediate = 16448; return "intermediate_16448";
+	case 37: a->shared_intermediate = 32; return "shared_intermediate_32";
+	case 38: a->shared_intermediate = 16448; return "shared_intermediate_16448";
+	case 39: a->num_experts = 257; return "num_experts_257";
+	case 40: a->experts_per_token = 3; return "experts_per_token_above_num_experts";
+	case 41: a->experts_per_token = 17; a->num_experts = 64; return "experts_per_token_17";
+	case 42: a->batch = 65537; return "batch_65537";
+	case 43: a->batch = 8; a->hidden = 8192; return "batch_8_hidden_8192";
+	case 44: a->fp8w = 2; return "fp8w_2";
+	case 45: a->scale_kind = 1; return "scale_kind_without_fp8w";
+	case 46: a->fp8w = 1; a->scale_kind = 2; return "scale_kind_2";
+	case 47: a->fp8w = 1; return "fp8w_without_scales";
+	case 48: a->w_gate_up_scale = a->w_router; return "scale_without_fp8w";
+	case 49: a->w_shared_down_scale = a->w_router; return "shared_scale_without_fp8w";
+	}
+	return NULL;
+}
+
+static int exact(const void *args, struct cairn_exact *e)
+{
+	const struct cairn_moe_args *a = args;
+	int defined = 0, judged = 0;
+
+	CAIRN_TRY(cairn_moe_exact(a, e));
+	for (int b = 0; b < a->batch; b++) {
+		defined += cairn_moe_is_judged(a, b) && !isnan(e[0].val[(int64_t)b * a->hidden]);
+		judged += isfinite(e[0].bound[(int64_t)b * a->hidden]);
+	}
+	if (2 * judged < defined)
+		return cairn_error(EINVAL,
+				   "moe: the experts of %d of %d requests are decided: too few to judge",
+				   judged, defined);
+	return 0;
+}
+
+const struct cairn_family cairn_moe_family = {
+	.stage = "fused", .name = "moe",
+	.op = offsetof(struct cairn_impl, moe),
+	.workspace_op = offsetof(struct cairn_impl, moe_workspace),
+	.args_size = sizeof(struct cairn_moe_args),
+	.workspace_field = MOE_FIELD(workspace),
+	.zeroed_workspace = 1,
+	.num_cases = NUM_NAMED + NUM_GRID + NUM_GRID_FP8,
+	.describe = describe, .setup = moe_setup, .exact = exact, .reject = reject,
+};

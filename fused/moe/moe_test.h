@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * moe_test - what the files of the test share: moe_test.c lists cases and judges,
+ * moe_inputs_test.c makes inputs
+ *
+ * Include conformance/harness.h first.
+ */
+#ifndef CAIRN_MOE_TEST_H
+#define CAIRN_MOE_TEST_H
+
+#include "fused/moe/moe.h"
+
+#define MOE_FIELD(f)	offsetof(struct cairn_moe_args, f)
+
+enum {
+	F16 = 1, IN_PLACE = 2, NORMALIZE = 4, NO_EXPERTS = 8, BENCH = 16, DEVICE = 32,
+	TIES = 64,		/* all rows of the router are equal */
+	PAIRS = 128,		/* rows 2 i and 2 i + 1 are equal */
+	SAME = 256,		/* all requests are equal */
+	FP8 = 512, BLOCKS = 1024,	/* weights of 8 bits; with scales of blocks */
+};
+
+struct moe_shape {
+	const char *name;	/* NULL: made of the numbers */
+	int hidden, experts, top, inter, shared, batch;
+	unsigned flags;
+	float scaling;		/* 0: 1 */
+};
+
+void moe_shape_at(int index, struct moe_shape *s);
+void moe_setup(struct cairn_op *op);
+
+#endif

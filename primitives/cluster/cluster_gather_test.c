@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "primitives/cluster/cluster_test.h"
+
+struct row {
+	int32_t size, clusters, calls, rounds;
+	int32_t len, dtype, algo;
+	int bench, all;
+};
+
+static const int32_t algos[] = { CAIRN_CLUSTER_ONESHOT, CAIRN_CLUSTER_RING, CAIRN_CLUSTER_OFFCHIP,
+				 CAIRN_CLUSTER_TREE };
+
+/* Every cluster size with every algorithm (TREE: the powers of two) and a few lengths. */
+#define NUM_EVERY	((16 * 3 + 5) * 6)
+
+static void every_row(int i, struct row *r)
+{
+	static const int32_t lens[] = { 1, 3, 8, 64, 101, 1000 };
+	int pair = i / 6;
+
+	if (pair < 48) {
+		r->size = 1 + pair / 3;
+		r->algo = algos[pair % 3];
+	} else {
+		r->size = 1 << (pair - 48);
+		r->algo = CAIRN_CLUSTER_TREE;
+	}
+	r->len = lens[i % 6];
+	r->dtype = (r->size + r->algo + i) % 3;
+	r->clusters = 1 + i % 2;
+	r->calls = 1 + (r->size + i) % 3;
+	r->rounds = 1 + r->algo % 2;
+}
+
+#define NUM_WAVES	(NUM_WAVE_SHAPES * 4)
+
+static void waves_row(int i, struct row *r)
+{
+	r->size = wave_shapes[i / 4].size;
+	r->clusters = wave_shapes[i / 4].clusters;
+	r->calls = wave_shapes[i / 4].calls;
+	r->rounds = wave_shapes[i / 4].rounds;
+	r->algo = algos[i % 4];
+	if (r->algo == CAIRN_CLUSTER_TREE && r->size == 6)
+		r->algo = CAIRN_CLUSTER_AUTO;
+	r->len = 36 + 60 * (i % 4);
+	r->dtype = i % 3;
+}
+
+/* As long as fits: one set of results, or just two. 216 KiB is 55296 fp32. */
+static const struct { int32_t size, len, dtype; } large[] = {
+	{ 1, 27648, CAIRN_F32 }, { 2, 18432, CAIRN_F32 }, { 3, 13000, CAIRN_F32 }, { 4, 6000, CAIRN_F32 },
+	{ 4, 11059, CAIRN_F32 }, { 5, 18432, CAIRN_BF16 }, { 7, 6912, CAIRN_F32 }, { 8, 6144, CAIRN_F32 },
+	{ 16, 1600, CAIRN_F32 }, { 16, 3252, CAIRN_F32 }, { 16, 6505, CAIRN_F16 }, { 13, 3949, CAIRN_F32 },
+};
+#define NUM_LARGE	(12 * 4)
+
+static void large_row(int i, struct row *r)
+{
+	r->size = large[i / 4].size;
+	r->len = large[i / 4].len;
+	r->dtype = large[i / 4].dtype;
+	r->algo = algos[i % 4];
+	if (r->algo == CAIRN_CLUSTER_TREE && !cairn_cluster_is_pow2(r->size))
+		r->algo = CAIRN_CLUSTER_TWOSHOT;
+	r->calls = 3;
+}
+
+static const int32_t bench_lens[] = { 64, 256, 1024, 3072 };
+static const struct { int32_t size, len, dtype; } others[] = {
+	{ 2, 16384, CAIRN_F32 }, { 4, 4096, CAIRN_F32 }, { 4, 8192, CAIRN_F32 }, { 8, 4096, CAIRN_F32 },
+	{ 8, 1024, CAIRN_BF16 },
+};
+#define NUM_LATENCY	(4 * 4 * 4)
+#define NUM_OTHERS	(5 * 4)
+#define NUM_LOADED	(4 * 4)
+
+static void bench_row(int i, struct row *r)
+{
+	r->bench = 1;
+	r->algo = algos[i % 4];
+	if (i < NUM_LATENCY) {
+		r->len = bench_lens[i / 4 % 4];
+		r->size = bench_sizes[i / 16];
+	} else if (i < NUM_LATENCY + NUM_OTHERS) {
+		r->size = others[(i - NUM_LATENCY) / 4].size;
+		r->len = others[(i - NUM_LATENCY) / 4].len;
+		r->dtype = others[(i - NUM_LATENCY) / 4].dtype;
+	} else {
+		r->all = 1;
+		r->len = 1024;
+		r->size = bench_sizes[(i - NUM_LATENCY - NUM_OTHERS) / 4];
+		r->clusters = bench_clusters(r->size);
+	}
+	r->rounds = bench_rounds(r->len);
+}
+
+static const struct { int num; void (*row)(int i, struct row *r); const char *prefix; } groups[] = {
+	{ NUM_EVERY, every_row, "" }, { NUM_WAVES, waves_row, "waves_" }, { NUM_LARGE, large_row, "" },
+	{ NUM_LATENCY + NUM_OTHERS + NUM_LOADED, bench_row, "" },
+};
+#define NUM_CASES (NUM_EVERY + NUM_WAVES + NUM_LARGE + NUM_LATENCY + NUM_OTHERS + NUM_LOADED)
+
+static const char *row_of(int i, struct row *r)
+{
+	int g = 0;
+
+	while (i >= groups[g].num)
+		i -= groups[g++].num;
+	*r = (struct row) { .clusters = 1, .calls = 1, .rounds = 1, .dtype = CAIRN_F32 };
+	groups[g].row(i, r);
+	return groups[g].prefix;
+}
+
+static int64_t wire_bytes(const struct row *r)
+{
+	int64_t bytes = (int64_t)r->len * (int64_t)cairn_dtype_bytes(r->dtype);
+
+	return cairn_cluster_gather_bytes(r->algo, r->size, (int)((bytes + 15) / 16));
+}
+
+static void describe(int i, struct cairn_case *c)
+{
+	const char *prefix;
+	struct row r;
+	int n;
+
+	prefix = row_of(i, &r);
+	n = snprintf(c->name, sizeof(c->name), "%ssize%d_len%d_%s_%s%s", prefix, r.size, r.len,
+		     cairn_dtype_name(r.dtype), algo_names[r.algo], r.all ? "_all" : "");
+	if (!r.bench)
+		snprintf(c->name + n, sizeof(c->name) - (size_t)n, "_x%d", r.clusters * r.calls);
+	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
+	if (!r.bench && r.len <= 1024)
+		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
+	c->bench = r.bench;	/* without bytes: the figures are extra()'s, measured inside the kernel */
+}
+
+#define FIELD(f) offsetof(struct cairn_cluster_gather_args, f)
+
+static void setup(struct cairn_op *op)
+{
+	struct cairn_cluster_gather_args *a = op->args;
+	int64_t ranks, esize;
+	struct row r;
+	char *in;
+
+	row_of(op->case_index, &r);
+	a->num_clusters = r.clusters;
+	a->num_calls = r.calls;
+	a->cluster_size = r.size;
+	a->rounds = r.rounds;
+	a->len = r.len;
+	a->dtype = r.dtype;
+	a->algo = r.algo;
+	ranks = (int64_t)r.clusters * r.calls * r.size;
+	esize = (int64_t)cairn_dtype_bytes(r.dtype);
+	in = cairn_in(op, FIELD(in), r.dtype, ranks * r.len);
+	cairn_fill(op, in, r.dtype, ranks * r.len, 1);
+	if (op->kind == CAIRN_KIND_EXTREME)	/* any bits: signalling NaNs with payloads, -0, subnormals */
+		for (int64_t i = 0; i < ranks * r.len * esize; i++)
+			in[i] = (char)cairn_op_rand(op);
+	cairn_out(op, FIELD(out), r.dtype, ranks * r.size * r.len);
+	if (r.bench)
+		cairn_out(op, FIELD(cycles), CAIRN_I64, (int64_t)r.clusters * r.size);
+}
+
+/* Bits, not values. */
+static int judge(const struct cairn_op *op, const void *got, char *why, size_t why_len)
+{
+	const struct cairn_cluster_gather_args *a = got, *given = op->args;
+	const int64_t n = a->cluster_size, len = a->len;
+	const size_t esize = cairn_dtype_bytes(a->dtype);
+	const char *out = a->out, *in = given->in;
+
+	for (int64_t k = 0; k < (int64_t)a->num_clusters * a->num_calls; k++)
+		for (int64_t b = 0; b < n; b++)
+			for (int64_t i = 0; i < n * len; i++) {
+				const char *x = out + ((k * n + b) * n * len + i) * (int64_t)esize;
+				const char *y = in + (k * n * len + i) * (int64_t)esize;
+
+				if (!memcmp(x, y, esize))
+					continue;
+				snprintf(why, why_len,
+					 "cluster %lld, call %lld, at rank %lld: element %lld of rank %lld's "
+					 "block: got %.9g, want %.9g",
+					 (long long)(k / a->num_calls), (long long)(k % a->num_calls),
+					 (long long)b, (long long)(i % len), (long long)(i / len),
+					 cairn_load(x, a->dtype, 0), cairn_load(y, a->dtype, 0));
+				return 1;
+			}
+	return 0;
+}
+
+static const char *reject(void *args, int i, int *want)
+{
+	struct cairn_cluster_gather_args *a = args;
+
+	*want = -EINVAL;
+	switch (i) {
+	case 0: a->size = 16; return "size";
+	case 1: a->out = NULL; return "null_out";
+	case 2: a->in = NULL; return "null_in";
+	case 3: a->out = (char *)a->out + 4; return "misout";
+	case 4: a->cluster_size = 0; return "cluster_size_0";
+	case 5: a->len = 0; return "len_0";
+	case 6: a->rounds = 0; return "rounds_0";
+	case 7: a->num_calls = 0; return "num_calls_0";
+	case 8: a->num_clusters = -1; return "num_clusters_negative";
+	case 9: a->algo = CAIRN_CLUSTER_NUM_ALGOS; return "algo";
+	}
+	*want = -EOPNOTSUPP;
+	switch (i) {
+	case 10: a->cluster_size = 17; return "cluster_size_17";
+	case 11: a->cluster_size = 4; a->len = 11060; a->dtype = CAIRN_F32; return "len_beyond_shared_memory";
+	case 12: a->dtype = CAIRN_I32; return "dtype_i32";
+	case 13: a->cluster_size = 12; a->algo = CAIRN_CLUSTER_TREE; return "tree_of_12";
+	}
+	return NULL;
+}
+
+static int extra(const struct cairn_op *op, const void *got, char *json, size_t len)
+{
+	const struct cairn_cluster_gather_args *a = got;
+	struct row r;
+
+	row_of(op->case_index, &r);
+	return cycles_record(a->cycles, (int64_t)a->num_clusters * a->cluster_size, wire_bytes(&r), json,
+			     len);
+}
+
+/* What the reference hands to others (equal values) agrees with what judge() wants (equal bits). */
+static void reference_is_exact(struct cairn_test *t)
+{
+	_Alignas(16) float in[2 * 3 * 5];
+	_Alignas(16) float out[2 * 3 * 3 * 5];
+	double val[ARRAY_SIZE(out)], bound[ARRAY_SIZE(out)];
+	struct cairn_exact exact = { val, bound };
+	struct cairn_cluster_gather_args a = {
+		.size = sizeof(a), .out = out, .in = in, .num_clusters = 2, .num_calls = 1,
+		.cluster_size = 3, .len = 5, .dtype = CAIRN_F32, .algo = CAIRN_CLUSTER_ONESHOT, .rounds = 1,
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(in); i++)
+		in[i] = (float)(cairn_rand(t) % 1000);
+	EXPECT(t, cairn_cluster_gather_ref(&a, NULL) == 0);
+	EXPECT(t, cairn_cluster_gather_exact(&a, &exact) == 0);
+	for (size_t i = 0; i < ARRAY_SIZE(out); i++)
+		EXPECT(t, bound[i] == 0 && val[i] == out[i]);
+	EXPECT(t, out[(1 * 3 + 2) * 15 + 1 * 5 + 4] == in[(1 * 3 + 1) * 5 + 4]);
+}
+
+static const struct cairn_unit units[] = { { "reference_is_exact", reference_is_exact } };
+
+const struct cairn_family cairn_cluster_gather_family = {
+	.stage = "primitives", .name = "cluster_gather",
+	.units = units, .num_units = ARRAY_SIZE(units),
+	.op = offsetof(struct cairn_impl, cluster_gather),
+	.workspace_op = offsetof(struct cairn_impl, cluster_gather_workspace),
+	.args_size = sizeof(struct cairn_cluster_gather_args),
+	.workspace_field = FIELD(workspace),
+	.timing_fields = { FIELD(cycles) },
+	.num_cases = NUM_CASES,
+	.describe = describe, .setup = setup, .judge = judge, .reject = reject, .extra = extra,
+};

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * cluster_reduce_cpu - the kernels' schedule, played by one thread for all ranks, in fp32
+ *
+ * Every message of cluster_schedule.h is copied from its sender's buffer into a receive slot and
+ * reduced from there, in the order the kernels use: this is what proves the schedule for every
+ * cluster size on a machine without a GPU. AUTO and OFFCHIP reduce in rank order, as ONESHOT does.
+ *
+ * SOFTMAX becomes SUM once every rank knows all (m, l): its own o times exp(m - M).
+ */
+#include "primitives/cluster/cluster_reduce.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "primitives/base/dtype.h"
+#include "primitives/base/error.h"
+
+struct play {
+	const struct cairn_cluster_reduce_args *a;
+	int algo, n, op;
+	struct cairn_cluster_chunks chunks;
+	int per_granule;		/* fp32 values of a granule on the wire */
+	int32_t stride;			/* of a rank's buffer */
+	float *work, *result, *slot;	/* [n, stride] each */
+};
+
+static void combine(float *dst, const float *src, int count, int op)
+{
+	for (int i = 0; i < count; i++) {
+		float x = dst[i], y = src[i];
+
+		if (op == CAIRN_CLUSTER_SUM)
+			dst[i] = x + y;
+		else if (isnan(y) || (!isnan(x) && (op == CAIRN_CLUSTER_MAX ? y > x : y < x)))
+			dst[i] = y;
+	}
+}
+
+/* Contributions of all ranks in fp32; for SOFTMAX scaled to the common maximum, and out_ml. */
+static void load(struct play *p, int64_t first)
+{
+	const struct cairn_cluster_reduce_args *a = p->a;
+	const int softmax = a->op == CAIRN_CLUSTER_SOFTMAX;
+	const int32_t rows = softmax ? a->len / a->head_dim : 1, dim = a->len / rows;
+	const float *ml = softmax ? a->in_ml + first * rows * 2 : NULL;
+
+	for (int r = 0; r < p->n; r++)
+		cairn_load_row(p->work + (int64_t)r * p->stride, a->in, a->dtype, (first + r) * a->len,
+			       a->len);
+	for (int32_t row = 0; softmax && row < rows; row++) {
+		float m = -INFINITY, l = 0;
+
+		for (int r = 0; r < p->n; r++)
+			m = fmaxf(m, ml[(r * rows + row) * 2]);
+		for (int r = 0; r < p->n; r++) {
+			float m_r = ml[(r * rows + row) * 2];
+			float *o = p->work + (int64_t)r * p->stride + (int64_t)row * dim;
+			float w = m_r > -INFINITY ? expf(m_r - m) : 0;
+
+			if (m_r > -INFINITY)
+				l += w * ml[(r * rows + row) * 2 + 1];
+			for (int32_t i = 0; i < dim; i++)
+				o[i] = m_r > -INFINITY ? w * o[i] : 0;
+		}
+		for (int r = 0; r < p->n; r++) {
+			float *out = a->out_ml + ((first + r) * rows + row) * 2;
+
+			out[0] = m;
+			out[1] = l;
+		}
+	}
+}
+
+static float *at(const struct play *p, float *buf, int rank, int granule)
+{
+	return buf + (int64_t)rank * p->stride + (int64_t)granule * p->per_granule;
+}
+
+/* Slots by source; a rank reduces them in rank order, its own value among them. */
+static void one_step(struct play *p)
+{
+	const int halves = p->n - 1;
+
+	for (int b = 0; b < p->n; b++) {
+		int first = 0, count = p->chunks.granules;
+
+		for (int s = 0; s < halves; s++) {
+			struct cairn_cluster_msg m =
+				cairn_cluster_reduce_msg(p->algo, p->n, b, s, &p->chunks);
+			struct cairn_cluster_msg sent =
+				cairn_cluster_reduce_msg(p->algo, p->n, m.from, s, &p->chunks);
+
+			memcpy(at(p, p->slot, m.from, m.recv_first), at(p, p->work, m.from, sent.send_first),
+			       (size_t)sent.send_count * p->per_granule * sizeof(float));
+			first = m.recv_first;
+			count = m.recv_count;
+		}
+		for (int r = 0; r < p->n; r++) {
+			const float *src = at(p, r == b ? p->work : p->slot, r, first);
+
+			if (r == 0)
+				memcpy(at(p, p->result, b, first), src,
+				       (size_t)count * p->per_granule * sizeof(float));
+			else
+				combine(at(p, p->result, b, first), src, count * p->per_granule, p->op);
+		}
+	}
+}
+
+/* All ranks send, then all receive; slot r is rank r's one receive buffer. */
+static void neighbour_step(struct play *p, float *buf, int step)
+{
+	const int final = cairn_cluster_reduce_is_final(p->algo, p->n, step);
+
+	for (int b = 0; b < p->n; b++) {
+		struct cairn_cluster_msg m = cairn_cluster_reduce_msg(p->algo, p->n, b, step, &p->chunks);
+
+		memcpy(at(p, p->slot, m.to, m.send_first), at(p, buf, b, m.send_first),
+		       (size_t)m.send_count * p->per_granule * sizeof(float));
+	}
+	for (int b = 0; b < p->n; b++) {
+		struct cairn_cluster_msg m = cairn_cluster_reduce_msg(p->algo, p->n, b, step, &p->chunks);
+		float *dst = at(p, buf, b, m.recv_first), *src = at(p, p->slot, b, m.recv_first);
+
+		if (final)
+			memcpy(dst, src, (size_t)m.recv_count * p->per_granule * sizeof(float));
+		else
+			combine(dst, src, m.recv_count * p->per_granule, p->op);
+	}
+}
+
+/* TWOSHOT's second half: n - 1 messages a rank, all of final values, so that order does not matter. */
+static void spread(struct play *p)
+{
+	for (int step = p->n - 1; step < 2 * (p->n - 1); step++)
+		neighbour_step(p, p->result, step);
+}
+
+static void one_call(struct play *p, int64_t first)
+{
+	const struct cairn_cluster_reduce_args *a = p->a;
+	float *result = p->result;
+
+	load(p, first);
+	if (p->algo == CAIRN_CLUSTER_RING || p->algo == CAIRN_CLUSTER_TREE) {
+		for (int step = 0; step < cairn_cluster_reduce_steps(p->algo, p->n); step++)
+			neighbour_step(p, p->work, step);
+		result = p->work;
+	} else {
+		one_step(p);
+		if (p->algo == CAIRN_CLUSTER_TWOSHOT)
+			spread(p);
+	}
+	for (int r = 0; r < p->n; r++)
+		for (int32_t i = 0; i < a->len; i++)
+			cairn_store(a->out, a->dtype, (first + r) * a->len + i,
+				    result[(int64_t)r * p->stride + i]);
+}
+
+static struct play plan(const struct cairn_cluster_reduce_args *a)
+{
+	struct play p = { .a = a, .algo = a->algo, .n = a->cluster_size, .op = a->op };
+	int wire = (int)cairn_dtype_bytes(a->dtype);
+
+	if (p.op == CAIRN_CLUSTER_SOFTMAX)
+		p.op = CAIRN_CLUSTER_SUM;
+	if (p.algo == CAIRN_CLUSTER_AUTO || p.algo == CAIRN_CLUSTER_OFFCHIP)
+		p.algo = CAIRN_CLUSTER_ONESHOT;
+	if (p.algo == CAIRN_CLUSTER_RING || p.algo == CAIRN_CLUSTER_TREE)
+		wire = sizeof(float);
+	p.per_granule = CAIRN_CLUSTER_GRANULE / wire;
+	p.chunks = cairn_cluster_chunks((a->len + p.per_granule - 1) / p.per_granule, p.n);
+	p.stride = p.chunks.granules * p.per_granule;
+	return p;
+}
+
+int cairn_cluster_reduce_cpu(const struct cairn_cluster_reduce_args *a, void *stream)
+{
+	int64_t num_groups;
+	int failed = 0;
+
+	(void)stream;
+	CAIRN_TRY(cairn_cluster_reduce_check(a));
+	num_groups = (int64_t)a->num_clusters * a->num_calls;
+#pragma omp parallel for schedule(static) reduction(|:failed)
+	for (int64_t k = 0; k < num_groups; k++) {
+		struct play p = plan(a);
+		int64_t count = (int64_t)p.n * p.stride;
+		float *buf = calloc(3 * count, sizeof(float));
+
+		if (!buf) {
+			failed = 1;
+			continue;
+		}
+		p.work = buf;
+		p.result = buf + count;
+		p.slot = buf + 2 * count;
+		one_call(&p, k * p.n);
+		free(buf);
+	}
+	if (failed)
+		return cairn_error(ENOMEM, "cluster_reduce: no memory for %d ranks of %d", a->cluster_size,
+				   a->len);
+	for (int64_t i = 0; a->cycles && i < (int64_t)a->num_clusters * a->cluster_size; i++)
+		a->cycles[i] = 0;
+	return 0;
+}

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "primitives/cluster/cluster_test.h"
+
+#include <math.h>
+
+struct row {
+	int32_t size, clusters, calls, rounds;
+	int32_t len, head_dim, dtype, op, algo;
+	int bench, all;
+};
+
+static const char *const op_names[] = { "sum", "max", "min", "softmax" };
+static const int32_t algos[] = { CAIRN_CLUSTER_ONESHOT, CAIRN_CLUSTER_TWOSHOT, CAIRN_CLUSTER_RING,
+				 CAIRN_CLUSTER_OFFCHIP, CAIRN_CLUSTER_TREE };
+
+/* Every cluster size with every algorithm (TREE: the powers of two) and every operator. */
+#define NUM_EVERY	((16 * 4 + 5) * 4)
+
+static void every_row(int i, struct row *r)
+{
+	static const int32_t lens[] = { 1, 3, 7, 64, 100, 257, 1000 };
+	static const int32_t shapes[][2] = { { 1, 64 }, { 3, 8 }, { 4, 128 }, { 1, 512 }, { 5, 24 },
+					     { 128, 8 }, { 2, 256 } };
+	int pair = i / 4, pick;
+
+	r->op = i % 4;
+	if (pair < 64) {
+		r->size = 1 + pair / 4;
+		r->algo = algos[pair % 4];
+	} else {
+		r->size = 1 << (pair - 64);
+		r->algo = CAIRN_CLUSTER_TREE;
+	}
+	pick = r->size * 5 + r->algo * 3 + r->op;
+	r->dtype = (r->size + r->algo + r->op) % 3;
+	r->len = lens[pick % 7];
+	if (r->op == CAIRN_CLUSTER_SOFTMAX) {
+		r->head_dim = shapes[pick % 7][1];
+		r->len = shapes[pick % 7][0] * r->head_dim;
+	}
+	r->clusters = 1 + pick % 2;
+	r->calls = 1 + r->size % 3;
+	r->rounds = 1 + r->algo % 2;
+}
+
+/* Lengths where granules and chunks do not divide. */
+static const int32_t odd_sizes[] = { 3, 5, 7, 13 };
+static const int32_t odd_lens[] = { 1, 64, 99, 4101, 16384 };
+#define NUM_ODD		(4 * 4 * 5)
+
+static void odd_row(int i, struct row *r)
+{
+	r->len = odd_lens[i % 5];
+	r->algo = algos[i / 5 % 4];
+	r->size = odd_sizes[i / 20];
+	r->dtype = i % 3;
+	r->calls = 2;
+}
+
+#define NUM_WAVES	(NUM_WAVE_SHAPES * 5)
+
+static void waves_row(int i, struct row *r)
+{
+	r->size = wave_shapes[i / 5].size;
+	r->clusters = wave_shapes[i / 5].clusters;
+	r->calls = wave_shapes[i / 5].calls;
+	r->rounds = wave_shapes[i / 5].rounds;
+	r->algo = algos[i % 5];
+	if (r->algo == CAIRN_CLUSTER_TREE && r->size == 6)
+		r->algo = CAIRN_CLUSTER_AUTO;
+	r->len = 36 + 64 * (i % 5);
+	r->dtype = i % 3;
+	r->op = i % 4;
+	if (r->op == CAIRN_CLUSTER_SOFTMAX) {
+		r->len = 160;
+		r->head_dim = 40;
+	}
+}
+
+/* Softmax states as attention makes them: rows are query heads. */
+static const int32_t attention[][2] = { { 8, 128 }, { 128, 128 }, { 16, 512 } };
+static const int32_t attention_sizes[] = { 2, 4, 5, 8, 16 };
+#define NUM_ATTENTION	(3 * 5 * 5)
+
+static void attention_row(int i, struct row *r)
+{
+	r->op = CAIRN_CLUSTER_SOFTMAX;
+	r->algo = algos[i % 5];
+	r->size = attention_sizes[i / 5 % 5];
+	if (r->algo == CAIRN_CLUSTER_TREE && r->size == 5)
+		r->algo = CAIRN_CLUSTER_AUTO;
+	r->head_dim = attention[i / 25][1];
+	r->len = r->head_dim * attention[i / 25][0];
+	r->dtype = i % 3;
+	r->calls = 2;
+}
+
+static const int32_t bench_lens[] = { 64, 256, 1024, 4096, 8192, 16384 };
+static const int32_t loaded_lens[] = { 64, 1024, 4096, 16384 };
+static const int32_t loaded_algos[] = { CAIRN_CLUSTER_ONESHOT, CAIRN_CLUSTER_TWOSHOT, CAIRN_CLUSTER_OFFCHIP };
+static const struct { int32_t len, head_dim, dtype, op, algo; } others[] = {
+	{ 256, 0, CAIRN_F32, CAIRN_CLUSTER_SUM, CAIRN_CLUSTER_AUTO },
+	{ 4096, 0, CAIRN_F32, CAIRN_CLUSTER_SUM, CAIRN_CLUSTER_AUTO },
+	{ 128, 0, CAIRN_BF16, CAIRN_CLUSTER_SUM, CAIRN_CLUSTER_ONESHOT },
+	{ 4096, 0, CAIRN_BF16, CAIRN_CLUSTER_SUM, CAIRN_CLUSTER_TWOSHOT },
+	{ 64, 0, CAIRN_F32, CAIRN_CLUSTER_MAX, CAIRN_CLUSTER_ONESHOT },
+	{ 128, 128, CAIRN_F32, CAIRN_CLUSTER_SOFTMAX, CAIRN_CLUSTER_ONESHOT },
+	{ 1024, 128, CAIRN_F32, CAIRN_CLUSTER_SOFTMAX, CAIRN_CLUSTER_ONESHOT },
+	{ 1024, 128, CAIRN_F32, CAIRN_CLUSTER_SOFTMAX, CAIRN_CLUSTER_TWOSHOT },
+};
+#define NUM_LATENCY	(4 * 6 * 5)
+#define NUM_LOADED	(4 * 4 * 3)
+#define NUM_OTHERS	(8 * 4)
+
+static void bench_row(int i, struct row *r)
+{
+	r->bench = 1;
+	if (i < NUM_LATENCY) {
+		r->algo = algos[i % 5];
+		r->len = bench_lens[i / 5 % 6];
+		r->size = bench_sizes[i / 30];
+	} else if (i < NUM_LATENCY + NUM_LOADED) {
+		i -= NUM_LATENCY;
+		r->all = 1;
+		r->algo = loaded_algos[i % 3];
+		r->len = loaded_lens[i / 3 % 4];
+		r->size = bench_sizes[i / 12];
+		r->clusters = bench_clusters(r->size);
+	} else {
+		i -= NUM_LATENCY + NUM_LOADED;
+		r->size = bench_sizes[i / 8];
+		r->len = others[i % 8].len;
+		r->head_dim = others[i % 8].head_dim;
+		r->dtype = others[i % 8].dtype;
+		r->op = others[i % 8].op;
+		r->algo = others[i % 8].algo;
+	}
+	r->rounds = bench_rounds(r->len);
+}
+
+static const struct { int num; void (*row)(int i, struct row *r); const char *prefix; } groups[] = {
+	{ NUM_EVERY, every_row, "" }, { NUM_ODD, odd_row, "odd_" }, { NUM_WAVES, waves_row, "waves_" },
+	{ NUM_ATTENTION, attention_row, "" }, { NUM_LATENCY + NUM_LOADED + NUM_OTHERS, bench_row, "" },
+};
+#define NUM_CASES (NUM_EVERY + NUM_ODD + NUM_WAVES + NUM_ATTENTION + NUM_LATENCY + NUM_LOADED + NUM_OTHERS)
+
+static const char *row_of(int i, struct row *r)
+{
+	int g = 0;
+
+	while (i >= groups[g].num)
+		i -= groups[g++].num;
+	*r = (struct row) { .clusters = 1, .calls = 1, .rounds = 1, .dtype = CAIRN_F32,
+			      .op = CAIRN_CLUSTER_SUM };
+	groups[g].row(i, r);
+	return groups[g].prefix;
+}
+
+/* Bytes on the wire of one collective, all ranks; the softmax state's (m, l) with them. */
+static int64_t wire_bytes(const struct row *r)
+{
+	int partial = r->algo == CAIRN_CLUSTER_RING || r->algo == CAIRN_CLUSTER_TREE;
+	int64_t bytes = (int64_t)r->len * (partial ? 4 : (int)cairn_dtype_bytes(r->dtype));
+	int64_t ml = r->head_dim ? (int64_t)r->size * (r->size - 1) * (r->len / r->head_dim) * 8 : 0;
+	int algo = r->algo;
+
+	if (algo == CAIRN_CLUSTER_AUTO)
+		algo = cairn_cluster_reduce_pick(r->size, (int)bytes);
+	return cairn_cluster_reduce_bytes(algo, r->size, (int)((bytes + 15) / 16)) +
+	       (algo == CAIRN_CLUSTER_OFFCHIP ? 0 : ml);
+}
+
+static void describe(int i, struct cairn_case *c)
+{
+	const char *prefix;
+	struct row r;
+	int n;
+
+	prefix = row_of(i, &r);
+	n = snprintf(c->name, sizeof(c->name), "%ssize%d_len%d_%s_%s_%s%s", prefix, r.size, r.len,
+		     cairn_dtype_name(r.dtype), op_names[r.op], algo_names[r.algo], r.all ? "_all" : "");
+	if (r.head_dim)
+		n += snprintf(c->name + n, sizeof(c->name) - (size_t)n, "_rows%d", r.len / r.head_dim);
+	if (!r.bench)
+		snprintf(c->name + n, sizeof(c->name) - (size_t)n, "_x%d", r.clusters * r.calls);
+	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
+	if (!r.bench)
+		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
+	if (!r.bench && r.len <= 1024)
+		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
+	if (!r.bench && r.op == CAIRN_CLUSTER_SOFTMAX)
+		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
+	c->bench = r.bench;	/* without bytes: the figures are extra()'s, measured inside the kernel */
+}
+
+/* m: equal, far apart (weights 0 and 1, so that results are exact), without a key, or as logits are. */
+static void fill_ml(struct cairn_op *op, float *ml, int64_t count)
+{
+	static const float extreme[] = { 0, -0.0f, 88, -88, 1e-6f, 3e38f, -3e38f, -INFINITY };
+
+	for (int64_t i = 0; i < count; i++) {
+		float l;
+
+		cairn_fill(op, &l, CAIRN_F32, 1, 3);
+		ml[2 * i] = l;
+		ml[2 * i + 1] = 1 + fabsf(l) * (float)cairn_op_range(op, 1, 100);
+		if (op->kind == CAIRN_KIND_EXACT) {
+			ml[2 * i] = cairn_op_range(op, 0, 2) ? 2 : -3000;
+			ml[2 * i + 1] = (float)cairn_op_range(op, 1, 8);
+		} else if (op->kind == CAIRN_KIND_EXTREME) {
+			ml[2 * i] = extreme[cairn_op_range(op, 0, ARRAY_SIZE(extreme) - 1)];
+			ml[2 * i + 1] = 1 + (float)cairn_op_range(op, 0, 1000);
+		}
+		if (cairn_op_range(op, 0, 4) == 0) {
+			ml[2 * i] = -INFINITY;
+			ml[2 * i + 1] = 0;
+		}
+	}
+}
+
+/* What a rank without keys left in its o and l must not be read. */
+static void poison(const struct cairn_cluster_reduce_args *a, void *in, float *ml, int64_t states)
+{
+	for (int64_t i = 0; i < states; i++) {
+		if (ml[2 * i] > -INFINITY)
+			continue;
+		ml[2 * i + 1] = NAN;
+		cairn_fill_nan(in, a->dtype, i * a->head_dim, a->head_dim);
+	}
+}
+
+/* NaN and both infinities, in elements that not all share */
+static void fill_special(const struct row *r, void *in)
+{
+	static const double values[] = { NAN, INFINITY, -INFINITY, INFINITY };
+
+	for (int64_t i = 0; i < 4 && i < r->len; i++) {
+		int64_t rank = (i * 7 + 3) % r->size;
+
+		cairn_store(in, r->dtype, rank * r->len + r->len - 1 - i, values[i]);
+		cairn_store(in, r->dtype, (rank + 1) % r->size * r->len + r->len - 1 - i,
+			    values[(i + i / 2) % 4]);
+	}
+}
+
+#define FIELD(f) offsetof(struct cairn_cluster_reduce_args, f)
+
+static void setup(struct cairn_op *op)
+{
+	struct cairn_cluster_reduce_args *a = op->args;
+	int64_t ranks, states;
+	float *in_ml;
+	struct row r;
+	void *in;
+
+	row_of(op->case_index, &r);
+	a->num_clusters = r.clusters;
+	a->num_calls = r.calls;
+	a->cluster_size = r.size;
+	a->rounds = r.rounds;
+	a->len = r.len;
+	a->head_dim = r.head_dim;
+	a->dtype = r.dtype;
+	a->op = r.op;
+	a->algo = r.algo;
+	ranks = (int64_t)r.clusters * r.calls * r.size;
+	in = cairn_in(op, FIELD(in), r.dtype, ranks * r.len);
+	cairn_fill(op, in, r.dtype, ranks * r.len, 1);
+	if (op->kind == CAIRN_KIND_EXTREME && r.op != CAIRN_CLUSTER_SOFTMAX)
+		fill_special(&r, in);
+	cairn_out(op, FIELD(out), r.dtype, ranks * r.len);
+	if (r.op == CAIRN_CLUSTER_SOFTMAX) {
+		states = ranks * (r.len / r.head_dim);
+		in_ml = cairn_in(op, FIELD(in_ml), CAIRN_F32, states * 2);
+		fill_ml(op, in_ml, states);
+		if (op->kind == CAIRN_KIND_POISON)
+			poison(a, in, in_ml, states);
+		cairn_out(op, FIELD(out_ml), CAIRN_F32, states * 2);
+	}
+	if (r.bench)
+		cairn_out(op, FIELD(cycles), CAIRN_I64, (int64_t)r.clusters * r.size);
+}
+
+static const char *reject(void *args, int i, int *want)
+{
+	struct cairn_cluster_reduce_args *a = args;
+
+	*want = -EINVAL;
+	switch (i) {
+	case 0: a->size = 16; return "size";
+	case 1: a->out = NULL; return "null_out";
+	case 2: a->in = NULL; return "null_in";
+	case 3: a->in = (const char *)a->in + 4; return "misaligned_in";
+	case 4: a->cluster_size = 0; return "cluster_size_0";
+	case 5: a->len = 0; return "len_0";
+	case 6: a->rounds = 0; return "rounds_0";
+	case 7: a->num_calls = 0; return "num_calls_0";
+	case 8: a->num_clusters = -1; return "num_clusters_negative";
+	case 9: a->op = CAIRN_CLUSTER_NUM_OPS; return "op";
+	case 10: a->algo = -1; return "algo";
+	case 11: a->op = CAIRN_CLUSTER_SOFTMAX; a->len = 64; a->head_dim = 8; return "softmax_without_ml";
+	case 12: a->op = CAIRN_CLUSTER_SOFTMAX; a->len = 64; a->head_dim = 24; return "head_dim_no_divisor";
+	}
+	*want = -EOPNOTSUPP;
+	switch (i) {
+	case 13: a->cluster_size = 17; return "cluster_size_17";
+	case 14: a->len = CAIRN_CLUSTER_REDUCE_MAX_LEN + 1; return "len_16385";
+	case 15: a->dtype = CAIRN_I32; return "dtype_i32";
+	case 16: a->cluster_size = 6; a->algo = CAIRN_CLUSTER_TREE; return "tree_of_6";
+	case 17: a->op = CAIRN_CLUSTER_SOFTMAX; a->len = 64; a->head_dim = 4; return "head_dim_4";
+	case 18: a->op = CAIRN_CLUSTER_SOFTMAX; a->len = 2048; a->head_dim = 8; return "rows_256";
+	}
+	return NULL;
+}
+
+static int extra(const struct cairn_op *op, const void *got, char *json, size_t len)
+{
+	const struct cairn_cluster_reduce_args *a = got;
+	struct row r;
+
+	row_of(op->case_index, &r);
+	return cycles_record(a->cycles, (int64_t)a->num_clusters * a->cluster_size, wire_bytes(&r), json,
+			     len);
+}
+
+const struct cairn_family cairn_cluster_reduce_family = {
+	.stage = "primitives", .name = "cluster_reduce",
+	.op = offsetof(struct cairn_impl, cluster_reduce),
+	.workspace_op = offsetof(struct cairn_impl, cluster_reduce_workspace),
+	.args_size = sizeof(struct cairn_cluster_reduce_args),
+	.workspace_field = FIELD(workspace),
+	.timing_fields = { FIELD(cycles) },
+	.num_cases = NUM_CASES, .exact_is_equal = 1,
+	.describe = describe, .setup = setup,
+	.exact = (int (*)(const void *, struct cairn_exact *))cairn_cluster_reduce_exact,
+	.reject = reject, .extra = extra,
+};

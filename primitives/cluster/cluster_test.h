@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cluster_test - what the tests of the collectives share: names, shapes, the bench record
+ */
+#ifndef CAIRN_CLUSTER_TEST_H
+#define CAIRN_CLUSTER_TEST_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conformance/harness.h"
+
+static const char *const algo_names[] = { "auto", "oneshot", "twoshot", "ring", "tree", "offchip" };
+
+/* More clusters than can be resident, and buffers used again and again. */
+#define NUM_WAVE_SHAPES	6
+static const struct { int32_t size, clusters, calls, rounds; } wave_shapes[NUM_WAVE_SHAPES] = {
+	{ 2, 100, 3, 2 }, { 4, 50, 7, 1 }, { 8, 20, 4, 2 }, { 16, 9, 5, 3 }, { 1, 200, 2, 2 },
+	{ 6, 24, 6, 3 },
+};
+
+/* Bench: one cluster alone, for latency; then loaded with as many as the chip holds. */
+static const int32_t bench_sizes[] = { 2, 4, 8, 16 };
+
+static inline int32_t bench_clusters(int32_t size)
+{
+	return size == 2 ? 66 : size == 16 ? 7 : 120 / size;
+}
+
+/* So that a kernel takes a millisecond at most */
+static inline int32_t bench_rounds(int32_t len)
+{
+	return len <= 1024 ? 256 : 64;
+}
+
+static inline int compare_cycles(const void *x, const void *y)
+{
+	int64_t a = *(const int64_t *)x, b = *(const int64_t *)y;
+
+	return (a > b) - (a < b);
+}
+
+/* The median over ranks and clusters, and the bytes that went through DSMEM. */
+static inline int cycles_record(const int64_t *cycles, int64_t count, int64_t wire_bytes, char *json,
+				size_t len)
+{
+	int64_t *sorted;
+
+	if (!cycles)
+		return -EOPNOTSUPP;
+	sorted = malloc((size_t)count * sizeof(*sorted));
+	if (!sorted)
+		return -ENOMEM;
+	memcpy(sorted, cycles, (size_t)count * sizeof(*sorted));
+	qsort(sorted, (size_t)count, sizeof(*sorted), compare_cycles);
+	snprintf(json, len, "\"cycles\":%lld,\"dsmem_bytes\":%lld", (long long)sorted[count / 2],
+		 (long long)wire_bytes);
+	free(sorted);
+	return 0;
+}
+#endif

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "conformance/harness.h"
+
+#include <stdio.h>
+
+struct shape {
+	int32_t rows, vocab, dtype, bench;
+};
+
+static const int32_t grid_vocabs[] = { 1, 7, 111, 1000, 4099, 32000, 65537, 128256 };
+static const int32_t grid_rows[] = { 1, 5, 33 };
+static const int32_t dtypes[] = { CAIRN_F32, CAIRN_BF16, CAIRN_F16 };
+#define NUM_GRID (ARRAY_SIZE(grid_rows) * ARRAY_SIZE(grid_vocabs) * ARRAY_SIZE(dtypes))
+
+static const struct shape singles[] = {
+	{ 0, 100, CAIRN_F32, 0 },
+	{ 300, 9, CAIRN_F16, 0 },
+	{ 2, 262144, CAIRN_BF16, 0 }, { 1, 1048577, CAIRN_F32, 0 },
+	{ 99, 128256, CAIRN_F32, 0 }, { 989, 32003, CAIRN_BF16, 0 }, { 300, 50257, CAIRN_F32, 0 },
+	{ 64, 128256, CAIRN_F32, 1 }, { 256, 128256, CAIRN_F32, 1 },
+};
+
+static struct shape shape_of(int i)
+{
+	struct shape s = { 0, 0, 0, 0 };
+
+	if (i >= (int)NUM_GRID)
+		return singles[i - NUM_GRID];
+	s.dtype = dtypes[i % ARRAY_SIZE(dtypes)];
+	i /= ARRAY_SIZE(dtypes);
+	s.vocab = grid_vocabs[i % ARRAY_SIZE(grid_vocabs)];
+	s.rows = grid_rows[i / ARRAY_SIZE(grid_vocabs)];
+	s.bench = s.rows == 1 && s.vocab == 128256 && s.dtype == CAIRN_F32;
+	return s;
+}
+
+static void describe(int i, struct cairn_case *c)
+{
+	struct shape s = shape_of(i);
+	double elements = (double)s.rows * s.vocab;
+
+	snprintf(c->name, sizeof(c->name), "rows%d_vocab%d_%s", s.rows, s.vocab, cairn_dtype_name(s.dtype));
+	c->device_only = elements > 1100000;
+	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
+	if (elements < 40000 && !s.bench)
+		c->kinds = CAIRN_ALL_KINDS;
+	c->bench = s.bench;
+	c->bytes = elements * (double)cairn_dtype_bytes(s.dtype) + 4.0 * s.rows;
+}
+
+/*
+ * EXACT has thousands of ties by its nature. EXTREME: rows all equal, rows of -INFINITY, of zeros of
+ * both signs, of values so close that only the last bit tells, with the largest in the very last place.
+ * POISON: NaN everywhere but in a few places, or everywhere.
+ */
+static void setup(struct cairn_op *op)
+{
+	struct shape s = shape_of(op->case_index);
+	struct cairn_argmax_args *a = op->args;
+	int64_t count = (int64_t)s.rows * s.vocab;
+	void *x;
+
+	a->rows = s.rows;
+	a->vocab = s.vocab;
+	a->dtype = s.dtype;
+	cairn_out(op, offsetof(struct cairn_argmax_args, out), CAIRN_I32, s.rows);
+	x = cairn_in(op, offsetof(struct cairn_argmax_args, logits), s.dtype, count);
+	cairn_fill(op, x, s.dtype, count, 3);
+	for (int32_t i = 0; i < s.rows && op->kind >= CAIRN_KIND_EXTREME; i++) {
+		int64_t first = (int64_t)i * s.vocab, at = first + cairn_op_range(op, 0, s.vocab - 1);
+		int what = (int)cairn_op_range(op, 0, 4);
+		double ulp = cairn_dtype_roundoff(s.dtype) * 2;
+
+		if (op->kind == CAIRN_KIND_POISON) {
+			cairn_fill_nan(x, s.dtype, first, s.vocab);
+			for (int k = 0; k < what; k++, at = first + cairn_op_range(op, 0, s.vocab - 1))
+				cairn_store(x, s.dtype, at, k == 0 ? -(double)INFINITY : -3 - k % 2);
+			continue;
+		}
+		for (int32_t j = 0; what < 4 && j < s.vocab; j++)
+			cairn_store(x, s.dtype, first + j, what == 0 ? -7 : what == 1 ? -(double)INFINITY :
+				    what == 2 ? (j % 3 ? 0.0 : -0.0) : 1);
+		if (what == 2) {	/* the first zero is a negative one */
+			for (int64_t k = first; k < at; k++)
+				cairn_store(x, s.dtype, k, -1);
+			cairn_store(x, s.dtype, at, -0.0);
+		}
+		if (what == 3) {
+			cairn_store(x, s.dtype, at, 1 + ulp);
+			cairn_store(x, s.dtype, first + s.vocab - 1, 1 + 2 * ulp);
+		}
+		if (what == 4)
+			cairn_store(x, s.dtype, at, INFINITY);
+	}
+}
+
+static int exact(const void *args, struct cairn_exact *e)
+{
+	return cairn_argmax_exact(args, e);
+}
+
+static const char *reject(void *args, int i, int *want)
+{
+	struct cairn_argmax_args *a = args;
+
+	*want = -EINVAL;
+	switch (i) {
+	case 0: a->size = 0; return "old_struct";
+	case 1: a->out = NULL; return "null_out";
+	case 2: a->logits = NULL; return "null_logits";
+	case 3: a->rows = -5; return "negative_rows";
+	case 4: a->vocab = 0; return "no_vocab";
+	case 5: a->logits = (const char *)a->logits + 4; return "misaligned_logits";
+	case 6: a->dtype = CAIRN_I32; *want = -EOPNOTSUPP; return "dtype_i32";
+	}
+	return NULL;
+}
+
+const struct cairn_family cairn_argmax_family = {
+	.stage = "primitives", .name = "argmax",
+	.op = offsetof(struct cairn_impl, argmax),
+	.args_size = sizeof(struct cairn_argmax_args),
+	.num_cases = NUM_GRID + ARRAY_SIZE(singles),
+	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
+};

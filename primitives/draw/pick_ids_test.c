@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "conformance/harness.h"
+
+#include <stdio.h>
+
+enum { ALL_HOST = 1, ALL_DRAWN = 2, NO_HOST = 4, IN_PLACE = 8, BEYOND = 16, BENCH = 32 };
+
+static const struct shape {
+	const char *name;
+	int32_t rows, num_drawn;
+	unsigned flags;
+} shapes[] = {
+	{ "one_row", 1, 1, 0 },
+	{ "rows_0", 0, 4, 0 },
+	{ "none_drawn", 40, 0, ALL_HOST },
+	{ "all_drawn_no_host", 64, 64, ALL_DRAWN | NO_HOST },
+	{ "no_host_some_drawn", 70, 9, NO_HOST },
+	{ "rows255", 255, 200, 0 },
+	{ "rows256", 256, 1, 0 },
+	{ "rows257_in_place", 257, 256, IN_PLACE },
+	{ "rows1000_beyond", 1000, 128, BEYOND },
+	{ "rows5000_in_place_beyond", 5000, 333, IN_PLACE | BEYOND },
+	{ "rows256_drawn", 256, 256, ALL_DRAWN | BENCH },
+	{ "rows8192", 8192, 1024, BENCH },
+};
+
+static void describe(int i, struct cairn_case *c)
+{
+	snprintf(c->name, sizeof(c->name), "%s", shapes[i].name);
+	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) | CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
+	c->bench = !!(shapes[i].flags & BENCH);
+	c->bytes = 12.0 * shapes[i].rows + 4.0 * shapes[i].num_drawn;
+}
+
+/* EXTREME: ids of all 32 bits, and failed draws. */
+static int32_t some_id(struct cairn_op *op)
+{
+	if (op->kind == CAIRN_KIND_EXTREME)
+		return cairn_op_rand(op) % 4 ? (int32_t)cairn_op_rand(op) : -1;
+	return (int32_t)cairn_op_range(op, 0, 128255);
+}
+
+static void setup(struct cairn_op *op)
+{
+	const struct shape *s = &shapes[op->case_index];
+	struct cairn_pick_ids_args *a = op->args;
+	int32_t *from, *drawn, *host, lo = s->flags & ALL_DRAWN ? 0 : -1, hi = s->num_drawn - 1;
+
+	a->rows = s->rows;
+	a->num_drawn = s->num_drawn;
+	if (s->flags & IN_PLACE) {
+		host = cairn_inout(op, offsetof(struct cairn_pick_ids_args, ids), CAIRN_I32, s->rows);
+		cairn_alias(op, offsetof(struct cairn_pick_ids_args, host_ids),
+			    offsetof(struct cairn_pick_ids_args, ids));
+	} else {
+		cairn_out(op, offsetof(struct cairn_pick_ids_args, ids), CAIRN_I32, s->rows);
+		host = s->flags & NO_HOST ? NULL :
+		       cairn_in(op, offsetof(struct cairn_pick_ids_args, host_ids), CAIRN_I32, s->rows);
+	}
+	from = cairn_in(op, offsetof(struct cairn_pick_ids_args, from), CAIRN_I32, s->rows);
+	drawn = cairn_in(op, offsetof(struct cairn_pick_ids_args, drawn), CAIRN_I32, s->num_drawn);
+	for (int32_t i = 0; i < s->num_drawn; i++)
+		drawn[i] = some_id(op);
+	for (int32_t i = 0; i < s->rows; i++) {
+		from[i] = s->flags & ALL_HOST || (lo < 0 && cairn_op_rand(op) % 3 == 0) ? -1 :
+			  (int32_t)cairn_op_range(op, lo, hi);
+		if (op->kind == CAIRN_KIND_EXTREME && from[i] < 0)
+			from[i] = -(int32_t)cairn_op_range(op, 1, INT32_MAX);
+		if (s->flags & BEYOND && cairn_op_rand(op) % 5 == 0)
+			from[i] = cairn_op_rand(op) % 2 ? s->num_drawn : INT32_MAX;
+		if (host)
+			host[i] = some_id(op);
+	}
+}
+
+static int exact(const void *args, struct cairn_exact *e)
+{
+	return cairn_pick_ids_exact(args, e);
+}
+
+static const char *reject(void *args, int i, int *want)
+{
+	struct cairn_pick_ids_args *a = args;
+
+	*want = -EINVAL;
+	switch (i) {
+	case 0: a->size = 8; return "old_struct";
+	case 1: a->ids = NULL; return "null_ids";
+	case 2: a->from = NULL; return "null_from";
+	case 3: a->drawn = NULL; return "null_drawn";
+	case 4: a->rows = -1; return "negative_rows";
+	case 5: a->num_drawn = -1; return "negative_num_drawn";
+	}
+	return NULL;
+}
+
+const struct cairn_family cairn_pick_ids_family = {
+	.stage = "primitives", .name = "pick_ids",
+	.op = offsetof(struct cairn_impl, pick_ids),
+	.args_size = sizeof(struct cairn_pick_ids_args),
+	.num_cases = ARRAY_SIZE(shapes),
+	.exact_is_equal = 1,
+	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
+};

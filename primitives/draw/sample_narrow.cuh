@@ -1,0 +1,515 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sample_narrow - the part of sample.cu that works on any row: bins over a cluster, and running sums
+ *
+ *   weigh    every token into a bin, by integer atomics: any order gives the same sums
+ *   pick     the bin in which the sum over all CTAs' bins crosses the target: each CTA reads its peers'
+ *            sums of 16 bins, then the 16 bins in question, and comes to the same answer by itself
+ *   narrow   weigh by depth, pick; then by key inside that bin, as often as it takes
+ *   locate   the token at which a running sum by index crosses a mark
+ *
+ * One barrier a pick. The bins of a pick may be emptied behind the next barrier, when all have read them.
+ */
+#ifndef CAIRN_SAMPLE_NARROW_CUH
+#define CAIRN_SAMPLE_NARROW_CUH
+
+#include "primitives/rows/row.cuh"
+#include "primitives/draw/sample_select.h"
+
+#define THREADS		512
+#define WARPS		(THREADS / 32)
+#define OCTETS		(THREADS / 8)	/* groups of 8 threads */
+#define MAX_CLUSTER	16
+#define LIST		1024
+#define COARSE		(SAMPLE_BINS / 16)
+#define ALL_LANES	0xffffffffu
+
+/* What stays so far: keys above `key`, and those equal to it up to index `last`; none of them dead. */
+struct rule {
+	float max, slope, min_p;
+	uint32_t key;
+	int32_t last;
+};
+
+struct shared {
+	uint32_t low[SAMPLE_BINS], high[SAMPLE_BINS];	/* words of 64-bit sums, apart: all banks take part */
+	uint64_t list[LIST];		/* in rank 0, a window for each CTA: key, complement of the index */
+	uint4 scratch[THREADS];		/* pick_bin()'s; not the list: peers may be filling it already */
+	uint64_t coarse[COARSE];	/* of this CTA: sums of 16 bins */
+	uint64_t all_coarse[COARSE];	/* of all CTAs */
+	uint4 box[2][MAX_CLUSTER];	/* what each CTA of the cluster said; 1 is locate()'s */
+	uint64_t sums[WARPS];
+	uint64_t found_above, found_in;	/* of pick: sum above the bin, sum in it */
+	uint64_t uniform, total;
+	uint64_t params[6];		/* temperature, top_k, top_p, min_p (low words), seed, offset */
+	uint32_t tops[OCTETS];
+	struct rule rule;
+	uint32_t found_bin, count, bound, last;
+	int32_t found_index;
+	__align__(16) float part[];	/* from part + pad on */
+};
+
+/* The same in every thread. */
+struct state {
+	struct shared *s;
+	const float *row;		/* of this part, in global memory */
+	const float *part;		/* of this part, in shared memory */
+	int32_t first, n;		/* place and length of this part */
+	int rank, size;
+};
+
+ROW void cluster_sync(const struct state *st)
+{
+	if (st->size > 1) {
+		ptx_barrier_cluster_arrive_release();
+		ptx_barrier_cluster_wait_acquire();
+	} else {
+		__syncthreads();
+	}
+}
+
+/*
+ * Every CTA says v (as threads below `size` know it), and behind hear() finds what the others said in
+ * box[which]. Between two exchanges through the same box the callers have another barrier.
+ */
+ROW void say(const struct state *st, int which, uint4 v)
+{
+	if ((int)threadIdx.x < st->size)
+		ptx_st_shared_cluster_v4(ptx_mapa(ptx_smem(&st->s->box[which][st->rank]), threadIdx.x), v);
+	if (st->size > 1)
+		ptx_barrier_cluster_arrive_release();
+}
+
+ROW void hear(const struct state *st)
+{
+	if (st->size > 1)
+		ptx_barrier_cluster_wait_acquire();
+	else
+		__syncthreads();
+}
+
+ROW float param_float(const struct shared *s, int i)
+{
+	return __uint_as_float((uint32_t)s->params[i]);
+}
+
+ROW uint64_t word(uint32_t lo, uint32_t hi)
+{
+	return (uint64_t)hi << 32 | lo;
+}
+
+ROW uint64_t warp_sum(uint64_t v)
+{
+#pragma unroll
+	for (int step = 16; step > 0; step /= 2)
+		v += __shfl_xor_sync(ALL_LANES, v, step);
+	return v;
+}
+
+/* Sum of v over the lanes up to this one. */
+ROW uint64_t warp_scan(uint64_t v)
+{
+#pragma unroll
+	for (int step = 1; step < 32; step *= 2) {
+		uint64_t other = __shfl_up_sync(ALL_LANES, v, step);
+
+		v += (int)threadIdx.x % 32 >= step ? other : 0;
+	}
+	return v;
+}
+
+/* The i-th token of this part. */
+template <bool resident> ROW float token(const struct state *st, int i)
+{
+	return resident ? st->part[i] : sample_clean(st->row[i]);
+}
+
+/* Its depth if it is alive and stays, else infinity. */
+ROW float depth_of(const struct rule *rule, float clean, int32_t index)
+{
+	float depth = sample_depth(rule->max, clean, rule->slope);
+
+	if (rule->key) {
+		uint32_t key = sample_key(clean);
+
+		if (key < rule->key || (key == rule->key && index > rule->last))
+			return INFINITY;
+	}
+	return depth < SAMPLE_DEAD ? depth : INFINITY;
+}
+
+ROW float exponential(float depth)
+{
+	return ptx_ex2_approx_ftz(-depth);
+}
+
+ROW uint64_t fixed(float e)
+{
+	return __float2ull_rz(e * SAMPLE_ONE + 0.5f);
+}
+
+/* Of a token that is not dead. */
+ROW uint64_t weight_of(const struct rule *rule, float clean)
+{
+	return fixed(exponential(sample_depth(rule->max, clean, rule->slope)));
+}
+
+/* Step 5 of sample.h; the most probable token always passes. */
+ROW bool likely(const struct rule *rule, float depth)
+{
+	return depth == 0 || exponential(depth) >= rule->min_p;
+}
+
+/* 32-bit atomics are what shared memory has in hardware: whoever wraps the low word carries. */
+ROW void add_to_bin(struct shared *s, uint32_t bin, uint64_t w)
+{
+	uint32_t lo = (uint32_t)w, hi = (uint32_t)(w >> 32);
+
+	hi += atomicAdd(&s->low[bin], lo) > ~lo;
+	if (hi)
+		atomicAdd(&s->high[bin], hi);
+}
+
+ROW void empty_bins(const struct state *st)
+{
+	for (int b = threadIdx.x; b < SAMPLE_BINS; b += THREADS)
+		st->s->low[b] = st->s->high[b] = 0;
+	__syncthreads();
+}
+
+struct pick {
+	uint64_t above, in;
+	uint32_t bin;
+};
+
+/* By one warp, lanes holding v, the sum of all before them `above`: the lane in which target is reached. */
+ROW int crossing(uint64_t v, uint64_t target, uint64_t *above)
+{
+	uint64_t run = *above + warp_scan(v);
+	int lane = __ffs(__ballot_sync(ALL_LANES, run >= target)) - 1;
+
+	*above = __shfl_sync(ALL_LANES, run - v, lane & 31);
+	return lane;
+}
+
+/*
+ * The bin in which the running sum of all CTAs' bins reaches the target (0: top_p of the total; found in
+ * *target). False: there is nothing beyond it. Contains a barrier; bins and sums are read until the next.
+ */
+ROW bool pick_bin(const struct state *st, uint64_t *target, float top_p, struct pick *p)
+{
+	struct shared *s = st->s;
+	const int t = threadIdx.x, lane = t % 32;
+	uint4 *scratch = s->scratch;	/* [8][COARSE / 2], then 16 words of each rank, low and high */
+	uint64_t a = 0, b = 0, above = 0, all;
+	uint32_t c;
+	int hit, k;
+
+	__syncthreads();
+	/* this CTA's sums of 16 bins: four threads of four bins each */
+	for (int i = t; i < SAMPLE_BINS / 4; i += THREADS) {
+		const uint4 lo = ((const uint4 *)s->low)[i], hi = ((const uint4 *)s->high)[i];
+
+		a = word(lo.x, hi.x) + word(lo.y, hi.y) + word(lo.z, hi.z) + word(lo.w, hi.w);
+		a += __shfl_xor_sync(ALL_LANES, a, 1);
+		a += __shfl_xor_sync(ALL_LANES, a, 2);
+		if (i % 4 == 0)
+			s->coarse[i / 4] = a;
+	}
+	cluster_sync(st);
+	/* everybody's: a pair of sums a thread, ranks r and r + 8 */
+	a = 0;
+	for (int r = t / (COARSE / 2); r < st->size; r += 8) {
+		uint4 two = ptx_ld_shared_cluster_v4(ptx_mapa(ptx_smem(&s->coarse[t % (COARSE / 2) * 2]), r));
+
+		a += word(two.x, two.y);
+		b += word(two.z, two.w);
+	}
+	scratch[t] = make_uint4((uint32_t)a, (uint32_t)(a >> 32), (uint32_t)b, (uint32_t)(b >> 32));
+	__syncthreads();
+	if (t < COARSE) {
+		const uint64_t *each = (const uint64_t *)scratch + t;
+
+		a = 0;
+		for (int r = 0; r < 8; r++)
+			a += each[r * COARSE];
+		s->all_coarse[t] = a;
+	}
+	__syncthreads();
+	/* every warp by itself: four of the 128 sums a lane */
+	a = b = 0;
+	for (int i = 0; i < 4; i++)
+		a += s->all_coarse[4 * lane + i];
+	all = warp_sum(a);
+	if (!*target)
+		*target = sample_target(top_p, all);
+	if (*target >= all && top_p > 0) {	/* only a first pick can come to this */
+		cluster_sync(st);
+		return false;
+	}
+	hit = crossing(a, *target, &above);
+	for (k = 0; k < 3; k++) {
+		b = s->all_coarse[4 * hit + k];
+		if (above + b >= *target)
+			break;
+		above += b;
+	}
+	c = 4 * hit + k;
+	/* its 16 bins, of everybody; warp 0 adds them up */
+	if (t < 8 * st->size) {
+		const uint32_t *from = (t & 4 ? s->high : s->low) + 16 * c + t % 4 * 4;
+
+		scratch[t] = ptx_ld_shared_cluster_v4(ptx_mapa(ptx_smem(from), t / 8));
+	}
+	__syncthreads();
+	if (t < 32) {
+		const uint32_t *words = (const uint32_t *)scratch + lane % 16;
+
+		a = 0;
+#pragma unroll 4
+		for (int r = 0; r < st->size; r++)
+			a += word(words[r * 32], words[r * 32 + 16]);
+		if (lane >= 16)
+			a = 0;
+		hit = crossing(a, *target, &above);
+		if (lane == hit) {
+			s->found_above = above;
+			s->found_in = a;
+			s->found_bin = 16 * c + hit;
+		}
+	}
+	__syncthreads();
+	p->above = s->found_above;
+	p->in = s->found_in;
+	p->bin = s->found_bin;
+	return true;
+}
+
+/*
+ * Second exchange: what reaches `least` (bin SAMPLE_BINS), or lies in the bins down to `bin`, goes to rank 0.
+ * Returns how many there are; 0: more than `limit`, or one CTA alone has too many. *mine: those of the CTA
+ * whose window of the list this thread belongs to.
+ */
+template <bool resident>
+ROW int gather(const struct state *st, const struct rule *rule, float least, uint32_t bin, int limit)
+{
+	struct shared *s = st->s;
+	const int window = LIST / st->size, lane = threadIdx.x % 32;
+	const uint32_t list = ptx_mapa(ptx_smem(&s->list[st->rank * window]), 0);
+	uint32_t total, most;
+
+	if (threadIdx.x == 0)
+		s->count = 0;
+	__syncthreads();
+#pragma unroll 4
+	for (int i = threadIdx.x; i < st->n; i += THREADS) {
+		float clean = token<resident>(st, i), depth;
+		uint32_t at;
+
+		if (bin < SAMPLE_BINS) {
+			depth = depth_of(rule, clean, st->first + i);
+			if (depth == INFINITY || sample_bin(depth) > bin)
+				continue;
+		} else if (clean < least || clean == -INFINITY) {
+			continue;
+		}
+		at = atomicAdd(&s->count, 1u);
+		if (at < window)
+			ptx_st_relaxed_cluster_shared_b64(list + 8 * at,
+							  word(~(st->first + i), sample_key(clean)));
+	}
+	__syncthreads();
+	say(st, 1, make_uint4(s->count, 0, 0, 0));
+	hear(st);
+	total = lane < st->size ? s->box[1][lane].x : 0;
+	most = __reduce_max_sync(ALL_LANES, total);
+	total = __reduce_add_sync(ALL_LANES, total);
+	return total <= limit && most <= window ? total : 0;
+}
+
+/* The least and the largest key in a bin of depth. Contains a barrier. */
+template <bool resident> ROW void extent(const struct state *st, uint32_t bin, uint32_t *lo, uint32_t *hi)
+{
+	struct shared *s = st->s;
+	const struct rule rule = s->rule;
+	const int lane = threadIdx.x % 32;
+	uint32_t least = UINT32_MAX, most = 0;
+
+	for (int i = threadIdx.x; i < st->n; i += THREADS) {
+		float clean = token<resident>(st, i), depth = depth_of(&rule, clean, st->first + i);
+
+		if (depth < SAMPLE_DEAD && sample_bin(depth) == bin) {
+			least = min(least, sample_key(clean));
+			most = max(most, sample_key(clean));
+		}
+	}
+	least = __reduce_min_sync(ALL_LANES, least);
+	most = __reduce_max_sync(ALL_LANES, most);
+	if (lane == 0)
+		s->sums[threadIdx.x / 32] = word(least, most);
+	__syncthreads();
+	least = __reduce_min_sync(ALL_LANES, lane < WARPS ? (uint32_t)s->sums[lane] : UINT32_MAX);
+	most = __reduce_max_sync(ALL_LANES, lane < WARPS ? (uint32_t)(s->sums[lane] >> 32) : 0);
+	say(st, 0, make_uint4(least, most, 0, 0));
+	hear(st);
+	*lo = __reduce_min_sync(ALL_LANES, lane < st->size ? s->box[0][lane].x : UINT32_MAX);
+	*hi = __reduce_max_sync(ALL_LANES, lane < st->size ? s->box[0][lane].y : 0);
+}
+
+/* What narrow() came to. */
+struct cut {
+	int listed;		/* so many tokens, all that can stay, are in rank 0's list */
+	uint64_t target;	/* what they have to reach, in tokens or weight */
+	uint32_t key;		/* else: the least key that stays; 0: nothing is cut off */
+	uint64_t equals;	/* so many of those equal to it stay; 0: all do */
+};
+
+/*
+ * Cuts down to top_k tokens, or (top_k 0) to top_p of the weight: by depth, then, if no more than `few` are
+ * left, to a list; else by key inside that bin of depth, until one key is left.
+ */
+template <bool resident>
+ROW void narrow(const struct state *st, uint32_t top_k, float top_p, int few, struct cut *cut)
+{
+	struct shared *s = st->s;
+	uint64_t left = top_k, unit;
+	uint32_t lo = 0, hi = 0;
+	struct pick p;
+	int shift = 0;
+
+	cut->key = 0;
+	cut->equals = 0;
+	cut->listed = 0;
+#pragma unroll 1
+	for (bool by_key = false; !by_key || lo < hi; by_key = true) {
+		struct rule rule;
+
+		if (by_key) {
+			shift = sample_shift(lo, hi);
+			cluster_sync(st);	/* the peers have read the bins */
+		}
+		empty_bins(st);
+		rule = s->rule;
+#pragma unroll 4
+		for (int i = threadIdx.x; i < st->n; i += THREADS) {
+			float clean = token<resident>(st, i), depth = depth_of(&rule, clean, st->first + i);
+			uint32_t key = sample_key(clean), bin;
+
+			if (depth == INFINITY || (by_key && (key < lo || key > hi)))
+				continue;
+			bin = by_key ? (hi - key) >> shift : sample_bin(depth);
+			if (top_k)
+				atomicAdd(&s->low[bin], 1u);
+			else
+				add_to_bin(s, bin, fixed(exponential(depth)));
+		}
+		if (!pick_bin(st, &left, by_key ? 0 : top_k ? 1 : top_p, &p))
+			return;
+		if (by_key) {
+			hi -= p.bin << shift;
+			lo = max(lo, hi - min(hi, (1u << shift) - 1));
+		} else {
+			cut->target = left;
+			rule = s->rule;
+			cut->listed = gather<resident>(st, &rule, 0, p.bin, few);
+			if (cut->listed)
+				return;
+			extent<resident>(st, p.bin, &lo, &hi);
+		}
+		left -= p.above;
+	}
+	unit = 1;
+	if (!top_k) {
+		struct rule rule = s->rule;
+
+		unit = weight_of(&rule, sample_unkey(lo));
+	}
+	left = (left + unit - 1) / unit;
+	cut->equals = left < p.in / unit ? left : 0;
+	cut->key = lo;
+	cluster_sync(st);
+}
+
+/* What a token counts in locate(): 1 if its key is `key`; with key 0 its weight in the draw. */
+template <bool resident>
+ROW uint64_t share_of(const struct state *st, const struct rule *rule, int i, int to, uint32_t key)
+{
+	float clean = i < to ? token<resident>(st, i) : -INFINITY;
+	float depth = depth_of(rule, clean, st->first + i);
+
+	if (depth == INFINITY)
+		return 0;
+	return key ? sample_key(clean) == key : likely(rule, depth) ? fixed(exponential(depth)) : 0;
+}
+
+/*
+ * Index of the token at which the running sum of share_of() goes beyond mark. draw: mark is a fraction of
+ * the total, in 2^-64, and only the CTA that holds the token learns of it, the others -1; else all do.
+ */
+template <bool resident>
+ROW int32_t locate(const struct state *st, uint32_t key, uint64_t mark, bool draw)
+{
+	struct shared *s = st->s;
+	const struct rule rule = s->rule;
+	const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+	/* warps own contiguous segments, so that places found by warp and lane are in index order */
+	const int each = (st->n + THREADS - 1) / THREADS * 32;
+	const int from = min(warp * each, st->n), to = min(from + each, st->n);
+	uint64_t sum = 0, before, run;
+	uint4 said;
+
+#pragma unroll 4
+	for (int i = from + lane; i < to; i += 32)
+		sum += share_of<resident>(st, &rule, i, to, key);
+	sum = warp_sum(sum);
+	if (lane == 0)
+		s->sums[warp] = sum;
+	if (threadIdx.x == 0)
+		s->found_index = -1;
+	__syncthreads();
+	run = warp_scan(lane < WARPS ? s->sums[lane] : 0);
+	before = __shfl_sync(ALL_LANES, run, warp) - sum;
+	run = __shfl_sync(ALL_LANES, run, 31);
+	say(st, 1, make_uint4((uint32_t)run, (uint32_t)(run >> 32), 0, 0));
+	hear(st);
+	said = s->box[1][lane % MAX_CLUSTER];
+	run = warp_scan(lane < st->size ? word(said.x, said.y) : 0);
+	if (draw)
+		mark = sample_mulhi(__shfl_sync(ALL_LANES, run, 31), mark);
+	if (st->rank)
+		before += __shfl_sync(ALL_LANES, run, (st->rank + 31) % 32);
+	/* The warp that holds it: each lane sums up 32 tokens in a row, in turns that meet no bank twice;
+	 * then the 32 among which it is are looked at one by one. */
+	for (int at = from; at < to && before <= mark && mark < before + sum; at += 1024) {
+		int hit;
+
+		run = 0;
+#pragma unroll 4
+		for (int k = 0; k < 32; k++)
+			run += share_of<resident>(st, &rule, at + lane * 32 + ((k + lane) & 31), to, key);
+		run = warp_scan(run);
+		hit = __ffs(__ballot_sync(ALL_LANES, before + run > mark)) - 1;
+		if (hit < 0) {
+			run = __shfl_sync(ALL_LANES, run, 31);
+			before += run;
+			sum -= run;
+			continue;
+		}
+		run = __shfl_sync(ALL_LANES, run, (hit + 31) & 31);
+		before += hit ? run : 0;
+		at += hit * 32;
+		run = warp_scan(share_of<resident>(st, &rule, at + lane, to, key));
+		hit = __ffs(__ballot_sync(ALL_LANES, before + run > mark)) - 1;
+		if (draw ? lane == st->rank : lane < st->size)
+			ptx_st_shared_cluster_b32(ptx_mapa(ptx_smem(&s->found_index), lane),
+						  st->first + at + hit);
+		break;
+	}
+	if (draw)
+		__syncthreads();
+	else
+		cluster_sync(st);
+	return s->found_index;
+}
+
+#endif

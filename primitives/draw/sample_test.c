@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "conformance/harness.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Logits: normal of two widths; nine in ten masked, or all but a few; a dozen values, thus ties; NaN here
+ * and there; all equal; one far above; falling with the index; far from zero and close together; as large
+ * and as small as fp32 goes; nothing at all. */
+enum dist { NORMAL1, NORMAL5, MASKED, FEW, TIES, HOLES, EQUAL, PEAK, SLOPE, NARROW, HUGE_RANGE,
+	    NOTHING, NUM_DISTS };
+static const char *const dist_names[] = { "normal1", "normal5", "masked", "few", "ties", "holes", "equal",
+					  "peak", "slope", "narrow", "huge", "nothing" };
+
+struct setting {
+	const char *name;
+	float temperature;
+	int32_t top_k;
+	float top_p, min_p;
+};
+
+static const struct setting settings[] = {
+	{ "plain", 1, 0, 1, 0 },
+	{ "topk10", 1, 10, 1, 0 },
+	{ "topp50", 1, 0, 0.5f, 0 },
+	{ "minp10", 1, 0, 1, 0.1f },
+	{ "topk50_topp90", 0.8f, 50, 0.9f, 0 },
+	{ "all", 1.3f, 40, 0.95f, 0.05f },
+	{ "greedy", 0, 7, 0.5f, 0.5f },
+	{ "mixed", 1, -1, 0, 0 },	/* every row its own */
+	{ "topk500_topp10", 1, 500, 0.1f, 0 },
+	{ "cold", 0.05f, 0, 0.9f, 0 },
+	{ "hot_minp5", 3, 0, 0.99f, 0.05f },
+	{ "topp90", 1, 0, 0.9f, 0 },
+};
+#define MIXED 7
+
+struct shape {
+	int32_t rows, vocab, dist, setting, frequency, bench;
+};
+
+#define NUM_SMALL (2 * NUM_DISTS * 8)		/* vocabularies 7 and 111, first eight settings */
+#define NUM_MEDIUM (NUM_DISTS * 8)		/* 32000 */
+
+static const struct shape singles[] = {
+	{ 19, 1, NORMAL1, MIXED, 0, 0 },      { 3, 1, NOTHING, 0, 0, 0 },
+	{ 0, 111, NORMAL1, 0, 0, 0 },         { 4096, 111, NORMAL1, 0, 1, 0 },
+	{ 4096, 64, NORMAL1, 11, 1, 0 },      { 4096, 33, TIES, 1, 1, 0 },
+	{ 4096, 500, NORMAL1, 5, 1, 0 },      { 2, 128256, NORMAL1, 0, 0, 0 },
+	{ 2, 128256, NORMAL1, 8, 0, 0 },      { 2, 128256, NORMAL5, 2, 0, 0 },
+	{ 2, 128256, NORMAL1, 11, 0, 0 },     { 2, 128256, TIES, 4, 0, 0 },
+	{ 2, 128256, EQUAL, 2, 0, 0 },        { 3, 128256, HOLES, MIXED, 0, 0 },
+	{ 2, 128256, NARROW, 11, 0, 0 },      { 2, 128256, MASKED, 9, 0, 0 },
+	{ 2, 128256, NORMAL1, 10, 0, 0 },     { 5, 50257, NORMAL5, MIXED, 0, 0 },
+	{ 4, 151936, NORMAL1, 4, 0, 0 },      { 1, 1048576, NORMAL1, 4, 0, 0 },
+	{ 1, 1048576, NORMAL1, 2, 0, 0 },     { 2, 1048575, EQUAL, MIXED, 0, 0 },
+	{ 7, 5003, NORMAL5, 8, 0, 0 },        { 7, 5003, NORMAL1, 9, 0, 0 },
+	{ 7, 5003, NARROW, 10, 0, 0 },        { 9, 9001, TIES, MIXED, 0, 0 },
+	{ 33, 16385, NORMAL1, MIXED, 0, 0 },  { 989, 32000, NORMAL1, MIXED, 0, 0 },
+	{ 99, 128256, NORMAL1, MIXED, 0, 0 }, { 99, 128256, TIES, MIXED, 0, 0 },
+	{ 40, 262144, NORMAL5, MIXED, 0, 0 }, { 9, 1000003, NORMAL5, MIXED, 0, 0 },
+	{ 2, 128256, SLOPE, 4, 0, 0 },        { 2, 128256, FEW, 4, 0, 0 },
+	{ 2, 128256, SLOPE, 11, 0, 0 },       { 9, 128256, SLOPE, MIXED, 0, 0 },
+	{ 1, 128256, NORMAL1, 4, 0, 1 },      { 64, 128256, NORMAL1, 4, 0, 1 },
+	{ 256, 128256, NORMAL1, 4, 0, 1 },    { 1, 128256, NORMAL1, 11, 0, 1 },
+	{ 64, 128256, NORMAL1, 11, 0, 1 },    { 256, 128256, NORMAL1, 11, 0, 1 },
+	{ 64, 128256, NORMAL1, 0, 0, 1 },     { 64, 32000, NORMAL1, 4, 0, 1 },
+};
+
+static struct shape shape_of(int i)
+{
+	struct shape s = { .setting = i % 8, .dist = i / 8 % NUM_DISTS };
+
+	if (i >= NUM_SMALL + NUM_MEDIUM)
+		return singles[i - NUM_SMALL - NUM_MEDIUM];
+	s.vocab = i >= NUM_SMALL ? 32000 : i / 8 / NUM_DISTS ? 7 : 111;
+	s.rows = i >= NUM_SMALL ? 3 : 37;
+	return s;
+}
+
+static void describe(int i, struct cairn_case *c)
+{
+	struct shape s = shape_of(i);
+
+	if (s.bench)
+		snprintf(c->name, sizeof(c->name), "rows%d_vocab%d_%s", s.rows, s.vocab,
+			 settings[s.setting].name);
+	else
+		snprintf(c->name, sizeof(c->name), "rows%d_vocab%d_%s_%s%s", s.rows, s.vocab,
+			 dist_names[s.dist], settings[s.setting].name, s.frequency ? "_frequency" : "");
+	c->device_only = (double)s.rows * s.vocab > 2.2e6;
+	c->bench = s.bench;
+	c->bytes = 4.0 * s.rows * s.vocab;
+}
+
+static float logit(struct cairn_op *op, int dist, float place, float normal)
+{
+	switch (dist) {
+	case NORMAL5:
+		return 5 * normal;
+	case MASKED:
+		return cairn_op_rand(op) % 10 ? -INFINITY : 2 * normal;
+	case FEW:
+		return place > 0.02f && cairn_op_rand(op) % 10000 ? -INFINITY : normal;
+	case SLOPE:
+		return 0.01f * normal - 12 * place;
+	case TIES:
+		return roundf(2 * normal) / 2;
+	case HOLES:
+		return cairn_op_rand(op) % 3 ? normal : NAN;
+	case EQUAL:
+		return -2.5f;
+	case PEAK:
+		return normal + (cairn_op_rand(op) % 1000 ? 0.0f : 12.0f);
+	case NARROW:
+		return 300 + 0.01f * normal;
+	case HUGE_RANGE:
+		return cairn_op_rand(op) % 3   ? 1e37f * normal
+		       : cairn_op_rand(op) % 2 ? 1e-40f * normal
+					       : INFINITY;
+	case NOTHING:
+		return cairn_op_rand(op) % 2 ? -INFINITY : NAN;
+	}
+	return normal;
+}
+
+static void setup(struct cairn_op *op)
+{
+	static const int32_t ks[] = { 0, 1, 10, 100, 500, 2000, 1 << 21 };
+	static const float ps[] = { 1, 0.1f, 0.5f, 0.9f, 0.999f, 1e-6f }, ms[] = { 0, 0, 0.05f, 0.5f, 0.99f };
+	static const float ts[] = { 1, 0.7f, 1e-4f, 2, 0 };
+	struct shape s = shape_of(op->case_index);
+	const struct setting *set = &settings[s.setting];
+	struct cairn_sample_args *a = op->args;
+	float *logits, *temperature, *top_p, *min_p;
+	uint64_t *seed, *offset;
+	int32_t *top_k;
+
+#define PER_ROW(field, dtype) cairn_in(op, offsetof(struct cairn_sample_args, field), dtype, s.rows)
+	a->rows = s.rows;
+	a->vocab = s.vocab;
+	cairn_out(op, offsetof(struct cairn_sample_args, out), CAIRN_I32, s.rows);
+	logits = cairn_in(op, offsetof(struct cairn_sample_args, logits), CAIRN_F32,
+			  (int64_t)s.rows * s.vocab);
+	temperature = PER_ROW(temperature, CAIRN_F32);
+	top_k = PER_ROW(top_k, CAIRN_I32);
+	top_p = PER_ROW(top_p, CAIRN_F32);
+	min_p = PER_ROW(min_p, CAIRN_F32);
+	seed = PER_ROW(seed, CAIRN_I64);
+	offset = PER_ROW(offset, CAIRN_I64);
+#undef PER_ROW
+	cairn_fill(op, logits, CAIRN_F32, (int64_t)s.rows * s.vocab, 1);
+	for (int64_t k = 0; s.dist != NORMAL1 && k < (int64_t)s.rows * s.vocab; k++)
+		logits[k] = logit(op, s.dist, (float)(k % s.vocab) / (float)s.vocab, logits[k]);
+	for (int32_t i = 0; i < s.rows; i++) {
+		int mixed = s.setting == MIXED;
+
+		temperature[i] = mixed ? ts[cairn_op_range(op, 0, 4)] : set->temperature;
+		top_k[i] = mixed ? ks[cairn_op_range(op, 0, 6)] : set->top_k;
+		top_p[i] = mixed ? ps[cairn_op_range(op, 0, 5)] : set->top_p;
+		min_p[i] = mixed ? ms[cairn_op_range(op, 0, 4)] : set->min_p;
+		seed[i] = s.frequency ? 42 : cairn_op_rand(op);
+		offset[i] = s.frequency ? (uint64_t)i : i % 2 ? cairn_op_rand(op) : (uint64_t)i;
+		if (s.frequency)	/* one distribution, many draws */
+			memcpy(logits + (int64_t)i * s.vocab, logits, s.vocab * sizeof(float));
+	}
+}
+
+/* The probabilities of row 0, by the definition and on purpose not the reference's way: ranks by counting. */
+static void probabilities(const struct cairn_sample_args *a, double *p)
+{
+	int32_t n = a->top_k[0] > 0 && a->top_k[0] < a->vocab ? a->top_k[0] : a->vocab, *order;
+	double total = 0, above = 0, kept = 0;
+
+	order = calloc(a->vocab, sizeof(*order));
+	for (int32_t j = 0; order && j < a->vocab; j++) {
+		int32_t rank = 0;
+
+		for (int32_t i = 0; i < a->vocab; i++)
+			rank += a->logits[i] > a->logits[j] || (a->logits[i] == a->logits[j] && i < j);
+		order[rank] = j;
+		p[j] = exp((double)a->logits[j] / a->temperature[0]);
+	}
+	for (int32_t k = 0; order && k < n; k++)
+		total += p[order[k]];
+	for (int32_t k = a->vocab - 1; order && k >= n; k--)
+		p[order[k]] = 0;
+	for (int32_t k = 0; order && k < n; k++) {
+		double w = p[order[k]];
+
+		if (above >= a->top_p[0] * total || w < a->min_p[0] * p[order[0]])
+			p[order[k]] = 0;
+		above += w;
+		kept += p[order[k]];
+	}
+	for (int32_t j = 0; order && j < a->vocab; j++)
+		p[j] /= kept;
+	free(order);
+}
+
+/*
+ * Are these counts those of n independent draws? By Bernstein's inequality, for every token,
+ * |count - n p| <= L/3 + sqrt(L^2/9 + 2 n p (1-p) L) but for a chance of 2 e^-L; with L = 22 + ln(2 vocab)
+ * some token of the vocabulary is outside once in three thousand million times.
+ */
+static int check_frequency(const struct cairn_sample_args *a, const int32_t *count, int32_t n, char *why,
+			   size_t len)
+{
+	const double l = 22 + log(2.0 * a->vocab);
+	double *p = calloc(a->vocab, sizeof(*p));
+	int bad = !p;
+
+	if (p)
+		probabilities(a, p);
+	for (int32_t j = 0; j < a->vocab && !bad; j++) {
+		double room = p[j] > 0 ? l / 3 + sqrt(l * l / 9 + 2 * n * p[j] * (1 - p[j]) * l) : 0;
+
+		bad = !(fabs(count[j] - n * p[j]) <= room);
+		if (bad)
+			snprintf(why, len,
+				 "token %d was drawn %d times of %d, expected %.1f, at most %.1f off", j,
+				 count[j], n, n * p[j], room);
+	}
+	free(p);
+	return bad;
+}
+
+static int judge(const struct cairn_op *op, const void *got, char *why, size_t len)
+{
+	const struct cairn_sample_args *a = got;
+	struct shape s = shape_of(op->case_index);
+	int32_t bad = INT32_MAX, *count;
+	int ret;
+
+	#pragma omp parallel for schedule(dynamic) reduction(min : bad)
+	for (int32_t i = 0; i < a->rows; i++) {
+		char text[256];
+
+		if (cairn_sample_judge(a, i, a->out[i], text, sizeof(text)))
+			bad = i < bad ? i : bad;
+	}
+	if (bad < INT32_MAX) {
+		snprintf(why, len, "row %d: not judged", bad);
+		cairn_sample_judge(a, bad, a->out[bad], why, len);
+		return 1;
+	}
+	if (!s.frequency)
+		return 0;
+	count = calloc(a->vocab, sizeof(*count));
+	for (int32_t i = 0; count && i < a->rows; i++)
+		count[a->out[i]]++;
+	ret = !count || check_frequency(a, count, a->rows, why, len);
+	free(count);
+	return ret;
+}
+
+static const char *reject(void *args, int i, int *want)
+{
+	struct cairn_sample_args *a = args;
+
+	*want = -EINVAL;
+	switch (i) {
+	case 0: a->size = 0; return "old_struct";
+	case 1: a->out = NULL; return "null_out";
+	case 2: a->logits = NULL; return "null_logits";
+	case 3: a->temperature = NULL; return "null_temperature";
+	case 4: a->top_k = NULL; return "null_top_k";
+	case 5: a->top_p = NULL; return "null_top_p";
+	case 6: a->min_p = NULL; return "null_min_p";
+	case 7: a->seed = NULL; return "null_seed";
+	case 8: a->offset = NULL; return "null_offset";
+	case 9: a->rows = -1; return "negative_rows";
+	case 10: a->vocab = 0; return "no_vocab";
+	case 11: a->logits = (const float *)((const char *)a->logits + 4); return "misaligned_logits";
+	case 12: a->vocab = (1 << 20) + 1; *want = -EOPNOTSUPP; return "vocab_over_1m";
+	}
+	return NULL;
+}
+
+/* 100000 draws of one row; the same rows in another batch, in other places, give the same tokens. */
+static void hundred_thousand_draws(struct cairn_test *t)
+{
+	enum { ROWS = 1000, VOCAB = 64, BATCHES = 100 };
+	static float logits[ROWS * VOCAB] __attribute__((aligned(16))), temperature[ROWS], top_p[ROWS],
+		min_p[ROWS];
+	static int32_t out[ROWS], first[ROWS], top_k[ROWS], count[VOCAB];
+	static uint64_t seed[ROWS], offset[ROWS];
+	struct cairn_sample_args a = { .size = sizeof(a),
+				       .out = out,
+				       .logits = logits,
+				       .temperature = temperature,
+				       .top_k = top_k,
+				       .top_p = top_p,
+				       .min_p = min_p,
+				       .seed = seed,
+				       .offset = offset,
+				       .rows = ROWS,
+				       .vocab = VOCAB };
+	char why[256] = "";
+
+	memset(count, 0, sizeof(count));
+	for (int j = 0; j < VOCAB; j++)
+		logits[j] = (float)(cairn_rand(t) % 1000) / 200;
+	for (int i = 0; i < ROWS; i++) {
+		memcpy(logits + i * VOCAB, logits, VOCAB * sizeof(float));
+		temperature[i] = 1.1f;
+		top_k[i] = 50;
+		top_p[i] = 0.95f;
+		min_p[i] = 0.02f;
+		seed[i] = 7;
+	}
+	for (int b = 0; b < BATCHES; b++) {
+		for (int i = 0; i < ROWS; i++)
+			offset[i] = (uint64_t)b * ROWS + (uint64_t)i;
+		EXPECT(t, cairn_sample_cpu(&a, NULL) == 0);
+		for (int i = 0; i < ROWS; i++) {
+			if (!EXPECT(t, out[i] >= 0 && out[i] < VOCAB))
+				return;
+			count[out[i]]++;
+		}
+	}
+	if (!EXPECT(t, !check_frequency(&a, count, ROWS * BATCHES, why, sizeof(why))))
+		cairn_note(t, "%s", why);
+	memcpy(first, out, sizeof(out));
+	for (int i = 0; i < ROWS; i++)
+		offset[i] = (uint64_t)BATCHES * ROWS - 1 - (uint64_t)i;
+	EXPECT(t, cairn_sample_cpu(&a, NULL) == 0);
+	for (int i = 0; i < ROWS; i++)
+		EXPECT(t, out[i] == first[ROWS - 1 - i]);
+}
+
+static const struct cairn_unit units[] = { { "hundred_thousand_draws", hundred_thousand_draws } };
+
+const struct cairn_family cairn_sample_family = {
+	.stage = "primitives", .name = "sample",
+	.units = units, .num_units = ARRAY_SIZE(units),
+	.op = offsetof(struct cairn_impl, sample),
+	.workspace_op = offsetof(struct cairn_impl, sample_workspace),
+	.args_size = sizeof(struct cairn_sample_args),
+	.workspace_field = offsetof(struct cairn_sample_args, workspace),
+	.num_cases = NUM_SMALL + NUM_MEDIUM + ARRAY_SIZE(singles),
+	.describe = describe, .setup = setup, .judge = judge, .reject = reject,
+};

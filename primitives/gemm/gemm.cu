@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gemm - the memory-bound products of decoding by our own kernel, the others by cuBLASLt
+ *
+ *   m          dtype        kernel
+ *   1..8       f16, bf16    gemm_skinny_kernel: as fast as b can be read
+ *   9..64      f16, bf16    gemm_tile_kernel (gemm_tile.cu), above 32 only where k is twice n or more
+ *   any        any          cuBLASLt; what it lacks or refuses: gemm_plain_kernel, slow
+ *
+ * Floor of the skinny kernel: b once through memory, 2 n k bytes at the read stream. Arithmetic is no matter:
+ * at 18 bytes a clock and SM one mma.m16n8k16 every 14 clocks.
+ *
+ * Schedule. One CTA of 16 warps an SM, persistent over units of 16 rows of b. A unit is cut along k into
+ * stages of 128 (16 rows x 256 bytes = 4 KiB); warps take the stages in turn. Every warp is its own pipeline:
+ * it fills a private ring of 2 stages by cp.async, waits for its own oldest stage, multiplies, refills; no
+ * barrier but __syncwarp, 128 KiB in flight an SM. The ring runs on into the next unit while this one is
+ * summed up: the 16 partial sums meet in shared memory, two buffers, one __syncthreads a unit; 128 threads
+ * add them in the order of the warps. The order of all sums follows from n and k alone.
+ *
+ * mma with a as the 16 x 16 operand (rows 8..15 zero) and 8 rows of b as the other. The k index within a
+ * stage is permuted, the same way for both: lane 4 g + t takes elements 8 t .. 8 t + 7 of each 32 of row g,
+ * 16 bytes, for two mma. a comes from memory as it is needed, 16 bytes a lane, and stays in the L1 as long as
+ * it fits (m k 2 bytes against 100 KiB or so), which is why the ring is not larger.
+ *
+ * Programmatic dependent launch: the ring is filled before griddepcontrol.wait, a is
+ * read and out written after.
+ *
+ * Shared memory (dynamic):
+ *	0		16 rings of 2 stages of 16 rows of 256 bytes; 16-byte piece i of row r lies at
+ *			i ^ 4 (r & 1): eight lanes that read together (two rows, four pieces) meet all banks
+ *	131072		float [2][16 warps][8 rows of a][16 rows of b], the partial sums
+ * Registers: 83 of 128; one CTA an SM.
+ *
+ * H200, bf16, us, m 1 and m 8 (cuBLASLt in brackets; read stream 4.56 TB/s, share of it at m 1): n x k =
+ *	4096 x 4096	8.3 (12.5)  9.3 (12.5)	89%	launches overlap in the graph
+ *	6144 x 4096	11.6 (15.7)		95%
+ *	14336 x 4096	26.4 (32.1)  27.7 (31.9)	98%
+ *	28672 x 4096	52.3 (55.3)		99%
+ *	4096 x 14336	26.6 (30.6)  28.7 (31.0)	97%
+ *	128256 x 4096	229 (238)		100%
+ *
+ * Tried and lost (4096 x 4096, m 1 / m 8):
+ *   - weights straight to registers, 16 bytes a lane, two batches of 8 loads: a row a warp and FMA 8.4 / -,
+ *     but 9.0 in another writing of the same loop, at the compiler's mercy; 4 rows x 128 bytes a load and mma
+ *     10.1 / 10.7; 8 rows x 64 bytes 9.6 / 10.4, and 277 us instead of 227 on 128256 x 4096
+ *   - more in flight: 192 KiB 9.0 / 12.7: the L1 is what is left of shared memory, and a falls out of it;
+ *     registers that would allow a third CTA where two run 9.1 / 14.6, presumably for the same reason
+ *   - two CTAs of 8 warps 8.5 / 9.4; 8 rows x 256 k a stage 7.9 / 9.4 (but 33.6 for 4096 x 14336 at m 8); a
+ *     second tile of 8 rows of a, up to m 16: 11.4 at m 16 here, but 33 at
+ *     14336 x 4096 where cuBLASLt takes 30
+ *   - bulk copies (cp.async.bulk) of rows: see stream.cu; below 16 KiB a piece they are slower than loads
+ */
+#include "primitives/gemm/gemm.cuh"
+#include "primitives/base/launch.h"
+#include "primitives/ptx/ptx_copy.cuh"
+
+#define WARPS		16
+#define STAGES		2	/* of a warp's ring */
+#define ROWS		16	/* of b in a unit */
+#define STAGE_K		128
+#define ROW_BYTES	(STAGE_K * 2)
+#define PIECES		(ROW_BYTES / 16)
+#define STAGE_BYTES	(ROWS * ROW_BYTES)
+#define RING_BYTES	(WARPS * STAGES * STAGE_BYTES)
+#define SKINNY_M	8
+#define SUMS		(SKINNY_M * ROWS)
+
+/* d += a b for rows 0..7 of a; rows 8..15 are zero. */
+template <int dtype>
+static __device__ __forceinline__ void mma(float d[4], uint32_t a0, uint32_t a2, uint32_t b0, uint32_t b1)
+{
+	const uint32_t a[4] = { a0, 0, a2, 0 }, b[2] = { b0, b1 };
+
+	if (dtype == CAIRN_BF16)
+		ptx_mma_m16n8k16_bf16(d, a, b);
+	else
+		ptx_mma_m16n8k16_f16(d, a, b);
+}
+
+static __device__ __forceinline__ const char *element(const void *p, int64_t row, int k, int at)
+{
+	return (const char *)p + (row * k + at) * 2;
+}
+
+static __device__ __forceinline__ uint4 load_a(const struct cairn_gemm_args &g, int row, int at)
+{
+	return row < g.m && at < g.k ? *(const uint4 *)element(g.a, row, g.k, at) : make_uint4(0, 0, 0, 0);
+}
+
+/* Which unit, and which of its stages. */
+struct place {
+	int unit, stage;
+};
+
+/* num_stages is a multiple of WARPS: those past k are zeros, and every warp has as many as the others. */
+static __device__ __forceinline__ struct place next_place(struct place p, int num_stages)
+{
+	p.stage += WARPS;
+	if (p.stage >= num_stages) {
+		p.stage -= num_stages;
+		p.unit += gridDim.x;
+	}
+	return p;
+}
+
+/* Two rows a load of the warp. Past the matrix: zeros, and nothing is read. */
+static __device__ __forceinline__ void fetch_stage(const struct cairn_gemm_args &g, struct place p,
+						   int num_units, uint32_t ring, uint64_t policy)
+{
+	int lane = threadIdx.x & 31, piece = lane % PIECES, at = p.stage * STAGE_K + piece * 8;
+	int first = lane / PIECES, row = p.unit * ROWS + first;
+
+	if (p.unit < num_units) {
+		const char *src = element(g.b, row, g.k, at);
+		/* first and the row's parity are the same: rows advance by two */
+		uint32_t dst = ring + first * ROW_BYTES + (piece ^ first << 2) * 16;
+
+#pragma unroll
+		for (int i = 0; i < ROWS; i += 32 / PIECES) {
+			int valid = row + i < g.n && at < g.k;
+
+			ptx_cp_async_cg_hint(dst + i * ROW_BYTES,
+					     valid ? src + (int64_t)i * g.k * 2 : (const char *)g.b,
+					     valid ? 16 : 0, policy);
+		}
+	}
+	ptx_cp_async_commit_group();
+}
+
+template <int dtype> __global__ void __launch_bounds__(WARPS * 32, 1)
+gemm_skinny_kernel(const __grid_constant__ struct cairn_gemm_args g, const void *residual)
+{
+	extern __shared__ __align__(128) unsigned char s_mem[];
+	int lane = threadIdx.x & 31, warp = threadIdx.x / 32, quad = lane / 4, t = lane & 3;
+	float *s_sum = (float *)(s_mem + RING_BYTES);
+	uint32_t ring = ptx_smem(s_mem) + warp * STAGES * STAGE_BYTES;
+	uint32_t mine = ring + quad * ROW_BYTES, swap = (quad & 1) << 2;
+	uint64_t policy = ptx_createpolicy_evict_first();
+	int num_units = (g.n + ROWS - 1) / ROWS,
+	    num_stages = (g.k + STAGE_K * WARPS - 1) / (STAGE_K * WARPS) * WARPS;
+	struct place here = { (int)blockIdx.x, warp }, ahead = here;
+	float sum[2][2][4] = { { { 0 } } };	/* [8 rows of b][mma of a pair] */
+	int slot = 0, buf = 0;
+
+	ptx_griddepcontrol_launch_dependents();
+	for (int i = 0; i < STAGES; i++) {
+		fetch_stage(g, ahead, num_units, ring + i * STAGE_BYTES, policy);
+		ahead = next_place(ahead, num_stages);
+	}
+	ptx_griddepcontrol_wait();
+	while (here.unit < num_units) {
+		struct place next = next_place(here, num_stages);
+		uint4 x[STAGE_K / 32];
+
+#pragma unroll
+		for (int c = 0; c < STAGE_K / 32; c++)
+			x[c] = load_a(g, quad, here.stage * STAGE_K + c * 32 + t * 8);
+		ptx_cp_async_wait_group<STAGES - 1>();
+		__syncwarp();
+#pragma unroll
+		for (int c = 0; c < STAGE_K / 32; c++)
+#pragma unroll
+			for (int i = 0; i < 2; i++) {
+				uint4 w = ptx_ld_shared_v4(mine + slot * STAGE_BYTES + i * 8 * ROW_BYTES +
+							   ((c * 4 + t) ^ swap) * 16);
+
+				mma<dtype>(sum[i][0], x[c].x, x[c].y, w.x, w.y);
+				mma<dtype>(sum[i][1], x[c].z, x[c].w, w.z, w.w);
+			}
+		__syncwarp();	/* all lanes have read the stage that is filled again now */
+		fetch_stage(g, ahead, num_units, ring + slot * STAGE_BYTES, policy);
+		ahead = next_place(ahead, num_stages);
+		slot ^= 1;
+		if (next.unit != here.unit) {
+			float *to = s_sum + (buf * WARPS + warp) * SUMS + quad * ROWS + 2 * t;
+
+#pragma unroll
+			for (int i = 0; i < 2; i++) {
+				*(float2 *)(to + 8 * i) = make_float2(sum[i][0][0] + sum[i][1][0],
+								      sum[i][0][1] + sum[i][1][1]);
+#pragma unroll
+				for (int k = 0; k < 4; k++)
+					sum[i][0][k] = sum[i][1][k] = 0;
+			}
+			__syncthreads();
+			if (threadIdx.x < SUMS) {
+				int i = threadIdx.x / ROWS, j = here.unit * ROWS + threadIdx.x % ROWS;
+				float total = 0;
+
+#pragma unroll
+				for (int w = 0; w < WARPS; w++)
+					total += s_sum[(buf * WARPS + w) * SUMS + threadIdx.x];
+				if (i < g.m && j < g.n)
+					gemm_store(g, i, j, total, residual);
+			}
+			buf ^= 1;
+		}
+		here = next;
+	}
+}
+
+/* ---- any shape, no library ---- */
+
+#define TILE		64
+#define TILE_K		16
+
+/* 256 threads make a tile of 64 x 64, 4 x 4 each; k advances 16 at a time through shared memory. */
+__global__ void __launch_bounds__(256) gemm_plain_kernel(const __grid_constant__ struct cairn_gemm_args g)
+{
+	__shared__ float s_a[TILE_K][TILE + 4], s_b[TILE_K][TILE + 4];
+	int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
+	int64_t row0 = (int64_t)blockIdx.y * TILE, col0 = (int64_t)blockIdx.x * TILE;
+	float sum[4][4] = { { 0 } };
+
+	for (int k0 = 0; k0 < g.k; k0 += TILE_K) {
+		for (int i = threadIdx.x; i < TILE * TILE_K; i += 256) {
+			int l = i % TILE_K, r = i / TILE_K;
+			bool in_k = k0 + l < g.k;
+
+			s_a[l][r] = in_k && row0 + r < g.m ?
+				    row_load(g.a, g.dtype, (row0 + r) * g.k + k0 + l) : 0;
+			s_b[l][r] = in_k && col0 + r < g.n ?
+				    row_load(g.b, g.dtype, (col0 + r) * g.k + k0 + l) : 0;
+		}
+		__syncthreads();
+#pragma unroll
+		for (int l = 0; l < TILE_K; l++)
+#pragma unroll
+			for (int i = 0; i < 4; i++)
+#pragma unroll
+				for (int j = 0; j < 4; j++)
+					sum[i][j] = fmaf(s_a[l][ty * 4 + i], s_b[l][tx * 4 + j], sum[i][j]);
+		__syncthreads();
+	}
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+#pragma unroll
+		for (int j = 0; j < 4; j++)
+			if (row0 + ty * 4 + i < g.m && col0 + tx * 4 + j < g.n)
+				gemm_store(g, row0 + ty * 4 + i, col0 + tx * 4 + j, sum[i][j], NULL);
+}
+
+static int launch_plain(const struct cairn_gemm_args *g, void *stream)
+{
+	struct cairn_launch launch = { 0 };
+	void *params[] = { (void *)g };
+
+	launch.grid[0] = (g->n + TILE - 1) / TILE;
+	launch.grid[1] = (g->m + TILE - 1) / TILE;
+	if (launch.grid[1] > 65535)
+		return cairn_error(EOPNOTSUPP, "gemm: m %d without cuBLASLt", g->m);
+	launch.block[0] = 256;
+	launch.stream = stream;
+	return cairn_launch((const void *)gemm_plain_kernel, &launch, params);
+}
+
+static int launch_skinny(const struct cairn_gemm_args *g, const void *residual, void *stream)
+{
+	int units = (g->n + ROWS - 1) / ROWS, num_sms = cairn_num_sms();
+	struct cairn_launch launch = { 0 };
+	void *params[] = { (void *)g, &residual };
+
+	if (num_sms < 0)
+		return num_sms;
+	launch.grid[0] = units < num_sms ? units : num_sms;
+	launch.block[0] = WARPS * 32;
+	launch.smem = RING_BYTES + 2 * WARPS * SUMS * sizeof(float);
+	launch.pdl = 1;
+	launch.stream = stream;
+	return cairn_launch(g->dtype == CAIRN_BF16 ? (const void *)gemm_skinny_kernel<CAIRN_BF16> :
+			    (const void *)gemm_skinny_kernel<CAIRN_F16>, &launch, params);
+}
+
+static int is_skinny(const struct cairn_gemm_args *g)
+{
+	return g->dtype != CAIRN_F32 && g->m <= SKINNY_M;
+}
+
+/* By measurement (gemm_tile.cu) */
+static int is_tile(const struct cairn_gemm_args *g)
+{
+	return g->dtype != CAIRN_F32 && g->m > SKINNY_M && g->m <= (g->k / 2 >= g->n ? CAIRN_GEMM_OWN_M : 32);
+}
+
+extern "C" int cairn_gemm(const struct cairn_gemm_args *args, void *stream)
+{
+	int ret;
+
+	CAIRN_TRY(cairn_gemm_check(args));
+	if (is_skinny(args))
+		return launch_skinny(args, NULL, stream);
+	if (is_tile(args))
+		return cairn_gemm_tile(args, NULL, stream);
+	ret = cairn_gemm_cublaslt(args, stream);
+	return ret == -EOPNOTSUPP ? launch_plain(args, stream) : ret;
+}
+
+extern "C" int cairn_gemm_own(const struct cairn_gemm_args *args, const void *residual, void *stream)
+{
+	CAIRN_TRY(cairn_gemm_check(args));
+	if (is_skinny(args))
+		return launch_skinny(args, residual, stream);
+	if (args->dtype == CAIRN_F32 || args->m > CAIRN_GEMM_OWN_M)
+		return cairn_error(EOPNOTSUPP, "gemm: m %d %s is left to cuBLASLt", args->m,
+				   cairn_dtype_name(args->dtype));
+	return cairn_gemm_tile(args, residual, stream);
+}
+
+extern "C" int cairn_gemm_workspace(const struct cairn_gemm_args *args, size_t *bytes)
+{
+	int ret;
+
+	CAIRN_TRY(cairn_gemm_check(args));
+	ret = is_skinny(args) || is_tile(args) ? -EOPNOTSUPP : cairn_gemm_cublaslt_workspace(args, bytes);
+	if (ret && ret != -EOPNOTSUPP)
+		return ret;
+	if (ret)
+		*bytes = 0;
+	return 0;
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * gemm_fp8w_test - cases of gemm_fp8w.h
+ *
+ * Shapes at the edges of kernels, as gemm_test.c: rows around 8, 16, 32, 64, 128, 256 and 512, columns that
+ * fill no tile and no block, k of one vector, k that ends in a stage and in a block. b holds all codes but
+ * NaN. EXACT: small integers with scales that are powers of two, every sum representable. Every small shape
+ * runs with both kinds of scales and all types; the bench rows, the projections of Llama 3 8B, in bf16 with
+ * scales of rows, some of blocks.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "conformance/harness.h"
+#include "primitives/base/fp8.h"
+
+struct shape {
+	int32_t m, n, k, bench, device_only;
+};
+
+static const struct shape shapes[] = {
+	{ 1, 1, 16, 0, 0 }, { 1, 8, 48, 0, 0 }, { 1, 96, 64, 0, 0 }, { 1, 320, 208, 0, 0 },
+	{ 1, 200, 4112, 0, 0 },
+	{ 2, 130, 272, 0, 0 }, { 3, 17, 1040, 0, 0 }, { 5, 300, 128, 0, 0 }, { 7, 33, 4096, 0, 0 },
+	{ 8, 1, 208, 0, 0 }, { 8, 257, 144, 0, 0 }, { 8, 65, 6016, 0, 0 },
+	{ 9, 96, 208, 0, 0 }, { 9, 130, 16, 0, 0 }, { 15, 65, 128, 0, 0 }, { 16, 129, 4096, 0, 0 },
+	{ 17, 8, 64, 0, 0 }, { 31, 257, 400, 0, 0 }, { 32, 131, 656, 0, 0 }, { 33, 320, 144, 0, 0 },
+	{ 63, 255, 112, 0, 0 }, { 64, 96, 208, 0, 0 }, { 65, 134, 1296, 0, 0 }, { 127, 63, 240, 0, 0 },
+	{ 128, 64, 272, 0, 0 }, { 129, 40, 272, 0, 0 }, { 255, 36, 144, 0, 0 }, { 256, 33, 64, 0, 0 },
+	{ 257, 40, 80, 0, 0 }, { 300, 132, 272, 0, 0 },
+	{ 16, 500, 2048, 0, 1 }, { 64, 256, 4096, 0, 1 }, { 100, 1000, 4112, 0, 1 }, { 128, 514, 1936, 0, 1 },
+	{ 200, 17000, 144, 0, 1 }, { 513, 520, 1168, 0, 1 }, { 700, 1000, 1024, 0, 1 },
+	/* bench rows */
+	{ 1, 4096, 4096, 1, 1 }, { 1, 6144, 4096, 1, 1 }, { 1, 14336, 4096, 1, 1 }, { 1, 28672, 4096, 1, 1 },
+	{ 1, 4096, 14336, 1, 1 }, { 1, 128256, 4096, 1, 1 },
+	{ 4, 4096, 4096, 1, 1 }, { 8, 4096, 4096, 1, 1 }, { 8, 28672, 4096, 1, 1 }, { 8, 4096, 14336, 1, 1 },
+	{ 16, 4096, 4096, 1, 1 }, { 16, 28672, 4096, 1, 1 }, { 16, 4096, 14336, 1, 1 },
+	{ 32, 28672, 4096, 1, 1 },
+	{ 64, 4096, 4096, 1, 1 }, { 64, 6144, 4096, 1, 1 }, { 64, 28672, 4096, 1, 1 },
+	{ 64, 4096, 14336, 1, 1 },
+	{ 128, 28672, 4096, 1, 1 }, { 256, 28672, 4096, 1, 1 }, { 256, 4096, 14336, 1, 1 },
+	{ 2048, 28672, 4096, 1, 1 },
+	{ 128, 4096, 14336, 1, 1 }, { 512, 28672, 4096, 1, 1 }, { 512, 4096, 14336, 1, 1 },
+};
+
+static const struct variant {
+	int32_t dtype, out_dtype, bias, scale_kind;
+} variants[] = {
+	{ CAIRN_BF16, CAIRN_BF16, 0, 0 },	/* of all shapes */
+	{ CAIRN_BF16, CAIRN_BF16, 1, 1 },	/* of all but the bench rows */
+	{ CAIRN_F16, CAIRN_F32, 1, 0 },
+	{ CAIRN_F16, CAIRN_F16, 0, 1 },
+	{ CAIRN_BF16, CAIRN_F32, 0, 1 },	/* of these, and some bench rows */
+};
+
+#define NUM_SHAPES	ARRAY_SIZE(shapes)
+#define NUM_TESTED	37	/* shapes that are no bench rows */
+#define NUM_BLOCKS	9	/* bench rows that also run with scales of blocks */
+#define NUM_CASES	(NUM_TESTED * 5 + (NUM_SHAPES - NUM_TESTED) + NUM_BLOCKS)
+
+/* behind NUM_TESTED */
+static const int32_t with_blocks[NUM_BLOCKS] = { 0, 3, 4, 8, 11, 14, 16, 17, 18 };
+
+static void row_of(int i, struct shape *s, struct variant *v)
+{
+	int first_blocks = (int)(NUM_TESTED * 5 + NUM_SHAPES - NUM_TESTED);
+
+	if (i < NUM_TESTED * 5) {
+		*s = shapes[i / 5];
+		*v = variants[i % 5];
+	} else if (i < first_blocks) {
+		*s = shapes[i - NUM_TESTED * 5 + NUM_TESTED];
+		*v = variants[0];
+	} else {
+		*s = shapes[NUM_TESTED + with_blocks[i - first_blocks]];
+		*v = variants[4];
+		v->out_dtype = CAIRN_BF16;
+	}
+}
+
+static void describe(int i, struct cairn_case *c)
+{
+	struct variant v;
+	struct shape s;
+	double m, n, k;
+
+	row_of(i, &s, &v);
+	m = s.m;
+	n = s.n;
+	k = s.k;
+	snprintf(c->name, sizeof(c->name), "m%d_n%d_k%d_%s_%s%s%s", s.m, s.n, s.k, cairn_dtype_name(v.dtype),
+		 v.scale_kind ? "blocks" : "rows", v.out_dtype != v.dtype ? "_to_f32" : "",
+		 v.bias ? "_bias" : "");
+	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
+	if (!s.bench && !s.device_only)
+		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
+	c->bench = s.bench;
+	c->device_only = s.device_only;
+	c->bytes = n * k + (m * k + v.bias * n) * 2 + 4 * (v.scale_kind ? n * k / 16384 : n) +
+		   m * n * (double)cairn_dtype_bytes(v.out_dtype);
+	c->flops = 2 * m * n * k;
+}
+
+/* EXACT: -4..4, which are codes. EXTREME: any code, the smallest and largest often. */
+static uint8_t some_code(struct cairn_op *op)
+{
+	uint64_t r = cairn_op_rand(op);
+	uint8_t v = (uint8_t)r;
+
+	if (op->kind == CAIRN_KIND_EXACT)
+		return cairn_float_to_e4m3((float)(r % 9) - 4);
+	if (op->kind == CAIRN_KIND_EXTREME && r >> 20 & 1)
+		v = (uint8_t[]){ 0x00, 0x80, 0x01, 0x81, 0x07, 0x08, 0x7e, 0xfe }[r >> 30 & 7];
+	return (v & 0x7f) == 0x7f ? v ^ 1 : v;
+}
+
+static void setup(struct cairn_op *op)
+{
+	struct cairn_gemm_fp8w_args *g = op->args;
+	int64_t m, n, k, scales, block = (1 << 20) + 7;
+	struct variant v;
+	struct shape s;
+	uint8_t *b;
+	float *scale;
+
+	row_of(op->case_index, &s, &v);
+	m = g->m = s.m;
+	n = g->n = s.n;
+	k = g->k = s.k;
+	g->dtype = v.dtype;
+	g->out_dtype = v.out_dtype;
+	g->scale_kind = v.scale_kind;
+	scales = v.scale_kind ? (n + 127) / 128 * ((k + 127) / 128) : n;
+	cairn_out(op, offsetof(struct cairn_gemm_fp8w_args, out), v.out_dtype, m * n);
+	cairn_fill(op, cairn_in(op, offsetof(struct cairn_gemm_fp8w_args, a), v.dtype, m * k), v.dtype,
+		   m * k, 1);
+	b = cairn_in(op, offsetof(struct cairn_gemm_fp8w_args, b), CAIRN_U8, n * k);
+	for (int64_t i = 0; i < n * k && i < block; i++)
+		b[i] = some_code(op);
+	for (int64_t i = block; i < n * k; i += block)
+		memcpy(b + i, b, (size_t)(n * k - i < block ? n * k - i : block));
+	scale = cairn_in(op, offsetof(struct cairn_gemm_fp8w_args, b_scale), CAIRN_F32, scales);
+	for (int64_t i = 0; i < scales; i++)
+		scale[i] = op->kind == CAIRN_KIND_EXACT ? ldexpf(1, (int)cairn_op_range(op, -2, 2)) :
+			   0.0005f + 1e-6f * (float)cairn_op_range(op, 0, 1000);
+	if (v.bias)
+		cairn_fill(op, cairn_in(op, offsetof(struct cairn_gemm_fp8w_args, bias), v.dtype, n), v.dtype,
+			   n, 1);
+}
+
+static int exact(const void *args, struct cairn_exact *e)
+{
+	return cairn_gemm_fp8w_exact(args, e);
+}
+
+static const char *reject(void *args, int i, int *want)
+{
+	struct cairn_gemm_fp8w_args *g = args;
+
+	*want = i < 11 ? -EINVAL : -EOPNOTSUPP;
+	switch (i) {
+	case 0: g->size = 8; return "old_struct";
+	case 1: g->out = NULL; return "null_out";
+	case 2: g->a = NULL; return "null_a";
+	case 3: g->b = NULL; return "null_b";
+	case 4: g->b_scale = NULL; return "null_b_scale";
+	case 5: g->m = 0; return "m_0";
+	case 6: g->n = -1; return "n_negative";
+	case 7: g->k = 0; return "k_0";
+	case 8: g->scale_kind = 2; return "scale_kind_2";
+	case 9: g->b += 8; return "misaligned_b";
+	case 10: g->a = (const char *)g->a + 8; return "misaligned_a";
+	case 11: g->k = 8; return "k_8";
+	case 12: g->dtype = g->out_dtype = CAIRN_F32; return "dtype_f32";
+	case 13: g->out_dtype = CAIRN_F16; return "bf16_to_f16";
+	}
+	return NULL;
+}
+
+const struct cairn_family cairn_gemm_fp8w_family = {
+	.stage = "primitives",
+	.name = "gemm_fp8w",
+	.op = offsetof(struct cairn_impl, gemm_fp8w),
+	.workspace_op = offsetof(struct cairn_impl, gemm_fp8w_workspace),
+	.args_size = sizeof(struct cairn_gemm_fp8w_args),
+	.workspace_field = offsetof(struct cairn_gemm_fp8w_args, workspace),
+	.num_cases = NUM_CASES,
+	.exact_is_equal = 1,
+	.describe = describe,
+	.setup = setup,
+	.exact = exact,
+	.reject = reject,
+};

@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gemm_tile - 9 to 64 rows of a: tiles of b through shared memory to wgmma, k shared among a cluster
+ *
+ * out^T = b a^T: up to 64 rows of b are the rows of a product, 16, 32 or 64 rows of a (`cols`) its columns. A
+ * cluster of two CTAs is persistent over tiles, all of one height such that every cluster has as many
+ * (pick_shape()); where there are fewer tiles than that four or eight CTAs share one. CTAs take the stages of
+ * k in turn, so that at any time a cluster reads a row's neighbouring bytes. What each has then it sends, by
+ * st.async, to the one that adds up that part of the tile, in the order of ranks, and writes it; meanwhile
+ * stages of the next tile arrive.
+ *
+ * Warps: four that multiply; four that add up and write; one that fetches, by the copy engine, b before the
+ * kernel in front has ended.
+ *
+ * Shared memory (dynamic), panels of 64 along k in swizzle by 128 bytes:
+ *	the ring	RING stages	[panel][64 rows of b][64] elements
+ *					[panel][cols][64] elements of a
+ *	sums		2 x float4 [rank][items][32 lanes]: an item is what a warp has of 8 columns
+ *	barriers	full, empty [RING]; sums_full, sums_free [2]
+ *
+ * Floor: b once through memory, 2 n k bytes at the read stream; an SM takes 25 bytes a clock or so, and for
+ * each of b it needs cols / 64 of a.
+ *
+ * H200, bf16, us a call of many in a graph (cuBLASLt): n x k =
+ *	4096 x 4096	m 16 10.0 (12.7)	m 32 11.0 (13.1)
+ *	6144 x 4096	m 16 14.1 (15.4)
+ *	14336 x 4096	m 16 28.9 (29.9)
+ *	28672 x 4096	m 16 56.2 (56.1)	m 32 58.3 (57.2; on another host 58.6 both)
+ *	4096 x 14336	m 16 28.2 (31.4)	m 32 29.1 (32.3)	m 64 31.7 (35.2)
+ * cairn_gemm() takes it to m = 32, and to 64 where sums are long. Elsewhere cuBLASLt wins at m 64, as too
+ * much of a comes through the L2: 12.6 for its 11.7, 17.4 for 15.8, 33.1 for 32.9, 61.9 for 60.8 (k 4096).
+ *
+ * Tried and lost (us, m 16; hosts are a few % apart):
+ *   - misses that bring 256 bytes: 61.2 for 57.6 at n 28672
+ *   - half of k each: 65 for 58, and 48 for 31 at k 14336: rows' pieces lie further apart
+ *   - stages of 64 and 128 of k: 11.0 and 10.7 for 10.0 of 4096 x 4096, 29.6 and 29.1 for 28.8 at k 14336; at
+ *     m 32 256 is no faster than 128, at m 64 too few stages: 34.0 for 31.9 at k 14336
+ *   - clusters of 4 and 8, of which 30 and 15 run at once, 120 of 132 SMs: 34 and 38 for 30 at n 14336
+ *   - tiles of 128 and 256 rows: 57.8 and 63 for 57.6 at n 28672, 12 and 14 for 11.6 of 4096 x 4096
+ *   - tiles of 64 rows where clusters then have unequally many: 30.1 for 28.8 at n 14336
+ *   - a kept in shared memory over tiles: 0
+ *   - half of shared memory, so that the next kernel's CTAs start beside: 11.0 for 10.7 of 4096 x 4096
+ */
+#include "primitives/gemm/gemm.cuh"
+#include "primitives/base/launch.h"
+#include "primitives/ptx/ptx_copy.cuh"
+#include "primitives/ptx/speak.cuh"
+#include "primitives/base/tensor_map.h"
+#include "primitives/ptx/wgmma.cuh"
+
+#define PANEL_K		64
+#define PANEL_ROW	(PANEL_K * 2)	/* bytes */
+#define TILE_ROWS	64		/* of b */
+#define B_PANEL		(TILE_ROWS * PANEL_ROW)
+#define MAX_CLUSTER	8
+#define WORKERS		4		/* warps */
+#define WRITERS		4
+#define THREADS		((WORKERS + WRITERS + 1) * 32)
+#define SMEM_LIMIT	(227 * 1024)
+
+/* Long runs of a row are good for memory; with many rows of a there is no room for them. */
+#define PANELS(cols)		((cols) == 16 ? 4 : 2)	/* of a stage */
+#define A_PANEL(cols)		((cols) * PANEL_ROW)
+#define STAGE_BYTES(cols)	(PANELS(cols) * (B_PANEL + A_PANEL(cols)))
+#define SUMS_BYTES(cols)	(TILE_ROWS * (cols) * 4)
+#define RING(cols)		((SMEM_LIMIT - 1024 - 2 * SUMS_BYTES(cols)) / STAGE_BYTES(cols))
+#define BARRIERS(cols)		(2 * RING(cols) + 4)
+#define SMEM_BYTES(cols)	(RING(cols) * STAGE_BYTES(cols) + 2 * SUMS_BYTES(cols) + BARRIERS(cols) * 8)
+
+#define TILE			static __device__ __forceinline__
+
+struct maps {
+	CUtensorMap a, b;	/* boxes: 64 of k and `cols` rows of a; 64 of k and a tile's rows of b */
+};
+
+struct plan {
+	int rows, tiles;	/* rows of b a tile, a multiple of 8; tiles in all */
+	int size;		/* CTAs of a cluster */
+};
+
+/* Shared memory, addresses; and which of all is this CTA's */
+struct mine {
+	uint32_t ring, sums, full, empty, sums_full, sums_free;
+	int rank, cluster, clusters;
+	int count;		/* stages of a tile */
+};
+
+/* Stage after stage of the ring: which, and the parity of how often it was there */
+struct turn {
+	int slot, parity;
+};
+
+TILE void advance(struct turn *t, int ring)
+{
+	if (++t->slot == ring) {
+		t->slot = 0;
+		t->parity ^= 1;
+	}
+}
+
+/* Where along k panel q of this CTA's stage i is */
+template <int cols> TILE int along_k(const struct plan &p, const struct mine &s, int i, int q)
+{
+	return ((i * p.size + s.rank) * PANELS(cols) + q) * PANEL_K;
+}
+
+template <int cols>
+TILE void fetch_a(const struct maps &maps, const struct plan &p, const struct mine &s, int i, int slot)
+{
+	const uint32_t to = s.ring + slot * STAGE_BYTES(cols) + PANELS(cols) * B_PANEL;
+
+#pragma unroll
+	for (int q = 0; q < PANELS(cols); q++)
+		ptx_cp_async_bulk_tensor_2d_g2s(to + q * A_PANEL(cols), &maps.a, along_k<cols>(p, s, i, q), 0,
+						s.full + slot * 8);
+}
+
+/* By one lane. b does not wait for the kernel before: a ring of it, and only then what that kernel made. */
+template <int cols> TILE void fetch(const struct maps &maps, const struct plan &p, const struct mine &s)
+{
+	const uint64_t policy = ptx_createpolicy_evict_first();
+	const int early = min(RING(cols), s.count) - 1;
+	const uint32_t bytes = PANELS(cols) * (p.rows * PANEL_ROW + A_PANEL(cols));
+	struct turn t = { 0, 1 };
+
+	for (int tile = s.cluster; tile < p.tiles; tile += s.clusters) {
+		const bool first = tile == s.cluster;
+
+		for (int i = 0; i < s.count; i++) {
+			const uint32_t to = s.ring + t.slot * STAGE_BYTES(cols), full = s.full + t.slot * 8;
+
+			ptx_mbarrier_wait(s.empty + t.slot * 8, t.parity);
+			ptx_mbarrier_arrive_expect_tx(full, bytes);
+#pragma unroll
+			for (int q = 0; q < PANELS(cols); q++)
+				ptx_cp_async_bulk_tensor_2d_g2s_hint(to + q * B_PANEL, &maps.b,
+								     along_k<cols>(p, s, i, q),
+								     tile * p.rows, full, policy);
+			if (first && i == early) {
+				ptx_griddepcontrol_wait();
+				for (int before = 0; before < i; before++)
+					fetch_a<cols>(maps, p, s, before, before);
+			}
+			if (!first || i >= early)
+				fetch_a<cols>(maps, p, s, i, t.slot);
+			advance(&t, RING(cols));
+		}
+	}
+}
+
+/* Of a tile: what a rank adds up */
+template <int cols> TILE int items_of(const struct plan &p)
+{
+	return WORKERS * (cols / 8) / p.size;
+}
+
+/* A warp's part of the nth tile, d: [cols / 8][4], to those who add it up */
+template <int cols>
+TILE void send(const struct plan &p, const struct mine &s, int nth, int warp, const float *d)
+{
+	const int items = items_of<cols>(p), lane = threadIdx.x % 32, buffer = nth & 1;
+	const uint32_t mine = s.sums + buffer * SUMS_BYTES(cols) + (s.rank * items * 32 + lane) * 16;
+
+	if (nth >= 2)
+		ptx_mbarrier_wait_cluster(s.sums_free + buffer * 8, (nth / 2 - 1) & 1);
+#pragma unroll
+	for (int j = 0; j < cols / 8; j++) {
+		const int item = warp * (cols / 8) + j, to = item / items;
+
+		ptx_st_async_v4(ptx_mapa(mine + item % items * 512, to),
+				make_uint4(__float_as_uint(d[4 * j]), __float_as_uint(d[4 * j + 1]),
+					   __float_as_uint(d[4 * j + 2]), __float_as_uint(d[4 * j + 3])),
+				ptx_mapa(s.sums_full + buffer * 8, to));
+	}
+}
+
+template <int dtype, int cols> TILE void multiply(const struct plan &p, const struct mine &s, int warp)
+{
+	struct turn t = { 0, 0 };
+	float d[cols / 2];
+	int nth = 0;
+
+	for (int tile = s.cluster; tile < p.tiles; tile += s.clusters, nth++) {
+		uint32_t before = 0;
+
+#pragma unroll
+		for (int j = 0; j < cols / 2; j++)
+			d[j] = 0;
+		for (int i = 0; i < s.count; i++) {
+			const uint32_t at = s.ring + t.slot * STAGE_BYTES(cols);
+			const uint64_t b = wgmma_desc(at, 0);
+			const uint64_t a = wgmma_desc(at + PANELS(cols) * B_PANEL, 0);
+
+			ptx_mbarrier_wait(s.full + t.slot * 8, t.parity);
+			wgmma_keep<cols / 2>(d);
+			ptx_wgmma_fence();
+#pragma unroll
+			for (int q = 0; q < PANELS(cols); q++)
+#pragma unroll
+				for (int step = 0; step < PANEL_K / 16; step++)
+					ptx_wgmma_ss<dtype, cols>(d, b + (q * B_PANEL >> 4) + 2 * step,
+								  a + (q * A_PANEL(cols) >> 4) + 2 * step, 1);
+			ptx_wgmma_commit_group();
+			wgmma_keep<cols / 2>(d);
+			ptx_wgmma_wait_group<1>();
+			if (i)
+				speak(before);
+			before = s.empty + t.slot * 8;
+			advance(&t, RING(cols));
+		}
+		ptx_wgmma_wait_group<0>();
+		wgmma_keep<cols / 2>(d);
+		if (s.count)
+			speak(before);
+		if (nth == 0)
+			ptx_barrier_cluster_wait_acquire();	/* they have their barriers */
+		send<cols>(p, s, nth, warp, d);
+	}
+}
+
+/* This rank's items of each tile: what all ranks sent, added up, finished and written */
+template <int cols>
+TILE void write_out(const struct cairn_gemm_args &g, const void *residual, const struct plan &p,
+		    const struct mine &s, int warp)
+{
+	const int items = items_of<cols>(p), lane = threadIdx.x % 32;
+	int nth = 0;
+
+	ptx_barrier_cluster_wait_acquire();
+	for (int tile = s.cluster; tile < p.tiles; tile += s.clusters, nth++) {
+		const uint32_t full = s.sums_full + (nth & 1) * 8;
+		const uint32_t sums = s.sums + (nth & 1) * SUMS_BYTES(cols) + lane * 16;
+
+		if (warp == 0 && lane == 0)
+			ptx_mbarrier_arrive_expect_tx(full, SUMS_BYTES(cols));
+		ptx_mbarrier_wait_cluster(full, nth / 2 & 1);
+		if (nth == 0)
+			ptx_griddepcontrol_wait();	/* out may be what the kernel before reads */
+		for (int it = warp; it < items; it += WRITERS) {
+			const int item = s.rank * items + it, i = item % (cols / 8) * 8 + lane % 4 * 2;
+			const int row = item / (cols / 8) * 16 + lane / 4, j = tile * p.rows + row;
+			float v[4] = { 0, 0, 0, 0 };
+
+#pragma unroll
+			for (int from = 0; from < MAX_CLUSTER; from++) {
+				uint4 x;
+
+				if (from >= p.size)
+					break;
+				x = ptx_ld_shared_v4(sums + (from * items + it) * 512);
+				v[0] += __uint_as_float(x.x);
+				v[1] += __uint_as_float(x.y);
+				v[2] += __uint_as_float(x.z);
+				v[3] += __uint_as_float(x.w);
+			}
+#pragma unroll
+			for (int e = 0; e < 4; e++)
+				if (i + e % 2 < g.m && row + e / 2 * 8 < p.rows && j + e / 2 * 8 < g.n)
+					gemm_store(g, i + e % 2, j + e / 2 * 8, v[e], residual);
+		}
+		__syncwarp();
+		/* if somebody waits for it: nothing may be under way to a CTA that has left */
+		if (tile + 2 * s.clusters < p.tiles && lane < p.size)
+			ptx_mbarrier_arrive_cluster(ptx_mapa(s.sums_free + (nth & 1) * 8, lane));
+	}
+}
+
+template <int dtype, int cols>
+__global__ void __launch_bounds__(THREADS, 1)
+gemm_tile_kernel(const __grid_constant__ struct cairn_gemm_args g, const __grid_constant__ struct maps maps,
+		 const __grid_constant__ struct plan p, const void *residual)
+{
+	extern __shared__ __align__(1024) unsigned char s_mem[];
+	const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+	const int stages = (g.k + PANELS(cols) * PANEL_K - 1) / (PANELS(cols) * PANEL_K);
+	struct mine s;
+
+	s.rank = blockIdx.x % p.size;
+	s.cluster = blockIdx.x / p.size;
+	s.clusters = gridDim.x / p.size;
+	s.count = (stages - s.rank + p.size - 1) / p.size;
+	s.ring = ptx_smem(s_mem);
+	s.sums = s.ring + RING(cols) * STAGE_BYTES(cols);
+	s.full = s.sums + 2 * SUMS_BYTES(cols);
+	s.empty = s.full + RING(cols) * 8;
+	s.sums_full = s.empty + RING(cols) * 8;
+	s.sums_free = s.sums_full + 2 * 8;
+	ptx_griddepcontrol_launch_dependents();
+	if (threadIdx.x == 0) {
+		ptx_prefetch_tensormap(&maps.b);
+		ptx_prefetch_tensormap(&maps.a);
+		for (int i = 0; i < RING(cols); i++) {
+			ptx_mbarrier_init(s.full + i * 8, 1);
+			ptx_mbarrier_init(s.empty + i * 8, WORKERS * SPEAKERS);
+		}
+		for (int i = 0; i < 2; i++) {
+			ptx_mbarrier_init(s.sums_full + i * 8, 1);
+			ptx_mbarrier_init(s.sums_free + i * 8, p.size * WRITERS);
+		}
+		ptx_fence_mbarrier_init_release_cluster();
+	}
+	__syncthreads();
+	ptx_barrier_cluster_arrive_release();
+	if (warp < WORKERS) {
+		multiply<dtype, cols>(p, s, warp);
+	} else if (warp < WORKERS + WRITERS) {
+		write_out<cols>(g, residual, p, s, warp - WORKERS);
+	} else {
+		if (lane == 0)
+			fetch<cols>(maps, p, s);
+		__syncwarp();
+		ptx_barrier_cluster_wait_acquire();
+	}
+	__syncwarp();
+	/* nobody leaves to whom somebody still sends */
+	ptx_barrier_cluster_arrive_relaxed();
+	ptx_barrier_cluster_wait_acquire();
+}
+
+static int make_map(CUtensorMap *map, const void *matrix, int rows, int k, int box_rows)
+{
+	const struct cairn_tensor_layout t = {
+		.data = matrix, .dims = 2, .element_bytes = 2, .size = { (uint64_t)k, (uint64_t)rows },
+		.stride = { (uint64_t)k * 2 }, .box = { PANEL_K, (uint32_t)box_rows }, .swizzle = 128,
+	};
+
+	return cairn_tensor_map(map, &t, "gemm");
+}
+
+static int div_up(int a, int b)
+{
+	return (int)(((int64_t)a + b - 1) / b);
+}
+
+/* How many clusters of so many CTAs, one a multiprocessor, are resident at once; < 0: -errno */
+static int num_clusters(const void *kernel, int size)
+{
+	static int known[MAX_CLUSTER + 1];
+	struct cairn_launch l = { .grid = { (unsigned int)size }, .block = { THREADS }, .smem = SMEM_LIMIT,
+				  .cluster = size };
+	int n = __atomic_load_n(&known[size], __ATOMIC_RELAXED);
+
+	if (n)
+		return n;
+	n = cairn_max_active_clusters(kernel, &l);
+	if (n > 0)
+		__atomic_store_n(&known[size], n, __ATOMIC_RELAXED);
+	return n;
+}
+
+/* The largest clusters of which all run at once, or pairs; then a height that gives all as many tiles. */
+static int pick_shape(const struct cairn_gemm_args *g, const void *kernel, struct plan *p, int *clusters)
+{
+	int tiles = div_up(g->n, TILE_ROWS), at_once, rounds;
+
+	for (p->size = MAX_CLUSTER;; p->size /= 2) {
+		at_once = num_clusters(kernel, p->size);
+		if (at_once < 0)
+			return at_once;
+		if (tiles <= at_once || p->size == 2)
+			break;
+	}
+	if (!at_once)
+		return cairn_error(EOPNOTSUPP, "gemm: no pair of CTAs fits on this device");
+	rounds = div_up(tiles, at_once);
+	p->rows = div_up(div_up(g->n, at_once * rounds), 8) * 8;
+	if (p->rows < TILE_ROWS / 2)	/* each CTA reads all of a */
+		p->rows = TILE_ROWS / 2;
+	p->tiles = div_up(g->n, p->rows);
+	*clusters = p->tiles < at_once ? p->tiles : at_once;
+	return 0;
+}
+
+struct form {
+	const void *kernel[2];
+	int cols, smem;
+};
+
+#define FORM(cols)	{ { (const void *)gemm_tile_kernel<CAIRN_BF16, cols>, \
+			    (const void *)gemm_tile_kernel<CAIRN_F16, cols> }, cols, SMEM_BYTES(cols) }
+
+extern "C" int cairn_gemm_tile(const struct cairn_gemm_args *g, const void *residual, void *stream)
+{
+	static const struct form forms[3] = { FORM(16), FORM(32), FORM(64) };
+	const struct form *form = &forms[g->m <= 16 ? 0 : g->m <= 32 ? 1 : 2];
+	const void *kernel = form->kernel[g->dtype == CAIRN_F16];
+	struct cairn_launch l = { .block = { THREADS }, .smem = (size_t)form->smem, .pdl = 1,
+				  .stream = stream };
+	int clusters;
+	struct maps maps;
+	struct plan p;
+	void *params[] = { (void *)g, &maps, &p, &residual };
+
+	CAIRN_TRY(pick_shape(g, kernel, &p, &clusters));
+	CAIRN_TRY(make_map(&maps.a, g->a, g->m, g->k, form->cols));
+	CAIRN_TRY(make_map(&maps.b, g->b, g->n, g->k, p.rows));
+	l.cluster = p.size;
+	l.grid[0] = (unsigned int)(clusters * p.size);
+	return cairn_launch(kernel, &l, params);
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+/* quant_fp8w_ref - the reference; every step is defined to the bit */
+#include "primitives/gemm/quant_fp8w.h"
+
+#include "primitives/base/dtype.h"
+#include "primitives/base/error.h"
+#include "primitives/base/fp8.h"
+
+int cairn_quant_fp8w_check(const struct cairn_quant_fp8w_args *a)
+{
+	if (!a || a->size < sizeof(*a))
+		return cairn_error(EINVAL, "quant_fp8w: args: null or too short");
+	if (a->n < 0 || a->k < 1)
+		return cairn_error(EINVAL, "quant_fp8w: n %d, k %d: must be >= 0, >= 1", a->n, a->k);
+	if (a->scale_kind != CAIRN_FP8_SCALE_ROWS && a->scale_kind != CAIRN_FP8_SCALE_BLOCKS)
+		return cairn_error(EINVAL, "quant_fp8w: scale_kind: %d is neither 0 nor 1", a->scale_kind);
+	if (!cairn_dtype_is_float(a->dtype) || a->k % 16)
+		return cairn_error(EOPNOTSUPP, "quant_fp8w: dtype %d, k %d (must be a multiple of 16)",
+				   a->dtype,
+				   a->k);
+	if (a->n == 0)
+		return 0;
+	if (!a->b || !a->scale || !a->w)
+		return cairn_error(EINVAL, "quant_fp8w: b, scale, w: must not be null");
+	if (((uintptr_t)a->b | (uintptr_t)a->w) & 15)
+		return cairn_error(EINVAL, "quant_fp8w: b, w: must be 16-byte aligned");
+	return 0;
+}
+
+/* Rows [i0, i1), columns [j0, j1) with one scale; what is computed goes to either. */
+static void tile(const struct cairn_quant_fp8w_args *a, int64_t at, int32_t i0, int32_t i1, int32_t j0,
+		 int32_t j1, struct cairn_exact *exact)
+{
+	float max = 0, scale;
+
+	for (int64_t i = i0; i < i1; i++)
+		for (int32_t j = j0; j < j1; j++)
+			max = fmaxf(max, fabsf((float)cairn_load(a->w, a->dtype, i * a->k + j)));
+	scale = max / (float)CAIRN_FP8_MAX;
+	if (scale == 0)
+		scale = 1;
+	if (exact) {
+		exact[1].val[at] = (double)scale;
+		exact[1].bound[at] = 0;
+	} else {
+		a->scale[at] = scale;
+	}
+	for (int64_t i = i0; i < i1; i++)
+		for (int32_t j = j0; j < j1; j++) {
+			int64_t e = i * a->k + j;
+			uint8_t v = cairn_float_to_e4m3((float)cairn_load(a->w, a->dtype, e) / scale);
+
+			if (exact) {
+				exact[0].val[e] = v;
+				exact[0].bound[e] = 0;
+			} else {
+				a->b[e] = v;
+			}
+		}
+}
+
+static int32_t lesser(int32_t a, int32_t b)
+{
+	return a < b ? a : b;
+}
+
+static int quantise(const struct cairn_quant_fp8w_args *a, struct cairn_exact *exact)
+{
+	int32_t high = a->scale_kind ? CAIRN_FP8_BLOCK : 1, wide = a->scale_kind ? CAIRN_FP8_BLOCK : a->k;
+	int32_t tiles_n = (a->n + high - 1) / high, tiles_k = (a->k + wide - 1) / wide;
+
+	#pragma omp parallel for schedule(static)
+	for (int32_t i = 0; i < tiles_n; i++)
+		for (int32_t j = 0; j < tiles_k; j++)
+			tile(a, (int64_t)i * tiles_k + j, i * high, lesser(a->n, (i + 1) * high), j * wide,
+			     lesser(a->k, (j + 1) * wide), exact);
+	return 0;
+}
+
+int cairn_quant_fp8w_ref(const struct cairn_quant_fp8w_args *a, void *stream)
+{
+	(void)stream;
+	CAIRN_TRY(cairn_quant_fp8w_check(a));
+	return quantise(a, NULL);
+}
+
+int cairn_quant_fp8w_exact(const struct cairn_quant_fp8w_args *a, struct cairn_exact *exact)
+{
+	CAIRN_TRY(cairn_quant_fp8w_check(a));
+	return quantise(a, exact);
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * quant_fp8w_test - cases of quant_fp8w.h, and of the two conversions on the host
+ *
+ * EXTREME: rows and blocks of zeros, of both signs; of values so small that the scale is subnormal or 0; one
+ * value far above all others, which sends them to subnormals and to 0; ties between neighbours. POISON: rows
+ * that are not finite next to others.
+ */
+#include "conformance/harness.h"
+
+#include <stdio.h>
+
+#include "primitives/base/fp8.h"
+
+static const struct shape {
+	int32_t n, k, bench;
+} shapes[] = {
+	{ 1, 16, 0 }, { 0, 64, 0 }, { 3, 48, 0 }, { 7, 128, 0 }, { 5, 144, 0 }, { 130, 272, 0 },
+	{ 128, 128, 0 }, { 257, 1040, 0 }, { 33, 4096, 0 }, { 2, 14336, 0 }, { 4096, 4096, 1 },
+};
+static const int32_t dtypes[] = { CAIRN_BF16, CAIRN_F16, CAIRN_F32 };
+#define NUM_CASES	(ARRAY_SIZE(shapes) * ARRAY_SIZE(dtypes) * 2)
+
+static void describe(int i, struct cairn_case *c)
+{
+	const struct shape *s = &shapes[i / 6];
+	int32_t dtype = dtypes[i / 2 % 3];
+
+	snprintf(c->name, sizeof(c->name), "n%d_k%d_%s_%s", s->n, s->k, cairn_dtype_name(dtype),
+		 i % 2 ? "blocks" : "rows");
+	c->kinds = s->bench ? CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) : CAIRN_ALL_KINDS;
+	c->bench = s->bench && dtype == CAIRN_BF16;
+	c->device_only = s->bench;
+	c->bytes = (double)s->n * s->k * (1.0 + (double)cairn_dtype_bytes(dtype));
+}
+
+static void setup(struct cairn_op *op)
+{
+	const struct shape *s = &shapes[op->case_index / 6];
+	struct cairn_quant_fp8w_args *a = op->args;
+	int64_t count = (int64_t)s->n * s->k;
+	void *w;
+
+	a->n = s->n;
+	a->k = s->k;
+	a->dtype = dtypes[op->case_index / 2 % 3];
+	a->scale_kind = op->case_index % 2;
+	cairn_out(op, offsetof(struct cairn_quant_fp8w_args, b), CAIRN_U8, count);
+	cairn_out(op, offsetof(struct cairn_quant_fp8w_args, scale), CAIRN_F32,
+		  a->scale_kind ? (int64_t)((s->n + 127) / 128) * ((s->k + 127) / 128) : s->n);
+	w = cairn_in(op, offsetof(struct cairn_quant_fp8w_args, w), a->dtype, count);
+	cairn_fill(op, w, a->dtype, count, 0.05);
+	for (int32_t i = 0; i < s->n && op->kind == CAIRN_KIND_EXTREME; i++) {
+		int what = (int)cairn_op_range(op, 0, 4);
+
+		for (int32_t j = 0; j < s->k; j++) {
+			int64_t e = (int64_t)i * s->k + j;
+			double v = cairn_load(w, a->dtype, e), sign = v < 0 ? -1 : 1;
+
+			if (what == 0)		/* zeros */
+				v = sign * 0.0;
+			else if (what == 1)	/* next to nothing */
+				v = sign * (a->dtype == CAIRN_F16 ? 0x1p-24 : 0x1p-133) * (double)(j % 5);
+			else if (what == 2)	/* one large, ties and what falls below e4m3 in the others */
+				v = j == s->k / 2 ? 448 : sign * 0x1p-10 * (double)(j % 37);
+			else if (what == 3)
+				v = j == 0 ? -448 : sign * (240 + 4 * (j % 64));
+			cairn_store(w, a->dtype, e, v);
+		}
+	}
+}
+
+static int exact(const void *args, struct cairn_exact *e)
+{
+	return cairn_quant_fp8w_exact(args, e);
+}
+
+static const char *reject(void *args, int i, int *want)
+{
+	struct cairn_quant_fp8w_args *a = args;
+
+	*want = i < 9 ? -EINVAL : -EOPNOTSUPP;
+	switch (i) {
+	case 0: a->size = 8; return "old_struct";
+	case 1: a->b = NULL; return "null_b";
+	case 2: a->scale = NULL; return "null_scale";
+	case 3: a->w = NULL; return "null_w";
+	case 4: a->n = -1; return "negative_n";
+	case 5: a->k = 0; return "no_k";
+	case 6: a->scale_kind = 2; return "scale_kind_2";
+	case 7: a->b += 8; return "misaligned_b";
+	case 8: a->w = (const char *)a->w + 8; return "misaligned_w";
+	case 9: a->k = 8; return "k_8";
+	case 10: a->dtype = CAIRN_I32; return "dtype_i32";
+	}
+	return NULL;
+}
+
+/* All 256 codes come back as themselves, and between two neighbours the nearer one, the even one of two. */
+static void codes(struct cairn_test *t)
+{
+	for (int v = 0; v < 256; v++) {
+		float x = cairn_e4m3_to_float((uint8_t)v);
+
+		if ((v & 0x7f) == 0x7f)
+			EXPECT(t, isnan(x) && cairn_float_to_e4m3(x) == 0x7f);
+		else
+			EXPECT(t, cairn_float_to_e4m3(x) == v);
+	}
+	for (int v = 0; v < 0x7e; v++) {
+		float lo = cairn_e4m3_to_float((uint8_t)v), hi = cairn_e4m3_to_float((uint8_t)(v + 1));
+		float middle = lo + (hi - lo) / 2;
+
+		EXPECT(t, cairn_float_to_e4m3(middle) == v + (v & 1));
+		EXPECT(t, cairn_float_to_e4m3(nextafterf(middle, 0)) == v);
+		EXPECT(t, cairn_float_to_e4m3(nextafterf(middle, 500)) == v + 1);
+		EXPECT(t, cairn_float_to_e4m3(-nextafterf(middle, 500)) == v + 1 + 0x80);
+	}
+	EXPECT(t, cairn_float_to_e4m3(1e30f) == 0x7e && cairn_float_to_e4m3(-INFINITY) == 0xfe);
+	EXPECT(t, cairn_e4m3_to_float(0x7e) == 448 && cairn_e4m3_to_float(0x01) == 0x1p-9f &&
+	       cairn_e4m3_to_float(0x38) == 1 && cairn_e4m3_to_float(0x08) == 0x1p-6f);
+}
+
+static const struct cairn_unit units[] = { { "codes", codes } };
+
+const struct cairn_family cairn_quant_fp8w_family = {
+	.stage = "primitives", .name = "quant_fp8w",
+	.units = units, .num_units = ARRAY_SIZE(units),
+	.op = offsetof(struct cairn_impl, quant_fp8w),
+	.args_size = sizeof(struct cairn_quant_fp8w_args),
+	.num_cases = NUM_CASES,
+	.exact_is_equal = 1,
+	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
+};

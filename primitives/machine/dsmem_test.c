@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * dsmem_test - cases of dsmem.h, and the rows of the DSMEM profile
+ *
+ * Data movement is judged against dsmem_ref.c for every CTA that ran. Times are never judged; bench rows
+ * (all clusters that fit, a CTA an SM; _one: a single cluster) turn them into record members, dsmem_record.h.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conformance/harness.h"
+#include "primitives/machine/dsmem_record.h"
+
+#define SMEM_ALONE	(200 * 1024)	/* no second CTA fits the SM */
+#define BENCH_BYTES	(64 * 1024)
+#define MAX_CTAS	256		/* of a bench row: more than any device's SMs */
+
+static const char *const names[CAIRN_DSMEM_NUM_TESTS] = {
+	"latency", "latency_smem", "latency_l2", "latency_hbm", "load", "st_async", "bulk", "multicast",
+	"barrier", "mbarrier", "active",
+};
+
+/* Bench rows of a test: all sizes from 1, or 2, 4, 8, 16; or one of its own. */
+enum sizes { ONCE, POWERS, ALL };
+static const struct {
+	int test, one;		/* one: a single cluster */
+	enum sizes sizes;
+	const char *suffix;
+} benches[] = {
+	{ CAIRN_DSMEM_LATENCY, 0, ALL, "" },
+	{ CAIRN_DSMEM_LOAD, 0, ALL, "_all" },
+	{ CAIRN_DSMEM_LOAD, 1, POWERS, "_one" },
+	{ CAIRN_DSMEM_ST_ASYNC, 0, POWERS, "" },
+	{ CAIRN_DSMEM_BULK, 0, POWERS, "" },
+	{ CAIRN_DSMEM_MULTICAST, 0, POWERS, "" },
+	{ CAIRN_DSMEM_BARRIER, 0, ALL, "" },
+	{ CAIRN_DSMEM_MBARRIER, 0, POWERS, "" },
+	{ CAIRN_DSMEM_ACTIVE, 0, ALL, "" },
+	{ CAIRN_DSMEM_LATENCY_SMEM, 1, ONCE, "" },
+	{ CAIRN_DSMEM_LATENCY_L2, 1, ONCE, "" },
+	{ CAIRN_DSMEM_LATENCY_HBM, 1, ONCE, "" },
+};
+
+/*
+ * Which SMs meet in a cluster depends on its size. At 16 an H200 leaves 20 of its 132 out: the last two of a
+ * GPC of 18 (9 reaches them), a GPC of 8 (8 does), and SMs that take part in clusters of 2 alone. The matrix
+ * is made of all.
+ */
+static const int matrix_sizes[] = { 16, 9, 8, 2 };
+#define NUM_MATRICES	((int)ARRAY_SIZE(matrix_sizes))
+#define NUM_BENCHES	(NUM_MATRICES + 4 * 16 + 5 * 4 + 3)	/* then ALL, POWERS and ONCE of the table */
+
+static const int small_sizes[] = { 1, 2, 3, 4, 7, 8, 16 };
+#define NUM_SMALL	((int)(CAIRN_DSMEM_NUM_TESTS * ARRAY_SIZE(small_sizes)) + 2)
+
+struct row {
+	int test, size, one, bench, matrix, few;
+	const char *suffix;
+};
+
+static void find_bench(int i, struct row *r)
+{
+	memset(r, 0, sizeof(*r));
+	r->bench = 1;
+	if (i < NUM_MATRICES) {
+		r->test = CAIRN_DSMEM_LATENCY;
+		r->size = matrix_sizes[i];
+		r->matrix = 1;
+		return;
+	}
+	i -= NUM_MATRICES;
+	for (size_t k = 0; k < ARRAY_SIZE(benches); k++) {
+		int count = benches[k].sizes == ALL ? 16 : benches[k].sizes == POWERS ? 4 : 1;
+
+		if (i < count) {
+			r->test = benches[k].test;
+			r->one = benches[k].one;
+			r->suffix = benches[k].suffix;
+			r->size = benches[k].sizes == ALL ? i + 1 : benches[k].sizes == POWERS ? 2 << i : 1;
+			return;
+		}
+		i -= count;
+	}
+}
+
+static void find_row(int i, struct row *r)
+{
+	if (i >= NUM_SMALL) {
+		find_bench(i - NUM_SMALL, r);
+		return;
+	}
+	memset(r, 0, sizeof(*r));
+	r->suffix = "_small";
+	if (i >= NUM_SMALL - 2) {	/* fewer rounds than peers: slots that nobody sends to stay zero */
+		r->test = i == NUM_SMALL - 1 ? CAIRN_DSMEM_BULK : CAIRN_DSMEM_ST_ASYNC;
+		r->size = 8;
+		r->few = 1;
+		r->suffix = "_few_rounds";
+		return;
+	}
+	r->test = i / (int)ARRAY_SIZE(small_sizes);
+	r->size = small_sizes[i % ARRAY_SIZE(small_sizes)];
+}
+
+static void describe(int i, struct cairn_case *c)
+{
+	struct row r;
+
+	find_row(i, &r);
+	if (r.matrix)
+		snprintf(c->name, sizeof(c->name), "latency_matrix_size%d", r.size);
+	else if (r.bench && r.test >= CAIRN_DSMEM_LATENCY_SMEM && r.test <= CAIRN_DSMEM_LATENCY_HBM)
+		snprintf(c->name, sizeof(c->name), "%s", names[r.test]);
+	else
+		snprintf(c->name, sizeof(c->name), "%s_size%d%s", names[r.test], r.size, r.suffix);
+	c->bench = c->device_only = r.bench;
+}
+
+/* One cycle through all links, in no order that a row buffer or a prefetcher could use. */
+static void make_chain(struct cairn_op *op, uint64_t *src, int64_t words, uint64_t links)
+{
+	uint64_t stride = (cairn_op_rand(op) % links) | 1;	/* odd, and links is a power of 2 */
+
+	for (int64_t i = 0; i < words; i++)
+		src[i] = ~0ull;
+	for (uint64_t i = 0; i < links; i++)
+		src[i * (CAIRN_DSMEM_LINK / 8)] = (i + stride) % links;
+}
+
+static void setup(struct cairn_op *op)
+{
+	struct cairn_dsmem_args *a = op->args;
+	int64_t num_ctas;
+	uint64_t *src;
+	struct row r;
+	int peers;
+
+	find_row(op->case_index, &r);
+	peers = r.size > 1 ? r.size - 1 : 1;
+	a->test = r.test;
+	a->cluster_size = r.size;
+	a->seed = cairn_op_rand(op);
+	if (r.bench) {
+		a->num_clusters = r.one ? 1 : MAX_CTAS / r.size;
+		a->bytes = r.test == CAIRN_DSMEM_ACTIVE ? CAIRN_DSMEM_LINK : BENCH_BYTES;
+		a->smem_bytes = SMEM_ALONE;
+		a->rounds = r.test <= CAIRN_DSMEM_LATENCY_SMEM ? 256 :
+			    r.test <= CAIRN_DSMEM_LATENCY_HBM ? 1024 :
+			    r.test == CAIRN_DSMEM_LOAD ? 240 / peers * peers :
+			    r.test <= CAIRN_DSMEM_BULK ? 64 * r.size :
+			    r.test == CAIRN_DSMEM_MULTICAST ? 64 : 1000;
+	} else {
+		a->num_clusters = 3;
+		a->bytes = 3 * CAIRN_DSMEM_LINK * r.size;
+		/*
+		 * multicast: each further round writes the same bytes again, which
+		 * racecheck would rightly report
+		 */
+		a->rounds = r.few ? 5 : r.test == CAIRN_DSMEM_MULTICAST ? 1 :
+			    r.test == CAIRN_DSMEM_LOAD ? 3 * peers : 37;
+	}
+	num_ctas = (int64_t)a->num_clusters * r.size;
+	cairn_out(op, offsetof(struct cairn_dsmem_args, sum), CAIRN_I64, num_ctas);
+	cairn_out(op, offsetof(struct cairn_dsmem_args, time), CAIRN_I64, num_ctas * CAIRN_DSMEM_NUM_TIMES);
+	cairn_out(op, offsetof(struct cairn_dsmem_args, smid), CAIRN_I32, num_ctas);
+	cairn_out(op, offsetof(struct cairn_dsmem_args, resident), CAIRN_I32, 1);
+	if (r.test == CAIRN_DSMEM_LATENCY)
+		cairn_out(op, offsetof(struct cairn_dsmem_args, pair_cycles), CAIRN_I32, num_ctas * r.size);
+	if (r.test != CAIRN_DSMEM_MULTICAST && r.test != CAIRN_DSMEM_LATENCY_L2 &&
+	    r.test != CAIRN_DSMEM_LATENCY_HBM)
+		return;
+	a->src_bytes = !r.bench ? 64 * 1024 : r.test == CAIRN_DSMEM_LATENCY_HBM ? 256 << 20 : 1 << 20;
+	src = cairn_in(op, offsetof(struct cairn_dsmem_args, src), CAIRN_I64, a->src_bytes / 8);
+	if (r.test == CAIRN_DSMEM_MULTICAST)
+		for (int64_t i = 0; i < a->src_bytes / 8; i++)
+			src[i] = cairn_op_rand(op);
+	else
+		make_chain(op, src, a->src_bytes / 8, a->src_bytes / CAIRN_DSMEM_LINK /
+			   (r.test == CAIRN_DSMEM_LATENCY_HBM ? 16 : 1));
+}
+
+static int complain(char *why, size_t len, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(why, len, fmt, ap);
+	va_end(ap);
+	return 1;
+}
+
+static int judge(const struct cairn_op *op, const void *got_args, char *why, size_t why_len)
+{
+	const struct cairn_dsmem_args *got = got_args;
+	struct cairn_dsmem_args want = *(const struct cairn_dsmem_args *)op->args;
+	int num_ctas = want.num_clusters * want.cluster_size, ran = cairn_dsmem_ran(got), may_run, ret = 0;
+	int32_t resident;
+
+	may_run = *got->resident * want.cluster_size;
+	may_run = want.test == CAIRN_DSMEM_ACTIVE || may_run > num_ctas ? num_ctas : may_run;
+	if (*got->resident < 1 || ran != may_run)
+		return complain(why, why_len, "%d of %d CTAs ran, %d clusters of %d fit", ran, num_ctas,
+				*got->resident, want.cluster_size);
+	want.sum = calloc(num_ctas, sizeof(*want.sum));
+	want.time = calloc((size_t)num_ctas * CAIRN_DSMEM_NUM_TIMES, sizeof(*want.time));
+	want.smid = calloc(num_ctas, sizeof(*want.smid));
+	want.pair_cycles = calloc((size_t)num_ctas * want.cluster_size, sizeof(*want.pair_cycles));
+	want.resident = &resident;
+	if (!want.sum || !want.time || !want.smid || !want.pair_cycles || cairn_dsmem_ref(&want, NULL)) {
+		ret = complain(why, why_len, "the reference: %s", cairn_last_error());
+		goto out_free;
+	}
+	for (int c = 0; c < num_ctas && !ret; c++) {
+		uint64_t expect = c < ran ? want.sum[c] : 0;
+		const int64_t *time = &got->time[c * CAIRN_DSMEM_NUM_TIMES];
+
+		if (c >= ran && got->smid[c] != -1)
+			ret = complain(why, why_len, "CTA %d: smid %d after one that did not run", c,
+				       got->smid[c]);
+		else if (got->sum[c] != expect)
+			ret = complain(why, why_len,
+				       "CTA %d (cluster %d, rank %d): sum %016llx, want %016llx", c,
+				       c / want.cluster_size, c % want.cluster_size,
+				       (unsigned long long)got->sum[c], (unsigned long long)expect);
+		else if (time[CAIRN_DSMEM_END_NS] < time[CAIRN_DSMEM_START_NS] ||
+			 time[CAIRN_DSMEM_CYCLES] < 0 || time[CAIRN_DSMEM_CYCLES2] < 0)
+			ret = complain(why, why_len, "CTA %d: ends before it starts", c);
+	}
+	if (!ret && want.test == CAIRN_DSMEM_ACTIVE &&
+	    cairn_dsmem_together(got) > *got->resident * want.cluster_size)
+		ret = complain(why, why_len, "%d CTAs ran together, %d clusters of %d fit",
+			       cairn_dsmem_together(got), *got->resident, want.cluster_size);
+out_free:
+	free(want.sum);
+	free(want.time);
+	free(want.smid);
+	free(want.pair_cycles);
+	return ret;
+}
+
+static int extra(const struct cairn_op *op, const void *got, char *json, size_t len)
+{
+	struct row r;
+
+	find_row(op->case_index, &r);
+	json[0] = 0;
+	return r.bench ? cairn_dsmem_record(got, r.matrix, json, len) : 0;
+}
+
+/* Case 0: LATENCY at size 1. */
+static const char *reject(void *args, int i, int *want)
+{
+	struct cairn_dsmem_args *a = args;
+
+	*want = -EINVAL;
+	switch (i) {
+	case 0:
+		a->test = CAIRN_DSMEM_NUM_TESTS;
+		return "test_unknown";
+	case 1:
+		a->sum = NULL;
+		return "sum_null";
+	case 2:
+		a->pair_cycles = NULL;
+		return "pair_cycles_null";
+	case 3:
+		a->cluster_size = 0;
+		return "cluster_size_0";
+	case 4:
+		a->bytes = 100;
+		return "bytes_100";
+	case 5:
+		a->rounds = 0;
+		return "rounds_0";
+	case 6:
+		a->test = CAIRN_DSMEM_MULTICAST;
+		return "src_null";
+	case 7:
+		a->test = CAIRN_DSMEM_LOAD;
+		a->cluster_size = 4;
+		a->rounds = 4;
+		return "load_rounds_uneven";
+	case 8:
+		*want = -EOPNOTSUPP;
+		a->cluster_size = 17;
+		return "cluster_size_17";
+	}
+	return NULL;
+}
+
+static void all_rows_have_names(struct cairn_test *t)
+{
+	struct cairn_case a, b;
+
+	for (int i = 0; i < NUM_SMALL + NUM_BENCHES; i++)
+		for (int k = 0; k < i; k++) {
+			describe(i, &a);
+			describe(k, &b);
+			EXPECT(t, a.name[0] && strcmp(a.name, b.name));
+		}
+	describe(NUM_SMALL + NUM_BENCHES - 1, &a);
+	EXPECT_CONTAINS(t, a.name, "latency_hbm");
+}
+
+static const struct cairn_unit units[] = { { "all_rows_have_names", all_rows_have_names } };
+
+const struct cairn_family cairn_dsmem_family = {
+	.stage = "primitives",
+	.name = "dsmem",
+	.units = units,
+	.num_units = ARRAY_SIZE(units),
+	.op = offsetof(struct cairn_impl, dsmem),
+	.args_size = sizeof(struct cairn_dsmem_args),
+	.timing_fields = { offsetof(struct cairn_dsmem_args, time),
+			   offsetof(struct cairn_dsmem_args, pair_cycles),
+			   offsetof(struct cairn_dsmem_args, smid) },
+	.num_cases = NUM_SMALL + NUM_BENCHES,
+	.describe = describe,
+	.setup = setup,
+	.judge = judge,
+	.reject = reject,
+	.extra = extra,
+};

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * stream_test - cases of stream.h and the rows that all other rows are measured against
+ *
+ * Everything is integers and judged for equality. Sizes around a block, around a CTA's share and not a
+ * multiple of either; one word set in zeros must show in its own sum alone, which the sum of random words
+ * shows too: a block skipped, read twice or added to its neighbour is off by a random number.
+ */
+#include <stdio.h>
+
+#include "conformance/harness.h"
+
+static const struct {
+	const char *name;
+	int op;
+	int64_t bytes;
+	int bench, device_only;
+} cases[] = {
+	{ "read_2m", CAIRN_STREAM_READ, 2 << 20, 1, 0 },
+	{ "read_8m", CAIRN_STREAM_READ, 8 << 20, 1, 0 },
+	{ "read_32m", CAIRN_STREAM_READ, 32 << 20, 1, 0 },
+	{ "read_128m", CAIRN_STREAM_READ, 128 << 20, 1, 0 },
+	{ "read_1g", CAIRN_STREAM_READ, 1 << 30, 1, 1 },
+	{ "write_32m", CAIRN_STREAM_WRITE, 32 << 20, 1, 0 },
+	{ "write_1g", CAIRN_STREAM_WRITE, 1 << 30, 1, 1 },
+	{ "copy_32m", CAIRN_STREAM_COPY, 32 << 20, 1, 0 },
+	{ "copy_1g", CAIRN_STREAM_COPY, 1 << 30, 1, 1 },
+	{ "read_16b", CAIRN_STREAM_READ, 16, 0, 0 },
+	{ "read_block_less_16", CAIRN_STREAM_READ, 4096 - 16, 0, 0 },
+	{ "read_block", CAIRN_STREAM_READ, 4096, 0, 0 },
+	{ "read_block_and_16", CAIRN_STREAM_READ, 4096 + 16, 0, 0 },
+	{ "read_odd", CAIRN_STREAM_READ, 777 * 4096 + 528, 0, 0 },
+	{ "read_3m_less_16", CAIRN_STREAM_READ, (3 << 20) - 16, 0, 0 },
+	{ "write_16b", CAIRN_STREAM_WRITE, 16, 0, 0 },
+	{ "write_block_and_16", CAIRN_STREAM_WRITE, 4096 + 16, 0, 0 },
+	{ "write_odd", CAIRN_STREAM_WRITE, 777 * 4096 + 528, 0, 0 },
+	{ "copy_16b", CAIRN_STREAM_COPY, 16, 0, 0 },
+	{ "copy_block_and_16", CAIRN_STREAM_COPY, 4096 + 16, 0, 0 },
+	{ "copy_odd", CAIRN_STREAM_COPY, 777 * 4096 + 528, 0, 0 },
+};
+
+static void describe(int i, struct cairn_case *c)
+{
+	snprintf(c->name, sizeof(c->name), "%s", cases[i].name);
+	c->bench = cases[i].bench;
+	c->device_only = cases[i].device_only;
+	c->ceiling = c->bench && cases[i].op == CAIRN_STREAM_READ && cases[i].bytes >= 128 << 20;
+	c->bytes = (double)cases[i].bytes * (cases[i].op == CAIRN_STREAM_COPY ? 2 : 1);
+}
+
+static void setup(struct cairn_op *op)
+{
+	struct cairn_stream_args *a = op->args;
+	uint64_t *src, x = cairn_op_rand(op);
+
+	a->op = cases[op->case_index].op;
+	a->bytes = cases[op->case_index].bytes;
+	a->seed = x;
+	if (a->op == CAIRN_STREAM_READ)
+		cairn_out(op, offsetof(struct cairn_stream_args, sum), CAIRN_I64,
+			  cairn_stream_num_blocks(a->bytes));
+	else
+		cairn_out(op, offsetof(struct cairn_stream_args, dst), CAIRN_I64, a->bytes / 8);
+	if (a->op == CAIRN_STREAM_WRITE)
+		return;
+	src = cairn_in(op, offsetof(struct cairn_stream_args, src), CAIRN_I64, a->bytes / 8);
+	for (int64_t i = 0; i < a->bytes / 8; i++) {
+		x = (x ^ (x >> 29)) * CAIRN_STREAM_MULT + 1;
+		src[i] = x;
+	}
+}
+
+static int judge(const struct cairn_op *op, const void *got, char *why, size_t why_len)
+{
+	const struct cairn_stream_args *want = op->args, *a = got;
+	int64_t words = want->op == CAIRN_STREAM_READ ? cairn_stream_num_blocks(want->bytes) :
+			want->bytes / 8;
+	const uint64_t *src = want->src;
+
+	for (int64_t i = 0; i < words; i++) {
+		uint64_t expect = 0, value;
+
+		if (want->op == CAIRN_STREAM_READ) {
+			int64_t end = (i + 1) * (CAIRN_STREAM_BLOCK / 8);
+
+			end = end > want->bytes / 8 ? want->bytes / 8 : end;
+			for (int64_t k = i * (CAIRN_STREAM_BLOCK / 8); k < end; k++)
+				expect += src[k];
+			value = a->sum[i];
+		} else {
+			expect = want->op == CAIRN_STREAM_COPY ? src[i] :
+				 (want->seed + (uint64_t)i) * CAIRN_STREAM_MULT;
+			value = ((const uint64_t *)a->dst)[i];
+		}
+		if (value != expect) {
+			snprintf(why, why_len, "%s %lld of %lld: got %016llx, want %016llx",
+				 want->op == CAIRN_STREAM_READ ? "sum of block" : "word", (long long)i,
+				 (long long)words, (unsigned long long)value, (unsigned long long)expect);
+			return 1;
+		}
+	}
+	return 0;
+}
+
+/* Case 0 is a READ. */
+static const char *reject(void *args, int i, int *want)
+{
+	struct cairn_stream_args *a = args;
+
+	*want = -EINVAL;
+	switch (i) {
+	case 0:
+		a->op = 3;
+		return "op_3";
+	case 1:
+		a->bytes = 0;
+		return "bytes_0";
+	case 2:
+		a->bytes -= 8;
+		return "bytes_not_16";
+	case 3:
+		a->sum = NULL;
+		return "sum_null";
+	case 4:
+		a->src = NULL;
+		return "src_null";
+	case 5:
+		a->op = CAIRN_STREAM_WRITE;
+		return "dst_null";
+	}
+	return NULL;
+}
+
+const struct cairn_family cairn_stream_family = {
+	.stage = "primitives",
+	.name = "stream",
+	.op = offsetof(struct cairn_impl, stream),
+	.args_size = sizeof(struct cairn_stream_args),
+	.num_cases = ARRAY_SIZE(cases),
+	.describe = describe,
+	.setup = setup,
+	.judge = judge,
+	.reject = reject,
+};

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ptx_copy - the instructions of ptx.cuh that copy to and from shared memory without the thread waiting
+ */
+#ifndef CAIRN_PTX_COPY_CUH
+#define CAIRN_PTX_COPY_CUH
+
+#include "primitives/ptx/ptx.cuh"
+
+/* ---- bulk copies: sizes and addresses multiples of 16 (9.7.9.25.4 cp.async.bulk) ---- */
+
+/* dst, mbar: own or (both) a peer's */
+PTX void ptx_cp_async_bulk_g2s(uint32_t dst, const void *src, uint32_t bytes, uint32_t mbar)
+{
+	asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+		     : : "r"(dst), "l"(src), "r"(bytes), "r"(mbar) : "memory");
+}
+
+PTX void ptx_cp_async_bulk_g2s_hint(uint32_t dst, const void *src, uint32_t bytes, uint32_t mbar,
+				    uint64_t policy)
+{
+	asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+		     "[%0], [%1], %2, [%3], %4;"
+		     : : "r"(dst), "l"(src), "r"(bytes), "r"(mbar), "l"(policy) : "memory");
+}
+
+/* To the same offsets (dst and mbar) in every CTA whose bit is set. */
+PTX void ptx_cp_async_bulk_g2s_multicast(uint32_t dst, const void *src, uint32_t bytes, uint32_t mbar,
+					 uint16_t cta_mask)
+{
+	asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+		     "[%0], [%1], %2, [%3], %4;"
+		     : : "r"(dst), "l"(src), "r"(bytes), "r"(mbar), "h"(cta_mask) : "memory");
+}
+
+/* own shared memory to a peer's; mbar is the peer's */
+PTX void ptx_cp_async_bulk_s2s(uint32_t dst, uint32_t src, uint32_t bytes, uint32_t mbar)
+{
+	asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes "
+		     "[%0], [%1], %2, [%3];"
+		     : : "r"(dst), "r"(src), "r"(bytes), "r"(mbar) : "memory");
+}
+
+PTX void ptx_cp_async_bulk_s2g(void *dst, uint32_t src, uint32_t bytes)
+{
+	asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
+		     : : "l"(dst), "r"(src), "r"(bytes) : "memory");
+}
+
+PTX void ptx_cp_async_bulk_prefetch_L2(const void *src, uint32_t bytes)
+{
+	asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" : : "l"(src), "r"(bytes) : "memory");
+}
+
+PTX void ptx_cp_async_bulk_commit_group(void)
+{
+	asm volatile("cp.async.bulk.commit_group;" : : : "memory");
+}
+
+/* until at most n groups are in flight: written, and (_read) only read from shared memory */
+template <int n> PTX void ptx_cp_async_bulk_wait_group(void)
+{
+	asm volatile("cp.async.bulk.wait_group %0;" : : "n"(n) : "memory");
+}
+
+template <int n> PTX void ptx_cp_async_bulk_wait_group_read(void)
+{
+	asm volatile("cp.async.bulk.wait_group.read %0;" : : "n"(n) : "memory");
+}
+
+/* ---- TMA: map is a CUtensorMap in a __grid_constant__ parameter; x is contiguous (9.7.9.25.5) ---- */
+
+PTX void ptx_cp_async_bulk_tensor_1d_g2s(uint32_t dst, const void *map, int32_t x, uint32_t mbar)
+{
+	asm volatile("cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+		     "[%0], [%1, {%2}], [%3];" : : "r"(dst), "l"(map), "r"(x), "r"(mbar) : "memory");
+}
+
+PTX void ptx_cp_async_bulk_tensor_2d_g2s(uint32_t dst, const void *map, int32_t x, int32_t y, uint32_t mbar)
+{
+	asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+		     "[%0], [%1, {%2, %3}], [%4];"
+		     : : "r"(dst), "l"(map), "r"(x), "r"(y), "r"(mbar) : "memory");
+}
+
+PTX void ptx_cp_async_bulk_tensor_2d_g2s_hint(uint32_t dst, const void *map, int32_t x, int32_t y,
+					      uint32_t mbar, uint64_t policy)
+{
+	asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+		     ".L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5;"
+		     : : "r"(dst), "l"(map), "r"(x), "r"(y), "r"(mbar), "l"(policy) : "memory");
+}
+
+PTX void ptx_cp_async_bulk_tensor_3d_g2s(uint32_t dst, const void *map, int32_t x, int32_t y, int32_t z,
+					 uint32_t mbar)
+{
+	asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+		     "[%0], [%1, {%2, %3, %4}], [%5];"
+		     : : "r"(dst), "l"(map), "r"(x), "r"(y), "r"(z), "r"(mbar) : "memory");
+}
+
+PTX void ptx_cp_async_bulk_tensor_2d_g2s_multicast(uint32_t dst, const void *map, int32_t x, int32_t y,
+						   uint32_t mbar, uint16_t cta_mask)
+{
+	asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+		     ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;"
+		     : : "r"(dst), "l"(map), "r"(x), "r"(y), "r"(mbar), "h"(cta_mask) : "memory");
+}
+
+PTX void ptx_cp_async_bulk_tensor_3d_g2s_multicast(uint32_t dst, const void *map, int32_t x, int32_t y,
+						   int32_t z, uint32_t mbar, uint16_t cta_mask)
+{
+	asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+		     ".multicast::cluster [%0], [%1, {%2, %3, %4}], [%5], %6;"
+		     : : "r"(dst), "l"(map), "r"(x), "r"(y), "r"(z), "r"(mbar), "h"(cta_mask) : "memory");
+}
+
+PTX void ptx_cp_async_bulk_tensor_1d_s2g(const void *map, uint32_t src, int32_t x)
+{
+	asm volatile("cp.async.bulk.tensor.1d.global.shared::cta.tile.bulk_group [%0, {%1}], [%2];"
+		     : : "l"(map), "r"(x), "r"(src) : "memory");
+}
+
+PTX void ptx_cp_async_bulk_tensor_2d_s2g(const void *map, uint32_t src, int32_t x, int32_t y)
+{
+	asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];"
+		     : : "l"(map), "r"(x), "r"(y), "r"(src) : "memory");
+}
+
+PTX void ptx_cp_async_bulk_tensor_3d_s2g(const void *map, uint32_t src, int32_t x, int32_t y, int32_t z)
+{
+	asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3}], [%4];"
+		     : : "l"(map), "r"(x), "r"(y), "r"(z), "r"(src) : "memory");
+}
+
+PTX void ptx_cp_async_bulk_prefetch_tensor_2d(const void *map, int32_t x, int32_t y)
+{
+	asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];"
+		     : : "l"(map), "r"(x), "r"(y) : "memory");
+}
+
+PTX void ptx_cp_async_bulk_prefetch_tensor_3d(const void *map, int32_t x, int32_t y, int32_t z)
+{
+	asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %2, %3}];"
+		     : : "l"(map), "r"(x), "r"(y), "r"(z) : "memory");
+}
+
+/* ---- cp.async, 16 bytes a thread (9.7.9.25.3) ---- */
+
+/* src_bytes 0..16: the rest of the 16 bytes is zeroed, and not read */
+PTX void ptx_cp_async_cg(uint32_t dst, const void *src, uint32_t src_bytes)
+{
+	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+		     : : "r"(dst), "l"(src), "r"(src_bytes) : "memory");
+}
+
+PTX void ptx_cp_async_cg_hint(uint32_t dst, const void *src, uint32_t src_bytes, uint64_t policy)
+{
+	asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;"
+		     : : "r"(dst), "l"(src), "r"(src_bytes), "l"(policy) : "memory");
+}
+
+PTX void ptx_cp_async_ca(uint32_t dst, const void *src, uint32_t src_bytes)
+{
+	asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;"
+		     : : "r"(dst), "l"(src), "r"(src_bytes) : "memory");
+}
+
+PTX void ptx_cp_async_commit_group(void)
+{
+	asm volatile("cp.async.commit_group;" : : : "memory");
+}
+
+template <int n> PTX void ptx_cp_async_wait_group(void)
+{
+	asm volatile("cp.async.wait_group %0;" : : "n"(n) : "memory");
+}
+
+/* arrives when this thread's earlier cp.async have landed; noinc: counted by mbarrier.init */
+PTX void ptx_cp_async_mbarrier_arrive_noinc(uint32_t mbar)
+{
+	asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" : : "r"(mbar) : "memory");
+}
+
+#endif

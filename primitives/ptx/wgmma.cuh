@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * wgmma - products by a warpgroup, operands in shared memory (PTX ISA 9.7.16)
+ *
+ * d (fp32, in registers) = a b, or d += a b. a: 64 x 16, from shared memory (ss) or registers (rs, the A
+ * fragment of mma.m16n8k16, warp i with rows 16 i ..); b: 16 x n, from shared memory; of ss and rs_k along
+ * k (b[n][k], as keys lie for Q K^T), of rs along n (b[k][n], as values lie for P V). d: of lane l, 4
+ * floats for each 8 columns: rows l / 4 and l / 4 + 8, columns 2 (l % 4) and the next, as with
+ * mma.m16n8k16.
+ *
+ * Tiles in shared memory are panels of 64 elements (128 bytes) a row, aligned to 1024 bytes, 16-byte pieces
+ * swizzled by row % 8: piece c of row r at r * 128 + ((c ^ (r & 7)) << 4). wgmma_desc() names one by the
+ * address of its first row and column; 16 columns further within a panel are + 2 (units of 16 bytes), 16
+ * rows + 128.
+ *
+ * Order: ptx_wgmma_fence() before the first of a batch, and wgmma_keep() on d before and after; commit; wait.
+ */
+#ifndef CAIRN_WGMMA_CUH
+#define CAIRN_WGMMA_CUH
+
+#include "primitives/base/dtype.h"
+#include "primitives/ptx/ptx.cuh"
+
+PTX void ptx_wgmma_fence(void) { asm volatile("wgmma.fence.sync.aligned;" : : : "memory"); }
+PTX void ptx_wgmma_commit_group(void) { asm volatile("wgmma.commit_group.sync.aligned;" : : : "memory"); }
+
+template <int n> PTX void ptx_wgmma_wait_group(void)
+{
+	asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(n) : "memory");
+}
+
+/* The compiler does not know when a product is done: its registers pass through here before and after. */
+template <int n> PTX void wgmma_keep(float *d)
+{
+#pragma unroll
+	for (int i = 0; i < n; i++)
+		asm volatile("" : "+f"(d[i]) : : "memory");
+}
+
+/*
+ * Of panels: layout 1 is the swizzle by 128 bytes, 1024 bytes lie between groups of eight rows; panel_bytes:
+ * from one panel to the next, where n reaches over several (rs), else of no meaning.
+ */
+PTX uint64_t wgmma_desc(uint32_t addr, uint32_t panel_bytes)
+{
+	return (uint64_t)1 << 62 | (uint64_t)(1024 >> 4) << 32 | (uint64_t)(panel_bytes >> 4) << 16 |
+	       (addr & 0x3ffff) >> 4;
+}
+
+/* Operands by number: the registers of d, "%0" and on, in lists and as outputs */
+#define R10(t)	"%" #t "0, %" #t "1, %" #t "2, %" #t "3, %" #t "4, " \
+		"%" #t "5, %" #t "6, %" #t "7, %" #t "8, %" #t "9"
+#define R8	"%0, %1, %2, %3, %4, %5, %6, %7"
+#define R16	R10() ", %10, %11, %12, %13, %14, %15"
+#define R32	R10() ", " R10(1) ", " R10(2) ", %30, %31"
+#define R64	R10() ", " R10(1) ", " R10(2) ", " R10(3) ", " R10(4) ", " R10(5) ", %60, %61, %62, %63"
+#define R128	R10() ", " R10(1) ", " R10(2) ", " R10(3) ", " R10(4) ", " R10(5) ", " R10(6) \
+		", " R10(7) ", " R10(8) ", " R10(9) ", " R10(10) ", " R10(11) \
+		", %120, %121, %122, %123, %124, %125, %126, %127"
+#define D4(d)	"+f"((d)[0]), "+f"((d)[1]), "+f"((d)[2]), "+f"((d)[3])
+#define D8(d)	D4(d), D4((d) + 4)
+#define D16(d)	D4(d), D4((d) + 4), D4((d) + 8), D4((d) + 12)
+#define D32(d)	D16(d), D16((d) + 16)
+#define D64(d)	D32(d), D32((d) + 32)
+#define D128(d)	D64(d), D64((d) + 64)
+
+/* n: columns; f: registers of d; b, p: the numbers of the operands b and add */
+#define WGMMA_SS(n, type, f, b_at, p_at) \
+	asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" #p_at ", 0;\n\t" \
+		     "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" R##f "}, %" #f \
+		     ", %" #b_at ", p, 1, 1, 0, 0;\n\t}" \
+		     : D##f(d) : "l"(a), "l"(b), "r"(add) : "memory")
+#define WGMMA_RS(n, type, f, a1, a2, a3, b_at, p_at) \
+	asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" #p_at ", 0;\n\t" \
+		     "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" R##f "}, {%" #f \
+		     ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b_at ", p, 1, 1, 1;\n\t}" \
+		     : D##f(d) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add) : "memory")
+
+/* d: n / 2 floats; add 0: d = a b. */
+template <int dtype, int n> PTX void ptx_wgmma_ss(float *d, uint64_t a, uint64_t b, int add)
+{
+	static_assert(n == 16 || n == 32 || n == 64 || n == 128, "no such product");
+	if constexpr (n == 16 && dtype == CAIRN_F16)
+		WGMMA_SS(16, "f16", 8, 9, 10);
+	else if constexpr (n == 16)
+		WGMMA_SS(16, "bf16", 8, 9, 10);
+	else if constexpr (n == 32 && dtype == CAIRN_F16)
+		WGMMA_SS(32, "f16", 16, 17, 18);
+	else if constexpr (n == 32)
+		WGMMA_SS(32, "bf16", 16, 17, 18);
+	else if constexpr (n == 64 && dtype == CAIRN_F16)
+		WGMMA_SS(64, "f16", 32, 33, 34);
+	else if constexpr (n == 64)
+		WGMMA_SS(64, "bf16", 32, 33, 34);
+	else if constexpr (dtype == CAIRN_F16)
+		WGMMA_SS(128, "f16", 64, 65, 66);
+	else
+		WGMMA_SS(128, "bf16", 64, 65, 66);
+}
+
+template <int dtype, int n> PTX void ptx_wgmma_rs(float *d, const uint32_t a[4], uint64_t b, int add)
+{
+	static_assert(n == 64 || n == 128 || n == 256, "no such product");
+	if constexpr (n == 64 && dtype == CAIRN_F16)
+		WGMMA_RS(64, "f16", 32, 33, 34, 35, 36, 37);
+	else if constexpr (n == 64)
+		WGMMA_RS(64, "bf16", 32, 33, 34, 35, 36, 37);
+	else if constexpr (n == 128 && dtype == CAIRN_F16)
+		WGMMA_RS(128, "f16", 64, 65, 66, 67, 68, 69);
+	else if constexpr (n == 128)
+		WGMMA_RS(128, "bf16", 64, 65, 66, 67, 68, 69);
+	else if constexpr (dtype == CAIRN_F16)
+		WGMMA_RS(256, "f16", 128, 129, 130, 131, 132, 133);
+	else
+		WGMMA_RS(256, "bf16", 128, 129, 130, 131, 132, 133);
+}
+
+/* b: the low half of wgmma_desc(addr, 0), whose other half is always the same */
+#define WGMMA_RS_K(n, type, f, a1, a2, a3, b_at, p_at) \
+	asm volatile("{\n\t.reg .pred p;\n\t.reg .b64 b;\n\tsetp.ne.b32 p, %" #p_at ", 0;\n\t" \
+		     "mov.b64 b, {%" #b_at ", 0x40000040};\n\t" \
+		     "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" R##f "}, {%" #f \
+		     ", %" #a1 ", %" #a2 ", %" #a3 "}, b, p, 1, 1, 0;\n\t}" \
+		     : D##f(d) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "r"(add) : "memory")
+
+template <int dtype, int n> PTX void ptx_wgmma_rs_k(float *d, const uint32_t a[4], uint32_t b, int add)
+{
+	static_assert(n == 32 || n == 64 || n == 128, "no such product");
+	if constexpr (n == 32 && dtype == CAIRN_F16)
+		WGMMA_RS_K(32, "f16", 16, 17, 18, 19, 20, 21);
+	else if constexpr (n == 32)
+		WGMMA_RS_K(32, "bf16", 16, 17, 18, 19, 20, 21);
+	else if constexpr (n == 64 && dtype == CAIRN_F16)
+		WGMMA_RS_K(64, "f16", 32, 33, 34, 35, 36, 37);
+	else if constexpr (n == 64)
+		WGMMA_RS_K(64, "bf16", 32, 33, 34, 35, 36, 37);
+	else if constexpr (dtype == CAIRN_F16)
+		WGMMA_RS_K(128, "f16", 64, 65, 66, 67, 68, 69);
+	else
+		WGMMA_RS_K(128, "bf16", 64, 65, 66, 67, 68, 69);
+}
+
+#undef R10
+#undef R8
+#undef R16
+#undef R32
+#undef R64
+#undef R128
+#undef D4
+#undef D8
+#undef D16
+#undef D32
+#undef D64
+#undef D128
+#undef WGMMA_SS
+#undef WGMMA_RS
+#undef WGMMA_RS_K
+
+#endif

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+/* embedding_cpu - a memcpy a row, or a product an element */
+#include <string.h>
+
+#include "primitives/base/dtype.h"
+#include "primitives/rows/embedding.h"
+#include "primitives/base/error.h"
+
+static void scaled(const struct cairn_embedding_args *a, int32_t row)
+{
+	int64_t to = (int64_t)row * a->dim, from = (int64_t)a->ids[row] * a->dim;
+
+	for (int32_t j = 0; j < a->dim; j++)
+		cairn_store(a->out, a->dtype, to + j, (float)cairn_load(a->table, a->dtype, from + j) *
+			    a->scale);
+}
+
+int cairn_embedding_cpu(const struct cairn_embedding_args *a, void *stream)
+{
+	size_t bytes;
+
+	(void)stream;
+	CAIRN_TRY(cairn_embedding_check(a));
+	bytes = (size_t)a->dim * cairn_dtype_bytes(a->dtype);
+	#pragma omp parallel for schedule(static) if (a->rows * bytes > 1 << 16)
+	for (int32_t i = 0; i < a->rows; i++) {
+		char *dst = (char *)a->out + i * bytes;
+
+		if (a->ids[i] < 0 || a->ids[i] >= a->vocab)
+			memset(dst, 0, bytes);
+		else if (a->scale != 0)
+			scaled(a, i);
+		else
+			memcpy(dst, (const char *)a->table + (size_t)a->ids[i] * bytes, bytes);
+	}
+	return 0;
+}

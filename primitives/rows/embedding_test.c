@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "conformance/harness.h"
+
+#include <stdio.h>
+#include <sys/mman.h>
+
+struct shape {
+	int32_t rows, dim, vocab, dtype, bench;
+	float scale;
+};
+
+static const struct shape shapes[] = {
+	{ 7, 64, 100, CAIRN_BF16, 0, 0 }, { 1, 8, 1, CAIRN_BF16, 0, 0 },
+	{ 1, 8, 1, CAIRN_F32, 0, 0 }, { 19, 8, 5, CAIRN_F16, 0, 0 },
+	{ 19, 24, 7, CAIRN_F32, 0, 0 }, { 1, 512, 1000, CAIRN_BF16, 0, 0 },
+	{ 19, 512, 1000, CAIRN_F16, 0, 0 }, { 99, 512, 1000, CAIRN_F32, 0, 0 },
+	{ 989, 64, 4096, CAIRN_BF16, 0, 0 }, { 989, 64, 4096, CAIRN_F32, 0, 0 },
+	{ 5, 1000, 300, CAIRN_BF16, 0, 0 }, { 5, 3072, 300, CAIRN_F16, 0, 0 },
+	{ 5, 4096, 300, CAIRN_BF16, 0, 0 }, { 3, 16384, 50, CAIRN_BF16, 0, 0 },
+	{ 3, 16384, 50, CAIRN_F32, 0, 0 }, { 2, 24576, 20, CAIRN_F16, 0, 0 },
+	{ 0, 64, 100, CAIRN_BF16, 0, 0 }, { 1, 4096, 8192, CAIRN_BF16, 1, 0 },
+	{ 128, 4096, 8192, CAIRN_BF16, 1, 0 }, { 4096, 4096, 8192, CAIRN_BF16, 1, 0 },
+	/* the root of 2304 is 48; those of 2048 and 3584 in bf16; what fp32 must round first */
+	{ 7, 2304, 100, CAIRN_BF16, 0, 48 }, { 19, 2048, 300, CAIRN_BF16, 0, 45.25f },
+	{ 5, 3584, 300, CAIRN_BF16, 0, 59.75f }, { 19, 512, 1000, CAIRN_F16, 0, 22.625f },
+	{ 19, 24, 7, CAIRN_F32, 0, 4.8989794855663558f }, { 989, 64, 4096, CAIRN_BF16, 0, -8 },
+	{ 19, 1000, 300, CAIRN_BF16, 0, 31.622776f }, { 19, 1000, 300, CAIRN_F16, 0, 0x1.9p-13f },
+	{ 4096, 3584, 8192, CAIRN_BF16, 1, 59.75f },
+};
+
+static void describe(int i, struct cairn_case *c)
+{
+	const struct shape *s = &shapes[i];
+	double esize = (double)cairn_dtype_bytes(s->dtype);
+
+	int n = snprintf(c->name, sizeof(c->name), "rows%d_dim%d_vocab%d_%s", s->rows, s->dim, s->vocab,
+			 cairn_dtype_name(s->dtype));
+
+	if (s->scale != 0)
+		snprintf(c->name + n, sizeof(c->name) - n, "_scale%s%g", s->scale < 0 ? "_minus" : "",
+			 fabs((double)s->scale));
+	c->device_only = (double)s->vocab * s->dim > 4e6;
+	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
+	if (!c->device_only)
+		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXTREME) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
+	c->bench = s->bench;
+	c->bytes = 2.0 * s->rows * s->dim * esize + 4.0 * s->rows;
+}
+
+/* POISON: of the table only the rows asked for are not NaN; half of the ids lie outside. */
+static void setup(struct cairn_op *op)
+{
+	static const int32_t outside[] = { -1, INT32_MIN, INT32_MAX, -1000000 };
+	const struct shape *s = &shapes[op->case_index];
+	struct cairn_embedding_args *a = op->args;
+	int poison = op->kind == CAIRN_KIND_POISON;
+	int64_t count = (int64_t)s->vocab * s->dim;
+	int32_t *ids;
+	void *table;
+
+	a->rows = s->rows;
+	a->dim = s->dim;
+	a->vocab = s->vocab;
+	a->dtype = s->dtype;
+	a->scale = s->scale;
+	cairn_out(op, offsetof(struct cairn_embedding_args, out), s->dtype, (int64_t)s->rows * s->dim);
+	table = cairn_in(op, offsetof(struct cairn_embedding_args, table), s->dtype, count);
+	ids = cairn_in(op, offsetof(struct cairn_embedding_args, ids), CAIRN_I32, s->rows);
+	if (poison)
+		cairn_fill_nan(table, s->dtype, 0, count);
+	else
+		cairn_fill(op, table, s->dtype, count, 1);
+	for (int32_t i = 0; i < s->rows; i++) {
+		ids[i] = (int32_t)cairn_op_range(op, 0, s->vocab - 1);
+		if (i % 7 == 1)
+			ids[i] = s->vocab - 1;
+		if (i % 2 && poison)
+			ids[i] = i % 4 == 1 ? s->vocab : outside[cairn_op_range(op, 0, 3)];
+		else if (poison)
+			for (int32_t j = 0; j < s->dim; j++)
+				cairn_store(table, s->dtype, (int64_t)ids[i] * s->dim + j,
+					    ids[i] % 50 + j % 7 - 3);
+	}
+}
+
+static int exact(const void *args, struct cairn_exact *e)
+{
+	return cairn_embedding_exact(args, e);
+}
+
+static const char *reject(void *args, int i, int *want)
+{
+	struct cairn_embedding_args *a = args;
+
+	*want = -EINVAL;
+	switch (i) {
+	case 0: a->size -= 4; return "old_struct";
+	case 1: a->out = NULL; return "null_out";
+	case 2: a->table = NULL; return "null_table";
+	case 3: a->ids = NULL; return "null_ids";
+	case 4: a->rows = -1; return "negative_rows";
+	case 5: a->vocab = 0; return "no_vocab";
+	case 6: a->table = (const char *)a->table + 4; return "misaligned_table";
+	case 7: a->scale = INFINITY; return "scale_infinite";
+	case 8: a->scale = NAN; return "scale_nan";
+	}
+	*want = -EOPNOTSUPP;
+	switch (i) {
+	case 9: a->dim = 12; return "dim_12";
+	case 10: a->dtype = CAIRN_I64; return "dtype_i64";
+	}
+	return NULL;
+}
+
+/* The last rows of a large table start past 2^32 bytes. The pages between are never touched. */
+static void row_past_4_gib(struct cairn_test *t)
+{
+	const int32_t dim = 16384, vocab = 140000;
+	size_t bytes = (size_t)vocab * dim * 2;
+	char *table =
+		mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	static uint16_t out[2 * 16384] __attribute__((aligned(16)));
+	int32_t ids[2] = { vocab - 1, vocab - 2 };
+	struct cairn_embedding_args a = { .size = sizeof(a),
+					  .out = out,
+					  .table = table,
+					  .ids = ids,
+					  .rows = 2,
+					  .dim = dim,
+					  .vocab = vocab,
+					  .dtype = CAIRN_BF16 };
+
+	if (table == MAP_FAILED) {
+		cairn_skip(t, "no address space for a table of 4.6 GB");
+		return;
+	}
+	for (int32_t j = 0; j < dim; j++)
+		((uint16_t *)(table + bytes))[j - dim] = (uint16_t)(j + 1);
+	for (int table_nr = 0; table_nr < 2; table_nr++) {
+		memset(out, 0xff, sizeof(out));
+		EXPECT(t, (table_nr ? cairn_embedding_cpu : cairn_embedding_ref)(&a, NULL) == 0);
+		EXPECT(t, !memcmp(out, table + bytes - dim * 2, dim * 2));
+		EXPECT(t, out[dim] == 0 && out[2 * dim - 1] == 0);
+	}
+	munmap(table, bytes);
+}
+
+static const struct cairn_unit units[] = { { "row_past_4_gib", row_past_4_gib } };
+
+const struct cairn_family cairn_embedding_family = {
+	.stage = "primitives", .name = "embedding",
+	.units = units, .num_units = ARRAY_SIZE(units),
+	.op = offsetof(struct cairn_impl, embedding),
+	.args_size = sizeof(struct cairn_embedding_args),
+	.num_cases = ARRAY_SIZE(shapes),
+	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
+};

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * rmsnorm_ref - the reference, in double, and the bound
+ *
+ * Let u32 = 2^-24. The residual sum: two floats of 8, 11 or 24 bits add in fp32 without error, or one of
+ * them lies below half an ulp of the other; either way fp32 addition and one narrowing give the
+ * correctly rounded sum. So r is the same number everywhere, and its bound is 0.
+ *
+ * out = r * s * w' with s = 1 / sqrt(mean + eps), w' = weight_offset + weight:
+ *   - the sum of dim squares, all of one sign, in any order: dim u32, of which the root keeps half;
+ *   - the squares, the division by dim, eps, root, inverse (2 ulp allowed), w' and two products: each
+ *     a few u32, 16 together;
+ *   - the rounding to dtype: u |ref|, or half a subnormal;
+ *   - r * s may be subnormal before w' enlarges it: 2^-149 |w'|.
+ */
+#include "primitives/rows/rmsnorm.h"
+
+#include <math.h>
+
+#include "primitives/base/dtype.h"
+#include "primitives/base/error.h"
+
+int cairn_rmsnorm_check(const struct cairn_rmsnorm_args *a)
+{
+	if (!a || a->size < sizeof(*a))
+		return cairn_error(EINVAL, "rmsnorm: args: null or too short");
+	if (a->rows < 0 || a->dim < 1)
+		return cairn_error(EINVAL, "rmsnorm: rows %d, dim %d: must be >= 0, >= 1", a->rows, a->dim);
+	if (!cairn_dtype_is_float(a->dtype))
+		return cairn_error(EOPNOTSUPP, "rmsnorm: dtype: %d is not supported", a->dtype);
+	if (a->dim % 8 || a->dim > 16384)
+		return cairn_error(EOPNOTSUPP, "rmsnorm: dim: %d is not a multiple of 8 up to 16384", a->dim);
+	if (!(a->eps > 0) || !isfinite(a->eps) || !isfinite(a->weight_offset))
+		return cairn_error(EINVAL, "rmsnorm: eps: must be > 0, and eps and weight_offset finite");
+	if (a->rows == 0)
+		return 0;
+	if (!a->out || !a->x || !a->weight)
+		return cairn_error(EINVAL, "rmsnorm: out, x, weight: must not be null");
+	if (((uintptr_t)a->out | (uintptr_t)a->x | (uintptr_t)a->weight | (uintptr_t)a->residual) & 15)
+		return cairn_error(EINVAL, "rmsnorm: out, x, weight, residual: must be 16-byte aligned");
+	return 0;
+}
+
+static double round_to(int dtype, double v)
+{
+	uint64_t bits = 0;	/* wide enough for any dtype */
+
+	cairn_store(&bits, dtype, 0, v);
+	return cairn_load(&bits, dtype, 0);
+}
+
+/* r[i,j]: only defined while residual still holds its old value there */
+static double term(const struct cairn_rmsnorm_args *a, int64_t k)
+{
+	double x = cairn_load(a->x, a->dtype, k);
+
+	return a->residual ? round_to(a->dtype, x + cairn_load(a->residual, a->dtype, k)) : x;
+}
+
+static double inverse_rms(const struct cairn_rmsnorm_args *a, int32_t row)
+{
+	double sum = 0;
+
+	for (int32_t j = 0; j < a->dim; j++) {
+		double r = term(a, (int64_t)row * a->dim + j);
+
+		sum += r * r;
+	}
+	return 1 / sqrt(sum / a->dim + (double)a->eps);
+}
+
+int cairn_rmsnorm_exact(const struct cairn_rmsnorm_args *a, struct cairn_exact *exact)
+{
+	const double u = cairn_dtype_roundoff(a->dtype), tiny = cairn_dtype_tiny(a->dtype);
+
+	CAIRN_TRY(cairn_rmsnorm_check(a));
+	#pragma omp parallel for
+	for (int32_t i = 0; i < a->rows; i++) {
+		double s = inverse_rms(a, i);
+
+		for (int32_t j = 0; j < a->dim; j++) {
+			int64_t k = (int64_t)i * a->dim + j;
+			double w = (double)a->weight_offset + cairn_load(a->weight, a->dtype, j);
+			double r = term(a, k), val = r * s * w;
+
+			exact[0].val[k] = val;
+			exact[0].bound[k] = isfinite(val) ? ((0.5 * a->dim + 16) * 0x1p-24 + u) * fabs(val) +
+						    tiny + 0x1p-149 * fabs(w) : 0;
+			if (a->residual) {
+				exact[1].val[k] = r;
+				exact[1].bound[k] = 0;
+			}
+		}
+	}
+	return 0;
+}
+
+int cairn_rmsnorm_ref(const struct cairn_rmsnorm_args *a, void *stream)
+{
+	(void)stream;
+	CAIRN_TRY(cairn_rmsnorm_check(a));
+	for (int32_t i = 0; i < a->rows; i++) {
+		double s = inverse_rms(a, i);
+
+		for (int32_t j = 0; j < a->dim; j++) {
+			int64_t k = (int64_t)i * a->dim + j;
+			double w = (double)a->weight_offset + cairn_load(a->weight, a->dtype, j);
+			double r = term(a, k);
+
+			if (a->residual)
+				cairn_store(a->residual, a->dtype, k, r);
+			cairn_store(a->out, a->dtype, k, r * s * w);
+		}
+	}
+	return 0;
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "conformance/harness.h"
+
+#include <stdio.h>
+
+struct shape {
+	int32_t rows, dim, dtype, residual;
+	float offset, eps;
+	const char *tag;	/* NULL: none */
+	int bench;
+};
+
+/* Every shape of the grid in four flavours; then single cases and bench rows. */
+static const int32_t grid_rows[] = { 1, 19, 99 };
+static const int32_t grid_dims[] = { 64, 512, 1024, 3072, 3584, 4096, 8192, 16384 };
+static const struct { int32_t dtype, residual; float offset; } flavours[] = {
+	{ CAIRN_BF16, 0, 0 }, { CAIRN_BF16, 1, 1 }, { CAIRN_F16, 1, 0 }, { CAIRN_F32, 0, 1 },
+};
+#define NUM_GRID (ARRAY_SIZE(grid_rows) * ARRAY_SIZE(grid_dims) * ARRAY_SIZE(flavours))
+
+static const struct shape singles[] = {
+	{ 3, 8, CAIRN_BF16, 0, 0, 1e-6f, "smallest", 0 },
+	{ 3, 8, CAIRN_F32, 1, 0, 1e-6f, "smallest", 0 },
+	{ 5, 24, CAIRN_F16, 1, 1, 1e-5f, NULL, 0 },
+	{ 7, 1000, CAIRN_BF16, 1, 0, 1e-5f, NULL, 0 },
+	{ 7, 2056, CAIRN_F32, 1, 1, 1e-5f, NULL, 0 },
+	{ 4, 16376, CAIRN_F32, 1, 0, 1e-5f, NULL, 0 },
+	{ 19, 512, CAIRN_F32, 0, 0, 1.0f, "eps1", 0 },	/* an eps that shows where it is added */
+	{ 19, 512, CAIRN_BF16, 1, 0, 0.25f, "eps025", 0 },
+	{ 33, 192, CAIRN_F16, 0, 0, 1e-2f, "eps001", 0 },
+	{ 0, 512, CAIRN_BF16, 1, 0, 1e-5f, "empty", 0 },
+	{ 989, 64, CAIRN_BF16, 1, 1, 1e-6f, NULL, 0 }, { 989, 512, CAIRN_F32, 0, 0, 1e-6f, NULL, 0 },
+	{ 989, 1024, CAIRN_F16, 1, 0, 1e-5f, NULL, 0 }, { 989, 3072, CAIRN_BF16, 0, 0, 1e-5f, NULL, 0 },
+	{ 989, 3584, CAIRN_BF16, 1, 1, 1e-6f, NULL, 0 }, { 989, 4096, CAIRN_F16, 0, 0, 1e-5f, NULL, 0 },
+	{ 989, 8192, CAIRN_F32, 1, 0, 1e-5f, NULL, 0 }, { 989, 16384, CAIRN_BF16, 1, 0, 1e-5f, NULL, 0 },
+	{ 128, 4096, CAIRN_BF16, 0, 0, 1e-5f, "bench", 1 },
+	{ 128, 4096, CAIRN_BF16, 1, 0, 1e-5f, "bench", 1 },
+	{ 4096, 4096, CAIRN_BF16, 1, 0, 1e-5f, "bench", 1 },
+};
+
+static void shape_of(int i, struct shape *s)
+{
+	if (i >= (int)NUM_GRID) {
+		*s = singles[i - NUM_GRID];
+		return;
+	}
+	*s = (struct shape) { .eps = i % 2 ? 1e-6f : 1e-5f };
+	s->dtype = flavours[i % ARRAY_SIZE(flavours)].dtype;
+	s->residual = flavours[i % ARRAY_SIZE(flavours)].residual;
+	s->offset = flavours[i % ARRAY_SIZE(flavours)].offset;
+	i /= ARRAY_SIZE(flavours);
+	s->dim = grid_dims[i % ARRAY_SIZE(grid_dims)];
+	s->rows = grid_rows[i / ARRAY_SIZE(grid_dims)];
+	s->bench = s->rows == 1 && s->dim == 4096 && s->dtype == CAIRN_BF16 && !s->residual;
+}
+
+static void describe(int i, struct cairn_case *c)
+{
+	double elements, esize;
+	struct shape s;
+
+	shape_of(i, &s);
+	snprintf(c->name, sizeof(c->name), "rows%d_dim%d_%s%s%s%s%s", s.rows, s.dim,
+		 cairn_dtype_name(s.dtype), s.residual ? "_residual" : "", s.offset ? "_offset" : "",
+		 s.tag && !s.bench ? "_" : "", s.tag && !s.bench ? s.tag : "");
+	elements = (double)s.rows * s.dim;
+	esize = (double)cairn_dtype_bytes(s.dtype);
+	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
+	if (elements < 25000 && !s.bench)
+		c->kinds = CAIRN_ALL_KINDS;
+	c->bench = s.bench;
+	c->device_only = elements > 450000;
+	c->bytes = elements * esize * (s.residual ? 4 : 2) + s.dim * esize;
+	c->flops = elements * 4;
+}
+
+/* Whole rows of one kind, small and large, whose squares still fit fp32 when summed. */
+static void fill_extreme(struct cairn_op *op, void *p, const struct shape *s)
+{
+	const double sizes[] = { 0, cairn_dtype_tiny(s->dtype) * 6,
+				 s->dtype == CAIRN_F16 ? 0x1p-14 : 0x1p-126, 1,
+				 s->dtype == CAIRN_F16 ? 29000 : 0x1p56 };
+
+	for (int32_t i = 0; i < s->rows; i++) {
+		double size = sizes[cairn_op_range(op, 0, 4)];
+		int mixed = cairn_op_range(op, 0, 1);
+
+		for (int32_t j = 0; j < s->dim; j++)
+			cairn_store(p, s->dtype, (int64_t)i * s->dim + j,
+				    mixed ? size * (double)cairn_op_range(op, -16, 16) / 16 : size);
+	}
+}
+
+static void setup(struct cairn_op *op)
+{
+	struct cairn_rmsnorm_args *a = op->args;
+	int64_t count;
+	struct shape s;
+	void *x, *r = NULL, *w;
+
+	shape_of(op->case_index, &s);
+	count = (int64_t)s.rows * s.dim;
+	a->rows = s.rows;
+	a->dim = s.dim;
+	a->dtype = s.dtype;
+	a->eps = s.eps;
+	a->weight_offset = s.offset;
+	cairn_out(op, offsetof(struct cairn_rmsnorm_args, out), s.dtype, count);
+	if (s.residual)
+		r = cairn_inout(op, offsetof(struct cairn_rmsnorm_args, residual), s.dtype, count);
+	x = cairn_in(op, offsetof(struct cairn_rmsnorm_args, x), s.dtype, count);
+	w = cairn_in(op, offsetof(struct cairn_rmsnorm_args, weight), s.dtype, s.dim);
+	if (op->kind == CAIRN_KIND_EXTREME) {
+		fill_extreme(op, x, &s);
+		if (r)
+			fill_extreme(op, r, &s);
+	} else {
+		cairn_fill(op, x, s.dtype, count, 1);
+		if (r)
+			cairn_fill(op, r, s.dtype, count, 4);
+	}
+	for (int32_t j = 0; j < s.dim; j++)	/* about 1, some negative: no two alike */
+		cairn_store(w, s.dtype, j, ((double)cairn_op_range(op, 50, 150) / 100) * (j % 5 ? 1 : -1));
+	/* rows of their own: what NaN and infinity do to one must not reach the next */
+	for (int32_t i = 0; op->kind == CAIRN_KIND_POISON && i < s.rows; i += 3) {
+		const double bad[] = { NAN, -INFINITY, INFINITY, INFINITY };
+		int64_t at = (int64_t)i * s.dim + cairn_op_range(op, 0, s.dim - 1);
+
+		cairn_store(i % 2 && r ? r : x, s.dtype, at, bad[i % 4]);
+	}
+}
+
+static int exact(const void *args, struct cairn_exact *e)
+{
+	return cairn_rmsnorm_exact(args, e);
+}
+
+static const char *reject(void *args, int i, int *want)
+{
+	struct cairn_rmsnorm_args *a = args;
+
+	*want = -EINVAL;
+	switch (i) {
+	case 0: a->size = 8; return "old_struct";
+	case 1: a->out = NULL; return "null_out";
+	case 2: a->x = NULL; return "null_x";
+	case 3: a->weight = NULL; return "null_weight";
+	case 4: a->rows = -1; return "negative_rows";
+	case 5: a->dim = 0; return "no_dim";
+	case 6: a->x = (const char *)a->x + 2; return "misaligned_x";
+	case 7: a->eps = 0; return "eps_zero";
+	case 8: a->eps = NAN; return "eps_nan";
+	}
+	*want = -EOPNOTSUPP;
+	switch (i) {
+	case 9: a->dim = 12; return "dim_12";
+	case 10: a->dim = 16392; return "dim_16392";
+	case 11: a->dtype = CAIRN_I32; return "dtype_i32";
+	}
+	return NULL;
+}
+
+/* out may be x itself: the same bits as with an output of its own */
+static void in_place(struct cairn_test *t)
+{
+	enum { ROWS = 3, DIM = 40 };
+	uint16_t x[ROWS * DIM] __attribute__((aligned(16))), w[DIM] __attribute__((aligned(16)));
+	uint16_t out[ROWS * DIM] __attribute__((aligned(16))), ref[ROWS * DIM] __attribute__((aligned(16)));
+	struct cairn_rmsnorm_args a = { .size = sizeof(a),
+					.out = out,
+					.x = x,
+					.weight = w,
+					.rows = ROWS,
+					.dim = DIM,
+					.dtype = CAIRN_BF16,
+					.eps = 1e-5f };
+
+	for (int i = 0; i < ROWS * DIM; i++)
+		x[i] = ref[i] = cairn_double_to_bf16((double)(int64_t)(cairn_rand(t) % 2001) / 500 - 2);
+	for (int i = 0; i < DIM; i++)
+		w[i] = cairn_double_to_bf16(0.5 + i * 0.01);
+	EXPECT(t, cairn_rmsnorm_cpu(&a, NULL) == 0);
+	a.out = x;
+	EXPECT(t, cairn_rmsnorm_cpu(&a, NULL) == 0);
+	EXPECT(t, !memcmp(x, out, sizeof(x)));
+	a.x = a.out = ref;
+	EXPECT(t, cairn_rmsnorm_ref(&a, NULL) == 0);
+	for (int i = 0; i < ROWS * DIM; i++)
+		EXPECT(t, fabs(cairn_bf16_to_float(ref[i]) - cairn_bf16_to_float(x[i])) <= 0x1p-7 * 4);
+}
+
+static const struct cairn_unit units[] = { { "in_place", in_place } };
+
+const struct cairn_family cairn_rmsnorm_family = {
+	.stage = "primitives", .name = "rmsnorm",
+	.units = units, .num_units = ARRAY_SIZE(units),
+	.op = offsetof(struct cairn_impl, rmsnorm),
+	.args_size = sizeof(struct cairn_rmsnorm_args),
+	.num_cases = NUM_GRID + ARRAY_SIZE(singles),
+	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
+};

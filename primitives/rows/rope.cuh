@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rope - pieces that the kernels with and without a norm share: 8 pairs of a head, the table of a row
+ */
+#ifndef CAIRN_ROPE_CUH
+#define CAIRN_ROPE_CUH
+
+#include "primitives/rows/angle.cuh"
+#include "primitives/rows/rope.h"
+#include "primitives/rows/row.cuh"
+
+/* rope_norm.cu: heads are normalised first. Strides and heads are filled in, the arguments checked. */
+int rope_norm(const struct cairn_rope_args *a, void *stream);
+
+struct item {
+	void *at[2];		/* of the two halves of its elements */
+	int pair;		/* the first of 8 */
+};
+
+template <int dtype> ROW void load(const struct item *item, uint4 *v)
+{
+	constexpr int n = 8 / row_vec(dtype);
+
+#pragma unroll
+	for (int k = 0; k < 2 * n; k++)
+		v[k] = ((const uint4 *)item->at[k / n])[k % n];
+}
+
+/* Turns the 16 elements of f, which begin at pair `pair`. */
+template <int interleaved> ROW void turn(float *f, int pair, const float *s_cos, const float *s_sin)
+{
+	float c[8], s[8];
+
+#pragma unroll
+	for (int j = 0; j < 8; j += 4) {
+		*(float4 *)(c + j) = *(const float4 *)(s_cos + pair + j);
+		*(float4 *)(s + j) = *(const float4 *)(s_sin + pair + j);
+	}
+#pragma unroll
+	for (int j = 0; j < 8; j++) {
+		int ia = interleaved ? 2 * j : j, ib = interleaved ? 2 * j + 1 : j + 8;
+		float xa = f[ia], xb = f[ib];
+
+		f[ia] = xa * c[j] - xb * s[j];
+		f[ib] = xb * c[j] + xa * s[j];
+	}
+}
+
+template <int dtype> ROW void store(const struct item *item, const float *f)
+{
+	constexpr int vec = row_vec(dtype), n = 8 / vec;
+
+#pragma unroll
+	for (int k = 0; k < 2 * n; k++)
+		((uint4 *)item->at[k / n])[k % n] = row_pack<dtype>(f + k * vec);
+}
+
+template <int dtype> ROW void unpack(const uint4 *v, float *f)
+{
+	constexpr int vec = row_vec(dtype);
+
+#pragma unroll
+	for (int k = 0; k < 16 / vec; k++)
+		row_unpack<dtype>(v[k], f + k * vec);
+}
+
+template <int dtype, int interleaved>
+ROW void rotate(const struct item *item, const uint4 *v, const float *s_cos, const float *s_sin)
+{
+	float f[16];
+
+	unpack<dtype>(v, f);
+	turn<interleaved>(f, item->pair, s_cos, s_sin);
+	store<dtype>(item, f);
+}
+
+/* The row's table: cosines and sines, times scale. freq: of pair threadIdx.x, asked for before. */
+ROW void fill_table(const struct cairn_rope_args &a, float position, float freq, float *s_cos, float *s_sin)
+{
+	for (int p = threadIdx.x; p < a.rotary_dim / 2; p += blockDim.x) {
+		float c, s;
+
+		angle_cos_sin(__fmul_rn(position, p == threadIdx.x ? freq : a.inv_freq[p]), &c, &s);
+		s_cos[p] = c * a.scale;
+		s_sin[p] = s * a.scale;
+	}
+}
+
+#endif

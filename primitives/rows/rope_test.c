@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "conformance/harness.h"
+
+#include <stdio.h>
+
+struct shape {
+	int32_t nnz, num_qo_heads, num_kv_heads /* 0: no k */, head_dim, rotary_dim, interleaved, dtype;
+	int32_t offset;			/* of the first position */
+	int32_t gap;			/* of the strides, in elements */
+	int32_t bench;
+	float scale;
+	int32_t norm;			/* Q, K or both */
+	float eps;			/* of it */
+};
+
+enum { Q = 1, K = 2, QK = 3 };
+
+/* Every length, dimension, share, order and type; offsets, strides and heads take turns. */
+static const int32_t grid_nnz[] = { 1, 19, 99 };
+static const int32_t grid_dims[] = { 64, 128, 256 };
+static const int32_t grid_parts[] = { 4, 8, 16 };	/* sixteenths of head_dim that are rotated */
+static const int32_t dtypes[] = { CAIRN_BF16, CAIRN_F16, CAIRN_F32 };
+#define NUM_GRID                                                                                             \
+	(2 * ARRAY_SIZE(grid_nnz) * ARRAY_SIZE(grid_dims) * ARRAY_SIZE(grid_parts) * ARRAY_SIZE(dtypes))
+
+static const struct shape singles[] = {
+	{ 5, 8, 2, 80, 80, 0, CAIRN_BF16, 0, 0, 0, 1, 0, 0 },
+	{ 5, 8, 2, 112, 112, 0, CAIRN_F16, 99, 0, 0, 1, 0, 0 },
+	{ 5, 8, 2, 160, 160, 1, CAIRN_BF16, 0, 0, 0, 1, 0, 0 },
+	{ 5, 8, 2, 192, 192, 0, CAIRN_F32, 15, 0, 0, 1, 0, 0 },
+	{ 5, 8, 2, 192, 64, 1, CAIRN_BF16, 15, 0, 0, 1, 0, 0 },
+	{ 2, 3, 1, 16, 16, 0, CAIRN_BF16, 3, 0, 0, 1, 0, 0 },
+	{ 3, 1, 1, 512, 512, 0, CAIRN_F32, 7, 8, 0, 1, 0, 0 },
+	{ 3, 2, 1, 512, 512, 1, CAIRN_F16, 7, 0, 0, 1, 0, 0 },
+	{ 17, 71, 1, 64, 64, 0, CAIRN_BF16, 40, 0, 0, 1, 0, 0 },
+	{ 4, 128, 128, 128, 128, 0, CAIRN_BF16, 0, 0, 0, 1, 0, 0 },
+	/* large angles: the argument reduction of sine and cosine */
+	{ 37, 4, 4, 128, 128, 0, CAIRN_F32, 131000, 0, 0, 1, 0, 0 },
+	{ 37, 4, 4, 128, 128, 1, CAIRN_F32, 1048000, 0, 0, 1, 0, 0 },
+	{ 37, 4, 4, 64, 64, 0, CAIRN_F32, 16777000, 0, 0, 1, 0, 0 },
+	/* slices of one packed row of 32 + 8 + 8 heads; the other heads are gap */
+	{ 19, 32, 8, 128, 128, 0, CAIRN_BF16, 15, 16 * 128, 0, 1, 0, 0 },
+	{ 19, 32, 8, 64, 64, 0, CAIRN_F16, 99, 16 * 64, 0, 1, 0, 0 },
+	{ 9, 4, 0, 128, 128, 0, CAIRN_BF16, 1, 0, 0, 1, 0, 0 },
+	{ 9, 4, 0, 128, 64, 1, CAIRN_F32, 1, 24, 0, 1, 0, 0 },
+	{ 9, 4, 4, 128, 128, 0, CAIRN_F32, 1, 0, 0, 1.2079f, 0, 0 },
+	{ 9, 4, 2, 64, 64, 1, CAIRN_BF16, 1, 8, 0, 0.5f, 0, 0 },
+	{ 0, 4, 4, 64, 64, 0, CAIRN_BF16, 0, 0, 0, 1, 0, 0 },
+	{ 989, 32, 8, 128, 128, 0, CAIRN_BF16, 0, 0, 0, 1, 0, 0 },
+	{ 989, 8, 8, 256, 128, 1, CAIRN_F16, 15, 64, 0, 1, 0, 0 },
+	{ 989, 4, 4, 64, 64, 0, CAIRN_F32, 99, 0, 0, 1, 0, 0 },
+	{ 1, 32, 8, 128, 128, 0, CAIRN_BF16, 4000, 0, 1, 1, 0, 0 },
+	{ 128, 32, 8, 128, 128, 0, CAIRN_BF16, 0, 0, 1, 1, 0, 0 },
+	{ 8192, 32, 8, 128, 128, 0, CAIRN_BF16, 0, 0, 1, 1, 0, 0 },
+	/* heads normalised first: all dimensions, a share of them rotated, both orders, both parts or one */
+	{ 19, 32, 8, 128, 128, 0, CAIRN_BF16, 15, 16 * 128, 0, 1, QK, 1e-6f },
+	{ 9, 4, 2, 64, 64, 0, CAIRN_F16, 3, 0, 0, 1, QK, 1e-6f },
+	{ 9, 4, 2, 64, 64, 1, CAIRN_F32, 3, 0, 0, 1, QK, 1.0f },
+	{ 9, 4, 2, 128, 64, 0, CAIRN_BF16, 99, 24, 0, 1, QK, 1.0f },
+	{ 9, 4, 2, 128, 32, 1, CAIRN_F16, 99, 8, 0, 1.2079f, QK, 1.0f },
+	{ 7, 3, 1, 256, 256, 0, CAIRN_BF16, 7, 0, 0, 1, QK, 1.0f },
+	{ 7, 3, 1, 256, 128, 0, CAIRN_F32, 7, 0, 0, 0.5f, QK, 0.25f },
+	{ 5, 8, 2, 80, 80, 0, CAIRN_BF16, 2, 0, 0, 1, QK, 1.0f },
+	{ 5, 8, 2, 112, 48, 1, CAIRN_F16, 2, 0, 0, 1, QK, 1e-5f },
+	{ 5, 2, 1, 192, 192, 0, CAIRN_BF16, 2, 16, 0, 1, QK, 1.0f },
+	{ 3, 2, 1, 512, 512, 0, CAIRN_F32, 7, 0, 0, 1, QK, 1e-6f },
+	{ 3, 2, 1, 512, 512, 1, CAIRN_BF16, 7, 0, 0, 1, QK, 1.0f },
+	{ 2, 3, 1, 16, 16, 0, CAIRN_BF16, 3, 0, 0, 1, QK, 1.0f },
+	{ 17, 71, 1, 64, 64, 0, CAIRN_BF16, 40, 0, 0, 1, QK, 1e-6f },
+	{ 9, 4, 2, 128, 128, 0, CAIRN_BF16, 5, 0, 0, 1, Q, 1.0f },
+	{ 9, 4, 2, 128, 128, 0, CAIRN_F16, 5, 8, 0, 1, K, 1.0f },
+	{ 9, 4, 0, 128, 128, 0, CAIRN_BF16, 5, 0, 0, 1, Q, 1e-6f },
+	{ 0, 4, 4, 64, 64, 0, CAIRN_BF16, 0, 0, 0, 1, QK, 1e-6f },
+	{ 989, 32, 8, 128, 128, 0, CAIRN_BF16, 0, 0, 0, 1, QK, 1e-6f },
+	{ 1, 32, 8, 128, 128, 0, CAIRN_BF16, 4000, 0, 1, 1, QK, 1e-6f },
+	{ 128, 32, 8, 128, 128, 0, CAIRN_BF16, 0, 0, 1, 1, QK, 1e-6f },
+	{ 8192, 32, 8, 128, 128, 0, CAIRN_BF16, 0, 0, 1, 1, QK, 1e-6f },
+};
+
+static struct shape shape_of(int i)
+{
+	static const int32_t offsets[] = { 0, 15, 99, 5000 }, heads[][2] = { { 4, 4 }, { 8, 2 }, { 3, 1 } };
+	static const int32_t gaps[] = { 0, 0, 8, 192, 0 };
+	struct shape s = { .scale = 1 };
+	int turn = i;
+
+	if (i >= (int)NUM_GRID)
+		return singles[i - NUM_GRID];
+	s.dtype = dtypes[i % ARRAY_SIZE(dtypes)];
+	i /= ARRAY_SIZE(dtypes);
+	s.interleaved = i % 2;
+	i /= 2;
+	s.head_dim = grid_dims[i % ARRAY_SIZE(grid_dims)];
+	i /= ARRAY_SIZE(grid_dims);
+	s.rotary_dim = s.head_dim * grid_parts[i % ARRAY_SIZE(grid_parts)] / 16;
+	s.nnz = grid_nnz[i / ARRAY_SIZE(grid_parts)];
+	s.offset = offsets[turn % 4];
+	s.num_qo_heads = heads[turn / 3 % 3][0];
+	s.num_kv_heads = heads[turn / 3 % 3][1];
+	s.gap = gaps[turn % 5];
+	return s;
+}
+
+static void describe(int i, struct cairn_case *c)
+{
+	struct shape s = shape_of(i);
+	double elements = (double)s.nnz * (s.num_qo_heads + s.num_kv_heads) * s.rotary_dim;
+	char more[64] = "";
+	int n = 0;
+
+	if (s.rotary_dim != s.head_dim)
+		n += snprintf(more + n, sizeof(more) - n, "_rotary%d", s.rotary_dim);
+	if (s.interleaved)
+		n += snprintf(more + n, sizeof(more) - n, "_interleaved");
+	if (s.gap)
+		n += snprintf(more + n, sizeof(more) - n, "_gap%d", s.gap);
+	if (s.offset && !s.bench)
+		n += snprintf(more + n, sizeof(more) - n, "_from%d", s.offset);
+	if (s.scale != 1)
+		n += snprintf(more + n, sizeof(more) - n, "_scale%d", (int)(s.scale * 100));
+	if (s.norm)
+		n += snprintf(more + n, sizeof(more) - n, "_norm%s%s", s.norm & Q ? "q" : "",
+			      s.norm & K ? "k" : "");
+	if (s.norm && s.eps >= 0.1f)
+		snprintf(more + n, sizeof(more) - n, "_eps%d", (int)(s.eps * 100));
+	snprintf(c->name, sizeof(c->name), "rows%d_heads%d_%d_dim%d_%s%s", s.nnz, s.num_qo_heads,
+		 s.num_kv_heads, s.head_dim, cairn_dtype_name(s.dtype), more);
+	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
+	if (i >= (int)NUM_GRID && elements < 100000 && !s.bench)
+		c->kinds = CAIRN_ALL_KINDS;
+	else if (elements < 60000 && !s.bench && (s.gap || s.rotary_dim < s.head_dim))
+		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
+	if (s.norm && s.eps != 1)	/* see fill_norm() */
+		c->kinds &= ~CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
+	c->bench = s.bench;
+	c->device_only = elements > 600000;
+	c->bytes = 2 * elements * (double)cairn_dtype_bytes(s.dtype);
+	c->flops = 3 * elements;
+}
+
+/*
+ * For a norm. EXACT: zeros in a quarter of the places and 2 or -2 in the others, whose mean square, 3, makes
+ * with an eps of 1 a root of 2. EXTREME: heads of one size each, whose squares still fit fp32 when summed.
+ * POISON: heads that hold NaN or infinity, beside others that must not notice.
+ */
+static void fill_norm(struct cairn_op *op, const struct shape *s, void *x, int32_t heads)
+{
+	const double sizes[] = { 0, cairn_dtype_tiny(s->dtype) * 6, 1,
+				 s->dtype == CAIRN_F16 ? 16000 : 0x1p56 };
+	int64_t stride = (int64_t)heads * s->head_dim + s->gap;
+
+	for (int32_t i = 0; i < s->nnz; i++)
+		for (int32_t h = 0; h < heads; h++) {
+			int64_t at = i * stride + (int64_t)h * s->head_dim;
+			double size = sizes[cairn_op_range(op, 0, 3)];
+
+			for (int32_t j = 0; j < s->head_dim; j++) {
+				if (op->kind == CAIRN_KIND_EXACT)
+					cairn_store(x, s->dtype, at + j, j % 4 == h % 4 ? 0 :
+						    cairn_op_range(op, 0, 1) ? 2 : -2);
+				if (op->kind == CAIRN_KIND_EXTREME)
+					cairn_store(x, s->dtype, at + j,
+						    size * (double)cairn_op_range(op, -4, 4) / 4);
+			}
+			if (op->kind == CAIRN_KIND_POISON && (i + h) % 3 == 0)
+				cairn_store(x, s->dtype, at + cairn_op_range(op, 0, s->head_dim - 1),
+					    h % 2 ? (double)INFINITY : (double)NAN);
+		}
+}
+
+static void fill(struct cairn_op *op, const struct shape *s, void *x, int32_t heads, int norm)
+{
+	const double sizes[] = { 0, cairn_dtype_tiny(s->dtype) * 6, 1,
+				 s->dtype == CAIRN_F16 ? 16000 : 0x1p124 };
+	int64_t stride = (int64_t)heads * s->head_dim + s->gap;
+
+	cairn_fill(op, x, s->dtype, s->nnz * stride, 1);
+	for (int64_t k = 0; op->kind == CAIRN_KIND_EXTREME && k < s->nnz * stride; k++)
+		cairn_store(x, s->dtype, k,
+			    sizes[cairn_op_range(op, 0, 3)] * (double)cairn_op_range(op, -4, 4) / 4);
+	for (int32_t i = 0; op->kind == CAIRN_KIND_POISON && i < s->nnz; i++) {
+		for (int32_t h = 0; h < heads && !norm; h++)
+			cairn_fill_nan(x, s->dtype, i * stride + h * s->head_dim + s->rotary_dim,
+				       s->head_dim - s->rotary_dim);
+		cairn_fill_nan(x, s->dtype, i * stride + (int64_t)heads * s->head_dim, s->gap);
+	}
+	if (norm && op->kind != CAIRN_KIND_NORMAL)
+		fill_norm(op, s, x, heads);
+}
+
+/* About 1, some negative: no two alike; EXACT: small integers. */
+static void fill_weight(struct cairn_op *op, const struct shape *s, size_t field)
+{
+	void *w = cairn_in(op, field, s->dtype, s->head_dim);
+
+	for (int32_t j = 0; j < s->head_dim; j++)
+		cairn_store(w, s->dtype, j, op->kind == CAIRN_KIND_EXACT ? (double)cairn_op_range(op, -4, 4) :
+			    (double)cairn_op_range(op, 50, 150) / 100 * (j % 5 ? 1 : -1));
+}
+
+static void setup(struct cairn_op *op)
+{
+	struct shape s = shape_of(op->case_index);
+	struct cairn_rope_args *a = op->args;
+	int32_t *positions;
+	float *inv_freq;
+
+	a->nnz = s.nnz;
+	a->num_qo_heads = s.num_qo_heads;
+	a->num_kv_heads = s.num_kv_heads;
+	a->head_dim = s.head_dim;
+	a->rotary_dim = s.rotary_dim;
+	a->interleaved = s.interleaved;
+	a->dtype = s.dtype;
+	a->scale = s.scale;
+	a->q_stride = s.gap ? (int64_t)s.num_qo_heads * s.head_dim + s.gap : 0;
+	a->k_stride = (int64_t)s.num_kv_heads * s.head_dim + s.gap;
+	fill(op, &s, cairn_inout(op, offsetof(struct cairn_rope_args, q), s.dtype, s.nnz *
+		     ((int64_t)s.num_qo_heads * s.head_dim + s.gap)), s.num_qo_heads, s.norm & Q);
+	if (s.num_kv_heads)
+		fill(op, &s,
+		     cairn_inout(op, offsetof(struct cairn_rope_args, k), s.dtype, s.nnz * a->k_stride),
+		     s.num_kv_heads, s.norm & K);
+	inv_freq = cairn_in(op, offsetof(struct cairn_rope_args, inv_freq), CAIRN_F32, s.rotary_dim / 2);
+	for (int32_t p = 0; p < s.rotary_dim / 2; p++)
+		inv_freq[p] = (float)pow(s.offset % 2 ? 10000 : 500000, -2.0 * p / s.rotary_dim);
+	positions = cairn_in(op, offsetof(struct cairn_rope_args, positions), CAIRN_I32, s.nnz);
+	/* neither in order nor distinct; EXACT: no rotation at all, so that only the scale remains */
+	for (int32_t i = 0; i < s.nnz; i++)
+		positions[i] = op->kind == CAIRN_KIND_EXACT ? 0 :
+			s.offset + (i % 7 == 3 ? (int32_t)cairn_op_range(op, 0, s.nnz) : i);
+	a->norm_eps = s.eps;
+	if (s.norm & Q)
+		fill_weight(op, &s, offsetof(struct cairn_rope_args, q_norm));
+	if (s.norm & K)
+		fill_weight(op, &s, offsetof(struct cairn_rope_args, k_norm));
+}
+
+static int exact(const void *args, struct cairn_exact *e)
+{
+	return cairn_rope_exact(args, e);
+}
+
+static const char *reject(void *args, int i, int *want)
+{
+	struct cairn_rope_args *a = args;
+
+	*want = -EINVAL;
+	switch (i) {
+	case 0: a->size = 0; return "old_struct";
+	case 1: a->q = NULL; return "null_q";
+	case 2: a->inv_freq = NULL; return "null_inv_freq";
+	case 3: a->positions = NULL; return "null_positions";
+	case 4: a->nnz = -1; return "negative_rows";
+	case 5: a->num_qo_heads = 0; return "no_q_heads";
+	case 6: a->num_kv_heads = 0; return "k_without_heads";
+	case 7: a->rotary_dim = a->head_dim + 16; return "rotary_dim_too_large";
+	case 8: a->q_stride = 8; return "stride_too_small";
+	case 9: a->k_stride += 4; return "stride_not_of_8";
+	case 10: a->q = (char *)a->q + 2; return "misaligned_q";
+	case 11: a->scale = INFINITY; return "scale_infinite";
+	case 12: a->q_norm = a->inv_freq; a->norm_eps = 0; return "norm_eps_zero";
+	case 13: a->k_norm = a->inv_freq; a->norm_eps = INFINITY; return "norm_eps_infinite";
+	case 14: a->k_norm = (const char *)a->inv_freq + 2; a->norm_eps = 1; return "misaligned_k_norm";
+	}
+	*want = -EOPNOTSUPP;
+	switch (i) {
+	case 15: a->rotary_dim = 8; return "rotary_dim_8";
+	case 16: a->head_dim = 72; a->k_stride = a->q_stride = 0; return "head_dim_72";
+	case 17: a->head_dim = 1024; return "head_dim_1024";
+	case 18: a->dtype = CAIRN_I32; return "dtype_i32";
+	}
+	return NULL;
+}
+
+/* q and k as slices of one packed row give what they give apart, and leave the third slice alone. */
+static void packed_slices(struct cairn_test *t)
+{
+	enum { ROWS = 5, HEADS = 3, DIM = 32, ROW = 3 * HEADS * DIM };
+	static float packed[2][ROWS * ROW] __attribute__((aligned(16))), q[ROWS * HEADS * DIM],
+		before[ROWS * ROW];
+	float inv_freq[DIM / 2];
+	int32_t positions[ROWS];
+	struct cairn_rope_args a = { .size = sizeof(a),
+				     .inv_freq = inv_freq,
+				     .positions = positions,
+				     .q_stride = ROW,
+				     .k_stride = ROW,
+				     .nnz = ROWS,
+				     .num_qo_heads = HEADS,
+				     .num_kv_heads = HEADS,
+				     .head_dim = DIM,
+				     .rotary_dim = DIM,
+				     .dtype = CAIRN_F32,
+				     .scale = 1 };
+
+	for (int i = 0; i < ROWS * ROW; i++)
+		packed[0][i] = packed[1][i] = before[i] = (float)(cairn_rand(t) % 1000) / 500 - 1;
+	for (int p = 0; p < DIM / 2; p++)
+		inv_freq[p] = 1.0f / (float)(1 + p);
+	for (int i = 0; i < ROWS; i++) {
+		positions[i] = 3 * i + 1;
+		memcpy(q + i * HEADS * DIM, packed[0] + i * ROW, HEADS * DIM * sizeof(float));
+	}
+	for (int k = 0; k < 2; k++) {
+		a.q = packed[k];
+		a.k = packed[k] + HEADS * DIM;
+		EXPECT(t, (k ? cairn_rope_cpu : cairn_rope_ref)(&a, NULL) == 0);
+	}
+	a.q = q;
+	a.k = NULL;
+	a.q_stride = 0;
+	EXPECT(t, cairn_rope_cpu(&a, NULL) == 0);
+	for (int i = 0; i < ROWS; i++) {
+		EXPECT(t, !memcmp(q + i * HEADS * DIM, packed[1] + i * ROW, HEADS * DIM * sizeof(float)));
+		for (int k = 0; k < 2; k++)
+			EXPECT(t, !memcmp(packed[k] + i * ROW + 2 * HEADS * DIM,
+					  before + i * ROW + 2 * HEADS * DIM, HEADS * DIM * sizeof(float)));
+		for (int j = 0; j < 2 * HEADS * DIM; j++)
+			EXPECT(t, fabsf(packed[0][i * ROW + j] - packed[1][i * ROW + j]) <= 8 * 0x1p-24f * 2);
+	}
+}
+
+static const struct cairn_unit units[] = { { "packed_slices", packed_slices } };
+
+const struct cairn_family cairn_rope_family = {
+	.stage = "primitives", .name = "rope",
+	.units = units, .num_units = ARRAY_SIZE(units),
+	.op = offsetof(struct cairn_impl, rope),
+	.args_size = sizeof(struct cairn_rope_args),
+	.num_cases = NUM_GRID + ARRAY_SIZE(singles),
+	.exact_is_equal = 1,
+	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
+};

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "conformance/harness.h"
+
+#include <stdio.h>
+
+struct shape {
+	int32_t rows, dim, dtype, bench, gelu;
+};
+
+static const int32_t grid_rows[] = { 1, 19, 99 };
+static const int32_t grid_dims[] = { 128, 1024, 2048, 4096, 11008, 14336, 16384 };
+static const int32_t dtypes[] = { CAIRN_BF16, CAIRN_F16, CAIRN_F32 };
+#define NUM_GRID (ARRAY_SIZE(grid_rows) * ARRAY_SIZE(grid_dims) * ARRAY_SIZE(dtypes))
+
+static const struct shape singles[] = {
+	{ 3, 8, CAIRN_BF16, 0, 0 }, { 3, 8, CAIRN_F16, 0, 0 }, { 3, 8, CAIRN_F32, 0, 0 },
+	{ 5, 1000, CAIRN_BF16, 0, 0 }, { 5, 1000, CAIRN_F32, 0, 0 }, { 37, 2056, CAIRN_F16, 0, 0 },
+	{ 2, 28672, CAIRN_BF16, 0, 0 },
+	{ 0, 512, CAIRN_BF16, 0, 0 },
+	{ 512, 128, CAIRN_F16, 0, 0 }, { 512, 2048, CAIRN_F32, 0, 0 }, { 512, 11008, CAIRN_BF16, 0, 0 },
+	{ 128, 14336, CAIRN_BF16, 1, 0 }, { 1024, 14336, CAIRN_BF16, 1, 0 },
+	{ 3, 8, CAIRN_BF16, 0, 1 }, { 5, 1000, CAIRN_F16, 0, 1 }, { 19, 1024, CAIRN_F32, 0, 1 },
+	{ 2, 9216, CAIRN_BF16, 0, 1 }, { 99, 9216, CAIRN_BF16, 0, 1 }, { 0, 512, CAIRN_BF16, 0, 1 },
+	{ 128, 9216, CAIRN_BF16, 1, 1 },
+};
+
+static struct shape shape_of(int i)
+{
+	struct shape s = { 0 };
+
+	if (i >= (int)NUM_GRID)
+		return singles[i - NUM_GRID];
+	s.dtype = dtypes[i % ARRAY_SIZE(dtypes)];
+	i /= ARRAY_SIZE(dtypes);
+	s.dim = grid_dims[i % ARRAY_SIZE(grid_dims)];
+	s.rows = grid_rows[i / ARRAY_SIZE(grid_dims)];
+	s.bench = s.rows == 1 && s.dim == 14336 && s.dtype == CAIRN_BF16;
+	return s;
+}
+
+static void describe(int i, struct cairn_case *c)
+{
+	struct shape s = shape_of(i);
+	double elements = (double)s.rows * s.dim;
+
+	snprintf(c->name, sizeof(c->name), "rows%d_dim%d_%s%s", s.rows, s.dim, cairn_dtype_name(s.dtype),
+		 s.gelu ? "_gelu" : "");
+	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
+	if (elements < 25000 && !s.bench)
+		c->kinds = CAIRN_ALL_KINDS;
+	c->bench = s.bench;
+	c->device_only = elements > 300000;
+	c->bytes = 3 * elements * (double)cairn_dtype_bytes(s.dtype);
+	c->flops = elements * 5;
+}
+
+/*
+ * Every gate that has ever gone wrong: where exp overflows or vanishes, where its result is subnormal, the
+ * infinities; beside ups from subnormal to very large, their product within the type.
+ */
+static void fill_extreme(struct cairn_op *op, void *x, const struct shape *s)
+{
+	static const double gates[] = { 0,    -0.0,   -1,        1,   -5,   5,      -16,  16,   -20,  20,
+					-6,   -7,     -8.5,      -9.5, -10.5, -11.5, 7,    8.5,  1e-3, -1e-3,
+					-50,  -87,    -88.5,     -90, -100, -103.5, -104, -126, -150, -200,
+					-300, -60000, -INFINITY, 88,  89,   104,    300,  60000 };
+	static const double ups[] = { 0,        1,        -1,       0x1p-10, -0x1p-24, 0x1p-60,
+				      0x1p-126, 0x1p-140, -0x1p100, 0x1p80,  0.5 };
+
+	for (int64_t i = 0; i < s->rows; i++)
+		for (int32_t j = 0; j < s->dim; j++) {
+			double g = gates[cairn_op_range(op, 0, ARRAY_SIZE(gates) - 1)];
+			double up = ups[cairn_op_range(op, 0, ARRAY_SIZE(ups) - 1)];
+
+			cairn_store(x, s->dtype, 2 * i * s->dim + j, g);
+			cairn_store(x, s->dtype, (2 * i + 1) * s->dim + j, s->dtype == CAIRN_F16 &&
+				    fabs(up) > 1 ? copysign(1, up) : up);
+		}
+}
+
+static void setup(struct cairn_op *op)
+{
+	struct shape s = shape_of(op->case_index);
+	struct cairn_silu_mul_args *a = op->args;
+	int64_t count = (int64_t)s.rows * s.dim;
+	void *x;
+
+	a->rows = s.rows;
+	a->dim = s.dim;
+	a->dtype = s.dtype;
+	a->activation = s.gelu;
+	cairn_out(op, offsetof(struct cairn_silu_mul_args, out), s.dtype, count);
+	x = cairn_in(op, offsetof(struct cairn_silu_mul_args, x), s.dtype, 2 * count);
+	if (op->kind == CAIRN_KIND_EXTREME)
+		fill_extreme(op, x, &s);
+	else
+		cairn_fill(op, x, s.dtype, 2 * count, 3);
+	/* one bad element of x reaches one element of out */
+	for (int64_t k = 0; op->kind == CAIRN_KIND_POISON && k < 2 * count; k += cairn_op_range(op, 1, 40))
+		cairn_store(x, s.dtype, k, k % 3 ? (double)NAN : (double)INFINITY);
+}
+
+static int exact(const void *args, struct cairn_exact *e)
+{
+	return cairn_silu_mul_exact(args, e);
+}
+
+static const char *reject(void *args, int i, int *want)
+{
+	struct cairn_silu_mul_args *a = args;
+
+	*want = -EINVAL;
+	switch (i) {
+	case 0: a->size = 0; return "old_struct";
+	case 1: a->out = NULL; return "null_out";
+	case 2: a->x = NULL; return "null_x";
+	case 3: a->rows = -1; return "negative_rows";
+	case 4: a->dim = -8; return "negative_dim";
+	case 5: a->out = (char *)a->out + 8; return "misaligned_out";
+	}
+	*want = -EOPNOTSUPP;
+	switch (i) {
+	case 6: a->dim = 12; return "dim_12";
+	case 7: a->dtype = CAIRN_U8; return "dtype_u8";
+	case 8: a->activation = 2; return "activation_2";
+	}
+	return NULL;
+}
+
+const struct cairn_family cairn_silu_mul_family = {
+	.stage = "primitives", .name = "silu_mul",
+	.op = offsetof(struct cairn_impl, silu_mul),
+	.args_size = sizeof(struct cairn_silu_mul_args),
+	.num_cases = NUM_GRID + ARRAY_SIZE(singles),
+	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
+};

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * transport_impl - what back ends of transport.h share: objects, checks, errors, waits
+ *
+ * transport.c holds every function of the table but open(). It keeps the lists, checks arguments, seals and
+ * opens blobs, keeps a channel's first error and runs the waits; a back end fills in struct transport_ops.
+ * Its objects begin with the ones below and are allocated here by the sizes it gives, zeroed.
+ */
+#ifndef CAIRN_TRANSPORT_IMPL_H
+#define CAIRN_TRANSPORT_IMPL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "primitives/base/error.h"
+#include "rdma/transport/transport.h"
+
+struct cairn_region {
+	struct cairn_transport *t;
+	struct cairn_region *next;
+	uint8_t *addr;
+	uint64_t bytes;
+	int memory;
+};
+
+struct cairn_remote {
+	struct cairn_transport *t;
+	struct cairn_remote *next;
+	uint64_t bytes;			/* set by ops->import */
+};
+
+struct cairn_channel {
+	struct cairn_transport *t;
+	struct cairn_channel *next;
+	uint32_t number;		/* in texts */
+	atomic_int connected;
+	atomic_int error;		/* errno, 0: none; error_text is whole once it is set */
+	char error_text[320];
+	char peer[64];			/* in texts; set by ops->connect */
+};
+
+struct transport_ops {
+	const char *name;
+	uint32_t features;
+	size_t transport_bytes, region_bytes, remote_bytes, channel_bytes;
+
+	/* stop, remove_region, drop, probe and those for kernels may be NULL */
+	int (*start)(struct cairn_transport *t);
+	void (*stop)(struct cairn_transport *t);		/* also after a start that failed */
+	int (*add_region)(struct cairn_region *r);
+	int (*key)(const struct cairn_region *r, void *key);		/* blobs' bytes, zeroed */
+	void (*remove_region)(struct cairn_region *r);
+	int (*import)(struct cairn_remote *remote, const void *key);
+	void (*drop)(struct cairn_remote *remote);
+	int (*create)(struct cairn_channel *c);
+	int (*address)(struct cairn_channel *c, void *address);
+	int (*connect)(struct cairn_channel *c, const void *address, uint64_t deadline);
+	int (*reset)(struct cairn_channel *c);
+	void (*destroy)(struct cairn_channel *c);		/* also after a create that failed */
+	/* Arguments are checked and the channel is connected and sound in all that follow. */
+	int (*put)(struct cairn_channel *c, const struct cairn_put *p, uint64_t deadline);
+	int (*flush)(struct cairn_channel *c, uint64_t deadline);
+	/* The slot as it is. */
+	int (*look)(struct cairn_channel *c, uint32_t slot, struct cairn_signal *found);
+	/*
+	 * Now and then while a wait lasts: looks whether the peer lives, calls transport_fail() if not;
+	 * or NULL
+	 */
+	void (*probe)(struct cairn_channel *c);
+	int (*channel_device)(struct cairn_channel *c, struct cairn_device_channel *d);
+	int (*region_device)(const struct cairn_region *r, struct cairn_device_region *d);
+	int (*remote_device)(const struct cairn_remote *remote, struct cairn_device_region *d);
+};
+
+/* The common functions of a table; open is the back end's: transport_open(&its_ops, o, t). */
+int transport_open(const struct transport_ops *ops, const struct cairn_transport_options *o,
+		   struct cairn_transport **t);
+#define TRANSPORT_TABLE(name_, features_, open_) {					\
+	.size = sizeof(struct cairn_transport_table), .name = name_, .features = features_,	\
+	.open = open_, .close = transport_close,					\
+	.region_register = transport_register, .region_key = transport_key,		\
+	.region_release = transport_release, .remote_import = transport_import,	\
+	.remote_release = transport_drop, .channel_create = transport_channel,		\
+	.channel_address = transport_address, .channel_connect = transport_connect,	\
+	.channel_reset = transport_reset, .channel_destroy = transport_destroy,	\
+	.put = transport_put, .wait = transport_wait, .flush = transport_flush,	\
+	.channel_error = transport_error, .channel_device = transport_channel_device,	\
+	.region_device = transport_region_device, .remote_device = transport_remote_device,	\
+}
+
+struct cairn_transport {
+	const struct transport_ops *ops;
+	struct cairn_transport_options options;		/* defaults filled in */
+	pthread_mutex_t lock;				/* of the lists */
+	struct cairn_channel *channels;
+	struct cairn_region *regions;
+	struct cairn_remote *remotes;
+	uint32_t num_created;
+};
+
+void transport_close(struct cairn_transport *t);
+int transport_register(struct cairn_transport *t, void *addr, uint64_t bytes, int memory,
+		       struct cairn_region **r);
+int transport_key(const struct cairn_region *r, struct cairn_blob *key);
+void transport_release(struct cairn_region *r);
+int transport_import(struct cairn_transport *t, const struct cairn_blob *key, struct cairn_remote **remote);
+void transport_drop(struct cairn_remote *remote);
+int transport_channel(struct cairn_transport *t, struct cairn_channel **c);
+int transport_address(struct cairn_channel *c, struct cairn_blob *address);
+int transport_connect(struct cairn_channel *c, const struct cairn_blob *peer, uint32_t timeout_ms);
+int transport_reset(struct cairn_channel *c);
+void transport_destroy(struct cairn_channel *c);
+int transport_put(struct cairn_channel *c, const struct cairn_put *p, uint32_t timeout_ms);
+int transport_wait(struct cairn_channel *c, uint32_t slot, uint64_t value, uint32_t timeout_ms,
+		   struct cairn_signal *found);
+int transport_flush(struct cairn_channel *c, uint32_t timeout_ms);
+int transport_error(struct cairn_channel *c);
+int transport_channel_device(struct cairn_channel *c, struct cairn_device_channel *d);
+int transport_region_device(const struct cairn_region *r, struct cairn_device_region *d);
+int transport_remote_device(const struct cairn_remote *remote, struct cairn_device_region *d);
+
+/* Keeps the channel's first error, from any thread; "channel 3 to PEER: " goes before the text. */
+void transport_fail(struct cairn_channel *c, int err, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+uint64_t transport_now(void);					/* ns */
+/* In a loop of waiting: first spins, then yields, then sleeps some microseconds. */
+void transport_pause(uint32_t round);
+extern const struct cairn_transport_table cairn_transport_loop, cairn_transport_verbs, cairn_transport_nvlink,
+	cairn_transport_nccl, cairn_transport_fhbn;
+
+/* Words of splitmix64; state is any number. */
+uint64_t transport_random(uint64_t *state);
+
+/* The lock of a thread that works in rounds and would seldom let others have it: they are counted first. */
+struct transport_work {
+	pthread_mutex_t lock;
+	atomic_int visitors;
+};
+void transport_work_init(struct transport_work *w);
+void transport_work_destroy(struct transport_work *w);
+void transport_work_stop(struct transport_work *w);		/* the thread rests until ... */
+void transport_work_go(struct transport_work *w);
+void transport_give_way(struct transport_work *w);		/* by the thread, before each round */
+
+/* Who this process is, and whether such a one still lives on this host (pid numbers come again). */
+struct transport_identity {
+	uint64_t pid, start;		/* of the process, in ticks since boot */
+	uint64_t host;			/* boot id and PID name space, hashed */
+};
+void transport_identify(struct transport_identity *self);
+/* 1: lives; 0: gone; -1: not of this host, so not known */
+int transport_lives(const struct transport_identity *who);
+
+#endif

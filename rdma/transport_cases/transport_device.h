@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * transport_device - kernels of the conformance cases, and what their rounds consist of
+ *
+ * Which bytes go from where to where in a round, and what they are, is the same for kernels and host, so that
+ * either may be at either end.
+ */
+#ifndef CAIRN_TRANSPORT_DEVICE_H
+#define CAIRN_TRANSPORT_DEVICE_H
+
+#include <stdint.h>
+
+#include "rdma/transport/transport.h"
+
+#ifdef __CUDACC__
+#define DEVICE_FN static __host__ __device__ __forceinline__
+#else
+#define DEVICE_FN static inline
+#endif
+
+#define DEVICE_GUARD	64u
+
+enum device_mode { DEVICE_PAYLOAD, DEVICE_STREAM, DEVICE_WORDS, DEVICE_GRID, DEVICE_BULK, DEVICE_TIMEOUT };
+
+struct device_result {
+	uint64_t errors, rounds, code, waited_ns;
+};
+
+struct device_args {
+	struct cairn_device_channel c;
+	struct cairn_device_region local, remote;	/* two halves of `half` bytes: put from, put to */
+	uint64_t half, rounds, timeout_ns;
+	uint32_t mode, rank, num_ctas;
+	uint32_t cell;					/* STREAM: of each put; payload within guards */
+	uint64_t *arrived;				/* device memory, zero */
+	struct device_result *result;			/* zero, seen by both */
+};
+
+/* 8 bytes of a payload at offset i (a multiple of 8). */
+DEVICE_FN uint64_t device_word(uint64_t seed, uint64_t i)
+{
+	uint64_t z = (seed * 0x2545f4914f6cdd1dull) ^ (i * 0x9e3779b97f4a7c15ull);
+
+	return (z ^ z >> 29) * 0xbf58476d1ce4e5b9ull;
+}
+
+DEVICE_FN uint8_t device_byte(uint64_t seed, uint64_t i)
+{
+	return (uint8_t)(device_word(seed, i & ~7ull) >> (8 * (i & 7)));
+}
+
+/* PAYLOAD: any length up to 9000 at any place, a third of them in units of 16. */
+DEVICE_FN void device_round(uint64_t i, uint64_t half, uint64_t *bytes, uint64_t *from, uint64_t *to)
+{
+	uint64_t unit = i % 3 ? 1 : 16, a = device_word(i, 8), b = device_word(i, 16);
+
+	*bytes = 1 + a % (i % 7 ? 600 : 9000);
+	*from = DEVICE_GUARD + b % (half - 9100 - 2 * DEVICE_GUARD);
+	*to = DEVICE_GUARD + (b >> 20) % (half - 9100 - 2 * DEVICE_GUARD);
+	*bytes = (*bytes + unit - 1) / unit * unit;
+	*from = *from / unit * unit + (unit == 16 ? 16 : 0);
+	*to = *to / unit * unit + (unit == 16 ? 16 : 0);
+}
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Before any kernel runs: one that is loaded at its first launch waits for them, and they for it. */
+int device_load(int gpu);
+/* Starts the kernel on a stream of its own; device_join waits for it and gives the stream back. */
+int device_start(int gpu, const struct device_args *a, void **stream);
+int device_join(int gpu, void *stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,496 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * transport_end BACKEND CASE [NAME=VALUE ...] - conformance cases of transport.h, both ends or one
+ * transport_end mutants                       - every mutant must fail a case
+ *
+ * CASE: a name, or "all". Without rank= both ends run here, in two threads. With rank=N fd=A,B this is one
+ * of two processes, joined by a socket pair that both inherit. Other names: device, faults, seed, depth,
+ * gpu=N or gpu=N,M (for the two ends), memory=host|device, quick=1, big=BYTES.
+ *
+ * Prints one line for each case: "ok NAME", "skipped NAME: why" or "FAILED NAME", remarks before it.
+ * Exit status: 0 all well; 1 something failed; 77 all skipped; 2 usage.
+ */
+#include "rdma/transport_cases/transport_end.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "rdma/transport/transport_cuda.h"
+#include "rdma/transport_cases/transport_device.h"
+#include "rdma/transport/transport_impl.h"
+
+static int quiet;		/* mutants: what is wrong is not news */
+
+int end_want(struct end *e, int ok, const char *what, const char *file, int line)
+{
+	if (e->skipped)
+		return ok;
+	if (!ok && e->failures++ < 8 && !quiet)
+		printf("# rank %d: %s:%d: not so: %s (last error: %s)\n", e->rank, file, line, what,
+		       cairn_last_error());
+	return ok;
+}
+
+int end_contains(struct end *e, const char *part, const char *file, int line)
+{
+	return end_want(e, strstr(cairn_last_error(), part) != NULL, part, file, line);
+}
+
+void end_skip(struct end *e, const char *why)
+{
+	if (!e->skipped++ && !e->rank && !quiet)
+		printf("skipped %s: %s\n", e->name, why);
+}
+
+int end_has(struct end *e, uint32_t feature, const char *why)
+{
+	if (!(e->table->features & feature))
+		end_skip(e, why);
+	return (e->table->features & feature) != 0;
+}
+
+double end_now(void)
+{
+	return (double)transport_now() * 1e-9;
+}
+
+uint64_t end_random(struct end *e, uint64_t limit)
+{
+	return transport_random(&e->rng) % limit;
+}
+
+/* ---- beside the transport ---- */
+
+static int move(int fd, void *p, size_t bytes, int out)
+{
+	while (bytes) {
+		struct pollfd f = { .fd = fd, .events = out ? POLLOUT : POLLIN };
+		ssize_t n;
+
+		if (poll(&f, 1, 2 * WAIT_MS) <= 0)
+			return -1;
+		n = out ? send(fd, p, bytes, MSG_NOSIGNAL) : recv(fd, p, bytes, 0);
+		if (n <= 0)
+			return -1;
+		p = (char *)p + n;
+		bytes -= (size_t)n;
+	}
+	return 0;
+}
+
+int end_exchange(struct end *e, const void *mine, void *theirs, size_t bytes)
+{
+	if (move(e->sock, (void *)mine, bytes, 1) || move(e->sock, theirs, bytes, 0))
+		return cairn_error(EPIPE, "the other end of the case has ended");
+	return 0;
+}
+
+int end_barrier(struct end *e)
+{
+	char mine = 1, theirs;
+
+	return end_exchange(e, &mine, &theirs, 1);
+}
+
+/* ---- memory ---- */
+
+static int get_memory(struct end *e, uint64_t bytes)
+{
+	void *p;
+
+	if (e->plan->memory == CAIRN_MEMORY_HOST) {
+		CAIRN_TRY(transport_host_alloc(e->plan->gpu[e->rank], 2 * bytes, &p));
+		e->host = p;
+	} else {
+#ifdef CONFIG_CUDA
+		CAIRN_TRY(transport_device_alloc(e->plan->gpu[e->rank], 2 * bytes, &p));
+		e->host = NULL;
+#else
+		return cairn_error(ENODEV, "memory: this build has no CUDA");
+#endif
+	}
+	e->buf = p;
+	e->bytes = bytes;
+	return 0;
+}
+
+static void give_memory(struct end *e)
+{
+	if (e->host)
+		transport_host_free(e->plan->gpu[e->rank], e->host, 0);
+#ifdef CONFIG_CUDA
+	else if (e->buf)
+		transport_device_free(e->plan->gpu[e->rank], e->buf);
+#endif
+	e->buf = e->host = NULL;
+}
+
+static void copy(struct end *e, void *to, const void *from, uint64_t bytes)
+{
+	if (e->host)
+		memcpy(to, from, bytes);
+#ifdef CONFIG_CUDA
+	else if (bytes)
+		WANT(e, !transport_device_copy(e->plan->gpu[e->rank], to, from, bytes));
+#endif
+}
+
+void end_write(struct end *e, uint64_t at, const void *from, uint64_t bytes)
+{
+	copy(e, e->buf + at, from, bytes);
+}
+
+void end_read(struct end *e, uint64_t at, void *to, uint64_t bytes)
+{
+	copy(e, to, e->buf + at, bytes);
+}
+
+/* Room for bytes, 8 more, on both sides: a pattern is made in words. */
+static uint8_t *room(struct end *e, uint64_t at, uint64_t bytes)
+{
+	uint8_t *p = e->host ? e->host + at : malloc(bytes);
+
+	if (!p)
+		abort();
+	return p;
+}
+
+static void done_with(struct end *e, uint64_t at, uint8_t *p, uint64_t bytes, int write)
+{
+	if (e->host)
+		return;
+	if (write)
+		end_write(e, at, p, bytes);
+	free(p);
+}
+
+void end_set(struct end *e, uint64_t at, int byte, uint64_t bytes)
+{
+	uint8_t *p = room(e, at, bytes);
+
+	memset(p, byte, bytes);
+	done_with(e, at, p, bytes, 1);
+}
+
+void end_fill(struct end *e, uint64_t at, uint64_t bytes, uint64_t seed)
+{
+	uint8_t *p = room(e, at, bytes);
+	uint64_t i, n, w;
+
+	for (i = 0; i < bytes; i += 8) {
+		w = device_word(seed, i);
+		n = bytes - i < 8 ? bytes - i : 8;
+		memcpy(p + i, &w, n);
+	}
+	done_with(e, at, p, bytes, 1);
+}
+
+int end_check(struct end *e, uint64_t at, uint64_t bytes, uint64_t seed)
+{
+	uint8_t *p = room(e, at - GUARD, bytes + 2 * GUARD), *q = p + GUARD;
+	uint64_t i, n, w;
+	int ok = 1;
+
+	if (!e->host)
+		end_read(e, at - GUARD, p, bytes + 2 * GUARD);
+	for (i = 0; i < bytes && ok; i += 8) {
+		w = device_word(seed, i);
+		n = bytes - i < 8 ? bytes - i : 8;
+		ok = !memcmp(q + i, &w, n);
+	}
+	if (!ok && !quiet)
+		printf("# rank %d: payload of %llu bytes is wrong in bytes %llu..+8\n", e->rank,
+		       (unsigned long long)bytes, (unsigned long long)i - 8);
+	for (i = 0; i < GUARD && ok; i++)
+		ok = q[-1 - (int64_t)i] == 0xee && q[bytes + i] == 0xee;
+	done_with(e, at, p, bytes, 0);
+	return ok;
+}
+
+/* ---- the transport ---- */
+
+int end_connect(struct end *e)
+{
+	struct cairn_blob mine, theirs;
+	int i;
+
+	for (i = 0; i < NUM_CHANNELS; i++) {
+		CAIRN_TRY(e->table->channel_address(e->c[i], &mine));
+		CAIRN_TRY(end_exchange(e, &mine, &theirs, sizeof(mine)));
+		CAIRN_TRY(e->table->channel_connect(e->c[i], &theirs, WAIT_MS));
+	}
+	return end_barrier(e);
+}
+
+int end_open(struct end *e, uint64_t bytes)
+{
+	struct cairn_transport_options o = {
+		.size = sizeof(o), .device = e->plan->device, .faults = e->plan->faults,
+		.seed = e->plan->seed,
+		.depth = e->plan->depth, .gpu = e->plan->gpu[e->rank],
+	};
+	struct cairn_blob mine, theirs;
+	int i, ret;
+
+	CAIRN_TRY(get_memory(e, bytes));
+	end_set(e, 0, 0xee, 2 * bytes);
+	ret = e->table->open(&o, &e->t);
+	if (ret == -ENODEV)
+		end_skip(e, cairn_last_error());
+	CAIRN_TRY(ret);
+	CAIRN_TRY(e->table->region_register(e->t, e->buf, 2 * bytes, e->plan->memory, &e->region));
+	for (i = 0; i < NUM_CHANNELS; i++)
+		CAIRN_TRY(e->table->channel_create(e->t, &e->c[i]));
+	CAIRN_TRY(e->table->region_key(e->region, &mine));
+	CAIRN_TRY(end_exchange(e, &mine, &theirs, sizeof(mine)));
+	CAIRN_TRY(e->table->remote_import(e->t, &theirs, &e->remote));
+	return end_connect(e);
+}
+
+void end_close(struct end *e)
+{
+	char byte;
+
+	e->table->close(e->t);
+	e->t = NULL;
+	/* Memory outlives the other end's puts: until it has ended, too. */
+	shutdown(e->sock, SHUT_WR);
+	while (!move(e->sock, &byte, 1, 0))
+		;
+	give_memory(e);
+}
+
+int end_put(struct end *e, int channel, uint64_t from, uint64_t to, uint64_t bytes, uint32_t slot,
+	    uint64_t value)
+{
+	struct cairn_put p = {
+		.local = bytes ? e->region : NULL, .local_offset = from,
+		.remote = bytes ? e->remote : NULL, .remote_offset = e->bytes + to,
+		.bytes = bytes, .value = value, .slot = slot,
+	};
+
+	return e->table->put(e->c[channel], &p, WAIT_MS);
+}
+
+int end_signal(struct end *e, int channel, uint32_t slot, uint64_t value, uint64_t word)
+{
+	struct cairn_put p = { .value = value, .word = word, .slot = slot };
+
+	return e->table->put(e->c[channel], &p, WAIT_MS);
+}
+
+int end_wait(struct end *e, int channel, uint32_t slot, uint64_t value)
+{
+	return e->table->wait(e->c[channel], slot, value, e->plan->quick ? 1000 : WAIT_MS, NULL);
+}
+
+/* ---- running ---- */
+
+static const struct end_case *const all_cases[] = {
+	transport_cases, transport_trouble_cases,
+#ifdef CONFIG_CUDA
+	transport_device_cases,
+#endif
+	transport_time_cases,		/* by name alone: the last */
+};
+
+/* What was put last must be there before this end goes; failures of a case that is over are no news. */
+static void part(struct end *e)
+{
+	int i;
+
+	for (i = 0; i < NUM_CHANNELS && e->t && !e->failures && !e->skipped; i++)
+		e->table->flush(e->c[i], WAIT_MS);
+	if (e->t && !e->failures)
+		end_barrier(e);
+}
+
+static void *run_end(void *arg)
+{
+	struct end *e = arg;
+	const struct end_case *c = NULL;
+	size_t i;
+
+	for (i = 0; i < sizeof(all_cases) / sizeof(all_cases[0]); i++)
+		for (c = all_cases[i]; c->name; c++)
+			if (!strcmp(c->name, e->name)) {
+				cairn_clear_error();
+				c->run(e);
+				part(e);
+				end_close(e);
+				return NULL;
+			}
+	e->failures = 1;
+	printf("# no case %s\n", e->name);
+	return NULL;
+}
+
+static void prepare(struct end *e, const struct plan *plan, const char *name, int rank, int sock)
+{
+	const char *s;
+
+	*e = (struct end) { .plan = plan, .table = plan->table, .name = name, .rank = rank, .sock = sock };
+	e->rng = plan->seed;
+	for (s = name; *s; s++)
+		e->rng = (e->rng ^ (uint8_t)*s) * 0x100000001b3u;
+}
+
+/* 0: ok; 1: failed; 77: skipped */
+static int verdict(const struct end *e, int failures, int skipped)
+{
+	if (quiet)
+		return failures ? 1 : skipped ? 77 : 0;
+	if (failures)
+		printf("FAILED %s\n", e->name);
+	else if (!skipped)
+		printf("ok %s\n", e->name);
+	fflush(stdout);
+	return failures ? 1 : skipped ? 77 : 0;
+}
+
+static int run_both(const struct plan *plan, const char *name)
+{
+	struct end ends[2];
+	pthread_t thread;
+	int fds[2];
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds))
+		return 1;
+	prepare(&ends[0], plan, name, 0, fds[0]);
+	prepare(&ends[1], plan, name, 1, fds[1]);
+	if (pthread_create(&thread, NULL, run_end, &ends[1]))
+		return 1;
+	run_end(&ends[0]);
+	pthread_join(thread, NULL);
+	close(fds[0]);
+	close(fds[1]);
+	return verdict(&ends[0], ends[0].failures + ends[1].failures, ends[0].skipped);
+}
+
+static int run_one(const struct plan *plan, const char *name, int rank, int sock)
+{
+	struct end e;
+
+	prepare(&e, plan, name, rank, sock);
+	run_end(&e);
+	return verdict(&e, e.failures, e.skipped);
+}
+
+/* Every case of the list in turn until one fails. */
+static const char *caught_by(const struct plan *plan)
+{
+	size_t i;
+
+	for (i = 0; i < 2; i++) {
+		const struct end_case *c;
+
+		for (c = all_cases[i]; c->name; c++)
+			if (run_both(plan, c->name) == 1)
+				return c->name;
+	}
+	return NULL;
+}
+
+static int run_mutants(void)
+{
+	struct plan plan = {
+		.gpu = { -1, -1 }, .quick = 1, .seed = 1, .big = 1 << 16,
+	};
+	const char *what, *by;
+	int i, caught = 0;
+
+	quiet = 1;
+	plan.table = cairn_transport_find("loop");
+	by = caught_by(&plan);
+	if (by)
+		printf("WRONG: the right back end fails %s\n", by);
+	for (i = 0; (plan.table = transport_mutant(i, &what)); i++) {
+		const char *case_name;
+
+		plan.faults = NULL;
+		case_name = caught_by(&plan);
+		plan.faults = "delay_us=20,pieces=3";	/* some races are seldom lost without */
+		if (!case_name)
+			case_name = caught_by(&plan);
+		printf("%s %-20s %s%s%s\n", case_name ? "caught" : "MISSED", plan.table->name, what,
+		       case_name ? ": " : "", case_name ? case_name : "");
+		fflush(stdout);
+		caught += !!case_name;
+	}
+	printf("transport mutants: %d of %d caught, %d right ones blamed\n", caught, i, !!by);
+	return caught != i || by;
+}
+
+static int parse(struct plan *p, const char *arg, int *rank, int fds[2])
+{
+	const char *v = strchr(arg, '=') ? strchr(arg, '=') + 1 : "";
+	size_t n = strcspn(arg, "=");
+
+#define IS(name) (n == strlen(name) && !strncmp(arg, name, n))
+	if (IS("device"))
+		p->device = v;
+	else if (IS("faults"))
+		p->faults = v;
+	else if (IS("seed"))
+		p->seed = strtoull(v, NULL, 0);
+	else if (IS("depth"))
+		p->depth = (uint32_t)atoi(v);
+	else if (IS("quick"))
+		p->quick = atoi(v);
+	else if (IS("big"))
+		p->big = strtoull(v, NULL, 0);
+	else if (IS("rank"))
+		*rank = atoi(v);
+	else if (IS("memory"))
+		p->memory = !strcmp(v, "device") ? CAIRN_MEMORY_DEVICE : CAIRN_MEMORY_HOST;
+	else if (IS("gpu") && sscanf(v, "%d,%d", &p->gpu[0], &p->gpu[1]) == 1)
+		p->gpu[1] = p->gpu[0];
+	else if (IS("fd"))
+		return sscanf(v, "%d,%d", &fds[0], &fds[1]) != 2;
+	else
+		return !IS("gpu");
+	return 0;
+#undef IS
+}
+
+int main(int argc, char **argv)
+{
+	struct plan plan = { .gpu = { -1, -1 }, .seed = 1, .big = 4 << 20 };
+	int fds[2] = { -1, -1 }, rank = -1, i, worst = 77, ret;
+	size_t k;
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	signal(SIGPIPE, SIG_IGN);
+	if (argc == 2 && !strcmp(argv[1], "mutants"))
+		return run_mutants();
+	if (argc < 3)
+		return 2;
+	for (i = 3; i < argc; i++)
+		if (parse(&plan, argv[i], &rank, fds))
+			return 2;
+	plan.processes = rank >= 0;
+	plan.table = cairn_transport_find(argv[1]);
+	if (!plan.table) {
+		printf("skipped %s: no back end %s in this build\n", argv[2], argv[1]);
+		return 77;
+	}
+	if (plan.processes) {
+		close(fds[!rank]);	/* so that the other end's death is seen */
+		return run_one(&plan, argv[2], rank, fds[rank]);
+	}
+	if (strcmp(argv[2], "all"))
+		return run_both(&plan, argv[2]);
+	for (k = 0; k < sizeof(all_cases) / sizeof(all_cases[0]) - 1; k++)
+		for (const struct end_case *c = all_cases[k]; c->name; c++) {
+			ret = run_both(&plan, c->name);
+			worst = ret == 1 || worst == 1 ? 1 : ret < worst ? ret : worst;
+		}
+	return worst;
+}

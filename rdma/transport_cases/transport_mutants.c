@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * transport_mutants.c - the loop with one defect each; every one must fail a case
+ *
+ * A mutant is the loop's table with a function or two replaced. The replacements see both ends, which run in
+ * this process; what they remember they keep in variables of their own, one mutant being run at a time.
+ */
+#include <string.h>
+
+#include "rdma/transport_cases/transport_end.h"
+#include "rdma/transport/transport_impl.h"
+
+#define RIGHT		(&cairn_transport_loop)
+#define MUTANT_PUT(name)							\
+	static int name(struct cairn_channel *c, const struct cairn_put *put, uint32_t ms)
+
+static int is_payload(const struct cairn_put *p)
+{
+	return p && p->bytes && p->local && p->remote;
+}
+
+MUTANT_PUT(signal_first)
+{
+	struct cairn_put p, s;
+
+	if (!is_payload(put) || put->slot == CAIRN_NO_SIGNAL || RIGHT->channel_error(c))
+		return RIGHT->put(c, put, ms);
+	p = s = *put;
+	p.slot = CAIRN_NO_SIGNAL;
+	s.bytes = 0;
+	CAIRN_TRY(RIGHT->put(c, &s, ms));
+	return RIGHT->put(c, &p, ms);
+}
+
+MUTANT_PUT(last_byte_lost)
+{
+	struct cairn_put p;
+
+	if (!is_payload(put) || put->bytes < 2)
+		return RIGHT->put(c, put, ms);
+	p = *put;
+	p.bytes--;
+	return RIGHT->put(c, &p, ms);
+}
+
+MUTANT_PUT(one_byte_more)
+{
+	struct cairn_put p = put ? *put : (struct cairn_put) { 0 };
+
+	if (is_payload(put) && put->local_offset + put->bytes < put->local->bytes &&
+	    put->remote_offset + put->bytes < put->remote->bytes)
+		p.bytes++;
+	return RIGHT->put(c, put ? &p : NULL, ms);
+}
+
+MUTANT_PUT(one_byte_off)
+{
+	struct cairn_put p;
+
+	if (!is_payload(put) || put->remote_offset + put->bytes >= put->remote->bytes)
+		return RIGHT->put(c, put, ms);
+	p = *put;
+	p.remote_offset++;
+	return RIGHT->put(c, &p, ms);
+}
+
+MUTANT_PUT(source_off)
+{
+	struct cairn_put p;
+
+	if (!is_payload(put) || put->local_offset < 16 || put->bytes < 4096)
+		return RIGHT->put(c, put, ms);
+	p = *put;
+	p.local_offset -= 16;
+	return RIGHT->put(c, &p, ms);
+}
+
+static int bent_value(struct cairn_channel *c, const struct cairn_put *put, uint32_t ms, int64_t by)
+{
+	struct cairn_put p;
+
+	if (!put)
+		return RIGHT->put(c, put, ms);
+	p = *put;
+	p.value += (uint64_t)by;
+	return RIGHT->put(c, &p, ms);
+}
+
+MUTANT_PUT(value_high)
+{
+	return bent_value(c, put, ms, 1);
+}
+
+MUTANT_PUT(value_low)
+{
+	return bent_value(c, put, ms, -1);
+}
+
+MUTANT_PUT(value_32_bits)
+{
+	return bent_value(c, put, ms, put ? (int64_t)((uint64_t)(uint32_t)put->value - put->value) : 0);
+}
+
+MUTANT_PUT(word_lost)
+{
+	struct cairn_put p;
+
+	if (!put)
+		return RIGHT->put(c, put, ms);
+	p = *put;
+	p.word = 0;
+	return RIGHT->put(c, &p, ms);
+}
+
+MUTANT_PUT(slot_zero)
+{
+	struct cairn_put p;
+
+	if (!put || put->slot >= 64)
+		return RIGHT->put(c, put, ms);
+	p = *put;
+	p.slot = 0;
+	return RIGHT->put(c, &p, ms);
+}
+
+MUTANT_PUT(one_in_100_lost)
+{
+	static int count;
+	struct cairn_put p;
+
+	if (!is_payload(put) || put->slot == CAIRN_NO_SIGNAL || ++count % 100)
+		return RIGHT->put(c, put, ms);
+	p = *put;
+	p.bytes = 0;
+	return RIGHT->put(c, &p, ms);
+}
+
+MUTANT_PUT(no_signal_alone)
+{
+	if (put && !put->bytes && put->slot < 64 && c)
+		return RIGHT->channel_error(c);
+	return RIGHT->put(c, put, ms);
+}
+
+MUTANT_PUT(no_bounds_check)
+{
+	if (!c || !is_payload(put) || RIGHT->channel_error(c) || !atomic_load(&c->connected) ||
+	    put->local_offset > put->local->bytes || put->bytes > put->local->bytes - put->local_offset)
+		return RIGHT->put(c, put, ms);
+	return c->t->ops->put(c, put, transport_now() + ms * 1000000ull);
+}
+
+MUTANT_PUT(wrong_channel)
+{
+	return RIGHT->put(c && c->number == 1 && c->next ? c->next : c, put, ms);
+}
+
+MUTANT_PUT(put_swallows)
+{
+	int ret = RIGHT->put(c, put, ms);
+
+	return ret == -EINVAL ? ret : 0;
+}
+
+static int flush_early(struct cairn_channel *c, uint32_t ms)
+{
+	(void)ms;
+	return c ? RIGHT->channel_error(c) : RIGHT->flush(c, 0);
+}
+
+static int flush_swallows(struct cairn_channel *c, uint32_t ms)
+{
+	int ret = RIGHT->flush(c, ms);
+
+	return ret == -EINVAL ? ret : 0;
+}
+
+static int error_none(struct cairn_channel *c)
+{
+	(void)c;
+	return 0;
+}
+
+#define MUTANT_WAIT(name)							\
+	static int name(struct cairn_channel *c, uint32_t slot, uint64_t value, uint32_t ms,	\
+			struct cairn_signal *found)
+
+MUTANT_WAIT(wait_early)
+{
+	int ret = RIGHT->wait(c, slot, value - 1, ms, found);
+
+	return ret;
+}
+
+MUTANT_WAIT(wait_returns_late)
+{
+	return RIGHT->wait(c, slot, value, ms && ms < 100 ? 1500 : ms, found);
+}
+
+MUTANT_WAIT(wait_gives_up)
+{
+	int ret = RIGHT->wait(c, slot, value, ms > 100 && ms < 4000 ? ms : ms / 2, found);
+
+	return ret;
+}
+
+MUTANT_WAIT(wait_equal)
+{
+	struct cairn_signal s;
+	int ret = RIGHT->wait(c, slot, value, ms, &s);
+
+	if (!ret && s.value != value)
+		return cairn_error(ETIMEDOUT, "waited for the very value");
+	if (!ret && found)
+		*found = s;
+	return ret;
+}
+
+MUTANT_WAIT(wait_unsigned)
+{
+	struct cairn_signal s;
+	int ret = RIGHT->wait(c, slot, value, ms, &s);
+
+	if (!ret && s.value < value)
+		return cairn_error(ETIMEDOUT, "it is less, without a sign");
+	if (!ret && found)
+		*found = s;
+	return ret;
+}
+
+MUTANT_WAIT(gone_is_late)
+{
+	int ret = RIGHT->wait(c, slot, value, ms, found);
+
+	return ret == -ECONNRESET ? -ETIMEDOUT : ret;
+}
+
+/* What was seen in a slot before a reset still ends waits after it. */
+static struct {
+	struct cairn_channel *c;
+	struct cairn_signal s[64];
+} seen[8];
+
+static struct cairn_signal *seen_of(struct cairn_channel *c, uint32_t slot)
+{
+	int i;
+
+	for (i = 0; i < 7 && seen[i].c && seen[i].c != c; i++)
+		;
+	if (seen[i].c != c)
+		memset(&seen[i], 0, sizeof(seen[i]));
+	seen[i].c = c;
+	return &seen[i].s[slot];
+}
+
+MUTANT_WAIT(reset_stale)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	struct cairn_signal s;
+	int ret;
+
+	if (!c || slot >= 64)
+		return RIGHT->wait(c, slot, value, ms, found);
+	pthread_mutex_lock(&lock);
+	s = *seen_of(c, slot);
+	pthread_mutex_unlock(&lock);
+	if (s.value && (int64_t)(s.value - value) >= 0)
+		return 0;
+	ret = RIGHT->wait(c, slot, value, ms, &s);
+	if (ret)
+		return ret;
+	pthread_mutex_lock(&lock);
+	*seen_of(c, slot) = s;
+	pthread_mutex_unlock(&lock);
+	if (found)
+		*found = s;
+	return 0;
+}
+
+/* A channel may lie where one lay before. */
+static int forget(struct cairn_transport *t, struct cairn_channel **c)
+{
+	int ret = RIGHT->channel_create(t, c), i;
+
+	for (i = 0; i < 8 && !ret; i++)
+		if (seen[i].c == *c)
+			memset(seen[i].s, 0, sizeof(seen[i].s));
+	return ret;
+}
+
+static int reset_keeps_error(struct cairn_channel *c)
+{
+	int err = c ? atomic_load(&c->error) : 0;
+
+	CAIRN_TRY(RIGHT->channel_reset(c));
+	if (err)
+		transport_fail(c, err, "an old error");
+	return 0;
+}
+
+/* Takes a blob for what its first bytes say, whatever became of it on the way. */
+static int import_unchecked(struct cairn_transport *t, const struct cairn_blob *key,
+			    struct cairn_remote **remote)
+{
+	struct cairn_region r = { .t = t, .addr = (uint8_t *)&r, .bytes = 1 };
+	struct cairn_blob right;
+	int ret = RIGHT->remote_import(t, key, remote);
+
+	if (ret && key && !strcmp(key->kind, "loop") && key->what == 2) {
+		ret = RIGHT->region_register(t, &r, 1, CAIRN_MEMORY_HOST, (struct cairn_region **)&r.next);
+		if (!ret && !RIGHT->region_key(r.next, &right))
+			ret = RIGHT->remote_import(t, &right, remote);
+		RIGHT->region_release(r.next);
+	}
+	return ret;
+}
+
+static const struct {
+	const char *name, *what;
+	struct cairn_transport_table with;
+} mutants[] = {
+	{ "signal_first", "signal before payload", { .put = signal_first } },
+	{ "last_byte_lost", "the last byte is not sent", { .put = last_byte_lost } },
+	{ "one_byte_more", "a byte too many is sent", { .put = one_byte_more } },
+	{ "one_byte_off", "remote offset off by one", { .put = one_byte_off } },
+	{ "source_off", "large payloads from 16 bytes before", { .put = source_off } },
+	{ "value_high", "signal value one too high", { .put = value_high } },
+	{ "value_low", "signal value one too low", { .put = value_low } },
+	{ "value_32_bits", "signal value cut to 32 bits", { .put = value_32_bits } },
+	{ "word_lost", "the word is zero", { .put = word_lost } },
+	{ "slot_zero", "all signals in slot 0", { .put = slot_zero } },
+	{ "one_in_100_lost", "every hundredth payload is lost", { .put = one_in_100_lost } },
+	{ "no_signal_alone", "a put of no bytes does nothing", { .put = no_signal_alone } },
+	{ "no_bounds_check", "remote bounds are not checked here", { .put = no_bounds_check } },
+	{ "wrong_channel", "the second channel's puts go by the first", { .put = wrong_channel } },
+	{ "put_swallows", "put says nothing of errors", { .put = put_swallows, .flush = flush_swallows } },
+	{ "flush_early", "flush does not wait", { .flush = flush_early } },
+	{ "flush_swallows", "flush says nothing of errors", { .flush = flush_swallows } },
+	{ "error_none", "channel_error never has any", { .channel_error = error_none } },
+	{ "wait_early", "wait ends one value early", { .wait = wait_early } },
+	{ "wait_returns_late", "short time-outs are much too long", { .wait = wait_returns_late } },
+	{ "wait_gives_up", "wait ends at half its time", { .wait = wait_gives_up } },
+	{ "wait_equal", "wait wants the very value", { .wait = wait_equal } },
+	{ "wait_unsigned", "values compared without wrap", { .wait = wait_unsigned } },
+	{ "gone_is_late", "a peer's death is called a time-out", { .wait = gone_is_late } },
+	{ "reset_stale", "signals of before a reset count after it", { .wait = reset_stale,
+	.channel_create = forget } },
+	{ "reset_keeps_error", "an error outlives the reset", { .channel_reset = reset_keeps_error } },
+	{ "import_unchecked", "damaged keys are taken", { .remote_import = import_unchecked } },
+};
+
+const struct cairn_transport_table *transport_mutant(int i, const char **what)
+{
+	static struct cairn_transport_table table;
+
+	if (i < 0 || i >= (int)(sizeof(mutants) / sizeof(mutants[0])))
+		return NULL;
+	memset(seen, 0, sizeof(seen));
+	table = *RIGHT;
+	table.name = mutants[i].name;
+#define REPLACE(f)	if (mutants[i].with.f)		\
+		table.f = mutants[i].with.f
+	REPLACE(put);
+	REPLACE(wait);
+	REPLACE(flush);
+	REPLACE(channel_error);
+	REPLACE(channel_reset);
+	REPLACE(channel_create);
+	REPLACE(remote_import);
+	*what = mutants[i].what;
+	return &table;
+}

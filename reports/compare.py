@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Compare two recordings: python3 reports/compare.py OLD.jsonl NEW.jsonl
+
+A row got worse when its median rose by more than the noise, twice the larger of the two spreads
+(p95 - median; style of the bench: conformance/suite/bench.c), plus one nanosecond for rounding.  --slack
+adds a share of the old median, for machines whose clocks wander between runs.  Rows are compared on
+the same GPU (or processor) only.  Exit status: 0 none got worse, 1 some did, 2 bad input.
+"""
+
+import argparse
+import sys
+
+from report_records import BadRecords, load
+
+ROUNDING_NS = 1
+
+
+def noise(old, new, slack=0.0):
+    """How much a median may rise by chance, in ns."""
+    spreads = [max(0, r.number("p95_ns") - r.ns) for r in (old, new) if r.number("p95_ns")]
+    return 2 * max(spreads, default=0) + slack * old.ns + ROUNDING_NS
+
+
+def judge(old, new, slack=0.0):
+    """'worse', 'better' or 'same'."""
+    limit = noise(old, new, slack)
+    return "worse" if new.ns - old.ns > limit else "better" if old.ns - new.ns > limit else "same"
+
+
+def compare(old, new, slack=0.0):
+    """-> ([(old, new, verdict)], [why a row was not compared])"""
+    pairs, left_out = [], []
+    for before in old:
+        after = new.by_key.get(before.key)
+        name = f"{before.op} {before.case} {before.impl}"
+        if after is None:
+            left_out.append(f"{name}: not in the new recording")
+        elif not before.ns or not after.ns:
+            left_out.append(f"{name}: without a time")
+        elif before.get("gpu") != after.get("gpu"):
+            left_out.append(f"{name}: taken on {before.get('gpu')} and on {after.get('gpu')}")
+        else:
+            pairs.append((before, after, judge(before, after, slack)))
+    left_out += [f"{r.op} {r.case} {r.impl}: new" for r in new if r.key not in old.by_key]
+    return pairs, left_out
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("old")
+    parser.add_argument("new")
+    parser.add_argument("--slack", type=float, default=0, metavar="PERCENT", help="allow this much more (0)")
+    parser.add_argument("--all", action="store_true", help="show rows that did not change, too")
+    args = parser.parse_args(argv)
+    try:
+        pairs, left_out = compare(load(args.old), load(args.new), args.slack / 100)
+    except BadRecords as error:
+        print(f"compare: {error}", file=sys.stderr)
+        return 2
+    for line in left_out:
+        print(f"# {line}")
+    if not pairs:
+        print(f"compare: {args.old} and {args.new} have no row in common", file=sys.stderr)
+        return 2
+    for before, after, verdict in pairs:
+        if verdict == "same" and not args.all:
+            continue
+        print(
+            f"{verdict:<7} {before.op:<16} {before.case:<40} {before.impl:<8} {before.ns / 1000:10.2f} -> "
+            f"{after.ns / 1000:10.2f} us  {(after.ns / before.ns - 1) * 100:+7.1f}%  "
+            f"(noise {noise(before, after, args.slack / 100) / 1000:.2f} us)"
+        )
+    counts = [sum(v == verdict for _, _, v in pairs) for verdict in ("better", "same", "worse")]
+    print(f"{len(pairs)} compared: {counts[0]} better, {counts[1]} the same, {counts[2]} worse")
+    return 1 if counts[2] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,15 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# report.sh BUILD [STAGE]: benchmarks what hardware there is and writes reports/out/index.html.
+set -u
+
+out=$1
+stage=${2:-}
+tools/setup.sh plots
+mkdir -p reports/out
+rm -f "$out/bench.jsonl"
+tools/record.sh "$out" "$out/bench.jsonl" $stage
+# the system's packages belong to the system's Python, which need not be the first in the path
+python=python3
+"$python" -c 'import matplotlib' 2>/dev/null || { /usr/bin/python3 -c 'import matplotlib' 2>/dev/null && python=/usr/bin/python3; }
+"$python" reports/report.py --measured "$out/bench.jsonl" --recorded reports/h200.jsonl --out reports/out

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The serving engine: section of the report, and the figures the project set itself.
+
+Rows: op throughput (serving/bench/throughput_test.c), first_token (first_token_test.c), serve (tools/serve_figures.py),
+scheduler, scheduler_claims, kv_waste, prefix_trace and sharing_speed (tests of those names), kv_move_link
+(fused/cache/kv_move_link_test.c).  The claims that these decide are in report_serving_claims.py.
+"""
+
+import report_timeline
+import report_tree
+from report_page import DASH, code, fixed, num, us
+from report_verdicts import target
+
+KNOWN = {"throughput", "first_token", "serve", "scheduler", "scheduler_claims", "kv_waste", "prefix_trace", "sharing_speed",
+         "kv_move_link"}  # fmt: skip
+PARTS = (("gemm", "products"), ("attn_paged", "attention"), ("rmsnorm", "norms"), ("silu_mul", "SiLU"), ("lm_head", "logits"),
+         ("rope", "rotation"), ("kv_append", "append"), ("other", "the rest"))  # fmt: skip
+
+
+def one(rows, op, *ends):
+    """The row of this operation whose case ends so; one made on a GPU before others."""
+    found = rows.find(op, where=lambda r: r.case.endswith(ends) and r.get("ok") is not False)
+    return next(iter(sorted(found, key=lambda r: not r.on_gpu)), None)
+
+
+def number(record, key):
+    return record.number(key) if record else None
+
+
+def judged(record, key, show, holds):
+    value = number(record, key)
+    return None if value is None else (show(value), holds(value))
+
+
+def where(record):
+    return "" if record is None or record.on_gpu else " (CPU table, embedded model)"
+
+
+def reached(record, text):
+    return record and (text(record) + where(record), record.get("reached") is True)
+
+
+def share(record, key, places):
+    value = record.number(key)
+    return DASH if value is None else f"{value:.{places}f}%"
+
+
+def ms(value):
+    return f"{value * 1e-6:.1f} ms"
+
+
+def targets(rows):
+    full = one(rows, "throughput", "llama3_8b_1024_512")
+    decode = one(rows, "throughput", "decode_256")
+    return [
+        target(
+            "Llama-3-8B bf16, offline, 1024 in, 512 out, all tokens",
+            "50% of compute / 2P at the fastest product measured beside it (aim: 70%)",
+            "throughput llama3_8b_1024_512",
+            judged(full, "optimal_pct", lambda v: f"{v:.1f}%: {full.need('tokens_per_s'):,.0f} tokens/s", lambda v: v >= 50),
+        ),
+        target(
+            "scheduler and sampler, batch 256, a step of the host",
+            "under 100 µs",
+            "throughput decode_256",
+            judged(decode, "host_us", lambda v: f"{v:.1f} µs; device idle {decode.need('idle_pct'):.2f}%", lambda v: v < 100),
+        ),
+        target(
+            "server, Poisson at 80% of saturation: p99 of a token's time",
+            "under twice the mean",
+            "serve *_online80",
+            reached(one(rows, "serve", "_online80"), lambda r: f"{r.need('p99_over_mean'):.2f} times"),
+        ),
+        target(
+            "server, one request: time of a token",
+            "within 5% of the bare step",
+            "serve *_batch1",
+            reached(one(rows, "serve", "_batch1"), lambda r: f"{100 * (r.need('over_bare') - 1):+.1f}%"),
+        ),
+        target(
+            "server, 8K of the prompt in the cache: first token",
+            "under a tenth of a miss",
+            "serve *_prefix8k",
+            reached(one(rows, "serve", "_prefix8k", "_prefix"), lambda r: f"{100 * r.need('hit_over_miss'):.1f}%"),
+        ),
+        target(
+            "server, 1000 idle connections, 256 streams, 20 that nobody reads",
+            "no token lost, memory flat",
+            "serve *_connections",
+            reached(
+                one(rows, "serve", "_connections"),
+                lambda r: f"{r.need('answered'):,.0f} answers whole in {r.need('seconds'):.0f} s, front"
+                f" {r.need('front_grown_bytes') / 1e6:+.1f} MB",
+            ),
+        ),
+        target(
+            "server, worker killed 20 times under load",
+            "answered or failed cleanly, back within the load time, no leak",
+            "serve *_kill9",
+            reached(one(rows, "serve", "_kill9"), lambda r: f"{r.need('sent'):,.0f} requests"),
+        ),
+    ]
+
+
+def throughput(page, rows):
+    found = [r for r in rows.find("throughput") if r.number("tokens_per_s")]
+    if not found:
+        page.missing("offline throughput", ["throughput llama3_8b_1024_512"])
+        return
+    page.table(
+        "All requests there from the start, 1024 tokens in and 512 out, the batch full: all tokens a second, prompts'"
+        " and answers'. The share is of compute / 2P, compute being the fastest product that was measured beside it.",
+        ["case", ">rows a step", ">tokens/s", ">new", ">share", ">step, ms", ">host, µs", ">device idle"],
+        [
+            [
+                code(r.case),
+                num(r.number("rows")),
+                num(r.number("tokens_per_s")),
+                num(r.number("new_per_s")),
+                share(r, "optimal_pct", 1),
+                fixed(r.number("step_ms"), 2),
+                num(r.number("host_us")),
+                share(r, "idle_pct", 3),
+            ]
+            for r in found
+        ],
+    )
+    cases = [r.case for r in found]
+    table = [[(c, one(rows, "throughput", f"{c}_{part}")) for c in cases] for part, _ in PARTS]
+    if any(r for line in table for _, r in line):
+        page.table(
+            "Where a step's time goes: events round each operation of steps run apart, ms, all layers.",
+            ["operation"] + [f">{c}" for c in cases],
+            [[name] + [fixed(number(r, "ms"), 2) for _, r in line] for (_, name), line in zip(PARTS, table)],
+        )
+
+
+def server(page, rows):
+    found = [r for r in rows.find("serve") if r.number("ttft_p50_ns") or r.number("tpot_mean_ns")]
+    if not found:
+        page.missing("cairn serve under load", ["serve *: tools/serve_figures.py"])
+        return
+    keys = ("ttft_p50_ns", "ttft_p99_ns", "tpot_mean_ns", "tpot_p99_ns", "itl_p50_ns", "itl_p99_ns")
+    page.table(
+        "cairn serve, measured by cairn bench serve over sockets. Times count from when a request was due, ms.",
+        ["case", "by", ">output tokens/s", ">TTFT p50", ">p99", ">TPOT mean", ">p99", ">ITL p50", ">p99"],
+        [
+            [code(r.case), code(r.impl), num(r.number("output_tokens_per_s"))]
+            + [fixed(r.number(k) * 1e-6, 2) if r.number(k) is not None else "" for k in keys]
+            for r in found
+        ],
+    )
+
+
+def host(page, rows):
+    found = [r for r in rows.find("scheduler") if r.number("median_ns")]
+    if found:
+        page.table(
+            "A plan and its report, a step of the scheduler alone, µs.",
+            ["case", ">batch", ">rows", ">median", ">p99"],
+            [
+                [code(r.case), num(r.number("batch")), num(r.number("rows"))]
+                + [fixed(r.need(k) / 1e3, 1) for k in ("median_ns", "p99_ns")]
+                for r in found
+            ],
+        )
+    found = [r for r in rows.find("kv_waste") if r.number("sharegpt_waste") is not None]
+    if found:
+        page.table(
+            "Places of the KV cache that no token uses (simulated: lengths drawn as ShareGPT's and Alpaca's are, AT-11), and"
+            " what reserving the longest answer would leave unused.",
+            ["page", ">ShareGPT", ">Alpaca", ">reserved, ShareGPT", ">Alpaca"],
+            [
+                [r.case.removeprefix("waste_page")]
+                + [
+                    f"{100 * r.need(k):.1f}%"
+                    for k in ("sharegpt_waste", "alpaca_waste", "sharegpt_reserved", "alpaca_reserved")
+                ]
+                for r in found
+            ],
+        )
+
+
+WAYS = {"copy": "one contiguous copy", "pieces": "a copy for each page, layer and side",
+        "staged": "one copy, moved to its places on the device"}  # fmt: skip
+
+
+def link(page, rows):
+    """Pages of the cache to host memory and back."""
+    found = [r for r in rows.find("kv_move_link") if r.ns and r.number("bytes")]
+    if not found:
+        page.missing("the cache's way to host memory", ["kv_move_link copy_engine_*, host_*, pages_*"])
+        return
+
+    def way(record):
+        ctas = record.n.get("ctas")
+        return WAYS.get(record.impl) or "one launch" + (f", {ctas} CTA{'s' * (ctas > 1)}" if ctas else "")
+
+    page.table(
+        "Pages of the cache between the device and pinned host memory; times with the host's calls. What a contiguous"
+        " copy takes is the link's speed. A launch moves the pages by loads and stores of the device.",
+        ["case", "by", ">µs", ">GB/s"],
+        [[code(r.case), way(r), us(r.ns), fixed(r.number("bytes") / r.ns, 1)] for r in found],
+    )
+
+
+def section(page, ctx):
+    page.section("Serving", "serving")
+    page.para(
+        "The engine that stands on the kernels (serving/README.md): a scheduler that fills every step with the same"
+        " number of rows, a paged cache with a tree of prefixes, and cairn serve in front, two processes."
+    )
+    throughput(page, ctx.rows)
+    report_timeline.figure(page, ctx.rows)
+    server(page, ctx.rows)
+    host(page, ctx.rows)
+    link(page, ctx.rows)
+    report_tree.figure(page, ctx.rows)

@@ -1,0 +1,393 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of the report, on made-up records: python3 reports/report_test.py (seconds; drawings where matplotlib is)."""
+
+import json
+import os
+import sys
+import unittest
+from unittest import mock
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import compare  # noqa: E402
+import readme_table  # noqa: E402
+import report  # noqa: E402
+import report_page  # noqa: E402
+import report_plots  # noqa: E402
+import report_views as views  # noqa: E402
+from report_records import BadRecords, Rows, load, split_case  # noqa: E402
+from report_samples import SIZES, TestCase, fused, machine, moved, page_of, raw, rows_of  # noqa: E402
+
+
+class Reading(TestCase):
+    def test_malformed_lines_name_file_and_line(self):
+        good = json.dumps(raw("stream", "read_1g"))
+        for bad, part in (
+            ("{", "Expecting"),
+            ("[1]", "not a JSON object"),
+            ("7", "not a JSON object"),
+            ('"x"', "object"),
+            ("not json", "Expecting"),
+            (good + "}", "Extra data"),
+            (good[:-9], ""),
+            ('{"v":1}', "op: missing"),
+            ('{"op":"a","case":"b"}', "impl: missing"),
+            ('{"op":1,"case":"b","impl":"c"}', "op: missing or not a text"),
+            ('{"op":"","case":"b","impl":"c"}', "op: missing"),
+            ('{"v":2,"op":"a","case":"b","impl":"c"}', "v: version 2"),
+            ('{"op":"a","case":"b","impl":"c","median_ns":"7"}', "median_ns: '7'"),
+            ('{"op":"a","case":"b","impl":"c","median_ns":NaN}', "NaN is not a JSON number"),
+            ('{"op":"a","case":"b","impl":"c","gbps":Infinity}', "Infinity"),
+            ('{"op":"a","case":"b","impl":"c","gbps":1e999}', "gbps: inf"),
+            ('{"op":"a","case":"b","impl":"c","gbps":true}', "gbps: True"),
+            ('{"op":"a","case":"b","impl":"c","median_ns":0}', "median_ns: 0 is not above 0"),
+            ('{"op":"a","case":"b","impl":"c","p95_ns":-1}', "p95_ns: -1"),
+            ('{"op":"a","case":"b","impl":"c","gpu":7}', "gpu: 7 is not a text"),
+            ("[" * 100000, ""),
+        ):
+            with self.subTest(bad=bad[:60]):
+                path = self.path("x.jsonl", f"{good}\n\n{bad}\n{good}\n")
+                with self.assertRaises(BadRecords) as caught:
+                    load(path)
+                self.assertIn(f"{path}:3: ", str(caught.exception))
+                self.assertIn(part, str(caught.exception))
+                self.assertNotIn("\n", str(caught.exception))
+
+    def test_all_programs_exit_2_with_one_line(self):
+        bad = self.path("bad.jsonl", "{}\n")
+        good = self.path("good.jsonl", machine())
+        lacks = self.path("lacks.jsonl", [*machine(), raw("serve", "m_online80", reached=True)])
+        readme = self.path("README.md", f"{readme_table.BEGIN}\n{readme_table.END}\n")
+        out = os.path.join(self.dir.name, "out")
+        for program, args in (
+            (report, ("--measured", bad, "--out", out)),
+            (report, ("--measured", good, "--recorded", bad, "--out", out)),
+            (report, ("--measured", good + "x", "--out", out)),
+            (report, ("--measured", lacks, "--out", out)),
+            (readme_table, ("--recorded", lacks, "--readme", readme)),
+            (compare, (bad, good)),
+            (compare, (good, bad)),
+            (readme_table, ("--recorded", bad, "--readme", readme)),
+            (readme_table, ("--recorded", good, "--readme", readme + "x")),
+        ):
+            status, _, err = self.run_main(program, *args)
+            self.assertEqual(status, 2, args)
+            self.assertEqual(err.count("\n"), 1, err)
+            self.assertIn(self.dir.name, err)
+        self.assertFalse(os.path.exists(out))
+
+    def test_a_row_without_what_its_family_adds_is_named(self):
+        rows = [*machine(), raw("serve", "m_online80", reached=True)]
+        path = self.path("lacks.jsonl", rows)
+        status, _, err = self.run_main(report, "--measured", path, "--out", os.path.join(self.dir.name, "out"))
+        self.assertEqual(status, 2)
+        self.assertEqual(
+            err, f"report: {path}:{len(rows)}: serve m_online80: p99_over_mean: missing or not a finite number\n"
+        )
+
+    def test_not_utf8_and_a_directory(self):
+        for path in (self.path("x.jsonl", b'{"op":"\xff"}\n'), self.dir.name):
+            with self.assertRaises(BadRecords) as caught:
+                load(path)
+            self.assertIn(path, str(caught.exception))
+
+    def test_the_last_record_wins_in_the_first_ones_place(self):
+        path = self.path(
+            "x.jsonl",
+            [raw("a", "x", ns=1), raw("b", "y", ns=2), raw("a", "x", ns=3), raw("a", "x", "peers", ns=4)],
+        )
+        self.assertEqual(
+            [(r.op, r.impl, r.ns) for r in load(path)],
+            [("a", "cuda", 3), ("b", "cuda", 2), ("a", "peers", 4)],
+        )
+
+    def test_unknown_keys_are_kept_and_an_empty_file_is_empty(self):
+        self.assertEqual(
+            load(self.path("x.jsonl", [raw("a", "x", novel=[1, {"k": 2}])])).all[0].get("novel"),
+            [1, {"k": 2}],
+        )
+        self.assertEqual(len(load(self.path("y.jsonl", "\n\n"))), 0)
+
+    def test_names_of_cases(self):
+        self.assertEqual(
+            split_case("size8_len4096_bf16_sum_oneshot"),
+            ({"size": 8, "len": 4096}, ["bf16", "sum", "oneshot"]),
+        )
+        self.assertEqual(
+            split_case("decode_h32_8_b1_kv1024_f16"),
+            ({"h": 32, "h2": 8, "b": 1, "kv": 1024}, ["decode", "f16"]),
+        )
+        self.assertEqual(split_case("llama3_8b_b1_kv7"), ({"llama": 3, "b": 1, "kv": 7}, ["8b"]))
+        self.assertEqual(split_case("a1_a2__"), ({"a": 1}, ["a2", "", ""]))
+
+    def test_dsmem_rows_are_told_apart(self):
+        rows = rows_of(machine() + [raw("dsmem", "load_size4_one", bytes_per_clk=99.0, tbps_kernel=0.1)])
+        self.assertEqual(list(views.dsmem(rows, "latency")), list(SIZES))
+        self.assertEqual(views.dsmem(rows, "load")[4].case, "load_size4_all")
+        self.assertEqual(views.dsmem(rows, "load_one")[4].case, "load_size4_one")
+        self.assertEqual(views.cluster_bytes_per_cycle(rows, 4), 64)
+        self.assertEqual(views.cluster_bytes_per_cycle(rows, 4, alone=True), 4 * 99)
+
+    def test_sms_are_grouped_by_who_met_whom(self):
+        pairs = [[5, 1, 9], [1, 5, 8], [2, 7, 7], [7, 9, 6], "junk", [1, 2], [1, 2, None]]
+        rows = rows_of([raw("dsmem", "latency_matrix_size2", matrix=pairs)])
+        self.assertEqual(
+            views.gpcs(rows),
+            [
+                ([1, 5], [[None, 8], [9, None]]),
+                ([2, 7, 9], [[None, 7, None], [None, None, 6], [None, None, None]]),
+            ],
+        )
+
+
+class Pages(TestCase):
+    def test_whole_page(self):
+        text = self.check_html(page_of(machine()))
+        for part in ("Distributed shared memory", "3.00 TB/s", "CF-5", "Paged attention", "reproduced"):
+            self.has(text, part)
+        self.has(text, "No GPU was found", False)
+
+    def test_forms_of_the_decode_step_beside_the_list(self):
+        text = self.check_html(page_of(machine()))
+        for part in ("The decode step", "cuda:graph", "1.50×", "70%", "One layer of a published model"):
+            self.has(text, part)
+        alone = [r for r in machine() if r["op"] != "decode_step" or r["impl"] == "cuda:graph"]
+        self.check_html(page_of(alone))
+
+    def test_fused_section(self):
+        text = self.check_html(page_of(machine() + fused(True)))
+        for part in ("Fused cluster attention", "figure 11", "figure 13", "figure 8", "figures 16 and 20", "SPLIT_HEAD", "CF-12"):
+            self.has(text, part)
+        for part in ("figure 12, by hardware counters", "cluster_mla_dsv2lite_b1_kv1024"):
+            self.has(text, part)
+        text = self.check_html(page_of([r for r in machine() + fused(True) if r["op"] != "traffic"]))
+        self.has(text, "traffic *: reports/traffic.py")
+        self.check_html(page_of([r for r in fused(False) if r["op"] == "cluster_mla"]))
+
+    def test_no_rows_at_all(self):
+        text = self.check_html(page_of([]))
+        self.has(text, "there is no recording")
+        for row in ("read_*", "latency_size2", "active_size*", "rows of gemm", "rows of generate"):
+            self.has(text, row)
+
+    def test_without_any_one_operation_the_page_says_so(self):
+        for op in sorted({r["op"] for r in machine()}):
+            text = self.check_html(page_of([r for r in machine() if r["op"] != op]))
+            self.has(text, "Not in the records")
+
+    def test_without_any_one_case_the_page_comes(self):
+        for case in sorted({r["case"] for r in machine() if r["op"] in ("dsmem", "stream", "gemm")}):
+            page_of([r for r in machine() if r["case"] != case])
+
+    def test_rows_without_numbers(self):
+        self.check_html(page_of([{k: r[k] for k in ("op", "case", "impl", "driver")} for r in machine()]))
+        self.check_html(page_of([{**r, "cycles": None, "matrix": {}, "gbps": 0} for r in machine()]))
+
+    def test_no_gpu_shows_the_recording_and_says_so(self):
+        host = [
+            moved("stream", "read_128m", 1 << 27, 12, "cpu"),
+            moved("rmsnorm", "rows1_dim4096_bf16", 16384, 9, "cpu"),
+        ]
+        text = self.check_html(page_of(host, machine()))
+        self.has(text, "No GPU was found on this machine")
+        self.has(text, "recorded in <code>reports/h200.jsonl</code>")
+        self.has(text, "a CPU")
+        self.has(text, "3.00 TB/s")
+        text = self.check_html(page_of(host, None))
+        self.has(text, "there is no recording of one")
+
+    def test_a_gpu_is_compared_with_the_recording(self):
+        slow = [
+            (
+                {**r, "median_ns": r["median_ns"] * 1.5, "p95_ns": r["median_ns"] * 1.5}
+                if r["op"] == "rope"
+                else r
+            )
+            for r in machine()
+        ]
+        text = self.check_html(page_of(slow, machine()))
+        self.has(text, "+50%")
+        self.has(text, "No GPU was found", False)
+
+    def test_unknown_operations_and_wrong_rows_are_shown(self):
+        text = page_of(
+            machine() + [moved("novelty", "case_of_it", 1 << 20, 100), raw("rope", "rows9_wrong", ok=False)]
+        )
+        self.has(text, "case_of_it")
+        self.has(text, "rows whose result was wrong")
+
+    def test_markup_in_records_stays_text(self):
+        evil = '<script>alert("1")</script>&"\''
+        records = machine() + [
+            moved(f"op{evil}", f"case{evil}", 1 << 20, 100),
+            moved("rmsnorm", f"c{evil}", 1 << 20, 9),
+            moved("rmsnorm", f"c{evil}", 1 << 20, 10, f"impl{evil}"),
+            moved("gemm", f"g{evil}", 9, 9),
+            moved("generate", f"gen{evil}", 9, 9),
+            moved("attn_paged", f"decode_{evil}", 9, 9),
+            moved("argmax", f"v{evil}", 9, 9, f"vendor{evil}"),
+            raw("rope", f"w{evil}", ok=False),
+        ]
+        for key in ("gpu", "driver", "source", "impl_version"):
+            records.append({**raw("stream", f"read_{key}"), key: evil})
+        host = [{**moved("stream", f"read_{evil}", 9, 9, "cpu"), "gpu": evil}]
+        for text in (page_of(records + host), page_of(host, records), page_of(records, records)):
+            self.check_html(text)
+            self.has(text, "<script", False)
+            self.has(text, "&lt;script&gt;")
+
+    def test_equal_records_give_equal_bytes(self):
+        self.assertTrue(page_of(machine()) == page_of(machine()))
+        self.assertTrue(page_of([], machine()) == page_of([], machine()))
+
+    def test_the_program_writes_the_file(self):
+        measured, out = self.path("m.jsonl", machine()), os.path.join(self.dir.name, "a/b")
+        status, _, err = self.run_main(
+            report, "--measured", measured, "--recorded", measured + "x", "--out", out
+        )
+        self.assertEqual(status, 0, err)
+        self.assertIn("not there", err)
+        with open(os.path.join(out, "index.html"), encoding="utf-8") as file:
+            self.check_html(file.read())
+        status, _, err = self.run_main(report, "--measured", measured, "--out", measured)
+        self.assertEqual((status, err.count("\n")), (2, 1))
+
+    def test_numbers(self):
+        for value, text in (
+            (None, report_page.DASH),
+            (0, "0"),
+            (7, "7"),
+            (1234.0, "1234"),
+            (0.1234, "0.123"),
+            (12.34, "12.3"),
+            (1234.4, "1234"),
+            (0.00001234, "1.23e-05"),
+            (99999.5, "100\u202f000"),
+            (12345, "12\u202f345"),
+        ):
+            self.assertEqual(report_page.num(value), text)
+        self.assertEqual(
+            [report_page.percent(x) for x in (None, 0.7, 0.096, 0.05)],
+            [report_page.DASH, "70%", "10%", "5.0%"],
+        )
+        self.assertEqual([report_page.us(x) for x in (1234, 123456, 1234567)], ["1.23", "123.5", "1235"])
+
+
+class Plots(TestCase):
+    """The page with drawings, where matplotlib is."""
+
+    def setUp(self):
+        super().setUp()
+        try:
+            import matplotlib.pyplot
+        except ImportError:
+            self.skipTest("no matplotlib")
+        patch = mock.patch.object(report_plots, "plt", matplotlib.pyplot)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def test_whole_page_twice(self):
+        text = self.check_html(page_of(machine()))
+        self.assertEqual(text.count("<svg"), text.count("<figure>"))
+        self.assertTrue(text == page_of(machine()))
+
+    def test_markup_reaches_no_drawing(self):
+        text = self.check_html(
+            page_of(
+                [
+                    moved("gemm", "<b>&amp;$x$", 1 << 20, 9),
+                    moved("generate", "<b>$\\bad{", 9, 9),
+                    raw("stream", "read_1g", gbps=4000.0),
+                ]
+            )
+        )
+        self.has(text, "<b>&amp;$x", False)
+
+    def test_series_of_one_point_or_one_value(self):
+        plots = report_plots
+        for drawing in (
+            plots.lines([("a", [(1, 1)])], "x", "y", references=[(2, "b")]),
+            plots.panels([("a", [("b", [(8, 3)])])], "x", "y"),
+            plots.bars([("a", 1, "k")], "x"),
+            plots.columns(["a"], [("b", [None]), ("c", [1])], "x", "y"),
+            plots.heat([("a", ["1", "2"], [[None, 7], [7, None]])], "u", "x", "y"),
+        ):
+            self.assertTrue(drawing.startswith("<?xml"))
+
+
+class Comparing(TestCase):
+    def status(self, old, new, *args):
+        return self.run_main(compare, self.path("old.jsonl", old), self.path("new.jsonl", new), *args)
+
+    def test_noise_is_twice_the_larger_spread(self):
+        def one(ns, p95):
+            return [raw("a", "x", ns=ns, p95_ns=p95)]
+
+        for old, new, status in (
+            (one(1000, 1010), one(1021, 1021), 0),
+            (one(1000, 1010), one(1022, 1022), 1),
+            (one(1000, 1000), one(1040, 1060), 0),
+            (one(1000, 1000), one(1001, 1001), 0),
+            (one(1000, 1000), one(1002, 1002), 1),
+            (one(1000, 1000), one(500, 500), 0),
+        ):
+            self.assertEqual(self.status(old, new)[0], status, (old, new))
+        self.assertEqual(self.status(one(1000, 1000), one(1050, 1050), "--slack", "5")[0], 0)
+        self.assertEqual(self.status(one(1000, 1000), one(1052, 1052), "--slack", "5")[0], 1)
+
+    def test_rows_that_cannot_be_compared_are_named(self):
+        old = [raw("a", "x"), raw("a", "gone"), raw("a", "elsewhere")]
+        new = [raw("a", "x"), raw("a", "fresh"), {**raw("a", "elsewhere"), "gpu": "another"}]
+        status, out, _ = self.status(old, new, "--all")
+        self.assertEqual(status, 0)
+        for part in (
+            "a gone cuda: not in the new",
+            "a fresh cuda: new",
+            "taken on NVIDIA H200 and on another",
+            "1 compared",
+        ):
+            self.assertIn(part, out)
+        self.assertEqual(self.status([raw("a", "x")], [raw("b", "x")])[0], 2)
+
+
+class ReadmeTable(TestCase):
+    def test_writes_between_the_markers_and_checks(self):
+        recorded = self.path("r.jsonl", machine())
+        readme = self.path("README.md", f"before\n{readme_table.BEGIN}\nold\n{readme_table.END}\nafter\n")
+        args = ("--recorded", recorded, "--readme", readme)
+        self.assertEqual(self.run_main(readme_table, *args, "--check")[0], 1)
+        self.assertEqual(self.run_main(readme_table, *args)[0], 0)
+        self.assertEqual(self.run_main(readme_table, *args, "--check")[0], 0)
+        with open(readme, encoding="utf-8") as file:
+            text = file.read()
+        self.assertTrue(text.startswith("before\n") and text.endswith("after\n"))
+        self.assertNotIn("old", text)
+        for part in (
+            "| read stream | 3.00 TB/s |",
+            "CF-1 reproduced",
+            "195 / 195 / 195 / 195",
+            "658 / 666 / 682 / 714",
+        ):
+            self.assertIn(part, text)
+
+    def test_missing_markers(self):
+        recorded = self.path("r.jsonl", machine())
+        for text in ("", readme_table.BEGIN, f"{readme_table.END}{readme_table.BEGIN}"):
+            readme = self.path("README.md", text)
+            status, _, err = self.run_main(readme_table, "--recorded", recorded, "--readme", readme)
+            self.assertEqual((status, err.count("\n")), (2, 1))
+
+    def test_markup_cannot_leave_its_cell(self):
+        text = readme_table.table(
+            rows_of([moved("generate", "x|y<z>_b1", 9, 9, first_token_ns=1)]), "r.jsonl"
+        )
+        self.assertIn("x\\|y&lt;z>", text)
+
+    def test_nothing_recorded_is_an_empty_table(self):
+        self.assertIn("CF-1 not measurable here", readme_table.table(Rows([]), "r.jsonl"))
+
+
+if __name__ == "__main__":
+    unittest.main()

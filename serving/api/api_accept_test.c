@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+/* api_accept - requests as clients send them, and what they become; tests write ' for " */
+#include <stdlib.h>
+#include <string.h>
+
+#include "conformance/harness.h"
+#include "serving/api/api_request.h"
+#include "serving/base/json_test.h"
+
+static const char *const models[] = { "m", "org/m" };
+static struct cairn_api_limits limits = {
+	.vocab_size = 1000,
+	.max_context = 100,
+	.models = models,
+	.num_models = 2,
+	.adds_bos = true,
+	.has_template = true,
+};
+
+static bool parse(struct cairn_test *t, enum cairn_api_kind kind, const char *body,
+		  struct cairn_api_request *r)
+{
+	char *text = cairn_json_text(body, NULL, body);
+	struct cairn_api_error e = { 0 };
+	bool ok = text && !cairn_api_request_parse(kind, text, strlen(text), &limits, r, &e);
+
+	/* nothing points into the body */
+	if (text)
+		memset(text, 'x', strlen(text));
+	free(text);
+	if (!EXPECT(t, ok))
+		cairn_note(t, "%s: %s: %s", body, e.param, e.message);
+	return ok;
+}
+
+static void defaults(struct cairn_test *t)
+{
+	struct cairn_api_request r;
+
+	if (!parse(t, CAIRN_API_COMPLETION, "{'prompt':'hi'}", &r))
+		return;
+	EXPECT(t, r.num_prompts == 1 && r.prompts->num_bytes == 2 && !strcmp(r.prompts->text, "hi") &&
+			  !strcmp(r.model, "m"));
+	EXPECT(t, r.n == 1 && r.max_tokens == 0 && r.min_tokens == 0 && r.temperature == 1 && r.top_p == 1 &&
+			  r.top_k == 0 && r.min_p == 0);
+	EXPECT(t, !r.has_seed && r.presence_penalty == 0 && r.frequency_penalty == 0 &&
+			  r.repetition_penalty == 1);
+	EXPECT(t, r.logprobs == -1 && !r.num_stop && !r.num_stop_ids && !r.num_bias && !r.stream &&
+			  !r.use_beam_search);
+	EXPECT(t, r.skip_special_tokens && r.add_special_tokens && !r.ignore_eos && !r.include_stop &&
+			  !r.user && !r.cache_salt);
+	cairn_api_request_free(&r);
+	if (parse(t, CAIRN_API_CHAT,
+		  "{'messages':[{'role':'user','content':'a'}],'logprobs':null,'tools':null,'echo':false}",
+		  &r)) {
+		EXPECT(t, r.messages && !r.add_special_tokens && r.add_generation_prompt &&
+				  r.logprobs == -1 && !r.template_args);
+		cairn_api_request_free(&r);
+	}
+}
+
+static void everything(struct cairn_test *t)
+{
+	static const char body[] =
+		"{'model':'org/"
+		"m','prompt':[[1,2],[3]],'n':3,'max_tokens':7,'min_tokens':2,'temperature'"
+		":0,'top_p':0.5,'top_k':-1,"
+		"'min_p':1,'seed':-9223372036854775808,'presence_penalty':-2,'frequency_"
+		"penalty':2,'repetition_penalty':1.5,"
+		"'logit_bias':{'0':-100,'999':1.5},'logprobs':20,'stop':['a','\\u00e9'],'"
+		"stop_token_ids':[0,999],'ignore_eos':true,"
+		"'include_stop_str_in_output':true,'skip_special_tokens':false,'stream':"
+		"true,'stream_options':{'include_usage':true,'continuous_usage_stats':true},"
+		"'user':'u','cache_salt':'s','priority':-5,'add_special_tokens':false,'"
+		"length_penalty':1.0,'use_beam_search':false}";
+	struct cairn_api_request r;
+
+	if (!parse(t, CAIRN_API_COMPLETION, body, &r))
+		return;
+	EXPECT(t, !strcmp(r.model, "org/m") && r.num_prompts == 2 && r.prompts[0].num_ids == 2 &&
+			  r.prompts[0].ids[1] == 2 && r.prompts[1].ids[0] == 3);
+	EXPECT(t, r.n == 3 && r.max_tokens == 7 && r.min_tokens == 2 && r.temperature == 0 &&
+			  r.top_p == 0.5 && r.top_k == 0 && r.min_p == 1);
+	EXPECT(t, r.has_seed && r.seed == INT64_MIN && r.presence_penalty == -2 && r.frequency_penalty == 2 &&
+			  r.repetition_penalty == 1.5);
+	EXPECT(t, r.num_bias == 2 && r.bias[0].id == 0 && r.bias[0].bias == -100 && r.bias[1].id == 999 &&
+			  r.bias[1].bias == 1.5f);
+	EXPECT(t, r.logprobs == 20 && r.num_stop == 2 && r.stop[1].num_bytes == 2 &&
+			  !memcmp(r.stop[1].bytes, "é", 2));
+	EXPECT(t, r.num_stop_ids == 2 && r.stop_ids[1] == 999 && r.ignore_eos && r.include_stop &&
+			  !r.skip_special_tokens);
+	EXPECT(t, r.stream && r.include_usage && r.continuous_usage && !strcmp(r.user, "u") &&
+			  !strcmp(r.cache_salt, "s") && r.priority == -5 && !r.add_special_tokens);
+	cairn_api_request_free(&r);
+}
+
+static void prompts(struct cairn_test *t)
+{
+	struct cairn_api_request r;
+
+	if (parse(t, CAIRN_API_COMPLETION, "{'prompt':[5,6,999]}", &r)) {
+		EXPECT(t, r.num_prompts == 1 && !r.prompts->text && r.prompts->num_ids == 3 &&
+				  r.prompts->ids[2] == 999);
+		cairn_api_request_free(&r);
+	}
+	if (parse(t, CAIRN_API_COMPLETION, "{'prompt':['a','','c']}", &r)) {
+		EXPECT(t, r.num_prompts == 3 && r.prompts[1].text && !r.prompts[1].num_bytes &&
+				  *r.prompts[2].text == 'c');
+		cairn_api_request_free(&r);
+	}
+	if (parse(t, CAIRN_API_COMPLETION,
+		  "{'prompt':'a','use_beam_search':true,'n':4,'length_penalty':0.5,'temperature':0}", &r)) {
+		EXPECT(t, r.use_beam_search && r.n == 4 && r.length_penalty == 0.5 && r.temperature == 0);
+		cairn_api_request_free(&r);
+	}
+	if (parse(t, CAIRN_API_TOKENIZE, "{'model':'m','prompt':'','return_token_strs':true}", &r)) {
+		EXPECT(t, r.return_token_strs && r.add_special_tokens && !*r.prompts->text);
+		cairn_api_request_free(&r);
+	}
+	if (parse(t, CAIRN_API_DETOKENIZE, "{'tokens':[0,7]}", &r)) {
+		EXPECT(t, r.num_ids == 2 && r.ids[1] == 7);
+		cairn_api_request_free(&r);
+	}
+	limits.has_template = false;
+	EXPECT(t, cairn_api_request_parse(CAIRN_API_CHAT,
+					  "{\"messages\":[{\"role\":\"user\",\"content\":\"\"}]}", 43,
+					  &limits, &r, &(struct cairn_api_error) { 0 }) == -EINVAL);
+	limits.has_template = true;
+}
+
+static void messages(struct cairn_test *t)
+{
+	static const char body[] = "{'messages':[{'role':'system','content':''},{'role':'user','content':[{'"
+				   "type':'text','text':'a'},{'text':'b','type':'text'}],"
+				   "'name':'x','tool_calls':null},{'role':'assistant','content':'c','"
+				   "reasoning_content':'r','refusal':null}],"
+				   "'add_generation_prompt':false,'chat_template_kwargs':{'enable_thinking':"
+				   "false,'k':5},'logprobs':true,'top_logprobs':3,"
+				   "'max_completion_tokens':9,'max_tokens':9,'stop':'x'}";
+	const json_t *m;
+	struct cairn_api_request r;
+
+	if (!parse(t, CAIRN_API_CHAT, body, &r))
+		return;
+	m = json_array_get(r.messages, 1);
+	EXPECT(t, json_array_size(r.messages) == 3 && json_object_size(m) == 3);
+	EXPECT(t, !strcmp(json_string_value(json_object_get(m, "content")), "a\nb") &&
+			  !strcmp(json_string_value(json_object_get(m, "name")), "x"));
+	EXPECT(t, json_object_size(json_array_get(r.messages, 2)) == 3 && !r.add_generation_prompt);
+	EXPECT(t, json_is_false(json_object_get(r.template_args, "enable_thinking")) && r.logprobs == 3 &&
+			  r.max_tokens == 9 && r.num_stop == 1);
+	cairn_api_request_free(&r);
+	if (parse(t, CAIRN_API_CHAT,
+		  "{'top_logprobs':0,'logprobs':true,'messages':[{'role':'user','content':'a'}]}", &r)) {
+		EXPECT(t, r.logprobs == 0);
+		cairn_api_request_free(&r);
+	}
+}
+
+/* Row 6 of the list of bad inputs: what does not fit is known before an answer begins. */
+static void fit(struct cairn_test *t)
+{
+	static const struct {
+		enum cairn_api_kind kind;
+		int64_t max_tokens, min_tokens;
+		size_t num_tokens;
+		int32_t want; /* 0: refused */
+	} rows[] = {
+		{ CAIRN_API_COMPLETION, 0, 0, 10, 16 },
+		{ CAIRN_API_COMPLETION, 0, 0, 90, 10 },
+		{ CAIRN_API_COMPLETION, 0, 0, 100, 0 },
+		{ CAIRN_API_COMPLETION, 90, 0, 10, 90 },
+		{ CAIRN_API_COMPLETION, 91, 0, 10, 0 },
+		{ CAIRN_API_COMPLETION, 1, 0, 0, 0 },
+		{ CAIRN_API_COMPLETION, INT32_MAX, 0, 1, 0 },
+		{ CAIRN_API_COMPLETION, 1, 0, (size_t)1 << 40, 0 },
+		{ CAIRN_API_CHAT, 0, 0, 10, 90 },
+		{ CAIRN_API_CHAT, 0, 0, 99, 1 },
+		{ CAIRN_API_CHAT, 0, 91, 10, 0 },
+		{ CAIRN_API_CHAT, 0, 0, 5000, 0 },
+	};
+	struct cairn_api_error e;
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct cairn_api_request r = { .kind = rows[i].kind,
+					       .max_tokens = rows[i].max_tokens,
+					       .min_tokens = rows[i].min_tokens };
+		int32_t got = 0;
+		int ret = cairn_api_fit(&r, &limits, rows[i].num_tokens, &got, &e);
+
+		if (!EXPECT(t, got == rows[i].want && (ret == 0) == (got > 0)))
+			cairn_note(t, "row %zu: %d", i, got);
+		if (ret && rows[i].num_tokens)
+			EXPECT(t, e.status == 400 && !strcmp(e.code, "context_length_exceeded") &&
+					  !strcmp(e.param, r.kind == CAIRN_API_CHAT ? "messages" : "prompt"));
+	}
+}
+
+static const struct cairn_unit units[] = {
+	{ "defaults", defaults }, { "everything", everything },
+	{ "prompts", prompts },   { "messages", messages },
+	{ "fit", fit },
+};
+
+const struct cairn_family cairn_api_accept_family = {
+	.stage = "serving",
+	.name = "api_accept",
+	.units = units,
+	.num_units = ARRAY_SIZE(units),
+};

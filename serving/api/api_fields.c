@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Members of a request that are more than one number or text. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "primitives/base/error.h"
+#include "serving/api/api_request_impl.h"
+#include "serving/base/json.h"
+
+static int invalid(struct parse *p, const char *param, const char *what)
+{
+	return cairn_api_refuse(p->error, 400, "invalid_value", param, "%s %s", param, what);
+}
+
+int cairn_api_take_model(struct parse *p, const char *name, json_t *value)
+{
+	char quoted[CAIRN_QUOTE_LEN];
+
+	if (!json_is_string(value))
+		return cairn_api_wrong_type(p, name, "a string", value);
+	for (int i = 0; i < p->limits->num_models; i++) {
+		if (strcmp(p->limits->models[i], json_string_value(value)))
+			continue;
+		p->req->model = p->limits->models[i];
+		return 0;
+	}
+	return cairn_api_refuse(p->error, 404, "model_not_found", name, "the model %s does not exist",
+				cairn_quote(json_string_value(value), json_string_length(value), quoted));
+}
+
+/* Ids of an array behind those that are there already. */
+static int add_ids(struct parse *p, const char *name, const json_t *array)
+{
+	size_t num = json_array_size(array), i;
+	int32_t *grown;
+	json_t *one;
+
+	grown = realloc(p->req->ids, (p->req->num_ids + num + 1) * sizeof(*grown));
+	if (!grown)
+		return cairn_api_no_memory(p);
+	p->req->ids = grown;
+	json_array_foreach(array, i, one)
+	{
+		if (!json_is_integer(one))
+			return cairn_api_wrong_type(p, name, "a list of token ids alone", one);
+		if (json_integer_value(one) < 0 || json_integer_value(one) >= p->limits->vocab_size)
+			return cairn_api_refuse(
+				p->error, 400, "invalid_value", name, "%s: token id %lld is not 0 to %d",
+				name, (long long)json_integer_value(one), p->limits->vocab_size - 1);
+		grown[p->req->num_ids++] = (int32_t)json_integer_value(one);
+	}
+	return 0;
+}
+
+int cairn_api_take_tokens(struct parse *p, const char *name, json_t *value)
+{
+	if (!json_is_array(value))
+		return cairn_api_wrong_type(p, name, "an array", value);
+	return add_ids(p, name, value);
+}
+
+static int text_prompt(struct parse *p, struct cairn_api_prompt *prompt, const json_t *value)
+{
+	if (!json_is_string(value))
+		return cairn_api_wrong_type(p, "prompt", "of one kind: texts, or lists of token ids", value);
+	prompt->text = json_string_value(value);
+	prompt->num_bytes = json_string_length(value);
+	return 0;
+}
+
+/* [texts] or [[ids]], by what comes first. */
+static int batch(struct parse *p, const json_t *value, bool ids)
+{
+	struct cairn_api_request *r = p->req;
+	size_t num = json_array_size(value), i, done = 0;
+	json_t *one;
+
+	if (num > CAIRN_API_MAX_PROMPTS)
+		return cairn_api_refuse(p->error, 400, "invalid_value", "prompt",
+					"prompt has %zu prompts, at most %d are accepted", num,
+					CAIRN_API_MAX_PROMPTS);
+	r->num_prompts = (int32_t)num;
+	json_array_foreach(value, i, one)
+	{
+		if (!ids) {
+			CAIRN_TRY(text_prompt(p, &r->prompts[i], one));
+			continue;
+		}
+		if (!json_is_array(one))
+			return cairn_api_wrong_type(p, "prompt", "of one kind: texts, or lists of token ids",
+						    one);
+		if (!json_array_size(one))
+			return invalid(p, "prompt", "has an empty list of token ids");
+		CAIRN_TRY(add_ids(p, "prompt", one));
+		r->prompts[i].num_ids = (int32_t)json_array_size(one);
+	}
+	/* ids have come to rest now */
+	for (i = 0; ids && i < num; i++) {
+		r->prompts[i].ids = r->ids + done;
+		done += (size_t)r->prompts[i].num_ids;
+	}
+	return 0;
+}
+
+int cairn_api_take_prompt(struct parse *p, const char *name, json_t *value)
+{
+	struct cairn_api_request *r = p->req;
+	const json_t *first;
+
+	r->prompts = calloc(CAIRN_API_MAX_PROMPTS, sizeof(*r->prompts));
+	if (!r->prompts)
+		return cairn_api_no_memory(p);
+	r->num_prompts = 1;
+	if (json_is_string(value))
+		return text_prompt(p, r->prompts, value);
+	if (!json_is_array(value))
+		return cairn_api_wrong_type(p, name, "a string or an array", value);
+	if (!json_array_size(value))
+		return invalid(p, name, "is empty");
+	first = json_array_get(value, 0);
+	if (json_is_string(first) || json_is_array(first))
+		return batch(p, value, json_is_array(first));
+	CAIRN_TRY(add_ids(p, name, value));
+	r->prompts->ids = r->ids;
+	r->prompts->num_ids = (int32_t)r->num_ids;
+	return 0;
+}
+
+/* The texts of a content in parts, a newline between two, as vLLM joins them. */
+static int join_parts(struct parse *p, size_t which, const json_t *parts, json_t **text)
+{
+	size_t i, len = 0, num = json_array_size(parts);
+	char param[96], *buf;
+	json_t *part;
+
+	json_array_foreach(parts, i, part)
+	{
+		const char *type = json_string_value(json_object_get(part, "type"));
+		const json_t *t = json_object_get(part, "text");
+
+		snprintf(param, sizeof(param), "messages[%zu].content[%zu]", which, i);
+		if (!json_is_object(part) || !type)
+			return invalid(p, param, "must be an object with a type");
+		if (strcmp(type, "text"))
+			return cairn_api_refuse(p->error, 400, "unsupported_parameter", param,
+						"%s: only the type \"text\" is supported", param);
+		if (!json_is_string(t))
+			return invalid(p, param, "must have a text");
+		if (json_object_size(part) != 2)
+			return invalid(p, param, "must have a type and a text alone");
+		len += json_string_length(t) + 1;
+	}
+	snprintf(param, sizeof(param), "messages[%zu].content", which);
+	if (!num)
+		return invalid(p, param, "is empty");
+	buf = malloc(len);
+	if (!buf)
+		return cairn_api_no_memory(p);
+	len = 0;
+	json_array_foreach(parts, i, part)
+	{
+		const json_t *t = json_object_get(part, "text");
+
+		memcpy(buf + len, json_string_value(t), json_string_length(t));
+		len += json_string_length(t);
+		buf[len++] = '\n';
+	}
+	*text = json_stringn_nocheck(buf, len - 1);
+	free(buf);
+	return *text ? 0 : cairn_api_no_memory(p);
+}
+
+static int take_role(struct parse *p, const char *param, const json_t *value)
+{
+	static const char *const roles[] = { "system", "user", "assistant" };
+	char quoted[CAIRN_QUOTE_LEN];
+
+	if (!json_is_string(value))
+		return cairn_api_wrong_type(p, param, "a string", value);
+	for (size_t i = 0; i < sizeof(roles) / sizeof(*roles); i++)
+		if (!strcmp(roles[i], json_string_value(value)))
+			return 0;
+	return cairn_api_refuse(p->error, 400, "invalid_value", param,
+				"%s must be system, user or assistant, is %s", param,
+				cairn_quote(json_string_value(value), json_string_length(value), quoted));
+}
+
+/* One member of a message into *to; NULL: it counts as absent. */
+static int message_member(struct parse *p, size_t which, const char *name, json_t *value, json_t **to)
+{
+	char param[96], quoted[CAIRN_QUOTE_LEN];
+
+	cairn_quote(name, strlen(name), quoted);
+	snprintf(param, sizeof(param), "messages[%zu].%.*s", which, (int)strlen(quoted) - 2, quoted + 1);
+	*to = NULL;
+	if (!strcmp(name, "role")) {
+		CAIRN_TRY(take_role(p, param, value));
+	} else if (!strcmp(name, "content")) {
+		if (json_is_array(value))
+			return join_parts(p, which, value, to);
+		if (!json_is_string(value))
+			return cairn_api_wrong_type(p, param, "a string or a list of texts", value);
+	} else if (json_is_null(value)) {
+		return 0;
+	} else if (strcmp(name, "name") && strcmp(name, "reasoning_content")) {
+		return cairn_api_refuse(p->error, 400, "unsupported_parameter", param, "%s is not supported",
+					param);
+	} else if (!json_is_string(value)) {
+		return cairn_api_wrong_type(p, param, "a string", value);
+	}
+	*to = json_incref(value);
+	return 0;
+}
+
+static int take_message(struct parse *p, size_t which, json_t *from, json_t *to)
+{
+	static const char *const needed[] = { "role", "content" };
+	const char *name;
+	json_t *value, *copy;
+	char param[96];
+
+	snprintf(param, sizeof(param), "messages[%zu]", which);
+	if (!json_is_object(from))
+		return cairn_api_wrong_type(p, param, "an object", from);
+	json_object_foreach(from, name, value)
+	{
+		CAIRN_TRY(message_member(p, which, name, value, &copy));
+		if (copy && json_object_set_new(to, name, copy))
+			return cairn_api_no_memory(p);
+	}
+	for (size_t i = 0; i < 2; i++) {
+		if (json_object_get(to, needed[i]))
+			continue;
+		snprintf(param, sizeof(param), "messages[%zu].%s", which, needed[i]);
+		return cairn_api_refuse(p->error, 400, "missing_parameter", param, "%s is missing", param);
+	}
+	return 0;
+}
+
+int cairn_api_take_messages(struct parse *p, const char *name, json_t *value)
+{
+	size_t num = json_array_size(value), i;
+	json_t *one, *to;
+
+	if (!json_is_array(value))
+		return cairn_api_wrong_type(p, name, "an array", value);
+	if (!num || num > CAIRN_API_MAX_MESSAGES)
+		return cairn_api_refuse(p->error, 400, "invalid_value", name,
+					"messages must be 1 to %d, are %zu", CAIRN_API_MAX_MESSAGES, num);
+	p->req->messages = json_array();
+	json_array_foreach(value, i, one)
+	{
+		to = json_object();
+		if (!p->req->messages || !to || json_array_append_new(p->req->messages, to))
+			return cairn_api_no_memory(p);
+		CAIRN_TRY(take_message(p, i, one, to));
+	}
+	return 0;
+}
+
+static int take_one_stop(struct parse *p, const json_t *value)
+{
+	struct cairn_stop_string *s = &p->req->stop[p->req->num_stop];
+
+	if (!json_is_string(value))
+		return cairn_api_wrong_type(p, "stop", "a string or a list of strings", value);
+	*s = (struct cairn_stop_string) { json_string_value(value), json_string_length(value) };
+	if (!s->num_bytes || s->num_bytes > CAIRN_MAX_STOP_BYTES)
+		return cairn_api_refuse(p->error, 400, "invalid_value", "stop",
+					"stop: a string of %zu bytes, 1 to %d are accepted", s->num_bytes,
+					CAIRN_MAX_STOP_BYTES);
+	p->req->num_stop++;
+	return 0;
+}
+
+int cairn_api_take_stop(struct parse *p, const char *name, json_t *value)
+{
+	size_t i;
+	json_t *one;
+
+	if (!json_is_array(value))
+		return take_one_stop(p, value);
+	if (json_array_size(value) > CAIRN_MAX_STOPS)
+		return cairn_api_refuse(p->error, 400, "invalid_value", name,
+					"stop has %zu strings, at most %d are accepted",
+					json_array_size(value), CAIRN_MAX_STOPS);
+	json_array_foreach(value, i, one) CAIRN_TRY(take_one_stop(p, one));
+	return 0;
+}
+
+int cairn_api_take_stop_ids(struct parse *p, const char *name, json_t *value)
+{
+	struct cairn_api_request *r = p->req;
+	size_t i;
+	json_t *one;
+
+	if (!json_is_array(value))
+		return cairn_api_wrong_type(p, name, "an array", value);
+	if (json_array_size(value) > CAIRN_API_MAX_STOP_IDS)
+		return cairn_api_refuse(p->error, 400, "invalid_value", name,
+					"%s has %zu ids, at most %d are accepted", name,
+					json_array_size(value), CAIRN_API_MAX_STOP_IDS);
+	json_array_foreach(value, i, one)
+	{
+		if (!json_is_integer(one))
+			return cairn_api_wrong_type(p, name, "a list of token ids", one);
+		if (json_integer_value(one) < 0 || json_integer_value(one) >= p->limits->vocab_size)
+			return cairn_api_refuse(
+				p->error, 400, "invalid_value", name, "%s: token id %lld is not 0 to %d",
+				name, (long long)json_integer_value(one), p->limits->vocab_size - 1);
+		r->stop_ids[r->num_stop_ids++] = (int32_t)json_integer_value(one);
+	}
+	return 0;
+}
+
+int cairn_api_take_bias(struct parse *p, const char *name, json_t *value)
+{
+	struct cairn_api_request *r = p->req;
+	char quoted[CAIRN_QUOTE_LEN];
+	const char *key;
+	json_t *one;
+
+	if (!json_is_object(value))
+		return cairn_api_wrong_type(p, name, "an object", value);
+	if (json_object_size(value) > CAIRN_API_MAX_BIAS)
+		return cairn_api_refuse(p->error, 400, "invalid_value", name,
+					"logit_bias has %zu ids, at most %d are accepted",
+					json_object_size(value), CAIRN_API_MAX_BIAS);
+	r->bias = calloc(json_object_size(value) + 1, sizeof(*r->bias));
+	if (!r->bias)
+		return cairn_api_no_memory(p);
+	json_object_foreach(value, key, one)
+	{
+		size_t digits = strspn(key, "0123456789");
+		long id = digits && digits < 10 ? strtol(key, NULL, 10) : -1;
+		double bias = json_number_value(one);
+
+		/* one spelling for each id, so that none comes twice */
+		if (key[digits] || id < 0 || id >= p->limits->vocab_size || (digits > 1 && *key == '0'))
+			return cairn_api_refuse(p->error, 400, "invalid_value", name,
+						"logit_bias: %s is not a token id of 0 to %d",
+						cairn_quote(key, strlen(key), quoted),
+						p->limits->vocab_size - 1);
+		if (!json_is_number(one) || !(bias >= -100 && bias <= 100))
+			return cairn_api_refuse(p->error, 400, "invalid_value", name,
+						"logit_bias: the bias of %ld must be a number of -100 to 100",
+						id);
+		r->bias[r->num_bias++] = (struct cairn_api_bias) { (int32_t)id, (float)bias };
+	}
+	return 0;
+}
+
+/* logprobs is a number for completions, and for chat a truth that top_logprobs goes with. */
+int cairn_api_take_logprobs(struct parse *p, const char *name, json_t *value)
+{
+	bool number = p->req->kind == CAIRN_API_COMPLETION || !strcmp(name, "top_logprobs");
+	int64_t i = json_integer_value(value);
+
+	if (!number) {
+		if (!json_is_boolean(value))
+			return cairn_api_wrong_type(p, name, "true or false", value);
+		if (json_is_true(value) && p->req->logprobs < 0)
+			p->req->logprobs = 0;
+		return 0;
+	}
+	if (!json_is_integer(value))
+		return cairn_api_wrong_type(p, name, "an integer", value);
+	if (i < 0 || i > CAIRN_API_MAX_LOGPROBS)
+		return cairn_api_refuse(p->error, 400, "invalid_value", name, "%s must be 0 to %d, is %lld",
+					name, CAIRN_API_MAX_LOGPROBS, (long long)i);
+	p->req->logprobs = i;
+	return 0;
+}
+
+int cairn_api_take_stream_options(struct parse *p, const char *name, json_t *value)
+{
+	const char *key;
+	char param[96], quoted[CAIRN_QUOTE_LEN];
+	json_t *one;
+
+	if (!json_is_object(value))
+		return cairn_api_wrong_type(p, name, "an object", value);
+	json_object_foreach(value, key, one)
+	{
+		cairn_quote(key, strlen(key), quoted);
+		snprintf(param, sizeof(param), "stream_options.%.*s", (int)strlen(quoted) - 2, quoted + 1);
+		if (strcmp(key, "include_usage") && strcmp(key, "continuous_usage_stats"))
+			return cairn_api_refuse(p->error, 400, "unsupported_parameter", param,
+						"%s is not supported", param);
+		if (!json_is_boolean(one) && !json_is_null(one))
+			return cairn_api_wrong_type(p, param, "true or false", one);
+		if (*key == 'i')
+			p->req->include_usage = json_is_true(one);
+		else
+			p->req->continuous_usage = json_is_true(one);
+	}
+	return 0;
+}
+
+/* Variables for the template: plain values under names that are not its own. */
+int cairn_api_take_template_args(struct parse *p, const char *name, json_t *value)
+{
+	static const char *const reserved[] = { "messages",        "add_generation_prompt",
+						"tools",           "documents",
+						"bos_token",       "eos_token",
+						"unk_token",       "sep_token",
+						"pad_token",       "cls_token",
+						"mask_token",      "range",
+						"namespace",       "dict",
+						"raise_exception", "strftime_now" };
+	char param[96], quoted[CAIRN_QUOTE_LEN];
+	const char *key;
+	json_t *one;
+
+	if (!json_is_object(value))
+		return cairn_api_wrong_type(p, name, "an object", value);
+	if (json_object_size(value) > 16)
+		return invalid(p, name, "has more than 16 members");
+	json_object_foreach(value, key, one)
+	{
+		cairn_quote(key, strlen(key), quoted);
+		snprintf(param, sizeof(param), "%s.%.*s", name, (int)strlen(quoted) - 2, quoted + 1);
+		for (size_t i = 0; i < sizeof(reserved) / sizeof(*reserved); i++)
+			if (!strcmp(key, reserved[i]))
+				return cairn_api_refuse(p->error, 400, "unsupported_parameter", param,
+							"%s is not supported", param);
+		if (json_is_array(one) || json_is_object(one))
+			return cairn_api_wrong_type(p, param, "a text, a number, true, false or null", one);
+	}
+	p->req->template_args = value;
+	return 0;
+}

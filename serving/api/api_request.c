@@ -1,0 +1,510 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/api/api_request.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "primitives/base/error.h"
+#include "serving/api/api_request_impl.h"
+#include "serving/base/json.h"
+#include "serving/base/utf8.h"
+
+#define MAX_BODY (8u << 20)
+#define DEFAULT_TOKENS 16 /* of a completion, as OpenAI has it */
+
+int cairn_api_refuse(struct cairn_api_error *error, int status, const char *code, const char *param,
+		     const char *fmt, ...)
+{
+	va_list ap;
+
+	*error = (struct cairn_api_error) { .status = status, .code = code };
+	error->type = status == 429   ? "rate_limit_error"
+		      : status >= 500 ? "server_error"
+				      : "invalid_request_error";
+	snprintf(error->param, sizeof(error->param), "%s", param ? param : "");
+	va_start(ap, fmt);
+	vsnprintf(error->message, sizeof(error->message), fmt, ap);
+	va_end(ap);
+	return status == 500 ? -ENOMEM : -EINVAL;
+}
+
+int cairn_api_no_memory(struct parse *p)
+{
+	return cairn_api_refuse(p->error, 500, NULL, NULL, "no memory for this request");
+}
+
+int cairn_api_wrong_type(struct parse *p, const char *name, const char *want, const json_t *value)
+{
+	return cairn_api_refuse(p->error, 400, "invalid_type", name, "%s must be %s, is %s", name, want,
+				cairn_json_type_name(value));
+}
+
+enum type { BOOL, INT, NUMBER, TEXT, OTHER };
+
+#define COMPLETION (1u << CAIRN_API_COMPLETION)
+#define CHAT (1u << CAIRN_API_CHAT)
+#define TOKENIZE (1u << CAIRN_API_TOKENIZE)
+#define DETOKENIZE (1u << CAIRN_API_DETOKENIZE)
+#define GENERATE (COMPLETION | CHAT)
+#define AT(member) offsetof(struct cairn_api_request, member)
+
+#define OPEN 1 /* lo itself is not allowed */
+
+static const struct field {
+	const char *name;
+	unsigned kinds;
+	enum type type;
+	size_t at;
+	double lo, hi; /* TEXT: bytes */
+	int open;
+	take_fn *take;
+} fields[] = {
+	{ "model", GENERATE | TOKENIZE | DETOKENIZE, OTHER, 0, 0, 0, 0, cairn_api_take_model },
+	{ "prompt", COMPLETION | TOKENIZE, OTHER, 0, 0, 0, 0, cairn_api_take_prompt },
+	{ "messages", CHAT | TOKENIZE, OTHER, 0, 0, 0, 0, cairn_api_take_messages },
+	{ "tokens", DETOKENIZE, OTHER, 0, 0, 0, 0, cairn_api_take_tokens },
+	{ "chat_template_kwargs", CHAT | TOKENIZE, OTHER, 0, 0, 0, 0, cairn_api_take_template_args },
+	{ "add_generation_prompt", CHAT | TOKENIZE, BOOL, AT(add_generation_prompt), 0, 0, 0, NULL },
+	{ "add_special_tokens", GENERATE | TOKENIZE, BOOL, AT(add_special_tokens), 0, 0, 0, NULL },
+	{ "return_token_strs", TOKENIZE, BOOL, AT(return_token_strs), 0, 0, 0, NULL },
+	{ "n", GENERATE, INT, AT(n), 1, CAIRN_API_MAX_N, 0, NULL },
+	{ "max_tokens", GENERATE, INT, AT(max_tokens), 1, INT32_MAX, 0, NULL },
+	{ "max_completion_tokens", GENERATE, INT, AT(max_tokens), 1, INT32_MAX, 0, NULL },
+	{ "min_tokens", GENERATE, INT, AT(min_tokens), 0, INT32_MAX, 0, NULL },
+	{ "temperature", GENERATE, NUMBER, AT(temperature), 0, 2, 0, NULL },
+	{ "top_p", GENERATE, NUMBER, AT(top_p), 0, 1, OPEN, NULL },
+	{ "top_k", GENERATE, INT, AT(top_k), -1, INT32_MAX, 0, NULL },
+	{ "min_p", GENERATE, NUMBER, AT(min_p), 0, 1, 0, NULL },
+	{ "seed", GENERATE, INT, AT(seed), (double)INT64_MIN, (double)INT64_MAX, 0, NULL },
+	{ "presence_penalty", GENERATE, NUMBER, AT(presence_penalty), -2, 2, 0, NULL },
+	{ "frequency_penalty", GENERATE, NUMBER, AT(frequency_penalty), -2, 2, 0, NULL },
+	{ "repetition_penalty", GENERATE, NUMBER, AT(repetition_penalty), 0, 10, OPEN, NULL },
+	{ "logit_bias", GENERATE, OTHER, 0, 0, 0, 0, cairn_api_take_bias },
+	{ "logprobs", GENERATE, OTHER, 0, 0, 0, 0, cairn_api_take_logprobs },
+	{ "top_logprobs", CHAT, OTHER, 0, 0, 0, 0, cairn_api_take_logprobs },
+	{ "stop", GENERATE, OTHER, 0, 0, 0, 0, cairn_api_take_stop },
+	{ "stop_token_ids", GENERATE, OTHER, 0, 0, 0, 0, cairn_api_take_stop_ids },
+	{ "ignore_eos", GENERATE, BOOL, AT(ignore_eos), 0, 0, 0, NULL },
+	{ "include_stop_str_in_output", GENERATE, BOOL, AT(include_stop), 0, 0, 0, NULL },
+	{ "skip_special_tokens", GENERATE, BOOL, AT(skip_special_tokens), 0, 0, 0, NULL },
+	{ "stream", GENERATE, BOOL, AT(stream), 0, 0, 0, NULL },
+	{ "stream_options", GENERATE, OTHER, 0, 0, 0, 0, cairn_api_take_stream_options },
+	{ "use_beam_search", GENERATE, BOOL, AT(use_beam_search), 0, 0, 0, NULL },
+	{ "length_penalty", GENERATE, NUMBER, AT(length_penalty), -10, 10, 0, NULL },
+	{ "user", GENERATE, TEXT, AT(user), 0, 1024, 0, NULL },
+	{ "cache_salt", GENERATE, TEXT, AT(cache_salt), 1, 1024, 0, NULL },
+	{ "priority", GENERATE, INT, AT(priority), INT32_MIN, INT32_MAX, 0, NULL },
+};
+
+/* What clients of other servers may send; refused in other words than what nobody knows. */
+static const char *const unsupported[] = {
+	"allowed_token_ids",
+	"audio",
+	"bad_words",
+	"best_of",
+	"chat_template",
+	"continue_final_message",
+	"documents",
+	"early_stopping",
+	"echo",
+	"function_call",
+	"functions",
+	"grammar",
+	"guided_choice",
+	"guided_grammar",
+	"guided_json",
+	"guided_regex",
+	"kv_transfer_params",
+	"logits_processors",
+	"metadata",
+	"mm_processor_kwargs",
+	"modalities",
+	"parallel_tool_calls",
+	"prediction",
+	"prompt_embeds",
+	"prompt_logprobs",
+	"reasoning_effort",
+	"response_format",
+	"return_token_ids",
+	"return_tokens_as_token_ids",
+	"service_tier",
+	"spaces_between_special_tokens",
+	"store",
+	"structured_outputs",
+	"suffix",
+	"tool_choice",
+	"tools",
+	"truncate_prompt_tokens",
+	"web_search_options",
+};
+
+static bool is_unsupported(const char *name)
+{
+	for (size_t i = 0; i < sizeof(unsupported) / sizeof(*unsupported); i++)
+		if (!strcmp(unsupported[i], name))
+			return true;
+	return false;
+}
+
+static int take_int(struct parse *p, const struct field *f, json_t *value)
+{
+	int64_t *to = (int64_t *)((char *)p->req + f->at), i;
+
+	if (!json_is_integer(value))
+		return cairn_api_wrong_type(p, f->name, "an integer", value);
+	i = json_integer_value(value);
+	/* the bounds of 64 bits are no doubles, but nothing exceeds them */
+	if ((double)i < f->lo || (double)i > f->hi)
+		return cairn_api_refuse(p->error, 400, "invalid_value", f->name,
+					"%s must be %.0f to %.0f, is %lld", f->name, f->lo, f->hi,
+					(long long)i);
+	*to = i;
+	return 0;
+}
+
+static int take_number(struct parse *p, const struct field *f, json_t *value)
+{
+	double *to = (double *)((char *)p->req + f->at), d;
+
+	if (!json_is_number(value))
+		return cairn_api_wrong_type(p, f->name, "a number", value);
+	d = json_number_value(value);
+	if (!(d >= f->lo && d <= f->hi) || (f->open && d == f->lo))
+		return cairn_api_refuse(p->error, 400, "invalid_value", f->name,
+					"%s must be %s %g and at most %g, is %g", f->name,
+					f->open ? "above" : "at least", f->lo, f->hi, d);
+	*to = d;
+	return 0;
+}
+
+static int take(struct parse *p, const struct field *f, json_t *value)
+{
+	switch (f->type) {
+	case BOOL:
+		if (!json_is_boolean(value))
+			return cairn_api_wrong_type(p, f->name, "true or false", value);
+		*(bool *)((char *)p->req + f->at) = json_is_true(value);
+		return 0;
+	case INT:
+		return take_int(p, f, value);
+	case NUMBER:
+		return take_number(p, f, value);
+	case TEXT:
+		if (!json_is_string(value))
+			return cairn_api_wrong_type(p, f->name, "a string", value);
+		if ((double)json_string_length(value) < f->lo || (double)json_string_length(value) > f->hi)
+			return cairn_api_refuse(p->error, 400, "invalid_value", f->name,
+						"%s must have %.0f to %.0f bytes, has %zu", f->name, f->lo,
+						f->hi, json_string_length(value));
+		*(const char **)((char *)p->req + f->at) = json_string_value(value);
+		return 0;
+	default:
+		return f->take(p, f->name, value);
+	}
+}
+
+static int take_member(struct parse *p, const char *name, json_t *value)
+{
+	char quoted[CAIRN_QUOTE_LEN];
+
+	for (size_t i = 0; i < sizeof(fields) / sizeof(*fields); i++) {
+		if (strcmp(fields[i].name, name))
+			continue;
+		if (!(fields[i].kinds & 1u << p->req->kind))
+			return cairn_api_refuse(p->error, 400, "unsupported_parameter", name,
+						"%s is not supported by this endpoint", name);
+		return json_is_null(value) ? 0 : take(p, &fields[i], value);
+	}
+	if (is_unsupported(name)) {
+		/* these ask for what is done anyway */
+		if (json_is_null(value) || (!strcmp(name, "echo") && json_is_false(value)))
+			return 0;
+		return cairn_api_refuse(p->error, 400, "unsupported_parameter", name, "%s is not supported",
+					name);
+	}
+	cairn_quote(name, strlen(name), quoted);
+	cairn_api_refuse(p->error, 400, "unknown_parameter", NULL, "%s is not a parameter of this endpoint",
+			 quoted);
+	/* the name itself, cut where the quoted one is */
+	snprintf(p->error->param, sizeof(p->error->param), "%.*s", (int)strlen(quoted) - 2, quoted + 1);
+	return -EINVAL;
+}
+
+/* A name for a message; what is unusual is left out. */
+static void take_name(const char *s, size_t n, char name[96])
+{
+	bool plain = n < 96;
+
+	for (size_t i = 0; i < n && plain; i++)
+		plain = (s[i] >= 'a' && s[i] <= 'z') || s[i] == '_';
+	snprintf(name, 96, "%.*s", plain ? (int)n : 0, s);
+}
+
+/*
+ * The member of the outermost object that byte `at` of the text is in, for messages about values that are
+ * not JSON; is_key: its name ends there. "" when it is in none.
+ */
+static void member_at(const char *s, size_t at, bool is_key, char name[96])
+{
+	size_t begin = 0, end = 0;
+	int depth = 0;
+
+	name[0] = 0;
+	for (size_t i = 0; i < at; i++) {
+		if (s[i] == '"') {
+			begin = i + 1;
+			for (i++; i < at && s[i] != '"'; i++)
+				i += s[i] == '\\';
+			end = i < at ? i : at;
+		} else if (s[i] == '{' || s[i] == '[') {
+			depth++;
+		} else if (s[i] == '}' || s[i] == ']') {
+			depth--;
+		} else if (s[i] == ':' && depth == 1) {
+			take_name(s + begin, end - begin, name);
+		}
+		if (depth == 0 || (depth == 1 && i < at && s[i] == ','))
+			name[0] = 0;
+	}
+	if (is_key && depth == 1)
+		take_name(s + begin, end - begin, name);
+}
+
+/*
+ * A look over the body before it is read: what the JSON reader would allow is a thousand brackets deep, and
+ * a hundred bytes of memory for a value of two.
+ */
+static int check_size(struct parse *p, const char *s, size_t n)
+{
+	int depth = 0, values = 1;
+
+	for (size_t i = 0; i < n; i++) {
+		if (s[i] == '"') {
+			for (i++; i < n && s[i] != '"'; i++)
+				i += s[i] == '\\';
+		} else if (s[i] == '{' || s[i] == '[') {
+			depth++;
+		} else if (s[i] == '}' || s[i] == ']') {
+			depth--;
+		} else if (s[i] == ',') {
+			values++;
+		}
+		if (depth > CAIRN_API_MAX_DEPTH)
+			return cairn_api_refuse(p->error, 400, "invalid_json", NULL,
+						"the body is nested deeper than %d", CAIRN_API_MAX_DEPTH);
+		if (values > CAIRN_API_MAX_VALUES)
+			return cairn_api_refuse(p->error, 413, "request_too_large", NULL,
+						"the body has more than %d values", CAIRN_API_MAX_VALUES);
+	}
+	return 0;
+}
+
+static int parse_body(struct parse *p, const char *body, size_t num_bytes)
+{
+	size_t max = p->limits->max_body ? p->limits->max_body : MAX_BODY;
+	char quoted[CAIRN_QUOTE_LEN], name[96];
+	json_error_t e;
+
+	if (num_bytes > max)
+		return cairn_api_refuse(p->error, 413, "request_too_large", NULL,
+					"a body of %zu bytes, at most %zu are accepted", num_bytes, max);
+	CAIRN_TRY(check_size(p, body, num_bytes));
+	p->req->root = json_loadb(body, num_bytes, JSON_REJECT_DUPLICATES, &e);
+	if (!p->req->root) {
+		size_t at = e.position > 0 ? (size_t)e.position : 0;
+
+		if (json_error_code(&e) == json_error_out_of_memory)
+			return cairn_api_no_memory(p);
+		member_at(body, at < num_bytes ? at : num_bytes,
+			  json_error_code(&e) == json_error_duplicate_key, name);
+		return cairn_api_refuse(p->error, 400, "invalid_json", name,
+					"the body is not JSON: line %d, column %d: %s", e.line, e.column,
+					cairn_quote(e.text, strlen(e.text), quoted));
+	}
+	if (!json_is_object(p->req->root))
+		return cairn_api_refuse(p->error, 400, "invalid_json", NULL,
+					"the body must be an object, is %s",
+					cairn_json_type_name(p->req->root));
+	return 0;
+}
+
+static int need(struct parse *p, const char *name)
+{
+	return cairn_api_refuse(p->error, 400, "missing_parameter", name, "%s is missing", name);
+}
+
+static bool given(const struct parse *p, const char *name)
+{
+	const json_t *v = json_object_get(p->req->root, name);
+
+	return v && !json_is_null(v);
+}
+
+static int clash(struct parse *p, const char *name, const char *with)
+{
+	return cairn_api_refuse(p->error, 400, "invalid_value", name, "%s does not go with %s", name, with);
+}
+
+static int check_beams(struct parse *p)
+{
+	static const char *const sampling[] = { "top_p",
+						"top_k",
+						"min_p",
+						"seed",
+						"presence_penalty",
+						"frequency_penalty",
+						"repetition_penalty",
+						"logit_bias",
+						"temperature",
+						"min_tokens" };
+	struct cairn_api_request *r = p->req;
+
+	if (!r->use_beam_search)
+		return given(p, "length_penalty") && r->length_penalty != 1
+			       ? cairn_api_refuse(p->error, 400, "invalid_value", "length_penalty",
+						  "length_penalty needs use_beam_search")
+			       : 0;
+	for (size_t i = 0; i < sizeof(sampling) / sizeof(*sampling); i++)
+		if (given(p, sampling[i]) && !(!strcmp(sampling[i], "temperature") && r->temperature == 0))
+			return clash(p, sampling[i], "use_beam_search");
+	if (r->stream)
+		return clash(p, "stream", "use_beam_search");
+	if (r->logprobs > 0)
+		return cairn_api_refuse(p->error, 400, "invalid_value",
+					given(p, "top_logprobs") ? "top_logprobs" : "logprobs",
+					"log-probabilities above 0 do not go with use_beam_search");
+	if (r->n > CAIRN_API_MAX_BEAMS)
+		return cairn_api_refuse(p->error, 400, "invalid_value", "n",
+					"n must be 1 to %d with use_beam_search, is %lld",
+					CAIRN_API_MAX_BEAMS, (long long)r->n);
+	r->temperature = 0;
+	return 0;
+}
+
+/* What members mean together. */
+static int check(struct parse *p)
+{
+	struct cairn_api_request *r = p->req;
+	const bool chat = r->messages != NULL;
+
+	if (r->kind == CAIRN_API_DETOKENIZE)
+		return given(p, "tokens") ? 0 : need(p, "tokens");
+	if (r->kind == CAIRN_API_CHAT && !chat)
+		return need(p, "messages");
+	if (r->kind == CAIRN_API_TOKENIZE && chat && r->prompts)
+		return clash(p, "messages", "prompt");
+	if (!chat && !r->prompts)
+		return need(p, "prompt");
+	if (r->kind == CAIRN_API_TOKENIZE && !chat && (r->num_prompts != 1 || !r->prompts->text))
+		return cairn_api_refuse(p->error, 400, "invalid_type", "prompt", "prompt must be one text");
+	if (chat && !p->limits->has_template)
+		return cairn_api_refuse(p->error, 400, "no_chat_template", "messages",
+					"this model has no chat template");
+	if (!chat && (given(p, "add_generation_prompt") || given(p, "chat_template_kwargs")))
+		return clash(p,
+			     given(p, "add_generation_prompt") ? "add_generation_prompt"
+							       : "chat_template_kwargs",
+			     "prompt");
+	if (!given(p, "add_special_tokens"))
+		r->add_special_tokens = !chat;
+	for (int32_t i = 0; i < r->num_prompts; i++)
+		if (r->kind == CAIRN_API_COMPLETION && r->prompts[i].text && !r->prompts[i].num_bytes &&
+		    !(p->limits->adds_bos && r->add_special_tokens))
+			return cairn_api_refuse(p->error, 400, "invalid_value", "prompt",
+						"prompt %d is empty", (int)i);
+	if (r->n * (r->num_prompts ? r->num_prompts : 1) > CAIRN_API_MAX_SEQUENCES)
+		return cairn_api_refuse(p->error, 400, "invalid_value", "n",
+					"%d prompts times n %lld are more than %d sequences",
+					(int)r->num_prompts, (long long)r->n, CAIRN_API_MAX_SEQUENCES);
+	if (given(p, "max_tokens") && given(p, "max_completion_tokens") &&
+	    !json_equal(json_object_get(r->root, "max_tokens"),
+			json_object_get(r->root, "max_completion_tokens")))
+		return clash(p, "max_tokens", "another max_completion_tokens");
+	if (r->max_tokens && r->min_tokens > r->max_tokens)
+		return cairn_api_refuse(p->error, 400, "invalid_value", "min_tokens",
+					"min_tokens %lld is above max_tokens %lld", (long long)r->min_tokens,
+					(long long)r->max_tokens);
+	if (given(p, "stream_options") && !r->stream)
+		return cairn_api_refuse(p->error, 400, "invalid_value", "stream_options",
+					"stream_options needs stream");
+	if (r->kind == CAIRN_API_CHAT && given(p, "top_logprobs") &&
+	    !json_is_true(json_object_get(r->root, "logprobs")))
+		return cairn_api_refuse(p->error, 400, "invalid_value", "top_logprobs",
+					"top_logprobs needs logprobs");
+	r->has_seed = given(p, "seed");
+	r->top_k = r->top_k < 0 ? 0 : r->top_k;
+	return check_beams(p);
+}
+
+static int parse_all(struct parse *p, const char *body, size_t num_bytes)
+{
+	const char *name;
+	json_t *value;
+
+	CAIRN_TRY(parse_body(p, body, num_bytes));
+	json_object_foreach(p->req->root, name, value) CAIRN_TRY(take_member(p, name, value));
+	return check(p);
+}
+
+int cairn_api_request_parse(enum cairn_api_kind kind, const char *body, size_t num_bytes,
+			    const struct cairn_api_limits *limits, struct cairn_api_request *out,
+			    struct cairn_api_error *error)
+{
+	struct cairn_api_request r = {
+		.kind = kind,
+		.n = 1,
+		.temperature = 1,
+		.top_p = 1,
+		.repetition_penalty = 1,
+		.length_penalty = 1,
+		.logprobs = -1,
+		.add_generation_prompt = true,
+		.skip_special_tokens = true,
+		.model = limits->num_models ? limits->models[0] : NULL,
+	};
+	struct parse p = { &r, limits, error };
+	int ret = parse_all(&p, body, num_bytes);
+
+	if (ret)
+		cairn_api_request_free(&r);
+	else
+		*out = r;
+	return ret;
+}
+
+void cairn_api_request_free(struct cairn_api_request *r)
+{
+	json_decref(r->messages);
+	json_decref(r->root);
+	free(r->prompts);
+	free(r->ids);
+	free(r->bias);
+	*r = (struct cairn_api_request) { 0 };
+}
+
+int cairn_api_fit(const struct cairn_api_request *r, const struct cairn_api_limits *limits, size_t num_tokens,
+		  int32_t *max_tokens, struct cairn_api_error *error)
+{
+	const char *param = r->kind == CAIRN_API_CHAT ? "messages" : "prompt";
+	int64_t room = (int64_t)limits->max_context - (int64_t)num_tokens;
+	int64_t want = r->max_tokens;
+
+	if (!num_tokens)
+		return cairn_api_refuse(error, 400, "invalid_value", param, "%s has no tokens", param);
+	if (!want)
+		want = r->kind == CAIRN_API_CHAT || room < DEFAULT_TOKENS ? room : DEFAULT_TOKENS;
+	if (want < 1 || want > room || r->min_tokens > want)
+		return cairn_api_refuse(
+			error, 400, "context_length_exceeded", param,
+			"This model's maximum context length is %d tokens, but %zu tokens of %s and "
+			"%lld to be generated were asked for",
+			(int)limits->max_context, num_tokens, param,
+			(long long)(r->max_tokens       ? r->max_tokens
+				    : r->min_tokens > 1 ? r->min_tokens
+							: 1));
+	*max_tokens = (int32_t)want;
+	return 0;
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What api_request.c and api_fields.c share; nobody else includes this. */
+#ifndef CAIRN_API_REQUEST_IMPL_H
+#define CAIRN_API_REQUEST_IMPL_H
+
+#include "serving/api/api_request.h"
+
+struct parse {
+	struct cairn_api_request *req;
+	const struct cairn_api_limits *limits;
+	struct cairn_api_error *error;
+};
+
+typedef int take_fn(struct parse *p, const char *name, json_t *value);
+
+/* Members that are more than one number or text. */
+take_fn cairn_api_take_prompt, cairn_api_take_messages, cairn_api_take_stop, cairn_api_take_stop_ids,
+	cairn_api_take_bias, cairn_api_take_stream_options, cairn_api_take_template_args,
+	cairn_api_take_tokens, cairn_api_take_logprobs, cairn_api_take_model;
+
+int cairn_api_wrong_type(struct parse *p, const char *name, const char *want, const json_t *value);
+int cairn_api_no_memory(struct parse *p);
+
+#endif

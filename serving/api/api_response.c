@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/api/api_response.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "primitives/base/error.h"
+#include "serving/base/utf8.h"
+
+void cairn_api_out_free(struct cairn_api_out *out)
+{
+	free(out->s);
+	*out = (struct cairn_api_out) { 0 };
+}
+
+void cairn_api_put(struct cairn_api_out *out, const char *json, size_t num_bytes)
+{
+	if (out->failed)
+		return;
+	if (out->cap - out->len <= num_bytes) {
+		size_t cap = 2 * (out->len + num_bytes) + 256;
+		char *grown = realloc(out->s, cap);
+
+		if (!grown) {
+			out->failed = true;
+			return;
+		}
+		out->s = grown;
+		out->cap = cap;
+	}
+	memcpy(out->s + out->len, json, num_bytes);
+	out->len += num_bytes;
+	out->s[out->len] = 0;
+}
+
+static void puts_json(struct cairn_api_out *out, const char *json)
+{
+	cairn_api_put(out, json, strlen(json));
+}
+
+__attribute__((format(printf, 2, 3))) static void print(struct cairn_api_out *out, const char *fmt, ...)
+{
+	char buf[128];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(buf, sizeof(buf), fmt, ap);
+	va_end(ap);
+	puts_json(out, buf);
+}
+
+/* Bytes from s on that need no look. */
+static size_t plain_run(const unsigned char *s, size_t n)
+{
+	size_t i = 0;
+
+	while (i < n && s[i] >= 0x20 && s[i] < 0x7f && s[i] != '"' && s[i] != '\\')
+		i++;
+	return i;
+}
+
+/* What stands between the quotes. */
+static void put_escaped(struct cairn_api_out *out, const char *s, size_t n)
+{
+	static const char plain[] = "\"\\\n\r\t\b\f", names[] = "\"\\nrtbf";
+
+	for (size_t i = 0; i < n;) {
+		size_t run = plain_run((const unsigned char *)s + i, n - i);
+		const char *known;
+		int truncated, len;
+		uint32_t cp;
+
+		cairn_api_put(out, s + i, run);
+		i += run;
+		if (i == n)
+			return;
+		len = cairn_utf8_next(s + i, n - i, &cp, &truncated);
+		known = len == 1 && cp ? strchr(plain, (int)cp) : NULL;
+		if (len < 0)
+			cairn_api_put(out, CAIRN_UTF8_REPLACEMENT, 3);
+		else if (known)
+			cairn_api_put(out, (const char[]) { '\\', names[known - plain] }, 2);
+		else if (cp < 0x20 || cp == 0x7f || cp == 0x85 || cp == 0x2028 || cp == 0x2029)
+			print(out, "\\u%04x", cp);
+		else
+			cairn_api_put(out, s + i, (size_t)len);
+		i += (size_t)abs(len);
+	}
+}
+
+void cairn_api_put_string(struct cairn_api_out *out, const char *s, size_t num_bytes)
+{
+	cairn_api_put(out, "\"", 1);
+	put_escaped(out, s, num_bytes);
+	cairn_api_put(out, "\"", 1);
+}
+
+static void put_text(struct cairn_api_out *out, const char *s)
+{
+	cairn_api_put_string(out, s, strlen(s));
+}
+
+void cairn_api_id(enum cairn_api_kind kind, const uint64_t random[2], char id[CAIRN_API_ID_LEN])
+{
+	snprintf(id, CAIRN_API_ID_LEN, "%s-%016llx%016llx", kind == CAIRN_API_CHAT ? "chatcmpl" : "cmpl",
+		 (unsigned long long)random[0], (unsigned long long)random[1]);
+}
+
+/* {"id":...,"object":...,"created":...,"model":...,"choices":[ */
+static void put_head(struct cairn_api_out *out, const char *object, const char *id, int64_t created,
+		     const char *model)
+{
+	puts_json(out, "{\"id\":");
+	put_text(out, id);
+	print(out, ",\"object\":\"%s\",\"created\":%lld,\"model\":", object, (long long)created);
+	put_text(out, model);
+	puts_json(out, ",\"choices\":[");
+}
+
+int cairn_api_answer_init(struct cairn_api_answer *a, const struct cairn_api_request *request, const char *id,
+			  int64_t created)
+{
+	struct cairn_api_out whole = { 0 }, chunk = { 0 };
+	const char *model = request->model ? request->model : "";
+	bool chat = request->kind == CAIRN_API_CHAT;
+
+	put_head(&whole, chat ? "chat.completion" : "text_completion", id, created, model);
+	puts_json(&chunk, "data: ");
+	put_head(&chunk, chat ? "chat.completion.chunk" : "text_completion", id, created, model);
+	if (whole.failed || chunk.failed) {
+		cairn_api_out_free(&whole);
+		cairn_api_out_free(&chunk);
+		return cairn_error(ENOMEM, "api: no memory for an answer");
+	}
+	*a = (struct cairn_api_answer) {
+		.kind = request->kind,
+		.include_usage = request->stream && request->include_usage,
+		.continuous_usage = request->stream && request->continuous_usage,
+		.head = whole.s,
+		.chunk_head = chunk.s,
+		.head_len = whole.len,
+		.chunk_head_len = chunk.len,
+	};
+	return 0;
+}
+
+void cairn_api_answer_free(struct cairn_api_answer *a)
+{
+	free(a->head);
+	free(a->chunk_head);
+	*a = (struct cairn_api_answer) { 0 };
+}
+
+static void put_logprob(struct cairn_api_out *out, float logprob)
+{
+	if (!isfinite(logprob))
+		puts_json(out, "-9999.0");
+	else
+		print(out, "%.9g", (double)logprob);
+}
+
+static bool well_formed(const struct cairn_api_token *t)
+{
+	for (size_t i = 0; i < t->num_bytes;) {
+		int truncated, n;
+		uint32_t cp;
+
+		n = cairn_utf8_next(t->bytes + i, t->num_bytes - i, &cp, &truncated);
+		if (n < 0)
+			return false;
+		i += (size_t)n;
+	}
+	return true;
+}
+
+/* A token as a text; one that is none as "bytes:\xe2\x80", so that different ones look different. */
+static void put_token(struct cairn_api_out *out, const struct cairn_api_token *t)
+{
+	if (well_formed(t)) {
+		cairn_api_put_string(out, t->bytes, t->num_bytes);
+		return;
+	}
+	puts_json(out, "\"bytes:");
+	for (size_t i = 0; i < t->num_bytes; i++)
+		print(out, "\\\\x%02x", (unsigned char)t->bytes[i]);
+	puts_json(out, "\"");
+}
+
+/* "token":...,"logprob":...,"bytes":[...] of the chat form */
+static void put_chat_token(struct cairn_api_out *out, const struct cairn_api_token *t)
+{
+	puts_json(out, "{\"token\":");
+	put_token(out, t);
+	puts_json(out, ",\"logprob\":");
+	put_logprob(out, t->logprob);
+	puts_json(out, ",\"bytes\":[");
+	for (size_t i = 0; i < t->num_bytes; i++)
+		print(out, "%s%d", i ? "," : "", (unsigned char)t->bytes[i]);
+	puts_json(out, "]");
+}
+
+static void put_chat_logprobs(struct cairn_api_out *out, const struct cairn_api_choice *c)
+{
+	puts_json(out, "{\"content\":[");
+	for (size_t i = 0; i < c->num_logprobs; i++) {
+		const struct cairn_api_logprob *l = &c->logprobs[i];
+
+		if (i)
+			puts_json(out, ",");
+		put_chat_token(out, &l->token);
+		puts_json(out, ",\"top_logprobs\":[");
+		for (int32_t k = 0; k < l->num_top; k++) {
+			if (k)
+				puts_json(out, ",");
+			put_chat_token(out, &l->top[k]);
+			puts_json(out, "}");
+		}
+		puts_json(out, "]}");
+	}
+	puts_json(out, "],\"refusal\":null}");
+}
+
+/* Tokens that look the same are one member: the likeliest, which comes first. */
+static bool seen_before(const struct cairn_api_logprob *l, int32_t k)
+{
+	for (int32_t i = 0; i < k; i++)
+		if (l->top[i].num_bytes == l->top[k].num_bytes &&
+		    !memcmp(l->top[i].bytes, l->top[k].bytes, l->top[k].num_bytes))
+			return true;
+	return false;
+}
+
+static void put_text_logprobs(struct cairn_api_out *out, const struct cairn_api_choice *c)
+{
+	puts_json(out, "{\"tokens\":[");
+	for (size_t i = 0; i < c->num_logprobs; i++) {
+		puts_json(out, i ? "," : "");
+		put_token(out, &c->logprobs[i].token);
+	}
+	puts_json(out, "],\"token_logprobs\":[");
+	for (size_t i = 0; i < c->num_logprobs; i++) {
+		puts_json(out, i ? "," : "");
+		put_logprob(out, c->logprobs[i].token.logprob);
+	}
+	puts_json(out, "],\"top_logprobs\":[");
+	for (size_t i = 0; i < c->num_logprobs; i++) {
+		const struct cairn_api_logprob *l = &c->logprobs[i];
+
+		puts_json(out, i ? ",{" : "{");
+		for (int32_t k = 0; k < l->num_top; k++) {
+			if (seen_before(l, k))
+				continue;
+			puts_json(out, k ? "," : "");
+			put_token(out, &l->top[k]);
+			puts_json(out, ":");
+			put_logprob(out, l->top[k].logprob);
+		}
+		puts_json(out, "}");
+	}
+	puts_json(out, "],\"text_offset\":[");
+	for (size_t i = 0; i < c->num_logprobs; i++)
+		print(out, "%s%lld", i ? "," : "", (long long)c->logprobs[i].text_offset);
+	puts_json(out, "]}");
+}
+
+/* "logprobs":...,"finish_reason":...,"stop_reason":...} */
+static void put_end(struct cairn_api_out *out, const struct cairn_api_answer *a,
+		    const struct cairn_api_choice *c)
+{
+	static const char *const reasons[] = { "null", "\"stop\"", "\"length\"", "\"abort\"", "\"error\"" };
+
+	puts_json(out, ",\"logprobs\":");
+	if (!c->logprobs)
+		puts_json(out, "null");
+	else if (a->kind == CAIRN_API_CHAT)
+		put_chat_logprobs(out, c);
+	else
+		put_text_logprobs(out, c);
+	print(out, ",\"finish_reason\":%s", reasons[c->finish]);
+	if (c->finish != CAIRN_API_GOES_ON) {
+		puts_json(out, ",\"stop_reason\":");
+		if (c->finish == CAIRN_API_STOP && c->stop)
+			cairn_api_put_string(out, c->stop->bytes, c->stop->num_bytes);
+		else if (c->finish == CAIRN_API_STOP && c->stop_id >= 0)
+			print(out, "%d", (int)c->stop_id);
+		else
+			puts_json(out, "null");
+	}
+	puts_json(out, "}");
+}
+
+static void put_usage(struct cairn_api_out *out, const struct cairn_api_usage *u)
+{
+	print(out, "{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,\"total_tokens\":%lld,",
+	      (long long)u->prompt_tokens, (long long)u->completion_tokens,
+	      (long long)(u->prompt_tokens + u->completion_tokens));
+	print(out, "\"prompt_tokens_details\":{\"cached_tokens\":%lld}}", (long long)u->cached_tokens);
+}
+
+void cairn_api_chunk(struct cairn_api_out *out, const struct cairn_api_answer *a,
+		     const struct cairn_api_choice *c, bool first, const struct cairn_api_usage *usage)
+{
+	cairn_api_put(out, a->chunk_head, a->chunk_head_len);
+	print(out, "{\"index\":%d,", (int)c->index);
+	if (a->kind == CAIRN_API_CHAT) {
+		puts_json(out, first ? "\"delta\":{\"role\":\"assistant\",\"content\":\"" : "\"delta\":{");
+		if (!first && c->num_bytes)
+			puts_json(out, "\"content\":\"");
+		put_escaped(out, c->text, c->num_bytes);
+		puts_json(out, first || c->num_bytes ? "\"}" : "}");
+	} else {
+		puts_json(out, "\"text\":");
+		cairn_api_put_string(out, c->text, c->num_bytes);
+	}
+	put_end(out, a, c);
+	if (a->continuous_usage && usage) {
+		puts_json(out, "],\"usage\":");
+		put_usage(out, usage);
+		puts_json(out, "}\n\n");
+	} else {
+		puts_json(out, a->include_usage ? "],\"usage\":null}\n\n" : "]}\n\n");
+	}
+}
+
+void cairn_api_usage_chunk(struct cairn_api_out *out, const struct cairn_api_answer *a,
+			   const struct cairn_api_usage *usage)
+{
+	cairn_api_put(out, a->chunk_head, a->chunk_head_len);
+	puts_json(out, "],\"usage\":");
+	put_usage(out, usage);
+	puts_json(out, "}\n\n");
+}
+
+void cairn_api_done(struct cairn_api_out *out)
+{
+	puts_json(out, "data: [DONE]\n\n");
+}
+
+void cairn_api_keep_alive(struct cairn_api_out *out)
+{
+	puts_json(out, ": waiting\n\n");
+}
+
+void cairn_api_error_body(struct cairn_api_out *out, const struct cairn_api_error *error)
+{
+	puts_json(out, "{\"error\":{\"message\":");
+	put_text(out, error->message);
+	puts_json(out, ",\"type\":");
+	put_text(out, error->type);
+	puts_json(out, ",\"param\":");
+	if (error->param[0])
+		put_text(out, error->param);
+	else
+		puts_json(out, "null");
+	puts_json(out, ",\"code\":");
+	if (error->code)
+		put_text(out, error->code);
+	else
+		puts_json(out, "null");
+	puts_json(out, "}}");
+}
+
+void cairn_api_error_event(struct cairn_api_out *out, const struct cairn_api_error *error)
+{
+	puts_json(out, "data: ");
+	cairn_api_error_body(out, error);
+	puts_json(out, "\n\n");
+}
+
+void cairn_api_body(struct cairn_api_out *out, const struct cairn_api_answer *a,
+		    const struct cairn_api_choice *choices, size_t num_choices,
+		    const struct cairn_api_usage *usage)
+{
+	cairn_api_put(out, a->head, a->head_len);
+	for (size_t i = 0; i < num_choices; i++) {
+		const struct cairn_api_choice *c = &choices[i];
+
+		print(out, "%s{\"index\":%d,", i ? "," : "", (int)c->index);
+		puts_json(out, a->kind == CAIRN_API_CHAT
+				       ? "\"message\":{\"role\":\"assistant\",\"refusal\":null,\"content\":"
+				       : "\"text\":");
+		cairn_api_put_string(out, c->text, c->num_bytes);
+		if (a->kind == CAIRN_API_CHAT)
+			puts_json(out, "}");
+		put_end(out, a, c);
+	}
+	puts_json(out, "],\"usage\":");
+	put_usage(out, usage);
+	puts_json(out, "}");
+}
+
+void cairn_api_models_body(struct cairn_api_out *out, const struct cairn_api_limits *limits, int64_t created)
+{
+	puts_json(out, "{\"object\":\"list\",\"data\":[");
+	for (int i = 0; i < limits->num_models; i++) {
+		puts_json(out, i ? ",{\"id\":" : "{\"id\":");
+		put_text(out, limits->models[i]);
+		print(out,
+		      ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"cairn\",\"max_model_len\":%d}",
+		      (long long)created, (int)limits->max_context);
+	}
+	puts_json(out, "]}");
+}
+
+void cairn_api_tokenize_body(struct cairn_api_out *out, const int32_t *ids, size_t num_ids,
+			     const struct cairn_api_token *strs, int32_t max_context)
+{
+	print(out, "{\"count\":%zu,\"max_model_len\":%d,\"tokens\":[", num_ids, (int)max_context);
+	for (size_t i = 0; i < num_ids; i++)
+		print(out, "%s%d", i ? "," : "", (int)ids[i]);
+	puts_json(out, "],\"token_strs\":");
+	puts_json(out, strs ? "[" : "null");
+	for (size_t i = 0; strs && i < num_ids; i++) {
+		puts_json(out, i ? "," : "");
+		put_token(out, &strs[i]);
+	}
+	puts_json(out, strs ? "]}" : "}");
+}
+
+void cairn_api_detokenize_body(struct cairn_api_out *out, const char *text, size_t num_bytes)
+{
+	puts_json(out, "{\"prompt\":");
+	cairn_api_put_string(out, text, num_bytes);
+	puts_json(out, "}");
+}

@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * throughput - what the engine makes of a device: rows of `cairn bench`
+ *
+ *   llama3_8b_1024_512, llama32_1b_1024_512
+ *	prompts of 1024 random tokens, answers of 512, random weights, bf16: tokens a second, of prompts and
+ *	answers together, while the engine is full (load_test.h). optimal is what the device could do if it
+ *	did nothing but multiply: FLOP/s of the table's own gemm, 8192 cubed, the best of 40 calls in the
+ *	same run, by 2 FLOP for each of the model's parameters. host_us: of a step, forming the plan,
+ *	launching, and what is done with the tokens; idle_pct: of the device, from the end of a pass to the
+ *	beginning of the next one. And how long the operations of a step take, each between two events, which
+ *	keeps them apart.
+ *   llama3_8b_keep
+ *	the first one again, where the KV of all requests goes to host memory as it is made: for turns of a
+ *	talk that may come. gb_per_s is what crosses the link.
+ *   decode_256
+ *	256 sequences decode, nothing else: the host's part of a step, which is a graph. And a timeline of
+ *	its last steps: for each, when it began on the host, and what planning, launching, waiting and
+ *	reporting took; the beginning and the end of the pass it waited for; us.
+ */
+#include <stdlib.h>
+
+#include "conformance/harness.h"
+#include "serving/bench/load_test.h"
+#include "serving/model/model_test.h"
+
+/*
+ * FLOP/s of the table's gemm at its best: of one call that is not held back by the power of those before. Of
+ * weights by weights: of simpler numbers a device makes more.
+ */
+static double gemm_rate(struct cairn_test *t, const struct cairn_impl *impl, const struct cairn_model *m)
+{
+	enum { N = 8192, RUNS = 40 };
+	size_t bytes = (size_t)N * N * 2, workspace = 0;
+	struct cairn_gemm_args args = { .size = sizeof(args), .m = N, .n = N, .k = N, .dtype = CAIRN_BF16,
+					.out_dtype = CAIRN_BF16 };
+	void *out = NULL, *w = NULL, *stream, *from, *to;
+	float ms = 0, best = 0;
+
+	if (!EXPECT(t, m->bytes >= 2 * bytes && impl->mem_alloc(&out, bytes) == 0))
+		return 0;
+	args.out = out;
+	args.a = m->base;
+	args.b = m->base + bytes;
+	if (!EXPECT(t, impl->stream_create(&stream) == 0) ||
+	    !EXPECT(t, impl->event_create(&from) == 0 && impl->event_create(&to) == 0))
+		return 0;
+	if (impl->gemm_workspace)
+		EXPECT(t, impl->gemm_workspace(&args, &workspace) == 0);
+	if (workspace)
+		EXPECT(t, impl->mem_alloc(&w, workspace) == 0);
+	args.workspace = w;
+	args.workspace_bytes = workspace;
+	for (int i = 0; i < RUNS; i++) {
+		EXPECT(t, impl->event_record(from, stream) == 0 && impl->gemm(&args, stream) == 0 &&
+			  impl->event_record(to, stream) == 0 && impl->event_sync(to) == 0);
+		EXPECT(t, impl->event_elapsed(&ms, from, to) == 0);
+		best = best > 0 && best < ms ? best : ms;
+	}
+	impl->event_destroy(from);
+	impl->event_destroy(to);
+	impl->stream_destroy(stream);
+	impl->mem_free(out);
+	if (w)
+		impl->mem_free(w);
+	return 2.0 * N * N * N / ((double)best * 1e-3);
+}
+
+/* ---- operations ---- */
+
+enum what { WHAT_GEMM, WHAT_HEAD, WHAT_ATTN, WHAT_NORM, WHAT_ROPE, WHAT_APPEND, WHAT_SILU, WHAT_OTHER,
+	    NUM_WHATS };
+
+static const char *const what_names[] = { "gemm", "lm_head", "attn_paged", "rmsnorm", "rope", "kv_append",
+					  "silu_mul", "other" };
+
+enum { MAX_TIMED = 1 << 15 };
+
+static struct {
+	const struct cairn_impl *real;
+	void *from[MAX_TIMED], *to[MAX_TIMED];
+	int what[MAX_TIMED], num;
+} timed;
+
+static int begin(enum what what, void *stream)
+{
+	if (timed.num == MAX_TIMED)
+		return cairn_error(ENOMEM, "operations: too many");
+	timed.what[timed.num] = (int)what;
+	CAIRN_TRY(timed.real->event_create(&timed.from[timed.num]));
+	CAIRN_TRY(timed.real->event_create(&timed.to[timed.num]));
+	return timed.real->event_record(timed.from[timed.num], stream);
+}
+
+static int end(void *stream)
+{
+	return timed.real->event_record(timed.to[timed.num++], stream);
+}
+
+#define TIMED(fn, w) \
+	static int timed_##fn(const struct cairn_##fn##_args *args, void *stream) \
+	{ \
+		CAIRN_TRY(begin(w, stream)); \
+		CAIRN_TRY(timed.real->fn(args, stream)); \
+		return end(stream); \
+	}
+TIMED(gemm, args->out_dtype == CAIRN_F32 ? WHAT_HEAD : WHAT_GEMM)
+TIMED(attn_paged, WHAT_ATTN)
+TIMED(rmsnorm, WHAT_NORM)
+TIMED(rope, WHAT_ROPE)
+TIMED(kv_append, WHAT_APPEND)
+TIMED(silu_mul, WHAT_SILU)
+TIMED(embedding, WHAT_OTHER)
+TIMED(argmax, WHAT_OTHER)
+
+struct profile {
+	struct cairn_impl *impl, real;
+	double ms[NUM_WHATS];
+	int64_t rows, decode_rows;
+	int steps;
+};
+
+/* Some steps of the full engine with every operation timed. */
+static int profile_steps(struct cairn_engine *e, void *ctx)
+{
+	struct profile *p = ctx;
+	struct cairn_engine_stats a, b;
+	int busy, ret = 0;
+	float ms;
+
+	p->real = *p->impl;
+	timed.real = &p->real;
+	p->impl->gemm = timed_gemm;
+	p->impl->attn_paged = timed_attn_paged;
+	p->impl->rmsnorm = timed_rmsnorm;
+	p->impl->rope = timed_rope;
+	p->impl->kv_append = timed_kv_append;
+	p->impl->silu_mul = timed_silu_mul;
+	p->impl->embedding = timed_embedding;
+	p->impl->argmax = timed_argmax;
+	cairn_engine_stats(e, &a);
+	for (p->steps = 0; !ret && p->steps < 40; p->steps++)
+		ret = cairn_engine_step(e, &busy);
+	cairn_engine_stats(e, &b);
+	p->rows = b.scheduler.rows - a.scheduler.rows;
+	p->decode_rows = b.scheduler.decode_rows - a.scheduler.decode_rows;
+	for (int i = 0; !ret && i < timed.num; i++) {
+		ret = p->real.event_elapsed(&ms, timed.from[i], timed.to[i]);
+		p->ms[timed.what[i]] += (double)ms;
+	}
+	return ret;
+}
+
+static double tokens_per_s(const struct load_result *r)
+{
+	return (double)(r->prompt_tokens + r->new_tokens) / r->seconds;
+}
+
+static void throughput(struct cairn_test *t, const char *shape, const char *name, struct load *load)
+{
+	struct profile p = { 0 };
+	struct load_result r;
+	struct cairn_impl impl;
+	struct cairn_model *m;
+	double rate, optimal, parameters;
+	char what[64];
+
+	if (load_open(t, shape, &impl, &m))
+		return;
+	rate = gemm_rate(t, &impl, m);
+	p.impl = &impl;
+	load->at_end = profile_steps;
+	load->ctx = &p;
+	if (!EXPECT(t, load_run(t, m, load, &r) == 0) || !EXPECT(t, r.num_wrong == 0 && r.steps > 0))
+		goto out;
+	parameters = (double)m->bytes / (double)cairn_dtype_bytes(m->dtype);
+	optimal = rate / (2 * parameters);
+	cairn_row(t, name, "cuda",
+		  "\"tokens_per_s\":%.0f,\"optimal_per_s\":%.0f,\"optimal_pct\":%.1f,\"gemm_tflops\":%.1f,"
+		  "\"new_per_s\":%.0f,\"seconds\":%.1f,\"fill_s\":%.1f,\"steps\":%lld,\"step_ms\":%.3f,"
+		  "\"rows\":%d,\"decoding\":%.1f,\"plan_us\":%.1f,\"launch_us\":%.1f,\"report_us\":%.1f,"
+		  "\"host_us\":%.1f,\"host_p95_us\":%.1f,\"idle_pct\":%.3f,\"max_idle_us\":%.1f,"
+		  "\"preempted\":%lld",
+		  tokens_per_s(&r), optimal, 100 * tokens_per_s(&r) / optimal, rate * 1e-12,
+		  (double)r.new_tokens / r.seconds, r.seconds, r.fill_seconds,
+		  (long long)r.steps, 1e3 * r.seconds / (double)r.steps,
+		  load->rows, r.running, r.plan_us, r.launch_us, r.report_us, r.host_us, r.host_p95_us,
+		  100 * r.idle_share, r.max_idle_us, (long long)r.preempted);
+	for (int i = 0; i < NUM_WHATS; i++) {
+		snprintf(what, sizeof(what), "%s_%s", name, what_names[i]);
+		cairn_row(t, what, "cuda", "\"ms\":%.4f,\"rows\":%.0f,\"decode_rows\":%.0f",
+			  p.ms[i] / p.steps, (double)p.rows / p.steps, (double)p.decode_rows / p.steps);
+	}
+out:
+	cairn_model_free(m);
+}
+
+static const struct load of_8b = {
+	.in = 1024, .out = 512, .rows = 1024, .max_batch = 1024 * 9 / 25, .num_requests = 4096, .max_s = 10,
+	.page_size = 64,
+};
+
+static void llama3_8b(struct cairn_test *t)
+{
+	struct load l = of_8b;
+
+	throughput(t, "llama3-8b", "llama3_8b_1024_512", &l);
+}
+
+static void llama3_8b_keep(struct cairn_test *t)
+{
+	struct load load = of_8b;
+	struct load_result r;
+	struct cairn_impl impl;
+	struct cairn_model *m;
+	double page_gb;
+
+	load.host_pages = 2048;		/* 16 GiB: what is older makes room */
+	if (load_open(t, "llama3-8b", &impl, &m))
+		return;
+	page_gb = 2e-9 * (double)cairn_dtype_bytes(m->dtype) * load.page_size * m->dims[CAIRN_D_KV] *
+		  m->config.num_hidden_layers;
+	if (EXPECT(t, load_run(t, m, &load, &r) == 0) && EXPECT(t, r.num_wrong == 0 && r.steps > 0))
+		cairn_row(t, "llama3_8b_keep", "cuda",
+			  "\"tokens_per_s\":%.0f,\"seconds\":%.1f,\"steps\":%lld,\"step_ms\":%.3f,"
+			  "\"launch_us\":%.1f,\"host_us\":%.1f,\"host_p95_us\":%.1f,\"idle_pct\":%.3f,"
+			  "\"offloaded\":%lld,\"layer_offloads\":%lld,\"gb_per_s\":%.2f",
+			  tokens_per_s(&r), r.seconds, (long long)r.steps, 1e3 * r.seconds / (double)r.steps,
+			  r.launch_us, r.host_us, r.host_p95_us, 100 * r.idle_share, (long long)r.offloaded,
+			  (long long)r.layer_offloads, page_gb * (double)r.offloaded / r.seconds);
+	cairn_model_free(m);
+}
+
+static void llama32_1b(struct cairn_test *t)
+{
+	struct load l = { .in = 1024, .out = 512, .rows = 2048, .num_requests = 8192, .max_s = 6,
+			  .page_size = 64 };
+
+	l.max_batch = l.rows * 9 / 25;
+	throughput(t, "llama32-1b", "llama32_1b_1024_512", &l);
+}
+
+static void timeline_row(struct cairn_test *t, const char *name, const struct load_result *r)
+{
+	char host[LOAD_STEPS * 64] = "", device[LOAD_STEPS * 32] = "";
+	size_t h = 0, d = 0;
+
+	for (int32_t i = 0; i < r->num_last; i++) {
+		const struct load_step *s = &r->last[i];
+
+		h += (size_t)snprintf(host + h, sizeof(host) - h, "%s[%.1f,%.1f,%.1f,%.1f,%.1f]",
+				      i ? "," : "", s->at, s->plan, s->launch, s->wait, s->report);
+		d += (size_t)snprintf(device + d, sizeof(device) - d, "%s[%.1f,%.1f]", i ? "," : "", s->begin,
+				      s->end);
+		if (!EXPECT(t, h < sizeof(host) && d < sizeof(device)))
+			return;
+	}
+	cairn_row(t, name, "cuda", "\"host_us\":[%s],\"device_us\":[%s]", host, device);
+}
+
+static void decode_256(struct cairn_test *t)
+{
+	struct load load = { .in = 64, .out = 800, .rows = 4096, .max_batch = 256, .num_requests = 256,
+			     .max_s = 4 };
+	struct load_result r;
+	struct cairn_impl impl;
+	struct cairn_model *m;
+
+	if (load_open(t, "llama32-1b", &impl, &m))
+		return;
+	if (EXPECT(t, load_run(t, m, &load, &r) == 0) && EXPECT(t, r.num_wrong == 0 && r.steps > 0)) {
+		cairn_row(t, "decode_256", "cuda",
+			  "\"steps\":%lld,\"graph_steps\":%lld,\"step_ms\":%.3f,\"plan_us\":%.1f,"
+			  "\"launch_us\":%.1f,\"report_us\":%.1f,\"host_us\":%.1f,\"host_p95_us\":%.1f,"
+			  "\"idle_pct\":%.3f,\"max_idle_us\":%.1f", (long long)r.steps,
+			  (long long)r.graph_steps, 1e3 * r.seconds / (double)r.steps, r.plan_us, r.launch_us,
+			  r.report_us, r.host_us, r.host_p95_us, 100 * r.idle_share, r.max_idle_us);
+		timeline_row(t, "decode_256_timeline", &r);
+	}
+	cairn_model_free(m);
+}
+
+/* The load itself, on a model and a host that can carry it: every answer has its length. */
+static void small(struct cairn_test *t, const char *table)
+{
+	struct load load = { .in = 12, .out = 9, .rows = 16, .max_batch = 12, .num_requests = 60 };
+	struct load_result r;
+	struct cairn_model *m;
+	struct cairn_impl impl;
+	struct golden g;
+
+	if (open_table(t, table, &impl) || open_golden(t, &g, "llama2_tiny"))
+		return;
+	if (EXPECT(t, cairn_model_load(&m, &impl, g.dir, NULL, NULL) == 0)) {
+		EXPECT(t, load_run(t, m, &load, &r) == 0);
+		EXPECT(t, r.num_finished == 60 && r.num_wrong == 0);
+		/* while somebody waits every step is full */
+		EXPECT(t, r.steps > 10 && r.prompt_tokens + r.new_tokens >= 15 * r.steps);
+		EXPECT(t, r.running > 3 && r.preempted == 0);
+		EXPECT(t, r.num_last == (r.steps < LOAD_STEPS ? r.steps : LOAD_STEPS) && r.last[0].at == 0);
+		for (int32_t i = 1; i < r.num_last; i++) {
+			const struct load_step *a = &r.last[i - 1], *b = &r.last[i];
+
+			EXPECT(t, b->at >= a->at + a->plan + a->launch + a->wait && b->begin >= a->end);
+			EXPECT(t, b->end > b->begin);
+		}
+		/* the same with all KV offloaded */
+		load.host_pages = 40;
+		EXPECT(t, load_run(t, m, &load, &r) == 0 && r.num_finished == 60 && r.num_wrong == 0);
+		EXPECT(t, r.offloaded > 40 && r.layer_offloads == r.offloaded);
+		cairn_model_free(m);
+	}
+	close_golden(&g);
+}
+
+static void small_cpu(struct cairn_test *t)
+{
+	small(t, "cpu");
+}
+
+static void small_late(struct cairn_test *t)
+{
+	small(t, "late");
+}
+
+static const struct cairn_unit units[] = {
+	{ "small", small_cpu },
+	{ "small_late", small_late },
+};
+
+static const struct cairn_unit measures[] = {
+	{ "llama3_8b", llama3_8b },
+	{ "llama3_8b_keep", llama3_8b_keep },
+	{ "llama32_1b", llama32_1b },
+	{ "decode_256", decode_256 },
+};
+
+const struct cairn_family cairn_throughput_family = {
+	.stage = "serving",
+	.name = "throughput",
+	.units = units,
+	.num_units = ARRAY_SIZE(units),
+	.measures = measures,
+	.num_measures = ARRAY_SIZE(measures),
+};

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/cli/command.h"
+
+#include <getopt.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "conformance/tables/program.h"
+#include "conformance/tables/tables.h"
+#include "primitives/base/dtype.h"
+#include "primitives/base/error.h"
+
+static int take_int(const struct cairn_option *o, const char *text)
+{
+	char *end;
+	long long v;
+
+	errno = 0;
+	v = strtoll(text, &end, 10);
+	/* a bound near 2^63 is no double: beyond it strtoll says ERANGE */
+	if (errno || end == text || *end || (double)v < o->lo || (double)v > o->hi)
+		return cairn_error(EINVAL, "--%s: '%.64s' is not a whole number from %.0f to %.0f", o->name,
+				   text, o->lo, o->hi);
+	*(int64_t *)o->to = v;
+	return 0;
+}
+
+static int take_float(const struct cairn_option *o, const char *text)
+{
+	char *end;
+	double v = strtod(text, &end);
+
+	if (end == text || *end || !(v >= o->lo && v <= o->hi))
+		return cairn_error(EINVAL, "--%s: '%.64s' is not a number from %g to %g", o->name, text,
+				   o->lo, o->hi);
+	*(float *)o->to = (float)v;
+	return 0;
+}
+
+static int take_choice(const struct cairn_option *o, const char *text)
+{
+	char all[128] = "";
+	size_t at = 0;
+
+	for (int i = 0; o->names[i]; i++) {
+		if (!strcmp(text, o->names[i])) {
+			*(int *)o->to = i;
+			return 0;
+		}
+		at += (size_t)snprintf(all + at, sizeof(all) - at, "%s%s", i ? ", " : "", o->names[i]);
+	}
+	return cairn_error(EINVAL, "--%s: '%.64s' is none of %s", o->name, text, all);
+}
+
+static int take(const struct cairn_option *o, const char *text)
+{
+	switch (o->kind) {
+	case CAIRN_OPT_FLAG:
+		*(int *)o->to = 1;
+		return 0;
+	case CAIRN_OPT_TEXT:
+		*(const char **)o->to = text;
+		return 0;
+	case CAIRN_OPT_INT:
+		return take_int(o, text);
+	case CAIRN_OPT_FLOAT:
+		return take_float(o, text);
+	default:
+		return take_choice(o, text);
+	}
+}
+
+/* Better known now than after the run. */
+static int check_json(const char *path)
+{
+	FILE *json = path ? fopen(path, "a") : NULL;
+
+	if (path && !json)
+		return cairn_error(EINVAL, "--json: %s: %s", path, strerror(errno));
+	if (json)
+		fclose(json);
+	return 0;
+}
+
+int cairn_parse_options(int argc, char **argv, struct cairn_common_options *common,
+			const struct cairn_option *options, int num_options, const char *usage)
+{
+	struct cairn_common_options none = { .impl = NULL }, *to = common ? common : &none;
+	const struct cairn_option shared[] = {
+		{ "impl", CAIRN_OPT_TEXT, &to->impl, 0, 0, NULL },
+		{ "device", CAIRN_OPT_INT, &to->device, 0, 1023, NULL },
+		{ "model", CAIRN_OPT_TEXT, &to->model, 0, 0, NULL },
+		{ "batch", CAIRN_OPT_INT, &to->batch, 1, 4096, NULL },
+		{ "decode", CAIRN_OPT_CHOICE, &to->decode, 0, 0, cairn_decode_path_names },
+		{ "weights", CAIRN_OPT_CHOICE, &to->weights, 0, 0, cairn_weights_names },
+		{ "json", CAIRN_OPT_TEXT, &to->json, 0, 0, NULL },
+	};
+	const int num_shared = common ? sizeof(shared) / sizeof(shared[0]) : 0;
+	struct option table[CAIRN_MAX_OPTIONS + 2] = { { NULL, 0, NULL, 0 } };
+	int which;
+
+	if (num_shared + num_options > CAIRN_MAX_OPTIONS)
+		return cairn_error(EINVAL, "command: %d options are too many", num_options);
+	for (int i = 0; i < num_shared + num_options; i++) {
+		const struct cairn_option *o = i < num_shared ? &shared[i] : &options[i - num_shared];
+
+		table[i].name = o->name;
+		table[i].has_arg = o->kind == CAIRN_OPT_FLAG ? no_argument : required_argument;
+	}
+	table[num_shared + num_options].name = "help";
+	for (int c; (c = getopt_long(argc, argv, "", table, &which)) != -1;) {
+		if (c == '?')
+			return -EINVAL;	/* getopt has named the option */
+		if (which == num_shared + num_options) {
+			fputs(usage, stdout);
+			return 1;
+		}
+		CAIRN_TRY(take(which < num_shared ? &shared[which] : &options[which - num_shared], optarg));
+	}
+	if (optind < argc)
+		return cairn_error(EINVAL, "'%.64s' is not an option", argv[optind]);
+	return check_json(to->json);
+}
+
+double cairn_now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
+}
+
+int cairn_session_start(struct cairn_session *s, const char *name, int device)
+{
+	int ret;
+
+	memset(s, 0, sizeof(*s));
+	if (!name) {
+		if (!cairn_impl_open("cuda", &s->impl) && !cairn_impl_start(&s->impl, device)) {
+			s->started = 1;
+			return 0;
+		}
+		cairn_clear_error();
+		name = "cpu";
+		device = 0;
+	}
+	CAIRN_TRY(cairn_impl_open(name, &s->impl));
+	ret = cairn_impl_start(&s->impl, device);
+	if (ret)
+		return cairn_table_error(&s->impl, ret, "cannot start");
+	s->started = 1;
+	return 0;
+}
+
+struct progress {
+	double start;
+	int percent;
+};
+
+/* On a terminal one line that counts up; elsewhere nothing until the end. */
+static void show_progress(void *ctx, int64_t done, int64_t total)
+{
+	struct progress *p = ctx;
+	int percent = (int)(100 * (double)done / (double)total);
+
+	if (percent == p->percent || !isatty(STDERR_FILENO))
+		return;
+	p->percent = percent;
+	fprintf(stderr, "\rloading %3d%% of %.2f GB", percent, (double)total * 1e-9);
+	if (done == total)
+		fprintf(stderr, "\r\033[K");
+	fflush(stderr);
+}
+
+static void show_loaded(const struct cairn_session *s, const char *what, double seconds)
+{
+	const struct cairn_model *m = s->model;
+	struct cairn_device_info info = { .size = sizeof(info) };
+
+	if (s->impl.device_info(&info))
+		info.name[0] = 0;
+	fprintf(stderr, "%s: %d layers, %.4g GB of %s on %s%s%s%s, loaded in %.2f s\n", what,
+		m->config.num_hidden_layers, (double)m->bytes * 1e-9, cairn_dtype_name(m->dtype),
+		s->impl.name, info.name[0] ? " (" : "", info.name, info.name[0] ? ")" : "", seconds);
+}
+
+int cairn_session_load(struct cairn_session *s, const char *dir)
+{
+	struct progress p = { .start = cairn_now(), .percent = -1 };
+
+	if (dir)
+		snprintf(s->dir, sizeof(s->dir), "%s", dir);
+	else
+		snprintf(s->dir, sizeof(s->dir), "%s/serving/embedded", cairn_data_dir());
+	CAIRN_TRY(cairn_tokenizer_open(s->dir, &s->tokenizer));
+	CAIRN_TRY(cairn_model_load_as(&s->model, &s->impl, s->dir, s->weights, show_progress, &p));
+	if (cairn_tokenizer_size(s->tokenizer) > s->model->config.vocab_size)
+		return cairn_error(EINVAL,
+				   "%s/tokenizer.json: has %d tokens, vocab_size of config.json is %d",
+				   s->dir, cairn_tokenizer_size(s->tokenizer), s->model->config.vocab_size);
+	show_loaded(s, s->dir, cairn_now() - p.start);
+	return 0;
+}
+
+int cairn_session_shape(struct cairn_session *s, const char *shape, uint64_t seed)
+{
+	struct cairn_model_config config;
+	double start = cairn_now();
+
+	CAIRN_TRY(cairn_model_shape(shape, &config));
+	CAIRN_TRY(cairn_model_random_as(&s->model, &s->impl, &config, s->weights, seed));
+	show_loaded(s, shape, cairn_now() - start);
+	return 0;
+}
+
+void cairn_session_close(struct cairn_session *s)
+{
+	cairn_tokenizer_free(s->tokenizer);
+	cairn_model_free(s->model);
+	if (s->started)
+		cairn_impl_stop(&s->impl);
+	memset(s, 0, sizeof(*s));
+}
+
+static double time_reads(const struct cairn_impl *impl, const struct cairn_stream_args *args, void *stream,
+			 void *events[2])
+{
+	double best = 0;
+	float ms;
+
+	for (int i = 0; i < 6; i++) {
+		if (impl->event_record(events[0], stream) || impl->stream(args, stream) ||
+		    impl->event_record(events[1], stream) || impl->stream_sync(stream) ||
+		    impl->event_elapsed(&ms, events[0], events[1]))
+			return 0;
+		if (i && ms > 0)	/* the first loads code */
+			best = fmax(best, (double)args->bytes / (ms * 1e6));
+	}
+	return best;
+}
+
+double cairn_session_read_gbps(const struct cairn_session *s)
+{
+	const struct cairn_impl *impl = &s->impl;
+	struct cairn_stream_args args = {
+		.size = sizeof(args), .op = CAIRN_STREAM_READ,
+		.bytes = impl->flags & CAIRN_IMPL_HOST_MEM ? 256 << 20 : (int64_t)4 << 30,
+	};
+	size_t sums = (size_t)cairn_stream_num_blocks(args.bytes) * sizeof(*args.sum);
+	void *src = NULL, *sum = NULL, *stream = NULL, *events[2] = { NULL, NULL };
+	double gbps = 0;
+
+	if (!impl->stream)
+		return 0;
+	/* written to, so that host pages exist */
+	if (impl->stream_create(&stream) || impl->mem_alloc(&src, (size_t)args.bytes) ||
+	    impl->mem_alloc(&sum, sums) || impl->mem_set(src, 1, (size_t)args.bytes, stream) ||
+	    impl->event_create(&events[0]) || impl->event_create(&events[1]))
+		goto out;
+	args.src = src;
+	args.sum = sum;
+	gbps = time_reads(impl, &args, stream, events);
+out:
+	for (int i = 0; i < 2; i++) {
+		if (events[i])
+			impl->event_destroy(events[i]);
+	}
+	if (sum)
+		impl->mem_free(sum);
+	if (src)
+		impl->mem_free(src);
+	if (stream)
+		impl->stream_destroy(stream);
+	return gbps;
+}
+
+double cairn_session_peak_gbps(const struct cairn_session *s)
+{
+	struct cairn_device_info info = { .size = sizeof(info) };
+
+	return s->impl.device_info(&info) ? 0 : cairn_peak_gbps(info.name);
+}
+
+void cairn_session_record(const struct cairn_session *s, enum cairn_decode_path path, char *json, size_t len)
+{
+	struct cairn_device_info info = { .size = sizeof(info) };
+
+	if (s->impl.device_info(&info))
+		memset(&info, 0, sizeof(info));
+	snprintf(json, len,
+		 "\"impl\":\"%s%s%s%s%s\",\"impl_version\":\"%s\",\"sm_mhz\":%d,\"gpu\":\"%s\","
+		 "\"driver\":\"%s\",\"source\":\"%s\"",
+		 s->impl.name, path == CAIRN_DECODE_AUTO ? "" : ":",
+		 path == CAIRN_DECODE_AUTO ? "" : cairn_decode_path_names[path],
+		 s->weights == CAIRN_WEIGHTS_PLAIN ? "" : ":",
+		 s->weights == CAIRN_WEIGHTS_PLAIN ? "" : cairn_weights_names[s->weights], s->impl.version,
+		 info.clock_mhz, info.name, info.driver, cairn_source_digest());
+}

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* commands - the subcommands of the program that lie in this folder; each returns an enum cairn_exit status (command.h) */
+#ifndef CAIRN_COMMANDS_H
+#define CAIRN_COMMANDS_H
+
+int cairn_cmd_generate(int argc, char **argv);
+int cairn_cmd_eval(int argc, char **argv);
+int cairn_cmd_convert_gqa(int argc, char **argv);
+
+#endif

@@ -1,0 +1,478 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * generate - `cairn generate`: continues a prompt, or times the engine on a shape
+ *
+ * The time of a token (TPOT) is what a caller sees: the time between two tokens handed out. The first
+ * few are left out: there operations load their code and the pass is captured. The bytes of a step are
+ * those of model.h's cairn_model_step_bytes(), and their rate is set against a pure read of memory measured
+ * in the same run.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "primitives/base/dtype.h"
+#include "primitives/base/error.h"
+#include "serving/cli/command.h"
+#include "serving/cli/commands.h"
+#include "serving/engine/engine.h"
+
+#define WARM_UP		4	/* tokens */
+
+static const char usage[] =
+	"usage: cairn generate [OPTION]...\n"
+	"\n"
+	"Continues a prompt (--prompt, --prompt-file, else standard input) on standard output.\n"
+	"\n"
+	"  --impl NAME|PATH      cuda, cpu, ref, or a plug-in (cuda where there is a device, else cpu)\n"
+	"  --device N            (0)\n"
+	"  --model DIR           checkpoint in Hugging Face form (the embedded model)\n"
+	"  --prompt TEXT         \n"
+	"  --prompt-file FILE    \n"
+	"  --max-new-tokens N    (128)\n"
+	"  --temperature X       0 is greedy (0)\n"
+	"  --top-k N  --top-p X  --min-p X    0, 1 and 0 are off (off)\n"
+	"  --seed N              of sampling, and of random weights (1)\n"
+	"  --ignore-eos          goes on after an end-of-sequence token\n"
+	"\n"
+	"To measure:\n"
+	"  --shape NAME          random weights: llama2-7b, llama3-8b, llama32-1b, qwen2-7b, mistral-7b,\n"
+	"                        qwen3-8b, gemma2-9b, mixtral-8x7b, dsv2lite\n"
+	"  --prompt-tokens N     a prompt of random tokens (512 with --shape)\n"
+	"  --batch N             so many requests at once, all with this prompt (1)\n"
+	"  --repeat N            runs; their tokens must be the same (1)\n"
+	"  --prefill-rows N      prompt tokens of one pass (2048, on the host 256)\n"
+	"  --page-size N         tokens of a KV page (16)\n"
+	"  --decode PATH         auto: a decoding step is one operation where the table has it; graph,\n"
+	"                        persistent: in that form, or an error; unfused: a list of operations "
+	"(auto)\n"
+	"  --weights FORM        plain: as stored; fp8: matrices in 8 bits with a scale a row, fp8-blocks:\n"
+	"                        with one for 128 x 128 (plain)\n"
+	"  --no-graphs           launches operations one by one\n"
+	"  --json FILE           appends a bench record\n"
+	"\n"
+	"Exit status: 0 all well, 1 the engine failed, 2 bad usage or input.\n";
+
+struct options {
+	struct cairn_common_options common;
+	const char *shape, *prompt, *prompt_file;
+	int64_t max_new_tokens, prompt_tokens, repeat, prefill_rows, page_size, seed;
+	int ignore_eos, no_graphs;
+	struct cairn_sampling sampling;
+};
+
+/* One request of one run. */
+struct output {
+	struct cairn_token_stream *text;	/* NULL: not shown */
+	int32_t *ids;
+	double *at;				/* when each came */
+	int32_t num_ids;
+	int failed;
+};
+
+struct run {
+	struct output *out;
+	int32_t batch;
+	double start;
+};
+
+static int parse(int argc, char **argv, struct options *o)
+{
+	int64_t top_k = 0;
+	const struct cairn_option options[] = {
+		{ "prompt", CAIRN_OPT_TEXT, &o->prompt, 0, 0, NULL },
+		{ "prompt-file", CAIRN_OPT_TEXT, &o->prompt_file, 0, 0, NULL },
+		{ "max-new-tokens", CAIRN_OPT_INT, &o->max_new_tokens, 1, CAIRN_MAX_POSITIONS, NULL },
+		{ "temperature", CAIRN_OPT_FLOAT, &o->sampling.temperature, 0, 1e6, NULL },
+		{ "top-k", CAIRN_OPT_INT, &top_k, 0, CAIRN_MAX_VOCAB, NULL },
+		{ "top-p", CAIRN_OPT_FLOAT, &o->sampling.top_p, 1e-6, 1, NULL },
+		{ "min-p", CAIRN_OPT_FLOAT, &o->sampling.min_p, 0, 0.999999, NULL },
+		{ "seed", CAIRN_OPT_INT, &o->seed, 0, (double)INT64_MAX, NULL },
+		{ "ignore-eos", CAIRN_OPT_FLAG, &o->ignore_eos, 0, 0, NULL },
+		{ "shape", CAIRN_OPT_TEXT, &o->shape, 0, 0, NULL },
+		{ "prompt-tokens", CAIRN_OPT_INT, &o->prompt_tokens, 1, CAIRN_MAX_POSITIONS, NULL },
+		{ "repeat", CAIRN_OPT_INT, &o->repeat, 1, 1000, NULL },
+		{ "prefill-rows", CAIRN_OPT_INT, &o->prefill_rows, 1, 1 << 20, NULL },
+		{ "page-size", CAIRN_OPT_INT, &o->page_size, 1, 1 << 16, NULL },
+		{ "no-graphs", CAIRN_OPT_FLAG, &o->no_graphs, 0, 0, NULL },
+	};
+	int ret = cairn_parse_options(argc, argv, &o->common, options, sizeof(options) / sizeof(options[0]),
+				      usage);
+
+	if (ret)
+		return ret;
+	if (o->shape && (o->common.model || o->prompt || o->prompt_file))
+		return cairn_error(EINVAL,
+				   "--shape: has random weights and no tokenizer: not with --model or a "
+				   "prompt");
+	if (!!o->prompt + !!o->prompt_file + !!o->prompt_tokens > 1)
+		return cairn_error(EINVAL, "--prompt, --prompt-file, --prompt-tokens: give one of them");
+	if (o->shape && !o->prompt_tokens)
+		o->prompt_tokens = 512;
+	o->sampling.top_k = (int32_t)top_k;
+	o->sampling.seed = (uint64_t)o->seed;
+	return 0;
+}
+
+/* All of a file, or of standard input (path NULL). */
+static int read_text(const char *path, char **text, size_t *len)
+{
+	FILE *f = path ? fopen(path, "rb") : stdin;
+	size_t room = 0, n = 0, got;
+	char *buf = NULL, *grown;
+	int ret = 0;
+
+	if (!f)
+		return cairn_error(EINVAL, "--prompt-file: %s: %s", path, strerror(errno));
+	do {
+		room = room ? 2 * room : 1 << 16;
+		grown = room <= CAIRN_MAX_TEXT ? realloc(buf, room) : NULL;
+		if (!grown) {
+			ret = cairn_error(EINVAL, "%s: is over %u bytes", path ? path : "standard input",
+					  CAIRN_MAX_TEXT);
+			break;
+		}
+		buf = grown;
+		got = fread(buf + n, 1, room - n, f);
+		n += got;
+	} while (n == room);
+	if (!ret && ferror(f))
+		ret = cairn_error(EINVAL, "%s: %s", path ? path : "standard input", strerror(errno));
+	if (path)
+		fclose(f);
+	if (ret) {
+		free(buf);
+		return ret;
+	}
+	*text = buf;
+	*len = n;
+	return 0;
+}
+
+static int make_prompt(const struct cairn_session *s, const struct options *o, int32_t **ids, size_t *num_ids)
+{
+	char *text = NULL;
+	size_t len = 0;
+	int ret;
+
+	if (o->prompt_tokens) {
+		uint64_t x = (uint64_t)o->seed;
+
+		*ids = malloc((size_t)o->prompt_tokens * sizeof(**ids));
+		if (!*ids)
+			return cairn_error(ENOMEM, "prompt: no memory");
+		*num_ids = (size_t)o->prompt_tokens;
+		for (size_t i = 0; i < *num_ids; i++) {
+			x = x * 6364136223846793005u + 1442695040888963407u;
+			(*ids)[i] = (int32_t)((x >> 33) % (uint64_t)s->model->config.vocab_size);
+		}
+		return 0;
+	}
+	if (o->prompt)
+		return cairn_tokenizer_encode(s->tokenizer, o->prompt, strlen(o->prompt),
+					      CAIRN_ENCODE_ADD_SPECIAL, ids, num_ids);
+	CAIRN_TRY(read_text(o->prompt_file, &text, &len));
+	ret = cairn_tokenizer_encode(s->tokenizer, text, len, CAIRN_ENCODE_ADD_SPECIAL, ids, num_ids);
+	free(text);
+	return ret;
+}
+
+static int take_token(void *ctx, int32_t index, const struct cairn_token *token)
+{
+	struct output *out = ctx;
+	const char *text;
+	size_t len;
+
+	(void)index;
+	out->at[out->num_ids] = cairn_now();
+	out->ids[out->num_ids++] = token->id;
+	if (!out->text)
+		return 0;
+	out->failed = cairn_token_stream_push(out->text, token->id, &text, &len);
+	if (out->failed || (len && (fwrite(text, 1, len, stdout) != len || fflush(stdout))))
+		return 1;
+	return 0;
+}
+
+static int create_run(struct run *r, const struct options *o)
+{
+	r->batch = (int32_t)o->common.batch;
+	r->out = calloc((size_t)r->batch, sizeof(*r->out));
+	for (int32_t i = 0; r->out && i < r->batch; i++) {
+		r->out[i].ids = malloc((size_t)o->max_new_tokens * sizeof(*r->out->ids));
+		r->out[i].at = malloc((size_t)o->max_new_tokens * sizeof(*r->out->at));
+		if (!r->out[i].ids || !r->out[i].at)
+			return cairn_error(ENOMEM, "generate: no memory");
+	}
+	return r->out ? 0 : cairn_error(ENOMEM, "generate: no memory");
+}
+
+static void destroy_run(struct run *r)
+{
+	for (int32_t i = 0; r->out && i < r->batch; i++) {
+		cairn_token_stream_free(r->out[i].text);
+		free(r->out[i].ids);
+		free(r->out[i].at);
+	}
+	free(r->out);
+}
+
+static int submit(struct cairn_engine *e, const struct options *o, const int32_t *ids, size_t num_ids,
+		  struct run *r)
+{
+	struct cairn_request req = {
+		.prompt = ids, .num_prompt = (int32_t)num_ids, .max_new_tokens = (int32_t)o->max_new_tokens,
+		.ignore_eos = o->ignore_eos || o->shape, .sampling = o->sampling, .on_token = take_token,
+	};
+
+	for (int32_t i = 0; i < r->batch; i++) {
+		r->out[i].num_ids = 0;
+		req.id = (uint64_t)i;
+		req.ctx = &r->out[i];
+		req.sampling.seed = o->sampling.seed + (uint64_t)i;
+		CAIRN_TRY(cairn_engine_submit(e, &req));
+	}
+	return 0;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+struct figures {
+	double *ns;		/* between tokens, sorted */
+	int n;
+	double first_s;		/* to the first token, the last run's */
+	double decode_s;	/* from there to the last token, of as many */
+	int new_tokens;
+	double kv_tokens;	/* mean length of a request over the samples */
+	double bytes, roof;	/* of a step; GB/s of a pure read, 0: unknown */
+	int same;		/* all runs gave the same tokens */
+	int fused;		/* steps were one operation */
+};
+
+/*
+ * Of the request that got its first token last: from there on all advance together, until the first to finish
+ * leaves. Short runs keep all they have.
+ */
+static void take_samples(struct figures *f, const struct run *r, size_t num_prompt)
+{
+	const struct output *out = &r->out[r->batch - 1];
+	int32_t num_ids = out->num_ids;
+	double end = out->num_ids ? out->at[num_ids - 1] : 0;
+
+	for (int32_t i = 0; i < r->batch; i++) {
+		if (r->out[i].num_ids)
+			end = fmin(end, r->out[i].at[r->out[i].num_ids - 1]);
+	}
+	while (num_ids > 2 && out->at[num_ids - 1] > end)
+		num_ids--;
+	f->first_s = out->num_ids ? out->at[0] - r->start : 0;
+	f->new_tokens = num_ids;
+	f->decode_s = num_ids ? out->at[num_ids - 1] - out->at[0] : 0;
+	for (int32_t i = num_ids > 2 * WARM_UP ? WARM_UP : 1; i < num_ids; i++) {
+		f->kv_tokens = (f->kv_tokens * f->n + (double)(num_prompt + (size_t)i)) / (f->n + 1);
+		f->ns[f->n++] = (out->at[i] - out->at[i - 1]) * 1e9;
+	}
+}
+
+/* op: "generate", what a caller sees of a request, or "decode_step", one step of it. */
+static void write_row(FILE *json, const char *op, const struct cairn_session *s, const struct options *o,
+		      const struct figures *f, size_t num_prompt, enum cairn_decode_path path)
+{
+	const char *base = strrchr(s->dir, '/');
+	char name[96], device[320];
+	double median = f->ns[f->n / 2], gbps = f->bytes / median, peak = cairn_session_peak_gbps(s);
+	/* two for each weight and request; attention is left out */
+	double flops = 2 * (double)o->common.batch * (double)cairn_model_step_bytes(s->model, 0, 0) /
+		       (double)cairn_dtype_bytes(s->model->dtype);
+
+	snprintf(name, sizeof(name), "%.48s_b%lld_kv%zu", o->shape ? o->shape : base ? base + 1 : s->dir,
+		 (long long)o->common.batch, num_prompt);
+	for (char *p = name; *p; p++) {
+		if (!strchr("abcdefghijklmnopqrstuvwxyz0123456789_", *p))
+			*p = '_';
+	}
+	cairn_session_record(s, path, device, sizeof(device));
+	fprintf(json,
+		"{\"v\":1,\"op\":\"%s\",\"case\":\"%s\",\"ok\":%s,\"err_over_bound\":0,\"n\":%d,"
+		"\"min_ns\":%.0f,\"median_ns\":%.0f,\"p95_ns\":%.0f,\"bytes\":%.0f,\"flops\":%.0f,"
+		"\"gbps\":%.1f,\"roof_pct\":%.1f",
+		op, name, f->same ? "true" : "false", f->n, f->ns[0], median, f->ns[f->n * 95 / 100],
+		f->bytes, flops, gbps, f->roof > 0 ? 100 * gbps / f->roof : 0);
+	if (f->roof > 0)
+		fprintf(json, ",\"stream_pct\":%.1f", 100 * gbps / f->roof);
+	if (peak > 0)
+		fprintf(json, ",\"peak_pct\":%.1f", 100 * gbps / peak);
+	if (!strcmp(op, "generate"))
+		fprintf(json, ",\"prompt_tokens\":%zu,\"new_tokens\":%d,\"first_token_ns\":%.0f,"
+			"\"decode_ns\":%.0f", num_prompt, f->new_tokens, f->first_s * 1e9, f->decode_s * 1e9);
+	fprintf(json, ",\"seed\":%lld,%s}\n", (long long)o->seed, device);
+}
+
+static int write_records(const struct cairn_session *s, const struct options *o, const struct figures *f,
+			 size_t num_prompt)
+{
+	enum cairn_decode_path path = (enum cairn_decode_path)o->common.decode;
+	FILE *json = fopen(o->common.json, "a");
+
+	if (!json)
+		return cairn_error(EINVAL, "--json: %s: %s", o->common.json, strerror(errno));
+	write_row(json, "generate", s, o, f, num_prompt, path);
+	/* a step that is a list because the table has nothing else is not "cuda" */
+	write_row(json, "decode_step", s, o, f, num_prompt, f->fused ? path : CAIRN_DECODE_UNFUSED);
+	return fclose(json) ? cairn_error(EIO, "--json: %s: %s", o->common.json, strerror(errno)) : 0;
+}
+
+static int report(const struct cairn_session *s, const struct options *o, struct figures *f,
+		  size_t num_prompt)
+{
+	FILE *to = o->shape ? stdout : stderr;
+	double median;
+
+	if (!f->n) {
+		fprintf(to, "prompt of %zu tokens; too few new ones to time\n", num_prompt);
+		return 0;
+	}
+	qsort(f->ns, (size_t)f->n, sizeof(*f->ns), by_value);
+	median = f->ns[f->n / 2];
+	f->bytes = (double)cairn_model_step_bytes(s->model, (int32_t)o->common.batch,
+					       (int64_t)(f->kv_tokens * (double)o->common.batch));
+	fprintf(to, "prompt of %zu tokens: first token after %.1f ms; then %.3f ms a token (p95 %.3f%s), "
+		"%.1f tokens/s\n", num_prompt, f->first_s * 1e3, median * 1e-6, f->ns[f->n * 95 / 100] * 1e-6,
+		f->fused ? ", fused" : "", (double)o->common.batch * 1e9 / median);
+	if (o->shape || o->common.json) {
+		f->roof = cairn_session_read_gbps(s);
+		fprintf(to, "a step reads %.3f GB, %.1f GB/s", f->bytes * 1e-9, f->bytes / median);
+		fprintf(to, f->roof > 0 ? ": %.1f%% of the read stream, %.1f GB/s\n" : "\n",
+			100 * f->bytes / median / f->roof, f->roof);
+	}
+	if (!f->same)
+		fprintf(to, "the runs gave different tokens\n");
+	if (o->common.json)
+		CAIRN_TRY(write_records(s, o, f, num_prompt));
+	return 0;
+}
+
+/* Runs, and compares each with the first. */
+static int run_all(struct cairn_session *s, struct cairn_engine *e, const struct options *o,
+		   const int32_t *ids, size_t num_ids, struct run runs[2], struct figures *f)
+{
+	struct cairn_engine_stats stats;
+
+	f->same = 1;
+	for (int64_t k = 0; k < o->repeat; k++) {
+		struct run *r = &runs[k > 0];
+		struct output *out = &r->out[0];
+		const char *text;
+		size_t len;
+
+		CAIRN_TRY(submit(e, o, ids, num_ids, r));
+		if (s->tokenizer && !k)
+			CAIRN_TRY(cairn_token_stream_new(s->tokenizer, true, &out->text));
+		r->start = cairn_now();
+		CAIRN_TRY(cairn_engine_run(e));
+		if (out->failed)
+			return out->failed;
+		if (out->text) {
+			CAIRN_TRY(cairn_token_stream_finish(out->text, &text, &len));
+			fwrite(text, 1, len, stdout);
+			putchar('\n');
+			if (fflush(stdout) || ferror(stdout))
+				return cairn_error(EIO, "standard output: %s", strerror(errno));
+		}
+		take_samples(f, r, num_ids);
+		for (int32_t i = 0; k && i < r->batch; i++)
+			f->same &= r->out[i].num_ids == runs[0].out[i].num_ids &&
+				   !memcmp(r->out[i].ids, runs[0].out[i].ids,
+					   (size_t)r->out[i].num_ids * sizeof(*r->out[i].ids));
+	}
+	cairn_engine_stats(e, &stats);
+	f->fused = stats.fused_steps > 0;
+	return 0;
+}
+
+static int prepare(struct cairn_session *s, const struct options *o, int32_t **ids, size_t *num_ids,
+		   struct cairn_engine **e)
+{
+	int host;
+	struct cairn_engine_options eo = {
+		.no_graphs = o->no_graphs, .page_size = (int32_t)o->page_size,
+		.cache_grain = -1,	/* the requests are equal: each is to be computed */
+		.decode = (enum cairn_decode_path)o->common.decode,
+	};
+
+	CAIRN_TRY(cairn_session_start(s, o->common.impl, (int)o->common.device));
+	s->weights = (enum cairn_weights)o->common.weights;
+	host = !!(s->impl.flags & CAIRN_IMPL_HOST_MEM);
+	if (o->shape)
+		CAIRN_TRY(cairn_session_shape(s, o->shape, (uint64_t)o->seed));
+	else
+		CAIRN_TRY(cairn_session_load(s, o->common.model));
+	CAIRN_TRY(make_prompt(s, o, ids, num_ids));
+	if (!*num_ids)
+		return cairn_error(EINVAL, "prompt: is empty, and the tokenizer adds no token of its own");
+	if ((int64_t)*num_ids + o->max_new_tokens > s->model->config.max_position_embeddings)
+		return cairn_error(EINVAL, "--max-new-tokens: %lld and a prompt of %zu tokens exceed the %d "
+				   "positions of the model", (long long)o->max_new_tokens, *num_ids,
+				   s->model->config.max_position_embeddings);
+	eo.max_batch = eo.max_queued = (int32_t)o->common.batch;
+	eo.max_context = (int32_t)((int64_t)*num_ids + o->max_new_tokens);
+	eo.max_rows = (int32_t)(o->prefill_rows ? o->prefill_rows : host ? 256 : 2048);
+	if (eo.max_rows > (int64_t)*num_ids * o->common.batch)
+		eo.max_rows = (int32_t)((int64_t)*num_ids * o->common.batch);
+	if (eo.max_rows < eo.max_batch)
+		eo.max_rows = eo.max_batch;
+	return cairn_engine_create(e, s->model, &eo);
+}
+
+int cairn_cmd_generate(int argc, char **argv)
+{
+	struct options o = {
+		.common = { .batch = 1 }, .max_new_tokens = 128, .repeat = 1, .page_size = 16, .seed = 1,
+		.sampling = { .top_p = 1 },
+	};
+	struct cairn_session s = { 0 };
+	struct cairn_engine *e = NULL;
+	struct run runs[2] = { { 0 }, { 0 } };
+	struct figures f = { 0 };
+	int32_t *ids = NULL;
+	size_t num_ids = 0;
+	int ret, status = CAIRN_EXIT_USAGE;
+
+	cairn_clear_error();
+	ret = parse(argc, argv, &o);
+	if (ret > 0)
+		return CAIRN_EXIT_OK;
+	if (!ret)
+		ret = prepare(&s, &o, &ids, &num_ids, &e);
+	if (!ret) {
+		status = CAIRN_EXIT_FAILED;
+		ret = create_run(&runs[0], &o);
+	}
+	if (!ret)
+		ret = create_run(&runs[1], &o);
+	if (!ret) {
+		f.ns = malloc((size_t)(o.repeat * o.max_new_tokens) * sizeof(*f.ns));
+		ret = f.ns ? 0 : cairn_error(ENOMEM, "generate: no memory");
+	}
+	if (!ret)
+		ret = run_all(&s, e, &o, ids, num_ids, runs, &f);
+	if (!ret)
+		ret = report(&s, &o, &f, num_ids);
+	if (!ret && f.same)
+		status = CAIRN_EXIT_OK;
+	if (ret && *cairn_last_error())
+		fprintf(stderr, "cairn generate: %s\n", cairn_last_error());
+	free(f.ns);
+	destroy_run(&runs[0]);
+	destroy_run(&runs[1]);
+	free(ids);
+	cairn_engine_destroy(e);
+	cairn_session_close(&s);
+	return status;
+}

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+/* generate_test - the commands generate and eval, as a user meets them */
+#include "conformance/harness.h"
+
+#include "conformance/suite/spawn.h"
+#include "serving/model/model_test.h"
+
+#define MAX_ARGS	16
+
+/* Runs `cairn ARGS`; out: 16 KiB. */
+static int cairn(char *out, const char *const *args)
+{
+	char *argv[MAX_ARGS + 2] = { "cairn" };
+
+	for (int i = 0; i < MAX_ARGS && args[i]; i++)
+		argv[i + 1] = (char *)args[i];
+	return cairn_spawn(argv, out, 16384);
+}
+
+#define CAIRN(out, ...) cairn(out, (const char *const[MAX_ARGS + 1]){ __VA_ARGS__, NULL })
+
+/* What --impl takes; NULL: there is no such table here. */
+static const char *open_named(struct cairn_test *t, const char *table, struct cairn_impl *impl)
+{
+	static char path[PATH_MAX];
+
+	if (open_table(t, table, impl))
+		return NULL;
+	return strcmp(table, "late") ? table : cairn_beside("late_plugin.so", path, PATH_MAX) ? path : NULL;
+}
+
+static void eval(struct cairn_test *t, const char *table, const char *limit, const char *min_accuracy)
+{
+	struct cairn_impl impl;
+	char out[16384];
+
+	table = open_named(t, table, &impl);
+	if (!table)
+		return;
+	if (!EXPECT(t, CAIRN(out, "eval", "--impl", table, "--limit", limit, "--min-accuracy",
+			     min_accuracy) == 0))
+		cairn_note(t, "%s", out);
+	EXPECT_CONTAINS(t, out, "arith");
+	EXPECT_CONTAINS(t, out, "all");
+}
+
+static void eval_ref(struct cairn_test *t)
+{
+	eval(t, "ref", "10", "90");
+}
+
+static void eval_cpu(struct cairn_test *t)
+{
+	eval(t, "cpu", "100", "95");
+}
+
+static void eval_cuda(struct cairn_test *t)
+{
+	eval(t, "cuda", "400", "95");
+}
+
+static void eval_late(struct cairn_test *t)
+{
+	eval(t, "late", "10", "90");
+}
+
+static void answers(struct cairn_test *t, const char *table)
+{
+	struct cairn_impl impl;
+	char out[16384];
+
+	table = open_named(t, table, &impl);
+	if (!table)
+		return;
+	EXPECT(t, CAIRN(out, "generate", "--impl", table, "--prompt", "What is 55 - 8?\n") == 0);
+	EXPECT_CONTAINS(t, out, "\n47\n");
+	EXPECT_CONTAINS(t, out, "loaded in");
+	EXPECT(t, CAIRN(out, "generate", "--impl", table, "--prompt", "What is 55 - 8?\n", "--decode",
+			"unfused") == 0);
+	EXPECT_CONTAINS(t, out, "\n47\n");
+	EXPECT(t, !strstr(out, "fused)"));
+	for (int i = 0; impl.decode_step && i < 2; i++) {
+		EXPECT(t, CAIRN(out, "generate", "--impl", table, "--prompt", "What is 55 - 8?\n", "--decode",
+				i ? "graph" : "persistent") == 0);
+		EXPECT_CONTAINS(t, out, "\n47\n");
+		EXPECT_CONTAINS(t, out, ", fused)");
+	}
+}
+
+static void answers_ref(struct cairn_test *t)
+{
+	answers(t, "ref");
+}
+
+static void answers_cpu(struct cairn_test *t)
+{
+	answers(t, "cpu");
+}
+
+static void answers_cuda(struct cairn_test *t)
+{
+	answers(t, "cuda");
+}
+
+static void answers_late(struct cairn_test *t)
+{
+	answers(t, "late");
+}
+
+static void prompt_file_and_record(struct cairn_test *t)
+{
+	char prompt[PATH_MAX], json[PATH_MAX], out[16384], line[2048] = "";
+	FILE *f;
+
+	cairn_tmpfile(t, prompt, sizeof(prompt), "prompt", "What is 55 - 8?\n", 16);
+	snprintf(json, sizeof(json), "%s/record", cairn_tmpdir(t));
+	EXPECT(t, CAIRN(out, "generate", "--impl", "cpu", "--prompt-file", prompt, "--repeat", "2",
+			"--ignore-eos", "--max-new-tokens", "12", "--json", json) == 0);
+	EXPECT_CONTAINS(t, out, "47");
+	EXPECT(t, CAIRN(out, "generate", "--impl", "cpu", "--prompt-file", prompt, "--decode", "graph",
+			"--ignore-eos",
+			"--max-new-tokens", "12", "--json", json) == 0);
+	f = fopen(json, "r");
+	for (int i = 0; i < 4; i++) {
+		if (!EXPECT(t, f && fgets(line, sizeof(line), f)))
+			break;
+		EXPECT_CONTAINS(t, line, i % 2 ? "\"op\":\"decode_step\",\"case\":\"embedded_b1_kv" :
+				"\"op\":\"generate\",\"case\":\"embedded_b1_kv");
+		EXPECT_CONTAINS(t, line, "\"ok\":true");
+		EXPECT_CONTAINS(t, line, i < 2 ? "\"impl\":\"cpu\"" : "\"impl\":\"cpu:graph\"");
+		EXPECT_CONTAINS(t, line, "\"stream_pct\":");
+		EXPECT(t, (strstr(line, "\"new_tokens\":12,\"first_token_ns\":") != NULL) == (i % 2 == 0));
+	}
+	if (f)
+		fclose(f);
+}
+
+static void eval_counts(struct cairn_test *t)
+{
+	static const char questions[] =
+		"{\"task\": \"right\", \"prompt\": \"What is 55 - 8?\\n\", \"answer\": \" 47\"}\n"
+		"{\"task\": \"wrong\", \"prompt\": \"What is 55 - 8?\\n\", \"answer\": \"4\"}\n"
+		"{\"task\": \"wrong\", \"prompt\": \"What is 55 - 8?\\n\", \"answer\": \"470\"}\n";
+	char path[PATH_MAX], out[16384];
+
+	cairn_tmpfile(t, path, sizeof(path), "questions", questions, sizeof(questions) - 1);
+	EXPECT(t, CAIRN(out, "eval", "--impl", "cpu", "--file", path, "--min-accuracy", "33") == 0);
+	EXPECT_CONTAINS(t, out, "1 of     1 right");
+	EXPECT_CONTAINS(t, out, "0 of     2 right");
+	EXPECT_CONTAINS(t, out, "33.33%");
+	EXPECT(t, CAIRN(out, "eval", "--impl", "cpu", "--file", path, "--min-accuracy", "34") == 1);
+	EXPECT_CONTAINS(t, out, "--min-accuracy is 34");
+}
+
+/* One line, naming file and field, and exit status 2. */
+static void refused(struct cairn_test *t, const char *text, const char *const *args)
+{
+	char out[16384], *last;
+	int lines = 0;
+
+	if (!EXPECT(t, cairn(out, args) == 2))
+		cairn_note(t, "%s: %.300s", text, out);
+	EXPECT_CONTAINS(t, out, text);
+	last = strstr(out, "loaded in");	/* the line of a model that was fine */
+	for (const char *c = last ? strchr(last, '\n') + 1 : out; *c; c++)
+		lines += *c == '\n';
+	EXPECT(t, lines == 1);
+}
+
+#define REFUSED(t, text, ...) refused(t, text, (const char *const[MAX_ARGS + 1]){ __VA_ARGS__, NULL })
+
+static void bad_options(struct cairn_test *t)
+{
+	REFUSED(t, "'x' is not an option", "generate", "x");
+	REFUSED(t, "'x' is not an option", "eval", "x");
+	REFUSED(t, "--shape", "generate", "--shape", "llama3-8b", "--prompt", "x");
+	REFUSED(t, "llama32-1b", "generate", "--impl", "cpu", "--shape", "llama5");
+	REFUSED(t, "give one of them", "generate", "--prompt", "x", "--prompt-tokens", "5");
+	REFUSED(t, "/no/such/file", "generate", "--impl", "cpu", "--prompt-file", "/no/such/file");
+	REFUSED(t, "/no/such/dir", "generate", "--impl", "cpu", "--prompt", "x", "--json", "/no/such/dir/x");
+	REFUSED(t, "--max-new-tokens", "generate", "--impl", "cpu", "--prompt", "x", "--max-new-tokens",
+		"2048");
+	REFUSED(t, "--top-k", "generate", "--top-k", "-1");
+	REFUSED(t, "none of auto, graph, persistent, unfused", "generate", "--decode", "fast");
+	REFUSED(t, "--decode: ''", "eval", "--decode", "");
+	REFUSED(t, "--min-p: '1'", "generate", "--min-p", "1");
+	REFUSED(t, "--seed: '18446744073709551616'", "generate", "--seed", "18446744073709551616");
+	REFUSED(t, "--min-accuracy", "eval", "--min-accuracy", "101");
+	REFUSED(t, "/no/such/file", "eval", "--impl", "cpu", "--file", "/no/such/file");
+}
+
+static void bad_questions(struct cairn_test *t)
+{
+	static const struct { const char *line, *text; } rows[] = {
+		{ "", "has no question" },
+		{ "{\"task\": \"a\", \"prompt\": \"x\"", "questions:1" },
+		{ "{\"task\": \"a\", \"prompt\": \"x\"}", "answer" },
+		{ "{\"task\": \"a\", \"prompt\": 5, \"answer\": \"x\"}", "prompt" },
+		{ "{\"task\": \"a\\nb\", \"prompt\": \"x\", \"answer\": \"x\"}", "task" },
+	};
+	char path[PATH_MAX];
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		cairn_tmpfile(t, path, sizeof(path), "questions", rows[i].line, strlen(rows[i].line));
+		REFUSED(t, rows[i].text, "eval", "--impl", "cpu", "--file", path);
+	}
+}
+
+/* A copy of the embedded model with one file damaged. */
+static void bad_models(struct cairn_test *t)
+{
+	static const char *const files[] = { "config.json", "tokenizer.json", "model.safetensors" };
+	static const struct { const char *file, *content, *text; } rows[] = {
+		{ "config.json", "{", "config.json" },
+		{ "config.json", "{\"model_type\": \"llama\"}", "config.json: " },
+		{ "config.json", NULL, "config.json" },
+		{ "tokenizer.json", "{\"version\": \"1.0\"}", "tokenizer.json: model" },
+		{ "tokenizer.json", NULL, "tokenizer.json" },
+		{ "model.safetensors", "\377\377\377\377\377\377\377\377{}", "model.safetensors" },
+		{ "model.safetensors", "", "model.safetensors" },
+		{ "model.safetensors", NULL, "model.safetensors" },
+	};
+	char path[2 * PATH_MAX], target[2 * PATH_MAX];
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		for (size_t k = 0; k < ARRAY_SIZE(files); k++) {
+			snprintf(path, sizeof(path), "%s/%s", cairn_tmpdir(t), files[k]);
+			unlink(path);
+			snprintf(target, sizeof(target), "%s/serving/embedded/%s", cairn_data_dir(),
+				 files[k]);
+			if (strcmp(files[k], rows[i].file))
+				EXPECT(t, symlink(target, path) == 0);
+			else if (rows[i].content)
+				cairn_tmpfile(t, path, sizeof(path), files[k], rows[i].content,
+					      strlen(rows[i].content));
+		}
+		REFUSED(t, rows[i].text, "generate", "--impl", "cpu", "--model", cairn_tmpdir(t), "--prompt",
+			"x");
+	}
+}
+
+/* A tensor that is missing, or has another shape than config.json says, is named. */
+static void bad_weights(struct cairn_test *t)
+{
+	static const struct { const char *name, *from, *to, *text; } rows[] = {
+		{ "deepseek_tiny", "\"first_k_dense_replace\": 1", "\"first_k_dense_replace\": 2",
+		  "\"model.layers.1.mlp.gate_proj.weight\" is missing" },
+		{ "deepseek_tiny", "\"num_hidden_layers\": 3", "\"num_hidden_layers\": 4",
+		  "\"model.layers.3.input_layernorm.weight\" is missing" },
+		{ "deepseek_tiny", "\"n_shared_experts\": 2", "\"n_shared_experts\": 3",
+		  "\"model.layers.1.mlp.shared_experts.gate_proj.weight\": shape: "
+		  "is [128, 128], must be [192, 128]" },
+		{ "deepseek_q_tiny", "\"q_lora_rank\": 64", "\"q_lora_rank\": 128",
+		  "\"model.layers.0.self_attn.q_a_proj.weight\": shape: is [64, 128], must be [128, 128]" },
+		{ "qwen2_tiny", "\"num_key_value_heads\": 1", "\"num_key_value_heads\": 7",
+		  "\"model.layers.0.self_attn.k_proj.weight\": shape: is [64, 448], must be [448, 448]" },
+		/* no biases in there */
+		{ "llama2_tiny", "\"LlamaForCausalLM\"", "\"Qwen2ForCausalLM\"",
+		  "\"model.layers.0.self_attn.q_proj.bias\" is missing" },
+	};
+	char dir[PATH_MAX], path[2 * PATH_MAX], target[2 * PATH_MAX];
+	struct golden g;
+
+	snprintf(path, sizeof(path), "%s/tokenizer.json", cairn_tmpdir(t));
+	snprintf(target, sizeof(target), "%s/serving/embedded/tokenizer.json", cairn_data_dir());
+	EXPECT(t, symlink(target, path) == 0);
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		if (open_golden(t, &g, rows[i].name))
+			return;
+		if (!altered_checkpoint(t, g.dir, rows[i].from, rows[i].to, dir) &&
+		    (strcmp(rows[i].name, "llama2_tiny") ||
+		     !altered_config(t, dir, "\"model_type\": \"llama\"", "\"model_type\": \"qwen2\"")))
+			REFUSED(t, rows[i].text, "generate", "--impl", "cpu", "--model", dir,
+				"--prompt", "x");
+		close_golden(&g);
+	}
+}
+
+static const struct cairn_unit units[] = {
+	{ "answers_ref", answers_ref },
+	{ "answers_cpu", answers_cpu },
+	{ "answers_cuda", answers_cuda },
+	{ "eval_ref", eval_ref },
+	{ "eval_cpu", eval_cpu },
+	{ "eval_cuda", eval_cuda },
+	{ "answers_late", answers_late },
+	{ "eval_late", eval_late },
+	{ "eval_counts", eval_counts },
+	{ "prompt_file_and_record", prompt_file_and_record },
+	{ "bad_options", bad_options },
+	{ "bad_questions", bad_questions },
+	{ "bad_models", bad_models },
+	{ "bad_weights", bad_weights },
+};
+
+const struct cairn_family cairn_generate_family = {
+	.stage = "serving",
+	.name = "generate",
+	.units = units,
+	.num_units = ARRAY_SIZE(units),
+};

@@ -1,0 +1,430 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * engine - requests: coming, being found, and going
+ *
+ * Invariants
+ *   1. A request is in a slot and in a bucket while one of its answers is live; then, and only then, the
+ *      scheduler has sequences of it, or events that tell of their ends.
+ *   2. An answer is given tokens while it is live and its request is not cancelled; on_finish is called once,
+ *      after the request has left slot and bucket if it is its last one: a callback may use the id anew.
+ */
+#include "serving/engine/engine_impl.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "primitives/base/dtype.h"
+
+#define MAX_SEQS	1024		/* of a request */
+#define MAX_LIST	4096		/* stop ids, biases */
+
+static void destroy_request(struct cairn_engine *e, struct request *r);
+
+static int check_options(struct cairn_engine_options *o, const struct cairn_model_config *c)
+{
+	int64_t pages;
+
+	if (!o->max_context)
+		o->max_context = c->max_position_embeddings;
+	if (!o->max_rows)
+		o->max_rows = o->max_batch > 1024 ? o->max_batch : 1024;
+	if (!o->page_size)
+		o->page_size = 16;
+	if (o->max_batch < 1 || o->max_batch > 65536)
+		return cairn_error(EINVAL, "engine: max_batch: %d is not in 1..65536", o->max_batch);
+	if (o->max_context < 2 || o->max_context > c->max_position_embeddings)
+		return cairn_error(EINVAL, "engine: max_context: %d is not in 2..%d "
+				   "(max_position_embeddings)", o->max_context, c->max_position_embeddings);
+	if (o->max_rows < o->max_batch || o->max_rows > 1 << 20)
+		return cairn_error(EINVAL, "engine: max_rows: %d is not in %d (max_batch)..%d", o->max_rows,
+				   o->max_batch, 1 << 20);
+	if (o->page_size < 1 || o->page_size > 1 << 16)
+		return cairn_error(EINVAL, "engine: page_size: %d is not in 1..65536", o->page_size);
+	pages = o->num_pages;
+	if (!pages)
+		pages = ((int64_t)o->max_context + o->page_size - 1) / o->page_size * o->max_batch;
+	if (pages < 1 || pages > INT_MAX / o->page_size)
+		return cairn_error(EINVAL, "engine: num_pages: %lld pages of %d tokens are out of range",
+				   (long long)pages, o->page_size);
+	o->num_pages = (int32_t)pages;
+	if (o->cache_grain < -1)
+		return cairn_error(EINVAL, "engine: cache_grain: is %d", o->cache_grain);
+	o->cache_grain = !o->cache_grain ? o->page_size : o->cache_grain < 0 ? 0 : o->cache_grain;
+	return 0;
+}
+
+/*
+ * What giving way costs, where nobody has measured it: a token to be computed again takes two operations for
+ * each weight, at 400 TFLOP/s; a page is copied at 50 GB/s. Only their ratio counts.
+ */
+static void estimate_costs(struct cairn_scheduler_options *so, const struct cairn_model *m)
+{
+	int latent = cairn_model_is_latent(m);
+	double token = (double)m->dims[latent ? CAIRN_D_LATENT : CAIRN_D_KV] * (latent ? 1 : 2) *
+		       (double)cairn_dtype_bytes(m->dtype) * m->config.num_hidden_layers;
+
+	so->recompute_ns = 1 + (int64_t)((double)m->bytes / 4e5);
+	so->swap_ns = 1 + (int64_t)(token * so->page_size / 50);
+}
+
+static int create_scheduler(struct cairn_engine *e, const struct cairn_model *m)
+{
+	const struct cairn_engine_options *o = &e->opt;
+	struct cairn_scheduler_options so = {
+		.dense_rows = o->max_rows, .max_seqs = o->max_batch,
+		.max_chunk = cairn_forward_supported(m) ? 0 : 1,
+		.max_context = o->max_context, .page_size = o->page_size, .num_pages = o->num_pages,
+		.host_pages = o->host_pages, .disk_pages = o->disk_pages, .grain = o->cache_grain,
+		.ahead = !o->in_turn, .max_queued = o->max_queued,
+		.max_queued_tokens = o->max_queued_tokens, .max_passes = o->max_passes,
+		.expected_new = o->expected_new, .recompute_ns = o->recompute_ns, .swap_ns = o->swap_ns,
+	};
+
+	if (!o->recompute_ns && !o->swap_ns)
+		estimate_costs(&so, m);
+	return cairn_scheduler_create(&e->scheduler, &so);
+}
+
+static int create_tiers(struct cairn_engine *e, const struct cairn_model *model)
+{
+	struct cairn_tiers_options to = {
+		.host_pages = e->opt.host_pages, .disk_pages = e->opt.disk_pages, .disk_dir = e->opt.disk_dir,
+	};
+
+	return cairn_tiers_create(&e->tiers, model, cairn_worker_kv(e->worker),
+				  cairn_worker_stream(e->worker), &to);
+}
+
+int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
+			const struct cairn_engine_options *options)
+{
+	struct cairn_worker_options wo;
+	struct cairn_engine *e;
+	int ret;
+
+	if (!out || !model || !options)
+		return cairn_error(EINVAL, "engine: null pointer");
+	e = calloc(1, sizeof(*e));
+	if (!e)
+		return cairn_error(ENOMEM, "engine: no memory");
+	e->impl = model->impl;
+	e->config = &model->config;
+	e->opt = *options;
+	ret = check_options(&e->opt, e->config);
+	if (ret)
+		goto out_destroy;
+	ret = create_scheduler(e, model);
+	if (ret)
+		goto out_destroy;
+	wo = (struct cairn_worker_options){
+		.max_batch = e->opt.max_batch, .max_rows = e->opt.max_rows,
+		.max_context = e->opt.max_context, .num_pages = e->opt.num_pages,
+		.page_size = e->opt.page_size, .no_graphs = e->opt.no_graphs, .decode = e->opt.decode,
+		.timeline = e->opt.timeline,
+	};
+	ret = cairn_worker_create(&e->worker, model, &wo);
+	if (!ret)
+		ret = create_tiers(e, model);
+	if (ret)
+		goto out_destroy;
+	ret = engine_treat_create(e);
+	if (ret)
+		goto out_destroy;
+	ret = -ENOMEM;
+	e->stops = calloc((size_t)e->opt.max_batch, sizeof(*e->stops));
+	if (!e->stops)
+		goto out_nomem;
+	for (int i = 0; i < CAIRN_WORKER_FLIGHTS; i++) {
+		e->flights[i].draws = calloc((size_t)e->opt.max_batch, sizeof(struct draw));
+		if (!e->flights[i].draws)
+			goto out_nomem;
+	}
+	*out = e;
+	return 0;
+
+out_nomem:
+	cairn_error(ENOMEM, "engine: no memory for %d sequences", e->opt.max_batch);
+out_destroy:
+	cairn_engine_destroy(e);
+	return ret;
+}
+
+void cairn_engine_destroy(struct cairn_engine *e)
+{
+	if (!e)
+		return;
+	if (e->worker)
+		e->impl->stream_sync(cairn_worker_stream(e->worker));
+	cairn_tiers_destroy(e->tiers);
+	cairn_worker_destroy(e->worker);
+	cairn_scheduler_destroy(e->scheduler);
+	for (int i = 0; i < CAIRN_WORKER_FLIGHTS; i++)
+		free(e->flights[i].draws);
+	for (int32_t i = 0; i < e->num_slots; i++) {
+		if (e->slots[i].r)
+			destroy_request(NULL, e->slots[i].r);
+	}
+	free(e->treats);
+	free(e->count_slots);
+	free(e->slots);
+	free(e->free_slots);
+	free(e->events);
+	free(e->stops);
+	free(e);
+}
+
+/* ---- finding ---- */
+
+static struct request **bucket(struct cairn_engine *e, uint64_t id)
+{
+	return &e->buckets[(id * 0x9e3779b97f4a7c15u) >> 52 & (NUM_BUCKETS - 1)];
+}
+
+static struct request *find_id(struct cairn_engine *e, uint64_t id)
+{
+	struct request *r = *bucket(e, id);
+
+	while (r && r->req.id != id)
+		r = r->next;
+	return r;
+}
+
+struct request *engine_find(struct cairn_engine *e, uint64_t handle)
+{
+	uint32_t slot = (uint32_t)handle;
+
+	return e->slots[slot].generation == (uint32_t)(handle >> 32) ? e->slots[slot].r : NULL;
+}
+
+static int take_slot(struct cairn_engine *e, struct request *r)
+{
+	int32_t slot, num = e->num_slots ? 2 * e->num_slots : 64;
+
+	if (!e->num_free) {
+		void *slots = realloc(e->slots, (size_t)num * sizeof(*e->slots));
+		void *places = slots ? realloc(e->free_slots, (size_t)num * sizeof(*e->free_slots)) : NULL;
+
+		if (slots)
+			e->slots = slots;
+		if (!places)
+			return cairn_error(ENOMEM, "engine: no memory for %d requests", num);
+		e->free_slots = places;
+		memset(e->slots + e->num_slots, 0, (size_t)(num - e->num_slots) * sizeof(*e->slots));
+		for (int32_t i = num; i-- > e->num_slots;)
+			e->free_slots[e->num_free++] = i;
+		e->num_slots = num;
+	}
+	slot = e->free_slots[--e->num_free];
+	e->slots[slot].r = r;
+	r->handle = (uint64_t)++e->slots[slot].generation << 32 | (uint32_t)slot;
+	return 0;
+}
+
+static void leave(struct cairn_engine *e, struct request *r)
+{
+	uint32_t slot = (uint32_t)r->handle;
+	struct request **at = bucket(e, r->req.id);
+
+	while (*at && *at != r)
+		at = &(*at)->next;
+	if (*at)
+		*at = r->next;
+	e->slots[slot].r = NULL;
+	e->free_slots[e->num_free++] = (int32_t)slot;
+}
+
+/* ---- coming ---- */
+
+static int check_request(struct cairn_engine *e, const struct cairn_request *r)
+{
+	int64_t room = (int64_t)e->opt.num_pages * e->opt.page_size;
+	int32_t vocab = e->config->vocab_size, num_seqs = r->num_seqs ? r->num_seqs : 1;
+
+	if (!r->prompt || r->num_prompt < 1)
+		return cairn_error(EINVAL, "prompt: is empty, at least one token is needed");
+	if (r->max_new_tokens < 1)
+		return cairn_error(EINVAL, "max_new_tokens: is %d, must be >= 1", r->max_new_tokens);
+	if (room > e->opt.max_context)
+		room = e->opt.max_context;
+	if ((int64_t)r->num_prompt + r->max_new_tokens > room)
+		return cairn_error(EINVAL, "prompt: %d tokens and max_new_tokens %d together exceed the "
+				   "context of %lld", r->num_prompt, r->max_new_tokens, (long long)room);
+	for (int32_t i = 0; i < r->num_prompt; i++) {
+		if (r->prompt[i] < 0 || r->prompt[i] >= vocab)
+			return cairn_error(EINVAL, "prompt: token %d is %d, the vocabulary has %d", i,
+					   r->prompt[i], vocab);
+	}
+	if (num_seqs < 1 || num_seqs > e->opt.max_batch || num_seqs > MAX_SEQS)
+		return cairn_error(EINVAL, "num_seqs: is %d, must be in 1..%d", num_seqs,
+				   e->opt.max_batch < MAX_SEQS ? e->opt.max_batch : MAX_SEQS);
+	if (r->num_stop_ids < 0 || r->num_stop_ids > MAX_LIST || (r->num_stop_ids && !r->stop_ids))
+		return cairn_error(EINVAL, "stop_ids: are %d, must be in 0..%d", r->num_stop_ids, MAX_LIST);
+	for (int32_t i = 0; i < r->num_stop_ids; i++) {
+		if (r->stop_ids[i] < 0 || r->stop_ids[i] >= vocab)
+			return cairn_error(EINVAL, "stop_ids: number %d is %d, the vocabulary has %d", i,
+					   r->stop_ids[i], vocab);
+	}
+	if (r->deadline_ns < 0)
+		return cairn_error(EINVAL, "deadline_ns: is %lld", (long long)r->deadline_ns);
+	if (find_id(e, r->id))
+		return cairn_error(EINVAL, "id: request %llu is there already", (unsigned long long)r->id);
+	CAIRN_TRY(engine_check_sampling(e, r));
+	return r->beam_width ? engine_check_beams(e, r) : 0;
+}
+
+static struct request *make_request(const struct cairn_request *from)
+{
+	int32_t num_answers = from->num_seqs ? from->num_seqs : 1;
+	size_t answers = (size_t)num_answers * sizeof(struct answer);
+	size_t stop_ids = (size_t)from->num_stop_ids * sizeof(int32_t);
+	struct request *r = calloc(1, sizeof(*r) + answers + stop_ids);
+	int32_t *list;
+
+	if (!r)
+		return NULL;
+	r->req = *from;
+	r->num_answers = r->num_live = num_answers;
+	list = (int32_t *)(r->answers + num_answers);
+	if (stop_ids)
+		memcpy(list, from->stop_ids, stop_ids);
+	r->req.stop_ids = list;
+	r->req.prompt = NULL;		/* the scheduler keeps it */
+	for (int32_t i = 0; i < num_answers; i++)
+		r->answers[i] = (struct answer){ .live = 1, .end_token = -1, .slot = -1 };
+	return r;
+}
+
+static void destroy_request(struct cairn_engine *e, struct request *r)
+{
+	if (e)
+		engine_treat_end(e, r);
+	engine_beams_destroy(r->beams);
+	free(r->prompt);
+	free(r);
+}
+
+static int enter(struct cairn_engine *e, struct request *r, const struct cairn_request *request)
+{
+	struct request **at = bucket(e, request->id);
+	struct cairn_scheduler_request sr = {
+		.prompt = request->prompt, .num_prompt = request->num_prompt,
+		.max_new_tokens = request->max_new_tokens,
+		.num_seqs = request->beam_width ? request->beam_width : r->num_answers,
+		.salt = request->salt, .deadline_ns = request->deadline_ns, .keep = request->keep,
+		.lockstep = request->beam_width > 0,
+	};
+	int ret;
+
+	CAIRN_TRY(engine_treat_begin(e, r, request));
+	if (request->beam_width)
+		CAIRN_TRY(engine_beams_create(e, r));
+	CAIRN_TRY(take_slot(e, r));
+	r->next = *at;
+	*at = r;
+	sr.id = r->handle;
+	ret = cairn_scheduler_submit(e->scheduler, &sr);
+	if (ret)
+		leave(e, r);
+	return ret;
+}
+
+int cairn_engine_submit(struct cairn_engine *e, const struct cairn_request *request)
+{
+	struct request *r;
+	int ret;
+
+	if (e->failed)
+		return cairn_error(EINVAL, "engine: an earlier step has failed");
+	CAIRN_TRY(check_request(e, request));
+	r = make_request(request);
+	if (!r)
+		return cairn_error(ENOMEM, "engine: no memory for a request");
+	ret = enter(e, r, request);
+	if (ret) {
+		destroy_request(e, r);
+		return ret;
+	}
+	e->num_requests++;
+	return 0;
+}
+
+/* ---- going ---- */
+
+void engine_finish(struct cairn_engine *e, struct request *r, int32_t index, enum cairn_finish why,
+		   int32_t token)
+{
+	int last = --r->num_live == 0;
+
+	r->answers[index].live = 0;
+	engine_treat_end_answer(e, &r->answers[index]);
+	if (last) {
+		leave(e, r);
+		e->num_requests--;
+	}
+	if (r->req.on_finish)
+		r->req.on_finish(r->req.ctx, index, why, token);
+	if (last)
+		destroy_request(e, r);
+}
+
+int cairn_engine_cancel(struct cairn_engine *e, uint64_t id)
+{
+	struct request *r = find_id(e, id);
+
+	if (!r || r->cancelled)
+		return cairn_error(ENOENT, "there is no request %llu", (unsigned long long)id);
+	r->cancelled = 1;
+	return cairn_scheduler_cancel(e->scheduler, r->handle);
+}
+
+int cairn_engine_stop(struct cairn_engine *e, uint64_t id, int32_t index)
+{
+	struct request *r = find_id(e, id);
+	struct answer *a = r && index >= 0 && index < r->num_answers ? &r->answers[index] : NULL;
+	int ret;
+
+	if (!a || !a->live || a->stopping || r->cancelled)
+		return cairn_error(ENOENT, "there is no request %llu with answer %d", (unsigned long long)id,
+				   index);
+	if (r->beams)
+		return cairn_error(EINVAL, "request %llu: its answers are known only at the end",
+				   (unsigned long long)id);
+	a->stopping = 1;
+	/* an answer that has no sequence yet ends with the first token it draws */
+	ret = cairn_scheduler_stop(e->scheduler, r->handle, index);
+	return ret == -ENOENT || ret == -EAGAIN ? 0 : ret;
+}
+
+int cairn_engine_run(struct cairn_engine *e)
+{
+	int busy = 1;
+
+	while (busy)
+		CAIRN_TRY(cairn_engine_step(e, &busy));
+	return 0;
+}
+
+void cairn_engine_stats(const struct cairn_engine *e, struct cairn_engine_stats *stats)
+{
+	struct cairn_worker_stats ws;
+
+	cairn_worker_stats(e->worker, &ws);
+	*stats = e->stats;
+	stats->graph_steps = ws.graph_passes;
+	stats->captures = ws.captures;
+	stats->fused_steps = ws.fused_passes;
+	stats->layer_offloads = cairn_tiers_num_by_layer(e->tiers);
+	stats->wait_ns = ws.wait_ns;
+	stats->host_ns -= ws.wait_ns;
+	stats->busy_ns = ws.busy_ns;
+	stats->idle_ns = ws.idle_ns;
+	stats->max_idle_ns = ws.max_idle_ns;
+	cairn_scheduler_stats(e->scheduler, &stats->scheduler);
+}
+
+int cairn_engine_verify(const struct cairn_engine *e)
+{
+	return cairn_scheduler_verify(e->scheduler);
+}

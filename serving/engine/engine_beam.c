@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * engine_beam - beam search: several continuations at once, of which the likeliest go on
+ *
+ * With width w, and m tokens that end an answer, each beam is a sequence of the scheduler's, in lockstep.
+ * When all have drawn, their w + m likeliest next tokens each, with log-probabilities, are what may come
+ * next: no more can matter, and w of them go on, so that no beam's place is free for another request.
+ *
+ *   - those that end an answer and are among the w best of all become hypotheses, of which the w best by
+ *     sum / length^length_penalty are kept;
+ *   - the w best of the others are the beams of the next step. A beam with several of them is forked,
+ *     one with none is given up; in the others the drawn token is replaced.
+ *
+ * It is over when there are w hypotheses, or max_new_tokens: beams are hypotheses then. (Hugging Face's
+ * search with early_stopping = True.) All beams are equal in the first step, so that only one counts there.
+ *
+ * Beams that have given way for want of memory draw later than the others; those are held until then.
+ * Tokens are kept as nodes that name the one before, since beams share their past.
+ */
+#include "serving/engine/engine_impl.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_CANDIDATES	CAIRN_LOGPROBS_MAX
+
+struct node {
+	int32_t before;			/* -1: it is the first */
+	int32_t token;
+	float logprob;
+};
+
+struct beam {
+	int32_t index;			/* of its sequence */
+	int32_t node;			/* its last token; -1: none yet */
+	double sum;
+	int has_drawn;
+	int32_t num;
+	int32_t tokens[MAX_CANDIDATES];
+	float logprobs[MAX_CANDIDATES];
+};
+
+struct hypothesis {
+	double score;
+	int32_t node;			/* the last token that is given */
+	int32_t end_token;		/* -1: it was not ended */
+};
+
+struct candidate {
+	double sum;
+	float logprob;
+	int32_t beam, rank, token;
+};
+
+struct beams {
+	int32_t width, num_candidates, num_live, num_hypotheses, num_nodes;
+	int32_t length;			/* tokens of each beam */
+	struct node *nodes;		/* [width * max_new_tokens] at most */
+	int32_t nodes_room;
+	struct hypothesis *hypotheses;	/* [width + 1], the best first */
+	struct candidate *candidates;	/* [width * num_candidates] */
+	struct beam *next;		/* [width], as live */
+	struct beam live[];
+};
+
+static int32_t count_ends(const struct cairn_engine *e, const struct cairn_request *r)
+{
+	return r->num_stop_ids + (r->ignore_eos ? 0 : e->config->num_eos);
+}
+
+int engine_check_beams(const struct cairn_engine *e, const struct cairn_request *r)
+{
+	const struct cairn_sampling *s = &r->sampling;
+	int32_t most = MAX_CANDIDATES / 2 < e->opt.max_batch ? MAX_CANDIDATES / 2 : e->opt.max_batch;
+	int32_t vocab = e->config->vocab_size, candidates = MAX_CANDIDATES < vocab ? MAX_CANDIDATES : vocab;
+
+	if (r->beam_width < 1 || r->beam_width > most)
+		return cairn_error(EINVAL, "beam_width: is %d, must be in 1..%d", r->beam_width, most);
+	if (r->beam_width + count_ends(e, r) > candidates)
+		return cairn_error(EINVAL, "stop_ids: are %d, with beam_width %d and %d end-of-sequence "
+				   "tokens all must be at most %d", r->num_stop_ids, r->beam_width,
+				   count_ends(e, r) - r->num_stop_ids, candidates);
+	if (r->num_seqs > r->beam_width)
+		return cairn_error(EINVAL, "num_seqs: is %d, there are only %d beams", r->num_seqs,
+				   r->beam_width);
+	if (!isfinite(r->length_penalty))
+		return cairn_error(EINVAL, "length_penalty: is not finite");
+	if (s->presence_penalty != 0 || s->frequency_penalty != 0 ||
+	    (s->repetition_penalty != 0 && s->repetition_penalty != 1))
+		return cairn_error(EINVAL, "beam_width: not with presence_penalty, frequency_penalty or "
+				   "repetition_penalty");
+	if (s->num_logprobs > 1)
+		return cairn_error(EINVAL, "num_logprobs: is %d, must be 0 or 1 with beam_width",
+				   s->num_logprobs);
+	return 0;
+}
+
+int engine_beams_create(const struct cairn_engine *e, struct request *r)
+{
+	int32_t width = r->req.beam_width;
+	struct beams *b = calloc(1, sizeof(*b) + 2 * (size_t)width * sizeof(*b->live));
+
+	if (!b)
+		return cairn_error(ENOMEM, "engine: no memory for %d beams", width);
+	r->beams = b;
+	b->width = b->num_live = width;
+	b->num_candidates = width + count_ends(e, &r->req);
+	b->next = b->live + width;
+	b->hypotheses = calloc((size_t)width + 1, sizeof(*b->hypotheses));
+	b->candidates = calloc((size_t)(width * b->num_candidates), sizeof(*b->candidates));
+	if (!b->hypotheses || !b->candidates)
+		return cairn_error(ENOMEM, "engine: no memory for %d beams", width);
+	for (int32_t i = 0; i < width; i++) {
+		b->live[i].index = i;
+		b->live[i].node = -1;
+	}
+	return 0;
+}
+
+void engine_beams_destroy(struct beams *b)
+{
+	if (!b)
+		return;
+	free(b->nodes);
+	free(b->hypotheses);
+	free(b->candidates);
+	free(b);
+}
+
+int32_t engine_beams_candidates(const struct beams *b)
+{
+	return b->num_candidates;
+}
+
+void engine_beams_take(const struct cairn_engine *e, struct request *r, int32_t index,
+		       const struct cairn_worker_result *w, int32_t i)
+{
+	struct beams *b = r->beams;
+	int32_t going_on = 0;
+	const int32_t *top = w->top + (size_t)i * (size_t)w->k;
+	const float *logprobs = w->top_logprob + (size_t)i * (size_t)w->k;
+
+	for (int32_t k = 0; k < b->num_live; k++) {
+		struct beam *beam = &b->live[k];
+
+		if (beam->index != index)
+			continue;
+		beam->has_drawn = 1;
+		beam->num = 0;
+		for (int32_t c = 0; c < b->num_candidates && top[c] >= 0 && isfinite(logprobs[c]); c++) {
+			beam->tokens[c] = top[c];
+			beam->logprobs[c] = logprobs[c];
+			beam->num++;
+			going_on += !engine_is_end(e, r, top[c]);
+		}
+		r->bad |= going_on < b->width;
+	}
+}
+
+/* The best first; equal ones in the order of beams and ranks. */
+static int by_sum(const void *pa, const void *pb)
+{
+	const struct candidate *a = pa, *b = pb;
+
+	if (a->sum != b->sum)
+		return a->sum < b->sum ? 1 : -1;
+	return a->beam != b->beam ? a->beam - b->beam : a->rank - b->rank;
+}
+
+static void add_hypothesis(struct beams *b, const struct request *r, double sum, int32_t length, int32_t node,
+			   int32_t end_token)
+{
+	double score = sum / pow(length, (double)r->req.length_penalty);
+	int32_t at = b->num_hypotheses;
+
+	for (; at && b->hypotheses[at - 1].score < score; at--)
+		b->hypotheses[at] = b->hypotheses[at - 1];
+	b->hypotheses[at] = (struct hypothesis){ score, node, end_token };
+	if (b->num_hypotheses < b->width)
+		b->num_hypotheses++;
+}
+
+static int add_node(struct beams *b, int32_t before, int32_t token, float logprob, int32_t *node)
+{
+	if (b->num_nodes == b->nodes_room) {
+		int32_t room = b->nodes_room ? 2 * b->nodes_room : 64;
+		void *nodes = realloc(b->nodes, (size_t)room * sizeof(*b->nodes));
+
+		if (!nodes)
+			return cairn_error(ENOMEM, "engine: no memory for beams");
+		b->nodes = nodes;
+		b->nodes_room = room;
+	}
+	b->nodes[b->num_nodes] = (struct node){ before, token, logprob };
+	*node = b->num_nodes++;
+	return 0;
+}
+
+/* Sorts what may come next into hypotheses and b->next, whose index is as yet the beam before. */
+static int choose(struct cairn_engine *e, struct request *r, int32_t *num_next)
+{
+	struct beams *b = r->beams;
+	int32_t num = 0, beams = b->length ? b->num_live : 1;
+
+	for (int32_t i = 0; i < beams; i++) {
+		for (int32_t c = 0; c < b->live[i].num; c++)
+			b->candidates[num++] = (struct candidate){
+				b->live[i].sum + (double)b->live[i].logprobs[c], b->live[i].logprobs[c], i, c,
+				b->live[i].tokens[c],
+			};
+	}
+	qsort(b->candidates, (size_t)num, sizeof(*b->candidates), by_sum);
+	*num_next = 0;
+	for (int32_t i = 0; i < num && *num_next < b->width; i++) {
+		const struct candidate *c = &b->candidates[i];
+		struct beam *next = &b->next[*num_next];
+
+		if (engine_is_end(e, r, c->token)) {
+			int32_t node = b->live[c->beam].node, end = -1;
+
+			/* its own log-probability is kept, too: the last one of the answer's sum */
+			if (i < b->width) {
+				end = c->token;
+				add_hypothesis(b, r, c->sum, b->length + 1, node, end);
+			}
+			continue;
+		}
+		next->index = c->beam;
+		next->sum = c->sum;
+		CAIRN_TRY(add_node(b, b->live[c->beam].node, c->token, c->logprob, &next->node));
+		++*num_next;
+	}
+	b->length++;
+	return 0;
+}
+
+/* The sequences become those of b->next. */
+static int rearrange(struct cairn_engine *e, struct request *r, int32_t num_next)
+{
+	struct beams *b = r->beams;
+
+	for (int32_t i = 0; i < b->num_live; i++) {
+		int32_t children = 0;
+
+		CAIRN_TRY(cairn_scheduler_hold(e->scheduler, r->handle, b->live[i].index, 0));
+		for (int32_t k = 0; k < num_next; k++)
+			children += b->next[k].index == i;
+		if (!children)
+			CAIRN_TRY(cairn_scheduler_stop(e->scheduler, r->handle, b->live[i].index));
+	}
+	for (int32_t k = 0; k < num_next; k++) {
+		struct beam *next = &b->next[k];
+		int32_t from = next->index, index = b->live[from].index;
+
+		if (b->live[from].has_drawn)	/* its first one goes on in its place */
+			b->live[from].has_drawn = 0;
+		else
+			CAIRN_TRY(cairn_scheduler_fork(e->scheduler, r->handle, index, &index));
+		CAIRN_TRY(cairn_scheduler_set_last(e->scheduler, r->handle, index,
+						   b->nodes[next->node].token));
+		next->index = index;
+		next->has_drawn = 0;
+	}
+	memcpy(b->live, b->next, (size_t)num_next * sizeof(*b->live));
+	b->num_live = num_next;
+	return 0;
+}
+
+/* Gives the tokens up to a node, from the first one. Returns whether on_token ended the answer. */
+static int give(const struct request *r, int32_t index, int32_t node)
+{
+	const struct beams *b = r->beams;
+	const struct node *n = &b->nodes[node];
+	struct cairn_token token;
+
+	if (node < 0)
+		return 0;
+	if (give(r, index, n->before))
+		return 1;
+	token = (struct cairn_token){ .id = n->token, .logprob = n->logprob };
+	return r->req.on_token && r->req.on_token(r->req.ctx, index, &token);
+}
+
+static int finish(struct cairn_engine *e, struct request *r)
+{
+	struct beams *b = r->beams;
+	int32_t num = r->num_answers;
+	int ret = cairn_scheduler_cancel(e->scheduler, r->handle);
+
+	if (ret && ret != -ENOENT)	/* -ENOENT: they ended by their length */
+		return ret;
+	for (int32_t i = 0; i < num; i++) {
+		int has = i < b->num_hypotheses;
+		int32_t end = has ? b->hypotheses[i].end_token : -1;
+		enum cairn_finish why = end >= 0 ? CAIRN_FINISH_STOP : CAIRN_FINISH_LENGTH;
+
+		if (has && !r->cancelled && give(r, i, b->hypotheses[i].node)) {
+			why = CAIRN_FINISH_STOP;
+			end = -1;
+		}
+		if (r->bad)
+			why = CAIRN_FINISH_FAILED;
+		engine_finish(e, r, i, r->cancelled ? CAIRN_FINISH_CANCELLED : why, end);
+	}
+	return 0;
+}
+
+int engine_beams_advance(struct cairn_engine *e, struct request *r)
+{
+	struct beams *b = r->beams;
+	int32_t num_next, waiting = 0;
+
+	if (r->bad) {
+		b->num_hypotheses = 0;
+		return finish(e, r);
+	}
+	for (int32_t i = 0; i < b->num_live; i++)
+		waiting += !b->live[i].has_drawn;
+	if (waiting == b->num_live)
+		return 0;		/* it has advanced already, for another draw of the pass */
+	if (waiting) {
+		int last = b->length + 1 == r->req.max_new_tokens;	/* those that have drawn are gone */
+
+		for (int32_t i = 0; i < b->num_live && !last; i++) {
+			if (b->live[i].has_drawn)
+				CAIRN_TRY(cairn_scheduler_hold(e->scheduler, r->handle, b->live[i].index, 1));
+		}
+		return 0;
+	}
+	CAIRN_TRY(choose(e, r, &num_next));
+	if (b->length == r->req.max_new_tokens) {
+		for (int32_t k = 0; k < num_next; k++)
+			add_hypothesis(b, r, b->next[k].sum, b->length, b->next[k].node, -1);
+		num_next = 0;
+	}
+	if (!num_next || b->num_hypotheses == b->width)
+		return finish(e, r);
+	return rearrange(e, r, num_next);
+}

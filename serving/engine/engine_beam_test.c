@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+/* engine_beam_test - beam search against the plain one, which computes every beam by itself */
+#include <math.h>
+#include <stdlib.h>
+
+#include "conformance/harness.h"
+#include "serving/engine/engine_naive_test.h"
+
+struct beam_case {
+	int prompt, max_new, width, num_seqs;
+	float length_penalty;
+	int num_stops, min_new, num_pages;
+	int page_size, grain;
+};
+
+static const struct beam_case beam_cases[] = {
+	{ 20, 12, 4, 4, 1, 0, 0, 60, 4, 4 },
+	{ 33, 10, 3, 2, 0, 5, 0, 60, 4, 4 },
+	{ 8, 16, 4, 1, 1.5f, 5, 6, 60, 4, 4 },
+	{ 25, 14, 1, 1, 1, 5, 0, 60, 4, 4 },
+	/* as many as there may be: more log-probabilities than a client may ask for */
+	{ 12, 6, 16, 16, 1, 5, 0, 120, 4, 4 },
+	/* memory for two of the beams at a time */
+	{ 21, 12, 4, 4, 1, 2, 0, 15, 4, 4 },
+	/* for one: those that are held give way in the end */
+	{ 21, 12, 4, 4, 1, 2, 0, 9, 4, 4 },
+	/* for one and a half: one that gave way comes back beside one that is held for its sake */
+	{ 3, 29, 16, 4, 1, 0, 0, 8, 4, 4 },
+	/* the same, in several plans that all have rows: it was set back for ever */
+	{ 11, 13, 8, 4, 1, 0, 0, 6, 8, 1 },
+};
+
+static double score_of(const struct cairn_request *r, const struct answer *a)
+{
+	double sum = 0;
+
+	for (int i = 0; i < a->num_ids; i++)
+		sum += (double)a->logprob[i];
+	return sum / pow(a->num_ids, (double)r->length_penalty);
+}
+
+/* What is said of the tokens of a beam is what the model says. */
+static void check_logprobs(struct cairn_test *t, struct naive *n, const struct cairn_request *r,
+			   const struct answer *a)
+{
+	_Alignas(16) float logits[NAIVE_VOCAB];
+	double logprobs[NAIVE_VOCAB];
+	int32_t tokens[NAIVE_LEN], len = r->num_prompt;
+
+	memcpy(tokens, r->prompt, (size_t)len * sizeof(*tokens));
+	for (int i = 0; i < a->num_ids; i++) {
+		if (naive_logits(t, n, tokens, len, logits))
+			return;
+		naive_treat(n, r, tokens, len, logits);
+		naive_log_softmax(n, logits, logprobs);
+		EXPECT(t, fabs((double)a->logprob[i] - logprobs[a->ids[i]]) < 0.3);
+		tokens[len++] = a->ids[i];
+	}
+}
+
+static void one_beam_search(struct cairn_test *t, struct cairn_engine *e, struct naive *n,
+			    const struct golden *g, const struct beam_case *c, int exact)
+{
+	static const int32_t stops[] = { 17, 44, 99, 133, 178 };
+	struct answer *answers = calloc((size_t)c->width, sizeof(*answers)), greedy;
+	struct naive_beam *best = calloc((size_t)c->width + 1, sizeof(*best));
+	struct cairn_request r = request(g, c->prompt, c->max_new, &answers[0]), other;
+	int num;
+
+	r.beam_width = c->width;
+	r.num_seqs = c->num_seqs;
+	r.length_penalty = c->length_penalty;
+	r.stop_ids = stops;
+	r.num_stop_ids = c->num_stops;
+	r.sampling.min_new_tokens = c->min_new;
+	r.ignore_eos = !c->num_stops;
+	other = request(g, 15, 10, &greedy);	/* others go on meanwhile */
+	EXPECT(t, cairn_engine_submit(e, &r) == 0 && cairn_engine_submit(e, &other) == 0);
+	EXPECT(t, cairn_engine_run(e) == 0);
+	EXPECT(t, cairn_engine_verify(e) == 0);
+	num = naive_beams(t, n, &r, best);
+	for (int i = 0; i < c->num_seqs && EXPECT(t, i < num); i++) {
+		const struct answer *a = &answers[i];
+
+		EXPECT(t, a->num_finished == 1);
+		EXPECT(t, a->why == (a->end_token >= 0 ? CAIRN_FINISH_STOP : CAIRN_FINISH_LENGTH));
+		if (exact && !EXPECT(t, a->num_ids == best[i].num_tokens &&
+				     !memcmp(a->ids, best[i].tokens, (size_t)a->num_ids * sizeof(*a->ids))))
+			cairn_note(t, "beam %d of width %d: %d tokens, not %d", i, c->width, a->num_ids,
+				   best[i].num_tokens);
+		EXPECT(t, (a->end_token >= 0) == best[i].ended || !exact);
+		check_logprobs(t, n, &r, a);
+	}
+	/* where two ways round differently the beams may part; the best is about as good all the same */
+	if (answers[0].end_token < 0 && !best[0].ended &&
+	    !EXPECT(t, score_of(&r, answers) > best[0].score - 0.3))
+		cairn_note(t, "score %g, not %g", score_of(&r, answers), best[0].score);
+	free(best);
+	free(answers);
+}
+
+static void beams(struct cairn_test *t, const char *table)
+{
+	struct cairn_engine *e;
+	struct cairn_model *m;
+	struct cairn_impl impl;
+	struct naive n;
+	struct golden g;
+
+	if (open_model(t, table, "llama3_tiny", &impl, &g, &m))
+		return;
+	if (!naive_open(t, &n, g.dir)) {
+		for (size_t i = 0; i < ARRAY_SIZE(beam_cases); i++) {
+			struct cairn_engine_options opt = {
+				.max_batch = beam_cases[i].width > 5 ? beam_cases[i].width + 1 : 5,
+				.max_context = 48, .max_rows = beam_cases[i].grain > 1 ? 24 : 16,
+				.page_size = beam_cases[i].page_size, .cache_grain = beam_cases[i].grain,
+				.num_pages = beam_cases[i].num_pages, .decode = CAIRN_DECODE_UNFUSED,
+			};
+
+			if (!EXPECT(t, cairn_engine_create(&e, m, &opt) == 0))
+				break;
+			one_beam_search(t, e, &n, &g, &beam_cases[i], is_ref(table));
+			cairn_engine_destroy(e);
+		}
+	}
+	naive_close(&n);
+	close_model(m, &g);
+}
+
+static void beams_ref(struct cairn_test *t)
+{
+	beams(t, "ref");
+}
+
+static void beams_cpu(struct cairn_test *t)
+{
+	beams(t, "cpu");
+}
+
+static void beams_cuda(struct cairn_test *t)
+{
+	beams(t, "cuda");
+}
+
+static void beams_late_ref(struct cairn_test *t)
+{
+	beams(t, "late_ref");
+}
+
+/* The tokens that come third to eighth after a prompt: of 8 candidates for 4 beams two are left. */
+static void likely_tokens(struct cairn_test *t, struct naive *n, const struct cairn_request *r,
+			  int32_t *tokens)
+{
+	_Alignas(16) float logits[NAIVE_VOCAB];
+
+	if (naive_logits(t, n, r->prompt, r->num_prompt, logits))
+		return;
+	for (int k = -2; k < 6; k++) {
+		int best = 0;
+
+		for (int i = 1; i < n->vocab; i++)
+			best = logits[i] > logits[best] ? i : best;
+		logits[best] = -INFINITY;
+		if (k >= 0)
+			tokens[k] = best;
+	}
+}
+
+/* Many tokens end an answer: no beam is lost to them, nor its place to other requests. */
+static void many_ends(struct cairn_test *t)
+{
+	struct cairn_engine_options opt = {
+		.max_batch = 4, .max_context = 48, .max_rows = 24, .page_size = 4, .num_pages = 60,
+		.decode = CAIRN_DECODE_UNFUSED,
+	};
+	static struct answer answers[4], others[12];
+	struct naive_beam best[5];
+	struct cairn_engine *e;
+	struct cairn_model *m;
+	struct cairn_impl impl;
+	struct naive n;
+	struct golden g;
+
+	if (open_model(t, "ref", "llama3_tiny", &impl, &g, &m))
+		return;
+	for (int more = 0; more < 6 && !naive_open(t, &n, g.dir); more++, naive_close(&n)) {
+		struct cairn_request r = request(&g, 20 + more, 12, &answers[0]);
+		int32_t stops[29] = { 0 };
+		int num;
+
+		memset(answers + 1, 0, 3 * sizeof(answers[0]));
+		likely_tokens(t, &n, &r, stops);
+		r.beam_width = r.num_seqs = 4;
+		r.length_penalty = 1;
+		r.stop_ids = stops;
+		r.ignore_eos = 1;
+		if (!EXPECT(t, cairn_engine_create(&e, m, &opt) == 0))
+			break;
+		r.num_stop_ids = 29;	/* more than there are candidates */
+		EXPECT(t, cairn_engine_submit(e, &r) == -EINVAL);
+		EXPECT_CONTAINS(t, cairn_last_error(), "stop_ids: are 29, with beam_width 4 and 0 end-of-");
+		r.num_stop_ids = 6;
+		EXPECT(t, cairn_engine_submit(e, &r) == 0);
+		for (int i = 0; i < 12; i++) {
+			struct cairn_request other = request(&g, 9 + i, 4, &others[i]);
+
+			EXPECT(t, cairn_engine_submit(e, &other) == 0);
+		}
+		EXPECT(t, cairn_engine_run(e) == 0);
+		num = naive_beams(t, &n, &r, best);
+		for (int i = 0; i < 4; i++) {
+			const struct answer *a = &answers[i];
+
+			EXPECT(t, a->num_finished == 1 && i < num && a->num_ids == best[i].num_tokens &&
+			       !memcmp(a->ids, best[i].tokens, (size_t)a->num_ids * sizeof(*a->ids)));
+		}
+		for (int i = 0; i < 12; i++)
+			EXPECT(t, others[i].num_finished == 1);
+		cairn_engine_destroy(e);
+	}
+	close_model(m, &g);
+}
+
+static const struct cairn_unit units[] = {
+	{ "beams_ref", beams_ref },
+	{ "beams_cpu", beams_cpu },
+	{ "beams_cuda", beams_cuda },
+	{ "beams_late_ref", beams_late_ref },
+	{ "many_ends", many_ends },
+};
+
+const struct cairn_family cairn_engine_beam_family = {
+	.stage = "serving",
+	.name = "engine_beam",
+	.units = units,
+	.num_units = ARRAY_SIZE(units),
+};

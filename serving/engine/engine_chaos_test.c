@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * engine_chaos_test - everything at once: requests of all kinds come, are cancelled and stopped at random,
+ * in pools too small for them, with and without the tiers below; every invariant is verified after each step,
+ * and who was left in peace has the tokens of the naive way
+ */
+#include <stdlib.h>
+
+#include "conformance/harness.h"
+#include "serving/engine/engine_naive_test.h"
+
+enum { REQUESTS = 26, ANSWERS = 4 };
+
+struct guest {
+	struct cairn_request r;
+	struct answer answers[ANSWERS];
+	int32_t prompt[NAIVE_LEN];
+	int there, disturbed;
+};
+
+static int below(struct cairn_test *t, int n)
+{
+	return (int)(cairn_rand(t) % (uint64_t)n);
+}
+
+static void invite(struct cairn_test *t, const struct golden *g, struct guest *c)
+{
+	static const int32_t stops[] = { 20, 50, 80 };
+	int shared = below(t, 3) * 9, own = 1 + below(t, 30);
+	struct cairn_sampling *s = &c->r.sampling;
+
+	memset(c, 0, sizeof(*c));
+	c->r = request(g, shared + own, 1 + below(t, 24), &c->answers[0]);
+	memcpy(c->prompt, g->tokens, (size_t)shared * sizeof(*c->prompt));
+	for (int i = 0; i < own; i++)
+		c->prompt[shared + i] = 3 + below(t, 180);
+	c->r.prompt = c->prompt;
+	c->r.ignore_eos = below(t, 2);
+	c->r.stop_ids = stops;
+	c->r.num_stop_ids = below(t, 4);
+	c->r.salt.lo = below(t, 4) == 0;
+	c->r.keep = below(t, 2);
+	s->min_new_tokens = below(t, 4) ? 0 : below(t, c->r.max_new_tokens + 1);
+	if (below(t, 5) == 0) {
+		c->r.beam_width = 1 + below(t, 4);
+		c->r.num_seqs = 1 + below(t, c->r.beam_width);
+		c->r.length_penalty = (float)below(t, 3) * 0.5f;
+		return;
+	}
+	c->r.num_seqs = 1 + below(t, ANSWERS) * below(t, 2);
+	s->temperature = below(t, 2) ? 1 : 0;
+	s->seed = cairn_rand(t);
+	s->presence_penalty = below(t, 3) ? 0 : 0.5f;
+	s->repetition_penalty = below(t, 3) ? 0 : 1.2f;
+	s->num_logprobs = below(t, 3);
+}
+
+static void check_guest(struct cairn_test *t, struct naive *n, struct guest *c)
+{
+	struct naive_beam best[ANSWERS + 1];
+	int num_seqs = c->r.num_seqs ? c->r.num_seqs : 1, num = 0;
+	int32_t want[MAX_NEW];
+
+	if (c->r.beam_width)
+		num = naive_beams(t, n, &c->r, best);
+	for (int k = 0; k < num_seqs; k++) {
+		const struct answer *a = &c->answers[k];
+		const int32_t *ids = c->r.beam_width ? best[k].tokens : want;
+		int len = !c->r.beam_width ? naive_answer(t, n, &c->r, k, want) :
+			k < num ? best[k].num_tokens : 0;
+
+		if (!EXPECT(t, a->num_ids == len && !memcmp(a->ids, ids, (size_t)len * sizeof(*ids))))
+			cairn_note(t, "answer %d of %d, %d beams, prompt of %d: %d tokens, not %d", k,
+				   num_seqs, c->r.beam_width, c->r.num_prompt, a->num_ids, len);
+	}
+}
+
+/* Something happens to somebody, or nothing. */
+static void disturb(struct cairn_test *t, struct cairn_engine *e, struct guest *guests)
+{
+	struct guest *c = &guests[below(t, REQUESTS)];
+
+	if (!c->there || c->answers[0].num_finished || below(t, 6))
+		return;
+	c->disturbed = 1;
+	if (below(t, 2))
+		cairn_engine_cancel(e, c->r.id);
+	else
+		cairn_engine_stop(e, c->r.id, below(t, ANSWERS));
+}
+
+static void one_evening(struct cairn_test *t, struct cairn_model *m, struct naive *n, const struct golden *g)
+{
+	struct cairn_engine_options opt = {
+		.max_batch = 4 + below(t, 5), .max_context = 96, .max_rows = 12 + below(t, 40),
+		.page_size = 1 << below(t, 4), .in_turn = below(t, 4) == 0, .expected_new = 1,
+		.recompute_ns = 100, .swap_ns = 1, .max_passes = below(t, 10), .max_queued = 12,
+		.disk_dir = cairn_tmpdir(t), .decode = CAIRN_DECODE_UNFUSED,
+	};
+	struct guest *guests = calloc(REQUESTS, sizeof(*guests));
+	struct cairn_engine_stats st;
+	struct cairn_engine *e;
+	int next = 0, busy = 1;
+
+	opt.num_pages = 90 / opt.page_size + 2 + below(t, 50 / opt.page_size);
+	opt.host_pages = below(t, 2) ? 60 / opt.page_size + below(t, 200 / opt.page_size) : 0;
+	opt.disk_pages = opt.host_pages && below(t, 2) ? 400 / opt.page_size : 0;
+	opt.cache_grain = below(t, 3) - 1;	/* none, pages, tokens */
+	if (!EXPECT(t, cairn_engine_create(&e, m, &opt) == 0))
+		goto out;
+	while (busy || next < REQUESTS) {
+		for (int come = below(t, 6) - 1; come > 0 && next < REQUESTS; come--, next++) {
+			struct guest *c = &guests[next];
+			int ret;
+
+			invite(t, g, c);
+			ret = cairn_engine_submit(e, &c->r);
+			c->there = ret == 0;
+			/* the queue is full, or it asks for more answers than run at once */
+			EXPECT(t, ret == 0 || ret == -EAGAIN || (ret == -EINVAL && opt.max_batch < 8));
+		}
+		if (!EXPECT(t, cairn_engine_step(e, &busy) == 0) || !EXPECT(t, cairn_engine_verify(e) == 0))
+			break;
+		disturb(t, e, guests);
+	}
+	cairn_engine_stats(e, &st);
+	EXPECT(t, st.scheduler.num_running == 0 && st.scheduler.num_waiting == 0);
+	EXPECT(t, st.scheduler.device.num_seqs == 0 && st.scheduler.device.table_pages == 0);
+	for (int i = 0; i < REQUESTS; i++) {
+		int num_seqs = guests[i].r.num_seqs ? guests[i].r.num_seqs : 1;
+
+		for (int k = 0; k < num_seqs; k++)
+			EXPECT(t, guests[i].answers[k].num_finished == guests[i].there);
+		if (guests[i].there && !guests[i].disturbed)
+			check_guest(t, n, &guests[i]);
+	}
+	cairn_note(t, "%d pages of %d, %d on the host, %d on disk: %lld set back, %lld loaded, %lld fetched",
+		   opt.num_pages, opt.page_size, opt.host_pages, opt.disk_pages,
+		   (long long)(st.scheduler.swapped + st.scheduler.recomputed),
+		   (long long)st.scheduler.loaded_tokens, (long long)st.scheduler.moves[CAIRN_MOVE_FETCH]);
+	cairn_engine_destroy(e);
+out:
+	free(guests);
+}
+
+static void chaos(struct cairn_test *t)
+{
+	struct cairn_model *m;
+	struct cairn_impl impl;
+	struct naive n;
+	struct golden g;
+
+	if (open_model(t, "ref", "llama2_tiny", &impl, &g, &m))
+		return;
+	if (!naive_open(t, &n, g.dir)) {
+		for (int i = 0; i < 8; i++)
+			one_evening(t, m, &n, &g);
+	}
+	naive_close(&n);
+	close_model(m, &g);
+}
+
+static const struct cairn_unit units[] = {
+	{ "chaos", chaos },
+};
+
+const struct cairn_family cairn_engine_chaos_family = {
+	.stage = "serving",
+	.name = "engine_chaos",
+	.units = units,
+	.num_units = ARRAY_SIZE(units),
+};

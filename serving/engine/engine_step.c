@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * engine_step - a plan, carried out while the pass before runs
+ *
+ *   step n     plan n | launch pass n, behind pass n-1 | wait for pass n-1 | its tokens: callbacks, report
+ *   device     [---------- pass n-1 ----------][---------- pass n ----------]
+ *
+ * The plan names tokens that pass n-1 has not drawn yet by their draws (follows); that an answer has ended is
+ * seen one pass late, and the row it still had is thrown away. A step in turn (in_turn) launches, waits,
+ * reports. Rows that wait for their own tokens, beams, are in every other pass.
+ *
+ * Host and device work in the order of the plans: what a plan says of pages is so when its pass begins, since
+ * all passes and all moves are on one stream. Page tables are copied when a pass is built.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "serving/base/clock.h"
+#include "serving/engine/engine_impl.h"
+
+int engine_is_end(const struct cairn_engine *e, const struct request *r, int32_t token)
+{
+	for (int32_t i = 0; !r->req.ignore_eos && i < e->config->num_eos; i++) {
+		if (e->config->eos_token_ids[i] == token)
+			return 1;
+	}
+	for (int32_t i = 0; i < r->req.num_stop_ids; i++) {
+		if (r->req.stop_ids[i] == token)
+			return 1;
+	}
+	return 0;
+}
+
+/* Sequences of a beam search come and go; that all of them are gone is told of all answers. */
+static void tell_beams(struct cairn_engine *e, struct request *r, int what)
+{
+	enum cairn_finish why = what == CAIRN_SCHED_EXPIRED ? CAIRN_FINISH_EXPIRED : CAIRN_FINISH_CANCELLED;
+	int32_t num = r->num_answers;
+
+	if (what != CAIRN_SCHED_CANCELLED && what != CAIRN_SCHED_EXPIRED)
+		return;
+	for (int32_t i = 0; i < num; i++)
+		engine_finish(e, r, i, why, -1);
+}
+
+/* Tells of what has ended. Callbacks may call the scheduler: its events are copied first. */
+static int tell(struct cairn_engine *e)
+{
+	static const enum cairn_finish why[] = {
+		[CAIRN_SCHED_STOP] = CAIRN_FINISH_STOP, [CAIRN_SCHED_LENGTH] = CAIRN_FINISH_LENGTH,
+		[CAIRN_SCHED_CANCELLED] = CAIRN_FINISH_CANCELLED,
+		[CAIRN_SCHED_EXPIRED] = CAIRN_FINISH_EXPIRED,
+	};
+	const struct cairn_sched_event *ev;
+	int32_t num;
+
+	for (;;) {
+		ev = cairn_scheduler_events(e->scheduler, &num);
+		if (!num)
+			return 0;
+		if (num > e->events_room) {
+			void *room = realloc(e->events, 2 * (size_t)num * sizeof(*ev));
+
+			if (!room)
+				return cairn_error(ENOMEM, "engine: no memory for %d events", num);
+			e->events = room;
+			e->events_room = 2 * num;
+		}
+		memcpy(e->events, ev, (size_t)num * sizeof(*ev));
+		for (int32_t i = 0; i < num; i++) {
+			struct cairn_sched_event *now = &e->events[i];
+			struct request *r;
+
+			if (now->what == CAIRN_SCHED_TOKEN)
+				continue;
+			r = engine_find(e, now->request);
+			if (r && r->beams)
+				tell_beams(e, r, now->what);
+			else if (r && now->index < r->num_answers && r->answers[now->index].live)
+				engine_finish(e, r, now->index,
+					      r->answers[now->index].failed ? CAIRN_FINISH_FAILED :
+					      why[now->what], r->answers[now->index].end_token);
+		}
+	}
+}
+
+/* One drawn token. Returns whether it ends its answer: 2 when nothing of that is to be kept. */
+static int take_token(struct cairn_engine *e, const struct draw *d, const struct cairn_worker_result *w,
+		      int32_t i)
+{
+	struct request *r = engine_find(e, d->handle);
+	struct answer *a = r && !r->beams ? &r->answers[d->index] : NULL;
+	struct cairn_token token = { .id = w->tokens[i] };
+
+	if (r && r->beams && !r->cancelled) {
+		e->stats.new_tokens++;
+		engine_beams_take(e, r, d->index, w, i);
+		r->bad |= token.id < 0 || token.id >= e->config->vocab_size;
+		return r->bad ? 2 : 0;
+	}
+	if (!a || !a->live || r->cancelled)
+		return 0;	/* drawn after the end */
+	if (a->stopping)
+		return 1;
+	e->stats.new_tokens++;
+	if (token.id < 0 || token.id >= e->config->vocab_size) {
+		a->failed = 1;
+		return 2;
+	}
+	if (engine_is_end(e, r, token.id)) {
+		a->end_token = token.id;
+		return 1;
+	}
+	a->num_given++;
+	if (r->req.sampling.num_logprobs) {
+		token.logprob = w->logprob[i];
+		token.num_top = r->req.sampling.num_logprobs - 1;
+		token.top = w->top + (size_t)i * (size_t)w->k;
+		token.top_logprob = w->top_logprob + (size_t)i * (size_t)w->k;
+		while (token.num_top && token.top[token.num_top - 1] < 0)	/* a small vocabulary */
+			token.num_top--;
+	}
+	return r->req.on_token && r->req.on_token(r->req.ctx, d->index, &token) ? 1 : 0;
+}
+
+/* Waits for the oldest pass and hands its tokens out. */
+static int collect(struct cairn_engine *e)
+{
+	struct engine_flight *f = &e->flights[e->first_flight];
+	struct cairn_worker_result w;
+	int64_t start;
+
+	CAIRN_TRY(cairn_worker_collect(e->worker, &w));
+	CAIRN_TRY(cairn_tiers_collected(e->tiers));
+	start = cairn_clock_ns();
+	e->first_flight = (e->first_flight + 1) % CAIRN_WORKER_FLIGHTS;
+	for (int32_t i = 0; i < w.num_tokens; i++)
+		e->stops[i] = (uint8_t)take_token(e, &f->draws[i], &w, i);
+	CAIRN_TRY(cairn_scheduler_report(e->scheduler, w.tokens, e->stops));
+	CAIRN_TRY(tell(e));
+	for (int32_t i = 0; i < w.num_tokens; i++) {
+		struct request *r = engine_find(e, f->draws[i].handle);
+
+		if (r && r->beams && !r->cancelled)
+			CAIRN_TRY(engine_beams_advance(e, r));
+	}
+	e->stats.report_ns += cairn_clock_ns() - start;
+	return 0;
+}
+
+/* Answers draw with keys of their own; the first one with the request's. */
+static uint64_t key_of(uint64_t seed, int32_t index)
+{
+	uint64_t z = seed + (uint64_t)index * 0x9e3779b97f4a7c15u;
+
+	if (!index)
+		return seed;
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+	return z ^ (z >> 31);
+}
+
+static int add_item(struct cairn_engine *e, const struct cairn_step_plan *p,
+		    const struct cairn_step_item *item, struct engine_flight *f)
+{
+	struct request *r = engine_find(e, item->request);
+	struct cairn_worker_part part = {
+		.ids = p->ids + item->ids_at, .follows = item->follows, .num_rows = item->num_rows,
+		.position = item->first,
+	};
+	int32_t end = item->first + item->num_rows, of_prompt;
+
+	if (!r)
+		return cairn_error(EIO, "engine: a plan has rows of a request that has finished");
+	of_prompt = r->req.num_prompt < end ? r->req.num_prompt - item->first : item->num_rows;
+	if (of_prompt > 0)
+		e->stats.prompt_tokens += of_prompt;
+	part.pages = cairn_kv_pool_pages(cairn_scheduler_pool(e->scheduler), item->kv, &part.num_pages);
+	if (item->draw >= 0) {
+		part.draw = &r->req.sampling;
+		part.seed = key_of(r->req.sampling.seed, item->index);
+		part.offset = (uint64_t)(end - r->req.num_prompt);
+		part.treat = engine_treat(e, r, item->index, end - r->req.num_prompt,
+					  &e->treats[f->num_draws]);
+		f->draws[f->num_draws++] = (struct draw){ item->request, item->index };
+	}
+	cairn_worker_add(e->worker, &part);
+	return 0;
+}
+
+static int launch(struct cairn_engine *e, const struct cairn_step_plan *p)
+{
+	int in_flight = cairn_worker_in_flight(e->worker);
+	struct engine_flight *f = &e->flights[(e->first_flight + in_flight) % CAIRN_WORKER_FLIGHTS];
+
+	f->num_draws = 0;
+	cairn_worker_begin(e->worker);
+	for (int32_t i = 0; i < p->num_items; i++)
+		CAIRN_TRY(add_item(e, p, &p->items[i], f));
+	e->stats.steps++;
+	if (cairn_tiers_by_layer(e->tiers))
+		cairn_worker_on_layer(e->worker, cairn_tiers_layer, e->tiers);
+	CAIRN_TRY(cairn_worker_launch(e->worker));
+	for (int32_t i = 0; i < p->num_items; i++) {	/* may cancel it: not before its rows are built */
+		struct request *r = engine_find(e, p->items[i].request);
+
+		if (!r || r->started)
+			continue;
+		r->started = 1;
+		if (r->req.on_started && !r->cancelled)
+			r->req.on_started(r->req.ctx, p->items[i].first);
+	}
+	return 0;
+}
+
+/* Tells the scheduler whose pages have come from the disk. */
+static int take_fetched(struct cairn_engine *e)
+{
+	uint64_t request;
+	int ret;
+
+	while (cairn_tiers_fetched(e->tiers, &request)) {
+		ret = cairn_scheduler_fetched(e->scheduler, request);
+		if (ret && ret != -ENOENT)	/* -ENOENT: it has been cancelled meanwhile */
+			return ret;
+	}
+	return 0;
+}
+
+static int step(struct cairn_engine *e, int *busy)
+{
+	const struct cairn_step_plan *p;
+	int64_t start = cairn_clock_ns(), planned;
+
+	CAIRN_TRY(take_fetched(e));
+	CAIRN_TRY(tell(e));
+	CAIRN_TRY(cairn_scheduler_plan(e->scheduler, start, &p));
+	planned = cairn_clock_ns();
+	e->stats.plan_ns += planned - start;
+	CAIRN_TRY(cairn_tiers_before(e->tiers, p));
+	if (p->num_items)
+		CAIRN_TRY(launch(e, p));
+	CAIRN_TRY(cairn_tiers_after(e->tiers, p));
+	e->stats.launch_ns += cairn_clock_ns() - planned;
+	CAIRN_TRY(tell(e));
+	/* one stays in flight, to be followed; when nothing can follow it is waited for */
+	if (cairn_worker_in_flight(e->worker) > (p->num_items && !e->opt.in_turn))
+		CAIRN_TRY(collect(e));
+	else if (!p->num_items && e->num_requests)	/* all that there are wait for the disk */
+		CAIRN_TRY(cairn_tiers_wait(e->tiers));
+	*busy = e->num_requests > 0 || cairn_worker_in_flight(e->worker) > 0;
+	return 0;
+}
+
+int cairn_engine_step(struct cairn_engine *e, int *busy)
+{
+	int64_t start = cairn_clock_ns();
+	int ret;
+
+	if (e->failed)
+		return cairn_error(EINVAL, "engine: an earlier step has failed");
+	ret = step(e, busy);
+	e->failed = ret != 0;
+	e->stats.last_step_ns = cairn_clock_ns();
+	e->stats.host_ns += e->stats.last_step_ns - start;
+	return ret;
+}

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * worker_pass - how a pass gets to the device
+ *
+ * A decoding pass (one row and one draw for each sequence) is one call of decode_step where there is one that
+ * takes it, draw included (decode.h); else, as all others, it is the list of operations and a draw.
+ *
+ * Where a model has no list of operations every pass is decode_step: one row for each sequence, of its prompt
+ * or not. A token is drawn after each row then, and those nobody asked for are dropped on the host.
+ *
+ * Graphs: a decoding pass is captured when its shape, that is rows, bound on kv_len, kind of draws, is met
+ * for the second time; the first time warms the operations up, which may load code. The bound on kv_len is
+ * a power of two, so that a shape lasts. A list of more than 8 rows is padded to a multiple of 8 up to 64,
+ * of 16 up to 256, of 32 up to 512, of 64 beyond: 35 sizes up to 512, each within an eighth of what it
+ * computes for nothing, and less than that of what it costs, since up to some 100 rows a step reads weights
+ * for most of its time. Padding is rows past qo_indptr[batch], of sequences without rows or keys: they append
+ * nothing, attention passes over them, each further operation treats rows one by one, and what is drawn from
+ * them nobody reads. With bounds from 256 on and both kinds of draw a shape is one of some hundreds; the
+ * 256 used last are kept.
+ * Passes that run without a graph have the same bounds and padding: both ways launch the same kernels and
+ * give the same bits.
+ */
+#include <string.h>
+
+#include "serving/engine/worker_impl.h"
+
+struct cairn_sample_args worker_sample_args(const struct cairn_worker *w, int32_t rows)
+{
+	return (struct cairn_sample_args){
+		.size = sizeof(struct cairn_sample_args), .out = w->drawn, .logits = w->logits,
+		.temperature = w->dev.temperature, .top_k = w->dev.top_k, .top_p = w->dev.top_p,
+		.min_p = w->dev.min_p, .seed = w->dev.seed, .offset = w->dev.offset,
+		.workspace = w->sample_workspace, .workspace_bytes = w->sample_workspace_bytes,
+		.rows = rows, .vocab = w->vocab,
+	};
+}
+
+void worker_drop_graphs(struct cairn_worker *w)
+{
+	for (int i = 0; i < MAX_GRAPHS; i++) {
+		if (w->graphs[i].exec)
+			w->impl->graph_destroy(w->graphs[i].exec);
+	}
+	memset(w->graphs, 0, sizeof(w->graphs));
+}
+
+static int32_t kv_bound(const struct cairn_worker *w, int32_t len)
+{
+	int32_t bound = MIN_KV_BOUND;
+
+	while (bound < len && bound < w->opt.max_context)
+		bound *= 2;
+	return bound < w->opt.max_context ? bound : w->opt.max_context;
+}
+
+/* How decode_step draws. What is drawn from treated logits is drawn behind it. */
+static struct cairn_draw make_draw(const struct cairn_worker *w)
+{
+	if (w->kind.greedy || w->kind.penalized)
+		return (struct cairn_draw){ .tokens = w->drawn };
+	return (struct cairn_draw){
+		.tokens = w->drawn, .temperature = w->dev.temperature, .top_p = w->dev.top_p,
+		.min_p = w->dev.min_p, .top_k = w->dev.top_k, .seed = w->dev.seed, .offset = w->dev.offset,
+	};
+}
+
+static int draw_tokens(struct cairn_worker *w, int32_t rows)
+{
+	struct cairn_argmax_args argmax = {
+		.size = sizeof(argmax), .out = w->drawn, .logits = w->logits, .rows = rows, .vocab = w->vocab,
+		.dtype = CAIRN_F32,
+	};
+	struct cairn_sample_args sample = worker_sample_args(w, rows);
+
+	if (w->kind.greedy)
+		return TABLE(w, argmax, &argmax, w->stream);
+	return TABLE(w, sample, &sample, w->stream);
+}
+
+/* What a graph holds. */
+static int enqueue(struct cairn_worker *w)
+{
+	struct cairn_draw draw = make_draw(w);
+	int done = 0, moved = 0;
+
+	if (w->fused)
+		CAIRN_TRY(cairn_decoder_run(w->decoder, &w->kv, &w->batch, &draw, w->stream, &done));
+	if (done && w->kind.penalized) {
+		CAIRN_TRY(worker_treat_before(w, w->batch.num_logits));
+		CAIRN_TRY(draw_tokens(w, w->batch.num_logits));
+	}
+	if (done)
+		return worker_treat_after(w, w->batch.num_logits);
+	/* refused only now; this is no capture, which is the second pass of a shape */
+	if (w->fused) {
+		w->fused = 0;
+		CAIRN_TRY(cairn_scratch_reserve(w->scratch, &w->kv, &w->batch, w->stream, &moved));
+		if (moved)
+			worker_drop_graphs(w);
+	}
+	CAIRN_TRY(cairn_forward(w->scratch, &w->kv, &w->batch, w->stream));
+	if (!w->batch.num_logits)
+		return 0;
+	CAIRN_TRY(worker_treat_before(w, w->batch.num_logits));
+	CAIRN_TRY(draw_tokens(w, w->batch.num_logits));
+	return worker_treat_after(w, w->batch.num_logits);
+}
+
+/* The entry of this shape; or a free one; or the one unused for longest, emptied. */
+static struct graph *find_graph(struct cairn_worker *w)
+{
+	struct graph *g, *oldest = &w->graphs[0];
+
+	for (int i = 0; i < MAX_GRAPHS; i++) {
+		g = &w->graphs[i];
+		if (g->used && g->rows == w->batch.num_rows && g->kv_bound == w->batch.max_kv_len &&
+		    !memcmp(&g->kind, &w->kind, sizeof(g->kind)))
+			return g;
+		if (g->used < oldest->used)
+			oldest = g;
+	}
+	g = oldest;
+	if (g->exec)
+		w->impl->graph_destroy(g->exec);
+	*g = (struct graph){
+		.rows = w->batch.num_rows, .kv_bound = w->batch.max_kv_len, .kind = w->kind,
+	};
+	return g;
+}
+
+static int capture(struct cairn_worker *w, struct graph *g)
+{
+	void *exec = NULL;
+	int ret, end;
+
+	ret = w->impl->graph_begin(w->stream);
+	if (ret == -EOPNOTSUPP) {
+		w->have_graphs = 0;
+		return 0;
+	}
+	CAIRN_TRY(cairn_table_ret(w->impl, ret, "graph_begin"));
+	ret = enqueue(w);
+	end = w->impl->graph_end(w->stream, &exec);	/* a capture must be ended, also one that failed */
+	if (ret) {
+		if (!end)
+			w->impl->graph_destroy(exec);
+		return ret;
+	}
+	CAIRN_TRY(cairn_table_ret(w->impl, end, "graph_end"));
+	g->exec = exec;
+	w->stats.captures++;
+	return 0;
+}
+
+static int run(struct cairn_worker *w, int decode)
+{
+	int by_layer = w->batch.on_layer && !w->fused;
+	struct graph *g = decode && w->have_graphs && !by_layer ? find_graph(w) : NULL;
+	int moved = 0;
+
+	if (g && g->used && !g->exec)
+		CAIRN_TRY(capture(w, g));
+	if (g && g->exec) {
+		g->used = w->stats.passes;
+		w->stats.graph_passes++;
+		w->stats.fused_passes += w->fused;
+		return TABLE(w, graph_launch, g->exec, w->stream);
+	}
+	if (!w->fused)
+		CAIRN_TRY(cairn_scratch_reserve(w->scratch, &w->kv, &w->batch, w->stream, &moved));
+	if (moved)
+		worker_drop_graphs(w);
+	else if (g)
+		g->used = w->stats.passes;
+	CAIRN_TRY(enqueue(w));
+	w->stats.fused_passes += w->fused;
+	return 0;
+}
+
+/* Sequences without rows or keys, up to the padded size. */
+static void pad(struct cairn_worker *w)
+{
+	struct cairn_batch *b = &w->batch;
+	struct arrays *a = &w->flight->host;
+	int32_t padded = cairn_worker_padded(b->batch);
+
+	for (; b->batch < padded; b->batch++, b->num_rows++) {
+		a->qo_indptr[b->batch + 1] = a->qo_indptr[b->batch];
+		a->kv_indptr[b->batch + 1] = a->kv_indptr[b->batch];
+		a->last_page_len[b->batch] = 0;
+		a->positions[b->num_rows] = 0;
+		a->ids[b->num_rows] = 0;
+		a->from[b->num_rows] = -1;
+		a->temperature[b->num_rows] = 0;
+		a->top_k[b->num_rows] = 0;
+		a->top_p[b->num_rows] = 1;
+		a->min_p[b->num_rows] = 0;
+		a->seed[b->num_rows] = a->offset[b->num_rows] = 0;
+		worker_treat_nothing(a, b->num_rows);
+	}
+	b->num_logits = b->num_rows;
+}
+
+/* The ids of the pass, from the host's and from the tokens of the pass before. */
+static int gather_ids(struct cairn_worker *w)
+{
+	const int32_t *from = w->flight->host.from;
+	int32_t rows = w->batch.num_rows;
+	struct cairn_pick_ids_args pick = {
+		.size = sizeof(pick), .ids = w->ids, .drawn = w->drawn, .from = w->dev.from,
+		.host_ids = w->dev.ids, .rows = rows, .num_drawn = w->opt.max_batch,
+	};
+
+	if (w->impl->pick_ids)
+		return TABLE(w, pick_ids, &pick, w->stream);
+	/* a table from before there was one: a copy for each run of rows that follow in order */
+	if (w->follows < rows)
+		CAIRN_TRY(TABLE(w, mem_copy, w->ids, w->dev.ids, (size_t)rows * sizeof(*w->ids),
+				CAIRN_COPY_ON_DEVICE, w->stream));
+	for (int32_t i = 0, n; w->follows && i < rows; i += n) {
+		for (n = 1; from[i] >= 0 && i + n < rows && from[i + n] == from[i] + n;)
+			n++;
+		if (from[i] >= 0)
+			CAIRN_TRY(TABLE(w, mem_copy, w->ids + i, w->drawn + from[i],
+					(size_t)n * sizeof(*w->ids), CAIRN_COPY_ON_DEVICE, w->stream));
+	}
+	return 0;
+}
+
+/* Whether decode_step takes the pass, padding, and its bounds. */
+static int prepare(struct cairn_worker *w, int *decode)
+{
+	struct cairn_batch *b = &w->batch;
+	struct flight *f = w->flight;
+	struct cairn_draw draw = make_draw(w);
+	int moved = 0;
+
+	/* each sequence one row and one token: rows and logits are the same */
+	*decode = b->num_rows == b->batch && (w->by_steps || f->num_tokens == b->batch);
+	if (w->by_steps && !*decode)
+		return cairn_error(EINVAL, "worker: without a list of operations, one row of each request");
+	b->logits = w->logits;
+	b->ids = w->ids;
+	b->positions = w->dev.positions;
+	b->qo_indptr = w->dev.qo_indptr;
+	b->kv_indptr = w->dev.kv_indptr;
+	b->kv_indices = w->dev.kv_indices;
+	b->kv_last_page_len = w->dev.last_page_len;
+	b->logit_rows = *decode ? NULL : w->dev.logit_rows;
+	b->num_logits = w->by_steps ? b->batch : f->num_tokens;
+	b->max_kv_len = kv_bound(w, b->max_kv_len);
+	w->fused = 0;
+	if (*decode)
+		CAIRN_TRY(cairn_decoder_prepare(w->decoder, &w->kv, b, &draw, w->stream, &w->fused, &moved));
+	if (moved)
+		worker_drop_graphs(w);
+	if (*decode && !w->fused)
+		pad(w);
+	return 0;
+}
+
+void cairn_worker_on_layer(struct cairn_worker *w, int (*fn)(void *ctx, int32_t layer, void *stream),
+			   void *ctx)
+{
+	w->batch.on_layer = fn;
+	w->batch.on_layer_ctx = ctx;
+}
+
+int cairn_worker_launch(struct cairn_worker *w)
+{
+	struct cairn_batch *b = &w->batch;
+	struct flight *f = w->flight;
+	int timed = w->opt.timeline, decode;
+	size_t bytes, tokens;
+
+	w->stats.passes++;
+	f->number = w->stats.passes;
+	if (timed)
+		CAIRN_TRY(TABLE(w, event_record, w->times[f->number % NUM_TIMES].begin, w->stream));
+	CAIRN_TRY(prepare(w, &decode));
+	CAIRN_TRY(worker_treat_prepare(w));
+	bytes = (size_t)((char *)(f->host.kv_indices + f->host.kv_indptr[b->batch]) - f->block);
+	tokens = (size_t)(w->by_steps ? b->batch : f->num_tokens) * sizeof(*w->drawn);
+	CAIRN_TRY(TABLE(w, mem_copy, w->dev_block, f->block, bytes, CAIRN_COPY_TO_DEVICE, w->stream));
+	CAIRN_TRY(gather_ids(w));
+	CAIRN_TRY(run(w, decode));
+	if (tokens)
+		CAIRN_TRY(TABLE(w, mem_copy, f->tokens, w->drawn, tokens, CAIRN_COPY_TO_HOST, w->stream));
+	f->k = w->kind.k;
+	f->wants_logprobs = w->kind.logprobs || w->kind.late;
+	if (tokens && f->wants_logprobs)
+		CAIRN_TRY(TABLE(w, mem_copy, f->logprobs, w->logprobs, worker_logprobs_bytes(w, f->k),
+				CAIRN_COPY_TO_HOST, w->stream));
+	CAIRN_TRY(TABLE(w, event_record, f->event, w->stream));
+	if (timed)
+		CAIRN_TRY(TABLE(w, event_record, w->times[f->number % NUM_TIMES].end, w->stream));
+	w->last = f;
+	w->num_flights++;
+	return 0;
+}

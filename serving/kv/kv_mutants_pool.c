@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The pool and its model, armed. */
+#include "serving/kv/kv_mutants.h"
+
+#include "serving/kv/kv_model_pool.c"
+#include "serving/kv/kv_pool.c"
+
+int cairn_kv_fault;

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Does the model checking see anything? Each defect of kv_fault.h is switched on in turn; lists of
+ * operations are drawn until one fails, and it is cut down. A defect that is not noticed, or whose
+ * reproducer stays long, fails.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "conformance/harness.h"
+#include "serving/kv/kv_mutants.h"
+
+#include "serving/kv/kv_fault.h"
+#include "serving/kv/kv_model.h"
+
+enum { LIST = 400, MOST_LISTS = 4000, MOST_OPS = 15 };
+
+static void notice(struct cairn_test *t, int fault, const struct kv_model *m)
+{
+	static struct kv_op ops[LIST], least[LIST];
+	static char text[4096];
+	char why[512];
+	uint64_t seed = cairn_rand(t);
+	int lists = 0, n = LIST, found = 0;
+
+	cairn_kv_fault = fault;
+	/* the shortest of a few: some lists only lead to the defect by a long way */
+	for (int tries = 0; lists < MOST_LISTS && tries < 6 && n > MOST_OPS / 2; lists++) {
+		int at, len;
+
+		kv_model_draw(m, ops, LIST, &seed);
+		at = m->run(ops, LIST, why, sizeof(why));
+		if (at == LIST)
+			continue;
+		tries++;
+		len = kv_model_shrink(m, ops, at + 1);
+		if (!found || len < n) {
+			n = len;
+			memcpy(least, ops, (size_t)len * sizeof(*ops));
+		}
+		found = 1;
+	}
+	if (EXPECT(t, found && n <= MOST_OPS)) {
+		cairn_kv_fault = fault;
+		kv_model_print(m, least, n, text, sizeof(text));
+		cairn_note(t, "noticed in list %d, cut down to %d operations:\n%s", lists, n, text);
+		cairn_kv_fault = FAULT_NONE;	/* and it is the defect, not the list */
+		EXPECT(t, m->run(least, n, why, sizeof(why)) == n);
+	} else {
+		cairn_note(t, "%d lists, %d operations", lists, n);
+	}
+	cairn_kv_fault = FAULT_NONE;
+}
+
+#define MUTANT(name, fault, model) \
+	static void name(struct cairn_test *t) { notice(t, FAULT_##fault, &mutant_model_##model); }
+
+MUTANT(pool_reference_leaked, REF_LEAK, pool)
+MUTANT(pool_fork_uncounted, FORK_UNCOUNTED, pool)
+MUTANT(pool_copy_to_the_wrong_page, COPY_TARGET, pool)
+MUTANT(pool_copy_missed, COPY_MISSED, pool)
+MUTANT(pool_growth_half_done, GROWTH_HALF_DONE, pool)
+MUTANT(tree_split_off_by_one, SPLIT_OFF_BY_ONE, tree)
+MUTANT(tree_evicts_pinned, EVICT_PINNED, tree)
+MUTANT(tree_evicts_inner, EVICT_INNER, tree)
+MUTANT(tree_lru_not_touched, LRU_NOT_TOUCHED, tree)
+MUTANT(tree_salt_ignored, SALT_IGNORED, tree)
+MUTANT(tree_first_token_only, FIRST_TOKEN_ONLY, tree)
+MUTANT(scheduler_full_hit, FULL_HIT, scheduler)
+MUTANT(scheduler_double_admission, DOUBLE_ADMISSION, scheduler)
+MUTANT(scheduler_starvation, STARVATION, scheduler)
+MUTANT(scheduler_late_token_kept, LATE_TOKEN_KEPT, scheduler)
+MUTANT(scheduler_swap_page_lost, SWAP_PAGE_LOST, scheduler)
+MUTANT(scheduler_offload_early, OFFLOAD_EARLY, scheduler)
+MUTANT(scheduler_spill_late, SPILL_LATE, scheduler)
+MUTANT(scheduler_over_commit, OVER_COMMIT, scheduler)
+MUTANT(scheduler_cancel_leak, CANCEL_LEAK, scheduler)
+MUTANT(scheduler_victim_planned, VICTIM_PLANNED, scheduler)
+MUTANT(scheduler_queue_tokens, QUEUE_TOKENS, scheduler)
+MUTANT(scheduler_deadline_late, DEADLINE_LATE, scheduler)
+/* defects of the parts, seen from above */
+MUTANT(scheduler_copy_missed, COPY_MISSED, scheduler)
+MUTANT(scheduler_salt_ignored, SALT_IGNORED, scheduler)
+MUTANT(scheduler_first_token_only, FIRST_TOKEN_ONLY, scheduler)
+
+#define UNIT(name)	{ #name, name }
+static const struct cairn_unit units[] = {
+	UNIT(pool_reference_leaked), UNIT(pool_fork_uncounted), UNIT(pool_copy_to_the_wrong_page),
+	UNIT(pool_copy_missed), UNIT(pool_growth_half_done), UNIT(tree_split_off_by_one),
+	UNIT(tree_evicts_pinned), UNIT(tree_evicts_inner), UNIT(tree_lru_not_touched),
+	UNIT(tree_salt_ignored), UNIT(tree_first_token_only), UNIT(scheduler_full_hit),
+	UNIT(scheduler_double_admission), UNIT(scheduler_starvation), UNIT(scheduler_late_token_kept),
+	UNIT(scheduler_swap_page_lost), UNIT(scheduler_over_commit), UNIT(scheduler_cancel_leak),
+	UNIT(scheduler_victim_planned), UNIT(scheduler_queue_tokens), UNIT(scheduler_deadline_late),
+	UNIT(scheduler_offload_early), UNIT(scheduler_spill_late), UNIT(scheduler_copy_missed),
+	UNIT(scheduler_salt_ignored), UNIT(scheduler_first_token_only),
+};
+
+const struct cairn_family cairn_kv_mutants_family = {
+	.stage = "serving",
+	.name = "kv_mutants",
+	.units = units,
+	.num_units = ARRAY_SIZE(units),
+};

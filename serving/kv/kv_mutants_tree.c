@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The prefix tree, armed. */
+#include "serving/kv/kv_mutants.h"
+
+#include "serving/kv/prefix_tree.c"
+#include "serving/kv/prefix_tree_query.c"

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * config_arch - what config.json says besides sizes, for the architectures whose attention is not latent
+ *
+ * Defaults are those of transformers; where these belong to one published model (heads of keys, experts) the
+ * key is required instead. Windows: each layer has the same one or none. Mistral and Mixtral have it in all,
+ * Qwen from layer max_window_layers on, Gemma 2 in every other one; layer_types, where it is there, says it
+ * layer by layer.
+ */
+#include "serving/model/config_impl.h"
+
+#include <string.h>
+
+#include "primitives/base/error.h"
+
+static void set_window(struct cairn_model_config *c, int32_t layer)
+{
+	c->windowed[layer / 8] |= (uint8_t)(1 << layer % 8);
+}
+
+int32_t cairn_layer_window(const struct cairn_model_config *c, int32_t layer)
+{
+	return c->windowed[layer / 8] >> layer % 8 & 1 ? c->window : 0;
+}
+
+/* layer_types; *given: it was there, and has said which layers have a window. */
+static int get_layer_types(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c,
+			   bool *given)
+{
+	static const char *const kinds[] = { "full_attention", "sliding_attention" };
+	json_t *layers = NULL;
+	int kind;
+
+	CAIRN_TRY(cairn_json_child(root, at, "layer_types", false, JSON_ARRAY, &layers));
+	*given = layers != NULL;
+	if (layers && json_array_size(layers) != (size_t)c->num_hidden_layers)
+		return cairn_error(EINVAL, "%s: layer_types: has %zu entries for %d layers", at.file,
+				   json_array_size(layers), c->num_hidden_layers);
+	for (size_t i = 0; i < json_array_size(layers); i++) {
+		const char *name = json_string_value(json_array_get(layers, i));
+
+		if (!name)
+			return cairn_error(EINVAL, "%s: layer_types[%zu]: must be a string, is %s", at.file,
+					   i, cairn_json_type_name(json_array_get(layers, i)));
+		CAIRN_TRY(cairn_config_find(name, at, "layer_types", kinds, 2, &kind));
+		if (kind && !c->window)
+			return cairn_error(EINVAL, "%s: layer_types[%zu]: sliding_attention, but there is no "
+					   "sliding_window", at.file, i);
+		if (kind)
+			set_window(c, (int32_t)i);
+	}
+	return 0;
+}
+
+/* sliding_window; null, or no less than the longest context, is none. */
+static int get_window(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c,
+		      int32_t otherwise)
+{
+	const json_t *v = json_object_get(root, "sliding_window");
+
+	c->window = v && json_is_null(v) ? 0 : otherwise;
+	return cairn_config_size(root, at, "sliding_window", CAIRN_MAX_POSITIONS, &c->window);
+}
+
+/* A window that no layer has or no context reaches is none: such a model takes ways that know of none. */
+static void drop_window(struct cairn_model_config *c)
+{
+	bool some = false;
+
+	for (size_t i = 0; i < sizeof(c->windowed); i++)
+		some |= c->windowed[i] != 0;
+	if (some && c->window < c->max_position_embeddings)
+		return;
+	c->window = 0;
+	memset(c->windowed, 0, sizeof(c->windowed));
+}
+
+/* Mistral, Mixtral */
+static int get_window_of_all(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c,
+			     int32_t otherwise)
+{
+	if (json_object_get(root, "layer_types"))	/* there transformers does not heed it */
+		return cairn_error(EOPNOTSUPP, "%s: layer_types: is not supported with this model_type",
+				   at.file);
+	CAIRN_TRY(get_window(root, at, c, otherwise));
+	for (int32_t i = 0; c->window && i < c->num_hidden_layers; i++)
+		set_window(c, i);
+	drop_window(c);
+	return 0;
+}
+
+/* Qwen2, Qwen3 */
+static int get_window_of_last(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
+{
+	bool used = false, given;
+	int64_t first = 28;
+
+	CAIRN_TRY(cairn_json_bool(root, at, "use_sliding_window", false, &used));
+	if (used)
+		CAIRN_TRY(get_window(root, at, c, 4096));
+	CAIRN_TRY(cairn_json_int(root, at, "max_window_layers", false, 0, CAIRN_MAX_LAYERS, &first));
+	CAIRN_TRY(get_layer_types(root, at, c, &given));
+	for (int64_t i = first; c->window && !given && i < c->num_hidden_layers; i++)
+		set_window(c, (int32_t)i);
+	drop_window(c);
+	return 0;
+}
+
+static int get_biases(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
+{
+	CAIRN_TRY(cairn_json_bool(root, at, "attention_bias", false, &c->qkv_bias));
+	c->o_bias = c->qkv_bias;
+	return 0;
+}
+
+static int get_gemma2(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
+{
+	static const char *const acts[] = { "gelu_pytorch_tanh" };
+	const json_t *attn = json_object_get(root, "attn_logit_softcapping");
+	const json_t *final = json_object_get(root, "final_logit_softcapping");
+	bool given;
+	int only;
+
+	CAIRN_TRY(get_biases(root, at, c));
+	CAIRN_TRY(cairn_config_choice(root, at, "hidden_activation", acts, 1, &only));
+	CAIRN_TRY(cairn_config_refuse(root, at, "use_bidirectional_attention", true));
+	c->hidden_act = CAIRN_ACT_GELU_TANH;
+	c->block_norms = true;
+	c->norm_offset = 1;
+	c->embed_scale = true;
+	c->query_scalar = 256;
+	CAIRN_TRY(cairn_json_number(root, at, "query_pre_attn_scalar", false, 0, 1e6, &c->query_scalar));
+	c->attn_softcap = attn && json_is_null(attn) ? 0 : 50;
+	c->logit_softcap = final && json_is_null(final) ? 0 : 30;
+	CAIRN_TRY(cairn_json_number(root, at, "attn_logit_softcapping", false, 0, 1e6, &c->attn_softcap));
+	CAIRN_TRY(cairn_json_number(root, at, "final_logit_softcapping", false, 0, 1e6, &c->logit_softcap));
+	CAIRN_TRY(get_window(root, at, c, 4096));
+	CAIRN_TRY(get_layer_types(root, at, c, &given));
+	for (int32_t i = 0; c->window && !given && i < c->num_hidden_layers; i += 2)
+		set_window(c, i);
+	drop_window(c);
+	return 0;
+}
+
+static int get_mixtral(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
+{
+	struct cairn_experts_config *x = &c->experts;
+
+	x->num_experts = x->per_token = -1;
+	CAIRN_TRY(cairn_config_size(root, at, "num_local_experts", CAIRN_MAX_EXPERTS, &x->num_experts));
+	CAIRN_TRY(cairn_config_size(root, at, "num_experts_per_tok", x->num_experts, &x->per_token));
+	x->intermediate_size = c->intermediate_size;
+	x->normalize = true;
+	x->scaling = 1;
+	return get_window_of_all(root, at, c, 0);
+}
+
+int cairn_config_arch(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
+{
+	switch (c->arch) {
+	case CAIRN_ARCH_QWEN2:
+		c->qkv_bias = true;
+		return get_window_of_last(root, at, c);
+	case CAIRN_ARCH_QWEN3:
+		c->head_norms = true;
+		CAIRN_TRY(get_biases(root, at, c));
+		return get_window_of_last(root, at, c);
+	case CAIRN_ARCH_MISTRAL:
+		return get_window_of_all(root, at, c, 4096);
+	case CAIRN_ARCH_MIXTRAL:
+		return get_mixtral(root, at, c);
+	case CAIRN_ARCH_GEMMA2:
+		return get_gemma2(root, at, c);
+	default:
+		CAIRN_TRY(get_biases(root, at, c));
+		return cairn_json_bool(root, at, "mlp_bias", false, &c->mlp_bias);
+	}
+}

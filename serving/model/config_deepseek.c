@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * config_deepseek - latent attention and experts of DeepSeek-V2
+ *
+ * Defaults that transformers takes where a key is absent (q_lora_rank 1536, 64 experts, ...) belong to no
+ * published model: such keys are required.
+ */
+#include "serving/model/config_impl.h"
+
+#include "primitives/base/error.h"
+
+static int get_latent(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
+{
+	struct cairn_latent_config *l = &c->latent;
+	const int32_t heads = c->num_attention_heads;
+
+	l->kv_lora_rank = l->nope_dim = l->rope_dim = l->v_dim = -1;
+	if (!json_object_get(root, "q_lora_rank"))
+		return cairn_error(EINVAL, "%s: q_lora_rank: is missing", at.file);
+	CAIRN_TRY(cairn_config_size(root, at, "q_lora_rank", CAIRN_MAX_HIDDEN, &l->q_lora_rank));
+	CAIRN_TRY(cairn_config_size(root, at, "kv_lora_rank", CAIRN_MAX_HIDDEN, &l->kv_lora_rank));
+	CAIRN_TRY(cairn_config_size(root, at, "qk_nope_head_dim", CAIRN_MAX_HEAD_DIM, &l->nope_dim));
+	CAIRN_TRY(cairn_config_size(root, at, "qk_rope_head_dim", CAIRN_MAX_HEAD_DIM, &l->rope_dim));
+	CAIRN_TRY(cairn_config_size(root, at, "v_head_dim", CAIRN_MAX_HEAD_DIM, &l->v_dim));
+	if (l->rope_dim % 2 || l->nope_dim % 2)
+		return cairn_error(EINVAL, "%s: qk_rope_head_dim, qk_nope_head_dim: must be even, are %d, %d",
+				   at.file, l->rope_dim, l->nope_dim);
+	if (l->nope_dim + l->rope_dim > CAIRN_MAX_HEAD_DIM)
+		return cairn_error(EINVAL, "%s: qk_nope_head_dim, qk_rope_head_dim: %d + %d exceed %d",
+				   at.file, l->nope_dim, l->rope_dim, CAIRN_MAX_HEAD_DIM);
+	if (heads * (l->nope_dim + l->rope_dim) > CAIRN_MAX_HIDDEN ||
+	    heads * (l->nope_dim + l->v_dim) > CAIRN_MAX_HIDDEN)
+		return cairn_error(EINVAL, "%s: num_attention_heads: %d heads of %d + %d and %d exceed %d",
+				   at.file, heads, l->nope_dim, l->rope_dim, l->v_dim, CAIRN_MAX_HIDDEN);
+	c->head_dim = l->nope_dim + l->rope_dim;
+	c->num_key_value_heads = heads;
+	CAIRN_TRY(cairn_config_size(root, at, "num_key_value_heads", CAIRN_MAX_HEADS,
+				    &c->num_key_value_heads));
+	if (c->num_key_value_heads != heads)
+		return cairn_error(EINVAL, "%s: num_key_value_heads: must be num_attention_heads %d, is %d",
+				   at.file, heads, c->num_key_value_heads);
+	/* its two inner norms have this eps built in; a config with another would mix the two */
+	if (c->rms_norm_eps != 1e-6)
+		return cairn_error(EOPNOTSUPP, "%s: rms_norm_eps: %g is not supported (1e-06 is)", at.file,
+				   c->rms_norm_eps);
+	CAIRN_TRY(cairn_config_refuse(root, at, "rope_interleave", false));
+	CAIRN_TRY(cairn_config_refuse(root, at, "attention_bias", true));
+	return cairn_config_refuse(root, at, "mlp_bias", true);
+}
+
+/* How a token's experts are chosen and weighted. */
+static int get_routing(const json_t *root, struct cairn_json_at at, struct cairn_experts_config *x)
+{
+	static const char *const methods[] = { "greedy" }, *const scores[] = { "softmax" };
+	int64_t every = 1;
+	int only;
+
+	CAIRN_TRY(cairn_config_choice(root, at, "topk_method", methods, 1, &only));
+	CAIRN_TRY(cairn_config_choice(root, at, "scoring_func", scores, 1, &only));
+	CAIRN_TRY(cairn_json_int(root, at, "moe_layer_freq", false, 1, CAIRN_MAX_LAYERS, &every));
+	if (every != 1)
+		return cairn_error(EOPNOTSUPP, "%s: moe_layer_freq: %lld is not supported (1 is)", at.file,
+				   (long long)every);
+	CAIRN_TRY(cairn_json_bool(root, at, "norm_topk_prob", false, &x->normalize));
+	x->scaling = 1;
+	CAIRN_TRY(cairn_json_number(root, at, "routed_scaling_factor", false, 0, 1e6, &x->scaling));
+	/* DeepSeek's program then scales not, others do */
+	if (x->normalize && x->scaling != 1)
+		return cairn_error(EOPNOTSUPP, "%s: routed_scaling_factor: %g is not supported together with "
+				   "norm_topk_prob (1 is)", at.file, x->scaling);
+	return 0;
+}
+
+static int get_experts(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
+{
+	struct cairn_experts_config *x = &c->experts;
+	int64_t shared = 0, dense = 0;
+
+	x->num_experts = x->per_token = x->intermediate_size = -1;
+	CAIRN_TRY(cairn_config_size(root, at, "n_routed_experts", CAIRN_MAX_EXPERTS, &x->num_experts));
+	CAIRN_TRY(cairn_config_size(root, at, "num_experts_per_tok", x->num_experts, &x->per_token));
+	CAIRN_TRY(cairn_config_size(root, at, "moe_intermediate_size", CAIRN_MAX_INTERMEDIATE,
+				    &x->intermediate_size));
+	if (!json_object_get(root, "n_shared_experts"))
+		return cairn_error(EINVAL, "%s: n_shared_experts: is missing", at.file);
+	CAIRN_TRY(cairn_json_int(root, at, "n_shared_experts", false, 0,
+				 CAIRN_MAX_INTERMEDIATE / x->intermediate_size, &shared));
+	CAIRN_TRY(cairn_json_int(root, at, "first_k_dense_replace", false, 0, c->num_hidden_layers - 1,
+				 &dense));
+	x->shared_intermediate_size = (int32_t)shared * x->intermediate_size;
+	x->dense_layers = (int32_t)dense;
+	return get_routing(root, at, x);
+}
+
+int cairn_config_deepseek(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
+{
+	CAIRN_TRY(get_latent(root, at, c));
+	return get_experts(root, at, c);
+}

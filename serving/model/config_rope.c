@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * config_rope - the rotary embedding: what config.json says of it, and the numbers that follow
+ *
+ * YaRN (Peng et al. 2023) slows elements down that turn less than beta_slow times within the length the
+ * model was trained on, keeps those that turn more than beta_fast times, and blends by a ramp over the
+ * elements between the two. It also multiplies cos and sin by a factor; where mscale_all_dim is given,
+ * DeepSeek's program multiplies the softmax scale too, by the square of 1 + 0.1 mscale_all_dim ln(factor),
+ * and divides cos and sin by what it then would count twice.
+ */
+#include "serving/model/config_impl.h"
+
+#include <math.h>
+
+#include "primitives/base/error.h"
+
+static int get_llama3(const json_t *obj, struct cairn_json_at at, struct cairn_rope_config *rope)
+{
+	CAIRN_TRY(cairn_json_number(obj, at, "low_freq_factor", true, 0, 1e6,
+				    &rope->low_freq_factor));
+	CAIRN_TRY(cairn_json_number(obj, at, "high_freq_factor", true, 0, 1e6,
+				    &rope->high_freq_factor));
+	if (!(rope->low_freq_factor < rope->high_freq_factor))
+		return cairn_error(EINVAL, "%s: %slow_freq_factor: %g must be below high_freq_factor %g",
+				   at.file, at.where, rope->low_freq_factor, rope->high_freq_factor);
+	rope->scaling = CAIRN_ROPE_LLAMA3;
+	return 0;
+}
+
+static double yarn_mscale(double factor, double mscale)
+{
+	return factor > 1 ? 0.1 * mscale * log(factor) + 1 : 1;
+}
+
+static int get_yarn(const json_t *obj, struct cairn_json_at at, struct cairn_model_config *c)
+{
+	struct cairn_rope_config *rope = &c->rope;
+	double mscale = 0;
+
+	rope->beta_fast = 32;
+	rope->beta_slow = 1;
+	CAIRN_TRY(cairn_json_number(obj, at, "beta_fast", false, 0, 1e6, &rope->beta_fast));
+	CAIRN_TRY(cairn_json_number(obj, at, "beta_slow", false, 0, 1e6, &rope->beta_slow));
+	if (!(rope->beta_slow < rope->beta_fast))
+		return cairn_error(EINVAL, "%s: %sbeta_slow: %g must be below beta_fast %g", at.file,
+				   at.where, rope->beta_slow, rope->beta_fast);
+	CAIRN_TRY(cairn_config_refuse(obj, at, "truncate", false));
+	CAIRN_TRY(cairn_json_number(obj, at, "mscale", false, 0, 1e3, &mscale));
+	CAIRN_TRY(cairn_json_number(obj, at, "mscale_all_dim", false, 0, 1e3, &rope->mscale_all_dim));
+	if ((mscale > 0) != (rope->mscale_all_dim > 0))		/* here the programs that read it disagree */
+		return cairn_error(EOPNOTSUPP, "%s: %smscale: is not supported without mscale_all_dim, nor "
+				   "the reverse", at.file, at.where);
+	rope->attention_factor = mscale > 0 ? yarn_mscale(rope->factor, mscale) /
+		yarn_mscale(rope->factor, rope->mscale_all_dim) : yarn_mscale(rope->factor, 1);
+	CAIRN_TRY(cairn_json_number(obj, at, "attention_factor", false, 0, 1e3, &rope->attention_factor));
+	/* part of a head is rotated: what multiplies cos and sin is no factor of the scores */
+	if (c->latent.kv_lora_rank && rope->attention_factor != 1)
+		return cairn_error(EOPNOTSUPP, "%s: %smscale: with latent attention cos and sin must have "
+				   "the factor 1 (mscale equal to mscale_all_dim), not %g", at.file, at.where,
+				   rope->attention_factor);
+	rope->scaling = CAIRN_ROPE_YARN;
+	return 0;
+}
+
+/* The length trained on. One beside the object counts more in transformers 5, and nothing in 4. */
+static int get_original_length(const json_t *root, struct cairn_json_at above, const json_t *obj,
+			       struct cairn_json_at at, struct cairn_model_config *c)
+{
+	const char *const key = "original_max_position_embeddings";
+	int32_t length = c->max_position_embeddings, beside;
+
+	CAIRN_TRY(cairn_config_size(obj, at, key, CAIRN_MAX_POSITIONS, &length));
+	beside = length;
+	CAIRN_TRY(cairn_config_size(root, above, key, CAIRN_MAX_POSITIONS, &beside));
+	if (beside != length)
+		return cairn_error(EOPNOTSUPP, "%s: %s: %d is not supported, as %s%s is %d", at.file, key,
+				   beside, at.where, key, length);
+	c->rope.original_max_position_embeddings = length;
+	return 0;
+}
+
+/* The kind of scaling and its numbers, from rope_scaling or rope_parameters. */
+static int get_scaling(const json_t *root, struct cairn_json_at above, const json_t *obj,
+		       struct cairn_json_at at, struct cairn_model_config *c)
+{
+	static const char *const kinds[] = { "default", "linear", "llama3", "yarn" };
+	struct cairn_rope_config *rope = &c->rope;
+	int kind = -1;
+
+	CAIRN_TRY(cairn_config_choice(obj, at, "rope_type", kinds, 4, &kind));
+	if (kind < 0)
+		CAIRN_TRY(cairn_config_choice(obj, at, "type", kinds, 4, &kind));
+	if (kind < 0 && json_object_get(obj, "factor"))
+		return cairn_error(EINVAL, "%s: %srope_type: is missing", at.file, at.where);
+	if (kind <= 0)
+		return 0;
+	CAIRN_TRY(cairn_json_number(obj, at, "factor", true, 0, 1e6, &rope->factor));
+	if (kind == 1) {
+		rope->scaling = CAIRN_ROPE_LINEAR;
+		return 0;
+	}
+	CAIRN_TRY(get_original_length(root, above, obj, at, c));
+	return kind == 2 ? get_llama3(obj, at, rope) : get_yarn(obj, at, c);
+}
+
+static int whole_rotation(const json_t *obj, struct cairn_json_at at)
+{
+	double part = 1;
+
+	CAIRN_TRY(cairn_json_number(obj, at, "partial_rotary_factor", false, 0, 1, &part));
+	if (part != 1)
+		return cairn_error(EOPNOTSUPP,
+				   "%s: %spartial_rotary_factor: %g is not supported (1 is)",
+				   at.file, at.where, part);
+	return 0;
+}
+
+int cairn_config_rope(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
+{
+	struct cairn_json_at in = { at.file, "rope_scaling." };
+	json_t *obj = NULL, *value;
+	const char *key;
+
+	c->rope.factor = 1;
+	c->rope.attention_factor = 1;
+	CAIRN_TRY(whole_rotation(root, at));
+	CAIRN_TRY(cairn_json_number(root, at, "rope_theta", false, 0, 1e12, &c->rope.theta));
+	CAIRN_TRY(cairn_json_child(root, at, "rope_scaling", false, JSON_OBJECT, &obj));
+	if (!json_object_size(obj)) {
+		in.where = "rope_parameters.";
+		CAIRN_TRY(cairn_json_child(root, at, "rope_parameters", false, JSON_OBJECT, &obj));
+	}
+	if (!obj)
+		return 0;
+	json_object_foreach(obj, key, value)
+		if (json_is_object(value))
+			return cairn_error(EOPNOTSUPP, "%s: %s%s: a rotation for some layers alone is not "
+					   "supported", at.file, in.where, CAIRN_QUOTED(key));
+	CAIRN_TRY(whole_rotation(obj, in));
+	CAIRN_TRY(cairn_json_number(obj, in, "rope_theta", false, 0, 1e12, &c->rope.theta));
+	return get_scaling(root, at, obj, in, c);
+}
+
+int32_t cairn_rope_dim(const struct cairn_model_config *c)
+{
+	return c->latent.kv_lora_rank ? c->latent.rope_dim : c->head_dim;
+}
+
+double cairn_softmax_scale(const struct cairn_model_config *c)
+{
+	double m = c->rope.scaling == CAIRN_ROPE_YARN ? c->rope.attention_factor : 1;
+
+	if (c->latent.kv_lora_rank && c->rope.scaling == CAIRN_ROPE_YARN)
+		m = yarn_mscale(c->rope.factor, c->rope.mscale_all_dim);
+	return m * m / sqrt(c->query_scalar > 0 ? c->query_scalar : c->head_dim);
+}
+
+/* The element (two of them turn together) that turns so often within the trained length. */
+static double yarn_element(const struct cairn_rope_config *rope, int32_t dim, double turns)
+{
+	double length = rope->original_max_position_embeddings;
+
+	return dim * log(length / (turns * 2 * M_PI)) / (2 * log(rope->theta));
+}
+
+static float llama3_frequency(const struct cairn_rope_config *rope, float f)
+{
+	const float low = (float)rope->low_freq_factor, high = (float)rope->high_freq_factor;
+	const float old_len = (float)rope->original_max_position_embeddings, factor = (float)rope->factor;
+	float wavelen = (float)(2 * M_PI) / f, smooth;
+
+	if (wavelen > (float)(rope->original_max_position_embeddings / rope->low_freq_factor))
+		return f / factor;
+	if (wavelen < (float)(rope->original_max_position_embeddings / rope->high_freq_factor))
+		return f;
+	smooth = (old_len / wavelen - low) / (high - low);
+	return (1.0f - smooth) * f / factor + smooth * f;
+}
+
+/* Every step rounds to float, in the order of transformers' modeling_rope_utils.py. */
+void cairn_rope_frequencies(const struct cairn_model_config *c, float *inv_freq)
+{
+	const struct cairn_rope_config *rope = &c->rope;
+	const int32_t dim = cairn_rope_dim(c);
+	double low = 0, high = 0;
+
+	if (rope->scaling == CAIRN_ROPE_YARN) {
+		low = fmax(floor(yarn_element(rope, dim, rope->beta_fast)), 0);
+		high = fmin(ceil(yarn_element(rope, dim, rope->beta_slow)), dim - 1);
+		high += high == low ? 0.001 : 0;
+	}
+	for (int32_t i = 0; i < dim / 2; i++) {
+		float turn = powf((float)rope->theta, (float)(2 * i) / (float)dim), f = 1.0f / turn, ramp;
+
+		if (rope->scaling == CAIRN_ROPE_LINEAR) {
+			f /= (float)rope->factor;
+		} else if (rope->scaling == CAIRN_ROPE_LLAMA3) {
+			f = llama3_frequency(rope, f);
+		} else if (rope->scaling == CAIRN_ROPE_YARN) {
+			ramp = fminf(fmaxf(((float)i - (float)low) / (float)(high - low), 0), 1);
+			f = 1.0f / ((float)rope->factor * turn) * ramp + f * (1.0f - ramp);
+		}
+		inv_freq[i] = f;
+	}
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "conformance/harness.h"
+#include "serving/model/forward_test.h"
+
+/*
+ * model_ref against the golden logits, which Hugging Face transformers computed in double from the
+ * same weights: two programs, one function. What is left between them: the golden file is rounded to f32,
+ * and the rotary frequencies here are rounded to f32 (an angle is off by position * 2^-24 of itself).
+ */
+static void reference_is_transformers(struct cairn_test *t)
+{
+	static const char *const names[] = {
+		"llama2_tiny", "llama3_tiny", "qwen2_tiny", "deepseek_tiny", "deepseek_q_tiny",
+		"mistral_tiny", "qwen3_tiny", "gemma2_tiny", "mixtral_tiny",
+	};
+
+	for (size_t k = 0; k < ARRAY_SIZE(names); k++) {
+		struct cairn_model_config c;
+		double worst = 0, *logits;
+		struct golden g;
+
+		if (open_golden(t, &g, names[k]))
+			return;
+		EXPECT(t, cairn_model_config_load(g.dir, &c) == 0);
+		logits = malloc(sizeof(*logits) * (size_t)(g.num_tokens * c.vocab_size));
+		EXPECT(t, cairn_model_ref(g.dir, g.tokens, g.num_tokens, 0, 0, logits) == 0);
+		for (int i = 0; i < g.num_positions * c.vocab_size; i++) {
+			double want = (double)g.logits[i];
+			double got = logits[g.positions[i / c.vocab_size] * c.vocab_size + i % c.vocab_size];
+
+			worst = fmax(worst, fabs(got - want));
+		}
+		cairn_note(t, "%s: largest difference %.2g", names[k], worst);
+		EXPECT(t, worst < 1e-4);
+		free(logits);
+		close_golden(&g);
+	}
+}
+
+/*
+ * Passes of one row that decode_step takes, of a prompt that ends at `rows`: the fixture's bound is always
+ * 256 keys.
+ */
+static int fused_passes(const struct fixture *f, const char *name, int passes)
+{
+	const struct cairn_model_config *c = &f->m->config;
+
+	return f->impl.decode_step && name && !c->window && !c->head_norms && !c->block_norms ? passes : 0;
+}
+
+static void logits(struct cairn_test *t, const char *table, const char *name, int f16)
+{
+	static const int whole[] = { 1 << 20 }, chunks[] = { 7, 16, 33, 1, 23 }, single[] = { 1 };
+	static const int prompt[] = { 13, 1 };
+	struct fixture f;
+
+	if (open_fixture(t, &f, table, name, f16, CAIRN_WEIGHTS_PLAIN))
+		goto out;
+	judge_passes(t, &f, "in one pass", whole, 1);
+	judge_passes(t, &f, "in chunks", chunks, (int)ARRAY_SIZE(chunks));
+	judge_passes(t, &f, "token by token", single, 1);
+	/* a decoding step as one operation; not all models have a place in it */
+	if (!EXPECT(t, cairn_decoder_create(&f.decoder, f.m, CAIRN_DECODE_AUTO) == 0))
+		goto out;
+	judge_passes(t, &f, "token by token, fused", single, 1);
+	EXPECT(t, f.fused == fused_passes(&f, name, f.g.num_tokens));
+	judge_passes(t, &f, "a prompt, then fused", prompt, 2);
+	EXPECT(t, f.fused == fused_passes(&f, name, 2 * f.g.num_tokens - 13));
+out:
+	close_fixture(&f);
+}
+
+#define EACH(what, table) \
+	what(llama2_bf16, "llama2_tiny", 0, table) what(llama2_f16, "llama2_tiny", 1, table) \
+	what(llama3_bf16, "llama3_tiny", 0, table) what(llama3_f16, "llama3_tiny", 1, table) \
+	what(qwen2_bf16, "qwen2_tiny", 0, table) what(qwen2_f16, "qwen2_tiny", 1, table) \
+	what(deepseek_bf16, "deepseek_tiny", 0, table) what(deepseek_f16, "deepseek_tiny", 1, table) \
+	what(deepseek_q_bf16, "deepseek_q_tiny", 0, table) what(deepseek_q_f16, "deepseek_q_tiny", 1, table) \
+	what(mistral_bf16, "mistral_tiny", 0, table) what(mistral_f16, "mistral_tiny", 1, table) \
+	what(qwen3_bf16, "qwen3_tiny", 0, table) what(qwen3_f16, "qwen3_tiny", 1, table) \
+	what(gemma2_bf16, "gemma2_tiny", 0, table) what(gemma2_f16, "gemma2_tiny", 1, table) \
+	what(mixtral_bf16, "mixtral_tiny", 0, table) what(mixtral_f16, "mixtral_tiny", 1, table) \
+	what(biases_f16, NULL, 1, table)
+#define DEFINE(unit, name, f16, table) \
+	static void unit##_##table(struct cairn_test *t) { logits(t, #table, name, f16); }
+#define LIST(unit, name, f16, table) { #unit "_" #table, unit##_##table },
+EACH(DEFINE, ref)
+EACH(DEFINE, cpu)
+EACH(DEFINE, cuda)
+#define SOME(what) \
+	what(llama3_bf16, "llama3_tiny", 0, late) what(deepseek_bf16, "deepseek_tiny", 0, late) \
+	what(gemma2_f16, "gemma2_tiny", 1, late) what(mixtral_bf16, "mixtral_tiny", 0, late) \
+	what(biases_f16, NULL, 1, late)
+SOME(DEFINE)
+
+/* A table whose operations want workspaces gets what each asked for; the largest comes first, and last. */
+static struct cairn_impl plain;
+static int num_short, num_calls;
+
+static int ask_gemm(const struct cairn_gemm_args *args, size_t *bytes)
+{
+	*bytes = (size_t)args->n * 24;
+	return 0;
+}
+
+static int ask_attn(const struct cairn_attn_paged_args *args, size_t *bytes)
+{
+	*bytes = (size_t)args->nnz_qo * 4096;
+	return 0;
+}
+
+static void look(const void *workspace, size_t have, size_t want)
+{
+	num_calls++;
+	num_short += !workspace || have < want;
+}
+
+static int gemm_in_workspace(const struct cairn_gemm_args *args, void *stream)
+{
+	look(args->workspace, args->workspace_bytes, (size_t)args->n * 24);
+	return plain.gemm(args, stream);
+}
+
+static int attn_in_workspace(const struct cairn_attn_paged_args *args, void *stream)
+{
+	look(args->workspace, args->workspace_bytes, (size_t)args->nnz_qo * 4096);
+	return plain.attn_paged(args, stream);
+}
+
+static void workspaces_as_asked(struct cairn_test *t)
+{
+	static const int chunks[] = { 3, 1, 29, 2 };
+	struct fixture f;
+
+	if (open_fixture(t, &f, "cpu", "llama3_tiny", 0, CAIRN_WEIGHTS_PLAIN))
+		goto out;
+	plain = f.impl;
+	num_short = num_calls = 0;
+	f.impl.gemm_workspace = ask_gemm;
+	f.impl.attn_paged_workspace = ask_attn;
+	f.impl.gemm = gemm_in_workspace;
+	f.impl.attn_paged = attn_in_workspace;
+	judge_passes(t, &f, "in chunks", chunks, (int)ARRAY_SIZE(chunks));
+	EXPECT(t, num_calls > 0 && num_short == 0);
+out:
+	close_fixture(&f);
+}
+
+/* A decode pass captured at one position gives, replayed at later ones, the bits of the eager pass. */
+static void graph_is_eager(struct cairn_test *t, const char *table)
+{
+	struct cairn_batch b;
+	struct fixture f;
+	void *graph = NULL;
+	int rows, moved;
+
+	if (open_fixture(t, &f, table, "llama3_tiny", 0, CAIRN_WEIGHTS_PLAIN))
+		goto out;
+	rows = f.g.num_tokens;
+	if (!EXPECT(t, run_pass(&f, 0, rows - 20) == 0) || !EXPECT(t, run_pass(&f, rows - 20, 1) == 0) ||
+	    !EXPECT(t, prepare_pass(&f, rows - 20, 1, &b) == 0) ||
+	    !EXPECT(t, cairn_scratch_reserve(f.s, &f.kv, &b, f.stream, &moved) == 0) ||
+	    !EXPECT(t, f.impl.graph_begin(f.stream) == 0))
+		goto out;
+	EXPECT(t, cairn_forward(f.s, &f.kv, &b, f.stream) == 0);
+	if (!EXPECT(t, f.impl.graph_end(f.stream, &graph) == 0))
+		goto out;
+	for (int at = rows - 19; at < rows; at++) {
+		float *eager = f.logits + at * f.vocab, *replayed = f.logits;
+		size_t bytes = sizeof(float) * (size_t)f.vocab;
+
+		EXPECT(t, run_pass(&f, at, 1) == 0);
+		EXPECT(t, prepare_pass(&f, at, 1, &b) == 0);
+		EXPECT(t, f.impl.mem_set(f.dev_logits, 0xff, bytes, f.stream) == 0);
+		EXPECT(t, f.impl.graph_launch(graph, f.stream) == 0);
+		EXPECT(t, f.impl.mem_copy(replayed, f.dev_logits, bytes, CAIRN_COPY_TO_HOST, f.stream) == 0);
+		EXPECT(t, f.impl.stream_sync(f.stream) == 0);
+		EXPECT(t, !memcmp(eager, replayed, bytes));
+	}
+out:
+	if (graph)
+		f.impl.graph_destroy(graph);
+	close_fixture(&f);
+}
+
+static void graph_is_eager_cuda(struct cairn_test *t)
+{
+	graph_is_eager(t, "cuda");
+}
+
+static void graph_is_eager_late(struct cairn_test *t)
+{
+	graph_is_eager(t, "late");
+}
+
+/* The same operations, later: the same bits. */
+static void late_is_cpu(struct cairn_test *t)
+{
+	static const char *const names[] = { "llama3_tiny", "deepseek_tiny", "mixtral_tiny" };
+	static const int chunks[] = { 7, 16, 33, 1, 23 };
+
+	for (size_t k = 0; k < ARRAY_SIZE(names); k++) {
+		struct fixture cpu, late;
+
+		if (!open_fixture(t, &cpu, "cpu", names[k], 0, CAIRN_WEIGHTS_PLAIN) &&
+		    !open_fixture(t, &late, "late", names[k], 0, CAIRN_WEIGHTS_PLAIN)) {
+			judge_passes(t, &cpu, "on cpu", chunks, (int)ARRAY_SIZE(chunks));
+			judge_passes(t, &late, "late", chunks, (int)ARRAY_SIZE(chunks));
+			EXPECT(t, !memcmp(cpu.logits, late.logits,
+					  sizeof(float) * (size_t)(cpu.g.num_tokens * cpu.vocab)));
+			close_fixture(&late);
+		}
+		close_fixture(&cpu);
+	}
+}
+
+static const struct cairn_unit units[] = {
+	{ "reference_is_transformers", reference_is_transformers },
+	EACH(LIST, ref)
+	EACH(LIST, cpu)
+	EACH(LIST, cuda)
+	SOME(LIST)
+	{ "workspaces_as_asked", workspaces_as_asked },
+	{ "graph_is_eager", graph_is_eager_cuda },
+	{ "graph_is_eager_late", graph_is_eager_late },
+	{ "late_is_cpu", late_is_cpu },
+};
+
+const struct cairn_family cairn_forward_family = {
+	.stage = "serving",
+	.name = "forward",
+	.units = units,
+	.num_units = ARRAY_SIZE(units),
+};

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+/* fp8_load_test - models with weights of 8 bits as they lie in memory, and who refuses them */
+#include <stdlib.h>
+
+#include "conformance/harness.h"
+#include "serving/model/model_test.h"
+
+/* What a step reads: half of the matrices, and their scales. */
+static void bytes(struct cairn_test *t)
+{
+	struct cairn_model *plain = NULL, *rows = NULL, *blocks = NULL, *again = NULL;
+	struct cairn_model_config c;
+	struct cairn_impl impl;
+	int64_t matrices, n;
+
+	if (open_table(t, "cpu", &impl) || !EXPECT(t, cairn_model_shape("llama3-8b", &c) == 0))
+		return;
+	c.hidden_size = 256;
+	c.intermediate_size = 320;
+	c.num_hidden_layers = 2;
+	c.vocab_size = 40;
+	c.num_attention_heads = 2;
+	c.num_key_value_heads = 1;
+	if (!EXPECT(t, cairn_model_random(&plain, &impl, &c, 5) == 0) ||
+	    !EXPECT(t, cairn_model_random_as(&rows, &impl, &c, CAIRN_WEIGHTS_FP8, 5) == 0) ||
+	    !EXPECT(t, cairn_model_random_as(&again, &impl, &c, CAIRN_WEIGHTS_FP8, 5) == 0) ||
+	    !EXPECT(t, cairn_model_random_as(&blocks, &impl, &c, CAIRN_WEIGHTS_FP8_BLOCKS, 5) == 0))
+		goto out;
+	n = 512 + 256 + 640 + 256;		/* rows of the four */
+	matrices = 512 * 256 + 256 * 256 + 640 * 256 + 256 * 320;
+	EXPECT(t, cairn_model_step_bytes(plain, 3, 10) - cairn_model_step_bytes(rows, 3, 10) ==
+		  2 * (matrices - 4 * n));
+	EXPECT(t, cairn_model_step_bytes(plain, 3, 10) - cairn_model_step_bytes(blocks, 3, 10) ==
+		  2 * (matrices - 4 * (4 * 2 + 2 * 2 + 5 * 2 + 2 * 3)));
+	EXPECT(t, rows->bytes == again->bytes && !memcmp(rows->base, again->base, rows->bytes));
+	for (int64_t i = 0; i < 512 * 256; i++)		/* no NaN among random ones */
+		EXPECT(t, (((uint8_t *)cairn_model_weight(rows, 1, CAIRN_W_QKV))[i] & 0x7f) != 0x7f);
+	EXPECT(t, cairn_load(cairn_model_weight(rows, 1, CAIRN_W_MLP_NORM), CAIRN_BF16, 9) == 1);
+	EXPECT(t, cairn_model_scale(rows, 1, CAIRN_W_MLP_NORM) == NULL);
+	EXPECT(t, cairn_model_scale(plain, 1, CAIRN_W_QKV) == NULL);
+out:
+	cairn_model_free(plain);
+	cairn_model_free(rows);
+	cairn_model_free(again);
+	cairn_model_free(blocks);
+}
+
+/* DeepSeek-V2-Lite, narrower: what a token reads of two layers, of which the first is dense. */
+static void bytes_of_experts(struct cairn_test *t)
+{
+	/* Q, KV_A and O of a layer, the dense MLP, an expert, the shared one: rows and columns of each */
+	static const struct { int of, n, k; } matrices[] = {
+		{ 0, 384, 192 }, { 0, 576, 192 }, { 0, 192, 256 }, { 1, 640, 192 }, { 1, 192, 320 },
+		{ 2, 128, 192 }, { 2, 192, 64 }, { 3, 256, 192 }, { 3, 192, 128 },
+	};
+	static const int times[] = { 2, 1, 6, 1 };
+	struct cairn_model *plain = NULL, *rows = NULL, *blocks = NULL;
+	int64_t saved = 0, row_scales = 0, block_scales = 0;
+	struct cairn_model_config c;
+	struct cairn_impl impl;
+	const uint8_t *codes;
+
+	if (open_table(t, "cpu", &impl) || !EXPECT(t, cairn_model_shape("dsv2lite", &c) == 0))
+		return;
+	c.hidden_size = 192;
+	c.intermediate_size = 320;
+	c.num_hidden_layers = 2;
+	c.vocab_size = 40;
+	c.num_attention_heads = c.num_key_value_heads = 2;
+	c.experts.num_experts = 16;
+	c.experts.intermediate_size = 64;
+	c.experts.shared_intermediate_size = 128;
+	if (!EXPECT(t, cairn_model_random(&plain, &impl, &c, 5) == 0) ||
+	    !EXPECT(t, cairn_model_random_as(&rows, &impl, &c, CAIRN_WEIGHTS_FP8, 5) == 0) ||
+	    !EXPECT(t, cairn_model_random_as(&blocks, &impl, &c, CAIRN_WEIGHTS_FP8_BLOCKS, 5) == 0))
+		goto out;
+	for (size_t i = 0; i < ARRAY_SIZE(matrices); i++) {
+		int n = matrices[i].n, k = matrices[i].k, num = times[matrices[i].of];
+
+		saved += (int64_t)num * n * k;
+		row_scales += num * n;
+		block_scales += num * ((n + 127) / 128) * ((k + 127) / 128);
+	}
+	EXPECT(t, cairn_model_step_bytes(plain, 1, 10) - cairn_model_step_bytes(rows, 1, 10) ==
+		  saved - 4 * row_scales);
+	EXPECT(t, cairn_model_step_bytes(plain, 1, 10) - cairn_model_step_bytes(blocks, 1, 10) ==
+		  saved - 4 * block_scales);
+	codes = cairn_model_weight(rows, 1, CAIRN_W_EXPERTS_DOWN);
+	for (int i = 0; i < 16 * 192 * 64; i++)
+		EXPECT(t, (codes[i] & 0x7f) != 0x7f);
+	for (int i = 0; i < 16 * 192; i++)	/* each expert has its own */
+		EXPECT(t, cairn_model_scale(rows, 1, CAIRN_W_EXPERTS_DOWN)[i] > 0);
+	EXPECT(t, memcmp(codes, codes + 192 * 64, 192 * 64));
+	EXPECT(t, cairn_model_scale(rows, 1, CAIRN_W_KV_A) && cairn_model_scale(rows, 1, CAIRN_W_Q));
+	EXPECT(t, !cairn_model_scale(rows, 1, CAIRN_W_KV_B) && !cairn_model_scale(rows, 1, CAIRN_W_ROUTER));
+out:
+	cairn_model_free(plain);
+	cairn_model_free(rows);
+	cairn_model_free(blocks);
+}
+
+static int no_fp8(const struct cairn_moe_args *args, size_t *size)
+{
+	*size = 0;
+	return args->fp8w ? cairn_error(EOPNOTSUPP, "moe: fp8w: not here") : 0;
+}
+
+static void refuses_fp8(struct cairn_test *t, const struct cairn_impl *impl, const char *name,
+			const char *text)
+{
+	struct cairn_model *m = NULL;
+	struct golden g;
+
+	if (open_golden(t, &g, name))
+		return;
+	EXPECT(t, cairn_model_load_as(&m, impl, g.dir, CAIRN_WEIGHTS_FP8, NULL, NULL) == -EOPNOTSUPP);
+	EXPECT_CONTAINS(t, cairn_last_error(), text);
+	EXPECT(t, m == NULL);
+	close_golden(&g);
+}
+
+static void refused(struct cairn_test *t)
+{
+	struct cairn_impl impl, without;
+
+	if (open_table(t, "cpu", &impl))
+		return;
+	without = impl;
+	without.moe_workspace = no_fp8;
+	refuses_fp8(t, &without, "deepseek_tiny", "cpu: moe_workspace: moe: fp8w: not here");
+	refuses_fp8(t, &without, "mixtral_tiny", "cpu: moe_workspace: moe: fp8w: not here");
+	without.mla_paged = NULL;	/* decode_step would do for plain weights */
+	refuses_fp8(t, &without, "deepseek_tiny", "no operation mla_paged");
+	without = impl;
+	without.gemm_fp8w = NULL;
+	refuses_fp8(t, &without, "llama3_tiny", "no operation gemm_fp8w");
+	without.quant_fp8w = NULL;
+	refuses_fp8(t, &without, "llama3_tiny", "no operation quant_fp8w");
+}
+
+static const struct cairn_unit units[] = {
+	{ "bytes", bytes }, { "bytes_of_experts", bytes_of_experts }, { "refused", refused },
+};
+
+const struct cairn_family cairn_fp8_load_family = {
+	.stage = "serving",
+	.name = "fp8_load",
+	.units = units,
+	.num_units = ARRAY_SIZE(units),
+};

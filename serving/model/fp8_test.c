@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * fp8_test - models whose matrices are quantised as they are loaded
+ *
+ * Two questions apart: whether the engine computes what the quantised matrices say (as closely as it does
+ * with plain ones: the reference quantises too), and how far that is from the model as it was (no further
+ * than errors of e4m3's size in every element carry).
+ */
+#include "conformance/harness.h"
+#include "serving/engine/engine_test.h"
+#include "serving/model/forward_test.h"
+
+static void logits(struct cairn_test *t, const char *table, const char *name, enum cairn_weights weights,
+		   int f16)
+{
+	static const int whole[] = { 1 << 20 }, chunks[] = { 7, 16, 33, 1, 23 }, prompt[] = { 13, 1 };
+	double *plain = NULL, *bound = NULL, worst = 0, moved = 0, size = 0;
+	struct fixture f = { 0 };
+	size_t n;
+
+	if (open_fixture(t, &f, table, name, f16, weights))
+		goto out;
+	EXPECT(t, f.m->weights == weights && cairn_model_scale(f.m, 0, CAIRN_W_O) != NULL);
+	judge_passes(t, &f, "in one pass", whole, 1);
+	judge_passes(t, &f, "in chunks", chunks, (int)ARRAY_SIZE(chunks));
+	judge_passes(t, &f, "a prompt, then token by token", prompt, 2);
+	if (strcmp(table, "ref"))	/* the others are as near to the reference */
+		goto out;
+	n = (size_t)(f.g.num_tokens * f.vocab);
+	plain = malloc(n * sizeof(*plain));
+	bound = malloc(n * sizeof(*bound));
+	if (!EXPECT(t, plain && bound) ||
+	    !EXPECT(t, cairn_model_ref_fp8_bound(f.g.dir, f.g.tokens, f.g.num_tokens, plain, bound) == 0))
+		goto out;
+	for (size_t i = 0; i < n; i++) {
+		double off = fabs((double)f.logits[i] - plain[i]);
+
+		worst = fmax(worst, off / (bound[i] + f.bound[i]));
+		moved += off * off / (double)n;
+		size += plain[i] * plain[i] / (double)n;
+	}
+	cairn_note(t, "from plain weights: worst err/bound %.2f, root mean square %.3f of logits of %.2f",
+		   worst, sqrt(moved), sqrt(size));
+	EXPECT(t, worst <= 1);
+	EXPECT(t, moved > 0);
+out:
+	free(plain);
+	free(bound);
+	close_fixture(&f);
+}
+
+#define EACH(what, table) \
+	what(llama3_rows, "llama3_tiny", CAIRN_WEIGHTS_FP8, 0, table) \
+	what(llama3_blocks_f16, "llama3_tiny", CAIRN_WEIGHTS_FP8_BLOCKS, 1, table) \
+	what(mistral_rows_f16, "mistral_tiny", CAIRN_WEIGHTS_FP8, 1, table) \
+	what(mistral_blocks, "mistral_tiny", CAIRN_WEIGHTS_FP8_BLOCKS, 0, table) \
+	what(qwen2_rows, "qwen2_tiny", CAIRN_WEIGHTS_FP8, 0, table) \
+	what(qwen3_rows, "qwen3_tiny", CAIRN_WEIGHTS_FP8, 0, table) \
+	what(gemma2_rows, "gemma2_tiny", CAIRN_WEIGHTS_FP8, 0, table) \
+	what(mixtral_rows, "mixtral_tiny", CAIRN_WEIGHTS_FP8, 0, table) \
+	what(mixtral_blocks_f16, "mixtral_tiny", CAIRN_WEIGHTS_FP8_BLOCKS, 1, table) \
+	what(deepseek_blocks, "deepseek_tiny", CAIRN_WEIGHTS_FP8_BLOCKS, 0, table) \
+	what(deepseek_q_rows_f16, "deepseek_q_tiny", CAIRN_WEIGHTS_FP8, 1, table)
+#define DEFINE(unit, name, weights, f16, table) \
+	static void unit##_##table(struct cairn_test *t) { logits(t, #table, name, weights, f16); }
+#define LIST(unit, name, weights, f16, table) { #unit "_" #table, unit##_##table },
+EACH(DEFINE, ref)
+EACH(DEFINE, cpu)
+EACH(DEFINE, cuda)
+
+/* Each token is the likeliest after those before it, as far as the reference is sure of their logits. */
+static void judge_greedy(struct cairn_test *t, const struct golden *g, enum cairn_weights weights,
+			 const struct answer *a, const struct cairn_model *m)
+{
+	int rows = g->num_tokens + a->num_ids - 1, vocab = m->config.vocab_size;
+	double *exact = malloc(sizeof(*exact) * (size_t)(2 * rows * vocab)), *bound = exact + rows * vocab;
+	int32_t *ids = malloc(sizeof(*ids) * (size_t)rows);
+
+	if (!EXPECT(t, exact && ids))
+		goto out;
+	for (int i = 0; i < rows; i++)
+		ids[i] = i < g->num_tokens ? g->tokens[i] : a->ids[i - g->num_tokens];
+	if (!EXPECT(t, cairn_model_ref_bound_as(g->dir, weights, ids, rows, m->dtype, exact, bound) == 0))
+		goto out;
+	for (int i = 0; i < a->num_ids; i++) {
+		const double *l = exact + (g->num_tokens - 1 + i) * vocab, *b = bound + (l - exact);
+		int id = a->ids[i];
+
+		for (int v = 0; v < vocab; v++)
+			EXPECT(t, l[v] - b[v] <= l[id] + b[id]);
+	}
+out:
+	free(exact);
+	free(ids);
+}
+
+/*
+ * Through the engine: three at once, greedily, as many tokens as the plain model is sure of. decode_step has
+ * no weights of 8 bits: every pass is the list of operations.
+ */
+static void greedy(struct cairn_test *t, const char *table, const char *name, enum cairn_weights weights)
+{
+	struct cairn_engine_options opt = { .max_batch = 3, .max_context = 256, .max_rows = 40 };
+	struct cairn_engine_stats stats;
+	struct answer a[3];
+	struct cairn_model *m = NULL;
+	struct cairn_engine *e;
+	struct cairn_impl impl;
+	struct golden g;
+	int same = 0;
+
+	if (open_table(t, table, &impl) || open_golden(t, &g, name))
+		return;
+	if (!EXPECT(t, cairn_model_load_as(&m, &impl, g.dir, weights, NULL, NULL) == 0) ||
+	    !EXPECT(t, cairn_engine_create(&e, m, &opt) == 0))
+		goto out;
+	for (int k = 0; k < 3; k++) {
+		struct cairn_request r = request(&g, g.num_tokens, g.num_greedy, &a[k]);
+
+		EXPECT(t, cairn_engine_submit(e, &r) == 0);
+	}
+	EXPECT(t, cairn_engine_run(e) == 0);
+	cairn_engine_stats(e, &stats);
+	EXPECT(t, stats.steps > 0 && stats.fused_steps == 0);
+	cairn_engine_destroy(e);
+	while (same < g.num_greedy && a[0].ids[same] == g.greedy[same])
+		same++;
+	cairn_note(t, "%d of %d greedy tokens are those of the plain model", same, g.num_greedy);
+	EXPECT(t, a[0].num_ids == g.num_greedy && a[1].num_ids == g.num_greedy && same > 0);
+	EXPECT(t, !memcmp(a[0].ids, a[1].ids, sizeof(int32_t) * (size_t)g.num_greedy));
+	EXPECT(t, !memcmp(a[0].ids, a[2].ids, sizeof(int32_t) * (size_t)g.num_greedy));
+	if (strcmp(table, "ref") && strcmp(table, "late"))	/* whose logits are, or are those of cpu */
+		judge_greedy(t, &g, weights, &a[0], m);
+out:
+	cairn_model_free(m);
+	close_golden(&g);
+}
+
+#define GREEDY(what, table) \
+	what(greedy, "mistral_tiny", CAIRN_WEIGHTS_FP8, 0, table) \
+	what(greedy_mixtral, "mixtral_tiny", CAIRN_WEIGHTS_FP8, 0, table) \
+	what(greedy_deepseek, "deepseek_tiny", CAIRN_WEIGHTS_FP8, 0, table) \
+	what(greedy_deepseek_q_blocks, "deepseek_q_tiny", CAIRN_WEIGHTS_FP8_BLOCKS, 0, table)
+#define DEFINE_GREEDY(unit, name, weights, f16, table) \
+	static void unit##_##table(struct cairn_test *t) { greedy(t, #table, name, weights); }
+GREEDY(DEFINE_GREEDY, ref)
+GREEDY(DEFINE_GREEDY, cpu)
+GREEDY(DEFINE_GREEDY, cuda)
+GREEDY(DEFINE_GREEDY, late)
+
+static const struct cairn_unit units[] = {
+	EACH(LIST, ref)
+	EACH(LIST, cpu)
+	EACH(LIST, cuda)
+	GREEDY(LIST, ref)
+	GREEDY(LIST, cpu)
+	GREEDY(LIST, cuda)
+	GREEDY(LIST, late)
+};
+
+const struct cairn_family cairn_fp8_family = {
+	.stage = "serving",
+	.name = "fp8",
+	.units = units,
+	.num_units = ARRAY_SIZE(units),
+};

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+/* kv_store - the memory behind a pool's pages */
+#include "serving/model/forward.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#include "primitives/base/dtype.h"
+#include "primitives/base/error.h"
+
+#define ALIGNMENT	256
+
+int cairn_kv_store_create(struct cairn_kv_store *kv, const struct cairn_model *m, int32_t num_pages,
+			  int32_t page_size)
+{
+	int latent = cairn_model_is_latent(m);
+	size_t token = (size_t)m->dims[latent ? CAIRN_D_LATENT : CAIRN_D_KV] * cairn_dtype_bytes(m->dtype);
+	size_t half = ((size_t)num_pages * (size_t)page_size * token + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+	size_t layers = (size_t)m->config.num_hidden_layers;
+	void *p;
+
+	if (half > SIZE_MAX / 2 / layers)
+		return cairn_error(EINVAL, "kv: %d pages of %d tokens are out of range", num_pages,
+				   page_size);
+	*kv = (struct cairn_kv_store){
+		.layer_bytes = latent ? half : 2 * half, .v_offset = latent ? 0 : half,
+		.num_pages = num_pages, .page_size = page_size,
+	};
+	CAIRN_TRY(CAIRN_TABLE(m->impl, mem_alloc, &p, layers * kv->layer_bytes));
+	kv->base = p;
+	return 0;
+}
+
+void cairn_kv_store_destroy(struct cairn_kv_store *kv, const struct cairn_model *m)
+{
+	if (kv->base)
+		m->impl->mem_free(kv->base);
+	memset(kv, 0, sizeof(*kv));
+}

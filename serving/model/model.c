@@ -1,0 +1,489 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * model - how each weight gets to where model_layout.c says that it lies: from a checkpoint, or made up
+ */
+#include "serving/model/model_impl.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "primitives/base/dtype.h"
+#include "primitives/base/error.h"
+#include "serving/model/safetensors.h"
+
+#define COUNT(a)	((int)(sizeof(a) / sizeof((a)[0])))
+#define CHUNK		((size_t)1 << 20)	/* elements converted at once */
+#define RANDOM_BLOCK	8388593			/* elements; prime */
+
+const char *const cairn_weights_names[] = { "plain", "fp8", "fp8-blocks", NULL };
+
+int cairn_table_error(const struct cairn_impl *impl, int ret, const char *what)
+{
+	const char *text = impl->last_error ? impl->last_error() : cairn_last_error();
+	char copy[384];
+
+	snprintf(copy, sizeof(copy), "%s", text && *text ? text : strerror(-ret));
+	return cairn_error(-ret, "%s: %s: %s", impl->name, what, copy);
+}
+
+static int check_table(const struct cairn_impl *impl, const struct cairn_model_config *c,
+		       enum cairn_weights weights)
+{
+	const int latent = c->latent.kv_lora_rank > 0;
+	/*
+	 * what all lists of operations need, those of whole heads, those of latents, of experts, of dense
+	 * layers
+	 */
+	const struct { const char *name; int have, needed; } ops[] = {
+		{ "mem_alloc", impl->mem_alloc != NULL, 1 }, { "gemm", impl->gemm != NULL, 1 },
+		{ "rmsnorm", impl->rmsnorm != NULL, 1 }, { "embedding", impl->embedding != NULL, 1 },
+		{ "rope", impl->rope != NULL, !latent }, { "kv_append", impl->kv_append != NULL, !latent },
+		{ "attn_paged", impl->attn_paged != NULL, !latent },
+		{ "mla_append", impl->mla_append != NULL, latent },
+		{ "mla_paged", impl->mla_paged != NULL, latent },
+		{ "moe", impl->moe != NULL, c->experts.num_experts > 0 },
+		{ "silu_mul", impl->silu_mul != NULL, !c->experts.num_experts || c->experts.dense_layers },
+		{ "penalize, which caps logits", impl->penalize != NULL, c->logit_softcap > 0 },
+	};
+
+	/* takes every pass, if need be token by token, but has no weights of 8 bits */
+	if (latent && impl->decode_step && impl->mem_alloc && weights == CAIRN_WEIGHTS_PLAIN)
+		return 0;
+	for (int i = 0; i < COUNT(ops); i++) {
+		if (!ops[i].have && ops[i].needed)
+			return cairn_error(EOPNOTSUPP, "%s: the table has no operation %s", impl->name,
+					   ops[i].name);
+	}
+	return 0;
+}
+
+/* A table whose experts have no weights of 8 bits says so before anything is loaded. */
+static int check_fp8_experts(const struct cairn_impl *impl, const struct cairn_model_config *c,
+			     enum cairn_weights weights)
+{
+	const struct cairn_experts_config *x = &c->experts;
+	struct cairn_moe_args args = {
+		.size = sizeof(args), .batch = 1, .hidden = c->hidden_size, .num_experts = x->num_experts,
+		.experts_per_token = x->per_token, .intermediate = x->intermediate_size,
+		.shared_intermediate = x->shared_intermediate_size, .normalize = x->normalize,
+		.dtype = c->dtype == CAIRN_F16 ? CAIRN_F16 : CAIRN_BF16, .eps = (float)c->rms_norm_eps,
+		.scaling = (float)x->scaling, .fp8w = 1, .scale_kind = cairn_weights_scale_kind(weights),
+	};
+	size_t bytes;
+
+	if (!x->num_experts || !impl->moe_workspace)
+		return 0;
+	return cairn_table_ret(impl, impl->moe_workspace(&args, &bytes), "moe_workspace");
+}
+
+static int check_fp8(const struct cairn_impl *impl, const char *dir, const struct cairn_model_config *c,
+		     enum cairn_weights weights)
+{
+	const struct { const char *name; int32_t size; } sizes[] = {
+		{ "hidden_size", c->hidden_size }, { "intermediate_size", c->intermediate_size },
+		{ "q_lora_rank", c->latent.q_lora_rank },
+		{ "num_attention_heads times v_head_dim", c->num_attention_heads * c->latent.v_dim },
+		{ "moe_intermediate_size", c->experts.intermediate_size },
+	};
+
+	if (!impl->quant_fp8w || !impl->gemm_fp8w)
+		return cairn_error(EOPNOTSUPP, "%s: the table has no operation %s", impl->name,
+				   impl->quant_fp8w ? "gemm_fp8w" : "quant_fp8w");
+	for (int i = 0; i < COUNT(sizes); i++) {
+		if (sizes[i].size % 16)
+			return cairn_error(EOPNOTSUPP,
+					   "%s/config.json: %s: is %d, must be a multiple of 16 for "
+					   "weights of 8 bits", dir, sizes[i].name, sizes[i].size);
+	}
+	return check_fp8_experts(impl, c, weights);
+}
+
+/* Dimensions and layout; no memory yet. */
+static int describe(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
+		    const struct cairn_model_config *c, enum cairn_weights weights)
+{
+	const struct { const char *name; int32_t size, multiple; } sizes[] = {
+		{ "hidden_size", c->hidden_size, 8 }, { "intermediate_size", c->intermediate_size, 8 },
+		{ "head_dim", c->head_dim, 16 }, { "q_lora_rank", c->latent.q_lora_rank, 8 },
+		{ "kv_lora_rank", c->latent.kv_lora_rank, 8 }, { "v_head_dim", c->latent.v_dim, 8 },
+		{ "moe_intermediate_size", c->experts.intermediate_size, 8 },
+	};
+	struct cairn_model *m;
+
+	CAIRN_TRY(check_table(impl, c, weights));
+	if (weights != CAIRN_WEIGHTS_PLAIN)
+		CAIRN_TRY(check_fp8(impl, dir, c, weights));
+	for (int i = 0; i < COUNT(sizes); i++) {
+		if (sizes[i].size % sizes[i].multiple)
+			return cairn_error(EOPNOTSUPP, "%s/config.json: %s: is %d, must be a multiple of %d",
+					   dir, sizes[i].name, sizes[i].size, sizes[i].multiple);
+	}
+	m = calloc(1, sizeof(*m));
+	if (!m)
+		return cairn_error(ENOMEM, "model: no memory");
+	m->impl = impl;
+	m->config = *c;
+	m->dtype = c->dtype == CAIRN_F16 ? CAIRN_F16 : CAIRN_BF16;
+	m->weights = weights;
+	cairn_model_lay_out(m);
+	*out = m;
+	return 0;
+}
+
+/* Memory for the weights, their values still undefined, and the frequencies. */
+static int allocate(struct cairn_model *m, void *stream)
+{
+	size_t freq_bytes = (size_t)cairn_rope_dim(&m->config) / 2 * sizeof(float);
+	float *inv_freq;
+	void *p;
+	int ret;
+
+	CAIRN_TRY(CAIRN_TABLE(m->impl, mem_alloc, &p, m->bytes));
+	m->base = p;
+	CAIRN_TRY(CAIRN_TABLE(m->impl, mem_alloc, &p, freq_bytes));
+	m->inv_freq = p;
+	inv_freq = malloc(freq_bytes);
+	if (!inv_freq)
+		return cairn_error(ENOMEM, "model: no memory");
+	cairn_rope_frequencies(&m->config, inv_freq);
+	ret = CAIRN_TABLE(m->impl, mem_copy, m->inv_freq, inv_freq, freq_bytes, CAIRN_COPY_TO_DEVICE, stream);
+	if (!ret)
+		ret = CAIRN_TABLE(m->impl, stream_sync, stream);
+	free(inv_freq);
+	return ret;
+}
+
+void cairn_model_free(struct cairn_model *m)
+{
+	if (!m)
+		return;
+	if (m->inv_freq)
+		m->impl->mem_free(m->inv_freq);
+	if (m->base)
+		m->impl->mem_free(m->base);
+	free(m);
+}
+
+/* ---- filling the weights ---- */
+
+struct loading {
+	const struct cairn_safetensors *st;
+	void *stream;
+	char *from, *to;	/* CHUNK elements each, for conversions */
+	char *staging;		/* in the table's memory: a weight that is to be quantised; NULL: none is */
+	cairn_progress progress;
+	void *ctx;
+	int64_t done, total;
+};
+
+/* Rounds elements to the model's dtype, chunk by chunk. */
+static int load_converted(struct cairn_model *m, struct loading *l, const struct cairn_tensor *t, int dtype,
+			  char *dst)
+{
+	size_t in = cairn_dtype_bytes(dtype), out = cairn_dtype_bytes(m->dtype), total = t->num_bytes / in;
+
+	for (size_t first = 0, n; first < total; first += n) {
+		n = total - first < CHUNK ? total - first : CHUNK;
+		memcpy(l->from, (const char *)t->data + first * in,
+		       n * in); /* the file promises no alignment */
+		for (size_t i = 0; i < n; i++) {
+			double v = cairn_load(l->from, dtype, (int64_t)i);
+
+			cairn_store(l->to, m->dtype, (int64_t)i, v);
+			if (isfinite(v) && !isfinite(cairn_load(l->to, m->dtype, (int64_t)i)))
+				return cairn_error(EINVAL, "%s: %s: element %zu is %g, too large for %s",
+						   t->file, t->name, first + i, v,
+						   cairn_dtype_name(m->dtype));
+		}
+		CAIRN_TRY(CAIRN_TABLE(m->impl, mem_copy, dst + first * out, l->to, n * out,
+				      CAIRN_COPY_TO_DEVICE, l->stream));
+		CAIRN_TRY(CAIRN_TABLE(m->impl, stream_sync, l->stream));	/* l->to is written again */
+	}
+	return 0;
+}
+
+static int find_part(const struct cairn_model *m, const struct cairn_part *p, const char *name,
+		     const struct cairn_safetensors *st, const struct cairn_tensor **t)
+{
+	const int64_t shape[] = { m->dims[p->rows], m->dims[p->cols] };
+	int dtype;
+
+	CAIRN_TRY(cairn_safetensors_get(st, name, p->cols == CAIRN_D_ONE ? 1 : 2, shape, t));
+	dtype = cairn_st_to_dtype((*t)->dtype);
+	if (dtype < 0 || !cairn_dtype_is_float(dtype))
+		return cairn_error(EOPNOTSUPP, "%s: %s: dtype %s is not supported (F32, F16, BF16 are)",
+				   (*t)->file, name, cairn_st_dtype_name((*t)->dtype));
+	return 0;
+}
+
+/* Before memory is asked for: a config that does not fit the weights is told as such. */
+static int check_part(struct cairn_model *m, const struct cairn_part *p, const char *name,
+		      struct cairn_place place, void *ctx)
+{
+	const struct cairn_tensor *t;
+	struct loading *l = ctx;
+
+	(void)place;
+	return find_part(m, p, name, l->st, &t);
+}
+
+/* from: the whole weight in the model's dtype, in the table's memory */
+static int quantise(struct cairn_model *m, const struct loading *l, enum cairn_weight w, int32_t layer,
+		    const char *from)
+{
+	struct cairn_quant_fp8w_args args = {
+		.size = sizeof(args), .b = cairn_model_weight(m, layer, w),
+		.scale = (float *)(uintptr_t)cairn_model_scale(m, layer, w), .w = from, .dtype = m->dtype,
+		.scale_kind = cairn_weights_scale_kind(m->weights),
+	};
+	int32_t num = cairn_weight_fp8(m, w, &args.n, &args.k);
+
+	for (int32_t i = 0; i < num; i++) {
+		CAIRN_TRY(CAIRN_TABLE(m->impl, quant_fp8w, &args, l->stream));
+		args.b += (int64_t)args.n * args.k;
+		args.scale += cairn_weight_scales(m, args.n, args.k);
+		from += (int64_t)args.n * args.k * (int64_t)cairn_dtype_bytes(m->dtype);
+		args.w = from;
+	}
+	return 0;
+}
+
+static int load_part(struct cairn_model *m, const struct cairn_part *p, const char *name,
+		     struct cairn_place place, void *ctx)
+{
+	const struct cairn_tensor *t;
+	struct loading *l = ctx;
+	int32_t n, k;
+	int dtype, fp8 = cairn_weight_fp8(m, p->weight, &n, &k);
+	char *dst = (fp8 ? l->staging : (char *)cairn_model_weight(m, place.layer, p->weight)) + place.first;
+
+	CAIRN_TRY(find_part(m, p, name, l->st, &t));
+	dtype = cairn_st_to_dtype(t->dtype);
+	if (dtype != m->dtype)
+		CAIRN_TRY(load_converted(m, l, t, dtype, dst));
+	else
+		CAIRN_TRY(CAIRN_TABLE(m->impl, mem_copy, dst, t->data, t->num_bytes, CAIRN_COPY_TO_DEVICE,
+				      l->stream));
+	if (fp8 && place.last)	/* the stream keeps the next weight out of the staging until then */
+		CAIRN_TRY(quantise(m, l, p->weight, place.layer, l->staging));
+	l->done += (int64_t)m->dims[p->rows] * m->dims[p->cols] * (int64_t)cairn_dtype_bytes(m->dtype);
+	if (l->progress)
+		l->progress(l->ctx, l->done, l->total);
+	return 0;
+}
+
+/* Room for the largest weight that is to be quantised, all experts at once, and `more` bytes. */
+static int get_staging(struct cairn_model *m, struct loading *l, size_t more)
+{
+	size_t most = 0;
+	int32_t n, k;
+	void *p;
+
+	for (int w = 0; w < CAIRN_NUM_WEIGHTS; w++)
+		if (cairn_weight_fp8(m, (enum cairn_weight)w, &n, &k) && m->elements[w] > most)
+			most = m->elements[w];
+	if (!most)
+		return 0;
+	CAIRN_TRY(CAIRN_TABLE(m->impl, mem_alloc, &p, most * cairn_dtype_bytes(m->dtype) + more));
+	l->staging = p;
+	return 0;
+}
+
+static int add_part(struct cairn_model *m, const struct cairn_part *p, const char *name,
+		    struct cairn_place place, void *ctx)
+{
+	struct loading *l = ctx;
+
+	(void)name;
+	(void)place;
+	l->total += (int64_t)m->dims[p->rows] * m->dims[p->cols] * (int64_t)cairn_dtype_bytes(m->dtype);
+	return 0;
+}
+
+static int fill(struct cairn_model *m, struct loading *l)
+{
+	int ret;
+
+	CAIRN_TRY(CAIRN_TABLE(m->impl, stream_create, &l->stream));
+	ret = allocate(m, l->stream);
+	if (!ret)
+		ret = get_staging(m, l, 0);
+	if (!ret)
+		ret = cairn_model_each_part(m, add_part, l);
+	if (!ret)
+		ret = cairn_model_each_part(m, load_part, l);
+	if (!ret)
+		ret = CAIRN_TABLE(m->impl, stream_sync, l->stream);
+	else
+		m->impl->stream_sync(l->stream);	/* copies may still read the mapping */
+	if (l->staging)
+		m->impl->mem_free(l->staging);
+	m->impl->stream_destroy(l->stream);
+	return ret;
+}
+
+int cairn_model_load(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
+		     cairn_progress progress, void *ctx)
+{
+	return cairn_model_load_as(out, impl, dir, CAIRN_WEIGHTS_PLAIN, progress, ctx);
+}
+
+int cairn_model_load_as(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
+			enum cairn_weights weights, cairn_progress progress, void *ctx)
+{
+	struct loading l = { .progress = progress, .ctx = ctx };
+	struct cairn_safetensors *st = NULL;
+	struct cairn_model_config config;
+	struct cairn_model *m = NULL;
+	int ret;
+
+	CAIRN_TRY(cairn_model_config_load(dir, &config));
+	CAIRN_TRY(cairn_safetensors_open(dir, &st));
+	l.st = st;
+	ret = describe(&m, impl, dir, &config, weights);
+	if (ret)
+		goto out_close;
+	ret = cairn_model_each_part(m, check_part, &l);
+	if (ret)
+		goto out_free;
+	l.from = malloc(CHUNK * sizeof(float));
+	l.to = malloc(CHUNK * sizeof(float));
+	if (l.from && l.to)
+		ret = fill(m, &l);
+	else
+		ret = cairn_error(ENOMEM, "model: no memory");
+out_free:
+	free(l.from);
+	free(l.to);
+	if (ret)
+		cairn_model_free(m);
+	else
+		*out = m;
+out_close:
+	cairn_safetensors_close(st);
+	return ret;
+}
+
+static int fill_constant(struct cairn_model *m, const struct cairn_part *p, const char *name,
+			 struct cairn_place place, void *ctx)
+{
+	char *dst = (char *)cairn_model_weight(m, place.layer, p->weight) + place.first;
+	size_t n = (size_t)m->dims[p->rows];
+	struct loading *l = ctx;
+
+	(void)name;
+	if (p->cols != CAIRN_D_ONE)
+		return 0;
+	for (size_t i = 0; i < n; i++)
+		cairn_store(l->to, m->dtype, (int64_t)i,
+			    cairn_weight_is_bias(p->weight) ? 0 : 1 - m->config.norm_offset);
+	CAIRN_TRY(CAIRN_TABLE(m->impl, mem_copy, dst, l->to, n * cairn_dtype_bytes(m->dtype),
+			      CAIRN_COPY_TO_DEVICE, l->stream));
+	return CAIRN_TABLE(m->impl, stream_sync, l->stream);
+}
+
+/* Values of deviation 0.02: the sum of four uniform ones is near enough to normal. */
+static void random_block(char *block, int dtype, uint64_t seed)
+{
+	for (int64_t i = 0; i < RANDOM_BLOCK; i++) {
+		uint64_t z = (seed += 0x9e3779b97f4a7c15);	/* splitmix64 */
+		int32_t sum;
+
+		z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+		z = (z ^ z >> 27) * 0x94d049bb133111eb;
+		z ^= z >> 31;
+		sum = (int32_t)(z & 0xffff) + (int32_t)(z >> 16 & 0xffff) + (int32_t)(z >> 32 & 0xffff) +
+		      (int32_t)(z >> 48);
+		cairn_store(block, dtype, i, (sum - 131070) * (0.02 / (65536 / sqrt(3))));
+	}
+}
+
+/* The block again and again, from l->to. */
+static int repeat(const struct cairn_impl *impl, const struct loading *l, char *to, size_t bytes,
+		  size_t block)
+{
+	block = block < bytes ? block : bytes;
+	CAIRN_TRY(CAIRN_TABLE(impl, mem_copy, to, l->to, block, CAIRN_COPY_TO_DEVICE, l->stream));
+	CAIRN_TRY(CAIRN_TABLE(impl, stream_sync, l->stream));
+	/* what is filled is a whole number of blocks, and is doubled until the end is reached */
+	for (size_t done = block, n; done < bytes; done += n) {
+		n = bytes - done < done ? bytes - done : done;
+		CAIRN_TRY(CAIRN_TABLE(impl, mem_copy, to + done, to, n, CAIRN_COPY_ON_DEVICE, l->stream));
+	}
+	return 0;
+}
+
+#define SHIFT	16	/* elements by which the random values of two matrices are apart, at least */
+
+static int quantise_random(struct cairn_model *m, const struct cairn_part *p, const char *name,
+			   struct cairn_place place, void *ctx)
+{
+	size_t shift = (size_t)(place.layer * CAIRN_NUM_WEIGHTS + (int32_t)p->weight) * SHIFT;
+	struct loading *l = ctx;
+
+	(void)name;
+	return place.last ? quantise(m, l, p->weight, place.layer,
+				     l->staging + shift * cairn_dtype_bytes(m->dtype)) : 0;
+}
+
+static int fill_random(struct cairn_model *m, struct loading *l, size_t block)
+{
+	size_t shifts = (size_t)(m->config.num_hidden_layers * CAIRN_NUM_WEIGHTS) * SHIFT *
+			cairn_dtype_bytes(m->dtype), most = 0;
+	int32_t n, k;
+
+	CAIRN_TRY(allocate(m, l->stream));
+	CAIRN_TRY(repeat(m->impl, l, m->base, m->bytes, block));
+	CAIRN_TRY(get_staging(m, l, shifts));
+	for (int w = 0; w < CAIRN_NUM_WEIGHTS && l->staging; w++)
+		if (cairn_weight_fp8(m, (enum cairn_weight)w, &n, &k) && m->elements[w] > most)
+			most = m->elements[w];
+	if (l->staging) {
+		CAIRN_TRY(repeat(m->impl, l, l->staging, most * cairn_dtype_bytes(m->dtype) + shifts, block));
+		CAIRN_TRY(cairn_model_each_part(m, quantise_random, l));
+	}
+	CAIRN_TRY(cairn_model_each_part(m, fill_constant, l));
+	return CAIRN_TABLE(m->impl, stream_sync, l->stream);
+}
+
+int cairn_model_random(struct cairn_model **out, const struct cairn_impl *impl,
+		       const struct cairn_model_config *config, uint64_t seed)
+{
+	return cairn_model_random_as(out, impl, config, CAIRN_WEIGHTS_PLAIN, seed);
+}
+
+int cairn_model_random_as(struct cairn_model **out, const struct cairn_impl *impl,
+			  const struct cairn_model_config *config, enum cairn_weights weights, uint64_t seed)
+{
+	size_t block = RANDOM_BLOCK * cairn_dtype_bytes(CAIRN_BF16);
+	struct cairn_model *m = NULL;
+	struct loading l = { 0 };
+	int ret;
+
+	CAIRN_TRY(describe(&m, impl, "random model", config, weights));
+	l.to = malloc(block);	/* also holds the longest vector of ones */
+	if (!l.to) {
+		ret = cairn_error(ENOMEM, "model: no memory");
+		goto out_free;
+	}
+	random_block(l.to, m->dtype, seed);
+	ret = CAIRN_TABLE(impl, stream_create, &l.stream);
+	if (ret)
+		goto out_free;
+	ret = fill_random(m, &l, block);
+	if (ret)
+		impl->stream_sync(l.stream);
+	if (l.staging)
+		impl->mem_free(l.staging);
+	impl->stream_destroy(l.stream);
+out_free:
+	free(l.to);
+	if (ret)
+		cairn_model_free(m);
+	else
+		*out = m;
+	return ret;
+}

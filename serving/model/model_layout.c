@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * model_layout - where each weight lies
+ *
+ * parts[] says which tensor of a checkpoint is which part of which weight, and its shape; the rest walks
+ * it. Another architecture is another few lines.
+ *
+ * A layer is a block of layer_bytes, the layers lie one behind the other, what belongs to no layer behind the
+ * last. decode_step wants this stride for all weights alike, while layers with experts are ten times as large
+ * as dense ones and come after them: so both kinds share the front of a block, each ending where the rest
+ * begins, and of the first block, a dense layer's, the part before its weights does not exist.
+ *
+ *   no experts   [attention, dense]                    [attention, dense]          ...
+ *   experts               [dense, attention]  [experts        , attention]  [experts        , attention] ...
+ */
+#include "serving/model/model_impl.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "primitives/base/dtype.h"
+#include "primitives/base/error.h"
+
+#define COUNT(a)	((int)(sizeof(a) / sizeof((a)[0])))
+#define ALIGNMENT	256
+
+static const struct cairn_part parts[] = {
+	{ "model.embed_tokens.weight", CAIRN_W_EMBED, CAIRN_D_VOCAB, CAIRN_D_HIDDEN, CAIRN_ALWAYS },
+	{ "input_layernorm.weight", CAIRN_W_ATTN_NORM, CAIRN_D_HIDDEN, CAIRN_D_ONE, CAIRN_ALWAYS },
+	{ "self_attn.q_proj.weight", CAIRN_W_QKV, CAIRN_D_Q, CAIRN_D_HIDDEN, CAIRN_HEADS },
+	{ "self_attn.k_proj.weight", CAIRN_W_QKV, CAIRN_D_KV, CAIRN_D_HIDDEN, CAIRN_HEADS },
+	{ "self_attn.v_proj.weight", CAIRN_W_QKV, CAIRN_D_KV, CAIRN_D_HIDDEN, CAIRN_HEADS },
+	{ "self_attn.q_proj.bias", CAIRN_W_QKV_BIAS, CAIRN_D_Q, CAIRN_D_ONE, CAIRN_QKV_BIAS },
+	{ "self_attn.k_proj.bias", CAIRN_W_QKV_BIAS, CAIRN_D_KV, CAIRN_D_ONE, CAIRN_QKV_BIAS },
+	{ "self_attn.v_proj.bias", CAIRN_W_QKV_BIAS, CAIRN_D_KV, CAIRN_D_ONE, CAIRN_QKV_BIAS },
+	{ "self_attn.q_proj.weight", CAIRN_W_Q, CAIRN_D_Q, CAIRN_D_HIDDEN, CAIRN_Q_WHOLE },
+	{ "self_attn.q_a_proj.weight", CAIRN_W_Q_A, CAIRN_D_Q_LORA, CAIRN_D_HIDDEN, CAIRN_Q_COMPRESSED },
+	{ "self_attn.q_a_layernorm.weight", CAIRN_W_Q_NORM, CAIRN_D_Q_LORA, CAIRN_D_ONE, CAIRN_Q_COMPRESSED },
+	{ "self_attn.q_b_proj.weight", CAIRN_W_Q, CAIRN_D_Q, CAIRN_D_Q_LORA, CAIRN_Q_COMPRESSED },
+	{ "self_attn.kv_a_proj_with_mqa.weight", CAIRN_W_KV_A, CAIRN_D_LATENT, CAIRN_D_HIDDEN, CAIRN_LATENT },
+	{ "self_attn.kv_a_layernorm.weight", CAIRN_W_KV_NORM, CAIRN_D_KV_LORA, CAIRN_D_ONE, CAIRN_LATENT },
+	{ "self_attn.kv_b_proj.weight", CAIRN_W_KV_B, CAIRN_D_KV_B, CAIRN_D_KV_LORA, CAIRN_LATENT },
+	{ "self_attn.o_proj.weight", CAIRN_W_O, CAIRN_D_HIDDEN, CAIRN_D_ATTN, CAIRN_ALWAYS },
+	{ "self_attn.o_proj.bias", CAIRN_W_O_BIAS, CAIRN_D_HIDDEN, CAIRN_D_ONE, CAIRN_O_BIAS },
+	{ "self_attn.q_norm.weight", CAIRN_W_Q_HEAD_NORM, CAIRN_D_HEAD, CAIRN_D_ONE, CAIRN_HEAD_NORMS },
+	{ "self_attn.k_norm.weight", CAIRN_W_K_HEAD_NORM, CAIRN_D_HEAD, CAIRN_D_ONE, CAIRN_HEAD_NORMS },
+	{ "post_attention_layernorm.weight", CAIRN_W_MLP_NORM, CAIRN_D_HIDDEN, CAIRN_D_ONE, CAIRN_TWO_NORMS },
+	{ "post_attention_layernorm.weight", CAIRN_W_ATTN_OUT_NORM, CAIRN_D_HIDDEN, CAIRN_D_ONE,
+	  CAIRN_FOUR_NORMS },
+	{ "pre_feedforward_layernorm.weight", CAIRN_W_MLP_NORM, CAIRN_D_HIDDEN, CAIRN_D_ONE,
+	  CAIRN_FOUR_NORMS },
+	{ "post_feedforward_layernorm.weight", CAIRN_W_MLP_OUT_NORM, CAIRN_D_HIDDEN, CAIRN_D_ONE,
+	  CAIRN_FOUR_NORMS },
+	{ "mlp.gate_proj.weight", CAIRN_W_GATE_UP, CAIRN_D_INTER, CAIRN_D_HIDDEN, CAIRN_DENSE },
+	{ "mlp.up_proj.weight", CAIRN_W_GATE_UP, CAIRN_D_INTER, CAIRN_D_HIDDEN, CAIRN_DENSE },
+	{ "mlp.gate_proj.bias", CAIRN_W_GATE_UP_BIAS, CAIRN_D_INTER, CAIRN_D_ONE, CAIRN_MLP_BIAS },
+	{ "mlp.up_proj.bias", CAIRN_W_GATE_UP_BIAS, CAIRN_D_INTER, CAIRN_D_ONE, CAIRN_MLP_BIAS },
+	{ "mlp.down_proj.weight", CAIRN_W_DOWN, CAIRN_D_HIDDEN, CAIRN_D_INTER, CAIRN_DENSE },
+	{ "mlp.down_proj.bias", CAIRN_W_DOWN_BIAS, CAIRN_D_HIDDEN, CAIRN_D_ONE, CAIRN_MLP_BIAS },
+	{ "mlp.gate.weight", CAIRN_W_ROUTER, CAIRN_D_EXPERTS, CAIRN_D_HIDDEN, CAIRN_EXPERTS },
+	{ "mlp.experts.%d.gate_proj.weight", CAIRN_W_EXPERTS_GATE_UP, CAIRN_D_EXPERT_INTER, CAIRN_D_HIDDEN,
+	  CAIRN_EACH_EXPERT },
+	{ "mlp.experts.%d.up_proj.weight", CAIRN_W_EXPERTS_GATE_UP, CAIRN_D_EXPERT_INTER, CAIRN_D_HIDDEN,
+	  CAIRN_EACH_EXPERT },
+	{ "mlp.experts.%d.down_proj.weight", CAIRN_W_EXPERTS_DOWN, CAIRN_D_HIDDEN, CAIRN_D_EXPERT_INTER,
+	  CAIRN_EACH_EXPERT },
+	{ "block_sparse_moe.gate.weight", CAIRN_W_ROUTER, CAIRN_D_EXPERTS, CAIRN_D_HIDDEN, CAIRN_MIXTRAL },
+	{ "block_sparse_moe.experts.%d.w1.weight", CAIRN_W_EXPERTS_GATE_UP, CAIRN_D_EXPERT_INTER,
+	  CAIRN_D_HIDDEN, CAIRN_EACH_OF_MIXTRAL },
+	{ "block_sparse_moe.experts.%d.w3.weight", CAIRN_W_EXPERTS_GATE_UP, CAIRN_D_EXPERT_INTER,
+	  CAIRN_D_HIDDEN, CAIRN_EACH_OF_MIXTRAL },
+	{ "block_sparse_moe.experts.%d.w2.weight", CAIRN_W_EXPERTS_DOWN, CAIRN_D_HIDDEN, CAIRN_D_EXPERT_INTER,
+	  CAIRN_EACH_OF_MIXTRAL },
+	{ "mlp.shared_experts.gate_proj.weight", CAIRN_W_SHARED_GATE_UP, CAIRN_D_SHARED_INTER, CAIRN_D_HIDDEN,
+	  CAIRN_SHARED },
+	{ "mlp.shared_experts.up_proj.weight", CAIRN_W_SHARED_GATE_UP, CAIRN_D_SHARED_INTER, CAIRN_D_HIDDEN,
+	  CAIRN_SHARED },
+	{ "mlp.shared_experts.down_proj.weight", CAIRN_W_SHARED_DOWN, CAIRN_D_HIDDEN, CAIRN_D_SHARED_INTER,
+	  CAIRN_SHARED },
+	{ "model.norm.weight", CAIRN_W_FINAL_NORM, CAIRN_D_HIDDEN, CAIRN_D_ONE, CAIRN_ALWAYS },
+	{ "lm_head.weight", CAIRN_W_LM_HEAD, CAIRN_D_VOCAB, CAIRN_D_HIDDEN, CAIRN_UNTIED },
+};
+
+/* Whether the model has the part in some layer, or outside of them. */
+static int is_present(const struct cairn_model_config *c, enum cairn_present present)
+{
+	switch (present) {
+	case CAIRN_UNTIED:
+		return !c->tie_word_embeddings;
+	case CAIRN_HEADS:
+		return !c->latent.kv_lora_rank;
+	case CAIRN_QKV_BIAS:
+		return c->qkv_bias;
+	case CAIRN_O_BIAS:
+		return c->o_bias;
+	case CAIRN_HEAD_NORMS:
+		return c->head_norms;
+	case CAIRN_TWO_NORMS:
+		return !c->block_norms;
+	case CAIRN_FOUR_NORMS:
+		return c->block_norms;
+	case CAIRN_LATENT:
+		return c->latent.kv_lora_rank > 0;
+	case CAIRN_Q_WHOLE:
+		return c->latent.kv_lora_rank && !c->latent.q_lora_rank;
+	case CAIRN_Q_COMPRESSED:
+		return c->latent.q_lora_rank > 0;
+	case CAIRN_DENSE:
+		return !c->experts.num_experts || c->experts.dense_layers;
+	case CAIRN_MLP_BIAS:
+		return c->mlp_bias;
+	case CAIRN_SHARED:
+		return c->experts.shared_intermediate_size > 0;
+	case CAIRN_EXPERTS:
+	case CAIRN_EACH_EXPERT:
+		return c->experts.num_experts > 0 && c->arch != CAIRN_ARCH_MIXTRAL;
+	case CAIRN_MIXTRAL:
+	case CAIRN_EACH_OF_MIXTRAL:
+		return c->experts.num_experts > 0 && c->arch == CAIRN_ARCH_MIXTRAL;
+	default:
+		return 1;
+	}
+}
+
+enum kind { OF_LAYERS, OF_DENSE_LAYERS, OF_EXPERT_LAYERS, OF_MODEL, NUM_KINDS };
+
+static enum kind kind_of(enum cairn_weight w)
+{
+	if (w >= CAIRN_W_EMBED)
+		return OF_MODEL;
+	if (w >= CAIRN_W_ROUTER)
+		return OF_EXPERT_LAYERS;
+	return w > CAIRN_W_MLP_NORM ? OF_DENSE_LAYERS : OF_LAYERS;
+}
+
+/* The layers first .. end - 1 have the weight; one of the model counts as that of one layer. */
+static void layers_of(const struct cairn_model *m, enum cairn_weight w, int32_t *first, int32_t *end)
+{
+	enum kind kind = kind_of(w);
+	int32_t all = m->config.num_hidden_layers;
+	int32_t dense = m->config.experts.num_experts ? m->config.experts.dense_layers : all;
+
+	*first = kind == OF_EXPERT_LAYERS ? dense : 0;
+	*end = kind == OF_MODEL ? 1 : kind == OF_DENSE_LAYERS ? dense : all;
+}
+
+int cairn_weight_is_bias(enum cairn_weight w)
+{
+	return w == CAIRN_W_QKV_BIAS || w == CAIRN_W_O_BIAS || w == CAIRN_W_GATE_UP_BIAS ||
+	       w == CAIRN_W_DOWN_BIAS;
+}
+
+void *cairn_model_weight(const struct cairn_model *m, int32_t layer, enum cairn_weight w)
+{
+	if (w == CAIRN_W_LM_HEAD && m->config.tie_word_embeddings)
+		w = CAIRN_W_EMBED;
+	if (!m->elements[w])
+		return NULL;
+	return m->base + (m->offset[w] + (kind_of(w) == OF_MODEL ? 0 : layer * (int64_t)m->layer_bytes));
+}
+
+static void set_dims(struct cairn_model *m)
+{
+	const struct cairn_model_config *c = &m->config;
+	const struct cairn_latent_config *l = &c->latent;
+	int32_t *dims = m->dims, heads = c->num_attention_heads;
+
+	dims[CAIRN_D_ONE] = 1;
+	dims[CAIRN_D_HIDDEN] = c->hidden_size;
+	dims[CAIRN_D_HEAD] = c->head_dim;
+	dims[CAIRN_D_Q] = heads * c->head_dim;
+	dims[CAIRN_D_KV] = l->kv_lora_rank ? 0 : c->num_key_value_heads * c->head_dim;
+	dims[CAIRN_D_QKV] = dims[CAIRN_D_Q] + 2 * dims[CAIRN_D_KV];
+	dims[CAIRN_D_ATTN] = l->kv_lora_rank ? heads * l->v_dim : dims[CAIRN_D_Q];
+	dims[CAIRN_D_INTER] = c->intermediate_size;
+	dims[CAIRN_D_GATE_UP] = 2 * c->intermediate_size;
+	dims[CAIRN_D_Q_LORA] = l->q_lora_rank;
+	dims[CAIRN_D_LATENT] = l->kv_lora_rank + l->rope_dim;
+	dims[CAIRN_D_KV_LORA] = l->kv_lora_rank;
+	dims[CAIRN_D_KV_B] = heads * (l->nope_dim + l->v_dim);
+	dims[CAIRN_D_EXPERTS] = c->experts.num_experts;
+	dims[CAIRN_D_EXPERT_INTER] = c->experts.intermediate_size;
+	dims[CAIRN_D_SHARED_INTER] = c->experts.shared_intermediate_size;
+	dims[CAIRN_D_VOCAB] = c->vocab_size;
+}
+
+static int64_t part_elements(const struct cairn_model *m, const struct cairn_part *p)
+{
+	return (int64_t)m->dims[p->rows] * m->dims[p->cols];
+}
+
+static int32_t copies(const struct cairn_model *m, const struct cairn_part *p)
+{
+	int each = p->present == CAIRN_EACH_EXPERT || p->present == CAIRN_EACH_OF_MIXTRAL;
+
+	return each ? m->config.experts.num_experts : 1;
+}
+
+static int64_t aligned(int64_t bytes)
+{
+	return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+int32_t cairn_weight_fp8(const struct cairn_model *m, enum cairn_weight w, int32_t *n, int32_t *k)
+{
+	/* rows, `pairs` times so many, as ups lie below gates; columns; how many of each layer */
+	static const struct {
+		enum cairn_weight weight;
+		int pairs;
+		enum cairn_dim n, k, num;
+	} matrices[] = {
+		{ CAIRN_W_QKV, 1, CAIRN_D_QKV, CAIRN_D_HIDDEN, CAIRN_D_ONE },
+		{ CAIRN_W_Q, 1, CAIRN_D_Q, CAIRN_D_HIDDEN, CAIRN_D_ONE },
+		{ CAIRN_W_Q_A, 1, CAIRN_D_Q_LORA, CAIRN_D_HIDDEN, CAIRN_D_ONE },
+		{ CAIRN_W_KV_A, 1, CAIRN_D_LATENT, CAIRN_D_HIDDEN, CAIRN_D_ONE },
+		{ CAIRN_W_O, 1, CAIRN_D_HIDDEN, CAIRN_D_ATTN, CAIRN_D_ONE },
+		{ CAIRN_W_GATE_UP, 1, CAIRN_D_GATE_UP, CAIRN_D_HIDDEN, CAIRN_D_ONE },
+		{ CAIRN_W_DOWN, 1, CAIRN_D_HIDDEN, CAIRN_D_INTER, CAIRN_D_ONE },
+		{ CAIRN_W_EXPERTS_GATE_UP, 2, CAIRN_D_EXPERT_INTER, CAIRN_D_HIDDEN, CAIRN_D_EXPERTS },
+		{ CAIRN_W_EXPERTS_DOWN, 1, CAIRN_D_HIDDEN, CAIRN_D_EXPERT_INTER, CAIRN_D_EXPERTS },
+		{ CAIRN_W_SHARED_GATE_UP, 2, CAIRN_D_SHARED_INTER, CAIRN_D_HIDDEN, CAIRN_D_ONE },
+		{ CAIRN_W_SHARED_DOWN, 1, CAIRN_D_HIDDEN, CAIRN_D_SHARED_INTER, CAIRN_D_ONE },
+	};
+
+	for (int i = 0; i < COUNT(matrices) && m->weights != CAIRN_WEIGHTS_PLAIN; i++) {
+		if (matrices[i].weight != w || !m->elements[w])
+			continue;
+		*n = m->dims[matrices[i].n] * matrices[i].pairs;
+		*k = m->dims[w == CAIRN_W_Q && m->dims[CAIRN_D_Q_LORA] ? CAIRN_D_Q_LORA : matrices[i].k];
+		return m->dims[matrices[i].num];
+	}
+	return 0;
+}
+
+static int64_t blocks(int32_t n)
+{
+	return (n + CAIRN_FP8_BLOCK - 1) / CAIRN_FP8_BLOCK;
+}
+
+int64_t cairn_weight_scales(const struct cairn_model *m, int32_t n, int32_t k)
+{
+	return m->weights == CAIRN_WEIGHTS_FP8 ? n : blocks(n) * blocks(k);
+}
+
+/* What a weight takes: in 8 bits the matrices, and their scales behind them. */
+static int64_t weight_bytes(const struct cairn_model *m, int w)
+{
+	int32_t n, k, num = cairn_weight_fp8(m, (enum cairn_weight)w, &n, &k);
+
+	if (!num)
+		return (int64_t)(m->elements[w] * cairn_dtype_bytes(m->dtype));
+	return aligned((int64_t)num * n * k) + 4 * num * cairn_weight_scales(m, n, k);
+}
+
+const float *cairn_model_scale(const struct cairn_model *m, int32_t layer, enum cairn_weight w)
+{
+	int32_t n, k, num = cairn_weight_fp8(m, w, &n, &k);
+
+	if (!num)
+		return NULL;
+	return (const float *)((const char *)cairn_model_weight(m, layer, w) + aligned((int64_t)num * n * k));
+}
+
+static int64_t padded(const struct cairn_model *m, int w)
+{
+	return aligned(weight_bytes(m, w));
+}
+
+void cairn_model_lay_out(struct cairn_model *m)
+{
+	const struct cairn_experts_config *x = &m->config.experts;
+	int64_t bytes[NUM_KINDS] = { 0 }, at[NUM_KINDS], missing = 0, front = 0, end;
+
+	set_dims(m);
+	for (int i = 0; i < COUNT(parts); i++) {
+		const struct cairn_part *p = &parts[i];
+
+		if (is_present(&m->config, p->present))
+			m->elements[p->weight] += (size_t)(copies(m, p) * part_elements(m, p));
+	}
+	for (int w = 0; w < CAIRN_NUM_WEIGHTS; w++)
+		bytes[kind_of((enum cairn_weight)w)] += padded(m, w);
+	at[OF_LAYERS] = 0;
+	at[OF_DENSE_LAYERS] = at[OF_EXPERT_LAYERS] = bytes[OF_LAYERS];
+	m->layer_bytes = (size_t)(bytes[OF_LAYERS] + bytes[OF_DENSE_LAYERS]);
+	if (x->num_experts) {
+		front = bytes[OF_EXPERT_LAYERS] > bytes[OF_DENSE_LAYERS] ? bytes[OF_EXPERT_LAYERS] :
+			bytes[OF_DENSE_LAYERS];
+		missing = x->dense_layers ? front - bytes[OF_DENSE_LAYERS] : 0;
+		at[OF_LAYERS] = front - missing;
+		at[OF_DENSE_LAYERS] = at[OF_LAYERS] - bytes[OF_DENSE_LAYERS];
+		at[OF_EXPERT_LAYERS] = at[OF_LAYERS] - bytes[OF_EXPERT_LAYERS];
+		m->layer_bytes = (size_t)(front + bytes[OF_LAYERS]);
+	}
+	end = (int64_t)m->layer_bytes * m->config.num_hidden_layers - missing;
+	at[OF_MODEL] = end;
+	for (int w = 0; w < CAIRN_NUM_WEIGHTS; w++) {
+		m->offset[w] = at[kind_of((enum cairn_weight)w)];
+		at[kind_of((enum cairn_weight)w)] += padded(m, w);
+	}
+	m->bytes = (size_t)(end + bytes[OF_MODEL]);
+}
+
+int64_t cairn_model_bytes(const struct cairn_model *m)
+{
+	int32_t first, end;
+	int64_t bytes = 0;
+
+	for (int w = 0; w < CAIRN_NUM_WEIGHTS; w++) {
+		layers_of(m, (enum cairn_weight)w, &first, &end);
+		bytes += weight_bytes(m, w) * (end - first);
+	}
+	return bytes;
+}
+
+int64_t cairn_model_step_bytes(const struct cairn_model *m, int32_t rows, int64_t kv_tokens)
+{
+	const struct cairn_experts_config *x = &m->config.experts;
+	int64_t layers = m->config.num_hidden_layers, element = (int64_t)cairn_dtype_bytes(m->dtype);
+	int64_t token = m->dims[CAIRN_D_LATENT] + 2 * m->dims[CAIRN_D_KV];
+	double bytes = (double)element * ((double)rows * m->dims[CAIRN_D_HIDDEN] +
+					  (double)(kv_tokens * layers * token));
+	/* the chance that no token chooses an expert; at least one token counts */
+	double share = x->num_experts ? (double)x->per_token / x->num_experts : 1;
+	double other = pow(1 - share, rows > 1 ? rows : 1);
+	int32_t first, end;
+
+	for (int w = 0; w < CAIRN_NUM_WEIGHTS; w++) {
+		double part = w == CAIRN_W_EXPERTS_GATE_UP || w == CAIRN_W_EXPERTS_DOWN ? 1 - other : 1;
+
+		if (w == CAIRN_W_EMBED && !m->config.tie_word_embeddings)
+			continue;	/* looked up, not read */
+		layers_of(m, (enum cairn_weight)w, &first, &end);
+		bytes += part * (double)weight_bytes(m, w) * (end - first);
+	}
+	return llround(bytes / (double)element) * element;
+}
+
+/* One part, of all experts where it is of each: `place` is that of the first, but `last` that of them all. */
+static int each_copy(struct cairn_model *m, const struct cairn_part *p, struct cairn_place place,
+		     cairn_part_fn fn, void *ctx)
+{
+	int64_t element = (int64_t)cairn_dtype_bytes(m->dtype);
+	int64_t apart = (int64_t)m->elements[p->weight] / copies(m, p) * element;
+	const int last = place.last;
+	char name[64], full[96];
+
+	for (int32_t k = 0; k < copies(m, p); k++) {
+		place.last = last && k == copies(m, p) - 1;
+		snprintf(name, sizeof(name), p->name, k);
+		if (kind_of(p->weight) == OF_MODEL)
+			snprintf(full, sizeof(full), "%s", name);
+		else
+			snprintf(full, sizeof(full), "model.layers.%d.%s", place.layer, name);
+		CAIRN_TRY(fn(m, p, full, place, ctx));
+		place.first += apart;
+	}
+	return 0;
+}
+
+int cairn_model_each_part(struct cairn_model *m, cairn_part_fn fn, void *ctx)
+{
+	int64_t element = (int64_t)cairn_dtype_bytes(m->dtype);
+	int32_t first, end;
+
+	for (int32_t layer = 0; layer < m->config.num_hidden_layers; layer++) {
+		int64_t filled[CAIRN_NUM_WEIGHTS] = { 0 };
+
+		for (int i = 0; i < COUNT(parts); i++) {
+			const struct cairn_part *p = &parts[i];
+			struct cairn_place place = { .layer = layer, .first = filled[p->weight] };
+
+			layers_of(m, p->weight, &first, &end);
+			if (!is_present(&m->config, p->present) || layer < first || layer >= end)
+				continue;
+			filled[p->weight] += part_elements(m, p) * element;
+			place.last = filled[p->weight] * copies(m, p) ==
+				     (int64_t)m->elements[p->weight] * element;
+			CAIRN_TRY(each_copy(m, p, place, fn, ctx));
+		}
+	}
+	return 0;
+}

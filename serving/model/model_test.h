@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * model_test - what the tests of model and engine share: tables by name, and the golden checkpoints.
+ * Include conformance/harness.h first.
+ */
+#ifndef CAIRN_MODEL_TEST_H
+#define CAIRN_MODEL_TEST_H
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "conformance/tables/program.h"
+#include "conformance/tables/tables.h"
+#include "conformance/suite/spawn.h"
+#include "serving/model/model.h"
+#include "serving/model/recipe_test.h"
+#include "serving/model/safetensors.h"
+
+/* Made by tools/golden.py: a prompt, positions and the exact logits there, and how it goes on greedily. */
+struct golden {
+	char dir[PATH_MAX];
+	struct cairn_safetensors *st;
+	const int32_t *tokens, *positions, *greedy;
+	const float *logits;
+	int num_tokens, num_positions, num_greedy;
+};
+
+/*
+ * "late" is the plug-in beside the program: cpu's operations with the manners of a device; "late_ref": ref's.
+ * A number behind makes streams advance by chance, by that seed.
+ * 0: the table is there and started. Else the test is skipped (no device), or has failed.
+ */
+static inline int open_table(struct cairn_test *t, const char *name, struct cairn_impl *impl)
+{
+	char path[PATH_MAX];
+	int ret;
+
+	snprintf(path, sizeof(path), "%s", name);
+	if (!strncmp(name, "late", 4)) {
+		if (!cairn_beside("late_plugin.so", path, sizeof(path))) {
+			cairn_skip(t, "late_plugin.so is not beside the program");
+			return -ENODEV;
+		}
+		setenv("CAIRN_LATE", name + strcspn(name, "0123456789"), 1);
+		setenv("CAIRN_LATE_OF", strstr(name, "ref") ? "ref" : "cpu", 1);
+	}
+	ret = cairn_impl_open(path, impl);
+	if (!ret)
+		ret = cairn_impl_start(impl, 0);
+	if (ret == -ENODEV)
+		cairn_skip(t, "%s: %s", name, cairn_last_error());
+	else
+		EXPECT(t, ret == 0);
+	return ret;
+}
+
+/* Its bits are those of ref. */
+static inline int is_ref(const char *table)
+{
+	return strstr(table, "ref") != NULL;
+}
+
+/* It captures passes, and its memory is not the host's. */
+static inline int on_device(const struct cairn_impl *impl)
+{
+	return !(impl->flags & CAIRN_IMPL_HOST_MEM);
+}
+
+static inline const void *golden_tensor(struct cairn_test *t, struct golden *g, const char *name, int *count)
+{
+	const struct cairn_tensor *tensor = cairn_safetensors_find(g->st, name);
+
+	if (!EXPECT(t, tensor && tensor->rank >= 1))
+		return NULL;
+	*count = (int)tensor->shape[0];
+	return tensor->data;
+}
+
+/* config.json of a checkpoint, with `from` replaced by `to` (once), in the test's directory. */
+static inline int altered_config(struct cairn_test *t, const char *original, const char *from, const char *to)
+{
+	char path[PATH_MAX + 32], text[4096], out[4200], *at;
+	FILE *f;
+	size_t n;
+
+	snprintf(path, sizeof(path), "%s/config.json", original);
+	f = fopen(path, "r");
+	n = f ? fread(text, 1, sizeof(text) - 1, f) : 0;
+	if (f)
+		fclose(f);
+	text[n] = 0;
+	at = strstr(text, from);
+	if (!EXPECT(t, n && at != NULL))
+		return -1;
+	n = (size_t)snprintf(out, sizeof(out), "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+	cairn_tmpfile(t, path, sizeof(path), "config.json", out, n);
+	return 0;
+}
+
+/*
+ * A copy of a checkpoint in the test's directory with another config.json; the weights are linked. One that
+ * is there already, as open_golden() makes some, is changed in place. dir: PATH_MAX bytes.
+ */
+static inline int altered_checkpoint(struct cairn_test *t, const char *original, const char *from,
+				     const char *to, char *dir)
+{
+	char path[PATH_MAX + 32], target[PATH_MAX + 32];
+
+	snprintf(dir, PATH_MAX, "%s", cairn_tmpdir(t));
+	if (altered_config(t, original, from, to))
+		return -1;
+	if (!strcmp(original, dir))
+		return 0;
+	snprintf(target, sizeof(target), "%s/model.safetensors", original);
+	snprintf(path, sizeof(path), "%s/model.safetensors", dir);
+	unlink(path);
+	return EXPECT(t, symlink(target, path) == 0) ? 0 : -1;
+}
+
+static inline int open_golden(struct cairn_test *t, struct golden *g, const char *name)
+{
+	char path[PATH_MAX + 32];
+	int rows = 0;
+
+	memset(g, 0, sizeof(*g));
+	snprintf(g->dir, sizeof(g->dir), "%s/serving/golden/%s", cairn_data_dir(), name);
+	snprintf(path, sizeof(path), "%s/logits.safetensors", g->dir);
+	if (!EXPECT(t, cairn_safetensors_open(path, &g->st) == 0))
+		return -1;
+	snprintf(path, sizeof(path), "%s/recipe.txt", g->dir);
+	if (!access(path, F_OK) && (altered_config(t, g->dir, "", "") || recipe_weights(t, path)))
+		return -1;
+	if (!access(path, F_OK))
+		snprintf(g->dir, sizeof(g->dir), "%s", cairn_tmpdir(t));
+	g->tokens = golden_tensor(t, g, "tokens", &g->num_tokens);
+	g->positions = golden_tensor(t, g, "positions", &g->num_positions);
+	g->greedy = golden_tensor(t, g, "greedy", &g->num_greedy);
+	g->logits = golden_tensor(t, g, "logits", &rows);
+	if (EXPECT(t, g->tokens && g->positions && g->greedy && g->logits && rows == g->num_positions))
+		return 0;
+	cairn_safetensors_close(g->st);
+	return -1;
+}
+
+static inline void close_golden(struct golden *g)
+{
+	cairn_safetensors_close(g->st);
+}
+
+/* A checkpoint is refused, in these words. */
+static inline void refuses(struct cairn_test *t, const struct cairn_impl *impl, const char *dir, int want,
+		    const char *text)
+{
+	struct cairn_model *m = NULL;
+
+	EXPECT(t, cairn_model_load(&m, impl, dir, NULL, NULL) == want);
+	EXPECT_CONTAINS(t, cairn_last_error(), text);
+	EXPECT(t, m == NULL);
+}
+
+/* What `part` of a crafted checkpoint's tensor `name` is: -4..4, not a multiple of anything. */
+static inline float crafted_value(const char *name, int64_t i, int exact)
+{
+	uint64_t z = (uint64_t)i + 1;
+	float v;
+
+	for (const char *c = name; *c; c++)
+		z = (z ^ (uint8_t)*c) * 0x100000001b3u;
+	z = (z ^ z >> 31) * 0x94d049bb133111ebu;
+	v = ((float)(z >> 40) * 0x1p-23f - 1) * 0.4f;
+	return exact ? cairn_bf16_to_float(cairn_double_to_bf16((double)v)) : v;
+}
+
+/*
+ * A checkpoint of one layer with all biases, in F32, in the test's directory: values are those of
+ * crafted_value(). Tensors of dtype_name I32 have the same bytes. dir: PATH_MAX bytes.
+ */
+static inline void crafted_checkpoint(struct cairn_test *t, const char *dtype, const char *dtype_name,
+				      int exact, char *dir)
+{
+	static const struct { const char *name; int rows, cols; } tensors[] = {
+		{ "lm_head.weight", 48, 64 }, { "model.embed_tokens.weight", 48, 64 },
+		{ "model.layers.0.input_layernorm.weight", 64, 0 },
+		{ "model.layers.0.mlp.down_proj.bias", 64, 0 },
+		{ "model.layers.0.mlp.down_proj.weight", 64, 32 },
+		{ "model.layers.0.mlp.gate_proj.bias", 32, 0 },
+		{ "model.layers.0.mlp.gate_proj.weight", 32, 64 },
+		{ "model.layers.0.mlp.up_proj.bias", 32, 0 }, { "model.layers.0.mlp.up_proj.weight", 32, 64 },
+		{ "model.layers.0.post_attention_layernorm.weight", 64, 0 },
+		{ "model.layers.0.self_attn.k_proj.bias", 64, 0 },
+		{ "model.layers.0.self_attn.k_proj.weight", 64, 64 },
+		{ "model.layers.0.self_attn.o_proj.bias", 64, 0 },
+		{ "model.layers.0.self_attn.o_proj.weight", 64, 128 },
+		{ "model.layers.0.self_attn.q_proj.bias", 128, 0 },
+		{ "model.layers.0.self_attn.q_proj.weight", 128, 64 },
+		{ "model.layers.0.self_attn.v_proj.bias", 64, 0 },
+		{ "model.layers.0.self_attn.v_proj.weight", 64, 64 },
+		{ "model.norm.weight", 64, 0 },
+	};
+	static char file[8 + 4096 + 4 * 50000];
+	size_t begin = 0, at = 0, n, header = 4096;
+	char path[PATH_MAX + 32], config[1024], *json = file + 8;
+
+	memset(json, ' ', header);
+	for (size_t i = 0; i < ARRAY_SIZE(tensors); i++) {
+		int cols = tensors[i].cols ? tensors[i].cols : 1;
+		size_t count = (size_t)(tensors[i].rows * cols);
+		char shape[32];
+
+		snprintf(shape, sizeof(shape), tensors[i].cols ? "%d,%d" : "%d", tensors[i].rows, cols);
+		at += (size_t)snprintf(json + at, header - at, "%c\"%s\":{\"dtype\":\"%s\",\"shape\":[%s],"
+				       "\"data_offsets\":[%zu,%zu]}", i ? ',' : '{',
+				       tensors[i].name, dtype_name,
+				       shape, begin, begin + 4 * count);
+		for (size_t k = 0; k < count; k++) {
+			float v = crafted_value(tensors[i].name, (int64_t)k, exact);
+
+			memcpy(json + header + begin + 4 * k, &v, 4);
+		}
+		begin += 4 * count;
+	}
+	json[at++] = '}';
+	json[at] = ' ';
+	memcpy(file, &(uint64_t){ header }, 8);
+	cairn_tmpfile(t, path, sizeof(path), "model.safetensors", file, 8 + header + begin);
+	n = (size_t)snprintf(config, sizeof(config),
+			     "{\"model_type\":\"llama\",\"hidden_size\":64,\"intermediate_size\":32,"
+			     "\"num_hidden_layers\":1,\"num_attention_heads\":2,\"num_key_value_heads\":1,"
+			     "\"head_dim\":64,\"vocab_size\":48,\"max_position_embeddings\":128,"
+			     "\"rms_norm_eps\":1e-5,\"attention_bias\":true,\"mlp_bias\":true,"
+			     "\"tie_word_embeddings\":false,\"bos_token_id\":1,\"eos_token_id\":2,"
+			     "\"hidden_act\":\"silu\",\"torch_dtype\":\"%s\"}", dtype);
+	cairn_tmpfile(t, path, sizeof(path), "config.json", config, n);
+	snprintf(dir, PATH_MAX, "%s", cairn_tmpdir(t));
+}
+
+#endif

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * kv_model_engine - carrying out plans, and looking hard at them
+ */
+#include "serving/scheduler/kv_model_engine.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "primitives/base/error.h"
+
+int model_wrong(struct model_engine *e, const char *what, int64_t got, int64_t want)
+{
+	snprintf(e->why, e->why_len, "%s: %lld, not %lld (%s)", what, (long long)got, (long long)want,
+		 cairn_last_error());
+	return -1;
+}
+
+struct model_request *model_find(struct model_engine *e, uint64_t id)
+{
+	for (int i = 0; i < MODEL_REQUESTS; i++) {
+		if (e->requests[i].there && e->requests[i].id == id)
+			return &e->requests[i];
+	}
+	return NULL;
+}
+
+static uint64_t hash(uint64_t a, uint64_t b, uint64_t c)
+{
+	uint64_t z = (a * 31 + b) * 0x9e3779b97f4a7c15u + c * 0xbf58476d1ce4e5b9u;
+
+	z = (z ^ (z >> 30)) * 0x94d049bb133111ebu;
+	return z ^ (z >> 31);
+}
+
+int model_stops(const struct model_request *r, int32_t index, int32_t place)
+{
+	uint64_t h = hash(r->id, (uint64_t)index, (uint64_t)place);
+
+	return h % 8 ? 0 : h % 64 ? 1 : 2;
+}
+
+/* Keys and values at a place, as they depend on everything before it. */
+static uint64_t keys_at(const struct model_request *r, const struct model_answer *a, int32_t place)
+{
+	uint64_t h = r->salt + 1;
+
+	for (int32_t i = 0; i <= place; i++)
+		h = (h ^ (uint64_t)(i < r->num_prompt ? r->prompt[i] : a->gen[i - r->num_prompt]) * 977) *
+			0x9e3779b97f4a7c15u + 1;
+	return h;
+}
+
+static int carry_out_move(struct model_engine *e, const struct cairn_move *m)
+{
+	size_t bytes = sizeof(e->device[0]);
+	int on_disk = m->kind == CAIRN_MOVE_SPILL || m->kind == CAIRN_MOVE_FETCH;
+	int32_t pages = on_disk ? e->opt.host_pages : e->opt.num_pages;
+	int32_t slots = on_disk ? e->opt.disk_pages : m->kind == CAIRN_MOVE_COPY ? pages : e->opt.host_pages;
+
+	if (m->page < 0 || m->page >= pages || m->to < 0 || m->to >= slots)
+		return model_wrong(e, "a move to nowhere", m->page, m->to);
+	switch (m->kind) {
+	case CAIRN_MOVE_COPY:
+		memmove(e->device[m->to], e->device[m->page], bytes);
+		return 0;
+	case CAIRN_MOVE_IN:
+		memcpy(e->device[m->page], e->host[m->to], bytes);
+		return 0;
+	case CAIRN_MOVE_SPILL:
+		memcpy(e->disk[m->to], e->host[m->page], bytes);
+		return 0;
+	case CAIRN_MOVE_FETCH:
+		memcpy(e->host[m->page], e->disk[m->to], bytes);
+		return 0;
+	default:
+		memcpy(e->host[m->to], e->device[m->page], bytes);
+		return 0;
+	}
+}
+
+/* A request's first row: nobody who came before it and still waits may have been overtaken too often. */
+static int first_row(struct model_engine *e, struct model_request *r)
+{
+	r->rowed = 1;
+	for (int i = 0; i < MODEL_REQUESTS; i++) {
+		struct model_request *o = &e->requests[i];
+
+		if (o->there && !o->rowed && o->order < r->order && ++o->overtaken > e->opt.max_passes)
+			return model_wrong(e, "overtaken", o->overtaken, e->opt.max_passes);
+	}
+	return 0;
+}
+
+static int check_ids(struct model_engine *e, const struct cairn_step_plan *p,
+		     const struct cairn_step_item *item, const struct model_request *r,
+		     const struct model_answer *a)
+{
+	int32_t len = r->num_prompt + a->drawn;
+
+	if (item->first < 0 || item->num_rows < 1 || item->first + item->num_rows > len)
+		return model_wrong(e, "rows beyond the tokens", item->first + item->num_rows, len);
+	for (int32_t k = 0; k < item->num_rows; k++) {
+		int32_t at = item->first + k, id = p->ids[item->ids_at + k];
+		int32_t want = at < r->num_prompt ? r->prompt[at] : a->gen[at - r->num_prompt];
+		const struct model_flight *last = &e->flights[e->num_flights > 1];
+
+		if (id == want)
+			continue;
+		if (id != -1 || item->num_rows != 1 || !e->num_flights || item->follows < 0 ||
+		    item->follows >= last->num_draws || last->draws[item->follows].id != item->request ||
+		    last->draws[item->follows].index != item->index)
+			return model_wrong(e, "a row has the wrong token", id, want);
+	}
+	return 0;
+}
+
+static int carry_out_item(struct model_engine *e, const struct cairn_step_plan *p,
+			  const struct cairn_step_item *item, struct model_flight *f)
+{
+	struct model_request *r = model_find(e, item->request);
+	struct model_answer *a = r ? &r->answers[item->index] : NULL;
+	int32_t n = 0, end = item->first + item->num_rows;
+	const int32_t *pages = cairn_kv_pool_pages(cairn_scheduler_pool(e->s), item->kv, &n);
+
+	if (!r || !a->live || a->held || (r->lockstep && a->in_flight))
+		return model_wrong(e, "rows of a request that has ended", (int64_t)item->request, -1);
+	if (!r->rowed && first_row(e, r))
+		return -1;
+	if (check_ids(e, p, item, r, a))
+		return -1;
+	if (!pages || n * e->opt.page_size < end)
+		return model_wrong(e, "rows without pages, their end", end, n * e->opt.page_size);
+	for (int32_t i = 0; i < item->first; i++) {
+		if (e->device[pages[i / e->opt.page_size]][i % e->opt.page_size] != keys_at(r, a, i))
+			return model_wrong(e, "attention reads something else at", i, item->first);
+	}
+	for (int32_t i = item->first; i < end; i++)
+		e->device[pages[i / e->opt.page_size]][i % e->opt.page_size] = keys_at(r, a, i);
+	if ((item->draw >= 0) != (end == r->num_prompt + a->drawn))
+		return model_wrong(e, "a draw", item->draw, end);
+	if (item->draw < 0)
+		return 0;
+	if (item->draw != f->num_draws || a->drawn >= r->max_new)
+		return model_wrong(e, "a draw too many", item->draw, f->num_draws);
+	f->draws[f->num_draws].id = r->id;
+	f->draws[f->num_draws].index = item->index;
+	f->draws[f->num_draws++].token =
+		(int32_t)(hash(r->id, (uint64_t)item->index, (uint64_t)a->drawn) >> 20 & 1);
+	a->in_flight++;
+	return 0;
+}
+
+static int check_plan(struct model_engine *e, const struct cairn_step_plan *p)
+{
+	int32_t rows = 0;
+
+	for (int32_t i = 0; i < p->num_items; i++) {
+		rows += p->items[i].num_rows;
+		for (int32_t k = 0; k < i; k++) {
+			if (p->items[i].request == p->items[k].request &&
+			    p->items[i].index == p->items[k].index)
+				return model_wrong(e, "a sequence twice in a plan", i, k);
+		}
+	}
+	if (rows != p->num_rows || rows > e->opt.dense_rows || p->num_items > e->opt.max_seqs)
+		return model_wrong(e, "rows of a plan", rows, e->opt.dense_rows);
+	for (int i = 0; i < MODEL_REQUESTS; i++) {
+		struct model_request *r = &e->requests[i];
+
+		for (int32_t k = 0;
+		     r->there && r->deadline_ns && r->deadline_ns <= e->now && k < r->num_answers; k++) {
+			if (r->answers[k].live)
+				return model_wrong(e, "a deadline has passed", r->deadline_ns, e->now);
+		}
+	}
+	return 0;
+}
+
+int model_plan(struct model_engine *e, int32_t *rows)
+{
+	const struct cairn_step_plan *p;
+	struct model_flight f = { 0 };
+	int ret = cairn_scheduler_plan(e->s, e->now, &p);
+
+	*rows = 0;
+	if (ret == -EBUSY && e->num_flights > e->opt.ahead)
+		return ret;
+	if (ret)
+		return model_wrong(e, "plan", ret, 0);
+	if (cairn_scheduler_verify(e->s))
+		return model_wrong(e, "verify", -1, 0);
+	if (model_events(e) || check_plan(e, p))
+		return -1;
+	for (int32_t i = 0; i < p->num_moves_before; i++) {
+		if (carry_out_move(e, &p->moves[i]))
+			return -1;
+	}
+	for (int32_t i = 0; i < p->num_items; i++) {
+		if (carry_out_item(e, p, &p->items[i], &f))
+			return -1;
+	}
+	for (int32_t i = p->num_moves_before; i < p->num_moves; i++) {
+		if (carry_out_move(e, &p->moves[i]))
+			return -1;
+	}
+	if (f.num_draws != p->num_draws)
+		return model_wrong(e, "draws", p->num_draws, f.num_draws);
+	for (int32_t i = 0; i < f.num_draws; i++) {
+		struct model_answer *a = &model_find(e, f.draws[i].id)->answers[f.draws[i].index];
+
+		a->gen[a->drawn++] = f.draws[i].token;
+	}
+	if (p->num_items)
+		e->flights[e->num_flights++] = f;
+	*rows = p->num_rows;
+	return 0;
+}
+
+int model_report(struct model_engine *e)
+{
+	int32_t tokens[MODEL_SEQS + 1], want[MODEL_SEQS + 1];
+	struct model_flight f = e->num_flights ? e->flights[0] : (struct model_flight){ 0 };
+	uint8_t stops[MODEL_SEQS + 1];
+	int ret;
+
+	for (int32_t i = 0; i < f.num_draws; i++) {
+		struct model_request *r = model_find(e, f.draws[i].id);
+		struct model_answer *a = r ? &r->answers[f.draws[i].index] : NULL;
+
+		tokens[i] = f.draws[i].token;
+		stops[i] = 0;
+		want[i] = -1;
+		if (a && a->live) {
+			a->in_flight--;
+			stops[i] = (uint8_t)model_stops(r, f.draws[i].index, a->told);
+			want[i] = a->told + 1;
+		}
+	}
+	ret = cairn_scheduler_report(e->s, tokens, stops);
+	if (ret != (e->num_flights ? 0 : -EINVAL))
+		return model_wrong(e, "report", ret, e->num_flights ? 0 : -EINVAL);
+	if (ret)
+		return 0;
+	e->flights[0] = e->flights[1];
+	e->num_flights--;
+	if (model_events(e))
+		return -1;
+	for (int32_t i = 0; i < f.num_draws; i++) {
+		struct model_request *r = want[i] < 0 ? NULL : model_find(e, f.draws[i].id);
+
+		if (r && r->answers[f.draws[i].index].told != want[i])
+			return model_wrong(e, "a token was not told of", r->answers[f.draws[i].index].told,
+					   want[i]);
+	}
+	return 0;
+}
+
+/* Ends an answer; the request when it was the last. */
+static void end_answer(struct model_engine *e, struct model_request *r, struct model_answer *a, int said)
+{
+	a->live = 0;
+	if (said) {
+		e->num_said = r->num_prompt + a->told;
+		e->said_salt = r->salt;
+		memcpy(e->said, r->prompt, (size_t)r->num_prompt * sizeof(*e->said));
+		memcpy(e->said + r->num_prompt, a->gen, (size_t)a->told * sizeof(*e->said));
+	}
+	for (int32_t k = 0; k < r->num_answers; k++) {
+		if (r->answers[k].live)
+			return;
+	}
+	r->there = 0;
+}
+
+static int check_event(struct model_engine *e, const struct cairn_sched_event *ev)
+{
+	struct model_request *r = model_find(e, ev->request);
+	struct model_answer *a = r && ev->index < r->num_answers ? &r->answers[ev->index] : NULL;
+
+	if (!a || !a->live)
+		return model_wrong(e, "an event of an answer that has ended", ev->what, ev->index);
+	switch (ev->what) {
+	case CAIRN_SCHED_TOKEN:
+	case CAIRN_SCHED_STOP:
+		if (ev->what == CAIRN_SCHED_STOP && ev->token == -1)
+			break;		/* by cairn_scheduler_stop */
+		if (a->told >= a->drawn || ev->token != a->gen[a->told])
+			return model_wrong(e, "a token", ev->token, a->gen[a->told]);
+		if (!model_stops(r, ev->index, a->told) != (ev->what != CAIRN_SCHED_STOP))
+			return model_wrong(e, "a stop", ev->what, ev->token);
+		a->told++;
+		break;
+	case CAIRN_SCHED_LENGTH:
+		if (a->told != r->max_new)
+			return model_wrong(e, "too short", a->told, r->max_new);
+		break;
+	case CAIRN_SCHED_EXPIRED:
+		if (!r->deadline_ns || r->deadline_ns > e->now)
+			return model_wrong(e, "expired early", r->deadline_ns, e->now);
+		break;
+	default:
+		break;
+	}
+	if (ev->what != CAIRN_SCHED_TOKEN)
+		end_answer(e, r, a,
+			   ev->what == CAIRN_SCHED_LENGTH ||
+				   (ev->what == CAIRN_SCHED_STOP && ev->token >= 0));
+	return 0;
+}
+
+int model_events(struct model_engine *e)
+{
+	int32_t num;
+	const struct cairn_sched_event *ev = cairn_scheduler_events(e->s, &num);
+
+	for (int32_t i = 0; i < num; i++) {
+		if (check_event(e, &ev[i]))
+			return -1;
+	}
+	return 0;
+}

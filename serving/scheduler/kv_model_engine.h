@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kv_model_engine - an engine of arrays, which carries out the plans of a scheduler and distrusts them
+ *
+ * Its memory holds, where keys and values would lie, a digest of the salt and all tokens up to that place.
+ * Before it carries out a row it looks at everything that the row's attention would read: a page that was
+ * lost, not copied, not brought back, given to two, or that belongs to another tenant is seen at once. Its
+ * model draws tokens by a hash of request, answer and place.
+ */
+#ifndef CAIRN_KV_MODEL_ENGINE_H
+#define CAIRN_KV_MODEL_ENGINE_H
+
+#include <stddef.h>
+
+#include "serving/scheduler/scheduler.h"
+
+enum {
+	MODEL_PAGES = 64,
+	MODEL_PAGE = 4,
+	MODEL_LEN = 40,
+	MODEL_ROWS = 8,
+	MODEL_SEQS = 4,
+	MODEL_REQUESTS = 24
+};
+
+struct model_answer {
+	int live, held;
+	int32_t drawn, told;		/* tokens drawn in plans carried out; told of in events */
+	int32_t gen[MODEL_LEN];
+	int in_flight;
+};
+
+struct model_request {
+	int there, rowed;		/* rowed: has had a row */
+	uint64_t id, order;
+	uint32_t salt;
+	int32_t num_prompt, max_new, num_answers, overtaken;
+	int32_t prompt[MODEL_LEN];
+	int64_t deadline_ns;
+	int lockstep, keep, fetching;
+	struct model_answer answers[3 * MODEL_SEQS];
+};
+
+struct model_flight {
+	int32_t num_draws;
+	struct { uint64_t id; int32_t index, token; } draws[MODEL_SEQS + 1];
+};
+
+struct model_engine {
+	struct cairn_scheduler *s;
+	struct cairn_scheduler_options opt;
+	uint64_t device[MODEL_PAGES][MODEL_PAGE], host[MODEL_PAGES][MODEL_PAGE],
+		disk[MODEL_PAGES][MODEL_PAGE];
+	struct model_request requests[MODEL_REQUESTS];
+	struct model_flight flights[2];
+	int num_flights;
+	uint64_t next_order;
+	int64_t now;
+	/* the last answer that ended by itself: what a conversation goes on from */
+	int32_t said[MODEL_LEN], num_said;
+	uint32_t said_salt;
+	char *why;
+	size_t why_len;
+};
+
+int model_wrong(struct model_engine *e, const char *what, int64_t got, int64_t want);
+struct model_request *model_find(struct model_engine *e, uint64_t id);
+int model_stops(const struct model_request *r, int32_t index, int32_t place);
+/* Forms the next plan and carries it out. *rows: of it. -EBUSY as the scheduler says; -1: something is
+ * wrong. */
+int model_plan(struct model_engine *e, int32_t *rows);
+int model_report(struct model_engine *e);
+/* Reads the events; each must be due. */
+int model_events(struct model_engine *e);
+
+#endif

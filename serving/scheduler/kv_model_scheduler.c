@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * kv_model_scheduler - the scheduler against an engine of arrays
+ *
+ * Requests come with prompts over two letters, so that they share much; conversations go on; answers end by
+ * themselves, by length, by cancel, by deadline. Every plan is carried out and looked at (kv_model_engine.h).
+ * In the end everything runs to its end, and nothing may be left behind. Operation 0 of a list chooses the
+ * scheduler's options.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "primitives/base/error.h"
+#include "serving/kv/kv_model.h"
+#include "serving/scheduler/kv_model_engine.h"
+
+enum {
+	SUBMIT,
+	CONTINUE,
+	STEP,
+	STEPS,
+	REPORT,
+	SUBMIT_MORE,
+	PLAN,
+	CANCEL,
+	FORK_BEAM,
+	STOP_ONE,
+	HOLD,
+	FETCHED,
+	TIME,
+	NUM_SCHED_OPS
+};
+
+static const char *const sched_ops[NUM_SCHED_OPS] = {
+	"submit",
+	"continue the last conversation",
+	"report and plan",
+	"report and plan b % 8 times",
+	"report",
+	"submit",
+	"plan",
+	"cancel",
+	"fork a beam",
+	"stop an answer",
+	"hold a beam, or let it go on",
+	"fetched",
+	"time passes",
+};
+
+static int submit(struct model_engine *e, const struct kv_op *op, int more)
+{
+	struct cairn_scheduler_stats st;
+	struct cairn_scheduler_request req;
+	struct model_request *r = NULL;
+	int ret, full;
+
+	for (int i = 0; i < MODEL_REQUESTS && !r; i++)
+		r = e->requests[i].there ? NULL : &e->requests[i];
+	if (!r || (more && !e->num_said))
+		return 0;
+	memset(r, 0, sizeof(*r));
+	r->order = e->next_order++;
+	r->id = r->order * 7919 + op->c % 1024;
+	r->salt = op->a % 2;
+	r->num_prompt = 1 + (int32_t)(op->b % 12);
+	for (int32_t i = 0; i < r->num_prompt; i++)
+		r->prompt[i] = (int32_t)(op->c >> i % 5 & 1);
+	if (more) {
+		r->salt = e->said_salt;
+		if (e->num_said + r->num_prompt > MODEL_LEN - 8)
+			return 0;
+		memmove(r->prompt + e->num_said, r->prompt, (size_t)r->num_prompt * sizeof(*r->prompt));
+		memcpy(r->prompt, e->said, (size_t)e->num_said * sizeof(*r->prompt));
+		r->num_prompt += e->num_said;
+	}
+	r->max_new = 1 + (int32_t)(op->b >> 8) % 8;
+	r->num_answers = 1;
+	r->keep = (op->a >> 4) % 2;
+	r->lockstep = (op->a >> 8) % 4 == 0;
+	if (!r->lockstep && (op->a >> 12) % 4 == 0)
+		r->num_answers = 1 + (int32_t)(op->a >> 16) % MODEL_SEQS;
+	if ((op->a >> 20) % 4 == 0)
+		r->deadline_ns = e->now + 1 + (op->a >> 24) % 16;
+	req = (struct cairn_scheduler_request){
+		.id = r->id, .prompt = r->prompt, .num_prompt = r->num_prompt, .max_new_tokens = r->max_new,
+		.num_seqs = r->num_answers, .salt = { 0, r->salt }, .deadline_ns = r->deadline_ns,
+		.keep = r->keep, .lockstep = r->lockstep,
+	};
+	cairn_scheduler_stats(e->s, &st);
+	full = st.num_queued >= e->opt.max_queued ||
+		st.queued_tokens + r->num_prompt > e->opt.max_queued_tokens;
+	ret = cairn_scheduler_submit(e->s, &req);
+	if (r->num_prompt + r->max_new > e->opt.max_context ||
+	    r->num_prompt + r->max_new > e->opt.num_pages * e->opt.page_size)
+		return ret == -EINVAL ? 0 : model_wrong(e, "submit of too much", ret, -EINVAL);
+	if (ret != (full ? -EAGAIN : 0))
+		return model_wrong(e, "submit", ret, full ? -EAGAIN : 0);
+	r->there = !ret;
+	for (int32_t k = 0; k < r->num_answers; k++)
+		r->answers[k].live = 1;
+	return 0;
+}
+
+static int step(struct model_engine *e, int32_t *rows)
+{
+	if (e->num_flights > e->opt.ahead && model_report(e))
+		return -1;
+	return model_plan(e, rows) == -1 ? -1 : 0;
+}
+
+static int fetched(struct model_engine *e)
+{
+	for (int i = 0; i < MODEL_REQUESTS; i++) {
+		int ret = e->requests[i].there ? cairn_scheduler_fetched(e->s, e->requests[i].id) : 0;
+
+		if (ret && ret != -ENOENT)
+			return model_wrong(e, "fetched", ret, 0);
+	}
+	return 0;
+}
+
+/* Beam search: another answer that goes on from one, with another last token. */
+static int fork_beam(struct model_engine *e, struct model_request *r, int32_t index)
+{
+	struct model_answer *a = &r->answers[index], *c;
+	int32_t child;
+	int ret;
+
+	if (!r->lockstep || !a->live || a->in_flight || r->num_answers == 3 * MODEL_SEQS)
+		return 0;
+	ret = cairn_scheduler_fork(e->s, r->id, index, &child);
+	if (ret == -EAGAIN)
+		return 0;
+	if (ret || child != r->num_answers)
+		return model_wrong(e, "fork", ret ? ret : child, r->num_answers);
+	c = &r->answers[r->num_answers++];
+	*c = *a;
+	c->held = 0;
+	if (!a->told)
+		return 0;
+	c->gen[c->told - 1] ^= 1;
+	ret = cairn_scheduler_set_last(e->s, r->id, child, c->gen[c->told - 1]);
+	return ret ? model_wrong(e, "set_last", ret, 0) : 0;
+}
+
+static int hold(struct model_engine *e, struct model_request *r, int32_t index, int held)
+{
+	struct model_answer *a = &r->answers[index];
+	int ret;
+
+	if (!r->lockstep || !a->live || a->in_flight || !a->told)
+		return 0;
+	a->held = held;
+	ret = cairn_scheduler_hold(e->s, r->id, index, held);
+	return ret ? model_wrong(e, "hold", ret, 0) : 0;
+}
+
+/* Of several answers before they are forked there is but the first, and it stands for all. */
+static int may_be_unforked(const struct model_request *r)
+{
+	for (int32_t k = 0; k < r->num_answers; k++) {
+		if (r->lockstep || r->num_answers == 1 || r->answers[k].drawn)
+			return 0;
+	}
+	return 1;
+}
+
+static int cancel(struct model_engine *e, struct model_request *r, int32_t index)
+{
+	uint64_t id = r->id;
+	int ret = index < 0 ? cairn_scheduler_cancel(e->s, id) : cairn_scheduler_stop(e->s, id, index);
+
+	if (index >= 0 && ret == (index ? -ENOENT : -EAGAIN) && may_be_unforked(r))
+		return 0;
+	if (ret)
+		return model_wrong(e, "cancel", ret, 0);
+	if (model_events(e))
+		return -1;
+	r = model_find(e, id);
+	if (r && (index < 0 || r->answers[index].live))
+		return model_wrong(e, "cancelled, and goes on", (int64_t)id, index);
+	return 0;
+}
+
+static int sched_op(struct model_engine *e, const struct kv_op *op)
+{
+	struct model_request *r = &e->requests[op->a % MODEL_REQUESTS];
+	int32_t rows, index = (int32_t)(op->b % (3 * MODEL_SEQS));
+
+	switch (op->what) {
+	case SUBMIT:
+	case SUBMIT_MORE:
+		return submit(e, op, 0);
+	case CONTINUE:
+		return submit(e, op, 1);
+	case STEP:
+		return step(e, &rows);
+	case STEPS:
+		for (uint32_t k = 0; k < op->b % 8; k++) {
+			if (step(e, &rows))
+				return -1;
+		}
+		return 0;
+	case REPORT:
+		return model_report(e);
+	case PLAN:
+		return model_plan(e, &rows) == -1 ? -1 : 0;
+	case CANCEL:
+		return r->there ? cancel(e, r, -1) : 0;
+	case FORK_BEAM:
+		return r->there ? fork_beam(e, r, index % r->num_answers) : 0;
+	case STOP_ONE:
+		return r->there && r->answers[index].live ? cancel(e, r, index) : 0;
+	case HOLD:
+		return r->there ? hold(e, r, index, op->c % 2) : 0;
+	case FETCHED:
+		return fetched(e);
+	default:
+		e->now += op->b % 8;
+		return 0;
+	}
+}
+
+/* Until nobody runs or waits; time stands still, so that nothing ends but by being done. */
+static int run_dry(struct model_engine *e)
+{
+	struct cairn_scheduler_stats st;
+	int32_t rows;
+
+	for (int i = 0; i < MODEL_REQUESTS; i++) {
+		struct model_request *r = &e->requests[i];
+
+		for (int32_t k = 0; r->there && k < r->num_answers; k++) {
+			if (r->answers[k].held && hold(e, r, k, 0))
+				return -1;
+		}
+	}
+	for (int k = 0; k < 3000; k++) {
+		if (step(e, &rows) || fetched(e))
+			return -1;
+		if (!rows && e->num_flights && model_report(e))
+			return -1;
+		cairn_scheduler_stats(e->s, &st);
+		if (!st.num_running && !st.num_waiting && !e->num_flights)
+			break;
+	}
+	if (step(e, &rows))		/* the moves of the last to end */
+		return -1;
+	cairn_scheduler_stats(e->s, &st);
+	if (st.num_running || st.num_waiting)
+		return model_wrong(e, "stuck: running or waiting", st.num_running, st.num_waiting);
+	if (st.device.num_seqs || st.host.num_seqs || st.disk.num_seqs)
+		return model_wrong(e, "left behind", st.device.num_seqs, st.host.num_seqs);
+	for (int i = 0; i < MODEL_REQUESTS; i++) {
+		if (e->requests[i].there)
+			return model_wrong(e, "a request has never ended", i, 0);
+	}
+	return cairn_scheduler_verify(e->s) ? model_wrong(e, "verify", -1, 0) : 0;
+}
+
+static int sched_run(const struct kv_op *ops, int n, char *why, size_t why_len)
+{
+	static struct model_engine engine;
+	struct model_engine *e = &engine;
+	uint32_t a = n ? ops[0].a : 0;
+	int i;
+
+	memset(e, 0, sizeof(*e));
+	e->why = why;
+	e->why_len = why_len;
+	e->opt = (struct cairn_scheduler_options){
+		.dense_rows = MODEL_ROWS - a % 3, .max_seqs = MODEL_SEQS, .max_context = 36,
+		.page_size = 1 + (int32_t)(a >> 2) % 3, .num_pages = 14 + (int32_t)(a >> 4) % 8,
+		.host_pages = (a >> 8) % 4 ? 10 + (int32_t)(a >> 10) % 16 : 0, .ahead = (a >> 14) % 4 != 0,
+		.max_queued = 8, .max_queued_tokens = 60, .max_passes = (int32_t)(a >> 16) % 4, .window = 5,
+		.expected_new = 1 + (int32_t)(a >> 18) % 6, .recompute_ns = 10, .swap_ns = (a >> 21) % 8,
+	};
+	e->opt.max_chunk = (a >> 28) % 4 ? 0 : 1 + (int32_t)(a >> 30);
+	e->opt.disk_pages = e->opt.host_pages && (a >> 24) % 2 ? 30 : 0;
+	e->opt.grain = (a >> 25) % 8 == 0 ? 0 : (a >> 25) % 2 ? 1 : e->opt.page_size;
+	if (cairn_scheduler_create(&e->s, &e->opt))
+		return 0;
+	for (i = 0; i < n; i++) {
+		if (sched_op(e, &ops[i]) || model_events(e))
+			break;
+		if (cairn_scheduler_verify(e->s)) {
+			model_wrong(e, "verify", -1, 0);
+			break;
+		}
+	}
+	if (i == n && n && run_dry(e))
+		i = n - 1;
+	cairn_scheduler_destroy(e->s);
+	return i;
+}
+
+const struct kv_model kv_model_scheduler = { "scheduler", sched_ops, NUM_SCHED_OPS, sched_run };

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * scheduler_memory - who gets pages, who gives way, and how much will be needed
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "serving/scheduler/scheduler_impl.h"
+
+int sched_move(struct cairn_scheduler *s, struct move_list *list, int kind, int32_t page, int32_t to)
+{
+	if (list->num == list->room) {
+		int32_t room = list->room ? 2 * list->room : 64;
+		struct cairn_move *moves = realloc(list->moves, (size_t)room * sizeof(*moves));
+
+		if (!moves)
+			return cairn_error(ENOMEM, "scheduler: no memory for %d moves", room);
+		list->moves = moves;
+		list->room = room;
+	}
+	list->moves[list->num++] = (struct cairn_move){ .kind = kind, .page = page, .to = to };
+	s->stats.moves[kind]++;
+	return 0;
+}
+
+/* The youngest running sequence behind q that has no rows in the plan being formed. Else one that is held: it
+ * gives nothing until others have got on, and q may be one of these, set back time and again for its sake. */
+static struct sched_seq *choose_victim(struct cairn_scheduler *s, const struct sched_seq *q)
+{
+	for (int32_t i = s->num_running - 1; i >= 0 && sched_younger(s->running[i], q); i--) {
+		if (s->running[i]->planned != s->plan_number + 1 || FAULT(VICTIM_PLANNED))
+			return s->running[i];
+	}
+	for (int32_t i = s->num_running - 1; i >= 0; i--) {
+		if (s->running[i]->is_held && s->running[i]->planned != s->plan_number + 1)
+			return s->running[i];
+	}
+	return NULL;
+}
+
+/*
+ * Makes a sequence len tokens long. Memory that is short is taken from the tree first, then from younger
+ * sequences, then from those that are held. One that runs alone may at last give up the tree's hold on what
+ * it has found there: it is then the only owner, and need not copy its last page. So the oldest always gets
+ * on: it can have the whole pool. -ENOSPC: all of this is not enough.
+ */
+int sched_grow(struct cairn_scheduler *s, struct sched_seq *q, int64_t len, int may_preempt)
+{
+	struct cairn_kv_copy copy;
+	struct sched_seq *victim;
+	int32_t leaf, before;
+	int ret;
+
+	while ((ret = cairn_kv_pool_resize(s->device.pool, q->kv, len, &copy)) == -ENOSPC) {
+		leaf = s->device.tree ? cairn_prefix_tree_victim(s->device.tree) : CAIRN_PREFIX_NONE;
+		if (leaf != CAIRN_PREFIX_NONE) {
+			before = cairn_kv_pool_free_pages(s->device.pool);
+			CAIRN_TRY(cairn_prefix_tree_remove(s->device.tree, leaf));
+			s->stats.evicted_pages += cairn_kv_pool_free_pages(s->device.pool) - before;
+			continue;
+		}
+		victim = may_preempt ? choose_victim(s, q) : NULL;
+		if (victim) {
+			CAIRN_TRY(sched_preempt(s, victim));
+			continue;
+		}
+		if (q->node == CAIRN_PREFIX_NONE || s->num_running > 1)
+			return ret;
+		cairn_prefix_tree_unpin(s->device.tree, q->node);
+		q->node = CAIRN_PREFIX_NONE;
+	}
+	if (!ret && copy.from >= 0)
+		ret = sched_move(s, &s->before, CAIRN_MOVE_COPY, copy.from, copy.to);
+	return ret;
+}
+
+/* Back into the queue, its pages given away. */
+int sched_preempt(struct cairn_scheduler *s, struct sched_seq *q)
+{
+	int64_t ps = s->opt.page_size, pages = (q->computed + ps - 1) / ps, out = pages;
+	int swapped = 0;
+
+	if (q->shadow >= 0)
+		out -= cairn_kv_pool_len(s->host.pool, q->shadow) / ps;
+	if (s->host.pool && q->computed &&
+	    (out + pages) * s->opt.swap_ns < (q->computed - q->adopted * ps) * s->opt.recompute_ns) {
+		int ret = sched_swap_out(s, q, q->computed);
+
+		if (ret && ret != -ENOSPC)
+			return ret;
+		swapped = !ret;
+	}
+	s->stats.swapped += swapped;
+	s->stats.recomputed += !swapped;
+	sched_unpin(s, q);
+	CAIRN_TRY(cairn_kv_pool_close(s->device.pool, q->kv));
+	q->kv = NOWHERE;
+	q->computed = q->adopted = 0;
+	sched_remove_running(s, q);
+	q->was_running = 1;
+	sched_enqueue(s, q);
+	return 0;
+}
+
+/* How many tokens an answer will have beyond its first `given`: the mean's rest, and where that is past,
+ * still a quarter of it: long answers go on for long. */
+static int32_t expect_left(const struct cairn_scheduler *s, int32_t given, int32_t max_new)
+{
+	double left = s->expected_new - given;
+
+	if (left < s->expected_new / 4)
+		left = s->expected_new / 4;
+	if (left < 1)
+		left = 1;
+	return left < max_new - given ? (int32_t)left : max_new - given;
+}
+
+void sched_expect(struct cairn_scheduler *s, const struct sched_seq *q)
+{
+	s->expected_new += (q->num_known - q->req->num_prompt - s->expected_new) / 32;
+}
+
+static void add_demand(struct cairn_scheduler *s, int32_t left, int32_t own)
+{
+	int32_t at = s->num_demands++;
+
+	for (; at && s->demands[at - 1].left < left; at--)
+		s->demands[at] = s->demands[at - 1];
+	s->demands[at] = (struct demand){ left, own };
+}
+
+/* What q and the answers that are to be forked from it will need beyond `found` tokens that they share. */
+static void add_demands(struct cairn_scheduler *s, const struct sched_seq *q, int32_t found)
+{
+	int32_t len = q->num_known + q->in_flight, given = len - q->req->num_prompt;
+
+	add_demand(s, expect_left(s, given, q->req->max_new), len - found);
+	for (int32_t i = 0; i < q->req->unforked; i++)
+		add_demand(s, expect_left(s, 0, q->req->max_new), 0);
+}
+
+/* Of the running sequences, once for each plan in which somebody might be admitted. */
+void sched_forecast(struct cairn_scheduler *s)
+{
+	s->num_demands = 0;
+	for (int32_t i = 0; i < s->num_running; i++)
+		add_demands(s, s->running[i], s->running[i]->adopted * s->opt.page_size);
+}
+
+/*
+ * Will the running sequences and q, of which `found` tokens are in the tree, fit at the worst moment?
+ *
+ * Memory is the fullest when some sequence is about to end. Let those that last longest come first: when
+ * number k ends, those before it have grown by as much as it has, and those behind it are gone:
+ *	max over k of sum(own[0 .. k]) + (k + 1) * left[k]
+ * and a page less a token for each, that need not be full; but no more than the pages that each of them has
+ * at its own end. Pages that are shared (not anybody's own) count once, as they are now. If so, q counts
+ * among them from now on.
+ */
+int sched_fits(struct cairn_scheduler *s, const struct sched_seq *q, int32_t found)
+{
+	int64_t ps = s->opt.page_size, shared, sum = 0, ends = 0, peak = 0;
+	struct cairn_kv_pool_stats st;
+	int fits;
+
+	cairn_kv_pool_stats(s->device.pool, &st);
+	shared = st.table_pages + found / ps;
+	for (int32_t i = 0; i < s->num_running; i++) {
+		int32_t n = 0;
+
+		cairn_kv_pool_pages(s->device.pool, s->running[i]->kv, &n);
+		shared -= n - s->running[i]->adopted;
+	}
+	add_demands(s, q, (int32_t)(found / ps * ps));
+	for (int32_t k = 0; k < s->num_demands; k++) {
+		const struct demand *d = &s->demands[k];
+		int64_t then;
+
+		sum += d->own + ps - 1;
+		ends += (d->own + d->left + ps - 1) / ps * ps;
+		then = sum + (int64_t)(k + 1) * d->left;
+		then = then < ends ? then : ends;
+		if (then > peak)
+			peak = then;
+	}
+	fits = (shared > 0 ? shared : 0) * ps + peak <= (int64_t)s->opt.num_pages * ps;
+	if (!fits)		/* q's part is taken out again */
+		sched_forecast(s);
+	return fits;
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * scheduler_verify - figures of the scheduler, and its invariants
+ */
+#include "serving/scheduler/scheduler_impl.h"
+
+void cairn_scheduler_stats(const struct cairn_scheduler *s, struct cairn_scheduler_stats *stats)
+{
+	*stats = s->stats;
+	stats->num_running = s->num_running;
+	stats->num_waiting = s->num_waiting;
+	stats->num_queued = s->num_queued;
+	stats->queued_tokens = s->queued_tokens;
+	stats->expected_new = s->expected_new;
+	cairn_kv_pool_stats(s->device.pool, &stats->device);
+	if (s->host.pool)
+		cairn_kv_pool_stats(s->host.pool, &stats->host);
+	if (s->disk.pool)
+		cairn_kv_pool_stats(s->disk.pool, &stats->disk);
+}
+
+static int verify_seq(const struct cairn_scheduler *s, const struct sched_seq *q)
+{
+	int32_t len = q->num_known + q->in_flight;
+
+	if (q->computed > len || len - q->req->num_prompt > q->req->max_new || q->in_flight < 0 ||
+	    q->in_flight > s->unreported)
+		return cairn_error(
+			EIO,
+			"scheduler: invariant 2: request %llu, answer %d: %d known, %d in flight, %d "
+			"computed",
+			(unsigned long long)q->req->id, q->index, q->num_known, q->in_flight, q->computed);
+	for (int i = 0; i < 2; i++) {
+		if (q->draw[i] >= 0 && s->plans[i].draws[q->draw[i]].seq != q)
+			return cairn_error(EIO, "scheduler: invariant 2: request %llu: draw %d is another's",
+					   (unsigned long long)q->req->id, q->draw[i]);
+	}
+	if ((q->draw[0] >= 0) + (q->draw[1] >= 0) != q->in_flight)
+		return cairn_error(EIO, "scheduler: invariant 2: request %llu: draws in flight",
+				   (unsigned long long)q->req->id);
+	return 0;
+}
+
+static int verify_queue(const struct cairn_scheduler *s, int32_t *pins, int32_t *host_pins)
+{
+	int32_t waiting = 0, queued = 0;
+	int64_t tokens = 0;
+
+	for (const struct sched_seq *q = s->queue; q; q = q->next) {
+		CAIRN_TRY(verify_seq(s, q));
+		if (!q->is_waiting || q->kv != NOWHERE || q->computed ||
+		    (q->next && !sched_younger(q->next, q)))
+			return cairn_error(EIO, "scheduler: invariant 1: request %llu in the queue",
+					   (unsigned long long)q->req->id);
+		if (q->passed > s->opt.max_passes)
+			return cairn_error(EIO, "scheduler: invariant 4: request %llu was overtaken by %d",
+					   (unsigned long long)q->req->id, q->passed);
+		*pins += q->node != CAIRN_PREFIX_NONE;
+		*host_pins += q->host_node != CAIRN_PREFIX_NONE;
+		waiting++;
+		queued += !q->was_running;
+		tokens += q->was_running ? 0 : q->req->num_prompt;
+	}
+	if (waiting != s->num_waiting || queued != s->num_queued || tokens != s->queued_tokens ||
+	    waiting - queued != s->num_preempted)
+		return cairn_error(EIO,
+				   "scheduler: invariant 1: %d wait, %d of them new with %lld tokens; noted "
+				   "%d, %d, %lld",
+				   waiting, queued, (long long)tokens, s->num_waiting, s->num_queued,
+				   (long long)s->queued_tokens);
+	return 0;
+}
+
+static int verify_running(const struct cairn_scheduler *s, int32_t *pins, int32_t *host_pins)
+{
+	int32_t promised = 0;
+
+	for (int32_t i = 0; i < s->num_running; i++) {
+		const struct sched_seq *q = s->running[i];
+
+		CAIRN_TRY(verify_seq(s, q));
+		if (q->is_waiting || cairn_kv_pool_len(s->device.pool, q->kv) != q->computed ||
+		    (i && !sched_younger(q, s->running[i - 1])))
+			return cairn_error(
+				EIO,
+				"scheduler: invariant 1: request %llu, answer %d at %d of those that run",
+				(unsigned long long)q->req->id, q->index, i);
+		promised += q->req->unforked;
+		*pins += q->node != CAIRN_PREFIX_NONE;
+		*host_pins += q->host_node != CAIRN_PREFIX_NONE;
+	}
+	if (promised != s->promised_seqs || s->num_running + promised > s->opt.max_seqs)
+		return cairn_error(EIO, "scheduler: invariant 3: %d run, %d are promised; noted %d",
+				   s->num_running, promised, s->promised_seqs);
+	return 0;
+}
+
+static int verify_tier(const struct tier *tier, int32_t pins, int32_t num_running)
+{
+	struct cairn_prefix_stats st = { 0 };
+
+	if (!tier->pool)
+		return 0;
+	CAIRN_TRY(cairn_kv_pool_verify(tier->pool));
+	if (num_running >= 0) {
+		struct cairn_kv_pool_stats pool;
+
+		cairn_kv_pool_stats(tier->pool, &pool);
+		if (pool.num_seqs != num_running)
+			return cairn_error(EIO, "scheduler: invariant 1: %d sequences in the pool, %d run",
+					   pool.num_seqs, num_running);
+	}
+	if (!tier->tree)
+		return 0;
+	CAIRN_TRY(cairn_prefix_tree_verify(tier->tree));
+	cairn_prefix_tree_stats(tier->tree, &st);
+	if (st.num_pins != pins)
+		return cairn_error(EIO, "scheduler: invariant 5: %d pins, of sequences %d", st.num_pins,
+				   pins);
+	return 0;
+}
+
+int cairn_scheduler_verify(const struct cairn_scheduler *s)
+{
+	int32_t pins = 0, host_pins = 0;
+
+	CAIRN_TRY(verify_queue(s, &pins, &host_pins));
+	CAIRN_TRY(verify_running(s, &pins, &host_pins));
+	CAIRN_TRY(verify_tier(&s->device, pins, s->num_running));
+	CAIRN_TRY(verify_tier(&s->host, host_pins, -1));
+	return verify_tier(&s->disk, 0, 0);
+}

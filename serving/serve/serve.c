@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * serve - `cairn serve`: start, signals, drain, end
+ *
+ * HTTP is there from the beginning, so that /health can say that the model is being loaded. After a SIGTERM
+ * or SIGINT new requests get 503, those that are there go on until --drain-timeout; a second signal ends
+ * them.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#include "primitives/base/error.h"
+#include "serving/serve/serve_front.h"
+
+#define LOOK_MS		20	/* between two looks at what goes on */
+#define OTHER_FILES	96	/* those that HTTP opens to send clients away, and all that are no clients */
+
+static int read_file(const char *path, char **text, size_t *n)
+{
+	FILE *f = fopen(path, "rb");
+	long size;
+	int ret = 0;
+
+	if (!f)
+		return cairn_error(EINVAL, "%s: %s", path, strerror(errno));
+	if (fseek(f, 0, SEEK_END) || (size = ftell(f)) < 0 || size > 16 << 20 || fseek(f, 0, SEEK_SET)) {
+		fclose(f);
+		return cairn_error(EINVAL, "%s: cannot be read, or is over 16 MiB", path);
+	}
+	*text = malloc((size_t)size + 1);
+	if (!*text)
+		ret = cairn_error(ENOMEM, "%s: no memory", path);
+	else if (fread(*text, 1, (size_t)size, f) != (size_t)size)
+		ret = cairn_error(EINVAL, "%s: cannot be read", path);
+	fclose(f);
+	if (ret) {
+		free(*text);
+		return ret;
+	}
+	(*text)[size] = 0;
+	*n = (size_t)size;
+	return 0;
+}
+
+/* From a file or the environment, so that it is in no list of processes. */
+static int read_key(struct serve *s)
+{
+	const char *env = getenv("CAIRN_API_KEY");
+	char *text = NULL;
+	size_t n, size = 0;
+	int ret = 0;
+
+	if (s->opt.key_file)
+		CAIRN_TRY(read_file(s->opt.key_file, &text, &size));
+	n = text || env ? strcspn(text ? text : env, "\r\n") : 0;
+	if (n < size && !text[n])
+		ret = cairn_error(EINVAL, "--key-file: %s: its first line has a NUL byte", s->opt.key_file);
+	else if (s->opt.key_file && !n)
+		ret = cairn_error(EINVAL, "--key-file: %s: its first line is empty", s->opt.key_file);
+	else if (n >= sizeof(s->key))
+		ret = cairn_error(EINVAL, "the API key is longer than %zu bytes", sizeof(s->key) - 1);
+	else if (n)
+		memcpy(s->key, text ? text : env, n);
+	free(text);
+	unsetenv("CAIRN_API_KEY");	/* the worker need not know it */
+	return ret;
+}
+
+static int load_template(struct serve *s, const char *dir)
+{
+	char *text, path[4096];
+	json_t *tokens;
+	size_t n;
+	int ret;
+
+	if (s->opt.template_file) {
+		CAIRN_TRY(read_file(s->opt.template_file, &text, &n));
+		/* its special tokens, where the checkpoint says what they are */
+		snprintf(path, sizeof(path), "%.4000s/tokenizer_config.json", dir);
+		tokens = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
+		ret = cairn_chat_template_open(text, n, tokens, s->opt.template_file, &s->template);
+		json_decref(tokens);
+		free(text);
+		return ret;
+	}
+	ret = cairn_chat_template_load(dir, NULL, &s->template);
+	return ret == -ENOENT ? 0 : ret;
+}
+
+static int name_model(struct serve *s, const char *dir)
+{
+	const char *end = dir + strlen(dir), *begin;
+
+	while (end > dir && end[-1] == '/')
+		end--;
+	for (begin = end; begin > dir && begin[-1] != '/';)
+		begin--;
+	if (s->opt.name || s->opt.shape)
+		snprintf(s->name, sizeof(s->name), "%s", s->opt.name ? s->opt.name : s->opt.shape);
+	else
+		snprintf(s->name, sizeof(s->name), "%.*s", (int)(end - begin), begin);
+	s->names[0] = s->name;
+	return s->name[0] ? 0 : cairn_error(EINVAL, "--name: is empty");
+}
+
+static int load(struct serve *s)
+{
+	char dir[4096];
+	int32_t max_context, *ids;
+	size_t num_ids;
+
+	cairn_serve_dir(&s->opt, dir, sizeof(dir));
+	CAIRN_TRY(cairn_serve_config(&s->opt, &s->config, &max_context));
+	CAIRN_TRY(cairn_tokenizer_open(dir, &s->tokenizer));
+	if (cairn_tokenizer_size(s->tokenizer) > s->config.vocab_size)
+		return cairn_error(EINVAL, "%s/tokenizer.json: has %d tokens, the model's vocab_size is %d",
+				   dir, cairn_tokenizer_size(s->tokenizer), s->config.vocab_size);
+	CAIRN_TRY(load_template(s, dir));
+	CAIRN_TRY(name_model(s, dir));
+	CAIRN_TRY(read_key(s));
+	CAIRN_TRY(cairn_tokenizer_encode(s->tokenizer, "", 0, CAIRN_ENCODE_ADD_SPECIAL, &ids, &num_ids));
+	free(ids);
+	s->limits = (struct cairn_api_limits){
+		.max_body = (size_t)s->opt.max_body, .vocab_size = s->config.vocab_size,
+		.max_context = max_context, .models = s->names, .num_models = 1,
+		.adds_bos = num_ids > 0, .has_template = s->template != NULL,
+	};
+	atomic_init(&s->max_context, max_context);
+	return cairn_metrics_new(s->name, "0", max_context, &s->metrics);
+}
+
+/* Room for --max-connections; where the system has less, fewer may come: a worker needs some, too. */
+static int fit_descriptors(struct serve *s)
+{
+	rlim_t need = (rlim_t)s->opt.max_connections + OTHER_FILES;
+	struct rlimit l;
+
+	if (getrlimit(RLIMIT_NOFILE, &l))
+		return cairn_error(EIO, "serve: getrlimit: %s", strerror(errno));
+	if (l.rlim_cur < need) {
+		l.rlim_cur = l.rlim_max < need ? l.rlim_max : need;
+		if (setrlimit(RLIMIT_NOFILE, &l))
+			return cairn_error(EIO, "serve: setrlimit: %s", strerror(errno));
+	}
+	if (l.rlim_cur >= need)
+		return 0;
+	if (l.rlim_cur <= OTHER_FILES)
+		return cairn_error(EINVAL, "serve: %llu open files are allowed, %d are the least",
+				   (unsigned long long)l.rlim_cur, OTHER_FILES + 1);
+	s->opt.max_connections = (int64_t)l.rlim_cur - OTHER_FILES;
+	fprintf(stderr, "cairn serve: %llu open files are allowed: at most %lld connections\n",
+		(unsigned long long)l.rlim_cur, (long long)s->opt.max_connections);
+	return 0;
+}
+
+static int start(struct serve *s)
+{
+	struct cairn_api_out name = { 0 };
+
+	CAIRN_TRY(fit_descriptors(s));
+	CAIRN_TRY(serve_start_preparing(s));
+	CAIRN_TRY(serve_start_link(s));
+	CAIRN_TRY(serve_open_http(s));
+	cairn_api_put_string(&name, s->name, strlen(s->name));
+	printf("cairn serve: %s on http://%s%s%s:%d\n", name.failed ? "" : name.s,
+	       strchr(s->opt.host, ':') ? "[" : "", s->opt.host, strchr(s->opt.host, ':') ? "]" : "",
+	       cairn_http_port(s->http));
+	fflush(stdout);
+	cairn_api_out_free(&name);
+	return 0;
+}
+
+/* Until a signal, or the first worker cannot load: -EINVAL. */
+static int wait_for_signal(struct serve *s, const sigset_t *signals)
+{
+	struct timespec look = { 0, LOOK_MS * 1000000 };
+
+	while (sigtimedwait(signals, NULL, &look) < 0) {
+		if (atomic_load(&s->cannot_load))
+			return cairn_error(EINVAL, "the model cannot be loaded");
+	}
+	return 0;
+}
+
+/* Requests that are there go on: to their end, the end of the time, or another signal. */
+static void drain(struct serve *s, const sigset_t *signals)
+{
+	struct timespec look = { 0, LOOK_MS * 1000000 };
+	int64_t end = serve_now_ns() + s->opt.drain_s * 1000000000;
+
+	atomic_store(&s->draining, true);
+	fprintf(stderr, "cairn serve: ends; %d requests go on for %lld s at most\n",
+		atomic_load(&s->num_jobs), (long long)s->opt.drain_s);
+	while (atomic_load(&s->num_jobs) && serve_now_ns() < end) {
+		if (sigtimedwait(signals, NULL, &look) > 0)
+			break;
+	}
+}
+
+static void stop(struct serve *s)
+{
+	/* who is cut is told so, as long as he reads */
+	serve_give_up(s);
+	if (s->http) {
+		cairn_http_drain(s->http, 200);
+		cairn_http_wait(s->http, -1);
+	}
+	serve_stop_preparing(s);
+	serve_stop_link(s);
+	cairn_http_destroy(s->http);
+}
+
+static void free_all(struct serve *s)
+{
+	cairn_metrics_free(s->metrics);
+	cairn_chat_template_free(s->template);
+	cairn_tokenizer_free(s->tokenizer);
+	pthread_cond_destroy(&s->more);
+	pthread_mutex_destroy(&s->lock);
+	free(s);
+}
+
+int cairn_cmd_serve(int argc, char **argv)
+{
+	struct serve *s = calloc(1, sizeof(*s));
+	sigset_t signals;
+	int ret, status = CAIRN_EXIT_USAGE;
+
+	if (!s)
+		return CAIRN_EXIT_FAILED;
+	pthread_mutex_init(&s->lock, NULL);
+	pthread_cond_init(&s->more, NULL);
+	s->unprepared_tail = &s->unprepared;
+	s->prepared_tail = &s->prepared;
+	s->argc = argc;
+	s->argv = argv;
+	s->created = (int64_t)time(NULL);
+	s->wake_fd = -1;
+	/* before any thread is there: all inherit it */
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGTERM);
+	sigaddset(&signals, SIGINT);
+	pthread_sigmask(SIG_BLOCK, &signals, NULL);
+	signal(SIGPIPE, SIG_IGN);
+	cairn_clear_error();
+	ret = cairn_serve_parse(argc, argv, &s->opt);
+	if (ret > 0) {
+		free_all(s);
+		return CAIRN_EXIT_OK;
+	}
+	if (!ret)
+		ret = load(s);
+	if (!ret) {
+		ret = start(s);
+		status = ret == -EINVAL ? CAIRN_EXIT_USAGE : CAIRN_EXIT_FAILED;
+		if (!ret)
+			ret = wait_for_signal(s, &signals);
+		if (!ret)
+			drain(s, &signals);
+		if (!ret)
+			status = CAIRN_EXIT_OK;
+		else if (atomic_load(&s->cannot_load))
+			status = CAIRN_EXIT_USAGE;
+		if (ret && *cairn_last_error())
+			fprintf(stderr, "cairn serve: %s\n", cairn_last_error());
+		stop(s);
+	} else if (*cairn_last_error()) {
+		fprintf(stderr, "cairn serve: %s\n", cairn_last_error());
+	}
+	free_all(s);
+	return status;
+}

@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: Apache-2.0
+/* serve_answer - tokens to text, text to events or a body; the link's thread */
+#include <stdlib.h>
+#include <string.h>
+
+#include "primitives/base/error.h"
+#include "serving/serve/serve_front.h"
+
+#define MAX_CHUNK_TEXT		8192	/* of one event; escaped, they fit any --stream-buffer */
+#define MAX_CHUNK_LOGPROBS	4
+
+static int64_t count_chars(const char *s, size_t n)
+{
+	int64_t chars = 0;
+
+	for (size_t i = 0; i < n; i++)
+		chars += (s[i] & 0xc0) != 0x80;
+	return chars;
+}
+
+static void add_text(struct serve_choice *c, const struct cairn_stop_text *t, const char *text)
+{
+	cairn_api_put(&c->text, t->held ? t->held : "", t->num_held);
+	cairn_api_put(&c->text, text, t->num_text);
+	if (t->stop >= 0) {
+		c->finish = CAIRN_API_STOP;
+		c->stop = t->stop;
+	}
+}
+
+/* -ENOMEM */
+static int keep_logprob(struct serve_choice *c, const struct serve_logprob *token)
+{
+	if (c->num_logprobs == c->room_logprobs) {
+		size_t room = c->room_logprobs ? 2 * c->room_logprobs : 8;
+		struct serve_logprob *grown = realloc(c->logprobs, room * sizeof(*grown));
+
+		if (!grown)
+			return cairn_error(ENOMEM, "serve: no memory for log-probabilities");
+		c->logprobs = grown;
+		c->room_logprobs = room;
+	}
+	c->logprobs[c->num_logprobs] = *token;
+	c->logprobs[c->num_logprobs++].text_offset = c->num_chars;
+	return 0;
+}
+
+static void usage_of(const struct serve_job *job, struct cairn_api_usage *u)
+{
+	*u = (struct cairn_api_usage){ .prompt_tokens = job->num_prompt_tokens };
+	for (int32_t i = 0; i < job->num_choices; i++)
+		u->completion_tokens += job->choices[i].num_tokens;
+	for (int32_t i = 0; i < job->num_parts; i++)
+		u->cached_tokens += job->parts[i].cached;
+}
+
+/* Log-probabilities as the API wants them: bytes of tokens, one behind the other. */
+struct spelled {
+	struct cairn_api_logprob *v;
+	struct cairn_api_token *top;
+	struct cairn_api_out arena;
+};
+
+static void free_spelled(struct spelled *sp)
+{
+	free(sp->v);
+	free(sp->top);
+	cairn_api_out_free(&sp->arena);
+}
+
+static int spell_token(struct serve *s, struct spelled *sp, int32_t id, float logprob,
+		       struct cairn_api_token *to)
+{
+	const char *bytes;
+
+	CAIRN_TRY(cairn_token_stream_bytes(s->speller, id, &bytes, &to->num_bytes));
+	cairn_api_put(&sp->arena, bytes, to->num_bytes);
+	to->logprob = logprob;
+	return 0;
+}
+
+/* The first num of c; -ENOMEM. */
+static int spell(struct serve *s, const struct serve_choice *c, size_t num, struct spelled *sp)
+{
+	size_t at = 0;
+
+	*sp = (struct spelled){ .v = calloc(num + 1, sizeof(*sp->v)),
+				.top = calloc(num * CAIRN_API_MAX_LOGPROBS + 1, sizeof(*sp->top)) };
+	for (size_t i = 0; sp->v && sp->top && i < num; i++) {
+		const struct serve_logprob *l = &c->logprobs[i];
+		struct cairn_api_token *top = sp->top + i * CAIRN_API_MAX_LOGPROBS;
+
+		sp->v[i] = (struct cairn_api_logprob){ .top = top, .num_top = l->num_top,
+						       .text_offset = l->text_offset };
+		CAIRN_TRY(spell_token(s, sp, l->id, l->logprob, &sp->v[i].token));
+		for (int32_t k = 0; k < l->num_top; k++)
+			CAIRN_TRY(spell_token(s, sp, l->top[k].id, l->top[k].value, &top[k]));
+	}
+	if (!sp->v || !sp->top || sp->arena.failed)
+		return cairn_error(ENOMEM, "serve: no memory for log-probabilities");
+	for (size_t i = 0; i < num; i++) {
+		struct cairn_api_token *top = sp->top + i * CAIRN_API_MAX_LOGPROBS;
+
+		sp->v[i].token.bytes = sp->arena.s ? sp->arena.s + at : "";
+		at += sp->v[i].token.num_bytes;
+		for (int32_t k = 0; k < sp->v[i].num_top; k++) {
+			top[k].bytes = sp->arena.s ? sp->arena.s + at : "";
+			at += top[k].num_bytes;
+		}
+	}
+	return 0;
+}
+
+/* The first num_bytes and num_logprobs of what has not gone out. */
+static int fill_choice(struct serve_job *job, struct serve_choice *c, size_t num_bytes, size_t num_logprobs,
+		       struct spelled *sp, struct cairn_api_choice *out)
+{
+	bool wanted = job->req.logprobs >= 0;
+
+	*sp = (struct spelled){ 0 };
+	*out = (struct cairn_api_choice){
+		.index = (int32_t)(c - job->choices), .text = c->text.s ? c->text.s : "",
+		.num_bytes = num_bytes, .stop_id = c->stop_id,
+		.stop = c->stop >= 0 ? &job->req.stop[c->stop] : NULL,
+	};
+	if (!wanted)
+		return 0;
+	CAIRN_TRY(spell(job->s, c, num_logprobs, sp));
+	out->logprobs = sp->v;
+	out->num_logprobs = num_logprobs;
+	return 0;
+}
+
+static void fail_memory(struct serve_job *job)
+{
+	struct cairn_api_error e;
+
+	cairn_api_refuse(&e, 500, NULL, NULL, "no memory for this answer");
+	serve_fail(job, &e);
+}
+
+static bool send_body(struct serve_job *job)
+{
+	size_t num = (size_t)job->num_choices;
+	struct cairn_api_choice *choices = calloc(num, sizeof(*choices));
+	struct spelled *spelled = calloc(num, sizeof(*spelled));
+	struct cairn_api_out out = { 0 };
+	struct cairn_api_usage usage;
+	int ret = choices && spelled ? 0 : -ENOMEM;
+
+	for (size_t i = 0; i < num && !ret; i++) {
+		struct serve_choice *c = &job->choices[i];
+
+		ret = c->text.failed ? -ENOMEM :
+		      fill_choice(job, c, c->text.len, c->num_logprobs, &spelled[i], &choices[i]);
+		choices[i].finish = c->finish;
+	}
+	if (!ret) {
+		usage_of(job, &usage);
+		cairn_api_body(&out, &job->answer, choices, num, &usage);
+		ret = out.failed ? -ENOMEM :
+		      cairn_http_answer(job->x, 200, "application/json", NULL, 0, out.s, out.len);
+	}
+	for (size_t i = 0; spelled && i < num; i++)
+		free_spelled(&spelled[i]);
+	free(spelled);
+	free(choices);
+	cairn_api_out_free(&out);
+	if (ret)
+		fail_memory(job);
+	return true;
+}
+
+static void consume(struct cairn_api_out *text, size_t n)
+{
+	text->len -= n;
+	if (text->len)
+		memmove(text->s, text->s + n, text->len);
+}
+
+/* How many bytes of whole characters, at most max. */
+static size_t whole_chars(const struct cairn_api_out *text, size_t max)
+{
+	size_t n = text->len;
+
+	if (n > max) {
+		for (n = max; n && (text->s[n] & 0xc0) == 0x80;)
+			n--;
+	}
+	return n;
+}
+
+/* One event of a choice: 0, -EAGAIN when the client has to read first, -EPIPE, -ENOMEM. */
+static int push_chunk(struct serve_job *job, struct serve_choice *c)
+{
+	size_t bytes = whole_chars(&c->text, MAX_CHUNK_TEXT);
+	size_t logprobs = c->num_logprobs < MAX_CHUNK_LOGPROBS ? c->num_logprobs : MAX_CHUNK_LOGPROBS;
+	bool last = c->finish && bytes == c->text.len && logprobs == c->num_logprobs;
+	struct cairn_api_out *out = &job->s->event;
+	struct cairn_api_choice choice;
+	struct cairn_api_usage usage;
+	struct spelled sp;
+	int ret = fill_choice(job, c, bytes, logprobs, &sp, &choice);
+
+	if (!ret) {
+		choice.finish = last ? c->finish : CAIRN_API_GOES_ON;
+		usage_of(job, &usage);
+		out->len = 0;
+		out->failed = false;
+		cairn_api_chunk(out, &job->answer, &choice, !c->began, &usage);
+		ret = out->failed || c->text.failed ? -ENOMEM : cairn_http_push(job->x, out->s, out->len);
+	}
+	free_spelled(&sp);
+	if (ret)
+		return ret;
+	c->began = true;
+	c->new_tokens = 0;
+	consume(&c->text, bytes);
+	c->num_logprobs -= logprobs;
+	if (c->num_logprobs)
+		memmove(c->logprobs, c->logprobs + logprobs, c->num_logprobs * sizeof(*c->logprobs));
+	c->ended = last;
+	return 0;
+}
+
+static int begin_stream(struct serve_job *job)
+{
+	static const struct cairn_http_field fields[] = {
+		{ "Cache-Control", "no-cache" }, { "X-Accel-Buffering", "no" },
+	};
+
+	if (job->streaming)
+		return 0;
+	CAIRN_TRY(cairn_http_stream(job->x, 200, "text/event-stream", fields, 2));
+	job->streaming = true;
+	return 0;
+}
+
+bool serve_keep_alive(struct serve_job *job)
+{
+	struct cairn_api_out out = { 0 };
+	bool ok;
+
+	cairn_api_keep_alive(&out);
+	ok = !out.failed && !begin_stream(job) && !cairn_http_push(job->x, out.s, out.len);
+	cairn_api_out_free(&out);
+	return ok;
+}
+
+/* What ends a stream, when all choices have. */
+static int push_end(struct serve_job *job)
+{
+	struct cairn_api_out out = { 0 };
+	struct cairn_api_usage usage;
+	int ret;
+
+	if (job->answer.include_usage) {
+		usage_of(job, &usage);
+		cairn_api_usage_chunk(&out, &job->answer, &usage);
+	}
+	cairn_api_done(&out);
+	ret = out.failed ? -ENOMEM : cairn_http_push(job->x, out.s, out.len);
+	cairn_api_out_free(&out);
+	return ret;
+}
+
+static int push_all(struct serve_job *job)
+{
+	int32_t ended = 0;
+
+	for (int32_t i = 0; i < job->num_choices; i++) {
+		struct serve_choice *c = &job->choices[i];
+
+		while (!c->ended && (c->new_tokens || c->text.len || c->num_logprobs || c->finish)) {
+			CAIRN_TRY(begin_stream(job));
+			CAIRN_TRY(push_chunk(job, c));
+			job->said_ns = job->last_ns;
+		}
+		ended += c->ended;
+	}
+	return ended == job->num_choices ? push_end(job) : 1;
+}
+
+bool serve_flush(struct serve_job *job)
+{
+	int ret = push_all(job);
+
+	job->blocked = ret == -EAGAIN;
+	if (ret == -ENOMEM || ret == -EINVAL || ret == -EMSGSIZE) {
+		fail_memory(job);
+		return true;
+	}
+	if (ret)
+		return false;	/* goes on; or the client does not read, or is gone: HTTP will tell */
+	cairn_http_end(job->x);
+	return true;
+}
+
+static bool update(struct serve_job *job)
+{
+	if (job->req.stream)
+		return serve_flush(job);
+	for (int32_t i = 0; i < job->num_choices; i++) {
+		if (!job->choices[i].finish)
+			return false;
+	}
+	return send_body(job);
+}
+
+bool serve_take_token(struct serve_job *job, int32_t choice, const struct serve_logprob *token, bool *stopped)
+{
+	struct serve_choice *c = &job->choices[choice];
+	struct cairn_stop_text t;
+	const char *text;
+	size_t n;
+
+	*stopped = false;
+	if (c->finish)
+		return false;	/* it was on its way when the text ended */
+	c->num_tokens++;
+	c->new_tokens++;
+	if ((job->req.logprobs >= 0 && keep_logprob(c, token)) ||
+	    cairn_token_stream_push(c->stream, token->id, &text, &n)) {
+		fail_memory(job);
+		return true;
+	}
+	c->num_chars += count_chars(text, n);
+	if (c->num_tokens > job->req.min_tokens)
+		t = cairn_stop_match_push(&c->match, text, n);
+	else	/* nothing may end the answer yet, so there is no stop string to look for */
+		t = (struct cairn_stop_text){ .num_text = n, .stop = -1 };
+	add_text(c, &t, text);
+	*stopped = c->finish != CAIRN_API_GOES_ON;
+	return update(job);
+}
+
+bool serve_take_finish(struct serve_job *job, int32_t choice, enum cairn_api_finish why, int32_t token)
+{
+	struct serve_choice *c = &job->choices[choice];
+	struct cairn_stop_text t;
+	const char *text;
+	size_t n;
+
+	if (c->finish)
+		return false;
+	if (cairn_token_stream_finish(c->stream, &text, &n)) {
+		fail_memory(job);
+		return true;
+	}
+	c->num_tokens += token >= 0;
+	t = cairn_stop_match_push(&c->match, text, n);
+	add_text(c, &t, text);
+	if (!c->finish) {
+		t = cairn_stop_match_finish(&c->match);
+		add_text(c, &t, "");
+		c->finish = why;
+		for (int32_t i = 0; i < job->req.num_stop_ids; i++) {
+			if (job->req.stop_ids[i] == token)
+				c->stop_id = token;
+		}
+	}
+	return update(job);
+}
+
+void serve_fail(struct serve_job *job, const struct cairn_api_error *e)
+{
+	struct cairn_api_out out = { 0 };
+
+	if (!job->streaming) {
+		serve_refuse(job->x, e);
+		return;
+	}
+	cairn_api_error_event(&out, e);
+	/* a stream without [DONE]: what came so far is not the whole answer */
+	if (out.failed || cairn_http_push(job->x, out.s, out.len))
+		cairn_http_abort(job->x);
+	else
+		cairn_http_end(job->x);
+	cairn_api_out_free(&out);
+}

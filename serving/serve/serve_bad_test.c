@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+/* serve_bad_test - requests as they should not be: refused by name, before any 200, and nobody else notices
+ */
+#include <math.h>
+
+#include "conformance/harness.h"
+#include "serving/serve/serve_test.h"
+
+#define C	"/v1/completions"
+#define M	"/v1/chat/completions"
+#define P	"{\"prompt\":\"a\","
+#define U	"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],"
+#define R	"{\"messages\":[{\"role\":"
+
+/* param "": null; * behind: begins so */
+static const struct row {
+	const char *path, *body;
+	int status;
+	const char *param, *code;
+} rows[] = {
+	/* row 2: not JSON, or not as one would have it */
+	{ C, "{\"prompt\":\"a\"", 400, "", NULL },
+	{ C, "nonsense", 400, "", NULL },
+	{ C, " ", 400, "", NULL },
+	{ C, "[]", 400, "", NULL },
+	{ C, "\"a\"", 400, "", NULL },
+	{ C, P "\"n\":1} x", 400, "", NULL },
+	{ C, P "\"n\":1,\"n\":2}", 400, "", NULL },
+	{ C, "{\"prompt\":\"\xff\"}", 400, "", NULL },
+	{ C, "{\"prompt\":\"\\u0000\"}", 400, "", NULL },
+	{ C, "{\"prompt\":\"\\ud800\"}", 400, "", NULL },
+	/* row 4 */
+	{ "/v1/none", P "\"n\":1}", 404, "", "unknown_url" },
+	{ C, P "\"model\":\"gpt-9\"}", 404, "model", "model_not_found" },
+	/* row 5 */
+	{ C, "{}", 400, "prompt", NULL },
+	{ C, "{\"prompt\":[]}", 400, "prompt", NULL },
+	{ C, "{\"prompt\":[[]]}", 400, "prompt", NULL },
+	{ C, "{\"prompt\":[1.5]}", 400, "prompt", NULL },
+	{ C, "{\"prompt\":{}}", 400, "prompt", NULL },
+	{ C, "{\"prompt\":[\"a\",1]}", 400, "prompt", NULL },
+	{ C, "{\"prompt\":[\"\"],\"add_special_tokens\":false}", 400, "prompt", NULL },
+	{ M, "{}", 400, "messages", NULL },
+	{ M, "{\"messages\":[]}", 400, "messages", NULL },
+	{ M, R "\"nobody\",\"content\":\"a\"}]}", 400, "messages*", NULL },
+	{ M, R "\"user\",\"content\":5}]}", 400, "messages*", NULL },
+	{ M, R "\"user\"}]}", 400, "messages*", NULL },
+	{ M, "{\"messages\":\"a\"}", 400, "messages", NULL },
+	/* row 6 */
+	{ C, P "\"max_tokens\":2047}", 400, "prompt", "context_length_exceeded" },
+	{ C, P "\"stream\":true,\"max_tokens\":9999}", 400, "prompt", "context_length_exceeded" },
+	{ M, U "\"max_tokens\":2048}", 400, "messages", "context_length_exceeded" },
+	/* row 7 */
+	{ C, P "\"max_tokens\":0}", 400, "max_tokens", NULL },
+	{ C, P "\"max_tokens\":-1}", 400, "max_tokens", NULL },
+	{ C, P "\"max_tokens\":1.5}", 400, "max_tokens", NULL },
+	{ C, P "\"max_tokens\":\"5\"}", 400, "max_tokens", NULL },
+	{ C, P "\"max_tokens\":9223372036854775808}", 400, "max_tokens", NULL },
+	{ C, P "\"n\":0}", 400, "n", NULL },
+	{ C, P "\"n\":129}", 400, "n", NULL },
+	{ C, P "\"n\":2147483648}", 400, "n", NULL },
+	{ C, P "\"n\":9}", 400, "n", NULL },
+	{ C, P "\"temperature\":-1}", 400, "temperature", NULL },
+	{ C, P "\"temperature\":3}", 400, "temperature", NULL },
+	{ C, P "\"temperature\":1e999}", 400, "temperature", NULL },
+	{ C, P "\"temperature\":NaN}", 400, "temperature", NULL },
+	{ C, P "\"temperature\":\"1\"}", 400, "temperature", NULL },
+	{ C, P "\"top_p\":0}", 400, "top_p", NULL },
+	{ C, P "\"top_p\":1.1}", 400, "top_p", NULL },
+	{ C, P "\"top_k\":-2}", 400, "top_k", NULL },
+	{ C, P "\"min_p\":2}", 400, "min_p", NULL },
+	{ C, P "\"seed\":18446744073709551616}", 400, "seed", NULL },
+	{ C, P "\"logprobs\":21}", 400, "logprobs", NULL },
+	{ M, U "\"logprobs\":true,\"top_logprobs\":21}", 400, "top_logprobs", NULL },
+	{ C, P "\"stop\":[\"a\",\"b\",\"c\",\"d\",\"e\"]}", 400, "stop", NULL },
+	{ C, P "\"stop\":\"\"}", 400, "stop", NULL },
+	{ C, P "\"logit_bias\":{\"512\":1}}", 400, "logit_bias*", NULL },
+	{ C, P "\"logit_bias\":{\"a\":1}}", 400, "logit_bias*", NULL },
+	{ C, "{\"prompt\":[512]}", 400, "prompt", NULL },
+	{ C, "{\"prompt\":[-1]}", 400, "prompt", NULL },
+	{ "/detokenize", "{\"tokens\":[-1]}", 400, "tokens", NULL },
+	{ "/detokenize", "{\"tokens\":[100000]}", 400, "tokens", NULL },
+	/* row 8 */
+	{ C, P "\"best_of\":2}", 400, "best_of", NULL },
+	{ C, P "\"suffix\":\"a\"}", 400, "suffix", NULL },
+	{ C, P "\"echo\":true}", 400, "echo", NULL },
+	{ M, U "\"tools\":[]}", 400, "tools", NULL },
+	{ M, U "\"response_format\":{\"type\":\"json_object\"}}", 400, "response_format", NULL },
+	{ C, P "\"no_such_thing\":1}", 400, "no_such_thing", NULL },
+	{ C, P "\"priority\":1}", 400, "priority", NULL },
+};
+
+static bool is_so(const struct reply *r, const struct row *row)
+{
+	json_t *root = json_of(r), *param = at_path(root, "error.param");
+	const char *name = json_string_value(param);
+	size_t n = strcspn(row->param, "*");
+	bool ok = r->status == row->status && is_error(r) && (!row->code || says(r, "error.code", row->code));
+
+	if (ok && *row->param)
+		ok = name && !strncmp(name, row->param, n) && (row->param[n] || !name[n]);
+	json_decref(root);
+	return ok;
+}
+
+static const char chat_template[] =
+	"{% if messages[0].content == 'raise' %}{{ raise_exception('as asked') }}{% endif %}"
+	"{% if messages[0].content == 'loop' %}{% for a in range(100000) %}{% for b in range(100000) %}"
+	"{% endfor %}{% endfor %}{% endif %}"
+	"{% if messages[0].content == 'flood' %}{% for a in range(100000) %}{{ 'x' * 10000 }}{% endfor "
+	"%}{% endif %}"
+	"{{ messages[0].content }}";
+
+static bool start_with_chat(struct cairn_test *t, struct server *s)
+{
+	char path[PATH_MAX];
+
+	cairn_tmpfile(t, path, sizeof(path), "chat.jinja", chat_template, sizeof(chat_template) - 1);
+	return start_server(t, s, (const char *const[]){ "--impl", "cpu", "--batch", "8", "--quiet",
+							 "--chat-template", path, NULL }) &&
+	       EXPECT(t, wait_ready(s));
+}
+
+static void refused(struct cairn_test *t)
+{
+	static struct reply r;
+	struct server s;
+
+	if (start_with_chat(t, &s)) {
+		for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+			post(&s, rows[i].path, rows[i].body, &r);
+			if (!EXPECT(t, is_so(&r, &rows[i])))
+				cairn_note(t, "%s %s: %d %.300s", rows[i].path, rows[i].body, r.status,
+					   r.body);
+		}
+		/* row 6: again and again */
+		for (int i = 0; i < 300; i++)
+			EXPECT(t, post(&s, C, P "\"stream\":true,\"max_tokens\":9999}", &r) == 400);
+		EXPECT(t, post(&s, C, P "\"max_tokens\":2}", &r) == 200);
+		EXPECT(t, metric_of(&s, "vllm:request_success_total", "error") == 0);
+		EXPECT(t, metric_of(&s, "cairn:requests_refused_total", "invalid") >= ARRAY_SIZE(rows));
+	}
+	stop_server(&s);
+}
+
+static void http_rules(struct cairn_test *t)
+{
+	static struct reply r;
+	struct server s;
+	char *text = malloc(9 << 20);
+
+	if (start_with_chat(t, &s)) {
+		/* row 3; the rest of its bytes is http_bad's */
+		static const char *const other =
+			"POST " C " HTTP/1.1\r\nHost: a\r\nContent-Type: text/plain\r\n"
+			"Content-Length: 2\r\n\r\n{}";
+		static const char *const both = "POST " C " HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n"
+						"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
+		size_t n;
+
+		EXPECT(t, talk(&s, other, strlen(other), &r) == 415 && is_error(&r));
+		EXPECT(t, talk(&s, both, strlen(both), &r) == 400 && is_error(&r));
+		n = (size_t)sprintf(text,
+				    "POST " C " HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+				    "Content-Length: %d\r\n\r\n",
+				    9 << 20);
+		EXPECT(t, talk(&s, text, n, &r) == 413 && is_error(&r));
+		memset(text, 'a', 1 << 17);
+		memcpy(text, "GET / HTTP/1.1\r\nX: ", 19);
+		EXPECT(t, talk(&s, text, 1 << 17, &r) == 431 && is_error(&r));
+		memcpy(text, "GET /aaaaaaaaaaaaaa", 19);
+		EXPECT(t, talk(&s, text, 1 << 17, &r) == 414 && is_error(&r));
+		EXPECT(t, get(&s, C, &r) == 405 && strcasestr(r.text, "\r\nAllow: POST\r\n"));
+		EXPECT(t, post(&s, "/health", "{}", &r) == 405 && post(&s, "/v1/models", "{}", &r) == 405);
+	}
+	free(text);
+	stop_server(&s);
+}
+
+/* What --max-body allows is not refused for its length by another limit. */
+static void longest_body(struct cairn_test *t)
+{
+	static const char head[] = "POST " C " HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+				   "Content-Length: 1000000000\r\nExpect: 100-continue\r\n\r\n";
+	char got[64] = "";
+	struct server s;
+	int fd;
+
+	if (start_server(t, &s, (const char *const[]){ "--impl", "cpu", "--quiet", "--max-body", "1000000000",
+						       NULL }) &&
+	    EXPECT(t, wait_ready(&s))) {
+		fd = dial_port(s.port);
+		say_n(fd, head, strlen(head));
+		EXPECT(t, recv(fd, got, sizeof(got) - 1, 0) > 0);
+		EXPECT_CONTAINS(t, got, "HTTP/1.1 100 Continue\r\n\r\n");
+		close(fd);
+	}
+	stop_server(&s);
+}
+
+/* Row 9: long pieces without a place to cut; row 11: templates that do not end. */
+static void hard_texts(struct cairn_test *t)
+{
+	static const char *const units_of[] = {
+		"a", "^", " ", "\xf0\x9f\x91\xa9\xe2\x80\x8d", "\xe4\xb8\xad", "\\n"
+	};
+	static const char *const tricks[] = { "raise", "loop", "flood" };
+	static struct reply r;
+	struct server s;
+	char *body = malloc(1 << 20);
+	double slowest = 0;
+
+	if (start_with_chat(t, &s)) {
+		for (size_t i = 0; i < 2 * ARRAY_SIZE(units_of); i++) {
+			const char *u = units_of[i / 2];
+			size_t n = (size_t)sprintf(body, "{\"prompt\":\""), k = strlen(u);
+			double start = now_s();
+
+			while (n < 512 << 10)
+				n += (size_t)sprintf(body + n, "%.*s", (int)k, u);
+			sprintf(body + n, "\"}");
+			EXPECT(t, post(&s, i % 2 ? "/tokenize" : C, body, &r) == (i % 2 ? 200 : 400) ||
+			       /* its list is longer than the test's buffer */
+			       (i % 2 && strstr(r.text, "200 OK")));
+			slowest = fmax(slowest, now_s() - start);
+		}
+		cairn_note(t, "slowest of 512 KiB: %.1f ms", slowest * 1e3);
+		EXPECT(t, slowest < (IS_SANITIZED ? 10 : 3));
+		for (size_t i = 0; i < ARRAY_SIZE(tricks); i++) {
+			double start = now_s();
+
+			sprintf(body, R "\"user\",\"content\":\"%s\"}]}", tricks[i]);
+			EXPECT(t, post(&s, M, body, &r) == 400 && is_error(&r) &&
+					  says(&r, "error.param", "messages"));
+			EXPECT(t, now_s() - start < 30);
+		}
+		EXPECT(t, post(&s, M, U "\"max_tokens\":2}", &r) == 200);
+		EXPECT(t, WAIT_FOR(is_quiet(&s), 30000));
+	}
+	free(body);
+	stop_server(&s);
+}
+
+static const struct cairn_unit units[] = {
+	{ "refused", refused }, { "http_rules", http_rules }, { "longest_body", longest_body },
+	{ "hard_texts", hard_texts },
+};
+
+const struct cairn_family cairn_serve_bad_family = {
+	.stage = "serving", .name = "serve_bad", .units = units, .num_units = ARRAY_SIZE(units),
+	.timeout_s = 120,
+};

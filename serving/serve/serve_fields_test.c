@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+/* serve_fields_test - members of a request that change its tokens, and who shares what in the cache */
+#include <math.h>
+
+#include "conformance/harness.h"
+#include "serving/serve/serve_test.h"
+
+#define PATH	"/v1/completions"
+#define P	"{\"prompt\":\"What is 55 - 8?\\n\",\"temperature\":0,\"max_tokens\":8"
+
+static bool start(struct cairn_test *t, struct server *s)
+{
+	return start_server(t, s,
+			    (const char *const[]){ "--impl", "cpu", "--batch", "16", "--quiet", NULL }) &&
+	       EXPECT(t, wait_ready(s));
+}
+
+/* 200, or the table lacks an operation for it, which it says by the name of the field. */
+static bool served(struct cairn_test *t, const struct server *s, const char *body, struct reply *r)
+{
+	int status = post(s, PATH, body, r);
+
+	if (status == 400 && says(r, "error.code", "unsupported_value")) {
+		cairn_note(t, "%.200s", r->body);
+		return false;
+	}
+	if (!EXPECT(t, status == 200))
+		cairn_note(t, "%s: %.300s", body, r->text);
+	return status == 200;
+}
+
+static double float_at(const struct reply *r, const char *path)
+{
+	json_t *root = json_of(r), *v = at_path(root, path);
+	double x = json_is_number(v) ? json_number_value(v) : NAN;
+
+	json_decref(root);
+	return x;
+}
+
+static size_t length_at(const struct reply *r, const char *path)
+{
+	json_t *root = json_of(r), *v = at_path(root, path);
+	size_t n = json_is_array(v) ? json_array_size(v) : json_object_size(v);
+
+	json_decref(root);
+	return n;
+}
+
+static void logprobs(struct cairn_test *t)
+{
+	static struct reply r;
+	struct server s;
+	double first;
+	int events = 0;
+
+	if (start(t, &s) && served(t, &s, P ",\"logprobs\":3}", &r)) {
+		size_t num = length_at(&r, "choices.0.logprobs.tokens");
+
+		EXPECT(t, says(&r, "choices.0.text", "47") && num == 2);
+		EXPECT(t, says(&r, "choices.0.logprobs.tokens.0", "4") &&
+				  number_at(&r, "choices.0.logprobs.text_offset.1") == 1);
+		EXPECT(t, length_at(&r, "choices.0.logprobs.top_logprobs.0") == 3);
+		first = float_at(&r, "choices.0.logprobs.token_logprobs.0");
+		EXPECT(t, first <= 0 && first > -1);
+		EXPECT(t, float_at(&r, "choices.0.logprobs.top_logprobs.0.4") == first);
+		/* streamed: each with its token, the same numbers */
+		EXPECT(t, post(&s, PATH, P ",\"logprobs\":3,\"stream\":true}", &r) == 200);
+		for (char *p = r.body; (p = strstr(p, "\"token_logprobs\":[")); p += 10)
+			events += p[18] != ']';
+		EXPECT(t, events == 2);
+		/* drawn by chance: the token itself is told, likely or not */
+		EXPECT(t, post(&s, PATH,
+			       "{\"prompt\":\"a\",\"temperature\":2,\"ignore_eos\":true,\"max_tokens\":30,"
+			       "\"logprobs\":0}",
+			       &r) == 200);
+		EXPECT(t, length_at(&r, "choices.0.logprobs.token_logprobs") == 30 &&
+				  !length_at(&r, "choices.0.logprobs.top_logprobs.7"));
+	}
+	stop_server(&s);
+}
+
+static void treated(struct cairn_test *t)
+{
+	static const char *const ends[] = { "\"min_p\":1", "\"min_p\":0.99999999999", "\"top_p\":1e-300",
+					    "\"min_p\":1e-300,\"top_k\":1" };
+	static struct reply r;
+	struct server s;
+	char body[256];
+
+	if (start(t, &s)) {
+		if (served(t, &s, P ",\"logit_bias\":{\"75\":100},\"ignore_eos\":true}", &r))
+			EXPECT(t, says(&r, "choices.0.text", "llllllll"));
+		if (served(t, &s,
+			   P ",\"logit_bias\":{\"75\":100},\"frequency_penalty\":2,\"ignore_eos\":true,"
+			     "\"presence_penalty\":2,\"repetition_penalty\":10}",
+			   &r))
+			EXPECT(t, says(&r, "choices.0.finish_reason", "length"));
+		if (served(t, &s, P ",\"min_tokens\":5}", &r))
+			EXPECT(t, number_at(&r, "usage.completion_tokens") >= 5);
+		/* the ends of a range, as doubles and as what floats make of them: the likeliest token */
+		for (size_t i = 0; i < ARRAY_SIZE(ends); i++) {
+			snprintf(body, sizeof(body),
+				 "{\"prompt\":\"What is 55 - 8?\\n\",\"max_tokens\":8,\"temperature\":1,%s}",
+				 ends[i]);
+			if (served(t, &s, body, &r))
+				EXPECT(t, says(&r, "choices.0.text", "47"));
+		}
+		EXPECT(t, post(&s, PATH, P "}", &r) == 200 && says(&r, "choices.0.text", "47") &&
+				  says(&r, "choices.0.finish_reason", "stop") &&
+				  number_at(&r, "usage.completion_tokens") == 3);
+		/* the token that ends it by the client's wish is named */
+		EXPECT(t,
+		       post(&s, "/tokenize", "{\"prompt\":\"7\",\"add_special_tokens\":false}", &r) == 200);
+		{
+			long long id = number_at(&r, "tokens.0");
+
+			snprintf(body, sizeof(body), P ",\"stop_token_ids\":[%lld]}", id);
+			EXPECT(t, post(&s, PATH, body, &r) == 200 && says(&r, "choices.0.text", "4"));
+			EXPECT(t, number_at(&r, "choices.0.stop_reason") == id);
+		}
+		if (served(t, &s,
+			   "{\"prompt\":\"What is 55 - "
+			   "8?\\n\",\"max_tokens\":8,\"n\":4,\"use_beam_search\":true}",
+			   &r)) {
+			EXPECT(t, says(&r, "choices.0.text", "47") && length_at(&r, "choices") == 4);
+			EXPECT(t, !says(&r, "choices.1.text", "47"));
+		}
+		/* the widest there is, and the worker is the same one afterwards */
+		if (served(t, &s,
+			   "{\"prompt\":[52,428,185],\"max_tokens\":118,\"n\":16,\"use_beam_search\":true,"
+			   "\"ignore_eos\":true}",
+			   &r))
+			EXPECT(t, number_at(&r, "usage.completion_tokens") == 16 * 118);
+		EXPECT(t, WAIT_FOR(is_quiet(&s), 30000));
+		EXPECT(t, metric_of(&s, "cairn:worker_restarts_total", "") == 0);
+	}
+	stop_server(&s);
+}
+
+/* The token that ends an answer is one of its tokens, for the client and for whoever watches. */
+static void counted(struct cairn_test *t)
+{
+	static struct reply r;
+	struct server s;
+	long long tokens = 0;
+
+	if (start(t, &s)) {
+		for (int i = 0; i < 4; i++) {
+			/* the last one begins with what would end it: no text at all */
+			EXPECT(t, post(&s, PATH, i < 3 ? P "}" : P ",\"logit_bias\":{\"511\":100}}",
+				       &r) == 200);
+			EXPECT(t, says(&r, "choices.0.text", i < 3 ? "47" : ""));
+			tokens += number_at(&r, "usage.completion_tokens");
+		}
+		EXPECT(t, tokens == 3 * 3 + 1);
+		EXPECT(t, WAIT_FOR(is_quiet(&s), 30000));
+		EXPECT(t, metric_of(&s, "vllm:generation_tokens_total", "") == (double)tokens);
+		EXPECT(t, metric_of(&s, "vllm:request_generation_tokens_sum", "") == (double)tokens);
+		EXPECT(t, metric_of(&s, "vllm:time_to_first_token_seconds_count", "") == 4);
+		EXPECT(t, metric_of(&s, "vllm:inter_token_latency_seconds_count", "") == 6);
+		EXPECT(t, metric_of(&s, "vllm:time_per_output_token_seconds_count", "") == 3);
+		EXPECT(t, metric_of(&s, "vllm:request_inference_time_seconds_count", "") == 4);
+	}
+	stop_server(&s);
+}
+
+/* Row 21: what one tenant has computed is nobody else's. */
+static void salted(struct cairn_test *t)
+{
+#define LONG                                                                                               \
+	"{\"prompt\":\"It was a long way to the town, and longer still on the way back, in the rain.\","   \
+	"\"max_tokens\":2,\"cache_salt\":"
+	static const struct {
+		const char *salt;
+		bool hits;
+	} rows[] = {
+		{ "null", false }, { "null", true },  { "\"a\"", false },  { "\"b\"", false },
+		{ "\"a\"", true }, { "\"b\"", true }, { "\"ab\"", false }, { "null", true },
+	};
+	static struct reply r;
+	struct server s;
+	char body[512];
+
+	if (start(t, &s)) {
+		for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+			long long cached;
+
+			snprintf(body, sizeof(body), LONG "%s}", rows[i].salt);
+			EXPECT(t, post(&s, PATH, body, &r) == 200);
+			cached = number_at(&r, "usage.prompt_tokens_details.cached_tokens");
+			if (!EXPECT(t, rows[i].hits ? cached >= 16 : !cached))
+				cairn_note(t, "%zu: %s: %lld", i, rows[i].salt, cached);
+		}
+		EXPECT(t, WAIT_FOR(metric_of(&s, "vllm:prefix_cache_hits_total", "") >= 64, 5000));
+	}
+	stop_server(&s);
+}
+
+/* Prompt number i of 64 tokens: what the cache had of it. */
+static long long cached_of(struct cairn_test *t, const struct server *s, int i)
+{
+	static struct reply r;
+	char body[1024];
+	int n = snprintf(body, sizeof(body), "{\"max_tokens\":2,\"prompt\":[");
+
+	for (int k = 0; k < 64; k++)
+		n += snprintf(body + n, sizeof(body) - (size_t)n, "%s%d", k ? "," : "",
+			      20 + (k * 7 + i * 11) % 90);
+	snprintf(body + n, sizeof(body) - (size_t)n, "]}");
+	EXPECT(t, post(s, PATH, body, &r) == 200);
+	return number_at(&r, "usage.prompt_tokens_details.cached_tokens");
+}
+
+/* A prompt comes again when the device has forgotten it, and when host memory has, too. */
+static void kept(struct cairn_test *t)
+{
+#define FEW	"--impl", "cpu", "--quiet", "--batch", "1", "--max-context", "80", "--pages", "5"
+	static const char *const tiers[][16] = {
+		{ FEW, NULL }, { FEW, "--host-pages", "40", NULL },
+		{ FEW, "--host-pages", "10", "--disk-pages", "60", "--disk-dir", ".", NULL },
+	};
+	struct server s;
+
+	for (size_t i = 0; i < ARRAY_SIZE(tiers); i++) {
+		if (start_server(t, &s, tiers[i]) && EXPECT(t, wait_ready(&s))) {
+			for (int k = 0; k < 8; k++)
+				EXPECT(t, cached_of(t, &s, k) == 0);
+			EXPECT(t, (cached_of(t, &s, 0) >= 48) == (i > 0));
+		}
+		stop_server(&s);
+	}
+}
+
+static const struct cairn_unit units[] = {
+	{ "logprobs", logprobs }, { "treated", treated }, { "counted", counted },
+	{ "salted", salted },
+	{ "kept", kept },
+};
+
+const struct cairn_family cairn_serve_fields_family = {
+	.stage = "serving", .name = "serve_fields", .units = units, .num_units = ARRAY_SIZE(units),
+	.timeout_s = 120,
+};

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <stdio.h>
+#include <string.h>
+
+#include "conformance/tables/program.h"
+#include "primitives/base/error.h"
+#include "serving/serve/serve.h"
+
+static const char usage[] =
+	"usage: cairn serve [OPTION]...\n"
+	"\n"
+	"Serves a model over HTTP with OpenAI's interface: /v1/completions, /v1/chat/completions,\n"
+	"/v1/models; /tokenize, /detokenize; /health, /ready, /metrics; a page to chat at /.\n"
+	"\n"
+	"The model:\n"
+	"  --model DIR            checkpoint in Hugging Face form (the embedded model)\n"
+	"  --shape NAME           random weights of this shape instead, to measure; texts go through the\n"
+	"                         embedded tokenizer, prompts of token ids are taken as they are\n"
+	"  --impl NAME|PATH       cuda, cpu, ref, or a plug-in (cuda where there is a device, else cpu)\n"
+	"  --device N             (0)\n"
+	"  --batch N              sequences running at once (64)\n"
+	"  --max-context N        tokens of one sequence, prompt and answer (the model's)\n"
+	"  --rows N               tokens of one step, prompts included (2048, on the host 256)\n"
+	"  --page-size N          tokens of a KV page (64, on the host 16)\n"
+	"  --pages N              KV pages (nine tenths of the device's memory, at most what --batch\n"
+	"                         sequences of --max-context need)\n"
+	"  --host-pages N         KV pages in host memory: what is computed is kept there as well, for\n"
+	"                         prompts that go on from it; where sequences that give way wait (0)\n"
+	"  --disk-pages N         KV pages on disk, for what host memory must forget (0)\n"
+	"  --disk-dir DIR         where the disk is (/tmp)\n"
+	"  --prefix-cache WHAT    page, token (grain of what prompts may share), off (page)\n"
+	"  --decode PATH          auto, graph, persistent, unfused (auto)\n"
+	"  --weights FORM         plain, fp8, fp8-blocks: see generate (plain)\n"
+	"  --no-graphs            launches operations one by one\n"
+	"  --seed N               of random weights (1)\n"
+	"\n"
+	"Whom it serves:\n"
+	"  --host ADDRESS         numeric; all with 0.0.0.0 or :: (127.0.0.1)\n"
+	"  --port N               0: any that is free, said on standard output (8000)\n"
+	"  --name NAME            of the model in requests (the directory's, or the shape's)\n"
+	"  --key-file FILE        its first line is the key that requests must bring; without it the\n"
+	"                         variable CAIRN_API_KEY, if set. /health, /ready and the page need none\n"
+	"  --chat-template FILE   Jinja (the checkpoint's)\n"
+	"  --threads N            that read requests and tokenize (2)\n"
+	"  --quiet                no line on standard error for each request\n"
+	"\n"
+	"Limits; beyond the first two requests get 429, at the others 503, 413 or a closed connection:\n"
+	"  --max-queued N         prompts waiting (1024)\n"
+	"  --max-queued-tokens N  of their prompts (4194304)\n"
+	"  --max-body N           bytes of a request (8388608)\n"
+	"  --max-connections N    (4096, or what the limit of open files allows)\n"
+	"  --max-per-address N    connections of one client; 0: no limit (0)\n"
+	"  --stream-buffer N      bytes of an answer that its client has not read yet (262144)\n"
+	"  --request-timeout S    from its last byte to the end of its answer; 0: none (0)\n"
+	"  --header-timeout S     for a request to come in (30)\n"
+	"  --stall-timeout S      for a client that does not read (30)\n"
+	"  --drain-timeout S      after SIGTERM; a second one ends at once (30)\n"
+	"  --hang-timeout S       a worker that is busy this long without a step is killed (60)\n"
+	"  --load-timeout S       for a worker to load the model (1800)\n"
+	"\n"
+	"Exit status: 0 ended by a signal, 1 failed, 2 bad usage, or a model that cannot be loaded.\n";
+
+int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
+{
+	static const char *const caches[] = { "page", "token", "off", NULL };
+	const double big = 1e12;
+	const struct cairn_option options[] = {
+		{ "shape", CAIRN_OPT_TEXT, &o->shape, 0, 0, NULL },
+		{ "max-context", CAIRN_OPT_INT, &o->max_context, 2, CAIRN_MAX_POSITIONS, NULL },
+		{ "rows", CAIRN_OPT_INT, &o->max_rows, 1, 1 << 20, NULL },
+		{ "page-size", CAIRN_OPT_INT, &o->page_size, 1, 1 << 16, NULL },
+		{ "pages", CAIRN_OPT_INT, &o->num_pages, 1, 1 << 30, NULL },
+		{ "host-pages", CAIRN_OPT_INT, &o->host_pages, 0, 1 << 30, NULL },
+		{ "disk-pages", CAIRN_OPT_INT, &o->disk_pages, 0, 1 << 30, NULL },
+		{ "disk-dir", CAIRN_OPT_TEXT, &o->disk_dir, 0, 0, NULL },
+		{ "prefix-cache", CAIRN_OPT_CHOICE, &o->grain, 0, 0, caches },
+		{ "no-graphs", CAIRN_OPT_FLAG, &o->no_graphs, 0, 0, NULL },
+		{ "seed", CAIRN_OPT_INT, &o->seed, 0, (double)INT64_MAX, NULL },
+		{ "host", CAIRN_OPT_TEXT, &o->host, 0, 0, NULL },
+		{ "port", CAIRN_OPT_INT, &o->port, 0, 65535, NULL },
+		{ "name", CAIRN_OPT_TEXT, &o->name, 0, 0, NULL },
+		{ "key-file", CAIRN_OPT_TEXT, &o->key_file, 0, 0, NULL },
+		{ "chat-template", CAIRN_OPT_TEXT, &o->template_file, 0, 0, NULL },
+		{ "threads", CAIRN_OPT_INT, &o->threads, 1, 64, NULL },
+		{ "quiet", CAIRN_OPT_FLAG, &o->quiet, 0, 0, NULL },
+		{ "max-queued", CAIRN_OPT_INT, &o->max_queued, 1, 1 << 20, NULL },
+		{ "max-queued-tokens", CAIRN_OPT_INT, &o->max_queued_tokens, 1, big, NULL },
+		{ "max-body", CAIRN_OPT_INT, &o->max_body, 1024, 1 << 30, NULL },
+		{ "max-connections", CAIRN_OPT_INT, &o->max_connections, 1, 1 << 20, NULL },
+		{ "max-per-address", CAIRN_OPT_INT, &o->max_per_address, 0, 1 << 20, NULL },
+		{ "stream-buffer", CAIRN_OPT_INT, &o->stream_buffer, 65536, 1 << 30, NULL },
+		{ "request-timeout", CAIRN_OPT_INT, &o->request_s, 0, 1e6, NULL },
+		{ "header-timeout", CAIRN_OPT_INT, &o->header_s, 1, 1e6, NULL },
+		{ "stall-timeout", CAIRN_OPT_INT, &o->stall_s, 1, 1e6, NULL },
+		{ "drain-timeout", CAIRN_OPT_INT, &o->drain_s, 0, 1e6, NULL },
+		{ "hang-timeout", CAIRN_OPT_INT, &o->hang_s, 1, 1e6, NULL },
+		{ "load-timeout", CAIRN_OPT_INT, &o->load_s, 1, 1e6, NULL },
+	};
+
+	*o = (struct cairn_serve_options){
+		.common = { .batch = 64 }, .seed = 1, .host = "127.0.0.1", .port = 8000,
+		.threads = 2, .max_queued = 1024, .max_queued_tokens = 4 << 20, .max_body = 8 << 20,
+		.max_connections = 4096, .stream_buffer = 256 << 10, .header_s = 30, .stall_s = 30,
+		.drain_s = 30, .hang_s = 60, .load_s = 1800,
+	};
+	CAIRN_TRY(cairn_parse_options(argc, argv, &o->common, options, sizeof(options) / sizeof(options[0]),
+				      usage));
+	if (o->common.json)
+		return cairn_error(EINVAL, "--json: is no option of serve: cairn bench serve writes records");
+	if (o->shape && o->common.model)
+		return cairn_error(EINVAL, "--shape: has random weights: not with --model");
+	if (o->disk_pages && !o->host_pages)
+		return cairn_error(EINVAL, "--disk-pages: what host memory forgets: needs --host-pages");
+	if (o->max_rows && o->max_rows < o->common.batch)
+		return cairn_error(EINVAL, "--rows: %lld is less than --batch, %lld", (long long)o->max_rows,
+				   (long long)o->common.batch);
+	return 0;
+}
+
+void cairn_serve_dir(const struct cairn_serve_options *o, char *dir, size_t len)
+{
+	if (o->common.model)
+		snprintf(dir, len, "%s", o->common.model);
+	else
+		snprintf(dir, len, "%s/serving/embedded", cairn_data_dir());
+}
+
+int cairn_serve_config(const struct cairn_serve_options *o, struct cairn_model_config *config,
+		       int32_t *max_context)
+{
+	char dir[4096];
+
+	cairn_serve_dir(o, dir, sizeof(dir));
+	if (o->shape)
+		CAIRN_TRY(cairn_model_shape(o->shape, config));
+	else
+		CAIRN_TRY(cairn_model_config_load(dir, config));
+	if (o->max_context > config->max_position_embeddings)
+		return cairn_error(EINVAL, "--max-context: %lld exceeds the %d positions of the model",
+				   (long long)o->max_context, config->max_position_embeddings);
+	*max_context = o->max_context ? (int32_t)o->max_context : config->max_position_embeddings;
+	return 0;
+}

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * serve_prepare - from the bytes of a request to token ids
+ *
+ * Reading JSON, rendering a template and tokenizing take milliseconds for a long prompt: threads of their own
+ * do it, so that neither the HTTP loop nor the link waits. /tokenize and /detokenize are answered from here.
+ */
+#include <sha2.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "primitives/base/error.h"
+#include "serving/serve/serve_front.h"
+
+/* What a tokenizer or a template says about a request. */
+static int refuse_text(struct cairn_api_error *e, int ret, const char *param)
+{
+	if (ret == -ENOMEM)
+		return cairn_api_refuse(e, 500, NULL, NULL, "no memory for this request");
+	return cairn_api_refuse(e, 400, "invalid_value", param, "%s: %s", param, cairn_last_error());
+}
+
+/* The chat as text, and that as ids: special tokens count where the template wrote them. */
+static int encode_messages(struct serve_job *job, int32_t **ids, size_t *num_ids, struct cairn_api_error *e)
+{
+	const struct cairn_api_request *r = &job->req;
+	struct cairn_chat_input in = {
+		.messages = r->messages, .extra = r->template_args,
+		.add_generation_prompt = r->add_generation_prompt, .now = time(NULL),
+	};
+	struct cairn_chat_text text;
+	int ret = cairn_chat_template_render(job->s->template, &in, &text);
+
+	if (ret)
+		return refuse_text(e, ret, "messages");
+	ret = cairn_tokenizer_encode_parts(job->s->tokenizer, text.text, text.num_bytes, text.user,
+					   text.num_user, CAIRN_ENCODE_PARSE_SPECIAL |
+					   (r->add_special_tokens ? CAIRN_ENCODE_ADD_SPECIAL : 0),
+					   ids, num_ids);
+	cairn_chat_text_free(&text);
+	return ret ? refuse_text(e, ret, "messages") : 0;
+}
+
+static int encode_prompt(struct serve_job *job, const struct cairn_api_prompt *p, int32_t **ids,
+			 size_t *num_ids, struct cairn_api_error *e)
+{
+	unsigned flags = CAIRN_ENCODE_PARSE_SPECIAL |
+			 (job->req.add_special_tokens ? CAIRN_ENCODE_ADD_SPECIAL : 0);
+	int ret;
+
+	if (p->text) {
+		ret = cairn_tokenizer_encode(job->s->tokenizer, p->text, p->num_bytes, flags, ids, num_ids);
+		return ret ? refuse_text(e, ret, "prompt") : 0;
+	}
+	*ids = malloc(((size_t)p->num_ids + 1) * sizeof(**ids));
+	if (!*ids)
+		return cairn_api_refuse(e, 500, NULL, NULL, "no memory for this request");
+	memcpy(*ids, p->ids, (size_t)p->num_ids * sizeof(**ids));
+	*num_ids = (size_t)p->num_ids;
+	return 0;
+}
+
+static int encode(struct serve_job *job, int32_t which, int32_t **ids, size_t *num_ids,
+		  struct cairn_api_error *e)
+{
+	return job->req.messages ? encode_messages(job, ids, num_ids, e) :
+	       encode_prompt(job, &job->req.prompts[which], ids, num_ids, e);
+}
+
+static void answer(struct serve_job *job, struct cairn_api_out *out)
+{
+	if (out->failed || cairn_http_answer(job->x, 200, "application/json", NULL, 0, out->s, out->len))
+		cairn_http_abort(job->x);
+	cairn_api_out_free(out);
+}
+
+/* Each token's own bytes, one behind the other in *arena. */
+static int spell(struct serve_job *job, const int32_t *ids, size_t num, struct cairn_api_token *tokens,
+		 struct cairn_api_out *arena)
+{
+	struct cairn_token_stream *stream;
+	const char *bytes;
+	int ret = cairn_token_stream_new(job->s->tokenizer, false, &stream);
+
+	for (size_t i = 0; i < num && !ret; i++) {
+		ret = cairn_token_stream_bytes(stream, ids[i], &bytes, &tokens[i].num_bytes);
+		if (!ret)
+			cairn_api_put(arena, bytes, tokens[i].num_bytes);
+	}
+	cairn_token_stream_free(stream);
+	if (!ret && arena->failed)
+		ret = -ENOMEM;
+	for (size_t i = 0, at = 0; i < num && !ret; at += tokens[i++].num_bytes)
+		tokens[i].bytes = arena->s ? arena->s + at : "";
+	return ret;
+}
+
+static int tokenize(struct serve_job *job, struct cairn_api_error *e)
+{
+	struct cairn_api_out out = { 0 }, arena = { 0 };
+	struct cairn_api_token *tokens = NULL;
+	int32_t *ids;
+	size_t num;
+	int ret;
+
+	CAIRN_TRY(encode(job, 0, &ids, &num, e));
+	if (job->req.return_token_strs) {
+		tokens = calloc(num + 1, sizeof(*tokens));
+		ret = tokens ? spell(job, ids, num, tokens, &arena) : -ENOMEM;
+		if (ret) {
+			cairn_api_refuse(e, 500, NULL, NULL, "no memory for this request");
+			goto out_free;
+		}
+	}
+	cairn_api_tokenize_body(&out, ids, num, tokens, serve_limits(job->s).max_context);
+	answer(job, &out);
+	ret = 0;
+out_free:
+	cairn_api_out_free(&arena);
+	free(tokens);
+	free(ids);
+	return ret;
+}
+
+static int detokenize(struct serve_job *job, struct cairn_api_error *e)
+{
+	struct cairn_api_out out = { 0 };
+	char *text;
+	size_t n;
+
+	if (cairn_tokenizer_decode(job->s->tokenizer, job->req.ids, job->req.num_ids, false, &text, &n))
+		return cairn_api_refuse(e, 500, NULL, NULL, "%s", cairn_last_error());
+	cairn_api_detokenize_body(&out, text, n);
+	free(text);
+	answer(job, &out);
+	return 0;
+}
+
+static struct cairn_cache_salt digest(const char *text)
+{
+	uint8_t bytes[SHA256_DIGEST_LENGTH];
+	struct cairn_cache_salt salt = { 0, 0 };
+	SHA2_CTX ctx;
+
+	if (!text || !*text)
+		return salt;
+	SHA256Init(&ctx);
+	SHA256Update(&ctx, (const uint8_t *)text, strlen(text));
+	SHA256Final(bytes, &ctx);
+	memcpy(&salt.hi, bytes, sizeof(salt.hi));
+	memcpy(&salt.lo, bytes + sizeof(salt.hi), sizeof(salt.lo));
+	return salt;
+}
+
+static int make_choices(struct serve_job *job)
+{
+	struct cairn_api_request *r = &job->req;
+	int32_t num = job->num_parts * (int32_t)r->n;
+	uint64_t random[2];
+	char id[CAIRN_API_ID_LEN];
+
+	job->choices = calloc((size_t)num, sizeof(*job->choices));
+	if (!job->choices)
+		return cairn_error(ENOMEM, "no memory for this request");
+	job->num_choices = num;
+	CAIRN_TRY(cairn_stop_set_new(r->stop, (size_t)r->num_stop, &job->stops));
+	for (int32_t i = 0; i < job->num_choices; i++) {
+		struct serve_choice *c = &job->choices[i];
+
+		c->stop = c->stop_id = -1;
+		cairn_stop_match_init(&c->match, job->stops, r->include_stop);
+		CAIRN_TRY(cairn_token_stream_new(job->s->tokenizer, r->skip_special_tokens, &c->stream));
+	}
+	if (getrandom(random, sizeof(random), 0) != sizeof(random))
+		return cairn_error(EIO, "getrandom: %s", strerror(errno));
+	cairn_api_id(job->kind, random, id);
+	job->seed = r->has_seed ? (uint64_t)r->seed : random[0] ^ random[1];
+	job->salt = digest(r->cache_salt);
+	return cairn_api_answer_init(&job->answer, r, id, (int64_t)time(NULL));
+}
+
+static int generate(struct serve_job *job, struct cairn_api_error *e)
+{
+	struct cairn_api_limits limits = serve_limits(job->s);
+	struct cairn_api_request *r = &job->req;
+	int32_t num = r->messages ? 1 : r->num_prompts;
+
+	if (r->priority)
+		return cairn_api_refuse(e, 400, "unsupported_value", "priority",
+					"priority is not supported: requests are served in order of arrival");
+	if (r->n > job->s->opt.common.batch)
+		return cairn_api_refuse(e, 400, "invalid_value", "n", "n is %lld, this server runs %lld "
+					"sequences at once", (long long)r->n,
+					(long long)job->s->opt.common.batch);
+	if (num > job->s->opt.max_queued)
+		return cairn_api_refuse(e, 400, "invalid_value", "prompt", "prompt has %d prompts, this "
+					"server lets %lld wait", (int)num,
+					(long long)job->s->opt.max_queued);
+	job->parts = calloc((size_t)num, sizeof(*job->parts));
+	if (!job->parts)
+		return cairn_api_refuse(e, 500, NULL, NULL, "no memory for this request");
+	job->num_parts = num;
+	for (int32_t i = 0; i < job->num_parts; i++) {
+		struct serve_part *p = &job->parts[i];
+
+		p->job = job;
+		CAIRN_TRY(encode(job, i, &p->ids, &p->num_ids, e));
+		CAIRN_TRY(cairn_api_fit(r, &limits, p->num_ids, &p->max_tokens, e));
+		job->num_prompt_tokens += (int64_t)p->num_ids;
+	}
+	if (make_choices(job))
+		return cairn_api_refuse(e, 500, NULL, NULL, "%s", cairn_last_error());
+	return 0;
+}
+
+static void prepare(struct serve_job *job)
+{
+	struct cairn_api_error e;
+	int ret = cairn_api_request_parse(job->kind, job->body, job->body_bytes, &job->s->limits, &job->req,
+					  &e);
+
+	if (!ret && job->kind == CAIRN_API_TOKENIZE)
+		ret = tokenize(job, &e);
+	else if (!ret && job->kind == CAIRN_API_DETOKENIZE)
+		ret = detokenize(job, &e);
+	else if (!ret)
+		ret = generate(job, &e);
+	if (ret)
+		serve_refuse(job->x, &e);
+	if (ret || job->kind == CAIRN_API_TOKENIZE || job->kind == CAIRN_API_DETOKENIZE)
+		serve_job_put(job);
+	else
+		serve_submit(job->s, job);
+}
+
+static void *prepare_all(void *arg)
+{
+	struct serve *s = arg;
+	struct serve_job *job;
+	bool stopped;
+
+	pthread_mutex_lock(&s->lock);
+	for (;;) {
+		while (!s->unprepared && !s->stop_preparing)
+			pthread_cond_wait(&s->more, &s->lock);
+		job = s->unprepared;
+		if (!job)
+			break;
+		s->unprepared = job->next;
+		if (!s->unprepared)
+			s->unprepared_tail = &s->unprepared;
+		stopped = s->stop_preparing;
+		pthread_mutex_unlock(&s->lock);
+		if (stopped || atomic_load(&job->gone)) {
+			cairn_http_abort(job->x);
+			serve_job_put(job);
+		} else {
+			prepare(job);
+		}
+		pthread_mutex_lock(&s->lock);
+	}
+	pthread_mutex_unlock(&s->lock);
+	return NULL;
+}
+
+void serve_prepare(struct serve *s, struct serve_job *job)
+{
+	serve_job_get(job);
+	pthread_mutex_lock(&s->lock);
+	job->next = NULL;
+	*s->unprepared_tail = job;
+	s->unprepared_tail = &job->next;
+	pthread_cond_signal(&s->more);
+	pthread_mutex_unlock(&s->lock);
+}
+
+int serve_start_preparing(struct serve *s)
+{
+	s->threads = calloc((size_t)s->opt.threads, sizeof(*s->threads));
+	if (!s->threads)
+		return cairn_error(ENOMEM, "serve: no memory for threads");
+	for (; s->num_threads < s->opt.threads; s->num_threads++) {
+		int ret = pthread_create(&s->threads[s->num_threads], NULL, prepare_all, s);
+
+		if (ret)
+			return cairn_error(EIO, "serve: no thread: %s", strerror(ret));
+	}
+	return 0;
+}
+
+void serve_stop_preparing(struct serve *s)
+{
+	pthread_mutex_lock(&s->lock);
+	s->stop_preparing = true;
+	pthread_cond_broadcast(&s->more);
+	pthread_mutex_unlock(&s->lock);
+	for (int i = 0; i < s->num_threads; i++)
+		pthread_join(s->threads[i], NULL);
+	free(s->threads);
+	s->threads = NULL;
+	s->num_threads = 0;
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * serve_supervise - one worker after the other
+ *
+ *   none --spawn--> LOADING --READY--> READY --it ends, errs, is silent--> FAILED --a while--> LOADING
+ *
+ * A worker that is given up is killed, and no other is started before the system has taken it back: until
+ * then its memory of the device is not free. The while is a tenth of a second after one that has served,
+ * and twice as long, up to ten seconds, after each that has not. If the very first one cannot load, nothing
+ * will help: serve.c ends the program.
+ */
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "primitives/base/error.h"
+#include "serving/serve/serve_front.h"
+
+#define MS		1000000ll
+#define FIRST_DELAY	(100 * MS)
+#define MAX_DELAY	(10000 * MS)
+#define REAP_NS		(5 * MS)	/* between two looks at one that was killed */
+#define QUIT_NS		(2000 * MS)	/* for a worker to end by itself */
+
+extern char **environ;
+
+static int spawn(struct serve *s)
+{
+	posix_spawn_file_actions_t actions;
+	posix_spawnattr_t attr;
+	char **argv = calloc((size_t)s->argc + 2, sizeof(*argv));
+	sigset_t none, all;
+	int fds[2] = { -1, -1 }, ret, pid;
+
+	if (!argv)
+		return cairn_error(ENOMEM, "serve: no memory to start a worker");
+	argv[0] = "cairn";
+	argv[1] = "serve-worker";
+	for (int i = 1; i < s->argc; i++)
+		argv[i + 1] = s->argv[i];
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds)) {
+		free(argv);
+		return cairn_error(EIO, "serve: socketpair: %s", strerror(errno));
+	}
+	sigemptyset(&none);
+	sigfillset(&all);
+	posix_spawn_file_actions_init(&actions);
+	posix_spawn_file_actions_adddup2(&actions, fds[1], CAIRN_SERVE_FD);
+	posix_spawnattr_init(&attr);
+	posix_spawnattr_setsigmask(&attr, &none);
+	posix_spawnattr_setsigdefault(&attr, &all);
+	posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+	ret = posix_spawn(&pid, "/proc/self/exe", &actions, &attr, argv, environ);
+	posix_spawnattr_destroy(&attr);
+	posix_spawn_file_actions_destroy(&actions);
+	close(fds[1]);
+	free(argv);
+	if (ret) {
+		close(fds[0]);
+		return cairn_error(EIO, "serve: the worker cannot be started: %s", strerror(ret));
+	}
+	s->fd = fds[0];
+	s->pid = pid;
+	return 0;
+}
+
+static void start(struct serve *s)
+{
+	s->spawn_ns = serve_now_ns();
+	s->has_served = false;
+	s->stats = (struct cairn_wire_frame){ 0 };
+	s->in->begin = s->in->end = 0;
+	free(s->out.data);
+	s->out = (struct cairn_wire_out){ 0 };
+	if (spawn(s)) {
+		serve_worker_broken(s, cairn_last_error());
+		return;
+	}
+	atomic_store(&s->beat_ns, s->spawn_ns);
+	atomic_store(&s->state, SERVE_LOADING);
+	if (atomic_load(&s->was_ready)) {
+		atomic_fetch_add(&s->restarts, 1);
+		cairn_metric_add(s->metrics, CAIRN_WORKER_RESTARTS, 0, 1);
+	}
+}
+
+int serve_worker_ready(struct serve *s, const struct cairn_wire_frame *f)
+{
+	if (atomic_load(&s->state) != SERVE_LOADING || f->ready.vocab_size != s->config.vocab_size ||
+	    f->ready.max_context < 1 || f->ready.max_context > s->limits.max_context)
+		return -EINVAL;
+	atomic_store(&s->max_context, f->ready.max_context);
+	atomic_store(&s->beat_ns, serve_now_ns());
+	atomic_store(&s->busy, false);
+	atomic_store(&s->was_ready, true);
+	atomic_store(&s->state, SERVE_READY);
+	fprintf(stderr,
+		"cairn serve: ready: %d pages of %d tokens, %d sequences at once (worker %d, after %.2f "
+		"s)\n",
+		f->ready.num_pages, f->ready.page_size, f->ready.max_batch, s->pid,
+		(double)(serve_now_ns() - s->spawn_ns) * 1e-9);
+	return 0;
+}
+
+void serve_worker_broken(struct serve *s, const char *why)
+{
+	int64_t now = serve_now_ns();
+
+	atomic_store(&s->state, SERVE_FAILED);	/* before anybody is told */
+	atomic_store(&s->busy, false);
+	if (s->fd >= 0)
+		close(s->fd);
+	s->fd = -1;
+	if (s->pid > 0)
+		kill(s->pid, SIGKILL);
+	fprintf(stderr, "cairn serve: the worker has failed: %s\n", why);
+	serve_fail_all(s, why);
+	cairn_metric_set(s->metrics, CAIRN_NUM_REQUESTS_RUNNING, 0);
+	cairn_metric_set(s->metrics, CAIRN_NUM_REQUESTS_WAITING, 0);
+	cairn_metric_set(s->metrics, CAIRN_KV_CACHE_USAGE, 0);
+	s->delay_ns = s->has_served || !s->delay_ns ? FIRST_DELAY : s->delay_ns * 2;
+	if (s->delay_ns > MAX_DELAY)
+		s->delay_ns = MAX_DELAY;
+	s->restart_ns = now + s->delay_ns;
+	if (!atomic_load(&s->was_ready))
+		atomic_store(&s->cannot_load, true);
+}
+
+/* Whether there is no process any more. */
+static bool reap(struct serve *s)
+{
+	int status, ret;
+
+	if (s->pid < 0)
+		return true;
+	ret = waitpid(s->pid, &status, WNOHANG);
+	if (!ret || (ret < 0 && errno == EINTR))
+		return false;
+	s->pid = -1;
+	if (ret > 0 && WIFSIGNALED(status))
+		fprintf(stderr, "cairn serve: the worker was ended by signal %d (%s)\n", WTERMSIG(status),
+			strsignal(WTERMSIG(status)));
+	else if (ret > 0 && WEXITSTATUS(status))
+		fprintf(stderr, "cairn serve: the worker ended with status %d\n", WEXITSTATUS(status));
+	return true;
+}
+
+void serve_supervise(struct serve *s)
+{
+	int64_t now = serve_now_ns(), silent;
+
+	if (s->fd >= 0) {
+		silent = now - atomic_load(&s->beat_ns);
+		if (atomic_load(&s->state) == SERVE_LOADING && silent > s->opt.load_s * 1000 * MS)
+			serve_worker_broken(s, "it takes too long to load");
+		else if (atomic_load(&s->state) == SERVE_READY && silent > s->opt.hang_s * 1000 * MS)
+			serve_worker_broken(s, "it hangs");
+		return;
+	}
+	if (reap(s) && now >= s->restart_ns && !atomic_load(&s->cannot_load))
+		start(s);
+}
+
+int64_t serve_next_ns(const struct serve *s)
+{
+	int64_t limit = atomic_load(&s->state) == SERVE_LOADING ? s->opt.load_s : s->opt.hang_s;
+
+	if (s->fd >= 0)
+		return atomic_load(&s->beat_ns) + limit * 1000 * MS;
+	if (s->pid >= 0)
+		return serve_now_ns() + REAP_NS;
+	return s->restart_ns;
+}
+
+void serve_worker_quit(struct serve *s)
+{
+	struct timespec nap = { 0, REAP_NS };
+	int64_t end = serve_now_ns() + QUIT_NS;
+
+	if (s->fd >= 0) {
+		cairn_wire_say(&s->out, CAIRN_WIRE_QUIT, 0);
+		cairn_wire_flush(&s->out, s->fd);
+		close(s->fd);	/* says the same to one that could not be told */
+		s->fd = -1;
+	}
+	while (!reap(s)) {
+		if (serve_now_ns() >= end) {
+			kill(s->pid, SIGKILL);
+			end = INT64_MAX;
+		}
+		nanosleep(&nap, NULL);
+	}
+}

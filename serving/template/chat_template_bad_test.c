@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+/* chat_template - what is refused, and what runs out of its budget */
+#include <string.h>
+
+#include "conformance/harness.h"
+#include "serving/template/chat_template.h"
+
+static struct cairn_chat_template *open_text(const char *text)
+{
+	struct cairn_chat_template *tpl = NULL;
+
+	return cairn_chat_template_open(text, strlen(text), NULL, "t", &tpl) ? NULL : tpl;
+}
+
+/* Row 11: endless loops, floods, deep nesting end with an error, soon. */
+static void budgets(struct cairn_test *t)
+{
+	static const struct {
+		const char *source, *want;
+	} rows[] = {
+		{ "{% for i in range(9999999999) %}{% endfor %}", "more than" },
+		{ "{% for i in range(3000) %}{% for j in range(3000) %}{% endfor %}{% endfor %}",
+		  "more than" },
+		{ "{{ 'a' * 9000000000000000000 }}", "more than" },
+		{ "{% set ns = namespace(s='aaaaaaaa') %}{% for i in range(64) %}{% set ns.s = ns.s + ns.s "
+		  "%}{% endfor %}",
+		  "more than" },
+		{ "{% set ns = namespace(l=[[]]) %}{% for i in range(99) %}{% set ns.l = ns.l + ns.l %}{% "
+		  "endfor %}",
+		  "more than" },
+		{ "{% for i in range(100000) %}{{ "
+		  "'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa' * 99 }}{% "
+		  "endfor %}",
+		  "more than" },
+		{ "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "nested deeper" },
+		{ "{% set ns = namespace(l=1) %}{% for i in range(1000) %}{% set ns.l = [ns.l] %}{% endfor "
+		  "%}{{ ns.l }}",
+		  "nested too deep" },
+		{ "{% set ns = namespace() %}{% set ns.ns = [ns] %}{{ ns.ns == [ns] }}{{ ns.ns | tojson }}",
+		  "namespace has no JSON" },
+		{ "{% set ns = namespace(l=(1,)) %}{% for i in range(99) %}{% set ns.l = (ns.l, ns.l) %}{% "
+		  "endfor %}"
+		  "{{ ns.l in {} }}",
+		  "more than" },
+		{ "{% set ns = namespace(l=(1,)) %}{% for i in range(9999) %}{% set ns.l = (ns.l,) %}{% "
+		  "endfor %}"
+		  "{{ {ns.l: 1} }}",
+		  "nested too deep" },
+		{ "{{ 9223372036854775807 + 1 }}", "beyond 64 bits" },
+		{ "{{ 3 ** 99 }}", "beyond 64 bits" },
+	};
+	json_t *none = json_array();
+	struct cairn_chat_input in = { .messages = none, .budget.max_memory = 64 << 20 };
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct cairn_chat_template *tpl = open_text(rows[i].source);
+		struct cairn_chat_text text;
+
+		if (EXPECT(t, tpl && cairn_chat_template_render(tpl, &in, &text) == -EINVAL))
+			EXPECT_CONTAINS(t, cairn_last_error(), rows[i].want);
+		cairn_chat_template_free(tpl);
+	}
+	for (int kind = 0; kind < 4; kind++) {
+		static const char *const open[] = { "(", "{% if t %}", "[", "not " };
+		char source[4096] = "{{ ";
+		struct cairn_chat_template *tpl;
+
+		if (kind == 1)
+			source[0] = 0;
+		for (int i = 0; i < 300; i++)
+			strcat(source, open[kind]);
+		strcat(source, "a }}");
+		tpl = open_text(source);
+		EXPECT(t, !tpl);
+		EXPECT_CONTAINS(t, cairn_last_error(),
+				kind == 2   ? "brackets nested too deep"
+				: kind == 0 ? "brackets"
+					    : "nested deeper than 100");
+		cairn_chat_template_free(tpl);
+	}
+	json_decref(none);
+}
+
+static void errors(struct cairn_test *t)
+{
+	static const struct {
+		const char *source;
+		int err;
+		const char *want;
+	} rows[] = {
+		{ "a\n{% include 'x' %}", EOPNOTSUPP, "t: line 2: statement \"include\" is not supported" },
+		{ "{{ x|sort }}", EOPNOTSUPP, "t: line 1: filter \"sort\" is not supported" },
+		{ "{{ x is filter }}", EOPNOTSUPP, "test \"filter\" is not supported" },
+		{ "\n\n{{ f(*a) }}", EOPNOTSUPP, "line 3: arguments by * or **" },
+		{ "{% for x in y recursive %}{% endfor %}", EOPNOTSUPP, "recursive is not supported" },
+		{ "{% if a %}\n", EINVAL, "no endif behind this" },
+		{ "{{ a b }}", EINVAL, "\"b\" where }} should be" },
+		{ "{% endif %}", EOPNOTSUPP, "\"endif\"" },
+		{ "{{ 'abc }}", EINVAL, "a string without its end" },
+		{ "{{ a ", EINVAL, "a tag without its end" },
+		{ "{# a ", EINVAL, "a comment without its end" },
+		{ "{% break %}", EINVAL, "break outside of a for" },
+		{ "{{ a) }}", EINVAL, "brackets that do not match" },
+		{ "\xff", EINVAL, "not UTF-8" },
+		{ "{{ 'a\\ud800' }}", EINVAL, "escape" },
+		{ "{{ 1a }}", EINVAL, "a number" },
+		{ "{{ ''.__class__ }}{{ ''.__class__() }}", EOPNOTSUPP,
+		  "no function or method \"__class__\"" },
+		{ "\n{{ messages.x.y }}", EINVAL, "line 2: \"x\" is undefined" },
+		{ "{{ 'a'.format(1) }}", EOPNOTSUPP, "\"format\"" },
+		{ "{{ raise_exception('no\\n\\x1b') }}", EINVAL, "the template refuses: \"no\\x0a\\x1b\"" },
+		{ "{{ '%s' % 1 }}", EINVAL, "a string % an integer is not supported" },
+	};
+	json_t *none = json_array();
+	struct cairn_chat_input in = { .messages = none };
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct cairn_chat_template *tpl = NULL;
+		struct cairn_chat_text text = { 0 };
+		int ret = cairn_chat_template_open(rows[i].source, strlen(rows[i].source), NULL, "t", &tpl);
+
+		if (!ret)
+			ret = cairn_chat_template_render(tpl, &in, &text);
+		if (!EXPECT(t, ret == -rows[i].err) || !EXPECT_CONTAINS(t, cairn_last_error(), rows[i].want))
+			cairn_note(t, "%s: %d %s", rows[i].source, ret, cairn_last_error());
+		cairn_chat_text_free(&text);
+		cairn_chat_template_free(tpl);
+	}
+	json_decref(none);
+}
+
+static const struct cairn_unit units[] = {
+	{ "budgets", budgets },
+	{ "errors", errors },
+};
+
+const struct cairn_family cairn_chat_template_bad_family = {
+	.stage = "serving",
+	.name = "chat_template_bad",
+	.units = units,
+	.num_units = ARRAY_SIZE(units),
+};

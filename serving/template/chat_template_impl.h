@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files of chat_template share. Source to tokens in chat_template_lex.c, tokens to a tree in
+ * chat_template_parse.c and chat_template_expr.c, the tree to text in chat_template_eval.c with the
+ * operators of chat_template_ops.c, the functions of chat_template_filters.c and chat_template_methods.c,
+ * values in chat_template_value.c. Nobody else includes this.
+ *
+ * All memory of a tree, and of a render, is one arena that is freed as a whole: no value is ever owned.
+ */
+#ifndef CAIRN_CHAT_TEMPLATE_IMPL_H
+#define CAIRN_CHAT_TEMPLATE_IMPL_H
+
+#include "serving/template/chat_template_tree.h"
+
+struct var {
+	const char *name;
+	struct val value;
+	struct var *next;
+};
+
+struct scope {
+	struct scope *up;
+	struct var *vars;
+};
+
+/* Text in the making. */
+struct out {
+	char *s;
+	unsigned char *user; /* NULL until a byte of the conversation comes */
+	size_t len, cap;
+};
+
+struct render {
+	const struct cairn_chat_template *tpl;
+	struct arena arena;
+	struct scope *scope, globals;
+	struct out *out;
+	int64_t steps, max_steps;
+	size_t max_output;
+	int depth;
+	time_t now;
+};
+
+struct args {
+	struct val v[TPL_MAX_ARGS];
+	const char *names[TPL_MAX_ARGS]; /* NULL: by place */
+	int num;
+};
+
+int cairn_tpl_run(struct render *r, struct out *out);
+
+/* An error at a line of the template. */
+int cairn_tpl_error(const struct render *r, int err, int line, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+int cairn_tpl_charge(struct render *r, int line, size_t bytes);
+
+/* Values */
+struct val cairn_tpl_str(const char *s);         /* of the template */
+const char *cairn_tpl_kind(const struct val *v); /* "a string" */
+bool cairn_tpl_true(const struct val *v);
+int cairn_tpl_equal(struct render *r, int line, const struct val *a, const struct val *b, bool *equal);
+int cairn_tpl_list_add(struct render *r, struct list *l, const struct val *v);
+int cairn_tpl_dict_set(struct render *r, struct dict *d, const struct val *key, const struct val *v);
+const struct val *cairn_tpl_dict_get(const struct dict *d, const struct str *key);
+/* An error for what Python cannot hash: lists, dicts, tuples with such in them. */
+int cairn_tpl_need_key(struct render *r, int line, const struct val *v);
+struct list *cairn_tpl_new_list(struct render *r, size_t cap);
+int cairn_tpl_from_json(struct render *r, const json_t *json, struct val *out);
+/* Room for cap bytes in all; user: with origins. */
+int cairn_tpl_reserve(struct render *r, struct out *o, size_t cap, bool user);
+int cairn_tpl_put(struct render *r, int line, struct out *o, struct str s);
+int cairn_tpl_puts(struct render *r, int line, struct out *o, const char *s);
+struct str cairn_tpl_taken(const struct out *o);
+/* str(v) and repr(v) of Python; for a dict and such the latter is both. */
+int cairn_tpl_print(struct render *r, int line, const struct val *v, struct out *o);
+int cairn_tpl_repr(struct render *r, int line, const struct val *v, struct out *o);
+int cairn_tpl_float(double f, char buf[40]);
+int cairn_tpl_to_str(struct render *r, int line, const struct val *v, struct str *s);
+/* The elements of v in order: characters of a string, keys of a dict. */
+int cairn_tpl_elements(struct render *r, int line, const struct val *v, const struct list **list);
+struct json_style {
+	bool ascii, sort;
+	int64_t indent;       /* -1: one line */
+	struct str item, key; /* separators */
+};
+int cairn_tpl_json(struct render *r, int line, const struct val *v, const struct json_style *style, int depth,
+		   struct out *o);
+
+/* Strings */
+struct str cairn_tpl_sub(struct str s, size_t begin, size_t end);
+bool cairn_tpl_same(const struct str *a, const struct str *b);
+size_t cairn_tpl_length(const struct str *s); /* characters */
+bool cairn_tpl_space(uint32_t cp);
+/* sides: 1 left, 2 right; chars NULL: white space */
+struct str cairn_tpl_strip(struct str s, const struct str *chars, int sides);
+const char *cairn_tpl_find(struct str s, struct str part);
+int cairn_tpl_case(struct render *r, int line, struct str s, char how, struct str *to);
+int cairn_tpl_replace(struct render *r, int line, struct str s, struct str from, struct str to, int64_t count,
+		      struct str *out);
+int cairn_tpl_lines(struct render *r, struct str s, struct list *l);
+
+/* Operators */
+int cairn_tpl_binary(struct render *r, int line, enum op op, const struct val *a, const struct val *b,
+		     struct val *out);
+int cairn_tpl_compare(struct render *r, int line, enum op op, const struct val *a, const struct val *b,
+		      bool *result);
+int cairn_tpl_item(struct render *r, int line, const struct val *v, const struct val *key, struct val *out);
+int cairn_tpl_attr(struct render *r, int line, const struct val *v, struct str name, struct val *out);
+int cairn_tpl_slice(struct render *r, int line, const struct val *v, const struct val *from,
+		    const struct val *to, const struct val *step, struct val *out);
+
+/* Functions. bind: v[i] becomes the argument named names[i] or at that place, V_ABSENT if there is none. */
+int cairn_tpl_bind(struct render *r, int line, const char *what, const struct args *args,
+		   const char *const *names, int num, int required, struct val *v);
+int cairn_tpl_call(struct render *r, int line, const struct val *callee, const struct args *args,
+		   struct val *out);
+int cairn_tpl_call_macro(struct render *r, int line, const struct macro *m, const struct args *args,
+			 struct val *out);
+/* The name in the tables, or NULL. */
+const char *cairn_tpl_known_filter(const char *name);
+const char *cairn_tpl_known_test(const char *name);
+int cairn_tpl_filter(struct render *r, int line, const char *name, const struct val *v,
+		     const struct args *args, struct val *out);
+int cairn_tpl_test(struct render *r, int line, const char *name, const struct val *v, const struct args *args,
+		   bool *result);
+/* A number in a text, all of it but blanks around: an integer if `whole`. */
+bool cairn_tpl_number(struct str s, bool whole, int64_t *i, double *f);
+/* v.a.b of a path "a.b" */
+int cairn_tpl_path(struct render *r, int line, const struct val *v, const struct val *path, struct val *out);
+
+typedef int filter_fn(struct render *r, int line, const struct val *v, const struct args *args,
+		      struct val *out);
+filter_fn cairn_tpl_map, cairn_tpl_select, cairn_tpl_reject, cairn_tpl_selectattr, cairn_tpl_rejectattr,
+	cairn_tpl_unique;
+/* The method `name` of values like v, or NULL. */
+const char *cairn_tpl_method(const struct val *v, struct str name);
+/* The function of that name, or -1. */
+int cairn_tpl_global(const char *name);
+
+#endif

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* chat_template_lex - tokens of a template, and the parser's way along them; no one else includes this */
+#ifndef CAIRN_CHAT_TEMPLATE_LEX_H
+#define CAIRN_CHAT_TEMPLATE_LEX_H
+
+#include "serving/template/chat_template_impl.h"
+
+enum tok_kind {
+	T_EOF,
+	T_DATA,
+	T_BLOCK_BEGIN,
+	T_BLOCK_END,
+	T_VAR_BEGIN,
+	T_VAR_END,
+	T_NAME,
+	T_STR,
+	T_INT,
+	T_FLOAT,
+	T_OP
+};
+
+struct tok {
+	enum tok_kind kind;
+	int line;
+	const char *name; /* NAME: interned; OP: its spelling */
+	struct str str;   /* DATA, STR */
+	int64_t i;
+	double f;
+};
+
+struct parser {
+	struct cairn_chat_template *t;
+	struct tok *toks; /* T_EOF ends them; freed by cairn_tpl_parse() */
+	size_t num_toks, cap_toks, at;
+	int depth; /* of recursion */
+	int loops; /* for statements around */
+};
+
+int cairn_tpl_lex(struct parser *p, const char *source, size_t num_bytes);
+
+int cairn_tpl_syntax(const struct parser *p, int err, int line, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+int cairn_tpl_unexpected(const struct parser *p, const char *want);
+const struct tok *cairn_tpl_peek(const struct parser *p, size_t ahead);
+bool cairn_tpl_is_op(const struct parser *p, const char *op);
+bool cairn_tpl_is_name(const struct parser *p, const char *name);
+/* Moves on if it is there. */
+bool cairn_tpl_skip_op(struct parser *p, const char *op);
+bool cairn_tpl_skip_name(struct parser *p, const char *name);
+int cairn_tpl_expect_op(struct parser *p, const char *op);
+int cairn_tpl_expect_name(struct parser *p, const char **name);
+
+int cairn_tpl_node(struct parser *p, enum node_kind kind, int line, struct node **out);
+/* Takes the children's heights; call when they are all there. */
+int cairn_tpl_node_done(struct parser *p, struct node *n);
+
+/* with_if: `a if b else c` may be the expression (not behind `in` of a for, nor in an if) */
+int cairn_tpl_expression(struct parser *p, bool with_if, struct node **out);
+/* The same, or several with commas: a tuple. */
+int cairn_tpl_tuple(struct parser *p, bool with_if, struct node **out);
+/* (a, b=1): names in order */
+int cairn_tpl_signature(struct parser *p, struct node **params);
+
+#endif
