@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compare two recordings: python3 reports/compare.py OLD.jsonl NEW.jsonl
 
-A row got worse when its median rose by more than the noise, twice the larger of the two spreads
-(p95 - median; style of the bench: conformance/suite/bench.c), plus one nanosecond for rounding.  --slack
-adds a share of the old median, for machines whose clocks wander between runs.  Rows are compared on
-the same GPU (or processor) only.  Exit status: 0 none got worse, 1 some did, 2 bad input.
+A row is worse if its median rose by more than the noise: twice the larger of the two spreads (p95 - median, as measured
+by conformance/suite/bench.c) plus one nanosecond for rounding.  --slack adds a percentage of the old median, for machines
+whose clocks vary between runs.  Only rows of the same GPU (or processor) are compared.  Exit status: 0 no row is worse,
+1 some are, 2 malformed input.
 """
 
 import argparse
@@ -17,7 +17,7 @@ ROUNDING_NS = 1
 
 
 def noise(old, new, slack=0.0):
-    """How much a median may rise by chance, in ns."""
+    """The increase of a median that can be due to chance, in ns."""
     spreads = [max(0, r.number("p95_ns") - r.ns) for r in (old, new) if r.number("p95_ns")]
     return 2 * max(spreads, default=0) + slack * old.ns + ROUNDING_NS
 
@@ -29,7 +29,7 @@ def judge(old, new, slack=0.0):
 
 
 def compare(old, new, slack=0.0):
-    """-> ([(old, new, verdict)], [why a row was not compared])"""
+    """-> ([(old, new, verdict)], [reason why a row was not compared])"""
     pairs, left_out = [], []
     for before in old:
         after = new.by_key.get(before.key)
@@ -37,7 +37,7 @@ def compare(old, new, slack=0.0):
         if after is None:
             left_out.append(f"{name}: not in the new recording")
         elif not before.ns or not after.ns:
-            left_out.append(f"{name}: without a time")
+            left_out.append(f"{name}: has no time")
         elif before.get("gpu") != after.get("gpu"):
             left_out.append(f"{name}: taken on {before.get('gpu')} and on {after.get('gpu')}")
         else:
@@ -50,8 +50,8 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("old")
     parser.add_argument("new")
-    parser.add_argument("--slack", type=float, default=0, metavar="PERCENT", help="allow this much more (0)")
-    parser.add_argument("--all", action="store_true", help="show rows that did not change, too")
+    parser.add_argument("--slack", type=float, default=0, metavar="PERCENT", help="tolerate this much more (default: 0)")
+    parser.add_argument("--all", action="store_true", help="also show rows that did not change")
     args = parser.parse_args(argv)
     try:
         pairs, left_out = compare(load(args.old), load(args.new), args.slack / 100)

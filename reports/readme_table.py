@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write the results table of README.md, between its two marker comments, from a recording.
 
-python3 reports/readme_table.py           writes it
-python3 reports/readme_table.py --check   exit status 1 if README.md does not say what the recording says
+python3 reports/readme_table.py           writes the table
+python3 reports/readme_table.py --check   writes nothing; exit status 1 if the table is not that of the recording
 """
 
 import argparse
@@ -20,11 +20,11 @@ from report_records import BadRecords, Ceilings, Machine, load
 
 BEGIN, END = "<!-- results -->", "<!-- /results -->"
 SIZES = (2, 4, 8, 16)
-COUNTED = report_rdma.KNOWN | report_serving.KNOWN  # rows of the processor that decide claims, too
+COUNTED = report_rdma.KNOWN | report_serving.KNOWN  # CPU rows, which also decide claims
 
 
 def per_size(found, text=num):
-    """195 / 213 / 214 / 208, or '' if there is none."""
+    """195 / 213 / 214 / 208, or '' if there are no values."""
     return " / ".join(text(found.get(s)) for s in SIZES) if any(s in found for s in SIZES) else ""
 
 
@@ -54,11 +54,11 @@ def on_cluster(rows):
         for s in SIZES
         if any(found.get(n, {}).get(s) for _, n in views.UNICAST)
     }
-    yield "DSMEM bandwidth, all SMs, the same", per_size(best, tbps), "TB/s", "source: 2.90 at 16 (H100)"
+    yield "DSMEM bandwidth of all SMs, cluster 2 / 4 / 8 / 16", per_size(best, tbps), "TB/s", "source: 2.90 at 16 (H100)"
     for num_bytes, name in ((256, "256 B"), (16384, "16 KiB")):
         off = per_size(cycles(rows, num_bytes, False))
         yield (
-            f"all-reduce of {name} in a kernel, the same",
+            f"all-reduce of {name} in a kernel, cluster 2 / 4 / 8 / 16",
             per_size(cycles(rows, num_bytes, True)),
             "cycles",
             f"through global memory: {off}" if off else "",
@@ -143,7 +143,7 @@ def engine(rows, ceilings):
         yield (
             f"`cairn generate`, {r.case}",
             f"{r.ns / 1e6:.2f}",
-            f"ms a token{f', {percent(share)} of the read stream' if share else ''}",
+            f"ms per token{f', {percent(share)} of the read stream' if share else ''}",
             f"as a list of operations: {other / 1e6:.2f} ms" if other else "",
         )
 
@@ -169,7 +169,7 @@ def table(rows, source):
             " run."
         ),
         "",
-        "| what | measured | beside |",
+        "| figure | measured | compared with |",
         "|---|---|---|",
     ]
     text += [
@@ -192,7 +192,7 @@ def cell(text):
 
 
 def replaced(readme, text):
-    """The README with the text between its markers, or None if they are not there in this order."""
+    """The README with a new text between its markers; None if the markers are missing or in the wrong order."""
     begin, end = readme.find(BEGIN), readme.find(END)
     if begin < 0 or end < begin:
         return None

@@ -1,21 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Write the report: one HTML page that reads as the evaluation section of a paper.
+"""Write the report: one HTML page in the form of a paper's evaluation section.
 
     python3 reports/report.py --measured build/bench.jsonl --recorded reports/h200.jsonl --out reports/out
 
-Measured: what `cairn bench --json` and `cairn generate --json` gave on this machine.  Recorded: the
-last full run on an H200, in the repository.  If this machine has a GPU, its rows are shown and the
-recording is what they are compared with; if not, the recording is shown, and said to be one, and this
-machine's CPU rows have a table of their own.  The page depends on the records alone.  Bad input
-gets one line that names file and line, and exit status 2.
+--measured: records of `cairn bench --json` and `cairn generate --json` on this machine.  --recorded: the
+last full run on an H200, kept in the repository.  On a machine with a GPU the page shows its own rows and
+compares them with the recording; otherwise it shows the recording, labelled as such, and this machine's
+CPU rows in a separate table.  The page depends only on the records.  Malformed input gives one line with
+file and line number, and exit status 2.
 
-report_records   reading        report_views    names of cases and members     report_peers   other libraries
-report_claims    verdicts       report_page     numbering, tables, numbers     report_plots   drawings
-report_dsmem, report_collectives, report_ops    the sections
-report_fused, report_fused_claims    the fused operations         report_verdicts  what a verdict is
-report_rdma, report_rdma_claims      GPU-initiated RDMA
-report_serving, report_serving_claims    the serving engine       report_tree, report_timeline    its own drawings
+report_records   reading records                      report_views       names of cases and members
+report_page      numbering, tables, numbers           report_plots       plots
+report_peers     times of other libraries             report_verdicts    definition of a verdict
+report_claims    verdicts                             report_dsmem, report_collectives, report_ops    sections
+report_fused, report_fused_claims        the fused operations
+report_rdma, report_rdma_claims          GPU-initiated RDMA
+report_serving, report_serving_claims    the serving engine, with drawings by report_tree, report_timeline
 """
 
 import argparse
@@ -35,14 +36,14 @@ import report_views as views
 from report_page import DASH, Html, Page, code, esc, join, listing, num, percent, tag, tbps, us
 from report_records import BadRecords, Ceilings, Machine, Rows, load
 
-TITLE = "Cairn: what this machine does, and what the papers say"
+TITLE = "Cairn: measurements on this machine and the claims of the papers"
 
 
-COUNTED = report_rdma.KNOWN | report_serving.KNOWN  # rows of the processor that are no operation of a table
+COUNTED = report_rdma.KNOWN | report_serving.KNOWN  # CPU rows that do not belong to an operation table
 
 
 class Context:
-    """What the sections read: the rows shown, and their ceilings."""
+    """The input of the sections: the rows shown, and their ceilings."""
 
     def __init__(self, rows):
         self.rows, self.ceilings = rows, Ceilings(rows)
@@ -50,12 +51,12 @@ class Context:
 
 def machine_table(page, machine, source):
     page.table(
-        "The machine that the figures of this page were taken on, unless they say otherwise.",
-        ["what", "as recorded"],
+        "The machine that measured the figures on this page, unless stated otherwise.",
+        ["property", "as recorded"],
         [
             ["GPU", machine.name()],
             ["driver", ", ".join(machine.drivers) or "not recorded"],
-            ["SM clock at the rows' ends", machine.clock()],
+            ["SM clock after the rows", machine.clock()],
             [
                 "digest of the sources",
                 join([code(s) for s in machine.sources], ", ") if machine.sources else "not recorded",
@@ -72,54 +73,54 @@ def method(page, ctx, machine, source):
     page.para(
         "The source is ",
         report_claims.PAPER,
-        ", measured on an H100. Its figures stand beside the ones of this "
-        "machine; figure and table numbers of the source are the paper's.",
+        ", measured on an H100. Its figures are shown beside those of this machine; numbers of figures and tables"
+        " are the paper's.",
     )
     page.para(
-        "A row is verified before it is timed: its result is held against a naive reference in double"
-        " precision with a bound derived for every element, run twice and compared bit by bit; what fails is"
-        " not timed. Then copies of all its buffers, together more than 1 GiB, are used in turn, so"
-        " that every call finds its inputs in memory and not in a cache; ",
+        "A row is verified before it is timed: its result is compared with a naive double-precision reference, with a"
+        " bound derived for every element, and must be bitwise equal in two runs. A row that fails is not timed. For"
+        " timing, copies of all its buffers, together more than 1 GiB, are used in turn, so that every call finds its"
+        " inputs in memory and not in a cache; ",
         Html("<em>warm</em>"),
-        " uses one copy again and again. Inputs are random, because zeros draw less power and raise the"
-        " clock. The calls of a sample lie in a CUDA graph that lasts a quarter of a millisecond, so launch"
-        " overhead and the grain of the clock vanish; a time is the median of 31 samples, and ",
+        " times use a single copy. Inputs are random, because zeros draw less power and so raise the clock. The calls"
+        " of a sample are captured in a CUDA graph that lasts a quarter of a millisecond, which makes launch overhead"
+        " and clock resolution negligible. A time is the median of 31 samples, and ",
         Html("<em>p95</em>"),
-        " what the 95th percentile lies above it. What happens inside a kernel (latencies, collectives) is"
-        " counted in cycles of the SM's clock, averaged over many rounds.",
+        " is the distance from the median to the 95th percentile. Latencies and collectives inside a kernel are"
+        " measured in SM clock cycles, averaged over many rounds.",
     )
     page.para(
-        "Shares are of what this machine was measured to do in the same run, not of a datasheet, where nothing"
-        " else is said. Peers (cuBLASLt; chains of the best separate kernels) run in the same run on the same"
+        "Unless stated otherwise, shares are relative to what this machine reached in the same run, not to a"
+        " datasheet. Peers (cuBLASLt; chains of the best separate kernels) run in the same run on the same"
         " inputs. A claim of a source is ",
         Html("<em>reproduced</em>"),
         " or ",
         Html("<em>refuted</em>"),
-        " by a rule printed beside it, applied to the records by the program that wrote this page.",
+        " by a rule that is printed beside it and applied to the records by the program that wrote this page.",
     )
     wrong = [r for r in ctx.rows if r.get("ok") is False]
     if wrong:
-        page.missing("rows whose result was wrong", [f"{r.op} {r.case} {r.impl}" for r in wrong])
+        page.missing("rows with a wrong result", [f"{r.op} {r.case} {r.impl}" for r in wrong])
 
 
 def claims(page, found):
     page.section("Claims of the sources", "claims")
     page.para(
-        "Each claim is cut into parts that a rule can decide. It is reproduced if all parts hold, refuted if"
-        " one does not, and not measurable here if rows are missing. ClusterFusion's machine (CF) is an H100 with"
-        " 2.96 TB/s of measured memory bandwidth; absolute figures may differ for that reason, and the parts"
-        " say which. What was counted and not timed is called simulated."
+        "Each claim is divided into parts that a rule can decide. A claim is reproduced if all parts hold, refuted if"
+        " a part does not hold, and not measurable here if rows are missing. The machine of ClusterFusion (CF) is an"
+        " H100 with 2.96 TB/s of measured memory bandwidth; absolute figures may differ for that reason, and the"
+        " parts say which. Results that were counted rather than timed are called simulated."
     )
     page.table(
         "The verdicts.",
-        ["claim", "what the source says", "verdict", "because"],
+        ["claim", "statement of the source", "verdict", "reason"],
         [[Html(f'<a href="#{c.id}">{c.id}</a>'), c.title, tag(*c.verdict()), because(c)] for c in found],
     )
     for c in found:
         page.add(Html(f'<div class="claim" id="{c.id}">'))
         page.add(Html(f"<h3>{esc(c.id)} {tag(*c.verdict())}</h3>"))
         page.para(Html("<em>"), c.title, Html("</em>"), f". {c.source}. {c.method}")
-        marks = {True: tag("good", "holds"), False: tag("bad", "does not"), None: tag("none", "no records")}
+        marks = {True: tag("good", "holds"), False: tag("bad", "does not hold"), None: tag("none", "no records")}
         page.table(
             f"{c.id}, part by part.",
             ["part", "source", "this machine", "rule", "verdict"],
@@ -147,7 +148,7 @@ def because(claim):
 
 
 def targets(page, found):
-    page.section("Figures this project set itself", "targets")
+    page.section("Targets of this project", "targets")
     marks = [
         [
             t.what,
@@ -159,17 +160,17 @@ def targets(page, found):
     ]
     counts = [sum(t.reached is v for t in found) for v in (True, False, None)]
     page.table(
-        f"Of {len(found)} figures, {counts[0]} are reached, {counts[1]} are not, {counts[2]} are not measured"
+        f"Of {len(found)} targets, {counts[0]} are reached, {counts[1]} are not, and {counts[2]} are not measured"
         " here.",
-        ["figure", "wanted", "this machine", "verdict"],
+        ["figure", "target", "this machine", "verdict"],
         marks,
-        "Peers are those of the fastest library measured on an H200 (rmsnorm, silu-mul, rope, sampling:"
-        " FlashInfer 0.6.17). How long make check takes, and how many cases it runs, it prints itself.",
+        "Peer times are those of the fastest library measured on an H200 (rmsnorm, silu-mul, rope, sampling:"
+        " FlashInfer 0.6.17). The duration and the number of cases of make check are in its own output.",
     )
 
 
 def cpu(page, rows):
-    """The host tables of this machine, with their own ceilings."""
+    """The host tables of this machine, relative to their own ceilings."""
     found = [r for r in rows if not r.on_gpu and r.ns and r.op not in COUNTED]
     if not found:
         return
@@ -177,19 +178,19 @@ def cpu(page, rows):
     host = Rows(found)
     tops = Ceilings(host)
     page.para(
-        "The same operations in C with OpenMP, which is what the engine runs on without a GPU, on ",
+        "The same operations in C with OpenMP, which the engine uses without a GPU, on ",
         Machine(host).name(),
         ". Ceilings of this processor in this run: ",
         num(tops.gbps()),
-        " GB/s of reads",
-        f", {num(tops.tflops() * 1000)} GFLOP/s of matrix product." if tops.tflops() else ".",
+        " GB/s read",
+        f", {num(tops.tflops() * 1000)} GFLOP/s in a matrix product." if tops.tflops() else ".",
     )
     table = []
     for op in host.ops():
         table.append([op])
         for r in host.find(op):
             share, which = tops.share(r)
-            # The ceiling itself is a row too; a cached row may lie above it, and says so.
+            # The ceiling itself is a row too; the share of a cached row may exceed 100%.
             table.append(
                 [
                     code(r.case),
@@ -206,24 +207,24 @@ def cpu(page, rows):
 
 
 def changes(page, measured, recorded):
-    """This run beside the recording: only where both are of the same GPU."""
+    """Compares this run with the recording, if both are of the same GPU."""
     pairs, _ = compare.compare(recorded, measured)
     page.section("Against the recording", "changes")
     moved = [(a, b, v) for a, b, v in pairs if v != "same"]
     if not pairs:
         page.para(
-            "The recording in the repository was taken on another GPU or has no row in common with this run."
+            "The recording in the repository was made on another GPU or has no row in common with this run."
         )
         return
     page.para(
-        f"Of {len(pairs)} rows that both have, {len(pairs) - len(moved)} are the same within the noise (twice"
-        f" the spread), {sum(v == 'better' for _, _, v in moved)} are faster here and"
-        f" {sum(v == 'worse' for _, _, v in moved)} slower."
+        f"Of {len(pairs)} rows in both, {len(pairs) - len(moved)} agree within the noise (twice the spread),"
+        f" {sum(v == 'better' for _, _, v in moved)} are faster here and"
+        f" {sum(v == 'worse' for _, _, v in moved)} are slower."
     )
     if moved:
         moved.sort(key=lambda m: m[0].ns / m[1].ns)
         page.table(
-            "Rows that differ by more than the noise, the slowest first.",
+            "Rows that differ by more than the noise, the largest slowdown first.",
             ["op", "case", "table", ">recorded µs", ">here µs", ">change"],
             [
                 [a.op, code(a.case), a.impl, us(a.ns), us(b.ns), f"{(b.ns / a.ns - 1) * 100:+.0f}%"]
@@ -238,11 +239,11 @@ def card(value, text):
 
 
 def summary(ctx, found_claims, found_targets):
-    """The cards on top: what a hurried reader should take away."""
+    """The cards at the top: the results at a glance."""
     cards = []
     read = ctx.ceilings.gbps()
     if read:
-        cards.append(card(f"{tbps(read)} TB/s", "read stream"))
+        cards.append(card(f"{tbps(read)} TB/s", "read from memory"))
     named = {t.what: t for t in found_targets}
     latency = views.latency(ctx.rows).peers.get(2)
     if latency:
@@ -257,13 +258,13 @@ def summary(ctx, found_claims, found_targets):
     bad = sum(c.verdict()[0] == "bad" for c in found_claims)
     cards.append(card(f"{good} of {len(found_claims)}", f"claims of the sources reproduced; {bad} refuted"))
     cards.append(
-        card(f"{sum(t.reached is True for t in found_targets)} of {len(found_targets)}", "figures reached")
+        card(f"{sum(t.reached is True for t in found_targets)} of {len(found_targets)}", "targets reached")
     )
     return join([Html("<div class=cards>"), join(cards), Html("</div>")])
 
 
 def counted(measured, recorded):
-    """What the sections on RDMA and serving show of the processor: of this run, or else of the recording, op by op."""
+    """The CPU rows of the sections on RDMA and serving: for each op from this run, else from the recording."""
     found = []
     for op in sorted(COUNTED):
         for rows in (measured, recorded or ()):
@@ -275,7 +276,7 @@ def counted(measured, recorded):
 
 
 def build(measured, recorded, recorded_name):
-    """The page as text.  recorded: Rows or None; recorded_name: how the text calls its file."""
+    """The page as text.  recorded: Rows or None; recorded_name: its file name as shown on the page."""
     here = measured.keep(lambda r: r.on_gpu)
     there = recorded.keep(lambda r: r.on_gpu) if recorded is not None else Rows([])
     shown, banner = here, ""
@@ -286,14 +287,14 @@ def build(measured, recorded, recorded_name):
         banner = join(
             [
                 Html(
-                    "<div class=banner><b>No GPU was found on this machine.</b> All GPU figures below are a"
-                    " recording, made on "
+                    "<div class=banner><b>No GPU was found on this machine.</b> All GPU figures below come from a"
+                    " recording made on "
                 ),
                 Machine(there).name(),
                 " and kept in ",
                 code(recorded_name),
-                "; nothing of them was measured here. What was measured here are the CPU tables",
-                Html(' (<a href="#cpu">at the end</a>)') if len(measured) else ", of which there are no rows",
+                "; none of them was measured here. Only the CPU tables were measured here",
+                Html(' (<a href="#cpu">at the end</a>)') if len(measured) else ", and there are no rows of them",
                 Html(".</div>"),
             ]
         )
@@ -303,7 +304,7 @@ def build(measured, recorded, recorded_name):
             [
                 Html(
                     "<div class=banner><b>No GPU was found on this machine, and there is no recording of"
-                    " one.</b> Only the CPU tables hold figures; every other section says what it"
+                    " one.</b> Only the CPU tables contain figures; every other section lists the rows that it"
                     " lacks.</div>"
                 )
             ]
@@ -337,7 +338,7 @@ def build(measured, recorded, recorded_name):
         changes(page, here, there)
     cpu(page, measured)
     if not plots.available():
-        page.note("matplotlib was not found: tables stand in the place of plots.")
+        page.note("matplotlib was not found: plots are replaced by tables.")
     page.add(
         Html(
             f"<footer>Written by {code('make report')} from {num(len(measured))} measured and "
@@ -352,10 +353,10 @@ def build(measured, recorded, recorded_name):
         [
             Html('<p class="lead">'),
             (
-                f"{where}. Every figure is measured by this repository's own program, beside its peers and"
+                f"{where}. Every figure is measured by this repository's own program and shown beside its peers and"
                 " beside"
             ),
-            " what the source says.",
+            " the figures of the source.",
             Html("</p>"),
         ]
     )
@@ -368,13 +369,13 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--measured", required=True, metavar="FILE", help="records of this machine")
     parser.add_argument("--recorded", metavar="FILE", help="records kept in the repository")
-    parser.add_argument("--out", required=True, metavar="DIR", help="gets index.html")
+    parser.add_argument("--out", required=True, metavar="DIR", help="directory for index.html")
     args = parser.parse_args(argv)
     try:
         measured = load(args.measured)
         recorded = load(args.recorded) if args.recorded and os.path.exists(args.recorded) else None
         if args.recorded and recorded is None:
-            print(f"report: {args.recorded}: not there: nothing recorded is shown", file=sys.stderr)
+            print(f"report: {args.recorded}: file not found: no recording is shown", file=sys.stderr)
         text = build(measured, recorded, args.recorded or "")
     except BadRecords as error:
         print(f"report: {error}", file=sys.stderr)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# report.sh BUILD [STAGE]: benchmarks what hardware there is and writes reports/out/index.html.
+# report.sh BUILD [STAGE]: runs the benches that this machine's hardware allows and writes reports/out/index.html.
 set -u
 
 out=$1
@@ -9,7 +9,7 @@ tools/setup.sh plots
 mkdir -p reports/out
 rm -f "$out/bench.jsonl"
 tools/record.sh "$out" "$out/bench.jsonl" $stage
-# the system's packages belong to the system's Python, which need not be the first in the path
+# matplotlib from the system's packages belongs to the system's Python, which need not be the first one in PATH
 python=python3
 "$python" -c 'import matplotlib' 2>/dev/null || { /usr/bin/python3 -c 'import matplotlib' 2>/dev/null && python=/usr/bin/python3; }
 "$python" reports/report.py --measured "$out/bench.jsonl" --recorded reports/h200.jsonl --out reports/out

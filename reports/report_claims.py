@@ -3,9 +3,9 @@
 
 A claim is a list of parts.  A part holds, does not hold, or lacks its records.  The claim is
     reproduced            if every part holds,
-    refuted               if no part holds, 'refuted in part' if some do; the reasons are the parts,
-    not measurable here   if records are missing and no part that could be judged fails.
-A target is a figure the project set itself; it is reached, not reached, or not measured.
+    refuted               if no part holds, 'refuted in part' if some do; the failing parts are the reasons,
+    not measurable here   if records are missing and no part with records fails.
+A target is a figure that the project set itself; it is reached, not reached, or not measured.
 """
 
 import report_fused_claims
@@ -23,7 +23,7 @@ def by_size(found, text):
 
 
 def rises(found, slack, text):
-    """Where a value is more than slack times the one before: ['3.54 at 8 after 3.01 at 4']"""
+    """The places where a value exceeds slack times the previous one: ['3.54 at 8 after 3.01 at 4']"""
     return [
         f"{text(b)} at {t} after {text(a)} at {s}"
         for (s, a), (t, b) in zip(found, found[1:])
@@ -40,8 +40,8 @@ def cf_1(rows):
         "CF-1",
         "DSMEM latency is about 190 cycles at cluster size 2, global memory's above 470",
         f"{PAPER}, figure 5 left; H100",
-        "One thread chases a chain of dependent loads through the shared memory of its peers; the same"
-        " through memory that no cache holds. Cycles of the SM's clock, per load.",
+        "One thread follows a chain of dependent loads through the shared memory of its peers, and a chain through"
+        " memory that no cache holds. The unit is SM clock cycles per load.",
     )
     found = views.latency(rows)
     near, far, l2, worst = found.peers.get(2), found.hbm, found.l2, max(found.peers.values(), default=None)
@@ -76,8 +76,8 @@ def cf_2(rows, ceilings):
         "CF-2",
         "DSMEM bandwidth falls as clusters grow; at 16 it is a little under that of global memory",
         f"{PAPER}, figure 5; H100",
-        "All clusters that fit at once read their peers' shared memory with 16-byte loads; bytes of all SMs"
-        " from the first start to the last end. Beside it the read stream of this machine.",
+        "All clusters that fit at once read their peers' shared memory with 16-byte loads: the bytes of all SMs over"
+        " the time from the first start to the last end, compared with the read stream of this machine.",
     )
     loads, read = views.powers_of_two(views.bandwidth(rows).get("16-byte loads", {})), ceilings.gbps()
     steps, two, last = sorted(loads.items()), loads.get(2), loads.get(16)
@@ -85,7 +85,7 @@ def cf_2(rows, ceilings):
     claim.part(
         "falls with cluster size",
         "falls",
-        "no size of 2, 4, 8, 16 more than 2% above the one before",
+        "none of the sizes 2, 4, 8, 16 is more than 2% above the previous one",
         "dsmem load_size*_all",
         len(steps) > 1 and (f"{by_size(steps, tb)} TB/s", not up, "it rises: " + ", ".join(up)) or None,
     )
@@ -94,7 +94,7 @@ def cf_2(rows, ceilings):
         "lower",
         "lower",
         "dsmem load_size2_all, load_size16_all",
-        two and last and (f"{percent(last / two)} of it", last < two, "it is not lower"),
+        two and last and (f"{percent(last / two)} of size 2", last < two, "it is not lower"),
     )
     claim.part(
         "cluster 16 against global memory",
@@ -107,7 +107,7 @@ def cf_2(rows, ceilings):
             f"{percent(last / read)} ({tb(last)} of {tb(read)} TB/s)",
             0.9 <= last / read <= 1,
             (
-                f"{percent(last / read)}: DSMEM gives {last / 2900:.2f} times the source's figure, "
+                f"{percent(last / read)}: DSMEM reaches {last / 2900:.2f} times the source's figure, "
                 f"this machine's memory {read / 2960:.2f} times"
             ),
         ),
@@ -120,16 +120,16 @@ def cf_3(rows):
         "CF-3",
         "Fewer SMs are active as clusters grow",
         f"{PAPER}, figure 5 right; H100",
-        "CTAs that take a whole SM each; cudaOccupancyMaxActiveClusters is asked, and a kernel whose CTAs"
-        " stay until all that fit have started counts those it saw at once.",
+        "Every CTA occupies a whole SM. cudaOccupancyMaxActiveClusters predicts the number of active clusters, and a"
+        " kernel whose CTAs wait until all that fit have started counts the SMs active at the same time.",
     )
     active = views.active_sms(rows)
     seen = sorted((s, a) for s, (a, _) in views.powers_of_two(active).items())
     up = rises(seen, 1, num)
     claim.part(
-        "SMs seen at work",
+        "active SMs, counted",
         "falls",
-        "at 1, 2, 4, 8, 16: never more than at the size before, fewer in the end",
+        "over 1, 2, 4, 8, 16: never more than at the previous size, fewer at the last",
         "dsmem active_size*",
         len(seen) > 1
         and (
@@ -142,7 +142,7 @@ def cf_3(rows):
     asked = {s: (a, q) for s, (a, q) in active.items() if q is not None}
     differ = [f"{num(a)} seen, {num(q)} granted at {s}" for s, (a, q) in asked.items() if a != q]
     claim.part(
-        "the count and the occupancy query",
+        "count against occupancy query",
         DASH,
         "equal at every size",
         "dsmem active_size*: asked_sms",
@@ -157,7 +157,7 @@ FAR_FASTER = 1.5
 
 
 def faster(found):
-    """Is every on-chip row at least FAR_FASTER times as fast as the off-chip one of its size?"""
+    """Whether every on-chip row is at least FAR_FASTER times as fast as the off-chip row of its size."""
     if not found:
         return None
     ratios = [(off.cycles / on.cycles, size, num_bytes) for size, num_bytes, on, off in found]
@@ -175,8 +175,8 @@ def cf_4(rows):
         "CF-4",
         "On-chip ClusterReduce and ClusterGather are far faster than off-chip at every size",
         f"{PAPER}, table 1; H100",
-        "The same all-reduce and all-gather inside one kernel, through DSMEM and through global memory;"
-        " cycles from input in shared memory to result there, averaged over rounds.",
+        "The same all-reduce and all-gather inside one kernel, through DSMEM and through global memory; cycles from"
+        " input in shared memory to result in shared memory, averaged over rounds.",
     )
     for kind in ("reduce", "gather"):
         found = views.collectives(rows, kind)
@@ -196,9 +196,9 @@ def cf_5(rows):
         "CF-5",
         "Traffic: reduce = size N log2 N, gather = size N (N - 1)",
         f"{PAPER}, section 3.1",
-        "Bytes that the schedule of each algorithm sends to other CTAs of the cluster, counted send by send"
-        " by the code that the kernels run; and by the hardware's counter of what comes in through DSMEM, over a"
-        " kernel that makes a known number of collectives.",
+        "The bytes that the schedule of each algorithm sends to other CTAs of the cluster are counted send by send by"
+        " the code that the kernels run, and by the hardware's counter of bytes received through DSMEM over a kernel"
+        " with a known number of collectives.",
     )
     for kind, formula in (("reduce", "size N log2 N"), ("gather", "size N (N - 1)")):
         found = [
@@ -224,11 +224,11 @@ def cf_5(rows):
     return claim
 
 
-BENCH_ROUNDS = {True: 258, False: 66}  # of a kernel of the bench, by whether len <= 1024 (primitives/cluster/cluster_test.h)
+BENCH_ROUNDS = {True: 258, False: 66}  # rounds of a bench kernel, by whether len <= 1024 (primitives/cluster/cluster_test.h)
 
 
 def by_counter(claim, rows, kind, formula):
-    """Where a bench row of the tree was called under a profiler."""
+    """Adds the part judged by hardware counters, from a bench row of the tree run under a profiler."""
     record = next(iter(rows.find("traffic", "tree", impl="cuda", where=lambda r: kind in r.words)), None)
     sent = record and record.number("dsmem_counted_bytes")
     result = None
@@ -259,7 +259,7 @@ def claims(rows, ceilings):
     ]
 
 
-# ---------------------------------------------------------------- the project's own figures
+# ---------------------------------------------------------------- the project's targets
 
 
 def all_reduce_256(rows):
@@ -275,7 +275,7 @@ def all_reduce_256(rows):
 
 
 def all_reduce_16k(rows, loaded):
-    """Its time over that of moving its bytes at the DSMEM bandwidth measured, both of one cluster."""
+    """The time of the collective over the time to move its bytes at the measured DSMEM bandwidth of one cluster."""
     found = [
         c
         for c in views.collectives(rows, "reduce", loaded=loaded)
@@ -289,19 +289,19 @@ def all_reduce_16k(rows, loaded):
         result = (
             (
                 f"{best.cycles / ideal:.2f} times ({views.LABEL[best.algo]}: {num(round(best.cycles))} cycles"
-                f" for {num(best.traffic)} B; {num(round(ideal))} at {per_cycle:.0f} B a cycle)"
+                f" for {num(best.traffic)} B, {num(round(ideal))} at {per_cycle:.0f} B per cycle)"
             ),
             best.cycles <= 1.5 * ideal,
         )
     return target(
         f"all-reduce of 16 KiB, cluster 4, {'all clusters at once' if loaded else 'one cluster alone'}",
-        "within 1.5 times moving its bytes",
+        "at most 1.5 times the time to move its bytes",
         f"cluster_reduce size4_len4096_f32_sum_*{'_all' if loaded else ''}, dsmem bandwidth at 4",
         result,
     )
 
 
-# (what, the peer's microseconds, op, numbers of the case)
+# (target, the peer's microseconds, op, numbers of the case)
 PEER_US = (
     ("rmsnorm, 128 x 4096", 2.4, "rmsnorm", {"rows": 128, "dim": 4096}),
     ("silu-mul, 128 x (2 x 14336)", 5.9, "silu_mul", {"rows": 128, "dim": 14336}),
@@ -330,7 +330,7 @@ PEER_US = (
 def no_slower(rows):
     for what, limit, op, numbers in PEER_US:
         best = rows.fastest(op, impl="cuda", where=lambda r: "residual" not in r.words, **numbers)
-        # The peer's figure is known to a tenth of a microsecond: ours is held to no more.
+        # The peer's time is known to a tenth of a microsecond: ours is compared at that precision.
         yield target(
             what,
             f"at most the peer's {num(limit)} µs",
@@ -353,7 +353,7 @@ def generate(rows, ceilings):
         "generate, Llama-3-8B shape, batch 1",
         "70% of the read stream",
         "generate llama3_8b_b1_*",
-        share and (f"{percent(share)} ({best.ns / 1e6:.2f} ms a token)", share >= 0.7),
+        share and (f"{percent(share)} ({best.ns / 1e6:.2f} ms per token)", share >= 0.7),
     )
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the verdicts, on made-up records: python3 reports/report_claims_test.py"""
+"""Tests of the verdicts on synthetic records: python3 reports/report_claims_test.py"""
 
 import os
 import sys
@@ -108,7 +108,7 @@ class Verdicts(TestCase):
             self.assertIsNone(views.pure_read_ns(few, 150 << 20))
         self.assertIsNone(views.pure_read_ns(rows_of(reads), 99 << 20))
         self.assertIsNone(views.pure_read_ns(rows_of(reads), None))
-        # at 1K alone, 150 MiB: 40 us; a chain of 50 leaves room for 1.25, one of 70 for 1.75
+        # 150 MiB at 1K only: a pure read takes 40 us; a chain of 50 us allows a gain of 1.25, one of 70 us 1.75
         for chain, out_of_reach in ((50e3, True), (70e3, False)):
             records = reads + [
                 raw("cluster_attn", "llama2_7b_b1_kv1024", ns=45e3, bytes=150 << 20),

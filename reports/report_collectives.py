@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Section of the report: the cluster collectives, and the bytes they send."""
+"""Section of the report: cluster collectives and their traffic."""
 
 import report_plots as plots
 import report_views as views
@@ -9,10 +9,10 @@ from report_page import DASH, code, join, num, percent, size_name, us
 def collectives(page, ctx):
     page.section("Cluster collectives", "collectives")
     page.para(
-        "ClusterReduce and ClusterGather inside one kernel, from input in the shared memory of each CTA to"
-        " the result there, visible to all its threads: what a fused kernel pays. The tree is the source's"
-        " algorithm 1 and 2. Off-chip is the same exchange through global memory without a second launch."
-        " Cycles of one collective, by one cluster alone, averaged over many rounds inside a kernel."
+        "ClusterReduce and ClusterGather inside one kernel: the time from input in the shared memory of each CTA to"
+        " the result there, visible to all threads of the CTA, which is the cost inside a fused kernel. The tree is"
+        " algorithms 1 and 2 of the source. Off-chip is the same exchange through global memory without a second"
+        " launch. Times are cycles of one collective by one cluster alone, averaged over many rounds in a kernel."
     )
     for kind, title in (("reduce", "All-reduce (sum, f32)"), ("gather", "All-gather (f32)")):
         page.sub(title)
@@ -31,8 +31,8 @@ def collectives(page, ctx):
         others = views.other_collectives(ctx.rows, kind)
         if others:
             page.table(
-                f"All-{kind}: other types and operators, and what AUTO picks; one cluster alone.",
-                [">cluster", ">bytes a CTA", "type", "operator", "algorithm", ">cycles"],
+                f"All-{kind}: other types and operators, and the choice of AUTO; one cluster alone.",
+                [">cluster", ">bytes per CTA", "type", "operator", "algorithm", ">cycles"],
                 [
                     [
                         str(c.size),
@@ -54,7 +54,7 @@ def operator(c):
 
 
 def loaded_table(page, kind, alone, loaded):
-    """What the same costs when all clusters of the GPU do it at once."""
+    """The table of the same collectives when all clusters of the GPU run them at once."""
     single = {(c.size, c.num_bytes, c.algo): c.cycles for c in alone}
     both = {
         (c.size, c.num_bytes, c.algo): c.cycles for c in loaded if (c.size, c.num_bytes, c.algo) in single
@@ -71,9 +71,9 @@ def loaded_table(page, kind, alone, loaded):
         rows.append(cells)
     if rows:
         page.table(
-            f"All-{kind} by all clusters that fit at once, in cycles, and how many times as long as by one"
-            " cluster alone: whether clusters are in each other's way.",
-            [">cluster", ">bytes a CTA"] + [h for a in algos for h in (f">{views.LABEL[a]}", ">×")],
+            f"All-{kind} by all clusters that fit at once, in cycles, and the ratio to the time of one cluster alone:"
+            " whether clusters slow each other down.",
+            [">cluster", ">bytes per CTA"] + [h for a in algos for h in (f">{views.LABEL[a]}", ">×")],
             rows,
         )
 
@@ -88,7 +88,7 @@ def collective_figure(page, kind, found):
         ]
         groups.append((f"cluster size {size}", [(n, sorted(d)) for n, d in series if d]))
     both = views.pairs(found)
-    caption = [f"Cycles of one all-{kind} by bytes a CTA, both axes logarithmic. "]
+    caption = [f"Cycles of one all-{kind} by bytes per CTA, both axes logarithmic. "]
     if both:
         ratios = [off.cycles / on.cycles for _, _, on, off in both]
         always = "always faster" if min(ratios) > 1 else "not always faster"
@@ -104,15 +104,15 @@ def collective_figure(page, kind, found):
         for c in found
     ]
     page.figure(
-        plots.panels(groups, "bytes a CTA", "cycles", dashed=(views.LABEL["offchip"],), per_row=4),
+        plots.panels(groups, "bytes per CTA", "cycles", dashed=(views.LABEL["offchip"],), per_row=4),
         join(caption),
-        [">cluster", ">bytes a CTA", "algorithm", ">cycles", ">kernel µs"],
+        [">cluster", ">bytes per CTA", "algorithm", ">cycles", ">kernel µs"],
         table,
     )
 
 
 def crossings(found):
-    """Which algorithm wins at the smallest and at the largest message."""
+    """A sentence on the fastest algorithm at the smallest and at the largest message."""
     wins = {}
     for c in found:
         if c.on_chip:
@@ -126,9 +126,9 @@ def crossings(found):
     lengths = sorted(b for s, b in wins if s == size)
     small, large = wins[size, lengths[0]], wins[size, lengths[-1]]
     if small.algo == large.algo:
-        return f"At cluster size {size} {views.LABEL[small.algo]} wins at every length measured. "
+        return f"At cluster size {size} {views.LABEL[small.algo]} is fastest at every measured length. "
     return (
-        f"At cluster size {size} {views.LABEL[small.algo]} wins for {size_name(lengths[0])} and"
+        f"At cluster size {size} {views.LABEL[small.algo]} is fastest for {size_name(lengths[0])} and"
         f" {views.LABEL[large.algo]} for {size_name(lengths[-1])}: the first saves steps, the second bytes. "
     )
 
@@ -158,10 +158,10 @@ def collective_table(page, ctx, kind, found):
             ]
         )
     page.table(
-        f"All-{kind}: fastest on chip, the source's tree, and off chip, in cycles. The last column is the"
-        " share of the DSMEM bandwidth measured above that the fastest reaches: small messages are all"
+        f"All-{kind}: the fastest algorithm on chip, the source's tree, and off chip, in cycles. The last column is"
+        " the share of the measured DSMEM bandwidth that the fastest one reaches: small messages are bound by"
         " latency.",
-        [">cluster", ">bytes a CTA", ">on chip", "by", ">tree", ">off chip", ">gain", ">of DSMEM bandwidth"],
+        [">cluster", ">bytes per CTA", ">on chip", "by", ">tree", ">off chip", ">gain", ">of DSMEM bandwidth"],
         rows,
     )
 
@@ -169,11 +169,11 @@ def collective_table(page, ctx, kind, found):
 def collective_traffic(page, ctx):
     page.sub("Traffic")
     page.para(
-        "The source models the bytes that cross the cluster's network: ",
+        "The source models the bytes that cross the network of the cluster as ",
         code("Traffic_Reduce = size N log2 N"),
         " and ",
         code("Traffic_Gather = size N (N - 1)"),
-        ". Here they are counted, send by send, by the schedule that the kernels run.",
+        ". Here they are counted send by send by the schedule that the kernels run.",
     )
     rows = []
     for kind in ("reduce", "gather"):
@@ -185,7 +185,7 @@ def collective_traffic(page, ctx):
             page.missing(f"counted bytes of cluster_{kind}", ["dsmem_bytes"])
             continue
         length = max(lengths, key=lambda b: (len([c for c in found if c.num_bytes == b]), -b))
-        rows.append([f"{kind} of {size_name(length)} a CTA"])
+        rows.append([f"{kind} of {size_name(length)} per CTA"])
         for size in sorted({c.size for c in found if c.num_bytes == length}):
             counted = {c.algo: c.traffic for c in found if (c.size, c.num_bytes) == (size, length)}
             formula = views.paper_traffic(kind, length, size)
@@ -202,7 +202,7 @@ def collective_traffic(page, ctx):
             )
     if rows:
         page.table(
-            "Bytes sent through DSMEM in one collective, all CTAs of a cluster together.",
+            "Bytes sent through DSMEM in one collective by all CTAs of a cluster.",
             [
                 ">cluster",
                 ">source's formula",
@@ -213,5 +213,5 @@ def collective_traffic(page, ctx):
                 "tree against formula",
             ],
             rows,
-            "The source's tree sends more than it must: two-shot and ring reduce with 2 size (N - 1) bytes.",
+            "The source's tree sends more than necessary: two-shot and ring reduce with 2 size (N - 1) bytes.",
         )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Section of the report: the profile of distributed shared memory.
 
-Each figure's caption says what there is to see and whether the source, Luo et al. 2025
-(ClusterFusion), saw the same; the sentences are chosen by the numbers.
+Each figure's caption states the result and whether the source, Luo et al. 2025 (ClusterFusion), found
+the same; the sentences are chosen by the numbers.
 """
 
 import report_plots as plots
@@ -13,10 +13,10 @@ from report_page import DASH, fixed, join, num, percent, tbps
 def dsmem(page, ctx):
     page.section("Distributed shared memory", "dsmem")
     page.para(
-        "The CTAs of a cluster can read and write each other's shared memory over a network between SMs. The"
-        " source profiles it in its figure 5 on an H100 and builds everything else on the result; here is the"
-        " same profile, and what the source leaves out: ways to move bytes other than loads, the cost of"
-        " synchronising, and which pairs of SMs are near each other."
+        "The CTAs of a cluster can read and write each other's shared memory over a network between SMs. The source"
+        " profiles it on an H100 in its figure 5 and bases its design on the result. This section repeats the profile"
+        " and adds what the source omits: ways to move bytes other than loads, the cost of synchronisation, and the"
+        " latency of each pair of SMs."
     )
     dsmem_latency(page, ctx)
     dsmem_matrix(page, ctx)
@@ -37,7 +37,7 @@ def dsmem_latency(page, ctx):
     bars += [("L2 hit", found.l2, "memory"), ("global memory", found.hbm, "memory")]
     bars = [b for b in bars if b[1] is not None]
     if bars:
-        caption = ["Cycles of one dependent load, by where the data lies. "]
+        caption = ["Cycles of one dependent load, by the location of the data. "]
         if 2 in peers:
             near = peers[2]
             caption.append(
@@ -47,8 +47,8 @@ def dsmem_latency(page, ctx):
             )
         if peers and found.l2:
             caption.append(
-                f"The nearest place that all SMs share, the L2, takes {num(found.l2)}"
-                + (f", memory {num(found.hbm)}: " if found.hbm else ": ")
+                f"The nearest memory shared by all SMs, the L2, takes {num(found.l2)} cycles"
+                + (f" and global memory {num(found.hbm)}: " if found.hbm else ": ")
                 + f"a hop between SMs costs {percent(min(peers.values()) / found.l2)} of an L2 hit. "
             )
         caption.append("Dotted: the source's figures.")
@@ -78,11 +78,11 @@ def dsmem_latency(page, ctx):
         grows = last > 1.15 * first
         page.figure(
             plots.lines(series, "cluster size", "cycles", ticks=sorted(found.peers)),
-            "The same for every size of cluster, over all pairs of its SMs."
+            "The same for every cluster size, over all pairs of its SMs."
             f" {'The median grows' if grows else 'The median hardly grows'} with the cluster ({num(first)}"
-            f" cycles at {min(found.peers)}, {num(last)} at {max(found.peers)}); what differs is the pair:"
-            f" {num(low)} to {num(high)} cycles, by where two SMs lie. The source gives averages only, and"
-            " says that small clusters are faster.",
+            f" cycles at {min(found.peers)}, {num(last)} at {max(found.peers)}); it is the pair that matters:"
+            f" {num(low)} to {num(high)} cycles, depending on the location of the two SMs. The source gives averages"
+            " only, and says that small clusters are faster.",
             [">cluster size", ">nearest", ">median", ">farthest", ">own, through the window"],
             [
                 [
@@ -105,7 +105,7 @@ def mean(values):
 def dsmem_matrix(page, ctx):
     groups = views.gpcs(ctx.rows)
     if not groups:
-        page.missing("the latency by pair of SMs", ["dsmem latency_matrix_size16"])
+        page.missing("the latency of each pair of SMs", ["dsmem latency_matrix_size16"])
         return
     maps, table = [], []
     for i, (sms, matrix) in enumerate(groups, 1):
@@ -137,19 +137,19 @@ def matrix_caption(groups):
         if v is not None
     }
     caption = (
-        f"Latency by pair of SMs, {len(pairs)} pairs: {num(min(pairs.values()))} to"
-        f" {num(max(pairs.values()))} cycles. A cluster never leaves its GPC, so there is one map for each"
-        " group of SMs that met in a cluster, and no other pair can be measured. "
+        f"Latency of each pair of SMs, {len(pairs)} pairs: {num(min(pairs.values()))} to"
+        f" {num(max(pairs.values()))} cycles. A cluster always lies within one GPC, so there is one map for each"
+        " group of SMs that shared a cluster, and no other pair can be measured. "
     )
     both = mean(abs(v - pairs[b, a]) for (a, b), v in pairs.items() if (b, a) in pairs)
     if both is not None:
-        caption += f"There and back differ by {both:.1f} cycles on average. "
+        caption += f"The two directions of a pair differ by {both:.1f} cycles on average. "
     near = mean(v for (a, b), v in pairs.items() if a // 2 == b // 2)
     far = mean(v for (a, b), v in pairs.items() if a // 2 != b // 2)
     if near and far:
         caption += (
             f"The two SMs of one TPC (2k and 2k + 1) are {'nearer' if near < far - 2 else 'no nearer'} to each"
-            f" other than to the rest: {near:.1f} against {far:.1f} cycles. "
+            f" other than to the others: {near:.1f} against {far:.1f} cycles. "
         )
     return caption + "The source gives averages only."
 
@@ -160,20 +160,20 @@ def dsmem_bandwidth(page, ctx):
     read = ctx.ceilings.gbps()
     unicast = {name: found[name] for _, name in views.UNICAST if name in found}
     if unicast:
-        caption = ["What the SMs of all clusters that fit at once receive from each other, by cluster size. "]
+        caption = ["Bytes that the SMs of all clusters that fit at once receive from each other, by cluster size. "]
         best, name, size = max((v, n, s) for n, d in unicast.items() for s, v in d.items())
-        caption.append(f"The fastest way is {name}: {tbps(best)} TB/s at {size}. ")
+        caption.append(f"The fastest method is {name}: {tbps(best)} TB/s at size {size}. ")
         caption += compare_loads(views.powers_of_two(found.get("16-byte loads", {})), read)
         if "16-byte loads" in found:
             slowest = min(found["16-byte loads"].items(), key=lambda pair: pair[1])
-            caption.append(f"The fewest bytes come at size {slowest[0]}: {tbps(slowest[1])} TB/s. ")
+            caption.append(f"16-byte loads are slowest at size {slowest[0]}: {tbps(slowest[1])} TB/s. ")
         multicast = found.get("multicast")
         if multicast:
             caption.append(
                 f"Multicast, not drawn, delivers {tbps(min(multicast.values()))} to"
-                f" {tbps(max(multicast.values()))} TB/s: one read of the L2 serves all CTAs of the cluster. "
+                f" {tbps(max(multicast.values()))} TB/s: one read from the L2 serves all CTAs of the cluster. "
             )
-        caption.append("Ring: the source's value at size 16.")
+        caption.append("The ring marks the source's value at size 16.")
         sizes = sorted({s for d in found.values() for s in d})
         fastest = {s: max((d[s] for d in unicast.values() if s in d), default=None) for s in sizes}
         page.figure(
@@ -203,20 +203,20 @@ def dsmem_bandwidth(page, ctx):
 
 
 def compare_loads(loads, read):
-    """Sentences on whether loads behave as the source has it."""
+    """Sentences on whether loads behave as in the source."""
     steps = sorted(loads.items())
     out = []
     if len(steps) > 1:
         falls = all(b <= 1.02 * a for (_, a), (_, b) in zip(steps, steps[1:]))
         out.append(
-            "From 2 to 4, 8 and 16 loads do not rise, as in the source. "
+            "From size 2 to 4, 8 and 16 the throughput of loads does not rise, as in the source. "
             if falls
-            else "From 2 to 4, 8 and 16 loads do not always fall, against the source. "
+            else "From size 2 to 4, 8 and 16 the throughput of loads does not always fall, unlike in the source. "
         )
     if 16 in loads and read:
         out.append(
-            f"At 16 they reach {percent(loads[16] / read)} of this machine's read stream; in the source 98%,"
-            " of a slower memory. "
+            f"At 16 they reach {percent(loads[16] / read)} of this machine's read stream; in the source 98%, of a"
+            " slower memory. "
         )
     return out
 
@@ -228,7 +228,7 @@ def bandwidth_per_sm(page, ctx):
     found = [(name, values) for name, values in found if values]
     if found:
         page.table(
-            "The same from the side of one SM: bytes it receives in a cycle of its own clock.",
+            "The same per SM: bytes received per cycle of its own clock.",
             [">cluster size"] + [f">{name}" for name, _ in found],
             [
                 [str(s)] + [fixed(values.get(s), 1) for _, values in found]
@@ -240,7 +240,7 @@ def bandwidth_per_sm(page, ctx):
 
 
 def dsmem_barriers(page, ctx):
-    page.sub("Synchronising")
+    page.sub("Synchronisation")
     barrier, ring = views.dsmem(ctx.rows, "barrier"), views.dsmem(ctx.rows, "mbarrier")
     kinds = (
         ("cluster barrier", barrier, "cycles"),
@@ -257,9 +257,9 @@ def dsmem_barriers(page, ctx):
     if not sizes:
         return
     caption = [
-        "Cycles of one cluster barrier, and of handing a token to the next CTA of a ring. With data: a remote"
-        " store before the barrier and a local load after it; and the token as the payload of an st.async,"
-        " whose arrival is its own signal. "
+        "Cycles of one cluster barrier, and of passing a token to the next CTA of a ring. With data means a remote"
+        " store before the barrier and a local load after it, and for the token an st.async with the token as"
+        " payload, whose arrival is its own signal. "
     ]
     by_name, last = dict(values), sizes[-1]
     b, a = by_name.get("barrier with data", {}).get(last), by_name.get("st.async hop, with data", {}).get(
@@ -269,7 +269,7 @@ def dsmem_barriers(page, ctx):
         caption.append(
             f"At size {last} a value reaches its reader in {num(round(a))} cycles by st.async and in"
             f" {num(round(b))} through a"
-            f" barrier{'; that is why the collectives below pass no barrier' if a < b else ''}. "
+            f" barrier{'; for this reason the collectives below use no barrier' if a < b else ''}. "
         )
     caption.append("The source does not measure these.")
     page.figure(
@@ -301,11 +301,11 @@ def dsmem_active(page, ctx):
     )
     worst = min(seen, key=lambda size: seen[size])
     caption = (
-        f"SMs at work at once when every CTA takes a whole SM: {num(seen[sizes[0]])} at size {sizes[0]},"
-        f" {num(seen[worst])} at size {worst}, {num(seen[sizes[-1]])} at size {sizes[-1]}. A cluster lies"
-        " within one GPC, and GPCs lost different numbers of SMs in manufacture: what is left over in each"
-        f" stays idle. From power of two to power of two the number {'falls' if falls else 'does not fall'};"
-        " in the source it falls. The very numbers belong to this chip, so kernels ask the device."
+        f"SMs active at the same time when every CTA occupies a whole SM: {num(seen[sizes[0]])} at size {sizes[0]},"
+        f" {num(seen[worst])} at size {worst}, {num(seen[sizes[-1]])} at size {sizes[-1]}. A cluster lies within one"
+        " GPC, and different numbers of SMs are disabled in each GPC at manufacture: SMs that do not fill a cluster"
+        f" stay idle. Over powers of two the number {'falls' if falls else 'does not always fall'}; in the source it"
+        " falls. The exact numbers are specific to this chip, so kernels query the device."
     )
     page.figure(
         plots.columns(
@@ -316,6 +316,6 @@ def dsmem_active(page, ctx):
             top=max(seen.values()) * 1.15,
         ),
         caption,
-        [">cluster size", ">SMs seen at work", ">SMs by occupancy query"],
+        [">cluster size", ">active SMs, counted", ">SMs by occupancy query"],
         [[str(s), num(a), num(q)] for s, (a, q) in active.items()],
     )

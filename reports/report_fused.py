@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fused operations: section of the report."""
+"""Section of the report: the fused operations."""
 
 import report_ops
 import report_plots as plots
@@ -23,7 +23,7 @@ from report_page import DASH, code, fixed, num, us
 
 
 def curve(page, caption, series, xlabel, ylabel, xtext, references=()):
-    """A figure with its numbers: series [(name, [(x, y)])]."""
+    """A figure with its table; series: [(name, [(x, y)])].  Returns False if there is no data."""
     series = [(name, data) for name, data in series if data]
     if not series:
         return False
@@ -66,7 +66,7 @@ def against_list(rows):
 
 
 def spans(series, text):
-    """What a figure shows, in words: 'Llama-2-7B: 1.00 to 1.04; ...'"""
+    """The range of each series in words: 'Llama-2-7B 1.00 to 1.04; ...'"""
     out = []
     for name, data in series:
         low, high = min((y for _, y in data), default=None), max((y for _, y in data), default=None)
@@ -80,8 +80,8 @@ def without_dsmem(rows):
     if not ratio_to:
         return ""
     return (
-        f" The grid, through which nothing crosses DSMEM, takes {ratio_to:.2f} times the time of SPLIT_TOKEN at"
-        " cluster size 4."
+        f" The grid, which sends nothing through DSMEM, takes {ratio_to:.2f} times as long as SPLIT_TOKEN at cluster"
+        " size 4."
     )
 
 
@@ -95,16 +95,16 @@ def kilobytes(v):
 
 
 def traffic_tables(page, rows):
-    """The source's figure 12, by hardware counters."""
+    """Figure 12 of the source, by hardware counters."""
     found = rows.find("traffic", where=lambda r: r.number("store_bytes") is not None)
     if not found:
-        page.missing("what hardware counted (the source's figure 12)", ["traffic *: reports/traffic.py"])
+        page.missing("hardware counters (figure 12 of the source)", ["traffic *: reports/traffic.py"])
         return
     page.table(
-        "The source's figure 12, by hardware counters, of one call: kernels launched; kB read from and written to memory"
-        " beside those that weights, keys and results cannot do without; kB that kernels store to global memory,"
-        " nearly all of which stay in the L2; kB that come through DSMEM, in sectors of 32 bytes (st.async of 8"
-        " bytes counts for 32), beside the schedule's.",
+        "Figure 12 of the source, by hardware counters, for one call: kernels launched; kB read from and written to"
+        " memory, beside the necessary kB of weights, keys and results; kB that kernels store to global memory, nearly"
+        " all of which stay in the L2; kB received through DSMEM in sectors of 32 bytes (an st.async of 8 bytes counts"
+        " as 32), beside those of the schedule.",
         ["case", "table", ">launches", ">read", ">written", ">needed", ">stored", ">DSMEM", ">schedule"],
         [
             [
@@ -133,8 +133,8 @@ def section(page, ctx):
     if lacking:
         page.missing("rows of the fused module", lacking)
     page.para(
-        "The attention block in one kernel, from the norm to the residual add. fused/README.md draws the"
-        f" dataflows. Unfused is {CHAIN}."
+        "The attention block in one kernel, from the norm to the residual add; fused/README.md draws the dataflows."
+        f" Unfused means {CHAIN}."
     )
     chain, steps, off = list(against_chain(rows)), list(against_list(rows)), []
     for flow in ("token", "head"):
@@ -150,7 +150,7 @@ def section(page, ctx):
     slower = head_over_token(rows)
     figures = (
         (
-            "The source's figures 9 and 17 to 19: the fused module against unfused, by length. "
+            "Figures 9 and 17 to 19 of the source: speed of the fused module relative to unfused, by length. "
             + spans(chain, "{:.2f}".format)
             + ".",
             chain,
@@ -160,7 +160,8 @@ def section(page, ctx):
             [(1, "unfused")],
         ),
         (
-            "The source's figure 8: the whole step, fused, against the step as a list of unfused operations. "
+            "Figure 8 of the source: speed of the whole fused step relative to the step as a list of unfused"
+            " operations. "
             + spans(steps, "{:.2f}".format)
             + ".",
             steps,
@@ -170,7 +171,8 @@ def section(page, ctx):
             [(1, "unfused")],
         ),
         (
-            "The source's figure 11: time by cluster size and heads, SPLIT_TOKEN, 4096 keys. " + fastest(heads),
+            "Figure 11 of the source: time by cluster size and number of heads, SPLIT_TOKEN, 4096 keys. "
+            + fastest(heads),
             heads,
             "cluster size",
             "µs",
@@ -178,18 +180,18 @@ def section(page, ctx):
             (),
         ),
         (
-            "The source's figure 13: time with exchanges through global memory over that through DSMEM. "
+            "Figure 13 of the source: time with exchanges through global memory, relative to exchanges through DSMEM. "
             + spans(off, "{:.2f}".format)
             + "."
             + without_dsmem(rows),
             off,
             "cluster size",
-            "times the time",
+            "relative time",
             plain,
             [(1, "DSMEM")],
         ),
         (
-            "The source's figures 16 and 20: SPLIT_TOKEN and SPLIT_HEAD at cluster size 4, and the grid, Llama-2-7B."
+            "Figures 16 and 20 of the source: SPLIT_TOKEN and SPLIT_HEAD at cluster size 4, and the grid, Llama-2-7B."
             " SPLIT_HEAD takes " + ", ".join(f"{v:.2f} times as long at {k}" for k, v in slower) + ".",
             flows,
             "keys",
@@ -209,14 +211,14 @@ def section(page, ctx):
     traffic_tables(page, rows)
     if moved:
         page.table(
-            "What crosses DSMEM in a call, counted by the schedule, at the least.",
+            "Bytes through DSMEM in one call, counted by the schedule (a lower bound).",
             ["case", ">bytes through DSMEM", ">µs"],
             moved,
         )
     shares = decode_shares(rows)
     if shares:
         page.table(
-            "The source's figure 2: decoding's share of the latency of 256 tokens.",
+            "Figure 2 of the source: share of decoding in the latency of 256 tokens.",
             ["request", ">share"],
             [[code(case), f"{100 * v:.1f}%"] for case, v in shares],
         )
@@ -227,4 +229,4 @@ def section(page, ctx):
         [t.what, t.wanted, t.here if t.reached is not None else DASH, t.verdict()[1]]
         for t in targets(rows, ctx.ceilings)
     ]
-    page.table("The figures of the fused operations.", ["figure", "wanted", "this machine", "verdict"], marks)
+    page.table("The targets of the fused operations.", ["figure", "target", "this machine", "verdict"], marks)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fused operations: claims CF-6 to CF-13, and the figures the project set itself."""
+"""The fused operations: claims CF-6 to CF-13, and the project's targets."""
 
 import report_views as views
 from report_page import DASH, num, percent, us
@@ -15,13 +15,13 @@ def ns(rows, op, case, impl="cuda"):
 
 
 def gain(rows, op, case, over="unfused", ours="cuda"):
-    """How many times as fast as another table, or None."""
+    """Speed of our table relative to another one, or None."""
     mine, other = ns(rows, op, case, ours), ns(rows, op, case, over)
     return other / mine if mine and other else None
 
 
 def ratio(rows, case, other):
-    """Time of another case of cluster_attn over that of this one, or None."""
+    """Time of another case of cluster_attn relative to this one, or None."""
     mine, its = ns(rows, "cluster_attn", case), ns(rows, "cluster_attn", other)
     return its / mine if mine and its else None
 
@@ -50,15 +50,15 @@ def by_length(rows, op, shape):
 
 
 def most(rows, op, case, over="unfused"):
-    """How many times as fast as another table a pure read of the row's bytes is: nothing that reads them all can
-    gain more.  None if records are missing."""
+    """Speed of a pure read of the row's bytes relative to another table: an upper bound for the gain of any kernel that
+    reads all of them.  None if records are missing."""
     record, other = rows.by_key.get((op, case, "cuda")), ns(rows, op, case, over)
     read = record and views.pure_read_ns(rows, record.number("bytes"))
     return other / read if read and other else None
 
 
 def step_over(rows, case):
-    """The list of operations that a whole step is held against: within the engine, or if that was not run alone."""
+    """The table with the list of operations that a whole step is compared with: in the engine, or else alone."""
     return "cuda:unfused" if ns(rows, "decode_step", case, "cuda:unfused") else "unfused"
 
 
@@ -90,7 +90,7 @@ def head_over_token(rows):
 
 
 def decode_shares(rows, new_tokens=256):
-    """[(case, share)]: of the latency of so many tokens, what comes after the first one."""
+    """[(case, share)]: share of the latency of new_tokens tokens that comes after the first token."""
     out = []
     for r in rows.find("generate", impl="cuda", b=1):
         first = r.number("first_token_ns")
@@ -103,7 +103,7 @@ def decode_shares(rows, new_tokens=256):
 
 
 def judged_mean(found, least, limits=()):
-    """limits: what a pure read of the same bytes would gain"""
+    """limits: the gain of a pure read of the same bytes"""
     if not found:
         return None
     m = mean(found)
@@ -111,14 +111,14 @@ def judged_mean(found, least, limits=()):
     if limits:
         why += f"; a pure read of the same bytes would gain {listed(limits)}"
         if mean(limits) < least:
-            why += f", so that over so good a chain {least:g} is out of reach of any kernel"
+            why += f", so a gain of {least:g} over this chain is out of reach of any kernel"
     return f"mean {m:.2f} ({listed(found)})", m >= least, why
 
 
 def cf_6(rows):
     claim = Claim(
         "CF-6",
-        "The fused module is 1.61 to 1.85 times as fast as unfused ones (Llama-2-7B), 1.35 to 1.66 (MLA)",
+        "The fused module is 1.61 to 1.85 times as fast as unfused kernels (Llama-2-7B), 1.35 to 1.66 (MLA)",
         f"{PAPER}, figure 9; H100, against SGLang, vLLM and TensorRT-LLM",
         f"The whole attention block at batch 1 against {CHAIN}; geometric mean over lengths.",
     )
@@ -143,10 +143,10 @@ def cf_6(rows):
 def cf_7(rows):
     claim = Claim(
         "CF-7",
-        "Time per output token is 1.39 to 1.43 times as short (Llama-2-7B), 1.34 to 1.51 (DeepSeek-V2-Lite)",
+        "Time per output token is shorter by factors of 1.39 to 1.43 (Llama-2-7B) and 1.34 to 1.51 (DeepSeek-V2-Lite)",
         f"{PAPER}, figure 8; H100, against SGLang, vLLM and TensorRT-LLM",
-        "The whole step, fused as the engine takes it by itself, against the step as a list of the unfused"
-        " operations in a CUDA graph. The source's serving systems are not run here.",
+        "The whole step in the fused form that the engine chooses, against the step as a list of the unfused"
+        " operations in a CUDA graph. The serving systems of the source are not run here.",
     )
     for what, shape, source, least in (
         ("Llama-2-7B", "llama2_7b_b1", "1.39 to 1.43", 1.39),
@@ -171,9 +171,9 @@ def cf_8(rows):
         "CF-8",
         "The best cluster size is 4 at 32 and 64 heads, 2 at 128 heads; 8 and 16 are slower",
         f"{PAPER}, figure 11; H100",
-        "SPLIT_TOKEN at 4096 keys, hidden 4096, by heads and cluster size. The reduction in the source's public"
-        " code is right for size 4 only (it runs N - 2 rounds with strides 1 to N - 2): at other sizes that"
-        " code does other work than the paper's algorithm. Here the result is verified at every size.",
+        "SPLIT_TOKEN at 4096 keys, hidden size 4096, by number of heads and cluster size. The reduction in the source's"
+        " public code is correct for size 4 only (it runs N - 2 rounds with strides 1 to N - 2): at other sizes that"
+        " code does not compute the paper's algorithm. Here the result is verified at every size.",
     )
     for heads, wanted in ((32, 4), (64, 4), (128, 2)):
         found = by_cluster(rows, f"heads{heads}_b1_kv4096_token")
@@ -192,7 +192,7 @@ def cf_8(rows):
 
 
 def model_bytes(flow, n, heads=32, head_dim=128, keys=4096, element=2):
-    """Bytes through DSMEM of all clusters in a call at batch 1, one query head a KV head, by the formulas of
+    """Bytes through DSMEM by all clusters in a call at batch 1 with one query head per KV head, by the formulas of
     fused/cluster_attn/cluster_attn_schedule.h."""
     gather = 3 * head_dim * element * (n - 1)
     reduce = (n - 1) * ((head_dim + 2) * 4 + head_dim * element) if flow == "token" else 2 * 4 * keys * (n - 1)
@@ -209,7 +209,7 @@ LAYERS = (("decode_step", "layer_llama3_8b_b1_kv1024"),)
 
 
 def counted(rows, cases, key):
-    """[(case, of unfused, of cuda)], by the hardware's counters (reports/traffic.py)."""
+    """[(case, value of unfused, value of cuda)] from the hardware counters (reports/traffic.py)."""
     out = []
     for op, case in cases:
         found = [rows.by_key.get(("traffic", f"{op}_{case}", impl)) for impl in ("unfused", "cuda")]
@@ -236,10 +236,10 @@ def cf_9(rows):
         "CF-9",
         "Intermediate memory traffic drops, and launch overhead by nearly ten times",
         f"{PAPER}, figure 12; H100",
-        "Called once under Nsight Compute: kernels launched, and bytes that kernels store to global memory (what the"
-        " next kernel or phase reads, results and new keys; what CTAs of one kernel hand each other through the L2"
-        " counts too). The chain's norms, rotary and residual sums are fused into few kernels already. Bytes through"
-        " DSMEM are counted by the schedule.",
+        "One call under Nsight Compute: kernels launched, and bytes that kernels store to global memory (inputs of the"
+        " next kernel or phase, results and new keys; data that CTAs of one kernel exchange through the L2 counts,"
+        " too). The norms, rotary embedding and residual sums of the chain are already fused into few kernels. Bytes"
+        " through DSMEM are counted by the schedule.",
     )
     for what, cases in (("a step of three layers", STEPS), ("a step of one layer", LAYERS), ("the module", MODULES)):
         counted_part(
@@ -272,7 +272,7 @@ def cf_9(rows):
     claim.part(
         "intermediate bytes through DSMEM, by the schedule",
         DASH,
-        "equal to the formulas derived",
+        "equal to the derived formulas",
         "dsmem_model_bytes of cluster_attn llama2_7b_b1_kv4096_{token,head}_c*",
         (f"{len(found) - len(off)} of {len(found)} equal", not off, "; ".join(off)) if found else None,
     )
@@ -284,8 +284,8 @@ def cf_10(rows):
         "CF-10",
         "Without DSMEM the time per token rises by up to 33%",
         f"{PAPER}, figure 13; H100",
-        "The module with its exchanges through global memory over the module with them through DSMEM, 4096"
-        " keys. The module is only a part of the step: a step that loses 33% has a module that loses more.",
+        "Time of the module with its exchanges through global memory relative to exchanges through DSMEM, 4096 keys."
+        " The module is only a part of the step: if a step loses 33%, its module loses more.",
     )
     for flow, name in (("token", "SPLIT_TOKEN"), ("head", "SPLIT_HEAD")):
         found = offchip(rows, flow)
@@ -319,7 +319,7 @@ def cf_11(rows):
         "CF-11",
         "At batch 16 the gain shrinks to 1.07 to 1.20 times",
         f"{PAPER}, figures 17 to 19; H100",
-        f"The fused module at batch 16 against {CHAIN}, beside the same at batch 1.",
+        f"The fused module at batch 16 against {CHAIN}, compared with the gain at batch 1.",
     )
     for op, shape, keys in BATCH_16:
         many, one = (gain(rows, op, f"{shape}_b{b}_kv{keys}") for b in (16, 1))
@@ -339,7 +339,7 @@ def cf_12(rows):
         "CF-12",
         "SplitHead is close to SplitToken at short lengths, and slower at long ones",
         f"{PAPER}, figures 16 and 20; H100",
-        "Time of SPLIT_HEAD over that of SPLIT_TOKEN at cluster size 4.",
+        "Time of SPLIT_HEAD relative to SPLIT_TOKEN at cluster size 4.",
     )
     found = dict(head_over_token(rows))
     for keys, source, rule, test in (
@@ -362,9 +362,9 @@ def cf_13(rows):
         "CF-13",
         "Decoding takes over 95% of the latency of 256 generated tokens",
         f"{PAPER}, figure 2; H100",
-        "Of a request in the engine, time from the first token to the 256th over the time from prompt to"
-        " the 256th; where a row has fewer tokens, 255 times the median time of one. A prompt of DeepSeek-V2-Lite"
-        " goes through the decode step token by token, which is what its first one waits for.",
+        "For a request in the engine, the time from the first token to the 256th relative to the time from the prompt"
+        " to the 256th; if a row has fewer tokens, 255 times the median time per token. A prompt of DeepSeek-V2-Lite"
+        " goes through the decode step token by token, which its first token has to wait for.",
     )
     found = [(case, 100 * v) for case, v in decode_shares(rows)]
     text = listed(found, "{:.1f}%")
@@ -382,7 +382,7 @@ def claims(rows):
     return [f(rows) for f in (cf_6, cf_7, cf_8, cf_9, cf_10, cf_11, cf_12, cf_13)]
 
 
-# ---------------------------------------------------------------- the project's own figures
+# ---------------------------------------------------------------- the project's targets
 
 MODULE_US = ((1024, 42, 38), (2048, 46, 42), (4096, 55, 50), (8192, 72, 65), (16384, 107, 96))
 TPOT_MS = (("llama2_7b", 3.6, 3.3), ("llama3_8b", 4.0, 3.65), ("llama32_1b", 0.7, 0.6))

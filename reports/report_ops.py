@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sections of the report: ceilings, row operations, matrix products, attention, the engine.
 
-A section says what its rows are, shows them, and says of every figure what there is to see.  Rows
-that are missing are named in their place.
+A section introduces its rows, shows them, and states the result of every figure.  Missing rows are
+named where they would be shown.
 """
 
 import report_peers
@@ -14,22 +14,22 @@ from report_page import DASH, Html, code, fixed, join, num, percent, size_name, 
 
 
 def rate(record):
-    """(value, unit) that a row is best judged by: TFLOP/s where it computes, GB/s where it moves."""
+    """(value, unit) of the rate that bounds a row: TFLOP/s if it computes, GB/s if it moves data."""
     if record.computes():
         return record.number("tflops"), "TFLOP/s"
     return record.number("gbps"), "GB/s"
 
 
 def spread(record):
-    """p95 over median, as a surcharge."""
+    """p95 relative to the median, as a percentage above it."""
     p95 = record.number("p95_ns")
     return DASH if not p95 or not record.ns else f"+{percent(max(0, p95 / record.ns - 1))}"
 
 
 def speed_table(page, ctx, caption, cases, note=None, datasheet=False):
-    """Ours beside the fastest peer of the same run, and other libraries measured on this GPU.
+    """Our rows beside the fastest peer of the same run and other libraries measured on this GPU.
 
-    datasheet: the share of what the memory does by its maker's word, too.
+    datasheet: adds the share of the memory bandwidth of the datasheet.
     """
     with_peer = any(views.fastest_peer(t) for _, t in cases)
     with_library = any(report_peers.us(r) for r, _ in cases)
@@ -71,9 +71,9 @@ def speed_table(page, ctx, caption, cases, note=None, datasheet=False):
         )
         notes.append(f"Peer: {' or '.join(names)}, in the same run. ")
     if with_library:
-        notes.append(f"* {report_peers.LIBRARY}, on another H200 and not in this run. ")
+        notes.append(f"* {report_peers.LIBRARY}, measured on another H200, not in this run. ")
     if with_peer or with_library:
-        notes.append("Speed: ours against theirs, above 1 is faster. ")
+        notes.append("Speed: ours relative to theirs, above 1 is faster. ")
     page.table(caption, columns, out, join(notes + [note or ""]) if notes or note else None)
 
 
@@ -87,9 +87,9 @@ def times(ratio):
 def ceilings(page, ctx):
     page.section("Ceilings of this machine", "ceilings")
     page.para(
-        "Every share in this report has a denominator that was measured in the same run: the fastest pure"
-        " read of memory and the fastest matrix product. A kernel that moves bytes is held against the first,"
-        " one that computes against the second."
+        "Every share in this report is relative to a ceiling measured in the same run: the fastest pure read of"
+        " memory or the fastest matrix product. A kernel bound by memory is compared with the first, one bound by"
+        " arithmetic with the second."
     )
     names = (("read", "pure read"), ("write", "pure write"), ("copy", "copy (read + write)"))
     series, table = [], []
@@ -117,17 +117,17 @@ def ceilings(page, ctx):
         ]
     if series:
         read = next((data for name, data in series if name == "pure read"), [])
-        caption = ["Memory throughput by buffer size, inputs not in any cache. "]
+        caption = ["Memory throughput by buffer size, with inputs in no cache. "]
         if len(read) > 1:
             best = max(read, key=lambda p: p[1])
             caption.append(
-                f"Reads climb from {read[0][1]:.2f} TB/s at {size_name(read[0][0])} to {best[1]:.2f} TB/s at "
-                f"{size_name(best[0])}: every kernel pays a ramp and a tail, so small work cannot reach the "
-                "ceiling however it is written. "
+                f"Reads rise from {read[0][1]:.2f} TB/s at {size_name(read[0][0])} to {best[1]:.2f} TB/s at "
+                f"{size_name(best[0])}: every kernel has a ramp-up and a tail, so a small amount of work cannot reach "
+                "the ceiling, however it is written. "
             )
             if "H200" in (ctx.ceilings.read.get("gpu") or ""):
                 caption.append(
-                    f"The datasheet says 4.8 TB/s; this chip delivers {percent(best[1] / 4.8)} of it."
+                    f"The datasheet gives 4.8 TB/s; this chip reaches {percent(best[1] / 4.8)} of that."
                 )
         plot = plots.lines(
             series,
@@ -157,7 +157,7 @@ def ceilings(page, ctx):
                 best[key] = r
     if best:
         page.table(
-            "The fastest matrix product of each type: the ceiling of arithmetic.",
+            "The fastest matrix product of each type: the ceilings for arithmetic.",
             ["type", "case", "by", ">TFLOP/s", ">µs", ">p95"],
             [[d, code(r.case), r.impl, num(r.get("tflops")), us(r.ns), spread(r)] for d, r in best.items()],
         )
@@ -171,7 +171,7 @@ ROW_OPS = (
     ("rmsnorm", "rmsnorm, with and without the fused residual add"),
     ("rope", "rotary embedding"),
     ("silu_mul", "gated activation"),
-    ("embedding", "embedding rows"),
+    ("embedding", "embedding lookup"),
     ("argmax", "argmax"),
     ("sample", "sampling: temperature, top-k, top-p"),
     ("kv_append", "append to the paged cache"),
@@ -181,10 +181,10 @@ ROW_OPS = (
 def row_ops(page, ctx):
     page.section("Row operations", "rows")
     page.para(
-        "Bound by memory: the figure that counts is the share of the read stream. One row at batch 1 is bound"
-        " by the start of a kernel instead; there only the microseconds count. ",
+        "Row operations are bound by memory: the relevant figure is the share of the read stream. A single row at"
+        " batch 1 is bound by the start of a kernel instead; there only the time in microseconds matters. ",
         Html("<em>Warm</em>"),
-        " is the same with inputs in the L2.",
+        " times are with inputs in the L2.",
     )
     lacking = []
     for op, title in ROW_OPS:
@@ -204,8 +204,8 @@ def gemm(page, ctx):
         page.missing("rows of gemm")
         return
     page.para(
-        "Products of a few rows (decode) read the weights once and are bound by memory; large ones are"
-        " cuBLASLt's, which is not what this project exists for: they are here as the ceiling."
+        "Products of a few rows (decode) read the weights once and are bound by memory. Large products are left to"
+        " cuBLASLt, as they are not the subject of this project; they are shown as the ceiling."
     )
     few = [(r, t) for r, t in cases if rate(r)[1] == "GB/s"]
     many = [(r, t) for r, t in cases if rate(r)[1] != "GB/s"]
@@ -221,9 +221,9 @@ def gemm(page, ctx):
             bars += [(f"{name}  ours", o / 1000, "ours")] if o else []
             bars += [(f"{name}  peer", p / 1000, "peer")] if p else []
         both = [(o / p) for o, p in zip(ours, peers) if o and p]
-        caption = ["Weights read by products of few rows. "]
+        caption = ["Weights read per second by products of few rows. "]
         if both:
-            caption.append(f"Ours runs at {min(both):.2f} to {max(both):.2f} times the peer's speed.")
+            caption.append(f"Our kernel runs at {min(both):.2f} to {max(both):.2f} times the peer's speed.")
         read = ctx.ceilings.gbps()
         if bars:
             marks = [(read / 1000, "read stream")] if read else ()
@@ -245,9 +245,8 @@ def attention(page, ctx):
         page.missing("rows of attn_paged")
         return
     page.para(
-        "The first kernel: plain and sound. Decode is bound by the stream of K and V; prefill by arithmetic."
-        " The bytes are those of K, V, queries and output; the share is of the read stream, or of the matrix"
-        " product of this run."
+        "The basic attention kernel, kept simple. Decode is bound by reading K and V, prefill by arithmetic. Bytes are"
+        " those of K, V, queries and output; the share is of the read stream, or of the matrix product of this run."
     )
     read = ctx.ceilings.gbps()
     series = {}
@@ -265,7 +264,7 @@ def attention(page, ctx):
         page.figure(
             plots.lines(
                 [(f"batch {b}", d) for b, d in series.items()],
-                "keys a request",
+                "keys per request",
                 "TB/s of K and V",
                 xtext=lambda v, _=None: f"{v / 1024:g}K" if v >= 1024 else f"{v:g}",
                 references=[(read / 1000, f"read stream {tbps(read)}")] if read else [],
@@ -273,9 +272,9 @@ def attention(page, ctx):
             join(
                 [
                     (
-                        "Decode with 32 query and 8 key heads. Work grows to the right and upward; what is"
-                        " missing to the ceiling at batch 1 is the start and the tail of a kernel that has"
-                        " little to read"
+                        "Decode with 32 query heads and 8 KV heads. Work grows to the right and upwards; the distance"
+                        " to the ceiling at batch 1 is the ramp-up and the tail of a kernel that has little to"
+                        " read"
                     ),
                     f" ({low[0][1]:.2f} TB/s at {low[0][0]} keys)." if low else ".",
                 ]
@@ -312,9 +311,9 @@ def engine(page, ctx):
     page.para(
         "Time per output token of ",
         code("cairn generate"),
-        " on a model of the named shape with random weights: a whole step, sampling included, through CUDA"
-        " graphs. Its bytes are those that a step cannot but read, each weight once and the keys and values"
-        " of its requests; what they take of the read stream is how near the step is to the floor.",
+        " on a model of the named shape with random weights: a whole step including sampling, through CUDA graphs."
+        " Bytes are those that a step has to read, each weight once and the keys and values of its requests; their"
+        " share of the read stream shows how near the step is to its lower bound.",
     )
     bars, rows = [], []
     read = ctx.ceilings.gbps()
@@ -340,7 +339,7 @@ def engine(page, ctx):
         )
     columns = [
         "case",
-        ">a token",
+        ">per token",
         ">p95",
         ">floor",
         ">tokens/s",
@@ -351,14 +350,16 @@ def engine(page, ctx):
     ]
     if bars:
         page.figure(
-            plots.bars(bars, "% of the read stream", [(70, "aim at batch 1: 70%")]),
-            "Share of the read stream that whole decoding steps reach. Published whole-model figures on this"
-            " GPU are at 65 to 68% of 4.8 TB/s (Llama-3.2-1B, batch 1).",
+            plots.bars(bars, "% of the read stream", [(70, "target at batch 1: 70%")]),
+            "Share of the read stream that whole decode steps reach. Published whole-model figures on this GPU are"
+            " 65 to 68% of 4.8 TB/s (Llama-3.2-1B, batch 1).",
             ["case", ">of read stream"],
             [[code(n), f"{v:.1f}%"] for n, v, _ in bars],
         )
     page.table(
-        "Decoding, times in ms. Floor: the bytes of a step at the speed of the read stream.", columns, rows
+        "Decoding, times in ms. Floor: the time to read the bytes of a step at the speed of the read stream.",
+        columns,
+        rows,
     )
 
 
@@ -374,10 +375,10 @@ def decode_step(page, ctx):
         page.missing("rows of decode_step")
         return
     page.para(
-        "From the embedding to the drawn token. Table ",
+        "From the embedding to the sampled token. Table ",
         code("cuda"),
-        " is what the engine takes by itself; behind a colon stands what it was told to take: one of the two"
-        " forms of the fused step, or ",
+        " is the form that the engine chooses; a suffix behind a colon names a form that was requested: one of the"
+        " two forms of the fused step, or ",
         code("unfused"),
         ", the same step as a list of operations.",
     )
@@ -401,7 +402,7 @@ def decode_step(page, ctx):
     columns = [
         "case",
         "table",
-        ">a token",
+        ">per token",
         ">p95",
         ">floor",
         ">of stream",
@@ -410,15 +411,15 @@ def decode_step(page, ctx):
     ]
     if out:
         page.table(
-            "Whole steps within the engine, times in ms; by themselves (cairn bench) those of table unfused, and"
-            " those that name a form. Floor: the bytes of a step at the speed of the read stream. Against"
-            " unfused: above 1 is faster.",
+            "Whole steps in the engine, times in ms; rows of table unfused and cases named after a form are from cairn"
+            " bench, without the engine. Floor: the time to read the bytes of a step at the speed of the read stream."
+            " Against unfused: above 1 is faster.",
             columns,
             out,
         )
     if layers:
         speed_table(
-            page, ctx, "One layer of a published model, and a vocabulary of 1024.", layers, datasheet=True
+            page, ctx, "One layer of a published model with a vocabulary of 1024.", layers, datasheet=True
         )
     experts = views.by_case(ctx.rows, "moe", where=lambda r: r.on_gpu and r.ns)
     if experts:
@@ -446,7 +447,7 @@ KNOWN = {
 
 
 def others(page, ctx):
-    """Operations this report has no section for are shown all the same."""
+    """Shows operations that have no section of their own."""
     ops = [op for op in ctx.rows.ops() if op not in KNOWN]
     if not ops:
         return

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page: numbered sections, figures and tables, and how numbers are written.
+"""The page: numbered sections, figures and tables, and the format of numbers.
 
-Everything is escaped unless it is already Html.  A figure keeps the numbers it shows as a table
-beneath it, folded; without a plot (no matplotlib) the table stands in its place.  The page refers
-to nothing outside itself and holds no time of day: equal records give equal bytes.
+Everything is escaped unless it is already Html.  A figure has its numbers in a folded table beneath it;
+without a plot (no matplotlib) the table is shown instead.  The page refers to no external resource and has
+no date: equal records give equal bytes.
 """
 
 import html
@@ -77,7 +77,7 @@ footer { margin-top: 4rem; padding-top: 1rem; border-top: 1px solid var(--rule);
 
 
 class Html(str):
-    """Text that is markup already."""
+    """Text that is already markup."""
 
 
 def esc(value):
@@ -100,7 +100,7 @@ DASH = "\u2013"
 
 
 def num(value, digits=3):
-    """A number to so many significant digits, all of its whole part, and no power of ten below 10^7."""
+    """A number with `digits` significant digits, all digits of its integer part, no exponent below 10^7."""
     if value is None:
         return DASH
     if value == 0:
@@ -179,14 +179,14 @@ class Page:
         self.para(*parts, kind="note")
 
     def missing(self, what, names=(), why=""):
-        """Says which rows a section lacks."""
+        """Lists rows that a section lacks."""
         text = join(["Not in the records: ", what])
         if names:
             text = join([text, " (", listing(names), ")"])
         self.add(Html(f'<p class="missing">{join([text, why or "."])}</p>'))
 
     def table(self, caption, columns, rows, note=None):
-        """columns: titles, right-aligned if they start with '>'; a row of one cell is a heading."""
+        """columns: titles, right-aligned if they start with '>'; a row with one cell is a heading."""
         self.num_tables += 1
         self.add(
             Html(
@@ -199,7 +199,7 @@ class Page:
             self.note(note)
 
     def figure(self, plot, caption, columns, rows):
-        """plot: SVG text, or None: then the numbers stand in its place."""
+        """plot: SVG text, or None: then a table of the numbers replaces it."""
         self.num_figures += 1
         text = join([label("Figure", self.num_figures), caption])
         numbers = table_html(columns, rows)
@@ -217,7 +217,7 @@ class Page:
         )
 
     def html(self, head):
-        """The whole document; head: what comes before the list of sections."""
+        """The whole document; head: the part before the list of sections."""
         nav = "".join(
             f'<a href="#{esc(anchor)}"><span class="no">{i}</span>{esc(title)}</a>'
             for i, (title, anchor) in enumerate(self.sections, 1)
@@ -236,7 +236,7 @@ def label(kind, number):
     return Html(f"<b>{kind} {number}.</b>")
 
 
-MANY = 8  # columns, from which on a table is set smaller
+MANY = 8  # a table with this many columns or more has a smaller font
 
 
 def table_html(columns, rows, caption=None):
@@ -262,7 +262,7 @@ def table_html(columns, rows, caption=None):
 
 
 def own_ids(svg, prefix):
-    """Identifiers of one drawing must not clash with another's on the same page."""
+    """Makes the identifiers of one drawing unique on the page."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r'\bid="', f'id="{prefix}', svg)
     svg = re.sub(r"url\(#", f"url(#{prefix}", svg)

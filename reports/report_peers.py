@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What other libraries reach on one NVIDIA H200, for rows that have no peer in the same run.
+"""Times of other libraries on one NVIDIA H200, for rows that have no peer in the same run.
 
-Measured in November 2026 with the method of `cairn bench` (random data, inputs rotated past the L2,
-CUDA graph replays, medians; driver 580.159, CUDA 13.0): FlashInfer 0.6.17, the fastest of its back
-ends for each shape.  Not taken in the run they stand beside, so they are a yardstick, no verdict on
-another machine.  16-bit types are interchangeable here: bytes and flops are the same.
+Measured in November 2026 with the method of `cairn bench` (random data, inputs rotated past the L2, CUDA
+graph replays, medians; driver 580.159, CUDA 13.0): FlashInfer 0.6.17, the fastest of its back ends for
+each shape.  The times were not taken in the run beside which they are shown: they are a reference point,
+not a verdict on another machine.  16-bit types are interchangeable here: bytes and flops are equal.
 """
 
 GPU = "NVIDIA H200"

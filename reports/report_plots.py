@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The drawings of the report, as SVG text; None where matplotlib is not installed.
+"""The plots of the report as SVG text; None if matplotlib is not installed.
 
-Colours are Okabe and Ito's, told apart by colour-blind readers too; every line has its own marker
-besides.  Output is deterministic: ids are salted with a constant, no date is written, and the
-lay-out uses the font that matplotlib brings along.
+Colours are those of Okabe and Ito, which colour-blind readers can distinguish; in addition every line has
+its own marker.  The output is deterministic: ids are salted with a constant, there is no date, and the
+layout uses a font that is part of matplotlib.
 """
 
 import io
@@ -29,7 +29,7 @@ BLUE, VERMILION, GREEN, ORANGE, SKY, PURPLE, INK = (
 )
 SOFT, RULE = "#57606a", "#d8dee4"
 CYCLE = ((BLUE, "o"), (VERMILION, "s"), (GREEN, "^"), (ORANGE, "D"), (PURPLE, "v"), (SKY, "P"), (INK, "X"))
-WIDTH = 8.6  # inches of a whole figure; the page is a little wider
+WIDTH = 8.6  # inches width of a figure; the page is slightly wider
 
 STYLE = {
     "svg.fonttype": "none",
@@ -67,7 +67,7 @@ def available():
 
 
 def drawing(draw):
-    """Runs draw() in the style of the report; the figure it returns becomes SVG text."""
+    """Runs draw() in the style of the report and returns its figure as SVG text."""
 
     def wrapped(*args, **kwargs):
         if plt is None:
@@ -94,7 +94,7 @@ def tick_plain(value, _=None):
 
 
 def powers(axis, values, text, all_of_them=False):
-    """Ticks at the values that occur; thinned to what fits, unless all are wanted; no minor ones."""
+    """Sets major ticks at the values that occur, thinned to fit unless all are requested; no minor ticks."""
     values = sorted(set(values))
     while len(values) > 8 and not all_of_them:
         values = values[::-2][::-1]
@@ -104,7 +104,7 @@ def powers(axis, values, text, all_of_them=False):
 
 
 def apart(values, share=0.4):
-    """Of sorted values on a logarithmic axis, the ends and what is not near one of them."""
+    """From sorted values on a logarithmic axis, the first, the last, and those not close to another one."""
     first, last = math.log(values[0]), math.log(values[-1])
     out = [v for v in values[1:-1] if min(math.log(v) - first, last - math.log(v)) >= share * (last - first)]
     return sorted({values[0], *out[:1], values[-1]})
@@ -118,7 +118,7 @@ def log_ticks(axes, low, high):
 
 
 def end_labels(axes, ends, gap=11):
-    """Names at the ends of lines, pushed apart where they would overlap (points)."""
+    """Names at the ends of lines, moved apart (in points) where they would overlap."""
     scale = 72 / axes.figure.dpi
     ends = sorted(
         ([axes.transData.transform((x, y))[1] * scale, x, y, name, colour] for x, y, name, colour in ends),
@@ -146,13 +146,13 @@ def end_labels(axes, ends, gap=11):
 
 
 def reference(axes, value, text, series):
-    """A dotted line across at a value that something is compared with; its name where no line is near."""
+    """A dotted horizontal line at a reference value, with its name where no other line is near."""
     axes.axhline(value, color=SOFT, linewidth=1.1, linestyle=(0, (1, 2)), zorder=1)
     width, _ = axes.figure.get_size_inches()
     share = 0.07 * len(text) / width
 
     def clearance(place):
-        """Least distance of a line, or of its name at its end, from the text's place, in shares of the axes' height."""
+        """Least distance from a line, or the name at its end, to the text at place, in shares of the axes' height."""
         (left, side), gap = place, 1.0
         at = middle + 0.04 * side
         for name, data in series:
@@ -165,7 +165,7 @@ def reference(axes, value, text, series):
                         gap = min(gap, abs(y - at))
         return gap
 
-    axes.get_xlim(), axes.get_ylim()  # they scale themselves when asked
+    axes.get_xlim(), axes.get_ylim()  # computes the limits that the transforms below use
     middle = axes.transAxes.inverted().transform(axes.transData.transform((1, value)))[1]
     places = [(0.005 + (0.99 - share) * k / 8, side) for side in (1, -1) for k in range(9)]
     left, side = max(places, key=clearance)
@@ -182,7 +182,7 @@ def reference(axes, value, text, series):
 
 
 def canvas(width, height):
-    """Axes of this size in inches; what is written around them widens the drawing."""
+    """Axes of this size in inches; labels around them enlarge the drawing."""
     figure, axes = plt.subplots(figsize=(width, height))
     figure.subplots_adjust(0, 0, 1, 1)
     return figure, axes
@@ -190,9 +190,9 @@ def canvas(width, height):
 
 @drawing
 def lines(series, xlabel, ylabel, xtext=tick_plain, references=(), points=(), ticks=None):
-    """series: [(name, [(x, y)])], x on a log-2 axis or, with ticks, on a plain one.
+    """series: [(name, [(x, y)])], with x on a log-2 axis or, if ticks are given, a linear one.
 
-    points: [(x, y, text)], values of a source.
+    points: [(x, y, text)], values of the source.
     """
     longest = max(len(name) for name, _ in series)
     figure, axes = canvas(WIDTH - 0.75 - 0.075 * longest, 2.6)
@@ -227,7 +227,7 @@ def lines(series, xlabel, ylabel, xtext=tick_plain, references=(), points=(), ti
 
 @drawing
 def panels(groups, xlabel, ylabel, xtext=tick_bytes, dashed=(), per_row=4, height=2.0):
-    """Small multiples with shared log axes: [(title, [(name, [(x, y)])])]; a name keeps its colour."""
+    """Small multiples with shared log axes: [(title, [(name, [(x, y)])])]; a name has the same colour in all."""
     names = list(dict.fromkeys(name for _, series in groups for name, _ in series))
     look = dict(zip(names, CYCLE))
     num_cols = min(per_row, len(groups))
@@ -293,7 +293,7 @@ def panels(groups, xlabel, ylabel, xtext=tick_bytes, dashed=(), per_row=4, heigh
 
 @drawing
 def bars(rows, xlabel, marks=(), colours=None, text="{:.0f}"):
-    """Horizontal bars [(name, value, kind)], coloured by kind; marks: [(value, text)] across all."""
+    """Horizontal bars [(name, value, kind)], coloured by kind; marks: [(value, text)], lines across all bars."""
     kinds = list(dict.fromkeys(kind for _, _, kind in rows))
     colour = colours or dict(zip(kinds, (BLUE, SKY, ORANGE, GREEN, PURPLE)))
     longest = max(len(name) for name, _, _ in rows)
@@ -325,7 +325,7 @@ def bars(rows, xlabel, marks=(), colours=None, text="{:.0f}"):
 
 @drawing
 def columns(names, series, xlabel, ylabel, text="{:.0f}", top=None):
-    """Grouped upright bars: series [(name, [value or None])], one value a name."""
+    """Grouped vertical bars: series [(name, [value or None])], one value per name in names."""
     figure, axes = canvas(WIDTH - 0.6, 2.2)
     width = 0.8 / len(series)
     for i, ((name, values), (colour, _)) in enumerate(zip(series, CYCLE)):
@@ -360,7 +360,7 @@ def columns(names, series, xlabel, ylabel, text="{:.0f}", top=None):
 def heat(maps, unit, xlabel, ylabel, per_row=4):
     """Heat maps with one colour scale: [(title, labels, matrix of numbers or None)]."""
     values = sorted(v for _, _, matrix in maps for row in matrix for v in row if v is not None)
-    # A few outliers must not use up the colours: the scale ends at the 1st and 99th percentile.
+    # Outliers should not compress the scale: it ends at the 1st and 99th percentiles.
     low, high = values[len(values) // 100], values[-1 - len(values) // 100]
     if low == high:
         low, high = low - 1, high + 1

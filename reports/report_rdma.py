@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPU-initiated RDMA: section of the report."""
+"""Section of the report: GPU-initiated RDMA."""
 
 import report_plots as plots
 import report_rdma_claims as rdma
@@ -12,7 +12,7 @@ KNOWN = {"fhbn", "transport", "nic", "rxe"}
 def posts(page, rows):
     found = rows.find("fhbn", where=lambda r: r.case.startswith("post_") and r.ns)
     if not found:
-        page.missing("what a post costs", ["fhbn post_*"])
+        page.missing("the cost of a post", ["fhbn post_*"])
         return
     columns = ["case", "by", ">ns", ">cycles"] + [f">{name}" for _, name in PARTS]
     numbers = [
@@ -21,10 +21,10 @@ def posts(page, rows):
         for r in found
     ]
     caption = (
-        "A post of 64 bytes and its signal by one lane: from the payload's stores to the register's, in cycles of"
-        " the SM, medians. Form: both work requests stored; fence: until all of it can be read by the card; record:"
-        " the doorbell record; register: the doorbell, or 64 bytes of BlueFlame. The parts are of a post taken apart, and"
-        " do not add up to the whole, in which they overlap."
+        "A post of 64 bytes with its signal by one lane, from the payload's stores to the store to the card's register:"
+        " medians in SM cycles. Form: both work requests stored; fence: until the card can read all of it; record: the"
+        " doorbell record; register: the doorbell, or 64 bytes of BlueFlame. The parts are measured separately and do"
+        " not add up to the whole, in which they overlap."
     )
     apart = [r for r in found if all(r.number(key) is not None for key, _ in PARTS)]
     plot = None
@@ -47,13 +47,13 @@ def without_cpu(page, rows):
             if rdma.saved(mine, other):
                 found.append((memory, size, mine, other, alone))
     if not found:
-        page.missing("kernels against a CPU on the way, on the model card", ["fhbn model_loopback_*"])
+        page.missing("kernels against a path through the CPU, on the model card", ["fhbn model_loopback_*"])
         return
     page.table(
-        "Through the model card, half a round trip: kernels that post and poll, against a kernel's end, a CPU that posts"
-        " and polls, and the next launch. The model's time is in both and is no network's; beside it what the model"
-        " takes between two CPU threads.",
-        ["memory", ">bytes", ">fhbn, µs", ">conventional, µs", ">less", ">model alone, µs"],
+        "Half a round trip through the model card: kernels that post and poll, against the end of a kernel, a CPU that"
+        " posts and polls, and the next launch. Both include the time of the model, which is not a network's latency;"
+        " the last column is the time of the model between two CPU threads.",
+        ["memory", ">bytes", ">fhbn, µs", ">conventional, µs", ">saved", ">model alone, µs"],
         [
             [
                 "GPU" if memory == "gpu" else memory,
@@ -72,8 +72,8 @@ def flags(page, rows):
     found = rows.find("fhbn", where=lambda r: r.case.startswith(("flag_round_trip", "copy_")) and r.ns)
     if found:
         page.table(
-            "A number from the CPU that a kernel polls, and the kernel's answer in host memory, round trip; and a "
-            "payload that the copy engine moves, alone, as the CPU waits for it.",
+            "Round trip of a number from the CPU that a kernel polls and the kernel's answer in host memory; and the"
+            " time of a payload moved by the copy engine alone, waited for by the CPU.",
             ["case", ">µs", ">p95"],
             [[code(r.case), us(r.ns), us(r.number("p95_ns"))] for r in found],
         )
@@ -85,14 +85,14 @@ def microseconds(record):
 
 def curves(page, rows):
     for what, text, unit, value in (
-        ("put_latency", "Put with signal, one way, by size: half of a ping-pong between two kernels", "µs", microseconds),
-        ("put_bandwidth", "Puts one after another, by size", "GB/s", rdma.gbps),
+        ("put_latency", "Put with signal, one way, by size: half a ping-pong between two kernels", "µs", microseconds),
+        ("put_bandwidth", "Consecutive puts, by size", "GB/s", rdma.gbps),
     ):
         found = rdma.by_bytes(rows, what)
         where = "over NVLink between two GPUs"
         if not found:
             found = rdma.by_bytes(rows, what, one_gpu=True)
-            where = "on one GPU, both ends on it: of the machinery, no figure of a link"
+            where = "with both ends on one GPU: the cost of the software, no figure of a link"
         if not found:
             page.missing(f"transports, {what.replace('_', ' ')}", [f"transport {what}_*"])
             continue
@@ -104,7 +104,7 @@ def curves(page, rows):
         )
         page.figure(
             plots.lines(drawn, "bytes", unit, xtext=plots.tick_bytes) if drawn else None,
-            f"{text}, {where}." + (f" Of one size: {alone}." if alone else ""),
+            f"{text}, {where}." + (f" Measured at one size only: {alone}." if alone else ""),
             ["by", ">size", f">{unit}"],
             [[code(name), size_name(x), fixed(y, 2)] for name, data in series for x, y in data],
         )
@@ -119,9 +119,9 @@ def host_puts(page, rows):
     table = {(r.impl, r.number("bytes")): r for r in found}
     on = sorted({r.get("gpu") for r in found if not r.on_gpu and r.get("gpu")})
     page.table(
-        "Puts by the host, one way, µs, in one process"
+        "Puts by the host in one process, one way, µs"
         + (f" ({', '.join(on)})" if on else "")
-        + ". loop, verbs and fhbn run on a thread or on the model card: loops, and no network.",
+        + ". loop, verbs and fhbn run on a thread or on the model card: loopback, not a network.",
         ["back end"] + [f">{size_name(size)}" for size in sizes],
         [
             [code(b)] + [us(table[b, size].ns) if (b, size) in table else DASH for size in sizes]
@@ -135,7 +135,7 @@ def whole(value):
 
 
 def count(rows, op, case, text):
-    """text, filled with the row's numbers, or None"""
+    """text filled in with the row's numbers, or None"""
     record = next(iter(rows.find(op, where=lambda r: r.case == case)), None)
     if not record:
         return None
@@ -160,7 +160,7 @@ def on_gpu(rows):
 
 def ladder(page, rows):
     tiers = (
-        ("T0", "offsets and constants against mlx5dv.h and NVIDIA's headers, when it is compiled", "make", "in every build"),
+        ("T0", "offsets and constants against mlx5dv.h and NVIDIA's headers, at compile time", "make", "in every build"),
         (
             "T1",
             "bytes against stock libmlx5, on the model card",
@@ -170,7 +170,7 @@ def ladder(page, rows):
         ("T2", "producers and consumers with a planted defect", "cairn check rdma.nic", mutants(rows)),
         (
             "T3",
-            "what connections do: the model against soft-RoCE of a stock Linux kernel, emulated",
+            "behaviour of connections: the model against soft-RoCE of a stock Linux kernel, emulated",
             "cairn check rdma.rxe",
             count(
                 rows,
@@ -187,7 +187,7 @@ def ladder(page, rows):
         ),
         (
             "T5",
-            "kernels post to the model card; NVIDIA's own device code does",
+            "our kernels and NVIDIA's own device code post to the model card",
             "cairn check rdma.fhbn_gpu rdma.fhbn_bytes",
             on_gpu(rows),
         ),
@@ -205,22 +205,22 @@ def ladder(page, rows):
         ),
     )
     page.table(
-        "The ladder: what stands in the place of a card, and how often it was asked.",
-        ["tier", "what", "run it", "counted"],
+        "The verification ladder: what replaces a real card, and how much of it was run.",
+        ["tier", "check", "command", "result"],
         [[tier, what, code(how), counted or DASH] for tier, what, how, counted in tiers],
     )
     lacking = [t[0] for t in tiers if t[3] is None]
     if lacking:
-        page.missing("counts of the ladder", lacking)
+        page.missing("results of the ladder", lacking)
 
 
 def section(page, ctx):
     page.section("GPU-initiated RDMA", "rdma")
     page.para(
-        "A kernel forms the work requests of an mlx5 card and rings its register itself (rdma/README.md). No card was"
-        " there. The vendor's unchanged libmlx5 and NVIDIA's own device code run on a model of one, which names each"
-        " rule that a producer breaks; a kernel's soft-RoCE is the second opinion on what connections do. A loop through"
-        " the model is never a network's latency."
+        "A kernel writes the work requests of an mlx5 card and its doorbell itself (rdma/README.md). No card was"
+        " available. The vendor's unchanged libmlx5 and NVIDIA's own device code run on a model of the card, which"
+        " reports each rule that a producer breaks; the soft-RoCE of a Linux kernel is an independent reference for the"
+        " behaviour of connections. A time through the model is never a network's latency."
     )
     posts(page, ctx.rows)
     without_cpu(page, ctx.rows)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPU-initiated RDMA: claim LA-4, and the figures the project set itself.
+"""GPU-initiated RDMA: claim LA-4, and the project's targets.
 
 Rows: op fhbn (rdma/fhbn_measure.c), transport (transport_measure_test.c), nic (nic_measure_test.c), rxe (rxe_test.c).
-No row of fhbn on a card exists as long as nobody has run it on one: the parts of LA-4 that need a network lack
-their records, and say so.
+fhbn has not been run on a real card, so no such rows exist: the parts of LA-4 that need a network lack their records,
+and the report says so.
 """
 
 import re
@@ -17,7 +17,7 @@ OURS = ("nvlink", "nvlink_stores", "nvlink_memory")
 
 
 def by_bytes(rows, what, one_gpu=False):
-    """{impl: [(bytes, record)]} of the transports' rows: what is put_latency or put_bandwidth."""
+    """{impl: [(bytes, record)]} of the rows of transports; what: put_latency or put_bandwidth."""
     found = {}
     for record in rows.find("transport"):
         match = re.fullmatch(r"(one_gpu_)?" + what + r"_(\d+)", record.case)
@@ -27,7 +27,7 @@ def by_bytes(rows, what, one_gpu=False):
 
 
 def at(found, num_bytes, wanted):
-    """The fastest row of that size whose table is wanted, or None."""
+    """The fastest row of that size whose impl satisfies wanted, or None."""
     rows = [r for impl, data in found.items() if wanted(impl) for size, r in data if size == num_bytes]
     return min(rows, key=lambda r: r.ns, default=None)
 
@@ -37,7 +37,7 @@ def ours(impl):
 
 
 def nccl(impl):
-    """ncclSend and ncclRecv, which the source compares with; NCCL's own device code has tables of its own."""
+    """ncclSend and ncclRecv, the source's baseline; NCCL's own device code has other table names."""
     return impl == "nccl"
 
 
@@ -46,7 +46,7 @@ def gbps(record):
 
 
 def saved(mine, other):
-    """(share of the time that is saved, text) or None"""
+    """(share of the time saved, text), or None"""
     if not mine or not other or not mine.ns or not other.ns:
         return None
     share = 1 - mine.ns / other.ns
@@ -54,7 +54,7 @@ def saved(mine, other):
 
 
 def loopback(rows, memory, num_bytes=64):
-    """The same model NIC, kernels alone against a CPU on the way: (fhbn's row, the other), either may be None"""
+    """(row of fhbn, row of the path through the CPU) on the same model NIC; either may be None"""
     case = f"model_loopback_{num_bytes}_bytes_{memory}_memory"
     return rows.by_key.get(("fhbn", case, "fhbn")), rows.by_key.get(("fhbn", case, "host_path"))
 
@@ -64,18 +64,19 @@ def la_4(rows):
         "LA-4",
         "FHBN takes 33.0 µs where NCCL takes 66.6 µs, and reaches 45.7 of 50 GB/s where NCCL reaches 35.5",
         f"{LAMINA}, figure 13; H100, ConnectX-7, 400 Gbit/s RoCE",
-        "The source's link is a network. No RDMA card was there: what is of the wire was not measured, and what runs"
-        " through a model of the card is not a network's latency. Measured are the same comparison on the link there"
-        " is, NVLink between two GPUs, and the part of the gain that is no matter of the wire: a kernel that posts"
-        " and polls, against a kernel's end, a CPU that posts and polls, and a launch, on the same model card.",
+        "The source's link is a network. No RDMA card was available: the parts that need the network were not measured,"
+        " and a time through a model of the card is not a network's latency. Measured are the same comparison on the"
+        " available link, NVLink between two GPUs, and the part of the gain that does not depend on the network: a"
+        " kernel that posts and polls, against the end of a kernel, a CPU that posts and polls, and a launch, on the"
+        " same model card.",
     )
-    card = "rows of two cards and a switch: nobody has recorded any"
+    card = "rows measured with two cards and a switch: none were recorded"
     claim.part("a small message over RoCE", "33.0 µs, NCCL 66.6", "at most half of NCCL's", card, None)
-    claim.part("a large one over RoCE", "45.7 GB/s, NCCL 35.5", "at least 91% of the link", card, None)
+    claim.part("a large message over RoCE", "45.7 GB/s, NCCL 35.5", "at least 91% of the link", card, None)
     latency, bandwidth = by_bytes(rows, "put_latency"), by_bytes(rows, "put_bandwidth")
     small = saved(at(latency, SMALL, ours), at(latency, SMALL, nccl))
     claim.part(
-        "the same over NVLink: put and signal by a kernel, 8 B, against ncclSend and ncclRecv",
+        "a small message over NVLink: put and signal of 8 B by a kernel, against ncclSend and ncclRecv",
         "50.5% less",
         "at least 50% less",
         f"transport put_latency_{SMALL}: nvlink, nccl",
@@ -85,13 +86,13 @@ def la_4(rows):
         gbps(at(bandwidth, LARGE, wanted)) for wanted in (ours, lambda impl: impl == "copy_engine", nccl)
     )
     claim.part(
-        "over NVLink: put of 64 MiB, of what the link gives",
+        "over NVLink: put of 64 MiB, share of the link's bandwidth",
         "91.4%",
         "at least 91% of the copy engine's",
         f"transport put_bandwidth_{LARGE}: nvlink, copy_engine",
         mine
         and engine
-        and (f"{percent(mine / engine)} ({num(mine)} of {num(engine)} GB/s)", mine / engine >= 0.91, "less"),
+        and (f"{percent(mine / engine)} ({num(mine)} of {num(engine)} GB/s)", mine / engine >= 0.91, "less than 91%"),
     )
     claim.part(
         "over NVLink: put of 64 MiB, against NCCL",
@@ -103,7 +104,7 @@ def la_4(rows):
     for memory in ("gpu", "host"):
         gain = saved(*loopback(rows, memory))
         claim.part(
-            f"no CPU on the way: 64 B through the model card, {memory.upper() if memory == 'gpu' else memory} memory",
+            f"without the CPU: 64 B through the model card, {memory.upper() if memory == 'gpu' else memory} memory",
             "50.5% less",
             "at least 50% less",
             f"fhbn model_loopback_64_bytes_{memory}_memory: fhbn, host_path",

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the section on RDMA, on made-up records: python3 reports/report_rdma_test.py"""
+"""Tests of the section on RDMA on synthetic records: python3 reports/report_rdma_test.py"""
 
 import os
 import sys
@@ -20,7 +20,7 @@ def host(op, case, impl, **members):
 
 
 def rdma(post=900, save=0.6, put=1100, engine=396.0, share=0.97, nccl=3000, nccl_gbps=300.0, rules=0, requests=10**7):
-    """Rows of a run; as the arguments are by default every figure is reached."""
+    """Rows of a run; with the default arguments every target is reached."""
     out = []
     for ring, factor in (("gpu", 1), ("host", 2)):
         for bell in ("bell8", "blueflame"):
@@ -75,7 +75,7 @@ class Claim(TestCase):
         claim = claims_of(rdma())["LA-4"]
         self.assertEqual(claim.verdict(), ("none", "not measurable here"))
         self.assertEqual([p.holds for p in claim.parts], [None, None, True, True, True, True, True])
-        self.assertIn("No RDMA card was there", claim.method)
+        self.assertIn("No RDMA card was available", claim.method)
 
     def test_what_was_measured_can_refute(self):
         for bad, at in (({"nccl": 2000}, 2), ({"share": 0.9}, 3), ({"nccl_gbps": 390.0}, 4), ({"save": 0.49}, 5)):
@@ -124,9 +124,9 @@ class Section(TestCase):
             "GPU-initiated RDMA",
             "gpu_ring_blueflame",
             "gpunetio",
-            "Of one size: flag 0.70 µs at 8 B.",
+            "Measured at one size only: flag 0.70 µs at 8 B.",
             "1.23",
-            "Puts by the host, one way, µs, in one process (a CPU)",
+            "Puts by the host in one process, one way, µs (a CPU)",
             "60%",
             "over NVLink between two GPUs",
             "77 of 77 caught, of 2 kinds",
@@ -140,7 +140,7 @@ class Section(TestCase):
 
     def test_without_rows_it_says_so(self):
         text = self.check_html(page_of(machine()))
-        for part in ("fhbn post_*", "fhbn model_loopback_*", "transport put_latency_*", "counts of the ladder"):
+        for part in ("fhbn post_*", "fhbn model_loopback_*", "transport put_latency_*", "results of the ladder"):
             self.has(text, part)
         self.has(text, "has not been run")
 

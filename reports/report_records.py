@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The records of `cairn bench --json`: reading, checking, looking up.
+"""The records of `cairn bench --json`: reading, checking, look-up.
 
-A file holds one JSON object a line (reports/README.md has the schema).  Several runs may be
-concatenated: of records with the same (op, case, impl) the last one counts, at the place of the
-first, so that a table's order does not depend on how often a row was measured.  Keys this module
-does not know are kept.  Anything malformed raises BadRecords, whose text names file and line.
+A file holds one JSON object per line (schema: reports/README.md).  Several runs may be concatenated: of
+records with the same (op, case, impl) the last one counts, at the position of the first, so that the order
+of a table does not depend on how often a row was measured.  Unknown keys are kept.  Malformed input raises
+BadRecords, whose text names file and line.
 """
 
 import json
 import math
 import re
 
-# Of these, what is there must be a finite number; times must be above 0.
+# Each of these members, if present, must be a finite number; times must be above 0.
 NUMBERS = (
     "err_over_bound",
     "n",
@@ -36,10 +36,10 @@ class BadRecords(Exception):
 
 
 class Record:
-    """One row.  raw: the JSON object, whole; n: the numbers of the case's name; words: the rest.
+    """One row.  raw: the whole JSON object; n: the numbers in the case's name; words: the other parts.
 
     size8_len4096_bf16_sum_oneshot has n = {size: 8, len: 4096}, words = [bf16, sum, oneshot]; a bare number
-    belongs to what stands before it: decode_h32_8_b64 has n = {h: 32, h2: 8, b: 64}.
+    belongs to the part before it: decode_h32_8_b64 has n = {h: 32, h2: 8, b: 64}.
     """
 
     def __init__(self, raw, where="a record"):
@@ -57,7 +57,7 @@ class Record:
         return value if is_number(value) else None
 
     def need(self, key):
-        """raw[key], which a row of this family has; else BadRecords."""
+        """raw[key], which every row of this family must have; raises BadRecords without it."""
         value = self.number(key)
         if value is None:
             raise BadRecords(f"{self.where}: {self.op} {self.case}: {key}: missing or not a finite number")
@@ -69,11 +69,11 @@ class Record:
 
     @property
     def on_gpu(self):
-        # A host table has no driver; see device_info in conformance/abi.h.
+        # Host rows have an empty driver; see device_info in conformance/abi.h.
         return bool(self.raw.get("driver"))
 
     def computes(self):
-        """Is it arithmetic that bounds this row, not memory?  Machines turn at 50 to 200 flops a byte."""
+        """Whether the row is bound by arithmetic, not memory.  Machines balance at 50 to 200 flops per byte."""
         flops, num_bytes = self.number("flops") or 0, self.number("bytes") or 0
         return flops > 100 * num_bytes
 
@@ -106,7 +106,7 @@ def refuse_constant(text):
 
 
 def parse_line(text, where="a record"):
-    """One record, or ValueError with what is wrong with it."""
+    """Parses one record; ValueError if it is malformed."""
     raw = json.loads(text, parse_constant=refuse_constant)
     if not isinstance(raw, dict):
         raise ValueError("not a JSON object")
@@ -114,7 +114,7 @@ def parse_line(text, where="a record"):
         raise ValueError(f"v: version {raw['v']!r} is not known")
     for key in ("op", "case", "impl"):
         if not isinstance(raw.get(key), str) or not raw[key]:
-            raise ValueError(f"{key}: missing or not a text")
+            raise ValueError(f"{key}: missing or not a string")
     for key in NUMBERS:
         if key in raw and not is_number(raw[key]):
             raise ValueError(f"{key}: {raw[key]!r} is not a finite number")
@@ -123,7 +123,7 @@ def parse_line(text, where="a record"):
             raise ValueError(f"{key}: {raw[key]!r} is not above 0")
     for key in ("gpu", "driver", "source", "impl_version"):
         if key in raw and not isinstance(raw[key], str):
-            raise ValueError(f"{key}: {raw[key]!r} is not a text")
+            raise ValueError(f"{key}: {raw[key]!r} is not a string")
     return Record(raw, where)
 
 
@@ -148,7 +148,7 @@ def load(path):
 
 
 class Rows:
-    """A set of records with look-up by op, implementation, words and numbers of the case's name."""
+    """A set of records with look-up by op, implementation, and words and numbers of the case's name."""
 
     def __init__(self, records):
         self.all = list(records)
@@ -164,7 +164,7 @@ class Rows:
         return Rows(r for r in self.all if test(r))
 
     def find(self, op, *words, impl=None, where=None, **numbers):
-        """Records of op whose name has all these words and numbers, in file order."""
+        """Records of op whose case has all these words and numbers, in file order."""
         return [
             r
             for r in self.all
@@ -184,7 +184,7 @@ class Rows:
 
 
 class Ceilings:
-    """What this machine reached at best: the denominators of every share in the report."""
+    """The best rates that this machine reached: the denominators of every share in the report."""
 
     def __init__(self, rows):
         self.read = self.top(rows, "gbps", "stream", "read")
@@ -204,7 +204,7 @@ class Ceilings:
         return self.gemm.number("tflops") if self.gemm else None
 
     def share(self, record):
-        """(share, which ceiling) of a row that moves memory or computes, or (None, '')."""
+        """(share, name of the ceiling) of a row that moves memory or computes, or (None, '')."""
         best = (None, "")
         for key, top, name in (("gbps", self.gbps(), "read"), ("tflops", self.tflops(), "gemm")):
             value = record.number(key)
@@ -214,7 +214,7 @@ class Ceilings:
 
 
 class Machine:
-    """Where rows were taken: GPU, driver, clocks, digests, as the rows themselves say."""
+    """The machine of the rows: GPU, driver, clocks, digests, as recorded in the rows."""
 
     def __init__(self, rows):
         def values(key):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Made-up records, and what the tests of the report have in common."""
+"""Synthetic records, and code shared by the tests of the report."""
 
 import contextlib
 import io
@@ -62,7 +62,7 @@ def machine(
     gain=3,
     extra_bytes=0,
 ):
-    """A whole set of records; as the arguments are by default, every claim holds."""
+    """A complete set of records; with the default arguments every claim holds."""
     out = [
         moved("stream", "read_32m", 32 << 20, 0.8 * read),
         moved("stream", "read_1g", 1 << 30, read),
@@ -147,14 +147,14 @@ def machine(
         moved("decode_step", "layer_llama3_8b_b1_kv1024_graph", 4e8, 0.7 * read),
     ]
     out += [moved("sample", f"rows{n}_vocab128256_topk50_topp90", n << 19, 50.0 * n) for n in (1, 64, 256)]
-    # 66 rounds of 16 KiB, 258 of 256 B; the counter sees a little more than the payload
+    # 66 rounds of 16 KiB, 258 of 256 B; the hardware counter gives slightly more than the payload
     out.append(counted("cluster_reduce", "size4_len4096_f32_sum_tree", "cuda", 1, 0, 66 * 131072 * (1.05 + extra_bytes)))
     out.append(counted("cluster_gather", "size4_len64_f32_tree", "cuda", 1, 0, 258 * 3072 * (1.05 + extra_bytes)))
     return out
 
 
 def counted(op, case, impl, launches, stored, sent=0):
-    """As reports/traffic.py writes it: no times."""
+    """A record as reports/traffic.py writes it, without times."""
     return {
         "v": 1, "op": "traffic", "case": f"{op}_{case}", "impl": impl, "gpu": "NVIDIA H200", "driver": "580.159",
         "bytes": 10**6, "launches": launches, "dram_read_bytes": 10**6, "dram_write_bytes": 5000, "l2_bytes": 2 * 10**6,
@@ -163,7 +163,7 @@ def counted(op, case, impl, launches, stored, sent=0):
 
 
 def fused(holds):
-    """Rows of the fused operations by which CF-6 to CF-13 all hold, or all do not."""
+    """Rows of the fused operations with which all of CF-6 to CF-13 hold, or none of them."""
     out = []
 
     def pair(op, case, ns, gain, other="unfused", **more):
@@ -219,7 +219,7 @@ def page_of(measured, recorded=None):
 
 
 class Balance(HTMLParser):
-    """Every tag that opens closes, in order."""
+    """Checks that every tag is closed, in the right order."""
 
     def __init__(self):
         super().__init__()
@@ -267,7 +267,7 @@ class TestCase(unittest.TestCase):
         return text
 
     def has(self, text, part, there=True):
-        """assertIn without printing a whole page."""
+        """assertIn without printing the whole page."""
         self.assertIs(part in text, there, part)
 
     def run_main(self, program, *args):

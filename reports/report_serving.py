@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The serving engine: section of the report, and the figures the project set itself.
+"""Section of the report: the serving engine; and the project's targets for it.
 
 Rows: op throughput (serving/bench/throughput_test.c), first_token (first_token_test.c), serve (tools/serve_figures.py),
 scheduler, scheduler_claims, kv_waste, prefix_trace and sharing_speed (tests of those names), kv_move_link
-(fused/cache/kv_move_link_test.c).  The claims that these decide are in report_serving_claims.py.
+(fused/cache/kv_move_link_test.c).  report_serving_claims.py has the claims decided by these rows.
 """
 
 import report_timeline
@@ -18,7 +18,7 @@ PARTS = (("gemm", "products"), ("attn_paged", "attention"), ("rmsnorm", "norms")
 
 
 def one(rows, op, *ends):
-    """The row of this operation whose case ends so; one made on a GPU before others."""
+    """The row of this operation whose case ends with one of ends; a GPU row is preferred."""
     found = rows.find(op, where=lambda r: r.case.endswith(ends) and r.get("ok") is not False)
     return next(iter(sorted(found, key=lambda r: not r.on_gpu)), None)
 
@@ -54,48 +54,48 @@ def targets(rows):
     decode = one(rows, "throughput", "decode_256")
     return [
         target(
-            "Llama-3-8B bf16, offline, 1024 in, 512 out, all tokens",
-            "50% of compute / 2P at the fastest product measured beside it (aim: 70%)",
+            "Llama-3-8B bf16, offline, 1024 tokens in, 512 out, all tokens",
+            "50% of compute / 2P with the fastest product measured beside it (aim: 70%)",
             "throughput llama3_8b_1024_512",
             judged(full, "optimal_pct", lambda v: f"{v:.1f}%: {full.need('tokens_per_s'):,.0f} tokens/s", lambda v: v >= 50),
         ),
         target(
-            "scheduler and sampler, batch 256, a step of the host",
+            "scheduler and sampler, batch 256, host time per step",
             "under 100 µs",
             "throughput decode_256",
             judged(decode, "host_us", lambda v: f"{v:.1f} µs; device idle {decode.need('idle_pct'):.2f}%", lambda v: v < 100),
         ),
         target(
-            "server, Poisson at 80% of saturation: p99 of a token's time",
+            "server, Poisson arrivals at 80% of saturation: p99 of the time per token",
             "under twice the mean",
             "serve *_online80",
             reached(one(rows, "serve", "_online80"), lambda r: f"{r.need('p99_over_mean'):.2f} times"),
         ),
         target(
-            "server, one request: time of a token",
+            "server, one request: time per token",
             "within 5% of the bare step",
             "serve *_batch1",
             reached(one(rows, "serve", "_batch1"), lambda r: f"{100 * (r.need('over_bare') - 1):+.1f}%"),
         ),
         target(
-            "server, 8K of the prompt in the cache: first token",
-            "under a tenth of a miss",
+            "server, 8K of the prompt in the cache: time to first token",
+            "under a tenth of that without",
             "serve *_prefix8k",
             reached(one(rows, "serve", "_prefix8k", "_prefix"), lambda r: f"{100 * r.need('hit_over_miss'):.1f}%"),
         ),
         target(
-            "server, 1000 idle connections, 256 streams, 20 that nobody reads",
-            "no token lost, memory flat",
+            "server, 1000 idle connections, 256 streams, 20 stalled readers",
+            "no token lost, constant memory",
             "serve *_connections",
             reached(
                 one(rows, "serve", "_connections"),
-                lambda r: f"{r.need('answered'):,.0f} answers whole in {r.need('seconds'):.0f} s, front"
+                lambda r: f"{r.need('answered'):,.0f} complete answers in {r.need('seconds'):.0f} s, front-end process"
                 f" {r.need('front_grown_bytes') / 1e6:+.1f} MB",
             ),
         ),
         target(
             "server, worker killed 20 times under load",
-            "answered or failed cleanly, back within the load time, no leak",
+            "every request answered or failed cleanly, recovery within the load time, no leak",
             "serve *_kill9",
             reached(one(rows, "serve", "_kill9"), lambda r: f"{r.need('sent'):,.0f} requests"),
         ),
@@ -108,9 +108,10 @@ def throughput(page, rows):
         page.missing("offline throughput", ["throughput llama3_8b_1024_512"])
         return
     page.table(
-        "All requests there from the start, 1024 tokens in and 512 out, the batch full: all tokens a second, prompts'"
-        " and answers'. The share is of compute / 2P, compute being the fastest product that was measured beside it.",
-        ["case", ">rows a step", ">tokens/s", ">new", ">share", ">step, ms", ">host, µs", ">device idle"],
+        "All requests are present from the start, with 1024 tokens in and 512 out, and the batch is full. tokens/s counts"
+        " the tokens of prompts and answers. The share is of compute / 2P, where compute is the fastest product"
+        " measured beside it.",
+        ["case", ">rows per step", ">tokens/s", ">new", ">share", ">step, ms", ">host, µs", ">device idle"],
         [
             [
                 code(r.case),
@@ -129,7 +130,7 @@ def throughput(page, rows):
     table = [[(c, one(rows, "throughput", f"{c}_{part}")) for c in cases] for part, _ in PARTS]
     if any(r for line in table for _, r in line):
         page.table(
-            "Where a step's time goes: events round each operation of steps run apart, ms, all layers.",
+            "Where a step's time goes: events around each operation in steps run separately, ms, all layers.",
             ["operation"] + [f">{c}" for c in cases],
             [[name] + [fixed(number(r, "ms"), 2) for _, r in line] for (_, name), line in zip(PARTS, table)],
         )
@@ -142,7 +143,7 @@ def server(page, rows):
         return
     keys = ("ttft_p50_ns", "ttft_p99_ns", "tpot_mean_ns", "tpot_p99_ns", "itl_p50_ns", "itl_p99_ns")
     page.table(
-        "cairn serve, measured by cairn bench serve over sockets. Times count from when a request was due, ms.",
+        "cairn serve, measured by cairn bench serve over sockets. Times in ms, counted from the scheduled arrival of a request.",
         ["case", "by", ">output tokens/s", ">TTFT p50", ">p99", ">TPOT mean", ">p99", ">ITL p50", ">p99"],
         [
             [code(r.case), code(r.impl), num(r.number("output_tokens_per_s"))]
@@ -156,7 +157,7 @@ def host(page, rows):
     found = [r for r in rows.find("scheduler") if r.number("median_ns")]
     if found:
         page.table(
-            "A plan and its report, a step of the scheduler alone, µs.",
+            "Time of a step of the scheduler alone (plan and report), µs.",
             ["case", ">batch", ">rows", ">median", ">p99"],
             [
                 [code(r.case), num(r.number("batch")), num(r.number("rows"))]
@@ -167,8 +168,8 @@ def host(page, rows):
     found = [r for r in rows.find("kv_waste") if r.number("sharegpt_waste") is not None]
     if found:
         page.table(
-            "Places of the KV cache that no token uses (simulated: lengths drawn as ShareGPT's and Alpaca's are, AT-11), and"
-            " what reserving the longest answer would leave unused.",
+            "Share of the KV cache that holds no token (simulated: lengths drawn like those of ShareGPT and Alpaca, AT-11),"
+            " and the unused share if space for the longest answer were reserved.",
             ["page", ">ShareGPT", ">Alpaca", ">reserved, ShareGPT", ">Alpaca"],
             [
                 [r.case.removeprefix("waste_page")]
@@ -181,15 +182,15 @@ def host(page, rows):
         )
 
 
-WAYS = {"copy": "one contiguous copy", "pieces": "a copy for each page, layer and side",
-        "staged": "one copy, moved to its places on the device"}  # fmt: skip
+WAYS = {"copy": "one contiguous copy", "pieces": "one copy for each page, layer and side (K or V)",
+        "staged": "one copy, then moved into place on the device"}  # fmt: skip
 
 
 def link(page, rows):
-    """Pages of the cache to host memory and back."""
+    """Transfers of cache pages to host memory and back."""
     found = [r for r in rows.find("kv_move_link") if r.ns and r.number("bytes")]
     if not found:
-        page.missing("the cache's way to host memory", ["kv_move_link copy_engine_*, host_*, pages_*"])
+        page.missing("transfers between the cache and host memory", ["kv_move_link copy_engine_*, host_*, pages_*"])
         return
 
     def way(record):
@@ -197,8 +198,8 @@ def link(page, rows):
         return WAYS.get(record.impl) or "one launch" + (f", {ctas} CTA{'s' * (ctas > 1)}" if ctas else "")
 
     page.table(
-        "Pages of the cache between the device and pinned host memory; times with the host's calls. What a contiguous"
-        " copy takes is the link's speed. A launch moves the pages by loads and stores of the device.",
+        "Pages of the cache moved between the device and pinned host memory; times include the host's calls. The"
+        " contiguous copy gives the speed of the link. A launch moves the pages by loads and stores of the device.",
         ["case", "by", ">µs", ">GB/s"],
         [[code(r.case), way(r), us(r.ns), fixed(r.number("bytes") / r.ns, 1)] for r in found],
     )
@@ -207,8 +208,8 @@ def link(page, rows):
 def section(page, ctx):
     page.section("Serving", "serving")
     page.para(
-        "The engine that stands on the kernels (serving/README.md): a scheduler that fills every step with the same"
-        " number of rows, a paged cache with a tree of prefixes, and cairn serve in front, two processes."
+        "The engine that uses the kernels (serving/README.md): a scheduler that fills every step with the same number of"
+        " rows, a paged cache with a prefix tree, and the server cairn serve, which consists of two processes."
     )
     throughput(page, ctx.rows)
     report_timeline.figure(page, ctx.rows)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The serving engine: claims AT-11 to AT-14 and NF-9 to NF-11.
 
-Rows: op kv_waste, scheduler_claims and prefix_trace of the processor (serving/*_test.c of those names), which need no
-GPU; throughput, sharing_speed (serving/) and kv_move_link (fused/), which do.  A row that says "simulated" counts
-pages and tokens over lengths that were drawn: nothing of it was timed, and the page says so.
+Rows: op kv_waste, scheduler_claims and prefix_trace (serving/*_test.c of those names) from the CPU alone; throughput,
+sharing_speed (serving/) and kv_move_link (fused/) need a GPU.  A row with "simulated" counts pages and tokens over
+randomly drawn lengths; nothing in it was timed, and the page says so.
 """
 
 import report_tree as tree
@@ -17,13 +17,13 @@ NANOFLOW = "Zhu et al. 2024, NanoFlow (arXiv 2408.12757)"
 
 
 def host(rows, op, case):
-    """A row of the processor, if it is there and right."""
+    """The row of the CPU, if it exists and is correct."""
     record = rows.by_key.get((op, case, "host"))
     return record if record and record.get("ok") is not False else None
 
 
 def numbers(record, *keys):
-    """Their values, or None if the row or one of them is missing."""
+    """The values of these keys, or None if the row or one of them is missing."""
     found = [number(record, key) for key in keys]
     return None if None in found else found
 
@@ -40,11 +40,11 @@ def at_11(rows):
     claim = Claim(
         "AT-11",
         "Paging wastes under 4% of the KV cache, reserving wastes 60% to 80%",
-        f"{VLLM}, as its authors sum it up; A10G and A100",
-        "The pool of this engine with 128 sequences that decode side by side, each replaced when its answer is done:"
-        " the share of the memory taken that holds no token, mean over the steps. Lengths are drawn with ShareGPT's"
-        " means, which the source takes its requests from; half a page is lost at each sequence's end, so shorter"
-        " ones lose more.",
+        f"{VLLM}, as summarised by its authors; A10G and A100",
+        "The pool of this engine with 128 sequences that decode concurrently, each replaced when its answer is complete:"
+        " the share of the allocated memory that holds no token, mean over the steps. Lengths are drawn with the means"
+        " of ShareGPT, the source of the paper's requests; half a page is lost at the end of each sequence, so the loss"
+        " is larger for shorter ones.",
     )
     row, eight = host(rows, "kv_waste", "waste_page16"), host(rows, "kv_waste", "waste_page8")
     result, found = None, numbers(row, "sharegpt_waste", "alpaca_waste")
@@ -58,7 +58,7 @@ def at_11(rows):
     if found:
         text = percent(found[0])
         result = (said(f"{text}; Alpaca's: {percent(found[1])}", row), 0.6 <= found[0] <= 0.8, text)
-    claim.part("the longest length reserved, 2048", "60% to 80%", "60% to 80%", "kv_waste waste_page16", result)
+    claim.part("space for the longest length reserved, 2048 tokens", "60% to 80%", "60% to 80%", "kv_waste waste_page16", result)
     return claim
 
 
@@ -66,7 +66,7 @@ WIDTHS = (2, 4, 6)
 
 
 def saved(rows, key):
-    """[(share, text)] over the data sets and widths; [] unless all are there."""
+    """[(share, text)] over the data sets and widths; [] if one is missing."""
     found = [
         (number(host(rows, "kv_waste", f"sharing_{data}_{n}"), key), f"{n} on {name}")
         for data, name in (("sharegpt", "ShareGPT"), ("alpaca", "Alpaca"))
@@ -79,11 +79,12 @@ def at_12(rows):
     claim = Claim(
         "AT-12",
         "Sharing saves up to 55% of the memory in parallel sampling and beam search, for up to 2.2 times the throughput",
-        f"{VLLM}, as its authors sum it up; A10G and A100",
-        "Memory: the pages that the tables name, and how many of them differ, mean over a request's steps, in pages of"
-        " 16; answers and beams of lengths like ShareGPT's and Alpaca's, beams chosen by random scores. Throughput:"
-        " the engine with Llama-3-8B's shape and random weights in a pool that holds 32 sequences of 1152 tokens;"
-        " four answers of 128 to each prompt, as one request and as four that share nothing.",
+        f"{VLLM}, as summarised by its authors; A10G and A100",
+        "Memory: pages named by the page tables, and how many of them are distinct, mean over the steps of a request, in"
+        " pages of 16 tokens; lengths of answers and beams like those of ShareGPT and Alpaca, beams chosen by random"
+        " scores. Throughput: the engine with the shape of Llama-3-8B and random weights, in a pool that holds 32"
+        " sequences of 1152 tokens; four answers of 128 tokens to each prompt, as one request and as four requests that"
+        " share nothing.",
     )
     first = host(rows, "kv_waste", "sharing_sharegpt_2")
     for what, key, source, rule, holds in (
@@ -105,25 +106,25 @@ def at_12(rows):
     return claim
 
 
-# What the source says of each step, in its letters; b' is what is left of b when its beginning has become a node.
-# (in words, added: (node, what it hangs from), nodes whose beginning has become a node, evicted)
+# The source's description of each step, with its letters for the nodes; b' is the remainder of b after a split.
+# (description, added: (node, parent), nodes that were split, evicted)
 PICTURES = (
     ("the tree is empty", (), (), ()),
     ("a chat is one edge with one new node", (("b", "a"),), (), ()),
-    ("the prefix is found, the turn appended", (("c", "b"),), (), ()),
+    ("the prefix is found, the turn is appended", (("c", "b"),), (), ()),
     ("b is split, so that two chats share the system prompt", (("d", "b"),), ("b",), ()),
-    ("c has to go, the turn hangs from d", (("h", "d"),), (), ("c",)),
+    ("c is evicted, the turn is added below d", (("h", "d"),), (), ("c",)),
     ("the root gets a second child", (("e", "a"),), (), ()),
     ("e is split, so that all queries share the examples", (("j", "e"), ("k", "e"), ("l", "e")), ("e",), ()),
-    ("all of the second chat has to go: g and h", (("f", "b'"),), (), ("g", "h")),
-    ("i, k and l have to go; answers hang from j's question", (("m", "j"), ("n", "j"), ("o", "j")), ("j",), ("i", "k", "l")),
+    ("all of the second chat is evicted: g and h", (("f", "b'"),), (), ("g", "h")),
+    ("i, k and l are evicted; answers go below j's question", (("m", "j"), ("n", "j"), ("o", "j")), ("j",), ("i", "k", "l")),
 )
-FOUND = (3, 5, 9)  # steps whose prompt is in the tree whole, as the source tells it: its keys and values are used again
+FOUND = (3, 5, 9)  # steps whose whole prompt is in the tree according to the source: its keys and values are reused
 
 
 def happened(before, now):
-    """(added, split, evicted) of a step, in the form of PICTURES.  A node that is not new and ends where none ended
-    before is the beginning of one that was split."""
+    """(added, split, evicted) of a step, in the form of PICTURES.  A node that is not new and whose path did not end
+    there before is the first half of a split node."""
     ends = {before.path(n) for n in before.nodes} if before else set()
     added = tuple(sorted((n.name, n.parent) for n in now.nodes if n.state == "+"))
     split = tuple(sorted(n.name for n in now.nodes if n.state != "+" and now.path(n) not in ends))
@@ -131,14 +132,14 @@ def happened(before, now):
 
 
 def whole(before, now):
-    """Is a step's tree the one before, but for what it says was added and evicted?  Paths tell, not letters."""
+    """Whether a step's tree is the previous one except for the nodes added and evicted.  Compares paths, not letters."""
     ends = {before.path(n) for n in before.nodes} if before else set()
     gone, new = {now.path(n) for n in now.evicted}, {now.path(n) for n in now.nodes if n.state == "+"}
     return gone <= ends and (ends - gone) | new <= {now.path(n) for n in now.nodes}
 
 
 def told(added, split, evicted):
-    texts = [f"{name} at {parent}" for name, parent in added]
+    texts = [f"{name} below {parent}" for name, parent in added]
     return "; ".join(
         text
         for text in (
@@ -153,11 +154,11 @@ def told(added, split, evicted):
 def at_13(rows):
     claim = Claim(
         "AT-13",
-        "The tree of prefixes goes through the nine steps of the source's picture",
+        "The prefix tree goes through the nine steps of the source's figure",
         f"{SGLANG}, figure 3: RadixAttention operations with an LRU eviction policy",
-        "The prefix tree and the pool that serve, in pages of one token as there, driven through the same requests; the"
-        " source gives no lengths: these make happen what it tells, in 120 pages. Nodes and evictions are read from"
-        " the tree after each step; the figure in the section on serving shows all of it.",
+        "The prefix tree and the pool of the engine, with pages of one token as in the source, get the same requests."
+        " The source gives no lengths; these were chosen to cause its events in 120 pages. Nodes and evictions are"
+        " read from the tree after each step; the figure in the section on serving shows them all.",
     )
     found = tree.steps(rows)
     for i, (source, *wanted) in enumerate(PICTURES):
@@ -168,10 +169,10 @@ def at_13(rows):
             text = told(*got) or ("nothing" if now.nodes else "no node")
             holds = got == tuple(wanted) and whole(before, now) and (i > 0 or not now.nodes)
             if now.number in FOUND:
-                text += f"; {num(now.found)} of {num(now.prompt)} tokens found"
+                text += f"; {num(now.found)} of {num(now.prompt)} prompt tokens found"
                 holds = holds and bool(now.prompt) and now.found == now.prompt
             result = (text, holds, f"({now.number}) {text}")
-        rule = (told(*wanted) or "no node") + "; its prompt found whole" * (i + 1 in FOUND)
+        rule = (told(*wanted) or "no node") + "; its whole prompt is found" * (i + 1 in FOUND)
         claim.part(f"step\u00a0{i + 1}", source, rule, f"{tree.OP} step1 to step{tree.STEPS}", result)
     return claim
 
@@ -181,13 +182,13 @@ def at_14(rows):
         "AT-14",
         "Cache-aware scheduling raises the hit rate",
         f"{SGLANG}: longest shared prefix first",
-        "The scheduler that serves: 480 questions about 24 documents in any order, memory for ten of the documents; the"
-        " share of the prompts' tokens that is found in the cache, by how many later requests may overtake one.",
+        "The scheduler of the engine with 480 questions about 24 documents in random order and memory for ten of the"
+        " documents: the share of prompt tokens found in the cache, by how many later requests may overtake a request.",
     )
     row = host(rows, "scheduler_claims", "longest_prefix_first")
     found, result = numbers(row, "arrival_hits", "longest_hits"), None
     if found:
-        text = f"{percent(found[1])}, in order of arrival {percent(found[0])}"
+        text = f"{percent(found[1])}; in order of arrival {percent(found[0])}"
         result = (said(text, row), found[1] > found[0], text)
     needs = "scheduler_claims longest_prefix_first"
     claim.part("longest prefix first", "higher", "higher than in order of arrival", needs, result)
@@ -195,12 +196,12 @@ def at_14(rows):
     if found:
         text = f"{percent(found[1])} at 16, {percent(found[2])} at 64"
         result = (said(text, row), found[0] < found[1] <= found[2], text)
-    claim.part("the same, overtaken by 16 or 64 at most", DASH, "higher, and no lower with the wider bound", needs, result)
+    claim.part("the same, with at most 16 or 64 overtaking requests", DASH, "higher, and no lower with the wider bound", needs, result)
     return claim
 
 
 def kept(rows):
-    """The throughput row with all keys and values offloaded, of the model that was run without, too."""
+    """The throughput row with all keys and values offloaded, for the model that was also run without offloading."""
     found = rows.find("throughput", where=lambda r: r.case.startswith("llama3_8b") and r.case.endswith("_keep"))
     return next((r for r in found if r.on_gpu and r.get("ok") is not False), None)
 
@@ -208,12 +209,12 @@ def kept(rows):
 def nf_9(rows):
     claim = Claim(
         "NF-9",
-        "Offloading keys and values costs 3.0% and saves 3.02 times the recomputation of talks in many rounds",
+        "Offloading keys and values costs 3.0% and saves 3.02 times the recomputation in multi-round conversations",
         f"{NANOFLOW}, section 6.4; 8 x A100, LMSYS-Chat",
-        "Cost: all tokens a second of Llama-3-8B's shape, 1024 in and 512 out, with the keys and values of every"
-        " request going to host memory layer by layer as they are made, against the same without. Saving: 40 talks of"
-        " five rounds, round and round, in memory that holds a few of them; tokens of prompts that are computed,"
-        " without and with host memory.",
+        "Cost: all tokens per second with the shape of Llama-3-8B, 1024 in and 512 out, with the keys and values of"
+        " every request copied to host memory layer by layer as they are produced, against the same run without"
+        " offloading. Saving: 40 conversations of five rounds in turn, in memory that holds a few of them; the number"
+        " of prompt tokens computed without and with host memory.",
     )
     plain, keep = one(rows, "throughput", "llama3_8b_1024_512"), kept(rows)
     found, result = (number(plain, "tokens_per_s"), number(keep, "tokens_per_s")), None
@@ -222,7 +223,7 @@ def nf_9(rows):
         text = f"{percent(cost)} ({num(found[1])} against {num(found[0])} tokens/s)"
         link = numbers(keep, "gb_per_s", "offloaded", "layer_offloads")
         if link and link[1] > 0:
-            text += f"; {num(link[0])} GB/s leave, {percent(link[2] / link[1], 0)} of the pages layer by layer"
+            text += f"; {num(link[0])} GB/s offloaded, {percent(link[2] / link[1], 0)} of the pages layer by layer"
         result = (text, found[1] >= 0.95 * found[0], text)
     claim.part("cost", "3.0%", "at most 5%", "throughput llama3_8b_1024_512, llama3_8b_*keep", result)
     row = host(rows, "scheduler_claims", "offload")
@@ -235,7 +236,7 @@ def nf_9(rows):
 
 
 def copied(rows, direction, shape):
-    """{way: ns} of pages between host memory and the cache, the three ways of fused/cache/kv_move_link_test.c."""
+    """{method: ns} of page transfers between host memory and the cache, by the methods of fused/cache/kv_move_link_test.c."""
     found = {
         way: rows.by_key.get(("kv_move_link", f"pages_{direction}_{shape}", way)) for way in ("pieces", "staged", "cuda")
     }
@@ -245,11 +246,11 @@ def copied(rows, direction, shape):
 def nf_10(rows):
     claim = Claim(
         "NF-10",
-        "A contiguous copy and a scatter on the device are 7 to 10 times as fast as copies of fragments",
+        "A contiguous copy with a scatter on the device is 7 to 10 times as fast as copies of fragments",
         f"{NANOFLOW}, section 4.2.2; 8 x A100",
-        "Pages from pinned host memory into the cache and back: by one copy for each page, layer and side; by one"
-        " contiguous copy, and one launch that moves the pages between it and their places (as the source does it);"
-        " and by one launch that reaches over the link. Each is verified whole.",
+        "Pages from pinned host memory into the cache and back: by one copy for each page, layer and side (K or V); by"
+        " one contiguous copy and one launch that moves the data between it and the pages (the source's method); and by"
+        " one launch that accesses host memory over the link. Each transfer is verified completely.",
     )
     for what, direction, shape, source, least in (
         ("in, pages of 16, Llama-2-70B over 8 GPUs: 4 KiB a piece", "in", "llama2_70b_of8_page16", "7 to 10 times", 7),
@@ -262,7 +263,7 @@ def nf_10(rows):
             gain = found["pieces"] / found["staged"]
             text = f"{gain:.1f} times"
             if "cuda" in found:
-                text += f"; by the one launch {found['pieces'] / found['cuda']:.1f}"
+                text += f"; by a single launch {found['pieces'] / found['cuda']:.1f}"
             result = (text, gain >= least, text)
         claim.part(
             what,
@@ -278,16 +279,16 @@ def nf_11(rows):
     claim = Claim(
         "NF-11",
         "Asynchronous scheduling wastes under 1% of the tokens",
-        f"{NANOFLOW}, section 4.2.1: answers of more than 100 tokens, whose end is seen a step late",
-        "The scheduler that serves, one step ahead of the tokens: 500 requests of ShareGPT's lengths; tokens that were"
-        " drawn behind an end, of all that were drawn.",
+        f"{NANOFLOW}, section 4.2.1: answers of more than 100 tokens, whose end is noticed one step late",
+        "The scheduler of the engine, one step ahead of the tokens, with 500 requests of ShareGPT's lengths: the share"
+        " of sampled tokens that lie behind the end of an answer.",
     )
     row = host(rows, "scheduler_claims", "late_ends")
     found, result = numbers(row, "dropped_share", "draws", "dropped"), None
     if found:
         text = f"{percent(found[0], 2)} ({num(found[2])} of {num(found[1])})"
         result = (said(text, row), found[0] < 0.01, text)
-    claim.part("tokens drawn for nothing", "under 1%", "under 1%", "scheduler_claims late_ends", result)
+    claim.part("tokens sampled in vain", "under 1%", "under 1%", "scheduler_claims late_ends", result)
     return claim
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the claims on serving and of the tree's drawing: python3 reports/report_serving_claims_test.py"""
+"""Tests of the claims on serving and of the drawing of the tree: python3 reports/report_serving_claims_test.py"""
 
 import os
 import re
@@ -17,7 +17,7 @@ from report_samples import TestCase, claims_of, page_of, raw, rows_of  # noqa: E
 
 TEXTS = {"S": 6, "H": 6, "P": 45, "W": 30, "T": 40, "X": 12, "N": 6, "M": 12, "L": 12, "O": 12}
 TEXTS |= dict.fromkeys("QRUV", 4) | dict.fromkeys("ABCD", 2)
-TRACE = (  # node, what it hangs from, state, texts; and tokens of the prompts, those found
+TRACE = (  # (nodes as "name parent state texts", tokens of the prompts, tokens found)
     ("", 0, 0),
     ("b a + SH", 6, 0),
     ("b a * SH, c b + P", 12, 12),
@@ -36,7 +36,7 @@ def host(op, case, **members):
 
 
 def trace(change=None):
-    """Rows of the nine steps. change: {step: (what to replace, by what)}, or by None: without that row"""
+    """Rows of the nine steps. change: {step: (text to replace, replacement)}; {step: None}: without that row"""
     out = []
     for number, (line, prompt, found) in enumerate(TRACE, 1):
         if change and number in change:
@@ -62,7 +62,7 @@ def serving(
     waste=0.017, reserved=0.785, sampling=0.01, beam=0.55, shared=2200, hits=(0.3, 0.6, 0.7, 0.9), keep=9500, saved=3.02,
     copies=7.0, dropped=0.0099,
 ):  # fmt: skip
-    """Rows of a run; as the arguments are by default every claim holds, most of them just so."""
+    """Rows of a run; with the default arguments every claim holds, most of them with no margin."""
     out = [
         host(
             "kv_waste", f"waste_page{page}", sharegpt_waste=waste, alpaca_waste=0.07, sharegpt_reserved=reserved,
@@ -135,7 +135,7 @@ class Verdicts(TestCase):
             self.assertTrue(all(p.why for p in claims_of(serving(**bad))[name].failing()), bad)
 
     def test_without_any_one_row(self):
-        """No verdict is better for a row that is missing, and whose part it was says what it needs."""
+        """A missing row improves no verdict, and its part names the row that it needs."""
         needed = 0
         for i, row in enumerate(serving()):
             records = serving()[:i] + serving()[i + 1 :]
@@ -158,7 +158,7 @@ class Verdicts(TestCase):
         known = ("n", "min_ns", "median_ns", "p95_ns", "warm_ns", "bytes", "seed", "sm_mhz", "source", "impl_version")
         words = [{k: "?" if k in keys and k not in known else v for k, v in r.items()} for r in serving()]
         found = verdicts(words)
-        self.assertEqual(found.pop("NF-10"), "reproduced")  # all of it are known members
+        self.assertEqual(found.pop("NF-10"), "reproduced")  # all its members are known
         self.assertEqual(set(found.values()), {"not measurable here"})
 
     def test_simulated_is_said(self):
@@ -171,9 +171,9 @@ class Verdicts(TestCase):
 
     def test_what_is_said(self):
         found = claims_of(serving(keep=9700))
-        said = "3.0% (9700 against 10\u202f000 tokens/s); 2.5 GB/s leave, 100% of the pages layer by layer"
+        said = "3.0% (9700 against 10\u202f000 tokens/s); 2.5 GB/s offloaded, 100% of the pages layer by layer"
         self.assertEqual(found["NF-9"].parts[0].here, said)
-        self.assertIn("7.0 times; by the one launch 6.4", found["NF-10"].parts[0].here)
+        self.assertIn("7.0 times; by a single launch 6.4", found["NF-10"].parts[0].here)
         self.assertIn("2.20 times", found["AT-12"].parts[2].here)
         self.assertIn("0.99% (99 of 10\u202f000)", found["NF-11"].parts[0].here)
 
@@ -200,7 +200,7 @@ class Trace(TestCase):
             6: ("e a + XQA", "e b + XQA"),
             7: ("e a * X, i e _ QA, j e + RB", "e a _ XQA, j a + XRB"),
             8: (", g b - W, h g - T", ", g b _ W, h g - T"),
-            9: ("j' j _ B", "j' j _ A"),  # another answer in j's place
+            9: ("j' j _ B", "j' j _ A"),  # a different answer in place of j
         }.items():
             found = self.holds({step: (bad, by)})
             self.assertIs(found[step - 1], False, step)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the section on serving, on made-up records: python3 reports/report_serving_test.py"""
+"""Tests of the section on serving on synthetic records: python3 reports/report_serving_test.py"""
 
 import os
 import re
@@ -18,7 +18,7 @@ LOAD = {"tokens_per_s": 30000, "new_per_s": 10000, "step_ms": 30.5, "rows": 1024
 
 
 def serving(share=61.0, host_us=30.0, reached=True):
-    """Rows of a run; as the arguments are by default every figure is reached."""
+    """Rows of a run; with the default arguments every target is reached."""
     return [
         raw("throughput", "llama3_8b_1024_512", **LOAD, optimal_pct=share, host_us=1700, idle_pct=0.003),
         raw("throughput", "llama3_8b_1024_512_gemm", ms=19.5, rows=1024, decode_rows=340),
@@ -42,7 +42,7 @@ def serving(share=61.0, host_us=30.0, reached=True):
 
 
 def timeline(steps=16, gap=1.25):
-    """The host works 30.5 us a step; passes of 2 ms."""
+    """The host works 30.5 us per step; passes take 2 ms."""
     hosts, devices, at, begin = [], [], 0.0, -1900.0
     for _ in range(steps):
         end = begin + 2000
@@ -77,7 +77,7 @@ class Serving(TestCase):
     def test_page(self):
         page = page_of(serving())
         for text in ("Serving", "61.0%", "llama3_8b_online80", "19.50", "90.0%", "1.7%", "one launch, 16 CTAs", "55.0",
-                     "a copy for each page, layer and side", "5.5"):  # fmt: skip
+                     "one copy for each page, layer and side (K or V)", "5.5"):  # fmt: skip
             self.has(page, text)
         self.has(page, "Other operations", False)
 
@@ -101,7 +101,7 @@ class Timeline(TestCase):
     def test_drawn(self):
         text = self.check_html(page_of([timeline()]))
         self.assertEqual(text.count("<svg"), 1)
-        for part in ("the last 16 steps of decode_256", "is 1.2 µs", "the host works 30.5 µs a step", "closer: the end of a pass"):
+        for part in ("the last 16 steps of decode_256", "is 1.2 µs", "the host works 30.5 µs per step", "enlarged: around the end of a pass"):
             self.has(text, part)
         self.has(self.check_html(page_of([timeline(gap=55.0)])), "is 55.0 µs")
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the report, on made-up records: python3 reports/report_test.py (seconds; drawings where matplotlib is)."""
+"""Tests of the report on synthetic records: python3 reports/report_test.py (seconds; plots only if matplotlib is installed)."""
 
 import json
 import os
@@ -34,7 +34,7 @@ class Reading(TestCase):
             (good[:-9], ""),
             ('{"v":1}', "op: missing"),
             ('{"op":"a","case":"b"}', "impl: missing"),
-            ('{"op":1,"case":"b","impl":"c"}', "op: missing or not a text"),
+            ('{"op":1,"case":"b","impl":"c"}', "op: missing or not a string"),
             ('{"op":"","case":"b","impl":"c"}', "op: missing"),
             ('{"v":2,"op":"a","case":"b","impl":"c"}', "v: version 2"),
             ('{"op":"a","case":"b","impl":"c","median_ns":"7"}', "median_ns: '7'"),
@@ -44,7 +44,7 @@ class Reading(TestCase):
             ('{"op":"a","case":"b","impl":"c","gbps":true}', "gbps: True"),
             ('{"op":"a","case":"b","impl":"c","median_ns":0}', "median_ns: 0 is not above 0"),
             ('{"op":"a","case":"b","impl":"c","p95_ns":-1}', "p95_ns: -1"),
-            ('{"op":"a","case":"b","impl":"c","gpu":7}', "gpu: 7 is not a text"),
+            ('{"op":"a","case":"b","impl":"c","gpu":7}', "gpu: 7 is not a string"),
             ("[" * 100000, ""),
         ):
             with self.subTest(bad=bad[:60]):
@@ -160,7 +160,7 @@ class Pages(TestCase):
         text = self.check_html(page_of(machine() + fused(True)))
         for part in ("Fused cluster attention", "figure 11", "figure 13", "figure 8", "figures 16 and 20", "SPLIT_HEAD", "CF-12"):
             self.has(text, part)
-        for part in ("figure 12, by hardware counters", "cluster_mla_dsv2lite_b1_kv1024"):
+        for part in ("Figure 12 of the source, by hardware counters", "cluster_mla_dsv2lite_b1_kv1024"):
             self.has(text, part)
         text = self.check_html(page_of([r for r in machine() + fused(True) if r["op"] != "traffic"]))
         self.has(text, "traffic *: reports/traffic.py")
@@ -216,7 +216,7 @@ class Pages(TestCase):
             machine() + [moved("novelty", "case_of_it", 1 << 20, 100), raw("rope", "rows9_wrong", ok=False)]
         )
         self.has(text, "case_of_it")
-        self.has(text, "rows whose result was wrong")
+        self.has(text, "rows with a wrong result")
 
     def test_markup_in_records_stays_text(self):
         evil = '<script>alert("1")</script>&"\''
@@ -248,7 +248,7 @@ class Pages(TestCase):
             report, "--measured", measured, "--recorded", measured + "x", "--out", out
         )
         self.assertEqual(status, 0, err)
-        self.assertIn("not there", err)
+        self.assertIn("file not found", err)
         with open(os.path.join(out, "index.html"), encoding="utf-8") as file:
             self.check_html(file.read())
         status, _, err = self.run_main(report, "--measured", measured, "--out", measured)
@@ -276,7 +276,7 @@ class Pages(TestCase):
 
 
 class Plots(TestCase):
-    """The page with drawings, where matplotlib is."""
+    """The page with plots, if matplotlib is installed."""
 
     def setUp(self):
         super().setUp()

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Host and device through the last steps of a run: does the device ever wait for the host?
+"""Host and device over the last steps of a run: does the device ever wait for the host?
 
-Row: op throughput, case *_timeline (serving/bench/throughput_test.c): host_us, a list of [began, planning, launching, waiting,
-reporting] a step, and device_us, [begin, end] of the pass that was waited for.  SVG written here, as report_tree's.
+Row: op throughput, case *_timeline (serving/bench/throughput_test.c): host_us, a list of [begin, planning, launching, waiting,
+reporting] per step, and device_us, [begin, end] of the pass that the step waited for.  The SVG is written directly, as
+in report_tree.py.
 """
 
 import math
@@ -16,20 +17,20 @@ PARTS = ("plan", "launch", "wait", "report")
 COLOUR = {
     "plan": "#0060a0", "launch": "#a33b00", "wait": "#e3e8ed", "report": "#00664b", "pass": "#57606a", "pass2": "#8c959f"
 }  # fmt: skip
-MEANING = {"plan": "planning", "launch": "launching", "wait": "waiting for the pass", "report": "giving out its tokens"}
+MEANING = {"plan": "planning", "launch": "launching", "wait": "waiting for the pass", "report": "reporting its tokens"}
 WIDTH, LEFT, RIGHT, LANE, BAR = 860, 52, 20, 30, 20
-BEFORE, AFTER = 20, 60  # us round the end of a pass that the second panel shows
+BEFORE, AFTER = 20, 60  # us around the end of a pass, shown by the second panel
 
 
 @dataclass
 class Step:
     at: float
-    times: tuple  # of PARTS
+    times: tuple  # one per element of PARTS
     begin: float
     end: float
 
     def parts(self):
-        """(part, from, to) of the host, one after the other."""
+        """(part, from, to) of the host's parts in order."""
         now = self.at
         for part, took in zip(PARTS, self.times):
             yield part, now, now + took
@@ -41,7 +42,7 @@ def numbers(value, count):
 
 
 def steps(record):
-    """The steps of a row, or [] if it does not hold them."""
+    """The steps of a row, or [] if the row is malformed."""
     hosts, devices = record.get("host_us"), record.get("device_us")
     if not isinstance(hosts, list) or not isinstance(devices, list) or len(hosts) != len(devices):
         return []
@@ -55,7 +56,7 @@ def gaps(found):
 
 
 def round_times(low, high):
-    """Multiples of 1, 2 or 5 times a power of ten, some eight of them."""
+    """Multiples of 1, 2 or 5 times a power of ten between low and high, about eight of them."""
     span = (high - low) / 8
     unit = 10 ** math.floor(math.log10(span))
     unit *= next(m for m in (1, 2, 5, 10) if m * unit >= span)
@@ -63,7 +64,7 @@ def round_times(low, high):
 
 
 def lanes(found, top, low, high, zero):
-    """Host above device, between two times; zero: the time that is written as 0."""
+    """A panel from time low to time high with the host above the device; zero: the time labelled 0."""
     scale = (WIDTH - LEFT - RIGHT) / (high - low)
     out = []
 
@@ -104,12 +105,12 @@ def legend(top):
 
 
 def svg(found):
-    """All steps, and closer the end of the pass in their middle."""
+    """A panel of all steps, and an enlarged one around the end of the pass in the middle."""
     middle = found[len(found) // 2].end
     out, top = [legend(2)], 34
     for title, low, high, zero in (
         (f"{len(found)} steps, µs", min(found[0].at, found[0].begin), max(one.end for one in found), 0),
-        ("closer: the end of a pass, µs from there", middle - BEFORE, middle + AFTER, middle),
+        ("enlarged: around the end of a pass, µs from that end", middle - BEFORE, middle + AFTER, middle),
     ):
         out.append(text(LEFT, top + 4, title, SOFT, 9.5))
         body, top = lanes(found, top + 12, low, high, zero)
@@ -117,13 +118,13 @@ def svg(found):
         top += 14
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {top:g}" width="{WIDTH}" height="{top:g}"'
-        f' role="img" aria-label="What host and device do through {len(found)} steps" font-family="{SANS}">'
+        f' role="img" aria-label="Activity of host and device over {len(found)} steps" font-family="{SANS}">'
         f'{"".join(out)}</svg>'
     )
 
 
 def figure(page, rows):
-    """Nothing where there is no such row: the table above has the device's idle time, too."""
+    """Draws nothing if there is no such row: the table above also has the device's idle time."""
     for record in rows.find("throughput", where=lambda r: r.case.endswith("_timeline") and r.get("ok") is not False):
         found = steps(record)
         if len(found) < 2 or any(one.end <= one.begin for one in found):
@@ -131,10 +132,10 @@ def figure(page, rows):
         work = [sum(one.times) - one.times[PARTS.index("wait")] for one in found]
         page.figure(
             svg(found),
-            f"Host and device through the last {len(found)} steps of {record.case.removesuffix('_timeline')}. A pass is"
-            " launched while the one before it runs; of the device the longest time between two passes is"
-            f" {fixed(max(gaps(found)), 1)} µs, and the host works {fixed(sorted(work)[len(work) // 2], 1)} µs a step, at"
-            " the median.",
+            f"Host and device over the last {len(found)} steps of {record.case.removesuffix('_timeline')}. Each pass is"
+            " launched while the previous one runs. The longest gap between two passes on the device is"
+            f" {fixed(max(gaps(found)), 1)} µs; the host works {fixed(sorted(work)[len(work) // 2], 1)} µs per step"
+            " (median).",
             [">host from, µs"] + [f">{MEANING[part]}" for part in PARTS] + [">pass from", ">to"],
             [[fixed(v, 1) for v in (one.at, *one.times, one.begin, one.end)] for one in found],
         )

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The nine steps of the prefix tree (claim AT-13): read from their rows, and drawn.
+"""The nine steps of the prefix tree (claim AT-13): reading their rows, and drawing them.
 
-Rows: op prefix_trace (serving/kv/prefix_trace_test.c), a step each.  Their nodes are those of the tree that ran, by the
-letters of the source; a node that was evicted in a step is among them, with state "-".  The drawing is SVG written
-here: boxes and lines need no plotting library.
+Rows: op prefix_trace (serving/kv/prefix_trace_test.c), one per step.  The nodes are those of the tree in the run, named
+with the source's letters; nodes evicted in a step are included, with state "-".  The SVG is written directly: boxes and
+lines need no plotting library.
 """
 
 from dataclasses import dataclass, field
@@ -31,16 +31,16 @@ class Node:
 class Step:
     number: int
     what: str
-    nodes: list  # of the tree when the step is done
+    nodes: list  # of the tree at the end of the step
     evicted: list
-    taken: object = None  # pages, and of how many
-    pages: object = None
-    prompt: object = None  # tokens of this step's prompts, and those that were there
-    found: object = None
+    taken: object = None  # pages in use
+    pages: object = None  # pages of the pool
+    prompt: object = None  # tokens of this step's prompts
+    found: object = None  # how many of them were found in the tree
     by_name: dict = field(default_factory=dict)
 
     def path(self, node):
-        """The texts from the root to the end of a node; None if its parents are not there or go round."""
+        """The texts from the root to the end of a node; None if an ancestor is missing or the parents form a cycle."""
         edges, seen = [], set()
         while node.name not in seen:
             seen.add(node.name)
@@ -54,7 +54,7 @@ class Step:
 
 
 def node(raw):
-    """A node of a row, or None if it is none."""
+    """A node of a row, or None if it is malformed."""
     if not isinstance(raw, dict) or raw.get("state") not in STATES:
         return None
     name, parent, edge = raw.get("name"), raw.get("parent"), raw.get("edge")
@@ -67,7 +67,7 @@ def node(raw):
 
 
 def step(record, number):
-    """A row as a Step; None if it does not hold a tree."""
+    """A row as a Step; None if it does not contain a tree."""
     raw = record.get("nodes")
     found = [node(n) for n in raw] if isinstance(raw, list) else [None]
     if None in found:
@@ -100,7 +100,7 @@ def steps(rows):
 
 WIDTH, GUTTER, LINE, INDENT, GLYPH, SIZE = 860, 24, 18, 20, 8, 10.5
 HEAD, FOOT = 40, 16
-LETTER = 6.1  # of a character of SIZE, at most, on average
+LETTER = 6.1  # upper bound for the mean width of a character at SIZE
 INK, SOFT, WIRE, RULE = "#1b1f24", "#57606a", "#8c959f", "#d0d7de"
 LOOK = {"+": "#00664b", "*": "#0060a0", "-": "#a33b00"}
 SANS = "Inter, 'Helvetica Neue', Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif"
@@ -112,7 +112,7 @@ def text(x, y, content, colour=INK, size=SIZE, more=""):
 
 
 def lines_of(edge, room):
-    """The edge in lines of at most so many letters, where it can be; a line is a list of (text, tokens)."""
+    """Breaks an edge into lines of at most room letters where possible; a line is a list of (text, tokens)."""
     out, used = [], 0
     for piece, tokens in edge:
         length = len(piece) + len(f" {tokens}  ")
@@ -126,7 +126,7 @@ def lines_of(edge, room):
 
 
 def in_order(one):
-    """[(depth, node)]: as a directory is listed; what was evicted in its old place."""
+    """[(depth, node)] in depth-first order; evicted nodes keep their old places."""
     out = []
 
     def below(name, depth):
@@ -139,7 +139,7 @@ def in_order(one):
 
 
 def glyph(x, y, name, state):
-    """Told apart by form, too: new ones are square, evicted ones dashed, and only those two and used ones have colour."""
+    """A node's symbol, recognisable without colour: new nodes are square, evicted ones dashed; unused ones have no colour."""
     colour = LOOK.get(state)
     fill = colour if state in "+*" else "#ffffff"
     stroke = f'fill="{fill}" stroke="{colour or WIRE}" stroke-width="1.2"' + (
@@ -154,7 +154,7 @@ def glyph(x, y, name, state):
 
 
 def tree(one, left, top, width):
-    """(SVG, bottom) of a tree; top: of the root's line."""
+    """(SVG, y of the lower end) of a tree; top: y of the root's line."""
     wires, gone_wires, marks, y = [], [], [], top + LINE / 2
     places = {ROOT: (left + GLYPH, y)}
     marks.append(glyph(left + GLYPH, y, ROOT, " "))
@@ -182,7 +182,7 @@ def tree(one, left, top, width):
 
 
 def aside(one):
-    """What a step took of memory, and what it found."""
+    """Text beside a step: memory in use and tokens found."""
     out = []
     if one.taken is not None and one.pages is not None:
         out.append(f"{one.taken:g} of {one.pages:g} pages")
@@ -203,19 +203,19 @@ def legend(top):
     out, x = [], 0
     for state, name, meaning in (
         ("+", "n", "added in this step"),
-        ("*", "n", "used in it"),
+        ("*", "n", "used in this step"),
         (" ", "n", "only there"),
-        ("-", "n", "evicted in it"),
+        ("-", "n", "evicted in this step"),
     ):
         out.append(glyph(x + GLYPH + 1, top, name, state))
         out.append(text(x + 2 * GLYPH + 8, top + 3.6, meaning))
         x += 40 + LETTER * len(meaning)
-    out.append(text(x, top + 3.6, "a: the root. Behind a text the number of its tokens; a page holds one.", SOFT))
+    out.append(text(x, top + 3.6, "a: the root. Each text is followed by its number of tokens; a page holds one token.", SOFT))
     return "".join(out)
 
 
 def column(found, left, top, width):
-    """(SVG, bottom) of panels one below the other."""
+    """(SVG, y of the lower end) of panels one below the other."""
     out = []
     for one in found:
         body, bottom = panel(one, left, top, width)
@@ -225,7 +225,7 @@ def column(found, left, top, width):
 
 
 def svg(found):
-    """Two columns of nearly the same height, the left one first."""
+    """Two columns of nearly equal height, the left one first."""
     width, top = (WIDTH - GUTTER) / 2, 2 * GLYPH + 20
     left, right = min(
         ((column(found[:k], 0, top, width), column(found[k:], width + GUTTER, top, width)) for k in range(len(found) + 1)),
@@ -246,10 +246,10 @@ def figure(page, rows):
         return
     page.figure(
         svg(found),
-        "The prefix tree through the nine steps of the source (AT-13), drawn from what the tree that serves held after"
-        " each: two chats, queries with the same examples, and several answers to one question, in memory that is too"
-        " small for all of them. Nodes have the source's letters, where it gives one.",
-        ["step", "node", "hangs from", "is", "text of its edge", ">tokens"],
+        "The prefix tree over the nine steps of the source (AT-13), drawn from the contents of the engine's tree after"
+        " each step: two chats, queries with the same examples, and several answers to one question, in memory that is"
+        " too small for all of them. Nodes have the letters of the source where it gives one.",
+        ["step", "node", "below", "state", "text of its edge", ">tokens"],
         [
             cells
             for one in found

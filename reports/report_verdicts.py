@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a verdict is: claims and their parts, and the project's own figures (report_claims.py, report_fused_claims.py)."""
+"""Definition of a verdict: claims with their parts, and the project's targets."""
 
 from dataclasses import dataclass, field
 
@@ -11,12 +11,12 @@ PAPER = "Luo et al. 2025, ClusterFusion (arXiv 2508.18850)"
 @dataclass
 class Part:
     what: str
-    source: str  # the source's value, as text
+    source: str  # the source's value as text
     rule: str
-    needs: str  # the records it is judged by
+    needs: str  # the records that decide it
     here: str = DASH  # this machine's value
-    holds: object = None  # True, False, or None: the records are missing
-    why: str = ""  # in words, if it does not hold
+    holds: object = None  # True, False, or None: records are missing
+    why: str = ""  # the reason, if it does not hold
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Claim:
     parts: list = field(default_factory=list)
 
     def part(self, what, source, rule, needs, result):
-        """result: None if records are missing, else (value here, does it hold, why not)."""
+        """result: None if records are missing, else (value here, whether it holds, reason if not)."""
         self.parts.append(Part(what, source, rule, needs, *(result or ())))
 
     def verdict(self):
@@ -51,9 +51,9 @@ class Claim:
 class Target:
     what: str
     wanted: str
-    needs: str  # the records it is judged by
+    needs: str  # the records that decide it
     here: str = DASH
-    reached: object = None  # True, False, or None: the records are missing
+    reached: object = None  # True, False, or None: records are missing
 
     def verdict(self):
         names = {True: ("good", "reached"), False: ("bad", "not reached"), None: ("none", "not measured")}
@@ -61,5 +61,5 @@ class Target:
 
 
 def target(what, wanted, needs, result):
-    """result: None if records are missing, else (value here, is it reached)."""
+    """result: None if records are missing, else (value here, whether it is reached)."""
     return Target(what, wanted, needs, *(result or ()))

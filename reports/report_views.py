@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the report reads out of records: the one place that knows the names of cases and members.
+"""Access to the records for the report: the only module with names of cases and members.
 
-The names are those that primitives/*_test.c, fused/*_test.c and `cairn generate --json` write.
+The names are those written by primitives/*_test.c, fused/*_test.c and `cairn generate --json`.
 """
 
 import re
@@ -21,7 +21,7 @@ LABEL = {
     "offchip": "off-chip",
 }
 ELEMENT = {"f32": 4, "f16": 2, "bf16": 2}
-# The tables that hold this project's own kernels; all others are peers or plug-ins.
+# Tables with this project's own kernels; all others are peers or plug-ins.
 OURS = ("cuda", "cpu")
 
 
@@ -42,23 +42,23 @@ def dsmem(rows, test):
 
 
 def member(records, key, scale=1):
-    """{size: number} of one member of each record that has it."""
+    """{size: number} of one member, for the records that have it."""
     return {size: r.number(key) * scale for size, r in records.items() if r.number(key) is not None}
 
 
 @dataclass
 class Latency:
     peers: dict  # {cluster size: median cycles of a load from another SM}, sizes from 2
-    nearest: dict
-    farthest: dict
+    nearest: dict  # the same for the nearest pair of SMs
+    farthest: dict  # and for the farthest pair
     window: dict  # own shared memory through the cluster's window
     own: object  # cycles or None: own shared memory by a plain load
-    l2: object
-    hbm: object
+    l2: object  # cycles or None: an L2 hit
+    hbm: object  # cycles or None: global memory that no cache holds
 
 
 def latency(rows):
-    """Cycles of one dependent load."""
+    """Cycles of one dependent load, by location of the data."""
     found = dsmem(rows, "latency")
     peers = {s: r for s, r in found.items() if s > 1}
     own, l2, hbm = (
@@ -80,9 +80,9 @@ def latency(rows):
 
 
 def gpcs(rows):
-    """Latency by pair of SMs, in groups that met in a cluster: [([SM], [[cycles or None]])], reader by owner.
+    """Latency of pairs of SMs, in groups that shared a cluster: [([SM], [[cycles or None]])], reader by owner.
 
-    A cluster never leaves its GPC, so every block lies in one.
+    A cluster always lies within one GPC, so every group does.
     """
     pairs = {}
     for record in dsmem(rows, "latency_matrix").values():
@@ -120,9 +120,9 @@ def bandwidth(rows):
 
 
 def cluster_bytes_per_cycle(rows, size, alone=False):
-    """Bytes that one cluster's SMs receive in a cycle by the fastest unicast way, or None.
+    """Bytes that the SMs of one cluster receive per cycle by the fastest unicast method, or None.
 
-    alone: also by rows of one cluster alone; else with all clusters at once.
+    alone: includes rows of a single cluster; otherwise only rows with all clusters at once.
     """
     tests = [test for test, _ in UNICAST] + (["load_one"] if alone else [])
     rates = [member(dsmem(rows, test), "bytes_per_clk").get(size) for test in tests]
@@ -131,7 +131,7 @@ def cluster_bytes_per_cycle(rows, size, alone=False):
 
 
 def active_sms(rows):
-    """{size: (SMs seen at work at once, SMs that the occupancy query grants)}"""
+    """{size: (SMs observed active at the same time, SMs granted by the occupancy query)}"""
     return {
         size: (r.number("active_sms"), r.number("asked_sms"))
         for size, r in dsmem(rows, "active").items()
@@ -140,7 +140,7 @@ def active_sms(rows):
 
 
 def powers_of_two(found):
-    """Of {size: ...}, the sizes that the source measured."""
+    """Restricts {size: ...} to the sizes that the source measured."""
     return {size: value for size, value in found.items() if size in SIZES}
 
 
@@ -155,7 +155,7 @@ class Collective:
     size: int
     num_bytes: int  # of one rank's input
     algo: str
-    loaded: bool  # all clusters that fit at once, not one alone
+    loaded: bool  # all clusters that fit at once, instead of one alone
 
     @property
     def on_chip(self):
@@ -167,7 +167,7 @@ class Collective:
 
     @property
     def traffic(self):
-        """Bytes that all ranks of one cluster send through DSMEM."""
+        """Bytes sent through DSMEM by all ranks of one cluster."""
         return self.record.number("dsmem_bytes")
 
 
@@ -185,7 +185,7 @@ def all_collectives(rows, kind, impl="cuda"):
 
 
 def collectives(rows, kind, loaded=False, impl="cuda"):
-    """The plain rows, f32 and sum, by size, bytes and algorithm: of one cluster alone, or of all at once."""
+    """The plain rows (f32, sum) by size, bytes and algorithm; loaded: of all clusters at once, else of one alone."""
     return [c for c in all_collectives(rows, kind, impl) if c.loaded == loaded and is_plain(c)]
 
 
@@ -194,17 +194,17 @@ def is_plain(c):
 
 
 def other_collectives(rows, kind):
-    """Other operators and types, and AUTO: one cluster alone."""
+    """Rows with other operators or types, and AUTO; one cluster alone."""
     return [c for c in all_collectives(rows, kind) if not c.loaded and c.cycles and not is_plain(c)]
 
 
 def paper_traffic(kind, num_bytes, size):
-    """Section 3.1 of the source: bytes that cross the cluster's network in one collective."""
+    """Bytes that cross the network of the cluster in one collective, by section 3.1 of the source."""
     return num_bytes * size * log2(size) if kind == "reduce" else num_bytes * size * (size - 1)
 
 
 def pairs(found):
-    """[(size, bytes, fastest on chip, off chip)] of those measured both ways, with cycles."""
+    """[(size, bytes, fastest on chip, off chip)] of the sizes measured both ways with cycles."""
     groups = {}
     for c in found:
         if c.cycles:
@@ -218,11 +218,11 @@ def pairs(found):
     return out
 
 
-# ---------------------------------------------------------------- ours beside others
+# ---------------------------------------------------------------- comparison with other tables
 
 
 def by_case(rows, op, where=None):
-    """[(case's record of ours or of the first table, {impl: record})] in file order."""
+    """[(our record of the case, or that of the first table, {impl: record})] in file order."""
     cases = {}
     for record in rows.find(op, where=where):
         cases.setdefault(record.case, {})[record.impl] = record
@@ -235,7 +235,7 @@ def fastest_peer(table):
 
 
 def pure_read_ns(rows, num_bytes):
-    """How long a pure read of so many bytes takes that no cache holds, between the reads measured, or None."""
+    """Time of a pure read of num_bytes not in a cache, interpolated between the measured reads; or None."""
     found = sorted(
         (r.get("bytes"), r.ns)
         for r in rows.find("stream", "read", impl="cuda")
@@ -249,7 +249,7 @@ def pure_read_ns(rows, num_bytes):
 
 
 def stream_share(record, ceilings):
-    """Share of the read stream: the one of the same records, else the one the row brought along."""
+    """Share of the read stream: of the same records if they have one, else as stored in the row."""
     value, top = record.number("gbps"), ceilings.gbps()
     if value and top:
         return value / top

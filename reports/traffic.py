@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Launches and bytes by hardware counters: python3 reports/traffic.py build/cairn >> RECORDING.jsonl
+"""Count launches and bytes by hardware counters: python3 reports/traffic.py build/cairn >> RECORDING.jsonl
 
-Each case below is called once under Nsight Compute (`cairn bench --once` tells it when), as one table does it and as
-another.  A record a case and table goes to the standard output, {"v": 1, "op": "traffic", ...}; reports/README.md has
-its members.  Kernels are counted one after another, caches left as they are, so that what one kernel leaves in the L2
-the next one finds there; the inputs are in memory, as when the row is timed.  Exit status: 0, 1 if a case gave no
-counts, 2 if ncu or the program is not there.
+Each case below is called once under Nsight Compute (`cairn bench --once` marks the call), by each of its tables.  One
+record per case and table is written to standard output, {"v": 1, "op": "traffic", ...}; reports/README.md documents its
+members.  Kernels are counted one after another with caches unchanged, so that a kernel finds in the L2 what the previous
+one left there; the inputs are in memory, as when the row is timed.  Exit status: 0; 1 if a case gave no counts; 2 if ncu
+or the program is missing.
 """
 
 import csv
@@ -18,7 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-# The counters whose sum each member is. ncu takes them in one run of a kernel (one pass), or this script in two.
+# Each member is the sum of these counters. ncu reads them in one pass over a kernel, or this script in two runs.
 FROM_L1 = "l1tex__m_l1tex2xbar_write_bytes_mem_"
 COUNTERS = {
     "dram_read_bytes": ("dram__bytes_read.sum",),
@@ -30,8 +30,8 @@ COUNTERS = {
     ),
     "dsmem_counted_bytes": ("l1tex__m_xbar2l1tex_read_bytes_mem_dshared.sum",),
 }
-MEMORY = ("dram_read_bytes", "dram_write_bytes")  # what a second pass over a kernel would find changed
-# (stage and operation, case and kind (normal), tables)
+MEMORY = ("dram_read_bytes", "dram_write_bytes")  # counters that would be wrong in a second pass over a kernel
+# (stage and operation, case and input kind (default: normal), tables)
 CASES = (
     ("fused.cluster_attn", "llama2_7b_b1_kv1024", ("cuda", "unfused")),
     ("fused.cluster_attn", "llama3_8b_b1_kv1024", ("cuda", "unfused")),
@@ -49,14 +49,14 @@ class NoCounts(Exception):
 
 
 def parse_counts(text, metrics):
-    """ncu --csv --page raw: (kernels launched, {metric: sum over them}).  Lines before the table are the program's."""
+    """ncu --csv --page raw: (kernels launched, {metric: sum}).  Lines before the table are output of the program."""
     lines = text.splitlines()
     first = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
     if first is None:
         said = [line for line in lines if line.startswith("==ERROR==")] or ["no kernel was counted"]
         raise NoCounts(said[0])
     rows = list(csv.DictReader(lines[first:]))
-    kernels = [row for row in rows if (row["ID"] or "").isdigit()]  # the second line holds the units
+    kernels = [row for row in rows if (row["ID"] or "").isdigit()]  # the second line has the units
     units = next((row for row in rows if not row["ID"]), {})
     if not kernels:
         raise NoCounts("no kernel was counted")
@@ -65,7 +65,7 @@ def parse_counts(text, metrics):
         if metric not in kernels[0]:
             raise NoCounts(f"{metric}: this GPU has no such counter")
         if units.get(metric, "byte") != "byte":
-            raise NoCounts(f"{metric}: in {units[metric]}, not in bytes")
+            raise NoCounts(f"{metric}: unit {units[metric]}, expected bytes")
         try:
             sums[metric] = sum(float(row[metric].replace(",", "")) for row in kernels)
         except (AttributeError, ValueError):
@@ -74,7 +74,7 @@ def parse_counts(text, metrics):
 
 
 def record(described, launches, counts):
-    """What `cairn bench --once` says of the row, and what was counted; the key is made unique among all operations."""
+    """The row described by `cairn bench --once`, and its counts; the case includes the operation to make the key unique."""
     out = {"v": 1, "op": "traffic", "case": f"{described['op']}_{described['case']}", "impl": described["impl"]}
     out.update((k, v) for k, v in described.items() if k not in ("v", "op", "case", "impl", "flops"))
     out.update(launches=launches, **{k: round(v) for k, v in counts.items()})
@@ -82,7 +82,7 @@ def record(described, launches, counts):
 
 
 def run_ncu(ncu, program, name, table, members):
-    """-> (what the program says of the row, kernels, {member: sum}, passes over a kernel)"""
+    """-> (description of the row by the program, kernels, {member: sum}, passes over a kernel)"""
     metrics = [metric for member in members for metric in COUNTERS[member]]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "row.jsonl"

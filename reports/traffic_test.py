@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of reports/traffic.py with an ncu that plays its part: python3 reports/traffic_test.py"""
+"""Tests of reports/traffic.py with a substitute for ncu: python3 reports/traffic_test.py"""
 
 import contextlib
 import io
@@ -21,7 +21,7 @@ from report_samples import TestCase  # noqa: E402
 
 
 class Traffic(TestCase):
-    """What ncu prints, and what becomes of it."""
+    """Parsing of ncu's output, and the records made from it."""
 
     HEADER = '"ID","Process ID","Kernel Name","dram__bytes_read.sum","x.sum"\n"","","","byte","byte"\n'
     ROWS = '"0","12","void f<2, 3>(args)","1,024","8"\n"1","12","g","1000.5","0"\n'
@@ -39,7 +39,7 @@ class Traffic(TestCase):
             ("nothing", "no kernel was counted"),
             (self.HEADER, "no kernel was counted"),
             (self.HEADER.replace("x.sum", "y.sum") + self.ROWS, "x.sum: this GPU has no such counter"),
-            (self.HEADER.replace('"byte"\n', '"Kbyte"\n') + self.ROWS, "in Kbyte"),
+            (self.HEADER.replace('"byte"\n', '"Kbyte"\n') + self.ROWS, "unit Kbyte"),
             (self.HEADER + self.ROWS.replace('"8"', '"n/a"'), "'n/a' is not a number"),
             (self.HEADER + self.ROWS.replace(',"8"', ""), "None is not a number"),
         ):
@@ -47,7 +47,7 @@ class Traffic(TestCase):
                 traffic.parse_counts(text, ["dram__bytes_read.sum", "x.sum"])
 
     def run_with(self, passes, launches=(2, 2)):
-        """main() with a program and an ncu that play their parts"""
+        """main() with substitutes for the program and ncu"""
         calls = []
 
         def ncu(command, **_):
@@ -76,7 +76,7 @@ class Traffic(TestCase):
             status, records, said, calls = self.run_with(passes)
             self.assertEqual((status, said, len(records), len(calls)), (0, "", rows, rows * passes))
             self.assertEqual(len({(r["case"], r["impl"]) for r in records}), rows)
-            # every counter gives as many bytes a kernel as were asked for at once; memory's are of the pass of its own
+            # each counter gives as many bytes per kernel as counters were requested; memory counters come from run two
             self.assertEqual(records[0]["dram_read_bytes"], 2 * (len(calls[0]) if passes == 1 else 2))
             self.assertEqual(records[0]["store_bytes"], 2 * 5 * len(calls[0]))
             self.assertEqual((records[0]["launches"], records[0]["bytes"], records[0]["op"]), (2, 7, "traffic"))

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# check.sh BUILD [STAGE]: what `make check` runs after the build. Its last line counts all cases.
+# check.sh BUILD [STAGE]: runs the checks of `make check` after the build. The last line counts all cases.
 set -u
 
 out=$1
@@ -14,7 +14,7 @@ if command -v python3 >/dev/null 2>&1; then
 	done
 	python3 reports/readme_table.py --check || status=1
 fi
-# A hunt is one thread: as many families at a time as there are processors.
+# A mutant hunt uses one thread, so one family per processor runs at a time.
 mutants() {
 	"$out/cairn" list $stage | cut -d. -f1,2 | grep -E '^(primitives|fused)\.' | sort -u |
 		xargs -r -P "$(nproc)" -n 1 "$out/cairn" check --mutants >"$out/mutants.log" || return 1
@@ -22,7 +22,7 @@ mutants() {
 mutants || status=1
 awk -v stage="$stage" '/^mutants: / { caught += $2; all += $4; next } { print }
 	END { printf "mutants: %d of %d caught\n", caught, all; exit !all && !stage }' "$out/mutants.log" || status=1
-check() { # NAME [OPTION|GLOB]...: into a file
+check() { # NAME [OPTION|GLOB]...: runs cases, output to BUILD/check.NAME
 	log=$out/check.$1
 	shift
 	"$out/cairn" check --mustpass conformance/mustpass.txt --waivers conformance/waivers.txt "$@" >"$log" 2>&1
@@ -32,7 +32,7 @@ if [ "$stage" ]; then
 	cat "$out/check.stage"
 	exit $status
 fi
-# Arithmetic first, two families at a time; then what is processes, sockets and threads, by itself.
+# First arithmetic, in two processes side by side; then the tests of processes, sockets and threads, alone.
 half=$((($(nproc) + 1) / 2))
 OMP_NUM_THREADS=$half check kernels primitives fused &
 kernels=$!

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A headless Chromium driven through its debugging pipe; it can reach 127.0.0.1 and nothing else."""
+"""A headless Chromium controlled through its debugging pipe; it can connect only to 127.0.0.1."""
 
 import base64
 import fcntl
@@ -19,7 +19,7 @@ def find():
 
 
 def high_pipe():
-    """A pipe whose ends are beyond the descriptors that the browser expects its own as."""
+    """A pipe whose descriptors are above those that the browser expects for its own pipe."""
     low = os.pipe()
     high = tuple(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 20) for fd in low)
     for fd in low:
@@ -28,7 +28,7 @@ def high_pipe():
 
 
 class Browser:
-    """One browser with one page. Use as a context."""
+    """One browser with one page; a context manager."""
 
     def __init__(self, width=1100, height=800):
         self.dir = tempfile.TemporaryDirectory()
@@ -38,7 +38,7 @@ class Browser:
             "--headless=new",
             "--remote-debugging-pipe",
             f"--user-data-dir={self.dir.name}",
-            "--no-sandbox",  # the tests may run as root, and look at our own page only
+            "--no-sandbox",  # the tests may run as root, and open only our own page
             "--disable-gpu",
             "--disable-dev-shm-usage",
             "--disable-background-networking",
@@ -49,7 +49,7 @@ class Browser:
             f"--window-size={width},{height}",
             "about:blank",
         ]
-        # the browser expects its ends as descriptors 3 and 4
+        # the browser expects its ends of the pipes as descriptors 3 and 4
         script = f'exec "$0" "$@" 3<&{to_read} 4>&{to_write} {to_read}<&- {to_write}>&-'
         self.process = subprocess.Popen(
             ["bash", "-c", script, find(), *flags],
@@ -62,7 +62,7 @@ class Browser:
         os.close(to_write)
         self.buffer = b""
         self.next_id = 0
-        self.problems = []  # what the page complained of: exceptions, violations of its policy
+        self.problems = []  # reports of the page: exceptions, violations of its policy
         self.session = None
         try:
             target = self.call("Target.createTarget", url="about:blank")["targetId"]
@@ -80,7 +80,7 @@ class Browser:
         self.close()
 
     def close(self):
-        os.close(self.write_fd)  # ends it
+        os.close(self.write_fd)  # terminates the browser
         try:
             self.process.wait(10)
         except subprocess.TimeoutExpired:
@@ -90,17 +90,17 @@ class Browser:
         try:
             self.dir.cleanup()
         except OSError:
-            time.sleep(1)  # its children write to the last
+            time.sleep(1)  # its child processes write until the end
             shutil.rmtree(self.dir.name, ignore_errors=True)
 
     def message(self, timeout):
         end = time.monotonic() + timeout
         while b"\0" not in self.buffer:
             if not select.select([self.read_fd], [], [], max(0, end - time.monotonic()))[0]:
-                raise TimeoutError("the browser does not answer")
+                raise TimeoutError("the browser does not respond")
             got = os.read(self.read_fd, 1 << 20)
             if not got:
-                raise RuntimeError("the browser ended")
+                raise RuntimeError("the browser has exited")
             self.buffer += got
         text, self.buffer = self.buffer.split(b"\0", 1)
         return json.loads(text)
@@ -133,7 +133,7 @@ class Browser:
         self.wait("document.readyState === 'complete' && location.href !== 'about:blank'")
 
     def js(self, expression):
-        """The value of an expression in the page, awaited."""
+        """Evaluates an expression in the page, awaits it and returns its value."""
         result = self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
         if "exceptionDetails" in result:
             raise RuntimeError(json.dumps(result["exceptionDetails"]))

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# fuzz.sh BUILD SECONDS FUZZER...: each of BUILD/fuzz/FUZZER for so long, from the kept corpus and from what
-# earlier runs found (BUILD/fuzz/corpus). A finding ends it: the input is kept as BUILD/fuzz/FUZZER-crash-*.
+# fuzz.sh BUILD SECONDS FUZZER...: runs each BUILD/fuzz/FUZZER for SECONDS, starting from the kept corpus and from the
+# inputs that earlier runs found (BUILD/fuzz/corpus). A finding ends the run; its input is kept as
+# BUILD/fuzz/FUZZER-crash-*.
 set -u
 
 out=$1/fuzz

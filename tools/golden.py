@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Make tiny random checkpoints together with the logits Hugging Face transformers gives.
+"""Make tiny random checkpoints, with the logits that Hugging Face transformers computes for them.
 
 Makes    serving/golden/{llama2_tiny,llama3_tiny}/{config.json, model.safetensors,
          logits.safetensors}
@@ -10,48 +10,48 @@ Command  python3 tools/golden.py --out serving/golden [NAME...]    (a minute, CP
 Needs    Python 3.11, PyTorch 2.5, transformers 4.56, safetensors; the models with a recipe.txt
          Python 3.12, PyTorch 2.11, transformers 5.17 (the last four: 3.11, 2.15, 5.23).
 
-llama2_tiny is shaped as Llama 2 is: as many key as query heads, untied output matrix, a config
-without head_dim and rope_theta (both have to be derived).  llama3_tiny is shaped as Llama 3.2:
-grouped heads, tied output matrix, frequency scaling `llama3` whose three ranges all occur within
-the prompt, head_dim that is not hidden_size / num_attention_heads, a list of end tokens.
-qwen2_tiny is shaped as Qwen2 is: biases on q, k and v, seven query heads for one key head, tied,
-stretched by YaRN as Qwen2.5's long contexts are.  The two deepseek ones are shaped as DeepSeek-V2
-(q compressed) and V2-Lite (q not compressed) are: latent attention of the published head sizes,
-dense layers before those with experts, YaRN.
+llama2_tiny has the shape of Llama 2: as many key heads as query heads, an untied output matrix, a config
+without head_dim and rope_theta (both have to be derived).  llama3_tiny has the shape of Llama 3.2: grouped
+heads, a tied output matrix, frequency scaling `llama3` whose three ranges all occur within the prompt, a
+head_dim different from hidden_size / num_attention_heads, a list of end tokens.
+qwen2_tiny has the shape of Qwen2: biases on q, k and v, seven query heads per key head, tied output, and
+YaRN as in Qwen2.5's long contexts.  The two deepseek models have the shapes of DeepSeek-V2 (q compressed)
+and V2-Lite (q not compressed): latent attention with the published head sizes, dense layers before those
+with experts, YaRN.
 
-mistral_tiny has a window shorter than the prompt in all layers, qwen3_tiny in the last of three, and
-normalised heads of a size that is not hidden_size / num_attention_heads; gemma2_tiny has all that
-Gemma 2 has, with caps low enough to matter, a window in every other layer and a scalar that is not
-its head_dim; mixtral_tiny chooses two of eight experts.
+mistral_tiny has a window shorter than the prompt in all layers; qwen3_tiny has one in the last of three
+layers, and normalised heads of a size other than hidden_size / num_attention_heads; gemma2_tiny has all
+features of Gemma 2, with caps low enough to matter, a window in every other layer and a softmax scalar
+different from its head_dim; mixtral_tiny chooses two of eight experts.
 
-Latent attention of the published sizes makes checkpoints of 8 MB.  Their weights are therefore
-not kept but computed: recipe.txt says "seed N", and for each tensor "draw NAME ROWS COLS SHIFT"
-(COLS 0: a vector) or "norm NAME ROWS".  Element i, counted row by row, comes from
+Latent attention with the published sizes makes checkpoints of 8 MB.  Their weights are therefore not kept
+but computed: recipe.txt says "seed N", and for each tensor "draw NAME ROWS COLS SHIFT" (COLS 0: a vector)
+or "norm NAME ROWS".  Element i, in row-major order, is computed from
 
     h = FNV-1a of "N/NAME", 64 bit;  z = splitmix64's output function of h + (i + 1) * golden ratio
     draw: (2 (z >> 57) - 127) / 2^SHIFT,  norm: 0.5 + (z >> 57) / 128
 
-which bf16 holds exactly.  recipe_weights() of serving/model/recipe_test.h does the same.
+which bf16 represents exactly.  recipe_weights() of serving/model/recipe_test.h does the same.
 
 logits.safetensors holds
     tokens      I32 [prompt_len]           the prompt
-    positions   I32 [num]                  where the logits were taken: next to page borders, ends
+    positions   I32 [num]                  positions of the logits: next to page borders, and the ends
     logits      F32 [num, vocab_size]      computed in double throughout, rounded once
-    logits_hf   F32 [num, vocab_size]      transformers as it is, in float32
+    logits_hf   F32 [num, vocab_size]      unmodified transformers, in float32
     greedy      I32 [16 or 8]              continuation by argmax, computed in double
-and as metadata (one entry, `about`: several would come in random order and the file would not be
-reproducible) max_abs_diff between the two logits, logit_std, and min_margin: the least lead of a
-greedy token over the runner-up, so that one can tell which arithmetic must reproduce it.
+and as metadata (one entry, `about`: several would be written in random order, and the file would not be
+reproducible) max_abs_diff between the two logits, logit_std, and min_margin: the smallest lead of a
+greedy token over the runner-up, which shows which arithmetic must reproduce it.
 
-transformers in float64 still does its norms, its rotary angles and (eager) its softmax in
-float32, and the router and the rotation of DeepSeek-V2 too.  For `logits` these are replaced here
-by the same formulas in double; everything else is transformers' own code.  The weights are drawn
-in bf16, so the checkpoint is exact.
-Random weights of the usual size give flat attention and logits near zero, and then any kernel
-passes; here they are scaled until attention picks few keys and the logits spread as a real
-model's do.  A seed is taken only if the greedy continuation is clear and not a repetition.  Where
-a router chooses, prompt and continuation are such that it is never close: the last expert chosen
-leads the first one left out by at least ROUTER_GAP of the deviation of the router's logits.
+In float64, transformers still computes its norms, its rotary angles and (eager) its softmax in float32,
+and so the router and the rotation of DeepSeek-V2.  For `logits` these are replaced here by the same
+formulas in double; everything else is transformers' own code.  The weights are drawn in bf16, so the
+checkpoint is exact.
+Random weights of the usual size give flat attention and logits near zero, with which any kernel passes;
+here they are scaled until attention concentrates on few keys and the logits spread as in a real model.
+A seed is accepted only if the greedy continuation is clear and not a repetition.  For models with a router,
+prompt and continuation are chosen such that its choice is never close: the last expert chosen leads the
+first one rejected by at least ROUTER_GAP of the deviation of the router's logits.
 """
 
 import argparse
@@ -267,7 +267,7 @@ def head_dim(config):
 
 
 class Recipe:
-    """Weights of a seed, and the lines that say how to compute them again."""
+    """Weights drawn from a seed, and the recipe lines with which they are computed again."""
 
     def __init__(self, seed):
         self.seed, self.lines, self.weights = seed, [f"seed {seed}"], {}
@@ -282,7 +282,7 @@ class Recipe:
         return ((z ^ (z >> np.uint64(31))) >> np.uint64(57)).astype(np.float32)
 
     def draw(self, name, rows, cols, gain):
-        """Deviation gain / sqrt(cols), to the next power of two; cols 0: a vector of that gain."""
+        """Deviation gain / sqrt(cols), rounded to the next power of two; cols 0: a vector with that gain."""
         shift = round(math.log2(74 * math.sqrt(max(cols, 1)) / gain))
         v = (2 * self.bits(name, rows * max(cols, 1)) - 127) * np.float32(2.0**-shift)
         v = torch.from_numpy(v.reshape((rows, cols) if cols else (rows,)))
@@ -295,7 +295,7 @@ class Recipe:
         self.lines.append(f"norm {name} {rows}")
 
     def offset_norm(self, name, rows, gain=0.29):
-        """Around 0, for a norm that adds 1 to its weights."""
+        """Values around 0, for a norm that adds 1 to its weights."""
         self.draw(name, rows, 0, gain)
 
     def mlp(self, at, hidden, inner, names=("gate_proj", "up_proj", "down_proj")):
@@ -345,7 +345,7 @@ class Recipe:
         hidden, tied = c["hidden_size"], c["tie_word_embeddings"]
         gemma = c["model_type"] == "gemma2"
         norm = self.offset_norm if gemma else self.norm
-        # Gemma's is multiplied with sqrt(hidden): smaller still, and its blocks' norms are larger.
+        # Gemma multiplies its embedding by sqrt(hidden): it is smaller still, and the norms of its blocks are larger.
         self.draw("model.embed_tokens.weight", c["vocab_size"], hidden,
                   0.9 if gemma else 3.0 if tied else math.sqrt(hidden))
         for i in range(c["num_hidden_layers"]):
@@ -383,7 +383,7 @@ def make_weights(config, gen):
         w = 0.5 + torch.rand(hidden, generator=gen, dtype=torch.float64)
         out[name] = w.to(torch.bfloat16)
 
-    # Tied, the embedding is also the output matrix: small, or each token would predict itself.
+    # If tied, the embedding is also the output matrix: it is small, or each token would predict itself.
     draw("model.embed_tokens.weight", config["vocab_size"], hidden,
          3.0 if config["tie_word_embeddings"] else math.sqrt(hidden))
     for i in range(config["num_hidden_layers"]):
@@ -408,7 +408,7 @@ def yarn_mscale(factor, mscale):
 
 
 def inv_freq(config):
-    """(rotary frequencies in double, factor of cos and sin), scaling included."""
+    """(rotary frequencies in double, factor of cos and sin), including scaling."""
     hd = config.get("qk_rope_head_dim") or head_dim(config)
     theta = config.get("rope_theta", 10000.0)
     freq = theta ** (-torch.arange(0, hd, 2, dtype=torch.float64) / hd)
@@ -444,7 +444,7 @@ def offset_norm_double(self, x):
 
 
 def eager_double(module, query, key, value, mask, scaling=None, softcap=None, **_):
-    """eager_attention_forward of modeling_gemma2 without its float32."""
+    """eager_attention_forward of modeling_gemma2 without its conversions to float32."""
     key, value = (x.repeat_interleave(module.num_key_value_groups, 1) for x in (key, value))
     s = query @ key.transpose(2, 3) * scaling
     s = (torch.tanh(s / softcap) * softcap if softcap else s) + mask
@@ -457,7 +457,7 @@ def load(path, dtype, attention="sdpa"):
     latent = "kv_lora_rank" in config
     experts = latent or "num_local_experts" in config
     more = {"experts_implementation": "eager"} if experts else {}
-    if config["model_type"] == "gemma2":        # sdpa knows no cap
+    if config["model_type"] == "gemma2":        # sdpa does not support a cap
         attention = "eager"
     model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, attn_implementation=attention,
                                                  **more).eval()
@@ -471,14 +471,14 @@ def load(path, dtype, attention="sdpa"):
 
 
 def take_weights(model, weights, check=False):
-    """Copies weights in, or checks that the model has read them from its files."""
+    """Copies the weights into the model, or checks that the model has read them from its files."""
     for key, p in model.named_parameters():
         mixtral = any("block_sparse_moe" in k for k in weights)
         if mixtral:
             key = key.replace(".mlp.", ".block_sparse_moe.")
         if key in weights:
             w = weights[key]
-        else:       # transformers keeps the experts of a layer in one tensor
+        else:       # transformers stores the experts of a layer in one tensor
             at, part = key.rsplit(".", 1)
             names = ("gate_proj", "up_proj") if part == "gate_up_proj" else ("down_proj",)
             if mixtral:
@@ -486,19 +486,19 @@ def take_weights(model, weights, check=False):
             w = torch.stack([torch.cat([weights[f"{at}.{e}.{n}.weight"] for n in names])
                              for e in range(p.shape[0])])
         if check and not torch.equal(w.to(p.dtype), p):
-            sys.exit(f"golden: transformers has read something else for {key}")
+            sys.exit(f"golden: transformers has read different weights for {key}")
         p.copy_(w)
 
 
 def rotate_double(q, k, turn):
-    """apply_rotary_emb of modeling_deepseek_v2 without its float32."""
+    """apply_rotary_emb of modeling_deepseek_v2 without its conversions to float32."""
     turn = turn.unsqueeze(1)
     return [torch.view_as_real(torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2).contiguous()) *
                                turn).flatten(3) for x in (q, k)]
 
 
 def router_double(self, x):
-    """DeepseekV2TopkRouter's forward in double; self.gap: how clear each choice was."""
+    """DeepseekV2TopkRouter's forward in double; self.gap: the margin of each choice."""
     scores = torch.nn.functional.linear(x.view(-1, x.shape[-1]), self.weight)
     order = scores.sort(-1, descending=True).values
     self.gap = (order[:, self.top_k - 1] - order[:, self.top_k]) / scores.std()
@@ -544,7 +544,7 @@ def load_double(path, config):
 
 
 def run_double(model, tokens):
-    """Logits; DeepSeek-V2 rotates in double while this runs, Gemma 2 has its softmax in double."""
+    """Logits in double; replaces the rotation of DeepSeek-V2 and the softmax of Gemma 2 during the run."""
     module = sys.modules[type(model).__module__]
     ours = {"apply_rotary_emb": rotate_double}
     if "gemma2" in module.__name__:
@@ -560,12 +560,12 @@ def run_double(model, tokens):
 
 
 def router_gap(model):
-    """Of the last token of the last run, the least over the layers; inf without a router."""
+    """The smallest margin over the layers for the last token of the last run; inf without a router."""
     return min([float(m.gap[-1]) for m in model.modules() if hasattr(m, "gap")], default=math.inf)
 
 
 def clear_prompt(model, tokens, config, gen):
-    """The prompt, with tokens that leave a router in doubt drawn again; None: too many."""
+    """The prompt, with tokens redrawn whose router choice is close; None if there are too many."""
     if "n_routed_experts" not in config and "num_local_experts" not in config:
         return tokens
     for _ in range(len(tokens)):
@@ -586,7 +586,7 @@ def logits_of(model, tokens):
 
 
 def continue_greedily(model, tokens, count, wanted=MARGIN):
-    """(new tokens, least lead over the runner-up); gives up below what is wanted"""
+    """(new tokens, smallest lead over the runner-up); stops when the lead falls below `wanted`"""
     margin, start = math.inf, len(tokens)
     for _ in range(count):
         top = run_double(model, tokens)[-1].topk(2)
@@ -600,7 +600,7 @@ def continue_greedily(model, tokens, count, wanted=MARGIN):
 
 
 def effective_keys(path, tokens):
-    """exp(entropy) of the attention rows, as a share of the keys they see."""
+    """exp(entropy) of the attention rows, relative to the number of keys they can see."""
     model = load(path, torch.float32, "eager")
     with torch.no_grad():
         layers = model(input_ids=tokens[None].long(), output_attentions=True).attentions
@@ -610,7 +610,7 @@ def effective_keys(path, tokens):
 
 
 def draw_weights(config, seed, gen):
-    """(weights, lines of a recipe); Llama's weights are kept instead."""
+    """(weights, lines of a recipe); no recipe for Llama, whose weights are kept."""
     if config["model_type"] == "llama":
         return make_weights(config, gen), None
     recipe = Recipe(seed)
@@ -656,7 +656,7 @@ def make(name, out):
     single = logits_of(load(path, torch.float32), tokens)[positions.long()]
     bf16 = logits_of(load(path, torch.bfloat16), tokens)[positions.long()]
     diff = float((double - single).abs().max())
-    # Were this large, one of the two would not be the model that the files just written hold.
+    # A large difference would mean that one of the two is not the model in the files just written.
     if not (diff < 1e-3):
         sys.exit(f"golden: {name}: float32 and double differ by {diff}")
     save_file({"tokens": tokens, "positions": positions, "logits": double.float(),

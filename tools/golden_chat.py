@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The judge of serving/template/chat_template.c: Jinja itself, set up as Hugging Face transformers does.
+"""The reference for serving/template/chat_template.c: Jinja itself, configured as in Hugging Face transformers.
 
 golden_chat.py FILE
-    Writes FILE (serving/golden/chat.json): chat templates in the forms that checkpoints of the supported models
-    carry, conversations, what comes out; and small templates, one for each thing of the language.
+    Writes FILE (serving/golden/chat.json): chat templates in the forms found in checkpoints of the supported models,
+    conversations and the expected texts; and small templates, one for each feature of the language.
 
 golden_chat.py --random N SEED
     Writes to stdout a line of variables, then N lines {"t": template, "out": text or null} of random expressions.
-    Ends with status 77 when Jinja is not installed.
+    Exits with status 77 if Jinja is not installed.
 
 Needs: pip install jinja2 (3.1)
 """
@@ -28,7 +28,7 @@ except ImportError as e:
 
 
 class Generation(Extension):
-    """{% generation %}: transformers marks the assistant's text by it; the text stays as it is."""
+    """{% generation %}, by which transformers marks the assistant's text; it does not change the text."""
     tags = {"generation"}
 
     def parse(self, parser):
@@ -488,7 +488,7 @@ CONVERSATIONS = [
     {"messages": turns("Q" * 40, "A\n" * 10, "end", system=" s "), "enable_thinking": True},
 ]
 
-# One for each thing of the language. V holds the variables.
+# Templates for each feature of the language. V holds the variables.
 V = {"a": 1, "s": "Hello World", "u": "äöü ß Ω 模型 😀", "l": [3, 1, 2], "e": [], "t": True, "f": 2.5, "n": None,
      "d": {"x": 1, "y": {"z": [1, 2]}, "items": "own", "B": 2, "a": 0}, "m": [{"r": "u", "c": "1"}, {"r": "a", "c": "2"}],
      "q": "it's \"q\"\n\t\\ \u200b\x7f\u00e9", "blanks": " \t\n x  y \u3000", "html": "<a&b>", "neg": -7}
@@ -568,7 +568,7 @@ SNIPPETS = """{{ 1 + 2 * 3 - 4 }} {{ 7 // 2 }} {{ -7 // 2 }} {{ -7 % 3 }} {{ 7 %
 {{ 'ab' 'cd' | upper }} {{ ('x' if false else 'y') | upper }} {{ (a, s)[1] | lower }} {{ s[0:5] | upper }} {{ s.split(' ')[1][0] | lower }}
 {{ d.y.z | map('string') | join(d.x | string) }} {{ [d.x, d['y']] | last }} {{ (m | last).r }} {{ m[-1]['c'] | int + 1 }} {{ s.upper().lower().title() }}""".split("\n")
 
-# {{ a }} per line would hide white space: these span lines
+# templates with white space that matters, which SNIPPETS (one per line) cannot have
 LAYOUT = [
     "a\n  {% if t %}\n  b\n  {% endif %}\nc\n", "a {% if t %} b {% endif %} c", "  {%- if t -%}  \n x \n {%- endif -%}  \n y",
     "{{ 1 }}\n\n{{- 2 }}\n  {{ 3 -}}  \n4", "x\n\t{%+ if t +%}\ny\n{%+ endif %}\n\n", "{# c #}\n  {# d #}\nz {#- e -#} w",
@@ -581,9 +581,9 @@ LAYOUT = [
 
 def render(template, variables):
     try:
-        # a copy: indent of a list adds to that list
+        # a copy, because indent of a list modifies that list
         return ENV.from_string(template).render(**copy.deepcopy(variables))
-    except Exception as e:                                   # the kind does not matter, only that there is one
+    except Exception as e:                                   # only whether it fails matters
         return {"error": type(e).__name__}
 
 
@@ -605,7 +605,7 @@ def goldens(path):
 
 
 class Random:
-    """Expressions of every kind, most of them of types that fit."""
+    """Expressions of every kind, most of them with matching types."""
     NAMES = list(V) + ["missing"]
 
     def __init__(self, seed):
@@ -661,7 +661,7 @@ class Random:
 def main():
     if len(sys.argv) == 4 and sys.argv[1] == "--random":
         source = Random(int(sys.argv[3]))
-        warnings.simplefilter("ignore")                      # Python's, of subscripts of numbers
+        warnings.simplefilter("ignore")                      # Python warns of subscripts of numbers
         print(json.dumps(V))
         for _ in range(int(sys.argv[2])):
             t = source.template()

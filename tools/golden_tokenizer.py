@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The judge of serving/tokenizer/tokenizer.c: the Hugging Face `tokenizers` library itself.
+"""The reference for serving/tokenizer/tokenizer.c: the Hugging Face `tokenizers` library itself.
 
 golden_tokenizer.py DIR
-    Trains two small tokenizers on the text below (byte-level like Llama 3's, SentencePiece-like as Llama 2's),
-    and writes DIR/bytelevel.json, DIR/spm.json and DIR/tokenizer.json: variants of the two in the forms that
-    checkpoints come in, and for each what the library makes of a list of texts. make check compares.
+    Trains two small tokenizers on the text below (byte-level as Llama 3's, SentencePiece-like as Llama 2's), and
+    writes DIR/bytelevel.json, DIR/spm.json and DIR/tokenizer.json: variants of the two in the forms found in
+    checkpoints, and for each the library's results for a list of texts, which make check compares.
 
 golden_tokenizer.py --oracle WORK
-    Answers for random texts. Reads WORK/N.json, tokenizer files, and WORK/in:
+    Computes the results for random texts. Reads WORK/N.json, tokenizer files, and WORK/in:
         records of  u8 tokenizer, u8 flags, u32 bytes, text      (little-endian)
     and writes WORK/out:
         records of  u32 ids, i32 each, u32 bytes, decoded text
-    flags: 1 with special tokens around, 2 special tokens in the text are parsed, 4 decode skips them,
+    flags: 1 add special tokens around the text, 2 parse special tokens in the text, 4 omit them when decoding,
     8 the text is a list of i32 ids, to be decoded only.
-    Ends with status 77 when the library is not installed, or too old.
+    Exits with status 77 if the library is not installed or too old.
 
 Needs: pip install tokenizers==0.23.3
 """
@@ -30,7 +30,7 @@ try:
 except ImportError as e:
     print("tokenizers: %s" % e)
     sys.exit(77)
-# before 0.23 added tokens decoded to their spelling, not to what they match
+# before 0.23, added tokens were decoded to their spelling, not to the text they match
 if [int(n) for n in tokenizers.__version__.split(".")[:2]] < [0, 23]:
     print("tokenizers: 0.23 or newer is needed, this is " + tokenizers.__version__)
     sys.exit(77)
@@ -153,8 +153,7 @@ def make_spm():
 
 
 def variants(byte_size, spm_size):
-    """(name, base, patch): members of the file that are replaced; "model" is merged into the model.
-
+    """(name, base, patch): patch has the members of the file to replace; "model" is merged into the model,
     "rename" renames tokens of the vocabulary, "string_merges" writes merges as "a b".
     """
     b, s = byte_size, spm_size
@@ -213,7 +212,7 @@ def variants(byte_size, spm_size):
     yield "unk_fused", "spm", {"model": {"byte_fallback": False}, "decoder": sequence("decoders", {"type": "Fuse"}),
                                "normalizer": {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": "▁"}}
     yield "no_unk", "spm", {"model": {"byte_fallback": False, "unk_token": None}}
-    # some bytes have no token; one has a spelling that only the library's number parser reads
+    # some bytes have no token; one has a spelling that only the library's number parser accepts
     renames = {"<0x%02X>" % x: "<byte %02X>" % x for x in [0x5e, *range(0xa0, 0xc0)]}
     yield "half_fallback", "spm", {"rename": dict(renames, **{"<0x41>": "<0x+b>"})}
 
@@ -252,14 +251,14 @@ def goldens(folder):
     for i, (name, base, patch) in enumerate(variants(*(len(bases[n]["model"]["vocab"]) for n in ("bytelevel", "spm")))):
         tok = Tokenizer.from_str(json.dumps(patched(bases[base], patch)))
         row = {"name": name, "base": base, "patch": patch, "cases": []}
-        # all texts for the two that matter most; for the others a few, always others
+        # all texts for the two most important variants; for the others a few texts, different ones each time
         for k in range(0 if not patch else i % 5, len(raw), 5 if patch else 1):
             text = text_of(raw[k])
             tok.encode_special_tokens = False
             ids = tok.encode(text).ids
             tok.encode_special_tokens = True
             plain = tok.encode(text, add_special_tokens=False).ids
-            # null: the same ids, the text itself (if it is one)
+            # null: the decoded text equals the text
             as_is = raw[k] == text.encode("utf-8")
             decoded = [tok.decode(ids, skip_special_tokens=False), tok.decode(ids)]
             row["cases"].append([k, ids, None if plain == ids else plain] +

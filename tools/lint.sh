@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# lint.sh: rules of the tree that a compiler does not know.
+# lint.sh: checks rules of the source tree that no compiler checks.
 set -u
 
 bad=0
@@ -10,18 +10,18 @@ complain() {
 }
 # Folders: layering, cycles, sizes.
 python3 tools/folders.py || bad=1
-# serving calls operations through the table alone.
-git grep -lE '#include .*cuda' -- 'serving/*.c' 'serving/*.h' && complain "serving/ names CUDA"
-# Tests reach kernels through the table alone.
-git grep -lE '<<<' -- '*_test.c' && complain "a test launches a kernel itself"
-# The assembler sees every wrapper, used or not.
+# Serving calls operations through the operation table only.
+git grep -lE '#include .*cuda' -- 'serving/*.c' 'serving/*.h' && complain "serving/ includes CUDA headers"
+# Tests call kernels only through the operation table.
+git grep -lE '<<<' -- '*_test.c' && complain "a test launches a kernel directly"
+# Every PTX wrapper is assembled, used or not.
 for f in $(grep -ohE '^(template <int n> )?PTX [^(]*ptx_[a-z0-9_A-Z]+\(' primitives/ptx/ptx.cuh primitives/ptx/ptx_copy.cuh | grep -oE 'ptx_\w+'); do
 	grep -qw "$f" primitives/ptx/ptx_all.cu || complain "primitives/ptx/ptx_all.cu: $f is missing"
 done
-# Lines of 110 columns at most, tabs to every eighth; tables that a program wrote may be wider.
+# Lines have at most 110 columns, with tabs at every 8; the generated Unicode table is exempt.
 for f in $(git ls-files '*.c' '*.h' '*.cu' '*.cuh' 2>/dev/null | grep -v '^serving/tokenizer/unicode_tables\.h$'); do
 	[ -f "$f" ] && expand "$f" | awk -v f="$f" 'length($0) > 110 { print f ":" FNR ": " length($0) " columns"; n = 1 } END { exit !n }' &&
-		complain "$f: lines beyond 110 columns"
+		complain "$f: lines of more than 110 columns"
 done
 for f in $(git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.sh' '*.py' '*Kbuild' Makefile 2>/dev/null); do
 	[ -f "$f" ] && ! head -3 "$f" | grep -q 'SPDX-License-Identifier: Apache-2.0' && complain "$f: no SPDX line"

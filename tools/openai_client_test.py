@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The stock `openai` package against `cairn serve`: CAIRN_BUILD=build python3 tools/openai_client_test.py
+"""Tests of `cairn serve` with the official `openai` package: CAIRN_BUILD=build python3 tools/openai_client_test.py
 
-It is looked for in this Python and in BUILD/clients (tools/setup.sh clients BUILD makes it); else skipped by name.
+The package is looked up in this Python and in BUILD/clients (made by tools/setup.sh clients BUILD); without it the tests
+are skipped.
 """
 
 import asyncio
@@ -28,13 +29,13 @@ try:
 except ImportError:
     openai = None
 NO_SERVER = why_no_server()
-# the embedded model has learnt to answer these; to much else it says nothing
+# the embedded model has been trained to answer such questions
 PROMPT = "What is 55 - 8?\n"
 LONG = {"extra_body": {"ignore_eos": True}}
 
 
 def without_sampler():
-    """The table cpu may lack what penalties and log-probabilities need; the server then says so."""
+    """Returns a reason to skip if the table cpu lacks the operations for penalties and log-probabilities, else None."""
     try:
         Shared.client.completions.create(model=Shared.model, prompt="a", max_tokens=1, logprobs=0)
     except openai.BadRequestError as e:
@@ -44,7 +45,7 @@ def without_sampler():
 
 
 class Shared(unittest.TestCase):
-    """One server for the tests of a class."""
+    """One server for all tests of a class."""
 
     options = ()
 
@@ -70,7 +71,7 @@ class Shared(unittest.TestCase):
 
 
 @unittest.skipIf(NO_SERVER, NO_SERVER)
-@unittest.skipIf(not openai, "no module openai")
+@unittest.skipIf(not openai, "the openai package is not installed")
 class Client(Shared):
     def test_models(self):
         self.assertEqual([m.id for m in self.client.models.list()], [self.model])
@@ -87,7 +88,7 @@ class Client(Shared):
         self.assertLess(abs(one.created - time.time()), 60)
 
     def test_prompts(self):
-        """Texts, token ids, and several of them: the same prompt gives the same answer."""
+        """Prompts as texts, token ids, and lists of them: equal prompts give equal answers."""
         status, body = post(self.server.url + "/tokenize", {"prompt": PROMPT})
         self.assertEqual(status, 200)
         ids = body["tokens"]
@@ -193,17 +194,17 @@ class Client(Shared):
         self.refused(bad, "tools", self.chat, tools=[{"type": "function", "function": {"name": "f"}}])
         self.refused(bad, "response_format", self.chat, response_format={"type": "json_object"})
         self.assertEqual(self.refused(bad, "prompt", prompt=[1] * 5000).code, "context_length_exceeded")
-        # before a stream begins, too
+        # a streamed request is also refused before the stream begins
         self.refused(bad, "top_p", top_p=7, stream=True)
         with self.assertRaises(openai.NotFoundError) as caught:
             self.client.completions.create(model="another", prompt="a")
         self.assertEqual((caught.exception.code, caught.exception.param), ("model_not_found", "model"))
         with self.assertRaises(openai.NotFoundError):
             self.client.embeddings.create(model=self.model, input="a")
-        self.complete(max_tokens=1)  # it lives
+        self.complete(max_tokens=1)  # the server still works
 
     def test_a_client_that_goes(self):
-        """Closing a stream cancels the request: nothing runs for nobody."""
+        """Closing a stream cancels its request."""
         stream = self.complete(stream=True, max_tokens=1500)
         next(iter(stream))
         stream.close()
@@ -234,7 +235,7 @@ class Client(Shared):
 
 
 @unittest.skipIf(NO_SERVER, NO_SERVER)
-@unittest.skipIf(not openai, "no module openai")
+@unittest.skipIf(not openai, "the openai package is not installed")
 class Limits(unittest.TestCase):
     def test_key(self):
         with Server("--quiet", env={"CAIRN_API_KEY": "right"}) as server:
@@ -246,7 +247,7 @@ class Limits(unittest.TestCase):
             self.assertEqual(client.completions.create(**ask).usage.completion_tokens, 1)
 
     def test_full_queue(self):
-        """429 is RateLimitError; the client's own retries, which heed Retry-After, get through in the end."""
+        """Status 429 raises RateLimitError; with the client's own retries, which honour Retry-After, requests succeed."""
 
         async def storm(url):
             async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:

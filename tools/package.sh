@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# package.sh BUILD [WHERE]: a folder that runs on a machine with only a driver, and its archive, in WHERE (BUILD).
+# package.sh BUILD [WHERE]: makes in WHERE (default: BUILD) a folder that runs on a machine with only a driver, and
+# the folder's archive.
 set -eu
 
 out=$1
@@ -9,7 +10,7 @@ version=$("$out/cairn" version | sed 's/^cairn \([^,]*\),.*/\1/')
 dir=$where/cairn-$version
 rm -rf "$dir"
 mkdir -p "$dir/serving" "$dir/conformance" "$dir/primitives" "$dir/fused" "$dir/rdma" "$dir/lib"
-# The program, the libraries and the programs its tests start: all that make leaves in the folder itself.
+# The program, the libraries and the programs that its tests start: all executable files at the top of BUILD.
 find "$out" -maxdepth 1 -type f -perm -u+x -exec cp {} "$dir/" \;
 cp -r serving/embedded serving/golden "$dir/serving/"
 cp conformance/abi.h conformance/plugins/example_plugin.c conformance/README.md conformance/mustpass.txt \
@@ -18,14 +19,14 @@ cp primitives/*.h "$dir/primitives/"
 cp fused/*.h "$dir/fused/"
 cp rdma/*.h rdma/*.txt rdma/*.md rdma/rxe_*.sh rdma/rxe_*.py "$dir/rdma/"
 cp LICENSE README.md "$dir/"
-# Large and optional: without it gemm falls back to our own kernel. PACKAGE_CUBLASLT=1 takes it along.
+# cuBLASLt is large and optional: without it gemm falls back to our own kernel. PACKAGE_CUBLASLT=1 includes it.
 if [ -n "${PACKAGE_CUBLASLT:-}" ]; then
 	lib=$(ls /usr/local/cuda*/lib*/libcublasLt.so.1[0-9] 2>/dev/null | head -1)
 	[ -n "$lib" ] && cp -L "$lib" "$dir/lib/"
 fi
 missing=$(ldd "$dir/cairn" | grep -vE 'linux-vdso|libc\.so|libm\.so|libdl|libpthread|librt|ld-linux' || true)
 if [ -n "$missing" ]; then
-	echo "package: the program needs libraries beyond the system's:" >&2
+	echo "package: the program needs libraries that are not part of the system:" >&2
 	echo "$missing" >&2
 	exit 1
 fi

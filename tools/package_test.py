@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The archive of tools/package.sh, unpacked elsewhere, runs: CAIRN_BUILD=build python3 tools/package_test.py"""
+"""Tests that the archive of tools/package.sh works elsewhere: CAIRN_BUILD=build python3 tools/package_test.py"""
 
 import os
 import subprocess
@@ -17,12 +17,12 @@ def why_not():
     if not os.access(program, os.X_OK):
         return f"no program in {BUILD}"
     needs = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
-    return "a sanitized program is not packed" if "libasan" in needs else None
+    return "a program built with sanitizers is not packed" if "libasan" in needs else None
 
 
 @unittest.skipIf(why_not(), why_not())
 class Package(unittest.TestCase):
-    """Made once for all tests."""
+    """The package is made once for all tests."""
 
     @classmethod
     def setUpClass(cls):
@@ -44,7 +44,7 @@ class Package(unittest.TestCase):
         cls.folder.cleanup()
 
     def check(self, *args):
-        """(status, what it printed) of `cairn check` in the package, with nothing of the tree in its environment"""
+        """(status, output) of `cairn check` in the package, with no path of the source tree in its environment"""
         env = {k: v for k, v in os.environ.items() if not k.startswith(("CAIRN_", "LD_"))}
         run = subprocess.run(
             [os.path.join(self.dir, "cairn"), "check", "-v", *args],
@@ -72,7 +72,7 @@ class Package(unittest.TestCase):
 
     @unittest.skipUnless(os.path.exists(os.path.join(BUILD, "nic_semantics")), "built without libibverbs")
     def test_programs_on_the_nic_model(self):
-        """None of them may be skipped for want of a program or file."""
+        """No test may be skipped because the package lacks a program or file."""
         wanted = ("nic.semantics_plain", "nic.arming", "golden.other_seeds", "card.names")
         status, out = self.check(*(f"rdma.{name}" for name in wanted))
         self.assertEqual(status, 0, out)

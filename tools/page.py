@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes into serving/serve/page.html the hashes of its script and style, which its policy names: tools/page.py [--check]
+"""Updates the hashes of script and style in the policy of serving/serve/page.html: tools/page.py [--check]
 
-Exit status with --check: 1 if they are not what they should be.
+With --check nothing is written; exit status 1 if the hashes are out of date.
 """
 
 import base64
@@ -20,7 +20,7 @@ def with_hashes(text):
         digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
         text, n = re.subn(f"{tag}-src 'sha256-[^']*'", f"{tag}-src 'sha256-{digest}'", text)
         if n != 1:
-            raise ValueError(f"page.html: the policy names {n} hashes of its {tag}")
+            raise ValueError(f"page.html: the policy has {n} hashes for {tag}")
     return text
 
 

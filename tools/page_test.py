@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The built-in page, in headless Chromium: CAIRN_BUILD=build python3 tools/page_test.py
+"""Tests of the built-in page in headless Chromium: CAIRN_BUILD=build python3 tools/page_test.py
 
-First against a server of the test's own, which says what no model would: markup, broken streams, refusals. Then
-against `cairn serve` with the embedded model. SCREENSHOTS=DIR keeps pictures.
+First with a scripted server that sends what no model would: markup, broken streams, error responses. Then with
+`cairn serve` and the embedded model. SCREENSHOTS=DIR keeps screenshots.
 """
 
 import contextlib
@@ -53,7 +53,7 @@ class Static(unittest.TestCase):
 
 
 class Scripted(http.server.BaseHTTPRequestHandler):
-    """Says what the test has put into the class."""
+    """A server that sends the responses set by the test in the class."""
 
     protocol_version = "HTTP/1.1"
     metrics, key, chunks, refusal, pause = "", None, [], None, 0.0
@@ -102,7 +102,7 @@ class Scripted(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         try:
             for chunk in Scripted.chunks:
-                if isinstance(chunk, threading.Event):  # until the test says so
+                if isinstance(chunk, threading.Event):  # waits until the test sets it
                     chunk.wait(60)
                     continue
                 data = chunk if isinstance(chunk, bytes) else f"data: {json.dumps(chunk)}\n\n".encode()
@@ -181,7 +181,7 @@ class Alone(unittest.TestCase):
         self.assertEqual(Scripted.asked[0][1]["messages"][-1], {"role": "user", "content": PAYLOAD})
 
     def test_policy_holds(self):
-        """Even if markup came in, it would not run."""
+        """Markup that got into the page would not run."""
         self.browser.js("log.innerHTML = '<img src=x onerror=\"document.title=1\">'")
         self.until_it_complains()
         self.assertEqual(self.browser.js("document.title"), "Cairn")
@@ -198,7 +198,7 @@ class Alone(unittest.TestCase):
             time.sleep(0.05)
 
     def test_streams(self):
-        """What has come is shown before the rest has; characters may be cut anywhere."""
+        """Text is shown before the answer is complete; chunks may end inside a character."""
         data = f"data: {json.dumps(piece('好的 done'), ensure_ascii=False)}\n\n".encode()
         seen = threading.Event()
         Scripted.chunks = [piece("first"), seen, *(data[i : i + 1] for i in range(len(data))), DONE]
@@ -257,7 +257,7 @@ class Alone(unittest.TestCase):
 
     def test_numbers(self):
         self.browser.wait("$('running').textContent === '0'")
-        # 10000 tokens a second, whenever the page asks
+        # 10000 tokens per second, however often the page asks
         Scripted.metrics = lambda: metrics(int(time.monotonic() * 10000), 3, 2, 0.375, 400, 100)
         self.browser.wait("$('running').textContent === '3'")
         self.assertEqual([self.text(i) for i in ("waiting", "kv", "hits")], ["2", "37.5", "25.0"])
@@ -271,7 +271,7 @@ class Alone(unittest.TestCase):
             screenshot(self.browser, "scripted-" + scheme)
 
     def test_names_for_all_controls(self):
-        """Every control has a name that a screen reader can say."""
+        """Every control has an accessible name."""
         tree = self.browser.call("Accessibility.getFullAXTree")["nodes"]
         controls = [
             (n["role"]["value"], n.get("name", {}).get("value"))
@@ -285,18 +285,18 @@ class Alone(unittest.TestCase):
 
 @unittest.skipIf(NO_BROWSER or why_no_server(), NO_BROWSER or why_no_server())
 class Served(unittest.TestCase):
-    """With cairn serve and the embedded model."""
+    """The page with cairn serve and the embedded model."""
 
     def test_page_of_the_server(self):
         with contextlib.ExitStack() as stack:
-            # a model that takes its time until it is told not to: the answer is not over before it is looked at
+            # slow the model down until the test has seen an incomplete answer
             pace = os.path.join(stack.enter_context(tempfile.TemporaryDirectory()), "pace")
             Path(pace).write_text("slow 20", encoding="ascii")
             server = stack.enter_context(Server(impl=FAULT, env={"CAIRN_FAULT": pace}))
             browser = stack.enter_context(chromium.Browser())
             browser.open(server.url + "/")
             browser.wait("$('health').textContent === 'ready'", 60)
-            # the model would stop soon: the page has no switch for that
+            # the model would end its answer early, and the page has no option against it
             browser.js(
                 "window.plain = window.fetch; window.fetch = (url, o) => plain(url, o && o.body ? "
                 "{ ...o, body: JSON.stringify({ ...JSON.parse(o.body), ignore_eos: true, max_tokens: 1200 }) } : o)"

@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The questions of the embedded model: ten families, a held-out split, documents to train on.
+"""The questions of the embedded model: ten families, a held-out split, training documents.
 
 Used by  tools/train_embedded.py; needs nothing but Python.
 
-The families are there to hold kernels to account, so a wrong kernel must cost accuracy that a
-test can see.  Seven are single questions: arithmetic in digits and in words, multiplication in
-parts, comparing, counting, lists, sorting.  Three need a long context: look-up among dozens of
-entries, a rule shown by examples only, and a worksheet of solved problems before the one asked.
-A page read from the wrong place, a position off by one or a softmax that forgets a key turns one
-digit into another: of 200 questions answered rightly, there remain 31% with keys rotated one
-position off, 14% with the previous key skipped, 25% with the previous page of 16 lost, 47% with the
-first page lost; but 98% with a softmax scale 0.8 of the right one: for that there are logits.
+The families serve to check kernels, so a wrong kernel must cost accuracy that a test can see.  Seven are
+single questions: arithmetic in digits and in words, multiplication in parts, comparing, counting, lists,
+sorting.  Three need a long context: look-up among dozens of entries, a rule shown only by examples, and a
+worksheet of solved problems before the question.  A page read from the wrong place, a position off by one
+or a softmax that omits a key turns one digit into another: of 200 correctly answered questions, 31% remain
+correct with keys rotated one position off, 14% with the previous key skipped, 25% with the previous page
+of 16 lost, 47% with the first page lost.  With a softmax scale 0.8 of the right one 98% remain correct:
+this error is caught by comparing logits instead.
 
-The split.  A problem has a key that names it apart from its wording (the pair of operands, the
-list to be sorted, the entry asked for).  One key in twenty, by CRC-32, is never trained on; the
-held-out questions are drawn from those alone.  So no held-out prompt occurs in training, and
-neither does the same problem in other words.  A key of None marks the tables that have too few
-members to be left incomplete (one-digit operands): always trained on and never asked.
+The split.  A problem has a key that identifies it independently of its wording (the pair of operands, the
+list to be sorted, the entry asked for).  One key in twenty, by CRC-32, is never trained on, and the
+held-out questions have only these keys.  So no held-out prompt occurs in training, nor the same problem in
+other words.  A key of None marks tables with too few members to leave some out (one-digit operands): they
+are always trained on and never asked.
 """
 
 import zlib
@@ -52,7 +52,7 @@ def pick(rng, seq):
 
 
 def number(rng, digits):
-    """Below 10^k, k from 1 to digits: short numbers come as often as long ones."""
+    """A number below 10^k, k uniform from 1 to digits: short numbers are as frequent as long ones."""
     return int(rng.random() * 10 ** (1 + int(rng.random() * digits)))
 
 
@@ -71,7 +71,7 @@ SUB_WORDS = ("What is {a} minus {b}?", "Subtract {b} from {a}.", "Take {b} away 
 
 
 def sum_key(a, b, op):
-    """None for one-digit tables: always trained on, never asked."""
+    """The key of a sum; None for one-digit tables: always trained on, never asked."""
     if op == "-":
         a, b = a - b, b             # a - b = c is the same fact as c + b = a
     return None if a < 10 and b < 10 else f"sum {min(a, b)} {max(a, b)}"
@@ -120,7 +120,7 @@ def mul(rng):
 
 def compare(rng):
     a = number(rng, 4)
-    # Half of the pairs differ in one digit only, so that every digit has to be looked at.
+    # Half of the pairs differ in one digit only, so that every digit matters.
     b = number(rng, 4) if rng.random() < 0.5 else \
         abs(a + pick(rng, (-1, 1)) * 10 ** int(rng.random() * len(str(a))))
     if a == b:
@@ -213,7 +213,7 @@ FAMILIES = list(SHORT) + ["lookup", "fewshot", "worksheet"]
 
 
 def short_problem(rng, family=None, want_held=False):
-    """A problem of the asked side of the split."""
+    """A problem from the trained or (want_held) the held-out side of the split."""
     if family is None:
         family = rng.choices(list(SHORT), [w for _, w in SHORT.values()])[0]
     while True:
@@ -232,7 +232,7 @@ LOOKUPS = (
 
 
 class Lookup:
-    """Entries first, then questions about them; an entry is asked for at most once."""
+    """Entries, followed by questions about them; an entry is asked for at most once."""
 
     def __init__(self, rng, entries):
         self.form, glue, self.question, digits = pick(rng, LOOKUPS)
@@ -260,7 +260,7 @@ NUMBER_RULES = WORD_RULES[:4] + (
 
 
 class Fewshot:
-    """One rule, never named.  An answer counts once the examples before it leave no doubt."""
+    """Examples of an unnamed rule.  An answer counts once the preceding examples determine it."""
 
     head = ""
 

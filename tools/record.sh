@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# record.sh BUILD FILE [PART]: appends to FILE every row that this machine can give: benches; on a GPU whole steps of
-# the engine, launches and bytes by hardware counters, and the server under load. PART is a stage, or bench, generate,
-# traffic or serve: that alone.
+# record.sh BUILD FILE [PART]: appends to FILE every row that this machine can measure: benches; on a GPU also whole
+# steps of the engine, launches and bytes by hardware counters, and the server under load. PART limits it to one
+# stage, or to bench, generate, traffic or serve.
 set -u
 
 out=$1
@@ -11,15 +11,15 @@ part=${3:-}
 status=0
 gpu() { nvidia-smi -L >/dev/null 2>&1; }
 case $part in
-generate | traffic | serve) gpu || { echo "record: $part: no GPU here" >&2; exit 2; } ;;
+generate | traffic | serve) gpu || { echo "record: $part: no GPU found" >&2; exit 2; } ;;
 *)
 	stage=$part
 	[ "$part" = bench ] && stage=
-	"$out/cairn" bench --json "$file" $stage || { echo "record: some rows failed; they are left out"; status=1; }
+	"$out/cairn" bench --json "$file" $stage || { echo "record: some rows failed and are omitted"; status=1; }
 	[ -z "$part" ] && gpu || exit $status
 	;;
 esac
-# The first run of a process finds libraries and kernels unloaded: its first token says nothing.
+# --repeat 2: the first run of a process also loads libraries and kernels, which distorts its time to first token.
 generate() { # SHAPE PROMPT_TOKENS NEW_TOKENS [OPTION]...
 	shape=$1 prompt=$2 new=$3
 	shift 3
@@ -29,27 +29,27 @@ generate() { # SHAPE PROMPT_TOKENS NEW_TOKENS [OPTION]...
 if [ -z "$part" ] || [ "$part" = generate ]; then
 	for shape in llama32-1b llama3-8b llama2-7b qwen2-7b dsv2lite; do
 		for decode in auto graph persistent unfused; do
-			case $shape:$decode in dsv2lite:unfused) continue ;; esac	# has none
+			case $shape:$decode in dsv2lite:unfused) continue ;; esac	# has no such form
 			generate $shape 1024 64 --decode $decode
 		done
 	done
-	# the source's figure 8: by length
+	# time per token by length, figure 8 of the source
 	for prompt in 4096 16384; do
 		for decode in auto unfused; do
 			generate llama2-7b $prompt 64 --decode $decode
 		done
 	done
-	# its figure 2: by prompt
+	# share of decoding by prompt length, figure 2 of the source
 	for prompt in 256 2048; do
 		generate llama2-7b $prompt 256
 	done
 	generate llama3-8b 1024 64 --batch 16
 fi
-# counters, where ncu is
+# hardware counters, if ncu is installed
 if [ -z "$part" ] || [ "$part" = traffic ]; then
-	python3 reports/traffic.py "$out/cairn" >>"$file" || { echo "record: not everything was counted"; status=1; }
+	python3 reports/traffic.py "$out/cairn" >>"$file" || { echo "record: some cases have no counts"; status=1; }
 fi
 if [ -z "$part" ] || [ "$part" = serve ]; then
-	python3 tools/serve_figures.py "$out" "$file" || { echo "record: the server: not all parts"; status=1; }
+	python3 tools/serve_figures.py "$out" "$file" || { echo "record: serve: some parts failed"; status=1; }
 fi
 exit $status

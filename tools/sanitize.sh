@@ -1,25 +1,27 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# sanitize.sh BUILD DEBUG_BUILD [STAGE]: a selection of every operation under each tool of compute-sanitizer.
+# sanitize.sh BUILD DEBUG_BUILD [STAGE]: runs a selection of every operation's cases under each tool of
+# compute-sanitizer.
 #
-# A process for each operation and tool, several at a time; logs in BUILD/sanitize. One is good if all its cases
-# passed, the tool found nothing in any process, and the count of cases came to its end: who dies early says so by
-# its absence. The last line counts the processes: `N passed, N failed, N skipped`.
+# Each operation and tool gets a process of its own, several at a time, with logs in BUILD/sanitize. A process passes
+# if all its cases passed, the tool found nothing in it or its children, and its last line counts the cases: a process
+# that dies early is recognised by the missing count. The last line of the script counts the processes:
+# `N passed, N failed, N skipped`.
 #
-# racecheck does not see that cp.async.mbarrier.arrive.noinc completes copies to shared memory before the phase of the
-# mbarrier does, and calls every read of what it has let in a race. fused/grid*.cu*, moe*, cluster_mla* and
-# attn_paged_prefill.cu rest on that; nor does it see that a lane which arrives after __syncwarp() speaks for its
-# warp, nor what bar.arrive orders; gemm*_tile.cu have such lanes, too. A DEBUG build of them waits for its copies,
-# arrives with all lanes and synchronises instead of arriving, everything else being the same, so there racecheck
-# judges DEBUG_BUILD: `make DEBUG=60`, in which a wait may last two minutes before it counts as a hang. It slows
-# kernels that wait for each other down most: cluster_mla gets fewer cases. What it finds in cuBLASLt's own kernels
-# (nvjet*: a race in split-K) is not ours to mend: races all of whose accesses are there do not count.
+# racecheck does not model that cp.async.mbarrier.arrive.noinc completes copies to shared memory before the phase of the
+# mbarrier completes, and reports every read that relies on it as a race. fused/grid*.cu*, moe*, cluster_mla* and
+# attn_paged_prefill.cu rely on it. Nor does it model that a lane which arrives after __syncwarp() arrives for its whole
+# warp, or what bar.arrive orders; gemm*_tile.cu have such lanes, too. A DEBUG build of these kernels waits for its
+# copies, arrives with all lanes and synchronises instead of arriving, and is otherwise the same. racecheck therefore
+# checks DEBUG_BUILD: `make DEBUG=60`, where a wait may last two minutes before it counts as a hang. racecheck slows
+# down kernels whose CTAs wait for each other most, so cluster_mla gets fewer cases. Races inside cuBLASLt's own
+# kernels (nvjet*: a race in split-K) are not ours to fix: races with all accesses in nvjet* do not count.
 #
-# memcheck holds st.async within a cluster of one CTA for invalid. None of our operations does that, but for dsmem,
-# whose rows of size 1 measure just this: memcheck does not get them.
+# memcheck reports st.async within a cluster of one CTA as invalid. Of our operations only dsmem does that, in its rows
+# of size 1, which measure exactly this; memcheck skips these rows.
 #
-# --num-cuda-barriers: the tools' table of mbarriers is too small for 132 CTAs with a hundred each. When it overflows
-# synccheck reports cudaErrorIllegalAddress in kernels that are well.
+# --num-cuda-barriers: the tools' default table of mbarriers is too small for 132 CTAs with a hundred each. On overflow
+# synccheck reports cudaErrorIllegalAddress in correct kernels.
 set -u
 
 one() {	# TOOL FAMILY
@@ -41,7 +43,7 @@ one() {	# TOOL FAMILY
 	summary=$(grep 'SUMMARY:' "$log" | grep -vE 'SUMMARY: 0 (errors|hazards)' | head -1)
 	theirs=$(grep -c 'Race reported between .* at nvjet' "$log")
 	case $summary in
-	*"SUMMARY: $theirs hazard"*)	# and all that was found was shown
+	*"SUMMARY: $theirs hazard"*)	# all hazards found are among those printed
 		[ "$theirs" -gt 0 ] && ! grep -q '=     and .* at [^n]' "$log" && status=0 summary=
 		;;
 	esac
@@ -67,20 +69,20 @@ if [ -z "$sanitizer" ]; then
 	exit 2
 fi
 if ! nvidia-smi -L >/dev/null 2>&1; then
-	echo "check-sanitize: no GPU here" >&2
+	echo "check-sanitize: no GPU found" >&2
 	exit 2
 fi
 mkdir -p "$out/sanitize"
-# What a device must have is what is looked at; what takes longest comes first. decode_step_forms has no kernel of
-# its own, and whole layers.
+# The operations that must pass on a device are checked, slowest tool first. decode_step_forms has no kernels of its
+# own and runs whole layers, so it is left out.
 families=$(grep -v '^#' conformance/mustpass.txt | cut -d. -f1,2 | sort -u | grep "^${stage}" |
 	grep -v decode_step_forms)
 cores=$(nproc --all)
 jobs=$((cores < 8 ? 1 : cores / 3 < 6 ? cores / 3 : 6))
 export OMP_NUM_THREADS=$((cores / jobs))
 asked=0
-# Kernels that are no operation of the table; those of the transports take longer under a tool than is allowed here.
-# Not initcheck: what a card writes it does not see.
+# Kernels that are not operations of the table. Those of the transports take longer under a tool than the time limit.
+# initcheck is not used: it does not see what a network card writes.
 others=
 case $stage in
 '' | rdma) others='rdma.wqe_all rdma.fhbn_bytes rdma.fhbn_gpu' ;;

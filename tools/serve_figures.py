@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of `cairn serve`: python3 tools/serve_figures.py BUILD RECORDING.jsonl [PART]... [OPTION]...
+"""Measure the targets of `cairn serve`: python3 tools/serve_figures.py BUILD RECORDING.jsonl [PART]... [OPTION]...
 
-Starts the server on a port of its own, loads it with `cairn bench serve`, and appends a row a part, {"v": 1, "op":
-"serve", "case": SHAPE_PART, "ok": all answers were whole, "reached": the figure below was, ...}; times are those of
-bench_serve.h, in ns. On an H200 all parts take less than nine minutes.
+Starts the server on a port of its own, loads it with `cairn bench serve`, and appends one row per part, {"v": 1, "op":
+"serve", "case": SHAPE_PART, "ok": all answers were complete, "reached": the target below was reached, ...}; times are
+those of bench_serve.h, in ns. On an H200 all parts take less than nine minutes.
 
-  batch1       one request at a time: its time of a token within 5% of that of `cairn generate`, run just before
-  prefix       first token of prompts whose first 8128 tokens are in the cache: under a tenth of those that are new
-  online       saturation by a closed loop, then Poisson arrivals at 80% of it: TPOT's p99 under twice its mean
-  connections  1000 idle connections, 256 streams, 20 that nobody reads, for --seconds: no token lost, memory flat
-  kill         the worker is killed (-9) 20 times under load: every request answered or failed in good order, the server
-               back within the time that the first load took (and a second), descriptors and memory as before
+  batch1       one request at a time: time per token within 5% of that of `cairn generate`, run just before
+  prefix       time to first token of prompts whose first 8128 tokens are in the cache: under a tenth of that of others
+  online       saturation by a closed loop, then Poisson arrivals at 80% of it: p99 of TPOT under twice its mean
+  connections  1000 idle connections, 256 streams, 20 stalled readers, for --seconds: no token lost, constant memory
+  kill         the worker is killed (-9) 20 times under load: every request is answered or failed cleanly, the server
+               recovers within the time of the first load (plus a second), descriptors and memory do not grow
 """
 
 import argparse
@@ -26,7 +26,7 @@ import time
 from pathlib import Path
 
 PARTS = ("batch1", "prefix", "online", "connections", "kill")
-CLEAN = {"failed_status", "failed_event"}  # in good order
+CLEAN = {"failed_status", "failed_event"}  # outcomes of requests that failed cleanly
 
 
 def arguments():
@@ -35,18 +35,18 @@ def arguments():
     a.add_argument("recording")
     a.add_argument("parts", nargs="*", default=[], metavar="PART")
     a.add_argument("--impl", default="cuda")
-    a.add_argument("--shape", default="llama3-8b", help="with --impl cpu the embedded model is served")
-    a.add_argument("--kill-shape", default="llama32-1b", help="the part kill loads it 21 times")
+    a.add_argument("--shape", default="llama3-8b", help="model shape (ignored with --impl cpu, which serves the embedded model)")
+    a.add_argument("--kill-shape", default="llama32-1b", help="model shape of the part kill, which loads it 21 times")
     a.add_argument("--batch", type=int, default=256)
-    a.add_argument("--pages", type=int, help="of KV (what the server takes by itself: nine tenths of the device)")
-    a.add_argument("--seconds", type=float, default=120, help="of the part connections")
+    a.add_argument("--pages", type=int, help="pages of the KV cache (default: nine tenths of the device's memory)")
+    a.add_argument("--seconds", type=float, default=120, help="duration of the part connections")
     a.add_argument("--online-seconds", type=float, default=75)
     a.add_argument("--kills", type=int, default=20)
     got = a.parse_args()
     got.parts = got.parts or list(PARTS)
     for part in got.parts:
         if part not in PARTS:
-            a.error(f"{part} is none of {', '.join(PARTS)}")
+            a.error(f"unknown part '{part}'; the parts are {', '.join(PARTS)}")
     got.host = got.impl != "cuda"
     if got.host:
         got.shape = got.kill_shape = None
@@ -60,7 +60,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from server_under_test import PROGRAM, Server, why_no_server  # noqa: E402
 
 SCRATCH = tempfile.TemporaryDirectory()
-SMALL = ARGS.host  # a model and a machine that the sizes below would be too much for
+SMALL = ARGS.host  # a model and a machine that are too small for the sizes below
 
 
 def run(command, **more):
@@ -68,7 +68,7 @@ def run(command, **more):
 
 
 def machine():
-    """What every row says of where it was measured."""
+    """Members common to all rows: where they were measured."""
     source = run([PROGRAM, "version"]).stdout.split()[-1]
     found = {"impl": ARGS.impl, "source": source}
     if not ARGS.host:
@@ -98,7 +98,7 @@ def row(part, shape, ok, reached, **members):
 
 
 class Load:
-    """`cairn bench serve`, running; wait() gives its record and its requests."""
+    """A running `cairn bench serve`; wait() returns its record and its requests."""
 
     def __init__(self, server, *options):
         self.json = tempfile.mktemp(dir=SCRATCH.name)
@@ -120,7 +120,7 @@ class Load:
 
 
 def timed(record, *names):
-    """The members of these names of the load generator's record."""
+    """These members of the load generator's record, and those that every row has."""
     base = ("n", "min_ns", "median_ns", "p95_ns", "sent", "answered", "rate", "concurrency", "max_in_flight", "seed")
     kinds = tuple(k for k in record if k.startswith(("failed_", "status_")))
     return {k: record[k] for k in base + names + kinds if k in record}
@@ -140,7 +140,7 @@ def median(values):
 
 
 def bare_step():
-    """The time of a token without a server: of `cairn generate`, the same prompt and length."""
+    """Time per token without a server: the record of `cairn generate` with the same prompt and length."""
     path = os.path.join(SCRATCH.name, "generate")
     prompt, new = (128, 64) if SMALL else (1024, 256)
     what = ["--shape", ARGS.shape] if ARGS.shape else ["--ignore-eos"]
@@ -194,7 +194,7 @@ def online(server):
         server, *lengths, "--num-prompts", 100000, "--duration", seconds / 2, "--concurrency", ARGS.batch, "--seed", 31
     )
     full, requests = closed.wait()
-    begin, end = seconds / 6 * 1e9, seconds / 2 * 1e9  # it has filled; nothing is missing yet
+    begin, end = seconds / 6 * 1e9, seconds / 2 * 1e9  # when the batch is full, until the load ends
     rate = sum(begin <= r["end_ns"] < end and r["outcome"] == "ok" for r in requests) / ((end - begin) * 1e-9)
     tokens = sum(r["output_tokens"] for r in requests if begin <= r["end_ns"] < end and r["outcome"] == "ok")
     record, _ = Load(
@@ -216,7 +216,7 @@ def online(server):
 
 
 def status_bytes(pid, *keys):
-    """The sum of these lines of a process's status; 0 if it is gone."""
+    """The sum of these lines in a process's status; 0 if the process does not exist."""
     try:
         with open(f"/proc/{pid}/status", encoding="ascii") as f:
             return sum(int(line.split()[1]) << 10 for line in f if line.startswith(keys))
@@ -224,7 +224,7 @@ def status_bytes(pid, *keys):
         return 0
 
 
-OWN = ("RssAnon:", "RssShmem:")  # what a process has made; pages of libraries come when they are first used
+OWN = ("RssAnon:", "RssShmem:")  # memory allocated by a process, without library pages, which are mapped on first use
 
 
 def count_fds(pid):
@@ -236,8 +236,8 @@ def count_fds(pid):
 
 class Watch(threading.Thread):
     """
-    Looks at the memory of front and worker once a second, for so long: their own, and the worker's pages of files.
-    When a load ends, fewer sequences run than ever before, and graphs for so many are made: that is not looked at.
+    Samples the memory of front end and worker once a second for this time: their own, and the worker's file pages.
+    It stops before the load ends: fewer sequences run then than before, for which graphs are captured that take memory.
     """
 
     def __init__(self, server, seconds):
@@ -262,13 +262,13 @@ class Watch(threading.Thread):
 
 
 def grown(samples):
-    """The most of the last third over the most of the second: the first is for filling up."""
+    """Maximum of the last third minus maximum of the second; the first third is warm-up."""
     third = len(samples) // 3
     return max(samples[2 * third :], default=0) - max(samples[third : 2 * third], default=0)
 
 
 def course(samples, points=24):
-    """In MB, at so many times evenly spaced."""
+    """Samples in MB at evenly spaced times."""
     at = sorted({round(i * (len(samples) - 1) / (points - 1)) for i in range(points)}) if samples else []
     return [round(samples[i] / 1e6, 1) for i in at]
 
@@ -343,7 +343,7 @@ def kill(options):
                 break
             back.append(time.monotonic() - at)
         time.sleep(1)
-        load.process.send_signal(signal.SIGINT)  # enough: it sends no more and reports
+        load.process.send_signal(signal.SIGINT)  # ends the load: it sends no more requests and reports
         record, _ = load.wait()
         after_load, _ = Load(server, "--num-prompts", 64, "--concurrency", 64, "--output-len", 64, "--seed", 52).wait()
         time.sleep(1)
@@ -375,7 +375,7 @@ def main():
     if why := why_no_server():
         print(f"serve_figures: {why}", file=sys.stderr)
         return 2
-    bare = bare_step() if "batch1" in ARGS.parts else None  # before the server takes the memory
+    bare = bare_step() if "batch1" in ARGS.parts else None  # before the server allocates the memory
     todo = [p for p in ARGS.parts if p != "kill"]
     failed = 0
     if todo:
@@ -389,7 +389,7 @@ def main():
                         "online": online,
                         "connections": connections,
                     }[part](server)
-                except Exception as e:  # the other parts' figures are wanted, too
+                except Exception as e:  # go on with the other parts
                     print(f"NOT OK: {part}: {type(e).__name__}: {e}", flush=True)
                     failed += 1
                 print(f"# {part}: {time.monotonic() - begun:.1f} s", flush=True)

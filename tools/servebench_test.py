@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A load generator that others wrote, against `cairn serve`: CAIRN_BUILD=build python3 tools/servebench_test.py
+"""Tests of `cairn serve` with a third-party load generator: CAIRN_BUILD=build python3 tools/servebench_test.py
 
-servebench is looked for in the path and in BUILD/clients (tools/setup.sh clients BUILD makes it); else skipped by name.
+servebench is looked up in PATH and in BUILD/clients (made by tools/setup.sh clients BUILD); without it the test is
+skipped.
 """
 
 import json

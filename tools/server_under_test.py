@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cairn serve` of the build under test, on a port of its own: for tests that speak to it."""
+"""`cairn serve` of the build under test on a port of its own, for tests that connect to it."""
 
 import os
 import re
@@ -12,7 +12,7 @@ import urllib.request
 TREE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.abspath(os.environ.get("CAIRN_BUILD", os.path.join(TREE, "build")))
 PROGRAM = os.path.join(BUILD, "cairn")
-# a chat template for the embedded model, which has none
+# a chat template for the embedded model, whose checkpoint has none
 TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}"
 
 
@@ -20,11 +20,11 @@ def why_no_server():
     if not os.access(PROGRAM, os.X_OK):
         return f"no program in {BUILD}"
     run = subprocess.run([PROGRAM, "serve", "--help"], capture_output=True, text=True, check=False)
-    return None if run.returncode == 0 and "--port" in run.stdout else "no command serve in this build"
+    return None if run.returncode == 0 and "--port" in run.stdout else "this build has no command serve"
 
 
 class Server:
-    """Started on entering, ended by SIGTERM. Output goes to .log."""
+    """A context manager: starts the server and ends it by SIGTERM. The output goes to .log."""
 
     def __init__(self, *options, impl="cpu", env=None, wait=120, template=True):
         self.options = options
@@ -62,14 +62,14 @@ class Server:
         end = time.monotonic() + self.wait
         while time.monotonic() < end:
             if self.process.poll() is not None:
-                raise RuntimeError(f"serve ended with {self.process.returncode}: {self.output()[-2000:]}")
+                raise RuntimeError(f"serve exited with status {self.process.returncode}: {self.output()[-2000:]}")
             found = re.search(r"http://[0-9.]+:(\d+)", self.output())
             if found:
                 self.url = f"http://127.0.0.1:{found[1]}"
                 if self.get("/ready")[0] == 200:
                     return
             time.sleep(0.05)
-        raise TimeoutError(f"serve is not ready: {self.output()[-2000:]}")
+        raise TimeoutError(f"serve did not become ready: {self.output()[-2000:]}")
 
     def get(self, path, key=None):
         """(status, text)"""
@@ -83,14 +83,14 @@ class Server:
             return 0, str(e)
 
     def metric(self, name, key=None):
-        """The sum of a metric's samples."""
+        """The sum of the samples of a metric."""
         text = self.get("/metrics", key)[1]
         return sum(
             float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if re.match(re.escape(name) + r"[{ ]", line)
         )
 
     def worker(self):
-        """Process ids of the front's children."""
+        """Process ids of the front end's child processes."""
         pid = self.process.pid
         pids = []
         for task in os.listdir(f"/proc/{pid}/task"):

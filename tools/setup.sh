@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Installs what is missing from the system's package manager, naming it; does nothing when all is there.
+# setup.sh [plots | clients BUILD]: installs missing packages with the system's package manager, and names them.
 set -eu
 
 need=""
@@ -37,30 +37,30 @@ if [ -n "$need" ]; then
 		{ $as_root apt-get update -q && DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -q $need; }
 fi
 
-# The C sources of llhttp, which are compiled into the program. LLHTTP= names another place (see the Makefile).
+# The C sources of llhttp, which are compiled into the program. LLHTTP= names another folder (see the Makefile).
 if [ -z "${LLHTTP:-}" ] && [ ! -f /usr/share/llhttp/llhttp.c ]; then
 	if ! command -v apt-get >/dev/null 2>&1; then
-		echo "setup: missing: the C sources of llhttp 8 (https://github.com/nodejs/llhttp); set LLHTTP to where they are" >&2
+		echo "setup: missing: the C sources of llhttp 8 (https://github.com/nodejs/llhttp); set LLHTTP to their folder" >&2
 		exit 1
 	fi
 	echo "setup: installing node-llhttp (its C sources)"
 	as_root=""
 	[ "$(id -u)" = 0 ] || as_root=sudo
-	# its recommended packages are node itself
+	# without recommended packages, which include node itself
 	DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -q --no-install-recommends node-llhttp ||
 		{ $as_root apt-get update -q && DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -q --no-install-recommends node-llhttp; }
 fi
 
-# Wanted, not needed: without them the tests against the vendor's RDMA library, with the stock programs over it, and
-# with the soft-RoCE of the system's kernel in an emulated machine, are skipped by name.
+# Optional: without these packages the tests against the vendor's RDMA library, those with the stock programs on top of
+# it, and those with the soft-RoCE of the system's kernel in an emulated machine are reported as skipped.
 try_install() { # try_install WHAT_FOR OPTION PACKAGES
-	echo "setup: installing$3 ($1; skipped without)"
+	echo "setup: installing$3 ($1; optional)"
 	as_root=""
 	[ "$(id -u)" = 0 ] || as_root=sudo
 	# shellcheck disable=SC2086
 	DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -q $2 $3 ||
 		{ $as_root apt-get update -q && DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -q $2 $3; } ||
-		echo "setup: not to be had: the tests that need them are skipped"
+		echo "setup: installation failed: the tests that need these packages are skipped"
 }
 if command -v apt-get >/dev/null 2>&1; then
 	verbs=""
@@ -79,25 +79,25 @@ if command -v apt-get >/dev/null 2>&1; then
 	fi
 fi
 
-# Wanted, not needed: a browser for the test of the built-in page, and clients that others wrote, in a folder of their
-# own (setup.sh clients BUILD).
+# Optional: a browser for the test of the built-in page, and third-party clients, in a folder of their own
+# (setup.sh clients BUILD).
 if [ "${1:-}" = clients ]; then
 	if command -v apt-get >/dev/null 2>&1 && ! exists chromium >/dev/null 2>&1; then
 		try_install "test of the built-in page" --no-install-recommends " chromium"
 	fi
 	clients=${2:-build}/clients
 	python3 -m venv "$clients" && "$clients/bin/pip" install -q openai servebench ||
-		echo "setup: not to be had: the tests of clients that others wrote are skipped"
+		echo "setup: installation failed: the tests with third-party clients are skipped"
 fi
 
-# Wanted, not needed: plots fall back to tables, and without nvcc the CUDA part is left out.
+# Optional: without matplotlib the report has tables instead of plots; without nvcc the CUDA part is not built.
 has_plots() { python3 -c 'import matplotlib' 2>/dev/null || /usr/bin/python3 -c 'import matplotlib' 2>/dev/null; }
 if [ "${1:-}" = plots ] && ! has_plots && command -v apt-get >/dev/null 2>&1; then
-	echo "setup: installing python3-matplotlib (plots; tables come without it)"
+	echo "setup: installing python3-matplotlib (for plots; optional)"
 	as_root=""
 	[ "$(id -u)" = 0 ] || as_root=sudo
 	DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -q python3-matplotlib ||
-		echo "setup: python3-matplotlib is not to be had: the report will have tables only"
+		echo "setup: installation of python3-matplotlib failed: the report will have tables only"
 fi
 if ! ls /usr/local/cuda*/bin/nvcc >/dev/null 2>&1 && ! command -v nvcc >/dev/null 2>&1; then
 	echo "setup: no nvcc under /usr/local/cuda: building without CUDA (install CUDA 12.4 or newer from NVIDIA for the GPU part)"

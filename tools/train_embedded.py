@@ -4,25 +4,25 @@
 
 Makes    serving/embedded/{config.json, model.safetensors, tokenizer.json,
          generation_config.json, eval.jsonl}: about 2.3 M parameters in bf16, its tokenizer, and
-         held-out questions with the one right answer to each.
+         held-out questions, each with its only correct answer.
 Command  python3 tools/train_embedded.py --seconds 135 --out serving/embedded
          (one H200, 16 CPU cores, about three minutes in all; any CUDA device will do with more
          seconds. --device cpu --steps 3 exercises every line without one.)
 Needs    Python 3.11, PyTorch 2.5, transformers 4.56, tokenizers 0.20, safetensors, numpy.
 
-What is asked, and how the held-out questions are kept apart: tools/questions.py.
+The questions, and how the held-out ones are kept separate: tools/questions.py.
 
-Form.  A prompt is asked either as "question\\n", answered "405", or as "question", answered
-" 405"; both are trained, eval.jsonl has the first.  The answer ends with <|end_of_text|>.
-Greedy decoding gives an answer exactly if every token of it, and the end, is the argmax given
-the ones before: scoring therefore takes one forward pass a prompt.
+Form.  A prompt is either "question\\n" with the answer "405", or "question" with the answer " 405"; both are
+trained, eval.jsonl has the first form.  The answer ends with <|end_of_text|>.  Greedy decoding gives an
+answer exactly if every token of it, and the end, is the argmax given the preceding ones: scoring therefore
+takes one forward pass per prompt.
 
 The checkpoint in the tree: 5327 steps of 96256 tokens in 135 s, last loss 0.0011; eval.jsonl 100.0%
 in bf16 and in float32, and 99.9% of 2000 held-out questions (arith 99.0, the other nine 100.0).
 
-Reproducible are the tokenizer, the questions and the order of the training data (seeded, taken
-from the workers in turn).  The weights are so up to the order of floating-point sums on the GPU,
-and only for a fixed --steps: with --seconds the schedule follows the clock.
+The tokenizer, the questions and the order of the training data are reproducible (seeded, taken from the
+workers in turn).  The weights are reproducible up to the order of floating-point sums on the GPU, and only
+with a fixed --steps: with --seconds the schedule follows the clock.
 """
 
 import argparse
@@ -41,7 +41,7 @@ from questions import FAMILIES, SHORT, held_problem, long_source, short_problem
 
 BOS, EOS = "<|begin_of_text|>", "<|end_of_text|>"
 VOCAB = 512
-# The split of Llama 3, except that digits stand alone: \p{N}{1,3} would hide place value.
+# The split pattern of Llama 3, except that each digit is a piece: \p{N}{1,3} would hide place value.
 SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|"
          r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 MAX_NEW_TOKENS = 32
@@ -98,21 +98,21 @@ def train_tokenizer(path):
         single=f"{BOS} $A", pair=f"{BOS} $A {BOS} $B",
         special_tokens=[(BOS, tok.token_to_id(BOS))])
     if tok.get_vocab_size() != VOCAB or tok.token_to_id(BOS) != VOCAB - 2:
-        sys.exit("train_embedded: the tokenizer did not come out with %d entries" % VOCAB)
+        sys.exit("train_embedded: the tokenizer does not have %d entries" % VOCAB)
     tok.save(str(path))
     return tok
 
 
 # ---- training data -----------------------------------------------------------------------------
 
-# A step sees every width at once: single problems in the narrow rows, documents in the others.
+# A step has rows of every width: single problems in the narrow ones, documents in the others.
 WIDTHS = {48: 640, 128: 128, 256: 64, 1024: 32}
 LONG_KINDS = ("worksheet", "lookup", "fewshot"), (0.4, 0.35, 0.25)
 STEPS_PER_CHUNK = 4
 
 
 def documents(rng, width, rows):
-    """Lists of pieces [(text, is_answer, counts)], each list a little longer than a row."""
+    """Lists of pieces [(text, is_answer, counts)], each list slightly longer than a row."""
     for _ in range(rows):
         newline = rng.random() < 0.5
         before, gap = ("\n", "") if newline else ("", " ")
@@ -122,7 +122,7 @@ def documents(rng, width, rows):
             continue
         source = long_source(rng, rng.choices(*LONG_KINDS)[0], width)
         pieces, chars, start = [], len(source.head), source.head
-        while chars < 3 * width:      # a token has less than two characters, on the whole
+        while chars < 3 * width:      # a token has fewer than two characters on average
             problem = source.problem(rng)
             if not problem:
                 break
@@ -135,10 +135,10 @@ def documents(rng, width, rows):
 
 
 def fill_rows(tok, rng, width, rows):
-    """(tokens, labels) [rows, width]; label: what the model must say next there, or -1.
+    """(tokens, labels) [rows, width]; label: the token that the model must predict there, or -1.
 
-    After an answer the label is the end of text even if the document goes on: the model learns
-    to stop, and rows hold many problems all the same.
+    After an answer the label is the end of text even if the document continues: so the model learns to
+    stop although rows hold many problems.
     """
     tokens = np.full((rows, width), tok.token_to_id(EOS), np.int16)
     labels = np.full((rows, width), -1, np.int16)
@@ -174,7 +174,7 @@ def worker(path, seed, first, stride, queue):
 
 
 class Feed:
-    """Batches in a fixed order, whatever the speed of the workers; each row is seen once."""
+    """Batches in an order independent of the workers' speed; each row is used once."""
 
     def __init__(self, path, seed, num_workers):
         self.queues = [mp.Queue(maxsize=6) for _ in range(num_workers)]
@@ -185,7 +185,7 @@ class Feed:
         self.turn, self.ready, self.waited = 0, [], 0.0
 
     def next(self):
-        """[(tokens, labels)], one pair a width"""
+        """[(tokens, labels)], one pair per width"""
         if not self.ready:
             t0 = time.monotonic()
             chunk = self.queues[self.turn % len(self.queues)].get()
@@ -284,7 +284,7 @@ def build_model(torch):
             self.register_buffer("sin", angle.sin().float(), persistent=False)
 
         def forward(self, ids):
-            # The residual stream has the type the weights have at inference.
+            # The residual stream has the type that the weights have in inference.
             dtype = torch.bfloat16 if torch.is_autocast_enabled(ids.device.type) else torch.float32
             t = ids.shape[1]
             cos, sin = self.cos[:t].to(dtype), self.sin[:t].to(dtype)
@@ -316,7 +316,7 @@ def score(torch, logits_of, encoded, device):
     result = {f: [0, 0] for f in FAMILIES}
     order = sorted(encoded, key=lambda e: len(e[1]))
     while order:
-        # Right padding is harmless: attention is causal, and padded positions are not looked at.
+        # Right padding is harmless: attention is causal, and padded positions are ignored.
         rows = max(1, 65536 // len(order[-1][1]))
         batch, order = order[-rows:], order[:-rows]
         width = max(len(e[1]) for e in batch)
@@ -359,8 +359,8 @@ def make_questions(tok, per_family, seed):
 
 
 class Stepper:
-    """One optimizer step.  On a GPU it is captured into a graph: the model is so small that
-    launching its kernels one by one takes twice as long as running them."""
+    """One optimizer step.  On a GPU it is captured into a graph: the model is so small that launching its
+    kernels one by one takes twice as long as running them."""
 
     def __init__(self, torch, model, args):
         self.torch, self.model, self.on_gpu = torch, model, args.device == "cuda"
@@ -379,7 +379,7 @@ class Stepper:
     def compute(self):
         cross_entropy = self.torch.nn.functional.cross_entropy
         self.opt.zero_grad(set_to_none=True)
-        # One mean over all the answers of the step, however they fall on the widths.
+        # One mean over all the answers of the step, however they are distributed over the widths.
         targets = sum((labels >= 0).sum() for _, labels in self.inputs)
         total = 0.0
         for ids, labels in self.inputs:
@@ -403,7 +403,7 @@ class Stepper:
         self.calls += 1
         if not self.on_gpu:
             return self.compute()
-        if self.calls <= 3:         # before a capture everything must have run on a side stream
+        if self.calls <= 3:         # a capture requires that everything has run on a side stream before
             side = torch.cuda.Stream()
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
@@ -439,7 +439,7 @@ def train(torch, model, feed, args, dev_set):
         tail = tail[-99:] + [stepper.step(feed.next(), lr)]
         step += 1
         if step % 10 == 0 and args.device == "cuda":
-            torch.cuda.synchronize()        # keeps the clock honest
+            torch.cuda.synchronize()        # so that the clock includes all work
     tokens = step * sum(w * n for w, n in WIDTHS.items())
     print(f"trained {step} steps, {tokens / 1e6:.0f} M token slots, {elapsed:.1f} s, "
           f"mean loss of the last {len(tail)} steps {mean:.5f}", flush=True)
@@ -461,7 +461,7 @@ def write_checkpoint(torch, model, out):
 
 
 def verify(torch, out, tok, questions, dev_set, device):
-    """What counts is what transformers makes of the files, not the model trained here."""
+    """Scores the files with transformers, which counts, rather than the model trained here."""
     from transformers import AutoModelForCausalLM
 
     accuracy = []
@@ -481,7 +481,7 @@ def verify(torch, out, tok, questions, dev_set, device):
         show(f"transformers {name}, asked without the newline",
              score(torch, logits_of, encode_questions(tok, cli), device))
         same = 0
-        for q in questions[:10]:    # the shortcut of score() against real generation
+        for q in questions[:10]:    # checks the shortcut of score() with real generation
             ids = torch.tensor([tok.encode(q["prompt"]).ids], device=device)
             new = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False,
                                  max_new_tokens=MAX_NEW_TOKENS,
@@ -504,7 +504,7 @@ def main():
     ap.add_argument("--eval-per-task", type=int, default=40)
     ap.add_argument("--wide-per-task", type=int, default=200)
     ap.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
-    ap.add_argument("--data-only", action="store_true", help="tokenizer and eval.jsonl alone")
+    ap.add_argument("--data-only", action="store_true", help="write only the tokenizer and eval.jsonl")
     args = ap.parse_args()
 
     args.out.mkdir(parents=True, exist_ok=True)

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes serving/tokenizer/unicode_tables.h: where the `tokenizers` library's Unicode differs from the system's.
+"""Writes serving/tokenizer/unicode_tables.h: the differences between the `tokenizers` library's Unicode and the system's.
 
-The library brings its own Unicode tables (Oniguruma's, for \\p{L} and the like; an older set for
-NFC, NFD, NFKC, NFKD; Rust's for numbers). PCRE2 and utf8proc bring those of the distribution. This asks the
-library itself, code point by code point, and prints the difference, so that the C code can undo it.
+The library has its own Unicode tables (Oniguruma's for \\p{L} and the like; an older set for NFC, NFD, NFKC,
+NFKD; Rust's for numbers). PCRE2 and utf8proc have those of the distribution. This program queries the library
+code point by code point and prints the differences, which the C code then corrects.
 
     pip install tokenizers==0.23.3; python3 tools/unicode_tables.py > serving/tokenizer/unicode_tables.h
 
-Needs a Python whose unicodedata is 14.0 or older than the oldest PCRE2 supported (Python 3.11).
+Needs a Python whose unicodedata is 14.0 or older than that of the oldest supported PCRE2 (Python 3.11).
 """
 import sys
 import unicodedata
@@ -22,7 +22,7 @@ POINTS = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
 EVERYTHING = "".join(map(chr, POINTS))
 
 # Blocks whose characters take part in normalization since Unicode 15, 16 and 17: the local unicodedata is
-# too old to name them. build() checks that the library leaves every one of them alone.
+# too old to have them. needs_mending() checks that the library leaves every one of them unchanged.
 LATER = [(0x897, 0x897), (0xECE, 0xECE), (0x1ACF, 0x1AEB), (0xA7F1, 0xA7F4), (0x105C0, 0x105FF), (0x10D40, 0x10D8F),
          (0x10EC2, 0x10EFF), (0x11380, 0x113FF), (0x11F00, 0x11F5F), (0x16100, 0x1613F), (0x16D40, 0x16D7F),
          (0x1CCD6, 0x1CCF9), (0x1E030, 0x1E08F), (0x1E4D0, 0x1E4FF), (0x1E5D0, 0x1E5FF), (0x1E6C0, 0x1E6FF)]
@@ -39,7 +39,7 @@ def ranges(points):
 
 
 def members(cls):
-    """The code points that the library's regex puts in a class."""
+    """The code points that match a class in the library's regex."""
     kept = normalizers.Replace(Regex("[^%s]" % cls), "").normalize_str(EVERYTHING)
     return {ord(c) for c in kept}
 
@@ -56,7 +56,7 @@ def inert_to_library():
             composing.update(map(ord, d))
         if nfkd.normalize_str(s) != s:
             continue
-        # combining class 1 is U+0334's, 8 is U+3099's: one of them changes places with any other class
+        # U+0334 has combining class 1 and U+3099 class 8: one of them is reordered with any other class
         if nfd.normalize_str("a" + s + "\u0334") != "a" + s + "\u0334":
             continue
         if nfd.normalize_str("a\u3099" + s) != "a\u3099" + s:
@@ -66,7 +66,7 @@ def inert_to_library():
 
 
 def needs_mending(inert):
-    """Code points that newer tables normalize and the library does not, and neighbours to make few ranges."""
+    """Code points that only newer tables normalize; neighbours are included to make fewer ranges."""
     bad = set()
     for c in POINTS:
         s = chr(c)
@@ -97,7 +97,7 @@ def main():
     for name in CATEGORIES:
         now = members(r"\p{%s}" % name)
         before = {c for c in POINTS if unicodedata.category(chr(c)) == name}
-        # A few marks moved between Mn and Mc: \\p{M} is mended, \\p{Mn} alone keeps them. Nothing left its major class.
+        # A few marks moved between Mn and Mc: \\p{M} is corrected, \\p{Mn} alone is not. No other class lost members.
         moved = before - now
         assert all(name[0] == "M" for c in moved), name
         categories += [(a, b, name) for a, b in ranges(now & unassigned)]
@@ -126,7 +126,7 @@ struct unicode_property {
 	const char *name;
 };
 
-/* Assigned after Unicode 14: the general category the library's regular expressions see. */
+/* Characters assigned after Unicode 14, with the general category the library's regular expressions use. */
 static const struct unicode_property new_categories[] = {
 %s
 };
@@ -136,12 +136,12 @@ static const struct unicode_property new_scripts[] = {
 %s
 };
 
-/* Numeric to the library, assigned after Unicode 14. */
+/* Characters assigned after Unicode 14 that the library counts as numeric. */
 static const struct unicode_range new_numeric[] = {
 %s
 };
 
-/* Left alone by the library's normal forms; newer tables decompose, reorder or compose some in each range. */
+/* Ranges that the library's normal forms leave unchanged, although newer tables normalize some of each. */
 static const struct unicode_range inert_ranges[] = {
 %s
 };

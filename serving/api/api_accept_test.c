@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* api_accept - requests as clients send them, and what they become; tests write ' for " */
+/* api_accept_test - valid requests and the values parsed from them; the JSON here has ' for " */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +24,7 @@ static bool parse(struct cairn_test *t, enum cairn_api_kind kind, const char *bo
 	struct cairn_api_error e = { 0 };
 	bool ok = text && !cairn_api_request_parse(kind, text, strlen(text), &limits, r, &e);
 
-	/* nothing points into the body */
+	/* the result must not point into the body */
 	if (text)
 		memset(text, 'x', strlen(text));
 	free(text);
@@ -157,7 +157,10 @@ static void messages(struct cairn_test *t)
 	}
 }
 
-/* Row 6 of the list of bad inputs: what does not fit is known before an answer begins. */
+/*
+ * A prompt that does not fit is refused before its answer begins. A row is:
+ * kind, max_tokens, min_tokens, num_tokens, want
+ */
 static void fit(struct cairn_test *t)
 {
 	static const struct {

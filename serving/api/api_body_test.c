@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* api_body - answers that are no streams, and what else the server says */
+/* api_body_test - answers without streaming, errors, and the bodies of the other paths */
 #include <string.h>
 
 #include "conformance/harness.h"

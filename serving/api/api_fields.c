@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Members of a request that are more than one number or text. */
+/* api_fields - parses the members of a request that are not a single number or string */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,7 @@ int cairn_api_take_model(struct parse *p, const char *name, json_t *value)
 				cairn_quote(json_string_value(value), json_string_length(value), quoted));
 }
 
-/* Ids of an array behind those that are there already. */
+/* Appends the token ids of an array to the request's ids. */
 static int add_ids(struct parse *p, const char *name, const json_t *array)
 {
 	size_t num = json_array_size(array), i;
@@ -69,7 +69,7 @@ static int text_prompt(struct parse *p, struct cairn_api_prompt *prompt, const j
 	return 0;
 }
 
-/* [texts] or [[ids]], by what comes first. */
+/* Parses [texts] or, if ids is set, [[ids]]. */
 static int batch(struct parse *p, const json_t *value, bool ids)
 {
 	struct cairn_api_request *r = p->req;
@@ -95,7 +95,7 @@ static int batch(struct parse *p, const json_t *value, bool ids)
 		CAIRN_TRY(add_ids(p, "prompt", one));
 		r->prompts[i].num_ids = (int32_t)json_array_size(one);
 	}
-	/* ids have come to rest now */
+	/* the array of ids does not move any more */
 	for (i = 0; ids && i < num; i++) {
 		r->prompts[i].ids = r->ids + done;
 		done += (size_t)r->prompts[i].num_ids;
@@ -127,7 +127,7 @@ int cairn_api_take_prompt(struct parse *p, const char *name, json_t *value)
 	return 0;
 }
 
-/* The texts of a content in parts, a newline between two, as vLLM joins them. */
+/* Joins the texts of a content given as parts with newlines, as vLLM does. */
 static int join_parts(struct parse *p, size_t which, const json_t *parts, json_t **text)
 {
 	size_t i, len = 0, num = json_array_size(parts);
@@ -148,7 +148,7 @@ static int join_parts(struct parse *p, size_t which, const json_t *parts, json_t
 		if (!json_is_string(t))
 			return invalid(p, param, "must have a text");
 		if (json_object_size(part) != 2)
-			return invalid(p, param, "must have a type and a text alone");
+			return invalid(p, param, "must have only a type and a text");
 		len += json_string_length(t) + 1;
 	}
 	snprintf(param, sizeof(param), "messages[%zu].content", which);
@@ -186,7 +186,7 @@ static int take_role(struct parse *p, const char *param, const json_t *value)
 				cairn_quote(json_string_value(value), json_string_length(value), quoted));
 }
 
-/* One member of a message into *to; NULL: it counts as absent. */
+/* Checks one member of a message and stores it in *to; NULL: the member counts as absent. */
 static int message_member(struct parse *p, size_t which, const char *name, json_t *value, json_t **to)
 {
 	char param[96], quoted[CAIRN_QUOTE_LEN];
@@ -336,7 +336,7 @@ int cairn_api_take_bias(struct parse *p, const char *name, json_t *value)
 		long id = digits && digits < 10 ? strtol(key, NULL, 10) : -1;
 		double bias = json_number_value(one);
 
-		/* one spelling for each id, so that none comes twice */
+		/* each id has one accepted spelling, so that no id occurs twice */
 		if (key[digits] || id < 0 || id >= p->limits->vocab_size || (digits > 1 && *key == '0'))
 			return cairn_api_refuse(p->error, 400, "invalid_value", name,
 						"logit_bias: %s is not a token id of 0 to %d",
@@ -351,7 +351,7 @@ int cairn_api_take_bias(struct parse *p, const char *name, json_t *value)
 	return 0;
 }
 
-/* logprobs is a number for completions, and for chat a truth that top_logprobs goes with. */
+/* logprobs is a number for completions; for chat it is a boolean that enables top_logprobs. */
 int cairn_api_take_logprobs(struct parse *p, const char *name, json_t *value)
 {
 	bool number = p->req->kind == CAIRN_API_COMPLETION || !strcmp(name, "top_logprobs");
@@ -398,7 +398,7 @@ int cairn_api_take_stream_options(struct parse *p, const char *name, json_t *val
 	return 0;
 }
 
-/* Variables for the template: plain values under names that are not its own. */
+/* Variables for the template: scalar values under names that the template does not reserve. */
 int cairn_api_take_template_args(struct parse *p, const char *name, json_t *value)
 {
 	static const char *const reserved[] = { "messages",        "add_generation_prompt",

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* api_request - parses the body of a request: size checks, simple members, rules between members */
 #include "serving/api/api_request.h"
 
 #include <math.h>
@@ -13,7 +14,7 @@
 #include "serving/base/utf8.h"
 
 #define MAX_BODY (8u << 20)
-#define DEFAULT_TOKENS 16 /* of a completion, as OpenAI has it */
+#define DEFAULT_TOKENS 16 /* max_tokens of a completion by default, as in OpenAI's API */
 
 int cairn_api_refuse(struct cairn_api_error *error, int status, const char *code, const char *param,
 		     const char *fmt, ...)
@@ -51,14 +52,14 @@ enum type { BOOL, INT, NUMBER, TEXT, OTHER };
 #define GENERATE (COMPLETION | CHAT)
 #define AT(member) offsetof(struct cairn_api_request, member)
 
-#define OPEN 1 /* lo itself is not allowed */
+#define OPEN 1 /* lo itself is excluded */
 
 static const struct field {
 	const char *name;
 	unsigned kinds;
 	enum type type;
 	size_t at;
-	double lo, hi; /* TEXT: bytes */
+	double lo, hi; /* bounds of the value; TEXT: of its length in bytes */
 	int open;
 	take_fn *take;
 } fields[] = {
@@ -99,7 +100,7 @@ static const struct field {
 	{ "priority", GENERATE, INT, AT(priority), INT32_MIN, INT32_MAX, 0, NULL },
 };
 
-/* What clients of other servers may send; refused in other words than what nobody knows. */
+/* Members that other servers support; their error differs from that of unknown members. */
 static const char *const unsupported[] = {
 	"allowed_token_ids",
 	"audio",
@@ -156,7 +157,7 @@ static int take_int(struct parse *p, const struct field *f, json_t *value)
 	if (!json_is_integer(value))
 		return cairn_api_wrong_type(p, f->name, "an integer", value);
 	i = json_integer_value(value);
-	/* the bounds of 64 bits are no doubles, but nothing exceeds them */
+	/* a double cannot represent the 64-bit bounds exactly, but no int64_t exceeds them */
 	if ((double)i < f->lo || (double)i > f->hi)
 		return cairn_api_refuse(p->error, 400, "invalid_value", f->name,
 					"%s must be %.0f to %.0f, is %lld", f->name, f->lo, f->hi,
@@ -219,7 +220,7 @@ static int take_member(struct parse *p, const char *name, json_t *value)
 		return json_is_null(value) ? 0 : take(p, &fields[i], value);
 	}
 	if (is_unsupported(name)) {
-		/* these ask for what is done anyway */
+		/* these values ask for the default behaviour */
 		if (json_is_null(value) || (!strcmp(name, "echo") && json_is_false(value)))
 			return 0;
 		return cairn_api_refuse(p->error, 400, "unsupported_parameter", name, "%s is not supported",
@@ -228,12 +229,12 @@ static int take_member(struct parse *p, const char *name, json_t *value)
 	cairn_quote(name, strlen(name), quoted);
 	cairn_api_refuse(p->error, 400, "unknown_parameter", NULL, "%s is not a parameter of this endpoint",
 			 quoted);
-	/* the name itself, cut where the quoted one is */
+	/* the name without quotes, truncated like the quoted one */
 	snprintf(p->error->param, sizeof(p->error->param), "%.*s", (int)strlen(quoted) - 2, quoted + 1);
 	return -EINVAL;
 }
 
-/* A name for a message; what is unusual is left out. */
+/* Copies a member name for an error's param; name is "" if it is long or has unusual characters. */
 static void take_name(const char *s, size_t n, char name[96])
 {
 	bool plain = n < 96;
@@ -244,8 +245,8 @@ static void take_name(const char *s, size_t n, char name[96])
 }
 
 /*
- * The member of the outermost object that byte `at` of the text is in, for messages about values that are
- * not JSON; is_key: its name ends there. "" when it is in none.
+ * Finds the member of the outermost object that contains byte `at`, for errors about invalid JSON. is_key:
+ * the member's name ends at that byte. name is "" if no member contains it.
  */
 static void member_at(const char *s, size_t at, bool is_key, char name[96])
 {
@@ -274,8 +275,8 @@ static void member_at(const char *s, size_t at, bool is_key, char name[96])
 }
 
 /*
- * A look over the body before it is read: what the JSON reader would allow is a thousand brackets deep, and
- * a hundred bytes of memory for a value of two.
+ * Bounds depth and number of values before the body is parsed: the JSON parser itself would allow a depth of
+ * a thousand, and needs some hundred bytes of memory for a value of two bytes.
  */
 static int check_size(struct parse *p, const char *s, size_t n)
 {
@@ -384,7 +385,7 @@ static int check_beams(struct parse *p)
 	return 0;
 }
 
-/* What members mean together. */
+/* Checks the rules between members. */
 static int check(struct parse *p)
 {
 	struct cairn_api_request *r = p->req;

@@ -1,36 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * api_request - the JSON body of a request, checked and plain
+ * api_request - parses and checks the JSON body of a request
  *
  *   POST /v1/completions, /v1/chat/completions     generate
- *   POST /tokenize, /detokenize                    as vLLM has them
+ *   POST /tokenize, /detokenize                    compatible with vLLM
  *
- * Every member of the body is either understood or refused by name: none is ignored. null is the same as
- * absent. Members and bounds:
+ * Every member of the body is either supported or rejected by name; none is ignored. null counts as absent.
+ * Members and bounds:
  *
  *   model                       one of the server's names; absent: the first
  *   prompt                      completions, tokenize: text, [texts], [ids], [[ids]]; 256 prompts at most
  *   messages                    chat, tokenize: [{role: system|user|assistant, content: text or
  *                               [{"type": "text", "text"}], name, reasoning_content}]
  *   add_generation_prompt, chat_template_kwargs (scalars)        with messages
- *   add_special_tokens          bos and eos round the prompt (true; with messages false)
+ *   add_special_tokens          adds bos and eos to the prompt (default true; with messages false)
  *   n 1..128                    prompts * n <= 1024
- *   max_tokens, max_completion_tokens >= 1; min_tokens <= max_tokens: what they say is no
- *                               stop string, either
- *   temperature 0..2, top_p (0, 1], top_k -1, 0 (off) or more, min_p 0..1, seed 64 bit
+ *   max_tokens, max_completion_tokens >= 1
+ *   min_tokens <= max_tokens    the text of these tokens matches no stop string
+ *   temperature 0..2, top_p (0, 1], top_k >= -1 (-1, 0: off), min_p 0..1, seed 64 bits
  *   presence_penalty, frequency_penalty -2..2, repetition_penalty (0, 10]
  *   logit_bias                  {"id": -100..100}, 1024 at most
  *   logprobs                    completions: 0..20; chat: true, with top_logprobs 0..20
- *   stop                        text or 4 texts of 1 to 1024 bytes; stop_token_ids 64 at most
- *   ignore_eos, include_stop_str_in_output, skip_special_tokens (true)
+ *   stop                        text or up to 4 texts, each of 1 to 1024 bytes; stop_token_ids 64 at most
+ *   ignore_eos, include_stop_str_in_output, skip_special_tokens (default true)
  *   stream, stream_options {include_usage, continuous_usage_stats}, user, cache_salt, priority
- *   use_beam_search             n is the width, 16 at most; length_penalty; no sampling, no stream, no
- *                               log-probabilities but the chosen tokens'; with stop_token_ids and the
- *                               model's ends 32 at most in all
+ *   use_beam_search             n is the beam width, 16 at most; length_penalty; no sampling, no stream,
+ *                               log-probabilities of the chosen tokens only; stop_token_ids and the
+ *                               model's end tokens are 32 at most together
  *   tokens                      detokenize: ids;  return_token_strs: tokenize
  *
- * The body is UTF-8 JSON without duplicate members, depth 64 and a million values at most. Numbers that JSON
- * readers disagree about (1e999, 2^64, NaN) are refused with the name of the member they are in.
+ * The body is UTF-8 JSON without duplicate members, with depth at most 64 and at most 2^20 values. Numbers
+ * that JSON parsers read differently (1e999, 2^64, NaN) are rejected with the name of their member.
  */
 #ifndef CAIRN_API_REQUEST_H
 #define CAIRN_API_REQUEST_H
@@ -51,18 +51,18 @@
 #define CAIRN_API_MAX_STOP_IDS 64
 #define CAIRN_API_MAX_MESSAGES 4096
 #define CAIRN_API_MAX_DEPTH 64
-#define CAIRN_API_MAX_VALUES (1 << 20) /* of a body: bounds what reading it needs */
+#define CAIRN_API_MAX_VALUES (1 << 20) /* JSON values of a body: bounds the parser's memory */
 
 enum cairn_api_kind { CAIRN_API_COMPLETION, CAIRN_API_CHAT, CAIRN_API_TOKENIZE, CAIRN_API_DETOKENIZE };
 
-/* What the answer to a refused request is made of; see cairn_api_error_body(). */
+/* An error to be sent as the answer; see cairn_api_error_body(). */
 struct cairn_api_error {
-	int status;        /* of HTTP */
+	int status;        /* HTTP status */
 	const char *type;  /* "invalid_request_error", ... */
 	const char *code;  /* or NULL */
-	char param[96];    /* "" : none */
+	char param[96];    /* member at fault; "": none */
 	char message[512]; /* UTF-8, printable */
-	int retry_after_s; /* 0: no such header */
+	int retry_after_s; /* Retry-After header; 0: none */
 };
 
 struct cairn_api_limits {
@@ -70,12 +70,12 @@ struct cairn_api_limits {
 	int32_t vocab_size, max_context;
 	const char *const *models; /* [num_models], the first is the default */
 	int num_models;
-	bool adds_bos;     /* the tokenizer puts something before an empty text */
+	bool adds_bos;     /* the tokenizer encodes an empty text to at least one token, such as bos */
 	bool has_template; /* the checkpoint has a chat template */
 };
 
 struct cairn_api_prompt {
-	const char *text; /* NULL: ids */
+	const char *text; /* NULL: the prompt is ids */
 	size_t num_bytes;
 	const int32_t *ids;
 	int32_t num_ids;
@@ -88,14 +88,14 @@ struct cairn_api_bias {
 
 struct cairn_api_request {
 	enum cairn_api_kind kind;
-	json_t *root; /* owns the texts below */
+	json_t *root; /* owns the strings below */
 	const char *model;
 
 	struct cairn_api_prompt *prompts; /* [num_prompts]; 0 with messages */
 	int32_t num_prompts;
-	int32_t *ids; /* of all prompts, or of detokenize: [num_ids] */
+	int32_t *ids; /* [num_ids] ids of all prompts, or of detokenize */
 	size_t num_ids;
-	json_t *messages;      /* for cairn_chat_template_render(): contents are texts; or NULL */
+	json_t *messages;      /* for cairn_chat_template_render(), each content a string; or NULL */
 	json_t *template_args; /* object or NULL */
 	bool add_generation_prompt, add_special_tokens;
 
@@ -107,7 +107,7 @@ struct cairn_api_request {
 	double presence_penalty, frequency_penalty, repetition_penalty;
 	struct cairn_api_bias *bias; /* [num_bias] */
 	int32_t num_bias;
-	int64_t logprobs; /* how many besides the chosen; -1: none wanted */
+	int64_t logprobs; /* alternatives per token besides the chosen one; -1: no log-probabilities */
 
 	struct cairn_stop_string stop[CAIRN_MAX_STOPS];
 	int32_t num_stop, num_stop_ids;
@@ -119,12 +119,12 @@ struct cairn_api_request {
 	double length_penalty;
 	bool return_token_strs;
 	const char *user, *cache_salt; /* or NULL */
-	int64_t priority;              /* lower first */
+	int64_t priority;              /* lower values are served first */
 };
 
 /*
- * body: [num_bytes]. 0, or -EINVAL with *error filled in (-ENOMEM as status 500). On success the caller
- * calls cairn_api_request_free().
+ * Parses body, [num_bytes]. Returns 0, or -EINVAL with *error filled in (no memory: status 500). On success
+ * the caller must call cairn_api_request_free(); *out does not point into body.
  */
 int cairn_api_request_parse(enum cairn_api_kind kind, const char *body, size_t num_bytes,
 			    const struct cairn_api_limits *limits, struct cairn_api_request *out,
@@ -132,8 +132,8 @@ int cairn_api_request_parse(enum cairn_api_kind kind, const char *body, size_t n
 void cairn_api_request_free(struct cairn_api_request *request);
 
 /*
- * Once the prompt (which: its number, or 0) has become num_tokens ids: may it be served? *max_tokens is
- * then how many tokens may follow, >= 1. Else -EINVAL: empty, or context_length_exceeded.
+ * Checks whether a prompt of num_tokens ids fits the context. Returns 0 and in *max_tokens, >= 1, how many
+ * tokens may follow, or -EINVAL if the prompt is empty or too long (context_length_exceeded).
  */
 int cairn_api_fit(const struct cairn_api_request *request, const struct cairn_api_limits *limits,
 		  size_t num_tokens, int32_t *max_tokens, struct cairn_api_error *error);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What api_request.c and api_fields.c share; nobody else includes this. */
+/* api_request_impl - declarations shared by api_request.c and api_fields.c only */
 #ifndef CAIRN_API_REQUEST_IMPL_H
 #define CAIRN_API_REQUEST_IMPL_H
 
@@ -13,7 +13,7 @@ struct parse {
 
 typedef int take_fn(struct parse *p, const char *name, json_t *value);
 
-/* Members that are more than one number or text. */
+/* Parsers of members that are not a single number or string. */
 take_fn cairn_api_take_prompt, cairn_api_take_messages, cairn_api_take_stop, cairn_api_take_stop_ids,
 	cairn_api_take_bias, cairn_api_take_stream_options, cairn_api_take_template_args,
 	cairn_api_take_tokens, cairn_api_take_logprobs, cairn_api_take_model;

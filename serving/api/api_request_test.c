@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* api_request - every member at and beyond its bounds; tests write ' for " */
+/* api_request_test - every member at and beyond its bounds; the JSON here has ' for " */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,7 +52,7 @@ static void refused_all(struct cairn_test *t, enum cairn_api_kind kind, const st
 	}
 }
 
-/* A completion with one more member. */
+/* A completion with one additional member. */
 #define C(member) "{'prompt':'a'," member "}"
 #define BAD(name, value, message)                                                                            \
 	{                                                                                                    \
@@ -245,7 +245,7 @@ static void tokenize_refused(struct cairn_test *t)
 	refused_all(t, CAIRN_API_TOKENIZE, texts, ARRAY_SIZE(texts));
 }
 
-/* Long and deep ones, that no literal holds. */
+/* Bodies too long or too deep for a literal: head, unit repeated `times`, tail. */
 static void large_ones(struct cairn_test *t)
 {
 	static const struct {

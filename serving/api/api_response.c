@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* api_response - writes bodies, chunks, events and errors as JSON */
 #include "serving/api/api_response.h"
 
 #include <math.h>
@@ -52,7 +53,7 @@ __attribute__((format(printf, 2, 3))) static void print(struct cairn_api_out *ou
 	puts_json(out, buf);
 }
 
-/* Bytes from s on that need no look. */
+/* Returns the number of leading bytes that need no escape. */
 static size_t plain_run(const unsigned char *s, size_t n)
 {
 	size_t i = 0;
@@ -62,7 +63,7 @@ static size_t plain_run(const unsigned char *s, size_t n)
 	return i;
 }
 
-/* What stands between the quotes. */
+/* Writes s as the inside of a JSON string. */
 static void put_escaped(struct cairn_api_out *out, const char *s, size_t n)
 {
 	static const char plain[] = "\"\\\n\r\t\b\f", names[] = "\"\\nrtbf";
@@ -109,7 +110,7 @@ void cairn_api_id(enum cairn_api_kind kind, const uint64_t random[2], char id[CA
 		 (unsigned long long)random[0], (unsigned long long)random[1]);
 }
 
-/* {"id":...,"object":...,"created":...,"model":...,"choices":[ */
+/* Writes {"id":...,"object":...,"created":...,"model":...,"choices":[ */
 static void put_head(struct cairn_api_out *out, const char *object, const char *id, int64_t created,
 		     const char *model)
 {
@@ -176,7 +177,9 @@ static bool well_formed(const struct cairn_api_token *t)
 	return true;
 }
 
-/* A token as a text; one that is none as "bytes:\xe2\x80", so that different ones look different. */
+/*
+ * Writes a token as text, or as "bytes:\xe2\x80" if it is not UTF-8, so that distinct tokens stay distinct.
+ */
 static void put_token(struct cairn_api_out *out, const struct cairn_api_token *t)
 {
 	if (well_formed(t)) {
@@ -189,7 +192,7 @@ static void put_token(struct cairn_api_out *out, const struct cairn_api_token *t
 	puts_json(out, "\"");
 }
 
-/* "token":...,"logprob":...,"bytes":[...] of the chat form */
+/* Writes {"token":...,"logprob":...,"bytes":[...] of the chat form */
 static void put_chat_token(struct cairn_api_out *out, const struct cairn_api_token *t)
 {
 	puts_json(out, "{\"token\":");
@@ -223,7 +226,7 @@ static void put_chat_logprobs(struct cairn_api_out *out, const struct cairn_api_
 	puts_json(out, "],\"refusal\":null}");
 }
 
-/* Tokens that look the same are one member: the likeliest, which comes first. */
+/* Returns whether an earlier, likelier token has the same bytes: a JSON object can hold only one of them. */
 static bool seen_before(const struct cairn_api_logprob *l, int32_t k)
 {
 	for (int32_t i = 0; i < k; i++)
@@ -266,7 +269,7 @@ static void put_text_logprobs(struct cairn_api_out *out, const struct cairn_api_
 	puts_json(out, "]}");
 }
 
-/* "logprobs":...,"finish_reason":...,"stop_reason":...} */
+/* Writes "logprobs":...,"finish_reason":...,"stop_reason":...} */
 static void put_end(struct cairn_api_out *out, const struct cairn_api_answer *a,
 		    const struct cairn_api_choice *c)
 {

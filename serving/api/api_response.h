@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * api_response - answers as OpenAI clients expect them, written as bytes
+ * api_response - writes answers in the format that OpenAI clients expect
  *
- * Everything is appended to a struct cairn_api_out, which is emptied and used again for the next answer:
- * once it has grown to the size of a chunk, chunks cost no allocation. What is the same for every chunk of
- * an answer is rendered once, into struct cairn_api_answer.
+ * All functions append to a struct cairn_api_out. The caller empties and reuses it: once it has grown to the
+ * size of a chunk, chunks need no allocation. The parts that all chunks of an answer share are rendered once,
+ * into struct cairn_api_answer.
  *
- * Text goes out as JSON strings: ill-formed UTF-8 becomes U+FFFD, and besides what JSON demands U+007F,
- * U+0085, U+2028 and U+2029 are escaped, as some clients take them for ends of lines of the event stream.
+ * Text is written as JSON strings. Malformed UTF-8 becomes U+FFFD. Besides the characters that JSON requires,
+ * U+007F, U+0085, U+2028 and U+2029 are escaped, since some clients treat them as line ends of the event
+ * stream.
  *
  *   stream   chunk, chunk, ..., chunk with finish_reason (for each choice), [usage chunk], done
- *            or, when something fails on the way, error event and nothing more, no done
+ *            or, after a failure, an error event and nothing else, without done
  *   else     one body
  *
- * An out that could not grow remembers it (failed) and takes nothing more: one look at the end is enough.
+ * If an out cannot grow it sets `failed` and ignores further appends, so one check at the end is enough.
  */
 #ifndef CAIRN_API_RESPONSE_H
 #define CAIRN_API_RESPONSE_H
@@ -21,7 +22,7 @@
 #include "serving/api/api_request.h"
 
 struct cairn_api_out {
-	char *s; /* a NUL behind len bytes, or NULL while empty */
+	char *s; /* NUL-terminated after len bytes; NULL before the first append */
 	size_t len, cap;
 	bool failed; /* no memory */
 };
@@ -30,34 +31,34 @@ void cairn_api_out_free(struct cairn_api_out *out);
 
 #define CAIRN_API_ID_LEN 48
 
-/* "cmpl-" or "chatcmpl-" and 32 hex digits. */
+/* Writes "cmpl-" or "chatcmpl-" and 32 hex digits to id. */
 void cairn_api_id(enum cairn_api_kind kind, const uint64_t random[2], char id[CAIRN_API_ID_LEN]);
 
 struct cairn_api_answer {
 	enum cairn_api_kind kind;
-	bool include_usage;    /* "usage": null in every chunk */
-	bool continuous_usage; /* or what has been used so far */
+	bool include_usage;    /* every chunk has "usage", which is null until the last one */
+	bool continuous_usage; /* or the usage so far */
 	char *head, *chunk_head;
 	size_t head_len, chunk_head_len;
 };
 
-/* created: seconds since 1970. -ENOMEM. */
+/* created: seconds since 1970. Returns 0 or -ENOMEM. */
 int cairn_api_answer_init(struct cairn_api_answer *a, const struct cairn_api_request *request, const char *id,
 			  int64_t created);
 void cairn_api_answer_free(struct cairn_api_answer *a);
 
-/* One token and its probability; of a token cut inside a character the bytes are incomplete UTF-8. */
+/* One token and its log-probability; if the token ends inside a character, its bytes are incomplete UTF-8. */
 struct cairn_api_token {
 	const char *bytes;
 	size_t num_bytes;
-	float logprob; /* -INFINITY goes out as -9999 */
+	float logprob; /* -INFINITY is written as -9999 */
 };
 
 struct cairn_api_logprob {
 	struct cairn_api_token token;
 	const struct cairn_api_token *top; /* [num_top], likeliest first */
 	int32_t num_top;
-	int64_t text_offset; /* completions: characters of text before it */
+	int64_t text_offset; /* completions: characters of text before the token */
 };
 
 enum cairn_api_finish {
@@ -73,9 +74,9 @@ struct cairn_api_choice {
 	const char *text; /* [num_bytes] */
 	size_t num_bytes;
 	enum cairn_api_finish finish;
-	const struct cairn_stop_string *stop;     /* what stopped it, or NULL */
-	int32_t stop_id;                          /* the token that did, or -1 */
-	const struct cairn_api_logprob *logprobs; /* [num_logprobs]; NULL: null */
+	const struct cairn_stop_string *stop;     /* the stop string that ended it, or NULL */
+	int32_t stop_id;                          /* the stop token that ended it, or -1 */
+	const struct cairn_api_logprob *logprobs; /* [num_logprobs]; NULL is written as null */
 	size_t num_logprobs;
 };
 
@@ -84,15 +85,15 @@ struct cairn_api_usage {
 };
 
 /*
- * One event: `data: {...}` and an empty line. first: chat, the one that carries the role. usage: so far, for
- * those who asked for it in every chunk; NULL: not known.
+ * Writes one event: `data: {...}` and an empty line. first: in chat, the chunk that carries the role. usage:
+ * the usage so far, for continuous_usage; NULL: unknown.
  */
 void cairn_api_chunk(struct cairn_api_out *out, const struct cairn_api_answer *a,
 		     const struct cairn_api_choice *choice, bool first, const struct cairn_api_usage *usage);
 void cairn_api_usage_chunk(struct cairn_api_out *out, const struct cairn_api_answer *a,
 			   const struct cairn_api_usage *usage);
 void cairn_api_done(struct cairn_api_out *out);
-/* A comment, which clients skip: keeps proxies from giving up while a request waits. */
+/* Writes a comment, which clients skip; it keeps proxies from closing the connection of a waiting request. */
 void cairn_api_keep_alive(struct cairn_api_out *out);
 void cairn_api_error_event(struct cairn_api_out *out, const struct cairn_api_error *error);
 
@@ -106,7 +107,7 @@ void cairn_api_tokenize_body(struct cairn_api_out *out, const int32_t *ids, size
 			     const struct cairn_api_token *strs, int32_t max_context);
 void cairn_api_detokenize_body(struct cairn_api_out *out, const char *text, size_t num_bytes);
 
-/* For what else the server has to say: a JSON string with its quotes; JSON that is written out. */
+/* For other answers of the server: append a JSON string with its quotes; append JSON verbatim. */
 void cairn_api_put_string(struct cairn_api_out *out, const char *s, size_t num_bytes);
 void cairn_api_put(struct cairn_api_out *out, const char *json, size_t num_bytes);
 

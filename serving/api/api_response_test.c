@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* api_response - every answer is read back by a strict JSON reader, every stream by an event reader */
+/* api_response_test - reads every answer with a strict JSON parser and every stream with an event parser */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "serving/api/api_test.h"
 #include "serving/base/utf8.h"
 
-/* Random text, partly broken; what a reader should see of it goes to want. */
+/* Makes random, partly malformed text in s; want gets the text that a reader must see. */
 static size_t random_text(struct cairn_test *t, char *s, char *want, size_t *want_len)
 {
 	static const char *const units[] = {
@@ -77,14 +77,14 @@ static void strings(struct cairn_test *t)
 			i = 20000;
 		json_decref(root);
 	}
-	/* a NUL is a character like others */
+	/* a NUL is an ordinary character */
 	out.len = 0;
 	cairn_api_put_string(&out, "a\0b", 3);
 	EXPECT(t, !strcmp(out.s, "\"a\\u0000b\""));
 	cairn_api_out_free(&out);
 }
 
-/* A stream of two choices with random text: the pieces, put together, are the text. */
+/* A stream of two choices with random text: the concatenated pieces must equal the text. */
 static void stream(struct cairn_test *t, enum cairn_api_kind kind, bool usage, bool with_logprobs)
 {
 	struct cairn_api_request req = request(kind, usage);

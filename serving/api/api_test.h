@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* api_test - answers read back, for the tests of api_response; comes behind the harness */
+/* api_test - parses answers, for the tests of api_response; include after the harness */
 #ifndef CAIRN_API_TEST_H
 #define CAIRN_API_TEST_H
 
@@ -19,8 +19,8 @@ static inline json_t *read_json(struct cairn_test *t, const char *s, size_t n)
 }
 
 /*
- * The next event of a stream from *at on: "data: ", no end of line that any reader might see in it, an
- * empty line. NULL at its end; *done when it is [DONE].
+ * Returns the JSON of the stream's next event at *at: "data: ", no byte or character that any reader treats
+ * as a line end, an empty line. NULL at the end of the stream; sets *done if the event is [DONE].
  */
 static inline json_t *next_event(struct cairn_test *t, const struct cairn_api_out *out, size_t *at,
 				 bool *done)
@@ -42,7 +42,10 @@ static inline json_t *next_event(struct cairn_test *t, const struct cairn_api_ou
 	return *done ? NULL : read_json(t, s + 6, (size_t)(end - s) - 6);
 }
 
-/* "key:type" words: the object has exactly these members. s string, i integer, r number, n null, o, a, b */
+/*
+ * Checks that the object has exactly the members of shape, "key:types key:types ...". A type is s string, i
+ * integer, r real, n null, o object, a array or b boolean.
+ */
 static inline bool has_exactly(struct cairn_test *t, const json_t *object, const char *shape)
 {
 	size_t num = 0;

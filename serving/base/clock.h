@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* clock - the monotonic clock in nanoseconds */
 #ifndef CAIRN_CLOCK_H
 #define CAIRN_CLOCK_H
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* json - reads and parses JSON files and checks their members */
 #include "serving/base/json.h"
 
 #include <fcntl.h>
@@ -30,7 +31,7 @@ const char *cairn_quote(const char *bytes, size_t num_bytes, char buf[CAIRN_QUOT
 		n = cairn_utf8_next(bytes + i, num_bytes - i, &cp, &truncated);
 		if (n == 1 && (cp == '"' || cp == '\\'))
 			buf[at++] = '\\';
-		/* controls; U+2028.. and U+2066.. break lines or turn them round */
+		/* controls, line separators and marks that reorder bidirectional text */
 		if (n < 0 || cp < 0x20 || (cp >= 0x7f && cp < 0xa0) ||
 		    (cp >= 0x2028 && cp <= 0x202e) || (cp >= 0x2066 && cp <= 0x2069)) {
 			at += (size_t)sprintf(buf + at, "\\x%02x", (unsigned char)bytes[i]);
@@ -164,7 +165,7 @@ int cairn_json_read(const char *path, size_t max_bytes, bool allow_nul, json_t *
 	return ret;
 }
 
-/* *value: the member, or NULL when it is absent or null and need not be there. */
+/* *value: the member, or NULL if it is absent or null and not required. */
 static int member(const json_t *object, struct cairn_json_at at, const char *key, bool required,
 		  const json_t **value)
 {
@@ -263,6 +264,6 @@ int cairn_json_child(const json_t *object, struct cairn_json_at at, const char *
 		return 0;
 	if (json_typeof(v) != type)
 		return wrong_type(at, key, type == JSON_OBJECT ? "an object" : "an array", v);
-	*value = json_object_get(object, key);	/* the same, without const */
+	*value = json_object_get(object, key);	/* the same value without const */
 	return 0;
 }

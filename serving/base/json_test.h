@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json_test - JSON that can be read inside C strings: tests write ' for ". */
+/* json_test - readable JSON in C strings: tests write ' for " */
 #ifndef CAIRN_JSON_TEST_H
 #define CAIRN_JSON_TEST_H
 
@@ -7,8 +7,8 @@
 #include <string.h>
 
 /*
- * base with the first `from` in it replaced by `to` (from NULL: all of it), then " for every '.
- * malloc()ed; NULL when `from` is not there.
+ * Returns base with its first `from` replaced by `to` (from NULL: all of base), and then every ' by ".
+ * The caller frees the result. NULL if base does not contain `from`.
  */
 static inline char *cairn_json_text(const char *base, const char *from, const char *to)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * utf8 - one code point at a time
+ * utf8 - decodes and encodes one code point at a time
  *
- * Ill-formed bytes are cut into maximal subparts (Unicode 16, section 3.9, "U+FFFD Substitution of
- * Maximal Subparts"): each becomes one U+FFFD. Python's errors="replace" and Rust's from_utf8_lossy
- * do the same, so that broken text here becomes the text that they see.
+ * Ill-formed bytes are split into maximal subparts (Unicode 16, section 3.9, "U+FFFD Substitution of
+ * Maximal Subparts"), each of which becomes one U+FFFD. Python's errors="replace" and Rust's
+ * from_utf8_lossy do the same, so all three produce the same text.
  */
 #ifndef CAIRN_UTF8_H
 #define CAIRN_UTF8_H
@@ -15,9 +15,9 @@
 #define CAIRN_UTF8_REPLACEMENT	"\xef\xbf\xbd"	/* U+FFFD */
 
 /*
- * The code point at s, n >= 1 bytes there. Returns its length, 1..4; or -k when the first k bytes,
- * 1..3, are a maximal ill-formed subpart; *truncated then tells whether more bytes could have
- * completed it.
+ * Decodes the code point at s, where n >= 1 bytes are available. Returns its length, 1..4, or -k if
+ * the first k bytes, 1..3, are a maximal ill-formed subpart; *truncated then says whether more bytes
+ * could complete it.
  */
 static inline int cairn_utf8_next(const char *s, size_t n, uint32_t *cp, int *truncated)
 {
@@ -34,7 +34,7 @@ static inline int cairn_utf8_next(const char *s, size_t n, uint32_t *cp, int *tr
 	if (c < 0xc2 || c > 0xf4)
 		return -1;
 	len = c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
-	/* the second byte rules out overlong forms, surrogates and all above U+10FFFF */
+	/* the range of the second byte excludes overlong forms, surrogates and values above U+10FFFF */
 	if (c == 0xe0)
 		lo = 0xa0;
 	else if (c == 0xed)
@@ -59,7 +59,7 @@ static inline int cairn_utf8_next(const char *s, size_t n, uint32_t *cp, int *tr
 	return len;
 }
 
-/* Length of the code point at s in text known to be well-formed. */
+/* Returns the length of the code point at s in text known to be well-formed. */
 static inline size_t cairn_utf8_len(const char *s)
 {
 	unsigned char c = (unsigned char)*s;
@@ -67,7 +67,7 @@ static inline size_t cairn_utf8_len(const char *s)
 	return c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
 }
 
-/* The code point at s in text known to be well-formed. */
+/* Returns the code point at s in text known to be well-formed. */
 static inline uint32_t cairn_utf8_get(const char *s)
 {
 	const unsigned char *p = (const unsigned char *)s;

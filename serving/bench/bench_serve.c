@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* bench_serve - `cairn bench serve`: times an OpenAI-compatible server */
+/* bench_serve - `cairn bench serve`: measures an OpenAI-compatible server */
 #include "serving/bench/bench_serve.h"
 
 #include <signal.h>
@@ -13,48 +13,47 @@
 static const char usage[] =
 	"usage: cairn bench serve --url http://ADDRESS:PORT [OPTION]...\n"
 	"\n"
-	"Sends requests to an OpenAI-compatible server and times the streams that come back. Addresses are\n"
+	"Sends requests to an OpenAI-compatible server and times the streamed answers. Addresses are\n"
 	"numeric; no TLS.\n"
 	"\n"
-	"  --url URL             of the server, with or without /v1\n"
-	"  --model NAME          (the first one that the server lists)\n"
-	"  --api-key KEY         (OPENAI_API_KEY of the environment, if set)\n"
+	"  --url URL             the server, with or without /v1\n"
+	"  --model NAME          model to request (the first one that the server lists)\n"
+	"  --api-key KEY         key to send (OPENAI_API_KEY of the environment, if set)\n"
 	"  --chat                /v1/chat/completions with words, not /v1/completions with token ids\n"
 	"\n"
-	"What is asked:\n"
-	"  --num-prompts N       (100)\n"
-	"  --input-len N  --output-len N      tokens, of each request (128, 128)\n"
-	"  --lengths FIT         sharegpt, alpaca: log-normal, sigma 1, cut at 1024, means 161 and 338,\n"
+	"Requests:\n"
+	"  --num-prompts N       number of requests (100)\n"
+	"  --input-len N  --output-len N      tokens of each prompt and answer (128, 128)\n"
+	"  --lengths FIT         sharegpt, alpaca: log-normal, sigma 1, clamped to 1024, means 161 and 338,\n"
 	"                        19 and 58 (vLLM's paper, SOSP 2023, section 6.1)\n"
 	"  --trace FILE          two columns, tokens of prompt and answer, or a header that names them\n"
 	"                        (ContextTokens, GeneratedTokens: the public traces of Azure)\n"
-	"  --max-len N           prompt and answer together: what is longer is cut\n"
-	"  --shared-prefix N     so many tokens before each prompt, the same for all (0)\n"
-	"  --vocab N             token ids are below it (256)\n"
+	"  --max-len N           truncate requests to this sum of prompt and answer\n"
+	"  --shared-prefix N     length of a common prefix before each prompt (0)\n"
+	"  --vocab N             token ids are less than N (256)\n"
 	"  --temperature X       0 is greedy (0)\n"
-	"  --respect-eos         answers may be shorter; else ignore_eos is sent, and they must not be\n"
-	"  --count-tokens        asks for logprobs and counts the tokens that come: none may be missing\n"
-	"  --seed N              of lengths, arrivals, prompts and sampling (1)\n"
+	"  --respect-eos         allow shorter answers; else ignore_eos is sent and lengths must match\n"
+	"  --count-tokens        request logprobs and check that no token is missing\n"
+	"  --seed N              seed of lengths, arrivals, prompts and sampling (1)\n"
 	"\n"
-	"When:\n"
-	"  --rate X              requests a second, Poisson; else a closed loop\n"
-	"  --concurrency N       at once at most (closed loop: 1, with --rate: no limit)\n"
-	"  --duration S          sends no more after so many seconds\n"
-	"  --timeout S           of a request (600)\n"
-	"  --warm-up N           requests before, one by one, that do not count (0)\n"
+	"Schedule:\n"
+	"  --rate X              mean requests per second, Poisson arrivals; without it, a closed loop\n"
+	"  --concurrency N       maximum requests in flight (closed loop: 1, with --rate: no limit)\n"
+	"  --duration S          stop sending after S seconds\n"
+	"  --timeout S           seconds until a request fails (600)\n"
+	"  --warm-up N           untimed requests, one by one, before the run (0)\n"
 	"\n"
-	"Besides:\n"
-	"  --idle N              connections that say nothing, opened anew when closed\n"
-	"  --stalled N           streams of --stalled-len tokens (2000) that nobody reads\n"
-	"  --json FILE           appends a record; --case, --impl: its names (serve, server)\n"
-	"  --requests FILE       a line for each request\n"
+	"Additional load and output:\n"
+	"  --idle N              idle connections, reopened when the server closes them\n"
+	"  --stalled N           streams of --stalled-len tokens (2000) that are never read\n"
+	"  --json FILE           append a record to FILE; --case, --impl: its names (serve, server)\n"
+	"  --requests FILE       write a line for each request\n"
 	"\n"
-	"TTFT, first token; TPOT, the time of each token after it; ITL, between two chunks. Latencies count\n"
-	"from when a request was due, by the schedule or in a closed loop by the end of the one before it, "
-	"and,\n"
-	"for comparison with tools that do so, from when it was sent.\n"
+	"TTFT: time to the first token; TPOT: mean time of each later token; ITL: time between chunks.\n"
+	"Latencies count from when a request was due: by the schedule or, in a closed loop, at the end of\n"
+	"the previous request. For comparison with other tools they are also given from when it was sent.\n"
 	"\n"
-	"Interrupted once it sends no more, waits for what is in flight, and reports; twice, it ends.\n"
+	"The first interrupt stops sending, waits for requests in flight and reports; the second exits.\n"
 	"\n"
 	"Exit status: 0 all answered, 1 some failed or none was sent, 2 bad usage or no server.\n";
 
@@ -96,11 +95,11 @@ static int check(struct options *o)
 	if (!o->url)
 		return cairn_error(EINVAL, "--url: is missing");
 	if (o->load.lengths && o->load.trace)
-		return cairn_error(EINVAL, "--lengths, --trace: give one of them");
+		return cairn_error(EINVAL, "--lengths, --trace: exclude each other");
 	if (o->api_key && strpbrk(o->api_key, "\r\n"))
-		return cairn_error(EINVAL, "--api-key: has a line's end in it");
+		return cairn_error(EINVAL, "--api-key: contains a line end");
 	if (!is_name(o->case_name) || !is_name(o->impl))
-		return cairn_error(EINVAL, "--case, --impl: letters, digits and _ . : - alone");
+		return cairn_error(EINVAL, "--case, --impl: only letters, digits and _ . : - are allowed");
 	if (o->load.max_len == 1)
 		return cairn_error(EINVAL, "--max-len: leaves no room for prompt and answer");
 	CAIRN_TRY(check_writable("json", o->json));
@@ -154,7 +153,7 @@ static int parse(int argc, char **argv, struct options *o)
 	return check(o);
 }
 
-/* The name of the first model that the server lists. */
+/* Asks the server for its models and copies the name of the first one. */
 static int ask_model(const struct bench_target *target, char *name, size_t len)
 {
 	char *body = NULL;
@@ -188,7 +187,7 @@ static int warm_up(const struct options *o, const struct bench_target *target)
 		return 0;
 	load.num = o->warm_up;
 	load.rate = 0;
-	load.seed += 0x5eed; /* other prompts than those that are timed */
+	load.seed += 0x5eed; /* other prompts than the timed ones, so that none is cached */
 	CAIRN_TRY(bench_load_plan(&load, &run.reqs));
 	ret = bench_run(&run);
 	for (size_t i = 0; !ret && i < run.num; i++) {
@@ -206,7 +205,7 @@ static int write_requests(const char *path, const struct bench_run *run)
 
 	if (!f)
 		return cairn_error(EINVAL, "--requests: %s: %s", path, strerror(errno));
-	/* what was never sent has nothing to tell */
+	/* requests that were never sent have no line */
 	for (size_t i = 0; i < run->num && run->reqs[i].outcome != BENCH_UNSENT; i++) {
 		const struct bench_request *q = &run->reqs[i];
 

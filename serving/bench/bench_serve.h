@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_serve - the parts of `cairn bench serve`, a load generator for OpenAI-compatible servers
+ * bench_serve - interfaces within `cairn bench serve`, a load generator for OpenAI-compatible servers
  *
- *   bench_serve.c           the command: options, run, what is printed
- *   bench_serve_load.c      lengths, arrivals, prompts and bodies, from seeds
- *   bench_serve_target.c    where the server is, one question to it
- *   bench_serve_client.c    one thread and epoll: connections, when what is sent
- *   bench_serve_answer.c    bytes of an answer (HTTP, SSE, JSON) to times and counts of tokens
+ *   bench_serve.c           the command: options, run, output
+ *   bench_serve_load.c      lengths, arrivals, prompts and bodies, generated from seeds
+ *   bench_serve_target.c    the server's address; single requests
+ *   bench_serve_client.c    connections and the schedule; one thread with epoll
+ *   bench_serve_answer.c    turns an answer (HTTP, SSE, JSON) into times and token counts
  *   bench_serve_stats.c     percentiles, throughput, table and record
  *
- * Times are nanoseconds of CLOCK_MONOTONIC since the run began. A request is due when the schedule says so,
- * whatever became of those before it: with Poisson arrivals the schedule is drawn before the run, in a closed
- * loop a request is due when the one before it in its place ended. Latency counts from there, so that a
- * server that makes the client late is not excused (no coordinated omission); what counts from the moment of
- * sending is reported beside it.
+ * Times are nanoseconds of CLOCK_MONOTONIC since the start of the run. The schedule says when a request is
+ * due, independently of earlier answers: Poisson arrivals are drawn before the run; in a closed loop a
+ * request is due when the previous request of its slot has ended. Latency counts from the due time, so that a
+ * server that delays the client is charged for it (no coordinated omission). Latency from the time of sending
+ * is reported as well.
  */
 #ifndef CAIRN_BENCH_SERVE_H
 #define CAIRN_BENCH_SERVE_H
@@ -29,32 +29,32 @@
 
 int cairn_cmd_bench_serve(int argc, char **argv);
 
-/* What became of a request. STATUS and EVENT: refused or failed in good order; what follows: not so. */
+/* The outcome of a request. STATUS and EVENT are regular refusals and failures; the later ones are not. */
 enum bench_outcome {
-	BENCH_UNSENT, /* the run's time was over before it was due */
+	BENCH_UNSENT, /* the run ended before the request was sent */
 	BENCH_OK,
-	BENCH_STATUS,    /* a status of HTTP other than 200 */
+	BENCH_STATUS,    /* an HTTP status other than 200 */
 	BENCH_EVENT,     /* an error object within the stream */
-	BENCH_CONNECT,   /* no connection to be had */
+	BENCH_CONNECT,   /* the connection failed */
 	BENCH_CUT,       /* the connection ended before the answer did */
-	BENCH_NO_DONE,   /* the stream ended in good order without [DONE] */
-	BENCH_BAD_HTTP,  /* no HTTP response */
-	BENCH_BAD_EVENT, /* no stream of events, or one that is no JSON object */
+	BENCH_NO_DONE,   /* the HTTP body is complete but lacks [DONE] */
+	BENCH_BAD_HTTP,  /* not an HTTP response */
+	BENCH_BAD_EVENT, /* not an event stream, or an event that is not a JSON object */
 	BENCH_EMPTY,     /* a stream without a token */
-	BENCH_LOST,      /* tokens that came, those said to have come, those asked for: not all the same */
+	BENCH_LOST,      /* the counts of received, reported and requested tokens differ */
 	BENCH_TIMEOUT,
 	BENCH_NUM_OUTCOMES
 };
 extern const char *const bench_outcome_names[BENCH_NUM_OUTCOMES];
 
 struct bench_request {
-	int32_t prompt_tokens, max_tokens;                  /* asked for */
-	int64_t due_ns, sent_ns, first_ns, last_ns, end_ns; /* first and last token; -1: never */
-	int64_t used_prompt, used_cached;                   /* by the server's count; -1: it said nothing */
-	int64_t output_tokens;                              /* by the server's count, else chunks */
-	int64_t counted; /* tokens seen; chunks where they cannot be counted */
+	int32_t prompt_tokens, max_tokens;                  /* lengths of prompt and answer requested */
+	int64_t due_ns, sent_ns, first_ns, last_ns, end_ns; /* first, last: of its tokens; -1: never */
+	int64_t used_prompt, used_cached;                   /* the server's counts; -1: not reported */
+	int64_t output_tokens;                              /* the server's count, else number of chunks */
+	int64_t counted; /* tokens received; number of chunks if tokens cannot be counted */
 	enum bench_outcome outcome;
-	int status; /* of HTTP; 0: none came */
+	int status; /* HTTP status; 0: none received */
 };
 
 /* A growing list of samples. */
@@ -62,25 +62,25 @@ struct bench_samples {
 	double *v;
 	size_t n, cap;
 };
-int bench_sample(struct bench_samples *s, double v); /* -ENOMEM */
+int bench_sample(struct bench_samples *s, double v); /* appends v; 0 or -ENOMEM */
 
 /*
- * bench_serve_answer.c. One answer after another from one connection. Text of what went wrong: `why`.
+ * bench_serve_answer.c: reads the successive answers of one connection. `why` describes a failure.
  */
 struct bench_answer {
 	struct bench_request *req;
-	struct bench_samples *itl;           /* ns between chunks with tokens; NULL: not wanted */
-	bool count_tokens;                   /* each token has an entry of logprobs */
-	bool exact_length;                   /* as many tokens as asked for, no fewer */
-	bool plain;                          /* no stream: the body is kept */
+	struct bench_samples *itl;           /* ns between chunks with tokens; NULL: not recorded */
+	bool count_tokens;                   /* count tokens by their logprobs entries */
+	bool exact_length;                   /* fewer tokens than requested are an error */
+	bool plain;                          /* not a stream: keep the body in buf */
 	bool complete, keep_alive, any_byte; /* out */
-	int64_t start_ns;                    /* of the run */
+	int64_t start_ns;                    /* CLOCK_MONOTONIC at the start of the run */
 	char why[200];
 	/* private */
 	llhttp_t parser;
 	char *buf; /* a plain body, or an event's data */
 	size_t len, cap;
-	char line[16]; /* of a line, what decides its kind; `data:` goes to buf */
+	char line[16]; /* start of the current line, enough to see its kind; data goes to buf */
 	int64_t now_ns;
 	int line_len;
 	bool in_data, cr, done, named, is_events;
@@ -88,9 +88,9 @@ struct bench_answer {
 	int field_len, value_len;
 };
 void bench_answer_begin(struct bench_answer *a, struct bench_request *req);
-/* now_ns: absolute, when the bytes came. True: the answer is over, req->outcome set. */
+/* now_ns: CLOCK_MONOTONIC when the bytes arrived. Returns true if the answer is over and req->outcome set. */
 bool bench_answer_push(struct bench_answer *a, const char *bytes, size_t n, int64_t now_ns);
-/* The connection ended (n bytes never came): what the request's outcome is then. */
+/* Tells the reader that the connection has ended; sets the request's outcome. */
 void bench_answer_eof(struct bench_answer *a, int64_t now_ns);
 void bench_answer_free(struct bench_answer *a);
 
@@ -98,17 +98,17 @@ void bench_answer_free(struct bench_answer *a);
 struct bench_load {
 	uint64_t seed;
 	int64_t num, input_len, output_len, shared_prefix, vocab;
-	double rate;                 /* requests a second; 0: closed loop */
-	const char *lengths, *trace; /* fit's name, file's name; NULL: fixed */
-	int64_t max_len;             /* of prompt and answer together; 0: no limit */
+	double rate;                 /* requests per second; 0: closed loop */
+	const char *lengths, *trace; /* name of the fit, name of the file; both NULL: fixed lengths */
+	int64_t max_len;             /* tokens of prompt and answer together; 0: no limit */
 	bool chat, respect_eos, count_tokens;
 	double temperature;
 	const char *model;
 };
-uint64_t bench_random(uint64_t seed, uint64_t stream, uint64_t i); /* a function of its arguments */
-/* out: [load->num], due times and lengths filled in. -EINVAL, -ENOMEM. */
+uint64_t bench_random(uint64_t seed, uint64_t stream, uint64_t i); /* stateless: a hash of its arguments */
+/* Allocates *out, [load->num] requests with due times and lengths. Returns 0, -EINVAL or -ENOMEM. */
 int bench_load_plan(const struct bench_load *load, struct bench_request **out);
-/* JSON of request i, malloc()ed. */
+/* Makes the JSON body of request i; the caller frees *body. */
 int bench_load_body(const struct bench_load *load, const struct bench_request *req, size_t i, char **body,
 		    size_t *bytes);
 
@@ -119,12 +119,14 @@ struct bench_target {
 	char host[80], base[256]; /* "127.0.0.1:8000"; path before /v1, "" or "/x" */
 	const char *api_key;      /* NULL: none */
 };
-/* http://ADDRESS[:PORT][/PATH], the address numeric. -EINVAL. */
+/* Parses http://ADDRESS[:PORT][/PATH] with a numeric address. Returns 0 or -EINVAL. */
 int bench_target_parse(const char *url, struct bench_target *out);
-/* GET path, one answer: its body, malloc()ed, NUL-terminated. -EIO says why. */
+/*
+ * Sends a GET for path. *body: the answer's body, NUL-terminated, freed by the caller. -EIO: no such answer.
+ */
 int bench_fetch(const struct bench_target *target, const char *path, int timeout_ms, char **body);
 
-/* The bytes of a POST, or of a GET where body is NULL; malloc()ed, NULL for want of memory. */
+/* Returns the bytes of a POST, or of a GET if body is NULL. The caller frees them; NULL: no memory. */
 char *bench_request_text(const struct bench_target *t, const char *path, const char *body, size_t body_len,
 			 size_t *len);
 
@@ -134,14 +136,14 @@ struct bench_run {
 	const struct bench_load *load;
 	struct bench_request *reqs;
 	size_t num;
-	int concurrency;                   /* most in flight; 0: no limit */
-	int64_t timeout_ns, duration_ns;   /* of a request; in which requests are sent (0: no limit) */
-	int idle, stalled;                 /* connections that say nothing; that read nothing */
-	const atomic_bool *stop;           /* once it is set, by anybody, no more is sent; NULL: never */
-	int64_t stalled_len;               /* tokens those ask for */
+	int concurrency;                   /* maximum in flight; 0: no limit */
+	int64_t timeout_ns, duration_ns;   /* limit of a request; of the sending phase (0: no limit) */
+	int idle, stalled;                 /* connections that send nothing; that read nothing */
+	const atomic_bool *stop;           /* no request is sent once it is true; may be NULL */
+	int64_t stalled_len;               /* tokens that a stalled connection requests */
 	/* out */
 	struct bench_samples itl;
-	int64_t end_ns; /* of the last request */
+	int64_t end_ns; /* end of the last request */
 	int max_in_flight;
 	uint64_t connections, idle_closed, stalled_closed;
 	char first_error[256];
@@ -151,9 +153,9 @@ int bench_run(struct bench_run *run);
 /* bench_serve_stats.c */
 struct bench_summary {
 	size_t n;
-	double mean, p50, p90, p95, p99, min, max; /* 0 where n is 0 */
+	double mean, p50, p90, p95, p99, min, max; /* 0 if n is 0 */
 };
-/* Sorts v. Percentiles between two samples are taken on the line between them. */
+/* Sorts v. Percentiles are interpolated linearly between samples. */
 void bench_summarise(double *v, size_t n, struct bench_summary *out);
 
 struct bench_report {
@@ -162,14 +164,14 @@ struct bench_report {
 	struct {
 		int status;
 		size_t n;
-	} by_status[16]; /* of BENCH_STATUS; what does not fit counts in the last */
+	} by_status[16]; /* the statuses of BENCH_STATUS; the last one also counts the rest */
 	int num_status;
-	size_t sent, ok, uncounted; /* uncounted: no usage came, chunks were taken for tokens */
+	size_t sent, ok, uncounted; /* uncounted: without usage, so that chunks were counted as tokens */
 	int64_t prompt_tokens, cached_tokens, output_tokens, duration_ns;
 };
 int bench_report_make(struct bench_run *run, struct bench_report *out);
 void bench_report_print(const struct bench_run *run, const struct bench_report *r, FILE *to);
-/* The members of a record, without braces. */
+/* Prints the members of a JSON record, without braces. */
 void bench_report_members(const struct bench_run *run, const struct bench_report *r, FILE *to);
 
 #endif

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * bench_serve_answer - bytes of an answer to times and counts of tokens
+ * bench_serve_answer - turns the bytes of an answer into times and token counts
  *
- * llhttp reads HTTP, the lines of the event stream are read here, each event's data by jansson. All bytes
- * of one read() have the time at which it returned.
+ * llhttp parses HTTP, this file splits the event stream into lines, and jansson parses each event's data. All
+ * bytes of one read() get the time at which it returned.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,12 +13,12 @@
 #include "serving/bench/bench_serve.h"
 #include "serving/base/json.h"
 
-#define MAX_KEPT (64 << 20) /* bytes of an event, or of a plain body */
+#define MAX_KEPT (64 << 20) /* maximum bytes of an event or of a plain body */
 
 static void fail(struct bench_answer *a, enum bench_outcome outcome, const char *why)
 {
 	if (a->req->outcome != BENCH_UNSENT)
-		return; /* what went wrong first counts */
+		return; /* the first failure counts */
 	a->req->outcome = outcome;
 	snprintf(a->why, sizeof(a->why), "%s", why);
 }
@@ -33,7 +33,7 @@ static void keep(struct bench_answer *a, const char *bytes, size_t n)
 			cap *= 2;
 		grown = cap <= MAX_KEPT ? realloc(a->buf, cap) : NULL;
 		if (!grown) {
-			fail(a, BENCH_BAD_EVENT, "more data than is kept of one event");
+			fail(a, BENCH_BAD_EVENT, "an event is too long, or no memory");
 			return;
 		}
 		a->buf = grown;
@@ -44,7 +44,7 @@ static void keep(struct bench_answer *a, const char *bytes, size_t n)
 	a->buf[a->len] = 0;
 }
 
-/* The message of an error object; the object itself where it has none. */
+/* Fails with the message of an error object. */
 static void tell_error(struct bench_answer *a, enum bench_outcome outcome, const json_t *error)
 {
 	const char *message =
@@ -65,7 +65,9 @@ static void take_tokens(struct bench_answer *a, int64_t num)
 	r->counted += num;
 }
 
-/* How many tokens a choice brings. One without text that is not the last is a token cut inside a character.
+/*
+ * Returns the number of tokens in a choice. Empty text before the end is a token that ends inside a
+ * character.
  */
 static int64_t tokens_of(const struct bench_answer *a, const json_t *choice)
 {
@@ -110,7 +112,7 @@ static void take_event(struct bench_answer *a)
 	if (!json_is_object(root)) {
 		char quoted[CAIRN_QUOTE_LEN], why[sizeof(a->why)];
 
-		snprintf(why, sizeof(why), "an event that is no JSON object: %s",
+		snprintf(why, sizeof(why), "an event is no JSON object: %s",
 			 cairn_quote(a->buf, a->len, quoted));
 		fail(a, BENCH_BAD_EVENT, why);
 	} else if (error && !json_is_null(error)) {
@@ -127,11 +129,11 @@ static void take_event(struct bench_answer *a)
 	json_decref(root);
 }
 
-/* A line is over: `line` has its first bytes; data is in buf already. */
+/* Handles the end of a line: `line` has its first bytes; data is already in buf. */
 static void end_line(struct bench_answer *a)
 {
 	if (a->in_data) {
-		keep(a, "\n", 1); /* between the lines of an event's data */
+		keep(a, "\n", 1); /* separates the data lines of an event */
 	} else if (!a->line_len && a->len) {
 		a->len--;
 		take_event(a);
@@ -141,7 +143,7 @@ static void end_line(struct bench_answer *a)
 	a->in_data = false;
 }
 
-/* Lines end in CR LF, LF or CR. Of fields only `data` matters; a space after its colon does not. */
+/* Lines end in CR LF, LF or CR. Only the field `data` matters; one space after its colon is dropped. */
 static void take_stream(struct bench_answer *a, const char *bytes, size_t n)
 {
 	const char *end = bytes + n;
@@ -158,7 +160,7 @@ static void take_stream(struct bench_answer *a, const char *bytes, size_t n)
 		if (*bytes == '\n' || *bytes == '\r') {
 			a->cr = *bytes++ == '\r';
 			if (a->line_len == 4 && !memcmp(a->line, "data", 4))
-				a->in_data = true; /* without a colon: empty */
+				a->in_data = true; /* a field without a colon is empty */
 			end_line(a);
 			continue;
 		}
@@ -183,7 +185,7 @@ static void take_stream(struct bench_answer *a, const char *bytes, size_t n)
 	}
 }
 
-/* Names and values come in pieces; of values only the beginning of one is of interest. */
+/* Names and values may arrive in pieces; only the beginning of one value matters. */
 static int on_field(llhttp_t *p, const char *at, size_t n)
 {
 	struct bench_answer *a = p->data;
@@ -239,7 +241,7 @@ static int on_complete(llhttp_t *p)
 {
 	struct bench_answer *a = p->data;
 
-	if (p->status_code < 200) /* 100 Continue and the like: the answer is still to come */
+	if (p->status_code < 200) /* 1xx, such as 100 Continue: the final answer follows */
 		return 0;
 	a->complete = true;
 	a->keep_alive = llhttp_should_keep_alive(p);
@@ -276,7 +278,7 @@ static void judge_tokens(struct bench_answer *a)
 	struct bench_request *r = a->req;
 	char why[100];
 
-	snprintf(why, sizeof(why), "%lld tokens came, %lld by the server's count, %d asked for",
+	snprintf(why, sizeof(why), "%lld tokens received, %lld by the server's count, %d asked for",
 		 (long long)r->counted, (long long)r->output_tokens, r->max_tokens);
 	if (!r->counted)
 		fail(a, BENCH_EMPTY, "a stream without a token");
@@ -326,7 +328,7 @@ bool bench_answer_push(struct bench_answer *a, const char *bytes, size_t n, int6
 		a->complete = true;
 		a->keep_alive = false;
 	} else if (a->complete) {
-		/* more than was asked for: the connection's state is in doubt */
+		/* bytes after the answer: the connection's state is uncertain */
 		if (llhttp_get_error_pos(&a->parser) != bytes + n)
 			a->keep_alive = false;
 		judge(a);

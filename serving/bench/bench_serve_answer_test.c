@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* bench_serve_answer - answers given as bytes and times: what the load generator makes of them */
+/* bench_serve_answer_test - the load generator's outcome for answers given as bytes and times */
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,10 +63,13 @@ static void exact_times(struct cairn_test *t)
 	free(itl.v);
 }
 
-/* Bytes, and what they are: whole, in two pieces cut anywhere, and byte by byte. */
+/*
+ * Answers and their outcome; each is fed whole, in two pieces split anywhere, and byte by byte. A row is:
+ * name, bytes, closes, outcome, status, counted, keep_alive, why
+ */
 static const struct row {
 	const char *name, *bytes;
-	int closes; /* the connection ends after them */
+	int closes; /* the connection ends after the bytes */
 	enum bench_outcome outcome;
 	int status, counted, keep_alive;
 	const char *why;
@@ -139,7 +142,7 @@ static void try_pieces(struct cairn_test *t, const struct row *row, size_t step,
 		char *copy;
 
 		k = k < n - at ? k : n - at;
-		copy = malloc(k); /* of its own, so that reading past it shows */
+		copy = malloc(k); /* exact size, so that a sanitizer sees reads past its end */
 		memcpy(copy, row->bytes + at, k);
 		bench_answer_push(&a, copy, k, 1);
 		free(copy);
@@ -149,7 +152,7 @@ static void try_pieces(struct cairn_test *t, const struct row *row, size_t step,
 		bench_answer_eof(&a, 2);
 	ok = a.complete && r.outcome == row->outcome && r.status == row->status &&
 	     r.counted == row->counted && a.keep_alive == !!row->keep_alive && strstr(a.why, row->why);
-	/* bytes that have not been read yet cannot tell that the connection is in doubt */
+	/* surplus bytes not read yet cannot mark the connection as unusable */
 	ok |= !strcmp(row->name, "bytes after it") && a.complete && r.outcome == BENCH_OK;
 	if (!EXPECT(t, ok))
 		cairn_note(t, "%s, pieces of %zu and %zu: %s (%s), status %d, %lld tokens, keep %d",
@@ -207,7 +210,7 @@ static void counted_tokens(struct cairn_test *t)
 	}
 }
 
-/* One struct for many answers, as a connection has it. */
+/* Uses one struct for many answers, as a connection does. */
 static void one_after_another(struct cairn_test *t)
 {
 	struct bench_answer a = { .exact_length = true };

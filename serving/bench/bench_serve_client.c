@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * bench_serve_client - one thread and epoll: connections, when what is sent
+ * bench_serve_client - sends the requests on schedule and receives the answers, in one thread with epoll
  *
- * A request goes out when it is due, by a timer of nanoseconds, on an idle connection or a new one; its body
- * is made while nothing is due. A connection is used again where the answer before left it in good order; one
- * that turns out to be closed before a byte of the answer came is replaced once, as any client of HTTP does.
+ * A timerfd of nanosecond resolution fires when a request is due. The request is sent on an idle connection
+ * or a new one; its body was made while nothing was due. A connection is reused if the previous answer left
+ * it in a known state. If a reused connection turns out to be closed before the first byte of the answer, the
+ * request is sent once more on a new one, as HTTP clients do.
  */
 #include <netinet/tcp.h>
 #include <stdlib.h>
@@ -25,28 +26,28 @@ enum role { TIMER, WORKER, IDLE, STALLED };
 
 struct conn {
 	enum role role;
-	int fd; /* -1: closed, kept for its memory */
+	int fd; /* -1: closed; the structure is kept for reuse */
 	bool connected, busy, reused;
-	char *out; /* head and body, until all of it is sent */
+	char *out; /* head and body; freed when all is sent */
 	size_t out_len, out_at;
 	int64_t deadline_ns;
 	struct bench_answer answer;
-	struct conn *next;          /* of idle or closed ones */
-	struct conn *older, *newer; /* of those in flight, by deadline */
+	struct conn *next;          /* in the list of idle or of closed connections */
+	struct conn *older, *newer; /* in the list of those in flight, by deadline */
 };
 
 struct client {
 	struct bench_run *run;
 	int epoll_fd, timer_fd;
 	struct conn timer, *idle, *closed, *oldest, *newest;
-	struct conn *side; /* [idle + stalled] that generate no samples */
-	struct conn **all; /* for the end */
+	struct conn *side; /* [idle + stalled] connections that yield no samples */
+	struct conn **all; /* every connection, freed at the end */
 	size_t num_all, cap_all;
 	size_t next, num_done;
 	int in_flight;
-	int64_t start_ns, *slots; /* closed loop: when a place got free, a queue of [concurrency] */
+	int64_t start_ns, *slots; /* closed loop: times when slots became free, a queue of [concurrency] */
 	int first_slot, num_slots;
-	char *body, *stalled_body; /* of request `next`, made ahead */
+	char *body, *stalled_body; /* body: of request `next`, made ahead */
 	size_t body_len, stalled_len;
 };
 
@@ -65,7 +66,7 @@ static int watch(const struct client *c, struct conn *conn, uint32_t events, int
 	return epoll_ctl(c->epoll_fd, op, conn->fd, &e) ? -errno : 0;
 }
 
-/* Non-blocking, watched. A connection refused at once is seen as one refused later. */
+/* Begins a non-blocking connect and adds it to epoll. An immediate refusal is handled like a later one. */
 static int dial(struct client *c, struct conn *conn)
 {
 	const struct bench_target *t = c->run->target;
@@ -92,7 +93,7 @@ static int dial(struct client *c, struct conn *conn)
 static void hang_up(struct conn *conn)
 {
 	if (conn->fd >= 0)
-		close(conn->fd); /* epoll forgets it */
+		close(conn->fd); /* also removes it from epoll */
 	conn->fd = -1;
 }
 
@@ -162,7 +163,7 @@ static void give_up(struct client *c, struct conn *conn, enum bench_outcome outc
 	finish(c, conn);
 }
 
-/* The connection ended: by itself, or with an error. */
+/* Handles the end of a connection: an orderly close (err 0) or an error. */
 static void ended(struct client *c, struct conn *conn, int err)
 {
 	struct bench_answer *a = &conn->answer;
@@ -173,7 +174,7 @@ static void ended(struct client *c, struct conn *conn, int err)
 		give_up(c, conn, BENCH_CONNECT, why);
 		return;
 	}
-	if (conn->reused && !a->any_byte) { /* the server had closed it when we sent */
+	if (conn->reused && !a->any_byte) { /* the server had closed it before the request arrived */
 		hang_up(conn);
 		conn->out_at = 0;
 		if (dial(c, conn))
@@ -193,9 +194,9 @@ static void send_more(struct client *c, struct conn *conn)
 			send(conn->fd, conn->out + conn->out_at, conn->out_len - conn->out_at, MSG_NOSIGNAL);
 
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
-			return; /* the rest when there is room */
+			return; /* the rest is sent on EPOLLOUT */
 		if (n < 0)
-			return; /* what there is to read says why */
+			return; /* the next read reports the error */
 		conn->out_at += (size_t)n;
 	}
 	watch(c, conn, EPOLLIN | EPOLLRDHUP, EPOLL_CTL_MOD);
@@ -219,7 +220,7 @@ static void worker_event(struct client *c, struct conn *conn, uint32_t events)
 	int err = 0;
 	socklen_t len = sizeof(err);
 
-	if (!conn->busy) { /* closed by the server while idle, or it spoke unasked */
+	if (!conn->busy) { /* the server closed the idle connection or sent unsolicited bytes */
 		drop_idle(c, conn);
 		return;
 	}
@@ -238,7 +239,7 @@ static void worker_event(struct client *c, struct conn *conn, uint32_t events)
 		read_more(c, conn);
 }
 
-/* One that says nothing, or reads nothing: begun anew when the server closes it. */
+/* Event of an idle or stalled connection, which is reopened when the server closes it. */
 static void side_event(struct client *c, struct conn *conn, uint32_t events)
 {
 	char byte;
@@ -353,7 +354,7 @@ static int start_request(struct client *c)
 	return 0;
 }
 
-/* When the next request may go; INT64_MAX: not before another has ended, or never. */
+/* Returns when the next request may be sent; INT64_MAX: not before another one ends, or never. */
 static int64_t next_due(const struct client *c)
 {
 	const struct bench_run *run = c->run;
@@ -465,7 +466,7 @@ static int turn(struct client *c)
 	while (next_due(c) <= now_ns() - c->start_ns)
 		CAIRN_TRY(start_request(c));
 	while (c->oldest && c->oldest->deadline_ns <= now_ns() - c->start_ns)
-		give_up(c, c->oldest, BENCH_TIMEOUT, "no end of the answer in time");
+		give_up(c, c->oldest, BENCH_TIMEOUT, "the answer did not end in time");
 	CAIRN_TRY(prepare(c));
 	if (!c->in_flight && next_due(c) == INT64_MAX)
 		return 1;

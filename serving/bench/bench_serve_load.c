@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * bench_serve_load - lengths, arrivals, prompts and bodies, from seeds
+ * bench_serve_load - generates lengths, arrivals, prompts and bodies from seeds
  *
- * Lengths are fixed, of a file, or drawn from a fit: log-normal with sigma = 1, each length cut at 1 and
- * 1024, with the means that vLLM's paper (Kwon et al., SOSP 2023, section 6.1) gives for prompts and answers
- * of two data sets: ShareGPT 161 and 338, Alpaca 19 and 58. Arrivals are a Poisson process: gaps are
- * exponential. Prompts are random token ids, so that no two share a page of a prefix cache but for what is
- * shared on purpose.
+ * Lengths are fixed, read from a file, or drawn from a fit: log-normal with sigma = 1, each length clamped to
+ * [1, 1024], with the means that vLLM's paper (Kwon et al., SOSP 2023, section 6.1) gives for prompts and
+ * answers of two data sets: ShareGPT 161 and 338, Alpaca 19 and 58. Arrivals are a Poisson process with
+ * exponential gaps. Prompts are random token ids, so that no two share a page of a prefix cache except for
+ * --shared-prefix.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@
 
 #define MAX_LEN (1 << 20)
 
-enum stream { GAPS, PROMPT_LENGTHS, ANSWER_LENGTHS, SHARED, SEEDS, PROMPTS }; /* and one more a request */
+enum stream { GAPS, PROMPT_LENGTHS, ANSWER_LENGTHS, SHARED, SEEDS, PROMPTS }; /* request i uses PROMPTS + i */
 
 static const struct fit {
 	const char *name;
@@ -39,7 +39,7 @@ uint64_t bench_random(uint64_t seed, uint64_t stream, uint64_t i)
 	return x;
 }
 
-/* In (0, 1). */
+/* Returns a uniform number in (0, 1). */
 static double uniform(uint64_t seed, uint64_t stream, uint64_t i)
 {
 	return ((double)(bench_random(seed, stream, i) >> 11) + 0.5) * 0x1p-53;
@@ -63,7 +63,7 @@ static int is_one_of(const char *name, const char *const *names)
 	return 0;
 }
 
-/* Columns of a header line: which hold the lengths of prompt and answer. */
+/* Finds the columns of prompt and answer lengths in a header line. */
 static int read_header(const char *line, int *prompt, int *answer)
 {
 	static const char *const prompts[] = { "ContextTokens", "prompt_tokens", "prompt_len",
@@ -88,7 +88,9 @@ static int read_header(const char *line, int *prompt, int *answer)
 	return 1;
 }
 
-/* A whole number in its column: commas or semicolons part columns where there is one, else blanks. */
+/*
+ * Reads an integer from a column. Columns are separated by commas or semicolons if any occur, else by blanks.
+ */
 static int read_column(const char *line, int column, int32_t *out)
 {
 	const char *by = strpbrk(line, ",;") ? ",;" : " \t";
@@ -129,13 +131,13 @@ static int read_trace(const char *path, struct bench_request *reqs, size_t num)
 		}
 		if (read_column(line, prompt, &reqs[n].prompt_tokens) ||
 		    read_column(line, answer, &reqs[n].max_tokens))
-			ret = cairn_error(EINVAL, "%s: line %d: no two lengths from 1 to %d", path, number,
+			ret = cairn_error(EINVAL, "%s: line %d: needs two lengths from 1 to %d", path, number,
 					  MAX_LEN);
 		n++;
 	}
 	if (!ret && !n)
 		ret = cairn_error(EINVAL, "%s: has no lengths", path);
-	for (size_t i = n; !ret && i < num; i++) { /* from its beginning again */
+	for (size_t i = n; !ret && i < num; i++) { /* a short trace is repeated */
 		reqs[i].prompt_tokens = reqs[i - n].prompt_tokens;
 		reqs[i].max_tokens = reqs[i - n].max_tokens;
 	}
@@ -155,7 +157,8 @@ static int draw_lengths(const struct bench_load *load, struct bench_request *req
 	if (load->trace)
 		return read_trace(load->trace, reqs, (size_t)load->num);
 	if (load->lengths && !fit)
-		return cairn_error(EINVAL, "--lengths: '%.64s' is none of sharegpt, alpaca", load->lengths);
+		return cairn_error(EINVAL, "--lengths: '%.64s' is neither sharegpt nor alpaca",
+				   load->lengths);
 	for (uint64_t i = 0; i < (uint64_t)load->num; i++) {
 		reqs[i].prompt_tokens = fit ? draw_length(load->seed, PROMPT_LENGTHS, i, fit->prompt)
 					    : (int32_t)load->input_len;
@@ -196,7 +199,7 @@ int bench_load_plan(const struct bench_load *load, struct bench_request **out)
 	return 0;
 }
 
-/* One word is about a token. */
+/* Writes one common word per token; most tokenizers encode each as one token. */
 static void put_words(FILE *f, const struct bench_load *load, const struct bench_request *req, size_t i)
 {
 	static const char *const words[32] = { "the", "of",  "and", "to",   "in",    "is",   "that", "for",
@@ -242,7 +245,7 @@ int bench_load_body(const struct bench_load *load, const struct bench_request *r
 			free(*body);
 		}
 		return cairn_error(load->model && !model ? EINVAL : ENOMEM,
-				   "--model: is no UTF-8, or no memory");
+				   "--model: not UTF-8, or no memory");
 	}
 	fprintf(f, "{%s%s%s", model ? "\"model\":" : "", model ? model : "", model ? "," : "");
 	if (load->chat) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* bench_serve_load - percentiles, lengths, arrivals and bodies of the load generator */
+/* bench_serve_load_test - percentiles, lengths, arrivals and bodies of the load generator */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "serving/api/api_request.h"
 #include "serving/bench/bench_serve.h"
 
-/* The p-th of 100 steps between the smallest and the largest, by counting instead of sorting. */
+/* Reference: the p-th percentile, interpolated linearly, found by counting instead of sorting. */
 static double by_counting(const double *v, size_t n, int p)
 {
 	double at = p * (double)(n - 1) / 100, got[2] = { 0, 0 };
@@ -41,7 +41,7 @@ static void percentiles(struct cairn_test *t)
 		double v[257], sorted[257], sum = 0;
 
 		for (size_t i = 0; i < n; i++)
-			sum += v[i] = (double)(cairn_rand(t) % 64); /* many alike */
+			sum += v[i] = (double)(cairn_rand(t) % 64); /* many equal values */
 		memcpy(sorted, v, sizeof(v));
 		bench_summarise(sorted, n, &s);
 		EXPECT(t, s.n == n && s.mean == sum / (double)n);
@@ -60,7 +60,7 @@ static struct bench_load a_load(int64_t num)
 	};
 }
 
-/* Of a Poisson process: mean and variance of the gaps, and the counts of whole seconds. */
+/* Poisson arrivals: mean and variance of the gaps, and variance of the counts per second. */
 static void arrivals(struct cairn_test *t)
 {
 	struct bench_load load = a_load(40000);
@@ -87,7 +87,7 @@ static void arrivals(struct cairn_test *t)
 	for (int i = 0; i < 780; i++)
 		var += (counts[i] - 50) * (counts[i] - 50) / 780;
 	EXPECT(t, fabs(var / 50 - 1) < 0.2);
-	cairn_note(t, "gap %.5f s, its variance %.6f, that of counts %.1f", sum, square, var);
+	cairn_note(t, "gap: mean %.5f s, variance %.6f; variance of the counts %.1f", sum, square, var);
 	free(r);
 }
 
@@ -112,7 +112,7 @@ static void fits(struct cairn_test *t)
 			answer += r[i].max_tokens / (double)load.num;
 			bad += r[i].prompt_tokens < 1 || r[i].max_tokens < 1 || r[i].max_tokens > 1024;
 		}
-		/* less than the means: the tail beyond 1024 is cut */
+		/* slightly below the nominal means: the tail beyond 1024 is clamped */
 		EXPECT(t, !bad && prompt < all[k].prompt && prompt > 0.9 * all[k].prompt);
 		EXPECT(t, answer < all[k].answer && answer > 0.85 * all[k].answer);
 		cairn_note(t, "%s: %.1f and %.1f", all[k].name, prompt, answer);
@@ -127,6 +127,7 @@ static void traces(struct cairn_test *t)
 		int ret, num, prompts[3], answers[3];
 		const char *says;
 	} rows[] = {
+		/* text, ret, num, prompts, answers, says (part of the error) */
 		{ "5 6\n7\t8\n", 0, 3, { 5, 7, 5 }, { 6, 8, 6 }, NULL },
 		{ "# made up\n\n5,6\n7, 8\n9,10\n11,12\n", 0, 3, { 5, 7, 9 }, { 6, 8, 10 }, NULL },
 		{ "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:17:03.9799600,4808,10\r\n"
@@ -179,7 +180,7 @@ static void cut_lengths(struct cairn_test *t)
 	free(r);
 }
 
-/* What is sent is what the server's own reader takes, and means what was planned. */
+/* Our server's parser accepts the bodies and reads the planned values from them. */
 static void bodies(struct cairn_test *t)
 {
 	static const char *const models[] = { "m" };

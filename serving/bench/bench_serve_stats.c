@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* bench_serve_stats - percentiles, throughput, table and record */
+/* bench_serve_stats - computes percentiles and throughput and prints the table and the record */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,7 +117,7 @@ int bench_report_make(struct bench_run *run, struct bench_report *out)
 		r.sent++;
 		ret = bench_sample(&lists[LATE], (double)(q->sent_ns - q->due_ns));
 		count_failure(&r, q);
-		/* what was generated for those that failed was generated, too, but nobody had use for it */
+		/* tokens of failed requests are no useful output and do not count */
 		if (q->outcome != BENCH_OK)
 			continue;
 		r.ok++;
@@ -175,11 +175,11 @@ void bench_report_print(const struct bench_run *run, const struct bench_report *
 		fprintf(to, "first failure %s\n", run->first_error);
 	fprintf(to, "load          ");
 	if (run->load->rate > 0)
-		fprintf(to, "Poisson, %.3g a second", run->load->rate);
+		fprintf(to, "Poisson, %.3g requests/s", run->load->rate);
 	else
 		fprintf(to, "closed loop");
 	if (run->concurrency)
-		fprintf(to, ", %d at once at most", run->concurrency);
+		fprintf(to, ", concurrency %d", run->concurrency);
 	fprintf(to, "; %d in flight at most, %llu connections\n", run->max_in_flight,
 		(unsigned long long)run->connections);
 	fprintf(to, "tokens        %lld of prompts", (long long)r->prompt_tokens);
@@ -200,7 +200,7 @@ void bench_report_print(const struct bench_run *run, const struct bench_report *
 	print_line(to, "client: sent after due", &r->late);
 	if (run->idle || run->stalled)
 		fprintf(to,
-			"\nbesides %d idle connections (%llu closed by the server), %d that did not read "
+			"\nplus %d idle connections (%llu closed by the server), %d stalled ones "
 			"(%llu closed)\n",
 			run->idle, (unsigned long long)run->idle_closed, run->stalled,
 			(unsigned long long)run->stalled_closed);
@@ -218,7 +218,7 @@ void bench_report_members(const struct bench_run *run, const struct bench_report
 {
 	double s = (double)r->duration_ns * 1e-9;
 
-	/* the record's own keys are those of the time of a token, as in rows of `cairn generate` */
+	/* the record's unprefixed keys are TPOT, as in records of `cairn generate` */
 	fprintf(to, "\"n\":%zu,\"min_ns\":%.0f,\"median_ns\":%.0f,\"p95_ns\":%.0f", r->tpot.n, r->tpot.min,
 		r->tpot.p50, r->tpot.p95);
 	fprintf(to,

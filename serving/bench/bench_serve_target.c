@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* bench_serve_target - where a server is, and one question to it */
+/* bench_serve_target - parses the server's URL and sends single requests to it */
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <poll.h>
@@ -32,7 +32,7 @@ int bench_target_parse(const char *url, struct bench_target *out)
 	if ((sscanf(t.host, "[%63[0-9a-fA-F:.]]%n:%7[0-9]%n", address, &at_end, port, &at_end) < 1 &&
 	     sscanf(t.host, "%63[0-9.]%n:%7[0-9]%n", address, &at_end, port, &at_end) < 1) ||
 	    t.host[at_end] || atoi(port) > 65535 || getaddrinfo(address, port, &hints, &info))
-		return cairn_error(EINVAL, "--url: '%s' is no numeric address with a port", t.host);
+		return cairn_error(EINVAL, "--url: '%s' is not a numeric address with a port", t.host);
 	memcpy(&t.addr, info->ai_addr, info->ai_addrlen);
 	t.addr_len = info->ai_addrlen;
 	freeaddrinfo(info);
@@ -40,11 +40,11 @@ int bench_target_parse(const char *url, struct bench_target *out)
 	n = strlen(t.base);
 	while (n && t.base[n - 1] == '/')
 		t.base[--n] = 0;
-	if (n >= 3 && !strcmp(t.base + n - 3, "/v1")) /* as OpenAI's own clients are given it */
+	if (n >= 3 && !strcmp(t.base + n - 3, "/v1")) /* the form that OpenAI's clients expect */
 		t.base[n - 3] = 0;
 	for (const char *p = t.base; *p; p++) {
 		if (*p <= ' ' || *p >= 127)
-			return cairn_error(EINVAL, "--url: its path has a byte that no path may have");
+			return cairn_error(EINVAL, "--url: the path contains an invalid byte");
 	}
 	*out = t;
 	return 0;

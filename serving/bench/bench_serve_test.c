@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* bench_serve - the load generator against a server that does as a script says */
+/* bench_serve_test - the load generator against a scripted server */
 #include <jansson.h>
 #include <math.h>
 
@@ -21,8 +21,8 @@ static enum then three_tokens(int fd, int request)
 	return STAY;
 }
 
-/* Never shorter than the script's pauses; as long as the server's own clock says, but for scheduling: one of
- * five at least had not to wait for a processor. */
+/* Measured times are never shorter than the script's pauses and agree with the server's clock for at least
+ * one of five requests; the other ones may be delayed by scheduling. */
 static void times(struct cairn_test *t)
 {
 	double here, there, closest = 1e18;
@@ -34,19 +34,19 @@ static void times(struct cairn_test *t)
 		return;
 	EXPECT(t, l.report.ok == 5 && server.num_connections == 1 && l.run.connections == 1);
 	EXPECT(t, l.report.ttft_sent.min >= 40e6 && l.report.e2e_sent.min >= 135e6);
-	/* a gap may look shorter where its first end was seen late */
+	/* a gap looks shorter if its first chunk was read late */
 	EXPECT(t, l.report.itl.n == 10 && l.report.itl.p50 > 15e6 && l.report.itl.max > 50e6);
 	EXPECT(t, l.report.tpot.n == 5 && fabs(l.report.tpot.mean - l.report.itl.mean) < 1);
 	for (int i = 1; i < 5; i++)
 		EXPECT(t, l.run.reqs[i].due_ns == l.run.reqs[i - 1].end_ns);
-	/* between the last token and the first, both clocks */
+	/* time from the first to the last token, by both clocks */
 	for (int i = 0; i < 5; i++) {
 		here = (double)(l.run.reqs[i].last_ns - l.run.reqs[i].first_ns);
 		there = (double)(server.last_ns[i] - server.first_ns[i]);
 		closest = fmin(closest, fabs(here - there));
 	}
 	EXPECT(t, closest < 50e6);
-	cairn_note(t, "TTFT %.2f ms, TPOT %.2f ms; between the clocks %.3f ms at least",
+	cairn_note(t, "TTFT %.2f ms, TPOT %.2f ms; smallest difference of the clocks %.3f ms",
 		   l.report.ttft.mean * 1e-6, l.report.tpot.mean * 1e-6, closest * 1e-6);
 	done(&l);
 }
@@ -77,7 +77,7 @@ static enum then ten_ways(int fd, int request)
 		return CLOSE;
 	case 6:
 		say(fd, HEAD TOKEN);
-		poll(&(struct pollfd) { fd, POLLIN | POLLRDHUP, 0 }, 1, 30000); /* until it has had enough */
+		poll(&(struct pollfd) { fd, POLLIN | POLLRDHUP, 0 }, 1, 30000); /* until the client closes */
 		return CLOSE;
 	case 7:
 		say(fd, "+OK hello\r\n");
@@ -116,14 +116,14 @@ static void failures(struct cairn_test *t)
 	EXPECT(t, l.report.ttft.n == 3 && l.report.output_tokens == 6);
 	EXPECT(t, !strcmp(l.run.first_error, "status 429: an error without a message"));
 	done(&l);
-	prepare(&l, 4, 2, 0); /* nobody listens on port 1 */
+	prepare(&l, 4, 2, 0); /* no server listens on port 1 */
 	((struct sockaddr_in *)&l.target.addr)->sin_port = htons(1);
 	if (go(t, &l))
 		EXPECT(t, l.report.by_outcome[BENCH_CONNECT] == 4 && l.report.ok == 0);
 	done(&l);
 }
 
-/* A server that closes behind each answer without saying so: a client cannot know before it has sent. */
+/* A server that closes after each answer without announcing it: the client notices only after sending. */
 static enum then closes_unsaid(int fd, int request)
 {
 	(void)request;
@@ -149,7 +149,10 @@ static enum then first_is_slow(int fd, int request)
 	return STAY;
 }
 
-/* One at a time, due 100 times a second, the first takes 0.4 s: those behind it were late, and say so. */
+/*
+ * Concurrency 1, 100 requests due per second, the first takes 0.4 s: the delay of later ones must be
+ * reported.
+ */
 static void no_omission(struct cairn_test *t)
 {
 	struct trial l;
@@ -162,7 +165,7 @@ static void no_omission(struct cairn_test *t)
 	for (int i = 1; i < 30; i++) {
 		const struct bench_request *r = &l.run.reqs[i];
 
-		/* none before its predecessor's end; what it waited is in the latency from when it was due */
+		/* none is sent before its predecessor ends; latency from the due time includes the wait */
 		EXPECT(t, r->sent_ns >= l.run.reqs[i - 1].end_ns && r->sent_ns >= r->due_ns);
 	}
 	EXPECT(t, l.run.reqs[1].first_ns - l.run.reqs[1].due_ns >= 400000000 - l.run.reqs[1].due_ns);
@@ -181,7 +184,7 @@ static enum then a_while(int fd, int request)
 	return STAY;
 }
 
-/* Open loop: what is due goes out, however many wait; besides, connections that say or read nothing. */
+/* Open loop: due requests are sent however many are in flight; with idle and stalled connections as well. */
 static void open_loop(struct cairn_test *t)
 {
 	struct trial l;
@@ -196,8 +199,8 @@ static void open_loop(struct cairn_test *t)
 	EXPECT(t, l.report.ok == 60 && l.run.max_in_flight > 20);
 	EXPECT(t, l.run.connections == (uint64_t)server.num_connections && l.run.connections >= 35 + 20);
 	EXPECT(t, server.num_requests == 65);
-	/* as many a second as asked for: the last was due when the schedule said */
-	EXPECT(t, l.run.reqs[59].sent_ns - l.run.reqs[59].due_ns < 5000000000); /* in a row: 18 s */
+	/* the achieved rate equals the requested one: the last request was due on schedule */
+	EXPECT(t, l.run.reqs[59].sent_ns - l.run.reqs[59].due_ns < 5000000000); /* serially: 18 s */
 	done(&l);
 	prepare(&l, 1000, 0, 50);
 	l.run.duration_ns = 500000000;
@@ -215,7 +218,7 @@ static enum then until_enough(int fd, int request)
 	return a_while(fd, request);
 }
 
-/* Interrupted: what is in flight is waited for. */
+/* An interrupted run waits for the requests in flight. */
 static void stopped(struct cairn_test *t)
 {
 	struct trial l;

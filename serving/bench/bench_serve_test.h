@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_serve_test - a server that does as a script says, for the tests of the load generator
+ * bench_serve_test - a scripted server for the tests of the load generator
  *
- * A thread for each connection reads whole requests and hands each, by its number, to the test's function.
- * None of them outlives its server: the next one begins when they have ended.
+ * One thread per connection reads complete requests and calls the test's function with each request's number.
+ * A server waits for its threads to end before the next server starts.
  */
 #ifndef CAIRN_BENCH_SERVE_TEST_H
 #define CAIRN_BENCH_SERVE_TEST_H
@@ -25,15 +25,15 @@
 #define TOKEN "2d\r\ndata: {\"choices\":[{\"index\":0,\"text\":\"ab\"}]}\n\n\r\n"
 #define DONE "e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
 
-enum then { STAY, CLOSE, RESET }; /* what becomes of the connection */
+enum then { STAY, CLOSE, RESET }; /* what to do with the connection after an answer */
 
 static struct server {
 	int fd, port;
 	atomic_int num_requests, num_connections, num_closed;
 	enum then (*serve)(int fd, int request);
-	_Atomic int64_t first_ns[8], last_ns[8]; /* of the first requests, by the server's clock */
+	_Atomic int64_t first_ns[8], last_ns[8]; /* first and last token of the first 8 requests */
 	pthread_t listener;
-	char last_body[4096]; /* under the lock */
+	char last_body[4096]; /* under body_lock */
 } server;
 static pthread_mutex_t body_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -50,7 +50,7 @@ static inline void say(int fd, const char *text)
 	send(fd, text, strlen(text), MSG_NOSIGNAL);
 }
 
-/* A head, and the body that its Content-Length promises; 0 when the client has closed. */
+/* Reads a head and the body announced by its Content-Length. Returns 0 if the client has closed. */
 static inline int read_request(int fd, char *text, size_t room)
 {
 	size_t n = 0, need = 0;
@@ -89,7 +89,7 @@ static inline void *connection(void *arg)
 		setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
 	close(fd);
 	free(text);
-	atomic_fetch_add(&server.num_closed, 1); /* the last that it does with the server */
+	atomic_fetch_add(&server.num_closed, 1); /* this thread's last access to the server */
 	return NULL;
 }
 
@@ -112,7 +112,7 @@ static inline void *listener(void *arg)
 	return NULL;
 }
 
-/* Its clients have hung up: its threads are soon over. */
+/* Stops the server after its clients have closed, so that its threads end soon. */
 static inline void stop(void)
 {
 	shutdown(server.fd, SHUT_RDWR);
@@ -122,7 +122,9 @@ static inline void stop(void)
 		poll(NULL, 0, 1);
 }
 
-/* Listens until the next one does, or the test's process ends. */
+/*
+ * Starts the server, after stopping the previous one. It listens until the next start or the process's end.
+ */
 static inline void start(struct cairn_test *t, enum then (*serve)(int fd, int request))
 {
 	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * first_token - what the cache saves of the time to the first token: a row of `cairn bench`
+ * first_token_test - time to the first token with and without the prefix cache: a row of `cairn bench`
  *
- *   prefix_8k	llama3-8b, random weights: a prompt of 8128 tokens, and one that shares all but its last
- *		64 with it; the median of five each
+ *   prefix_8k	llama3-8b, random weights: a prompt of 8128 tokens, and one that differs from it only in the
+ *		last 64; the median of five each
  */
 #include <stdlib.h>
 
@@ -36,7 +36,7 @@ static void note_cached(void *ctx, int32_t cached)
 
 enum { PREFIX = 8064, OWN = 64, TRIALS = 5 };
 
-/* ms to the first token of prompt[PREFIX + OWN]; -1: it failed. */
+/* Returns the ms to the first token of prompt[PREFIX + OWN], or -1 on failure. */
 static double time_first(struct cairn_test *t, struct cairn_engine *e, const int32_t *prompt, int want_cached)
 {
 	struct first f = { .cached = -1 };
@@ -80,7 +80,7 @@ static void prefix_8k(struct cairn_test *t)
 	if (load_open(t, "llama3-8b", &impl, &m))
 		return;
 	if (EXPECT(t, cairn_engine_create(&e, m, &opt) == 0)) {
-		for (int i = -1; i < TRIALS; i++) {	/* the first one warms up */
+		for (int i = -1; i < TRIALS; i++) {	/* trial -1 is a warm-up */
 			double ms;
 
 			fill_prompt(t, prompt, 0, m->config.vocab_size);

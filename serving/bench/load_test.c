@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* load_test - the load of load_test.h, by the scheduler that serves */
+/* load_test - runs the load of load_test.h through the engine and its scheduler */
 #include <stdlib.h>
 
 #include "conformance/harness.h"
@@ -16,9 +16,10 @@ struct run {
 		struct run *run;
 		int32_t prompt, want, got;
 	} *clients;
-	double *plan, *launch, *report, *host;	/* us, of the steps counted */
+	double *plan, *launch, *report, *host;	/* [num_samples] us, one per counted step */
 	int num_samples;
-	struct load_step last[LOAD_STEPS];	/* step i in [i % LOAD_STEPS]; begin: how long nothing ran */
+	/* step i is in [i % LOAD_STEPS]; begin and end hold the gap before the pass and its length */
+	struct load_step last[LOAD_STEPS];
 	int64_t num_steps;
 };
 
@@ -64,11 +65,11 @@ static double percentile(double *v, int n, int percent)
 }
 
 /*
- * When the last of the first ones has begun, in step `filled`, their progress is to be spread evenly over an
- * answer. Number i begins in step i_begin, as those before it decode, one row each, and their prompts take
- * the other rows; until `filled` it says filled - i_begin tokens: its prompt is shorter, or longer, than
- * those to come by what it has said too much, or too little. `filled` follows from all of these lengths, and
- * is found by trying again.
+ * Chooses prompt lengths of the first wave such that in step `filled`, when its last request begins, the
+ * progress of its requests is spread evenly over an answer. Request i begins in step `step`: the i requests
+ * before it decode with one row each, and prompts take the other rows. Until `filled` it generates filled -
+ * step tokens, so its prompt is `in` plus its intended progress minus that number. `filled` depends on all
+ * these lengths and is found by fixed-point iteration.
  */
 static void plan_first_wave(const struct load *l, struct run *r)
 {
@@ -116,7 +117,10 @@ static int submit_all(struct cairn_test *t, struct cairn_engine *e, struct run *
 	return ret;
 }
 
-/* Of a pass its length and the gap before it are known; the first one ended when the host had waited. */
+/*
+ * Lays out the last steps in time from each pass's length and the gap before it; the first pass ends with its
+ * wait.
+ */
 static void lay_out_last(const struct run *r, struct load_result *out)
 {
 	int64_t first = r->num_steps > LOAD_STEPS ? r->num_steps - LOAD_STEPS : 0;
@@ -136,7 +140,7 @@ static void lay_out_last(const struct run *r, struct load_result *out)
 	}
 }
 
-/* One step; its times, if it is one of those counted. */
+/* Makes one step and records its times if the step counts. */
 static int timed_step(struct cairn_engine *e, struct run *r, int counted, struct cairn_engine_stats *now,
 		      int *busy)
 {

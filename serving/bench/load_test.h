@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * load_test - many requests of one length through an engine, and the time their tokens take.
- * Include conformance/harness.h first.
+ * load_test - runs many requests of one length through an engine and measures its throughput
  *
- * The load is that of a server which has been busy for long. With rows a step, prompts of `in` tokens and
- * answers of `out`, rows * out / (in + out) sequences decode at any time. So many requests begin, of such
- * lengths that they are spread evenly over their answers when the last of them has begun. From then on tokens
- * are counted, until nobody waits any more.
+ * Include conformance/harness.h first. The load is that of a server in a steady state. With `rows` rows per
+ * step, prompts of `in` tokens and answers of `out`, rows * out / (in + out) sequences decode at any time. A
+ * first wave of that many requests begins, with lengths chosen such that their progress is spread evenly over
+ * an answer when the last of them has begun. From then on tokens are counted, until no request waits any
+ * more.
  */
 #ifndef CAIRN_LOAD_TEST_H
 #define CAIRN_LOAD_TEST_H
@@ -14,42 +14,51 @@
 #include "serving/engine/engine.h"
 
 struct load {
-	int32_t in, out, rows;		/* of a request; of a step */
-	int32_t max_batch, num_requests, page_size;	/* 0: 16 */
-	int32_t host_pages;		/* not 0: all KV is offloaded there */
-	double max_s;			/* of the counting; 0: until nobody waits */
-	int (*at_end)(struct cairn_engine *e, void *ctx);	/* while it is still busy; may be NULL */
+	int32_t in, out, rows;		/* tokens of a prompt; of an answer; rows of a step */
+	int32_t max_batch, num_requests, page_size;	/* page_size 0: 16 */
+	int32_t host_pages;		/* not 0: all KV is offloaded to so large a host tier */
+	double max_s;			/* counted time; 0: until no request waits */
+	int (*at_end)(struct cairn_engine *e, void *ctx);	/* called while e is busy; may be NULL */
 	void *ctx;
 };
 
-/* A step, us from the beginning of the first one: what the host did when, and the pass it waited for. */
+/*
+ * A step: its phases on the host and the pass it waited for, in us. Times count from the first recorded step.
+ */
 struct load_step {
-	double at, plan, launch, wait, report;	/* one after the other, from `at` on */
-	double begin, end;			/* the pass's, on the device */
+	double at, plan, launch, wait, report;	/* start; lengths of the consecutive phases */
+	double begin, end;			/* begin and end of the pass on the device */
 };
 
 enum { LOAD_STEPS = 16 };
 
 struct load_result {
-	int64_t steps, prompt_tokens, new_tokens;	/* in the time counted */
+	int64_t steps, prompt_tokens, new_tokens;	/* in the counted time */
 	double seconds, fill_seconds;
-	double idle_share, max_idle_us;			/* of the device, between passes */
-	double plan_us, launch_us, report_us;	/* of the host, a step, at the median; p95 of their sum */
-	double host_us, host_p95_us;
-	double running;					/* sequences, at the mean */
+	double idle_share, max_idle_us;			/* device idle time between passes */
+	double plan_us, launch_us, report_us;	/* host time per step, medians */
+	double host_us, host_p95_us;		/* their sum: median and p95 */
+	double running;					/* mean number of decoding sequences */
 	int64_t graph_steps, preempted;
-	int64_t offloaded, layer_offloads;		/* pages; of them layer by layer */
-	int32_t num_finished, num_wrong;		/* answers that were not of the length asked for */
-	/* the last steps counted. The clocks of host and device meet where the host had waited for a pass:
-	 * that ended then */
+	int64_t offloaded, layer_offloads;		/* pages; those of them offloaded layer by layer */
+	int32_t num_finished, num_wrong;		/* num_wrong: answers of a wrong length */
+	/*
+	 * the last counted steps; host and device clocks are aligned at the end of a wait, when the pass
+	 * ended
+	 */
 	struct load_step last[LOAD_STEPS];
 	int32_t num_last;
 };
 
-/* A shape with random weights on the GPU: 0, or it is not there, and the test skips or has failed. */
+/*
+ * Opens a shape with random weights on the GPU. Returns 0, or nonzero if the test is skipped or has failed.
+ */
 int load_open(struct cairn_test *t, const char *shape, struct cairn_impl *impl, struct cairn_model **m);
 
-/* 0, or -errno with the text. The engine has pages enough for max_batch sequences. */
+/*
+ * Runs the load on an engine with enough pages for max_batch sequences. Returns 0, or -errno with the error
+ * text.
+ */
 int load_run(struct cairn_test *t, struct cairn_model *m, const struct load *load, struct load_result *r);
 
 #endif

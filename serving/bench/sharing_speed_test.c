@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * sharing_speed - what answers that share their prompt's pages gain where memory limits: claim AT-12
+ * sharing_speed_test - speed-up by answers sharing their prompt's pages while memory is the limit: claim
+ * AT-12
  *
  *   llama3_8b_n4
  *	random weights, bf16: prompts of 1024 random tokens, four sampled answers of 128 to each; as one
  *	request for four answers, and as four requests that share nothing (no prefix tree). The pool holds
- *	32 of the latter. Tokens of answers a second, from the first step to the last.
+ *	32 sequences of the latter. Answer tokens per second, from the first step to the last.
  */
 #include <stdlib.h>
 
@@ -15,17 +16,17 @@
 #include "serving/model/model_test.h"
 
 struct crowd {
-	int32_t prompts, in, out, answers;	/* of each prompt, so many answers */
+	int32_t prompts, in, out, answers;	/* answers: per prompt; in, out: tokens of each */
 	int32_t rows, max_batch, page_size, num_pages;
 	float temperature;
 	enum cairn_decode_path decode;
 };
 
 struct outcome {
-	double seconds, running;	/* sequences that decode, mean over the steps */
+	double seconds, running;	/* running: decoding sequences, mean over the steps */
 	int64_t steps, prompt_tokens, new_tokens, preempted;
 	int32_t num_finished, num_wrong;
-	uint64_t sum;			/* of all tokens, each by its place in its answer */
+	uint64_t sum;			/* checksum of all tokens and their positions */
 };
 
 struct talk {
@@ -50,7 +51,7 @@ static void ended(void *ctx, int32_t index, enum cairn_finish why, int32_t token
 	talk->outcome->num_wrong += why != CAIRN_FINISH_LENGTH || talk->got[index] != talk->want;
 }
 
-/* Request k is for answers of prompt k / requests of each. */
+/* Submits all requests; with n requests per prompt, request k has prompt k / n. */
 static int submit(struct cairn_engine *e, const struct crowd *c, int32_t vocab, int together,
 		  struct talk *talks)
 {
@@ -76,7 +77,7 @@ static int submit(struct cairn_engine *e, const struct crowd *c, int32_t vocab, 
 	return ret;
 }
 
-/* All answers to all prompts: 0, or -errno with the text. */
+/* Computes all answers to all prompts. Returns 0, or -errno with the error text. */
 static int serve(struct cairn_model *m, const struct crowd *c, int together, struct outcome *out)
 {
 	struct cairn_engine_options opt = {
@@ -114,7 +115,7 @@ static int serve(struct cairn_model *m, const struct crowd *c, int together, str
 	return ret;
 }
 
-/* Every answer is there and has its length, both ways. */
+/* Serves the crowd both ways and checks that every answer is complete. */
 static int both(struct cairn_test *t, struct cairn_model *m, const struct crowd *c, struct outcome *shared,
 		struct outcome *apart)
 {
@@ -138,7 +139,7 @@ static void llama3_8b_n4(struct cairn_test *t)
 	if (load_open(t, "llama3-8b", &impl, &m))
 		return;
 	c.num_pages = 32 * (c.in + c.out) / c.page_size;
-	if (both(t, m, &c, &shared, &apart)) {		/* the first one finds kernels unloaded */
+	if (both(t, m, &c, &shared, &apart)) {		/* warm-up, which loads the kernels */
 		c.prompts = 48;
 		if (both(t, m, &c, &shared, &apart))
 			cairn_row(t, "llama3_8b_n4", "cuda",
@@ -157,8 +158,9 @@ static void llama3_8b_n4(struct cairn_test *t)
 }
 
 /*
- * The same on a model that a host can carry: a prompt is computed once but for its last token, which gives
- * each answer its first one; more decode at once in the same pages; and the words are the same.
+ * The same on a small model on the host: a shared prompt is computed once, except for its last token, which
+ * each answer computes for its first token; more sequences decode at once in the same pages; the tokens are
+ * equal.
  */
 static void small(struct cairn_test *t)
 {
@@ -173,9 +175,9 @@ static void small(struct cairn_test *t)
 		return;
 	if (EXPECT(t, cairn_model_load(&m, &impl, g.dir, NULL, NULL) == 0)) {
 		if (both(t, m, &c, &shared, &apart)) {
-			cairn_note(t, "shared: %.1f decode at once, %lld steps, %lld tokens of prompts",
+			cairn_note(t, "shared: %.1f sequences decode at once, %lld steps, %lld prompt tokens",
 				   shared.running, (long long)shared.steps, (long long)shared.prompt_tokens);
-			cairn_note(t, "apart: %.1f decode at once, %lld steps, %lld tokens of prompts",
+			cairn_note(t, "apart: %.1f sequences decode at once, %lld steps, %lld prompt tokens",
 				   apart.running, (long long)apart.steps, (long long)apart.prompt_tokens);
 			EXPECT(t, shared.sum == apart.sum && shared.sum);
 			EXPECT(t, !shared.preempted && !apart.preempted);

@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * throughput - what the engine makes of a device: rows of `cairn bench`
+ * throughput_test - throughput of the engine: rows of `cairn bench`
  *
  *   llama3_8b_1024_512, llama32_1b_1024_512
- *	prompts of 1024 random tokens, answers of 512, random weights, bf16: tokens a second, of prompts and
- *	answers together, while the engine is full (load_test.h). optimal is what the device could do if it
- *	did nothing but multiply: FLOP/s of the table's own gemm, 8192 cubed, the best of 40 calls in the
- *	same run, by 2 FLOP for each of the model's parameters. host_us: of a step, forming the plan,
- *	launching, and what is done with the tokens; idle_pct: of the device, from the end of a pass to the
- *	beginning of the next one. And how long the operations of a step take, each between two events, which
- *	keeps them apart.
+ *	prompts of 1024 random tokens, answers of 512, random weights, bf16: tokens per second, prompts and
+ *	answers together, while the engine is full (load_test.h). optimal is the rate of a device that only
+ *	multiplies: the FLOP/s of the table's own gemm, 8192 cubed, the best of 40 calls in the same run,
+ *	divided by 2 FLOP for each of the model's parameters. host_us: host time of a step for planning,
+ *	launching and reporting tokens; idle_pct: device time from the end of a pass to the beginning of the
+ *	next. Also the time of each operation of a step, measured between two events, which prevents overlap.
  *   llama3_8b_keep
- *	the first one again, where the KV of all requests goes to host memory as it is made: for turns of a
- *	talk that may come. gb_per_s is what crosses the link.
+ *	the first case with the KV of all requests stored in host memory as it is computed, for later turns
+ *	of a conversation. gb_per_s is the traffic over the link to the host.
  *   decode_256
- *	256 sequences decode, nothing else: the host's part of a step, which is a graph. And a timeline of
- *	its last steps: for each, when it began on the host, and what planning, launching, waiting and
- *	reporting took; the beginning and the end of the pass it waited for; us.
+ *	256 sequences, decoding only: the host's share of a step, which is a graph. Also a timeline of the
+ *	last steps in us: the step's start on the host, the times of planning, launching, waiting and
+ *	reporting, and begin and end of the pass it waited for.
  */
 #include <stdlib.h>
 
@@ -25,8 +24,8 @@
 #include "serving/model/model_test.h"
 
 /*
- * FLOP/s of the table's gemm at its best: of one call that is not held back by the power of those before. Of
- * weights by weights: of simpler numbers a device makes more.
+ * Returns the best FLOP/s of the table's gemm over single calls, so that power throttling by earlier calls
+ * does not count. The operands are weights: simpler numbers would draw less power and run faster.
  */
 static double gemm_rate(struct cairn_test *t, const struct cairn_impl *impl, const struct cairn_model *m)
 {
@@ -120,7 +119,7 @@ struct profile {
 	int steps;
 };
 
-/* Some steps of the full engine with every operation timed. */
+/* Makes some steps of the full engine with every operation timed. */
 static int profile_steps(struct cairn_engine *e, void *ctx)
 {
 	struct profile *p = ctx;
@@ -215,7 +214,7 @@ static void llama3_8b_keep(struct cairn_test *t)
 	struct cairn_model *m;
 	double page_gb;
 
-	load.host_pages = 2048;		/* 16 GiB: what is older makes room */
+	load.host_pages = 2048;		/* 16 GiB; older pages are evicted */
 	if (load_open(t, "llama3-8b", &impl, &m))
 		return;
 	page_gb = 2e-9 * (double)cairn_dtype_bytes(m->dtype) * load.page_size * m->dims[CAIRN_D_KV] *
@@ -280,7 +279,7 @@ static void decode_256(struct cairn_test *t)
 	cairn_model_free(m);
 }
 
-/* The load itself, on a model and a host that can carry it: every answer has its length. */
+/* The load on a small model on the host: every answer has the requested length. */
 static void small(struct cairn_test *t, const char *table)
 {
 	struct load load = { .in = 12, .out = 9, .rows = 16, .max_batch = 12, .num_requests = 60 };
@@ -294,7 +293,7 @@ static void small(struct cairn_test *t, const char *table)
 	if (EXPECT(t, cairn_model_load(&m, &impl, g.dir, NULL, NULL) == 0)) {
 		EXPECT(t, load_run(t, m, &load, &r) == 0);
 		EXPECT(t, r.num_finished == 60 && r.num_wrong == 0);
-		/* while somebody waits every step is full */
+		/* while requests wait, every step is full */
 		EXPECT(t, r.steps > 10 && r.prompt_tokens + r.new_tokens >= 15 * r.steps);
 		EXPECT(t, r.running > 3 && r.preempted == 0);
 		EXPECT(t, r.num_last == (r.steps < LOAD_STEPS ? r.steps : LOAD_STEPS) && r.last[0].at == 0);

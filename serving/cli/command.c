@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* command - parses options, loads models and measures memory bandwidth for the subcommands */
 #include "serving/cli/command.h"
 
 #include <getopt.h>
@@ -21,7 +22,7 @@ static int take_int(const struct cairn_option *o, const char *text)
 
 	errno = 0;
 	v = strtoll(text, &end, 10);
-	/* a bound near 2^63 is no double: beyond it strtoll says ERANGE */
+	/* a double cannot hold a bound near 2^63 exactly: there strtoll() reports ERANGE */
 	if (errno || end == text || *end || (double)v < o->lo || (double)v > o->hi)
 		return cairn_error(EINVAL, "--%s: '%.64s' is not a whole number from %.0f to %.0f", o->name,
 				   text, o->lo, o->hi);
@@ -74,7 +75,7 @@ static int take(const struct cairn_option *o, const char *text)
 	}
 }
 
-/* Better known now than after the run. */
+/* Checks that the record can be written, before the run instead of after it. */
 static int check_json(const char *path)
 {
 	FILE *json = path ? fopen(path, "a") : NULL;
@@ -161,7 +162,7 @@ struct progress {
 	int percent;
 };
 
-/* On a terminal one line that counts up; elsewhere nothing until the end. */
+/* Updates one line on a terminal; prints nothing elsewhere. */
 static void show_progress(void *ctx, int64_t done, int64_t total)
 {
 	struct progress *p = ctx;
@@ -237,7 +238,7 @@ static double time_reads(const struct cairn_impl *impl, const struct cairn_strea
 		    impl->event_record(events[1], stream) || impl->stream_sync(stream) ||
 		    impl->event_elapsed(&ms, events[0], events[1]))
 			return 0;
-		if (i && ms > 0)	/* the first loads code */
+		if (i && ms > 0)	/* the first run is a warm-up that loads the kernel */
 			best = fmax(best, (double)args->bytes / (ms * 1e6));
 	}
 	return best;
@@ -256,7 +257,7 @@ double cairn_session_read_gbps(const struct cairn_session *s)
 
 	if (!impl->stream)
 		return 0;
-	/* written to, so that host pages exist */
+	/* write to src first, so that the system maps its pages */
 	if (impl->stream_create(&stream) || impl->mem_alloc(&src, (size_t)args.bytes) ||
 	    impl->mem_alloc(&sum, sums) || impl->mem_set(src, 1, (size_t)args.bytes, stream) ||
 	    impl->event_create(&events[0]) || impl->event_create(&events[1]))

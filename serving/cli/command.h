@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * command - what the subcommands generate and eval share
+ * command - option parsing, sessions and records shared by the subcommands
  *
- * Functions return 0 or -errno with the text set, as libraries do; printing is left to the commands,
- * but for the progress of loading.
+ * Functions return 0 or -errno with cairn_last_error() set. They print nothing except the progress of
+ * loading; output is left to the commands.
  */
 #ifndef CAIRN_COMMAND_H
 #define CAIRN_COMMAND_H
@@ -15,7 +15,7 @@
 #include "serving/model/model.h"
 #include "serving/tokenizer/tokenizer.h"
 
-/* Exit status of a command, also of those of conformance/. */
+/* Exit status of a command, including those of conformance/. */
 enum { CAIRN_EXIT_OK, CAIRN_EXIT_FAILED, CAIRN_EXIT_USAGE };
 
 enum cairn_option_kind {
@@ -23,20 +23,20 @@ enum cairn_option_kind {
 	CAIRN_OPT_TEXT,		/* const char * */
 	CAIRN_OPT_INT,		/* int64_t, a whole number in [lo, hi] */
 	CAIRN_OPT_FLOAT,	/* float, a number in [lo, hi] */
-	CAIRN_OPT_CHOICE,	/* int: which of names */
+	CAIRN_OPT_CHOICE,	/* int: index into names */
 };
 
 struct cairn_option {
-	const char *name;	/* behind "--" */
+	const char *name;	/* without "--" */
 	enum cairn_option_kind kind;
-	void *to;		/* keeps its value where the option is not given */
+	void *to;		/* destination; unchanged if the option is absent */
 	double lo, hi;
-	const char *const *names;	/* NULL ends them */
+	const char *const *names;	/* NULL-terminated */
 };
 
 #define CAIRN_MAX_OPTIONS	40
 
-/* What generate and eval both take. */
+/* Options that generate, eval and serve have in common. */
 struct cairn_common_options {
 	const char *impl, *model, *json;
 	int64_t device, batch;		/* batch 0: not given */
@@ -45,9 +45,9 @@ struct cairn_common_options {
 };
 
 /*
- * Reads all arguments; options: [num_options], alone where common is NULL. 1: --help was given, and
- * usage is on standard output.
- * -EINVAL: the text names option and range, or getopt has named the option and the text is empty.
+ * Parses all arguments by options, [num_options], and by the common options unless common is NULL. Returns 0;
+ * 1 after --help, with usage printed to standard output; or -EINVAL. The error text then names option and
+ * range, or is empty because getopt has already printed the option.
  */
 int cairn_parse_options(int argc, char **argv, struct cairn_common_options *common,
 			const struct cairn_option *options, int num_options, const char *usage);
@@ -55,31 +55,31 @@ int cairn_parse_options(int argc, char **argv, struct cairn_common_options *comm
 struct cairn_session {
 	struct cairn_impl impl;
 	int started;
-	enum cairn_weights weights;		/* what the model is loaded as; set before it is */
+	enum cairn_weights weights;		/* form of the weights; set before loading */
 	struct cairn_model *model;
 	struct cairn_tokenizer *tokenizer;	/* NULL with a shape */
-	char dir[4096];				/* of the model; "" with a shape */
+	char dir[4096];				/* the model's directory; "" with a shape */
 };
 
-/* impl: NULL for cuda where there is a device, else cpu. */
+/* impl: NULL for cuda if there is a device, else cpu. */
 int cairn_session_start(struct cairn_session *s, const char *impl, int device);
-/* dir: NULL for the embedded model. Tells on stderr how loading goes. */
+/* dir: NULL for the embedded model. Prints the progress of loading to stderr. */
 int cairn_session_load(struct cairn_session *s, const char *dir);
-/* Random weights of a published shape; no tokenizer. */
+/* Makes random weights of a published shape; there is no tokenizer. */
 int cairn_session_shape(struct cairn_session *s, const char *shape, uint64_t seed);
 void cairn_session_close(struct cairn_session *s);
 
-/* GB/s of a pure read by the table's stream operation, the best of five; 0 where it has none. */
+/* Measures a pure read by the table's stream operation in GB/s, the best of five; 0 if the table has none. */
 double cairn_session_read_gbps(const struct cairn_session *s);
 
 /*
- * The members of a bench record that name the table, the device and the program, without braces:
- * "\"impl\":\"cuda\",\"gpu\":...". A path that was asked for is part of the table's name, "cuda:graph", and
- * so are weights of 8 bits, "cuda:fp8".
+ * Writes the members of a bench record that identify table, device and program, without braces:
+ * "\"impl\":\"cuda\",\"gpu\":...". A decode path other than auto is part of the table's name, "cuda:graph",
+ * and so are 8-bit weights, "cuda:fp8".
  */
 void cairn_session_record(const struct cairn_session *s, enum cairn_decode_path path, char *json, size_t len);
 
-/* What its memory does by the maker's datasheet; 0: unknown. */
+/* The device's peak memory bandwidth by its datasheet in GB/s; 0: unknown. */
 double cairn_session_peak_gbps(const struct cairn_session *s);
 
 double cairn_now(void);		/* seconds, monotonic */

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * convert_gqa - heads of keys and values by their means; and `cairn convert-gqa`
+ * convert_gqa - replaces groups of KV heads by their means; `cairn convert-gqa`
  *
- * Everything is written into OUT.part, which takes its name when all is on the disk.
+ * Everything is written to OUT.part, which is renamed to OUT when all data is on disk.
  */
 #include "serving/cli/convert_gqa.h"
 #include "serving/cli/commands.h"
@@ -37,7 +37,7 @@ struct conversion {
 	struct cairn_model_config config;
 	int32_t num_kv_heads;
 	struct cairn_safetensors *st;
-	const struct cairn_tensor **order;	/* as they lie in the new file */
+	const struct cairn_tensor **order;	/* [num] tensors in the order of the new file */
 	size_t num;
 };
 
@@ -63,7 +63,7 @@ static int open_file(const char *path, FILE **f)
 	return *f ? 0 : cairn_error(EIO, "%s: %s", path, strerror(errno));
 }
 
-/* Is it a projection of keys or values? Then its rows are kv heads * head_dim. */
+/* Returns whether the tensor is a projection of keys or values, whose rows are KV heads * head_dim. */
 static int is_pooled(const char *name)
 {
 	const char *at = strstr(name, ".self_attn.");
@@ -80,7 +80,7 @@ static int check_pooled(const struct conversion *c, const struct cairn_tensor *t
 	int64_t rows = (int64_t)c->config.num_key_value_heads * c->config.head_dim;
 
 	if (!cairn_dtype_is_float(cairn_st_to_dtype(t->dtype)))
-		return cairn_error(EOPNOTSUPP, "%s: %s: elements of type %s have no means", t->file, t->name,
+		return cairn_error(EOPNOTSUPP, "%s: %s: type %s cannot be averaged", t->file, t->name,
 				   cairn_st_dtype_name(t->dtype));
 	if (t->rank < 1 || t->rank > 2 || t->shape[0] != rows)
 		return cairn_error(EINVAL, "%s: %s: has %lld rows, not %lld: %d heads of %d", t->file,
@@ -96,7 +96,7 @@ static size_t new_bytes(const struct conversion *c, const struct cairn_tensor *t
 	return is_pooled(t->name) ? t->num_bytes / group : t->num_bytes;
 }
 
-/* Larger elements first, so that each tensor is aligned to its own; then by name. */
+/* Sorts larger elements first, so that each tensor is aligned to its element size, and then by name. */
 static int by_size(const void *a, const void *b)
 {
 	const struct cairn_tensor *x = *(const struct cairn_tensor *const *)a,
@@ -165,7 +165,7 @@ static int write_header(const struct conversion *c, FILE *f, const char *path)
 	return 0;
 }
 
-/* New head h, row r of it: the mean of the same row of the heads of its group. */
+/* Writes the new heads. Each row is the mean of the same row of all heads of the group. */
 static int write_pooled(const struct conversion *c, const struct cairn_tensor *t, FILE *f)
 {
 	int dtype = cairn_st_to_dtype(t->dtype), group = c->config.num_key_value_heads / c->num_kv_heads;
@@ -174,7 +174,7 @@ static int write_pooled(const struct conversion *c, const struct cairn_tensor *t
 	void *row = malloc(row_bytes ? row_bytes : 1);
 
 	for (int64_t r = 0; row && wrote && r < c->num_kv_heads * dim; r++) {
-		int64_t first = r / dim * group * dim + r % dim;	/* in the first head of the group */
+		int64_t first = r / dim * group * dim + r % dim;	/* row r in the group's first head */
 
 		for (int64_t k = 0; k < cols; k++) {
 			double sum = 0;
@@ -277,7 +277,7 @@ static int check(const struct conversion *c)
 	const struct cairn_model_config *m = &c->config;
 
 	if (m->latent.kv_lora_rank)
-		return cairn_error(EOPNOTSUPP, "%s: latent attention has no heads of keys and values",
+		return cairn_error(EOPNOTSUPP, "%s: latent attention has no KV heads",
 				   c->dir);
 	if (c->num_kv_heads < 1 || m->num_key_value_heads % c->num_kv_heads)
 		return cairn_error(EINVAL, "%s: num_key_value_heads: %d cannot be grouped into %d", c->dir,
@@ -294,7 +294,7 @@ int cairn_convert_gqa(const char *dir, const char *out, int32_t num_kv_heads)
 	CAIRN_TRY(cairn_model_config_load(dir, &c.config));
 	CAIRN_TRY(check(&c));
 	if (!lstat(out, &st))
-		return cairn_error(EEXIST, "%s: is there already", out);
+		return cairn_error(EEXIST, "%s: exists already", out);
 	if ((size_t)snprintf(c.part, sizeof(c.part), "%s.part", out) >= sizeof(c.part))
 		return cairn_error(EINVAL, "%s: the path is too long", out);
 	CAIRN_TRY(cairn_safetensors_open(dir, &c.st));
@@ -323,10 +323,10 @@ out_close:
 static const char usage[] =
 	"usage: cairn convert-gqa --model DIR --kv-heads N --out DIR\n"
 	"\n"
-	"Makes a checkpoint with N heads of keys and values, each the mean of a group of the old ones\n"
-	"(N = 1: multi-query attention). It wants some further training.\n"
+	"Makes a checkpoint with N key-value heads, each the mean of a group of the old ones\n"
+	"(N = 1: multi-query attention). The result needs some further training.\n"
 	"\n"
-	"Exit status: 0 all well, 1 a file could not be read or written, 2 bad usage or input.\n";
+	"Exit status: 0 success, 1 a file could not be read or written, 2 bad usage or input.\n";
 
 int cairn_cmd_convert_gqa(int argc, char **argv)
 {
@@ -360,8 +360,8 @@ int cairn_cmd_convert_gqa(int argc, char **argv)
 		}
 	}
 	if (optind < argc || !model || !out || !heads) {
-		fprintf(stderr, "cairn convert-gqa: %s%s\n", optind < argc ? "what is this: " :
-			"wants --model, --kv-heads and --out", optind < argc ? argv[optind] : "");
+		fprintf(stderr, "cairn convert-gqa: %s%s\n", optind < argc ? "unexpected argument: " :
+			"--model, --kv-heads and --out are required", optind < argc ? argv[optind] : "");
 		return CAIRN_EXIT_USAGE;
 	}
 	ret = cairn_convert_gqa(model, out, (int32_t)heads);

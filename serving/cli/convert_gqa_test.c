@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * convert_gqa_test - means of heads: element by element; a model whose heads were equal does not change; what
- * is refused leaves nothing behind
+ * convert_gqa_test - means of heads, element by element; a model with equal heads keeps its logits; a refused
+ * conversion leaves no files behind
  */
 #include "conformance/harness.h"
 #include "serving/cli/convert_gqa.h"
@@ -9,7 +9,7 @@
 #include "serving/model/model_ref.h"
 #include "serving/model/model_test.h"
 
-/* bf16, two heads of 64 */
+/* Returns the directory of a golden model in bf16 with two KV heads of 64. */
 static const char *golden_dir(char dir[PATH_MAX])
 {
 	snprintf(dir, PATH_MAX, "%s/serving/golden/llama2_tiny", cairn_data_dir());
@@ -27,7 +27,7 @@ static int is_kv(const char *name)
 	return strstr(name, ".k_proj.") || strstr(name, ".v_proj.");
 }
 
-/* Heads become half as many, each the mean of two neighbours. */
+/* Halves the number of KV heads and checks that each is the mean of two neighbours. */
 static void halved(struct cairn_test *t, const char *dir, int heads, int head_dim)
 {
 	char out[PATH_MAX];
@@ -70,7 +70,7 @@ static void halved(struct cairn_test *t, const char *dir, int heads, int head_di
 	cairn_safetensors_close(b);
 }
 
-/* Two heads of 64 become one; the same 128 rows, read as four heads of 32, become two. */
+/* Two heads of 64 become one; the same 128 rows, declared as four heads of 32, become two. */
 static void means(struct cairn_test *t)
 {
 	char dir[PATH_MAX], four[PATH_MAX];
@@ -84,7 +84,7 @@ static void means(struct cairn_test *t)
 	halved(t, four, 4, 32);
 }
 
-/* The second head made equal to the first: one head for both gives the same logits, to the bit. */
+/* If the second head equals the first, one head for both gives bitwise equal logits. */
 static void equal_heads(struct cairn_test *t)
 {
 	static const int32_t ids[] = { 1, 17, 5, 99, 140, 3, 64 };
@@ -118,7 +118,7 @@ static void equal_heads(struct cairn_test *t)
 	EXPECT(t, before[5] != 0 && !memcmp(before, after, sizeof(before)));
 }
 
-/* As many heads as there are: the same tensors; what else belongs to a checkpoint comes along. */
+/* With an unchanged number of heads the tensors are equal, and the checkpoint's other files are copied. */
 static void same_number(struct cairn_test *t)
 {
 	char dir[PATH_MAX], path[PATH_MAX + 32], out[PATH_MAX];
@@ -161,13 +161,13 @@ static void refusals(struct cairn_test *t)
 	out_dir(t, "none", out);
 	refused(t, dir, out, 0, -EINVAL, "2 cannot be grouped into 0");
 	refused(t, dir, out, 3, -EINVAL, "2 cannot be grouped into 3");
-	refused(t, dir, cairn_tmpdir(t), 1, -EEXIST, "is there already");
+	refused(t, dir, cairn_tmpdir(t), 1, -EEXIST, "exists already");
 	refused(t, "/nowhere/at/all", out, 1, -EIO, "config.json");
 	refused(t, dir, "/nowhere/at/all", 1, -EIO, "/nowhere/at/all.part");
 	snprintf(latent, sizeof(latent), "%s/serving/golden/deepseek_tiny", cairn_data_dir());
 	refused(t, latent, out, 1, -EOPNOTSUPP, "latent attention");
 	crafted_checkpoint(t, "float32", "I32", 0, crafted);
-	refused(t, crafted, out, 1, -EOPNOTSUPP, "elements of type I32");
+	refused(t, crafted, out, 1, -EOPNOTSUPP, "type I32 cannot be averaged");
 	crafted_checkpoint(t, "float32", "F32", 0, crafted);
 	if (!altered_config(t, crafted, "\"num_key_value_heads\":1", "\"num_key_value_heads\":2"))
 		refused(t, crafted, out, 1, -EINVAL, "has 64 rows, not 128: 2 heads of 64");

@@ -3,8 +3,8 @@
  * eval - `cairn eval`: scores a model on questions with one right answer each
  *
  * A line of the file is {"task": "arith", "prompt": "What is 55 - 8?\n", "answer": "47"}. Each prompt is
- * continued greedily until the model ends its answer; the text must equal the right one, white space at both
- * ends aside. Prompts run in batches, as ragged passes.
+ * continued greedily until the model ends its answer. The text must equal the right answer, ignoring white
+ * space at both ends. Prompts run in batches, as ragged passes.
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -19,26 +19,26 @@
 
 #define MAX_TASKS	64
 #define MAX_LINE	(1 << 20)
-#define MAX_ANSWER	64	/* tokens beyond which no right answer is expected, unless it is longer */
+#define MAX_ANSWER	64	/* tokens generated per question, or more if the right answer is longer */
 
 static const char usage[] =
 	"usage: cairn eval [OPTION]...\n"
 	"\n"
 	"Scores a model on questions with one right answer each.\n"
 	"\n"
-	"  --impl NAME|PATH    cuda, cpu, ref, or a plug-in (cuda where there is a device, else cpu)\n"
-	"  --device N          (0)\n"
-	"  --model DIR         checkpoint in Hugging Face form (the embedded model)\n"
+	"  --impl NAME|PATH    cuda, cpu, ref, or a plug-in (cuda if there is a device, else cpu)\n"
+	"  --device N          CUDA device (0)\n"
+	"  --model DIR         Hugging Face checkpoint (the embedded model)\n"
 	"  --file FILE         the questions (eval.jsonl of the model)\n"
-	"  --limit N           only the first N of them\n"
+	"  --limit N           only the first N questions\n"
 	"  --batch N           questions at once (64, on the host 8)\n"
 	"  --decode PATH       auto, graph, persistent or unfused: see generate (auto)\n"
 	"  --weights FORM      plain, fp8 or fp8-blocks: see generate (plain)\n"
-	"  --min-accuracy X    exit status 1 below it, in percent (0)\n"
-	"  --verbose           shows what was answered wrongly\n"
-	"  --json FILE         appends a record for each task, and one for all\n"
+	"  --min-accuracy X    exit status 1 below this percentage (0)\n"
+	"  --verbose           print wrong answers\n"
+	"  --json FILE         append a record for each task and one for all to FILE\n"
 	"\n"
-	"Exit status: 0 all well, 1 too few right or the engine failed, 2 bad usage or input.\n";
+	"Exit status: 0 success, 1 too few right or the engine failed, 2 bad usage or input.\n";
 
 struct options {
 	struct cairn_common_options common;
@@ -57,7 +57,7 @@ struct question {
 	struct eval *eval;
 	int task;
 	char *prompt_text, *answer;
-	int32_t *ids, *out;	/* out: what the model said */
+	int32_t *ids, *out;	/* ids of the prompt; of the model's answer */
 	size_t num_ids;
 	int32_t num_out, room;
 };
@@ -223,7 +223,9 @@ static void score(void *ctx, int32_t index, enum cairn_finish why, int32_t token
 	free(text);
 }
 
-/* Which questions --limit leaves: the first. The families of the file take turns, so any cut holds all. */
+/*
+ * Returns whether --limit includes question i. The file interleaves its tasks, so any limit samples them all.
+ */
 static int chosen(const struct eval *ev, size_t i)
 {
 	return !ev->opt.limit || i < (size_t)ev->opt.limit;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * generate - `cairn generate`: continues a prompt, or times the engine on a shape
+ * generate - `cairn generate`: continues a prompt, or measures the engine on a shape
  *
- * The time of a token (TPOT) is what a caller sees: the time between two tokens handed out. The first
- * few are left out: there operations load their code and the pass is captured. The bytes of a step are
- * those of model.h's cairn_model_step_bytes(), and their rate is set against a pure read of memory measured
- * in the same run.
+ * The time per token (TPOT) is the time between two tokens passed to the caller. The first WARM_UP tokens are
+ * not counted, because they include loading kernels and capturing the graph. The bytes of a step are those of
+ * model.h's cairn_model_step_bytes(); their rate is compared with a pure read of memory measured in the same
+ * run.
  */
 #include <math.h>
 #include <stdio.h>
@@ -18,41 +18,40 @@
 #include "serving/cli/commands.h"
 #include "serving/engine/engine.h"
 
-#define WARM_UP		4	/* tokens */
+#define WARM_UP		4	/* tokens that are not measured */
 
 static const char usage[] =
 	"usage: cairn generate [OPTION]...\n"
 	"\n"
 	"Continues a prompt (--prompt, --prompt-file, else standard input) on standard output.\n"
 	"\n"
-	"  --impl NAME|PATH      cuda, cpu, ref, or a plug-in (cuda where there is a device, else cpu)\n"
-	"  --device N            (0)\n"
-	"  --model DIR           checkpoint in Hugging Face form (the embedded model)\n"
-	"  --prompt TEXT         \n"
-	"  --prompt-file FILE    \n"
-	"  --max-new-tokens N    (128)\n"
+	"  --impl NAME|PATH      cuda, cpu, ref, or a plug-in (cuda if there is a device, else cpu)\n"
+	"  --device N            CUDA device (0)\n"
+	"  --model DIR           Hugging Face checkpoint (the embedded model)\n"
+	"  --prompt TEXT         the prompt\n"
+	"  --prompt-file FILE    file with the prompt\n"
+	"  --max-new-tokens N    maximum length of the answer (128)\n"
 	"  --temperature X       0 is greedy (0)\n"
 	"  --top-k N  --top-p X  --min-p X    0, 1 and 0 are off (off)\n"
-	"  --seed N              of sampling, and of random weights (1)\n"
-	"  --ignore-eos          goes on after an end-of-sequence token\n"
+	"  --seed N              seed of sampling and of random weights (1)\n"
+	"  --ignore-eos          continue after an end-of-sequence token\n"
 	"\n"
-	"To measure:\n"
+	"Measurements:\n"
 	"  --shape NAME          random weights: llama2-7b, llama3-8b, llama32-1b, qwen2-7b, mistral-7b,\n"
 	"                        qwen3-8b, gemma2-9b, mixtral-8x7b, dsv2lite\n"
-	"  --prompt-tokens N     a prompt of random tokens (512 with --shape)\n"
-	"  --batch N             so many requests at once, all with this prompt (1)\n"
+	"  --prompt-tokens N     a prompt of N random tokens (512 with --shape)\n"
+	"  --batch N             requests at once, all with this prompt (1)\n"
 	"  --repeat N            runs; their tokens must be the same (1)\n"
 	"  --prefill-rows N      prompt tokens of one pass (2048, on the host 256)\n"
 	"  --page-size N         tokens of a KV page (16)\n"
-	"  --decode PATH         auto: a decoding step is one operation where the table has it; graph,\n"
-	"                        persistent: in that form, or an error; unfused: a list of operations "
-	"(auto)\n"
-	"  --weights FORM        plain: as stored; fp8: matrices in 8 bits with a scale a row, fp8-blocks:\n"
-	"                        with one for 128 x 128 (plain)\n"
-	"  --no-graphs           launches operations one by one\n"
-	"  --json FILE           appends a bench record\n"
+	"  --decode PATH         auto: a decoding step is one operation if the table has it; graph,\n"
+	"                        persistent: that form, or an error; unfused: a list of operations (auto)\n"
+	"  --weights FORM        plain: as stored; fp8: 8-bit matrices with one scale per row; fp8-blocks:\n"
+	"                        with one scale per 128 x 128 block (plain)\n"
+	"  --no-graphs           launch operations one by one instead of as CUDA graphs\n"
+	"  --json FILE           append a bench record to FILE\n"
 	"\n"
-	"Exit status: 0 all well, 1 the engine failed, 2 bad usage or input.\n";
+	"Exit status: 0 success, 1 the engine failed, 2 bad usage or input.\n";
 
 struct options {
 	struct cairn_common_options common;
@@ -62,11 +61,11 @@ struct options {
 	struct cairn_sampling sampling;
 };
 
-/* One request of one run. */
+/* The output of one request of one run. */
 struct output {
-	struct cairn_token_stream *text;	/* NULL: not shown */
+	struct cairn_token_stream *text;	/* NULL: not printed */
 	int32_t *ids;
-	double *at;				/* when each came */
+	double *at;				/* time of each token, seconds */
 	int32_t num_ids;
 	int failed;
 };
@@ -104,10 +103,10 @@ static int parse(int argc, char **argv, struct options *o)
 		return ret;
 	if (o->shape && (o->common.model || o->prompt || o->prompt_file))
 		return cairn_error(EINVAL,
-				   "--shape: has random weights and no tokenizer: not with --model or a "
-				   "prompt");
+				   "--shape: has random weights and no tokenizer, and excludes --model "
+				   "and prompts of text");
 	if (!!o->prompt + !!o->prompt_file + !!o->prompt_tokens > 1)
-		return cairn_error(EINVAL, "--prompt, --prompt-file, --prompt-tokens: give one of them");
+		return cairn_error(EINVAL, "--prompt, --prompt-file, --prompt-tokens: give only one");
 	if (o->shape && !o->prompt_tokens)
 		o->prompt_tokens = 512;
 	o->sampling.top_k = (int32_t)top_k;
@@ -115,7 +114,7 @@ static int parse(int argc, char **argv, struct options *o)
 	return 0;
 }
 
-/* All of a file, or of standard input (path NULL). */
+/* Reads a whole file, or standard input if path is NULL. */
 static int read_text(const char *path, char **text, size_t *len)
 {
 	FILE *f = path ? fopen(path, "rb") : stdin;
@@ -244,20 +243,20 @@ static int by_value(const void *a, const void *b)
 }
 
 struct figures {
-	double *ns;		/* between tokens, sorted */
+	double *ns;		/* [n] times between tokens, sorted */
 	int n;
-	double first_s;		/* to the first token, the last run's */
-	double decode_s;	/* from there to the last token, of as many */
+	double first_s;		/* time to the first token, of the last run */
+	double decode_s;	/* time from the first to the last of new_tokens */
 	int new_tokens;
 	double kv_tokens;	/* mean length of a request over the samples */
-	double bytes, roof;	/* of a step; GB/s of a pure read, 0: unknown */
+	double bytes, roof;	/* bytes of a step; GB/s of a pure read, 0: unknown */
 	int same;		/* all runs gave the same tokens */
-	int fused;		/* steps were one operation */
+	int fused;		/* a step was one operation */
 };
 
 /*
- * Of the request that got its first token last: from there on all advance together, until the first to finish
- * leaves. Short runs keep all they have.
+ * Takes samples from the request that got its first token last: from then on all requests advance together,
+ * until the first one finishes. A short run keeps all its samples.
  */
 static void take_samples(struct figures *f, const struct run *r, size_t num_prompt)
 {
@@ -280,14 +279,14 @@ static void take_samples(struct figures *f, const struct run *r, size_t num_prom
 	}
 }
 
-/* op: "generate", what a caller sees of a request, or "decode_step", one step of it. */
+/* Writes a record. op: "generate", as the caller of a request measures it, or "decode_step", one step. */
 static void write_row(FILE *json, const char *op, const struct cairn_session *s, const struct options *o,
 		      const struct figures *f, size_t num_prompt, enum cairn_decode_path path)
 {
 	const char *base = strrchr(s->dir, '/');
 	char name[96], device[320];
 	double median = f->ns[f->n / 2], gbps = f->bytes / median, peak = cairn_session_peak_gbps(s);
-	/* two for each weight and request; attention is left out */
+	/* 2 FLOP for each weight and request; attention is not counted */
 	double flops = 2 * (double)o->common.batch * (double)cairn_model_step_bytes(s->model, 0, 0) /
 		       (double)cairn_dtype_bytes(s->model->dtype);
 
@@ -323,7 +322,7 @@ static int write_records(const struct cairn_session *s, const struct options *o,
 	if (!json)
 		return cairn_error(EINVAL, "--json: %s: %s", o->common.json, strerror(errno));
 	write_row(json, "generate", s, o, f, num_prompt, path);
-	/* a step that is a list because the table has nothing else is not "cuda" */
+	/* if auto fell back to a list of operations, the record must say so */
 	write_row(json, "decode_step", s, o, f, num_prompt, f->fused ? path : CAIRN_DECODE_UNFUSED);
 	return fclose(json) ? cairn_error(EIO, "--json: %s: %s", o->common.json, strerror(errno)) : 0;
 }
@@ -335,7 +334,7 @@ static int report(const struct cairn_session *s, const struct options *o, struct
 	double median;
 
 	if (!f->n) {
-		fprintf(to, "prompt of %zu tokens; too few new ones to time\n", num_prompt);
+		fprintf(to, "prompt of %zu tokens; too few new tokens to measure\n", num_prompt);
 		return 0;
 	}
 	qsort(f->ns, (size_t)f->n, sizeof(*f->ns), by_value);
@@ -358,7 +357,7 @@ static int report(const struct cairn_session *s, const struct options *o, struct
 	return 0;
 }
 
-/* Runs, and compares each with the first. */
+/* Makes all runs and compares the tokens of each with the first one's. */
 static int run_all(struct cairn_session *s, struct cairn_engine *e, const struct options *o,
 		   const int32_t *ids, size_t num_ids, struct run runs[2], struct figures *f)
 {
@@ -402,7 +401,7 @@ static int prepare(struct cairn_session *s, const struct options *o, int32_t **i
 	int host;
 	struct cairn_engine_options eo = {
 		.no_graphs = o->no_graphs, .page_size = (int32_t)o->page_size,
-		.cache_grain = -1,	/* the requests are equal: each is to be computed */
+		.cache_grain = -1,	/* no prefix cache: the prompts are equal but each must be computed */
 		.decode = (enum cairn_decode_path)o->common.decode,
 	};
 

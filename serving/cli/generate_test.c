@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* generate_test - the commands generate and eval, as a user meets them */
+/* generate_test - the commands generate and eval, run as a user would */
 #include "conformance/harness.h"
 
 #include "conformance/suite/spawn.h"
@@ -7,7 +7,7 @@
 
 #define MAX_ARGS	16
 
-/* Runs `cairn ARGS`; out: 16 KiB. */
+/* Runs `cairn ARGS` and returns its exit status; out: [16 KiB], its output. */
 static int cairn(char *out, const char *const *args)
 {
 	char *argv[MAX_ARGS + 2] = { "cairn" };
@@ -19,7 +19,7 @@ static int cairn(char *out, const char *const *args)
 
 #define CAIRN(out, ...) cairn(out, (const char *const[MAX_ARGS + 1]){ __VA_ARGS__, NULL })
 
-/* What --impl takes; NULL: there is no such table here. */
+/* Returns the argument of --impl for a table, or NULL if the table is not available. */
 static const char *open_named(struct cairn_test *t, const char *table, struct cairn_impl *impl)
 {
 	static char path[PATH_MAX];
@@ -152,7 +152,7 @@ static void eval_counts(struct cairn_test *t)
 	EXPECT_CONTAINS(t, out, "--min-accuracy is 34");
 }
 
-/* One line, naming file and field, and exit status 2. */
+/* Checks that a command fails with exit status 2 and one line that contains text. */
 static void refused(struct cairn_test *t, const char *text, const char *const *args)
 {
 	char out[16384], *last;
@@ -161,7 +161,7 @@ static void refused(struct cairn_test *t, const char *text, const char *const *a
 	if (!EXPECT(t, cairn(out, args) == 2))
 		cairn_note(t, "%s: %.300s", text, out);
 	EXPECT_CONTAINS(t, out, text);
-	last = strstr(out, "loaded in");	/* the line of a model that was fine */
+	last = strstr(out, "loaded in");	/* skip the progress line of a model that loaded */
 	for (const char *c = last ? strchr(last, '\n') + 1 : out; *c; c++)
 		lines += *c == '\n';
 	EXPECT(t, lines == 1);
@@ -175,7 +175,7 @@ static void bad_options(struct cairn_test *t)
 	REFUSED(t, "'x' is not an option", "eval", "x");
 	REFUSED(t, "--shape", "generate", "--shape", "llama3-8b", "--prompt", "x");
 	REFUSED(t, "llama32-1b", "generate", "--impl", "cpu", "--shape", "llama5");
-	REFUSED(t, "give one of them", "generate", "--prompt", "x", "--prompt-tokens", "5");
+	REFUSED(t, "give only one", "generate", "--prompt", "x", "--prompt-tokens", "5");
 	REFUSED(t, "/no/such/file", "generate", "--impl", "cpu", "--prompt-file", "/no/such/file");
 	REFUSED(t, "/no/such/dir", "generate", "--impl", "cpu", "--prompt", "x", "--json", "/no/such/dir/x");
 	REFUSED(t, "--max-new-tokens", "generate", "--impl", "cpu", "--prompt", "x", "--max-new-tokens",
@@ -206,7 +206,7 @@ static void bad_questions(struct cairn_test *t)
 	}
 }
 
-/* A copy of the embedded model with one file damaged. */
+/* Copies of the embedded model with one damaged file. */
 static void bad_models(struct cairn_test *t)
 {
 	static const char *const files[] = { "config.json", "tokenizer.json", "model.safetensors" };
@@ -239,7 +239,7 @@ static void bad_models(struct cairn_test *t)
 	}
 }
 
-/* A tensor that is missing, or has another shape than config.json says, is named. */
+/* The error names a tensor that is missing or whose shape contradicts config.json. */
 static void bad_weights(struct cairn_test *t)
 {
 	static const struct { const char *name, *from, *to, *text; } rows[] = {
@@ -254,7 +254,7 @@ static void bad_weights(struct cairn_test *t)
 		  "\"model.layers.0.self_attn.q_a_proj.weight\": shape: is [64, 128], must be [128, 128]" },
 		{ "qwen2_tiny", "\"num_key_value_heads\": 1", "\"num_key_value_heads\": 7",
 		  "\"model.layers.0.self_attn.k_proj.weight\": shape: is [64, 448], must be [448, 448]" },
-		/* no biases in there */
+		/* the checkpoint has no biases */
 		{ "llama2_tiny", "\"LlamaForCausalLM\"", "\"Qwen2ForCausalLM\"",
 		  "\"model.layers.0.self_attn.q_proj.bias\" is missing" },
 	};

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * engine - requests: coming, being found, and going
+ * engine - submits, finds and ends requests
  *
  * Invariants
  *   1. A request is in a slot and in a bucket while one of its answers is live; then, and only then, the
- *      scheduler has sequences of it, or events that tell of their ends.
- *   2. An answer is given tokens while it is live and its request is not cancelled; on_finish is called once,
- *      after the request has left slot and bucket if it is its last one: a callback may use the id anew.
+ *      scheduler has sequences of it or unread events that report their ends.
+ *   2. An answer is given tokens while it is live and its request is not cancelled. on_finish is called once;
+ *      for the last answer after the request has left slot and bucket, so that a callback may reuse the id.
  */
 #include "serving/engine/engine_impl.h"
 
@@ -17,8 +17,8 @@
 
 #include "primitives/base/dtype.h"
 
-#define MAX_SEQS	1024		/* of a request */
-#define MAX_LIST	4096		/* stop ids, biases */
+#define MAX_SEQS	1024		/* answers of a request */
+#define MAX_LIST	4096		/* stop ids or biases of a request */
 
 static void destroy_request(struct cairn_engine *e, struct request *r);
 
@@ -50,14 +50,14 @@ static int check_options(struct cairn_engine_options *o, const struct cairn_mode
 				   (long long)pages, o->page_size);
 	o->num_pages = (int32_t)pages;
 	if (o->cache_grain < -1)
-		return cairn_error(EINVAL, "engine: cache_grain: is %d", o->cache_grain);
+		return cairn_error(EINVAL, "engine: cache_grain: is %d, must be >= -1", o->cache_grain);
 	o->cache_grain = !o->cache_grain ? o->page_size : o->cache_grain < 0 ? 0 : o->cache_grain;
 	return 0;
 }
 
 /*
- * What giving way costs, where nobody has measured it: a token to be computed again takes two operations for
- * each weight, at 400 TFLOP/s; a page is copied at 50 GB/s. Only their ratio counts.
+ * Estimates the cost of preemption where no measured values are given: recomputing a token takes two
+ * operations per weight at 400 TFLOP/s; a page is copied at 50 GB/s. Only their ratio matters.
  */
 static void estimate_costs(struct cairn_scheduler_options *so, const struct cairn_model *m)
 {
@@ -175,7 +175,7 @@ void cairn_engine_destroy(struct cairn_engine *e)
 	free(e);
 }
 
-/* ---- finding ---- */
+/* ---- lookup ---- */
 
 static struct request **bucket(struct cairn_engine *e, uint64_t id)
 {
@@ -235,7 +235,7 @@ static void leave(struct cairn_engine *e, struct request *r)
 	e->free_slots[e->num_free++] = (int32_t)slot;
 }
 
-/* ---- coming ---- */
+/* ---- submission ---- */
 
 static int check_request(struct cairn_engine *e, const struct cairn_request *r)
 {
@@ -260,16 +260,16 @@ static int check_request(struct cairn_engine *e, const struct cairn_request *r)
 		return cairn_error(EINVAL, "num_seqs: is %d, must be in 1..%d", num_seqs,
 				   e->opt.max_batch < MAX_SEQS ? e->opt.max_batch : MAX_SEQS);
 	if (r->num_stop_ids < 0 || r->num_stop_ids > MAX_LIST || (r->num_stop_ids && !r->stop_ids))
-		return cairn_error(EINVAL, "stop_ids: are %d, must be in 0..%d", r->num_stop_ids, MAX_LIST);
+		return cairn_error(EINVAL, "stop_ids: %d ids, must be 0 to %d", r->num_stop_ids, MAX_LIST);
 	for (int32_t i = 0; i < r->num_stop_ids; i++) {
 		if (r->stop_ids[i] < 0 || r->stop_ids[i] >= vocab)
-			return cairn_error(EINVAL, "stop_ids: number %d is %d, the vocabulary has %d", i,
+			return cairn_error(EINVAL, "stop_ids: id %d is %d, the vocabulary has %d", i,
 					   r->stop_ids[i], vocab);
 	}
 	if (r->deadline_ns < 0)
-		return cairn_error(EINVAL, "deadline_ns: is %lld", (long long)r->deadline_ns);
+		return cairn_error(EINVAL, "deadline_ns: is %lld, must be >= 0", (long long)r->deadline_ns);
 	if (find_id(e, r->id))
-		return cairn_error(EINVAL, "id: request %llu is there already", (unsigned long long)r->id);
+		return cairn_error(EINVAL, "id: request %llu already exists", (unsigned long long)r->id);
 	CAIRN_TRY(engine_check_sampling(e, r));
 	return r->beam_width ? engine_check_beams(e, r) : 0;
 }
@@ -290,7 +290,7 @@ static struct request *make_request(const struct cairn_request *from)
 	if (stop_ids)
 		memcpy(list, from->stop_ids, stop_ids);
 	r->req.stop_ids = list;
-	r->req.prompt = NULL;		/* the scheduler keeps it */
+	r->req.prompt = NULL;		/* the scheduler has its own copy */
 	for (int32_t i = 0; i < num_answers; i++)
 		r->answers[i] = (struct answer){ .live = 1, .end_token = -1, .slot = -1 };
 	return r;
@@ -350,7 +350,7 @@ int cairn_engine_submit(struct cairn_engine *e, const struct cairn_request *requ
 	return 0;
 }
 
-/* ---- going ---- */
+/* ---- end ---- */
 
 void engine_finish(struct cairn_engine *e, struct request *r, int32_t index, enum cairn_finish why,
 		   int32_t token)
@@ -389,10 +389,10 @@ int cairn_engine_stop(struct cairn_engine *e, uint64_t id, int32_t index)
 		return cairn_error(ENOENT, "there is no request %llu with answer %d", (unsigned long long)id,
 				   index);
 	if (r->beams)
-		return cairn_error(EINVAL, "request %llu: its answers are known only at the end",
+		return cairn_error(EINVAL, "request %llu: an answer of a beam search cannot be stopped",
 				   (unsigned long long)id);
 	a->stopping = 1;
-	/* an answer that has no sequence yet ends with the first token it draws */
+	/* An answer that has no sequence of its own yet ends with the first token it draws. */
 	ret = cairn_scheduler_stop(e->scheduler, r->handle, index);
 	return ret == -ENOENT || ret == -EAGAIN ? 0 : ret;
 }

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * engine - many requests, one model, one step at a time
+ * engine - runs many requests on one model, one step at a time
  *
- * A request is a prompt of token ids and how to go on from it, once or several times. cairn_engine_step()
- * has the scheduler (scheduler.h) form a plan, launches it as a pass over the model, and while that runs
- * reads the tokens of the pass before. It calls back from within cairn_engine_step() only; a callback may
- * submit, cancel and stop.
+ * A request is a prompt of token ids and how to continue it, once or several times. cairn_engine_step()
+ * has the scheduler (scheduler.h) form a plan, launches it as a pass over the model, and reads the
+ * tokens of the previous pass while that pass runs. Callbacks are only made from within
+ * cairn_engine_step(); a callback may submit, cancel and stop.
  *
- * Determinism: the tokens of a request are a function of its prompt, sampling and seed, and of the
- * shapes of the passes it takes part in; on tables whose gemm treats each row alone (ref, cpu) and with
- * CAIRN_DECODE_UNFUSED they do not depend on the other requests at all, nor on what the cache had of it, or
- * on whether it was set back meanwhile.
+ * Determinism: the tokens of a request are a function of its prompt, sampling and seed, and of the shapes of
+ * the passes it takes part in. On tables whose gemm computes each row independently (ref, cpu) and with
+ * CAIRN_DECODE_UNFUSED, they are independent of other requests, of prefix cache hits and of preemption.
  *
- * Not thread-safe. After an error from cairn_engine_step() only cairn_engine_destroy() makes sense.
+ * Not thread-safe. After an error from cairn_engine_step() the engine can only be destroyed.
  */
 #ifndef CAIRN_ENGINE_H
 #define CAIRN_ENGINE_H
@@ -28,108 +27,111 @@
 struct cairn_engine;
 
 struct cairn_engine_options {
-	int32_t max_batch;		/* sequences running at once */
+	int32_t max_batch;		/* maximum sequences running at once */
 	int32_t max_context;		/* tokens of one sequence, prompt and answer; 0: the model's */
-	int32_t max_rows;		/* of one pass, kept up while there is work; >= max_batch; 0: 1024 */
-	int32_t page_size;		/* 0: 16 */
+	int32_t max_rows;		/* rows of a pass, kept full under load; >= max_batch; 0: 1024 */
+	int32_t page_size;		/* tokens; 0: 16 */
 	int32_t num_pages;		/* 0: enough for max_batch sequences of max_context */
-	int no_graphs;			/* call operations one by one even where the table has graphs */
-	enum cairn_decode_path decode;	/* one operation for a decoding pass, or the list of them */
-	int in_turn;			/* no plan before the tokens of the pass before it are known */
+	int no_graphs;			/* call operations one by one even if the table has graphs */
+	enum cairn_decode_path decode;	/* how decoding passes run: decode.h */
+	int in_turn;			/* plan only once the previous pass's tokens are known */
 	int32_t cache_grain;		/* of the prefix tree: 1 or page_size; 0: page_size; -1: no tree */
 	int32_t host_pages;		/* pages of KV in host memory; 0: no such tier */
-	int32_t disk_pages;		/* in a file of its own without a name; needs host_pages */
-	const char *disk_dir;		/* where; NULL: /tmp */
-	int32_t max_queued;		/* requests that wait and have not started; 0: 1024 */
-	int64_t max_queued_tokens;	/* of their prompts; 0: no limit */
-	int32_t max_passes;		/* how many later requests may overtake one; 0: order of arrival */
-	int32_t expected_new;		/* tokens of an answer, until answers tell; 0: 256 */
-	int64_t recompute_ns, swap_ns;	/* of a token; of a page, one way; 0 and 0: by the model's sizes */
-	int timeline;			/* the device's times in the statistics */
+	int32_t disk_pages;		/* pages in an unnamed file; needs host_pages */
+	const char *disk_dir;		/* directory of that file; NULL: /tmp */
+	int32_t max_queued;		/* limit of requests that wait and have not started; 0: 1024 */
+	int64_t max_queued_tokens;	/* limit of the sum of their prompt tokens; 0: no limit */
+	int32_t max_passes;		/* later requests that may overtake one; 0: strictly in order */
+	int32_t expected_new;		/* initial estimate of an answer's tokens; 0: 256 */
+	int64_t recompute_ns, swap_ns;	/* per token; per page and direction; 0, 0: by the model's sizes */
+	int timeline;			/* measure the device's busy and idle times */
 };
 
-/* One token of an answer. What it points to is there during the call. */
+/* One token of an answer. Its pointers are valid during the callback only. */
 struct cairn_token {
 	int32_t id;
-	float logprob;			/* with num_logprobs, or beam search */
-	int32_t num_top;		/* num_logprobs - 1 */
-	const int32_t *top;		/* [num_top], likeliest first */
+	float logprob;			/* set with num_logprobs >= 1 or beam search */
+	int32_t num_top;		/* num_logprobs - 1, or less if the vocabulary is smaller */
+	const int32_t *top;		/* [num_top], most likely first */
 	const float *top_logprob;
 };
 
 enum cairn_finish {
-	CAIRN_FINISH_STOP,		/* an end-of-sequence token or a stop id; on_token or _stop said so */
-	CAIRN_FINISH_LENGTH,		/* max_new_tokens */
+	CAIRN_FINISH_STOP,		/* end-of-sequence token, stop id, on_token or cairn_engine_stop */
+	CAIRN_FINISH_LENGTH,		/* max_new_tokens reached */
 	CAIRN_FINISH_CANCELLED,
-	CAIRN_FINISH_EXPIRED,		/* its deadline */
-	CAIRN_FINISH_FAILED,		/* no logit was a number: the model cannot go on from there */
+	CAIRN_FINISH_EXPIRED,		/* its deadline has passed */
+	CAIRN_FINISH_FAILED,		/* all logits were NaN: the model cannot continue from there */
 };
 
 struct cairn_request {
-	uint64_t id;			/* the caller's; of no other request that is there */
+	uint64_t id;			/* chosen by the caller, unique among current requests */
 	const int32_t *prompt;		/* [num_prompt], copied */
 	int32_t num_prompt, max_new_tokens;
-	int32_t num_seqs;		/* answers; 0: 1 */
-	int ignore_eos;			/* end-of-sequence tokens are tokens like others; stop_ids are not */
+	int32_t num_seqs;		/* number of answers; 0: 1 */
+	int ignore_eos;			/* treat end-of-sequence tokens as ordinary tokens; not stop_ids */
 	const int32_t *stop_ids;	/* [num_stop_ids], copied; they end an answer, too */
 	int32_t num_stop_ids;
 	struct cairn_sampling sampling;
-	struct cairn_cache_salt salt;	/* who has another one shares nothing in the cache */
+	struct cairn_cache_salt salt;	/* requests with different salts never share cached prefixes */
 	int64_t deadline_ns;		/* CLOCK_MONOTONIC; 0: none */
-	int keep;			/* its KV goes to host memory, for a prompt that continues the talk */
+	int keep;			/* keep its KV in host memory for the next turn of a conversation */
 	/*
-	 * 0: none. Else answers are the num_seqs best of so many beams (num_seqs <= beam_width): by
-	 * sum of log-probabilities / length^length_penalty, where the token that ends an answer counts.
-	 * Their tokens are given when all have ended. Of sampling then only penalties, bias and
-	 * min_new_tokens apply. Beams and the tokens that end an answer are 32 at most.
+	 * 0: no beam search. Otherwise the answers are the num_seqs best of beam_width beams (num_seqs <=
+	 * beam_width) by sum of log-probabilities / length^length_penalty; the token that ends an answer
+	 * counts. The tokens are passed to on_token when all beams have ended. Of sampling, only bias and
+	 * min_new_tokens apply; penalties are refused. Beams and end tokens together must be at most 32
+	 * (CAIRN_LOGPROBS_MAX).
 	 */
 	int32_t beam_width;
 	float length_penalty;
-	/* non-zero ends this answer, with CAIRN_FINISH_STOP; may be NULL, as the following */
+	/* Callbacks; each may be NULL. Non-zero from on_token ends this answer with CAIRN_FINISH_STOP. */
 	int (*on_token)(void *ctx, int32_t index, const struct cairn_token *token);
-	/* token: the one that ended it and was not given to on_token; -1: none */
+	/* token: the end token, which was not passed to on_token; -1: none */
 	void (*on_finish)(void *ctx, int32_t index, enum cairn_finish why, int32_t token);
-	/* its first admission; cached_tokens: those of the prompt that need not be computed */
+	/* Called after its first rows are launched; cached_tokens:
+	 * prompt tokens that need not be computed. */
 	void (*on_started)(void *ctx, int32_t cached_tokens);
 	void *ctx;
 };
 
 struct cairn_engine_stats {
 	int64_t steps, graph_steps, fused_steps, captures;
-	int64_t prompt_tokens;		/* computed; what the cache had is not among them */
+	int64_t prompt_tokens;		/* computed; without cached tokens */
 	int64_t new_tokens;
-	int64_t last_step_ns;		/* CLOCK_MONOTONIC of the end of the last step; 0: none yet */
-	int64_t host_ns, wait_ns;	/* of all steps: the host's work, and its waiting for the device */
-	int64_t plan_ns, launch_ns, report_ns;	/* what of host_ns went where; callbacks are in report_ns */
-	int64_t busy_ns, idle_ns, max_idle_ns;	/* with timeline: of the device, from its first pass on */
-	int64_t layer_offloads;		/* pages that left for host memory layer by layer */
+	int64_t last_step_ns;		/* CLOCK_MONOTONIC at the end of the last step; 0: none yet */
+	int64_t host_ns, wait_ns;	/* sum over all steps: host work; waiting for the device */
+	int64_t plan_ns, launch_ns, report_ns;	/* parts of host_ns; callbacks count in report_ns */
+	int64_t busy_ns, idle_ns, max_idle_ns;	/* with timeline: device times, from its first pass on */
+	int64_t layer_offloads;		/* pages offloaded to host memory layer by layer */
 	struct cairn_scheduler_stats scheduler;
 };
 
-/* The model must outlive the engine. */
+/* The model must outlive the engine. Errors: -EINVAL or -EOPNOTSUPP,
+ * naming the option; -ENOMEM; the table's. */
 int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 			const struct cairn_engine_options *options);
-void cairn_engine_destroy(struct cairn_engine *engine);	/* NULL is legal; requests die without on_finish */
+void cairn_engine_destroy(struct cairn_engine *engine);	/* NULL is legal; requests end without on_finish */
 
 /*
- * -EINVAL, the text beginning with the name of the field: an id outside the vocabulary, too long, a sampling
- * value out of range. -EAGAIN: the queue is full. -EOPNOTSUPP: the table lacks an operation that this
- * needs, the text beginning with the field.
+ * Errors: -EINVAL, naming the field first: an id outside the vocabulary, prompt and answer too long, a
+ * sampling value out of range. -EAGAIN: the queue is full. -EOPNOTSUPP, naming the field first: the table
+ * lacks an operation that the field needs. -ENOMEM.
  */
 int cairn_engine_submit(struct cairn_engine *engine, const struct cairn_request *request);
-/* No pass launched from now on has a row of it; on_finish with CAIRN_FINISH_CANCELLED for each answer that
- * has not finished, in the next step, and no on_token before it. -ENOENT: no such request. */
+/* Cancels a request. No pass launched from now on has a row of it. Each unfinished answer gets on_finish
+ * with CAIRN_FINISH_CANCELLED in the next step, and no on_token before. -ENOENT: no such request. */
 int cairn_engine_cancel(struct cairn_engine *engine, uint64_t id);
-/* The same for one answer, with CAIRN_FINISH_STOP. -ENOENT; -EINVAL: of a beam search. */
+/* The same for one answer, with CAIRN_FINISH_STOP. -ENOENT: no such answer; -EINVAL: a beam search. */
 int cairn_engine_stop(struct cairn_engine *engine, uint64_t id, int32_t index);
 
-/* *busy: work is left (when 0 every request has finished). */
+/* Runs one step. *busy: whether work is left; when it is 0 every request has finished. */
 int cairn_engine_step(struct cairn_engine *engine, int *busy);
-/* Steps until nothing is left. */
+/* Runs steps until no work is left. */
 int cairn_engine_run(struct cairn_engine *engine);
 
 void cairn_engine_stats(const struct cairn_engine *engine, struct cairn_engine_stats *stats);
-/* For tests: the scheduler's invariants, pools and trees included. */
+/* For tests: checks the scheduler's invariants, pools and trees included. */
 int cairn_engine_verify(const struct cairn_engine *engine);
 
 #endif

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * engine_arch_test - every architecture through the engine: greedy tokens are those of transformers, alone
- * and among others, with prompts whole and in chunks, decoding by either way
+ * engine_arch_test - greedy tokens of every architecture through the engine match transformers
+ *
+ * Each request runs alone and in a batch, with its prompt whole and in chunks, on both decode paths.
  */
 #include "conformance/harness.h"
 #include "serving/engine/engine_test.h"
@@ -15,8 +16,7 @@ static int is_golden(const struct answer *a, const struct golden *g, int num)
 }
 
 /*
- * requests: so many at once, whose answers end at different times; the cache keeps nothing of one for
- * another
+ * Runs `requests` requests at once, whose answers end at different times. The prefix cache is off.
  */
 static void ask(struct cairn_test *t, struct cairn_model *m, const struct golden *g,
 		struct cairn_engine_options opt, int requests)
@@ -41,7 +41,7 @@ static void ask(struct cairn_test *t, struct cairn_model *m, const struct golden
 	for (int k = 0; k < requests; k++)
 		EXPECT(t, is_golden(&a[k], g, g->num_greedy - k % 3));
 	cairn_engine_stats(e, &stats);
-	/* a prompt costs passes by its chunks, not by its tokens */
+	/* A prompt takes one pass per chunk, not one per token. */
 	if (requests == 1)
 		EXPECT(t, stats.steps == (g->num_tokens + rows - 1) / rows + g->num_greedy - 1);
 	cairn_engine_destroy(e);

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * engine_beam - beam search: several continuations at once, of which the likeliest go on
+ * engine_beam - beam search
  *
- * With width w, and m tokens that end an answer, each beam is a sequence of the scheduler's, in lockstep.
- * When all have drawn, their w + m likeliest next tokens each, with log-probabilities, are what may come
- * next: no more can matter, and w of them go on, so that no beam's place is free for another request.
+ * With width w and m end tokens, each beam is a lockstep sequence of the scheduler. When all beams have
+ * drawn, the candidates are the w + m most likely next tokens of each, with log-probabilities: no further
+ * token can matter, and at least w of them do not end an answer, so that every beam keeps its sequence.
  *
- *   - those that end an answer and are among the w best of all become hypotheses, of which the w best by
- *     sum / length^length_penalty are kept;
- *   - the w best of the others are the beams of the next step. A beam with several of them is forked,
- *     one with none is given up; in the others the drawn token is replaced.
+ *   - Candidates that end an answer and are among the w best of all become hypotheses; the w best hypotheses
+ *     by sum / length^length_penalty are kept.
+ *   - The w best of the others are the beams of the next step. A beam with several of them is forked, one
+ *     with none is stopped; in the others the drawn token is replaced.
  *
- * It is over when there are w hypotheses, or max_new_tokens: beams are hypotheses then. (Hugging Face's
- * search with early_stopping = True.) All beams are equal in the first step, so that only one counts there.
+ * The search ends when there are w hypotheses or at max_new_tokens, when the beams become
+ * hypotheses. (This is Hugging Face's search with early_stopping = True.) All beams are equal
+ * in the first step, so only one counts.
  *
- * Beams that have given way for want of memory draw later than the others; those are held until then.
- * Tokens are kept as nodes that name the one before, since beams share their past.
+ * Preempted beams draw later than the others, which are held until then. Tokens are stored as nodes that name
+ * their predecessor, since beams share their past.
  */
 #include "serving/engine/engine_impl.h"
 
@@ -26,41 +27,41 @@
 #define MAX_CANDIDATES	CAIRN_LOGPROBS_MAX
 
 struct node {
-	int32_t before;			/* -1: it is the first */
+	int32_t before;			/* previous node; -1: this is the first token */
 	int32_t token;
 	float logprob;
 };
 
 struct beam {
-	int32_t index;			/* of its sequence */
-	int32_t node;			/* its last token; -1: none yet */
-	double sum;
-	int has_drawn;
-	int32_t num;
+	int32_t index;			/* index of its sequence */
+	int32_t node;			/* node of its last token; -1: none yet */
+	double sum;			/* of its tokens' log-probabilities */
+	int has_drawn;			/* in this step; the candidates are valid */
+	int32_t num;			/* candidates */
 	int32_t tokens[MAX_CANDIDATES];
 	float logprobs[MAX_CANDIDATES];
 };
 
 struct hypothesis {
 	double score;
-	int32_t node;			/* the last token that is given */
-	int32_t end_token;		/* -1: it was not ended */
+	int32_t node;			/* the last token that is given to on_token */
+	int32_t end_token;		/* the token that ended it; -1: max_new_tokens */
 };
 
 struct candidate {
-	double sum;
+	double sum;			/* of log-probabilities, with this token */
 	float logprob;
-	int32_t beam, rank, token;
+	int32_t beam, rank, token;	/* rank: among the beam's candidates */
 };
 
 struct beams {
 	int32_t width, num_candidates, num_live, num_hypotheses, num_nodes;
-	int32_t length;			/* tokens of each beam */
-	struct node *nodes;		/* [width * max_new_tokens] at most */
+	int32_t length;			/* tokens of each beam so far */
+	struct node *nodes;		/* up to [width * max_new_tokens] */
 	int32_t nodes_room;
-	struct hypothesis *hypotheses;	/* [width + 1], the best first */
+	struct hypothesis *hypotheses;	/* [width + 1], best first */
 	struct candidate *candidates;	/* [width * num_candidates] */
-	struct beam *next;		/* [width], as live */
+	struct beam *next;		/* [width], the beams of the next step */
 	struct beam live[];
 };
 
@@ -78,8 +79,8 @@ int engine_check_beams(const struct cairn_engine *e, const struct cairn_request 
 	if (r->beam_width < 1 || r->beam_width > most)
 		return cairn_error(EINVAL, "beam_width: is %d, must be in 1..%d", r->beam_width, most);
 	if (r->beam_width + count_ends(e, r) > candidates)
-		return cairn_error(EINVAL, "stop_ids: are %d, with beam_width %d and %d end-of-sequence "
-				   "tokens all must be at most %d", r->num_stop_ids, r->beam_width,
+		return cairn_error(EINVAL, "stop_ids: %d ids, beam_width %d and %d end-of-sequence tokens: "
+				   "the sum must be at most %d", r->num_stop_ids, r->beam_width,
 				   count_ends(e, r) - r->num_stop_ids, candidates);
 	if (r->num_seqs > r->beam_width)
 		return cairn_error(EINVAL, "num_seqs: is %d, there are only %d beams", r->num_seqs,
@@ -88,8 +89,8 @@ int engine_check_beams(const struct cairn_engine *e, const struct cairn_request 
 		return cairn_error(EINVAL, "length_penalty: is not finite");
 	if (s->presence_penalty != 0 || s->frequency_penalty != 0 ||
 	    (s->repetition_penalty != 0 && s->repetition_penalty != 1))
-		return cairn_error(EINVAL, "beam_width: not with presence_penalty, frequency_penalty or "
-				   "repetition_penalty");
+		return cairn_error(EINVAL, "beam_width: cannot be combined with presence_penalty, "
+				   "frequency_penalty or repetition_penalty");
 	if (s->num_logprobs > 1)
 		return cairn_error(EINVAL, "num_logprobs: is %d, must be 0 or 1 with beam_width",
 				   s->num_logprobs);
@@ -158,7 +159,7 @@ void engine_beams_take(const struct cairn_engine *e, struct request *r, int32_t 
 	}
 }
 
-/* The best first; equal ones in the order of beams and ranks. */
+/* Sorts by sum, best first; ties by beam and rank. */
 static int by_sum(const void *pa, const void *pb)
 {
 	const struct candidate *a = pa, *b = pb;
@@ -197,7 +198,7 @@ static int add_node(struct beams *b, int32_t before, int32_t token, float logpro
 	return 0;
 }
 
-/* Sorts what may come next into hypotheses and b->next, whose index is as yet the beam before. */
+/* Sorts the candidates into hypotheses and b->next, whose index is still that of the parent beam. */
 static int choose(struct cairn_engine *e, struct request *r, int32_t *num_next)
 {
 	struct beams *b = r->beams;
@@ -219,7 +220,7 @@ static int choose(struct cairn_engine *e, struct request *r, int32_t *num_next)
 		if (engine_is_end(e, r, c->token)) {
 			int32_t node = b->live[c->beam].node, end = -1;
 
-			/* its own log-probability is kept, too: the last one of the answer's sum */
+			/* The end token's log-probability is part of the answer's sum. */
 			if (i < b->width) {
 				end = c->token;
 				add_hypothesis(b, r, c->sum, b->length + 1, node, end);
@@ -235,7 +236,7 @@ static int choose(struct cairn_engine *e, struct request *r, int32_t *num_next)
 	return 0;
 }
 
-/* The sequences become those of b->next. */
+/* Changes the scheduler's sequences from those of b->live to those of b->next. */
 static int rearrange(struct cairn_engine *e, struct request *r, int32_t num_next)
 {
 	struct beams *b = r->beams;
@@ -253,7 +254,7 @@ static int rearrange(struct cairn_engine *e, struct request *r, int32_t num_next
 		struct beam *next = &b->next[k];
 		int32_t from = next->index, index = b->live[from].index;
 
-		if (b->live[from].has_drawn)	/* its first one goes on in its place */
+		if (b->live[from].has_drawn)	/* its first child takes over its sequence */
 			b->live[from].has_drawn = 0;
 		else
 			CAIRN_TRY(cairn_scheduler_fork(e->scheduler, r->handle, index, &index));
@@ -267,7 +268,7 @@ static int rearrange(struct cairn_engine *e, struct request *r, int32_t num_next
 	return 0;
 }
 
-/* Gives the tokens up to a node, from the first one. Returns whether on_token ended the answer. */
+/* Passes the tokens up to a node to on_token, first to last. Returns whether on_token ended the answer. */
 static int give(const struct request *r, int32_t index, int32_t node)
 {
 	const struct beams *b = r->beams;
@@ -318,9 +319,10 @@ int engine_beams_advance(struct cairn_engine *e, struct request *r)
 	for (int32_t i = 0; i < b->num_live; i++)
 		waiting += !b->live[i].has_drawn;
 	if (waiting == b->num_live)
-		return 0;		/* it has advanced already, for another draw of the pass */
+		return 0;		/* already advanced, for another draw of the pass */
 	if (waiting) {
-		int last = b->length + 1 == r->req.max_new_tokens;	/* those that have drawn are gone */
+		/* then the beams that have drawn are already retired */
+		int last = b->length + 1 == r->req.max_new_tokens;
 
 		for (int32_t i = 0; i < b->num_live && !last; i++) {
 			if (b->live[i].has_drawn)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* engine_beam_test - beam search against the plain one, which computes every beam by itself */
+/* engine_beam_test - compares beam search with the naive one, which computes every beam separately */
 #include <math.h>
 #include <stdlib.h>
 
@@ -13,21 +13,28 @@ struct beam_case {
 	int page_size, grain;
 };
 
+#define PAGES(num, size, granularity) .num_pages = num, .page_size = size, .grain = granularity
+
 static const struct beam_case beam_cases[] = {
-	{ 20, 12, 4, 4, 1, 0, 0, 60, 4, 4 },
-	{ 33, 10, 3, 2, 0, 5, 0, 60, 4, 4 },
-	{ 8, 16, 4, 1, 1.5f, 5, 6, 60, 4, 4 },
-	{ 25, 14, 1, 1, 1, 5, 0, 60, 4, 4 },
-	/* as many as there may be: more log-probabilities than a client may ask for */
-	{ 12, 6, 16, 16, 1, 5, 0, 120, 4, 4 },
-	/* memory for two of the beams at a time */
-	{ 21, 12, 4, 4, 1, 2, 0, 15, 4, 4 },
-	/* for one: those that are held give way in the end */
-	{ 21, 12, 4, 4, 1, 2, 0, 9, 4, 4 },
-	/* for one and a half: one that gave way comes back beside one that is held for its sake */
-	{ 3, 29, 16, 4, 1, 0, 0, 8, 4, 4 },
-	/* the same, in several plans that all have rows: it was set back for ever */
-	{ 11, 13, 8, 4, 1, 0, 0, 6, 8, 1 },
+	{ .prompt = 20, .max_new = 12, .width = 4, .num_seqs = 4, .length_penalty = 1, PAGES(60, 4, 4) },
+	{ .prompt = 33, .max_new = 10, .width = 3, .num_seqs = 2, .num_stops = 5, PAGES(60, 4, 4) },
+	{ .prompt = 8, .max_new = 16, .width = 4, .num_seqs = 1, .length_penalty = 1.5f, .num_stops = 5,
+	  .min_new = 6, PAGES(60, 4, 4) },
+	{ .prompt = 25, .max_new = 14, .width = 1, .num_seqs = 1, .length_penalty = 1, .num_stops = 5,
+	  PAGES(60, 4, 4) },
+	/* The maximum width: more log-probabilities than a client may ask for. */
+	{ .prompt = 12, .max_new = 6, .width = 16, .num_seqs = 16, .length_penalty = 1, .num_stops = 5,
+	  PAGES(120, 4, 4) },
+	/* Memory for two of the beams at a time. */
+	{ .prompt = 21, .max_new = 12, .width = 4, .num_seqs = 4, .length_penalty = 1, .num_stops = 2,
+	  PAGES(15, 4, 4) },
+	/* Memory for one beam: held beams are preempted in the end. */
+	{ .prompt = 21, .max_new = 12, .width = 4, .num_seqs = 4, .length_penalty = 1, .num_stops = 2,
+	  PAGES(9, 4, 4) },
+	/* Memory for one and a half: a preempted beam resumes next to one that is held for it. */
+	{ .prompt = 3, .max_new = 29, .width = 16, .num_seqs = 4, .length_penalty = 1, PAGES(8, 4, 4) },
+	/* The same over several plans that all have rows. Regression: the beam was preempted for ever. */
+	{ .prompt = 11, .max_new = 13, .width = 8, .num_seqs = 4, .length_penalty = 1, PAGES(6, 8, 1) },
 };
 
 static double score_of(const struct cairn_request *r, const struct answer *a)
@@ -39,7 +46,7 @@ static double score_of(const struct cairn_request *r, const struct answer *a)
 	return sum / pow(a->num_ids, (double)r->length_penalty);
 }
 
-/* What is said of the tokens of a beam is what the model says. */
+/* Checks that the reported log-probabilities are those of the model. */
 static void check_logprobs(struct cairn_test *t, struct naive *n, const struct cairn_request *r,
 			   const struct answer *a)
 {
@@ -74,7 +81,7 @@ static void one_beam_search(struct cairn_test *t, struct cairn_engine *e, struct
 	r.num_stop_ids = c->num_stops;
 	r.sampling.min_new_tokens = c->min_new;
 	r.ignore_eos = !c->num_stops;
-	other = request(g, 15, 10, &greedy);	/* others go on meanwhile */
+	other = request(g, 15, 10, &greedy);	/* another request runs at the same time */
 	EXPECT(t, cairn_engine_submit(e, &r) == 0 && cairn_engine_submit(e, &other) == 0);
 	EXPECT(t, cairn_engine_run(e) == 0);
 	EXPECT(t, cairn_engine_verify(e) == 0);
@@ -91,7 +98,7 @@ static void one_beam_search(struct cairn_test *t, struct cairn_engine *e, struct
 		EXPECT(t, (a->end_token >= 0) == best[i].ended || !exact);
 		check_logprobs(t, n, &r, a);
 	}
-	/* where two ways round differently the beams may part; the best is about as good all the same */
+	/* Different rounding may choose different beams; the best one must still score about as well. */
 	if (answers[0].end_token < 0 && !best[0].ended &&
 	    !EXPECT(t, score_of(&r, answers) > best[0].score - 0.3))
 		cairn_note(t, "score %g, not %g", score_of(&r, answers), best[0].score);
@@ -148,7 +155,8 @@ static void beams_late_ref(struct cairn_test *t)
 	beams(t, "late_ref");
 }
 
-/* The tokens that come third to eighth after a prompt: of 8 candidates for 4 beams two are left. */
+/* Returns the third to eighth most likely tokens after a prompt: as end tokens they
+ * leave two of 8 candidates for 4 beams. */
 static void likely_tokens(struct cairn_test *t, struct naive *n, const struct cairn_request *r,
 			  int32_t *tokens)
 {
@@ -167,7 +175,7 @@ static void likely_tokens(struct cairn_test *t, struct naive *n, const struct ca
 	}
 }
 
-/* Many tokens end an answer: no beam is lost to them, nor its place to other requests. */
+/* Many end tokens: no beam is lost, and no other request takes a beam's place. */
 static void many_ends(struct cairn_test *t)
 {
 	struct cairn_engine_options opt = {
@@ -197,9 +205,9 @@ static void many_ends(struct cairn_test *t)
 		r.ignore_eos = 1;
 		if (!EXPECT(t, cairn_engine_create(&e, m, &opt) == 0))
 			break;
-		r.num_stop_ids = 29;	/* more than there are candidates */
+		r.num_stop_ids = 29;	/* more than there can be candidates */
 		EXPECT(t, cairn_engine_submit(e, &r) == -EINVAL);
-		EXPECT_CONTAINS(t, cairn_last_error(), "stop_ids: are 29, with beam_width 4 and 0 end-of-");
+		EXPECT_CONTAINS(t, cairn_last_error(), "stop_ids: 29 ids, beam_width 4 and 0 end-of-");
 		r.num_stop_ids = 6;
 		EXPECT(t, cairn_engine_submit(e, &r) == 0);
 		for (int i = 0; i < 12; i++) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * engine_chaos_test - everything at once: requests of all kinds come, are cancelled and stopped at random,
- * in pools too small for them, with and without the tiers below; every invariant is verified after each step,
- * and who was left in peace has the tokens of the naive way
+ * engine_chaos_test - requests of all kinds, submitted, cancelled and stopped at random
+ *
+ * The pools are too small for them, with and without host and disk tiers. Every invariant is checked after
+ * each step, and undisturbed requests must have the tokens of the naive computation.
  */
 #include <stdlib.h>
 
@@ -11,7 +12,7 @@
 
 enum { REQUESTS = 26, ANSWERS = 4 };
 
-struct guest {
+struct client {
 	struct cairn_request r;
 	struct answer answers[ANSWERS];
 	int32_t prompt[NAIVE_LEN];
@@ -23,7 +24,7 @@ static int below(struct cairn_test *t, int n)
 	return (int)(cairn_rand(t) % (uint64_t)n);
 }
 
-static void invite(struct cairn_test *t, const struct golden *g, struct guest *c)
+static void make_client(struct cairn_test *t, const struct golden *g, struct client *c)
 {
 	static const int32_t stops[] = { 20, 50, 80 };
 	int shared = below(t, 3) * 9, own = 1 + below(t, 30);
@@ -55,7 +56,7 @@ static void invite(struct cairn_test *t, const struct golden *g, struct guest *c
 	s->num_logprobs = below(t, 3);
 }
 
-static void check_guest(struct cairn_test *t, struct naive *n, struct guest *c)
+static void check_client(struct cairn_test *t, struct naive *n, struct client *c)
 {
 	struct naive_beam best[ANSWERS + 1];
 	int num_seqs = c->r.num_seqs ? c->r.num_seqs : 1, num = 0;
@@ -75,10 +76,10 @@ static void check_guest(struct cairn_test *t, struct naive *n, struct guest *c)
 	}
 }
 
-/* Something happens to somebody, or nothing. */
-static void disturb(struct cairn_test *t, struct cairn_engine *e, struct guest *guests)
+/* Sometimes cancels or stops a random request. */
+static void disturb(struct cairn_test *t, struct cairn_engine *e, struct client *clients)
 {
-	struct guest *c = &guests[below(t, REQUESTS)];
+	struct client *c = &clients[below(t, REQUESTS)];
 
 	if (!c->there || c->answers[0].num_finished || below(t, 6))
 		return;
@@ -89,7 +90,7 @@ static void disturb(struct cairn_test *t, struct cairn_engine *e, struct guest *
 		cairn_engine_stop(e, c->r.id, below(t, ANSWERS));
 }
 
-static void one_evening(struct cairn_test *t, struct cairn_model *m, struct naive *n, const struct golden *g)
+static void one_run(struct cairn_test *t, struct cairn_model *m, struct naive *n, const struct golden *g)
 {
 	struct cairn_engine_options opt = {
 		.max_batch = 4 + below(t, 5), .max_context = 96, .max_rows = 12 + below(t, 40),
@@ -97,7 +98,7 @@ static void one_evening(struct cairn_test *t, struct cairn_model *m, struct naiv
 		.recompute_ns = 100, .swap_ns = 1, .max_passes = below(t, 10), .max_queued = 12,
 		.disk_dir = cairn_tmpdir(t), .decode = CAIRN_DECODE_UNFUSED,
 	};
-	struct guest *guests = calloc(REQUESTS, sizeof(*guests));
+	struct client *clients = calloc(REQUESTS, sizeof(*clients));
 	struct cairn_engine_stats st;
 	struct cairn_engine *e;
 	int next = 0, busy = 1;
@@ -109,38 +110,38 @@ static void one_evening(struct cairn_test *t, struct cairn_model *m, struct naiv
 	if (!EXPECT(t, cairn_engine_create(&e, m, &opt) == 0))
 		goto out;
 	while (busy || next < REQUESTS) {
-		for (int come = below(t, 6) - 1; come > 0 && next < REQUESTS; come--, next++) {
-			struct guest *c = &guests[next];
+		for (int arrivals = below(t, 6) - 1; arrivals > 0 && next < REQUESTS; arrivals--, next++) {
+			struct client *c = &clients[next];
 			int ret;
 
-			invite(t, g, c);
+			make_client(t, g, c);
 			ret = cairn_engine_submit(e, &c->r);
 			c->there = ret == 0;
-			/* the queue is full, or it asks for more answers than run at once */
+			/* The queue is full, or the request has more answers than can run at once. */
 			EXPECT(t, ret == 0 || ret == -EAGAIN || (ret == -EINVAL && opt.max_batch < 8));
 		}
 		if (!EXPECT(t, cairn_engine_step(e, &busy) == 0) || !EXPECT(t, cairn_engine_verify(e) == 0))
 			break;
-		disturb(t, e, guests);
+		disturb(t, e, clients);
 	}
 	cairn_engine_stats(e, &st);
 	EXPECT(t, st.scheduler.num_running == 0 && st.scheduler.num_waiting == 0);
 	EXPECT(t, st.scheduler.device.num_seqs == 0 && st.scheduler.device.table_pages == 0);
 	for (int i = 0; i < REQUESTS; i++) {
-		int num_seqs = guests[i].r.num_seqs ? guests[i].r.num_seqs : 1;
+		int num_seqs = clients[i].r.num_seqs ? clients[i].r.num_seqs : 1;
 
 		for (int k = 0; k < num_seqs; k++)
-			EXPECT(t, guests[i].answers[k].num_finished == guests[i].there);
-		if (guests[i].there && !guests[i].disturbed)
-			check_guest(t, n, &guests[i]);
+			EXPECT(t, clients[i].answers[k].num_finished == clients[i].there);
+		if (clients[i].there && !clients[i].disturbed)
+			check_client(t, n, &clients[i]);
 	}
-	cairn_note(t, "%d pages of %d, %d on the host, %d on disk: %lld set back, %lld loaded, %lld fetched",
+	cairn_note(t, "%d pages of %d, %d on the host, %d on disk: %lld preempted, %lld loaded, %lld fetched",
 		   opt.num_pages, opt.page_size, opt.host_pages, opt.disk_pages,
 		   (long long)(st.scheduler.swapped + st.scheduler.recomputed),
 		   (long long)st.scheduler.loaded_tokens, (long long)st.scheduler.moves[CAIRN_MOVE_FETCH]);
 	cairn_engine_destroy(e);
 out:
-	free(guests);
+	free(clients);
 }
 
 static void chaos(struct cairn_test *t)
@@ -154,7 +155,7 @@ static void chaos(struct cairn_test *t)
 		return;
 	if (!naive_open(t, &n, g.dir)) {
 		for (int i = 0; i < 8; i++)
-			one_evening(t, m, &n, &g);
+			one_run(t, m, &n, &g);
 	}
 	naive_close(&n);
 	close_model(m, &g);

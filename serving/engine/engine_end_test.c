@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* engine_end_test - how requests end before their time */
+/* engine_end_test - requests that are cancelled, stopped or expire */
 #include <stdlib.h>
 
 #include "conformance/harness.h"
@@ -7,8 +7,8 @@
 #include "serving/engine/engine_end_test.h"
 
 /*
- * After k steps, for every k: waiting, with parts of the prompt computed, decoding, with tokens in flight.
- * From then on it has no row: the steps that are left are those of the others.
+ * Cancels after k steps, for every k: while the request waits, with part of its prompt computed, while it
+ * decodes and with tokens in flight. Later steps must have no row of it, only those of the other request.
  */
 static void cancelled_at_any_time(struct cairn_test *t)
 {
@@ -36,7 +36,7 @@ static void cancelled_at_any_time(struct cairn_test *t)
 		cairn_engine_stats(f.e, &before);
 		EXPECT(t, cairn_engine_step(f.e, &busy) == 0);
 		cairn_engine_stats(f.e, &after);
-		/* of two sequences less than two steps' rows: the bystander's alone */
+		/* only the bystander's rows: the cancelled sequences would add as many */
 		EXPECT(t, after.scheduler.rows - before.scheduler.rows <= 16);
 		EXPECT(t, after.scheduler.num_running <= 1);
 		for (int i = 0; i < 2; i++)
@@ -69,8 +69,8 @@ static void cancelled_by_itself(struct cairn_test *t)
 	close_engine(t, &f);
 }
 
-/* Of three answers: by on_token, by cairn_engine_stop() from there, and one, the last or first, before it has
- * begun. */
+/* Ends three answers: one by on_token, one by cairn_engine_stop() from on_token, and one, the last or the
+ * first, before its sequence is forked. */
 static void one_answer_stopped(struct cairn_test *t)
 {
 	struct cairn_request r;
@@ -93,7 +93,7 @@ static void one_answer_stopped(struct cairn_test *t)
 		a[1].id = r.id;
 		a[1].end_at = 6;
 		EXPECT(t, cairn_engine_submit(f.e, &r) == 0);
-		steps(t, &f, &a[0], early == 3 ? -1 : 0, 0);	/* a part of its prompt is computed */
+		steps(t, &f, &a[0], early == 3 ? -1 : 0, 0);	/* part of the prompt is computed */
 		if (early) {
 			EXPECT(t, cairn_engine_stop(f.e, r.id, early == 1 ? 2 : 0) == 0);
 			EXPECT(t, cairn_engine_stop(f.e, r.id, early == 1 ? 2 : 0) == -ENOENT);
@@ -121,7 +121,7 @@ static void stop_ids(struct cairn_test *t)
 	if (open_engine(t, &f, &small))
 		return;
 	r = request(&f.g, f.g.num_tokens, f.g.num_greedy, &a);
-	r.ignore_eos = 1;	/* of no effect on these */
+	r.ignore_eos = 1;	/* has no effect on stop_ids */
 	r.stop_ids = &f.g.greedy[7];
 	r.num_stop_ids = 1;
 	EXPECT(t, cairn_engine_submit(f.e, &r) == 0 && cairn_engine_run(f.e) == 0);
@@ -144,7 +144,7 @@ static void expired(struct cairn_test *t)
 		return;
 	submit_bystander(t, &f);
 	r = request(&f.g, 30, 20, &waiting);
-	r.deadline_ns = 1;	/* long past */
+	r.deadline_ns = 1;	/* long ago */
 	EXPECT(t, cairn_engine_submit(f.e, &r) == 0);
 	r = request(&f.g, 25, 90, &decoding);
 	r.ignore_eos = 1;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * engine_end_test - an engine with a bystander, whom the ends of others must not disturb. Include
- * conformance/harness.h first.
+ * engine_end_test - an engine with a bystander request that the ends of other requests must not disturb
+ *
+ * Include conformance/harness.h first.
  */
 #ifndef CAIRN_ENGINE_END_TEST_H
 #define CAIRN_ENGINE_END_TEST_H
@@ -13,7 +14,7 @@ struct fixture {
 	struct golden g;
 	struct cairn_model *m;
 	struct cairn_engine *e;
-	struct answer bystander;	/* a request that goes on undisturbed */
+	struct answer bystander;	/* answer of a request that runs undisturbed */
 };
 
 static inline int open_engine(struct cairn_test *t, struct fixture *f, const struct cairn_engine_options *opt)
@@ -58,7 +59,8 @@ static const struct cairn_engine_options small = {
 	.max_batch = 4, .max_context = 130, .max_rows = 16, .page_size = 4,
 };
 
-/* Steps until an answer has that many tokens (-1: until its request has started), or k of them. */
+/* Runs steps until an answer has num_ids tokens (-1: until its request
+ * has started); num_ids 0: runs k steps. */
 static inline void steps(struct cairn_test *t, struct fixture *f, const struct answer *a, int num_ids, int k)
 {
 	int busy = 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* engine_error_test - what the engine refuses, and what becomes of it when a table fails */
+/* engine_error_test - what the engine refuses, and how it handles a failing table */
 #include "conformance/harness.h"
 #include "serving/engine/engine_test.h"
 
@@ -68,12 +68,13 @@ static void bad_options(struct cairn_test *t)
 	close_model(m, &g);
 }
 
-/* A table whose operation fails at some moment: the step says so, in the table's words, and all is freed. */
+/* An operation of the table fails at some moment: the step returns the
+ * table's error, and all memory is freed. */
 static int countdown;
 
 static int failing_gemm(const struct cairn_gemm_args *args, void *stream)
 {
-	return countdown-- > 0 ? cairn_gemm_cpu(args, stream) : cairn_error(EIO, "the machine is on fire");
+	return countdown-- > 0 ? cairn_gemm_cpu(args, stream) : cairn_error(EIO, "an injected failure");
 }
 
 static void failing_table(struct cairn_test *t)
@@ -102,7 +103,7 @@ static void failing_table(struct cairn_test *t)
 		r.id++;
 		EXPECT(t, cairn_engine_submit(e, &r) == 0);
 		EXPECT(t, cairn_engine_run(e) == -EIO);
-		EXPECT_CONTAINS(t, cairn_last_error(), "cpu: gemm: the machine is on fire");
+		EXPECT_CONTAINS(t, cairn_last_error(), "cpu: gemm: an injected failure");
 		EXPECT(t, cairn_engine_step(e, &busy) == -EINVAL && a.num_finished == 0);
 		cairn_engine_destroy(e);
 	}
@@ -112,23 +113,23 @@ static void failing_table(struct cairn_test *t)
 static int failing_step(const struct cairn_decode_step_args *args, void *stream)
 {
 	return countdown-- > 0 ? cairn_decode_step_cpu(args, stream) :
-		cairn_error(EIO, "the machine is on fire");
+		cairn_error(EIO, "an injected failure");
 }
 
 static int refusing_step(const struct cairn_decode_step_args *args, void *stream)
 {
 	(void)stream;
 	return args->batch < countdown ? cairn_decode_step_ref(args, NULL) :
-		cairn_error(EOPNOTSUPP, "%d requests are too many for me", args->batch);
+		cairn_error(EOPNOTSUPP, "%d requests are too many", args->batch);
 }
 
 static int refusing_query(const struct cairn_decode_step_args *args, size_t *bytes)
 {
 	(void)bytes;
-	return cairn_error(EOPNOTSUPP, "%d requests are too many for me", args->batch);
+	return cairn_error(EOPNOTSUPP, "%d requests are too many", args->batch);
 }
 
-/* Two requests, greedy; what the run returns. */
+/* Runs two greedy requests; returns the engine's result. */
 static int run_two(struct cairn_test *t, struct cairn_model *m, const struct golden *g,
 		   enum cairn_decode_path decode, struct cairn_engine_stats *stats)
 {
@@ -150,7 +151,8 @@ static int run_two(struct cairn_test *t, struct cairn_model *m, const struct gol
 	return ret;
 }
 
-/* Tables without decode_step, with one that fails, and with ones that refuse a shape sooner or later. */
+/* Tables without decode_step, with a failing one, and with ones that
+ * refuse a shape in the call or in the query. */
 static void decode_paths(struct cairn_test *t)
 {
 	struct cairn_engine_stats stats;
@@ -165,19 +167,19 @@ static void decode_paths(struct cairn_test *t)
 	impl.decode_step = failing_step;
 	countdown = 5;
 	EXPECT(t, run_two(t, m, &g, CAIRN_DECODE_AUTO, &stats) == -EIO);
-	EXPECT_CONTAINS(t, cairn_last_error(), "cpu: decode_step: the machine is on fire");
+	EXPECT_CONTAINS(t, cairn_last_error(), "cpu: decode_step: an injected failure");
 
-	/* refused by the call: one request alone is taken, two are not */
+	/* Refused in the call: batch 1 is accepted, batch 2 is not. */
 	impl.decode_step = refusing_step;
 	impl.decode_step_workspace = NULL;
 	countdown = 2;
 	EXPECT(t, run_two(t, m, &g, CAIRN_DECODE_AUTO, &stats) == 0 && stats.fused_steps == 8);
 	EXPECT(t, run_two(t, m, &g, CAIRN_DECODE_GRAPH, &stats) == -EOPNOTSUPP);
-	EXPECT_CONTAINS(t, cairn_last_error(), "cpu: decode_step: 2 requests are too many for me");
+	EXPECT_CONTAINS(t, cairn_last_error(), "cpu: decode_step: 2 requests are too many");
 	impl.decode_step_workspace = refusing_query;
 	EXPECT(t, run_two(t, m, &g, CAIRN_DECODE_AUTO, &stats) == 0 && stats.fused_steps == 0);
 	EXPECT(t, run_two(t, m, &g, CAIRN_DECODE_GRAPH, &stats) == -EOPNOTSUPP);
-	EXPECT_CONTAINS(t, cairn_last_error(), "cpu: decode_step_workspace: 2 requests are too many for me");
+	EXPECT_CONTAINS(t, cairn_last_error(), "cpu: decode_step_workspace: 2 requests are too many");
 
 	impl.decode_step = NULL;
 	EXPECT(t, run_two(t, m, &g, CAIRN_DECODE_AUTO, &stats) == 0 && stats.fused_steps == 0);
@@ -194,7 +196,7 @@ static int no_number(const struct cairn_argmax_args *args, void *stream)
 	return 0;
 }
 
-/* An answer whose logits are no numbers ends alone, and the cache keeps nothing of it. */
+/* An answer whose logits are NaN ends alone, and the cache keeps nothing of it. */
 static void not_a_number(struct cairn_test *t)
 {
 	struct cairn_engine_options opt = {

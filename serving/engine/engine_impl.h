@@ -2,8 +2,8 @@
 /*
  * engine_impl - the state of the engine
  *
- * The scheduler knows a request by its handle: (generation, slot) in one number, never given twice, so that a
- * draw which comes home late cannot be taken for one of a request that has its place now.
+ * The scheduler identifies a request by its handle: (generation, slot) in one number, never reused, so that a
+ * late draw cannot be mistaken for one of the request that has the slot now.
  */
 #ifndef CAIRN_ENGINE_IMPL_H
 #define CAIRN_ENGINE_IMPL_H
@@ -15,26 +15,26 @@
 
 /* One answer to a request. */
 struct answer {
-	int live;			/* on_finish has not been called */
-	int stopping;			/* cairn_engine_stop() before it had a sequence */
+	int live;			/* on_finish has not been called yet */
+	int stopping;			/* cairn_engine_stop() was called before it had a sequence */
 	int failed;			/* no token could be drawn */
-	int32_t num_given;		/* to on_token */
-	int32_t end_token;		/* of the draw that stops it; -1: none */
-	int32_t slot;			/* the worker's counters of its tokens; -1: none */
+	int32_t num_given;		/* tokens passed to on_token */
+	int32_t end_token;		/* the token that ended it; -1: none */
+	int32_t slot;			/* the worker's token counters; -1: none */
 };
 
 struct beams;
 
 struct request {
-	struct request *next;		/* in its bucket */
-	struct cairn_request req;	/* its arrays lie behind the answers */
+	struct request *next;		/* next in its bucket */
+	struct cairn_request req;	/* stop_ids point behind the answers */
 	uint64_t handle;
-	int32_t num_answers, num_live;
-	int started, cancelled, bad;	/* bad: beams whose logits are no numbers */
-	/* of its logits */
+	int32_t num_answers, num_live;	/* all answers; those that are live */
+	int started, cancelled, bad;	/* bad: beams whose logits are NaN */
+	/* treatment of its logits */
 	int counts;			/* the tokens of its answers are counted */
-	int32_t *prompt;		/* to be counted, too; NULL: not so */
-	int32_t bias_at, forbidden_at, num_forbidden;
+	int32_t *prompt;		/* prompt tokens that count as well; NULL: none */
+	int32_t bias_at, forbidden_at, num_forbidden;	/* its lists on the device */
 	struct beams *beams;		/* NULL: no beam search */
 	struct answer answers[];	/* [num_answers] */
 };
@@ -44,7 +44,7 @@ struct draw {
 	int32_t index;
 };
 
-/* Whose tokens a flight of the worker draws. */
+/* The answers whose tokens a pass in flight draws. */
 struct engine_flight {
 	struct draw *draws;		/* [max_batch] */
 	int32_t num_draws;
@@ -61,15 +61,15 @@ struct cairn_engine {
 	struct cairn_tiers *tiers;
 	struct engine_flight flights[CAIRN_WORKER_FLIGHTS];
 	int first_flight;
-	struct { struct request *r; uint32_t generation; } *slots;
-	int32_t *free_slots, num_slots, num_free;
+	struct { struct request *r; uint32_t generation; } *slots;	/* [num_slots] */
+	int32_t *free_slots, num_slots, num_free;	/* free_slots: stack of num_free */
 	struct request *buckets[NUM_BUCKETS];	/* by the caller's id */
 	int32_t num_requests;
-	struct cairn_sched_event *events;	/* a copy: callbacks may call the scheduler */
+	struct cairn_sched_event *events;	/* a copy, because callbacks may call the scheduler */
 	int32_t events_room;
-	uint8_t *stops;				/* [max_batch] */
+	uint8_t *stops;				/* [max_batch], for cairn_scheduler_report() */
 	struct cairn_worker_treat *treats;	/* [max_batch], of the pass being built */
-	int32_t *count_slots, num_count_slots;	/* of the worker: those that are free */
+	int32_t *count_slots, num_count_slots;	/* free counter slots of the worker */
 	int failed;
 	struct cairn_engine_stats stats;
 };
@@ -86,7 +86,7 @@ int engine_treat_create(struct cairn_engine *e);
 int engine_treat_begin(struct cairn_engine *e, struct request *r, const struct cairn_request *from);
 void engine_treat_end(struct cairn_engine *e, struct request *r);
 void engine_treat_end_answer(struct cairn_engine *e, struct answer *a);
-/* Of the draw number `offset` of an answer. NULL: its logits are as they are. */
+/* Returns the treatment of draw number `offset` of an answer, or NULL if its logits are left as they are. */
 const struct cairn_worker_treat *engine_treat(struct cairn_engine *e, struct request *r, int32_t index,
 					      int32_t offset, struct cairn_worker_treat *place);
 
@@ -94,11 +94,11 @@ const struct cairn_worker_treat *engine_treat(struct cairn_engine *e, struct req
 int engine_check_beams(const struct cairn_engine *e, const struct cairn_request *r);
 int engine_beams_create(const struct cairn_engine *e, struct request *r);
 void engine_beams_destroy(struct beams *b);
-/* The likeliest tokens after one of its sequences: draw i of a pass. */
-int32_t engine_beams_candidates(const struct beams *b);	/* of each row */
+/* Takes the most likely tokens after one of its sequences, from draw i of a pass. */
+int32_t engine_beams_candidates(const struct beams *b);	/* tokens needed per row */
 void engine_beams_take(const struct cairn_engine *e, struct request *r, int32_t index,
 		       const struct cairn_worker_result *w, int32_t i);
-/* When all have drawn, and the scheduler has been told: which ones go on. */
+/* Once all beams have drawn and the scheduler has their tokens: chooses the next beams. */
 int engine_beams_advance(struct cairn_engine *e, struct request *r);
 
 #endif

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * engine_kv_test - where keys and values lie makes no difference: prefix hits, shared prompts, sequences that
- * give way, host memory and disk; and nothing is left when all is done
+ * engine_kv_test - where keys and values are stored makes no difference to the answers
+ *
+ * Prefix hits, shared prompts, preempted sequences, host memory and disk; and nothing may be left at the end.
  */
 #include <stdlib.h>
 
 #include "conformance/harness.h"
 #include "serving/engine/engine_naive_test.h"
 
-/* As many answers as a test wants, each next to those of its request. */
+/* A request with up to three answers, which are adjacent. */
 struct job {
 	struct cairn_request r;
 	struct answer answers[3];
 	int32_t prompt[NAIVE_LEN];
 };
 
-/* A prompt of its own, or the golden one's beginning followed by its own; drawn or greedy. */
+/* Makes a prompt of `shared` golden tokens followed by `own` random ones; sampled or greedy. */
 static void make_job(struct cairn_test *t, const struct golden *g, struct job *j, int shared, int own,
 		     int max_new)
 {
@@ -47,7 +48,7 @@ static void check_job(struct cairn_test *t, struct naive *n, struct job *j, cons
 	}
 }
 
-/* Steps to the end, verifying everything after each. */
+/* Runs to the end and checks all invariants after each step. */
 static void run_verified(struct cairn_test *t, struct cairn_engine *e)
 {
 	int busy = 1;
@@ -58,7 +59,7 @@ static void run_verified(struct cairn_test *t, struct cairn_engine *e)
 	}
 }
 
-/* When no request is there, only the tree refers to pages. */
+/* Without requests, only the tree refers to pages. */
 static void nothing_left(struct cairn_test *t, struct cairn_engine *e)
 {
 	struct cairn_engine_stats st;
@@ -79,23 +80,32 @@ struct setting {
 #define ENGINE	.max_context = 120, .decode = CAIRN_DECODE_UNFUSED
 #define CROWD	ENGINE, .max_batch = 8, .max_rows = 17, .page_size = 4
 #define PREFIX	ENGINE, .max_batch = 4, .max_rows = 32, .page_size = 4, .max_passes = 8
-/* memory for less than is let in */
+/* less memory than the admitted requests need */
 #define SCARCE	ENGINE, .max_batch = 6, .max_rows = 32, .page_size = 4, .num_pages = 30, .expected_new = 1
 #define SWAPPED	SCARCE, .host_pages = 60, .recompute_ns = 100, .swap_ns = 1
 
 static const struct setting settings[] = {
-	{ { CROWD }, 12, 0, 30, 12, 1, 0, "chunks" },
-	{ { CROWD, .in_turn = 1 }, 8, 0, 30, 12, 1, 0, "in turn" },
-	{ { ENGINE, .max_batch = 12, .max_rows = 64, .max_passes = 9 }, 16, 30, 20, 12, 1, 0, "more than 8" },
-	{ { PREFIX }, 10, 37, 9, 10, 1, 0, "prefix" },
-	{ { PREFIX, .cache_grain = 1 }, 10, 37, 9, 10, 1, 0, "prefix to the token" },
-	{ { PREFIX, .cache_grain = -1 }, 6, 37, 9, 10, 1, 0, "no cache" },
-	{ { ENGINE, .max_batch = 6, .max_rows = 32, .page_size = 4 }, 6, 10, 12, 12, 3, 0, "three answers" },
-	{ { SCARCE }, 8, 0, 20, 24, 1, 0, "recompute" },
-	{ { SCARCE }, 5, 0, 16, 24, 2, 0, "recompute of two answers" },
-	{ { SWAPPED }, 8, 0, 20, 24, 1, 0, "swap" },
-	{ { SWAPPED }, 8, 0, 20, 24, 1, 1, "swap and keep" },
-	{ { SCARCE, .host_pages = 24, .disk_pages = 80 }, 10, 8, 20, 20, 1, 1, "disk" },
+	{ .opt = { CROWD }, .num_jobs = 12, .own = 30, .max_new = 12, .num_seqs = 1, .what = "chunks" },
+	{ .opt = { CROWD, .in_turn = 1 }, .num_jobs = 8, .own = 30, .max_new = 12, .num_seqs = 1,
+	  .what = "in turn" },
+	{ .opt = { ENGINE, .max_batch = 12, .max_rows = 64, .max_passes = 9 }, .num_jobs = 16, .shared = 30,
+	  .own = 20, .max_new = 12, .num_seqs = 1, .what = "more than 8" },
+	{ .opt = { PREFIX }, .num_jobs = 10, .shared = 37, .own = 9, .max_new = 10, .num_seqs = 1,
+	  .what = "prefix" },
+	{ .opt = { PREFIX, .cache_grain = 1 }, .num_jobs = 10, .shared = 37, .own = 9, .max_new = 10,
+	  .num_seqs = 1, .what = "prefix to the token" },
+	{ .opt = { PREFIX, .cache_grain = -1 }, .num_jobs = 6, .shared = 37, .own = 9, .max_new = 10,
+	  .num_seqs = 1, .what = "no cache" },
+	{ .opt = { ENGINE, .max_batch = 6, .max_rows = 32, .page_size = 4 }, .num_jobs = 6, .shared = 10,
+	  .own = 12, .max_new = 12, .num_seqs = 3, .what = "three answers" },
+	{ .opt = { SCARCE }, .num_jobs = 8, .own = 20, .max_new = 24, .num_seqs = 1, .what = "recompute" },
+	{ .opt = { SCARCE }, .num_jobs = 5, .own = 16, .max_new = 24, .num_seqs = 2,
+	  .what = "recompute of two answers" },
+	{ .opt = { SWAPPED }, .num_jobs = 8, .own = 20, .max_new = 24, .num_seqs = 1, .what = "swap" },
+	{ .opt = { SWAPPED }, .num_jobs = 8, .own = 20, .max_new = 24, .num_seqs = 1, .keep = 1,
+	  .what = "swap and keep" },
+	{ .opt = { SCARCE, .host_pages = 24, .disk_pages = 80 }, .num_jobs = 10, .shared = 8, .own = 20,
+	  .max_new = 20, .num_seqs = 1, .keep = 1, .what = "disk" },
 };
 
 static void one_setting(struct cairn_test *t, const char *table, const struct setting *s,
@@ -114,7 +124,7 @@ static void one_setting(struct cairn_test *t, const char *table, const struct se
 	for (int i = 0; i < s->num_jobs; i++) {
 		make_job(t, g, &jobs[i], s->shared, 1 + (int)(cairn_rand(t) % (uint64_t)s->own), s->max_new);
 		jobs[i].r.num_seqs = i % 2 ? s->num_seqs : 1;
-		/* of the prompt's last token each computes the row */
+		/* each answer computes the row of the prompt's last token */
 		shares_a_page |= jobs[i].r.num_seqs > 1 && (jobs[i].r.num_prompt - 1) % page;
 		jobs[i].r.keep = s->keep;
 		EXPECT(t, cairn_engine_submit(e, &jobs[i].r) == 0);
@@ -126,11 +136,11 @@ static void one_setting(struct cairn_test *t, const char *table, const struct se
 		check_job(t, n, &jobs[i], s->what);
 	for (int i = 0; i < s->num_jobs; i++)
 		EXPECT(t, jobs[i].answers[0].num_ids == s->max_new && jobs[i].answers[0].cached >= 0);
-	/* what is to be tried has happened */
+	/* Check that the situation under test has occurred. */
 	if (s->shared >= 30)
 		EXPECT(t,
 		       (st.scheduler.hit_tokens >= whole * (s->num_jobs - 1)) == (s->opt.cache_grain >= 0));
-	if (shares_a_page && !s->opt.num_pages)	/* memory is scarce: one may give way before it writes */
+	if (shares_a_page && !s->opt.num_pages)	/* memory is scarce: one may be preempted before it writes */
 		EXPECT(t, st.scheduler.moves[CAIRN_MOVE_COPY] > 0);
 	if (!strncmp(s->what, "recompute", 9))
 		EXPECT(t, st.scheduler.recomputed > 0 && st.scheduler.swapped == 0);
@@ -159,7 +169,8 @@ static void everywhere(struct cairn_test *t, const char *table)
 		for (size_t i = 0; i < ARRAY_SIZE(settings); i++)
 			one_setting(t, table, &settings[i], m, &n, &g);
 	}
-	/* the same when pages leave behind a pass; and by copies, as of a table that has nothing else */
+	/* The same with offload after the pass instead of by layer; then with plain
+	 * copies, for a table without kv_move. */
 	impl.stream_wait = NULL;
 	for (size_t i = ARRAY_SIZE(settings) - 2; i < ARRAY_SIZE(settings); i++)
 		one_setting(t, table, &settings[i], m, &n, &g);
@@ -172,9 +183,10 @@ static void everywhere(struct cairn_test *t, const char *table)
 }
 
 /*
- * A conversation: the answer to the first prompt and some more is the second one. What it finds: on the
- * device; in host memory, when others have taken the device's pages; on disk, when they have taken those,
- * too. It comes twice at once: the second finds what the first has asked the disk for, before it is there.
+ * A conversation: the first prompt, its answer and some more tokens are the second prompt. It finds its
+ * prefix on the device; in host memory, after other requests have taken the device pages; or on disk, after
+ * they have taken the host pages as well. The second prompt is submitted twice at once: the second copy finds
+ * what the first has requested from the disk before it has arrived.
  */
 static void conversation(struct cairn_test *t, const char *table)
 {
@@ -243,7 +255,7 @@ out:
 	free(other);
 }
 
-/* Tenants with other salts find nothing of each other's. */
+/* Requests with different salts do not find each other's prefixes. */
 static void salts(struct cairn_test *t)
 {
 	struct cairn_engine_options opt = { ENGINE, .max_batch = 2, .page_size = 4 };

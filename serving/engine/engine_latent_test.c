@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * engine_latent_test - the engine on models with latent attention where the table lacks some operations of
- * their list: every pass is decode_step, and a prompt goes token by token
+ * engine_latent_test - latent-attention models on a table that lacks operations of their list
+ *
+ * Every pass is then a decode_step, and a prompt is computed token by token.
  */
 #include "conformance/harness.h"
 #include "serving/engine/engine_test.h"
@@ -25,8 +26,8 @@ static int open_latent(struct cairn_test *t, const char *table, const char *name
 }
 
 /*
- * Greedy tokens are those of transformers, in one pass for each token but the last. A table need not have the
- * persistent form for such models, but says so when the engine is made.
+ * Greedy tokens match transformers, in one pass per token except the last. A table need not have the
+ * persistent form for such models, but must refuse it when the engine is created.
  */
 static void greedy(struct cairn_test *t, const char *table, const char *name)
 {
@@ -64,7 +65,7 @@ static void greedy(struct cairn_test *t, const char *table, const char *name)
 		cairn_engine_stats(e, &stats);
 		EXPECT(t, stats.prompt_tokens == g.num_tokens && stats.new_tokens == g.num_greedy);
 		EXPECT(t, stats.steps == passes && stats.fused_steps == passes);
-		/* the first warms up, the second captures */
+		/* the first pass warms up, the second captures */
 		EXPECT(t, stats.graph_steps ==
 			  (on_device(&impl) && !opts[i].no_graphs ? passes - 1 : 0));
 		cairn_engine_destroy(e);
@@ -73,9 +74,8 @@ static void greedy(struct cairn_test *t, const char *table, const char *name)
 }
 
 /*
- * Requests that enter and leave at different times, so that a pass draws for some of its rows and not for
- * others, and some of them sampled: the greedy ones get their tokens all the same, a sampled one those of its
- * seed.
+ * Requests that start and end at different times, so that a pass draws for only some of its rows; some are
+ * sampled. Greedy requests must still get their tokens, and sampled ones those of their seed.
  */
 static void mixed(struct cairn_test *t, const char *table, const char *name)
 {
@@ -107,7 +107,7 @@ static void mixed(struct cairn_test *t, const char *table, const char *name)
 		EXPECT(t, is_golden(&plain[i], &g, lengths[i]));
 	EXPECT(t, hot[0].num_ids == 20 && hot[1].num_ids == 20);
 	EXPECT(t, memcmp(hot[0].ids, g.greedy, (size_t)g.num_greedy * sizeof(*g.greedy)));
-	/* the last is at home in the pages that others left */
+	/* The last request reuses pages that others have freed. */
 	r = request(&g, g.num_tokens, g.num_greedy, &plain[0]);
 	EXPECT(t, cairn_engine_submit(e, &r) == 0 && cairn_engine_run(e) == 0);
 	EXPECT(t, is_golden(&plain[0], &g, g.num_greedy));
@@ -122,7 +122,7 @@ static int no_latent(const struct cairn_decode_step_args *args, size_t *bytes)
 	return cairn_error(EOPNOTSUPP, "decode_step: head_dim: %d is not 64 or 128", args->head_dim);
 }
 
-/* What an engine cannot do it says when it is made. */
+/* An engine refuses unsupported options when it is created. */
 static void refused(struct cairn_test *t)
 {
 	static const struct { struct cairn_engine_options opt; const char *text; } rows[] = {
@@ -143,7 +143,7 @@ static void refused(struct cairn_test *t)
 		EXPECT(t, cairn_engine_create(&e, m, &rows[i].opt) == -EOPNOTSUPP);
 		EXPECT_CONTAINS(t, cairn_last_error(), rows[i].text);
 	}
-	/* a table from before latent attention */
+	/* a table built before latent attention existed */
 	impl.decode_step_workspace = no_latent;
 	EXPECT(t, cairn_engine_create(&e, m, &one) == -EOPNOTSUPP);
 	EXPECT_CONTAINS(t, cairn_last_error(), "cpu: decode_step_workspace: decode_step: head_dim: 192");

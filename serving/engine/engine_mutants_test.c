@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * engine_mutants_test - would it be noticed? Each mutant is a table with one operation that does less than it
- * says, of those that only an engine calls. The same requests that all tables answer as the naive way does
- * must then be answered otherwise.
+ * engine_mutants_test - checks that the engine tests detect broken operations
+ *
+ * Each mutant is a table in which one operation that only an engine calls does less than it should. The
+ * requests, which every correct table answers like the naive computation, must then get different answers.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -27,7 +28,7 @@ static int last_move_lost(const struct cairn_kv_move_args *args, void *stream)
 	return cairn_kv_move_ref(&less, stream);
 }
 
-/* Of pages that are copied: those to and from slots are whole. */
+/* Only for page-to-page copies; moves to and from slots are complete. */
 static int other_layers_not_copied(const struct cairn_kv_move_args *args, void *stream)
 {
 	struct cairn_kv_move_args first = *args;
@@ -119,7 +120,8 @@ static const struct mutant {
 	MUTANT(logprobs, of_the_first_row),
 };
 
-/* Requests of which each needs something of the above; several rounds, so that counters are used again. */
+/* Makes requests that each depend on some of the operations above; used for
+ * several rounds, so that counters are reused. */
 static void make_requests(const struct golden *g, struct cairn_request *reqs, struct answer (*answers)[2],
 			  int round)
 {
@@ -163,7 +165,7 @@ static int same_answer(struct cairn_test *t, struct naive *n, const struct cairn
 	return 1;
 }
 
-/* How many answers are not what they are to be. */
+/* Returns how many answers differ from the naive ones. */
 static int run(struct cairn_test *t, struct cairn_model *m, struct naive *n, const struct golden *g)
 {
 	struct cairn_engine_options opt = {

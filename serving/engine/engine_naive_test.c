@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* engine_naive_test - computes expected answers and beams the simplest way (engine_naive_test.h) */
 #include <math.h>
 #include <stdlib.h>
 
@@ -111,7 +112,7 @@ void naive_log_softmax(const struct naive *n, const float *logits, double *logpr
 		logprobs[j] = (double)logits[j] - most - log(sum);
 }
 
-/* What the engine's documentation says of keys: of (seed, 0) the seed itself. */
+/* The key of each answer; for answer 0 it is the seed itself. Must match key_of() in engine_step.c. */
 static uint64_t key_of(uint64_t seed, int index)
 {
 	uint64_t z = seed + (uint64_t)index * 0x9e3779b97f4a7c15u;
@@ -179,7 +180,7 @@ void naive_judge(struct cairn_test *t, struct naive *n, const struct cairn_reque
 		for (int j = 0; j < n->vocab; j++)
 			most = fmaxf(most, logits[j]);
 		if (!EXPECT(t, (double)logits[tokens[len]] >= (double)most - slack)) {
-			cairn_note(t, "token %d is %d with %g, %g leads", i, tokens[len],
+			cairn_note(t, "token %d is %d with logit %g, the maximum is %g", i, tokens[len],
 				   (double)logits[tokens[len]], (double)most);
 			return;
 		}
@@ -211,7 +212,7 @@ static void keep(struct naive_beam *best, int *num, int width, const struct naiv
 	*num += *num < width;
 }
 
-/* All continuations of all beams, sorted. */
+/* Computes all continuations of all beams, sorted by sum. */
 static int expand(struct cairn_test *t, struct naive *n, const struct cairn_request *r,
 		  const struct naive_beam *beams, int num, struct next *all)
 {

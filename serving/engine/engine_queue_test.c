@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* engine_queue_test - what the queue takes, what callbacks submit, and what is left of an engine's work */
+/* engine_queue_test - limits of the queue, submission from callbacks, and destruction with work in flight */
 #include "conformance/harness.h"
 #include "serving/engine/engine_end_test.h"
 
@@ -17,7 +17,7 @@ static void queue_is_bounded(struct cairn_test *t)
 	r = request(&f.g, 20, 4, &a[0]);
 	EXPECT(t, cairn_engine_submit(f.e, &r) == 0);
 	EXPECT(t, cairn_engine_submit(f.e, &r) == -EINVAL);
-	EXPECT_CONTAINS(t, cairn_last_error(), "is there already");
+	EXPECT_CONTAINS(t, cairn_last_error(), "already exists");
 	r = request(&f.g, 31, 4, &a[1]);
 	EXPECT(t, cairn_engine_submit(f.e, &r) == -EAGAIN);
 	EXPECT_CONTAINS(t, cairn_last_error(), "queue is full");
@@ -31,7 +31,7 @@ static void queue_is_bounded(struct cairn_test *t)
 	close_engine(t, &f);
 }
 
-/* From on_finish the next request, with the same id: a chain of them. */
+/* on_finish submits the next request with the same id. */
 struct chain {
 	struct cairn_engine *e;
 	struct cairn_request r;
@@ -70,7 +70,7 @@ static void submitted_by_callbacks(struct cairn_test *t)
 	close_engine(t, &f);
 }
 
-/* An engine that is destroyed in the middle of everything leaves nothing behind (seen by the sanitizers). */
+/* An engine destroyed at any time leaks nothing (checked by the sanitizers). */
 static void destroyed_at_any_time(struct cairn_test *t)
 {
 	struct cairn_engine_options opt = small;

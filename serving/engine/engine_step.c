@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * engine_step - a plan, carried out while the pass before runs
+ * engine_step - forms and launches a plan while the previous pass runs
  *
  *   step n     plan n | launch pass n, behind pass n-1 | wait for pass n-1 | its tokens: callbacks, report
  *   device     [---------- pass n-1 ----------][---------- pass n ----------]
  *
- * The plan names tokens that pass n-1 has not drawn yet by their draws (follows); that an answer has ended is
- * seen one pass late, and the row it still had is thrown away. A step in turn (in_turn) launches, waits,
- * reports. Rows that wait for their own tokens, beams, are in every other pass.
+ * The plan names tokens that pass n-1 has not drawn yet by their draws (follows). The end of an answer is
+ * noticed one pass late, and its row in flight is dropped. A step with in_turn launches, waits and reports.
+ * Beams, whose rows need their own last token, run in every other pass.
  *
- * Host and device work in the order of the plans: what a plan says of pages is so when its pass begins, since
- * all passes and all moves are on one stream. Page tables are copied when a pass is built.
+ * Host and device work in the order of the plans: what a plan says about pages holds when its pass starts,
+ * because all passes and moves are ordered on one stream. Page tables are copied when a pass is built.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -31,8 +31,9 @@ int engine_is_end(const struct cairn_engine *e, const struct request *r, int32_t
 	return 0;
 }
 
-/* Sequences of a beam search come and go; that all of them are gone is told of all answers. */
-static void tell_beams(struct cairn_engine *e, struct request *r, int what)
+/* Sequences of a beam search end one by one without a callback; when the whole search is cancelled or
+ * expires, reports each answer of the request as ended. */
+static void report_beams(struct cairn_engine *e, struct request *r, int what)
 {
 	enum cairn_finish why = what == CAIRN_SCHED_EXPIRED ? CAIRN_FINISH_EXPIRED : CAIRN_FINISH_CANCELLED;
 	int32_t num = r->num_answers;
@@ -43,8 +44,8 @@ static void tell_beams(struct cairn_engine *e, struct request *r, int what)
 		engine_finish(e, r, i, why, -1);
 }
 
-/* Tells of what has ended. Callbacks may call the scheduler: its events are copied first. */
-static int tell(struct cairn_engine *e)
+/* Reports answers that have ended. The events are copied first, because callbacks may call the scheduler. */
+static int report_ends(struct cairn_engine *e)
 {
 	static const enum cairn_finish why[] = {
 		[CAIRN_SCHED_STOP] = CAIRN_FINISH_STOP, [CAIRN_SCHED_LENGTH] = CAIRN_FINISH_LENGTH,
@@ -75,7 +76,7 @@ static int tell(struct cairn_engine *e)
 				continue;
 			r = engine_find(e, now->request);
 			if (r && r->beams)
-				tell_beams(e, r, now->what);
+				report_beams(e, r, now->what);
 			else if (r && now->index < r->num_answers && r->answers[now->index].live)
 				engine_finish(e, r, now->index,
 					      r->answers[now->index].failed ? CAIRN_FINISH_FAILED :
@@ -84,7 +85,8 @@ static int tell(struct cairn_engine *e)
 	}
 }
 
-/* One drawn token. Returns whether it ends its answer: 2 when nothing of that is to be kept. */
+/* Processes one drawn token. Returns 1 if it ends its answer, 2 if
+ * moreover its KV must not be kept, else 0. */
 static int take_token(struct cairn_engine *e, const struct draw *d, const struct cairn_worker_result *w,
 		      int32_t i)
 {
@@ -117,13 +119,14 @@ static int take_token(struct cairn_engine *e, const struct draw *d, const struct
 		token.num_top = r->req.sampling.num_logprobs - 1;
 		token.top = w->top + (size_t)i * (size_t)w->k;
 		token.top_logprob = w->top_logprob + (size_t)i * (size_t)w->k;
-		while (token.num_top && token.top[token.num_top - 1] < 0)	/* a small vocabulary */
+		/* a vocabulary smaller than k */
+		while (token.num_top && token.top[token.num_top - 1] < 0)
 			token.num_top--;
 	}
 	return r->req.on_token && r->req.on_token(r->req.ctx, d->index, &token) ? 1 : 0;
 }
 
-/* Waits for the oldest pass and hands its tokens out. */
+/* Waits for the oldest pass and processes its tokens. */
 static int collect(struct cairn_engine *e)
 {
 	struct engine_flight *f = &e->flights[e->first_flight];
@@ -137,7 +140,7 @@ static int collect(struct cairn_engine *e)
 	for (int32_t i = 0; i < w.num_tokens; i++)
 		e->stops[i] = (uint8_t)take_token(e, &f->draws[i], &w, i);
 	CAIRN_TRY(cairn_scheduler_report(e->scheduler, w.tokens, e->stops));
-	CAIRN_TRY(tell(e));
+	CAIRN_TRY(report_ends(e));
 	for (int32_t i = 0; i < w.num_tokens; i++) {
 		struct request *r = engine_find(e, f->draws[i].handle);
 
@@ -148,7 +151,7 @@ static int collect(struct cairn_engine *e)
 	return 0;
 }
 
-/* Answers draw with keys of their own; the first one with the request's. */
+/* Each answer draws with its own key; the first answer's key is the request's seed. */
 static uint64_t key_of(uint64_t seed, int32_t index)
 {
 	uint64_t z = seed + (uint64_t)index * 0x9e3779b97f4a7c15u;
@@ -201,7 +204,8 @@ static int launch(struct cairn_engine *e, const struct cairn_step_plan *p)
 	if (cairn_tiers_by_layer(e->tiers))
 		cairn_worker_on_layer(e->worker, cairn_tiers_layer, e->tiers);
 	CAIRN_TRY(cairn_worker_launch(e->worker));
-	for (int32_t i = 0; i < p->num_items; i++) {	/* may cancel it: not before its rows are built */
+	/* Only now, with the rows built: a callback may cancel the request. */
+	for (int32_t i = 0; i < p->num_items; i++) {
 		struct request *r = engine_find(e, p->items[i].request);
 
 		if (!r || r->started)
@@ -213,7 +217,7 @@ static int launch(struct cairn_engine *e, const struct cairn_step_plan *p)
 	return 0;
 }
 
-/* Tells the scheduler whose pages have come from the disk. */
+/* Reports the requests whose pages have arrived from the disk to the scheduler. */
 static int take_fetched(struct cairn_engine *e)
 {
 	uint64_t request;
@@ -221,7 +225,7 @@ static int take_fetched(struct cairn_engine *e)
 
 	while (cairn_tiers_fetched(e->tiers, &request)) {
 		ret = cairn_scheduler_fetched(e->scheduler, request);
-		if (ret && ret != -ENOENT)	/* -ENOENT: it has been cancelled meanwhile */
+		if (ret && ret != -ENOENT)	/* -ENOENT: cancelled meanwhile */
 			return ret;
 	}
 	return 0;
@@ -233,7 +237,7 @@ static int step(struct cairn_engine *e, int *busy)
 	int64_t start = cairn_clock_ns(), planned;
 
 	CAIRN_TRY(take_fetched(e));
-	CAIRN_TRY(tell(e));
+	CAIRN_TRY(report_ends(e));
 	CAIRN_TRY(cairn_scheduler_plan(e->scheduler, start, &p));
 	planned = cairn_clock_ns();
 	e->stats.plan_ns += planned - start;
@@ -242,11 +246,12 @@ static int step(struct cairn_engine *e, int *busy)
 		CAIRN_TRY(launch(e, p));
 	CAIRN_TRY(cairn_tiers_after(e->tiers, p));
 	e->stats.launch_ns += cairn_clock_ns() - planned;
-	CAIRN_TRY(tell(e));
-	/* one stays in flight, to be followed; when nothing can follow it is waited for */
+	CAIRN_TRY(report_ends(e));
+	/* Leave one pass in flight for the next plan to follow; if this plan is
+	 * empty, nothing follows: collect it. */
 	if (cairn_worker_in_flight(e->worker) > (p->num_items && !e->opt.in_turn))
 		CAIRN_TRY(collect(e));
-	else if (!p->num_items && e->num_requests)	/* all that there are wait for the disk */
+	else if (!p->num_items && e->num_requests)	/* all requests wait for the disk */
 		CAIRN_TRY(cairn_tiers_wait(e->tiers));
 	*busy = e->num_requests > 0 || cairn_worker_in_flight(e->worker) > 0;
 	return 0;

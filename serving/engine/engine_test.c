@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* engine_test - greedy, batched, sampled and stopped requests through the engine, on every table */
 #include <stdlib.h>
 
 #include "conformance/harness.h"
@@ -10,7 +11,7 @@ static int same(const struct answer *a, const struct answer *b)
 	       !memcmp(a->ids, b->ids, (size_t)a->num_ids * sizeof(*a->ids));
 }
 
-/* One request through an engine of its own. */
+/* Runs one request alone, in its own engine. */
 static void alone(struct cairn_test *t, struct cairn_model *m, enum cairn_decode_path decode,
 		  const struct cairn_request *r)
 {
@@ -25,9 +26,8 @@ static void alone(struct cairn_test *t, struct cairn_model *m, enum cairn_decode
 }
 
 /*
- * Greedy tokens are those of transformers, whatever the chunks, page sizes, with or without graphs, and
- * whether a decoding step is one operation or a list of them: the golden prompts are such that the best
- * logit leads by more than rounding can make up.
+ * Greedy tokens match transformers with any chunk and page size, with or without graphs, and on both decode
+ * paths: the golden prompts were chosen so that the margin of the best logit exceeds rounding errors.
  */
 static void greedy(struct cairn_test *t, const char *table, const char *name)
 {
@@ -61,14 +61,14 @@ static void greedy(struct cairn_test *t, const char *table, const char *name)
 		EXPECT(t, !memcmp(a.ids, g.greedy, (size_t)g.num_greedy * sizeof(*g.greedy)));
 		cairn_engine_stats(e, &stats);
 		EXPECT(t, stats.prompt_tokens == g.num_tokens && stats.new_tokens == g.num_greedy);
-		/* no pass too many: the last token of the prompt draws the first new one */
+		/* No extra pass: the prompt's last token draws the first new one. */
 		chunk = opts[i].max_rows ? opts[i].max_rows : 1024;
 		EXPECT(t, stats.steps == (g.num_tokens + chunk - 1) / chunk + g.num_greedy - 1);
-		/* all steps that read no prompt, but of a prompt's last chunk of one row */
+		/* All steps without prompt rows, and a prompt's last chunk if it has one row. */
 		fused = opts[i].decode != CAIRN_DECODE_UNFUSED && impl.decode_step;
 		EXPECT(t, stats.fused_steps == (fused ? g.num_greedy - 1 + (g.num_tokens % chunk == 1) : 0));
-		/* the first decoding step warms up, the second captures; where the first finds too small a
-		 * workspace, as late's are, the next ones do */
+		/* The first decoding step warms up, the second captures. Where the first finds its
+		 * workspace too small, as on table late, everything is one step later. */
 		captured = on_device(&impl) && !opts[i].no_graphs ? g.num_greedy - 2 : 0;
 		EXPECT(t, stats.graph_steps == captured ||
 			  (!strcmp(table, "late") && captured && stats.graph_steps == captured - 1));
@@ -87,8 +87,8 @@ GREEDY(cuda)
 GREEDY(late)
 
 /*
- * Twenty requests of all lengths, greedy and sampled, in an engine that holds five at a time and has pages
- * for fewer: each gets the tokens it gets alone, as long as its passes round alike.
+ * Twenty requests of all lengths, greedy and sampled, in an engine that runs five at a time and has pages for
+ * fewer: each must get the tokens it gets alone, because all passes round alike.
  */
 static void batch_is_alone(struct cairn_test *t, const char *table)
 {
@@ -176,7 +176,7 @@ static void sampling(struct cairn_test *t, const char *table, enum cairn_decode_
 	r.sampling.seed = 12;
 	alone(t, m, decode, &r);
 	EXPECT(t, !same(&a, &c));
-	/* so hot that all tokens are about as likely: each draw has a random number of its own */
+	/* So hot that all tokens are about equally likely: each draw must use a different random number. */
 	memset(&hot, 0, sizeof(hot));
 	r.ctx = &hot;
 	r.sampling.temperature = 1e4f;
@@ -185,7 +185,7 @@ static void sampling(struct cairn_test *t, const char *table, enum cairn_decode_
 		met[hot.ids[i] * 8 / m->config.vocab_size]++;
 	for (int i = 0; i < 8; i++)
 		EXPECT(t, met[i] >= 1 && met[i] <= 12);
-	/* the one best token, whatever the temperature */
+	/* top_k 1 gives the best token at any temperature. */
 	memset(&top1, 0, sizeof(top1));
 	r.ctx = &top1;
 	r.sampling.top_k = 1;
@@ -233,7 +233,7 @@ static void sampling_unfused_late(struct cairn_test *t)
 	sampling(t, "late", CAIRN_DECODE_UNFUSED);
 }
 
-/* Ends: an end-of-sequence token, a callback that says stop, and neighbours that go on undisturbed. */
+/* Ends by an end-of-sequence token and by a callback, while other requests continue undisturbed. */
 static void stops(struct cairn_test *t, const char *table)
 {
 	struct cairn_engine_options opt = { .max_batch = 4, .max_context = 256 };
@@ -251,7 +251,7 @@ static void stops(struct cairn_test *t, const char *table)
 		close_model(m, &g);
 		return;
 	}
-	for (int round = 0; round < 2; round++) {	/* an engine is as good as new when it has finished */
+	for (int round = 0; round < 2; round++) {	/* a finished engine must be reusable */
 		r = request(&g, g.num_tokens, g.num_greedy, &eos);
 		EXPECT(t, cairn_engine_submit(e, &r) == 0);
 		r = request(&g, g.num_tokens, g.num_greedy, &cancelled);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * engine_test - requests whose answers are written down. Include conformance/harness.h first.
+ * engine_test - requests that record their answers
+ *
+ * Include conformance/harness.h first.
  */
 #ifndef CAIRN_ENGINE_TEST_H
 #define CAIRN_ENGINE_TEST_H
@@ -10,18 +12,18 @@
 
 #define MAX_NEW	64
 
-/* What came of an answer. Those of one request lie in a row. */
+/* A recorded answer. The answers of one request are adjacent. */
 struct answer {
 	int32_t ids[MAX_NEW];
 	int num_ids, stop_at, num_finished;
 	enum cairn_finish why;
 	int32_t end_token;
-	int32_t cached;			/* as on_started said; -1: it has not */
+	int32_t cached;			/* from on_started; -1: not called yet */
 	float logprob[MAX_NEW];
 	int num_top[MAX_NEW];
 	int32_t top[MAX_NEW][CAIRN_MAX_LOGPROBS];
 	float top_logprob[MAX_NEW][CAIRN_MAX_LOGPROBS];
-	/* from on_token, when so many tokens have come: cancels the request, or stops this answer */
+	/* From on_token, at that many tokens: cancels the request, or stops this answer. */
 	struct cairn_engine *engine;
 	uint64_t id;
 	int cancel_at, end_at;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * engine_treat - what requests want done to their logits, and to know of them
+ * engine_treat - treatment of logits: penalties, biases, forbidden tokens and log-probabilities
  *
- * Lists (biases, tokens that may not end an answer yet) belong to a request and lie on the device from
- * submit on. Counters of tokens belong to an answer, from its first draw until it ends: whatever gives way
- * meanwhile, the device has counted what it drew.
+ * Lists (biases, and end tokens that are still forbidden) belong to a request and are on the device from
+ * submission on. Token counters belong to an answer, from its first draw until its end; they survive
+ * preemption, because the device has counted what the answer drew.
  */
 #include "serving/engine/engine_impl.h"
 
@@ -27,16 +27,17 @@ static int has_counts(const struct cairn_sampling *s)
 static int check_bias(const struct cairn_engine *e, const struct cairn_sampling *s)
 {
 	if (s->num_bias < 0 || s->num_bias > MAX_BIAS || (s->num_bias && !s->bias))
-		return cairn_error(EINVAL, "bias: %d are not in 0..%d", s->num_bias, MAX_BIAS);
+		return cairn_error(EINVAL, "bias: %d entries, must be 0 to %d", s->num_bias, MAX_BIAS);
 	for (int32_t i = 0; i < s->num_bias; i++) {
 		if (s->bias[i].token < 0 || s->bias[i].token >= e->config->vocab_size)
 			return cairn_error(EINVAL, "bias: token %d, the vocabulary has %d", s->bias[i].token,
 					   e->config->vocab_size);
 		if (!isfinite(s->bias[i].bias))
-			return cairn_error(EINVAL, "bias: of token %d is not finite", s->bias[i].token);
+			return cairn_error(EINVAL, "bias: the value of token %d is not finite",
+					   s->bias[i].token);
 		for (int32_t k = 0; k < i; k++) {
 			if (s->bias[k].token == s->bias[i].token)
-				return cairn_error(EINVAL, "bias: token %d is there twice", s->bias[i].token);
+				return cairn_error(EINVAL, "bias: token %d occurs twice", s->bias[i].token);
 		}
 	}
 	return 0;
@@ -103,7 +104,7 @@ int engine_treat_create(struct cairn_engine *e)
 	return 0;
 }
 
-/* What ends an answer: may not be drawn before min_new_tokens. */
+/* Uploads biases and the end tokens, which may not be drawn before min_new_tokens. */
 static int add_lists(struct cairn_engine *e, struct request *r, const struct cairn_request *from)
 {
 	int32_t num = 0, eos = from->ignore_eos ? 0 : e->config->num_eos;
@@ -125,7 +126,7 @@ static int add_lists(struct cairn_engine *e, struct request *r, const struct cai
 				     &r->bias_at, &r->forbidden_at);
 	free(forbidden);
 	if (ret) {
-		r->req.sampling.num_bias = 0;	/* nothing to be given back */
+		r->req.sampling.num_bias = 0;	/* no lists to remove */
 		return ret;
 	}
 	r->num_forbidden = num;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * engine_treat_test - penalties, biases, log-probabilities: against the naive way, which knows
- * neither batches nor caches nor passes that run ahead
+ * engine_treat_test - penalties, biases and log-probabilities
+ *
+ * Compared with the naive computation, which has neither batches nor caches nor passes that run ahead.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -11,8 +12,8 @@
 
 enum { NUM = 8 };
 
-/* What two ways of computing the logits, which reach 8, may differ by in bf16; the list of operations on
- * ref is the naive way's. */
+/* Bound on the difference of bf16 logits (up to 8 in size) computed in two ways; the operation list
+ * on ref is the naive computation itself. */
 static double slack_of(const char *table, enum cairn_decode_path decode)
 {
 	return !is_ref(table) || decode != CAIRN_DECODE_UNFUSED ? 0.3 : 2e-5;
@@ -92,7 +93,7 @@ out:
 	free(answers);
 }
 
-/* Draws with everything on, one request after the other and all at once: on ref to the token. */
+/* Samples with all features on, all requests at once; on ref every token must match. */
 static void drawn(struct cairn_test *t, const char *table)
 {
 	struct cairn_engine_options opt = {
@@ -178,11 +179,11 @@ static void bad_requests(struct cairn_test *t)
 	rows[k].r.sampling.bias = &outside, rows[k].r.sampling.num_bias = 1,
 	rows[k++].text = "bias: token 192";
 	rows[k].r.sampling.bias = &infinite, rows[k].r.sampling.num_bias = 1,
-	rows[k++].text = "bias: of token 1";
+	rows[k++].text = "bias: the value of token 1";
 	rows[k].r.sampling.bias = twice, rows[k].r.sampling.num_bias = 3,
-	rows[k++].text = "token 5 is there twice";
-	rows[k].r.sampling.num_bias = 1, rows[k++].text = "bias: 1 are not";
-	rows[k].r.num_stop_ids = 1, rows[k].r.stop_ids = &stop, rows[k++].text = "stop_ids: number 0 is -1";
+	rows[k++].text = "token 5 occurs twice";
+	rows[k].r.sampling.num_bias = 1, rows[k++].text = "bias: 1 entries";
+	rows[k].r.num_stop_ids = 1, rows[k].r.stop_ids = &stop, rows[k++].text = "stop_ids: id 0 is -1";
 	rows[k].r.num_seqs = 5, rows[k++].text = "num_seqs: is 5";
 	rows[k].r.num_seqs = -1, rows[k++].text = "num_seqs: is -1";
 	rows[k].r.deadline_ns = -1, rows[k++].text = "deadline_ns";
@@ -190,7 +191,7 @@ static void bad_requests(struct cairn_test *t)
 	rows[k].r.beam_width = 2, rows[k].r.num_seqs = 3, rows[k++].text = "num_seqs: is 3";
 	rows[k].r.beam_width = 2, rows[k].r.length_penalty = NAN, rows[k++].text = "length_penalty";
 	rows[k].r.beam_width = 2, rows[k].r.sampling.presence_penalty = 1;
-	rows[k++].text = "beam_width: not with";
+	rows[k++].text = "beam_width: cannot be combined with";
 	rows[k].r.beam_width = 2, rows[k].r.sampling.num_logprobs = 2, rows[k++].text = "num_logprobs: is 2";
 	if (EXPECT(t, k == ARRAY_SIZE(rows)) && EXPECT(t, cairn_engine_create(&e, m, &opt) == 0)) {
 		for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
@@ -199,7 +200,7 @@ static void bad_requests(struct cairn_test *t)
 		}
 		cairn_engine_destroy(e);
 	}
-	/* a table from before there were such operations names the field */
+	/* A table built before these operations existed: the error names the field. */
 	impl.penalize = NULL;
 	impl.logprobs = NULL;
 	if (EXPECT(t, cairn_engine_create(&e, m, &opt) == 0)) {

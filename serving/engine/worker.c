@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * worker - memory of passes, and how one is built
+ * worker - allocates the memory of passes, builds passes and collects their tokens
  *
- * Index arrays and sampling parameters of a pass are one block: built in host memory, copied by one
- * call, at fixed addresses on the device. Drawn tokens land in drawn[0..n-1], where the next pass finds those
- * that its rows follow, and are copied to the host behind the pass.
+ * Index arrays and sampling parameters of a pass are one block, built in host memory and copied by one call
+ * to fixed addresses on the device. Drawn tokens are written to drawn[0..n-1], where the rows of the next
+ * pass that follow them find them, and are copied to the host after the pass.
  *
  *   host    build 1, launch | build 2, launch | collect 1, build 3, launch | collect 2, ...
  *   device          [-------- pass 1 --------][-------- pass 2 --------][-------- pass 3 ...
  *
  * Invariants
  *   1. A host block and its tokens belong to one flight and are not written again before its event has
- *      happened. The device has one block: copies and passes on one stream keep their order.
- *   2. A captured pass depends on the shape it was captured for and on addresses that live as long as
- *      the worker; when the workspace moves, all captured passes are dropped.
+ *      completed. The device has one block: copies and passes are ordered on one stream.
+ *   2. A captured pass depends on the shape it was captured for and on addresses that live as long as the
+ *      worker; when the workspace moves, all captured passes are dropped.
  */
 #include "serving/engine/worker_impl.h"
 
@@ -37,11 +37,11 @@ static void *carve(char **cursor, size_t bytes)
 	return p;
 }
 
-/* Places the arrays in memory at base. Returns the bytes they take. */
+/* Lays the arrays out in memory at base; returns their size in bytes. */
 static size_t lay_out(const struct cairn_worker *w, struct arrays *a, char *base)
 {
 	size_t batch = (size_t)w->opt.max_batch, rows = (size_t)w->opt.max_rows;
-	/* sequences share pages: their tables together may be longer than the pool has pages */
+	/* Sequences share pages, so their page tables together can be longer than the pool. */
 	size_t pages = (size_t)((w->opt.max_context + w->opt.page_size - 1) / w->opt.page_size);
 	char *at = base;
 
@@ -79,7 +79,7 @@ int worker_host_alloc(struct cairn_worker *w, size_t bytes, void **out)
 	if (w->impl->host_alloc) {
 		CAIRN_TRY(TABLE(w, host_alloc, &p, bytes));
 	} else {
-		p = malloc(bytes);	/* copies may then wait for the device: slower, not wrong */
+		p = malloc(bytes);	/* pageable memory: copies may wait for the device, which is slower */
 		if (!p)
 			return cairn_error(ENOMEM, "worker: no memory for %zu bytes", bytes);
 	}
@@ -122,7 +122,7 @@ static int create_flights(struct cairn_worker *w, size_t block)
 	return 0;
 }
 
-/* For as many rows as there may be: fewer may need more than the most do. */
+/* Takes the maximum over all row counts, because fewer rows may need more than the most do. */
 static int create_sample_workspace(struct cairn_worker *w)
 {
 	for (int32_t rows = 1; w->impl->sample_workspace && rows <= w->opt.max_batch; rows++) {
@@ -157,7 +157,8 @@ static int create_device(struct cairn_worker *w)
 	w->logprobs = p;
 	CAIRN_TRY(TABLE(w, mem_alloc, &p, logits));
 	w->logits = p;
-	/* a padded pass reads rows that nobody wrote: of no effect, but a read of defined memory */
+	/* A padded pass reads rows that were never written; the result is
+	 * unused, but the memory must be defined. */
 	CAIRN_TRY(TABLE(w, mem_set, w->ids, 0, ids, w->stream));
 	CAIRN_TRY(TABLE(w, mem_set, w->drawn, 0, tokens, w->stream));
 	CAIRN_TRY(TABLE(w, mem_set, w->logprobs, 0, worker_logprobs_bytes(w, CAIRN_LOGPROBS_MAX),
@@ -166,7 +167,8 @@ static int create_device(struct cairn_worker *w)
 	return create_flights(w, block);
 }
 
-/* The largest pass there will be: what the table does not take is told now, not in the middle of a run. */
+/* Prepares the largest possible pass, so that an unsupported shape is
+ * reported now, not in the middle of a run. */
 static int probe(struct cairn_worker *w)
 {
 	struct cairn_batch largest = {
@@ -281,7 +283,7 @@ void cairn_worker_begin(struct cairn_worker *w)
 	w->follows = 0;
 }
 
-/* The row of the draws of the pass before in which that draw lies. */
+/* Returns the index of a draw of the previous pass among the tokens on the device. */
 static int32_t drawn_at(const struct cairn_worker *w, int32_t draw)
 {
 	return w->by_steps ? w->last->rows[draw] : draw;
@@ -329,7 +331,7 @@ void cairn_worker_add(struct cairn_worker *w, const struct cairn_worker_part *pa
 		f->rows[f->num_tokens++] = n;
 }
 
-/* Times of the pass collected: what it took, and how long nothing ran before it. */
+/* Adds the duration of the collected pass and of the idle gap before it. */
 static int take_times(struct cairn_worker *w, int64_t number)
 {
 	int now = (int)(number % NUM_TIMES), before = (int)((number - 1) % NUM_TIMES);
@@ -345,7 +347,7 @@ static int take_times(struct cairn_worker *w, int64_t number)
 	return 0;
 }
 
-/* Of a pass that drew from every row: those asked for. */
+/* For a pass that drew after every row: keeps only the draws asked for. */
 static void gather_rows(struct flight *f, const struct cairn_worker_result *r, int32_t max_batch)
 {
 	int32_t *ids = (int32_t *)f->logprobs + max_batch;

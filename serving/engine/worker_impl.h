@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * worker_impl - the state of a worker: what worker.c builds and worker_pass.c launches
+ * worker_impl - the state of a worker, shared by worker.c, worker_pass.c and worker_treat.c
  */
 #ifndef CAIRN_WORKER_IMPL_H
 #define CAIRN_WORKER_IMPL_H
@@ -15,28 +15,28 @@
 #define NUM_TIMES	(CAIRN_WORKER_FLIGHTS + 2)
 
 struct arrays {
-	uint64_t *seed, *offset;			/* [max_batch], as the following */
+	uint64_t *seed, *offset;			/* [max_batch], like the following arrays */
 	float *temperature, *top_p, *min_p;
 	int32_t *top_k, *logit_rows, *last_page_len;
 	int32_t *slots, *bias_at, *num_bias, *forbidden_at, *num_forbidden, *wanted, *wanted_late;
 	float *repetition, *frequency, *presence;
 	int32_t *qo_indptr, *kv_indptr;			/* [max_batch + 1] */
 	int32_t *positions, *ids, *from;		/* [max_rows] */
-	int32_t *kv_indices;				/* last: copied as far as it is used */
+	int32_t *kv_indices;				/* last array: only its used part is copied */
 };
 
-/* What the draws of a pass have in common: with its shape, what a graph is captured for. */
+/* Properties of all draws of a pass; together with its shape, the key of a captured graph. */
 struct kind {
-	int greedy;			/* no temperature anywhere */
-	int penalized, counted;		/* penalize, token_counts */
-	int logprobs, late;		/* of the model's logits, of those drawn from */
+	int greedy;			/* all temperatures are 0 */
+	int penalized, counted;		/* penalize or token_counts is needed */
+	int logprobs, late;		/* of the model's logits; of the treated ones */
 	int32_t k;
 };
 
-/* Slots that begin in a pass: one block of indices and prompts, uploaded when there are any. */
+/* Counter slots that begin in a pass: one block of indices and prompts, uploaded if there are any. */
 struct begins {
 	int32_t *host, *dev;		/* slots [num], from [num], indptr [num + 1], tokens */
-	size_t room;			/* int32s */
+	size_t room;			/* capacity in int32s */
 	int32_t num, num_tokens;
 };
 
@@ -44,25 +44,25 @@ struct flight {
 	struct arrays host;
 	char *block;
 	int32_t *tokens;
-	char *logprobs;			/* as worker->logprobs */
+	char *logprobs;			/* layout as worker->logprobs */
 	int32_t k;
 	int wants_logprobs;
 	struct begins begins;
-	const struct cairn_worker_treat **treats;	/* [max_batch]: those that begin, until launch */
-	int32_t *rows;			/* [num_tokens]: where among the tokens on the device; ascending */
+	const struct cairn_worker_treat **treats;	/* [max_batch]: those with begins set, until launch */
+	int32_t *rows;			/* [num_tokens]: index of each draw in drawn; ascending */
 	int32_t num_tokens;
 	void *event;
-	int64_t number;			/* of its pass */
+	int64_t number;			/* number of its pass */
 };
 
 struct graph {
-	int32_t rows, kv_bound;
+	int32_t rows, kv_bound;		/* with kind: the shape */
 	struct kind kind;
 	int64_t used;			/* number of the last pass of this shape; 0: a free entry */
-	void *exec;			/* NULL until the second pass */
+	void *exec;			/* NULL until the second pass of this shape */
 };
 
-/* Places in an array that are taken, in order. */
+/* Allocated spans of an array, in ascending order. */
 struct spans {
 	struct { int32_t at, len; } *taken;
 	int32_t num, room;
@@ -73,60 +73,60 @@ struct cairn_worker {
 	const struct cairn_impl *impl;
 	struct cairn_worker_options opt;
 	int32_t vocab;
-	int by_steps;			/* every pass is decode_step */
+	int by_steps;			/* every pass is decode_step: no operation list */
 	struct cairn_kv_store kv;
-	struct cairn_scratch *scratch;	/* NULL: by_steps */
+	struct cairn_scratch *scratch;	/* NULL if by_steps */
 	struct cairn_decoder *decoder;
 	void *stream;
 
 	struct arrays dev;
 	char *dev_block;
-	int32_t *ids;			/* [max_rows]: of the pass, on the device */
-	int32_t *drawn;			/* [max_batch] */
+	int32_t *ids;			/* [max_rows]: ids of the pass, on the device */
+	int32_t *drawn;			/* [max_batch]: tokens of the last pass, on the device */
 	float *logits;			/* [max_batch, vocab] */
 	void *sample_workspace;
 	size_t sample_workspace_bytes;
-	char *logprobs;			/* [max_batch] of tokens, then [max_batch, k] ids, and theirs */
-	/* when they are first needed */
+	char *logprobs;			/* [max_batch] of the tokens, [max_batch, k] ids, their values */
+	/* allocated when first needed: */
 	uint16_t *counts;		/* [CAIRN_WORKER_SLOTS, vocab] */
-	float *raw_logits;		/* as logits */
+	float *raw_logits;		/* untreated copy of logits */
 	int32_t *bias_ids, *forbidden_ids;
 	float *bias;
-	int32_t *list_mirror;		/* what the host uploads: bias_ids, forbidden_ids, bias */
+	int32_t *list_mirror;		/* host copy of bias_ids, forbidden_ids, bias */
 	struct spans bias_spans, forbidden_spans;
 
 	struct flight flights[CAIRN_WORKER_FLIGHTS];
-	int first_flight, num_flights;
-	struct { void *begin, *end; } times[NUM_TIMES];		/* of pass n: [n % NUM_TIMES] */
+	int first_flight, num_flights;	/* ring buffer of the launched passes */
+	struct { void *begin, *end; } times[NUM_TIMES];		/* times of pass n: [n % NUM_TIMES] */
 	struct graph graphs[MAX_GRAPHS];
 	int have_graphs;
 	struct cairn_worker_stats stats;
 
-	/* the pass being built */
-	struct flight *flight, *last;	/* last: the one launched before; NULL: none */
+	/* the pass being built: */
+	struct flight *flight, *last;	/* last: the previously launched one; NULL: none */
 	struct cairn_batch batch;
 	struct kind kind;
-	int fused;
-	int32_t follows;		/* how many rows do */
+	int fused;			/* decode_step runs it */
+	int32_t follows;		/* number of rows that follow a draw */
 };
 
 #define TABLE(w, fn, ...) CAIRN_TABLE((w)->impl, fn, __VA_ARGS__)
 
-/* k: CAIRN_LOGPROBS_MAX is the most; beams may want so many, a client CAIRN_MAX_LOGPROBS */
+/* k: at most CAIRN_LOGPROBS_MAX, which beam search may need; a client may ask for CAIRN_MAX_LOGPROBS. */
 static inline size_t worker_logprobs_bytes(const struct cairn_worker *w, int32_t k)
 {
 	return (size_t)w->opt.max_batch * (4 + 8 * (size_t)k);
 }
 
-/* worker.c: pinned where the table can */
+/* worker.c: allocates pinned memory if the table can */
 int worker_host_alloc(struct cairn_worker *w, size_t bytes, void **out);
 void worker_host_free(struct cairn_worker *w, void *p);
 
 /* worker_treat.c */
 void worker_treat_part(struct cairn_worker *w, int32_t n, const struct cairn_worker_treat *treat);
 void worker_treat_nothing(struct arrays *a, int32_t n);
-int worker_treat_prepare(struct cairn_worker *w);	/* allocates what the pass needs; slots begin */
-int worker_treat_before(struct cairn_worker *w, int32_t rows);	/* the draw; can be captured, as the next */
+int worker_treat_prepare(struct cairn_worker *w);	/* allocates what the pass needs; starts new slots */
+int worker_treat_before(struct cairn_worker *w, int32_t rows);	/* before the draw; both can be captured */
 int worker_treat_after(struct cairn_worker *w, int32_t rows);
 void worker_treat_destroy(struct cairn_worker *w);
 

@@ -1,24 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * worker_pass - how a pass gets to the device
+ * worker_pass - launches a pass
  *
- * A decoding pass (one row and one draw for each sequence) is one call of decode_step where there is one that
- * takes it, draw included (decode.h); else, as all others, it is the list of operations and a draw.
+ * A decoding pass (one row and one draw per sequence) is one call of decode_step, draw included, if the table
+ * has one that supports it (decode.h); otherwise it is, like every other pass, the operation list and a draw.
  *
- * Where a model has no list of operations every pass is decode_step: one row for each sequence, of its prompt
- * or not. A token is drawn after each row then, and those nobody asked for are dropped on the host.
+ * For a model without an operation list every pass is a decode_step: one row per sequence, from its prompt or
+ * not. A token is then drawn after each row, and the host drops those that were not asked for.
  *
- * Graphs: a decoding pass is captured when its shape, that is rows, bound on kv_len, kind of draws, is met
- * for the second time; the first time warms the operations up, which may load code. The bound on kv_len is
- * a power of two, so that a shape lasts. A list of more than 8 rows is padded to a multiple of 8 up to 64,
- * of 16 up to 256, of 32 up to 512, of 64 beyond: 35 sizes up to 512, each within an eighth of what it
- * computes for nothing, and less than that of what it costs, since up to some 100 rows a step reads weights
- * for most of its time. Padding is rows past qo_indptr[batch], of sequences without rows or keys: they append
- * nothing, attention passes over them, each further operation treats rows one by one, and what is drawn from
- * them nobody reads. With bounds from 256 on and both kinds of draw a shape is one of some hundreds; the
- * 256 used last are kept.
- * Passes that run without a graph have the same bounds and padding: both ways launch the same kernels and
- * give the same bits.
+ * Graphs: a decoding pass is captured when its shape (rows, bound on kv_len, kind of draws) occurs for the
+ * second time; the first time warms up the operations, which may load code. The bound on kv_len is a power of
+ * two, so that a shape stays valid for long. An operation list of more than 8 rows is padded to a multiple of
+ * 8 up to 64, of 16 up to 256, of 32 up to 512, of 64 beyond. That is 35 sizes up to 512. The padding wastes
+ * at most an eighth of the computation and less of the time, since up to some 100 rows a step spends most of
+ * its time reading weights. Padding rows come after qo_indptr[batch] and belong to sequences without rows or
+ * keys: they append nothing, attention skips them, all other operations work row by row, and their draws are
+ * not read. With bounds from 256 on and both kinds of draw there are some hundreds of shapes; the 256 most
+ * recently used are kept. Passes without a graph have the same bounds and padding, so that both ways launch
+ * the same kernels and give the same bits.
  */
 #include <string.h>
 
@@ -53,7 +52,7 @@ static int32_t kv_bound(const struct cairn_worker *w, int32_t len)
 	return bound < w->opt.max_context ? bound : w->opt.max_context;
 }
 
-/* How decode_step draws. What is drawn from treated logits is drawn behind it. */
+/* How decode_step draws. With treated logits its draw is greedy and unused: the real draw follows it. */
 static struct cairn_draw make_draw(const struct cairn_worker *w)
 {
 	if (w->kind.greedy || w->kind.penalized)
@@ -77,7 +76,7 @@ static int draw_tokens(struct cairn_worker *w, int32_t rows)
 	return TABLE(w, sample, &sample, w->stream);
 }
 
-/* What a graph holds. */
+/* Enqueues everything that a graph contains. */
 static int enqueue(struct cairn_worker *w)
 {
 	struct cairn_draw draw = make_draw(w);
@@ -91,7 +90,7 @@ static int enqueue(struct cairn_worker *w)
 	}
 	if (done)
 		return worker_treat_after(w, w->batch.num_logits);
-	/* refused only now; this is no capture, which is the second pass of a shape */
+	/* Refused in the call. This cannot be a capture, which is the second pass of a shape. */
 	if (w->fused) {
 		w->fused = 0;
 		CAIRN_TRY(cairn_scratch_reserve(w->scratch, &w->kv, &w->batch, w->stream, &moved));
@@ -106,7 +105,7 @@ static int enqueue(struct cairn_worker *w)
 	return worker_treat_after(w, w->batch.num_logits);
 }
 
-/* The entry of this shape; or a free one; or the one unused for longest, emptied. */
+/* Returns the entry of this shape, else a free one, else the least recently used one, emptied. */
 static struct graph *find_graph(struct cairn_worker *w)
 {
 	struct graph *g, *oldest = &w->graphs[0];
@@ -140,7 +139,7 @@ static int capture(struct cairn_worker *w, struct graph *g)
 	}
 	CAIRN_TRY(cairn_table_ret(w->impl, ret, "graph_begin"));
 	ret = enqueue(w);
-	end = w->impl->graph_end(w->stream, &exec);	/* a capture must be ended, also one that failed */
+	end = w->impl->graph_end(w->stream, &exec);	/* a failed capture must be ended, too */
 	if (ret) {
 		if (!end)
 			w->impl->graph_destroy(exec);
@@ -177,7 +176,7 @@ static int run(struct cairn_worker *w, int decode)
 	return 0;
 }
 
-/* Sequences without rows or keys, up to the padded size. */
+/* Pads to the padded size with sequences that have neither rows nor keys. */
 static void pad(struct cairn_worker *w)
 {
 	struct cairn_batch *b = &w->batch;
@@ -201,7 +200,7 @@ static void pad(struct cairn_worker *w)
 	b->num_logits = b->num_rows;
 }
 
-/* The ids of the pass, from the host's and from the tokens of the pass before. */
+/* Gathers the ids of the pass from the host's ids and the tokens of the previous pass. */
 static int gather_ids(struct cairn_worker *w)
 {
 	const int32_t *from = w->flight->host.from;
@@ -213,7 +212,7 @@ static int gather_ids(struct cairn_worker *w)
 
 	if (w->impl->pick_ids)
 		return TABLE(w, pick_ids, &pick, w->stream);
-	/* a table from before there was one: a copy for each run of rows that follow in order */
+	/* A table built before pick_ids existed: one copy per run of rows that follow consecutive draws. */
 	if (w->follows < rows)
 		CAIRN_TRY(TABLE(w, mem_copy, w->ids, w->dev.ids, (size_t)rows * sizeof(*w->ids),
 				CAIRN_COPY_ON_DEVICE, w->stream));
@@ -227,7 +226,7 @@ static int gather_ids(struct cairn_worker *w)
 	return 0;
 }
 
-/* Whether decode_step takes the pass, padding, and its bounds. */
+/* Decides whether decode_step runs the pass, pads it and sets its bounds. */
 static int prepare(struct cairn_worker *w, int *decode)
 {
 	struct cairn_batch *b = &w->batch;
@@ -235,10 +234,10 @@ static int prepare(struct cairn_worker *w, int *decode)
 	struct cairn_draw draw = make_draw(w);
 	int moved = 0;
 
-	/* each sequence one row and one token: rows and logits are the same */
+	/* one row and one token per sequence: rows and logits are the same */
 	*decode = b->num_rows == b->batch && (w->by_steps || f->num_tokens == b->batch);
 	if (w->by_steps && !*decode)
-		return cairn_error(EINVAL, "worker: without a list of operations, one row of each request");
+		return cairn_error(EINVAL, "worker: without an operation list a request must have one row");
 	b->logits = w->logits;
 	b->ids = w->ids;
 	b->positions = w->dev.positions;

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * worker_treat - penalties, biases, forbidden tokens, log-probabilities
+ * worker_treat - penalties, biases, forbidden tokens and log-probabilities
  *
- *   logits -- copy, if both they and treated ones are needed --> raw logits
- *     | penalize               a list of values a row; lists of ids that were uploaded with their request
+ *   logits -- copy, if both raw and treated logits are needed --> raw logits
+ *     | penalize               per-row values; lists of ids that were uploaded with their request
  *   logits -- argmax, sample --> drawn
- *     | token_counts           what was drawn, into the slots of the rows that have one
- *     | logprobs               of the raw logits, where wanted; of the treated ones, where wanted late
+ *     | token_counts           counts the drawn tokens in the slots of the rows that have one
+ *     | logprobs               of the raw logits where wanted; of the treated ones where wanted late
  *
- * All of this is part of a pass and of its graph. Before it, not in the graph, slots that begin are cleared
- * and given their prompts. The host does not know the tokens in flight; the device counts them by itself.
+ * All of this is part of the pass and of its graph. Before it, outside the graph, slots
+ * that begin are cleared and count their prompts. The host does not know the tokens in
+ * flight; the device counts them without it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -69,7 +70,7 @@ static int reserve_begins(struct cairn_worker *w, struct begins *b, size_t need)
 
 	if (need <= b->room)
 		return 0;
-	/* the device's block may still be read by a pass in flight; the host's is this flight's own */
+	/* A pass in flight may still read the device's block; the host's block belongs to this flight. */
 	CAIRN_TRY(TABLE(w, stream_sync, w->stream));
 	b->room = 0;
 	worker_host_free(w, b->host);
@@ -85,7 +86,7 @@ static int reserve_begins(struct cairn_worker *w, struct begins *b, size_t need)
 	return 0;
 }
 
-/* Slots that begin are cleared, and count their prompts. */
+/* Clears the slots that begin and counts their prompts. */
 static int begin_slots(struct cairn_worker *w)
 {
 	struct flight *f = w->flight;
@@ -186,7 +187,7 @@ int worker_treat_before(struct cairn_worker *w, int32_t rows)
 		args.frequency = w->dev.frequency;
 		args.presence = w->dev.presence;
 	}
-	if (!w->bias_ids)		/* no request has lists */
+	if (!w->bias_ids)		/* no request has lists yet */
 		args.bias_at = args.num_bias = args.forbidden_at = args.num_forbidden = NULL;
 	return TABLE(w, penalize, &args, w->stream);
 }
@@ -225,7 +226,7 @@ int worker_treat_after(struct cairn_worker *w, int32_t rows)
 
 /* ---- lists ---- */
 
-/* The first place that has room. */
+/* Allocates the first gap that is long enough. */
 static int take_span(struct spans *s, int32_t len, int32_t *at)
 {
 	int32_t i, begin = 0;
@@ -242,7 +243,7 @@ static int take_span(struct spans *s, int32_t len, int32_t *at)
 	for (i = 0; i < s->num && s->taken[i].at - begin < len; i++)
 		begin = s->taken[i].at + s->taken[i].len;
 	if (begin + len > LIST_ROOM)
-		return cairn_error(EAGAIN, "the queue is full: biases and stop ids of its requests");
+		return cairn_error(EAGAIN, "the queue is full: too many biases and stop ids in its requests");
 	memmove(s->taken + i + 1, s->taken + i, (size_t)(s->num - i) * sizeof(*s->taken));
 	s->taken[i].at = *at = begin;
 	s->taken[i].len = len;
@@ -269,7 +270,7 @@ static int create_lists(struct cairn_worker *w)
 
 	if (w->bias_ids)
 		return 0;
-	worker_drop_graphs(w);		/* they know of no lists */
+	worker_drop_graphs(w);		/* captured graphs do not read the lists */
 	for (int i = 0; i < 3; i++) {
 		if (*lists[i])
 			continue;
@@ -284,7 +285,7 @@ static int create_lists(struct cairn_worker *w)
 }
 
 /*
- * From the mirror, behind what is on the stream: of a place that is given out again the last copy counts, and
+ * Uploads from the mirror, in stream order: if a place is reused, the last copy counts, and
  * it comes before the passes that read it.
  */
 static int upload(struct cairn_worker *w, void *to, const void *from, int32_t num)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz - what the fuzzers (fuzz_*.c, built and run by `make fuzz`) share */
+/* fuzz - assertions shared by the fuzzers (fuzz_*.c, built and run by `make fuzz`) */
 #ifndef CAIRN_FUZZ_H
 #define CAIRN_FUZZ_H
 
@@ -20,7 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 		}                                                                                            \
 	} while (0)
 
-/* Well-formed UTF-8 from its first byte to its last? */
+/* Returns whether s is well-formed UTF-8. */
 static inline int fuzz_is_utf8(const char *s, size_t n)
 {
 	for (size_t i = 0; i < n;) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* fuzz_answer - any bytes from a server: what the load generator makes of them, whatever the pieces */
+/* fuzz_answer - arbitrary bytes from a server: the load generator's result must not depend on the pieces */
 #include <string.h>
 
 #include "serving/bench/bench_serve.h"

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fuzz_chat_template - a template, a NUL, and what a user says: within its budgets, whole characters out,
- * and what the user said marked as theirs
+ * fuzz_chat_template - renders any bytes as a template: within the budgets, to whole characters, with the
+ * user's text marked
+ *
+ * Input: a template; optionally a NUL and text of the user's message behind it.
  */
 #include <string.h>
 
@@ -21,7 +23,7 @@ static void check(const struct cairn_chat_text *text, bool marked)
 	FUZZ_HOLDS(end <= text->num_bytes);
 	if (!marked)
 		return;
-	/* U+E000 comes from the user alone (see below): no byte of it may count as the template's */
+	/* only the user's message has U+E000 (see below): each of its bytes must be marked as the user's */
 	for (const char *at = text->text;
 	     (at = memmem(at, text->num_bytes - (size_t)(at - text->text), "\xee\x80\x80", 3)); at++) {
 		size_t i = 0, from = (size_t)(at - text->text);
@@ -40,7 +42,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct cairn_chat_template *t = NULL;
 	struct cairn_chat_text text;
 	char user[512] = "\xee\x80\x80";
-	/* a template may have that character itself, or spell it with a backslash: then it says nothing */
+	/* the check is void if the template itself may produce U+E000, literally or by an escape */
 	bool marked = !memmem(source, len, user, 3) && !memmem(source, len, "\\", 1);
 	json_t *messages, *extra;
 

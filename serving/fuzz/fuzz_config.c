@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fuzz_config - any bytes as config.json; what config.h promises of those that are taken holds, and their
- * model can be laid out
+ * fuzz_config - parses arbitrary bytes as config.json
  *
- * Input: config.json; a NUL and generation_config.json behind it where there is one.
+ * Whatever is accepted must satisfy the guarantees of config.h, and its model must be possible to lay out.
+ *
+ * Input: config.json, optionally followed by a NUL and generation_config.json.
  */
 #include <math.h>
 #include <string.h>

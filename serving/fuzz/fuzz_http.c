@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fuzz_http - any bytes from a client: request after request, as a connection takes them
+ * fuzz_http - arbitrary bytes from a client, parsed request after request as on a connection
  *
- * The first byte says in what pieces the rest comes in. Whatever they are, the verdict must be that of all
- * bytes at once, and what is let through must be what the rules of http.h promise.
+ * The first byte sets the size of the pieces in which the rest arrives. The verdict must be the same as for
+ * all bytes at once, and accepted requests must satisfy the rules of http.h.
  */
 #include <string.h>
 #include <strings.h>
@@ -26,7 +26,7 @@ static void check_refused(int ret, const char *why)
 	FUZZ_HOLDS(known && why && *why);
 }
 
-/* Of bytes to be seen by handlers and logs. */
+/* Checks a string that handlers and logs will see: within text, without control bytes. */
 static void check_text(const char *s, const char *text, size_t n, int blanks)
 {
 	FUZZ_HOLDS((s >= text && s < text + n) || !*s);
@@ -64,7 +64,7 @@ static void check_head(const struct http_head *h, const char *text, size_t n)
 	FUZZ_HOLDS(h->has_length || h->chunked || !h->length);
 }
 
-/* Bytes of the head, 0: more is needed, or a status negated; step: bytes of a piece. */
+/* Returns the length of the head, 0 if more bytes are needed, or a negated status. step: bytes of a piece. */
 static int scan(struct http_scan *s, const char *bytes, size_t size, size_t step, const char **why)
 {
 	int ret = 0;
@@ -74,7 +74,7 @@ static int scan(struct http_scan *s, const char *bytes, size_t size, size_t step
 		char *copy;
 
 		n = step < size - n ? n + step : size;
-		copy = malloc(n); /* no byte behind those that have come */
+		copy = malloc(n); /* exact size, so that a sanitizer sees reads past the bytes received */
 		memcpy(copy, bytes, n);
 		ret = http_scan(s, copy, n, &limits, why);
 		free(copy);
@@ -82,7 +82,10 @@ static int scan(struct http_scan *s, const char *bytes, size_t size, size_t step
 	return ret;
 }
 
-/* Bytes of the body with its framing, 0: more is needed; body: [size], what is in its chunks. */
+/*
+ * Returns the length of the body with its framing, 0 if more bytes are needed. body: [size], the decoded
+ * data.
+ */
 static int unchunk(const char *bytes, size_t size, size_t step, char *body, size_t *len, const char **why)
 {
 	struct http_chunks c = { .begun = false };
@@ -116,7 +119,9 @@ static int unchunk(const char *bytes, size_t size, size_t step, char *body, size
 	return 0;
 }
 
-/* Bytes of a request's body; 0 with *whole false: what follows cannot be known. */
+/*
+ * Returns the length of a request's body; 0 with *whole false: the position of the next request is unknown.
+ */
 static size_t take_body(const struct http_head *h, const char *bytes, size_t size, size_t step, int *whole)
 {
 	char *one, *other;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* fuzz_request - any bytes as the body of a request: refused with a whole answer, or plain and in bounds */
+/*
+ * fuzz_request - arbitrary bytes as a request's body: rejected with a complete error, or parsed within bounds
+ */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fuzz_safetensors - any bytes as weights; every tensor of those that open lies inside its file
+ * fuzz_safetensors - opens arbitrary bytes as weights; every tensor of
+ * an accepted file must be inside the file
  *
- * Input: a header, then data, which begins with a NUL. Or a folder: '#', an index, then for each of the files
- * a, b, .. a NUL, a byte that says how much data, a header, data.
+ * Input: a header, then the data, which starts with a NUL. Or a directory: '#', an index, then for each of
+ * the files a, b, ... a NUL, a byte that gives the amount of data, a header, data.
  */
 #include <stdbool.h>
 #include <string.h>
@@ -55,7 +56,7 @@ static void use(struct cairn_safetensors *st)
 	cairn_safetensors_close(st);
 }
 
-/* The header's length is known here, so that every input may be a file. */
+/* Prepends the header's length, so that every input can be a file. */
 static uint8_t *make_file(const uint8_t *data, size_t size)
 {
 	uint64_t length = strnlen((const char *)data, size);

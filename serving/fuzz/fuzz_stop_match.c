@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fuzz_stop_match - strings and a text in pieces, against a search in the whole
+ * fuzz_stop_match - stop strings in a text in pieces, compared with a search of the whole text
  *
- * Input: how many strings, include; for each its length and bytes; then pieces: length, bytes.
+ * Input: a byte for the number of strings, a byte for include; length and bytes of each string; then length
+ * and bytes of each piece.
  */
 #include <string.h>
 
@@ -23,7 +24,7 @@ static size_t take(struct input *in, size_t most, const char **bytes)
 	return n;
 }
 
-/* The first end of a string; where the text then ends. */
+/* Returns where the text ends: at the first stop string to be complete, before or (include) behind it. */
 static size_t search(const char *text, size_t len, const struct cairn_stop_string *stops, size_t num,
 		     int include)
 {

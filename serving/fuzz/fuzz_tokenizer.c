@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fuzz_tokenizer - any bytes as a tokenizer.json, and behind a NUL as a text: one that opens must encode it
- * and decode the ids, at once and in pieces
+ * fuzz_tokenizer - opens any bytes as a tokenizer.json; a tokenizer that opens must encode a text and decode
+ * the ids, at once and in pieces
+ *
+ * Input: tokenizer.json; optionally a NUL and the text behind it.
  */
 #include <string.h>
 
@@ -14,7 +16,7 @@ static void check_ids(const struct cairn_tokenizer *tok, const int32_t *ids, siz
 		FUZZ_HOLDS(ids[i] >= 0 && ids[i] < cairn_tokenizer_size(tok));
 }
 
-/* All pieces together; NULL: the decoder cannot be followed, or something has failed. */
+/* Returns all pieces of a stream; NULL if the decoder cannot be streamed or a call fails. */
 static char *in_pieces(const struct cairn_tokenizer *tok, const int32_t *ids, size_t num_ids,
 		       bool skip_special, size_t *len)
 {
@@ -55,7 +57,7 @@ static void decode(const struct cairn_tokenizer *tok, const int32_t *ids, size_t
 		return;
 	FUZZ_HOLDS(fuzz_is_utf8(text, len) && !text[len]);
 	all = in_pieces(tok, ids, num_ids, skip_special, &all_len);
-	/* they may differ in how much of a run of broken bytes is replaced, and in nothing else */
+	/* the two may differ only in how many bytes of an ill-formed run are replaced */
 	FUZZ_HOLDS(!all || (len == all_len && !memcmp(text, all, len)) ||
 		   memmem(text, len, "\xef\xbf\xbd", 3));
 	free(all);
@@ -70,7 +72,7 @@ static void use(const struct cairn_tokenizer *tok, const char *text, size_t len)
 	size_t num_ids = 0, num_other = 0;
 	int ret;
 
-	/* a pattern of the file may run out of its budget */
+	/* fails if a pattern of the file exceeds its budget */
 	ret = cairn_tokenizer_encode(tok, text, len, flags, &ids, &num_ids);
 	if (!ret) {
 		check_ids(tok, ids, num_ids);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * http - options, life and end of a server; its thread
+ * http - creates, runs and destroys an HTTP server: options, event loop, accept, drain
  *
- * The grammar of requests is llhttp's (http_parse.c), a library that reads bytes and does nothing else.
- * Connections are ours, since no C library of the system has what they need: answers before a body is read,
- * bounded streams fed from any thread, a client's end seen while nothing is sent, stalls, a drain. Closest
- * is libmicrohttpd, whose callbacks hide folding, NUL and bare line feeds and whose errors are HTML; evhttp
- * grows its buffers without bound.
+ * Requests are parsed by llhttp (http_parse.c), a library that does no input or output. Connections are
+ * handled here because no packaged C library has all of: answers before a body is read, bounded streams fed
+ * from any thread, detection of a closed client while nothing is being sent, stall time-outs and a drain. The
+ * closest, libmicrohttpd, hides folded lines, NUL and bare line feeds from its callbacks and sends errors as
+ * HTML; evhttp grows its buffers without bound.
  */
 #include "serving/http/http.h"
 
@@ -27,7 +27,7 @@
 #include "serving/http/http_impl.h"
 
 #define MAX_EVENTS	256
-#define SPARE_CONNS	64	/* beyond max_connections, to be told 503 */
+#define SPARE_CONNS	64	/* connections beyond max_connections that still get a 503 */
 #define SWEEP_MS	100
 
 uint64_t http_now_ns(void)
@@ -48,10 +48,10 @@ static void wake(struct cairn_http *http)
 	uint64_t one = 1;
 	ssize_t n = write(http->wake_fd, &one, sizeof(one));
 
-	(void)n;	/* full only if a wake-up is pending anyway */
+	(void)n;	/* the write fails only if the counter is full, so a wake-up is pending anyway */
 }
 
-/* After the end of the loop there is nobody to be told. */
+/* Puts x on the ready list and wakes the loop. Does nothing once the loop has ended. */
 void http_mark_ready(struct cairn_http_exchange *x)
 {
 	struct cairn_http *http = x->http;
@@ -87,7 +87,7 @@ static struct cairn_http_exchange *take_ready(struct cairn_http *http)
 	return x;
 }
 
-/* Returns whether some are left: producers must not keep the loop from its sockets. */
+/* Serves a bounded number, so that producers cannot starve the sockets. Returns whether any may be left. */
 static bool serve_ready(struct cairn_http *http)
 {
 	for (int i = 0; i < 4 * MAX_EVENTS; i++) {
@@ -147,10 +147,10 @@ static void accept_some(struct cairn_http *http)
 		if (errno == EAGAIN)
 			return;
 		if ((errno != EMFILE && errno != ENFILE) || http->spare_fd < 0) {
-			poll(NULL, 0, 1);	/* of what there is no end to it: not at full speed */
+			poll(NULL, 0, 1);	/* back off for 1 ms: accept4() may keep failing like this */
 			return;
 		}
-		/* Out of descriptors: one is kept for this, so that whoever waits is sent away, not left. */
+		/* Out of descriptors: free the spare one to accept the client and close its connection. */
 		close(http->spare_fd);
 		fd = accept(http->listen_fd, NULL, NULL);
 		if (fd >= 0)
@@ -217,7 +217,7 @@ static void finish(struct cairn_http *http)
 		http_conn_drop(http->conns, CAIRN_HTTP_GONE);
 	free_dead(http);
 	pthread_mutex_lock(&http->lock);
-	http->is_over = true;	/* from here on nothing is put on the list */
+	http->is_over = true;	/* from here on http_mark_ready() adds nothing to the list */
 	pthread_mutex_unlock(&http->lock);
 	while ((x = take_ready(http)))
 		http_exchange_put(x);
@@ -247,7 +247,7 @@ static void *loop(void *arg)
 				accept_some(http);
 			else
 				http_conn_event(events[i].data.ptr, events[i].events);
-			(void)got;	/* the list and the flags say what there is */
+			(void)got;	/* the count is irrelevant: the ready list and drain_calls decide */
 		}
 		more = serve_ready(http);
 		now = http_now_ms();
@@ -300,7 +300,7 @@ static int check_options(const struct cairn_http_options *o)
 
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
 		if (numbers[i].value < 0 || numbers[i].value > numbers[i].max)
-			return cairn_error(EINVAL, "http: %s: %lld is not within 0 and %lld", numbers[i].name,
+			return cairn_error(EINVAL, "http: %s: %lld is not from 0 to %lld", numbers[i].name,
 					   numbers[i].value, numbers[i].max);
 	}
 	if (o->stream_buffer && o->stream_buffer < 1024)
@@ -359,13 +359,13 @@ static int listen_at(struct cairn_http *http)
 	else if (inet_pton(AF_INET6, o->address, &v6->sin6_addr) == 1)
 		v6->sin6_family = AF_INET6;
 	else
-		return cairn_error(EINVAL, "http: address: '%.64s' is no numeric address", o->address);
-	v4->sin_port = htons((uint16_t)o->port);	/* sin6_port lies there, too */
+		return cairn_error(EINVAL, "http: address: '%.64s' is not a numeric address", o->address);
+	v4->sin_port = htons((uint16_t)o->port);	/* sin6_port has the same offset */
 	http->listen_fd = socket(ss.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (http->listen_fd < 0)
 		return cairn_error(EIO, "http: socket: %s", strerror(errno));
 	setsockopt(http->listen_fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	/* These go over to the connections. Probes find a client whose machine died while it waits. */
+	/* Accepted connections inherit these options. Keep-alive probes detect a client machine that died. */
 	setsockopt(http->listen_fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
 	setsockopt(http->listen_fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
 	setsockopt(http->listen_fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof(interval_s));
@@ -373,7 +373,7 @@ static int listen_at(struct cairn_http *http)
 	setsockopt(http->listen_fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	setsockopt(http->listen_fd, SOL_SOCKET, SO_SNDBUF, &o->sockbuf, sizeof(o->sockbuf));
 	setsockopt(http->listen_fd, SOL_SOCKET, SO_RCVBUF, &o->sockbuf, sizeof(o->sockbuf));
-	if (ss.ss_family == AF_INET6)	/* "::" is everybody, IPv4 too */
+	if (ss.ss_family == AF_INET6)	/* "::" accepts IPv4 clients too */
 		setsockopt(http->listen_fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof(zero));
 	if (bind(http->listen_fd, any, ss.ss_family == AF_INET ? sizeof(*v4) : sizeof(*v6)))
 		return cairn_error(EIO, "http: %s port %d: %s", o->address, o->port, strerror(errno));
@@ -400,7 +400,7 @@ static int set_up_epoll(struct cairn_http *http)
 	return 0;
 }
 
-/* Signals are the program's: its other threads take them. */
+/* Blocks all signals in the loop's thread: they are for the program's other threads. */
 static int start_thread(struct cairn_http *http)
 {
 	sigset_t all, old;
@@ -472,7 +472,7 @@ void cairn_http_stats(struct cairn_http *http, struct cairn_http_stats *stats)
 
 void cairn_http_drain(struct cairn_http *http, int deadline_ms)
 {
-	int error = errno;	/* a signal handler leaves it as it was */
+	int error = errno;	/* a signal handler must preserve errno */
 
 	if (!atomic_load(&http->drain_calls))
 		atomic_store(&http->drain_ms, deadline_ms > 0 ? deadline_ms : 0);

@@ -2,8 +2,9 @@
 /*
  * http - an HTTP/1.1 server: one epoll thread, strict requests, answers from any thread
  *
- * The loop's thread reads and checks requests and hands whole ones to a route's handler. A handler answers
- * at once, or keeps the exchange and answers later from any thread: with one text, or with a stream.
+ * The event loop's thread reads and checks requests and passes each complete one to its route's handler. A
+ * handler either answers at once or keeps the exchange (one request and its answer) and answers later, from
+ * any thread, with one body or with a stream.
  *
  *	static void completions(void *ctx, struct cairn_http_exchange *x,
  *				const struct cairn_http_request *req)
@@ -16,7 +17,7 @@
  *		}
  *		job->x = x;
  *		cairn_http_watch(x, &(struct cairn_http_watch){ job_client_gone, job_free, job });
- *		scheduler_submit(ctx, job);	// another thread goes on from here:
+ *		scheduler_submit(ctx, job);	// another thread continues with:
  *	}
  *				//   cairn_http_stream(x, 200, "text/event-stream", NULL, 0);
  *				//   cairn_http_push(x, "data: {...}\n\n", n);	-EAGAIN, -EPIPE
@@ -29,31 +30,35 @@
  *
  *	CAIRN_TRY(cairn_http_create(&http, &options, routes, ARRAY_SIZE(routes)));
  *	...						// SIGTERM:
- *	cairn_http_drain(http, 30000);			// again: cuts at once
+ *	cairn_http_drain(http, 30000);			// a second call cuts every connection at once
  *	cairn_http_wait(http, -1);
  *	cairn_http_destroy(http);
  *
- * Each exchange must be finished by exactly one of cairn_http_answer(), cairn_http_error(),
- * cairn_http_end() and cairn_http_abort(); until then the pointer is good, whatever became of the client and
- * of the server. One producer at a time may call for an exchange.
+ * Each exchange must be finished by exactly one successful cairn_http_answer(), cairn_http_error(),
+ * cairn_http_end() or cairn_http_abort(). Until then its pointer stays valid, even if the client has closed
+ * or the server was destroyed. The producer is the thread that answers: one at a time per exchange.
  *
- * Checks before any handler, in this order; errors are always {"error":{"message","type","param","code"}}:
- *   400 (and close)	a request line or header that RFC 9112 forbids: controls, NUL, bare LF or CR, folding,
- *			"Host :", no Host or two, two Content-Length (even alike) or one not of digits alone,
- *			it and Transfer-Encoding, chunked not last, bad chunks, bad %xx
- *   414, 431, 505	long target; long header or too many fields; a version other than 1.x
+ * Checks made before any handler, in this order; errors are always
+ * {"error":{"message","type","param","code"}}:
+ *   400 (and close)	the request line or a header violates RFC 9112: a control byte, NUL, a bare LF or CR,
+ *			a folded line, "Host :", no Host or two, two Content-Length (even equal ones) or one
+ *			with anything but digits, Content-Length together with Transfer-Encoding, chunked not
+ *			the last coding, malformed chunks, malformed %xx
+ *   414, 431, 505	target too long; header too long or too many fields; a version other than 1.x
  *   501, 417		unknown method, transfer coding other than chunked; an Expect other than 100-continue
- *   503		draining, more than max_requests at once, bodies beyond max_body_total; Retry-After
- *   401		no, or the wrong key, where one is set and the route is not open: unknown paths too
- *   404, 405, 415, 413	no such path; not with this method (Allow); not JSON; the body is, or grows, too long
+ *   401		a key is set, the route is not open, the key is missing or wrong; unknown paths too
+ *   503		draining; sends Retry-After
+ *   404, 405, 415	unknown path; wrong method for the path (sends Allow); not JSON
+ *   413		the body is too long, as announced or, later, as received
+ *   503		max_requests reached, or bodies beyond max_body_total; sends Retry-After
  *   408		head and body took longer than request_timeout_ms
- * A connection is kept only where its state is beyond doubt: after an error that left a body unread it is
- * closed, once the client had time to read the answer.
+ * A connection is kept alive only if its state is certain. After an error that left a body unread, the server
+ * closes the connection once the client has had time to read the answer.
  *
- * A client that closes, or half-closes, while its answer is not written is gone: there is nobody to
- * generate for. HEAD and OPTIONS are served where a route names them. No TLS: that is a proxy's task.
+ * A client that closes or half-closes its connection before its answer is sent counts as gone. HEAD and
+ * OPTIONS are served only if a route names them. There is no TLS: put a proxy in front.
  *
- * Errors: -EINVAL, -ENOMEM, -EIO (the system refused; the text says what).
+ * Errors: -EINVAL, -ENOMEM, -EIO (a system call failed; cairn_last_error() says which).
  */
 #ifndef CAIRN_HTTP_H
 #define CAIRN_HTTP_H
@@ -71,96 +76,99 @@ struct cairn_http_field {
 struct cairn_http_request {
 	const char *method;
 	const char *path;		/* %xx decoded; no control bytes */
-	const char *query;		/* as sent, after the '?'; "" where none */
-	const char *peer;		/* numeric address */
-	const char *id;			/* the client's X-Request-Id if it is a plain one, else made here */
+	const char *query;		/* after the '?', not decoded; "" if there is none */
+	const char *peer;		/* the client's numeric address */
+	const char *id;			/* the client's X-Request-Id if well-formed, else generated */
 	const struct cairn_http_field *headers;
 	int num_headers;
-	const char *body;		/* until the answer or stream begins; a NUL after it */
+	const char *body;		/* NUL-terminated; valid until the answer or stream begins */
 	size_t body_bytes;
 };
 
-#define CAIRN_HTTP_OPEN		(1u << 0)	/* without the key, while draining, beyond max_requests */
-#define CAIRN_HTTP_JSON		(1u << 1)	/* 415 unless the body is said to be application/json */
+/* OPEN: served without the key, while draining and beyond max_requests */
+#define CAIRN_HTTP_OPEN		(1u << 0)
+#define CAIRN_HTTP_JSON		(1u << 1)	/* 415 unless Content-Type is application/json */
 
-/* Called in the loop's thread: must not block. */
+/* Called in the event loop's thread; must not block. */
 typedef void cairn_http_handler(void *ctx, struct cairn_http_exchange *x,
 				const struct cairn_http_request *req);
 
 struct cairn_http_route {
-	const char *method, *path;	/* a path that ends in a star after a slash: all that begins so */
-	unsigned flags;
-	size_t max_body;		/* 0: the options' */
+	const char *method, *path;	/* a path that ends in slash and star matches as a prefix */
+	unsigned flags;			/* CAIRN_HTTP_OPEN, CAIRN_HTTP_JSON */
+	size_t max_body;		/* bytes; 0: max_body of the options */
 	cairn_http_handler *handler;
 	void *ctx;
 };
 
-/* Why an exchange is over. */
+/* How an exchange ended. */
 enum cairn_http_outcome {
 	CAIRN_HTTP_COMPLETE,
-	CAIRN_HTTP_GONE,		/* the client closed */
-	CAIRN_HTTP_STALLED,		/* it did not read for stall_timeout_ms: cut */
-	CAIRN_HTTP_CUT,			/* aborted, or by the end of the drain */
+	CAIRN_HTTP_GONE,		/* the client closed the connection */
+	CAIRN_HTTP_STALLED,		/* the client read nothing for stall_timeout_ms; connection reset */
+	CAIRN_HTTP_CUT,			/* aborted by the producer, or cut when the drain ended */
 };
 extern const char *const cairn_http_outcome_names[];
 
 struct cairn_http_log {
-	const char *peer, *id, *method;	/* "-" where the request was not understood so far */
+	const char *peer, *id, *method;	/* id and method: "-" if they could not be parsed */
 	const char *path;		/* controls, quotes and non-ASCII as \xHH: safe to print */
-	int status;			/* 0: none was sent */
+	int status;			/* 0: no status was sent */
 	enum cairn_http_outcome outcome;
-	uint64_t bytes_in, bytes_out;	/* of the request's body; of the answer with its head */
-	uint64_t first_us, total_us;	/* from the request's first byte to the answer's first, and last */
+	uint64_t bytes_in, bytes_out;	/* request body; answer including its head */
+	uint64_t first_us, total_us;	/* from the request's first byte to the answer's first; to its end */
 };
 
-struct cairn_http_options {		/* a number that is 0: the default named */
+struct cairn_http_options {		/* a zero number means the default given with the member */
 	const char *address;		/* numeric, IPv4 or IPv6; NULL: 127.0.0.1 */
-	int port;			/* 0: the system picks one, cairn_http_port() tells */
-	int backlog;			/* 1024 */
-	const char *api_key;		/* NULL: none needed */
+	int port;			/* 0: chosen by the system, see cairn_http_port() */
+	int backlog;			/* 1024; argument of listen() */
+	const char *api_key;		/* NULL: no key is required */
 	int max_connections;		/* 4096; beyond: 503 and close */
-	int max_per_address;		/* 0: no limit; an IPv6 address counts by its /64 */
-	int max_requests;		/* 1024 being handled at once; beyond: 503 */
-	int max_fields;			/* 100 */
-	size_t max_target;		/* 4096 */
-	size_t max_header;		/* 16 KiB, request line and all */
+	int max_per_address;		/* connections; 0: no limit; IPv6 is counted per /64 */
+	int max_requests;		/* 1024 in progress at once; beyond: 503 */
+	int max_fields;			/* 100 header fields */
+	size_t max_target;		/* 4096 bytes */
+	size_t max_header;		/* 16 KiB including the request line */
 	size_t max_body;		/* 8 MiB */
-	size_t max_body_total;		/* 256 MiB, of all connections */
-	size_t stream_buffer;		/* 256 KiB */
-	int sockbuf;			/* 64 KiB each way; left alone the system grows them to megabytes */
-	int idle_timeout_ms;		/* 75 s without a request: closed */
+	size_t max_body_total;		/* 256 MiB over all connections */
+	size_t stream_buffer;		/* 256 KiB per stream; at least 1024 bytes */
+	int sockbuf;			/* 64 KiB each way; the system's auto-tuning would reach megabytes */
+	int idle_timeout_ms;		/* 75 s without a request: close */
 	int request_timeout_ms;		/* 30 s from a request's first byte to its last: 408 */
-	int stall_timeout_ms;		/* 30 s in which no byte of an answer was taken: cut */
-	void (*log)(void *ctx, const struct cairn_http_log *entry);	/* loop's thread; NULL: none */
+	int stall_timeout_ms;		/* 30 s without the client reading a byte of its answer: reset */
+	void (*log)(void *ctx, const struct cairn_http_log *entry);	/* loop's thread; NULL: no log */
 	void *log_ctx;
 };
 
 struct cairn_http_stats {
-	int connections, exchanges;	/* open now; handed to handlers and not finished */
+	int connections, exchanges;	/* connections open now; exchanges passed to handlers, not finished */
 	uint64_t accepted, refused, requests, stalled;
-	size_t body_bytes;		/* of requests, held now */
+	size_t body_bytes;		/* memory held for request bodies now */
 };
 
-/* Routes are copied, strings are not. The socket listens when this returns. */
+/* Copies the routes but not their strings. The socket is listening when this returns. */
 int cairn_http_create(struct cairn_http **out, const struct cairn_http_options *options,
 		      const struct cairn_http_route *routes, int num_routes);
 int cairn_http_port(const struct cairn_http *http);
 void cairn_http_stats(struct cairn_http *http, struct cairn_http_stats *stats);
 
 /*
- * No new connections, idle ones closed, new requests on others 503; what is in flight has so long. The second
- * call cuts at once. Any thread; a signal handler too.
+ * Stops accepting connections, closes idle ones and answers new requests with 503. Exchanges in flight have
+ * deadline_ms to finish. A second call cuts them at once. May be called from any thread and from a signal
+ * handler.
  */
 void cairn_http_drain(struct cairn_http *http, int deadline_ms);
-/* Until the drain is over: 0, or -ETIMEDOUT. timeout_ms < 0: for ever. */
+/* Waits until the drain is over. Returns 0 or -ETIMEDOUT. timeout_ms < 0: no time-out. */
 int cairn_http_wait(struct cairn_http *http, int timeout_ms);
-/* Cuts what is left. Exchanges not finished stay good, their clients gone. NULL is legal. */
+/* Cuts every connection. Unfinished exchanges stay valid; their clients count as gone. NULL is legal. */
 void cairn_http_destroy(struct cairn_http *http);
 
 /*
- * gone: in the loop's thread, at most once, when the client is gone and the exchange not finished; it may be
- * finished there. done: once and last, from any thread, when it is finished and nothing of it is left to
- * send: frees ctx. Both are called without locks held here. To be set within the handler.
+ * gone: called in the loop's thread, at most once, if the client goes before the exchange is finished; the
+ * callback may finish the exchange. done: the last callback, called exactly once, from any thread, when the
+ * exchange is finished and nothing of it is left to send; may free ctx. Neither is called with a lock of the
+ * server held. Set the watch within the handler.
  */
 struct cairn_http_watch {
 	void (*gone)(void *ctx);
@@ -170,31 +178,34 @@ struct cairn_http_watch {
 void cairn_http_watch(struct cairn_http_exchange *x, const struct cairn_http_watch *watch);
 bool cairn_http_gone(const struct cairn_http_exchange *x);
 
-/* Whole answers. content_type NULL: none. After a failure the exchange is still to be finished. */
+/* Sends a complete answer. content_type NULL: no such header. On failure the exchange is not finished. */
 int cairn_http_answer(struct cairn_http_exchange *x, int status, const char *content_type,
 		      const struct cairn_http_field *headers, int num_headers,
 		      const void *body, size_t bytes);
-/* param, code: NULL is null. Never fails: what cannot be sent is aborted. */
+/* param, code: NULL is sent as null. Always finishes the exchange; aborts it if the error cannot be sent. */
 void cairn_http_error(struct cairn_http_exchange *x, int status, const char *type, const char *param,
 		      const char *code, const char *fmt, ...) __attribute__((format(printf, 6, 7)));
-/* The same object as text for a stream's event. Cut at len; returns the length. */
+/*
+ * Writes the same error object to buf, for an event of a stream. Shortens the message if len is too small.
+ * Returns the length without the NUL.
+ */
 size_t cairn_http_error_text(char *buf, size_t len, const char *type, const char *param, const char *code,
 			     const char *message);
 
-/* Begins a stream: the head is sent at once. */
+/* Begins a stream; its head is sent at once. */
 int cairn_http_stream(struct cairn_http_exchange *x, int status, const char *content_type,
 		      const struct cairn_http_field *headers, int num_headers);
 /*
- * All of it or nothing. -EAGAIN: the buffer is full, the client does not read; -EPIPE: it is gone;
- * -EMSGSIZE: would not fit into an empty buffer; -ENOMEM.
+ * Queues all of data or nothing. -EAGAIN: the stream's buffer is full because the client reads too slowly;
+ * -EPIPE: the client is gone; -EMSGSIZE: data does not fit even an empty buffer; -ENOMEM.
  */
 int cairn_http_push(struct cairn_http_exchange *x, const void *data, size_t bytes);
 size_t cairn_http_unsent(struct cairn_http_exchange *x);
 void cairn_http_end(struct cairn_http_exchange *x);
-/* Closes the connection as it is: the client sees an answer cut short. Legal at any time. */
+/* Finishes the exchange by closing its connection; the client sees a truncated answer. Legal at any time. */
 void cairn_http_abort(struct cairn_http_exchange *x);
 
-/* Value of the first header so named, NULL where there is none. */
+/* Returns the value of the first header with this name (case-insensitive), or NULL. */
 const char *cairn_http_header(const struct cairn_http_request *req, const char *name);
 
 #endif

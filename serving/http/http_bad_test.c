@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* http_bad_test - requests as they should not be, as raw bytes through a real socket */
+/* http_bad_test - malformed requests, sent as raw bytes through a real socket */
 #include "conformance/harness.h"
 #include "serving/http/http_test.h"
 
@@ -24,7 +24,10 @@ static const struct cairn_http_route routes[] = {
 #define CHUNKED	"Transfer-Encoding: chunked\r\n"
 #define JSON	"Content-Type: application/json"
 
-/* n: bytes where a NUL is among them. Each is answered so, in JSON, and closed unless it is kept. */
+/*
+ * n: length of bytes if they contain a NUL, else 0. Every request gets this status and a JSON error, and its
+ * connection is closed unless is_kept.
+ */
 static const struct row {
 	const char *name, *bytes;
 	int status;
@@ -114,7 +117,7 @@ static const struct row {
 	{ "type_gzip", "POST /json" H JSON "\r\nContent-Encoding: gzip\r\n\r\n", 415, 0, 1 },
 };
 
-/* Whole, and byte by byte: what is wrong is wrong however it comes. */
+/* Sends every row at once and byte by byte: the verdict must be the same. */
 static void bad_rows(struct cairn_test *t)
 {
 	struct cairn_http *http = serve(t, &(struct cairn_http_options){ 0 }, routes, ARRAY_SIZE(routes));
@@ -143,7 +146,9 @@ static void bad_rows(struct cairn_test *t)
 	cairn_http_destroy(http);
 }
 
-/* count times text behind head; the status of what is answered before, or after, all is written */
+/*
+ * Sends head and then text count times; returns the answer's status, even if it came before all was written.
+ */
 static int flood(struct cairn_http *http, const char *head, const char *text, int count, struct reply *r)
 {
 	size_t n = strlen(text), at = strlen(head), all = at + n * (size_t)count;
@@ -158,7 +163,7 @@ static int flood(struct cairn_http *http, const char *head, const char *text, in
 	return r->status;
 }
 
-/* The client writes on, and still gets to read why. */
+/* The client keeps writing after the refusal and can still read the error. */
 static void too_long(struct cairn_test *t)
 {
 	struct cairn_http *http = serve(t, &(struct cairn_http_options){ 0 }, routes, ARRAY_SIZE(routes));
@@ -182,7 +187,7 @@ static void too_long(struct cairn_test *t)
 	cairn_http_destroy(http);
 }
 
-/* One byte each 20 ms, in the header and in the body; and silence after half of each. */
+/* Sends one byte every 20 ms in the header and in the body, or stops in the middle of each: 408. */
 static void slow(struct cairn_test *t)
 {
 	static const char *const texts[] = { "GET /" H "X: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
@@ -204,10 +209,10 @@ static void slow(struct cairn_test *t)
 			nap_ms(20);
 		}
 		EXPECT(t, read_reply(fd, &r) == 408 && is_error(&r) && r.closed);
-		EXPECT(t, now_s() - start_s > 0.25 && now_s() - start_s < 15)	/* not the default's 30 s */;
+		EXPECT(t, now_s() - start_s > 0.25 && now_s() - start_s < 15)	/* not the default of 30 s */;
 		close(fd);
 	}
-	for (int i = 0; i < 2; i++) {	/* nothing was asked: nothing is answered */
+	for (int i = 0; i < 2; i++) {	/* without a request there is no answer */
 		int fd = dial(http);
 
 		say(fd, i ? "\r\n" : "");
@@ -217,7 +222,7 @@ static void slow(struct cairn_test *t)
 	cairn_http_destroy(http);
 }
 
-/* Clients that leave at any byte of a request, and in any way. */
+/* Clients leave after every byte of a request, by every kind of close. */
 static void cut_short(struct cairn_test *t)
 {
 	static const char text[] = "POST /" H CHUNKED "\r\n3\r\nabc\r\n0\r\n\r\n";
@@ -242,7 +247,9 @@ static void cut_short(struct cairn_test *t)
 	cairn_http_destroy(http);
 }
 
-/* Good requests with some bytes changed, cut or put twice; the server answers, closes or waits, and lives. */
+/*
+ * Valid requests with bytes changed, removed or doubled; the server may answer, close or wait, but not crash.
+ */
 static void fuzz(struct cairn_test *t)
 {
 	static const char *const seeds[] = { "GET /" H "Connection: close\r\nX-A: b\r\n\r\n",

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * http_conn - a connection: bytes in, bytes out, time-outs; the loop's thread only
+ * http_conn - one connection: receive, send, time-outs; runs in the loop's thread only
  *
  *	IDLE -> HEAD -> BODY -> ANSWER -> IDLE		kept alive
- *			 |	 |  \---> LINGER	to be closed: the client may read on for a while
- *			 \-------+------> DEAD		gone, stalled, cut
+ *			 |	 |  \---> LINGER	to be closed, after time for the client to read
+ *			 \-------+------> DEAD		client gone, stalled or cut
  *
- * In ANSWER nothing is read: what a client sends ahead waits in the socket, and its end shows as EPOLLRDHUP,
- * bytes before it or not. EPOLLIN stays asked for until it comes there, since most answers are faster than
- * the next request: that saves two system calls for each. A connection with nothing to say holds no buffer.
+ * Nothing is read in ANSWER: a pipelined request stays in the socket, and EPOLLRDHUP reports the client's
+ * close even if unread bytes precede it. EPOLLIN is unregistered only when it fires in that phase. Most
+ * answers are sent before the next request arrives, so this saves two system calls per request. An idle
+ * connection holds no buffer.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +21,7 @@
 #include "serving/http/http_impl.h"
 
 #define BIG_BUFFER	65536
-#define MAX_TURN	(1 << 20)	/* bytes sent to one before others are looked at */
+#define MAX_TURN	(1 << 20)	/* bytes sent on one connection before the others get their turn */
 
 static void want(struct http_conn *c, uint32_t events)
 {
@@ -77,7 +78,7 @@ static void escape_path(const char *path, char *to, size_t len)
 	to[at] = 0;
 }
 
-/* The loop's part in c->x is over. */
+/* Detaches and logs the exchange, calls watch.gone if it is unfinished, and drops the loop's reference. */
 static void let_go(struct http_conn *c, enum cairn_http_outcome why)
 {
 	const struct cairn_http_options *o = &c->http->opt;
@@ -119,16 +120,16 @@ void http_conn_drop(struct http_conn *c, enum cairn_http_outcome why)
 
 	if (c->phase == HTTP_DEAD)
 		return;
-	/* what the kernel still holds for one who does not read goes at once */
+	/* reset, so that the kernel drops the bytes the client has not read */
 	if (why == CAIRN_HTTP_STALLED || why == CAIRN_HTTP_CUT)
 		setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
 	if (why == CAIRN_HTTP_STALLED)
 		atomic_fetch_add(&http->stalled, 1);
-	/* a process that is being started may hold a copy of fd for a moment: close() alone would leave the
-	 * entry, and c with it */
+	/* A process being started may hold a copy of fd for a moment; close() alone would then leave the
+	 * epoll entry, which points to c. */
 	epoll_ctl(http->epoll_fd, EPOLL_CTL_DEL, c->fd, NULL);
 	close(c->fd);
-	/* no handler has seen it: the producer's part is given back here */
+	/* no handler was called, so the producer's reference is dropped here */
 	if (c->phase == HTTP_IN_BODY)
 		cairn_http_abort(c->x);
 	c->phase = HTTP_DEAD;
@@ -143,7 +144,7 @@ void http_conn_drop(struct http_conn *c, enum cairn_http_outcome why)
 	http_peer_put(http, c->peer);
 	free(c->in);
 	c->in = NULL;
-	/* events of this round may still name it: freed after them */
+	/* events of this round may still point to c: it is freed after them */
 	c->next = http->dead;
 	http->dead = c;
 	atomic_fetch_sub(&http->num_conns, 1);
@@ -160,7 +161,7 @@ static void linger(struct http_conn *c)
 	want(c, EPOLLIN | EPOLLRDHUP);
 }
 
-/* No time-out but that of a client which does not read. */
+/* Enters ANSWER. Only the stall time-out applies there, from when the socket is full. */
 static void await_answer(struct http_conn *c)
 {
 	c->phase = HTTP_ANSWER;
@@ -175,7 +176,7 @@ void http_conn_refuse(struct http_conn *c, int status, const char *why)
 		http_conn_drop(c, CAIRN_HTTP_CUT);
 }
 
-/* The exchange is made and nothing of its request is missing. */
+/* The request is complete: passes it to its handler. */
 static void handle(struct http_conn *c)
 {
 	await_answer(c);
@@ -188,7 +189,7 @@ static void consumed(struct http_conn *c, size_t n)
 	memmove(c->in, c->in + n, c->in_len);
 }
 
-/* Bytes of the body that have come. */
+/* Moves received bytes of the body from c->in to the exchange. */
 static void take_body(struct http_conn *c)
 {
 	struct cairn_http_exchange *x = c->x;
@@ -235,7 +236,7 @@ static void begin(struct http_conn *c, size_t head_bytes)
 		return;
 	}
 	x = c->x;
-	if (x->started || x->aborted) {		/* refused; no other thread knows it */
+	if (x->started || x->aborted) {		/* refused; no other thread has x, so no lock is needed */
 		await_answer(c);
 		return;
 	}
@@ -245,13 +246,13 @@ static void begin(struct http_conn *c, size_t head_bytes)
 	}
 	c->phase = HTTP_IN_BODY;
 	memset(&c->chunks, 0, sizeof(c->chunks));
-	/* all before it is sent, so that these few bytes find room */
+	/* every earlier answer has left the socket's queue, so these few bytes fit */
 	if (x->head.expect_continue && !c->in_len &&
 	    send(c->fd, go_on, sizeof(go_on) - 1, MSG_NOSIGNAL) != (ssize_t)sizeof(go_on) - 1)
 		http_conn_drop(c, CAIRN_HTTP_GONE);
 }
 
-/* Goes on with what is in c->in, until more is needed or an answer is due. */
+/* Processes c->in until more bytes are needed or an answer is due. */
 static void consume(struct http_conn *c)
 {
 	while (c->phase < HTTP_ANSWER && c->in_len) {
@@ -300,13 +301,13 @@ static bool make_room(struct http_conn *c)
 
 static void take_input(struct http_conn *c)
 {
-	for (int turn = 0; turn < 16; turn++) {	/* others wait, too */
+	for (int turn = 0; turn < 16; turn++) {	/* bounded, so that other connections get their turn */
 		char scrap[4096];
 		bool discard = c->phase == HTTP_LINGER;
 		size_t room;
 		ssize_t n;
 
-		/* a long body comes in long pieces; the buffer is empty between them */
+		/* a body is received in large pieces; take_body() empties the buffer after each */
 		if (c->phase == HTTP_IN_BODY && !c->in && (c->in = malloc(BIG_BUFFER)))
 			c->in_room = BIG_BUFFER;
 		if (!discard && !make_room(c)) {
@@ -335,7 +336,7 @@ static void take_input(struct http_conn *c)
 	}
 }
 
-/* The answer is with the kernel, whole. */
+/* The kernel has accepted the whole answer. */
 static void complete(struct http_conn *c, bool close_it)
 {
 	let_go(c, CAIRN_HTTP_COMPLETE);
@@ -351,8 +352,8 @@ static void complete(struct http_conn *c, bool close_it)
 }
 
 /*
- * Under the exchange's lock: sends what it can. 1: nothing is left, 0: the socket is full, or it is
- * the turn of others, < 0: broken.
+ * Sends what the socket takes, with the exchange's lock held. Returns 1 if nothing is left, 0 if the socket
+ * is full or MAX_TURN bytes were sent, < 0 if the connection is broken.
  */
 static int send_some(struct http_conn *c, struct cairn_http_exchange *x)
 {
@@ -374,10 +375,10 @@ static int send_some(struct http_conn *c, struct cairn_http_exchange *x)
 			x->first_ns = http_now_ns();
 		x->bytes_out += (uint64_t)n;
 		f->begin += (size_t)n;
-		c->deadline_ms = INT64_MAX;	/* progress */
+		c->deadline_ms = INT64_MAX;	/* progress: the stall time-out starts again */
 	}
 	f->begin = f->end = 0;
-	if (f->room > BIG_BUFFER) {	/* grown while the client was slow */
+	if (f->room > BIG_BUFFER) {	/* it has grown while the client was slow */
 		free(f->data);
 		*f = (struct http_fifo){ NULL, 0, 0, 0 };
 	}
@@ -450,14 +451,14 @@ void http_conn_sweep(struct http_conn *c, int64_t now)
 	switch (c->phase) {
 	case HTTP_IN_HEAD:
 		if (c->in_len > c->scan.skip) {
-			http_conn_refuse(c, 408, "the request's header did not come in time");
+			http_conn_refuse(c, 408, "the request's header did not arrive in time");
 			return;
 		}
 		break;
 	case HTTP_IN_BODY:
 		c->x->close = true;
 		cairn_http_error(c->x, 408, "invalid_request_error", NULL, NULL,
-				 "the request's body did not come in time");
+				 "the request's body did not arrive in time");
 		await_answer(c);
 		return;
 	case HTTP_ANSWER:

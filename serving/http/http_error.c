@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* http_error - {"error":{"message":...,"type":...,"param":...,"code":...}} */
+/* http_error - errors as JSON: {"error":{"message":...,"type":...,"param":...,"code":...}} */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +12,7 @@ struct text {
 	size_t at, len;
 };
 
-/* All of it or nothing, so that a cut never falls into an escape. */
+/* Appends all of s or nothing, so that truncation never splits an escape. */
 static bool add(struct text *t, const char *s, size_t n)
 {
 	if (t->len - t->at <= n)
@@ -22,7 +22,10 @@ static bool add(struct text *t, const char *s, size_t n)
 	return true;
 }
 
-/* room: what has to fit behind it. Messages carry what clients sent: anything may be in them. */
+/*
+ * Appends s as a JSON string, or null, and truncates it so that room bytes stay free after it. Messages quote
+ * what clients sent, so s may hold any bytes: invalid UTF-8 becomes U+FFFD.
+ */
 static void add_string(struct text *t, const char *s, size_t room)
 {
 	size_t n = s ? strlen(s) : 0, len = t->len;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* http_exchange - what producers call, from any thread */
+/* http_exchange - the producer's side of an exchange: answers and streams, from any thread */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +36,7 @@ const char *http_reason(int status)
 	return "Status";
 }
 
-/* Room for n bytes more; grows to what is needed only, so that an idle stream costs little. */
+/* Makes room for n more bytes. Grows only as needed, so that an idle stream costs little memory. */
 static bool fifo_reserve(struct http_fifo *f, size_t n)
 {
 	size_t held = f->end - f->begin, room = f->room ? f->room : 512;
@@ -45,7 +45,7 @@ static bool fifo_reserve(struct http_fifo *f, size_t n)
 	if (f->room - f->end >= n)
 		return true;
 	if (f->begin && f->room - held >= n && f->begin >= held) {
-		memcpy(f->data, f->data + f->begin, held);	/* what is moved was sent once over */
+		memcpy(f->data, f->data + f->begin, held);	/* no overlap, amortised O(1) */
 		f->begin = 0;
 		f->end = held;
 		return true;
@@ -102,7 +102,7 @@ struct cairn_http_exchange *http_exchange_new(struct http_conn *c)
 	x->http = c->http;
 	atomic_fetch_add(&c->http->refs, 1);
 	pthread_mutex_init(&x->lock, NULL);
-	atomic_init(&x->refs, 2);	/* the loop, and who answers */
+	atomic_init(&x->refs, 2);	/* the loop and the producer */
 	atomic_init(&x->gone, false);
 	x->conn = c;
 	x->begin_ns = c->begin_ns;
@@ -160,16 +160,16 @@ const char *cairn_http_header(const struct cairn_http_request *req, const char *
 	return NULL;
 }
 
-/* What would let a caller's text break out of its line. */
+/* Rejects names and values that would let a caller's text break out of its header line. */
 static int check_fields(int status, const char *content_type, const struct cairn_http_field *fields, int n)
 {
 	if (status < 200 || status > 599)
-		return cairn_error(EINVAL, "http: status %d is none of 200 to 599", status);
+		return cairn_error(EINVAL, "http: status %d is not from 200 to 599", status);
 	for (int i = -1; i < n; i++) {
 		const char *value = i < 0 ? content_type : fields[i].value;
 
 		if (i >= 0 && !http_is_token(fields[i].name))
-			return cairn_error(EINVAL, "http: header %d: its name is no token", i);
+			return cairn_error(EINVAL, "http: header %d: its name is not a token", i);
 		for (; value && *value; value++) {
 			if (((unsigned char)*value < 0x20 && *value != '\t') || *value == 0x7f)
 				return cairn_error(EINVAL, "http: header %s: a control byte",
@@ -204,7 +204,7 @@ static bool add_head(struct cairn_http_exchange *x, int status, const char *cont
 	return x->head.minor || fifo_print(f, "Connection: keep-alive\r\n");
 }
 
-/* The producer is done with it. */
+/* Drops the producer's reference after a last wake-up of the loop. */
 static void finish(struct cairn_http_exchange *x)
 {
 	http_mark_ready(x);
@@ -254,7 +254,7 @@ int cairn_http_stream(struct cairn_http_exchange *x, int status, const char *con
 		pthread_mutex_unlock(&x->lock);
 		return cairn_error(EINVAL, "http: answered twice");
 	}
-	/* HTTP/1.0 knows the end of a stream by the end of the connection */
+	/* in HTTP/1.0 a stream ends when the connection closes */
 	x->close |= !x->head.minor;
 	ok = add_head(x, status, content_type, headers, num_headers) &&
 	     (!chunked || fifo_print(&x->out, "Transfer-Encoding: chunked\r\n")) &&
@@ -281,7 +281,7 @@ static int push_locked(struct cairn_http_exchange *x, const void *data, size_t b
 	size_t need = bytes + (size_t)n + (x->chunked ? 2 : 0);
 
 	if (!x->started || x->finished)
-		return cairn_error(EINVAL, "http: no stream was begun");
+		return cairn_error(EINVAL, "http: push without an open stream");
 	if (is_head_only(x, x->status))
 		return 0;
 	if (need > room)
@@ -304,7 +304,7 @@ int cairn_http_push(struct cairn_http_exchange *x, const void *data, size_t byte
 	if (atomic_load(&x->gone))
 		return -EPIPE;
 	if (!bytes)
-		return 0;	/* an empty chunk would be the last */
+		return 0;	/* an empty chunk would end the stream */
 	pthread_mutex_lock(&x->lock);
 	ret = push_locked(x, data, bytes);
 	pthread_mutex_unlock(&x->lock);
@@ -326,7 +326,7 @@ size_t cairn_http_unsent(struct cairn_http_exchange *x)
 void cairn_http_end(struct cairn_http_exchange *x)
 {
 	pthread_mutex_lock(&x->lock);
-	/* without its last chunk a stream must not look whole */
+	/* abort if the last chunk cannot be queued: a truncated stream must not look complete */
 	x->aborted = !x->started || (x->chunked && !fifo_add(&x->out, "0\r\n\r\n", HTTP_END_BYTES));
 	x->finished = true;
 	pthread_mutex_unlock(&x->lock);

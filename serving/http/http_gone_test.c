@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* http_gone_test - exchanges that end otherwise: the client goes, the handler gives up, the server drains */
+/*
+ * http_gone_test - exchanges that do not complete: the client closes, the handler aborts, the server drains
+ */
 #include "conformance/harness.h"
 #include "serving/http/http_stream_test.h"
 
-/* Each way to go, in each phase: told once, within 50 ms, and done after the end alone. */
+/* For each kind of close in each phase: gone is called once, within 50 ms, and done only after the end. */
 static void disconnects(struct cairn_test *t)
 {
 	static const char *const phases[] = { "unanswered", "a request behind it", "stream", "stream, full" };
@@ -49,7 +51,7 @@ static void disconnects(struct cairn_test *t)
 		EXPECT(t, atomic_load(&kept[0].num_gone) == 1 && last_outcome == CAIRN_HTTP_GONE);
 		if (i % 3 == 1)
 			close(fd);
-		/* on a machine with more to do than time once is enough */
+		/* retry up to 50 times: on an overloaded machine one success is enough */
 		if (took_ms >= 50 && tries++ < 50) {
 			i--;
 			continue;
@@ -59,11 +61,11 @@ static void disconnects(struct cairn_test *t)
 		worst_ms = took_ms > worst_ms ? took_ms : worst_ms;
 		tries = 0;
 	}
-	cairn_note(t, "told within %.2f ms", worst_ms);
+	cairn_note(t, "gone was called within %.2f ms", worst_ms);
 	cairn_http_destroy(http);
 }
 
-/* A handler with no more to do than this may end its exchange right there. */
+/* A gone callback may finish its exchange. */
 static void end_when_gone(void *ctx)
 {
 	on_gone(ctx);
@@ -103,7 +105,7 @@ static void ends(struct cairn_test *t)
 	ssize_t n = 0, k;
 	int fd = dial(http);
 
-	x = open_stream(t, fd, 0, 0);	/* 1.0: the end of the connection is the end */
+	x = open_stream(t, fd, 0, 0);	/* HTTP/1.0: the stream ends when the connection closes */
 	begin(t, x);
 	EXPECT(t, !cairn_http_push(x, "data: 1\n\n", 9) && !cairn_http_push(x, "", 0));
 	cairn_http_end(x);
@@ -114,7 +116,7 @@ static void ends(struct cairn_test *t)
 	EXPECT_CONTAINS(t, all, "\r\n\r\ndata: 1\n\n");
 	EXPECT(t, WAIT_FOR(atomic_load(&kept[0].num_done) == 1, 5000));
 	close(fd);
-	for (int phase = 0; phase < 3; phase++) {	/* aborted, or ended unanswered: nothing whole */
+	for (int phase = 0; phase < 3; phase++) {	/* aborted or ended unanswered: no complete answer */
 		fd = dial(http);
 		x = open_stream(t, fd, 0, 1);
 		if (phase == 2) {
@@ -136,7 +138,7 @@ static void ends(struct cairn_test *t)
 	cairn_http_destroy(http);
 }
 
-/* What is in flight ends as it should; new ones are sent away; then it is over. */
+/* Exchanges in flight complete, new requests are refused, and then the drain is over. */
 static void drain_in_peace(struct cairn_test *t)
 {
 	struct cairn_http *http = start(t, (struct cairn_http_options){ 0 });
@@ -146,7 +148,7 @@ static void drain_in_peace(struct cairn_test *t)
 	char c;
 
 	say(half, "GET /b HTTP/1.1\r\n");
-	/* the loop takes its sockets in the order in which something came: it has seen these bytes then */
+	/* the loop serves sockets in order of arrival, so after this answer it has seen the bytes above */
 	EXPECT(t, ask(http, "GET /none HTTP/1.1\r\nHost: a\r\n\r\n", &r) == 404);
 	begin(t, x);
 	EXPECT(t, !cairn_http_push(x, "one", 3));
@@ -169,7 +171,7 @@ static void drain_in_peace(struct cairn_test *t)
 	close(half);
 }
 
-/* At the deadline, by the second call, by destroy: cut, and the exchange still good. */
+/* The deadline, a second call and destroy each cut the client; the exchange stays valid. */
 static void drain_by_force(struct cairn_test *t)
 {
 	for (int way = 0; way < 3; way++) {

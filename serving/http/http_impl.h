@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * http_impl - what the parts of the HTTP server share
+ * http_impl - structures shared by the source files of the HTTP server
  *
- *   http.c		options, life and end of a server; its thread
- *   http_conn.c	a connection: bytes in, bytes out, time-outs
+ *   http.c		options, creation and destruction of a server; its event loop
+ *   http_conn.c	one connection: receive, send, time-outs
  *   http_request.c	checks of a request, routes
- *   http_exchange.c	what producers call, from any thread
+ *   http_exchange.c	the producer's side of an exchange, callable from any thread
  *   http_error.c	errors as JSON
- *   http_peers.c	connections by address
+ *   http_peers.c	connections per client address
  *
- * Who may touch what. A connection belongs to the loop's thread alone. An exchange has two holders, the loop
- * (until its bytes are sent or its client is gone) and the producer (until it finished it); each holds a
- * reference, and the last one out calls watch.done. What both write, `out` and the flags of its progress,
- * is under the exchange's lock. A producer that changed something puts the exchange on the server's list of
- * ready ones and wakes the loop; the list holds a reference too. Locks are leaves: nothing is called with one
- * held, and a server's is never taken together with an exchange's.
+ * Threads and locks. A connection is used by the loop's thread only. An exchange has two holders: the loop,
+ * until the answer is sent or the client is gone, and the producer, until it has finished the exchange. Each
+ * holds a reference; dropping the last one calls watch.done. The exchange's lock protects what both write:
+ * `out` and the progress flags. A producer that changed one of these puts the exchange on the server's ready
+ * list and wakes the loop; the list holds a reference too. Locks are leaves: no callback runs with one held,
+ * and the server's lock is never held together with an exchange's.
  */
 #ifndef CAIRN_HTTP_IMPL_H
 #define CAIRN_HTTP_IMPL_H
@@ -26,12 +26,12 @@
 #include "serving/http/http_parse.h"
 
 #define HTTP_FIRST_BUFFER	2048
-#define HTTP_LINGER_MS		2000	/* for a client to read an error before the connection is reset */
+#define HTTP_LINGER_MS		2000	/* time for a client to read an error before the reset */
 #define HTTP_RETRY_AFTER_S	1
 #define HTTP_ID_LEN		64
-#define HTTP_END_BYTES		5	/* of the last chunk: stream buffers keep room for it */
+#define HTTP_END_BYTES		5	/* length of the last chunk; every stream buffer reserves it */
 
-/* Bytes on their way out: [begin, end) of data. */
+/* Send queue: the bytes [begin, end) of data are not yet sent. */
 struct http_fifo {
 	char *data;
 	size_t begin, end, room;
@@ -39,40 +39,40 @@ struct http_fifo {
 
 struct cairn_http_exchange {
 	struct cairn_http *http;
-	struct http_conn *conn;			/* loop's; NULL once the client is gone or all is sent */
-	struct cairn_http_exchange *next_ready;	/* server's lock */
-	bool ready;				/* server's lock: on its list */
+	struct http_conn *conn;			/* loop only; NULL once the client is gone or all is sent */
+	struct cairn_http_exchange *next_ready;	/* under the server's lock */
+	bool ready;				/* under the server's lock: on its ready list */
 	atomic_int refs;
-	atomic_bool gone;			/* loop writes */
+	atomic_bool gone;			/* written by the loop */
 
 	pthread_mutex_t lock;
-	struct http_fifo out;
-	bool started, chunked, finished, aborted;	/* lock; by the producer */
-	int status;				/* lock */
+	struct http_fifo out;			/* under lock */
+	bool started, chunked, finished, aborted;	/* under lock; written by the producer */
+	int status;				/* under lock */
 
-	/* of the request: fixed before the handler is called */
+	/* the request; constant once the handler is called */
 	struct cairn_http_request req;
 	struct http_head head;
-	const struct cairn_http_route *route;	/* NULL: none was found */
-	char *text;				/* the head's bytes */
+	const struct cairn_http_route *route;	/* NULL: none matches */
+	char *text;				/* the head; fields and req point into it */
 	struct cairn_http_field *fields;
 	char id[HTTP_ID_LEN + 1], peer[INET6_ADDRSTRLEN];
 	char *body;
 	size_t body_bytes, body_room;
-	bool close;				/* after the answer; the loop's, from the handler on lock */
-	bool counted;				/* among the requests being handled */
-	bool told;				/* loop's: watch.gone was called */
+	bool close;				/* after the answer; loop only, under lock once handled */
+	bool counted;				/* counted in num_exchanges */
+	bool told;				/* loop only: watch.gone was called */
 	struct cairn_http_watch watch;
-	enum cairn_http_outcome outcome;	/* loop's */
-	uint64_t begin_ns, first_ns, bytes_out;	/* loop's */
+	enum cairn_http_outcome outcome;	/* loop only */
+	uint64_t begin_ns, first_ns, bytes_out;	/* loop only: request's first byte; answer's first byte */
 };
 
 enum http_phase {
-	HTTP_IDLE,		/* no byte of a request yet */
+	HTTP_IDLE,		/* no byte of the next request received yet */
 	HTTP_IN_HEAD,
 	HTTP_IN_BODY,
-	HTTP_ANSWER,		/* a handler has it */
-	HTTP_LINGER,		/* all is said; reads until the client closes */
+	HTTP_ANSWER,		/* the request is complete or refused; its answer is not yet sent */
+	HTTP_LINGER,		/* the last answer is sent; discards input until the client closes */
 	HTTP_DEAD,
 };
 
@@ -81,12 +81,12 @@ struct http_conn {
 	struct http_conn *prev, *next;
 	int fd;
 	enum http_phase phase;
-	uint32_t events;		/* as epoll knows them */
+	uint32_t events;		/* registered with epoll */
 	bool waits_to_write, read_closed;
-	int64_t deadline_ms;		/* of this phase; HTTP_ANSWER: of progress */
+	int64_t deadline_ms;		/* end of this phase; in HTTP_ANSWER: for the next byte to be sent */
 	struct http_peer *peer;
 	struct in6_addr address;
-	char *in;			/* NULL while there is nothing in it */
+	char *in;			/* received, not yet consumed; NULL while empty */
 	size_t in_len, in_room;
 	struct http_scan scan;
 	struct http_chunks chunks;
@@ -107,9 +107,9 @@ struct cairn_http {
 	struct cairn_http_route *routes;
 	int num_routes, port;
 	size_t key_bytes;
-	atomic_int refs;		/* the owner, and each exchange */
+	atomic_int refs;		/* one for the owner and one per exchange */
 
-	/* loop's */
+	/* used by the loop's thread only */
 	int listen_fd, epoll_fd, spare_fd;
 	struct http_conn *conns, *dead;
 	atomic_int num_conns;
@@ -119,12 +119,12 @@ struct cairn_http {
 	uint64_t id_seed, id_count;
 
 	pthread_t thread;
-	int wake_fd;			/* eventfd: something is ready, or asked for */
+	int wake_fd;			/* eventfd: an exchange is ready or a drain was requested */
 	atomic_int drain_calls, drain_ms;
 	atomic_int num_exchanges;
 	atomic_size_t body_bytes;
 	atomic_ullong accepted, refused, requests, stalled;
-	pthread_mutex_t lock;		/* of the list, and of what follows */
+	pthread_mutex_t lock;		/* protects every member below */
 	pthread_cond_t over;
 	struct cairn_http_exchange *ready, **ready_tail;
 	bool is_over;
@@ -143,7 +143,7 @@ void http_address_of(const struct sockaddr_storage *ss, struct in6_addr *address
 void http_address_text(const struct in6_addr *address, char text[INET6_ADDRSTRLEN]);
 
 /* http_conn.c */
-/* Takes fd and peer, on success only. The new one is http->conns. */
+/* Takes ownership of fd and peer, on success only. The new connection is http->conns. */
 int http_conn_open(struct cairn_http *http, int fd, const struct in6_addr *address, struct http_peer *peer);
 void http_conn_event(struct http_conn *c, uint32_t events);
 void http_conn_ready(struct http_conn *c);
@@ -152,11 +152,15 @@ void http_conn_drop(struct http_conn *c, enum cairn_http_outcome why);
 void http_conn_drain(struct http_conn *c);
 void http_conn_refuse(struct http_conn *c, int status, const char *why);
 
-/* http_request.c: the head in c->in is whole. An exchange is made, or -ENOMEM. An error is answered. */
+/*
+ * http_request.c: c->in holds a complete head. Creates the exchange c->x, or returns -ENOMEM. A request that
+ * fails a check has been answered on return.
+ */
 int http_request_begin(struct http_conn *c, size_t head_bytes);
 void http_request_handle(struct cairn_http_exchange *x);
-/* Answers for a request that was not understood, or not in time; closes afterwards. */
+/* Answers a request whose head is malformed or too late, or a connection beyond the limit, and closes. */
 void http_refuse(struct http_conn *c, int status, const char *why);
+/* Returns false if the body exceeds its limit or max_body_total; the exchange has then been answered. */
 bool http_body_append(struct cairn_http_exchange *x, const char *data, size_t n);
 void http_body_free(struct cairn_http_exchange *x);
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* http_limit_test - connections, requests and bytes beyond the limits; the log; the parser alone */
+/*
+ * http_limit_test - connections, requests and bytes beyond the limits; the log; the parser without a socket
+ */
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -9,7 +11,7 @@
 
 #define GET(path)	"GET " path " HTTP/1.1\r\nHost: a\r\n\r\n"
 
-/* Those within the limit are served, one beyond is told so, and its place is free again when it went. */
+/* Connections within the limit are served, the next one gets a 503, and a closed one frees its place. */
 static void connections(struct cairn_test *t)
 {
 	for (int by_address = 0; by_address < 2; by_address++) {
@@ -43,7 +45,7 @@ static void connections(struct cairn_test *t)
 	}
 }
 
-/* In a child, since a limit on descriptors is the whole process's: how many of 40 connections are served. */
+/* Returns how many of 40 connections are served. Runs in a child: RLIMIT_NOFILE holds for a whole process. */
 static int count_served(struct cairn_http *http)
 {
 	static struct reply r;
@@ -58,7 +60,7 @@ static int count_served(struct cairn_http *http)
 	return num;
 }
 
-/* Those for whom no descriptor is left are closed; the others are served, and so is who comes later. */
+/* Without a free descriptor, connections are closed; the other ones and later ones are served. */
 static void descriptors(struct cairn_test *t)
 {
 	struct cairn_http *http = start(t, (struct cairn_http_options){ 0 });
@@ -117,7 +119,7 @@ static void requests(struct cairn_test *t)
 	cairn_http_destroy(http);
 }
 
-/* Bodies that were claimed cost nothing; those that came are counted, and given back. */
+/* An announced body costs no memory; a received one is counted and later released. */
 static void bodies(struct cairn_test *t)
 {
 	static const struct cairn_http_route post = { "POST", "/", 0, 0, keep, &kept[0] };
@@ -187,7 +189,7 @@ static void log_lines(struct cairn_test *t)
 	EXPECT(t, !strcmp(cairn_http_outcome_names[CAIRN_HTTP_STALLED], "stalled"));
 }
 
-/* Cut at any length, the text stays JSON. */
+/* Truncated to any length, the text stays valid JSON. */
 static void error_text(struct cairn_test *t)
 {
 	char buf[300], message[300];
@@ -206,7 +208,7 @@ static void error_text(struct cairn_test *t)
 	}
 }
 
-/* The parser without a socket: random bytes, whole and in two pieces, are understood alike. */
+/* The parser without a socket: random bytes give the same result whole and in two pieces. */
 static void parser(struct cairn_test *t)
 {
 	static const char bytes[] = "GET / HTTP/1.1\r\n\r\nHost: a\r\nX: b \t:%20";

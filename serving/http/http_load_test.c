@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * http_load_test - idle connections, streams and readers that stall, all at once
+ * http_load_test - idle connections, streams and stalled readers, all at once
  *
- * CAIRN_HTTP_SECONDS: how long the measure streams (20).
+ * CAIRN_HTTP_SECONDS: duration of the measurement's streams in seconds (20).
  */
 #include <sys/resource.h>
 
@@ -30,8 +30,9 @@ struct result {
 };
 
 /*
- * 50 events a second to each that reads, 64 times that to each that does not, of whose events those that do
- * not fit are dropped. Readers must get all, the others be cut, memory be flat once buffers are full.
+ * Sends 50 events per second to each reading client and 64 times that to each stalled one, dropping events
+ * that do not fit. Readers must receive every event, stalled clients must be cut, and memory must stay
+ * constant once the buffers are full.
  */
 static void mixed(struct cairn_test *t, int num_idle, int num_streams, int num_stalled, double seconds,
 		  int stall_ms, struct result *out)
@@ -56,7 +57,7 @@ static void mixed(struct cairn_test *t, int num_idle, int num_streams, int num_s
 	pthread_create(&reader, NULL, read_all, NULL);
 	begin_s = next_s = now_s();
 	warm_s = begin_s + seconds / 3;
-	/* on a machine with other things to do until the last is cut */
+	/* on a loaded machine, continue until the last stalled client is cut */
 	while (now_s() < begin_s + seconds || (num_cut < num_stalled && now_s() < begin_s + seconds + 30)) {
 		double ahead_s = next_s - now_s();
 
@@ -99,7 +100,7 @@ static void mixed(struct cairn_test *t, int num_idle, int num_streams, int num_s
 	out->p99_us = percentile_us(0.99);
 	EXPECT(t, load.events == pushed && !load.wrong && load.ends == (uint64_t)load.num_readers);
 	EXPECT(t, num_cut == num_stalled);
-	for (int i = 0; i < num_idle; i++) {	/* served still */
+	for (int i = 0; i < num_idle; i++) {	/* idle connections are still served */
 		say(idle[i], "GET /small HTTP/1.1\r\nHost: a\r\n\r\n");
 		EXPECT(t, read_reply(idle[i], &r) == 200);
 		close(idle[i]);
@@ -138,7 +139,7 @@ void http_measure_mixed(struct cairn_test *t)
 	files.rlim_cur = files.rlim_max;
 	setrlimit(RLIMIT_NOFILE, &files);
 	if (files.rlim_cur < 3000) {
-		cairn_skip(t, "3000 descriptors are needed, %llu allowed",
+		cairn_skip(t, "needs 3000 file descriptors, the limit is %llu",
 			   (unsigned long long)files.rlim_cur);
 		return;
 	}

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * http_load_test - streams and their readers, many at once
+ * http_load_test - many concurrent streams and their readers
  *
- * Client and server are one process: what is measured is both together. An event is 160 bytes: the time it
- * was pushed, its number in its stream, and filler; the client checks every byte.
+ * Client and server run in one process, so measurements include both. An event is 160 bytes: the time of the
+ * push, its number in its stream, and filler. The client checks every byte.
  */
 #ifndef CAIRN_HTTP_LOAD_TEST_H
 #define CAIRN_HTTP_LOAD_TEST_H
@@ -26,7 +26,7 @@ static struct load {
 	struct stream streams[MAX_STREAMS];
 	atomic_int num_streams;
 	struct reader {
-		int fd, blank;		/* bytes of the empty line behind the head seen */
+		int fd, blank;		/* blank: bytes seen of the empty line that ends the head */
 		struct http_chunks chunks;
 		char event[EVENT];
 		size_t at;
@@ -35,7 +35,7 @@ static struct load {
 	int num_readers, epoll_fd;
 	atomic_bool stop;
 	uint64_t events, wrong, ends;
-	uint32_t *latency_us;		/* histogram, the last one is all beyond */
+	uint32_t *latency_us;		/* [BUCKETS] histogram; the last bucket holds all larger values */
 } load;
 
 static inline void keep(void *ctx, struct cairn_http_exchange *x, const struct cairn_http_request *req)
@@ -142,7 +142,7 @@ static inline void *read_all(void *arg)
 	return NULL;
 }
 
-/* The first num_readers of num streams are read. */
+/* Opens num streams; the first num_readers of them are read. */
 static inline void open_streams(struct cairn_test *t, struct cairn_http *http, int num, int num_readers,
 				int *fds)
 {

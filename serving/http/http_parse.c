@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * http_parse - llhttp for the grammar, and what it leaves to its user
+ * http_parse - request parser: llhttp for the grammar, and the checks llhttp leaves to its user
  *
- * http_scan() looks at a head while it comes in: its limits, and the bytes that llhttp (8.1) lets pass or
- * that mean the same to nobody: a bare LF, folding, NUL and other controls, a tab in the request line. A
- * whole head goes through llhttp in one piece, so that what its callbacks are given are stretches of it. Then
- * follow the checks that HTTP needs and its grammar does not have: one Host, one Transfer-Encoding, exactly
- * two blanks in the request line, a version and a target that are served here.
+ * http_scan() checks a head while it arrives. It enforces the limits and rejects the bytes that llhttp (8.1)
+ * accepts or that parsers read differently: a bare LF, folded lines, NUL and other controls, a tab in the
+ * request line. A complete head is passed to llhttp in one call, so that the callbacks get contiguous parts
+ * of it. Then follow the checks that HTTP requires but its grammar does not express: one Host, one
+ * Transfer-Encoding, exactly two spaces in the request line, a supported version and target.
  *
- * Chunks go through it, too. Their framing is handed over byte by byte, each looked at before: there are few,
- * and so limits hold for a size line and a trailer, and no line end counts but CR LF.
+ * Chunked bodies go through llhttp too. Their framing is passed byte by byte and each byte is checked first.
+ * The framing is short, so this costs little; it bounds the size line and the trailer and accepts no line end
+ * but CR LF.
  */
 #include "serving/http/http_parse.h"
 
 #include <string.h>
 #include <strings.h>
 
-#define MAX_METHOD	24	/* the longest known has 13 */
-#define MAX_CHUNK_LINE	256	/* size and extensions */
+#define MAX_METHOD	24	/* the longest known method has 13 characters */
+#define MAX_CHUNK_LINE	256	/* chunk size and extensions */
 #define MAX_TRAILER	8192
 
 static bool is_tchar(unsigned char c)
@@ -43,7 +44,7 @@ static int fail(int status, const char **why, const char *text)
 	return -status;
 }
 
-/* One byte of line 0, which ends with a space and the version: that much is added to the target's limit. */
+/* Checks one byte of line 0. The line's limit is the target's plus method and version. */
 static int scan_request_line(struct http_scan *s, unsigned char c, const struct http_limits *l,
 			     const char **why)
 {
@@ -78,7 +79,7 @@ static int scan_byte(struct http_scan *s, unsigned char c, const struct http_lim
 	return 0;
 }
 
-/* A line has ended: is it the empty one? */
+/* Called at the end of a line. Returns 1 if the line is the empty one that ends the head. */
 static int scan_line(struct http_scan *s, const char **why)
 {
 	size_t length = s->at - 1 - s->line;
@@ -90,7 +91,7 @@ static int scan_line(struct http_scan *s, const char **why)
 	}
 	if (s->lines)
 		return 1;
-	/* RFC 9112, 2.2: some clients end a body with one line end too many */
+	/* RFC 9112, 2.2: skip one empty line, since some clients send a line end after a body */
 	if (s->skip)
 		return fail(400, why, "request line: empty");
 	s->skip = s->line = s->at + 1;
@@ -138,7 +139,7 @@ static int hex(unsigned char c)
 	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* %xx, in place. What would be a control byte is as bad as one sent bare. */
+/* Decodes %xx in place. Returns false if an escape is malformed or decodes to a control byte. */
 static bool decode_path(char *path)
 {
 	char *to = path;
@@ -169,7 +170,7 @@ static int parse_target(struct http_head *h, char *target, const struct http_lim
 
 	if (strlen(target) > l->max_target)
 		return fail(414, why, "request target: too long");
-	/* the absolute form, which a server must take; whose host is meant does not matter here */
+	/* the absolute form: a server must accept it; its host is ignored */
 	if (!strncasecmp(target, "http://", 7)) {
 		target = strchr(target + 7, '/');
 		if (!target)
@@ -213,7 +214,7 @@ static int check_coding(const struct http_head *h, const char *value, int count,
 
 	if (count > 1)
 		return fail(400, why, "Transfer-Encoding: given twice");
-	/* where chunked is not last nobody knows where the body ends */
+	/* unless chunked is the last coding, the end of the body is undefined */
 	if (n < 7 || strcasecmp(value + n - 7, "chunked"))
 		return fail(400, why, "Transfer-Encoding: chunked is not the last coding");
 	if (n != 7)
@@ -235,7 +236,7 @@ static int check_host(const char *value, int count, const char **why)
 	return 0;
 }
 
-/* What the fields say about this message, as far as llhttp does not look at it. */
+/* Checks the fields that describe this message, as far as llhttp does not. */
 static int check_fields(struct http_head *h, const char **why)
 {
 	int hosts = 0, codings = 0, ret = 0;
@@ -244,7 +245,7 @@ static int check_fields(struct http_head *h, const char **why)
 		const char *name = h->fields[i].name, *value = h->fields[i].value;
 
 		if (!*name)
-			ret = fail(400, why, "header: a field without name");
+			ret = fail(400, why, "header: a field without a name");
 		else if (!strcasecmp(name, "host"))
 			ret = check_host(value, ++hosts, why);
 		else if (!strcasecmp(name, "transfer-encoding"))
@@ -260,7 +261,7 @@ static int check_fields(struct http_head *h, const char **why)
 	return ret;
 }
 
-/* What the callbacks find in a head. */
+/* The parts of a head that the llhttp callbacks have found. */
 struct found {
 	const char *target;
 	size_t target_bytes;
@@ -311,7 +312,7 @@ static int on_headers_complete(llhttp_t *p)
 	return HPE_PAUSED;
 }
 
-/* METHOD TARGET HTTP/1.1, and nothing between and behind: llhttp skips blanks, and knows RTSP, too. */
+/* Requires exactly METHOD TARGET HTTP/1.1: llhttp also accepts extra spaces and RTSP. */
 static int check_line(const char *text, const struct found *f, const llhttp_t *p, const char **why)
 {
 	const char *version = f->target ? f->target + f->target_bytes : NULL, *name;
@@ -330,7 +331,9 @@ static int check_line(const char *text, const struct found *f, const llhttp_t *p
 	return 0;
 }
 
-/* llhttp's own verdict. Of a number that has grown so far it is one digit more that did not fit. */
+/*
+ * Maps llhttp's error to a status. A number error beyond 2^59 is an overflow by one more digit: 413, not 400.
+ */
 static int check_error(const llhttp_t *p, const char **why)
 {
 	bool number = p->error == HPE_INVALID_CONTENT_LENGTH || p->error == HPE_INVALID_CHUNK_SIZE;
@@ -338,11 +341,11 @@ static int check_error(const llhttp_t *p, const char **why)
 	if (p->error == HPE_OK || p->error == HPE_PAUSED)
 		return 0;
 	if (number && p->content_length >> 59)
-		return fail(413, why, "length: beyond all limits");
+		return fail(413, why, "length: too large");
 	return fail(400, why, p->reason ? p->reason : "not HTTP");
 }
 
-/* The stretches that were found become texts: name and value end where the colon and the line end were. */
+/* Turns the fields found into C strings: NULs replace the colon after a name and the end of a value. */
 static void cut_fields(struct found *f)
 {
 	for (int i = 0; i < f->num_fields; i++) {
@@ -376,7 +379,7 @@ int http_parse_head(struct http_head *h, char *text, size_t n, struct cairn_http
 	h->query = (char *)"";
 	h->fields = fields;
 	llhttp_init(&p, HTTP_REQUEST, &settings);
-	p.lenient_flags = LENIENT_VERSION;	/* so that 9.9 is told from x.y */
+	p.lenient_flags = LENIENT_VERSION;	/* so that version 9.9 gets 505 and x.y gets 400 */
 	p.data = &f;
 	llhttp_execute(&p, text, n);
 	ret = check_line(text, &f, &p, why);
@@ -389,7 +392,7 @@ int http_parse_head(struct http_head *h, char *text, size_t n, struct cairn_http
 	ret = parse_target(h, (char *)f.target, l, why);
 	if (ret)
 		return ret;
-	/* of a field that llhttp gave up at, or of what it holds against all of them, nothing is looked at */
+	/* after any other llhttp error the fields may be incomplete and are not examined */
 	if (f.is_whole || p.error == HPE_INVALID_TRANSFER_ENCODING) {
 		cut_fields(&f);
 		h->num_fields = f.num_fields;
@@ -398,15 +401,15 @@ int http_parse_head(struct http_head *h, char *text, size_t n, struct cairn_http
 	if (!ret)
 		ret = check_error(&p, why);
 	if (!ret && !f.is_whole)
-		ret = fail(400, why, "header: not whole");
-	/* llhttp does not know it with a tab behind it, and would look for the next request in the body */
+		ret = fail(400, why, "header: incomplete");
+	/* llhttp misses "chunked" followed by a tab, and would look for the next request in the body */
 	if (!ret && h->chunked != !!(p.flags & F_CHUNKED))
 		ret = fail(400, why, "Transfer-Encoding: bad white space");
 	h->has_length = p.flags & F_CONTENT_LENGTH;
 	h->keep_alive = llhttp_should_keep_alive(&p);
 	h->length = h->chunked ? 0 : p.content_length;
 	if (!ret && h->length >> 60)
-		ret = fail(413, why, "Content-Length: beyond all limits");
+		ret = fail(413, why, "Content-Length: too large");
 	return ret;
 }
 
@@ -441,7 +444,7 @@ static const llhttp_settings_t chunk_settings = {
 	.on_body = on_body, .on_chunk_header = on_chunk_header, .on_message_complete = on_message_complete,
 };
 
-/* One byte that is no data. */
+/* Checks one byte of the framing: a size line, the line end after data, or the trailer. */
 static int check_framing(struct http_chunks *c, unsigned char b, const char **why)
 {
 	bool after_cr = c->last == '\r';

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * http_parse - the bytes of a request, strictly by RFC 9112 and a little more; no input or output
+ * http_parse - parses requests strictly by RFC 9112 and rejects ambiguous ones; no input or output
  *
- * The grammar is llhttp's, in its strict mode; http_parse.c says what is added to it.
+ * llhttp checks the grammar in its strict mode; http_parse.c lists the checks it adds.
  *
- * Whatever two parsers could read in two ways is refused: a request that a proxy in front understood
- * otherwise is how one client's bytes become another's request.
+ * Anything that two parsers could read differently is rejected. If a proxy in front delimits a request in
+ * another way than this server, bytes of one client become a request of another (request smuggling).
  *
- * Results < 0 are a status negated (-400), *why then says in words what is wrong.
+ * A result < 0 is a negated status (-400); *why then says what is wrong.
  */
 #ifndef CAIRN_HTTP_PARSE_H
 #define CAIRN_HTTP_PARSE_H
@@ -21,16 +21,17 @@ struct http_limits {
 	int max_fields;
 };
 
-/* How far a head has been looked at; zeroed before its first byte. */
+/* State of scanning a head; zeroed before its first byte. */
 struct http_scan {
-	size_t at, line, skip;		/* next byte, where its line begins, empty line before the request */
-	int lines;
-	bool blank;			/* line 0: a space was seen */
+	size_t at, line, skip;		/* next byte; start of its line; size of an empty line in front */
+	int lines;			/* complete lines so far */
+	bool blank;			/* a space was seen in line 0 */
 };
 
 /*
- * bytes[0..n): what has come so far. 0: more is needed; > 0: bytes of the head with its empty line (and those
- * of an empty line before it, s->skip). Errors show at their byte: nobody waits for the rest.
+ * bytes[0..n): everything received so far. Returns 0 if more bytes are needed, else the length of the head
+ * including its final empty line and the s->skip bytes before it. An error is reported at the first wrong
+ * byte, before the rest of the head arrives.
  */
 int http_scan(struct http_scan *s, const char *bytes, size_t n, const struct http_limits *l,
 	      const char **why);
@@ -39,38 +40,39 @@ struct http_head {
 	char *method, *path, *query;
 	struct cairn_http_field *fields;
 	int num_fields;
-	int minor;			/* of HTTP/1.minor */
+	int minor;			/* version is HTTP/1.minor */
 	bool has_length, chunked, keep_alive, expect_continue;
-	uint64_t length;
+	uint64_t length;		/* Content-Length; 0 if chunked */
 };
 
 /*
- * text: a head that http_scan() passed, without s->skip, which is taken apart in place. fields: room for
- * max_fields. 0 or a status negated; method and path are good in any case, "-" if not understood.
+ * Parses a head that http_scan() accepted, without the s->skip bytes before it. text is modified in place and
+ * *h points into it. fields has room for max_fields. Returns 0 or a negated status; method and path are valid
+ * strings in any case, "-" if they could not be parsed.
  */
 int http_parse_head(struct http_head *h, char *text, size_t n, struct cairn_http_field *fields,
 		    const struct http_limits *l, const char **why);
 
-/* A chunked body; zeroed before its first byte. */
+/* State of decoding a chunked body; zeroed before its first byte. */
 struct http_chunks {
 	llhttp_t p;
 	bool begun, is_last, is_whole, extension;
-	unsigned char last;		/* byte of the framing */
-	int framing, line;		/* bytes of this size line or trailer, and of its line */
-	uint64_t left;			/* of this chunk's data */
+	unsigned char last;		/* previous framing byte */
+	int framing, line;		/* bytes so far of this size line or trailer; of its current line */
+	uint64_t left;			/* data bytes of this chunk still to come */
 	const char *data;
 	size_t len;
 };
 
 /*
- * Takes *used of n bytes; *data, *len: bytes of the body among them, len 0 for none. 0: call again with the
- * rest; 1: the body is whole.
+ * Consumes *used of n bytes. *data and *len are the body bytes among them (*len 0: none). Returns 1 when the
+ * body is complete, 0 if the caller must call again with the remaining bytes.
  */
 int http_unchunk(struct http_chunks *c, const char *bytes, size_t n, size_t *used, const char **data,
 		 size_t *len, const char **why);
 
 bool http_is_token(const char *s);
-/* Is `word` among the comma-separated ones of list, whatever the case. */
+/* Returns whether `word` is an element of the comma-separated list, ignoring case. */
 bool http_list_has(const char *list, const char *word);
 
 #endif

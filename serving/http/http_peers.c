@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* http_peers - how many connections an address has. IPv4 is kept as ::ffff:a.b.c.d. */
+/* http_peers - counts the connections of each client address; IPv4 is stored as ::ffff:a.b.c.d */
 #include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +39,7 @@ struct http_peer *http_peer_get(struct cairn_http *http, const struct in6_addr *
 	struct in6_addr key = *address;
 	struct http_peer **first, *p;
 
-	/* whoever has one IPv6 address has its /64 */
+	/* a host with one IPv6 address usually controls its whole /64 */
 	if (!IN6_IS_ADDR_V4MAPPED(&key))
 		memset(key.s6_addr + 8, 0, 8);
 	first = bucket(http, &key);

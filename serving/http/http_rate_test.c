@@ -3,7 +3,7 @@
 #include "conformance/harness.h"
 #include "serving/http/http_load_test.h"
 
-/* Each of 64 connections has one request under way at any time. */
+/* Each of 64 connections keeps one request in flight. */
 static double requests_per_s(struct cairn_test *t, const char *request)
 {
 	struct cairn_http *http = serve(t, &(struct cairn_http_options){ 0 }, routes, ARRAY_SIZE(routes));
@@ -51,7 +51,7 @@ void http_measure_requests(struct cairn_test *t)
 	cairn_host_row(t, "post_1k_64", "epoll", "\"per_s\":%.0f", requests_per_s(t, post));
 }
 
-/* 64 streams as fast as they are read. */
+/* 64 streams, each pushed as fast as the client reads. */
 void http_measure_events(struct cairn_test *t)
 {
 	struct cairn_http *http = serve(t, &(struct cairn_http_options){ 0 }, routes, ARRAY_SIZE(routes));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* http_request - what is checked before a handler sees a request */
+/* http_request - checks a request, finds its route and calls the handler */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ static void name_request(struct cairn_http_exchange *x)
 	size_t n = given ? strlen(given) : 0;
 	static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
 
-	/* it goes into headers and logs */
+	/* the id goes into headers and logs, so only these characters are accepted */
 	if (n && n <= HTTP_ID_LEN && strspn(given, plain) == n && *given != '-')
 		memcpy(x->id, given, n + 1);
 	else
@@ -31,7 +31,7 @@ static bool path_matches(const struct cairn_http_route *r, const char *path)
 	return !strcmp(r->path, path);
 }
 
-/* NULL: no such path, or not this method; then allow names those there are. */
+/* Returns NULL if no route has this path and method; allow then lists the methods of the path, if any. */
 static const struct cairn_http_route *find_route(const struct cairn_http_exchange *x, char *allow, size_t len)
 {
 	const struct cairn_http *http = x->http;
@@ -51,7 +51,7 @@ static const struct cairn_http_route *find_route(const struct cairn_http_exchang
 	return NULL;
 }
 
-/* Time depends on the length of what was given alone, which its sender knows. */
+/* Constant time: the duration depends only on the length of the given key, which the client knows. */
 static bool key_is_right(const struct cairn_http *http, const char *given)
 {
 	size_t n = strlen(given);
@@ -114,7 +114,7 @@ static void no_route(struct cairn_http_exchange *x, const char *allow)
 		return;
 	}
 	n = cairn_http_error_text(json, sizeof(json), "invalid_request_error", NULL, "method_not_allowed",
-				  "this path is not served with this method");
+				  "this path does not support this method");
 	if (cairn_http_answer(x, 405, "application/json", &field, 1, json, n))
 		cairn_http_abort(x);
 }
@@ -130,7 +130,7 @@ static void too_large(struct cairn_http_exchange *x)
 			 max_body(x));
 }
 
-/* Answers and returns false, or all is well. */
+/* Returns whether the request may go on to its body and handler; if not, it has been answered. */
 static bool check(struct cairn_http_exchange *x)
 {
 	struct cairn_http *http = x->http;
@@ -141,20 +141,21 @@ static bool check(struct cairn_http_exchange *x)
 	open = x->route && x->route->flags & CAIRN_HTTP_OPEN;
 	if (!open && !is_authorized(x)) {
 		cairn_http_error(x, 401, "invalid_request_error", NULL, "invalid_api_key",
-				 "Authorization: Bearer with the right key is needed");
+				 "Authorization: the right key is required, as 'Bearer KEY'");
 	} else if (!open && atomic_load(&http->drain_calls)) {
-		cairn_http_error(x, 503, "server_error", NULL, "shutting_down", "the server shuts down");
+		cairn_http_error(x, 503, "server_error", NULL, "shutting_down",
+				 "the server is shutting down");
 	} else if (!x->route) {
 		no_route(x, allow);
 	} else if (x->route->flags & CAIRN_HTTP_JSON && !is_json(&x->req)) {
 		cairn_http_error(x, 415, "invalid_request_error", NULL, NULL,
-				 "Content-Type: must be application/json in UTF-8, not encoded");
+				 "Content-Type: must be application/json in UTF-8, without a content coding");
 	} else if (x->head.length > max_body(x)) {
 		too_large(x);
 	} else if (!open && atomic_load(&http->num_exchanges) >= http->opt.max_requests) {
 		too_busy(x, "too many requests are being handled");
 	} else if (atomic_load(&http->body_bytes) + x->head.length > http->opt.max_body_total) {
-		too_busy(x, "too many bytes of requests are held");
+		too_busy(x, "too many bytes of request bodies are held");
 	} else {
 		return true;
 	}
@@ -187,7 +188,7 @@ int http_request_begin(struct http_conn *c, size_t head_bytes)
 		.id = x->id, .headers = x->fields, .num_headers = x->head.num_fields, .body = "",
 	};
 	name_request(x);
-	/* a body not read, or an end not known: no request is looked for behind it */
+	/* if the body stays unread or its end is unknown, the next request cannot be found */
 	x->close = status || !x->head.keep_alive || x->head.chunked || x->head.length;
 	if (status)
 		cairn_http_error(x, status, "invalid_request_error", NULL, NULL, "%s", why);
@@ -214,7 +215,7 @@ void http_request_handle(struct cairn_http_exchange *x)
 {
 	struct cairn_http *http = x->http;
 
-	/* others may have come while this one's body did */
+	/* check again: other requests may have begun while this body arrived */
 	if (!(x->route->flags & CAIRN_HTTP_OPEN) &&
 	    atomic_load(&http->num_exchanges) >= http->opt.max_requests) {
 		too_busy(x, "too many requests are being handled");
@@ -227,7 +228,6 @@ void http_request_handle(struct cairn_http_exchange *x)
 	x->route->handler(x->route->ctx, x, &x->req);
 }
 
-/* false: it was answered. */
 bool http_body_append(struct cairn_http_exchange *x, const char *data, size_t n)
 {
 	size_t max = max_body(x), need = x->body_bytes + n, room = x->body_room ? x->body_room : 1024;
@@ -237,7 +237,7 @@ bool http_body_append(struct cairn_http_exchange *x, const char *data, size_t n)
 		too_large(x);
 		return false;
 	}
-	/* a claimed length is not believed before its bytes are here */
+	/* memory grows with the bytes received, not with the announced Content-Length */
 	if (need + 1 > x->body_room) {
 		char *body = NULL;
 
@@ -248,7 +248,7 @@ bool http_body_append(struct cairn_http_exchange *x, const char *data, size_t n)
 			body = realloc(x->body, room);
 		if (!body) {
 			x->close = true;
-			too_busy(x, "too many bytes of requests are held");
+			too_busy(x, "too many bytes of request bodies are held");
 			return false;
 		}
 		atomic_fetch_add(&x->http->body_bytes, room - x->body_room);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* http_stream_test - streams: no byte lost, a slow reader bounded and cut */
+/* http_stream_test - streams lose no byte; a slow reader's buffer is bounded; a stalled reader is cut */
 #include "conformance/harness.h"
 #include "serving/http/http_stream_test.h"
 
@@ -21,7 +21,7 @@ static void no_byte_lost(struct cairn_test *t)
 	EXPECT(t, num_full > 0);
 	cairn_note(t, "the buffer was full %zu times", num_full);
 	EXPECT(t, WAIT_FOR(atomic_load(&kept[0].num_done), 5000) && !atomic_load(&kept[0].num_gone));
-	say(s.fd, "GET /none HTTP/1.1\r\nHost: a\r\n\r\n");	/* and the connection is kept */
+	say(s.fd, "GET /none HTTP/1.1\r\nHost: a\r\n\r\n");	/* the connection is kept alive */
 	EXPECT(t, read_reply(s.fd, &r) == 404);
 	close(s.fd);
 	cairn_http_destroy(http);
@@ -38,7 +38,7 @@ static void back_pressure(struct cairn_test *t)
 
 	begin(t, x);
 	EXPECT(t, cairn_http_push(x, big, sizeof(big)) == -EMSGSIZE);
-	for (int idle = 0; idle < 50;) {	/* the kernel's buffers fill first */
+	for (int idle = 0; idle < 50;) {	/* fill the kernel's buffers, then the stream's */
 		char c[1000];
 
 		for (size_t i = 0; i < sizeof(c); i++)
@@ -52,14 +52,16 @@ static void back_pressure(struct cairn_test *t)
 	EXPECT(t, ret == -EAGAIN);
 	EXPECT(t, cairn_http_unsent(x) > 256000 && cairn_http_unsent(x) <= 256 << 10);
 	EXPECT(t, !cairn_http_gone(x) && pushed < 8 << 20);
-	cairn_http_end(x);	/* the end always fits */
+	cairn_http_end(x);	/* the last chunk always fits */
 	read_stream(&s);
 	EXPECT(t, s.bytes == pushed && !s.wrong && s.ended);
 	close(s.fd);
 	cairn_http_destroy(http);
 }
 
-/* Cut after its time, counted from the last byte that found room; one beside it is not bothered. */
+/*
+ * A stalled client is cut stall_timeout_ms after its last accepted byte; a concurrent stream is unaffected.
+ */
 static void stalled(struct cairn_test *t)
 {
 	struct cairn_http *http = start(t, (struct cairn_http_options){ .stall_timeout_ms = 300 });
@@ -90,7 +92,7 @@ static void stalled(struct cairn_test *t)
 	}
 	cairn_note(t, "cut after %.0f ms; slowest event of the other %.1f ms", (now_s() - full_s) * 1e3,
 		   slowest_s * 1e3);
-	/* when the kernel's buffer was full, of which its time counts, is between the two */
+	/* the time-out starts when the kernel's buffer is full, between begin_s and full_s */
 	EXPECT(t, now_s() - begin_s > 0.3 && now_s() - full_s < 15);
 	EXPECT(t, WAIT_FOR(atomic_load(&kept[0].num_gone) == 1, 5000) && !atomic_load(&kept[0].num_done));
 	EXPECT(t, cairn_http_push(x, junk, 1) == -EPIPE);
@@ -107,7 +109,7 @@ static void stalled(struct cairn_test *t)
 	cairn_http_destroy(http);
 }
 
-/* Slower than slow, but each time within the limit: never cut, in more than twice that time. */
+/* A very slow reader that always reads within the time-out is not cut, over more than twice the time-out. */
 static void slow_but_alive(struct cairn_test *t)
 {
 	struct cairn_http *http = start(t, (struct cairn_http_options){ .stall_timeout_ms = 1000 });
@@ -130,8 +132,8 @@ static void slow_but_alive(struct cairn_test *t)
 		last_s = now_s();
 		nap_ms(10);
 	}
-	if (longest_s > 0.5)	/* it was this test that stood still */
-		cairn_note(t, "no turn for %.1f s", longest_s);
+	if (longest_s > 0.5)	/* this test itself was not scheduled */
+		cairn_note(t, "the test was not scheduled for %.1f s", longest_s);
 	else
 		EXPECT(t, num_full > 20 && !cairn_http_gone(x));
 	cairn_http_abort(x);
@@ -139,7 +141,7 @@ static void slow_but_alive(struct cairn_test *t)
 	cairn_http_destroy(http);
 }
 
-/* Longer than one turn of the loop and than all buffers; the size of no stream's buffer limits it. */
+/* An answer larger than one turn of the loop and all buffers: stream_buffer does not limit it. */
 static void large_answer(struct cairn_test *t)
 {
 	struct cairn_http *http = start(t, (struct cairn_http_options){ 0 });

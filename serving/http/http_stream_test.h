@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* http_stream_test - exchanges kept for a test to answer, and a reader of streams */
+/* http_stream_test - exchanges that a test answers itself, and a client that reads streams */
 #ifndef CAIRN_HTTP_STREAM_TEST_H
 #define CAIRN_HTTP_STREAM_TEST_H
 
 #include "serving/http/http_test.h"
 
-/* One exchange, kept by the handler for the test to answer. */
+/* An exchange that the handler keeps for the test to answer. */
 static struct kept {
 	struct cairn_http_exchange *_Atomic x;
 	atomic_int num_gone, num_done;
@@ -51,7 +51,7 @@ static inline struct cairn_http *start(struct cairn_test *t, struct cairn_http_o
 	return serve(t, &o, routes, ARRAY_SIZE(routes));
 }
 
-/* Asks for path and waits for its exchange. */
+/* Requests the path of kept[which] over HTTP/1.minor and waits for its exchange. */
 static inline struct cairn_http_exchange *open_stream(struct cairn_test *t, int fd, int which, int minor)
 {
 	struct kept *k = &kept[which];
@@ -107,7 +107,7 @@ struct reading {
 	bool ended;
 };
 
-/* Takes chunks apart as they come, slowly. */
+/* Reads and decodes chunks, slowly. */
 static inline void *read_stream(void *arg)
 {
 	struct reading *s = arg;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* http_test - requests as they should be: what handlers see, what clients get, connections kept, drains */
+/* http_test - valid requests: what handlers receive, what clients get, keep-alive, keys and addresses */
 #include "conformance/harness.h"
 #include "serving/http/http_test.h"
 
-/* Says back what it was given. */
+/* Answers with the request's method, path, query, peer and body. */
 static void echo(void *ctx, struct cairn_http_exchange *x, const struct cairn_http_request *req)
 {
 	const char *note = cairn_http_header(req, "X-NOTE");
@@ -98,7 +98,7 @@ static void request_and_answer(struct cairn_test *t)
 	cairn_http_destroy(http);
 }
 
-/* HEAD has the length and not the body; the next answer comes right behind. OPTIONS is nobody's. */
+/* An answer to HEAD has a length and no body; the next answer follows directly. No route serves OPTIONS. */
 static void head_and_options(struct cairn_test *t)
 {
 	struct cairn_http *http = start(t, &(struct cairn_http_options){ 0 });
@@ -136,7 +136,7 @@ static void kept_connections(struct cairn_test *t)
 	say(fd, "GET /echo HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n");
 	EXPECT(t, read_reply(fd, &r) == 200);
 	EXPECT_CONTAINS(t, r.text, "\r\nConnection: keep-alive\r\n");
-	/* an error that left nothing unread is no reason to close */
+	/* an error that left nothing unread keeps the connection alive */
 	say(fd, "GET /nowhere HTTP/1.1\r\nHost: a\r\n\r\n");
 	EXPECT(t, read_reply(fd, &r) == 404 && !r.closed);
 	close(fd);
@@ -157,7 +157,7 @@ static void kept_connections(struct cairn_test *t)
 	cairn_http_destroy(http);
 }
 
-/* 200 requests in one write, an answer that takes its time among them: all answered, in order. */
+/* 200 requests in one write, one of them with a delayed answer: all are answered in order. */
 static void pipelined(struct cairn_test *t)
 {
 	struct cairn_http *http = start(t, &(struct cairn_http_options){ 0 });
@@ -185,7 +185,7 @@ static void pipelined(struct cairn_test *t)
 	cairn_http_destroy(http);
 }
 
-/* Cut into two writes at every byte; chunks, extension and trailer in it. */
+/* A chunked request with an extension and a trailer, split into two writes at every byte. */
 static void chunked_split(struct cairn_test *t)
 {
 	static const char text[] = "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -196,7 +196,7 @@ static void chunked_split(struct cairn_test *t)
 
 	for (size_t i = 1; i <= sizeof(text) - 1; i++) {
 		say_n(fd, text, i);
-		if (i % 4 == 0)		/* else the pieces may come as one, which is a case, too */
+		if (i % 4 == 0)		/* otherwise the pieces may arrive as one, which must work too */
 			nap_ms(1);
 		say(fd, text + i);
 		if (!EXPECT(t, read_reply(fd, &r) == 200) ||
@@ -220,7 +220,7 @@ static void expect_continue(struct cairn_test *t)
 	say(fd, "ok");
 	EXPECT(t, read_reply(fd, &r) == 200);
 	EXPECT_CONTAINS(t, r.body, "|2|ok");
-	/* refused before the body is sent */
+	/* too long: refused before the client sends the body */
 	say(fd, "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 101\r\nExpect: 100-continue\r\n\r\n");
 	EXPECT(t, read_reply(fd, &r) == 413 && is_error(&r) && r.closed);
 	close(fd);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* http_test - a client of raw bytes, for the tests of the server */
+/* http_test - an HTTP client that sends raw bytes, for the server's tests */
 #ifndef CAIRN_HTTP_TEST_H
 #define CAIRN_HTTP_TEST_H
 
@@ -19,7 +19,7 @@
 #include "primitives/base/error.h"
 #include "serving/http/http.h"
 
-/* Measures of family http, in http_load_test.c and http_rate_test.c. */
+/* Measurements of family http, in http_load_test.c and http_rate_test.c. */
 void http_measure_mixed(struct cairn_test *t);
 void http_measure_requests(struct cairn_test *t);
 void http_measure_events(struct cairn_test *t);
@@ -43,7 +43,7 @@ static inline int dial_port(int port)
 				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
 
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));	/* pieces go as they are written */
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));	/* send each piece as written */
 	if (fd >= 0 && connect(fd, (struct sockaddr *)&a, sizeof(a))) {
 		close(fd);
 		fd = -1;
@@ -56,7 +56,7 @@ static inline int dial(const struct cairn_http *http)
 	return dial_port(cairn_http_port(http));
 }
 
-/* A peer that has closed is no failure here: what it said before is what counts. */
+/* Sends n bytes. A closed connection is no failure: the server's earlier answer counts. */
 static inline void say_n(int fd, const char *bytes, size_t n)
 {
 	while (n) {
@@ -75,14 +75,14 @@ static inline void say(int fd, const char *text)
 }
 
 struct reply {
-	int status;		/* 0: nothing came, or it was cut short */
-	bool closed;		/* it said so, and closed behind it in good order */
+	int status;		/* 0: no answer, or a truncated one */
+	bool closed;		/* the answer says "Connection: close" and an orderly close followed */
 	size_t body_bytes, text_bytes;
-	char *body;		/* within text, a NUL after it; chunks are put together */
+	char *body;		/* within text, NUL-terminated; chunks are joined */
 	char text[1 << 16];	/* head and body */
 };
 
-/* One more byte or more within ms; 0: an orderly end, -1: nothing came, -2: the connection was reset. */
+/* Reads at least one byte within ms. 0: orderly close, -1: nothing arrived, -2: the connection was reset. */
 static inline ssize_t read_more(int fd, char *to, size_t room, int ms)
 {
 	struct pollfd p = { fd, POLLIN, 0 };
@@ -125,7 +125,7 @@ static inline bool read_chunks(int fd, struct reply *r, int ms)
 		if (!read_until(fd, r, at, "\r\n", ms))
 			return false;
 		size = strtoul(r->text + at, NULL, 16);
-		r->text_bytes = at;	/* the chunk goes to where its size was */
+		r->text_bytes = at;	/* the chunk's data overwrites its size line */
 		if (!read_bytes(fd, r, at + size + 2, ms))
 			return false;
 		r->text_bytes -= 2;
@@ -135,7 +135,7 @@ static inline bool read_chunks(int fd, struct reply *r, int ms)
 	}
 }
 
-/* The next answer of this connection; has_body: not that to HEAD. */
+/* Reads the next answer of this connection; has_body: false for an answer to HEAD. Returns its status. */
 static inline int read_reply_of(int fd, struct reply *r, int ms, bool has_body)
 {
 	const char *length;
@@ -171,7 +171,7 @@ static inline int read_reply(int fd, struct reply *r)
 	return read_reply_of(fd, r, 5000, true);
 }
 
-/* A connection for one request; its status. */
+/* Sends one request on a new connection and returns the answer's status. */
 static inline int ask_n(const struct cairn_http *http, const char *bytes, size_t n, struct reply *r)
 {
 	int fd = dial(http);
@@ -187,7 +187,7 @@ static inline int ask(const struct cairn_http *http, const char *text, struct re
 	return ask_n(http, text, strlen(text), r);
 }
 
-/* Is it an error in OpenAI's shape, all four members there? */
+/* Returns whether the answer is an error in OpenAI's format with all four members. */
 static inline bool is_error(const struct reply *r)
 {
 	json_t *root = json_loadb(r->body, r->body_bytes, JSON_REJECT_DUPLICATES, NULL);
@@ -204,7 +204,7 @@ static inline bool is_error(const struct reply *r)
 	return ok;
 }
 
-/* Waits, up to ms, for something another thread does. */
+/* Waits up to ms for a condition that another thread makes true; returns whether it holds. */
 #define WAIT_FOR(cond, ms) ({					\
 	double end_ = now_s() + (ms) * 1e-3;			\
 	while (!(cond) && now_s() < end_)			\

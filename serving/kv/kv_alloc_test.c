@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Every allocation of pool, tree and scheduler fails once. The armed twins (kv_mutants.h) take their memory
- * from the functions below, of which the n-th call fails, for each n until a whole run needs fewer. What
- * failed must say -ENOMEM and have changed nothing that matters: a submission can be repeated, after a plan
- * or a report the scheduler can be destroyed. That nothing leaks is for the sanitizers to see.
+ * kv_alloc_test - every allocation of pool, tree and scheduler fails once
+ *
+ * The armed copies of the modules (kv_mutants.h) allocate through the functions below. Call n fails, for n
+ * = 1, 2, ... until a whole run makes fewer than n calls. A failing operation must return -ENOMEM and leave
+ * a usable state: a submission can be repeated; after a plan or a report the scheduler can be destroyed.
+ * The sanitizers check that nothing leaks.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -39,8 +41,8 @@ void *cairn_kv_realloc(void *p, size_t bytes)
 	return fails() ? NULL : realloc(p, bytes);
 }
 
-/* Three conversations, one of them with three answers, through all tiers: 0, -ENOMEM, or what should not
- * be. */
+/* Runs six conversations, one of them with three answers, through all tiers. Returns 0, or the error of
+ * the first failing call, which must be -ENOMEM. */
 static int run(struct cairn_test *t)
 {
 	struct cairn_scheduler_options opt = {
@@ -119,7 +121,7 @@ static void every_allocation_fails_once(struct cairn_test *t)
 
 		calls = 0;
 		ret = run(t);
-		/* some are done without: a split, or KV that is not kept */
+		/* Some failures are tolerated: a split that is skipped, or KV that is not kept. */
 		if (!EXPECT(t, ret == -ENOMEM || ret == 0)) {
 			cairn_note(t, "allocation %ld of %ld: %d", failing, least, ret);
 			break;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kv_lengths_test - lengths of requests like those of known data sets
+ * kv_lengths_test - random request lengths that resemble those of known data sets
  *
- * Log-normal, with the means that the source's evaluation (vLLM) gives for its two data sets, tokens of
- * prompt and answer: ShareGPT 161 and 338, Alpaca 19 and 58; spread sigma = 1, cut at 1 and 1024 each.
+ * Log-normal, with the means that the source's evaluation (vLLM) gives for its two data
+ * sets, in tokens of prompt and answer: ShareGPT 161 and 338, Alpaca 19 and 58; spread sigma
+ * = 1; each length is clamped to 1..1024.
  */
 #ifndef CAIRN_KV_LENGTHS_TEST_H
 #define CAIRN_KV_LENGTHS_TEST_H
@@ -14,7 +15,7 @@
 
 struct lengths {
 	const char *name;
-	double prompt, answer;		/* means */
+	double prompt, answer;		/* means, in tokens */
 };
 
 static const struct lengths sharegpt = { "ShareGPT-like", 161, 338 }, alpaca = { "Alpaca-like", 19, 58 };

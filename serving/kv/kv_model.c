@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * kv_model - drawing lists of operations, and cutting a failing one down
+ * kv_model - draws lists of operations and shrinks a failing one
  *
- * Cutting is delta debugging: leave out each piece of a half, a quarter, ... of the list, down to single
- * operations, and keep what still fails; then make the numbers small. It ends when a whole round of single
- * operations has removed none: what is left is needed, all of it.
+ * Shrinking is delta debugging: leave out each piece of a half, a quarter, ... of the list, down to single
+ * operations, and keep what still fails; then make the numbers small. It ends when a whole round has removed
+ * no operation: every operation that is left is needed.
  */
 #include "serving/kv/kv_model.h"
 
@@ -34,7 +34,7 @@ void kv_model_draw(const struct kv_model *m, struct kv_op *ops, int n, uint64_t 
 	}
 }
 
-/* Does the list fail? Then *n becomes the length up to the failure. */
+/* Returns whether the list fails; if so, sets *n to the length up to the failure. */
 static int fails(const struct kv_model *m, const struct kv_op *ops, int *n)
 {
 	char why[512];
@@ -101,7 +101,7 @@ int kv_model_shrink(const struct kv_model *m, struct kv_op *ops, int n)
 
 void kv_model_print(const struct kv_model *m, const struct kv_op *ops, int n, char *text, size_t len)
 {
-	char why[512] = "nothing is wrong";
+	char why[512] = "no failure";
 	size_t at = 0;
 
 	m->run(ops, n, why, sizeof(why));

@@ -2,12 +2,12 @@
 /*
  * kv_model - model checking of the pool, the prefix tree and the scheduler
  *
- * A model carries out a list of operations on a module and, beside it, on plain arrays that say what must
- * come out; after each it looks at everything. Operations are four numbers that mean something in every
- * state (handles are taken modulo what is there), so that any part of a list is a list: one that fails can
- * be cut down to a few operations that still fail, which is what gets printed.
+ * A model runs a list of operations on a module and in parallel on plain arrays that give the expected
+ * result; after each operation it checks the whole state. Operations are four numbers that are valid in every
+ * state (handles are taken modulo what exists), so that any subset of a list is a valid list: a failing one
+ * can be shrunk to the few operations that still fail, which is what is printed.
  *
- * The models are compiled twice: over the modules, and over their armed twins (kv_fault.h, kv_mutants.h).
+ * The models are compiled twice: over the modules and over their armed copies (kv_fault.h, kv_mutants.h).
  */
 #ifndef CAIRN_KV_MODEL_H
 #define CAIRN_KV_MODEL_H
@@ -24,21 +24,21 @@ struct kv_model {
 	const char *name;
 	const char *const *ops;		/* their names, [num_ops] */
 	int num_ops;
-	/* Runs a list over a fresh module: n, or the number of the first operation after which something is
-	 * wrong, with why. */
+	/* Runs a list on a fresh module. Returns n, or the number of the first operation after which the
+	 * state is wrong, with the reason in why. */
 	int (*run)(const struct kv_op *ops, int n, char *why, size_t why_len);
 };
 
 extern const struct kv_model kv_model_pool, kv_model_tree, kv_model_scheduler;
 extern const struct kv_model mutant_model_pool, mutant_model_tree, mutant_model_scheduler;
 
-/* A list of n operations from a seed, which it advances. */
+/* Draws a list of n operations from a seed, which it advances. */
 void kv_model_draw(const struct kv_model *m, struct kv_op *ops, int n, uint64_t *seed);
 
-/* Cuts a failing list down until no single operation can be left out: its new length. */
+/* Shrinks a failing list until no single operation can be left out; returns its new length. */
 int kv_model_shrink(const struct kv_model *m, struct kv_op *ops, int n);
 
-/* The list as text, one operation a line, and what is wrong after the last. */
+/* Writes the list as text, one operation per line, and the failure after the last. */
 void kv_model_print(const struct kv_model *m, const struct kv_op *ops, int n, char *text, size_t len);
 
 #endif

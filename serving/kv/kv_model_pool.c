@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * kv_model_pool - the pool against arrays
+ * kv_model_pool - checks the pool against plain arrays
  *
- * Beside the pool stand the memory of its pages and, for each sequence, the tokens it must hold. Growing
- * carries out the copy that the pool asks for and writes tokens that occur nowhere else; a page that was
- * written by the wrong one, not copied, handed out twice or lost shows as a wrong token.
+ * The arrays are the memory of the pool's pages and, for each sequence, the tokens it must hold. Growing
+ * performs the copy that the pool asks for and writes unique tokens; a page that was written by the wrong
+ * sequence, not copied, allocated twice or lost shows up as a wrong token.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +37,7 @@ static int pool_wrong(struct pool_world *w, const char *what, int64_t got, int64
 	return -1;
 }
 
-/* How often each page is referred to. */
+/* Counts the references to each page. */
 static void count_refs(const struct pool_world *w, int32_t refs[POOL_PAGES])
 {
 	memset(refs, 0, POOL_PAGES * sizeof(*refs));
@@ -89,7 +89,7 @@ static int pool_look(struct pool_world *w)
 	return 0;
 }
 
-/* What a resize has to cost, by counting. */
+/* Computes the cost of a resize by counting. */
 static int32_t pool_cost(const struct pool_world *w, int32_t s, int32_t len)
 {
 	int32_t refs[POOL_PAGES], n = 0, old = w->seqs[s].len;
@@ -168,7 +168,7 @@ static int pool_open(struct pool_world *w, int32_t parent)
 	if (ret)
 		return 0;
 	if (child < 0 || child >= POOL_SEQS || w->seqs[child].open)
-		return pool_wrong(w, "a handle twice", child, -1);
+		return pool_wrong(w, "a handle was returned twice", child, -1);
 	if (parent >= 0)
 		w->seqs[child] = w->seqs[parent];
 	w->seqs[child].open = 1;

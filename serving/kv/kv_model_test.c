@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A million random operations on pool, prefix tree and scheduler, each followed by a look at everything. A
- * list that fails is cut down and printed.
+ * kv_model_test - a million random operations on pool, prefix tree and scheduler
+ *
+ * The whole state is checked after each operation. A failing list is shrunk and printed.
  */
 #include <stdlib.h>
 
@@ -24,7 +25,7 @@ static void check(struct cairn_test *t, const struct kv_model *m, int num_ops)
 		at = m->run(ops, LIST, why, sizeof(why));
 		if (EXPECT(t, at == LIST))
 			continue;
-		cairn_note(t, "operation %d: %s; cut down:", done + at, why);
+		cairn_note(t, "operation %d: %s; shrunk to:", done + at, why);
 		kv_model_print(m, ops, kv_model_shrink(m, ops, at + 1), text, sizeof(text));
 		cairn_note(t, "%s", text);
 		return;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * kv_model_tree - the prefix tree against a list of prefixes
+ * kv_model_tree - checks the prefix tree against a list of prefixes
  *
- * The list has every prefix (in whole grains) of everything that is in the tree, with the time of its last
- * use and its pins. A lookup must find the longest one; what is evicted must be the least recent of those
- * that no other prefix continues and nobody has pinned. The memory of each page holds a digest of salt and
- * all tokens up to that place, as keys and values depend on them: what a lookup brings must be the digests
- * of the prompt. Operation 0 of a list chooses grain and page size.
+ * The list has every prefix (in whole grains) of everything in the tree, with the time of its last use and
+ * its pins. A lookup must find the longest one; an evicted prefix must be the least recently used of those
+ * that no other prefix continues and that are not pinned. The memory of each page holds a digest of the salt
+ * and all tokens up to that place, as keys and values depend on them: a lookup must return the digests of the
+ * prompt. Operation 0 of a list chooses grain and page size.
  */
 #include <stdio.h>
 #include <string.h>
@@ -69,7 +69,7 @@ static struct prefix *find(struct tree_world *w, const struct prefix *p)
 	return NULL;
 }
 
-/* All prefixes of p up to len are used now; those that are missing come in. */
+/* Marks all prefixes of p up to len as used now, and adds the missing ones. */
 static void use(struct tree_world *w, const struct prefix *p, int32_t len)
 {
 	struct prefix part = *p, *f;
@@ -100,7 +100,7 @@ static struct cairn_cache_salt salt_of(const struct prefix *p)
 	return (struct cairn_cache_salt){ 0, p->salt };
 }
 
-/* Two letters, two salts: much in common, much apart. */
+/* Two different tokens and two salts, so that prompts share and diverge often. */
 static struct prefix prompt_of(const struct kv_op *op)
 {
 	struct prefix p = { .salt = op->a % 2, .len = 1 + (int32_t)(op->b % TREE_LEN) };
@@ -158,7 +158,7 @@ static int tree_evict(struct tree_world *w, int *none)
 	return ret ? tree_wrong(w, "remove", ret, 0) : 0;
 }
 
-/* A lookup, and whether the pages it brings hold what they should. */
+/* Looks up p and checks that the pages found hold its digests. */
 static int tree_match(struct tree_world *w, const struct prefix *p, int32_t *node, int32_t *pages,
 		      int32_t *out)
 {
@@ -177,7 +177,7 @@ static int tree_match(struct tree_world *w, const struct prefix *p, int32_t *nod
 	return 0;
 }
 
-/* A request: look up, go on from there, put in. */
+/* Serves a request: looks up its prefix, computes the rest and inserts it. */
 static int tree_send(struct tree_world *w, const struct prefix *p)
 {
 	int32_t pages[TREE_LEN], node, seq, n, matched;

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kv_mutants - the KV modules and their models once more, under other names and armed (kv_fault.h)
+ * kv_mutants - compiles the KV modules and their models a second time,
+ * under other names and armed (kv_fault.h)
  *
- * Included first of all by kv_mutants_*.c, which include the modules themselves.
+ * Must be the first header of each kv_mutants_*.c, which then includes the modules themselves.
  */
 #ifndef CAIRN_KV_MUTANTS_H
 #define CAIRN_KV_MUTANTS_H
 
 #define CAIRN_KV_MUTANTS
 
-/* Memory comes from kv_alloc_test.c, which may refuse it. */
+/* Memory comes from kv_alloc_test.c, which can make an allocation fail. */
 #include <stdlib.h>
 void *cairn_kv_malloc(size_t bytes);
 void *cairn_kv_calloc(size_t num, size_t bytes);

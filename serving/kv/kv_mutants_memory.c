@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The scheduler, armed: memory and tiers. */
+/* kv_mutants_memory - memory and tiers of the scheduler, armed */
 #include "serving/kv/kv_mutants.h"
 
 #include "serving/scheduler/scheduler_memory.c"

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Does the model checking see anything? Each defect of kv_fault.h is switched on in turn; lists of
- * operations are drawn until one fails, and it is cut down. A defect that is not noticed, or whose
- * reproducer stays long, fails.
+ * kv_mutants_test - checks that the model checking detects every defect
+ *
+ * Each defect of kv_fault.h is switched on in turn; lists of operations are drawn until one fails, and that
+ * list is shrunk. A defect that is not detected, or whose reproducer stays long, fails the test.
  */
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +25,7 @@ static void notice(struct cairn_test *t, int fault, const struct kv_model *m)
 	int lists = 0, n = LIST, found = 0;
 
 	cairn_kv_fault = fault;
-	/* the shortest of a few: some lists only lead to the defect by a long way */
+	/* Keep the shortest of a few failing lists, because some lists shrink badly. */
 	for (int tries = 0; lists < MOST_LISTS && tries < 6 && n > MOST_OPS / 2; lists++) {
 		int at, len;
 
@@ -43,8 +44,8 @@ static void notice(struct cairn_test *t, int fault, const struct kv_model *m)
 	if (EXPECT(t, found && n <= MOST_OPS)) {
 		cairn_kv_fault = fault;
 		kv_model_print(m, least, n, text, sizeof(text));
-		cairn_note(t, "noticed in list %d, cut down to %d operations:\n%s", lists, n, text);
-		cairn_kv_fault = FAULT_NONE;	/* and it is the defect, not the list */
+		cairn_note(t, "detected in list %d, shrunk to %d operations:\n%s", lists, n, text);
+		cairn_kv_fault = FAULT_NONE;	/* without the defect the list must pass */
 		EXPECT(t, m->run(least, n, why, sizeof(why)) == n);
 	} else {
 		cairn_note(t, "%d lists, %d operations", lists, n);
@@ -78,7 +79,7 @@ MUTANT(scheduler_cancel_leak, CANCEL_LEAK, scheduler)
 MUTANT(scheduler_victim_planned, VICTIM_PLANNED, scheduler)
 MUTANT(scheduler_queue_tokens, QUEUE_TOKENS, scheduler)
 MUTANT(scheduler_deadline_late, DEADLINE_LATE, scheduler)
-/* defects of the parts, seen from above */
+/* defects of pool and tree, detected through the scheduler */
 MUTANT(scheduler_copy_missed, COPY_MISSED, scheduler)
 MUTANT(scheduler_salt_ignored, SALT_IGNORED, scheduler)
 MUTANT(scheduler_first_token_only, FIRST_TOKEN_ONLY, scheduler)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * kv_pool - page references
+ * kv_pool - reference counts of KV pages
  *
  *              resize up: take                fork, adopt, hold: refs + 1
  *      FREE  ------------------>  IN USE     ---------------------------->  SHARED
@@ -8,16 +8,16 @@
  *            <------------------             <----------------------------
  *              refs - 1 by resize down, close, release, and by the copy of a shared last page
  *
- * Invariants, after every call (cairn_kv_pool_verify() checks each):
- *   1. Every page is on the stack exactly once and has refs 0, or is not on it and has refs > 0.
+ * Invariants after every call (cairn_kv_pool_verify() checks each):
+ *   1. Every page is either on the stack exactly once with refs 0, or not on the stack with refs > 0.
  *   2. refs[page] is the number of table entries that name it, plus held[page].
  *   3. A sequence of len tokens has ceil(len / page_size) pages, no page twice.
  *   4. Closed handles are on the handle stack exactly once and have no pages.
- *   5. The sums that stats reports are those over all tables.
+ *   5. The sums in stats are those over all page tables.
  *
- * The stacks are last in, first out: a page given back is the next to be handed out, while it is still
- * in cache, and page numbers get shuffled early, so that nothing comes to rely on their order.
- * The table of a closed sequence is kept for the next one, so that a pool in use allocates nothing.
+ * The stacks are last in, first out: a freed page is the next to be allocated, while it is still in cache,
+ * and page numbers get shuffled early, so that no code comes to rely on their order. The page table of a
+ * closed sequence is kept for the next one, so that a pool in use allocates no memory.
  */
 #include "serving/kv/kv_pool.h"
 
@@ -30,7 +30,7 @@
 struct seq {
 	int open;
 	int64_t len;
-	int32_t num_pages, room;	/* room: of pages[] */
+	int32_t num_pages, room;	/* room: capacity of pages[] */
 	int32_t *pages;
 };
 
@@ -38,11 +38,11 @@ struct cairn_kv_pool {
 	int32_t num_pages, page_size, max_seqs;
 	int32_t num_free;
 	int32_t *free_pages;		/* stack */
-	int32_t *refs, *held;		/* of each page */
-	int32_t table_pages;		/* pages with refs > held */
+	int32_t *refs, *held;		/* [num_pages]: all references; those by hold */
+	int32_t table_pages;		/* different pages in tables (refs > held) */
 	int64_t table_entries, num_tokens;
 	int32_t num_handles;
-	int32_t *handles;		/* stack of closed ones */
+	int32_t *handles;		/* stack of closed handles */
 	struct seq *seqs;
 };
 
@@ -83,7 +83,7 @@ int cairn_kv_pool_create(struct cairn_kv_pool **out, int32_t num_pages, int32_t 
 	pool->seqs = calloc((size_t)max_seqs, sizeof(*pool->seqs));
 	if (!pool->free_pages || !pool->refs || !pool->held || !pool->handles || !pool->seqs)
 		goto out_nomem;
-	/* lowest on top */
+	/* the lowest numbers on top */
 	for (int32_t i = num_pages - 1; i >= 0; i--)
 		pool->free_pages[pool->num_free++] = i;
 	for (int32_t i = max_seqs - 1; i >= 0; i--)
@@ -118,7 +118,7 @@ static void drop_reference(struct cairn_kv_pool *pool, int32_t page)
 		pool->free_pages[pool->num_free++] = page;
 }
 
-/* A table comes to name a page, or does so no longer. */
+/* Adds a table entry for a page; leave() removes one. */
 static void enter(struct cairn_kv_pool *pool, int32_t page)
 {
 	pool->table_pages += pool->refs[page] == pool->held[page];
@@ -141,7 +141,7 @@ static int32_t take(struct cairn_kv_pool *pool)
 	return page;
 }
 
-/* Room in the table for so many pages. */
+/* Makes room for num_pages entries in the page table. */
 static int make_room(struct seq *s, int64_t num_pages)
 {
 	int64_t room = s->room ? s->room : 8;
@@ -190,7 +190,7 @@ int cairn_kv_pool_adopt(struct cairn_kv_pool *pool, int32_t seq, const int32_t *
 		return cairn_error(EINVAL, "kv_pool: %lld tokens cannot be adopted", (long long)len);
 	for (int64_t i = 0; i < num_pages; i++) {
 		if (!in_use(pool, pages[i]))
-			return cairn_error(EINVAL, "kv_pool: page %d is free, and cannot be adopted",
+			return cairn_error(EINVAL, "kv_pool: page %d is free and cannot be adopted",
 					   pages[i]);
 	}
 	CAIRN_TRY(make_room(s, num_pages));
@@ -215,7 +215,7 @@ int cairn_kv_pool_fork(struct cairn_kv_pool *pool, int32_t seq, int32_t *child)
 	return 0;
 }
 
-/* Is the page in which place s->len lies in the table already, and shared? */
+/* Returns whether growing to len writes into a shared last page, which must be copied first. */
 static int must_copy(const struct cairn_kv_pool *pool, const struct seq *s, int64_t len)
 {
 	return len > s->len && s->len % pool->page_size && pool->refs[s->pages[s->num_pages - 1]] > 1 &&
@@ -288,7 +288,7 @@ int cairn_kv_pool_close(struct cairn_kv_pool *pool, int32_t seq)
 int cairn_kv_pool_hold(struct cairn_kv_pool *pool, int32_t page)
 {
 	if (!in_use(pool, page))
-		return cairn_error(EINVAL, "kv_pool: page %d is free, and cannot be held", page);
+		return cairn_error(EINVAL, "kv_pool: page %d is free and cannot be held", page);
 	pool->refs[page]++;
 	pool->held[page]++;
 	return 0;
@@ -346,7 +346,8 @@ void cairn_kv_pool_stats(const struct cairn_kv_pool *pool, struct cairn_kv_pool_
 	};
 }
 
-/* seen: [num_pages], the handle + 1 of the table that named it last; named: [num_pages], how often in all. */
+/* seen: [num_pages], handle + 1 of the last table that named the page;
+ * named: [num_pages], entries in all tables. */
 static int verify_tables(const struct cairn_kv_pool *pool, int32_t *seen, int32_t *named)
 {
 	int64_t entries = 0, tokens = 0;
@@ -375,7 +376,7 @@ static int verify_tables(const struct cairn_kv_pool *pool, int32_t *seen, int32_
 	}
 	if (entries != pool->table_entries || tokens != pool->num_tokens || different != pool->table_pages)
 		return cairn_error(EIO,
-				   "kv_pool: invariant 5: %lld entries, %lld tokens, %d pages; noted %lld, "
+				   "kv_pool: invariant 5: %lld entries, %lld tokens, %d pages; stored %lld, "
 				   "%lld, %d",
 				   (long long)entries, (long long)tokens, different,
 				   (long long)pool->table_entries, (long long)pool->num_tokens,

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kv_pool - who refers to which page of the KV cache
+ * kv_pool - page tables and reference counts of the KV cache
  *
- * Bookkeeping on the host alone: the pool hands out page numbers 0 .. num_pages-1, the memory behind
- * them belongs to the caller (cairn_kv_store of forward.h, or a tier of host memory or disk). A sequence is a
- * length and a table of pages. Tables may share pages: a fork shares all of its parent's, and a sequence may
- * begin with pages that others hold. A page is free again when nobody refers to it.
+ * The pool is host bookkeeping only: it hands out page numbers 0 .. num_pages-1, and the memory behind them
+ * belongs to the caller (cairn_kv_store of forward.h, or a tier of host memory or disk). A sequence is a
+ * length and a page table. Tables may share pages: a fork shares all pages of its parent, and a sequence may
+ * start with pages that others hold. A page without references is free.
  *
- * Nobody writes into a page that somebody else refers to. A sequence that grows within a shared last page
- * gets a page of its own for it, and the caller is told which page to copy to which before it writes.
+ * A page with more than one reference is never written (copy-on-write). A sequence that grows within a shared
+ * last page gets a page of its own, and resize returns which page the caller must copy before it writes.
  *
- * Nothing is promised: growing fails with -ENOSPC when no page is free. Who may grow, and who gives way, is
- * the scheduler's to decide.
+ * Pages are not reserved: growing fails with -ENOSPC when no page is free. Which sequence may grow and which
+ * is preempted is the scheduler's decision.
  *
  * Not thread-safe: one scheduler owns a pool.
  */
@@ -23,19 +23,19 @@
 struct cairn_kv_pool;
 
 struct cairn_kv_copy {
-	int32_t from, to;		/* pages; from == -1: nothing to copy */
+	int32_t from, to;		/* page numbers; from == -1: nothing to copy */
 };
 
 struct cairn_kv_pool_stats {
-	int32_t num_pages, page_size;
-	int32_t num_seqs;
-	int32_t free_pages;		/* nobody refers to them */
-	int32_t table_pages;		/* different pages in tables; others that are not free are held */
-	int64_t table_entries;		/* pages that the tables would take if nothing were shared */
-	int64_t num_tokens; /* over all sequences: num_tokens / (table_entries * page_size) is the use */
+	int32_t num_pages, page_size;	/* as created */
+	int32_t num_seqs;		/* open sequences */
+	int32_t free_pages;		/* pages without references */
+	int32_t table_pages;		/* different pages in tables; all others in use are held */
+	int64_t table_entries;		/* pages the tables would need if nothing were shared */
+	int64_t num_tokens; /* over all sequences; utilisation: num_tokens / (table_entries * page_size) */
 };
 
-/* -EINVAL: a size < 1; -ENOMEM. */
+/* Errors: -EINVAL (a size is < 1), -ENOMEM. */
 int cairn_kv_pool_create(struct cairn_kv_pool **out, int32_t num_pages, int32_t page_size,
 			 int32_t max_seqs);
 void cairn_kv_pool_destroy(struct cairn_kv_pool *pool);		/* NULL is legal */
@@ -44,42 +44,44 @@ void cairn_kv_pool_destroy(struct cairn_kv_pool *pool);		/* NULL is legal */
 int cairn_kv_pool_open(struct cairn_kv_pool *pool, int32_t *seq);
 
 /*
- * Gives an empty sequence len tokens that lie in pages[0 .. ceil(len / page_size) - 1]: pages of other
- * tables, or held ones. -EINVAL: no such sequence, not empty, a page that is free.
+ * Gives an empty sequence len tokens that are stored in pages[0 .. ceil(len / page_size) - 1], which are
+ * pages of other tables or held pages. -EINVAL: no such sequence, not empty, or a page is free.
  */
 int cairn_kv_pool_adopt(struct cairn_kv_pool *pool, int32_t seq, const int32_t *pages, int64_t len);
 
-/* Opens a sequence with the same tokens in the same pages. -EINVAL; -ENOSPC: all handles are in use. */
+/* Opens a sequence with the same tokens in the same pages. -EINVAL: no such
+ * sequence; -ENOSPC: all handles are in use. */
 int cairn_kv_pool_fork(struct cairn_kv_pool *pool, int32_t seq, int32_t *child);
 
 /*
- * Sets a sequence's length, taking pages or giving them back at its end. When it grows, its place len is
- * the first to be written. If that lies in a page that is shared, *copy says what to copy before; else
- * copy->from is -1. copy == NULL: the caller shares no pages (-EINVAL if one has to be copied after all).
- * -ENOSPC: not enough pages are free, nothing has changed; -EINVAL: no such sequence, len < 0.
+ * Sets a sequence's length, taking pages at its end or freeing them. If it grows, the next token written is
+ * the one at the old length. If that place is in a shared page, *copy says which page to copy before writing;
+ * otherwise copy->from is -1. copy == NULL: the caller shares no pages (-EINVAL if a copy is needed after
+ * all). -ENOSPC: not enough free pages, nothing has changed. -EINVAL: no such sequence, or len < 0.
  */
 int cairn_kv_pool_resize(struct cairn_kv_pool *pool, int32_t seq, int64_t len, struct cairn_kv_copy *copy);
 
-/* How many free pages that resize would take; num_pages + 1 if it is more than there are. */
+/* Returns how many free pages the resize would take; num_pages + 1 if that is more than the pool has. */
 int32_t cairn_kv_pool_cost(const struct cairn_kv_pool *pool, int32_t seq, int64_t len);
 
-/* Gives everything back. */
+/* Closes a sequence and drops its references. */
 int cairn_kv_pool_close(struct cairn_kv_pool *pool, int32_t seq);
 
-/* A reference from outside of the tables: the prefix tree's. -EINVAL: a free page; one that is not held. */
+/* Adds or drops a reference from outside the tables (the prefix tree's).
+ * -EINVAL: the page is free; it is not held. */
 int cairn_kv_pool_hold(struct cairn_kv_pool *pool, int32_t page);
 int cairn_kv_pool_release(struct cairn_kv_pool *pool, int32_t page);
 
-/* The pages of a sequence in order of its tokens, valid until the next call on it; NULL: no such sequence. */
+/* Pages of a sequence in token order, valid until its next change; NULL: no such sequence. */
 const int32_t *cairn_kv_pool_pages(const struct cairn_kv_pool *pool, int32_t seq, int32_t *num_pages);
 int64_t cairn_kv_pool_len(const struct cairn_kv_pool *pool, int32_t seq); /* -EINVAL: no such sequence */
-int32_t cairn_kv_pool_refs(const struct cairn_kv_pool *pool, int32_t page); /* 0: free; -EINVAL: no page */
+/* 0: free; -EINVAL: no such page */
+int32_t cairn_kv_pool_refs(const struct cairn_kv_pool *pool, int32_t page);
 int32_t cairn_kv_pool_free_pages(const struct cairn_kv_pool *pool);
 
 void cairn_kv_pool_stats(const struct cairn_kv_pool *pool, struct cairn_kv_pool_stats *stats);
 
-/* Walks everything and verifies the invariants at the top of kv_pool.c: 0, or -EIO with the one that is
- * broken. */
+/* Checks the invariants at the top of kv_pool.c over the whole pool: 0, or -EIO naming the broken one. */
 int cairn_kv_pool_verify(const struct cairn_kv_pool *pool);
 
 #endif

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* kv_pool_test - page counts, sharing and copy-on-write, held pages, and refused calls of the pool */
 #include "serving/kv/kv_pool.h"
 
 #include <stdlib.h>
@@ -47,8 +48,8 @@ static void pages_follow_length(struct cairn_test *t)
 	cairn_kv_pool_destroy(pool);
 }
 
-/* Three answers to a prompt of six tokens: two pages shared, and each but the last to write copies the
- * second. */
+/* Three answers share the two pages of a six-token prompt; all but the
+ * last one to write copy the second page. */
 static void forks_share_until_they_write(struct cairn_test *t)
 {
 	struct cairn_kv_copy copy = { 7, 7 };
@@ -70,27 +71,29 @@ static void forks_share_until_they_write(struct cairn_test *t)
 	EXPECT(t, st.table_pages == 2 && st.table_entries == 6 && st.free_pages == 6 && st.num_tokens == 18);
 
 	EXPECT(t, cairn_kv_pool_cost(pool, b, 7) == 1 && cairn_kv_pool_cost(pool, b, 9) == 2);
-	EXPECT(t, cairn_kv_pool_resize(pool, b, 7, NULL) == -EINVAL);	/* who shares must be ready to copy */
+	/* a copy is needed, so copy == NULL is refused */
+	EXPECT(t, cairn_kv_pool_resize(pool, b, 7, NULL) == -EINVAL);
 	EXPECT(t, cairn_kv_pool_resize(pool, b, 7, &copy) == 0 && copy.from == page1 && copy.to != page1);
 	pages = cairn_kv_pool_pages(pool, b, &n);
 	EXPECT(t, n == 2 && pages[0] == page0 && pages[1] == copy.to);
 	EXPECT(t, cairn_kv_pool_resize(pool, b, 8, &copy) == 0 && copy.from == -1);
 	EXPECT(t, cairn_kv_pool_resize(pool, c, 7, &copy) == 0 && copy.from == page1);
-	EXPECT(t, cairn_kv_pool_resize(pool, a, 7, &copy) == 0 && copy.from == -1); /* alone with it by now */
+	/* the only owner by now */
+	EXPECT(t, cairn_kv_pool_resize(pool, a, 7, &copy) == 0 && copy.from == -1);
 	EXPECT(t, cairn_kv_pool_pages(pool, a, &n)[1] == page1);
 	EXPECT(t, cairn_kv_pool_refs(pool, page0) == 3 && cairn_kv_pool_refs(pool, page1) == 1);
 
-	/* cut back into the shared page, and on: it is shared still */
+	/* Shrink into the shared first page and grow again: it is still shared. */
 	EXPECT(t, cairn_kv_pool_resize(pool, c, 3, &copy) == 0 && copy.from == -1);
 	EXPECT(t, cairn_kv_pool_resize(pool, c, 4, &copy) == 0 && copy.from == page0);
-	/* at the end of a full page there is nothing to copy */
+	/* At the end of a full page there is nothing to copy. */
 	EXPECT(t, cairn_kv_pool_close(pool, c) == 0 && cairn_kv_pool_fork(pool, b, &c) == 0);
 	EXPECT(t, cairn_kv_pool_resize(pool, c, 9, &copy) == 0 && copy.from == -1);
 	EXPECT(t, cairn_kv_pool_verify(pool) == 0);
 	cairn_kv_pool_destroy(pool);
 }
 
-/* What was refused has changed nothing, the page that would have been copied included. */
+/* A refused resize changes nothing, the page that would have been copied included. */
 static void refusal_changes_nothing(struct cairn_test *t)
 {
 	struct cairn_kv_copy copy = { 7, 7 };
@@ -111,7 +114,7 @@ static void refusal_changes_nothing(struct cairn_test *t)
 	cairn_kv_pool_destroy(pool);
 }
 
-/* Pages that are held live on without a sequence, and another one may begin with them. */
+/* Held pages outlive their sequence, and another sequence can start with them. */
 static void held_pages_stay(struct cairn_test *t)
 {
 	struct cairn_kv_copy copy;
@@ -133,9 +136,9 @@ static void held_pages_stay(struct cairn_test *t)
 	EXPECT(t, cairn_kv_pool_release(pool, pages[1]) == 0 && cairn_kv_pool_refs(pool, pages[1]) == 0);
 	EXPECT(t, cairn_kv_pool_release(pool, pages[1]) == -EINVAL &&
 			  cairn_kv_pool_hold(pool, pages[1]) == -EINVAL);
-	EXPECT(t, cairn_kv_pool_release(pool, copy.to) == -EINVAL);		/* in a table, and not held */
+	EXPECT(t, cairn_kv_pool_release(pool, copy.to) == -EINVAL);		/* in a table, but not held */
 	EXPECT(t, cairn_kv_pool_close(pool, a) == 0 && cairn_kv_pool_open(pool, &a) == 0);
-	EXPECT(t, cairn_kv_pool_adopt(pool, a, pages, 6) == -EINVAL); /* the second is free by now */
+	EXPECT(t, cairn_kv_pool_adopt(pool, a, pages, 6) == -EINVAL); /* the second page is free by now */
 	EXPECT(t, cairn_kv_pool_hold(pool, -1) == -EINVAL && cairn_kv_pool_refs(pool, 4) == -EINVAL);
 	EXPECT(t, cairn_kv_pool_verify(pool) == 0);
 	cairn_kv_pool_destroy(pool);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What paging wastes and what sharing saves: claims AT-11 and AT-12, on length traces, with the pool itself.
+ * kv_waste_test - memory wasted by paging and saved by sharing (claims AT-11,
+ * AT-12), on length traces with the real pool
  *
- * Waste: 128 sequences decode side by side, each replaced by a new one when its answer is done; the part of
- * the memory taken that holds no token, mean over all steps. Beside it what reserving each request's
- * longest possible length, and what reserving the length that it will turn out to have, would leave empty.
- * Saving: the part of the pages that the tables would take without sharing, mean over all steps of a
- * request.
+ * Waste: 128 sequences decode concurrently, each replaced by a new one when its answer ends; the fraction of
+ * allocated memory that holds no token, averaged over all steps. For comparison, the waste if each request
+ * reserved the longest possible length, or the final length it will have. Saving: the fraction of the pages
+ * that the tables would need without sharing, averaged over all steps of a request.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@
 
 enum { SEQS = 128, STEPS = 3000, LONGEST = 2048, PAGE = 16, MOST_BEAMS = 6, REQUESTS = 40 };
 
-static int is_measure;	/* rows for `cairn bench` are wanted */
+static int is_measure;	/* write rows for `cairn bench` */
 
 struct waste {
 	double paged, longest, exact;
@@ -50,7 +50,7 @@ static struct waste measure_waste(struct cairn_test *t, const struct lengths *l,
 			EXPECT(t, cairn_kv_pool_resize(pool, seqs[i].handle, seqs[i].len, NULL) == 0);
 			exact += step >= STEPS / 4 ? seqs[i].end : 0;
 		}
-		if (step < STEPS / 4)		/* until short and long ones are mixed as they stay */
+		if (step < STEPS / 4)		/* warm-up: until short and long requests mix */
 			continue;
 		cairn_kv_pool_stats(pool, &st);
 		tokens += (double)st.num_tokens;
@@ -88,14 +88,14 @@ static void paging_wastes_little(struct cairn_test *t)
 		}
 		EXPECT(t, page_sizes[k] > PAGE || s.paged < 0.04);
 		EXPECT(t, page_sizes[k] > 4 || a.paged < 0.04);
-		/* half a page each, and what is waste under reservation */
+		/* Waste is half a page per sequence, plus what a reservation wastes. */
 		EXPECT(t, a.paged > s.paged || page_sizes[k] == 1);
 		EXPECT(t, s.longest > 0.6);
 	}
 }
 
-/* The n best of n continuations of each of n beams; a continuation's score falls by what it is less likely
- * than the one before it. */
+/* Chooses the n best of n continuations of each of n beams. The scores of a beam's continuations decrease
+ * by a random log-probability from one to the next. */
 static void choose_beams(struct cairn_test *t, int n, double *scores, int *parent)
 {
 	double best[MOST_BEAMS];
@@ -122,7 +122,8 @@ static void choose_beams(struct cairn_test *t, int n, double *scores, int *paren
 	memcpy(scores, best, (size_t)n * sizeof(*scores));
 }
 
-/* One request with n answers, or n beams: all pages its tables name, and how many of them differ. */
+/* Runs one request with n answers or n beams; adds up the pages its tables
+ * name and how many of them are different. */
 static void run_request(struct cairn_test *t, const struct lengths *l, int n, int beams, double *named,
 			double *taken)
 {
@@ -150,7 +151,7 @@ static void run_request(struct cairn_test *t, const struct lengths *l, int n, in
 		for (int i = 0; i < n; i++) {
 			if (len <= ends[i])
 				EXPECT(t, cairn_kv_pool_resize(pool, seqs[i], len, &copy) == 0);
-			else if (len == ends[i] + 1)	/* an answer that is done leaves */
+			else if (len == ends[i] + 1)	/* an answer that has ended frees its pages */
 				EXPECT(t, cairn_kv_pool_resize(pool, seqs[i], 0, &copy) == 0);
 			alive += len <= ends[i];
 		}
@@ -207,7 +208,7 @@ static void sharing_saves_pages(struct cairn_test *t)
 	EXPECT(t, least_beam > 0.3 && most > 0.55);
 }
 
-/* AT-11 and AT-12 as rows. */
+/* Writes AT-11 and AT-12 as rows for `cairn bench`. */
 static void claims(struct cairn_test *t)
 {
 	is_measure = 1;

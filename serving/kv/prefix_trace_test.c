@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The nine steps of the source (003, section 12: RadixAttention with LRU eviction), node by node.
+ * prefix_trace_test - the nine steps of the source (003, section 12:
+ * RadixAttention with LRU eviction), node by node
  *
- * A page holds one token, as there. The source gives what happens, not the lengths: those below make it
- * happen, in 120 pages, by the same rules as everywhere. Nodes have the letters that the source gives them,
- * step by step (it letters each picture anew: the second chat's first turn is d in (4) and g in (8)); one
- * that it does not name is called after the node it was split from, b' and j', or has a letter that the
- * source leaves free.
+ * A page holds one token, as in the source. The source says what happens but gives no lengths; the lengths
+ * below make it happen in 120 pages by the ordinary rules. Nodes have the source's letters, step by step (the
+ * source letters each picture afresh: the first turn of the second chat is d in (4) and g in (8)). A node
+ * without a letter in the source is named after the node it was split from (b', j') or has a letter that the
+ * source does not use.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,16 +25,16 @@ struct trace {
 	struct cairn_prefix_tree *tree;
 	const struct step *now, *before;
 	char evicted[64];
-	uint64_t used;			/* the time before this step */
-	int32_t had[MOST_NODES];	/* of each wanted node's path, so much was there before */
-	int64_t prompts, found;		/* tokens of this step's prompts, and those that were there */
-	char json[8192];		/* nodes of its row */
+	uint64_t used;			/* time of last use before this step */
+	int32_t had[MOST_NODES];	/* [node]: tokens of a wanted node's path that the tree had before */
+	int64_t prompts, found;		/* tokens of this step's prompts; how many of them were found */
+	char json[8192];		/* the nodes of its row for the report */
 };
 
-static const struct cairn_cache_salt nobody;
-static int is_measure;	/* rows for `cairn bench` are wanted */
+static const struct cairn_cache_salt no_salt;
+static int is_measure;	/* write rows for `cairn bench` */
 
-/* The wanted node that is this one; NULL: none. */
+/* Returns the wanted node that has this node's path, or NULL. */
 static const struct want *name_of(struct trace *tr, const struct step *s, int32_t node)
 {
 	struct cairn_prefix_node n;
@@ -62,7 +63,8 @@ static const char *parent_name(struct trace *tr, const struct step *s, const str
 	return parent ? parent->name : "?";
 }
 
-/* A node as it is in the tree: its edge by the texts that its tokens are of, [text, how many of it]. */
+/* Appends a node to the row; its edge is written as the texts its
+ * tokens belong to, [text, number of tokens]. */
 static void write_node(struct trace *tr, const char *name, const char *parent, char state,
 		       const struct cairn_prefix_node *n)
 {
@@ -103,20 +105,19 @@ static int grow(struct cairn_test *t, struct trace *tr, int32_t seq, int32_t len
 	return ret;
 }
 
-/* A prompt and n answers to it, each of one text, computed side by side. */
+/* Serves a prompt with n concurrent answers, each consisting of one text. */
 static void serve(struct cairn_test *t, struct trace *tr, const int8_t *prompt, const int8_t *answers)
 {
 	int32_t tokens[LONGEST], pages[LONGEST], seqs[MOST_FORKS], node, ended, len, found, n;
 
 	len = put_text(prompt, tokens, 0);
-	found = (int32_t)cairn_prefix_tree_match(tr->tree, nobody, tokens, len, &node, pages);
+	found = (int32_t)cairn_prefix_tree_match(tr->tree, no_salt, tokens, len, &node, pages);
 	tr->prompts += len;
 	tr->found += found;
 	if (node != CAIRN_PREFIX_NONE)
 		cairn_prefix_tree_pin(tr->tree, node);
 	EXPECT(t, cairn_kv_pool_open(tr->pool, &seqs[0]) == 0);
-	/* a prompt that is there whole: its last token is computed all the same, its row gives the next
-	 * one */
+	/* Even of a fully cached prompt the last token is computed: its row gives the next one. */
 	EXPECT(t, cairn_kv_pool_adopt(tr->pool, seqs[0], pages, found < len ? found : len - 1) == 0);
 	EXPECT(t, grow(t, tr, seqs[0], len - 1) == 0);
 	for (n = 1; answers[n] != END; n++)
@@ -128,7 +129,7 @@ static void serve(struct cairn_test *t, struct trace *tr, const int8_t *prompt, 
 		int32_t end = put_text(answer, tokens, len), num;
 		const int32_t *table = cairn_kv_pool_pages(tr->pool, seqs[i], &num);
 
-		EXPECT(t, cairn_prefix_tree_insert(tr->tree, nobody, tokens, end, table, &ended) == 0);
+		EXPECT(t, cairn_prefix_tree_insert(tr->tree, no_salt, tokens, end, table, &ended) == 0);
 		EXPECT(t, cairn_kv_pool_close(tr->pool, seqs[i]) == 0);
 	}
 	if (node != CAIRN_PREFIX_NONE)
@@ -150,7 +151,7 @@ static void serve_step(struct cairn_test *t, struct trace *tr, int number)
 		return serve(t, tr, TEXT(SYS, WHAT), TEXT(STORY));
 	case 6:
 		return serve(t, tr, TEXT(SHOTS, Q1), TEXT(A1));
-	case 7:		/* the answer to j's question is the last to be ready */
+	case 7:		/* the answer to j's question is the last to finish */
 		serve(t, tr, TEXT(SHOTS, Q3), TEXT(A3));
 		serve(t, tr, TEXT(SHOTS, Q4), TEXT(A4));
 		return serve(t, tr, TEXT(SHOTS, Q2), TEXT(A2));
@@ -163,7 +164,7 @@ static void serve_step(struct cairn_test *t, struct trace *tr, int number)
 	}
 }
 
-/* A node and what hangs from it, indented. */
+/* Draws a node's children recursively, indented. */
 static void draw(const struct step *s, const char *name, int depth, char *text, size_t len)
 {
 	for (int i = 0; i < MOST_NODES && s->nodes[i].name; i++) {
@@ -182,7 +183,8 @@ static void draw(const struct step *s, const char *name, int depth, char *text, 
 	}
 }
 
-/* + added in this step, * used in it. had: so many tokens of the node's path were there before. */
+/* + added in this step, * used in this step. had: tokens of the node's
+ * path that the tree had before the step. */
 static char state_of(const struct trace *tr, const struct cairn_prefix_node *n, int32_t had)
 {
 	return n->used <= tr->used ? ' ' : had < n->start + n->num_tokens ? '+' : '*';
@@ -232,7 +234,7 @@ static uint64_t latest(const struct trace *tr)
 	return used;
 }
 
-/* The nodes that had to go, and the tree as it stands then: what the report draws. */
+/* Writes the evicted nodes and the resulting tree as the row that the report draws. */
 static void write_row(struct cairn_test *t, struct trace *tr, int number)
 {
 	char name[16];
@@ -254,7 +256,7 @@ static void nine_steps(struct cairn_test *t)
 	if (!EXPECT(t, cairn_kv_pool_create(&tr.pool, PAGES, 1, MOST_FORKS) == 0))
 		return;
 	EXPECT(t, cairn_prefix_tree_create(&tr.tree, tr.pool, 1) == 0);
-	cairn_note(t, "AT-13: + added, * used in this step; in brackets the number of tokens; %d fit", PAGES);
+	cairn_note(t, "AT-13: + added, * used in this step; (number of tokens); the pool holds %d", PAGES);
 	for (int k = 0; k < 9; k++) {
 		tr.before = tr.now ? tr.now : &steps[0];
 		tr.now = &steps[k];
@@ -263,7 +265,7 @@ static void nine_steps(struct cairn_test *t)
 		tr.prompts = tr.found = 0;
 		for (int i = 0; i < MOST_NODES && tr.now->nodes[i].name; i++)
 			tr.had[i] = (int32_t)cairn_prefix_tree_peek(
-				tr.tree, nobody, tokens, path_of(tr.now, &tr.now->nodes[i], tokens));
+				tr.tree, no_salt, tokens, path_of(tr.now, &tr.now->nodes[i], tokens));
 		serve_step(t, &tr, k + 1);
 		check_step(t, &tr);
 		if (is_measure)
@@ -278,7 +280,7 @@ static void nine_steps(struct cairn_test *t)
 	cairn_kv_pool_destroy(tr.pool);
 }
 
-/* AT-13 as rows: a step each, with all its nodes. */
+/* Writes AT-13 as rows for `cairn bench`: one per step, with all its nodes. */
 static void claims(struct cairn_test *t)
 {
 	is_measure = 1;

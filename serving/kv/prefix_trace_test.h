@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * prefix_trace_test - the texts and the nine pictures of the source, as this tree must draw them
+ * prefix_trace_test - the texts and the nine pictures of the source, as this tree must reproduce them
  */
 #ifndef CAIRN_PREFIX_TRACE_TEST_H
 #define CAIRN_PREFIX_TRACE_TEST_H
@@ -11,7 +11,7 @@
 
 enum { MOST_NODES = 16 };
 
-/* Texts as a tokenizer would give them: so many tokens, unlike those of any other text. */
+/* Texts as a tokenizer would split them: num_tokens tokens that occur in no other text. */
 enum {
 	SYS, HELLO, SOLVE, WHAT, STORY, SHOTS, Q1, A1, Q2, A2, Q3, A3, Q4, A4, AGAIN, A2_A, A2_B, A2_C,
 	NUM_TEXTS
@@ -45,12 +45,12 @@ static const struct {
 
 struct want {
 	const char *name, *parent;
-	char state;			/* +: added in this step, *: used in it, space: only there */
-	int8_t text[4];			/* of the edge */
+	char state;			/* +: added in this step, *: used in it, space: unchanged */
+	int8_t text[4];			/* texts of its edge, ended by END */
 };
 
 struct step {
-	const char *what, *evicted;	/* names in this step's picture, in order */
+	const char *what, *evicted;	/* evicted: nodes by their names in the previous step, in order */
 	struct want nodes[MOST_NODES];
 };
 
@@ -131,7 +131,7 @@ static inline const struct want *find_want(const struct step *s, const char *nam
 	return NULL;
 }
 
-/* All tokens from the root to the end of a wanted node. */
+/* Writes all tokens from the root to the end of a wanted node; returns their number. */
 static inline int32_t path_of(const struct step *s, const struct want *w, int32_t *tokens)
 {
 	const struct want *parent = find_want(s, w->parent);

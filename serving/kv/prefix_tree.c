@@ -2,25 +2,25 @@
 /*
  * prefix_tree - a radix tree over the pages of a pool
  *
- *   node      state                                   in the heap
- *   root      of a salt: no edge; goes with its last child       no
+ *   node      state                                              in the heap
+ *   root      one per salt: no edge; removed with its last child no
  *   inner     has children                                       no
- *   pinned    a leaf that somebody uses                          no
- *   leaf      nobody's but the tree's                            yes: by time of last use
+ *   pinned    a leaf in use                                      no
+ *   leaf      referenced by the tree alone                       yes: by time of last use
  *
- * Invariants, after every call (cairn_prefix_tree_verify() checks each):
- *   1. An edge has a whole number of grains, at least one; it starts where its parent's ends; its node
- *      holds one reference to each page that it touches: a page within which it begins is held by its
- *      parent, too.
+ * Invariants after every call (cairn_prefix_tree_verify() checks each):
+ *   1. An edge has a whole number of grains, at least one; it starts where its parent's edge ends; its node
+ *      holds one reference to each page it touches: a page within which it starts is also held by its parent.
  *   2. Children of one node differ in their first grain, and each is found by it.
- *   3. A node was used no later than its parent: the least recent leaf is the least recent node.
+ *   3. A node was used no later than its parent: the least recently used leaf is the least recently used
+ *      node.
  *   4. The heap holds the leaves that are neither pinned nor roots, ordered by their last use.
- *   5. The sums that stats reports are those over all nodes; counts of children are right.
+ *   5. The sums in stats are those over all nodes; the counts of children are right.
  *
- * Nodes are numbers of an array that grows. Splitting makes the new node the upper one: the lower one keeps
+ * Nodes are indices into an array that grows. A split makes the new node the upper one: the lower one keeps
  * its number, hence its pins and its children. Edges are looked up by parent and first grain in one hash
- * table for the whole tree. Its function is seeded by where the tree lies, so that a prompt cannot be made
- * to collide; what is found is compared token by token.
+ * table for the whole tree. The hash function is seeded with the tree's address, so that a prompt cannot be
+ * crafted to collide; every candidate is compared token by token.
  */
 #include <stdlib.h>
 
@@ -44,7 +44,7 @@ static void hash_out(struct cairn_prefix_tree *t, int32_t i)
 	*at = t->nodes[i].next;
 }
 
-/* The heap: heap[0] is the least recent. */
+/* A binary heap; heap[0] is the least recently used. */
 static void heap_put(struct cairn_prefix_tree *t, int32_t at, int32_t i)
 {
 	t->heap[at] = i;
@@ -83,7 +83,7 @@ static void heap_remove(struct cairn_prefix_tree *t, int32_t i)
 	sift(t, at);
 }
 
-/* After anything that may have made a leaf of a node, or changed its time. */
+/* Updates the heap after node i may have become or ceased to be evictable, or its time has changed. */
 static void settle(struct cairn_prefix_tree *t, int32_t i)
 {
 	struct node *n = &t->nodes[i];
@@ -97,7 +97,7 @@ static void settle(struct cairn_prefix_tree *t, int32_t i)
 	}
 }
 
-/* Room for one node more, in the array, the heap and the buckets. */
+/* Makes room for one more node in the array, the heap and the hash table. */
 static int grow(struct cairn_prefix_tree *t)
 {
 	int32_t room = t->room ? 2 * t->room : 16;
@@ -176,7 +176,7 @@ void cairn_prefix_tree_destroy(struct cairn_prefix_tree *t)
 	free(t);
 }
 
-/* A node with room for its edge, filled by the caller and not yet in the hash table. */
+/* Allocates a node with room for its edge; the caller fills it and enters it into the hash table. */
 static int make_node(struct cairn_prefix_tree *t, int64_t start, int64_t num_tokens, int32_t *out)
 {
 	int64_t num_pages = (start + num_tokens + t->page_size - 1) / t->page_size - start / t->page_size;
@@ -208,7 +208,7 @@ static void free_node(struct cairn_prefix_tree *t, int32_t i)
 	t->unused = i;
 }
 
-/* Parts an edge after `at` tokens. *upper: the new node above; the old one is below it. */
+/* Splits an edge after `at` tokens. *upper: the new node above; the old node is the lower one. */
 static int split(struct cairn_prefix_tree *t, int32_t lower, int64_t at, int32_t *upper)
 {
 	struct node *l, *u;
@@ -225,7 +225,7 @@ static int split(struct cairn_prefix_tree *t, int32_t lower, int64_t at, int32_t
 	u->used = l->used;
 
 	first = (int32_t)((l->start + at) / t->page_size - l->start / t->page_size);
-	if (first < u->num_pages) {	/* parted within a page: both hold it */
+	if (first < u->num_pages) {	/* split within a page: both nodes hold the page */
 		cairn_kv_pool_hold(t->pool, l->pages[first]);
 		t->stats.num_pages++;
 	}
@@ -246,7 +246,7 @@ static int split(struct cairn_prefix_tree *t, int32_t lower, int64_t at, int32_t
 	return 0;
 }
 
-/* How many tokens of an edge agree, in whole grains. */
+/* Returns how many tokens of an edge agree, in whole grains. */
 static int64_t agree(const struct cairn_prefix_tree *t, const struct node *n, const int32_t *tokens,
 		     int64_t num_tokens)
 {
@@ -267,8 +267,8 @@ static void touch(struct cairn_prefix_tree *t, int32_t i)
 	}
 }
 
-/* Walks down from a root, splitting the last edge; returns how many tokens agree and the node that ends
- * there. */
+/* Walks down from a root, splitting the last edge; returns how many
+ * tokens agree, and in *node the last node. */
 static int64_t walk(struct cairn_prefix_tree *t, int32_t root, const int32_t *tokens, int64_t num_tokens,
 		    int32_t *node)
 {
@@ -351,7 +351,7 @@ static void drop_root_if_bare(struct cairn_prefix_tree *t, int32_t root)
 	t->num_roots--;
 }
 
-/* A new leaf with the tokens behind those of its parent. */
+/* Adds a leaf with the tokens that follow those of its parent. */
 static int add_leaf(struct cairn_prefix_tree *t, int32_t parent, int64_t start, const int32_t *tokens,
 		    int64_t num_tokens, const int32_t *pages, int32_t *out)
 {
@@ -399,7 +399,7 @@ int cairn_prefix_tree_insert(struct cairn_prefix_tree *t, struct cairn_cache_sal
 	t->clock++;
 	CAIRN_TRY(root_of(t, salt, &root));
 	pos = walk(t, root, tokens, num_tokens, &at);
-	/* a walk that could not split has stopped before an edge that begins as this one would */
+	/* A walk that had no memory to split stopped before an edge with the same first grain. */
 	if (pos < num_tokens && find_child(t, at, tokens + pos) != NONE)
 		ret = cairn_error(ENOMEM, "prefix_tree: no memory to split an edge");
 	else if (pos < num_tokens)
@@ -455,11 +455,11 @@ int cairn_prefix_tree_remove(struct cairn_prefix_tree *t, int32_t node)
 	int32_t parent;
 
 	if (!n || (!evictable(n) && !FAULT(EVICT_INNER)))
-		return cairn_error(EINVAL, "prefix_tree: node %d is not a leaf that may go", node);
+		return cairn_error(EINVAL, "prefix_tree: node %d is not an evictable leaf", node);
 	if (n->heap_at >= 0)
 		heap_remove(t, node);
 	hash_out(t, node);
-	/* from the end: the pool hands out first what it got last, so that pages in a row stay one */
+	/* Release from the end: the pool's stack returns the pages in their old order, so runs stay runs. */
 	for (int32_t k = n->num_pages - 1; k >= 0; k--)
 		cairn_kv_pool_release(t->pool, n->pages[k]);
 	t->stats.num_nodes--;

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * prefix_tree - which token sequences have their keys and values in the pool
+ * prefix_tree - finds the longest prefix of a prompt whose keys and values are already in the pool
  *
- * A radix tree. An edge is a run of tokens, and its node holds the pages in which their keys and values
- * lie, by references of its own (cairn_kv_pool_hold): the pages outlive the sequence that wrote them. To
- * look up a prompt is to walk from the root as far as the tokens agree; the walk compares tokens, and
- * hashes only choose where to look, so that no prompt is ever given the keys of another one.
+ * A radix tree. An edge is a run of tokens, and its node holds references of its own (cairn_kv_pool_hold) to
+ * the pages of their keys and values: the pages outlive the sequence that wrote them. A lookup walks from the
+ * root as far as the tokens agree. The walk compares tokens, and hashes only choose where to look, so that a
+ * prompt never gets the keys of another one.
  *
- * grain is how finely sequences are told apart: page_size, and then nodes begin and end at pages, or 1.
- * With grain 1 and larger pages a node may end within a page. That page is then shared up to this place:
- * who goes on from there gets a copy of it from the pool before writing.
+ * grain is the match granularity: either page_size, so that nodes start and end at page boundaries, or 1.
+ * With grain 1 and larger pages a node may end within a page. The page is then shared up to that place, and a
+ * sequence that continues from there gets a copy of it from the pool before it writes.
  *
- * A lookup makes its path recent, and splits the last edge where the tokens part, so that every token is as
- * recent as its last use. Leaves that nobody has pinned can be evicted, the least recent first; when a node's
- * children are gone it is a leaf.
+ * A lookup marks its path as used and splits the last edge where the tokens diverge, so that the age of
+ * every token is that of its last use. Unpinned leaves are evicted, the least recently used first; a
+ * node whose children are gone is a leaf.
  *
- * Trees of different salts have nothing in common but memory: a tenant cannot learn from the time it takes
- * whether another one has sent the same prompt.
+ * The trees of different salts share only memory: a tenant cannot learn from response times whether
+ * another tenant has sent the same prompt.
  *
- * Time: match and insert take O(length), evict O(log nodes) for each leaf. Not thread-safe.
+ * Time: match and insert O(length), evict O(log nodes) per leaf. Not thread-safe.
  */
 #ifndef CAIRN_PREFIX_TREE_H
 #define CAIRN_PREFIX_TREE_H
@@ -30,82 +30,84 @@
 
 struct cairn_prefix_tree;
 
-/* 128 bits of a cryptographic digest of a tenant's cache_salt, so that unequal salts do not meet; zero:
- * none. */
+/* 128 bits of a cryptographic digest of a tenant's cache_salt, so that
+ * different salts do not collide; zero: none. */
 struct cairn_cache_salt {
 	uint64_t hi, lo;
 };
 
 #define CAIRN_PREFIX_NONE	(-1)	/* no node */
 
-/* A node as the outside sees it; pointers are valid until the next call that is not a query. */
+/* A node as seen from outside; its pointers are valid until the next call that changes the tree. */
 struct cairn_prefix_node {
-	int32_t parent;			/* CAIRN_PREFIX_NONE: the root of a salt */
-	const int32_t *tokens;		/* of its edge, [num_tokens] */
-	int64_t start, num_tokens;	/* start: tokens before the edge */
-	const int32_t *pages;		/* [num_pages], from page start / page_size on */
+	int32_t parent;			/* CAIRN_PREFIX_NONE: child of a root */
+	const int32_t *tokens;		/* tokens of its edge, [num_tokens] */
+	int64_t start, num_tokens;	/* start: number of tokens before the edge */
+	const int32_t *pages;		/* [num_pages], starting with page start / page_size */
 	int32_t num_pages, num_children, pins;
-	uint64_t used;			/* when it was used last, in lookups and inserts */
+	uint64_t used;			/* time of last use, counted in lookups and inserts */
 };
 
 struct cairn_prefix_stats {
-	int32_t num_nodes;		/* roots of salts not among them */
-	int32_t num_leaves;		/* those that can be evicted now */
+	int32_t num_nodes;		/* without the roots */
+	int32_t num_leaves;		/* leaves that can be evicted now */
 	int32_t num_pins;
-	int64_t num_tokens;		/* over all edges */
-	int64_t num_pages;		/* over all nodes: references to the pool */
+	int64_t num_tokens;		/* sum over all edges */
+	int64_t num_pages;		/* sum over all nodes: references to pool pages */
 };
 
-/* -EINVAL: pool NULL, grain neither 1 nor the pool's page size; -ENOMEM. The pool must outlive the tree. */
+/* The pool must outlive the tree. Errors: -EINVAL (null pointer; grain neither
+ * 1 nor the pool's page size), -ENOMEM. */
 int cairn_prefix_tree_create(struct cairn_prefix_tree **out, struct cairn_kv_pool *pool, int32_t grain);
-/* Gives its pages back. NULL is legal. */
+/* Releases its pages. NULL is legal. */
 void cairn_prefix_tree_destroy(struct cairn_prefix_tree *tree);
 
 /*
- * The longest prefix of tokens[num_tokens] that is there: its length. *node: where it ends,
- * CAIRN_PREFIX_NONE for length 0. pages: [ceil(num_tokens / page_size)], the pages of that prefix; may be
- * NULL. Out of memory for a split, the prefix ends before the edge that would have to be split.
+ * Returns the length of the longest prefix of tokens[num_tokens] in the tree. *node: the node
+ * where it ends, CAIRN_PREFIX_NONE for length 0. pages: [ceil(num_tokens / page_size)], receives
+ * the pages of that prefix; may be NULL. If there is no memory for a split, the prefix ends
+ * before the edge that would have to be split.
  */
 int64_t cairn_prefix_tree_match(struct cairn_prefix_tree *tree, struct cairn_cache_salt salt,
 				const int32_t *tokens, int64_t num_tokens, int32_t *node, int32_t *pages);
-/* The same length; changes nothing, the order of eviction included. */
+/* Returns the same length but changes nothing, the order of eviction included. */
 int64_t cairn_prefix_tree_peek(const struct cairn_prefix_tree *tree, struct cairn_cache_salt salt,
 			       const int32_t *tokens, int64_t num_tokens);
 
 /*
- * Puts a sequence in: tokens[num_tokens], rounded down to the grain, whose keys and values lie in pages.
- * What is there already keeps its own pages; the rest becomes a new leaf that holds references to these
- * ones. *node: where it ends (CAIRN_PREFIX_NONE: nothing was long enough). -EINVAL: a page is free;
- * -ENOMEM: the tree holds what it did before.
+ * Inserts a sequence: tokens[num_tokens], rounded down to the grain, whose keys and values are in pages. A
+ * prefix that exists already keeps its own pages; the rest becomes a new leaf that holds references to the
+ * given pages. *node: the node where the sequence ends; CAIRN_PREFIX_NONE: shorter than one grain. -EINVAL: a
+ * page is free; -ENOMEM: the tree holds the same prefixes as before.
  */
 int cairn_prefix_tree_insert(struct cairn_prefix_tree *tree, struct cairn_cache_salt salt,
 			     const int32_t *tokens, int64_t num_tokens, const int32_t *pages, int32_t *node);
 
 /*
- * A pinned node, and all between it and the root, stays. Pins are counted. A node keeps its number while it
- * lasts: of one that is split it is the lower part that does. -EINVAL: no such node, or not pinned.
+ * A pinned node and all nodes between it and the root are not evicted. Pins are counted. A node keeps its
+ * number for life; after a split the lower part keeps it. -EINVAL: no such node, or it is not pinned.
  */
 int cairn_prefix_tree_pin(struct cairn_prefix_tree *tree, int32_t node);
 int cairn_prefix_tree_unpin(struct cairn_prefix_tree *tree, int32_t node);
 
-/* The leaf that is to be evicted first; CAIRN_PREFIX_NONE: there is none. */
+/* Returns the leaf to be evicted first, or CAIRN_PREFIX_NONE. */
 int32_t cairn_prefix_tree_victim(const struct cairn_prefix_tree *tree);
-/* Takes a leaf out. -EINVAL: no such node, not a leaf, pinned. */
+/* Removes a leaf. -EINVAL: no such node, not a leaf, or pinned. */
 int cairn_prefix_tree_remove(struct cairn_prefix_tree *tree, int32_t node);
-/* Evicts until the pool has so many free pages: 0; -ENOSPC: nothing is left to evict. */
+/* Evicts until the pool has free_pages free pages. -ENOSPC: nothing is left to evict. */
 int cairn_prefix_tree_evict(struct cairn_prefix_tree *tree, int32_t free_pages);
 
 /* -EINVAL: no such node. */
 int cairn_prefix_tree_node(const struct cairn_prefix_tree *tree, int32_t node, struct cairn_prefix_node *out);
-/* All tokens and pages from the root to the end of a node: how many tokens. Either pointer may be NULL. */
+/* Returns the number of tokens from the root to the end of a node, and writes them and their pages. Each
+ * of the three pointers may be NULL. -EINVAL: no such node. */
 int64_t cairn_prefix_tree_path(const struct cairn_prefix_tree *tree, int32_t node,
 			       struct cairn_cache_salt *salt, int32_t *tokens, int32_t *pages);
-/* Changes with every insertion, split and eviction: what was peeked is still so while it stays. */
+/* Changes with every insertion, split and eviction: a peeked length holds until then. */
 uint64_t cairn_prefix_tree_version(const struct cairn_prefix_tree *tree);
 void cairn_prefix_tree_stats(const struct cairn_prefix_tree *tree, struct cairn_prefix_stats *stats);
 
-/* Walks everything and verifies the invariants at the top of prefix_tree.c: 0, or -EIO with the broken
- * one. */
+/* Checks the invariants at the top of prefix_tree.c over the whole tree: 0, or -EIO naming the broken one. */
 int cairn_prefix_tree_verify(const struct cairn_prefix_tree *tree);
 
 #endif

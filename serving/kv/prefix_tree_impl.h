@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * prefix_tree_impl - what the tree is made of: for prefix_tree.c, which changes it, and prefix_tree_query.c
+ * prefix_tree_impl - the tree's data structures, shared by prefix_tree.c and prefix_tree_query.c
  */
 #ifndef CAIRN_PREFIX_TREE_IMPL_H
 #define CAIRN_PREFIX_TREE_IMPL_H
@@ -13,24 +13,25 @@
 #define NONE	CAIRN_PREFIX_NONE
 
 struct node {
-	int in_use, is_root;
-	int32_t parent, num_children, pins;
-	int32_t next;			/* of the same bucket; of the list of unused numbers */
-	int32_t heap_at;		/* -1: not in it */
-	uint64_t used;
-	int64_t start, num_tokens;
-	int32_t *tokens, *pages;
+	int in_use, is_root;		/* in_use 0: in the list of unused nodes */
+	int32_t parent, num_children, pins;	/* parent NONE: a root */
+	int32_t next;			/* in the same bucket, or in the list of unused nodes */
+	int32_t heap_at;		/* index in the heap; -1: none */
+	uint64_t used;			/* t->clock at its last use */
+	int64_t start, num_tokens;	/* of its edge, in tokens */
+	int32_t *tokens, *pages;	/* [num_tokens], [num_pages] */
 	int32_t num_pages;
-	struct cairn_cache_salt salt;	/* of a root */
+	struct cairn_cache_salt salt;	/* roots only */
 };
 
 struct cairn_prefix_tree {
 	struct cairn_kv_pool *pool;
 	int32_t page_size, grain;
 	struct node *nodes;
-	int32_t room, unused;		/* unused: list */
-	int32_t *buckets, num_buckets;	/* a power of two */
-	int32_t *heap, heap_len;	/* room for all nodes */
+	int32_t room, unused;		/* unused: head of the list of unused nodes */
+	int32_t *buckets, num_buckets;	/* num_buckets: a power of two */
+	int32_t *heap, heap_len;	/* heap: [room] */
+	/* matches and inserts so far; cairn_prefix_tree_version(); seed of the hash function */
 	uint64_t clock, version, seed;
 	int32_t num_roots;
 	struct cairn_prefix_stats stats;
@@ -76,7 +77,7 @@ static inline int32_t find_root(const struct cairn_prefix_tree *t, struct cairn_
 	return i;
 }
 
-/* The child whose edge begins with the grain at tokens. */
+/* Returns the child whose edge starts with the grain at tokens, or NONE. */
 static inline int32_t find_child(const struct cairn_prefix_tree *t, int32_t parent, const int32_t *tokens)
 {
 	int32_t i = *bucket(t, hash_edge(t, parent, tokens));

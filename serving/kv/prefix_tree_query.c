@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * prefix_tree_query - looking at the tree without changing it, and verifying it
+ * prefix_tree_query - queries that leave the tree unchanged, and the check of its invariants
  */
 #include <stdlib.h>
 
@@ -36,7 +36,8 @@ int64_t cairn_prefix_tree_path(const struct cairn_prefix_tree *t, int32_t node, 
 
 		if (tokens)
 			memcpy(tokens + n->start, n->tokens, (size_t)n->num_tokens * sizeof(*tokens));
-		/* a page within which a child begins is the child's: its copy has the tokens of both */
+		/* A page within which a child starts is taken from the child,
+		 * whose copy has the tokens of both. */
 		if (pages && end > first)
 			memcpy(pages + first, n->pages, (size_t)(end - first) * sizeof(*pages));
 		if (first < end)
@@ -58,7 +59,7 @@ void cairn_prefix_tree_stats(const struct cairn_prefix_tree *t, struct cairn_pre
 	stats->num_leaves = t->heap_len;
 }
 
-/* One node against its parent, its pages and the heap. */
+/* Checks one node against its parent, its pages and the heap. */
 static int verify_node(const struct cairn_prefix_tree *t, int32_t i, int32_t *children, int32_t *held)
 {
 	const struct node *n = &t->nodes[i], *p;
@@ -128,7 +129,7 @@ int cairn_prefix_tree_verify(const struct cairn_prefix_tree *t)
 	}
 	if (!ret && (sum.num_nodes != t->stats.num_nodes || sum.num_pins != t->stats.num_pins ||
 		     sum.num_tokens != t->stats.num_tokens || sum.num_pages != t->stats.num_pages))
-		ret = cairn_error(EIO, "prefix_tree: invariant 5: %d nodes, %lld tokens; noted %d, %lld",
+		ret = cairn_error(EIO, "prefix_tree: invariant 5: %d nodes, %lld tokens; stored %d, %lld",
 				  sum.num_nodes, (long long)sum.num_tokens, t->stats.num_nodes,
 				  (long long)t->stats.num_tokens);
 	free(children);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* prefix_tree_test - matches, splits, salts, eviction order and the cost of a lookup */
 #include "serving/kv/prefix_tree.h"
 
 #include <stdlib.h>
@@ -14,7 +15,7 @@ struct fixture {
 	int32_t grain;
 };
 
-static const struct cairn_cache_salt nobody, alice = { 1, 2 }, bob = { 1, 3 };
+static const struct cairn_cache_salt no_salt, alice = { 1, 2 }, bob = { 1, 3 };
 
 static int set_up(struct cairn_test *t, struct fixture *f, int32_t pages, int32_t page_size, int32_t grain)
 {
@@ -24,7 +25,7 @@ static int set_up(struct cairn_test *t, struct fixture *f, int32_t pages, int32_
 		EXPECT(t, cairn_prefix_tree_create(&f->tree, f->pool, grain) == 0);
 }
 
-/* Nothing is left behind: every page is free when the tree is gone. */
+/* Destroys the fixture and checks that every page is free. */
 static void tear_down(struct cairn_test *t, struct fixture *f)
 {
 	struct cairn_kv_pool_stats st;
@@ -39,7 +40,7 @@ static void tear_down(struct cairn_test *t, struct fixture *f)
 	cairn_kv_pool_destroy(f->pool);
 }
 
-/* A sequence computed and ended, for salt; text: a letter a token. The node where it ends. */
+/* Computes and ends a sequence for a salt; text: one token per letter. Returns the node where it ends. */
 static int32_t put(struct cairn_test *t, struct fixture *f, struct cairn_cache_salt salt, const char *text)
 {
 	int32_t tokens[64], pages[64], seq, node = -1, n = 0, len = (int32_t)strlen(text);
@@ -86,9 +87,9 @@ static void arguments_are_checked(struct cairn_test *t)
 	EXPECT(t, cairn_prefix_tree_remove(f.tree, 1 << 30) == -EINVAL);
 	EXPECT(t, cairn_prefix_tree_node(f.tree, 0, &n) == -EINVAL);
 	EXPECT(t, cairn_prefix_tree_evict(f.tree, 8) == 0 && cairn_prefix_tree_evict(f.tree, 9) == -ENOSPC);
-	/* pages that nobody has are not taken in, and leave nothing behind */
-	EXPECT(t, cairn_prefix_tree_insert(f.tree, nobody, tokens, 4, pages, &node) == -EINVAL);
-	EXPECT(t, cairn_prefix_tree_insert(f.tree, nobody, tokens, 3, pages, &node) == 0 &&
+	/* Inserting free pages is refused and leaves nothing behind. */
+	EXPECT(t, cairn_prefix_tree_insert(f.tree, no_salt, tokens, 4, pages, &node) == -EINVAL);
+	EXPECT(t, cairn_prefix_tree_insert(f.tree, no_salt, tokens, 3, pages, &node) == 0 &&
 			  node == CAIRN_PREFIX_NONE);
 	tear_down(t, &f);
 }
@@ -100,24 +101,24 @@ static void longest_prefix(struct cairn_test *t)
 
 	if (!set_up(t, &f, 64, 1, 1))
 		return;
-	put(t, &f, nobody, "the cat sat");
-	put(t, &f, nobody, "the cat ran");
-	put(t, &f, nobody, "the dog");
-	put(t, &f, nobody, "a");
-	EXPECT(t, peek(&f, nobody, "the cat sat down") == 11 && peek(&f, nobody, "the cat slept") == 9);
-	EXPECT(t, peek(&f, nobody, "the cow") == 5 && peek(&f, nobody, "them") == 3 &&
-			  peek(&f, nobody, "b") == 0);
-	EXPECT(t, peek(&f, nobody, "") == 0);
+	put(t, &f, no_salt, "the cat sat");
+	put(t, &f, no_salt, "the cat ran");
+	put(t, &f, no_salt, "the dog");
+	put(t, &f, no_salt, "a");
+	EXPECT(t, peek(&f, no_salt, "the cat sat down") == 11 && peek(&f, no_salt, "the cat slept") == 9);
+	EXPECT(t, peek(&f, no_salt, "the cow") == 5 && peek(&f, no_salt, "them") == 3 &&
+			  peek(&f, no_salt, "b") == 0);
+	EXPECT(t, peek(&f, no_salt, "") == 0);
 	cairn_prefix_tree_stats(f.tree, &st);
 	/* "the ", "cat ", "sat", "ran", "dog", "a" */
 	EXPECT(t, st.num_nodes == 6 && st.num_tokens == 18 && st.num_pages == 18 && st.num_leaves == 4);
-	put(t, &f, nobody, "the cat sat");	/* what is there stays as it is */
+	put(t, &f, no_salt, "the cat sat");	/* an existing sequence changes nothing */
 	cairn_prefix_tree_stats(f.tree, &st);
 	EXPECT(t, st.num_nodes == 6 && st.num_pages == 18);
 	tear_down(t, &f);
 }
 
-/* Page by page: prompts that part within a page share the pages before it. */
+/* With grain = page_size, prompts that differ within a page share the pages before it. */
 static void whole_pages(struct cairn_test *t)
 {
 	struct fixture f;
@@ -125,20 +126,20 @@ static void whole_pages(struct cairn_test *t)
 
 	if (!set_up(t, &f, 64, 4, 4))
 		return;
-	put(t, &f, nobody, "aaaabbbbccccd");
+	put(t, &f, no_salt, "aaaabbbbccccd");
 	cairn_prefix_tree_stats(f.tree, &st);
 	EXPECT(t, st.num_nodes == 1 && st.num_tokens == 12 && st.num_pages == 3);
-	EXPECT(t, peek(&f, nobody, "aaaabbbbcccx") == 8 && peek(&f, nobody, "aaa") == 0 &&
-			  peek(&f, nobody, "aaaabbbb") == 8);
-	put(t, &f, nobody, "aaaabbbbccxx");
-	put(t, &f, nobody, "aaaabbbbccyy");	/* two children that begin with the same two tokens */
+	EXPECT(t, peek(&f, no_salt, "aaaabbbbcccx") == 8 && peek(&f, no_salt, "aaa") == 0 &&
+			  peek(&f, no_salt, "aaaabbbb") == 8);
+	put(t, &f, no_salt, "aaaabbbbccxx");
+	put(t, &f, no_salt, "aaaabbbbccyy");	/* two children that start with the same two tokens */
 	cairn_prefix_tree_stats(f.tree, &st);
 	EXPECT(t, st.num_nodes == 4 && st.num_tokens == 20 && st.num_pages == 5);
-	EXPECT(t, peek(&f, nobody, "aaaabbbbccyy") == 12 && peek(&f, nobody, "aaaabbbbcczz") == 8);
+	EXPECT(t, peek(&f, no_salt, "aaaabbbbccyy") == 12 && peek(&f, no_salt, "aaaabbbbcczz") == 8);
 	tear_down(t, &f);
 }
 
-/* Token by token with pages of four: who goes on within a page has it copied, and the tree has both. */
+/* Grain 1 with pages of four: continuing within a page copies it, and the tree holds both. */
 static void within_a_page(struct cairn_test *t)
 {
 	struct cairn_prefix_node n;
@@ -148,9 +149,9 @@ static void within_a_page(struct cairn_test *t)
 
 	if (!set_up(t, &f, 64, 4, 1))
 		return;
-	first = put(t, &f, nobody, "abcdef");
-	second = put(t, &f, nobody, "abcdeXYZW");
-	/* "abcde" in 2 pages, "f" in the second of them, "XYZW" in a copy of it and a third */
+	first = put(t, &f, no_salt, "abcdef");
+	second = put(t, &f, no_salt, "abcdeXYZW");
+	/* "abcde" in 2 pages, "f" in the second of them, "XYZW" in a copy of that one and a third page */
 	cairn_prefix_tree_stats(f.tree, &st);
 	EXPECT(t, st.num_nodes == 3 && st.num_tokens == 10 && st.num_pages == 2 + 1 + 2);
 	EXPECT(t, cairn_prefix_tree_node(f.tree, first, &n) == 0 && n.start == 5 && n.num_tokens == 1);
@@ -173,11 +174,11 @@ static void tenants_do_not_meet(struct cairn_test *t)
 		return;
 	put(t, &f, alice, "secret");
 	EXPECT(t, peek(&f, alice, "secret") == 6 && peek(&f, bob, "secret") == 0 &&
-			  peek(&f, nobody, "secret") == 0);
+			  peek(&f, no_salt, "secret") == 0);
 	put(t, &f, bob, "secret");
 	cairn_prefix_tree_stats(f.tree, &st);
 	EXPECT(t, st.num_nodes == 2 && st.num_pages == 12);
-	EXPECT(t, cairn_prefix_tree_evict(f.tree, 64 - 6) == 0);	/* memory they do share */
+	EXPECT(t, cairn_prefix_tree_evict(f.tree, 64 - 6) == 0);	/* different salts share the memory */
 	EXPECT(t, peek(&f, alice, "secret") == 0 && peek(&f, bob, "secret") == 6);
 	tear_down(t, &f);
 }
@@ -189,26 +190,27 @@ static void least_recent_leaf_first(struct cairn_test *t)
 
 	if (!set_up(t, &f, 64, 1, 1))
 		return;
-	put(t, &f, nobody, "x1");
-	put(t, &f, nobody, "x2");
-	put(t, &f, nobody, "y");
-	EXPECT(t, cairn_prefix_tree_match(f.tree, nobody, tokens, 2, &node, pages) ==
-			  2); /* x1 is recent again */
+	put(t, &f, no_salt, "x1");
+	put(t, &f, no_salt, "x2");
+	put(t, &f, no_salt, "y");
+	EXPECT(t, cairn_prefix_tree_match(f.tree, no_salt, tokens, 2, &node, pages) ==
+			  2); /* x1 is recently used again */
 	EXPECT(t, cairn_prefix_tree_evict(f.tree, 61) == 0);
-	EXPECT(t, peek(&f, nobody, "x2") == 1 && peek(&f, nobody, "x1") == 2 && peek(&f, nobody, "y") == 1);
+	EXPECT(t, peek(&f, no_salt, "x2") == 1 && peek(&f, no_salt, "x1") == 2 &&
+			  peek(&f, no_salt, "y") == 1);
 	EXPECT(t, cairn_prefix_tree_remove(f.tree, node) == 0 && cairn_prefix_tree_victim(f.tree) >= 0);
-	/* x is a leaf now, and older than nothing but y; y is pinned, however */
-	pinned = put(t, &f, nobody, "y");
+	/* x is a leaf now, and only y is older; but y is used again and pinned. */
+	pinned = put(t, &f, no_salt, "y");
 	EXPECT(t, cairn_prefix_tree_pin(f.tree, pinned) == 0 && cairn_prefix_tree_pin(f.tree, pinned) == 0);
 	EXPECT(t, cairn_prefix_tree_remove(f.tree, pinned) == -EINVAL);
-	EXPECT(t, cairn_prefix_tree_evict(f.tree, 64) == -ENOSPC && peek(&f, nobody, "x") == 0);
-	EXPECT(t, peek(&f, nobody, "y") == 1 && cairn_prefix_tree_unpin(f.tree, pinned) == 0);
-	EXPECT(t, cairn_prefix_tree_evict(f.tree, 64) == -ENOSPC);		/* pinned twice */
+	EXPECT(t, cairn_prefix_tree_evict(f.tree, 64) == -ENOSPC && peek(&f, no_salt, "x") == 0);
+	EXPECT(t, peek(&f, no_salt, "y") == 1 && cairn_prefix_tree_unpin(f.tree, pinned) == 0);
+	EXPECT(t, cairn_prefix_tree_evict(f.tree, 64) == -ENOSPC);		/* it was pinned twice */
 	EXPECT(t, cairn_prefix_tree_unpin(f.tree, pinned) == 0 && cairn_prefix_tree_evict(f.tree, 64) == 0);
 	tear_down(t, &f);
 }
 
-/* A prompt's lookup takes time by its length, not by what else is there. */
+/* The time of a lookup depends on the length of the prompt, not on the size of the tree. */
 static void time_is_linear(struct cairn_test *t)
 {
 	enum { SETS = 64, LEN = 4096, PAGE = 16 };
@@ -222,7 +224,7 @@ static void time_is_linear(struct cairn_test *t)
 	if (!set_up(t, &f, 1 << 17, PAGE, PAGE))
 		return;
 	for (int round = 0; round < 2; round++) {
-		/* first a single long prompt; then beside 4,000 others that all begin as it does */
+		/* First a single long prompt, then the same among 4,000 others that start like it. */
 		for (; num < (round ? SETS * 64 - 1 : 1); num++) {
 			int32_t len = num ? LEN / 16 : LEN;
 			int32_t *tok = num ? tokens[num] : all;
@@ -231,13 +233,13 @@ static void time_is_linear(struct cairn_test *t)
 				tok[i] = num && i >= (num % 15 + 1) * PAGE ? (int32_t)cairn_rand(t) : i;
 			EXPECT(t, cairn_kv_pool_open(f.pool, &seq) == 0);
 			EXPECT(t, cairn_kv_pool_resize(f.pool, seq, len, NULL) == 0);
-			EXPECT(t, cairn_prefix_tree_insert(f.tree, nobody, tok, len,
+			EXPECT(t, cairn_prefix_tree_insert(f.tree, no_salt, tok, len,
 							   cairn_kv_pool_pages(f.pool, seq, &n), &node) == 0);
 			EXPECT(t, cairn_kv_pool_close(f.pool, seq) == 0);
 		}
 		clock_gettime(CLOCK_MONOTONIC, &a);
 		for (int k = 0; k < 200; k++)
-			EXPECT(t, cairn_prefix_tree_match(f.tree, nobody, all, LEN, &node, pages) == LEN);
+			EXPECT(t, cairn_prefix_tree_match(f.tree, no_salt, all, LEN, &node, pages) == LEN);
 		clock_gettime(CLOCK_MONOTONIC, &b);
 		ns[round] = ((double)(b.tv_sec - a.tv_sec) * 1e9 + (double)(b.tv_nsec - a.tv_nsec)) / 200;
 	}

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* config - reads config.json and generation_config.json (config.h): sizes, heads, tokens and dtype */
 #include "serving/model/config_impl.h"
 
 #include <stdio.h>
@@ -8,7 +9,7 @@
 
 #include "primitives/base/error.h"
 
-#define MAX_CONFIG_BYTES	(1u << 20)	/* the largest known is 20 KB */
+#define MAX_CONFIG_BYTES	(1u << 20)	/* the largest known file has 20 KB */
 #define CONFIG_NAME		"config.json"
 #define GENERATION_NAME		"generation_config.json"
 
@@ -60,7 +61,7 @@ int cairn_config_refuse(const json_t *root, struct cairn_json_at at, const char 
 	return 0;
 }
 
-/* What goes for an absent key; head_dim 0: hidden_size over heads. */
+/* Defaults of absent keys, by architecture. head_dim 0: hidden_size / num_attention_heads. */
 static const struct defaults {
 	int32_t positions, head_dim;
 	double eps, theta;
@@ -104,7 +105,7 @@ static int get_architecture(const json_t *root, struct cairn_json_at at,
 					   at.file, cairn_json_type_name(json_array_get(list, 0)));
 		CAIRN_TRY(cairn_config_find(name, at, "architectures", classes, CAIRN_NUM_ARCHS, &class));
 		if (arch >= 0 && arch != class)
-			return cairn_error(EINVAL, "%s: architectures: %s does not go with model_type \"%s\"",
+			return cairn_error(EINVAL, "%s: architectures: %s does not match model_type \"%s\"",
 					   at.file, classes[class], model_types[arch]);
 		arch = class;
 	}
@@ -130,7 +131,7 @@ static int get_sizes(const json_t *root, struct cairn_json_at at, struct cairn_m
 
 static int get_heads(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
 {
-	/* transformers' default is 32, 8 or 4, whatever the model: no checkpoint relies on it */
+	/* The default of transformers is 32, 8 or 4, regardless of the model: no checkpoint relies on it. */
 	c->num_key_value_heads = c->arch == CAIRN_ARCH_LLAMA ? c->num_attention_heads : -1;
 	CAIRN_TRY(cairn_config_size(root, at, "num_key_value_heads", CAIRN_MAX_HEADS,
 			   &c->num_key_value_heads));
@@ -160,7 +161,7 @@ static int get_heads(const json_t *root, struct cairn_json_at at, struct cairn_m
 	return 0;
 }
 
-/* 1 if the list was there. eos_token_id: an id, a list of ids, or null. */
+/* Reads eos_token_id (an id, a list of ids, or null) and replaces the list if the key is there. */
 static int get_eos(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
 {
 	const json_t *v = json_object_get(root, "eos_token_id");
@@ -177,7 +178,7 @@ static int get_eos(const json_t *root, struct cairn_json_at at, struct cairn_mod
 		if (!json_is_integer(id) || json_integer_value(id) < 0 ||
 		    json_integer_value(id) >= c->vocab_size)
 			return cairn_error(
-				EINVAL, "%s: eos_token_id: must be ids of 0 to %d (vocab_size - 1)",
+				EINVAL, "%s: eos_token_id: must be ids from 0 to %d (vocab_size - 1)",
 				at.file, c->vocab_size - 1);
 		c->eos_token_ids[i] = (int32_t)json_integer_value(id);
 	}
@@ -220,7 +221,7 @@ static int parse_config(const json_t *root, struct cairn_json_at at, struct cair
 	CAIRN_TRY(cairn_config_rope(root, at, c));
 	c->tie_word_embeddings = defaults[c->arch].tied;
 	CAIRN_TRY(cairn_json_bool(root, at, "tie_word_embeddings", false, &c->tie_word_embeddings));
-	/* Gemma 2 says it under another name, and does not heed this */
+	/* Gemma 2 has hidden_activation instead and ignores this key. */
 	if (c->hidden_act == CAIRN_ACT_SILU)
 		CAIRN_TRY(cairn_config_choice(root, at, "hidden_act", acts, 2, &act));
 	CAIRN_TRY(cairn_config_choice(root, at, "dtype", dtypes, 3, &dtype));
@@ -230,7 +231,7 @@ static int parse_config(const json_t *root, struct cairn_json_at at, struct cair
 	return get_tokens(root, at, c);
 }
 
-/* "DIR/NAME" */
+/* Returns "DIR/NAME", malloc()ed; NULL: no memory. */
 static char *path_of(const char *dir, const char *name)
 {
 	size_t n = strlen(dir);

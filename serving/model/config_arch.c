@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * config_arch - what config.json says besides sizes, for the architectures whose attention is not latent
+ * config_arch - reads the keys besides sizes for architectures without latent attention
  *
- * Defaults are those of transformers; where these belong to one published model (heads of keys, experts) the
- * key is required instead. Windows: each layer has the same one or none. Mistral and Mixtral have it in all,
- * Qwen from layer max_window_layers on, Gemma 2 in every other one; layer_types, where it is there, says it
- * layer by layer.
+ * Defaults are those of transformers, but a key whose default fits only one published model (KV heads,
+ * experts) is required. Windows: all layers that have a window have the same one. Mistral and Mixtral
+ * have it in all layers, Qwen from layer max_window_layers on, Gemma 2 in every other layer;
+ * layer_types, if present, decides layer by layer.
  */
 #include "serving/model/config_impl.h"
 
@@ -23,7 +23,7 @@ int32_t cairn_layer_window(const struct cairn_model_config *c, int32_t layer)
 	return c->windowed[layer / 8] >> layer % 8 & 1 ? c->window : 0;
 }
 
-/* layer_types; *given: it was there, and has said which layers have a window. */
+/* Reads layer_types. *given: the key is there and has decided which layers have a window. */
 static int get_layer_types(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c,
 			   bool *given)
 {
@@ -52,7 +52,7 @@ static int get_layer_types(const json_t *root, struct cairn_json_at at, struct c
 	return 0;
 }
 
-/* sliding_window; null, or no less than the longest context, is none. */
+/* Reads sliding_window; null means none, and an absent key `otherwise`. */
 static int get_window(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c,
 		      int32_t otherwise)
 {
@@ -62,7 +62,8 @@ static int get_window(const json_t *root, struct cairn_json_at at, struct cairn_
 	return cairn_config_size(root, at, "sliding_window", CAIRN_MAX_POSITIONS, &c->window);
 }
 
-/* A window that no layer has or no context reaches is none: such a model takes ways that know of none. */
+/* Removes a window that no layer has or that no context reaches, so that the
+ * model can use operations without one. */
 static void drop_window(struct cairn_model_config *c)
 {
 	bool some = false;
@@ -75,11 +76,11 @@ static void drop_window(struct cairn_model_config *c)
 	memset(c->windowed, 0, sizeof(c->windowed));
 }
 
-/* Mistral, Mixtral */
+/* Mistral and Mixtral: a window in every layer. */
 static int get_window_of_all(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c,
 			     int32_t otherwise)
 {
-	if (json_object_get(root, "layer_types"))	/* there transformers does not heed it */
+	if (json_object_get(root, "layer_types"))	/* transformers ignores it for these models */
 		return cairn_error(EOPNOTSUPP, "%s: layer_types: is not supported with this model_type",
 				   at.file);
 	CAIRN_TRY(get_window(root, at, c, otherwise));
@@ -89,7 +90,7 @@ static int get_window_of_all(const json_t *root, struct cairn_json_at at, struct
 	return 0;
 }
 
-/* Qwen2, Qwen3 */
+/* Qwen2 and Qwen3: a window in the last layers. */
 static int get_window_of_last(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
 {
 	bool used = false, given;

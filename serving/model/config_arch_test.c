@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config_arch_test - config.json of models other than Llama, and what of it is refused */
+/* config_arch_test - config.json of architectures other than Llama, and what is refused */
 #include <math.h>
 
 #include "conformance/harness.h"
@@ -13,7 +13,7 @@ static const char qwen2[] =
 	"'tie_word_embeddings':false,'torch_dtype':'bfloat16','use_sliding_window':false,"
 	"'vocab_size':152064}";
 
-/* V2-Lite's. */
+/* V2-Lite */
 static const char deepseek[] =
 	"{'architectures':['DeepseekV2ForCausalLM'],'attention_bias':false,'bos_token_id':100000,"
 	"'eos_token_id':100001,'first_k_dense_replace':1,'hidden_act':'silu','hidden_size':2048,"
@@ -27,7 +27,7 @@ static const char deepseek[] =
 	"'routed_scaling_factor':1.0,'scoring_func':'softmax','tie_word_embeddings':false,'topk_group':1,"
 	"'topk_method':'greedy','torch_dtype':'bfloat16','v_head_dim':128,'vocab_size':102400}";
 
-/* v0.1, with its window. */
+/* v0.1, with its window */
 static const char mistral[] =
 	"{'architectures':['MistralForCausalLM'],'bos_token_id':1,'eos_token_id':2,'hidden_act':'silu',"
 	"'hidden_size':4096,'initializer_range':0.02,'intermediate_size':14336,"
@@ -35,7 +35,7 @@ static const char mistral[] =
 	"'num_hidden_layers':32,'num_key_value_heads':8,'rms_norm_eps':1e-05,'rope_theta':10000.0,"
 	"'sliding_window':4096,'tie_word_embeddings':false,'torch_dtype':'bfloat16','vocab_size':32000}";
 
-/* 8B's, as transformers 5 writes it. */
+/* 8B, as written by transformers 5; two layers */
 static const char qwen3[] =
 	"{'architectures':['Qwen3ForCausalLM'],'attention_bias':false,'bos_token_id':151643,"
 	"'dtype':'bfloat16','eos_token_id':151645,'head_dim':128,'hidden_act':'silu','hidden_size':4096,"
@@ -46,7 +46,7 @@ static const char qwen3[] =
 	"'rope_type':'default'},'sliding_window':null,'tie_word_embeddings':false,"
 	"'use_sliding_window':false,'vocab_size':151936}";
 
-/* 27B's, but for the number of layers: its scalar is not its head_dim. */
+/* 27B, except for the number of layers; its scalar differs from its head_dim. */
 static const char gemma2[] =
 	"{'architectures':['Gemma2ForCausalLM'],'attention_bias':false,'attn_logit_softcapping':50.0,"
 	"'bos_token_id':2,'cache_implementation':'hybrid','eos_token_id':1,'final_logit_softcapping':30.0,"
@@ -69,7 +69,7 @@ static const char windowed[] =
 	"'max_window_layers':2,'model_type':'qwen3','num_attention_heads':32,'num_hidden_layers':5,"
 	"'num_key_value_heads':8,'sliding_window':512,'use_sliding_window':true,'vocab_size':151936}";
 
-/* Which of the first layers have a window, as a string of W and -. */
+/* Returns which of the first seven layers have a window, as a string of W and -. */
 static const char *windows(const struct cairn_model_config *c, char text[8])
 {
 	int n = c->num_hidden_layers < 7 ? c->num_hidden_layers : 7;
@@ -80,7 +80,7 @@ static const char *windows(const struct cairn_model_config *c, char text[8])
 	return text;
 }
 
-/* A change of a config that is well gives these windows, of this size. */
+/* Checks that a valid config, with `from` replaced by `to`, has these windows of this size. */
 static void expect_windows(struct cairn_test *t, const char *whole, const char *from, const char *to,
 			   int32_t size, const char *want)
 {
@@ -98,7 +98,7 @@ static void sliding_windows(struct cairn_test *t)
 	expect_windows(t, mistral, "32768", "32768", 4096, "WWWWWWW");
 	expect_windows(t, mistral, "'sliding_window':4096", "'sliding_window':null", 0, "-------");
 	expect_windows(t, mistral, "'sliding_window':4096,", "", 4096, "WWWWWWW");
-	/* no context is as long: none */
+	/* no context is that long: no window */
 	expect_windows(t, mistral, "'sliding_window':4096", "'sliding_window':32768", 0, "-------");
 	expect_windows(t, mixtral, "'sliding_window':null,", "", 0, "-------");
 	expect_windows(t, mixtral, "'sliding_window':null", "'sliding_window':1000", 1000, "WWWWWWW");
@@ -181,7 +181,8 @@ static void qwen2_dense(struct cairn_test *t)
 	EXPECT(t, c.rope.scaling == CAIRN_ROPE_NONE && c.rope.attention_factor == 1);
 	EXPECT(t, fabs(cairn_softmax_scale(&c) - 1 / sqrt(128)) < 1e-12);
 	EXPECT(t, !c.latent.kv_lora_rank && !c.experts.num_experts && cairn_rope_dim(&c) == 128);
-	/* as Qwen2.5's model cards say for long contexts: cos and sin take 0.1 ln(4) + 1 */
+	/* YaRN as Qwen2.5's model cards give it for long contexts: the
+	 * factor of cos and sin is 0.1 ln(4) + 1. */
 	text = cairn_json_text(qwen2, "'sliding_window':131072", "'rope_scaling':{'factor':4.0,"
 			       "'original_max_position_embeddings':32768,'type':'yarn'}");
 	if (EXPECT(t, !parse(text, NULL, &c))) {
@@ -208,7 +209,7 @@ static void deepseek_v2_lite(struct cairn_test *t)
 	EXPECT(t, c.experts.shared_intermediate_size == 2816 && c.experts.dense_layers == 1);
 	EXPECT(t, !c.experts.normalize && c.experts.scaling == 1 && cairn_rope_dim(&c) == 64);
 	EXPECT(t, c.rope.scaling == CAIRN_ROPE_YARN && c.rope.factor == 40 && c.rope.attention_factor == 1);
-	/* DeepSeek's own: mscale = 0.1 * 0.707 * ln(40) + 1, squared */
+	/* DeepSeek's scale: the square of mscale = 0.1 * 0.707 * ln(40) + 1. */
 	EXPECT(t, fabs(cairn_softmax_scale(&c) * sqrt(192) - 1.5896261651208736) < 1e-12);
 	text = cairn_json_text(deepseek, "'q_lora_rank':null", "'q_lora_rank':1536");
 	EXPECT(t, !parse(text, NULL, &c) && c.latent.q_lora_rank == 1536);
@@ -336,7 +337,7 @@ static void refused(struct cairn_test *t)
 	refused_of(t, mistral, mistral_changes, ARRAY_SIZE(mistral_changes));
 	refused_of(t, gemma2, gemma2_changes, ARRAY_SIZE(gemma2_changes));
 	refused_of(t, mixtral, mixtral_changes, ARRAY_SIZE(mixtral_changes));
-	/* two keys at once; cairn_json_text() leaves " */
+	/* Two keys at once; cairn_json_text() has turned ' into ". */
 	text = cairn_json_text(deepseek, "'norm_topk_prob':false", "'norm_topk_prob':true");
 	both = cairn_json_text(text, "\"routed_scaling_factor\":1.0", "'routed_scaling_factor':2.5");
 	EXPECT(t, parse(both, NULL, &c) == -EOPNOTSUPP);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * config_deepseek - latent attention and experts of DeepSeek-V2
+ * config_deepseek - reads latent attention and experts of DeepSeek-V2
  *
- * Defaults that transformers takes where a key is absent (q_lora_rank 1536, 64 experts, ...) belong to no
- * published model: such keys are required.
+ * The defaults of transformers for absent keys (q_lora_rank 1536, 64 experts, ...) fit no
+ * published model, so these keys are required.
  */
 #include "serving/model/config_impl.h"
 
@@ -39,7 +39,7 @@ static int get_latent(const json_t *root, struct cairn_json_at at, struct cairn_
 	if (c->num_key_value_heads != heads)
 		return cairn_error(EINVAL, "%s: num_key_value_heads: must be num_attention_heads %d, is %d",
 				   at.file, heads, c->num_key_value_heads);
-	/* its two inner norms have this eps built in; a config with another would mix the two */
+	/* The two inner norms always use this eps; another value in the config would mix two eps. */
 	if (c->rms_norm_eps != 1e-6)
 		return cairn_error(EOPNOTSUPP, "%s: rms_norm_eps: %g is not supported (1e-06 is)", at.file,
 				   c->rms_norm_eps);
@@ -48,7 +48,7 @@ static int get_latent(const json_t *root, struct cairn_json_at at, struct cairn_
 	return cairn_config_refuse(root, at, "mlp_bias", true);
 }
 
-/* How a token's experts are chosen and weighted. */
+/* Reads how a token's experts are chosen and weighted. */
 static int get_routing(const json_t *root, struct cairn_json_at at, struct cairn_experts_config *x)
 {
 	static const char *const methods[] = { "greedy" }, *const scores[] = { "softmax" };
@@ -64,7 +64,7 @@ static int get_routing(const json_t *root, struct cairn_json_at at, struct cairn
 	CAIRN_TRY(cairn_json_bool(root, at, "norm_topk_prob", false, &x->normalize));
 	x->scaling = 1;
 	CAIRN_TRY(cairn_json_number(root, at, "routed_scaling_factor", false, 0, 1e6, &x->scaling));
-	/* DeepSeek's program then scales not, others do */
+	/* DeepSeek's own code does not scale then, other implementations do. */
 	if (x->normalize && x->scaling != 1)
 		return cairn_error(EOPNOTSUPP, "%s: routed_scaling_factor: %g is not supported together with "
 				   "norm_topk_prob (1 is)", at.file, x->scaling);

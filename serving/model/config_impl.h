@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * config_impl - what the parts of config.c share; the architectures' own keys are read in files of their own
+ * config_impl - helpers shared by config.c and the files that read an architecture's own keys
  */
 #ifndef CAIRN_CONFIG_IMPL_H
 #define CAIRN_CONFIG_IMPL_H
@@ -8,24 +8,25 @@
 #include "serving/model/config.h"
 #include "serving/base/json.h"
 
-/* The member key as int32; *value holds the default, or is required when *value < 0 on entry. */
+/* Reads an integer member; *value holds the default, or a negative number if the member is required. */
 int cairn_config_size(const json_t *root, struct cairn_json_at at, const char *key, int64_t max,
 		      int32_t *value);
-/* A string member that must be one of names[0..n); *which is its place there. Absent: nothing is written. */
+/* Reads a string member that must be one of names[0..n); *which: its
+ * index. An absent member changes nothing. */
 int cairn_config_choice(const json_t *root, struct cairn_json_at at, const char *key,
 			const char *const *names, int n, int *which);
-/* A flag that must not have this value; absent is well. */
+/* Refuses a flag with this value; an absent flag is accepted. */
 int cairn_config_refuse(const json_t *root, struct cairn_json_at at, const char *key, bool refused);
 
-/* The place of value among names[0..n), or the error that names them all. */
+/* Finds the index of value in names[0..n), or fails with an error that lists them. */
 int cairn_config_find(const char *value, struct cairn_json_at at, const char *key, const char *const *names,
 		      int n, int *which);
 
-/* c->rope, whose theta holds the default; reads the sizes, which must be there. */
+/* Reads c->rope, whose theta holds the default. The sizes must have been read. */
 int cairn_config_rope(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c);
-/* What all other architectures have besides heads; reads the sizes. */
+/* Reads the keys of all other architectures except heads. The sizes must have been read. */
 int cairn_config_arch(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c);
-/* Heads, latent attention and experts of DeepSeek-V2. */
+/* Reads heads, latent attention and experts of DeepSeek-V2. */
 int cairn_config_deepseek(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c);
 
 #endif

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * config_rope - the rotary embedding: what config.json says of it, and the numbers that follow
+ * config_rope - reads the rotary embedding from config.json and computes frequencies and softmax scale
  *
- * YaRN (Peng et al. 2023) slows elements down that turn less than beta_slow times within the length the
- * model was trained on, keeps those that turn more than beta_fast times, and blends by a ramp over the
- * elements between the two. It also multiplies cos and sin by a factor; where mscale_all_dim is given,
- * DeepSeek's program multiplies the softmax scale too, by the square of 1 + 0.1 mscale_all_dim ln(factor),
- * and divides cos and sin by what it then would count twice.
+ * YaRN (Peng et al. 2023) slows down elements that turn less than beta_slow times within the trained length,
+ * keeps those that turn more than beta_fast times, and blends between the two by a ramp over the elements. It
+ * also multiplies cos and sin by a factor. If mscale_all_dim is given, DeepSeek's code also multiplies the
+ * softmax scale by the square of 1 + 0.1 mscale_all_dim ln(factor), and divides the factor of cos and sin by
+ * what would count twice.
  */
 #include "serving/model/config_impl.h"
 
@@ -47,13 +47,13 @@ static int get_yarn(const json_t *obj, struct cairn_json_at at, struct cairn_mod
 	CAIRN_TRY(cairn_config_refuse(obj, at, "truncate", false));
 	CAIRN_TRY(cairn_json_number(obj, at, "mscale", false, 0, 1e3, &mscale));
 	CAIRN_TRY(cairn_json_number(obj, at, "mscale_all_dim", false, 0, 1e3, &rope->mscale_all_dim));
-	if ((mscale > 0) != (rope->mscale_all_dim > 0))		/* here the programs that read it disagree */
+	if ((mscale > 0) != (rope->mscale_all_dim > 0))		/* implementations disagree on this case */
 		return cairn_error(EOPNOTSUPP, "%s: %smscale: is not supported without mscale_all_dim, nor "
 				   "the reverse", at.file, at.where);
 	rope->attention_factor = mscale > 0 ? yarn_mscale(rope->factor, mscale) /
 		yarn_mscale(rope->factor, rope->mscale_all_dim) : yarn_mscale(rope->factor, 1);
 	CAIRN_TRY(cairn_json_number(obj, at, "attention_factor", false, 0, 1e3, &rope->attention_factor));
-	/* part of a head is rotated: what multiplies cos and sin is no factor of the scores */
+	/* Only part of a latent head is rotated, so a factor of cos and sin is not a factor of the scores. */
 	if (c->latent.kv_lora_rank && rope->attention_factor != 1)
 		return cairn_error(EOPNOTSUPP, "%s: %smscale: with latent attention cos and sin must have "
 				   "the factor 1 (mscale equal to mscale_all_dim), not %g", at.file, at.where,
@@ -62,7 +62,8 @@ static int get_yarn(const json_t *obj, struct cairn_json_at at, struct cairn_mod
 	return 0;
 }
 
-/* The length trained on. One beside the object counts more in transformers 5, and nothing in 4. */
+/* Reads the trained length. Outside the rope object the key wins in transformers 5 and is ignored in 4,
+ * so a different value there is refused. */
 static int get_original_length(const json_t *root, struct cairn_json_at above, const json_t *obj,
 			       struct cairn_json_at at, struct cairn_model_config *c)
 {
@@ -79,7 +80,7 @@ static int get_original_length(const json_t *root, struct cairn_json_at above, c
 	return 0;
 }
 
-/* The kind of scaling and its numbers, from rope_scaling or rope_parameters. */
+/* Reads the kind of scaling and its parameters from rope_scaling or rope_parameters. */
 static int get_scaling(const json_t *root, struct cairn_json_at above, const json_t *obj,
 		       struct cairn_json_at at, struct cairn_model_config *c)
 {
@@ -134,7 +135,7 @@ int cairn_config_rope(const json_t *root, struct cairn_json_at at, struct cairn_
 		return 0;
 	json_object_foreach(obj, key, value)
 		if (json_is_object(value))
-			return cairn_error(EOPNOTSUPP, "%s: %s%s: a rotation for some layers alone is not "
+			return cairn_error(EOPNOTSUPP, "%s: %s%s: per-layer rotations are not "
 					   "supported", at.file, in.where, CAIRN_QUOTED(key));
 	CAIRN_TRY(whole_rotation(obj, in));
 	CAIRN_TRY(cairn_json_number(obj, in, "rope_theta", false, 0, 1e12, &c->rope.theta));
@@ -155,7 +156,7 @@ double cairn_softmax_scale(const struct cairn_model_config *c)
 	return m * m / sqrt(c->query_scalar > 0 ? c->query_scalar : c->head_dim);
 }
 
-/* The element (two of them turn together) that turns so often within the trained length. */
+/* Returns the (fractional) index of the element pair that turns `turns` times within the trained length. */
 static double yarn_element(const struct cairn_rope_config *rope, int32_t dim, double turns)
 {
 	double length = rope->original_max_position_embeddings;
@@ -177,7 +178,7 @@ static float llama3_frequency(const struct cairn_rope_config *rope, float f)
 	return (1.0f - smooth) * f / factor + smooth * f;
 }
 
-/* Every step rounds to float, in the order of transformers' modeling_rope_utils.py. */
+/* Each operation rounds to float, in the order of transformers' modeling_rope_utils.py. */
 void cairn_rope_frequencies(const struct cairn_model_config *c, float *inv_freq)
 {
 	const struct cairn_rope_config *rope = &c->rope;

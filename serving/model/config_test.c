@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config - config.json as checkpoints have it, and each field bent */
+/* config_test - reads config.json as checkpoints have it, and changes each key in turn */
 #include "conformance/harness.h"
 #include "serving/model/config_test.h"
 
-/* As transformers 4 writes it, without the members of no consequence. */
+/* As transformers 4 writes it, without irrelevant members. */
 static const char llama3[] =
 	"{'architectures':['LlamaForCausalLM'],'attention_bias':false,'bos_token_id':128000,"
 	"'eos_token_id':128009,"
@@ -58,7 +58,7 @@ static const struct change changes[] = {
 	  "model_type: \"falcon\" is not supported (llama, qwen2, deepseek_v2, mistral, qwen3, gemma2, "
 	  "mixtral are)" },
 	{ "'llama'", "'qwen2'", EINVAL,
-	  "architectures: LlamaForCausalLM does not go with model_type \"qwen2\"" },
+	  "architectures: LlamaForCausalLM does not match model_type \"qwen2\"" },
 	{ "LlamaForCausalLM", "LlamaForSequenceClassification", EOPNOTSUPP,
 	  "architectures: \"LlamaForSeq" },
 	{ "['LlamaForCausalLM']", "'LlamaForCausalLM'", EINVAL, "architectures: must be an array" },
@@ -90,7 +90,7 @@ static const struct change changes[] = {
 	{ "'vocab_size':128256", "'vocab_size':128000", EINVAL,
 	  "bos_token_id: must be 0 to 127999, is 128000" },
 	{ "'eos_token_id':128009", "'eos_token_id':128256", EINVAL,
-	  "eos_token_id: must be ids of 0 to 128255" },
+	  "eos_token_id: must be ids from 0 to 128255" },
 	{ "'eos_token_id':128009", "'eos_token_id':[1,'2']", EINVAL, "eos_token_id: must be ids" },
 	{ "'eos_token_id':128009", "'eos_token_id':[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]",
 	  EINVAL, "17 ids" },
@@ -112,7 +112,7 @@ static const struct change changes[] = {
 	{ "8192", "0", EINVAL, "rope_scaling.original_max_position_embeddings: must be" },
 	{ SCALING, "'rope_scaling':[]", EINVAL, "rope_scaling: must be an object" },
 	{ SCALING, "'rope_parameters':{'full_attention':{'rope_type':'linear','factor':4}}", EOPNOTSUPP,
-	  "rope_parameters.\"full_attention\": a rotation for some layers alone is not supported" },
+	  "rope_parameters.\"full_attention\": per-layer rotations are not supported" },
 	{ "'pretraining_tp':1", "'original_max_position_embeddings':4096", EOPNOTSUPP,
 	  "original_max_position_embeddings: 4096 is not supported, as rope_scaling.original_" },
 	{ "'pretraining_tp':1", "'partial_rotary_factor':0.5", EOPNOTSUPP,
@@ -132,7 +132,7 @@ static void refused(struct cairn_test *t)
 	refused_of(t, llama3, changes, ARRAY_SIZE(changes));
 }
 
-/* Other spellings of the same thing. */
+/* Equivalent spellings. */
 static void spellings(struct cairn_test *t)
 {
 	static const struct {
@@ -144,7 +144,7 @@ static void spellings(struct cairn_test *t)
 		  4 },
 		{ SCALING, "'rope_scaling':{'rope_type':'default'}", CAIRN_ROPE_NONE, 500000, 1 },
 		{ SCALING, "'rope_scaling':{}", CAIRN_ROPE_NONE, 500000, 1 },
-		/* both: rope_parameters counts where rope_scaling says nothing */
+		/* Both are given: rope_parameters counts only if rope_scaling is empty. */
 		{ SCALING, SCALING ",'rope_parameters':{'rope_type':'linear','factor':4,'rope_theta':1}",
 		  CAIRN_ROPE_LLAMA3, 500000, 8 },
 		{ SCALING, "'rope_scaling':{},'rope_parameters':{'rope_type':'linear','factor':4}",

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * config_test - config.json as text, and each field bent. Include conformance/harness.h first.
+ * config_test - helpers for tests of config.json as text
+ *
+ * Include conformance/harness.h first.
  */
 #ifndef CAIRN_CONFIG_TEST_H
 #define CAIRN_CONFIG_TEST_H
@@ -11,7 +13,7 @@
 #include "serving/model/config.h"
 #include "serving/base/json_test.h"
 
-/* The files as C strings, with ' for ". */
+/* Parses the two files, given as C strings with ' for ". */
 static inline int parse(const char *json, const char *generation, struct cairn_model_config *c)
 {
 	char *more = generation ? cairn_json_text("", NULL, generation) : NULL;
@@ -27,10 +29,10 @@ static inline int parse(const char *json, const char *generation, struct cairn_m
 struct change {
 	const char *from, *to;
 	int err;
-	const char *says;	/* behind "dir/config.json: " */
+	const char *says;	/* expected error text after "dir/config.json: " */
 };
 
-/* Each change of `whole` is refused, in these words, and nothing is written. */
+/* Checks that each change of `whole` is refused with its error and leaves the config untouched. */
 static inline void refused_of(struct cairn_test *t, const char *whole, const struct change *list, size_t num)
 {
 	for (size_t i = 0; i < num; i++) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* decode - calls decode_step: builds its arguments, keeps its workspace, and decides when it is supported */
 #include "serving/model/decode.h"
 
 #include <stdlib.h>
@@ -8,7 +9,7 @@
 
 const char *const cairn_decode_path_names[] = { "auto", "graph", "persistent", "unfused", NULL };
 
-/* What the workspace depends on. */
+/* The workspace size depends on this. */
 struct shape {
 	int32_t batch, max_kv_len;
 	int sampled;
@@ -17,10 +18,10 @@ struct shape {
 struct cairn_decoder {
 	const struct cairn_model *model;
 	enum cairn_decode_path path;
-	int there;			/* the table has decode_step, and it can hold the model */
-	int32_t too_many;		/* a batch that a call has refused; 0: none */
-	struct shape last;		/* the last pass prepared, and whether it fits */
-	int last_fits;
+	int there;			/* the table has decode_step, and it supports the model */
+	int32_t too_many;		/* the smallest batch that a call has refused; 0: none */
+	struct shape last;		/* the last pass prepared */
+	int last_fits;			/* decode_step supports it */
 	void *workspace;
 	size_t workspace_bytes;
 };
@@ -80,7 +81,7 @@ static struct cairn_decode_step_args make_args(const struct cairn_decoder *d, co
 	};
 }
 
-/* Whether decode_step has a place for what the model does, windows apart. */
+/* Returns whether decode_step supports the model, leaving windows aside. */
 static int expressible(const struct cairn_model *m)
 {
 	const struct cairn_model_config *c = &m->config;
@@ -103,8 +104,8 @@ int cairn_decoder_create(struct cairn_decoder **out, const struct cairn_model *m
 					   m->impl->name, cairn_decode_path_names[path]);
 		if (!expressible(m))
 			return cairn_error(EOPNOTSUPP,
-					   "%s: decode %s: decode_step has no place for this model's "
-					   "biases, norms, caps or weights of 8 bits", m->impl->name,
+					   "%s: decode %s: decode_step does not support this model's "
+					   "biases, norms, caps or 8-bit weights", m->impl->name,
 					   cairn_decode_path_names[path]);
 	}
 	if (path == CAIRN_DECODE_UNFUSED && !cairn_forward_supported(m))
@@ -130,7 +131,7 @@ void cairn_decoder_destroy(struct cairn_decoder *d)
 	free(d);
 }
 
-/* Where nobody has asked for a form and there is another way, one that is not supported is no error. */
+/* Without an explicit form and with an operation list to fall back on, -EOPNOTSUPP is no error. */
 static int refused(const struct cairn_decoder *d, int ret)
 {
 	return ret == -EOPNOTSUPP && d->path == CAIRN_DECODE_AUTO && cairn_forward_supported(d->model);
@@ -151,7 +152,8 @@ static int reserve(struct cairn_decoder *d, size_t bytes, void *stream, int *mov
 		d->workspace = p;
 		d->workspace_bytes = bytes;
 	}
-	/* what a call leaves is ready for calls of its shape; others may keep their counters elsewhere */
+	/* A call leaves the counters ready for calls of its own shape only;
+	 * other shapes may keep them elsewhere. */
 	return d->workspace ? CAIRN_TABLE(impl, mem_set, d->workspace, 0, d->workspace_bytes, stream) : 0;
 }
 
@@ -169,7 +171,7 @@ int cairn_decoder_prepare(struct cairn_decoder *d, const struct cairn_kv_store *
 	*fits = d->there && (!d->too_many || b->batch < d->too_many);
 	if (!*fits)
 		return 0;
-	if (window && b->max_kv_len > window) {	/* decode_step sees all keys */
+	if (window && b->max_kv_len > window) {	/* decode_step attends to all keys */
 		*fits = 0;
 		return d->path == CAIRN_DECODE_AUTO ? 0 :
 		       cairn_error(EOPNOTSUPP,

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * forward - the walk over the lists of operations that a decoder layer is (forward_lists.h)
+ * forward - runs a decoder layer's lists of operations (forward_lists.h)
  *
  * The walk has two modes: it runs the operations, or it asks each for its workspace.
  *
- * The residual stream lives in ACT_RES alone. Each norm of it adds what the block before left in ACT_X, and
- * normalises the sum: a layer has no launch for its two additions. `pending` says that there is something to
- * add: the embedding is written straight to ACT_RES, and so is what moe gives. (moe takes the residual stream
- * itself and has its own norm; the one before it is there for its addition.)
+ * The residual stream is kept in ACT_RES only. Each norm of it first adds what the previous block left in
+ * ACT_X: a layer needs no launch for its two additions. `pending` says that there is something to add; the
+ * embedding and the result of moe are written straight to ACT_RES. (moe takes the residual stream itself and
+ * has its own norm; the norm before it is there for its addition.)
  *
  * Only rows whose logits are wanted go through the last norm and the output matrix. The embedding
- * operation picks them: they are rows of a table.
+ * operation gathers them, as rows of a table.
  */
 #include "serving/model/forward_lists.h"
 
@@ -28,7 +28,7 @@ struct cairn_scratch {
 	const struct cairn_model *model;
 	int32_t max_rows, max_logits;
 	char *base, *act[NUM_ACTS];
-	void *workspace, *moe_workspace;	/* the latter holds counters from call to call */
+	void *workspace, *moe_workspace;	/* moe_workspace holds counters from call to call */
 	size_t workspace_bytes, moe_bytes;
 };
 
@@ -39,9 +39,9 @@ struct walk {
 	const struct cairn_batch *b;
 	void *stream;
 	int32_t layer;
-	int pending;		/* ACT_X is still to be added to ACT_RES */
-	int asking;		/* for workspace; nothing is launched */
-	size_t workspace_bytes, moe_bytes;	/* the largest asked for */
+	int pending;		/* ACT_X must still be added to ACT_RES */
+	int asking;		/* query workspaces; launch nothing */
+	size_t workspace_bytes, moe_bytes;	/* the largest answers so far */
 };
 
 int cairn_forward_supported(const struct cairn_model *m)
@@ -61,7 +61,7 @@ int cairn_forward_supported(const struct cairn_model *m)
 	return has && (!(c->logit_softcap > 0) || impl->penalize);
 }
 
-/* Which activations the lists of some layer have. */
+/* Marks the activations that the lists of any layer use. */
 static void find_used(const struct cairn_model_config *c, int *used)
 {
 	const struct op_list lists[] = { attention_of(c), mlp_of(c, 0), mlp_of(c, c->num_hidden_layers - 1) };
@@ -122,7 +122,7 @@ void cairn_scratch_destroy(struct cairn_scratch *s)
 	free(s);
 }
 
-/* bytes: where the query has left them. By value it would be read before the query is made. */
+/* bytes is a pointer because the query in the argument ret must run before it is read. */
 static int ask(struct walk *w, int ret, const size_t *bytes, const char *what)
 {
 	if (!ret && *bytes > w->workspace_bytes)
@@ -208,7 +208,7 @@ static int run_attn(struct walk *w, const struct layer_op *op, char *k_pages, ch
 	return ask(w, w->m->impl->attn_paged_workspace(&args, &bytes), &bytes, "attn_paged_workspace");
 }
 
-/* bounds of the pages and index arrays that all operations on the cache take */
+/* Page geometry and index arrays, common to all operations on the cache. */
 #define PAGING(w) \
 	.qo_indptr = (w)->b->qo_indptr, .kv_indptr = (w)->b->kv_indptr, .kv_indices = (w)->b->kv_indices, \
 	.kv_last_page_len = (w)->b->kv_last_page_len, .batch = (w)->b->batch, .nnz_qo = (w)->b->num_rows, \
@@ -324,7 +324,7 @@ static int run_layer_op(struct walk *w, const struct layer_op *op)
 	char *k_pages = w->kv->base + (size_t)w->layer * w->kv->layer_bytes;
 	char *v_pages = k_pages + w->kv->v_offset;
 	char *in = w->s->act[op->in], *out = w->s->act[op->out], *res = w->s->act[ACT_RES];
-	char *k = in + (size_t)m->dims[CAIRN_D_Q] * element;	/* where in is a packed row of q, k and v */
+	char *k = in + (size_t)m->dims[CAIRN_D_Q] * element;	/* if `in` is a packed row of q, k and v */
 	char *v = k + (size_t)m->dims[CAIRN_D_KV] * element;
 
 	switch (op->op) {
@@ -340,7 +340,7 @@ static int run_layer_op(struct walk *w, const struct layer_op *op)
 	default:
 		break;
 	}
-	if (w->asking)		/* none of these has a workspace */
+	if (w->asking)		/* the operations below have no workspace */
 		return 0;
 	switch (op->op) {
 	case OP_NORM:
@@ -385,7 +385,7 @@ static int run_list(struct walk *w, struct op_list list)
 	return 0;
 }
 
-/* out[i] = table[ids[i]] * scale, rows of hidden_size; scale 0: none. */
+/* out[i] = table[ids[i]] * scale, rows of hidden_size; scale 0: no scaling. */
 static int run_rows(struct walk *w, void *out, const void *table, const int32_t *ids, int32_t rows,
 		    int32_t table_rows, float scale)
 {
@@ -450,7 +450,7 @@ static int check_batch(const struct cairn_scratch *s, const struct cairn_batch *
 	return 0;
 }
 
-/* *p has room for `bytes` bytes. */
+/* Grows *p to at least `bytes` bytes. */
 static int reserve(const struct cairn_impl *impl, void **p, size_t *have, size_t bytes, void *stream,
 		   int *moved)
 {
@@ -475,7 +475,7 @@ int cairn_scratch_reserve(struct cairn_scratch *s, const struct cairn_kv_store *
 	struct walk w = { .m = s->model, .s = s, .kv = kv, .b = b, .asking = 1 };
 
 	CAIRN_TRY(check_batch(s, b));
-	/* layers are alike but for their windows and experts: the first two and the last are all there are */
+	/* Layers differ only in windows and experts: the first two and the last cover all kinds. */
 	for (w.layer = 0; w.layer < c->num_hidden_layers; w.layer++) {
 		if (w.layer == 2)
 			w.layer = c->num_hidden_layers - 1;
@@ -489,7 +489,7 @@ int cairn_scratch_reserve(struct cairn_scratch *s, const struct cairn_kv_store *
 	return reserve(s->model->impl, &s->moe_workspace, &s->moe_bytes, w.moe_bytes, stream, moved);
 }
 
-/* A call of moe leaves its counters ready for the next layer's, but not for another number of rows. */
+/* moe leaves its counters ready for the next layer, but not for a different number of rows. */
 static int zero_counters(const struct walk *w)
 {
 	struct walk asking = *w;
@@ -509,7 +509,7 @@ int cairn_forward(struct cairn_scratch *s, const struct cairn_kv_store *kv, cons
 	const struct cairn_model *m = s->model;
 	const struct cairn_model_config *c = &m->config;
 	struct walk w = { .m = m, .s = s, .kv = kv, .b = b, .stream = stream };
-	uint64_t scale = 0;	/* as wide as any dtype */
+	uint64_t scale = 0;	/* wide enough for any dtype */
 
 	CAIRN_TRY(check_batch(s, b));
 	cairn_store(&scale, m->dtype, 0, c->embed_scale ? sqrt(c->hidden_size) : 0);

@@ -2,16 +2,16 @@
 /*
  * forward - one pass of a model over a ragged batch
  *
- * Request b of a batch has the rows qo_indptr[b] .. qo_indptr[b+1]-1, prompts and decoding requests side
- * by side. Their keys and values are appended to the pages that kv_indptr and kv_indices name, as in
+ * Request b of a batch has the rows qo_indptr[b] .. qo_indptr[b+1]-1; prompts and decoding requests can be
+ * mixed. Their keys and values are appended to the pages that kv_indptr and kv_indices name, as in
  * attn_paged.h and kv_append.h, and attention is causal over all keys of the request.
  *
- * The index arrays lie in the table's memory, at addresses of the caller's; a pass that was captured in a
- * graph serves other contents within the same bounds.
+ * The index arrays are in the table's memory, at addresses chosen by the caller; a pass captured in a graph
+ * can be replayed with other contents within the same bounds.
  *
- * A table may lack operations of a model's lists (cairn_forward_supported()): what is below but the store is
- * then refused with -EOPNOTSUPP. A model with latent attention can do without, by decode_step alone
- * (decode.h).
+ * If the table lacks operations of a model's lists (see cairn_forward_supported()), everything
+ * below except the store is refused with -EOPNOTSUPP. A model with latent attention can then
+ * still run by decode_step alone (decode.h).
  *
  * Errors: those of the table's operations, as "cuda: gemm: ...".
  */
@@ -27,44 +27,45 @@
  * head_dim]; or with latent attention the latents, [num_pages, page_size, kv_lora_rank + rope_dim]. */
 struct cairn_kv_store {
 	char *base;
-	size_t layer_bytes;		/* of one layer, both K and V */
-	size_t v_offset;		/* of V behind K; 0: there is none */
+	size_t layer_bytes;		/* of one layer, K and V together */
+	size_t v_offset;		/* of V after K; 0: no V */
 	int32_t num_pages, page_size;
 };
 
 int cairn_kv_store_create(struct cairn_kv_store *kv, const struct cairn_model *model,
 			  int32_t num_pages, int32_t page_size);
-/* Of a zeroed store: does nothing. */
+/* Does nothing if *kv is zeroed. */
 void cairn_kv_store_destroy(struct cairn_kv_store *kv, const struct cairn_model *model);
 
-/* Whether the table has all operations of the model's lists. */
+/* Returns whether the table has all operations of the model's lists. */
 int cairn_forward_supported(const struct cairn_model *model);
 
 struct cairn_batch {
 	float *logits;			/* [num_logits, vocab], out */
 	const int32_t *ids, *positions;	/* [num_rows] */
 	const int32_t *qo_indptr, *kv_indptr, *kv_indices, *kv_last_page_len;
-	const int32_t *logit_rows;	/* [num_logits]: rows whose logits are wanted; NULL: all */
+	const int32_t *logit_rows;	/* [num_logits]: rows whose logits are wanted; NULL: all rows */
 	int32_t num_rows, batch, num_logits;
 	int32_t max_qo_len, max_kv_len;	/* upper bounds */
-	/* once for each layer, when its keys and values are on the stream, its MLP not yet; may be NULL */
+	/* Called once per layer, when its keys and values have been
+	 * enqueued but its MLP has not; may be NULL. */
 	int (*on_layer)(void *ctx, int32_t layer, void *stream);
 	void *on_layer_ctx;
 };
 
-/* Activations for passes of at most max_rows rows, max_logits of them with logits. */
+/* Activations for passes of at most max_rows rows, of which at most max_logits need logits. */
 struct cairn_scratch;
 int cairn_scratch_create(struct cairn_scratch **out, const struct cairn_model *model,
 			 int32_t max_rows, int32_t max_logits);
 void cairn_scratch_destroy(struct cairn_scratch *scratch);	/* NULL is legal */
 /*
- * Makes room for the workspace this pass needs: call it before the first pass of each shape. When that
- * takes an allocation it waits for the stream and sets *moved: passes captured before hold stale addresses.
+ * Makes room for the workspace of this pass; to be called before the first pass of each shape. If that needs
+ * a new allocation, waits for the stream and sets *moved: passes captured before hold stale addresses.
  */
 int cairn_scratch_reserve(struct cairn_scratch *scratch, const struct cairn_kv_store *kv,
 			  const struct cairn_batch *batch, void *stream, int *moved);
 
-/* Asynchronous on stream; allocates nothing. */
+/* Runs the pass: asynchronous on stream; allocates nothing. */
 int cairn_forward(struct cairn_scratch *scratch, const struct cairn_kv_store *kv,
 		  const struct cairn_batch *batch, void *stream);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * forward_lists - a decoder layer as two lists of operations: attention, and what follows it
+ * forward_lists - a decoder layer as two lists of operations: attention and MLP
  *
- * The lists say what a layer does, widths[] how wide the activations are; another architecture is another
- * list. For forward.c alone.
+ * The lists say what a layer does, widths[] how wide the activations are; another architecture
+ * is another list. Private to forward.c.
  */
 #ifndef CAIRN_FORWARD_LISTS_H
 #define CAIRN_FORWARD_LISTS_H
@@ -15,7 +15,7 @@
 enum act {
 	ACT_NONE,
 	ACT_X, ACT_RES, ACT_NORMED, ACT_QKV, ACT_Q_A, ACT_Q, ACT_KV_A, ACT_ATTN, ACT_GATE_UP, ACT_MLP,
-	ACT_PICKED_X, ACT_PICKED_RES,		/* rows whose logits are wanted */
+	ACT_PICKED_X, ACT_PICKED_RES,		/* only the rows whose logits are wanted */
 	NUM_ACTS
 };
 
@@ -27,8 +27,8 @@ static const enum cairn_dim widths[NUM_ACTS] = {
 };
 
 enum op {
-	OP_NORM,		/* of the residual stream, what is pending added to it first */
-	OP_NORM_ALONE,		/* of an activation, in place */
+	OP_NORM,		/* norm of the residual stream, after adding what is pending */
+	OP_NORM_ALONE,		/* norm of an activation, in place */
 	OP_GEMM, OP_ROPE, OP_KV_APPEND, OP_ATTN, OP_ACTIVATION, OP_MLA_APPEND, OP_MLA, OP_MOE
 };
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+/* forward_test - logits of whole and chunked passes, workspaces and graphs, checked with model_ref */
 #include "conformance/harness.h"
 #include "serving/model/forward_test.h"
 
 /*
- * model_ref against the golden logits, which Hugging Face transformers computed in double from the
- * same weights: two programs, one function. What is left between them: the golden file is rounded to f32,
- * and the rotary frequencies here are rounded to f32 (an angle is off by position * 2^-24 of itself).
+ * Compares model_ref with the golden logits, which Hugging Face transformers computed in double from the same
+ * weights. The remaining difference: the golden file is rounded to f32, and so are the rotary frequencies
+ * here (the relative error of an angle is position * 2^-24).
  */
 static void reference_is_transformers(struct cairn_test *t)
 {
@@ -38,8 +39,8 @@ static void reference_is_transformers(struct cairn_test *t)
 }
 
 /*
- * Passes of one row that decode_step takes, of a prompt that ends at `rows`: the fixture's bound is always
- * 256 keys.
+ * Returns how many of the one-row passes decode_step supports; the fixture's bound is
+ * always 256 keys, which excludes windows.
  */
 static int fused_passes(const struct fixture *f, const char *name, int passes)
 {
@@ -59,7 +60,7 @@ static void logits(struct cairn_test *t, const char *table, const char *name, in
 	judge_passes(t, &f, "in one pass", whole, 1);
 	judge_passes(t, &f, "in chunks", chunks, (int)ARRAY_SIZE(chunks));
 	judge_passes(t, &f, "token by token", single, 1);
-	/* a decoding step as one operation; not all models have a place in it */
+	/* A decoding step as one operation, which does not support all models. */
 	if (!EXPECT(t, cairn_decoder_create(&f.decoder, f.m, CAIRN_DECODE_AUTO) == 0))
 		goto out;
 	judge_passes(t, &f, "token by token, fused", single, 1);
@@ -93,7 +94,8 @@ EACH(DEFINE, cuda)
 	what(biases_f16, NULL, 1, late)
 SOME(DEFINE)
 
-/* A table whose operations want workspaces gets what each asked for; the largest comes first, and last. */
+/* A table whose operations ask for workspaces gets the size each asked for;
+ * the largest demand comes first and last. */
 static struct cairn_impl plain;
 static int num_short, num_calls;
 
@@ -146,7 +148,7 @@ out:
 	close_fixture(&f);
 }
 
-/* A decode pass captured at one position gives, replayed at later ones, the bits of the eager pass. */
+/* A decode pass captured at one position and replayed at later ones gives the same bits as the eager pass. */
 static void graph_is_eager(struct cairn_test *t, const char *table)
 {
 	struct cairn_batch b;
@@ -193,7 +195,7 @@ static void graph_is_eager_late(struct cairn_test *t)
 	graph_is_eager(t, "late");
 }
 
-/* The same operations, later: the same bits. */
+/* Table late runs cpu's operations later: the bits must be the same. */
 static void late_is_cpu(struct cairn_test *t)
 {
 	static const char *const names[] = { "llama3_tiny", "deepseek_tiny", "mixtral_tiny" };

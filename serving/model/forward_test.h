@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * forward_test - passes over one prompt, whole or in parts, judged by model_ref. Include
- * conformance/harness.h first.
+ * forward_test - passes over one prompt, whole or in parts, checked with model_ref
+ *
+ * Include conformance/harness.h first.
  */
 #ifndef CAIRN_FORWARD_TEST_H
 #define CAIRN_FORWARD_TEST_H
@@ -13,31 +14,32 @@
 #include "serving/model/model_ref.h"
 #include "serving/model/model_test.h"
 
-/* The device side of a pass over one prompt, whole or in parts. */
+/* The state of a pass over one prompt, whole or in parts. */
 struct fixture {
 	struct cairn_impl impl;
 	struct golden g;
 	struct cairn_model *m;
 	struct cairn_kv_store kv;
 	struct cairn_scratch *s;
-	struct cairn_decoder *decoder;	/* takes passes of one row; NULL: the list of operations does */
+	struct cairn_decoder *decoder;	/* runs passes of one row; NULL: the operation list runs them */
 	void *stream;
-	int32_t *index; /* qo_indptr 2, kv_indptr 2, last_page_len 1, kv_indices MAX_PAGES, ids, positions */
+	/* qo_indptr[2], kv_indptr[2], last_page_len[1], kv_indices[MAX_PAGES], ids, positions */
+	int32_t *index;
 	float *dev_logits, *logits;
 	const double *exact, *bound;
-	int vocab, fused;		/* fused: passes that the decoder took */
+	int vocab, fused;		/* fused: passes that the decoder ran */
 };
 
-/* What a checkpoint's prompt gives, once for all tables. */
+/* Expected logits and bounds of a checkpoint's prompt, computed once for all tables. */
 struct judgement {
 	struct judgement *next;
 	const char *name;
 	int f16;
 	enum cairn_weights weights;
-	double *exact, *bound;		/* [n], one behind the other */
+	double *exact, *bound;		/* [n] each, exact first */
 };
 
-/* name: NULL: of a checkpoint that is another one each time. */
+/* Finds or computes the judgement. name NULL: a checkpoint that differs each time, never reused. */
 static inline int judge_by(struct cairn_test *t, struct fixture *f, const char *name, const char *dir,
 			   int f16, enum cairn_weights weights)
 {
@@ -68,7 +70,7 @@ static inline int judge_by(struct cairn_test *t, struct fixture *f, const char *
 
 #define PAGE_SIZE	16
 #define MAX_PAGES	16
-#define INDEX_IDS	(5 + MAX_PAGES)		/* ids, positions, and a drawn token behind them */
+#define INDEX_IDS	(5 + MAX_PAGES)		/* offset of ids, then positions and one drawn token */
 
 /* name: a golden checkpoint; NULL: the crafted one, which has biases and f32 weights. */
 static inline int open_fixture(struct cairn_test *t, struct fixture *f, const char *table, const char *name,
@@ -109,7 +111,7 @@ static inline int open_fixture(struct cairn_test *t, struct fixture *f, const ch
 				      (size_t)(INDEX_IDS + 2 * f->g.num_tokens + 1)) == 0))
 		return -1;
 	f->index = p;
-	/* a stray read of the cache meets NaN */
+	/* Fill the cache with NaN, so that a stray read shows. */
 	EXPECT(t, f->impl.mem_set(f->kv.base, 0xff, f->kv.layer_bytes *
 				  (size_t)f->m->config.num_hidden_layers, f->stream) == 0);
 	return judge_by(t, f, name, dir, f16, weights);
@@ -133,7 +135,7 @@ static inline void close_fixture(struct fixture *f)
 	free(f->logits);
 }
 
-/* Rows first .. first + n - 1 of the prompt, pages in an order of no order; the batch is left in *b. */
+/* Prepares rows first .. first + n - 1 of the prompt in *b; the pages are in shuffled order. */
 static inline int prepare_pass(struct fixture *f, int first, int n, struct cairn_batch *b)
 {
 	static const int32_t shuffled[MAX_PAGES] = { 11, 3, 7, 0, 14, 5, 9, 2, 13, 6, 1, 15, 8, 4, 12, 10 };
@@ -186,7 +188,7 @@ static inline int run_pass(struct fixture *f, int first, int n)
 	return f->impl.stream_sync(f->stream);
 }
 
-/* The prompt in passes of the given sizes, the last one repeated: logits within the bound everywhere. */
+/* Runs the prompt in passes of the given sizes, repeating the last; all logits must be within the bound. */
 static inline void judge_passes(struct cairn_test *t, struct fixture *f, const char *what, const int *sizes,
 				int count)
 {

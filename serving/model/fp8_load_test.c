@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* fp8_load_test - models with weights of 8 bits as they lie in memory, and who refuses them */
+/* fp8_load_test - memory layout of models with 8-bit weights, and refused models */
 #include <stdlib.h>
 
 #include "conformance/harness.h"
 #include "serving/model/model_test.h"
 
-/* What a step reads: half of the matrices, and their scales. */
+/* The bytes a step reads: matrices shrink to half their size, plus their scales. */
 static void bytes(struct cairn_test *t)
 {
 	struct cairn_model *plain = NULL, *rows = NULL, *blocks = NULL, *again = NULL;
@@ -26,14 +26,14 @@ static void bytes(struct cairn_test *t)
 	    !EXPECT(t, cairn_model_random_as(&again, &impl, &c, CAIRN_WEIGHTS_FP8, 5) == 0) ||
 	    !EXPECT(t, cairn_model_random_as(&blocks, &impl, &c, CAIRN_WEIGHTS_FP8_BLOCKS, 5) == 0))
 		goto out;
-	n = 512 + 256 + 640 + 256;		/* rows of the four */
+	n = 512 + 256 + 640 + 256;		/* rows of the four matrices */
 	matrices = 512 * 256 + 256 * 256 + 640 * 256 + 256 * 320;
 	EXPECT(t, cairn_model_step_bytes(plain, 3, 10) - cairn_model_step_bytes(rows, 3, 10) ==
 		  2 * (matrices - 4 * n));
 	EXPECT(t, cairn_model_step_bytes(plain, 3, 10) - cairn_model_step_bytes(blocks, 3, 10) ==
 		  2 * (matrices - 4 * (4 * 2 + 2 * 2 + 5 * 2 + 2 * 3)));
 	EXPECT(t, rows->bytes == again->bytes && !memcmp(rows->base, again->base, rows->bytes));
-	for (int64_t i = 0; i < 512 * 256; i++)		/* no NaN among random ones */
+	for (int64_t i = 0; i < 512 * 256; i++)		/* random weights contain no NaN */
 		EXPECT(t, (((uint8_t *)cairn_model_weight(rows, 1, CAIRN_W_QKV))[i] & 0x7f) != 0x7f);
 	EXPECT(t, cairn_load(cairn_model_weight(rows, 1, CAIRN_W_MLP_NORM), CAIRN_BF16, 9) == 1);
 	EXPECT(t, cairn_model_scale(rows, 1, CAIRN_W_MLP_NORM) == NULL);
@@ -45,10 +45,11 @@ out:
 	cairn_model_free(blocks);
 }
 
-/* DeepSeek-V2-Lite, narrower: what a token reads of two layers, of which the first is dense. */
+/* DeepSeek-V2-Lite, narrower: bytes that a token reads of two layers, the first of which is dense. */
 static void bytes_of_experts(struct cairn_test *t)
 {
-	/* Q, KV_A and O of a layer, the dense MLP, an expert, the shared one: rows and columns of each */
+	/* Matrices by group: 0: Q, KV_A and O of a layer; 1: the dense MLP;
+	 * 2: an expert; 3: the shared expert. */
 	static const struct { int of, n, k; } matrices[] = {
 		{ 0, 384, 192 }, { 0, 576, 192 }, { 0, 192, 256 }, { 1, 640, 192 }, { 1, 192, 320 },
 		{ 2, 128, 192 }, { 2, 192, 64 }, { 3, 256, 192 }, { 3, 192, 128 },
@@ -88,7 +89,7 @@ static void bytes_of_experts(struct cairn_test *t)
 	codes = cairn_model_weight(rows, 1, CAIRN_W_EXPERTS_DOWN);
 	for (int i = 0; i < 16 * 192 * 64; i++)
 		EXPECT(t, (codes[i] & 0x7f) != 0x7f);
-	for (int i = 0; i < 16 * 192; i++)	/* each expert has its own */
+	for (int i = 0; i < 16 * 192; i++)	/* each expert has its own scales */
 		EXPECT(t, cairn_model_scale(rows, 1, CAIRN_W_EXPERTS_DOWN)[i] > 0);
 	EXPECT(t, memcmp(codes, codes + 192 * 64, 192 * 64));
 	EXPECT(t, cairn_model_scale(rows, 1, CAIRN_W_KV_A) && cairn_model_scale(rows, 1, CAIRN_W_Q));
@@ -102,7 +103,7 @@ out:
 static int no_fp8(const struct cairn_moe_args *args, size_t *size)
 {
 	*size = 0;
-	return args->fp8w ? cairn_error(EOPNOTSUPP, "moe: fp8w: not here") : 0;
+	return args->fp8w ? cairn_error(EOPNOTSUPP, "moe: fp8w: not supported") : 0;
 }
 
 static void refuses_fp8(struct cairn_test *t, const struct cairn_impl *impl, const char *name,
@@ -127,9 +128,9 @@ static void refused(struct cairn_test *t)
 		return;
 	without = impl;
 	without.moe_workspace = no_fp8;
-	refuses_fp8(t, &without, "deepseek_tiny", "cpu: moe_workspace: moe: fp8w: not here");
-	refuses_fp8(t, &without, "mixtral_tiny", "cpu: moe_workspace: moe: fp8w: not here");
-	without.mla_paged = NULL;	/* decode_step would do for plain weights */
+	refuses_fp8(t, &without, "deepseek_tiny", "cpu: moe_workspace: moe: fp8w: not supported");
+	refuses_fp8(t, &without, "mixtral_tiny", "cpu: moe_workspace: moe: fp8w: not supported");
+	without.mla_paged = NULL;	/* decode_step would suffice for plain weights */
 	refuses_fp8(t, &without, "deepseek_tiny", "no operation mla_paged");
 	without = impl;
 	without.gemm_fp8w = NULL;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fp8_test - models whose matrices are quantised as they are loaded
+ * fp8_test - models whose matrices are quantised when they are loaded
  *
- * Two questions apart: whether the engine computes what the quantised matrices say (as closely as it does
- * with plain ones: the reference quantises too), and how far that is from the model as it was (no further
- * than errors of e4m3's size in every element carry).
+ * Two separate checks: the engine must compute what the quantised matrices give, as accurately as with plain
+ * ones (the reference quantises too); and the result must be as close to the unquantised model as rounding
+ * errors of e4m3 in every element allow.
  */
 #include "conformance/harness.h"
 #include "serving/engine/engine_test.h"
@@ -24,7 +24,7 @@ static void logits(struct cairn_test *t, const char *table, const char *name, en
 	judge_passes(t, &f, "in one pass", whole, 1);
 	judge_passes(t, &f, "in chunks", chunks, (int)ARRAY_SIZE(chunks));
 	judge_passes(t, &f, "a prompt, then token by token", prompt, 2);
-	if (strcmp(table, "ref"))	/* the others are as near to the reference */
+	if (strcmp(table, "ref"))	/* the other tables were compared with the reference above */
 		goto out;
 	n = (size_t)(f.g.num_tokens * f.vocab);
 	plain = malloc(n * sizeof(*plain));
@@ -68,7 +68,7 @@ EACH(DEFINE, ref)
 EACH(DEFINE, cpu)
 EACH(DEFINE, cuda)
 
-/* Each token is the likeliest after those before it, as far as the reference is sure of their logits. */
+/* Checks that each token is the most likely after its predecessors, within the reference's bounds. */
 static void judge_greedy(struct cairn_test *t, const struct golden *g, enum cairn_weights weights,
 			 const struct answer *a, const struct cairn_model *m)
 {
@@ -95,8 +95,8 @@ out:
 }
 
 /*
- * Through the engine: three at once, greedily, as many tokens as the plain model is sure of. decode_step has
- * no weights of 8 bits: every pass is the list of operations.
+ * Three greedy requests at once through the engine. decode_step does not support 8-bit
+ * weights, so every pass is the operation list.
  */
 static void greedy(struct cairn_test *t, const char *table, const char *name, enum cairn_weights weights)
 {
@@ -129,7 +129,8 @@ static void greedy(struct cairn_test *t, const char *table, const char *name, en
 	EXPECT(t, a[0].num_ids == g.num_greedy && a[1].num_ids == g.num_greedy && same > 0);
 	EXPECT(t, !memcmp(a[0].ids, a[1].ids, sizeof(int32_t) * (size_t)g.num_greedy));
 	EXPECT(t, !memcmp(a[0].ids, a[2].ids, sizeof(int32_t) * (size_t)g.num_greedy));
-	if (strcmp(table, "ref") && strcmp(table, "late"))	/* whose logits are, or are those of cpu */
+	/* table ref is the reference, and late has the logits of cpu */
+	if (strcmp(table, "ref") && strcmp(table, "late"))
 		judge_greedy(t, &g, weights, &a[0], m);
 out:
 	cairn_model_free(m);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* kv_store - the memory behind a pool's pages */
+/* kv_store - allocates the device memory behind a pool's pages */
 #include "serving/model/forward.h"
 
 #include <stdint.h>

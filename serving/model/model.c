@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * model - how each weight gets to where model_layout.c says that it lies: from a checkpoint, or made up
+ * model - loads weights from a checkpoint, or generates random ones, at the places that model_layout.c gives
  */
 #include "serving/model/model_impl.h"
 
@@ -16,7 +16,7 @@
 
 #define COUNT(a)	((int)(sizeof(a) / sizeof((a)[0])))
 #define CHUNK		((size_t)1 << 20)	/* elements converted at once */
-#define RANDOM_BLOCK	8388593			/* elements; prime */
+#define RANDOM_BLOCK	8388593			/* elements; a prime */
 
 const char *const cairn_weights_names[] = { "plain", "fp8", "fp8-blocks", NULL };
 
@@ -34,8 +34,8 @@ static int check_table(const struct cairn_impl *impl, const struct cairn_model_c
 {
 	const int latent = c->latent.kv_lora_rank > 0;
 	/*
-	 * what all lists of operations need, those of whole heads, those of latents, of experts, of dense
-	 * layers
+	 * Needed by all operation lists, or only by those of plain attention, latent
+	 * attention, experts or dense layers.
 	 */
 	const struct { const char *name; int have, needed; } ops[] = {
 		{ "mem_alloc", impl->mem_alloc != NULL, 1 }, { "gemm", impl->gemm != NULL, 1 },
@@ -49,7 +49,7 @@ static int check_table(const struct cairn_impl *impl, const struct cairn_model_c
 		{ "penalize, which caps logits", impl->penalize != NULL, c->logit_softcap > 0 },
 	};
 
-	/* takes every pass, if need be token by token, but has no weights of 8 bits */
+	/* decode_step can run every pass, token by token if need be, but does not support 8-bit weights. */
 	if (latent && impl->decode_step && impl->mem_alloc && weights == CAIRN_WEIGHTS_PLAIN)
 		return 0;
 	for (int i = 0; i < COUNT(ops); i++) {
@@ -60,7 +60,7 @@ static int check_table(const struct cairn_impl *impl, const struct cairn_model_c
 	return 0;
 }
 
-/* A table whose experts have no weights of 8 bits says so before anything is loaded. */
+/* Checks before anything is loaded that the table's moe supports 8-bit weights. */
 static int check_fp8_experts(const struct cairn_impl *impl, const struct cairn_model_config *c,
 			     enum cairn_weights weights)
 {
@@ -96,12 +96,12 @@ static int check_fp8(const struct cairn_impl *impl, const char *dir, const struc
 		if (sizes[i].size % 16)
 			return cairn_error(EOPNOTSUPP,
 					   "%s/config.json: %s: is %d, must be a multiple of 16 for "
-					   "weights of 8 bits", dir, sizes[i].name, sizes[i].size);
+					   "8-bit weights", dir, sizes[i].name, sizes[i].size);
 	}
 	return check_fp8_experts(impl, c, weights);
 }
 
-/* Dimensions and layout; no memory yet. */
+/* Computes dimensions and layout; allocates no weights. */
 static int describe(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
 		    const struct cairn_model_config *c, enum cairn_weights weights)
 {
@@ -133,7 +133,7 @@ static int describe(struct cairn_model **out, const struct cairn_impl *impl, con
 	return 0;
 }
 
-/* Memory for the weights, their values still undefined, and the frequencies. */
+/* Allocates the weights, still undefined, and uploads the frequencies. */
 static int allocate(struct cairn_model *m, void *stream)
 {
 	size_t freq_bytes = (size_t)cairn_rope_dim(&m->config) / 2 * sizeof(float);
@@ -173,13 +173,13 @@ struct loading {
 	const struct cairn_safetensors *st;
 	void *stream;
 	char *from, *to;	/* CHUNK elements each, for conversions */
-	char *staging;		/* in the table's memory: a weight that is to be quantised; NULL: none is */
+	char *staging;		/* in the table's memory: the weight being quantised; NULL: none is */
 	cairn_progress progress;
 	void *ctx;
 	int64_t done, total;
 };
 
-/* Rounds elements to the model's dtype, chunk by chunk. */
+/* Rounds the elements to the model's dtype, chunk by chunk. */
 static int load_converted(struct cairn_model *m, struct loading *l, const struct cairn_tensor *t, int dtype,
 			  char *dst)
 {
@@ -188,7 +188,7 @@ static int load_converted(struct cairn_model *m, struct loading *l, const struct
 	for (size_t first = 0, n; first < total; first += n) {
 		n = total - first < CHUNK ? total - first : CHUNK;
 		memcpy(l->from, (const char *)t->data + first * in,
-		       n * in); /* the file promises no alignment */
+		       n * in); /* the file guarantees no alignment */
 		for (size_t i = 0; i < n; i++) {
 			double v = cairn_load(l->from, dtype, (int64_t)i);
 
@@ -200,7 +200,7 @@ static int load_converted(struct cairn_model *m, struct loading *l, const struct
 		}
 		CAIRN_TRY(CAIRN_TABLE(m->impl, mem_copy, dst + first * out, l->to, n * out,
 				      CAIRN_COPY_TO_DEVICE, l->stream));
-		CAIRN_TRY(CAIRN_TABLE(m->impl, stream_sync, l->stream));	/* l->to is written again */
+		CAIRN_TRY(CAIRN_TABLE(m->impl, stream_sync, l->stream));	/* l->to is reused */
 	}
 	return 0;
 }
@@ -219,7 +219,7 @@ static int find_part(const struct cairn_model *m, const struct cairn_part *p, co
 	return 0;
 }
 
-/* Before memory is asked for: a config that does not fit the weights is told as such. */
+/* Before any allocation: reports a config that does not match the weights. */
 static int check_part(struct cairn_model *m, const struct cairn_part *p, const char *name,
 		      struct cairn_place place, void *ctx)
 {
@@ -230,7 +230,7 @@ static int check_part(struct cairn_model *m, const struct cairn_part *p, const c
 	return find_part(m, p, name, l->st, &t);
 }
 
-/* from: the whole weight in the model's dtype, in the table's memory */
+/* from: the whole weight in the model's dtype, in the table's memory. */
 static int quantise(struct cairn_model *m, const struct loading *l, enum cairn_weight w, int32_t layer,
 		    const char *from)
 {
@@ -267,7 +267,7 @@ static int load_part(struct cairn_model *m, const struct cairn_part *p, const ch
 	else
 		CAIRN_TRY(CAIRN_TABLE(m->impl, mem_copy, dst, t->data, t->num_bytes, CAIRN_COPY_TO_DEVICE,
 				      l->stream));
-	if (fp8 && place.last)	/* the stream keeps the next weight out of the staging until then */
+	if (fp8 && place.last)	/* the stream orders this before the next use of the staging */
 		CAIRN_TRY(quantise(m, l, p->weight, place.layer, l->staging));
 	l->done += (int64_t)m->dims[p->rows] * m->dims[p->cols] * (int64_t)cairn_dtype_bytes(m->dtype);
 	if (l->progress)
@@ -275,7 +275,8 @@ static int load_part(struct cairn_model *m, const struct cairn_part *p, const ch
 	return 0;
 }
 
-/* Room for the largest weight that is to be quantised, all experts at once, and `more` bytes. */
+/* Allocates staging for the largest weight to be quantised (all experts
+ * of a layer together) and `more` bytes. */
 static int get_staging(struct cairn_model *m, struct loading *l, size_t more)
 {
 	size_t most = 0;
@@ -385,7 +386,8 @@ static int fill_constant(struct cairn_model *m, const struct cairn_part *p, cons
 	return CAIRN_TABLE(m->impl, stream_sync, l->stream);
 }
 
-/* Values of deviation 0.02: the sum of four uniform ones is near enough to normal. */
+/* Fills a block with values of standard deviation 0.02; the sum of four
+ * uniform values is close enough to normal. */
 static void random_block(char *block, int dtype, uint64_t seed)
 {
 	for (int64_t i = 0; i < RANDOM_BLOCK; i++) {
@@ -401,14 +403,14 @@ static void random_block(char *block, int dtype, uint64_t seed)
 	}
 }
 
-/* The block again and again, from l->to. */
+/* Fills `bytes` bytes by repeating the block in l->to. */
 static int repeat(const struct cairn_impl *impl, const struct loading *l, char *to, size_t bytes,
 		  size_t block)
 {
 	block = block < bytes ? block : bytes;
 	CAIRN_TRY(CAIRN_TABLE(impl, mem_copy, to, l->to, block, CAIRN_COPY_TO_DEVICE, l->stream));
 	CAIRN_TRY(CAIRN_TABLE(impl, stream_sync, l->stream));
-	/* what is filled is a whole number of blocks, and is doubled until the end is reached */
+	/* The filled part is a whole number of blocks and is doubled until the end is reached. */
 	for (size_t done = block, n; done < bytes; done += n) {
 		n = bytes - done < done ? bytes - done : done;
 		CAIRN_TRY(CAIRN_TABLE(impl, mem_copy, to + done, to, n, CAIRN_COPY_ON_DEVICE, l->stream));
@@ -416,7 +418,7 @@ static int repeat(const struct cairn_impl *impl, const struct loading *l, char *
 	return 0;
 }
 
-#define SHIFT	16	/* elements by which the random values of two matrices are apart, at least */
+#define SHIFT	16	/* minimum distance, in elements, between the random values of two matrices */
 
 static int quantise_random(struct cairn_model *m, const struct cairn_part *p, const char *name,
 			   struct cairn_place place, void *ctx)

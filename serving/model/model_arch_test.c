@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* model_arch_test - weights of DeepSeek-V2 and Qwen2: what is refused, and what lies where */
+/* model_arch_test - weights of DeepSeek-V2 and Qwen2: refused checkpoints, and the memory layout */
 #include <math.h>
 #include <stdlib.h>
 
@@ -7,8 +7,8 @@
 #include "serving/model/model_test.h"
 
 /*
- * YaRN's rule in double, with the numbers of DeepSeek-V2-Lite: within 4096 positions element 10 (of 32) turns
- * about 32 times and element 23 once; between them a ramp.
+ * YaRN's rule in double for DeepSeek-V2-Lite: within 4096 positions element 10 (of 32) turns about 32 times
+ * and element 23 once; between them is a ramp.
  */
 static void yarn_frequencies(struct cairn_test *t)
 {
@@ -27,7 +27,7 @@ static void yarn_frequencies(struct cairn_test *t)
 	       4096 * pow(10000, -11 / 32.0) / (2 * M_PI) < 32);
 	EXPECT(t, 4096 * pow(10000, -22 / 32.0) / (2 * M_PI) > 1 &&
 	       4096 * pow(10000, -23 / 32.0) / (2 * M_PI) < 1);
-	/* a trained length so short that no element turns often enough: nothing is divided by zero */
+	/* With a trained length so short that no element turns often enough, nothing is divided by zero. */
 	c.rope.original_max_position_embeddings = 1;
 	cairn_rope_frequencies(&c, f);
 	for (int i = 0; i < 32; i++)
@@ -67,12 +67,12 @@ static void bad_checkpoints(struct cairn_test *t)
 	if (open_golden(t, &g, "deepseek_tiny"))
 		return;
 	impl.decode_step = NULL;
-	impl.mla_paged = NULL;		/* either would do */
+	impl.mla_paged = NULL;		/* either operation would suffice */
 	refuses(t, &impl, g.dir, -EOPNOTSUPP, "no operation mla_paged");
 	close_golden(&g);
 }
 
-/* Elements of the checkpoint's tensor are those of the weight from `first` on, bit by bit. */
+/* Checks that the checkpoint's tensor is found bit by bit in the weight, from element `first` on. */
 static void expect_tensor(struct cairn_test *t, const struct cairn_model *m,
 			  const struct cairn_safetensors *st, int32_t layer, enum cairn_weight w,
 			  int64_t first, const char *name)
@@ -87,7 +87,7 @@ static void expect_tensor(struct cairn_test *t, const struct cairn_model *m,
 		cairn_note(t, "%s", full);
 }
 
-/* No two weights of any layers share a byte, and none lies outside of the model's memory. */
+/* Checks that no two weights of any layers share a byte, and that all are inside the model's memory. */
 static void expect_apart(struct cairn_test *t, const struct cairn_model *m)
 {
 	const struct cairn_experts_config *x = &m->config.experts;
@@ -184,7 +184,7 @@ static void experts_after_two_dense(struct cairn_test *t)
 	experts_lie_where_they_should(t, "deepseek_q_tiny");
 }
 
-/* V2-Lite, narrower: what its layers take, and what a step reads of them. */
+/* V2-Lite, narrower: the size of its layers, and the bytes that a step reads of them. */
 static void random_experts(struct cairn_test *t)
 {
 	const int64_t attn = 64 + 64 * 2 * 192 + 576 * 64 + 512 + 512 * 2 * 256 + 64 * 2 * 128 + 64;
@@ -206,7 +206,7 @@ static void random_experts(struct cairn_test *t)
 	if (!EXPECT(t, cairn_model_random(&m, &impl, &c, 5) == 0))
 		return;
 	expect_apart(t, m);
-	/* nothing but padding is wasted: of the dense layer's block the experts' part does not exist */
+	/* Only padding is wasted: the dense layer's block has no room for experts. */
 	EXPECT(t, (int64_t)m->bytes -
 		  2 * (3 * attn + dense + 2 * (router + 64 * expert + shared) + 64 + 2 * 40 * 64) <
 		  256 * 3 * 16);

@@ -1,48 +1,49 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * model_impl - what model.c and model_layout.c share: the parts that weights are made of
+ * model_impl - shared by model.c and model_layout.c: the parts of weights
  */
 #ifndef CAIRN_MODEL_IMPL_H
 #define CAIRN_MODEL_IMPL_H
 
 #include "serving/model/model.h"
 
-/* When a model, or a layer of it, has a part. */
+/* The condition under which a model, or a layer, has a part. */
 enum cairn_present {
 	CAIRN_ALWAYS, CAIRN_UNTIED,
 	CAIRN_HEADS, CAIRN_QKV_BIAS, CAIRN_O_BIAS,		/* attention that is not latent */
 	CAIRN_HEAD_NORMS,
-	/* of a layer; the name of one means another */
+	/* Norms per layer; some of them have the same tensor name but a different meaning. */
 	CAIRN_TWO_NORMS, CAIRN_FOUR_NORMS,
-	CAIRN_LATENT, CAIRN_Q_WHOLE, CAIRN_Q_COMPRESSED,	/* and that which is */
+	CAIRN_LATENT, CAIRN_Q_WHOLE, CAIRN_Q_COMPRESSED,	/* latent attention */
 	CAIRN_DENSE, CAIRN_MLP_BIAS,				/* layers without experts */
-	CAIRN_EXPERTS, CAIRN_SHARED,				/* and those with */
-	CAIRN_EACH_EXPERT,					/* once for each of them; %d in the name */
-	CAIRN_MIXTRAL, CAIRN_EACH_OF_MIXTRAL			/* the same under Mixtral's names */
+	CAIRN_EXPERTS, CAIRN_SHARED,				/* layers with experts */
+	CAIRN_EACH_EXPERT,					/* once per expert; %d in the name */
+	CAIRN_MIXTRAL, CAIRN_EACH_OF_MIXTRAL			/* the same with Mixtral's names */
 };
 
-/* A tensor of a checkpoint and what it is of a weight. Parts of one weight follow each other in it. */
+/* A tensor of a checkpoint and its place in a weight. The parts of one weight are stored in order. */
 struct cairn_part {
-	const char *name;	/* behind "model.layers.N." for weights of a layer */
+	const char *name;	/* after "model.layers.N." for weights of a layer */
 	enum cairn_weight weight;
 	enum cairn_dim rows, cols;
 	enum cairn_present present;
 };
 
-/* Dimensions, sizes and places from m->config and m->dtype; no memory yet. */
+/* Computes dimensions, sizes and offsets from m->config, m->dtype and m->weights; allocates nothing. */
 void cairn_model_lay_out(struct cairn_model *m);
-/* Of all weights, without the padding between them. */
+/* Returns the bytes of all weights, without padding. */
 int64_t cairn_model_bytes(const struct cairn_model *m);
 int cairn_weight_is_bias(enum cairn_weight w);
 
-/* How many matrices [n, k] a weight that is kept in 8 bits is; 0: it is not, and nothing is written. */
+/* Returns the number of matrices [n, k] that an 8-bit weight consists of; 0:
+ * not 8-bit, *n and *k are not written. */
 int32_t cairn_weight_fp8(const struct cairn_model *m, enum cairn_weight w, int32_t *n, int32_t *k);
-/* The scales of one of them. */
+/* Returns the number of scales of one such matrix. */
 int64_t cairn_weight_scales(const struct cairn_model *m, int32_t n, int32_t k);
 
 /*
- * Where a part goes: `first` bytes of the model's dtype behind the start of its weight, of which it is the
- * last that comes.
+ * Where a part goes: `first` bytes (of the model's dtype) after the start of its
+ * weight. last: it completes the weight.
  */
 struct cairn_place {
 	int32_t layer;
@@ -52,7 +53,7 @@ struct cairn_place {
 
 typedef int (*cairn_part_fn)(struct cairn_model *m, const struct cairn_part *p, const char *name,
 			     struct cairn_place place, void *ctx);
-/* In all layers, until one fails. */
+/* Calls fn for every part of every layer, until a call fails. */
 int cairn_model_each_part(struct cairn_model *m, cairn_part_fn fn, void *ctx);
 
 #endif

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * model_layout - where each weight lies
+ * model_layout - places every weight in the model's memory
  *
- * parts[] says which tensor of a checkpoint is which part of which weight, and its shape; the rest walks
- * it. Another architecture is another few lines.
+ * parts[] maps each tensor of a checkpoint to its part of a weight, with its shape; the rest walks this
+ * table. Another architecture is another few lines.
  *
- * A layer is a block of layer_bytes, the layers lie one behind the other, what belongs to no layer behind the
- * last. decode_step wants this stride for all weights alike, while layers with experts are ten times as large
- * as dense ones and come after them: so both kinds share the front of a block, each ending where the rest
- * begins, and of the first block, a dense layer's, the part before its weights does not exist.
+ * A layer is a block of layer_bytes; the layers are contiguous, and weights of no layer follow the last.
+ * decode_step needs this stride for all weights alike, while layers with experts are ten times as large as
+ * the dense ones and come after them. So both kinds share the front of a block, each ending where the
+ * attention weights start, and the memory before the first block's dense weights is not allocated.
  *
  *   no experts   [attention, dense]                    [attention, dense]          ...
  *   experts               [dense, attention]  [experts        , attention]  [experts        , attention] ...
@@ -81,7 +81,7 @@ static const struct cairn_part parts[] = {
 	{ "lm_head.weight", CAIRN_W_LM_HEAD, CAIRN_D_VOCAB, CAIRN_D_HIDDEN, CAIRN_UNTIED },
 };
 
-/* Whether the model has the part in some layer, or outside of them. */
+/* Returns whether the model has the part, in any layer or outside the layers. */
 static int is_present(const struct cairn_model_config *c, enum cairn_present present)
 {
 	switch (present) {
@@ -133,7 +133,7 @@ static enum kind kind_of(enum cairn_weight w)
 	return w > CAIRN_W_MLP_NORM ? OF_DENSE_LAYERS : OF_LAYERS;
 }
 
-/* The layers first .. end - 1 have the weight; one of the model counts as that of one layer. */
+/* Computes the layers first .. end - 1 that have the weight; a weight of the model counts as one layer's. */
 static void layers_of(const struct cairn_model *m, enum cairn_weight w, int32_t *first, int32_t *end)
 {
 	enum kind kind = kind_of(w);
@@ -203,7 +203,7 @@ static int64_t aligned(int64_t bytes)
 
 int32_t cairn_weight_fp8(const struct cairn_model *m, enum cairn_weight w, int32_t *n, int32_t *k)
 {
-	/* rows, `pairs` times so many, as ups lie below gates; columns; how many of each layer */
+	/* Matrices of n * pairs rows (pairs 2: up below gate) and k columns, num of them per layer. */
 	static const struct {
 		enum cairn_weight weight;
 		int pairs;
@@ -242,7 +242,7 @@ int64_t cairn_weight_scales(const struct cairn_model *m, int32_t n, int32_t k)
 	return m->weights == CAIRN_WEIGHTS_FP8 ? n : blocks(n) * blocks(k);
 }
 
-/* What a weight takes: in 8 bits the matrices, and their scales behind them. */
+/* Returns the bytes of a weight; an 8-bit weight is its matrices followed by their scales. */
 static int64_t weight_bytes(const struct cairn_model *m, int w)
 {
 	int32_t n, k, num = cairn_weight_fp8(m, (enum cairn_weight)w, &n, &k);
@@ -320,7 +320,7 @@ int64_t cairn_model_step_bytes(const struct cairn_model *m, int32_t rows, int64_
 	int64_t token = m->dims[CAIRN_D_LATENT] + 2 * m->dims[CAIRN_D_KV];
 	double bytes = (double)element * ((double)rows * m->dims[CAIRN_D_HIDDEN] +
 					  (double)(kv_tokens * layers * token));
-	/* the chance that no token chooses an expert; at least one token counts */
+	/* the probability that no token chooses an expert; at least one token counts */
 	double share = x->num_experts ? (double)x->per_token / x->num_experts : 1;
 	double other = pow(1 - share, rows > 1 ? rows : 1);
 	int32_t first, end;
@@ -329,14 +329,15 @@ int64_t cairn_model_step_bytes(const struct cairn_model *m, int32_t rows, int64_
 		double part = w == CAIRN_W_EXPERTS_GATE_UP || w == CAIRN_W_EXPERTS_DOWN ? 1 - other : 1;
 
 		if (w == CAIRN_W_EMBED && !m->config.tie_word_embeddings)
-			continue;	/* looked up, not read */
+			continue;	/* only looked up; its rows are counted above */
 		layers_of(m, (enum cairn_weight)w, &first, &end);
 		bytes += part * (double)weight_bytes(m, w) * (end - first);
 	}
 	return llround(bytes / (double)element) * element;
 }
 
-/* One part, of all experts where it is of each: `place` is that of the first, but `last` that of them all. */
+/* Calls fn for one part, once per expert if it is per expert. `place` is that of the first
+ * copy; place.last applies to the last one. */
 static int each_copy(struct cairn_model *m, const struct cairn_part *p, struct cairn_place place,
 		     cairn_part_fn fn, void *ctx)
 {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* model_ref - the forward pass in double precision, with optional rounding noise (model_ref.h) */
 #include "serving/model/model_ref.h"
 
 #include <math.h>
@@ -12,7 +13,7 @@
 #include "serving/model/model.h"
 #include "serving/model/safetensors.h"
 
-/* Matrices as quantising leaves them: kept by the run that comes first, for itself and those after it. */
+/* Matrices after quantisation, stored by the first run and reused by later ones. */
 struct kept {
 	struct kept *next;
 	int layer;
@@ -24,14 +25,14 @@ struct ref {
 	struct cairn_model_config c;
 	struct cairn_safetensors *st;
 	enum cairn_weights weights;
-	double noise, weight_noise;	/* the latter: of elements of what would be quantised */
+	double noise, weight_noise;	/* weight_noise: of matrix elements, as by quantisation */
 	uint64_t rng;
 	struct kept **kept;
 	int is_first;
 	int failed;
 };
 
-/* e4m3: sign, four bits of exponent, three of mantissa; no NaN is met */
+/* Decodes e4m3: a sign, four bits of exponent, three of mantissa; NaN does not occur. */
 static double fp8_value(uint8_t b)
 {
 	int exponent = b >> 3 & 15, mantissa = b & 7;
@@ -40,7 +41,7 @@ static double fp8_value(uint8_t b)
 	return b >> 7 ? -v : v;
 }
 
-/* Where the engine rounds. */
+/* Marks where the engine rounds: applies the noise. */
 static double rounded(struct ref *r, double x)
 {
 	r->rng = r->rng * 6364136223846793005u + 1442695040888963407u;
@@ -80,7 +81,7 @@ static double dot(const double *a, const double *b, int n)
 	return sum[0] + sum[1] + (sum[2] + sum[3]);
 }
 
-/* The caller frees; NULL sets r->failed. */
+/* Returns a tensor as doubles; the caller frees it. NULL: r->failed is set. */
 static double *matrix(struct ref *r, int layer, const char *name)
 {
 	const struct cairn_tensor *t = tensor(r, layer, name);
@@ -94,7 +95,7 @@ static double *matrix(struct ref *r, int layer, const char *name)
 	return m;
 }
 
-/* The matrices that a model keeps in 8 bits where it is asked to: of attention and MLPs all but routers. */
+/* Returns whether the engine can keep the matrix in 8 bits: all of attention and MLPs except routers. */
 static int is_quantised(const char *name)
 {
 	size_t len = strlen(name);
@@ -103,7 +104,8 @@ static int is_quantised(const char *name)
 		!strncmp(name, "block_sparse_moe.", 17)) && strcmp(name + len - 5, ".gate"));
 }
 
-/* 1 + 2^-4 r with the sign and size of r by a counter, and 2^-10 of the row's scale: e4m3's largest error */
+/* Multiplies each element by 1 + 2^-4 r with a pseudo-random r in [-1, 1], at least 2^-10 of
+ * the row's scale: e4m3's largest error. */
 static void disturb(struct ref *r, double *w, int n, int k)
 {
 	for (int i = 0; i < n; i++) {
@@ -121,7 +123,7 @@ static void disturb(struct ref *r, double *w, int n, int k)
 	}
 }
 
-/* w [n, k] becomes what quant_fp8w makes of it. */
+/* Replaces w [n, k] by its values after quant_fp8w. */
 static void quantise(struct ref *r, double *w, int n, int k)
 {
 	int blocks = r->weights == CAIRN_WEIGHTS_FP8_BLOCKS, across;
@@ -157,8 +159,9 @@ static void quantise(struct ref *r, double *w, int n, int k)
 }
 
 /*
- * A packed matrix is several of these one below the other: the same for scales of rows, and for scales of
- * blocks where each has a multiple of 128 rows. q, k and v must have that here; gates lie above their ups.
+ * Quantises a part of a packed matrix. With row scales, or if each part has a multiple of
+ * 128 rows, the parts are independent; q, k and v must satisfy that here. Otherwise gate and
+ * up are quantised together, gate first.
  */
 static void quantise_packed(struct ref *r, double *w, int n, int k, int layer, const char *name)
 {
@@ -191,7 +194,7 @@ static void quantise_packed(struct ref *r, double *w, int n, int k, int layer, c
 	quantise(r, w, n, k);
 }
 
-/* The caller frees. */
+/* Returns a quantised matrix; the caller frees it. */
 static double *quantised(struct ref *r, int n, int k, int layer, const char *name, const char *full)
 {
 	size_t bytes = sizeof(double) * (size_t)n * (size_t)k;
@@ -245,7 +248,7 @@ static void project(struct ref *r, double *out, const double *in, int rows, int 
 	free(b);
 }
 
-/* Rows of n elements, of which each is followed by rest others that stay. */
+/* Normalises rows of n elements, each followed by `rest` elements that stay unchanged. */
 static void norm(struct ref *r, double *out, const double *in, int rows, int n, int rest, int layer,
 		 const char *name)
 {
@@ -261,8 +264,8 @@ static void norm(struct ref *r, double *out, const double *in, int rows, int n, 
 }
 
 /*
- * The last `dim` elements of each head of head_dim. Pairs are halves of them, or with latent attention
- * neighbours.
+ * Rotates the last `dim` elements of each head of head_dim. Pairs are (i, i + dim / 2), or
+ * with latent attention adjacent elements.
  */
 static void rotate(struct ref *r, double *x, int rows, int heads, int head_dim, int dim, const float *freq)
 {
@@ -320,7 +323,7 @@ static void attend(struct ref *r, double *out, const double *q, const double *k,
 	}
 }
 
-/* Each head of q or k, not rounded yet: the rotation follows. */
+/* Normalises each head of q or k, without rounding: the rotation follows. */
 static void head_norm(struct ref *r, double *x, int heads, int layer, const char *name)
 {
 	double noise = r->noise;
@@ -351,8 +354,8 @@ static void attention(struct ref *r, double *h, double *buf, int rows, int layer
 }
 
 /*
- * Weights absorbed as cluster_mla.h does it: the same function as keys and values of each head, rounded where
- * an engine that absorbs rounds. w: kv_b, [heads, nope + v, rank].
+ * Absorbs the weights as cluster_mla.h does: the same function as with keys and values per head, but rounded
+ * where an absorbing engine rounds. w: kv_b, [heads, nope + v, rank].
  */
 static void attend_latent(struct ref *r, double *out, const double *q, const double *kv, const double *w,
 			  int rows, double *buf)
@@ -426,7 +429,7 @@ static double activated(const struct cairn_model_config *c, double x)
 }
 
 /*
- * out += factor * MLP(in); what it multiplies with down is rounded. fp32: so far, gate and up are not.
+ * out += factor * MLP(in); the input of down is rounded. fp32: gate, up and down are not.
  */
 static void mlp(struct ref *r, double *out, const double *in, double *buf, int rows, int inner, int layer,
 		const char *const names[3], const char *prefix, double factor, int fp32)
@@ -449,7 +452,7 @@ static void mlp(struct ref *r, double *out, const double *in, double *buf, int r
 
 static const char *const proj[] = { "gate_proj", "up_proj", "down_proj" };
 
-/* The experts of one token. */
+/* Adds the experts of one token. */
 static void experts(struct ref *r, double *out, const double *in, double *buf, int layer)
 {
 	static const char *const w[] = { "w1", "w3", "w2" };
@@ -511,7 +514,7 @@ static void layer_forward(struct ref *r, double *res, double *buf, int rows, int
 		res[i] = rounded(r, res[i] + sum[i]);
 }
 
-/* Numbers that layer_forward() puts into buf, at most. */
+/* Returns the maximum number of doubles that layer_forward() puts into buf. */
 static int64_t buffer_size(const struct cairn_model_config *c, int64_t rows)
 {
 	const struct cairn_latent_config *l = &c->latent;
@@ -533,7 +536,7 @@ static int64_t buffer_size(const struct cairn_model_config *c, int64_t rows)
 	return rows * (2 * c->hidden_size + attn + 1) + 2 * keys + c->experts.num_experts;
 }
 
-/* of: noise, weights, rng */
+/* of: noise, weights and rng */
 static int run(struct ref of, const char *dir, const int32_t *ids, int rows, double *logits)
 {
 	struct ref r = of;
@@ -574,7 +577,7 @@ int cairn_model_ref(const char *dir, const int32_t *ids, int rows, double noise,
 	return run((struct ref){ .noise = noise, .rng = seed }, dir, ids, rows, logits);
 }
 
-/* Six deviations of runs with this noise from that without any. */
+/* Computes the bound: six standard deviations of runs with this noise from the run without. */
 static int spread(struct ref of, const char *dir, const int32_t *ids, int rows, double *exact, double *bound)
 {
 	struct kept *kept = NULL, *next;

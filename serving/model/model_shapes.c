@@ -13,7 +13,7 @@ static const struct { const char *name; struct cairn_model_config config; } shap
 	{ "llama2-7b", {
 		.hidden_size = 4096, .intermediate_size = 11008, .num_hidden_layers = 32,
 		.num_attention_heads = 32, .num_key_value_heads = 32, .head_dim = 128, .vocab_size = 32000,
-		/* 4096 as published; Luo et al. measure it at up to 16K */
+		/* 4096 as published; Luo et al. measure it at up to 16K. */
 		.max_position_embeddings = 32768, .rope = { .theta = 10000, .factor = 1 },
 	} },
 	{ "llama3-8b", {
@@ -34,7 +34,7 @@ static const struct { const char *name; struct cairn_model_config config; } shap
 		.vocab_size = 152064, .max_position_embeddings = 32768, .qkv_bias = true,
 		.rope = { .theta = 1000000, .factor = 1 },
 	} },
-	{ "mistral-7b", {	/* v0.3: without a window */
+	{ "mistral-7b", {	/* v0.3 has no window */
 		.arch = CAIRN_ARCH_MISTRAL, .hidden_size = 4096, .intermediate_size = 14336,
 		.num_hidden_layers = 32, .num_attention_heads = 32, .num_key_value_heads = 8, .head_dim = 128,
 		.vocab_size = 32768, .max_position_embeddings = 32768, .rms_norm_eps = 1e-5,
@@ -92,5 +92,5 @@ int cairn_model_shape(const char *name, struct cairn_model_config *config)
 		}
 		at += (size_t)snprintf(names + at, sizeof(names) - at, "%s%s", i ? ", " : "", shapes[i].name);
 	}
-	return cairn_error(EINVAL, "shape: '%s' is none of %s", name, names);
+	return cairn_error(EINVAL, "shape: '%s' is not one of %s", name, names);
 }

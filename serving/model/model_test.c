@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* model_test - rope frequencies, refused checkpoints, the memory layout, and random models */
 #include "serving/model/model.h"
 
 #include <math.h>
@@ -7,7 +8,8 @@
 #include "conformance/harness.h"
 #include "serving/model/model_test.h"
 
-/* The published rule in double: long wavelengths slowed by the factor, short ones kept, a ramp between. */
+/* The published rule in double: long wavelengths are divided by the factor,
+ * short ones kept, with a ramp between. */
 static void rope_frequencies(struct cairn_test *t)
 {
 	struct cairn_model_config c;
@@ -64,7 +66,7 @@ static void bad_checkpoints(struct cairn_test *t)
 	close_golden(&g);
 }
 
-/* Where a tensor of the crafted checkpoint must lie, and that each value was rounded once. */
+/* Checks the place of a tensor of the crafted checkpoint, and that each value was rounded exactly once. */
 static void expect_part(struct cairn_test *t, const struct cairn_model *m, enum cairn_weight w, int64_t first,
 			const char *name, int64_t count)
 {
@@ -80,7 +82,7 @@ static void expect_part(struct cairn_test *t, const struct cairn_model *m, enum 
 
 static void weights_lie_where_they_should(struct cairn_test *t)
 {
-	const float huge = 65520;	/* rounds to infinity: the first that does */
+	const float huge = 65520;	/* the smallest value that rounds to infinity in f16 */
 	char dir[PATH_MAX], path[PATH_MAX + 32];
 	struct cairn_model *m = NULL;
 	struct cairn_impl impl;
@@ -110,10 +112,10 @@ static void weights_lie_where_they_should(struct cairn_test *t)
 	expect_part(t, m, CAIRN_W_DOWN, 0, "model.layers.0.mlp.down_proj.weight", 64 * 32);
 	expect_part(t, m, CAIRN_W_DOWN_BIAS, 0, "model.layers.0.mlp.down_proj.bias", 64);
 	cairn_model_free(m);
-	/* the same bytes under another name */
+	/* The same bytes with another dtype. */
 	crafted_checkpoint(t, "float32", "I32", 0, dir);
 	refuses(t, &impl, dir, -EOPNOTSUPP, "model.embed_tokens.weight: dtype I32");
-	/* a value that f16 does not hold */
+	/* A value too large for f16. */
 	crafted_checkpoint(t, "float16", "F32", 0, dir);
 	snprintf(path, sizeof(path), "%s/model.safetensors", dir);
 	f = fopen(path, "r+");
@@ -144,7 +146,7 @@ static void random_model(struct cairn_test *t)
 	    !EXPECT(t, cairn_model_random(&b, &impl, &c, 5) == 0))
 		goto out;
 	EXPECT(t, a->bytes == b->bytes && !memcmp(a->base, b->base, a->bytes));
-	/* embed rows, layers, final norm, lm_head; then keys and values of 10 tokens */
+	/* Rows of the embedding, layers, final norm, lm_head; then keys and values of 10 tokens. */
 	params = 3 * 64 + 2 * (64 * (256 + 2 * 128) + 256 * 64 + 3 * 64 * 96 + 2 * 64) + 64 + 40 * 64;
 	EXPECT(t, cairn_model_step_bytes(a, 3, 0) == 2 * params);
 	EXPECT(t, cairn_model_step_bytes(a, 3, 10) == 2 * (params + 10 * 2 * 2 * 128));

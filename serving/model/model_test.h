@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * model_test - what the tests of model and engine share: tables by name, and the golden checkpoints.
+ * model_test - shared by the tests of model and engine: tables by name, and the golden checkpoints
+ *
  * Include conformance/harness.h first.
  */
 #ifndef CAIRN_MODEL_TEST_H
@@ -19,7 +20,7 @@
 #include "serving/model/recipe_test.h"
 #include "serving/model/safetensors.h"
 
-/* Made by tools/golden.py: a prompt, positions and the exact logits there, and how it goes on greedily. */
+/* Made by tools/golden.py: a prompt, the exact logits at some positions, and the greedy continuation. */
 struct golden {
 	char dir[PATH_MAX];
 	struct cairn_safetensors *st;
@@ -29,9 +30,10 @@ struct golden {
 };
 
 /*
- * "late" is the plug-in beside the program: cpu's operations with the manners of a device; "late_ref": ref's.
- * A number behind makes streams advance by chance, by that seed.
- * 0: the table is there and started. Else the test is skipped (no device), or has failed.
+ * Opens and starts a table. "late" is the plug-in next to the program: cpu's operations, run asynchronously
+ * like those of a device; "late_ref" does the same with ref's. A number after the name is a seed: streams
+ * then advance at random times. Returns 0 if the table is started; otherwise the test has been skipped (no
+ * device) or has failed.
  */
 static inline int open_table(struct cairn_test *t, const char *name, struct cairn_impl *impl)
 {
@@ -41,7 +43,7 @@ static inline int open_table(struct cairn_test *t, const char *name, struct cair
 	snprintf(path, sizeof(path), "%s", name);
 	if (!strncmp(name, "late", 4)) {
 		if (!cairn_beside("late_plugin.so", path, sizeof(path))) {
-			cairn_skip(t, "late_plugin.so is not beside the program");
+			cairn_skip(t, "late_plugin.so is not next to the program");
 			return -ENODEV;
 		}
 		setenv("CAIRN_LATE", name + strcspn(name, "0123456789"), 1);
@@ -57,13 +59,13 @@ static inline int open_table(struct cairn_test *t, const char *name, struct cair
 	return ret;
 }
 
-/* Its bits are those of ref. */
+/* Returns whether the table computes the bits of ref. */
 static inline int is_ref(const char *table)
 {
 	return strstr(table, "ref") != NULL;
 }
 
-/* It captures passes, and its memory is not the host's. */
+/* Returns whether the table captures passes and has its own memory. */
 static inline int on_device(const struct cairn_impl *impl)
 {
 	return !(impl->flags & CAIRN_IMPL_HOST_MEM);
@@ -79,7 +81,7 @@ static inline const void *golden_tensor(struct cairn_test *t, struct golden *g, 
 	return tensor->data;
 }
 
-/* config.json of a checkpoint, with `from` replaced by `to` (once), in the test's directory. */
+/* Writes a checkpoint's config.json, with `from` replaced by `to` once, to the test's directory. */
 static inline int altered_config(struct cairn_test *t, const char *original, const char *from, const char *to)
 {
 	char path[PATH_MAX + 32], text[4096], out[4200], *at;
@@ -101,8 +103,8 @@ static inline int altered_config(struct cairn_test *t, const char *original, con
 }
 
 /*
- * A copy of a checkpoint in the test's directory with another config.json; the weights are linked. One that
- * is there already, as open_golden() makes some, is changed in place. dir: PATH_MAX bytes.
+ * Copies a checkpoint to the test's directory with a changed config.json; the weights are linked. A
+ * checkpoint that is already there, as open_golden() makes some, is changed in place. dir: PATH_MAX bytes.
  */
 static inline int altered_checkpoint(struct cairn_test *t, const char *original, const char *from,
 				     const char *to, char *dir)
@@ -150,7 +152,7 @@ static inline void close_golden(struct golden *g)
 	cairn_safetensors_close(g->st);
 }
 
-/* A checkpoint is refused, in these words. */
+/* Checks that a checkpoint is refused with this error. */
 static inline void refuses(struct cairn_test *t, const struct cairn_impl *impl, const char *dir, int want,
 		    const char *text)
 {
@@ -161,7 +163,8 @@ static inline void refuses(struct cairn_test *t, const struct cairn_impl *impl, 
 	EXPECT(t, m == NULL);
 }
 
-/* What `part` of a crafted checkpoint's tensor `name` is: -4..4, not a multiple of anything. */
+/* Returns element i of tensor `name` of a crafted checkpoint: pseudo-random
+ * in [-0.4, 0.4); exact: rounded to bf16. */
 static inline float crafted_value(const char *name, int64_t i, int exact)
 {
 	uint64_t z = (uint64_t)i + 1;
@@ -175,8 +178,8 @@ static inline float crafted_value(const char *name, int64_t i, int exact)
 }
 
 /*
- * A checkpoint of one layer with all biases, in F32, in the test's directory: values are those of
- * crafted_value(). Tensors of dtype_name I32 have the same bytes. dir: PATH_MAX bytes.
+ * Writes a checkpoint of one layer with all biases, in F32, to the test's directory; its values are those of
+ * crafted_value(). dtype_name I32 relabels the same bytes. dir: PATH_MAX bytes.
  */
 static inline void crafted_checkpoint(struct cairn_test *t, const char *dtype, const char *dtype_name,
 				      int exact, char *dir)

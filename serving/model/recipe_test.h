@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * recipe_test - golden checkpoints whose weights are computed; the rule is in tools/golden.py.
+ * recipe_test - golden checkpoints with computed weights; tools/golden.py has the same rule
+ *
  * Include conformance/harness.h first.
  */
 #ifndef CAIRN_RECIPE_TEST_H
@@ -14,9 +15,9 @@
 
 #include "primitives/base/dtype.h"
 
-#define RECIPE_HEADER	((size_t)1 << 15)	/* of the checkpoint's first bytes: the JSON */
+#define RECIPE_HEADER	((size_t)1 << 15)	/* bytes of the JSON header */
 
-/* The top seven bits of element i of a tensor whose name hashed to h. */
+/* Returns the top seven bits of element i of a tensor whose name has the hash h. */
 static inline int recipe_bits(uint64_t h, uint64_t i)
 {
 	uint64_t z = h + (i + 1) * 0x9e3779b97f4a7c15u;
@@ -42,7 +43,7 @@ struct recipe_line {
 	int rows, cols, shift;		/* cols 0: a vector */
 };
 
-/* 1: a line; 0: the end, or something else. */
+/* Reads a line. Returns 0 at the end of the file or at a malformed line. */
 static inline int recipe_next(FILE *f, struct recipe_line *l)
 {
 	memset(l, 0, sizeof(*l));
@@ -51,7 +52,7 @@ static inline int recipe_next(FILE *f, struct recipe_line *l)
 	return !strcmp(l->kind, "norm") || fscanf(f, " %d %d", &l->cols, &l->shift) == 2;
 }
 
-/* model.safetensors, in bf16, in the test's directory. */
+/* Writes model.safetensors, in bf16, to the test's directory. */
 static inline int recipe_weights(struct cairn_test *t, const char *recipe)
 {
 	size_t begin = 0, room = RECIPE_HEADER, n;
@@ -92,7 +93,7 @@ static inline int recipe_weights(struct cairn_test *t, const char *recipe)
 	json[at] = ' ';
 	memcpy(file, &(uint64_t){ RECIPE_HEADER }, 8);
 	snprintf(path, sizeof(path), "%s/model.safetensors", cairn_tmpdir(t));
-	unlink(path);		/* may be a link to another checkpoint's */
+	unlink(path);		/* may be a link to another checkpoint's file */
 	cairn_tmpfile(t, path, sizeof(path), "model.safetensors", file, 8 + RECIPE_HEADER + begin);
 	free(file);
 	return EXPECT(t, at < (int)RECIPE_HEADER && begin + RECIPE_HEADER == room) ? 0 : -1;

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Everything in these files is hostile until proven otherwise: a checkpoint is a download. Sizes
- * are uint64_t until they are known to lie inside the file, and no product is formed unchecked.
- * All checks happen on opening, so that users of a tensor need none.
+ * safetensors - opens and checks the weights of a checkpoint
+ *
+ * Everything in these files is hostile until proven otherwise: a checkpoint is a download. Sizes are uint64_t
+ * until they are known to be inside the file, and no product is formed unchecked. All checks are done when
+ * the file is opened, so that users of a tensor need none.
  */
 #include "serving/model/safetensors.h"
 
@@ -74,7 +76,7 @@ int cairn_st_to_dtype(enum cairn_st_dtype dtype)
 	return (unsigned)dtype < CAIRN_ST_NUM_DTYPES ? dtypes[dtype].dtype : -1;
 }
 
-/* "file: tensor "name"", the start of most messages. A macro, so that formats stay checked. */
+/* 'file: tensor "name"', the start of most messages. A macro, so that the compiler checks the formats. */
 #define TENSOR_ERROR(file, name, fmt, ...) \
 	cairn_error(EINVAL, "%s: tensor %s: " fmt, file, CAIRN_QUOTED(name), ##__VA_ARGS__)
 
@@ -148,7 +150,7 @@ static int parse_tensor(const json_t *info, const uint8_t *data, size_t data_byt
 	if ((uint64_t)end > data_bytes)
 		return TENSOR_ERROR(
 			t->file, t->name,
-			"data_offsets: [%lld, %lld] ends behind the file's %zu bytes of data",
+			"data_offsets: [%lld, %lld] ends past the file's %zu bytes of data",
 			(long long)begin, (long long)end, data_bytes);
 	if ((uint64_t)(end - begin) != t->num_bytes)
 		return TENSOR_ERROR(t->file, t->name,
@@ -165,7 +167,7 @@ static int by_offset(const void *a, const void *b)
 
 	if (px != py)
 		return px < py ? -1 : 1;
-	/* the empty ones at an offset come before the one that fills it */
+	/* empty tensors come before the tensor that fills their offset */
 	return (x->num_bytes > y->num_bytes) - (x->num_bytes < y->num_bytes);
 }
 
@@ -175,7 +177,7 @@ static int by_name(const void *a, const void *b)
 		      ((const struct cairn_tensor *)b)->name);
 }
 
-/* The n tensors of one file must tile its data exactly. */
+/* Checks that the n tensors of one file tile its data exactly. */
 static int check_tiling(struct cairn_tensor *t, size_t n, const uint8_t *data, size_t data_bytes,
 			const char *file)
 {
@@ -190,7 +192,7 @@ static int check_tiling(struct cairn_tensor *t, size_t n, const uint8_t *data, s
 					    CAIRN_QUOTED(t[i - 1].name));
 		if (begin > next)
 			return TENSOR_ERROR(file, t[i].name,
-					    "data_offsets: a hole of %zu bytes lies before it",
+					    "data_offsets: leaves a hole of %zu bytes before it",
 					    (size_t)(begin - next));
 		next = begin + t[i].num_bytes;
 	}
@@ -271,7 +273,7 @@ static int parse_shard(struct cairn_safetensors *st, struct shard *sh)
 	return 0;
 }
 
-/* A file too short to be mapped stays unmapped: parse_shard() refuses it. */
+/* Maps a file. An empty file stays unmapped: parse_shard() refuses it. */
 static int map_shard(struct shard *sh)
 {
 	struct stat sb;
@@ -329,7 +331,7 @@ static int by_string(const void *a, const void *b)
 	return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* The distinct file names of the weight map, as shards with their paths. */
+/* Lists the distinct file names of the weight map as shards. */
 static int list_shards(struct cairn_safetensors *st, const char *index, json_t *map)
 {
 	size_t n = 0, total = json_object_size(map), distinct = 0;
@@ -344,8 +346,8 @@ static int list_shards(struct cairn_safetensors *st, const char *index, json_t *
 		const char *file = json_string_value(value);
 
 		if (!file || !is_basename(file)) {
-			ret = cairn_error(EINVAL, "%s: weight_map: tensor %s: %s is not the plain "
-					  "name of a file", index, CAIRN_QUOTED(tensor),
+			ret = cairn_error(EINVAL, "%s: weight_map: tensor %s: %s is not a plain "
+					  "file name", index, CAIRN_QUOTED(tensor),
 					  file ? CAIRN_QUOTED(file) : cairn_json_type_name(value));
 			goto out;
 		}
@@ -374,7 +376,7 @@ out:
 	return ret;
 }
 
-/* Index and shards must tell the same story, tensor by tensor. st->tensors is sorted by name. */
+/* Checks that index and shards agree, tensor by tensor. st->tensors must be sorted by name. */
 static int check_index(const struct cairn_safetensors *st, const char *index, json_t *map)
 {
 	char a[CAIRN_QUOTE_LEN], b[CAIRN_QUOTE_LEN];
@@ -432,7 +434,7 @@ out:
 	return ret;
 }
 
-/* bytes NULL: the file at path. */
+/* bytes NULL: opens the file at path. */
 static int open_single(struct cairn_safetensors *st, const char *path, const void *bytes,
 		       size_t num_bytes)
 {
@@ -461,7 +463,7 @@ static struct cairn_safetensors *new_checkpoint(const char *path)
 	if (!st)
 		return NULL;
 	st->path = strdup(path);
-	/* never NULL, so that an empty checkpoint sorts and searches like any other */
+	/* Never NULL, so that an empty checkpoint sorts and searches like any other. */
 	st->tensors = malloc(sizeof(*st->tensors));
 	st->cap_tensors = 1;
 	if (st->path && st->tensors)
@@ -567,7 +569,7 @@ const struct cairn_tensor *cairn_safetensors_find(const struct cairn_safetensors
 	return bsearch(&key, st->tensors, st->num_tensors, sizeof(key), by_name);
 }
 
-/* "[4096, 1024]" */
+/* Formats a shape: "4096, 1024". */
 static const char *shape_text(const int64_t *shape, int32_t rank, char *buf, size_t len)
 {
 	size_t at = 0;

@@ -7,27 +7,24 @@
  *             "__metadata__": { string: string } }
  *   data:   tensors in C order, little-endian; [begin, end) counts from the end of the header.
  *
- * A file is accepted only if all of this holds; else -EINVAL, the text naming file and tensor:
- *   - header_bytes <= 100,000,000 and inside the file; the first byte of the header is '{'; the
- *     header is UTF-8 JSON without duplicate keys;
- *   - every tensor has a known dtype, a shape of at most 8 non-negative sizes whose product times
- *     the bits of the dtype neither overflows nor leaves a fraction of a byte, and end - begin is
- *     exactly that;
- *   - sorted by offset the tensors cover the data from its first to its last byte: no overlap, no
- *     hole, nothing before or behind. Tensors of zero size are legal anywhere between two others.
+ * A file is accepted only if all of this holds; otherwise -EINVAL, the text naming file and tensor:
+ *   - header_bytes <= 100,000,000 and inside the file; the first byte of the header is '{'; the header is
+ *     UTF-8 JSON without duplicate keys;
+ *   - every tensor has a known dtype and a shape of at most 8 non-negative sizes, whose product times the
+ *     bits of the dtype neither overflows nor leaves a fraction of a byte, and end - begin is exactly that;
+ *   - sorted by offset, the tensors cover the data from its first to its last byte: no overlap, no hole,
+ *     nothing before or after. Tensors of zero size may be anywhere between two others.
  *
- * A directory holds model.safetensors, or else model.safetensors.index.json whose weight_map tells
- * the shard of each tensor. Shards are plain names of files in that directory, never paths. A
- * tensor must be in the shard where the index places it and in no other, and a shard holds no
- * tensor the index omits.
+ * A directory contains model.safetensors, or else model.safetensors.index.json, whose weight_map gives the
+ * shard of each tensor. Shards are plain names of files in that directory, never paths. A tensor must be in
+ * the shard that the index gives and in no other, and a shard has no tensor that the index omits.
  *
- * Alignment:  data is aligned as the file has it. Writers pad headers to 8 bytes and sort tensors
- *             by dtype, but the format promises nothing: check, or copy with memcpy.
+ * Alignment:  data is aligned as the file has it. Writers pad headers to 8 bytes and sort tensors by dtype,
+ *             but the format guarantees nothing: check, or copy with memcpy.
  * Lifetime:   tensors, names and data live until cairn_safetensors_close(). Memory given to
  *             cairn_safetensors_open_mem() must live as long.
  * Threads:    everything after opening is read-only and may be shared.
- * Not checked: a file that shrinks while it is mapped kills the process (SIGBUS), as with any
- *              mapping.
+ * Not checked: a file that shrinks while it is mapped kills the process (SIGBUS), as with any mapping.
  * Errors:     -EINVAL, -EIO (a file cannot be opened, read or mapped), -ENOMEM.
  * Source:     the format description of huggingface/safetensors.
  */
@@ -54,7 +51,7 @@ enum cairn_st_dtype {
 
 struct cairn_tensor {
 	const char *name;
-	const char *file;		/* where it lies, for messages */
+	const char *file;		/* file of the tensor, for messages */
 	const void *data;		/* num_bytes, read-only; never NULL */
 	size_t num_bytes;
 	int64_t shape[CAIRN_SAFETENSORS_MAX_RANK];
@@ -64,28 +61,28 @@ struct cairn_tensor {
 
 struct cairn_safetensors;
 
-/* path: a checkpoint directory, or one .safetensors file. */
+/* Opens a checkpoint directory or a single .safetensors file. */
 int cairn_safetensors_open(const char *path, struct cairn_safetensors **out);
-/* One file that already lies in memory. name: what messages call it. */
+/* Opens one file that is already in memory. name: used in messages. */
 int cairn_safetensors_open_mem(const void *bytes, size_t num_bytes, const char *name,
 			       struct cairn_safetensors **out);
-void cairn_safetensors_close(struct cairn_safetensors *st);	/* NULL is fine */
+void cairn_safetensors_close(struct cairn_safetensors *st);	/* NULL is legal */
 
 size_t cairn_safetensors_count(const struct cairn_safetensors *st);
-/* Of all tensors together. */
+/* Returns the bytes of all tensors together. */
 size_t cairn_safetensors_bytes(const struct cairn_safetensors *st);
-/* i < count; in ascending order of name (strcmp). */
+/* Returns tensor i in ascending order of name (strcmp); NULL: i >= count. */
 const struct cairn_tensor *cairn_safetensors_at(const struct cairn_safetensors *st, size_t i);
-/* NULL when there is no such tensor. */
+/* Returns NULL if there is no such tensor. */
 const struct cairn_tensor *cairn_safetensors_find(const struct cairn_safetensors *st,
 						  const char *name);
-/* The tensor if it is there with exactly this shape; else -EINVAL, naming checkpoint and tensor. */
+/* Finds a tensor with exactly this shape; otherwise -EINVAL, naming checkpoint and tensor. */
 int cairn_safetensors_get(const struct cairn_safetensors *st, const char *name, int32_t rank,
 			  const int64_t *shape, const struct cairn_tensor **tensor);
 
 const char *cairn_st_dtype_name(enum cairn_st_dtype dtype);	/* "BF16" */
 unsigned cairn_st_dtype_bits(enum cairn_st_dtype dtype);
-/* The same type in the suite's terms (enum cairn_dtype, primitives/base/dtype.h), or -1. */
+/* Returns the corresponding enum cairn_dtype (primitives/base/dtype.h), or -1. */
 int cairn_st_to_dtype(enum cairn_st_dtype dtype);
 
 #endif

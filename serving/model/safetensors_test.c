@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* safetensors - every rule of the format, each broken on its own */
+/* safetensors_test - every rule of the format, each broken separately */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "serving/base/json_test.h"
 #include "serving/model/safetensors.h"
 
-/* A file of header and num_data bytes, malloc()ed of its exact size. claimed: header_bytes. */
+/* Makes a file of a header and num_data bytes, malloc()ed with its exact size. claimed: header_bytes. */
 static uint8_t *make_file(const char *header, size_t num_data, uint64_t claimed, size_t *num_bytes)
 {
 	size_t n = strlen(header);
@@ -28,17 +28,17 @@ static uint8_t *make_file(const char *header, size_t num_data, uint64_t claimed,
 	return file;
 }
 
-/* One tensor's part of a header. */
+/* One tensor's entry in a header. */
 #define T(dtype, shape, offsets) \
 	"{'dtype':'" dtype "','shape':" shape ",'data_offsets':" offsets "}"
 
 static const struct broken {
 	const char *header;
 	size_t num_data;
-	uint64_t claimed;	/* 0: as long as it is */
+	uint64_t claimed;	/* header_bytes; 0: the actual length */
 	const char *says[2];
 } broken[] = {
-	/* the header as such */
+	/* the header itself */
 	{ "", 0, 0, { "header", "'{'" } },
 	{ "{}", 0, 3, { "header: 3 bytes", "do not fit" } },
 	{ "{}", 0, 100000001, { "header: 100000001 bytes", "at most 100000000" } },
@@ -76,11 +76,11 @@ static const struct broken {
 	{ "{'a':" T("U8", "[1]", "[0,1.5]") "}", 1, 0,
 	  { "tensor \"a\": data_offsets", "integers" } },
 	{ "{'a':" T("U8", "[2]", "[0,2]") "}", 1, 0,
-	  { "tensor \"a\": data_offsets", "ends behind" } },
+	  { "tensor \"a\": data_offsets", "ends past" } },
 	{ "{'a':" T("U8", "[1]", "[9223372036854775807,9223372036854775807]") "}", 1, 0,
-	  { "tensor \"a\": data_offsets", "ends behind" } },
+	  { "tensor \"a\": data_offsets", "ends past" } },
 	{ "{'a':" T("U8", "[1]", "[0,18446744073709551616]") "}", 1, 0, { "line 1", "big" } },
-	/* several */
+	/* several tensors */
 	{ "{'a':" T("U8", "[2]", "[0,2]") ",'b':" T("U8", "[2]", "[1,3]") "}", 3, 0,
 	  { "tensor \"b\"", "overlaps tensor \"a\"" } },
 	{ "{'a':" T("U8", "[2]", "[0,2]") ",'b':" T("U8", "[2]", "[0,2]") "}", 2, 0,
@@ -90,7 +90,7 @@ static const struct broken {
 	{ "{'a':" T("U8", "[2]", "[1,3]") "}", 3, 0, { "tensor \"a\"", "a hole of 1 bytes" } },
 	{ "{'a':" T("U8", "[2]", "[0,2]") "}", 3, 0, { "last 1 bytes", "no tensor" } },
 	{ "{}", 3, 0, { "last 3 bytes", "no tensor" } },
-	/* an empty tensor inside another one's bytes is an overlap too */
+	/* An empty tensor inside another tensor's bytes is an overlap, too. */
 	{ "{'a':" T("U8", "[2]", "[0,2]") ",'b':" T("U8", "[0]", "[1,1]") "}", 2, 0,
 	  { "tensor \"b\"", "overlaps tensor \"a\"" } },
 };
@@ -185,7 +185,7 @@ static void every_dtype(struct cairn_test *t)
 {
 	for (int d = 0; d < CAIRN_ST_NUM_DTYPES; d++) {
 		unsigned bytes =
-			cairn_st_dtype_bits((enum cairn_st_dtype)d); /* of eight elements */
+			cairn_st_dtype_bits((enum cairn_st_dtype)d); /* eight elements take that many bytes */
 		struct cairn_safetensors *st = NULL;
 		char header[128];
 		size_t n = 0;
@@ -236,10 +236,10 @@ static void sharded(struct cairn_test *t)
 		{ IN("'a':'3.safetensors','b':'1.safetensors'"), -EINVAL,
 		  { "1.safetensors: tensor \"a\"", "places it in \"3.safetensors\"" } },
 		{ IN("'a':'../1.safetensors'"), -EINVAL,
-		  { "weight_map: tensor \"a\"", "plain name" } },
-		{ IN("'a':'/etc/passwd'"), -EINVAL, { "weight_map: tensor \"a\"", "plain name" } },
-		{ IN("'a':'..'"), -EINVAL, { "weight_map: tensor \"a\"", "plain name" } },
-		{ IN("'a':''"), -EINVAL, { "weight_map: tensor \"a\"", "plain name" } },
+		  { "weight_map: tensor \"a\"", "plain file name" } },
+		{ IN("'a':'/etc/passwd'"), -EINVAL, { "weight_map: tensor \"a\"", "plain file name" } },
+		{ IN("'a':'..'"), -EINVAL, { "weight_map: tensor \"a\"", "plain file name" } },
+		{ IN("'a':''"), -EINVAL, { "weight_map: tensor \"a\"", "plain file name" } },
 		{ IN("'a':7"), -EINVAL, { "weight_map: tensor \"a\"", "an integer" } },
 		{ IN("'a':'none.safetensors'"), -EIO, { "none.safetensors", "No such file" } },
 		{ IN("'a':'short.safetensors'"), -EINVAL, { "short.safetensors", "has 3" } },
@@ -278,7 +278,7 @@ static void sharded(struct cairn_test *t)
 		}
 		cairn_safetensors_close(st);
 	}
-	/* a single file comes before the index; and can be named itself */
+	/* A single file takes precedence over the index, and a shard can be opened by its own name. */
 	write_shard(t, "model.safetensors", "only");
 	EXPECT(t,
 	       !cairn_safetensors_open(cairn_tmpdir(t), &st) && cairn_safetensors_find(st, "only"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * kv_model_engine - carrying out plans, and looking hard at them
+ * kv_model_engine - executes plans and checks everything they read
  */
 #include "serving/scheduler/kv_model_engine.h"
 
@@ -40,7 +40,7 @@ int model_stops(const struct model_request *r, int32_t index, int32_t place)
 	return h % 8 ? 0 : h % 64 ? 1 : 2;
 }
 
-/* Keys and values at a place, as they depend on everything before it. */
+/* Digest of keys and values at a place; it depends on every token before the place, as KV does. */
 static uint64_t keys_at(const struct model_request *r, const struct model_answer *a, int32_t place)
 {
 	uint64_t h = r->salt + 1;
@@ -59,7 +59,7 @@ static int carry_out_move(struct model_engine *e, const struct cairn_move *m)
 	int32_t slots = on_disk ? e->opt.disk_pages : m->kind == CAIRN_MOVE_COPY ? pages : e->opt.host_pages;
 
 	if (m->page < 0 || m->page >= pages || m->to < 0 || m->to >= slots)
-		return model_wrong(e, "a move to nowhere", m->page, m->to);
+		return model_wrong(e, "a move is out of range", m->page, m->to);
 	switch (m->kind) {
 	case CAIRN_MOVE_COPY:
 		memmove(e->device[m->to], e->device[m->page], bytes);
@@ -79,7 +79,7 @@ static int carry_out_move(struct model_engine *e, const struct cairn_move *m)
 	}
 }
 
-/* A request's first row: nobody who came before it and still waits may have been overtaken too often. */
+/* Called for a request's first row: no earlier request that still waits may exceed its overtaking limit. */
 static int first_row(struct model_engine *e, struct model_request *r)
 {
 	r->rowed = 1;
@@ -133,7 +133,7 @@ static int carry_out_item(struct model_engine *e, const struct cairn_step_plan *
 		return model_wrong(e, "rows without pages, their end", end, n * e->opt.page_size);
 	for (int32_t i = 0; i < item->first; i++) {
 		if (e->device[pages[i / e->opt.page_size]][i % e->opt.page_size] != keys_at(r, a, i))
-			return model_wrong(e, "attention reads something else at", i, item->first);
+			return model_wrong(e, "attention reads wrong KV at", i, item->first);
 	}
 	for (int32_t i = item->first; i < end; i++)
 		e->device[pages[i / e->opt.page_size]][i % e->opt.page_size] = keys_at(r, a, i);
@@ -142,7 +142,7 @@ static int carry_out_item(struct model_engine *e, const struct cairn_step_plan *
 	if (item->draw < 0)
 		return 0;
 	if (item->draw != f->num_draws || a->drawn >= r->max_new)
-		return model_wrong(e, "a draw too many", item->draw, f->num_draws);
+		return model_wrong(e, "one draw too many", item->draw, f->num_draws);
 	f->draws[f->num_draws].id = r->id;
 	f->draws[f->num_draws].index = item->index;
 	f->draws[f->num_draws++].token =
@@ -160,11 +160,11 @@ static int check_plan(struct model_engine *e, const struct cairn_step_plan *p)
 		for (int32_t k = 0; k < i; k++) {
 			if (p->items[i].request == p->items[k].request &&
 			    p->items[i].index == p->items[k].index)
-				return model_wrong(e, "a sequence twice in a plan", i, k);
+				return model_wrong(e, "a sequence occurs twice in a plan", i, k);
 		}
 	}
 	if (rows != p->num_rows || rows > e->opt.dense_rows || p->num_items > e->opt.max_seqs)
-		return model_wrong(e, "rows of a plan", rows, e->opt.dense_rows);
+		return model_wrong(e, "number of rows in a plan", rows, e->opt.dense_rows);
 	for (int i = 0; i < MODEL_REQUESTS; i++) {
 		struct model_request *r = &e->requests[i];
 
@@ -250,13 +250,13 @@ int model_report(struct model_engine *e)
 		struct model_request *r = want[i] < 0 ? NULL : model_find(e, f.draws[i].id);
 
 		if (r && r->answers[f.draws[i].index].told != want[i])
-			return model_wrong(e, "a token was not told of", r->answers[f.draws[i].index].told,
+			return model_wrong(e, "a token was not reported", r->answers[f.draws[i].index].told,
 					   want[i]);
 	}
 	return 0;
 }
 
-/* Ends an answer; the request when it was the last. */
+/* Ends an answer; with the last answer, the request. */
 static void end_answer(struct model_engine *e, struct model_request *r, struct model_answer *a, int said)
 {
 	a->live = 0;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kv_model_engine - an engine of arrays, which carries out the plans of a scheduler and distrusts them
+ * kv_model_engine - an engine of plain arrays that executes the plans of a scheduler and checks them
  *
- * Its memory holds, where keys and values would lie, a digest of the salt and all tokens up to that place.
- * Before it carries out a row it looks at everything that the row's attention would read: a page that was
- * lost, not copied, not brought back, given to two, or that belongs to another tenant is seen at once. Its
+ * In place of keys and values its memory holds a digest of the salt and of all tokens up to that place.
+ * Before it executes a row it checks everything that the row's attention would read: a page that was lost,
+ * not copied, not loaded back, allocated twice or that belongs to another tenant is detected at once. Its
  * model draws tokens by a hash of request, answer and place.
  */
 #ifndef CAIRN_KV_MODEL_ENGINE_H
@@ -25,7 +25,7 @@ enum {
 
 struct model_answer {
 	int live, held;
-	int32_t drawn, told;		/* tokens drawn in plans carried out; told of in events */
+	int32_t drawn, told;		/* tokens drawn in executed plans; tokens reported in events */
 	int32_t gen[MODEL_LEN];
 	int in_flight;
 };
@@ -56,7 +56,7 @@ struct model_engine {
 	int num_flights;
 	uint64_t next_order;
 	int64_t now;
-	/* the last answer that ended by itself: what a conversation goes on from */
+	/* The last answer that ended normally; the next turn of a conversation continues it. */
 	int32_t said[MODEL_LEN], num_said;
 	uint32_t said_salt;
 	char *why;
@@ -66,11 +66,11 @@ struct model_engine {
 int model_wrong(struct model_engine *e, const char *what, int64_t got, int64_t want);
 struct model_request *model_find(struct model_engine *e, uint64_t id);
 int model_stops(const struct model_request *r, int32_t index, int32_t place);
-/* Forms the next plan and carries it out. *rows: of it. -EBUSY as the scheduler says; -1: something is
- * wrong. */
+/* Forms the next plan and executes it. *rows: its number of rows. Returns 0, -EBUSY from
+ * the scheduler, or -1 if a check failed. */
 int model_plan(struct model_engine *e, int32_t *rows);
 int model_report(struct model_engine *e);
-/* Reads the events; each must be due. */
+/* Reads the events and checks each. Returns -1 if one is wrong. */
 int model_events(struct model_engine *e);
 
 #endif

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * kv_model_scheduler - the scheduler against an engine of arrays
+ * kv_model_scheduler - checks the scheduler with an engine of plain arrays
  *
- * Requests come with prompts over two letters, so that they share much; conversations go on; answers end by
- * themselves, by length, by cancel, by deadline. Every plan is carried out and looked at (kv_model_engine.h).
- * In the end everything runs to its end, and nothing may be left behind. Operation 0 of a list chooses the
- * scheduler's options.
+ * Prompts use two different tokens, so that they share many prefixes; conversations are continued;
+ * answers end normally, by length, by cancel and by deadline. Every plan is executed and checked
+ * (kv_model_engine.h). Finally everything runs to its end, and nothing may be left over. Operation 0 of
+ * a list chooses the scheduler's options.
  */
 #include <stdio.h>
 #include <string.h>
@@ -42,7 +42,7 @@ static const char *const sched_ops[NUM_SCHED_OPS] = {
 	"cancel",
 	"fork a beam",
 	"stop an answer",
-	"hold a beam, or let it go on",
+	"hold or resume a beam",
 	"fetched",
 	"time passes",
 };
@@ -119,7 +119,7 @@ static int fetched(struct model_engine *e)
 	return 0;
 }
 
-/* Beam search: another answer that goes on from one, with another last token. */
+/* Beam search: forks another answer from one and replaces its last token. */
 static int fork_beam(struct model_engine *e, struct model_request *r, int32_t index)
 {
 	struct model_answer *a = &r->answers[index], *c;
@@ -155,7 +155,7 @@ static int hold(struct model_engine *e, struct model_request *r, int32_t index, 
 	return ret ? model_wrong(e, "hold", ret, 0) : 0;
 }
 
-/* Of several answers before they are forked there is but the first, and it stands for all. */
+/* Returns whether r may still be one unforked sequence that stands for all its answers. */
 static int may_be_unforked(const struct model_request *r)
 {
 	for (int32_t k = 0; k < r->num_answers; k++) {
@@ -178,7 +178,7 @@ static int cancel(struct model_engine *e, struct model_request *r, int32_t index
 		return -1;
 	r = model_find(e, id);
 	if (r && (index < 0 || r->answers[index].live))
-		return model_wrong(e, "cancelled, and goes on", (int64_t)id, index);
+		return model_wrong(e, "cancelled, but still live", (int64_t)id, index);
 	return 0;
 }
 
@@ -221,7 +221,7 @@ static int sched_op(struct model_engine *e, const struct kv_op *op)
 	}
 }
 
-/* Until nobody runs or waits; time stands still, so that nothing ends but by being done. */
+/* Runs until no request runs or waits. The time does not advance, so that no deadline passes. */
 static int run_dry(struct model_engine *e)
 {
 	struct cairn_scheduler_stats st;
@@ -244,7 +244,7 @@ static int run_dry(struct model_engine *e)
 		if (!st.num_running && !st.num_waiting && !e->num_flights)
 			break;
 	}
-	if (step(e, &rows))		/* the moves of the last to end */
+	if (step(e, &rows))		/* moves left by the last sequence to end */
 		return -1;
 	cairn_scheduler_stats(e->s, &st);
 	if (st.num_running || st.num_waiting)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The scheduler, armed: requests and plans. */
+/* kv_mutants_scheduler - requests and plans of the scheduler, armed */
 #include "serving/kv/kv_mutants.h"
 
 #include "serving/scheduler/scheduler.c"

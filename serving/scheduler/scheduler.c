@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * scheduler - requests coming, going, and being told about
+ * scheduler - admits, preempts and retires requests, and reports what happened to them
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,8 @@ static int check_options(struct cairn_scheduler_options *o)
 		return cairn_error(EINVAL, "scheduler: max_seqs: %d, dense_rows: %d: not 1 <= max_seqs <= "
 				   "dense_rows <= %d", o->max_seqs, o->dense_rows, 1 << 20);
 	if (o->page_size < 1 || o->num_pages < 1 || o->page_size > 1 << 16 || o->num_pages > 1 << 28)
-		return cairn_error(EINVAL, "scheduler: %d pages of %d tokens", o->num_pages, o->page_size);
+		return cairn_error(EINVAL, "scheduler: %d pages of %d tokens are out of range",
+				   o->num_pages, o->page_size);
 	if (o->host_pages < 0 || o->disk_pages < 0 || (o->disk_pages && !o->host_pages))
 		return cairn_error(EINVAL,
 				   "scheduler: host_pages: %d, disk_pages: %d: a disk tier needs a host tier",
@@ -87,7 +88,8 @@ int cairn_scheduler_create(struct cairn_scheduler **out, const struct cairn_sche
 		cairn_error(ENOMEM, "scheduler: no memory for %d sequences", s->opt.max_seqs);
 		goto out_destroy;
 	}
-	/* the host's sequences: those that run, those that have been set back, and two for moving things */
+	/* The host pool needs a handle per running sequence, one per
+	 * preempted sequence and two for transfers. */
 	ret = create_tier(&s->device, &s->opt, s->opt.num_pages, s->opt.max_seqs + 1);
 	if (!ret)
 		ret = create_tier(&s->host, &s->opt, s->opt.host_pages, 2 * s->opt.max_seqs + 2);
@@ -154,7 +156,7 @@ int sched_younger(const struct sched_seq *a, const struct sched_seq *b)
 	return a->req->arrival != b->req->arrival ? a->req->arrival > b->req->arrival : a->index > b->index;
 }
 
-/* Into the queue, which is in order of arrival. */
+/* Inserts q into the queue, which is sorted by arrival. */
 void sched_enqueue(struct cairn_scheduler *s, struct sched_seq *q)
 {
 	struct sched_seq *after = s->queue_end;
@@ -240,7 +242,7 @@ const struct cairn_sched_event *cairn_scheduler_events(struct cairn_scheduler *s
 	return s->events;
 }
 
-/* The end of a sequence, wherever it is; answers that would have been forked from it end with it. */
+/* Retires a sequence, running or waiting. Answers that would have been forked from it end with it. */
 int sched_finish(struct cairn_scheduler *s, struct sched_seq *q, int what, int32_t token)
 {
 	struct sched_request *r = q->req;
@@ -249,10 +251,10 @@ int sched_finish(struct cairn_scheduler *s, struct sched_seq *q, int what, int32
 
 	for (int32_t i = 0; !ret && i < r->unforked; i++)
 		ret = add_event(s, r->id, r->next_index + i, what, token);
-	/* a beam that is given up is no answer */
+	/* a discarded beam says nothing about the length of an answer */
 	if ((what == CAIRN_SCHED_STOP || what == CAIRN_SCHED_LENGTH) && !r->lockstep)
 		sched_expect(s, q);
-	for (int i = 0; i < 2; i++) {	/* what is in flight for it will be dropped */
+	for (int i = 0; i < 2; i++) {	/* tokens still in flight for it are dropped */
 		if (q->draw[i] >= 0)
 			s->plans[i].draws[q->draw[i]].seq = NULL;
 	}
@@ -262,7 +264,7 @@ int sched_finish(struct cairn_scheduler *s, struct sched_seq *q, int what, int32
 	bad = q->is_bad ? q->node : CAIRN_PREFIX_NONE;
 	if (!FAULT(CANCEL_LEAK) || what != CAIRN_SCHED_CANCELLED)
 		sched_unpin(s, q);
-	/* its prompt, unless it is a part of what others have there */
+	/* Removes its prompt from the tree, except the part that other sequences share. */
 	if (bad != CAIRN_PREFIX_NONE)
 		cairn_prefix_tree_remove(s->device.tree, bad);
 	if (q->is_waiting) {
@@ -306,7 +308,7 @@ static int check_request(struct cairn_scheduler *s, const struct cairn_scheduler
 		return cairn_error(EINVAL, "prompt: %d tokens and max_new_tokens %d together exceed the "
 				   "context of %lld", r->num_prompt, r->max_new_tokens, (long long)room);
 	if (find_seq(s, r->id, -1))
-		return cairn_error(EINVAL, "request %llu is there already", (unsigned long long)r->id);
+		return cairn_error(EINVAL, "request %llu already exists", (unsigned long long)r->id);
 	if (s->num_queued >= s->opt.max_queued)
 		return cairn_error(EAGAIN, "the queue is full: %d requests", s->num_queued);
 	if (s->opt.max_queued_tokens && s->queued_tokens + r->num_prompt > s->opt.max_queued_tokens)
@@ -385,7 +387,7 @@ int cairn_scheduler_stop(struct cairn_scheduler *s, uint64_t request, int32_t in
 	return sched_finish(s, q, CAIRN_SCHED_STOP, -1);
 }
 
-/* A second sequence with the same tokens, running beside the first. */
+/* Creates a second running sequence with the same tokens; its pages are shared copy-on-write. */
 int sched_fork(struct cairn_scheduler *s, struct sched_seq *q, struct sched_seq **child)
 {
 	struct sched_seq *c = make_seq(q->req);
@@ -410,7 +412,8 @@ int sched_fork(struct cairn_scheduler *s, struct sched_seq *q, struct sched_seq 
 	return 0;
 }
 
-/* Of one that has given way: it has no pages, nor will the second one find more than the tree has. */
+/* Forks a preempted sequence. It holds no pages, so the copy can only
+ * reuse what the prefix tree still has. */
 static int fork_waiting(struct cairn_scheduler *s, struct sched_seq *q, struct sched_seq **child)
 {
 	struct sched_seq *c = make_seq(q->req);
@@ -478,7 +481,8 @@ int cairn_scheduler_fetched(struct cairn_scheduler *s, uint64_t request)
 	struct sched_seq *q = find_seq(s, request, -1);
 
 	if (!q || q->is_fetching != 1)
-		return cairn_error(ENOENT, "request %llu waits for nothing", (unsigned long long)request);
+		return cairn_error(ENOENT, "request %llu does not wait for the disk",
+				   (unsigned long long)request);
 	q->is_fetching = 2;
 	return 0;
 }
@@ -490,12 +494,12 @@ int cairn_scheduler_report(struct cairn_scheduler *s, const int32_t *tokens, con
 	int ret = 0;
 
 	if (!s->unreported || s->failed)
-		return cairn_error(EINVAL, "scheduler: no plan is to be reported");
+		return cairn_error(EINVAL, "scheduler: there is no plan to report");
 	s->unreported--;
 	for (int32_t i = 0; !ret && i < b->plan.num_draws; i++) {
 		struct sched_seq *q = b->draws[i].seq;
 
-		if (!q) {	/* drawn after the end */
+		if (!q) {	/* drawn after the sequence had ended */
 			s->stats.dropped_draws++;
 			if (FAULT(LATE_TOKEN_KEPT))
 				ret = add_event(s, b->draws[i].request, b->draws[i].index, CAIRN_SCHED_TOKEN,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Claims that scheduling alone can answer for: AT-14, NF-9 and NF-11, and what the prediction is good for.
- * All of it is bookkeeping over length traces (kv_lengths_test.h): tokens and pages are counted, nothing is
- * timed.
+ * scheduler_claims_test - claims that depend on scheduling alone (AT-14, NF-9, NF-11), and memory prediction
+ *
+ * All of them are counted in tokens and pages over length traces (kv_lengths_test.h); nothing is timed.
  */
 #include "conformance/harness.h"
 
@@ -10,7 +10,7 @@
 #include "serving/scheduler/scheduler_sim_test.h"
 
 static struct sim sim;
-static int is_measure;	/* rows for `cairn bench` are wanted */
+static int is_measure;	/* write rows for `cairn bench` */
 
 static struct cairn_scheduler_options base(void)
 {
@@ -20,7 +20,7 @@ static struct cairn_scheduler_options base(void)
 	};
 }
 
-/* NF-11: an end is seen a step late, and one token is computed for nothing: how many of all? */
+/* NF-11: an end is noticed one step late, which wastes one token; counts how many of all tokens that is. */
 static void late_ends_waste_little(struct cairn_test *t)
 {
 	struct cairn_scheduler_options opt = base();
@@ -38,7 +38,7 @@ static void late_ends_waste_little(struct cairn_test *t)
 		sim_run(t, &sim, 20000);
 		cairn_scheduler_stats(sim.s, &st);
 		cairn_note(t, "%s%s: %lld draws, %lld dropped: %.2f%% (answers of %.0f tokens)",
-			   ahead ? "NF-11: " : "", ahead ? "one step ahead" : "in step", (long long)st.draws,
+			   ahead ? "NF-11: " : "", ahead ? "one step ahead" : "in turn", (long long)st.draws,
 			   (long long)st.dropped_draws, 100.0 * (double)st.dropped_draws / (double)st.draws,
 			   (double)(st.draws - st.dropped_draws) / sim.num_requests);
 		if (is_measure && ahead)
@@ -54,7 +54,7 @@ static void late_ends_waste_little(struct cairn_test *t)
 	}
 }
 
-/* AT-14: questions about 24 documents come in any order; memory holds a few of the documents. */
+/* AT-14: questions about 24 documents arrive in random order; memory holds only some of the documents. */
 static void longest_prefix_first_hits_more(struct cairn_test *t)
 {
 	enum { DOCUMENTS = 24, QUESTIONS = 20, DOCUMENT = 640, QUESTION = 32 };
@@ -64,7 +64,7 @@ static void longest_prefix_first_hits_more(struct cairn_test *t)
 	double rate[ARRAY_SIZE(passes)];
 	struct cairn_scheduler_stats st;
 
-	opt.num_pages = 400;		/* ten documents */
+	opt.num_pages = 400;		/* room for ten documents */
 	opt.max_seqs = 16;
 	opt.window = 512;
 	for (int32_t d = 0; d < DOCUMENTS; d++) {
@@ -92,8 +92,8 @@ static void longest_prefix_first_hits_more(struct cairn_test *t)
 		rate[k] = (double)st.hit_tokens / (double)st.prompt_tokens;
 		cairn_note(
 			t,
-			"AT-14: overtaken by %d at most: %.1f%% of prompt tokens found, %d steps (the last "
-			"first token in step %d)",
+			"AT-14: overtaken by at most %d: %.1f%% of prompt tokens found, %d steps; the "
+			"last request had its first token in step %d",
 			passes[k], 100 * rate[k], sim.num_steps, longest_wait);
 		EXPECT(t, sim.num_ended == sim.num_requests);
 		sim_destroy(t, &sim);
@@ -108,7 +108,7 @@ static void longest_prefix_first_hits_more(struct cairn_test *t)
 	EXPECT(t, rate[3] > rate[0] + 0.1 && rate[2] > rate[0] && rate[1] >= rate[0]);
 }
 
-/* NF-9: 40 conversations of five turns, round and round; the device holds a few, the host all of them. */
+/* NF-9: 40 conversations of five turns, in rotation; the device holds a few of them, the host all. */
 static void offload_saves_recomputation(struct cairn_test *t)
 {
 	enum { CHATS = 40, TURNS = 5 };
@@ -154,7 +154,7 @@ static void offload_saves_recomputation(struct cairn_test *t)
 		EXPECT(t, sim.num_ended == sim.num_requests);
 		computed[tiers] = (double)(st.prompt_tokens - st.hit_tokens - st.loaded_tokens);
 		cairn_note(t,
-			   "host %d, disk %d pages: %lld prompt tokens, %lld found, %lld brought back, %.0f "
+			   "host %d, disk %d pages: %lld prompt tokens, %lld found, %lld loaded, %.0f "
 			   "computed; moves: %lld "
 			   "offload, %lld in, %lld spill, %lld fetch",
 			   opt.host_pages, opt.disk_pages, (long long)st.prompt_tokens,
@@ -178,9 +178,8 @@ static void offload_saves_recomputation(struct cairn_test *t)
 }
 
 /*
- * What admission by predicted memory is good for: as many run at once as memory holds, and few are set
- * back. The other way, which cairn_engine has, is to be sure of room for the longest answer that a request
- * may give.
+ * Checks the benefit of admission by predicted memory: far more sequences run at once than if each were sure
+ * of room for its longest possible answer (as in cairn_engine), and few are preempted.
  */
 static void prediction_fills_memory(struct cairn_test *t)
 {
@@ -189,7 +188,7 @@ static void prediction_fills_memory(struct cairn_test *t)
 	double running, sure;
 
 	opt.num_pages = 1500;
-	opt.expected_new = 100;		/* wrong at first; it learns */
+	opt.expected_new = 100;		/* wrong at first; the scheduler learns the mean */
 	if (!sim_create(t, &sim, &opt, 500))
 		return;
 	for (int32_t i = 0; i < sim.num_requests; i++) {
@@ -201,9 +200,8 @@ static void prediction_fills_memory(struct cairn_test *t)
 	running = (double)st.decode_rows / (double)st.plans;
 	sure = (double)opt.num_pages * opt.page_size / opt.max_context;
 	cairn_note(t,
-		   "%d pages: %.1f decode at once (room for the longest answer: %.1f), %lld of %lld "
-		   "admissions were set "
-		   "back",
+		   "%d pages: %.1f decode at once (with room for the longest answer: %.1f), %lld of %lld "
+		   "admitted requests were preempted",
 		   opt.num_pages, running, sure, (long long)(st.swapped + st.recomputed),
 		   (long long)st.admitted);
 	EXPECT(t, sim.num_ended == sim.num_requests);
@@ -211,8 +209,7 @@ static void prediction_fills_memory(struct cairn_test *t)
 	sim_destroy(t, &sim);
 }
 
-/* Requests in, answers out, prompts and answers mixed: as long as somebody waits every step has the same
- * rows. */
+/* Prompts and answers of mixed lengths: as long as requests wait, every step has dense_rows rows. */
 static void batch_is_constant(struct cairn_test *t)
 {
 	struct cairn_scheduler_options opt = base();
@@ -227,13 +224,13 @@ static void batch_is_constant(struct cairn_test *t)
 		EXPECT(t, sim_submit(&sim, i) == 0);
 	}
 	sim_run(t, &sim, 20000);
-	cairn_note(t, "%lld of %lld steps with somebody waiting had %d rows", (long long)sim.full_steps,
+	cairn_note(t, "%lld of %lld steps with waiting requests had %d rows", (long long)sim.full_steps,
 		   (long long)sim.busy_steps, opt.dense_rows);
 	EXPECT(t, sim.busy_steps > 500 && sim.full_steps == sim.busy_steps);
 	sim_destroy(t, &sim);
 }
 
-/* AT-14, NF-9 and NF-11 as rows. */
+/* Writes AT-14, NF-9 and NF-11 as rows for `cairn bench`. */
 static void claims(struct cairn_test *t)
 {
 	is_measure = 1;

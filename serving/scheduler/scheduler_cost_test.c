@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * scheduler_cost - what a plan costs the processor: rows of `cairn bench`
+ * scheduler_cost - host time of a plan, as rows of `cairn bench`
  *
- *   decode_256	256 sequences decode, one step ahead; nobody waits
- *   dense_256	256 sequences, 512 rows: as answers end, prompts that share a prefix of 512 are admitted; 300
- * wait keep_256	the same with KV going to the host
+ *   decode_256	256 sequences decode, one step ahead; no request waits
+ *   dense_256	256 sequences, 512 rows; as answers end, prompts that share a prefix of 512 tokens are
+ *			admitted; 300 wait
+ *   keep_256	as dense_256, with KV copied to the host tier
  *
- * A step's cost is that of the report (tokens in, ends, the tree) and of the plan. It has to hide behind
- * the step before, and to stay under 100 us at the median for the device never to wait.
+ * The cost of a step is that of the report (tokens, ends, prefix tree) plus that of the plan. It must hide
+ * behind the previous pass: its median must stay below 100 us so that the device never waits.
  */
 #include "conformance/harness.h"
 

@@ -7,20 +7,20 @@
  *                  ^                 |
  *                  +----- preempt ---+
  *
- * Of a sequence with the tokens t[0 .. num_known) and in_flight more that are drawn but not reported, [0,
- * computed) have their keys and values in the pool, or will have when the plans formed so far are done. To
- * compute the rest is all that running means: a prompt is a long rest, a decoding sequence has a rest of
- * one.
+ * A sequence has the known tokens t[0 .. num_known) and in_flight more that are drawn but not
+ * reported. The keys and values of tokens [0 .. computed) are in the pool, or will be when the plans
+ * formed so far are done. Running only means computing the rest: a prompt has a long rest, a
+ * decoding sequence a rest of one token.
  *
- * Invariants, between calls (cairn_scheduler_verify() checks each):
- *   1. A sequence is in the queue (then it has no handle in the pool) or in running[] (then its handle has
- *      `computed` tokens), once. Both are in order of arrival. num_queued, queued_tokens, num_preempted,
- *      promised_seqs are the sums.
- *   2. computed <= num_known + in_flight; answers never exceed max_new, those in flight included;
- *      in_flight <= number of plans that are not reported.
- *   3. num_running + promised_seqs <= max_seqs: an admitted request finds places for all its answers.
+ * Invariants between calls (cairn_scheduler_verify() checks each):
+ *   1. A sequence is exactly once either in the queue (then it has no handle in the pool) or in running[]
+ *      (then its handle has `computed` tokens). Both are in order of arrival. num_queued, queued_tokens,
+ *      num_preempted and promised_seqs are sums over the sequences.
+ *   2. computed <= num_known + in_flight; an answer never exceeds max_new tokens, those in flight included;
+ *      in_flight <= number of unreported plans.
+ *   3. num_running + promised_seqs <= max_seqs: an admitted request has room for all its answers.
  *   4. passed <= max_passes.
- *   5. The trees' pins are those of the sequences. Pools and trees hold their own invariants.
+ *   5. The pins of the trees are those of the sequences. Pools and trees keep their own invariants.
  */
 #ifndef CAIRN_SCHEDULER_IMPL_H
 #define CAIRN_SCHEDULER_IMPL_H
@@ -33,29 +33,34 @@
 
 struct sched_request {
 	uint64_t id;
-	int64_t arrival, deadline_ns;
+	int64_t arrival, deadline_ns;	/* arrival: 0, 1, 2, ... in order of submission */
 	struct cairn_cache_salt salt;
 	int32_t num_prompt, max_new;
-	int32_t unforked;		/* answers that still share the first one's prompt */
-	int32_t num_live, next_index;
+	int32_t unforked;		/* answers not forked yet: they share the prompt's sequence */
+	int32_t num_live, next_index;	/* sequences in existence; index of the next one */
 	int keep, lockstep;
 };
 
 struct sched_seq {
 	struct sched_request *req;
-	struct sched_seq *prev, *next;	/* in the queue */
-	int32_t index;
+	struct sched_seq *prev, *next;	/* neighbours in the queue */
+	int32_t index;			/* number of the answer */
+	/*
+	 * is_waiting: in the queue; was_running: has been preempted at least once; is_cached: its prompt is
+	 * in the device's tree; is_fetching: 1: waits for the disk, 2: has been fetched or need not be;
+	 * is_held: cairn_scheduler_hold(); is_bad: its KV must not be kept
+	 */
 	int is_waiting, was_running, is_cached, is_fetching, is_held, is_bad;
-	int32_t num_known, in_flight, computed;
-	int32_t kv, shadow;		/* handles in the device's and the host's pool; NOWHERE */
-	int32_t adopted;		/* pages that it found: not its own */
-	int32_t node, host_node;	/* pinned; CAIRN_PREFIX_NONE */
-	int32_t passed;
-	int32_t peeked;			/* length of its prefix in the tree, when that had this version: */
+	int32_t num_known, in_flight, computed;		/* tokens; see the top of this file */
+	int32_t kv, shadow;		/* handles in the device's and the host's pool; NOWHERE: none */
+	int32_t adopted;		/* leading pages found in the tree, not its own */
+	int32_t node, host_node;	/* pinned nodes; CAIRN_PREFIX_NONE: none */
+	int32_t passed;			/* how often later requests have overtaken it */
+	int32_t peeked;			/* length of its prefix in the tree when the tree had this version: */
 	uint64_t peeked_version;
 	uint64_t planned;		/* number of the last plan that has rows of it */
-	uint64_t put_off;		/* of the last plan in which it waited for another's prompt */
-	int32_t draw[2]; /* its draw in the plans of even and odd number, while not reported; -1 */
+	uint64_t put_off;		/* number of the last plan that held it back for another's prompt */
+	int32_t draw[2]; /* its draw in the unreported plans of even and odd number; -1: none */
 	int32_t tokens[];		/* [num_prompt + max_new] */
 };
 
@@ -64,6 +69,7 @@ struct tier {
 	struct cairn_prefix_tree *tree;	/* NULL: nothing is kept */
 };
 
+/* A plan and its arrays; draws: the sequence of each draw, NULL once that has ended. */
 struct plan_buffer {
 	struct cairn_step_plan plan;
 	struct cairn_step_item *items;
@@ -78,31 +84,32 @@ struct move_list {
 	int32_t num, room;
 };
 
-/* What one sequence will need: for the prediction. */
+/* The memory that one sequence is expected to need. */
 struct demand {
-	int32_t left;			/* tokens that it is expected still to give */
-	int32_t own;			/* tokens that it has, or has to compute, in pages of its own */
+	int32_t left;			/* tokens it is expected still to generate */
+	int32_t own;			/* tokens in pages of its own, computed or still to compute */
 };
 
 struct cairn_scheduler {
 	struct cairn_scheduler_options opt;
 	struct tier device, host, disk;
 	struct sched_seq *queue, *queue_end;
-	struct sched_seq **running;
-	int32_t num_running, promised_seqs;
-	int32_t num_waiting, num_queued, num_preempted;
+	struct sched_seq **running;	/* [num_running], in order of arrival */
+	int32_t num_running, promised_seqs;	/* promised: answers of running ones, not forked yet */
+	int32_t num_waiting, num_queued, num_preempted;	/* all in the queue; never started; preempted */
+	/* prompt tokens of the num_queued; arrival of the next request; lower bound of all deadlines */
 	int64_t queued_tokens, next_arrival, next_deadline;
-	uint64_t plan_number;		/* of the last plan formed; the first is 1 */
-	int32_t unreported;
-	struct plan_buffer plans[2];
-	struct move_list before, after;	/* of the next plan */
-	struct demand *demands;		/* [max_seqs + 1], by left, descending */
+	uint64_t plan_number;		/* number of the last plan formed; the first is 1 */
+	int32_t unreported;		/* plans formed and not reported */
+	struct plan_buffer plans[2];	/* by parity of their number */
+	struct move_list before, after;	/* moves of the next plan */
+	struct demand *demands;		/* [2 * max_seqs + 2], sorted by left, descending */
 	int32_t num_demands;
-	int32_t *path_tokens, *path_pages;
+	int32_t *path_tokens, *path_pages;	/* scratch: [max_context + 1], twice that */
 	struct cairn_sched_event *events;
 	int32_t num_events, events_room;
-	int events_read, failed;
-	double expected_new;
+	int events_read, failed;	/* all events have been read; a call has failed for good */
+	double expected_new;		/* current mean of an answer's tokens */
 	struct cairn_scheduler_stats stats;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * scheduler_memory - who gets pages, who gives way, and how much will be needed
+ * scheduler_memory - allocates pages, preempts sequences and predicts the memory needed
  */
 #include <stdlib.h>
 #include <string.h>
@@ -23,8 +23,9 @@ int sched_move(struct cairn_scheduler *s, struct move_list *list, int kind, int3
 	return 0;
 }
 
-/* The youngest running sequence behind q that has no rows in the plan being formed. Else one that is held: it
- * gives nothing until others have got on, and q may be one of these, set back time and again for its sake. */
+/* Chooses the youngest running sequence behind q that has no rows in the plan being formed, else a held
+ * one. A held sequence makes no progress until the others have, and q may be one of those: without
+ * preempting the held one, q could be preempted again and again for its sake. */
 static struct sched_seq *choose_victim(struct cairn_scheduler *s, const struct sched_seq *q)
 {
 	for (int32_t i = s->num_running - 1; i >= 0 && sched_younger(s->running[i], q); i--) {
@@ -39,10 +40,10 @@ static struct sched_seq *choose_victim(struct cairn_scheduler *s, const struct s
 }
 
 /*
- * Makes a sequence len tokens long. Memory that is short is taken from the tree first, then from younger
- * sequences, then from those that are held. One that runs alone may at last give up the tree's hold on what
- * it has found there: it is then the only owner, and need not copy its last page. So the oldest always gets
- * on: it can have the whole pool. -ENOSPC: all of this is not enough.
+ * Makes a sequence len tokens long. Missing pages are taken from the tree first, then from younger sequences,
+ * then from held ones. A sequence that runs alone may finally drop its pin on the prefix it found: it is then
+ * the only owner and need not copy its last page. So the oldest sequence always makes progress: it can have
+ * the whole pool. -ENOSPC: all of this is not enough.
  */
 int sched_grow(struct cairn_scheduler *s, struct sched_seq *q, int64_t len, int may_preempt)
 {
@@ -74,7 +75,7 @@ int sched_grow(struct cairn_scheduler *s, struct sched_seq *q, int64_t len, int 
 	return ret;
 }
 
-/* Back into the queue, its pages given away. */
+/* Preempts q: moves it back to the queue and releases its pages. */
 int sched_preempt(struct cairn_scheduler *s, struct sched_seq *q)
 {
 	int64_t ps = s->opt.page_size, pages = (q->computed + ps - 1) / ps, out = pages;
@@ -102,8 +103,8 @@ int sched_preempt(struct cairn_scheduler *s, struct sched_seq *q)
 	return 0;
 }
 
-/* How many tokens an answer will have beyond its first `given`: the mean's rest, and where that is past,
- * still a quarter of it: long answers go on for long. */
+/* Returns how many tokens an answer is expected to have beyond its first `given`: the mean less `given`,
+ * but at least a quarter of the mean, because long answers tend to go on for long. */
 static int32_t expect_left(const struct cairn_scheduler *s, int32_t given, int32_t max_new)
 {
 	double left = s->expected_new - given;
@@ -129,7 +130,7 @@ static void add_demand(struct cairn_scheduler *s, int32_t left, int32_t own)
 	s->demands[at] = (struct demand){ left, own };
 }
 
-/* What q and the answers that are to be forked from it will need beyond `found` tokens that they share. */
+/* Adds the demand of q and of the answers to be forked from it, beyond the `found` tokens that they share. */
 static void add_demands(struct cairn_scheduler *s, const struct sched_seq *q, int32_t found)
 {
 	int32_t len = q->num_known + q->in_flight, given = len - q->req->num_prompt;
@@ -139,7 +140,7 @@ static void add_demands(struct cairn_scheduler *s, const struct sched_seq *q, in
 		add_demand(s, expect_left(s, 0, q->req->max_new), 0);
 }
 
-/* Of the running sequences, once for each plan in which somebody might be admitted. */
+/* Collects the demands of the running sequences; once for each plan that may admit requests. */
 void sched_forecast(struct cairn_scheduler *s)
 {
 	s->num_demands = 0;
@@ -148,14 +149,14 @@ void sched_forecast(struct cairn_scheduler *s)
 }
 
 /*
- * Will the running sequences and q, of which `found` tokens are in the tree, fit at the worst moment?
+ * Returns whether the running sequences and q, of which `found` tokens are in the tree, fit at the peak.
  *
- * Memory is the fullest when some sequence is about to end. Let those that last longest come first: when
- * number k ends, those before it have grown by as much as it has, and those behind it are gone:
+ * Memory is fullest when some sequence is about to end. Sort the sequences by remaining tokens, the longest
+ * first: when sequence k ends, those before it have grown by as much as it has, and those behind it are gone:
  *	max over k of sum(own[0 .. k]) + (k + 1) * left[k]
- * and a page less a token for each, that need not be full; but no more than the pages that each of them has
- * at its own end. Pages that are shared (not anybody's own) count once, as they are now. If so, q counts
- * among them from now on.
+ * plus a page less one token for each, since its last page may be partly filled; but no more than the pages
+ * that each of them has at its own end. Shared pages (owned by no single sequence) count once, as they are
+ * now. If q fits, its demand stays in the list.
  */
 int sched_fits(struct cairn_scheduler *s, const struct sched_seq *q, int32_t found)
 {
@@ -184,7 +185,7 @@ int sched_fits(struct cairn_scheduler *s, const struct sched_seq *q, int32_t fou
 			peak = then;
 	}
 	fits = (shared > 0 ? shared : 0) * ps + peak <= (int64_t)s->opt.num_pages * ps;
-	if (!fits)		/* q's part is taken out again */
+	if (!fits)		/* take q's demand out again */
 		sched_forecast(s);
 	return fits;
 }

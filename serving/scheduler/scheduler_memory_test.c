@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The scheduler when memory is short: giving way, coming back, admission by what is expected; time running
- * out, beams.
+ * scheduler_memory_test - the scheduler when memory is short
+ *
+ * Preemption and resumption, admission by predicted memory, deadlines, and beams.
  */
 #include "conformance/harness.h"
 
@@ -11,9 +12,9 @@
 static struct sim sim;
 
 /*
- * Two sequences that grow beyond what was expected: the younger gives way. By the rule in scheduler.h it is
- * swapped when its pages are cheap to move, computed again when its tokens are cheap, and comes back either
- * way.
+ * Two sequences grow beyond the prediction: the younger is preempted. By the rule in
+ * scheduler.h it is swapped when its pages are cheap to move and recomputed when its
+ * tokens are cheap, and it resumes either way.
  */
 static void the_younger_gives_way(struct cairn_test *t)
 {
@@ -26,7 +27,7 @@ static void the_younger_gives_way(struct cairn_test *t)
 		o.max_context = 48;
 		o.host_pages = 16;
 		o.recompute_ns = 10;
-		o.swap_ns = swap ? 15 : 25;	/* 2 moves of a page against its 4 tokens: even at 20 */
+		o.swap_ns = swap ? 15 : 25;	/* 2 moves of a page against its 4 tokens: equal at 20 */
 		if (!sim_create(t, &sim, &o, 2))
 			return;
 		for (int32_t i = 0; i < 2; i++) {
@@ -50,7 +51,7 @@ static void the_younger_gives_way(struct cairn_test *t)
 	}
 }
 
-/* Three that outgrow the pool: when the first wants a page, the last gives way, not the second. */
+/* Three sequences outgrow the pool: when the first needs a page, the last is preempted, not the second. */
 static void the_youngest_is_first(struct cairn_test *t)
 {
 	struct cairn_scheduler_options o = sim_small();
@@ -78,7 +79,7 @@ static void the_youngest_is_first(struct cairn_test *t)
 	sim_destroy(t, &sim);
 }
 
-/* What is expected of an answer is a mean over about 32 of those that ended by themselves. */
+/* The expected length of an answer is a running mean over about 32 answers that ended normally. */
 static void answers_tell(struct cairn_test *t)
 {
 	static const int32_t lengths[] = { 20, 1, 9 };
@@ -94,7 +95,7 @@ static void answers_tell(struct cairn_test *t)
 		if (i < 3) {
 			sim_run(t, &sim, 100);
 			want += (lengths[i] - want) / 32;
-		} else {		/* of one that is cancelled nothing is known */
+		} else {		/* a cancelled answer does not count */
 			sim_step(t, &sim);
 			EXPECT(t, cairn_scheduler_cancel(sim.s, 3) == 0);
 		}
@@ -105,12 +106,12 @@ static void answers_tell(struct cairn_test *t)
 }
 
 /*
- * Answers of 10 tokens are expected. With prompts of 8 and 12, and 3 places lost in each one's last page, the
- * worst is when both have grown by 10: 8 + 12 + 6 + 20 = 46 places; one less for each token that the first
- * has given, or has in flight, when the second is looked at. But to hold 18 and 22 tokens they need 11 pages
- * and no more. So both begin at once; with 10 pages the second begins in the plan in which the first gives
- * its sixth token, with 9 when it has ended. The same with two pages more when the first's prompt begins
- * with two that are in the tree.
+ * Answers of 10 tokens are expected. With prompts of 8 and 12 tokens and up to 3 unused places in each last
+ * page, the peak is when both have grown by 10: 8 + 12 + 6 + 20 = 46 places, less one for each token that the
+ * first has generated or has in flight when the second is considered. But 18 and 22 tokens need at most 11
+ * pages. So with 11 pages both start at once; with 10 the second starts in the plan in which the first
+ * generates its sixth token; with 9 when the first has ended. The same holds with two pages more if the first
+ * prompt starts with two pages that are in the tree.
  */
 static void the_peak_decides(struct cairn_test *t)
 {
@@ -146,8 +147,8 @@ static void the_peak_decides(struct cairn_test *t)
 	}
 }
 
-/* Expecting four tokens of each after many short answers, it admits long ones too boldly: all end all
- * the same. */
+/* After many short answers the scheduler expects four tokens of each and admits too many long ones;
+ * all of them must still end correctly. */
 static void a_wrong_expectation_is_survived(struct cairn_test *t)
 {
 	struct cairn_scheduler_options o = sim_small();
@@ -171,7 +172,7 @@ static void a_wrong_expectation_is_survived(struct cairn_test *t)
 	}
 	sim_run(t, &sim, 50000);
 	cairn_scheduler_stats(sim.s, &st);
-	cairn_note(t, "%lld swapped, %lld computed again; 4 tokens expected, then %.0f",
+	cairn_note(t, "%lld swapped, %lld recomputed; 4 tokens expected, then %.0f",
 		   (long long)st.swapped, (long long)st.recomputed, st.expected_new);
 	EXPECT(t, sim.num_ended == 300 && st.swapped + st.recomputed > 5 && st.swapped > 0);
 	for (int32_t i = 0; i < 300; i++)
@@ -190,7 +191,7 @@ static void deadlines_are_kept(struct cairn_test *t)
 	o.max_seqs = 1;
 	if (!EXPECT(t, cairn_scheduler_create(&s, &o) == 0))
 		return;
-	for (uint64_t id = 1; id <= 3; id++) {	/* one runs, two wait; the second has time */
+	for (uint64_t id = 1; id <= 3; id++) {	/* one runs, two wait; only request 2 has a later deadline */
 		struct cairn_scheduler_request r = {
 			.id = id, .prompt = tokens, .num_prompt = 4, .max_new_tokens = 9,
 			.deadline_ns = id == 2 ? 1000 : 100,
@@ -209,7 +210,7 @@ static void deadlines_are_kept(struct cairn_test *t)
 	cairn_scheduler_destroy(s);
 }
 
-/* Two beams by hand: fork, another last token, give one up. They share all pages but the last. */
+/* Drives two beams by hand: fork, replace the last token, discard one. They share all pages but the last. */
 static void beams_are_forked(struct cairn_test *t)
 {
 	struct cairn_scheduler_options o = sim_small();
@@ -225,7 +226,8 @@ static void beams_are_forked(struct cairn_test *t)
 	r.prompt = tokens;
 	EXPECT(t, cairn_scheduler_submit(s, &r) == 0 && cairn_scheduler_plan(s, 0, &p) == 0);
 	EXPECT(t, cairn_scheduler_fork(s, 1, 0, &child) == -EINVAL);	/* its token is in flight */
-	EXPECT(t, cairn_scheduler_plan(s, 0, &p) == 0 && p->num_items == 0);	/* and it waits for it */
+	/* the sequence waits for it */
+	EXPECT(t, cairn_scheduler_plan(s, 0, &p) == 0 && p->num_items == 0);
 	EXPECT(t, cairn_scheduler_report(s, tokens, NULL) == 0);
 	EXPECT(t, cairn_scheduler_fork(s, 1, 0, &child) == 0 && child == 1);
 	EXPECT(t, cairn_scheduler_set_last(s, 1, 1, 42) == 0);
@@ -238,7 +240,7 @@ static void beams_are_forked(struct cairn_test *t)
 			  cairn_scheduler_fork(s, 1, 1, &child) == 0);
 	EXPECT(t, child == 2 && cairn_scheduler_verify(s) == 0);
 	cairn_scheduler_stats(s, &st);
-	EXPECT(t, st.expected_new == o.expected_new);	/* a beam that is given up is no answer */
+	EXPECT(t, st.expected_new == o.expected_new);	/* a discarded beam is no answer */
 	EXPECT(t, cairn_scheduler_set_last(s, 2, 0, 1) == -ENOENT);
 	EXPECT(t, cairn_scheduler_cancel(s, 1) == 0 && cairn_scheduler_verify(s) == 0);
 	cairn_scheduler_destroy(s);

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * scheduler_plan - forming a plan
+ * scheduler_plan - forms a plan
  *
  *   1. Requests whose deadline has passed end.
- *   2. Each decoding sequence gets its row, in order of arrival. One that finds no page, with no younger
- *      one to take from, is set back itself.
- *   3. Prompts that have been begun, and sequences that were set back, get rows until the step is full.
- *   4. Waiting requests are admitted, and get rows, until the step is full, unless somebody has just been set
- *      back for want of memory. One that begins as a prompt does which is being computed waits for that.
- *   5. Prompts that are now computed go into the tree; pages that are full, to the host.
+ *   2. Each decoding sequence gets its row, in order of arrival. A sequence that finds neither a page nor a
+ *      younger sequence to preempt is preempted itself.
+ *   3. Prompts already started, and resumed sequences, get rows until the step is full.
+ *   4. Waiting requests are admitted and get rows until the step is full, unless this plan has preempted a
+ *      sequence. A request that shares its prefix with a prompt being computed is held back.
+ *   5. Prompts that are now computed are inserted into the tree; full pages are copied to the host.
  *
- * Each prompt whose answers are several is computed but for its last token, and then forked: every answer
- * computes that one row by itself, and draws its first token from it.
+ * A prompt with several answers is computed except for its last token and then forked: each answer computes
+ * that one row for itself and draws its first token from it.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "serving/scheduler/scheduler_impl.h"
 
-#define MOST_PUT_OFF	8		/* candidates whose prompts are compared with those being computed */
+#define MOST_PUT_OFF	8		/* maximum requests held back per plan for a prompt being computed */
 
 static int expire(struct cairn_scheduler *s, int64_t now)
 {
@@ -45,7 +45,7 @@ static int expire(struct cairn_scheduler *s, int64_t now)
 	return 0;
 }
 
-/* How many rows a sequence could give now. */
+/* Returns how many rows a sequence could run now. */
 static int32_t rest(const struct sched_seq *q)
 {
 	int32_t len = q->num_known + q->in_flight;
@@ -61,7 +61,7 @@ static int is_decoding(const struct sched_seq *q)
 	       q->num_known + q->in_flight - q->computed == 1;
 }
 
-/* Rows that q has grown for. */
+/* Adds rows of q to the plan; its page list is already long enough. */
 static int put_rows(struct plan_buffer *b, struct sched_seq *q, int32_t num_rows)
 {
 	struct cairn_step_plan *p = &b->plan;
@@ -75,10 +75,10 @@ static int put_rows(struct plan_buffer *b, struct sched_seq *q, int32_t num_rows
 	for (int32_t k = 0; k < num_rows; k++) {
 		int32_t at = q->computed + k;
 
-		if (at >= q->num_known) {	/* drawn by the plan before, and nobody knows it yet */
+		if (at >= q->num_known) {	/* drawn by the previous plan, not reported yet */
 			item->follows = q->draw[!parity];
 			if (item->follows < 0)
-				return cairn_error(EIO, "scheduler: token %d of a sequence is drawn nowhere",
+				return cairn_error(EIO, "scheduler: no plan draws token %d of a sequence",
 						   at);
 		}
 		b->ids[p->num_rows++] = at < q->num_known ? q->tokens[at] : -1;
@@ -96,7 +96,7 @@ static int put_rows(struct plan_buffer *b, struct sched_seq *q, int32_t num_rows
 	return 0;
 }
 
-/* Where q is that was at i: held ones before it may have given way. */
+/* Returns q's index in running[]; it was i, but held sequences before it may have been preempted. */
 static int32_t place_of(const struct cairn_scheduler *s, const struct sched_seq *q, int32_t i)
 {
 	while (i >= s->num_running || s->running[i] != q)
@@ -126,8 +126,7 @@ static int decodes(struct cairn_scheduler *s, struct plan_buffer *b)
 	return 0;
 }
 
-/* Rows of a sequence that has more of them to give than one: as many as are left in the step and find
- * pages. */
+/* Gives a sequence with more than one row left as many rows as the step and the free pages allow. */
 static int advance(struct cairn_scheduler *s, struct plan_buffer *b, struct sched_seq *q, int32_t room,
 		   int may_preempt)
 {
@@ -141,7 +140,8 @@ static int advance(struct cairn_scheduler *s, struct plan_buffer *b, struct sche
 		q->req->unforked--;
 		s->promised_seqs--;
 		sched_insert_running(s, child);
-		s->promised_seqs -= child->req->unforked;	/* they are q's, and counted there */
+		/* sched_insert_running() has counted q's promise again */
+		s->promised_seqs -= child->req->unforked;
 	}
 	rows = rest(q) < room ? rest(q) : room;
 	if (s->opt.max_chunk && rows > s->opt.max_chunk)
@@ -181,7 +181,7 @@ static int32_t peek(struct cairn_scheduler *s, struct sched_seq *q)
 	return q->peeked;
 }
 
-/* The one that may be admitted next; *found: how much of it the tree has. NULL: nobody now. */
+/* Returns the request to admit next, or NULL; *found: how many of its tokens the tree has. */
 static struct sched_seq *pick(struct cairn_scheduler *s, int32_t *found)
 {
 	struct sched_seq *q = s->queue, *best = NULL;
@@ -199,7 +199,7 @@ static struct sched_seq *pick(struct cairn_scheduler *s, int32_t *found)
 		if (q->is_fetching != 1 && q->put_off != s->plan_number + 1 &&
 		    (!best || peek(s, q) > peek(s, best)))
 			best = q;
-		/* the head has been overtaken as often as any: when it has had enough, it is its turn */
+		/* the head of the queue was overtaken max_passes times: nothing may overtake it again */
 		if (q == s->queue && q->passed >= s->opt.max_passes && !FAULT(STARVATION))
 			break;
 	}
@@ -208,8 +208,9 @@ static struct sched_seq *pick(struct cairn_scheduler *s, int32_t *found)
 	return best;
 }
 
-/* Is a prompt being computed that will leave a page more of q in the tree than is there? Of a burst of equal
- * prompts only the first one is computed. Who has been overtaken often enough does not wait. */
+/* Returns whether a running prompt will leave at least one page more of q's prefix in the tree
+ * than is there now. So of a burst of equal prompts only the first is computed. A request
+ * overtaken max_passes times does not wait. */
 static int awaits_another(const struct cairn_scheduler *s, const struct sched_seq *q, int32_t found)
 {
 	if (!s->device.tree || q->was_running || q->passed >= s->opt.max_passes)
@@ -245,7 +246,7 @@ static int admit(struct cairn_scheduler *s, struct sched_seq *q)
 	return sched_place(s, q);
 }
 
-static int admissions(struct cairn_scheduler *s, struct plan_buffer *b, int32_t max_rows, int64_t set_back)
+static int admissions(struct cairn_scheduler *s, struct plan_buffer *b, int32_t max_rows, int64_t preempted)
 {
 	struct sched_seq *q;
 	int32_t found = 0, put_off = 0;
@@ -253,7 +254,7 @@ static int admissions(struct cairn_scheduler *s, struct plan_buffer *b, int32_t 
 
 	if (!s->queue || b->plan.num_rows >= max_rows ||
 	    s->num_running + s->promised_seqs >= s->opt.max_seqs ||
-	    set_back != s->stats.swapped + s->stats.recomputed)
+	    preempted != s->stats.swapped + s->stats.recomputed)
 		return 0;
 	sched_forecast(s);
 	while (b->plan.num_rows < max_rows && (q = s->queue ? pick(s, &found) : NULL)) {
@@ -261,7 +262,7 @@ static int admissions(struct cairn_scheduler *s, struct plan_buffer *b, int32_t 
 		if (ret < 0)
 			return ret;
 		if (ret)
-			continue;	/* it waits for the disk; somebody else may go */
+			continue;	/* it waits for the disk; another request may be admitted */
 		if (awaits_another(s, q, found)) {
 			q->put_off = b->plan.number;
 			if (++put_off < MOST_PUT_OFF)
@@ -273,7 +274,7 @@ static int admissions(struct cairn_scheduler *s, struct plan_buffer *b, int32_t 
 		if (s->num_running && !sched_fits(s, q, found)) {
 			if (q == s->queue || q->was_running)
 				return 0;
-			q = s->queue;	/* the one whose turn it is may be smaller */
+			q = s->queue;	/* the head of the queue may be smaller */
 			found = peek(s, q);
 			if (q->is_fetching == 1 || q->put_off == b->plan.number || !sched_fits(s, q, found))
 				return 0;
@@ -281,21 +282,23 @@ static int admissions(struct cairn_scheduler *s, struct plan_buffer *b, int32_t 
 				return 0;
 		}
 		CAIRN_TRY(admit(s, q));
-		if (s->num_running == 1)	/* nobody has asked whether it fits: it counts for the next */
+		/* admitted without sched_fits(): its demand is not counted yet */
+		if (s->num_running == 1)
 			sched_forecast(s);
 		CAIRN_TRY(advance(s, b, q, max_rows - b->plan.num_rows, 0));
 		if (q->planned == b->plan.number)
 			continue;
-		if (s->num_running > 1)	/* it was expected to fit, and does not: not now, then */
+		if (s->num_running > 1)	/* the prediction said it fits, but it does not: later */
 			CAIRN_TRY(sched_preempt(s, q));
 		return 0;
 	}
-	/* the other answers of the last one that was admitted */
+	/* rows for the other answers of the request admitted last */
 	return prompts(s, b, max_rows);
 }
 
-/* Those that run are all held for the sake of one that has given way, and finds no room: they give way. */
-static int make_way(struct cairn_scheduler *s)
+/* If a preempted sequence could run but finds no room because every
+ * running one is held, preempts a held one. */
+static int preempt_held(struct cairn_scheduler *s)
 {
 	int waits = 0;
 
@@ -333,14 +336,14 @@ static int gather_moves(struct cairn_scheduler *s, struct plan_buffer *b)
 static int form(struct cairn_scheduler *s, struct plan_buffer *b, int64_t now)
 {
 	int32_t max_rows = s->opt.dense_rows + FAULT(OVER_COMMIT);
-	int64_t set_back = s->stats.swapped + s->stats.recomputed;
+	int64_t preempted = s->stats.swapped + s->stats.recomputed;
 
 	CAIRN_TRY(expire(s, now));
 	CAIRN_TRY(decodes(s, b));
 	CAIRN_TRY(prompts(s, b, max_rows));
-	CAIRN_TRY(admissions(s, b, max_rows, set_back));
+	CAIRN_TRY(admissions(s, b, max_rows, preempted));
 	if (!b->plan.num_items && !s->unreported)
-		CAIRN_TRY(make_way(s));
+		CAIRN_TRY(preempt_held(s));
 	for (int32_t i = 0; i < s->num_running; i++) {
 		struct sched_seq *q = s->running[i];
 
@@ -361,7 +364,7 @@ int cairn_scheduler_plan(struct cairn_scheduler *s, int64_t now_ns, const struct
 	if (s->failed)
 		return cairn_error(EINVAL, "scheduler: an earlier call has failed");
 	if (s->unreported > s->opt.ahead)
-		return cairn_error(EBUSY, "scheduler: plan %llu is to be reported first",
+		return cairn_error(EBUSY, "scheduler: plan %llu must be reported first",
 				   (unsigned long long)(s->plan_number - (uint64_t)s->unreported + 1));
 	*p = (struct cairn_step_plan){ .number = s->plan_number + 1 };
 	s->failed = 1;
@@ -370,7 +373,7 @@ int cairn_scheduler_plan(struct cairn_scheduler *s, int64_t now_ns, const struct
 	p->items = b->items;
 	p->ids = b->ids;
 	p->moves = b->moves;
-	if (p->num_items) {		/* a plan without rows leaves no trace: its number comes again */
+	if (p->num_items) {		/* a plan without rows changes nothing: its number is used again */
 		s->plan_number++;
 		s->unreported++;
 		s->stats.plans++;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The scheduler where prompts share prefixes: waiting one's turn, computing a prompt once, conversations that
- * come back from the host or the disk.
+ * scheduler_prefix_test - the scheduler where prompts share prefixes
+ *
+ * Bounded overtaking, computing a shared prompt once, and conversations
+ * loaded back from the host or the disk.
  */
 #include "conformance/harness.h"
 
@@ -9,8 +11,8 @@
 
 static struct sim sim;
 
-/* A stream of requests that share a prefix, and one that shares nothing: it is overtaken three times, no
- * more. */
+/* A stream of requests shares a prefix; one request shares nothing with them
+ * and is overtaken exactly three times. */
 static void nobody_waits_for_ever(struct cairn_test *t)
 {
 	struct cairn_scheduler_options o = sim_small();
@@ -37,7 +39,7 @@ static void nobody_waits_for_ever(struct cairn_test *t)
 	sim_destroy(t, &sim);
 }
 
-/* Twelve requests with one long prompt, at once: it is computed once. */
+/* Twelve requests with one long prompt arrive at once: the prompt is computed once. */
 static void a_burst_shares_its_prompt(struct cairn_test *t)
 {
 	struct cairn_scheduler_options o = sim_small();
@@ -62,8 +64,7 @@ static void a_burst_shares_its_prompt(struct cairn_test *t)
 	sim_destroy(t, &sim);
 }
 
-/* A conversation goes on after the device has forgotten it: its pages come back, in slots that lie side
- * by side. */
+/* A conversation continues after the device has evicted it: its pages are loaded back from adjacent slots. */
 static void a_conversation_comes_back(struct cairn_test *t)
 {
 	for (int disk = 0; disk < 2; disk++) {
@@ -92,7 +93,7 @@ static void a_conversation_comes_back(struct cairn_test *t)
 		       offloads == 5 * 10); /* each page as it is filled; the last three tokens fill none */
 		EXPECT(t, sim_submit(&sim, 5) == 0);
 		if (disk) {
-			/* no row before it is there: the step would wait for the disk */
+			/* no rows before the fetch is done: the step would wait for the disk */
 			EXPECT(t, cairn_scheduler_plan(sim.s, 0, &p) == 0 && p->num_items == 0);
 			EXPECT(t, sim_moves(p, CAIRN_MOVE_FETCH) == 10);
 			EXPECT(t, cairn_scheduler_fetched(sim.s, 5) == 0);
@@ -103,8 +104,8 @@ static void a_conversation_comes_back(struct cairn_test *t)
 		for (int32_t i = 0; p && i < p->num_moves;
 		     i += cairn_move_run(p->moves + i, p->num_moves - i))
 			runs += p->moves[i].kind == CAIRN_MOVE_IN;
-		cairn_note(t, "%s: 10 pages come back in %lld contiguous pieces",
-			   disk ? "by way of the disk" : "from the host", (long long)runs);
+		cairn_note(t, "%s: 10 pages are loaded in %lld contiguous pieces",
+			   disk ? "from the disk" : "from the host", (long long)runs);
 		EXPECT(t, disk || runs == 1);
 		sim_run(t, &sim, 100);
 		cairn_scheduler_stats(sim.s, &st);
@@ -113,7 +114,7 @@ static void a_conversation_comes_back(struct cairn_test *t)
 	}
 }
 
-/* A prefix that was found on the device leaves for the host in portions, none longer than a step's rows. */
+/* A prefix found on the device is offloaded to the host in portions no longer than the rows of a step. */
 static void offload_in_portions(struct cairn_test *t)
 {
 	struct cairn_scheduler_options o = sim_small();
@@ -136,7 +137,7 @@ static void offload_in_portions(struct cairn_test *t)
 		total += num;
 		most = num > most ? num : most;
 	}
-	EXPECT(t, total == 13 && most == 5);	/* 16 rows fill 4 pages, and end one that was begun */
+	EXPECT(t, total == 13 && most == 5);	/* 16 rows fill 4 pages and complete one */
 	sim_run(t, &sim, 100);
 	sim_destroy(t, &sim);
 }

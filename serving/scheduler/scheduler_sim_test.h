@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scheduler_sim_test - a device that takes a step for every plan, for tests that look at many requests
+ * scheduler_sim_test - simulates a device that runs one step per plan, for tests with many requests
  *
- * What tokens are drawn, and when an answer ends, is known beforehand: answer k of request i is i * 131 +
- * k, and it stops after `answer` tokens. KV is not simulated here; kv_model_engine.h does that.
+ * The tokens drawn and the ends of answers are fixed beforehand: token k of the answer to request i is i *
+ * 131 + k, and the answer stops after `answer` tokens. KV is not simulated here; kv_model_engine.h does that.
  */
 #ifndef CAIRN_SCHEDULER_SIM_TEST_H
 #define CAIRN_SCHEDULER_SIM_TEST_H
@@ -32,7 +32,8 @@ struct sim {
 	int32_t num_requests, num_steps, num_ended;
 	struct sim_flight flights[2];
 	int num_flights;
-	int64_t full_steps, busy_steps;	/* steps with somebody waiting; those of them with dense_rows rows */
+	/* full: steps of dense_rows rows among the busy ones, which have waiting requests */
+	int64_t full_steps, busy_steps;
 	int64_t plan_ns, report_ns;	/* of the last step */
 };
 
@@ -98,7 +99,8 @@ static inline void sim_report(struct cairn_test *t, struct sim *sim)
 	sim->num_flights--;
 }
 
-/* One step: report what is due, plan. The plan; NULL: there was nothing to do. */
+/* Runs one step: reports the plan that is due, then plans. Returns the
+ * plan, or NULL if there was nothing to do. */
 static inline const struct cairn_step_plan *sim_step(struct cairn_test *t, struct sim *sim)
 {
 	const struct cairn_step_plan *p = NULL;
@@ -134,7 +136,7 @@ static inline const struct cairn_step_plan *sim_step(struct cairn_test *t, struc
 	return p;
 }
 
-/* Steps until all that were submitted have ended; at most so many. */
+/* Runs steps until all submitted requests have ended; at most most_steps. */
 static inline void sim_run(struct cairn_test *t, struct sim *sim, int32_t most_steps)
 {
 	struct cairn_scheduler_stats st;
@@ -145,7 +147,7 @@ static inline void sim_run(struct cairn_test *t, struct sim *sim, int32_t most_s
 		if (!st.num_running && !st.num_waiting && !sim->num_flights)
 			return;
 	}
-	EXPECT(t, !"it ends in time");
+	EXPECT(t, !"all requests end within most_steps");
 }
 
 static inline int sim_create(struct cairn_test *t, struct sim *sim, const struct cairn_scheduler_options *opt,
@@ -158,7 +160,7 @@ static inline int sim_create(struct cairn_test *t, struct sim *sim, const struct
 	return EXPECT(t, sim->requests) && EXPECT(t, cairn_scheduler_create(&sim->s, opt) == 0);
 }
 
-/* Little of everything; no tree */
+/* Small limits everywhere and no prefix tree. */
 static inline struct cairn_scheduler_options sim_small(void)
 {
 	return (struct cairn_scheduler_options) {
@@ -183,7 +185,7 @@ static inline int64_t sim_moves(const struct cairn_step_plan *p, int kind)
 	return num;
 }
 
-/* Request i: a prompt of its own, unless the caller makes one. */
+/* Prepares request i with a random prompt, which the caller may overwrite. */
 static inline void sim_prompt(struct cairn_test *t, struct sim *sim, int32_t i, int32_t num_prompt,
 			      int32_t answer)
 {
@@ -207,6 +209,6 @@ static inline void sim_destroy(struct cairn_test *t, struct sim *sim)
 	free(sim->requests);
 }
 
-void scheduler_plan_cost(struct cairn_test *t);	/* the measure: scheduler_cost_test.c */
+void scheduler_plan_cost(struct cairn_test *t);	/* the measurement: scheduler_cost_test.c */
 
 #endif

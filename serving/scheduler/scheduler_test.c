@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* scheduler_test - the rows, draws and moves of plans, one request phase at a time */
 #include "conformance/harness.h"
 
 #include "serving/scheduler/scheduler_sim_test.h"
@@ -18,7 +19,7 @@ static struct cairn_scheduler_options small(void)
 	};
 }
 
-/* prompt: a letter a token */
+/* prompt: one token per letter */
 static int submit(struct cairn_scheduler *s, uint64_t id, const char *prompt, int32_t max_new,
 		  int32_t num_seqs)
 {
@@ -40,7 +41,7 @@ static struct cairn_scheduler *create(struct cairn_test *t, const struct cairn_s
 	return s;
 }
 
-/* Reports the last plan's draws, all of them token 7, if it has rows; then the next plan. */
+/* Reports the draws of the last plan, all of them token 7, if report is set; then forms the next plan. */
 static const struct cairn_step_plan *next(struct cairn_test *t, struct cairn_scheduler *s, int report)
 {
 	static const int32_t tokens[64] = { 7, 7, 7, 7, 7, 7, 7, 7 };
@@ -87,14 +88,14 @@ static void requests_are_checked(struct cairn_test *t)
 	EXPECT_CONTAINS(t, cairn_last_error(), "prompt: is empty");
 	EXPECT(t, submit(s, 1, "a", 0, 1) == -EINVAL && submit(s, 1, "a", 1, 5) == -EINVAL &&
 			  submit(s, 1, "a", 1, -1) == -EINVAL);
-	EXPECT(t, submit(s, 1, "abcd", 29, 1) == -EINVAL);	/* 33 tokens, the pool has 32 */
+	EXPECT(t, submit(s, 1, "abcd", 29, 1) == -EINVAL);	/* 33 tokens, but the pool has 32 */
 	EXPECT_CONTAINS(t, cairn_last_error(), "exceed the context of 32");
 	EXPECT(t, submit(s, 1, "abcdefgh", 24, 1) == 0 && submit(s, 1, "a", 1, 1) == -EINVAL);
-	EXPECT_CONTAINS(t, cairn_last_error(), "request 1 is there already");
-	EXPECT(t, submit(s, 2, "abcde", 1, 1) == -EAGAIN);	/* 13 tokens in the queue */
+	EXPECT_CONTAINS(t, cairn_last_error(), "request 1 already exists");
+	EXPECT(t, submit(s, 2, "abcde", 1, 1) == -EAGAIN);	/* the queue would hold 13 tokens */
 	EXPECT(t,
 	       submit(s, 2, "a", 1, 1) == 0 && submit(s, 3, "a", 1, 1) == 0 && submit(s, 4, "a", 1, 1) == 0);
-	EXPECT(t, submit(s, 5, "a", 1, 1) == -EAGAIN);		/* four requests */
+	EXPECT(t, submit(s, 5, "a", 1, 1) == -EAGAIN);		/* the queue holds four requests */
 	EXPECT_CONTAINS(t, cairn_last_error(), "the queue is full: 4 requests");
 	EXPECT(t, cairn_scheduler_cancel(s, 9) == -ENOENT && cairn_scheduler_stop(s, 1, 1) == -ENOENT);
 	EXPECT(t,
@@ -103,7 +104,8 @@ static void requests_are_checked(struct cairn_test *t)
 	cairn_scheduler_destroy(s);
 }
 
-/* Two prompts of 11 and 9 tokens in steps of 8 rows: cut between any two tokens, decodes before them. */
+/* Two prompts of 11 and 9 tokens in steps of 8 rows: they are cut
+ * between any two tokens, after the decodes. */
 static void prompts_fill_the_step(struct cairn_test *t)
 {
 	struct cairn_scheduler_options o = small();
@@ -124,7 +126,7 @@ static void prompts_fill_the_step(struct cairn_test *t)
 	cairn_scheduler_destroy(s);
 }
 
-/* Where attention takes prompts row by row, each sequence gives one row a step. */
+/* Where attention takes one query row per request (max_chunk 1), each sequence runs one row a step. */
 static void chunks_are_limited(struct cairn_test *t)
 {
 	struct cairn_scheduler_options o = small();
@@ -142,8 +144,8 @@ static void chunks_are_limited(struct cairn_test *t)
 	cairn_scheduler_destroy(s);
 }
 
-/* A plan ahead names the draw that makes its token; a second one ahead is refused; the last answer is
- * not overrun. */
+/* A plan ahead names the draw that makes its token; a second plan ahead is
+ * refused; max_new_tokens is not exceeded. */
 static void one_step_ahead(struct cairn_test *t)
 {
 	struct cairn_scheduler_options o = small();
@@ -166,13 +168,13 @@ static void one_step_ahead(struct cairn_test *t)
 	p = next(t, s, 1);
 	EXPECT(t, item_is(p, 0, 1, 4, 1, 1) && p->items[0].follows == 0);
 	p = next(t, s, 1);
-	EXPECT(t, p->num_items == 0);			/* three tokens are drawn */
+	EXPECT(t, p->num_items == 0);			/* all three tokens are drawn */
 	EXPECT(t, cairn_scheduler_report(s, &token, &stop) == 0);
 	ev = cairn_scheduler_events(s, &num);
 	EXPECT(t, num == 3 && ev[0].what == CAIRN_SCHED_TOKEN && ev[2].what == CAIRN_SCHED_STOP &&
 			  ev[2].token == 7);
 
-	/* an end that is seen late: the row in flight is dropped, and its page is free again */
+	/* An end noticed late: the row in flight is dropped and its page is free again. */
 	EXPECT(t, submit(s, 2, "xyz", 9, 1) == 0);
 	next(t, s, 0);
 	next(t, s, 0);
@@ -185,8 +187,8 @@ static void one_step_ahead(struct cairn_test *t)
 	cairn_scheduler_destroy(s);
 }
 
-/* Three answers: the prompt is computed once, but for its last token, and the page it ends in is copied
- * twice. */
+/* Three answers: the prompt except its last token is computed once,
+ * and the page it ends in is copied twice. */
 static void answers_share_the_prompt(struct cairn_test *t)
 {
 	struct cairn_scheduler_options o = small();
@@ -211,7 +213,7 @@ static void answers_share_the_prompt(struct cairn_test *t)
 	EXPECT(t, num == 3 && ev[0].what == CAIRN_SCHED_CANCELLED &&
 			  ev[0].index + ev[1].index + ev[2].index == 3);
 
-	/* and cancelled before it was forked: three ends all the same */
+	/* A request cancelled before it was forked still reports three ends. */
 	EXPECT(t, submit(s, 2, "ABCDEFGHIJKL", 2, 3) == 0);
 	next(t, s, 1);
 	EXPECT(t, cairn_scheduler_cancel(s, 2) == 0);
@@ -220,7 +222,7 @@ static void answers_share_the_prompt(struct cairn_test *t)
 	cairn_scheduler_destroy(s);
 }
 
-/* A prompt that is there whole: one row, on a copy of the page that others read. */
+/* The whole prompt is in the tree: one row is computed, on a copy of the shared last page. */
 static void full_hit_computes_one_row(struct cairn_test *t)
 {
 	struct cairn_scheduler_options o = small();
@@ -236,13 +238,14 @@ static void full_hit_computes_one_row(struct cairn_test *t)
 	EXPECT(t, p->num_moves == 1 && p->moves[0].kind == CAIRN_MOVE_COPY);
 	cairn_scheduler_stats(s, &st);
 	EXPECT(t, st.hit_tokens == 7 && st.prompt_tokens == 16);
-	EXPECT(t, submit(s, 3, "abcdefgX", 1, 1) == 0);		/* parts from it in the second page */
+	EXPECT(t, submit(s, 3, "abcdefgX", 1, 1) == 0);		/* differs from it in the second page */
 	p = next(t, s, 1);
 	EXPECT(t, item_is(p, 0, 3, 4, 4, 1) && p->num_moves == 0);
 	cairn_scheduler_destroy(s);
 }
 
-/* Queue, prompt, decoding, in flight: whatever a request is at, the next plan knows nothing of it. */
+/* Cancels in the queue, in the prompt, while decoding and in flight:
+ * the next plan has no row of the request. */
 static void cancel_in_every_phase(struct cairn_test *t)
 {
 	struct cairn_scheduler_options o = small();

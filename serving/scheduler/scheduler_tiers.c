@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * scheduler_tiers - keys and values that are kept: in the tree, in host memory, on disk
+ * scheduler_tiers - keeps keys and values in the prefix tree, in host memory and on disk
  *
- * Each tier is a pool and a tree over it, in the same terms: a page of the host's pool is a slot of host
- * memory for one page of the device, all its layers in one piece. What a sequence has in the host tier is a
- * sequence of the host's pool, its shadow. It is a prefix of what the device holds, or held before the
- * sequence was set back; sequences share slots as they share pages. When the sequence ends the shadow goes
- * into the host's tree.
+ * Each tier is a pool with a prefix tree over it, in the same units: a page of the host's pool is a slot of
+ * host memory that holds one device page, all layers in one piece. What a sequence has in the host tier is a
+ * sequence of the host's pool, its shadow. The shadow is a prefix of what the device holds, or held before
+ * the sequence was preempted; sequences share slots as they share pages. When the sequence ends, its shadow
+ * is inserted into the host's tree.
  *
  *   device --- OUT, OFFLOAD ---> host --- SPILL, when the host's tree evicts ---> disk
  *          <------- IN --------       <------------------ FETCH ----------------
  */
 #include "serving/scheduler/scheduler_impl.h"
 
-/* Whole pages alone are shared between shadows, so that no slot ever has to be copied for a write. */
+/* Rounds len down to whole pages. Shadows share whole pages only, so that
+ * no slot must be copied before a write. */
 static int64_t whole(const struct cairn_scheduler *s, int64_t len)
 {
 	return len - len % s->opt.page_size;
@@ -43,7 +44,7 @@ static int put_in(struct tier *tier, const struct sched_seq *q, int64_t len, int
 	return cairn_prefix_tree_insert(tier->tree, q->req->salt, q->tokens, len, pages, node);
 }
 
-/* A leaf of the host's tree to disk, as far as it is not there. That the disk is full is no error. */
+/* Spills a leaf of the host's tree to disk, except what is there already. A full disk is no error. */
 static int spill(struct cairn_scheduler *s, int32_t leaf)
 {
 	int32_t *slots = s->path_pages, *places = slots + s->opt.max_context + 1, seq, node, n;
@@ -73,7 +74,7 @@ static int spill(struct cairn_scheduler *s, int32_t leaf)
 	return ret == -ENOSPC ? 0 : ret;
 }
 
-/* Makes a sequence of the host's pool len tokens long; its tree gives way. */
+/* Makes a sequence of the host's pool len tokens long, evicting from the host's tree if needed. */
 static int grow_host(struct cairn_scheduler *s, int32_t seq, int64_t len)
 {
 	int ret;
@@ -90,7 +91,8 @@ static int grow_host(struct cairn_scheduler *s, int32_t seq, int64_t len)
 	return ret;
 }
 
-/* Opens a shadow, with what the host's tree has of the sequence's first len tokens. -ENOSPC: no handle. */
+/* Opens a shadow with what the host's tree has of the sequence's
+ * first len tokens. -ENOSPC: no free handle. */
 static int open_shadow(struct cairn_scheduler *s, struct sched_seq *q, int64_t len)
 {
 	int32_t node;
@@ -103,8 +105,8 @@ static int open_shadow(struct cairn_scheduler *s, struct sched_seq *q, int64_t l
 	return cairn_kv_pool_adopt(s->host.pool, q->shadow, s->path_pages, whole(s, found));
 }
 
-/* Brings the shadow up to len tokens of the device's. -ENOSPC: the host is full; the shadow stays as it
- * was. */
+/* Extends the shadow to the first len tokens on the device. -ENOSPC: the
+ * host is full; the shadow is unchanged. */
 static int extend_shadow(struct cairn_scheduler *s, struct sched_seq *q, int64_t len, struct move_list *list,
 			 int kind)
 {
@@ -135,9 +137,9 @@ int sched_swap_out(struct cairn_scheduler *s, struct sched_seq *q, int64_t len)
 }
 
 /*
- * What this plan fills, page by page: while the step runs, each layer's part can leave as soon as it is
- * computed. Of what lies there already (a prefix that was found on the device) so much at most as one step
- * makes: the copies of a step are then about as long as those of any other.
+ * Offloads the pages that this plan fills: while the step runs, each layer's part can leave as soon as it is
+ * computed. Pages that were filled before (a prefix found on the device) are limited to what one step
+ * produces, so that the copies of a step take about as long as those of any other.
  */
 int sched_offload(struct cairn_scheduler *s, struct sched_seq *q)
 {
@@ -154,11 +156,11 @@ int sched_offload(struct cairn_scheduler *s, struct sched_seq *q)
 			ret = extend_shadow(s, q, len, FAULT(OFFLOAD_EARLY) ? &s->before : &s->after,
 					    CAIRN_MOVE_OFFLOAD);
 	}
-	return ret == -ENOSPC ? 0 : ret;	/* no room in the host: it will be tried again */
+	return ret == -ENOSPC ? 0 : ret;	/* no room in the host: retried in a later plan */
 }
 
-/* The prompt, as soon as it is computed: others may begin with it. Whole pages only: the last one is still
- * written to, and would have to be copied for that. */
+/* Inserts a prompt into the tree as soon as it is computed, so that other requests can share it. Only
+ * whole pages: the last page is still written to and would have to be copied first. */
 int sched_keep_prompt(struct cairn_scheduler *s, struct sched_seq *q)
 {
 	int32_t node;
@@ -176,7 +178,7 @@ int sched_keep_prompt(struct cairn_scheduler *s, struct sched_seq *q)
 	return 0;
 }
 
-/* A sequence that ends leaves what it has computed to the trees. */
+/* Leaves what an ending sequence has computed to the trees. */
 int sched_keep_all(struct cairn_scheduler *s, struct sched_seq *q)
 {
 	int64_t len = q->computed < q->num_known ? q->computed : q->num_known;
@@ -199,7 +201,7 @@ int sched_keep_all(struct cairn_scheduler *s, struct sched_seq *q)
 	return put_in(&s->host, q, len < q->num_known ? len : q->num_known, q->shadow, &node);
 }
 
-/* Gives a sequence that is admitted its place in the pool, with all that is known of it somewhere. */
+/* Opens an admitted sequence in the device pool, with all KV that the device or the host still has of it. */
 int sched_place(struct cairn_scheduler *s, struct sched_seq *q)
 {
 	int64_t ps = s->opt.page_size, limit = q->num_known - !FAULT(FULL_HIT), found = 0, loaded = 0;
@@ -210,7 +212,7 @@ int sched_place(struct cairn_scheduler *s, struct sched_seq *q)
 	if (s->device.tree)
 		found = cairn_prefix_tree_match(s->device.tree, q->req->salt, q->tokens, q->num_known,
 						&q->node, s->path_pages);
-	if (found > limit) /* the last token is computed even if it was found: its row gives the next one */
+	if (found > limit) /* the last token is always computed: its row gives the next token */
 		found = limit;
 	if (q->node != CAIRN_PREFIX_NONE)
 		cairn_prefix_tree_pin(s->device.tree, q->node);
@@ -222,7 +224,7 @@ int sched_place(struct cairn_scheduler *s, struct sched_seq *q)
 	if (loaded > limit)
 		loaded = limit;
 	if (loaded - found >= ps)
-		found = whole(s, found);	/* the page it ends in comes from the host */
+		found = whole(s, found);	/* the page it ends in is loaded from the host */
 	CAIRN_TRY(cairn_kv_pool_adopt(s->device.pool, q->kv, s->path_pages, found));
 	q->computed = (int32_t)found;
 	q->adopted = (int32_t)(found / ps);
@@ -237,7 +239,7 @@ int sched_place(struct cairn_scheduler *s, struct sched_seq *q)
 		loaded = cairn_kv_pool_len(s->host.pool, q->shadow);
 	}
 	ret = loaded > found ? sched_grow(s, q, loaded, 0) : -ENOSPC;
-	if (ret)		/* no pages for what the host has: it is computed again */
+	if (ret)		/* no pages for what the host has: recompute it */
 		goto out;
 	slots = cairn_kv_pool_pages(s->host.pool, q->shadow, &n);
 	pages = cairn_kv_pool_pages(s->device.pool, q->kv, &n);
@@ -255,8 +257,8 @@ out:
 }
 
 /*
- * If the disk has a page more of a prompt than host and device, has it brought to the host's tree: 1, and the
- * request waits for cairn_scheduler_fetched. Once for each request.
+ * If the disk has at least one page more of a prompt than host and device, starts to fetch it into the host's
+ * tree and returns 1; the request then waits for cairn_scheduler_fetched(). Done at most once per request.
  */
 int sched_fetch(struct cairn_scheduler *s, struct sched_seq *q, int32_t found)
 {
@@ -273,7 +275,8 @@ int sched_fetch(struct cairn_scheduler *s, struct sched_seq *q, int32_t found)
 	if (there < (here > found ? here : found) + s->opt.page_size)
 		return 0;
 	q->is_fetching = 2;
-	/* held by a sequence: what host memory spills for this may push it out of the disk's tree */
+	/* Hold the disk pages by a sequence: what host memory spills for this
+	 * may evict them from the disk's tree. */
 	CAIRN_TRY(cairn_kv_pool_open(s->disk.pool, &from));
 	cairn_prefix_tree_match(s->disk.tree, q->req->salt, q->tokens, there, &n, places);
 	ret = cairn_kv_pool_adopt(s->disk.pool, from, places, there);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * scheduler_verify - figures of the scheduler, and its invariants
+ * scheduler_verify - statistics of the scheduler, and the check of its invariants
  */
 #include "serving/scheduler/scheduler_impl.h"
 
@@ -32,8 +32,10 @@ static int verify_seq(const struct cairn_scheduler *s, const struct sched_seq *q
 			(unsigned long long)q->req->id, q->index, q->num_known, q->in_flight, q->computed);
 	for (int i = 0; i < 2; i++) {
 		if (q->draw[i] >= 0 && s->plans[i].draws[q->draw[i]].seq != q)
-			return cairn_error(EIO, "scheduler: invariant 2: request %llu: draw %d is another's",
-					   (unsigned long long)q->req->id, q->draw[i]);
+			return cairn_error(
+				EIO,
+				"scheduler: invariant 2: request %llu: draw %d belongs to another sequence",
+				(unsigned long long)q->req->id, q->draw[i]);
 	}
 	if ((q->draw[0] >= 0) + (q->draw[1] >= 0) != q->in_flight)
 		return cairn_error(EIO, "scheduler: invariant 2: request %llu: draws in flight",
@@ -64,7 +66,7 @@ static int verify_queue(const struct cairn_scheduler *s, int32_t *pins, int32_t 
 	if (waiting != s->num_waiting || queued != s->num_queued || tokens != s->queued_tokens ||
 	    waiting - queued != s->num_preempted)
 		return cairn_error(EIO,
-				   "scheduler: invariant 1: %d wait, %d of them new with %lld tokens; noted "
+				   "scheduler: invariant 1: %d wait, %d of them new with %lld tokens; stored "
 				   "%d, %d, %lld",
 				   waiting, queued, (long long)tokens, s->num_waiting, s->num_queued,
 				   (long long)s->queued_tokens);
@@ -83,14 +85,14 @@ static int verify_running(const struct cairn_scheduler *s, int32_t *pins, int32_
 		    (i && !sched_younger(q, s->running[i - 1])))
 			return cairn_error(
 				EIO,
-				"scheduler: invariant 1: request %llu, answer %d at %d of those that run",
+				"scheduler: invariant 1: request %llu, answer %d at %d of running[]",
 				(unsigned long long)q->req->id, q->index, i);
 		promised += q->req->unforked;
 		*pins += q->node != CAIRN_PREFIX_NONE;
 		*host_pins += q->host_node != CAIRN_PREFIX_NONE;
 	}
 	if (promised != s->promised_seqs || s->num_running + promised > s->opt.max_seqs)
-		return cairn_error(EIO, "scheduler: invariant 3: %d run, %d are promised; noted %d",
+		return cairn_error(EIO, "scheduler: invariant 3: %d run, %d are promised; stored %d",
 				   s->num_running, promised, s->promised_seqs);
 	return 0;
 }
@@ -115,8 +117,8 @@ static int verify_tier(const struct tier *tier, int32_t pins, int32_t num_runnin
 	CAIRN_TRY(cairn_prefix_tree_verify(tier->tree));
 	cairn_prefix_tree_stats(tier->tree, &st);
 	if (st.num_pins != pins)
-		return cairn_error(EIO, "scheduler: invariant 5: %d pins, of sequences %d", st.num_pins,
-				   pins);
+		return cairn_error(EIO, "scheduler: invariant 5: %d pins in the tree, %d of sequences",
+				   st.num_pins, pins);
 	return 0;
 }
 

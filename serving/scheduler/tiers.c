@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * tiers - moves on the stream
+ * tiers - executes the moves of a plan on the stream
  *
- * A list of moves is cut into groups within which order does not matter: no place that is written is another
- * move's. Each group is one launch of kv_move; its lists lie in one block that is uploaded once a plan.
- * Two such blocks take turns: when the first is written again, its plan's pass has been collected.
+ * A list of moves is cut into groups within which order does not matter: no place that is written
+ * is used by another move of the group. Each group is one launch of kv_move; its lists are in one
+ * block that is uploaded once per plan. Two such blocks alternate: before one is written again,
+ * the pass of its plan has been collected.
  *
  * Invariants
- *   1. A buffer belongs to one slot, or is spare, or waits for the disk to be done with it.
- *   2. What the stream or the disk is told to write is a buffer that the disk is not using.
- *   3. What the stream is told to read has come from the disk.
- *   4. The disk begins a job when all that was on the stream before it has been done.
- *   5. Copies on the other stream are between two points of the stream of the passes: the layer that they
- *      wait for, and the end of their plan.
+ *   1. A buffer belongs to one slot, is spare, or has no slot until the disk is done with it.
+ *   2. The stream and the disk are only told to write a buffer that the disk is not using.
+ *   3. The stream only reads data that has arrived from the disk.
+ *   4. The disk starts a job when everything that was on the stream before it is done.
+ *   5. Copies on the side stream are ordered between two points of the main stream: after the layer they
+ *      copy, and before the end of their plan.
  */
 #include "serving/scheduler/tiers_impl.h"
 
@@ -21,7 +22,7 @@
 
 #define NUM_SPARES	64
 
-/* Without it moves go on the stream of the passes. */
+/* Creates the side stream; without it all moves go on the main stream. */
 static int create_side(struct cairn_tiers *t)
 {
 	if (!t->opt.host_pages || !t->impl->stream_wait)
@@ -39,7 +40,7 @@ static void destroy_side(struct cairn_tiers *t)
 		t->impl->event_destroy(t->reached);
 	if (!t->side)
 		return;
-	t->impl->stream_sync(t->side);	/* a pass that has failed may have left copies there */
+	t->impl->stream_sync(t->side);	/* a failed pass may have left copies on the side stream */
 	t->impl->stream_destroy(t->side);
 }
 
@@ -161,7 +162,7 @@ static int reserve(struct cairn_tiers *t, struct move_lists *l, int32_t num)
 	return 0;
 }
 
-/* Ends the group that is being collected. */
+/* Closes the group being collected. */
 static void end_group(struct cairn_tiers *t, struct move_lists *l)
 {
 	int32_t begin = l->num_groups ? l->groups[l->num_groups - 1] : 0;
@@ -172,11 +173,11 @@ static void end_group(struct cairn_tiers *t, struct move_lists *l)
 	}
 }
 
-/* A place: page p, or ~b for a buffer, of which `mark` says what it was in this group. */
+/* Adds a move. A place is page p, or ~b for buffer b; its mark says how this group uses it. */
 static void put(struct cairn_tiers *t, struct move_lists *l, int32_t from, uint64_t *from_mark, int32_t to,
 		uint64_t *to_mark)
 {
-	/* mark: read in this group; mark + 1: written */
+	/* t->mark: read in this group; t->mark + 1: written */
 	if (*from_mark == t->mark + 1 || *to_mark >= t->mark)
 		end_group(t, l);
 	*from_mark = t->mark;
@@ -186,7 +187,7 @@ static void put(struct cairn_tiers *t, struct move_lists *l, int32_t from, uint6
 	l->num++;
 }
 
-/* One side of a layer of one move. */
+/* Copies one side (K or V) of one layer of one move. */
 static int copy_part(struct cairn_tiers *t, int32_t from, int32_t to, int32_t layer, int side, void *stream)
 {
 	char *pages = t->kv->base + (size_t)layer * t->kv->layer_bytes + (size_t)side * t->kv->v_offset;
@@ -199,7 +200,7 @@ static int copy_part(struct cairn_tiers *t, int32_t from, int32_t to, int32_t la
 	return CAIRN_TABLE(t->impl, mem_copy, dst, src, t->page_bytes, kind, stream);
 }
 
-/* Moves [first, end) of the lists, one layer. */
+/* Copies one layer of the moves [first, end). */
 static int copy_layer(struct cairn_tiers *t, const struct move_lists *l, int32_t first, int32_t end,
 		      int32_t layer, void *stream)
 {
@@ -209,7 +210,7 @@ static int copy_layer(struct cairn_tiers *t, const struct move_lists *l, int32_t
 	return 0;
 }
 
-/* Moves [first, end) of the lists, a group. */
+/* Executes the moves [first, end), which are one group. */
 static int carry_out(struct cairn_tiers *t, struct move_lists *l, int32_t first, int32_t end)
 {
 	struct cairn_kv_move_args args = {
@@ -228,7 +229,7 @@ static int carry_out(struct cairn_tiers *t, struct move_lists *l, int32_t first,
 	return 0;
 }
 
-/* Both halves, as far as they are used. */
+/* Uploads the used part of both halves of the block. */
 static int upload(struct cairn_tiers *t, struct move_lists *l)
 {
 	size_t bytes = (size_t)l->num * sizeof(*l->host);
@@ -245,7 +246,7 @@ static int32_t begin_of(const struct move_lists *l, int32_t group)
 	return group ? l->groups[group - 1] : 0;
 }
 
-/* Up to group `end`, as far as they are not on the stream. */
+/* Enqueues the groups before group `end` that are not on the stream yet. */
 static int carry_out_groups(struct cairn_tiers *t, struct move_lists *l, int32_t end)
 {
 	for (; l->carried < end; l->carried++)
@@ -255,7 +256,7 @@ static int carry_out_groups(struct cairn_tiers *t, struct move_lists *l, int32_t
 
 /* ---- buffers behind slots ---- */
 
-/* All that is on the stream is done: what the disk waits for has happened. */
+/* Waits for the stream and releases the disk jobs that waited for it. */
 static int idle(struct cairn_tiers *t)
 {
 	CAIRN_TRY(CAIRN_TABLE(t->impl, stream_sync, t->stream));
@@ -263,7 +264,7 @@ static int idle(struct cairn_tiers *t)
 	return 0;
 }
 
-/* While moves are collected: those that the disk's jobs come behind have to be on the stream first. */
+/* As idle(), while moves are being collected: enqueues first the moves that staged disk jobs must follow. */
 static int idle_behind_moves(struct cairn_tiers *t)
 {
 	struct move_lists *l = &t->lists[t->turn];
@@ -275,7 +276,7 @@ static int idle_behind_moves(struct cairn_tiers *t)
 	return idle(t);
 }
 
-/* The buffer that is to be written for a slot. */
+/* Returns a buffer for a slot that the stream or the disk may write. */
 static int to_write(struct cairn_tiers *t, int32_t slot, int32_t *buffer)
 {
 	int32_t b = t->buffer_of[slot];
@@ -287,7 +288,7 @@ static int to_write(struct cairn_tiers *t, int32_t slot, int32_t *buffer)
 		while (!t->num_spares)
 			CAIRN_TRY(tiers_disk_wait(t));
 		t->buffers[b].slot = -1;
-		if (!t->buffers[b].jobs)	/* it has become free by waiting */
+		if (!t->buffers[b].jobs)	/* the waiting has freed it */
 			t->spares[t->num_spares++] = b;
 		b = t->spares[--t->num_spares];
 		t->buffers[b].slot = slot;
@@ -339,7 +340,7 @@ static int collect_move(struct cairn_tiers *t, struct move_lists *l, const struc
 	}
 }
 
-/* Copies of the rows' keys and values that leave, and nothing else: layers do not matter to each other. */
+/* Returns whether the moves after the rows are offloads only: then the layers can be copied independently. */
 static int can_by_layer(const struct cairn_tiers *t, const struct move_lists *l)
 {
 	if (!t->side || l->num_groups != l->groups_before + 1)
@@ -351,7 +352,8 @@ static int can_by_layer(const struct cairn_tiers *t, const struct move_lists *l)
 	return 1;
 }
 
-/* Moves behind the rows are collected together with the others; none of them is the disk's. */
+/* Collects all moves of the plan, those after the rows included (none of which is for the
+ * disk), and enqueues those before the rows. */
 int cairn_tiers_before(struct cairn_tiers *t, const struct cairn_step_plan *p)
 {
 	struct move_lists *l = &t->lists[t->turn];
@@ -415,7 +417,7 @@ int cairn_tiers_layer(void *tiers, int32_t layer, void *stream)
 	return 0;
 }
 
-/* What is enqueued from now on finds the copies done: pages may be written again, slots read. */
+/* Orders later work on the main stream after the side copies: pages may be written again and slots read. */
 static int join_side(struct cairn_tiers *t)
 {
 	CAIRN_TRY(CAIRN_TABLE(t->impl, event_record, t->left, t->side));

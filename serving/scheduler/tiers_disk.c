@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * tiers_disk - the disk and its thread
+ * tiers_disk - the disk tier and its thread
  *
- *   step: add -> staged -- the passes before have ended --> todo -> thread: pread, pwrite -> finished -> poll
+ *   step: add -> staged -- earlier passes have ended --> todo -> thread: pread, pwrite -> finished -> poll
  *
- * One thread takes the jobs in order, so that a page that is spilled and fetched again is written first. Its
- * file has no name and all of its space from the beginning: a full disk is told of when the engine starts.
+ * One thread takes the jobs in order, so that a page that is spilled and fetched again is
+ * written first. The file is unlinked and has all of its space allocated from the start: a full
+ * disk is reported when the engine starts.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -32,7 +33,7 @@ static int push(struct job_queue *q, const struct disk_job *job)
 	return 0;
 }
 
-/* All of a page's bytes, or errno. */
+/* Transfers all bytes of a page; returns 0 or an errno. */
 static int transfer(struct cairn_tiers *t, const struct disk_job *job)
 {
 	char *at = t->host + (size_t)job->buffer * t->slot_bytes;
@@ -88,7 +89,7 @@ static int open_file(struct cairn_tiers *t)
 	int err;
 
 	t->file = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-	if (t->file < 0) {	/* a file system without nameless files */
+	if (t->file < 0) {	/* the file system has no unnamed files */
 		snprintf(path, sizeof(path), "%s/cairn-kv-XXXXXX", dir);
 		t->file = mkostemp(path, O_CLOEXEC);
 		if (t->file < 0)
@@ -113,7 +114,7 @@ int tiers_disk_create(struct cairn_tiers *t)
 		pthread_cond_destroy(&t->done);
 		pthread_cond_destroy(&t->wake);
 		pthread_mutex_destroy(&t->lock);
-		return cairn_error(err, "tiers: no thread for the disk");
+		return cairn_error(err, "tiers: cannot create the disk thread");
 	}
 	t->thread_runs = 1;
 	return 0;
@@ -147,7 +148,8 @@ int tiers_disk_add(struct cairn_tiers *t, int fetch, int32_t buffer, int32_t pla
 	};
 	struct job_queue *q = &t->staged;
 
-	/* whoever waits is told once, when the last of its pages is there: jobs are done in order */
+	/* Only the last page of a request reports it: jobs are done in order,
+	 * so all its pages are there by then. */
 	for (int32_t i = q->end; request && i-- > q->first;) {
 		if (q->jobs[i].request == request) {
 			q->jobs[i].request = 0;
@@ -178,7 +180,7 @@ void tiers_disk_release(struct cairn_tiers *t, int64_t pass)
 	pthread_mutex_unlock(&t->lock);
 }
 
-/* Under the lock: what has been finished. */
+/* Processes the finished jobs; called with the lock held. Returns 0 or an errno. */
 static int take_finished(struct cairn_tiers *t)
 {
 	struct job_queue *q = &t->finished;

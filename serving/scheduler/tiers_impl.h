@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tiers_impl - what tiers.c and tiers_disk.c share
+ * tiers_impl - data structures shared by tiers.c and tiers_disk.c
  */
 #ifndef CAIRN_TIERS_IMPL_H
 #define CAIRN_TIERS_IMPL_H
@@ -12,24 +12,24 @@
 #include "serving/scheduler/tiers.h"
 
 struct disk_job {
-	int fetch;			/* else a spill */
-	int32_t buffer, place;		/* place: on disk */
-	uint64_t request;		/* told of when this is done; 0: nobody */
-	int64_t pass;			/* it may begin when that one has ended */
+	int fetch;			/* 1: fetch; 0: spill */
+	int32_t buffer, place;		/* place: page number in the file */
+	uint64_t request;		/* reported when the job is done; 0: none */
+	int64_t pass;			/* the job may start when this pass has ended */
 };
 
-/* A queue in an array: [first, end) of jobs. */
+/* A queue in an array: jobs[first .. end). */
 struct job_queue {
 	struct disk_job *jobs;
 	int32_t first, end, room;
 };
 
 struct move_lists {
-	int32_t *host, *dev;		/* [2 * room]: from, and to behind them */
-	int32_t *groups;		/* [num_groups]: their ends */
-	int32_t room, num, num_groups;
-	int32_t groups_before;		/* the rows; -1: it is not known yet */
-	int32_t carried;		/* so many groups are on the stream */
+	int32_t *host, *dev;		/* [2 * room]: sources, then destinations */
+	int32_t *groups;		/* [num_groups]: end of each group */
+	int32_t room, num, num_groups;	/* capacity in moves; moves; groups */
+	int32_t groups_before;		/* groups before the rows; -1: not known yet */
+	int32_t carried;		/* groups that are on the stream */
 };
 
 struct cairn_tiers {
@@ -38,47 +38,47 @@ struct cairn_tiers {
 	void *stream;
 	struct cairn_tiers_options opt;
 	int32_t num_layers;
-	size_t page_bytes, slot_bytes;	/* of one layer and side; of all */
+	size_t page_bytes, slot_bytes;	/* of one side of one layer; of all layers and sides */
 	char *host;			/* [num_buffers, slot_bytes] */
 	int32_t num_buffers;
-	int32_t *buffer_of;		/* [host_pages] */
+	int32_t *buffer_of;		/* [host_pages]: buffer of each slot */
 	struct {
-		int32_t slot;		/* -1: of none */
-		int32_t jobs, fetches;	/* of the disk, not done; fetches: those that write it */
+		int32_t slot;		/* -1: no slot */
+		int32_t jobs, fetches;	/* unfinished disk jobs; fetches: those that write it */
 	} *buffers;
-	int32_t *spares, num_spares;
-	uint64_t *page_marks, *slot_marks, mark;
+	int32_t *spares, num_spares;	/* stack of spare buffers */
+	uint64_t *page_marks, *slot_marks, mark;	/* how the current group uses a page or slot: put() */
 	struct move_lists lists[2];
-	int turn;
-	int32_t groups_room;
-	int64_t launched, collected;	/* passes */
-	/* layer by layer: where the copies run; a layer was reached; its copies have left */
+	int turn;			/* lists[turn] is the current plan's */
+	int32_t groups_room;		/* capacity of both lists[].groups */
+	int64_t launched, collected;	/* number of passes */
+	/* copies by layer: their stream; event: a layer is computed; event: its copies are done */
 	void *side, *reached, *left;
-	int by_layer;			/* the moves behind this plan's rows can */
-	int32_t layers;			/* so many have been */
+	int by_layer;			/* the moves after this plan's rows can go by layer */
+	int32_t layers;			/* layers copied in this plan */
 	int64_t num_by_layer;
 
-	/* the disk's */
+	/* disk tier */
 	int file, thread_runs;
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t wake, done;
-	struct job_queue staged;	/* wait for the stream: the step's own */
-	struct job_queue todo, finished;	/* under the lock */
-	struct job_queue fetched;	/* requests to be told of: the step's own */
-	int32_t num_open;		/* jobs added and not polled */
-	int stop, error;		/* under the lock; error: errno */
+	struct job_queue staged;	/* wait for the stream; used by the engine's thread only */
+	struct job_queue todo, finished;	/* protected by lock */
+	struct job_queue fetched;	/* requests to report; used by the engine's thread only */
+	int32_t num_open;		/* jobs added and not yet polled */
+	int stop, error;		/* protected by lock; error: an errno */
 };
 
 int tiers_disk_create(struct cairn_tiers *t);
 void tiers_disk_destroy(struct cairn_tiers *t);
-/* A job behind all that is on the stream, and behind the other jobs. */
+/* Adds a job that is ordered after everything on the stream and after earlier jobs. */
 int tiers_disk_add(struct cairn_tiers *t, int fetch, int32_t buffer, int32_t place, uint64_t request);
-/* Jobs that wait for passes up to this one may begin. */
+/* Releases the jobs that wait for passes up to this one. */
 void tiers_disk_release(struct cairn_tiers *t, int64_t pass);
-/* Takes note of what has been done. */
+/* Processes the finished jobs. */
 int tiers_disk_poll(struct cairn_tiers *t);
-/* Waits for a job to be done: one must have been released. */
+/* Waits until a job is finished; at least one must have been released. */
 int tiers_disk_wait(struct cairn_tiers *t);
 
 #endif

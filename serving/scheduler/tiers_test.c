@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * tiers_test - whatever the moves of a plan are, and however many of them the disk has to do: what lies where
- * at the end is as if they had been done one after the other
+ * tiers_test - random moves, many of them through the disk, have the same
+ * result as moves done one after the other
  */
 #include <stdlib.h>
 
@@ -16,15 +16,15 @@ struct room {
 	struct cairn_kv_store kv;
 	struct cairn_tiers *tiers;
 	void *stream;
-	char *bytes;			/* of a page on one side of a layer */
+	char *bytes;			/* one page on one side of a layer, page_bytes */
 	size_t page_bytes;
-	/* what should be where: a page's bytes all have its number */
+	/* Expected contents: all bytes of a page, slot or place have this value. */
 	uint8_t pages[PAGES], slots[SLOTS], places[PLACES];
 	struct cairn_move moves[MOVES];
 	int32_t num_moves;
 };
 
-/* Each side of each layer. */
+/* Returns the number of parts of a page: each side of each layer. */
 static int num_parts(const struct room *r)
 {
 	return r->m->config.num_hidden_layers * (r->kv.v_offset ? 2 : 1);
@@ -84,7 +84,7 @@ static void add(struct room *r, int kind, int page, int to)
 		r->slots[page] = r->places[to];
 }
 
-/* A plan without rows. The last `behind` of its moves are those that follow them. */
+/* Executes a plan without rows. The last `behind` of its moves are those after the rows. */
 static void carry_out(struct cairn_test *t, struct room *r, int behind)
 {
 	struct cairn_step_plan plan = {
@@ -95,7 +95,7 @@ static void carry_out(struct cairn_test *t, struct room *r, int behind)
 	r->num_moves = 0;
 }
 
-/* Without reads nothing waits for the disk but a buffer that is to be written. */
+/* Without reads only a buffer that is to be written can wait for the disk. */
 static void any_moves(struct cairn_test *t, struct room *r, int reads)
 {
 	static const int kinds[] = {
@@ -163,7 +163,7 @@ static void in_order(struct cairn_test *t, const char *table)
 		carry_out(t, r, 0);
 		wrong += check(t, r);
 		if (!EXPECT(t, wrong == 0))
-			cairn_note(t, "round %d: %d pages", round, wrong);
+			cairn_note(t, "round %d: %d wrong pages", round, wrong);
 	}
 	cairn_tiers_destroy(r->tiers);
 out_model:

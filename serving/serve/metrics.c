@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* metrics - the table of all metrics, lock-free updates, and the text page */
 #include "serving/serve/metrics.h"
 
 #include <math.h>
@@ -16,19 +17,19 @@
 
 enum kind { GAUGE, COUNTER, HISTOGRAM };
 
-/* Upper bounds of buckets, ascending, 0 ends them; the last, +Inf, is not written down. */
+/* Upper bounds of buckets, ascending, terminated by 0; the last bucket, +Inf, is implied. */
 static const double iteration_tokens[] = {
 	1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 0
 };
 static const double first_token[] = { .001, .005, .01, .02, .04, .06, .08, .1,  .25, .5,   .75, 1,
 				      2.5,  5,    7.5, 10,  20,  40,  80,  160, 640, 2560, 0 };
-/* vLLM's begin at 10 ms, which is above what is to be measured here */
+/* vLLM's buckets begin at 10 ms, which is longer than our times per token */
 static const double per_token[] = { .001, .0025, .005, .0075, .01, .025, .05, .075, .1, .15, .2, .3,
 				    .4,   .5,    .75,  1,     2.5, 5,    7.5, 10,   20, 40,  80, 0 };
 static const double latency[] = { .3, .5, .8, 1,  1.5, 2,   2.5, 5,   10,   15,   20,
 				  30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680, 0 };
 static const double params_n[] = { 1, 2, 5, 10, 20, 0 };
-/* 1, 2, 5, 10, 20, ... up to the longest context: filled in for each server */
+/* placeholder for 1, 2, 5, 10, 20, ... up to max_context, which cairn_metrics_new() computes */
 static const double up_to_context[] = { 0 };
 
 static const char *const finished[] = { "stop", "length", "abort", "error" };
@@ -95,10 +96,10 @@ static const struct {
 
 struct cairn_metrics {
 	char *labels;                       /* model_name="...",engine="..." */
-	double context_bounds[MAX_BUCKETS]; /* 0 ends them */
+	double context_bounds[MAX_BUCKETS]; /* terminated by 0 */
 	struct {
-		_Atomic uint64_t counts[MAX_BUCKETS]; /* of a counter: by label */
-		_Atomic double value;                 /* of a histogram: the sum */
+		_Atomic uint64_t counts[MAX_BUCKETS]; /* by bucket, or by label of a counter */
+		_Atomic double value;                 /* gauge, or sum of a histogram */
 	} v[CAIRN_NUM_METRICS];
 };
 
@@ -139,7 +140,7 @@ __attribute__((format(printf, 2, 3))) static void print(struct page *p, const ch
 	put(p, buf, strlen(buf));
 }
 
-/* A label's value: backslash, quote and newline are escaped; what is not UTF-8 becomes U+FFFD. */
+/* Writes a label. Backslash, quote and newline are escaped; malformed UTF-8 becomes U+FFFD. */
 static void put_label(struct page *p, const char *name, const char *value)
 {
 	size_t n = strlen(value);
@@ -183,7 +184,7 @@ int cairn_metrics_new(const char *model_name, const char *engine, int32_t max_co
 		return labels.ret;
 	}
 	m->labels = labels.s;
-	/* 2^31 tokens have 28 of them */
+	/* 28 bounds suffice for 2^31 tokens */
 	for (; decade * steps[n % 3] <= max_context; n++) {
 		m->context_bounds[n] = decade * steps[n % 3];
 		decade *= n % 3 == 2 ? 10 : 1;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * metrics - counters, gauges and histograms of the server, as Prometheus reads them
+ * metrics - counters, gauges and histograms of the server, in Prometheus's text format
  *
- * Names, labels and meanings are vLLM's, so that its dashboards work; metrics.c has the table. Text format
- * 0.0.4: families in a fixed order, each with HELP and TYPE; counters end in _total; every sample has the
- * labels model_name and engine. What begins with "cairn:" vLLM does not have.
+ * Names, labels and meanings are vLLM's, so that its dashboards work; metrics.c has the table. Metrics that
+ * vLLM does not have begin with "cairn:". Text format 0.0.4: families in a fixed order, each with HELP and
+ * TYPE; counters end in _total; every sample has the labels model_name and engine.
  *
- * Threads: all functions may be called from any thread at any time; nothing blocks. An exposition sees
- * each value at some moment during the call; the buckets, count and sum of a histogram can differ by what
- * was observed meanwhile, and _count is always its last bucket.
+ * Threads: all functions may be called from any thread at any time and do not block. cairn_metrics_text()
+ * reads each value at some moment during the call. The buckets, count and sum of a histogram may therefore
+ * differ by values observed meanwhile; _count always equals the last bucket.
  */
 #ifndef CAIRN_METRICS_H
 #define CAIRN_METRICS_H
@@ -22,19 +22,19 @@ enum cairn_metric {
 	/* gauges */
 	CAIRN_NUM_REQUESTS_RUNNING,
 	CAIRN_NUM_REQUESTS_WAITING,
-	CAIRN_KV_CACHE_USAGE, /* 0 to 1 */
+	CAIRN_KV_CACHE_USAGE, /* fraction, 0 to 1 */
 	CAIRN_TOKENS_QUEUED,
 	/* counters */
-	CAIRN_PREFIX_CACHE_QUERIES,
-	CAIRN_PREFIX_CACHE_HITS,
-	CAIRN_NUM_PREEMPTIONS, /* the first two: tokens */
+	CAIRN_PREFIX_CACHE_QUERIES, /* tokens */
+	CAIRN_PREFIX_CACHE_HITS,    /* tokens */
+	CAIRN_NUM_PREEMPTIONS,
 	CAIRN_PROMPT_TOKENS,
 	CAIRN_GENERATION_TOKENS,
 	CAIRN_WORKER_RESTARTS,
-	/* counters by a label: value is enum cairn_finished, enum cairn_refused */
+	/* counters with a label: enum cairn_finished, enum cairn_refused */
 	CAIRN_REQUEST_SUCCESS,
 	CAIRN_REQUESTS_REFUSED,
-	/* histograms: tokens, or seconds */
+	/* histograms, of tokens or seconds */
 	CAIRN_ITERATION_TOKENS,
 	CAIRN_TIME_TO_FIRST_TOKEN,
 	CAIRN_INTER_TOKEN_LATENCY,
@@ -66,15 +66,15 @@ enum cairn_refused {
 	CAIRN_NUM_REFUSED
 };
 
-/* model_name: any bytes; max_context bounds the buckets of token counts. */
+/* model_name may hold any bytes; max_context bounds the buckets of token counts. Returns 0 or -ENOMEM. */
 int cairn_metrics_new(const char *model_name, const char *engine, int32_t max_context,
 		      struct cairn_metrics **out);
 void cairn_metrics_free(struct cairn_metrics *m); /* NULL is fine */
 
-/* Counters: by >= 0. label: 0 where the metric has none. */
+/* Adds to a counter. label: 0 if the metric has none. */
 void cairn_metric_add(struct cairn_metrics *m, enum cairn_metric which, int label, uint64_t by);
 void cairn_metric_set(struct cairn_metrics *m, enum cairn_metric which, double value);
-/* Not a number and what is negative count as 0. */
+/* Adds a value to a histogram. NaN and negative values count as 0. */
 void cairn_metric_observe(struct cairn_metrics *m, enum cairn_metric which, double value);
 
 uint64_t cairn_metric_count(const struct cairn_metrics *m, enum cairn_metric which, int label);
@@ -82,7 +82,7 @@ double cairn_metric_gauge(const struct cairn_metrics *m, enum cairn_metric which
 
 #define CAIRN_METRICS_TYPE "text/plain; version=0.0.4; charset=utf-8"
 
-/* The whole page, malloc()ed, NUL-terminated. -ENOMEM. */
+/* Writes all metrics to *text, NUL-terminated, which the caller frees. Returns 0 or -ENOMEM. */
 int cairn_metrics_text(const struct cairn_metrics *m, char **text, size_t *num_bytes);
 
 #endif

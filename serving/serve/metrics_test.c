@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* metrics - every page is read by a strict reader of the text format, then by name */
+/* metrics_test - every page is read by a strict parser of the text format, then checked by name */
 #include <ctype.h>
 #include <math.h>
 #include <pthread.h>
@@ -24,7 +24,7 @@ static int name_char(int c, int first)
 	return isalpha(c) || c == '_' || c == ':' || (!first && isdigit(c));
 }
 
-/* One name at *s, moved behind it; 0 if there is none or it is too long. */
+/* Reads one name at *s and advances *s. Returns 0 if there is none or it is too long. */
 static int take_name(const char **s, char *to, size_t len)
 {
 	size_t n = 0;
@@ -35,7 +35,7 @@ static int take_name(const char **s, char *to, size_t len)
 	return n > 0;
 }
 
-/* name{a="b",...} number, strictly: one blank, escapes \\ \" \n alone. */
+/* Parses name{a="b",...} number strictly: one blank, and only the escapes \\ \" \n. */
 static int take_sample(const char *s, struct sample *out)
 {
 	char *end;
@@ -81,9 +81,9 @@ static const char *label(const struct sample *s, const char *name)
 }
 
 /*
- * Reads the page line by line: HELP, TYPE, then samples of that family alone; buckets rise in bound and
- * count, and the last, +Inf, is the count. Returns the number of samples, -1 at the first bad line.
- * want: where not NULL, *value becomes the last sample of that name whose labels hold `with`.
+ * Reads the page line by line: HELP, TYPE, then only samples of that family. Buckets must ascend in bound and
+ * count, and the last, +Inf, must equal the count. Returns the number of samples, or -1 at the first bad
+ * line. If want is not NULL, *value is set to the last sample of that name whose labels contain `with`.
  */
 static int read_page(struct cairn_test *t, const char *text, const char *want, const char *with,
 		     double *value)
@@ -194,7 +194,7 @@ static void page(struct cairn_test *t)
 	cairn_metrics_free(m);
 }
 
-/* Every name of the list that dashboards are made for. */
+/* Every metric name that vLLM's dashboards use is present. */
 static void names(struct cairn_test *t)
 {
 	static const char *const want[] = {
@@ -256,7 +256,7 @@ static void threads(struct cairn_test *t)
 		return;
 	for (size_t i = 0; i < ARRAY_SIZE(id); i++)
 		EXPECT(t, !pthread_create(&id[i], NULL, hammer, m));
-	for (int i = 0; i < 20; i++) /* pages are whole while others count */
+	for (int i = 0; i < 20; i++) /* pages are well-formed while other threads count */
 		value_of(t, m, "vllm:prompt_tokens_total", "");
 	for (size_t i = 0; i < ARRAY_SIZE(id); i++)
 		pthread_join(id[i], NULL);

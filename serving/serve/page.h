@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * page - the built-in page: a chat and the server's state, one file without outside resources
+ * page - the built-in web page: a chat and the server's state, one file without external resources
  *
- * page.html is part of the program. It asks for an API key itself, so that the page needs none. Its own
- * policy (tools/page.py keeps the hashes) forbids any script and style but its own, and text of the model
- * reaches the document as text nodes alone.
+ * page.html is embedded in the program. It asks its user for the API key, so the page itself is served
+ * without one. The Content-Security-Policy in the file allows only the file's own script and style
+ * (tools/page.py updates their hashes), and the model's text enters the document only as text nodes.
  */
 #ifndef CAIRN_PAGE_H
 #define CAIRN_PAGE_H
 
-extern const char cairn_page[], cairn_page_end[];	/* as many bytes as lie between them */
+extern const char cairn_page[], cairn_page_end[];	/* begin and end of the page */
 
 #define CAIRN_PAGE_TYPE "text/html; charset=utf-8"
 
-/* { name, value } of the headers that a document cannot give itself. */
+/* { name, value } of headers that a document cannot set in a meta element. */
 #define CAIRN_PAGE_HEADERS								\
 	{ "Content-Security-Policy", "frame-ancestors 'none'" },			\
 	{ "X-Content-Type-Options", "nosniff" }, { "Cross-Origin-Opener-Policy", "same-origin" },	\

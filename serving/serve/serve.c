@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * serve - `cairn serve`: start, signals, drain, end
+ * serve - `cairn serve`: start, signals, drain, exit
  *
- * HTTP is there from the beginning, so that /health can say that the model is being loaded. After a SIGTERM
- * or SIGINT new requests get 503, those that are there go on until --drain-timeout; a second signal ends
+ * The HTTP server starts first, so that /health can report that the model is being loaded. After a SIGTERM or
+ * SIGINT new requests get 503 and those in flight continue for at most --drain-timeout; a second signal ends
  * them.
  */
 #include <signal.h>
@@ -16,8 +16,8 @@
 #include "primitives/base/error.h"
 #include "serving/serve/serve_front.h"
 
-#define LOOK_MS		20	/* between two looks at what goes on */
-#define OTHER_FILES	96	/* those that HTTP opens to send clients away, and all that are no clients */
+#define LOOK_MS		20	/* polling interval of the main thread */
+#define OTHER_FILES	96	/* descriptors for HTTP's refusals and for everything but clients */
 
 static int read_file(const char *path, char **text, size_t *n)
 {
@@ -46,7 +46,7 @@ static int read_file(const char *path, char **text, size_t *n)
 	return 0;
 }
 
-/* From a file or the environment, so that it is in no list of processes. */
+/* Reads the key from a file or the environment, never from the arguments, which `ps` would show. */
 static int read_key(struct serve *s)
 {
 	const char *env = getenv("CAIRN_API_KEY");
@@ -66,7 +66,7 @@ static int read_key(struct serve *s)
 	else if (n)
 		memcpy(s->key, text ? text : env, n);
 	free(text);
-	unsetenv("CAIRN_API_KEY");	/* the worker need not know it */
+	unsetenv("CAIRN_API_KEY");	/* the worker must not inherit it */
 	return ret;
 }
 
@@ -79,7 +79,7 @@ static int load_template(struct serve *s, const char *dir)
 
 	if (s->opt.template_file) {
 		CAIRN_TRY(read_file(s->opt.template_file, &text, &n));
-		/* its special tokens, where the checkpoint says what they are */
+		/* special tokens for the template, if the checkpoint defines them */
 		snprintf(path, sizeof(path), "%.4000s/tokenizer_config.json", dir);
 		tokens = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
 		ret = cairn_chat_template_open(text, n, tokens, s->opt.template_file, &s->template);
@@ -133,7 +133,7 @@ static int load(struct serve *s)
 	return cairn_metrics_new(s->name, "0", max_context, &s->metrics);
 }
 
-/* Room for --max-connections; where the system has less, fewer may come: a worker needs some, too. */
+/* Raises RLIMIT_NOFILE for --max-connections, or lowers --max-connections to what the hard limit allows. */
 static int fit_descriptors(struct serve *s)
 {
 	rlim_t need = (rlim_t)s->opt.max_connections + OTHER_FILES;
@@ -149,10 +149,10 @@ static int fit_descriptors(struct serve *s)
 	if (l.rlim_cur >= need)
 		return 0;
 	if (l.rlim_cur <= OTHER_FILES)
-		return cairn_error(EINVAL, "serve: %llu open files are allowed, %d are the least",
+		return cairn_error(EINVAL, "serve: a limit of %llu open files is too low, %d is the least",
 				   (unsigned long long)l.rlim_cur, OTHER_FILES + 1);
 	s->opt.max_connections = (int64_t)l.rlim_cur - OTHER_FILES;
-	fprintf(stderr, "cairn serve: %llu open files are allowed: at most %lld connections\n",
+	fprintf(stderr, "cairn serve: limit of %llu open files: at most %lld connections\n",
 		(unsigned long long)l.rlim_cur, (long long)s->opt.max_connections);
 	return 0;
 }
@@ -174,7 +174,7 @@ static int start(struct serve *s)
 	return 0;
 }
 
-/* Until a signal, or the first worker cannot load: -EINVAL. */
+/* Waits for a signal. Returns -EINVAL if the first worker cannot load the model. */
 static int wait_for_signal(struct serve *s, const sigset_t *signals)
 {
 	struct timespec look = { 0, LOOK_MS * 1000000 };
@@ -186,14 +186,14 @@ static int wait_for_signal(struct serve *s, const sigset_t *signals)
 	return 0;
 }
 
-/* Requests that are there go on: to their end, the end of the time, or another signal. */
+/* Lets requests in flight continue until they end, --drain-timeout has passed, or another signal arrives. */
 static void drain(struct serve *s, const sigset_t *signals)
 {
 	struct timespec look = { 0, LOOK_MS * 1000000 };
 	int64_t end = serve_now_ns() + s->opt.drain_s * 1000000000;
 
 	atomic_store(&s->draining, true);
-	fprintf(stderr, "cairn serve: ends; %d requests go on for %lld s at most\n",
+	fprintf(stderr, "cairn serve: shutting down; %d requests continue for at most %lld s\n",
 		atomic_load(&s->num_jobs), (long long)s->opt.drain_s);
 	while (atomic_load(&s->num_jobs) && serve_now_ns() < end) {
 		if (sigtimedwait(signals, NULL, &look) > 0)
@@ -203,7 +203,7 @@ static void drain(struct serve *s, const sigset_t *signals)
 
 static void stop(struct serve *s)
 {
-	/* who is cut is told so, as long as he reads */
+	/* every client that still reads gets an error before its connection is cut */
 	serve_give_up(s);
 	if (s->http) {
 		cairn_http_drain(s->http, 200);
@@ -240,7 +240,7 @@ int cairn_cmd_serve(int argc, char **argv)
 	s->argv = argv;
 	s->created = (int64_t)time(NULL);
 	s->wake_fd = -1;
-	/* before any thread is there: all inherit it */
+	/* before the first thread is created, so that all threads inherit the mask */
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGTERM);
 	sigaddset(&signals, SIGINT);

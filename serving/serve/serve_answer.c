@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* serve_answer - tokens to text, text to events or a body; the link's thread */
+/* serve_answer - turns tokens into text and text into events or a body; runs in the link's thread */
 #include <stdlib.h>
 #include <string.h>
 
 #include "primitives/base/error.h"
 #include "serving/serve/serve_front.h"
 
-#define MAX_CHUNK_TEXT		8192	/* of one event; escaped, they fit any --stream-buffer */
+#define MAX_CHUNK_TEXT		8192	/* bytes per event; escaped they still fit any --stream-buffer */
 #define MAX_CHUNK_LOGPROBS	4
 
 static int64_t count_chars(const char *s, size_t n)
@@ -28,7 +28,7 @@ static void add_text(struct serve_choice *c, const struct cairn_stop_text *t, co
 	}
 }
 
-/* -ENOMEM */
+/* Appends a token's log-probabilities to those not yet sent. Returns 0 or -ENOMEM. */
 static int keep_logprob(struct serve_choice *c, const struct serve_logprob *token)
 {
 	if (c->num_logprobs == c->room_logprobs) {
@@ -54,7 +54,7 @@ static void usage_of(const struct serve_job *job, struct cairn_api_usage *u)
 		u->cached_tokens += job->parts[i].cached;
 }
 
-/* Log-probabilities as the API wants them: bytes of tokens, one behind the other. */
+/* Log-probabilities in the API's form; the bytes of all tokens are concatenated in arena. */
 struct spelled {
 	struct cairn_api_logprob *v;
 	struct cairn_api_token *top;
@@ -79,7 +79,7 @@ static int spell_token(struct serve *s, struct spelled *sp, int32_t id, float lo
 	return 0;
 }
 
-/* The first num of c; -ENOMEM. */
+/* Converts the first num log-probabilities of c. Returns 0 or -ENOMEM. */
 static int spell(struct serve *s, const struct serve_choice *c, size_t num, struct spelled *sp)
 {
 	size_t at = 0;
@@ -111,7 +111,7 @@ static int spell(struct serve *s, const struct serve_choice *c, size_t num, stru
 	return 0;
 }
 
-/* The first num_bytes and num_logprobs of what has not gone out. */
+/* Fills *out with the first num_bytes of text and num_logprobs log-probabilities not yet sent. */
 static int fill_choice(struct serve_job *job, struct serve_choice *c, size_t num_bytes, size_t num_logprobs,
 		       struct spelled *sp, struct cairn_api_choice *out)
 {
@@ -178,7 +178,7 @@ static void consume(struct cairn_api_out *text, size_t n)
 		memmove(text->s, text->s + n, text->len);
 }
 
-/* How many bytes of whole characters, at most max. */
+/* Returns the length of the longest prefix of whole characters with at most max bytes. */
 static size_t whole_chars(const struct cairn_api_out *text, size_t max)
 {
 	size_t n = text->len;
@@ -190,7 +190,7 @@ static size_t whole_chars(const struct cairn_api_out *text, size_t max)
 	return n;
 }
 
-/* One event of a choice: 0, -EAGAIN when the client has to read first, -EPIPE, -ENOMEM. */
+/* Sends one event of a choice. Returns 0, -EAGAIN if the client must read first, -EPIPE or -ENOMEM. */
 static int push_chunk(struct serve_job *job, struct serve_choice *c)
 {
 	size_t bytes = whole_chars(&c->text, MAX_CHUNK_TEXT);
@@ -247,7 +247,7 @@ bool serve_keep_alive(struct serve_job *job)
 	return ok;
 }
 
-/* What ends a stream, when all choices have. */
+/* Sends the usage and [DONE] after all choices have ended. */
 static int push_end(struct serve_job *job)
 {
 	struct cairn_api_out out = { 0 };
@@ -291,7 +291,7 @@ bool serve_flush(struct serve_job *job)
 		return true;
 	}
 	if (ret)
-		return false;	/* goes on; or the client does not read, or is gone: HTTP will tell */
+		return false;	/* tokens follow, or the client is slow or gone, which HTTP reports */
 	cairn_http_end(job->x);
 	return true;
 }
@@ -316,7 +316,7 @@ bool serve_take_token(struct serve_job *job, int32_t choice, const struct serve_
 
 	*stopped = false;
 	if (c->finish)
-		return false;	/* it was on its way when the text ended */
+		return false;	/* the token was in flight when a stop string ended the text */
 	c->num_tokens++;
 	c->new_tokens++;
 	if ((job->req.logprobs >= 0 && keep_logprob(c, token)) ||
@@ -327,7 +327,7 @@ bool serve_take_token(struct serve_job *job, int32_t choice, const struct serve_
 	c->num_chars += count_chars(text, n);
 	if (c->num_tokens > job->req.min_tokens)
 		t = cairn_stop_match_push(&c->match, text, n);
-	else	/* nothing may end the answer yet, so there is no stop string to look for */
+	else	/* before min_tokens nothing may end the answer: skip the stop strings */
 		t = (struct cairn_stop_text){ .num_text = n, .stop = -1 };
 	add_text(c, &t, text);
 	*stopped = c->finish != CAIRN_API_GOES_ON;
@@ -371,7 +371,7 @@ void serve_fail(struct serve_job *job, const struct cairn_api_error *e)
 		return;
 	}
 	cairn_api_error_event(&out, e);
-	/* a stream without [DONE]: what came so far is not the whole answer */
+	/* the stream ends without [DONE], which marks the answer as incomplete */
 	if (out.failed || cairn_http_push(job->x, out.s, out.len))
 		cairn_http_abort(job->x);
 	else

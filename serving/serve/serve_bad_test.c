@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* serve_bad_test - requests as they should not be: refused by name, before any 200, and nobody else notices
+/*
+ * serve_bad_test - invalid requests get an error that names the field, before any 200; others are unaffected
  */
 #include <math.h>
 
@@ -12,13 +13,13 @@
 #define U	"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],"
 #define R	"{\"messages\":[{\"role\":"
 
-/* param "": null; * behind: begins so */
+/* The expected error. param "": null; param ending in *: a prefix. */
 static const struct row {
 	const char *path, *body;
 	int status;
 	const char *param, *code;
 } rows[] = {
-	/* row 2: not JSON, or not as one would have it */
+	/* not JSON, or malformed strings */
 	{ C, "{\"prompt\":\"a\"", 400, "", NULL },
 	{ C, "nonsense", 400, "", NULL },
 	{ C, " ", 400, "", NULL },
@@ -29,10 +30,10 @@ static const struct row {
 	{ C, "{\"prompt\":\"\xff\"}", 400, "", NULL },
 	{ C, "{\"prompt\":\"\\u0000\"}", 400, "", NULL },
 	{ C, "{\"prompt\":\"\\ud800\"}", 400, "", NULL },
-	/* row 4 */
+	/* unknown path or model */
 	{ "/v1/none", P "\"n\":1}", 404, "", "unknown_url" },
 	{ C, P "\"model\":\"gpt-9\"}", 404, "model", "model_not_found" },
-	/* row 5 */
+	/* prompt or messages missing or of the wrong type */
 	{ C, "{}", 400, "prompt", NULL },
 	{ C, "{\"prompt\":[]}", 400, "prompt", NULL },
 	{ C, "{\"prompt\":[[]]}", 400, "prompt", NULL },
@@ -46,11 +47,11 @@ static const struct row {
 	{ M, R "\"user\",\"content\":5}]}", 400, "messages*", NULL },
 	{ M, R "\"user\"}]}", 400, "messages*", NULL },
 	{ M, "{\"messages\":\"a\"}", 400, "messages", NULL },
-	/* row 6 */
+	/* too long for the context */
 	{ C, P "\"max_tokens\":2047}", 400, "prompt", "context_length_exceeded" },
 	{ C, P "\"stream\":true,\"max_tokens\":9999}", 400, "prompt", "context_length_exceeded" },
 	{ M, U "\"max_tokens\":2048}", 400, "messages", "context_length_exceeded" },
-	/* row 7 */
+	/* values out of range or of the wrong type */
 	{ C, P "\"max_tokens\":0}", 400, "max_tokens", NULL },
 	{ C, P "\"max_tokens\":-1}", 400, "max_tokens", NULL },
 	{ C, P "\"max_tokens\":1.5}", 400, "max_tokens", NULL },
@@ -80,7 +81,7 @@ static const struct row {
 	{ C, "{\"prompt\":[-1]}", 400, "prompt", NULL },
 	{ "/detokenize", "{\"tokens\":[-1]}", 400, "tokens", NULL },
 	{ "/detokenize", "{\"tokens\":[100000]}", 400, "tokens", NULL },
-	/* row 8 */
+	/* members that are not supported */
 	{ C, P "\"best_of\":2}", 400, "best_of", NULL },
 	{ C, P "\"suffix\":\"a\"}", 400, "suffix", NULL },
 	{ C, P "\"echo\":true}", 400, "echo", NULL },
@@ -133,7 +134,7 @@ static void refused(struct cairn_test *t)
 				cairn_note(t, "%s %s: %d %.300s", rows[i].path, rows[i].body, r.status,
 					   r.body);
 		}
-		/* row 6: again and again */
+		/* repeated refusals leave the server intact */
 		for (int i = 0; i < 300; i++)
 			EXPECT(t, post(&s, C, P "\"stream\":true,\"max_tokens\":9999}", &r) == 400);
 		EXPECT(t, post(&s, C, P "\"max_tokens\":2}", &r) == 200);
@@ -150,7 +151,7 @@ static void http_rules(struct cairn_test *t)
 	char *text = malloc(9 << 20);
 
 	if (start_with_chat(t, &s)) {
-		/* row 3; the rest of its bytes is http_bad's */
+		/* one sample of each; family http_bad tests the HTTP rules in full */
 		static const char *const other =
 			"POST " C " HTTP/1.1\r\nHost: a\r\nContent-Type: text/plain\r\n"
 			"Content-Length: 2\r\n\r\n{}";
@@ -177,7 +178,7 @@ static void http_rules(struct cairn_test *t)
 	stop_server(&s);
 }
 
-/* What --max-body allows is not refused for its length by another limit. */
+/* No other limit refuses a body as long as --max-body allows. */
 static void longest_body(struct cairn_test *t)
 {
 	static const char head[] = "POST " C " HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
@@ -198,7 +199,7 @@ static void longest_body(struct cairn_test *t)
 	stop_server(&s);
 }
 
-/* Row 9: long pieces without a place to cut; row 11: templates that do not end. */
+/* Long texts that the pre-tokenizer cannot split, and chat templates that do not terminate. */
 static void hard_texts(struct cairn_test *t)
 {
 	static const char *const units_of[] = {
@@ -220,7 +221,7 @@ static void hard_texts(struct cairn_test *t)
 				n += (size_t)sprintf(body + n, "%.*s", (int)k, u);
 			sprintf(body + n, "\"}");
 			EXPECT(t, post(&s, i % 2 ? "/tokenize" : C, body, &r) == (i % 2 ? 200 : 400) ||
-			       /* its list is longer than the test's buffer */
+			       /* the list of ids is longer than the test's buffer */
 			       (i % 2 && strstr(r.text, "200 OK")));
 			slowest = fmax(slowest, now_s() - start);
 		}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* serve_fault_test - workers that err, crash, hang, are killed; and the end of the server */
+/* serve_fault_test - workers that fail, crash, hang or are killed; shutdown of the server */
 #include <sys/resource.h>
 
 #include "conformance/harness.h"
@@ -17,7 +17,7 @@ static bool healthy(const struct server *s)
 	return get(s, "/health", &r) == 200;
 }
 
-/* Row 17: a stream, an answer and one that waits, when the device fails under them. */
+/* The device fails while one request streams, one runs without streaming and one is queued. */
 static void device_fails(struct cairn_test *t)
 {
 	static const char *const faults[] = { "error", "crash", "hang" };
@@ -35,7 +35,7 @@ static void device_fails(struct cairn_test *t)
 
 		tell_fault(&s, "slow 2");
 		fds[0] = ask_stream(&s, PATH, LONG ",\"stream\":true}");
-		/* it has begun: a failure before its first token is a 500 */
+		/* wait until it has begun: a failure before the first token would be a 500 */
 		EXPECT(t, WAIT_FOR(metric_of(&s, "vllm:generation_tokens_total", "") > before + 2, 30000));
 		for (int k = 1; k < 3; k++)
 			fds[k] = ask_stream(&s, PATH, LONG "}");
@@ -51,7 +51,7 @@ static void device_fails(struct cairn_test *t)
 					  says(&r, "error.code", "worker_failed"));
 				continue;
 			}
-			/* told at once, whole events, no [DONE] */
+			/* the error comes at once, after complete events and without [DONE] */
 			EXPECT(t, now_s() - start < 30);
 			EXPECT_CONTAINS(t, r.body, "data: {\"error\":{");
 			EXPECT(t, !strstr(r.body, "[DONE]"));
@@ -63,7 +63,7 @@ static void device_fails(struct cairn_test *t)
 	EXPECT(t, is_quiet(&s) || WAIT_FOR(is_quiet(&s), 30000));
 	EXPECT_CONTAINS(t, log_of(&s, log, sizeof(log)), "the device has failed, as it was told to");
 	EXPECT_CONTAINS(t, log, "it hangs");
-	/* its own last words are no sanitizer's, though it died of a signal */
+	/* no sanitizer report, although the worker died of a signal */
 	stop_server(&s);
 }
 
@@ -82,7 +82,7 @@ struct load {
 	atomic_int served, failed, refused, wrong;
 };
 
-/* Clients that ask without end: each answer is whole, a clean failure, or 503. */
+/* A client that keeps sending requests; each answer must be complete, a well-formed error, or 503. */
 static void *ask_without_end(void *arg)
 {
 	struct load *l = arg;
@@ -160,7 +160,7 @@ static void killed_under_load(struct cairn_test *t)
 	stop_server(&s);
 }
 
-/* Row 18: what runs goes on to its end, new ones are sent away; the second signal ends it at once. */
+/* Running requests complete and new ones get 503; a second signal ends the server at once. */
 static void drain(struct cairn_test *t)
 {
 	char path[PATH_MAX];
@@ -196,7 +196,7 @@ static void drain(struct cairn_test *t)
 			tell_fault(&s, "slow 0");
 		read_reply_of(fd, &r, 60000, true);
 		EXPECT(t, twice ? !strstr(r.text, "[DONE]") : strstr(r.text, "[DONE]") != NULL);
-		/* who is cut is told so */
+		/* a request that is cut ends with an error */
 		EXPECT(t, !!strstr(r.text, "\"code\":\"shutting_down\"") == twice);
 		EXPECT(t, read_reply_of(whole, &r, 60000, true) == (twice ? 503 : 200));
 		EXPECT(t, !twice || (is_error(&r) && says(&r, "error.code", "shutting_down")));
@@ -210,7 +210,7 @@ static void drain(struct cairn_test *t)
 	}
 }
 
-/* The least --hang-timeout, and nothing to do: that is no hang. */
+/* With the smallest --hang-timeout, an idle worker does not count as hung. */
 static void idle_is_well(struct cairn_test *t)
 {
 	static struct reply r;
@@ -228,7 +228,7 @@ static void idle_is_well(struct cairn_test *t)
 	stop_server(&s);
 }
 
-/* A worker that says it is busy and computes nothing is as good as silent. */
+/* A worker that reports itself busy without computing rows counts as silent. */
 static void busy_is_no_life(struct cairn_test *t)
 {
 	static const struct {
@@ -252,7 +252,7 @@ static void busy_is_no_life(struct cairn_test *t)
 	cairn_metrics_free(s.metrics);
 }
 
-/* A model that cannot be loaded: one exit status, and the file is named. While loading: 503. */
+/* A model that cannot be loaded: exit status 2 and an error that names the file. While loading: 503. */
 static void cannot_load(struct cairn_test *t)
 {
 	char dir[PATH_MAX], path[PATH_MAX + 64], log[4096];
@@ -279,8 +279,7 @@ static void cannot_load(struct cairn_test *t)
 	}
 }
 
-/* Rows that are no numbers: those answers fail, the worker goes on, and nobody meets their keys in the
- * cache. */
+/* Rows of NaN: their answers fail, the worker continues, and no later request reuses their keys. */
 static void no_number(struct cairn_test *t)
 {
 #define LINE                                                                                               \
@@ -309,8 +308,8 @@ static void no_number(struct cairn_test *t)
 }
 
 /*
- * A server that may open few files: it raises what it may, and where that does not reach takes fewer clients,
- * so that one who fills it up does not keep a worker from coming back.
+ * With a low limit of open files the server raises the soft limit and, if the hard limit is too low, accepts
+ * fewer clients, so that a full server can still restart its worker.
  */
 static void few_descriptors(struct cairn_test *t)
 {
@@ -324,7 +323,7 @@ static void few_descriptors(struct cairn_test *t)
 		struct server s;
 		int num = 0, worker;
 
-		/* the last thing that this process does: nobody but root gets back what is taken from it */
+		/* the last test of this process: only root can raise a hard limit again */
 		few = (struct rlimit){ 160, hard ? 160 : old.rlim_max };
 		setrlimit(RLIMIT_NOFILE, &few);
 		if (!start_server(t, &s, (const char *const[]){ "--impl", "cpu", "--quiet",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* serve_fields_test - members of a request that change its tokens, and who shares what in the cache */
+/* serve_fields_test - members of a request that change its tokens, and sharing of cached prefixes */
 #include <math.h>
 
 #include "conformance/harness.h"
@@ -15,7 +15,9 @@ static bool start(struct cairn_test *t, struct server *s)
 	       EXPECT(t, wait_ready(s));
 }
 
-/* 200, or the table lacks an operation for it, which it says by the name of the field. */
+/*
+ * Returns whether the answer is 200. If not, the table must lack the operation and the error name the field.
+ */
 static bool served(struct cairn_test *t, const struct server *s, const char *body, struct reply *r)
 {
 	int status = post(s, PATH, body, r);
@@ -64,12 +66,12 @@ static void logprobs(struct cairn_test *t)
 		first = float_at(&r, "choices.0.logprobs.token_logprobs.0");
 		EXPECT(t, first <= 0 && first > -1);
 		EXPECT(t, float_at(&r, "choices.0.logprobs.top_logprobs.0.4") == first);
-		/* streamed: each with its token, the same numbers */
+		/* streamed: each event carries its token's log-probability, with the same numbers */
 		EXPECT(t, post(&s, PATH, P ",\"logprobs\":3,\"stream\":true}", &r) == 200);
 		for (char *p = r.body; (p = strstr(p, "\"token_logprobs\":[")); p += 10)
 			events += p[18] != ']';
 		EXPECT(t, events == 2);
-		/* drawn by chance: the token itself is told, likely or not */
+		/* sampled: the drawn token is reported even if it is not among the likeliest */
 		EXPECT(t, post(&s, PATH,
 			       "{\"prompt\":\"a\",\"temperature\":2,\"ignore_eos\":true,\"max_tokens\":30,"
 			       "\"logprobs\":0}",
@@ -98,7 +100,7 @@ static void treated(struct cairn_test *t)
 			EXPECT(t, says(&r, "choices.0.finish_reason", "length"));
 		if (served(t, &s, P ",\"min_tokens\":5}", &r))
 			EXPECT(t, number_at(&r, "usage.completion_tokens") >= 5);
-		/* the ends of a range, as doubles and as what floats make of them: the likeliest token */
+		/* values at the ends of their ranges, which rounding to float may move: greedy tokens */
 		for (size_t i = 0; i < ARRAY_SIZE(ends); i++) {
 			snprintf(body, sizeof(body),
 				 "{\"prompt\":\"What is 55 - 8?\\n\",\"max_tokens\":8,\"temperature\":1,%s}",
@@ -109,7 +111,7 @@ static void treated(struct cairn_test *t)
 		EXPECT(t, post(&s, PATH, P "}", &r) == 200 && says(&r, "choices.0.text", "47") &&
 				  says(&r, "choices.0.finish_reason", "stop") &&
 				  number_at(&r, "usage.completion_tokens") == 3);
-		/* the token that ends it by the client's wish is named */
+		/* the stop token that ended the answer is reported */
 		EXPECT(t,
 		       post(&s, "/tokenize", "{\"prompt\":\"7\",\"add_special_tokens\":false}", &r) == 200);
 		{
@@ -126,7 +128,7 @@ static void treated(struct cairn_test *t)
 			EXPECT(t, says(&r, "choices.0.text", "47") && length_at(&r, "choices") == 4);
 			EXPECT(t, !says(&r, "choices.1.text", "47"));
 		}
-		/* the widest there is, and the worker is the same one afterwards */
+		/* the widest beam; the worker survives it */
 		if (served(t, &s,
 			   "{\"prompt\":[52,428,185],\"max_tokens\":118,\"n\":16,\"use_beam_search\":true,"
 			   "\"ignore_eos\":true}",
@@ -138,7 +140,7 @@ static void treated(struct cairn_test *t)
 	stop_server(&s);
 }
 
-/* The token that ends an answer is one of its tokens, for the client and for whoever watches. */
+/* The token that ends an answer counts as one of its tokens, both in usage and in the metrics. */
 static void counted(struct cairn_test *t)
 {
 	static struct reply r;
@@ -147,7 +149,7 @@ static void counted(struct cairn_test *t)
 
 	if (start(t, &s)) {
 		for (int i = 0; i < 4; i++) {
-			/* the last one begins with what would end it: no text at all */
+			/* the last one's first token is its stop token: empty text */
 			EXPECT(t, post(&s, PATH, i < 3 ? P "}" : P ",\"logit_bias\":{\"511\":100}}",
 				       &r) == 200);
 			EXPECT(t, says(&r, "choices.0.text", i < 3 ? "47" : ""));
@@ -165,7 +167,7 @@ static void counted(struct cairn_test *t)
 	stop_server(&s);
 }
 
-/* Row 21: what one tenant has computed is nobody else's. */
+/* Requests with different salts never share cached prefixes. */
 static void salted(struct cairn_test *t)
 {
 #define LONG                                                                                               \
@@ -197,7 +199,7 @@ static void salted(struct cairn_test *t)
 	stop_server(&s);
 }
 
-/* Prompt number i of 64 tokens: what the cache had of it. */
+/* Sends prompt number i, of 64 tokens, and returns how many of its tokens were cached. */
 static long long cached_of(struct cairn_test *t, const struct server *s, int i)
 {
 	static struct reply r;
@@ -212,7 +214,7 @@ static long long cached_of(struct cairn_test *t, const struct server *s, int i)
 	return number_at(&r, "usage.prompt_tokens_details.cached_tokens");
 }
 
-/* A prompt comes again when the device has forgotten it, and when host memory has, too. */
+/* A prompt is repeated after its pages were evicted from the device, and from host memory too. */
 static void kept(struct cairn_test *t)
 {
 #define FEW	"--impl", "cpu", "--quiet", "--batch", "1", "--max-context", "80", "--pages", "5"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* serve_frames - what the worker says; every number of it is checked */
+/* serve_frames - checks and handles the frames that the worker sends */
 #include <stdio.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ static struct serve_choice *choice_of(const struct serve_part *p, int32_t index)
 	return &p->job->choices[(p - p->job->parts) * p->job->req.n + index];
 }
 
-/* One that is text, or one that ends an answer. p NULL: nobody waits for it any more. */
+/* Counts a token of text or one that ends an answer. p NULL: the job has ended. */
 static void count_token(struct serve *s, struct serve_part *p, int32_t index)
 {
 	int64_t now = serve_now_ns();
@@ -41,7 +41,7 @@ static void count_token(struct serve *s, struct serve_part *p, int32_t index)
 	c->last_ns = p->job->last_ns = now;
 }
 
-/* A whole token. */
+/* Handles a TOKEN whose TOP frames have all arrived. */
 static void token(struct serve *s, const struct cairn_wire_frame *f)
 {
 	struct serve_slot *slot = serve_slot_of(s, f->request);
@@ -118,7 +118,7 @@ static int finish(struct serve *s, const struct cairn_wire_frame *f)
 			cairn_api_refuse(&e, 504, "deadline_exceeded", NULL, "the answer took longer than "
 					 "%lld s", (long long)s->opt.request_s);
 		else
-			cairn_api_refuse(&e, 500, "model_failed", NULL, "the model gives no number here");
+			cairn_api_refuse(&e, 500, "model_failed", NULL, "the model's output is not a number");
 		serve_fail(p->job, &e);
 		serve_end_job(s, p->job);
 		return 0;
@@ -147,7 +147,7 @@ static int started(struct serve *s, const struct cairn_wire_frame *f)
 	return 0;
 }
 
-/* What the engine says begins with the name of one of its fields: what that is called in the API, or "". */
+/* An engine error begins with the name of an engine field. Writes that field's API name, or "", to field. */
 static void name_field(const char *text, char *field, size_t len)
 {
 	static const char *const names[][2] = {
@@ -164,7 +164,7 @@ static void name_field(const char *text, char *field, size_t len)
 	}
 }
 
-/* The engine does not take a request. */
+/* Handles REFUSED: the engine rejects a request. */
 static int refused(struct serve *s, const struct cairn_wire_frame *f)
 {
 	struct serve_slot *slot = serve_slot_of(s, f->request);
@@ -228,7 +228,7 @@ static int step(struct serve *s, const struct cairn_wire_frame *f)
 
 	if (f->step.rows < 0 || f->step.num_pages < 1 || f->step.used_pages < 0)
 		return -EINVAL;
-	if (f->step.rows || !f->step.busy)	/* else it may turn round and round */
+	if (f->step.rows || !f->step.busy)	/* busy without rows: it may be looping */
 		atomic_store(&s->beat_ns, now);
 	atomic_store(&s->busy, f->step.busy != 0);
 	if (f->step.rows) {
@@ -241,7 +241,7 @@ static int step(struct serve *s, const struct cairn_wire_frame *f)
 	return 0;
 }
 
-/* Sums of this worker; those of the ones before it stay counted. */
+/* Adds the growth of this worker's counters to the metrics, which span all workers. */
 static int stats(struct serve *s, const struct cairn_wire_frame *f)
 {
 	const struct cairn_wire_frame *last = &s->stats;
@@ -259,7 +259,7 @@ static int stats(struct serve *s, const struct cairn_wire_frame *f)
 	return 0;
 }
 
-/* Frames that belong to one before them, and no others, may come now. */
+/* Handles a further frame of an open message; any other frame is a protocol violation. */
 static int go_on(struct serve *s, const struct cairn_wire_frame *f)
 {
 	int want = s->head.kind == CAIRN_WIRE_TOKEN ? CAIRN_WIRE_TOP : CAIRN_WIRE_TEXT;

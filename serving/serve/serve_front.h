@@ -1,25 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * serve_front - what the parts of the front share
+ * serve_front - structures shared by the source files of the front
  *
- *   serve.c		the command: start, signals, drain, end
- *   serve_routes.c	paths and what answers at once; the HTTP loop's thread
- *   serve_prepare.c	JSON, template and tokenizer of a request; threads of their own
- *   serve_link.c	the link: requests in flight, between clients and the worker; one thread
- *   serve_frames.c	what the worker says; the link's thread
+ *   serve.c		the command: start, signals, drain, exit
+ *   serve_routes.c	paths and immediate answers; the HTTP loop's thread
+ *   serve_prepare.c	JSON, template and tokenizer of a request; several threads
+ *   serve_link.c	the link: requests in flight between clients and the worker; one thread
+ *   serve_frames.c	handles frames from the worker; the link's thread
  *   serve_answer.c	tokens to text, text to chunks and bodies; the link's thread
- *   serve_supervise.c	start and end of workers; the link's thread
+ *   serve_supervise.c	starts and ends workers; the link's thread
  *
- * A job is one request of a client. It goes from the HTTP loop (which makes it) to a preparing thread, from
- * there to the link, and stays there until its answer is written; each hand-over is a list under a lock.
- * That its client is gone is told by a flag that anybody may set and the link alone acts on. So whoever holds
- * a job need not lock it. Two references keep it: the exchange's, until watch.done, and that of the way.
+ * A job is one request of a client. The HTTP loop creates it and passes it to a preparing thread, which
+ * passes it to the link, where it stays until its answer is written. Each hand-over is a list under a lock,
+ * and only the thread that holds the job uses it, so a job needs no lock of its own. Any thread may set the
+ * flag `gone` when the client is gone; only the link acts on it. Two references keep a job: one is the
+ * exchange's, until watch.done; the other moves with the job.
  *
- * A part is one prompt of a job and one request of the engine, with the answers (choices) to it. Its slot in
- * the link's table stays taken until the engine has ended all of them, whatever became of the job.
+ * A part is one prompt of a job. It is one request of the engine and has n answers (choices). Its slot in the
+ * link's table stays occupied until the engine has ended all of them, even if the job has ended earlier.
  *
- * What a slow client has not taken is kept as text, not as events: an answer is no longer than max_tokens,
- * and goes out in fewer, longer chunks. HTTP cuts who takes nothing at all.
+ * If a client reads slowly, its unsent answer is kept as text, not as events. The text is bounded by
+ * max_tokens and leaves in fewer, longer chunks. The HTTP layer resets a connection whose client reads
+ * nothing for --stall-timeout.
  */
 #ifndef CAIRN_SERVE_FRONT_H
 #define CAIRN_SERVE_FRONT_H
@@ -36,12 +38,12 @@
 #include "serving/serve/serve_wire.h"
 
 enum serve_state {
-	SERVE_LOADING,		/* the first worker, or one after another */
+	SERVE_LOADING,		/* a worker is loading the model */
 	SERVE_READY,
-	SERVE_FAILED,		/* none runs: a moment until the next, or the first could not load */
+	SERVE_FAILED,		/* no worker runs: waiting to start the next, or the first could not load */
 };
 
-/* A token with log-probabilities that has not gone out. */
+/* Log-probabilities of a token that has not been sent. */
 struct serve_logprob {
 	int32_t id, num_top;
 	float logprob;
@@ -49,26 +51,26 @@ struct serve_logprob {
 	struct cairn_wire_pair top[CAIRN_API_MAX_LOGPROBS];
 };
 
-/* One answer. */
+/* One answer to a prompt. */
 struct serve_choice {
 	struct cairn_token_stream *stream;
 	struct cairn_stop_match match;
-	struct cairn_api_out text;	/* not gone out */
-	struct serve_logprob *logprobs;	/* not gone out */
+	struct cairn_api_out text;	/* not yet sent */
+	struct serve_logprob *logprobs;	/* [num_logprobs] not yet sent */
 	size_t num_logprobs, room_logprobs;
-	int64_t num_chars;		/* of all its text */
-	int32_t num_tokens, new_tokens;	/* in all; not gone out */
+	int64_t num_chars;		/* length of the whole text so far */
+	int32_t num_tokens, new_tokens;	/* tokens in total; not yet sent */
 	enum cairn_api_finish finish;
-	int stop;			/* which stop string, or -1 */
+	int stop;			/* index of the stop string that ended it, or -1 */
 	int32_t stop_id;
-	bool began, ended;		/* its first, its last chunk has gone out */
-	int64_t first_ns, last_ns;	/* its first, its last token */
+	bool began, ended;		/* the first chunk, the last chunk has been sent */
+	int64_t first_ns, last_ns;	/* time of the first and of the last token */
 };
 
-/* One prompt. */
+/* One prompt of a job. */
 struct serve_part {
 	struct serve_job *job;
-	uint64_t request;		/* of the wire; 0: not submitted */
+	uint64_t request;		/* number used on the wire; 0: not submitted */
 	int32_t *ids;
 	size_t num_ids;
 	int32_t max_tokens, cached;
@@ -82,13 +84,13 @@ struct serve_job {
 	atomic_int refs;
 	atomic_bool gone;
 	enum cairn_api_kind kind;
-	const char *body;		/* the exchange's, until the answer begins */
+	const char *body;		/* owned by the exchange; valid until the answer begins */
 	size_t body_bytes;
-	struct serve_job *next;		/* of the list it is on its way in */
+	struct serve_job *next;		/* in the unprepared or prepared list */
 	struct serve_job *next_gone;
 	int64_t begin_ns;
 
-	/* from the preparing thread on */
+	/* written by the preparing thread */
 	struct cairn_api_request req;
 	struct cairn_api_answer answer;
 	struct cairn_stop_set *stops;
@@ -99,18 +101,18 @@ struct serve_job {
 	int32_t num_parts, num_choices;
 	int64_t num_prompt_tokens;
 
-	/* the link's */
+	/* used by the link only */
 	struct serve_job *prev_live, *next_live;
 	bool live, streaming, blocked, refused, over;
-	int64_t last_ns, said_ns;	/* last token; last byte of a stream */
+	int64_t last_ns, said_ns;	/* time of the last token; of the last write to the stream */
 };
 
-/* A request of the engine. */
+/* A request that the engine has not ended. */
 struct serve_slot {
-	uint64_t request;		/* 0: free */
-	struct serve_part *part;	/* NULL: nobody waits for it any more */
-	int32_t num_seqs, num_open;
-	uint64_t open[CAIRN_API_MAX_N / 64];	/* answers that have not ended */
+	uint64_t request;		/* 0: the slot is free */
+	struct serve_part *part;	/* NULL: the job has ended */
+	int32_t num_seqs, num_open;	/* answers; answers that have not ended */
+	uint64_t open[CAIRN_API_MAX_N / 64];	/* bit set: the answer has not ended */
 };
 
 struct serve {
@@ -120,7 +122,7 @@ struct serve {
 	struct cairn_http *http;
 	struct cairn_metrics *metrics;
 	struct cairn_tokenizer *tokenizer;
-	struct cairn_token_stream *speller;	/* the link's: bytes of single tokens */
+	struct cairn_token_stream *speller;	/* link only: decodes single tokens to bytes */
 	struct cairn_chat_template *template;	/* NULL: none */
 	struct cairn_model_config config;
 	struct cairn_api_limits limits;
@@ -128,19 +130,19 @@ struct serve {
 	char name[256], key[1024];
 	int64_t created;
 
-	/* what others than the link's thread look at */
+	/* read by other threads than the link's */
 	atomic_int state;		/* enum serve_state */
 	atomic_bool draining;
 	atomic_bool busy;
-	atomic_llong beat_ns, step_ns;	/* the worker was idle, or made a step; it made a step */
-	atomic_int num_jobs;		/* of models: made, not freed */
+	atomic_llong beat_ns, step_ns;	/* time of the last sign of life (idle or a step); of the last step */
+	atomic_int num_jobs;		/* jobs that use the model and are not freed */
 	atomic_llong num_queued, queued_tokens;
 	atomic_int restarts;
-	atomic_int max_context;		/* of one request: the model's, or what the worker's pages hold */
-	atomic_bool was_ready, cannot_load;	/* a worker has loaded; the first one could not */
-	atomic_bool give_up, stop_link;		/* answers end now, as errors; the thread does */
+	atomic_int max_context;		/* tokens of one request: the model's limit, or all KV pages */
+	atomic_bool was_ready, cannot_load;	/* a worker has loaded; the first one could not load */
+	atomic_bool give_up, stop_link;		/* end all answers as errors now; end the link's thread */
 
-	/* lists of jobs on their way, and whether any more is made of them: under the lock */
+	/* lists of jobs being handed over; under the lock */
 	pthread_mutex_t lock;
 	pthread_cond_t more;
 	struct serve_job *unprepared, **unprepared_tail;
@@ -150,34 +152,34 @@ struct serve {
 	pthread_t *threads, link;
 	int num_threads;
 	bool link_runs;
-	int wake_fd;			/* eventfd: the link has something to do */
+	int wake_fd;			/* eventfd that wakes the link */
 
-	/* the link's */
-	int fd;				/* -1: no worker */
-	int pid;			/* -1: none, or reaped */
+	/* used by the link only */
+	int fd;				/* socket to the worker; -1: no worker */
+	int pid;			/* worker; -1: none, or already reaped */
 	struct cairn_wire_out out;
 	struct cairn_wire_in *in;
 	struct serve_slot *slots;	/* [num_slots] */
 	uint32_t *free_slots;
 	uint32_t num_slots, num_free;
 	uint64_t generation;
-	struct serve_job *live;		/* submitted, not over */
+	struct serve_job *live;		/* submitted and not over */
 	int64_t restart_ns, spawn_ns, delay_ns;
-	bool has_served;		/* this worker: a token */
-	struct cairn_wire_frame head;	/* of a message in several frames */
-	int32_t missing;		/* pairs or bytes of it still to come; 0: none is on its way */
+	bool has_served;		/* this worker has produced a token */
+	struct cairn_wire_frame head;	/* first frame of a message in several frames */
+	int32_t missing;		/* pairs or bytes of it still to come; 0: no message is open */
 	struct serve_logprob token;
 	char text[CAIRN_WIRE_MAX_TEXT + 1];
 	size_t num_text;
-	struct cairn_wire_frame stats;	/* of this worker, the last */
-	struct cairn_api_out event;	/* the one being written: grown once, used by all */
+	struct cairn_wire_frame stats;	/* this worker's latest STATS */
+	struct cairn_api_out event;	/* buffer for the event being written; shared by all jobs */
 };
 
 int64_t serve_now_ns(void);
 
 /* serve_routes.c */
 int serve_open_http(struct serve *s);
-struct cairn_api_limits serve_limits(const struct serve *s);	/* as they are now */
+struct cairn_api_limits serve_limits(const struct serve *s);	/* the current limits */
 void serve_refuse(struct cairn_http_exchange *x, const struct cairn_api_error *e);
 void serve_refuse_ending(struct cairn_api_error *e);	/* 503: the server is shutting down */
 struct serve_job *serve_job_get(struct serve_job *job);
@@ -186,37 +188,37 @@ void serve_job_put(struct serve_job *job);
 /* serve_prepare.c */
 int serve_start_preparing(struct serve *s);
 void serve_stop_preparing(struct serve *s);
-void serve_prepare(struct serve *s, struct serve_job *job);	/* hands it over; takes a reference */
+void serve_prepare(struct serve *s, struct serve_job *job);	/* hands job over with a new reference */
 
-/* serve_link.c: all but the first five are for its thread */
+/* serve_link.c: the first five may be called from any thread, the others from the link's only */
 int serve_start_link(struct serve *s);
-void serve_give_up(struct serve *s);		/* who still waits is told that the server ends */
-void serve_stop_link(struct serve *s);		/* the worker has ended when this returns */
-void serve_submit(struct serve *s, struct serve_job *job);	/* hands it over; the reference goes along */
+void serve_give_up(struct serve *s);		/* ends all waiting requests with a shutting-down error */
+void serve_stop_link(struct serve *s);		/* returns after the worker has exited */
+void serve_submit(struct serve *s, struct serve_job *job);	/* hands job and its reference over */
 void serve_gone(struct serve_job *job);
-struct serve_slot *serve_slot_of(struct serve *s, uint64_t request);	/* NULL: there is none */
+struct serve_slot *serve_slot_of(struct serve *s, uint64_t request);	/* NULL: no such request */
 void serve_free_slot(struct serve *s, struct serve_slot *slot);
-void serve_unqueue(struct serve *s, struct serve_part *p);	/* it does not wait any more */
-void serve_end_job(struct serve *s, struct serve_job *job);	/* its exchange is finished */
-void serve_fail_all(struct serve *s, const char *why);	/* their worker is gone */
+void serve_unqueue(struct serve *s, struct serve_part *p);	/* p has left the engine's queue */
+void serve_end_job(struct serve *s, struct serve_job *job);	/* call after its exchange is finished */
+void serve_fail_all(struct serve *s, const char *why);	/* fails every live job: the worker is gone */
 
-/* serve_frames.c: 0, or -EINVAL: it is not one that may come now. */
+/* serve_frames.c: returns 0, or -EINVAL if the frame is malformed or out of order. */
 int serve_take_frame(struct serve *s, const struct cairn_wire_frame *f);
 
-/* serve_answer.c. true: the exchange is finished, the job is to be ended. */
+/* serve_answer.c. true: the exchange is finished and the caller must end the job. */
 bool serve_take_token(struct serve_job *job, int32_t choice, const struct serve_logprob *token,
 		      bool *stopped);
 bool serve_take_finish(struct serve_job *job, int32_t choice, enum cairn_api_finish why, int32_t token);
-bool serve_flush(struct serve_job *job);	/* writes what is there to a stream */
-/* A comment, to a stream that begins with it if need be: could it be said? */
+bool serve_flush(struct serve_job *job);	/* writes pending text to the stream */
+/* Sends a comment, beginning the stream if needed. Returns whether the comment was queued. */
 bool serve_keep_alive(struct serve_job *job);
 void serve_fail(struct serve_job *job, const struct cairn_api_error *e);	/* finishes the exchange */
 
 /* serve_supervise.c */
-void serve_supervise(struct serve *s);		/* starts, judges and reaps; often */
-int64_t serve_next_ns(const struct serve *s);	/* when it has something to do by time */
+void serve_supervise(struct serve *s);		/* starts, checks and reaps workers; call often */
+int64_t serve_next_ns(const struct serve *s);	/* time by which serve_supervise() must be called */
 int serve_worker_ready(struct serve *s, const struct cairn_wire_frame *f);
 void serve_worker_broken(struct serve *s, const char *why);
-void serve_worker_quit(struct serve *s);	/* until it has ended */
+void serve_worker_quit(struct serve *s);	/* ends the worker and waits for its exit */
 
 #endif

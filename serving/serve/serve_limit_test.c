@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* serve_limit_test - queues that are full, clients that leave or do not read, memory that is short */
+/* serve_limit_test - full queues, clients that leave or do not read, shortage of KV pages */
 #include "conformance/harness.h"
 #include "serving/serve/serve_test.h"
 
@@ -7,7 +7,7 @@
 #define SHORT	"{\"prompt\":\"a\",\"max_tokens\":2}"
 #define PATH	"/v1/completions"
 
-/* A prompt of n tokens, and more members. */
+/* Returns a request body with a prompt of n tokens and more members; the caller frees it. */
 static char *prompt_of(int n, const char *more)
 {
 	char *body = malloc((size_t)n * 4 + 256), *p = body + sprintf(body, "{\"prompt\":[510");
@@ -18,7 +18,7 @@ static char *prompt_of(int n, const char *more)
 	return body;
 }
 
-/* Row 12: while one runs, so many wait; the next is told when to come again. */
+/* While one request runs, --max-queued others are queued; the next one gets 429 with Retry-After. */
 static void queue(struct cairn_test *t)
 {
 	char path[PATH_MAX], *big = prompt_of(600, ",\"max_tokens\":2");
@@ -44,13 +44,13 @@ static void queue(struct cairn_test *t)
 		EXPECT(t, post(&s, PATH, SHORT, &r) == 429 && is_error(&r));
 		EXPECT(t, metric_of(&s, "cairn:requests_refused_total", "queue") == 3);
 		EXPECT(t, get(&s, "/health", &r) == 200);
-		close(fds[0]);	/* the one that runs leaves: the others are served */
+		close(fds[0]);	/* the running request's client leaves: the queued ones are served */
 		for (int i = 1; i < 4; i++) {
 			EXPECT(t, read_reply_of(fds[i], &r, 60000, true) == 200);
 			close(fds[i]);
 		}
 		EXPECT(t, post(&s, PATH, big, &r) == 200);
-		/* more at once than may ever wait: no sooner or later for it */
+		/* more prompts in one request than the queue holds: 400, since a retry cannot succeed */
 		EXPECT(t, post(&s, PATH, "{\"prompt\":[\"a\",\"b\",\"c\",\"d\"]}", &r) == 400 &&
 				  says(&r, "error.param", "prompt"));
 		EXPECT(t, WAIT_FOR(is_quiet(&s), 30000));
@@ -59,7 +59,7 @@ static void queue(struct cairn_test *t)
 	free(big);
 }
 
-/* Row 13: who leaves while waiting, while the prompt is read, while tokens come. */
+/* Clients leave while queued, during the prefill, and during decoding. */
 static void leavers(struct cairn_test *t)
 {
 	char path[PATH_MAX], *big = prompt_of(1900, ",\"max_tokens\":100,\"ignore_eos\":true");
@@ -73,7 +73,7 @@ static void leavers(struct cairn_test *t)
 		int streams[3], fd, waiting;
 
 		tell_fault(&s, "slow 5");
-		/* decode, streamed and not; one is in the queue behind them */
+		/* two decode, one streamed and one not; the third is queued */
 		streams[0] = ask_stream(&s, PATH, LONG ",\"stream\":true}");
 		streams[1] = ask_stream(&s, PATH, LONG "}");
 		waiting = ask_stream(&s, PATH, LONG "}");
@@ -87,8 +87,8 @@ static void leavers(struct cairn_test *t)
 		close(streams[1]);
 		EXPECT(t, WAIT_FOR(is_quiet(&s), 60000));
 		tokens = metric_of(&s, "vllm:generation_tokens_total", "");
-		EXPECT(t, tokens < 1500);	/* of 3000 and what waited */
-		/* a prompt of 119 passes: nothing of it has come out when its client leaves */
+		EXPECT(t, tokens < 1500);	/* far fewer than the 3000 of the two running requests */
+		/* a prompt of 119 passes: its client leaves before the first token */
 		fd = dial_port(s.port);
 		dprintf(fd, "POST " PATH " HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
 			"Content-Length: %zu\r\n\r\n%s", strlen(big), big);
@@ -105,8 +105,10 @@ static void leavers(struct cairn_test *t)
 	free(big);
 }
 
-/* Row 14: 12 streams whose clients read nothing; others go on, and these are cut in time, their pages given
- * back. */
+/*
+ * 12 clients do not read their streams. Other requests continue; the stalled ones are cut and free their
+ * pages.
+ */
 static void stalled(struct cairn_test *t)
 {
 	static struct reply r;
@@ -131,7 +133,7 @@ static void stalled(struct cairn_test *t)
 			slowest = now_s() - begin > slowest ? now_s() - begin : slowest;
 			nap_ms(20);
 		}
-		cairn_note(t, "slowest of the others: %.1f ms", slowest * 1e3);
+		cairn_note(t, "slowest of the other requests: %.1f ms", slowest * 1e3);
 		EXPECT(t, WAIT_FOR(is_quiet(&s), 60000));
 		EXPECT(t, WAIT_FOR(metric_of(&s, "vllm:request_success_total", "abort") == 12, 60000));
 		EXPECT(t, now_s() - start > 2);
@@ -141,8 +143,8 @@ static void stalled(struct cairn_test *t)
 	stop_server(&s);
 }
 
-/* A client that reads, but slowly: it gets all of its answer, in fewer events. Log-probabilities make them
- * long, so that few tokens fill all buffers. */
+/* A slow reader gets its whole answer in fewer events. Log-probabilities make the events long, so that few
+ * tokens fill all buffers. */
 static void slow_reader(struct cairn_test *t)
 {
 	static char text[4 << 20];
@@ -181,7 +183,7 @@ static void slow_reader(struct cairn_test *t)
 	stop_server(&s);
 }
 
-/* Row 15; the other kinds of slow requests are http_bad's. */
+/* Idle connections and a request that stops half-way; family http_bad tests other slow requests. */
 static void idlers(struct cairn_test *t)
 {
 	static struct reply r;
@@ -209,7 +211,7 @@ static void idlers(struct cairn_test *t)
 	stop_server(&s);
 }
 
-/* Row 16: pages for two and a half; all eight are served. One that can never fit is told so. Deadlines. */
+/* With pages for 2.5 sequences, all eight are served. A request that can never fit gets 400. Deadlines. */
 static void short_of_pages(struct cairn_test *t)
 {
 	static struct reply r;
@@ -246,7 +248,7 @@ static void short_of_pages(struct cairn_test *t)
 	}
 }
 
-/* A stream that has nothing to say for 10 s says that it lives, so that no proxy gives it up. */
+/* A stream without a token for 10 s gets a comment, so that no proxy closes it as idle. */
 static void long_wait(struct cairn_test *t)
 {
 	static struct reply r;
@@ -257,7 +259,7 @@ static void long_wait(struct cairn_test *t)
 	if (!beside(t, "fault_plugin.so", path, sizeof(path)) ||
 	    !start_server(t, &s, FAULT_ARGS(path, "--batch", "1")) || !EXPECT(t, wait_ready(&s)))
 		return;
-	/* what happens once tells by its file, which goes, that the pass has begun */
+	/* the fault table removes the file of a one-time fault when the pass has begun */
 	tell_fault(&s, "late 12000");
 	fd = ask_stream(&s, PATH, "{\"prompt\":\"a\",\"max_tokens\":2,\"ignore_eos\":true,\"stream\":true}");
 	EXPECT(t, WAIT_FOR(access(s.fault, F_OK), 30000));
@@ -268,7 +270,10 @@ static void long_wait(struct cairn_test *t)
 	stop_server(&s);
 }
 
-/* Row 16: what the pages hold is what a request may have, and what the server says of itself. */
+/*
+ * If all KV pages hold less than the model's context, they limit a request, and /v1/models reports that
+ * limit.
+ */
 static void small_pool(struct cairn_test *t)
 {
 	static struct reply r;
@@ -284,7 +289,7 @@ static void small_pool(struct cairn_test *t)
 				  number_at(&r, "max_model_len") == 64);
 		EXPECT(t, post(&s, "/tokenize", "{\"prompt\":\"a\"}", &r) == 200 &&
 				  number_at(&r, "max_model_len") == 64);
-		/* who does not say how much gets what there is */
+		/* without max_tokens, an answer may use all that is left */
 		EXPECT(t, post(&s, PATH, body[0], &r) == 200 && number_at(&r, "usage.total_tokens") == 64);
 		for (int i = 1; i < 3; i++)
 			EXPECT(t, post(&s, PATH, body[i], &r) == 400 &&

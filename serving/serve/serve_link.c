@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * serve_link - requests in flight, between clients and the worker; one thread
+ * serve_link - the link: moves requests in flight between clients and the worker, in one thread
  *
- * It sleeps in poll() until a job, a lost client, a frame or the time says otherwise. Nothing in it blocks:
- * what a client or the worker does not take stays in memory, whose bounds serve_front.h and serve_wire.h
- * give. serve_frames.c has what the worker's frames do.
+ * The thread sleeps in poll() until a job, a lost client, a frame or a time-out wakes it. It never blocks on
+ * a peer: what a client or the worker does not take stays in memory, bounded as serve_front.h and
+ * serve_wire.h describe. serve_frames.c handles the worker's frames.
  */
 #include <float.h>
 #include <poll.h>
@@ -16,7 +16,7 @@
 #include "primitives/base/error.h"
 #include "serving/serve/serve_front.h"
 
-#define BLOCKED_MS	20	/* between two looks at clients that do not read */
+#define BLOCKED_MS	20	/* retry interval for clients whose stream buffer is full */
 #define KEEP_ALIVE_NS	10000000000
 #define SLOT_BITS	20
 
@@ -25,7 +25,7 @@ static void wake(struct serve *s)
 	uint64_t one = 1;
 	ssize_t n = write(s->wake_fd, &one, sizeof(one));
 
-	(void)n;	/* full only if a wake-up is pending anyway */
+	(void)n;	/* the write fails only if the counter is full, so a wake-up is pending anyway */
 }
 
 void serve_submit(struct serve *s, struct serve_job *job)
@@ -150,14 +150,14 @@ void serve_fail_all(struct serve *s, const char *why)
 
 	cairn_api_refuse(&e, 500, "worker_failed", NULL, "the worker has failed: %s", why);
 	fail_live(s, &e);
-	/* nobody will end what the engine had */
+	/* the worker is gone, so no FINISH will free these slots */
 	s->num_free = 0;
 	for (uint32_t i = s->num_slots; i-- > 0;)
 		serve_free_slot(s, &s->slots[i]);
 	s->missing = 0;
 }
 
-/* The nearest float that the engine takes: rounding must not reach an end that is none of its. */
+/* Rounds to float and clamps to [lo, hi]: rounding must not yield a value that the engine rejects. */
 static float narrow(double x, float lo, float hi)
 {
 	return x < lo ? lo : x > hi ? hi : (float)x;
@@ -204,15 +204,16 @@ static bool has_room(struct serve *s, const struct serve_job *job, struct cairn_
 	long long queued = atomic_load(&s->num_queued), tokens = atomic_load(&s->queued_tokens);
 
 	if (queued + job->num_parts > s->opt.max_queued || (uint32_t)job->num_parts > s->num_free) {
-		cairn_api_refuse(e, 429, "queue_full", NULL, "%lld prompts are waiting, %d more are too many",
+		cairn_api_refuse(e, 429, "queue_full", NULL, "%lld prompts are queued, %d more exceed the "
+				 "limit",
 				 queued, job->num_parts);
 		e->retry_after_s = 1;
 		return false;
 	}
-	/* one alone is never too many */
+	/* the token limit never refuses a request if the queue is empty */
 	if (queued && tokens + job->num_prompt_tokens > s->opt.max_queued_tokens) {
 		cairn_api_refuse(e, 429, "queue_full", NULL,
-				 "%lld tokens of prompts are waiting, %lld more are too many",
+				 "%lld prompt tokens are queued, %lld more exceed the limit",
 				 tokens, (long long)job->num_prompt_tokens);
 		e->retry_after_s = 1;
 		return false;
@@ -232,7 +233,7 @@ static void admit(struct serve *s, struct serve_job *job)
 	if (s->give_up) {
 		serve_refuse_ending(&e);
 	} else if (atomic_load(&s->state) != SERVE_READY) {
-		cairn_api_refuse(&e, 503, "not_ready", NULL, "the worker has failed and starts again");
+		cairn_api_refuse(&e, 503, "not_ready", NULL, "the worker has failed and is being restarted");
 		e.retry_after_s = 1;
 	} else if (has_room(s, job, &e)) {
 		e.status = 0;
@@ -283,7 +284,7 @@ static void take_lists(struct serve *s)
 	}
 	for (; gone; gone = next) {
 		next = gone->next_gone;
-		/* one that is not submitted yet is seen by its flag, where it comes along */
+		/* a job that is not submitted yet is dropped by admit(), which checks its flag */
 		if (gone->live && !gone->over) {
 			cairn_http_abort(gone->x);
 			serve_end_job(s, gone);
@@ -292,7 +293,7 @@ static void take_lists(struct serve *s)
 	}
 }
 
-/* Clients that read slowly, and those that have waited long. */
+/* Flushes blocked streams and sends keep-alive comments. Returns whether any stream is still blocked. */
 static bool look_at_clients(struct serve *s)
 {
 	int64_t now = serve_now_ns();
@@ -305,7 +306,7 @@ static bool look_at_clients(struct serve *s)
 			continue;
 		}
 		any_blocked |= job->blocked;
-		/* the engine has taken it long ago: it will not be refused any more */
+		/* after KEEP_ALIVE_NS the engine has accepted the job, so beginning the stream is safe */
 		if (job->req.stream && !job->blocked && now - job->said_ns >= KEEP_ALIVE_NS &&
 		    serve_keep_alive(job))
 			job->said_ns = now;
@@ -321,7 +322,7 @@ static void listen_to_worker(struct serve *s)
 
 		while (s->fd >= 0 && (f = cairn_wire_next(s->in, &bad))) {
 			if (bad || serve_take_frame(s, f))
-				serve_worker_broken(s, "it has sent what it must not");
+				serve_worker_broken(s, "it has violated the protocol");
 		}
 		if (ret < 0 && s->fd >= 0)
 			serve_worker_broken(s, "it has ended");
@@ -334,9 +335,9 @@ static void talk_to_worker(struct serve *s)
 {
 	int ret = s->fd >= 0 ? cairn_wire_flush(&s->out, s->fd) : 0;
 
-	/* a worker that has ended may have said why: that is read first */
+	/* ignore -EPIPE here: a worker that has exited may have sent the reason, which is read first */
 	if (ret == -ENOMEM)
-		serve_worker_broken(s, "there is no memory for what it is to be told");
+		serve_worker_broken(s, "no memory for messages to it");
 }
 
 static void *run(void *arg)

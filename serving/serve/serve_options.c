@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* serve_options - parses the command line of `cairn serve` and prints its help */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,55 +11,55 @@ static const char usage[] =
 	"usage: cairn serve [OPTION]...\n"
 	"\n"
 	"Serves a model over HTTP with OpenAI's interface: /v1/completions, /v1/chat/completions,\n"
-	"/v1/models; /tokenize, /detokenize; /health, /ready, /metrics; a page to chat at /.\n"
+	"/v1/models; /tokenize, /detokenize; /health, /ready, /metrics; a chat page at /.\n"
 	"\n"
 	"The model:\n"
-	"  --model DIR            checkpoint in Hugging Face form (the embedded model)\n"
-	"  --shape NAME           random weights of this shape instead, to measure; texts go through the\n"
-	"                         embedded tokenizer, prompts of token ids are taken as they are\n"
-	"  --impl NAME|PATH       cuda, cpu, ref, or a plug-in (cuda where there is a device, else cpu)\n"
-	"  --device N             (0)\n"
+	"  --model DIR            Hugging Face checkpoint (the embedded model)\n"
+	"  --shape NAME           random weights of this shape, for measurements; texts go through the\n"
+	"                         embedded tokenizer, prompts of token ids are used unchanged\n"
+	"  --impl NAME|PATH       cuda, cpu, ref, or a plug-in (cuda if there is a device, else cpu)\n"
+	"  --device N             CUDA device (0)\n"
 	"  --batch N              sequences running at once (64)\n"
-	"  --max-context N        tokens of one sequence, prompt and answer (the model's)\n"
+	"  --max-context N        tokens of one sequence, prompt and answer (the model's limit)\n"
 	"  --rows N               tokens of one step, prompts included (2048, on the host 256)\n"
 	"  --page-size N          tokens of a KV page (64, on the host 16)\n"
 	"  --pages N              KV pages (nine tenths of the device's memory, at most what --batch\n"
 	"                         sequences of --max-context need)\n"
-	"  --host-pages N         KV pages in host memory: what is computed is kept there as well, for\n"
-	"                         prompts that go on from it; where sequences that give way wait (0)\n"
-	"  --disk-pages N         KV pages on disk, for what host memory must forget (0)\n"
-	"  --disk-dir DIR         where the disk is (/tmp)\n"
-	"  --prefix-cache WHAT    page, token (grain of what prompts may share), off (page)\n"
+	"  --host-pages N         KV pages in host memory, for cached prefixes and preempted\n"
+	"                         sequences (0)\n"
+	"  --disk-pages N         KV pages on disk, for pages evicted from host memory (0)\n"
+	"  --disk-dir DIR         directory of the disk pages (/tmp)\n"
+	"  --prefix-cache WHAT    granularity of shared prefixes: page, token, off (page)\n"
 	"  --decode PATH          auto, graph, persistent, unfused (auto)\n"
 	"  --weights FORM         plain, fp8, fp8-blocks: see generate (plain)\n"
-	"  --no-graphs            launches operations one by one\n"
-	"  --seed N               of random weights (1)\n"
+	"  --no-graphs            launch operations one by one instead of as CUDA graphs\n"
+	"  --seed N               seed of random weights (1)\n"
 	"\n"
-	"Whom it serves:\n"
-	"  --host ADDRESS         numeric; all with 0.0.0.0 or :: (127.0.0.1)\n"
-	"  --port N               0: any that is free, said on standard output (8000)\n"
-	"  --name NAME            of the model in requests (the directory's, or the shape's)\n"
-	"  --key-file FILE        its first line is the key that requests must bring; without it the\n"
+	"Clients and access:\n"
+	"  --host ADDRESS         numeric address to listen on; 0.0.0.0 or :: for all (127.0.0.1)\n"
+	"  --port N               0: any free port, printed on standard output (8000)\n"
+	"  --name NAME            the model's name in requests (the directory's or the shape's)\n"
+	"  --key-file FILE        its first line is the key that requests must send; without it, the\n"
 	"                         variable CAIRN_API_KEY, if set. /health, /ready and the page need none\n"
-	"  --chat-template FILE   Jinja (the checkpoint's)\n"
-	"  --threads N            that read requests and tokenize (2)\n"
-	"  --quiet                no line on standard error for each request\n"
+	"  --chat-template FILE   Jinja template (the checkpoint's)\n"
+	"  --threads N            threads that parse and tokenize requests (2)\n"
+	"  --quiet                do not log each request to standard error\n"
 	"\n"
-	"Limits; beyond the first two requests get 429, at the others 503, 413 or a closed connection:\n"
-	"  --max-queued N         prompts waiting (1024)\n"
-	"  --max-queued-tokens N  of their prompts (4194304)\n"
+	"Limits; beyond the first two, requests get 429; beyond the others 503, 413 or a closed connection:\n"
+	"  --max-queued N         prompts queued (1024)\n"
+	"  --max-queued-tokens N  tokens of the queued prompts (4194304)\n"
 	"  --max-body N           bytes of a request (8388608)\n"
-	"  --max-connections N    (4096, or what the limit of open files allows)\n"
-	"  --max-per-address N    connections of one client; 0: no limit (0)\n"
+	"  --max-connections N    connections at once (4096, or what the limit of open files allows)\n"
+	"  --max-per-address N    connections of one client address; 0: no limit (0)\n"
 	"  --stream-buffer N      bytes of an answer that its client has not read yet (262144)\n"
-	"  --request-timeout S    from its last byte to the end of its answer; 0: none (0)\n"
-	"  --header-timeout S     for a request to come in (30)\n"
-	"  --stall-timeout S      for a client that does not read (30)\n"
-	"  --drain-timeout S      after SIGTERM; a second one ends at once (30)\n"
+	"  --request-timeout S    from the last byte of a request to the end of its answer; 0: none (0)\n"
+	"  --header-timeout S     from the first to the last byte of a request (30)\n"
+	"  --stall-timeout S      without a client reading a byte of its answer (30)\n"
+	"  --drain-timeout S      for requests in flight after SIGTERM; a second one ends at once (30)\n"
 	"  --hang-timeout S       a worker that is busy this long without a step is killed (60)\n"
 	"  --load-timeout S       for a worker to load the model (1800)\n"
 	"\n"
-	"Exit status: 0 ended by a signal, 1 failed, 2 bad usage, or a model that cannot be loaded.\n";
+	"Exit status: 0 ended by a signal, 1 failed, 2 bad usage or a model that cannot be loaded.\n";
 
 int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 {
@@ -106,11 +107,11 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 	CAIRN_TRY(cairn_parse_options(argc, argv, &o->common, options, sizeof(options) / sizeof(options[0]),
 				      usage));
 	if (o->common.json)
-		return cairn_error(EINVAL, "--json: is no option of serve: cairn bench serve writes records");
+		return cairn_error(EINVAL, "--json: not for serve; cairn bench serve writes records");
 	if (o->shape && o->common.model)
-		return cairn_error(EINVAL, "--shape: has random weights: not with --model");
+		return cairn_error(EINVAL, "--shape: excludes --model: a shape has random weights");
 	if (o->disk_pages && !o->host_pages)
-		return cairn_error(EINVAL, "--disk-pages: what host memory forgets: needs --host-pages");
+		return cairn_error(EINVAL, "--disk-pages: needs --host-pages, which evicts pages to disk");
 	if (o->max_rows && o->max_rows < o->common.batch)
 		return cairn_error(EINVAL, "--rows: %lld is less than --batch, %lld", (long long)o->max_rows,
 				   (long long)o->common.batch);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * serve_prepare - from the bytes of a request to token ids
+ * serve_prepare - turns the body of a request into token ids
  *
- * Reading JSON, rendering a template and tokenizing take milliseconds for a long prompt: threads of their own
- * do it, so that neither the HTTP loop nor the link waits. /tokenize and /detokenize are answered from here.
+ * Parsing JSON, rendering a template and tokenizing take milliseconds for a long prompt. Separate threads do
+ * this work, so that neither the HTTP loop nor the link waits. They also answer /tokenize and /detokenize.
  */
 #include <sha2.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #include "primitives/base/error.h"
 #include "serving/serve/serve_front.h"
 
-/* What a tokenizer or a template says about a request. */
+/* Turns an error of the tokenizer or the template into an API error. */
 static int refuse_text(struct cairn_api_error *e, int ret, const char *param)
 {
 	if (ret == -ENOMEM)
@@ -22,7 +22,7 @@ static int refuse_text(struct cairn_api_error *e, int ret, const char *param)
 	return cairn_api_refuse(e, 400, "invalid_value", param, "%s: %s", param, cairn_last_error());
 }
 
-/* The chat as text, and that as ids: special tokens count where the template wrote them. */
+/* Renders the chat and encodes the text; special tokens are recognised only where the template wrote them. */
 static int encode_messages(struct serve_job *job, int32_t **ids, size_t *num_ids, struct cairn_api_error *e)
 {
 	const struct cairn_api_request *r = &job->req;
@@ -76,7 +76,7 @@ static void answer(struct serve_job *job, struct cairn_api_out *out)
 	cairn_api_out_free(out);
 }
 
-/* Each token's own bytes, one behind the other in *arena. */
+/* Decodes each token alone; the bytes are concatenated in *arena. */
 static int spell(struct serve_job *job, const int32_t *ids, size_t num, struct cairn_api_token *tokens,
 		 struct cairn_api_out *arena)
 {
@@ -191,12 +191,12 @@ static int generate(struct serve_job *job, struct cairn_api_error *e)
 		return cairn_api_refuse(e, 400, "unsupported_value", "priority",
 					"priority is not supported: requests are served in order of arrival");
 	if (r->n > job->s->opt.common.batch)
-		return cairn_api_refuse(e, 400, "invalid_value", "n", "n is %lld, this server runs %lld "
-					"sequences at once", (long long)r->n,
+		return cairn_api_refuse(e, 400, "invalid_value", "n", "n is %lld, but this server runs "
+					"%lld sequences at once", (long long)r->n,
 					(long long)job->s->opt.common.batch);
 	if (num > job->s->opt.max_queued)
-		return cairn_api_refuse(e, 400, "invalid_value", "prompt", "prompt has %d prompts, this "
-					"server lets %lld wait", (int)num,
+		return cairn_api_refuse(e, 400, "invalid_value", "prompt", "prompt has %d prompts, but "
+					"this server queues at most %lld", (int)num,
 					(long long)job->s->opt.max_queued);
 	job->parts = calloc((size_t)num, sizeof(*job->parts));
 	if (!job->parts)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* serve_routes - paths, and what can be answered at once */
+/* serve_routes - HTTP routes and the requests that are answered at once */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "serving/serve/serve_front.h"
 
 #define RETRY_LOADING_S	5
-#define MAX_BODIES	(256ll << 20)	/* bytes of all requests together, if two of them have less */
+#define MAX_BODIES	(256ll << 20)	/* bytes of all bodies held; twice --max-body if that is more */
 
 int64_t serve_now_ns(void)
 {
@@ -85,7 +85,7 @@ static void job_done(void *ctx)
 	serve_job_put(ctx);
 }
 
-/* May a request come in now? Else it is answered. */
+/* Returns whether the server takes requests now; if not, it has already sent the refusal. */
 static bool may_come(struct serve *s, struct cairn_http_exchange *x, bool needs_worker)
 {
 	struct cairn_api_error e;
@@ -95,10 +95,11 @@ static bool may_come(struct serve *s, struct cairn_http_exchange *x, bool needs_
 		serve_refuse_ending(&e);
 	} else if (needs_worker && state != SERVE_READY) {
 		cairn_api_refuse(&e, 503, "not_ready", NULL, state == SERVE_LOADING ?
-				 "the model is being loaded" : "the worker has failed and starts again");
+				 "the model is being loaded" :
+				 "the worker has failed and is being restarted");
 		e.retry_after_s = state == SERVE_LOADING ? RETRY_LOADING_S : 1;
 	} else if (needs_worker && atomic_load(&s->num_queued) >= s->opt.max_queued) {
-		cairn_api_refuse(&e, 429, "queue_full", NULL, "%lld prompts are waiting, no more may",
+		cairn_api_refuse(&e, 429, "queue_full", NULL, "%lld prompts are queued, which is the limit",
 				 atomic_load(&s->num_queued));
 		e.retry_after_s = 1;
 	} else {
@@ -174,7 +175,7 @@ static void models(void *ctx, struct cairn_http_exchange *x, const struct cairn_
 	cairn_api_out_free(&out);
 }
 
-/* /v1/models/NAME: NAME may have slashes. */
+/* GET /v1/models/NAME; NAME may contain slashes. */
 static void model(void *ctx, struct cairn_http_exchange *x, const struct cairn_http_request *req)
 {
 	struct serve *s = ctx;
@@ -189,7 +190,7 @@ static void model(void *ctx, struct cairn_http_exchange *x, const struct cairn_h
 		serve_refuse(x, &e);
 		return;
 	}
-	/* what the list has between its brackets */
+	/* the only element of the list, without the list around it */
 	cairn_api_models_body(&out, &limits, s->created);
 	answer(x, 200, "application/json",
 	       out.failed ? NULL : out.s + strlen("{\"object\":\"list\",\"data\":["),
@@ -208,7 +209,7 @@ static void page(void *ctx, struct cairn_http_exchange *x, const struct cairn_ht
 		cairn_http_abort(x);
 }
 
-/* A worker that says nothing for half of --hang-timeout is not well; it is killed after all of it. */
+/* Reports a worker as silent after half of --hang-timeout; the worker is killed after the whole. */
 static void health(void *ctx, struct cairn_http_exchange *x, const struct cairn_http_request *req)
 {
 	static const char *const states[] = { "loading", "ready", "failed" };
@@ -284,13 +285,13 @@ int serve_open_http(struct serve *s)
 		{ "GET", "/health", CAIRN_HTTP_OPEN, 0, health, s },
 		{ "GET", "/ready", CAIRN_HTTP_OPEN, 0, ready, s },
 		{ "GET", "/metrics", 0, 0, metrics, s },
-		{ "GET", "/", CAIRN_HTTP_OPEN, 0, page, s },	/* asks for the key itself */
+		{ "GET", "/", CAIRN_HTTP_OPEN, 0, page, s },	/* the page asks its user for the key */
 	};
 	const struct cairn_serve_options *o = &s->opt;
 	struct cairn_http_options options = {
 		.address = o->host, .port = (int)o->port, .api_key = s->key[0] ? s->key : NULL,
 		.max_connections = (int)o->max_connections, .max_per_address = (int)o->max_per_address,
-		/* what waits and what runs; prompts beyond are told 429 by us */
+		/* more than can be queued and running, so that excess prompts get a 429 from may_come() */
 		.max_requests = (int)(o->max_queued + o->common.batch + 256),
 		.max_body = (size_t)o->max_body,
 		.max_body_total = (size_t)(2 * o->max_body > MAX_BODIES ? 2 * o->max_body : MAX_BODIES),

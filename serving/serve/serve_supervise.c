@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * serve_supervise - one worker after the other
+ * serve_supervise - starts, watches and restarts the worker
  *
- *   none --spawn--> LOADING --READY--> READY --it ends, errs, is silent--> FAILED --a while--> LOADING
+ *   none --spawn--> LOADING --READY--> READY --exit, error, silence--> FAILED --delay--> LOADING
  *
- * A worker that is given up is killed, and no other is started before the system has taken it back: until
- * then its memory of the device is not free. The while is a tenth of a second after one that has served,
- * and twice as long, up to ten seconds, after each that has not. If the very first one cannot load, nothing
- * will help: serve.c ends the program.
+ * A failed worker is killed, and the next one is started only after the system has reaped it, because its
+ * device memory is not free before. The delay is 0.1 s after a worker that has served a token, and doubles,
+ * up to 10 s, after each one that has not. If the very first worker cannot load, a retry is pointless:
+ * serve.c ends the program.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -26,8 +26,8 @@
 #define MS		1000000ll
 #define FIRST_DELAY	(100 * MS)
 #define MAX_DELAY	(10000 * MS)
-#define REAP_NS		(5 * MS)	/* between two looks at one that was killed */
-#define QUIT_NS		(2000 * MS)	/* for a worker to end by itself */
+#define REAP_NS		(5 * MS)	/* polling interval for the exit of a killed worker */
+#define QUIT_NS		(2000 * MS)	/* time for a worker to exit after QUIT before it is killed */
 
 extern char **environ;
 
@@ -113,7 +113,7 @@ void serve_worker_broken(struct serve *s, const char *why)
 {
 	int64_t now = serve_now_ns();
 
-	atomic_store(&s->state, SERVE_FAILED);	/* before anybody is told */
+	atomic_store(&s->state, SERVE_FAILED);	/* before any request fails: clients may retry at once */
 	atomic_store(&s->busy, false);
 	if (s->fd >= 0)
 		close(s->fd);
@@ -133,7 +133,7 @@ void serve_worker_broken(struct serve *s, const char *why)
 		atomic_store(&s->cannot_load, true);
 }
 
-/* Whether there is no process any more. */
+/* Returns whether no worker process exists any more. */
 static bool reap(struct serve *s)
 {
 	int status, ret;
@@ -187,7 +187,7 @@ void serve_worker_quit(struct serve *s)
 	if (s->fd >= 0) {
 		cairn_wire_say(&s->out, CAIRN_WIRE_QUIT, 0);
 		cairn_wire_flush(&s->out, s->fd);
-		close(s->fd);	/* says the same to one that could not be told */
+		close(s->fd);	/* ends a worker that QUIT could not reach */
 		s->fd = -1;
 	}
 	while (!reap(s)) {

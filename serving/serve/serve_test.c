@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* serve_test - answers of `cairn serve`: whole and streamed, of several prompts, stopped, and by whom */
+/* serve_test - answers of `cairn serve`: whole and streamed, stop strings, chat, other paths, keys, seeds */
 #include "conformance/harness.h"
 #include "serving/serve/serve_test.h"
 
@@ -7,7 +7,7 @@ static const char *const plain[] = { "--impl", "cpu", "--batch", "8", NULL };
 
 #define GREEDY	"\"temperature\":0,\"ignore_eos\":true,"
 
-/* Text and number of events of a stream; false where one is no JSON, or [DONE] is missing. */
+/* Reads a stream's text and counts its events. Returns false if an event is not JSON or [DONE] is missing. */
 static bool read_events(const struct reply *r, const char *member, int index, char *text, size_t len,
 			int *events)
 {
@@ -59,7 +59,7 @@ static void whole_and_streamed(struct cairn_test *t)
 			  number_at(&r, "usage.total_tokens") == 31);
 		text_of(&r, "choices.0.text", text, sizeof(text));
 		EXPECT(t, strlen(text) > 10);
-		/* streamed, by token ids, and as a batch beside another one: the same text */
+		/* streamed, by token ids, and in one request with another prompt: the same text */
 		EXPECT(t, post(&s, "/v1/completions",
 			       "{\"prompt\":\"Hello there\"," GREEDY "\"max_tokens\":24,"
 			       "\"stream\":true,\"stream_options\":{\"include_usage\":true}}",
@@ -93,7 +93,7 @@ static void stops(struct cairn_test *t)
 	if (start_server(t, &s, plain) && EXPECT(t, wait_ready(&s))) {
 		post(&s, "/v1/completions", "{\"prompt\":\"x\"," GREEDY "\"max_tokens\":60}", &r);
 		text_of(&r, "choices.0.text", text, sizeof(text));
-		/* five letters from the middle, wherever tokens are cut */
+		/* the stop string: five letters from the middle, regardless of token boundaries */
 		for (at = text + strlen(text) / 2;
 		     *at && strspn(at, "abcdefghijklmnopqrstuvwxyz .,0123456789") < 5;)
 			at++;
@@ -114,7 +114,7 @@ static void stops(struct cairn_test *t)
 				  !strncmp(again, text, strlen(again)));
 			EXPECT_CONTAINS(t, r.body, "\"finish_reason\":\"stop\",\"stop_reason\":\"");
 		}
-		/* not before min_tokens: their text is nobody's stop string */
+		/* text before min_tokens matches no stop string */
 		for (int i = 0; i < 2; i++) {
 			snprintf(body, sizeof(body),
 				 "{\"prompt\":\"x\"," GREEDY "\"max_tokens\":60,\"min_tokens\":59,"
@@ -128,7 +128,7 @@ static void stops(struct cairn_test *t)
 				text_of(&r, "choices.0.text", again, sizeof(again));
 			EXPECT(t, !strcmp(again, text));
 		}
-		/* what ends the text ends the work, too */
+		/* a stop token ends the computation, too */
 		EXPECT(t, WAIT_FOR(is_quiet(&s), 30000));
 		post(&s, "/tokenize", "{\"prompt\":\"a\"}", &r);
 		snprintf(body, sizeof(body),
@@ -162,7 +162,9 @@ static void chats(struct cairn_test *t)
 		EXPECT(t, read_events(&r, "choices.0.delta.content", 0, again, sizeof(again), &events));
 		EXPECT(t, *text && !strcmp(text, again));
 		EXPECT_CONTAINS(t, r.body, "\"delta\":{\"role\":\"assistant\",\"content\":\"");
-		/* what a user writes is never a special token: fifteen characters, not one id */
+		/*
+		 * a user's text is never a special token: "<|end_of_text|>" is fifteen characters, not one id
+		 */
 		post(&s, "/tokenize", "{\"messages\":[{\"role\":\"user\",\"content\":\"\"}]}", &r);
 		marked = number_at(&r, "count");
 		EXPECT(t, post(&s, "/tokenize",
@@ -196,7 +198,7 @@ static void other_paths(struct cairn_test *t)
 						    "Authorization: Bearer sesame\r\n" };
 		char text[1024];
 
-		/* row 1 */
+		/* every closed path with every wrong key, and with the right one */
 		for (size_t i = 0; i < ARRAY_SIZE(closed) * ARRAY_SIZE(keys); i++) {
 			const char *k = keys[i % ARRAY_SIZE(keys)];
 			size_t n = format_request(text, sizeof(text), "GET", closed[i / ARRAY_SIZE(keys)],
@@ -213,7 +215,7 @@ static void other_paths(struct cairn_test *t)
 				  post(&s, "/v1/completions", "{}", &r) == 401);
 		EXPECT(t, get(&s, "/health", &r) == 200 && says(&r, "status", "ok") &&
 				  get(&s, "/ready", &r) == 200);
-		/* row 21: a name that would break lines of logs and metrics */
+		/* a model name and a path that would break lines of logs and metrics */
 		talk(&s, text, format_request(text, sizeof(text), "GET", "/metrics",
 					      "Authorization: Bearer sesame\r\n", ""), &r);
 		EXPECT_CONTAINS(t, r.body, "model_name=\"a/\\\"b\\\\\\n");
@@ -234,7 +236,7 @@ static void other_paths(struct cairn_test *t)
 	stop_server(&s);
 }
 
-/* A key file that is no text: the key must not end where a C string does. */
+/* A key file with a NUL byte: the key must not be truncated there. */
 static void key_of_bytes(struct cairn_test *t)
 {
 	char key[PATH_MAX], exe[PATH_MAX];
@@ -258,7 +260,7 @@ static void key_of_bytes(struct cairn_test *t)
 	EXPECT(t, WIFEXITED(status) && WEXITSTATUS(status) == 2);
 }
 
-/* Row 22: the same seed, alone and among others. */
+/* The same seed gives the same answer alone and next to other requests. */
 static void same_in_company(struct cairn_test *t)
 {
 #define SEEDED                                                                                             \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* serve_test - a server of its own for each test, as a user starts it, and a client of raw bytes */
+/* serve_test - starts a server process for each test, as a user would, and a client that sends raw bytes */
 #ifndef CAIRN_SERVE_TEST_H
 #define CAIRN_SERVE_TEST_H
 
@@ -21,7 +21,7 @@
 struct server {
 	struct cairn_test *t;
 	int pid, port;
-	char log[PATH_MAX], fault[PATH_MAX];	/* its standard error; what the fault table looks at */
+	char log[PATH_MAX], fault[PATH_MAX];	/* its standard error; the fault table's orders */
 };
 
 static inline bool beside(struct cairn_test *t, const char *name, char *path, size_t len)
@@ -35,7 +35,7 @@ static inline bool beside(struct cairn_test *t, const char *name, char *path, si
 	snprintf(path, len, "%.3000s/%s", exe, name);
 	if (!access(path, R_OK))
 		return true;
-	cairn_skip(t, "%s is not beside the program", name);
+	cairn_skip(t, "%s is not in the program's directory", name);
 	return false;
 }
 
@@ -49,11 +49,11 @@ static inline void tell_fault(const struct server *s, const char *text)
 	if (f) {
 		fputs(text, f);
 		fclose(f);
-		rename(tmp, s->fault);	/* whole or not at all */
+		rename(tmp, s->fault);	/* atomic: the table sees all of it or nothing */
 	}
 }
 
-/* What it has said so far, for notes. */
+/* Reads the server's log so far, for notes. */
 static inline char *log_of(const struct server *s, char *text, size_t len)
 {
 	int fd = open(s->log, O_RDONLY);
@@ -67,10 +67,12 @@ static inline char *log_of(const struct server *s, char *text, size_t len)
 
 #define MAX_ARGS	32
 
-/* The fault table instead of cpu, with more arguments; skips where it is not. */
+/* Arguments of `cairn serve` with the fault table instead of cpu. */
 #define FAULT_ARGS(path, ...)	((const char *const[]){ "--impl", path, "--quiet", __VA_ARGS__, NULL })
 
-/* args: of `cairn serve`, NULL ends them. False: it did not start; noted. */
+/*
+ * args: arguments of `cairn serve`, NULL-terminated. Returns false, with a note, if the server did not start.
+ */
 static inline bool start_server(struct cairn_test *t, struct server *s, const char *const *args)
 {
 	char *argv[MAX_ARGS] = { "cairn", "serve", "--port", "0" }, line[256] = "";
@@ -90,10 +92,10 @@ static inline bool start_server(struct cairn_test *t, struct server *s, const ch
 	if (!s->pid) {
 		int fd = open(s->log, O_WRONLY | O_APPEND);
 
-		prctl(PR_SET_PDEATHSIG, SIGKILL);	/* a test that is killed leaves no server behind */
+		prctl(PR_SET_PDEATHSIG, SIGKILL);	/* the server dies with its test */
 		dup2(fds[1], 1);
 		dup2(fd, 2);
-		/* two processes of one thread each: machines that test are small */
+		/* one thread per process: test machines are small */
 		setenv("OMP_NUM_THREADS", "1", 1);
 		setenv("CAIRN_FAULT", s->fault, 1);
 		execv("/proc/self/exe", argv);
@@ -110,7 +112,7 @@ static inline bool start_server(struct cairn_test *t, struct server *s, const ch
 	return EXPECT(t, s->port > 0);
 }
 
-/* Sends bytes on a connection of its own; the status, 0: none. */
+/* Sends bytes on a new connection. Returns the answer's status, 0: no answer. */
 static inline int talk(const struct server *s, const char *bytes, size_t n, struct reply *r)
 {
 	int fd = dial_port(s->port);
@@ -149,7 +151,7 @@ static inline int post(const struct server *s, const char *path, const char *bod
 	return status;
 }
 
-/* A connection with this request sent, its answer not read. */
+/* Sends a request and returns the connection without reading the answer. */
 static inline int ask_stream(const struct server *s, const char *path, const char *body)
 {
 	char text[4096];
@@ -166,13 +168,13 @@ static inline bool wait_ready(const struct server *s)
 	return WAIT_FOR(get(s, "/ready", &r) == 200, 30000);
 }
 
-/* The answer's JSON, which the caller gives back; NULL: none. */
+/* Returns the answer's JSON, a new reference, or NULL if it is not JSON. */
 static inline json_t *json_of(const struct reply *r)
 {
 	return json_loadb(r->body, r->body_bytes, JSON_REJECT_DUPLICATES, NULL);
 }
 
-/* A member by path: "choices.0.text". Borrowed; NULL: not there. */
+/* Returns the member at a path such as "choices.0.text", borrowed, or NULL. */
 static inline json_t *at_path(json_t *root, const char *path)
 {
 	while (root && *path) {
@@ -187,7 +189,7 @@ static inline json_t *at_path(json_t *root, const char *path)
 	return root;
 }
 
-/* Is the text at this path so? */
+/* Returns whether the string at this path equals want. */
 static inline bool says(const struct reply *r, const char *path, const char *want)
 {
 	json_t *root = json_of(r);
@@ -207,7 +209,7 @@ static inline long long number_at(const struct reply *r, const char *path)
 	return n;
 }
 
-/* The sum of a metric over its labels that contain `label`; -1: it is not there. */
+/* Returns a metric summed over the series whose labels contain `label`; -1: no such metric. */
 static inline double metric_of(const struct server *s, const char *name, const char *label)
 {
 	static struct reply r;
@@ -224,7 +226,7 @@ static inline double metric_of(const struct server *s, const char *name, const c
 	return sum;
 }
 
-/* Nothing runs, waits or holds pages. */
+/* Returns whether no request runs or waits and no page is in use. */
 static inline bool is_quiet(const struct server *s)
 {
 	return metric_of(s, "vllm:num_requests_running", "") == 0 &&
@@ -233,7 +235,7 @@ static inline bool is_quiet(const struct server *s)
 	       metric_of(s, "cairn:tokens_queued", "") == 0;
 }
 
-/* Whether it has ended within ms. */
+/* Returns whether the process exits within ms. */
 static inline bool has_ended(int pid, int *status, int ms)
 {
 	double end = now_s() + ms * 1e-3;
@@ -244,7 +246,7 @@ static inline bool has_ended(int pid, int *status, int ms)
 	return ret == pid;
 }
 
-/* By SIGTERM; it must end in order, and no sanitizer may have said a word. */
+/* Stops the server by SIGTERM. It must exit with status 0 and without a sanitizer report. */
 static inline void stop_server(struct server *s)
 {
 	static char text[1 << 16];

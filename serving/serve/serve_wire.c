@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* serve_wire - queues, sends, receives and checks the frames between front and worker */
 #include "serving/serve/serve_wire.h"
 
 #include <stdlib.h>
@@ -108,7 +109,7 @@ int cairn_wire_flush(struct cairn_wire_out *out, int fd)
 		out->begin += (size_t)n;
 	}
 	out->begin = out->end = 0;
-	if (out->room > 1 << 20) {	/* grown while the peer was slow */
+	if (out->room > 1 << 20) {	/* it has grown while the peer was slow */
 		free(out->data);
 		*out = (struct cairn_wire_out){ 0 };
 	}

@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * serve_wire - what the front of `cairn serve` and its worker say to each other
+ * serve_wire - protocol between the front of `cairn serve` and its worker
  *
- * The front holds the clients, the worker the device; between them is one stream socket, and on it frames of
- * 64 bytes, in the byte order of the machine. What needs more goes in several frames, one directly behind the
- * other, whose number the first one tells:
+ * Front and worker share one stream socket. They exchange frames of 64 bytes in the byte order of the
+ * machine. A longer message is a sequence of adjacent frames; its first frame holds the number of elements:
  *
  *   front to worker
  *     SUBMIT SAMPLING IDS... STOP_IDS... BIAS...		a request
- *     CANCEL		all its answers; STOP: one of them, whose text has ended
+ *     CANCEL		ends all answers of a request
+ *     STOP		ends one answer, whose text has met a stop string
  *     QUIT
  *   worker to front
  *     READY		once, when the model is loaded
  *     STARTED		a request has left the queue
- *     TOKEN TOP...	of an answer; FINISH: it has ended. One FINISH for each answer of a request
- *     REFUSED TEXT...	the engine does not take a request; instead of all others of it
- *     STEP		after each step of the engine, and five times a second while there is nothing to do
- *     STATS		now and then: sums since the worker began
- *     FAILED TEXT...	the worker's last words
+ *     TOKEN TOP...	a token of an answer
+ *     FINISH		an answer has ended; sent once for each answer of a request
+ *     REFUSED TEXT...	the engine rejects a request; no other frame follows for it
+ *     STEP		after each step of the engine, and five times per second while idle
+ *     STATS		periodically: counters since the worker's start
+ *     FAILED TEXT...	error message before the worker exits
  *
- * A request has a number that the front never gives twice; what comes for one that is over is dropped on
- * either side. Each side reads what the other wrote as it would read a stranger's bytes: kind, counts and
- * ids are checked, and a peer that breaks the order is not listened to any more.
+ * The front never reuses a request's number. Either side drops frames for a request that is over. Neither
+ * side trusts the other: kind, counts and ids are checked, and a protocol violation ends the connection.
  *
- * Neither side ever blocks on the other. Frames wait in memory for a socket that is full; how many the front
- * may have waiting is bounded by what it admits, and a worker with more than CAIRN_WIRE_MAX_WAITING does no
- * further step before the front has read.
+ * Neither side ever blocks on the other. Frames are queued in memory while the socket is full. The front's
+ * queue is bounded by its admission limits; a worker with more than CAIRN_WIRE_MAX_WAITING bytes queued makes
+ * no further step until the front has read.
  */
 #ifndef CAIRN_SERVE_WIRE_H
 #define CAIRN_SERVE_WIRE_H
@@ -35,7 +35,7 @@
 
 #define CAIRN_WIRE_MAGIC	0xca19u
 #define CAIRN_WIRE_MAX_WAITING	(4u << 20)	/* bytes */
-#define CAIRN_WIRE_MAX_TEXT	480		/* bytes of TEXT behind one frame */
+#define CAIRN_WIRE_MAX_TEXT	480		/* bytes of TEXT that follow one frame */
 
 enum cairn_wire_kind {
 	CAIRN_WIRE_SUBMIT = 1, CAIRN_WIRE_SAMPLING, CAIRN_WIRE_IDS, CAIRN_WIRE_STOP_IDS, CAIRN_WIRE_BIAS,
@@ -52,7 +52,11 @@ struct cairn_wire_pair {
 
 struct cairn_wire_frame {
 	uint16_t magic, kind;
-	int32_t count; /* TOKEN: TOP pairs behind it; REFUSED, FAILED: bytes of TEXT; lists: used here */
+	/*
+	 * TOKEN: pairs in the TOP frames that follow; REFUSED, FAILED: bytes of TEXT; lists: elements in this
+	 * frame
+	 */
+	int32_t count;
 	uint64_t request;
 	union {
 		struct {
@@ -91,11 +95,11 @@ struct cairn_wire_frame {
 	};
 };
 
-_Static_assert(sizeof(struct cairn_wire_frame) == 64, "frames have one size");
-_Static_assert(offsetof(struct cairn_wire_frame, submit) == 16, "and one head");
+_Static_assert(sizeof(struct cairn_wire_frame) == 64, "all frames have one size");
+_Static_assert(offsetof(struct cairn_wire_frame, submit) == 16, "all frames have the same head");
 _Static_assert(offsetof(struct cairn_wire_frame, submit.deadline_ns) == 40 &&
 	       offsetof(struct cairn_wire_frame, sampling.seed) == 56 &&
-	       offsetof(struct cairn_wire_frame, step.queued_tokens) == 40, "without holes");
+	       offsetof(struct cairn_wire_frame, step.queued_tokens) == 40, "frames have no padding");
 
 #define CAIRN_WIRE_IDS_PER_FRAME	12
 #define CAIRN_WIRE_PAIRS_PER_FRAME	6
@@ -106,7 +110,7 @@ static inline int64_t cairn_wire_frames(int64_t num, int32_t per_frame)
 	return (num + per_frame - 1) / per_frame;
 }
 
-/* Frames on their way out: bytes [begin, end) of data. failed: there was no memory for one. */
+/* Send queue: bytes [begin, end) of data. failed: a frame was lost for lack of memory. */
 struct cairn_wire_out {
 	char *data;
 	size_t begin, end, room;
@@ -114,16 +118,16 @@ struct cairn_wire_out {
 };
 
 void cairn_wire_put(struct cairn_wire_out *out, const struct cairn_wire_frame *frame);
-/* A frame of kind with nothing but its request. */
+/* Queues a frame of this kind that carries only a request number. */
 void cairn_wire_say(struct cairn_wire_out *out, enum cairn_wire_kind kind, uint64_t request);
-/* head, its count set, and the TEXT frames; cut at CAIRN_WIRE_MAX_TEXT. */
+/* Queues head, with its count set, and TEXT frames; text is truncated to CAIRN_WIRE_MAX_TEXT bytes. */
 void cairn_wire_put_text(struct cairn_wire_out *out, struct cairn_wire_frame *head, const char *text);
-/* ids and pairs in as many frames as they need. */
+/* Queue ids or pairs in as many frames as needed. */
 void cairn_wire_put_ids(struct cairn_wire_out *out, enum cairn_wire_kind kind, uint64_t request,
 			const int32_t *ids, int64_t num);
 void cairn_wire_put_pairs(struct cairn_wire_out *out, enum cairn_wire_kind kind, uint64_t request,
 			  const int32_t *ids, const float *values, int64_t num);
-/* Sends what the socket takes: 0: all, 1: some is left, -EPIPE: there is nobody, -ENOMEM: a frame is lost. */
+/* Sends what the socket takes. 0: all, 1: some is left, -EPIPE: no peer, -ENOMEM: a frame was lost. */
 int cairn_wire_flush(struct cairn_wire_out *out, int fd);
 static inline size_t cairn_wire_waiting(const struct cairn_wire_out *out)
 {
@@ -138,11 +142,11 @@ struct cairn_wire_in {
 	};
 };
 
-/* Reads what is there: 1: something, 0: nothing, -EPIPE: the peer has closed. Takes no more than fits. */
+/* Reads available bytes, as far as they fit. 1: some were read, 0: none, -EPIPE: the peer has closed. */
 int cairn_wire_fill(struct cairn_wire_in *in, int fd);
 /*
- * The next whole frame, or NULL; good until the next fill. *bad: it is not one of the protocol. Counts of
- * lists are within what a frame holds.
+ * Returns the next complete frame, or NULL; valid until the next fill. *bad is set if the frame's magic, kind
+ * or count is invalid. Counts of lists do not exceed what a frame holds.
  */
 const struct cairn_wire_frame *cairn_wire_next(struct cairn_wire_in *in, int *bad);
 

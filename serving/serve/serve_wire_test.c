@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* serve_wire_test - frames; and either side when the other one writes what it must not */
+/* serve_wire_test - frames, and both sides against a peer that violates the protocol */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "conformance/harness.h"
 #include "serving/serve/serve_front.h"
 
-/* What is put comes out, however the socket cuts it; a reader that waits costs memory, no time. */
+/* Frames arrive unchanged however the socket splits them; a slow reader costs memory but never blocks. */
 static void frames(struct cairn_test *t)
 {
 	static struct cairn_wire_in in;
@@ -42,7 +42,7 @@ static void frames(struct cairn_test *t)
 		left = cairn_wire_flush(&out, fds[0]);
 	}
 	EXPECT(t, !num && !cairn_wire_waiting(&out));
-	/* half a frame, and then the end */
+	/* half a frame, then a close */
 	EXPECT(t, send(fds[0], &in, 33, 0) == 33 && cairn_wire_fill(&in, fds[1]) == 1);
 	EXPECT(t, !cairn_wire_next(&in, &bad));
 	close(fds[0]);
@@ -51,7 +51,7 @@ static void frames(struct cairn_test *t)
 	free(out.data);
 }
 
-/* A worker that is spoken to as it must not be ends with a word, and never by a signal. */
+/* A worker that receives invalid frames exits with an error message, never by a signal. */
 static void strangers_to_a_worker(struct cairn_test *t)
 {
 	for (int i = 0; i < 24; i++) {
@@ -80,7 +80,7 @@ static void strangers_to_a_worker(struct cairn_test *t)
 					       CAIRN_WIRE_NUM_KINDS);
 			f[k].count = i % 2 ? f[k].count : (int32_t)(cairn_rand(t) % 13);
 		}
-		if (i >= 20) {	/* orders that are no request */
+		if (i >= 20) {	/* valid frames in a wrong order */
 			f[0].kind = CAIRN_WIRE_SUBMIT;
 			f[0].count = 0;
 			f[0].submit.num_prompt = i == 20 ? INT32_MAX : i == 21 ? -1 : 3;
@@ -101,7 +101,7 @@ static void strangers_to_a_worker(struct cairn_test *t)
 	}
 }
 
-/* The front takes 300,000 frames of every kind with bytes at random, some of them right: none does harm. */
+/* The front survives 300,000 frames of every kind with random contents, some of them valid. */
 static void strangers_to_the_front(struct cairn_test *t)
 {
 	struct serve *s = calloc(1, sizeof(*s));
@@ -125,7 +125,7 @@ static void strangers_to_the_front(struct cairn_test *t)
 		f.request = cairn_rand(t) % 10;
 		if (f.kind == CAIRN_WIRE_FAILED || (f.kind == CAIRN_WIRE_TEXT && !s->missing))
 			continue;
-		/* requests without a client, as of those who left */
+		/* requests whose clients have left */
 		if (i % 8 == 0) {
 			uint32_t which = (uint32_t)(cairn_rand(t) % s->num_slots);
 

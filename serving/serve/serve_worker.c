@@ -2,10 +2,10 @@
 /*
  * serve_worker - the process that holds model, engine and device
  *
- * One thread: take what the front has said, one step of the engine, say what came of it. It waits for the
- * front only while there is nothing to compute, or while more than CAIRN_WIRE_MAX_WAITING bytes are on their
- * way to it. Any error of a step is its last: a device that failed once is not trusted again, and another
- * worker is soon there.
+ * One thread repeats: read the front's frames, make one step of the engine, send the results. The thread
+ * waits for the front only while there is nothing to compute or while more than CAIRN_WIRE_MAX_WAITING bytes
+ * are queued for it. Any error of a step ends the worker: a device that failed once is not trusted again, and
+ * the front starts another worker.
  */
 #include <execinfo.h>
 #include <limits.h>
@@ -23,24 +23,24 @@
 #include "serving/serve/serve.h"
 #include "serving/serve/serve_wire.h"
 
-#define STATS_NS	100000000	/* between two STATS */
-#define BEAT_MS		200		/* between two STEP while idle: --hang-timeout may be 1 s */
+#define STATS_NS	100000000	/* interval of STATS */
+#define BEAT_MS		200		/* interval of STEP while idle; --hang-timeout may be 1 s */
 
-/* A request on its way in: all its frames in their order. */
+/* A request whose frames are still arriving. */
 struct incoming {
 	struct cairn_request r;
 	int32_t *ids, *stop_ids;
 	struct cairn_logit_bias *bias;
-	int64_t num_ids, num_stop_ids, num_bias;	/* so far */
-	int stage;				/* kind of the frame before; 0: none is on its way */
+	int64_t num_ids, num_stop_ids, num_bias;	/* received so far */
+	int stage;				/* kind of the previous frame; 0: no request is open */
 };
 
-/* What the engine's callbacks are given. */
+/* Context of the engine's callbacks for one request. */
 struct client {
 	struct worker *w;
 	struct client *next, **from;
 	uint64_t request;
-	int32_t open;				/* answers that have not ended */
+	int32_t open;				/* number of answers that have not ended */
 };
 
 struct worker {
@@ -51,7 +51,7 @@ struct worker {
 	struct incoming next;
 	struct client *clients;
 	int32_t max_context, num_pages, page_size, max_batch;
-	int keep;			/* KV of all requests */
+	int keep;			/* cairn_request.keep of every request: store its KV in host memory */
 	int64_t stats_at;
 	struct cairn_engine_stats stats;
 	int quit;
@@ -124,7 +124,7 @@ static void refuse(struct worker *w, uint64_t request, int error)
 	cairn_wire_put_text(&w->out, &f, cairn_last_error());
 }
 
-/* All frames of a request are here. */
+/* Submits a request, all of whose frames have arrived, to the engine. */
 static int submit(struct worker *w)
 {
 	struct incoming *n = &w->next;
@@ -164,7 +164,7 @@ static int begin(struct worker *w, const struct cairn_wire_frame *f)
 	struct incoming *n = &w->next;
 
 	if (n->stage)
-		return bad(f, "the request before it is not whole");
+		return bad(f, "the previous request is incomplete");
 	if (f->submit.num_prompt < 1 || f->submit.num_prompt > w->max_context || f->submit.num_seqs < 1 ||
 	    f->submit.num_seqs > 1024 || f->submit.num_stop_ids < 0 || f->submit.num_stop_ids > 1024 ||
 	    f->submit.num_bias < 0 || f->submit.num_bias > 65536)
@@ -212,14 +212,14 @@ static int append(const struct cairn_wire_frame *f, int32_t *to, int64_t *have, 
 	return 0;
 }
 
-/* SAMPLING and the lists behind a SUBMIT. */
+/* Handles SAMPLING and the lists that follow a SUBMIT. */
 static int go_on(struct worker *w, const struct cairn_wire_frame *f)
 {
 	struct incoming *n = &w->next;
 
 	if (!n->stage || f->request != n->r.id ||
 	    (f->kind == CAIRN_WIRE_SAMPLING) != (n->stage == CAIRN_WIRE_SUBMIT))
-		return bad(f, "out of its order");
+		return bad(f, "out of order");
 	if (f->kind == CAIRN_WIRE_SAMPLING) {
 		take_sampling(n, f);
 	} else if (f->kind == CAIRN_WIRE_IDS) {
@@ -264,10 +264,10 @@ static int take(struct worker *w, const struct cairn_wire_frame *f)
 	default:
 		return bad(f, "not for a worker");
 	}
-	return ret == -ENOENT ? 0 : ret;	/* it has ended meanwhile */
+	return ret == -ENOENT ? 0 : ret;	/* -ENOENT: the answer has ended meanwhile */
 }
 
-/* Everything that is there: -EPIPE when the front is gone. */
+/* Handles every frame that has arrived. Returns -EPIPE if the front is gone. */
 static int listen_to_front(struct worker *w)
 {
 	const struct cairn_wire_frame *f;
@@ -279,7 +279,7 @@ static int listen_to_front(struct worker *w)
 			return more;
 		while ((f = cairn_wire_next(&w->in, &is_bad))) {
 			if (is_bad)
-				return bad(f, "no message");
+				return bad(f, "malformed");
 			CAIRN_TRY(take(w, f));
 		}
 	} while (more && !w->quit);
@@ -315,7 +315,7 @@ static void say_step(struct worker *w, int busy)
 	w->stats = s;
 }
 
-/* Waits for the front, as long as there is nothing else to do. */
+/* Waits until the front sends or reads, or a STEP is due. Call while there is nothing to compute. */
 static void wait_for_front(const struct worker *w)
 {
 	struct pollfd p = { CAIRN_SERVE_FD, POLLIN, 0 };
@@ -353,7 +353,9 @@ static int serve(struct worker *w)
 	return 0;
 }
 
-/* As many pages as sequences may need, if the memory that weights and passes leave holds them. */
+/*
+ * Returns the number of pages that all sequences may need, limited to the memory left by weights and passes.
+ */
 static int64_t count_pages(const struct worker *w, const struct cairn_serve_options *o)
 {
 	const struct cairn_model *m = w->session.model;
@@ -396,7 +398,7 @@ static int load(struct worker *w, const struct cairn_serve_options *o)
 	eo.max_rows = (int32_t)(o->max_rows ? o->max_rows : host ? 256 : 2048);
 	if (eo.max_rows < eo.max_batch)
 		eo.max_rows = eo.max_batch;
-	/* a tile of attention is 64 keys: of a device they come in one piece then */
+	/* an attention tile on the device has 64 keys; with this page size they are contiguous */
 	w->page_size = eo.page_size = (int32_t)(o->page_size ? o->page_size : host ? 16 : 64);
 	w->num_pages = eo.num_pages = (int32_t)(o->num_pages ? o->num_pages : count_pages(w, o));
 	room = (int64_t)w->num_pages * w->page_size;
@@ -411,7 +413,7 @@ static int load(struct worker *w, const struct cairn_serve_options *o)
 	return 0;
 }
 
-/* The last words; a front that does not read them gets them from the exit status. */
+/* Sends FAILED. A front that does not read it still sees the exit status. */
 static void say_failed(struct worker *w)
 {
 	struct cairn_wire_frame f = { .kind = CAIRN_WIRE_FAILED };
@@ -422,12 +424,12 @@ static void say_failed(struct worker *w)
 }
 
 #ifdef CAIRN_SANITIZED
-static void watch_for_crashes(void) {}	/* its own report says more */
+static void watch_for_crashes(void) {}	/* the sanitizer's report says more */
 #else
-/* Where it died, for whoever reads the log; then it dies of the same signal. */
+/* Signal handler: prints a backtrace to standard error, then lets the same signal kill the process. */
 static void say_where(int sig)
 {
-	static const char head[] = "cairn serve: the worker was at:\n";
+	static const char head[] = "cairn serve: the worker crashed at:\n";
 	void *at[64];
 	ssize_t n = write(STDERR_FILENO, head, sizeof(head) - 1);
 
@@ -442,7 +444,7 @@ static void watch_for_crashes(void)
 	struct sigaction sa = { .sa_handler = say_where, .sa_flags = SA_RESETHAND | SA_NODEFER };
 	void *at[1];
 
-	backtrace(at, 1);	/* loads what it needs while all is well */
+	backtrace(at, 1);	/* loads its library now: a signal handler must not */
 	for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
 		sigaction(signals[i], &sa, NULL);
 }
@@ -454,7 +456,7 @@ int cairn_cmd_serve_worker(int argc, char **argv)
 	struct worker *w = calloc(1, sizeof(*w));
 	int ret, loaded = 0;
 
-	/* it goes when the front does, however that ends; ^C is the front's to handle */
+	/* die with the front, however it ends; the front handles ^C */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	signal(SIGINT, SIG_IGN);
 	signal(SIGPIPE, SIG_IGN);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* chat_template - opens a template, finds it in a checkpoint, and runs a render */
 #include "serving/template/chat_template.h"
 
 #include <stdio.h>
@@ -11,7 +12,7 @@
 #include "serving/base/json.h"
 
 #define TREE_BYTES (128u << 20)
-#define MAX_CONFIG (64u << 20) /* tokenizer_config.json lists added tokens: megabytes */
+#define MAX_CONFIG (64u << 20) /* tokenizer_config.json lists added tokens and may have megabytes */
 
 #define STEPS 4000000
 #define OUTPUT_BYTES (16u << 20)
@@ -29,7 +30,7 @@ void cairn_chat_template_free(struct cairn_chat_template *t)
 	free(t);
 }
 
-/* A token is a text, or an object with its text and flags. */
+/* Stores special token `name` in t->tokens. It is a string, or an object that has it as "content". */
 static int take_token(struct cairn_chat_template *t, const json_t *tokens, const char *name)
 {
 	const json_t *v = json_object_get(tokens, name);
@@ -88,7 +89,7 @@ int cairn_chat_template_open(const char *source, size_t num_bytes, const json_t 
 	return 0;
 }
 
-/* chat_template of tokenizer_config.json: a text, or the one of that name. */
+/* Finds chat_template of tokenizer_config.json: a string, or the list element with this name. */
 static int pick(const json_t *config, const char *path, const char *name, const json_t **out)
 {
 	const json_t *v = json_object_get(config, "chat_template"), *one;
@@ -114,7 +115,7 @@ static int pick(const json_t *config, const char *path, const char *name, const 
 		if (!strcmp(called, name))
 			return 0;
 	}
-	return cairn_error(ENOENT, "%s: chat_template: none is called %s", path, CAIRN_QUOTED(name));
+	return cairn_error(ENOENT, "%s: chat_template: has no template named %s", path, CAIRN_QUOTED(name));
 }
 
 int cairn_chat_template_load(const char *dir, const char *name, struct cairn_chat_template **out)
@@ -129,7 +130,7 @@ int cairn_chat_template_load(const char *dir, const char *name, struct cairn_cha
 		return cairn_error(EINVAL, "chat_template: null argument");
 	if (snprintf(path, sizeof(path), "%s/chat_template.jinja", dir) >= (int)sizeof(path) ||
 	    snprintf(config_path, sizeof(config_path), "%s/tokenizer_config.json", dir) >= (int)sizeof(path))
-		return cairn_error(EINVAL, "%.100s...: a path too long", dir);
+		return cairn_error(EINVAL, "%.100s...: the path is too long", dir);
 	if (!access(config_path, F_OK))
 		ret = cairn_json_read(config_path, MAX_CONFIG, false, &config);
 	if (ret)
@@ -139,7 +140,7 @@ int cairn_chat_template_load(const char *dir, const char *name, struct cairn_cha
 		if (!ret)
 			ret = cairn_chat_template_open(source, num_bytes, config, path, out);
 	} else if (!config) {
-		ret = cairn_error(ENOENT, "%s: no chat_template.jinja, no tokenizer_config.json", dir);
+		ret = cairn_error(ENOENT, "%s: has no chat_template.jinja and no tokenizer_config.json", dir);
 	} else {
 		ret = pick(config, config_path, name ? name : "default", &chosen);
 		snprintf(path, sizeof(path), "%.4000s: chat_template", config_path);
@@ -152,7 +153,7 @@ int cairn_chat_template_load(const char *dir, const char *name, struct cairn_cha
 	return ret;
 }
 
-/* A variable of the render; nothing where the template does not use the name. */
+/* Defines a variable of the render. A name that the template does not use is skipped. */
 static int define(struct render *r, const char *name, const struct val *v)
 {
 	struct var *var;
@@ -187,7 +188,7 @@ static int define_all(struct render *r, const struct cairn_chat_input *in)
 	CAIRN_TRY(define(r, "add_generation_prompt", &v));
 	CAIRN_TRY(cairn_tpl_from_json(r, in->messages, &v));
 	CAIRN_TRY(define(r, "messages", &v));
-	/* what transformers always defines */
+	/* variables that transformers always defines */
 	v = (struct val) { .kind = V_NONE };
 	CAIRN_TRY(define(r, "tools", &v));
 	CAIRN_TRY(define(r, "documents", &v));
@@ -201,7 +202,7 @@ static int define_all(struct render *r, const struct cairn_chat_input *in)
 	return 0;
 }
 
-/* The bytes, and the ranges of them that stem from the conversation. */
+/* Fills *out with a copy of the text and the list of its parts that stem from the conversation. */
 static int hand_over(const struct out *o, struct cairn_chat_text *out)
 {
 	struct cairn_chat_text t = { .num_bytes = o->len };
@@ -237,7 +238,7 @@ int cairn_chat_template_render(const struct cairn_chat_template *t, const struct
 	int ret;
 
 	if (!t || !in || !out || !json_is_array(in->messages) || (in->extra && !json_is_object(in->extra)))
-		return cairn_error(EINVAL, "chat_template: null argument, or messages are no array");
+		return cairn_error(EINVAL, "chat_template: null argument, or messages is not an array");
 	r.arena.limit = in->budget.max_memory ? in->budget.max_memory : MEMORY_BYTES;
 	r.max_steps = in->budget.max_steps ? in->budget.max_steps : STEPS;
 	r.max_output = in->budget.max_output ? in->budget.max_output : OUTPUT_BYTES;

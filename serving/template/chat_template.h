@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * chat_template - a conversation as the text its model was trained on
+ * chat_template - renders a conversation as the text its model was trained on
  *
- * Checkpoints carry a Jinja template that turns messages into one text. This runs the part of Jinja that
- * such templates use, with the settings and to the byte of transformers (trim_blocks, lstrip_blocks, loop
- * controls, its own tojson):
+ * Checkpoints carry a Jinja template that turns messages into one text. This runs the part of Jinja that such
+ * templates use, with the settings of transformers (trim_blocks, lstrip_blocks, loop controls, its own
+ * tojson); the output is equal to that of transformers byte for byte:
  *
  *   statements  for (if, else, break, continue), if/elif/else, set (names, tuples, namespace members,
  *               blocks), macro, generation (transparent), raw, comments, - and + at tags
@@ -15,24 +15,24 @@
  *   filters     abs capitalize count d default dictsort first float indent int items join last length list
  *               lower map reject rejectattr replace reverse safe select selectattr string title tojson
  *               trim unique upper
- *   tests       those of Jinja but escaped, filter, test
+ *   tests       those of Jinja except escaped, filter, test
  *   methods     str: capitalize endswith find count join lower lstrip removeprefix removesuffix replace
  *               rfind rstrip rsplit split splitlines startswith strip title upper isdigit isalpha isspace
  *               dict: get items keys values
  *
- * What is not in this list is refused when the template is opened where it can be seen then (statements,
- * filters, tests), else when it is reached; the text names the line and the construct. Nothing else is
- * ever executed: a template reaches the values it was given and no other.
+ * Any other construct is rejected: unknown statements, filters and tests when the template is opened, the
+ * rest when it is evaluated; the error names the line and the construct. A template can reach only the
+ * values passed to it, and nothing outside this list is ever executed.
  *
- * upper(), title() map character by character, sharp s alone becomes two.
+ * upper() and title() map character by character; the only character that becomes two is sharp s.
  *
- * Every render has budgets: steps (a step is one node of the template, or 32 bytes moved), bytes of
- * output, bytes of memory. Opening has others: 1 MiB of source, nesting of 100.
+ * Every render has budgets: steps (a step is one node of the template, or 32 bytes moved), bytes of output,
+ * bytes of memory. Opening has its own limits: 1 MiB of source, nesting of 100.
  *
- * Where text comes from: bytes that stem from the conversation (messages, extra) are told from bytes of
- * the template and of its special tokens, through every operation, and the result lists them. A tokenizer
- * then takes "<|eot_id|>" for the end of a turn where the template wrote it, and for ten characters where a
- * user did (cairn_tokenizer_encode_parts()).
+ * Origin of text: bytes that stem from the conversation (messages, extra) are distinguished from bytes of the
+ * template and of its special tokens through every operation, and the result lists them. A tokenizer then
+ * encodes "<|eot_id|>" as the end of a turn where the template wrote it, and as ten characters where a user
+ * did (cairn_tokenizer_encode_parts()).
  *
  * Errors:  -EINVAL (syntax, a budget, raise_exception, a type error), -EOPNOTSUPP (a construct that is not
  *          supported), -EIO, -ENOMEM. Out parameters are written on success only.
@@ -52,19 +52,19 @@
 struct cairn_chat_template;
 
 /*
- * dir: a checkpoint directory. The template is chat_template.jinja if there is one, else chat_template
- * of tokenizer_config.json: a text, or a list of {"name", "template"} of which `name` (NULL: "default") is
- * taken. bos_token, eos_token and the other special tokens are those of tokenizer_config.json.
- * -ENOENT: the checkpoint has no template.
+ * dir: a checkpoint directory. The template is the file chat_template.jinja if it exists, otherwise the
+ * member chat_template of tokenizer_config.json: a text, or a list of {"name", "template"} from which `name`
+ * (NULL: "default") is chosen. bos_token, eos_token and the other special tokens are read from
+ * tokenizer_config.json. -ENOENT: the checkpoint has no template.
  */
 int cairn_chat_template_load(const char *dir, const char *name, struct cairn_chat_template **out);
 /*
- * source: the template itself. tokens: an object like tokenizer_config.json for the special tokens; may be
- * NULL. name: what messages begin with.
+ * source: the template itself. tokens: an object with special tokens, as tokenizer_config.json has them; may
+ * be NULL. name: the beginning of error messages.
  */
 int cairn_chat_template_open(const char *source, size_t num_bytes, const json_t *tokens, const char *name,
 			     struct cairn_chat_template **out);
-void cairn_chat_template_free(struct cairn_chat_template *t); /* NULL is fine */
+void cairn_chat_template_free(struct cairn_chat_template *t); /* t may be NULL */
 
 struct cairn_chat_budget {
 	int64_t max_steps;             /* 0: 4,000,000 */
@@ -75,14 +75,14 @@ struct cairn_chat_input {
 	const json_t *messages; /* an array */
 	const json_t *extra;    /* more variables: an object, or NULL */
 	bool add_generation_prompt;
-	time_t now; /* of strftime_now, in local time */
+	time_t now; /* the time for strftime_now, shown in local time */
 	struct cairn_chat_budget budget;
 };
 
 struct cairn_chat_text {
-	char *text; /* malloc()ed, a NUL behind it; free() with the next */
+	char *text; /* malloc()ed, NUL-terminated; cairn_chat_text_free() frees it */
 	size_t num_bytes;
-	struct cairn_text_part *user; /* what stems from the conversation: ascending, apart, not empty */
+	struct cairn_text_part *user; /* parts from the conversation: ascending, not adjacent, not empty */
 	size_t num_user;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* chat_template - what is refused, and what runs out of its budget */
+/* chat_template_bad - templates that are rejected, and templates that exceed a budget */
 #include <string.h>
 
 #include "conformance/harness.h"
@@ -12,7 +12,7 @@ static struct cairn_chat_template *open_text(const char *text)
 	return cairn_chat_template_open(text, strlen(text), NULL, "t", &tpl) ? NULL : tpl;
 }
 
-/* Row 11: endless loops, floods, deep nesting end with an error, soon. */
+/* Endless loops, exploding values and deep nesting end with an error after a short time. */
 static void budgets(struct cairn_test *t)
 {
 	static const struct {
@@ -91,16 +91,16 @@ static void errors(struct cairn_test *t)
 		{ "a\n{% include 'x' %}", EOPNOTSUPP, "t: line 2: statement \"include\" is not supported" },
 		{ "{{ x|sort }}", EOPNOTSUPP, "t: line 1: filter \"sort\" is not supported" },
 		{ "{{ x is filter }}", EOPNOTSUPP, "test \"filter\" is not supported" },
-		{ "\n\n{{ f(*a) }}", EOPNOTSUPP, "line 3: arguments by * or **" },
+		{ "\n\n{{ f(*a) }}", EOPNOTSUPP, "line 3: * and ** arguments" },
 		{ "{% for x in y recursive %}{% endfor %}", EOPNOTSUPP, "recursive is not supported" },
-		{ "{% if a %}\n", EINVAL, "no endif behind this" },
-		{ "{{ a b }}", EINVAL, "\"b\" where }} should be" },
+		{ "{% if a %}\n", EINVAL, "no matching endif" },
+		{ "{{ a b }}", EINVAL, "found \"b\", expected }}" },
 		{ "{% endif %}", EOPNOTSUPP, "\"endif\"" },
-		{ "{{ 'abc }}", EINVAL, "a string without its end" },
-		{ "{{ a ", EINVAL, "a tag without its end" },
-		{ "{# a ", EINVAL, "a comment without its end" },
+		{ "{{ 'abc }}", EINVAL, "unterminated string" },
+		{ "{{ a ", EINVAL, "unterminated tag" },
+		{ "{# a ", EINVAL, "unterminated comment" },
 		{ "{% break %}", EINVAL, "break outside of a for" },
-		{ "{{ a) }}", EINVAL, "brackets that do not match" },
+		{ "{{ a) }}", EINVAL, "mismatched brackets" },
 		{ "\xff", EINVAL, "not UTF-8" },
 		{ "{{ 'a\\ud800' }}", EINVAL, "escape" },
 		{ "{{ 1a }}", EINVAL, "a number" },
@@ -108,7 +108,8 @@ static void errors(struct cairn_test *t)
 		  "no function or method \"__class__\"" },
 		{ "\n{{ messages.x.y }}", EINVAL, "line 2: \"x\" is undefined" },
 		{ "{{ 'a'.format(1) }}", EOPNOTSUPP, "\"format\"" },
-		{ "{{ raise_exception('no\\n\\x1b') }}", EINVAL, "the template refuses: \"no\\x0a\\x1b\"" },
+		{ "{{ raise_exception('no\\n\\x1b') }}", EINVAL,
+		  "the template raised an exception: \"no\\x0a\\x1b\"" },
 		{ "{{ '%s' % 1 }}", EINVAL, "a string % an integer is not supported" },
 	};
 	json_t *none = json_array();

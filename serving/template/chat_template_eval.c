@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The tree to text. Names are looked up through scopes: the template's own, one for every turn of a for,
- * one for a macro. if has none, and set writes to the innermost, as in Jinja: what a loop has to hand out
- * goes through a namespace.
+ * chat_template_eval - evaluates the tree of a template to text
+ *
+ * Names are looked up through scopes: the template's own, one for every iteration of a for, one for a macro
+ * call. As in Jinja, if has no scope and set assigns in the innermost one, so that a loop can pass values
+ * out only through a namespace.
  */
 #include <stdio.h>
 #include <string.h>
@@ -259,7 +261,7 @@ static int eval(struct render *r, const struct node *n, struct val *out)
 	return ret;
 }
 
-/* Into one name, or element by element into several. */
+/* Assigns to one name or namespace member, or element by element to several names. */
 static int assign(struct render *r, const struct node *target, const struct val *v)
 {
 	const struct list *l;
@@ -282,12 +284,12 @@ static int assign(struct render *r, const struct node *target, const struct val 
 	for (n = target->list; n && i < l->num; n = n->next)
 		CAIRN_TRY(set_var(r, r->scope, n->name, &l->v[i++]));
 	if (n || i != l->num)
-		return cairn_tpl_error(r, EINVAL, target->line, "%zu elements for another number of names",
-				       l->num);
+		return cairn_tpl_error(r, EINVAL, target->line,
+				       "cannot unpack %zu elements into a different number of names", l->num);
 	return 0;
 }
 
-/* The elements that pass the loop's own condition. */
+/* Returns the elements that satisfy the condition of a `for ... if`. */
 static int filtered(struct render *r, const struct node *n, const struct list *all, const struct list **out)
 {
 	struct scope *outer = r->scope;
@@ -358,7 +360,7 @@ static int run_if(struct render *r, const struct node *n, enum flow *flow)
 	return 0;
 }
 
-/* Statements whose text is a value. */
+/* Runs statements and returns their output as a string value. */
 static int capture(struct render *r, const struct node *list, struct scope *scope, struct val *out)
 {
 	struct scope *outer = r->scope;

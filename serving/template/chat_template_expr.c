@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Tokens to the tree of an expression. Precedence as in Jinja, lowest first:
+ * chat_template_expr - parses the expressions of a template
+ *
+ * The precedence is Jinja's, lowest first:
  *
  *   if else | or | and | not | comparisons, in | + - | ~ | * / // % | ** | unary - + | filters, is | . [] ()
  *
- * with two of its oddities: ~ binds tighter than +, and -x|abs is (-x)|abs.
+ * It includes two of Jinja's peculiarities: ~ binds tighter than +, and -x|abs is (-x)|abs.
  */
 #include "serving/template/chat_template_lex.h"
 
@@ -13,7 +15,7 @@
 
 #include "primitives/base/error.h"
 
-/* Lists of nodes in order of appending. */
+/* A list of nodes under construction; end: where the next node is linked. */
 struct tail {
 	struct node *first, **end;
 };
@@ -31,7 +33,7 @@ static int constant(struct parser *p, int line, struct val value, struct node **
 	return cairn_tpl_node_done(p, *out);
 }
 
-/* One node over two others; left may be *out. */
+/* Makes a node with two operands; left may be *out. */
 static int pair(struct parser *p, enum node_kind kind, enum op op, int line, struct node *left,
 		struct node *right, struct node **out)
 {
@@ -46,7 +48,7 @@ static int pair(struct parser *p, enum node_kind kind, enum op op, int line, str
 	return 0;
 }
 
-/* a, b, c] up to that bracket, which is taken; none for NULL. */
+/* Parses "a, b, c" up to and including the closing bracket `end`. */
 static int elements(struct parser *p, const char *end, struct tail *list)
 {
 	bool first = true;
@@ -79,7 +81,7 @@ static int literal_list(struct parser *p, enum node_kind kind, const char *end, 
 	return cairn_tpl_node_done(p, *out);
 }
 
-/* Strings side by side are one. */
+/* Parses string literals; adjacent ones are concatenated. */
 static int literal_string(struct parser *p, struct node **out)
 {
 	struct val v = { .kind = V_STR, .str = cairn_tpl_peek(p, 0)->str };
@@ -150,7 +152,7 @@ static int primary(struct parser *p, struct node **out)
 	return cairn_tpl_unexpected(p, "an expression");
 }
 
-/* (a, b, c=1), the bracket taken already. */
+/* Parses "a, b, c=1)", behind the opening bracket. */
 static int call_args(struct parser *p, struct node *call)
 {
 	struct tail args = { NULL, &args.first }, named = { NULL, &named.first };
@@ -167,7 +169,7 @@ static int call_args(struct parser *p, struct node *call)
 			return cairn_tpl_syntax(p, EOPNOTSUPP, line, "more than %d arguments", TPL_MAX_ARGS);
 		if (cairn_tpl_is_op(p, "*") || cairn_tpl_is_op(p, "**"))
 			return cairn_tpl_syntax(p, EOPNOTSUPP, line,
-						"arguments by * or ** are not supported");
+						"* and ** arguments are not supported");
 		if (cairn_tpl_peek(p, 0)->kind == T_NAME && cairn_tpl_peek(p, 1)->kind == T_OP &&
 		    !strcmp(cairn_tpl_peek(p, 1)->name, "=")) {
 			CAIRN_TRY(cairn_tpl_node(p, N_KEYWORD, line, &n));
@@ -179,7 +181,8 @@ static int call_args(struct parser *p, struct node *call)
 			continue;
 		}
 		if (named.first)
-			return cairn_tpl_syntax(p, EINVAL, line, "an argument by place behind one by name");
+			return cairn_tpl_syntax(p, EINVAL, line,
+						"a positional argument follows a keyword argument");
 		CAIRN_TRY(cairn_tpl_expression(p, true, &n));
 		append(&args, n);
 	}
@@ -205,7 +208,7 @@ static bool slice_end(const struct parser *p)
 	return cairn_tpl_is_op(p, ":") || cairn_tpl_is_op(p, "]") || cairn_tpl_is_op(p, ",");
 }
 
-/* x[...], the bracket taken already. */
+/* Parses the rest of x[...], behind the bracket. */
 static int subscript(struct parser *p, int line, struct node *of, struct node **out)
 {
 	struct node *part[3] = { NULL, NULL, NULL }, *n;
@@ -282,7 +285,7 @@ static int filter(struct parser *p, int line, struct node **out)
 	return 0;
 }
 
-/* May an argument without brackets begin here? "x is divisibleby 3", but "x is defined and y". */
+/* Returns whether an argument without brackets follows: "x is divisibleby 3", but "x is defined and y". */
 static bool bare_argument(const struct parser *p)
 {
 	const struct tok *t = cairn_tpl_peek(p, 0);
@@ -362,7 +365,7 @@ static int unary(struct parser *p, bool filters, struct node **out)
 	return filters ? filters_and_tests(p, out) : 0;
 }
 
-/* Operators by level, the tightest last; ~ is a level of its own. */
+/* Parses binary operators by level of precedence, tightest last; ~ has a level of its own. */
 static int binary(struct parser *p, int level, struct node **out)
 {
 	static const struct {
@@ -416,7 +419,7 @@ static bool skip_comparison(struct parser *p, enum op *op)
 	return true;
 }
 
-/* a < b < c holds if a < b and b < c. */
+/* Parses comparisons; a < b < c holds if a < b and b < c. */
 static int comparison(struct parser *p, struct node **out)
 {
 	struct tail list = { NULL, &list.first };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Filters and tests, as Jinja and transformers have them. */
+/* chat_template_filters - the filters of Jinja and transformers, and the binding of arguments */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ static struct val of_str(struct str s)
 
 static int wrong(struct render *r, int line, const char *what, const struct val *v)
 {
-	return cairn_tpl_error(r, EINVAL, line, "%s of %s", what, cairn_tpl_kind(v));
+	return cairn_tpl_error(r, EINVAL, line, "%s: wrong type, got %s", what, cairn_tpl_kind(v));
 }
 
 int cairn_tpl_bind(struct render *r, int line, const char *what, const struct args *args,
@@ -187,7 +187,7 @@ static int filter_last(struct render *r, int line, const struct val *v, const st
 	return end_of(r, line, v, args, true, out);
 }
 
-/* A number in a text, all of it but blanks around. */
+/* Parses a number that fills the text except for surrounding blanks. */
 bool cairn_tpl_number(struct str s, bool whole, int64_t *i, double *f)
 {
 	char buf[64], *end;
@@ -266,7 +266,7 @@ static int filter_indent(struct render *r, int line, const struct val *v, const 
 	if (a[0].kind == V_ABSENT)
 		a[0] = of_int(4);
 	if (a[0].kind != V_STR && (a[0].kind != V_INT || a[0].i < 0 || a[0].i > 1000))
-		return wrong(r, line, "indent by width", &a[0]);
+		return wrong(r, line, "indent: width", &a[0]);
 	for (int64_t i = 0; a[0].kind == V_INT && i < a[0].i; i++)
 		CAIRN_TRY(cairn_tpl_puts(r, line, &pad, " "));
 	by = a[0].kind == V_STR ? a[0].str : cairn_tpl_taken(&pad);
@@ -277,7 +277,7 @@ static int filter_indent(struct render *r, int line, const struct val *v, const 
 		return -EINVAL;
 	CAIRN_TRY(cairn_tpl_charge(r, line, s.len));
 	CAIRN_TRY(cairn_tpl_lines(r, s, lines));
-	/* Jinja appends a newline before it splits: an end of line begins one more, empty */
+	/* Jinja appends a newline before it splits: a final newline gives one more, empty line */
 	if (!s.len || s.s[s.len - 1] == '\n')
 		CAIRN_TRY(cairn_tpl_list_add(r, lines,
 					     &(struct val) { .kind = V_STR, .str = { "", NULL, 0 } }));
@@ -383,7 +383,7 @@ static int filter_replace(struct render *r, int line, const struct val *v, const
 	CAIRN_TRY(cairn_tpl_to_str(r, line, &a[0], &from));
 	CAIRN_TRY(cairn_tpl_to_str(r, line, &a[1], &to));
 	if (a[2].kind != V_ABSENT && a[2].kind != V_NONE && a[2].kind != V_INT)
-		return wrong(r, line, "replace by count", &a[2]);
+		return wrong(r, line, "replace: count", &a[2]);
 	*out = of_str(s);
 	return cairn_tpl_replace(r, line, s, from, to, a[2].kind == V_INT ? a[2].i : -1, &out->str);
 }
@@ -428,15 +428,15 @@ static int filter_tojson(struct render *r, int line, const struct val *v, const 
 		style.indent = a[1].i;
 		style.item.len = 1;
 	} else if (a[1].kind != V_ABSENT && a[1].kind != V_NONE) {
-		return wrong(r, line, "tojson by indent", &a[1]);
+		return wrong(r, line, "tojson: indent", &a[1]);
 	}
 	if (a[2].kind == V_TUPLE || a[2].kind == V_LIST) {
 		if (a[2].list->num != 2 || a[2].list->v[0].kind != V_STR || a[2].list->v[1].kind != V_STR)
-			return wrong(r, line, "tojson by separators", &a[2]);
+			return wrong(r, line, "tojson: separators", &a[2]);
 		style.item = a[2].list->v[0].str;
 		style.key = a[2].list->v[1].str;
 	} else if (a[2].kind != V_ABSENT && a[2].kind != V_NONE) {
-		return wrong(r, line, "tojson by separators", &a[2]);
+		return wrong(r, line, "tojson: separators", &a[2]);
 	}
 	CAIRN_TRY(cairn_tpl_json(r, line, v, &style, 0, &o));
 	*out = of_str(cairn_tpl_taken(&o));
@@ -452,7 +452,7 @@ static int filter_trim(struct render *r, int line, const struct val *v, const st
 	BIND("trim", 0, a, "chars");
 	CAIRN_TRY(cairn_tpl_to_str(r, line, v, &s));
 	if (a[0].kind != V_ABSENT && a[0].kind != V_NONE && a[0].kind != V_STR)
-		return wrong(r, line, "trim by chars", &a[0]);
+		return wrong(r, line, "trim: chars", &a[0]);
 	CAIRN_TRY(cairn_tpl_charge(r, line, s.len));
 	*out = of_str(cairn_tpl_strip(s, a[0].kind == V_STR ? &a[0].str : NULL, 3));
 	return 0;

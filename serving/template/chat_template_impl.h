@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of chat_template share. Source to tokens in chat_template_lex.c, tokens to a tree in
- * chat_template_parse.c and chat_template_expr.c, the tree to text in chat_template_eval.c with the
- * operators of chat_template_ops.c, the functions of chat_template_filters.c and chat_template_methods.c,
- * values in chat_template_value.c. Nobody else includes this.
+ * chat_template_impl - internal structures and functions of the chat_template files
  *
- * All memory of a tree, and of a render, is one arena that is freed as a whole: no value is ever owned.
+ * chat_template_lex.c turns the source into tokens; chat_template_parse.c and chat_template_expr.c turn
+ * tokens into a tree; chat_template_eval.c turns the tree into text, with the operators of
+ * chat_template_ops.c, the filters of chat_template_filters.c and chat_template_select.c, the tests of
+ * chat_template_tests.c, the methods and functions of chat_template_methods.c, the strings of
+ * chat_template_text.c and the values of chat_template_value.c.
+ * Only these files include this header.
+ *
+ * All memory of a tree, and of a render, is one arena that is freed as a whole: no value has an owner.
  */
 #ifndef CAIRN_CHAT_TEMPLATE_IMPL_H
 #define CAIRN_CHAT_TEMPLATE_IMPL_H
@@ -23,10 +27,10 @@ struct scope {
 	struct var *vars;
 };
 
-/* Text in the making. */
+/* Text under construction. */
 struct out {
 	char *s;
-	unsigned char *user; /* NULL until a byte of the conversation comes */
+	unsigned char *user; /* [cap], origin of each byte; NULL until one stems from the conversation */
 	size_t len, cap;
 };
 
@@ -43,40 +47,40 @@ struct render {
 
 struct args {
 	struct val v[TPL_MAX_ARGS];
-	const char *names[TPL_MAX_ARGS]; /* NULL: by place */
+	const char *names[TPL_MAX_ARGS]; /* NULL: positional */
 	int num;
 };
 
 int cairn_tpl_run(struct render *r, struct out *out);
 
-/* An error at a line of the template. */
+/* Sets the error text, with a line of the template in front, and returns -err. */
 int cairn_tpl_error(const struct render *r, int err, int line, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 int cairn_tpl_charge(struct render *r, int line, size_t bytes);
 
 /* Values */
-struct val cairn_tpl_str(const char *s);         /* of the template */
+struct val cairn_tpl_str(const char *s);         /* a string of the template's */
 const char *cairn_tpl_kind(const struct val *v); /* "a string" */
 bool cairn_tpl_true(const struct val *v);
 int cairn_tpl_equal(struct render *r, int line, const struct val *a, const struct val *b, bool *equal);
 int cairn_tpl_list_add(struct render *r, struct list *l, const struct val *v);
 int cairn_tpl_dict_set(struct render *r, struct dict *d, const struct val *key, const struct val *v);
 const struct val *cairn_tpl_dict_get(const struct dict *d, const struct str *key);
-/* An error for what Python cannot hash: lists, dicts, tuples with such in them. */
+/* Sets an error if Python cannot hash v: lists, dicts, tuples that contain such values. */
 int cairn_tpl_need_key(struct render *r, int line, const struct val *v);
 struct list *cairn_tpl_new_list(struct render *r, size_t cap);
 int cairn_tpl_from_json(struct render *r, const json_t *json, struct val *out);
-/* Room for cap bytes in all; user: with origins. */
+/* Grows o to a capacity of cap bytes; user: also allocates the origins. */
 int cairn_tpl_reserve(struct render *r, struct out *o, size_t cap, bool user);
 int cairn_tpl_put(struct render *r, int line, struct out *o, struct str s);
 int cairn_tpl_puts(struct render *r, int line, struct out *o, const char *s);
 struct str cairn_tpl_taken(const struct out *o);
-/* str(v) and repr(v) of Python; for a dict and such the latter is both. */
+/* Python's str(v) and repr(v); for containers both are the same. */
 int cairn_tpl_print(struct render *r, int line, const struct val *v, struct out *o);
 int cairn_tpl_repr(struct render *r, int line, const struct val *v, struct out *o);
 int cairn_tpl_float(double f, char buf[40]);
 int cairn_tpl_to_str(struct render *r, int line, const struct val *v, struct str *s);
-/* The elements of v in order: characters of a string, keys of a dict. */
+/* Returns the elements of v in order: characters of a string, keys of a dict. */
 int cairn_tpl_elements(struct render *r, int line, const struct val *v, const struct list **list);
 struct json_style {
 	bool ascii, sort;
@@ -91,7 +95,7 @@ struct str cairn_tpl_sub(struct str s, size_t begin, size_t end);
 bool cairn_tpl_same(const struct str *a, const struct str *b);
 size_t cairn_tpl_length(const struct str *s); /* characters */
 bool cairn_tpl_space(uint32_t cp);
-/* sides: 1 left, 2 right; chars NULL: white space */
+/* sides: 1 left, 2 right, 3 both; chars == NULL: strip white space */
 struct str cairn_tpl_strip(struct str s, const struct str *chars, int sides);
 const char *cairn_tpl_find(struct str s, struct str part);
 int cairn_tpl_case(struct render *r, int line, struct str s, char how, struct str *to);
@@ -109,32 +113,35 @@ int cairn_tpl_attr(struct render *r, int line, const struct val *v, struct str n
 int cairn_tpl_slice(struct render *r, int line, const struct val *v, const struct val *from,
 		    const struct val *to, const struct val *step, struct val *out);
 
-/* Functions. bind: v[i] becomes the argument named names[i] or at that place, V_ABSENT if there is none. */
+/*
+ * Functions. cairn_tpl_bind() sets v[i] to the argument named names[i] or at position i, to V_ABSENT if there
+ * is none. The first `required` arguments must be present.
+ */
 int cairn_tpl_bind(struct render *r, int line, const char *what, const struct args *args,
 		   const char *const *names, int num, int required, struct val *v);
 int cairn_tpl_call(struct render *r, int line, const struct val *callee, const struct args *args,
 		   struct val *out);
 int cairn_tpl_call_macro(struct render *r, int line, const struct macro *m, const struct args *args,
 			 struct val *out);
-/* The name in the tables, or NULL. */
+/* Returns the name in the table of filters or tests, or NULL. */
 const char *cairn_tpl_known_filter(const char *name);
 const char *cairn_tpl_known_test(const char *name);
 int cairn_tpl_filter(struct render *r, int line, const char *name, const struct val *v,
 		     const struct args *args, struct val *out);
 int cairn_tpl_test(struct render *r, int line, const char *name, const struct val *v, const struct args *args,
 		   bool *result);
-/* A number in a text, all of it but blanks around: an integer if `whole`. */
+/* Parses a number that fills the text except for surrounding blanks; `whole`: integers only. */
 bool cairn_tpl_number(struct str s, bool whole, int64_t *i, double *f);
-/* v.a.b of a path "a.b" */
+/* Looks up v.a.b for a path "a.b". */
 int cairn_tpl_path(struct render *r, int line, const struct val *v, const struct val *path, struct val *out);
 
 typedef int filter_fn(struct render *r, int line, const struct val *v, const struct args *args,
 		      struct val *out);
 filter_fn cairn_tpl_map, cairn_tpl_select, cairn_tpl_reject, cairn_tpl_selectattr, cairn_tpl_rejectattr,
 	cairn_tpl_unique;
-/* The method `name` of values like v, or NULL. */
+/* Returns the name in the method table if values like v have this method, else NULL. */
 const char *cairn_tpl_method(const struct val *v, struct str name);
-/* The function of that name, or -1. */
+/* Returns the index of the global function, or -1. */
 int cairn_tpl_global(const char *name);
 
 #endif

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Source to tokens, by the rules of Jinja's lexer with trim_blocks and lstrip_blocks: a newline right
- * behind a block or comment tag goes, and so do blanks between the beginning of a line and such a tag; a
- * minus at a tag takes all white space on its side, a plus keeps what would have gone. Tags end only where
- * no bracket is open, so that {{ {'a': {}} }} is one tag.
+ * chat_template_lex - splits the source of a template into tokens
+ *
+ * The rules are those of Jinja's lexer with trim_blocks and lstrip_blocks: a newline directly behind a block
+ * or comment tag is dropped, and so are blanks between the start of a line and such a tag. A minus at a tag
+ * drops all white space on its side; a plus keeps what would have been dropped. A tag ends only where no
+ * bracket is open, so that {{ {'a': {}} }} is one tag.
  */
 #include "serving/template/chat_template_lex.h"
 
@@ -22,7 +24,7 @@ struct lexer {
 	const char *s;
 	size_t len, at;
 	int line;
-	bool line_starting; /* the last thing ended with a newline */
+	bool line_starting; /* the last token ended with a newline */
 };
 
 static int fail(const struct lexer *l, const char *what)
@@ -67,7 +69,7 @@ static void advance(struct lexer *l, size_t to)
 	l->line_starting = to && l->s[to - 1] == '\n';
 }
 
-/* White space from at on; how far. */
+/* Returns the position of the first character at or behind `at` that is not white space. */
 static size_t skip_space(const struct lexer *l, size_t at)
 {
 	while (at < l->len && cairn_tpl_space(cairn_utf8_get(l->s + at)))
@@ -76,8 +78,8 @@ static size_t skip_space(const struct lexer *l, size_t at)
 }
 
 /*
- * The end of a tag at `at`: "-%}" and white space, "+%}", or "%}" and a newline. 0: there is none.
- * The end of a variable ("}}") keeps its newline and knows no plus.
+ * Returns the position behind a tag end at `at`: "-%}" and white space, "+%}", or "%}" and a newline. 0: no
+ * tag end is there. The end of a variable tag ("}}") keeps its newline and has no form with a plus.
  */
 static size_t tag_end(const struct lexer *l, size_t at, const char *end)
 {
@@ -92,7 +94,7 @@ static size_t tag_end(const struct lexer *l, size_t at, const char *end)
 	return 0;
 }
 
-/* The text before a tag whose sign (or 0) is given; variable tags do not take blanks before them. */
+/* Adds the text before a tag that has this sign (or 0); variable tags do not drop the blanks before them. */
 static int add_data(struct lexer *l, size_t end, char sign, bool variable)
 {
 	struct str text = { l->s + l->at, NULL, end - l->at };
@@ -122,7 +124,7 @@ static int number(struct lexer *l)
 
 		if (c == '_')
 			continue;
-		/* 1.5 and 1e-5; but 1.real is an attribute */
+		/* 1.5 and 1e-5 are floats; 1.real is an attribute of an integer */
 		if (c == '.' && tok.kind == T_INT && i + 1 < l->len && l->s[i + 1] >= '0' &&
 		    l->s[i + 1] <= '9' && !(l->at > 0 && l->s[l->at - 1] == '.'))
 			tok.kind = T_FLOAT;
@@ -174,7 +176,7 @@ static int hex(const char *s, const char *end, int digits, uint32_t *cp)
 	return 0;
 }
 
-/* One escape at s, behind the backslash, as Python reads it; writes to *to. Bytes used, or -1. */
+/* Decodes an escape as Python does, s behind the backslash; writes to *to. Returns bytes read, or -1. */
 static int unescape(const char *s, const char *end, char **to)
 {
 	static const char from[] = "abfnrtv\\'\"", into[] = "\a\b\f\n\r\t\v\\'\"";
@@ -199,7 +201,7 @@ static int unescape(const char *s, const char *end, char **to)
 	} else if (*s == 'N') {
 		return -1;
 	} else {
-		/* Python keeps the backslash of an escape it does not know */
+		/* Python keeps the backslash of an unknown escape */
 		*(*to)++ = '\\';
 		return 0;
 	}
@@ -219,8 +221,8 @@ static int string(struct lexer *l)
 	while (end < l->len && l->s[end] != quote)
 		end += 1 + (l->s[end] == '\\');
 	if (end >= l->len)
-		return fail(l, "a string without its end");
-	/* an escape is never shorter than what it stands for, \7 and \u0 to \uffff included */
+		return fail(l, "unterminated string");
+	/* no escape is shorter than its decoded form, including \7 and \u0 to \uffff */
 	buf = cairn_tpl_alloc(&l->p->t->arena, end - i + 4);
 	if (!buf)
 		return -ENOMEM;
@@ -242,7 +244,7 @@ static int string(struct lexer *l)
 	return 0;
 }
 
-/* What is inside a tag, up to its end. */
+/* Reads the tokens inside a tag, up to and including its end. */
 static int tag(struct lexer *l, const char *end)
 {
 	static const char *const ops[] = { "//", "**", "==", "!=", ">=", "<=", "+", "-", "/",
@@ -262,7 +264,7 @@ static int tag(struct lexer *l, const char *end)
 			return 0;
 		}
 		if (l->at >= l->len)
-			return fail(l, "a tag without its end");
+			return fail(l, "unterminated tag");
 		c = l->s[l->at];
 		if (cairn_tpl_space(cairn_utf8_get(l->s + l->at))) {
 			advance(l, skip_space(l, l->at));
@@ -291,20 +293,20 @@ static int tag(struct lexer *l, const char *end)
 		for (i = 0; i < sizeof(ops) / sizeof(*ops) && !starts(l, l->at, ops[i]); i++)
 			;
 		if (i == sizeof(ops) / sizeof(*ops))
-			return fail(l, "a character that no tag may hold");
+			return fail(l, "a character that is not allowed in a tag");
 		if (strchr("([{", c)) {
 			if (num_open == MAX_BRACKETS)
 				return fail(l, "brackets nested too deep");
 			open[num_open++] = c == '(' ? ')' : c == '[' ? ']' : '}';
 		} else if (strchr(")]}", c) && (num_open == 0 || open[--num_open] != c)) {
-			return fail(l, "brackets that do not match");
+			return fail(l, "mismatched brackets");
 		}
 		CAIRN_TRY(add(l, &(struct tok) { .kind = T_OP, .name = ops[i] }));
 		advance(l, l->at + strlen(ops[i]));
 	}
 }
 
-/* Behind "{%", or "{%-": is this the tag of that word? Where it ends, or 0. */
+/* Behind "{%": returns the position behind the tag if it is the tag `word`, else 0. */
 static size_t word_tag(const struct lexer *l, size_t at, const char *word)
 {
 	if (at < l->len && (l->s[at] == '-' || l->s[at] == '+'))
@@ -315,7 +317,7 @@ static size_t word_tag(const struct lexer *l, size_t at, const char *word)
 	return tag_end(l, skip_space(l, at + strlen(word)), "%}");
 }
 
-/* Behind the tag raw: text up to the tag endraw. */
+/* Behind a raw tag: adds the text up to the endraw tag, and skips that tag. */
 static int raw(struct lexer *l)
 {
 	for (size_t i = l->at; i + 2 < l->len; i++) {
@@ -340,7 +342,7 @@ static int comment(struct lexer *l)
 			return 0;
 		}
 	}
-	return fail(l, "a comment without its end");
+	return fail(l, "unterminated comment");
 }
 
 static int lex(struct lexer *l)
@@ -359,7 +361,7 @@ static int lex(struct lexer *l)
 		CAIRN_TRY(add_data(l, i, sign, kind == '{'));
 		end = kind == '%' ? word_tag(l, i + 2, "raw") : 0;
 		if (end) {
-			/* no newline goes behind raw, unless it says so */
+			/* raw keeps the newline behind its tag, unless the tag ends with a minus */
 			advance(l, end - (l->s[end - 1] == '\n' && l->s[end - 2] == '}' &&
 					  l->s[end - 4] != '-'));
 			CAIRN_TRY(raw(l));
@@ -389,7 +391,7 @@ int cairn_tpl_lex(struct parser *p, const char *source, size_t num_bytes)
 		text[l.len++] = cr ? '\n' : source[i];
 		i += cr && i + 1 < num_bytes && source[i + 1] == '\n';
 	}
-	/* Jinja drops one newline at the end */
+	/* Jinja drops one newline at the end of the source */
 	if (l.len && text[l.len - 1] == '\n')
 		l.len--;
 	for (size_t i = 0; i < l.len;) {

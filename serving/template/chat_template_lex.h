@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chat_template_lex - tokens of a template, and the parser's way along them; no one else includes this */
+/* chat_template_lex - tokens of a template and the parser's cursor; only the lexer and parsers include it */
 #ifndef CAIRN_CHAT_TEMPLATE_LEX_H
 #define CAIRN_CHAT_TEMPLATE_LEX_H
 
@@ -30,10 +30,10 @@ struct tok {
 
 struct parser {
 	struct cairn_chat_template *t;
-	struct tok *toks; /* T_EOF ends them; freed by cairn_tpl_parse() */
+	struct tok *toks; /* ended by T_EOF; cairn_tpl_parse() frees it */
 	size_t num_toks, cap_toks, at;
 	int depth; /* of recursion */
-	int loops; /* for statements around */
+	int loops; /* nesting of for statements around the cursor */
 };
 
 int cairn_tpl_lex(struct parser *p, const char *source, size_t num_bytes);
@@ -44,21 +44,21 @@ int cairn_tpl_unexpected(const struct parser *p, const char *want);
 const struct tok *cairn_tpl_peek(const struct parser *p, size_t ahead);
 bool cairn_tpl_is_op(const struct parser *p, const char *op);
 bool cairn_tpl_is_name(const struct parser *p, const char *name);
-/* Moves on if it is there. */
+/* Return whether the next token matches, and skip it if so. */
 bool cairn_tpl_skip_op(struct parser *p, const char *op);
 bool cairn_tpl_skip_name(struct parser *p, const char *name);
 int cairn_tpl_expect_op(struct parser *p, const char *op);
 int cairn_tpl_expect_name(struct parser *p, const char **name);
 
 int cairn_tpl_node(struct parser *p, enum node_kind kind, int line, struct node **out);
-/* Takes the children's heights; call when they are all there. */
+/* Finishes a node: computes its height from its children, which must all be set. */
 int cairn_tpl_node_done(struct parser *p, struct node *n);
 
-/* with_if: `a if b else c` may be the expression (not behind `in` of a for, nor in an if) */
+/* with_if: accept `a if b else c` (not behind the `in` of a for, nor inside an inline if) */
 int cairn_tpl_expression(struct parser *p, bool with_if, struct node **out);
-/* The same, or several with commas: a tuple. */
+/* Parses one expression, or several separated by commas as a tuple. */
 int cairn_tpl_tuple(struct parser *p, bool with_if, struct node **out);
-/* (a, b=1): names in order */
+/* Parses (a, b=1) into a list of N_PARAM in order. */
 int cairn_tpl_signature(struct parser *p, struct node **params);
 
 #endif

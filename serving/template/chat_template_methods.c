@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Methods of strings and dicts, the functions of transformers and Jinja, and calls of all kinds. */
+/* chat_template_methods - methods of strings and dicts, functions of Jinja and transformers, calls */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +31,7 @@ static int want_str(struct render *r, int line, const char *name, const struct v
 {
 	if (v->kind == V_STR)
 		return 0;
-	return cairn_tpl_error(r, EINVAL, line, "%s with %s, not a string", name, cairn_tpl_kind(v));
+	return cairn_tpl_error(r, EINVAL, line, "%s needs a string, got %s", name, cairn_tpl_kind(v));
 }
 
 static int no_args(struct render *r, int line, const char *name, const struct args *args)
@@ -105,7 +105,7 @@ static int str_remove(struct render *r, int line, const struct val *self, const 
 	return 0;
 }
 
-/* The last place of part in s[0, end), or NULL. */
+/* Returns the last occurrence of part in s, or NULL. */
 static const char *find_last(struct str s, struct str part)
 {
 	for (size_t i = s.len >= part.len ? s.len - part.len + 1 : 0; i > 0; i--)
@@ -153,7 +153,7 @@ static int str_count(struct render *r, int line, const struct val *self, const c
 	return 0;
 }
 
-/* split() without a separator: at runs of white space, of which none are left. */
+/* split() without a separator: splits at runs of white space and drops them. */
 static int split_blanks(struct render *r, struct str s, int64_t max, bool from_right, struct list *l)
 {
 	for (;;) {
@@ -232,7 +232,7 @@ static int str_split(struct render *r, int line, const struct val *self, const c
 	} else {
 		CAIRN_TRY(want_str(r, line, name, &a[0]));
 		if (!a[0].str.len)
-			return cairn_tpl_error(r, EINVAL, line, "split at an empty separator");
+			return cairn_tpl_error(r, EINVAL, line, "split: the separator is empty");
 		CAIRN_TRY(split_at(r, self->str, a[0].str, max, from_right, l));
 	}
 	for (size_t i = 0; from_right && i < l->num / 2; i++) {
@@ -329,7 +329,7 @@ static int dict_get(struct render *r, int line, const struct val *self, const ch
 	return 0;
 }
 
-/* items, keys, values */
+/* The methods items, keys, values. */
 static int dict_list(struct render *r, int line, const struct val *self, const char *name,
 		     const struct args *args, struct val *out)
 {
@@ -360,7 +360,7 @@ static int loop_cycle(struct render *r, int line, const struct val *self, const 
 		      const struct args *args, struct val *out)
 {
 	if (!args->num)
-		return cairn_tpl_error(r, EINVAL, line, "%s needs something to choose from", name);
+		return cairn_tpl_error(r, EINVAL, line, "%s needs at least one argument", name);
 	*out = args->v[self->loop->index % (size_t)args->num];
 	return 0;
 }
@@ -418,7 +418,8 @@ static int range(struct render *r, int line, const struct args *args, struct val
 		return cairn_tpl_error(r, EINVAL, line, "range takes one to three arguments");
 	for (int i = 0; i < args->num; i++)
 		if (args->v[i].kind != V_INT || args->names[i])
-			return cairn_tpl_error(r, EINVAL, line, "range of %s", cairn_tpl_kind(&args->v[i]));
+			return cairn_tpl_error(r, EINVAL, line, "range: wrong type, got %s",
+					       cairn_tpl_kind(&args->v[i]));
 	to = args->v[0].i;
 	if (args->num > 1) {
 		from = to;
@@ -427,7 +428,7 @@ static int range(struct render *r, int line, const struct args *args, struct val
 	if (args->num > 2)
 		step = args->v[2].i;
 	if (step == 0)
-		return cairn_tpl_error(r, EINVAL, line, "range of step 0");
+		return cairn_tpl_error(r, EINVAL, line, "range: step must not be 0");
 	for (one.i = from; l && (step > 0 ? one.i < to : one.i > to);) {
 		CAIRN_TRY(cairn_tpl_charge(r, line, 0));
 		CAIRN_TRY(cairn_tpl_list_add(r, l, &one));
@@ -473,7 +474,8 @@ static int raise(struct render *r, int line, const struct args *args)
 	CAIRN_TRY(cairn_tpl_bind(r, line, "raise_exception", args, (const char *const[]) { "message" }, 1, 1,
 				 a));
 	CAIRN_TRY(cairn_tpl_to_str(r, line, &a[0], &s));
-	return cairn_tpl_error(r, EINVAL, line, "the template refuses: %s", cairn_quote(s.s, s.len, quoted));
+	return cairn_tpl_error(r, EINVAL, line, "the template raised an exception: %s",
+			       cairn_quote(s.s, s.len, quoted));
 }
 
 static int now(struct render *r, int line, const struct args *args, struct val *out)
@@ -487,10 +489,12 @@ static int now(struct render *r, int line, const struct args *args, struct val *
 	CAIRN_TRY(cairn_tpl_bind(r, line, "strftime_now", args, (const char *const[]) { "format" }, 1, 1, a));
 	CAIRN_TRY(want_str(r, line, "strftime_now", &a[0]));
 	if (a[0].str.len >= sizeof(format) || !localtime_r(&r->now, &tm))
-		return cairn_tpl_error(r, EINVAL, line, "strftime_now: a format of %zu bytes", a[0].str.len);
+		return cairn_tpl_error(r, EINVAL, line,
+				       "strftime_now: cannot format the time with %zu bytes of format",
+				       a[0].str.len);
 	memcpy(format, a[0].str.s, a[0].str.len);
 	format[a[0].str.len] = 0;
-	/* 0 also means that it is empty; a width like %1000d does not fit */
+	/* returns 0 for an empty result and also if it does not fit, as with a width like %1000d */
 	n = strftime(text, sizeof(text), format, &tm);
 	s = cairn_tpl_alloc(&r->arena, n + 1);
 	if (!s)

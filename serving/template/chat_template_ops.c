@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Operators over values, as Python has them; integers are of 64 bits and an overflow is an error. */
+/* chat_template_ops - operators, with Python's semantics; integers have 64 bits, overflow is an error */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -91,7 +91,7 @@ static int integers(struct render *r, int line, enum op op, int64_t a, int64_t b
 			i = a / b - (a % b != 0 && (a < 0) != (b < 0));
 		break;
 	case OP_MOD:
-		/* of the divisor's sign, as in Python */
+		/* the result has the divisor's sign, as in Python */
 		i = b == -1 ? 0 : a % b;
 		i += i != 0 && (i < 0) != (b < 0) ? b : 0;
 		break;
@@ -140,7 +140,7 @@ static int reals(struct render *r, int line, enum op op, double a, double b, str
 	default:
 		f = pow(a, b);
 		if (isnan(f) || (isinf(f) && isfinite(a) && isfinite(b)))
-			return cairn_tpl_error(r, EINVAL, line, "a power that is no number");
+			return cairn_tpl_error(r, EINVAL, line, "a power that is not a real number");
 	}
 	*out = (struct val) { .kind = V_FLOAT, .f = f };
 	return 0;
@@ -160,7 +160,7 @@ static int join_lists(struct render *r, int line, const struct val *a, const str
 	return 0;
 }
 
-/* "ab" * 3, [1] * 2 */
+/* Repeats a string or list: "ab" * 3, [1] * 2. */
 static int repeat(struct render *r, int line, const struct val *v, int64_t times, struct val *out)
 {
 	struct out o = { 0 };
@@ -280,7 +280,7 @@ int cairn_tpl_compare(struct render *r, int line, enum op op, const struct val *
 	return 0;
 }
 
-/* The byte at which character i begins; at most the end. */
+/* Returns the byte offset of character i, at most the length. */
 static size_t byte_of(const struct str *s, int64_t i)
 {
 	size_t at = 0;
@@ -345,7 +345,7 @@ int cairn_tpl_item(struct render *r, int line, const struct val *v, const struct
 			*out = v->list->v[at];
 		return 0;
 	}
-	/* Jinja then looks for an attribute of that name */
+	/* like Jinja, fall back to an attribute of that name */
 	if (key->kind == V_STR && v->kind != V_DICT)
 		return cairn_tpl_attr(r, line, v, key->str, out);
 	get_method(v, key->kind == V_STR ? key->str : cairn_tpl_str("an element").str, r, out);
@@ -364,7 +364,7 @@ static int loop_attr(struct render *r, const struct loop *l, struct str name, co
 		{ "index", i + 1, false },      { "index0", i, false },
 		{ "revindex", num - i, false }, { "revindex0", num - i - 1, false },
 		{ "first", i == 0, true },      { "last", i == num - 1, true },
-		{ "length", num, false }, /* more in recursive loops only */
+		{ "length", num, false }, /* other values occur only in recursive loops */
 		{ "depth", 1, false },          { "depth0", 0, false },
 	};
 
@@ -410,7 +410,7 @@ int cairn_tpl_attr(struct render *r, int line, const struct val *v, struct str n
 	return 0;
 }
 
-/* A bound of a slice as Python's slice.indices() has it. */
+/* Returns a bound of a slice as Python's slice.indices() computes it. */
 static int64_t bound(const struct val *v, int64_t num, int64_t step, bool is_from)
 {
 	int64_t lo = step < 0 ? -1 : 0, hi = step < 0 ? num - 1 : num, i;
@@ -436,11 +436,12 @@ int cairn_tpl_slice(struct render *r, int line, const struct val *v, const struc
 		return cairn_tpl_error(r, EINVAL, line, "%s has no slices", cairn_tpl_kind(v));
 	for (int k = 0; k < 3; k++)
 		if (parts[k]->kind != V_ABSENT && parts[k]->kind != V_NONE && !integral(parts[k]))
-			return cairn_tpl_error(r, EINVAL, line, "a slice from %s", cairn_tpl_kind(parts[k]));
+			return cairn_tpl_error(r, EINVAL, line, "slice: a bound must be an integer, is %s",
+					       cairn_tpl_kind(parts[k]));
 	if (by == 0)
-		return cairn_tpl_error(r, EINVAL, line, "a slice of step 0");
+		return cairn_tpl_error(r, EINVAL, line, "slice: step must not be 0");
 	if (v->kind == V_STR && by == 1) {
-		/* the common one: a piece of the text itself */
+		/* the common case: a substring, which needs no copy */
 		CAIRN_TRY(cairn_tpl_charge(r, line, v->str.len));
 		num = (int64_t)cairn_tpl_length(&v->str);
 		i = bound(from, num, by, true);
@@ -453,7 +454,7 @@ int cairn_tpl_slice(struct render *r, int line, const struct val *v, const struc
 	num = (int64_t)all->num;
 	i = bound(from, num, by, true);
 	end = bound(to, num, by, false);
-	/* steps beyond the length are all alike, and do not overflow */
+	/* steps beyond the length are equivalent; clamped, they cannot overflow */
 	by = by > num + 1 ? num + 1 : by < -num - 1 ? -num - 1 : by;
 	l = cairn_tpl_new_list(r, 0);
 	if (!l)

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * chat_template_oracle - random templates against Jinja itself
+ * chat_template_oracle - compares random templates with Jinja itself
  *
- * Needs python3 with jinja2 (PYTHON in the environment: another interpreter); without it the goldens of
- * the family chat_template are all there is. Where Jinja gives a text ours must be the same, where it
- * gives an error so must we; only "not supported" is an answer of its own, and rare.
+ * Needs python3 with jinja2 (environment variable PYTHON: another interpreter). Without it the test is
+ * skipped, and only the goldens of the family chat_template are checked. Where Jinja gives a text ours must
+ * be equal; where it gives an error ours must fail too. The only other outcome allowed is "not supported",
+ * in a few cases.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +38,7 @@ static enum verdict judge(const json_t *row, const struct cairn_chat_input *in)
 		v = BOTH_FAIL;
 	else if (ret && (ret == -EOPNOTSUPP || strstr(cairn_last_error(), "not supported") ||
 			 strstr(cairn_last_error(), "has no slices")))
-		v = UNSUPPORTED; /* Jinja cuts numbers, too, where it can do so before it runs */
+		v = UNSUPPORTED; /* Jinja also slices numbers in constant expressions */
 	else if (!ret && json_is_string(want) && text.num_bytes == json_string_length(want) &&
 		 !memcmp(text.text, json_string_value(want), text.num_bytes))
 		v = EQUAL;
@@ -86,7 +87,7 @@ static void random_templates(struct cairn_test *t)
 	}
 	status = pclose(f);
 	if (WIFEXITED(status) && (WEXITSTATUS(status) == NO_LIBRARY || WEXITSTATUS(status) == 127)) {
-		cairn_skip(t, "python3 has no module jinja2");
+		cairn_skip(t, "python3 has no jinja2 module");
 	} else {
 		EXPECT(t, lines == NUM_TEMPLATES && count[DIFFERENT] == 0);
 		EXPECT(t, count[EQUAL] > NUM_TEMPLATES / 5 && count[UNSUPPORTED] < NUM_TEMPLATES / 20);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Tokens to the tree of statements, and what the parsers share. */
+/* chat_template_parse - parses statements, and has the cursor and node functions of both parsers */
 #include "serving/template/chat_template_lex.h"
 
 #include <stdio.h>
@@ -40,7 +40,7 @@ int cairn_tpl_unexpected(const struct parser *p, const char *want)
 	char got[CAIRN_QUOTE_LEN];
 
 	describe(t, got);
-	return cairn_tpl_syntax(p, EINVAL, t->line, "%s where %s should be", got, want);
+	return cairn_tpl_syntax(p, EINVAL, t->line, "found %s, expected %s", got, want);
 }
 
 const struct tok *cairn_tpl_peek(const struct parser *p, size_t ahead)
@@ -155,7 +155,7 @@ int cairn_tpl_node_done(struct parser *p, struct node *n)
 		if (one[i] && one[i]->height > height)
 			height = one[i]->height;
 	n->height = height + 1;
-	/* a + b + c + ... leans to the left as far as it is long */
+	/* the tree of a + b + c + ... is as high as the chain is long */
 	if (n->height > TPL_MAX_HEIGHT)
 		return cairn_tpl_syntax(p, EINVAL, n->line, "nested deeper than %d", TPL_MAX_HEIGHT);
 	return 0;
@@ -163,7 +163,7 @@ int cairn_tpl_node_done(struct parser *p, struct node *n)
 
 static int body(struct parser *p, const char *const *ends, const char **end, struct node **out);
 
-/* Behind an expression: the end of the tag, then statements up to one of `ends`. */
+/* Parses the rest of a tag behind its expression, then statements up to one of `ends`. */
 static int block(struct parser *p, const char *const *ends, const char **end, struct node **out)
 {
 	cairn_tpl_skip_op(p, ":");
@@ -256,7 +256,7 @@ static int parse_set(struct parser *p, int line, struct node **out)
 
 	CAIRN_TRY(cairn_tpl_node(p, N_SET, line, &n));
 	if (cairn_tpl_peek(p, 1)->kind == T_OP && !strcmp(cairn_tpl_peek(p, 1)->name, ".")) {
-		/* a member of a namespace */
+		/* set of a namespace member */
 		CAIRN_TRY(cairn_tpl_node(p, N_ATTR, line, &n->a));
 		CAIRN_TRY(cairn_tpl_node(p, N_NAME, line, &n->a->a));
 		CAIRN_TRY(cairn_tpl_expect_name(p, &n->a->a->name));
@@ -319,7 +319,7 @@ static int statement(struct parser *p, struct node **out)
 		return expect_kind(p, T_BLOCK_END, "%}");
 	}
 	if (!strcmp(name, "generation")) {
-		/* tells trainers which text is the assistant's; here it is only text */
+		/* marks the assistant's text for training; no effect on the output */
 		CAIRN_TRY(cairn_tpl_node(p, N_SCOPE, line, out));
 		CAIRN_TRY(block(p, ends, &end, &(*out)->list));
 		CAIRN_TRY(expect_kind(p, T_BLOCK_END, "%}"));
@@ -339,7 +339,7 @@ static int output(struct parser *p, struct node **out)
 	return cairn_tpl_node_done(p, *out);
 }
 
-/* Statements up to {% and a word of ends, both taken; ends NULL: up to the end. */
+/* Parses statements up to and including "{%" and one of `ends`; ends NULL: up to the end of the source. */
 static int body(struct parser *p, const char *const *ends, const char **end, struct node **out)
 {
 	const struct tok *start = cairn_tpl_peek(p, 0);
@@ -353,7 +353,7 @@ static int body(struct parser *p, const char *const *ends, const char **end, str
 
 		if (t->kind == T_EOF) {
 			p->depth--;
-			return ends ? cairn_tpl_syntax(p, EINVAL, start->line, "no %s behind this", ends[0])
+			return ends ? cairn_tpl_syntax(p, EINVAL, start->line, "no matching %s", ends[0])
 				    : 0;
 		}
 		p->at++;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Filters over lists that take a filter, a test or an attribute by name. */
+/* chat_template_select - filters over lists that take a filter, a test or an attribute by name */
 #include <string.h>
 
 #include "primitives/base/error.h"
 #include "serving/template/chat_template_impl.h"
 #include "serving/base/utf8.h"
 
-/* v.a.b of a path "a.b", for filters that take an attribute by name. */
+/* Looks up v.a.b for a path "a.b", for filters that take an attribute by name. */
 int cairn_tpl_path(struct render *r, int line, const struct val *v, const struct val *path, struct val *out)
 {
 	struct str rest = path->str;
@@ -14,7 +14,8 @@ int cairn_tpl_path(struct render *r, int line, const struct val *v, const struct
 	if (path->kind == V_INT)
 		return cairn_tpl_item(r, line, v, path, out);
 	if (path->kind != V_STR)
-		return cairn_tpl_error(r, EINVAL, line, "an attribute of %s", cairn_tpl_kind(path));
+		return cairn_tpl_error(r, EINVAL, line, "an attribute name must be a string, is %s",
+				       cairn_tpl_kind(path));
 	*out = *v;
 	for (bool more = true; more;) {
 		const char *dot = memchr(rest.s, '.', rest.len);
@@ -31,7 +32,7 @@ int cairn_tpl_path(struct render *r, int line, const struct val *v, const struct
 	return 0;
 }
 
-/* map, select and reject take anything that is false for an empty list. */
+/* Returns the elements of v. map, select and reject accept any false value as an empty list. */
 static int members(struct render *r, int line, const struct val *v, const struct list **l)
 {
 	const struct val nothing = { .kind = V_UNDEFINED };
@@ -78,7 +79,7 @@ int cairn_tpl_map(struct render *r, int line, const struct val *v, const struct 
 	return to ? 0 : -EINVAL;
 }
 
-/* select and reject, with or without an attribute in front of the test. */
+/* Implements select and reject, and with attr selectattr and rejectattr. */
 static int choose(struct render *r, int line, const struct val *v, const struct args *args, bool attr,
 		  bool want, struct val *out)
 {
@@ -88,7 +89,7 @@ static int choose(struct render *r, int line, const struct val *v, const struct 
 	const struct list *l;
 
 	if (attr && (!args->num || args->names[0]))
-		return cairn_tpl_error(r, EINVAL, line, "an attribute is missing");
+		return cairn_tpl_error(r, EINVAL, line, "the attribute name is missing");
 	if (args->num > attr) {
 		const struct val *given = &args->v[attr];
 		char name[32] = "";
@@ -161,7 +162,7 @@ int cairn_tpl_unique(struct render *r, int line, const struct val *v, const stru
 		for (size_t k = 0; k < to->num && !seen; k++) {
 			struct val a = to->v[k], b = l->v[i];
 
-			/* without regard to case, as Jinja does by default */
+			/* compared without regard to case, Jinja's default */
 			if (a.kind == V_STR && b.kind == V_STR) {
 				CAIRN_TRY(cairn_tpl_case(r, line, a.str, 'l', &a.str));
 				CAIRN_TRY(cairn_tpl_case(r, line, b.str, 'l', &b.str));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* chat_template - goldens of Jinja itself, origins of text, files */
+/* chat_template - goldens made by Jinja itself, origins of text, files of a checkpoint */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ static json_t *golden(struct cairn_test *t)
 	char path[4096];
 	json_t *root = NULL;
 
-	/* strftime_now() of the goldens is that of Greenwich at time 0 */
+	/* the goldens were made with strftime_now() at time 0 in UTC */
 	setenv("TZ", "UTC0", 1);
 	tzset();
 	snprintf(path, sizeof(path), "%s/serving/golden/chat.json", cairn_srcdir());
@@ -31,7 +31,7 @@ static struct cairn_chat_template *open_text(const char *text, const json_t *tok
 	return cairn_chat_template_open(text, strlen(text), tokens, "t", &tpl) ? NULL : tpl;
 }
 
-/* want: a text, or an object where Jinja gave an error. */
+/* want: the expected text, or an object where Jinja gave an error. */
 static void check(struct cairn_test *t, const json_t *source, const json_t *tokens,
 		  const struct cairn_chat_input *in, const json_t *want)
 {
@@ -96,10 +96,10 @@ static void language(struct cairn_test *t)
 	json_decref(root);
 }
 
-/* What a user wrote is marked through every operation; each byte of the result is checked. */
+/* User text stays marked through every operation; each byte of the result is checked. */
 static void origins(struct cairn_test *t)
 {
-	/* the letters of the conversation are x, y, z; those of the template are not */
+	/* only the conversation has the letters x, y, z */
 	static const char *const templates[] = {
 		"A{{ messages[0].c }}B",
 		"{{ 'A' + messages[0].c ~ 'B' }}",
@@ -154,7 +154,7 @@ static void origins(struct cairn_test *t)
 	json_decref(messages);
 }
 
-/* Row 10 of the list of bad inputs: a user's "<|eot_id|>" ends nothing, the template's does. */
+/* "<|eot_id|>" in a user's message does not end a turn; in the template it does. */
 static void special_tokens(struct cairn_test *t)
 {
 	static const char source[] =
@@ -220,7 +220,7 @@ static void files(struct cairn_test *t)
 		{ "tokenizer_config.json", one, NULL, 0, "<s></s>" },
 		{ "tokenizer_config.json", two, NULL, 0, "DB" },
 		{ "tokenizer_config.json", two, "tool_use", 0, "T" },
-		{ "tokenizer_config.json", two, "rag", ENOENT, "none is called \"rag\"" },
+		{ "tokenizer_config.json", two, "rag", ENOENT, "has no template named \"rag\"" },
 		{ "tokenizer_config.json", "{\"chat_template\":5}", NULL, EINVAL,
 		  "must be a string or a list" },
 		{ "tokenizer_config.json", "{\"chat_template\":[{}]}", NULL, EINVAL,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What stands behind `is`. */
+/* chat_template_tests - the tests of Jinja, which follow `is` */
 #include <string.h>
 
 #include "primitives/base/error.h"
@@ -28,7 +28,7 @@ static bool of_case(const struct val *v, char how)
 	return any;
 }
 
-/* Tests of one value, by the letter of the table. */
+/* Evaluates a test of one value; `which` is its letter in the table below. */
 static bool kind_test(char which, const struct val *v)
 {
 	switch (which) {
@@ -55,7 +55,7 @@ static bool kind_test(char which, const struct val *v)
 	case 'm':
 		return v->kind == V_DICT;
 	case 'q':
-		/* Jinja finds the members of a sequence in what is undefined, too */
+		/* Jinja also counts an undefined value as a sequence */
 		return is_list(v) || v->kind == V_STR || v->kind == V_DICT || v->kind == V_UNDEFINED;
 	case 'e':
 		return is_list(v) || v->kind == V_STR || v->kind == V_DICT || v->kind == V_UNDEFINED ||
@@ -70,11 +70,11 @@ static bool kind_test(char which, const struct val *v)
 	}
 }
 
-/* A letter for tests of one value; else an operator, or -1 for what has a function. */
+/* kind: the letter of a test of one value; op: the operator of a comparison; others have a function. */
 static const struct {
 	const char *name;
-	char kind; /* for kind_test() */
-	int op;    /* enum op; -1: one of the others */
+	char kind; /* letter for kind_test(); 0: not a test of one value */
+	int op;    /* enum op; -1: not a comparison */
 } tests[] = {
 	{ "defined", 'd', -1 },   { "undefined", 'u', -1 },
 	{ "none", 'n', -1 },      { "boolean", 'b', -1 },

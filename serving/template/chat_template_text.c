@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Strings of Python, each byte with its origin; and json.dumps(). */
+/* chat_template_text - string operations of Python with the origin of each byte, and json.dumps() */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +29,7 @@ size_t cairn_tpl_length(const struct str *s)
 	return n;
 }
 
-/* What str.isspace() of Python says. */
+/* Python's str.isspace(). */
 bool cairn_tpl_space(uint32_t cp)
 {
 	return (cp >= 9 && cp <= 13) || (cp >= 28 && cp <= 32) || cp == 0x85 || cp == 0xa0 || cp == 0x1680 ||
@@ -88,7 +88,7 @@ static bool cased(uint32_t cp)
 	return c == UTF8PROC_CATEGORY_LU || c == UTF8PROC_CATEGORY_LL || c == UTF8PROC_CATEGORY_LT;
 }
 
-/* how: u upper, l lower, c capitalize, t title as Python's str, T title as Jinja's filter */
+/* how: 'u' upper, 'l' lower, 'c' capitalize, 't' title of Python's str, 'T' title of Jinja's filter */
 int cairn_tpl_case(struct render *r, int line, struct str s, char how, struct str *to)
 {
 	struct out o = { 0 };
@@ -107,7 +107,7 @@ int cairn_tpl_case(struct render *r, int line, struct str s, char how, struct st
 		len = cp == 0xdf && as != 'l' ? 2 : cairn_utf8_put(map_case(cp, as), buf);
 		CAIRN_TRY(
 			cairn_tpl_put(r, line, &o, (struct str) { buf, s.user ? user : NULL, (size_t)len }));
-		/* Jinja begins a word behind blanks, - ( { [ < */
+		/* in Jinja a word begins behind white space and behind any of - ( { [ < */
 		inside = how == 'c' ||
 			 (how == 't' ? cased(cp)
 				     : !cairn_tpl_space(cp) && !(cp < 128 && strchr("-({[<", (int)cp)));
@@ -134,7 +134,7 @@ int cairn_tpl_replace(struct render *r, int line, struct str s, struct str from,
 			at = next + from.len;
 			continue;
 		}
-		/* nothing is found before every character, and at the end */
+		/* an empty string is found before every character and at the end */
 		CAIRN_TRY(cairn_tpl_put(r, line, &o, to));
 		if (at == s.len)
 			break;
@@ -147,7 +147,7 @@ int cairn_tpl_replace(struct render *r, int line, struct str s, struct str from,
 	return 0;
 }
 
-/* Bytes of the line break at s, or 0: those of str.splitlines(). */
+/* Returns the length in bytes of the line break at s, or 0; the line breaks are those of str.splitlines(). */
 static size_t line_break(const char *s, size_t n)
 {
 	uint32_t cp = cairn_utf8_get(s);
@@ -207,7 +207,7 @@ static int json_str(struct render *r, int line, struct str s, bool ascii, struct
 						(struct str) { buf, s.user ? user : NULL, strlen(buf) }));
 			continue;
 		}
-		/* as long a piece as needs no escape */
+		/* then the longest piece that needs no escape */
 		for (begin = i, i += n; i < s.len; i += n) {
 			cp = cairn_utf8_get(s.s + i);
 			n = cairn_utf8_len(s.s + i);
@@ -230,7 +230,7 @@ static int new_line(struct render *r, int line, const struct json_style *style, 
 	return 0;
 }
 
-/* A copy in ascending order of keys: byte order of UTF-8 is that of code points. */
+/* Makes a copy sorted by key: byte order of UTF-8 is code point order. */
 static int sorted(struct render *r, int line, const struct dict *d, struct dict *out)
 {
 	struct val *slots = cairn_tpl_alloc(&r->arena, (2 * d->num + 1) * sizeof(*slots));

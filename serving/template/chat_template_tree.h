@@ -7,7 +7,7 @@
 
 #define TPL_MAX_SOURCE (1u << 20)
 #define TPL_MAX_HEIGHT 100 /* of the tree */
-#define TPL_MAX_DEPTH 400  /* of evaluation: the tree, times macros */
+#define TPL_MAX_DEPTH 400  /* of evaluation: nesting of the tree and of macro calls */
 #define TPL_MAX_NAMES 4096
 #define TPL_MAX_ARGS 16
 
@@ -16,7 +16,7 @@ struct arena {
 	size_t used, limit;
 };
 
-/* Text, and for each byte whether it stems from the conversation; user NULL: none does. Not terminated. */
+/* A string, not terminated. user[i]: byte i stems from the conversation; user NULL: none does. */
 struct str {
 	const char *s;
 	const unsigned char *user;
@@ -24,8 +24,8 @@ struct str {
 };
 
 enum val_kind {
-	V_ABSENT,    /* an argument that was not given; no value has it */
-	V_UNDEFINED, /* str: what is undefined, for messages */
+	V_ABSENT,    /* marks an argument that was not given; no variable holds it */
+	V_UNDEFINED, /* str: the undefined expression, for messages */
 	V_NONE,
 	V_BOOL,
 	V_INT,
@@ -44,7 +44,7 @@ enum val_kind {
 struct val {
 	enum val_kind kind;
 	union {
-		int64_t i; /* BOOL: 0 or 1; GLOBAL: which */
+		int64_t i; /* BOOL: 0 or 1; GLOBAL: the index of the function */
 		double f;
 		struct str str;
 		struct list *list; /* LIST, TUPLE */
@@ -72,16 +72,16 @@ struct loop {
 
 struct method {
 	struct val self;
-	const char *name; /* of the table, or "cycle" */
+	const char *name; /* of the method table, or "cycle" */
 };
 
 struct macro {
 	const struct node *node;
-	struct scope *scope; /* where it was defined */
+	struct scope *scope; /* the scope of its definition */
 };
 
 enum node_kind {
-	/* statements: body in list, an else body in list2 */
+	/* statements: the body is in list, the else body in list2 */
 	N_DATA,
 	N_OUTPUT,
 	N_IF,
@@ -141,10 +141,10 @@ struct node {
 	enum node_kind kind;
 	enum op op;
 	int line, height;
-	struct node *next; /* of the list this is in */
+	struct node *next; /* sibling in the list that contains this node */
 	struct node *a, *b, *c;
 	struct node *list, *list2;
-	const char *name; /* interned: equal names are one pointer */
+	const char *name; /* interned: equal names have equal pointers */
 	struct val value;
 };
 
@@ -157,13 +157,13 @@ struct cairn_chat_template {
 	struct dict tokens; /* bos_token, ... */
 };
 
-/* Memory: zeroed, 16-byte aligned; NULL with the text set beyond the limit. */
+/* Returns zeroed memory, 16-byte aligned; NULL with cairn_last_error() set beyond the limit. */
 void *cairn_tpl_alloc(struct arena *a, size_t bytes);
 void cairn_tpl_arena_free(struct arena *a);
 
-/* Source to tree. */
+/* Parses the source into t->body. */
 int cairn_tpl_parse(struct cairn_chat_template *t, const char *source, size_t num_bytes);
-/* The one pointer for a name; NULL with the text set. */
+/* Returns the unique pointer for a name; NULL with cairn_last_error() set. */
 const char *cairn_tpl_intern(struct cairn_chat_template *t, const char *s, size_t len);
 
 #endif

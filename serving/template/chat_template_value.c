@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Memory, values, and values as text. */
+/* chat_template_value - the arena, values and their comparison, values from JSON and as text */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +36,7 @@ void *cairn_tpl_alloc(struct arena *a, size_t bytes)
 			return NULL;
 		}
 		b->size = size;
-		/* a large block is full at once: small ones go on behind the one before */
+		/* a large block is full at once: small ones continue in the block before it */
 		if (a->blocks && size > BLOCK_BYTES) {
 			b->next = a->blocks->next;
 			a->blocks->next = b;
@@ -290,7 +290,7 @@ static int json_string_val(struct render *r, const char *s, size_t len, struct v
 	if (!user)
 		return -EINVAL;
 	memset(user, 1, len);
-	/* the JSON outlives the render */
+	/* no copy of the bytes: the JSON outlives the render */
 	*out = (struct val) { .kind = V_STR, .str = { s, user, len } };
 	return cairn_tpl_charge(r, 0, len);
 }
@@ -408,7 +408,7 @@ struct str cairn_tpl_taken(const struct out *o)
 	return (struct str) { o->len ? o->s : "", o->user, o->len };
 }
 
-/* repr() of a Python float: the shortest digits that give it back. */
+/* repr() of a Python float: the shortest digits that round-trip. */
 int cairn_tpl_float(double f, char buf[40])
 {
 	char digits[40];
@@ -423,7 +423,7 @@ int cairn_tpl_float(double f, char buf[40])
 	}
 	exponent = atoi(strchr(digits, 'e') + 1);
 	if (exponent < -4 || exponent >= 16) {
-		/* e+05 is e+05 there, too */
+		/* C and Python write the exponent alike: e+05 */
 		strcpy(buf, digits);
 		return (int)strlen(buf);
 	}
@@ -431,7 +431,7 @@ int cairn_tpl_float(double f, char buf[40])
 	return sprintf(buf, "%.*f", n, f);
 }
 
-/* What str.isprintable() of Python says. */
+/* Python's str.isprintable(). */
 static bool printable(uint32_t cp)
 {
 	switch (utf8proc_category((utf8proc_int32_t)cp)) {

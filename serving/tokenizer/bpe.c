@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Short pieces, nearly all of them, are merged by scanning for the lowest rank: nothing beats an
- * array of a dozen. Long ones (no text is safe from 512 KiB of one letter) need a priority queue of
+ * bpe - merges the symbols of a piece in order of rank
+ *
+ * Nearly all pieces are short. They are merged by scanning an array of ranks for the lowest one, which is
+ * fastest for a dozen symbols. Long pieces (a text may be 512 KiB of one letter) need a priority queue of
  * (rank, position).
  *
- * Its order is by rank first, and there are few ranks in use at a time, so it is a queue per rank
- * and a heap over the ranks. Entries of one rank arrive in order of position while another rank is
- * worked off from left to right, so appending is nearly always right; an entry that arrives behind
- * a later one goes to an ordinary heap, the strays. The front of the lowest queue and the top of
- * the strays: the lower of the two is next. Exact in every case, n log n in the worst, and linear
- * for repeated letters, where a heap alone spends most of its time sifting.
+ * The queue is ordered by rank first and few ranks are in use at a time, so it consists of a FIFO per rank
+ * and a heap of the ranks. While one rank is processed from left to right, entries of another rank arrive
+ * in order of position, so that appending to its FIFO nearly always keeps it sorted; an entry that arrives
+ * out of order goes to an ordinary heap, the strays. The next entry is the lower one of the front of the
+ * lowest FIFO and the top of the strays. The order is exact in every case. The time is n log n in the worst
+ * case and linear for repeated letters, where a plain heap would spend most of its time sifting.
  *
- * An entry is stale once its pair has changed; rank[pos], the rank of the pair that begins at pos
- * now, tells. Two pairs never share a rank, and a pair cannot come back: merging only makes symbols
- * longer.
+ * An entry is stale once its pair has changed: rank[pos], the rank of the pair that begins at pos now,
+ * then differs. Two pairs never share a rank, and a pair cannot reappear at a position because merging only
+ * makes symbols longer.
  */
 #include "serving/tokenizer/bpe.h"
 
@@ -25,7 +27,7 @@
 #include "serving/base/utf8.h"
 
 #define NO_RANK		INT32_MAX
-#define SHORT_PIECE	48	/* symbols; scanning beats the queue up to about here */
+#define SHORT_PIECE	48	/* symbols; scanning is faster than the queue up to about this length */
 
 static uint64_t hash_bytes(const char *s, size_t n)
 {
@@ -41,7 +43,7 @@ static uint32_t hash_pair(uint64_t pair)
 	return (uint32_t)((pair * 0x9e3779b97f4a7c15) >> 32);
 }
 
-/* Slots for n keys at most half full: a power of two, minus one. */
+/* Returns the index mask of a hash table of n keys, at most half full: a power of two, minus one. */
 static uint32_t mask_for(int32_t n)
 {
 	uint32_t size = 16;
@@ -119,7 +121,7 @@ int cairn_bpe_index(struct cairn_bpe *bpe)
 		uint32_t i = (uint32_t)hash_bytes(t->bytes, t->len) & bpe->token_mask;
 
 		if (cairn_bpe_find(bpe, t->bytes, t->len) >= 0)
-			return cairn_error(EINVAL, "token %d has the bytes of another", id);
+			return cairn_error(EINVAL, "token %d has the bytes of another token", id);
 		while (bpe->token_slots[i] >= 0)
 			i = (i + 1) & bpe->token_mask;
 		bpe->token_slots[i] = id;
@@ -150,7 +152,7 @@ int cairn_bpe_index_merges(struct cairn_bpe *bpe, struct cairn_bpe_merge *merges
 		uint64_t pair = (uint64_t)(uint32_t)m->left << 32 | (uint32_t)m->right;
 		uint32_t i = hash_pair(pair) & bpe->merge_mask;
 
-		/* of a pair that is listed twice the last rank counts, as in the library */
+		/* if a pair is listed twice its last rank counts, as in the library */
 		while (bpe->merge_slots[i].rank >= 0 && bpe->merge_slots[i].pair != pair)
 			i = (i + 1) & bpe->merge_mask;
 		bpe->merge_slots[i].pair = pair;
@@ -184,7 +186,7 @@ int cairn_ids_add(struct cairn_ids *ids, int32_t id)
 	return 0;
 }
 
-/* Room for n symbols. What was there is lost. */
+/* Reserves space for n symbols; the previous contents are lost. */
 static int reserve(struct cairn_bpe_scratch *s, size_t n)
 {
 	size_t cap = n < 1024 ? 1024 : n;
@@ -221,12 +223,12 @@ void cairn_bpe_scratch_free(struct cairn_bpe_scratch *s)
 	free(s->strays);
 }
 
-/* The characters of the piece as tokens in s->id; returns how many, or negative. */
+/* Writes the characters of the piece as tokens to s->id; returns their number or a negative errno. */
 static int64_t split_chars(const struct cairn_bpe *bpe, const char *piece, size_t len,
 			   struct cairn_bpe_scratch *s)
 {
 	int32_t *id = s->id;
-	bool pending = false;	/* an unk that waits for others to fuse with */
+	bool pending = false;	/* an unk not written yet: the next one may fuse with it */
 	size_t n = 0, step;
 
 	for (size_t i = 0; i < len; i += step) {
@@ -246,7 +248,7 @@ static int64_t split_chars(const struct cairn_bpe *bpe, const char *piece, size_
 				if (bpe->byte_ids[(unsigned char)piece[i + k]] < 0)
 					break;
 			if (k == step) {
-				/* a waiting unk goes behind these bytes, as in the library */
+				/* a pending unk goes behind these bytes, as in the library */
 				for (k = 0; k < step; k++)
 					id[n++] = bpe->byte_ids[(unsigned char)piece[i + k]];
 				continue;
@@ -255,8 +257,8 @@ static int64_t split_chars(const struct cairn_bpe *bpe, const char *piece, size_
 		if (!bpe->has_unk)
 			continue;
 		if (bpe->unk < 0)
-			return cairn_error(EINVAL, "model.unk_token: is no token of the "
-						   "vocabulary, and the text needs it");
+			return cairn_error(EINVAL, "model.unk_token: is not in the vocabulary, "
+						   "and the text needs it");
 		if (pending && !bpe->fuse_unk)
 			id[n++] = bpe->unk;
 		pending = true;
@@ -266,7 +268,7 @@ static int64_t split_chars(const struct cairn_bpe *bpe, const char *piece, size_
 	return (int64_t)n;
 }
 
-/* Merges id[0..n) in place by scanning; returns how many are left. */
+/* Merges id[0..n) in place by scanning; returns the number of symbols left. */
 static size_t merge_short(const struct cairn_bpe *bpe, int32_t *id, int32_t *rank, size_t n)
 {
 	for (size_t i = 0; i + 1 < n; i++)
@@ -379,7 +381,7 @@ static int push(struct cairn_bpe_scratch *s, int32_t rank, int32_t pos)
 	return push_active(s, rank);
 }
 
-/* The lowest (rank, pos), taken out; false when there is none. */
+/* Removes the lowest (rank, pos) from the queue; returns false if the queue is empty. */
 static bool pop(struct cairn_bpe_scratch *s, int32_t *rank, int32_t *pos)
 {
 	uint64_t front = UINT64_MAX, stray = s->num_strays ? s->strays[0] : UINT64_MAX;
@@ -407,7 +409,7 @@ static bool pop(struct cairn_bpe_scratch *s, int32_t *rank, int32_t *pos)
 	return true;
 }
 
-/* The pair at pos is new: notes its rank and queues it. */
+/* Records the rank of the new pair at pos and queues the pair. */
 static int repair(const struct cairn_bpe *bpe, struct cairn_bpe_scratch *s, int32_t pos)
 {
 	int32_t next = s->next[pos];
@@ -416,7 +418,7 @@ static int repair(const struct cairn_bpe *bpe, struct cairn_bpe_scratch *s, int3
 	return s->rank[pos] == NO_RANK ? 0 : push(s, s->rank[pos], pos);
 }
 
-/* Merges s->id[0..n) in place with the queue; returns how many are left, or negative. */
+/* Merges s->id[0..n) in place with the queue; returns the number of symbols left or a negative errno. */
 static int64_t merge_long(const struct cairn_bpe *bpe, struct cairn_bpe_scratch *s, size_t n)
 {
 	size_t left = 0;
@@ -428,7 +430,7 @@ static int64_t merge_long(const struct cairn_bpe *bpe, struct cairn_bpe_scratch 
 		if (!s->head || !s->tail)
 			return cairn_error(ENOMEM, "no memory for %d queues", bpe->num_merges);
 	}
-	/* both heaps and all queues are empty here: every piece drains them */
+	/* both heaps and all FIFOs are empty here: every piece drains them */
 	s->num_nodes = 0;
 	for (size_t i = 0; i < n; i++) {
 		s->prev[i] = (int32_t)i - 1;

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Decoders turn a list of tokens into a list of strings, step by step; the text is their
- * concatenation. A stream runs the same steps over one token at a time. That is exact as long as
- * each step looks at its own token alone, up to ByteLevel or ByteFallback, which collect bytes
- * across tokens: those are held back until they make a character. Behind them the list has become
- * one string (Fuse), of which only the beginning can still matter (Strip).
+ * detokenize - token ids to text, at once or as a stream
+ *
+ * Decoder steps turn a list of tokens into a list of strings, one step after another; the text is their
+ * concatenation. A stream runs the same steps over one token at a time. That is exact as long as each step
+ * depends on its own token only. ByteLevel and ByteFallback collect bytes across tokens: the stream holds
+ * them back until they form a character. Behind these steps the list is one string (Fuse), of which
+ * only the beginning can still matter (Strip).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +15,7 @@
 #include "serving/tokenizer/tokenizer_impl.h"
 #include "serving/base/utf8.h"
 
-/* A list of strings, end to end. */
+/* A list of strings, stored end to end in text; end[i]: where string i ends. */
 struct strings {
 	struct buf text;
 	size_t *end;
@@ -47,7 +49,7 @@ static void free_strings(struct strings *l)
 	free(l->end);
 }
 
-/* The bytes a token of the byte alphabet stands for; with any other character, its own bytes. */
+/* Decodes a token from the byte alphabet; if it has any other character, appends its own bytes instead. */
 static int byte_level(const char *s, size_t n, struct buf *out)
 {
 	size_t before = out->len;
@@ -70,7 +72,7 @@ static int hex_digit(char c)
 	       c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* The byte that "<0xE4>" stands for, or -1. The library's number parser lets "<0x+4>" pass. */
+/* Returns the byte that "<0xE4>" stands for, or -1. Like the library's number parser it accepts "<0x+4>". */
 static int fallback_byte(const char *s, size_t n)
 {
 	int high, low;
@@ -110,7 +112,7 @@ static int strip(const struct step *s, const char *text, size_t n, struct buf *o
 	return cairn_buf_add(out, text + begin, end - begin);
 }
 
-/* One string through one of the steps that know no neighbours. */
+/* Runs one string through a step that does not depend on its neighbours. */
 static int string_step(const struct step *s, const char *text, size_t n, bool first,
 		       struct cairn_spans *spans, struct buf *out)
 {
@@ -147,7 +149,7 @@ static bool is_utf8(const char *s, size_t n)
 	return true;
 }
 
-/* A run of byte tokens is over: one string if it is UTF-8, else a U+FFFD for each byte. */
+/* Ends a run of byte tokens: appends it as one string if it is UTF-8, else a U+FFFD for each byte. */
 static int end_run(struct buf *run, struct strings *out)
 {
 	if (run->len == 0)
@@ -162,14 +164,15 @@ static int end_run(struct buf *run, struct strings *out)
 	return 0;
 }
 
-/* The whole list through one step. run and spans are working memory. */
+/* Runs the whole list through one step. run and spans are working memory. */
 static int list_step(const struct step *s, const struct strings *in, struct strings *out,
 		     struct buf *run, struct cairn_spans *spans)
 {
 	run->len = 0;
 	for (size_t i = 0; i < in->num; i++) {
 		size_t begin = i ? in->end[i - 1] : 0, n = in->end[i] - begin;
-		const char *text = in->text.s ? in->text.s + begin : "";	/* all of them may be empty */
+		/* text.s is NULL if all strings are empty */
+		const char *text = in->text.s ? in->text.s + begin : "";
 		int byte;
 
 		switch (s->kind) {
@@ -200,7 +203,7 @@ static int list_step(const struct step *s, const struct strings *in, struct stri
 	return s->kind == STEP_BYTE_LEVEL || s->kind == STEP_FUSE ? end_string(out) : 0;
 }
 
-/* What the decoder starts from: an added token is what it matched, after normalization. */
+/* Returns the string the decoder starts from; for an added token the text it matches, after normalization. */
 static const char *spelling(const struct cairn_tokenizer *tok, int32_t id, size_t *n)
 {
 	const struct added_token *t = tok->by_id[id];
@@ -227,7 +230,7 @@ int cairn_tokenizer_decode(const struct cairn_tokenizer *tok, const int32_t *ids
 			ret = cairn_error(EINVAL, "%s: token id %d is negative", tok->name, ids[i]);
 		else if (ids[i] < tok->num_ids && !(skip_special && tok->skip[ids[i]])) {
 			s = spelling(tok, ids[i], &n);
-			if (!tok->has_decoder && list.num)	/* then tokens are words */
+			if (!tok->has_decoder && list.num)	/* no decoder: tokens are words */
 				ret = cairn_buf_add(&list.text, " ", 1);
 			if (!ret)
 				ret = add_string(&list, s, n);
@@ -260,17 +263,17 @@ int cairn_tokenizer_decode(const struct cairn_tokenizer *tok, const int32_t *ids
 struct cairn_token_stream {
 	const struct cairn_tokenizer *tok;
 	bool skip_special;
-	size_t num_single;	/* decoder steps that are run per token */
-	int collect;		/* then STEP_BYTE_LEVEL, STEP_BYTE_FALLBACK or -1 */
-	const struct step *strip;	/* then, of the text as a whole; may be NULL */
-	bool any;		/* a token has come */
-	size_t strip_left;	/* characters it may still take */
-	struct buf held;	/* bytes that are no character yet */
-	struct buf out, a, b;
+	size_t num_single;	/* the first decoder steps, which are run per token */
+	int collect;		/* the step behind them: STEP_BYTE_LEVEL, STEP_BYTE_FALLBACK or -1 */
+	const struct step *strip;	/* the last step, applied to the text as a whole; may be NULL */
+	bool any;		/* a token has been pushed */
+	size_t strip_left;	/* characters that strip may still remove */
+	struct buf held;	/* bytes of an incomplete character, or of a run of byte tokens */
+	struct buf out, a, b;	/* result of the last call; result and scratch of run_single() */
 	struct cairn_spans spans;
 };
 
-/* Reads the decoder as: steps per token, one that collects bytes, Fuse, Strip of the beginning. */
+/* Splits the decoder into steps per token, a step that collects bytes, Fuse, and Strip of the beginning. */
 static int plan_stream(struct cairn_token_stream *st)
 {
 	const struct steps *d = &st->tok->decoder;
@@ -338,7 +341,7 @@ void cairn_token_stream_free(struct cairn_token_stream *st)
 	free(st);
 }
 
-/* Text that is certain, minus what Strip takes from the very beginning. */
+/* Appends text that is certain to out, minus what Strip removes from the beginning of the whole text. */
 static int emit(struct cairn_token_stream *st, const char *s, size_t n)
 {
 	while (st->strip_left && n) {
@@ -353,7 +356,7 @@ static int emit(struct cairn_token_stream *st, const char *s, size_t n)
 	return cairn_buf_add(&st->out, s, n);
 }
 
-/* One U+FFFD for ill-formed bytes, or with byte fallback one for each of them. */
+/* Emits U+FFFD for n ill-formed bytes: one, or with byte fallback one for each byte. */
 static int emit_broken(struct cairn_token_stream *st, size_t n)
 {
 	size_t times = st->collect == STEP_BYTE_FALLBACK ? n : n > 0;
@@ -363,7 +366,7 @@ static int emit_broken(struct cairn_token_stream *st, size_t n)
 	return 0;
 }
 
-/* Emits the held bytes up to a beginning that more bytes could complete. */
+/* Emits the held bytes except a trailing sequence that further bytes could complete. */
 static int release(struct cairn_token_stream *st)
 {
 	struct buf *h = &st->held;
@@ -387,7 +390,7 @@ static int release(struct cairn_token_stream *st)
 	return 0;
 }
 
-/* The steps that look at a token alone: its text is in st->a. */
+/* Runs the steps that depend on one token only. The result is in st->a. */
 static int run_single(struct cairn_token_stream *st, int32_t id, bool first)
 {
 	struct buf tmp;

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Normal forms follow the `tokenizers` library, whose tables are older than utf8proc's: a code
- * point in inert_ranges (unicode_tables.h) is a barrier. It is copied as it is, nothing is
- * reordered or composed across it, and the text between barriers is normalized by itself.
+ * normalize - normalizer steps, and the search for added tokens in a text
  *
- * Reordering of combining marks is done here, by counting, because utf8proc's is an insertion sort:
- * half a megabyte of marks in descending order would take it minutes.
+ * Normal forms follow the `tokenizers` library, whose tables are older than utf8proc's: a code point in
+ * inert_ranges (unicode_tables.h) is a barrier. It is copied unchanged, nothing is reordered or composed
+ * across it, and the text between barriers is normalized separately.
+ *
+ * Combining marks are reordered here, by counting sort, because utf8proc uses an insertion sort: half a
+ * megabyte of marks in descending order would take minutes.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +18,7 @@
 #include "serving/tokenizer/unicode_tables.h"
 #include "serving/base/utf8.h"
 
-#define MAX_DECOMPOSITION	32	/* code points; the longest, U+FDFA, has 18 */
+#define MAX_DECOMPOSITION	32	/* code points; the longest decomposition, of U+FDFA, has 18 */
 
 int cairn_buf_reserve(struct buf *b, size_t n)
 {
@@ -24,7 +26,7 @@ int cairn_buf_reserve(struct buf *b, size_t n)
 	char *grown;
 
 	if (n >= SIZE_MAX / 4 - b->len)
-		return cairn_error(ENOMEM, "no memory: a text grew too long");
+		return cairn_error(ENOMEM, "no memory: the text is too long");
 	if (b->len + n + 1 <= b->cap)
 		return 0;
 	cap = (b->len + n + 1) * 2;
@@ -125,7 +127,7 @@ static unsigned combining_class(utf8proc_int32_t cp)
 	return cp < 0x300 ? 0 : (unsigned)utf8proc_get_property(cp)->combining_class;
 }
 
-/* Sorts a run of marks by class, equal ones in their order. spare has room for n. */
+/* Stable sort of a run of n marks by combining class. spare has room for n code points. */
 static void sort_marks(utf8proc_int32_t *v, size_t n, utf8proc_int32_t *spare)
 {
 	size_t at[257] = { 0 };
@@ -162,7 +164,7 @@ static int reorder(struct points *p)
 	return 0;
 }
 
-/* Decomposed points, ended by a barrier or the text's end: reorders, composes, writes. */
+/* Reorders, composes and writes the decomposed code points collected so far, up to a barrier or the end. */
 static int flush_points(struct points *p, bool compose, struct buf *out)
 {
 	utf8proc_ssize_t n;
@@ -293,7 +295,7 @@ int cairn_normalize(const struct steps *steps, const char *text, size_t len, str
 		tmp = *out;
 		*out = other;
 		other = tmp;
-		if (!ret && !out->s)	/* nothing was written: still a text */
+		if (!ret && !out->s)	/* no step wrote anything: make it an empty text */
 			ret = cairn_buf_add(out, "", 0);
 	}
 	cairn_buf_free(&other);
@@ -332,14 +334,14 @@ int cairn_matcher_build(struct matcher *m, const struct added_token *added, size
 	return 0;
 }
 
-/* The longest token that begins at s, or NULL. */
+/* Returns the longest token that is a prefix of s[0, n), or NULL. n > 0. */
 static const struct added_token *longest(const struct matcher *m, const char *s, size_t n)
 {
 	size_t lo = m->first[(unsigned char)*s], hi = m->first[(unsigned char)*s + 1];
 	const struct added_token *best = NULL;
 
 	for (size_t depth = 1; lo < hi; depth++) {
-		/* [lo, hi) share their first depth bytes with s; the shortest comes first */
+			/* tokens [lo, hi) share their first depth bytes with s; the shortest comes first */
 		size_t a, b;
 
 		if (m->v[lo]->match_len == depth)
@@ -368,7 +370,7 @@ static const struct added_token *longest(const struct matcher *m, const char *s,
 	return best;
 }
 
-/* What \w means to the library: Alphabetic, M, Nd, Pc, Join_Control. */
+/* Returns whether the library counts cp as \w: Alphabetic, M, Nd, Pc, Join_Control. */
 static bool is_word(uint32_t cp)
 {
 	utf8proc_category_t c = utf8proc_category((utf8proc_int32_t)cp);
@@ -414,9 +416,9 @@ static size_t moved(const struct plain_parts *plain, size_t at)
 }
 
 /*
- * The special token t has been found at i, ahead of it the first plain part that ends behind i. If it
- * touches that part, what counts is the longest token before it, if any: returned. *skip: bytes to go on by
- * when NULL is.
+ * The special token t matches at i, and ahead is the first plain part that ends behind i. Returns t if it
+ * does not touch that part; else the longest token at i that ends before the part, or NULL. If it returns
+ * NULL, the search goes on *skip bytes behind i.
  */
 static const struct added_token *outside(const struct matcher *m, const struct added_token *t, const char *s,
 					 size_t i, const struct cairn_text_part *ahead, size_t *skip)
@@ -428,7 +430,7 @@ static const struct added_token *outside(const struct matcher *m, const struct a
 		*skip = 1;
 		return longest(m, s + i, ahead->begin - i);
 	}
-	/* the token's bytes are text together, but it takes none from a token behind the part */
+	/* the token's bytes stay text, but bytes behind the part may still begin another token */
 	if (i + t->match_len > ahead->end)
 		*skip = ahead->end - i;
 	return NULL;
@@ -439,7 +441,7 @@ int cairn_matcher_cut(const struct matcher *m, bool parse_special, const struct 
 {
 	const char *s = p->text.s;
 	size_t done = begin, i = begin, part = 0;
-	size_t blank_begin = 0, blank_end = 0;	/* white space measured last, for what ends in it */
+	size_t blank_begin = 0, blank_end = 0;	/* white space measured last, to scan it only once */
 
 	if (begin == end)
 		return 0;
@@ -465,7 +467,7 @@ int cairn_matcher_cut(const struct matcher *m, bool parse_special, const struct 
 			i++;
 			continue;
 		}
-		/* also a match that does not count takes its bytes away from others */
+			/* a match that is not recognised still hides its bytes from other tokens */
 		to = i += t->match_len;
 		if (t->special && !parse_special)
 			continue;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* pattern - compiles a regex of tokenizer.json for PCRE2 and cuts texts at its matches. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "serving/tokenizer/pattern.h"
 
@@ -10,7 +11,7 @@
 #include "primitives/base/error.h"
 #include "serving/base/utf8.h"
 
-#define MAX_PATTERN	65536	/* DeepSeek's longest has 1.5 KB */
+#define MAX_PATTERN	65536	/* bytes; the longest known, DeepSeek's, has 1.5 KB */
 #define MATCH_LIMIT	10000000
 #define HEAP_LIMIT_KB	(128 * 1024)
 
@@ -93,7 +94,7 @@ int cairn_pattern_compile(const char *regex, size_t len, const char *where,
 				  where, reason);
 		goto out;
 	}
-	/* fails where there is no JIT or it is forbidden: the interpreter gives the same matches */
+	/* fails if there is no JIT or it is forbidden; the interpreter finds the same matches */
 	pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE);
 	*out = p;
 	p = NULL;
@@ -137,7 +138,7 @@ void cairn_spans_free(struct cairn_spans *spans)
 	free(spans->v);
 }
 
-/* The next match at or behind pos: 1, 0 for none, or negative. */
+/* Finds the first match at or behind pos. Returns 1, 0 if there is none, or a negative errno. */
 static int find(const struct cairn_pattern *p, const char *text, size_t len, size_t pos,
 		pcre2_match_data *data, size_t *begin, size_t *end)
 {
@@ -195,11 +196,11 @@ int cairn_pattern_spans(const struct cairn_pattern *p, const char *text, size_t 
 			return found;
 		if (!found)
 			break;
-		if (end < begin)	/* \K in a lookahead could; translated patterns have none */
-			return cairn_error(EINVAL, "%s: a match that ends before it begins",
+		if (end < begin)	/* \K in a lookahead could cause it; translated patterns have none */
+			return cairn_error(EINVAL, "%s: a match ends before it begins",
 					   p->where);
 		if (begin == end && end == last) {
-			/* an empty match right behind the last one: one character on */
+			/* an empty match directly behind the last match: try again one character further */
 			if (pos >= len)
 				break;
 			pos += cairn_utf8_len(text + pos);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The translator is a recursive-descent reader without the recursion: it copies the pattern
- * construct by construct and need not know how groups nest, because no rewrite reaches across one.
- * Whatever it does not recognise it refuses, so that nothing can pass through with a second
- * meaning: verbs like (*NO_JIT), say. Characters are written as \x{...} throughout, which no
- * context can mistake for syntax.
+ * pattern_syntax - translates a regex from Oniguruma's Ruby syntax to PCRE2
+ *
+ * The translator copies the pattern construct by construct. It is a recursive-descent reader without the
+ * recursion: it need not track how groups nest because no rewrite crosses a group. It rejects everything
+ * that it does not recognise, such as verbs like (*NO_JIT), so that no construct can pass with another
+ * meaning. Characters are always written as \x{...}, which cannot be mistaken for syntax in any context.
  */
 #include "serving/tokenizer/pattern.h"
 
@@ -21,7 +22,7 @@
 #include "serving/tokenizer/unicode_tables.h"
 #include "serving/base/utf8.h"
 
-/* A script's name means Script_Extensions from 10.40 on; before that there was no sc:, nor need */
+/* From 10.40 on a bare script name means Script_Extensions; earlier versions have no sc: and need none. */
 #if PCRE2_MAJOR > 10 || (PCRE2_MAJOR == 10 && PCRE2_MINOR >= 40)
 #define SCRIPT_PREFIX	"sc:"
 #else
@@ -103,7 +104,7 @@ static bool looking_at(const struct translation *t, const char *text)
 	return t->len - t->pos >= n && !memcmp(t->in + t->pos, text, n);
 }
 
-/* The characters of a category or script that PCRE2's tables may lack, as class members. */
+/* Writes the characters of a category or script that PCRE2's tables may lack, as members of a class. */
 static void put_new(struct translation *t, const char *name, bool script)
 {
 	const struct unicode_property *table = script ? new_scripts : new_categories;
@@ -117,8 +118,8 @@ static void put_new(struct translation *t, const char *name, bool script)
 }
 
 /*
- * \p{...} or \P{...}, t->pos behind the p. in_class: between brackets already. A negated property
- * inside a class keeps PCRE2's Unicode version: a class cannot subtract.
+ * Translates \p{...} or \P{...}; t->pos is behind the p. in_class: inside brackets already. A negated
+ * property inside a class follows PCRE2's Unicode version, as classes have no subtraction.
  */
 static int property(struct translation *t, bool negate, bool in_class)
 {
@@ -148,7 +149,7 @@ static int property(struct translation *t, bool negate, bool in_class)
 	for (size_t i = 0; i < sizeof(categories) / sizeof(*categories); i++)
 		if (!strcmp(name, categories[i]))
 			script = false;
-	/* scripts have longer names; what PCRE2 does not know it reports itself */
+	/* script names are longer; PCRE2 itself reports those it does not have */
 	if (script &&
 	    (n < 3 || strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_") != n))
 		return refuse(t, start, t->pos - start, "an unknown property");
@@ -165,9 +166,9 @@ static int property(struct translation *t, bool negate, bool in_class)
 }
 
 /*
- * The members of \w: letters, marks, decimal and letter numbers, connectors, circled letters.
- * Outside a class Oniguruma looks Latin-1 up in a table of its own, where superscripts and
- * fractions are words.
+ * Writes the members of \w: letters, marks, decimal and letter numbers, connectors, circled letters.
+ * Outside a class Oniguruma uses a table of its own for Latin-1, in which superscripts and fractions are
+ * word characters.
  */
 static void put_word(struct translation *t, bool in_class)
 {
@@ -185,7 +186,7 @@ static void put_word(struct translation *t, bool in_class)
 		put(t, "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}");
 }
 
-/* \xH.., \x{H..}, \uHHHH, t->pos behind the letter. */
+/* Reads the rest of \xH.., \x{H..} or \uHHHH; t->pos is behind the letter. */
 static int hex_escape(struct translation *t, char letter, uint32_t *cp)
 {
 	bool braces = letter == 'x' && t->pos < t->len && t->in[t->pos] == '{';
@@ -206,7 +207,7 @@ static int hex_escape(struct translation *t, char letter, uint32_t *cp)
 	    (braces && (t->pos >= t->len || t->in[t->pos++] != '}')))
 		return malformed(t, start, "a bad hexadecimal escape");
 	if (value > 0x10ffff || (value >= 0xd800 && value <= 0xdfff))
-		return malformed(t, start, "an escape that is no character");
+		return malformed(t, start, "an escape that is not a character");
 	if (letter == 'x' && !braces && value >= 0x80)
 		return refuse(t, start, t->pos - start, "a raw byte of UTF-8");
 	*cp = value;
@@ -214,8 +215,8 @@ static int hex_escape(struct translation *t, char letter, uint32_t *cp)
 }
 
 /*
- * An escape, t->pos at the backslash. 1: it was one character, *cp, nothing written; 0: it was a
- * set, an anchor or the like and has been written; negative: refused.
+ * Translates an escape; t->pos is at the backslash. Returns 1 for a single character, stored in *cp and not
+ * yet written; 0 for a set, an anchor or the like, already written; negative if it is rejected.
  */
 static int escape(struct translation *t, bool in_class, uint32_t *cp)
 {
@@ -276,7 +277,7 @@ static int escape(struct translation *t, bool in_class, uint32_t *cp)
 	case 'G':
 	case 'R':
 		if (in_class)
-			return refuse(t, start, 2, "in a class");
+			return refuse(t, start, 2, "an anchor or \\R inside a class");
 		put(t, (char[]){ '\\', c, 0 });
 		t->after_atom = c == 'R';
 		return 0;
@@ -289,7 +290,7 @@ static int escape(struct translation *t, bool in_class, uint32_t *cp)
 	return 1;
 }
 
-/* A class, t->pos at its bracket. */
+/* Translates a class; t->pos is at its opening bracket. */
 static int class(struct translation *t)
 {
 	size_t start = t->pos++;
@@ -348,7 +349,7 @@ static int class(struct translation *t)
 	return 0;
 }
 
-/* "(" and what follows it up to the first thing inside. */
+/* Translates the opening of a group: "(" and the characters that give its kind. */
 static int group(struct translation *t)
 {
 	static const char *const same[] = { "(?:", "(?=", "(?!", "(?>", "(?<=", "(?<!" };
@@ -367,7 +368,7 @@ static int group(struct translation *t)
 	if (t->pos < t->len && t->in[t->pos] == '*')
 		return refuse(t, start, 2, "a callout or verb");
 	if (t->pos >= t->len || t->in[t->pos] != '?') {
-		put(t, "(?:");		/* nobody reads captures */
+		put(t, "(?:");		/* captures are not used */
 		return 0;
 	}
 	put(t, "(?");
@@ -382,7 +383,7 @@ static int group(struct translation *t)
 		} else if (c == 'm') {
 			put(t, "s");
 		} else if (c == ':' || (c == ')' && start == 0)) {
-			/* in mid-pattern Ruby's (?i) reaches over alternatives, Perl's does not */
+			/* "(?i)" only at the start: in mid-pattern its scope differs between Ruby and Perl */
 			put(t, (char[]){ c, 0 });
 			t->pos++;
 			return 0;
@@ -393,7 +394,7 @@ static int group(struct translation *t)
 	return refuse(t, start, t->pos - start + 1, "this kind of group");
 }
 
-/* The decimal number at *at, moved behind it; -1: none. What PCRE2 refuses anyway stops growing. */
+/* Reads a decimal number at *at and moves *at behind it; -1: none. Stops growing where PCRE2 rejects it. */
 static int number(const struct translation *t, size_t *at)
 {
 	int value = -1;
@@ -405,7 +406,7 @@ static int number(const struct translation *t, size_t *at)
 	return value;
 }
 
-/* {n}, {n,}, {,m} or {n,m} at t->pos, written to text; returns its length, 0: no interval. */
+/* Translates {n}, {n,}, {,m} or {n,m} at t->pos into text; returns its input length, 0: no interval. */
 static size_t interval(const struct translation *t, char *text, size_t text_len, bool *comma)
 {
 	size_t at = t->pos + 1;
@@ -425,7 +426,7 @@ static size_t interval(const struct translation *t, char *text, size_t text_len,
 	return at + 1 - t->pos;
 }
 
-/* t->pos at one of * + ? { */
+/* Translates a quantifier; t->pos is at one of * + ? { */
 static int quantifier(struct translation *t)
 {
 	char text[32] = { t->in[t->pos], 0 };
@@ -436,7 +437,7 @@ static int quantifier(struct translation *t)
 	if (*text == '{') {
 		n = interval(t, text, sizeof(text), &comma);
 		if (n == 0) {
-			put_char(t, '{');	/* not an interval: itself */
+			put_char(t, '{');	/* not an interval: a literal brace */
 			t->pos++;
 			t->after_atom = true;
 			return 0;
@@ -513,7 +514,7 @@ int cairn_pattern_translate(const char *regex, size_t len, const char *where, ch
 	struct translation t = { .in = regex, .len = len, .where = where };
 	int ret;
 
-	put(&t, "");	/* an empty pattern has a translation too */
+	put(&t, "");	/* an empty pattern also gets a buffer */
 	ret = translate(&t);
 	if (ret) {
 		free(t.out);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pattern - Oniguruma's meaning, run by PCRE2
+ * pattern - Oniguruma's semantics on PCRE2
  *
- * What the constructs mean is compared with the library on real texts in tokenizer_oracle; here are
- * the places where the two engines are known to differ, one by one, and what is refused.
+ * The family tokenizer_oracle compares real tokenizers with the library on random texts. This test covers
+ * the known differences of the two engines one by one, and the constructs that are rejected.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,30 +11,30 @@
 #include "conformance/harness.h"
 #include "serving/tokenizer/pattern.h"
 
-/* spans: the pieces of the text, matches in [], what lies between as it is. */
+/* spans: the expected pieces of the text, matches in [], non-matches as they are; "!": an error. */
 static const struct {
 	const char *regex, *text, *spans;
 } meanings[] = {
 	{ "a", "banana", "b[a]n[a]n[a]" },
 	{ "a|an", "ban", "b[a]n" },			/* the first alternative, not the longest */
-	{ "", "", "!" },				/* refused */
+	{ "", "", "!" },				/* rejected */
 	{ "b*", "abba", "[]a[bb]a[]" },
-	{ "x*", "aä", "[]a[]ä[]" },			/* empty matches, by characters */
+	{ "x*", "aä", "[]a[]ä[]" },			/* empty matches advance by characters, not bytes */
 	{ "(?=b)", "abab", "a[]ba[]b" },
-	/* white space is White_Space: no U+180E, but U+0085 */
+	/* \s is the property White_Space: U+0085 but not U+180E */
 	{ "\\s", "a\u180eb\xc2\x85" "c\u3000d", "a\u180eb[\xc2\x85]c[\u3000]d" },
 	{ "\\S+", "a\u180eb c", "[a\u180eb] [c]" },
 	{ "[^\\S]", "a b", "a[ ]b" },
 	{ "[\\s\\d]+", "a 1\t٣b", "a[ 1\t٣]b" },
-	/* words have marks and letter numbers; other numbers only of Latin-1, outside a class */
+	/* \w has marks and letter numbers; other numbers only those of Latin-1, outside a class */
 	{ "\\w+", "e\u0301Ⅷ_²⁴ⓐ", "[e\u0301Ⅷ_²]⁴[ⓐ]" },
 	{ "[\\w]+", "e\u0301Ⅷ_²⁴ⓐ", "[e\u0301Ⅷ_]²⁴[ⓐ]" },
 	{ "\\W", "a²⁴b", "a²[⁴]b" },
 	{ "\\D+", "1a٣", "1[a]٣" },
-	/* Ruby's \h is a hexadecimal digit, \v one character */
+	/* Ruby: \h is a hexadecimal digit, \v one character */
 	{ "\\h+", "xfF0 g", "x[fF0] g" },
 	{ "\\v", "a\vb\nc", "a[\v]b\nc" },
-	/* every line has a beginning and an end; (?m) is "dot is all" */
+	/* ^ and $ match at every line; (?m) lets the dot match a newline */
 	{ "^a", "a\na", "[a]\n[a]" },
 	{ "a$", "a\na\n", "[a]\n[a]\n" },
 	{ "\\Aa", "a\na", "[a]\na" },
@@ -55,7 +55,7 @@ static const struct {
 	{ "[^\\p{^Lu}]", "aB", "a[B]" },
 	{ "\\u0041\\x{42}\\x43", "ABC", "[ABC]" },
 	{ "[一-龥]+", "a模型b", "a[模型]b" },
-	/* Script, not Script_Extensions: U+30FB and U+3001 belong to no one script */
+	/* Script, not Script_Extensions: U+30FB and U+3001 belong to several scripts */
 	{ "\\p{Han}+", "模・型、", "[模]・[型]、" },
 	{ "\\p{^Han}", "模x", "模[x]" },
 	/* Unicode 15 and 16 */
@@ -65,7 +65,7 @@ static const struct {
 	{ "\\p{Lu}", "\ua7cb\ua7cd", "[\ua7cb]\ua7cd" },
 };
 
-/* What spans() makes of it, in the same notation. */
+/* Returns the result of cairn_pattern_spans() in the notation of the table. */
 static char *shown(const struct cairn_pattern *p, const char *text)
 {
 	struct cairn_spans spans = { 0 };
@@ -141,7 +141,7 @@ static void refused(struct cairn_test *t)
 	}
 }
 
-/* A pattern that explodes gives up; it does not hang. */
+/* A pattern that backtracks exponentially fails after its budget of steps. */
 static void gives_up(struct cairn_test *t)
 {
 	static const char regex[] = "(?:a|a)*(?:a|a)*(?:b|c)";

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* pretokenize - cuts text into the pieces that BPE encodes: Split, ByteLevel, Metaspace, Digits. */
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
@@ -9,8 +10,8 @@
 #include "serving/base/utf8.h"
 
 /*
- * GPT-2's alphabet. Bytes that print in Latin-1 stand for themselves; the 68 others are U+0100
- * upwards in order: 0..32, 127..160, 173.
+ * GPT-2's byte alphabet. Bytes printable in Latin-1 represent themselves; the 68 others (0..32, 127..160,
+ * 173) are represented in this order by U+0100 and following.
  */
 uint32_t cairn_byte_char(unsigned char byte)
 {
@@ -72,7 +73,7 @@ static bool is_numeric(uint32_t cp)
 	return false;
 }
 
-/* Each digit a match, what lies between one span. */
+/* Makes each digit a match and each stretch between digits a non-match. */
 static int digit_spans(const char *text, size_t len, struct cairn_spans *spans)
 {
 	size_t done = 0, n;
@@ -91,9 +92,9 @@ static int digit_spans(const char *text, size_t len, struct cairn_spans *spans)
 }
 
 /*
- * Turns spans of matches and gaps into spans of pieces; match then means: leave this one out. A
- * delimiter joins its neighbour only if the span before it (behind it, for MERGED_WITH_NEXT) was no
- * delimiter.
+ * Turns spans of matches (delimiters) and gaps into the spans of pieces; match then means that the span is
+ * left out. A delimiter joins its neighbour only if the span before it (behind it, for MERGED_WITH_NEXT) is
+ * not a delimiter.
  */
 static void apply_behavior(struct cairn_spans *spans, enum behavior behavior, bool invert)
 {
@@ -125,7 +126,7 @@ static void apply_behavior(struct cairn_spans *spans, enum behavior behavior, bo
 		spans->num = kept;
 		return;
 	case MERGED_WITH_NEXT:
-		/* the same from behind: kept counts from the end */
+		/* the same from the end: kept counts the spans there */
 		for (size_t i = n; i-- > 0;) {
 			bool match = v[i].match;
 
@@ -141,7 +142,7 @@ static void apply_behavior(struct cairn_spans *spans, enum behavior behavior, bo
 	}
 }
 
-/* Split and Digits: the text stays, the pieces get finer. */
+/* Runs Split or Digits: the text is unchanged, the pieces are cut further. */
 static int cut_pieces(const struct step *s, struct pieces *p, struct cairn_spans *spans)
 {
 	struct pieces finer = { 0 };
@@ -184,7 +185,7 @@ static int cut_pieces(const struct step *s, struct pieces *p, struct cairn_spans
 	return ret;
 }
 
-/* Adds text[0, len) to out as its spans say, byte by byte in the alphabet if mapped. */
+/* Appends the spans of text to out as pieces; mapped: translates each byte to the byte alphabet. */
 static int add_spans(struct pieces *out, const char *text, const struct cairn_spans *spans,
 		     bool mapped, bool at_start)
 {
@@ -195,7 +196,7 @@ static int add_spans(struct pieces *out, const char *text, const struct cairn_sp
 		size_t begin = b->len;
 
 		if (mapped) {
-			/* the alphabet lies below U+0800 */
+			/* every character of the alphabet is below U+0800: 2 bytes of UTF-8 */
 			CAIRN_TRY(cairn_buf_reserve(b, 2 * (sp->end - sp->begin)));
 			for (size_t i = sp->begin; i < sp->end; i++)
 				b->len += (size_t)cairn_utf8_put(cairn_byte_char(
@@ -256,7 +257,7 @@ static int metaspace(const struct step *s, const char *text, size_t len, bool at
 	return add_spans(out, tmp->s, spans, false, at_start);
 }
 
-/* ByteLevel and Metaspace: the text changes too. */
+/* Runs ByteLevel or Metaspace, which change the text as well as the pieces. */
 static int rewrite_pieces(const struct step *s, struct pieces *p, struct cairn_spans *spans)
 {
 	struct pieces out = { 0 };

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Each string has a matcher of Knuth, Morris and Pratt: its state is how many of the string's first bytes
- * the text ends with. What may still become a stop string is therefore the longest of these beginnings,
- * and its bytes need not be kept, as the string itself has them.
+ * stop_match - finds stop strings with one Knuth-Morris-Pratt matcher per string
+ *
+ * The state of a matcher is the length of the longest prefix of its string that the text ends with. The
+ * bytes to hold back are therefore the longest of these prefixes. They need no buffer: the set's copy of
+ * the string has them.
  */
 #include "serving/tokenizer/stop_match.h"
 
@@ -15,7 +17,7 @@ struct cairn_stop_set {
 	size_t num;
 	struct {
 		char *bytes;
-		uint16_t *shorter; /* [i]: the longest proper end of the first i bytes that is a beginning */
+		uint16_t *shorter; /* [i]: longest proper suffix of the first i bytes that is a prefix */
 		size_t len;
 	} v[CAIRN_MAX_STOPS];
 };
@@ -65,7 +67,7 @@ int cairn_stop_set_new(const struct cairn_stop_string *strings, size_t num, stru
 		return cairn_error(EINVAL, "stop: at most %d strings, not %zu", CAIRN_MAX_STOPS, num);
 	for (size_t i = 0; i < num; i++)
 		if (!strings[i].num_bytes || strings[i].num_bytes > CAIRN_MAX_STOP_BYTES)
-			return cairn_error(EINVAL, "stop: string %zu has %zu bytes, not 1 to %d", i,
+			return cairn_error(EINVAL, "stop: string %zu has %zu bytes, must have 1 to %d", i,
 					   strings[i].num_bytes, CAIRN_MAX_STOP_BYTES);
 	if (!num) {
 		*out = NULL;
@@ -89,7 +91,7 @@ void cairn_stop_match_init(struct cairn_stop_match *m, const struct cairn_stop_s
 	*m = (struct cairn_stop_match) { .set = set, .include = include };
 }
 
-/* The string of which most is there: what is held back. */
+/* Returns the string with the longest matched prefix: these bytes are held back. */
 static size_t longest(const struct cairn_stop_match *m)
 {
 	size_t best = 0;

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stop_match - stop strings in a text that comes in pieces
+ * stop_match - finds stop strings in a text that arrives in pieces
  *
- * The text is what cairn_token_stream_push() hands out. A stop string may begin in one piece and end some
- * pieces later, so what may be the beginning of one is held back until that is known: bytes once handed
- * on are never part of a stop string, and all others are handed on at once.
+ * The pieces are those of cairn_token_stream_push(). A stop string may begin in one piece and end several
+ * pieces later, so a possible beginning of one is held back until the match completes or fails: no byte
+ * passed on is ever part of a stop string, and all other bytes are passed on at once.
  *
- * The first string to be complete counts; of several that end at the same byte the longest. The text ends
- * where it begins, or, with include, behind it. What follows is dropped.
+ * The first string to be completed ends the text; if several end at the same byte, the longest one. The text
+ * ends before that string or, with include, behind it. The rest is dropped.
  *
- * Strings are bytes; if they and the pieces are whole characters, so is everything handed on.
+ * Strings are bytes; if the strings and the pieces consist of whole characters, so does all text passed on.
  *
- * A set is read-only and may be shared by the sequences of a request (n, beams); a struct cairn_stop_match
- * belongs to one sequence, is plain memory and may be copied with it.
+ * A set is read-only and may be shared by the sequences of a request (n, beams). A struct cairn_stop_match
+ * belongs to one sequence; it is plain memory and may be copied with the sequence.
  *
- * Time: O(bytes * strings) in all, whatever the text. No memory is allocated but for the set.
+ * Time: O(bytes * strings) in total for any text. Only cairn_stop_set_new() allocates memory.
  */
 #ifndef CAIRN_STOP_MATCH_H
 #define CAIRN_STOP_MATCH_H
@@ -23,8 +23,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CAIRN_MAX_STOPS 4         /* as the API has it */
-#define CAIRN_MAX_STOP_BYTES 1024 /* of one string */
+#define CAIRN_MAX_STOPS 4         /* the limit of the OpenAI API */
+#define CAIRN_MAX_STOP_BYTES 1024 /* length limit of one string */
 
 struct cairn_stop_set;
 
@@ -39,21 +39,21 @@ struct cairn_stop_match {
 	bool include, stopped;
 };
 
-/* Text to hand on: bytes held back before, then the first num_text bytes of the piece given. */
+/* Text to pass on: num_held bytes held back before, then the first num_text bytes of the piece pushed. */
 struct cairn_stop_text {
-	const char *held; /* in the set's memory */
+	const char *held; /* points into the set */
 	size_t num_held, num_text;
-	int stop; /* which string ended the text; -1: none */
+	int stop; /* index of the string that ended the text; -1: none */
 };
 
-/* Copies the strings. num 0: *out is NULL. -EINVAL: too many, empty, too long; -ENOMEM. */
+/* Copies the strings. num == 0: *out = NULL. -EINVAL: too many, or one empty or too long; -ENOMEM. */
 int cairn_stop_set_new(const struct cairn_stop_string *strings, size_t num, struct cairn_stop_set **out);
-void cairn_stop_set_free(struct cairn_stop_set *set); /* NULL is fine */
+void cairn_stop_set_free(struct cairn_stop_set *set); /* set may be NULL */
 
 void cairn_stop_match_init(struct cairn_stop_match *m, const struct cairn_stop_set *set, bool include);
-/* One piece. After a stop nothing is handed on any more, and stop is -1. */
+/* Processes one piece. After a stop, later calls return no text and stop == -1. */
 struct cairn_stop_text cairn_stop_match_push(struct cairn_stop_match *m, const char *text, size_t num_bytes);
-/* The text has ended without a stop string: what was held back. */
+/* Ends the text without a stop string: returns the bytes held back. */
 struct cairn_stop_text cairn_stop_match_finish(struct cairn_stop_match *m);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* stop_match - against a plain search in the whole text, over random strings, texts and cuts */
+/* stop_match - compared with a plain search of the whole text, for random strings, texts and pieces */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,7 @@ static void take(struct out *o, const struct cairn_stop_text *t, const char *pie
 		o->stop = t->stop;
 }
 
-/* What all of it should come to; 0: nothing is found. */
+/* Reference: returns the expected length of the text and sets *which to the stop string, -1 if none. */
 static size_t plain_search(const char *text, size_t len, const struct cairn_stop_string *stops, size_t num,
 			   bool include, int *which)
 {
@@ -45,7 +45,7 @@ static size_t plain_search(const char *text, size_t len, const struct cairn_stop
 	return len;
 }
 
-/* How many bytes at the end of text may become a stop string: at most so many may be held back. */
+/* Returns how many bytes at the end of text may begin a stop string: exactly these are to be held back. */
 static size_t may_become(const char *text, size_t len, const struct cairn_stop_string *stops, size_t num)
 {
 	size_t most = 0;
@@ -95,7 +95,7 @@ static int trial(struct cairn_test *t)
 		out = cairn_stop_match_push(&m, text + at, n);
 		take(&got, &out, text + at);
 		at += n;
-		/* nothing is kept without need, and nothing of a stop string is out */
+		/* holds back exactly the possible beginning of a stop string, passes on no part of one */
 		wait = may_become(text, at, stops, num);
 		if (got.stop < 0 && got.len != at - wait)
 			break;
@@ -135,7 +135,7 @@ static void bounds(struct cairn_test *t)
 	EXPECT(t, long_text && cairn_stop_set_new(&one, 1, &set) == -EINVAL);
 	one.num_bytes--;
 	if (EXPECT(t, !cairn_stop_set_new(&one, 1, &set))) {
-		/* the longest string there is, byte by byte: all held, then all gone */
+		/* a string of maximum length, pushed byte by byte: all of it is held back, then dropped */
 		cairn_stop_match_init(&m, set, false);
 		for (int i = 0; i < CAIRN_MAX_STOP_BYTES; i++) {
 			out = cairn_stop_match_push(&m, long_text, 1);
@@ -156,7 +156,7 @@ static void bounds(struct cairn_test *t)
 	free(long_text);
 }
 
-/* Tokens of a byte-level tokenizer cut characters: what is handed on is whole all the same. */
+/* Tokens of a byte-level tokenizer split characters; the text passed on still has whole characters only. */
 static void over_tokens(struct cairn_test *t)
 {
 	static const char text[] = "模型 读取 😀👍 naïve 模式 end";

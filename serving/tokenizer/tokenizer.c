@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* tokenizer - opens a tokenizer and encodes text: the functions of tokenizer.h except for decoding. */
 #include "serving/tokenizer/tokenizer.h"
 
 #include <stdio.h>
@@ -11,7 +12,7 @@
 #include "serving/tokenizer/tokenizer_impl.h"
 #include "serving/base/utf8.h"
 
-#define MAX_FILE_BYTES	(256u << 20)	/* the largest known, Gemma 3's, has 33 MB */
+#define MAX_FILE_BYTES	(256u << 20)	/* the largest known file, Gemma 3's, has 33 MB */
 
 int cairn_tokenizer_open_mem(const char *json, size_t num_bytes, const char *name,
 			     struct cairn_tokenizer **out)
@@ -126,14 +127,14 @@ bool cairn_tokenizer_is_special(const struct cairn_tokenizer *tok, int32_t id)
 	return id >= 0 && id < tok->num_ids && tok->by_id[id] && tok->by_id[id]->special;
 }
 
-/* The normalized form of piece p of the raw text has been put behind out->text[begin]. */
+/* Cuts piece p of the raw text, whose normalized form is at out->text[begin], at the normalized tokens. */
 static int cut_normalized(const struct cairn_tokenizer *tok, bool parse_special, struct plain_parts *plain,
 			  const struct piece *p, size_t begin, struct pieces *out)
 {
 	struct plain_parts moved, *here = NULL;
 
 	if (plain) {
-		/* pieces come in order: parts that are behind us stay so */
+			/* pieces are in ascending order: parts that end before p are not needed again */
 		while (plain->num && plain->v->end <= p->begin) {
 			plain->v++;
 			plain->num--;
@@ -150,7 +151,7 @@ static int cut_normalized(const struct cairn_tokenizer *tok, bool parse_special,
 				 p->at_start, out);
 }
 
-/* Text with its added tokens cut out, in normalized form. */
+/* Cuts the added tokens out of the text; the rest is in normalized form. */
 static int cut_text(const struct cairn_tokenizer *tok, const char *text, size_t len,
 		    bool parse_special, struct plain_parts *plain, struct pieces *out)
 {
@@ -160,7 +161,7 @@ static int cut_text(const struct cairn_tokenizer *tok, const char *text, size_t 
 
 	ret = cairn_utf8_mend(text, len, &raw.text);
 	if (!ret && plain && (raw.text.len != len || memcmp(raw.text.s, text, len)))
-		ret = cairn_error(EINVAL, "a text in parts must be UTF-8");
+		ret = cairn_error(EINVAL, "a text with untrusted parts must be UTF-8");
 	if (!ret)
 		ret = cairn_matcher_cut(&tok->raw, parse_special, plain, 0, raw.text.len, true, &raw);
 	if (ret || (tok->normalizer.num == 0 && tok->normalized.num == 0)) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tokenizer - text to token ids and back, by the tokenizer.json of a checkpoint
+ * tokenizer - text to token ids and back, as the tokenizer.json of a checkpoint specifies
  *
  * The result is that of the Hugging Face `tokenizers` library (0.23), token by token:
  *
@@ -14,24 +14,24 @@
  *   decoder         ByteLevel, Metaspace, Replace, ByteFallback, Fuse, Strip, Sequence
  *   added_tokens    special, single_word, lstrip, rstrip, normalized
  *
- * A component that is not in this list is refused with -EOPNOTSUPP, by name; so is one combination
- * that could not be followed exactly, a Metaspace with prepend_scheme "first" behind a normalizer
- * that moves text. truncation and padding are settings of a call, not of the tokenizer: as in
- * transformers they are off whatever the file says. Nor are add_bos_token and add_eos_token of
- * tokenizer_config.json looked at: as in transformers 5 the template of tokenizer.json decides.
+ * A component that is not in this list is rejected with -EOPNOTSUPP and an error that names it. So is a
+ * Metaspace with prepend_scheme "first" behind a normalizer that moves text, the one combination that
+ * could not be followed exactly. Truncation and padding are settings of a call, not of the tokenizer: as
+ * in transformers they are off whatever the file says. As in transformers 5, add_bos_token and
+ * add_eos_token of tokenizer_config.json are ignored: the template of tokenizer.json decides.
  *
- * A file is also refused, -EINVAL, the text naming file and field, when it is not what it claims:
- * merges of unknown tokens, ids that repeat, leave a gap, or differ from those the library would
- * give, a template with unknown ids, wrong types, truncated JSON, over 256 MiB.
+ * An inconsistent file is rejected with -EINVAL and an error that names file and field: merges of unknown
+ * tokens, ids that repeat, leave a gap or differ from those the library would assign, a template with
+ * unknown ids, wrong types, truncated JSON, more than 256 MiB.
  *
- * Broken UTF-8 in text becomes U+FFFD, one for each maximal ill-formed subpart: exactly what the
- * library gets when Python decodes with errors="replace". So decode(encode(text)) is not always
- * text.
+ * Ill-formed UTF-8 in text becomes U+FFFD, one for each maximal ill-formed subpart: exactly what the
+ * library gets when Python decodes with errors="replace". Hence decode(encode(text)) is not always
+ * equal to text.
  *
- * Lifetime: the tokenizer must outlive its streams. Arrays and texts handed out are the caller's to
- *           free().
+ * Lifetime: the tokenizer must outlive its streams. The caller must free() the arrays and texts it
+ *           gets.
  * Threads:  a tokenizer is read-only and may be shared; a stream belongs to one thread at a time.
- * Time:     O(n log n) in the bytes of text, whatever they are, and the file's own regexes.
+ * Time:     O(n log n) in the bytes of any text, plus the time of the file's own regexes.
  * Errors:   -EINVAL, -EOPNOTSUPP, -EIO (the file cannot be read), -ENOMEM. Out parameters are
  *           written on success only.
  */
@@ -48,39 +48,40 @@ struct cairn_tokenizer;
 struct cairn_token_stream;
 
 enum {
-	CAIRN_ENCODE_ADD_SPECIAL = 1 << 0,	/* what the template puts around a text: bos, eos */
+	CAIRN_ENCODE_ADD_SPECIAL = 1 << 0,	/* the template's tokens around a text: bos, eos */
 	/*
-	 * "<|eot_id|>" and other special tokens spelled out in the text become those tokens.
-	 * Without it they are text like any other: right for whatever a user typed.
+	 * "<|eot_id|>" and other special tokens spelled out in the text become those tokens. Without
+	 * this flag they are encoded as ordinary text, as is right for user input.
 	 */
 	CAIRN_ENCODE_PARSE_SPECIAL = 1 << 1,
 };
 
-/* path: tokenizer.json, or a directory that has one. */
+/* path: a tokenizer.json, or a directory that contains one. */
 int cairn_tokenizer_open(const char *path, struct cairn_tokenizer **out);
-/* name: what messages call it. The bytes are not needed afterwards. */
+/* name identifies the tokenizer in error messages. The bytes are not needed after the call. */
 int cairn_tokenizer_open_mem(const char *json, size_t num_bytes, const char *name,
 			     struct cairn_tokenizer **out);
-void cairn_tokenizer_free(struct cairn_tokenizer *tok);	/* NULL is fine */
+void cairn_tokenizer_free(struct cairn_tokenizer *tok);	/* tok may be NULL */
 
-/* Ids are 0..size - 1, without gaps. A model may have more (padding): those decode to nothing. */
+/* Ids are 0..size - 1, without gaps. A model may have more ids (padding); these decode to nothing. */
 int32_t cairn_tokenizer_size(const struct cairn_tokenizer *tok);
-/* The id of a token as tokenizer.json spells it, or -1. */
+/* Returns the id of a token, spelled as in tokenizer.json, or -1. */
 int32_t cairn_tokenizer_id(const struct cairn_tokenizer *tok, const char *token, size_t len);
-/* The spelling of an id, NUL-terminated, or NULL; it lives as long as tok. len may be NULL. */
+/* Returns the NUL-terminated spelling of an id, or NULL; valid as long as tok. len may be NULL. */
 const char *cairn_tokenizer_token(const struct cairn_tokenizer *tok, int32_t id, size_t *len);
 bool cairn_tokenizer_is_special(const struct cairn_tokenizer *tok, int32_t id);
 
-/* text: any bytes, NULs too. *ids is malloc()ed, not NULL even when *num_ids is 0. */
+/* text: any bytes, including NULs. *ids is malloc()ed and not NULL even if *num_ids is 0. */
 int cairn_tokenizer_encode(const struct cairn_tokenizer *tok, const void *text, size_t num_bytes,
 			   unsigned flags, int32_t **ids, size_t *num_ids);
 
 /*
- * The same for a text, UTF-8, of which some parts are not to be trusted (ascending, apart): with
- * CAIRN_ENCODE_PARSE_SPECIAL a special token counts where none of its bytes is in such a part. All else is
- * as if the text had been encoded as a whole, so ids do not depend on where it is cut.
- * Special tokens that the file wants matched behind a normalizer ("normalized") count only in stretches
- * between other added tokens that hold nothing of those parts, as places are not followed through it.
+ * Encodes UTF-8 text some parts of which are untrusted (plain: ascending, disjoint). With
+ * CAIRN_ENCODE_PARSE_SPECIAL a special token is recognised only where none of its bytes lies in such a part.
+ * In every other respect the text is encoded as a whole, so that the ids do not depend on where it is cut.
+ * Special tokens that the file wants matched behind a normalizer ("normalized") are recognised only in
+ * stretches between other added tokens that contain no untrusted byte, as positions are not tracked through
+ * the normalizer.
  */
 struct cairn_text_part {
 	size_t begin, end;	/* bytes */
@@ -90,33 +91,34 @@ int cairn_tokenizer_encode_parts(const struct cairn_tokenizer *tok, const void *
 				 const struct cairn_text_part *plain, size_t num_plain, unsigned flags,
 				 int32_t **ids, size_t *num_ids);
 
-/* *text is malloc()ed, well-formed UTF-8, a NUL behind its *num_bytes. -EINVAL: negative id. */
+/* *text is malloc()ed, well-formed UTF-8, with a NUL behind its *num_bytes. -EINVAL: negative id. */
 int cairn_tokenizer_decode(const struct cairn_tokenizer *tok, const int32_t *ids, size_t num_ids,
 			   bool skip_special, char **text, size_t *num_bytes);
 
 /*
- * Decoding while ids still come. Each push hands out the text that is certain by now, perhaps none:
- * bytes of an unfinished character are held back. All pieces together are what decode gives for all
- * ids, but for one case: a run of byte tokens ("<0xE4>") that turns out not to be UTF-8. decode
- * then replaces every byte of the run by U+FFFD; the stream has shown the whole characters among
- * them already, and replaces the rest.
+ * Incremental decoding. Each push returns the text that is certain by now, which may be empty: bytes of
+ * an incomplete character are held back. The concatenated pieces equal the decode of all ids, with one
+ * exception: a run of byte tokens ("<0xE4>") that turns out not to be UTF-8. decode then replaces every
+ * byte of the run by U+FFFD; the stream has already returned the complete characters of the run and
+ * replaces only the rest.
  *
- * *text is valid until the next call with this stream; it has a NUL behind its *num_bytes.
- * -EOPNOTSUPP when the decoder is a sequence that cannot be followed token by token.
+ * *text is valid until the next call with this stream; a NUL follows its *num_bytes.
+ * -EOPNOTSUPP if the decoder is a sequence that cannot be followed token by token.
  */
 int cairn_token_stream_new(const struct cairn_tokenizer *tok, bool skip_special,
 			   struct cairn_token_stream **out);
 int cairn_token_stream_push(struct cairn_token_stream *stream, int32_t id, const char **text,
 			    size_t *num_bytes);
 /*
- * The bytes that a token stands for behind others, special or not, as they are: of one cut inside a character
- * they are no UTF-8. Changes nothing of the stream; valid as the text of a push.
+ * Returns the raw bytes that a token, special or not, stands for behind other tokens. They are not valid
+ * UTF-8 if the token begins or ends inside a character. Does not change the stream's decoding state. The
+ * bytes stay valid until the next call, as the text of a push does.
  */
 int cairn_token_stream_bytes(struct cairn_token_stream *stream, int32_t id, const char **bytes,
 			     size_t *num_bytes);
-/* What was held back: U+FFFD for it. The stream is then as new. */
+/* Returns U+FFFD for the bytes held back, if any. The stream is then as new. */
 int cairn_token_stream_finish(struct cairn_token_stream *stream, const char **text,
 			      size_t *num_bytes);
-void cairn_token_stream_free(struct cairn_token_stream *stream);	/* NULL is fine */
+void cairn_token_stream_free(struct cairn_token_stream *stream);	/* stream may be NULL */
 
 #endif

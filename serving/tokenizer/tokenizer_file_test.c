@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer_file - files that must be refused, each with a line that names file and field */
+/* tokenizer_file - invalid files are rejected with one line that names file and field */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "serving/base/json_test.h"
 #include "serving/tokenizer/tokenizer.h"
 
-/* A whole tokenizer: a, b, ab and one added token. The tests change one thing at a time. */
+/* A complete tokenizer: a, b, ab and one added token. Each test changes one member. */
 static const char good[] =
 	"{'version':'1.0','truncation':null,'padding':null,'added_tokens':[{'id':3,'content':'<s>',"
 	"'single_word':false,'lstrip':false,'rstrip':false,'normalized':false,'special':true}],"
@@ -26,7 +26,7 @@ static const char good[] =
 struct change {
 	const char *from, *to;	/* from NULL: to is the whole file */
 	int err;
-	const char *field, *says;	/* both must be in the message */
+	const char *field, *says;	/* both must occur in the error message */
 };
 
 static const struct change changes[] = {
@@ -151,7 +151,7 @@ static void refused(struct cairn_test *t)
 	}
 }
 
-/* The file they are made from is good, and means what it says. */
+/* The unchanged file is accepted and encodes as specified. */
 static void accepted(struct cairn_test *t)
 {
 	struct cairn_tokenizer *tok = NULL;
@@ -168,7 +168,7 @@ static void accepted(struct cairn_test *t)
 	EXPECT(t, !cairn_tokenizer_encode(tok, "acxxzab", 7, CAIRN_ENCODE_ADD_SPECIAL, &ids,
 					  &num_ids));
 	EXPECT(t, num_ids == 3 && ids[0] == 3 && ids[1] == 2 &&
-			  ids[2] == 2); /* x and z are no tokens */
+			  ids[2] == 2); /* x and z are not in the vocabulary */
 	EXPECT(t, !cairn_tokenizer_decode(tok, ids, num_ids, true, &text, &len) &&
 			  !strcmp(text, "abab"));
 	free(text);
@@ -176,7 +176,7 @@ static void accepted(struct cairn_test *t)
 	cairn_tokenizer_free(tok);
 }
 
-/* Cut anywhere, it is no tokenizer. */
+/* A file truncated at any byte is rejected. */
 static void truncated(struct cairn_test *t)
 {
 	char *whole = cairn_json_text("", NULL, good);
@@ -184,7 +184,7 @@ static void truncated(struct cairn_test *t)
 	for (size_t n = 0; n + 1 < sizeof(good); n++) {
 		struct cairn_tokenizer *tok = NULL;
 		char *text =
-			malloc(n + !n); /* of its exact size, so that ASan sees a read behind it */
+			malloc(n + !n); /* of the exact size, so that ASan reports a read behind it */
 
 		if (!EXPECT(t, whole && text))
 			break;
@@ -215,7 +215,7 @@ static void files(struct cairn_test *t)
 	cairn_tokenizer_free(tok);
 }
 
-/* A model that lacks the unk it names loads; a text that needs it is an error, as there. */
+/* A model that lacks the unk it names loads; a text that needs unk is an error, as in the library. */
 static void missing_unk(struct cairn_test *t)
 {
 	struct cairn_tokenizer *tok = NULL;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* tokenizer_golden - opens variants of the golden tokenizers */
 #include "serving/tokenizer/tokenizer_golden_test.h"
 
 #include <stdio.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of the tokenizer share: tokenizer_load.c and tokenizer_steps.c fill it in,
- * normalize.c and pretokenize.c turn text into pieces, detokenize.c turns tokens into text. Nobody
- * else includes this.
+ * tokenizer_impl - internal structures and functions of the tokenizer
+ *
+ * tokenizer_load.c and tokenizer_steps.c fill in the structures, normalize.c and pretokenize.c turn text
+ * into pieces, detokenize.c turns tokens into text. Only the tokenizer's own files include this header.
  */
 #ifndef CAIRN_TOKENIZER_IMPL_H
 #define CAIRN_TOKENIZER_IMPL_H
@@ -13,14 +14,15 @@
 #include "serving/tokenizer/pattern.h"
 #include "serving/tokenizer/tokenizer.h"
 
-/* Growing bytes; start with { 0 }. */
+/* A growing byte array; initialise with { 0 }. */
 struct buf {
 	char *s;
 	size_t len, cap;
 };
 
-/* Room for n more and a NUL; the second also adds them, and keeps a NUL behind. -ENOMEM. */
+/* Reserves space for n more bytes and a NUL. -ENOMEM. */
 int cairn_buf_reserve(struct buf *b, size_t n);
+/* Appends n bytes and writes a NUL behind them, which len does not count. -ENOMEM. */
 int cairn_buf_add(struct buf *b, const char *s, size_t n);
 void cairn_buf_free(struct buf *b);
 
@@ -29,27 +31,27 @@ enum step_kind {
 	STEP_NFC, STEP_NFD, STEP_NFKC, STEP_NFKD, STEP_PREPEND, STEP_REPLACE, STEP_STRIP,
 	/* pre-tokenizers */
 	STEP_SPLIT, STEP_BYTE_LEVEL, STEP_METASPACE, STEP_DIGITS,
-	/* decoders: STEP_REPLACE, STEP_STRIP, STEP_BYTE_LEVEL, STEP_METASPACE and */
+	/* decoders: STEP_REPLACE, STEP_STRIP, STEP_BYTE_LEVEL, STEP_METASPACE and: */
 	STEP_BYTE_FALLBACK, STEP_FUSE,
 };
 
 enum behavior { REMOVED, ISOLATED, MERGED_WITH_PREVIOUS, MERGED_WITH_NEXT, CONTIGUOUS };
 enum scheme { PREPEND_ALWAYS, PREPEND_FIRST, PREPEND_NEVER };
 
-/* One component of a normalizer, pre-tokenizer or decoder; Sequences are flattened. */
+/* One component of a normalizer, pre-tokenizer or decoder; Sequences are flattened into struct steps. */
 struct step {
 	enum step_kind kind;
 	struct cairn_pattern
 		*pattern; /* Replace, Split, ByteLevel (or NULL), Metaspace's character */
-	char *text;       /* what Prepend, Replace put; the character of Metaspace, Strip */
-	size_t len;
+	char *text;       /* text that Prepend or Replace inserts; the character of Metaspace or Strip */
+	size_t len;       /* bytes of text */
 	enum behavior behavior;		/* Split */
 	bool invert;			/* Split */
 	bool prefix_space;		/* ByteLevel */
 	bool split;			/* Metaspace */
 	bool individual;		/* Digits */
 	enum scheme scheme;		/* Metaspace */
-	size_t left, right;		/* Strip: normalizer, 0 or not; decoder, how many at most */
+	size_t left, right;		/* Strip: in a normalizer 0 or not; in a decoder the maximum count */
 };
 
 struct steps {
@@ -58,19 +60,19 @@ struct steps {
 };
 
 struct added_token {
-	char *content;		/* as spelled */
+	char *content;		/* as spelled in the file */
 	size_t content_len;
-	char *match;		/* how it looks in a text: content, or its normalized form */
+	char *match;		/* text to search for: content, or its normalized form */
 	size_t match_len;
 	int32_t id;
 	bool special, single_word, lstrip, rstrip, normalized;
 };
 
-/* Added tokens sorted by what they match: the longest at a place is found by narrowing a range. */
+/* Added tokens sorted by match; the longest match at a position is found by narrowing a range of v. */
 struct matcher {
 	const struct added_token **v;
 	size_t num;
-	uint32_t first[257];	/* [first[b], first[b + 1]): those that begin with byte b */
+	uint32_t first[257];	/* [first[b], first[b + 1]): tokens that begin with byte b */
 };
 
 struct cairn_tokenizer {
@@ -81,19 +83,19 @@ struct cairn_tokenizer {
 	bool has_decoder;
 	struct added_token *added;
 	size_t num_added;
-	struct matcher raw;		/* matched in the text as it comes */
-	struct matcher normalized;	/* matched in the normalized text */
+	struct matcher raw;		/* tokens matched in the raw text */
+	struct matcher normalized;	/* tokens matched in the normalized text */
 	int32_t num_ids;
-	const struct added_token **by_id;	/* [num_ids], NULL: the model's alone */
-	bool *skip;			/* [num_ids] left out by skip_special */
-	struct cairn_ids prefix, suffix;	/* the template */
+	const struct added_token **by_id;	/* [num_ids]; NULL: in the model's vocabulary only */
+	bool *skip;			/* [num_ids]: omitted by skip_special */
+	struct cairn_ids prefix, suffix;	/* ids the template puts before and behind the text */
 };
 
-/* A stretch of text on its way to ids. Text pieces are in struct pieces' own bytes. */
+/* A stretch of text, or an added token. begin and end are byte offsets into struct pieces.text. */
 struct piece {
 	size_t begin, end;
-	int32_t id;		/* >= 0: an added token, done */
-	bool at_start;		/* its first character is the first of the text given to encode */
+	int32_t id;		/* >= 0: an added token; -1: text to encode */
+	bool at_start;		/* begins with the first character of the text given to encode */
 };
 
 struct pieces {
@@ -105,37 +107,37 @@ struct pieces {
 int cairn_pieces_add(struct pieces *p, size_t begin, size_t end, int32_t id, bool at_start);
 void cairn_pieces_free(struct pieces *p);
 
-/* The step list over a text: out is replaced. */
+/* Applies the steps to a text and replaces the contents of out. */
 int cairn_normalize(const struct steps *steps, const char *text, size_t len, struct buf *out);
-/* Every text piece of p through the steps, in place; empty pieces vanish. */
+/* Applies the steps to every text piece of p, in place; empty pieces are removed. */
 int cairn_pretokenize(const struct steps *steps, struct pieces *p);
 
 int cairn_matcher_build(struct matcher *m, const struct added_token *added, size_t num_added,
 			bool normalized);
-/* Parts of a text in which specials do not count; what is at `from` there is at `to` here. */
+/* Untrusted parts of a text: special tokens are ignored there. Byte `from` of that text is byte `to` here. */
 struct plain_parts {
 	const struct cairn_text_part *v;
 	size_t num, from, to;
 };
 
 /*
- * Cuts p->text[begin, end) at the tokens of m and adds the pieces; specials count only if
- * parse_special, and outside of plain (NULL: nothing is).
+ * Cuts p->text[begin, end) at the tokens of m and appends the pieces. Special tokens are recognised only
+ * with parse_special, and only outside the plain parts (NULL: there are none).
  */
 int cairn_matcher_cut(const struct matcher *m, bool parse_special, const struct plain_parts *plain,
 		      size_t begin, size_t end, bool at_start, struct pieces *p);
 
-/* GPT-2's alphabet: each byte is a printable character, U+0021 to U+0143. */
+/* GPT-2's byte alphabet: each byte is represented by a printable character, U+0021 to U+0143. */
 uint32_t cairn_byte_char(unsigned char byte);
-int cairn_char_byte(uint32_t cp);	/* -1: not in the alphabet */
+int cairn_char_byte(uint32_t cp);	/* -1: cp is not in the alphabet */
 
-/* Property White_Space. */
+/* Returns whether cp has the Unicode property White_Space. */
 bool cairn_is_white_space(uint32_t cp);
 
-/* Cuts broken UTF-8 out: appends text to out, ill-formed subparts as U+FFFD. */
+/* Appends text to out with each maximal ill-formed subpart replaced by U+FFFD. */
 int cairn_utf8_mend(const char *text, size_t len, struct buf *out);
 
-/* Fills a zeroed tok in from the file's text. What is there after an error is freed with tok. */
+/* Fills the zeroed tok from the text of the file. After an error the caller frees tok with what it holds. */
 int cairn_tokenizer_load(const char *json, size_t num_bytes, struct cairn_tokenizer *tok);
 int cairn_tokenizer_load_steps(const json_t *root, struct cairn_tokenizer *tok);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer.json to struct cairn_tokenizer. The components' parsers are in tokenizer_steps.c. */
+/* tokenizer_load - reads tokenizer.json: model, added tokens, template. tokenizer_steps.c reads the rest. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "serving/tokenizer/tokenizer_impl.h"
 
 #define MAX_ADDED	65536
-#define MAX_ADDED_LEN	1024	/* bytes: matching looks this far ahead at every place of a text */
+#define MAX_ADDED_LEN	1024	/* bytes: matching looks this far ahead at every position of a text */
 
 static int load_vocab(const json_t *vocab, struct cairn_tokenizer *tok)
 {
@@ -56,7 +56,7 @@ static int load_vocab(const json_t *vocab, struct cairn_tokenizer *tok)
 	return 0;
 }
 
-/* The two halves of a merge: "a b" or ["a", "b"]. */
+/* Splits a merge into its two halves; it is "a b" or ["a", "b"]. */
 static int merge_halves(const json_t *merge, const char **a, size_t *a_len, const char **b,
 			size_t *b_len)
 {
@@ -91,11 +91,11 @@ static int find_half(const struct cairn_tokenizer *tok, size_t i, const char *s,
 	*id = cairn_bpe_find(&tok->bpe, s, n);
 	if (*id >= 0)
 		return 0;
-	return cairn_error(EINVAL, "%s: model.merges[%zu]: %s is no token of the vocabulary",
+	return cairn_error(EINVAL, "%s: model.merges[%zu]: %s is not in the vocabulary",
 			   tok->name, i, cairn_quote(s, n, quoted));
 }
 
-/* The tokens are indexed already; the merges are when this is done. */
+/* Reads the merges into a new array *out. Precondition: the tokens have been indexed. */
 static int load_merges(const json_t *merges, struct cairn_tokenizer *tok,
 		       struct cairn_bpe_merge **out)
 {
@@ -115,7 +115,7 @@ static int load_merges(const json_t *merges, struct cairn_tokenizer *tok,
 		const char *a = NULL, *b = NULL;
 		size_t a_len = 0, b_len = 0;
 
-		/* the header line of a merges.txt, copied along by early converters */
+		/* the header line of merges.txt, which early converters copied as if it were a merge */
 		if (json_is_string(merge) && !strncmp(json_string_value(merge), "#version", 8))
 			continue;
 		if (json_typeof(merge) != json_typeof(json_array_get(merges, 0)) ||
@@ -149,7 +149,7 @@ static int load_merges(const json_t *merges, struct cairn_tokenizer *tok,
 	return 0;
 }
 
-/* Members that would change every merge: only their neutral values are supported. */
+/* Rejects values of members that would change every merge: only their neutral values are supported. */
 static int check_neutral(const json_t *model, struct cairn_json_at at)
 {
 	static const char *const affixes[] = { "continuing_subword_prefix", "end_of_word_suffix" };
@@ -183,7 +183,7 @@ static int load_model(json_t *root, struct cairn_tokenizer *tok)
 
 	CAIRN_TRY(cairn_json_child(root, (struct cairn_json_at){ tok->name, "" }, "model", true,
 				   JSON_OBJECT, &model));
-	/* files of 2019 name no type; what has merges is BPE */
+	/* files of 2019 have no type; those with merges are BPE */
 	CAIRN_TRY(cairn_json_string(model, at, "type", false, &type, NULL));
 	if (strcmp(type, "BPE"))
 		return cairn_error(EOPNOTSUPP, "%s: model.type: %s is not supported (BPE is)",
@@ -218,7 +218,7 @@ static int copy_string(const char *s, size_t n, char **out)
 	return 0;
 }
 
-/* One element of added_tokens. *next_id: what the next token unknown to the model gets. */
+/* Loads added_tokens[i]. *next_id: the id of the next token that is not in the model's vocabulary. */
 static int load_added_token(const json_t *value, size_t i, struct cairn_tokenizer *tok,
 			    int32_t *next_id)
 {
@@ -241,7 +241,7 @@ static int load_added_token(const json_t *value, size_t i, struct cairn_tokenize
 	CAIRN_TRY(cairn_json_bool(value, at, "rstrip", true, &t->rstrip));
 	CAIRN_TRY(cairn_json_bool(value, at, "normalized", true, &t->normalized));
 	CAIRN_TRY(copy_string(content, t->content_len, &t->content));
-	/* the library numbers added tokens itself; a file that expects other ids is broken */
+		/* the library numbers added tokens itself; a file with other ids is inconsistent */
 	t->id = cairn_bpe_find(&tok->bpe, content, t->content_len);
 	if (t->id < 0)
 		t->id = (*next_id)++;
@@ -270,7 +270,7 @@ static int load_added_token(const json_t *value, size_t i, struct cairn_tokenize
 	return 0;
 }
 
-/* Two tokens that match the same text, or share their id. The matchers are sorted. */
+/* Rejects two tokens that match the same text; they are neighbours, as the matcher is sorted. */
 static int check_distinct(const struct cairn_tokenizer *tok, const struct matcher *m)
 {
 	char quoted[CAIRN_QUOTE_LEN];
@@ -287,7 +287,7 @@ static int check_distinct(const struct cairn_tokenizer *tok, const struct matche
 	return 0;
 }
 
-/* skip_special goes by spelling, as in the library: is this one decoded a special token's? */
+/* Returns whether skip_special omits t: as in the library, if its decoded form spells a special token. */
 static bool is_skipped(const struct cairn_tokenizer *tok, const struct added_token *t)
 {
 	if (t->match_len == t->content_len && !memcmp(t->match, t->content, t->match_len))
@@ -335,7 +335,7 @@ static int load_added(json_t *root, struct cairn_tokenizer *tok)
 		const struct added_token *t = &tok->added[i];
 
 		if (tok->by_id[t->id])
-			return cairn_error(EINVAL, "%s: added_tokens[%zu].id: %d is there twice",
+			return cairn_error(EINVAL, "%s: added_tokens[%zu].id: %d occurs twice",
 					   tok->name, i, t->id);
 		tok->by_id[t->id] = t;
 		tok->skip[t->id] = is_skipped(tok, t);
@@ -343,7 +343,7 @@ static int load_added(json_t *root, struct cairn_tokenizer *tok)
 	return 0;
 }
 
-/* The ids of special_tokens[name] in a template, appended to ids. */
+/* Appends the ids of special_tokens[name] of a template to ids. */
 static int template_token(const json_t *specials, struct cairn_tokenizer *tok, const char *name,
 			  struct cairn_ids *ids)
 {
@@ -368,7 +368,7 @@ static int template_token(const json_t *specials, struct cairn_tokenizer *tok, c
 	return 0;
 }
 
-/* "single" of a TemplateProcessing: what stands before and behind the one sequence. */
+/* Loads "single" of a TemplateProcessing: the tokens before and behind the one sequence. */
 static int load_template(const json_t *obj, struct cairn_tokenizer *tok)
 {
 	struct cairn_json_at at = { tok->name, "post_processor." };
@@ -396,8 +396,8 @@ static int load_template(const json_t *obj, struct cairn_tokenizer *tok)
 					   tok->name, i);
 		if (strcmp(sequence, "A") || seen)
 			return cairn_error(EOPNOTSUPP,
-					   "%s: post_processor.single[%zu]: other than Sequence A "
-					   "once is not supported",
+					   "%s: post_processor.single[%zu]: only Sequence A, once, "
+					   "is supported",
 					   tok->name, i);
 		seen = true;
 	}
@@ -420,7 +420,7 @@ static int load_post_processor(json_t *obj, struct cairn_tokenizer *tok, int dep
 		return cairn_error(EINVAL, "%s: post_processor: must be an object, is %s",
 				   tok->name, cairn_json_type_name(obj));
 	CAIRN_TRY(cairn_json_string(obj, at, "type", true, &type, NULL));
-	if (!strcmp(type, "ByteLevel"))	/* moves offsets, which nobody asks for */
+	if (!strcmp(type, "ByteLevel"))	/* only changes offsets, which are not used here */
 		return 0;
 	if (!strcmp(type, "Sequence") && depth < 4) {
 		CAIRN_TRY(cairn_json_child(obj, at, "processors", true, JSON_ARRAY, &list));

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tokenizer_oracle - random texts against the Hugging Face library itself
+ * tokenizer_oracle - compares random texts with the Hugging Face library itself
  *
- * Needs python3 with `tokenizers` 0.23 or newer (PYTHON in the environment: another interpreter);
- * without it the golden pairs of the family tokenizer are all there is. Every text goes through one
- * of the golden variants, and ids and decoded text must be equal, byte for byte.
+ * Needs python3 with `tokenizers` 0.23 or newer (environment variable PYTHON: another interpreter). Without
+ * it the test is skipped, and only the golden pairs of the family tokenizer are checked. Every text goes
+ * through one of the golden variants; ids and decoded text must be equal byte for byte.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -39,7 +39,7 @@ static const char *const words[] = {
 
 static uint32_t random_point(struct cairn_test *t)
 {
-	/* blocks where scripts, marks and the newest characters lie; then anywhere */
+	/* blocks of scripts, marks and the newest characters; the last one is all of Unicode */
 	static const uint32_t blocks[][2] = {
 		{ 0x20, 0x7e }, { 0xa0, 0x24f }, { 0x300, 0x36f }, { 0x370, 0x6ff }, { 0x700,
 		  0x1fff }, { 0x2000, 0x2bff },
@@ -54,13 +54,13 @@ static uint32_t random_point(struct cairn_test *t)
 	return cp >= 0xd800 && cp < 0xe000 ? 0xfffd : cp;
 }
 
-/* Ids that no text need give, some of them too large. */
+/* Random ids, including sequences that no text encodes to and ids that are too large. */
 static size_t random_ids(struct cairn_test *t, const struct cairn_tokenizer *tok, char *out)
 {
 	size_t n = cairn_rand(t) % 24;
 
 	for (size_t i = 0; i < n; i++) {
-		/* with byte fallback, bytes and specials are the first 259 */
+		/* with byte fallback the first 259 ids are bytes and special tokens */
 		int32_t id =
 			(int32_t)(cairn_rand(t) %
 				  (cairn_rand(t) % 2 ? 260u
@@ -71,7 +71,7 @@ static size_t random_ids(struct cairn_test *t, const struct cairn_tokenizer *tok
 	return 4 * n;
 }
 
-/* A text of at most max bytes; returns its length. */
+/* Writes a random text of at most max bytes; returns its length. */
 static size_t random_text(struct cairn_test *t, char *out, size_t max)
 {
 	size_t len = 0, parts = cairn_rand(t) % 12;
@@ -81,10 +81,10 @@ static size_t random_text(struct cairn_test *t, char *out, size_t max)
 		const char *w = words[cairn_rand(t) % ARRAY_SIZE(words)];
 
 		switch (style == 5 ? (int)(cairn_rand(t) % 5) : style) {
-		case 0:		/* words with or without space */
+		case 0:		/* words, some with a space behind */
 			len += (size_t)sprintf(out + len, "%s%s", w, cairn_rand(t) % 3 ? "" : " ");
 			break;
-		case 1:		/* characters from everywhere */
+		case 1:		/* random characters */
 			for (int i = (int)(cairn_rand(t) % 6); i >= 0; i--)
 				len += (size_t)cairn_utf8_put(random_point(t), out + len);
 			break;
@@ -96,7 +96,7 @@ static size_t random_text(struct cairn_test *t, char *out, size_t max)
 			for (int i = (int)(cairn_rand(t) % 8); i >= 0; i--)
 				out[len++] = (char)(32 + cairn_rand(t) % 95);
 			break;
-		default:	/* the same again and again */
+		default:	/* one word repeated */
 			for (int i = (int)(cairn_rand(t) % 6); i >= 0; i--)
 				len += (size_t)sprintf(out + len, "%.9s", w);
 		}
@@ -139,7 +139,7 @@ static void describe(struct cairn_test *t, const char *what, const json_t *varia
 		   cairn_quote(text, len, quoted));
 }
 
-/* One record of the answers against ours; returns its size, 0 when it is cut short. */
+/* Compares one record of the oracle's answers with ours; returns its size, 0 if it is truncated. */
 static size_t compare(struct cairn_test *t, struct cairn_tokenizer *tok, const json_t *variant,
 		      unsigned flags, const char *text, size_t len, const char *answer,
 		      size_t answer_len)
@@ -167,12 +167,12 @@ static size_t compare(struct cairn_test *t, struct cairn_tokenizer *tok, const j
 		cairn_note(t, "%s", cairn_last_error());
 	}
 	if (!EXPECT(t, num_ids == num_want && !memcmp(ids, answer + 4, num_ids * 4))) {
-		describe(t, "other ids", variant, text, len);
+		describe(t, "encodes to different ids", variant, text, len);
 	} else if (!EXPECT(t, !cairn_tokenizer_decode(tok, ids, num_ids, flags & 4, &decoded,
 						      &num_bytes)) ||
 		   !EXPECT(t, num_bytes == bytes_want &&
 				      !memcmp(decoded, answer + at + 4, num_bytes))) {
-		describe(t, "decodes to another text", variant, text, len);
+		describe(t, "decodes to a different text", variant, text, len);
 	}
 	free(ids);
 	free(decoded);
@@ -216,7 +216,7 @@ static void random_strings(struct cairn_test *t)
 	cairn_tmpfile(t, path, sizeof(path), "in", in, in_len);
 	ret = start_oracle(cairn_tmpdir(t));
 	if (ret == NO_LIBRARY) {
-		cairn_skip(t, "python3 has no module tokenizers of 0.23 or newer");
+		cairn_skip(t, "python3 has no tokenizers module, version 0.23 or newer");
 		goto out;
 	}
 	snprintf(path, sizeof(path), "%s/out", cairn_tmpdir(t));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* tokenizer_parts - special tokens count in what the template wrote, and nowhere else */
+/* tokenizer_parts - special tokens are recognised in the template's text and nowhere else */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ struct text {
 	struct cairn_text_part parts[MAX_PARTS];
 };
 
-/* Units in any order, some of them in parts that a user wrote; special tokens may be cut by a border. */
+/* Concatenates random units, some in untrusted parts; a part's border may fall inside a special token. */
 static void random_text(struct cairn_test *t, const char *const *units, size_t num, struct text *x)
 {
 	*x = (struct text) { .len = 0 };
@@ -28,7 +28,7 @@ static void random_text(struct cairn_test *t, const char *const *units, size_t n
 
 		memcpy(x->s + x->len, u, n);
 		x->len += n;
-		/* half of a unit, or all of it; borders are between characters */
+		/* the part covers the unit or its second half; its border is between characters */
 		while (from && ((unsigned char)u[from] & 0xc0) == 0x80)
 			from--;
 		if (cairn_rand(t) % 2)
@@ -71,7 +71,7 @@ static int add_text(const struct cairn_tokenizer *tok, const char *s, size_t n, 
 	return ret;
 }
 
-/* Special tokens looked for one by one; what is between is text. */
+/* Reference: searches for the special tokens one by one; the text between them is encoded without parsing. */
 static int plainly(const struct cairn_tokenizer *tok, const char *const *specials, size_t num,
 		   const struct text *x, struct ids *out)
 {
@@ -149,7 +149,7 @@ static void against_search(struct cairn_test *t)
 	free(want);
 }
 
-/* Every variant: no parts is encode, all of it a part is encode without parsing. */
+/* For every variant: without parts it equals encode; with the whole text a part, encode without parsing. */
 static void none_and_all(struct cairn_test *t)
 {
 	static const char *const units[] = { "<|eot_id|>",
@@ -223,13 +223,13 @@ static void refused(struct cairn_test *t)
 	cairn_tokenizer_free(tok);
 }
 
-/* A token may begin in what a user wrote, or end there: neither hides the one the template wrote. */
+/* A token that begins or ends in an untrusted part does not hide one that lies entirely outside. */
 static void overlaps(struct cairn_test *t)
 {
 	static const struct {
 		const char *text;
 		struct cairn_text_part user;
-		size_t want; /* specials that count */
+		size_t want; /* special tokens that are recognised */
 	} rows[] = {
 		{ "ababab", { 0, 2 }, 1 }, { "ababab", { 4, 6 }, 1 },   { "abab", { 2, 4 }, 0 },
 		{ "ababab", { 2, 4 }, 0 }, { "abababab", { 0, 4 }, 1 }, { "xabab", { 0, 1 }, 1 },
@@ -244,7 +244,7 @@ static void overlaps(struct cairn_test *t)
 		file = cairn_golden_file(&g, 0);
 		cairn_golden_close(&g);
 	}
-	/* a token that can overlap itself */
+	/* rename a special token to one that can overlap itself */
 	if (file)
 		at = strstr(file, "<|eot_id|>");
 	changed = at ? malloc(strlen(file) + 1) : NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The normalizer, pre_tokenizer and decoder of tokenizer.json to lists of steps. */
+/* tokenizer_steps - reads normalizer, pre_tokenizer and decoder of tokenizer.json as lists of steps. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,14 +9,14 @@
 #include "serving/tokenizer/tokenizer_impl.h"
 #include "serving/base/utf8.h"
 
-#define MAX_DEPTH	8	/* Sequences in Sequences */
+#define MAX_DEPTH	8	/* of nested Sequences */
 #define MAX_STEPS	256
 
-/* Oniguruma's spelling of GPT-2's regex: ByteLevel with use_regex. */
+/* GPT-2's regex in Oniguruma's syntax: ByteLevel with use_regex. */
 static const char gpt2_regex[] =
 	"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
-/* One of the three components: its member, the list in its Sequence, the parser of one step. */
+/* One of the three components: its member, the name of the list in its Sequence, the parser of a step. */
 struct component {
 	const char *name, *list;
 	int (*parse)(const json_t *obj, struct cairn_json_at at, const char *type, struct step *s);
@@ -47,7 +47,7 @@ static int get_text(const json_t *obj, struct cairn_json_at at, const char *key,
 	return set_text(s, at, text, len);
 }
 
-/* A string of exactly one character. */
+/* Reads a string of exactly one character. */
 static int get_char(const json_t *obj, struct cairn_json_at at, const char *key, struct step *s)
 {
 	CAIRN_TRY(get_text(obj, at, key, s));
@@ -57,7 +57,7 @@ static int get_char(const json_t *obj, struct cairn_json_at at, const char *key,
 	return 0;
 }
 
-/* {"String": "..."} or {"Regex": "..."} */
+/* Reads a pattern: {"String": "..."} or {"Regex": "..."}. */
 static int get_pattern(const json_t *obj, struct cairn_json_at at, struct step *s)
 {
 	const json_t *string, *regex;
@@ -72,7 +72,7 @@ static int get_pattern(const json_t *obj, struct cairn_json_at at, struct step *
 		return cairn_error(EINVAL,
 				   "%s: %spattern: must be {\"String\": ...} or {\"Regex\": ...}",
 				   at.file, at.where);
-	/* without the file: patterns report that they gave up on a text, too */
+	/* the file name is added below only: the pattern also uses where in errors of later searches */
 	snprintf(where, sizeof(where), "%spattern", at.where);
 	if (string)
 		ret = cairn_pattern_literal(json_string_value(string), json_string_length(string),
@@ -267,7 +267,7 @@ static int parse_component(const struct component *c, const json_t *obj, struct 
 		for (size_t i = 0; i < json_array_size(list); i++) {
 			struct cairn_json_at in = { at.file, where };
 
-			/* cut, should anybody nest as deep as that: only messages see it */
+			/* where is truncated for deeply nested Sequences; only messages use it */
 			snprintf(where, sizeof(where), "%.80s%s[%zu].", at.where, c->list, i);
 			if (!json_is_object(json_array_get(list, i)))
 				return cairn_error(EINVAL, "%s: %s must be an object, is %s",
@@ -303,9 +303,10 @@ static int load_component(const struct component *c, const json_t *root, const c
 }
 
 /*
- * Metaspace's "first" means the first character of the original text. The library finds it by
- * alignments, which a normalizer may move: Replace and Strip move the beginning, and any may make
- * several characters of the first one, for an earlier pre-tokenizer to cut. What is left cannot.
+ * Rejects a Metaspace with prepend_scheme "first" in combinations that cannot be followed exactly. "first"
+ * means the first character of the original text. The library finds it through alignments, which a normalizer
+ * may move: Replace and Strip move the beginning, and any normalizer may turn the first character into
+ * several, which an earlier pre-tokenizer may then cut apart. The other combinations cannot move it.
  */
 static int check_first(const struct cairn_tokenizer *tok)
 {
@@ -319,9 +320,8 @@ static int check_first(const struct cairn_tokenizer *tok)
 		if (pre->v[i].kind == STEP_METASPACE && pre->v[i].scheme == PREPEND_FIRST &&
 		    (moved || i > 0))
 			return cairn_error(EOPNOTSUPP,
-					   "%s: normalizer: with this pre_tokenizer, a Metaspace "
-					   "of prepend_scheme first, "
-					   "it is not supported",
+					   "%s: normalizer: is not supported with a Metaspace of "
+					   "prepend_scheme \"first\" in pre_tokenizer",
 					   tok->name);
 	return 0;
 }

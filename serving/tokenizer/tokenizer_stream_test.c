@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer_stream - decoding token by token says the same as decoding at once */
+/* tokenizer_stream - decoding token by token gives the same text as decoding at once */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 #include "serving/tokenizer/tokenizer_golden_test.h"
 #include "serving/base/utf8.h"
 
-/* Pushes ids through a stream; everything it hands out must be UTF-8 and make up want. */
+/* Pushes ids through a stream; every piece must be UTF-8 and all of them together equal to want. */
 static void check_stream(struct cairn_test *t, struct cairn_tokenizer *tok, const int32_t *ids,
 			 size_t num_ids, bool skip_special, const char *want, size_t want_len)
 {
@@ -42,7 +42,7 @@ static void check_stream(struct cairn_test *t, struct cairn_tokenizer *tok, cons
 	cairn_token_stream_free(stream);
 }
 
-/* Ids of random text, and random ids, through every variant. */
+/* Decodes the ids of random text, and random ids, with every variant. */
 static void adds_up(struct cairn_test *t)
 {
 	struct cairn_golden g;
@@ -72,7 +72,7 @@ static void adds_up(struct cairn_test *t)
 				       !cairn_tokenizer_encode(tok, bytes, sizeof(bytes),
 							       CAIRN_ENCODE_ADD_SPECIAL, &ids, &n));
 			EXPECT(t, !cairn_tokenizer_decode(tok, ids, n, skip, &text, &len));
-			/* the one case where a stream may say more than decode */
+			/* the one case in which the stream may keep characters that decode replaces */
 			if (!fallback || !memmem(text, len, CAIRN_UTF8_REPLACEMENT, 3))
 				check_stream(t, tok, ids, n, skip, text, len);
 			if (ids != few)
@@ -87,7 +87,7 @@ static void adds_up(struct cairn_test *t)
 	cairn_golden_close(&g);
 }
 
-/* It holds back what is no character yet, replaces what cannot become one, and starts anew. */
+/* A stream holds back an incomplete character, replaces ill-formed bytes, and can be used again. */
 static void holds_back(struct cairn_test *t)
 {
 	struct cairn_token_stream *s = NULL;
@@ -128,7 +128,7 @@ static void holds_back(struct cairn_test *t)
 	cairn_tokenizer_free(tok);
 }
 
-/* A decoder whose later steps could still change text that is out. */
+/* A decoder is rejected if its later steps could change text that has already been returned. */
 static void refuses(struct cairn_test *t)
 {
 	static const char file[] =

@@ -12,7 +12,7 @@
 
 #define BOTH (CAIRN_ENCODE_ADD_SPECIAL | CAIRN_ENCODE_PARSE_SPECIAL)
 
-/* A golden text: a string, or {"hex": "ff..."} for bytes that are none. malloc()ed. */
+/* Returns a golden text, malloc()ed: a string, or {"hex": "ff..."} for bytes that are not UTF-8. */
 static char *golden_text(const json_t *value, size_t *len)
 {
 	const char *hex = json_string_value(json_object_get(value, "hex"));
@@ -106,13 +106,13 @@ static double cpu_time(void)
 {
 	struct timespec ts;
 
-	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);	/* others may keep the machine busy */
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);	/* CPU time: independent of the machine's load */
 	return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
 }
 
 /*
- * Half a megabyte of one thing. Anything quadratic takes minutes here; the bound leaves room for
- * sanitizers and a busy machine.
+ * Encodes half a megabyte of one repeated unit. A quadratic algorithm would take minutes; the bound leaves
+ * room for sanitizers and a busy machine.
  */
 static void long_texts(struct cairn_test *t)
 {
@@ -183,7 +183,7 @@ static void lookups(struct cairn_test *t)
 			  cairn_tokenizer_token(tok, -1, NULL) == NULL);
 	EXPECT(t, cairn_tokenizer_id(tok, "no such token", 13) == -1);
 
-	/* what a user typed is text, unless the caller says otherwise */
+	/* special tokens in user input are text, unless the caller asks for them */
 	EXPECT(t, !cairn_tokenizer_encode(tok, "<|eot_id|>", 10, CAIRN_ENCODE_PARSE_SPECIAL, &ids,
 					  &num_ids));
 	EXPECT(t, num_ids == 1 && ids[0] == eot);

@@ -14,7 +14,7 @@ struct unicode_property {
 	const char *name;
 };
 
-/* Assigned after Unicode 14: the general category the library's regular expressions see. */
+/* Characters assigned after Unicode 14, with the general category the library's regular expressions use. */
 static const struct unicode_property new_categories[] = {
 	{ 0x897, 0x897, "Mn" }, { 0xcf3, 0xcf3, "Mc" }, { 0xece, 0xece, "Mn" }, { 0x1b4e, 0x1b4f, "Po" },
 	{ 0x1b7f, 0x1b7f, "Po" }, { 0x1c89, 0x1c89, "Lu" }, { 0x1c8a, 0x1c8a, "Ll" }, { 0x2427, 0x2429, "So" },
@@ -59,14 +59,14 @@ static const struct unicode_property new_scripts[] = {
 	{ 0x10ec2, 0x10ec4, "Arabic" }, { 0x10efc, 0x10eff, "Arabic" }, { 0x11b00, 0x11b09, "Devanagari" },
 };
 
-/* Numeric to the library, assigned after Unicode 14. */
+/* Characters assigned after Unicode 14 that the library counts as numeric. */
 static const struct unicode_range new_numeric[] = {
 	{ 0x10d40, 0x10d49 }, { 0x116d0, 0x116e3 }, { 0x11bf0, 0x11bf9 }, { 0x11de0, 0x11de9 }, { 0x11f50, 0x11f59 },
 	{ 0x16130, 0x16139 }, { 0x16d70, 0x16d79 }, { 0x16ff4, 0x16ff6 }, { 0x1ccf0, 0x1ccf9 }, { 0x1d2c0, 0x1d2d3 },
 	{ 0x1e4f0, 0x1e4f9 }, { 0x1e5f1, 0x1e5fa },
 };
 
-/* Left alone by the library's normal forms; newer tables decompose, reorder or compose some in each range. */
+/* Ranges that the library's normal forms leave unchanged, although newer tables normalize some of each. */
 static const struct unicode_range inert_ranges[] = {
 	{ 0x7fd, 0x7fd }, { 0x897, 0x8d3 }, { 0x9fe, 0x9fe }, { 0xc3c, 0xc3c }, { 0xd3b, 0xd3c },
 	{ 0xeba, 0xeba }, { 0xece, 0xece }, { 0x1715, 0x1715 }, { 0x1abf, 0x1aeb }, { 0x1df6, 0x1dfa },
