@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* card.c - looks at what a real card needs; reads /sys, /proc and /dev, changes nothing */
+/* card.c - checks what a real card needs; reads /sys, /proc and /dev, changes nothing */
 #include "rdma/card/card.h"
 
 #include <ctype.h>
@@ -40,7 +40,7 @@ static void say(struct look *l, enum cairn_card_state state, const char *what, c
 #define THERE(what, ...)	say(l, CAIRN_CARD_THERE, what, __VA_ARGS__)
 #define MISSING(what, ...)	say(l, CAIRN_CARD_MISSING, what, __VA_ARGS__)
 
-/* A path below the root; the device's own directory stands for %. */
+/* Returns a path below the root; a leading % stands for the device's own directory. */
 static const char *path_of(const struct look *l, char *path, size_t len, const char *below)
 {
 	if (below[0] == '%')
@@ -57,7 +57,7 @@ static int exists(const struct look *l, const char *below)
 	return access(path_of(l, path, sizeof(path), below), F_OK) == 0;
 }
 
-/* The text of a file without its last newline; empty if it cannot be read. */
+/* Returns a file's text without its last newline, or an empty text if the file cannot be read. */
 static const char *read_file(const struct look *l, const char *below, char *text, size_t len)
 {
 	char path[1024];
@@ -72,7 +72,7 @@ static const char *read_file(const struct look *l, const char *below, char *text
 	return text;
 }
 
-/* Names in a directory, blanks between; returns how many. */
+/* Lists the names in a directory, separated by blanks; returns their number. */
 static int list(const struct look *l, const char *below, char *names, size_t len)
 {
 	char path[1024];
@@ -168,7 +168,7 @@ static void look_libraries(struct look *l)
 
 		if (!so)
 			MISSING("libraries", "%s cannot be loaded (package %s)", name, packages[i]);
-		bad |= !so;	/* one that is there stays loaded: the tests use it */
+		bad |= !so;	/* a library that was found stays loaded, as the tests use it */
 	}
 	if (!bad)
 		THERE("libraries", "%s, %s", names[0], names[1]);
@@ -182,7 +182,7 @@ static void look_memlock(struct look *l)
 	if (!bytes)
 		bytes = geteuid() == 0 || getrlimit(RLIMIT_MEMLOCK, &limit) ? UINT64_MAX : limit.rlim_cur;
 	if (bytes >= MEMLOCK_BYTES)
-		THERE("memlock", "%s", geteuid() ? "enough may be locked" : "not limited");
+		THERE("memlock", "%s", geteuid() ? "the limit is high enough" : "not limited");
 	else
 		MISSING("memlock", "%llu KiB may be locked, %llu are needed: ulimit -l unlimited",
 			(unsigned long long)bytes >> 10, MEMLOCK_BYTES >> 10);
@@ -218,10 +218,11 @@ static void look_register(struct look *l)
 		THERE("register", "PeerMappingOverride=1");
 	else
 		MISSING("register", "/proc/driver/nvidia/params has no PeerMappingOverride=1: options nvidia "
-			"NVreg_RegistryDwords=\"PeerMappingOverride=1;\" in /etc/modprobe.d, load it anew");
+			"NVreg_RegistryDwords=\"PeerMappingOverride=1;\" in /etc/modprobe.d, then "
+			"reload the driver");
 }
 
-/* The "pciDDDD:BB" of a device, or an empty text. */
+/* Stores the "pciDDDD:BB" root of a device, or an empty text. */
 static void root_of(const struct look *l, const char *below, char *root, size_t len)
 {
 	char path[1024], *real, *at;
@@ -244,7 +245,7 @@ static void look_root(struct look *l)
 	root_of(l, "%/device", card, sizeof(card));
 	root_of(l, below, gpu, sizeof(gpu));
 	if (!names[0] || !card[0] || !gpu[0])
-		say(l, CAIRN_CARD_REMARK, "root", "where card and GPU hang is not known");
+		say(l, CAIRN_CARD_REMARK, "root", "the PCIe roots of card and GPU are unknown");
 	else if (!strcmp(card, gpu))
 		say(l, CAIRN_CARD_REMARK, "root", "%s and GPU %s share the root %s", l->name, names, card);
 	else

@@ -2,20 +2,21 @@
 /*
  * card - which RDMA device the tests use, and whether this machine is ready for it
  *
- * Without CAIRN_RDMA_DEVICE in the environment tests run on the NIC model (nic.h). With it, families that
- * can use a real card open the device of that name: `cairn check rdma --device mlx5_0` looks at what the card
- * needs, one thing after another, and sets it when all is there. What is looked at:
+ * Without CAIRN_RDMA_DEVICE in the environment the tests run on the NIC model (nic.h). With it, families
+ * that can use a real card open the device of that name: `cairn check rdma --device mlx5_0` checks what
+ * the card needs, one precondition after another, and sets the variable if all are met. The
+ * preconditions:
  *
- *   device     /sys/class/infiniband/NAME
- *   driver     the device is driven by mlx5_core
+ *   device     /sys/class/infiniband/NAME exists
+ *   driver     the device's driver is mlx5_core
  *   port       port 1 is ACTIVE
  *   uverbs     its file /dev/infiniband/uverbsN may be read and written
  *   libraries  libibverbs.so.1 and libmlx5.so.1 can be loaded
  *   memlock    64 MiB may be locked (ulimit -l), as registered memory is
- *   gpu        an NVIDIA driver with a GPU
+ *   gpu        an NVIDIA driver with a GPU is present
  *   peer       nvidia_peermem is loaded: the card may read and write GPU memory
- *   register   the driver's option PeerMappingOverride=1: the GPU may store to the card's register
- *   root       (a remark) whether card and GPU hang on one PCIe root
+ *   register   the driver's option PeerMappingOverride=1 is set: the GPU may store to the card's UAR
+ *   root       (a remark) whether card and GPU are below one PCIe root
  */
 #ifndef CAIRN_CARD_H
 #define CAIRN_CARD_H
@@ -25,28 +26,35 @@
 
 enum cairn_card_state { CAIRN_CARD_THERE, CAIRN_CARD_MISSING, CAIRN_CARD_REMARK };
 
-/* Where to look; zeroes are this machine. Others are for tests. */
+/* Where to look; all zeros mean this machine. Other values are for tests. */
 struct cairn_card_where {
-	const char *root;		/* before /sys, /proc, /dev; NULL: $CAIRN_CARD_ROOT, or nothing */
+	const char *root;		/* prefix of /sys, /proc, /dev; NULL: $CAIRN_CARD_ROOT, or none */
 	const char *libraries[2];	/* NULL: the two named above */
-	uint64_t memlock_bytes;		/* 0: asks the system; who may lock at will is not limited */
+	/*
+	 * limit of locked memory; 0: asks the system, where a process that may lock any amount counts as
+	 * unlimited
+	 */
+	uint64_t memlock_bytes;
 };
 
 /*
- * Calls line() for each precondition in the order above, with what it found or how to mend it. All are looked
- * at but when there is no such device: then that line names those there are, and is the only one. Returns
- * how many are missing.
+ * Calls line() for each precondition in the order above, with what was found or how to mend it. If the
+ * device does not exist, the only line names the devices there are. Returns the number of missing
+ * preconditions.
  */
 int cairn_card_check(const struct cairn_card_where *where, const char *name,
 		     void (*line)(enum cairn_card_state state, const char *what, const char *text, void *arg),
 		     void *arg);
 
-/* Could it be the name of an RDMA device? A letter first, then letters, digits, '_', '-', '.'. */
+/* Returns whether text can be the name of an RDMA device: a letter, then letters, digits, '_', '-', '.'. */
 int cairn_card_is_name(const char *text);
 
-/* The device to be used instead of the model, or NULL. */
+/* Returns the name of the device to use instead of the model, or NULL. */
 const char *cairn_card_device(void);
-/* $CAIRN_RDMA_GID_INDEX (1): the entry of the port's table by which the card addresses itself. */
+/*
+ * Returns $CAIRN_RDMA_GID_INDEX (default 1): the index of the port's GID that the card uses as its
+ * address.
+ */
 int cairn_card_gid_index(void);
 
 #endif

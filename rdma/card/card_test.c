@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * card_test.c - what is said of a machine that is not ready for a real card; and, where one was named
- * (cairn check rdma --device NAME), the semantic oracle on that card
+ * card_test.c - what is reported of a machine that is not ready for a real card; and, if a card is named
+ * (cairn check rdma --device NAME), the semantics test on that card
  *
- * The machines are directories with the few files of /sys, /proc and /dev that are looked at.
+ * A test machine is a directory with the few files of /sys, /proc and /dev that card.c reads.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -22,7 +22,7 @@
 #define GPU	"/sys/devices/pci0000:16/0000:16:05.0/0000:1b:00.0"
 #define FAR_GPU	"/sys/devices/pci0000:98/0000:98:01.0/0000:9b:00.0"
 
-/* A file (or, with text NULL, a directory) of the machine, with the directories above it. */
+/* Creates a file of the test machine, or a directory if text is NULL, and its parent directories. */
 static void put(struct cairn_test *t, const char *root, const char *below, const char *text)
 {
 	char path[1024], part[1024];
@@ -51,12 +51,12 @@ static void link_to(struct cairn_test *t, const char *root, const char *below, c
 	snprintf(path, sizeof(path), "%s%s", root, below);
 	snprintf(to, sizeof(to), "%s%s", root, target);
 	unlink(path);
-	put(t, root, below, "");	/* for the directories above */
+	put(t, root, below, "");	/* creates the parent directories */
 	unlink(path);
 	EXPECT(t, symlink(to, path) == 0);
 }
 
-/* A machine with all that is needed: mlx5_0 and a GPU on one root. */
+/* Creates a machine that meets all preconditions, with mlx5_0 and a GPU below one PCIe root. */
 static const char *ready(struct cairn_test *t, char *root, size_t len, const char *gpu)
 {
 	snprintf(root, len, "%s/machine", cairn_tmpdir(t));
@@ -91,7 +91,7 @@ static void collect(enum cairn_card_state state, const char *what, const char *t
 	f->num[state]++;
 }
 
-/* The C library stands for the two of verbs, which a machine without them must not fail. */
+/* The C library stands in for the two verbs libraries, so that the test passes on machines without them. */
 static int look(const char *root, const char *name, uint64_t memlock, const char *library, struct found *f)
 {
 	struct cairn_card_where where = {
@@ -115,7 +115,7 @@ static void all_there(struct cairn_test *t)
 	EXPECT_CONTAINS(t, f.text, "remark root: mlx5_0 and GPU 0000:1b:00.0 share the root pci0000:16");
 }
 
-/* One thing taken away at a time: it alone is named, and how to mend it. */
+/* Removes one thing at a time: the report names only that precondition and how to mend it. */
 static void each_is_named(struct cairn_test *t)
 {
 	static const struct { const char *file, *text, *says; } rows[] = {
@@ -185,7 +185,7 @@ static void names(struct cairn_test *t)
 	EXPECT(t, !cairn_card_is_name("../x") && !cairn_card_is_name("a/b") && !cairn_card_is_name("a b"));
 }
 
-/* The program: a line for each thing that is missing, status 2, nothing is run. */
+/* The command line prints a line for each missing precondition, runs nothing, and exits with status 2. */
 static void command_line(struct cairn_test *t)
 {
 	char root[512], path[1024], out[8192];
@@ -215,8 +215,9 @@ static void command_line(struct cairn_test *t)
 }
 
 /*
- * All the way through: a machine that has everything, and behind the name the NIC model, preloaded for the
- * whole program. The families are told the name, and the oracle and the transports' cases pass on it.
+ * End to end: the machine meets all preconditions, and the device's name is that of the NIC model,
+ * preloaded for the whole program. The families use the device, and the semantics test and the transport
+ * cases pass on it.
  */
 static void through_to_the_card(struct cairn_test *t)
 {
@@ -243,7 +244,7 @@ static void through_to_the_card(struct cairn_test *t)
 		cairn_note(t, "%s", out);
 }
 
-/* On a real card: no library is preloaded, and its answers must be the model's to the letter. */
+/* On a real card, with no library preloaded, the answers must equal the model's exactly. */
 static void semantics(struct cairn_test *t)
 {
 	char path[4096], want[16384], out[16384];

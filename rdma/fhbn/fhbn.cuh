@@ -1,22 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fhbn - the poster on a GPU: what fhbn_post.h is made of, and forms for a whole warp
+ * fhbn.cuh - the poster on a GPU: the memory accesses that fhbn_post.h is built from, and variants for a
+ * whole warp
  *
- * Addresses are of the global window: device memory, or host memory and registers mapped for the GPU.
- * Counters lie in GPU memory: gpu scope. The register's store is st.mmio: performed once, in order with other
- * st.mmio of this thread, never merged.
+ * Addresses are in the global window: device memory, or host memory and UARs mapped for the GPU. Counters
+ * are in GPU memory, hence gpu scope. The doorbell is stored with st.mmio: performed exactly once, in
+ * order with other st.mmio of this thread, never merged.
  *
- * What a post of 64 bytes and a number costs is its way through memory, twice and a bit (H200, cycles): the
- * counters from the L2, all asked for at once, 350; 6 segments of 16 bytes, 200; a fence, 490, until they and
- * the payload are where the card reads; the record and a fence, 410; the register, 110. In host memory the
- * fences are 940 and 1040: a way to the host's memory and back each, whichever fence it is (release, acq_rel,
- * sc). With several posters the atomic addition, and a third fence before the queue is handed on.
+ * Floor: a post of 64 bytes and a sequence number costs a little over two round trips through memory
+ * (H200, cycles): 350 for the counters from the L2, all loaded together; 200 for 6 segments of 16 bytes;
+ * 490 for the fence, until segments and payload are where the card reads; 410 for the doorbell record and
+ * its fence; 110 for the doorbell. In host memory the two fences take 940 and 1040: a round trip to host
+ * memory each, whichever fence is used (release, acq_rel, sc). Several posters add the atomic addition
+ * and a third fence before the queue is handed on.
  *
- * Tried and lost: the failure's word looked at before the counters are asked for (500 ns more: two ways to
- * the L2 one after the other); ld.acquire for each counter (a fence.acquire behind all of them is one
- * CCTL.IVALL); looking for a successor when one's turn came at once (two more loads before the record).
- * A number in host memory looked at by eight warps in turn, where one look is 1.3 us under way: a way through
- * the model 17 to 20 us instead of 6, as every look takes the line from the CPU that is about to write it.
+ * Optimisation history: NOTES.md.
  */
 #ifndef CAIRN_FHBN_CUH
 #define CAIRN_FHBN_CUH
@@ -53,7 +51,7 @@ PTX void fhbn_ring8(uint64_t *reg, uint64_t word)
 	asm volatile("st.mmio.relaxed.sys.global.u64 [%0], %1;" : : "l"(reg), "l"(word) : "memory");
 }
 
-/* Four stores of 16 bytes: no card is promised to see one write of 64, so none may rely on it. */
+/* Four stores of 16 bytes. PCIe does not guarantee one write of 64 bytes, so no card may rely on it. */
 PTX void fhbn_ring64(uint64_t *reg, const struct cairn_wqe_seg segs[4])
 {
 #pragma unroll
@@ -75,7 +73,7 @@ PTX uint64_t fhbn_load_entry(const struct cairn_cqe *e) { return fhbn_load_sys(&
 PTX uint64_t fhbn_load_error(const struct cairn_cqe *e) { return fhbn_load_sys(e->timestamp); }
 PTX uint64_t fhbn_load_signal(const uint64_t *flag) { return fhbn_load_sys(flag); }
 
-/* weak, but where the program has it: the compiler would move it behind a branch on another load */
+/* a weak load, but volatile: otherwise the compiler would move it behind a branch on another load */
 PTX uint64_t fhbn_load(const uint64_t *p)
 {
 	uint64_t v;
@@ -134,7 +132,7 @@ PTX void fhbn_written(uint32_t *p) { ptx_st_release_gpu_u32(p, 1); }
 PTX uint64_t fhbn_now_ns(void) { return ptx_globaltimer(); }
 PTX void fhbn_pause(void) { }
 
-PTX void fhbn_who(uint32_t *block, uint32_t *thread)
+PTX void fhbn_caller(uint32_t *block, uint32_t *thread)
 {
 	*block = blockIdx.x;
 	*thread = threadIdx.x;
@@ -143,7 +141,7 @@ PTX void fhbn_who(uint32_t *block, uint32_t *thread)
 #define FHBN_FN PTX
 #include "rdma/fhbn/fhbn_post.h"
 
-/* ---- for a whole warp: all lanes call, and what any of them has stored is posted ---- */
+/* ---- for a whole warp: all lanes call; stores of every lane are covered by the post ---- */
 
 PTX int cairn_fhbn_post_warp(const struct cairn_fhbn_qp *q, uint32_t mode, const struct cairn_fhbn_request *r,
 			     uint32_t num, uint64_t *end)
@@ -170,7 +168,7 @@ PTX int cairn_fhbn_put_signal_warp(const struct cairn_fhbn_qp *q, uint32_t mode,
 	return cairn_fhbn_post_warp(q, mode, r, 2, end);
 }
 
-/* One lane polls, all lanes may read what it saw. */
+/* One lane polls; afterwards all lanes may read what the signal covers. */
 PTX int cairn_fhbn_wait_signal_warp(const uint64_t *flag, uint64_t sequence, uint64_t timeout_ns,
 				    struct cairn_fhbn_fault *fault)
 {

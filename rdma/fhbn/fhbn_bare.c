@@ -2,7 +2,8 @@
 /*
  * fhbn_bare - queue pairs laid out by hand on the NIC model, without libibverbs; in host or in GPU memory
  *
- * For a machine without a card. One block of memory holds all of a queue: ring, completions, both records.
+ * For machines without a card. One allocation holds the whole queue: ring, completion queue, both
+ * doorbell records.
  */
 #include <dlfcn.h>
 #include <limits.h>
@@ -45,7 +46,7 @@ const struct cairn_nic_bare *fhbn_model(void)
 	*(void **)&get = dlsym(so, "cairn_nic_bare");
 	if (!get) {
 		if (!fhbn_beside("cairn_nic.so", path, sizeof(path))) {
-			cairn_error(ENODEV, "fhbn: no cairn_nic.so beside the program");
+			cairn_error(ENODEV, "fhbn: no cairn_nic.so in the program's directory");
 			return NULL;
 		}
 		so = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
@@ -59,7 +60,7 @@ const struct cairn_nic_bare *fhbn_model(void)
 	model = get();
 	if (!model || model->size != sizeof(*model)) {
 		cairn_error(ENODEV, "fhbn: cairn_nic.so %s",
-			    model ? "is of another build" : "did not come up");
+			    model ? "is of another build" : "failed to initialise");
 		return NULL;
 	}
 	return model;
@@ -91,16 +92,16 @@ static int bare_add_key(void *card, void *addr, size_t bytes, int is_gpu, uint32
 	uint32_t key;
 
 	if (is_gpu && model->declare_foreign(addr, bytes))
-		return cairn_error(ENOMEM, "fhbn: the model holds no more memory of a GPU");
+		return cairn_error(ENOMEM, "fhbn: the model's table of GPU memory is full");
 	if (model->add_key(addr, bytes, ALL_RIGHTS, &key)) {
 		model->forget_foreign(addr);
-		return cairn_error(ENOMEM, "fhbn: the model holds no more keys");
+		return cairn_error(ENOMEM, "fhbn: the model's key table is full");
 	}
 	*lkey = *rkey = key;
 	return 0;
 }
 
-/* What was declared foreign stays so: other keys may be of the same memory. */
+/* Memory that was declared foreign stays so, since other keys may cover it. */
 static int bare_remove_key(void *card, uint32_t lkey)
 {
 	const struct cairn_nic_bare *model = card;
@@ -124,7 +125,7 @@ static void bare_destroy(void *card, void *opaque)
 	free(qp);
 }
 
-/* Memory of a queue, its completions marked unused; on the GPU if asked for. */
+/* Allocates a queue's memory, on the GPU if requested, and marks its completions unused. */
 static int get_memory(const struct cairn_nic_bare *model, struct bare_qp *qp, size_t bytes, size_t cq_at,
 		      uint32_t num_cqes)
 {
@@ -142,7 +143,7 @@ static int get_memory(const struct cairn_nic_bare *model, struct bare_qp *qp, si
 		return 0;
 	ret = fhbn_gpu_alloc(bytes, &qp->memory);
 	if (ret) {
-		qp->local = 0;		/* what is held is the image */
+		qp->local = 0;		/* the memory held is still the host image */
 		return ret;
 	}
 	ret = fhbn_gpu_copy(qp->memory, image, bytes);
@@ -150,7 +151,7 @@ static int get_memory(const struct cairn_nic_bare *model, struct bare_qp *qp, si
 	if (ret)
 		return ret;
 	return model->declare_foreign(qp->memory, bytes) ?
-	       cairn_error(ENOMEM, "fhbn: the model holds no more memory of a GPU") : 0;
+	       cairn_error(ENOMEM, "fhbn: the model's table of GPU memory is full") : 0;
 }
 
 static int bare_create(void *card, const struct cairn_fhbn_qp_args *args, void **out, struct fhbn_layout *l)
@@ -183,7 +184,7 @@ static int bare_create(void *card, const struct cairn_fhbn_qp_args *args, void *
 	};
 	ret = model->attach(&ring, &qp->qpn, l->reg);
 	if (ret) {
-		ret = cairn_error(-ret, "fhbn: the model takes no more queue pairs (%s)", strerror(-ret));
+		ret = cairn_error(-ret, "fhbn: the model cannot create a queue pair (%s)", strerror(-ret));
 		goto out_destroy;
 	}
 	l->qpn = qp->qpn;
@@ -200,7 +201,7 @@ static int bare_address(void *card, void *qp, struct cairn_fhbn_address *out)
 {
 	(void)card;
 	(void)qp;
-	(void)out;		/* the number alone, which is there already */
+	(void)out;		/* the queue pair number is enough, and the caller has stored it */
 	return 0;
 }
 

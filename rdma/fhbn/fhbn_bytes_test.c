@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* fhbn_bytes_test.c - what a kernel writes into a ring, byte for byte, and what another producer's writes */
+/*
+ * fhbn_bytes_test.c - the bytes that a kernel writes into a ring, compared with those of other producers
+ */
 #include "conformance/harness.h"
 #include "rdma/fhbn/fhbn_pair.h"
 
@@ -22,8 +24,8 @@ static struct cairn_fhbn_request any_request(struct cairn_test *t)
 }
 
 /*
- * No card at all: a GPU and a CPU post the same requests into rings of their own, a register and records that
- * are plain memory, and not a byte differs.
+ * Without a card: a GPU and a CPU post the same requests into separate rings, with a register and
+ * doorbell records in plain memory. Every byte must be equal.
  */
 static void bytes_as_on_cpu(struct cairn_test *t)
 {
@@ -73,8 +75,8 @@ static void bytes_as_on_cpu(struct cairn_test *t)
 }
 
 /*
- * The third producer: NVIDIA's own device code, judged by the same model. It leaves the reserved bytes of its
- * segments as the registers were, so that these rules, and no other, may be broken.
+ * The third producer: NVIDIA's own device code on the same model. It leaves stale register contents in
+ * the reserved bytes of its segments, so the rules about these bytes, and no others, may be broken.
  */
 static void gpunetio(struct cairn_test *t)
 {

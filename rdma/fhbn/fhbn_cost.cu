@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fhbn_cost - what a post costs, and ping-pong with and without a CPU on the way
+ * fhbn_cost - measures the cost of a post, and ping-pong with and without a CPU on the critical path
  *
- * A post is timed by the SM's clock from the payload's stores to the register's store, by the thread that
- * does it, on a queue that is idle (the one before is completed). The register's store itself is not waited
- * for: nothing could be. In the post taken apart each part ends when its last instruction has been issued;
- * what a fence waits for counts as the fence's, as the next store cannot be issued before.
+ * The posting thread measures a post by the SM's clock, from the payload's stores to the doorbell's
+ * store, on an idle queue (the previous post is complete). The time until the doorbell's store reaches
+ * the card is not included, since a GPU thread cannot wait for it. When the post is timed in parts, each
+ * part ends when its last instruction is issued; the wait of a fence counts for the fence, as the next
+ * store cannot be issued earlier.
  */
 #include <time.h>
 
@@ -16,7 +17,7 @@
 enum { COST_BYTES = 64, CHUNK = 16 };
 
 struct clocks {
-	uint64_t cycles, ns;		/* of a whole kernel */
+	uint64_t cycles, ns;		/* of the whole kernel */
 };
 
 static __device__ struct cairn_fhbn_request payload(const struct fhbn_memory *m, uint32_t bytes)
@@ -55,7 +56,7 @@ static __global__ void cost_kernel(const __grid_constant__ struct cairn_fhbn_qp 
 	}
 }
 
-/* As cairn_fhbn_post of two requests by one poster, with the clock read between its parts. */
+/* Same as cairn_fhbn_post() of two requests by one poster, with the clock read between its parts. */
 template <int MODE>
 static __global__ void steps_kernel(const __grid_constant__ struct cairn_fhbn_qp q,
 				    const __grid_constant__ struct fhbn_memory m, int num, int64_t *steps,
@@ -125,7 +126,7 @@ static int get_buffers(struct buffers *b, size_t num)
 	return cairn_error(EIO, "fhbn_cost: no device memory");
 }
 
-/* After the kernel: its numbers, and what it returned. */
+/* Reads the measurements and the kernel's return value after it has ended. */
 static int collect(const struct buffers *b, size_t num, int64_t *cycles, double *mhz)
 {
 	struct clocks clocks;
@@ -223,7 +224,7 @@ static __device__ int payload_is_wrong(const uint8_t *p, uint32_t bytes, uint32_
 	return __syncthreads_or(wrong);
 }
 
-/* Of an end's CTA */
+/* CTA size of each end */
 static unsigned int threads_for(uint32_t bytes)
 {
 	return bytes > 4096 ? 512 : bytes > 512 ? 128 : 32;
@@ -236,10 +237,13 @@ struct pingpong_args {
 	int rounds;
 	int64_t *cycles;
 	struct clocks *clocks;
-	int *ret;			/* [1]: payloads not as sent */
+	int *ret;			/* [1]: number of payloads not as sent */
 };
 
-/* The number of one's own queue's memory is at the other end. */
+/*
+ * Sends a payload and its number. An end's own `m` describes the memory at the other end that its queue
+ * writes to.
+ */
 static __device__ int send(const struct pingpong_args *a, int me, uint32_t k)
 {
 	const struct fhbn_memory *m = &a->m[me];
@@ -321,7 +325,10 @@ extern "C" int fhbn_pingpong(const struct cairn_fhbn_qp q[2], const struct fhbn_
 
 /* ---- the conventional way ---- */
 
-/* What an end's kernel does: reads what came (none in the first), writes what goes. */
+/*
+ * The kernel of one end: checks the payload received (none in the first round) and writes the one to
+ * send.
+ */
 static __global__ void end_kernel(const uint8_t *came, uint32_t expected, uint8_t *goes, uint32_t word,
 				  uint32_t bytes, int *wrong)
 {
@@ -347,7 +354,10 @@ struct host_ends {
 	int *wrong;
 };
 
-/* One way: the end's kernel, its end awaited, the post; the other end's CPU sees the number. */
+/*
+ * One direction: launches the sender's kernel, waits for its end, posts; then the receiver's CPU polls
+ * the number.
+ */
 static int one_way(struct host_ends *e, int me, uint32_t k)
 {
 	const struct fhbn_memory *m = &e->m[me], *other = &e->m[!me];
@@ -402,7 +412,7 @@ extern "C" int fhbn_pingpong_host(const struct cairn_fhbn_qp q[2], const struct 
 	return ret;
 }
 
-/* ---- a flag there and back ---- */
+/* ---- a flag's round trip ---- */
 
 static __global__ void echo_kernel(const uint64_t *flag, uint64_t *answer, int rounds, uint64_t timeout_ns,
 				   struct cairn_fhbn_fault *fault)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* fhbn_defects - posters with one defect each: the right poster's accesses, bent */
+/* fhbn_defects - posters with one defect each, made by altering the correct poster's accesses */
 #include "rdma/fhbn/fhbn_trace.h"
 
 #define SYS	CAIRN_FHBN_SYS
@@ -16,7 +16,7 @@ static uint64_t no_fence_before_register(struct fhbn_trace *s, struct fhbn_op op
 	return op.access == FHBN_FENCE && op.v == FHBN_BEFORE_REGISTER ? 0 : fhbn_trace_judge(s, op);
 }
 
-/* gpu scope, where the card reads host memory */
+/* Uses gpu scope where the card reads host memory. */
 static uint64_t narrow_fence_before_record(struct fhbn_trace *s, struct fhbn_op op)
 {
 	if (op.access == FHBN_FENCE && op.v == FHBN_BEFORE_RECORD)
@@ -107,7 +107,7 @@ static uint64_t bent_doorbell(struct fhbn_trace *s, struct fhbn_op op, uint64_t 
 	return fhbn_trace_judge(s, op);
 }
 
-/* The index of the last request, where the one after it is meant */
+/* Rings with the index of the last request instead of the index after it. */
 static uint64_t doorbell_of_last_index(struct fhbn_trace *s, struct fhbn_op op)
 {
 	return bent_doorbell(s, op, cairn_wqe_doorbell_next(s->recorded - 1, TRACE_QPN));
@@ -204,7 +204,7 @@ static uint64_t window_one_too_wide(struct fhbn_trace *s, struct fhbn_op op)
 	return bent_retired(s, op, 1);
 }
 
-/* An entry of the lap before looks new. */
+/* An entry of the previous lap looks valid. */
 static uint64_t owner_bit_ignored(struct fhbn_trace *s, struct fhbn_op op)
 {
 	uint64_t ret = fhbn_trace_judge(s, op), index;
@@ -212,7 +212,7 @@ static uint64_t owner_bit_ignored(struct fhbn_trace *s, struct fhbn_op op)
 	if (op.access != FHBN_LOAD_ENTRY)
 		return ret;
 	index = (uint64_t)((char *)op.at - (char *)s->cq) / sizeof(struct cairn_cqe);
-	/* the entry of this place that the reader is at: from cq_next on, less than a lap */
+	/* index, less than a lap from cq_next on, of the entry in this place */
 	index = s->state.cq_next + (index - s->state.cq_next) % TRACE_BLOCKS;
 	return (ret & ~(1ull << 56)) | (uint64_t)!!(index & TRACE_BLOCKS) << 56;
 }

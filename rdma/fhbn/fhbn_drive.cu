@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fhbn_drive - posters and receivers in kernels, for conformance: whatever mode and card, one kernel */
+/*
+ * fhbn_drive.cu - posters and receivers in kernels for conformance tests; one kernel for all modes and
+ * cards
+ */
 #include "primitives/base/launch.h"
 #include "rdma/fhbn/fhbn.cuh"
 #include "rdma/fhbn/fhbn_drive.h"
@@ -99,7 +102,7 @@ static __global__ void list_kernel(const __grid_constant__ struct cairn_fhbn_qp 
 				   const struct cairn_fhbn_request *r, const uint32_t *batch, int num_batches)
 {
 	for (int i = 0; i < num_batches; i++) {
-		/* the batch's size is not known to the compiler: the general form of the poster */
+		/* the compiler does not know the batch size: this runs the poster's general form */
 		if (cairn_fhbn_post(&q, q.mode, r, batch[i], NULL))
 			break;
 		r += batch[i];

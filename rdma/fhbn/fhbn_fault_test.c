@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fhbn_fault_test.c - requests that fail, waits that are too long, arguments that are refused: each with its
+ * fhbn_fault_test.c - failing requests, waits that time out, rejected arguments: each gives its error
  * text
  *
- * By a CPU; with the model preloaded on queue pairs of libmlx5. What kernels say is in fhbn_gpu_test.c.
+ * The poster runs on a CPU; if the model is preloaded, on queue pairs of libmlx5. fhbn_gpu_test.c tests
+ * the texts of kernels.
  */
 #include <stdio.h>
 
 #include "conformance/harness.h"
 #include "rdma/fhbn/fhbn_pair.h"
 
-/* One request that must fail, and the text of it; what comes after it fails too, with the same text. */
+/* Posts one request that must fail with the given text. Later requests must fail with the same text. */
 static void fails(struct cairn_test *t, struct pair *m, struct cairn_fhbn_request r, const char *text)
 {
 	const struct cairn_fhbn_qp *q = cairn_fhbn_queue_view(m->queue[0]);
@@ -58,7 +59,7 @@ static void errors(struct cairn_test *t)
 	pair_close(&m);
 }
 
-/* Every wait ends, and says who waited for what and what was seen last. */
+/* Every wait ends; its text names the waiting thread, what it waited for and what it saw last. */
 static void time_outs(struct cairn_test *t)
 {
 	struct cairn_fhbn_fault fault = { 0 };
@@ -97,7 +98,7 @@ static void time_outs(struct cairn_test *t)
 		return;
 	q = *cairn_fhbn_queue_view(m.queue[0]);
 	q.timeout_ns = 20 * MS;
-	q.state->reserved = 1;			/* a poster that took a place and is never heard of again */
+	q.state->reserved = 1;			/* a poster that reserved a block and then stopped */
 	EXPECT(t, cairn_fhbn_host_post(&q, &r, 1, &end) == -ETIMEDOUT);
 	EXPECT(t, cairn_fhbn_queue_error(m.queue[0]) == -ETIMEDOUT);
 	EXPECT_CONTAINS(t, cairn_last_error(), "ms for its turn at index 1; published up to 0");

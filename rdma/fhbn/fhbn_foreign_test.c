@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fhbn_foreign_test.c - memory that the model reaches by a copy function alone, as that of a GPU; without a
- * GPU
+ * fhbn_foreign_test.c - memory that the model reaches only through a copy function, like GPU memory;
+ * needs no GPU
  *
- * The function here lets copies lie until they are waited for, and then does them in the order they were
- * asked for: a number must not be seen before its payload wherever the two lie, nor a completion before
- * either.
+ * The copy function here queues copies until the model waits for them, and then executes them in the
+ * order requested. A sequence number must not become visible before its payload, wherever the two are,
+ * nor a completion before either.
  */
 #include "conformance/harness.h"
 #include "rdma/fhbn/fhbn_pair.h"
@@ -23,7 +23,7 @@ static struct {
 		const uint8_t *first;
 		size_t bytes;
 	} places[4];
-	_Atomic uint64_t waits, most;	/* copies that lay at once; the test looks at them */
+	_Atomic uint64_t waits, most;	/* waits: times the model waited; most: copies pending at once */
 } late;
 
 static int late_settle(void)
@@ -45,7 +45,7 @@ static int late_settle(void)
 	return 0;
 }
 
-/* What comes from memory of the model's own is taken now: it will not be there later. */
+/* Queues a copy. A source in the model's own memory is read now, as it may be reused later. */
 static int late_copy(void *to, const void *from, size_t bytes)
 {
 	int i, there = 0;
@@ -65,7 +65,7 @@ static int late_copy(void *to, const void *from, size_t bytes)
 	return 0;
 }
 
-/* Puts, each awaited by its number and looked at; how many were torn. */
+/* Posts puts, waits for the number of each and checks its payload; returns how many were torn. */
 static int put_all(struct cairn_test *t, struct pair *m, const struct cairn_fhbn_qp *q)
 {
 	struct cairn_fhbn_fault fault = { 0 };
@@ -87,7 +87,7 @@ static int put_all(struct cairn_test *t, struct pair *m, const struct cairn_fhbn
 	return torn;
 }
 
-/* mask: which of payload's source, destination, numbers, and the queue itself are out of reach */
+/* mask: which of the payload's source, its destination, the numbers, and the queue itself are foreign */
 static void trial(struct cairn_test *t, unsigned mask)
 {
 	const struct cairn_nic_bare *model = fhbn_model();
@@ -108,7 +108,8 @@ static void trial(struct cairn_test *t, unsigned mask)
 	for (unsigned i = 0; i < 4; i++) {
 		if (!(mask & 1u << i))
 			continue;
-		late.places[i].bytes = i < 3 ? PAIR_BYTES : 3 * 4096;	/* ring, completions, records */
+		/* ring, completion queue, doorbell records */
+		late.places[i].bytes = i < 3 ? PAIR_BYTES : 3 * 4096;
 		EXPECT(t, !model->declare_foreign(late.places[i].first, late.places[i].bytes));
 	}
 	model->set_copy(late_copy, late_settle);
@@ -116,7 +117,7 @@ static void trial(struct cairn_test *t, unsigned mask)
 	EXPECT(t, !cairn_fhbn_host_flush(q));
 	EXPECT(t, pair_stats()->rules == rules && pair_stats()->requests - requests == 2 * PUTS + 1);
 	EXPECT(t, !mask || late.waits >= PUTS);
-	EXPECT(t, (mask & 6) != 6 || late.most >= 2);	/* payload and number in one wait */
+	EXPECT(t, (mask & 6) != 6 || late.most >= 2);	/* payload and number pending at the same wait */
 	for (int i = 0; i < 4; i++)
 		if (late.places[i].bytes)
 			model->forget_foreign(late.places[i].first);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fhbn_gpu_test.c - the poster in kernels, and the NIC model's judgement of it
+ * fhbn_gpu_test.c - the poster in kernels, checked by the NIC model
  *
- * Rings in host memory and in GPU memory, payload and sequence number in either, one poster and many, each
- * way to ring, every trouble the model makes. Needs a GPU, and nothing else.
+ * Covers rings in host memory and in GPU memory, payload and sequence number in either, one and several
+ * posters, each doorbell dialect, and each kind of trouble of the model's adversary. Needs only a GPU.
  */
 #include <stdio.h>
 #include <time.h>
@@ -36,7 +36,10 @@ static int open_pair(struct cairn_test *t, const struct trial *w, struct pair *m
 	return ret;
 }
 
-/* Nothing torn, nobody failed, no rule broken; returns the requests seen. */
+/*
+ * Runs the posters: no payload may be torn, no poster may fail, no rule may be broken. Returns the number
+ * of requests that the model saw.
+ */
 static uint64_t run(struct cairn_test *t, const struct trial *w, struct pair *m)
 {
 	struct fhbn_drive_result results[256];
@@ -73,12 +76,12 @@ static void each(struct cairn_test *t, const struct trial *trials, size_t num)
 	for (size_t i = 0; i < num; i++) {
 		const struct trial *w = &trials[i];
 
-		/* libmlx5 lays its rings out in host memory */
+		/* libmlx5 allocates its rings in host memory */
 		if (pair_provider() == CAIRN_FHBN_VERBS && w->poster == CAIRN_FHBN_BY_GPU_LOCAL)
 			continue;
 		if (open_pair(t, w, &m))
 			return;
-		/* two for a put, one for each poster's flush */
+		/* two requests per put, one per poster for the flush */
 		if (!EXPECT(t, run(t, w, &m) == (uint64_t)w->posters * (2u * (unsigned)w->count + 1)))
 			cairn_note(t, "trial %zu: mode %#x", i, w->mode);
 		pair_close(&m);
@@ -158,7 +161,7 @@ static void adversaries(struct cairn_test *t)
 	each(t, trials, ARRAY_SIZE(trials));
 }
 
-/* The 16 bits of the index go round 15 times. */
+/* The 16-bit index wraps 15 times. */
 static void index_wraps(struct cairn_test *t)
 {
 	static const struct trial trials[] = {
@@ -169,7 +172,7 @@ static void index_wraps(struct cairn_test *t)
 	each(t, trials, ARRAY_SIZE(trials));
 }
 
-/* A kernel's failure, told on the host: who, what, where. */
+/* A kernel's failure is reported on the host: which thread, what, where. */
 static void errors_and_time_outs(struct cairn_test *t)
 {
 	const struct trial w = { HOST }, late = { HOST, .adversary = "fetch_us=1000000" };

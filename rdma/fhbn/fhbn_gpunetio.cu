@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fhbn_gpunetio - NVIDIA's own device code, GPUNetIO as NCCL's headers carry it, on a queue pair of ours
+ * fhbn_gpunetio - runs NVIDIA's own device code (GPUNetIO, from NCCL's headers) on one of our queue pairs
  *
- * For tests: a third producer for the model, and a peer for what a post costs. Its structure is pointers and
- * counters; it never gives completion entries back, so this file writes the consumer's record for it.
- * Without the headers the functions answer -EOPNOTSUPP.
+ * For tests: a third producer for the model, and a peer for the cost of a post. GPUNetIO's queue
+ * structure holds only pointers and counters, and its code never returns completion entries; this file
+ * therefore writes the completion queue's doorbell record for it. Without the headers the functions
+ * return -EOPNOTSUPP.
  */
 #include "primitives/base/launch.h"
 #include "rdma/fhbn/fhbn_drive.h"
@@ -33,7 +34,7 @@ struct gpunetio_args {
 	double *mhz;
 };
 
-/* Keys stand in memory as in the request. */
+/* GPUNetIO keeps keys in the byte order of the request. */
 static __device__ struct doca_gpu_dev_verbs_addr place(uint64_t addr, uint32_t key)
 {
 	struct doca_gpu_dev_verbs_addr a = { addr, cairn_be32(key) };
@@ -73,7 +74,7 @@ static __global__ void put_kernel(const __grid_constant__ struct gpunetio_args a
 	a.result->torn = torn;
 }
 
-/* Its put with signal: a WRITE and an atomic addition, announced together. */
+/* GPUNetIO's put with signal: a WRITE and an atomic addition, announced together. */
 static __global__ void put_signal_kernel(const __grid_constant__ struct gpunetio_args a)
 {
 	uint64_t ns = ptx_globaltimer(), ticket;
@@ -126,7 +127,7 @@ struct shared {
 	double mhz;
 };
 
-/* Runs one of the two kernels on a queue that nothing was posted to. */
+/* Runs one of the two kernels on a queue that has not been posted to. */
 static int run(const void *kernel, const struct cairn_fhbn_qp *q, const struct fhbn_memory *m, uint32_t bytes,
 	       int count, struct shared *shared, int64_t *cycles)
 {
@@ -137,7 +138,7 @@ static int run(const void *kernel, const struct cairn_fhbn_qp *q, const struct f
 	int ret = 0;
 
 	lay_out(&shared->qp, q);
-	/* its reader of completions looks at the owner bit alone: unused entries must have the other one */
+	/* GPUNetIO polls completions by the owner bit alone: unused entries must have the opposite bit */
 	CAIRN_CUDA(cudaMemset((void *)q->cq, 0xff, (size_t)q->num_cqes * sizeof(*q->cq)));
 	if (cudaMalloc((void **)&dev, sizeof(*dev)) != cudaSuccess ||
 	    cudaMalloc((void **)&a.cycles, (size_t)count * sizeof(*cycles)) != cudaSuccess ||

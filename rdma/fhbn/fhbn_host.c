@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* fhbn_host - the poster compiled for a CPU, and the text of a failure wherever it was met */
+/* fhbn_host.c - the poster compiled for a CPU, and the error text of a fault from CPU or GPU */
 #include <stdio.h>
 
 #include "primitives/base/error.h"
@@ -49,31 +49,31 @@ int cairn_fhbn_fault_error(const struct cairn_fhbn_fault *f)
 {
 	unsigned long long want = f->want, seen = f->seen;
 	double ms = (double)f->waited_ns * 1e-6;
-	char who[64];
+	char waiter[64];
 
 	if (f->block == ~0u)
-		snprintf(who, sizeof(who), "CPU thread %u", f->thread);
+		snprintf(waiter, sizeof(waiter), "CPU thread %u", f->thread);
 	else
-		snprintf(who, sizeof(who), "block %u thread %u", f->block, f->thread);
+		snprintf(waiter, sizeof(waiter), "block %u thread %u", f->block, f->thread);
 	switch (f->kind) {
 	case CAIRN_FHBN_NO_FAULT:
 		return 0;
 	case CAIRN_FHBN_NO_ROOM:
 		return cairn_error(ETIMEDOUT, "fhbn: queue pair %#x: %s waited %.1f ms for room up to index "
-				   "%llu; completed up to %llu", f->qpn, who, ms, want, seen);
+				   "%llu; completed up to %llu", f->qpn, waiter, ms, want, seen);
 	case CAIRN_FHBN_NO_TURN:
 		return cairn_error(ETIMEDOUT, "fhbn: queue pair %#x: %s waited %.1f ms for its turn at index "
-				   "%llu; published up to %llu", f->qpn, who, ms, want, seen);
+				   "%llu; published up to %llu", f->qpn, waiter, ms, want, seen);
 	case CAIRN_FHBN_NOT_COMPLETED:
 		return cairn_error(ETIMEDOUT, "fhbn: queue pair %#x: %s waited %.1f ms for completions up to "
-				   "index %llu; completed up to %llu", f->qpn, who, ms, want, seen);
+				   "index %llu; completed up to %llu", f->qpn, waiter, ms, want, seen);
 	case CAIRN_FHBN_NO_SIGNAL:
 		return cairn_error(ETIMEDOUT, "fhbn: %s waited %.1f ms for sequence number %llu; last seen "
-				   "%llu", who, ms, want, seen);
+				   "%llu", waiter, ms, want, seen);
 	default:
 		return cairn_error(EIO, "fhbn: queue pair %#x: %s at index %llu failed: %s (syndrome %#x, "
 				   "vendor %#x), read by %s", f->qpn, request_name(f->opcode), want,
 				   cairn_cqe_syndrome_name(f->syndrome), f->syndrome,
-				   f->vendor_syndrome, who);
+				   f->vendor_syndrome, waiter);
 	}
 }

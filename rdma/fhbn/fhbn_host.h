@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fhbn - the poster on a CPU: what fhbn_post.h is made of
+ * fhbn_host - the poster on a CPU: the memory accesses that fhbn_post.h is built from
  *
- * Every access to memory that another reads or writes goes through one of these functions, and each shows
- * itself to the thread's tap, if there is one, before it is carried out. A tap records what the poster did,
- * and with what order; it may also carry the access out otherwise, or not at all: that is how a poster with a
- * defect is made without a second poster (fhbn_trace.c).
+ * Every access to memory that another thread or the card reads or writes goes through one of these
+ * functions. If the thread has a tap, the function passes the access to the tap before it is executed. A
+ * tap records what the poster does and in which order; it may also alter or drop the access. In this way
+ * fhbn_trace.c makes defective posters without a second poster.
  */
 #ifndef CAIRN_FHBN_HOST_H
 #define CAIRN_FHBN_HOST_H
@@ -25,21 +25,22 @@ enum fhbn_access {
 	FHBN_STORE_CQ_RECORD,		/* to, v */
 	FHBN_LOAD_ENTRY,		/* from */
 	FHBN_LOAD_ERROR,
-	FHBN_LOAD,			/* of one poster alone, or under the lock */
+	FHBN_LOAD,			/* a counter of a single poster, or one protected by the lock */
 	FHBN_STORE,
 	FHBN_LOAD_ACQUIRE,
 	FHBN_PEEK,			/* relaxed */
-	FHBN_FENCE_ACQUIRE,		/* of all that was peeked at before */
+	FHBN_FENCE_ACQUIRE,		/* orders all preceding FHBN_PEEKs */
 	FHBN_STORE_RELEASE,
 	FHBN_ADD,			/* returns the old value */
-	FHBN_TRY_LOCK,			/* returns whether it is ours now */
+	FHBN_TRY_LOCK,			/* returns whether the caller now holds the lock */
 	FHBN_UNLOCK,
 	FHBN_LOAD_SIGNAL,
-	FHBN_RAISE,			/* a word of 32 bits goes from 0 to v; returns whether it did */
+	/* a 32-bit word goes from 0 to v; returns whether this call changed it */
+	FHBN_RAISE,
 	FHBN_LOAD_KIND,
 	FHBN_WRITTEN,
 	FHBN_NOW,
-	FHBN_PAUSE,			/* a look was in vain */
+	FHBN_PAUSE,			/* between two polls */
 };
 
 struct fhbn_op {
@@ -50,14 +51,14 @@ struct fhbn_op {
 	uint32_t mode;
 };
 
-/* Returns what the access yields; fhbn_carry_out() is what a tap that changes nothing returns. */
+/* Returns the result of the access. A tap that changes nothing returns fhbn_carry_out(op). */
 struct fhbn_tap {
 	uint64_t (*access)(struct fhbn_tap *tap, struct fhbn_op op);
 };
 
 extern _Thread_local struct fhbn_tap *fhbn_tap;
 
-/* The stores of a register: not copied by memcpy, whose stores may be any. */
+/* Stores to the UAR. memcpy() is not used, since it may store in any order and width. */
 static inline void fhbn_carry_out_ring64(uint64_t *reg, const struct cairn_wqe_seg *segs)
 {
 	for (int k = 7; k >= 0; k--) {
@@ -117,7 +118,7 @@ static inline uint64_t fhbn_carry_out(struct fhbn_op op)
 	case FHBN_LOAD_KIND:
 		return __atomic_load_n(w, __ATOMIC_RELAXED);
 	case FHBN_PAUSE:
-		sched_yield();	/* the card may be a thread that wants this core */
+		sched_yield();	/* the card may be a thread that needs this core */
 		return 0;
 	case FHBN_NOW: {
 		struct timespec t;
@@ -190,9 +191,10 @@ FHBN_FN void fhbn_written(uint32_t *p) { FHBN_OP(WRITTEN, .at = p); }
 FHBN_FN uint64_t fhbn_now_ns(void) { return FHBN_OP(NOW); }
 FHBN_FN void fhbn_pause(void) { FHBN_OP(PAUSE); }
 
-extern _Thread_local uint32_t fhbn_host_thread;		/* a name for faults, given by who starts threads */
+/* number of this thread in faults; set by the thread's creator */
+extern _Thread_local uint32_t fhbn_host_thread;
 
-FHBN_FN void fhbn_who(uint32_t *block, uint32_t *thread)
+FHBN_FN void fhbn_caller(uint32_t *block, uint32_t *thread)
 {
 	*block = ~0u;
 	*thread = fhbn_host_thread;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* fhbn_loopback_test.c - ping-pong over the model: by kernels, by a CPU between kernels, by a CPU alone */
+/*
+ * fhbn_loopback_test.c - ping-pong over the model: by kernels, by a CPU between kernels, by a CPU alone
+ */
 #include <stdio.h>
 
 #include "conformance/harness.h"
@@ -7,7 +9,7 @@
 
 #ifdef CONFIG_CUDA
 
-/* Two ends in one pair's memory: the second one's half of it goes the other way. */
+/* Splits one pair's memory into two ends: the second half is used in the opposite direction. */
 static void two_ends(const struct fhbn_memory *all, struct fhbn_memory ends[2])
 {
 	for (int i = 0; i < 2; i++) {
@@ -23,7 +25,7 @@ static void two_ends(const struct fhbn_memory *all, struct fhbn_memory ends[2])
 	}
 }
 
-/* Nanoseconds of each round trip by the kernels alone. */
+/* Measures each round trip, in ns, with kernels alone. */
 static int by_kernels(struct cairn_test *t, uint32_t bytes, int on_gpu, double *ns)
 {
 	static int64_t cycles[ROUNDS];
@@ -50,7 +52,10 @@ static int by_kernels(struct cairn_test *t, uint32_t bytes, int on_gpu, double *
 	return ret;
 }
 
-/* By a CPU between kernels; it polls host memory wherever the payload goes. */
+/*
+ * Measures the same with a CPU between kernels. The CPU always polls host memory, wherever the payload
+ * goes.
+ */
 static int by_host(struct cairn_test *t, uint32_t bytes, int on_gpu, double *ns)
 {
 	uint64_t *flags[2], *words = aligned_alloc(4096, 8192);
@@ -84,7 +89,10 @@ static int by_host(struct cairn_test *t, uint32_t bytes, int on_gpu, double *ns)
 	return ret;
 }
 
-/* s: of round trips. less: percent, 0: it is what the others are held against */
+/*
+ * Reports a one-way row; s holds round trips. less: percent saved against the baseline row, 0 for the
+ * baseline itself
+ */
 static void one_way_row(struct cairn_test *t, const char *name, const char *impl, uint32_t bytes,
 			const struct spread *s, double less)
 {
@@ -96,7 +104,7 @@ static void one_way_row(struct cairn_test *t, const char *name, const char *impl
 		  ROUNDS - ROUNDS / 10, bytes, s->min / 2, s->median / 2, s->p95 / 2, more);
 }
 
-/* No GPU at all: a CPU posts and polls. What is left is the model. */
+/* Measures the model alone: a CPU posts and polls, without a GPU. */
 static int by_cpu(struct cairn_test *t, uint32_t bytes, double *ns)
 {
 	const struct cairn_fhbn_qp *q;
@@ -114,7 +122,7 @@ static int by_cpu(struct cairn_test *t, uint32_t bytes, double *ns)
 		ret = cairn_fhbn_host_put_signal(q, &put, (uintptr_t)m.flags, m.flags_rkey, k);
 		while (!ret && __atomic_load_n(m.flags, __ATOMIC_ACQUIRE) < k)
 			if (now_ns() - start > (double)TIMEOUT)
-				ret = cairn_error(ETIMEDOUT, "number %d never came", (int)k);
+				ret = cairn_error(ETIMEDOUT, "number %d did not arrive", (int)k);
 		ns[k - 1] = 2 * (now_ns() - start);
 	}
 	if (!EXPECT(t, !ret))

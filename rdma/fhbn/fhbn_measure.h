@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fhbn_measure - rows "fhbn" of `cairn bench`, and what their measures share; for after conformance/harness.h
+ * fhbn_measure - rows "fhbn" of `cairn bench`, and what their measurements share; include
+ * conformance/harness.h first
  *
- * What the rows mean stands in fhbn_measure_test.c.
+ * fhbn_measure_test.c explains the rows.
  */
 #ifndef CAIRN_FHBN_MEASURE_H
 #define CAIRN_FHBN_MEASURE_H
@@ -39,7 +40,7 @@ struct spread {
 	double min, median, p95;
 };
 
-/* Without the first tenth: caches and clocks that are not warm yet. */
+/* Returns the spread without the first tenth, in which caches and clocks are not warm yet. */
 static inline struct spread spread_of(double *v, int n)
 {
 	int skip = n / 10;

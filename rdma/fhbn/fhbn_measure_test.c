@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fhbn_measure_test.c - rows "fhbn": what a post costs a kernel, and what a CPU on the way costs
+ * fhbn_measure_test.c - rows "fhbn": the cost of a post by a kernel, and of a CPU on the critical path
  *
  *   case                                     impl       what
- *   post_64_bytes_signal_RING_BELL[_shared]  fhbn       from the payload's stores to the register's: a WRITE
- *                                                       of 64 bytes and an inline WRITE of the number
+ *   post_64_bytes_signal_RING_BELL[_shared]  fhbn       from the payload's stores to the doorbell's store: a
+ *                                                       WRITE of 64 bytes and an inline WRITE of the number
  *                                            gpunetio   NVIDIA's put with signal: WRITE, atomic addition
  *     RING: gpu_ring, host_ring; BELL: bell8, blueflame. form_, fence_, record_, register_cycles: medians of
- *     the post taken apart. _shared: to the end of the call, the queue handed on.
+ *     the parts of a post. _shared: until the call returns, with the queue handed on.
  *   model_loopback_N_bytes_MEMORY            fhbn       one way, half a round trip: kernels post and poll
  *                                            host_path  the same by kernel end, CPU post, CPU poll, launch
- *                                            cpu_to_cpu  no GPU: what the model itself takes
- *     Same model NIC, same memory. Not a network's latency: the "wire" is a copy by a CPU thread.
- *   flag_round_trip_host_memory              fhbn       CPU writes a number, kernel sees it and answers
- *   flag_round_trip_gpu_memory               fhbn       the same, written by a stream, as the model does
- *   flag_round_trip_behind_64_bytes          fhbn       the same, behind a payload that the copy engine moves
- *   copy_64_bytes_gpu_memory                 fhbn       that payload alone, awaited by the CPU: what of
- *                                                       host_path in GPU memory is not the host's
+ *                                            cpu_to_cpu  no GPU: the model's own share
+ *     Same model NIC, same memory. Not a network latency: the "wire" is a copy by a CPU thread.
+ *   flag_round_trip_host_memory              fhbn       a CPU writes a number, a kernel polls and answers it
+ *   flag_round_trip_gpu_memory               fhbn       the same, written by a stream as the model does
+ *   flag_round_trip_behind_64_bytes          fhbn       the same, after a payload that the copy engine moves
+ *   copy_64_bytes_gpu_memory                 fhbn       that payload alone, until the CPU sees it complete:
+ *                                                       this part of host_path is not the host's
  *
- * Members: n, min_ns, median_ns, p95_ns, and cycles where the SM's clock was read; ring, payload and flags
- * lie where the case's name says.
+ * Members: n, min_ns, median_ns, p95_ns, and cycles where the SM's clock was read. Ring, payload and
+ * flags are in the memory that the case's name gives.
  */
 #include <stdio.h>
 #include <time.h>
@@ -112,12 +112,12 @@ static void gpunetio_cost(struct cairn_test *t)
 	pair_close(&m);
 }
 
-/* What is asked of GPU memory: the model's own calls. */
+/* Ways to write the flag; those in GPU memory use the model's own copy calls. */
 enum asking { HOST_FLAG, GPU_FLAG, BEHIND_PAYLOAD, PAYLOAD };
 
 struct asker {
 	enum asking what;
-	uint64_t *flag;			/* where the kernel polls */
+	uint64_t *flag;			/* polled by the kernel */
 	volatile uint64_t *answer;
 	uint8_t *payload;		/* [2][64], in GPU memory */
 	double ns[ROUNDS];

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fhbn_memory - memory that GPU and card share: allocation, mapping of host pages, copies past kernels
+ * fhbn_memory - memory that GPU and card share: allocation, mapping of host pages, copies concurrent with
+ * kernels
  *
- * libmlx5 lays several doorbell records into one page, and a page can be registered once only: mappings are
- * kept in a list, by whole pages, and counted.
+ * libmlx5 places several doorbell records in one page, and CUDA can register a page only once. Mappings
+ * are therefore kept in a list of whole pages with reference counts.
  */
 #include <pthread.h>
 #include <string.h>
@@ -19,7 +20,7 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct mapping {
 	uint64_t first, bytes, gpu;	/* whole pages */
-	int users;			/* 0: free */
+	int users;			/* reference count; 0: free entry */
 } mappings[MAX_MAPPINGS];
 
 static int have_gpu(void)
@@ -63,10 +64,10 @@ extern "C" int fhbn_gpu_is(const void *p)
 	return attr.type == cudaMemoryTypeDevice;
 }
 
-/* A stream for each thread that copies: the model's, and the program's. */
+/* One stream for each copying thread: the model's threads and the program's. */
 static thread_local cudaStream_t stream;
 
-/* The write of a number, which a stream does by itself, without the copy engine. */
+/* Writes 8 bytes by a stream memory operation, which does not occupy the copy engine. */
 static int write_word(void *to, const void *from)
 {
 	static CUresult (*write)(CUstream, CUdeviceptr, cuuint64_t, unsigned int);
@@ -114,7 +115,7 @@ static int map_pages(struct mapping *m, uint64_t first, uint64_t bytes, int is_i
 	if (err != cudaSuccess && is_io) {
 		cudaGetLastError();
 		return cairn_error(EPERM, "fhbn: the card's register cannot be mapped for the GPU (%s): the "
-				   "driver wants NVreg_RegistryDwords=\"PeerMappingOverride=1\", or a "
+				   "driver needs NVreg_RegistryDwords=\"PeerMappingOverride=1\", or a "
 				   "privileged user", cudaGetErrorName(err));
 	}
 	CAIRN_CUDA(err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fhbn_pair - queues of one card, each connected to one of the other end's, and memory to move; for tests,
- * after conformance/harness.h
+ * fhbn_pair - queues of one card connected pairwise, and memory to move between them; for tests; include
+ * conformance/harness.h first
  */
 #ifndef CAIRN_FHBN_PAIR_H
 #define CAIRN_FHBN_PAIR_H
@@ -18,9 +18,9 @@
 #define PAIR_QUEUES	32
 #define PAIR_BYTES	(1u << 20)
 #define MS		1000000ull
-#define TIMEOUT		(5000 * MS)	/* of what ought not to take long */
+#define TIMEOUT		(5000 * MS)	/* of operations that should finish quickly */
 
-/* from: what is sent; to: where it arrives; the sequence numbers are apart from both. */
+/* from: source; to: destination; the sequence numbers are separate from both. */
 struct pair {
 	struct cairn_fhbn_nic *nic;
 	struct cairn_fhbn_queue *queue[PAIR_QUEUES], *peer[PAIR_QUEUES];
@@ -28,11 +28,11 @@ struct pair {
 	uint8_t *from, *to;
 	uint64_t *flags;		/* [PAIR_BYTES / 8] */
 	uint32_t from_lkey, to_rkey, flags_rkey, other;
-	int keys, on_gpu;		/* on_gpu: all memory that is moved is the GPU's */
-	int mapped;			/* how much of it was mapped for the GPU */
+	int keys, on_gpu;		/* on_gpu: all memory that is moved is GPU memory */
+	int mapped;			/* regions mapped for the GPU so far */
 };
 
-/* Preloaded, the model is there as a card for libmlx5; else its engine is used as it is. */
+/* If the model is preloaded, it is a card for libmlx5; otherwise its engine is used directly. */
 static inline enum cairn_fhbn_provider pair_provider(void)
 {
 	return dlsym(RTLD_DEFAULT, "cairn_nic_bare") ? CAIRN_FHBN_VERBS : CAIRN_FHBN_BARE;
@@ -97,7 +97,10 @@ static inline int pair_connect(struct pair *p, int i)
 	return ret ? ret : cairn_fhbn_queue_connect(p->queue[i], &b);
 }
 
-/* on_gpu: all memory that is moved is the GPU's. 0 or -errno with a text. */
+/*
+ * Opens and connects `num` pairs of queues. on_gpu: all memory that is moved is GPU memory. Returns 0, or
+ * -errno with a text.
+ */
 static inline int pair_open(struct pair *p, const char *adversary, uint64_t seed,
 			    const struct cairn_fhbn_qp_args *args, int num, int on_gpu)
 {
@@ -128,7 +131,7 @@ static inline int pair_open(struct pair *p, const char *adversary, uint64_t seed
 	p->keys += !ret;
 	ret = ret ? ret : cairn_fhbn_register(p->nic, p->flags, PAIR_BYTES, &p->other, &p->flags_rkey);
 	p->keys += !ret;
-	/* libmlx5 knows nothing of GPUs, nor does the model beneath it, unless it is told */
+	/* neither libmlx5 nor the model recognises GPU memory, so it is declared */
 	if (!ret && on_gpu && open.provider == CAIRN_FHBN_VERBS)
 		ret = model->declare_foreign(p->from, PAIR_BYTES) ||
 		      model->declare_foreign(p->to, PAIR_BYTES) ||
@@ -151,7 +154,7 @@ static inline int pair_open(struct pair *p, const char *adversary, uint64_t seed
 	return ret;
 }
 
-/* As tests want it: skipped where there is no such device, failed for any other reason. */
+/* Opens a pair for a test: skips the test if there is no such device and fails it for any other error. */
 static inline int pair_open_or_skip(struct cairn_test *t, struct pair *p, const char *adversary,
 				    uint32_t blocks, uint32_t mode, int num)
 {
@@ -167,7 +170,7 @@ static inline int pair_open_or_skip(struct cairn_test *t, struct pair *p, const 
 	return ret;
 }
 
-/* The same memory for kernels: host memory is mapped for them, once. */
+/* Returns the kernels' addresses of the memory; host memory is mapped for them once. */
 static inline int pair_for_gpu(struct pair *p, struct fhbn_memory *m)
 {
 	void *host[] = { p->from, p->to, p->flags }, *gpu[] = { p->from, p->to, p->flags };
@@ -191,7 +194,7 @@ static inline const struct nic_stats *pair_stats(void)
 	return model ? model->stats() : NULL;
 }
 
-/* Rules broken since then, other than those of bytes that the card does not look at. */
+/* Returns the number of rules broken since `before`, except rules about bytes that the card ignores. */
 static inline uint64_t pair_rules_but_reserved(const struct nic_stats *before)
 {
 	static const enum nic_rule reserved[] = {

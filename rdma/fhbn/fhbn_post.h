@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fhbn_post - the poster; the rules are on top of fhbn.h
+ * fhbn_post - the poster; the rules are in fhbn.h
  *
- * One source for GPU and CPU. Included by fhbn.cuh or fhbn_host.h, which give the accesses it is made of:
+ * One source for GPU and CPU. fhbn.cuh or fhbn_host.h includes it and defines the accesses it is built
+ * from:
  *
- *   fhbn_store_seg(to, seg)          16 bytes of a WQE, no order
- *   fhbn_fence(mode, why)            release: of all this thread has done or seen, as far as mode says
- *   fhbn_store_record(to, word)      one store; fhbn_store_cq_record
- *   fhbn_ring8(reg, word)            8 bytes to the register
- *   fhbn_ring64(reg, segs)           64 bytes to the register, those of the doorbell last
+ *   fhbn_store_seg(to, seg)          16 bytes of a WQE, unordered
+ *   fhbn_fence(mode, why)            release of all this thread has written or seen, in the scope mode gives
+ *   fhbn_store_record(to, word)      one store; also fhbn_store_cq_record
+ *   fhbn_ring8(reg, word)            8 bytes to the UAR
+ *   fhbn_ring64(reg, segs)           64 bytes to the UAR, the doorbell's bytes last
  *   fhbn_load_entry(cqe)             last 8 bytes of a completion, acquire; fhbn_load_error: the 8 before
  *   fhbn_load, fhbn_store            a counter that only this poster uses
- *   fhbn_load_acquire, fhbn_store_release, fhbn_add, fhbn_try_lock, fhbn_unlock    one shared by posters
- *   fhbn_peek                        the same, relaxed; fhbn_fence_acquire() behind makes them acquire
+ *   fhbn_load_acquire, fhbn_store_release, fhbn_add, fhbn_try_lock, fhbn_unlock    for a shared counter
+ *   fhbn_peek                        the same, relaxed; a later fhbn_fence_acquire() makes it an acquire
  *   fhbn_load_signal(flag)           a sequence number, acquire
- *   fhbn_raise(word, kind)           makes a word that was 0 this; was it us? fhbn_load_kind, fhbn_written
- *   fhbn_now_ns(), fhbn_pause(), fhbn_who(&block, &thread)
- *   FHBN_FN                          what stands before a function
+ *   fhbn_raise(word, kind)           sets a word that is 0 to kind; returns whether this call did
+ *   fhbn_load_kind, fhbn_written     a fault's kind, relaxed; marks the fault as written, release
+ *   fhbn_now_ns(), fhbn_pause(), fhbn_caller(&block, &thread)
+ *   FHBN_FN                          function qualifiers
  */
 #ifndef CAIRN_FHBN_POST_H
 #define CAIRN_FHBN_POST_H
@@ -41,7 +43,7 @@ FHBN_FN struct cairn_fhbn_request cairn_fhbn_request(uint32_t opcode, uint64_t r
 	return r;
 }
 
-/* bytes < 2^31; 0 is a request without data */
+/* bytes < 2^31; 0 gives a request without data */
 FHBN_FN struct cairn_fhbn_request cairn_fhbn_write(uint64_t remote, uint32_t rkey, uint64_t local,
 							uint32_t lkey, uint32_t bytes)
 {
@@ -64,7 +66,7 @@ FHBN_FN struct cairn_fhbn_request cairn_fhbn_read(uint64_t remote, uint32_t rkey
 	return cairn_fhbn_request(CAIRN_WQE_READ, remote, rkey, local, lkey, bytes);
 }
 
-/* 8 bytes that are in the request itself: a sequence number */
+/* A WRITE of 8 bytes stored inline in the request, such as a sequence number. */
 FHBN_FN struct cairn_fhbn_request cairn_fhbn_write_u64(uint64_t remote, uint32_t rkey, uint64_t value)
 {
 	struct cairn_fhbn_request r = cairn_fhbn_request(CAIRN_WQE_WRITE, remote, rkey, 0, 0, 8);
@@ -74,7 +76,7 @@ FHBN_FN struct cairn_fhbn_request cairn_fhbn_write_u64(uint64_t remote, uint32_t
 	return r;
 }
 
-/* Number of segments; those that the request does not use are zero. */
+/* Builds the WQE. Returns its number of segments; the unused ones are zero. */
 FHBN_FN uint32_t fhbn_form(const struct cairn_fhbn_request *r, uint64_t index, uint32_t qpn,
 				uint32_t flags, struct cairn_wqe_seg segs[4])
 {
@@ -89,7 +91,10 @@ FHBN_FN uint32_t fhbn_form(const struct cairn_fhbn_request *r, uint64_t index, u
 
 /* ---- posting ---- */
 
-/* Tells the card of all requests before `end`; segs are the last one's. One poster at a time is here. */
+/*
+ * Announces all requests before `end` to the card; segs are the last request's. Only one poster at a time
+ * may be in this function.
+ */
 FHBN_FN void fhbn_announce(const struct cairn_fhbn_qp *q, uint32_t mode, uint64_t end,
 				const struct cairn_wqe_seg segs[4])
 {
@@ -110,7 +115,10 @@ FHBN_FN void fhbn_announce(const struct cairn_fhbn_qp *q, uint32_t mode, uint64_
 	fhbn_store(&s->rung, end);
 }
 
-/* May the announcing be left to who comes next? See fhbn.h. What is read may be old: both only grow. */
+/*
+ * Returns whether the doorbell may be left to the next poster (see fhbn.h). The values read may be stale,
+ * which is safe as both only grow.
+ */
 FHBN_FN int fhbn_successor_rings(const struct cairn_fhbn_qp *q, uint64_t index, uint64_t end)
 {
 	if (index / CAIRN_FHBN_RING_EVERY != end / CAIRN_FHBN_RING_EVERY)
@@ -120,8 +128,9 @@ FHBN_FN int fhbn_successor_rings(const struct cairn_fhbn_qp *q, uint64_t index, 
 }
 
 /*
- * Publishes index..end in its turn. ready: as it was when the place was taken. Who has had to wait for its
- * turn looks for a successor; who has not is alone, as far as it knows, and rings without another look.
+ * Publishes index..end in its turn. ready: its value when the blocks were reserved. A poster that has had
+ * to wait for its turn looks for a successor; one that has not waited assumes it is alone and rings at
+ * once.
  */
 FHBN_FN int fhbn_publish(const struct cairn_fhbn_qp *q, uint32_t mode, uint64_t index, uint64_t end,
 			 uint64_t ready, const struct cairn_wqe_seg segs[4])
@@ -150,8 +159,8 @@ FHBN_FN int fhbn_publish(const struct cairn_fhbn_qp *q, uint32_t mode, uint64_t 
 }
 
 /*
- * Posts num requests, announced together. *end: the index after the last, for cairn_fhbn_wait(); may be
- * NULL. The payload's stores are this thread's, or were made visible to it.
+ * Posts num requests and announces them together. *end: the index after the last, for cairn_fhbn_wait();
+ * may be NULL. The payload must have been stored by this thread or be visible to it.
  */
 FHBN_FN int cairn_fhbn_post(const struct cairn_fhbn_qp *q, uint32_t mode,
 				 const struct cairn_fhbn_request *r, uint32_t num, uint64_t *end_out)
@@ -163,7 +172,7 @@ FHBN_FN int cairn_fhbn_post(const struct cairn_fhbn_qp *q, uint32_t mode,
 	uint32_t failed;
 	int ret;
 
-	/* all at once: each is a way to the L2 and back */
+	/* issue all loads together: each is a round trip to the L2 */
 	if (mode & CAIRN_FHBN_SHARED) {
 		index = fhbn_add(&s->reserved, num);
 		retired = fhbn_peek(&s->retired);
@@ -204,7 +213,7 @@ FHBN_FN int cairn_fhbn_post(const struct cairn_fhbn_qp *q, uint32_t mode,
 	return 0;
 }
 
-/* A put, and the sequence number that says it is there: one batch, one doorbell. */
+/* Posts a put and the sequence number that signals its arrival: one batch, one doorbell. */
 FHBN_FN int cairn_fhbn_put_signal(const struct cairn_fhbn_qp *q, uint32_t mode,
 				       const struct cairn_fhbn_request *put, uint64_t signal_remote,
 				       uint32_t signal_rkey, uint64_t sequence, uint64_t *end)
@@ -216,13 +225,19 @@ FHBN_FN int cairn_fhbn_put_signal(const struct cairn_fhbn_qp *q, uint32_t mode,
 	return cairn_fhbn_post(q, mode, r, 2, end);
 }
 
-/* Until all requests before `end` are completed; the one before `end` was signalled (not QUIET). */
+/*
+ * Waits until all requests before `end` are complete. The request just before `end` must be signalled
+ * (not QUIET).
+ */
 FHBN_FN int cairn_fhbn_wait(const struct cairn_fhbn_qp *q, uint32_t mode, uint64_t end)
 {
 	return fhbn_wait_retired(q, mode, end, 0, CAIRN_FHBN_NOT_COMPLETED);
 }
 
-/* All that was posted before has been carried out at the other end, and read data is here. */
+/*
+ * Waits until everything posted earlier has been executed at the other end and data of READs has arrived
+ * here.
+ */
 FHBN_FN int cairn_fhbn_flush(const struct cairn_fhbn_qp *q, uint32_t mode)
 {
 	struct cairn_fhbn_request nop = cairn_fhbn_request(CAIRN_WQE_NOP, 0, 0, 0, 0, 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* fhbn_qp - queue pairs for a poster on CPU or GPU, whatever card is beneath */
+/* fhbn_qp - queue pairs for a poster on CPU or GPU, independent of the provider */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,11 +13,11 @@ struct cairn_fhbn_nic {
 
 struct cairn_fhbn_queue {
 	struct cairn_fhbn_nic *nic;
-	void *qp;			/* the provider's */
+	void *qp;			/* the provider's object */
 	struct fhbn_layout layout;
 	struct cairn_fhbn_qp view;
 	int on_gpu;
-	void *mapped[5];		/* what was mapped for the GPU */
+	void *mapped[5];		/* addresses mapped for the GPU */
 	int num_mapped;
 };
 
@@ -112,7 +112,7 @@ int cairn_fhbn_unregister(struct cairn_fhbn_nic *nic, uint32_t lkey)
 	return nic->ops->remove_key(nic->card, lkey);
 }
 
-/* The GPU's address of a piece of the layout, unless it is in GPU memory anyway. */
+/* Stores the GPU's address of one part of the layout, mapping it unless it is in GPU memory. */
 static int map_one(struct cairn_fhbn_queue *q, void *addr, size_t bytes, int is_io, void *out)
 {
 	void *gpu = NULL;
@@ -210,7 +210,7 @@ int cairn_fhbn_queue_connect(struct cairn_fhbn_queue *q, const struct cairn_fhbn
 	return q->nic->ops->connect(q->nic->card, q->qp, peer);
 }
 
-/* Its kernels have ended; the card lets go before memory is freed. */
+/* The queue's kernels must have ended. The card releases the queue before its memory is freed. */
 void cairn_fhbn_queue_destroy(struct cairn_fhbn_queue *q)
 {
 	if (!q)

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fhbn_receiver [ROUNDS [MODE]] - our poster, and a receiver that knows libibverbs alone
+ * fhbn_receiver [ROUNDS [MODE]] - our poster, and a receiver that uses libibverbs only
  *
- * The poster's ring is a queue pair that stock libmlx5 made, opened by mlx5dv_init_obj; what it writes there
- * is taken by whatever card is beneath (the NIC model, in tests). At the other end nothing is ours: receives
- * posted by ibv_post_recv, completions read by ibv_poll_cq. Rounds at random: WRITE with immediate, of 0 to
- * 4096 bytes, whose completion must bear the immediate and the length, and find the payload whole; or WRITE
- * and sequence number, which a program polls in memory as perftest's receivers do.
+ * The poster's ring belongs to a queue pair that stock libmlx5 created, accessed through mlx5dv_init_obj;
+ * the card below (in tests, the NIC model) executes what it posts. The other end uses none of our code:
+ * receives are posted by ibv_post_recv, completions read by ibv_poll_cq. Each round is drawn at random: a
+ * WRITE with immediate of 0 to 4096 bytes, whose completion must carry the immediate and the length when
+ * the payload is whole; or a WRITE and a sequence number, which a program polls in memory as perftest's
+ * receivers do.
  *
- * Exit status 0: all arrived as posted; 1: not so; 77: no mlx5 device.
+ * Exit status 0: all rounds arrived as posted; 1: some did not; 77: no mlx5 device.
  */
 #include <infiniband/mlx5dv.h>
 
@@ -18,7 +19,7 @@
 
 #define WAIT_S		5.0
 #define RECEIVES	16
-#define PLACES		4		/* payloads lie at one of these, 8 KiB apart */
+#define PLACES		4		/* payload places, 8 KiB apart */
 #define FLAG_AT		(END_BYTES - 64)
 
 static struct end a, b;
@@ -62,7 +63,7 @@ static void fill(uint8_t *p, uint32_t bytes, uint32_t round)
 		p[i] = (uint8_t)(round * 167 + i * 13 + (i >> 8));
 }
 
-/* 1: the payload, and nothing behind it but what was there. */
+/* Returns whether the payload is whole and the bytes after it are unchanged. */
 static int is_whole(const uint8_t *p, uint32_t bytes, uint32_t round)
 {
 	for (uint32_t i = 0; i < bytes; i++)

@@ -2,8 +2,8 @@
 /*
  * fhbn_receiver_test.c - our poster to a receiver of stock libibverbs (fhbn_receiver.c), on the NIC model
  *
- * Each doorbell dialect, under each kind of trouble; no rule may be broken, and the model must have seen the
- * dialect that was asked for.
+ * Runs each doorbell dialect and each kind of trouble. No rule may be broken, and the model must have
+ * seen the dialect that was requested.
  */
 #include "conformance/harness.h"
 #include "rdma/nic/nic_child.h"
@@ -23,7 +23,7 @@ static void run(struct cairn_test *t, const char *words, const char *adversary, 
 	EXPECT(t, reported(t, "rules") == 0);
 }
 
-/* Its ring's 16-bit index comes round. */
+/* The ring's 16-bit index wraps. */
 static void doorbell_of_index(struct cairn_test *t)
 {
 	run(t, "fhbn_receiver 45000", NULL, "doorbell_index");
@@ -56,7 +56,7 @@ static void lost_doorbells(struct cairn_test *t)
 	run(t, "fhbn_receiver 2000", "drop=30,fetch_us=20", "doorbell_index");
 }
 
-/* What goes wrong is seen by the poster, named, and not called right. */
+/* The poster detects the failure and reports it by name; the receiver does not report success. */
 static void key_revoked(struct cairn_test *t)
 {
 	char text[4096];

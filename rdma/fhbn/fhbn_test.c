@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fhbn_test.c - the poster on a CPU, rings laid out by hand, against the NIC model's engine
+ * fhbn_test.c - the poster on a CPU, with rings laid out by hand, against the NIC model's engine
  *
- * With the model preloaded (fhbn_verbs_test.c) the same tests run on queue pairs of libmlx5.
- *
- * The model judges every request by its rules, and takes it by whatever doorbell it got. Each put carries a
- * pattern that its sequence number tells; who sees the number checks the pattern.
+ * With the model preloaded (fhbn_verbs_test.c) the same tests run on queue pairs of libmlx5. The model
+ * checks every request by its rules and accepts every doorbell dialect. Each put carries a pattern
+ * derived from its sequence number; after the number arrives, the test checks the pattern.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -28,7 +27,7 @@ static int is_torn(const uint8_t *p, uint64_t seq, uint32_t bytes)
 	return 0;
 }
 
-/* One poster: a place of its own in all three memories, and a queue. */
+/* One poster: its queue, and its own place in all three memories. */
 struct poster {
 	struct pair *pair;
 	const struct cairn_fhbn_qp *q;
@@ -37,7 +36,7 @@ struct poster {
 	pthread_t thread;
 };
 
-/* Puts, each awaited by its sequence number and checked: all of them, or until one fails. */
+/* Posts puts, waits for the number of each and checks its pattern, until all are done or one fails. */
 static void *post_all(void *arg)
 {
 	struct poster *p = arg;
@@ -75,7 +74,10 @@ static struct seen look(void)
 			       s->blueflame };
 }
 
-/* Posters spread over the pair's queues; nothing torn, no rule broken. Returns what the model saw. */
+/*
+ * Runs posters spread over the pair's queues: no payload may be torn and no rule broken. Returns what the
+ * model saw.
+ */
 static struct seen run(struct cairn_test *t, struct pair *m, int num_posters, int count, uint32_t bytes)
 {
 	struct poster posters[PAIR_QUEUES] = { 0 };
@@ -111,7 +113,10 @@ static struct seen run(struct cairn_test *t, struct pair *m, int num_posters, in
 			       now.by_index - before.by_index, now.blueflame - before.blueflame };
 }
 
-/* Each way to ring, alone and shared, every request signalled or few; the model says what it saw. */
+/*
+ * Each doorbell dialect, single and shared, with every request signalled or few; checks the model's
+ * counts.
+ */
 static void modes(struct cairn_test *t)
 {
 	static const uint32_t bells[] = { 0, CAIRN_FHBN_BELL_WQE, CAIRN_FHBN_BLUEFLAME };
@@ -179,7 +184,7 @@ static void adversaries(struct cairn_test *t)
 	}
 }
 
-/* The 16 bits of the index go round 15 times; the sequence number is looked at every 64 puts. */
+/* The 16-bit index wraps 15 times; the sequence number is checked every 64 puts. */
 static void index_wraps(struct cairn_test *t)
 {
 	const uint64_t puts = 15 * 65536 / 2 + 100;
@@ -195,7 +200,8 @@ static void index_wraps(struct cairn_test *t)
 	rules = pair_stats()->rules;
 	q = cairn_fhbn_queue_view(m.queue[0]);
 	for (uint64_t seq = 1; !ret && seq <= puts; seq++) {
-		size_t at = seq % 1024 * 64;		/* a place lies idle until the ring has gone round */
+		/* a place is reused only after the ring has wrapped */
+		size_t at = seq % 1024 * 64;
 		struct cairn_fhbn_request put = cairn_fhbn_write((uintptr_t)(m.to + at), m.to_rkey,
 								 (uintptr_t)(m.from + at), m.from_lkey, 64);
 
@@ -214,7 +220,10 @@ static void index_wraps(struct cairn_test *t)
 	pair_close(&m);
 }
 
-/* A READ brings what a WRITE has put, a flush says that it is here; of 0 bytes is not of 2 GiB. */
+/*
+ * A READ returns what a WRITE has put; it is complete after a flush. A READ of 0 bytes is not one of 2
+ * GiB.
+ */
 static void read_back(struct cairn_test *t)
 {
 	struct cairn_fhbn_request r[3];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* fhbn_trace.c - coroutines, the judge of their accesses, and the card they post to */
+/* fhbn_trace.c - coroutines, the checker of their accesses, and the card they post to */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,7 +48,7 @@ static void complete(struct fhbn_trace *s, uint64_t index, int syndrome)
 	s->produced++;
 }
 
-/* Carries out the next request that was announced. */
+/* Executes the next announced request. */
 static void card(struct fhbn_trace *s)
 {
 	const struct cairn_wqe_seg *w = &s->ring[s->fetched % TRACE_BLOCKS * 4];
@@ -74,7 +74,7 @@ static void card(struct fhbn_trace *s)
 		complete(s, index, 0);
 }
 
-/* ---- who goes next ---- */
+/* ---- scheduling ---- */
 
 void fhbn_trace_yield(struct fhbn_trace *s)
 {
@@ -109,7 +109,7 @@ static void schedule(struct fhbn_trace *s)
 	}
 }
 
-/* ---- the judge ---- */
+/* ---- the checker ---- */
 
 static void store_seg(struct fhbn_trace *s, const struct fhbn_op *op)
 {
@@ -126,7 +126,7 @@ static void store_seg(struct fhbn_trace *s, const struct fhbn_op *op)
 		if (index % TRACE_BLOCKS != b)
 			broken(s, "request %llu in place %u", (unsigned long long)index, (unsigned)b);
 		if (index >= s->read + TRACE_BLOCKS)
-			broken(s, "request %llu overwrites one that is not known to be completed",
+			broken(s, "request %llu overwrites one whose completion was not read",
 			       (unsigned long long)index);
 		s->holds[b] = index;
 	}
@@ -179,7 +179,7 @@ static void store_record(struct fhbn_trace *s, uint32_t word)
 	uint16_t more = (uint16_t)(value - s->recorded);
 
 	if (value >> 16)
-		broken(s, "record reads %#x", value);
+		broken(s, "record holds %#x", value);
 	else if (!more || more > TRACE_BLOCKS)
 		broken(s, "record goes from %u to %u", (uint16_t)s->recorded, value);
 	for (uint64_t i = s->recorded; !s->broken[0] && i < s->recorded + more; i++)
@@ -199,7 +199,7 @@ static void ring(struct fhbn_trace *s, const struct fhbn_op *op)
 	if (second >> 8 != TRACE_QPN)
 		broken(s, "doorbell names queue pair %#x", second >> 8);
 	else if (next != (uint16_t)s->recorded)
-		broken(s, "doorbell for %u, record says %u", next, (uint16_t)s->recorded);
+		broken(s, "doorbell for %u, record holds %u", next, (uint16_t)s->recorded);
 	else if (s->recorder != s->me || !s->record_fenced)
 		broken(s, "register stored to before the record is ordered%s",
 		       s->was_narrow ? ": fence's scope too narrow" : "");
@@ -256,12 +256,14 @@ static void store_counter(struct fhbn_trace *s, const struct fhbn_op *op)
 		broken(s, "ready goes back");
 }
 
-/* The reader looks at an entry; if it is there, what it completes may be overwritten now. */
+/*
+ * The reader loads an entry; if it is valid, the blocks that it completes may be overwritten from now on.
+ */
 static void load_entry(struct fhbn_trace *s, const void *at)
 {
 	uint64_t entry = (uint64_t)((const char *)at - (const char *)s->cq) / sizeof(s->cq[0]);
 
-	/* it may look at several before it says how many */
+	/* a reader may load several entries before it stores its counter */
 	for (uint64_t i = s->state.cq_next; i < s->produced; i++)
 		if (i % TRACE_BLOCKS == entry && s->completes[entry] >= s->read)
 			s->read = s->completes[entry] + 1;
@@ -286,8 +288,8 @@ uint64_t fhbn_trace_judge(struct fhbn_trace *s, struct fhbn_op op)
 		break;
 	case FHBN_STORE_CQ_RECORD:
 		if (cairn_be32((uint32_t)op.v) != (s->state.cq_next & 0xffffff))
-			broken(s, "consumer's record reads %#x, read were %llu", cairn_be32((uint32_t)op.v),
-			       (unsigned long long)s->state.cq_next);
+			broken(s, "consumer's record holds %#x, completions read: %llu",
+			       cairn_be32((uint32_t)op.v), (unsigned long long)s->state.cq_next);
 		break;
 	case FHBN_LOAD_ENTRY:
 		load_entry(s, op.at);
@@ -384,7 +386,7 @@ static void check_end(struct fhbn_trace *s)
 
 	for (int i = 0; i < s->setup.threads; i++)
 		if (s->ret[i] != want)
-			broken(s, "poster %d returned %d, wants %u seen %u", i, s->ret[i],
+			broken(s, "poster %d returned %d, fault: want %u, seen %u", i, s->ret[i],
 			       (unsigned)c->fault.want, (unsigned)c->fault.seen);
 	if (want) {
 		if (c->fault.kind != CAIRN_FHBN_FAILED || c->fault.want != (uint64_t)s->setup.fails_at ||
@@ -396,7 +398,7 @@ static void check_end(struct fhbn_trace *s)
 		broken(s, "reserved %llu, announced %llu", (unsigned long long)c->reserved,
 		       (unsigned long long)s->rung);
 	if (s->carried_out != s->setup.threads * (2 * s->setup.puts + 1))
-		broken(s, "%d requests carried out", s->carried_out);
+		broken(s, "%d requests executed", s->carried_out);
 	if (cairn_be32(s->cq_record) != (c->cq_next & 0xffffff))
 		broken(s, "consumer's record was left at %u", cairn_be32(s->cq_record));
 }

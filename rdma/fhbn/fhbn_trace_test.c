@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fhbn_trace_test.c - the poster's order of stores, in every interleaving that some thousand seeds give, and
- * posters with a defect, all of which must be caught; then the order seen another way, by a register that
- * traps
+ * fhbn_trace_test.c - the poster's order of stores in the interleavings of some thousand seeds, and
+ * defective posters, all of which must be caught; then the order observed in another way, by a register
+ * page that traps
  */
 #include <signal.h>
 #include <stdio.h>
@@ -54,7 +54,7 @@ static void several_posters(struct cairn_test *t)
 	right(t, 4, CAIRN_FHBN_SHARED);
 }
 
-/* A request fails: all posters end, each with the failure, and it is the first one's. */
+/* A request fails: every poster must end and return that same first failure. */
 static void failure(struct cairn_test *t)
 {
 	struct fhbn_trace *s = malloc(sizeof(*s));
@@ -74,7 +74,7 @@ static void failure(struct cairn_test *t)
 	free(s);
 }
 
-/* By their names; each is caught within so many seeds, most by the first. */
+/* Each defect must be caught within SEEDS seeds; most are by the first. */
 static void defects(struct cairn_test *t)
 {
 	enum { SEEDS = 200 };
@@ -109,7 +109,7 @@ static void defects(struct cairn_test *t)
 
 enum { PAGE = 4096, TRAP_FLAG = 0x100, POSTS = 15, BLOCKS = 32 };
 
-/* What the handlers look at: they run in the midst of a post. */
+/* State of the signal handlers, which run in the middle of a post. */
 static struct {
 	uint8_t *page;
 	struct cairn_wqe_seg ring[4 * BLOCKS];
@@ -118,7 +118,10 @@ static struct {
 	int stores, early, unformed;
 } trap;
 
-/* A store to the register: by now the record and every request that it announces must be there. */
+/*
+ * Runs at a store to the register: the doorbell record and every announced request must be in memory by
+ * now.
+ */
 static void on_store(int sig, siginfo_t *info, void *context)
 {
 	ucontext_t *c = context;
@@ -133,7 +136,7 @@ static void on_store(int sig, siginfo_t *info, void *context)
 	for (uint64_t i = 0; i < end; i++)
 		trap.unformed += cairn_be32(trap.ring[i * 4].w[0]) >> 8 != i || !trap.ring[i * 4 + 2].w[0];
 	mprotect(trap.page, PAGE, PROT_READ | PROT_WRITE);
-	c->uc_mcontext.gregs[REG_EFL] |= TRAP_FLAG;	/* the store is done again, and this one step only */
+	c->uc_mcontext.gregs[REG_EFL] |= TRAP_FLAG;	/* repeats the store as a single step */
 }
 
 static void after_store(int sig, siginfo_t *info, void *context)
@@ -187,7 +190,7 @@ static void trapping_register(struct cairn_test *t)
 
 static void trapping_register(struct cairn_test *t)
 {
-	cairn_skip(t, "steps over a store by the trap flag of x86-64");
+	cairn_skip(t, "needs the trap flag of x86-64 to step over a store");
 }
 
 #endif

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fhbn_verbs - queue pairs of libibverbs and libmlx5, their rings laid open by mlx5dv_init_obj
+ * fhbn_verbs - queue pairs of libibverbs and libmlx5, their rings accessed through mlx5dv_init_obj
  *
- * Both libraries are opened when they are needed, never linked. With the NIC model preloaded this code runs
- * on the model; all that differs from a card is that the register's page is memory, and is registered as such
- * for a GPU. libmlx5 makes and connects queues; from then on it does not touch them.
+ * Both libraries are opened at run time, never linked. With the NIC model preloaded this code runs on the
+ * model; the only difference from a card is that the UAR page is memory, and is registered as such for a
+ * GPU. libmlx5 creates and connects queues; from then on it does not touch them.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -18,7 +18,7 @@
 #ifdef CONFIG_VERBS
 #include <infiniband/mlx5dv.h>
 
-/* The functions used, by their names in the libraries. */
+/* The functions used, named as in the libraries. */
 #define FUNCTIONS(F)									\
 	F(ibv_get_device_list) F(ibv_free_device_list) F(ibv_get_device_name)		\
 	F(ibv_open_device) F(ibv_close_device) F(ibv_alloc_pd) F(ibv_dealloc_pd)		\
@@ -63,7 +63,7 @@ static int load(void *so, const char *name, void *fn)
 	void *p = dlsym(so, name);
 
 	memcpy(fn, &p, sizeof(p));
-	return p ? 0 : cairn_error(ENODEV, "fhbn: %s: not in the library", name);
+	return p ? 0 : cairn_error(ENODEV, "fhbn: %s: not found in the library", name);
 }
 
 static int load_libraries(void)
@@ -217,7 +217,7 @@ static int lay_open(struct verbs_qp *q, struct fhbn_layout *l)
 		.reg = { qp.bf.reg, (uint64_t *)(void *)((char *)qp.bf.reg + qp.bf.size) },
 		.reg_bytes = qp.bf.size ? qp.bf.size + CAIRN_WQE_BLOCK : sizeof(uint64_t),
 		.num_blocks = qp.sq.wqe_cnt, .num_cqes = cq.cqe_cnt, .qpn = q->qp->qp_num,
-		.reg_is_io = !dlsym(RTLD_DEFAULT, "cairn_nic_stats"),	/* the model's is memory */
+		.reg_is_io = !dlsym(RTLD_DEFAULT, "cairn_nic_stats"),	/* the model's page is memory */
 	};
 	return 0;
 }
@@ -233,12 +233,12 @@ static int verbs_create(void *card, const struct cairn_fhbn_qp_args *args, void 
 	int ret;
 
 	if (args->poster == CAIRN_FHBN_BY_GPU_LOCAL)
-		return cairn_error(EOPNOTSUPP, "fhbn: libmlx5 lays its rings out in host memory");
+		return cairn_error(EOPNOTSUPP, "fhbn: libmlx5 allocates its rings in host memory");
 	q = calloc(1, sizeof(*q));
 	if (!q)
 		return cairn_error(ENOMEM, "fhbn: no memory");
-	setenv("MLX5_SCATTER_TO_CQE", "0", 0);	/* data belongs where the request says */
-	/* an entry for every block of the ring, which libmlx5 may make four times as large */
+	setenv("MLX5_SCATTER_TO_CQE", "0", 0);	/* data must not be scattered into completions */
+	/* one entry for every block of the ring, which libmlx5 may make four times as large */
 	q->cq = lib.ibv_create_cq(c->ctx, (int)args->num_blocks * 4, NULL, NULL, 0);
 	if (!q->cq) {
 		ret = failed("ibv_create_cq");
@@ -259,7 +259,7 @@ static int verbs_create(void *card, const struct cairn_fhbn_qp_args *args, void 
 		goto out_destroy;
 	}
 	if (args->mode & CAIRN_FHBN_BLUEFLAME && l->reg[0] == l->reg[1]) {
-		ret = cairn_error(EOPNOTSUPP, "fhbn: this register takes no BlueFlame");
+		ret = cairn_error(EOPNOTSUPP, "fhbn: this UAR does not support BlueFlame");
 		goto out_destroy;
 	}
 	*out = q;

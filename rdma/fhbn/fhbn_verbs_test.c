@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fhbn_verbs_test.c - the tests of fhbn, fhbn_fault and fhbn_gpu again, on queue pairs that stock libmlx5
- * makes
+ * fhbn_verbs_test.c - repeats the tests of fhbn, fhbn_fault and fhbn_gpu on queue pairs of stock libmlx5
  *
- * The model is preloaded, so that libibverbs finds it as a card: for that this program is started anew, with
- * the one test that is wanted. From device file to doorbell all is as on a real card, but that the register's
- * page is memory.
+ * The model must be preloaded so that libibverbs finds it as a card; therefore each test runs in a new
+ * process of this program. From device file to doorbell everything is as on a real card, except that the
+ * UAR page is memory.
  */
 #include "conformance/harness.h"
 #include "rdma/nic/nic_child.h"
 
-/* Fails with the other's remarks, is skipped for its reason. */
+/* Runs one test in a child: fails with the child's notes, skips with its reason. */
 static void again(struct cairn_test *t, const char *test)
 {
 	char words[256], text[16384], *skip;
 	struct child c;
 
 #ifdef CAIRN_SANITIZED
-	cairn_skip(t, "a sanitized program cannot have the model before it");
+	cairn_skip(t, "a sanitizer must be the first library loaded");
 	return;
 #endif
 #ifndef CONFIG_VERBS

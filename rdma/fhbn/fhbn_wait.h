@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fhbn_wait - completions, sequence numbers, and what is left of a wait that was too long; of fhbn_post.h
+ * fhbn_wait - completions, sequence numbers, and faults after a time-out; part of fhbn_post.h
  *
- * Made of the same accesses, for GPU and CPU.
+ * Built from the same accesses as fhbn_post.h, for GPU and CPU.
  */
 #ifndef CAIRN_FHBN_WAIT_H
 #define CAIRN_FHBN_WAIT_H
@@ -11,7 +11,7 @@
 
 #include "rdma/fhbn/fhbn.h"
 
-#define FHBN_LOOKS_PER_CLOCK	32	/* the clock is slower to read than what is waited for */
+#define FHBN_LOOKS_PER_CLOCK	32	/* reading the clock takes longer than one poll */
 
 /* ---- failure ---- */
 
@@ -20,13 +20,13 @@ FHBN_FN int fhbn_code(uint32_t kind)
 	return kind == CAIRN_FHBN_NO_FAULT ? 0 : kind == CAIRN_FHBN_FAILED ? -EIO : -ETIMEDOUT;
 }
 
-/* The first failure stays. */
+/* Records a failure; the first one stays. */
 FHBN_FN int fhbn_fail(struct cairn_fhbn_fault *f, uint32_t qpn, uint32_t kind, uint64_t want,
 			   uint64_t seen, uint64_t waited_ns, uint64_t error)
 {
 	if (!fhbn_raise(&f->kind, kind))
 		return fhbn_code(fhbn_load_kind(&f->kind));
-	fhbn_who(&f->block, &f->thread);
+	fhbn_caller(&f->block, &f->thread);
 	f->qpn = qpn;
 	f->vendor_syndrome = (uint8_t)(error >> 48);
 	f->syndrome = (uint8_t)(error >> 56);
@@ -43,7 +43,10 @@ struct fhbn_patience {
 	uint32_t looks;
 };
 
-/* How long already, once it is too long; else 0. Call after a look that was in vain. */
+/*
+ * Returns the time waited, in ns, once it exceeds the time-out; otherwise 0. Call it after a poll that
+ * found nothing.
+ */
 FHBN_FN uint64_t fhbn_waited(struct fhbn_patience *p, uint64_t timeout_ns)
 {
 	uint64_t now;
@@ -66,8 +69,8 @@ FHBN_FN uint64_t fhbn_retired(const struct cairn_fhbn_qp *q, uint32_t mode)
 }
 
 /*
- * Reads the completions that are there and gives their places back. With several posters the one that has
- * the lock reads for all; a poster that finds it taken has nothing to do here.
+ * Reads the completions that have arrived and frees their blocks. If there are several posters, the
+ * holder of the lock reads for all; a poster that finds the lock taken returns.
  */
 FHBN_FN int fhbn_reap(const struct cairn_fhbn_qp *q, uint32_t mode)
 {
@@ -82,7 +85,10 @@ FHBN_FN int fhbn_reap(const struct cairn_fhbn_qp *q, uint32_t mode)
 	for (;; next++) {
 		const struct cairn_cqe *e = &q->cq[next & (q->num_cqes - 1)];
 
-		/* opcode and qpn 0..3, counter 4..5, signature 6, op_own 7: all that success says */
+		/*
+		 * opcode and qpn in bytes 0..3, counter 4..5, signature 6, op_own 7: all that a
+		 * successful completion holds
+		 */
 		tail = fhbn_load_entry(e);
 		if (!cairn_cqe_valid((uint8_t)(tail >> 56), next, q->num_cqes))
 			break;
@@ -107,7 +113,7 @@ FHBN_FN int fhbn_reap(const struct cairn_fhbn_qp *q, uint32_t mode)
 	return ret;
 }
 
-/* Until all requests before `end` are retired, less `slack`. */
+/* Waits until all requests before `end`, less `slack`, are retired. */
 FHBN_FN int fhbn_wait_retired(const struct cairn_fhbn_qp *q, uint32_t mode, uint64_t end, uint64_t slack,
 				   uint32_t kind)
 {
@@ -130,7 +136,9 @@ FHBN_FN int fhbn_wait_retired(const struct cairn_fhbn_qp *q, uint32_t mode, uint
 
 /* ---- receiving ---- */
 
-/* Until the sequence number is there, or a later one: what was put before it may be read then. */
+/*
+ * Waits for the sequence number or a later one. After that, everything put before the number may be read.
+ */
 FHBN_FN int cairn_fhbn_wait_signal(const uint64_t *flag, uint64_t sequence, uint64_t timeout_ns,
 					struct cairn_fhbn_fault *fault)
 {

@@ -2,14 +2,15 @@
 /*
  * golden NUMBER [SEED] - random work requests: our bytes against those of the vendor's own library
  *
- * Posts requests through stock libmlx5 on a queue pair of the NIC model (LD_PRELOAD=cairn_nic.so) and
- * compares, at each post, the entries in the send queue, the doorbell record and the doorbell register,
- * and at each completion what libmlx5 and cqe.h read from the same entry. The entries' memory is filled
- * with different junk on both sides before, so a byte that neither side writes shows as well. Every
- * defective builder of wqe_mutants.c is judged in the same way and must differ somewhere. Two requests
- * that must fail come last.
+ * Posts requests through stock libmlx5 on a queue pair of the NIC model (LD_PRELOAD=cairn_nic.so). At
+ * each post it compares the entries in the send queue, the doorbell record and the doorbell; at each
+ * completion it compares what libmlx5 and cqe.h read from the same entry. Both rings are filled with
+ * different junk beforehand, so a byte that neither side writes shows as well. Every defective builder of
+ * wqe_mutants.c is compared in the same way and must differ somewhere. Two requests that must fail come
+ * last.
  *
- * Exit status 0: nothing differed, all mutants caught; 1: something did; 77: no such device here.
+ * Exit status 0: no difference, all mutants caught; 1: a difference or a surviving mutant; 77: no such
+ * device.
  */
 #include <dlfcn.h>
 #include <infiniband/mlx5dv.h>
@@ -26,15 +27,16 @@
 #include "rdma/wqe/wqe_trial.h"
 
 enum {
-	AREA = 16384,			/* bytes at each end */
-	RECEIVE = AREA / 2,		/* no message is longer */
+	AREA = 16384,			/* bytes of memory at each end */
+	RECEIVE = AREA / 2,		/* upper bound of a message's bytes */
 	MAX_SEND = 64, MAX_RECEIVE = 256,
-	CHAIN = 4,			/* requests of one post at most: a 2-bit number and 1 */
+	CHAIN = 4,			/* most requests in one post: a random 2-bit number plus 1 */
 	MAX_MUTANTS = 128,
-	PAGE = 4096, BUFFER = 256,	/* of registers; BUFFER is half of one */
+	/* bytes of a UAR page, and of one of the two buffers of its BlueFlame register */
+	PAGE = 4096, BUFFER = 256,
 };
 
-struct queue {				/* a completion queue, and our own view of it */
+struct queue {				/* a completion queue, with our own consumer index */
 	struct ibv_cq *cq;
 	struct mlx5dv_cq dv;
 	uint64_t index;
@@ -49,13 +51,13 @@ struct golden {
 	struct mlx5dv_qp dv;
 	struct cairn_wqe_ring theirs, ours;
 	struct cairn_wqe_area area;
-	uint64_t rng, index;		/* index: of the next entry */
-	uint64_t wr, retired;		/* requests posted, and known to be done */
-	uint64_t at[MAX_SEND];		/* index of request number i, at i % MAX_SEND */
+	uint64_t rng, index;		/* index of the next WQE */
+	uint64_t wr, retired;		/* requests posted, and requests known to be complete */
+	uint64_t at[MAX_SEND];		/* WQE index of request i, at i % MAX_SEND */
 	uint64_t receives, received, consumers;
-	char *model_page;		/* the register's page, moved out of libmlx5's sight */
-	uint32_t half;			/* offset of the register's half that is next */
-	int failing;			/* errors are wanted from here on */
+	char *model_page;		/* the model's UAR page, moved to where libmlx5 does not write */
+	uint32_t half;			/* offset of the buffer that libmlx5 uses next */
+	int failing;			/* errors are expected from here on */
 	long differ, requests, across, records, doorbells, blueflames, completions;
 	int caught[MAX_MUTANTS];
 	uint8_t local[AREA], remote[AREA], receive[RECEIVE];
@@ -140,7 +142,10 @@ static void open_queue(struct golden *g, struct queue *q, int entries)
 		die("no completion queue with entries of 64 bytes");
 }
 
-/* The model takes a doorbell out of its register as soon as it sees it: libmlx5 gets a page of ours there. */
+/*
+ * The model clears a doorbell from its UAR page as soon as it sees it. Puts an ordinary page in the UAR's
+ * place, so that what libmlx5 stores can be read.
+ */
 static void take_register(struct golden *g)
 {
 	char *page = (char *)((uintptr_t)g->dv.bf.reg & ~(uintptr_t)(PAGE - 1));
@@ -185,7 +190,8 @@ static void open_pair(struct golden *g)
 	g->peer = ibv_create_qp(g->pd, &attr);
 	if (!g->qp || !g->peer)
 		die("no queue pairs");
-	if (cairn_be32(g->qp->qp_num) >> 8 == g->qp->qp_num) {	/* a number that shows no swapped bytes */
+	/* prefer a queue pair number whose bytes are not a palindrome, so that swapped bytes show */
+	if (cairn_be32(g->qp->qp_num) >> 8 == g->qp->qp_num) {
 		struct ibv_qp *qp = g->qp;
 
 		g->qp = g->peer;
@@ -195,7 +201,7 @@ static void open_pair(struct golden *g)
 	connect_to(g->peer, g->qp);
 	obj.qp.in = g->qp;
 	if (mlx5dv_init_obj(&obj, MLX5DV_OBJ_QP) || g->dv.sq.stride != CAIRN_WQE_BLOCK)
-		die("libmlx5 does not say where its send queue lies");
+		die("mlx5dv_init_obj: no send queue with 64-byte blocks");
 	take_register(g);
 	g->theirs = (struct cairn_wqe_ring){ g->dv.sq.buf, g->dv.sq.wqe_cnt, g->qp->qp_num };
 	g->ours = g->theirs;
@@ -283,7 +289,7 @@ static void judge_completion(struct golden *g, const struct cairn_cqe_result *r,
 		same(g, "completion: immediate", r->imm_be, wc->imm_data);
 }
 
-/* One completion read by cqe.h and by libmlx5; 0: there is none. */
+/* Reads one completion both by cqe.h and by libmlx5; returns 0 if there is none. */
 static int poll_one(struct golden *g, struct queue *q, struct ibv_wc *wc)
 {
 	const struct cairn_cqe *e = (const struct cairn_cqe *)q->dv.buf + (q->index & (q->dv.cqe_cnt - 1));
@@ -302,7 +308,7 @@ static int poll_one(struct golden *g, struct queue *q, struct ibv_wc *wc)
 	r = cairn_cqe_parse(e);
 	q->index++;
 	judge_completion(g, &r, wc);
-	same(g, "record of the completion queue", cairn_cqe_dbrec(q->index), q->dv.dbrec[0]);
+	same(g, "completion queue's doorbell record", cairn_cqe_dbrec(q->index), q->dv.dbrec[0]);
 	if (wc->status && !g->failing) {
 		printf("golden: %s (syndrome 0x%x: %s)\n", ibv_wc_status_str(wc->status), r.syndrome,
 		       cairn_cqe_syndrome_name(r.syndrome));
@@ -329,8 +335,8 @@ static void give_up(const struct golden *g)
 {
 	const struct nic_stats *stats = model_stats();
 
-	printf("golden: waited 20 s in vain: %llu requests posted, %llu known to be done; %llu want a "
-	       "receive, %llu had one; record %u; the model took %llu requests and "
+	printf("golden: time-out after 20 s: %llu requests posted, %llu completed; %llu need a "
+	       "receive, %llu consumed one; doorbell record %u; the model took %llu requests and "
 	       "%llu doorbells, completed %llu\n",
 	       (unsigned long long)g->wr, (unsigned long long)g->retired, (unsigned long long)g->consumers,
 	       (unsigned long long)g->received, cairn_be32(g->dv.dbrec[MLX5_SND_DBR]),
@@ -339,7 +345,7 @@ static void give_up(const struct golden *g)
 	exit(1);
 }
 
-/* Until at most so many requests, and receives in use, are out. */
+/* Waits until at most `requests` requests and `receives` consumed receives are outstanding. */
 static void drain(struct golden *g, uint64_t requests, uint64_t receives)
 {
 	double end = now_s() + 20;
@@ -350,7 +356,7 @@ static void drain(struct golden *g, uint64_t requests, uint64_t receives)
 		else if (now_s() > end)
 			give_up(g);
 		else
-			sched_yield();	/* the model may want this very core */
+			sched_yield();	/* the model's thread may need this core */
 	}
 }
 
@@ -401,7 +407,10 @@ static void junk(const struct cairn_wqe_ring *q, uint64_t index, int ds, uint32_
 			cairn_wqe_at(q, index, (uint32_t)k)->w[w] = word;
 }
 
-/* The entry at this index as builder b forms it; last: record and doorbell are of this one. */
+/*
+ * Returns whether the WQE that builder b forms at this index differs from libmlx5's. last: the doorbell
+ * record and doorbell belong to this WQE.
+ */
 static int entry_differs(struct golden *g, const struct cairn_wqe_builder *b, const struct cairn_wqe_req *r,
 			 uint64_t index, int last)
 {
@@ -432,8 +441,8 @@ static void show(const struct golden *g, const struct cairn_wqe_req *r, uint64_t
 }
 
 /*
- * libmlx5 stores into the two halves of the register in turn: 8 bytes, or the whole blocks of a lone entry
- * that fits ("BlueFlame"). It finds our page there; what it stored is judged, then handed on to the model.
+ * libmlx5 alternates between the register's two buffers and stores 8 bytes, or all blocks of a lone WQE that
+ * fits ("BlueFlame"). The stores land in our page; they are checked and then passed on to the model.
  */
 static void judge_doorbell(struct golden *g, uint64_t index, const struct cairn_wqe_req *r, int lone)
 {
@@ -455,14 +464,14 @@ static void judge_doorbell(struct golden *g, uint64_t index, const struct cairn_
 				differ(g, "BlueFlame copy: from byte", i, i);
 	}
 	for (uint32_t i = copied / 8; i < BUFFER / 8; i++)
-		same(g, "behind the doorbell", 0, got[i]);
+		same(g, "after the doorbell", 0, got[i]);
 	for (uint32_t i = copied / 8; i-- > 1; )
 		to[i] = got[i];
 	__atomic_thread_fence(__ATOMIC_RELEASE);
 	to[0] = got[0];
 }
 
-/* 1 to CHAIN requests in one call, as often as not one alone. */
+/* Posts 1 to CHAIN requests in one call; half of the calls post one. */
 static void post_chain(struct golden *g, long left)
 {
 	struct cairn_wqe_trial t[CHAIN];
@@ -478,7 +487,7 @@ static void post_chain(struct golden *g, long left)
 		int ds;
 
 		cairn_wqe_trial_random(&t[i], &g->area, &g->rng);
-		/* unsignalled ones are known to be done by a signalled one behind them */
+		/* an unsignalled request is known to be complete once a later signalled one is */
 		if (g->wr % 16 == 15 || (i == n - 1 && n == left))
 			t[i].req.flags |= CAIRN_WQE_SIGNALED;
 		ds = cairn_wqe_ds(&t[i].req);
@@ -502,7 +511,8 @@ static void post_chain(struct golden *g, long left)
 		if (entry_differs(g, NULL, r, at, last)) {
 			if (g->differ < 10)
 				show(g, r, at);
-			differ(g, "entry, or record", cairn_wqe_dbrec(index), g->dv.dbrec[MLX5_SND_DBR]);
+			differ(g, "entry or doorbell record", cairn_wqe_dbrec(index),
+			       g->dv.dbrec[MLX5_SND_DBR]);
 		}
 		g->requests++;
 		g->across += (at & (g->ours.num_blocks - 1)) * 4 + (uint64_t)cairn_wqe_ds(r) >
@@ -514,7 +524,10 @@ static void post_chain(struct golden *g, long left)
 	g->records++;
 }
 
-/* A wrong key, and a request behind it: remote access error, then flushed. */
+/*
+ * Posts a request with a wrong key and one after it: the results must be a remote access error and a
+ * flush.
+ */
 static void fail(struct golden *g)
 {
 	struct cairn_wqe_trial t = {
@@ -552,7 +565,7 @@ int main(int argc, char **argv)
 	if (number < 1)
 		die("usage: golden NUMBER [SEED]");
 	if (!g || cairn_wqe_mutant(MAX_MUTANTS))
-		die("no memory, or too little room for the mutants");
+		die("out of memory, or more mutants than MAX_MUTANTS");
 	memset(g, 0, sizeof(*g));
 	g->rng = seed * 0x9e3779b97f4a7c15u | 1;
 	open_pair(g);

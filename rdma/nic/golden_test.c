@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* golden_test - golden.c on the NIC model: a million requests, and the defects it must see */
+/* golden_test - runs golden.c on the NIC model: a million requests, and the defects it must detect */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "conformance/harness.h"
 #include "conformance/suite/spawn.h"
 
-/* 0: it ran, and `out` is what it said. */
+/* Returns the exit status, 0 if golden ran; `out` receives its output. */
 static int golden(struct cairn_test *t, long number, uint64_t seed, char *out, size_t len)
 {
 	char count[32], start[32];
@@ -18,7 +18,7 @@ static int golden(struct cairn_test *t, long number, uint64_t seed, char *out, s
 	snprintf(start, sizeof(start), "%llu", (unsigned long long)seed);
 	status = cairn_spawn_beside("golden", "cairn_nic.so", argv, out, len);
 	if (status == -1001)
-		cairn_skip(t, "golden or cairn_nic.so is not beside this program (wants libibverbs-dev)");
+		cairn_skip(t, "golden or cairn_nic.so was not built (needs libibverbs-dev)");
 	else if (status == 127)
 		cairn_skip(t, "no libibverbs or libmlx5 here: %.150s", out);
 	else if (!EXPECT(t, status == 0))
@@ -26,7 +26,7 @@ static int golden(struct cairn_test *t, long number, uint64_t seed, char *out, s
 	return status;
 }
 
-/* The numbers that must not be zero, or the run proves less than it says. */
+/* Expects the number that `format` reads to be above zero; otherwise the run proves less than it claims. */
 static void must_be_counted(struct cairn_test *t, const char *out, const char *format)
 {
 	const char *line = out;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * leftover_test.c - tests of rdma leave no file and no process behind, not even those that kill a peer
+ * leftover_test.c - the tests of rdma leave no file and no process behind, not even the tests that kill a
+ * peer
  *
- * Each family is run by the program itself with a directory of its own for temporary files, and this process
- * as the one that inherits orphans: afterwards the directory is empty and there is no orphan.
+ * The program runs each family with its own directory for temporary files, and this process inherits
+ * orphans. Afterwards the directory must be empty and there must be no orphan.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -34,16 +35,16 @@ static int num_files(struct cairn_test *t, const char *path)
 	return num;
 }
 
-/* Those that ended and were nobody's any more are no matter; one that runs is. */
+/* Returns whether an orphan is still running. Orphans that have exited are reaped and do not count. */
 static int num_orphans(struct cairn_test *t)
 {
-	siginfo_t who = { 0 };
+	siginfo_t info = { 0 };
 	int num = 0;
 
 	while (waitpid(-1, NULL, WNOHANG) > 0)
 		;
-	if (!waitid(P_ALL, 0, &who, WEXITED | WNOHANG | WNOWAIT) || errno != ECHILD) {
-		cairn_note(t, "a process is still there");
+	if (!waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) || errno != ECHILD) {
+		cairn_note(t, "an orphaned process is still running");
 		num = 1;
 	}
 	return num;

@@ -2,51 +2,53 @@
 /*
  * nic - a software mlx5 NIC under the system's own libibverbs and libmlx5
  *
- * build/cairn_nic.so, named in LD_PRELOAD, gives a process one RDMA device, mlx5_0. The vendor's library is
- * not changed: it opens the device file, maps register pages, lays out rings and doorbell records and
- * rings the register as on hardware. The model is what is below that line: it answers the kernel's
- * commands, polls the registers, reads doorbell records and work requests, checks each field, moves the
- * bytes and writes completion entries. So the bytes a producer writes are judged against the vendor's
- * library and not against our reading of a manual.
+ * build/cairn_nic.so, named in LD_PRELOAD, gives a process one RDMA device, mlx5_0. The vendor's library
+ * is unchanged: it opens the device file, maps UAR pages, lays out rings and doorbell records and rings
+ * doorbells as on hardware. The model is everything below that line: it answers the kernel's commands,
+ * polls the UARs, reads doorbell records and work requests, checks each field, moves the bytes and writes
+ * completion entries. A producer's bytes are therefore checked against the vendor's library and not only
+ * against our reading of a manual.
  *
  *   file              part
- *   nic_preload.c     open, mmap, ioctl, write ... of the device file; the sysfs tree; begin and end
+ *   nic_preload.c     open, mmap, ioctl, write ... of the device file; the sysfs tree; load and unload
  *   nic_uverbs.c      the kernel's side of the verbs commands
  *   nic_device.c      tables of keys, completion queues and queue pairs; state machine; completions
- *   nic_engine.c      the thread: registers, doorbell records, requests in order, fences, retries
+ *   nic_engine.c      the thread: UARs, doorbell records, requests in order, fences, retries
  *   nic_events.c      completion channels
  *   nic_execute.c     one request: gather, key checks, movement, receive queue
- *   nic_rules.c       the rule checker        nic_adversary.c  seeded trouble       nic_report.c  JSON lines
- *   nic_bare.c        queue pairs laid out by hand, without libibverbs; memory of a GPU
+ *   nic_rules.c       the rule checker
+ *   nic_adversary.c   seeded trouble
+ *   nic_report.c      JSON lines
+ *   nic_bare.c        queue pairs laid out by hand, without libibverbs; GPU memory
  *
  * Emulated: reliable connected queue pairs (RESET, INIT, RTR, RTS, SQD, SQE, ERR); NOP, WRITE, WRITE with
- * immediate, SEND, SEND with immediate, READ, compare-and-swap, fetch-and-add; inline and up to 30 segments;
- * receive queues, RNR with timer and retries; FENCE and small fence; completion channels, armed for any or
- * solicited entries; protection domains, keys, access rights and bounds; flush; syndromes; overrun of a
- * completion queue; 120 queue pairs in all, between processes of one user as well (CAIRN_NIC_SHARED).
- * Not emulated: asynchronous events, shared receive queues, other transports than RC, memory windows, the
- * ioctl form of the commands (so no DEVX), dynamic registers, entries of 128 bytes, compressed entries,
- * masked atomics, packets, congestion, time. A loop through the model is never a network latency.
- * Sees states, not stores: a store that is undone or completed within the model's polling interval goes
- * unseen.
+ * immediate, SEND, SEND with immediate, READ, compare-and-swap, fetch-and-add; inline data and up to 30
+ * segments; receive queues, RNR with timer and retries; FENCE and small fence; completion channels, armed
+ * for any or solicited entries; protection domains, keys, access rights and bounds; flush; syndromes;
+ * completion queue overrun; 120 queue pairs in total, also between processes of one user
+ * (CAIRN_NIC_SHARED). Not emulated: asynchronous events, shared receive queues, transports other than RC,
+ * memory windows, the ioctl form of the commands (hence no DEVX), dynamic UARs, entries of 128 bytes,
+ * compressed entries, masked atomics, packets, congestion, time. A loop through the model is never a
+ * network latency. The model sees states, not stores: a store that is undone or completed within its
+ * polling interval goes unseen.
  *
  * Environment, read when the library is loaded:
- *   CAIRN_NIC_REPORT     file that gets JSON lines, appended; else nothing is. Nothing is printed.
- *   CAIRN_NIC_SHARED     file with the tables that several processes share; made when absent
- *   CAIRN_NIC_ADVERSARY  list of NAME=VALUE, comma between; see nic_adversary.c
+ *   CAIRN_NIC_REPORT     file to which JSON lines are appended; unset: no report. Nothing is printed.
+ *   CAIRN_NIC_SHARED     file with the tables that several processes share; created if absent
+ *   CAIRN_NIC_ADVERSARY  list of NAME=VALUE, separated by commas; see nic_adversary.c
  *   CAIRN_NIC_SEED       seed of the adversary (1)
- *   TMPDIR               where the sysfs tree is laid, in a directory of its own, removed at exit but not by
- *                        a kill (/tmp)
+ *   TMPDIR               where the sysfs tree is created, in its own directory (/tmp); removed at exit,
+ *                        but not if the process is killed
  *
- * Report, one object a line:
+ * Report, one object per line:
  *   {"event":"rule","rule":NAME,"pid":,"qpn":,"wqe":INDEX,"text":}        the first 32 of each rule
  *   {"event":"summary","pid":,"requests":,"bytes":,"completions":,"errors":,"flushed":,"doorbells":,
  *    "doorbell_wqe":,"doorbell_index":,"doorbell_early":,"blueflame":,"rnr":,"arms":,"events":,"rules":,
  *    "by_rule":{NAME:COUNT}}
- * doorbell_wqe: the register got the last request's own first 8 bytes (libmlx5); doorbell_index: index after
- * it and queue pair alone (NVSHMEM, DeepEP, GPUNetIO); doorbell_early: rung before the doorbell record said
- * so and rung again after (GPUNetIO). blueflame: more than 8 bytes were stored; a lower bound. arms, events:
- * of completion queues that are on a channel.
+ * doorbell_wqe: the doorbell was the first 8 bytes of the last request (libmlx5); doorbell_index: only
+ * the index after it and the queue pair (NVSHMEM, DeepEP, GPUNetIO); doorbell_early: rung before the
+ * doorbell record covered it, and rung again afterwards (GPUNetIO). blueflame: doorbells of more than 8
+ * bytes, a lower bound. arms, events: of completion queues that are on a channel.
  */
 #ifndef CAIRN_NIC_H
 #define CAIRN_NIC_H
@@ -54,12 +56,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* One line for each rule: NAME in the report, then what is wrong. */
+/* One line per rule: its NAME in the report, then what is wrong. */
 #define NIC_RULES(R)								\
 	R(wqe_index, "index field is not the request's own")			\
 	R(wqe_qpn, "queue pair number is not the queue's")			\
 	R(wqe_ds, "number of segments is zero or beyond the largest request")	\
-	R(wqe_ds_reserved, "reserved bits beside ds are set")			\
+	R(wqe_ds_reserved, "reserved bits next to ds are set")			\
 	R(wqe_opcode, "operation unknown to the model")				\
 	R(wqe_opmod, "opcode modifier is not zero")				\
 	R(wqe_signature, "signature is not zero")				\
@@ -92,7 +94,9 @@ enum nic_rule {
 	NIC_NUM_RULES
 };
 
-/* Counters of this process, readable by dlsym(RTLD_DEFAULT, "cairn_nic_stats"). Single words, no lock. */
+/*
+ * Counters of this process, found by dlsym(RTLD_DEFAULT, "cairn_nic_stats"). Each is read without a lock.
+ */
 struct nic_stats {
 	_Atomic uint64_t requests, bytes, completions, errors, flushed;
 	_Atomic uint64_t doorbells, doorbell_wqe, doorbell_index, doorbell_early, blueflame;
@@ -100,27 +104,28 @@ struct nic_stats {
 };
 
 /*
- * Queue pairs without libibverbs, for a program that opens the library with dlopen() and takes
- * cairn_nic_bare by dlsym(); NULL when the model did not come up. Addresses are this process's. Memory that
- * the CPU cannot touch (of a GPU) is declared foreign; the model moves it by the functions set with
- * set_copy, called on the model's thread: copies happen in the order of the calls, and when settle has
- * returned 0 they have happened. Errors are -errno.
+ * Queue pairs without libibverbs, for a program that opens the library with dlopen() and looks up
+ * cairn_nic_bare by dlsym(); it returns NULL if the model failed to start. Addresses are this process's.
+ * Memory that the CPU cannot access (a GPU's) is declared foreign; the model moves it with the functions
+ * given to set_copy, which it calls on its own thread: copies are executed in the order of the calls, and
+ * are complete once settle has returned 0. Errors are -errno.
  */
 struct cairn_nic_ring {
-	void *sq;		/* [num_blocks][64]: a power of two, at most 32768 */
-	void *record;		/* uint32_t[2]: receive (unused), send; zero */
-	void *cq;		/* [num_cqes][64]: a power of two; op_own CAIRN_CQE_UNUSED */
-	void *cq_record;	/* uint32_t; zero */
+	void *sq;		/* [num_blocks][64]; num_blocks is a power of two, at most 32768 */
+	void *record;		/* uint32_t[2]: receive (unused), send; initially zero */
+	/* [num_cqes][64]; num_cqes is a power of two; op_own initially CAIRN_CQE_UNUSED */
+	void *cq;
+	void *cq_record;	/* uint32_t; initially zero */
 	uint32_t num_blocks, num_cqes;
 };
 
 struct cairn_nic_bare {
 	size_t size;
-	/* reg: the two buffers of its register, in the pages that register_pages gives */
+	/* reg: the two buffers of its BlueFlame register, in the UAR pages that register_pages returns */
 	int (*attach)(const struct cairn_nic_ring *r, uint32_t *qpn, uint64_t *reg[2]);
 	int (*connect)(uint32_t qpn, uint32_t peer);
 	void (*detach)(uint32_t qpn);
-	/* access as the verbs number it: 1 local write, 2 remote write, 4 remote read, 8 atomics */
+	/* access uses the bits of the verbs: 1 local write, 2 remote write, 4 remote read, 8 atomics */
 	int (*add_key)(const void *addr, size_t bytes, uint32_t access, uint32_t *key);
 	int (*remove_key)(uint32_t key);
 	int (*revoke_key)(uint32_t key);

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * nic_adversary.c - trouble that a network and a NIC are allowed to make, by seed
+ * nic_adversary.c - seeded trouble that a network and a NIC are allowed to make
  *
- *   name            what                                                        who must cope
- *   fetch_us=N      a request is read from the ring up to N us late             slots are free on completion
- *   completion_us=N a completion is written up to N us late                     the same
- *   read_us=N       data of READ and atomics arrive up to N us late, later
- *                   requests pass them unless fenced                            who uses what was read
- *   pieces=N        a WRITE arrives in up to N pieces, in any order             who polls payload itself
- *   piece_us=N      each piece up to N us after the one before (20)             the same
- *   drop=P          P percent of doorbells are lost; the record is read 200 us
- *                   later instead                                               who relies on the register
- *   drop_bf=P       the same for 64-byte doorbells alone
- *   revoke=N        the N-th remote access finds its key revoked                error path
- *   overrun=N       the N-th completion finds its queue full                    time-outs
- *   collapse=1      every completion is written to entry 0                      who counts entries
+ *   name            effect                                                    what it tests
+ *   fetch_us=N      a request is read from the ring up to N us late           ring blocks freed on completion
+ *   completion_us=N a completion is written up to N us late                   the same
+ *   read_us=N       data of READ and atomics arrive up to N us late; later
+ *                   requests pass them unless fenced                          users of data read
+ *   pieces=N        a WRITE arrives in up to N pieces, in any order           receivers that poll the payload
+ *   piece_us=N      each piece up to N us after the previous one (20)         the same
+ *   drop=P          P percent of doorbells are lost; the doorbell record is
+ *                   read 200 us later instead                                 producers that need a doorbell
+ *   drop_bf=P       the same, only for 64-byte doorbells
+ *   revoke=N        the N-th remote access finds its key revoked              error path
+ *   overrun=N       the N-th completion finds its queue full                  time-outs
+ *   collapse=1      every completion is written to entry 0                    consumers that count entries
  *
- * Requests of one queue pair reach memory in order whatever is set; between queue pairs nothing is in order.
+ * Requests of one queue pair reach memory in order under every setting; between queue pairs there is no
+ * order.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -41,7 +42,7 @@ static const struct {
 
 static uint64_t state = 1, accesses, completions;
 
-/* Used by one thread at a time, with the tables' lock held. xorshift64* */
+/* xorshift64*. Used by one thread at a time, with the tables' lock held. */
 static uint64_t draw(uint64_t below)
 {
 	state ^= state >> 12;
@@ -63,7 +64,7 @@ static int set_one(const char *name, size_t len, const char *value, char **end)
 	return -EINVAL;
 }
 
-/* A name that is not known is an error: a test must not pass because its adversary never came. */
+/* An unknown name is an error, so that no test passes because its adversary was not active. */
 int nic_adversary_set(const char *p, uint64_t seed)
 {
 	char *end;
@@ -109,7 +110,10 @@ uint64_t nic_adversary_piece_ns(void)
 	return set.piece_us ? draw(set.piece_us * 1000) : 0;
 }
 
-/* Into how many pieces a message is cut, and their order; 1: none of it. A word of 8 is never cut. */
+/*
+ * Returns the number of pieces a message is cut into, and their order; 1 means uncut. A message of 8
+ * bytes is never cut.
+ */
 int nic_adversary_pieces(uint64_t bytes, uint8_t *order)
 {
 	int n, i, j;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * nic_arming - consumers that arm completion queues by hand, and the defects that the NIC model must notice
+ * nic_arming - consumers that arm completion queues by hand, and defects of arming that the NIC model
+ * must report
  *
- * Arms by the pointers that mlx5dv_init_obj gives: the arm doorbell record, a barrier, the word with the
- * queue's number to the register. Each row arms a fresh queue, has one entry come, and says whether there is
- * an event and which rule is broken.
+ * Arms through the pointers that mlx5dv_init_obj gives: the arm doorbell record, a barrier, then the word
+ * with the queue's number to the UAR. Each row arms a fresh queue, lets one entry arrive, and says
+ * whether there must be an event and which rule must be broken.
  *
- * Exit status 0: every row as it says; 1: not so; 77: no device, or not the model.
+ * Exit status 0: every row as expected; 1: some row is not; 77: no device, or not the model.
  */
 #include <dlfcn.h>
 #include <endian.h>
@@ -19,7 +20,7 @@
 #define ARM_REGISTER	0x20
 #define EVENT_MS	2000
 #define NO_EVENT_MS	50
-#define RULE_S		2.0		/* the model's patience with a doorbell is 0.5 */
+#define RULE_S		2.0		/* the model waits 0.5 s for a doorbell */
 #define NO_RULE		(-1)
 
 static const struct nic_stats *(*stats)(void);
@@ -27,7 +28,7 @@ static struct end a, b;
 static struct ibv_comp_channel *channel;
 static struct mlx5dv_cq queue;
 
-/* What goes to the record and to the register, and in which order. */
+/* What is stored to the record and to the UAR, and in which order. */
 struct row {
 	const char *name;
 	int no_record, no_doorbell, native_record, native_doorbell, doorbell_first;
@@ -101,7 +102,7 @@ static int has_event(int ms)
 	return 1;
 }
 
-/* 0: as the row says. */
+/* Returns 0 if the outcome is as the row says. */
 static int run(const struct row *r)
 {
 	uint64_t before = stats()->rules, named = r->rule < 0 ? 0 : stats()->by_rule[r->rule];
@@ -121,10 +122,10 @@ static int run(const struct row *r)
 	while (r->rule >= 0 && stats()->by_rule[r->rule] == named && now_s() < limit)
 		nanosleep(&pause, NULL);
 	wrong = r->rule < 0 ? stats()->rules != before : stats()->by_rule[r->rule] == named;
-	/* whether a word in the wrong order of bytes arms is chance; the rule is what counts */
+	/* a byte-swapped word may happen to arm the queue; only the rule counts */
 	wrong |= event != r->event && !r->native_record;
 	if (wrong)
-		printf("MISSED %s: event %d, %llu rules\n", r->name, event,
+		printf("MISSED %s: event %d, %llu rules broken\n", r->name, event,
 		       (unsigned long long)(stats()->rules - before));
 	must(!ibv_destroy_qp(b.qp), "ibv_destroy_qp");
 	b.qp = NULL;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * nic_bare.c - queue pairs laid out by hand, without libibverbs; and memory that the CPU cannot touch
+ * nic_bare.c - queue pairs laid out by hand, without libibverbs; and memory that the CPU cannot access
  *
- * For a poster on a GPU where there is no card: its rings, records and completions may lie in GPU memory,
- * which the model reaches through the program's own copy function alone, as a card does over the bus.
+ * For a poster on a GPU on a machine without a card: rings, records and completions may be in GPU memory.
+ * The model reaches them only through the program's copy function, as a card does over the bus.
  */
 #include <errno.h>
 #include <string.h>
@@ -17,7 +17,7 @@ static struct {
 } foreign[MAX_FOREIGN];
 static atomic_int num_foreign;		/* entries ever used; one of 0 bytes is free */
 static int (*copy)(void *to, const void *from, size_t bytes), (*settle)(void);
-static int under_way;			/* copies to foreign memory; the engine's thread alone */
+static int under_way;			/* copies to foreign memory in flight; engine thread only */
 
 int nic_is_foreign(uint64_t addr)
 {
@@ -29,7 +29,7 @@ int nic_is_foreign(uint64_t addr)
 	return 0;
 }
 
-/* What is written to host memory after this is written after all that went to foreign memory before. */
+/* Waits for copies to foreign memory, so that later writes to host memory happen after them. */
 int nic_settle(void)
 {
 	if (!under_way)
@@ -38,7 +38,10 @@ int nic_settle(void)
 	return settle() ? -EFAULT : 0;
 }
 
-/* To foreign memory it may be under way on return: a payload and the number behind it cost one wait. */
+/*
+ * Copies to foreign memory may still be in flight on return, so that a payload and its number cost one
+ * wait.
+ */
 int nic_copy_foreign(uint64_t to, uint64_t from, size_t bytes)
 {
 	if (!copy || copy((void *)(uintptr_t)to, (const void *)(uintptr_t)from, bytes))
@@ -157,7 +160,7 @@ static int attach(const struct cairn_nic_ring *r, uint32_t *qpn, uint64_t *reg[2
 	return i < 0 ? i : 0;
 }
 
-/* To RTS at once; a queue pair may be its own peer. */
+/* Moves the queue pair directly to RTS; it may be its own peer. */
 static int connect_to(uint32_t qpn, uint32_t peer)
 {
 	static const enum nic_state way[] = { NIC_RESET, NIC_INIT, NIC_RTR, NIC_RTS };

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nic_child - starts a program on the NIC model and reads its report; for tests, after conformance/harness.h
+ * nic_child - starts a program on the NIC model and reads its report; for tests; include
+ * conformance/harness.h first
  *
- * The model's files (report, tables between processes, sysfs tree) lie in the test's own directory. Each
- * wait ends.
+ * The model's files (report, shared tables, sysfs tree) are in the test's own directory. Every wait has a
+ * time-out.
  */
 #ifndef CAIRN_NIC_CHILD_H
 #define CAIRN_NIC_CHILD_H
@@ -27,7 +28,7 @@
 
 struct child {
 	pid_t pid;
-	char out[256];			/* file of what it prints */
+	char out[256];			/* file with its output */
 	int status;
 };
 
@@ -37,7 +38,10 @@ static inline const char *path_of(struct cairn_test *t, const char *name, char *
 	return path;
 }
 
-/* A program of ours lies beside the one that runs the tests; others where the system has them. */
+/*
+ * Finds a program of ours in the directory of the running program, and others in the system's
+ * directories.
+ */
 static inline int find_program(const char *name, char *path, size_t len)
 {
 	static const char *const dirs[] = { "/usr/bin", "/usr/local/bin" };
@@ -60,7 +64,7 @@ static inline double now_s(void)
 	return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
 }
 
-/* Under TSan: the model with TSan in it where the program has none, and the library that both need. */
+/* Under TSan: picks the model built with TSan if the program is not, and the library that both need. */
 static inline void find_model(const char *program, char *library, size_t len)
 {
 #ifdef __SANITIZE_THREAD__
@@ -81,7 +85,7 @@ static inline void find_model(const char *program, char *library, size_t len)
 	find_program("cairn_nic.so", library, len);
 }
 
-/* words: program and arguments, blanks between. on_model: with the library preloaded. */
+/* words: program and arguments, separated by blanks. on_model: preload the model. */
 static inline void start_child(struct cairn_test *t, struct child *c, const char *words, int on_model,
 			       const char *adversary, const char *out)
 {
@@ -107,15 +111,16 @@ static inline void start_child(struct cairn_test *t, struct child *c, const char
 		find_model(args[0], library, sizeof(library));
 		setenv("LD_PRELOAD", library, 1);
 	}
-	unsetenv("CAIRN_RDMA_DEVICE");	/* a card of this machine's (card.h); the model has its own */
-	/* a sanitizer in the program need not be the first of all libraries */
+	/* names a card of this machine (card.h); the model has its own device */
+	unsetenv("CAIRN_RDMA_DEVICE");
+	/* allows a sanitizer in the program that is not the first library loaded */
 	setenv("ASAN_OPTIONS", "verify_asan_link_order=0", 1);
 	setenv("CAIRN_NIC_REPORT", report, 1);
 	setenv("CAIRN_NIC_SHARED", shared, 1);
 	setenv("TMPDIR", cairn_tmpdir(t), 1);
 	if (adversary)
 		setenv("CAIRN_NIC_ADVERSARY", adversary, 1);
-	alarm(2 * TIMEOUT_S);	/* the backstop */
+	alarm(2 * TIMEOUT_S);	/* in case the parent dies */
 	execv(program, args);
 	_exit(127);
 }
@@ -156,7 +161,7 @@ static inline int finish(struct cairn_test *t, struct child *c)
 	return c->status;
 }
 
-/* A port that nobody listens on. */
+/* Returns a TCP port on which no socket listens. */
 static inline int free_port(void)
 {
 	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
@@ -185,7 +190,7 @@ static inline int listens(const char *table, int port)
 	return found;
 }
 
-/* Looks, as a connection of ours would be the one that the server waits for. */
+/* Waits until the server listens. Reads /proc, since a test connection would be taken for the client's. */
 static inline int until_listens(const struct child *c, int port)
 {
 	double limit = now_s() + TIMEOUT_S;
@@ -201,7 +206,9 @@ static inline int until_listens(const struct child *c, int port)
 	return 1;
 }
 
-/* A program as server and, once it listens, the same as its client. Both started: 1. */
+/*
+ * Starts a program as server and, once it listens, the same program as its client. Returns 1 if both run.
+ */
 static inline int start_two(struct cairn_test *t, struct child *server, struct child *client,
 			    const char *program, const char *args, const char *adversary)
 {
@@ -220,7 +227,7 @@ static inline int start_two(struct cairn_test *t, struct child *server, struct c
 	return 1;
 }
 
-/* Both end, and well: 1. What one that did not has printed last is noted. */
+/* Returns 1 if both exited with status 0; otherwise notes the last output of those that did not. */
 static inline int finish_two(struct cairn_test *t, struct child *server, struct child *client)
 {
 	struct child *both[] = { client, server };
@@ -241,7 +248,7 @@ static inline int finish_two(struct cairn_test *t, struct child *server, struct 
 	return ok;
 }
 
-/* Sum of a counter over the processes of this test. */
+/* Returns the sum of a counter over the processes of this test. */
 static inline long long reported(struct cairn_test *t, const char *counter)
 {
 	char path[1024], line[4096];

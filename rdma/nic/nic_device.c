@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* nic_device.c - tables of the NIC model, state machine of a queue pair, completion entries, memory access */
+/* nic_device.c - the NIC model's tables, queue pair state machine, completion entries, memory access */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -32,13 +32,16 @@ static int init_tables(void)
 	return ret;
 }
 
-/* A child has the tables as they were and no engine; unless they are shared it is a machine of its own. */
+/*
+ * A forked child keeps a copy of the tables and has no engine; unless the tables are shared it is a
+ * separate machine.
+ */
 static void after_fork(void)
 {
 	self = getpid();
 }
 
-/* Maps the tables; the process that makes the file sets them up, others wait for it. */
+/* Maps the tables. The process that creates the file initialises them; others wait until they are ready. */
 int nic_open(const char *shared)
 {
 	struct timespec pause = { .tv_nsec = 1000000 };
@@ -54,7 +57,10 @@ int nic_open(const char *shared)
 		}
 		if (fd < 0 || ftruncate(fd, sizeof(*nic)) < 0)
 			return -EIO;
-		/* Any process of this user may move our bytes: it is the other end's NIC. */
+		/*
+		 * Lets any process of this user access our memory, since it acts as the NIC of the other
+		 * end.
+		 */
 		prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
 	}
 	nic = mmap(NULL, sizeof(*nic), PROT_READ | PROT_WRITE,
@@ -83,7 +89,7 @@ void nic_unlock(void)
 	pthread_mutex_unlock(&nic->lock);
 }
 
-/* What this process had vanishes from the network: its peers' retries will run out. */
+/* Removes everything this process had from the network; its peers' retries will run out. */
 void nic_close(void)
 {
 	int i;
@@ -109,7 +115,8 @@ int nic_mr_add(uint32_t pd, uint64_t addr, uint64_t bytes, uint64_t iova, uint32
 		;
 	if (i == NIC_MAX_MRS)
 		return -ENOMEM;
-	nic->generation++;	/* the low byte of a key: that of a region that is gone is not good again */
+	/* the low byte of a key, so that the key of a removed region does not become valid again */
+	nic->generation++;
 	nic->mrs[i] = (struct nic_mr) {
 		.used = 1, .pid = self, .pd = pd, .addr = addr, .bytes = bytes, .iova = iova,
 		.access = access,
@@ -139,7 +146,7 @@ int nic_cq_add(uint64_t buf, uint64_t dbrec, uint32_t entries)
 	return i;
 }
 
-/* Slots are taken in turn, so that a number comes back late and a stale one is noticed. */
+/* Slots are used in turn, so that a number is reused late and a stale one is detected. */
 int nic_qp_add(const struct nic_qp *init)
 {
 	int i, tries;
@@ -169,7 +176,7 @@ void nic_qp_remove(int i)
 
 int nic_qp_move(struct nic_qp *qp, enum nic_state to)
 {
-	static const uint8_t next[] = {		/* but for RESET and ERR, which are open to all */
+	static const uint8_t next[] = {		/* transitions; RESET and ERR are allowed from every state */
 		[NIC_RESET] = 1 << NIC_INIT, [NIC_INIT] = 1 << NIC_INIT | 1 << NIC_RTR,
 		[NIC_RTR] = 1 << NIC_RTS,
 		[NIC_RTS] = 1 << NIC_RTS | 1 << NIC_SQD, [NIC_SQD] = 1 << NIC_SQD | 1 << NIC_RTS,
@@ -186,7 +193,7 @@ int nic_qp_move(struct nic_qp *qp, enum nic_state to)
 	return 0;
 }
 
-/* From the engine's side: what is outstanding will be flushed. */
+/* Called by the engine: outstanding requests will be flushed. */
 void nic_qp_fail(struct nic_qp *qp)
 {
 	if (qp->used && qp->state != NIC_RESET)
@@ -223,8 +230,8 @@ uint64_t nic_mr_address(const struct nic_mr *mr, uint64_t addr)
 }
 
 /*
- * Consumers poll the last bytes of a message: these are stored after the others, and a word of 8 in one
- * store, as a NIC's last write of a cache line would.
+ * Consumers poll the last bytes of a message. These are stored last, the final 8 in one store, as a NIC's
+ * last write of a cache line would be.
  */
 static void copy_local(void *to, const void *from, size_t bytes)
 {
@@ -286,8 +293,8 @@ static void fail_cq(uint32_t cq)
 }
 
 /*
- * Writes a completion entry, its last byte last: opcode and owner make it valid. A queue that its consumer
- * has not emptied in time fails with all queue pairs on it, as the hardware's does.
+ * Writes a completion entry, its last byte last, since opcode and owner make it valid. A queue that its
+ * consumer has not emptied in time fails together with all queue pairs on it, as on hardware.
  */
 void nic_complete(struct nic_qp *qp, const struct nic_completion *c)
 {
@@ -311,7 +318,7 @@ void nic_complete(struct nic_qp *qp, const struct nic_completion *c)
 		fail_cq(number);
 		return;
 	}
-	/* A collapsed queue has one entry, overwritten; its owner bit stays. */
+	/* A collapsed queue has one entry, always overwritten; its owner bit does not flip. */
 	index = nic_adversary_collapses() ? 0 : cq->produced;
 	e = cairn_cqe_build(&(struct cairn_cqe_result) {
 		.opcode = (uint8_t)c->opcode, .syndrome = (uint8_t)c->syndrome,

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * nic_engine.c - the thread that is the NIC's requester: registers, doorbell records, requests in order
+ * nic_engine.c - the thread that acts as the NIC's requester: UARs, doorbell records, requests in order
  *
- * A register's word is taken by exchange with zero, so that ringing the same index twice is seen as two
- * doorbells. A doorbell is acted on when the doorbell record covers it. One that comes before its record is
- * remembered: rung again afterwards it is the early-ring dialect, not rung again it is a broken rule.
- * A request goes: announced -> fetched (copied, decoded, checked) -> executed -> in flight -> retired (data
- * of a READ placed, completion written). Retiring is in order; what passes an unfenced READ is its data
- * alone.
+ * A UAR word is taken by an exchange with zero, so that ringing the same index twice is seen as two
+ * doorbells. A doorbell takes effect when the doorbell record covers it. One that precedes its record is
+ * remembered: if it is rung again afterwards, it is the early-ring dialect; if not, it is a broken rule.
+ * A request passes these states: announced -> fetched (copied, decoded, checked) -> executed -> in flight
+ * -> retired (data of a READ placed, completion written). Requests retire in order; only the data of an
+ * unfenced READ may be passed by later requests.
  */
 #include <errno.h>
 #include <sched.h>
@@ -19,22 +19,22 @@
 #include "rdma/nic/nic_model.h"
 
 #define MAX_REQUESTS_PER_VISIT	64
-#define PATIENCE_NS		500000000ull	/* a producer between record and doorbell may be preempted */
-#define AUDIT_NS		50000000ull	/* between looks at records that nobody rang for */
+#define PATIENCE_NS		500000000ull	/* time-out of a doorbell; its producer may be preempted */
+#define AUDIT_NS		50000000ull	/* interval of checking for records without a doorbell */
 #define LOST_DOORBELL_NS	200000ull
-#define IDLE_BEFORE_SLEEP_NS	50000000ull	/* where cores are plenty: */
-#define FEW_CORES		4		/* else a sleeper's wake-up is what lets the others run */
+#define IDLE_BEFORE_SLEEP_NS	50000000ull	/* idle time before sleeping, with many cores */
+#define FEW_CORES		4		/* up to here it sleeps early, to let others run */
 #define IDLE_FEW_CORES_NS	50000ull
-/* An idle look that took so long: another ran in our place. Cores are few then, whatever their number is. */
+/* An idle poll that took this long was preempted: cores count as scarce for CROWDED_FOR_NS. */
 #define CROWDED_NS		200000ull
 #define CROWDED_FOR_NS		200000000ull
 
 static struct nic_sq sqs[NIC_MAX_QPS];
-static atomic_uchar ours[NIC_MAX_QPS];	/* what is polled: two lines, where the queues are a megabyte */
+static atomic_uchar ours[NIC_MAX_QPS];	/* slots to poll: fits two cache lines, whereas sqs is a megabyte */
 static atomic_int stopping;
 static pthread_t thread;
 static int running;
-static uint64_t steps;		/* counts progress; the engine's thread alone */
+static uint64_t steps;		/* counts progress; engine thread only */
 
 uint64_t nic_now_ns(void)
 {
@@ -44,7 +44,7 @@ uint64_t nic_now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* Register 0 of page 0 is the one libmlx5 never uses for BlueFlame. */
+/* Register 0 of UAR page 0 is the one that libmlx5 never uses for BlueFlame. */
 uint32_t nic_bfreg(int i)
 {
 	return (uint32_t)((i + 1) / 2 * NIC_REGS_PER_PAGE + (i + 1) % 2);
@@ -58,7 +58,7 @@ _Atomic uint64_t *nic_register(int i, int half)
 	return (_Atomic uint64_t *)(void *)page;
 }
 
-/* A queue pair was made, reset or removed; the lock is held. */
+/* Called when a queue pair is created, reset or removed, with the lock held. */
 void nic_engine_reset_qp(int i)
 {
 	struct nic_sq *sq = &sqs[i];
@@ -151,7 +151,7 @@ static void doorbell(struct nic_sq *sq, uint64_t word, int is_blueflame)
 	announce(sq, (uint16_t)record);
 }
 
-/* What polling of registers alone would never show. */
+/* Finds the broken rules that polling UARs does not show. */
 static void audit(struct nic_sq *sq, uint64_t now)
 {
 	uint32_t raw = send_record(sq);
@@ -183,7 +183,7 @@ static void read_block(const struct nic_sq *sq, uint16_t index, void *to)
 	nic_copy_from(sq->qp->pid, to, sq->qp->sq + place * CAIRN_WQE_BLOCK, CAIRN_WQE_BLOCK);
 }
 
-/* Copies the request at sq->fetched out of the ring, which it may wrap. */
+/* Copies the request at sq->fetched out of the ring; it may wrap. */
 static void fetch(struct nic_sq *sq)
 {
 	struct nic_request *r = &sq->request;
@@ -252,10 +252,7 @@ static int data_is_outstanding(struct nic_sq *sq)
 	return 0;
 }
 
-/*
- * Fetches and executes the next request. 0 when it is in flight, -EAGAIN when there is something to wait
- * for.
- */
+/* Fetches and executes the next request. Returns 0 if it is in flight, -EAGAIN if it must wait. */
 static int advance(struct nic_sq *sq, uint64_t now)
 {
 	struct nic_request *r = &sq->request;
@@ -274,7 +271,7 @@ static int advance(struct nic_sq *sq, uint64_t now)
 		fetch(sq);
 		r->syndrome = nic_decode(sq->qp, sq->fetched, r);
 	}
-	/* An error is reported after all that was before it. */
+	/* An error is reported only after all earlier requests. */
 	if (r->flags & NIC_FLAG_FM && data_is_outstanding(sq))
 		return -EAGAIN;
 	memset(f, 0, sizeof(*f));
@@ -341,7 +338,7 @@ static void flush_receives(struct nic_sq *sq)
 	}
 }
 
-/* One visit to a queue pair, the lock held. Returns whether there is more to do later without a doorbell. */
+/* Visits one queue pair, with the lock held. Returns whether there is later work that needs no doorbell. */
 static int visit(struct nic_sq *sq)
 {
 	uint64_t now = nic_now_ns();
@@ -376,7 +373,7 @@ static int visit(struct nic_sq *sq)
 }
 
 /*
- * Registers are looked at without the lock, all else with it. Returns whether anything was done, not just
+ * UARs are polled without the lock, everything else with it. Returns whether any work was done, not just
  * awaited.
  */
 static int poll_queue(int i, int *busy)
@@ -400,7 +397,8 @@ static int poll_queue(int i, int *busy)
 		for (half = 0; half < 2; half++)
 			if (words[half]) {
 				doorbell(sq, words[half], take_blueflame(i, half));
-				nic_count(&nic_stats.doorbells, 1);	/* last: the record was read by now */
+				/* last, so that the record has been read by now */
+				nic_count(&nic_stats.doorbells, 1);
 			}
 		*busy = visit(sq);
 	}
@@ -418,7 +416,7 @@ static void audit_all(int *busy)
 		if (!sqs[i].qp)
 			continue;
 		audit(&sqs[i], now);
-		/* the other end, another process or the application may have moved it */
+		/* the other end, another process or the application may have changed the state */
 		busy[i] |= sqs[i].qp->state == NIC_ERR;
 	}
 	nic_events_audit(now);
@@ -461,7 +459,7 @@ static void *engine(void *arg)
 	return NULL;
 }
 
-/* The lock is held. Signals are the application's. */
+/* Called with the lock held. The engine blocks all signals, which belong to the application. */
 int nic_engine_start(void)
 {
 	sigset_t all, old;

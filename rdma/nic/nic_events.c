@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * nic_events.c - completion channels: arming of completion queues, and the events that come of it
+ * nic_events.c - completion channels: arming of completion queues and the resulting events
  *
  * A consumer arms a queue by its arm doorbell record (the second word of the queue's doorbell record:
  * sequence number, solicited only or any, consumer index) and by storing the same word with the queue's
- * number to register 0x20 of page 0. An entry beyond that index that came since the last event is an event at
- * once, so that none is missed between the last look and the arming (mlx5's queue context keeps
- * last_notified_index for it); else the next one is. One event an arming; after it the sequence number must
- * be another, or the arming is stale.
+ * number to UAR offset 0x20 of page 0. If an entry beyond that index has arrived since the last event,
+ * the event is raised at once, so that no entry is missed between the last poll and the arming (mlx5's
+ * queue context keeps last_notified_index for this purpose); otherwise the next entry raises it. Each
+ * arming gives one event; the next arming must use another sequence number, or it is stale.
  *
- * All queues of a process share the one register, and a polled register forgets all but the last store. So a
- * record that has changed is taken once any arming doorbell was seen: this one may have been overwritten. A
- * changed record and no doorbell at all is a broken rule, and no event.
+ * All queues of a process share one UAR word, and polling sees only the last store. Therefore a changed
+ * record takes effect once any arming doorbell was seen, since its own doorbell may have been
+ * overwritten. A changed record without any doorbell is a broken rule and gives no event.
  *
- * A channel is a pair of sockets: the consumer reads, polls and closes its end as it would the kernel's file;
- * events of a queue that is destroyed are taken back out at ours. Entries may be written by another
- * process's engine; events are this process's own, from the count of entries in the shared tables.
+ * A channel is a socket pair: the consumer reads, polls and closes its end as it would the kernel's file;
+ * events of a destroyed queue are removed at our end. Entries may be written by another process's engine;
+ * each process raises its own events, from the count of entries in the shared tables.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -28,42 +28,45 @@
 #include "rdma/nic/nic_model.h"
 
 #define MAX_CHANNELS		64
-#define FIRST_FD		100	/* as the device's: out of the way of numbers that programs assume */
+#define FIRST_FD		100	/* above the small numbers that programs assume */
 #define ARM_REGISTER		0x20
 #define ARM_SOLICITED		(1u << 24)
-#define NEVER_ARMED		0x0fffffffu	/* no such command; the first arming may be all zeros */
+#define NEVER_ARMED		0x0fffffffu	/* not a valid command; the first arming may be all zeros */
 #define UNRUNG_NS		500000000ull
 #define INDEX_MASK		0xffffffu
 
 static struct channel {
-	atomic_int consumer;		/* fd + 1, 0: free */
+	atomic_int consumer;		/* fd + 1; 0: free slot */
 	int ours;
 } channels[MAX_CHANNELS];
 
-/* A queue of this process with a channel: with the lock held. */
+/* A queue of this process that is on a channel; protected by the lock. */
 static struct watch {
-	struct channel *channel;	/* NULL: none */
+	struct channel *channel;	/* NULL: not on a channel */
 	uint64_t user_handle;
-	uint32_t seen, record;		/* the arm record as last taken; what is in force of it */
-	uint32_t notified;		/* count of entries at the last event */
+	uint32_t seen, record;		/* seen: the arm record as last read; record: the one in force */
+	uint32_t notified;		/* entry count at the last event */
 	uint32_t num_events;
-	int given, last_sn;		/* last_sn: of the last event, if one was given */
-	uint64_t unrung_ns;		/* since when the record differs, 0: it does not */
+	int given, last_sn;		/* last_sn: sequence number of the last event, valid if `given` */
+	uint64_t unrung_ns;		/* time since which the record differs from `seen`; 0: it does not */
 } watches[NIC_MAX_CQS];
 
-/* What the engine looks at without the lock: is a look with it due? What is armed has a channel. */
+/*
+ * Read by the engine without the lock, to decide whether the lock is needed. An armed queue is on a
+ * channel.
+ */
 static atomic_int num_watches, num_armed;
 static atomic_uchar armed[NIC_MAX_CQS];
-static uint32_t idle_at[NIC_MAX_CQS];	/* count of entries that was no event; the engine's thread alone */
+static uint32_t idle_at[NIC_MAX_CQS];	/* entry count that did not raise an event; engine thread only */
 
-/* The consumer's end. */
+/* Returns the consumer's end of a new channel, or -errno. */
 int nic_channel_open(void)
 {
 	int fds[2], fd, i, free_slot = 0, bytes = 1 << 20;
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
 		return -errno;
-	/* room for an event of each queue; there is never a second of one unread */
+	/* room for one event of each queue; there is never a second unread one */
 	setsockopt(fds[1], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
 	fd = fcntl(fds[0], F_DUPFD_CLOEXEC, FIRST_FD);
 	syscall(SYS_close, fds[0]);
@@ -88,7 +91,7 @@ static struct channel *find_channel(int fd)
 	return NULL;
 }
 
-/* The consumer closes a descriptor, maybe a channel's; the lock is not held. */
+/* Called when the consumer closes a descriptor, which may be a channel; without the lock. */
 void nic_channel_close(int fd)
 {
 	struct channel *c = find_channel(fd);
@@ -138,7 +141,7 @@ static _Atomic uint64_t *arm_register(void)
 	return (_Atomic uint64_t *)(void *)(nic_uar + ARM_REGISTER);
 }
 
-/* Returns how many events the consumer has been given; those it has not read are gone. */
+/* Returns the number of events given to the consumer; unread ones are discarded. */
 uint32_t nic_cq_unwatch(int cq)
 {
 	struct ib_uverbs_comp_event_desc kept[NIC_MAX_CQS], event;
@@ -149,7 +152,7 @@ uint32_t nic_cq_unwatch(int cq)
 
 	if (!w->channel)
 		return 0;
-	/* its last arming may not have been looked at yet */
+	/* its last arming may not have been seen yet */
 	if (be32toh((uint32_t)(word >> 32)) == NIC_FIRST_CQN + (uint32_t)cq)
 		atomic_compare_exchange_strong(arm_register(), &word, 0);
 	taken = w->num_events;
@@ -168,7 +171,7 @@ uint32_t nic_cq_unwatch(int cq)
 	return taken;
 }
 
-/* Is there an entry that the arming asks for? */
+/* Returns whether an entry satisfies the arming. */
 static int is_due(int number)
 {
 	const struct nic_cq *cq = &nic->cqs[number];
@@ -208,16 +211,20 @@ static void take_record(int number)
 	w->seen = record;
 	if (w->given && (int)(record >> 28 & 3) == w->last_sn)
 		return;
-	/* armed for any entry it stays so, until the event */
+	/* a queue armed for any entry stays so until the event */
 	if (atomic_load(&armed[number]) && !(w->record & ARM_SOLICITED))
 		record &= ~ARM_SOLICITED;
 	w->record = record;
-	idle_at[number] = nic->cqs[number].produced - 1;	/* none of that count: it is looked at */
+	/* differs from the current count, so that the queue is checked */
+	idle_at[number] = nic->cqs[number].produced - 1;
 	set_armed(number, 1);
 	nic_count(&nic_stats.arms, 1);
 }
 
-/* An arming doorbell, and the record it must agree with: that may be of a later arming, but of no earlier. */
+/*
+ * Handles an arming doorbell. The record must agree with it, or belong to a later arming, never to an
+ * earlier one.
+ */
 static void take_doorbell(uint64_t word)
 {
 	uint32_t said = be32toh((uint32_t)word), cqn = be32toh((uint32_t)(word >> 32)), record;
@@ -239,7 +246,7 @@ static void take_doorbell(uint64_t word)
 			take_record(i);
 }
 
-/* By the engine, the lock not held. Returns whether anything was done. */
+/* Called by the engine without the lock. Returns whether any work was done. */
 int nic_events_poll(void)
 {
 	int i, left, worked = 0;
@@ -265,7 +272,7 @@ int nic_events_poll(void)
 			continue;
 		nic_lock();
 		if (!atomic_load(&armed[i])) {
-			/* its queue went */
+			/* the queue was removed meanwhile */
 		} else if (is_due(i)) {
 			give_event(i);
 			worked = 1;
@@ -277,7 +284,7 @@ int nic_events_poll(void)
 	return worked;
 }
 
-/* The lock is held. */
+/* Called with the lock held. */
 void nic_events_audit(uint64_t now)
 {
 	const struct nic_qp none = { 0 };
@@ -293,7 +300,7 @@ void nic_events_audit(uint64_t now)
 		} else if (now - w->unrung_ns > UNRUNG_NS) {
 			nic_broken(&none, NIC_RULE_arm_not_rung, NIC_FIRST_CQN + (uint32_t)i,
 				   "arm record %#x, no doorbell", arm_record(i));
-			w->seen = arm_record(i);	/* once */
+			w->seen = arm_record(i);	/* report it once */
 			w->unrung_ns = 0;
 		}
 	}

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * nic_execute.c - carries out one work request of the NIC model: requester's checks, responder's checks,
+ * nic_execute.c - executes one work request of the NIC model: requester's checks, responder's checks,
  * movement
  *
- * The requester's local keys come first, then the responder: is it there, does it have a receive, is the key
- * good for all bytes of the message. Only then does the first byte move. The tables' lock is held throughout.
+ * The requester's local keys are checked first, then the responder: whether it exists, has a receive
+ * posted, and its key is valid for all bytes of the message. Only then is the first byte moved. The
+ * tables' lock is held throughout.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -14,9 +15,9 @@
 #define MAX_MESSAGE_BYTES	(1u << 30)
 #define RNR_FOR_EVER		7
 #define TRANSPORT_UNIT_NS	4096ull
-#define TRANSPORT_LONGEST_NS	2000000000ull	/* patience of the model; hardware's may be minutes */
+#define TRANSPORT_LONGEST_NS	2000000000ull	/* longest retry time; hardware's may be minutes */
 
-/* Receiver-not-ready timers as the specification numbers them, in units of 10 us. */
+/* Receiver-not-ready timers in the specification's numbering, in units of 10 us. */
 static const uint16_t rnr_timer_10us[32] = {
 	65535, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048,
 	3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
@@ -42,7 +43,7 @@ static uint64_t local_address(const struct nic_qp *qp, const struct nic_segment 
 	return nic_mr_address(nic_mr_find(qp, s->key, s->addr, s->bytes, 0), s->addr);
 }
 
-/* The message's bytes from..from+bytes, to the responder's memory. */
+/* Moves the message's bytes from..from+bytes to the responder's memory. */
 static int move_out(const struct nic_qp *qp, const struct nic_request *r, pid_t pid, uint64_t to,
 		    uint64_t from,
 		    uint64_t bytes)
@@ -67,7 +68,7 @@ static int move_out(const struct nic_qp *qp, const struct nic_request *r, pid_t 
 	return 0;
 }
 
-/* Bytes that came back, to the requester's own segments. */
+/* Stores returned bytes into the requester's own segments. */
 static void scatter(const struct nic_qp *qp, const struct nic_request *r, const uint8_t *data)
 {
 	int i;
@@ -78,7 +79,7 @@ static void scatter(const struct nic_qp *qp, const struct nic_request *r, const 
 	}
 }
 
-/* The other end, once it can answer; else counts down the transport's retries. */
+/* Finds the peer if it can answer; otherwise counts down the transport retries. */
 static int find_peer(struct nic_sq *sq, struct nic_qp **peer)
 {
 	struct nic_qp *p = nic_qp_find(sq->qp->dest_qpn);
@@ -101,7 +102,7 @@ static int find_peer(struct nic_sq *sq, struct nic_qp **peer)
 	return -EAGAIN;
 }
 
-/* 0 when the responder has a receive posted. */
+/* Returns 0 if the responder has a receive posted. */
 static int find_receive(struct nic_sq *sq, const struct nic_qp *peer)
 {
 	uint32_t raw;
@@ -132,7 +133,7 @@ static void complete_receive(struct nic_qp *peer, const struct nic_request *r, i
 		nic_qp_fail(peer);
 }
 
-/* Into the next receive's buffers. 0 or the responder's own syndrome. */
+/* Stores the message into the next receive's buffers. Returns 0 or the responder's own syndrome. */
 static int fill_receive(struct nic_qp *peer, const struct nic_request *r, const uint8_t *data)
 {
 	uint32_t stride = 1u << peer->rq_shift;
@@ -187,13 +188,16 @@ static int send(struct nic_sq *sq, const struct nic_request *r, struct nic_qp *p
 	return syndrome ? CAIRN_CQE_REMOTE_OP : 0;
 }
 
-/* The responder's right to the remote range; a request of no bytes needs no key. */
+/* Checks the responder's rights to the remote range; a request of zero bytes needs no key. */
 static int check_remote(struct nic_qp *peer, const struct nic_request *r, uint32_t access, uint64_t *addr)
 {
 	const struct nic_mr *mr;
 
 	*addr = 0;
-	/* "not set up for this operation": the specification's answer differs from that to a bad key */
+	/*
+	 * a queue pair without the right is "not set up for this operation", which the specification
+	 * answers differently from a bad key
+	 */
 	if (!(peer->access & access)) {
 		nic_qp_fail(peer);
 		return CAIRN_CQE_REMOTE_INVALID;
@@ -257,8 +261,8 @@ static int write_remote(struct nic_sq *sq, const struct nic_request *r, struct n
 }
 
 /*
- * In the responder's process by an atomic instruction; across processes and in a GPU's memory only against
- * other NICs' atomics.
+ * Within the responder's process this is an atomic instruction; across processes and in GPU memory it is
+ * atomic only with respect to other NICs' atomics.
  */
 static int fetch_and_change(struct nic_qp *peer, const struct nic_request *r, uint64_t addr, pid_t self,
 			    uint64_t *old)
@@ -281,7 +285,7 @@ static int fetch_and_change(struct nic_qp *peer, const struct nic_request *r, ui
 	return nic_copy_to(peer->pid, addr, &next, sizeof(next)) ? CAIRN_CQE_TRANSPORT_RETRY : 0;
 }
 
-/* READ and atomics: fetched now, placed by nic_place() when the entry retires. */
+/* Fetches the data of READ and atomics now; nic_place() stores it when the entry retires. */
 static int fetch_remote(struct nic_sq *sq, const struct nic_request *r, struct nic_qp *peer,
 			struct nic_inflight *f)
 {
@@ -340,7 +344,9 @@ int nic_execute(struct nic_sq *sq, struct nic_request *r, struct nic_inflight *f
 	}
 }
 
-/* Segments were checked when the request ran; a key revoked since then loses the data. */
+/*
+ * Segments were checked when the request was executed; if a key was revoked since then, the data is lost.
+ */
 void nic_place(struct nic_sq *sq, struct nic_inflight *f, const struct nic_request *r)
 {
 	if (!check_local(sq->qp, r, NIC_LOCAL_WRITE))

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nic_measure - rows "nic" of `cairn bench`, for after conformance/harness.h; see nic_measure_test.c */
+/*
+ * nic_measure - rows "nic" of `cairn bench`; include conformance/harness.h first; see nic_measure_test.c
+ */
 #ifndef CAIRN_NIC_MEASURE_H
 #define CAIRN_NIC_MEASURE_H
 

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * nic_measure_test.c - rows of `cairn bench rdma.nic`: what the NIC model has been put to, counted
+ * nic_measure_test.c - rows of `cairn bench rdma.nic`: counts of what the NIC model was tested with
  *
- * No times: those of a model are nobody's. Rows are the processor's (no GPU takes part), impl "model".
+ * There are no times, since the model's times say nothing about a card. Rows are reported for the host
+ * (no GPU takes part), impl "model".
  *   golden             requests compared with libmlx5's, those that differ, wraps of the 16-bit index
  *   mutants_NAME       defects planted, and caught
- *   semantics          lines of the oracle, and those that are as nic_semantics.txt has them
- *   stock_ib_write_bw  work requests of the stock program, ten million, and rules broken
+ *   semantics          lines of the semantics test, and those equal to nic_semantics.txt
+ *   stock_ib_write_bw  work requests of the stock program (ten million), and rules broken
  */
 #include "conformance/harness.h"
 #include "rdma/nic/nic_child.h"
 #include "rdma/nic/nic_measure.h"
 
-/* Runs a program to its end; its text, or NULL with the test failed or skipped. */
+/* Runs a program to its end. Returns its output, or NULL if the test has failed or was skipped. */
 static const char *run(struct cairn_test *t, const char *words, const char *adversary, char *text, size_t len)
 {
 	char name[64];
@@ -91,7 +92,7 @@ static void semantics(struct cairn_test *t)
 	cairn_host_row(t, "semantics", "model", "\"lines\":%d,\"as_on_file\":%d", lines, same ? lines : 0);
 }
 
-/* Two processes; in parts, so that none of them comes near the time-out on a slow machine. */
+/* Uses two processes, in several parts, so that none comes close to the time-out on a slow machine. */
 static void stock_ib_write_bw(struct cairn_test *t)
 {
 	struct child server, client;

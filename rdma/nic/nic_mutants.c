@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * nic_mutants [trouble | collapsed] - producers that break a rule, each of which the NIC model must notice
+ * nic_mutants [trouble | collapsed] - producers that break a rule, each of which the NIC model must
+ * detect
  *
- * Writes rings, doorbell records and registers itself, through the pointers that mlx5dv_init_obj gives, as a
- * GPU would; libmlx5 makes the queues and no more. A run is 300 times (100 in trouble) a payload WRITE and
- * a signalled inline WRITE of a sequence number, which the other end polls; the ring has 64 blocks and is
- * gone through several times. First producers that are right, one for each doorbell dialect: no rule may be
- * broken. Then the defective ones, each with the evidence by which it must be caught: a rule's name, an
- * error completion, a sequence number that never comes, or a payload that is not there when its number is.
- * With `trouble` those that only a late NIC shows; the model's adversary must be on (CAIRN_NIC_ADVERSARY).
- * With `collapsed` those that read completions of a queue of one entry (CAIRN_NIC_ADVERSARY=collapse=1).
+ * Writes rings, doorbell records and UARs itself, through the pointers that mlx5dv_init_obj gives, as a
+ * GPU would; libmlx5 only creates the queues. A run repeats 300 times (100 in trouble) a payload WRITE
+ * and a signalled inline WRITE of a sequence number, which the other end polls; the ring has 64 blocks
+ * and wraps several times. First come correct producers, one for each doorbell dialect: no rule may be
+ * broken. Then come the defective ones, each with the evidence that must catch it: a rule's name, an
+ * error completion, a sequence number that does not arrive, or a payload that is missing when its number
+ * arrives. `trouble` runs those that only a late NIC reveals; the model's adversary must be on
+ * (CAIRN_NIC_ADVERSARY). `collapsed` runs those that read completions of a queue of one entry
+ * (CAIRN_NIC_ADVERSARY=collapse=1).
  *
- * Exit status 0: all right ones are right and all others caught; 1: not so; 77: no device, or not the model.
+ * Exit status 0: all correct producers pass and all others are caught; 1: not so; 77: no device, or not
+ * the model.
  */
 #include <dlfcn.h>
 #include <infiniband/mlx5dv.h>
@@ -25,22 +28,22 @@ enum {
 	PAIRS = 300, PAIRS_IN_TROUBLE = 100,
 	PAYLOAD = 256,
 	NUM_CQES = 128,		/* fewer than PAIRS */
-	PAYLOAD_AT = 4096, FLAG_AT = 64, SEQ_AT = 64,	/* 64-byte aligned, apart from the payload */
+	PAYLOAD_AT = 4096, FLAG_AT = 64, SEQ_AT = 64,	/* 64-byte aligned, separate from the payload */
 	SCRATCH_AT = 65536,
 };
-#define SEEN_S		2.0	/* patience with a sequence number; the model's own with a doorbell is 0.5 */
+#define SEEN_S		2.0	/* time-out of a sequence number; the model waits 0.5 s for a doorbell */
 #define GAP_NS		1000000
 
 enum order {
-	RECORD_THEN_DOORBELL,	/* libmlx5's: the last request's own first bytes */
-	INDEX_DOORBELL,		/* NVSHMEM's and DeepEP's */
-	EARLY_DOORBELL,		/* GPUNetIO's: doorbell, record, doorbell */
+	RECORD_THEN_DOORBELL,	/* libmlx5's dialect: the last request's first bytes */
+	INDEX_DOORBELL,		/* NVSHMEM's and DeepEP's dialect */
+	EARLY_DOORBELL,		/* GPUNetIO's dialect: doorbell, record, doorbell */
 	BLUEFLAME,		/* record, then 64 bytes */
 	DOORBELL_THEN_RECORD,
 	NO_RECORD,
 	NO_DOORBELL,
 	NATIVE_RECORD,
-	WHOLE_RECORD,		/* 32 bits of the index */
+	WHOLE_RECORD,		/* all 32 bits of the index */
 	FOREIGN_DOORBELL,
 	REQUEST_AFTER_DOORBELL,
 };
@@ -49,29 +52,29 @@ enum evidence { RIGHT, BY_RULE, BY_ERROR, BY_TORN, BY_SILENCE };
 
 enum conduct {
 	PROPER,
-	SLOT_REUSED,		/* its ring entry rewritten at once */
-	SLOT_REUSED_LATE,	/* when the signal has arrived, before the completion */
-	PAYLOAD_REUSED,		/* its payload buffer rewritten at once */
+	SLOT_REUSED,		/* rewrites its ring entry at once */
+	SLOT_REUSED_LATE,	/* rewrites it after the signal has arrived, before the completion */
+	PAYLOAD_REUSED,		/* rewrites its payload buffer at once */
 	SIGNAL_FIRST,
 	SIGNAL_ELSEWHERE,	/* on another queue pair */
-	POLLS_PAYLOAD,		/* its last byte, not the sequence number */
-	NO_FENCE,		/* WRITE of what a READ brings */
+	POLLS_PAYLOAD,		/* polls its last byte instead of the sequence number */
+	NO_FENCE,		/* a WRITE of what a READ returns, without a fence */
 	FENCED,
 	NO_RECLAIM,		/* posts without waiting for completions */
-	NO_CONSUMER,		/* never gives completion entries back */
+	NO_CONSUMER,		/* never returns completion entries */
 	BAD_CONSUMER_INDEX,
-	READS_COLLAPSED,	/* entry 0 alone, by its counter */
+	READS_COLLAPSED,	/* reads only entry 0, by its counter */
 };
 
 struct mutant {
 	const char *name;
 	enum order order;
 	enum conduct conduct;
-	int segment, word;		/* of the signal's request */
-	uint32_t flip;			/* exclusive or, as a number */
+	int segment, word;		/* position in the signal's request */
+	uint32_t flip;			/* XOR mask, as a number */
 	enum evidence evidence;
 	int detail;			/* rule or syndrome */
-	int swap;			/* the word's bytes reversed */
+	int swap;			/* reverse the word's bytes */
 };
 
 #define RULE(name)	.evidence = BY_RULE, .detail = NIC_RULE_##name
@@ -116,7 +119,7 @@ static const struct mutant plain[] = {
 	{ "consumer_index_unmasked", .conduct = BAD_CONSUMER_INDEX, RULE(cq_record_upper) },
 };
 
-/* Under fetch_us, completion_us, read_us and pieces. */
+/* Run under fetch_us, completion_us, read_us and pieces. */
 static const struct mutant trouble[] = {
 	{ "right_wqe_doorbell", .order = RECORD_THEN_DOORBELL },
 	{ "right_index_doorbell", .order = INDEX_DOORBELL },
@@ -153,24 +156,27 @@ struct producer {
 	int gives_back, collapsed;
 };
 
-static struct end a, b, beside_a, beside_b;	/* the latter: a second pair, with the first one's memory */
+static struct end a, b, second_a, second_b;	/* second_*: a second pair on the same memory */
 static const struct nic_stats *(*stats)(void);
 
 static int num_pairs = PAIRS;
 
-/* Between two looks at memory: where cores are few the model needs this one. */
-static void breathe(void)
+/* Pauses between two polls of memory, since the model may need this core. */
+static void poll_pause(void)
 {
 	nanosleep(&(struct timespec) { .tv_nsec = 1000 }, NULL);
 }
 
-/* Between stores whose order is the point: until the model has seen one doorbell more, and a while. */
+/*
+ * Pauses between stores whose order matters: until the model has seen one more doorbell, and a while
+ * longer.
+ */
 static void gap(uint64_t doorbells)
 {
 	double limit = now_s() + SEEN_S;
 
 	while (stats()->doorbells == doorbells && now_s() < limit)
-		breathe();
+		poll_pause();
 	nanosleep(&(struct timespec) { .tv_nsec = GAP_NS }, NULL);
 }
 
@@ -234,7 +240,7 @@ static void set_record(struct producer *p, uint32_t word)
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
-/* Announces what was put, the last request being at p->next - 1. */
+/* Announces the requests put so far; the last one is at p->next - 1. */
 static void announce(struct producer *p, enum order order)
 {
 	struct cairn_wqe_seg *last = cairn_wqe_at(&p->ring, p->next - 1, 0);
@@ -300,7 +306,7 @@ static void announce(struct producer *p, enum order order)
 	}
 }
 
-/* One completion by hand: 1, 0 when none came in time; syndrome of an error. */
+/* Reaps one completion by hand. Returns 1, or 0 after the time-out; stores the syndrome of an error. */
 static int reap(struct producer *p, double seconds, int *syndrome)
 {
 	uint64_t index = p->collapsed ? 0 : p->consumed;
@@ -311,7 +317,7 @@ static int reap(struct producer *p, double seconds, int *syndrome)
 	       (p->collapsed && cairn_cqe_parse(e).wqe_counter != (uint16_t)(p->next - 1))) {
 		if (now_s() > limit)
 			return 0;
-		breathe();
+		poll_pause();
 	}
 	__atomic_thread_fence(__ATOMIC_ACQUIRE);
 	*syndrome = cairn_cqe_parse(e).syndrome;
@@ -321,7 +327,7 @@ static int reap(struct producer *p, double seconds, int *syndrome)
 	return 1;
 }
 
-/* The last request's place gets the control segment of the request one lap on. */
+/* Stores the control segment of the request one lap later in the last request's place. */
 static void reuse_slot(struct producer *p)
 {
 	*cairn_wqe_at(&p->ring, p->next - 1, 0) =
@@ -398,7 +404,7 @@ struct outcome {
 	uint64_t rules, rule, by_wqe, by_index, early, blueflame;
 };
 
-/* The posts of NO_RECLAIM: nothing but the ring's end stops them. */
+/* The posts of NO_RECLAIM: only the end of the ring stops them. */
 static void flood(struct producer *p, const struct mutant *m)
 {
 	uint32_t i;
@@ -407,7 +413,7 @@ static void flood(struct producer *p, const struct mutant *m)
 		put_pair(p, NULL, m, i + 1);
 }
 
-/* A fresh queue, so that its entries count from zero. */
+/* Creates a fresh queue, so that its entries count from zero. */
 static void renew_cq(struct end *e)
 {
 	must(!e->qp || !ibv_destroy_qp(e->qp), "ibv_destroy_qp");
@@ -422,7 +428,7 @@ static int rule_is_noticed(const struct mutant *m, const struct nic_stats *befor
 	return m->evidence == BY_RULE && stats()->by_rule[m->detail] > before->by_rule[m->detail];
 }
 
-/* One pair posted and waited for; 0 when the run is to go on. */
+/* Posts one pair and waits for it. Returns 0 if the run is to continue. */
 static int run_pair(const struct mutant *m, struct producer *p, struct producer *q,
 		    const struct nic_stats *before,
 		    struct outcome *o)
@@ -436,7 +442,7 @@ static int run_pair(const struct mutant *m, struct producer *p, struct producer 
 	put_pair(p, q, m, seq);
 	while (!arrived(m, seq) && now_s() < limit && !rule_is_noticed(m, before) && !o->syndrome) {
 		got = got || reap(signal, 0, &o->syndrome);
-		breathe();
+		poll_pause();
 	}
 	seen = arrived(m, seq);
 	o->torn += seen && !payload_is_whole(seq);
@@ -458,12 +464,12 @@ static void run(const struct mutant *m, struct outcome *o)
 
 	memset(o, 0, sizeof(*o));
 	renew_cq(&a);
-	renew_cq(&beside_a);
+	renew_cq(&second_a);
 	ends_reset(&a, &b, ALL_RIGHTS);
-	ends_reset(&beside_a, &beside_b, ALL_RIGHTS);
-	memset(b.buf, 0, END_BYTES);	/* nothing of the last run is under way any more */
+	ends_reset(&second_a, &second_b, ALL_RIGHTS);
+	memset(b.buf, 0, END_BYTES);	/* no request of the last run is in flight any more */
 	attach(&p, &a);
-	attach(&q, &beside_a);
+	attach(&q, &second_a);
 	p.gives_back = m->conduct != NO_CONSUMER && m->conduct != BAD_CONSUMER_INDEX;
 	p.collapsed = m->conduct == READS_COLLAPSED;
 	if (m->conduct == BAD_CONSUMER_INDEX)
@@ -475,7 +481,7 @@ static void run(const struct mutant *m, struct outcome *o)
 			break;
 	limit = now_s() + SEEN_S;
 	while (m->evidence == BY_RULE && now_s() < limit && !rule_is_noticed(m, &before))
-		breathe();
+		poll_pause();
 	o->rules = stats()->rules - before.rules;
 	o->by_wqe = stats()->doorbell_wqe - before.doorbell_wqe;
 	o->by_index = stats()->doorbell_index - before.doorbell_index;
@@ -484,7 +490,7 @@ static void run(const struct mutant *m, struct outcome *o)
 	o->rule = m->evidence == BY_RULE ? stats()->by_rule[m->detail] - before.by_rule[m->detail] : 0;
 }
 
-/* The model must also say how the doorbell was rung. */
+/* The model must also report the correct dialect. */
 static int dialect_is_right(const struct mutant *m, const struct outcome *o)
 {
 	int by_index = m->order == INDEX_DOORBELL || m->order == EARLY_DOORBELL;
@@ -511,7 +517,7 @@ static int judge(const struct mutant *m, const struct outcome *o)
 	return 0;
 }
 
-static void open_beside(struct end *e, const struct end *first)
+static void open_second(struct end *e, const struct end *first)
 {
 	*e = *first;
 	e->qp = NULL;
@@ -519,7 +525,7 @@ static void open_beside(struct end *e, const struct end *first)
 	must(!!e->cq, "ibv_create_cq");
 }
 
-static void close_beside(struct end *e)
+static void close_second(struct end *e)
 {
 	must(!ibv_destroy_qp(e->qp), "ibv_destroy_qp");
 	must(!ibv_destroy_cq(e->cq), "ibv_destroy_cq");
@@ -542,8 +548,8 @@ int main(int argc, char **argv)
 		num_pairs = PAIRS_IN_TROUBLE;
 	end_open(&a, list[0], NUM_CQES);
 	end_open(&b, list[0], NUM_CQES);
-	open_beside(&beside_a, &a);
-	open_beside(&beside_b, &b);
+	open_second(&second_a, &a);
+	open_second(&second_b, &b);
 	for (i = 0; i < count; i++) {
 		const struct mutant *m = &mutants[i];
 
@@ -562,8 +568,8 @@ int main(int argc, char **argv)
 		}
 	}
 	printf("nic mutants: %d of %d caught, %d right producers blamed\n", caught, total, wrong);
-	close_beside(&beside_a);
-	close_beside(&beside_b);
+	close_second(&second_a);
+	close_second(&second_b);
 	end_close(&a);
 	end_close(&b);
 	ibv_free_device_list(list);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * nic_preload.c - the preloaded library's surface: the device file, a sysfs tree, begin and end
+ * nic_preload.c - the preloaded library's surface: the device file, a sysfs tree, load and unload
  *
- * The device file is a duplicate of the memory file that holds the register pages; calls on it are
- * answered here, all others go to the C library. The sysfs tree is a real one in a temporary directory, made
- * when libibverbs asks for SYSFS_PATH; its other way to find devices, netlink, is closed.
+ * The device file is a duplicate of the memory file that holds the UAR pages. Calls on it are answered
+ * here; all others go to the C library. The sysfs tree is a real one in a temporary directory, created
+ * when libibverbs asks for SYSFS_PATH. libibverbs' other way to find devices, netlink, is blocked.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -27,7 +27,7 @@
 #define DEVICE		"/dev/infiniband/uverbs0"
 #define MAJOR_UVERBS	231
 #define MINOR_UVERBS	192
-#define FIRST_FD	100		/* out of the way of small numbers that programs assume */
+#define FIRST_FD	100		/* above the small numbers that programs assume */
 #define MAX_CONTEXTS	64
 
 uint8_t *nic_uar;
@@ -55,7 +55,7 @@ static const char *const tree[][2] = {
 	{ "class/infiniband/mlx5_0/ports/1/pkeys/0", "0xffff\n" },
 };
 
-/* The C library's own function of that name. */
+/* Returns the C library's own function of that name. */
 #define REAL(name) ({							\
 	static __typeof__(name) *_Atomic real_;				\
 	if (!real_)							\
@@ -107,7 +107,7 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
 	return remove(path);
 }
 
-/* A machine with a NIC of its own must not lend it to a test: without our tree there is no device at all. */
+/* If the machine has a NIC of its own, a test must not use it: without our tree there is no device. */
 __attribute__((constructor)) static void begin(void)
 {
 	size_t bytes = (size_t)NIC_NUM_UAR_PAGES * NIC_PAGE;
@@ -142,7 +142,10 @@ static void make_tree_once(void)
 	is_up = is_up && !ret;
 }
 
-/* Asked by libibverbs alone: a process that only goes on to another program (env, nice) leaves nothing. */
+/*
+ * Only libibverbs asks for this variable: a process that merely executes another program (env, nice)
+ * leaves nothing behind.
+ */
 char *getenv(const char *name)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -159,7 +162,7 @@ __attribute__((destructor)) static void end(void)
 		return;			/* a child of fork() */
 	nic_engine_stop();
 	if (!root[0])
-		return;			/* a program that had no use for a NIC, or for a bare one alone */
+		return;			/* a program that used no NIC, or only a bare one */
 	nic_close();
 	nic_report_summary();
 	nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS);
@@ -244,15 +247,15 @@ int ioctl(int fd, unsigned long request, ...)
 	arg = va_arg(ap, void *);
 	va_end(ap);
 	if (is_device(fd)) {
-		errno = ENOTTY;		/* "an older kernel": libibverbs then uses write() */
+		errno = ENOTTY;		/* what an older kernel returns: libibverbs then uses write() */
 		return -1;
 	}
 	return REAL(ioctl)(fd, request, arg);
 }
 
 /*
- * The offset of a register page is a command in bits 8 and up, and its number; command 0 is a page as it
- * comes.
+ * A UAR page's mmap offset holds a command in bits 8 and up and the page's number below; command 0 maps a
+ * page by its number alone.
  */
 #define MMAP(name, off_type)							\
 void *name(void *addr, size_t bytes, int prot, int flags, int fd, off_type offset) \

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* nic_report.c - JSON lines to the file $CAIRN_NIC_REPORT, each in one write(): processes may share it */
+/*
+ * nic_report.c - appends JSON lines to $CAIRN_NIC_REPORT, each in one write(), since processes may share
+ * the file
+ */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +28,10 @@ void nic_report_open(void)
 	snprintf(path, sizeof(path), "%s", env ? env : "");
 }
 
-/* Opened for each line, by the system call itself: the application may close any descriptor it likes. */
+/*
+ * Opens the file for each line, by the system call itself, because the application may close any
+ * descriptor.
+ */
 static void append(const char *line, int bytes)
 {
 	int fd;

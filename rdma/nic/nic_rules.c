@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * nic_rules.c - decodes a work request and says, by name, which rule its producer broke
+ * nic_rules.c - decodes a work request and reports, by name, each rule that its producer broke
  *
- * A broken rule is counted and reported; the request is still carried out when what it says can be carried
- * out, as hardware would do with a reserved bit. A request that cannot be is a QP operation error.
+ * A broken rule is counted and reported. The request is still executed if possible, as hardware would do
+ * with a set reserved bit; otherwise it fails with a QP operation error.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -46,7 +46,7 @@ static void check_control(const struct nic_qp *qp, uint16_t expected, const stru
 		BROKEN(wqe_flags_reserved, "fm_ce_se is %#x", r->flags);
 }
 
-/* Data and inline segments from byte `at` of the request to its end. */
+/* Decodes data and inline segments from byte `at` of the request to its end. */
 static int decode_segments(const struct nic_qp *qp, struct nic_request *r, int at)
 {
 	int end = r->ds * NIC_SEGMENT, inline_is_wrong = r->opcode >= CAIRN_WQE_READ;
@@ -83,7 +83,7 @@ static int decode_segments(const struct nic_qp *qp, struct nic_request *r, int a
 	return 0;
 }
 
-/* Segments before the data, by operation; -1: not known. */
+/* Returns the number of segments before the data; -1 for an unknown operation. */
 static int fixed_segments(int opcode)
 {
 	switch (opcode) {
@@ -99,7 +99,8 @@ static int fixed_segments(int opcode)
 }
 
 /*
- * r->raw holds the request, r->index its place. Returns 0 or the syndrome of a request that cannot be done.
+ * r->raw holds the request, r->index its index. Returns 0, or the syndrome of a request that cannot be
+ * executed.
  */
 int nic_decode(const struct nic_qp *qp, uint16_t expected, struct nic_request *r)
 {
@@ -148,7 +149,7 @@ int nic_decode(const struct nic_qp *qp, uint16_t expected, struct nic_request *r
 	return 0;
 }
 
-/* raw: the send word of the doorbell record as it lies in memory. Returns the producer index, or -1. */
+/* raw: the send word of the doorbell record as stored in memory. Returns the producer index, or -1. */
 int nic_record_check(const struct nic_qp *qp, uint32_t raw, uint16_t consumed)
 {
 	uint32_t value = be32toh(raw);
@@ -156,9 +157,9 @@ int nic_record_check(const struct nic_qp *qp, uint32_t raw, uint16_t consumed)
 	if (!(value >> 16))
 		return (int)value;
 	if (!(value & 0xffff) && raw < 0x10000) {
-		nic_broken(qp, NIC_RULE_record_native_endian, consumed, "word reads %#x", value);
+		nic_broken(qp, NIC_RULE_record_native_endian, consumed, "word is %#x", value);
 		return -1;
 	}
-	nic_broken(qp, NIC_RULE_record_upper_half, consumed, "word reads %#x", value);
+	nic_broken(qp, NIC_RULE_record_upper_half, consumed, "word is %#x", value);
 	return (int)(value & 0xffff);
 }

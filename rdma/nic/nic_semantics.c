@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * nic_semantics [CHAINS] - what reliable connections do, in words that two RDMA devices can be compared by
+ * nic_semantics [CHAINS] - prints what reliable connections do, as text that can be compared between two
+ * RDMA devices
  *
- * Two queue pairs in one process, on the first device or, when there are two, on one each; or both on the one
- * that CAIRN_RDMA_DEVICE names (with CAIRN_RDMA_GID_INDEX of its port, 1). First the FHBN
- * pattern: a WRITE of data and an inline WRITE of a sequence number in one post, the receiver polls memory
- * and looks for torn data. Then one pair a case: the case's request, another behind it, the statuses of
- * both, the states of both ends. Then unsignalled posts until the library refuses, and completion channels
- * (nic_semantics_events.c). No times, no addresses: what is printed is compared as text with
- * nic_semantics.txt.
+ * Two queue pairs in one process: both on the first device, or, if there are two devices, on one each; or
+ * both on the device that CAIRN_RDMA_DEVICE names (with entry CAIRN_RDMA_GID_INDEX of its port's GID
+ * table, 1). First comes the FHBN pattern: a WRITE of data and an inline WRITE of a sequence number in
+ * one post; the receiver polls memory and checks for torn data. Then each case uses a fresh pair: the
+ * case's request, another one after it, the statuses of both, the states of both ends. Then come
+ * unsignalled posts until the library refuses, and completion channels (nic_semantics_events.c). No times
+ * and no addresses are printed, as the output is compared as text with nic_semantics.txt.
  *
- * Exit status 0: all cases ran; 1: torn data or a wait that ended, no case after it is run; 77: no device.
+ * Exit status 0: all cases ran; 1: torn data or a time-out, after which no case runs; 77: no device.
  */
 #include "rdma/nic/nic_verbs.h"
 #include "rdma/nic/nic_semantics.h"
@@ -26,12 +27,12 @@ struct row {
 	const char *name;
 	enum ibv_wr_opcode opcode;
 	unsigned bytes, flags;
-	long local, remote;		/* offsets of the buffers; negative: before them */
+	long local, remote;		/* offsets into the buffers; negative: before them */
 	uint32_t lkey_flip, rkey_flip;
-	int receives;			/* posted by the other end, of LEN bytes each */
+	int receives;			/* receives posted by the other end, of LEN bytes each */
 	uint32_t receive_flip;
-	int access;			/* of the other end's queue pair; 0: all */
-	int other_end;			/* what becomes of it first: state, or 0 */
+	int access;			/* rights of the other end's queue pair; 0: all */
+	int other_end;			/* state the other end is moved to first, or 0 */
 };
 
 #define W	IBV_WR_RDMA_WRITE
@@ -90,7 +91,7 @@ static const char *status(int got, const struct ibv_wc *wc)
 	return got ? ibv_wc_status_str(wc->status) : "none in time";
 }
 
-/* The bytes that should have come, in the cases that succeed. */
+/* Returns whether the expected bytes arrived, for the cases that succeed. */
 static const char *moved(const struct row *r)
 {
 	const uint8_t *from = a.buf + r->local, *to = b.buf + r->remote;
@@ -98,7 +99,7 @@ static const char *moved(const struct row *r)
 
 	switch (r->opcode) {
 	case IBV_WR_ATOMIC_FETCH_AND_ADD: case IBV_WR_ATOMIC_CMP_AND_SWP:
-		/* twice plus 5; once from 7 to 5, once not */
+		/* two additions of 5 to 7 give 17; of two compare-and-swaps from 7 to 5 the first succeeds */
 		memcpy(&word, to, sizeof(word));
 		return word == (r->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? 17 : 5) ? "right" : "wrong";
 	case IBV_WR_SEND: case IBV_WR_SEND_WITH_IMM:
@@ -170,7 +171,10 @@ static void run(const struct row *r)
 	printf("%s%s\n", ok ? " bytes " : "", ok ? moved(r) : "");
 }
 
-/* Several segments out, several in, and READs that a fence must keep before the WRITE of what they read. */
+/*
+ * Several segments out, several in, and READs that a fence must complete before the WRITE of what they
+ * read.
+ */
 static void run_fence(void)
 {
 	struct ibv_sge in = end_sge(&a, 0, 4096);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * nic_semantics_events.c - completion channels: what arms, what is an event and what is none
+ * nic_semantics_events.c - completion channels: what arms a queue, and what raises an event
  *
- * The part of nic_semantics.c for events: b's completions go to queues on a channel, a sends. Each row does
- * its steps and prints what came; "none" is a wait of 30 ms for something that must not come.
+ * The event part of nic_semantics.c: b's completions go to queues on a channel; a sends. Each row
+ * executes its steps and prints what happened; "none" means that nothing arrived within 30 ms, as
+ * expected.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -32,7 +33,7 @@ static void send_one(struct end *a, struct end *b, int flags, uint32_t receive_b
 	must(end_wait(a, &wc, 5.0), "completion of a send");
 }
 
-/* Is there something on the channel in that time? It stays there. */
+/* Returns whether an event arrives on the channel within ms; does not consume it. */
 static int has_event(int ms)
 {
 	struct pollfd p = { .fd = channel->fd, .events = POLLIN };
@@ -40,7 +41,7 @@ static int has_event(int ms)
 	return poll(&p, 1, ms) > 0;
 }
 
-/* "event" of the queue expected, "other" of another, "none" in time. */
+/* Returns "event" for the expected queue, "other" for another queue, "none" after the time-out. */
 static const char *next(struct ibv_cq *expected, int ms)
 {
 	struct ibv_cq *cq;
@@ -82,7 +83,7 @@ static void armed_before(struct end *a, struct end *b)
 	printf(" %s", next(b->cq, EVENT_MS));
 }
 
-/* As all event loops do: an event, armed anew, then looked at. */
+/* The sequence of every event loop: receive an event, arm again, then poll. */
 static void armed_anew(struct end *a, struct end *b)
 {
 	int i;
@@ -161,7 +162,7 @@ static void flushed(struct end *a, struct end *b)
 	printf(" %s", next(b->cq, EVENT_MS));
 }
 
-/* Both queues of a pair on one channel: each event says whose it is. */
+/* Both queues of a pair are on one channel: each event names its queue. */
 static void two_queues(struct end *a, struct end *b)
 {
 	struct ibv_cq *mine = b->cq, *other = ibv_create_cq(b->ctx, 16, b, channel, 0);
@@ -181,7 +182,7 @@ static void two_queues(struct end *a, struct end *b)
 	must(!ibv_destroy_cq(other), "ibv_destroy_cq");
 }
 
-/* A queue that goes takes its unread event along, and leaves another's. */
+/* Destroying a queue discards its unread event and keeps another queue's. */
 static void destroyed_with_an_event(struct end *a, struct end *b)
 {
 	struct ibv_cq *mine = b->cq, *other = ibv_create_cq(b->ctx, 16, b, channel, 0);

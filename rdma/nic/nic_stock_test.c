@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * nic_stock_test.c - programs of the system that know nothing of the NIC model, run on it in two processes
+ * nic_stock_test.c - runs stock programs of the system, unaware of the NIC model, on the model in two
+ * processes
  *
- * ibv_rc_pingpong checks the bytes it gets (-c); perftest's checks statuses. All must end well, and the
- * model must have seen no rule broken and no doorbell but libmlx5's.
+ * ibv_rc_pingpong checks the bytes it receives (-c); perftest's programs check statuses. All must
+ * succeed, and the model must have seen no broken rule and only libmlx5's doorbells.
  */
 #include "conformance/harness.h"
 #include "rdma/nic/nic_child.h"
@@ -29,7 +30,7 @@ static void pingpong(struct cairn_test *t)
 	two(t, "ibv_rc_pingpong", "-g 1 -n 200 -c", NULL, 400);
 }
 
-/* Sleeping on completion channels: an event for each completion that was not yet looked at. */
+/* Sleeps on completion channels: one event for each completion not polled yet. */
 static void with_events(struct cairn_test *t, const char *program, const char *args, const char *adversary,
 			long long requests)
 {
@@ -56,7 +57,10 @@ static void send_lat_events(struct cairn_test *t)
 	with_events(t, "ib_send_lat", "-x 1 -F -n 1000 -e", NULL, 2000);
 }
 
-/* Not with -q as well: perftest then leaves entries in the queue and waits for an event of no further one. */
+/*
+ * Without -q: with it perftest leaves entries in the queue and waits for an event that no further entry
+ * raises.
+ */
 static void send_bw_events(struct cairn_test *t)
 {
 	with_events(t, "ib_send_bw", "-x 1 -F -n 2000 -s 64 -b -e", NULL, 4000);
@@ -107,7 +111,7 @@ static void atomic_bw(struct cairn_test *t)
 	two(t, "ib_atomic_bw", "-x 1 -F -n 1000", NULL, 1000);
 }
 
-/* A process that dies without a word: the other end's retries run out, it is told so and ends. */
+/* A process is killed: the other end's retries run out, it gets the error and exits. */
 static void peer_killed(struct cairn_test *t)
 {
 	struct timespec wait = { .tv_sec = 2 };

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * nic_test.c - the semantic oracle, the adversary's cases and the mutants, on the NIC model
+ * nic_test.c - runs the semantics test, the adversary's cases and the mutants on the NIC model
  *
- * Each program is started with the library preloaded; libibverbs and libmlx5 beneath it are the system's own.
- * Judged: exit status, what it prints, and the model's report: work was done and, but for the mutants, no
- * rule broken.
+ * Each program is started with the library preloaded; libibverbs and libmlx5 are the system's own.
+ * Checked are the exit status, the output and the model's report: work was done and, except for the
+ * mutants, no rule was broken.
  */
 #include <glob.h>
 
@@ -12,7 +12,7 @@
 #include "rdma/nic/nic_child.h"
 #include "rdma/nic/nic_measure.h"
 
-/* The model's own directory is gone when its process has ended. */
+/* Returns whether the model's own directory still exists after its process has ended. */
 static int left_behind(struct cairn_test *t)
 {
 	char pattern[1024];
@@ -24,7 +24,7 @@ static int left_behind(struct cairn_test *t)
 	return ret != GLOB_NOMATCH;
 }
 
-/* The oracle's text under an adversary (or none) must be the one on file, to the letter. */
+/* The semantics test's output under an adversary (or none) must equal the file exactly. */
 static void semantics(struct cairn_test *t, const char *adversary)
 {
 	char path[4096], want[8192], got[8192];
@@ -63,7 +63,7 @@ static void semantics_lost_doorbells(struct cairn_test *t)
 	semantics(t, "drop=30,drop_bf=50,fetch_us=20");
 }
 
-/* A failure that the adversary makes is seen by the application, and nothing hangs. */
+/* The application must see a failure that the adversary causes, and nothing may hang. */
 static void ends_with(struct cairn_test *t, const char *adversary, const char *counter)
 {
 	char text[8192];

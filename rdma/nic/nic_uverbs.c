@@ -2,8 +2,8 @@
 /*
  * nic_uverbs.c - the kernel's side of the verbs commands, as write()s to the device file
  *
- * libibverbs tries ioctl first and falls back to this form when told ENOTTY. Extended commands are refused;
- * libmlx5 takes that for an old kernel and does without.
+ * libibverbs tries ioctl first and falls back to write() on ENOTTY. Extended commands are refused;
+ * libmlx5 takes that for an old kernel and works without them.
  */
 #include <errno.h>
 #include <stddef.h>
@@ -36,7 +36,7 @@ struct command {
 	size_t out_bytes;
 };
 
-/* Answers are cut to what the caller has room for, as the kernel does. */
+/* Truncates answers to the size of the caller's buffer, as the kernel does. */
 static void answer(const struct command *c, const void *data, size_t bytes)
 {
 	memset(c->out, 0, c->out_bytes);
@@ -354,7 +354,7 @@ static int dispatch(uint32_t number, const struct command *c)
 	}
 }
 
-/* Every command but those that have no answer begins with the answer's address. */
+/* Every command that has an answer begins with the answer's address. */
 ssize_t nic_command(const void *cmd, size_t bytes)
 {
 	const struct ib_uverbs_cmd_hdr *h = cmd;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nic_verbs - two connected ends in one process, for programs over libibverbs; each wait has a limit */
+/*
+ * nic_verbs - two connected ends in one process, for programs over libibverbs; each wait has a time-out
+ */
 #ifndef CAIRN_NIC_VERBS_H
 #define CAIRN_NIC_VERBS_H
 
@@ -21,7 +23,7 @@ struct end {
 	struct ibv_cq *cq;
 	struct ibv_qp *qp;
 	struct ibv_mr *mr;
-	uint8_t *buf;			/* END_BYTES */
+	uint8_t *buf;			/* [END_BYTES] */
 	union ibv_gid gid;
 	struct ibv_port_attr port;
 };
@@ -112,7 +114,7 @@ static inline void end_connect(struct end *e, const struct end *peer)
 	must(!ibv_modify_qp(e->qp, &a,
 			    IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 			    IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER), "RTR");
-	a = (struct ibv_qp_attr) {	/* 6 retries: soft-RoCE takes 7 for "for ever", as with rnr_retry */
+	a = (struct ibv_qp_attr) {	/* 6 retries: soft-RoCE takes 7 as infinite, as for rnr_retry */
 		.qp_state = IBV_QPS_RTS, .timeout = 10, .retry_cnt = 6, .rnr_retry = 1, .sq_psn = 100,
 		.max_rd_atomic = 1,
 	};
@@ -120,7 +122,7 @@ static inline void end_connect(struct end *e, const struct end *peer)
 			    IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC), "RTS");
 }
 
-/* 1: a completion; 0: none in so many seconds. */
+/* Returns 1 with a completion, or 0 after the time-out. */
 static inline int end_wait(struct end *e, struct ibv_wc *wc, double seconds)
 {
 	double limit = now_s() + seconds;
@@ -147,7 +149,7 @@ static inline struct ibv_sge end_sge(const struct end *e, size_t at, uint32_t by
 	return (struct ibv_sge) { (uintptr_t)(e->buf + at), bytes, e->mr->lkey };
 }
 
-/* Fresh queue pairs on both, connected; completions of old ones are thrown away. */
+/* Gives both ends fresh, connected queue pairs; completions of the old ones are discarded. */
 static inline void ends_reset(struct end *a, struct end *b, int access_b)
 {
 	struct ibv_wc wc;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nic_wire - what the NIC's side alone needs beyond wqe.h and cqe.h, and big-endian access */
+/* nic_wire - constants that only the NIC's side needs beyond wqe.h and cqe.h, and big-endian access */
 #ifndef CAIRN_NIC_WIRE_H
 #define CAIRN_NIC_WIRE_H
 
@@ -11,11 +11,11 @@
 #include "rdma/wqe/wqe.h"
 
 enum {
-	NIC_FLAG_CE = 0x0c,		/* when to complete: 0 on error alone, SIGNALED always */
+	NIC_FLAG_CE = 0x0c,		/* when to complete: 0 on error only, SIGNALED always */
 	NIC_FLAG_FM = 0xe0,		/* fence mode */
 	NIC_FLAG_RESERVED = 0x11,
 	NIC_INLINE_MASK = 0x3ff,	/* length of an inline segment */
-	NIC_NO_KEY = 0x100,		/* ends the list of a receive */
+	NIC_NO_KEY = 0x100,		/* ends a receive's segment list */
 	NIC_SEGMENT = 16,
 	NIC_VENDOR_ERROR = 0x88,
 };

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rxe_compare - two tables of nic_semantics.c, line by line, but for listed differences with their reasons */
+/*
+ * rxe_compare - compares two outputs of nic_semantics.c line by line, allowing listed differences that
+ * have a reason
+ */
 #ifndef CAIRN_RXE_COMPARE_H
 #define CAIRN_RXE_COMPARE_H
 
@@ -26,8 +29,8 @@ static inline void split(struct lines *l, const char *text)
 }
 
 /*
- * 0: the guest's table is the model's with the listed lines in the place of theirs, each of them and no
- * other, and each has a reason. Else 1, and why.
+ * Returns 0 if the guest's table is the model's with exactly the listed lines replaced, and each listed
+ * line has a reason; otherwise 1, with the first violation in `why`.
  */
 static inline int compare(const char *model, const char *guest, const char *listed, char *why, size_t len)
 {
@@ -70,7 +73,7 @@ static inline int compare(const char *model, const char *guest, const char *list
 		bad = 1;
 	}
 	if (!bad && g.num > m.num) {
-		snprintf(why, len, "the guest says more: %s", g.at[m.num]);
+		snprintf(why, len, "the guest prints more: %s", g.at[m.num]);
 		bad = 1;
 	}
 	for (int i = 0; i < d.num && !bad; i++)

@@ -1,13 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# rxe_guest.sh - the system's own Linux kernel in an emulated machine, with two soft-RoCE devices: a second opinion on
-# what reliable connections do, and stock programs on a kernel's RDMA stack. No hardware, no KVM, no root.
+# rxe_guest.sh - boots the system's own Linux kernel in an emulated machine with two soft-RoCE devices: a second
+# implementation of reliable connections, and stock programs on a kernel's RDMA stack. Needs no hardware, KVM or root.
 #
-#   rxe_guest.sh fetch         gets the kernel package and keeps what the guest needs of it; needs apt
-#   rxe_guest.sh run BUILD     boots it with BUILD/nic_semantics, prints what the guest reports (rxe_init.sh)
+#   rxe_guest.sh fetch         downloads the kernel package and keeps the files the guest needs; needs apt
+#   rxe_guest.sh run BUILD     boots it with BUILD/nic_semantics and prints the guest's report (rxe_init.sh)
 #
-# CAIRN_RXE_CACHE: where the kernel is kept (build/rxe of this tree). CAIRN_RXE_TIMEOUT: of the guest, seconds (150).
-# Exit status: 0 the guest ran to its end; 77 something is not to be had, named; 1 it did not.
+# CAIRN_RXE_CACHE: folder of the kernel (build/rxe of this tree). CAIRN_RXE_TIMEOUT: the guest's time-out in s (150).
+# Exit status: 0 the guest ran to its end; 77 a requirement is missing, named; 1 the guest failed.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -21,13 +21,13 @@ absent() {
 fetch() {
 	[ "$(uname -m)" = x86_64 ] || absent "kernels are fetched for x86_64 only, this is $(uname -m)"
 	[ -s "$cache/vmlinux" ] && return
-	command -v apt-get >/dev/null 2>&1 || absent "no apt-get here to get a kernel with"
-	# the cloud flavour has no rdma_rxe
+	command -v apt-get >/dev/null 2>&1 || absent "apt-get not found: cannot download a kernel"
+	# not the cloud flavour, which has no rdma_rxe
 	package=$(apt-cache depends linux-image-amd64 2>/dev/null |
 		sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p' | head -1)
-	[ -n "$package" ] || absent "no package linux-image-amd64 is known here (apt-get update may help)"
+	[ -n "$package" ] || absent "package linux-image-amd64 is unknown (apt-get update may help)"
 	mkdir -p "$cache"
-	# a folder of its own, since apt may drop its privileges to write there
+	# a separate folder, because apt may write to it without privileges
 	part=$(mktemp -d "$cache/part.XXXXXX")
 	trap 'rm -rf "$part"' EXIT
 	chmod 755 "$part"
@@ -38,11 +38,11 @@ fetch() {
 
 run() {
 	build=$1
-	[ -s "$cache/vmlinux" ] || absent "no kernel in $cache; rdma/nic/rxe_guest.sh fetch gets one"
-	[ -x "$build/nic_semantics" ] || absent "$build/nic_semantics was not built (wants libibverbs-dev)"
+	[ -s "$cache/vmlinux" ] || absent "no kernel in $cache; run rdma/nic/rxe_guest.sh fetch"
+	[ -x "$build/nic_semantics" ] || absent "$build/nic_semantics was not built (needs libibverbs-dev)"
 	for program in qemu-system-x86_64 busybox ip rdma ldd python3; do
 		command -v $program >/dev/null 2>&1 || [ -x /usr/sbin/$program ] || [ -x /sbin/$program ] ||
-			absent "no program $program here"
+			absent "$program: program not found"
 	done
 	programs="ip rdma $build/nic_semantics"
 	[ -x "$build/transport_end" ] && programs="$programs $build/transport_end"
@@ -62,7 +62,7 @@ run() {
 		</dev/null >"$work/qemu" 2>&1 || status=$?
 	cat "$work/report"
 	if [ $status != 0 ] || ! grep -q '^@@ done$' "$work/report"; then
-		echo "rxe_guest: the guest ended with status $status; its kernel said:"
+		echo "rxe_guest: the guest ended with status $status; its console:"
 		tail -20 "$work/console" "$work/qemu"
 		exit 1
 	fi

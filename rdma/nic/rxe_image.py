@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Files of the soft-RoCE guest (rxe_guest.sh), made without root, depmod or cpio.
+"""rxe_image.py - makes the files of the soft-RoCE guest (rxe_guest.sh) without root, depmod or cpio.
 
 rxe_image.py kernel PACKAGE.deb CACHE
-    From a Debian kernel package: CACHE/vmlinux, and in CACHE/modules the modules the guest loads, with their
-    order in CACHE/modules/order.
+    Extracts from a Debian kernel package CACHE/vmlinux and, in CACHE/modules, the modules that the guest loads, with
+    their order in CACHE/modules/order.
 rxe_image.py initramfs CACHE OUT INIT [PROGRAM]...
-    OUT: a newc archive of busybox, the programs with the libraries they need, libibverbs' rxe provider, the
-    modules and INIT as /init.
+    Writes to OUT a newc archive of busybox, the programs with the libraries they need, libibverbs' rxe provider, the
+    modules, and INIT as /init.
 """
 
 import glob
@@ -22,9 +22,9 @@ import sys
 import tarfile
 import zlib
 
-# crc32_generic: rxe asks the crypto layer for "crc32" by name, which no dependency says.
+# crc32_generic: rxe requests "crc32" from the crypto layer by name, which the module dependencies do not show.
 WANTED = ("crc32_generic", "ib_uverbs", "rdma_rxe", "veth")
-# Where they and what they depend on lie; the package holds 4,000 modules, most of no use here.
+# Folders of these modules and their dependencies; the package has 4,000 modules, most of them not needed.
 FOLDERS = re.compile(
     r"/kernel/(crypto|lib|net/ipv4|net/ipv6|arch/x86/crypto|drivers/net/[^/]*$|drivers/infiniband/(core|sw))"
 )
@@ -40,8 +40,8 @@ def fail(text):
 
 
 def uncompressed(image):
-    """The ELF file within a bzImage: qemu boots it directly (PVH), 3.5 s sooner than it unpacks itself under emulation.
-    None: packed in a way that Python does not know."""
+    """Returns the ELF file within a bzImage: qemu boots it directly (PVH), 3.5 s faster than the kernel decompresses
+    itself under emulation. Returns None if Python has no decompressor for it."""
     setup_sectors = image[0x1F1] or 4
     offset, length = struct.unpack_from("<II", image, 0x248)
     at = (setup_sectors + 1) * 512 + offset
@@ -56,7 +56,7 @@ def uncompressed(image):
 
 
 def read_package(package):
-    """(image, {module name: bytes})"""
+    """Returns (image, {module name: bytes})."""
     image, modules = None, {}
     with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", package], stdout=subprocess.PIPE) as dpkg:
         with tarfile.open(fileobj=dpkg.stdout, mode="r|") as tar:
@@ -68,7 +68,7 @@ def read_package(package):
                     data = tar.extractfile(member).read()
                     modules[found[1].replace("-", "_")] = lzma.decompress(data) if found[2] else data
     if dpkg.returncode or not image:
-        fail(f"{package}: no kernel in it")
+        fail(f"{package}: contains no kernel")
     return image, modules
 
 
@@ -101,7 +101,7 @@ def unpack_kernel(package, cache):
             f.write(modules[name])
     with open(os.path.join(folder, "order"), "w", encoding="ascii") as f:
         f.write("\n".join(order) + "\n")
-    # last, by rename: its being there says that all is
+    # written last, by rename: the file exists only if all others are complete
     with open(os.path.join(cache, "vmlinux.part"), "wb") as f:
         f.write(uncompressed(image) or image)
     os.replace(os.path.join(cache, "vmlinux.part"), os.path.join(cache, "vmlinux"))
@@ -111,32 +111,32 @@ def unpack_kernel(package, cache):
 
 
 def libraries(program):
-    """Paths of the libraries of a program, its loader among them."""
+    """Returns the paths of a program's libraries, including its loader."""
     out = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
     missing = re.search(r"(\S+) => not found", out)
     if missing:
-        fail(f"{program}: {missing[1]} is not here")
+        fail(f"{program}: {missing[1]}: library not found")
     return re.findall(r"(/\S+) \(0x", out)
 
 
 def content(cache, init, programs):
-    """{path in the guest: (mode, bytes)}, folders not among them."""
+    """Returns {path in the guest: (mode, bytes)} without the folders."""
     files = {"init": (0o100755, read(init)), "bin/busybox": (0o100755, read(which("busybox")))}
     for name in NAMES:
         files[f"bin/{name}"] = (0o120777, b"busybox")
-    need = [which("busybox")]  # where it is not the static one
+    need = [which("busybox")]  # for a busybox that is not static
     for program in programs:
         path = which(program)
         files[f"bin/{os.path.basename(program)}"] = (0o100755, read(path))
         need.append(path)
     providers = glob.glob("/usr/lib/*/libibverbs/librxe-rdmav*.so")
     if not providers:
-        fail("no rxe provider of libibverbs here (package ibverbs-providers)")
+        fail("rxe provider of libibverbs not found (package ibverbs-providers)")
     for path in providers:
         files[path[1:]] = (0o100755, read(path))
     files["etc/libibverbs.d/rxe.driver"] = (0o100644, b"driver rxe\n")
     need += providers
-    # dlopen()ed by the C library when a thread ends
+    # libgcc_s: the C library opens it by dlopen() when a thread ends
     found = {p for program in need for p in libraries(program)} | set(glob.glob("/lib/*/libgcc_s.so.1"))
     for path in found:
         files[path[1:]] = (0o100755, read(path))
@@ -153,12 +153,12 @@ def read(path):
 def which(program):
     path = program if "/" in program else shutil.which(program, path=os.environ["PATH"] + ":/usr/sbin:/sbin")
     if not path or not os.path.exists(path):
-        fail(f"no program {program} here")
+        fail(f"{program}: program not found")
     return path
 
 
 def newc(files):
-    """The archive, as Documentation/driver-api/early-userspace/buffer-format of Linux has it."""
+    """Returns the archive in the format of Linux, Documentation/driver-api/early-userspace/buffer-format."""
     folders = {"dev", "proc", "sys", "tmp"}
     for path in files:
         parts = path.split("/")[:-1]

@@ -1,17 +1,17 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The first program of the soft-RoCE guest (rxe_guest.sh), under busybox. What it finds goes to the second serial
-# line; the first is the kernel's. A section is what stands between '@@ NAME' and '@@ end NAME STATUS'.
+# rxe_init.sh - first program of the soft-RoCE guest (rxe_guest.sh), under busybox. Its report goes to the second
+# serial line; the first is the kernel's. A section is the text between '@@ NAME' and '@@ end NAME STATUS'.
 PATH=/bin
 
-section() { # section NAME COMMAND...: runs it, at most 60 s
+section() { # section NAME COMMAND...: runs COMMAND for at most 60 s
 	name=$1
 	shift
 	echo "@@ $name"
 	timeout -s KILL 60 "$@"
 	echo "@@ end $name $?"
 }
-# busybox's shell would take its own applet for 'ip'
+# busybox's shell would run its own applet 'ip'
 ip() { /bin/ip "$@"; }
 
 load() {
@@ -20,8 +20,8 @@ load() {
 	done
 }
 
-# Two devices on the two ends of one pair of interfaces. rxe's UDP socket lives in the first name space, so both ends
-# do, too; rules of routing send each packet over the pair, which would else stay within the host.
+# Creates two devices on the two ends of a veth pair. rxe's UDP socket is in the initial network namespace, so both
+# ends must be there too; routing rules send each packet over the pair, which would otherwise stay within the host.
 connect() {
 	ip link set lo up
 	ip link add v0 type veth peer name v1
@@ -51,12 +51,12 @@ END
 	rdma link add rxe0 type rxe netdev v0 && rdma link add rxe1 type rxe netdev v1
 }
 
-two() { # two SERVER_ARGS CLIENT_ARGS PROGRAM ARG...: one on each device, the connection's data over lo
+two() { # two SERVER_ARGS CLIENT_ARGS PROGRAM ARG...: one process on each device; their control connection uses lo
 	server=$1 client=$2
 	shift 2
 	"$@" $server >/tmp/server 2>&1 &
 	pid=$!
-	# 18515, in hexadecimal, is being listened on
+	# wait until port 18515 (hexadecimal 4853) is listening
 	i=0
 	while ! grep -q ':4853 .* 0A ' /proc/net/tcp /proc/net/tcp6 2>/dev/null && [ $i -lt 100 ]; do
 		i=$((i + 1))
@@ -66,14 +66,14 @@ two() { # two SERVER_ARGS CLIENT_ARGS PROGRAM ARG...: one on each device, the co
 	wait $pid || { cat /tmp/server; return 1; }
 }
 
-counters() { # both ends' packets: sent, received, lost
+counters() { # prints both ends' packets: sent, received, dropped
 	for i in v0 v1; do
 		cd /sys/class/net/$i/statistics || return
 		echo "$i $(cat tx_packets) $(cat rx_packets) $(cat tx_dropped)"
 	done
 }
 
-# functions cannot be run by timeout; a second shell that reads this very file can
+# timeout cannot run a function, but it can run a second shell with this file
 case ${1:-} in
 load | connect | counters) "$1"; exit ;;
 two) shift; two "$@"; exit ;;

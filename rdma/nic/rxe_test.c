@@ -2,9 +2,9 @@
 /*
  * rxe_test.c - the NIC model against the Linux kernel's soft-RoCE, in an emulated machine (rxe_guest.sh)
  *
- * Two implementations that share nothing but the specification: what they say of the same cases must be equal
- * but for the lines of nic_semantics_rxe.txt, each of which has its reason there. The guest is booted once
- * for all units. Its times mean nothing and are not looked at.
+ * The two implementations share only the specification: their results for the same cases must be equal
+ * except for the lines of nic_semantics_rxe.txt, which gives a reason for each. The guest is booted once
+ * for all units. Its times mean nothing and are ignored.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "conformance/harness.h"
 #include "rdma/nic/rxe_compare.h"
 
-/* What the comparison must refuse, one thing wrong at a time. */
+/* Inputs that the comparison must refuse, each with one thing wrong. */
 static void comparison_can_fail(struct cairn_test *t)
 {
 	static const char model[] = "case a 'yes'\ncase b 'no'\nend 5\n";
@@ -30,7 +30,7 @@ static void comparison_can_fail(struct cairn_test *t)
 		{ model, "case a 'yes'\ncase b 'never'\nend 6\n", listed, "not listed" },
 		{ model, "case a 'yes'\ncase b 'never'\n", listed, "guest nothing" },
 		{ model, "", listed, "guest nothing" },
-		{ model, "case a 'yes'\ncase b 'never'\nend 5\nmore\n", listed, "says more: more" },
+		{ model, "case a 'yes'\ncase b 'never'\nend 5\nmore\n", listed, "prints more: more" },
 		{ model, guest, "-case b 'no'\n+case b 'never'\n", "no reason" },
 		{ model, guest, "# of b\n-case b 'no'\n", "not a '-' and a '+'" },
 		{ model, guest, "# of b\n-case b 'no'\n+case b 'never'\n# of c\n-case c 'x'\n+case c 'y'\n",
@@ -63,7 +63,7 @@ static const char *read_text(const char *name, char *text, size_t len)
 	return text;
 }
 
-/* What the guest reported, or NULL: this unit is skipped, or failed, saying why. */
+/* Returns what the guest reported, or NULL with the unit skipped or failed and the reason given. */
 static const char *guest_report(struct cairn_test *t)
 {
 	static char report[1 << 17];
@@ -97,7 +97,7 @@ static const char *guest_report(struct cairn_test *t)
 	return report;
 }
 
-/* The text of a section; its end must say status 0. */
+/* Returns the text of a section, whose end line must report status 0. */
 static const char *section(struct cairn_test *t, const char *report, const char *name, char *text,
 			   size_t len)
 {
@@ -127,13 +127,13 @@ static void semantics_as_listed(struct cairn_test *t)
 
 	if (!report)
 		return;
-	cairn_note(t, "guest's kernel: %.*s", (int)strcspn(report, "\n"), report);
+	cairn_note(t, "kernel of the guest: %.*s", (int)strcspn(report, "\n"), report);
 	section(t, report, "semantics", guest, sizeof(guest));
 	read_text("nic_semantics.txt", model, sizeof(model));
 	read_text("nic_semantics_rxe.txt", listed, sizeof(listed));
 	if (!EXPECT(t, compare(model, guest, listed, why, sizeof(why)) == 0))
 		cairn_note(t, "%s", why);
-	/* and this very table, one character altered, is refused */
+	/* the same table with one character altered must be refused */
 	digit = strstr(guest, "state 6");
 	if (!EXPECT(t, digit))
 		return;
@@ -141,7 +141,10 @@ static void semantics_as_listed(struct cairn_test *t)
 	EXPECT(t, compare(model, guest, listed, why, sizeof(why)) == 1);
 }
 
-/* Two devices, and what was sent by one end came in at the other: not a shortcut within the host. */
+/*
+ * Traffic between the two devices must arrive: what one end sends, the other receives, with no shortcut
+ * within the host.
+ */
 static void packets_cross(struct cairn_test *t)
 {
 	long long sent[2] = { 0 }, got[2] = { 0 }, lost[2] = { 0 };
@@ -158,7 +161,7 @@ static void packets_cross(struct cairn_test *t)
 			 &got[1], &lost[1]) == 6);
 	/* 200 chains of two requests, and their acknowledgements */
 	EXPECT(t, sent[0] > 400 && sent[1] > 200);
-	EXPECT(t, got[1] >= sent[0] - 8 && got[0] >= sent[1] - 8);	/* some may be under way */
+	EXPECT(t, got[1] >= sent[0] - 8 && got[0] >= sent[1] - 8);	/* some packets may be in flight */
 	EXPECT(t, !lost[0] && !lost[1]);
 }
 
@@ -177,7 +180,7 @@ static void stock_programs(struct cairn_test *t)
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
 		snprintf(head, sizeof(head), "@@ %s\n", rows[i].name);
 		if (!strstr(report, head)) {
-			cairn_note(t, "%s: the program was not here", rows[i].name);
+			cairn_note(t, "%s: program not found", rows[i].name);
 			continue;
 		}
 		section(t, report, rows[i].name, text, sizeof(text));
@@ -188,7 +191,7 @@ static void stock_programs(struct cairn_test *t)
 		cairn_skip(t, "neither ibv_rc_pingpong nor perftest here");
 }
 
-/* The verbs back end of transport.h on a kernel's RDMA stack: the same cases as on the model. */
+/* Runs the verbs back end of transport.h on a kernel's RDMA stack, with the same cases as on the model. */
 static void transport(struct cairn_test *t)
 {
 	const char *report = guest_report(t);
@@ -211,7 +214,7 @@ static void transport(struct cairn_test *t)
 	cairn_note(t, "%d cases of the verbs back end", passed);
 }
 
-/* A row of `cairn bench rdma.rxe`: how far the two agree. */
+/* A row of `cairn bench rdma.rxe`: how far model and soft-RoCE agree. */
 static void agreement(struct cairn_test *t)
 {
 	char model[8192], listed[8192], guest[8192], why[1024];

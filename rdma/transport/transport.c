@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* transport.c - the common functions of transport.h's table: objects, argument checks, errors, waits */
 #include "rdma/transport/transport_impl.h"
 
 #include <sched.h>
@@ -12,7 +13,7 @@
 #define MAGIC		0x6e726163u	/* "carn" */
 #define ADDRESS		1
 #define KEY		2
-#define PROBE_NS	2000000		/* how often a waiter asks after its peer */
+#define PROBE_NS	2000000		/* interval at which a waiter checks its peer */
 
 uint64_t transport_now(void)
 {
@@ -27,7 +28,7 @@ static uint64_t deadline_of(uint32_t timeout_ms)
 	return transport_now() + timeout_ms * 1000000ull;
 }
 
-/* A hint to the core that this is a loop of waiting. */
+/* Hints to the core that this is a polling loop. */
 static void spin_once(void)
 {
 #if defined(__x86_64__)
@@ -72,7 +73,7 @@ void transport_work_go(struct transport_work *w)
 	pthread_mutex_unlock(&w->lock);
 }
 
-void transport_give_way(struct transport_work *w)
+void transport_work_yield(struct transport_work *w)
 {
 	while (atomic_load(&w->visitors))
 		sched_yield();
@@ -113,9 +114,9 @@ static uint64_t start_of(uint64_t pid)
 	n = fread(text, 1, sizeof(text) - 1, f);
 	fclose(f);
 	text[n] = 0;
-	p = strrchr(text, ')');		/* the name before it may hold anything */
+	p = strrchr(text, ')');		/* the process name before it may contain any character */
 	if (!p || p[1] != ' ' || p[2] == 'Z' || p[2] == 'X')
-		return 0;		/* a zombie has run its last */
+		return 0;		/* a zombie or dead process */
 	for (i = 0; p && i < 20; i++)
 		p = strchr(p + 1, ' ');	/* to field 22 */
 	if (p)
@@ -147,11 +148,11 @@ void transport_identify(struct transport_identity *self)
 	self->host = host_of();
 }
 
-int transport_lives(const struct transport_identity *who)
+int transport_lives(const struct transport_identity *id)
 {
-	if (!who->start || who->host != host_of())
+	if (!id->start || id->host != host_of())
 		return -1;
-	return start_of(who->pid) == who->start;
+	return start_of(id->pid) == id->start;
 }
 
 /* ---- blobs ---- */
@@ -179,11 +180,11 @@ static int open_blob(const struct cairn_blob *b, uint32_t what, const char *kind
 	if (!b)
 		return cairn_error(EINVAL, "%s: null", name);
 	if (b->magic != MAGIC)
-		return cairn_error(EINVAL, "%s: magic: 0x%08x, not 0x%08x: no blob of a transport", name,
+		return cairn_error(EINVAL, "%s: magic: 0x%08x, not 0x%08x: not a transport's blob", name,
 				   b->magic,
 				   MAGIC);
 	if (b->check != check_of(b))
-		return cairn_error(EINVAL, "%s: check: the blob was damaged on its way", name);
+		return cairn_error(EINVAL, "%s: check: the blob is damaged", name);
 	if (b->what != what)
 		return cairn_error(EINVAL, "%s: what: this blob is %s", name,
 				   b->what == KEY ? "a key" : "an address");
@@ -219,7 +220,7 @@ int transport_open(const struct transport_ops *ops, const struct cairn_transport
 	CAIRN_TRY(check_options(o));
 	t = calloc(1, ops->transport_bytes);
 	if (!t)
-		return cairn_error(ENOMEM, "open: %zu bytes are not to be had", ops->transport_bytes);
+		return cairn_error(ENOMEM, "open: cannot allocate %zu bytes", ops->transport_bytes);
 	t->ops = ops;
 	t->options = *o;
 	if (!t->options.depth)
@@ -255,7 +256,7 @@ void transport_close(struct cairn_transport *t)
 	free(t);
 }
 
-/* Objects of all three kinds hang in lists by their second member. */
+/* Objects of all three kinds are linked in lists by their second member. */
 #define LINK(head, obj) do {						\
 		pthread_mutex_lock(&(obj)->t->lock);			\
 		(obj)->next = (head);					\
@@ -371,7 +372,7 @@ int transport_channel(struct cairn_transport *t, struct cairn_channel **out)
 	pthread_mutex_lock(&t->lock);
 	c->number = t->num_created++;
 	pthread_mutex_unlock(&t->lock);
-	snprintf(c->peer, sizeof(c->peer), "nobody");
+	snprintf(c->peer, sizeof(c->peer), "no peer");
 	ret = t->ops->create(c);
 	if (ret) {
 		t->ops->destroy(c);
@@ -432,7 +433,7 @@ int transport_reset(struct cairn_channel *c)
 	if (ret)
 		return cairn_error_prefix(ret, "channel %u: reset", c->number);
 	atomic_store(&c->error, 0);
-	snprintf(c->peer, sizeof(c->peer), "nobody");
+	snprintf(c->peer, sizeof(c->peer), "no peer");
 	return 0;
 }
 
@@ -475,7 +476,7 @@ static int usable(struct cairn_channel *c, const char *what)
 static int within(const char *what, uint64_t offset, uint64_t bytes, uint64_t size)
 {
 	if (offset > size || bytes > size - offset)
-		return cairn_error(EINVAL, "put: %s: bytes %llu..+%llu of a region of %llu", what,
+		return cairn_error(EINVAL, "put: %s: bytes %llu..+%llu exceed a region of %llu", what,
 				   (unsigned long long)offset, (unsigned long long)bytes,
 				   (unsigned long long)size);
 	return 0;
@@ -495,7 +496,7 @@ static int check_put(const struct cairn_channel *c, const struct cairn_put *p)
 				   p->local ? "remote" : "local",
 				   (unsigned long long)p->bytes);
 	if (p->local->t != c->t || p->remote->t != c->t)
-		return cairn_error(EINVAL, "put: %s: of another transport than the channel",
+		return cairn_error(EINVAL, "put: %s: belongs to another transport than the channel",
 				   p->local->t != c->t ? "local" : "remote");
 	CAIRN_TRY(within("local_offset", p->local_offset, p->bytes, p->local->bytes));
 	return within("remote_offset", p->remote_offset, p->bytes, p->remote->bytes);
@@ -531,7 +532,7 @@ int transport_wait(struct cairn_channel *c, uint32_t slot, uint64_t value, uint3
 	for (;;) {
 		int err = atomic_load(&c->error);
 
-		/* The error was read before the slot: what came before it counts. */
+		/* The error is read before the slot, so that a signal that preceded the error counts. */
 		CAIRN_TRY(c->t->ops->look(c, slot, &s));
 		if ((int64_t)(s.value - value) >= 0)
 			break;
@@ -562,7 +563,7 @@ static int no_kernels(const struct cairn_transport *t)
 {
 	return cairn_error(EOPNOTSUPP, "transport %s: %s", t->ops->name,
 			   t->ops->channel_device ? "opened without a GPU (options.gpu)" :
-			   "kernels cannot put by this back end");
+			   "this back end does not support puts by kernels");
 }
 
 int transport_channel_device(struct cairn_channel *c, struct cairn_device_channel *d)

@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * transport.cuh - put, signal, wait and flush from inside a kernel, whatever the back end
+ * transport.cuh - put, signal, wait and flush from inside a kernel, for every back end with device puts
  *
- * What the host gives by channel_device, region_device and remote_device goes to the kernel by value;
- * each function looks at the channel's kind, which is the same for all threads. Return 0 or an error
- * number, positive: ETIMEDOUT after timeout_ns (globaltimer), or what the channel failed by. Slots,
- * offsets and lengths are NOT checked here: the host checks none of it either; a kernel that goes past
- * its memory faults.
+ * The structures that channel_device, region_device and remote_device return on the host are passed to
+ * the kernel by value. Each function branches on the channel's kind, which is uniform over all threads.
+ * Functions return 0 or a positive error number: ETIMEDOUT after timeout_ns (globaltimer), or the
+ * channel's error. Slots, offsets and lengths are NOT checked, neither here nor on the host; a kernel
+ * that exceeds its memory faults.
  *
- *   transport_put()     by all threads of a grid's CTAs (struct transport_grid; also of one CTA alone), with
- *                       equal arguments. The source was there before, or the CTA whose share it is has
- *                       written it, and a barrier is between.
- *   transport_signal()  by one thread, with a word of 8 bytes: the fast way for a payload of that size.
- *                       Orders nothing that went before it; a put of 0 bytes is a signal that does.
- *   transport_wait()    by one thread; a barrier lets the others see what it saw
- *   transport_wait_word()  the same for who wants value and word alone: payloads are not ordered after it
- *   transport_flush()   by one thread; a barrier stands between it and the puts before
+ *   transport_put()        called by all threads of a grid's CTAs (struct transport_grid; or of one CTA)
+ *                          with equal arguments. The source was written before the launch, or by the CTA
+ *                          whose share it is, with a barrier in between.
+ *   transport_signal()     called by one thread, with a word of 8 bytes: the fast path for a payload of that
+ *                          size. It orders no earlier stores; a put of 0 bytes is a signal that does.
+ *   transport_wait()       called by one thread; after a barrier the other threads see what it saw
+ *   transport_wait_word()  the same for value and word only: payloads are not ordered after it
+ *   transport_flush()      called by one thread, after a barrier that follows the puts
  *
- * nvlink: a put copies by 16-byte stores, each CTA its share. The last CTA to arrive has seen all of
- * them, and sets the signal: fence at system scope, then a store. Value and word of a slot are one
- * 128-bit store and load, which PTX makes single-copy atomic: a word that comes with its value needs no
- * fence at all. queue (verbs): one thread of the last CTA writes the descriptor; the proxy posts. fhbn:
- * that thread forms the work requests and rings the card. A put leaves the slot's word as it was.
+ * nvlink: a put copies its CTA's share by 16-byte stores. The last CTA to arrive has seen all stores and
+ * sets the signal: a fence at system scope, then a store. A slot's value and word are one 128-bit store
+ * and load, which PTX makes single-copy atomic: a word that arrives with its value needs no fence. queue
+ * (verbs): one thread of the last CTA writes the descriptor; the proxy posts it. fhbn: that thread builds
+ * the work requests and rings the card's doorbell. A put carries no word: it sets the slot's word to 0,
+ * except that on fhbn a put with a payload leaves it unchanged.
  */
 #ifndef CAIRN_TRANSPORT_CUH
 #define CAIRN_TRANSPORT_CUH
@@ -83,7 +84,7 @@ TRANSPORT_FN void transport_st_relaxed_sys_v2_u64(uint64_t *p, uint64_t a, uint6
 	asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" : : "l"(p), "l"(a), "l"(b) : "memory");
 }
 
-/* Less than fence.acq_rel (9.7.13.4 fence) */
+/* cheaper than fence.acq_rel (9.7.13.4 fence) */
 TRANSPORT_FN void transport_fence_release_sys(void)
 {
 	asm volatile("fence.release.sys;" : : : "memory");
@@ -94,9 +95,9 @@ TRANSPORT_FN void transport_fence_release_sys(void)
 #define TRANSPORT_UNROLL 8
 
 /*
- * Bytes [0, bytes) by num_threads threads, thread 0..: 16 bytes at a time where source and destination
- * lie equally to that, single bytes at the edges and elsewhere. All loads of a turn are under way before
- * its stores.
+ * Copies bytes [0, bytes) with num_threads threads, numbered by thread: 16 bytes at a time where source
+ * and destination have equal alignment modulo 16, single bytes at the edges and elsewhere. All loads of
+ * an iteration are issued before its stores.
  */
 TRANSPORT_FN void transport_copy(uint8_t *to, const uint8_t *from, uint64_t bytes, uint64_t thread,
 				 uint64_t num_threads)
@@ -130,9 +131,9 @@ TRANSPORT_FN void transport_copy(uint8_t *to, const uint8_t *from, uint64_t byte
 		to[i] = from[i];
 }
 
-/* ---- the queue of the proxy ---- */
+/* ---- the proxy's queue ---- */
 
-/* A place in the ring: its descriptor is free when `depth` before it are done. */
+/* Reserves a place in the ring. It is free once the descriptor `depth` places earlier is done. */
 TRANSPORT_FN int transport_reserve(const struct cairn_device_channel *c, uint64_t timeout_ns, uint64_t *index)
 {
 	uint64_t begin = ptx_globaltimer(), i = atomicAdd((unsigned long long *)c->next, 1ull), error;
@@ -141,7 +142,7 @@ TRANSPORT_FN int transport_reserve(const struct cairn_device_channel *c, uint64_
 		error = transport_ld_relaxed_sys_u64(c->done + 1);
 		if (error)
 			return (int)error;
-		/* the place is lost, and all behind it wait: the channel has to be reset */
+		/* the place is lost and all later ones block: the channel must be reset */
 		if (ptx_globaltimer() - begin > timeout_ns)
 			return ETIMEDOUT;
 	}
@@ -167,7 +168,10 @@ TRANSPORT_FN int transport_enqueue(const struct cairn_device_channel *c, const s
 
 /* ---- the card ---- */
 
-/* payload NULL: word and value; else payload and, but for CAIRN_NO_SIGNAL, value. */
+/*
+ * Posts word and value if payload is NULL; otherwise the payload and, unless slot is CAIRN_NO_SIGNAL, the
+ * value.
+ */
 TRANSPORT_FN int transport_post(const struct cairn_device_channel *c,
 				const struct cairn_fhbn_request *payload,
 				uint32_t slot, uint64_t value, uint64_t word, uint64_t timeout_ns)
@@ -201,10 +205,10 @@ TRANSPORT_FN int transport_signal(const struct cairn_device_channel *c, uint32_t
 }
 
 /*
- * CTAs that put together. arrived: counters in global memory, of this grid alone, zero when the kernel
- * starts; NULL for one CTA. A put is a turn. CTAs arrive at counter turn % 8 and do not wait for each
- * other; at every fourth turn they look that all have arrived four turns ago, so that no counter serves
- * two turns at once.
+ * The CTAs that put together. arrived: counters in global memory, used by this grid only, zero when the
+ * kernel starts; NULL for one CTA. Each put is a turn. CTAs arrive at counter turn % 8 without waiting
+ * for each other; at every fourth turn they wait until all have arrived four turns earlier, so that no
+ * counter serves two turns at once.
  */
 #define TRANSPORT_COUNTERS	8
 
@@ -214,7 +218,7 @@ struct transport_grid {
 	uint32_t cta, num_ctas;
 };
 
-/* Each thread has one, for all its puts. */
+/* Each thread creates one for all its puts. */
 TRANSPORT_FN struct transport_grid transport_grid(uint32_t cta, uint32_t num_ctas, uint64_t *arrived)
 {
 	const struct transport_grid g = { arrived, 0, cta, num_ctas };
@@ -222,7 +226,7 @@ TRANSPORT_FN struct transport_grid transport_grid(uint32_t cta, uint32_t num_cta
 	return g;
 }
 
-/* What the counter of a turn is when all have arrived. */
+/* Returns the value of a turn's counter once all CTAs have arrived. */
 TRANSPORT_FN uint64_t transport_full(const struct transport_grid *g, uint64_t turn)
 {
 	return (turn / TRANSPORT_COUNTERS + 1) * g->num_ctas;
@@ -250,8 +254,8 @@ TRANSPORT_FN uint64_t transport_add_relaxed_gpu(uint64_t *p)
 }
 
 /*
- * 0, or an error number. *last: in one thread of the CTA that came last, 1: what all CTAs have stored is
- * before what it does next, at system scope.
+ * Returns 0 or an error number. *last is 1 in one thread of the last CTA to arrive: all CTAs' earlier
+ * stores are ordered before its later ones, at system scope.
  */
 TRANSPORT_FN int transport_all_arrived(struct transport_grid *g, uint64_t timeout_ns, int *last)
 {
@@ -278,7 +282,10 @@ TRANSPORT_FN int transport_all_arrived(struct transport_grid *g, uint64_t timeou
 	return 0;
 }
 
-/* CTA cta's share of a payload: whole lines, one after another; the last has what is left. */
+/*
+ * Returns CTA cta's share of a payload: contiguous whole lines of 128 bytes; the last CTA has the
+ * remainder.
+ */
 TRANSPORT_FN uint64_t transport_share(uint64_t bytes, uint32_t cta, uint32_t num_ctas, uint64_t *begin)
 {
 	uint64_t per = ((bytes + 127) / 128 + num_ctas - 1) / num_ctas * 128, at = per * cta;
@@ -327,7 +334,7 @@ TRANSPORT_FN int transport_put(const struct cairn_device_channel *c, const struc
 	return transport_enqueue(c, &e, timeout_ns);
 }
 
-/* acquire: what is read afterwards is not older than the signal. */
+/* acquire: later reads are not older than the signal. */
 template <int acquire>
 TRANSPORT_FN int transport_poll(const struct cairn_device_channel *c, uint32_t slot, uint64_t value,
 				uint64_t timeout_ns, struct cairn_signal *found)
@@ -340,7 +347,7 @@ TRANSPORT_FN int transport_poll(const struct cairn_device_channel *c, uint32_t s
 		if (c->kind == CAIRN_DEVICE_NVLINK) {
 			s = acquire ? transport_ld_acquire_sys_b128(&c->mine[slot]) :
 				transport_ld_relaxed_sys_b128(&c->mine[slot]);
-		} else {	/* the two are written apart, the word first */
+		} else {	/* value and word are written separately, the word first */
 			s.value = transport_ld_acquire_sys_u64(&c->mine[slot].value);
 			s.word = 0;
 		}
@@ -348,7 +355,8 @@ TRANSPORT_FN int transport_poll(const struct cairn_device_channel *c, uint32_t s
 			break;
 		if (++round % 64)
 			continue;
-		if (c->kind != CAIRN_DEVICE_FHBN) {	/* a card's failure is told to who posts */
+		/* a failure of the card is reported only to the posting end */
+		if (c->kind != CAIRN_DEVICE_FHBN) {
 			uint64_t error =
 				transport_ld_relaxed_sys_u64(c->kind == CAIRN_DEVICE_NVLINK ? c->state :
 								      c->done + 1);
@@ -381,7 +389,7 @@ TRANSPORT_FN int transport_flush(const struct cairn_device_channel *c, uint64_t 
 {
 	uint64_t begin = ptx_globaltimer(), want;
 
-	ptx_fence_acq_rel_sys();	/* nvlink: stores to a peer are there when a fence has passed them */
+	ptx_fence_acq_rel_sys();	/* nvlink: stores to a peer have arrived once a fence has completed */
 	if (c->kind == CAIRN_DEVICE_NVLINK)
 		return (int)transport_ld_relaxed_sys_u64(c->state);
 	if (c->kind == CAIRN_DEVICE_FHBN) {

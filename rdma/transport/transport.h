@@ -1,55 +1,57 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * transport - memory to memory between two ends, payload before signal, over whatever joins them
+ * transport - moves memory between two ends, payload before signal, over any back end
  *
  *   put(channel, local region + offset, remote region + offset, bytes, slot, value)
  *
- * stores the bytes at the other end and then, when all of them are visible there, sets signal slot `slot`
- * of that channel there to `value`. Who waits for the slot finds the payload whole. Nobody at the other
- * end takes part: memory is registered beforehand, the key that names it is carried over by other means.
+ * stores the bytes at the other end and, once all of them are visible there, sets signal slot `slot` of
+ * that channel to `value` at the other end. A waiter that sees the value therefore sees the whole
+ * payload. The other end's CPU and GPU do not take part: memory is registered beforehand, and the key
+ * that names it is exchanged by other means.
  *
- *   back end  carried by                                       a kernel may put    ends
- *   loop      a thread of this process, with seeded trouble    no                  one process
- *   verbs     RC queue pairs of any RDMA device, posted by a   through a queue     anywhere
- *             thread that also takes what kernels ask for      of descriptors
- *   nvlink    stores to peer memory (CUDA IPC), copy engine    yes                 one host
- *   nccl      ncclSend and ncclRecv: the yardstick             no                  anywhere
- *   fhbn      work requests built by the GPU (fhbn.h)          yes, alone          anywhere
+ *   back end  carried by                                      kernels may put           ends
+ *   loop      a thread of this process, with seeded faults    no                        one process
+ *   verbs     RC queue pairs of any RDMA device, posted by    through a queue of        anywhere
+ *             a proxy thread, for kernels as well             descriptors
+ *   nvlink    stores to peer memory (CUDA IPC), copy engine   yes                       one host
+ *   nccl      ncclSend and ncclRecv, for comparison           no                        anywhere
+ *   fhbn      work requests built by the GPU (fhbn.h)         yes, without a CPU        anywhere
  *
- * Setting up, at both ends (blobs are exchanged by any means, say a socket; they are plain bytes):
+ * Set-up, at both ends (blobs are plain bytes and are exchanged by any means, such as a socket):
  *   open(options, &t);  region_register(t, addr, bytes, memory, &r);  channel_create(t, &c)
  *   channel_address(c, &mine)  ... exchange ...  channel_connect(c, &peers, timeout_ms)
  *   region_key(r, &key)        ... exchange ...  remote_import(t, &peers_key, &remote)
- *   The first put comes after both ends have connected: one more exchange.
+ *   The first put must follow the connect of both ends, which takes one more exchange.
  *
  * Rules
- * - Slots: num_slots of 64 bits for each channel, each way, zero at connect. The values given to a slot
- *   ascend in the order of the puts; wait(slot, value) ends when the slot's value is `value` or later:
- *   (int64_t) (have - value) >= 0, so that counters may wrap. Slot CAIRN_NO_SIGNAL: payload alone. bytes
- *   0: signal alone.
- * - Word: 8 bytes that come with the signal, in the slot itself; the fast way for small payloads. A wait
- *   that finds a value gives the word that came with it, or a later one when the slot was signalled again
- *   meanwhile.
- * - Order: a channel's puts take effect in the order given as far as signals can tell: the signal of one
- *   means that all earlier payloads of that channel are visible too. Channels are not ordered among each
- *   other. Of two puts to the same bytes the second is given after the first is known to have arrived;
- *   else either may win.
- * - The source of a put is left alone until a flush after it has returned, or until the other end has said
- *   that it has it. flush: all puts so far are complete here and visible there.
- * - Bounds and keys are checked at both ends where CAIRN_TRANSPORT_CHECKS is set, at this end always.
- * - Time-outs are in ms. Every wait ends by it: -ETIMEDOUT, and the text says who waited for what. 0:
- *   looks once. What timed out may be waited for again.
+ * - Slots: each channel has num_slots slots of 64 bits in each direction, zero at connect. The values
+ *   given to a slot ascend in the order of the puts. wait(slot, value) ends when the slot holds `value`
+ *   or a later one: (int64_t)(have - value) >= 0, so that counters may wrap. Slot CAIRN_NO_SIGNAL:
+ *   payload only. bytes 0: signal only.
+ * - Word: 8 bytes that arrive with the signal, in the slot itself; the fast path for small payloads. A
+ *   wait that finds a value returns the word that came with it, or a later word if the slot was signalled
+ *   again meanwhile.
+ * - Order: signals show a channel's puts in the order given: the signal of a put implies that the
+ *   payloads of all earlier puts of that channel are visible. There is no order between channels. A
+ *   second put to the same bytes must follow the arrival of the first; otherwise either may win.
+ * - The source of a put must not change until a later flush has returned, or until the other end has
+ *   confirmed the arrival. flush: all earlier puts are complete here and visible there.
+ * - Bounds and keys are always checked at this end; with CAIRN_TRANSPORT_CHECKS also at the other end.
+ * - Time-outs are in ms. Every wait ends with -ETIMEDOUT after its time-out; the text says which end
+ *   waited for what. 0 polls once. A wait that timed out may be repeated.
  * - Errors of a channel are final: the first is kept (channel_error) and returned by every later put and
- *   flush, and by a wait whose signal is not there. What was under way is lost or arrives, but never a
+ *   flush, and by a wait whose signal has not arrived. Data in flight is lost or arrives, but never a
  *   signal without its payload. channel_reset gives a fresh channel: empty, slots zero, a new address;
  *   both ends reset, then connect again.
- * - Threads: one at a time gives puts and flushes on a channel, another may wait on it meanwhile;
- *   channels are independent. The other calls may come from any thread; who closes or destroys sees to it
- *   that no call on it is under way. On one channel either the host or kernels put at one time, not both.
+ * - Threads: one thread at a time calls put and flush on a channel; another may wait on it concurrently.
+ *   Channels are independent. The other calls may come from any thread; the caller of close or destroy
+ *   must make sure that no call on that object is in progress. At any time either the host or kernels put
+ *   on a channel, not both.
  *
- * Errors: -EINVAL a bad argument, named; -EACCES the other end refused key or bounds; -ECONNRESET the peer is
- * gone; -ETIMEDOUT; -ENODEV no such device or library; -EOPNOTSUPP this back end cannot; -ENOMEM; -EIO.
- * Nothing is printed; texts by cairn_last_error(). Out parameters are written on success only.
+ * Errors: -EINVAL a bad argument, named; -EACCES the other end refused key or bounds; -ECONNRESET the
+ * peer is gone; -ETIMEDOUT; -ENODEV no such device or library; -EOPNOTSUPP not supported by this back
+ * end; -ENOMEM; -EIO. Nothing is printed; cairn_last_error() has the text. Out parameters are written on
+ * success only.
  */
 #ifndef CAIRN_TRANSPORT_H
 #define CAIRN_TRANSPORT_H
@@ -64,15 +66,16 @@ extern "C" {
 enum {
 	CAIRN_TRANSPORT_HOST_MEMORY	= 1 << 0,	/* regions may be host memory, at both ends */
 	CAIRN_TRANSPORT_DEVICE_MEMORY	= 1 << 1,	/* regions may be CUDA memory, at both ends */
-	CAIRN_TRANSPORT_DEVICE_PUT	= 1 << 2,	/* channel_device works: transport.cuh */
+	CAIRN_TRANSPORT_DEVICE_PUT	= 1 << 2,	/* channel_device works; see transport.cuh */
 	CAIRN_TRANSPORT_PROCESSES	= 1 << 3,	/* the ends may be in two processes */
-	CAIRN_TRANSPORT_ONE_PROCESS	= 1 << 4,	/* ... in one */
-	CAIRN_TRANSPORT_ONE_DEVICE	= 1 << 5,	/* ... on one and the same GPU */
-	CAIRN_TRANSPORT_PEER_DEATH	= 1 << 6,	/* a waiter, too, is told that the peer is gone */
+	CAIRN_TRANSPORT_ONE_PROCESS	= 1 << 4,	/* the ends may be in one process */
+	CAIRN_TRANSPORT_ONE_DEVICE	= 1 << 5,	/* the ends may be on the same GPU */
+	CAIRN_TRANSPORT_PEER_DEATH	= 1 << 6,	/* a waiter, too, gets -ECONNRESET */
 	CAIRN_TRANSPORT_CHECKS		= 1 << 7,	/* the other end checks keys and bounds */
-	/* Puts progress whatever the other end does. Without it only while that waits,
-		and a flush says no more than
-	 * that the sources are free. */
+	/*
+	 * Puts progress whatever the other end does. Without this flag they progress only while the other
+	 * end waits, and a flush means only that the sources may be changed.
+	 */
 	CAIRN_TRANSPORT_ONE_SIDED	= 1 << 8,
 };
 
@@ -82,40 +85,40 @@ enum { CAIRN_MEMORY_HOST, CAIRN_MEMORY_DEVICE };
 #define CAIRN_MAX_SLOTS		4096u
 #define CAIRN_MAX_DEPTH		65536u
 
-struct cairn_transport;			/* one end's way out: a device, a thread, a GPU */
+struct cairn_transport;			/* one end's device, thread or GPU */
 struct cairn_channel;			/* one connection */
-struct cairn_region;			/* memory here that puts may read, and peers write */
+struct cairn_region;			/* local memory that puts may read and peers may write */
 struct cairn_remote;			/* memory of a peer */
 
 struct cairn_transport_options {
 	size_t size;			/* sizeof(struct cairn_transport_options) */
 	const char *device;		/* verbs, fhbn: name of the RDMA device; NULL: the first */
-	const char *faults;		/* loop: NAME=VALUE, commas between (transport_loop.c); else NULL */
-	uint64_t seed;			/* of the faults */
-	uint32_t depth;			/* puts outstanding on a channel, a power of two; 0: 1024 */
-	uint32_t num_slots;		/* of a channel, the same at both ends; 0: 64 */
-	int gpu;			/* CUDA device whose kernels or memory take part; -1: none */
+	const char *faults;		/* loop: NAME=VALUE,... (transport_loop.c); NULL otherwise */
+	uint64_t seed;			/* seed of the faults */
+	uint32_t depth;			/* most outstanding puts of a channel, a power of two; 0: 1024 */
+	uint32_t num_slots;		/* slots per channel, equal at both ends; 0: 64 */
+	int gpu;			/* CUDA device whose kernels or memory are used; -1: none */
 };
 
-/* What is carried to the other end: a channel's address or a region's key. Checked when it arrives. */
+/* What is sent to the other end: a channel's address or a region's key. The receiver checks it. */
 struct cairn_blob {
 	uint32_t magic, what;		/* what: 1 address, 2 key */
 	char kind[16];			/* the back end's name */
-	uint64_t check;			/* of all other bytes */
+	uint64_t check;			/* checksum of all other bytes */
 	uint8_t bytes[352];
 };
 
 struct cairn_put {
-	const struct cairn_region *local;	/* NULL with bytes 0 */
+	const struct cairn_region *local;	/* NULL if bytes is 0 */
 	uint64_t local_offset;
-	const struct cairn_remote *remote;	/* NULL with bytes 0 */
+	const struct cairn_remote *remote;	/* NULL if bytes is 0 */
 	uint64_t remote_offset;
 	uint64_t bytes;
-	uint64_t value, word;			/* of the signal */
+	uint64_t value, word;			/* the signal's value and word */
 	uint32_t slot;				/* < num_slots, or CAIRN_NO_SIGNAL */
 };
 
-/* What transport.cuh works on; plain words, given to kernels by value. */
+/* Arguments of transport.cuh; plain data, passed to kernels by value. */
 struct cairn_device_region {
 	uint64_t addr, bytes;
 	uint32_t key, unused;
@@ -125,10 +128,10 @@ struct cairn_device_channel {
 	uint32_t num_slots;
 	uint32_t depth, unused;
 	struct cairn_signal *mine;	/* [num_slots], written by the peer */
-	struct cairn_signal *theirs;	/* nvlink: the peer's */
-	uint64_t *state;		/* nvlink: 0, or an error number once the peer is gone */
-	uint64_t *queue;		/* verbs: descriptors, 8 words each (transport_queue.h) */
-	/* verbs: index of the next descriptor; puts counted, in device memory */
+	struct cairn_signal *theirs;	/* nvlink: the peer's slots */
+	uint64_t *state;		/* nvlink: 0, or an error number if the peer is gone */
+	uint64_t *queue;		/* verbs: descriptors of 8 words (transport_queue.h) */
+	/* verbs, in device memory: [0] index of the next descriptor, [1] descriptors seen completed */
 	uint64_t *next;
 	const uint64_t *done;		/* verbs: descriptors completed; [1]: error number */
 	void *poster;			/* fhbn: its queue pair */
@@ -139,19 +142,20 @@ struct cairn_signal {
 	uint64_t value, word;
 };
 
-/* The table: one for each back end. */
+/* The operation table of a back end. */
 struct cairn_transport_table {
 	size_t size;
 	const char *name;
 	uint32_t features;
 
 	int (*open)(const struct cairn_transport_options *o, struct cairn_transport **t);
-	/* What is left of regions, remotes and channels goes,
-		too. Puts that were not flushed may be lost; the
-	 * peers of its channels see them gone. */
+	/*
+	 * Also frees the remaining regions, remotes and channels. Puts that were not flushed may be lost;
+	 * the peers of its channels see them gone.
+	 */
 	void (*close)(struct cairn_transport *t);
 
-	/* bytes > 0. The memory stays the caller's and outlives the region. */
+	/* bytes > 0. The caller keeps ownership of the memory, which must outlive the region. */
 	int (*region_register)(struct cairn_transport *t, void *addr, uint64_t bytes, int memory,
 			       struct cairn_region **r);
 	int (*region_key)(const struct cairn_region *r, struct cairn_blob *key);
@@ -166,21 +170,27 @@ struct cairn_transport_table {
 	int (*channel_reset)(struct cairn_channel *c);
 	void (*channel_destroy)(struct cairn_channel *c);
 
-	/* Waits, until the time-out, while `depth` puts are outstanding; the put was not taken then. */
+	/*
+	 * While `depth` puts are outstanding, waits up to the time-out; on a time-out the put was not
+	 * accepted.
+	 */
 	int (*put)(struct cairn_channel *c, const struct cairn_put *p, uint32_t timeout_ms);
-	/* value, word: what the slot holds; either may be NULL */
+	/* *found: the slot's value and word; may be NULL */
 	int (*wait)(struct cairn_channel *c, uint32_t slot, uint64_t value, uint32_t timeout_ms,
 		    struct cairn_signal *found);
 	int (*flush)(struct cairn_channel *c, uint32_t timeout_ms);
-	int (*channel_error)(struct cairn_channel *c);		/* 0, or the error and its text */
+	int (*channel_error)(struct cairn_channel *c);		/* returns 0, or the error with its text */
 
-	/* For kernels of options.gpu; -EOPNOTSUPP without CAIRN_TRANSPORT_DEVICE_PUT. */
+	/* For kernels on options.gpu; -EOPNOTSUPP without CAIRN_TRANSPORT_DEVICE_PUT. */
 	int (*channel_device)(struct cairn_channel *c, struct cairn_device_channel *d);
 	int (*region_device)(const struct cairn_region *r, struct cairn_device_region *d);
 	int (*remote_device)(const struct cairn_remote *remote, struct cairn_device_region *d);
 };
 
-/* By name; NULL when there is no such back end in this build. i >= 0: the i-th, NULL after the last. */
+/*
+ * find: the back end of that name, or NULL if this build has none. get: the i-th, i >= 0; NULL after the
+ * last.
+ */
 const struct cairn_transport_table *cairn_transport_find(const char *name);
 const struct cairn_transport_table *cairn_transport_get(int i);
 

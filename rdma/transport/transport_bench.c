@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * transport_bench.c - two ends on two GPUs (on one, where there is one alone), the bench's kernels on both
+ * transport_bench.c - two ends on two GPUs (or on one, if there is only one), running the bench's kernels
  */
 #include "rdma/transport/transport_bench_pair.h"
 
@@ -102,7 +102,7 @@ static int outcome(const struct bench_pair *p)
 	return 0;
 }
 
-/* Both kernels, rank 1's first; *ms: rank 0's, by events. */
+/* Runs both kernels, rank 1's first. *ms: rank 0's time by events. */
 int bench_pair_run(struct bench_pair *p, const struct bench_args *what, float *ms)
 {
 	cudaEvent_t begin, end;
@@ -130,7 +130,7 @@ int bench_pair_run(struct bench_pair *p, const struct bench_args *what, float *m
 			ret = cairn_cuda_error(err, "the bench's kernels", __FILE__, __LINE__);
 	}
 	if (!ret && ms && cudaEventElapsedTime(ms, begin, end) != cudaSuccess)
-		ret = cairn_error(EIO, "no time was measured");
+		ret = cairn_error(EIO, "cudaEventElapsedTime failed");
 	cudaEventDestroy(begin);
 	cudaEventDestroy(end);
 	return ret ? ret : outcome(p);
@@ -161,7 +161,7 @@ int bench_pair_pingpong(struct bench_pair *p, uint32_t way, uint64_t bytes, uint
 	int i, n = 0;
 
 	CAIRN_TRY(bench_pair_run(p, &what, NULL));
-	for (i = BENCH_SAMPLES / 4; i < BENCH_SAMPLES; i++)	/* the first ones warm up */
+	for (i = BENCH_SAMPLES / 4; i < BENCH_SAMPLES; i++)	/* the first quarter is warm-up */
 		v[n++] = (double)p->result[0]->ns[i] / (double)rounds / 2;
 	bench_spread(v, n, one_way);
 	return 0;
@@ -181,7 +181,7 @@ int bench_pair_stream(struct bench_pair *p, uint32_t way, uint64_t bytes, uint32
 		if (i >= 0)
 			v[i] = (double)ms * 1e6 / (double)puts;
 	}
-	/* read where both are in reach: at rank 0 */
+	/* compared at rank 0, which can access both buffers */
 	CAIRN_TRY(bench_equal(p->gpu[0], p->memory[0], p->memory[1] + p->half, bytes, p->stream[0]));
 	bench_spread(v, num, ns);
 	return 0;

@@ -2,10 +2,10 @@
 /*
  * transport_bench.cu - one persistent kernel at each end: ping-pong and streams over transport.cuh
  *
- * Ping-pong: rank 0 and rank 1 put to each other in turn; a sample is `rounds` of them, timed at rank 0
- * by the global timer, and half a round is one way. In each round the putting CTA stamps the first and
- * last words of the payload with the round; the other looks at both. Several CTAs put
- * one payload together; all of them see the answer before the next.
+ * Ping-pong: rank 0 and rank 1 put to each other alternately. A sample is `rounds` round trips, timed at
+ * rank 0 by the global timer; half a round trip is one way. In each round the putting CTA stamps the
+ * first and last words of the payload with the round's number; the other end checks both. If several CTAs
+ * put one payload together, all of them see the answer before the next round.
  */
 #include "primitives/base/launch.h"
 #include "rdma/transport/transport_bench.h"
@@ -20,7 +20,7 @@ TRANSPORT_FN void bench_failed(const struct bench_args &a, int code)
 		atomicCAS((unsigned long long *)&a.result->code, 0ull, (unsigned long long)code);
 }
 
-/* The flag alone, polled and stored by one thread. */
+/* The bare flag, polled and stored by one thread. */
 TRANSPORT_FN int flag_round(const struct bench_args &a, uint64_t i)
 {
 	uint64_t begin = ptx_globaltimer();
@@ -65,9 +65,9 @@ TRANSPORT_FN int wait_cta(const struct bench_args &a, uint64_t i, int *s_code)
 }
 
 /*
- * The payload of round i, in its first and last 8 bytes (bytes is a multiple of 8), by the CTAs whose
- * shares they are in. Written when the put before has been given; a barrier follows, at the latest in
- * the wait.
+ * Stamps round i into the payload's first and last 8 bytes (bytes is a multiple of 8), by the CTAs whose
+ * shares contain them. Called after the previous put was issued; a barrier follows, at the latest in the
+ * wait.
  */
 TRANSPORT_FN void stamp(const struct bench_args &a, uint64_t i)
 {
@@ -82,7 +82,7 @@ TRANSPORT_FN void stamp(const struct bench_args &a, uint64_t i)
 		out[last / 8] = ~i;
 }
 
-/* Looked at by warps that have nothing else to do; compared a round later, as the load takes its time. */
+/* Loaded by warps that are idle otherwise, and compared one round later, to hide the load's latency. */
 struct seen {
 	uint64_t word, want;
 };
@@ -184,7 +184,7 @@ __global__ void __launch_bounds__(THREADS,
 	bench_failed(a, code);
 }
 
-/* A kernel that is loaded at its first launch would wait for those that run, and they for it. */
+/* A kernel loaded at its first launch would wait for running kernels, and these for it. */
 static int load(const void *kernel)
 {
 	struct cudaFuncAttributes attributes;

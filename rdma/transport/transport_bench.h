@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * transport_bench - kernels and peers of `cairn bench rdma.transport`; what is timed is checked in the
- * same run
- */
+/* transport_bench - kernels and peers of `cairn bench rdma.transport`; each run checks what it times */
 #ifndef CAIRN_TRANSPORT_BENCH_H
 #define CAIRN_TRANSPORT_BENCH_H
 
@@ -14,21 +11,21 @@
 #define BENCH_SAMPLES	64
 
 enum bench_way {
-	BENCH_FLAG,		/* ping-pong of a bare 8-byte flag: the floor */
-	BENCH_WORD,		/* ... of 8 bytes that come with the signal */
-	BENCH_PUT,		/* ... of a payload in memory and its signal */
-	BENCH_STREAM,		/* rank 0 puts, again and again; rank 1 waits for the last */
+	BENCH_FLAG,		/* ping-pong of a bare 8-byte flag: the lower bound */
+	BENCH_WORD,		/* ping-pong of 8 bytes that arrive with the signal */
+	BENCH_PUT,		/* ping-pong of a payload in memory and its signal */
+	BENCH_STREAM,		/* rank 0 puts repeatedly; rank 1 waits for the last */
 	BENCH_STREAM_BULK,	/* the same by bulk copies */
 };
 
 struct bench_result {
-	uint64_t errors, code, ns[BENCH_SAMPLES];	/* ns: of a sample's rounds, rank 0 */
+	uint64_t errors, code, ns[BENCH_SAMPLES];	/* ns: time of each sample's rounds, at rank 0 */
 };
 
 struct bench_args {
 	struct cairn_device_channel c;
-	struct cairn_device_region local, remote;	/* two halves: put from, put to */
-	uint64_t half, bytes, rounds, timeout_ns;	/* rounds: of each sample */
+	struct cairn_device_region local, remote;	/* two halves: source, destination of puts */
+	uint64_t half, bytes, rounds, timeout_ns;	/* rounds: in each sample */
 	uint64_t first;				/* value of the first signal */
 	uint32_t way, rank, num_ctas, num_samples;
 	uint64_t *arrived;
@@ -39,11 +36,11 @@ struct bench_args {
 extern "C" {
 #endif
 
-int bench_load(int gpu);			/* before the first start on any */
+int bench_load(int gpu);			/* call it before the first bench_start on any GPU */
 int bench_start(int gpu, const struct bench_args *a, void *stream);
-/* Words of both are equal; waits for the stream. -EIO: not so. Both of this process, any GPU. */
+/* Compares two buffers of any GPUs of this process; waits for the stream. Returns -EIO if they differ. */
 int bench_equal(int gpu, const void *a, const void *b, uint64_t bytes, void *stream);
-/* Fills with words of a seed. */
+/* Fills p with pseudo-random words of a seed. */
 int bench_fill(int gpu, void *p, uint64_t bytes, uint64_t seed, void *stream);
 
 #ifdef __cplusplus

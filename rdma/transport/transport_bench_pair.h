@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transport_bench_pair - two ends in this process, for measures; every function checks what it has timed */
+/*
+ * transport_bench_pair - two ends in this process, for measurements; every function checks what it has
+ * timed
+ */
 #ifndef CAIRN_TRANSPORT_BENCH_PAIR_H
 #define CAIRN_TRANSPORT_BENCH_PAIR_H
 
@@ -25,11 +28,11 @@ struct bench_pair {
 	void *stream[2];
 };
 
-/* Also after a failure it is to be closed. */
+/* Must be followed by bench_pair_close(), even after a failure. */
 int bench_pair_open(struct bench_pair *p, uint64_t half);
 void bench_pair_close(struct bench_pair *p);
 int bench_pair_run(struct bench_pair *p, const struct bench_args *what, float *ms);
-/* ns */
+/* Times are in ns. */
 int bench_pair_pingpong(struct bench_pair *p, uint32_t way, uint64_t bytes, uint32_t num_ctas,
 			uint64_t rounds,
 			struct bench_spread *one_way);

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * transport_bulk - a put over peer memory by bulk copies: for payloads of megabytes
+ * transport_bulk - a put to peer memory by bulk copies (cp.async.bulk), for payloads of megabytes
  *
- * One thread of each CTA keeps a ring of stages in shared memory: bulk copies bring pieces in, bulk
- * copies send them on to the peer, and no register holds a byte. A stage is loaded again when
- * the copy out of it has been read; the loads run TRANSPORT_STAGES - TRANSPORT_LAG pieces ahead of the
- * stores.
+ * One thread of each CTA runs a ring buffer of stages in shared memory: bulk copies load pieces into
+ * stages and store them to the peer, so that no register holds payload. A stage is reloaded once the copy
+ * out of it has been read; the loads run TRANSPORT_STAGES - TRANSPORT_LAG pieces ahead of the stores.
  *
  *   smem map, from a base aligned to 128: stages, TRANSPORT_STAGES x TRANSPORT_PIECE bytes; then one
- *   mbarrier of 8 bytes each (arrives: the expect_tx; the load's bytes complete it)
+ *   mbarrier of 8 bytes per stage (one arrival, the expect_tx; the load's bytes complete it)
  */
 #ifndef CAIRN_TRANSPORT_BULK_CUH
 #define CAIRN_TRANSPORT_BULK_CUH
@@ -17,11 +16,11 @@
 #include "rdma/transport/transport.cuh"
 
 #define TRANSPORT_STAGES	6
-#define TRANSPORT_LAG		2	/* stores whose stage is not yet asked for again */
+#define TRANSPORT_LAG		2	/* stores in flight whose stage is not reloaded yet */
 #define TRANSPORT_PIECE		16384u
 #define TRANSPORT_BULK_SMEM	(TRANSPORT_STAGES * (TRANSPORT_PIECE + 8))
 
-/* Once for each CTA, by all its threads, before the first put. */
+/* All threads of each CTA call it once, before the first put. */
 TRANSPORT_FN void transport_bulk_init(uint32_t smem)
 {
 	if (!threadIdx.x) {
@@ -56,7 +55,7 @@ TRANSPORT_FN void transport_piece_load(const struct transport_pieces *p, uint64_
 }
 
 /*
- * By thread 0. count: pieces this CTA has moved before, which gives stages and phases; kept by the
+ * Called by thread 0. count: pieces this CTA has moved so far, which gives stage and phase; kept by the
  * caller, zero after transport_bulk_init().
  */
 TRANSPORT_FN void transport_bulk_copy(const struct transport_pieces *p, uint32_t smem, uint64_t *count)
@@ -85,8 +84,8 @@ TRANSPORT_FN void transport_bulk_copy(const struct transport_pieces *p, uint32_t
 }
 
 /*
- * transport_put() by bulk copies where addresses are multiples of 16 and the back end is peer memory; else
- * that function itself. smem, count: see above.
+ * Same as transport_put(), by bulk copies if addresses are multiples of 16 and the back end is peer
+ * memory; otherwise it calls transport_put(). smem, count: see above.
  */
 TRANSPORT_FN int transport_put_bulk(const struct cairn_device_channel *c,
 				    const struct cairn_device_region *local, uint64_t local_offset,
@@ -107,7 +106,8 @@ TRANSPORT_FN int transport_put_bulk(const struct cairn_device_channel *c,
 	if (!threadIdx.x) {
 		const struct transport_pieces p = { to + at, from + at, whole };
 
-		ptx_fence_proxy_async();	/* what this thread has seen written goes out */
+		/* orders what this thread wrote or saw before the async proxy's reads */
+		ptx_fence_proxy_async();
 		transport_bulk_copy(&p, smem, count);
 	}
 	transport_copy(to + at + whole, from + at + whole, n - whole, threadIdx.x, blockDim.x);

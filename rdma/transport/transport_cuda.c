@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* transport_cuda.c - allocation, mapping and copies of memory that a GPU can access */
 #include "rdma/transport/transport_cuda.h"
 
 #include <stdlib.h>
@@ -15,7 +16,7 @@ static int plain_alloc(uint64_t bytes, void **p)
 	void *m = aligned_alloc(PAGE, whole);
 
 	if (!m)
-		return cairn_error(ENOMEM, "%llu bytes of host memory are not to be had",
+		return cairn_error(ENOMEM, "cannot allocate %llu bytes of host memory",
 				   (unsigned long long)bytes);
 	memset(m, 0, whole);
 	*p = m;
@@ -161,7 +162,9 @@ static int device_alloc(void *arg)
 	return 0;
 }
 
-/* In whole granules: smaller allocations share one, and an IPC handle is for all of it. */
+/*
+ * Allocates whole granules: smaller allocations share one, and an IPC handle covers the whole allocation.
+ */
 int transport_device_alloc(int gpu, uint64_t bytes, void **p)
 {
 	struct memory m = { .out = p, .bytes = (bytes + GRANULE - 1) & ~(uint64_t)(GRANULE - 1) };
@@ -181,7 +184,7 @@ void transport_device_free(int gpu, void *p)
 		on_gpu(gpu, device_free, p);
 }
 
-/* The thread's own stream: making one now might wait for kernels that are running. */
+/* Uses the thread's own stream, since creating one now might wait for running kernels. */
 static int device_copy(void *arg)
 {
 	struct memory *m = arg;
@@ -198,7 +201,7 @@ int transport_device_copy(int gpu, void *dst, const void *src, uint64_t bytes)
 	return on_gpu(gpu, device_copy, &m);
 }
 
-/* The driver's own function: the runtime has none for this. */
+/* Uses the driver's function; the runtime has no equivalent. */
 static int device_range(void *arg)
 {
 	CUresult (*range)(CUdeviceptr *base, size_t *size, CUdeviceptr p);
@@ -210,7 +213,7 @@ static int device_range(void *arg)
 	CAIRN_CUDA(cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", (void **)&range, 12040,
 						    cudaEnableDefault, &found));
 	if (found != cudaDriverEntryPointSuccess || range(&base, &size, (CUdeviceptr)m->src))
-		return cairn_error(EINVAL, "addr: %p is no memory of a CUDA device", m->src);
+		return cairn_error(EINVAL, "addr: %p is not memory of a CUDA device", m->src);
 	*m->base = base;
 	*m->size = size;
 	return 0;

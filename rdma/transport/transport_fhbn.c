@@ -3,15 +3,15 @@
  * transport_fhbn.c - puts by work requests that kernels post themselves (fhbn.h), and by the same poster
  * on a CPU
  *
- * A channel has a queue pair for the host and, where there is a GPU, one for kernels, each joined to the
- * peer's of its kind: a queue's counters lie where its poster is. Both write the same slots, which lie in
- * host memory mapped for the GPU. A put is one batch: WRITE of the payload (more of them beyond 1 GB),
- * inline WRITE of the word where the host's last was another, inline WRITE of the value; the queue pair
- * keeps the order.
+ * A channel has a queue pair for the host and, with a GPU, one for kernels, each connected to the peer's
+ * queue pair of the same kind, because a queue's counters are in its poster's memory. Both write the same
+ * slots, which are in host memory mapped for the GPU. A put is one batch: WRITE of the payload (several
+ * above 1 GiB), inline WRITE of the word if it differs from the host's last one, inline WRITE of the
+ * value. The queue pair keeps the order.
  *
- * options.device: an RDMA device of libmlx5's, the first by NULL; or "bare": rings laid out by hand on
- * the NIC model, in this process and without libibverbs, in GPU memory where there is a GPU; its regions
- * may be GPU memory.
+ * options.device: a libmlx5 device, NULL for the first; or "bare": rings laid out by hand on the NIC
+ * model, within this process and without libibverbs; they are in GPU memory if there is a GPU, and
+ * regions may be GPU memory.
  */
 #include "rdma/transport/transport_fhbn.h"
 
@@ -26,8 +26,8 @@
 #include "rdma/transport/transport_impl.h"
 
 #define PIECE		(1ull << 30)
-#define MAX_REQUESTS	3		/* of a batch */
-#define TURN_NS		10000000000ull	/* for what only another poster of this process holds up */
+#define MAX_REQUESTS	3		/* in a batch */
+#define TURN_NS		10000000000ull	/* time-out of waits for posters of this process */
 #define PROBE_EVERY_NS	20000000
 
 enum { BY_HOST, BY_KERNEL, NUM_QUEUES };
@@ -59,14 +59,14 @@ struct fhbn_remote {
 struct fhbn_channel {
 	struct cairn_channel base;
 	struct cairn_fhbn_queue *queue[NUM_QUEUES];
-	struct cairn_signal *slots;		/* [num_slots + 1]; the last is for probes */
+	struct cairn_signal *slots;		/* [num_slots + 1]; the last one is for probes */
 	uint32_t slots_lkey, slots_rkey;
 	int has_key;
-	uint64_t *words;			/* [num_slots], last sent by the host */
-	struct transport_fhbn_poster *poster;	/* device memory */
-	int kernels_put;			/* their queue may have failed meanwhile */
+	uint64_t *words;			/* [num_slots], last value sent by the host */
+	struct transport_fhbn_poster *poster;	/* in device memory */
+	int kernels_put;			/* kernels may put, so their queue may have failed */
 	struct fhbn_address peer;
-	_Atomic uint64_t probed;		/* ns */
+	_Atomic uint64_t probed;		/* time in ns */
 };
 
 static int fhbn_start(struct cairn_transport *t)
@@ -147,7 +147,7 @@ static int make_queues(struct fhbn_channel *c)
 {
 	struct fhbn *f = (struct fhbn *)c->base.t;
 	uint32_t blocks = c->base.t->options.depth;
-	/* SYS: a payload that a kernel has written may lie in host memory, wherever the ring is */
+	/* SYS: a payload written by a kernel may be in host memory, wherever the ring is */
 	struct cairn_fhbn_qp_args args = {
 		.mode = CAIRN_FHBN_SHARED | CAIRN_FHBN_SYS, .timeout_ns = TURN_NS,
 	};
@@ -235,10 +235,10 @@ static int fhbn_connect(struct cairn_channel *base, const void *address, uint64_
 		return cairn_error(EINVAL, "num_slots: the peer has %u, this end %u", c->peer.num_slots,
 				   base->t->options.num_slots);
 	if (c->peer.num_queues != (uint32_t)num_queues(base))
-		return cairn_error(EINVAL, "gpu: one end has a GPU, the other has not");
+		return cairn_error(EINVAL, "gpu: one end has a GPU, the other has none");
 	if (c->peer.bare != (uint32_t)((struct fhbn *)base->t)->bare ||
 	    (c->peer.bare && c->peer.pid != (uint64_t)getpid()))
-		return cairn_error(EINVAL, "device: bare: both ends have to be so, and in one process");
+		return cairn_error(EINVAL, "device: bare: both ends must be bare and in one process");
 	for (i = 0; i < num_queues(base); i++)
 		CAIRN_TRY(cairn_fhbn_queue_connect(c->queue[i], &c->peer.queue[i]));
 	snprintf(base->peer, sizeof(base->peer), "qp 0x%x of process %llu", c->peer.queue[BY_HOST].qpn,
@@ -286,7 +286,7 @@ static int check_kernels(struct fhbn_channel *c)
 	return failed(c, BY_KERNEL);
 }
 
-/* Until the queue's index `end`, less `slack`, is retired. */
+/* Waits until the queue is retired up to index `end`, less `slack`. */
 static int drain(struct fhbn_channel *c, const char *what, uint64_t end, uint64_t slack, uint64_t deadline)
 {
 	const struct cairn_fhbn_qp *q = cairn_fhbn_queue_view(c->queue[BY_HOST]);
@@ -299,7 +299,7 @@ static int drain(struct fhbn_channel *c, const char *what, uint64_t end, uint64_
 		CAIRN_TRY(transport_error(&c->base));
 		if (transport_now() >= deadline && fhbn_retired(q, q->mode) + slack < end)
 			return cairn_error(ETIMEDOUT,
-					   "%s: channel %u: %llu requests to %s are still under way", what,
+					   "%s: channel %u: %llu requests to %s are still in flight", what,
 					   c->base.number, (unsigned long long)(end - retired), c->base.peer);
 		transport_pause(round++);
 	}
@@ -309,7 +309,7 @@ static int drain(struct fhbn_channel *c, const char *what, uint64_t end, uint64_
 static int post(struct fhbn_channel *c, const struct cairn_fhbn_request *r, uint32_t num, uint64_t deadline)
 {
 	const struct cairn_fhbn_qp *q = cairn_fhbn_queue_view(c->queue[BY_HOST]);
-	/* a probe may come between: its place is kept free */
+	/* + 1: keeps a place free for a probe */
 	uint64_t end = fhbn_load_acquire(&q->state->reserved) + num + 1;
 
 	CAIRN_TRY(drain(c, "put", end, q->sq.num_blocks, deadline));
@@ -326,7 +326,7 @@ static int fhbn_put(struct cairn_channel *base, const struct cairn_put *p, uint6
 	uint32_t num;
 
 	CAIRN_TRY(check_kernels(c));
-	/* A time-out after the first piece of a giant has sent nothing that could be noticed. */
+	/* If a later piece of a huge payload times out, the earlier ones have had no visible effect. */
 	for (; p->bytes - at > PIECE; at += PIECE) {
 		r[0] = cairn_fhbn_write(remote->addr + p->remote_offset + at, remote->rkey,
 					(uintptr_t)local->base.addr + p->local_offset + at, local->lkey,
@@ -370,8 +370,8 @@ static int fhbn_look(struct cairn_channel *base, uint32_t slot, struct cairn_sig
 }
 
 /*
- * A word into the peer's spare slot, if there is room; its completion is read by the next probe at the
- * latest.
+ * Writes a word into the peer's spare slot if there is room; the next probe, at the latest, reads the
+ * completion.
  */
 static void fhbn_probe(struct cairn_channel *base)
 {
@@ -387,7 +387,7 @@ static void fhbn_probe(struct cairn_channel *base)
 	if (now - last < PROBE_EVERY_NS || !atomic_compare_exchange_strong(&c->probed, &last, now))
 		return;
 	if (fhbn_retired(q, q->mode) != fhbn_load_acquire(&q->state->reserved))
-		return;		/* what is under way says as much */
+		return;		/* requests in flight will show a dead peer as well */
 	r = cairn_fhbn_write_u64(c->peer.slots + c->peer.num_slots * sizeof(struct cairn_signal),
 				 c->peer.slots_rkey, 1);
 	if (cairn_fhbn_host_post(q, &r, 1, NULL))

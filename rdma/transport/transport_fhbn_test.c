@@ -1,20 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * transport_fhbn_test.c - the conformance cases on work requests of our own making: posted by a CPU over
- * libmlx5 on the NIC model, in two processes and in one, and on bare rings; posted by kernels on both
+ * transport_fhbn_test.c - the conformance cases on our own work requests: posted by a CPU over libmlx5 on
+ * the NIC model, in two processes and in one, and on bare rings; posted by kernels on both
  */
 #include "conformance/harness.h"
 #include "rdma/transport/transport_run.h"
 
-static const struct setting verbs = { "fhbn", "", NULL, 1, 1, 0 };
+static const struct setting verbs = { .backend = "fhbn", .options = "", .model = 1, .processes = 1 };
 static const struct setting troubled = {
-	"fhbn", "quick=1", "fetch_us=50,completion_us=50,pieces=8,piece_us=5,drop=20", 1, 1, 0,
+	.backend = "fhbn", .options = "quick=1",
+	.adversary = "fetch_us=50,completion_us=50,pieces=8,piece_us=5,drop=20", .model = 1,
+	.processes = 1,
 };
-static const struct setting bare = { "fhbn", "device=bare quick=1", NULL, 0, 0, 0 };
-static const struct setting verbs_gpu = { "fhbn", "gpu=0", NULL, 1, 0, 1 };
-static const struct setting bare_gpu = { "fhbn", "device=bare gpu=0", NULL, 0, 0, 1 };
-static const struct setting bare_gpu_memory = { "fhbn", "device=bare gpu=0 memory=device quick=1", NULL,
-	0, 0, 1 };
+static const struct setting bare = { .backend = "fhbn", .options = "device=bare quick=1" };
+static const struct setting verbs_gpu = { .backend = "fhbn", .options = "gpu=0", .model = 1, .gpus = 1 };
+static const struct setting bare_gpu = { .backend = "fhbn", .options = "device=bare gpu=0", .gpus = 1 };
+static const struct setting bare_gpu_memory = {
+	.backend = "fhbn", .options = "device=bare gpu=0 memory=device quick=1", .gpus = 1,
+};
 #define C(name) static void verbs_##name(struct cairn_test *t) { run(t, &verbs, #name); }
 CASES(C)
 #undef C

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * transport_impl - what back ends of transport.h share: objects, checks, errors, waits
+ * transport_impl - what the back ends of transport.h share: objects, checks, errors, waits
  *
- * transport.c holds every function of the table but open(). It keeps the lists, checks arguments, seals and
- * opens blobs, keeps a channel's first error and runs the waits; a back end fills in struct transport_ops.
- * Its objects begin with the ones below and are allocated here by the sizes it gives, zeroed.
+ * transport.c implements every function of the table except open(). It keeps the lists, checks arguments,
+ * seals and opens blobs, keeps a channel's first error and runs the waits; a back end fills in struct
+ * transport_ops. A back end's objects begin with the structures below; transport.c allocates them,
+ * zeroed, with the sizes the back end gives.
  */
 #ifndef CAIRN_TRANSPORT_IMPL_H
 #define CAIRN_TRANSPORT_IMPL_H
@@ -32,11 +33,11 @@ struct cairn_remote {
 struct cairn_channel {
 	struct cairn_transport *t;
 	struct cairn_channel *next;
-	uint32_t number;		/* in texts */
+	uint32_t number;		/* used in texts */
 	atomic_int connected;
-	atomic_int error;		/* errno, 0: none; error_text is whole once it is set */
+	atomic_int error;		/* errno, or 0; error_text is complete once it is set */
 	char error_text[320];
-	char peer[64];			/* in texts; set by ops->connect */
+	char peer[64];			/* used in texts; set by ops->connect */
 };
 
 struct transport_ops {
@@ -44,11 +45,11 @@ struct transport_ops {
 	uint32_t features;
 	size_t transport_bytes, region_bytes, remote_bytes, channel_bytes;
 
-	/* stop, remove_region, drop, probe and those for kernels may be NULL */
+	/* stop, remove_region, drop, probe and the kernel functions may be NULL */
 	int (*start)(struct cairn_transport *t);
-	void (*stop)(struct cairn_transport *t);		/* also after a start that failed */
+	void (*stop)(struct cairn_transport *t);		/* also called if start failed */
 	int (*add_region)(struct cairn_region *r);
-	int (*key)(const struct cairn_region *r, void *key);		/* blobs' bytes, zeroed */
+	int (*key)(const struct cairn_region *r, void *key);		/* key: the blob's bytes, zeroed */
 	void (*remove_region)(struct cairn_region *r);
 	int (*import)(struct cairn_remote *remote, const void *key);
 	void (*drop)(struct cairn_remote *remote);
@@ -56,15 +57,18 @@ struct transport_ops {
 	int (*address)(struct cairn_channel *c, void *address);
 	int (*connect)(struct cairn_channel *c, const void *address, uint64_t deadline);
 	int (*reset)(struct cairn_channel *c);
-	void (*destroy)(struct cairn_channel *c);		/* also after a create that failed */
-	/* Arguments are checked and the channel is connected and sound in all that follow. */
+	void (*destroy)(struct cairn_channel *c);		/* also called if create failed */
+	/*
+	 * For all that follow, the arguments have been checked, and the channel is connected and without
+	 * error.
+	 */
 	int (*put)(struct cairn_channel *c, const struct cairn_put *p, uint64_t deadline);
 	int (*flush)(struct cairn_channel *c, uint64_t deadline);
-	/* The slot as it is. */
+	/* Reads the slot's current value and word. */
 	int (*look)(struct cairn_channel *c, uint32_t slot, struct cairn_signal *found);
 	/*
-	 * Now and then while a wait lasts: looks whether the peer lives, calls transport_fail() if not;
-	 * or NULL
+	 * Called periodically during a wait: checks whether the peer lives and calls transport_fail() if
+	 * not; may be NULL.
 	 */
 	void (*probe)(struct cairn_channel *c);
 	int (*channel_device)(struct cairn_channel *c, struct cairn_device_channel *d);
@@ -72,7 +76,10 @@ struct transport_ops {
 	int (*remote_device)(const struct cairn_remote *remote, struct cairn_device_region *d);
 };
 
-/* The common functions of a table; open is the back end's: transport_open(&its_ops, o, t). */
+/*
+ * The common functions of a table. The back end provides open, which calls transport_open(&its_ops, o,
+ * t).
+ */
 int transport_open(const struct transport_ops *ops, const struct cairn_transport_options *o,
 		   struct cairn_transport **t);
 #define TRANSPORT_TABLE(name_, features_, open_) {					\
@@ -91,7 +98,7 @@ int transport_open(const struct transport_ops *ops, const struct cairn_transport
 struct cairn_transport {
 	const struct transport_ops *ops;
 	struct cairn_transport_options options;		/* defaults filled in */
-	pthread_mutex_t lock;				/* of the lists */
+	pthread_mutex_t lock;				/* protects the lists */
 	struct cairn_channel *channels;
 	struct cairn_region *regions;
 	struct cairn_remote *remotes;
@@ -119,37 +126,43 @@ int transport_channel_device(struct cairn_channel *c, struct cairn_device_channe
 int transport_region_device(const struct cairn_region *r, struct cairn_device_region *d);
 int transport_remote_device(const struct cairn_remote *remote, struct cairn_device_region *d);
 
-/* Keeps the channel's first error, from any thread; "channel 3 to PEER: " goes before the text. */
+/* Keeps the channel's first error; callable from any thread. "channel 3 to PEER: " precedes the text. */
 void transport_fail(struct cairn_channel *c, int err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
 uint64_t transport_now(void);					/* ns */
-/* In a loop of waiting: first spins, then yields, then sleeps some microseconds. */
+/* Call it in a polling loop: first spins, then yields, then sleeps for some microseconds. */
 void transport_pause(uint32_t round);
 extern const struct cairn_transport_table cairn_transport_loop, cairn_transport_verbs, cairn_transport_nvlink,
 	cairn_transport_nccl, cairn_transport_fhbn;
 
-/* Words of splitmix64; state is any number. */
+/* splitmix64; any initial state is valid. */
 uint64_t transport_random(uint64_t *state);
 
-/* The lock of a thread that works in rounds and would seldom let others have it: they are counted first. */
+/*
+ * The lock of a thread that works in rounds and would hold it nearly always. Other threads announce
+ * themselves first, and the thread yields to them.
+ */
 struct transport_work {
 	pthread_mutex_t lock;
 	atomic_int visitors;
 };
 void transport_work_init(struct transport_work *w);
 void transport_work_destroy(struct transport_work *w);
-void transport_work_stop(struct transport_work *w);		/* the thread rests until ... */
+/* stops the thread until transport_work_go() */
+void transport_work_stop(struct transport_work *w);
 void transport_work_go(struct transport_work *w);
-void transport_give_way(struct transport_work *w);		/* by the thread, before each round */
+void transport_work_yield(struct transport_work *w);		/* called by the thread before each round */
 
-/* Who this process is, and whether such a one still lives on this host (pid numbers come again). */
+/*
+ * Identifies a process, so that its peer can check whether it still lives on this host (pids are reused).
+ */
 struct transport_identity {
-	uint64_t pid, start;		/* of the process, in ticks since boot */
-	uint64_t host;			/* boot id and PID name space, hashed */
+	uint64_t pid, start;		/* start: the process's start time in ticks since boot */
+	uint64_t host;			/* hash of boot id and PID namespace */
 };
 void transport_identify(struct transport_identity *self);
-/* 1: lives; 0: gone; -1: not of this host, so not known */
-int transport_lives(const struct transport_identity *who);
+/* Returns 1: lives; 0: gone; -1: on another host, so unknown. */
+int transport_lives(const struct transport_identity *id);
 
 #endif

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* transport_ipc.c - keys and mappings of device memory, by CUDA IPC or peer access */
 #include "rdma/transport/transport_ipc.h"
 
 #include <stdlib.h>
@@ -29,7 +30,7 @@ int ipc_fill(const struct ipc_self *self, const void *addr, uint64_t bytes, stru
 	CAIRN_TRY(transport_enter_gpu(gpu, &previous));
 	err = cudaIpcGetMemHandle(&k->handle, (void *)k->base);
 	transport_leave_gpu(previous);
-	/* In one process it does without; the owner's identity says who may not. */
+	/* Not needed within one process; ipc_map() compares the owner's identity. */
 	if (err != cudaSuccess)
 		memset(&k->handle, 0, sizeof(k->handle));
 	cudaGetLastError();
@@ -50,7 +51,7 @@ static int reach(int gpu, int peer)
 		return 0;
 	CAIRN_CUDA(cudaDeviceCanAccessPeer(&can, gpu, peer));
 	if (!can)
-		return cairn_error(ENODEV, "GPU %d does not reach the memory of GPU %d", gpu, peer);
+		return cairn_error(ENODEV, "GPU %d cannot access the memory of GPU %d", gpu, peer);
 	err = cudaDeviceEnablePeerAccess(peer, 0);
 	if (err == cudaErrorPeerAccessAlreadyEnabled)
 		err = cudaSuccess;
@@ -74,7 +75,7 @@ int ipc_map(const struct ipc_self *self, const struct ipc_key *k, uint8_t **base
 		p = (void *)k->base;
 	} else if (!memcmp(&k->handle, &none, sizeof(none))) {
 		ret = cairn_error(EINVAL,
-				  "the memory is of a kind that no other process can map (not cudaMalloc)");
+				  "other processes cannot map this kind of memory (not from cudaMalloc)");
 	} else {
 		err = cudaIpcOpenMemHandle(&p, k->handle, cudaIpcMemLazyEnablePeerAccess);
 		if (err != cudaSuccess)

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * transport_loop.c - both ends in one process, a thread carries, trouble by seed
+ * transport_loop.c - both ends in one process, a carrier thread, and seeded faults
  *
- * The thread of a transport takes what its channels are to put, in windows: the payloads of several puts are
- * cut into pieces, the pieces shuffled over all of them and delivered one by one, some of them twice and some
- * torn (half of it first, the whole later). A put's signal is set when its last piece and all earlier puts
- * are there. So everything the contract leaves open happens, and nothing that it forbids.
+ * The thread of a transport processes its channels' puts in windows: the payloads of several puts are cut
+ * into pieces, the pieces are shuffled across the puts and delivered one by one, some of them twice and
+ * some torn (half first, the whole later). A put's signal is set when its last piece and all earlier puts
+ * have arrived. Thus everything happens that the contract leaves open, and nothing that it forbids.
  *
- * options.faults, NAME=VALUE with commas between; each 0 unless said otherwise:
- *   delay_us   up to so long before each piece         pieces    a payload is cut into so many (1..64; 4)
- *   window     puts in flight at a time (1..64; 8)     torn      percent of the pieces that come torn first
- *   again      percent of the pieces that come twice   lost_at   put of a channel (from 1) that finds no peer
- *   error_at   put of a channel that fails by -EIO
+ * options.faults: NAME=VALUE, separated by commas; each is 0 by default unless given here:
+ *   delay_us   delay of up to this long per piece      pieces    a payload is cut into this many (1..64; 4)
+ *   window     most puts in flight (1..64; 8)          torn      percent of pieces that arrive torn first
+ *   again      percent of pieces that arrive twice     lost_at   a channel's put (from 1) that finds no peer
+ *   error_at   a channel's put that fails with -EIO
  *
- * Ends find each other by numbers in a list of the process. Its lock is held while a piece is delivered,
- * so that memory is not pulled away under a copy.
+ * Ends find each other by number in a list of the process. Its lock is held while a piece is delivered,
+ * so that memory cannot be freed during a copy.
  */
 #include "rdma/transport/transport_impl.h"
 
@@ -36,7 +36,7 @@ struct loop {
 	pthread_t thread;
 	int has_thread;
 	atomic_int stop;
-	/* of the list of channels as the thread sees it: held while it works on a window */
+	/* protects the thread's list of channels: the thread holds it during a window */
 	struct transport_work work;
 	struct loop_channel *first;
 };
@@ -61,7 +61,7 @@ struct loop_put {
 
 struct loop_channel {
 	struct cairn_channel base;
-	uint64_t id, peer_id;		/* ids are never given twice; 0: none */
+	uint64_t id, peer_id;		/* ids are never reused; 0: none */
 	struct loop_channel *next_of_all, *next_of_loop;
 	struct cairn_signal *slots;
 	struct loop_put *ring;		/* [depth] */
@@ -71,7 +71,7 @@ struct loop_channel {
 struct piece {
 	uint32_t put;
 	uint64_t offset, bytes;
-	int first_half, wanted;		/* wanted: counts for the put */
+	int first_half, wanted;		/* wanted: not a duplicate; counts towards the put's completion */
 };
 
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -105,7 +105,7 @@ static int parse(struct faults *f, const char *text)
 			if (strlen(names[i].name) == n && !strncmp(text, names[i].name, n))
 				break;
 		if (i == sizeof(names) / sizeof(names[0]) || text[n] != '=')
-			return cairn_error(EINVAL, "faults: no such trouble as '%.*s'", (int)n, text);
+			return cairn_error(EINVAL, "faults: unknown fault '%.*s'", (int)n, text);
 		v = strtoull(text + n + 1, &end, 10);
 		if (end == text + n + 1 || (*end && *end != ',') || v > names[i].max)
 			return cairn_error(EINVAL, "faults: %s: not a number of at most %u", names[i].name,
@@ -143,7 +143,10 @@ static struct loop_put *put_at(struct loop_channel *c, uint64_t index)
 	return &c->ring[index & (c->base.t->options.depth - 1)];
 }
 
-/* A piece of put `index`; nonzero: the channel has failed. The far end looks at key and bounds, each time. */
+/*
+ * Delivers a piece of put `index`; nonzero: the channel has failed. The far end's key and bounds are
+ * checked each time.
+ */
 static int deliver(struct loop_channel *c, uint64_t index, const struct piece *p)
 {
 	struct loop_put *put = put_at(c, index);
@@ -157,7 +160,7 @@ static int deliver(struct loop_channel *c, uint64_t index, const struct piece *p
 		transport_fail(&c->base, ECONNRESET, "the peer is gone: put %llu was not answered",
 			       (unsigned long long)index);
 	else if (!r)
-		transport_fail(&c->base, EACCES, "put %llu: the peer knows no region of this key",
+		transport_fail(&c->base, EACCES, "put %llu: the peer has no region with this key",
 			       (unsigned long long)index);
 	else if (put->offset > r->base.bytes || put->bytes > r->base.bytes - put->offset)
 		transport_fail(&c->base, EACCES,
@@ -172,7 +175,7 @@ static int deliver(struct loop_channel *c, uint64_t index, const struct piece *p
 	return failed;
 }
 
-/* Signals of the puts that have all their pieces, in order; returns the first that has not. */
+/* Sets the signals of puts whose pieces have all arrived, in order; returns the first incomplete put. */
 static uint64_t complete(struct loop_channel *c, uint64_t end)
 {
 	uint64_t index = atomic_load(&c->done);
@@ -227,7 +230,7 @@ static uint32_t cut(struct loop *l, struct loop_channel *c, uint64_t begin, uint
 				pieces[n++] = p;
 		}
 	}
-	for (i = n; i > 1; i--) {	/* Fisher and Yates */
+	for (i = n; i > 1; i--) {	/* Fisher-Yates shuffle */
 		struct piece tmp = pieces[i - 1];
 
 		k = (uint32_t)(transport_random(&l->rng) % i);
@@ -244,7 +247,7 @@ static void nap(uint64_t us)
 	nanosleep(&ts, NULL);
 }
 
-/* 1: there was something to do. A piece that is not wanted any more, its put being complete, is dropped. */
+/* Processes a window; returns 1 if there was work. Pieces of a put that is already complete are dropped. */
 static int carry(struct loop *l, struct loop_channel *c, struct piece *pieces)
 {
 	uint64_t begin = atomic_load(&c->done), end = atomic_load_explicit(&c->posted, memory_order_acquire);
@@ -285,7 +288,7 @@ static void *carrier(void *arg)
 		struct loop_channel *c;
 		int busy = 0;
 
-		transport_give_way(&l->work);
+		transport_work_yield(&l->work);
 		pthread_mutex_lock(&l->work.lock);
 		for (c = l->first; c && pieces; c = c->next_of_loop)
 			busy |= carry(l, c, pieces);
@@ -308,7 +311,7 @@ static int loop_start(struct cairn_transport *t)
 	l->faults = (struct faults) { .pieces = 4, .window = 8 };
 	CAIRN_TRY(parse(&l->faults, t->options.faults));
 	if (pthread_create(&l->thread, NULL, carrier, l))
-		return cairn_error(ENOMEM, "no thread to carry");
+		return cairn_error(ENOMEM, "cannot create the carrier thread");
 	l->has_thread = 1;
 	return 0;
 }
@@ -328,7 +331,7 @@ static int loop_add_region(struct cairn_region *base)
 	struct loop_region *r = (struct loop_region *)base;
 
 	if (base->memory != CAIRN_MEMORY_HOST)
-		return cairn_error(EOPNOTSUPP, "memory: the loop carries host memory alone");
+		return cairn_error(EOPNOTSUPP, "memory: the loop supports host memory only");
 	pthread_mutex_lock(&all_lock);
 	r->id = ++last_id;
 	r->next_of_all = all_regions;
@@ -446,13 +449,13 @@ static int loop_connect(struct cairn_channel *base, const void *address, uint64_
 	there = !!find_channel(words[0]);
 	pthread_mutex_unlock(&all_lock);
 	if (!there)
-		return cairn_error(ECONNRESET, "no channel of that address in this process");
+		return cairn_error(ECONNRESET, "this process has no channel with that address");
 	c->peer_id = words[0];
 	snprintf(base->peer, sizeof(base->peer), "loop channel id %llu", (unsigned long long)words[0]);
 	return 0;
 }
 
-/* Under a new id: what still comes for the old one finds nobody. */
+/* The channel gets a new id, so that late pieces for the old id are dropped. */
 static int loop_reset(struct cairn_channel *base)
 {
 	struct loop_channel *c = (struct loop_channel *)base;
@@ -470,7 +473,7 @@ static int loop_reset(struct cairn_channel *base)
 
 static int late(struct loop_channel *c, const char *what, uint64_t left)
 {
-	return cairn_error(ETIMEDOUT, "%s: channel %u: %llu puts to %s are still under way", what,
+	return cairn_error(ETIMEDOUT, "%s: channel %u: %llu puts to %s are still in flight", what,
 			   c->base.number, (unsigned long long)left, c->base.peer);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * transport_loop_test.c - the conformance cases on the loop, plainly and in trouble; its own faults;
+ * transport_loop_test.c - the conformance cases on the loop, without and with faults; its own faults;
  * descriptors of the proxy's queue; the mutants
  */
 #include "conformance/harness.h"
@@ -8,9 +8,9 @@
 #include "rdma/transport/transport_queue.h"
 #include "rdma/transport/transport_run.h"
 
-static const struct setting loop = { "loop", "", NULL, 0, 0, 0 };
+static const struct setting loop = { .backend = "loop", .options = "" };
 static const struct setting loop_troubled = {
-	"loop", "faults=pieces=16,window=32,torn=30,again=30,delay_us=1 quick=1", NULL, 0, 0, 0,
+	.backend = "loop", .options = "faults=pieces=16,window=32,torn=30,again=30,delay_us=1 quick=1",
 };
 #define C(name) static void loop_##name(struct cairn_test *t) { run(t, &loop, #name); }
 CASES(C)
@@ -19,7 +19,7 @@ CASES(C)
 ORDER_CASES(C)
 #undef C
 
-/* Troubles that end a channel are told as what they are, and a reset makes it good. */
+/* A fault that ends a channel is reported as such, and a reset restores the channel. */
 static void loop_fault(struct cairn_test *t, const char *faults, const char *text)
 {
 	const struct cairn_transport_table *table = cairn_transport_find("loop");
@@ -51,7 +51,7 @@ static void loop_fault(struct cairn_test *t, const char *faults, const char *tex
 			ret = ret ? ret : table->flush(a, 1000);
 		}
 		EXPECT(t, ret == (strstr(faults, "lost") ? -ECONNRESET : -EIO));
-		EXPECT(t, i == 9);	/* the eighth was it */
+		EXPECT(t, i == 9);	/* the eighth put failed */
 		EXPECT_CONTAINS(t, cairn_last_error(), text);
 		EXPECT(t, !table->wait(b, 0, 7, 1000, NULL));
 		EXPECT(t, table->wait(b, 0, 8, 10, NULL) == -ETIMEDOUT);
@@ -73,7 +73,7 @@ static void loop_fails(struct cairn_test *t)
 static void loop_names_faults(struct cairn_test *t)
 {
 	static const char *const bad[][2] = {
-		{ "no_such=1", "no such trouble as 'no_such'" }, { "pieces", "no such trouble" },
+		{ "no_such=1", "unknown fault 'no_such'" }, { "pieces", "unknown fault" },
 		{ "pieces=65", "pieces: not a number of at most 64" }, { "torn=x", "torn: not a number" },
 		{ "window=0", "window: 0" }, { "pieces=1;", "pieces: not a number" },
 	};
@@ -89,7 +89,7 @@ static void loop_names_faults(struct cairn_test *t)
 	}
 }
 
-/* A descriptor is what was written, and until its last word is there it is none. */
+/* A descriptor unpacks to what was packed, and is not accepted until its last word is there. */
 static void queue_words(struct cairn_test *t)
 {
 	uint64_t w[QUEUE_WORDS], old[QUEUE_WORDS], index;
@@ -112,7 +112,7 @@ static void queue_words(struct cairn_test *t)
 		if (!EXPECT(t, queue_unpack(w, index, depth, &got) == 1 && !memcmp(&e, &got, sizeof(e))))
 			return;
 		k = (int)(cairn_rand(t) % QUEUE_WORDS);
-		w[k] = old[k];		/* one word is still of the lap before */
+		w[k] = old[k];		/* one word still belongs to the previous lap */
 		if (!EXPECT(t, queue_unpack(w, index, depth, &got) == 0))
 			return;
 		if (!EXPECT(t, queue_unpack(old, index, depth, &got) == 0))
@@ -143,8 +143,8 @@ static const struct cairn_unit loop_units[] = {
 #define UNIT_NAME(name) loop_troubled_##name
 #define TROUBLED(name) { "troubled_" #name, loop_troubled_##name },
 	ORDER_CASES(TROUBLED)
-	{ "loses_the_peer", loop_loses_the_peer }, { "fails", loop_fails }, { "names_faults",
-	loop_names_faults },
+	{ "loses_the_peer", loop_loses_the_peer }, { "fails", loop_fails },
+	{ "names_faults", loop_names_faults },
 	{ "queue_words", queue_words }, { "mutants", mutants },
 };
 #undef UNIT_NAME

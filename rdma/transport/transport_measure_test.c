@@ -2,12 +2,12 @@
 /*
  * transport_measure_test.c - rows of `cairn bench rdma.transport`
  *
- * put_latency_BYTES: one way, half of a ping-pong between two persistent kernels, payload and signal;
- * impl flag: 8 bytes without any payload, the floor. put_bandwidth_BYTES: the same put again and again,
- * by kernels (stores and bulk copies), and peers. With one GPU both ends are on it and the names begin
- * with one_gpu_: a test of the machinery, and no figure of a link. host_put_latency_BYTES: the host's
- * puts; "model_loopback": through the NIC model or the loop, in this very process, never a network
- * latency.
+ * put_latency_BYTES: one way, half of a ping-pong between two persistent kernels, with payload and
+ * signal; impl flag: 8 bytes without a payload, the lower bound. put_bandwidth_BYTES: the same put
+ * repeated, by kernels (stores and bulk copies) and by peers. With one GPU both ends are on it and the
+ * names begin with one_gpu_: this tests the machinery and says nothing about a link.
+ * host_put_latency_BYTES: the host's puts; "model_loopback": through the NIC model or the loop within one
+ * process, never a network latency.
  */
 #include "conformance/harness.h"
 #include "rdma/transport/transport_bench_pair.h"
@@ -50,7 +50,7 @@ static int opened(struct cairn_test *t, struct bench_pair *p, uint64_t half)
 
 static const uint32_t grids[] = { 1, 4, 16, 64, 0 };
 
-/* The best of several sizes of the grid. */
+/* Reports the best of several grid sizes. */
 static void put_latency(struct cairn_test *t, struct bench_pair *p, uint64_t bytes)
 {
 	struct bench_spread s, best = { 0 };
@@ -86,7 +86,7 @@ static void latency(struct cairn_test *t)
 	bench_pair_close(&p);
 }
 
-/* Copies by the copy engine, one event each way round `puts` of them. */
+/* Copies by the copy engine, with one event before and one after `puts` copies. */
 static int copy_engine(struct bench_pair *p, uint64_t bytes, int puts, int num, struct bench_spread *s)
 {
 	cudaEvent_t begin, end;
@@ -116,7 +116,7 @@ static int copy_engine(struct bench_pair *p, uint64_t bytes, int puts, int num, 
 	return 0;
 }
 
-/* The best of several sizes of the grid. */
+/* Reports the best of several grid sizes. */
 static void streams(struct cairn_test *t, struct bench_pair *p, uint32_t way, uint64_t bytes, uint64_t puts)
 {
 	static const uint32_t ctas[2][5] = { { 16, 32, 64, 128, 0 }, { 16, 32, 64, 132, 0 } };
@@ -230,7 +230,7 @@ static void nccl_device(struct cairn_test *t)
 #endif
 #endif
 
-/* By the host, over the program transport_end: what the code costs, no network. */
+/* Times the host's puts with the program transport_end: the cost of the code, without a network. */
 static void host_pingpong(struct cairn_test *t, const char *backend, int on_model, const char *options,
 			  int gpu)
 {

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * transport_nccl.c - the contract as far as ncclSend and ncclRecv can express it: a yardstick
+ * transport_nccl.c - the contract as far as ncclSend and ncclRecv can express it; a peer to compare with
  *
- * A payload is one ncclSend. What says where it goes and what it signals is a header on a socket beside
- * it, in the order of the puts: a receive is posted when its header is there, and only then, as one that
- * nobody answers is a kernel that never ends, and much in CUDA waits for all kernels. The other end takes
- * headers while it waits for a signal; so puts progress only then (no CAIRN_TRANSPORT_ONE_SIDED), and a
- * flush says that the sources are free, not that anything is there. No kernel can put by it, and no GPU
- * can be both ends.
+ * A payload is one ncclSend. Its destination and signal are in a header on a TCP socket, in the order of
+ * the puts. The receiver posts a receive only after its header has arrived: an unmatched receive is a
+ * kernel that never ends, and much of CUDA waits for all kernels. The receiver reads headers only while
+ * it waits for a signal. Hence puts progress only then (no CAIRN_TRANSPORT_ONE_SIDED), and a flush means
+ * that the sources may be changed, not that anything has arrived. Kernels cannot put, and one GPU cannot
+ * be both ends.
  *
- * Each direction has a communicator, a stream and a socket; the address carries the id and the port of its
- * owner's. What a channel leaves under way is ended by ncclCommAbort, in a thread of its own: it waits for
- * all kernels of the GPU, those of other channels among them. They are joined when the transport is closed.
+ * Each direction has a communicator, a stream and a socket; the address carries the id and port of its
+ * owner's. When a channel is closed, ncclCommAbort ends its work in flight. It runs in its own thread,
+ * because it waits for all kernels of the GPU, including those of other channels; these threads are
+ * joined when the transport is closed.
  */
 #include <arpa/inet.h>
 #include <cuda_runtime_api.h>
@@ -29,8 +30,8 @@
 #include "rdma/transport/transport_impl.h"
 #include "rdma/transport/transport_nccl.h"
 
-#define DEPTH		256	/* sends in a stream at most: more would hold up the host */
-/* for what this process or its peer does without waiting for anybody */
+#define DEPTH		256	/* most sends in a stream: more would block the host */
+/* time-out of steps that this process or its peer does without waiting */
 #define SETTLE_NS	5000000000ull
 
 struct header {
@@ -41,13 +42,14 @@ struct header {
 struct nccl_address {
 	ncclUniqueId id;
 	struct transport_identity owner;
-	uint64_t nonce;			/* said first on the socket; and whose communicator is joined first */
+	/* sent first on the socket; its order also decides which communicator is joined first */
+	uint64_t nonce;
 	uint32_t num_slots, port;
 	char host[64];
 };
 
-struct grave {
-	struct grave *next;
+struct aborted {
+	struct aborted *next;
 	const struct nccl_functions *n;
 	ncclComm_t comm[2];
 	pthread_t thread;
@@ -58,8 +60,8 @@ struct nccl {
 	struct cairn_transport base;
 	const struct nccl_functions *n;
 	uint64_t last_region;
-	void *scratch;			/* device memory, for first messages */
-	struct grave *graves;		/* under base.lock */
+	void *scratch;			/* device memory for the first messages */
+	struct aborted *aborting;		/* protected by base.lock */
 };
 
 struct nccl_region {
@@ -75,7 +77,7 @@ struct nccl_remote {
 struct nccl_way {
 	ncclComm_t comm;
 	cudaStream_t stream;
-	int fd;				/* -1: none */
+	int fd;				/* -1: not open */
 };
 
 struct nccl_channel {
@@ -85,11 +87,11 @@ struct nccl_channel {
 	struct nccl_address mine, peer;
 	struct cairn_signal *slots;
 	cudaEvent_t events[DEPTH], arrived;
-	uint64_t posted, done;		/* payloads */
+	uint64_t posted, done;		/* counts of payloads */
 	uint32_t num_puts;
-	struct header header;		/* being received */
-	size_t have;			/* bytes of it */
-	int has_payload;		/* header is whole, its payload is under way */
+	struct header header;		/* the header being received */
+	size_t have;			/* bytes of it received so far */
+	int has_payload;		/* the header is complete, its payload is in flight */
 };
 
 #define NCCL(n_, expr) do { ncclResult_t r_ = (expr); \
@@ -105,7 +107,7 @@ static int nccl_start(struct cairn_transport *t)
 	struct nccl *n = (struct nccl *)t;
 
 	if (t->options.gpu < 0)
-		return cairn_error(EINVAL, "options: gpu: %d: this back end is between GPUs", t->options.gpu);
+		return cairn_error(EINVAL, "options: gpu: %d: this back end needs a GPU", t->options.gpu);
 	CAIRN_TRY(nccl_load(&n->n));
 	return transport_device_alloc(t->options.gpu, 256, &n->scratch);
 }
@@ -113,10 +115,10 @@ static int nccl_start(struct cairn_transport *t)
 static void nccl_stop(struct cairn_transport *t)
 {
 	struct nccl *n = (struct nccl *)t;
-	struct grave *g;
+	struct aborted *g;
 
-	while ((g = n->graves)) {
-		n->graves = g->next;
+	while ((g = n->aborting)) {
+		n->aborting = g->next;
 		pthread_join(g->thread, NULL);
 		free(g);
 	}
@@ -129,7 +131,7 @@ static int nccl_add_region(struct cairn_region *base)
 	struct nccl *n = (struct nccl *)base->t;
 
 	if (base->memory == CAIRN_MEMORY_HOST)
-		return cairn_error(EOPNOTSUPP, "memory: NCCL moves device memory alone");
+		return cairn_error(EOPNOTSUPP, "memory: NCCL moves device memory only");
 	pthread_mutex_lock(&base->t->lock);
 	r->id = ++n->last_region;
 	pthread_mutex_unlock(&base->t->lock);
@@ -172,7 +174,7 @@ static int new_listener(struct nccl_channel *c)
 	c->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (c->listener < 0 || bind(c->listener, (void *)&a, sizeof(a)) || listen(c->listener, 4) ||
 	    getsockname(c->listener, (void *)&a, &len))
-		return cairn_error(EIO, "no socket to listen on: %s", strerror(errno));
+		return cairn_error(EIO, "cannot listen on a socket: %s", strerror(errno));
 	c->mine.port = ntohs(a.sin_port);
 	return 0;
 }
@@ -217,9 +219,9 @@ static int nccl_create(struct cairn_channel *base)
 	return ret ? ret : new_address(c);
 }
 
-static void *bury(void *arg)
+static void *abort_comms(void *arg)
 {
-	struct grave *g = arg;
+	struct aborted *g = arg;
 	int i;
 
 	cudaSetDevice(g->gpu);
@@ -229,24 +231,24 @@ static void *bury(void *arg)
 	return NULL;
 }
 
-static void hang_up(struct nccl_channel *c)
+static void disconnect(struct nccl_channel *c)
 {
 	struct nccl *n = (struct nccl *)c->base.t;
-	struct grave *g = c->out.comm || c->in.comm ? calloc(1, sizeof(*g)) : NULL;
+	struct aborted *g = c->out.comm || c->in.comm ? calloc(1, sizeof(*g)) : NULL;
 
 	shut(&c->out.fd);
 	shut(&c->in.fd);
 	if (g) {
-		*g = (struct grave) {
+		*g = (struct aborted) {
 			.n = n->n, .comm = { c->out.comm, c->in.comm }, .gpu = c->base.t->options.gpu,
 		};
-		if (pthread_create(&g->thread, NULL, bury, g)) {
-			bury(g);
+		if (pthread_create(&g->thread, NULL, abort_comms, g)) {
+			abort_comms(g);
 			free(g);
 		} else {
 			pthread_mutex_lock(&c->base.t->lock);
-			g->next = n->graves;
-			n->graves = g;
+			g->next = n->aborting;
+			n->aborting = g;
 			pthread_mutex_unlock(&c->base.t->lock);
 		}
 	}
@@ -260,11 +262,11 @@ static void nccl_destroy(struct cairn_channel *base)
 	struct nccl_channel *c = (struct nccl_channel *)base;
 	int i;
 
-	hang_up(c);
+	disconnect(c);
 	shut(&c->listener);
 	for (i = 0; i < DEPTH && c->events[i]; i++)
 		cudaEventDestroy(c->events[i]);
-	cudaEventDestroy(c->arrived);		/* of what was not made, an error that nobody wants to hear */
+	cudaEventDestroy(c->arrived);		/* errors for objects that were never created are ignored */
 	cudaStreamDestroy(c->out.stream);
 	cudaStreamDestroy(c->in.stream);
 	cudaGetLastError();
@@ -277,7 +279,7 @@ static int nccl_address(struct cairn_channel *base, void *address)
 	return 0;
 }
 
-/* Until the communicator has taken what it was given; calls return at once and go on behind the scenes. */
+/* Waits until the non-blocking communicator has accepted the operation. */
 static int settle(struct nccl_channel *c, struct nccl_way *w, const char *what, uint64_t deadline)
 {
 	ncclResult_t state = ncclInProgress;
@@ -302,7 +304,7 @@ static int join(struct nccl_channel *c, struct nccl_way *w, const ncclUniqueId *
 	return settle(c, w, "ncclCommInitRankConfig", deadline);
 }
 
-/* A message each way: what joins two ranks is set up at the first, and wants both. */
+/* Exchanges a message each way: NCCL sets up the connection of two ranks at the first, which takes both. */
 static int greet(struct nccl_channel *c, uint64_t deadline)
 {
 	uint8_t *scratch = ((struct nccl *)c->base.t)->scratch;
@@ -318,7 +320,7 @@ static int greet(struct nccl_channel *c, uint64_t deadline)
 	while ((err = cudaStreamQuery(c->in.stream)) == cudaErrorNotReady ||
 	       (err == cudaSuccess && (err = cudaStreamQuery(c->out.stream)) == cudaErrorNotReady)) {
 		if (transport_now() >= deadline)
-			return cairn_error(ETIMEDOUT, "the first message has not come");
+			return cairn_error(ETIMEDOUT, "the first message has not arrived");
 		transport_pause(round++);
 	}
 	CAIRN_CUDA(err);
@@ -333,7 +335,7 @@ static int ready(int fd, short events, uint64_t deadline)
 	return poll(&p, 1, now < deadline ? (int)((deadline - now) / 1000000) + 1 : 0) > 0;
 }
 
-/* All bytes, or the socket is of no more use. */
+/* Moves all bytes; after an error the socket is unusable. */
 static int move(int fd, void *p, size_t bytes, int out, uint64_t deadline)
 {
 	while (bytes) {
@@ -362,7 +364,7 @@ static int call_peer(struct nccl_channel *c, uint64_t deadline)
 
 	snprintf(port, sizeof(port), "%u", c->peer.port);
 	if (getaddrinfo(host, port, &hints, &found))
-		return cairn_error(EIO, "host %s is not known here", host);
+		return cairn_error(EIO, "host %s is unknown", host);
 	c->out.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (c->out.fd >= 0)
 		connect(c->out.fd, found->ai_addr, found->ai_addrlen);
@@ -379,12 +381,12 @@ static int answer_peer(struct nccl_channel *c, uint64_t deadline)
 	uint64_t nonce;
 
 	if (!ready(c->listener, POLLIN, deadline))
-		return cairn_error(ETIMEDOUT, "the peer has not called");
+		return cairn_error(ETIMEDOUT, "the peer has not connected");
 	c->in.fd = accept4(c->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	if (c->in.fd < 0)
 		return cairn_error(EIO, "accept: %s", strerror(errno));
 	CAIRN_TRY(move(c->in.fd, &nonce, sizeof(nonce), 0, deadline));
-	return nonce == c->peer.nonce ? 0 : cairn_error(EIO, "somebody else has called");
+	return nonce == c->peer.nonce ? 0 : cairn_error(EIO, "an unknown process has connected");
 }
 
 static int nccl_connect(struct cairn_channel *base, const void *address, uint64_t deadline)
@@ -399,7 +401,7 @@ static int nccl_connect(struct cairn_channel *base, const void *address, uint64_
 	if (transport_lives(&c->peer.owner) == 0)
 		return cairn_error(ECONNRESET, "process %llu is gone", (unsigned long long)c->peer.owner.pid);
 	CAIRN_TRY(transport_enter_gpu(base->t->options.gpu, &previous));
-	first = c->mine.nonce < c->peer.nonce;	/* both ends join the two in one order */
+	first = c->mine.nonce < c->peer.nonce;	/* both ends join the two communicators in the same order */
 	for (i = 0; i < 2 && !ret; i++)
 		ret = i != first ? join(c, &c->out, &c->mine.id, 0, deadline) :
 			join(c, &c->in, &c->peer.id, 1, deadline);
@@ -411,7 +413,7 @@ static int nccl_connect(struct cairn_channel *base, const void *address, uint64_
 		ret = answer_peer(c, deadline);
 	transport_leave_gpu(previous);
 	if (ret) {
-		hang_up(c);
+		disconnect(c);
 		return ret;
 	}
 	snprintf(base->peer, sizeof(base->peer), "process %llu by NCCL",
@@ -423,7 +425,7 @@ static int nccl_reset(struct cairn_channel *base)
 {
 	struct nccl_channel *c = (struct nccl_channel *)base;
 
-	hang_up(c);
+	disconnect(c);
 	memset(c->slots, 0, base->t->options.num_slots * sizeof(*c->slots));
 	c->posted = c->done = 0;
 	c->num_puts = 0;
@@ -469,7 +471,7 @@ static int drain(struct nccl_channel *c, const char *what, uint64_t left, uint64
 			return 0;
 		if (transport_now() >= deadline)
 			return cairn_error(ETIMEDOUT,
-					   "%s: channel %u: %llu puts to %s are still under way", what,
+					   "%s: channel %u: %llu puts to %s are still in flight", what,
 					   c->base.number, (unsigned long long)(c->posted - c->done),
 					   c->base.peer);
 		transport_pause(round++);
@@ -488,7 +490,7 @@ static int nccl_put(struct cairn_channel *base, const struct cairn_put *p, uint6
 
 	CAIRN_TRY(drain(c, "put", DEPTH - 1, deadline));
 	if (!ready(c->out.fd, POLLOUT, deadline))
-		return cairn_error(ETIMEDOUT, "put: channel %u: %s takes no more headers", base->number,
+		return cairn_error(ETIMEDOUT, "put: channel %u: %s accepts no more headers", base->number,
 				   base->peer);
 	CAIRN_TRY(transport_enter_gpu(base->t->options.gpu, &previous));
 	if (p->bytes)
@@ -511,7 +513,7 @@ static int nccl_flush(struct cairn_channel *base, uint64_t deadline)
 
 /* ---- receiving ---- */
 
-/* Where the header's payload goes; NULL: the region is not there, or not that long. */
+/* Returns where the header's payload goes; NULL if the region does not exist or is too short. */
 static uint8_t *place_of(struct nccl_channel *c, const struct header *h)
 {
 	struct cairn_region *r;
@@ -528,7 +530,7 @@ static int take_payload(struct nccl_channel *c)
 	uint8_t *to = place_of(c, &c->header);
 
 	if (!to)
-		return cairn_error(EACCES, "the peer's put %u is to a region that is not there",
+		return cairn_error(EACCES, "the peer's put %u is not within a region of this end",
 				   c->header.index);
 	NCCL(lib(c), lib(c)->Recv(to, c->header.bytes, ncclInt8, 0, c->in.comm, c->in.stream));
 	CAIRN_TRY(settle(c, &c->in, "ncclRecv", transport_now() + SETTLE_NS));
@@ -537,7 +539,7 @@ static int take_payload(struct nccl_channel *c)
 	return 0;
 }
 
-/* A step of what arrives; 1: there may be another at once. */
+/* Processes one step of the incoming traffic; returns 1 if another may follow at once. */
 static int step(struct nccl_channel *c)
 {
 	const struct header *h = &c->header;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * transport_nccl - libnccl, opened at run time (libnccl.so.2 by the loader's paths)
+ * transport_nccl - libnccl, opened at run time (libnccl.so.2 in the loader's search path)
  *
- * Needs NCCL's headers to be built (CONFIG_NCCL). NVLink multicast is never used: NCCL_NVLS_ENABLE=0 is
- * put into the environment before the library is loaded, whatever it was.
+ * Building it needs NCCL's headers (CONFIG_NCCL). NVLink multicast is never used: NCCL_NVLS_ENABLE=0 is
+ * set in the environment before the library is loaded, overriding any previous value.
  */
 #ifndef CAIRN_TRANSPORT_NCCL_H
 #define CAIRN_TRANSPORT_NCCL_H
@@ -23,10 +23,10 @@ struct nccl_functions {
 #define F(name) __typeof__(nccl##name) *name;
 	NCCL_FUNCTIONS(F)
 #undef F
-	void *lib;		/* for what not every version has */
+	void *lib;		/* for functions that not every version has */
 };
 
-/* -ENODEV: not there, with a text. */
+/* Returns -ENODEV with a text if the library is not found. */
 int nccl_load(const struct nccl_functions **out);
 int nccl_failed(const struct nccl_functions *n, ncclResult_t result, const char *what);
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* transport_nccl_bench.c - times NCCL's send and receive, and its device API, between two GPUs */
 #include "rdma/transport/transport_nccl_bench.h"
 
 #include <cuda_runtime_api.h>
@@ -11,15 +12,15 @@
 #include "rdma/transport/transport_cuda.h"
 #include "rdma/transport/transport_nccl_device.h"
 
-#define GRAPH_ROUNDS	50	/* ping-pongs in a graph */
+#define GRAPH_ROUNDS	50	/* round trips in a graph */
 #define DEVICE_HALF	(1u << 20)
 
 struct nccl_bench {
 	const struct nccl_functions *n;
 	ncclComm_t comm[2];
 	uint64_t half;
-	uint8_t *memory[2];		/* two halves: sent from, received to */
-	void *window[2];		/* of ncclMemAlloc */
+	uint8_t *memory[2];		/* two halves: source, destination */
+	void *window[2];		/* from ncclMemAlloc */
 	cudaStream_t stream[2];
 	struct bench_result *result[2];
 	struct nccl_device *device[2];
@@ -36,7 +37,7 @@ int nccl_bench_open(struct nccl_bench **out, uint64_t half)
 
 	if (cudaGetDeviceCount(&num) != cudaSuccess || num < 2) {
 		cudaGetLastError();
-		return cairn_error(ENODEV, "NCCL joins no GPU with itself: needs 2 CUDA devices");
+		return cairn_error(ENODEV, "NCCL does not connect a GPU with itself: needs 2 CUDA devices");
 	}
 	b = calloc(1, sizeof(*b));
 	if (!b)
@@ -54,7 +55,7 @@ int nccl_bench_open(struct nccl_bench **out, uint64_t half)
 	return 0;
 }
 
-/* What is collective is called by both ranks at once. */
+/* Collective calls are made by both ranks concurrently. */
 struct collective {
 	struct nccl_bench *b;
 	int rank, ret;
@@ -98,7 +99,7 @@ static int both(struct nccl_bench *b, void *(*fn)(void *arg))
 	pthread_t other;
 
 	if (pthread_create(&other, NULL, fn, &c[1]))
-		return cairn_error(ENOMEM, "no thread");
+		return cairn_error(ENOMEM, "cannot create a thread");
 	fn(&c[0]);
 	pthread_join(other, NULL);
 	if (c[0].ret || c[1].ret)
@@ -133,14 +134,14 @@ int nccl_bench_version(const struct nccl_bench *b)
 	return version;
 }
 
-/* `rounds` times there and back, as both ranks see it. */
+/* Enqueues one rank's part of `rounds` round trips. */
 static int enqueue_pingpong(struct nccl_bench *b, int i, uint64_t bytes, int rounds)
 {
 	uint8_t *from = b->memory[i], *to = b->memory[i] + b->half;
 	int k;
 
 	for (k = 0; k < 2 * rounds; k++)
-		if ((k & 1) == i)	/* rank 1 sends on what it got */
+		if ((k & 1) == i)	/* rank 1 sends back what it received */
 			NCCL(b, b->n->Send(i ? to : from, bytes, ncclInt8, !i, b->comm[i], b->stream[i]));
 		else
 			NCCL(b, b->n->Recv(to, bytes, ncclInt8, !i, b->comm[i], b->stream[i]));
@@ -179,7 +180,7 @@ static int launch_both(struct nccl_bench *b, cudaGraphExec_t exec[2], cudaEvent_
 	return 0;
 }
 
-/* What came back is what went out. */
+/* Checks that the data returned equals the data sent. */
 static int check(struct nccl_bench *b, uint64_t bytes)
 {
 	return bench_equal(0, b->memory[0], b->memory[0] + b->half, bytes, b->stream[0]);
@@ -196,7 +197,7 @@ int nccl_bench_pingpong(struct nccl_bench *b, uint64_t bytes, struct bench_sprea
 	CAIRN_TRY(bench_fill(0, b->memory[0], bytes, bytes, b->stream[0]));
 	CAIRN_CUDA(cudaEventCreate(&event[0]));
 	CAIRN_CUDA(cudaEventCreate(&event[1]));
-	/* connects, outside of a graph */
+	/* connect now, since it cannot be done within a graph */
 	NCCL(b, b->n->GroupStart());
 	for (i = 0; i < 2; i++) {
 		if (i)
@@ -265,7 +266,7 @@ int nccl_bench_stream(struct nccl_bench *b, uint64_t bytes, int sends, int num, 
 	}
 	cudaEventDestroy(event[0]);
 	cudaEventDestroy(event[1]);
-	/* back again, to be compared where it came from */
+	/* send it back, to compare it with the source */
 	NCCL(b, b->n->GroupStart());
 	NCCL(b, b->n->Send(b->memory[1] + b->half, bytes, ncclInt8, 0, b->comm[1], b->stream[1]));
 	NCCL(b, b->n->Recv(b->memory[0] + b->half, bytes, ncclInt8, 1, b->comm[0], b->stream[0]));

@@ -2,11 +2,11 @@
 /*
  * transport_nccl_device.cu - ping-pong by NCCL's own device API, for comparison
  *
- * LL: ncclLLA2ASession, a 16-byte store holds 8 bytes of data and the epoch twice; each epoch has one
- * message each way, rank 1's after it has rank 0's. LSA: CTAs store the payload through
- * ncclGetLsaPointer, each its share, then each synchronises with its like at the other end by an LSA
- * barrier session, with release and acquire: that is one way; then the other end does. The slowest CTA's
- * time counts.
+ * LL: ncclLLA2ASession, in which a 16-byte store holds 8 bytes of data and the epoch twice; each epoch
+ * has one message each way, rank 1's after it has received rank 0's. LSA: each CTA stores its share of
+ * the payload through ncclGetLsaPointer and synchronises with the same CTA of the other end by an LSA
+ * barrier session with release and acquire; that is one way, then the other end does the same. The
+ * slowest CTA's time counts.
  */
 #include <dlfcn.h>
 #include <nccl_device.h>
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(THREADS) nccl_lsa_kernel(const __grid_constant
 	uint64_t *in = (uint64_t *)ncclGetLocalPointer(window, half), i = 1, begin, words = bytes / 8;
 
 	uint64_t word = 0, want = 0, wrong = 0;
-	/* the first and the last word, each by the CTA that met its writer */
+	/* the first and the last word, each checked by the CTA that synchronised with its writer */
 	int looks = !blockIdx.x && threadIdx.x == 32 ? 1 :
 		threadIdx.x == 64 && words > 1 && blockIdx.x == (words / 2 - 1) % threads / THREADS ? 2 : 0;
 
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(THREADS) nccl_lsa_kernel(const __grid_constant
 				}
 			}
 			barrier.sync(ncclCoopCta(), cuda::memory_order_acq_rel);
-			/* a load that is compared a round later, as in transport_bench.cu */
+			/* the load is compared one round later, as in transport_bench.cu */
 			if ((turn & 1) != (uint64_t)rank && looks) {
 				wrong += word != want;
 				word = *(volatile uint64_t *)(in + (looks == 1 ? 0 : words - 1));
@@ -108,7 +108,7 @@ __global__ void nccl_fill_kernel(uint64_t *p, uint64_t words)
 
 #define LOOK_UP(name) __typeof__(name) *name##_ = (__typeof__(name) *)dlsym(n->lib, #name)
 
-/* In the order that NCCL wants: window, requirements, device communicator. */
+/* Creates window, requirements and device communicator, in the order NCCL requires. */
 static int make(struct nccl_device *d, void *memory, uint64_t bytes)
 {
 	const struct nccl_functions *n = d->n;
@@ -133,7 +133,7 @@ static int make(struct nccl_device *d, void *memory, uint64_t bytes)
 	if (result != ncclSuccess)
 		return nccl_failed(n, result, "ncclDevCommCreate");
 	d->has_dev_comm = 1;
-	return d->window ? 0 : cairn_error(EOPNOTSUPP, "NCCL made no window of this memory");
+	return d->window ? 0 : cairn_error(EOPNOTSUPP, "NCCL did not register this memory as a window");
 }
 
 static int load(const void *kernel)

@@ -14,11 +14,11 @@ struct nccl_device;
 
 #define NCCL_DEVICE_MAX_CTAS	64
 
-/* Collective: both ranks at the same time, in threads of their own. memory: from ncclMemAlloc. */
+/* Collective: both ranks call it concurrently, each from its own thread. memory: from ncclMemAlloc. */
 int nccl_device_open(const struct nccl_functions *n, ncclComm_t comm, int gpu, void *memory, uint64_t bytes,
 		     struct nccl_device **out);
 void nccl_device_close(struct nccl_device *d);
-/* Ping-pong kernel of one end; samples of rounds, as transport_bench's. */
+/* Starts the ping-pong kernel of one end; samples and rounds are as in transport_bench. */
 int nccl_device_start(struct nccl_device *d, int way, uint64_t bytes, uint64_t half, uint32_t num_ctas,
 		      uint64_t rounds, uint32_t num_samples, struct bench_result *result, void *stream);
 

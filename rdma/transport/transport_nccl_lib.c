@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* transport_nccl_lib.c - loads libnccl.so.2 and looks up its functions */
 #include "rdma/transport/transport_nccl.h"
 
 #include <dlfcn.h>

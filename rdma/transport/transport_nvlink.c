@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * transport_nvlink.c - peer memory: stores of kernels and copies of the copy engine into another GPU's memory
+ * transport_nvlink.c - peer memory: stores of kernels and copies of the copy engine into another GPU's
+ * memory
  *
- * Between two GPUs of a host, or two processes on one GPU, or within one process. A channel's slots lie in
- * device memory of the receiving end; the sender has them mapped (CUDA IPC, or peer access in one process)
- * and writes them itself: kernels by transport.cuh, the host by the copy engine, on a stream of the channel:
- * payload, then the word, then the value, each copy after the one before it.
+ * Works between two GPUs of a host, two processes on one GPU, or within one process. A channel's slots
+ * are in device memory of the receiving end. The sender has them mapped (CUDA IPC, or peer access in one
+ * process) and writes them itself: kernels by transport.cuh, the host by the copy engine on a stream of
+ * the channel, in the order payload, word, value, each copy after the previous one.
  *
- * Nobody checks at the other end: what is imported is mapped memory. A region's memory therefore outlives
- * its peers' puts; the slots do by a count of those who have them mapped. Beside the slots lies a word of
- * state: the peer's farewell. Death without one is found by asking the system whether the process lives
- * (one host).
+ * The other end checks nothing, since an imported region is mapped memory. A region's memory must
+ * therefore outlive its peers' puts; the slots have a reference count of the ends that have them mapped.
+ * Next to the slots is a state word, which the peer sets when it closes. The death of a process that did
+ * not close is found by asking the system whether it lives (one host).
  *
- * Reset. The slots are there twice, used in turn: what the peer still had under way goes to the old ones.
+ * Reset: there are two sets of slots, used alternately, so that the peer's writes in flight go to the old
+ * ones.
  */
 #include <cuda_runtime_api.h>
 #include <stdio.h>
@@ -38,24 +40,24 @@ struct nvlink_region {
 struct nvlink_remote {
 	struct cairn_remote base;
 	uint8_t *addr;
-	void *opened;			/* to be closed */
+	void *opened;			/* IPC mapping to be closed, or NULL */
 };
 
 struct nvlink_channel {
 	struct cairn_channel base;
 	struct ipc_block *mine, *theirs;
-	struct cairn_signal *slots;	/* the half in use */
+	struct cairn_signal *slots;	/* the set in use */
 	uint32_t half;
 	struct cairn_signal *peer_slots;
 	uint64_t *peer_state;
 	struct transport_identity peer;
 	cudaStream_t out, in;
-	cudaEvent_t *events;		/* [depth], recorded behind each put */
-	struct cairn_signal *staged;	/* [depth], pinned: what the copy engine takes signals from */
+	cudaEvent_t *events;		/* [depth], one recorded after each put */
+	struct cairn_signal *staged;	/* [depth], pinned: source of the copy engine's signal copies */
 	uint64_t *words;		/* [num_slots], last sent */
-	struct cairn_signal *looked;	/* pinned, [1]; after it the state */
+	struct cairn_signal *looked;	/* pinned: one signal as read by nvlink_look(), then the state */
 	uint64_t posted, done, probed;
-	pthread_mutex_t probing;	/* by who waits and who puts */
+	pthread_mutex_t probing;	/* taken by waiting and by putting threads */
 };
 
 /* ---- transport and regions ---- */
@@ -66,7 +68,7 @@ static int nvlink_start(struct cairn_transport *t)
 	int previous;
 
 	if (t->options.gpu < 0)
-		return cairn_error(EINVAL, "options: gpu: %d: this back end is between GPUs", t->options.gpu);
+		return cairn_error(EINVAL, "options: gpu: %d: this back end needs a GPU", t->options.gpu);
 	CAIRN_TRY(transport_enter_gpu(t->options.gpu, &previous));
 	transport_leave_gpu(previous);
 	return ipc_identify(&n->self, t->options.gpu);
@@ -78,11 +80,11 @@ static int nvlink_add_region(struct cairn_region *base)
 	struct cudaPointerAttributes a;
 	int gpu = base->t->options.gpu;
 
-	if (base->memory == CAIRN_MEMORY_HOST)	/* a source of the host's puts, no more */
+	if (base->memory == CAIRN_MEMORY_HOST)	/* only a source of the host's puts */
 		return transport_host_map(gpu, base->addr, base->bytes, &r->mapped);
 	CAIRN_CUDA(cudaPointerGetAttributes(&a, base->addr));
 	if (a.type != cudaMemoryTypeDevice || a.device != gpu)
-		return cairn_error(EINVAL, "addr: no memory of GPU %d", gpu);
+		return cairn_error(EINVAL, "addr: not memory of GPU %d", gpu);
 	return 0;
 }
 
@@ -92,7 +94,7 @@ static int nvlink_key(const struct cairn_region *r, void *key)
 
 	if (r->memory != CAIRN_MEMORY_DEVICE)
 		return cairn_error(EOPNOTSUPP,
-				   "region_key: host memory is no peer's to write by this back end");
+				   "region_key: peers cannot write host memory with this back end");
 	CAIRN_TRY(ipc_fill(&((const struct nvlink *)r->t)->self, r->addr, r->bytes, &k));
 	memcpy(key, &k, sizeof(k));
 	return 0;
@@ -127,7 +129,7 @@ static void nvlink_drop(struct cairn_remote *base)
 
 /* ---- channels ---- */
 
-/* A block: slots of one half, of the other, state of one half, of the other. */
+/* A block holds the slots of both sets, then the states of both sets. */
 static uint64_t slots_bytes(const struct nvlink_channel *c)
 {
 	return c->base.t->options.num_slots * sizeof(struct cairn_signal);
@@ -182,8 +184,8 @@ static int nvlink_create(struct cairn_channel *base)
 	return ret;
 }
 
-/* To the peer: that this end is gone. In vain where the peer is. */
-static void say_farewell(struct nvlink_channel *c)
+/* Tells the peer that this end is closed; has no effect if the peer is gone. */
+static void announce_close(struct nvlink_channel *c)
 {
 	static const uint64_t gone = ECONNRESET;
 
@@ -205,7 +207,7 @@ static void nvlink_destroy(struct cairn_channel *base)
 
 	if (c->out)
 		cudaStreamSynchronize(c->out);
-	say_farewell(c);
+	announce_close(c);
 	for (i = 0; c->events && i < o->depth && c->events[i]; i++)
 		cudaEventDestroy(c->events[i]);
 	if (c->out)
@@ -268,8 +270,8 @@ static int nvlink_reset(struct cairn_channel *base)
 	cudaError_t err;
 
 	CAIRN_TRY(transport_enter_gpu(base->t->options.gpu, &previous));
-	cudaStreamSynchronize(c->out);		/* nothing of the past comes after this */
-	say_farewell(c);
+	cudaStreamSynchronize(c->out);		/* no earlier write may follow the state below */
+	announce_close(c);
 	c->half ^= 1;
 	c->slots = slots_at(c, c->mine->base, c->half);
 	err = cudaMemsetAsync(c->slots, 0, slots_bytes(c), c->in);
@@ -285,7 +287,7 @@ static int nvlink_reset(struct cairn_channel *base)
 	return ret;
 }
 
-static void look_for_peer(struct nvlink_channel *c)
+static void check_peer(struct nvlink_channel *c)
 {
 	uint64_t *state = (uint64_t *)(void *)(c->looked + 1);
 
@@ -308,14 +310,14 @@ static void nvlink_probe(struct cairn_channel *base)
 		return;
 	if (now - c->probed >= PROBE_EVERY_NS) {
 		c->probed = now;
-		look_for_peer(c);
+		check_peer(c);
 	}
 	pthread_mutex_unlock(&c->probing);
 }
 
 /* ---- puts by the host ---- */
 
-/* Until at most `left` puts are under way. */
+/* Waits until at most `left` puts are in flight. */
 static int drain(struct nvlink_channel *c, const char *what, uint64_t left, uint64_t deadline)
 {
 	uint32_t mask = c->base.t->options.depth - 1, round = 0;
@@ -335,7 +337,7 @@ static int drain(struct nvlink_channel *c, const char *what, uint64_t left, uint
 			return 0;
 		if (transport_now() >= deadline)
 			return cairn_error(ETIMEDOUT,
-					   "%s: channel %u: %llu puts to %s are still under way", what,
+					   "%s: channel %u: %llu puts to %s are still in flight", what,
 					   c->base.number, (unsigned long long)(c->posted - c->done),
 					   c->base.peer);
 		transport_pause(round++);
@@ -392,7 +394,7 @@ static int nvlink_flush(struct cairn_channel *base, uint64_t deadline)
 	return drain((struct nvlink_channel *)base, "flush", 0, deadline);
 }
 
-/* Value first, the word after it: so the word is the value's or a later one. */
+/* Reads the value before the word, so that the word is the value's own or a later one. */
 static int nvlink_look(struct cairn_channel *base, uint32_t slot, struct cairn_signal *found)
 {
 	struct nvlink_channel *c = (struct nvlink_channel *)base;

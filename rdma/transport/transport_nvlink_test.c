@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * transport_nvlink_test.c - the conformance cases over peer memory: two processes or one on one GPU, two
- * processes on two; payloads up to 1 GB between the two
+ * transport_nvlink_test.c - the conformance cases over peer memory: on one GPU with one or two processes,
+ * and on two GPUs with two processes and payloads up to 1 GiB
  */
 #include "conformance/harness.h"
 #include "rdma/transport/transport_run.h"
 
-static const struct setting nvlink = { "nvlink", "gpu=0 memory=device", NULL, 0, 0, 1 };
-static const struct setting nvlink_processes = { "nvlink", "gpu=0 memory=device", NULL, 0, 1, 1 };
-static const struct setting nvlink_two = { "nvlink", "gpu=0,1 memory=device big=1073741824", NULL, 0, 1, 2 };
+static const struct setting nvlink = {
+	.backend = "nvlink", .options = "gpu=0 memory=device", .gpus = 1,
+};
+static const struct setting nvlink_processes = {
+	.backend = "nvlink", .options = "gpu=0 memory=device", .processes = 1, .gpus = 1,
+};
+static const struct setting nvlink_two = {
+	.backend = "nvlink", .options = "gpu=0,1 memory=device big=1073741824", .processes = 1,
+	.gpus = 2,
+};
 #define C(name) static void nvlink_##name(struct cairn_test *t) { run(t, &nvlink, #name); }
 CASES(C) DEVICE_CASES(C)
 #undef C

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * transport_proxy.c - the thread that posts what descriptors ask for, and the host's way of writing them
+ * transport_proxy.c - the thread that posts the descriptors of a queue, and the host functions that write
+ * them
  *
- * Per channel, in order: `taken` descriptors are posted in full, of the next one `bytes_at` bytes. A
+ * For each channel, `taken` descriptors have been posted in full, and `bytes_at` bytes of the next one. A
  * request's wr_id says what its completion retires: descriptor index << 9 | last << 8 | requests since
- * the one before.
+ * the previous signalled one.
  */
 #include <string.h>
 
@@ -67,7 +68,7 @@ static int collect(struct verbs_channel *c)
 struct list {
 	struct ibv_send_wr wr[3];
 	struct ibv_sge sge[3];
-	uint64_t bytes[3];			/* what is inline */
+	uint64_t bytes[3];			/* data sent inline */
 	int num;
 };
 
@@ -110,7 +111,7 @@ static int post(struct verbs_channel *c, struct list *l, uint64_t wr_id)
 	return ret;
 }
 
-/* The next message of this descriptor, and the signal behind its last. */
+/* Posts the next message of this descriptor, with the signal after the last one. */
 static void post_some(struct verbs_channel *c, const struct queue_entry *e)
 {
 	const struct verbs *v = (const struct verbs *)c->base.t;
@@ -152,7 +153,7 @@ static int take(struct verbs_channel *c)
 	there = queue_unpack(w, c->taken, depth, &e);
 	if (there != 1 || (e.slot != QUEUE_NO_SLOT && e.slot >= c->base.t->options.num_slots) ||
 	    (!e.bytes && e.slot == QUEUE_NO_SLOT))
-		fail(c, EIO, "put", c->taken, "its descriptor is not whole");
+		fail(c, EIO, "put", c->taken, "its descriptor is malformed");
 	else
 		post_some(c, &e);
 	return 1;
@@ -179,7 +180,7 @@ static void *proxy(void *arg)
 		struct verbs_channel *c;
 		int busy = 0, n;
 
-		transport_give_way(&v->work);
+		transport_work_yield(&v->work);
 		pthread_mutex_lock(&v->work.lock);
 		for (c = v->first; c; c = c->next_of_all) {
 			if (!atomic_load(&c->base.connected) || atomic_load(&c->base.error))
@@ -202,7 +203,7 @@ static void *proxy(void *arg)
 int verbs_proxy_start(struct verbs *v)
 {
 	if (pthread_create(&v->thread, NULL, proxy, v))
-		return cairn_error(ENOMEM, "no thread to post");
+		return cairn_error(ENOMEM, "cannot create the proxy thread");
 	v->has_thread = 1;
 	return 0;
 }
@@ -232,7 +233,7 @@ static int fetch_posted(struct verbs_channel *c)
 	return 0;
 }
 
-/* Until at most `left` of the descriptors are under way. */
+/* Waits until at most `left` descriptors are in flight. */
 static int drain(struct verbs_channel *c, const char *what, uint64_t left, uint64_t deadline)
 {
 	uint32_t round = 0;
@@ -245,7 +246,7 @@ static int drain(struct verbs_channel *c, const char *what, uint64_t left, uint6
 		CAIRN_TRY(transport_error(&c->base));
 		if (transport_now() >= deadline)
 			return cairn_error(ETIMEDOUT,
-					   "%s: channel %u: %llu puts to %s are still under way", what,
+					   "%s: channel %u: %llu puts to %s are still in flight", what,
 					   c->base.number, (unsigned long long)under_way, c->base.peer);
 		transport_pause(round++);
 	}
@@ -287,7 +288,7 @@ int verbs_flush(struct cairn_channel *base, uint64_t deadline)
 	return drain(c, "flush", 0, deadline);
 }
 
-/* A word into the peer's spare slot: its acknowledgement says that the peer lives. */
+/* Writes a word into the peer's spare slot: its acknowledgement proves that the peer lives. */
 void verbs_probe(struct cairn_channel *base)
 {
 	struct verbs_channel *c = (struct verbs_channel *)base;

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * transport_queue - descriptors by which a kernel (or the host) asks the proxy thread for a put
+ * transport_queue - descriptors by which a kernel or the host asks the proxy thread for a put
  *
- * Eight words of 64 bits. The top bit of each says in which lap of the ring it was written, so the reader
- * knows of every word by itself whether it is the new one: the writer needs no order among the eight and
- * no ninth word that says "ready". 63 bits remain in each:
+ * A descriptor has eight words of 64 bits. The top bit of each word is the phase of the ring's lap in
+ * which it was written, as in an LL word. The reader can therefore tell for each word whether it is new;
+ * the writer needs neither an order among the words nor a separate ready flag. 63 bits remain in each
+ * word:
  *
  *   0  op 8, slot 16 (0xffff: no signal), index & 0x7fffffff << 32
  *   1  local address          2  remote address        3  bytes
  *   4  lkey 32, value bits 0..30 << 32                 5  rkey 32, value bits 31..61 << 32
  *   6  word bits 0..62                                 7  value bits 62, 63; word bit 63 << 2
  *
- * The same functions for gcc and nvcc.
+ * The same functions are compiled by gcc and nvcc.
  */
 #ifndef CAIRN_TRANSPORT_QUEUE_H
 #define CAIRN_TRANSPORT_QUEUE_H
@@ -34,8 +35,8 @@ struct queue_entry {
 };
 
 /*
- * The top bit of all words of descriptor `index` in a ring of `depth` (a power of two) that began as
- * zeros.
+ * Returns the phase bit of all words of descriptor `index`, in a ring of `depth` descriptors (a power of
+ * two) that was initially zero.
  */
 QUEUE_FN uint64_t queue_phase(uint64_t index, uint32_t depth)
 {
@@ -56,7 +57,10 @@ QUEUE_FN void queue_pack(const struct queue_entry *e, uint64_t index, uint32_t d
 	w[7] = phase | e->value >> 62 | e->word >> 63 << 2;
 }
 
-/* 1: there; 0: not all words are of this lap yet; -1: whole, but of another index or no descriptor. */
+/*
+ * Returns 1 with a descriptor; 0 if not all words belong to this lap yet; -1 if they do but have another
+ * index or no valid descriptor.
+ */
 QUEUE_FN int queue_unpack(const uint64_t w[QUEUE_WORDS], uint64_t index, uint32_t depth,
 			  struct queue_entry *e)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * transport_run - runs conformance cases of transport.h in the program transport_end; after
- * conformance/harness.h
+ * transport_run - runs conformance cases of transport.h in the program transport_end; include
+ * conformance/harness.h first
  *
- * The cases are in transport_cases*.c; both ends run in one process, or one each in two. What a back end
- * cannot do here is skipped by name.
+ * The cases are in transport_cases*.c. Both ends run in one process, or each in its own. A case that a
+ * back end does not support is skipped by name.
  */
 #ifndef CAIRN_TRANSPORT_RUN_H
 #define CAIRN_TRANSPORT_RUN_H
@@ -40,10 +40,10 @@ static inline void remarks(struct cairn_test *t, struct child *c)
 			cairn_note(t, "%s", line);
 }
 
-/* What `run` is given for each family: words of transport_end behind the case's name. */
+/* A family's settings: the words of transport_end after the case's name. */
 struct setting {
 	const char *backend, *options, *adversary;
-	/* model: an RDMA device is needed: the NIC model, or the card that was named */
+	/* model: an RDMA device is needed: the NIC model, or the card named on the command line */
 	int model, processes, gpus;
 };
 
@@ -70,7 +70,7 @@ static inline void judge(struct cairn_test *t, struct child *c, int want)
 	}
 	if (!EXPECT(t, c->status == want))
 		cairn_note(t, "status %d of %s%s", c->status, c->out,
-			   c->status == 127 ? ": no program transport_end beside this one" : "");
+			   c->status == 127 ? ": no transport_end in this program's directory" : "");
 	remarks(t, c);
 }
 
@@ -130,7 +130,7 @@ static inline void run(struct cairn_test *t, const struct setting *s, const char
 	C(device_payload) C(device_stream) C(device_words) C(device_grid) C(device_grid_stream)	\
 	C(device_bulk) C(device_time_out)						\
 	C(device_to_host) C(host_to_device) C(host_device_host)
-/* Those in which the far end's memory is written in ways that an adversary can trouble. */
+/* Cases whose writes to the far end's memory an adversary can disturb. */
 #define ORDER_CASES(C)	\
 	C(payload_before_signal) C(no_torn_reads) C(words) C(outstanding) C(both_ways) C(flush_is_done)	\
 	C(sizes) C(two_channels) C(reset)

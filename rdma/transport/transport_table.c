@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* transport_table.c - the list of back ends in this build */
 #include <string.h>
 
 #include "rdma/transport/transport_impl.h"

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * transport_verbs.c - the verbs back end: device, regions, queue pairs, channels; transport_proxy.c posts
+ */
 #include "rdma/transport/transport_verbs.h"
 
 #include <dlfcn.h>
@@ -13,8 +16,8 @@
 #define MAX_REQUESTS	256u
 #define INLINE_BYTES	8u
 #define RIGHTS		(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)
-#define TIMEOUT		14	/* 4.096 us << 14: 67 ms; half a second until a peer is gone */
-#define RETRIES		6	/* soft-RoCE takes 7 for "for ever" */
+#define TIMEOUT		14	/* 4.096 us << 14 = 67 ms; a dead peer is detected after half a second */
+#define RETRIES		6	/* soft-RoCE takes 7 as infinite */
 
 static struct verbs_functions functions;
 static char load_error[256];
@@ -42,7 +45,7 @@ static int open_device(struct verbs *v)
 
 	list = v->lib->get_device_list(&num);
 	if (!list)
-		return cairn_error(ENODEV, "no RDMA devices can be listed: %s", strerror(errno));
+		return cairn_error(ENODEV, "cannot list RDMA devices: %s", strerror(errno));
 	for (i = 0; i < num && want && strcmp(v->lib->get_device_name(list[i]), want); i++)
 		;
 	if (i < num)
@@ -54,7 +57,7 @@ static int open_device(struct verbs *v)
 	return v->ctx ? 0 : cairn_error(EIO, "ibv_open_device: %s", strerror(errno));
 }
 
-/* On Ethernet the address is a GID: one that carries an IPv4 address if there is such (RoCE v2 routes it). */
+/* On Ethernet the address is a GID; prefers one that carries an IPv4 address (RoCE v2 routes it). */
 static int choose_gid(struct verbs *v)
 {
 	static const uint8_t ipv4[12] = { [10] = 0xff, [11] = 0xff };
@@ -292,7 +295,7 @@ static int verbs_connect(struct cairn_channel *base, const void *address, uint64
 	struct verbs_address *p = &c->peer;
 	struct ibv_qp_attr a;
 
-	(void)deadline;		/* nothing is waited for: the first message is what meets the peer */
+	(void)deadline;		/* connecting does not wait: the first message reaches the peer */
 	memcpy(p, address, sizeof(*p));
 	if (p->num_slots != base->t->options.num_slots)
 		return cairn_error(EINVAL, "num_slots: the peer has %u, this end %u", p->num_slots,
@@ -317,7 +320,7 @@ static int verbs_connect(struct cairn_channel *base, const void *address, uint64
 	return 0;
 }
 
-/* A new queue pair: what still comes for the old one is refused by the device. */
+/* Creates a new queue pair, so that the device refuses messages still addressed to the old one. */
 static int verbs_reset(struct cairn_channel *base)
 {
 	struct verbs_channel *c = (struct verbs_channel *)base;
@@ -386,7 +389,7 @@ static int verbs_remote_device(const struct cairn_remote *base, struct cairn_dev
 	return 0;
 }
 
-/* Device memory where the driver registers it (nvidia-peermem); the NIC model does not. */
+/* Device memory requires a driver that registers it (nvidia-peermem), which the NIC model does not do. */
 #define FEATURES (CAIRN_TRANSPORT_HOST_MEMORY | CAIRN_TRANSPORT_DEVICE_PUT | CAIRN_TRANSPORT_PROCESSES | \
 		  CAIRN_TRANSPORT_ONE_PROCESS | CAIRN_TRANSPORT_ONE_DEVICE | CAIRN_TRANSPORT_PEER_DEATH | \
 		  CAIRN_TRANSPORT_CHECKS | CAIRN_TRANSPORT_ONE_SIDED)

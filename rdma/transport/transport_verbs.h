@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * transport_verbs - RC queue pairs of any RDMA device, posted by a proxy thread; private to
- * transport_verbs*.c
+ * transport_verbs.c and transport_proxy.c
  *
- * Host and kernels alike write descriptors into a channel's queue (transport_queue.h). The proxy thread
- * of the transport takes them in order and posts, as one list: WRITE of the payload (several beyond the
- * port's longest message), inline WRITE of the word where it changed, inline WRITE of the value. One
- * queue pair delivers in order, so the value comes last. The last request of each descriptor is
- * signalled; its completion advances `done`, which the queue's writers watch: a descriptor's place and
- * its source are free from then on.
+ * Host and kernels write descriptors into a channel's queue (transport_queue.h). The transport's proxy
+ * thread takes them in order and posts each as one list: WRITE of the payload (several if it exceeds the
+ * port's longest message), inline WRITE of the word if it changed, inline WRITE of the value. One queue
+ * pair delivers in order, so the value arrives last. The last request of each descriptor is signalled;
+ * its completion advances `done`, which the queue's writers poll: from then on the descriptor's place and
+ * its source are free.
  *
- * Queue, done, slots: host memory, mapped for the GPU where there is one. libibverbs is opened at run time.
+ * Queue, done and slots are in host memory, mapped for the GPU if there is one. libibverbs is opened at
+ * run time.
  */
 #ifndef CAIRN_TRANSPORT_VERBS_H
 #define CAIRN_TRANSPORT_VERBS_H
@@ -19,7 +20,7 @@
 
 #include "rdma/transport/transport_impl.h"
 
-/* Each function of libibverbs that is called; macros of the same name must not expand. */
+/* The functions of libibverbs that are called; macros of the same name must not expand. */
 #undef ibv_reg_mr
 #undef ibv_query_port
 #define VERBS_FUNCTIONS(F)	\
@@ -45,7 +46,7 @@ struct verbs {
 	pthread_t thread;
 	int has_thread;
 	atomic_int stop;
-	struct transport_work work;	/* of the list below; held by the proxy during a round */
+	struct transport_work work;	/* protects the list below; the proxy holds it during a round */
 	struct verbs_channel *first;
 };
 
@@ -67,7 +68,7 @@ struct verbs_address {
 	uint16_t lid;
 	uint8_t mtu, is_global;
 	union ibv_gid gid;
-	uint64_t pid;			/* for texts */
+	uint64_t pid;			/* used in texts */
 };
 
 struct verbs_channel {
@@ -76,23 +77,25 @@ struct verbs_channel {
 	struct ibv_cq *cq;
 	struct ibv_qp *qp;
 	struct ibv_mr *slots_mr;
-	struct cairn_signal *slots;		/* [num_slots + 1], written by the peer; last: probes */
+	/* [num_slots + 1], written by the peer; the last one receives probes */
+	struct cairn_signal *slots;
 	uint64_t *queue;			/* [depth][8] */
 	_Atomic uint64_t *done;			/* [0]: descriptors completed, [1]: errno */
-	uint64_t *next;				/* device memory, for kernels: index, done as last seen */
+	uint64_t *next;				/* for kernels, in device memory: index, done as last seen */
 	uint64_t posted;			/* index of the host's next descriptor */
-	int kernels_put;			/* channel_device was called: posted is to be fetched */
+	/* channel_device was called: `posted` must be read from `next` */
+	int kernels_put;
 	uint32_t psn;
 	struct verbs_address peer;
 
-	/* the proxy's own */
+	/* the proxy's own state */
 	uint64_t taken;
-	uint64_t bytes_at;			/* of the descriptor's payload, what is posted already */
-	uint32_t requests, max_requests;	/* in the queue pair */
-	uint32_t unsignalled;			/* the last ones of them */
+	uint64_t bytes_at;			/* bytes of the descriptor's payload posted so far */
+	uint32_t requests, max_requests;	/* outstanding in the queue pair */
+	uint32_t unsignalled;			/* how many of the last requests are unsignalled */
 	uint64_t *words;			/* [num_slots], last sent */
-	atomic_int probe;			/* 1: asked for; 2: posted */
-	uint64_t probed;			/* ns */
+	atomic_int probe;			/* 1: requested; 2: posted */
+	uint64_t probed;			/* time in ns */
 };
 
 int verbs_proxy_start(struct verbs *v);

@@ -6,12 +6,18 @@
 #include "conformance/harness.h"
 #include "rdma/transport/transport_run.h"
 
-static const struct setting verbs = { "verbs", "quick=1", NULL, 1, 0, 0 };
-static const struct setting verbs_processes = { "verbs", "", NULL, 1, 1, 0 };
-static const struct setting verbs_troubled = {
-	"verbs", "quick=1", "fetch_us=50,completion_us=50,pieces=8,piece_us=5,drop=20", 1, 1, 0,
+static const struct setting verbs = { .backend = "verbs", .options = "quick=1", .model = 1 };
+static const struct setting verbs_processes = {
+	.backend = "verbs", .options = "", .model = 1, .processes = 1,
 };
-static const struct setting verbs_gpu = { "verbs", "gpu=0", NULL, 1, 0, 1 };
+static const struct setting verbs_troubled = {
+	.backend = "verbs", .options = "quick=1",
+	.adversary = "fetch_us=50,completion_us=50,pieces=8,piece_us=5,drop=20", .model = 1,
+	.processes = 1,
+};
+static const struct setting verbs_gpu = {
+	.backend = "verbs", .options = "gpu=0", .model = 1, .gpus = 1,
+};
 #define C(name) static void verbs_##name(struct cairn_test *t) { run(t, &verbs, #name); }
 CASES(C)
 #undef C

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * transport_cases.c - what every back end must do when nothing goes wrong
+ * transport_cases.c - what every back end must do when nothing fails
  *
- * Rank 0 sends, rank 1 checks and answers, unless said otherwise. Slot 0 carries what is sent, slot 1 the
- * answers. Payloads are checked in full, with the bytes around them, as soon as their signal is seen.
+ * Unless a case says otherwise, rank 0 sends; rank 1 checks and answers. Slot 0 carries the sender's
+ * signals, slot 1 the answers. Payloads are checked in full, with the bytes around them, as soon as their
+ * signal is seen.
  */
 #include "rdma/transport_cases/transport_end.h"
 
@@ -11,9 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HALF	(128u << 10)	/* of the memory, in most cases */
+#define HALF	(128u << 10)	/* bytes of each half of the memory in most cases */
 
-/* Around cache lines, pages, messages of the path (1024, 4096) and the lengths that fit beside a request. */
+/*
+ * Around cache lines, pages, the path's messages (1024, 4096) and the lengths that fit inline in a
+ * request.
+ */
 static const uint32_t lengths[] = {
 	1, 2, 3, 4, 7, 8, 9, 12, 13, 15, 16, 17, 28, 29, 31, 32, 33, 44, 60, 63, 64, 65, 127, 128, 129,
 		255, 256, 257,
@@ -21,7 +25,7 @@ static const uint32_t lengths[] = {
 };
 #define NUM_LENGTHS	(sizeof(lengths) / sizeof(lengths[0]))
 
-/* One payload a round, of all lengths, at places that are not aligned to anything; answered each time. */
+/* One payload per round, of every length, at unaligned places; each is answered. */
 static void payload_before_signal(struct end *e)
 {
 	uint64_t rounds = e->plan->quick ? 3 * NUM_LENGTHS : 40 * NUM_LENGTHS, i;
@@ -47,7 +51,7 @@ static void payload_before_signal(struct end *e)
 	}
 }
 
-/* A payload twice as it is under way is never seen mixed: it is put to one of two places in turn. */
+/* Payloads of two rounds in flight are never seen mixed: they go to two places alternately. */
 static void no_torn_reads(struct end *e)
 {
 	uint64_t rounds = e->plan->quick ? 60 : e->plan->memory == CAIRN_MEMORY_DEVICE ? 200 : 500, i;
@@ -60,7 +64,7 @@ static void no_torn_reads(struct end *e)
 		if (!e->rank) {
 			end_fill(e, place, bytes, i);
 			NEED(e, !end_put(e, 0, place, place, bytes, 0, i));
-			NEED(e, i < 2 || !end_wait(e, 0, 1, i - 1));	/* one ahead of the checker */
+			NEED(e, i < 2 || !end_wait(e, 0, 1, i - 1));	/* one round ahead of the checker */
 			continue;
 		}
 		NEED(e, !end_wait(e, 0, 0, i));
@@ -70,7 +74,7 @@ static void no_torn_reads(struct end *e)
 	NEED(e, !end_barrier(e));
 }
 
-/* The word comes with its signal; there and back. */
+/* The word arrives with its signal, in both directions. */
 static void words(struct end *e)
 {
 	uint64_t rounds = e->plan->quick ? 60 : e->plan->memory == CAIRN_MEMORY_DEVICE ? 500 : 2000, i;
@@ -88,7 +92,7 @@ static void words(struct end *e)
 	}
 }
 
-/* Thousands before anybody waits; the receiver looks at all payloads that a value says are there. */
+/* Thousands of puts before the first wait; the receiver checks all payloads that a seen value covers. */
 static void outstanding(struct end *e)
 {
 	uint64_t num = e->plan->quick ? 200 : 4000, cell = 200, i, k;
@@ -110,7 +114,10 @@ static void outstanding(struct end *e)
 	NEED(e, !end_barrier(e));
 }
 
-/* More puts than 16 bits count, many laps of every ring; a window of them, answered now and then. */
+/*
+ * More puts than 16 bits can count, over many laps of every ring, with a window of them answered now and
+ * then.
+ */
 static void index_wraps(struct end *e)
 {
 	uint64_t num = e->plan->quick ? 600 : 70000;
@@ -164,7 +171,7 @@ static void sizes(struct end *e)
 		}
 }
 
-/* Payload and signals of two channels between the same ends: nothing of one shows in the other. */
+/* Payloads and signals of two channels between the same ends: neither affects the other. */
 static void two_channels(struct end *e)
 {
 	uint64_t rounds = e->plan->quick ? 30 : 300, i;
@@ -193,7 +200,7 @@ static void two_channels(struct end *e)
 	}
 }
 
-/* Both ends put at the same time, a window of them, and wait for the other's. */
+/* Both ends put a window at the same time and wait for the other's. */
 static void both_ways(struct end *e)
 {
 	uint64_t rounds = e->plan->quick ? 10 : 50, i, k;
@@ -214,7 +221,7 @@ static void both_ways(struct end *e)
 	}
 }
 
-/* After a flush the source may change, and what was put without a signal is there. */
+/* After a flush the source may change, and payloads put without a signal have arrived. */
 static void flush_is_done(struct end *e)
 {
 	uint64_t rounds = e->plan->quick ? 10 : 40, i, n;
@@ -239,7 +246,7 @@ static void flush_is_done(struct end *e)
 	}
 }
 
-/* Values go on past 2^63 and 2^64; a later value ends a wait for an earlier one. */
+/* Values continue past 2^63 and 2^64; a later value ends a wait for an earlier one. */
 static void values_wrap(struct end *e)
 {
 	static const uint64_t values[] = {
@@ -253,7 +260,7 @@ static void values_wrap(struct end *e)
 			NEED(e, !end_signal(e, 0, 0, values[i], 0));
 		else
 			NEED(e, !end_wait(e, 0, 0, values[i]));
-		if (e->rank && i > 1)	/* what comes next is not there yet */
+		if (e->rank && i > 1)	/* the next value must not have arrived yet */
 			WANT(e, e->table->wait(e->c[0], 0, values[i] + 1, 0, NULL) == -ETIMEDOUT);
 		NEED(e, !end_barrier(e));
 	}
@@ -261,7 +268,7 @@ static void values_wrap(struct end *e)
 		WANT(e, !end_wait(e, 0, 0, 3) && !end_wait(e, 0, 0, UINT64_MAX));
 }
 
-/* Each slot has its own value, the first and the last among them. */
+/* Each slot has its own value, including the first and the last. */
 static void slots(struct end *e)
 {
 	const uint32_t which[] = { 0, 1, 31, 62, 63 };
@@ -280,7 +287,7 @@ static void slots(struct end *e)
 	NEED(e, !end_barrier(e));
 }
 
-/* The same puts twice leave the same bytes in all of the memory. */
+/* The same puts, done twice, leave the same bytes in the whole memory. */
 static void repeatable(struct end *e)
 {
 	uint8_t *first = malloc(HALF), *second = malloc(HALF);
@@ -311,8 +318,8 @@ static void repeatable(struct end *e)
 
 const struct end_case transport_cases[] = {
 	{ "payload_before_signal", payload_before_signal }, { "no_torn_reads", no_torn_reads },
-	{ "words", words }, { "outstanding", outstanding }, { "index_wraps", index_wraps }, { "sizes",
-	sizes },
+	{ "words", words }, { "outstanding", outstanding }, { "index_wraps", index_wraps },
+	{ "sizes", sizes },
 	{ "two_channels", two_channels }, { "both_ways", both_ways }, { "flush_is_done", flush_is_done },
 	{ "values_wrap", values_wrap }, { "slots", slots }, { "repeatable", repeatable }, { NULL, NULL },
 };

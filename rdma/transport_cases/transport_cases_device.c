@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * transport_cases_device.c - puts and waits inside kernels, at both ends or against the host at the other
+ * transport_cases_device.c - puts and waits inside kernels, at both ends or with the host at the other
+ * end
  *
- * Both kernels run at the same time, also on one GPU: all memory is there and all kernels are loaded
- * before, as neither may wait for the other.
+ * Both kernels run concurrently, even on one GPU: all memory is allocated and all kernels are loaded
+ * beforehand, since neither may wait for the other.
  */
 #include "rdma/transport_cases/transport_end.h"
 
@@ -48,7 +49,7 @@ static void release(struct kernel *k)
 	transport_device_free(k->gpu, k->arrived);
 }
 
-/* All went well, by the kernel's own account. */
+/* Expects that the kernel reports no error and all rounds. */
 static void judge(struct end *e, struct kernel *k, uint64_t rounds)
 {
 	WANT(e, k->result->errors == 0);
@@ -62,10 +63,10 @@ static void judge(struct end *e, struct kernel *k, uint64_t rounds)
 static int can(struct end *e)
 {
 	if (e->plan->gpu[0] < 0) {
-		end_skip(e, "no GPU asked for");
+		end_skip(e, "no GPU was requested");
 		return 0;
 	}
-	return end_has(e, CAIRN_TRANSPORT_DEVICE_PUT, "kernels cannot put by this back end");
+	return end_has(e, CAIRN_TRANSPORT_DEVICE_PUT, "this back end does not support puts by kernels");
 }
 
 static void both(struct end *e, uint32_t mode, uint64_t half, uint64_t rounds, uint32_t num_ctas)
@@ -78,11 +79,11 @@ static void both(struct end *e, uint32_t mode, uint64_t half, uint64_t rounds, u
 	if (WANT(e, !prepare(e, &k, mode, rounds, num_ctas)) && WANT(e, !end_barrier(e)) &&
 	    WANT(e, !device_start(k.gpu, &k.args, &k.stream)) && WANT(e, !device_join(k.gpu, k.stream)))
 		judge(e, &k, rounds);
-	WANT(e, !end_barrier(e));	/* memory is given back when no kernel runs */
+	WANT(e, !end_barrier(e));	/* free memory only when no kernel runs */
 	release(&k);
 }
 
-/* Kernels of two processes take turns on one GPU, milliseconds each: fewer rounds then. */
+/* Kernels of two processes share one GPU by time slices of milliseconds, so use fewer rounds there. */
 static uint64_t rounds_of(const struct end *e, uint64_t rounds, uint64_t quick)
 {
 	return e->plan->quick || (e->plan->processes && e->plan->gpu[0] == e->plan->gpu[1]) ? quick : rounds;
@@ -100,7 +101,7 @@ static void device_stream(struct end *e)
 	both(e, DEVICE_STREAM, num * 256, num, 1);
 }
 
-/* Puts of several CTAs one after another, so that fast CTAs are at later ones than slow ones. */
+/* Consecutive puts of several CTAs, so that fast CTAs are already at later puts than slow ones. */
 static void device_grid_stream(struct end *e)
 {
 	uint64_t num = e->plan->quick ? 20 : 1000;
@@ -123,7 +124,7 @@ static void device_grid(struct end *e)
 	both(e, DEVICE_GRID, e->plan->quick ? 64 << 10 : 8 << 20, e->plan->quick ? 3 : 20, 32);
 }
 
-/* A kernel's wait ends, too. */
+/* A kernel's wait ends with a time-out, too. */
 static void device_time_out(struct end *e)
 {
 	struct kernel k;
@@ -143,7 +144,7 @@ static void device_time_out(struct end *e)
 	release(&k);
 }
 
-/* The host's part in mode PAYLOAD, in the place of a kernel. */
+/* The host's part in mode PAYLOAD, replacing a kernel. */
 static void host_payloads(struct end *e, uint64_t rounds)
 {
 	uint64_t i, bytes, from, to;
@@ -191,7 +192,7 @@ static void host_to_device(struct end *e)
 	mixed(e, 0);
 }
 
-/* Host, kernel, host again on one channel: the indices go on. */
+/* Host, kernel, host again on one channel: the indices continue. */
 static void host_device_host(struct end *e)
 {
 	struct kernel k;

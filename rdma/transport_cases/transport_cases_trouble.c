@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * transport_cases_trouble.c - refusals, time-outs, errors, death of the peer, and life after them
+ * transport_cases_trouble.c - rejected arguments, time-outs, errors, death of the peer, and recovery from
+ * them
  */
 #include "rdma/transport_cases/transport_end.h"
 
@@ -22,7 +23,7 @@ static void nap(long ms)
 	nanosleep(&ts, NULL);
 }
 
-/* After whatever went before: a payload goes over and is right. */
+/* After a failure or refusal, a payload still arrives correctly. */
 static void still_works(struct end *e, uint64_t value)
 {
 	if (e->rank)
@@ -39,7 +40,7 @@ static void still_works(struct end *e, uint64_t value)
 	NEED(e, !end_signal(e, 0, 6, value, 0));
 }
 
-/* What is wrong is refused here, by name, and nothing of it is done. */
+/* Bad arguments are rejected at this end, by name, and have no effect. */
 static void refusals(struct end *e)
 {
 	struct cairn_transport_options o = { .size = sizeof(o), .gpu = -1 };
@@ -84,12 +85,12 @@ static void refusals(struct end *e)
 		WANT(e, e->table->channel_error(e->c[0]) == 0);
 	}
 	NEED(e, !end_barrier(e));
-	if (e->rank)	/* none of the refused ones has come */
+	if (e->rank)	/* none of the rejected puts has arrived */
 		WANT(e, e->table->wait(e->c[0], 0, 1, 0, NULL) == -ETIMEDOUT);
 	still_works(e, 1);
 }
 
-/* Blobs that were damaged, or are something else. */
+/* Blobs that are damaged or of the wrong kind. */
 static void bad_blobs(struct end *e)
 {
 	struct cairn_remote *remote = NULL;
@@ -115,7 +116,7 @@ static void bad_blobs(struct end *e)
 	still_works(e, 1);
 }
 
-/* A wait ends when it is to, not before, says what it waited for, and can be taken up again. */
+/* A wait ends at its time-out, not earlier, names what it waited for, and can be repeated. */
 static void time_out(struct end *e)
 {
 	double begin;
@@ -143,7 +144,7 @@ static void time_out(struct end *e)
 	still_works(e, 1);
 }
 
-/* Puts until an error shows, each flushed. */
+/* Puts and flushes repeatedly until an error appears. */
 static int flush_until_error(struct end *e)
 {
 	double limit = end_now() + (e->plan->quick ? 1 : 8);
@@ -158,7 +159,7 @@ static int flush_until_error(struct end *e)
 	return ret;
 }
 
-/* Both ends reset and connect anew; the old signals are gone. */
+/* Both ends reset and connect again; the old signals are gone. */
 static void start_again(struct end *e)
 {
 	int i;
@@ -173,7 +174,10 @@ static void start_again(struct end *e)
 	NEED(e, !end_barrier(e));
 }
 
-/* The region behind a key is released: the other end refuses, the channel says so and stays so. */
+/*
+ * The region behind a key is released: the other end refuses the put, and the channel reports the error
+ * from then on.
+ */
 static void key_released(struct end *e)
 {
 	struct cairn_blob mine, theirs;
@@ -207,7 +211,7 @@ static void key_released(struct end *e)
 	still_works(e, 1);
 }
 
-/* This end is made to believe that the region is longer: the other end knows better. */
+/* This end is given a larger size of the region: the other end must refuse the put. */
 static void bounds_at_the_far_end(struct end *e)
 {
 	if (!end_has(e, CAIRN_TRANSPORT_CHECKS, "the other end checks no bounds"))
@@ -226,7 +230,7 @@ static void bounds_at_the_far_end(struct end *e)
 	still_works(e, 2);
 }
 
-/* Reset with nothing wrong: twice, with signals and puts of before. */
+/* Reset without an error: twice, after signals and puts. */
 static void reset(struct end *e)
 {
 	int i, k;
@@ -247,11 +251,11 @@ static void die(struct end *e)
 {
 	if (e->plan->processes)
 		raise(SIGKILL);
-	e->table->close(e->t);		/* as near as a thread comes to it */
+	e->table->close(e->t);		/* the nearest equivalent for a thread */
 	e->t = NULL;
 }
 
-/* Who puts to a peer that is gone is told so. */
+/* A put to a peer that is gone fails with its error. */
 static void peer_gone_put(struct end *e)
 {
 	double begin;
@@ -272,12 +276,12 @@ static void peer_gone_put(struct end *e)
 	WANT(e, e->table->channel_error(e->c[0]) == -ECONNRESET);
 }
 
-/* Who only waits is told, too, before its time is out. */
+/* A wait for a peer that is gone fails before its time-out. */
 static void peer_gone_wait(struct end *e)
 {
 	double begin;
 
-	if (!end_has(e, CAIRN_TRANSPORT_PEER_DEATH, "a waiter is not told of its peer's death"))
+	if (!end_has(e, CAIRN_TRANSPORT_PEER_DEATH, "waiters do not detect the death of their peer"))
 		return;
 	NEED(e, !end_open(e, HALF));
 	still_works(e, 1);
@@ -292,7 +296,7 @@ static void peer_gone_wait(struct end *e)
 	WANT(e, end_now() - begin < 4);
 }
 
-/* Nobody at the other end: no hang, an error that tells. */
+/* No channel at the other end: the calls do not hang, and the error says what is wrong. */
 static void never_connected(struct end *e)
 {
 	struct cairn_blob mine, theirs;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * transport_device.cu - both ends' kernels of the device cases (transport_cases_device.c)
+ * transport_device.cu - kernels of both ends for the device cases (transport_cases_device.c)
  *
- * Rank 0 puts, rank 1 checks every byte as soon as it has seen the signal, cleans up and answers; 256
- * threads a CTA, one CTA but in mode GRID. Results: what was wrong, how many rounds were done, the first
- * error number.
+ * Rank 0 puts; rank 1 checks every byte as soon as it has seen the signal, clears the payload and
+ * answers. 256 threads per CTA; one CTA except in mode GRID. Results: number of wrong bytes, rounds done,
+ * first error number.
  */
 #include "primitives/base/launch.h"
 #include "rdma/transport/transport_bulk.cuh"
@@ -12,7 +12,7 @@
 
 #define THREADS	256
 
-/* By thread 0 of the CTA; the answer is everybody's. */
+/* Thread 0 of the CTA waits; all threads get the result. */
 TRANSPORT_FN int wait_all(const struct device_args &a, uint32_t slot, uint64_t value, uint64_t *seen)
 {
 	__shared__ uint64_t s_value;
@@ -89,7 +89,7 @@ TRANSPORT_FN void payloads(const struct device_args &a)
 		a.result->rounds = i - 1;
 }
 
-/* This CTA's share of a payload; a barrier has to follow. */
+/* Fills this CTA's share of a payload; a barrier must follow. */
 TRANSPORT_FN void fill_share(uint8_t *p, uint64_t bytes, uint64_t seed, uint32_t num_ctas)
 {
 	uint64_t at, n = transport_share(bytes, blockIdx.x, num_ctas, &at), k;
@@ -98,7 +98,10 @@ TRANSPORT_FN void fill_share(uint8_t *p, uint64_t bytes, uint64_t seed, uint32_t
 		p[k] = device_byte(seed, k);
 }
 
-/* Every put has a cell of its own and nobody waits; what a value stands for is looked at when it is seen. */
+/*
+ * Every put has its own cell and rank 0 does not wait; rank 1 checks all payloads that a seen value
+ * covers.
+ */
 TRANSPORT_FN void stream(const struct device_args &a)
 {
 	uint64_t thread = (uint64_t)blockIdx.x * THREADS + threadIdx.x;
@@ -155,7 +158,7 @@ TRANSPORT_FN void words(const struct device_args &a)
 	a.result->rounds = i - 1;
 }
 
-/* One payload by all CTAs, one signal; all CTAs of the other end look. */
+/* All CTAs put one payload with one signal; all CTAs of the other end check it. */
 TRANSPORT_FN void grid(const struct device_args &a, uint32_t smem)
 {
 	uint64_t thread = (uint64_t)blockIdx.x * THREADS + threadIdx.x;
@@ -176,7 +179,8 @@ TRANSPORT_FN void grid(const struct device_args &a, uint32_t smem)
 				break;
 			count(a, check(mine + a.half + at, bytes, i, thread, threads));
 			__syncthreads();
-			for (k = thread; k < bytes; k += threads)	/* those it has checked itself */
+			/* the bytes that this thread has checked */
+			for (k = thread; k < bytes; k += threads)
 				mine[a.half + at + k] = 0xee;
 			failed(a, transport_put(&a.c, &a.local, 0, &a.remote, 0, 0, 1, i, &g, a.timeout_ns));
 			continue;

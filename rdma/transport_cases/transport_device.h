@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * transport_device - kernels of the conformance cases, and what their rounds consist of
+ * transport_device - kernels of the conformance cases, and the content of their rounds
  *
- * Which bytes go from where to where in a round, and what they are, is the same for kernels and host, so that
- * either may be at either end.
+ * Kernels and host use the same functions for a round's offsets, lengths and bytes, so that either can be
+ * at either end.
  */
 #ifndef CAIRN_TRANSPORT_DEVICE_H
 #define CAIRN_TRANSPORT_DEVICE_H
@@ -28,15 +28,17 @@ struct device_result {
 
 struct device_args {
 	struct cairn_device_channel c;
-	struct cairn_device_region local, remote;	/* two halves of `half` bytes: put from, put to */
+	/* two halves of `half` bytes: source, destination of puts */
+	struct cairn_device_region local, remote;
 	uint64_t half, rounds, timeout_ns;
 	uint32_t mode, rank, num_ctas;
-	uint32_t cell;					/* STREAM: of each put; payload within guards */
-	uint64_t *arrived;				/* device memory, zero */
-	struct device_result *result;			/* zero, seen by both */
+	/* STREAM: bytes per put; the payload is between guards */
+	uint32_t cell;
+	uint64_t *arrived;				/* device memory, zeroed */
+	struct device_result *result;			/* zeroed, accessible to host and GPU */
 };
 
-/* 8 bytes of a payload at offset i (a multiple of 8). */
+/* Returns the 8 bytes of a payload at offset i (a multiple of 8). */
 DEVICE_FN uint64_t device_word(uint64_t seed, uint64_t i)
 {
 	uint64_t z = (seed * 0x2545f4914f6cdd1dull) ^ (i * 0x9e3779b97f4a7c15ull);
@@ -49,7 +51,7 @@ DEVICE_FN uint8_t device_byte(uint64_t seed, uint64_t i)
 	return (uint8_t)(device_word(seed, i & ~7ull) >> (8 * (i & 7)));
 }
 
-/* PAYLOAD: any length up to 9000 at any place, a third of them in units of 16. */
+/* PAYLOAD: any length up to 9000 at any offset; a third of the rounds in multiples of 16. */
 DEVICE_FN void device_round(uint64_t i, uint64_t half, uint64_t *bytes, uint64_t *from, uint64_t *to)
 {
 	uint64_t unit = i % 3 ? 1 : 16, a = device_word(i, 8), b = device_word(i, 16);
@@ -66,9 +68,12 @@ DEVICE_FN void device_round(uint64_t i, uint64_t half, uint64_t *bytes, uint64_t
 extern "C" {
 #endif
 
-/* Before any kernel runs: one that is loaded at its first launch waits for them, and they for it. */
+/*
+ * Call it before any kernel runs: a kernel loaded at its first launch waits for running kernels, and
+ * these for it.
+ */
 int device_load(int gpu);
-/* Starts the kernel on a stream of its own; device_join waits for it and gives the stream back. */
+/* Starts the kernel on its own stream; device_join waits for it and frees the stream. */
 int device_start(int gpu, const struct device_args *a, void **stream);
 int device_join(int gpu, void *stream);
 

@@ -3,12 +3,12 @@
  * transport_end BACKEND CASE [NAME=VALUE ...] - conformance cases of transport.h, both ends or one
  * transport_end mutants                       - every mutant must fail a case
  *
- * CASE: a name, or "all". Without rank= both ends run here, in two threads. With rank=N fd=A,B this is one
- * of two processes, joined by a socket pair that both inherit. Other names: device, faults, seed, depth,
- * gpu=N or gpu=N,M (for the two ends), memory=host|device, quick=1, big=BYTES.
+ * CASE: a name, or "all". Without rank= both ends run in this process, in two threads. With rank=N fd=A,B
+ * this is one of two processes, connected by a socket pair that both inherit. Other names: device,
+ * faults, seed, depth, gpu=N or gpu=N,M (for the two ends), memory=host|device, quick=1, big=BYTES.
  *
- * Prints one line for each case: "ok NAME", "skipped NAME: why" or "FAILED NAME", remarks before it.
- * Exit status: 0 all well; 1 something failed; 77 all skipped; 2 usage.
+ * Prints one line per case: "ok NAME", "skipped NAME: why" or "FAILED NAME", preceded by notes. Exit
+ * status: 0 all passed; 1 a failure; 77 all skipped; 2 usage error.
  */
 #include "rdma/transport_cases/transport_end.h"
 
@@ -26,14 +26,14 @@
 #include "rdma/transport_cases/transport_device.h"
 #include "rdma/transport/transport_impl.h"
 
-static int quiet;		/* mutants: what is wrong is not news */
+static int quiet;		/* for mutants, whose failures are expected */
 
 int end_want(struct end *e, int ok, const char *what, const char *file, int line)
 {
 	if (e->skipped)
 		return ok;
 	if (!ok && e->failures++ < 8 && !quiet)
-		printf("# rank %d: %s:%d: not so: %s (last error: %s)\n", e->rank, file, line, what,
+		printf("# rank %d: %s:%d: check failed: %s (last error: %s)\n", e->rank, file, line, what,
 		       cairn_last_error());
 	return ok;
 }
@@ -66,7 +66,7 @@ uint64_t end_random(struct end *e, uint64_t limit)
 	return transport_random(&e->rng) % limit;
 }
 
-/* ---- beside the transport ---- */
+/* ---- outside the transport ---- */
 
 static int move(int fd, void *p, size_t bytes, int out)
 {
@@ -152,7 +152,7 @@ void end_read(struct end *e, uint64_t at, void *to, uint64_t bytes)
 	copy(e, to, e->buf + at, bytes);
 }
 
-/* Room for bytes, 8 more, on both sides: a pattern is made in words. */
+/* Returns the memory at `at` if it is host memory, else a temporary buffer; done_with() releases either. */
 static uint8_t *room(struct end *e, uint64_t at, uint64_t bytes)
 {
 	uint8_t *p = e->host ? e->host + at : malloc(bytes);
@@ -206,7 +206,7 @@ int end_check(struct end *e, uint64_t at, uint64_t bytes, uint64_t seed)
 		ok = !memcmp(q + i, &w, n);
 	}
 	if (!ok && !quiet)
-		printf("# rank %d: payload of %llu bytes is wrong in bytes %llu..+8\n", e->rank,
+		printf("# rank %d: payload of %llu bytes is wrong at bytes %llu..+8\n", e->rank,
 		       (unsigned long long)bytes, (unsigned long long)i - 8);
 	for (i = 0; i < GUARD && ok; i++)
 		ok = q[-1 - (int64_t)i] == 0xee && q[bytes + i] == 0xee;
@@ -260,7 +260,7 @@ void end_close(struct end *e)
 
 	e->table->close(e->t);
 	e->t = NULL;
-	/* Memory outlives the other end's puts: until it has ended, too. */
+	/* Free the memory only after the other end has ended, since its puts may still write to it. */
 	shutdown(e->sock, SHUT_WR);
 	while (!move(e->sock, &byte, 1, 0))
 		;
@@ -298,10 +298,13 @@ static const struct end_case *const all_cases[] = {
 #ifdef CONFIG_CUDA
 	transport_device_cases,
 #endif
-	transport_time_cases,		/* by name alone: the last */
+	transport_time_cases,		/* run by name only; must be last */
 };
 
-/* What was put last must be there before this end goes; failures of a case that is over are no news. */
+/*
+ * Flushes, so that the last puts have arrived before this end closes. Failures after the case's end are
+ * ignored.
+ */
 static void part(struct end *e)
 {
 	int i;
@@ -342,7 +345,7 @@ static void prepare(struct end *e, const struct plan *plan, const char *name, in
 		e->rng = (e->rng ^ (uint8_t)*s) * 0x100000001b3u;
 }
 
-/* 0: ok; 1: failed; 77: skipped */
+/* Returns 0: ok; 1: failed; 77: skipped. */
 static int verdict(const struct end *e, int failures, int skipped)
 {
 	if (quiet)
@@ -383,7 +386,7 @@ static int run_one(const struct plan *plan, const char *name, int rank, int sock
 	return verdict(&e, e.failures, e.skipped);
 }
 
-/* Every case of the list in turn until one fails. */
+/* Runs the cases in order; returns the name of the first that fails, or NULL. */
 static const char *caught_by(const struct plan *plan)
 {
 	size_t i;
@@ -410,13 +413,13 @@ static int run_mutants(void)
 	plan.table = cairn_transport_find("loop");
 	by = caught_by(&plan);
 	if (by)
-		printf("WRONG: the right back end fails %s\n", by);
+		printf("WRONG: the correct back end fails %s\n", by);
 	for (i = 0; (plan.table = transport_mutant(i, &what)); i++) {
 		const char *case_name;
 
 		plan.faults = NULL;
 		case_name = caught_by(&plan);
-		plan.faults = "delay_us=20,pieces=3";	/* some races are seldom lost without */
+		plan.faults = "delay_us=20,pieces=3";	/* without these faults some races are rarely lost */
 		if (!case_name)
 			case_name = caught_by(&plan);
 		printf("%s %-20s %s%s%s\n", case_name ? "caught" : "MISSED", plan.table->name, what,
@@ -482,7 +485,7 @@ int main(int argc, char **argv)
 		return 77;
 	}
 	if (plan.processes) {
-		close(fds[!rank]);	/* so that the other end's death is seen */
+		close(fds[!rank]);	/* so that this end detects the other end's death */
 		return run_one(&plan, argv[2], rank, fds[rank]);
 	}
 	if (strcmp(argv[2], "all"))

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * transport_end - one end of a transport under test: what the cases of transport_cases*.c are written with
+ * transport_end - one end of a transport under test: the functions that the cases of transport_cases*.c
+ * use
  *
- * A case is a function that both ends run, rank 0 and rank 1, in two threads or two processes; a socket joins
- * them for what goes beside the transport: blobs and barriers. A barrier whose other side has ended fails, so
- * that nobody waits for an end that has given up. What is not so is printed with file and line.
+ * A case is a function that both ends run, rank 0 and rank 1, in two threads or two processes. A socket
+ * joins them for data outside the transport: blobs and barriers. A barrier whose other side has ended
+ * fails, so that no end waits for one that has given up. Failed checks are printed with file and line.
  */
 #ifndef CAIRN_TRANSPORT_END_H
 #define CAIRN_TRANSPORT_END_H
@@ -16,8 +17,8 @@
 #include "rdma/transport/transport.h"
 
 #define NUM_CHANNELS	2
-#define WAIT_MS		10000	/* what should come comes long before */
-#define GUARD		64	/* bytes round a payload that stay as they were */
+#define WAIT_MS		10000	/* ample: whatever should arrive does so much earlier */
+#define GUARD		64	/* bytes on each side of a payload that must not change */
 
 struct plan {
 	const struct cairn_transport_table *table;
@@ -25,21 +26,21 @@ struct plan {
 	uint64_t seed;
 	uint32_t depth;
 	int gpu[2], memory;
-	int quick;		/* fewer rounds: mutants, sanitizers */
-	uint64_t big;		/* the largest payload, bytes */
-	int processes;		/* the ends are two of them */
+	int quick;		/* fewer rounds, for mutants and sanitizers */
+	uint64_t big;		/* bytes of the largest payload */
+	int processes;		/* the ends are in two processes */
 };
 
 struct end {
 	const struct plan *plan;
 	const struct cairn_transport_table *table;
-	const char *name;	/* of the case */
+	const char *name;	/* the case's name */
 	int rank, sock, failures, skipped;
-	uint64_t rng;		/* the same numbers at both ends */
+	uint64_t rng;		/* state of equal random sequences at both ends */
 
 	struct cairn_transport *t;
 	struct cairn_channel *c[NUM_CHANNELS];
-	uint8_t *buf, *host;	/* registered memory; the same when it is the host's */
+	uint8_t *buf, *host;	/* registered memory; host == buf if it is host memory */
 	uint64_t bytes;
 	struct cairn_region *region;
 	struct cairn_remote *remote;
@@ -47,36 +48,40 @@ struct end {
 
 int end_want(struct end *e, int ok, const char *what, const char *file, int line);
 #define WANT(e, cond)		end_want(e, !!(cond), #cond, __FILE__, __LINE__)
-/* The case ends here when it is not so. */
+/* Ends the case if the condition does not hold. */
 #define NEED(e, cond)		do { if (!WANT(e, cond)) return; } while (0)
 int end_contains(struct end *e, const char *part, const char *file, int line);
 #define WANT_ERROR(e, part)	end_contains(e, part, __FILE__, __LINE__)
 void end_skip(struct end *e, const char *why);
-int end_has(struct end *e, uint32_t feature, const char *why);	/* 0: the case was skipped */
+int end_has(struct end *e, uint32_t feature, const char *why);	/* returns 0 with the case skipped */
 
-/* Opens, registers `bytes` (twice: source below, destination above, see below), connects all channels. */
+/*
+ * Opens the transport, registers 2 * bytes (source below, destination above; see below), connects all
+ * channels.
+ */
 int end_open(struct end *e, uint64_t bytes);
-int end_connect(struct end *e);		/* addresses exchanged, all channels; after end_open or a reset */
+/* exchanges addresses and connects all channels; call it after end_open or a reset */
+int end_connect(struct end *e);
 void end_close(struct end *e);
 int end_exchange(struct end *e, const void *mine, void *theirs, size_t bytes);
 int end_barrier(struct end *e);
 
-/* The memory has two halves: [0, bytes) is put from, [bytes, 2 bytes) is put to. */
+/* The memory has two halves: puts read [0, bytes) and write [bytes, 2 * bytes). */
 void end_write(struct end *e, uint64_t at, const void *from, uint64_t bytes);
 void end_read(struct end *e, uint64_t at, void *to, uint64_t bytes);
 void end_set(struct end *e, uint64_t at, int byte, uint64_t bytes);
-/* a pattern without periods */
+/* Fills with a pattern without a period. */
 void end_fill(struct end *e, uint64_t at, uint64_t bytes, uint64_t seed);
-/* 1: that pattern, and GUARD bytes of 0xee on either side of it. */
+/* Returns 1 if that pattern is there, with GUARD bytes of 0xee on either side. */
 int end_check(struct end *e, uint64_t at, uint64_t bytes, uint64_t seed);
 uint64_t end_random(struct end *e, uint64_t limit);
 
-/* Source offset `from` to the peer's destination offset `to`. */
+/* Puts from source offset `from` to the peer's destination offset `to`. */
 int end_put(struct end *e, int channel, uint64_t from, uint64_t to, uint64_t bytes, uint32_t slot,
 	    uint64_t value);
 int end_signal(struct end *e, int channel, uint32_t slot, uint64_t value, uint64_t word);
 int end_wait(struct end *e, int channel, uint32_t slot, uint64_t value);
-double end_now(void);			/* s */
+double end_now(void);			/* seconds */
 
 struct end_case {
 	const char *name;
@@ -85,7 +90,7 @@ struct end_case {
 extern const struct end_case transport_cases[], transport_trouble_cases[], transport_device_cases[];
 extern const struct end_case transport_time_cases[];
 
-/* Tables that are wrong on purpose; NULL after the last. what: the defect in words. */
+/* Defective tables; NULL after the last. *what: the defect in words. */
 const struct cairn_transport_table *transport_mutant(int i, const char **what);
 
 #endif

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * transport_mutants.c - the loop with one defect each; every one must fail a case
+ * transport_mutants.c - the loop back end with one defect each; every mutant must fail a case
  *
- * A mutant is the loop's table with a function or two replaced. The replacements see both ends, which run in
- * this process; what they remember they keep in variables of their own, one mutant being run at a time.
+ * A mutant is the loop's table with one or more functions replaced. The replacements see both ends, which
+ * run in this process. They keep state in static variables, since only one mutant runs at a time.
  */
 #include <string.h>
 
@@ -210,7 +210,7 @@ MUTANT_WAIT(wait_equal)
 	int ret = RIGHT->wait(c, slot, value, ms, &s);
 
 	if (!ret && s.value != value)
-		return cairn_error(ETIMEDOUT, "waited for the very value");
+		return cairn_error(ETIMEDOUT, "waited for exactly this value");
 	if (!ret && found)
 		*found = s;
 	return ret;
@@ -222,7 +222,7 @@ MUTANT_WAIT(wait_unsigned)
 	int ret = RIGHT->wait(c, slot, value, ms, &s);
 
 	if (!ret && s.value < value)
-		return cairn_error(ETIMEDOUT, "it is less, without a sign");
+		return cairn_error(ETIMEDOUT, "the value is less when compared unsigned");
 	if (!ret && found)
 		*found = s;
 	return ret;
@@ -235,7 +235,7 @@ MUTANT_WAIT(gone_is_late)
 	return ret == -ECONNRESET ? -ETIMEDOUT : ret;
 }
 
-/* What was seen in a slot before a reset still ends waits after it. */
+/* Values seen in a slot before a reset still end waits after it. */
 static struct {
 	struct cairn_channel *c;
 	struct cairn_signal s[64];
@@ -277,7 +277,7 @@ MUTANT_WAIT(reset_stale)
 	return 0;
 }
 
-/* A channel may lie where one lay before. */
+/* A new channel may have the address of a freed one. */
 static int forget(struct cairn_transport *t, struct cairn_channel **c)
 {
 	int ret = RIGHT->channel_create(t, c), i;
@@ -298,7 +298,7 @@ static int reset_keeps_error(struct cairn_channel *c)
 	return 0;
 }
 
-/* Takes a blob for what its first bytes say, whatever became of it on the way. */
+/* Uses a blob's first bytes without checking its integrity. */
 static int import_unchecked(struct cairn_transport *t, const struct cairn_blob *key,
 			    struct cairn_remote **remote)
 {
@@ -321,32 +321,32 @@ static const struct {
 } mutants[] = {
 	{ "signal_first", "signal before payload", { .put = signal_first } },
 	{ "last_byte_lost", "the last byte is not sent", { .put = last_byte_lost } },
-	{ "one_byte_more", "a byte too many is sent", { .put = one_byte_more } },
+	{ "one_byte_more", "one byte too many is sent", { .put = one_byte_more } },
 	{ "one_byte_off", "remote offset off by one", { .put = one_byte_off } },
-	{ "source_off", "large payloads from 16 bytes before", { .put = source_off } },
+	{ "source_off", "large payloads are read 16 bytes too early", { .put = source_off } },
 	{ "value_high", "signal value one too high", { .put = value_high } },
 	{ "value_low", "signal value one too low", { .put = value_low } },
-	{ "value_32_bits", "signal value cut to 32 bits", { .put = value_32_bits } },
+	{ "value_32_bits", "signal value truncated to 32 bits", { .put = value_32_bits } },
 	{ "word_lost", "the word is zero", { .put = word_lost } },
-	{ "slot_zero", "all signals in slot 0", { .put = slot_zero } },
+	{ "slot_zero", "all signals go to slot 0", { .put = slot_zero } },
 	{ "one_in_100_lost", "every hundredth payload is lost", { .put = one_in_100_lost } },
-	{ "no_signal_alone", "a put of no bytes does nothing", { .put = no_signal_alone } },
-	{ "no_bounds_check", "remote bounds are not checked here", { .put = no_bounds_check } },
-	{ "wrong_channel", "the second channel's puts go by the first", { .put = wrong_channel } },
-	{ "put_swallows", "put says nothing of errors", { .put = put_swallows, .flush = flush_swallows } },
+	{ "no_signal_alone", "a put of zero bytes does nothing", { .put = no_signal_alone } },
+	{ "no_bounds_check", "remote bounds are not checked at this end", { .put = no_bounds_check } },
+	{ "wrong_channel", "the second channel's puts use the first channel", { .put = wrong_channel } },
+	{ "put_swallows", "put does not report errors", { .put = put_swallows, .flush = flush_swallows } },
 	{ "flush_early", "flush does not wait", { .flush = flush_early } },
-	{ "flush_swallows", "flush says nothing of errors", { .flush = flush_swallows } },
-	{ "error_none", "channel_error never has any", { .channel_error = error_none } },
+	{ "flush_swallows", "flush does not report errors", { .flush = flush_swallows } },
+	{ "error_none", "channel_error never reports an error", { .channel_error = error_none } },
 	{ "wait_early", "wait ends one value early", { .wait = wait_early } },
-	{ "wait_returns_late", "short time-outs are much too long", { .wait = wait_returns_late } },
-	{ "wait_gives_up", "wait ends at half its time", { .wait = wait_gives_up } },
-	{ "wait_equal", "wait wants the very value", { .wait = wait_equal } },
-	{ "wait_unsigned", "values compared without wrap", { .wait = wait_unsigned } },
-	{ "gone_is_late", "a peer's death is called a time-out", { .wait = gone_is_late } },
-	{ "reset_stale", "signals of before a reset count after it", { .wait = reset_stale,
+	{ "wait_returns_late", "short time-outs last much too long", { .wait = wait_returns_late } },
+	{ "wait_gives_up", "wait ends at half its time-out", { .wait = wait_gives_up } },
+	{ "wait_equal", "wait requires exactly the value", { .wait = wait_equal } },
+	{ "wait_unsigned", "values are compared without wrap", { .wait = wait_unsigned } },
+	{ "gone_is_late", "a peer's death is reported as a time-out", { .wait = gone_is_late } },
+	{ "reset_stale", "signals from before a reset count after it", { .wait = reset_stale,
 	.channel_create = forget } },
 	{ "reset_keeps_error", "an error outlives the reset", { .channel_reset = reset_keeps_error } },
-	{ "import_unchecked", "damaged keys are taken", { .remote_import = import_unchecked } },
+	{ "import_unchecked", "damaged keys are accepted", { .remote_import = import_unchecked } },
 };
 
 const struct cairn_transport_table *transport_mutant(int i, const char **what)

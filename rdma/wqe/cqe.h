@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cqe - completion-queue entries (CQEs) of mlx5 network cards
+ * cqe - completion queue entries (CQEs) of mlx5 network cards
  *
- * A completion queue is a ring of num_cqes entries of 64 bytes, a power of two of them, set to
- * CAIRN_CQE_UNUSED in op_own before use. The card writes an entry's last byte last. It is valid when its
- * opcode is not INVALID and its owner bit is that of the reader's lap, which flips every time round:
+ * A completion queue is a ring of num_cqes entries of 64 bytes; num_cqes is a power of two. Before use,
+ * op_own of every entry is set to CAIRN_CQE_UNUSED. The card writes an entry's last byte last. An entry
+ * is valid if its opcode is not INVALID and its owner bit equals that of the reader's lap, which flips
+ * each time the ring wraps:
  *
  *   read op_own; cairn_cqe_valid(op_own, index, num_cqes); load barrier; read the rest
  *
- * index is the consumer's, 64 bits and free-running. A completion of the send queue retires its own WQE
- * and all before it. Fields are big-endian; the results of cairn_cqe_parse are numbers of this machine,
- * but imm_be, which is what the sender put in. Not handled: compressed entries, entries of 128 bytes, data
- * scattered into the entry (libmlx5 scatters unless MLX5_SCATTER_TO_CQE=0; `format` says so).
+ * index is the consumer's: 64 bits, never restarting. A completion of the send queue retires its own WQE
+ * and all earlier ones. Fields are big-endian; cairn_cqe_parse() returns them in this machine's byte
+ * order, except imm_be, which holds the sender's bytes. Not handled: compressed entries, entries of 128
+ * bytes, data scattered into the entry (libmlx5 scatters unless MLX5_SCATTER_TO_CQE=0; `format` shows
+ * it).
  *
  * Source: rdma-core's mlx5dv.h.
  */
@@ -25,8 +27,8 @@
 #define CAIRN_CQE_UNUSED	0xf0
 
 enum cairn_cqe_opcode {
-	CAIRN_CQE_REQ = 0,		/* of the send queue */
-	CAIRN_CQE_RESP_WRITE_IMM = 1,	/* of the receive queue: these three */
+	CAIRN_CQE_REQ = 0,		/* completion of a send queue's WQE */
+	CAIRN_CQE_RESP_WRITE_IMM = 1,	/* this and the next two: completions of a receive queue's entry */
 	CAIRN_CQE_RESP_SEND = 2,
 	CAIRN_CQE_RESP_SEND_IMM = 3,
 	CAIRN_CQE_REQ_ERR = 13,
@@ -52,17 +54,18 @@ enum cairn_cqe_syndrome {
 
 struct cairn_cqe {
 	uint8_t reserved0[32];
-	uint32_t user_index;		/* with cqe_version 1; else the shared receive queue */
+	uint32_t user_index;		/* cqe_version 1; in version 0 the shared receive queue's number */
 	uint32_t imm;
 	uint8_t reserved40[4];
 	uint32_t byte_count;
-	uint8_t timestamp[6];		/* of 8, were it not for errors */
-	uint8_t vendor_syndrome;	/* errors alone, as the next one */
+	/* the upper 6 bytes of 8; an error CQE has syndromes in the other 2 */
+	uint8_t timestamp[6];
+	uint8_t vendor_syndrome;	/* errors only, like syndrome */
 	uint8_t syndrome;
-	uint32_t opcode_qpn;		/* sent opcode, qpn of 24 bits */
-	uint16_t wqe_counter;		/* index of the WQE, or of the receive */
+	uint32_t opcode_qpn;		/* opcode of the sent WQE in 8 bits, queue pair number in 24 */
+	uint16_t wqe_counter;		/* low 16 bits of the index of the WQE or of the receive entry */
 	uint8_t signature;
-	uint8_t op_own;			/* opcode 4 bits, format 2, solicited 1, owner 1 */
+	uint8_t op_own;			/* opcode in 4 bits, format in 2, solicited in 1, owner in 1 */
 } __attribute__((aligned(64)));
 static_assert(sizeof(struct cairn_cqe) == 64, "completions are 64 bytes");
 static_assert(offsetof(struct cairn_cqe, syndrome) == 55 && offsetof(struct cairn_cqe, op_own) == 63,
@@ -70,8 +73,8 @@ static_assert(offsetof(struct cairn_cqe, syndrome) == 55 && offsetof(struct cair
 
 struct cairn_cqe_result {
 	uint8_t opcode, format, solicited;
-	uint8_t syndrome, vendor_syndrome;	/* 0 unless an error */
-	uint8_t sent_opcode;			/* enum cairn_wqe_opcode; of the send queue alone */
+	uint8_t syndrome, vendor_syndrome;	/* 0 unless the opcode is an error */
+	uint8_t sent_opcode;			/* enum cairn_wqe_opcode; send queue completions only */
 	uint16_t wqe_counter;
 	uint32_t qpn, user_index, byte_count, imm_be;
 };
@@ -105,7 +108,10 @@ CAIRN_WQE_FN struct cairn_cqe_result cairn_cqe_parse(const struct cairn_cqe *e)
 	return r;
 }
 
-/* The other way round, for who plays the card: the entry at the producer's index. Store op_own last. */
+/*
+ * The inverse of cairn_cqe_parse(), for code that emulates the card: returns the entry at the producer's
+ * index. Store op_own last.
+ */
 CAIRN_WQE_FN struct cairn_cqe cairn_cqe_build(const struct cairn_cqe_result *r, uint64_t index,
 					      uint32_t num_cqes)
 {
@@ -122,13 +128,16 @@ CAIRN_WQE_FN struct cairn_cqe cairn_cqe_build(const struct cairn_cqe_result *r, 
 	return e;
 }
 
-/* The index that wqe_counter stands for; oldest: of the oldest WQE that is out, less than 65536 back. */
+/*
+ * Returns the full index that wqe_counter stands for. `oldest` is the index of the oldest outstanding
+ * WQE, less than 65536 behind it.
+ */
 CAIRN_WQE_FN uint64_t cairn_cqe_index(uint64_t oldest, uint16_t wqe_counter)
 {
 	return oldest + (uint16_t)(wqe_counter - (uint16_t)oldest);
 }
 
-/* next: the index after the last entry that was read. */
+/* Returns the completion queue's doorbell record for `next`, the index after the last entry read. */
 CAIRN_WQE_FN uint32_t cairn_cqe_dbrec(uint64_t next)
 {
 	return cairn_be32((uint32_t)next & 0xffffff);

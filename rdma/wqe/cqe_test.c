@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* cqe_test - completion entries by hand; all layouts and constants against rdma-core's mlx5dv.h */
+/*
+ * cqe_test - completion queue entries derived by hand; all layouts and constants against rdma-core's
+ * mlx5dv.h
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -70,7 +73,7 @@ SAME_PLACE(cairn_cqe, syndrome, mlx5_err_cqe, syndrome);
 SAME_PLACE(cairn_cqe, opcode_qpn, mlx5_err_cqe, s_wqe_opcode_qpn);
 SAME_PLACE(cairn_cqe, wqe_counter, mlx5_err_cqe, wqe_counter);
 
-/* Constants and offsets were compared by the compiler; here the header's own functions form the segments. */
+/* The compiler has compared constants and offsets; here mlx5dv.h's own functions build the segments. */
 static void as_mlx5dv(struct cairn_test *t)
 {
 	for (int i = 0; i < 10000; i++) {
@@ -101,7 +104,7 @@ static void as_mlx5dv(struct cairn_test *t)
 }
 #endif
 
-/* The same of NVIDIA's own device code, which NCCL ships. */
+/* The same comparison with NVIDIA's own device code, which NCCL ships. */
 #define GPUNETIO "nccl_device/gin/gdaki/doca_gpunetio/common/doca_gpunetio_verbs_def.h"
 #if __has_include(GPUNETIO)
 #include GPUNETIO
@@ -177,7 +180,7 @@ static void by_hand(struct cairn_test *t)
 	EXPECT(t, r.syndrome == CAIRN_CQE_REMOTE_ACCESS && r.vendor_syndrome == 0x88 && r.wqe_counter == 9);
 }
 
-/* Built again from what was read: the same bytes, in either lap. */
+/* Builds an entry from what was parsed: the bytes must be the same in either lap. */
 static void there_and_back(struct cairn_test *t)
 {
 	static const uint8_t *const all[] = { sent, received, failed };
@@ -196,7 +199,10 @@ static void there_and_back(struct cairn_test *t)
 	}
 }
 
-/* A ring of 8 for three laps: entries are valid up to the producer, not before it, nor a lap later. */
+/*
+ * Runs a ring of 8 entries for three laps: exactly the entries that the producer has written in this lap
+ * are valid.
+ */
 static void laps(struct cairn_test *t)
 {
 	const struct cairn_cqe_result r = { .opcode = CAIRN_CQE_REQ };

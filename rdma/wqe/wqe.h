@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * wqe - work-queue entries (WQEs) of mlx5 network cards, their indices and doorbells
+ * wqe - work queue entries (WQEs) of mlx5 network cards, their indices and doorbells
  *
- * A send queue is a ring of basic blocks of 64 bytes, a power of two of them. A WQE is ds segments of
- * 16 bytes, 1 <= ds <= 63; it begins on a block, takes ceil(ds / 4) of them and may wrap from the ring's
- * last byte to its first. Every field is big-endian; numbers are byte offsets in the segment.
+ * A send queue is a ring of 64-byte basic blocks; their number is a power of two. A WQE consists of ds
+ * segments of 16 bytes, 1 <= ds <= 63. It begins on a block, takes ceil(ds / 4) blocks and may wrap from
+ * the ring's last byte to its first. Every field is big-endian; numbers are byte offsets in the segment.
  *
  *   ctrl    0 opmod (0)   1 index (16 bits)   3 opcode   4 qpn (24 bits)   7 ds
- *           8 signature (0)   9 stream (0)   11 flags   12 immediate: 4 bytes, sent on as they are
+ *           8 signature (0)   9 stream (0)   11 flags   12 immediate: 4 bytes, sent unchanged
  *   raddr   0 remote address (64)   8 rkey   12 zero
- *   atomic  0 swap, or what is added (64)   8 compare (64; no meaning for fetch-and-add)
+ *   atomic  0 swap or add operand (64)   8 compare operand (64; ignored by fetch-and-add)
  *   data    0 length, 1 to 2^31 - 1 (zero would mean 2 GiB)   4 lkey   8 local address (64)
  *   inline  0 length | 2^31   4 the bytes themselves, then zeros up to a multiple of 16
  *
@@ -17,19 +17,21 @@
  *   SEND, SEND_IMM        ctrl, data... or inline
  *   WRITE, WRITE_IMM      ctrl, raddr, data... or inline
  *   READ                  ctrl, raddr, data...
- *   ATOMIC_CS, ATOMIC_FA  ctrl, raddr, atomic, data of 8 bytes that takes the old value
+ *   ATOMIC_CS, ATOMIC_FA  ctrl, raddr, atomic, data of 8 bytes that receives the old value
  *
- * Indices count blocks, not WQEs, and run freely: 64 bits here, the low 16 of them on the wire, the low
- * log2(num_blocks) give the place. The doorbell record is the index after the last WQE. The doorbell is an
- * 8-byte store in one of two forms: libmlx5 stores the last WQE's own first 8 bytes; NVSHMEM, DeepEP and
- * GPUNetIO a ctrl that names only the queue and the index after the last WQE (GPUNetIO lets the index's
- * bits 16 to 23 stand in the byte of opmod; the card does not look there).
+ * Indices count blocks, not WQEs, and never restart: software keeps 64 bits, the wire carries the low 16,
+ * and the low log2(num_blocks) bits are the place in the ring. The doorbell record holds the index after
+ * the last WQE. The doorbell is an 8-byte store in one of two forms: libmlx5 stores the first 8 bytes of
+ * the last WQE; NVSHMEM, DeepEP and GPUNetIO store a ctrl that names only the queue pair and the index
+ * after the last WQE (GPUNetIO leaves bits 16 to 23 of the index in the opmod byte, which the card
+ * ignores).
  *
- * Everything here is a pure function, for host and device; values for the record and the doorbell are
- * returned as the word that a plain store brings into memory in the right order. Nothing is ordered here:
- * that is the poster's part. Whole requests, with all checks: wqe_build.h. Completions: cqe.h.
+ * All functions are pure and run on host and device. Values for the doorbell record and the doorbell are
+ * returned such that a plain store puts their bytes into memory in the right order. Memory ordering is
+ * the poster's task. Whole requests, with all checks: wqe_build.h. Completions: cqe.h.
  *
- * Source: rdma-core's mlx5dv.h for layout and constants; what stock libmlx5 writes (golden.c) for the rest.
+ * Source: rdma-core's mlx5dv.h for layout and constants; the bytes stock libmlx5 writes (golden.c) for
+ * the rest.
  */
 #ifndef CAIRN_WQE_H
 #define CAIRN_WQE_H
@@ -64,12 +66,12 @@ enum cairn_wqe_opcode {
 
 enum cairn_wqe_flags {
 	CAIRN_WQE_SOLICITED = 0x02,	/* the receiver's completion raises an event */
-	CAIRN_WQE_SIGNALED = 0x08,	/* completes with an entry in the completion queue */
-	CAIRN_WQE_SMALL_FENCE = 0x20,	/* waits for local invalidations and binds before it */
-	CAIRN_WQE_FENCE = 0x80,		/* waits for READs and atomics before it */
+	CAIRN_WQE_SIGNALED = 0x08,	/* writes an entry to the completion queue when done */
+	CAIRN_WQE_SMALL_FENCE = 0x20,	/* waits for earlier local invalidations and memory window binds */
+	CAIRN_WQE_FENCE = 0x80,		/* waits for earlier READs and atomics */
 };
 
-/* One segment as it lies in memory. */
+/* One segment as it is stored in memory. */
 struct cairn_wqe_seg {
 	uint32_t w[4];
 } __attribute__((aligned(16)));
@@ -78,7 +80,7 @@ static_assert(sizeof(struct cairn_wqe_seg) == 16, "segments are 16 bytes");
 struct cairn_wqe_ring {
 	struct cairn_wqe_seg *segs;	/* [4 * num_blocks] */
 	uint32_t num_blocks;		/* a power of two, at most 32768 */
-	uint32_t qpn;			/* 24 bits */
+	uint32_t qpn;			/* queue pair number, 24 bits */
 };
 
 CAIRN_WQE_FN uint32_t cairn_be32(uint32_t x)
@@ -123,7 +125,10 @@ CAIRN_WQE_FN struct cairn_wqe_seg cairn_wqe_data(uint64_t addr, uint32_t length,
 	return cairn_wqe_words(length, lkey, (uint32_t)(addr >> 32), (uint32_t)addr);
 }
 
-/* Segment k of inline data of so many bytes (at least 1); composed in registers, zero behind the data. */
+/*
+ * Returns segment k of an inline data segment for `bytes` (>= 1) bytes, built in registers; bytes past
+ * the data are zero.
+ */
 CAIRN_WQE_FN struct cairn_wqe_seg cairn_wqe_inline(const void *data, uint32_t bytes, uint32_t k)
 {
 	struct cairn_wqe_seg s = { { k ? 0 : cairn_be32(bytes | CAIRN_WQE_INLINE_FLAG), 0, 0, 0 } };
@@ -139,7 +144,10 @@ CAIRN_WQE_FN struct cairn_wqe_seg cairn_wqe_inline(const void *data, uint32_t by
 	return s;
 }
 
-/* The one segment of an inline word that is in a register, as it lies in memory: a sequence number. */
+/*
+ * Returns the inline segment that carries one 8-byte value held in a register, such as a sequence number.
+ * The value is stored in this machine's byte order.
+ */
 CAIRN_WQE_FN struct cairn_wqe_seg cairn_wqe_inline_u64(uint64_t value)
 {
 	struct cairn_wqe_seg s = { { cairn_be32(8 | CAIRN_WQE_INLINE_FLAG), (uint32_t)value,
@@ -158,25 +166,31 @@ CAIRN_WQE_FN uint32_t cairn_wqe_blocks(uint32_t ds)
 	return (ds + 3) / 4;
 }
 
-/* Where segment k of the WQE at this index lies. */
+/* Returns the address of segment k of the WQE at this index. */
 CAIRN_WQE_FN struct cairn_wqe_seg *cairn_wqe_at(const struct cairn_wqe_ring *q, uint64_t index, uint32_t k)
 {
 	return &q->segs[(4 * index + k) & (4 * (uint64_t)q->num_blocks - 1)];
 }
 
-/* next: the index after the last WQE. Of receive queues too, which count entries. */
+/*
+ * Returns the doorbell record for `next`, the index after the last WQE. Also valid for receive queues,
+ * where indices count entries.
+ */
 CAIRN_WQE_FN uint32_t cairn_wqe_dbrec(uint64_t next)
 {
 	return cairn_be32((uint32_t)next & 0xffff);
 }
 
-/* libmlx5's doorbell: the ctrl segment of the last WQE */
+/* Returns libmlx5's doorbell value: the first 8 bytes of the last WQE's ctrl segment. */
 CAIRN_WQE_FN uint64_t cairn_wqe_doorbell(struct cairn_wqe_seg ctrl)
 {
 	return (uint64_t)ctrl.w[1] << 32 | ctrl.w[0];
 }
 
-/* NVSHMEM's, DeepEP's and GPUNetIO's */
+/*
+ * Returns the doorbell value that NVSHMEM, DeepEP and GPUNetIO use: it names only the queue pair and the
+ * index after the last WQE.
+ */
 CAIRN_WQE_FN uint64_t cairn_wqe_doorbell_next(uint64_t next, uint32_t qpn)
 {
 	return cairn_wqe_doorbell(cairn_wqe_ctrl(0, next, qpn, 0, 0, 0));

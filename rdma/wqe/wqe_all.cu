@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wqe_all - the builders as a GPU runs them; a thread for each trial */
+/* wqe_all.cu - runs the WQE and CQE builders on a GPU, one thread per trial */
 #include "primitives/base/launch.h"
 #include "rdma/wqe/wqe_all.h"
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * wqe_all - every function of wqe.h, wqe_build.h and cqe.h once, on host or device, for one random trial
+ * wqe_all - calls every function of wqe.h, wqe_build.h and cqe.h once, on host or device, for one random
+ * trial
  *
- * The device must return what the host does, byte for byte.
+ * The device must return the same bytes as the host.
  */
 #ifndef CAIRN_WQE_ALL_H
 #define CAIRN_WQE_ALL_H
@@ -10,7 +11,7 @@
 #include "rdma/wqe/cqe.h"
 #include "rdma/wqe/wqe_trial.h"
 
-#define CAIRN_WQE_ALL_BLOCKS	32	/* of the ring that each trial has for itself */
+#define CAIRN_WQE_ALL_BLOCKS	32	/* blocks of the ring; each trial has its own ring */
 
 struct cairn_wqe_all_in {
 	struct cairn_wqe_trial trial;
@@ -19,7 +20,7 @@ struct cairn_wqe_all_in {
 	struct cairn_cqe_result completion;
 };
 
-struct cairn_wqe_all_out {			/* no padding: compared as bytes */
+struct cairn_wqe_all_out {			/* has no padding, so that results are compared as bytes */
 	struct cairn_wqe_seg ring[4 * CAIRN_WQE_ALL_BLOCKS];
 	struct cairn_cqe cqe;
 	struct cairn_wqe_seg word;
@@ -57,7 +58,10 @@ CAIRN_WQE_FN void cairn_wqe_all(const struct cairn_wqe_all_in *in, struct cairn_
 extern "C" {
 #endif
 
-/* The same on the current CUDA device, upon what out holds before. -ENODEV without one. */
+/*
+ * Runs n trials on the current CUDA device. out's previous contents stay where a trial does not write.
+ * Returns -ENODEV if there is no device.
+ */
 int cairn_wqe_all_device(const struct cairn_wqe_all_in *in, struct cairn_wqe_all_out *out, int n);
 
 #ifdef __cplusplus

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* wqe_all_test - what a GPU makes of random requests and completions is what the host does */
+/* wqe_all_test - for random requests and completions, a GPU computes the same bytes as the host */
 #include <stdlib.h>
 #include <string.h>
 
 #include "conformance/harness.h"
 #include "rdma/wqe/wqe_all.h"
 
-/* Random trials through every function: what the device makes of them is what the host does. */
+/* Runs random trials through every function on host and device and compares the results. */
 static void as_on_host(struct cairn_test *t)
 {
 #ifdef CONFIG_CUDA

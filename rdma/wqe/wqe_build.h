@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * wqe_build - a whole work request, checked and written into the ring
+ * wqe_build - checks a whole work request and writes it into the ring
  *
  * The general form, for host and device. Kernels that post one fixed kind of request compose it from the
- * segments of wqe.h. Segments of length zero are left out, and so is inline data of length zero, as
- * libmlx5 does: a zero in a data segment would mean 2 GiB.
+ * segments of wqe.h. Segments of length zero and inline data of length zero are left out, as libmlx5
+ * does: a zero in a data segment would mean 2 GiB.
  *
  *   ds = 1 + (raddr) + (atomic) + segments of length > 0, or + ceil((4 + inline_bytes) / 16)
  *
@@ -13,9 +13,9 @@
  *                       an atomic whose old value does not go to one segment of 8 bytes
  *           -E2BIG      more than 63 segments, or more blocks than the ring has
  *           -EMSGSIZE   more inline data than 63 segments hold: 988 bytes for SEND, 972 for WRITE
- *           -EOVERFLOW  2 GiB or more in all
- *           Nothing is written then.
- * Not checked: keys, addresses, their alignment, what the queue was created for, room in the ring.
+ *           -EOVERFLOW  2 GiB or more in total
+ *           On error nothing is written.
+ * Not checked: keys, addresses, their alignment, the queue pair's capabilities, free space in the ring.
  */
 #ifndef CAIRN_WQE_BUILD_H
 #define CAIRN_WQE_BUILD_H
@@ -24,7 +24,7 @@
 
 #include "rdma/wqe/wqe.h"
 
-struct cairn_wqe_sge {			/* laid out as struct ibv_sge */
+struct cairn_wqe_sge {			/* same layout as struct ibv_sge */
 	uint64_t addr;
 	uint32_t length, lkey;
 };
@@ -32,12 +32,12 @@ struct cairn_wqe_sge {			/* laid out as struct ibv_sge */
 struct cairn_wqe_req {
 	uint32_t opcode, flags;
 	const struct cairn_wqe_sge *sge;	/* [num_sge] */
-	const void *inline_data;		/* [inline_bytes], in the place of sge */
+	const void *inline_data;		/* [inline_bytes]; used instead of sge */
 	uint32_t num_sge, inline_bytes;
 	uint64_t remote_addr;			/* READ, WRITE, atomics */
-	uint64_t swap_add, compare;		/* atomics; compare: ATOMIC_CS alone */
+	uint64_t swap_add, compare;		/* atomics; compare is used by ATOMIC_CS only */
 	uint32_t rkey;				/* READ, WRITE, atomics */
-	uint32_t imm_be;			/* WRITE_IMM, SEND_IMM: as it goes onto the wire */
+	uint32_t imm_be;			/* WRITE_IMM, SEND_IMM: in wire byte order */
 };
 
 CAIRN_WQE_FN int cairn_wqe_is_atomic(uint32_t opcode)
@@ -50,7 +50,7 @@ CAIRN_WQE_FN int cairn_wqe_has_imm(uint32_t opcode)
 	return opcode == CAIRN_WQE_WRITE_IMM || opcode == CAIRN_WQE_SEND_IMM;
 }
 
-/* Segments before the data; 0: no opcode of ours. */
+/* Returns the number of segments before the data; 0 for an unknown opcode. */
 CAIRN_WQE_FN uint32_t cairn_wqe_head_segs(uint32_t opcode)
 {
 	switch (opcode) {
@@ -69,7 +69,7 @@ CAIRN_WQE_FN uint32_t cairn_wqe_head_segs(uint32_t opcode)
 	return 0;
 }
 
-/* ds of this request, or -errno. */
+/* Returns the number of segments (ds) of this request, or -errno. */
 CAIRN_WQE_FN int cairn_wqe_ds(const struct cairn_wqe_req *r)
 {
 	const uint32_t flags = CAIRN_WQE_SOLICITED | CAIRN_WQE_SIGNALED | CAIRN_WQE_SMALL_FENCE |
@@ -104,7 +104,7 @@ CAIRN_WQE_FN int cairn_wqe_ds(const struct cairn_wqe_req *r)
 	return (int)ds;
 }
 
-/* Writes the WQE at this index; the number of blocks it takes, or -errno. */
+/* Writes the WQE at this index. Returns the number of blocks it takes, or -errno. */
 CAIRN_WQE_FN int cairn_wqe_build(const struct cairn_wqe_ring *q, uint64_t index,
 				 const struct cairn_wqe_req *r)
 {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * wqe_mutants - builders with one defect each: the right one with its request misread or its result bent
+ * wqe_mutants - WQE builders with one defect each, made from the correct one by altering its request or
+ * its result
  *
- * Each is a mistake that is easy to make in code that posts to such a card. Tests must tell every one
- * from the right builder.
+ * Each defect is an easy mistake in code that posts to an mlx5 card. The tests must tell every mutant
+ * from the correct builder.
  */
 #include <stddef.h>
 
@@ -13,14 +14,16 @@ struct built {
 	const struct cairn_wqe_ring *q;
 	uint64_t index;
 	const struct cairn_wqe_req *r;
-	uint32_t head, ds;		/* segments before the data, and in all */
+	uint32_t head, ds;		/* segments before the data, and segments in total */
 	int blocks;
 };
 
 struct cairn_wqe_builder {
 	const char *name;
-	void (*misread)(struct cairn_wqe_req *r);		/* before, */
-	void (*bend)(struct built *b);				/* after cairn_wqe_build() */
+	/* alters the request before cairn_wqe_build() */
+	void (*misread)(struct cairn_wqe_req *r);
+	/* alters the result after cairn_wqe_build() */
+	void (*bend)(struct built *b);
 	uint32_t (*dbrec)(uint64_t next);
 	uint64_t (*doorbell)(const struct built *b);
 };
@@ -40,7 +43,7 @@ static void set_index(const struct built *b, uint64_t index_unmasked)
 	*word(b, 0, 0) = cairn_be32((uint32_t)index_unmasked << 8 | b->r->opcode);
 }
 
-/* The defects, in the order of the bytes. */
+/* The defects, ordered by the byte of the WQE that they affect. */
 static void index_little_endian(struct built *b)
 {
 	uint8_t *p = (uint8_t *)word(b, 0, 0), byte = p[1];
@@ -85,7 +88,7 @@ static void ds_one_less(struct built *b)
 	*word(b, 0, 1) -= 0x01000000;
 }
 
-/* Counts the bytes of inline data and forgets the 4 of its header. */
+/* Counts the bytes of inline data but not the 4 bytes of the inline header. */
 static void ds_without_inline_header(struct built *b)
 {
 	if (b->r->inline_bytes)
@@ -214,7 +217,7 @@ static void inline_counts_header(struct built *b)
 		*word(b, b->head, 0) = cairn_be32((b->r->inline_bytes + 4) | CAIRN_WQE_INLINE_FLAG);
 }
 
-/* A segment for inline data of no bytes */
+/* Emits a segment for inline data of zero bytes. */
 static void inline_empty(struct built *b)
 {
 	if (b->r->inline_data && !b->r->num_sge && !b->r->inline_bytes && b->ds == b->head) {
@@ -223,7 +226,7 @@ static void inline_empty(struct built *b)
 	}
 }
 
-/* Segments of length zero like all others */
+/* Emits segments of length zero like all others. */
 static void data_empty(struct built *b)
 {
 	uint32_t n = b->r->num_sge, k = b->head;
@@ -259,7 +262,10 @@ static void lkey_little_endian(struct built *b)
 		swap_bytes(word(b, b->head, 1));
 }
 
-/* Goes on past the ring's end. What would lie at its beginning is what lay there before. */
+/*
+ * Writes past the ring's end instead of wrapping. The blocks at the ring's beginning keep their old
+ * contents.
+ */
 static void wrap_forgotten(struct built *b)
 {
 	uint32_t place = 4 * (uint32_t)(b->index & (b->q->num_blocks - 1));
@@ -269,7 +275,7 @@ static void wrap_forgotten(struct built *b)
 			*word(b, k, w) = 0xeeeeeeee;
 }
 
-/* Wraps whole WQEs: one that does not fit begins at the ring's first block. */
+/* Never splits a WQE: one that does not fit before the ring's end starts at the first block. */
 static void wrap_whole(struct built *b)
 {
 	uint32_t place = 4 * (uint32_t)(b->index & (b->q->num_blocks - 1));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* wqe_test - the bytes of work-queue entries, worked out by hand */
+/* wqe_test - bytes of work queue entries, compared with entries derived by hand */
 #include <stdio.h>
 #include <string.h>
 
@@ -18,13 +18,16 @@ static const struct cairn_wqe_sge with_holes[] = {
 };
 static const struct cairn_wqe_sge old_value = { 0x0102030405060708, 8, 0xdeadbeef };
 
-/* Each as it is in memory, 4 bytes a group; bytes behind inline data are not the card's business. */
+/*
+ * Expected bytes as they are stored in memory, in groups of 4. Padding after inline data is not compared,
+ * since the card ignores it.
+ */
 static const struct row {
 	const char *name;
 	uint64_t index;
 	struct cairn_wqe_req r;
 	int blocks;
-	uint32_t record;		/* index after it, as the record's big-endian number */
+	uint32_t record;		/* index after the WQE, as the big-endian doorbell record holds it */
 	const char *bytes;
 } rows[] = {
 	{ "write", 0x1234, { .opcode = CAIRN_WQE_WRITE, .flags = CAIRN_WQE_SIGNALED, .num_sge = 1,
@@ -83,7 +86,7 @@ static int from_hex(const char *hex, uint8_t *out)
 	return n;
 }
 
-/* 0: builder b writes what the row says and nothing outside its blocks */
+/* Returns 0 if builder b writes exactly the row's bytes and nothing outside the WQE's blocks. */
 static int row_differs(const struct row *row, const struct cairn_wqe_builder *b)
 {
 	struct cairn_wqe_seg segs[4 * RING];
@@ -194,12 +197,15 @@ static void refused(struct cairn_test *t)
 		{ { .opcode = CAIRN_WQE_WRITE, .inline_bytes = 973 }, { NULL, RING, QPN }, -EMSGSIZE },
 	};
 
-	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)	/* no memory is touched: there is none */
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)	/* the ring has no memory, so a write would crash */
 		if (!EXPECT(t, cairn_wqe_build(&bad[i].q, 0, &bad[i].r) == bad[i].want))
 			cairn_note(t, "row %zu", i);
 }
 
-/* A queue filled from index 2^16 - 100 and from 2^32 - 100 on: places and records go round without a seam. */
+/*
+ * Fills a queue from just below 2^16, 2^32 and 2^64 on: places and doorbell records continue without a
+ * gap.
+ */
 static void wraps(struct cairn_test *t)
 {
 	static const uint64_t starts[] = { 0xffff - 99, 0xffffffff - 99, UINT64_MAX - 99 };

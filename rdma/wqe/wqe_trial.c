@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* wqe_trial.c - draws random work requests and compares built WQEs */
 #include "rdma/wqe/wqe_trial.h"
 
 uint64_t cairn_wqe_random(uint64_t *state)
@@ -14,7 +15,7 @@ static uint32_t below(uint64_t *state, uint32_t n)
 	return (uint32_t)((cairn_wqe_random(state) >> 32) * n >> 32);
 }
 
-/* Lengths where layouts change are as likely as all others together. */
+/* Half of the lengths are taken from those at which the layout changes. */
 static uint32_t inline_length(uint64_t *state)
 {
 	static const uint16_t edges[] = { 0, 1, 4, 8, 11, 12, 13, 27, 28, 29, 44, 45, 60, 61, 92, 93,
@@ -61,7 +62,7 @@ void cairn_wqe_trial_random(struct cairn_wqe_trial *t, const struct cairn_wqe_ar
 		}
 		return;
 	}
-	/* One segment is the common case; a length of zero the uncommon one. */
+	/* Half of the requests have one segment; one segment in six has length zero. */
 	r->num_sge = below(state, 2) ? 1 : below(state, CAIRN_WQE_TRIAL_SGES + 1);
 	for (uint32_t i = 0; i < r->num_sge; i++) {
 		uint32_t length = below(state, 6) ? 1 + below(state, piece) : 0;
