@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * abi - the operation table: what an implementation is
+ * abi - the operation table, by which an implementation presents itself to the suite
  *
- * A plug-in is a shared object with one exported symbol, cairn_impl_get(). It fills a table and
- * leaves NULL what it does not have: such cases are skipped, by name. README.md shows one in 30 lines.
+ * A plug-in is a shared object with one exported symbol, cairn_impl_get(), which returns a table. Operations
+ * that it lacks are NULL; their cases are skipped by name. example_plugin.c is a complete plug-in.
  *
  * Rules for every operation
  *   - The contract is the comment on top of the operation's header. Argument structs start with
- *     their own size; both structs and table only ever grow at the end, so that old plug-ins load in
- *     new suites and the reverse: a member beyond `size` is not there.
- *   - Return 0 or -errno (error.h of primitives/ lists the values). -EOPNOTSUPP means skipped.
+ *     their own size. Structs and table only grow at the end, so that old plug-ins load in new suites and
+ *     new plug-ins in old suites: a member beyond `size` counts as absent (NULL or 0).
+ *   - An operation returns 0 or -errno (primitives/base/error.h lists the values). -EOPNOTSUPP skips the case.
  *   - Operations are asynchronous on `stream`; they neither allocate nor synchronise, and can be
  *     captured in a graph. They do not read argument structs after they return.
- *   - The caller owns all memory. Workspace comes from the *_workspace query, which reads the scalars
- *     of the arguments alone (pointers may still be NULL); its contents are undefined, but where the
- *     operation's header says that it is zeroed before its first use.
+ *   - The caller owns all memory. The *_workspace query gives the size of the workspace; it reads only the
+ *     scalars of the arguments (pointers may still be NULL). The contents of a workspace are undefined,
+ *     unless the operation's header says that the caller zeroes it before the first use.
  *   - Equal arguments give bitwise equal results.
  *
  * Memory, streams, events, graphs: a table may leave this whole block NULL. It then gets the
- * built-in one: host memory with CAIRN_IMPL_HOST_MEM, else CUDA device memory and CUDA streams (void *
+ * built-in block: host memory with CAIRN_IMPL_HOST_MEM, else CUDA device memory and CUDA streams (the void *
  * is a cudaStream_t).
  */
 #ifndef CAIRN_ABI_H
@@ -43,8 +43,8 @@
 #include "primitives/rows/embedding.h"
 #include "primitives/gemm/gemm.h"
 #include "primitives/gemm/gemm_fp8w.h"
-#include "primitives/draw/logprobs.h"
-#include "primitives/draw/penalize.h"
+#include "primitives/logits/logprobs.h"
+#include "primitives/logits/penalize.h"
 #include "primitives/draw/pick_ids.h"
 #include "primitives/gemm/quant_fp8w.h"
 #include "primitives/rows/rmsnorm.h"
@@ -52,7 +52,7 @@
 #include "primitives/draw/sample.h"
 #include "primitives/rows/silu_mul.h"
 #include "primitives/machine/stream.h"
-#include "primitives/draw/token_counts.h"
+#include "primitives/logits/token_counts.h"
 
 #define CAIRN_ABI_VERSION	1
 #define CAIRN_IMPL_HOST_MEM	(1u << 0)	/* pointers in arguments are host memory */
@@ -63,8 +63,8 @@ struct cairn_device_info {
 	size_t size;
 	char name[64];			/* "NVIDIA H200", or the processor's name */
 	char driver[32];		/* "580.159", or "" */
-	int32_t num_sms;		/* or cores */
-	int32_t clock_mhz;		/* as it is now, 0 if unknown */
+	int32_t num_sms;		/* on a host: cores */
+	int32_t clock_mhz;		/* current clock, 0 if unknown */
 	int64_t l2_bytes, mem_bytes;
 };
 
@@ -72,11 +72,11 @@ struct cairn_impl {
 	size_t size;			/* sizeof(struct cairn_impl) when the implementation was compiled */
 	uint32_t abi_version;
 	uint32_t flags;
-	const char *name, *version;	/* 1 to 63 of ASCII, no control, quote, backslash */
+	const char *name, *version;	/* 1 to 63 printable ASCII characters, no quote, no backslash */
 
-	int (*init)(int device);	/* once a process, before anything else; may be NULL */
+	int (*init)(int device);	/* called once per process, before all others; may be NULL */
 	void (*fini)(void);
-	const char *(*last_error)(void);	/* text of this thread's last failure; may be NULL */
+	const char *(*last_error)(void);	/* text of this thread's latest failure; may be NULL */
 	int (*device_info)(struct cairn_device_info *info);
 
 	int (*mem_alloc)(void **ptr, size_t bytes);	/* 256-byte aligned */
@@ -92,9 +92,9 @@ struct cairn_impl {
 	int (*event_create)(void **event);
 	void (*event_destroy)(void *event);
 	int (*event_record)(void *event, void *stream);
-	int (*event_sync)(void *event);			/* the host waits until it has happened */
-	int (*event_elapsed)(float *ms, void *start, void *end);	/* after both have happened */
-	/* -EOPNOTSUPP: no graphs here, call operations one by one */
+	int (*event_sync)(void *event);			/* blocks the host until the event has occurred */
+	int (*event_elapsed)(float *ms, void *start, void *end);	/* waits for both events */
+	/* -EOPNOTSUPP: the table has no graphs, callers launch operations one by one */
 	int (*graph_begin)(void *stream);
 	int (*graph_end)(void *stream, void **graph);
 	int (*graph_launch)(void *graph, void *stream);
@@ -130,29 +130,29 @@ struct cairn_impl {
 	int (*moe)(const struct cairn_moe_args *args, void *stream);
 	int (*moe_workspace)(const struct cairn_moe_args *args, size_t *bytes);
 
-	/* what an engine does around a pass */
+	/* operations of an engine before and after a pass */
 	int (*pick_ids)(const struct cairn_pick_ids_args *args, void *stream);
 	int (*kv_move)(const struct cairn_kv_move_args *args, void *stream);
 	int (*token_counts)(const struct cairn_token_counts_args *args, void *stream);
 	int (*penalize)(const struct cairn_penalize_args *args, void *stream);
 	int (*logprobs)(const struct cairn_logprobs_args *args, void *stream);
 
-	/* weights of 8 bits */
+	/* 8-bit weights */
 	int (*quant_fp8w)(const struct cairn_quant_fp8w_args *args, void *stream);
 	int (*gemm_fp8w)(const struct cairn_gemm_fp8w_args *args, void *stream);
 	int (*gemm_fp8w_workspace)(const struct cairn_gemm_fp8w_args *args, size_t *bytes);
 
-	/* latent attention as a list of operations */
+	/* latent attention as separate operations */
 	int (*mla_append)(const struct cairn_mla_append_args *args, void *stream);
 	int (*mla_paged)(const struct cairn_mla_paged_args *args, void *stream);
 	int (*mla_paged_workspace)(const struct cairn_mla_paged_args *args, size_t *bytes);
 
-	/* one more of the block for memory: what follows on stream begins once the event has happened; NULL:
-	 * nothing runs beside a pass */
+	/* Belongs to the block of memory and streams: later work on `stream` starts after the event has
+	 * occurred. If NULL, an engine runs no copies concurrently with a pass. */
 	int (*stream_wait)(void *stream, void *event);
 };
 
-/* The one symbol of a plug-in. NULL if it cannot serve that ABI version. */
+/* The only exported symbol of a plug-in. Returns NULL if the plug-in does not support that ABI version. */
 const struct cairn_impl *cairn_impl_get(uint32_t abi_version);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* cli_test - bad usage gets one clear line that names what is wrong, and exit status 2 */
+/* cli_test - options and commands; bad usage gets one line that names the fault, and exit status 2 */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,7 +64,7 @@ static void one_line_and_two(struct cairn_test *t)
 	}
 }
 
-/* What could not be written is no success. /dev/full takes nothing. */
+/* A failed write is reported and gives exit status 1. Writes to /dev/full fail. */
 static void nothing_is_lost(struct cairn_test *t)
 {
 	static const char *const rows[][2] = {
@@ -108,7 +108,7 @@ static void help_and_version(struct cairn_test *t)
 	EXPECT_CONTAINS(t, out, "conformance.cli.help_and_version");
 }
 
-/* Mutants are chosen by the stage and family they bend; a stage without any is no failure. */
+/* --mutants selects by stage and family; a stage without mutants succeeds. */
 static void mutants_by_stage(struct cairn_test *t)
 {
 	char out[8192];
@@ -136,7 +136,8 @@ static void skips(struct cairn_test *t)
 	EXPECT_CONTAINS(t, out, "no case matches");
 }
 
-/* --sanitize: a few cases of a family, no benchmark if there is anything else; the rest is skipped by name */
+/* --sanitize takes a few cases of a family, bench rows only if there are no others, and skips the rest by
+ * name. */
 static void sanitize_selection(struct cairn_test *t)
 {
 	static char out[1 << 20];
@@ -151,7 +152,8 @@ static void sanitize_selection(struct cairn_test *t)
 		if (strncmp(line, "    ok ", 7) || strstr(line, " # SKIP not of the selection of --sanitize"))
 			continue;
 		passed++;
-		benches += !strstr(line, "_x");		/* what is no bench row ends in _x and its calls */
+		/* names of cases other than bench rows have _x and the number of calls */
+		benches += !strstr(line, "_x");
 	}
 	EXPECT(t, passed > 16 && passed <= 24);
 	EXPECT(t, benches == 0);
@@ -168,7 +170,7 @@ static void sanitize_selection(struct cairn_test *t)
 
 #define ROW_WORDS	12
 
-/* What the names of a family's cases have of some words */
+/* For some words: how many case names of a family have each, and how many of these are selected. */
 struct words {
 	const char *const *words;
 	const uint8_t *takes;
@@ -205,7 +207,7 @@ static int count_one(const struct cairn_selected *s, void *arg)
 	return 0;
 }
 
-/* What kernels are chosen by: each such word in the names of a family's cases is in one that is taken. */
+/* Each word of a case name by which a launcher chooses its kernel occurs in a selected case. */
 static void sanitize_reaches_kernels(struct cairn_test *t)
 {
 	static const struct { const char *family, *words[ROW_WORDS]; } rows[] = {
@@ -254,7 +256,7 @@ static void sanitize_reaches_kernels(struct cairn_test *t)
 	}
 }
 
-/* --once: for a profiler; the record says what was called and holds no time */
+/* --once, for profilers: the record names the case and has no times. */
 static void bench_once(struct cairn_test *t)
 {
 	char out[8192], path[4096], record[8192] = "";

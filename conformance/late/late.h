@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * late - what the parts of late_plugin.so share
+ * late - interface between the source files of late_plugin.so
  */
 #ifndef CAIRN_LATE_H
 #define CAIRN_LATE_H
@@ -13,7 +13,7 @@ struct op;
 struct event;
 struct stream;
 
-/* What a stream is to do: run, or wait for another one to have done `ticket` works. */
+/* A work item of a stream: runs a function, or waits until another stream has done `ticket` items. */
 struct work {
 	struct work *next;
 	int (*run)(struct work *w);
@@ -26,30 +26,31 @@ struct work {
 	struct stream *waits_for;
 	uint64_t ticket;
 	size_t size;
-	_Alignas(16) char data[];	/* arguments, or what was to be copied */
+	_Alignas(16) char data[];	/* the arguments, or the bytes to copy */
 };
 
 #define LATE_ALIGN	((size_t)256)
 
-/* Memory, streams, events and graphs: that block of a table alone. */
+/* A table that has only the block of memory, streams, events and graphs. */
 extern const struct cairn_impl late_runtime;
 
-/* 0, or -EIO with the text of what was lost. */
+/* 0, or -EIO with the text of the failure that has lost the device. */
 int late_lost(void);
 
-/* NULL: no memory; the error is set. Run with the arguments' device memory open. */
+/* Returns NULL and sets the error if there is no memory. run() is called with device memory open. */
 struct work *late_new_work(int (*run)(struct work *w), size_t size);
-int late_enqueue(void *stream, struct work *w);		/* takes w */
+int late_enqueue(void *stream, struct work *w);		/* takes ownership of w */
 
 /* late_memory.c */
-int late_reserve(void);			/* addresses: once */
+int late_reserve(void);			/* reserves the address range, once per process */
 int late_add(void **ptr, size_t bytes, int host);
-int late_remove(void *ptr, int host);	/* -EINVAL: not such a block's beginning */
-void late_open(int open);		/* device memory, to this process */
-/* Whether p .. p + bytes is all in one block of device memory, or (host) of host_alloc; p may be its end. */
+int late_remove(void *ptr, int host);	/* -EINVAL: ptr is not the start of such a block */
+void late_open(int open);		/* opens or closes device memory to this process */
+/* Returns whether p .. p + bytes is within one block of device memory or (host) of host_alloc; p may be
+ * its end. */
 int late_holds(const void *p, size_t bytes, int host);
-int late_in_arena(const void *p);	/* an address that is, was or will be such memory */
-int late_was_given(const void *p);	/* ... is or was */
+int late_in_arena(const void *p);	/* whether p is in the address range */
+int late_was_given(const void *p);	/* whether p has ever been part of a block */
 
 static inline int late_holds_any(const void *p, size_t bytes)
 {

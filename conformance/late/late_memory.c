@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * late_memory - memory that is nobody's but while operations run
+ * late_memory - device memory that is accessible only while operations run
  *
- * Blocks get addresses of one range in ascending order, each address once; what is between them, and what
- * was freed, is closed for good. A block begins as all ones, and ends where a page does. Those of host_alloc
- * are always open. Who touches what is closed dies, with a line that says so.
+ * Blocks get addresses of one range in ascending order, and no address is used twice. Gaps between blocks and
+ * freed blocks stay closed (inaccessible). A block starts as all ones and ends at the end of a page. Blocks
+ * of host_alloc are always open. An access to closed memory kills the process, with a line that names the
+ * cause.
  */
 #include <errno.h>
 #include <signal.h>
@@ -16,12 +17,12 @@
 #include "primitives/base/error.h"
 #include "conformance/late/late.h"
 
-#define ARENA_BYTES	((size_t)1 << 40)	/* of addresses */
+#define ARENA_BYTES	((size_t)1 << 40)	/* size of the address range */
 #define PAGE		((size_t)4096)
 
 struct block {
 	char *base;
-	size_t bytes;		/* of the caller; it ends, but for alignment, where its pages end */
+	size_t bytes;		/* as requested; except for alignment, the block ends where its pages end */
 	char *pages;
 	size_t span;
 	int host;
@@ -36,7 +37,7 @@ static struct {
 	struct sigaction before;
 } arena;
 
-/* The block that holds p .. p + bytes; its end counts as in it. */
+/* The block that contains p .. p + bytes, or NULL; p may be the end of the block. */
 static struct block *find_block(const void *p, size_t bytes)
 {
 	size_t lo = 0, hi = arena.num;
@@ -83,11 +84,11 @@ void late_open(int open)
 	arena.open = open;
 }
 
-/* Says what it knows, and lets the one handle it who would have. */
+/* Reports the cause, then restores the previous handler, which gets the repeated fault. */
 static void on_fault(int sig, siginfo_t *info, void *context)
 {
-	static const char host[] = "late: the host has touched device memory, or what it has freed\n";
-	static const char op[] = "late: an operation has touched memory that is freed, or nobody's\n";
+	static const char host[] = "late: the host has touched device memory, or freed memory\n";
+	static const char op[] = "late: an operation has touched memory that is freed or not allocated\n";
 
 	(void)context;
 	if (late_in_arena(info->si_addr)) {
@@ -107,7 +108,7 @@ int late_reserve(void)
 		return 0;
 	p = mmap(NULL, ARENA_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (p == MAP_FAILED)
-		return cairn_error(ENOMEM, "late: no room for %zu bytes of addresses", ARENA_BYTES);
+		return cairn_error(ENOMEM, "late: cannot reserve %zu bytes of addresses", ARENA_BYTES);
 	arena.base = p;
 	sigaction(SIGSEGV, &action, &arena.before);
 	return 0;
@@ -130,7 +131,7 @@ int late_add(void **ptr, size_t bytes, int host)
 	}
 	if (span < bytes || span + PAGE > ARENA_BYTES - arena.used ||
 	    mprotect(pages, span, PROT_READ | PROT_WRITE))
-		return cairn_error(ENOMEM, "late: %zu bytes are not to be had", bytes);
+		return cairn_error(ENOMEM, "late: cannot allocate %zu bytes", bytes);
 	memset(pages, 0xff, span);
 	if (!host && !arena.open)
 		mprotect(pages, span, PROT_NONE);
@@ -147,9 +148,10 @@ int late_remove(void *ptr, int host)
 	struct block *b = find_block(ptr, 0);
 
 	if (!b || b->base != ptr || b->host != host)
-		return cairn_error(EINVAL, "late: %s: not what %s gave", host ? "host_free" : "mem_free",
+		return cairn_error(EINVAL, "late: %s: the pointer is not from %s",
+				   host ? "host_free" : "mem_free",
 				   host ? "host_alloc" : "mem_alloc");
-	/* as new: closed, and its memory given back */
+	/* remaps the pages: closed, and their memory is returned */
 	mmap(b->pages, b->span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 	arena.num--;
 	memmove(b, b + 1, (size_t)(&arena.blocks[arena.num] - b) * sizeof(*b));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* late_op_test - operations of the late table: what they do with their arguments and workspaces */
+/* late_op_test - how operations of the late table treat their arguments and workspaces */
 #include "conformance/harness.h"
 #include "conformance/late/late_test.h"
 
@@ -31,7 +31,7 @@ static int gemm_and_its_workspace(struct fixture *f)
 		smaller += bytes < most;
 		most = bytes > most ? bytes : most;
 	}
-	MUST(smaller > 0);		/* what a large shape needs says nothing of a smaller one */
+	MUST(smaller > 0);		/* a smaller shape may need a larger workspace */
 	a.m = M;
 	MUST(f->impl.gemm_workspace(&a, &bytes) == 0);
 	MUST(f->impl.mem_alloc(&a.workspace, bytes) == 0);
@@ -42,7 +42,7 @@ static int gemm_and_its_workspace(struct fixture *f)
 	a.workspace_bytes = bytes;
 	MUST(f->impl.mem_set(a.workspace, 0, bytes, f->stream) == 0);
 	MUST(f->impl.gemm(&a, f->stream) == 0);
-	memset(&a.m, 0, sizeof(a.m));		/* nobody reads it any more */
+	memset(&a.m, 0, sizeof(a.m));		/* arguments may change after the call */
 	MUST(f->impl.mem_copy(got, f->dev2, sizeof(got), CAIRN_COPY_TO_HOST, f->stream) == 0);
 	after = malloc(bytes);
 	MUST(f->impl.mem_copy(after, a.workspace, bytes, CAIRN_COPY_TO_HOST, f->stream) == 0);
@@ -72,7 +72,7 @@ static int pointers_of_the_host(struct fixture *f)
 	MUST(f->impl.embedding(&a, f->stream) == -EINVAL);
 	a.ids = memcpy(f->pinned, fixed, sizeof(fixed));
 	MUST(f->impl.embedding(&a, f->stream) == 0);
-	((int32_t *)f->pinned)[0] = 1;			/* it is late, too */
+	((int32_t *)f->pinned)[0] = 1;			/* read when the operation runs */
 	MUST(f->impl.mem_copy(got, f->dev2, sizeof(got), CAIRN_COPY_TO_HOST, f->stream) == 0);
 	MUST(!memcmp(got, table + 8, 32) && !memcmp(got + 8, table + 16, 32));
 	f->impl.mem_free(f->dev);
@@ -81,7 +81,7 @@ static int pointers_of_the_host(struct fixture *f)
 	return 0;
 }
 
-/* A mixture of experts that is nothing but its workspace: zeros for weights. */
+/* A moe call with zero weights, to exercise the counters in its workspace. */
 static int mixture(struct fixture *f, int zeroed, int again_for_two)
 {
 	struct cairn_moe_args a = {
@@ -141,7 +141,7 @@ static void operations(struct cairn_test *t)
 	all_well(t, counters_zeroed);
 }
 
-/* It is judged as any table is, and does not fail; nor does the judge touch what is not its own. */
+/* `cairn check` passes on the late table: the harness itself never accesses device memory. */
 static void is_judged(struct cairn_test *t)
 {
 	char path[PATH_MAX], out[65536];
@@ -150,7 +150,7 @@ static void is_judged(struct cairn_test *t)
 			 "fused.cluster_attn.batch_0", "fused.cluster_attn.all_in_one", NULL };
 
 	if (!cairn_beside("late_plugin.so", path, sizeof(path))) {
-		cairn_skip(t, "late_plugin.so is not beside the program");
+		cairn_skip(t, "late_plugin.so is not in the directory of this program");
 		return;
 	}
 	if (!EXPECT(t, cairn_spawn(argv, out, sizeof(out)) == 0))

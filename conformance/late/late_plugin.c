@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * late_plugin - the cpu table with the manners of a device, for host code to be tried on without one; with
+ * late_plugin - the cpu table behind the behaviour of a device, to test host code without a GPU; with
  * CAIRN_LATE_OF=ref the ref table
  *
- * Memory is late_memory.c's, streams are late_runtime.c's. Calls check what can be checked, copy their
- * arguments and return; cpu's operation runs when the stream gets there. A pointer among the arguments to
- * memory of the host that is not from host_alloc, or to what was freed, is refused: at the call, and again
- * when it runs.
+ * late_memory.c provides the memory, late_runtime.c the streams. A call checks its arguments, copies them and
+ * returns; the cpu operation runs when the stream reaches it. A pointer in the arguments to host memory that
+ * is not from host_alloc, or to freed memory, is rejected at the call and again when the operation runs.
  *
- * Workspaces. Every query asks for some bytes more than cpu needs, so many that a larger shape may need
- * fewer; a call with less is refused. Where contents are undefined they are ones before each execution. Where
- * the caller zeroes them once, and again for other scalars, the bytes behind cpu's own are the counters: an
- * execution finds zeros there or what one with its scalars left, or fails.
+ * Workspaces. Every query asks for more bytes than cpu needs, by an amount that depends on the shape, so that
+ * a larger shape may need fewer; a call with less is rejected. A workspace with undefined contents is filled
+ * with ones before each execution. If the contract has the caller zero the workspace once, and again for
+ * other scalars, the bytes after those of cpu are counters: an execution fails unless they are zero or as the
+ * previous execution with equal scalars left them.
  *
- * A failure in execution, or a misuse that only shows there, is final as on a device: -EIO from every call.
+ * A failure in execution, or a misuse detected there, is final, as on a device: every later call returns
+ * -EIO.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -26,27 +27,27 @@
 /* of the program that loads this */
 extern const struct cairn_impl cairn_impl_cpu, cairn_impl_ref;
 
-static const struct cairn_impl *base = &cairn_impl_cpu;		/* whose operations run */
+static const struct cairn_impl *base = &cairn_impl_cpu;		/* the table whose operations run */
 
 /* ---- operations ---- */
 
-/* What a workspace is to an operation: own: bytes of cpu's, bytes: all that is asked for. */
+/* The workspace that an operation needs. own: bytes that cpu uses; bytes: size that the query returns. */
 struct need {
 	size_t own, bytes;
-	int kept;			/* zeroed by the caller, and left ready */
-	uint64_t mark;			/* what is left, of these scalars */
+	int kept;			/* the caller zeroes it once; calls leave it ready for the next one */
+	uint64_t mark;			/* value of the counters after an execution with these scalars */
 };
 
 struct op {
 	const char *name;
 	int (*check)(const void *args);
 	int (*run)(const void *args);
-	size_t size, pointers;		/* of the arguments; the offset where pointers end */
+	size_t size, pointers;		/* size of the arguments; offset at which their pointers end */
 	int (*ask)(const void *args, struct need *need);	/* NULL: no workspace */
-	size_t workspace;		/* its offset; workspace_bytes follows */
+	size_t workspace;		/* offset of `workspace`; workspace_bytes follows it */
 };
 
-/* Those that all begin with, from behind `size` to the first scalar. */
+/* Checks the pointers that argument structs start with, between `size` and the first scalar. */
 static int check_pointers(const struct op *op, const void *args)
 {
 	for (size_t at = sizeof(size_t); at < op->pointers; at += sizeof(void *)) {
@@ -76,13 +77,13 @@ static int check_workspace(const struct op *op, const void *args, struct need *n
 	return 0;
 }
 
-/* The counters: zeros, or what was left. */
+/* Checks that the counters are zero or as the previous execution with equal scalars left them. */
 static int check_kept(const struct op *op, const uint64_t *kept, size_t num, uint64_t mark)
 {
 	for (size_t i = 0; i < num; i++) {
 		if (kept[i] != kept[0] || (kept[i] && kept[i] != mark))
 			return cairn_error(EIO, "%s: workspace: not zeroed before its first use, "
-					   "not again before a call with other scalars, or written since",
+					   "or before a call with other scalars, or written since",
 					   op->name);
 	}
 	return 0;
@@ -132,7 +133,7 @@ static int call(const struct op *op, const void *args, void *stream)
 	return late_enqueue(stream, w);
 }
 
-/* number: of the scalars that the counters depend on; sizes go up and down with it. */
+/* number: derived from the scalars on which the counters depend; sizes rise and fall with it. */
 static int fill_need(struct need *need, size_t own, int kept, int64_t number)
 {
 	need->own = (own + LATE_ALIGN - 1) / LATE_ALIGN * LATE_ALIGN;
@@ -161,7 +162,7 @@ static int query(const struct op *op, const void *args, size_t *bytes)
 #define PARTS(fn) \
 	static int fn##_check(const void *args) { return cairn_##fn##_check(args); } \
 	static int fn##_run(const void *args) { return base->fn(args, NULL); }
-/* scalar: its first */
+/* scalar: the first scalar of the arguments */
 #define PLAIN(fn, scalar) \
 	PARTS(fn) \
 	static const struct op fn##_op = { \
@@ -169,7 +170,7 @@ static int query(const struct op *op, const void *args, size_t *bytes)
 		.pointers = offsetof(struct cairn_##fn##_args, scalar), \
 	}; \
 	CALL(fn)
-/* scalars: 0, or what is wrong with them; cpu: the same of cpu's own query */
+/* scalars: the check of the scalars, 0 or an error; cpu: the workspace query of cpu, 0 or an error */
 #define WITH_WORKSPACE(fn, scalars, cpu, kept, number) \
 	PARTS(fn) \
 	static int fn##_ask(const void *args, struct need *need) \

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * late_runtime - streams, events and graphs of a table whose operations are late
+ * late_runtime - streams, events and graphs of a table that runs operations as late as possible
  *
- * What a stream is given is done when something forces it (stream_sync, event_sync, event_elapsed, mem_free,
- * a full queue, a copy to memory that is not from host_alloc), and then only as far as that needs. A copy
- * from host_alloc's memory reads what is there then; of other memory there is a copy from the call on, as in
- * CUDA.
- * With CAIRN_LATE=N, N > 0, streams also advance by themselves, as pseudo-random numbers have it: any order
- * that the events allow.
+ * A stream runs its work items only when a call forces it (stream_sync, event_sync, event_elapsed, mem_free,
+ * a full queue, a copy to memory that is not from host_alloc), and only as far as that call needs. A copy
+ * from memory of host_alloc reads the contents at that time; other host memory is copied at the call, as in
+ * CUDA. With CAIRN_LATE=N, N > 0, streams also advance at pseudo-random times, seeded by N, in any order that
+ * the events allow.
  *
- * What a stream is given between graph_begin and graph_end is kept with the addresses it had; each launch
- * enqueues all of it. What CUDA refuses during a capture is refused, and the capture is lost.
+ * Between graph_begin and graph_end the items of a stream are recorded with their addresses; each launch
+ * enqueues all of them. Calls that CUDA rejects during a capture are rejected and invalidate the capture.
  *
- * Used by one thread at a time. Works of a stream run in their order; tickets count them, and a stream has
- * done the first `done`. Device memory is open exactly while a work runs.
+ * Not thread-safe: for one thread at a time. A stream runs its items in order; tickets number the items, and
+ * the first `done` are finished. Device memory is open only while an item runs.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -34,7 +33,7 @@ extern const struct cairn_impl cairn_host_runtime;
 
 static char lost_text[512];
 
-/* What cannot be undone: every call from now on fails. */
+/* Records a failure that is final: every later call fails. */
 static int lose(const char *text)
 {
 	if (!lost_text[0])
@@ -54,18 +53,18 @@ struct list {
 };
 
 struct stream {
-	struct stream *next;		/* of all there ever were; they are used again */
+	struct stream *next;		/* list of all streams ever created; destroyed ones are reused */
 	int used, spoilt;
 	struct list list;
 	uint64_t queued, done;
-	struct list *capture;		/* the graph it becomes */
+	struct list *capture;		/* the graph being captured, or NULL */
 };
 
 struct event {
 	struct stream *stream;		/* NULL: never recorded */
 	uint64_t ticket;
 	struct timespec at;
-	int pending, gone;		/* records to come; destroyed meanwhile */
+	int pending, gone;		/* number of queued records; whether the event was destroyed */
 };
 
 static struct stream *streams, *capturing;
@@ -111,7 +110,7 @@ static int late_stream_create(void **stream)
 	return 0;
 }
 
-/* The stream that callers mean by NULL is one like others. */
+/* NULL stands for a default stream, created on first use. */
 static struct stream *stream_of(void *stream)
 {
 	static void *none;
@@ -121,7 +120,7 @@ static struct stream *stream_of(void *stream)
 	return stream ? stream : none;
 }
 
-/* Runs what is needed for the first `ticket` works of s to be done. */
+/* Runs items until the first `ticket` items of s are done. */
 static int run_until(struct stream *s, uint64_t ticket)
 {
 	static int depth;
@@ -157,7 +156,7 @@ static int run_all(void)
 	return 0;
 }
 
-/* What streams do while nobody looks. */
+/* With CAIRN_LATE, advances each stream by a random number of items, often none. */
 static int stir(void)
 {
 	for (struct stream *s = streams; seed && s; s = s->next) {
@@ -171,7 +170,6 @@ static int stir(void)
 	return 0;
 }
 
-/* Takes w. */
 int late_enqueue(void *stream, struct work *w)
 {
 	struct stream *s = stream_of(stream);
@@ -187,16 +185,16 @@ int late_enqueue(void *stream, struct work *w)
 	return stir();
 }
 
-/* Of what would be done now, and not with the stream. */
+/* Rejects a call that takes effect at once, if a stream is being captured. */
 static int refuse_capture(const char *what)
 {
 	if (!capturing)
 		return 0;
 	capturing->spoilt = 1;
-	return cairn_error(EINVAL, "late: %s: not while a stream is captured", what);
+	return cairn_error(EINVAL, "late: %s: not allowed while a stream is captured", what);
 }
 
-/* What is on it is still done; events that were recorded there go by its tickets. */
+/* Queued items still run, and events recorded on the stream keep using its tickets. */
 static void late_stream_destroy(void *stream)
 {
 	struct stream *s = stream;
@@ -213,7 +211,7 @@ static int late_stream_sync(void *stream)
 	return run_until(s, s->queued);
 }
 
-/* ---- memory, as the table has it ---- */
+/* ---- memory of the table ---- */
 
 static int late_mem_alloc(void **ptr, size_t bytes)
 {
@@ -238,7 +236,7 @@ static int late_host_alloc(void **ptr, size_t bytes)
 	return late_add(ptr, bytes, 1);
 }
 
-/* Nobody promises that this waits: a copy that comes later finds nothing. */
+/* Does not wait for copies, as no table guarantees that: a copy that runs later fails. */
 static void late_host_free(void *ptr)
 {
 	if (ptr && late_remove(ptr, 1))
@@ -247,7 +245,7 @@ static void late_host_free(void *ptr)
 
 static int run_copy(struct work *w)
 {
-	/* a graph may be older than what lies there */
+	/* an item of a graph may outlive the memory that it names */
 	if ((late_in_arena(w->dst) && !late_holds_any(w->dst, w->bytes)) ||
 	    (late_in_arena(w->src) && !late_holds_any(w->src, w->bytes)))
 		return cairn_error(EIO, "late: mem_copy: to or from memory that was freed");
@@ -348,7 +346,7 @@ static int late_event_record(void *event, void *stream)
 	return late_enqueue(s, w);
 }
 
-/* For what has been recorded by now; a later record is another matter. */
+/* Waits for the latest record before this call; later records have no effect. */
 static int late_stream_wait(void *stream, void *event)
 {
 	struct stream *s = stream_of(stream);
@@ -382,7 +380,7 @@ static int late_event_elapsed(float *ms, void *start, void *end)
 	struct event *a = start, *b = end;
 
 	if (!a->stream || !b->stream)
-		return cairn_error(EINVAL, "late: event_elapsed: of an event that was never recorded");
+		return cairn_error(EINVAL, "late: event_elapsed: the event was never recorded");
 	CAIRN_TRY(late_event_sync(start));
 	CAIRN_TRY(late_event_sync(end));
 	return cairn_host_runtime.event_elapsed(ms, &a->at, &b->at);
@@ -426,7 +424,8 @@ static int late_graph_end(void *stream, void **graph)
 	capturing = NULL;
 	if (s->spoilt) {
 		free_list(l);
-		return cairn_error(EINVAL, "late: graph_end: lost by a call that a capture does not allow");
+		return cairn_error(EINVAL,
+				   "late: graph_end: invalidated by a call that a capture does not allow");
 	}
 	*graph = l;
 	return 0;

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-/* late_test - the late table is late: what a device does not forgive fails on it */
+/* late_test - errors that fail on a device also fail on the late table */
 #include <signal.h>
 
 #include "conformance/harness.h"
 #include "conformance/late/late_test.h"
 
-/* It dies of it, and the last words are these. A sanitizer reports and exits instead. */
+/* Expects that part() crashes after printing text. Under a sanitizer the process exits with a report
+ * instead. */
 static void dies(struct cairn_test *t, int (*part)(struct fixture *f), const char *text)
 {
 	char path[PATH_MAX], out[1024];
 	int status;
 
 	if (!cairn_beside("late_plugin.so", path, sizeof(path))) {
-		cairn_skip(t, "late_plugin.so is not beside the program");
+		cairn_skip(t, "late_plugin.so is not in the directory of this program");
 		return;
 	}
 	status = in_child(path, part, out, sizeof(out));
@@ -48,7 +49,7 @@ static int copy_into_freed_pinned(struct fixture *f)
 	return 0;
 }
 
-/* An operation whose output is longer than its memory: the page behind is nobody's. */
+/* An operation whose output is longer than its memory: the page after it is closed. */
 static int operation_past_the_end(struct fixture *f)
 {
 	struct cairn_stream_args a = { .size = sizeof(a), .dst = f->dev, .bytes = 1 << 20,
@@ -62,7 +63,7 @@ static void host_touch_dies(struct cairn_test *t)
 {
 	dies(t, read_device, "late: the host has touched device memory");
 	dies(t, write_device, "late: the host has touched device memory");
-	dies(t, read_freed_pinned, "late: the host has touched device memory, or what it has freed");
+	dies(t, read_freed_pinned, "late: the host has touched device memory, or freed memory");
 	dies(t, operation_past_the_end, "late: an operation has touched memory");
 	all_well(t, copy_into_freed_pinned);
 }
@@ -96,7 +97,8 @@ static void memory(struct cairn_test *t)
 
 /* ---- streams ---- */
 
-/* What the host writes into its block before the sync is what goes up; of other memory, what was there. */
+/* A copy from host_alloc memory reads what the host writes until the sync; from other memory, what it held at
+ * the call. */
 static int host_block_is_read_late(struct fixture *f)
 {
 	uint8_t mine[N], here[N];
@@ -121,12 +123,12 @@ static int results_come_with_the_sync(struct fixture *f)
 	MUST(f->impl.mem_copy(f->pinned2, f->dev, N, CAIRN_COPY_TO_HOST, f->stream) == 0);
 	MUST(f->pinned[0] == 0);
 	MUST(f->impl.event_sync(f->event) == 0 && f->pinned[0] == 3 && f->pinned2[0] == 0);
-	f->impl.mem_free(f->dev2);		/* waits, as cudaFree does */
+	f->impl.mem_free(f->dev2);		/* synchronises, as cudaFree does */
 	MUST(f->pinned2[0] == 3);
 	return 0;
 }
 
-/* One stream writes, the other reads. */
+/* One stream writes, the other one reads. */
 static int pass_over(struct fixture *f, int wait)
 {
 	MUST(f->impl.mem_set(f->dev, 4, N, f->stream) == 0);
@@ -145,12 +147,12 @@ static int without_a_wait_old_bytes(struct fixture *f)
 	return 0;
 }
 
-/* A wait is for the record that there was, and the stream goes no further than that. */
+/* A wait is for the latest record before it, and runs the other stream no further. */
 static int with_a_wait_new_bytes(struct fixture *f)
 {
 	float ms = -1;
 
-	MUST(f->impl.stream_wait(f->other, f->event) == 0);	/* never recorded: nothing */
+	MUST(f->impl.stream_wait(f->other, f->event) == 0);	/* never recorded: no effect */
 	MUST(pass_over(f, 1) == 0);
 	MUST(f->pinned[0] == 4);
 	MUST(f->impl.stream_wait(f->other, f->event) == 0);
@@ -177,7 +179,7 @@ static int a_queue_is_not_endless(struct fixture *f)
 	return 0;
 }
 
-/* What else two streams may do that nobody orders, each time the same for one number. */
+/* Without an event the order of two streams is random; the same CAIRN_LATE gives the same order. */
 static int by_chance(struct fixture *f)
 {
 	int early = 0, late = 0;
@@ -234,7 +236,7 @@ static int graph_replays(struct fixture *f)
 	}
 	MUST(f->impl.graph_launch(graph, f->stream) == 0);
 	memset(f->pinned, 9, N);
-	f->impl.graph_destroy(graph);		/* what was launched is still done */
+	f->impl.graph_destroy(graph);		/* a launch that is queued still runs */
 	MUST(f->impl.stream_sync(f->stream) == 0 && f->pinned2[0] == 9);
 	return 0;
 }
@@ -250,7 +252,7 @@ static int graph_with_a_stale_address(struct fixture *f)
 	MUST(f->impl.graph_launch(graph, f->stream) == 0);
 	MUST(f->impl.stream_sync(f->stream) == -EIO);
 	MUST(strstr(f->impl.last_error(), "memory that was freed"));
-	MUST(f->impl.mem_set(f->dev2, 1, N, f->stream) == -EIO);	/* and so for ever */
+	MUST(f->impl.mem_set(f->dev2, 1, N, f->stream) == -EIO);	/* the failure is final */
 	MUST(f->impl.stream_sync(f->other) == -EIO);
 	return 0;
 }
@@ -276,7 +278,7 @@ static int lost_captures(struct fixture *f)
 		MUST((f->impl.graph_end(f->stream, &graph) == 0) == (i == 5));
 	}
 	f->impl.graph_destroy(graph);
-	MUST(f->impl.mem_set(f->dev2, 1, N, f->stream) == 0);	/* it is still there */
+	MUST(f->impl.mem_set(f->dev2, 1, N, f->stream) == 0);	/* mem_free was rejected */
 	MUST(f->impl.stream_sync(f->stream) == 0);
 	return 0;
 }

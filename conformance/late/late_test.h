@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * late_test - parts of tests on the late table, each in a process of its own, as some of them end it
+ * late_test - runs parts of tests on the late table, each in a child process, as some of them crash
  *
- * A part returns 0, or the line of what was not as it should be. Include harness.h first.
+ * A part returns 0, or the line number of the failed condition. Include harness.h first.
  */
 #ifndef CAIRN_LATE_TEST_H
 #define CAIRN_LATE_TEST_H
@@ -40,7 +40,7 @@ static inline int set_up(struct fixture *f, const char *path)
 	return 0;
 }
 
-/* The exit status of a process that does part(), or -signal; out: what it says. */
+/* Runs part() in a child process; returns its exit status, or -signal. out: its stderr. */
 static inline int in_child(const char *path, int (*part)(struct fixture *f), char *out, size_t len)
 {
 	struct fixture f;
@@ -74,12 +74,13 @@ static inline int in_child(const char *path, int (*part)(struct fixture *f), cha
 	return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
 }
 
+/* Expects that part() succeeds. */
 static inline void all_well(struct cairn_test *t, int (*part)(struct fixture *f))
 {
 	char path[PATH_MAX], out[1024];
 
 	if (!cairn_beside("late_plugin.so", path, sizeof(path)))
-		cairn_skip(t, "late_plugin.so is not beside the program");
+		cairn_skip(t, "late_plugin.so is not in the directory of this program");
 	else if (!EXPECT(t, in_child(path, part, out, sizeof(out)) == 0))
 		cairn_note(t, "%s", out);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* bad_plugin - misbehaves as $CAIRN_BAD_PLUGIN says; the runner must outlive each of these */
+/* bad_plugin - misbehaves in the way that $CAIRN_BAD_PLUGIN names; the runner must survive all of them */
 #include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static int embedding(const struct cairn_embedding_args *a, void *stream)
 		exit(0);
 	if (how && !strcmp(how, "hang")) {
 		if (write(1, "hanging\n", 8) == 8)
-			alarm(60);	/* should nobody end it */
+			alarm(60);	/* in case the runner does not kill it */
 		for (;;)
 			pause();
 	}
@@ -32,9 +32,9 @@ static struct cairn_impl impl = {
 	.name = "bad", .version = "1", .embedding = embedding,
 };
 
-extern const struct cairn_impl cairn_host_runtime;	/* the program's */
+extern const struct cairn_impl cairn_host_runtime;	/* of the program that loads this */
 
-/* Memory of its own, as a device has, if only by name */
+/* Poses as a device table: without CAIRN_IMPL_HOST_MEM, with its own block of memory and streams. */
 static void be_a_device(void)
 {
 	const size_t from = offsetof(struct cairn_impl, device_info);

@@ -4,8 +4,8 @@
  *
  *   gcc -shared -fPIC -o mine.so example_plugin.c && cairn check --impl ./mine.so
  *
- * Everything left out of the table is skipped by name. Without CAIRN_IMPL_HOST_MEM the pointers
- * would be device memory and `stream` a cudaStream_t.
+ * Operations that the table lacks are skipped by name. Without CAIRN_IMPL_HOST_MEM the pointers
+ * would be to device memory and `stream` a cudaStream_t.
  */
 #include <errno.h>
 #include <math.h>
@@ -24,7 +24,7 @@ static int embedding(const struct cairn_embedding_args *a, void *stream)
 		return -EINVAL;
 	if (!isfinite(a->scale))
 		return -EINVAL;
-	/* rows as they are, no others */
+	/* unscaled rows only */
 	if (a->dim % 8 || a->dtype < 0 || a->dtype > 2 || a->scale != 0)
 		return -EOPNOTSUPP;
 	for (int i = 0; i < a->rows; i++) {

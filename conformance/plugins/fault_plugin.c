@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fault_plugin - the cpu table, and a device that fails when it is told to
+ * fault_plugin - the cpu table on a device that fails on demand
  *
- * Before each pass it looks into the file that $CAIRN_FAULT names, if there is one:
+ * Before each pass the plug-in reads the file that $CAIRN_FAULT names, if there is one:
  *
- *   slow MS    the pass takes so much longer, and so do all until the file changes
- *   error      the operation fails, as a launch does after a sticky error of a device
+ *   slow MS    this pass and all later ones take MS milliseconds longer, until the file changes
+ *   error      the operation fails, as a launch does after a sticky device error
  *   crash      the process dies by SIGSEGV, as in a driver
- *   hang       it never returns
- *   nan        the pass computes with what is no number
- *   late MS    this one pass takes so much longer
+ *   hang       the pass never returns
+ *   nan        the pass computes with NaN
+ *   late MS    this pass takes MS milliseconds longer
  *
- * All but the first happen once: the file is removed before.
+ * Every fault except `slow` occurs once: the plug-in removes the file before.
  */
 #include <errno.h>
 #include <signal.h>
@@ -66,7 +66,7 @@ const struct cairn_impl *cairn_impl_get(uint32_t abi_version)
 	impl.name = "fault";
 	impl.embedding = embedding;
 	impl.last_error = last_error;
-	/* so that every pass looks up its embeddings by that operation */
+	/* without decode_step, every pass calls embedding() */
 	impl.decode_step = NULL;
 	impl.decode_step_workspace = NULL;
 	return abi_version == CAIRN_ABI_VERSION ? &impl : NULL;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * old_plugin - a table of an older suite: it ends before the operations that came later
+ * old_plugin - a table built for an older suite: it ends before operations that were added later
  *
- * The bytes past its size are junk on purpose: a suite that reads them would call them.
+ * The bytes past its size are deliberate junk: a suite that used them would call a wild pointer.
  */
 #include <string.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* plugin_test - strangers' tables: whole, older, refusing, crashing, hanging */
+/* plugin_test - plug-ins that are complete, older, incompatible, crashing or hanging */
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
@@ -13,7 +13,7 @@
 #include "conformance/harness.h"
 #include "conformance/suite/spawn.h"
 
-/* The plug-ins lie beside the program. */
+/* Path of a test plug-in, in the directory of this program; skips the test if it is missing. */
 static int plugin(struct cairn_test *t, const char *name, char *path, size_t len)
 {
 	char file[64];
@@ -21,7 +21,7 @@ static int plugin(struct cairn_test *t, const char *name, char *path, size_t len
 	snprintf(file, sizeof(file), "%s_plugin.so", name);
 	if (cairn_beside(file, path, len))
 		return 1;
-	cairn_skip(t, "%s is not beside the program", file);
+	cairn_skip(t, "%s is not in the directory of this program", file);
 	return 0;
 }
 
@@ -41,7 +41,7 @@ static void example_passes(struct cairn_test *t)
 	EXPECT(t, check(path, "primitives.embedding", out, sizeof(out)) == 0);
 	EXPECT_CONTAINS(t, out, " 0 failed");
 	EXPECT(t, !strstr(out, "\n0 passed"));
-	/* what it lacks is skipped, not failed */
+	/* operations that the table lacks are skipped */
 	EXPECT(t, check(path, "primitives.argmax", out, sizeof(out)) == 0);
 	EXPECT_CONTAINS(t, out, "0 passed, 0 failed");
 }
@@ -128,7 +128,7 @@ static void misbehaviour_costs_one_family(struct cairn_test *t)
 	unsetenv("CAIRN_BAD_PLUGIN");
 }
 
-/* What a device must have it may neither refuse nor leave out. */
+/* With --mustpass a device table may neither reject nor lack an operation. */
 static void left_out_on_a_device(struct cairn_test *t)
 {
 	char path[PATH_MAX], list[PATH_MAX], out[65536];
@@ -145,7 +145,7 @@ static void left_out_on_a_device(struct cairn_test *t)
 	EXPECT_CONTAINS(t, out, "may not be skipped on a device");
 	EXPECT_CONTAINS(t, out, "not in table bad");
 	EXPECT_CONTAINS(t, out, "primitives.argmax # 0 passed, 0 failed");
-	setenv("CAIRN_BAD_PLUGIN", "error", 1);		/* a host table is no device */
+	setenv("CAIRN_BAD_PLUGIN", "error", 1);		/* the list does not apply to a host table */
 	EXPECT(t, cairn_spawn(argv, out, sizeof(out)) == 0);
 	unsetenv("CAIRN_BAD_PLUGIN");
 }
@@ -165,8 +165,8 @@ static void hang_is_killed(struct cairn_test *t)
 }
 
 /*
- * Reads from fd until `text` has come, or, if that is NULL, until nobody can write there any
- * more; 0 after 20 s without.
+ * Reads from fd until `text` has arrived or, if text is NULL, until all writers have closed it. Returns 0 on
+ * end of file before text, or after 20 s without output.
  */
 static int await_output(int fd, const char *text)
 {
@@ -187,7 +187,8 @@ static int await_output(int fd, const char *text)
 	return 0;
 }
 
-/* Who ends the suite, however hard, ends the family that is under way: it would go on using the device. */
+/* Killing the runner, even with SIGKILL, also ends the running family, which would otherwise keep the
+ * device busy. */
 static void killed_takes_its_family(struct cairn_test *t)
 {
 	char path[PATH_MAX];

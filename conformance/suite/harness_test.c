@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* harness_test - the judge is judged: every kind of wrong result must be seen */
+/* harness_test - tests of the harness: every kind of wrong result must be detected */
 #include <fnmatch.h>
 #include <signal.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "conformance/suite/families.h"
 #include "conformance/suite/runner.h"
 
-/* One f32 element with the given exact value and bound: does `got` pass? */
+/* Returns whether `got` passes for one f32 element with this exact value and bound. */
 static int passes(double val, double bound, float got)
 {
 	struct cairn_exact exact = { &val, &bound };
@@ -51,7 +51,7 @@ static void unwritten_means_unchanged(struct cairn_test *t)
 
 static void equal_rounds_once(struct cairn_test *t)
 {
-	double val = 1 + 0x1p-9, bound = 1, worst = 0;	/* a tie in bf16: to even, down */
+	double val = 1 + 0x1p-9, bound = 1, worst = 0;	/* a tie in bf16: rounds to even, down */
 	struct cairn_exact exact = { &val, &bound };
 	uint16_t one = 0x3f80, next = 0x3f81, before = 0;
 	int64_t first, judged = 0;
@@ -62,7 +62,7 @@ static void equal_rounds_once(struct cairn_test *t)
 
 static void narrowing(struct cairn_test *t)
 {
-	/* double to bf16 in one rounding: this one goes wrong by way of float */
+	/* double to bf16 in one rounding; rounding to float first would give 0x3f80 */
 	EXPECT(t, cairn_double_to_bf16(1 + 0x1p-8 + 0x1p-40) == 0x3f81);
 	EXPECT(t, cairn_double_to_bf16(1 + 0x1p-8) == 0x3f80);
 	EXPECT(t, cairn_double_to_bf16(1 + 0x1p-8 - 0x1p-40) == 0x3f80);
@@ -88,7 +88,7 @@ static void says_more_than_a_line(struct cairn_test *t)
 	cairn_expect_contains(t, "three\nP a.b.c 0 1", "four", "file", 2);
 }
 
-/* What a test says is never taken for a result. */
+/* Texts of a test are never parsed as results. */
 static void notes_are_no_verdicts(struct cairn_test *t)
 {
 	const struct cairn_unit unit = { "notes", says_more_than_a_line };
@@ -111,7 +111,7 @@ static int count_name(const struct cairn_selected *s, void *arg)
 {
 	int *bad = arg;
 
-	/* stable for ever also means: one spelling */
+	/* names are permanent and have one spelling */
 	for (const char *c = s->name; *c; c++)
 		if (!((*c >= 'a' && *c <= 'z') || (*c >= '0' && *c <= '9') || *c == '_' || *c == '.'))
 			(*bad)++;
@@ -127,7 +127,7 @@ static void names_are_unique_and_plain(struct cairn_test *t)
 
 		cairn_each(&all, *f, count_name, &bad);
 		if (!EXPECT(t, bad == 0))
-			cairn_note(t, "%s: %d odd characters in names", (*f)->name, bad);
+			cairn_note(t, "%s: %d characters in names are not a-z, 0-9, _ or .", (*f)->name, bad);
 		for (int i = 0; i < (*f)->num_cases; i++) {
 			struct cairn_case a, b;
 
@@ -137,7 +137,7 @@ static void names_are_unique_and_plain(struct cairn_test *t)
 				memset(&b, 0, sizeof(b));
 				(*f)->describe(k, &b);
 				if (!EXPECT(t, strcmp(a.name, b.name)))
-					cairn_note(t, "%s: case %s twice", (*f)->name, a.name);
+					cairn_note(t, "%s: case %s exists twice", (*f)->name, a.name);
 			}
 		}
 	}
@@ -179,7 +179,7 @@ static void sanitized_cases_exist(struct cairn_test *t)
 		for (const char *const *tail = (*f)->sanitized; tail && *tail; tail++, num++) {
 			snprintf(name, sizeof(name), "%s.%s.%s", (*f)->stage, (*f)->name, *tail);
 			if (!EXPECT(t, cairn_each(&all, *f, match_any, name)))
-				cairn_note(t, "%s is no case", name);
+				cairn_note(t, "%s is not a case", name);
 		}
 	EXPECT(t, num > 0);
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+/* judge - compares the elements of an output with exact values and bounds */
 #include <math.h>
 #include <string.h>
 
 #include "conformance/suite/op_case.h"
 
-/* From here on a value rounds to infinity. */
+/* The smallest magnitude that rounds to infinity. */
 static double overflow_from(int dtype)
 {
 	switch (dtype) {
@@ -27,7 +28,7 @@ static int element_ok(int dtype, double got, double val, double bound, double *r
 		return isnan(got) || isinf(bound);
 	if (isinf(val))
 		return got == val;
-	if (isinf(got))	/* the nearest that is within the bound overflows */
+	if (isinf(got))	/* passes if a value within the bound overflows */
 		return (got > 0 ? val : -val) + bound >= overflow_from(dtype);
 	if (!(err <= bound))
 		return 0;
@@ -43,10 +44,8 @@ int64_t cairn_judge(int dtype, int64_t count, const void *got, const void *befor
 	int64_t bad = 0, seen = 0, first_bad = count;
 	double most = *worst;
 
-	/*
-	 * pools of pages are large, and few of their elements have a value: the
-	 * others' is not even looked at
-	 */
+	/* Page pools are large, and few of their elements have an exact value; val[] is not read for the
+	 * others (bound NaN), which must keep their bits. */
 	#pragma omp parallel for schedule(static) reduction(+:bad, seen) reduction(min:first_bad) \
 		reduction(max:most) if (count > 1 << 20)
 	for (int64_t i = 0; i < count; i++) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* lists - reads and matches mustpass.txt and waivers.txt */
 #include "conformance/suite/lists.h"
 
 #include <fnmatch.h>

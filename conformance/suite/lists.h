@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lists - mustpass.txt and waivers.txt: one glob of case names a line, # starts a comment
+ * lists - reads mustpass.txt and waivers.txt: one glob of case names per line, # starts a comment
  *
  * mustpass: a case that matches may not be skipped on a device.
  * waivers:  a case that matches may fail; the rest of the line is the reason, printed with it.
@@ -13,8 +13,9 @@ struct cairn_list {
 	struct { char *glob, *reason; } *rows;
 };
 
+/* Fills *out, which the caller frees. want_reason: every line must have a reason, else none may have one. */
 int cairn_list_load(const char *path, int want_reason, struct cairn_list *out);
-/* The reason ("" if the list has none) if name matches, else NULL. */
+/* The reason of the first row that matches name ("" if the list has no reasons), or NULL if none matches. */
 const char *cairn_list_match(const struct cairn_list *list, const char *name);
 void cairn_list_free(struct cairn_list *list);
 

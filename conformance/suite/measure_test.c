@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* measure_test - rows that are no operation: what is written, what fails, what a dead measure costs */
+/* measure_test - measures: the rows they write, how they fail, and what a crash or hang affects */
 #include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@ static void good(struct cairn_test *t)
 	cairn_host_row(t, "second", "other", "\"n\":%d", 3);
 }
 
-/* The row is there before anything is known to be wrong. */
+/* Fails after it has written a row. */
 static void wrong(struct cairn_test *t)
 {
 	cairn_row(t, "third", "mine", "\"n\":1");
@@ -58,7 +58,7 @@ static const struct cairn_family probe = {
 	.timeout_s = 1,
 };
 
-/* Runs the probes that globs select, NULL all; what is printed and what is recorded. */
+/* Runs the probes that glob selects (NULL: all); said: the printed text, rows: the recorded JSON rows. */
 static struct cairn_totals run(struct cairn_test *t, char *glob, char *said, size_t said_len, json_t **rows)
 {
 	struct cairn_options opt = { .seed = 1, .repeat = 1, .globs = &glob, .num_globs = !!glob };
@@ -126,7 +126,7 @@ static void rows(struct cairn_test *t)
 	json_decref(got);
 }
 
-/* Each costs itself alone, and says why. */
+/* A failing measure does not affect the others, and its reason is printed. */
 static void failures(struct cairn_test *t)
 {
 	struct cairn_totals sum;
@@ -158,10 +158,10 @@ static void selection(struct cairn_test *t)
 	EXPECT(t, cairn_measures_selected(&opt, &probe) == 0);
 	opt.num_globs = 0;
 	EXPECT(t, cairn_measures_selected(&opt, &probe) == ARRAY_SIZE(probes));
-	EXPECT(t, !cairn_family_selected(&opt, &probe));	/* a measure is no case */
+	EXPECT(t, !cairn_family_selected(&opt, &probe));	/* measures are not cases */
 }
 
-/* Names are keys of records: no two alike, and none with anything that a glob or JSON takes for its own. */
+/* Names are keys of records: distinct, and free of characters that are special in globs or JSON. */
 static void names_are_unique_and_plain(struct cairn_test *t)
 {
 	for (const struct cairn_family *const *f = cairn_families(); *f; f++)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* op_data - what a case is made of: its arguments, its buffers, and what lies in them */
+/* op_data - creates a case: its arguments, its buffers and their contents */
 #include "conformance/suite/op_case.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* splitmix64: any seed gives a good stream, and streams of different seeds do not meet in practice */
+/* splitmix64: any seed gives a good sequence, and sequences of different seeds do not overlap in practice */
 static uint64_t next_random(uint64_t *state)
 {
 	uint64_t z = (*state += 0x9e3779b97f4a7c15u);
@@ -39,7 +39,7 @@ static double normal(struct cairn_op *op)
 
 static double extreme(struct cairn_op *op, int dtype, double scale)
 {
-	/* "near the largest" is kept to a size whose products over a few thousand terms still fit fp32 */
+	/* large: sums of a few thousand products still fit fp32 */
 	double large = dtype == CAIRN_F16 ? 6e4 : 1e15;
 	double tiny = dtype == CAIRN_F16 ? 0x1p-20 : 0x1p-130;
 
@@ -62,8 +62,8 @@ static double extreme(struct cairn_op *op, int dtype, double scale)
 
 void cairn_fill(struct cairn_op *op, void *p, int dtype, int64_t count, double scale)
 {
-	/* A large buffer repeats a block of random values with a stride that never lines up with rows:
-	 * gigabytes would otherwise take longer to make than to judge. */
+	/* A large buffer repeats a block of random values, since filling gigabytes with new ones would take
+	 * longer than judging them. The block's length does not divide row lengths, so rows differ. */
 	const int64_t block = 1 << 20;
 	size_t esize = cairn_dtype_bytes(dtype);
 
@@ -103,7 +103,7 @@ static void *add_buf(struct cairn_op *op, size_t field, int dtype, int64_t count
 	void *data;
 
 	if (op->num_bufs == CAIRN_MAX_BUFS || count < 0)
-		abort();	/* a mistake in a test's table, not in anybody's input */
+		abort();	/* a mistake in a test, not in its inputs */
 	/* data stays 256-byte aligned, as device memory is */
 	b->base = aligned_alloc(256, (bytes + 2 * CAIRN_CANARY + 255) / 256 * 256);
 	if (!b->base)
@@ -151,7 +151,7 @@ void cairn_set_alias(const struct cairn_op *op, void *args)
 void cairn_within(struct cairn_op *op, size_t field, size_t same_as, size_t offset)
 {
 	if (op->num_alias == (int)ARRAY_SIZE(op->alias))
-		abort();	/* a mistake in a test's table */
+		abort();	/* a mistake in a test */
 	op->alias[op->num_alias++] = (struct cairn_place){ field, same_as, offset };
 	cairn_set_alias(op, op->args);
 }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* spawn - runs programs for tests and captures their output */
 #include "conformance/suite/spawn.h"
 
 #include <fcntl.h>
@@ -28,7 +29,7 @@ static int spawn(const char *path, const char *preload, char *const argv[], char
 		dup2(fds[1], 2);
 		close(fds[0]);
 		close(fds[1]);
-		alarm(600);	/* a hang ends with the family, this is the backstop */
+		alarm(600);	/* backstop: the time-out of the family normally ends a hang */
 		if (preload)
 			setenv("LD_PRELOAD", preload, 1);
 		execv(path, argv);

@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* spawn - runs this very program again, or one beside it, and catches what it prints; for tests */
+/* spawn - runs this program again, or another one of its directory, and captures its output; for tests */
 #ifndef CAIRN_SPAWN_H
 #define CAIRN_SPAWN_H
 
 #include <stddef.h>
 
-/* argv[0] is ignored. stdout and stderr together, cut at len. Returns the exit status, -signal, or -1000. */
+/*
+ * Runs this program with the arguments argv[1..]. out: stdout and stderr together, truncated to len. Returns
+ * the exit status, -signal, or -1000 if the program could not be started.
+ */
 int cairn_spawn(char *const argv[], char *out, size_t len);
 
 /*
- * The program of this name that lies beside this one, with the library of that name there preloaded
- * (NULL: none); argv[0] is ignored. -1001: either is not there.
+ * Same for program `name` of this program's directory, with library `preload` of that directory preloaded
+ * (NULL: none). Returns -1001 if either file is missing.
  */
 int cairn_spawn_beside(const char *name, const char *preload, char *const argv[], char *out, size_t len);
 
-/* The path of what lies beside this program; 0: it is not there. */
+/* Writes the path of a file of this program's directory; returns 0 if there is no such file. */
 int cairn_beside(const char *name, char *path, size_t len);
 
 #endif

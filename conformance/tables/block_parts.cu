@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * block_parts.cu - rotate and append; norm, rotate and append; silu and multiply
+ * block_parts - rope and append; norm, rope and append; silu and multiply: for the unfused chains
  *
- * Schedule: blockIdx.x is the request, blockIdx.y a slice of its items; an item is two vectors of 16 bytes,
- * one a thread. Every CTA makes the whole table of cosines and sines (64 threads, one each) while its loads
- * are on their way. In mla_append slice 0 is the new key: 64 threads norm c, four rotate r.
+ * Schedule of the two appends: blockIdx.x is the request, blockIdx.y a slice of its items. An item is two
+ * vectors of 16 bytes; each thread has one item. Every CTA computes the whole table of cosines and sines (up
+ * to 64 threads, one entry each) while its loads are in flight. In mla_append slice 0 is the new key: 64
+ * threads norm c, four rotate r.
  *
- * Everything is latency: position -> angle -> table -> barrier -> store, and beside it
- * indptr -> page id -> slot.
+ * All is latency, in two concurrent chains: position -> angle -> table -> barrier -> store, and indptr ->
+ * page id -> slot.
  */
 #include "primitives/rows/angle.cuh"
 #include "primitives/base/launch.h"
@@ -26,7 +27,7 @@ static __device__ const int32_t counting[BLOCK_PARTS_MAX_BATCH + 1] = {
 	0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16,
 };
 
-/* Slot of the newest key, counted over all pages; < 0: the request is passed over. */
+/* Returns the slot of the newest key, counted over all pages; < 0: no key, the request is skipped. */
 template <class args> ROW int64_t newest_slot(const args &a, int b)
 {
 	int32_t first_page = a.kv_indptr[b];
@@ -39,7 +40,7 @@ template <class args> ROW int64_t newest_slot(const args &a, int b)
 	return (int64_t)a.kv_indices[first_page + page] * a.page_size + (key - page * a.page_size);
 }
 
-/* 8 pairs: x[0] and x[1] hold the first and second of each, or (interleaved) all 16 in their order. */
+/* Rotates 8 pairs: x[0] has the first elements, x[1] the second, or (interleaved) pair follows pair. */
 template <int dtype, int interleaved> ROW void rotate(uint4 x[2], const float *cosines, const float *sines)
 {
 	float f[16];
@@ -74,7 +75,7 @@ rope_append_kernel(const __grid_constant__ struct block_rope_append_args a)
 	const int i = blockIdx.y * THREADS + threadIdx.x, b = blockIdx.x;
 	const int head = i < rotated ? i / (half / 8) : 0, piece = i - head * (half / 8);
 	uint4 *row = (uint4 *)a.qkv + (int64_t)b * (a.num_qo_heads + 2 * a.num_kv_heads) * vecs;
-	/* of the item's two vectors: where the first one is, and how far the second one */
+	/* the item's two vectors are row[at] and row[at + step] */
 	const int at = i < rotated ? head * vecs + piece :
 		       (a.num_qo_heads + a.num_kv_heads) * vecs + 2 * (i - rotated);
 	const int step = i < rotated ? vecs / 2 : 1;
@@ -104,7 +105,8 @@ rope_append_kernel(const __grid_constant__ struct block_rope_append_args a)
 	row[at + step] = x[1];
 }
 
-/* The new key. All threads come here; those past the last item do nothing but meet the others. */
+/* Norms, rotates and stores the new key. All threads of the CTA must call it: it contains a barrier. */
+
 template <int dtype>
 ROW void append_latent(const struct block_mla_append_args &a, int64_t slot, const uint4 x[2], uint4 weight,
 		       const float *s_cos, const float *s_sin, float *s_sums)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * block_parts - what stands between the products of a decoder layer, as kernels of their own
+ * block_parts - the steps between the products of a decoder layer, as separate kernels
  *
- * For the unfused chains that the fused operations are held against. None is a plain composition of rope.h,
- * rmsnorm.h and kv_append.h: engines fuse these steps, so a fair peer does. One new token for each request;
- * kv_len, the page walk and the passed-over requests as in cluster_attn.h, numerics too.
+ * The unfused chains use them, which the fused operations are compared with. None is a plain composition of
+ * rope.h, rmsnorm.h and kv_append.h: engines fuse these steps, so a fair baseline does too. One new token for
+ * each request; kv_len, the page walk, skipped requests and numerics as in cluster_attn.h.
  */
 #ifndef CAIRN_BLOCK_PARTS_H
 #define CAIRN_BLOCK_PARTS_H
@@ -14,10 +14,7 @@
 
 #define BLOCK_PARTS_MAX_BATCH	16
 
-/*
- * Rotates the q heads of each row of qkv in place; its k heads, rotated,
- * and its v heads become the newest key.
- */
+/* Rotates the q heads of each row of qkv in place; rotates its k heads and appends them and its v heads. */
 struct block_rope_append_args {
 	void *qkv;			/* [batch, (num_qo_heads + 2 num_kv_heads) * head_dim] */
 	void *k_pages, *v_pages;	/* [num_pages, page_size, num_kv_heads, head_dim] */
@@ -29,7 +26,7 @@ struct block_rope_append_args {
 
 /*
  * Rotates the last 64 of the 192 elements of each q head in place; norms the first 512 elements of each row
- * of kv, rotates its last 64, and makes both the newest key.
+ * of kv, rotates its last 64, and appends both as the newest key.
  */
 struct block_mla_append_args {
 	void *q;			/* [batch, num_heads, 192] */
@@ -42,10 +39,10 @@ struct block_mla_append_args {
 	float eps;
 };
 
-/* out = silu(gate) * up of products that are still fp32. */
+/* out = silu(gate) * up; the products gate and up are fp32. */
 struct block_silu_mul_args {
 	void *out;			/* [rows, dim] */
-	const float *x;			/* [rows, 2 dim]: all gates of a row, all ups; 16-byte aligned */
+	const float *x;			/* [rows, 2 dim]: dim gates, then dim ups; 16-byte aligned */
 	int32_t rows, dim;		/* dim: a multiple of 4 */
 	int32_t dtype;
 };
@@ -54,11 +51,11 @@ struct block_silu_mul_args {
 extern "C" {
 #endif
 
-/* Arguments are the caller's business: nothing is checked. */
+/* The arguments are not checked. */
 int block_rope_append(const struct block_rope_append_args *args, void *stream);
 int block_mla_append(const struct block_mla_append_args *args, void *stream);
 int block_silu_mul(const struct block_silu_mul_args *args, void *stream);
-/* 0, 1, .. BLOCK_PARTS_MAX_BATCH on the current device: the qo_indptr of a decode step. */
+/* Returns a device array of 0, 1, .. BLOCK_PARTS_MAX_BATCH: the qo_indptr of a decode step. */
 int block_qo_indptr(const int32_t **indptr);
 
 #ifdef __cplusplus

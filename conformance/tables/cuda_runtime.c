@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * cuda_runtime - memory, streams, events and graphs of the tables that work on a GPU
+ * cuda_runtime - memory, streams, events and graphs of the tables that run on a GPU
  *
- * The CUDA runtime is linked statically and looks the driver up itself, so that this program starts
- * on a machine without either and reports -ENODEV here.
+ * The CUDA runtime is linked statically and loads the driver at run time, so that this program starts on a
+ * machine without CUDA and returns -ENODEV here.
  */
 #include <cuda_profiler_api.h>
 #include <cuda_runtime_api.h>
@@ -68,7 +68,7 @@ static int cuda_alloc(void **ptr, size_t bytes)
 
 	if (err == cudaErrorMemoryAllocation) {
 		cudaGetLastError();
-		return cairn_error(ENOMEM, "cudaMalloc: %zu bytes are not to be had", bytes);
+		return cairn_error(ENOMEM, "cudaMalloc: cannot allocate %zu bytes", bytes);
 	}
 	CAIRN_CUDA(err);
 	*ptr = p;

@@ -2,8 +2,8 @@
 /*
  * host_runtime - memory, streams and events of the tables that work on host memory
  *
- * A stream is a counter that nobody reads: every call has finished when it returns. Graphs are not
- * offered (-EOPNOTSUPP), so that callers take their eager path.
+ * A stream is a dummy: every call has finished when it returns. Graphs are not supported (-EOPNOTSUPP), so
+ * that callers launch operations one by one.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,9 +16,9 @@
 #include "conformance/tables/tables.h"
 
 /*
- * Idle threads of the CPU tables sleep. By default they spin, and where other work wants the cores a
- * decoding step of many short parallel loops then takes ten times as long. The OpenMP runtime reads its
- * environment when it is initialised: this runs before, as it is linked in statically.
+ * Makes idle OpenMP threads of the CPU tables sleep. By default they spin, and if other processes need the
+ * cores, a decoding step of many short parallel loops takes ten times as long. The OpenMP runtime reads its
+ * environment when it is initialised; this constructor runs earlier because it is linked statically.
  */
 __attribute__((constructor(101))) static void sleep_when_idle(void)
 {
@@ -62,7 +62,7 @@ static int host_alloc(void **ptr, size_t bytes)
 	void *p = aligned_alloc(256, (bytes + 255) / 256 * 256 + 256);
 
 	if (!p)
-		return cairn_error(ENOMEM, "host: %zu bytes of memory are not to be had", bytes);
+		return cairn_error(ENOMEM, "host: cannot allocate %zu bytes", bytes);
 	*ptr = p;
 	return 0;
 }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* impl_cpu - the table of our CPU implementations */
 #include "conformance/tables/program.h"
 #include "conformance/tables/tables.h"
 

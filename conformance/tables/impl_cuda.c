@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* impl_cuda - the table of our CUDA kernels */
 #include "primitives/base/error.h"
 #include "conformance/tables/program.h"
 #include "conformance/tables/tables.h"

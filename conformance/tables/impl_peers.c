@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * impl_peers - other people's kernels behind the same table, for side-by-side benchmarks
+ * impl_peers - kernels of other libraries behind the same table, for side-by-side benchmarks
  *
- * Libraries are looked up at run time; one that is missing makes its operations -EOPNOTSUPP.
+ * Libraries are looked up at run time; the operations of a missing library return -EOPNOTSUPP.
  */
 #include "primitives/base/error.h"
 #include "conformance/tables/tables.h"

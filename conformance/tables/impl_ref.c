@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* impl_ref - the table of the references */
 #include "conformance/tables/program.h"
 #include "conformance/tables/tables.h"
 

@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * impl_unfused - the fused operations as the best chain of separate kernels, which is what they have to beat
+ * impl_unfused - the fused operations as chains of the best separate kernels: the baseline they must beat
  *
  *   cluster_attn   rmsnorm | QKV product (+ bias) | rotate and append | attn_paged |
  *                  output product (+ bias, + x)
  *   cluster_mla    rmsnorm | q product (or: q_a product | rmsnorm | q product) | kv_a product | norm, rotate
- *                  and append | absorption, a product for each head | mla_decode (two kernels) | v_up,
- *                  likewise | output product (+ x)
- *   decode_step    embedding | of each layer: cluster_attn or cluster_mla as above | rmsnorm | gate and up
+ *                  and append | absorption, a product per head | mla_decode (two kernels) | v_up, a product
+ *                  per head | output product (+ x)
+ *   decode_step    embedding | for each layer: cluster_attn or cluster_mla as above | rmsnorm | gate and up
  *                  product | silu and multiply | down product (+ x), or our moe | rmsnorm | LM head |
  *                  argmax or sample
  *
- * Products are the fastest of all that cuBLASLt lists and our own skinny kernels, by trial on the device at
- * the first uncaptured call of a shape (gemm_lt.h): this table, as peers may, owns device memory while it
- * tries. All kernels but cuBLASLt's are launched as programmatic dependents. The version says what was chosen
- * for the latest call, product by product, and so does the bench record of a row.
+ * Each product uses the fastest of all algorithms that cuBLASLt lists and our own skinny kernels, found by
+ * trial on the device at the first uncaptured call of a shape (gemm_lt.h); during the trial this table
+ * allocates device memory, which peers may. All kernels except those of cuBLASLt are launched as programmatic
+ * dependents. The version string, and so the bench record of a row, names the choice for each product of the
+ * latest call.
  *
- * Which experts a request has is known on the device alone, so no library's product serves them: a chain has
- * one kernel for the whole block in their place, as serving systems do, and here that is ours.
+ * The experts of a request are known only on the device, so library products cannot be used for them. As in
+ * serving systems, the chain has one kernel for the whole block of experts, here our own moe.
  *
- * Dataflows, cluster sizes, forms and exchanges off chip are what a chain does not have: -EOPNOTSUPP.
+ * A chain has no dataflow, cluster size, form or off-chip exchange: arguments that ask for one give
+ * -EOPNOTSUPP.
  */
 #include <stdio.h>
 #include <string.h>
@@ -34,9 +36,9 @@
 #include "conformance/tables/tables.h"
 
 static char choices[256] = "best separate kernels";
-static int silent;			/* layers are alike: the first one's choices are enough */
+static int silent;			/* set after the first layer: the others choose the same */
 
-/* The workspace, handed out in pieces of whole 256 bytes; with base NULL only counted. */
+/* Hands out the workspace in multiples of 256 bytes; with base NULL only counts the bytes. */
 struct arena {
 	char *base;
 	size_t used;
@@ -95,7 +97,7 @@ static int norm(void *out, const void *x, const void *weight, int rows, int dim,
 /* ---- cluster_attn ---- */
 
 struct attn_buffers {
-	void *lt;			/* cuBLASLt's */
+	void *lt;			/* workspace of cuBLASLt */
 	void *n, *qkv, *attn;
 };
 
@@ -113,7 +115,8 @@ static size_t attn_buffers(const struct cairn_cluster_attn_args *a, void *base, 
 static int only_auto(int is_auto, const char *op)
 {
 	return is_auto ? 0 :
-	       cairn_error(EOPNOTSUPP, "%s: separate kernels have no dataflow, cluster or exchange", op);
+	       cairn_error(EOPNOTSUPP,
+			   "%s: separate kernels have no dataflow, form, cluster size or exchange", op);
 }
 
 static int attn_workspace(const struct cairn_cluster_attn_args *a, size_t *bytes)
@@ -272,7 +275,8 @@ static int queries(const struct cairn_cluster_mla_args *a, const struct mla_buff
 	return mla_product("q", a, buf, buf->q, buf->q_a, a->w_q, n, a->q_lora_rank, NULL, stream);
 }
 
-/* nope_dim -> kv_lora_rank with the first rows of each head of w_kv_b, which lie [nope_dim, kv_lora_rank]. */
+/* Maps nope_dim to kv_lora_rank with the first rows of each head of w_kv_b, of shape [nope_dim,
+ * kv_lora_rank]. */
 static int absorb(const struct cairn_cluster_mla_args *a, const struct mla_buffers *buf, void *stream)
 {
 	struct cairn_gemm_lt p = plain(buf->latent, buf->q, a->w_kv_b, a->batch, a->kv_lora_rank,
@@ -290,7 +294,7 @@ static int absorb(const struct cairn_cluster_mla_args *a, const struct mla_buffe
 	return product("absorb", &p, mla_heads, stream);
 }
 
-/* kv_lora_rank -> v_dim with its last rows. */
+/* Maps kv_lora_rank to v_dim with the last v_dim rows of each head of w_kv_b. */
 static int v_up(const struct cairn_cluster_mla_args *a, const struct mla_buffers *buf, void *stream)
 {
 	const uint16_t *w = (const uint16_t *)a->w_kv_b + (int64_t)a->nope_dim * a->kv_lora_rank;
@@ -352,7 +356,7 @@ static int mla(const struct cairn_cluster_mla_args *a, void *stream)
 struct step_buffers {
 	void *x, *n, *act, *sample, *moe;
 	float *gate_up;
-	char *attn;			/* or latent attention's */
+	char *attn;			/* workspace of attn_chain() or mla_chain() */
 	size_t attn_bytes, sample_bytes, moe_bytes;
 };
 
@@ -383,13 +387,13 @@ static int step_buffers(const struct cairn_decode_step_args *a, void *base, stru
 
 		CAIRN_TRY(cairn_moe_workspace(&moe, &buf->moe_bytes));
 	}
-	/* first, as zeroed: nothing else may ever lie there (moe.h) */
+	/* comes first, as it must stay zeroed: no other data may ever use these bytes (moe.h) */
 	buf->moe = take(&w, (int64_t)buf->moe_bytes, 1);
 	if (a->kv_lora_rank)
 		CAIRN_TRY(mla_buffers(&latent, NULL, &unused_too, &buf->attn_bytes));
 	else
 		buf->attn_bytes = attn_buffers(&block, NULL, &unused);
-	buf->attn = take(&w, (int64_t)buf->attn_bytes, 1);	/* cuBLASLt's at its beginning */
+	buf->attn = take(&w, (int64_t)buf->attn_bytes, 1);	/* starts with the workspace of cuBLASLt */
 	buf->x = take(&w, (int64_t)a->batch * a->hidden, 2);
 	buf->n = take(&w, (int64_t)a->batch * a->hidden, 2);
 	buf->gate_up = take(&w, (int64_t)a->batch * a->intermediate * 2, 4);

@@ -1,37 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * mla_decode.cu - keys split over all SMs, the heads of a request together; a second kernel merges
+ * mla_decode - keys split over all SMs, the heads of a request together; a second kernel merges
  *
  * All heads of a request read the same keys, so a CTA takes a row tile of 16, 32 or 64 heads (groups of 16,
- * the fewest that hold them all, at most 4) and a contiguous share of the keys, 64 at a time. 8 warps: with g
- * groups, 8 / g warps work on one group; S = Q K^T is shared out between them by keys, O = P C by columns, so
- * that each element of the cache is fetched once and multiplied twice from shared memory.
+ * as few as hold all heads, at most 4) and a contiguous share of the keys, 64 at a time. With g groups, 8 / g
+ * of the 8 warps work on one group; they split S = Q K^T by keys and O = P C by columns. Each element of the
+ * cache is fetched once and multiplied twice from shared memory.
  *
  *   tile n:  wait for its copy | barrier | S, maximum of own keys -> shared memory | barrier |
  *            maximum of all, P -> shared memory | barrier | O += P C | barrier |
- *            start the copy of tile n + 2 in its place
- *   end:     O undivided, m, l -> workspace (or, alone, O / l -> out)
+ *            start the copy of tile n + 2 into the same buffer
+ *   end:     O undivided, m, l -> workspace (with a single split, O / l -> out)
  *
- * mla_merge_kernel: 128 columns of a head to a warp, or, with more than 16 splits, to eight warps, each of
- * which takes every eighth split; all loads are on their way before the first is used, and the warps are
- * added up in their order.
+ * mla_merge_kernel: one warp merges 128 columns of a head; with more than 16 splits eight warps do, each
+ * with every eighth split. All loads are issued before the first is used; warps' sums are added in order.
  *
  * Shared memory, g groups                                      g = 1     2       4
  *   0          Q [16 g][576]                                   18432   36864   73728
  *   Q          two tiles of keys [64][576]                    147456  147456  147456
  *   + tiles    P [16 g][64]                                     2048    4096    8192
  *   + P        m [8 / g][16 g], l likewise, float               1024    1024    1024
- * A row of Q or of a tile is 9 blocks of 128 bytes; the 16-byte chunks of a block lie at chunk ^ (row & 7),
- * so that ldmatrix, plain or transposed, meets all banks. P likewise.
- * Barriers: __syncthreads() only; cp.async groups: one a tile, empty ones at the end.
+ * A row of Q or of a tile is 9 blocks of 128 bytes; the 16-byte chunks of a block are at chunk ^ (row & 7),
+ * so that ldmatrix, plain or transposed, is free of bank conflicts. P likewise. Barriers: __syncthreads()
+ * only. cp.async groups: one for each tile, empty at the end.
  *
- * Floor: the cache once at the read stream; 16K keys are 18.9 MB, 4.1 us. Partial results are 2 KiB a head
- * and split, which is why there are no more splits than tiles. H200, bf16, batch 1, 16 heads, KV 1K / 4K /
- * 16K: 6.3 / 7.4 / 11.7 us (FlashInfer 0.6.17 on another H200: 15.7 / 17.7 / 29.7).
- *
- * Tried and lost: a merge by one CTA a head, weights before values, launched when the keys were
- * done: 7.5 / 11.3 / 18.6; eight warps to 128 columns for few splits: a CTA for 2 KiB, + 34 us at
- * batch 16 with 128 heads.
+ * Floor: one read of the cache; 16K keys are 18.9 MB, 4.1 us. Partial results are 2 KiB a head and split, so
+ * there are never more splits than tiles. Optimisation history: NOTES.md.
  */
 #include "primitives/base/launch.h"
 #include "fused/attention/attn_tile.cuh"
@@ -50,8 +44,9 @@
 #define FEW_SPLITS	16
 #define MERGE_THREADS(sharers)	((sharers) == 1 ? RANK / 4 : 32 * (sharers))
 
+/* Partial results of the splits, in the workspace. */
 struct parts {
-	float *o;		/* [batch][splits][num_heads][RANK] */
+	float *o;		/* [batch][splits][num_heads][RANK], undivided */
 	float2 *ml;		/* [batch][num_heads][splits]: maximum, before sm_scale, and sum */
 	int32_t splits;
 };
@@ -77,10 +72,7 @@ ATTN_DEV uint32_t chunk_at(int row, int chunk)
 	return row * ROW_BYTES + (chunk >> 3) * 128 + (((chunk ^ row) & 7) << 4);
 }
 
-/*
- * Starts the copy of a tile: 8 threads a row, whole blocks of 128 bytes.
- * Keys that are not there become zeros.
- */
+/* Starts the copy of a tile: 8 threads a row, blocks of 128 bytes. Keys past kv_len become zeros. */
 ATTN_DEV void fetch_tile(const struct mla_decode_args &a, const struct request &r,
 			 int32_t page_shift, uint32_t s_tile, int32_t first)
 {
@@ -101,7 +93,7 @@ ATTN_DEV void fetch_tile(const struct mla_decode_args &a, const struct request &
 	}
 }
 
-/* Q: latent part and rope part side by side; heads past the last are zeros. */
+/* Starts the copy of Q: latent part, then rope part of each row; heads past the last are zeros. */
 template <int rows> ATTN_DEV void fetch_q(const struct mla_decode_args &a, uint32_t s_q, int b, int head0)
 {
 	for (int i = threadIdx.x; i < rows * ROW_CHUNKS; i += THREADS) {
@@ -117,8 +109,8 @@ template <int rows> ATTN_DEV void fetch_q(const struct mla_decode_args &a, uint3
 }
 
 /*
- * S of 16 rows and n8 * 8 keys. s_q, s_k: this lane's ldmatrix address at chunk 0. With one n8 tile, four
- * sums break the chain of dependent products.
+ * Computes S of 16 rows and n8 * 8 keys. s_q, s_k: this lane's ldmatrix address at chunk 0. With one n8 tile,
+ * four separate sums break the chain of dependent products.
  */
 template <int dtype, int n8> ATTN_DEV void make_logits(float (*s)[4], uint32_t s_q, uint32_t s_k)
 {
@@ -212,7 +204,7 @@ mla_decode_kernel(const __grid_constant__ struct mla_decode_args a, const struct
 	ptx_griddepcontrol_launch_dependents();
 	r = load_request(a, b);
 	num_tiles = attn_div_up(r.kv_len, KEYS);
-	/* tiles times splits: below 2^32 for every cache that fits a device */
+	/* attn_share() needs tiles * splits below 2^32: true for every cache that fits a device */
 	first = attn_share(num_tiles, parts.splits, blockIdx.x);
 	last = attn_share(num_tiles, parts.splits, blockIdx.x + 1);
 	if (first < last)
@@ -254,7 +246,7 @@ mla_decode_kernel(const __grid_constant__ struct mla_decode_args a, const struct
 #pragma unroll
 			for (int k = 0; k < share_of; k++)
 				top = fmaxf(top, s_m[k * rows + at]);
-			/* finite: a tile of the share has a key that all rows see */
+			/* top is finite: each tile of the share holds a key, and all rows see it */
 			keep[h] = ptx_ex2_approx_ftz((m[h] - top) * scale_log2);
 			m[h] = top;
 			l[h] *= keep[h];
@@ -308,8 +300,8 @@ mla_decode_kernel(const __grid_constant__ struct mla_decode_args a, const struct
 }
 
 /*
- * blockIdx: columns, head, request. A lane has four columns; `sharers` warps share out the splits of 128
- * columns. With one sharer a CTA of four warps has a whole head.
+ * blockIdx: columns, head, request. A lane has four columns; `sharers` warps divide the splits of 128 columns
+ * among them. With one sharer a CTA of four warps merges a whole head.
  */
 template <int dtype, int sharers, int max_splits>
 static __global__ void __launch_bounds__(MERGE_THREADS(sharers))
@@ -323,7 +315,7 @@ mla_merge_kernel(const __grid_constant__ struct mla_decode_args a, const struct 
 	const float4 *o = (const float4 *)parts.o +
 			  ((int64_t)b * parts.splits * a.num_heads + head) * (RANK / 4) + column;
 	float4 v[loads], sum = make_float4(0, 0, 0, 0);
-	float2 part[words];			/* lane i: of splits i, i + 32, ... */
+	float2 part[words];			/* lane i has splits i, i + 32, ... */
 	float top = -CUDART_INF_F, total = 0;
 
 	ptx_griddepcontrol_wait();
@@ -356,7 +348,7 @@ mla_merge_kernel(const __grid_constant__ struct mla_decode_args a, const struct 
 	for (int n = 0; n < loads; n++) {
 		float weight = __shfl_sync(~0u, part[n * sharers / 32].x, n * sharers % 32 + sharer);
 
-		if (weight == 0)	/* no such split, or one without a key: v is junk */
+		if (weight == 0)	/* no such split, or one without a key: v is undefined */
 			continue;
 		sum.x += weight * v[n].x;
 		sum.y += weight * v[n].y;
@@ -418,7 +410,7 @@ static int num_splits(const struct mla_decode_args *a)
 	splits = splits < MAX_SPLITS ? splits : MAX_SPLITS;
 	if (splits >= tiles)
 		return tiles > 1 ? tiles : 1;
-	return attn_div_up(tiles, attn_div_up(tiles, splits));	/* as many as end no later */
+	return attn_div_up(tiles, attn_div_up(tiles, splits));	/* the fewest with the same tiles per split */
 }
 
 static const void *kernel_of(int dtype, int groups)

@@ -8,19 +8,20 @@
  *   argument          dtype  shape                             notes
  *   out               dtype  [batch, num_heads, 512]           out, may not alias an input
  *   q_latent          dtype  [batch, num_heads, 512]           in
- *   q_rope            dtype  [batch, num_heads, 64]            in, head h of b at
- *                                                              (b * num_heads + h) * q_rope_stride
+ *   q_rope            dtype  [batch, num_heads, 64]            in, row (b, h) is row b * num_heads + h, rows
+ *                                                              are q_rope_stride apart
  *   pages             dtype  [num_pages, page_size, 576]       in
  *   kv_indptr, kv_indices, kv_last_page_len                    as in attn_paged.h
  *   workspace                [workspace_bytes]                 256-byte aligned, contents undefined
  *
- * Pointers of dtype are 16-byte aligned, q_rope_stride a multiple of 8.
- * max_kv_len is an upper bound over the batch.
+ * Pointers of dtype are 16-byte aligned, q_rope_stride a multiple of 8. max_kv_len is an upper bound over the
+ * batch.
+ *
  * Supported:   dtype f16, bf16; num_heads 1..128; batch 0..16; any page_size.
  * Numerics:    products exact, sums in fp32, P rounded to dtype, out rounded once. kv_len 0 gives zeros.
- * Determinism: bitwise repeatable; how sums are grouped follows from batch, num_heads,
- *              max_kv_len, the device.
- * Errors:      -EIO. Arguments are the caller's business: nothing is checked.
+ * Determinism: bitwise repeatable; the grouping of sums depends on batch, num_heads, max_kv_len and the
+ *              device.
+ * Errors:      -EIO. The arguments are not checked.
  */
 #ifndef CAIRN_MLA_DECODE_H
 #define CAIRN_MLA_DECODE_H
@@ -44,7 +45,7 @@ extern "C" {
 #endif
 
 int mla_decode(const struct mla_decode_args *args, void *stream);
-/* Reads batch, max_kv_len and num_heads alone. */
+/* Reads only batch, max_kv_len and num_heads. */
 int mla_decode_workspace(const struct mla_decode_args *args, size_t *bytes);
 
 #ifdef __cplusplus

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * mla_heads.cu - a CTA multiplies one head's rows with 16 KiB of its weights
+ * mla_heads - a CTA multiplies one head's rows with 16 KiB of its weights
  *
- * The weights are asked for before griddepcontrol.wait, so that what remains behind it is a's latency and
- * eight steps of mma. 4 warps; b_kn: 128 x 64 of b, a warp has 16 columns; else: 16 x 512 of b, a warp has
- * 128 of k, and the partial sums meet in shared memory, added in the order of the warps.
+ * The copy of the weights starts before griddepcontrol.wait; behind it only the latency of a and eight steps
+ * of mma remain. 4 warps. b_kn: a CTA has 128 x 64 of b, a warp 16 columns. Else: a CTA has 16 x 512 of b, a
+ * warp 128 of k, and the partial sums are added through shared memory in the order of the warps.
  *
  * Shared memory   b [128][128 bytes] or [16][1024 bytes], 16-byte chunk i of row r at i ^ (r & 7)
- *                 later, not b_kn: float [4 warps][16][16]
- * Barriers        __syncthreads() once, not b_kn: three times
+ *                 afterwards, if not b_kn: float [4 warps][16][16]
+ * Barriers        __syncthreads() once; three times if not b_kn
  */
 #include "primitives/base/launch.h"
 #include "fused/attention/attn_tile.cuh"
@@ -17,7 +17,7 @@
 #define THREADS		128
 #define WARPS		4
 #define TILE_BYTES	16384
-#define STEPS		8	/* of 16, along k, of a warp */
+#define STEPS		8	/* steps of 16 along k that a warp takes */
 #define MAX_M		16
 
 struct heads {
@@ -41,7 +41,7 @@ template <int kn> ATTN_DEV void fetch(const struct heads &p, uint32_t s_b)
 	ptx_cp_async_commit_group();
 }
 
-/* Rows 0..15 of a, those past m zeros, and 16 columns from `column` on. */
+/* Loads rows 0..15 of a, zeros past row m, and the 16 columns from `column` on. */
 ATTN_DEV void load_a(uint32_t a[4], const struct heads &p, int column)
 {
 	int lane = threadIdx.x % 32;

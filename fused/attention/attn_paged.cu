@@ -2,54 +2,41 @@
 /*
  * attn_paged - launcher, and the decode kernel: few rows, many keys, split over a cluster
  *
- * A cluster works on one request, one KV head and 16 packed rows (query heads of the group x
- * tokens). Its CTAs take contiguous shares of the keys (attn_share), the warps of a CTA every n-th
- * tile of 16 keys of the share. Each warp is on its own: it gathers its tiles with cp.async into a
- * ring of its own, multiplies and keeps its own softmax state, so the loop has no barrier but
- * __syncwarp(). Then the states merge: warps through shared memory, CTAs through distributed shared
- * memory, in an order that the cluster size fixes, each CTA a slice of the output. One launch, no
- * workspace, the same bits every time; the split follows kv_len as the device finds it, so that a
- * captured graph serves any length below its bound.
+ * A cluster works on one request, one KV head and 16 packed rows (query heads of the group x tokens). Its
+ * CTAs take contiguous shares of the keys (attn_share); in a CTA of n warps, each warp takes every n-th tile
+ * of 16 keys of the share. A warp works alone: it gathers its tiles with cp.async into its own ring and keeps
+ * its own softmax state, so the loop needs no barrier except __syncwarp(). Then the states are merged, over
+ * warps through shared memory and over CTAs through distributed shared memory, in an order that the cluster
+ * size fixes; each CTA merges a slice of the output. One launch, no workspace, bitwise repeatable. The device
+ * derives the split from kv_len, so a captured graph serves any length within its bounds.
  *
- *   warp, tile n:  wait for n | start n + stages - 1, whose slots are known | look up the slots of
- *                  the one after | S = Q K^T | mask, online softmax | O += P V
- *   end:           O, m, l -> own ring | CTA barrier | merge over warps -> ring of warp 0, CTA's m,
- *                  l | cluster barrier | a slice of rows x head_dim: merge over ranks, write |
- *                  cluster barrier
+ *   warp, tile n:  wait for tile n | start tile n + stages - 1, whose slots are known | look up the slots of
+ *                  the tile after it | S = Q K^T | mask, online softmax | O += P V
+ *   end:           O, m, l -> own ring | CTA barrier | merge over warps -> ring of warp 0, CTA's m, l |
+ *                  cluster barrier | merge a slice of rows x head_dim over ranks, write | cluster barrier
  *
- * Cluster size and width (8 warps and an SM for itself, or 4 and half of one) are the host's choice
- * by the bounds: attn_decode_split(). A batch of longer requests is the prefill kernel's
- * (attn_paged_prefill.cu). A mixed one is both's: this kernel takes requests of up to ATTN_DECODE_TILE
- * packed rows and passes over the others, whose row tiles a first launch has listed for the prefill
- * kernel (attn_paged_list.cu), as only the device knows the lengths.
+ * The host chooses cluster size and CTA width (8 warps and a whole SM, or 4 warps and half an SM) from the
+ * bounds: attn_decode_split(). A batch of longer requests goes to the prefill kernel (attn_paged_prefill.cu).
+ * A mixed batch goes to both, as only the device knows the lengths: this kernel takes requests of up to
+ * ATTN_DECODE_TILE packed rows and skips the others, whose row tiles a preceding launch (attn_paged_list.cu)
+ * has listed for the prefill kernel.
  *
- * A window moves the first key of a task's walk and the host's idea of its length, nothing else: 4096
- * keys of 32K cost what 4096 do. What is in the first tile and before a row's window is masked, by the
- * same comparison as what lies past its end; before the first row's, it is not even read.
+ * A window only moves the first key of a task's walk and the length that the host assumes. One comparison
+ * masks the keys of the first tile before a row's window and the keys past its end; keys before the window of
+ * the first row are not read.
  *
  * Shared memory, w warps                                             head_dim 64   128   256
  *   0         [w][stages][K tile, V tile], 16 keys each, swizzled; stages    6     3     2
- *             later, at the head of a warp's ring: its O, [16][head_dim] f32
+ *             after the loop, at the start of each warp's ring: its O, [16][head_dim] f32
  *   w * ring  m [w][16], l [w][16] of the warps, m [16], l [16] of the CTA
  *   KiB, wide (w = 8; head_dim 256: 6)                                     193   193   193
  *
- * Barriers: __syncthreads() once and the cluster barrier twice, all after the loop. cp.async
- * groups: one a tile, empty ones at the end, so that "all but stages - 2" always means tile n.
- *
- * Registers: 109, 167, 254 for head_dim 64, 128, 256 (O 128 and Q 64 of them), no spills.
- *
- * Floor: K and V once at the read ceiling (4.58 TB/s on an H200). To cover its latency some 40 KiB
- * must be in flight on each SM; these rings keep up to 128. Reached there, 32/8 heads, head_dim 128,
- * bf16, page 16: batch 64 and 128, KV 4K 4.36 to 4.45 and 4.45 to 4.54 TB/s; batch 1, KV 1K / 4K / 16K
- * 6.0 / 12.1 / 24 us (1.0 / 3.7 / 14.7 at the ceiling), of which launch, index look-ups and merge
- * take about 5. Pages of 1 slot cost 4%.
- *
- * Tried and lost (batch 64 or 1, KV 4K): L2 prefetch of 256 bytes with each cp.async -5%; an
- * evict-first policy 0; two stages and three CTAs an SM -3% to -20%, as CTAs then crowd on some
- * SMs; one thread merging over all ranks, and rank 0 all rows, +1.6 us; 64-bit divisions in
- * attn_share +1 us; looking up the second tile's slots after starting the first +0.4 us; narrow
- * CTAs kept apart by unused shared memory lose to wide ones. Clusters of 10 to 16 have an SM each
- * in seven GPCs only, so that 8 of them run in two waves: batch 1 takes clusters of 8 or 9.
+ * Barriers: after the loop, __syncthreads() once and the cluster barrier twice. cp.async groups: one for each
+ * tile, empty at the end, so waiting for "all but stages - 2" groups always means tile n.
+ * Registers: 109, 167, 254 for head_dim 64, 128, 256 (O 128 and Q 64 of the 254), no spills.
+ * Floor: one read of K and V at the read ceiling (4.58 TB/s on an H200). Hiding the latency takes some 40 KiB
+ * in flight on each SM; these rings hold up to 128.
+ * Optimisation history: NOTES.md.
  */
 #include "fused/attention/attn_paged.h"
 
@@ -59,7 +46,7 @@
 #define ROWS	ATTN_DECODE_TILE
 #define KEYS	ATTN_DECODE_TILE
 
-/* Of a ring: bytes of a K or V tile, stages, bytes. As many in flight for head_dim 64 as for 128. */
+/* A ring: bytes of a K or V tile, stages, bytes in all. head_dim 64 and 128 have equal bytes in flight. */
 template <int dim> ATTN_CONST tile_bytes(void) { return KEYS * dim * 2; }
 template <int dim> ATTN_CONST num_stages(void) { return dim == 64 ? 6 : dim == 128 ? 3 : 2; }
 template <int dim> ATTN_CONST ring_bytes(void) { return num_stages<dim>() * 2 * tile_bytes<dim>(); }
@@ -70,7 +57,7 @@ static int smem_bytes(int ring, int warps)
 	return warps * ring + (warps + 1) * ROWS * 8;
 }
 
-/* Q as A fragments, straight from memory: rows of a tile that do not exist are zero. */
+/* Loads Q as A fragments from global memory; rows of the tile past `rows` are zero. */
 template <int head_dim>
 ATTN_DEV void load_q(uint32_t (*q)[4], const struct cairn_attn_paged_args &a, const struct attn_request &r,
 		     int row0, int rows)
@@ -90,19 +77,17 @@ ATTN_DEV void load_q(uint32_t (*q)[4], const struct cairn_attn_paged_args &a, co
 	}
 }
 
-/* What a lane's two rows see: `span` keys from the first. */
+/* The keys that each of a lane's two rows sees: first .. first + span - 1. */
 struct seen {
 	int32_t first[2], span[2];
 };
 
-/*
- * S = Q K^T, capped if cap is not 0, masked, and O += P V for the tile of 16 keys that begins at `key`.
- */
+/* S = Q K^T, capped if cap is not 0, masked; then O += P V, for the tile of 16 keys that begins at `key`. */
 template <int dtype, int head_dim>
 ATTN_DEV void attend_tile(float (*o)[4], float m[2], float l[2], uint32_t (*q)[4], uint32_t s_tiles, int key,
 			  const struct seen &see, float scale_log2, float cap)
 {
-	/* two sums for each logit, while registers last: a lone warp waits for the chain of products */
+	/* two sums per logit where registers allow: a single warp would stall on one chain of products */
 	constexpr int sums = head_dim == 256 ? 1 : 2;
 	int lane = threadIdx.x % 32;
 	uint32_t s_k = s_tiles + attn_k_at<head_dim>(lane);
@@ -145,7 +130,7 @@ ATTN_DEV void attend_tile(float (*o)[4], float m[2], float l[2], uint32_t (*q)[4
 	}
 }
 
-/* The weight of a state with maximum m in a merge whose maximum is top. */
+/* Returns the weight of a state with maximum m in a merge with maximum top. */
 ATTN_DEV float merge_weight(float m, float top, float scale_log2)
 {
 	return m == -CUDART_INF_F ? 0 : ptx_ex2_approx_ftz((m - top) * scale_log2);
@@ -160,7 +145,7 @@ ATTN_DEV void add_part(float4 *sum, float *l, float4 part, float part_l, float w
 	sum->w += weight * part.w;
 }
 
-/* Four columns of a finished packed row, o still undivided. */
+/* Writes four columns of a finished packed row; o is not yet divided by l. */
 template <int dtype, int head_dim>
 ATTN_DEV void write_out(const struct cairn_attn_paged_args &a, const struct attn_request &r, int row,
 			int column, float4 o, float m, float l)
@@ -176,7 +161,7 @@ ATTN_DEV void write_out(const struct cairn_attn_paged_args &a, const struct attn
 		a.lse[at] = attn_lse(m, l, attn_logit_scale(a));
 }
 
-/* A warp's state: O, as [rows][head_dim], into its own ring, which nobody else has touched; m and l. */
+/* Stores a warp's state: O as [rows][head_dim] into its own ring, which only this warp uses; m and l. */
 template <int head_dim>
 ATTN_DEV void put_state(uint8_t *s_o, float *s_m, float *s_l, float (*o)[4], const float m[2],
 			const float l[2], int num_rows)
@@ -202,9 +187,9 @@ ATTN_DEV void put_state(uint8_t *s_o, float *s_m, float *s_l, float (*o)[4], con
 }
 
 /*
- * This CTA's slice of the merge over the cluster. As many lanes as there are ranks (rounded up to a
- * power of two) fetch a vector of four columns from one rank each and add up in a tree: the latency
- * of one DSMEM access for all. s_m, s_l, s_o: the CTA's state, at the same place in every CTA.
+ * Merges this CTA's slice over the cluster. One lane for each rank (their number rounded up to a power of
+ * two) fetches a vector of four columns from its rank, and the lanes add up in a tree, so that all accesses
+ * together cost the latency of one. s_m, s_l, s_o: the CTA's state, at the same offset in every CTA.
  */
 template <int dtype, int head_dim>
 ATTN_DEV void merge_cluster(const struct cairn_attn_paged_args &a, const struct attn_request &r, uint32_t s_m,
@@ -217,7 +202,7 @@ ATTN_DEV void merge_cluster(const struct cairn_attn_paged_args &a, const struct 
 	int first = attn_share(num_vecs, cluster_size, cta_rank) + threadIdx.x / lanes;
 	int end = attn_share(num_vecs, cluster_size, cta_rank + 1);
 
-	/* whole warps go round: the shuffles need all lanes */
+	/* the loop bound is the same for a whole warp: the shuffles need all lanes */
 	for (int at = first; at - nth < end; at += blockDim.x / lanes) {
 		int i = min(at, end - 1), row = i / vecs;
 		float m = -CUDART_INF_F, l = 0, top, total = 0;
@@ -271,7 +256,7 @@ attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
 	ptx_griddepcontrol_wait();
 	r = attn_load_request(a, b, head, group, magic);
 	rows = r.qo_len * group;
-	if (row0 >= rows || rows > max_rows)	/* alike in the whole cluster */
+	if (row0 >= rows || rows > max_rows)	/* the same decision in the whole cluster */
 		return;
 	rows = min(rows, row0 + ROWS);
 	end = attn_row_sees(a, r, rows - 1);
@@ -280,7 +265,7 @@ attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
 	first = attn_share(num_tiles, cluster_size, cta_rank) + warp;
 	last = attn_share(num_tiles, cluster_size, cta_rank + 1);
 
-	/* every load that waits for nothing is on its way before the first one that does */
+	/* issue all independent loads before the first dependent one */
 #pragma unroll
 	for (int i = 0; i < stages; i++) {
 		int tile = first + i * warps;
@@ -305,7 +290,7 @@ attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
 	}
 	for (int tile = first, n = 0; tile < last; tile += warps) {
 		int next = tile + (stages - 1) * warps;
-		int refill = n == 0 ? stages - 1 : n - 1;	/* what was read one tile ago */
+		int refill = n == 0 ? stages - 1 : n - 1;	/* the stage that the previous tile freed */
 
 		ptx_cp_async_wait_group<stages - 2>();
 		__syncwarp();
@@ -342,7 +327,7 @@ attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
 			write_out<dtype, head_dim>(a, r, row0 + row, i % vecs * 4, sum, top, total);
 			continue;
 		}
-		((float4 *)s_ring)[i] = sum;	/* in warp 0's place, where i is this thread's alone */
+		((float4 *)s_ring)[i] = sum;	/* over warp 0's O: vector i is this thread's only */
 		if (i % vecs == 0) {
 			s_cta_m[row] = top;
 			s_cta_l[row] = total;
@@ -354,7 +339,7 @@ attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
 	ptx_barrier_cluster_wait_acquire();
 	merge_cluster<dtype, head_dim>(a, r, ptx_smem(s_cta_m), ptx_smem(s_cta_l), ptx_smem(s_ring), row0,
 				       rows * vecs, scale_log2);
-	/* nobody leaves while a peer may still read its shared memory */
+	/* a CTA must not exit while a peer may still read its shared memory */
 	ptx_barrier_cluster_arrive_release();
 	ptx_barrier_cluster_wait_acquire();
 }
@@ -389,12 +374,12 @@ static void set_width(struct cairn_launch *l, int head_dim, int ring, int wide)
 
 struct residency {
 	int32_t known;
-	int32_t ctas[2][ATTN_MAX_CLUSTER + 1];		/* see attn_decode_split() */
+	int32_t ctas[2][ATTN_MAX_CLUSTER + 1];		/* resident[] of attn_decode_split() */
 };
 
 /*
- * Asked of the device once for each kernel, as the questions cost more than many launches. Two
- * threads that ask at once write the same numbers.
+ * Queries the device once for each kernel, because the queries cost more than many launches. Threads that
+ * query at the same time write the same numbers.
  */
 static const struct residency *residency_of(const struct cairn_attn_paged_args *a, const void *kernel,
 					    int ring)
@@ -420,7 +405,7 @@ static const struct residency *residency_of(const struct cairn_attn_paged_args *
 	return r;
 }
 
-/* Requests of up to max_rows packed rows. */
+/* Launches the decode kernel for the requests of up to max_rows packed rows. */
 static int launch_decode(const struct cairn_attn_paged_args *args, int32_t max_rows, void *stream)
 {
 	int32_t row_tiles = attn_div_up(max_rows, ROWS), group = args->num_qo_heads / args->num_kv_heads;
@@ -433,7 +418,7 @@ static int launch_decode(const struct cairn_attn_paged_args *args, int32_t max_r
 	int ring;
 
 	kernel = decode_kernel(args->dtype, args->head_dim, &ring);
-	/* of a window's keys, those of the first row and one more for each token of a tile */
+	/* with a window, a tile reads the window of its first row and one more key for each further token */
 	keys = args->window ? (int64_t)args->window + attn_div_up(ROWS, group) : args->max_kv_len;
 	split = attn_decode_split(num_tasks, keys < args->max_kv_len ? (int32_t)keys : args->max_kv_len,
 				  args->head_dim, residency_of(args, kernel, ring)->ctas);
@@ -449,8 +434,9 @@ static int launch_decode(const struct cairn_attn_paged_args *args, int32_t max_r
 }
 
 /*
- * What becomes of a call. Decode: all by the decode kernel. Else prefill; mixed: requests of more than
- * ATTN_DECODE_TILE packed rows, after a launch that lists them and one that decodes the others.
+ * How a call is carried out. DECODE: the decode kernel alone. PREFILL: the prefill kernel alone. MIXED: one
+ * launch lists the requests of more than ATTN_DECODE_TILE packed rows, the decode kernel takes the others,
+ * and the prefill kernel takes the listed ones.
  */
 enum way { NOTHING, DECODE, PREFILL, MIXED };
 
@@ -462,7 +448,7 @@ static enum way way_of(const struct cairn_attn_paged_args *args)
 		return NOTHING;
 	if (max_rows <= ATTN_DECODE_ROWS)
 		return DECODE;
-	/* one request, or all as long as the longest: nothing for the decode kernel to do */
+	/* one request, or all as long as the longest: the decode kernel would have nothing to do */
 	if (args->batch == 1 || args->nnz_qo == (int64_t)args->batch * args->max_qo_len)
 		return PREFILL;
 	return MIXED;

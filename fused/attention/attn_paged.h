@@ -4,57 +4,56 @@
  *
  *   out[i,h,:] = sum_j p[j] * v[j,g,:],   p = softmax_j(s[j])
  *   lse[i,h]   = ln sum_j exp(s[j])
- *   s[j]       = sm_scale * dot(q[i,h,:], k[j,g,:]);  with a softcap: softcap * tanh(that / softcap)
+ *   s[j]       = x[j] without a softcap, softcap * tanh(x[j] / softcap) with one
+ *   x[j]       = sm_scale * dot(q[i,h,:], k[j,g,:])
+ *   g          = h / (num_qo_heads / num_kv_heads)
  *
- * g = h / (num_qo_heads / num_kv_heads). Request b owns the query rows qo_indptr[b] ..
- * qo_indptr[b+1]-1 and kv_len[b] keys,
- *   kv_len = (kv_indptr[b+1] - kv_indptr[b] - 1) * page_size + kv_last_page_len[b]  (0 without a
- *                                                                                   page);
- * key j lies in page kv_indices[kv_indptr[b] + j / page_size], slot j % page_size. Row i sees the
- * keys j < kv_len, and with causal only j <= position = i - qo_indptr[b] + kv_len - qo_len: the last
- * query sees the last key. With a window > 0 it sees, of these, j > position - window only: itself and
- * what came window - 1 before.
+ * Request b owns the query rows qo_indptr[b] .. qo_indptr[b+1]-1 and kv_len[b] keys:
+ *
+ *   kv_len     = (kv_indptr[b+1] - kv_indptr[b] - 1) * page_size + kv_last_page_len[b], or 0 without a page
+ *   key j      : page kv_indices[kv_indptr[b] + j / page_size], slot j % page_size
+ *   position   = i - qo_indptr[b] + kv_len - qo_len    of query row i: the last query sees the last key
+ *
+ * Row i sees the keys j < kv_len; with causal, only those with j <= position; with a window > 0, only those
+ * with j > position - window, that is, its own key and the window - 1 keys before it.
  *
  *   argument          dtype  shape                                           notes
  *   out               dtype  [nnz_qo, num_qo_heads, head_dim]                out, may not alias q
  *   lse               f32    [nnz_qo, num_qo_heads]                          out, optional (NULL)
- *   q                 dtype  [nnz_qo, num_qo_heads, head_dim]                in, row i at i *
- *                     q_stride
+ *   q                 dtype  [nnz_qo, num_qo_heads, head_dim]                in, row i at i * q_stride
  *   k_pages, v_pages  dtype  [num_pages, page_size, num_kv_heads, head_dim]  in, NHD
  *   qo_indptr         int32  [batch + 1]                                     in, ascending from 0
- *   kv_indptr         int32  [batch + 1]                                     in, ascending, in
- *                     pages
- *   kv_indices        int32  [kv_indptr[batch]]                              in, 0 <= id <
- *                     num_pages
+ *   kv_indptr         int32  [batch + 1]                                     in, ascending, in pages
+ *   kv_indices        int32  [kv_indptr[batch]]                              in, 0 <= id < num_pages
  *   kv_last_page_len  int32  [batch]                                         in, 0..page_size
  *   workspace                [workspace_bytes]                               256-byte aligned
  *
  * out, q and the pages are 16-byte aligned. q_stride is in elements, a multiple of 8 and at least
- * num_qo_heads * head_dim; 0 means just that. workspace_bytes comes from attn_paged_workspace();
- * workspace is NULL when that is 0. Page ids may repeat. kv_last_page_len of a request without
- * pages is ignored. The contents of the index arrays are not checked.
+ * num_qo_heads * head_dim; 0 means exactly num_qo_heads * head_dim. workspace_bytes comes from
+ * attn_paged_workspace(); if that is 0, workspace may be NULL. Page ids may repeat. kv_last_page_len of a
+ * request without pages is ignored. The contents of the index arrays are not checked.
  *
- * nnz_qo, max_qo_len and max_kv_len are upper bounds over the batch, read by the host to lay out
- * the grid; the index arrays are read on the device only, so a captured graph serves other lengths
- * below the same bounds. Rows past qo_indptr[batch] are neither read nor written. A request may
- * have no query, no key, or (causal) more queries than keys: its first rows then see no key.
+ * nnz_qo, max_qo_len and max_kv_len are upper bounds over the batch. The host reads them to lay out the grid;
+ * only the device reads the index arrays, so a captured graph also serves other lengths within the same
+ * bounds. Rows past qo_indptr[batch] are neither read nor written. A request may have no query, no key, or
+ * (causal) more queries than keys: its first rows then see no key.
  *
- * Supported:   dtype f16, bf16; head_dim 64, 128, 256; num_qo_heads a multiple of num_kv_heads, any
- *              ratio; any page_size >= 1; any window >= 0 (0: none), causal or not. Anything else
- *              -EOPNOTSUPP. batch 0 and nnz_qo 0 are legal and do nothing.
- * Numerics:    products exact, sums in fp32, the sum of p over unrounded p, P rounded to dtype before
- *              P*V, one rounding at the end; magnitudes below 2^-126 may be taken for 0.
- *              A row that sees no key has lse -INFINITY and an all-zero output.
- *              sm_scale is finite and > 0. Logits as large as fp32 holds are legal (q.k before the
- *              scale as well), equal and all-negative ones too; kv_len * max |v| must stay within fp32.
- *              softcap is finite and >= 0 (0: none); tanh is within 4 * 2^-23, absolutely.
+ * Supported:   dtype f16, bf16; head_dim 64, 128, 256; num_qo_heads any multiple of num_kv_heads; any
+ *              page_size >= 1; any window >= 0 (0: none), causal or not. Anything else -EOPNOTSUPP. batch 0
+ *              and nnz_qo 0 are legal and do nothing.
+ * Numerics:    products exact, sums in fp32; the sum of p takes unrounded p, P is rounded to dtype before
+ *              P*V, out is rounded once. Magnitudes below 2^-126 may be flushed to 0. A row that sees no key
+ *              has lse -INFINITY and an all-zero output. sm_scale is finite and > 0. Equal, all-negative and
+ *              very large logits are legal as long as q.k, before and after the scale, fits fp32;
+ *              kv_len * max |v| must fit fp32 too. softcap is finite and >= 0 (0: none); the absolute error
+ *              of tanh is at most 4 * 2^-23.
  * Tolerance:   derived in attn_paged_ref.c from the above; about 2^-8 (bf16) or 2^-11 (f16) of
- *              sum_j p[j] |v[j]|, plus that of out itself.
- * Determinism: bitwise repeatable for equal arguments. A row depends on its own request alone, but
- *              how its sums are grouped may follow from the three bounds and batch.
- * Unused memory: slots past kv_last_page_len, unlisted pages, keys that no row's window reaches, and gaps
- *              between rows may hold NaN and never reach a result; nor is time spent on keys outside of
- *              the windows, but for the rest of a tile.
+ *              sum_j p[j] |v[j]|, plus the same fraction of |out|.
+ * Determinism: bitwise repeatable for equal arguments. A row depends on its own request only, but the
+ *              grouping of its sums may depend on the three bounds and on batch.
+ * Unused memory: slots past kv_last_page_len, unlisted pages, keys outside every row's window, and gaps
+ *              between rows may hold NaN and never reach a result. Keys outside the windows cost no time,
+ *              except for the rest of a tile that a window cuts.
  * Errors:      -EINVAL (null pointer, misaligned, negative or contradictory size), -EOPNOTSUPP, -EIO.
  * Source:      Dao 2023 (FlashAttention-2), algorithm 1; Kwon et al. 2023 (paging).
  */
@@ -79,8 +78,8 @@ struct cairn_attn_paged_args {
 	int32_t num_pages, page_size, num_qo_heads, num_kv_heads, head_dim;
 	int32_t dtype, causal;
 	float sm_scale;
-	int32_t window;			/* keys a row may see, itself counted; 0: all */
-	float softcap;			/* 0: none */
+	int32_t window;			/* keys that a row may see, its own included; 0: all */
+	float softcap;			/* in units of a logit; 0: none */
 };
 
 #ifdef __cplusplus
@@ -92,11 +91,11 @@ int cairn_attn_paged_workspace(const struct cairn_attn_paged_args *args, size_t 
 int cairn_attn_paged_cpu(const struct cairn_attn_paged_args *args, void *stream);
 int cairn_attn_paged_ref(const struct cairn_attn_paged_args *args, void *stream);
 /*
- * exact[0]: out, exact[1]: lse (when given); rows past qo_indptr[batch] are left as they are. Above
- * 2^33 products in q.k only a fixed sample of the rows is computed (see attn_paged_ref.c).
+ * exact[0]: out, exact[1]: lse (if not NULL); rows past qo_indptr[batch] keep their values. Above 2^33
+ * products in q.k only a fixed sample of the rows is computed (see attn_paged_ref.c).
  */
 int cairn_attn_paged_exact(const struct cairn_attn_paged_args *args, struct cairn_exact *exact);
-/* 0, or the error that every one of ours returns for these arguments; reads no array. */
+/* Returns 0, or the error that all of our tables return for these arguments; reads no array. */
 int cairn_attn_paged_check(const struct cairn_attn_paged_args *args);
 
 #ifdef __cplusplus

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * attn_paged_cpu - what the engine runs without a GPU: fp32, online softmax, blocks that stay in
- * the cache
+ * attn_paged_cpu - attention for the engine without a GPU: fp32, online softmax, cache-sized blocks of keys
  *
- * A task is one KV head of one request and up to ROWS packed rows (attn_tile.h). It walks the keys
- * in blocks of KEYS: K is widened to fp32 and transposed, so that the innermost loop runs over keys
- * and needs no reduction; V is widened as it lies. Blocks, and parts of PART_KEYS keys, begin at
- * multiples of their size, and the parts are merged in their order: the bits of a row depend on its
- * own keys, not on the rows that it comes with nor on the number of threads. Tasks are spread over
- * these; where there are few tasks and many keys, a task's parts are.
+ * A task is one KV head of one request and up to ROWS packed rows (attn_tile.h). It walks the keys in blocks
+ * of KEYS: K is widened to fp32 and transposed, so that the innermost loop runs over keys and needs no
+ * reduction; V is widened in its own order. Blocks, and parts of PART_KEYS keys, begin at multiples of their
+ * size, and parts are merged in order, so a row's bits depend on its own keys only, not on the other rows of
+ * the batch or the number of threads. Threads share the tasks; if there are few tasks and many keys, they
+ * share the parts of each task instead.
  */
 #include "fused/attention/attn_paged.h"
 
@@ -24,8 +23,8 @@
 #define KEYS		32
 #define MAX_DIM		256
 #define PART_KEYS	512	/* a multiple of KEYS */
-#define MAX_PARTS	8	/* at once */
-#define FEW_TASKS	16
+#define MAX_PARTS	8	/* parts of a task computed at the same time */
+#define FEW_TASKS	16	/* with fewer tasks, threads share the parts of a task */
 
 /* Up to ROWS rows of one KV head of one request. */
 struct task {
@@ -33,7 +32,7 @@ struct task {
 	int qo_first, qo_len, kv_len;
 };
 
-/* Softmax state of a task over some of its keys: O is not divided by l yet. */
+/* Softmax state of a task over some of its keys; O is not yet divided by l. */
 struct part {
 	float m[ROWS], l[ROWS];
 	float o[ROWS][MAX_DIM];
@@ -54,13 +53,13 @@ static int first_key(const struct cairn_attn_paged_args *a, const struct task *t
 	return attn_first_key((t->first_row + r) / group_of(a), t->qo_len, t->kv_len, a->window);
 }
 
-/* What a logit is multiplied with after all: a capped one is kept as its tanh. */
+/* Returns the factor from a logit as stored to its value; a capped logit is stored as its tanh. */
 static float logit_scale(const struct cairn_attn_paged_args *a)
 {
 	return a->softcap > 0 ? a->softcap : a->sm_scale;
 }
 
-/* Widening without a branch, so that it becomes vector code: NaN and infinity keep their exponent. */
+/* Widens f16 or bf16 without a branch, so that loops vectorise; NaN and infinity are preserved. */
 static inline float widen(uint16_t h, int dtype)
 {
 	uint32_t bits = (uint32_t)h << 16;
@@ -69,7 +68,7 @@ static inline float widen(uint16_t h, int dtype)
 	if (dtype == CAIRN_F16) {
 		bits = (uint32_t)(h & 0x7fff) << 13;
 		memcpy(&scaled, &bits, sizeof(scaled));
-		scaled *= 0x1p112f;	/* moves the bias of the exponent; makes subnormals normal */
+		scaled *= 0x1p112f;	/* corrects the exponent's bias; makes subnormals normal */
 		memcpy(&bits, &scaled, sizeof(bits));
 		bits = ((h & 0x7c00) == 0x7c00 ? bits | 0x7f800000 : bits) | (uint32_t)(h & 0x8000) << 16;
 	}
@@ -96,7 +95,7 @@ static const uint16_t *key_row(const struct cairn_attn_paged_args *a, const void
 	return (const uint16_t *)pages + (slot * a->num_kv_heads + t->head) * a->head_dim;
 }
 
-/* Logits of one row against a block. */
+/* Computes the logits of one row against a block of keys. */
 static inline void row_logits(float *s, const float *q, float (*kt)[KEYS], int dim)
 {
 	float acc[KEYS] = { 0 };
@@ -107,7 +106,7 @@ static inline void row_logits(float *s, const float *q, float (*kt)[KEYS], int d
 	memcpy(s, acc, sizeof(acc));
 }
 
-/* Takes n logits of row r and their V into the state. */
+/* Adds n logits of row r and their V to the state. */
 static inline void row_update(struct part *p, int r, float *s, int n, float (*v)[MAX_DIM], int dim,
 			      float scale)
 {
@@ -115,7 +114,7 @@ static inline void row_update(struct part *p, int r, float *s, int n, float (*v)
 
 	for (int j = 0; j < n; j++)
 		m = s[j] > m ? s[j] : m;
-	keep = expf((p->m[r] - m) * scale);	/* from -INFINITY: 0 */
+	keep = expf((p->m[r] - m) * scale);	/* 0 if m was -INFINITY */
 	p->m[r] = m;
 	p->l[r] *= keep;
 	if (keep != 1)
@@ -130,7 +129,7 @@ static inline void row_update(struct part *p, int r, float *s, int n, float (*v)
 	}
 }
 
-/* Keys first..end-1 of the task's request, which lie in one part. */
+/* Attends to keys first..end-1 of the task's request, which lie in one part; sets *p. */
 static CAIRN_WIDE void attend(const struct cairn_attn_paged_args *a, const struct task *t, int first, int end,
 			      struct part *p)
 {
@@ -174,7 +173,7 @@ static CAIRN_WIDE void attend(const struct cairn_attn_paged_args *a, const struc
 	}
 }
 
-/* The part behind those that *p has of row r. One in which the row sees no key changes nothing. */
+/* Merges row r of the next part into *p. A part in which the row sees no key changes nothing. */
 static void merge(struct part *p, const struct part *next, int r, int dim, float scale)
 {
 	float m = fmaxf(p->m[r], next->m[r]), weight, other;
@@ -212,7 +211,7 @@ static void finish(const struct cairn_attn_paged_args *a, const struct task *t, 
 	}
 }
 
-/* The index-th task of request b: tiles of all heads, head first. 0: there is none. */
+/* Sets *t to the index-th task of request b, heads innermost. Returns 0 if there is none. */
 static int task_at(const struct cairn_attn_paged_args *a, int b, int index, struct task *t)
 {
 	int rows;
@@ -234,7 +233,7 @@ static int end_of(const struct cairn_attn_paged_args *a, const struct task *t)
 	return visible(a, t, t->num_rows - 1);
 }
 
-/* So many parts at once. */
+/* Runs one task, at_once parts in parallel; does nothing if request b has no such task. */
 static void run(const struct cairn_attn_paged_args *a, int b, int index, int at_once)
 {
 	struct part all, parts[MAX_PARTS];

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_paged_list - which row tiles a batch of prompts and decoding requests has, for the prefill kernel
+ * attn_paged_list - lists the row tiles of a mixed batch (prompts and decodes) for the prefill kernel
  *
- * Of each request of more than min_rows packed rows all tiles, those with the most keys first, as far as
- * BUCKETS tell them apart: counted, then placed. One CTA; which of equals comes first is left to chance,
- * and no result depends on it. Some 3 us, which the decode kernel that follows does not wait for any
- * longer than it must: it is launched meanwhile. Without a list a grid over all requests and max_qo_len
- * has mostly CTAs that find nothing to do: 200,000 for one prompt of 1400 tokens among 600 requests.
+ * Lists all row tiles of each request of more than min_rows packed rows. Tiles with the most keys come first,
+ * to the resolution of BUCKETS buckets: one pass counts, a second one places. The order within a bucket is
+ * arbitrary, and no result depends on it. One CTA, some 3 us; the decode kernel that follows is launched
+ * meanwhile and waits only for the end of this one. Without a list, a grid over all requests and max_qo_len
+ * would mostly hold CTAs without work: 200,000 for one prompt of 1400 tokens among 600 requests.
  */
 #include "primitives/base/launch.h"
 #include "fused/attention/attn_tile.cuh"
@@ -40,7 +40,7 @@ attn_paged_list_kernel(const __grid_constant__ struct cairn_attn_paged_args a, i
 				struct attn_request r = mine;
 				int from = __ffs(some) - 1, rows;
 
-				r.magic = magic;	/* lanes past the batch have loaded none */
+				r.magic = magic;	/* lanes past the batch have not loaded it */
 				r.qo_len = __shfl_sync(~0u, mine.qo_len, from);
 				r.kv_len = __shfl_sync(~0u, mine.kv_len, from);
 				rows = r.qo_len * group;
@@ -59,7 +59,7 @@ attn_paged_list_kernel(const __grid_constant__ struct cairn_attn_paged_args a, i
 			}
 		}
 		__syncthreads();
-		if (pass == 0 && threadIdx.x < 32) {	/* where each bucket begins */
+		if (pass == 0 && threadIdx.x < 32) {	/* counts become the first index of each bucket */
 			int low = s_at[2 * lane], sum = low + s_at[2 * lane + 1], end = sum;
 
 			for (int k = 1; k < 32; k *= 2) {
@@ -76,7 +76,7 @@ attn_paged_list_kernel(const __grid_constant__ struct cairn_attn_paged_args a, i
 	}
 }
 
-/* Row tiles that a mixed batch can have at most, if requests of min_rows and fewer have none. */
+/* Returns an upper bound of the row tiles in a mixed batch; requests of up to min_rows rows have none. */
 int64_t attn_paged_list_tiles(const struct cairn_attn_paged_args *a, int32_t min_rows)
 {
 	int64_t rows = (int64_t)a->nnz_qo * (a->num_qo_heads / a->num_kv_heads);

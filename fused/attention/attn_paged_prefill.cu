@@ -2,62 +2,39 @@
 /*
  * attn_paged_prefill - the prefill kernel of attn_paged: many rows, by wgmma (FlashAttention-3)
  *
- * One CTA an SM, of three warpgroups. Two multiply, 64 packed rows (attn_tile.h) each of the tile of
- * 128 that the CTA has; the third fetches (attn_prefill_fetch.cuh), up to num_stages() tiles of keys
- * ahead and into the next tile of rows while this one is finished. CTAs stay and take tiles in a fixed
- * order, to and fro: of a batch whose requests are alike by arithmetic, as many heads at a time as
- * have their keys in the L2, the longest rows first; of a mixed batch from the list of
- * attn_paged_list.cu.
+ * One CTA of three warpgroups on each SM. Two of them multiply, each with 64 packed rows (attn_tile.h) of the
+ * CTA's tile of 128; the third fetches (attn_prefill_fetch.cuh), up to num_stages() key tiles ahead, and on
+ * into the next row tile while the current one is finished. CTAs are persistent and take tiles in a fixed
+ * order, back and forth. If all requests are alike the order is computed: as many heads at a time as have
+ * their keys in the L2, the longest rows first. A mixed batch takes the order of attn_paged_list.cu's list.
  *
- *   key tile i, a warpgroup:  its turn | start S = Q K(i)^T | start O += P(i-1) V(i-1) | the other's
- *                             turn | wait for S | K(i) is used up | cap, mask, online softmax |
- *                             wait for O | V(i-1) is used up | rescale O | P = S in dtype
- *   last:                     Q is used up | O += P V | O / l -> registers of a quad transposed ->
- *                             memory, 16 bytes a thread
+ *   key tile i, a warpgroup:  wait for the turn | start S = Q K(i)^T | start O += P(i-1) V(i-1) | pass the
+ *                             turn on | wait for S | release K(i) | cap, mask, online softmax | wait for O |
+ *                             release V(i-1) | rescale O | P = S in dtype
+ *   after the last:           release Q | O += P V | O / l -> registers transposed within a quad -> memory,
+ *                             16 bytes a thread
  *
- * The turns (named barriers) keep one warpgroup's softmax beside the other's products; within one, the
- * product with V runs beside the next softmax. P stays in registers: the accumulator's layout is that
- * of the A operand. V is read as it lies, [key][dim]: wgmma transposes.
- *
- * A window moves the first key tile of a row tile up, causality the last one down; in between no logit
- * is looked at twice: rows are compared with keys in tiles at the edges alone.
+ * The turns (named barriers) overlap one warpgroup's softmax with the other's products; within a warpgroup,
+ * the product with V overlaps the next softmax. P stays in registers: the accumulator's layout is that of the
+ * A operand. V is read as stored, [key][dim]: wgmma transposes it.
+ * A window raises the first key tile of a row tile, causality lowers the last one. Rows are compared with key
+ * positions only in the tiles at these edges.
  *
  * Shared memory, KiB                                                  head_dim 64   128   256
  *   Q tile             128 x head_dim x 2                                      16    32    64
  *   K tiles, V tiles   2 x stages x keys x head_dim x 2                       128   192   128
  *                      (keys 128, 128, 64; stages 4, 3, 2)
- *   mbarriers, tile    full and empty of Q and of each stage of K and V; what the consumers must know
+ *   mbarriers, tile    full and empty of Q and of each stage of K and V; the tile's description
  *
- * mbarriers: full: 128 arrivals, of the fetching threads (of Q one more: the tile's description);
- * empty: one of each of the 8 consuming warps. Hardware barriers 1 and 2: whose turn it is, 128 wait
- * and 128 arrive.
+ * mbarriers: full has 128 arrivals, one of each producer thread (Q: one more, for the tile's description);
+ * empty has one of each of the 8 consumer warps. Hardware barriers 1 and 2: the turns; 128 threads wait and
+ * 128 arrive. Registers: 168 at the start, then 216 a consumer (head_dim 128: S 64, O 64, P 32) and 72 a
+ * producer; no spills. ptxas injects one wait for O behind the last product, where the code waits anyway.
  *
- * Registers: 168 at the start, then 216 a consumer (S 64, O 64, P 32 of head_dim 128) and 72 a
- * producer; no spills. ptxas injects one wait for O behind the last product, where it is waited for
- * anyhow.
- *
- * Floor: 4 * head_dim * (query, key) pairs at the rate of wgmma, 680 to 790 TFLOP/s on an H200; the
- * exponentials, 16 a clock and SM, take half of that time at head_dim 128, as long at 64. A softcap
- * adds two special functions to the one of each logit: at head_dim 256 they hide, at 128 they are what
- * is waited for. tanh.approx would be one, but is off by 2^-11 of itself (attn_tile.cuh).
- *
- * Reached on an H200, bf16, TFLOP/s, before it (FlashAttention-2 on mma.sync) and now:
- *   32/8 heads, head_dim 128, causal, page 64: 4 x 4096 338, 558 (FlashAttention-3, contiguous keys 530,
- *     paged 458); page 1: 16 x 1024 271, 349
- *   page 16, in boxes, as it is not fetched any more: 1 x 1024 159, 284; 1 x 2048 217, 362; 2048 rows at
- *     8192 keys 330, 434 (a window of 2048: 384, a cap of 50: 365); 16 x 1024 276, 327; 4 x 4096 336, 407;
- *     1 x 16384 370, 434; 4 x 4096 not causal 360, 430
- *   the same, head_dim 64 and 256, 4 x 4096 265, 308 and 250, 365; 8/4 heads of 256, 1 x 4096 177, 451,
- *     with a cap of 50 442
- *   1400 rows of a prompt and 600 requests that decode at some 1000 keys, in one call: 832 us, 619
- *
- * Boxes of 16 slots of 128 bytes are what held page 16 back: as if one took the copy engine 150
- * clocks, and a tile needs 32. Threads copy 16 bytes each at 424 (4 x 4096, two stages) and at 349
- * even by pages of 1 (16 x 1024, where boxes of 16 do 327), so boxes begin at MIN_BOX slots.
- *
- * Tried and lost or undecided: two stages instead of three 0; no turns +5 to 8% where keys come late
- * (boxes of 16), 0 where they do not; the scale folded into one fused multiply-add of the exponent +2%
- * at head_dim 128, -1% at 256, but then logits near the end of fp32 overflow.
+ * Floor: 4 * head_dim * (query, key) pairs at the rate of wgmma, 680 to 790 TFLOP/s on an H200. The
+ * exponentials, 16 per clock and SM, take half of that time at head_dim 128 and all of it at 64. A softcap
+ * adds two special functions to the one of each logit: hidden at head_dim 256, the limit at 128.
+ * Optimisation history: NOTES.md.
  */
 #include "fused/attention/attn_paged.h"
 
@@ -66,14 +43,14 @@
 #include "primitives/ptx/wgmma.cuh"
 #include "fused/attention/attn_prefill_fetch.cuh"
 
-/* Twice the consumers' and the producer's registers for 128 threads each are within the SM's 65536. */
+/* Two consumer warpgroups and one producer, of 128 threads each, fit into the SM's 65536 registers. */
 #define CONSUMER_REGS	216
 #define PRODUCER_REGS	72
 
-/* Hardware barriers: whose turn it is to issue products. */
+/* Hardware barriers BAR_TURN + 0 and + 1: the warpgroup whose turn it is to issue products. */
 #define BAR_TURN	1
 
-/* Waits for what the producer fetched; what threads have copied must be shown to wgmma, too. */
+/* Waits for a stage. Data that threads have copied also needs a proxy fence before wgmma reads it. */
 ATTN_DEV void wait_full(uint32_t mbar, uint32_t parity, bool by_threads)
 {
 	ptx_mbarrier_wait(mbar, parity);
@@ -81,7 +58,7 @@ ATTN_DEV void wait_full(uint32_t mbar, uint32_t parity, bool by_threads)
 		ptx_fence_proxy_async_shared_cta();
 }
 
-/* Every warp says so once it is done. */
+/* Marks a stage as free; called by every warp that has finished reading it. */
 ATTN_DEV void release(uint32_t mbar)
 {
 	__syncwarp();
@@ -89,7 +66,7 @@ ATTN_DEV void release(uint32_t mbar)
 		ptx_mbarrier_arrive(mbar);
 }
 
-/* S = Q K^T of a warpgroup's 64 rows. */
+/* Issues S = Q K^T for a warpgroup's 64 rows. */
 template <int dtype, int dim>
 ATTN_DEV void issue_qk(float *s, uint32_t s_q, uint32_t s_k)
 {
@@ -106,7 +83,7 @@ ATTN_DEV void issue_qk(float *s, uint32_t s_q, uint32_t s_k)
 	wgmma_keep<keys / 2>(s);
 }
 
-/* O += P V */
+/* Issues O += P V for a warpgroup's 64 rows. */
 template <int dtype, int dim>
 ATTN_DEV void issue_pv(float *o, const uint32_t (*p)[4], uint32_t s_v)
 {
@@ -122,14 +99,14 @@ ATTN_DEV void issue_pv(float *o, const uint32_t (*p)[4], uint32_t s_v)
 	wgmma_keep<dim / 2>(o);
 }
 
-/* A warpgroup's view of a tile. */
+/* A warpgroup's half of a row tile. */
 struct view {
 	struct attn_request r;
 	int32_t row0;			/* the first of its 64 packed rows */
-	int32_t all_see, last_first;	/* keys that all of them see, the last of their first keys */
+	int32_t all_see, last_first;	/* all 64 rows see the keys last_first .. all_see - 1 */
 };
 
-/* Caps, and -inf for what the rows do not see of the tile that begins at `key`. */
+/* Caps the logits of the key tile that begins at `key`, and sets those that a row does not see to -inf. */
 template <int dim>
 ATTN_DEV void bend_logits(const struct cairn_attn_paged_args &a, const struct view &w, float (*s)[4], int key,
 			  float cap)
@@ -160,7 +137,7 @@ ATTN_DEV void bend_logits(const struct cairn_attn_paged_args &a, const struct vi
 	}
 }
 
-/* O / l and lse of a warpgroup's rows. */
+/* Writes O / l and lse of a warpgroup's rows. */
 template <int dtype, int dim>
 ATTN_DEV void write_rows(const struct cairn_attn_paged_args &a, const struct view &w, float (*o)[4],
 			 const float m[2], const float l[2], int rows)
@@ -313,7 +290,7 @@ static int make_map(CUtensorMap *map, const struct cairn_attn_paged_args *args, 
 	return cairn_tensor_map(map, &t, "attn_paged");
 }
 
-/* Pages of MIN_BOX slots and more come by the copy engine, if their number is a power of two. */
+/* The copy engine (TMA) fetches pages of at least MIN_BOX slots, if page_size is a power of two. */
 static int make_maps(const struct cairn_attn_paged_args *args, int keys, struct plan *plan, struct maps *maps)
 {
 	int64_t slots = (int64_t)args->num_pages * args->page_size;
@@ -339,7 +316,7 @@ static int launch(const struct cairn_attn_paged_args *args, struct plan *plan, i
 
 	if (num_sms < 0)
 		return num_sms;
-	/* where attn_token() is exact, and where counters of tiles end */
+	/* the limits of attn_token(), which must be exact, and of the 32-bit tile counters */
 	if (((int64_t)args->max_qo_len * group + ROWS) * group > 0xffffffffll ||
 	    items > 0x7fffffff - 2 * num_sms)
 		return cairn_error(EOPNOTSUPP, "attn_paged: max_qo_len, num_kv_heads, batch: too large");
@@ -384,6 +361,6 @@ int attn_paged_prefill_listed(const struct cairn_attn_paged_args *args, void *st
 	struct plan plan = {};
 
 	plan.list = (const int32_t *)args->workspace;
-	/* all that could be in the list; a CTA without a tile leaves at once */
+	/* an upper bound of the list's length; a CTA without a tile exits at once */
 	return launch_any(args, &plan, attn_paged_list_tiles(args, ATTN_DECODE_TILE), stream);
 }

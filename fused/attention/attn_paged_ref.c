@@ -1,32 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * attn_paged_ref - the definition, one row of one head at a time, in double; and how far from it
- * one may be
+ * attn_paged_ref - the reference, one row of one head at a time, in double, and its error bound
  *
- * The bound follows the path of the numbers through any implementation that keeps to the contract.
- * E = 2^-23: one fp32 addition, twice the usual 2^-24 as tensor cores truncate; u: half an ulp of
- * dtype.
+ * The bound follows the values through any implementation that keeps to the contract. E = 2^-23 is the error
+ * of one fp32 addition, twice the usual 2^-24 because tensor cores truncate; u is half an ulp of dtype.
  *
- *   logits  s_j is a sum of head_dim products, wrong by at most (head_dim + 4) E sm_scale sum |q
- *           k_j|; going through exp2 of differences from a running maximum adds 2E |s_j - max|, and
- *           2E for exp2 itself. Call the sum d_j. An error common to all logits cancels in p, so
- *           where logits are so large that d is not small, errors are counted relative to the
- *           largest logit's: d_j + d_max, and 0 for it.
- *   softcap what was wrong by d_j goes through softcap tanh(. / softcap), which never widens it and
- *           narrows it where it saturates; the quotient, tanh itself (4E) and the product add 6E softcap.
- *   p       p_j becomes at most p_j e^(d_j), and the normaliser at least D = sum p_j e^(-d_j) of
- *           itself: with up_j = p_j (e^(d_j) - 1), out moves by at most sum up_j (|v_j| + |out|) /
- *           D.
- *   P * V   p_j rounded to dtype: u p_j |v_j|, and for a p_j that underflows dtype its smallest
- *           half step (seen from the largest p, hence over l = sum exp(s_j - max)). The sums of
- *           kv_len terms, with a rescale each time the maximum moves: (1.5 kv_len + 32) E of sum
- *           p_j |v_j|, and of |out| through l.
+ *   logits  s_j is a sum of head_dim products, with an error of at most (head_dim + 4) E sm_scale sum |q k|
+ *           over the elements of k_j. Going through exp2 of differences from a running maximum adds
+ *           2E |s_j - max|, and exp2 itself 2E. Call the sum d_j. An error common to all logits cancels in
+ *           p, so where logits are so large that d is not small, errors are counted relative to that of the
+ *           largest logit: d_j + d_max for the others, 0 for the largest.
+ *   softcap the error d_j goes through softcap tanh(. / softcap), which never widens it and narrows it where
+ *           it saturates; the quotient, tanh itself (4E) and the product add 6E softcap.
+ *   p       p_j becomes at most p_j e^(d_j), and the normaliser at least D = sum p_j e^(-d_j) of its value.
+ *           With up_j = p_j (e^(d_j) - 1), out moves by at most sum up_j (|v_j| + |out|) / D.
+ *   P * V   rounding p_j to dtype: u p_j |v_j|, and for a p_j that underflows dtype half of dtype's smallest
+ *           step (relative to the largest p, hence over l = sum exp(s_j - max)). The sums of kv_len terms,
+ *           with a rescale each time the maximum moves: (1.5 kv_len + 32) E of sum p_j |v_j|, and of |out|
+ *           through l.
  *   out     one rounding: u |out|, or half the smallest step.
  *   lse     ln sum p_j e^(d_j), the same depth, and the rounding of its parts: E (|max| + |lse|).
  *
- * Above 2^33 products in q.k the reference computes the first and last row of each request and a
- * fixed pseudo-random sample of the others, all heads of each; of the rest only that they are
- * finite is judged (or, where no key is seen, all).
+ * Above 2^33 products in q.k the reference computes the first and last row of each request and a fixed
+ * pseudo-random sample of the others, all heads of each. The remaining rows have an infinite bound: only that
+ * their results are finite is judged. Rows that see no key are always judged exactly.
  */
 #include "fused/attention/attn_paged.h"
 
@@ -61,7 +58,7 @@ static int keys_seen(const struct cairn_attn_paged_args *a, int b, int i)
 	return n > 0 ? n : 0;
 }
 
-/* The first of them that the window leaves. */
+/* Returns the first key that the window of row i leaves. */
 static int first_seen(const struct cairn_attn_paged_args *a, int b, int i)
 {
 	int position = i + kv_len_of(a, b) - (a->qo_indptr[b + 1] - a->qo_indptr[b]);
@@ -70,12 +67,12 @@ static int first_seen(const struct cairn_attn_paged_args *a, int b, int i)
 }
 
 struct row {
-	double *s, *d;			/* [kv_len] logits and their errors */
+	double *s, *d;			/* [kv_len] logits and bounds of their errors */
 	double o[256], bound[256];
 	double lse, lse_bound;
 };
 
-/* Logit s with error d, capped. */
+/* Caps logit s and updates its error bound d. */
 static void bend_logit(double cap, double *s, double *d)
 {
 	double v = cap * tanh(*s / cap), up = cap * tanh((*s + *d) / cap), down = cap * tanh((*s - *d) / cap);
@@ -84,7 +81,7 @@ static void bend_logit(double cap, double *s, double *d)
 	*s = v;
 }
 
-/* Row i of request b, head h. */
+/* Computes row i of request b, head h: o, lse and their bounds. */
 static void attend(const struct cairn_attn_paged_args *a, int b, int i, int h, struct row *r)
 {
 	int64_t stride = a->q_stride ? a->q_stride : (int64_t)a->num_qo_heads * a->head_dim;
@@ -148,7 +145,7 @@ static void attend(const struct cairn_attn_paged_args *a, int b, int i, int h, s
 	r->lse_bound = log(e_sum / l) + e_max + depth + E * (fabs(r->s[top]) + fabs(r->lse));
 }
 
-/* Which rows are worked out: all (0), or one in `step` and the ends of each request. */
+/* Returns 0 if all rows are computed, or n: one row in n, and the first and last of each request. */
 static uint32_t sample_step(const struct cairn_attn_paged_args *a)
 {
 	double products = 0;
@@ -167,7 +164,7 @@ static int left_out(const struct cairn_attn_paged_args *a, int b, int i, uint32_
 	return ((uint32_t)(a->qo_indptr[b] + i) * 2654435761u >> 8) % step != 0;
 }
 
-/* exact NULL: the rounded results into the arguments; else values and bounds of [0] out, [1] lse. */
+/* exact NULL: writes the rounded results to out and lse; else values and bounds of [0] out, [1] lse. */
 static int all_rows(const struct cairn_attn_paged_args *a, struct cairn_exact *exact)
 {
 	uint32_t step = exact ? sample_step(a) : 0;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * attn_paged_test - two grids whose remaining dimensions rotate through lists, named edges, large
- * shapes, bench
+ * attn_paged_test - named edge cases, two grids of small shapes, large shapes, bench rows
  *
- * Kinds: EXACT has all logits equal (out is the mean of small integers) or one key that outweighs
- * all others (out is its V); EXTREME bends logits or values in one of six ways. So the exact answer
- * is known by construction and the bound stays tight.
+ * The grids cross batch (or query rows), keys and page size; heads, head_dim and flags rotate through lists.
+ * EXACT has equal logits (out is the mean of small integers) or one key that outweighs all others (out is
+ * its V); EXTREME changes logits or values in one of six ways. In these the exact answer is known by
+ * construction and the bound stays tight.
  */
 #include <math.h>
 #include <stdio.h>
@@ -20,27 +20,29 @@ enum {
 	CAUSAL = PAGED_FLAGS, LSE = CAUSAL << 1, F16 = CAUSAL << 2,
 	PACKED = CAUSAL << 3,		/* q is a slice of packed rows of q, k and v */
 	BENCH = CAUSAL << 4, DEVICE = CAUSAL << 5,
-	DECODES = CAUSAL << 6,		/* requests after the first have one row */
+	DECODES = CAUSAL << 6,		/* requests after the first have one query row */
 };
 
-/* What the logits look like. */
+/* The pattern of the logits or, the last two, of the values. */
 enum { PLAIN, ANY, EQUAL, TOP, NEGATIVE, HUGE_LOGITS, LARGE_V, TINY_V, NUM_LOGITS };
 
 struct shape {
-	const char *name;			/* NULL: made of the numbers */
+	const char *name;			/* NULL: derived from the shape */
+	/* query rows and keys of each request, slots of a page, query heads, KV heads, head_dim */
 	int batch, qo, kv, page, hq, hkv, dim;
 	unsigned flags;
-	int logits;				/* of kind EXTREME; 0: by the index */
-	const int *qo_lens, *kv_lens;
+	int logits;				/* with kind EXTREME; 0: chosen by the case index */
+	const int *qo_lens, *kv_lens;		/* [batch], instead of qo and kv for all; may be NULL */
 	int window;
 	float cap;
 };
 
 #define LENS(...)	(const int[]){ __VA_ARGS__ }
-#define N(n, b, q, k, p, h, g, d) \
-	.name = n, .batch = b, .qo = q, .kv = k, .page = p, .hq = h, .hkv = g, .dim = d
+#define N(name_, batch_, qo_, kv_, page_, hq_, hkv_, dim_) \
+	.name = name_, .batch = batch_, .qo = qo_, .kv = kv_, .page = page_, .hq = hq_, .hkv = hkv_, \
+	.dim = dim_
 #define BOTH		(CAUSAL | LSE)
-/* As continuous batching has it: chunks of prompts among requests that decode. */
+/* Continuous batching: chunks of prompts among requests that decode. */
 #define MIX_QO	LENS(1, 1, 700, 1, 1, 1, 1, 1, 1, 1, 333, 1, 1, 1, 1, 1, 1, 1, 1, 1, 5, 1, 1, 1, 1, 1, 1, 1, \
 		     1, 1, 17, 1, 1, 1, 1, 1, 1, 0, 1, 1, 129)
 #define MIX_KV	LENS(1300, 7, 1900, 1024, 2048, 1, 999, 31, 64, 1500, 333, 1, 2, 3, 16, 17, 1300, 1300, 800, \
@@ -48,6 +50,7 @@ struct shape {
 		     60, 50, 40, 4129)
 
 static const struct shape named[] = {
+	/* N(name, batch, query rows, keys, page size, query heads, KV heads, head_dim), other members */
 	{ N("one_key", 1, 1, 1, 1, 1, 1, 64), .flags = LSE },
 	{ N("batch_0", 0, 1, 1, 16, 4, 2, 64), .flags = LSE },
 	{ N("no_rows", 3, 0, 40, 16, 4, 2, 64), .flags = LSE },
@@ -78,7 +81,7 @@ static const struct shape named[] = {
 		.qo_lens = LENS(1, 70, 1, 17, 3, 1), .kv_lens = LENS(300, 70, 33, 54, 3, 1) },
 	{ N("mixed_group_7", 4, 1, 1, 5, 14, 2, 64), .flags = BOTH | F16,
 		.qo_lens = LENS(1, 30, 2, 5), .kv_lens = LENS(97, 61, 16, 5) },
-	/* around the number of packed rows at which tiles and kernels change */
+	/* around the numbers of packed rows at which tiles and kernels change */
 	{ N("rows_16", 2, 4, 97, 16, 8, 2, 64), .flags = BOTH },
 	{ N("rows_17", 2, 17, 97, 16, 2, 2, 64), .flags = BOTH },
 	{ N("rows_32", 2, 8, 97, 16, 8, 2, 128), .flags = BOTH },
@@ -114,7 +117,7 @@ static const struct shape named[] = {
 	{ N("values_subnormal_f16", 2, 3, 97, 16, 4, 2, 64), .flags = BOTH | F16, .logits = TINY_V },
 	{ N("prefill_577", 1, 577, 577, 16, 4, 1, 64), .flags = BOTH },
 	{ N("append_127_to_1921", 1, 127, 2048, 16, 4, 1, 64), .flags = BOTH | F16 },
-	/* windows: of one key, less than a page, a page and one more, across tiles; wider than all keys */
+	/* windows: one key, less than a page, a page, one key more, across tiles; wider than all keys */
 	{ N("window_1", 3, 1, 97, 16, 8, 2, 128), .flags = BOTH, .window = 1 },
 	{ N("window_5_page_64", 3, 2, 200, 64, 8, 2, 128), .flags = BOTH, .window = 5 },
 	{ N("window_16_page_16", 2, 3, 150, 16, 6, 1, 64), .flags = BOTH | F16, .window = 16 },
@@ -137,7 +140,7 @@ static const struct shape named[] = {
 	{ N("window_queries_without_keys", 2, 90, 50, 16, 4, 2, 128), .flags = BOTH, .window = 20 },
 	{ N("window_mixed", 6, 1, 1, 16, 8, 2, 128), .flags = BOTH | PAGED_PADDED, .window = 48,
 		.qo_lens = LENS(1, 70, 1, 17, 3, 1), .kv_lens = LENS(300, 170, 33, 54, 3, 1) },
-	/* caps: hardly felt, Gemma's 50, all logits saturated, none at all beside huge logits */
+	/* caps: almost without effect, Gemma's 50, saturating all logits, saturating huge logits */
 	{ N("cap_50", 3, 1, 97, 16, 8, 4, 256), .flags = BOTH, .cap = 50 },
 	{ N("cap_50_prefill", 1, 90, 97, 16, 8, 4, 256), .flags = BOTH, .cap = 50 },
 	{ N("cap_30_f16", 2, 3, 150, 16, 8, 2, 128), .flags = BOTH | F16, .cap = 30 },
@@ -156,7 +159,7 @@ static const struct shape named[] = {
 	{ N("cap_50_window_40", 3, 1, 150, 16, 8, 4, 256), .flags = BOTH, .window = 40, .cap = 50 },
 	{ N("cap_50_window_40_prefill", 2, 90, 150, 16, 8, 4, 256), .flags = BOTH, .window = 40, .cap = 50 },
 	{ N("cap_2_window_100_d128", 2, 150, 250, 16, 4, 2, 128), .flags = BOTH, .window = 100, .cap = 2 },
-	/* too large for one processor */
+	/* too large for host implementations */
 	{ N("large_window_1000", 12, 577, 2048, 16, 32, 8, 128), .flags = BOTH | DEVICE | PAGED_RAGGED,
 		.window = 1000 },
 	{ N("large_gemma", 5, 700, 3000, 16, 8, 4, 256), .flags = BOTH | DEVICE | PAGED_RAGGED,
@@ -173,7 +176,7 @@ static const struct shape named[] = {
 	{ N("large_mixed", 73, 17, 4096, 16, 32, 8, 128), .flags = BOTH | DEVICE | PAGED_RAGGED },
 	{ N("large_page_ids_past_2e31_elements", 2, 1, 100, 16, 4, 1, 64),
 		.flags = LSE | DEVICE | PAGED_HIGH },
-	/* measured: bytes are those of K, V, q and out */
+	/* bench rows: bytes are those of K, V, q and out */
 	{ N("decode_h32_8_b1_kv1024_bf16", 1, 1, 1024, 16, 32, 8, 128), .flags = BENCH },
 	{ N("decode_h32_8_b1_kv4096_bf16", 1, 1, 4096, 16, 32, 8, 128), .flags = BENCH },
 	{ N("decode_h32_8_b1_kv16384_bf16", 1, 1, 16384, 16, 32, 8, 128), .flags = BENCH | DEVICE },
@@ -203,14 +206,14 @@ static const struct shape named[] = {
 		.flags = BENCH | CAUSAL | DEVICE },
 	{ N("append_h32_8_b8_qo512_kv8192_causal_bf16", 8, 512, 8192, 16, 32, 8, 128),
 		.flags = BENCH | CAUSAL | DEVICE },
-	/* what a serving engine lives on: chunks of a prompt, and beside requests that decode, in one call */
+	/* the typical calls of a serving engine: a chunk of a prompt, alone and in one call with decodes */
 	{ N("chunk_h32_8_qo2048_kv2048_causal_bf16", 1, 2048, 2048, 16, 32, 8, 128),
 		.flags = BENCH | CAUSAL | DEVICE },
 	{ N("chunk_h32_8_page64_qo2048_kv2048_causal_bf16", 1, 2048, 2048, 64, 32, 8, 128),
 		.flags = BENCH | CAUSAL | DEVICE },
 	{ N("mix_h32_8_qo512_b65_kv1300_causal_bf16", 65, 512, 1300, 16, 32, 8, 128),
 		.flags = BENCH | CAUSAL | DEVICE | DECODES },
-	/* a window, which should cost as much as so many keys alone; Gemma 2 */
+	/* a window, which should cost as much as a cache of only that many keys; Gemma 2 */
 	{ N("decode_h32_8_b4_kv16384_window4096_bf16", 4, 1, 16384, 16, 32, 8, 128),
 		.flags = BENCH | CAUSAL | DEVICE, .window = 4096 },
 	{ N("decode_h8_4_d256_b16_kv4096_cap50_bf16", 16, 1, 4096, 16, 8, 4, 256),
@@ -285,12 +288,12 @@ static void describe(int index, struct cairn_case *c)
 	else
 		c->kinds = CAIRN_KIND_BIT(index % 3) |
 			   CAIRN_KIND_BIT(index / 3 % 2 ? CAIRN_KIND_POISON : CAIRN_KIND_NORMAL);
-	/* keys that are seen at all */
+	/* keys that at least one row sees */
 	kv = s.window && s.window <= s.kv - s.qo ? s.window + s.qo - 1 : s.kv;
 	pairs = (double)s.qo * s.kv;
 	if (s.flags & CAUSAL)
 		pairs -= 0.5 * s.qo * (s.qo - 1.0);
-	if (s.window && s.window < s.kv - s.qo)		/* of the bench rows: each row has a whole window */
+	if (s.window && s.window < s.kv - s.qo)		/* in bench rows: each row has a whole window */
 		pairs = (double)s.qo * s.window;
 	c->flops = 4.0 * s.batch * pairs * s.hq * s.dim;
 	c->bytes = 4.0 * s.batch * s.dim * (kv * s.hkv + (double)s.qo * s.hq);
@@ -300,14 +303,14 @@ static void describe(int index, struct cairn_case *c)
 	}
 }
 
-/* Element c of every head of row i of a packed array. */
+/* Sets element c of every head of the row at element `at`. */
 static void set_all(void *x, int dtype, int64_t at, int heads, int dim, int c, double v)
 {
 	for (int h = 0; h < heads; h++)
 		cairn_store(x, dtype, at + (int64_t)h * dim + c, v);
 }
 
-/* Bends q and K, which hold random numbers so far, to what the logits shall be. Sets sm_scale to 1. */
+/* Overwrites q and K, which hold random numbers, so that the logits have the pattern. Sets sm_scale to 1. */
 static void bend_logits(struct cairn_op *op, const struct shape *s, const struct paged *p, int logits,
 			int64_t stride)
 {
@@ -324,7 +327,7 @@ static void bend_logits(struct cairn_op *op, const struct shape *s, const struct
 		memset((char *)q + i * stride * esize, 0, (size_t)(s->hq * s->dim) * esize);
 		if (logits != EQUAL)
 			set_all(q, a->dtype, i * stride, s->hq, s->dim, c0, unit);
-		if (logits == NEGATIVE)	/* a small random part beside the large one */
+		if (logits == NEGATIVE)	/* a small random part added to the large one */
 			set_all(q, a->dtype, i * stride, s->hq, s->dim, c0 + 1, 1);
 	}
 	for (int b = 0; b < s->batch && logits != EQUAL; b++) {
@@ -356,7 +359,7 @@ static void scale_values(struct cairn_op *op, const struct paged *p, int64_t row
 	}
 }
 
-/* NaN in the keys that no row's window reaches. */
+/* Puts NaN into the keys that no row's window reaches. */
 static void poison_outside(struct cairn_attn_paged_args *a, const struct paged *p, int64_t row)
 {
 	for (int b = 0; b < p->batch; b++)
@@ -417,8 +420,9 @@ static void setup(struct cairn_op *op)
 		cairn_out(op, offsetof(struct cairn_attn_paged_args, lse), CAIRN_F32, nnz * s.hq);
 	q = cairn_in(op, offsetof(struct cairn_attn_paged_args, q), a->dtype, nnz * stride);
 	if (logits != PLAIN && logits != ANY && kind == CAIRN_KIND_EXTREME)
-		op->kind = CAIRN_KIND_NORMAL;	/* the rest of the memory is ordinary */
-	cairn_fill_nan(q, a->dtype, 0, nnz * stride);	/* rows that do not exist, and gaps */
+		op->kind = CAIRN_KIND_NORMAL;	/* for all that the pattern does not overwrite */
+	cairn_fill_nan(q, a->dtype, 0, nnz * stride);	/* remains in padding rows and in gaps */
+
 	if (stride == (int64_t)s.hq * s.dim)
 		cairn_fill(op, q, a->dtype, p.nnz * stride, 1);
 	else

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_prefill_fetch - the warpgroup of the prefill kernel that fetches: which tile comes next, its Q, K
+ * attn_prefill_fetch - the producer warpgroup of the prefill kernel: chooses the next tile, fetches its Q, K
  * and V
  *
- * Tiles of keys come two ways. Where a page is a power of two of at least MIN_BOX slots, in boxes of the copy
- * engine, a page by 64 elements each: lane i of the first warp starts box i, and that is all that there is
- * to do. Else, and where a tile reaches past the keys of the request or before its first window, into
- * slots that may hold NaN or do not exist, all four warps copy 16 bytes a thread and write zeros for what
- * is not there.
+ * Key tiles are fetched in one of two ways. If the page size is a power of two of at least MIN_BOX slots, the
+ * copy engine (TMA) fetches them in boxes of one page by 64 elements: lane i of the first warp starts box i,
+ * and no other work is left. Otherwise, and for a tile that extends past the keys of the request or before
+ * its first window, where slots may hold NaN or not exist, all four warps copy 16 bytes a thread and write
+ * zeros for keys that do not exist.
  */
 #ifndef CAIRN_ATTN_PREFILL_FETCH_CUH
 #define CAIRN_ATTN_PREFILL_FETCH_CUH
@@ -23,7 +23,7 @@ static_assert(ROWS == GROUPS * 64, "a warpgroup has 64 rows");
 #define MIN_BOX		32			/* slots; smaller boxes are slower than threads */
 #define PANEL_ROW	128			/* bytes of a row of a panel, see wgmma.cuh */
 
-/* Keys of a tile, bytes of a K or V tile and of Q; shared memory of a CTA. */
+/* Keys of a tile, bytes of a K or V tile and of Q, stages of K and of V, shared memory of a CTA. */
 template <int dim> ATTN_CONST tile_keys(void) { return dim == 256 ? 64 : 128; }
 template <int dim> ATTN_CONST tile_bytes(void) { return tile_keys<dim>() * dim * 2; }
 template <int dim> ATTN_CONST q_bytes(void) { return ROWS * dim * 2; }
@@ -32,12 +32,13 @@ template <int dim> ATTN_CONST tiles_bytes(void) { return 2 * num_stages<dim>() *
 template <int dim> ATTN_CONST smem_bytes(void) { return q_bytes<dim>() + tiles_bytes<dim>() + 256; }
 
 /*
- * racecheck does not see copies that arrive by themselves, nor that one lane can speak for its warp; it
- * does not know bar.arrive, from which on it loses count, and the turns order no memory anyhow.
+ * In a debug build, for compute-sanitizer's racecheck: it does not see asynchronous arrivals of cp.async, nor
+ * that an elected lane arrives for its warp, and it miscounts after bar.arrive. The turns order no memory, so
+ * they can be left out.
  */
 #ifdef CAIRN_DEBUG
 #define COPIER_WAITS	1
-#define RELEASERS	32		/* lanes that say a stage is used up */
+#define RELEASERS	32		/* lanes of a warp that arrive when it releases a stage */
 #define TURNS		0
 #else
 #define COPIER_WAITS	0
@@ -45,15 +46,12 @@ template <int dim> ATTN_CONST smem_bytes(void) { return q_bytes<dim>() + tiles_b
 #define TURNS		1
 #endif
 
-/*
- * What tile a CTA takes when: from a list that the device made, or by arithmetic where all requests are
- * alike.
- */
+/* The order in which CTAs take tiles: the device's list, or computed if all requests are alike. */
 struct plan {
-	const int32_t *list;		/* NULL; or the number of entries, 0, entries: request, row tile */
-	int32_t batch, row_tiles;	/* without a list */
+	const int32_t *list;		/* { entries, 0, then request and row tile of each }; NULL: none */
+	int32_t batch, row_tiles;	/* requests, row tiles of each; without a list */
 	int32_t section;		/* pairs of request and KV head whose keys the L2 holds at once */
-	int32_t box;			/* keys that the copy engine brings at once; 0: threads copy */
+	int32_t box;			/* keys that the copy engine fetches at once; 0: threads copy */
 };
 
 /* K and V pages as [slots][heads * head_dim], in boxes of plan.box slots and 64 elements. */
@@ -61,15 +59,16 @@ struct maps {
 	CUtensorMap k, v;
 };
 
-/* Consumers get to know of a tile what they need. */
+/* A tile's description, from the producer to the consumers. */
 struct tile {
 	int32_t qo_first, qo_len, kv_len, head;
-	int32_t row0, begin, num_tiles;	/* first packed row, first key, key tiles; -1: no more work */
+	int32_t row0, begin, num_tiles;	/* first packed row, first key, key tiles; num_tiles -1: the end */
 };
 
+/* Shared memory: 32-bit addresses, and a pointer to the tile's description. */
 struct shared {
 	uint32_t q, k, v;		/* k and v: [stages] tiles */
-	uint32_t full_q, empty_q, full_k, empty_k, full_v, empty_v;	/* mbarriers, of k and v [stages] */
+	uint32_t full_q, empty_q, full_k, empty_k, full_v, empty_v;	/* mbarriers; k and v: [stages] */
 	struct tile *tile;
 };
 
@@ -92,7 +91,7 @@ ATTN_DEV struct shared lay_out(uint8_t *s_all)
 	return s;
 }
 
-/* A place in a ring of tiles; the first round of a consumer waits for phase 0, of a producer for 1. */
+/* A position in a ring of tiles. In the first round a consumer waits for phase 0, a producer for phase 1. */
 struct place {
 	int stage;
 	uint32_t phase;
@@ -107,7 +106,7 @@ template <int stages> ATTN_DEV void advance(struct place *p)
 	}
 }
 
-/* Where the 16-byte piece `chunk` of a row lies in a tile of `rows` rows. */
+/* Returns the byte offset of the 16-byte piece `chunk` of a row in a tile of `rows` rows. */
 template <int rows>
 ATTN_DEV uint32_t panel_at(int row, int chunk)
 {
@@ -115,9 +114,9 @@ ATTN_DEV uint32_t panel_at(int row, int chunk)
 }
 
 /*
- * The nth tile of this CTA: request and row tile; 0: there is none. The order of all tiles is from the
- * longest to the shortest, as far as it is known, and CTAs take from it to and fro, so that each gets as
- * much as another.
+ * Finds the nth tile of this CTA: request, KV head and row tile. Returns 0 if there is none. Tiles are
+ * ordered from the longest to the shortest, as far as lengths are known. The CTAs take them in alternating
+ * directions, which balances their work.
  */
 ATTN_DEV int nth_tile(const struct cairn_attn_paged_args &a, const struct plan &plan, int nth, int *b,
 		      int *head, int *row_tile)
@@ -164,9 +163,9 @@ ATTN_DEV void gather_q(const struct cairn_attn_paged_args &a, const struct attn_
 }
 
 /*
- * Starts the copy of this warp's share of the keys of a tile; lane i brings the slot of key i of the
- * share. A key that is not there becomes a row of zeros: whatever NaN the pages hold, 0 * NaN never
- * happens.
+ * Starts the copy of this warp's share of a tile's keys; lane i passes the slot of the share's key i, or ~0
+ * for a key that does not exist. Such a key becomes a row of zeros, so that p = 0 is never multiplied by a
+ * NaN of an unused slot.
  */
 template <int dim>
 ATTN_DEV void gather_tile(const struct cairn_attn_paged_args &a, const void *pages, int head, uint32_t s_tile,
@@ -188,7 +187,7 @@ ATTN_DEV void gather_tile(const struct cairn_attn_paged_args &a, const void *pag
 	}
 }
 
-/* The same by the copy engine: lane i of the first warp one box, whose first slot it brings. */
+/* The same by the copy engine: lane i of the first warp starts box i and passes the box's first slot. */
 template <int dim>
 ATTN_DEV void copy_tile(const CUtensorMap *map, int box, int head, uint32_t s_tile, uint32_t slot,
 			uint32_t mbar)
@@ -207,15 +206,15 @@ ATTN_DEV void copy_tile(const CUtensorMap *map, int box, int head, uint32_t s_ti
 						head * dim + panel * 64, (int)slot, mbar);
 }
 
-/* The keys of a tile that the producer walks, begin a multiple of the box. */
+/* The producer's walk over the keys of a row tile. */
 struct walk {
-	int32_t begin;			/* of the first tile */
-	int32_t first, end;		/* what the rows see is first .. end-1 */
-	int32_t low, high;		/* what some row of the request sees, and boxes may bring along */
+	int32_t begin;			/* first key of the first key tile, a multiple of box */
+	int32_t first, end;		/* the rows of the tile see the keys first .. end-1 */
+	int32_t low, high;		/* seen by some row of the request: boxes may hold low .. high-1 */
 	int32_t page_shift, box;
 };
 
-/* Tile i comes in boxes: nothing is in it that may be NaN. */
+/* Returns whether tile i is fetched in boxes: only if it holds no slot that may be NaN. */
 template <int dim> ATTN_DEV bool in_boxes(const struct walk &w, int i)
 {
 	constexpr int keys = tile_keys<dim>();
@@ -223,7 +222,7 @@ template <int dim> ATTN_DEV bool in_boxes(const struct walk &w, int i)
 	return w.box && w.begin + i * keys >= w.low && w.begin + (i + 1) * keys <= w.high;
 }
 
-/* The slot of this lane's key of tile i, or of its box. */
+/* Returns the slot of this lane's key of tile i, or of the first key of this lane's box. */
 template <int dim>
 ATTN_DEV uint32_t tile_slot(const struct cairn_attn_paged_args &a, const struct attn_request &r,
 			    const struct walk &w, int i)
@@ -239,7 +238,7 @@ ATTN_DEV uint32_t tile_slot(const struct cairn_attn_paged_args &a, const struct 
 	return attn_slot(a, r, w.page_shift, key + nth, lane < share && key + nth >= w.first ? w.end : 0);
 }
 
-/* What this thread has copied so far is there. */
+/* Arrives at mbar once all copies that this thread has started are complete. */
 ATTN_DEV void arrive_copied(uint32_t mbar)
 {
 	if (!COPIER_WAITS) {
@@ -264,14 +263,14 @@ ATTN_DEV void fill(const struct cairn_attn_paged_args &a, const void *pages, con
 		arrive_copied(mbar);
 		return;
 	}
-	/* a tile at an end, among others that came as wgmma sees them: the consumers need not look twice */
+	/* an edge tile among tiles fetched in boxes: the fence is here, because the consumers issue none */
 	ptx_cp_async_commit_group();
 	ptx_cp_async_wait_group<0>();
 	ptx_fence_proxy_async_shared_cta();
 	ptx_mbarrier_arrive(mbar);
 }
 
-/* The warpgroup that fetches: Q, K and V of one tile after the other, up to two tiles of keys ahead. */
+/* The producer warpgroup: fetches Q, K and V of its row tiles in order, as far ahead as stages allow. */
 template <int dim>
 ATTN_DEV void produce(const struct cairn_attn_paged_args &a, const struct plan &plan, const struct maps &maps,
 		      const struct shared &s, int group, uint32_t magic)

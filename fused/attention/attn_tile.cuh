@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_tile - pieces that the decode and the prefill kernel of attn_paged share: the page walk, the
- * gather into swizzled shared memory, fragments, online softmax
+ * attn_tile - what the decode and the prefill kernel of attn_paged share: the page walk, the gather into
+ * swizzled shared memory, fragments, online softmax
  *
- * A warp owns one or more m-tiles of 16 packed rows (attn_tile.h). mma.m16n8k16 gives lane l the
- * rows l / 4 and l / 4 + 8 and, of every 8 columns, 2 (l % 4) and the next: logits and O stay in
- * these registers from the first key to the last, and P passes from accumulator to A fragment
- * without moving.
+ * A warp owns one or more m-tiles of 16 packed rows (attn_tile.h). mma.m16n8k16 gives lane l the rows l / 4
+ * and l / 4 + 8 and, of every 8 columns, columns 2 (l % 4) and 2 (l % 4) + 1. Logits and O stay in these
+ * registers from the first key to the last, and P passes from accumulator to A fragment without moving.
  */
 #ifndef CAIRN_ATTN_TILE_CUH
 #define CAIRN_ATTN_TILE_CUH
@@ -23,24 +22,24 @@
 #define ATTN_LOG2E	1.4426950408889634f
 #define ATTN_LN2	0.6931471805599453f
 
-/* attn_paged_prefill.cu: all requests, or the listed row tiles alone. The arguments are checked already. */
+/* attn_paged_prefill.cu: all requests, or only the listed row tiles. The caller has checked the arguments. */
 int attn_paged_prefill(const struct cairn_attn_paged_args *args, void *stream);
 int attn_paged_prefill_listed(const struct cairn_attn_paged_args *args, void *stream);
 /*
- * attn_paged_list.cu: the row tiles of requests of more than min_rows packed rows into the workspace, as
- * int32: their number, 0, and for each its request and place in it. How many there can be, and the bytes
- * for so many.
+ * attn_paged_list.cu. attn_paged_list() writes the row tiles of requests of more than min_rows packed rows to
+ * the workspace, as int32: their number, 0, then each tile's request and index in the request.
+ * attn_paged_list_tiles() returns an upper bound of their number, attn_paged_list_bytes() the bytes for it.
  */
 int attn_paged_list(const struct cairn_attn_paged_args *args, int32_t min_rows, void *stream);
 int64_t attn_paged_list_tiles(const struct cairn_attn_paged_args *args, int32_t min_rows);
 size_t attn_paged_list_bytes(const struct cairn_attn_paged_args *args, int32_t min_rows);
 
-/* One request and one KV head, as a CTA sees them. */
+/* One request and one KV head. */
 struct attn_request {
 	int32_t qo_first, qo_len, kv_len;
 	int32_t head, group;
 	uint32_t magic;			/* attn_magic(group) */
-	const int32_t *pages;		/* its page ids */
+	const int32_t *pages;		/* the request's page ids */
 };
 
 ATTN_DEV struct attn_request attn_load_request(const struct cairn_attn_paged_args &a, int b, int head,
@@ -59,30 +58,31 @@ ATTN_DEV struct attn_request attn_load_request(const struct cairn_attn_paged_arg
 	return r;
 }
 
-/* Keys that a packed row sees. */
+/* Returns the end of the keys that a packed row sees. */
 ATTN_DEV int32_t attn_row_sees(const struct cairn_attn_paged_args &a, const struct attn_request &r,
 			       int32_t row)
 {
 	return attn_visible(attn_token(row, r.magic), r.qo_len, r.kv_len, a.causal);
 }
 
-/* The first of them. */
+/* Returns the first key that a packed row sees. */
 ATTN_DEV int32_t attn_row_first(const struct cairn_attn_paged_args &a, const struct attn_request &r,
 				int32_t row)
 {
 	return attn_first_key(attn_token(row, r.magic), r.qo_len, r.kv_len, a.window);
 }
 
-/* What a logit as it is kept must be multiplied with: of a capped one that is its tanh. */
+/* Returns the factor from a logit in registers to its value; a capped logit is kept as its tanh. */
 ATTN_DEV float attn_logit_scale(const struct cairn_attn_paged_args &a)
 {
 	return a.softcap > 0 ? a.softcap : a.sm_scale;
 }
 
 /*
- * q.k becomes tanh(sm_scale q.k / softcap) = 1 - 2 / (1 + e^(2 .)): wrong by at most 2^-21, which softcap
- * makes 2^-15 of Gemma's logits; tanh.approx, one instruction instead of two and three cheap ones, has a
- * relative error of 2^-11 and would move them by 2^-6. twice: 2 log2(e) sm_scale / softcap.
+ * Turns q.k into tanh(x) = 1 - 2 / (1 + e^(2x)), x = sm_scale q.k / softcap. The error is at most 2^-21, or
+ * 2^-15 in Gemma's logits after the factor softcap. tanh.approx would be one instruction instead of two
+ * special and three cheap ones, but its relative error of 2^-11 would move these logits by 2^-6.
+ * twice: 2 log2(e) sm_scale / softcap.
  */
 ATTN_DEV float attn_cap(float s, float twice)
 {
@@ -94,7 +94,7 @@ ATTN_DEV float attn_cap_factor(const struct cairn_attn_paged_args &a)
 	return a.softcap > 0 ? 2 * ATTN_LOG2E * (a.sm_scale / a.softcap) : 0;
 }
 
-/* Element of q, whose tokens lie `stride` apart, at which a packed row begins. */
+/* Returns the element of q at which a packed row begins. */
 ATTN_DEV int64_t attn_q_row(const struct cairn_attn_paged_args &a, const struct attn_request &r,
 			    int32_t row)
 {
@@ -104,7 +104,7 @@ ATTN_DEV int64_t attn_q_row(const struct cairn_attn_paged_args &a, const struct 
 	return (r.qo_first + token) * stride + head * a.head_dim;
 }
 
-/* Row of out and element of lse that a packed row is. */
+/* Returns a packed row's index among all rows and heads: its row of out, its element of lse. */
 ATTN_DEV int64_t attn_out_row(const struct cairn_attn_paged_args &a, const struct attn_request &r,
 			      int32_t row)
 {
@@ -113,7 +113,7 @@ ATTN_DEV int64_t attn_out_row(const struct cairn_attn_paged_args &a, const struc
 	return (int64_t)(r.qo_first + token) * a.num_qo_heads + head;
 }
 
-/* The slot of a key, counted over all pages; ~0: no such key before `end`, and no page id is read. */
+/* Returns the slot of a key, counted over all pages; ~0, without reading a page id, if key >= end. */
 ATTN_DEV uint32_t attn_slot(const struct cairn_attn_paged_args &a, const struct attn_request &r,
 			    int32_t page_shift, int32_t key, int32_t end)
 {
@@ -126,9 +126,9 @@ ATTN_DEV uint32_t attn_slot(const struct cairn_attn_paged_args &a, const struct 
 }
 
 /*
- * Starts the copy of `rows` keys into a K tile at s_k and a V tile v_offset bytes behind it, from
- * row `first` (a multiple of 8) of each; lane i < rows of the warp brings the slot of key i. A key
- * that is not there becomes a row of zeros: whatever NaN the pages hold, 0 * NaN never happens.
+ * Starts the copy of `rows` keys into a K tile at s_k and a V tile v_offset bytes behind it, to the rows from
+ * `first` (a multiple of 8) on; lane i < rows of the warp passes the slot of key i, or ~0 for a key that does
+ * not exist. Such a key becomes a row of zeros, so that p = 0 is never multiplied by a NaN of an unused slot.
  */
 template <int head_dim, int rows, int v_offset>
 ATTN_DEV void attn_gather(const struct cairn_attn_paged_args &a, const struct attn_request &r,
@@ -160,7 +160,7 @@ ATTN_DEV void attn_mma(float d[4], const uint32_t a[4], const uint32_t b[2])
 		ptx_mma_m16n8k16_bf16(d, a, b);
 }
 
-/* Two floats to one register of dtype, the first in the low half. */
+/* Packs two floats into one register of dtype, the first in the low half. */
 template <int dtype>
 ATTN_DEV uint32_t attn_pack(float lo, float hi)
 {
@@ -174,10 +174,9 @@ ATTN_DEV uint32_t attn_pack(float lo, float hi)
 }
 
 /*
- * Where a lane's ldmatrix.x4 begins in a tile. For A: 16 rows of Q and 16 columns. For B, two
- * n-tiles at a time: 16 keys of K and 16 columns; or 16 keys of V and 16 columns, to be transposed,
- * as V lies [key][dim] and B wants [dim][key]. The next 16 columns: ^ 32. Another 16 rows: + 16 *
- * head_dim * 2.
+ * Byte offset in a tile of a lane's ldmatrix.x4. A: 16 rows of Q and 16 columns. B, two n-tiles at a time: 16
+ * keys of K and 16 columns; or 16 keys of V and 16 columns, transposed by ldmatrix, because V is stored
+ * [key][dim] and B is [dim][key]. The next 16 columns are at ^ 32, the next 16 rows at + 16 * head_dim * 2.
  */
 template <int head_dim>
 ATTN_DEV uint32_t attn_q_at(int lane)
@@ -197,7 +196,7 @@ ATTN_DEV uint32_t attn_v_at(int lane)
 	return attn_swizzle(lane / 8 % 2 * 8 + lane % 8, lane / 16, head_dim * 2);
 }
 
-/* Of the four lanes that share a row. */
+/* Maximum, and below it sum, over the four lanes that share a row. */
 ATTN_DEV float attn_quad_max(float x)
 {
 	x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
@@ -211,11 +210,10 @@ ATTN_DEV float attn_quad_sum(float x)
 }
 
 /*
- * Takes the logits s (n8-tiles of keys; before sm_scale; -inf where masked) of a lane's two rows
- * into the running maximum m and the sum l (of this lane's columns alone), and turns them into p.
- * keep[]: what O must be multiplied with. The difference to the maximum is taken before the scale,
- * so that logits near the end of fp32's range stay finite; a row that has seen no key yet has m =
- * -inf, and all that is masked p = 0.
+ * Adds the logits s (n8-tiles of keys; before sm_scale; -inf where masked) of a lane's two rows to the
+ * running maximum m and the sum l (over this lane's columns only), and turns them into p. keep[] is the
+ * factor for O. The difference to the maximum is taken before the scale, so that logits near the end of
+ * fp32's range stay finite. A row that has seen no key yet has m = -inf; a masked key has p = 0.
  */
 template <int tiles>
 ATTN_DEV void attn_softmax(float (*s)[4], float m[2], float l[2], float keep[2], float scale_log2)
@@ -244,7 +242,7 @@ ATTN_DEV void attn_softmax(float (*s)[4], float m[2], float l[2], float keep[2],
 template <int head_dim>
 ATTN_DEV void attn_rescale(float (*o)[4], const float keep[2])
 {
-	/* the maximum settles soon: then all factors of the warp are 1 and O is left alone */
+	/* the maximum settles early; from then on all factors of the warp are 1 */
 	if (!__any_sync(~0u, keep[0] != 1 || keep[1] != 1))
 		return;
 #pragma unroll
@@ -256,7 +254,7 @@ ATTN_DEV void attn_rescale(float (*o)[4], const float keep[2])
 	}
 }
 
-/* The A fragment of 16 keys, from the p of two n-tiles. */
+/* Packs the p of two n-tiles into the A fragment of 16 keys. */
 template <int dtype>
 ATTN_DEV void attn_p_fragment(uint32_t a[4], float (*p)[4])
 {
@@ -266,15 +264,15 @@ ATTN_DEV void attn_p_fragment(uint32_t a[4], float (*p)[4])
 	a[3] = attn_pack<dtype>(p[1][2], p[1][3]);
 }
 
-/* Natural log-sum-exp of a finished row; scale: attn_logit_scale(). */
+/* Returns the natural log-sum-exp of a finished row; scale: attn_logit_scale(). */
 ATTN_DEV float attn_lse(float m, float l, float scale)
 {
 	return l > 0 ? m * scale + log2f(l) * ATTN_LN2 : -CUDART_INF_F;
 }
 
 /*
- * Of four columns' registers of a quad (two elements each, of n-tiles 0 to 3) to the eight elements of the
- * n-tile that is the lane's number in the quad: a transposition in two exchanges.
+ * Transposes 4 x 4 registers within a quad in two exchanges: lane i of the quad holds two columns of each of
+ * the n-tiles 0 to 3 and gets the eight columns of n-tile i.
  */
 ATTN_DEV uint4 attn_gather_quad(const uint32_t x[4])
 {

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_tile - the index arithmetic of paged attention: lengths, packed rows, shares, swizzle,
- * schedule
+ * attn_tile - the index arithmetic of paged attention: lengths, packed rows, shares, swizzle, schedule
  *
- * Written once for kernels and tests: nvcc compiles these functions into attn_paged, gcc into
+ * Kernels and tests share this code: nvcc compiles these functions into attn_paged, gcc into
  * attn_tile_test.c.
  *
- * Packed rows. The num_qo_heads / num_kv_heads query heads (the group) of one KV head read the same
- * keys, so a query token and a head of the group make one row of the tile: packed row r of a
- * request is token r / group, head r % group. Rows of one token are neighbours, and the number of
- * keys that a row sees never falls with r.
+ * Packed rows. The num_qo_heads / num_kv_heads query heads (the group) of one KV head read the same keys, so
+ * each pair of a query token and a head of the group is one row of a tile: packed row r of a request is token
+ * r / group, head r % group. Rows of one token are neighbours, and the number of keys that a row sees never
+ * decreases with r.
  */
 #ifndef CAIRN_ATTN_TILE_H
 #define CAIRN_ATTN_TILE_H
@@ -23,9 +22,9 @@
 #define ATTN_FN static inline
 #endif
 
-/* A request of at most so many packed rows is decode work (keys split over a cluster), others prefill. */
+/* A request of up to this many packed rows is decode work (keys split over a cluster), others prefill. */
 #define ATTN_DECODE_ROWS	32
-#define ATTN_DECODE_TILE	16	/* rows of a decode tile, keys of a warp's step */
+#define ATTN_DECODE_TILE	16	/* rows of a decode tile, and keys of a warp's step */
 #define ATTN_MAX_CLUSTER	16
 #define ATTN_PREFILL_ROWS	128	/* packed rows of a prefill tile */
 
@@ -34,7 +33,7 @@ ATTN_FN int32_t attn_kv_len(int32_t num_pages, int32_t last_page_len, int32_t pa
 	return num_pages > 0 ? (num_pages - 1) * page_size + last_page_len : 0;
 }
 
-/* Keys that token (0 .. qo_len-1) of a request sees; tokens past the last one see as much as it. */
+/* Returns the end of the keys that a token (0 .. qo_len-1) sees; later tokens count as the last one. */
 ATTN_FN int32_t attn_visible(int32_t token, int32_t qo_len, int32_t kv_len, int32_t causal)
 {
 	int32_t n = causal ? token + 1 + kv_len - qo_len : kv_len;
@@ -42,7 +41,7 @@ ATTN_FN int32_t attn_visible(int32_t token, int32_t qo_len, int32_t kv_len, int3
 	return n < 0 ? 0 : n > kv_len ? kv_len : n;
 }
 
-/* The first key that the token sees; without a window all see key 0. Never falls from row to row, either. */
+/* Returns the first key that the token sees, 0 without a window. Never decreases from row to row, either. */
 ATTN_FN int32_t attn_first_key(int32_t token, int32_t qo_len, int32_t kv_len, int32_t window)
 {
 	int32_t n = token + 1 + kv_len - qo_len;
@@ -55,15 +54,15 @@ ATTN_FN int32_t attn_div_up(int32_t a, int32_t b)
 	return (a + b - 1) / b;
 }
 
-/* First of `total` (below 2^28) tiles of worker `rank` of up to 16; it ends where the next one begins. */
+/* Returns the first tile of worker `rank` (of up to 16); its last precedes rank + 1's. total < 2^28. */
 ATTN_FN int32_t attn_share(int32_t total, int32_t ranks, int32_t rank)
 {
 	return (int32_t)((uint32_t)total * (uint32_t)rank / (uint32_t)ranks);
 }
 
 /*
- * Division of a packed row by the group, as a product: the group is known at run time only, and a
- * row is divided wherever it is read, written or masked. Exact while row * group < 2^32.
+ * Division of a packed row by the group, as a multiplication: the group is known only at run time, and a row
+ * is divided wherever it is read, written or masked. Exact while row * group < 2^32.
  */
 ATTN_FN uint32_t attn_magic(uint32_t group)
 {
@@ -76,19 +75,18 @@ ATTN_FN int32_t attn_token(int32_t row, uint32_t magic)
 }
 
 /*
- * Byte offset of the 16-byte chunk `chunk` of row `row` in a tile of `row_bytes` a row (128, 256,
- * 512). Eight rows at one column, which is what ldmatrix reads at a time, fall into eight different
- * groups of four banks; so do eight neighbouring chunks of a row, which is what cp.async writes. In
- * a tile aligned to its rows, moving by 2 k chunks from chunk 0 or 1 is address ^ (k << 5), and by
- * r < 8 rows from a multiple of 8 (address ^ (r << 4)) + r * row_bytes: loops step with an
- * immediate.
+ * Returns the byte offset of 16-byte chunk `chunk` of row `row` in a tile of `row_bytes` a row (128, 256,
+ * 512). Eight rows at one column, which ldmatrix reads at a time, fall into eight different groups of four
+ * banks; so do eight neighbouring chunks of a row, which cp.async writes. In a tile aligned to its rows,
+ * moving by 2 k chunks from chunk 0 or 1 is address ^ (k << 5), and moving by r < 8 rows from a multiple of 8
+ * is (address ^ (r << 4)) + r * row_bytes, so loops step with an immediate.
  */
 ATTN_FN uint32_t attn_swizzle(uint32_t row, uint32_t chunk, uint32_t row_bytes)
 {
 	return row * row_bytes + ((chunk ^ (row & 7)) << 4);
 }
 
-/* log2 of a power of two, -1 for anything else: a shift instead of a division in the page walk */
+/* Returns log2 of a power of two (the page walk then shifts instead of dividing), -1 for anything else. */
 ATTN_FN int32_t attn_page_shift(int32_t page_size)
 {
 	if (page_size & (page_size - 1))
@@ -100,42 +98,43 @@ ATTN_FN int32_t attn_page_shift(int32_t page_size)
 #endif
 }
 
-/* Warps of a decode CTA: as many as fill an SM's shared memory with their rings, or half of it. */
+/* Returns the warps of a decode CTA: their rings fill an SM's shared memory, or half of it. */
 ATTN_FN int32_t attn_decode_warps(int32_t head_dim, int32_t wide)
 {
 	return (head_dim == 256 ? 6 : 8) / (wide ? 1 : 2);
 }
 
 /*
- * How decode spreads over the device: the CTAs of a cluster, over which the keys of a task
- * (request, KV head, row tile) are split, and their width. A wide CTA has an SM for itself, narrow
- * ones share it by two. With few tasks wide ones win (the hardware fills an SM before it uses the
- * next); with many, narrow ones, whose beginnings and ends overlap.
+ * How decode spreads over the device: the size of the cluster over which the keys of a task (request, KV
+ * head, row tile) are split, and the width of its CTAs. A wide CTA occupies an SM alone, two narrow ones
+ * share an SM. Wide CTAs win with few tasks, because the hardware fills one SM before it uses the next;
+ * narrow ones win with many, because their prologues and epilogues overlap.
  */
 struct attn_split {
 	int32_t cluster_size, wide;
 };
 
-/* Two limits at once: little more than the larger one, unless they are close. */
+/* Combines two lower bounds of a time: little more than the larger one, unless they are close. */
 ATTN_FN double attn_both(double a, double b)
 {
 	return sqrt(sqrt(a * a * a * a + b * b * b * b));
 }
 
 /*
- * Chooses the least estimated time. resident[wide][c]: how many CTAs the device holds at once in
- * clusters of c (0: not granted). A wave of CTAs lasts as long as memory needs for all their keys
- * or a CTA for its own, whatever is more; the last wave may be a small one. In ns, fitted to sweeps
- * of all sizes on an H200 at head_dim 128 (512 bytes a key): for batches 1 to 128 and 1K to 64K
+ * Chooses the split with the least estimated time. resident[wide][c]: CTAs that the device holds at once in
+ * clusters of c (0: not granted). A wave of CTAs lasts as long as memory needs for all their keys, or as a
+ * CTA needs for its own, whichever is longer; the last wave may be partial. The constants, in ns, are fitted
+ * to sweeps of all sizes on an H200 at head_dim 128 (512 bytes a key): for batches 1 to 128 and 1K to 64K
  * keys the choice was the fastest, or within 6% of it.
  */
 ATTN_FN struct attn_split attn_decode_split(int64_t num_tasks, int32_t max_kv_len, int32_t head_dim,
 					    const int32_t resident[2][ATTN_MAX_CLUSTER + 1])
 {
-	const double dim = head_dim / 128.0, memory = 0.1 * dim;	/* a key, all CTAs together */
-	const double walk[2] = { 15.4 * dim, 8.0 * dim };	/* a key, each CTA */
-	const double alone = 11.5 * dim;			/* a narrow one without a neighbour */
-	const double wave[2] = { 1550, 2000 };			/* beginning and end */
+	const double dim = head_dim / 128.0, memory = 0.1 * dim;	/* per key, all CTAs together */
+	const double walk[2] = { 15.4 * dim, 8.0 * dim };	/* per key, each CTA: narrow, wide */
+	const double alone = 11.5 * dim;			/* per key, a narrow CTA alone on its SM */
+	const double wave[2] = { 1550, 2000 };			/* prologue and epilogue: narrow, wide */
+
 	struct attn_split best = { 0, 0 };
 	double least = 0;
 

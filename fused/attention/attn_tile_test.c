@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * attn_tile_test - the index arithmetic that the kernels use, and properties that need no reference
+ * attn_tile_test - the index arithmetic of the attention kernels, and properties that need no reference
  *
- * The properties hold for every implementation of attn_paged; here they are asked of the cpu table.
+ * The properties hold for every implementation of attn_paged; here the cpu table is tested.
  */
 #include <math.h>
 #include <stdio.h>
@@ -46,7 +46,7 @@ static void swizzle_is_a_permutation_without_conflicts(struct cairn_test *t)
 				seen[attn_swizzle(row, c, row_bytes) / 16]++;
 		for (uint32_t i = 0; i < 64 * chunks; i++)
 			EXPECT(t, seen[i] == 1);
-		/* stepping with an immediate */
+		/* the steps that attn_swizzle() promises: address ^ constant, and + row_bytes */
 		for (uint32_t row = 0; row < 64; row++)
 			for (uint32_t c = 0; c < chunks; c++)
 				EXPECT(t, attn_swizzle(row, c, row_bytes) ==
@@ -104,7 +104,7 @@ static void first_keys(struct cairn_test *t)
 					int first = attn_first_key(i, qo, kv, window);
 					int seen = attn_visible(i, qo, kv, 1) - first, position = i + kv - qo;
 
-					/* as many keys as the window has, or as there are */
+					/* the row sees a whole window, or all keys up to its own */
 					EXPECT(t, position < 0 ? first == 0 && seen == 0 :
 					       seen == (position + 1 < window ? position + 1 : window));
 					EXPECT(t, !i || first >= attn_first_key(i - 1, qo, kv, window));
@@ -121,7 +121,7 @@ static void token_of_a_row(struct cairn_test *t)
 
 			EXPECT(t, attn_token((int32_t)row, magic) == (int32_t)(row / group));
 		}
-		/* the last row of a token, as far up as it is exact */
+		/* the largest row that is the last one of its token and still exact */
 		limit = limit / group * group - 1;
 		EXPECT(t, attn_token((int32_t)limit, magic) == (int32_t)(limit / group));
 	}
@@ -138,7 +138,7 @@ static void page_shift(struct cairn_test *t)
 
 static void split_fits_the_device(struct cairn_test *t)
 {
-	/* an H200, as cudaOccupancyMaxActiveClusters() has it */
+	/* an H200: CTAs by cluster size, from cudaOccupancyMaxActiveClusters(); narrow, then wide */
 	const int32_t h200[2][ATTN_MAX_CLUSTER + 1] = {
 		{ 0, 264, 264, 237, 248, 235, 234, 224, 240, 207, 210, 176, 192, 182, 196, 210, 224 },
 		{ 0, 132, 132, 117, 120, 110, 102, 105, 120, 81, 70, 77, 84, 91, 98, 105, 112 },
@@ -175,7 +175,7 @@ static void split_fits_the_device(struct cairn_test *t)
 #define PAGES	(MAX_REQ * MAX_KV / PAGE)
 #define SLOT	(KV_HEADS * DIM)
 
-/* A batch in memory that units can rearrange. */
+/* A batch with its memory, which a unit can rearrange. */
 struct batch {
 	struct cairn_attn_paged_args a;
 	int32_t qo_indptr[MAX_REQ + 1], kv_indptr[MAX_REQ + 1], indices[PAGES], last[MAX_REQ];
@@ -230,7 +230,7 @@ static struct batch *make_batch(struct cairn_test *t)
 	return x;
 }
 
-/* The same numbers, with its own pointers. */
+/* Copies a batch; the copy's pointers refer to its own arrays. */
 static struct batch *copy_batch(const struct batch *x)
 {
 	struct batch *y = malloc(sizeof(*y));
@@ -274,7 +274,7 @@ static void permuted_pages_change_no_bit(struct cairn_test *t)
 	free(y);
 }
 
-/* Pages lie in order here, so each request can be given as one long page, in a batch of its own. */
+/* Pages are in order here, so each request can also be passed as one long page, in a batch of one. */
 static void a_request_alone_in_one_long_page_changes_no_bit(struct cairn_test *t)
 {
 	struct batch *x = make_batch(t), *y = copy_batch(x);
@@ -301,7 +301,7 @@ static void a_request_alone_in_one_long_page_changes_no_bit(struct cairn_test *t
 	free(y);
 }
 
-/* A chunk of a prompt, and its tokens one by one: keys of several parts, without a window and with one. */
+/* A chunk of a prompt against its tokens one by one; keys of several parts, without and with a window. */
 static void a_token_alone_changes_no_bit(struct cairn_test *t)
 {
 	enum { KEYS = 1300, TOKENS = 90, WIDTH = 2 * DIM };	/* two heads over one */
@@ -337,7 +337,7 @@ static void a_token_alone_changes_no_bit(struct cairn_test *t)
 	free(out);
 }
 
-/* A constant c in one column of K, and q 1 there, adds sm_scale * c to all logits of every row. */
+/* c in one column of K, where q is 1, adds sm_scale * c to all logits: lse moves by that, out does not. */
 static void a_constant_added_to_all_logits(struct cairn_test *t)
 {
 	struct batch *x = make_batch(t), *y;
@@ -360,14 +360,14 @@ static void a_constant_added_to_all_logits(struct cairn_test *t)
 	for (int i = 0; i < x->a.nnz_qo * ROW; i++) {
 		double a = cairn_load(x->out, CAIRN_BF16, i), b = cairn_load(y->out, CAIRN_BF16, i);
 
-		/* logits near 256 are rounded to 2^-16 of themselves: 0.4% of p, and V is below 6 */
+		/* logits near 256 have an error of up to 2^-16 of their value: 0.4% of p; |V| is below 6 */
 		EXPECT(t, fabs(a - b) <= 0.05);
 	}
 	free(x);
 	free(y);
 }
 
-/* Attention over all keys is the merge of attention over two parts of them, weighted by their lse. */
+/* Attention over all keys equals the merge of attention over two parts, weighted by their lse. */
 static void two_parts_merge_to_the_whole(struct cairn_test *t)
 {
 	struct batch *x = make_batch(t), *lo, *hi;

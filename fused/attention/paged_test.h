@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * paged_test - a ragged batch over a paged cache, for the tests of kv_append and attn_paged
+ * paged_test - builds a ragged batch over a paged cache, for the tests of the families that use one
  *
  * Include conformance/harness.h first.
  */
@@ -12,14 +12,14 @@
 #define PAGED_MAX_BATCH	1024
 
 enum paged_flags {		/* the low bits of a test's flags */
-	PAGED_RAGGED = 1,	/* lengths of requests after the first are drawn, 0 included */
-	/* bounds larger than the truth, spare rows at the end, as a captured graph has */
+	PAGED_RAGGED = 1,	/* lengths of requests after the first are random, 0 included */
+	/* bounds above the actual lengths and spare rows at the end, as in a captured graph */
 	PAGED_PADDED = 2,
-	PAGED_DUPLICATE = 4,	/* page ids are drawn, and repeat */
+	PAGED_DUPLICATE = 4,	/* page ids are random and repeat */
 	PAGED_SAME = 8,		/* all page ids are equal */
 	PAGED_HIGH = 16,	/* the ids at the end of a large pool */
 	PAGED_FULL = 32,	/* no unlisted page */
-	PAGED_HELD = 64,	/* a request without keys has a page all the same */
+	PAGED_HELD = 64,	/* a request without keys still has a page */
 	PAGED_FLAGS = 128	/* the first free bit */
 };
 
@@ -27,11 +27,14 @@ struct paged {
 	int batch, page_size, num_pages, pool;	/* pool: pages wanted with PAGED_HIGH */
 	unsigned flags;
 	int qo_len[PAGED_MAX_BATCH], kv_len[PAGED_MAX_BATCH];
-	int nnz, max_qo, max_kv;		/* the truth; what the arguments say may be more */
+	int nnz, max_qo, max_kv;		/* actual values; the arguments' bounds may be larger */
 	const int32_t *kv_indptr, *kv_indices;
 };
 
-/* Lengths: from the lists, or qo and kv for all. keep: no request with fewer keys than queries. */
+/*
+ * Sets the lengths: from the lists if not NULL, else qo and kv for all requests. keep: every request gets at
+ * least as many keys as queries.
+ */
 static inline void paged_lengths(struct cairn_op *op, struct paged *p, int qo, int kv, const int *qo_lens,
 				 const int *kv_lens, int keep)
 {
@@ -55,7 +58,7 @@ static inline int paged_pages(const struct paged *p, int b)
 	return pages || !(p->flags & PAGED_HELD) ? pages : 1;
 }
 
-/* Declares kv_indptr, kv_indices and kv_last_page_len, which lie in that order from `first`. */
+/* Declares and fills kv_indptr, kv_indices and kv_last_page_len, adjacent in the args from `first` on. */
 static inline void paged_kv_tables(struct cairn_op *op, struct paged *p, size_t first)
 {
 	const size_t step = sizeof(void *);
@@ -96,14 +99,14 @@ static inline void paged_kv_tables(struct cairn_op *op, struct paged *p, size_t 
 		int n = paged_pages(p, b);
 
 		kv_indptr[b + 1] = kv_indptr[b] + n;
-		/* without a page the value means nothing: 0 or something else */
+		/* ignored for a request without a page: 0 or another value */
 		last[b] = n ? p->kv_len[b] - (n - 1) * p->page_size : b % 2 * p->page_size;
 	}
 	p->kv_indptr = kv_indptr;
 	p->kv_indices = indices;
 }
 
-/* The same with qo_indptr before them. */
+/* The same, with qo_indptr before kv_indptr. */
 static inline void paged_tables(struct cairn_op *op, struct paged *p, size_t first)
 {
 	int32_t *qo_indptr = cairn_in(op, first, CAIRN_I32, p->batch + 1);
@@ -114,13 +117,13 @@ static inline void paged_tables(struct cairn_op *op, struct paged *p, size_t fir
 		qo_indptr[b + 1] = qo_indptr[b] + p->qo_len[b];
 }
 
-/* Where key j of request b lies, in slots from the first page's first one. */
+/* Returns the slot of key j of request b, counted over all pages. */
 static inline int64_t paged_slot(const struct paged *p, int b, int j)
 {
 	return (int64_t)p->kv_indices[p->kv_indptr[b] + j / p->page_size] * p->page_size + j % p->page_size;
 }
 
-/* Fills the pages; with kind POISON only slots that hold a key, and NaN in all others. */
+/* Fills the pages; with kind POISON only the slots that hold a key, and all others with NaN. */
 static inline void paged_fill(struct cairn_op *op, const struct paged *p, void *pages, int dtype, int64_t row)
 {
 	size_t esize = cairn_dtype_bytes(dtype);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * block_cpu - what the CPU forms of fused operations share
+ * block_cpu - helpers that the CPU forms of fused operations share
  */
 #ifndef CAIRN_BLOCK_CPU_H
 #define CAIRN_BLOCK_CPU_H
@@ -20,7 +20,7 @@ static inline float block_dot(const float *x, const float *w, int k)
 
 static inline float block_narrowed(float v, int dtype)
 {
-	uint64_t box = 0;	/* as wide as any dtype */
+	uint64_t box = 0;	/* wide enough for any dtype */
 
 	cairn_store(&box, dtype, 0, v);
 	return (float)cairn_load(&box, dtype, 0);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* block_ref - projection, norm and silu with error bounds, for the references of fused operations */
 #include "fused/block/block_ref.h"
 
 #include "primitives/base/error.h"
@@ -9,7 +10,7 @@
 
 double block_rounded_either(double v, int dtype, uint64_t key)
 {
-	uint64_t box = 0, other;	/* as wide as any dtype */
+	uint64_t box = 0, other;	/* wide enough for any dtype */
 	double near, far, share;
 
 	cairn_store(&box, dtype, 0, v);
@@ -25,9 +26,9 @@ double block_rounded_either(double v, int dtype, uint64_t key)
 	return share < (v - near) / (far - near) ? far : near;
 }
 
-#define LANES	8		/* sums side by side, because the compiler may not reorder */
+#define LANES	8 /* parallel partial sums, because the compiler may not reorder floating-point additions */
 
-/* in . w over a chunk */
+/* Returns in . w over a chunk. */
 static CAIRN_WIDE double dot(const double *x, const float *w, int n)
 {
 	double sum = 0;
@@ -38,7 +39,7 @@ static CAIRN_WIDE double dot(const double *x, const float *w, int n)
 	return sum;
 }
 
-/* One element of cairn_block_project(): the sum, */
+/* Returns one element of cairn_block_project(), without the bias. */
 static double sum_of(const double *x, const void *w, int64_t at, int64_t k, int dtype)
 {
 	float row[CHUNK];
@@ -53,7 +54,7 @@ static double sum_of(const double *x, const void *w, int64_t at, int64_t k, int 
 	return sum;
 }
 
-/* and how far off it may be. */
+/* Returns the bound on the error of that element. */
 static double error_of(struct block_row in, const void *w, int64_t at, int64_t k, int dtype, double bias)
 {
 	double err[LANES] = { 0 }, mag[LANES] = { 0 }, terms[LANES] = { 0 };
@@ -93,8 +94,8 @@ void cairn_block_project(struct block_row out, struct block_row in, const void *
 }
 
 /*
- * The inverse root falls as the sum grows: its extremes are at the extremes of the sum. In fp32 the squares
- * sum up within n u, half of which is left by the root; the rest is within 16 u (rmsnorm_ref.c).
+ * The inverse root decreases as the sum grows, so its extremes are at the extremes of the sum. In fp32 the
+ * squares sum up within n u, half of which the root keeps; all other errors are within 16 u (rmsnorm_ref.c).
  */
 void cairn_block_norm(struct block_row out, struct block_row in, const void *w, int64_t n, double eps,
 		      int dtype)
@@ -122,7 +123,7 @@ void cairn_block_norm(struct block_row out, struct block_row in, const void *w, 
 	}
 }
 
-/* silu' is at most 1.1 and silu'' 0.5; what fp32 loses is as in silu_mul_ref.c. */
+/* silu' is at most 1.1 and silu'' at most 0.5; fp32 errors are as in silu_mul_ref.c. */
 void cairn_block_silu_mul(struct block_row g, int64_t n, int dtype)
 {
 	for (int64_t i = 0; i < n; i++) {

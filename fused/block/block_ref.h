@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * block_ref - what the references of fused operations share: a number, and how far from it a correct
- * implementation may be where its inputs were already off
+ * block_ref - numbers and error bounds that the references of fused operations share: a value, and how far a
+ * correct implementation may be from it when its inputs already have errors
  *
- * Used by the references of cluster_attn, moe and decode_step; the last chains cairn_block_attn()
+ * The references of cluster_attn, moe and decode_step use it; that of decode_step chains cairn_block_attn()
  * (block_attn_ref.c), cairn_block_mla() (cluster_mla_ref.c) and cairn_block_moe() (moe_ref.c).
  *
- * val[i] is computed in double and rounded where the contract rounds; err[i] bounds the distance to it of any
- * implementation that keeps to the contract. Where the contract rounds, err becomes what the interval
- * [val - err, val + err] rounds to, exactly: mostly 0 while err is small, one ulp where it holds a tie.
- * So numbers on the grid of dtype (small integers) stay exact through any number of layers.
+ * val[i] is computed in double and rounded where the contract rounds; err[i] bounds the distance to val[i] of
+ * any implementation that follows the contract. Where the contract rounds, err becomes exactly what the
+ * interval [val - err, val + err] rounds to: mostly 0 while err is small, one ulp where the interval contains
+ * a tie. So numbers on the grid of dtype (small integers) stay exact through any number of layers.
  */
 #ifndef CAIRN_BLOCK_REF_H
 #define CAIRN_BLOCK_REF_H
@@ -23,7 +23,7 @@
 #include "fused/moe/moe.h"
 
 struct block_row {
-	double *val, *err;	/* err NULL in an output: values alone */
+	double *val, *err;	/* err may be NULL in an output: no bounds are computed */
 };
 
 static inline double block_rounded(double v, int dtype)
@@ -45,12 +45,15 @@ static inline double block_dot(const double *x, const float *w, int k)
 }
 
 /*
- * Up or down at random, in proportion to the distances, so that what is exact stays so;
- * key: one for each use.
+ * Rounds v up or down at random, in proportion to the distances, so that exact values stay exact. key seeds
+ * the choice; every use needs a different key.
  */
 double block_rounded_either(double v, int dtype, uint64_t key);
 
-/* Rounding is monotone: nothing within err of val rounds to outside of what the ends round to. */
+/*
+ * Rounding is monotone: every number within err of val rounds to a value between the rounded ends of the
+ * interval.
+ */
 static inline void block_round(struct block_row r, int64_t i, int dtype)
 {
 	double v = block_rounded(r.val[i], dtype);
@@ -62,9 +65,9 @@ static inline void block_round(struct block_row r, int64_t i, int dtype)
 }
 
 /*
- * out[i] = sum_j in[j] w[i,j] + bias[i], not yet rounded; w: [n, k] of dtype, bias may be NULL.
- * The sum of m terms that are not 0, in any order: (m + 2) 2^-24 of the sum of their magnitudes, as in
- * gemm_ref.c, subnormal factors counting as the smallest normal number.
+ * out[i] = sum_j in[j] w[i,j] + bias[i], not yet rounded; w: [n, k] of dtype, bias may be NULL. The sum of m
+ * nonzero terms, in any order, is off by at most (m + 2) 2^-24 times the sum of their magnitudes, as in
+ * gemm_ref.c; subnormal factors count as the smallest normal number.
  */
 void cairn_block_project(struct block_row out, struct block_row in, const void *w, const void *bias,
 			 int64_t n, int64_t k, int dtype);
@@ -73,39 +76,43 @@ void cairn_block_project(struct block_row out, struct block_row in, const void *
 void cairn_block_norm(struct block_row out, struct block_row in, const void *w, int64_t n, double eps,
 		      int dtype);
 
-/* g: n gates, n ups; the first n become silu(gate) * up, rounded. */
+/* g holds n gates, then n ups; the first n become silu(gate) * up, rounded. */
 void cairn_block_silu_mul(struct block_row g, int64_t n, int dtype);
 
 /*
- * Request b of a, its row of x taken from `x` instead of a->x (which is not read, nor is a->out): out
- * [hidden], and what is appended to the cache, k and v [num_kv_heads * head_dim]; all rounded. The pages are
- * read but for the slot of the new token. Not for a request without a key. -ENOMEM.
+ * Computes request b of a with its row of x taken from `x` (a->x and a->out are not accessed): out [hidden],
+ * and the k and v [num_kv_heads * head_dim] that are appended to the cache, all rounded. Reads the pages
+ * except the slot of the new token. The request must have a key. Returns -ENOMEM without memory.
  */
 int cairn_block_attn(const struct cairn_cluster_attn_args *a, int b, struct block_row x, struct block_row out,
 		     struct block_row k, struct block_row v);
 
-/* The same before the last rounding of out, k and v; err NULL in all three: values alone. */
+/* The same before the last rounding of out, k and v. If err is NULL in all three, computes values only. */
 int cairn_block_attn_unrounded(const struct cairn_cluster_attn_args *a, int b, struct block_row x,
 			       struct block_row out, struct block_row k, struct block_row v);
 
 /*
- * Request b of a, its row of x taken from `x`, values alone: out [hidden], and what is appended to
- * the cache, slot [kv_lora_rank + rope_dim]; both rounded. The pages are read but for the slot of the
- * new token. -ENOMEM.
+ * Computes request b of a with its row of x taken from `x`, values only: out [hidden], and slot [kv_lora_rank
+ * + rope_dim], which is appended to the cache; both rounded. Reads the pages except the slot of the new
+ * token. Returns -ENOMEM without memory.
  */
 int cairn_block_mla(const struct cairn_cluster_mla_args *a, int b, const double *x,
 		    double *out, double *slot);
 
 /*
- * A mixture of experts on one row of x, values alone: out [hidden], rounded, and logits [num_experts], by
- * which it chooses. a->x, a->out and a->experts are not touched. -ENOMEM.
+ * Computes a mixture of experts on one row of x, values only: out [hidden], rounded, and the logits
+ * [num_experts] that select the experts. Does not access a->x, a->out and a->experts. Returns -ENOMEM without
+ * memory.
  */
 int cairn_block_moe(const struct cairn_moe_args *a, const double *x, double *out, double *logits);
 
-/* Request b's experts; returns whether they and their order are beyond doubt. */
+/*
+ * Writes request b's experts; returns whether both the selection and its order are certain within the error
+ * bounds.
+ */
 int cairn_block_moe_choice(const struct cairn_moe_args *a, int b, int32_t *experts);
 
-/* kv_len of request b; the element of the pages where its key j begins. */
+/* kv_len of request b, and the element of the pages at which its key j begins. */
 static inline int block_kv_len(const struct cairn_cluster_attn_args *a, int b)
 {
 	int pages = a->kv_indptr[b + 1] - a->kv_indptr[b];

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * body.cuh - what differs for a kernel's body between being a kernel and being one of several in
- * a persistent kernel
+ * body.cuh - start and end of a kernel body that runs as its own kernel or inside a persistent kernel
  *
- * As a kernel it waits for the kernel before it, and counts its calls for itself. Linked, in a persistent
- * kernel, it waits for all CTAs to have ended the body before it: one warp of each CTA looks at their counter
- * in global memory and then completes a phase of an mbarrier, at which all other warps wait.
+ * As its own kernel, a body waits for the preceding kernel (griddepcontrol.wait) and counts its own calls.
+ * Linked into a persistent kernel, it waits until all CTAs have ended the previous body: one warp of each CTA
+ * polls their counter in global memory (a grid barrier) and then completes a phase of an mbarrier, on which
+ * all other warps wait.
  */
 #ifndef CAIRN_BODY_CUH
 #define CAIRN_BODY_CUH
@@ -14,26 +14,27 @@
 
 #define BODY static __device__ __forceinline__
 
-/* In shared memory, for the body that is under way: registers are short. */
+/* Lives in shared memory for the body that is running, to save registers. */
 struct body_state {
 	uint64_t mbar;
 	uint32_t parity;
-	uint32_t number;		/* that this body's words have */
-	uint32_t all;			/* CTAs, counted anew for each body, that have to be done before it */
+	uint32_t number;		/* phase number of this body's LL words */
+	uint32_t all; /* value of the grid barrier's counter when all CTAs have ended the previous body */
 };
 
 struct body_link {
-	uint32_t *meetings;		/* CTAs that are done */
+	/* grid barrier: count of CTAs that have ended a body, added up over the bodies of a call */
+	uint32_t *arrived;
 	const struct body_state *state;
 };
 
-/* The number of the words; own: of a kernel that counts for itself */
+/* Returns the phase number of the LL words; own: that of a kernel that counts for itself. */
 template <int linked> BODY uint32_t body_number(const struct body_link &l, uint32_t own)
 {
 	return linked ? l.state->number : own;
 }
 
-/* Whatever comes before has come: by whoever reads what it wrote. */
+/* Waits until the previous body's results are visible. Every thread that reads them must call this. */
 template <int linked> BODY void body_wait(const struct body_link &l)
 {
 	if (linked)
@@ -42,8 +43,11 @@ template <int linked> BODY void body_wait(const struct body_link &l)
 		ptx_griddepcontrol_wait();
 }
 
-/* By one warp of a CTA, after what it has to do for others */
-BODY void body_meet(const struct body_link &l)
+/*
+ * Waits for the grid barrier and releases the CTA's other warps. One warp of each CTA calls it, after its
+ * last work that other CTAs wait for.
+ */
+BODY void body_grid_wait(const struct body_link &l)
 {
 	if (threadIdx.x % 32 == 0) {
 		const uint32_t all = l.state->all;
@@ -53,14 +57,17 @@ BODY void body_meet(const struct body_link &l)
 		const int64_t start = 0;
 #endif
 
-		while (ptx_ld_acquire_gpu_u32(l.meetings) < all)
-			ptx_spin_check(start, "bodies (CTAs)", all, 0);
+		while (ptx_ld_acquire_gpu_u32(l.arrived) < all)
+			ptx_spin_check(start, "grid barrier between bodies (CTAs)", all, 0);
 		ptx_mbarrier_arrive(ptx_smem(&l.state->mbar));
 	}
 	__syncwarp();
 }
 
-/* By all warps: shared memory with these mbarriers is going to be used for something else. */
+/*
+ * Invalidates `count` mbarriers from `first` on, because their shared memory is about to be reused. All warps
+ * call it.
+ */
 BODY void body_end_mbarriers(uint32_t first, int count, int thread, int warps)
 {
 	const int warp = __shfl_sync(~0u, thread / 32, 0);
@@ -71,10 +78,12 @@ BODY void body_end_mbarriers(uint32_t first, int count, int thread, int warps)
 			ptx_mbarrier_inval(first + i * 8);
 }
 
-/* By one thread, after a barrier of all that have written */
+/*
+ * Arrives at the grid barrier. One thread calls it, after a CTA barrier with all threads that have written.
+ */
 BODY void body_end(const struct body_link &l)
 {
-	ptx_red_release_gpu_add_u32(l.meetings, 1);
+	ptx_red_release_gpu_add_u32(l.arrived, 1);
 }
 
 #endif

@@ -2,12 +2,13 @@
 /*
  * kv_append - one CTA copies the K and V row of one new token, 16 bytes a thread
  *
- * The CTA first finds the request that owns its row: every thread compares one qo_indptr entry
- * (more for batches above the block) and the count of those at or before the row is the request; a
- * binary search would be a chain of dependent loads, and for a decode step the search is the whole
- * cost. Floor: 2 * rows * num_kv_heads * head_dim elements read and as many written, at 3.99 TB/s
- * on an H200. 64 rows of 8 x 128 bf16 are 0.5 MB: a decode step is latency alone, three dependent
- * loads (indptr, page id, data); 1.6 us there. 16K rows: 49.5 us, 2.7 TB/s.
+ * The CTA first finds the request that owns its row: every thread compares one qo_indptr entry (several if
+ * the batch is larger than the block), and the count of entries at or before the row is the request. A binary
+ * search would be a chain of dependent loads, and in a decode step the search is the whole cost.
+ *
+ * Floor: 2 * rows * num_kv_heads * head_dim elements read and as many written, at 3.99 TB/s on an H200. A
+ * decode step of 64 rows of 8 x 128 bf16 is 0.5 MB, so it is bound by latency: three dependent loads (indptr,
+ * page id, data). Optimisation history: NOTES.md.
  */
 #include "fused/cache/kv_append.h"
 
@@ -18,7 +19,7 @@
 
 #define THREADS		256
 
-/* row_vecs: 16-byte vectors of a row; strides in the same unit */
+/* row_vecs: 16-byte vectors of a row; the strides have the same unit */
 static __global__ __launch_bounds__(THREADS) void
 kv_append_kernel(const __grid_constant__ struct cairn_kv_append_args a, int32_t row_vecs, int64_t k_stride,
 		 int64_t v_stride)

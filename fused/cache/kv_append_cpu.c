@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* kv_append_cpu - rows in parallel, each with a binary search for its request */
 #include "fused/cache/kv_append.h"
 
 #include <string.h>
@@ -7,7 +8,7 @@
 #include "primitives/base/error.h"
 #include "fused/attention/attn_tile.h"
 
-/* The request that owns row i: the last one that begins at or before it. */
+/* Returns the request that owns the row: the last one that begins at or before it. */
 static int owner(const int32_t *indptr, int batch, int row)
 {
 	int lo = 0, hi = batch;

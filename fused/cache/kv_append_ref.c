@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* kv_append_ref - the reference: one row after the other, by memcpy */
 #include "fused/cache/kv_append.h"
 
 #include <string.h>
@@ -6,7 +7,7 @@
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 
-/* Element in the pages at which row i of request b begins. */
+/* Returns the element of the pages at which row i of request b begins. */
 static int64_t slot_of(const struct cairn_kv_append_args *a, int b, int i)
 {
 	int pages = a->kv_indptr[b + 1] - a->kv_indptr[b];

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* kv_append_test - named edge cases, a grid of small shapes, bench rows */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,16 +15,19 @@ enum {
 };
 
 struct shape {
-	const char *name;		/* NULL: made of the numbers */
+	const char *name;		/* NULL: derived from the shape */
+	/* new rows and keys of each request, slots of a page, KV heads, head_dim */
 	int batch, qo, kv, page, heads, dim;
 	unsigned flags;
-	const int *qo_lens, *kv_lens;
+	const int *qo_lens, *kv_lens;	/* [batch], instead of qo and kv for all; may be NULL */
 };
 
 #define LENS(...) (const int[]){ __VA_ARGS__ }
-#define N(n, b, q, k, p, h, d) .name = n, .batch = b, .qo = q, .kv = k, .page = p, .heads = h, .dim = d
+#define N(name_, batch_, qo_, kv_, page_, heads_, dim_) \
+	.name = name_, .batch = batch_, .qo = qo_, .kv = kv_, .page = page_, .heads = heads_, .dim = dim_
 
 static const struct shape named[] = {
+	/* N(name, batch, new rows, keys, page size, KV heads, head_dim), other members */
 	{ N("one_key_one_slot", 1, 1, 1, 1, 2, 64) },
 	{ N("batch_0", 0, 1, 1, 16, 2, 64) },
 	{ N("no_rows", 3, 0, 20, 16, 2, 64) },
@@ -45,7 +49,7 @@ static const struct shape named[] = {
 	{ N("odd_row_40", 3, 2, 9, 4, 3, 40), .flags = PACKED },
 	{ N("batch_129", 129, 1, 20, 16, 1, 64), .flags = PAGED_RAGGED },
 	{ N("batch_160_long", 160, 3, 40, 1, 1, 64), .flags = PAGED_RAGGED | PACKED },
-	/* measured */
+	/* bench rows */
 	{ N("decode_b64_h8_d128_bf16", 64, 1, 64, 16, 8, 128), .flags = BENCH | PACKED },
 	{ N("prefill_b1_s4096_h8_d128_bf16", 1, 4096, 4096, 16, 8, 128), .flags = BENCH | PACKED | DEVICE },
 	{ N("prefill_b4_s4096_h8_d128_bf16", 4, 4096, 4096, 16, 8, 128), .flags = BENCH | PACKED | DEVICE },
@@ -124,7 +128,7 @@ static void setup(struct cairn_op *op)
 	stride = s.flags & PACKED ? 5 * row : row;
 	a->k_stride = a->v_stride = s.flags & PACKED ? stride : 0;
 
-	/* rows that do not exist and gaps between rows hold NaN */
+	/* padding rows and gaps between rows hold NaN */
 	for (int side = 0; side < 2; side++) {
 		size_t field = side ? offsetof(struct cairn_kv_append_args, v) :
 				      offsetof(struct cairn_kv_append_args, k);
@@ -133,12 +137,12 @@ static void setup(struct cairn_op *op)
 		cairn_fill_nan(x, a->dtype, 0, a->nnz_qo * stride);
 		for (int i = 0; i < p.nnz; i++) {
 			cairn_fill(op, x + i * stride * esize, a->dtype, row, 1);
-			/* a NaN is a value like another here */
+			/* a NaN in a new row must be copied like any other value */
 			if (op->kind == CAIRN_KIND_POISON)
 				cairn_fill_nan(x, a->dtype, i * stride + cairn_op_range(op, 0, row - 1), 1);
 		}
 	}
-	/* what is in the pages must stay, whatever it is */
+	/* slots that are not written must keep their contents, NaN included */
 	for (int side = 0; side < 2; side++) {
 		x = cairn_inout(op, side ? offsetof(struct cairn_kv_append_args, v_pages) :
 				offsetof(struct cairn_kv_append_args, k_pages), a->dtype,

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * kv_move - what is to be moved as one long row of pieces, dealt out to the threads of the device
+ * kv_move - treats all moves as one sequence of chunks, which the CTAs take in turn
  *
- * A list is cut into chunks of THREADS * UNROLL vectors of 16 bytes within a part (one side of one layer of a
- * move); CTA after CTA takes them in turn. All loads of a chunk are in flight before its first store. Where a
- * list is short chunks are cut smaller, so that a single page of copy on write still meets all
- * multiprocessors. Nothing is kept in caches beyond need: loads pass the L1, stores are streamed.
+ * A part is one side of one layer of a move; a chunk is up to THREADS * UNROLL vectors of 16 bytes of a part.
+ * All loads of a chunk are issued before its first store. For a short list chunks are smaller, so that even a
+ * single page of copy-on-write occupies all SMs. Loads and stores are streaming (evict-first).
  *
- * Floor: twice the bytes at the memory's copy speed, 4.0 TB/s on an H200; one way over the link where slots
- * are host memory. H200: 256 pages of 32 layers to slots 278 us, 3.86 TB/s; one page 3.2 us. Over the link,
- * PCIe 5 of 16 lanes, where one large copy by the copy engine runs at 55.4 GB/s: 52.6 out, 51.3 in, and
- * already with 4 CTAs (2: 52.4 and 31.7; 1: 31.0 and 16.5), so that max_ctas 4 costs nothing.
+ * Floor: twice the bytes at the memory's copy speed, 4.0 TB/s on an H200; once the bytes at the link's speed
+ * if slots are host memory. Over a PCIe 5 link of 16 lanes, 4 CTAs reach the full speed of 52.6 GB/s out and
+ * 51.3 in, so max_ctas 4 costs nothing there. Optimisation history: NOTES.md.
  */
 #include "fused/cache/kv_move.h"
 
@@ -80,7 +78,7 @@ extern "C" int cairn_kv_move(const struct cairn_kv_move_args *a, void *stream)
 				   (long long)a->page_bytes);
 	vecs = (int)(a->page_bytes / 16);
 	parts = (int64_t)a->num_moves * a->num_layers * (a->v_offset ? 2 : 1);
-	/* the largest chunk that a part fills and that gives every multiprocessor its share */
+	/* the largest chunk that a part fills more than half and that leaves two chunks for every SM */
 	for (; pick > 0; pick--) {
 		int chunk = THREADS << pick;
 
@@ -88,7 +86,7 @@ extern "C" int cairn_kv_move(const struct cairn_kv_move_args *a, void *stream)
 			break;
 	}
 	chunks = (vecs + (THREADS << pick) - 1) / (THREADS << pick);
-	span = (vecs + chunks - 1) / chunks;	/* chunks of one length */
+	span = (vecs + chunks - 1) / chunks;	/* chunks of equal length */
 	num_chunks = parts * chunks;
 	ctas = a->max_ctas ? a->max_ctas : (int64_t)CTAS_PER_SM * sms;
 	l.grid[0] = (unsigned int)(num_chunks < ctas ? num_chunks : ctas);

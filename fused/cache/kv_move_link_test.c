@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * kv_move_link_test - pages to and from slots in host memory: right, and as fast as the link
+ * kv_move_link_test - pages to and from slots in host memory: correctness, and speed compared with the link
  *
- * What is right is tested on the cpu table, too; rows are of a GPU:
+ * Correctness is also tested on the cpu table; bench rows need a GPU:
  *
- *   copy_engine_out, copy_engine_in	one contiguous copy of as many bytes: the link's speed
- *   host_out_ctasN, host_in_ctasN	one launch of kv_move that reaches over the link, by N CTAs (0: all)
- *   pages_in_SHAPE, pages_out_SHAPE	claim NF-10, by three ways:
- *	pieces	a copy for each page, layer and side, as engines make that have nothing better
- *	staged	one contiguous copy, and on the device one launch of kv_move between it and the pages
- *	cuda	one launch of kv_move, as above
+ *   copy_engine_out, copy_engine_in	one contiguous copy of the same size: the link's speed
+ *   host_out_ctasN, host_in_ctasN	one launch of kv_move over the link, limited to N CTAs (0: no limit)
+ *   pages_in_SHAPE, pages_out_SHAPE	claim NF-10, by three methods:
+ *	pieces	a copy for each page, layer and side, as engines without a better method issue
+ *	staged	one contiguous copy, and one launch of kv_move between the staging buffer and the pages
+ *	cuda	one launch of kv_move over the link, as above
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,30 +19,33 @@
 #include "conformance/tables/tables.h"
 
 #define TIMES	7
-#define STRIDE	5		/* page i is slot 5 i mod num_pages, which 5 does not divide */
+#define STRIDE	5		/* page i goes to slot 5 i mod num_pages; 5 must not divide num_pages */
 
 struct shape {
 	const char *name;
-	int64_t page_bytes;	/* K alone, of a layer */
+	int64_t page_bytes;	/* K of one page in one layer */
 	int32_t layers, pages;
 };
 
 static const struct shape shapes[] = {
-	{ "llama3_8b_page16", 16 * 8 * 128 * 2, 32, 96 },
-	{ "llama3_8b_page64", 64 * 8 * 128 * 2, 32, 24 },
-	/* on each of eight GPUs: one KV head */
-	{ "llama2_70b_of8_page16", 16 * 1 * 128 * 2, 80, 96 },
+	{ .name = "llama3_8b_page16", .page_bytes = 16 * 8 * 128 * 2, .layers = 32, .pages = 96 },
+	{ .name = "llama3_8b_page64", .page_bytes = 64 * 8 * 128 * 2, .layers = 32, .pages = 24 },
+	/* tensor parallelism over eight GPUs: each has one KV head */
+	{ .name = "llama2_70b_of8_page16", .page_bytes = 16 * 1 * 128 * 2, .layers = 80, .pages = 96 },
 };
-static const struct shape tiny = { "tiny", 64, 3, 8 };
+static const struct shape tiny = { .name = "tiny", .page_bytes = 64, .layers = 3, .pages = 8 };
 
+/* LINK: one contiguous copy. LAUNCH: kv_move over the link. PIECES, STAGED: as above. */
 enum way { LINK, LAUNCH, PIECES, STAGED };
 
+/* The memory of a test: pages on the device, slots on the host. */
 struct bed {
 	struct cairn_impl impl;
 	struct cairn_kv_move_args args;	/* slots: in host memory */
-	void *stream, *start, *end, *lists;
+	void *stream, *start, *end, *lists;	/* start, end: events; lists: from and to, on the device */
+	/* the pages (device), the slots (pinned), their expected contents, a contiguous buffer (device) */
 	char *store, *host, *want, *staging;
-	int32_t *from, *to;
+	int32_t *from, *to;		/* host copies of the lists */
 	size_t bytes;			/* of all pages */
 	int num_pages;
 };
@@ -97,7 +100,7 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* The median; the first one, which warms up, does not count. Calls that the host makes are part of it. */
+/* Measures the median after one warm-up run; the host's calls are included. */
 static int bed_time(struct bed *b, enum way way, int back, double *ns)
 {
 	float ms[TIMES], first;
@@ -166,7 +169,7 @@ static void bed_close(struct bed *b)
 		b->impl.stream_destroy(b->stream);
 }
 
-/* What is to be copied in its place, and another thing where it goes. */
+/* Writes the lists, the expected contents to the source, and other contents to the target. */
 static int bed_prepare(struct bed *b, int back)
 {
 	for (int32_t i = 0; i < b->num_pages; i++) {
@@ -188,7 +191,7 @@ static int bed_prepare(struct bed *b, int back)
 	return 0;
 }
 
-/* All parts of all pages, in whatever place they are now. */
+/* Returns whether the target holds all parts of all pages. */
 static int bed_is_right(struct bed *b, int back)
 {
 	int64_t parts = 2 * b->args.num_layers, bytes = b->args.page_bytes;
@@ -221,7 +224,7 @@ static void bed_row(struct cairn_test *t, const struct bed *b, const char *name,
 	cairn_note(t, "%-32s %-7s %8.1f us %6.2f GB/s", name, impl, ns * 1e-3, (double)b->bytes / ns);
 }
 
-/* A bed on the first GPU; else the test is skipped or has failed. */
+/* Opens a bed on the first GPU. Returns -1 if there is none (the test is skipped) or if it failed. */
 static int on_gpu(struct cairn_test *t, struct bed *b, const struct shape *s)
 {
 	memset(b, 0, sizeof(*b));
@@ -237,8 +240,8 @@ static int on_gpu(struct cairn_test *t, struct bed *b, const struct shape *s)
 }
 
 /*
- * Out to pinned host memory and back into other pages, by so many CTAs; each way checked whole. Beside them
- * what one contiguous copy by the copy engine takes: the link's speed.
+ * Times pages to pinned host memory and back, by different numbers of CTAs, and checks every result. One
+ * contiguous copy by the copy engine shows the link's speed.
  */
 static void host_slots(struct cairn_test *t)
 {
@@ -267,7 +270,7 @@ out_close:
 	cairn_impl_stop(&b.impl);
 }
 
-/* NF-10 */
+/* Claim NF-10: the three methods, both ways, on every shape. */
 static void pieces(struct cairn_test *t)
 {
 	static const struct { enum way way; const char *impl; } ways[] = {
@@ -295,7 +298,7 @@ static void pieces(struct cairn_test *t)
 	}
 }
 
-/* Every way is right where host memory is all there is; and one that does less is seen. */
+/* Every method is correct on the cpu table, and the check notices if one move is missing. */
 static void small(struct cairn_test *t)
 {
 	struct bed b = { .stream = NULL };

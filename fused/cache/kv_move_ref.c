@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* kv_move_ref - the reference: where a place's parts lie, and a copy */
+/* kv_move_ref - the reference: one memcpy for each layer and side of a move */
 #include "fused/cache/kv_move.h"
 
 #include <string.h>
@@ -7,39 +7,7 @@
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 
-int cairn_kv_move_check(const struct cairn_kv_move_args *a)
-{
-	if (!a || a->size < sizeof(*a))
-		return cairn_error(EINVAL, "kv_move: args: null or too short");
-	if (a->num_moves < 0 || a->num_layers < 1 || a->num_pages < 0 || a->num_slots < 0 || a->max_ctas < 0)
-		return cairn_error(EINVAL,
-				   "kv_move: num_moves %d, num_layers %d, num_pages %d, num_slots %d, "
-				   "max_ctas %d: must be >= 0, >= 1, >= 0, >= 0, >= 0", a->num_moves,
-				   a->num_layers, a->num_pages, a->num_slots, a->max_ctas);
-	if (a->page_bytes < 1 || a->layer_bytes < 0 || a->v_offset < 0)
-		return cairn_error(EINVAL,
-				   "kv_move: page_bytes %lld, layer_bytes %lld, v_offset %lld: must be "
-				   ">= 1, >= 0, >= 0", (long long)a->page_bytes, (long long)a->layer_bytes,
-				   (long long)a->v_offset);
-	if (a->page_bytes % 16 || a->layer_bytes % 16 || a->v_offset % 16)
-		return cairn_error(EOPNOTSUPP,
-				   "kv_move: page_bytes %lld, layer_bytes %lld, v_offset %lld: must "
-				   "be multiples of 16", (long long)a->page_bytes, (long long)a->layer_bytes,
-				   (long long)a->v_offset);
-	if ((int64_t)a->num_moves * a->num_layers > INT32_MAX)
-		return cairn_error(EOPNOTSUPP, "kv_move: num_moves: %d of %d layers are too many",
-				   a->num_moves,
-				   a->num_layers);
-	if (a->num_moves == 0)
-		return 0;
-	if (!a->from || !a->to || (a->num_pages && !a->base) || (a->num_slots && !a->slots))
-		return cairn_error(EINVAL, "kv_move: from, to, base, slots: must not be null");
-	if (((uintptr_t)a->base | (uintptr_t)a->slots) & 15)
-		return cairn_error(EINVAL, "kv_move: base, slots: must be 16-byte aligned");
-	return 0;
-}
-
-/* Byte at which a part of a place begins, in base or in slots. */
+/* Returns the byte of base or of slots at which one layer and side of a place begins. */
 static int64_t part(const struct cairn_kv_move_args *a, int32_t place, int32_t layer, int32_t side)
 {
 	if (place >= 0)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * kv_move_test - cases of kv_move.h
+ * kv_move_test - random moves within a store and its slots
  *
- * Sources, targets and what must not change are drawn from all of a store and its slots; gaps between layers,
- * and between K and V, are part of what must stay. The bench rows move pages of Llama 3 8B (32 layers, 8
- * heads of 128, 16 tokens: 2 MiB a page over all layers) and of a model with latent attention.
+ * Everything that no move writes must stay unchanged, including the gaps between layers and between K and V.
+ * The bench rows move pages of Llama 3 8B (32 layers, 8 KV heads of 128, 16 tokens: 2 MiB a page over all
+ * layers) and of a model with latent attention.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,33 +19,52 @@ enum { ONE_SIDE = 1, GAPS = 2, FORK = 4, BENCH = 8, DEVICE = 16 };
 
 static const struct shape {
 	const char *name;
+	/* copies: page to page; outs: page to slot; ins: slot to page; pads: moves of a place to itself */
 	int32_t layers, pages, slots, page_bytes, copies, outs, ins, pads, max_ctas;
 	unsigned flags;
 } shapes[] = {
-	{ "one_page", 1, 2, 0, 16, 1, 0, 0, 0, 0, ONE_SIDE },
-	{ "moves_0", 3, 5, 2, 256, 0, 0, 0, 0, 0, 0 },
-	{ "pads_alone", 3, 5, 2, 256, 0, 0, 0, 7, 0, 0 },
-	{ "copies", 3, 40, 0, 4096, 9, 0, 0, 0, 0, 0 },
-	{ "copies_gaps", 4, 33, 0, 2064, 11, 0, 0, 3, 0, GAPS },
-	{ "copies_of_one_page", 2, 64, 0, 1040, 40, 0, 0, 0, 0, FORK },
-	{ "outs", 5, 20, 16, 3072, 0, 13, 0, 0, 0, 0 },
-	{ "ins_gaps", 5, 20, 16, 3072, 0, 0, 13, 0, 0, GAPS },
-	{ "all_latent", 3, 30, 20, 1152, 6, 7, 8, 5, 0, ONE_SIDE },
-	{ "all_latent_gaps", 3, 30, 20, 1152, 6, 7, 8, 5, 0, ONE_SIDE | GAPS },
-	{ "all", 7, 50, 24, 8192, 10, 8, 9, 2, 0, 0 },
-	{ "all_gaps", 7, 50, 24, 8208, 10, 8, 9, 2, 0, GAPS },
-	{ "all_1_cta", 7, 50, 24, 8208, 10, 8, 9, 2, 1, GAPS },
-	{ "all_3_ctas", 2, 24, 24, 131088, 4, 5, 6, 2, 3, GAPS },
-	{ "many_small", 2, 3000, 900, 16, 800, 300, 300, 100, 0, 0 },
-	{ "large_pages", 2, 9, 5, 524288 + 16, 2, 2, 2, 0, 0, 0 },
-	{ "every_page_out", 3, 17, 17, 2048, 0, 17, 0, 0, 0, 0 },
-	{ "beyond_2_31", 3, 24000, 3, 32768, 20, 3, 0, 1, 0, ONE_SIDE | DEVICE },
-	{ "copy_1_page", 32, 4, 0, LLAMA_PAGE, 1, 0, 0, 0, 0, BENCH },
-	{ "copy_8_pages", 32, 16, 0, LLAMA_PAGE, 8, 0, 0, 0, 0, BENCH },
-	{ "copy_128_pages", 32, 256, 0, LLAMA_PAGE, 128, 0, 0, 0, 0, BENCH | DEVICE },
-	{ "out_256_pages", 32, 256, 256, LLAMA_PAGE, 0, 256, 0, 0, 0, BENCH | DEVICE },
-	{ "in_256_pages", 32, 256, 256, LLAMA_PAGE, 0, 0, 256, 0, 0, BENCH | DEVICE },
-	{ "copy_64_latent", 61, 128, 0, LATENT_PAGE, 64, 0, 0, 0, 0, BENCH | DEVICE | ONE_SIDE },
+	{ .name = "one_page", .layers = 1, .pages = 2, .page_bytes = 16, .copies = 1, .flags = ONE_SIDE },
+	{ .name = "moves_0", .layers = 3, .pages = 5, .slots = 2, .page_bytes = 256 },
+	{ .name = "pads_alone", .layers = 3, .pages = 5, .slots = 2, .page_bytes = 256, .pads = 7 },
+	{ .name = "copies", .layers = 3, .pages = 40, .page_bytes = 4096, .copies = 9 },
+	{ .name = "copies_gaps", .layers = 4, .pages = 33, .page_bytes = 2064, .copies = 11, .pads = 3,
+	  .flags = GAPS },
+	{ .name = "copies_of_one_page", .layers = 2, .pages = 64, .page_bytes = 1040, .copies = 40,
+	  .flags = FORK },
+	{ .name = "outs", .layers = 5, .pages = 20, .slots = 16, .page_bytes = 3072, .outs = 13 },
+	{ .name = "ins_gaps", .layers = 5, .pages = 20, .slots = 16, .page_bytes = 3072, .ins = 13,
+	  .flags = GAPS },
+	{ .name = "all_latent", .layers = 3, .pages = 30, .slots = 20, .page_bytes = 1152, .copies = 6,
+	  .outs = 7, .ins = 8, .pads = 5, .flags = ONE_SIDE },
+	{ .name = "all_latent_gaps", .layers = 3, .pages = 30, .slots = 20, .page_bytes = 1152, .copies = 6,
+	  .outs = 7, .ins = 8, .pads = 5, .flags = ONE_SIDE | GAPS },
+	{ .name = "all", .layers = 7, .pages = 50, .slots = 24, .page_bytes = 8192, .copies = 10, .outs = 8,
+	  .ins = 9, .pads = 2 },
+	{ .name = "all_gaps", .layers = 7, .pages = 50, .slots = 24, .page_bytes = 8208, .copies = 10,
+	  .outs = 8, .ins = 9, .pads = 2, .flags = GAPS },
+	{ .name = "all_1_cta", .layers = 7, .pages = 50, .slots = 24, .page_bytes = 8208, .copies = 10,
+	  .outs = 8, .ins = 9, .pads = 2, .max_ctas = 1, .flags = GAPS },
+	{ .name = "all_3_ctas", .layers = 2, .pages = 24, .slots = 24, .page_bytes = 131088, .copies = 4,
+	  .outs = 5, .ins = 6, .pads = 2, .max_ctas = 3, .flags = GAPS },
+	{ .name = "many_small", .layers = 2, .pages = 3000, .slots = 900, .page_bytes = 16, .copies = 800,
+	  .outs = 300, .ins = 300, .pads = 100 },
+	{ .name = "large_pages", .layers = 2, .pages = 9, .slots = 5, .page_bytes = 524288 + 16, .copies = 2,
+	  .outs = 2, .ins = 2 },
+	{ .name = "every_page_out", .layers = 3, .pages = 17, .slots = 17, .page_bytes = 2048, .outs = 17 },
+	{ .name = "beyond_2_31", .layers = 3, .pages = 24000, .slots = 3, .page_bytes = 32768, .copies = 20,
+	  .outs = 3, .pads = 1, .flags = ONE_SIDE | DEVICE },
+	{ .name = "copy_1_page", .layers = 32, .pages = 4, .page_bytes = LLAMA_PAGE, .copies = 1,
+	  .flags = BENCH },
+	{ .name = "copy_8_pages", .layers = 32, .pages = 16, .page_bytes = LLAMA_PAGE, .copies = 8,
+	  .flags = BENCH },
+	{ .name = "copy_128_pages", .layers = 32, .pages = 256, .page_bytes = LLAMA_PAGE, .copies = 128,
+	  .flags = BENCH | DEVICE },
+	{ .name = "out_256_pages", .layers = 32, .pages = 256, .slots = 256, .page_bytes = LLAMA_PAGE,
+	  .outs = 256, .flags = BENCH | DEVICE },
+	{ .name = "in_256_pages", .layers = 32, .pages = 256, .slots = 256, .page_bytes = LLAMA_PAGE,
+	  .ins = 256, .flags = BENCH | DEVICE },
+	{ .name = "copy_64_latent", .layers = 61, .pages = 128, .page_bytes = LATENT_PAGE, .copies = 64,
+	  .flags = BENCH | DEVICE | ONE_SIDE },
 };
 
 static void describe(int i, struct cairn_case *c)
@@ -74,7 +93,7 @@ static void shuffle(struct cairn_op *op, int32_t *v, int32_t n)
 	}
 }
 
-/* A place's bits, of all 32; 2^20 different words in a row, then the same again from another one on. */
+/* Fills x with random 32-bit words: a block of 2^20 + 7 of them, repeated. */
 static void fill(struct cairn_op *op, int32_t *x, int64_t words)
 {
 	const int64_t block = (1 << 20) + 7;
@@ -115,7 +134,7 @@ static void setup(struct cairn_op *op)
 	fill(op, contiguous, slot_bytes / 4);
 	shuffle(op, pages, s->pages);
 	shuffle(op, slots, s->slots);
-	if (s->flags & DEVICE && !(s->flags & BENCH) && s->copies) {	/* the last page is one of them */
+	if (s->flags & DEVICE && !(s->flags & BENCH) && s->copies) {	/* copy the last page too */
 		for (int32_t i = 0; i < s->pages; i++)
 			if (pages[i] == s->pages - 1)
 				pages[i] = pages[0];
@@ -135,7 +154,7 @@ static void setup(struct cairn_op *op)
 	}
 	for (int32_t i = 0; i < s->pads; i++, n++)
 		from[n] = to[n] = i % 2 && s->slots ? ~slots[q % s->slots] : pages[p % s->pages];
-	for (int32_t i = n - 1; i > 0; i--) {	/* in any order */
+	for (int32_t i = n - 1; i > 0; i--) {	/* shuffle the list */
 		int32_t j = (int32_t)cairn_op_range(op, 0, i), f = from[i], t = to[i];
 
 		from[i] = from[j];
@@ -143,7 +162,7 @@ static void setup(struct cairn_op *op)
 		from[j] = f;
 		to[j] = t;
 	}
-	if (op->kind == CAIRN_KIND_POISON) {	/* NaN in what is written, as a fresh page may hold */
+	if (op->kind == CAIRN_KIND_POISON) {	/* NaN in the target pages, as in fresh memory */
 		for (int32_t i = 0; i < n; i++) {
 			if (to[i] == from[i] || to[i] < 0)
 				continue;

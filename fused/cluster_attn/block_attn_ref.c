@@ -1,42 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * block_attn_ref - the attention block of a decode step, one request at a time, in double, rounded where the
- * contract (cluster_attn.h) rounds; and how far from it one may be
+ * block_attn_ref - the attention block of a decode step for one request, in double, rounded where the
+ * contract (cluster_attn.h) rounds; and how far from it an implementation may be
  *
- * An implementation that keeps to the contract holds the same numbers, but for the errors of its fp32
- * arithmetic and what these do where a value is rounded to dtype. Each number is carried with
+ * An implementation that follows the contract differs only by its fp32 arithmetic and by what these errors do
+ * where a value is rounded to dtype. Each number carries two bounds on that difference:
  *
- *   err  what the difference cannot exceed, whatever the signs of all errors;
- *   dev  the same as a deviation: errors of different elements have nothing to do with each other, so they
- *        add up by their squares. A sum of independent errors, each within [-e_i, e_i], exceeds
- *        8 sqrt(sum e_i^2) with probability 2 exp(-32) = 3e-14 (Hoeffding 1963, theorem 2).
+ *   err  a bound for any signs of the errors;
+ *   dev  a deviation: errors of different elements are independent, so their squares add up. A sum of
+ *        independent errors, each within [-e_i, e_i], exceeds 8 sqrt(sum e_i^2) with probability
+ *        2 exp(-32) = 3e-14 (Hoeffding 1963, theorem 2).
  *
- * The smaller of err and 8 dev bounds the difference. err decides in sums of less than 64 terms and where
- * all is exact, dev in the long sums of unlike terms that err would bury: the errors of 4096 n, as if all had
- * the worst sign, are 64 times what they come to. With E = 2^-23 and u half an ulp of dtype:
+ * The smaller of err and 8 dev is the bound. err decides in exact sums and those of fewer than 64 terms; dev
+ * decides in long sums: for 4096 elements of n, err (all errors of the worst sign) is 64 times the actual
+ * error. With E = 2^-23 and u half an ulp of dtype:
  *
- *   sum of k        err (k + 2) E/2 S; S: the sum of magnitudes, subnormal factors as the smallest normal
- *   products y      number (gemm_ref.c). dev (sqrt(k) + k/32) E/2 (|y| + 8 R); R: the root of the sum of
- *                   squares. That is, k roundings of partial sums no larger than the bracket, or k/8
- *                   truncations in tensor cores, an ulp each and all of one sign: 8 k/32 E/2.
- *   rounding        what lies in [y - d, y + d] rounds to what the ends round to, or between (block_ref.h):
- *                   mostly to one value, and the error is gone; else an ulp is left of it.
- *   n               cairn_block_norm(). The factor 1 / rms is common to all n: its error, with the square
- *                   root as above, comes back in q, k and v as a common factor.
- *   q, k, v         errors of n times the weights, and the sum; a rounding. q and k: both terms of the
- *                   rotation, 8 E/2 for sine, cosine and arithmetic (rope_ref.c); a rounding.
- *   logits          d_j = sm_scale (dq . (k_j - mean) + [j is new] (q + dq) . dk) + f_j. The mean of k under
- *                   p stands for what all logits share and softmax does not see. f_j: the fp32
- *                   errors of attn_paged_ref.c.
- *   a               with w_j = p_j e^(d_j) and W their sum, a' - a = sum (w_j - p_j) (v_j - a) / W, exactly.
- *                   D, the largest |d_j|, up to 1/4: w_j - p_j is p_j d_j within p_j D^2 e^D / 2, and
- *                   W >= e^-D. The sum over j comes before the one over the elements of dq, that is, dq meets
- *                   the covariance of k and v under p; f_j and dk enter key by key.
- *                   D above that: |w_j - p_j| <= p_j (e^(d_j) - 1), errors counted from the largest logit's.
- *                   To both: the error of the new v; P rounded, u p_j |v_j| or half its smallest step, but
- *                   nothing for the largest logit, as P is e^0 there; the sums over the keys, with a rescale
- *                   for each.
- *   out             errors of a, rounded, times the weights, and the sum with x and the bias.
+ *   sum of k       err (k + 2) E/2 S, S: sum of magnitudes, a subnormal factor counted as the smallest normal
+ *   products y     (gemm_ref.c). dev (sqrt(k) + k/32) E/2 (|y| + 8 R), R: root of the sum of squares: k
+ *                  roundings of partial sums within the bracket, or k/8 tensor core truncations by an ulp
+ *                  of one sign, 8 k/32 E/2.
+ *   rounding       [y - d, y + d] rounds to the interval between its rounded ends (block_ref.h), mostly a
+ *                  single value without error, otherwise an ulp wide.
+ *   n              cairn_block_norm(). 1 / rms is a common factor of all n; its error, with the square root
+ *                  as above, returns as a common factor of q, k and v.
+ *   q, k, v        errors of n times the weights, and the sum; a rounding. q and k: both terms of the
+ *                  rotation, 8 E/2 for sine, cosine and arithmetic (rope_ref.c); a rounding.
+ *   logits         d_j = sm_scale (dq . (k_j - mean) + [j is new] (q + dq) . dk) + f_j. mean: of k under p;
+ *                  softmax cancels a shift that all logits share. f_j: the fp32 errors of attn_paged_ref.c.
+ *   a              with w_j = p_j e^(d_j), W = sum w_j: a' - a = sum (w_j - p_j) (v_j - a) / W, exactly. D is
+ *                  the largest |d_j|. D <= 1/4: w_j - p_j is p_j d_j within p_j D^2 e^D / 2, W >= e^-D;
+ *                  summed over j before the elements of dq, so dq multiplies the covariance of k and v
+ *                  under p; f_j and dk enter key by key. D > 1/4: |w_j - p_j| <= p_j (e^(d_j) - 1), errors
+ *                  relative to the largest logit's. Both: the error of the new v; P rounded, u p_j |v_j|
+ *                  or half its smallest step, except for the largest logit (P is e^0); sums over the keys,
+ *                  with a rescale for each.
+ *   out            errors of a, rounded, times the weights, and the sum with x and the bias.
  */
 #include "fused/block/block_ref.h"
 
@@ -50,7 +48,7 @@
 #define MAX_DIM		128
 #define CHUNK		256
 
-/* err NULL: values alone */
+/* A row of values with both bounds. err NULL: values only. */
 struct carried {
 	double *val, *err, *dev;
 };
@@ -74,7 +72,7 @@ static void set(struct carried c, int64_t i, double val, double err, double dev)
 	}
 }
 
-/* Rounds src[i] into dst[i]; they may be the same. */
+/* Rounds src[i] into dst[i]; src and dst may be the same. */
 static void round_to(struct carried dst, struct carried src, int64_t i, int dtype)
 {
 	double ulp = 2 * (cairn_dtype_roundoff(dtype) * fabs(src.val[i]) + cairn_dtype_tiny(dtype)), err, dev;
@@ -90,7 +88,7 @@ static void round_to(struct carried dst, struct carried src, int64_t i, int dtyp
 	set(dst, i, val, err, fmin(err, dev));
 }
 
-/* in . w over [0, n) of a chunk: value, S, R^2, errors by sum and by squares */
+/* Sums over a chunk [0, n) of in . w: value, S, R^2, errors by magnitude and by squares */
 struct sums {
 	double val, size, squares, err, var;
 };
@@ -125,8 +123,8 @@ static CAIRN_WIDE void add_bounds(struct sums *s, struct carried in, const float
 }
 
 /*
- * out[i] = in . w[i,:] + bias[i] + x[i], not rounded; common: an error that all of in share, relative to it.
- * bias and x may be NULL (no val).
+ * out[i] = in . w[i,:] + bias[i] + x[i], not rounded. common: a relative error that all elements of in share.
+ * bias and x (x.val) may be NULL.
  */
 static void project(struct carried out, struct carried in, const void *w, const void *bias,
 		    struct block_row x, int64_t n, int64_t k, int dtype, double common)
@@ -159,7 +157,7 @@ static void project(struct carried out, struct carried in, const void *w, const 
 	}
 }
 
-/* One head, in place, not rounded. */
+/* Rotates one head in place, not rounded. */
 static void rotate(const struct cairn_cluster_attn_args *a, struct carried x, int position)
 {
 	int half = a->head_dim / 2;
@@ -185,12 +183,13 @@ static void rotate(const struct cairn_cluster_attn_args *a, struct carried x, in
 	}
 }
 
-/* What attention to one head needs: its request and heads, and room for as many keys as there are. */
+/* State of attention for one head: its request and heads, and buffers for its keys. */
 struct head {
 	const struct cairn_cluster_attn_args *a;
 	int b, group, len, top;
 	struct carried q, new_k, new_v;		/* rounded */
-	double *s, *p, *f, *err, *dev;		/* [len]: logits, weights, their fp32 errors, errors d_j */
+	/* [len]: logits, weights, fp32 errors f_j, bounds err and dev of d_j */
+	double *s, *p, *f, *err, *dev;
 	double l;
 	double mean[MAX_DIM];
 	float cov[MAX_DIM * MAX_DIM];		/* sm_scale sum_j p_j (k_j - mean)[d] (v_j - a)[c] */
@@ -216,7 +215,7 @@ static CAIRN_WIDE void add_outer(float *cov, const float *x, const float *y, int
 			cov[d * dim + c] += x[d] * y[c];
 }
 
-/* Logits, weights, and a itself; f as far as it follows from magnitudes. */
+/* Computes the logits, the weights and a; and f_j as far as it follows from magnitudes. */
 static CAIRN_WIDE void attend_values(struct head *h, double *o)
 {
 	int dim = h->a->head_dim;
@@ -255,7 +254,7 @@ static CAIRN_WIDE void attend_values(struct head *h, double *o)
 	}
 }
 
-/* d_j of all keys; returns D. */
+/* Computes the bounds of all d_j; returns D. */
 static CAIRN_WIDE double logit_errors(struct head *h)
 {
 	int dim = h->a->head_dim;
@@ -275,7 +274,7 @@ static CAIRN_WIDE double logit_errors(struct head *h)
 		h->err[j] = scale * err + h->f[j];
 		h->dev[j] = scale * scale * var + h->f[j] * h->f[j];
 	}
-	for (int d = 0; d < dim; d++) {		/* the new key is itself in error */
+	for (int d = 0; d < dim; d++) {		/* the new key has an error of its own */
 		h->err[h->len - 1] += scale * (fabs(h->q.val[d]) + h->q.err[d]) * h->new_k.err[d];
 		h->dev[h->len - 1] += pow(scale * (fabs(h->q.val[d]) + h->q.err[d]) * h->new_k.dev[d], 2);
 	}
@@ -286,7 +285,10 @@ static CAIRN_WIDE double logit_errors(struct head *h)
 	return most;
 }
 
-/* Errors that enter key by key, into `by_key`; and the covariance unless `large`. W >= *least. */
+/*
+ * Errors that enter key by key are summed here; key_errors() also computes the covariance unless `large`, and
+ * a lower bound *least of W.
+ */
 struct by_key {
 	double err[MAX_DIM], var[MAX_DIM], size[MAX_DIM], squares[MAX_DIM];
 	double far[MAX_DIM], far_squares[MAX_DIM];	/* of |v_j - a| */
@@ -312,7 +314,7 @@ static CAIRN_WIDE void key_errors(struct head *h, const double *o, struct by_key
 			err = exp(fmin(h->s[j] - h->s[h->top] + d, 700)) / h->l - p;
 			*least += p * exp(-d);
 			round = j == h->top ? 0 : u * (p + err) + tiny;
-		} else if (j == last) {		/* dk; what dq does to it is in the covariance */
+		} else if (j == last) {		/* dk; the effect of dq is in the covariance */
 			double k_err = 0, k_var = 0;
 
 			for (int d = 0; d < dim; d++) {
@@ -350,7 +352,7 @@ static CAIRN_WIDE void key_errors(struct head *h, const double *o, struct by_key
 	}
 }
 
-/* One head: a, not rounded. */
+/* Computes a for one head, not rounded. */
 static void attend(struct head *h, struct carried out)
 {
 	int dim = h->a->head_dim;
@@ -420,7 +422,7 @@ static int attend_heads(const struct cairn_cluster_attn_args *a, int b, struct c
 	return failed ? cairn_error(ENOMEM, "cluster_attn: no memory for %d logits", len) : 0;
 }
 
-/* How far the common factor of n may be off, as a deviation. */
+/* Returns the relative error of the common factor of n, as a deviation. */
 static double factor_error(const struct cairn_cluster_attn_args *a, struct block_row x)
 {
 	double n = a->hidden, sum = 0, err = 0;
@@ -432,7 +434,9 @@ static double factor_error(const struct cairn_cluster_attn_args *a, struct block
 	return (0.5 * (sqrt(n) + n / 32) + 16) * E / 2 + (sum > 0 ? err / sum : 0);
 }
 
-/* Request b; out, and k and v as appended, not rounded. All of them without bounds if out.err is NULL. */
+/*
+ * Computes request b: out, and k and v as appended, not rounded. If out.err is NULL, no bounds are computed.
+ */
 static int run_block(const struct cairn_cluster_attn_args *a, int b, struct block_row x, struct carried out,
 		     struct carried k, struct carried v)
 {

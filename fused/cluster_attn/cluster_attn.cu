@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * cluster_attn - the launcher: checks, and hands over to the kernel of the dataflow
+ * cluster_attn - launcher: checks the arguments and calls the kernel of the dataflow
  *
- * AUTO is the grid's (all SMs share out everything, cluster_attn_grid.h), which beats a cluster for each KV
- * head at every shape measured; SPLIT_TOKEN takes what it does not: groups of more than 8 heads, or
- * activations beyond shared memory.
+ * AUTO is the grid's dataflow (all SMs share all work, cluster_attn_grid.h). It beats a cluster for each KV
+ * head at every shape measured. SPLIT_TOKEN takes the shapes that the grid does not support: groups of more
+ * than 8 heads, and activations that do not fit into shared memory.
  */
 #include "fused/cluster_attn/cluster_attn.h"
 

@@ -10,16 +10,16 @@
  *   a[h,:] = sum_j p[j] * v[j,g,:],  p = softmax_j(sm_scale * dot(q[h,:], k[j,g,:])), j < kv_len[b]
  *   out    = x + a w_o^T + b_o
  *
- * One new token for each request; g, kv_len and the page walk as in attn_paged.h, lengths counting
- * the new token: kv_len >= 1.
+ * Each request has one new token. g, kv_len and the page walk are defined in attn_paged.h; the lengths count
+ * the new token, so kv_len >= 1.
  *
  *   argument          dtype  shape                                           notes
  *   out               dtype  [batch, hidden]                                 out, may alias x exactly
  *   k_pages, v_pages  dtype  [num_pages, page_size, num_kv_heads, head_dim]  in and out, NHD
  *   x                 dtype  [batch, hidden]                                 in, the residual stream
  *   norm_weight       dtype  [hidden]                                        in
- *   w_qkv             dtype  [(num_qo_heads + 2 num_kv_heads) * head_dim, hidden]  in, rows q, k, v
- *   b_qkv             dtype  [(num_qo_heads + 2 num_kv_heads) * head_dim]    in, optional (NULL)
+ *   w_qkv             dtype  [num_qkv_rows, hidden]                          in, rows of q, then k, then v
+ *   b_qkv             dtype  [num_qkv_rows]                                  in, optional (NULL)
  *   w_o               dtype  [hidden, num_qo_heads * head_dim]               in
  *   b_o               dtype  [hidden]                                        in, optional (NULL)
  *   inv_freq          f32    [head_dim / 2]                                  in
@@ -30,38 +30,40 @@
  *                                                                            0 with one page: no key
  *   workspace                [workspace_bytes]                               256-byte aligned; see below
  *
- * Pointers of dtype are 16-byte aligned. max_kv_len is an upper bound over the batch, read by the host;
- * the index arrays are read on the device only, so a captured graph serves other lengths below it.
- * A request without a page, or with kv_len 0 (one page and kv_last_page_len 0), is passed over: it appends
+ * num_qkv_rows = (num_qo_heads + 2 num_kv_heads) * head_dim. Pointers of dtype are 16-byte aligned.
+ * max_kv_len is an upper bound over the batch, read by the host. The index arrays are read on the device
+ * only, so a captured graph also serves other lengths up to max_kv_len.
+ * A request without a page, or with kv_len 0 (one page and kv_last_page_len 0), is skipped: it appends
  * nothing, and its row of out is undefined.
- * Two requests do not write the same slot, and no request reads a slot that another one writes.
+ * No two requests may write the same slot, and no request may read a slot that another one writes.
  *
- * workspace is zeroed once by the caller before its first use: it holds counters and numbered words, which
- * each call leaves ready for the next one with the same scalars. It is zeroed again for others (batch and
- * max_kv_len among them), and after a launch that failed; it serves one stream at a time.
+ * The caller zeroes workspace once before its first use. It holds counters and LL words, which each call
+ * leaves ready for the next call with the same scalars. The caller must zero it again when a scalar changes
+ * (batch and max_kv_len included) and after a failed launch. A workspace serves one stream at a time.
  *
- * Where a kernel shares out its work over all SMs (here AUTO; cluster_mla, moe, decode_step), its CTAs wait
- * for each other and must all be resident at once. No two such calls may run on a device at the same time: a
- * stream, or events between streams, must keep them apart, or they wait for each other for ever (in a DEBUG
- * build until a spin's budget is spent: the trap says who waits). Other kernels, which end by themselves, may
- * run beside them.
+ * A kernel that spreads its work over all SMs (here AUTO; also cluster_mla, moe, decode_step) has CTAs that
+ * wait for each other, so all of them must be resident at once. No two such calls may run on a device at the
+ * same time: put them on one stream or order them by events, or they deadlock (a DEBUG build traps when a
+ * spin's budget is spent and prints which thread waits). Other kernels, which end without waiting for a
+ * peer kernel, may run concurrently.
  *
  * dataflow
  *   AUTO         the fastest for the shape; cluster_size and offchip must be 0
- *   SPLIT_TOKEN  algorithm 3: a cluster for each KV head; its CTAs share out the rows of w_qkv, the keys and
+ *   SPLIT_TOKEN  algorithm 3: a cluster for each KV head; its CTAs split the rows of w_qkv, the keys and
  *                the rows of w_o; q, k, v are gathered and (m, l, o) merged over DSMEM
- *   SPLIT_HEAD   algorithm 5: its CTAs share out head_dim; the logits are summed over DSMEM
- * cluster_size is 1..16, 0: chosen. It must divide head_dim / 8 for SPLIT_HEAD; any size for SPLIT_TOKEN
- * that the device grants. offchip: exchanges go through global memory instead of DSMEM (the ablation).
+ *   SPLIT_HEAD   algorithm 5: its CTAs split head_dim; the logits are summed over DSMEM
+ * cluster_size is 1..16, or 0 to let the library choose. For SPLIT_HEAD it must divide head_dim / 8; for
+ * SPLIT_TOKEN any size that the device grants is legal. With offchip set, exchanges go through global memory
+ * instead of DSMEM (the ablation).
  *
  * Supported:   dtype f16, bf16; head_dim 64, 128; hidden a multiple of 64, 64..16384; num_qo_heads a
  *              multiple of num_kv_heads, group (their ratio) 1..16; batch 0..16; any page_size >= 1. Anything
  *              else -EOPNOTSUPP. batch 0 does nothing.
  * Numerics:    n, q, k, v, a and P are rounded to dtype, q and k before and after the rotation; products
- *              exact, sums in fp32; out is rounded once. One reading of the weights for the whole batch.
+ *              exact, sums in fp32; out is rounded once. The weights are read once for the whole batch.
  * Tolerance:   derived in cluster_attn_ref.c.
  * Determinism: bitwise repeatable; no floating-point atomics. With equal dataflow and cluster_size a row does
- *              not depend on the other requests, but how its sums are grouped may follow from batch,
+ *              not depend on the other requests, but the grouping of its sums may depend on batch,
  *              max_kv_len and the device.
  * Unused memory: slots past kv_last_page_len and unlisted pages may hold NaN and never reach a result; the
  *              slot of the new token is written, not read.
@@ -110,9 +112,9 @@ int cairn_cluster_attn_cpu_workspace(const struct cairn_cluster_attn_args *args,
 int cairn_cluster_attn_ref(const struct cairn_cluster_attn_args *args, void *stream);
 /* exact[0]: out, exact[1]: k_pages, exact[2]: v_pages */
 int cairn_cluster_attn_exact(const struct cairn_cluster_attn_args *args, struct cairn_exact *exact);
-/* 0, or the error that every one of ours returns for these arguments; reads no array. */
+/* Returns 0, or the error that all our tables return for these arguments. Reads no array. */
 int cairn_cluster_attn_check(const struct cairn_cluster_attn_args *args);
-/* The same of the scalars alone, for workspace queries. */
+/* The same check for the scalars alone, for workspace queries. */
 int cairn_cluster_attn_check_shape(const struct cairn_cluster_attn_args *args);
 
 #ifdef __cplusplus

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cluster_attn_cases - the shapes that cluster_attn_test.c runs: named edges, full-size models, bench rows;
- * then two grids, of dataflows by cluster size and of shapes, whose other dimensions rotate through lists
+ * cluster_attn_cases - the shapes that cluster_attn_test.c runs: named edge cases, full-size models and bench
+ * rows; then two generated series, of dataflows by cluster size and of shapes, whose other dimensions rotate
+ * through lists
  *
  * Include conformance/harness.h and paged_test.h first.
  */
@@ -14,12 +15,12 @@
 
 enum {
 	F16 = PAGED_FLAGS, BIAS = F16 << 1, ALIAS = F16 << 2,
-	SHARED = F16 << 3,		/* full pages of the first request are those of the others, too */
-	ZERO_LAST = F16 << 4,		/* the second request has a page, and no key in it */
+	SHARED = F16 << 3,		/* full pages of the first request are also those of the others */
+	ZERO_LAST = F16 << 4,		/* the second request has a page without a key */
 	LARGE_EPS = F16 << 5, OFFCHIP = F16 << 6, BENCH = F16 << 7, DEVICE = F16 << 8,
 };
 
-/* What kind EXTREME bends. Those from TOP on need biases. */
+/* The part that an EXTREME input distorts. Values from TOP on need biases. */
 enum { PLAIN, LARGE_X, TINY_X, LARGE_V, TINY_V, EQUAL, TOP, NEW_TOP, NEGATIVE, HUGE_LOGITS, NUM_BENT };
 
 enum {
@@ -28,20 +29,25 @@ enum {
 };
 
 struct shape {
-	const char *name;		/* NULL: made of the numbers */
+	const char *name;		/* NULL: generated from the numbers */
+	/* kv: kv_len of the longest request; page: page_size; hq, hkv: query and KV heads */
 	int batch, kv, page, hq, hkv, dim, hidden;
 	unsigned flags;
 	int dataflow, cluster, bent;
-	const int *kv_lens;
+	const int *kv_lens;		/* [batch]; NULL: from kv */
 };
 
 #define LENS(...)	(const int[]){ __VA_ARGS__ }
-#define N(n, b, k, p, h, g, d, w) \
-	.name = n, .batch = b, .kv = k, .page = p, .hq = h, .hkv = g, .dim = d, .hidden = w
-/* bench rows: attention block of Llama 2 7B, of Llama 3 8B, of a model with so many heads */
-#define LLAMA2(n, b, k)		N(n, b, k, 16, 32, 32, 128, 4096), .flags = F16 | BENCH | DEVICE
-#define LLAMA3(n, b, k)		N(n, b, k, 16, 32, 8, 128, 4096), .flags = BENCH | DEVICE
-#define HEADS(n, h)		N(n, 1, 4096, 16, h, h, 128, 4096), .flags = F16 | BENCH | DEVICE
+#define N(case_name, requests, kv_len, page_size, qo_heads, kv_heads, head_dim, hidden_dim) \
+	.name = case_name, .batch = requests, .kv = kv_len, .page = page_size, .hq = qo_heads, \
+	.hkv = kv_heads, .dim = head_dim, .hidden = hidden_dim
+/* bench rows: the attention block of Llama 2 7B, of Llama 3 8B, and of a model with `heads` heads */
+#define LLAMA2(case_name, requests, kv_len) \
+	N(case_name, requests, kv_len, 16, 32, 32, 128, 4096), .flags = F16 | BENCH | DEVICE
+#define LLAMA3(case_name, requests, kv_len) \
+	N(case_name, requests, kv_len, 16, 32, 8, 128, 4096), .flags = BENCH | DEVICE
+#define HEADS(case_name, heads) \
+	N(case_name, 1, 4096, 16, heads, heads, 128, 4096), .flags = F16 | BENCH | DEVICE
 #define KV4096(flow, c) \
 	{ LLAMA2("llama2_7b_b1_kv4096_" flow "_c" #c, 1, 4096), .cluster = c
 #define BY_HEADS(h, c) \
@@ -114,12 +120,12 @@ static const struct shape named[] = {
 		.dataflow = HEAD, .cluster = 4 },
 	{ N("logits_huge", 3, 64, 16, 8, 2, 64, 128), .flags = F16 | BIAS, .bent = HUGE_LOGITS },
 	{ N("logits_huge_bf16", 3, 64, 16, 8, 2, 128, 128), .flags = BIAS, .bent = HUGE_LOGITS },
-	/* more requests and KV heads than CTAs: a task of fused/grid has two heads, or four (132 CTAs) */
+	/* more requests and KV heads than CTAs: a task of fused/grid has two heads, or four (on 132 CTAs) */
 	{ N("heads_by_two", 10, 70, 16, 16, 16, 64, 64), .flags = F16 | BIAS | PAGED_RAGGED },
 	{ N("heads_by_two_group_4", 9, 150, 3, 64, 16, 64, 64), .flags = PAGED_RAGGED | PAGED_PADDED },
 	{ N("heads_by_four", 14, 70, 16, 32, 32, 64, 64), .flags = PAGED_RAGGED },
 	{ N("heads_by_four_group_2", 16, 40, 1, 64, 32, 128, 64), .flags = F16 | BIAS | PAGED_RAGGED },
-	/* too large for one processor */
+	/* too large to run on the CPU */
 	{ N("large_llama2_7b_b3", 3, 1025, 16, 32, 32, 128, 4096), .flags = F16 | DEVICE | PAGED_RAGGED },
 	{ N("large_llama3_8b_b8", 8, 1100, 64, 32, 8, 128, 4096), .flags = DEVICE | PAGED_RAGGED },
 	{ N("large_llama3_8b_b16_page1", 16, 700, 1, 32, 8, 128, 4096),
@@ -139,7 +145,7 @@ static const struct shape named[] = {
 		.flags = F16 | DEVICE, .dataflow = TOKEN, .cluster = 16 },
 	{ N("large_kv131072_head_c4", 1, 131072, 16, 4, 1, 128, 1024),
 		.flags = F16 | DEVICE, .dataflow = HEAD, .cluster = 4 },
-	/* measured; a length counts the new key */
+	/* benched rows; a length counts the new key */
 	{ LLAMA2("llama2_7b_b1_kv1024", 1, 1024) }, { LLAMA2("llama2_7b_b1_kv2048", 1, 2048) },
 	{ LLAMA2("llama2_7b_b1_kv4096", 1, 4096) }, { LLAMA2("llama2_7b_b1_kv8192", 1, 8192) },
 	{ LLAMA2("llama2_7b_b1_kv16384", 1, 16384) },
@@ -162,7 +168,7 @@ static const struct shape named[] = {
 	BY_LENGTH(1024), BY_LENGTH(2048), BY_LENGTH(8192), BY_LENGTH(16384),
 };
 
-/* Each dataflow at each cluster size, on chip and off. */
+/* Each dataflow at each cluster size, each in both forms: on chip and off. */
 static const struct {
 	int dataflow, cluster;
 } flows[] = {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * cluster_attn_check - which arguments are legal: what ref, cpu and cuda all refuse, with the same words
+ * cluster_attn - argument checks shared by all of our tables
  */
 #include "fused/cluster_attn/cluster_attn.h"
 

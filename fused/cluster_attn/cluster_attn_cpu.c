@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * cluster_attn_cpu - what the engine runs without a GPU: the operations of which the block is made, one after
- * the other
+ * cluster_attn_cpu - CPU form for the engine without a GPU: runs the operations of the block one after the
+ * other
  *
- * Requests without a key are left out: the rows of the others move together in the workspace, and
- * qo_indptr, made here, gives a request one query or none. The output projection stays fp32 until x is
+ * Requests without a key are left out: the rows of the other requests are packed in the workspace, and the
+ * qo_indptr built here gives each request one query or none. The output projection stays fp32 until x is
  * added, so that out is rounded once.
  */
 #include "fused/cluster_attn/cluster_attn.h"
@@ -22,7 +22,7 @@
 
 #define MAX_BATCH	16
 
-/* The workspace; a row for each request with a key. */
+/* Buffers in the workspace, with a row for each request that has a key. */
 struct buffers {
 	uint8_t *x, *n, *qkv, *attn;
 	float *projected;
@@ -33,7 +33,7 @@ static int64_t qkv_dim(const struct cairn_cluster_attn_args *a)
 	return (int64_t)(a->num_qo_heads + 2 * a->num_kv_heads) * a->head_dim;
 }
 
-/* Places the buffers behind `base`, which may be NULL; returns the bytes they take. */
+/* Sets the buffers' addresses from `base`, which may be NULL; returns the bytes they take. */
 static size_t place(const struct cairn_cluster_attn_args *a, uint8_t *base, struct buffers *w)
 {
 	const size_t batch = a->batch, row = batch * (size_t)a->hidden * 2;
@@ -59,7 +59,7 @@ int cairn_cluster_attn_cpu_workspace(const struct cairn_cluster_attn_args *a, si
 	return 0;
 }
 
-/* n, then q, k and v, rotated. rows: requests with a key; positions: theirs. */
+/* Computes n, then q, k and v, rotated. rows: number of requests with a key; positions: their positions. */
 static int project(const struct cairn_cluster_attn_args *a, const struct buffers *w, int rows,
 		   const int32_t *positions)
 {

@@ -55,6 +55,6 @@ int cluster_attn_grid(const struct cairn_cluster_attn_args *args, void *stream)
 
 	CAIRN_TRY(plan(args, &g, &bytes));
 	if (!args->workspace || args->workspace_bytes < bytes)
-		return cairn_error(EINVAL, "cluster_attn: workspace: %zu bytes needed", bytes);
+		return cairn_error(EINVAL, "cluster_attn: workspace: needs %zu bytes", bytes);
 	return grid_launch(&g, GRID_QKV, GRID_OUT + 1, 1, stream);
 }

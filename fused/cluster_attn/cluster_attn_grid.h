@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cluster_attn_grid - cluster_attn by the phases of grid.h: no cluster for a head, all SMs for everything
+ * cluster_attn_grid - cluster_attn by the phases of grid.h: all SMs share all work, without clusters per head
  *
- * The arguments are checked already. -EOPNOTSUPP: a group of more than GRID_MAX_GROUP query heads, or
- * activations beyond shared memory.
+ * The caller has checked the arguments. Returns -EOPNOTSUPP if a group has more than GRID_MAX_GROUP query
+ * heads or the activations do not fit into shared memory.
  */
 #ifndef CAIRN_CLUSTER_ATTN_GRID_H
 #define CAIRN_CLUSTER_ATTN_GRID_H

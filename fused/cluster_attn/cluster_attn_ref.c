@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * cluster_attn_ref - every request's row of out and its new key and value; definition and bounds are those of
- * block_attn_ref.c, and u of each, or half a subnormal, for the last rounding
+ * cluster_attn_ref - reference: every request's row of out and its new key and value
  *
- * Not judged is the row of a request without a key, and of one whose x is not finite: what becomes of others'
- * rows then is.
+ * The definition and its bounds are those of block_attn_ref.c, plus u of each value (or half a subnormal) for
+ * the last rounding. Rows of requests without a key, and of requests whose x is not finite, are not judged;
+ * the rows of other requests still are.
  */
 #include "fused/cluster_attn/cluster_attn.h"
 
@@ -13,7 +13,7 @@
 #include "primitives/base/error.h"
 #include "fused/block/block_ref.h"
 
-/* exact NULL: the rounded row into memory; else values and bounds. */
+/* exact NULL: stores the rounded row to memory; otherwise sets values and bounds. */
 static void finish(struct block_row r, int64_t n, int64_t to, int dtype, void *memory,
 		   struct cairn_exact *exact)
 {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The traffic of the two dataflows: formulas against messages counted one by one, and against the source's
+ * cluster_attn_schedule_test - the traffic formulas of the two dataflows against messages counted one by one,
+ * and against the source's formulas
  */
 #include "conformance/harness.h"
 #include "fused/cluster_attn/cluster_attn_schedule.h"
 
-/* Traffic_Reduce and Traffic_Gather, as printed. */
+/* Traffic_Reduce and Traffic_Gather as the source prints them. */
 static int64_t source_reduce(int64_t size, int n)
 {
 	int64_t sum = 0;
@@ -20,7 +21,10 @@ static int64_t source_gather(int64_t size, int n)
 	return size * n * (n - 1);
 }
 
-/* Each rank's own part once to each other rank; parts as even as whole vectors of 8 elements can be. */
+/*
+ * Counts the messages: each rank sends its own part once to each other rank. The parts are as even as whole
+ * vectors of 8 elements allow.
+ */
 static int64_t gather_messages(int64_t vectors, int n)
 {
 	struct cairn_cluster_chunks k = cairn_cluster_chunks((int)vectors, n);
@@ -70,7 +74,9 @@ static void formulas_equal_the_source(struct cairn_test *t)
 	}
 }
 
-/* Two shots of a state in fp32 would be reduce_bytes(); the second one is narrower, and has no (m, l). */
+/*
+ * Two shots of an fp32 state would be reduce_bytes(); the second shot here is narrower and carries no (m, l).
+ */
 static void ours_beside_the_source(struct cairn_test *t)
 {
 	const int d = 128;
@@ -101,7 +107,10 @@ static void two_shots_send_less(struct cairn_test *t)
 	}
 }
 
-/* SPLIT_TOKEN does not know S, not even with a state for each of 8 warps; SPLIT_HEAD grows with it. */
+/*
+ * SPLIT_TOKEN traffic does not depend on S, even with a state for each of 8 warps; SPLIT_HEAD traffic grows
+ * with S.
+ */
 static void traffic_and_length(struct cairn_test *t)
 {
 	for (int n = 2; n <= 16; n *= 2)

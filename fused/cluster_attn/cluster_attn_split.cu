@@ -1,50 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * cluster_attn_split - algorithm 3, a cluster for each KV head whose CTAs share out rows and keys; and the
+ * cluster_attn_split - algorithm 3: a cluster for each KV head whose CTAs split rows and keys; and the
  * launcher of algorithm 5 (cluster_attn_split_head.cu)
  *
- * Schedule. Rank r of N computes rows [r / N, (r + 1) / N) of the head's q, k, v, attends over as much of the
- * old keys, and computes as many rows of out; for all requests, so that weights are read once. Each of the 8
- * warps of a CTA pulls its own share of all that through a ring of two stages of 4 KiB, in one stream that no
- * exchange interrupts (cluster_attn_split.cuh).
+ * Schedule. Rank r of N computes rows [r / N, (r + 1) / N) of the head's q, k, v, attends over the same share
+ * of the old keys and computes the same share of the rows of out, for all requests, so weights are read once.
+ * Each of the 8 warps streams its share through a ring of two 4 KiB stages (cluster_attn_split.cuh).
  *
- *   begin       a stage each | this grid's turn | ask for x and tables | rest of the ring | n, by every CTA
- *               for itself; more than 34 KB of it: every rank norms some rows, all read them from the L2
- *   w_qkv       warps split K: 16 rows x 128 columns a stage, up to 4 units of 16 rows summed at once |
- *               partial sums meet in shared memory, in the order of warps
+ *   begin       a stage each | griddepcontrol.wait | load x and tables | rest of ring | n in every CTA; if
+ *               n exceeds 34 KB every rank norms some rows and all ranks read them from the L2
+ *   w_qkv       warps split K: 16 rows x 128 columns a stage, up to 4 units of 16 rows summed at once;
+ *               partial sums are added in shared memory, in the order of warps
  *   exchange 1  every thread sends four results to all ranks by st.async; an mbarrier counts the bytes
- *   rotate      in place, each CTA for itself; the last rank writes k and v to their pages
- *   keys        each warp every n-th tile of 16 keys (head_dim 64: 32) of the rank's, online softmax; the new
- *               key starts the state of one warp of the last rank, from shared memory. With many requests,
- *               warps form teams, each with requests of its own
- *   exchange 2  each CTA merges its warps' states and sends every rank its share of them, four columns
- *               of a head an item; that rank merges over ranks, divides, rounds and sends the result to
- *               all, in q's place
+ *   rotate      in place, in every CTA; the last rank writes k and v to their pages
+ *   keys        each warp every n-th tile of 16 keys (head_dim 64: 32) of the rank, online softmax; the new
+ *               key, from shared memory, starts the state of one warp of the last rank. With many requests,
+ *               warps form teams, each with its own requests
+ *   exchange 2  each CTA merges its warps' states and sends every rank a share of the items (four columns of
+ *               a head). That rank merges over ranks, divides, rounds and sends the result to all ranks
  *   w_o         a unit of 16 rows a warp; partial sums over the head's columns to global memory
- *   sum         of the warps that made the same rows' parts, one a head, the last adds them up in the order
- *               of heads, adds x and bias, rounds, writes out: an integer ticket tells which is the last. Few
- *               rows a warp, so all warps of the grid share the work
+ *   sum         the last warp to finish given rows, by an integer ticket, adds the heads' partial results in
+ *               the order of heads, adds x and bias, rounds and writes out
  *
- * So a cluster meets twice, and the grid never: clusters may run in any order, and in waves.
+ * A cluster synchronises twice and the grid never, so clusters may run in any order, and in waves.
  *
  * Shared memory (offsets s_* of struct split_args; bytes, B requests, g heads, d head_dim)
- *	0		rings [8 warps][stages][4096]
- *	s_qkv		q, k, v [B][g + 2][d], swizzled, split_at(); later the attended heads
- *	s_scratch	partial sums [8 warps][B][68 or 36] f32; then cosines and sines [B][d / 2]; then
- *			states [tasks of a wave][team's warps][heads][d] f32
- *	s_ml		(m, l) of the states
- *	s_slots		items from all ranks: four columns [N][share] f32, then (m, l) [N][share]
- *	s_n		n [B][n_stride], or nothing
- *	s_table		[B] struct split_request
- *	s_mbar		three mbarriers; s_red: 8 floats
- *
- * Barriers. mbarrier 0: q, k, v have come; 1: the attended heads; 2: items of a wave. Each counts one
- * arrival, which says how many bytes, this rank's own included; a CTA alone has __syncthreads in their place.
- * Cluster barrier: all are there (arrive after the norm, wait before the first send), and from wave to wave
- * slots are read. __syncthreads: norm 2, a pass of w_qkv 1 or 2, angles 2, rotation 1, exchange 2 1. A CTA
- * leaves when it has all the attended heads: then its peers want nothing of it.
- * Off chip: cluster_meet() in place of the mbarriers.
- *
+ *   0          rings [8 warps][stages][4096]
+ *   s_qkv      q, k, v [B][g + 2][d], swizzled, split_at(); later the attended heads
+ *   s_scratch  partial sums [8 warps][B][68 or 36] f32; cosines and sines [B][d / 2]; then states
+ *              [tasks of a wave][team's warps][heads][d] f32, with their (m, l) in s_ml
+ *   s_slots    items from all ranks: four columns [N][share] f32, then (m, l) [N][share]
+ *   s_n        n [B][n_stride], or nothing; s_table: [B] struct split_request; s_mbar; s_red: 8 floats
+ * Barriers. mbarrier 0: q, k, v have arrived; 1: the attended heads; 2: items of a wave. Each expects one
+ * arrival, with the byte count (this rank's own included); cluster_size 1 uses __syncthreads. Off chip:
+ * cluster_meet(). Cluster barrier: arrive after the norm, wait before the first send; and slots read between
+ * waves. A CTA exits once it has all attended heads: no peer accesses its shared memory after that.
  * Registers: 128, two CTAs an SM, no spills.
  */
 #include "primitives/base/launch.h"
@@ -52,13 +42,13 @@
 
 /* ---- attention ---- */
 
-/* A state: O [head_dim] and (m, l) of one query head, of one warp. m is a logit before sm_scale. */
+/* State of one query head in one warp: O [head_dim] and (m, l). m is a logit before sm_scale. */
 struct state {
 	float m, l;
 	float4 o;
 };
 
-/* A task is a request and up to 8 of its heads: the first one, and how many */
+/* Returns the first head of a task, which is a request and up to 8 of its heads, and their number. */
 SPLIT int2 task_heads(const struct split_args &g, int task)
 {
 	const int first = g.half_shift ? (task & 1) * 8 : 0;
@@ -66,13 +56,13 @@ SPLIT int2 task_heads(const struct split_args &g, int task)
 	return make_int2(first, min(g.group - first, g.task_heads));
 }
 
-/* Index of the state of warp `warp`, its `nth` task of the wave, a head of the task */
+/* Returns the index of the state of warp `warp`, its `nth` task of the wave, head `head` of the task. */
 SPLIT int state_at(const struct split_args &g, int nth, int warp, int head)
 {
 	return (nth * SPLIT_WARPS + warp) * g.task_heads + head;
 }
 
-/* This warp's share of one task, from the first key to its states. */
+/* Attends over this warp's share of one task, from the first key to its states. */
 template <int dtype, int head_dim>
 SPLIT void attend(const struct split_args &g, const struct split_cta &c, struct split_cursor &s, int task,
 		  int nth)
@@ -85,7 +75,7 @@ SPLIT void attend(const struct split_args &g, const struct split_cta &c, struct 
 	float o[head_dim / 16][4] = {}, m[2] = { -CUDART_INF_F, -CUDART_INF_F }, l[2] = { 0, 0 };
 	float logits[keys / 16][4];
 
-	/* the new key, which no other rank counts: p is 1 and O its value */
+	/* The last rank counts the new key: p is 1 and O is its value. */
 	if (c.rank == g.size - 1 && c.warp % g.team_warps == 0 && r.old_len >= 0) {
 		split_logits<dtype, head_dim, head_dim, 16>(g, c, logits, request, heads.x, 0,
 							    split_at<head_dim>(g, c, request, g.group,
@@ -104,7 +94,7 @@ SPLIT void attend(const struct split_args &g, const struct split_cta &c, struct 
 			o[i / 2][i % 2 * 2] = o[i / 2][i % 2 * 2 + 1] = row_element<dtype>(&bits, 0);
 		}
 	}
-	/* keys and values in turn: one copy of the refill */
+	/* One loop body serves keys and values in turn, so the refill code exists once. */
 	for (int tile = r.first_tile + c.warp % g.team_warps, values = 0; tile < r.end_tile; values ^= 1) {
 		const uint32_t at = split_wait(c, s);
 
@@ -144,13 +134,13 @@ SPLIT struct state empty_state(void)
 	return v;
 }
 
-/* to += v, both on their own scale */
+/* Adds v to *to; each has its own maximum. */
 SPLIT void add_state(struct state *to, const struct state *v, float scale_log2)
 {
 	const float top = fmaxf(to->m, v->m), keep = split_weight(to->m, top, scale_log2);
 	const float weight = split_weight(v->m, top, scale_log2);
 
-	to->m = to->m != to->m ? to->m : v->m != v->m ? v->m : top;	/* NaN counts */
+	to->m = to->m != to->m ? to->m : v->m != v->m ? v->m : top;	/* propagates NaN */
 	to->l = keep * to->l + weight * v->l;
 	to->o.x = keep * to->o.x + weight * v->o.x;
 	to->o.y = keep * to->o.y + weight * v->o.y;
@@ -158,13 +148,13 @@ SPLIT void add_state(struct state *to, const struct state *v, float scale_log2)
 	to->o.w = keep * to->o.w + weight * v->o.w;
 }
 
-/* Of `total` items, for a rank; even, so that slots keep 16-byte vectors aligned */
+/* Returns a rank's share of `total` items, even so that 16-byte vectors in the slots stay aligned. */
 static __host__ __device__ int even_share(int total, int size)
 {
 	return (total + 2 * size - 1) / (2 * size) * 2;
 }
 
-/* Item i of a wave is four columns of one head: task, head of the task, first column */
+/* Returns the place of item i of a wave (four columns of one head): task, head of the task, first column. */
 SPLIT int3 item_place(const struct split_args &g, int item, int fours)
 {
 	const int row = item / fours, nth = attn_token(row, g.magic);
@@ -173,11 +163,11 @@ SPLIT int3 item_place(const struct split_args &g, int item, int fours)
 }
 
 /*
- * Exchange 2, first half: an item over this CTA's warps, to the rank whose it is.
- * Slot: [rank][item], O and (m, l).
+ * Exchange 2, first half: merges items over this CTA's warps and sends each to the rank that owns it. Slots
+ * are laid out [rank][item], O and then (m, l).
  */
 template <int head_dim>
-SPLIT void give_items(const struct split_args &g, const struct split_cta &c, int items, int most)
+SPLIT void send_items(const struct split_args &g, const struct split_cta &c, int items, int most)
 {
 	constexpr int fours = head_dim / 4;
 	const float scale_log2 = g.a.sm_scale * ATTN_LOG2E;
@@ -221,8 +211,9 @@ SPLIT void give_items(const struct split_args &g, const struct split_cta &c, int
 }
 
 /*
- * Second half: this rank's items over all ranks, divided, rounded, to all ranks in q's place. As many lanes
- * as there are ranks work on an item, and each sends it to one.
+ * Exchange 2, second half: merges this rank's items over all ranks, divides, rounds and sends the results to
+ * all ranks, in q's place. An item takes one lane for each rank (rounded up to a power of two), and each lane
+ * sends the result to one rank.
  */
 template <int dtype, int head_dim>
 SPLIT void merge_items(const struct split_args &g, const struct split_cta &c, int wave0, int items, int most)
@@ -232,7 +223,7 @@ SPLIT void merge_items(const struct split_args &g, const struct split_cta &c, in
 	const int shift = g.size > 1 ? 32 - __clz(g.size - 1) : 0, lanes = 1 << shift, per_warp = 32 >> shift;
 	const int first = c.rank * most, count = min(items - first, most), from = c.lane & (lanes - 1);
 
-	/* whole warps go round: the shuffles need all lanes */
+	/* whole warps iterate: the shuffles need all lanes */
 #pragma unroll 1
 	for (int i = c.warp * per_warp; i < count; i += SPLIT_WARPS * per_warp) {
 		const int mine = i + (c.lane >> shift), nth = min(mine, count - 1), at = from * most + nth;
@@ -274,7 +265,7 @@ SPLIT void merge_items(const struct split_args &g, const struct split_cta &c, in
 		v.l = v.l > 0 || v.l != v.l ? 1 / v.l : 0;
 		sum = make_uint2(row_pack2<dtype>(v.o.x * v.l, v.o.y * v.l),
 				 row_pack2<dtype>(v.o.z * v.l, v.o.w * v.l));
-		/* lanes may differ in the last bit: a + b and b + a, scaled */
+		/* lanes may differ in the last bit because they add in different orders */
 		sum.x = __shfl_sync(~0u, sum.x, c.lane & ~(lanes - 1));
 		sum.y = __shfl_sync(~0u, sum.y, c.lane & ~(lanes - 1));
 		if (mine >= count || place.y >= heads.y || from >= g.size)
@@ -295,7 +286,7 @@ SPLIT void merge_items(const struct split_args &g, const struct split_cta &c, in
 	}
 }
 
-/* Attention over all requests, and exchange 2: the attended heads take the place of q. */
+/* Attends over all requests and runs exchange 2: the attended heads replace q. */
 template <int dtype, int head_dim>
 SPLIT void attend_all(const struct split_args &g, const struct split_cta &c, struct split_cursor &s,
 		      uint32_t &epoch)
@@ -311,11 +302,11 @@ SPLIT void attend_all(const struct split_args &g, const struct split_cta &c, str
 		for (int task = wave0 + c.warp / g.team_warps, nth = 0; task < end; task += teams, nth++)
 			attend<dtype, head_dim>(g, c, s, task, nth);
 		if (wave0 && !g.a.offchip)
-			ptx_barrier_cluster_wait_acquire();	/* all have read the last wave's slots */
+			ptx_barrier_cluster_wait_acquire(); /* all ranks have read the last wave's slots */
 		__syncthreads();
-		give_items<head_dim>(g, c, items, most);
+		send_items<head_dim>(g, c, items, most);
 		if (g.a.offchip) {
-			split_meet(g, c, epoch);
+			split_cluster_sync(g, c, epoch);
 		} else {
 			if (threadIdx.x == 0)
 				ptx_mbarrier_arrive_expect_tx(c.base + g.s_mbar + 16, g.size * mine * 24);
@@ -324,9 +315,9 @@ SPLIT void attend_all(const struct split_args &g, const struct split_cta &c, str
 		merge_items<dtype, head_dim>(g, c, wave0, items, most);
 		if (end == g.tasks)
 			break;
-		__syncthreads();	/* states are read: by all threads before any of them goes on */
+		__syncthreads(); /* all threads have read the states before any thread overwrites them */
 		if (g.a.offchip)
-			split_meet(g, c, epoch);
+			split_cluster_sync(g, c, epoch);
 		else
 			ptx_barrier_cluster_arrive_release();
 	}
@@ -368,19 +359,19 @@ static uint32_t align_up(uint32_t v, uint32_t to)
 	return (v + to - 1) / to * to;
 }
 
-/* One rank's logits of a tile, by_head */
+/* Returns the bytes of one rank's logits of a tile, by_head. */
 static uint32_t slot_bytes(const struct split_args *g)
 {
 	return 16 * (uint32_t)((g->task_heads + 1) / 2 * 2) * 4;
 }
 
-/* Of a rank's share of a wave's items, four columns of a head each */
+/* Returns the size of a rank's share of a wave's items, four columns of a head each. */
 static int most_items(const struct split_args *g, int size)
 {
 	return even_share(g->wave * g->task_heads * g->a.head_dim / 4, size);
 }
 
-/* Shared memory; returns how much it is. */
+/* Sets the offsets in shared memory and returns its size in bytes. */
 static uint32_t place_smem(struct split_args *g, int size, int by_head)
 {
 	const struct cairn_cluster_attn_args *a = &g->a;
@@ -390,7 +381,8 @@ static uint32_t place_smem(struct split_args *g, int size, int by_head)
 	g->s_qkv = at;		/* aligned to a head */
 	at = align_up(at + batch * (uint32_t)g->rows * 2, 16);
 	g->s_scratch = at;
-	sums = SPLIT_WARPS * batch * (uint32_t)split_sum_row(a->batch > 8) * 4;	/* angles are less */
+	/* the cosines and sines take less */
+	sums = SPLIT_WARPS * batch * (uint32_t)split_sum_row(a->batch > 8) * 4;
 	states = (uint32_t)g->num_states * dim * 4;
 	at += sums > states ? sums : states;
 	g->s_ml = at;
@@ -411,14 +403,14 @@ static uint32_t place_smem(struct split_args *g, int size, int by_head)
 	return align_up(at + 64, 256);
 }
 
-#define N_BYTES		(34 * 1024)	/* n is kept in shared memory up to here */
+#define N_BYTES		(34 * 1024)	/* largest n that is kept in shared memory */
 
-/* What a CTA does, and its shared memory */
+/* Plans the work and the shared memory of a CTA; returns by_head. */
 static int plan_cta(struct split_args *g, int size)
 {
 	const struct cairn_cluster_attn_args *a = &g->a;
 	const int stride = (a->hidden + SPLIT_K - 1) / SPLIT_K * SPLIT_K * 2 + 64, wide = a->batch > 8;
-	/* alone, they are the same */
+	/* with one CTA both dataflows are the same */
 	const int by_head = a->dataflow == CAIRN_CLUSTER_ATTN_SPLIT_HEAD && size > 1;
 	int teams = 1, units, passes;
 
@@ -448,8 +440,8 @@ static int plan_cta(struct split_args *g, int size)
 	g->pass_units = (units + passes - 1) / passes;
 	g->out_chunks = (g->group * a->head_dim + SPLIT_K - 1) / SPLIT_K;
 	/*
-	 * rows whose sum over heads is the work of one warp: few if they are dear,
-	 * and the last ones are all that lag
+	 * rows whose sum over heads one warp adds up: few if such sums are expensive, as the last ones are
+	 * not hidden behind other work
 	 */
 	g->sum_units = a->batch > 4 ? 2 : 1024;
 	g->smem = place_smem(g, size, by_head);
@@ -475,8 +467,9 @@ static void set_launch(struct cairn_launch *l, const struct split_args *g, int s
 }
 
 /*
- * How many clusters of this launch the device holds at once, asked once: the question costs more than a
- * launch. An entry is a key and the answer in one word, so that threads may race; they write the same.
+ * Returns how many clusters of this launch the device holds at once. The answer is cached, because the query
+ * costs more than a launch. An entry packs a key and the answer into one 32-bit word; threads may race, as
+ * they store the same value.
  */
 static int resident(const struct split_args *g, int size, int by_head)
 {
@@ -498,9 +491,9 @@ static int resident(const struct split_args *g, int size, int by_head)
 }
 
 /*
- * The smallest cluster size that gives nine SMs of ten a CTA, or the largest below it with which all clusters
- * are resident at once and every CTA has rows of w_qkv to compute. More CTAs than that bring no bandwidth (a
- * lone one can draw what two can), but every exchange takes longer.
+ * Returns the smallest cluster size that occupies nine SMs of ten, or the largest below it with which all
+ * clusters are resident at once and every CTA has rows of w_qkv to compute. More CTAs bring no bandwidth (one
+ * CTA on an SM draws as much as two), but they make every exchange slower.
  */
 static int choose_size(struct split_args *g)
 {
@@ -519,7 +512,7 @@ static int choose_size(struct split_args *g)
 	return best;
 }
 
-/* Geometry, and where the workspace's parts lie; ws may be NULL. */
+/* Sets the geometry and the addresses of the workspace's parts; ws may be NULL. */
 static int plan(struct split_args *g, const struct cairn_cluster_attn_args *a, int *size,
 		const void **kernel, char *ws,
 		size_t *bytes)

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cluster_attn_split - what both dataflows of a cluster for each KV head share: the stream of a warp, the
- * norm, the projections, the sum over clusters
+ * cluster_attn_split - the stream of a warp and the placement of data, shared by both dataflows with a
+ * cluster for each KV head
  *
- * Every warp has a stream of its own: the 4 KiB stages of w_qkv, keys, values and w_o that it will multiply
- * from the first to the last instruction, in order. Nothing in the stream depends on what is computed on
- * the way, so the ring in front of a warp is refilled as soon as a stage is used up: while CTAs exchange q,
- * k, v or partial attention, the next phase's data flow in. `struct split_cursor` is the place up to which
- * loads have started.
+ * Every warp has its own stream: the 4 KiB stages of w_qkv, keys, values and w_o that it will multiply, in
+ * order, from the first instruction to the last. Nothing in the stream depends on a computed result, so the
+ * warp refills its ring as soon as a stage is consumed: while CTAs exchange q, k, v or partial attention, the
+ * data of the next phase arrive. struct split_cursor is the position up to which loads have been issued.
  *
- * A stage is 16 rows x 128 columns of a matrix, or 4096 bytes of keys or of values (by_head:
- * 16 keys and values).
+ * A stage is 16 rows x 128 columns of a matrix, or 4096 bytes of keys or of values (by_head, the SPLIT_HEAD
+ * dataflow: 16 keys and their values).
  *
- * q, k, v of the cluster's heads lie in shared memory as [request][group + 2][head_dim], split_at(); the
+ * q, k, v of the cluster's heads lie in shared memory as [request][group + 2][head_dim], split_at(). The
  * attended heads replace q in place.
  */
 #ifndef CAIRN_CLUSTER_ATTN_SPLIT_CUH
@@ -28,17 +27,20 @@
 #define SPLIT_WARPS		8
 #define SPLIT_THREADS		(SPLIT_WARPS * 32)
 #define SPLIT_STAGE_BYTES	4096
-#define SPLIT_ROWS		16	/* of a stage of weights; its columns: */
+#define SPLIT_ROWS		16	/* rows of a stage of weights */
 #define SPLIT_K			128
-#define SPLIT_STAGES		2	/* of a warp's ring */
+#define SPLIT_STAGES		2	/* stages of a warp's ring */
 
-/* Units of 16 rows of w_qkv that a warp adds up at once, at most; wide: more than 8 requests */
+/* Maximum number of 16-row units of w_qkv that a warp sums up at once; wide: more than 8 requests */
 static constexpr __host__ __device__ int split_pass(int wide)
 {
 	return wide ? 2 : 4;
 }
 
-/* Floats from one request's partial sums of a pass to the next one's: all banks are met */
+/*
+ * Floats between the partial sums of one request and the next in a pass. The padding of 4 spreads the
+ * requests over all banks.
+ */
 static constexpr __host__ __device__ int split_sum_row(int wide)
 {
 	return split_pass(wide) * SPLIT_ROWS + 4;
@@ -46,28 +48,32 @@ static constexpr __host__ __device__ int split_sum_row(int wide)
 
 struct split_args {
 	struct cairn_cluster_attn_args a;
-	int32_t size;			/* of a cluster */
+	int32_t size;			/* of a cluster, in CTAs */
 	int32_t group, rows;		/* query heads of a KV head; (group + 2) * head_dim */
-	/* by_head: columns of a head that a rank attends over, a power of two */
+	/* by_head: columns of a head that one rank attends over, a power of two */
 	int32_t own_dim;
 	uint32_t magic;			/* attn_magic(task_heads) */
-	/* what each rank computes: units of 16 rows of w_qkv, of w_o, from here to the next rank's */
+	/* each rank's share: its first unit of 16 rows of w_qkv and of w_o; the next entry is the end */
 	int16_t first_unit[CAIRN_CLUSTER_MAX_SIZE + 1], first_out[CAIRN_CLUSTER_MAX_SIZE + 1];
-	int32_t pass_units;		/* units of 16 rows of w_qkv that are added up at once */
+	int32_t pass_units;		/* units of 16 rows of w_qkv that are summed up at once */
 	int32_t n_stride;		/* bytes of a row of n in shared memory; 0: n comes with the stream */
-	/* attention's tasks: a request, or if its group is large half of it (which reads the keys again) */
+	/*
+	 * a task of attention is a request, or half the heads of a request with a large group (keys are then
+	 * read twice)
+	 */
 	int32_t half_shift, task_heads, tasks;
 	int32_t team_warps, wave;	/* warps that share a task's tiles; tasks between two merges */
-	int32_t num_states;		/* of attention, in a wave */
+	int32_t num_states;		/* attention states in a wave */
 	int32_t page_shift;
 	int32_t out_chunks;		/* stages for 16 rows of w_o */
-	int32_t radix, num_groups;	/* heads whose parts are added up at once; how many such groups */
-	int32_t sum_units;		/* units of w_o between two tickets of a warp */
+	/* heads whose partial results are summed up at once; number of such groups */
+	int32_t radix, num_groups;
+	int32_t sum_units;		/* units of w_o that a warp completes for each ticket */
 	uint32_t s_scratch, s_ml, s_qkv, s_n, s_table, s_mbar, s_red;
-	uint32_t s_slots, s_slot_mbar;	/* by_head; all of them offsets in shared memory */
+	uint32_t s_slots, s_slot_mbar;	/* by_head; all s_ members are byte offsets in shared memory */
 	uint32_t smem;
-	/* the workspace */
-	/* [groups of heads, and one for all][units of w_o], zero between calls */
+	/* pointers into the workspace */
+	/* [num_groups + 1][units of w_o], the last row for all groups; zero between calls */
 	uint32_t *tickets;
 	float *part;			/* [num_kv_heads][batch][hidden] */
 	char *n;			/* [cluster][batch][hidden] of dtype */
@@ -75,22 +81,22 @@ struct split_args {
 	size_t box_bytes;
 };
 
-/* cluster_attn_split_head.cu */
+/* Defined in cluster_attn_split_head.cu. */
 const void *cluster_attn_split_head_kernel(int dtype, int head_dim, int wide);
 
 struct split_request {
 	int32_t first_page, old_len;	/* keys before the new one; -1: no request */
-	int32_t first_tile, end_tile;	/* of old keys, this rank's share */
+	int32_t first_tile, end_tile;	/* this rank's share of the tiles of old keys */
 };
 
-/* A thread's place */
+/* A thread's coordinates */
 struct split_cta {
 	int lane, warp, quad, t;
-	int rank, head;			/* head of keys and values: the cluster's */
-	uint32_t base;			/* shared memory */
+	int rank, head;			/* the KV head of this cluster */
+	uint32_t base;			/* shared memory address of the CTA's dynamic memory */
 };
 
-/* ---- where things lie ---- */
+/* ---- addresses ---- */
 
 SPLIT uint32_t split_swap(int request, int head)
 {
@@ -98,8 +104,9 @@ SPLIT uint32_t split_swap(int request, int head)
 }
 
 /*
- * Address of the 8 elements from 8 * chunk on. Eight heads of a request at one chunk meet eight different
- * groups of four banks (ldmatrix), and so do four chunks of two requests (split_activations).
+ * Returns the address of the 8 elements that begin at 8 * chunk. The swizzle spreads eight heads of a request
+ * at one chunk over eight different groups of four banks (ldmatrix), and also four chunks of two requests
+ * (split_load_attended).
  */
 template <int head_dim> SPLIT uint32_t split_at(const struct split_args &g, const struct split_cta &c,
 						int request,
@@ -117,7 +124,7 @@ SPLIT struct split_request split_load_request(const struct split_args &g, const 
 	return r;
 }
 
-/* Row of w_qkv that row v of the cluster's heads (query heads, key, value) is */
+/* Returns the row of w_qkv that is row v of the cluster's heads (query heads, key, value). */
 template <int head_dim> SPLIT int split_row(const struct split_args &g, const struct split_cta &c, int v)
 {
 	const int q_rows = g.group * head_dim;
@@ -130,7 +137,7 @@ template <int head_dim> SPLIT int split_row(const struct split_args &g, const st
 	return row;
 }
 
-/* Units of 16 rows of w_o: this warp's [first, end) */
+/* Returns this warp's units [first, end) of 16 rows of w_o. */
 SPLIT int2 split_out_units(const struct split_args &g, const struct split_cta &c)
 {
 	const int first = g.first_out[c.rank], count = g.first_out[c.rank + 1] - first;
@@ -143,36 +150,41 @@ SPLIT int2 split_out_units(const struct split_args &g, const struct split_cta &c
 enum split_phase { SPLIT_QKV, SPLIT_KEYS, SPLIT_OUT, SPLIT_END };
 
 struct split_cursor {
-	int phase, stage;		/* stage: of the ring, to be used up and filled next */
-	/* QKV: units of the pass; which of them, -1: n. OUT: first, end: units */
+	int phase, stage;		/* stage: of the ring, the next to be consumed and refilled */
+	/* QKV: units [first, end) of the pass; sub: unit within the pass, -1: n. OUT: units [first, end) */
 	int first, end, sub, chunk;
-	/* this lane's first piece of the stage, counted in pieces of the matrix */
+	/* index of this lane's first 16-byte piece of the stage, counted from the start of the matrix */
 	uint32_t at;
-	int task, tile;			/* KEYS: the tile to be asked for next */
-	/* of this lane's key: in that tile, in the one whose values come next */
+	int task, tile;			/* KEYS: the tile to be loaded next */
+	/*
+	 * slots of this lane's key: in the tile to be loaded next, and in the tile whose values are loaded
+	 * next
+	 */
 	uint32_t next_slot, slot;
 	int values;
 };
 
-/* The stage to be used up and filled next */
+/* Returns the address of the stage that is consumed and refilled next. */
 SPLIT uint32_t split_stage(const struct split_cta &c, const struct split_cursor &s)
 {
 	return c.base + (c.warp * SPLIT_STAGES + s.stage) * SPLIT_STAGE_BYTES;
 }
 
 /*
- * 16 rows of 256 bytes; piece i of row r lies at i ^ 4 (r & 1): eight lanes that read together meet all banks
+ * A stage has 16 rows of 256 bytes; piece i of row r lies at i ^ 4 (r & 1), so eight lanes that read together
+ * hit all banks. Returns this lane's offset in the first two rows.
  */
 SPLIT uint32_t split_stage_to(const struct split_cta &c)
 {
 	return (c.lane / 16) * 256 + ((c.lane % 16) ^ (c.lane / 16) << 2) * 16;
 }
 
-/* 16 rows, two at a time; where there is nothing (bytes is 0) nothing is read, and zeros are written */
+/* Loads 16 rows, two at a time. If bytes is 0, nothing is read and zeros are written. */
 SPLIT void split_fetch_rows(const struct split_cta &c, uint32_t dst, const char *src, int64_t two_rows,
 			    int bytes)
 {
-	const uint64_t policy = ptx_createpolicy_evict_first();	/* one instruction: not worth two registers */
+	/* one instruction: cheaper to repeat than two registers */
+	const uint64_t policy = ptx_createpolicy_evict_first();
 
 	dst += split_stage_to(c);
 #pragma unroll
@@ -180,11 +192,12 @@ SPLIT void split_fetch_rows(const struct split_cta &c, uint32_t dst, const char 
 		ptx_cp_async_cg_hint(dst + i * 256, src, bytes, policy);
 		src += two_rows;
 		if (i == SPLIT_ROWS / 2 - 2)
-			asm volatile("" : "+l"(src));	/* not all addresses beforehand: registers */
+			/* keeps the compiler from computing all addresses ahead, which costs registers */
+			asm volatile("" : "+l"(src));
 	}
 }
 
-/* This lane's first piece (of 16 bytes) of unit `unit` of w_qkv, at the columns of `chunk` */
+/* Returns the index of this lane's first 16-byte piece of unit `unit` of w_qkv, at the columns of `chunk`. */
 template <int head_dim>
 SPLIT uint32_t split_qkv_at(const struct split_args &g, const struct split_cta &c, int unit, int chunk)
 {
@@ -192,7 +205,7 @@ SPLIT uint32_t split_qkv_at(const struct split_args &g, const struct split_cta &
 	       chunk * (SPLIT_K / 8) + c.lane % 16;
 }
 
-/* To the next unit: 16 rows on, and where a head's q end, or its k, to where the next ones begin */
+/* Moves to the next unit: 16 rows on, and from the end of a head's q or k to the start of its k or v. */
 template <int head_dim>
 SPLIT void split_next_unit(const struct split_args &g, const struct split_cta &c, struct split_cursor &s)
 {
@@ -206,7 +219,7 @@ SPLIT void split_next_unit(const struct split_args &g, const struct split_cta &c
 	s.at += rows * (g.a.hidden / 8);
 }
 
-/* The requests' n, as rows like those of a matrix */
+/* Loads the requests' n, as 16 rows in the layout of a matrix. */
 SPLIT void split_fetch_n(const struct split_args &g, const struct split_cta &c,
 			 const struct split_cursor &s, uint32_t dst)
 {
@@ -225,8 +238,8 @@ SPLIT void split_fetch_n(const struct split_args &g, const struct split_cta &c,
 }
 
 /*
- * `keys` rows of columns [first_chunk * 8, + dim) of a head's keys or values; lane i brings the slot of key
- * i. A key that is not there becomes zeros: whatever NaN the pages hold, 0 * NaN never happens.
+ * Loads `keys` rows of columns [first_chunk * 8, + dim) of a head's keys or values; lane i holds the slot of
+ * key i. A missing key becomes zeros, so NaN in unused slots of the pages never reaches a product.
  */
 template <int dim, int keys>
 SPLIT void split_fetch_keys(const struct split_args &g, const struct split_cta &c, const void *pages,
@@ -250,8 +263,8 @@ SPLIT void split_fetch_keys(const struct split_args &g, const struct split_cta &
 }
 
 /*
- * by_head: 16 keys and, 2048 bytes on, their values, this rank's columns, as rows of 128 bytes. At least 16
- * columns: those beyond are zeros.
+ * by_head: loads 16 keys and, 2048 bytes on, their values: this rank's columns, as rows of 128 bytes, at
+ * least 16 columns (those beyond own_dim are zeros).
  */
 SPLIT void split_fetch_own(const struct split_args &g, const struct split_cta &c, int head_dim, uint32_t slot,
 			   uint32_t dst)
@@ -272,7 +285,7 @@ SPLIT void split_fetch_own(const struct split_args &g, const struct split_cta &c
 	}
 }
 
-/* On to this warp's next tile; its slots are looked up, long before they are needed. */
+/* Moves to this warp's next tile and looks up its slots, long before they are needed. */
 template <int keys, int by_head>
 SPLIT void split_next_tile(const struct split_args &g, const struct split_cta &c, struct split_cursor &s)
 {
@@ -313,7 +326,7 @@ SPLIT void split_enter_out(const struct split_args &g, const struct split_cta &c
 	s.phase = units.x < units.y ? SPLIT_OUT : SPLIT_END;
 }
 
-/* After w_qkv. What there is of keys is known once split_first_tile() has been called. */
+/* Enters the phase after w_qkv. The tiles of keys are known once split_first_tile() has been called. */
 template <int head_dim>
 SPLIT void split_enter_keys(const struct split_args &g, const struct split_cta &c, struct split_cursor &s)
 {
@@ -347,10 +360,10 @@ SPLIT void split_start(const struct split_args &g, const struct split_cta &c, st
 }
 
 /*
- * Its lane looks like a new number: addresses are worked out where they are used,
- * not kept in registers for hours
+ * Makes the lane number opaque to the compiler, so that addresses are recomputed where they are used instead
+ * of staying in registers through the whole kernel.
  */
-SPLIT struct split_cta split_anew(struct split_cta c)
+SPLIT struct split_cta split_opaque(struct split_cta c)
 {
 	asm volatile("" : "+r"(c.lane));
 	c.quad = c.lane / 4;
@@ -358,11 +371,14 @@ SPLIT struct split_cta split_anew(struct split_cta c)
 	return c;
 }
 
-/* Starts the loads of the item at the cursor and moves on; one group of cp.async, empty at the end. */
+/*
+ * Starts the loads of the item at the cursor and advances the cursor. Commits one cp.async group, which is
+ * empty at the end of the stream.
+ */
 template <int head_dim, int by_head>
 SPLIT void split_issue(const struct split_args &g, const struct split_cta &cta, struct split_cursor &s)
 {
-	const struct split_cta c = split_anew(cta);
+	const struct split_cta c = split_opaque(cta);
 	constexpr int keys = by_head ? 16 : SPLIT_STAGE_BYTES / (2 * head_dim);
 	const uint32_t dst = split_stage(c, s);
 

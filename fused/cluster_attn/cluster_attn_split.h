@@ -2,7 +2,7 @@
 /*
  * cluster_attn_split - cluster_attn with a cluster for each KV head: dataflows SPLIT_TOKEN and SPLIT_HEAD
  *
- * The arguments are checked already, batch is not 0.
+ * The caller has checked the arguments; batch is not 0.
  */
 #ifndef CAIRN_CLUSTER_ATTN_SPLIT_H
 #define CAIRN_CLUSTER_ATTN_SPLIT_H

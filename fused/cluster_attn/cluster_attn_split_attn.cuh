@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cluster_attn_split_attn - the steps that both dataflows share, from q, k, v on: rotation and append,
- * attention's pieces, w_o and the sum over clusters
+ * cluster_attn_split_attn - the steps after q, k, v that both dataflows share: rotation and append, parts of
+ * attention, w_o and the sum over clusters
  */
 #ifndef CAIRN_CLUSTER_ATTN_SPLIT_ATTN_CUH
 #define CAIRN_CLUSTER_ATTN_SPLIT_ATTN_CUH
 
 #include "fused/cluster_attn/cluster_attn_split_steps.cuh"
 
-/* q and k of all requests, in place; two pairs a thread. Ends with a barrier. */
+/* Rotates q and k of all requests in place; two pairs a thread. Ends with a barrier. */
 template <int dtype, int head_dim> SPLIT void split_rotate(const struct split_args &g,
 							   const struct split_cta &c)
 {
@@ -35,7 +35,7 @@ template <int dtype, int head_dim> SPLIT void split_rotate(const struct split_ar
 	__syncthreads();
 }
 
-/* New keys and values to their pages: the last rank's work. */
+/* Writes new keys and values to their pages; only the last rank does. */
 template <int head_dim> SPLIT void split_append(const struct split_args &g, const struct split_cta &c)
 {
 	constexpr int chunks = head_dim / 8;
@@ -61,13 +61,14 @@ template <int head_dim> SPLIT void split_append(const struct split_args &g, cons
 /* ---- attention ---- */
 
 /*
- * Attention is made transposed, with keys and dims as the 16 rows and 8 query heads as the columns:
- * S' = K Q', O' = V' P'. A lane has heads 2 t and 2 t + 1, of S' keys quad and quad + 8 of each 16,
- * of O' dims likewise.
+ * Attention is computed transposed, S' = K Q' and O' = V' P', with keys and dims as the 16 rows and 8 query
+ * heads as the columns. A lane has heads 2 t and 2 t + 1, keys quad and quad + 8 of each 16 keys of S', and
+ * the same of the dims of O'.
  */
 
 /*
- * Where a lane's ldmatrix.x4 begins in a tile of rows of row_bytes: K, then V, which is transposed on the way
+ * Return a lane's first ldmatrix.x4 address in a tile with rows of row_bytes, for K and for V, which ldmatrix
+ * transposes.
  */
 SPLIT uint32_t split_k_at(const struct split_cta &c, uint32_t row_bytes)
 {
@@ -80,8 +81,9 @@ SPLIT uint32_t split_v_at(const struct split_cta &c, uint32_t row_bytes)
 }
 
 /*
- * Logits of `keys` keys and the 8 heads from `head` on (those past the group are the last one's again). k_at
- * moves by ^ 32 along 16 dims and by key_step along 16 keys; q_chunk: 8 dims, the first of q that counts.
+ * Computes the logits of `keys` keys and the 8 heads from `head` on (heads past the group repeat the last
+ * one). k_at moves by ^ 32 along 16 dims and by key_step along 16 keys; q_chunk: the first chunk of 8 dims of
+ * q.
  */
 template <int dtype, int head_dim, int dims, int keys>
 SPLIT void split_logits(const struct split_args &g, const struct split_cta &c, float (*s)[4], int request,
@@ -143,7 +145,7 @@ SPLIT void split_values(float (*o)[4], const float (*s)[4], uint32_t v_at, uint3
 	}
 }
 
-/* Over the lanes that have the same heads */
+/* Reduce over the lanes that have the same heads. */
 SPLIT float split_keys_max(float x)
 {
 	x = fmaxf(x, __shfl_xor_sync(~0u, x, 4));
@@ -159,9 +161,9 @@ SPLIT float split_keys_sum(float x)
 }
 
 /*
- * Online softmax of keys from `key` on, of which those from `end` on do not count: s becomes p, O is brought
- * to the new maximum. l: of this lane's keys alone. The difference to the maximum is taken before the scale,
- * so that logits near the end of fp32's range stay finite.
+ * Online softmax of the keys from `key` on; keys from `end` on are masked. s becomes p, and O is rescaled to
+ * the new maximum. l sums over this lane's keys only. The maximum is subtracted before scaling, so that
+ * logits near the end of fp32's range stay finite.
  */
 template <int dims, int keys>
 SPLIT void split_softmax(const struct split_cta &c, float (*s)[4], float m[2], float l[2], float (*o)[4],
@@ -198,7 +200,7 @@ SPLIT void split_softmax(const struct split_cta &c, float (*s)[4], float m[2], f
 				l[h] += s[j][i];
 			}
 	}
-	/* the maximum settles soon: then all factors of the warp are 1 and O is left alone */
+	/* the maximum soon settles; then all factors of the warp are 1 and O needs no rescale */
 	if (!__any_sync(~0u, keep[0] != 1 || keep[1] != 1))
 		return;
 #pragma unroll
@@ -208,7 +210,7 @@ SPLIT void split_softmax(const struct split_cta &c, float (*s)[4], float m[2], f
 			o[d][i] *= keep[i & 1];
 }
 
-/* Until the attended heads of all ranks have taken the place of q */
+/* Waits until the attended heads of all ranks have replaced q. */
 template <int head_dim>
 SPLIT void split_take_attended(const struct split_args &g, const struct split_cta &c, uint32_t &epoch)
 {
@@ -216,7 +218,7 @@ SPLIT void split_take_attended(const struct split_args &g, const struct split_ct
 		split_await(g, c.base + g.s_mbar + 8, 0);
 		return;
 	}
-	split_meet(g, c, epoch);
+	split_cluster_sync(g, c, epoch);
 	for (int i = threadIdx.x; i < g.a.batch * g.group * head_dim / 8; i += SPLIT_THREADS) {
 		const int row = i / (head_dim / 8), b = row / g.group;
 
@@ -233,7 +235,7 @@ SPLIT float split_weight(float m, float top, float scale_log2)
 
 /* ---- w_o ---- */
 
-/* The attended heads, 128 columns of them */
+/* Loads 128 columns of the attended heads. */
 template <int head_dim, int wide>
 SPLIT void split_load_attended(const struct split_args &g, const struct split_cta &c,
 			       struct split_x<wide> &x, int chunk)
@@ -255,19 +257,19 @@ SPLIT void split_load_attended(const struct split_args &g, const struct split_ct
 }
 
 /*
- * Which heads' parts are added up, and whether that is all of them: out = x + b_o + sum;
- * else the first one's place
+ * The groups of heads whose partial results are added. all: they are all the heads, and out = x + b_o + sum;
+ * otherwise the sum replaces the first one.
  */
 struct split_parts {
 	int first, step, count, all;
 };
 
-/* For `rows` rows of w_o from `first` on; by a warp, in the order of heads. */
+/* Sums `rows` rows of w_o from `first` on, in the order of heads. Called by a whole warp. */
 template <int dtype, int wide>
 SPLIT void split_finish(const struct split_args &g, const struct split_cta &c, int first, int rows,
 			struct split_parts h)
 {
-	constexpr int ahead = wide ? 8 : 16;	/* parts in flight at once */
+	constexpr int ahead = wide ? 8 : 16;	/* partial results in flight at once */
 	const int fours = rows / 4;
 
 	for (int item = c.lane; item < fours * g.a.batch; item += 32) {
@@ -314,10 +316,10 @@ SPLIT void split_finish(const struct split_args &g, const struct split_cta &c, i
 }
 
 /*
- * This warp's rows of w_o in units [from, end) have their part. The last of the warps that made the same
- * rows' parts adds them up: integer tickets tell which it is, and their release and acquire order the parts.
- * If parts are many and long, first the last of each group of heads adds up its group, so that one cluster
- * that lags has not all to do. Tickets are left at zero.
+ * Called when this warp has stored its partial results of w_o units [from, end). The last warp to store
+ * partial results of the same rows adds them up: integer tickets elect it, and their release and acquire
+ * order the partial results. If they are many and long, the last warp of each group of heads first adds up
+ * its group, so that a late cluster does not have to add everything. Tickets are left at zero.
  */
 template <int dtype, int wide>
 SPLIT void split_sum_up(const struct split_args &g, const struct split_cta &c, int from, int end)
@@ -346,7 +348,10 @@ SPLIT void split_sum_up(const struct split_args &g, const struct split_cta &c, i
 	}
 }
 
-/* The attended heads times this rank's rows of w_o, 16 a warp at a time: this head's part of out. */
+/*
+ * Multiplies the attended heads by this rank's rows of w_o, 16 a warp at a time: this head's partial result
+ * of out.
+ */
 template <int dtype, int head_dim, int wide, int by_head>
 SPLIT void split_project_out(const struct split_args &g, const struct split_cta &c, struct split_cursor &s)
 {

@@ -1,44 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * cluster_attn_split_head - algorithm 5: the CTAs of a cluster share out head_dim, and sum up logits
+ * cluster_attn_split_head - algorithm 5: the CTAs of a cluster split head_dim and sum the logits
  *
- * As cluster_attn_split.cu but for attention. Every rank walks all old keys, its own_dim = head_dim / N
- * columns of them: a stage of the stream is 16 keys and their values. A warp's partial logits of 16 keys
- * and up to 8 heads go to the same warp of all other ranks, which walks the same tiles, by st.async; each
- * adds up what came, in the order of ranks, so that all have the same bits. P V' is whole in every rank
- * for its columns.
+ * The schedule is that of cluster_attn_split.cu except for attention. Every rank walks all old keys but only
+ * its own_dim = head_dim / N columns of them; a stage of the stream is 16 keys and their values. A warp sends
+ * its partial logits of 16 keys and up to 8 heads by st.async to the same warp of all other ranks, which
+ * walks the same tiles. Each rank adds the partial logits in the order of ranks, so all ranks have the same
+ * bits. P V' is complete in every rank for its columns.
  *
- *   a tile     wait for the stage | S' over own columns | to all ranks | wait for theirs, add up | softmax |
+ *   a tile     wait for the stage | S' over own columns | send to all ranks | wait, add theirs | softmax |
  *              O' += V' P' | refill
- *   a task     the warps' states -> shared memory | cluster barrier: nobody needs q any more | merge over
- *              warps, to all ranks in q's place | CTA barrier
+ *   a task     the warps' states -> shared memory | cluster barrier: q is no longer needed | merge over
+ *              warps, send to all ranks in q's place | CTA barrier
  *
- * No warp waits for another one of its CTA within a task, and rings run on through every exchange; but an
- * exchange for each 16 keys of a warp is what makes this the slower dataflow, beside rows of 512 / N bytes
- * (head_dim 128, f16: 16 at N = 16, half of what memory moves for them).
+ * No warp waits for another warp of its CTA within a task, and rings keep filling through every exchange.
+ * This is still the slower dataflow: it needs an exchange for every 16 keys of a warp, and its rows are 512 /
+ * N bytes long (head_dim 128, f16: 16 at N = 16, half of what memory transfers for them).
  *
- * Two sets of slots for each warp, tile i of a warp takes set i mod 2: who sends tile i has all of
- * tile i - 1, so all ranks have sent that, so they are done with tile i - 2.
+ * Each warp has two sets of slots; its tile i uses set i mod 2. A rank sends tile i only after it has all of
+ * tile i - 1, so all ranks have sent that tile and have finished with tile i - 2.
  *
  * Off chip: the same through global memory, with a flag for each rank and warp.
  *
  * Shared memory as in cluster_attn_split.cu, and
- *	s_slots		float [2 sets][8 warps][N][16 keys][heads of a task, even]
- *	s_slot_mbar	[2 sets][8 warps] mbarriers, each for the N - 1 others' bytes
+ *   s_slots      float [2 sets][8 warps][N][16 keys][heads of a task, even]
+ *   s_slot_mbar  [2 sets][8 warps] mbarriers, each for the bytes of the N - 1 other ranks
  * Registers: see cluster_attn_split.cu.
  */
 #include "fused/cluster_attn/cluster_attn_split_attn.cuh"
 
-#define MAX_DIM		64	/* columns of a rank */
+#define MAX_DIM		64	/* maximum columns of a rank */
 #define KEYS		16
 
-/* Bytes of one rank's logits of a tile */
+/* Returns the bytes of one rank's logits of a tile. */
 SPLIT uint32_t slot_bytes(const struct split_args &g)
 {
 	return KEYS * ((g.task_heads + 1) / 2 * 2) * 4;
 }
 
-/* S' of 16 keys over this rank's columns */
+/* Computes S' of 16 keys over this rank's columns. */
 template <int dtype, int head_dim>
 SPLIT void own_logits(const struct split_args &g, const struct split_cta &c, float s[4], int request,
 		      int head, uint32_t tile)
@@ -52,7 +52,9 @@ SPLIT void own_logits(const struct split_args &g, const struct split_cta &c, flo
 	for (int k = 0; k * 16 < g.own_dim; k++) {
 		uint32_t q[2], a[4];
 
-		/* 8 columns alone: the keys' other 8 are zeros, and so is q */
+		/*
+		 * own_dim 8: the stage holds zeros in the other 8 columns of the keys, and q is set to zero
+		 */
 		ptx_ldmatrix_x2(q, row + (((first + 2 * k +
 					    (g.own_dim > 8 ? c.lane / 8 % 2 : 0)) ^ swap) << 4));
 		if (g.own_dim == 8)
@@ -62,7 +64,7 @@ SPLIT void own_logits(const struct split_args &g, const struct split_cta &c, flo
 	}
 }
 
-/* A rank's message, in global memory */
+/* Returns the place of a rank's message in global memory. */
 SPLIT float *box_slot(const struct split_args &g, const struct split_cta &c, int head_dim, int set, int rank)
 {
 	char *at = split_box_attended(g, c) + (size_t)g.a.batch * g.group * head_dim * 2;
@@ -89,8 +91,8 @@ SPLIT void wait_flags(const struct split_args &g, const struct split_cta &c, int
 }
 
 /*
- * s = its sum over all ranks; n: how many times this warp has called before.
- * Lanes whose heads are none keep out.
+ * Replaces s by its sum over all ranks; n: number of earlier calls by this warp. Lanes without a head of the
+ * task send nothing.
  */
 SPLIT void sum_logits(const struct split_args &g, const struct split_cta &c, int head_dim, float s[4],
 		      uint32_t n)
@@ -152,8 +154,8 @@ SPLIT void sum_logits(const struct split_args &g, const struct split_cta &c, int
 }
 
 /*
- * One task: this warp's tiles of it, to its states in shared memory.
- * Returns how many tiles the warp has done.
+ * Attends over this warp's tiles of one task and stores its states in shared memory. Returns the total number
+ * of tiles that the warp has processed.
  */
 template <int dtype, int head_dim>
 SPLIT uint32_t attend(const struct split_args &g, const struct split_cta &c, struct split_cursor &s,
@@ -164,7 +166,7 @@ SPLIT uint32_t attend(const struct split_args &g, const struct split_cta &c, str
 	const struct split_request r = split_load_request(g, c, request);
 	float o[MAX_DIM / 16][4] = {}, m[2] = { -CUDART_INF_F, -CUDART_INF_F }, l[2] = { 0, 0 }, logits[1][4];
 
-	/* the new key: q, k and v are whole in every rank */
+	/* the new key: q, k and v are complete in every rank */
 	if (c.warp == 0 && r.old_len >= 0) {
 		split_logits<dtype, head_dim, head_dim, 16>(g, c, logits, request, first, 0,
 							    split_at<head_dim>(g, c, request, g.group,
@@ -225,7 +227,10 @@ SPLIT uint32_t attend(const struct split_args &g, const struct split_cta &c, str
 	return n;
 }
 
-/* A task's heads, this rank's columns, over its warps: to all ranks, in q's place. Four columns a thread. */
+/*
+ * Merges this rank's columns of a task's heads over its warps and sends them to all ranks, in q's place. A
+ * thread takes four columns.
+ */
 template <int dtype, int head_dim> SPLIT void merge(const struct split_args &g, const struct split_cta &c,
 						    int task)
 {
@@ -249,7 +254,7 @@ template <int dtype, int head_dim> SPLIT void merge(const struct split_args &g, 
 			const uint4 v = ptx_ld_shared_v4(c.base + g.s_scratch +
 							 (state * g.own_dim + column) * 4);
 
-			if (weight == 0)	/* a warp without keys, or one whose keys do not count */
+			if (weight == 0)	/* the warp had no keys, or their weight vanishes */
 				continue;
 			l += weight * ptx_ld_shared_f32(c.base + g.s_ml + state * 8 + 4);
 			o[0] += weight * __uint_as_float(v.x);

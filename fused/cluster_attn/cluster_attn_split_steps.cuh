@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cluster_attn_split_steps - the steps that both dataflows share, up to attention: norm, w_qkv,
- * gather of q, k, v
+ * cluster_attn_split_steps - the steps before attention that both dataflows share: norm, w_qkv, gather of q,
+ * k, v
  */
 #ifndef CAIRN_CLUSTER_ATTN_SPLIT_STEPS_CUH
 #define CAIRN_CLUSTER_ATTN_SPLIT_STEPS_CUH
@@ -22,13 +22,13 @@ SPLIT char *split_box_attended(const struct split_args &g, const struct split_ct
 	return split_box_qkv(g, c) + (size_t)g.a.batch * g.rows * 2;
 }
 
-/* [owner]: its items from all ranks */
+/* [owner]: the owner's items from all ranks */
 SPLIT char *split_box_slots(const struct split_args &g, const struct split_cta &c, int head_dim)
 {
 	return split_box_attended(g, c) + (size_t)g.a.batch * g.group * head_dim * 2;
 }
 
-/* by_head: how many tiles this warp of a rank has sent */
+/* by_head: number of tiles that this warp of a rank has sent */
 SPLIT uint32_t *split_box_flag(const struct split_args &g, const struct split_cta &c, int head_dim, int rank)
 {
 	return (uint32_t *)(split_box_attended(g, c) + (size_t)g.a.batch * g.group * head_dim * 2) +
@@ -36,10 +36,10 @@ SPLIT uint32_t *split_box_flag(const struct split_args &g, const struct split_ct
 }
 
 /*
- * What any thread of any rank wrote before, all threads of all ranks may read after.
- * epoch: 1, and one more a call
+ * A barrier of the cluster through global memory: writes of all ranks before it are visible to all threads
+ * after it. epoch starts at 1 and grows by one for each call.
  */
-SPLIT void split_meet(const struct split_args &g, const struct split_cta &c, uint32_t &epoch)
+SPLIT void split_cluster_sync(const struct split_args &g, const struct split_cta &c, uint32_t &epoch)
 {
 	struct cluster_mailbox mail = {};
 	struct cluster_comm comm = {};
@@ -56,9 +56,8 @@ SPLIT void split_meet(const struct split_args &g, const struct split_cta &c, uin
 /* ---- exchanges through shared memory ---- */
 
 /*
- * To `peer`, whose mbarrier counts the bytes; split_await() of all threads that read them. A CTA alone
- * writes to its own shared memory as everyone does: st.async is for clusters, and memcheck calls it invalid
- * in a cluster of one.
+ * Sends v to rank `peer`, whose mbarrier counts the bytes; all threads that read it call split_await() first.
+ * A cluster of one stores to its own shared memory instead, because memcheck rejects st.async there.
  */
 SPLIT void split_send_v2(const struct split_args &g, uint32_t to, uint2 v, uint32_t mbar, int peer)
 {
@@ -86,7 +85,7 @@ SPLIT void split_await(const struct split_args &g, uint32_t mbar, uint32_t parit
 
 /* ---- the ring ---- */
 
-/* This warp's oldest stage, all of whose loads have landed */
+/* Waits until all loads of this warp's oldest stage have landed; returns its address. */
 SPLIT uint32_t split_wait(const struct split_cta &c, const struct split_cursor &s)
 {
 	ptx_cp_async_wait_group<SPLIT_STAGES - 1>();
@@ -94,7 +93,7 @@ SPLIT uint32_t split_wait(const struct split_cta &c, const struct split_cursor &
 	return split_stage(c, s);
 }
 
-/* All lanes have read it: it is filled again. */
+/* Refills the oldest stage, which all lanes have read. */
 template <int head_dim, int by_head>
 SPLIT void split_release(const struct split_args &g, const struct split_cta &c, struct split_cursor &s)
 {
@@ -104,7 +103,10 @@ SPLIT void split_release(const struct split_args &g, const struct split_cta &c, 
 
 /* ---- the beginning ---- */
 
-/* Armed for all that the exchanges will bring, this rank's own part included */
+/*
+ * Sets up c and the mbarriers, which expect all bytes that the exchanges will bring, this rank's own
+ * included.
+ */
 SPLIT void split_cta_init(const struct split_args &g, struct split_cta &c, uint32_t base, int head_dim)
 {
 	c.lane = threadIdx.x % 32;
@@ -124,15 +126,18 @@ SPLIT void split_cta_init(const struct split_args &g, struct split_cta &c, uint3
 	}
 }
 
-#define SPLIT_AHEAD	4	/* vectors of 8 elements of x that a thread asks for at once */
+#define SPLIT_AHEAD	4	/* vectors of 8 elements of x that a thread loads at once */
 
-/* What a CTA begins with: all of it is asked for before any of it is used. */
+/* The first loads of a CTA: all of them are issued before the first is used. */
 struct split_first {
 	uint4 x[SPLIT_AHEAD], weight[SPLIT_AHEAD];
 	int pages[2], last_len;
 };
 
-/* Rows of x that are normed here: all, or if n is shared in global memory every size-th. Warps to a row: */
+/*
+ * Returns the number of rows of x that this CTA norms: all, or every size-th row if n is shared in global
+ * memory. split_norm_warps() returns the number of warps for each row.
+ */
 SPLIT int split_norm_rows(const struct split_args &g, const struct split_cta &c, int *first, int *step)
 {
 	*first = g.n_stride ? 0 : c.rank;
@@ -154,7 +159,7 @@ SPLIT void split_load_x(const struct split_args &g, uint4 *v, int row, int i, in
 		v[k] = i < g.a.hidden / 8 ? __ldcg(x + i) : make_uint4(0, 0, 0, 0);
 }
 
-SPLIT void split_ask(const struct split_args &g, const struct split_cta &c, struct split_first &f)
+SPLIT void split_load_first(const struct split_args &g, const struct split_cta &c, struct split_first &f)
 {
 	const uint4 *weight = (const uint4 *)g.a.norm_weight;
 	int first, step, rows = split_norm_rows(g, c, &first, &step), warps = split_norm_warps(rows);
@@ -174,8 +179,8 @@ SPLIT void split_ask(const struct split_args &g, const struct split_cta &c, stru
 }
 
 /*
- * rmsnorm of the rows that are this CTA's, into shared memory, or to the cluster's n in global memory, and
- * the table of requests. Rows are shared out over the warps; ends with a barrier.
+ * Norms this CTA's rows into shared memory, or into the cluster's n in global memory, and writes the table of
+ * requests. The rows are divided among the warps. Ends with a barrier.
  */
 template <int dtype, int keys, int by_head>
 SPLIT void split_norm(const struct split_args &g, const struct split_cta &c, struct split_first &ahead)
@@ -221,7 +226,7 @@ SPLIT void split_norm(const struct split_args &g, const struct split_cta &c, str
 		}
 		scale = rsqrtf(sum / (float)g.a.hidden + g.a.eps);
 		for (int i = at; live && i < vecs; i += SPLIT_AHEAD * threads) {
-			if (vecs > SPLIT_AHEAD * threads)	/* else it is still in registers */
+			if (vecs > SPLIT_AHEAD * threads)	/* otherwise x is still in registers */
 				split_load_x(g, ahead.x, row, i, threads);
 #pragma unroll
 			for (int k = 0; k < SPLIT_AHEAD; k++) {
@@ -241,7 +246,7 @@ SPLIT void split_norm(const struct split_args &g, const struct split_cta &c, str
 					n[(int64_t)row * vecs + v] = row_pack<dtype>(f);
 			}
 		}
-		/* the last stage's columns past hidden */
+		/* zeros in the last stage's columns past hidden */
 		for (int i = vecs + at; live && g.n_stride && i < (vecs + 15) / 16 * 16; i += threads)
 			ptx_st_shared_v4(to + i * 16, make_uint4(0, 0, 0, 0));
 		__syncthreads();
@@ -249,9 +254,9 @@ SPLIT void split_norm(const struct split_args &g, const struct split_cta &c, str
 }
 
 /*
- * From the first instruction to a full ring. A stage of weights for each warp is asked for before this grid's
- * turn, while its predecessor may still run; x and the index arrays first of all then, as what is asked for
- * later comes later; the rest of the ring while they are on their way. The stream goes past w_qkv when
+ * Runs from the first instruction to a full ring. Each warp loads one stage of weights before
+ * griddepcontrol.wait, while the preceding kernel may still run. Next come x and the index arrays, because
+ * loads issued later arrive later, and then the rest of the ring. The stream can pass w_qkv only when the
  * requests are known.
  */
 template <int dtype, int head_dim, int by_head>
@@ -266,7 +271,7 @@ SPLIT void split_begin(const struct split_args &g, const struct split_cta &c, st
 
 		if (step == 0 && (filled == 1 || !weights)) {
 			ptx_griddepcontrol_wait();
-			split_ask(g, c, ahead);
+			split_load_first(g, c, ahead);
 			step = 1;
 		}
 		if (step == 1 && !weights) {
@@ -279,7 +284,8 @@ SPLIT void split_begin(const struct split_args &g, const struct split_cta &c, st
 			ptx_barrier_cluster_arrive_release();
 			split_first_tile<head_dim, by_head>(g, c, s);
 			if (!g.n_stride)
-				ptx_barrier_cluster_wait_acquire();	/* n is whole */
+				/* all ranks have written their rows of n */
+				ptx_barrier_cluster_wait_acquire();
 			step = 2;
 		}
 		if (filled == SPLIT_STAGES)
@@ -290,12 +296,12 @@ SPLIT void split_begin(const struct split_args &g, const struct split_cta &c, st
 
 /* ---- w_qkv ---- */
 
-/* Activations of up to 8 requests, or with `wide` of 16, for 128 columns */
+/* Activations of up to 8 requests (wide: 16) for 128 columns */
 template <int wide> struct split_x {
 	uint4 v[4][wide + 1];
 };
 
-/* Sums of 16 rows of a matrix: rows quad and quad + 8, requests 2 t and 2 t + 1, and 8 more */
+/* Sums of 16 rows of a matrix: rows quad and quad + 8, requests 2 t and 2 t + 1; wide: 8 requests more */
 template <int wide> struct split_sum {
 	float v[wide + 1][4];
 };
@@ -307,17 +313,17 @@ SPLIT void split_load_w(uint4 w[2], uint32_t row, uint32_t piece)
 }
 
 /*
- * The oldest stage, 16 rows of a matrix as the 16 x 16 operand, times activations; and its refill. Within
- * each 32 columns k is permuted, the same way for both: lane 4 quad + t takes elements 8 t .. 8 t + 7, 16
- * bytes, for two mma. If registers allow it, the refill is asked for before the products, and those are two
- * chains of four: a warp waits for each product that it adds to.
+ * Multiplies the oldest stage, 16 rows of a matrix as the 16 x 16 operand, by activations, and refills it.
+ * Within each 32 columns k is permuted in the same way for both operands: lane 4 quad + t takes the 16 bytes
+ * of elements 8 t .. 8 t + 7 for two mma. If registers allow, the refill is issued before the products, and
+ * these form two chains of four, because each mma waits for the previous one on the same accumulator.
  */
 template <int dtype, int head_dim, int wide, int by_head>
 SPLIT void split_multiply(const struct split_args &g, const struct split_cta &cta, struct split_cursor &s,
 			  struct split_sum<wide> &d, const struct split_x<wide> &x)
 {
 	constexpr int late = wide || by_head;
-	const struct split_cta c = split_anew(cta);
+	const struct split_cta c = split_opaque(cta);
 	const uint32_t from = split_wait(c, s) + c.quad * 256, swap = (c.quad & 1) << 2;
 	float other[wide + 1][4] = {};
 	uint4 w[4][2];
@@ -352,7 +358,7 @@ SPLIT void split_multiply(const struct split_args &g, const struct split_cta &ct
 		split_release<head_dim, by_head>(g, c, s);
 }
 
-/* n for 128 columns: from shared memory, or the stage `tile`, which is laid out as weights are */
+/* Loads n for 128 columns: from shared memory, or from the stage `tile`, which has the layout of weights. */
 template <int wide>
 SPLIT void split_load_n(const struct split_args &g, const struct split_cta &c, struct split_x<wide> &x,
 			int chunk,
@@ -376,8 +382,9 @@ SPLIT void split_load_n(const struct split_args &g, const struct split_cta &c, s
 }
 
 /*
- * Four neighbouring elements of a pass: the sums of all warps, in their order, plus bias, rounded. To all
- * ranks' q, k, v, this one's included: whoever waits for all bytes has them.
+ * Computes four neighbouring elements of a pass: the sums of all warps in their order, plus bias, rounded.
+ * Sends them to q, k, v of all ranks, this one included; a thread that has waited for all bytes may read
+ * them.
  */
 template <int dtype, int head_dim, int wide>
 SPLIT void split_share_qkv(const struct split_args &g, const struct split_cta &c, int first, int units,
@@ -419,7 +426,10 @@ SPLIT void split_share_qkv(const struct split_args &g, const struct split_cta &c
 	}
 }
 
-/* Cosines and sines, where the partial sums were; while other ranks' q, k, v are on their way. No barrier. */
+/*
+ * Writes cosines and sines over the partial sums, while other ranks' q, k, v are in flight. Contains no
+ * barrier.
+ */
 template <int head_dim> SPLIT void split_angles(const struct split_args &g, const struct split_cta &c)
 {
 	for (int i = threadIdx.x; i < g.a.batch * (head_dim / 2); i += SPLIT_THREADS) {
@@ -443,14 +453,15 @@ template <int wide, int most> SPLIT void split_turn(struct split_sum<wide> *sum)
 }
 
 /*
- * n w_qkv^T of this rank's rows, and exchange 1: after it q, k, v are whole in every rank, not yet rotated.
+ * Computes n w_qkv^T for this rank's rows and runs exchange 1: then q, k, v are complete in every rank, not
+ * yet rotated.
  */
 template <int dtype, int head_dim, int wide, int by_head>
 SPLIT void split_project_qkv(const struct split_args &g, const struct split_cta &c, struct split_cursor &s,
 			     uint32_t &epoch)
 {
 	constexpr int most = split_pass(wide);
-	const int in_smem = !wide && g.n_stride;	/* n; that of many requests is too large */
+	const int in_smem = !wide && g.n_stride; /* n is in shared memory; n of many requests is too large */
 	const int end = g.first_unit[c.rank + 1];
 
 	for (int first = g.first_unit[c.rank]; first < end; first += g.pass_units) {
@@ -462,7 +473,9 @@ SPLIT void split_project_qkv(const struct split_args &g, const struct split_cta 
 
 			if (in_smem)
 				split_load_n<wide>(g, c, x, chunk, 0);
-			/* the sums go round instead of the loop being unrolled: one copy of the refill */
+			/*
+			 * the sums rotate instead of the loop being unrolled, so the refill code exists once
+			 */
 #pragma unroll 1
 			for (int u = in_smem ? 0 : -1; u < most; u++) {
 				if (u < 0) {
@@ -491,12 +504,12 @@ SPLIT void split_project_qkv(const struct split_args &g, const struct split_cta 
 								  sum[u].v[h][i]);
 				}
 		if (in_smem && first == g.first_unit[c.rank])
-			ptx_barrier_cluster_wait_acquire();	/* peers' mbarriers exist */
+			ptx_barrier_cluster_wait_acquire();	/* peers' mbarriers are initialised */
 		__syncthreads();
 		for (int item = threadIdx.x; item < units * 4 * g.a.batch; item += SPLIT_THREADS)
 			split_share_qkv<dtype, head_dim, wide>(g, c, first, units, item);
 		if (first + g.pass_units < end)
-			__syncthreads();	/* the sums are read, the next pass may write its own */
+			__syncthreads(); /* the sums have been read; the next pass may overwrite them */
 	}
 	if (in_smem && g.first_unit[c.rank] == end)
 		ptx_barrier_cluster_wait_acquire();
@@ -507,7 +520,7 @@ SPLIT void split_project_qkv(const struct split_args &g, const struct split_cta 
 		__syncthreads();
 		return;
 	}
-	split_meet(g, c, epoch);
+	split_cluster_sync(g, c, epoch);
 	for (int i = threadIdx.x; i < g.a.batch * g.rows / 8; i += SPLIT_THREADS) {
 		const int b = i / (g.rows / 8), v = i - b * (g.rows / 8);
 

@@ -2,10 +2,10 @@
 /*
  * cluster_attn_test - the inputs for cluster_attn_cases.h
  *
- * The parts of a sum are scaled so that each shows in it: x small beside a w_o^T, weights such that q and k
- * are about normal. EXACT has n, q and v small integers. EXTREME bends x, the logits or the values in one
- * of several ways; for logits one channel of q and k comes from the biases alone and is not rotated, so
- * that they are known by construction.
+ * The terms of a sum are scaled so that each affects the result: x is small compared with a w_o^T, and the
+ * weights make q and k about normal. EXACT has small integers in n, q and v. EXTREME distorts x, the logits
+ * or the values in one of several ways. To fix the logits, one channel of q and k comes from the biases alone
+ * and is not rotated, so the logits are known by construction.
  */
 #include <math.h>
 #include <stdio.h>
@@ -45,7 +45,7 @@ static void describe(int index, struct cairn_case *c)
 	else
 		c->kinds = CAIRN_KIND_BIT(index % 3) |
 			   CAIRN_KIND_BIT(index / 3 % 2 ? CAIRN_KIND_POISON : CAIRN_KIND_NORMAL);
-	/* what must move: weights once, the keys of all requests once, x and out */
+	/* bytes that must move: weights once, the keys of all requests once, x and out */
 	weights = (2.0 * s.hq + 2.0 * s.hkv) * s.dim * s.hidden;
 	keys = (double)s.batch * s.kv;
 	c->flops = 2 * s.batch * weights + 4 * keys * s.hq * s.dim;
@@ -53,8 +53,8 @@ static void describe(int index, struct cairn_case *c)
 }
 
 /*
- * A long buffer is a short one again and again, of a prime length, so that no two rows are alike; drawing
- * every number would take longer than all the rest.
+ * Fills a long buffer by repeating a short one of prime length, so that no two rows are alike. Drawing every
+ * number would take longer than the rest of the test.
  */
 static void fill(struct cairn_op *op, void *p, int dtype, int64_t count, double scale)
 {
@@ -66,7 +66,7 @@ static void fill(struct cairn_op *op, void *p, int dtype, int64_t count, double 
 		memcpy((char *)p + i * esize, p, (size_t)(count - i < some ? count - i : some) * esize);
 }
 
-/* Rows of w with eight elements of 1 and -1: small integers come of small integers. */
+/* Fills each row of w with eight elements of 1 and -1, which keeps small integers small integers. */
 static void fill_sparse(struct cairn_op *op, void *w, int dtype, int64_t rows, int64_t cols)
 {
 	memset(w, 0, (size_t)(rows * cols) * cairn_dtype_bytes(dtype));
@@ -84,7 +84,7 @@ static void fill_x(struct cairn_op *op, const struct shape *s, void *x, int dtyp
 			cairn_store(x, dtype, i, sign * (1 << b % 4));
 		if (bent == LARGE_X)
 			cairn_store(x, dtype, i, v * (dtype == CAIRN_F16 ? 6e4 : 0x1p50));
-		if (bent == TINY_X)	/* and one request of zeros */
+		if (bent == TINY_X)	/* one request is all zeros */
 			cairn_store(x, dtype, i, b == 1 ? 0 : v * (dtype == CAIRN_F16 ? 0x1p-20 : 0x1p-100));
 	}
 	if (op->kind == CAIRN_KIND_POISON && s->batch > 2)
@@ -92,8 +92,8 @@ static void fill_x(struct cairn_op *op, const struct shape *s, void *x, int dtyp
 }
 
 /*
- * Channel c0 of q and k: q's is its bias, so is the new key's, and cached keys get theirs here; frequency 0,
- * so that positions leave it alone.
+ * Sets channel c0 of q and k: q's and the new key's come from the bias, those of cached keys are stored here.
+ * The channel has frequency 0, so positions do not change it.
  */
 static void bend_logits(struct cairn_op *op, const struct shape *s, const struct paged *p, int bent)
 {
@@ -158,7 +158,7 @@ static void make_tables(struct cairn_op *op, const struct shape *s, struct paged
 	for (int b = 0; b < s->batch; b++)
 		lens[b] = b && s->flags & PAGED_RAGGED ? (int)cairn_op_range(op, 1, s->kv) : s->kv;
 	paged_lengths(op, p, 1, 0, NULL, s->kv_lens ? s->kv_lens : lens, 0);
-	/* positions take the place of the qo_indptr it makes, one element longer than need be */
+	/* paged_tables() fills positions as its qo_indptr, which has one element more than needed */
 	paged_tables(op, p, offsetof(struct cairn_cluster_attn_args, positions));
 	for (int b = 0; b <= s->batch; b++)
 		((int32_t *)a->positions)[b] = op->kind == CAIRN_KIND_EXACT && op->case_index % 2 ? 0 :
@@ -188,7 +188,7 @@ static void fill_weights(struct cairn_op *op, const struct shape *s, int dtype, 
 	void *w_qkv = cairn_in(op, FIELD(w_qkv), dtype, rows * s->hidden);
 	void *w_o = cairn_in(op, FIELD(w_o), dtype, s->hidden * nq);
 
-	for (int j = 0; j < s->hidden; j++)	/* about 1, some negative */
+	for (int j = 0; j < s->hidden; j++)	/* magnitude about 1, some negative */
 		cairn_store(norm, dtype, j, op->kind == CAIRN_KIND_EXACT ? (j % 5 ? 1 : -2) :
 			    (double)cairn_op_range(op, 50, 150) / 100 * (j % 5 ? 1 : -1));
 	fill(op, w_o, dtype, s->hidden * nq, op->kind == CAIRN_KIND_EXACT ? 1 : 2 / sqrt((double)nq));
@@ -219,7 +219,7 @@ static void setup(struct cairn_op *op)
 	shape_at(op->case_index, &s);
 	if (kind == CAIRN_KIND_EXTREME) {
 		bent = s.bent ? s.bent : 1 + op->case_index / 3 % ((s.flags & BIAS ? NUM_BENT : TOP) - 1);
-		op->kind = CAIRN_KIND_NORMAL;	/* the rest of the memory is ordinary */
+		op->kind = CAIRN_KIND_NORMAL;	/* the rest of the memory is filled as for NORMAL */
 	}
 	make_tables(op, &s, &p);
 	a->hidden = s.hidden;
@@ -324,7 +324,9 @@ static int exact(const void *args, struct cairn_exact *e)
 	return cairn_cluster_attn_exact(args, e);
 }
 
-/* What the dataflow asked for sends through DSMEM by its formulas, at the least. */
+/*
+ * Reports the bytes that the requested dataflow sends through DSMEM by its formulas, which are a lower bound.
+ */
 static int extra(const struct cairn_op *op, const void *got, char *json, size_t len)
 {
 	const struct cairn_cluster_attn_args *a = got;
@@ -344,7 +346,7 @@ static int extra(const struct cairn_op *op, const void *got, char *json, size_t 
 			(long long)(t.gather + t.reduce) * a->num_kv_heads) >= (int)len;
 }
 
-/* More than eight requests have a kernel of their own. */
+/* More than eight requests run a separate kernel. */
 static const char *const sanitized[] = {
 	"old_length_0_batch_16.exact", "auto_c0_b16_kv17_p16_h32_8_d64_w64_bf16_bias.exact", NULL
 };
@@ -363,5 +365,5 @@ const struct cairn_family cairn_cluster_attn_family = {
 	.reject = reject,
 	.extra = extra,
 	.sanitized = sanitized,
-	.timeout_s = 900,	/* the full-size models are judged on the host */
+	.timeout_s = 900,	/* the full-size models are checked on the host */
 };

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * batch_rows_test - what a request gets depends on no other: with others beside it, a row of the result has
- * the same bits
+ * batch_rows_test - a request's result is bitwise independent of the rest of the batch
  *
- * For the cases of four families: the operation as it is; then every row of x (decode_step: every id) but one
- * is another, all else is equal, and that one's row of the result must not have changed.
+ * For the cases of four families: runs the operation, replaces every row of x but one (decode_step: every id
+ * but one), runs it again, and compares that row of the result bit by bit.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +21,7 @@ extern const struct cairn_family cairn_cluster_attn_family, cairn_cluster_mla_fa
 struct rows {
 	const struct cairn_family *family;
 	size_t in, out, batch;		/* offsets in the arguments */
-	size_t indptr, last_page_len;	/* 0: every request has a result */
+	size_t indptr, last_page_len;	/* offsets in the arguments; 0: every request has a result */
 };
 
 #define ROWS(op, i, o, ...) { \
@@ -37,7 +36,7 @@ static const struct rows mla_rows = ROWS(cluster_mla, x, out, PAGED(cluster_mla)
 static const struct rows moe_rows = ROWS(moe, x, out);
 static const struct rows step_rows = ROWS(decode_step, ids, logits, PAGED(decode_step));
 
-/* Of the argument at an offset; it may lie in another one's place. */
+/* Returns the index of the buffer of the argument at offset `field`, which may alias another argument. */
 static int buffer_of(const struct cairn_op *op, size_t field)
 {
 	for (int i = 0; i < op->num_alias; i++)
@@ -61,7 +60,7 @@ static int has_key(const struct rows *r, const struct cairn_op *op, int b)
 	return indptr[b + 1] - indptr[b] > 1 || (indptr[b + 1] > indptr[b] && last[b] > 0);
 }
 
-/* Row `row` of the result into `to`, of `bytes` bytes */
+/* Runs the operation and copies row `row` of the result, of `bytes` bytes, to `to`. */
 static int row_of(const struct rows *r, const struct cairn_op *op, const struct cairn_impl *impl,
 		  void *stream, int row, size_t bytes, void *to)
 {
@@ -79,7 +78,7 @@ static int row_of(const struct rows *r, const struct cairn_op *op, const struct 
 	return ret;
 }
 
-/* Every row but one of x, every id but one. */
+/* Replaces every row of x, or every id, except row `keep`. */
 static void change_others(struct cairn_op *op, struct cairn_buf *in, int batch, int keep)
 {
 	int64_t n = in->count / batch;
@@ -138,7 +137,7 @@ static void one_case(struct cairn_test *t, const struct rows *r, const struct ca
 	cairn_op_close(&op);
 }
 
-/* Every `step`th case */
+/* Tests every `step`th case of a family on the table. */
 static void cases(struct cairn_test *t, const struct rows *r, const char *table, int step)
 {
 	struct cairn_impl impl;

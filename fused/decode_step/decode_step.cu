@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * decode_step - which kernels a step takes: grid.cu's phases, in one launch or one each, then argmax or
- * sampling; models with latent attention or experts go to decode_step_moe.cu
+ * decode_step - launcher: runs a step as grid.cu's phases, in one launch or one for each phase, then argmax
+ * or sampling; models with latent attention or experts go to decode_step_moe.cu
  */
 #include "fused/decode_step/decode_step.h"
 
@@ -30,7 +30,7 @@ static struct cairn_sample_args sample_args(const struct cairn_decode_step_args 
 	return s;
 }
 
-/* The grid's part of the workspace, then the sampler's. */
+/* Plans the grid's part of the workspace, then the sampler's. */
 static int plan(const struct cairn_decode_step_args *args, struct grid_args *g,
 		size_t *bytes, size_t *sample_bytes)
 {
@@ -70,13 +70,13 @@ extern "C" int cairn_decode_step(const struct cairn_decode_step_args *caller_arg
 	size_t grid_bytes, sample_bytes;
 
 	CAIRN_TRY(cairn_decode_step_check(caller_args));
-	/* callers from before there were experts */
+	/* callers compiled before experts were added pass a shorter struct */
 	CAIRN_TRY(cairn_decode_step_args_full(caller_args, args));
 	CAIRN_TRY(plan(args, &g, &grid_bytes, &sample_bytes));
 	if (!args->batch)
 		return 0;
 	if (!args->workspace || args->workspace_bytes < grid_bytes + sample_bytes)
-		return cairn_error(EINVAL, "decode_step: workspace: %zu bytes needed",
+		return cairn_error(EINVAL, "decode_step: workspace: needs %zu bytes",
 				   grid_bytes + sample_bytes);
 	CAIRN_TRY(decode_step_is_moe(args) ? decode_step_moe(args, stream) :
 		  grid_launch(&g, 0, args->num_layers * GRID_KINDS + 1,

@@ -1,72 +1,78 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * decode_step - one token for each request: embedding, all decoder layers, logits, the drawn token
+ * decode_step - one token for each request: embedding, all decoder layers, logits, the chosen token
  *
  *   x      = embed[ids[b],:]
  *   each layer:
  *     x    = cluster_attn(x)                              (cluster_attn.h: norm ... residual)
  *            or with kv_lora_rank > 0 cluster_mla(x)      (cluster_mla.h)
- *     n    = x / sqrt(mean(x^2) + eps) * mlp_norm         with num_experts > 0 the first
- *                                                         dense_layers layers only,
- *     g,u  = n w_gate_up^T, split in two halves of `intermediate`
+ *     n    = x / sqrt(mean(x^2) + eps) * mlp_norm         dense layers: all, or with num_experts > 0 the
+ *     g,u  = n w_gate_up^T, halves of `intermediate`      first dense_layers layers
  *     x    = x + (silu(g) * u) w_down^T
- *            or moe(x)                                    the others (moe.h)
+ *            or moe(x)                                    the other layers (moe.h)
  *   logits = (x / sqrt(mean(x^2) + eps) * final_norm) lm_head^T
- *   tokens = argmax (argmax.h), or drawn as sample.h does where temperature is given
+ *   tokens = argmax (argmax.h), or sampled as in sample.h if temperature is given
  *
- *   argument           dtype  shape                                           notes
- *   logits             f32    [batch, vocab]                                  out
- *   tokens             int32  [batch]                                         out, optional (NULL);
- *                                                                             may alias ids
- *   k_pages, v_pages   dtype  [num_pages, page_size, num_kv_heads, head_dim]  in and out, of layer 0
- *   ids                int32  [batch]                                         in, 0 <= id < vocab
- *   embed, lm_head     dtype  [vocab, hidden]                                 in, may be the same
- *   final_norm         dtype  [hidden]                                        in
- *   attn_norm, w_qkv, b_qkv, w_o, b_o, mlp_norm                               in, of layer 0;
- *                                                                             as in cluster_attn.h
- *   w_gate_up          dtype  [2 intermediate, hidden]                        in, of layer 0:
- *                                                                             all gates, all ups
- *   w_down             dtype  [hidden, intermediate]                          in, of layer 0
- *   inv_freq, positions, kv_indptr, kv_indices, kv_last_page_len              as in cluster_attn.h
- *   w_q, w_q_a, q_norm, w_kv_a, kv_norm, w_kv_b                               as in cluster_mla.h, with
- *                                                                             kv_lora_rank; w_qkv, b_qkv,
- *                                                                             b_o, v_pages are then NULL
- *   w_router, w_experts_gate_up, w_experts_down, w_shared_gate_up, w_shared_down
- *                                                                             as in moe.h, with num_experts
- *   temperature, top_p, min_p  f32, top_k  int32, seed, offset  uint64  [batch]  in, optional, all or none
- *   workspace                 [workspace_bytes]                               256-byte aligned, zeroed once
+ *   argument            dtype  shape                                           notes
+ *   logits              f32    [batch, vocab]                                  out
+ *   tokens              int32  [batch]                                         out, optional; may alias ids
+ *   k_pages, v_pages    dtype  [num_pages, page_size, num_kv_heads, head_dim]  in and out, of layer 0
+ *   ids                 int32  [batch]                                         in, 0 <= id < vocab
+ *   embed, lm_head      dtype  [vocab, hidden]                                 in, may be the same
+ *   final_norm          dtype  [hidden]                                        in
+ *   attn_norm           dtype  [hidden]                                        in, of layer 0
+ *   w_qkv, b_qkv        dtype  as in cluster_attn.h                            in, of layer 0; b_qkv optional
+ *   w_o, b_o            dtype  as in cluster_attn.h                            in, of layer 0; b_o optional
+ *   mlp_norm            dtype  [hidden]                                        in, of layer 0
+ *   w_gate_up           dtype  [2 intermediate, hidden]                        in, of layer 0; gates, ups
+ *   w_down              dtype  [hidden, intermediate]                          in, of layer 0
+ *   inv_freq            f32    [head_dim / 2]                                  in, as in cluster_attn.h
+ *   positions, kv_*     int32  as in cluster_attn.h                            in
+ *   w_q, w_q_a, q_norm  dtype  as in cluster_mla.h                             in, with kv_lora_rank
+ *   w_kv_a, kv_norm     dtype  as in cluster_mla.h                             in, with kv_lora_rank
+ *   w_kv_b              dtype  as in cluster_mla.h                             in, with kv_lora_rank
+ *   w_router            dtype  as in moe.h                                     in, with num_experts
+ *   w_experts_*         dtype  as w_gate_up and w_down in moe.h                in, with num_experts
+ *   w_shared_*          dtype  as in moe.h                                     in, with num_experts
+ *   temperature         f32    [batch]                                         in, optional
+ *   top_p, min_p        f32    [batch]                                         in, with temperature
+ *   top_k               int32  [batch]                                         in, with temperature
+ *   seed, offset        uint64 [batch]                                         in, with temperature
+ *   workspace                  [workspace_bytes]                               256-byte aligned, zeroed once
  *
- * The weights of layer i lie layer_stride_bytes * i behind those of layer 0, its pages kv_stride_bytes * i;
- * both are multiples of 16. Of a mixture of experts what moe.h names counts from layer dense_layers,
- * w_gate_up and w_down from layer 0, mlp_norm is every layer's. With kv_lora_rank k_pages holds the latents,
- * [num_pages, page_size, kv_lora_rank + rope_dim], and num_kv_heads is 1, head_dim nope_dim + rope_dim.
- * Pointers of dtype are 16-byte aligned, logits too.
+ * The weights of layer i are at layer_stride_bytes * i from those of layer 0, its pages at kv_stride_bytes *
+ * i; both strides are multiples of 16. The weights of experts named in moe.h start at layer dense_layers;
+ * w_gate_up and w_down start at layer 0, and every layer has an mlp_norm. With kv_lora_rank, w_qkv, b_qkv,
+ * b_o and v_pages are NULL, k_pages holds the latents, [num_pages, page_size, kv_lora_rank + rope_dim],
+ * num_kv_heads is 1, head_dim is nope_dim + rope_dim, and inv_freq is as in cluster_mla.h. Pointers of dtype
+ * and logits are 16-byte aligned.
  *
  * form
- *   AUTO        the faster one for the shape
- *   GRAPH       a kernel for each stretch between two exchanges, for a CUDA graph; each asks for its weights
- *               before it waits for its predecessor (programmatic dependent launch)
- *   PERSISTENT  one kernel: all SMs stay, and meet at each exchange while the weights of what follows flow in
- * Both forms give the same bits. One that there is not for a shape or a model is -EOPNOTSUPP, from the
- * workspace query on; AUTO is every supported one. Ours on CUDA has no PERSISTENT one with experts but
- * without latent attention.
+ *   AUTO        the faster form for the shape
+ *   GRAPH       a kernel for each part between two exchanges, for a CUDA graph; each kernel loads its first
+ *               weights before it waits for the preceding one (programmatic dependent launch)
+ *   PERSISTENT  one kernel on all SMs, with an exchange or grid barrier where the other form has a launch,
+ *               while the next weights flow in
+ * Both forms give the same bits. A form that an implementation lacks for a shape or a model returns
+ * -EOPNOTSUPP, from the workspace query on; AUTO takes every supported shape. Our CUDA table has no
+ * PERSISTENT form for experts without latent attention.
  *
  * A request without a key (cluster_attn.h) appends nothing; its logits and its token are undefined.
- * cluster_attn.h says what zeroed once means for the workspace, and that no two such calls may run on a
+ * cluster_attn.h says what "zeroed once" means for the workspace, and that no two such calls may run on a
  * device at the same time.
  *
  * Supported:   dtype f16, bf16; head_dim 64, 128; hidden and intermediate multiples of 64, hidden ..16384,
  *              intermediate ..65536; group 1..8; batch 0..8, batch * hidden up to 32768; vocab a multiple
  *              of 8; any page_size. With kv_lora_rank attention is as in cluster_mla.h, experts are as in
- *              moe.h, and where all layers have them intermediate may be 0. Anything else -EOPNOTSUPP.
+ *              moe.h, and if all layers have experts intermediate may be 0. Anything else -EOPNOTSUPP.
  *              batch 0 does nothing.
  * Numerics:    as cluster_attn.h; n and silu(g) * u rounded to dtype, x after each of the two residual sums;
  *              g, u and logits stay fp32.
- * Tolerance:   derived in decode_step_bounds.c; a token is judged where the logits decide it
- *              beyond their bounds.
+ * Tolerance:   derived in decode_step_bounds.c; a token is judged where the logits decide it beyond their
+ *              bounds.
  * Determinism: bitwise repeatable, and the same in both forms. Unused memory: as cluster_attn.h.
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO, as cluster_attn.h; eps, sm_scale and with experts expert_scaling
- *              are finite and > 0. A struct of version 1 (size up to w_q) is taken as it was.
+ *              are finite and > 0. A struct of version 1 (size up to w_q) is accepted.
  * Source:      Luo et al. 2025, section 3; Touvron et al. 2023 (the architecture).
  */
 #ifndef CAIRN_DECODE_STEP_H
@@ -103,7 +109,7 @@ struct cairn_decode_step_args {
 	int32_t num_layers, hidden, intermediate, num_qo_heads, num_kv_heads, head_dim, vocab;
 	int32_t dtype, form;
 	float eps, sm_scale;
-	/* since version 2 of the struct: latent attention, mixture of experts; 0 and NULL: neither */
+	/* since version 2 of the struct: latent attention, mixture of experts; 0 and NULL without them */
 	const void *w_q, *w_q_a, *q_norm, *w_kv_a, *kv_norm, *w_kv_b;
 	const void *w_router, *w_experts_gate_up, *w_experts_down, *w_shared_gate_up, *w_shared_down;
 	int32_t q_lora_rank, kv_lora_rank, nope_dim, rope_dim, v_dim;
@@ -123,13 +129,13 @@ int cairn_decode_step_cpu_workspace(const struct cairn_decode_step_args *args, s
 int cairn_decode_step_ref(const struct cairn_decode_step_args *args, void *stream);
 /* exact[0]: logits, exact[1]: k_pages, then v_pages (without kv_lora_rank), tokens (when given) */
 int cairn_decode_step_exact(const struct cairn_decode_step_args *args, struct cairn_exact *exact);
-/* 0, or the error that every one of ours returns for these arguments; reads no array. */
+/* Returns 0, or the error that all our tables return for these arguments. Reads no array. */
 int cairn_decode_step_check(const struct cairn_decode_step_args *args);
-/* The same for the scalars alone, which is all that a workspace query reads. */
+/* The same check for the scalars alone, for workspace queries. */
 int cairn_decode_step_check_shape(const struct cairn_decode_step_args *args);
 /*
- * What a caller of any version of the struct meant: members past its `size` are 0.
- * -EINVAL where that is too small.
+ * Copies the arguments of a caller of any version of the struct; members past its `size` become 0. Returns
+ * -EINVAL if size is smaller than version 1.
  */
 int cairn_decode_step_args_full(const struct cairn_decode_step_args *args,
 				struct cairn_decode_step_args *full);

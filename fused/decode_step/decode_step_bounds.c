@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * decode_step_bounds - how far from the definition (decode_step_ref.c) one may be
+ * decode_step_bounds - bounds on the distance from the definition (decode_step_ref.c)
  *
- * Each number has a bound of its own that is carried along (block_ref.h): errors of the inputs times what
- * they are multiplied with, plus what fp32 sums and functions lose, and at each rounding what the interval
- * then rounds to. On numbers that lie on the grid of dtype it stays near 0 through all layers: kind EXACT is
- * judged that strictly. On others a dense product multiplies relative errors by up to 0.8 sqrt(k), as if all
- * had the worst sign: after two products the bound exceeds the values.
+ * Each number carries its own bound (block_ref.h): errors of the inputs times their factors, plus the errors
+ * of fp32 sums and functions; at each rounding the bound becomes what the interval rounds to. For numbers on
+ * the grid of dtype this bound stays near 0 through all layers, so kind EXACT is judged strictly. For other
+ * numbers a dense product multiplies relative errors by up to 0.8 sqrt(k), as if all had the worst sign:
+ * after two products the bound exceeds the values.
  *
- * So there is a second bound, and the smaller one counts. RUNS further runs have each element of the residual
- * stream, wherever it is rounded, off by up to u of itself, at random. That is as much as a rounding can do,
- * and it lets all other roundings fall anew. An implementation differs from the reference by a few roundings
- * that fall to the other side, so by less than such a run does; the errors of many roundings add up to
- * something normal, and of 10^8 normal values none is beyond 6 deviations. A deviation is taken around the
- * reference, and not below the root mean square of its row. What is itself rounded (keys and values) may
- * always be an ulp off; half an ulp is added to both bounds, so that such an ulp does not look like the end
- * of what is allowed.
+ * So there is a second bound, and the smaller one counts. RUNS further runs perturb each element of the
+ * residual stream, wherever it is rounded, at random by up to u of itself. A rounding error is never larger,
+ * and the perturbation makes all other roundings independent. An implementation differs from the reference by
+ * a few roundings to the other side, which is less than such a run. The errors of many roundings add up to a
+ * normal distribution, and of 10^8 normal values none exceeds 6 deviations. A deviation is taken around the
+ * reference, and not below the root mean square of its row. Values that are rounded themselves (keys and
+ * values) may always be an ulp off; half an ulp is added to both bounds, so that such an ulp does not look
+ * like the limit.
  *
  * A token is the argmax where the largest logit leads all others by more than the bounds of both.
  *
- * Latent attention and experts carry no bound of the first kind: in models that have them the second counts
- * alone. Experts are a discontinuity: the logits of the router are bounded like everything else, by what the
- * runs say, and where they do not decide a layer's choice (moe_bounds.c; the order of those chosen does not
- * matter here) all that follows is judged for finiteness alone. No run is more than sqrt(RUNS) deviations
- * off, fewer than DEVIATIONS: where a choice is decided, all runs have made it.
+ * Latent attention and experts carry no bound of the first kind; in models with them the second one counts
+ * alone. Experts are a discontinuity: the runs bound the logits of the router like all other numbers. Where
+ * these bounds do not decide a layer's choice (moe_bounds.c; the order among the chosen does not matter
+ * here), everything after it is only checked to be finite. No run is more than sqrt(RUNS) deviations off,
+ * which is less than DEVIATIONS: where a choice is decided, all runs have made it.
  */
 #include "fused/decode_step/decode_step_ref.h"
 
@@ -34,7 +34,7 @@
 #define RUNS		16
 #define DEVIATIONS	6
 
-/* Values and the smaller bounds of elements first .. first + n - 1 of one of the runs' rows. */
+/* Sets values and the smaller bounds of elements first .. first + n - 1 of one row of the runs. */
 static void judge_row(const struct step_run *runs, size_t member, int64_t first, int64_t n, int dtype,
 		      double *val, double *bound)
 {
@@ -71,7 +71,7 @@ static int ahead_of(const double *val, int num, int i)
 	return ahead;
 }
 
-/* Do the router's logits and their bounds say which experts are chosen? */
+/* Returns whether the router's logits and their bounds decide which experts are chosen. */
 static int decides(const double *val, const double *bound, int num, int chosen)
 {
 	double top = -INFINITY;
@@ -89,7 +89,7 @@ static int decides(const double *val, const double *bound, int num, int chosen)
 	return 1;
 }
 
-/* The first layer whose experts are not decided; num_layers: all are. */
+/* Returns the first layer whose experts are not decided, or num_layers. */
 static int undecided_layer(const struct cairn_decode_step_args *a, const struct step_run *runs)
 {
 	double val[256], bound[256];
@@ -157,7 +157,7 @@ static int exact_request(const struct cairn_decode_step_args *a, int b, struct s
 	return 0;
 }
 
-/* A request without a key appends nothing, and the rest of it means nothing. */
+/* A request without a key appends nothing, and its other results are undefined. */
 static void undefined_request(const struct cairn_decode_step_args *a, int b, struct cairn_exact *e)
 {
 	struct cairn_exact *token = &e[a->kv_lora_rank ? 2 : 3];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * decode_step_check - which arguments are legal: what ref, cpu and cuda all refuse, with the same words
+ * decode_step - argument checks shared by all of our tables
  */
 #include "fused/decode_step/decode_step_parts.h"
 
@@ -35,7 +35,7 @@ static int check_strides(const struct cairn_decode_step_args *a)
 	return 0;
 }
 
-/* Are there layers with the one feed-forward block? */
+/* Returns whether there are layers with a dense MLP. */
 static int has_dense(const struct cairn_decode_step_args *a)
 {
 	return !a->num_experts || a->dense_layers > 0;
@@ -54,8 +54,8 @@ static int check_attention(const struct cairn_decode_step_args *a)
 	if (!a->kv_lora_rank)
 		return 0;
 	if (a->num_kv_heads != 1 || a->head_dim != (int64_t)a->nope_dim + a->rope_dim)
-		return cairn_error(EINVAL, "decode_step: num_kv_heads, head_dim: with kv_lora_rank 1 and "
-				   "nope_dim + rope_dim");
+		return cairn_error(EINVAL, "decode_step: num_kv_heads, head_dim: must be 1 and "
+				   "nope_dim + rope_dim with kv_lora_rank");
 	mla = decode_step_mla(a, 0);
 	return cairn_cluster_mla_check_shape(&mla);
 }
@@ -120,13 +120,13 @@ int cairn_decode_step_check_shape(const struct cairn_decode_step_args *args)
 	return check_full_shape(&a);
 }
 
-/* Each pointer that is needed is there, and with `not_else` only then. */
+/* Checks that all pointers are set if `needed`, and with `not_else` that they are NULL otherwise. */
 static int check_needed(const char *names, const void *const *p, size_t count, int needed, int not_else)
 {
 	for (size_t i = 0; i < count; i++)
 		if ((needed && !p[i]) || (not_else && !needed && p[i]))
 			return cairn_error(EINVAL, "decode_step: %s: %s", names,
-					   needed ? "null pointer" : "must be NULL in such a model");
+					   needed ? "null pointer" : "must be NULL for this model");
 	return 0;
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * decode_step_cpu - the step as a list of the CPU operations
+ * decode_step_cpu - CPU form: runs the step as a list of CPU operations
  *
- * What the contract keeps in fp32 (sums before the residual, gate and up) comes out of gemm as f32 and is
- * rounded by the loops here; everything else is an operation as it stands, latent attention and a mixture of
- * experts as a whole.
+ * Values that the contract keeps in fp32 (sums before the residual, gate and up) are f32 outputs of gemm,
+ * which loops here round. Everything else is an operation of the table; latent attention and the mixture of
+ * experts are one operation each.
  */
 #include "fused/decode_step/decode_step_parts.h"
 
@@ -23,7 +23,7 @@
 #include "fused/cache/kv_append.h"
 
 #define ALIGNMENT	256
-#define WORTH_THREADS	65536	/* elements from which a loop is worth waking threads for */
+#define WORTH_THREADS	65536	/* number of elements from which a loop runs in threads */
 
 /* The workspace: activations of all requests. */
 struct acts {
@@ -40,14 +40,14 @@ static void *carve(size_t *at, char *base, size_t bytes)
 	return p;
 }
 
-/* Places the activations at base (NULL: just counts). Returns the bytes they take. */
+/* Sets the addresses of the activations from base (NULL: only counts). Returns the bytes they take. */
 static size_t lay_out(const struct cairn_decode_step_args *a, char *base, struct acts *w)
 {
 	size_t rows = (size_t)a->batch, element = cairn_dtype_bytes(a->dtype), at = 0;
 	size_t hidden = (size_t)a->hidden, inter = (size_t)a->intermediate, dim = (size_t)a->head_dim;
 	size_t q = (size_t)a->num_qo_heads * dim, kv = (size_t)a->num_kv_heads * dim;
 
-	if (a->kv_lora_rank)	/* cluster_mla has its own */
+	if (a->kv_lora_rank)	/* cluster_mla has a workspace of its own */
 		q = kv = 0;
 	w->x = carve(&at, base, rows * hidden * element);
 	w->n = carve(&at, base, rows * hidden * element);
@@ -114,7 +114,7 @@ static void silu_mul(const struct cairn_decode_step_args *a, struct acts *w)
 	}
 }
 
-/* One request at a time: one without a key is passed over. */
+/* Appends one request at a time; requests without a key are skipped. */
 static int append(const struct cairn_decode_step_args *a, struct acts *w, char *k_pages, char *v_pages)
 {
 	size_t element = cairn_dtype_bytes(a->dtype);

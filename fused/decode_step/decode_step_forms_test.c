@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * decode_step_forms_test - on a device the forms of decode_step give the same bits, for the cases of its
- * family; models with experts but no latent attention, which may lack a persistent form, in the two others
+ * decode_step_forms_test - checks on a device that all forms of decode_step give the same bits, for the cases
+ * of its family. Models with experts but no latent attention may lack a persistent form; only the two other
+ * forms are compared.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 
 extern const struct cairn_family cairn_decode_step_family;
 
-/* One call in the given form; images: what the outputs then hold, NULL for inputs. */
+/* Runs one call in the given form. images: receives the contents of the outputs; NULL for inputs. */
 static int run_form(const struct cairn_impl *impl, void *stream, const struct cairn_op *op, int form,
 		    uint8_t **images)
 {
@@ -40,7 +41,7 @@ static int may_lack_persistent(const struct cairn_op *op)
 	return a->size == sizeof(*a) && a->num_experts && !a->kv_lora_rank;
 }
 
-/* Of two images that differ: the first byte that does, and how many */
+/* Returns the first byte that differs between two images that do differ, and the number of such bytes. */
 static size_t first_other(const uint8_t *a, const uint8_t *b)
 {
 	size_t i = 0;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * decode_step_inputs_test - models for the cases
+ * decode_step_inputs_test - inputs of the cases
  *
- * Kinds: EXACT has small integers for the residual stream, weights that are integers times a power of two,
- * and with one layer logits of attention so far apart that one key takes all; EXTREME has a residual stream
- * of zeros, of tiny, huge and very unequal numbers, row by row. Gaps between layers hold NaN in all kinds.
+ * Kinds: EXACT has small integers in the residual stream, weights that are integers times a power of two, and
+ * with one layer attention logits so far apart that one key has all the weight. EXTREME has a residual stream
+ * of zeros, tiny, huge and very unequal numbers, row by row. Gaps between layers hold NaN in all kinds.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #include "fused/attention/paged_test.h"
 #include "fused/decode_step/decode_step_test.h"
 
-/* Rows of the embedding: what the residual stream begins with. */
+/* Fills rows of the embedding, the first residual stream. */
 static void fill_embed(struct cairn_op *op, const struct step_shape *s, void *embed)
 {
 	static const double sizes[] = { 0, 0x1p-22, 2e-3, 1, 700, 12000 };
@@ -114,7 +114,9 @@ static void set_scalars(struct cairn_op *op, const struct step_shape *s, const s
 	a->form = s->flags & GRAPH ? CAIRN_DECODE_STEP_GRAPH :
 		  s->flags & PERSISTENT ? CAIRN_DECODE_STEP_PERSISTENT : CAIRN_DECODE_STEP_AUTO;
 	a->eps = op->case_index % 3 ? 1e-5f : 1e-6f;
-	/* in the first layer the key that takes all is no matter of rounding; in others it may be */
+	/*
+	 * In the first layer the key with all the weight does not depend on rounding; in later layers it may.
+	 */
 	a->sm_scale = (float)((op->kind == CAIRN_KIND_EXACT && s->layers == 1 && !(s->flags & LATENT) ?
 			       64 : 1) / sqrt(s->dim));
 	if (s->flags & LATENT) {
@@ -152,7 +154,7 @@ static void fill_index(struct cairn_op *op, const struct step_shape *s, const st
 		if (!(s->flags & NO_TOKENS))
 			cairn_out(op, STEP_FIELD(tokens), CAIRN_I32, s->batch);
 	}
-	for (int b = 0; b < s->batch; b++)	/* the last row and the first, and equal ones now and then */
+	for (int b = 0; b < s->batch; b++)	/* the last row and the first, and sometimes equal ones */
 		ids[b] = b == 0 ? s->vocab - 1 : b == 5 ? 0 : (int32_t)cairn_op_range(op, 0, s->vocab - 1);
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * decode_step_judge_test - what is right, and what is refused
+ * decode_step_judge_test - expected results and rejected arguments
  *
- * Where a layer's experts are not decided the rest of a request is judged for finiteness alone
- * (decode_step_bounds.c): decode_step_weights_test.c sees to it that they are, and a case of which less than
- * half the requests can be judged fails. Tokens are also held against the implementation's own logits: argmax
- * and sample are exact there.
+ * Where a layer's experts are not decided, the rest of a request is only checked to be finite
+ * (decode_step_bounds.c). decode_step_weights_test.c makes models whose experts are decided, and a case fails
+ * if less than half of its requests can be judged. Tokens are also checked against the implementation's own
+ * logits, for which argmax and sample are exact.
  */
 #include <math.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #include "fused/attention/paged_test.h"
 #include "fused/decode_step/decode_step_test.h"
 
-/* Tokens are exact functions of the logits beside them. */
+/* Checks the tokens, which are exact functions of the logits next to them. */
 int step_judge(const struct cairn_op *op, const void *got, char *why, size_t len)
 {
 	const struct cairn_decode_step_args *a = got;
@@ -36,14 +36,14 @@ int step_judge(const struct cairn_op *op, const void *got, char *why, size_t len
 		char text[256] = "";
 
 		if (a->kv_indptr[b + 1] == a->kv_indptr[b] || !a->kv_last_page_len[b])
-			continue;		/* undefined */
+			continue;		/* the request is undefined */
 		if (a->temperature && a->temperature[b] > 0) {
 			if (cairn_sample_judge(&sample, b, a->tokens[b], text, sizeof(text))) {
 				snprintf(why, len, "request %d: token %d: %s", b, a->tokens[b], text);
 				return 1;
 			}
 		} else if (a->tokens[b] != want[b]) {
-			snprintf(why, len, "request %d: token %d, its logits are largest at %d", b,
+			snprintf(why, len, "request %d: token %d, but logit %d is the largest", b,
 				 a->tokens[b], want[b]);
 			return 1;
 		}
@@ -51,7 +51,7 @@ int step_judge(const struct cairn_op *op, const void *got, char *why, size_t len
 	return 0;
 }
 
-/* As if of a model with experts, which no refused call reads */
+/* Sets arguments of a model with experts; a rejected call reads no array. */
 static void some_experts(struct cairn_decode_step_args *a)
 {
 	a->w_router = a->w_experts_gate_up = a->w_experts_down = a->w_gate_up;
@@ -157,7 +157,7 @@ int step_exact(const void *args, struct cairn_exact *e)
 		judged += isfinite(e[0].bound[(int64_t)b * a->vocab]);
 	}
 	if (2 * judged < keys)
-		return cairn_error(EINVAL, "decode_step: the experts of %d of %d requests are decided: "
+		return cairn_error(EINVAL, "decode_step: experts are decided for %d of %d requests: "
 				   "too few to judge", judged, keys);
 	return 0;
 }

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * decode_step_latent - the persistent form for latent attention: one kernel, in which the bodies of
- * cluster_mla and moe take turns, layer by layer; before the first the embedding's rows are copied, after the
- * last comes the head
+ * decode_step_latent - the persistent form for latent attention: one kernel that runs the bodies of
+ * cluster_mla and moe in turn, layer by layer; it copies the embedding's rows first and computes the logits
+ * last
  *
- * One CTA an SM, 20 warps. Each body has the roles and the shared memory that it has as a kernel of its own
- * (cluster_mla.cu, moe.cu), and its own registers, which go to and fro by setmaxnreg:
+ * One CTA an SM, 20 warps. Each body has the roles and the shared memory that it has as its own kernel
+ * (cluster_mla.cu, moe.cu), and its own registers, reassigned by setmaxnreg:
  *
  *   warps        cluster_mla             moe                 head
- *   0 .. 7       multiply    104         multiply  128       multiply  96	registers of a thread
+ *   0 .. 7       multiply    104         multiply  128       multiply  96    registers of a thread
  *   8 .. 15      multiply    104         load       80       load      96
  *   16 .. 18     load         64         route      64       -         96
  *   19           load keys    64         route      64       -         96
  *
- * A dense layer is a moe without any but shared experts. Between two bodies a CTA's warps meet twice: what
- * the one had in shared memory, mbarriers too, gives way to what the other has there. Then weights flow; x,
- * which other CTAs write, is waited for at a counter of those that are done (body.cuh). Words of a body have
- * numbers as if it were a launch of its own, so that both forms can have one workspace.
+ * A dense layer is a moe that has only a shared expert. Between two bodies a CTA passes two CTA barriers, and
+ * the next body's contents replace those of shared memory, mbarriers included. Then weights flow. x, which
+ * other CTAs write, is awaited at a grid barrier (body.cuh). LL words of a body are numbered as if it were
+ * its own launch, so that both forms can use one workspace.
  *
- * Registers are what it is short of, as a loop makes all live on that is not overwritten for certain. Hence:
- * what lasts from body to body lies in shared memory (latent_state); threadIdx is read anew; every role puts
- * together its arguments for itself; nothing in a body is left without an initial value.
+ * Registers are scarce, because a loop keeps live everything that is not certainly overwritten. Therefore
+ * state that lasts from body to body is in shared memory (latent_state), threadIdx is read again, every role
+ * builds its own arguments, and every variable in a body has an initial value.
  */
 #include "fused/decode_step/decode_step_latent.h"
 
@@ -28,7 +28,7 @@
 #include "fused/latent/cluster_mla_body.cuh"
 #include "fused/moe/moe_body.cuh"
 
-#define STATE_AT	MOE_SMEM_MAX	/* in shared memory: what lasts from body to body */
+#define STATE_AT	MOE_SMEM_MAX /* offset in shared memory of the state that lasts from body to body */
 #define SMEM_BYTES	(MOE_SMEM_MAX + 64)
 #define ATTN_REGS	104
 #define MLP_REGS	128
@@ -45,17 +45,17 @@ struct latent_args {
 	const void *embed, *lm_head;
 	float *logits;
 	void *x[2];
-	uint32_t *counters;		/* meetings, exits */
+	uint32_t *counters;		/* grid barrier: arrivals of CTAs; then CTAs that have exited */
 	int64_t layer_stride, kv_stride;
 	int32_t num_layers, dense_layers, vocab;
 };
 
 #define LATENT static __device__ __forceinline__
 
-/* What lasts from body to body: behind what these have in shared memory */
+/* State that lasts from body to body, in shared memory after that of the bodies */
 struct latent_state {
 	struct body_state body;
-	uint32_t epoch, calls;		/* numbers of cluster_mla's and moe's words before this launch */
+	uint32_t epoch, calls;		/* numbers of cluster_mla's and moe's LL words before this launch */
 	int32_t layer;
 };
 
@@ -71,7 +71,7 @@ LATENT struct body_link latent_link(const struct latent_args &p)
 	return link;
 }
 
-/* threadIdx.x, read anew: else it would be kept from body to body */
+/* Reads threadIdx.x again, so that the compiler does not keep it in a register from body to body. */
 LATENT int latent_thread(void)
 {
 	int tid;
@@ -85,7 +85,7 @@ LATENT const void *behind(const void *p, int64_t bytes)
 	return (const char *)p + bytes;
 }
 
-/* Rows of the table: x of the first layer */
+/* Copies the rows of the embedding: x of the first layer. */
 LATENT void embed(const struct latent_args &p)
 {
 	const int vecs = p.mla.a.hidden / 8;
@@ -96,13 +96,13 @@ LATENT void embed(const struct latent_args &p)
 			__ldg((const uint4 *)p.embed + (int64_t)p.ids[i / vecs] * vecs + i % vecs);
 }
 
-/* cluster_mla in the layer that it is the turn of */
+/* Returns the arguments of cluster_mla in `layer`. */
 LATENT struct mla_args attention_args(const struct latent_args &p, int layer)
 {
 	const int64_t at = layer * p.layer_stride;
 	struct mla_args g = p.mla;
 
-	g.team = 1;			/* as planned: known here, it leaves out a third of the code */
+	g.team = 1;			/* as planned; a constant here removes a third of the code */
 	g.a.x = p.x[0];
 	g.a.out = p.x[1];
 	g.a.pages = (char *)g.a.pages + layer * p.kv_stride;
@@ -149,7 +149,7 @@ LATENT void run_attention(const struct latent_args &p)
 		if (c.warp < WARPS + FEEDERS) {
 			run_feeder<0, 1>(c, g, jobs, blockIdx.x, gridDim.x);
 		} else {
-			body_meet(link);	/* this warp has nothing else to do yet */
+			body_grid_wait(link);	/* this warp has no other work yet */
 			await_ready();
 			c.epoch = link.state->number;
 			run_loader<dtype, 0>(c, g, jobs, blockIdx.x, gridDim.x);
@@ -159,7 +159,10 @@ LATENT void run_attention(const struct latent_args &p)
 	}
 }
 
-/* moe, or a dense MLP, in the layer that it is the turn of. By each role for itself: registers are short. */
+/*
+ * Returns the arguments of moe, or of a dense MLP, in the current layer. Every role builds its own, because
+ * registers are scarce.
+ */
 LATENT struct moe_args mlp_args(const struct latent_args &p)
 {
 	const int layer = latent_state()->layer;
@@ -193,7 +196,7 @@ LATENT void run_mlp(const struct latent_args &p)
 	if (latent_thread() >= 2 * MOE_WORKERS) {
 		ptx_setmaxnreg_dec<SMALL_REGS>();
 		if (latent_thread() / 32 == MOE_THREADS / 32 - 1)
-			body_meet(link);
+			body_grid_wait(link);
 		moe_routing<1>(mlp_args(p), link);
 		ptx_setmaxnreg_inc<BASE_REGS>();
 	} else if (latent_thread() >= MOE_WORKERS) {
@@ -219,7 +222,7 @@ LATENT void run_head(const struct latent_args &p)
 
 	if (latent_thread() >= 2 * MOE_WORKERS) {
 		if (latent_thread() / 32 == MOE_THREADS / 32 - 1)
-			body_meet(link);
+			body_grid_wait(link);
 	} else if (latent_thread() >= MOE_WORKERS) {
 		head_loader(p.head, p.lm_head, p.vocab);
 	} else {
@@ -227,7 +230,7 @@ LATENT void run_head(const struct latent_args &p)
 	}
 }
 
-/* Before cluster_mla: what it has in shared memory, but for what comes with x */
+/* Sets up cluster_mla's shared memory, except the part that depends on x. */
 LATENT void prepare_attention(const struct latent_args &p, int layer)
 {
 	const struct mla_args g = attention_args(p, layer);
@@ -250,7 +253,7 @@ LATENT void next_body(const struct latent_args &p, int to_mlp)
 		if (layer < p.num_layers)
 			prepare_attention(p, layer);
 		else
-			moe_init(latent_thread(), THREADS / 32);	/* of the head */
+			moe_init(latent_thread(), THREADS / 32);	/* for the head */
 	}
 	if (latent_thread() == THREADS - 1) {
 		s->body.parity ^= 1;
@@ -286,8 +289,8 @@ latent_kernel(const __grid_constant__ struct latent_args p)
 		body_end(latent_link(p));
 	asm volatile("mov.u32 %0, 0;" : "=r"(again));
 	/*
-	 * A loop with two entries, which compilers leave as it is:
-	 * all that does not change would need registers.
+	 * A loop with two entries, which compilers do not transform: hoisted loop invariants would need
+	 * registers.
 	 */
 	if (again)
 		goto mlp;
@@ -304,7 +307,7 @@ mlp:
 	__syncthreads();
 	if (latent_thread() == 0) {
 		p.moe.calls[blockIdx.x] = latent_state()->calls + p.num_layers;
-		/* who leaves last finds all others past their last meeting */
+		/* the last CTA to exit: all other CTAs are past their last grid barrier */
 		if (ptx_atom_acq_rel_gpu_add_u32(p.counters + 1, 1) + 1 == gridDim.x) {
 			p.counters[0] = p.counters[1] = 0;
 			*(uint32_t *)p.mla.a.workspace = latent_state()->epoch + p.num_layers;
@@ -312,7 +315,7 @@ mlp:
 	}
 }
 
-/* A kernel of its own in the other form */
+/* The head as its own kernel, in the GRAPH form */
 template <int dtype>
 static __global__ void __launch_bounds__(THREADS, 1)
 head_kernel(const __grid_constant__ struct moe_args g, const void *w, float *logits, int vocab)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * decode_step_latent - a whole decode step of a model with latent attention in one kernel; and what else both
- * forms of it consist of
+ * decode_step_latent - a decode step of a model with latent attention in one kernel, and declarations that
+ * both forms share
  */
 #ifndef CAIRN_DECODE_STEP_LATENT_H
 #define CAIRN_DECODE_STEP_LATENT_H
@@ -11,20 +11,20 @@
 #include "fused/moe/moe.h"
 
 struct latent_step {
-	struct cairn_cluster_mla_args mla;	/* of layer 0; x and out are not looked at, here and below */
-	struct cairn_moe_args moe;	/* of layer dense_layers, if there is one */
-	struct cairn_moe_args dense;	/* of layer 0: experts that are shared, and no others */
-	char *x[2];			/* [batch, hidden]: before each layer, and before its second half */
-	uint32_t *counters;		/* two, of the workspace */
+	struct cairn_cluster_mla_args mla;	/* of layer 0; x and out are ignored, here and below */
+	struct cairn_moe_args moe;	/* of layer dense_layers, if that exists */
+	struct cairn_moe_args dense;	/* of layer 0: a shared expert only */
+	char *x[2];			/* [batch, hidden]: x before each layer, and before its second half */
+	uint32_t *counters;		/* two, in the workspace */
 };
 
 int decode_step_latent(const struct cairn_decode_step_args *args, const struct latent_step *step,
 		       void *stream);
-/* Only the logits, from the last layer's x. dense: for its shape */
+/* Computes the logits from the last layer's x. dense: used for its shape. */
 int decode_step_head(const struct cairn_decode_step_args *args, const struct cairn_moe_args *dense,
 		     const void *x, void *stream);
 
-/* moe without a look at its arguments: num_experts may be 0, and shared_intermediate any multiple of 64 */
+/* moe without argument checks: num_experts may be 0, and shared_intermediate any multiple of 64. */
 int moe_launch(const struct cairn_moe_args *args, void *stream);
 size_t moe_workspace(const struct cairn_moe_args *args);
 

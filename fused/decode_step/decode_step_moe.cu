@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * decode_step_moe - a chain of launches with programmatic dependent launch, two a layer; or the one of
- * decode_step_latent
+ * decode_step_moe - models with latent attention or experts: a chain of launches with programmatic dependent
+ * launch, two a layer, or the single launch of decode_step_latent
  *
- *                 latent attention	without it
- *   embedding     a kernel		the grid kernel looks rows up itself
- *   each layer    cluster_mla		the grid kernel's phases QKV, ATTN, OUT
- *                 moe; of the first dense_layers layers
- *                 moe without experts	the grid kernel's phases GATE_UP, DOWN
- *   head          as moe's first half	the grid kernel's last phase
+ *                 latent attention       without latent attention
+ *   embedding     a kernel               the grid kernel looks up rows itself
+ *   each layer    cluster_mla            the grid kernel's phases QKV, ATTN, OUT
+ *                 moe; in the first dense_layers layers
+ *                 moe without experts    the grid kernel's phases GATE_UP, DOWN
+ *   head          as moe's first half    the grid kernel's last phase
  *
- * Each of these kernels takes all SMs, all of their shared memory, and starts when its predecessor's CTA
- * leaves an SM: its first weights, 175 KB an SM of moe's, are on their way before the predecessor's last CTA
- * has written its result. x goes to and fro between two buffers.
+ * Each kernel takes all SMs and all of their shared memory, and starts on an SM when the preceding kernel's
+ * CTA exits there. Its first weights (moe: 175 KB an SM) are in flight before the preceding kernel's last CTA
+ * has written its result. x alternates between two buffers.
  *
- * The workspace: moe's and cluster_mla's parts, as large as the largest batch needs, then the grid kernel's.
- * These hold words with numbers, over which nothing else must ever be laid, and so their places do not
- * depend on the batch.
+ * The workspace holds moe's and cluster_mla's parts, sized for the largest batch, then the grid kernel's.
+ * They contain LL words, over which no other data may be stored, so their places do not depend on the batch.
+ *
+ * Optimisation history: NOTES.md.
  */
 #include "fused/decode_step/decode_step_moe.h"
 
@@ -26,11 +27,11 @@
 #include "fused/decode_step/decode_step_parts.h"
 #include "fused/grid/grid.h"
 
-#define CHAIN_BATCH	8		/* the largest there is */
+#define CHAIN_BATCH	8		/* the largest batch */
 
 struct chain {
 	struct grid_args g;		/* without latent attention */
-	struct latent_step l;		/* with it; without it of this the experts alone, and x */
+	struct latent_step l;		/* with latent attention; without it only moe and x are used */
 	size_t bytes;
 };
 
@@ -39,7 +40,7 @@ static size_t padded(size_t bytes)
 	return (bytes + 255) / 256 * 256;
 }
 
-/* ws: may be NULL */
+/* ws may be NULL. */
 static int plan(struct chain *c, const struct cairn_decode_step_args *args, char *ws)
 {
 	const int most = CHAIN_BATCH * args->hidden <= 32768 ? CHAIN_BATCH : 32768 / args->hidden;
@@ -48,15 +49,15 @@ static int plan(struct chain *c, const struct cairn_decode_step_args *args, char
 
 	if (args->form == CAIRN_DECODE_STEP_PERSISTENT && !args->kv_lora_rank)
 		return cairn_error(EOPNOTSUPP,
-				"decode_step: form: experts without latent attention have no persistent one");
+				"decode_step: form: no PERSISTENT form for experts without latent attention");
 	c->l.mla = decode_step_mla(args, 0);
 	c->l.mla.cluster_size = 1;
 	c->l.dense = decode_step_dense_of(args, 0);
 	c->l.moe = decode_step_moe_of(args, args->dense_layers);
-	c->l.moe.norm_weight = args->mlp_norm;		/* of layer 0, as all that a step begins with */
+	c->l.moe.norm_weight = args->mlp_norm; /* of layer 0, like all members of struct latent_step */
 	c->l.moe.batch = c->l.dense.batch = most;
 	bytes = args->num_experts ? moe_workspace(&c->l.moe) : 0;
-	/* one place for both: what lies there are words with numbers that never come again */
+	/* both use one place, because it holds only LL words, whose numbers never repeat */
 	bytes += args->kv_lora_rank ? moe_workspace(&c->l.dense) : 0;
 	c->l.moe.batch = c->l.dense.batch = args->batch;
 	c->l.moe.workspace = c->l.dense.workspace = ws;
@@ -102,7 +103,7 @@ static int run_mla(struct chain *c, const struct cairn_decode_step_args *args, i
 	return cairn_cluster_mla(&m, stream);
 }
 
-/* From x[1] to x[0] */
+/* Runs moe from x[1] to x[0]. */
 static int run_moe(struct chain *c, const struct cairn_decode_step_args *args, int layer, void *stream)
 {
 	struct cairn_moe_args m = decode_step_has_experts(args, layer) ? decode_step_moe_of(args, layer) :
@@ -114,7 +115,10 @@ static int run_moe(struct chain *c, const struct cairn_decode_step_args *args, i
 	return moe_launch(&m, stream);
 }
 
-/* Phases [first, end) as one launch; x: NULL: rows of the table of embeddings; out: NULL: the logits */
+/*
+ * Runs phases [first, end) as one launch. x NULL: rows of the embedding; out NULL: the last phase writes
+ * logits.
+ */
 static int run_grid(struct chain *c, int first, int end, const void *x, void *out, void *stream)
 {
 	c->g.x = x;
@@ -147,11 +151,7 @@ static int run_latent(struct chain *c, const struct cairn_decode_step_args *args
 	return decode_step_head(args, &c->l.dense, c->l.x[0], stream);
 }
 
-/*
- * Which form AUTO is. H200, DeepSeek-V2-Lite, us a token by a driver, graph and persistent: batch 1, 1K keys
- * 1571, 1616; 4K 1729, 1725; 16K 2046, 2011; batch 8, 1K 5024, 5035. Recorded since then, with a quicker
- * cluster_mla: batch 1, 1K 1573, 1567, a draw.
- */
+/* Returns whether to run the persistent form. The threshold of AUTO was measured on an H200, see NOTES.md. */
 static int is_persistent(const struct cairn_decode_step_args *args)
 {
 	if (args->form == CAIRN_DECODE_STEP_AUTO)

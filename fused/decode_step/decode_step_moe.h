@@ -7,13 +7,15 @@
 
 #include "fused/decode_step/decode_step.h"
 
-/* Is it one of those? */
+/* Returns whether the model has latent attention or experts. */
 static inline int decode_step_is_moe(const struct cairn_decode_step_args *args)
 {
 	return args->kv_lora_rank > 0 || args->num_experts > 0;
 }
 
-/* The arguments are checked already. The workspace of the first is the beginning of decode_step's. */
+/*
+ * The caller has checked the arguments. The workspace of decode_step_moe() is the beginning of decode_step's.
+ */
 int decode_step_moe(const struct cairn_decode_step_args *args, void *stream);
 int decode_step_moe_workspace(const struct cairn_decode_step_args *args, size_t *bytes);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * decode_step_parts - the operations that a decode step is made of, as their own argument structs
+ * decode_step_parts - the operations of a decode step as their own argument structs
  *
- * Of layer `layer`, without what a caller places itself: x, out, workspace.
+ * The functions fill the arguments of layer `layer`; the caller sets x, out and workspace.
  */
 #ifndef CAIRN_DECODE_STEP_PARTS_H
 #define CAIRN_DECODE_STEP_PARTS_H
@@ -17,7 +17,7 @@ static inline int decode_step_has_experts(const struct cairn_decode_step_args *a
 	return a->num_experts > 0 && layer >= a->dense_layers;
 }
 
-/* Elements that a token takes in k_pages, and in v_pages */
+/* Elements of a token in k_pages, and in v_pages */
 static inline int64_t decode_step_k_row(const struct cairn_decode_step_args *a)
 {
 	return a->kv_lora_rank ? a->kv_lora_rank + a->rope_dim : (int64_t)a->num_kv_heads * a->head_dim;
@@ -28,7 +28,7 @@ static inline int64_t decode_step_v_row(const struct cairn_decode_step_args *a)
 	return a->kv_lora_rank ? 0 : (int64_t)a->num_kv_heads * a->head_dim;
 }
 
-/* p: of layer 0 */
+/* p: address for layer 0 */
 static inline const void *decode_step_weight(const struct cairn_decode_step_args *a, const void *p, int layer)
 {
 	return p ? (const char *)p + layer * a->layer_stride_bytes : NULL;
@@ -81,7 +81,7 @@ static inline struct cairn_cluster_mla_args decode_step_mla(const struct cairn_d
 	};
 }
 
-/* layer >= dense_layers, from which the experts' weights count */
+/* layer >= dense_layers, where the experts' weights start */
 static inline struct cairn_moe_args decode_step_moe_of(const struct cairn_decode_step_args *a, int layer)
 {
 	int at = layer - a->dense_layers;
@@ -101,7 +101,7 @@ static inline struct cairn_moe_args decode_step_moe_of(const struct cairn_decode
 	};
 }
 
-/* A dense layer's MLP: a shared expert, and no others */
+/* A dense layer's MLP as a mixture that has only a shared expert */
 static inline struct cairn_moe_args decode_step_dense_of(const struct cairn_decode_step_args *a, int layer)
 {
 	return (struct cairn_moe_args){

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * decode_step_ref - the step, one request at a time, in double, rounded where the contract rounds
+ * decode_step_ref - the step in double, one request at a time, rounded where the contract rounds
  *
- * Carried along, for decode_step_bounds.c: how far off each number may be, and other runs.
+ * For decode_step_bounds.c the functions also carry error bounds and can run with perturbed roundings.
  */
 #include "fused/decode_step/decode_step_ref.h"
 
@@ -52,7 +52,7 @@ static void feed_forward(struct step_run *r, const struct cairn_decode_step_args
 	}
 }
 
-/* Each element of the residual stream off by up to u of itself; seed 0: none. */
+/* Perturbs each element of the residual stream at random by up to u of itself; seed 0: no perturbation. */
 static void shake(struct step_run *r, const struct cairn_decode_step_args *a, uint64_t *seed)
 {
 	double u = cairn_dtype_roundoff(a->dtype);
@@ -140,7 +140,7 @@ static int draw(const struct cairn_decode_step_args *a)
 	return a->temperature ? cairn_sample_ref(&sample, NULL) : cairn_argmax_ref(&argmax, NULL);
 }
 
-/* What a run has appended, into the pages of all layers */
+/* Writes what a run has appended into the pages of all layers. */
 static void append(const struct cairn_decode_step_args *a, int b, void *pages, const double *val, int64_t row)
 {
 	for (int64_t i = 0; i < a->num_layers * row; i++)

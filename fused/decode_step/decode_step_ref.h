@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * decode_step_ref - one request's way through a decode step in double: what decode_step_ref.c computes and
- * decode_step_bounds.c judges
+ * decode_step_ref - one request's decode step in double: decode_step_ref.c computes it, decode_step_bounds.c
+ * derives bounds from it
  */
 #ifndef CAIRN_DECODE_STEP_REF_H
 #define CAIRN_DECODE_STEP_REF_H
@@ -14,19 +14,22 @@ struct step_run {
 	struct block_row x, n, gate_up, k, v, logits, router;	/* k, v, router: of all layers */
 };
 
-/* bounded: with errors, not values alone (those of x stay 0). -ENOMEM; memory is to be freed. */
+/*
+ * bounded: also carry errors (those of x stay 0). Returns -ENOMEM without memory. The caller frees r->memory.
+ */
 int step_run_open(struct step_run *r, const struct cairn_decode_step_args *a, int bounded);
 
 /*
- * seed 0: as the contract says. Else each element of the residual stream is off by up to u of itself, at
- * random, wherever it is rounded. Not for a request without a key. -ENOMEM.
+ * seed 0: rounds as the contract says. Otherwise each element of the residual stream is off by up to u of
+ * itself, at random, wherever it is rounded. The request must have a key. Returns -ENOMEM without memory.
  */
 int step_run_request(struct step_run *r, const struct cairn_decode_step_args *a, int b, uint64_t seed);
 
 int step_has_keys(const struct cairn_decode_step_args *a, int b);
 
 /*
- * Element of the pages of layer 0, `row` for each token, at which what request b appends to `layer` begins.
+ * Returns the element, counted in the pages of layer 0, at which the key or value that request b appends in
+ * `layer` begins; row: elements of a token.
  */
 int64_t step_slot(const struct cairn_decode_step_args *a, int b, int layer, int64_t row);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * decode_step_test - small models of one to three layers: named edges, latent attention and experts, layers
- * of published models, bench rows; then two grids
+ * decode_step_test - the cases: small models of one to three layers (named edge cases, latent attention and
+ * experts), layers of published models, bench rows; then two generated series
  */
 #include <math.h>
 #include <stdio.h>
@@ -12,18 +12,26 @@
 #include "fused/decode_step/decode_step_test.h"
 
 #define LENS(...)	(const int[]){ __VA_ARGS__ }
-#define N(n, l, b, k, p, h, i, q, g, d, v) \
-	.name = n, .layers = l, .batch = b, .kv = k, .page = p, .hidden = h, .inter = i, .hq = q, .hkv = g, \
-	.dim = d, .vocab = v
-#define M(n, l, b, k, p, h, i, q, r, v)	/* multi-head latent attention, r: q_lora_rank */ \
-	N(n, l, b, k, p, h, i, q, 1, 192, v), .lora = r
-#define E(e, k, i, s, d)	.experts = e, .top = k, .expert_inter = i, .shared = s, .dense = d
+#define N(case_name, num_layers, requests, kv_len, page_size, hidden_dim, mlp_dim, qo_heads, kv_heads, \
+	  head_dim, vocab_size) \
+	.name = case_name, .layers = num_layers, .batch = requests, .kv = kv_len, .page = page_size, \
+	.hidden = hidden_dim, .inter = mlp_dim, .hq = qo_heads, .hkv = kv_heads, .dim = head_dim, \
+	.vocab = vocab_size
+/* multi-head latent attention */
+#define M(case_name, num_layers, requests, kv_len, page_size, hidden_dim, mlp_dim, num_heads, q_lora_rank, \
+	  vocab_size) \
+	N(case_name, num_layers, requests, kv_len, page_size, hidden_dim, mlp_dim, num_heads, 1, 192, \
+	  vocab_size), .lora = q_lora_rank
+#define E(num_experts, experts_per_token, expert_dim, shared_dim, dense_layers) \
+	.experts = num_experts, .top = experts_per_token, .expert_inter = expert_dim, .shared = shared_dim, \
+	.dense = dense_layers
 #define DSV2LITE	E(64, 6, 1408, 2816, 1)
+/* hidden_dim, mlp_dim, qo_heads, kv_heads, head_dim, vocab_size */
 #define LLAMA2_7B	4096, 11008, 32, 32, 128, 1024
 #define LLAMA3_8B	4096, 14336, 32, 8, 128, 1024
 #define LLAMA32_1B	2048, 8192, 32, 8, 64, 1024
 #define QWEN2_7B	3584, 18944, 28, 4, 128, 1024
-/* A layer of a published model, in both forms, alone and as a batch. */
+/* A layer of a published model, in both forms, with one request and as a batch. */
 #define LAYER(n, f, ...) \
 	{ N("layer_" n "_b1_kv1024", 1, 1, 1024, 16, __VA_ARGS__), .flags = DEVICE | BENCH | (f) }, \
 	{ N("layer_" n "_b1_kv1024_graph", 1, 1, 1024, 16, __VA_ARGS__), \
@@ -38,13 +46,13 @@
 	{ N("layer_" n "_b8_kv777_persistent", 1, 8, 777, 16, __VA_ARGS__), \
 		.flags = DEVICE | PERSISTENT | PAGED_RAGGED | (f) }
 
-/* The dense layer of DeepSeek-V2-Lite and one with experts */
-#define DSV2LITE_LAYERS(n, b, k, f) \
-	{ M("layers_dsv2lite_" n, 2, b, k, 16, 2048, 10944, 16, 0, 1024), DSV2LITE, \
+/* The dense layer of DeepSeek-V2-Lite and one layer with experts. */
+#define DSV2LITE_LAYERS(suffix, requests, kv_len, f) \
+	{ M("layers_dsv2lite_" suffix, 2, requests, kv_len, 16, 2048, 10944, 16, 0, 1024), DSV2LITE, \
 		.flags = DEVICE | POOL | LATENT | (f) }
 
 static const struct step_shape named[] = {
-	{ N("one_key", 1, 1, 1, 1, 64, 64, 1, 1, 64, 8) },	/* reject_* alter this one */
+	{ N("one_key", 1, 1, 1, 1, 64, 64, 1, 1, 64, 8) },	/* the reject_* cases change this one */
 	{ N("batch_0", 2, 0, 9, 16, 64, 64, 2, 1, 64, 8) },
 	{ N("no_tokens", 1, 2, 9, 16, 64, 64, 2, 1, 64, 16), .flags = NO_TOKENS },
 	{ N("page_full", 2, 3, 64, 16, 128, 192, 4, 2, 64, 64), .flags = BIAS },
@@ -69,7 +77,7 @@ static const struct step_shape named[] = {
 	{ N("inter_2112", 1, 3, 20, 16, 192, 2112, 4, 2, 64, 64), },
 	{ N("vocab_4000_three_layers", 3, 1, 50, 64, 256, 448, 8, 2, 64, 4000), .flags = F16 | GAPS },
 	{ N("args_of_version_1", 2, 3, 33, 16, 128, 192, 4, 2, 64, 64), .flags = OLD | BIAS | GAPS },
-	/* latent attention, experts (without the former there need not be a persistent form), both */
+	/* latent attention; experts (without latent attention the persistent form is optional); both */
 	{ M("latent_one_key", 1, 1, 1, 1, 64, 64, 8, 0, 8), .flags = LATENT },
 	{ M("latent_batch_3", 2, 3, 65, 16, 256, 192, 8, 0, 64), .flags = LATENT | PAGED_RAGGED },
 	{ M("latent_no_keys", 2, 4, 1, 16, 128, 64, 8, 0, 64),
@@ -104,7 +112,7 @@ static const struct step_shape named[] = {
 	DSV2LITE_LAYERS("b8_kv777_graph", 8, 777, GRAPH | PAGED_RAGGED),
 	DSV2LITE_LAYERS("b8_kv777_persistent", 8, 777, PERSISTENT | PAGED_RAGGED),
 	DSV2LITE_LAYERS("b3_kv9001_f16", 3, 9001, F16),
-	/* the whole model: see weights_in_pool() for where it lies */
+	/* the whole model; weights_in_pool() describes where its weights are */
 	{ M("dsv2lite_b1_kv1024", 27, 1, 1024, 16, 2048, 10944, 16, 0, 102400), DSV2LITE,
 		.flags = DEVICE | BENCH | POOL | LATENT },
 	{ M("dsv2lite_b1_kv1024_graph", 27, 1, 1024, 16, 2048, 10944, 16, 0, 102400), DSV2LITE,
@@ -182,7 +190,7 @@ void step_shape_at(int index, struct step_shape *s)
 		   (i / 3 % 3 == 1 ? GRAPH : i / 3 % 3 == 2 ? PERSISTENT : 0);
 }
 
-/* Elements of what one layer reads of its weights, for one request */
+/* Returns the elements of the attention weights that one layer reads. */
 static double attention_weights(const struct step_shape *s)
 {
 	double h = s->hidden, q = (double)s->hq * s->dim;
@@ -193,7 +201,7 @@ static double attention_weights(const struct step_shape *s)
 	return h * (2 * q + 2.0 * s->hkv * s->dim);
 }
 
-/* Elements of all weights that are read at least: of the experts, what one request has chosen */
+/* Returns the elements of all weights that must be read; of the experts, those that one request chooses. */
 static double weights_of(const struct step_shape *s)
 {
 	int dense = s->experts ? s->dense : s->layers;
@@ -231,7 +239,7 @@ static void describe(int index, struct cairn_case *c)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	else
 		c->kinds = CAIRN_KIND_BIT(index % 4);
-	/* nothing decides a row of zeros */
+	/* the router cannot decide on a row of zeros */
 	if (s.experts && c->kinds == CAIRN_KIND_BIT(CAIRN_KIND_EXTREME))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	row = s.flags & LATENT ? 576 : 2.0 * s.hkv * s.dim;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * decode_step_test - what the files of the test share: a case as numbers
+ * decode_step_test - declarations that the files of the test share
  *
- * decode_step_test.c lists them, decode_step_inputs_test.c and decode_step_weights_test.c make models of
- * them, decode_step_judge_test.c judges.
- * Include conformance/harness.h and paged_test.h first.
+ * decode_step_test.c lists the cases, decode_step_inputs_test.c and decode_step_weights_test.c make their
+ * models, decode_step_judge_test.c judges the results. Include conformance/harness.h and paged_test.h first.
  */
 #ifndef CAIRN_DECODE_STEP_TEST_H
 #define CAIRN_DECODE_STEP_TEST_H
@@ -14,27 +13,29 @@
 #define STEP_FIELD(name)	offsetof(struct cairn_decode_step_args, name)
 
 enum {
-	F16 = PAGED_FLAGS, BIAS = F16 << 1, BIAS_O = F16 << 2,	/* of q, k, v; of the output projection */
+	/* dtype; biases of q, k, v; bias of the output projection */
+	F16 = PAGED_FLAGS, BIAS = F16 << 1, BIAS_O = F16 << 2,
 	TIED = F16 << 3,		/* lm_head is embed */
 	GAPS = F16 << 4,		/* between layers */
-	ALIAS = F16 << 5,		/* tokens takes the place of ids */
+	ALIAS = F16 << 5,		/* tokens aliases ids */
 	NO_TOKENS = F16 << 6,
 	SAMPLE = F16 << 7,		/* some rows are sampled */
-	FAR = F16 << 8,			/* positions that have nothing to do with the number of keys */
+	FAR = F16 << 8,			/* positions that are unrelated to the number of keys */
 	BENCH = F16 << 9, DEVICE = F16 << 10,
 	GRAPH = F16 << 11, PERSISTENT = F16 << 12,
-	LATENT = F16 << 13,		/* 128 + 64 a head, kv_lora_rank 512 */
-	NORMED = F16 << 14,		/* the experts' weights are */
-	POOL = F16 << 15,		/* all weights of layers lie in one buffer */
-	OLD = F16 << 16,		/* the struct of version 1, and junk behind it */
+	LATENT = F16 << 13,		/* heads of 128 + 64, kv_lora_rank 512 */
+	NORMED = F16 << 14,		/* normalize_experts is set */
+	POOL = F16 << 15,		/* all weights of layers are in one buffer */
+	OLD = F16 << 16,		/* the struct of version 1, followed by junk */
 };
 
 struct step_shape {
-	const char *name;			/* NULL: made of the numbers */
+	const char *name;			/* NULL: generated from the numbers */
+	/* kv: kv_len of the longest request; inter: of the dense MLP; hq, hkv: query and KV heads */
 	int layers, batch, kv, page, hidden, inter, hq, hkv, dim, vocab;
 	unsigned flags;
-	const int *kv_lens;
-	/* lora: of q; dense: layers before the experts */
+	const int *kv_lens;			/* [batch]; NULL: from kv */
+	/* lora: rank of q; top: experts for each token; shared: shared width; dense: dense layers */
 	int lora, experts, top, expert_inter, shared, dense;
 	float scaling;			/* 0: 1 */
 };
@@ -45,14 +46,14 @@ int step_judge(const struct cairn_op *op, const void *got, char *why, size_t len
 int step_exact(const void *args, struct cairn_exact *e);
 const char *step_reject(void *args, int i, int *want);
 
-/* Normal with this deviation; of kind EXACT integers times the power of two that comes nearest to it. */
+/* Fills with normal values of this deviation; EXACT: integers times the nearest power of two. */
 void step_fill(struct cairn_op *op, void *p, int dtype, int64_t count, double scale);
-/* All weights of layers; embed, final_norm and lm_head are the caller's. */
+/* Fills all weights of layers; the caller fills embed, final_norm and lm_head. */
 void step_weights(struct cairn_op *op, const struct step_shape *s);
 /*
- * An expert is chosen because the residual stream holds 32 (or 128) at its place, of the first num_experts
- * elements, as the row of the embedding says, another place in each layer: far enough above the others
- * that it is decided.
+ * Makes an expert the certain choice: the residual stream holds 32 (or 128) at the expert's place among the
+ * first num_experts elements, as the row of the embedding sets it, and each layer uses another place. The
+ * value is far enough above the others to be decided.
  */
 void step_decide_experts(struct cairn_op *op, const struct step_shape *s, uint16_t *embed);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* decode_step_weights_test - weights of the models, and where they lie */
+/* decode_step_weights_test - weights of the models and their layout in memory */
 #include <math.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@ void step_fill(struct cairn_op *op, void *p, int dtype, int64_t count, double sc
 	int exponent = (int)lround(log2(scale / 2.6));
 	enum cairn_kind kind = op->kind;
 
-	if (kind == CAIRN_KIND_EXTREME)		/* what is extreme is the residual stream */
+	if (kind == CAIRN_KIND_EXTREME) /* in this kind the residual stream is extreme, not the weights */
 		op->kind = CAIRN_KIND_NORMAL;
 	cairn_fill(op, p, dtype, count, scale);
 	op->kind = kind;
@@ -21,8 +21,8 @@ void step_fill(struct cairn_op *op, void *p, int dtype, int64_t count, double sc
 }
 
 /*
- * The weights of layers: each in a buffer of its own with NaN between layers, or all in one (POOL). Measuring
- * adds up what they take and declares nothing.
+ * The weights of layers: each in its own buffer with NaN between layers, or all in one (POOL). A measuring
+ * pass adds up their sizes and declares nothing.
  */
 struct weights {
 	struct cairn_op *op;
@@ -32,7 +32,7 @@ struct weights {
 	uint16_t *pool;
 };
 
-/* Of each layer but the first what the first one has, turned round a little */
+/* Gives every other layer the first layer's weights, rotated a little. */
 static void fill_others(uint16_t *p, int layers, int64_t stride, int64_t count)
 {
 	for (int i = 1; i < layers; i++) {
@@ -67,8 +67,8 @@ static void weight(struct weights *w, size_t field, int layers, int64_t count, d
 }
 
 /*
- * What goes into the residual stream; of many layers less, so that it does not grow
- * until rounding errors decide.
+ * Returns the scale of what is added to the residual stream; smaller for many layers, so that the stream does
+ * not grow until rounding errors decide.
  */
 static double gain(const struct step_shape *s)
 {
@@ -80,7 +80,7 @@ static int layers_with_experts(const struct step_shape *s)
 	return s->experts && s->layers > s->dense ? s->layers - s->dense : 1;
 }
 
-/* All but the widest; attn_norm is the first of them. */
+/* Declares all weights except the widest; attn_norm is the first of them. */
 static void layer_weights(struct weights *w)
 {
 	const struct step_shape *s = w->s;
@@ -138,11 +138,11 @@ static void wide_weights(struct weights *w)
 }
 
 /*
- * What a layer reads whole lies in one block, block after block: layer_stride_bytes is a block. Behind the
- * last one are the dense layer's wide weights, then the experts. Those of layer i + 1 would begin a stride
- * further on: all layers' experts overlap, shifted by a block. So the 31 GB of DeepSeek-V2-Lite fit in 5, and
- * a step still reads each layer's experts from memory: a layer has chosen others, and the L2 has long been
- * filled anew when a byte is met again.
+ * Weights that a layer reads in full are in one block, block after block: layer_stride_bytes is a block.
+ * After the last block come the dense layer's wide weights, then the experts. Those of layer i + 1 begin a
+ * stride further on, so all layers' experts overlap, shifted by a block. So the 31 GB of DeepSeek-V2-Lite fit
+ * in 5 GB, and a step still reads each layer's experts from memory: layers choose different experts, and the
+ * L2 has been refilled by the time a byte is read again.
  */
 static void weights_in_pool(struct weights *w)
 {

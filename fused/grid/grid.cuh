@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * grid - the products
+ * grid - the products of the phases, up to 8 requests
  */
 #ifndef CAIRN_GRID_CUH
 #define CAIRN_GRID_CUH
@@ -13,28 +13,29 @@ template <int dtype> GRID void grid_put(void *p, int64_t i, float v)
 }
 
 /*
- * What a result is added to, as it lies in memory: asked for before the product, as it comes from far. By
- * words, to: where it goes together with the next one; columns of a CTA come in pairs.
+ * The terms that are added to a result, as stored in memory. They are loaded before the product because their
+ * latency is long. to: with LL words, the address for this result and the next one; a CTA's columns come in
+ * pairs.
  */
 struct grid_addend {
 	uint16_t bias, x;
 	uint64_t *to;
 };
 
-GRID uint64_t *grid_word_at(const struct grid_args &a, int phase, int kind, int row, int col)
+GRID uint64_t *grid_ll_at(const struct grid_args &a, int phase, int kind, int row, int col)
 {
 	const int k = kind == GRID_QKV ? a.qkv_dim : kind == GRID_GATE_UP ? a.s.intermediate : a.s.hidden;
 	const int at = (row * k + col) / 2;
 
-	return a.out && phase + 1 == a.call_end ? (uint64_t *)((uint32_t *)a.out + at) : a.words[kind] + at;
+	return a.out && phase + 1 == a.call_end ? (uint64_t *)((uint32_t *)a.out + at) : a.ll[kind] + at;
 }
 
 GRID struct grid_addend grid_addend(const struct grid_args &a, int phase, int kind, int row, int col)
 {
 	struct grid_addend v = { 0, 0, NULL };
 
-	if (a.by_words && kind != GRID_HEAD)
-		v.to = grid_word_at(a, phase, kind, row, col);
+	if (a.by_ll && kind != GRID_HEAD)
+		v.to = grid_ll_at(a, phase, kind, row, col);
 
 	if (kind == GRID_QKV && a.s.b_qkv)
 		v.bias = __ldg((const unsigned short *)grid_layer(a, a.s.b_qkv, phase) + col);
@@ -42,15 +43,15 @@ GRID struct grid_addend grid_addend(const struct grid_args &a, int phase, int ki
 		v.bias = __ldg((const unsigned short *)grid_layer(a, a.s.b_o, phase) + col);
 	if (kind != GRID_OUT && kind != GRID_DOWN)
 		return v;
-	if (a.by_words && !grid_at_first(a, phase, kind))	/* this CTA's own, from before */
-		v.x = __ldcg((const unsigned short *)(a.words[kind == GRID_OUT ? GRID_DOWN : GRID_OUT] +
+	if (a.by_ll && !grid_at_first(a, phase, kind))	/* written by this CTA in an earlier phase */
+		v.x = __ldcg((const unsigned short *)(a.ll[kind == GRID_OUT ? GRID_DOWN : GRID_OUT] +
 						      ((int64_t)row * a.s.hidden + col) / 2) + col % 2);
 	else
 		v.x = __ldcg((const unsigned short *)grid_x(a, phase, kind, row) + col);
 	return v;
 }
 
-/* The sum of one element, v, is known; `up`: of the row 8 further on. */
+/* Stores the sum v of one element, or its silu; `up`: the sum of the row 8 further on. */
 template <int dtype>
 GRID void grid_result(const struct grid_args &a, int phase, int kind, int row, int col, float v, float up)
 {
@@ -81,8 +82,8 @@ GRID int grid_k(const struct grid_args &a, int kind)
 }
 
 /*
- * The B fragments of a stage, of this lane: from shared memory, rows at x, or, if they did not fit, from the
- * L2. Columns of the mma that are no requests get what is there: nobody looks at their sums.
+ * Loads this lane's B fragments of a stage: from shared memory, rows at x, or from the L2 if they did not
+ * fit. Columns of the mma beyond the batch get a repeated row or zeros; their sums are not used.
  */
 template <int way>
 GRID void load_fragments(const struct grid_args &a, int kind, int k, int stage,
@@ -90,7 +91,7 @@ GRID void load_fragments(const struct grid_args &a, int kind, int k, int stage,
 {
 #pragma unroll
 	for (int h = 0; h <= (way == GRID_WIDE); h++) {
-		if (way == GRID_BY_WORDS || a_fits(a, a_part(way, k))) {
+		if (way == GRID_BY_LL || a_fits(a, a_part(way, k))) {
 			const int nth = way == GRID_WIDE ? stage / GRID_STAGE_STEP(way) * GRID_WARPS +
 							   stage % GRID_WARPS : stage;
 
@@ -111,7 +112,10 @@ GRID void load_fragments(const struct grid_args &a, int kind, int k, int stage,
 	}
 }
 
-/* sum += tile x; two sums of 8 requests, or one of each 8, as an mma waits for the one before it */
+/*
+ * sum += tile x. Up to 8 requests it alternates between two sums, above that between one sum for each 8
+ * requests, because an mma waits for the previous one on the same accumulator.
+ */
 template <int dtype, int wide>
 GRID void multiply_stage(uint32_t tile, const uint4 (*x)[4], float (*sum)[wide ? 1 : 2][4])
 {
@@ -127,7 +131,7 @@ GRID void multiply_stage(uint32_t tile, const uint4 (*x)[4], float (*sum)[wide ?
 	}
 }
 
-/* One of the 16 rows of a unit, and a request: what lane and turn make of it */
+/* The row of a unit (one of 16) and the request that belong to a lane and a turn */
 struct grid_element {
 	int row, col, mine;
 };
@@ -141,7 +145,7 @@ GRID struct grid_element grid_element(const struct grid_args &a, int kind, int2 
 	return e;
 }
 
-/* Where it lies among a warp's sums; of those that are not there the last */
+/* Returns the index of an element among a warp's sums; beyond the batch, that of the last element. */
 template <int way>
 GRID int sum_at(int batch, int element)
 {
@@ -149,7 +153,7 @@ GRID int sum_at(int batch, int element)
 	return element / STAGE_ROWS * SUM_ROW(way) + element % STAGE_ROWS;
 }
 
-/* For the first unit of a product: while its activations are on their way */
+/* Loads the addends of the first unit of a product, while its activations are in flight. */
 GRID struct grid_addend grid_first_addend(const struct grid_args &a, int phase, int kind)
 {
 	const struct grid_element e = grid_element(a, kind, grid_shares()[kind], 0, threadIdx.x / 32);
@@ -158,9 +162,12 @@ GRID struct grid_addend grid_first_addend(const struct grid_args &a, int phase, 
 	return e.mine ? grid_addend(a, phase, kind, e.row, e.col) : v;
 }
 
-/* The sum of one element, v, is known, `up` that of the row 8 further on. By all lanes. */
+/*
+ * Writes the sum v of one element, or its silu, as an LL word; `up`: the sum of the row 8 further on. Called
+ * by all lanes.
+ */
 template <int dtype>
-GRID void grid_result_word(const struct grid_args &a, int phase, int kind, float v, float up,
+GRID void grid_result_ll(const struct grid_args &a, int phase, int kind, float v, float up,
 			   uint64_t *to, int writes, uint32_t number)
 {
 	uint32_t pair;
@@ -177,36 +184,37 @@ GRID void grid_result_word(const struct grid_args &a, int phase, int kind, float
 }
 
 #ifdef CAIRN_DEBUG
-/* racecheck does not know bar.arrive, and from there on loses count of all barriers */
+/* racecheck does not support bar.arrive and loses track of all barriers after one */
 #define GRID_NO_ARRIVE	1
 #else
 #define GRID_NO_ARRIVE	0
 #endif
 
 /*
- * One product, of up to 8 requests: rows of the matrix as the 16 rows of an mma, requests as its 8 columns.
- * Warps share out the stages along k, and take them by two; their sums meet in shared memory, in the order of
- * the warps. Of more requests: grid_wide.cuh.
+ * Runs one product of up to 8 requests: rows of the matrix are the 16 rows of an mma, requests its 8 columns.
+ * Warps divide the stages along k and take two at a time; their sums are added in shared memory, in the order
+ * of the warps. More requests: grid_wide.cuh.
  *
- * By words there is one writer a unit, and the others do not wait: there are as many sums and barriers as
- * warps. Whoever comes round to the same sums has been a writer meanwhile, or was their last; as a writer it
- * has seen all come past the unit before, and the last writer of these sums with them.
+ * With LL words each unit has one writer warp, and the other warps do not wait. There are as many sets of
+ * sums and barriers as warps. A warp that returns to a set has been a writer since, or was the writer of that
+ * set. As a writer it has seen all warps arrive after the unit before, and with them the last writer of the
+ * set.
  */
 template <int dtype, int way>
 GRID void run_product(const struct grid_args &a, struct ring &r, int phase, int kind,
 		      struct grid_addend addend, const struct norm_left &left, uint32_t number)
 {
-	constexpr int by_words = way == GRID_BY_WORDS, most = 2;	/* stages at a time */
+	constexpr int by_ll = way == GRID_BY_LL, most = 2;	/* stages at a time */
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, quad = lane / 4, t = lane % 4;
 	const int k = grid_k(a, kind), num_stages = a_padded(k) / STAGE_K,
 		  batch = a.s.batch, sums = batch * SUM_ROW(way);
-	const int writers = by_words ? 1 : (batch * STAGE_ROWS + 31) / 32,	/* warps that write results */
+	const int writers = by_ll ? 1 : (batch * STAGE_ROWS + 31) / 32,	/* warps that write results */
 		  unit_rows = grid_unit(kind);
 	const uint32_t x_at[1] = { a_at(a, min(quad, batch - 1), k) + t * 16 };
 	float *s_sums = (float *)(grid_mem + GRID_SUMS),
 	      *s_mine = s_sums + warp * sums + quad + 2 * t * SUM_ROW(way);
 	const int2 rows = grid_shares()[kind];
-	int turn = warp, buf = 0;	/* writers take turns: whoever is below `writers` */
+	int turn = warp, buf = 0; /* writers take turns: a warp writes when its turn is below `writers` */
 
 	for (int unit = 0; unit < rows.y; unit += unit_rows) {
 		const struct grid_element e = grid_element(a, kind, rows, unit, turn);
@@ -220,7 +228,7 @@ GRID void run_product(const struct grid_args &a, struct ring &r, int phase, int 
 			uint4 x[most][1][4];
 			uint32_t tile[most];
 
-			if (!by_words && unit == 0 && left.rows)
+			if (!by_ll && unit == 0 && left.rows)
 				for (int i = 0; i <= two; i++)
 					scale_stage<dtype, way>(a, kind, phase, left, stage + i * GRID_WARPS,
 								stage / GRID_STAGE_STEP(way) + i);
@@ -245,7 +253,7 @@ GRID void run_product(const struct grid_args &a, struct ring &r, int phase, int 
 			if (2 * t + j % 2 < batch)
 				s_mine[buf * GRID_WARPS * sums + j % 2 * SUM_ROW(way) + j / 2 * 8] =
 					sum[0][0][0][j] + sum[0][0][1][j] + sum[1][0][0][j] + sum[1][0][1][j];
-		if (!by_words || GRID_NO_ARRIVE)
+		if (!by_ll || GRID_NO_ARRIVE)
 			work_sync();
 		else if (turn)
 			ptx_bar_arrive(WORK_BAR + 1 + buf, WORKERS);
@@ -261,8 +269,8 @@ GRID void run_product(const struct grid_args &a, struct ring &r, int phase, int 
 				total += from[i * sums];
 			up = __shfl_down_sync(~0u, total, 8);
 			total += row_element<dtype>(&addend.bias, 0) + row_element<dtype>(&addend.x, 0);
-			if (by_words && kind != GRID_HEAD)
-				grid_result_word<dtype>(a, phase, kind, total, up, addend.to,
+			if (by_ll && kind != GRID_HEAD)
+				grid_result_ll<dtype>(a, phase, kind, total, up, addend.to,
 							e.mine && e.col % 2 == 0, number);
 			else if (e.mine)
 				grid_result<dtype>(a, phase, kind, e.row, e.col, total, up);

@@ -2,18 +2,18 @@
 /*
  * grid_attn - attention as a phase of grid.cu: rotation, append, keys split over CTAs and warps, merge
  *
- * A task is one request, one KV head (or more, see struct grid_task) and a share of its old keys, which wait
- * in the rings of the warps when the phase begins. All is computed transposed, S' = K Q' and O' = V' P', so
- * that keys and head_dim are the 16 rows of an mma and the query heads of the group its 8 columns: half the
- * registers of the usual way, which would leave half of its 16 rows of Q empty.
+ * A task is one request, one KV head (or more, see struct grid_task) and a share of its old keys. The first
+ * keys are in the warps' rings when the phase begins. Everything is computed transposed, S' = K Q' and O' =
+ * V' P', so that keys and head_dim are the 16 rows of an mma and the query heads of the group its 8 columns.
+ * That takes half the registers of the usual way, which leaves half of its 16 rows of Q empty.
  *
- * The new key and value never pass through the cache: in the last split of a task one warp begins with them
- * as its softmax state (m = the new logit, l = 1, O = v), and writes them to their slot.
+ * The new key and value bypass the cache: in the last split of a task one warp starts with them as its
+ * softmax state (m = the new logit, l = 1, O = v) and writes them to their slot.
  *
  * States merge in two steps, each in a fixed order: warps through shared memory, then splits through global
- * memory, where the result is also divided and rounded. By words each split's CTA does that for a share of
- * the outputs, as soon as the others' words are there; by meetings whichever CTA of the task comes last (a
- * ticket says which) does it all.
+ * memory, where the result is also divided and rounded. With LL words each split's CTA merges a share of the
+ * outputs as soon as it has received the other splits' words. With grid barriers the last CTA of the task
+ * (elected by a ticket) merges all of them.
  */
 #ifndef CAIRN_GRID_ATTN_CUH
 #define CAIRN_GRID_ATTN_CUH
@@ -23,8 +23,8 @@
 #include "fused/grid/grid_wide.cuh"
 
 /*
- * Cosines and sines of all requests, once a launch. position, freq: what the thread needs first,
- * asked for long before
+ * Computes the cosines and sines of all requests, once in a launch. position, freq: the thread's first
+ * operands, loaded long before.
  */
 template <int head_dim>
 GRID void make_rope(const struct grid_args &a, int position, float freq)
@@ -43,7 +43,7 @@ GRID void make_rope(const struct grid_args &a, int position, float freq)
 	work_sync();
 }
 
-/* Of this lane's two heads, 2 t and 2 t + 1: running maximum, and sum over this lane's keys */
+/* For this lane's two heads, 2 t and 2 t + 1: running maximum, and sum over this lane's keys */
 struct softmax_state {
 	float m[2], l[2];
 };
@@ -63,8 +63,9 @@ GRID float over_quads_sum(float v)
 }
 
 /*
- * Row i of a task's heads in shared memory: q of the group, rotated, then the new key, rotated, and the new
- * value; of further KV heads behind them. Four words more than it takes keep eight rows on different banks.
+ * Returns the address of row i of a task's heads in shared memory: q of the group, rotated, then the new key,
+ * rotated, and the new value; then those of further KV heads. Padding by four 32-bit words keeps eight rows
+ * on different banks.
  */
 template <int head_dim>
 GRID uint32_t head_row(const struct grid_args &a, int i)
@@ -72,12 +73,15 @@ GRID uint32_t head_row(const struct grid_args &a, int i)
 	return ptx_smem(grid_mem) + a.at_ml + grid_heads_at(a) + i * GRID_HEAD_ROW(head_dim);
 }
 
-/* All of them, the last two if this split takes the new key; and that to its slot. Ends with a barrier. */
+/*
+ * Loads all rows of a task's heads, the last two of each KV head only if this split takes the new key, and
+ * writes the new key and value to their slot. Ends with a barrier.
+ */
 template <int dtype, int head_dim, int way>
 GRID void load_heads(const struct grid_args &a, const struct grid_task &task,
 		     int layer, int newest, uint32_t number)
 {
-	/* of a head: two elements, and the two half a head further on */
+	/* jobs of a head: two elements, and the two that are half a head further on */
 	constexpr int jobs = head_dim / 4;
 	const uint32_t rope = ptx_smem(grid_mem) + a.at_rope + task.request * (head_dim / 2) * 8;
 
@@ -93,8 +97,8 @@ GRID void load_heads(const struct grid_args &a, const struct grid_task &task,
 		const int64_t page = past_q < 0 ? 0 : __ldg(task.pages + key / a.s.page_size);
 		uint32_t pair[2], to = head_row<head_dim>(a, nth * (a.group + 2) + head) + i * 4;
 
-		if (way == GRID_BY_WORDS) {
-			const uint64_t *from = a.words[GRID_QKV] + at;
+		if (way == GRID_BY_LL) {
+			const uint64_t *from = a.ll[GRID_QKV] + at;
 			const int64_t start = debug_clock();
 			uint64_t w[2];
 
@@ -103,7 +107,7 @@ GRID void load_heads(const struct grid_args &a, const struct grid_task &task,
 				w[1] = ptx_ld_relaxed_gpu_u64(from + head_dim / 4);
 				if ((uint32_t)(w[0] >> 32) == number && (uint32_t)(w[1] >> 32) == number)
 					break;
-				ptx_spin_check(start, "words of q, k, v (number)", number, 0);
+				ptx_spin_check(start, "LL words of q, k, v (phase number)", number, 0);
 			}
 			pair[0] = (uint32_t)w[0];
 			pair[1] = (uint32_t)w[1];
@@ -138,8 +142,8 @@ GRID void load_heads(const struct grid_args &a, const struct grid_task &task,
 }
 
 /*
- * Row i: lane 4 h + t takes elements 16 k + 2 t, + 1 into r[k][0], 16 k + 8 + 2 t, + 1 into r[k][1]. That is
- * the B fragment of mma.m16n8k16 whose column lane / 4 is this head.
+ * Reads row i: lane 4 h + t takes elements 16 k + 2 t, + 1 into r[k][0] and 16 k + 8 + 2 t, + 1 into r[k][1].
+ * This is the B fragment of mma.m16n8k16 whose column lane / 4 is this head.
  */
 template <int head_dim>
 GRID void take_head(const struct grid_args &a, int i, uint32_t (*r)[2])
@@ -153,7 +157,7 @@ GRID void take_head(const struct grid_args &a, int i, uint32_t (*r)[2])
 	}
 }
 
-/* The new key, of the task's KV head `nth`, as a warp's first state */
+/* Makes the new key of the task's KV head `nth` a warp's first state. */
 template <int dtype, int head_dim>
 GRID void take_new_key(const struct grid_args &a, int nth, uint32_t (*q)[2], float (*o)[4],
 		       struct softmax_state *st)
@@ -177,7 +181,7 @@ GRID void take_new_key(const struct grid_args &a, int nth, uint32_t (*q)[2], flo
 			row_unpack2<dtype>(ptx_ld_shared_b32(v + i * 32 + h * 16), x);
 			o[i][2 * h] = o[i][2 * h + 1] = quad & 1 ? x[1] : x[0];
 		}
-	logit = attn_quad_sum(logit);		/* of head lane / 4 */
+	logit = attn_quad_sum(logit);		/* the logit of head lane / 4 */
 #pragma unroll
 	for (int j = 0; j < 2; j++) {
 		st->m[j] = __shfl_sync(~0u, logit, (2 * t + j) * 4);
@@ -185,7 +189,10 @@ GRID void take_new_key(const struct grid_args &a, int nth, uint32_t (*q)[2], flo
 	}
 }
 
-/* S' of the keys at `tile`, masked, into p as B fragments of P'; O' so far is rescaled. */
+/*
+ * Computes S' of the keys at `tile`, masked, and writes B fragments of P' to p. Rescales O' to the new
+ * maximum.
+ */
 template <int dtype, int head_dim, int subs>
 GRID void attend_keys(uint32_t tile, int key, int old_len, uint32_t (*q)[2], float (*o)[4],
 		      struct softmax_state *st, uint32_t (*p)[2], float scale_log2)
@@ -199,7 +206,7 @@ GRID void attend_keys(uint32_t tile, int key, int old_len, uint32_t (*q)[2], flo
 #pragma unroll
 		for (int k = 0; k < head_dim / 16; k++) {
 			ptx_ldmatrix_x4(fragment, (at ^ k * 32) + u * 16 * head_dim * 2);
-			/* one waits for the one before */
+			/* two accumulators: an mma waits for the previous one on the same accumulator */
 			attn_mma<dtype>(k % 2 ? s2[u] : s[u], fragment, q[k]);
 		}
 #pragma unroll
@@ -273,7 +280,7 @@ GRID float2 add_weighted(float2 sum, float2 v, float w)
 	return make_float2(fmaf(v.x, w, sum.x), fmaf(v.y, w, sum.y));
 }
 
-/* Lane i holds (m, l) of state i: their common (m, l), and in *weight that of this lane's state. */
+/* Lane i holds (m, l) of state i. Returns their common (m, l); *weight becomes this lane's state's weight. */
 GRID float2 merge_ml(float2 ml, float *weight, float scale_log2)
 {
 	float top = attn_quad_max(over_quads_max(ml.x));
@@ -284,9 +291,11 @@ GRID float2 merge_ml(float2 ml, float *weight, float scale_log2)
 
 #define MERGE_BATCH	16	/* loads of a thread in flight */
 
-/* Where states lie in shared memory: (m, l) [heads][warps of a head] in place of the sums;
- * O [warps][heads][head_dim + 4] in place of the activations, or behind (m, l) (banks: lanes of a quad
- * write two heads apart). */
+/*
+ * States in shared memory: (m, l) [heads][warps of a head] in the place of the sums; O [warps][heads]
+ * [head_dim + 4] in the place of the activations or after (m, l). The padding by 4 avoids bank conflicts:
+ * lanes of a quad write two heads apart.
+ */
 GRID float2 *merge_s_ml(const struct grid_args &a)
 {
 	return (float2 *)(grid_mem + a.at_ml);
@@ -298,19 +307,19 @@ GRID float *merge_s_o(const struct grid_args &a, int warp, int head)
 	return (float *)(grid_mem + a.at_o) + (warp * a.group + head) * (head_dim + 4);
 }
 
-/* (m, l) and then O of a head of a task, a float a word */
+/* Returns the LL words of a task's head: (m, l), then O, one float in each word. */
 template <int head_dim>
-GRID uint64_t *part_words(const struct grid_args &a, int task_id, int head)
+GRID uint64_t *part_ll(const struct grid_args &a, int task_id, int head)
 {
-	return a.part_words + ((int64_t)task_id * a.group + head) * (head_dim + 2);
+	return a.part_ll + ((int64_t)task_id * a.group + head) * (head_dim + 2);
 }
 
-GRID void put_float_words(uint64_t *to, float2 v, uint32_t number)
+GRID void put_float_ll(uint64_t *to, float2 v, uint32_t number)
 {
 	ptx_st_relaxed_gpu_v2_u64(to, make_uint4(__float_as_uint(v.x), number, __float_as_uint(v.y), number));
 }
 
-/* Columns i, i + 1 of a task's result */
+/* Stores columns i, i + 1 of a task's result. */
 template <int dtype, int head_dim>
 GRID void put_result(const struct grid_args &a, const struct grid_task &task, int i, float2 sum, float l)
 {
@@ -321,8 +330,8 @@ GRID void put_result(const struct grid_args &a, const struct grid_task &task, in
 }
 
 /*
- * The states of a head's warps, the first `warps` of which have seen keys, become one, in global memory; of
- * the only split, the result.
+ * Merges the states of a head's warps into one in global memory; the first `warps` warps have states. With a
+ * single split this is the result.
  */
 template <int dtype, int head_dim, int way>
 GRID void merge_warps(const struct grid_args &a, const struct grid_task &task, int task_id, int warps,
@@ -373,11 +382,11 @@ GRID void merge_warps(const struct grid_args &a, const struct grid_task &task, i
 									head - of * a.group) +
 						    i % head_dim), weight);
 		}
-		if (way == GRID_BY_WORDS) {
-			put_float_words(part_words<head_dim>(a, task_id, head) + 2 + i % head_dim,
+		if (way == GRID_BY_LL) {
+			put_float_ll(part_ll<head_dim>(a, task_id, head) + 2 + i % head_dim,
 					sum, number);
 			if (i % head_dim == 0)
-				put_float_words(part_words<head_dim>(a, task_id, head), all, number);
+				put_float_ll(part_ll<head_dim>(a, task_id, head), all, number);
 			continue;
 		}
 		if (a.num_splits == 1) {
@@ -391,22 +400,22 @@ GRID void merge_warps(const struct grid_args &a, const struct grid_task &task, i
 }
 
 /*
- * This CTA's share of the task's results, two columns at a time. Lanes look after one split each, so many
- * that they divide a warp; sums are those of a butterfly, the same in every lane.
+ * Merges this CTA's share of the task's results, two columns at a time. Each lane takes one split, and the
+ * number of lanes divides a warp. The sums are butterfly sums, equal in every lane.
  */
 template <int dtype, int head_dim>
-GRID void merge_split_words(const struct grid_args &a, const struct grid_task &task,
+GRID void merge_split_ll(const struct grid_args &a, const struct grid_task &task,
 			    int first_task, float scale_log2, uint32_t number)
 {
 	const int splits = a.num_splits, lanes = splits == 1 ? 1 : 2 << (31 - __clz(splits - 1)),
 		  pairs = a.group * head_dim / 2;
 	const int end = pairs * (task.split + 1) / splits, split = threadIdx.x & (lanes - 1);
 
-	/* all lanes of a warp go round equally often */
+	/* all lanes of a warp iterate equally often */
 	for (int base = pairs * task.split / splits; base < end; base += WORKERS / lanes) {
 		const int pair = base + threadIdx.x / lanes, column = 2 * pair,
 			  live = pair < end && split < splits;
-		const uint64_t *from = part_words<head_dim>(a, first_task + (live ? split : 0),
+		const uint64_t *from = part_ll<head_dim>(a, first_task + (live ? split : 0),
 							    live ? column / head_dim : 0);
 		uint4 ml = make_uint4(__float_as_uint(-CUDART_INF_F), 0, 0, 0), o = make_uint4(0, 0, 0, 0);
 		const int64_t start = debug_clock();
@@ -415,9 +424,9 @@ GRID void merge_split_words(const struct grid_args &a, const struct grid_task &t
 		while (live) {
 			ml = ptx_ld_relaxed_gpu_v2_u64(from);
 			o = ptx_ld_relaxed_gpu_v2_u64(from + 2 + column % head_dim);
-			if (!(words_missing(ml, number) | words_missing(o, number)))
+			if (!(ll_missing(ml, number) | ll_missing(o, number)))
 				break;
-			ptx_spin_check(start, "parts of attention (number)", number, 0);
+			ptx_spin_check(start, "LL words of partial attention (phase number)", number, 0);
 		}
 		__syncwarp();
 		top = __uint_as_float(ml.x);
@@ -433,7 +442,7 @@ GRID void merge_split_words(const struct grid_args &a, const struct grid_task &t
 			y += __shfl_xor_sync(~0u, y, i);
 		}
 		if (live && !split)
-			ptx_st_relaxed_gpu_u64(a.words[GRID_ATTN] +
+			ptx_st_relaxed_gpu_u64(a.ll[GRID_ATTN] +
 					       ((int64_t)task.request * a.q_dim +
 						task.head * a.group * head_dim + column) / 2,
 					       (uint64_t)number << 32 |
@@ -441,7 +450,7 @@ GRID void merge_split_words(const struct grid_args &a, const struct grid_task &t
 	}
 }
 
-/* The states of all splits of a task become its result. */
+/* Merges the states of all splits of a task into its result. */
 template <int dtype, int head_dim>
 GRID void merge_splits(const struct grid_args &a, const struct grid_task &task,
 		       int first_task, float scale_log2)
@@ -458,13 +467,13 @@ GRID void merge_splits(const struct grid_args &a, const struct grid_task &task,
 			ml = __ldcg(a.part_ml + (int64_t)(first_task + lane) * a.group + i / head_dim);
 #pragma unroll 1
 		for (int split = 0; split < splits; split += MERGE_BATCH) {
-			/* everything is asked for before anything is waited for */
+			/* all loads are issued before the first is used */
 #pragma unroll
 			for (int k = 0; k < MERGE_BATCH; k++)
 				part[k] = __ldcg(from + (int64_t)min(split + k, splits - 1) * (outputs / 2));
 			if (!split)
 				ml = merge_ml(ml, &weight, scale_log2);
-			/* of splits that are not there the weight is 0 */
+			/* missing splits have weight 0 */
 #pragma unroll
 			for (int k = 0; k < MERGE_BATCH; k++)
 				sum = add_weighted(sum, part[k], __shfl_sync(~0u, weight, (split + k) % 32));
@@ -474,8 +483,8 @@ GRID void merge_splits(const struct grid_args &a, const struct grid_task &task,
 }
 
 /*
- * Is this CTA the last of the task's splits? If so, the ticket is reset:
- * the next layer is a meeting or more away.
+ * Returns whether this CTA is the last of the task's splits. If so, it resets the ticket: the next layer is
+ * at least one grid barrier away.
  */
 GRID bool last_of_task(const struct grid_args &a, int task_id)
 {
@@ -493,7 +502,7 @@ GRID bool last_of_task(const struct grid_args &a, int task_id)
 	return *s_last;
 }
 
-/* lens: of the first task. number: of this phase's words */
+/* lens: of the first task. number: phase number of this phase's LL words */
 template <int dtype, int head_dim, int way>
 GRID void run_attention(const struct grid_args &a, struct ring &r, int phase,
 			struct grid_lens lens, uint32_t number)
@@ -507,15 +516,15 @@ GRID void run_attention(const struct grid_args &a, struct ring &r, int phase,
 		const struct grid_task task = grid_make_task<head_dim, way>(a, task_id, lens);
 		int tiles = task.end_tile - task.first_tile,
 		    newest = task.split == a.num_splits - 1 && task.old_len >= 0;
-		/* of the new key: a warp without tiles, if there is one */
+		/* warp that takes the new key: one without tiles, if there is any */
 		int taker = min(tiles, of_head - 1);
 		int warps = min(tiles + 1, of_head);
 		struct softmax_state st = { { -CUDART_INF_F, -CUDART_INF_F }, { 0, 0 } };
 		uint32_t q[head_dim / 16][2], p[subs][2];
 		float o[head_dim / 16][4] = {};
 
-		/* a task ahead; by words there is one */
-		if (way != GRID_BY_WORDS && task_id + (int)gridDim.x < a.num_tasks)
+		/* loaded a task ahead; with LL words there is only one task */
+		if (way != GRID_BY_LL && task_id + (int)gridDim.x < a.num_tasks)
 			lens = grid_load_lens<way>(a, task_id + gridDim.x);
 		load_heads<dtype, head_dim, way>(a, task, phase / GRID_KINDS, newest, number - 1);
 		if (warp < warps)
@@ -531,8 +540,8 @@ GRID void run_attention(const struct grid_args &a, struct ring &r, int phase,
 			ring_release(r, 1);
 		}
 		merge_warps<dtype, head_dim, way>(a, task, task_id, warps, o, &st, scale_log2, number);
-		if (way == GRID_BY_WORDS)
-			merge_split_words<dtype, head_dim>(a, task, task_id - task.split, scale_log2, number);
+		if (way == GRID_BY_LL)
+			merge_split_ll<dtype, head_dim>(a, task, task_id - task.split, scale_log2, number);
 		else if (a.num_splits > 1 && last_of_task(a, task_id))
 			merge_splits<dtype, head_dim>(a, task, task_id - task.split, scale_log2);
 		work_sync();

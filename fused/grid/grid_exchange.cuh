@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * grid_exchange - how the CTAs' results get to each other: words or meetings; and the activations they become
+ * grid_exchange - exchange of results between CTAs, by LL words or behind grid barriers; and loading
+ * activations
  */
 #ifndef CAIRN_GRID_EXCHANGE_CUH
 #define CAIRN_GRID_EXCHANGE_CUH
 
 #include "fused/grid/grid_stream.cuh"
 
-/* ---- words ---- */
+/* ---- LL words ---- */
 
 /*
- * Up to GRID_WORDS_BATCH requests nobody meets: results travel as words of 64 bits, two neighbouring
- * elements and the number of the phase that made them, counted over all calls. Readers poll the words they
- * need: one trip to the L2 and one back, no fence, no counter. A kind of phase writes its words again a
- * layer later, when whoever has a part in the phase after it has long read them: what is written in between
- * depends on that. No other memory is ever laid over words, so that what they hold is always a number that
- * is not to come again.
+ * Up to GRID_LL_BATCH requests results travel as LL words (as in NCCL's LL protocol): 64 bits with two
+ * neighbouring elements and the number of the phase that made them, counted over all calls. Readers poll the
+ * words they need: one round trip to the L2, without fence, counter or grid barrier. A phase writes its words
+ * again one layer later. All readers have read the old words by then, because results in between depend on
+ * them. No other data ever use the memory of LL words, so it always holds a number that will not occur again.
  */
 
-/* The words that a phase reads */
-GRID const uint64_t *grid_words_in(const struct grid_args &a, int kind)
+/* Returns the LL words that a phase reads. */
+GRID const uint64_t *grid_ll_in(const struct grid_args &a, int kind)
 {
-	return a.words[kind == GRID_QKV || kind == GRID_HEAD ? (int)GRID_DOWN : kind - 1];
+	return a.ll[kind == GRID_QKV || kind == GRID_HEAD ? (int)GRID_DOWN : kind - 1];
 }
 
 GRID int64_t debug_clock(void)
@@ -33,31 +33,34 @@ GRID int64_t debug_clock(void)
 #endif
 }
 
-GRID uint32_t words_missing(uint4 v, uint32_t number)
+GRID uint32_t ll_missing(uint4 v, uint32_t number)
 {
 	return (v.y ^ number) | (v.w ^ number);
 }
 
-/* ---- meetings ---- */
+/* ---- grid barriers ---- */
 
-/* By threads that have synchronised since the writes that others are to see: thread 0 of them. */
+/*
+ * Arrives at the grid barrier. Thread 0 calls it, after a barrier of all threads whose writes other CTAs
+ * read.
+ */
 GRID void grid_arrive(const struct grid_args &a)
 {
-	ptx_red_release_gpu_add_u32(a.meetings, 1);
+	ptx_red_release_gpu_add_u32(a.arrived, 1);
 }
 
-/* All that it computes is written; and shared memory is free for the next phase. */
+/* Ends a phase: its results are written, and shared memory is free for the next phase. */
 template <int way>
 GRID void end_phase(const struct grid_args &a, int phase)
 {
 	if (phase + 1 == a.end_phase)
 		return;
 	work_sync();
-	if (way != GRID_BY_WORDS && threadIdx.x == 0)
+	if (way != GRID_BY_LL && threadIdx.x == 0)
 		grid_arrive(a);
 }
 
-/* number: of this meeting, from 1, since the workspace was new. By all threads. */
+/* Waits for grid barrier `number`, counted from 1 since the workspace was zeroed. Called by all threads. */
 GRID void grid_await(const struct grid_args &a, uint32_t number)
 {
 	if (threadIdx.x == 0) {
@@ -68,8 +71,9 @@ GRID void grid_await(const struct grid_args &a, uint32_t number)
 #endif
 		const uint32_t all = number * gridDim.x;
 
-		while ((int32_t)(ptx_ld_acquire_gpu_u32(a.meetings) - all) < 0)	/* it may have gone round */
-			ptx_spin_check(start, "meeting (number)", number, 0);
+		/* the counter may wrap around */
+		while ((int32_t)(ptx_ld_acquire_gpu_u32(a.arrived) - all) < 0)
+			ptx_spin_check(start, "grid barrier (number)", number, 0);
 	}
 	work_sync();
 }
@@ -77,22 +81,25 @@ GRID void grid_await(const struct grid_args &a, uint32_t number)
 /* ---- activations ---- */
 
 /*
- * A row of activations lies in the order in which the lanes of an mma want it, stage by stage of 128: lane
- * t of four takes the elements 16 s + 2 t, + 1, 16 s + 8 + 2 t, + 1 for s = 0..7, eight B fragments; 16
- * bytes of each quarter of the stage, and the four lanes' 16 bytes side by side. Rows of k elements are
- * filled up to whole stages, with zeros in shared memory.
+ * A row of activations is stored in the order in which the lanes of an mma read it, stage by stage of 128:
+ * lane t of four takes elements 16 s + 2 t, + 1, 16 s + 8 + 2 t, + 1 for s = 0..7, which are eight B
+ * fragments. These are 16 bytes in each quarter of the stage, and the four lanes' 16 bytes are adjacent. Rows
+ * of k elements are padded to whole stages, with zeros in shared memory.
  */
 static __host__ __device__ __forceinline__ int a_padded(int k)
 {
 	return (k + STAGE_K - 1) / STAGE_K * STAGE_K;
 }
 
-GRID int a_index(int k)			/* where element k lies */
+GRID int a_index(int k)			/* position of element k */
 {
 	return (k & ~31) + (k >> 1 & 3) * 8 + (k >> 3 & 3) * 2 + (k & 1);
 }
 
-/* Of k elements those that a CTA multiplies, filled up: of a pair, as many of both */
+/*
+ * Number of k elements that one CTA multiplies, padded to a whole stage; both CTAs of a pair get the same
+ * number.
+ */
 static __host__ __device__ __forceinline__ int a_part(int way, int k)
 {
 	const int most = GRID_STAGE_STEP(way);
@@ -101,7 +108,7 @@ static __host__ __device__ __forceinline__ int a_part(int way, int k)
 		a_padded(k);
 }
 
-/* bytes of a row in shared memory: four lanes of two rows meet different banks */
+/* bytes of a row in shared memory; the padding keeps four lanes of two rows on different banks */
 static __host__ __device__ __forceinline__ uint32_t a_stride(int k)
 {
 	return a_padded(k) * 2 + 64;
@@ -117,7 +124,7 @@ static __host__ __device__ __forceinline__ bool a_fits(const struct grid_args &a
 	return (int64_t)a_stride(k) * a.s.batch <= a.a_bytes;
 }
 
-/* Is what the phase norms, or adds to, what the call began with? */
+/* Returns whether the x that the phase norms, or adds, is the input of the call. */
 GRID bool grid_at_first(const struct grid_args &a, int phase, int kind)
 {
 	return phase - (kind == GRID_OUT ? 2 : kind == GRID_DOWN ? 1 : 0) == a.call_first;
@@ -138,23 +145,23 @@ GRID const uint4 *grid_norm_weight(const struct grid_args &a, int phase, int kin
 			       grid_layer(a, kind == GRID_QKV ? a.s.attn_norm : a.s.mlp_norm, phase));
 }
 
-/* vectors of the norm's weights that a thread asks for before it may read x */
+/* vectors of the norm's weights that a thread loads before it may read x */
 #define NORM_AHEAD	4
 
 struct norm_weights {
 	uint4 v[NORM_AHEAD];
 };
 
-/* A row's vectors go round all threads; of two by words, round half of them. */
+/* Threads that share a row's vectors: all, or half of them for two requests with LL words. */
 GRID int norm_step(const struct grid_args &a)
 {
-	return a.by_words && a.s.batch == 2 ? WORKERS / 2 : WORKERS;
+	return a.by_ll && a.s.batch == 2 ? WORKERS / 2 : WORKERS;
 }
 
 template <int way>
 GRID void norm_prefetch(const struct grid_args &a, int phase, int kind, struct norm_weights &w)
 {
-	const int by_stage = way != GRID_BY_WORDS;	/* see load_normed() */
+	const int by_stage = way != GRID_BY_LL;	/* see load_normed() */
 	const int step = by_stage ? GRID_STAGE_STEP(way) * 16 : norm_step(a);
 	const int first = by_stage ? grid_first_stage<way>(threadIdx.x / 32) * 16 + threadIdx.x % 16 :
 			  threadIdx.x & (step - 1);
@@ -169,8 +176,8 @@ GRID void norm_prefetch(const struct grid_args &a, int phase, int kind, struct n
 }
 
 /*
- * Eight elements of a stage of a row in shared memory, its 16-byte piece of that number,
- * to where a_index() says
+ * Stores 16-byte piece number `piece` (eight elements) of a stage of a row into shared memory, in the order
+ * of a_index().
  */
 GRID void stage_put(uint32_t stage, int piece, uint4 p)
 {
@@ -201,11 +208,11 @@ GRID uint32_t norm_scale(uint32_t pair, float scale, float w0, float w1)
 	return row_pack2<dtype>(f[0] * scale * w0, f[1] * scale * w1);
 }
 
-/* ---- activations of those who meet ---- */
+/* ---- activations behind grid barriers ---- */
 
 /*
- * Sums of squares of the rows of 128 columns, as the diagonal of X X': row g of lane 4 g + g / 2 in
- * sum[0][g % 2], row g + 8 in sum[1][2 + g % 2]
+ * Adds the sums of squares of rows of 128 columns, as the diagonal of X X': row g is in lane 4 g + g / 2,
+ * sum[0][g % 2]; row g + 8 is in sum[1][2 + g % 2].
  */
 template <int dtype>
 GRID void add_squares(uint32_t tile, float (*sum)[4])
@@ -225,8 +232,8 @@ GRID void add_squares(uint32_t tile, float (*sum)[4])
 }
 
 /*
- * Of a pair: the other's sums of squares added, in the order of ranks. v: of row `lane`. norms: before this
- * one in this launch; the one before has long been read.
+ * Adds the sums of squares of the other CTA of the pair, in the order of ranks. v: of row `lane`. norms:
+ * norms before this one in this launch. All threads have read the values of the previous norm.
  */
 GRID float pair_squares(const struct grid_args &a, float v, uint32_t norms)
 {
@@ -245,24 +252,25 @@ GRID float pair_squares(const struct grid_args &a, float v, uint32_t norms)
 	return rank ? other + v : v + other;
 }
 
-#define NORM_PAIRS	4	/* of rows, that are on their way through registers together */
+#define NORM_PAIRS	4	/* pairs of rows that pass through registers together */
 
-/* Of pair j of rows this lane's: rows next to each other, which meet different banks */
+/* Returns this lane's row of pair j; the pair's rows are neighbours, which fall on different banks. */
 GRID int norm_row(int j)
 {
 	return 2 * j + threadIdx.x % 32 / 16;
 }
 
-/* What is still to be done to the rows of a norm: see scale_stage() */
+/* Work that a norm leaves to scale_stage() */
 struct norm_left {
 	struct norm_weights weights;
-	float scale;			/* of row `lane` */
-	int rows;			/* 0: nothing */
+	float scale;			/* scale of row `lane` */
+	int rows;			/* 0: nothing is left */
 };
 
 /*
- * rmsnorm of all rows: of each the stages that this warp will multiply, as they lie in memory, into shared
- * memory, and their scales. As memory is far all is asked for at once. Ends with a barrier.
+ * rmsnorm of all rows: copies the stages that this warp will multiply to shared memory, as stored in memory,
+ * and computes the rows' scales. All loads are issued at once because memory latency is long. Ends with a
+ * barrier.
  */
 template <int dtype, int way>
 GRID void load_normed(const struct grid_args &a, int phase, int kind, struct norm_left &left, uint32_t norms)
@@ -316,9 +324,9 @@ GRID void load_normed(const struct grid_args &a, int phase, int kind, struct nor
 }
 
 /*
- * A stage of load_normed(), the warp's number `nth`, is scaled and put into the mma's order. The first
- * unit of the product does so just before it needs it: the stage of weights that it uses up makes room
- * for the next one.
+ * Scales stage number `nth` of this warp, loaded by load_normed(), and puts it into the mma's order. The
+ * first unit of the product does so just before it multiplies the stage: consuming a stage of weights frees a
+ * slot for the next one.
  */
 template <int dtype, int way>
 GRID void scale_stage(const struct grid_args &a, int kind, int phase, const struct norm_left &left,
@@ -344,7 +352,7 @@ GRID void scale_stage(const struct grid_args &a, int kind, int phase, const stru
 			if (norm_row(first + j) < left.rows)
 				p[j] = ptx_ld_shared_v4(at + norm_row(first + j) * stride + piece * 16);
 		}
-		__syncwarp();		/* all lanes have read: what they write lies across */
+		__syncwarp(); /* all lanes have read before any of them overwrites in the new order */
 #pragma unroll
 		for (int j = 0; j < NORM_PAIRS; j++) {
 			p[j] = make_uint4(norm_scale<dtype>(p[j].x, by[j], g[0], g[1]),
@@ -358,17 +366,17 @@ GRID void scale_stage(const struct grid_args &a, int kind, int phase, const stru
 	__syncwarp();
 }
 
-/*
- * The activations [batch][k padded] at src, which lie in the mma's order:
- * what this warp's stages need of them.
- */
+/* Loads this warp's stages of the activations [batch][k padded] at src, which are in the mma's order. */
 template <int way>
 GRID void load_plain(const struct grid_args &a, const void *src, int k)
 {
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, piece = lane % 16,
 		  num_stages = a_padded(k) / STAGE_K;
 
-	/* 16 pieces: one stage of one row; of a last half stage, half of each lane's are there */
+	/*
+	 * 16 pieces are one stage of one row; the last stage may be half full, with half of each lane's
+	 * pieces
+	 */
 	for (int row = lane / 16; row < a.s.batch; row += 2) {
 		const char *from = (const char *)src + (int64_t)row * a_padded(k) * 2 + piece * 16;
 		const uint32_t to = a_at(a, row, a_part(way, k)) + warp * 256 + piece * 16;
@@ -383,16 +391,16 @@ GRID void load_plain(const struct grid_args &a, const void *src, int k)
 	__syncwarp();
 }
 
-/* ---- activations by words ---- */
+/* ---- activations by LL words ---- */
 
-#define NORM_KEEP		NORM_AHEAD	/* vectors of x that a thread has in registers */
+#define NORM_KEEP		NORM_AHEAD	/* vectors of x that a thread keeps in registers */
 
 /*
- * rmsnorm by words. A row belongs to four warps or to all eight. number: of the words of x.
+ * rmsnorm of x received as LL words. Four warps or all eight share a row. number: phase number of x's words.
  * Ends with a barrier.
  */
 template <int dtype>
-GRID void load_normed_words(const struct grid_args &a, int phase, int kind,
+GRID void load_normed_ll(const struct grid_args &a, int phase, int kind,
 			    const struct norm_weights &ahead, uint32_t number)
 {
 	const int two = a.s.batch == 2, step = norm_step(a), row = threadIdx.x / step;
@@ -409,7 +417,7 @@ GRID void load_normed_words(const struct grid_args &a, int phase, int kind,
 			if (first + i * step < vecs)
 				p[i] = __ldcg(x + first + i * step);
 	} else {
-		const uint64_t *x = grid_words_in(a, kind) + (int64_t)row * (a.s.hidden / 2) + first * 4;
+		const uint64_t *x = grid_ll_in(a, kind) + (int64_t)row * (a.s.hidden / 2) + first * 4;
 		const int64_t start = debug_clock();
 		uint32_t missing;
 
@@ -421,10 +429,10 @@ GRID void load_normed_words(const struct grid_args &a, int phase, int kind,
 					const uint4 lo = ptx_ld_relaxed_gpu_v2_u64(x + i * step * 4);
 					const uint4 hi = ptx_ld_relaxed_gpu_v2_u64(x + i * step * 4 + 2);
 
-					missing |= words_missing(lo, number) | words_missing(hi, number);
+					missing |= ll_missing(lo, number) | ll_missing(hi, number);
 					p[i] = make_uint4(lo.x, lo.z, hi.x, hi.z);
 				}
-			ptx_spin_check(start, "words of x (number)", number, 0);
+			ptx_spin_check(start, "LL words of x (phase number)", number, 0);
 		} while (missing);
 		__syncwarp();
 	}
@@ -461,45 +469,43 @@ GRID void load_normed_words(const struct grid_args &a, int phase, int kind,
 	work_sync();
 }
 
-#define WORDS_AHEAD	8		/* loads of a lane in flight */
+#define LL_AHEAD	8		/* loads of a lane in flight */
 
-/*
- * Other activations: what this warp's stages need of them. A lane takes four elements of a stage at a time.
- */
-GRID void load_words(const struct grid_args &a, const uint64_t *src, int k, uint32_t number)
+/* Loads this warp's stages of other activations. A lane takes four elements of a stage at a time. */
+GRID void load_ll(const struct grid_args &a, const uint64_t *src, int k, uint32_t number)
 {
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, num_stages = a_padded(k) / STAGE_K;
 	const int mine = num_stages > warp ? (num_stages - warp + GRID_WARPS - 1) / GRID_WARPS : 0;
 
-	/* first just one of them: many may wait here for long, beside weights that are still to come */
+	/* polls a single word first: the wait may be long, and polling competes with weights in flight */
 	if (mine) {
 		const int64_t start = debug_clock();
 
 		while ((uint32_t)(ptx_ld_relaxed_gpu_u64(src + warp * (STAGE_K / 2)) >> 32) != number)
-			ptx_spin_check(start, "first word (number)", number, 0);
+			ptx_spin_check(start, "first LL word (phase number)", number, 0);
 	}
-	for (int first = 0; first < mine * a.s.batch; first += WORDS_AHEAD) {
+	for (int first = 0; first < mine * a.s.batch; first += LL_AHEAD) {
 		const int64_t start = debug_clock();
-		uint4 w[WORDS_AHEAD] = {};
+		uint4 w[LL_AHEAD] = {};
 		uint32_t missing;
 
 		do {
 			missing = 0;
 #pragma unroll
-			for (int i = 0; i < WORDS_AHEAD; i++) {
+			for (int i = 0; i < LL_AHEAD; i++) {
 				const int row = first + i >= mine,
 					  at = (warp + (first + i - row * mine) * GRID_WARPS) * STAGE_K +
 					       lane * 4;
 
 				if (first + i < mine * a.s.batch && at < k) {
 					w[i] = ptx_ld_relaxed_gpu_v2_u64(src + ((int64_t)row * k + at) / 2);
-					missing |= words_missing(w[i], number);
+					missing |= ll_missing(w[i], number);
 				}
 			}
-			ptx_spin_check(start, "words (number)", number, 0);
+			ptx_spin_check(start, "LL words (phase number)", number, 0);
 		} while (missing);
 #pragma unroll
-		for (int i = 0; i < WORDS_AHEAD; i++) {
+		for (int i = 0; i < LL_AHEAD; i++) {
 			const int row = first + i >= mine,
 				  stage = warp + (first + i - row * mine) * GRID_WARPS;
 			const uint32_t at = a_at(a, row, k) + stage * 256 + a_index(lane * 4) * 2;

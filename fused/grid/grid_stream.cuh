@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * grid_stream - what every warp will need, in order, and how it gets there
+ * grid_stream - the stream of stages that each compute warp consumes, and the loader warps that fetch it
  *
- * Eight warps compute. Each has a stream of its own: the 4 KiB stages of weights, keys and values that it
- * will need from here to the end of the launch, in order. Which they are depends on nothing that is computed
- * on the way, so another warp, its loader, keeps a ring in front of it filled, whatever the phase: while CTAs
- * wait for each other, and exchange what was computed, the next phase's weights flow in. `struct cursor` is
- * the place in that stream up to which loads have been started; only the loader knows it.
+ * Eight warps compute. Each has its own stream: the 4 KiB stages of weights, keys and values that it needs
+ * until the end of the launch, in order. The stream depends on no computed result, so another warp, its
+ * loader, keeps a ring in front of it full in any phase: while CTAs wait for each other and exchange results,
+ * the next phase's weights flow in. struct cursor is the position in the stream up to which loads have been
+ * started; only the loader has it.
  *
- * A stage is 16 rows x 128 columns of a matrix, 16 (head_dim 64: 32) keys of one KV head, or as many values.
+ * A stage is 16 rows x 128 columns of a matrix, 16 (head_dim 64: 32) keys of one KV head, or that many
+ * values.
  */
 #ifndef CAIRN_GRID_STREAM_CUH
 #define CAIRN_GRID_STREAM_CUH
@@ -22,22 +23,25 @@
 #define GRID		static __device__ __forceinline__
 #define STAGE_ROWS	16
 #define STAGE_K		128
-#define WORK_BAR	1		/* named barrier of those that compute */
+#define WORK_BAR	1		/* named barrier of the compute warps */
 #define WORKERS		(GRID_WARPS * 32)
 
-/* How results travel (grid_exchange.cuh). GRID_WIDE: by meeting too, of up to 16 requests. */
-enum grid_way { GRID_BY_WORDS, GRID_BY_MEETING, GRID_WIDE };
+/* How results travel (grid_exchange.cuh). GRID_WIDE: behind grid barriers too, for up to 16 requests. */
+enum grid_way { GRID_BY_LL, GRID_BY_BARRIER, GRID_WIDE };
 
 /*
- * GRID_WIDE: pairs of CTAs, a cluster each, share rows and divide k: each has half of the activations, which
- * is what fills shared memory, and room for a ring of twice the length.
+ * GRID_WIDE: pairs of CTAs, each a cluster, share rows and divide k. Each CTA holds half of the activations,
+ * which otherwise fill shared memory, and so has a ring of twice the length.
  */
 #define GRID_TEAM(way)		((way) == GRID_WIDE ? 2 : 1)
-/* floats from one request's 16 sums to the next one's: four lanes that write them meet different banks */
-#define SUM_ROW(way)		((way) == GRID_BY_WORDS ? STAGE_ROWS : STAGE_ROWS + 4)
-/* Stages of a unit of rows, one below the other: activations are read from shared memory once for all */
+/*
+ * Floats from one request's 16 sums to the next one's; the padding keeps four writing lanes on different
+ * banks.
+ */
+#define SUM_ROW(way)		((way) == GRID_BY_LL ? STAGE_ROWS : STAGE_ROWS + 4)
+/* Stages of a unit of rows; activations are read from shared memory once for all of them. */
 #define GRID_TALL(way)		((way) == GRID_WIDE ? 2 : 1)
-#define GRID_PAIR_BUFS		4		/* units whose sums may be on their way */
+#define GRID_PAIR_BUFS		4		/* units whose sums may be in flight */
 
 extern __shared__ __align__(1024) uint8_t grid_mem[];
 
@@ -53,7 +57,7 @@ GRID const char *grid_layer(const struct grid_args &a, const void *p, int phase)
 	return (const char *)p + phase / GRID_KINDS * a.s.layer_stride_bytes;
 }
 
-/* A product's matrix; GRID_GATE_UP: `rows` pairs of a gate's and an up's row. */
+/* A product's matrix. GRID_GATE_UP: `rows` pairs of a gate row and an up row. */
 struct grid_matrix {
 	const char *w;
 	int rows, k;
@@ -72,12 +76,15 @@ GRID struct grid_matrix grid_matrix(const struct grid_args &a, int phase, int ki
 	return m;
 }
 
-/* This CTA's, or pair's, part of a product's rows: the first, and how many. Both even: words hold two. */
+/*
+ * Returns this CTA's or pair's part of a product's rows: the first row and the count. Both are even, because
+ * an LL word holds two results.
+ */
 template <int way>
 GRID int2 grid_share(int rows)
 {
 	const uint32_t nth = blockIdx.x / GRID_TEAM(way), of = gridDim.x / GRID_TEAM(way);
-	/* below 2^24 rows, 2^8 SMs */
+	/* no overflow: below 2^24 rows and 2^8 SMs */
 	uint32_t twos = (uint32_t)rows / 2, first = twos * nth / of;
 
 	return make_int2((int)first * 2, (int)(twos * (nth + 1) / of - first) * 2);
@@ -89,7 +96,7 @@ GRID int grid_rank(void)
 	return (int)blockIdx.x % GRID_TEAM(way);
 }
 
-/* The stages along k of a warp that computes: every GRID_STAGE_STEP-th */
+/* Returns a compute warp's first stage along k; it takes every GRID_STAGE_STEP-th. */
 template <int way>
 GRID int grid_first_stage(int warp)
 {
@@ -98,7 +105,7 @@ GRID int grid_first_stage(int warp)
 
 #define GRID_STAGE_STEP(way)	(GRID_WARPS * GRID_TEAM(way))
 
-/* That of each kind, in shared memory, for those that compute */
+/* Returns grid_share() of each kind of product, kept in shared memory for the compute warps. */
 GRID const int2 *grid_shares(void)
 {
 	return (const int2 *)(grid_mem + GRID_SHARES);
@@ -112,19 +119,19 @@ GRID void share_out(const struct grid_args &a)
 			grid_share<way>(grid_matrix(a, 0, threadIdx.x).rows);
 }
 
-GRID int grid_unit(int kind)		/* rows, or pairs, that a stage covers */
+GRID int grid_unit(int kind)		/* rows, or pairs of rows, that a stage covers */
 {
 	return kind == GRID_GATE_UP ? STAGE_ROWS / 2 : STAGE_ROWS;
 }
 
 /*
- * One request and KV head, and a share of its old keys. Or 2 or 4 heads, each with its part of the warps:
- * they lie side by side, and memory likes to be asked for all of them at the same time.
+ * One request, one KV head and a share of its old keys; or 2 or 4 heads, each with its part of the warps.
+ * Neighbouring heads are adjacent in memory, which is faster when all are loaded at the same time.
  */
 struct grid_task {
 	const int32_t *pages;
-	int request, head, split;	/* the first head */
-	int old_len;			/* keys before the new one; -1: not even that */
+	int request, head, split;	/* head: the first one */
+	int old_len;			/* keys before the new one; -1: not even a new one */
 	int first_tile, end_tile;
 };
 
@@ -138,14 +145,14 @@ GRID int heads_of_task(const struct grid_args &a)
 	return way == GRID_WIDE ? a.task_heads : 1;
 }
 
-/* Warps that share the keys of a head */
+/* Returns the number of warps that share the keys of a head. */
 template <int way>
 GRID int head_warps(const struct grid_args &a)
 {
 	return way == GRID_WIDE ? a.head_warps : GRID_WARPS;
 }
 
-/* Of warp `warp`: which head of the task is its, and which of that head's warps it is */
+/* Returns the head of the task that warp `warp` works on, and the warp's index among that head's warps. */
 template <int way>
 GRID int2 head_of_warp(const struct grid_args &a, int warp)
 {
@@ -153,7 +160,7 @@ GRID int2 head_of_warp(const struct grid_args &a, int warp)
 				  make_int2(0, warp);
 }
 
-/* Tasks of a request, their splits not counted */
+/* Returns the number of tasks of a request, without splits. */
 template <int way>
 GRID int tasks_of_request(const struct grid_args &a)
 {
@@ -190,13 +197,13 @@ GRID struct grid_task grid_make_task(const struct grid_args &a, int task, const 
 }
 
 struct cursor {
-	int phase, kind;		/* phase == a.end_phase: at the end */
-	/* in this order: what is not needed at the same time shares a register */
+	int phase, kind;		/* phase == a.end_phase: end of the stream */
+	/* a union in this order, because members that are not needed at the same time share a register */
 	union {
 		struct {
 			int stage, num_stages;		/* along k */
-			int unit, count, k;		/* rows done, of the CTA's; columns */
-			int below;			/* GRID_TALL: 1: the second stage of the two */
+			int unit, count, k;		/* rows of this CTA done, and in all; columns */
+			int below;			/* 1: the second of the GRID_TALL stages of a unit */
 			const char *src;		/* the unit's first row */
 		};
 		struct {
@@ -205,7 +212,7 @@ struct cursor {
 			const int32_t *pages;
 		};
 	};
-	int values;			/* its keys are on their way already */
+	int values;			/* the keys of this tile have been issued; the values are next */
 };
 
 GRID int loader_of(void)		/* the warp that this one loads for */
@@ -215,7 +222,7 @@ GRID int loader_of(void)		/* the warp that this one loads for */
 
 #define NO_PAGE		~0u
 
-/* The key of this lane in the warp's tile at the cursor, or in one further on; -1: there is none. */
+/* Returns this lane's key in the warp's tile at the cursor, or `further` tiles on; -1: none. */
 template <int head_dim>
 GRID int cursor_key(const struct cursor &c, int further)
 {
@@ -225,7 +232,7 @@ GRID int cursor_key(const struct cursor &c, int further)
 	return lane < keys && tile < c.end_tile && key < c.old_len ? key : -1;
 }
 
-/* Its page: asked for as early as can be, and not looked at until it is needed. */
+/* Returns the key's page; loaded as early as possible and not used until needed. */
 template <int head_dim>
 GRID uint32_t cursor_page(const struct grid_args &a, const struct cursor &c, int further)
 {
@@ -234,7 +241,7 @@ GRID uint32_t cursor_page(const struct grid_args &a, const struct cursor &c, int
 	return key < 0 ? NO_PAGE : (uint32_t)__ldg(c.pages + key / a.s.page_size);
 }
 
-/* Where it lies */
+/* Returns the key's slot. */
 template <int head_dim>
 GRID uint32_t cursor_slot(const struct grid_args &a, const struct cursor &c, uint32_t page)
 {
@@ -244,17 +251,16 @@ GRID uint32_t cursor_slot(const struct grid_args &a, const struct cursor &c, uin
 }
 
 /*
- * Of the task that comes after the one at the cursor; of the last one's, the first of the next layer: two
- * loads, the second's address out of the first, which would otherwise hold the stream up. Asked for while
- * stages are on their way.
+ * The task after the one at the cursor; after the last task, the first one of the next layer. Finding its
+ * keys takes two dependent loads, which would stall the stream; they are issued while stages are in flight.
  */
 struct next_task {
 	struct grid_lens lens;
-	uint32_t page;			/* as cursor_page() of its first keys */
-	int task, known;		/* 1: lens, 2: and page */
+	uint32_t page;			/* cursor_page() of its first keys */
+	int task, known;		/* known: 1: lens, 2: lens and page */
 };
 
-/* To this warp's first keys of the first task from c.task on that has any for it. */
+/* Moves to this warp's first keys of the first task from c.task on that has keys for this warp. */
 template <int head_dim, int way>
 GRID bool cursor_task(const struct grid_args &a, struct cursor &c, const struct next_task &next)
 {
@@ -291,15 +297,15 @@ GRID bool cursor_matrix(const struct grid_args &a, struct cursor &c)
 	return c.stage < c.num_stages && c.count > 0;
 }
 
-/* One more thing about it */
+/* Loads the next missing part of *next. */
 template <int head_dim, int way>
-GRID void ask_next_task(const struct grid_args &a, struct next_task &next)
+GRID void load_next_task(const struct grid_args &a, struct next_task &next)
 {
 	struct cursor c = {};
 
 	if (next.known == 0 && next.task < a.num_tasks) {
 		if (a.first_launch)
-			ptx_griddepcontrol_wait();	/* others may still write the index arrays */
+			ptx_griddepcontrol_wait(); /* an earlier kernel may still write the index arrays */
 		next.lens = grid_load_lens<way>(a, next.task);
 	} else if (next.known == 1) {
 		c.task = next.task;
@@ -309,7 +315,7 @@ GRID void ask_next_task(const struct grid_args &a, struct next_task &next)
 	next.known++;
 }
 
-/* To this warp's first item of the phase at c.phase, or of the first one after it that has any. */
+/* Moves to this warp's first item of the phase at c.phase, or of the first phase after it that has any. */
 template <int head_dim, int way>
 GRID void cursor_enter(const struct grid_args &a, struct cursor &c, struct next_task &next)
 {
@@ -319,7 +325,7 @@ GRID void cursor_enter(const struct grid_args &a, struct cursor &c, struct next_
 			return;
 		if (c.kind == GRID_ATTN) {
 			if (next.known == 0)
-				ask_next_task<head_dim, way>(a, next);
+				load_next_task<head_dim, way>(a, next);
 			c.task = blockIdx.x;
 			if (cursor_task<head_dim, way>(a, c, next))
 				return;
@@ -359,7 +365,7 @@ GRID void cursor_next(const struct grid_args &a, struct cursor &c, struct next_t
 	cursor_enter<head_dim, way>(a, c, next);
 }
 
-/* A ring: stages, and for each an mbarrier that counts what has arrived, and one that it is used up. */
+/* A ring: stages, each with an mbarrier for "full" and one for "empty" */
 struct ring {
 	uint32_t stages, mbars, count, slot, parity;
 };
@@ -374,9 +380,9 @@ GRID struct ring ring_of(const struct grid_args &a, int warp)
 }
 
 /*
- * Where the activations of a large batch leave the ring little room, keys and values have one of their own,
- * in place of the activations, which attention does not need. It may be used from when the product before has
- * no more need of them.
+ * When the activations of a large batch leave the ring little room, keys and values have a ring of their own
+ * in the place of the activations, which attention does not need. It is usable once the preceding product no
+ * longer needs them.
  */
 template <int way>
 GRID bool has_key_ring(const struct grid_args &a)
@@ -403,8 +409,8 @@ GRID void ring_advance(struct ring &r)
 }
 
 /*
- * Starts the loads of the item at the cursor, to where attn_swizzle() says. What is not there becomes zeros.
- * key_slot: of the key that this lane asks for; NO_PAGE: none.
+ * Starts the loads of the item at the cursor, in the layout of attn_swizzle(). Missing rows become zeros.
+ * key_slot: slot of the key that this lane loads; NO_PAGE: none.
  */
 template <int head_dim, int way>
 GRID void load_stage(const struct grid_args &a, const struct cursor &c, uint32_t key_slot, uint32_t to)
@@ -447,34 +453,34 @@ GRID void load_stage(const struct grid_args &a, const struct cursor &c, uint32_t
 	}
 }
 
-#ifndef GRID_ON_WAY
-/* stages on their way, and one more: what memory needs, and no queue for others to stand in */
-#define GRID_ON_WAY	1
+#ifndef GRID_IN_FLIGHT
+/* stages in flight, less one: enough for memory latency without a queue that delays other loads */
+#define GRID_IN_FLIGHT	1
 #endif
 
-/* racecheck does not see copies that arrive by themselves, nor that one lane can speak for its warp */
+/* racecheck supports neither copies that arrive on an mbarrier nor one lane that arrives for its warp */
 #ifdef CAIRN_DEBUG
 #define LOADER_WAITS	1
-#define RELEASERS	32		/* lanes that say a stage is used up */
+#define RELEASERS	32		/* lanes that arrive when a stage is consumed */
 #else
 #define LOADER_WAITS	0
 #define RELEASERS	1
 #endif
 
-/* What a loader knows */
+/* State of a loader warp */
 struct loader {
-	/* the next stage to fill; the oldest of those that are on their way */
+	/* the next stage to fill; the oldest stage in flight */
 	struct ring ring, oldest;
 	struct cursor at;
 	struct next_task next;
-	/* of the key at the cursor that this lane asks for; of that in the warp's next tile */
+	/* slot of this lane's key at the cursor; page of its key in the warp's next tile */
 	uint32_t key_slot, next_page;
-	/* while keys have a ring of their own: where that of the weights had come to */
+	/* while keys use their own ring: slot and parity of the weights' ring */
 	uint32_t weights;
-	int on_way, on_keys;
+	int in_flight, on_keys;
 };
 
-/* Starts the loads of the item at the cursor, into a stage that is empty. */
+/* Starts the loads of the item at the cursor into an empty stage. */
 template <int head_dim, int way>
 GRID void loader_load(const struct grid_args &a, struct loader &l)
 {
@@ -491,12 +497,12 @@ GRID void loader_load(const struct grid_args &a, struct loader &l)
 	ring_advance(l.ring);
 }
 
-/* The cursor has come to keys; of another task than before, if `enters`. */
+/* Looks up the keys at the cursor; enters: it has entered another task. */
 template <int head_dim, int way>
 GRID void loader_keys(const struct grid_args &a, struct loader &l, int enters)
 {
-	/* by words a warp has few tiles, of one task */
-	const int looks_ahead = way != GRID_BY_WORDS, after = l.at.task + (int)gridDim.x;
+	/* with LL words a warp has few tiles, of one task */
+	const int looks_ahead = way != GRID_BY_LL, after = l.at.task + (int)gridDim.x;
 
 	if (enters ? l.next.known == 2 && l.next.task == l.at.task : looks_ahead)
 		l.key_slot = cursor_slot<head_dim>(a, l.at, enters ? l.next.page : l.next_page);
@@ -504,7 +510,7 @@ GRID void loader_keys(const struct grid_args &a, struct loader &l, int enters)
 		l.key_slot = cursor_slot<head_dim>(a, l.at, cursor_page<head_dim>(a, l.at, 0));
 	if (looks_ahead)
 		l.next_page = cursor_page<head_dim>(a, l.at, head_warps<way>(a));
-	if (way == GRID_BY_WORDS || !enters)
+	if (way == GRID_BY_LL || !enters)
 		return;
 	if (l.next.task != (after < a.num_tasks ? after : (int)blockIdx.x))
 		l.next.known = 0;
@@ -514,14 +520,16 @@ GRID void loader_keys(const struct grid_args &a, struct loader &l, int enters)
 template <int head_dim, int way>
 GRID void loader_next(const struct grid_args &a, struct loader &l)
 {
-	const int phase = l.at.phase, task = l.at.task;		/* another phase: whatever the latter was */
+	const int phase = l.at.phase, task = l.at.task;		/* task is only compared within one phase */
 
 	cursor_next<head_dim, way>(a, l.at, l.next);
 	if (l.at.kind == GRID_ATTN && !l.at.values)
 		loader_keys<head_dim, way>(a, l, l.at.phase != phase || l.at.task != task);
 }
 
-/* What it does before it meets the others of the CTA: its first loads, if they are weights. */
+/*
+ * Runs before the CTA's first barrier: sets up the mbarriers and starts the first loads, if they are weights.
+ */
 template <int head_dim, int way>
 GRID void loader_start(const struct grid_args &a, struct loader &l)
 {
@@ -531,7 +539,7 @@ GRID void loader_start(const struct grid_args &a, struct loader &l)
 	l.at = {};
 	l.key_slot = l.next_page = NO_PAGE;
 	l.weights = 0;
-	l.on_way = l.on_keys = 0;
+	l.in_flight = l.on_keys = 0;
 	if (threadIdx.x % 32 < a.stages + a.key_stages) {
 		ptx_mbarrier_init(l.ring.mbars + threadIdx.x % 32 * 16, 32);
 		ptx_mbarrier_init(l.ring.mbars + threadIdx.x % 32 * 16 + 8, RELEASERS);
@@ -552,14 +560,14 @@ GRID void loader_start(const struct grid_args &a, struct loader &l)
 		return;
 	}
 	loader_load<head_dim, way>(a, l);
-	l.on_way = 1;
+	l.in_flight = 1;
 	loader_next<head_dim, way>(a, l);
 }
 
-/* From the ring of weights to that of keys, or back; each is empty then, or is waited for. */
+/* Switches between the ring of weights and the ring of keys, after all loads of the old ring have landed. */
 GRID void loader_switch(const struct grid_args &a, struct loader &l)
 {
-	for (; l.on_way; l.on_way--, ring_advance(l.oldest))
+	for (; l.in_flight; l.in_flight--, ring_advance(l.oldest))
 		ptx_mbarrier_wait(l.oldest.mbars + l.oldest.slot * 16, l.oldest.parity);
 	l.on_keys ^= 1;
 	if (l.on_keys) {
@@ -575,26 +583,26 @@ GRID void loader_switch(const struct grid_args &a, struct loader &l)
 	l.oldest = l.ring;
 }
 
-/* All the rest. */
+/* Runs the rest of the stream. */
 template <int head_dim, int way>
 GRID void run_loader(const struct grid_args &a, struct loader &l)
 {
-	const int most = min(GRID_ON_WAY, a.stages - 1);
+	const int most = min(GRID_IN_FLIGHT, a.stages - 1);
 
 	while (l.at.phase < a.end_phase) {
 		if (has_key_ring<way>(a) && l.on_keys != (l.at.kind == GRID_ATTN))
 			loader_switch(a, l);
-		/* at first it is empty */
+		/* passes at once in the first round, when the ring is empty */
 		ptx_mbarrier_wait(l.ring.mbars + l.ring.slot * 16 + 8, l.ring.parity ^ 1);
 		loader_load<head_dim, way>(a, l);
 		if (LOADER_WAITS) {
-			l.on_way = 0;
+			l.in_flight = 0;
 			l.oldest = l.ring;
-		} else if (l.on_way < most) {
-			l.on_way++;
+		} else if (l.in_flight < most) {
+			l.in_flight++;
 		} else {
 			if (l.next.known < 2)
-				ask_next_task<head_dim, way>(a, l.next);
+				load_next_task<head_dim, way>(a, l.next);
 			ptx_mbarrier_wait(l.oldest.mbars + l.oldest.slot * 16, l.oldest.parity);
 			ring_advance(l.oldest);
 		}
@@ -604,14 +612,14 @@ GRID void run_loader(const struct grid_args &a, struct loader &l)
 	ptx_cp_async_wait_group<0>();
 }
 
-/* The address of the ring's oldest stage, once it is there. */
+/* Waits for the ring's oldest stage; returns its address. */
 GRID uint32_t ring_wait(const struct ring &r)
 {
 	ptx_mbarrier_wait(r.mbars + r.slot * 16, r.parity);
 	return r.stages + r.slot * GRID_STAGE_BYTES;
 }
 
-/* All lanes have used up `stages` of them. */
+/* Releases `stages` stages, which all lanes have consumed. */
 GRID void ring_release(struct ring &r, int stages)
 {
 	__syncwarp();

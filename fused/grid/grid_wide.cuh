@@ -2,18 +2,18 @@
 /*
  * grid_wide - the products of more than 8 requests, by pairs of CTAs
  *
- * A pair, a cluster of two, has a share of the rows; each CTA multiplies half of k: 16 stages of 128, the
- * 8 odd ones or the 8 even ones out of each, in turn. A unit is 32 rows, two stages one below the other, for
- * which a warp takes its activations from shared memory once: what limits such a product is how much of them
- * has to be read for a weight.
+ * A pair, which is a cluster of two, has a share of the rows. Each CTA multiplies half of k: of every 16
+ * stages of 128, rank 0 takes the first 8 and rank 1 the last 8. A unit is 32 rows, in two stages, for which
+ * a warp reads its activations from shared memory once: the reads of activations for each weight limit such a
+ * product.
  *
- * Sums over a CTA's warps meet in its shared memory. Warp w has requests 2 w and 2 w + 1 of them: in the
- * first CTA of a pair warps 0 .. 3 finish what they have, with what the other CTA sends them, and send the
- * rest; in the second one warps 4 .. 7. What was sent is looked at a unit later, when it has come.
+ * The sums of a CTA's warps are added in its shared memory. Warp w adds those of requests 2 w and 2 w + 1. In
+ * rank 0 warps 0 .. 3 finish their requests with the sums that rank 1 sends, and warps 4 .. 7 send theirs; in
+ * rank 1 the roles are swapped. Received sums are read one unit later, when they have arrived.
  *
- * Why GRID_PAIR_BUFS places are enough: whoever sends sums of unit u has met its CTA since all of that
- * finished unit u - 2, with sums that the other CTA sent after it had met for u - 2; by then all of that had
- * finished unit u - 4, whose place these take.
+ * GRID_PAIR_BUFS = 4 buffers suffice. A CTA sends sums of unit u after a CTA barrier at which all its warps
+ * had finished unit u - 2. That used sums which the other CTA sent after its own barrier for u - 2, when all
+ * its warps had finished unit u - 4, whose buffer unit u reuses.
  */
 #ifndef CAIRN_GRID_WIDE_CUH
 #define CAIRN_GRID_WIDE_CUH
@@ -23,9 +23,10 @@
 #define TALL		GRID_TALL(GRID_WIDE)
 
 struct pair_sums {
-	uint32_t units;			/* so far in this launch */
-	int open;			/* stages of the last one that are not finished; of this thread: */
-	int col[TALL];			/* -1: there is none */
+	uint32_t units;			/* units so far in this launch */
+	/* stages of the last unit that are not finished; below, this thread's element of each of them */
+	int open;
+	int col[TALL];			/* -1: none */
 	uint16_t bias[TALL], x[TALL];
 	float total[TALL];
 };
@@ -35,7 +36,10 @@ GRID bool pair_finishes(void)
 	return (int)(threadIdx.x / 32) / (GRID_WARPS / 2) == grid_rank<GRID_WIDE>();
 }
 
-/* Where this thread's element of a stage of the unit of that number comes to; the unit's mbarrier */
+/*
+ * Returns the address that receives this thread's element of a stage of unit `unit`; pair_mbar() returns the
+ * unit's mbarrier.
+ */
 GRID uint32_t pair_at(const struct grid_args &a, uint32_t unit, int stage)
 {
 	return ptx_smem(grid_mem) + a.at_pair + 64 +
@@ -47,7 +51,7 @@ GRID uint32_t pair_mbar(uint32_t unit)
 	return ptx_smem(grid_mem) + GRID_PAIR_MBARS + 8 + unit % GRID_PAIR_BUFS * 8;
 }
 
-/* The unit before, if it is open */
+/* Finishes the previous unit if it is open. */
 template <int dtype>
 GRID void pair_finish(const struct grid_args &a, struct pair_sums &pair, int phase, int kind)
 {
@@ -72,7 +76,7 @@ GRID void pair_finish(const struct grid_args &a, struct pair_sums &pair, int pha
 	pair.open = 0;
 }
 
-/* A unit's sums of this thread's elements, of `stages` stages: kept, or sent */
+/* Keeps or sends this thread's sums of a unit with `stages` stages. */
 GRID void pair_exchange(const struct grid_args &a, struct pair_sums &pair, int stages,
 			const struct grid_element *e, const struct grid_addend *addend, const float *total)
 {
@@ -101,7 +105,7 @@ GRID void pair_exchange(const struct grid_args &a, struct pair_sums &pair, int s
 	pair.units++;
 }
 
-/* As run_product() */
+/* See run_product(). */
 template <int dtype>
 GRID void run_wide(const struct grid_args &a, struct ring &r, int phase, int kind,
 		   const struct norm_left &left, struct pair_sums &pair)

@@ -1,110 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * cluster_mla - one persistent kernel, a CTA an SM; what crosses CTAs goes by words that tell when they
- * have come
+ * cluster_mla - one persistent kernel, one CTA on each SM; CTAs exchange results as LL words
  *
- * Not a cluster for each head, as in algorithm 4: there 16 clusters read the same latents 16 times through
- * the L2 with one row of 16 of the matrix products used, at 16K keys some 300 MB. Here all CTAs share every
- * product by its outputs, weights are read once for the whole batch, and a cluster (team) works on 16 or 8
- * heads of a request together (cluster_mla_attn.cuh).
+ * Algorithm 4 has one cluster for each head: 16 clusters read the same latents 16 times through the L2 (some
+ * 300 MB at 16K keys) and use one row in 16 of the matrix products. Here all CTAs share every product by its
+ * outputs, weights are read once for the whole batch, and a cluster (team) works on 16 or 8 heads of a
+ * request together (cluster_mla_attn.cuh).
  *
- *   start      small things into the L2; feeders: the first stage of every ring; griddepcontrol.wait; x, its
- *              norm's weights, the epoch, positions, lengths all asked for together; then the second stages
- *   1 DOWN     every CTA for itself: rms of x; rows of [w_q | w_q_a; w_kv_a]. Up to hidden 2048 a warp keeps
- *              its part of n for all rows, or, with more than 8 requests, n lies in shared memory; beyond, n
- *              is made as it is needed
+ *   start      small operands into the L2; feeders: first stage of every ring; griddepcontrol.wait; one
+ *              batch of loads: x, its norm's weights, epoch, positions, lengths; then the second stages
+ *   1 DOWN     every CTA: rms of x; rows of [w_q | w_q_a; w_kv_a]. Up to hidden 2048 a warp keeps its part
+ *              of n for all rows or, above 8 requests, n is in shared memory; else n is made when needed
  *   2 UP       with q compression: rms of the compressed q; rows of w_q
- *   3 ABSORB   ql = q w_kv_b, 16 latents of a head a unit, a unit a warp
- *   4          attention, for CTAs that have a job; the keys have been on their way since 1
- *   5 VALUE    merge of the parts of the heads concerned, v = o w_kv_b
- *   6 OUT      out = x + v w_o, complete sums: no partial ones of heads, nothing to add up afterwards
+ *   3 ABSORB   ql = q w_kv_b, 16 latents of a head in each unit, one warp for each unit
+ *   4          attention, in the CTAs that have a job; their keys have been in flight since 1
+ *   5 VALUE    merge of the parts of this CTA's heads, v = o w_kv_b
+ *   6 OUT      out = x + v w_o, complete sums: no partial results of heads to add up afterwards
  *
- * Each arrow between them is one trip of data through the L2 (cluster_mla.cuh); 5 of them, and one more
- * before VALUE, none a grid barrier. They need all CTAs resident: the grid is what
- * cudaOccupancyMaxActiveClusters allows. No two such kernels may run at once on the parts of a device that
- * each would need for itself.
+ * Results pass from each phase to the next in one trip through the L2 (cluster_mla.cuh): 5 trips, and one
+ * more before VALUE, none of them a grid barrier. All CTAs must be resident, so the grid is what
+ * cudaOccupancyMaxActiveClusters allows, and two such kernels must not run at the same time if each needs
+ * the whole device.
  *
- * 20 warps: 16 that multiply (workers), 3 that fill their rings with weights (feeders; for long streams
- * one of them by tensor copies, cluster_mla_tensor.cuh), 1 that loads keys.
+ * 20 warps: 16 workers (consumers) multiply; 3 feeders (producers) fill the workers' rings with weights, or,
+ * for long streams, one feeder does by tensor copies (cluster_mla_tensor.cuh); 1 loader fetches keys.
+ * cluster_size is the size of a team; with offchip a team is one CTA, and all states go through global
+ * memory. Batches above 8 have a kernel instance of their own, `wide`.
  *
- * cluster_size: CTAs of a team. offchip: a team is one CTA, and all states go through global memory.
- *
- * Shared memory                                                          bytes
- *   0		16 rings of 2 stages					131072
- *   MLA_TILES	2 tiles of 32 keys, rows of 1168 bytes; later, in a team, the
- *		CTA's o, f32 [16][516]					74752
- *   MLA_SUMS	partial sums of a product; q and ql of a task [16][584];
- *		partial logits f32 [4][16][40] and P [16][40]		18688
- *   MLA_STATES	m [16], l [16] of each rank of the team			2048
- *   MLA_SMALL	struct mla_small					5.5K
- * With more than 8 requests (a kernel of its own, `wide`): n where the tiles are, before there are any; a
- * third tile where the rings of the last five warps are, from ABSORB to the end of the attention.
- * Barriers: full[2], empty[2] of the tiles (1: the loading warp, and bytes; 16: the workers); ready (16:
- * epoch, lengths and rotations are there, for the loading warp); filled, freed of each stage of each ring
- * (32: the feeder's lanes, when their copies have come; 1: its worker); named ones: WORK_BAR of the
- * workers, INIT_BAR and RINGS_BAR: all is set up; START_BAR lets feeders go on when x has been asked for;
- * the cluster barrier twice a job. Wide: full, empty of the third tile; normed, absorbed (16: the workers,
- * for the keys' loader), attended (16: for the feeders).
- * Registers: 104 workers, 64 the others (setmaxnreg; 96 at launch,
- * as one SM quarter holds 5 warps), no spills.
- *
- * H200, bf16, us (share of the run's read stream, 4.52 TB/s); V2-Lite: 16 heads, hidden 2048; V3: 128, 7168
- *	V2-Lite batch 1, 1K / 4K / 16K keys	17.3 (37%)  20.8 (34%)  28.7 (36%)
- *	V2-Lite batch 16, 4K			54.2 (42%): separate kernels take 54.0
- *	V3 batch 1, 1K / 4K			113 (73%)  122 (69%)
- * By a driver with 40 calls in a graph, which finds up to 9% more, and with the last two of what is below
- * still in: 18.45, 22.0, 31.9, 72.8, 118, 128. All that follows is by it.
- * 1K keys, by the clock of a middling CTA, us since its start, with traces, which cost 1.4: waits for its
- * predecessor until 1.0; x is here 2.3, normed 3.2; the first unit of DOWN 5.7, all of it 7.7; q here 8.8;
- * ABSORB 9.5; q and ql of all heads 11.9; a tile of keys 13.1; its state written 13.9; all states seen
- * 15.6, merged 16.1; VALUE 17.6; OUT 19.2; end 19.5; the next CTA of the SM starts after that. The bytes
- * would take 6.4.
- * With parts left out (1K, 4K, 16K; all of it 18.7, 22.4, 32.7): no weights, none asked nor waited for:
- * 15.7, 18.9, 27.6. So much the chain of dependent steps costs by itself: six trips through the L2 of 0.7
- * to 1.0, after each a wait for the slowest warp and the adding up of sums. Weights are waited for in
- * DOWN: an SM takes copies at 30 bytes a ns whoever asks, 3.8 us for 113 KB, and the first is here 1.2 us
- * after it is asked for. A feeder's stage is some 100 dependent instructions, 0.35 us; its first came 2 us
- * after the CTA's start when shares were still divided there (now 0.2 us less in all).
- *
- * Batch 16, 4K keys, in the same way: normed 4.5, DOWN 7.5, ABSORB 10.1, q here 13.1, keys 33.6, state
- * written 34.9, merged 39.8, VALUE 42.9, OUT 47.7. A tile takes 1.4, 36 KB at 25 bytes a ns, with two buffers
- * as with three: the keys are the larger part, and copies of 1152 bytes come no faster. By a driver: 57.3
- * before; 56.4 with all rows of words in one trip, 54.6 with n in shared memory, 53.6 with three buffers.
- *
- * Tried and lost (V2-Lite, 1K / 16K, us; the later by the driver above)
- *   - workers that fill their own rings: 22.0 / 31.5 against 18.9 / 29.8 with feeders. 128 KB an SM are
- *     asked for at once then, x and all small loads queue up behind them, and a warp stands 0.7 us at every
- *     stage it asks for (V3, which is all stream, takes them better: 121 against 125)
- *   - feeders by bulk copies of 256-byte rows: 23.3 / 31.3; V3 222 against 125
- *   - weights only after all small loads are asked for: 18.8 / 30.2 against 18.7 / 29.8
- *   - one copy of the code for all products, 86 KB instead of 155: 29.1 / 45.2 against 27.7 / 43.7, V3 151
- *     against 132
- *   - before states went by words, clusters of 2, 4 and 16 instead of 8: 30 / 53, 27.3 / 44.3, 28.1 / 42.7
- *   - the keys' page ids looked up before DOWN, by a worker: it is 1.5 us late for the product
- *   - one warp that waits for a part before all threads read them: as fast as all polling, and one step more
- *   - a tile's page ids looked up one tile ahead: nothing
- *   - 64-bit divisions for shares: 5 us in all
- *   - x by a bulk copy: 18.59 against 18.53 (into the L2 early, as now: 18.43)
- *   - 8, 4 or 2 heads a task instead of 16: 18.17, 18.27, 18.45 against 18.55 (16K: 33.1, 51.6, 92.5 against
- *     30.2). 8 are in where each tile has a CTA for itself: 18.95 against 19.5, 4K 22.5 against 24.7
- *   - sums of two units added up at one barrier: 17.78 against 17.76
- *   - stages on their way limited to 4, 8, 16 an SM: 26.2, 22.4, 20.6 against 20.0 without a limit
- *   - stages by tensor copies for all, not just long streams: 19.6 against 18.5 (V3: 117.9 against 124.6)
- *   - the same of 16 rows of 128 bytes instead of runs of 64: V3 127; by three warps: 132
- *   - a worker's first stage, or its first two, by itself: 19.4, 20.6 against 18.7; it stands where copies
- *     queue up, and comes late for x
- *   - x before all that a CTA prepares: 18.95 against 18.7
- *   - no START_BAR, once feeders are fast: 19.1 against 18.9; it after 8, 4, 0 of the first 16 stages: 19.8
- *     against 19.6; it opened when x is here instead of asked for: 18.5 against 18.45
- *   - a lane's 16 elements of A in a row: 64 bytes of words a lane, batch 16 74.7 against 71.8
- *   - six tiles asked into the L2 ahead of the two in flight: batch 16 72.5 against 61.2, 16K 29.5 against
- *     28.2, as the copy engine takes as long for a prefetch as for a copy
- *   - the loader asks for the lines of the next tiles, 4, 8, 14 ahead, by prefetch.global.L2: batch 16 61.0,
- *     63.0, 62.8 against 59.9; in steps of 64 and 32 bytes 65.9 and 73.8
- *   - four parts of the merge in flight instead of two: batch 16 54.7 against 54.6
- *   - rows of x for the norm read two pieces at a time: batch 16, where a row is one warp's, 7 us for it
- * Where the 1K chain's time goes is not memory: weights in the L2 do not shorten it. Nor is it cold
- * instructions: attention done twice in a row gains in its first wait alone.
+ * Shared memory and named barriers: cluster_mla.cuh. mbarriers, with their arrivals:
+ *   full, empty       of a tile: 1 (the loader, and bytes); 16 (the workers)
+ *   ready             16: epoch, lengths and rotations are set, for the loader
+ *   filled, freed     of a ring's stage: 32 (a feeder's lanes, their copies complete); 1 (the ring's worker)
+ *   normed, absorbed, attended    wide only: 16, the first two for the loader, the last for the feeders
+ * The cluster barrier is used twice a job. Registers: workers 104, others 64 (setmaxnreg; 96 at launch, as
+ * an SM quarter holds 5 warps), no spills. Optimisation history: NOTES.md.
  */
 #include "fused/latent/cluster_mla.h"
 
@@ -130,12 +59,12 @@ MLA void cluster_mla_cta(const struct mla_args &g, const struct mla_maps *maps)
 	c.warp = threadIdx.x / 32;
 	c.words = (uint64_t *)g.a.workspace;
 	ptx_griddepcontrol_launch_dependents();
-	if (g.team > 1)		/* awaited before a peer's shared memory is touched */
+	if (g.team > 1)		/* waited for before the first access to a peer's shared memory */
 		ptx_barrier_cluster_arrive_relaxed();
 	if (threadIdx.x >= WORKERS) {
 		ptx_setmaxnreg_dec<OTHER_REGS>();
 		if (c.warp < WARPS + FEEDERS) {
-			/* always used: but without the other way there ptxas has workers spill */
+			/* always used, but without the first branch ptxas makes the workers spill */
 			if (!tensor || !maps->used) {
 				run_feeder<wide, 0>(c, g, jobs, team, num_teams);
 			} else if (c.warp == WARPS) {
@@ -170,7 +99,7 @@ cluster_mla_kernel(const __grid_constant__ struct mla_args g)
 	cluster_mla_cta<dtype, wide, 0>(g, NULL);
 }
 
-/* Batches of 16 have no registers for it. */
+/* Not for batches above 8, which lack the registers. */
 template <int dtype>
 static __global__ void __launch_bounds__(THREADS, 1)
 cluster_mla_tensor_kernel(const __grid_constant__ struct mla_args g,
@@ -203,10 +132,10 @@ static void fill_launch(struct cairn_launch *l, int cluster)
 	l->grid[0] = (unsigned int)cluster;
 }
 
-/* CTAs that are resident at once in clusters of that size; 0: the device has no room for one. Asked once. */
+/* Returns the CTAs that can be resident in clusters of that size, 0 if none; queries the device once. */
 static int resident_ctas(const struct cairn_cluster_mla_args *a, int cluster)
 {
-	static int known[17];		/* all instances are alike */
+	static int known[17];		/* by cluster size; all kernel instances have the same occupancy */
 	int *n = &known[cluster];
 	struct cairn_launch l = {};
 
@@ -231,15 +160,15 @@ static int num_tasks(const struct cairn_cluster_mla_args *a)
 }
 
 /*
- * The rule for cluster_size 0: states go through the L2 as words;
- * barriers of a cluster cost more than they save.
+ * Returns the cluster size for cluster_size 0: states travel through the L2 as LL words, because cluster
+ * barriers cost more than they save.
  */
 static int choose_cluster(void)
 {
 	return 1;
 }
 
-/* Steps of outputs that CTAs share: by fours or, if units must not cross a head's end, by sixteens */
+/* Returns the steps of outputs that CTAs share: 4 outputs or, where units must not cross a head's end, 16. */
 static int num_steps(const struct cairn_cluster_mla_args *a, int product)
 {
 	const int nq = a->num_heads * Q_DIM, lora = a->q_lora_rank;
@@ -261,8 +190,8 @@ static int num_steps(const struct cairn_cluster_mla_args *a, int product)
 }
 
 /*
- * The smallest first product has 160 steps of 4 rows, and every CTA needs one:
- * others wait for all of x to be read.
+ * The smallest first product has 160 steps of 4 rows. Every CTA must have one, because only the wait for its
+ * outputs makes the others wait until it has read x, which out may alias.
  */
 #define MAX_CTAS	160
 
@@ -283,11 +212,12 @@ int cluster_mla_plan(struct mla_args *g, const struct cairn_cluster_mla_args *ar
 	teams = ctas / g->team;
 	g->parts = (max_tiles(args) + g->team - 1) / g->team;
 	/*
-	 * Half of the heads where every task has a CTA for each of its tiles: these write half as much then.
-	 * The persistent form has no registers for it; with parts alike it gives the same bits nevertheless.
+	 * Tasks of 8 heads if every tile of every task can have a CTA of its own: each CTA then writes half
+	 * as much. A linked body lacks the registers for this, but with the same parts it gives the same
+	 * bits.
 	 */
 	if (g->team == 1 && tasks * max_tiles(args) <= ctas && 2 * tasks <= ctas) {
-		tasks = args->batch * (args->num_heads / (HEADS / 2));	/* a multiple: see cluster_mla.h */
+		tasks = args->batch * (args->num_heads / (HEADS / 2));	/* num_heads is a multiple of 8 */
 		g->heads_shift = linked ? 4 : 3;
 		if (!linked)
 			g->groups = tasks / args->batch;
@@ -301,8 +231,8 @@ int cluster_mla_plan(struct mla_args *g, const struct cairn_cluster_mla_args *ar
 }
 
 /*
- * Who fills the rings: the copy engine is sooner done with a long stream, but slower with what a short one
- * begins with. Bytes a CTA are compared with what its rings hold.
+ * Returns whether the copy engine fills the rings. It is faster on a long stream, but slower on its
+ * beginning, so it is used if a CTA's weights are more than 8 times the capacity of its rings.
  */
 static int by_tensor(const struct cairn_cluster_mla_args *a, int ctas)
 {
@@ -314,7 +244,7 @@ static int by_tensor(const struct cairn_cluster_mla_args *a, int ctas)
 	return a->batch <= 8 && weights * 2 > (int64_t)ctas * 8 * WARPS * STAGES * STAGE_BYTES;
 }
 
-/* Of four dimensions. Runs of 64 bytes: without the promotion of L2 reads to 128 the stream is slower. */
+/* Makes a map of four dimensions. Its runs are 64 bytes; promoting L2 reads to 128 speeds up the stream. */
 static int make_map(CUtensorMap *map, const void *w, const uint64_t (&size)[4], const uint64_t (&stride)[3],
 		    const uint32_t (&box)[4], int swizzle)
 {
@@ -328,7 +258,7 @@ static int make_map(CUtensorMap *map, const void *w, const uint64_t (&size)[4], 
 	return cairn_tensor_map(map, &t, "cluster_mla");
 }
 
-/* See cluster_mla_tensor.cuh for what is where. */
+/* Makes the maps of a matrix of rows: of a whole stage, and of four rows (layout: cluster_mla_tensor.cuh). */
 static int make_row_maps(CUtensorMap (&map)[2], const void *w, int rows, int k)
 {
 	const uint64_t dim[4] = { 32, 4, (uint64_t)k / 32, (uint64_t)rows / 4 };
@@ -392,7 +322,7 @@ extern "C" int cairn_cluster_mla_workspace(const struct cairn_cluster_mla_args *
 	CAIRN_TRY(cairn_cluster_mla_check_shape(args));
 	if (!bytes)
 		return cairn_error(EINVAL, "cluster_mla_workspace: bytes: null pointer");
-	/* parts * tasks: no more than the teams there are, or one a task */
-	*bytes = args->batch ? mla_words(*args, num_tasks(args) + MAX_CTAS).end * sizeof(uint64_t) : 0;
+	/* parts * tasks is at most the number of teams, or the number of tasks */
+	*bytes = args->batch ? mla_ll(*args, num_tasks(args) + MAX_CTAS).end * sizeof(uint64_t) : 0;
 	return 0;
 }

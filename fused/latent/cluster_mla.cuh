@@ -1,32 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cluster_mla.cuh - what the phases of cluster_mla share: words that tell when they have come, and the
- * streams of weights
+ * cluster_mla.cuh - what the phases of cluster_mla share: LL words and the streams of weights
  *
- * Words. What one CTA tells others travels in 64-bit words of global memory: 32 bits of payload (two elements
- * of dtype, or a float) and the number of the call, the epoch. Readers poll the data itself: one trip to the
- * L2 and one back, no fence, no counter. A word is written once a call, so nothing has to be protected from
- * being overwritten; words of other calls, and a zeroed workspace, have other numbers. The epoch lies in the
- * workspace's first word; the CTA that leaves last counts it up.
+ * LL words, as in NCCL's LL protocol: results for other CTAs are 64-bit words in global memory, 32 bits of
+ * payload (two elements of dtype, or a float) and the number of the call, the epoch. Readers poll the data
+ * itself: one trip to the L2 and one back, without fence or counter. A word is written once in each call, so
+ * nothing has to be protected from being overwritten; words of other calls, and of a zeroed workspace, carry
+ * other epochs. The epoch is in the first word of the workspace; the last CTA to read it increments it.
  *
- * Streams. Every worker has a ring of STAGES stages of 4 KiB. Feeders, warps of their own, fill the rings by
- * cp.async with the stages that the workers will multiply in this launch, over all products in order, as soon
- * as a stage is used up, whatever it belongs to: while CTAs wait for each other the next product's weights
- * flow in. Feeder and worker find out by the same counting which stage comes next. For long streams the copy
- * engine does it (cluster_mla_tensor.cuh).
- *   MLA_DOWN   [w_q or w_q_a; w_kv_a]	K hidden	16 rows x 128 a stage
+ * Streams. Every worker has a ring of STAGES stages of 4 KiB. The feeders, warps of their own, fill the rings
+ * by cp.async with the stages that the workers multiply in this launch, over all products in order, as soon
+ * as a stage is free, whatever product it belongs to: while CTAs wait for each other, the weights of the next
+ * product arrive. Feeder and worker derive the sequence of stages by the same counting. For long streams the
+ * copy engine fills the rings (cluster_mla_tensor.cuh).
+ *   MLA_DOWN   [w_q or w_q_a; w_kv_a]	K hidden	16 rows x 128 in each stage
  *   MLA_UP     w_q with q compression	K q_lora_rank	16 rows x 128
  *   MLA_ABSORB nope rows of w_kv_b	K nope_dim	128 rows x 16 columns: the sum is over rows
  *   MLA_VALUE  v rows of w_kv_b	K kv_lora_rank	16 rows x 128
  *   MLA_OUT    w_o			K heads v_dim	16 rows x 128
- * A unit is 16 outputs; 1, 2, 4, 8 or 16 warps share one (as many as it has stages), 16 / that many units
- * make a group, whose partial sums meet in shared memory and are added in the order of the warps.
+ * A unit is 16 outputs. 1, 2, 4, 8 or 16 warps share a unit (at most one for each of its stages), so that a
+ * group of 16 warps has 16, 8, 4, 2 or 1 units; their partial sums are added through shared memory in the
+ * order of the warps.
  */
 #ifndef CAIRN_CLUSTER_MLA_CUH
 #define CAIRN_CLUSTER_MLA_CUH
 
 #include "primitives/rows/row.cuh"
-#include "primitives/ptx/speak.cuh"
+#include "primitives/ptx/elect.cuh"
 #include "fused/attention/attn_tile.cuh"
 #include "fused/latent/cluster_mla.h"
 
@@ -36,10 +36,10 @@
 #define FEEDERS		3		/* warps that load weights */
 #define THREADS		(WORKERS + FEEDERS * 32 + 32)	/* and a warp that loads keys */
 #define WORK_BAR	1		/* named barriers: of the workers */
-/* the keys' loader arrives, workers wait: mbarriers are ready for use */
+/* the keys' loader arrives, workers wait: its mbarriers are initialised */
 #define INIT_BAR	2
-#define RINGS_BAR	3		/* feeders arrive, workers wait: so are the rings */
-#define START_BAR	4		/* workers arrive, feeders wait: the small loads have a start */
+#define RINGS_BAR	3		/* feeders arrive, workers wait: those of the rings are, too */
+#define START_BAR	4		/* workers arrive, feeders wait: the loads of x have been issued */
 #define WITH_FEEDERS	(WORKERS + FEEDERS * 32)
 #define STAGES		2
 #define STAGE_K		128
@@ -50,13 +50,25 @@
 #define NOPE		128
 #define Q_DIM		(NOPE + ROPE)
 #define V_DIM		128
-#define HEADS		16		/* of a task of the attention, at most */
-#define KEYS		32		/* of a tile */
-#define KEY_ROW		(WIDTH * 2 + 16)	/* bytes; the 16 keep eight rows on different banks */
+#define HEADS		16		/* heads of an attention task, at most */
+#define KEYS		32		/* keys of a tile */
+#define KEY_ROW		(WIDTH * 2 + 16)	/* bytes; the 16 avoid bank conflicts of eight rows */
 #define STATE_ROW	((RANK + 4) * 4)
 
-/* Shared memory */
-#define MLA_TILES	(WARPS * STAGES * STAGE_BYTES)
+/*
+ * Shared memory                                                        bytes
+ *   0		16 rings of 2 stages					131072
+ *   MLA_TILES	2 tiles of 32 keys, rows of 1168 bytes; afterwards, in a
+ *		team, the CTA's o, f32 [16][516]			74752
+ *   MLA_SUMS	partial sums of a product; q and ql of a task [16][584];
+ *		partial logits f32 [4][16][40] and P [16][40]		18688
+ *   MLA_STATES	m [16], l [16] of each rank of the team			2048
+ *   MLA_SMALL	struct mla_small					5.5K
+ * wide: n is where the tiles are, before the first tile; a third tile is in the rings of the last five warps
+ * from ABSORB to the end of the attention.
+ */
+#define MLA_TILES
+	(WARPS * STAGES * STAGE_BYTES)
 #define MLA_SUMS	(MLA_TILES + 2 * KEYS * KEY_ROW)
 #define MLA_STATES	(MLA_SUMS + HEADS * KEY_ROW)
 #define MLA_SMALL	(MLA_STATES + 16 * 2 * HEADS * 4)
@@ -68,29 +80,29 @@ struct mla_args {
 	struct cairn_cluster_mla_args a;
 	int32_t team;		/* CTAs whose softmax states merge on chip: the cluster, or 1 */
 	int32_t parts;		/* teams that share a task */
-	int32_t heads_shift;	/* log2 of the heads of a task: HEADS, or half as many where tasks are few */
-	int32_t groups;		/* of so many heads; a task is one of them and a request */
-	/* steps of outputs, and ([MLA_PRODUCTS]) slices of the merge: of every CTA, and CTAs with one more */
+	int32_t heads_shift;	/* log2 of the heads of a task: HEADS, or HEADS / 2 if there are few tasks */
+	int32_t groups;		/* groups of that many heads; a task is a group and a request */
+	/* steps of outputs ([MLA_PRODUCTS]: merge slices) of a CTA; the last `more` CTAs have one more */
 	int32_t each[MLA_PRODUCTS + 1], more[MLA_PRODUCTS + 1];
 };
 
 /* One product, and this CTA's share of its outputs */
 struct mla_matrix {
 	const char *w, *w2;
-	int32_t rows, k;		/* rows of w: those after them are w2's */
-	int32_t first, count, units, stages;	/* outputs; units of 16; stages of a unit */
+	int32_t rows, k;		/* rows of w, which w2's rows follow; row length */
+	int32_t first, count, units, stages;	/* first output, outputs; units of 16; stages of a unit */
 	int32_t shift;			/* log2 of the warps that share a unit */
 };
 
-/* The workspace: two counters, then the words, each kind at so many words from the first */
-struct mla_words {
+/* The workspace, in words: two 32-bit counters first, then the LL words of each kind at these offsets. */
+struct mla_ll {
 	uint32_t cq, q, kv, ql, c, v, ml, o, end;
 };
 
-static __host__ __device__ __forceinline__ struct mla_words mla_words(const struct cairn_cluster_mla_args &a,
-								       uint32_t slots)
+static __host__ __device__ __forceinline__ struct mla_ll mla_ll(const struct cairn_cluster_mla_args &a,
+								 uint32_t slots)
 {
-	struct mla_words w;
+	struct mla_ll w;
 	uint32_t rows = (uint32_t)a.batch * a.num_heads;
 
 	w.cq = 32;
@@ -106,26 +118,26 @@ static __host__ __device__ __forceinline__ struct mla_words mla_words(const stru
 }
 
 /*
- * Batches of 9 to 16 have a third buffer for tiles, where the rings of the last warps are: between ABSORB and
- * the end of the attention nothing is in these.
+ * Batches of 9 to 16 have a third tile buffer in the rings of the last warps, which are empty from the end of
+ * ABSORB to the end of the attention.
  */
 #define WIDE_RING	11
 #define WIDE_TILE	(WIDE_RING * STAGES * STAGE_BYTES)
 static_assert((WARPS - WIDE_RING) * STAGES * STAGE_BYTES >= KEYS * KEY_ROW, "a tile");
 
 struct mla_wide {
-	uint64_t full, empty;			/* of that tile */
-	uint64_t normed;			/* workers no longer need n, which lies where tiles will */
-	uint64_t absorbed, attended;		/* they have done ABSORB, the attention */
+	uint64_t full, empty;			/* mbarriers of the third tile */
+	uint64_t normed;			/* workers no longer need n, which the tiles overwrite */
+	uint64_t absorbed, attended;		/* workers have finished ABSORB, the attention */
 };
 
 struct mla_small {
 	struct mla_matrix m[MLA_PRODUCTS];
-	struct mla_words at;
-	uint64_t full[2], empty[2];		/* of the tiles */
-	uint64_t ready;				/* what workers find out at the start */
-	uint64_t filled[WARPS][STAGES], freed[WARPS][STAGES];	/* of the rings */
-	float part[WARPS * 8], keep[HEADS];
+	struct mla_ll at;
+	uint64_t full[2], empty[2];		/* mbarriers of the tiles */
+	uint64_t ready;				/* mbarrier: workers have set epoch, len and rotation */
+	uint64_t filled[WARPS][STAGES], freed[WARPS][STAGES];	/* mbarriers of the rings */
+	float part[WARPS * 8], keep[HEADS];	/* partial sums of squares; rescale factor of each head */
 	float2 rotation[16][ROPE / 2];		/* cosine and sine */
 	int32_t len[16];
 	uint32_t epoch[WARPS];
@@ -144,9 +156,9 @@ MLA uint32_t mla_smem(void)
 	return ptx_smem(mla_mem);
 }
 
-/* What a thread knows throughout */
+/* A thread's context in all phases */
 struct mla_ctx {
-	uint64_t *words;
+	uint64_t *words;		/* the workspace */
 	uint32_t epoch;
 	int lane, warp;
 	float scale[2];			/* of rows lane / 4 and lane / 4 + 8: 1 / rms */
@@ -157,26 +169,27 @@ MLA void work_sync(void)
 	ptx_bar_sync(WORK_BAR, WORKERS);
 }
 
-/* ---- words ---- */
+/* ---- LL words ---- */
 
-MLA void put_word(const struct mla_ctx &c, uint32_t i, uint32_t v)
+MLA void mla_put_ll(const struct mla_ctx &c, uint32_t i, uint32_t v)
 {
 	ptx_st_relaxed_gpu_u64(c.words + i, (uint64_t)c.epoch << 32 | v);
 }
 
-/* i: even */
-MLA void put_words(const struct mla_ctx &c, uint32_t i, uint32_t v, uint32_t w)
+/* Stores LL words i and i + 1; i is even. */
+MLA void mla_put_ll_pair(const struct mla_ctx &c, uint32_t i, uint32_t v, uint32_t w)
 {
 	ptx_st_relaxed_gpu_v2_u64(c.words + i, make_uint4(v, c.epoch, w, c.epoch));
 }
 
 /*
- * Pairs of words at the n places from[] after base, of which those with a set bit in `wanted` are read, as
- * soon as all of them have come; a whole warp together. All loads are in flight at once.
+ * Reads the pairs of LL words at base + from[i] whose bits in `wanted` are set; polls until all of them carry
+ * this call's epoch. Called by whole warps. All loads are in flight at the same time; after a miss, all pairs
+ * are read again, or (all = 0) only the missing ones.
  */
 template <int n, int all = 1>
-MLA void get_words(const struct mla_ctx &c, const uint64_t *base, const int32_t (&from)[n], uint32_t wanted,
-		   uint2 (&v)[n])
+MLA void mla_get_ll(const struct mla_ctx &c, const uint64_t *base, const int32_t (&from)[n],
+		    uint32_t wanted, uint2 (&v)[n])
 {
 #ifdef CAIRN_DEBUG
 	const int64_t start = ptx_clock64();
@@ -201,7 +214,7 @@ MLA void get_words(const struct mla_ctx &c, const uint64_t *base, const int32_t 
 #pragma unroll
 		for (int i = 0; i < n; i++)
 			missing |= raw[i].y != c.epoch || raw[i].w != c.epoch;
-		ptx_spin_check(start, "words of the call (epoch)", c.epoch, 0);
+		ptx_spin_check(start, "LL words of the call (epoch)", c.epoch, 0);
 	} while (__any_sync(~0u, missing));
 #pragma unroll
 	for (int i = 0; i < n; i++)
@@ -211,8 +224,9 @@ MLA void get_words(const struct mla_ctx &c, const uint64_t *base, const int32_t 
 /* ---- streams ---- */
 
 /*
- * Where this CTA's share begins. The last CTAs get more: these have no job in the attention if not all have
- * one. The quotients are the host's, as divisions come before a feeder's first stage.
+ * Returns the first step of this CTA's share. The last CTAs get one more step, because they are without a job
+ * if there are fewer attention jobs than CTAs. The host computes the quotients: here, divisions would delay a
+ * feeder's first stage.
  */
 MLA int share_first(int each, int more)
 {
@@ -271,9 +285,9 @@ MLA void mla_make_matrix(const struct mla_args &g, struct mla_matrix *m, int pro
 }
 
 /*
- * Starts the loads of a unit's stage of a product other than MLA_ABSORB. Rows come by fours, each four of one
- * matrix and within this CTA's share or not; where there are none, what was there stays, and nobody looks at
- * what becomes of it.
+ * Starts the loads of a unit's stage, for products other than MLA_ABSORB. Rows are copied in fours; each four
+ * belongs to one matrix and lies wholly inside or outside this CTA's share. For those outside, the ring keeps
+ * its old contents, and the outputs computed from them are not used.
  */
 MLA void mla_fetch_rows(const struct mla_ctx &c, const struct mla_matrix &m, int product, int unit, int stage,
 			uint32_t ring, uint64_t policy)
@@ -281,7 +295,7 @@ MLA void mla_fetch_rows(const struct mla_ctx &c, const struct mla_matrix &m, int
 	const int odd = c.lane / 16, piece = c.lane % 16, k = stage * STAGE_K + piece * 8;
 	const int first = m.first + unit * 16, left = m.count - unit * 16, last = m.rows - first;
 	const int row = first + odd + (product == MLA_VALUE ? (first / V_DIM + 1) * NOPE : 0);
-	const int64_t other = m.w2 - m.w - (int64_t)m.rows * m.k * 2;	/* on from one matrix to the next */
+	const int64_t other = m.w2 - m.w - (int64_t)m.rows * m.k * 2;	/* bytes from the end of w to w2 */
 	const char *src = m.w + ((int64_t)row * m.k + k) * 2 + (last <= 0 ? other : 0);
 	const uint32_t dst = ring + odd * 256 + (piece ^ odd << 2) * 16, bytes = k < m.k ? 16 : 0;
 
@@ -297,7 +311,7 @@ MLA void mla_fetch_rows(const struct mla_ctx &c, const struct mla_matrix &m, int
 	}
 }
 
-/* The same of MLA_ABSORB, whose units have one stage */
+/* The same for MLA_ABSORB, whose units have one stage. */
 MLA void mla_fetch_columns(const struct mla_ctx &c, const struct mla_matrix &m, int unit, uint32_t ring,
 			   uint64_t policy)
 {
@@ -308,14 +322,14 @@ MLA void mla_fetch_columns(const struct mla_ctx &c, const struct mla_matrix &m, 
 
 #pragma unroll
 	for (int i = 0; i < NOPE; i += 16) {
-		/* 16 rows on, bit 1 of d / 8 is the other */
+		/* 16 rows further, bit 1 of the row's d / 8, and so bit 6 of the offset, flips */
 		uint32_t to = at ^ (i & 16 ? 64 : 0);
 
 		ptx_cp_async_cg_hint(ring + ((d & ~3) + i) * 32 + to, src + i * RANK * 2, 16, policy);
 	}
 }
 
-/* racecheck does not know bar.arrive, and from there on loses count of all barriers */
+/* Debug builds synchronise instead: racecheck does not support bar.arrive and miscounts barriers after it. */
 MLA void mla_bar_arrive(uint32_t id, uint32_t num_threads)
 {
 #ifdef CAIRN_DEBUG
@@ -325,10 +339,10 @@ MLA void mla_bar_arrive(uint32_t id, uint32_t num_threads)
 #endif
 }
 
-/* All lanes: the stage is there when what they have asked for has come. */
+/* Called by all lanes: arrives at `filled` when all copies that this lane has started are complete. */
 MLA void mla_arrive_filled(uint32_t filled)
 {
-#ifdef CAIRN_DEBUG		/* racecheck does not see that the other way orders anything */
+#ifdef CAIRN_DEBUG		/* racecheck does not see the ordering of the asynchronous arrival */
 	ptx_cp_async_commit_group();
 	ptx_cp_async_wait_group<0>();
 	ptx_mbarrier_arrive(filled);

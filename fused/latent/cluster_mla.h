@@ -4,7 +4,7 @@
  *
  *   n      = rmsnorm(x[b,:]) * norm_weight                      (rmsnorm.h)
  *   q      = n w_q^T                                            without q compression (q_lora_rank 0)
- *   q      = (rmsnorm(n w_q_a^T) * q_norm) w_q^T                with it
+ *   q      = (rmsnorm(n w_q_a^T) * q_norm) w_q^T                with q compression
  *   c, r   = n w_kv_a^T, split into kv_lora_rank and rope_dim;  c = rmsnorm(c) * kv_norm
  *   r, and the last rope_dim elements of each head of q, are rotated by positions[b] (rope.h, interleaved)
  *   cache  : (c, r) becomes key kv_len[b] - 1 of request b
@@ -13,16 +13,17 @@
  *   a[h]   = w_kv_b[h,nope_dim:,:] (sum_j softmax_j(s)[h,j] c[j])        kv_lora_rank -> v_dim
  *   out    = x + a w_o^T
  *
- * One new token for each request; kv_len and the page walk as in attn_paged.h, lengths counting the new
- * token: kv_len >= 1.
+ * One new token for each request; kv_len and the page walk as in attn_paged.h. Lengths include the new token:
+ * kv_len >= 1.
  *
  *   argument          dtype  shape                                              notes
  *   out               dtype  [batch, hidden]                                    out, may alias x exactly
  *   pages             dtype  [num_pages, page_size, kv_lora_rank + rope_dim]    in and out
  *   x                 dtype  [batch, hidden]                                    in
  *   norm_weight       dtype  [hidden]                                           in
- *   w_q_a, q_norm     dtype  [q_lora_rank, hidden], [q_lora_rank]               in; NULL with q_lora_rank 0
- *   w_q               dtype  [num_heads * (nope_dim + rope_dim), q_lora_rank or hidden]    in
+ *   w_q_a             dtype  [q_lora_rank, hidden]                              in; NULL if q_lora_rank is 0
+ *   q_norm            dtype  [q_lora_rank]                                      in; NULL if q_lora_rank is 0
+ *   w_q               dtype  [num_heads * (nope_dim + rope_dim), k]             in; k: q_lora_rank, or hidden
  *   w_kv_a            dtype  [kv_lora_rank + rope_dim, hidden]                  in
  *   kv_norm           dtype  [kv_lora_rank]                                     in
  *   w_kv_b            dtype  [num_heads, nope_dim + v_dim, kv_lora_rank]        in
@@ -32,18 +33,18 @@
  *
  * Pointers of dtype are 16-byte aligned.
  *
- * cluster_size 1..16, 0: chosen: the CTAs that share out the keys of 16 heads of a request and merge what
- * they find over DSMEM; offchip: they merge through global memory. All SMs share out the rest: see
- * cluster_attn.h for what must not run at the same time, and for requests without a key.
+ * cluster_size 1..16, or 0 (chosen): the number of CTAs that share the keys of 16 heads of a request and
+ * merge their results over DSMEM; with offchip they merge through global memory. All SMs share the other
+ * work: cluster_attn.h says what must not run at the same time, and what happens to requests without a key.
  *
  * Supported:   dtype f16, bf16; kv_lora_rank 512, rope_dim 64, nope_dim 128, v_dim 128; num_heads a multiple
  *              of 8, 8..128; hidden and q_lora_rank multiples of 64, hidden 64..16384, q_lora_rank 0..4096;
  *              batch 0..16; any page_size >= 1. Anything else -EOPNOTSUPP. batch 0 does nothing.
- * Numerics:    n, the compressed vectors before and after their norm, q (before and after the
- *              rotation), ql, P, the sum over c and a are rounded to dtype; products exact, sums in
- *              fp32; out is rounded once.
+ * Numerics:    n, the compressed vectors before and after their norm, q (before and after the rotation), ql,
+ *              P, the weighted sum of c, and a are rounded to dtype; products exact, sums in fp32; out is
+ *              rounded once. eps and sm_scale are finite and > 0.
  * Tolerance:   derived in cluster_mla_ref.c.
- * Determinism, unused memory, workspace, errors: as cluster_attn.h. eps and sm_scale are finite and > 0.
+ * Determinism, unused memory, workspace, errors: as in cluster_attn.h.
  * Source:      DeepSeek-V2 2024, section 2.1; Luo et al. 2025, algorithm 4. Differs: the rope part is in the
  *              score, the cache is paged and appended to, batches.
  */
@@ -79,9 +80,9 @@ int cairn_cluster_mla_cpu(const struct cairn_cluster_mla_args *args, void *strea
 int cairn_cluster_mla_ref(const struct cairn_cluster_mla_args *args, void *stream);
 /* exact[0]: out, exact[1]: pages */
 int cairn_cluster_mla_exact(const struct cairn_cluster_mla_args *args, struct cairn_exact *exact);
-/* 0, or the error that every one of ours returns for these arguments; reads no array. */
+/* Returns 0, or the error that all of our tables return for these arguments; reads no array. */
 int cairn_cluster_mla_check(const struct cairn_cluster_mla_args *args);
-/* The part of it that needs the scalars alone. */
+/* The part of cairn_cluster_mla_check() that reads only the scalars. */
 int cairn_cluster_mla_check_shape(const struct cairn_cluster_mla_args *args);
 
 #ifdef __cplusplus

@@ -1,38 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cluster_mla_attn.cuh - attention of cluster_mla over the latent cache, and the merge of what its CTAs find
+ * cluster_mla_attn.cuh - attention of cluster_mla over the latent cache, and the merge of partial results
  *
  * A task is one request and 16 heads: the 16 rows of a matrix product with the latents, which all heads
- * share, so that every key is read once for 16 heads. (8 where each tile has a CTA for itself: that reads
- * half as much of q and writes half as much then, and half of the product's rows are nobody's.) `parts`
- * teams of `team` CTAs share the keys of a task, in tiles of 32: contiguous shares. A tile is 32 bulk
- * copies of 1152 bytes, one a key; two tiles are in flight. Nothing is asked into the L2 ahead of that: a
- * bulk prefetch takes the copy engine's time as a copy does; a tile takes 1.85 us with, 1.23 without.
+ * share, so that every key is read once for 16 heads. (8 heads if each tile has a CTA of its own: this halves
+ * the reads of q and the writes, and leaves half of the product's rows unused.) `parts` teams of `team` CTAs
+ * share the keys of a task in contiguous shares of tiles of 32 keys. A tile is 32 bulk copies of 1152 bytes,
+ * one for each key; two tiles are in flight. There is no L2 prefetch ahead of that, because a bulk prefetch
+ * takes as much of the copy engine's time as a copy: a tile takes 1.85 us with prefetch, 1.23 without.
  *
- *   logits   warp w: keys 8 (w % 4) .. + 7, quarter w / 4 of the 576 columns; 16 x 32 x 4 partial sums meet
- *            in shared memory
- *   softmax  warp w: head w, a lane a key; m and l stay in its registers
+ *   logits   warp w: keys 8 (w % 4) .. + 7, quarter w / 4 of the 576 columns; 16 x 32 x 4 partial sums are
+ *            added through shared memory
+ *   softmax  warp w: head w, one lane for each key; m and l stay in its registers
  *   P C      warp w: columns 32 w .. + 31 of the latents for all 16 heads; o stays in its registers
  *
- * The new key is nobody's but the CTA's whose share ends with it: it makes it from the first product's words,
- * puts it into its tile, and, for the first of the heads, into the cache. Nobody reads that slot.
+ * The new key is handled only by the CTA whose share ends with it: the loader computes it from the LL words
+ * of the first product, stores it in its tile and, for the first group of heads, in the cache. No CTA reads
+ * that slot.
  *
- * States merge in two steps: in a team through distributed shared memory (m and l are pushed to all ranks
- * before the cluster barrier, each rank then pulls a share of the columns), and the teams' at whoever
- * makes v of a head.
+ * States are merged in two steps: within a team through distributed shared memory (m and l are pushed to all
+ * ranks before the cluster barrier, then each rank pulls a share of the columns), and across teams by the
+ * CTAs that compute v of a head.
  */
 #ifndef CAIRN_CLUSTER_MLA_ATTN_CUH
 #define CAIRN_CLUSTER_MLA_ATTN_CUH
 
 #include "fused/latent/cluster_mla_product.cuh"
 
-/* A request and 16 or 8 heads, and this CTA's share of its keys */
+/* A request, a group of 16 or 8 heads, and this CTA's share of the request's keys */
 struct job {
-	int task, part, b, group, len;
-	int first, end;			/* tiles */
+	int task, part, b, group, len;	/* len: keys of the request */
+	int first, end;			/* the share: tiles first .. end-1 */
 };
 
-/* First tile of rank `rank` of the `ranks` (up to 160) CTAs that share a task; exact up to 2^29 keys */
+/* Returns the first tile of `rank` of `ranks` (up to 160) CTAs that share a task; exact to 2^29 keys. */
 MLA int tile_share(int len, int ranks, int rank)
 {
 	return (int)((uint32_t)(len + KEYS - 1) / KEYS * (uint32_t)rank / (uint32_t)ranks);
@@ -58,7 +59,7 @@ MLA struct job job_at(const struct mla_args &g, int index, int len)
 	return j;
 }
 
-/* Whether a team has any keys: else it leaves no state, and nobody waits for one. */
+/* Returns whether a team has any keys; if not, it stores no state, and none is waited for. */
 MLA int part_exists(const struct mla_args &g, int len, int part)
 {
 	int ranks = g.parts * g.team;
@@ -73,7 +74,7 @@ MLA int64_t key_slot(const struct cairn_cluster_mla_args &a, int b, int key)
 	return (int64_t)a.kv_indices[a.kv_indptr[b] + page] * a.page_size + key - page * a.page_size;
 }
 
-/* Of a tile, where the old key of this lane lies; NULL: it has none */
+/* Returns where this lane's key of a tile is in the cache; NULL if there is none or it is the new key. */
 MLA const char *key_source(const struct mla_ctx &c, const struct mla_args &g, const struct job &j, int tile)
 {
 	int key = tile * KEYS + c.lane;
@@ -82,7 +83,7 @@ MLA const char *key_source(const struct mla_ctx &c, const struct mla_args &g, co
 	       (const char *)g.a.pages + key_slot(g.a, j.b, key) * WIDTH * 2 : NULL;
 }
 
-/* The buffers of tiles, two or three: the nth tile's, the parity of the use, places, mbarriers */
+/* Tile buffers (two, or three if wide): the nth tile's buffer, its parity, a row's address, mbarriers. */
 template <int wide> MLA int tile_buf(int nth)
 {
 	return wide ? nth % 3 : nth & 1;
@@ -110,8 +111,8 @@ template <int wide> MLA uint32_t tile_empty(int buf)
 }
 
 /*
- * By the loading warp: a tile's old keys into buffer `buf`, zeros for those that are not there, or not yet.
- * The tile is not complete before the warp arrives. from: key_source()
+ * Called by the loader: copies a tile's old keys into buffer `buf`, and stores zeros for the new key and for
+ * keys past the end. The tile is complete only after the loader's own arrival. from: key_source()
  */
 template <int wide>
 MLA void load_tile(const struct mla_ctx &c, const struct job &j, int tile, int buf, const char *from)
@@ -127,13 +128,13 @@ MLA void load_tile(const struct mla_ctx &c, const struct job &j, int tile, int b
 	if (c.lane == 0)
 		ptx_mbarrier_expect_tx(full, old * WIDTH * 2);
 	__syncwarp();
-	/* what was read or written here before by others, and is now written by the copy engine */
+	/* orders the earlier reads and writes of this buffer by threads before the copy engine's writes */
 	ptx_fence_proxy_async_shared_cta();
 	if (from)
 		ptx_cp_async_bulk_g2s(dst, from, WIDTH * 2, full);
 }
 
-/* Lane and warp, read anew: registers are short where this is used */
+/* Returns c with lane and warp read again from %tid.x, where keeping them in registers would cause spills. */
 MLA struct mla_ctx here(const struct mla_ctx &c)
 {
 	struct mla_ctx now = c;
@@ -146,8 +147,9 @@ MLA struct mla_ctx here(const struct mla_ctx &c)
 }
 
 /*
- * By the loading warp: the new key, from what the first product left, into its tile at s_key, and to the
- * cache. First what is rotated, then the latents: registers are short.
+ * Called by the loader: computes the new key from the first product, and stores it in its tile at s_key and
+ * in the cache. The rotated part comes first, then the latents, because there are not enough registers for
+ * both.
  */
 template <int dtype>
 MLA void make_new_key(const struct mla_ctx &known, const struct mla_args &g,
@@ -164,7 +166,7 @@ MLA void make_new_key(const struct mla_ctx &known, const struct mla_args &g,
 	float2 lo, hi;
 
 	s_key += c.lane * 8;
-	get_words<1>(c, c.words, from_r, c.lane < ROPE / 4, r);
+	mla_get_ll<1>(c, c.words, from_r, c.lane < ROPE / 4, r);
 	row_unpack2<dtype>(r[0].x, f);
 	row_unpack2<dtype>(r[0].y, f + 2);
 	lo = mla_turn(f, turn[0]);
@@ -175,7 +177,7 @@ MLA void make_new_key(const struct mla_ctx &known, const struct mla_args &g,
 		if (j.group == 0)
 			*(uint2 *)(slot + RANK * 2) = r[0];
 	}
-	get_words<4>(c, c.words, from, 15, v);
+	mla_get_ll<4>(c, c.words, from, 15, v);
 #pragma unroll
 	for (int i = 0; i < 4; i++) {
 		row_unpack2<dtype>(v[i].x, f);
@@ -187,7 +189,7 @@ MLA void make_new_key(const struct mla_ctx &known, const struct mla_args &g,
 	scale = 1 / sqrtf(sum / RANK + a.eps);
 #pragma unroll
 	for (int i = 0; i < 4; i++) {
-		/* not before: with the words registers would be short */
+		/* loaded only now: while the LL words are live there are no registers for it */
 		const uint2 weight = __ldg((const uint2 *)((const char *)a.kv_norm + (i * 32 + c.lane) * 8));
 
 		row_unpack2<dtype>(v[i].x, f);
@@ -203,8 +205,8 @@ MLA void make_new_key(const struct mla_ctx &known, const struct mla_args &g,
 }
 
 /*
- * After the states of a team were shared, before anything else is written where the tiles are,
- * and before the end
+ * Waits for the team's last cluster barrier if that is outstanding (*owed). Required before the tile buffers
+ * are overwritten, because peers may still read states there, and before exit.
  */
 MLA void await_team(const struct mla_args &g, int *owed)
 {
@@ -213,7 +215,7 @@ MLA void await_team(const struct mla_args &g, int *owed)
 	*owed = 0;
 }
 
-/* The part that other warps than the workers and the keys' loader have in the barriers of the cluster */
+/* Takes part in the cluster barriers, for the warps other than workers and loader. */
 MLA void join_team(const struct mla_args &g, int jobs, int first_job, int num_teams)
 {
 	int owed = 1;
@@ -233,8 +235,8 @@ MLA void join_team(const struct mla_args &g, int jobs, int first_job, int num_te
 }
 
 /*
- * All that the loading warp does. It takes part in the barriers of its cluster,
- * as the workers do in put_state().
+ * The loader's program: fetches the tiles of all jobs. It takes part in the cluster barriers as the workers
+ * do in put_state().
  */
 template <int dtype, int wide>
 MLA void run_loader(const struct mla_ctx &c, const struct mla_args &g, int jobs, int first_job, int num_teams)
@@ -260,10 +262,10 @@ MLA void run_loader(const struct mla_ctx &c, const struct mla_args &g, int jobs,
 			else if (wide && n == 2)
 				ptx_mbarrier_wait(ptx_smem(&mla_small()->wide.absorbed), 0);
 			load_tile<wide>(c, j, tile, buf, from);
-			from = key_source(c, g, j, tile + 1);	/* while room for it is waited for */
+			from = key_source(c, g, j, tile + 1);	/* looked up before the wait for its buffer */
 			if (tile == last)
 				make_new_key<dtype>(c, g, j, tile_row<wide>(buf, (j.len - 1) % KEYS));
-			speak(tile_full<wide>(buf));
+			elected_arrive(tile_full<wide>(buf));
 		}
 		if (g.team > 1) {
 			ptx_barrier_cluster_arrive_release();
@@ -275,13 +277,13 @@ MLA void run_loader(const struct mla_ctx &c, const struct mla_args &g, int jobs,
 	await_team(g, &owed);
 }
 
-/* log2 of the heads of a task; known in a linked body, whose registers are short */
+/* Returns log2 of the heads of a task; a constant in a linked body, to save a register. */
 template <int linked> MLA int heads_shift(const struct mla_args &g)
 {
 	return linked ? 4 : g.heads_shift;
 }
 
-/* ql and the rotated part of q of the group's heads, as they come, into MLA_SUMS: [16][WIDTH] */
+/* Waits for ql and the rotated part of q of the group's heads, and stores them in MLA_SUMS, [16][WIDTH]. */
 template <int linked>
 MLA void load_q(const struct mla_ctx &c, const struct mla_args &g, const struct job &j)
 {
@@ -291,7 +293,7 @@ MLA void load_q(const struct mla_ctx &c, const struct mla_args &g, const struct 
 	uint32_t wanted = 0;
 	uint2 v[5];
 
-	/* 144 pairs of words a head */
+	/* 144 pairs of LL words for each head */
 #pragma unroll
 	for (int i = 0; i < 5; i++) {
 		int at = i * WORKERS + threadIdx.x, head = (j.group << shift) + at / 144, pair = at % 144;
@@ -303,7 +305,7 @@ MLA void load_q(const struct mla_ctx &c, const struct mla_args &g, const struct 
 		if (at < 144 << shift && head < a.num_heads)
 			wanted |= 1u << i;
 	}
-	get_words<5, 0>(c, c.words, from, wanted, v);
+	mla_get_ll<5, 0>(c, c.words, from, wanted, v);
 #pragma unroll
 	for (int i = 0; i < 5; i++) {
 		int at = i * WORKERS + threadIdx.x;
@@ -313,9 +315,7 @@ MLA void load_q(const struct mla_ctx &c, const struct mla_args &g, const struct 
 	}
 }
 
-/*
- * Softmax state of the CTA. Warp w has the m and l of head w, and columns 32 w .. 32 w + 31 of all heads' o.
- */
+/* Softmax state of the CTA: warp w has m and l of head w, and columns 32 w .. 32 w + 31 of all heads' o. */
 struct state {
 	float m, l, o[4][4];
 };
@@ -324,7 +324,7 @@ struct state {
 #define P_ROW		80	/* bytes */
 #define S_P		(MLA_SUMS + 4 * HEADS * LOGIT_ROW * 4)
 
-/* Logits: warp w takes 8 keys and a quarter of k; they meet in shared memory, a warp a head. */
+/* Adds a tile to the state. keys: those from its first on, perhaps more than it has. Warps as above. */
 template <int dtype>
 MLA void attend_tile(const struct mla_ctx &known, struct state *st, const uint32_t (&q)[9][4],
 		     uint32_t tile, int keys, float scale_log2)
@@ -389,8 +389,8 @@ MLA void attend_tile(const struct mla_ctx &known, struct state *st, const uint32
 }
 
 /*
- * Where a pair of columns of a head's o is among a state's words: in the order in which the lanes of a warp
- * have them, so that their stores are whole lines.
+ * Returns the index of a pair of columns of a head's o among a state's LL words. Pairs are in the order of a
+ * warp's lanes, so that the lanes' stores form whole lines.
  */
 MLA int o_at(int head, int column)
 {
@@ -403,7 +403,7 @@ MLA float merge_weight(float m, float top, float scale_log2)
 	return m == -CUDART_INF_F ? 0 : ptx_ex2_approx_ftz((m - top) * scale_log2);
 }
 
-/* Each rank a share of the columns of all heads; the maxima and sums of all ranks are here already. */
+/* Merges this rank's share of the columns of all heads; all ranks' m and l are already in MLA_STATES. */
 MLA void merge_team(const struct mla_ctx &c, const struct mla_args &g, int slot, float scale_log2)
 {
 	int rank = ptx_cluster_ctarank();
@@ -432,15 +432,15 @@ MLA void merge_team(const struct mla_ctx &c, const struct mla_args &g, int slot,
 			sum.z += w * __uint_as_float(v.z);
 			sum.w += w * __uint_as_float(v.w);
 		}
-		put_words(c, to, __float_as_uint(sum.x), __float_as_uint(sum.y));
-		put_words(c, to + 2, __float_as_uint(sum.z), __float_as_uint(sum.w));
+		mla_put_ll_pair(c, to, __float_as_uint(sum.x), __float_as_uint(sum.y));
+		mla_put_ll_pair(c, to + 2, __float_as_uint(sum.z), __float_as_uint(sum.w));
 		if (i % (RANK / 4) == 0)
-			put_words(c, mla_small()->at.ml + (slot * HEADS + head) * 2, __float_as_uint(top),
-				  __float_as_uint(total));
+			mla_put_ll_pair(c, mla_small()->at.ml + (slot * HEADS + head) * 2,
+					__float_as_uint(top), __float_as_uint(total));
 	}
 }
 
-/* The CTA's state, to its team, or, if that is itself alone, to whoever merges */
+/* Stores the CTA's state: for its team, which merges at once, or, without a team, as LL words. */
 template <int wide, int linked>
 MLA void put_state(const struct mla_ctx &known, const struct mla_args &g, const struct state *st, int slot,
 		   float scale_log2)
@@ -466,8 +466,8 @@ MLA void put_state(const struct mla_ctx &known, const struct mla_args &g, const 
 	}
 	if (g.team == 1) {
 		if (c.lane == 0 && (linked || c.warp < 1 << g.heads_shift))
-			put_words(c, mla_small()->at.ml + (slot * HEADS + c.warp) * 2, __float_as_uint(st->m),
-				  __float_as_uint(st->l));
+			mla_put_ll_pair(c, mla_small()->at.ml + (slot * HEADS + c.warp) * 2,
+					__float_as_uint(st->m), __float_as_uint(st->l));
 		return;
 	}
 	if (c.lane < 2 * g.team) {
@@ -480,14 +480,14 @@ MLA void put_state(const struct mla_ctx &known, const struct mla_args &g, const 
 	ptx_barrier_cluster_arrive_release();
 	ptx_barrier_cluster_wait_acquire();
 	merge_team(c, g, slot, scale_log2);
-	/* peers have read this CTA's state, over which the next job's keys will come */
+	/* the copy engine will overwrite this CTA's state, which peers have read, with the next job's keys */
 	ptx_fence_proxy_async_shared_cta();
-	/* what was read has been used by now: no release of the words is waited for */
+	/* relaxed: this CTA's reads are complete, and its LL words need no release */
 	ptx_barrier_cluster_arrive_relaxed();
 	ptx_barrier_cluster_wait_acquire();
 }
 
-/* tiles: those that this CTA has waited for so far */
+/* Runs a job: the worker's part. *tiles: the number of tiles that this CTA has waited for so far. */
 template <int dtype, int wide, int linked>
 MLA void attend(const struct mla_ctx &c, const struct mla_args &g, int index, int *tiles)
 {
@@ -512,11 +512,11 @@ MLA void attend(const struct mla_ctx &c, const struct mla_args &g, int index, in
 
 		ptx_mbarrier_wait(tile_full<wide>(buf), tile_parity<wide>(nth));
 		attend_tile<dtype>(c, &st, q, tile_row<wide>(buf, 0), j.len - tile * KEYS, scale_log2);
-		speak(tile_empty<wide>(buf));
+		elected_arrive(tile_empty<wide>(buf));
 	}
 	for (int i = 16; i; i /= 2)
 		st.l += __shfl_xor_sync(~0u, st.l, i);
-	/* the tiles, which the states of a team overlay, and what of MLA_SUMS comes next */
+	/* a team's states overwrite the tiles, and the next phase reuses MLA_SUMS */
 	work_sync();
 	put_state<wide, linked>(c, g, &st, index, scale_log2);
 	*tiles += j.end - j.first;
@@ -524,20 +524,21 @@ MLA void attend(const struct mla_ctx &c, const struct mla_args &g, int index, in
 
 /* ---- the merge of the parts ---- */
 
-#define SLICE		64	/* columns of a head */
+#define SLICE		64	/* columns of a head that are merged together */
 #define SLICES		(RANK / SLICE)
-#define MERGE_LOADS	2	/* parts in flight, a warp */
+#define MERGE_LOADS	2	/* parts that a warp has in flight */
 
 /*
- * This CTA's share of the slices of all heads of all requests, as many at once as warps allow: a warp takes
- * every nth part, a lane two columns. They meet in shared memory and are added in the order of the warps.
+ * Merges this CTA's share of the slices of all heads of all requests. 1, 2, 4, 8 or 16 warps share a slice,
+ * so that all warps have work: each takes every nth part, a lane two columns. The warps' sums are added
+ * through shared memory in the order of the warps.
  */
 template <int dtype, int linked> MLA void merge_parts(const struct mla_ctx &c, const struct mla_args &g)
 {
 	const float scale_log2 = g.a.sm_scale * ATTN_LOG2E;
 	const int first = share_first(g.each[MLA_PRODUCTS], g.more[MLA_PRODUCTS]);
 	const int count = share_count(g.each[MLA_PRODUCTS], g.more[MLA_PRODUCTS]);
-	/* log2 of sharers */
+	/* log2 of the warps that share a slice */
 	const int shift = count <= 1 ? 4 : count <= 2 ? 3 : count <= 4 ? 2 : count <= 8 ? 1 : 0;
 	const int nth = c.warp & ((1 << shift) - 1);
 	float2 *s_sum = (float2 *)(mla_mem + MLA_SUMS), *s_ml = s_sum + WARPS * 32;
@@ -569,7 +570,7 @@ template <int dtype, int linked> MLA void merge_parts(const struct mla_ctx &c, c
 				if (p + (k << shift) < g.parts && part_exists(g, len, p + (k << shift)))
 					wanted |= 3u << 2 * k;
 			}
-			get_words<2 * MERGE_LOADS>(c, base, from, wanted, v);
+			mla_get_ll<2 * MERGE_LOADS>(c, base, from, wanted, v);
 #pragma unroll
 			for (int k = 0; k < MERGE_LOADS; k++) {
 				float part_m = __uint_as_float(v[2 * k].x), higher, keep, w;
@@ -614,9 +615,9 @@ template <int dtype, int linked> MLA void merge_parts(const struct mla_ctx &c, c
 				sum[1] += mine * v.y;
 			}
 			total = len > 0 ? 1 / total : 0;
-			put_word(c, mla_small()->at.c + row * (RANK / 2) +
-				 unit % SLICES * (SLICE / 2) + c.lane,
-				 row_pack2<dtype>(sum[0] * total, sum[1] * total));
+			mla_put_ll(c, mla_small()->at.c + row * (RANK / 2) +
+				   unit % SLICES * (SLICE / 2) + c.lane,
+				   row_pack2<dtype>(sum[0] * total, sum[1] * total));
 		}
 		work_sync();
 	}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cluster_mla_body.cuh - what each warp of cluster_mla does from beginning to end, in a kernel of its own or
- * as a part of another one
+ * cluster_mla_body.cuh - the programs of cluster_mla's warps, as a kernel of their own or as a linked body of
+ * another, persistent kernel
  */
 #ifndef CAIRN_CLUSTER_MLA_BODY_CUH
 #define CAIRN_CLUSTER_MLA_BODY_CUH
@@ -10,27 +10,27 @@
 #include "fused/latent/cluster_mla_attn.cuh"
 
 /*
- * How the CTAs of a launch, whose number it returns (or -errno), share the work out; checks nothing.
- * linked: for a body of a persistent kernel.
+ * Plans how the CTAs of a launch share the work; returns their number, or -errno. Does not check the
+ * arguments. linked: for a body of a persistent kernel.
  */
 int cluster_mla_plan(struct mla_args *g, const struct cairn_cluster_mla_args *args, int linked);
 
-/* What needs nothing that an earlier kernel may still be writing, apart from the weights */
+/* All that may precede griddepcontrol.wait: reads only arguments and weights. */
 template <int wide> MLA void prologue(const struct mla_ctx &c, const struct mla_args &g)
 {
 	if (c.warp < MLA_PRODUCTS && c.lane == 0)
 		mla_make_matrix(g, &mla_small()->m[c.warp], c.warp);
 	else if (c.warp == MLA_PRODUCTS && c.lane == 0)
-		mla_small()->at = mla_words(g.a, (uint32_t)(g.a.batch * g.groups * g.parts));
+		mla_small()->at = mla_ll(g.a, (uint32_t)(g.a.batch * g.groups * g.parts));
 	else if (c.warp == WARPS + FEEDERS && c.lane < 2)
-		ptx_mbarrier_init(ptx_smem(&mla_small()->full[c.lane]), SPEAKERS);
+		ptx_mbarrier_init(ptx_smem(&mla_small()->full[c.lane]), ELECTED_LANES);
 	else if (c.warp == WARPS + FEEDERS && c.lane < 4)
-		ptx_mbarrier_init(ptx_smem(&mla_small()->empty[c.lane - 2]), WARPS * SPEAKERS);
+		ptx_mbarrier_init(ptx_smem(&mla_small()->empty[c.lane - 2]), WARPS * ELECTED_LANES);
 	else if (c.warp == WARPS + FEEDERS && c.lane == 4)
-		ptx_mbarrier_init(ptx_smem(&mla_small()->ready), WARPS * SPEAKERS);
+		ptx_mbarrier_init(ptx_smem(&mla_small()->ready), WARPS * ELECTED_LANES);
 	else if (wide && c.warp == WARPS + FEEDERS && c.lane < 9)	/* full, empty, normed, absorbed */
 		ptx_mbarrier_init(ptx_smem(&mla_small()->wide.full) + (c.lane - 5) * 8,
-				  c.lane == 5 ? SPEAKERS : WARPS * SPEAKERS);
+				  c.lane == 5 ? ELECTED_LANES : WARPS * ELECTED_LANES);
 	ptx_fence_mbarrier_init_release_cluster();
 	if ((int)threadIdx.x * 64 < g.a.q_lora_rank)
 		ptx_prefetch_global_L2((const char *)g.a.q_norm + threadIdx.x * 128);
@@ -38,7 +38,7 @@ template <int wide> MLA void prologue(const struct mla_ctx &c, const struct mla_
 		ptx_prefetch_global_L2((const char *)g.a.kv_norm + threadIdx.x * 128);
 }
 
-/* By the keys' loader: what is read first into the L2, ahead of weights. In a model x is there anyway. */
+/* Called by the loader: prefetches small operands into the L2, ahead of weights (in a model x is there). */
 MLA void prefetch_small(const struct mla_ctx &c, const struct mla_args &g)
 {
 	if (c.lane * 64 < g.a.batch * g.a.hidden)
@@ -54,7 +54,7 @@ MLA void prefetch_small(const struct mla_ctx &c, const struct mla_args &g)
 #define MLA_RING_MBARS	(2 * WARPS * STAGES)
 #define MLA_MBARS	(5 + MLA_RING_MBARS)
 
-/* Of a linked body, by all warps: the mbarriers of the rings. See moe_init() for who does it. */
+/* Called by all warps of a linked body: initialises the rings' mbarriers, warps in turn as in moe_init(). */
 MLA void mla_init_rings(int thread, int warps)
 {
 	const uint32_t first = ptx_smem(mla_small()->filled);
@@ -63,12 +63,13 @@ MLA void mla_init_rings(int thread, int warps)
 #pragma unroll 1
 	for (int i = warp; i < MLA_RING_MBARS; i += warps)
 		if (thread % 32 == 0)
-			ptx_mbarrier_init(first + i * 8, i < MLA_RING_MBARS / 2 ? 32 : SPEAKERS);
+			ptx_mbarrier_init(first + i * 8, i < MLA_RING_MBARS / 2 ? 32 : ELECTED_LANES);
 }
 
 /*
- * By the keys' loader, whose mbarriers are set up: what workers find out at the start is there. Not at their
- * named barrier, as all that wait at one have to do so at one place of the code (synccheck).
+ * Called by the loader: reports that its mbarriers are initialised, and waits until the workers have set
+ * epoch, lengths and rotations. The wait is at an mbarrier, because all threads that wait at a named barrier
+ * must do so at one place in the code (synccheck).
  */
 MLA void await_ready(void)
 {
@@ -78,8 +79,8 @@ MLA void await_ready(void)
 }
 
 /*
- * Every FEEDERS-th ring is a feeder's. Stages go into them in the order in which the workers want them, as
- * soon as there is room.
+ * A feeder's program: fills every FEEDERS-th ring, with stages in the order in which the workers use them, as
+ * soon as a stage is free.
  */
 template <int wide, int linked>
 MLA void run_feeder(const struct mla_ctx &c, const struct mla_args &g, int jobs, int team, int num_teams)
@@ -87,16 +88,16 @@ MLA void run_feeder(const struct mla_ctx &c, const struct mla_args &g, int jobs,
 	const uint64_t policy = ptx_createpolicy_evict_first();
 	const int mine = c.warp - WARPS;
 	int joined = g.team == 1, started = 0;
-	uint32_t count = 0;		/* stages of the ring with the lane's number */
+	uint32_t count = 0;		/* stages filled so far in ring number `lane` */
 
 	if (!linked) {
 		if (c.lane < WARPS && c.lane % FEEDERS == mine)
 			for (int i = 0; i < STAGES; i++) {
 				ptx_mbarrier_init(ptx_smem(&mla_small()->filled[c.lane][i]), 32);
-				ptx_mbarrier_init(ptx_smem(&mla_small()->freed[c.lane][i]), SPEAKERS);
+				ptx_mbarrier_init(ptx_smem(&mla_small()->freed[c.lane][i]), ELECTED_LANES);
 			}
 		if (wide && mine == 0 && c.lane == WARPS)
-			ptx_mbarrier_init(ptx_smem(&mla_small()->wide.attended), WARPS * SPEAKERS);
+			ptx_mbarrier_init(ptx_smem(&mla_small()->wide.attended), WARPS * ELECTED_LANES);
 		__syncwarp();
 		mla_bar_arrive(RINGS_BAR, WITH_FEEDERS);
 	}
@@ -104,7 +105,7 @@ MLA void run_feeder(const struct mla_ctx &c, const struct mla_args &g, int jobs,
 	for (int product = 0; product < MLA_PRODUCTS; product++) {
 		struct mla_matrix m;
 
-		if (linked)		/* all have met since they were made */
+		if (linked)		/* all warps have passed a barrier since these were written */
 			m = mla_small()->m[product];
 		else
 			mla_make_matrix(g, &m, product);
@@ -119,14 +120,14 @@ MLA void run_feeder(const struct mla_ctx &c, const struct mla_args &g, int jobs,
 					uint32_t n = __shfl_sync(~0u, count, w), slot = n % STAGES;
 					uint32_t ring = mla_smem() + (w * STAGES + slot) * STAGE_BYTES;
 					uint32_t freed = ptx_smem(&mla_small()->freed[w][slot]);
-					/* not before the attention has done with the tile there */
+					/* the ring holds the third tile until the attention has ended */
 					const int kept = wide && w >= WIDE_RING && product >= MLA_VALUE;
 					const uint32_t attended = ptx_smem(&mla_small()->wide.attended);
 
 					if (unit >= m.units || stage >= m.stages)
 						continue;
 					if (n >= STAGES || kept) {
-						/* workers that wait for their team free nothing */
+						/* workers that wait for their team free no stage */
 						if (!joined && product >= MLA_VALUE) {
 							join_team(g, jobs, team, num_teams);
 							joined = 1;
@@ -155,7 +156,7 @@ MLA void run_feeder(const struct mla_ctx &c, const struct mla_args &g, int jobs,
 		join_team(g, jobs, team, num_teams);
 }
 
-/* This CTA has read the epoch; the last that says so counts it up for the next call. */
+/* Counts this CTA as having read the epoch; the last CTA stores the new epoch for the next call. */
 MLA void count_call(const struct mla_args &g, const struct mla_ctx &c)
 {
 	uint32_t *word = (uint32_t *)g.a.workspace;
@@ -167,6 +168,7 @@ MLA void count_call(const struct mla_args &g, const struct mla_ctx &c)
 	__syncwarp();
 }
 
+/* A worker's program: all products, and its part of the attention. */
 template <int dtype, int wide, int linked, int tensor>
 MLA void run_worker(struct mla_ctx &c, const struct mla_args &g, int jobs, int team, int num_teams,
 		    const struct body_link &link)
@@ -186,15 +188,15 @@ MLA void run_worker(struct mla_ctx &c, const struct mla_args &g, int jobs, int t
 		mla_keep_weights(a);
 	if (turns)
 		freq = __ldg(a.inv_freq + c.lane);
-	if (linked && turns)		/* of an earlier kernel, not of an earlier body */
+	if (linked && turns)		/* an earlier kernel wrote them, not an earlier body: no wait */
 		position = __ldg(a.positions + c.warp);
 	if (linked && c.warp == WARPS - 1 && c.lane < a.batch)
 		len = mla_len(a, c.lane);
 	body_wait<linked>(link);
-	/* asked for together and ahead of more weights, which would delay them; used when they have come */
+	/* these loads are issued together, ahead of further weights, which would delay them */
 	if (first_fits)
 		mla_first_x<!linked>(c, a, x.lo);
-	if (!linked)			/* linked, they have been set up before all met */
+	if (!linked)			/* linked: the rings were set up before an earlier barrier */
 		ptx_bar_sync(RINGS_BAR, WITH_FEEDERS);
 	mla_bar_arrive(START_BAR, WITH_FEEDERS);
 	c.epoch = linked ? link.state->number : ptx_ld_relaxed_gpu_u32((const uint32_t *)a.workspace) + 1;
@@ -205,10 +207,10 @@ MLA void run_worker(struct mla_ctx &c, const struct mla_args &g, int jobs, int t
 	if (turns)
 		mla_small()->rotation[c.warp][c.lane] = mla_rotation(position, freq);
 	if (!linked && c.lane == 0)
-		mla_small()->epoch[c.warp] = c.epoch;	/* it is here */
+		mla_small()->epoch[c.warp] = c.epoch;	/* the store also waits for the load */
 	ptx_bar_sync(INIT_BAR, WORKERS + 32);
 	__syncwarp();
-	if ((linked ? here(c).lane : c.lane) < SPEAKERS)	/* as speak() does */
+	if ((linked ? here(c).lane : c.lane) < ELECTED_LANES)	/* an elected arrive */
 		ptx_mbarrier_arrive(ptx_smem(&mla_small()->ready));
 	if (first_fits)
 		mla_first_norm<dtype, !linked>(c, a, weights, x.lo);
@@ -222,20 +224,20 @@ MLA void run_worker(struct mla_ctx &c, const struct mla_args &g, int jobs, int t
 			mla_rms<dtype>(&c, a, product == MLA_DOWN ? a.x : NULL,
 				       product == MLA_DOWN ? a.hidden : a.q_lora_rank);
 		if (product == MLA_VALUE) {
-			if (g.team > 1)		/* peers have begun: their shared memory may be touched */
+			if (g.team > 1)		/* peers must have started before the first DSMEM access */
 				ptx_barrier_cluster_wait_acquire();
 #pragma unroll 1
 			for (int job = team; job < jobs; job += num_teams)
 				attend<dtype, wide, linked>(linked ? here(c) : c, g, job, &tiles);
 			if (wide)
-				speak(ptx_smem(&mla_small()->wide.attended));
+				elected_arrive(ptx_smem(&mla_small()->wide.attended));
 			merge_parts<dtype, linked>(linked ? here(c) : c, g);
 		}
 		if (product != MLA_DOWN)
 			x = {};
 		mla_run<dtype, wide, tensor>(c, a, product, &used, x, product == MLA_DOWN && first_fits);
 		if (wide && (product == MLA_DOWN || product == MLA_ABSORB))
-			speak(ptx_smem(product == MLA_DOWN ? &mla_small()->wide.normed :
+			elected_arrive(ptx_smem(product == MLA_DOWN ? &mla_small()->wide.normed :
 				       &mla_small()->wide.absorbed));
 	}
 }

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/*
- * cluster_mla_check - which arguments are legal: what ref, cpu and cuda all refuse, with the same words
- */
+/* cluster_mla - argument checks shared by all of our tables */
 #include "fused/latent/cluster_mla.h"
 
 #include <math.h>
@@ -61,6 +59,6 @@ int cairn_cluster_mla_check(const struct cairn_cluster_mla_args *a)
 	if (misaligned(a->out) || misaligned(a->pages) || misaligned(a->x) || misaligned(a->norm_weight) ||
 	    misaligned(a->w_q_a) || misaligned(a->q_norm) || misaligned(a->w_q) || misaligned(a->w_kv_a) ||
 	    misaligned(a->kv_norm) || misaligned(a->w_kv_b) || misaligned(a->w_o))
-		return cairn_error(EINVAL, "cluster_mla: what is of dtype must be 16-byte aligned");
+		return cairn_error(EINVAL, "cluster_mla: pointers of dtype must be 16-byte aligned");
 	return 0;
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * cluster_mla_cpu - what the engine runs without a GPU: fp32, weights read once for the whole batch
+ * cluster_mla_cpu - the block for the engine without a GPU: fp32, weights read once for the whole batch
  *
- * A projection is shared out by rows of the weights: a row is widened once and multiplied with every
- * request's vector. The two halves of w_kv_b go the same way, by heads. Attention is shared out by request
- * and HEADS heads, which walk the keys in blocks of KEYS, widened once for all of them, with the usual online
- * softmax. All sums are in an order that the shapes fix: the bits do not depend on the number of threads.
+ * Threads share a projection by rows of the weights: each row is widened once and multiplied with every
+ * request's vector. They share the two halves of w_kv_b in the same way, by heads, and the attention by
+ * request and HEADS heads, which walk the keys in blocks of KEYS, widened once for all of them, with online
+ * softmax. The shapes fix the order of all sums: the bits do not depend on the number of threads.
  */
 #include "fused/latent/cluster_mla.h"
 
@@ -46,7 +46,7 @@ static int64_t key_at(const struct cairn_cluster_mla_args *a, int b, int j)
 	return (page * a->page_size + j % a->page_size) * WIDTH;
 }
 
-/* out[b][0..n) = dtype(in[b] W^T), k long; in and out are at `stride`s of their own */
+/* out[b][0..n) = in[b][0..k) W^T, rounded to dtype, for all requests; rows of in and out have strides */
 static CAIRN_WIDE void project(const struct cairn_cluster_mla_args *a, float *out, int64_t out_stride,
 			       const float *in, int64_t in_stride, const void *w, int64_t w_at, int n, int k)
 {
@@ -101,7 +101,7 @@ static CAIRN_WIDE void absorb(const struct state *s, int h)
 				block_narrowed(sum[b][l], a->dtype);
 }
 
-/* HEADS heads of one request */
+/* Attention of heads h0 .. h0 + HEADS - 1 of request b. */
 static CAIRN_WIDE void attend(const struct state *s, int b, int h0)
 {
 	const struct cairn_cluster_mla_args *a = s->a;

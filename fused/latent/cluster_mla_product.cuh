@@ -2,8 +2,8 @@
 /*
  * cluster_mla_product.cuh - the products of cluster_mla
  *
- * mma.m16n8k16 with the batch as the 16 rows and 8 outputs as columns. k is permuted within each 32, for both
- * operands alike: lane 4 g + t has elements 8 t .. 8 t + 7 of row g, for two mma.
+ * mma.m16n8k16 with the batch as the 16 rows and 8 outputs as columns. k is permuted within each 32, in the
+ * same way for both operands: lane 4 g + t has elements 8 t .. 8 t + 7 of row g, for two mma.
  */
 #ifndef CAIRN_CLUSTER_MLA_PRODUCT_CUH
 #define CAIRN_CLUSTER_MLA_PRODUCT_CUH
@@ -11,18 +11,18 @@
 #include "primitives/rows/angle.cuh"
 #include "fused/latent/cluster_mla.cuh"
 
-/* Rows g and g + 8 of the batch, 32 elements of each 128: the A operand of a stage */
+/* The A operand of a stage: rows g (lo) and g + 8 (hi) of the batch, 32 of the 128 elements of each */
 struct mla_a {
 	uint4 lo[4], hi[4];
 };
 
 /*
- * Rows of words, `stride` words apart: pieces from..end-1, of 8 elements and 32 apart, in one trip;
- * k: first element of the stage, of n
+ * Loads pieces from..end-1 (8 elements each, 32 apart) of rows of LL words, `stride` words apart, in one
+ * trip. k: the stage's first element of the rows' n.
  */
 template <int wide, int from, int end>
-MLA void mla_a_words(const struct mla_ctx &c, struct mla_a *x, uint32_t at, int stride,
-		     int k, int n, int batch)
+MLA void mla_a_ll(const struct mla_ctx &c, struct mla_a *x, uint32_t at, int stride,
+		  int k, int n, int batch)
 {
 	constexpr int pairs = 2 * (end - from);
 	const int32_t offset[8] = { 0, 2, 16, 18, 32, 34, 48, 50 };
@@ -42,7 +42,7 @@ MLA void mla_a_words(const struct mla_ctx &c, struct mla_a *x, uint32_t at, int 
 			wanted |= i / 2 * 32 < hi ? 1u << (pairs + i) : 0;
 		}
 	}
-	get_words<(pairs << wide)>(c, base, places, wanted, v);
+	mla_get_ll<(pairs << wide)>(c, base, places, wanted, v);
 #pragma unroll
 	for (int i = 0; i < end - from; i++) {
 		x->lo[from + i] = make_uint4(v[2 * i].x, v[2 * i].y, v[2 * i + 1].x, v[2 * i + 1].y);
@@ -67,7 +67,7 @@ template <int dtype> MLA uint4 mla_scaled8(uint4 x, uint4 w, float scale)
 			  mla_scaled2<dtype>(x.z, w.z, scale), mla_scaled2<dtype>(x.w, w.w, scale));
 }
 
-/* x, times its row's scale and the norm's weights */
+/* Multiplies x by its row's scale and the norm's weights. */
 template <int dtype, int wide, int from, int end>
 MLA void mla_a_scale(const struct mla_ctx &c, struct mla_a *x, const void *weight, int k, int n)
 {
@@ -93,8 +93,8 @@ MLA void mla_a_scale(const struct mla_ctx &c, struct mla_a *x, const void *weigh
 }
 
 /*
- * Batches of 9 to 16, a row of x a warp: n, made once, lies where the keys will come after MLA_DOWN. The 64
- * bytes between rows keep the two that are read together on different banks.
+ * Batches of 9 to 16: n is computed once, one warp for each row of x, and stored where the keys will be after
+ * MLA_DOWN. 64 bytes between rows avoid bank conflicts of the two rows that are read together.
  */
 MLA int mla_n_fits(const struct cairn_cluster_mla_args &a)
 {
@@ -106,7 +106,7 @@ MLA uint32_t mla_n_at(const struct cairn_cluster_mla_args &a, int row, int e)
 	return mla_smem() + MLA_TILES + row * (a.hidden * 2 + 64) + e * 2;
 }
 
-/* The norm's weights, which no earlier kernel writes, where the sums of products will be */
+/* Copies the norm's weights, which no earlier kernel writes, to MLA_SUMS, which is not in use yet. */
 MLA void mla_keep_weights(const struct cairn_cluster_mla_args &a)
 {
 	const int e = threadIdx.x * 8;
@@ -116,7 +116,7 @@ MLA void mla_keep_weights(const struct cairn_cluster_mla_args &a)
 				 __ldg((const uint4 *)((const char *)a.norm_weight + e * 2)));
 }
 
-/* The workers have met since the weights were kept. */
+/* Computes n. The workers must have passed a barrier since mla_keep_weights(). */
 template <int dtype> MLA void mla_norm_rows(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a)
 {
 	constexpr int pieces = WARPS * STAGE_K / 256;
@@ -185,20 +185,18 @@ MLA void mla_a_rows(const struct mla_ctx &c, struct mla_a *x, const void *rows, 
 	}
 }
 
-/* Pieces from..end-1 of x with the stage in the ring's slot */
+/* Multiplies pieces from..end-1 of x with the stage in a slot of the warp's ring. */
 template <int dtype, int from, int end, int tensor>
 MLA void mla_multiply(const struct mla_ctx &c, float (&sum)[2][2][4], const struct mla_a &x,
 		      int product, int slot)
 {
 	uint32_t ring = mla_smem() + (c.warp * STAGES + slot) * STAGE_BYTES;
 	int quad = c.lane / 4, t = c.lane & 3, pair = c.lane >> 1 & 3;
-	/*
-	 * MLA_ABSORB: rows of a stage by ldmatrix, in the order of k; the lane's row and half of the columns
-	 */
+	/* MLA_ABSORB: ldmatrix reads rows of the stage in the order of k; this lane's row and half */
 	uint32_t column = (((c.lane >> 3 & 1) << 2 | (c.lane & 1) << 1 | c.lane >> 4) ^ (pair & 1) ^
 			   (pair & 2) << 1) * 16;
 	uint32_t mine = product == MLA_ABSORB ? ring + pair * 256 + column : ring + quad * 256;
-	constexpr int block = tensor ? 512 : 128;	/* MLA_ABSORB: 16 rows on */
+	constexpr int block = tensor ? 512 : 128;	/* MLA_ABSORB: bytes to the next 16 of k */
 
 	if (tensor && product == MLA_ABSORB) {
 		const int row = (c.lane >> 3 & 1) << 1 | (c.lane & 1);
@@ -214,7 +212,7 @@ MLA void mla_multiply(const struct mla_ctx &c, float (&sum)[2][2][4], const stru
 						   { x.lo[i].z, x.hi[i].z, x.lo[i].w, x.hi[i].w } };
 
 #pragma unroll
-			for (int h = 0; h < 2; h++) {	/* k 16 h of the piece */
+			for (int h = 0; h < 2; h++) {	/* elements 16 h .. 16 h + 15 of the piece's k */
 				uint32_t b[4];
 
 				ptx_ldmatrix_x4_trans(b, mine + i * 1024 + h * block);
@@ -241,7 +239,7 @@ MLA void mla_multiply(const struct mla_ctx &c, float (&sum)[2][2][4], const stru
 	}
 }
 
-/* c->scale: 1 / rms of n elements of the rows of x, or (NULL) of the compressed q's words. By the workers. */
+/* Called by the workers: c->scale = 1 / rms of n elements of rows of x, or of the compressed q (NULL). */
 template <int dtype>
 MLA void mla_rms(struct mla_ctx *c, const struct cairn_cluster_mla_args &a, const void *x, int n)
 {
@@ -249,9 +247,9 @@ MLA void mla_rms(struct mla_ctx *c, const struct cairn_cluster_mla_args &a, cons
 	int warps = WARPS >> shift, row = c->warp / warps, nth = c->warp % warps * 32 + c->lane;
 	float sum = 0, f[8];
 
-	/* eight, or four, elements a thread; whole warps go round */
+	/* eight elements (x) or four (LL words) a thread; loop bounds are the same for a whole warp */
 	if (x) {
-		/* asked for together: with 16 requests a row is one warp's */
+		/* eight loads in flight: with 16 requests one warp reads a whole row */
 		for (int first = nth * 8; first < n && row < a.batch; first += 8 * warps * 256) {
 			const char *at = (const char *)x + ((int64_t)row * n + first) * 2;
 			uint4 v[8];
@@ -276,7 +274,7 @@ MLA void mla_rms(struct mla_ctx *c, const struct cairn_cluster_mla_args &a, cons
 			const int32_t from[2] = { 0, warps * 64 };
 			uint2 v[2];
 
-			get_words<2>(*c, base, from, (i < n) | (i + warps * 128 < n) << 1, v);
+			mla_get_ll<2>(*c, base, from, (i < n) | (i + warps * 128 < n) << 1, v);
 #pragma unroll
 			for (int k = 0; k < 2; k++) {
 				row_unpack2<dtype>(v[k].x, f);
@@ -290,7 +288,7 @@ MLA void mla_rms(struct mla_ctx *c, const struct cairn_cluster_mla_args &a, cons
 	if (c->lane == 0)
 		mla_small()->part[c->warp] = sum;
 	work_sync();
-	/* four lanes have a row */
+	/* four lanes add up a row */
 #pragma unroll
 	for (int half = 0; half < 2; half++) {
 		row = c->lane / 4 + 8 * half;
@@ -311,28 +309,28 @@ MLA float2 mla_rotation(int position, float freq)
 	return v;
 }
 
-/* Roundings spelled out, lest a compiler choose others in another kernel */
+/* Rotates a pair. Explicit roundings, so that the compiler cannot contract differently in another kernel. */
 MLA float2 mla_turn(const float *f, float2 turn)
 {
 	return make_float2(__fmaf_rn(f[0], turn.x, -__fmul_rn(f[1], turn.y)),
 			   __fmaf_rn(f[1], turn.x, __fmul_rn(f[0], turn.y)));
 }
 
-/* Where a pair of outputs goes, and what is to be done to it: known before the sums are */
+/* The destination of a pair of outputs, and the last operation on it: loaded before the sums are complete */
 struct mla_target {
-	void *to;			/* NULL: nowhere */
-	uint32_t residual;		/* MLA_OUT */
-	int turned;
+	void *to;			/* NULL: not stored */
+	uint32_t residual;		/* MLA_OUT: the pair of x */
+	int turned;			/* the pair is rotated by `turn` */
 	float2 turn;
 };
 
-/* The residual of the pair that this thread is going to write first */
+/* Loads the residual of outputs `row` and row + 1 of request b. */
 MLA uint32_t mla_residual(const struct cairn_cluster_mla_args &a, int b, int row)
 {
 	return __ldcg((const uint32_t *)((const char *)a.x + ((int64_t)b * a.hidden + row) * 2));
 }
 
-/* What mla_aim() gives for MLA_OUT, its residual being here already */
+/* Returns the target for MLA_OUT if the residual is already loaded. */
 MLA struct mla_target mla_aim_out(const struct cairn_cluster_mla_args &a, int b, int row, uint32_t residual)
 {
 	struct mla_target t = {};
@@ -343,7 +341,7 @@ MLA struct mla_target mla_aim_out(const struct cairn_cluster_mla_args &a, int b,
 	return t;
 }
 
-/* Outputs `row` and the next of request b */
+/* Returns the target of outputs `row` and row + 1 of request b. */
 MLA struct mla_target mla_aim(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a,
 			      int product, int b, int row)
 {
@@ -376,6 +374,7 @@ MLA struct mla_target mla_aim(const struct mla_ctx &c, const struct cairn_cluste
 	return t;
 }
 
+/* Rounds, rotates or adds the residual, and stores a pair: MLA_OUT to out, others as an LL word. */
 template <int dtype>
 MLA void mla_put(const struct mla_ctx &c, int product, const struct mla_target &t, float2 v)
 {
@@ -397,7 +396,7 @@ MLA void mla_put(const struct mla_ctx &c, int product, const struct mla_target &
 	ptx_st_relaxed_gpu_u64((uint64_t *)t.to, (uint64_t)c.epoch << 32 | packed);
 }
 
-/* The A operand of a stage; k: its first element; unit: from the CTA's first output on */
+/* Loads pieces from..end-1 of a stage's A operand. k: its first element; unit: of this CTA's units. */
 template <int dtype, int wide, int from, int end>
 MLA void mla_load_a(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a,
 		    struct mla_a *x, int product, int unit, int k)
@@ -424,7 +423,7 @@ MLA void mla_load_a(const struct mla_ctx &c, const struct cairn_cluster_mla_args
 			at = mla_small()->at.c + first / V_DIM * (RANK / 2);
 			stride = a.num_heads * (RANK / 2);
 		}
-		mla_a_words<wide, from, end>(c, x, at, stride, k, n, a.batch);
+		mla_a_ll<wide, from, end>(c, x, at, stride, k, n, a.batch);
 	}
 	if (product <= MLA_UP)
 		mla_a_scale<dtype, wide, from, end>(c, x,
@@ -432,8 +431,9 @@ MLA void mla_load_a(const struct mla_ctx &c, const struct cairn_cluster_mla_args
 }
 
 /*
- * Where a warp has one stage of MLA_DOWN's k (see `keep` below): its part of x and of the norm's weights,
- * asked for early, from which the rms follows as well.
+ * Returns whether each warp has one stage of MLA_DOWN's k (see `keep` in mla_run()). It then loads its part
+ * of x and of the norm's weights early and also computes the rms from them: mla_first_weights(), _x(),
+ * _norm().
  */
 MLA int mla_first_fits(const struct cairn_cluster_mla_args &a)
 {
@@ -441,9 +441,9 @@ MLA int mla_first_fits(const struct cairn_cluster_mla_args &a)
 }
 
 /*
- * Batches of 1 and 2 leave most lanes without a row: there the four lanes from 16 row + 4 i on have piece i
- * of it, w[0] and x[0], and at the end whoever is to have it gets it. Not in a linked body, whose registers
- * are short; sums are added up in the same order both ways.
+ * In batches of 1 and 2 most lanes have no row of the A operand. There the four lanes from 16 row + 4 i on
+ * load piece i of the row, into w[0] and x[0], and mla_first_norm() then distributes the pieces. Not in a
+ * linked body, which lacks the registers; both variants add in the same order.
  */
 template <int may> MLA int mla_spread(const struct cairn_cluster_mla_args &a)
 {
@@ -548,6 +548,7 @@ MLA void mla_first_norm(const struct mla_ctx &c, const struct cairn_cluster_mla_
 		x[i] = mla_scaled8<dtype>(x[i], w[i], scale);
 }
 
+/* Computes this CTA's share of a product. *used: the ring's stages so far; loaded: x is the operand. */
 template <int dtype, int wide, int tensor>
 MLA void mla_run(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a, int product, uint32_t *used,
 		 struct mla_a &x, int loaded)
@@ -555,7 +556,7 @@ MLA void mla_run(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a
 	const struct mla_matrix *m = &mla_small()->m[product];
 	const int units = m->units, stages = m->stages, shift = m->shift, count = m->count;
 	constexpr int row_shift = wide ? 4 : 3, rows = 1 << row_shift;
-	/* the operand is the same for all units, if a warp has one stage of each */
+	/* the A operand is the same for all units if a warp has one stage of each unit */
 	const int keep = product != MLA_ABSORB && product != MLA_VALUE && stages <= WARPS;
 	float *s_sum = (float *)(mla_mem + MLA_SUMS);
 	int buf = 0;
@@ -574,7 +575,7 @@ MLA void mla_run(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a
 			int b = threadIdx.x >> 3 & (rows - 1);
 			int at = (unit0 + ((int)threadIdx.x >> (3 + row_shift))) * 16 + (threadIdx.x & 7) * 2;
 
-			if (wide && b < a.batch && at < count)	/* the rest once the sums are there */
+			if (wide && b < a.batch && at < count)	/* the rest follows with the sums */
 				residual = mla_residual(a, b, m->first + at);
 			else if (b < a.batch && at < count)
 				target = mla_aim(c, a, product, b, m->first + at);
@@ -584,7 +585,7 @@ MLA void mla_run(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a
 		     stage += 1 << shift) {
 			const int slot = *used % STAGES;
 
-			if constexpr (wide) {	/* half by half */
+			if constexpr (wide) {	/* one half after the other, to save registers */
 				mla_load_a<dtype, wide, 0, 2>(c, a, &x, product, unit, stage * STAGE_K);
 				ptx_mbarrier_wait(ptx_smem(&mla_small()->filled[c.warp][slot]),
 						  *used / STAGES & 1);
@@ -600,12 +601,12 @@ MLA void mla_run(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a
 						  *used / STAGES & 1);
 				mla_multiply<dtype, 0, 4, tensor>(c, sum, x, product, slot);
 			}
-			if (tensor)	/* else the copy engine may overtake what lanes have yet to read */
+			if (tensor)	/* orders the lanes' reads before the copy engine's next writes */
 				ptx_fence_proxy_async_shared_cta();
-			speak(ptx_smem(&mla_small()->freed[c.warp][slot]));
+			elected_arrive(ptx_smem(&mla_small()->freed[c.warp][slot]));
 			++*used;
 		}
-		if (product == MLA_ABSORB) {	/* a warp has all of k */
+		if (product == MLA_ABSORB) {	/* one warp has all of k: no partial sums */
 #pragma unroll
 			for (int i = 0; i < 2 + 2 * wide; i++) {
 				const int b = c.lane / 4 + i / 2 * 8, h = i / 2 * 2;

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * cluster_mla_ref - the definition, step by step in double, rounded where the contract says so; and how far
- * from it one may be
+ * cluster_mla_ref - the reference, in double, rounded where the contract rounds; and its error bound
  *
  * An implementation that keeps to the contract is this chain with other rounding errors: at each of its nine
- * rounding points it holds a neighbour in dtype of a value that earlier errors have moved. Carried through as
- * absolute values these errors say nothing: a rounding u of each of the `hidden` elements of n could sum up
- * to 0.8 u sqrt(hidden) in q, each stage of k terms multiplies by 0.8 sqrt(k), and in bf16, at hidden 2048, a
- * logit would be uncertain by more than 20. They are carried through as variances instead: to first order
+ * rounding points it may hold the other neighbour in dtype of a value that earlier errors have moved.
+ * Propagated as absolute values these errors give useless bounds: a rounding u of each of the `hidden`
+ * elements of n could sum up to 0.8 u sqrt(hidden) in q, each stage of k terms multiplies by 0.8 sqrt(k), and
+ * in bf16, at hidden 2048, a logit would be uncertain by more than 20. They are propagated as variances
+ * instead; to first order
  *
  *	var(y_i) = sum_k w_ik^2 var(x_k) + correlations,	var of a rounding: d (1 - d) ulp^2
  *
- * and the correlations, which matter (all heads share the errors of n), come for nothing if the sum is
- * sampled: RUNS more chains round each value up or down at random, in proportion to the distances d and
- * 1 - d, so that what is exact stays exact. sigma is their root mean square distance from the first chain,
- * over the runs and over the elements of a row, or the element's own if larger. The mean of d (1 - d) is 1/6,
- * twice the 1/12 of rounding to nearest: just the variance of the distance between two chains. Hence
+ * The correlations matter (all heads share the errors of n), and sampling the sum includes them: RUNS further
+ * chains round each value up or down at random, in proportion to the distances d and 1 - d, so that exact
+ * values stay exact. sigma is their root mean square distance from the first chain, over the runs and over
+ * the elements of a row, or the element's own if larger. The mean of d (1 - d) is 1/6, twice the 1/12 of
+ * rounding to nearest: exactly the variance of the distance between two chains. Hence
  *
  *	|out - exact|  <= 6 sigma + u |out| + tiny + (num_heads v_dim + 4) E (|x| + sum |a w_o|)
  *	|slot - exact| <= 6 sigma + (u + 32 E) |slot| + tiny,	separately for c and r
@@ -34,10 +34,10 @@
 #define E	0x1p-23
 #define MAX_K	16384
 
-/* Row b * runs + i is run i of request b; run 0 rounds to nearest. */
+/* The values of all runs. Row b * runs + i is run i of request b; run 0 rounds to nearest. */
 struct chain {
 	const struct cairn_cluster_mla_args *a;
-	const double *given;		/* instead of a->x */
+	const double *given;		/* used instead of a->x if not NULL */
 	int runs, rows;
 	double *x, *n, *cq, *q, *kv, *slot, *ql, *o, *v, *out, *magnitude;
 };
@@ -49,7 +49,7 @@ static int kv_len_of(const struct cairn_cluster_mla_args *a, int b)
 	return pages > 0 ? (pages - 1) * a->page_size + a->kv_last_page_len[b] : 0;
 }
 
-/* Element at which key j of request b begins. */
+/* Returns the element of the pages at which key j of request b begins. */
 static int64_t key_at(const struct cairn_cluster_mla_args *a, int b, int j)
 {
 	int64_t page = a->kv_indices[a->kv_indptr[b] + j / a->page_size];
@@ -66,7 +66,7 @@ static double uniform(uint64_t z)
 
 static double rounded(const struct chain *c, int row, uint64_t point, double v)
 {
-	uint64_t box = 0, other;	/* as wide as any dtype */
+	uint64_t box = 0, other;	/* bits of one element of any dtype */
 	double near, far;
 
 	cairn_store(&box, c->a->dtype, 0, v);
@@ -86,7 +86,7 @@ static void round_all(const struct chain *c, double *x, int64_t width, int stage
 		x[i] = rounded(c, (int)(i / width), (uint64_t)(stage * (1ll << 32) + i % width), x[i]);
 }
 
-/* In place, the first n of `stride` elements of each row */
+/* Norms the first n of `stride` elements of each row; out may be in. */
 static void norm(const struct chain *c, double *out, const double *in, const void *weight, int n,
 		 int64_t stride)
 {
@@ -101,7 +101,7 @@ static void norm(const struct chain *c, double *out, const double *in, const voi
 	}
 }
 
-/* out = in W^T for all rows; magnitude: the same of absolute values, of run 0 alone */
+/* out = in W^T for all rows; magnitude, if not NULL: the sums of absolute values, for run 0 only */
 static void project(const struct chain *c, double *out, const double *in, const void *w, int n, int k,
 		    double *magnitude)
 {
@@ -119,7 +119,7 @@ static void project(const struct chain *c, double *out, const double *in, const 
 	}
 }
 
-/* x: the rope_dim elements of one head, interleaved pairs */
+/* Rotates x, the rope_dim elements of one head, in interleaved pairs. */
 static void rotate(const struct cairn_cluster_mla_args *a, double *x, int position)
 {
 	for (int p = 0; p < a->rope_dim / 2; p++) {
@@ -132,8 +132,8 @@ static void rotate(const struct cairn_cluster_mla_args *a, double *x, int positi
 }
 
 /*
- * One head of all runs of request b: absorption, attention over the latents, and
- * back up. ws: [2][runs][keys]
+ * Computes one head of all runs of request b: absorption, attention over the latents, values. ws: the logits
+ * [runs][keys], then the sum of p of each run.
  */
 static void attend(const struct chain *c, int b, int h, double *ws)
 {
@@ -162,7 +162,7 @@ static void attend(const struct chain *c, int b, int h, double *ws)
 				int64_t r = b * c->runs + i, at = (r * heads + h) * rank;
 				double *s = ws + (int64_t)i * len, *o = c->o + at;
 
-				/* the new key, as this run has it */
+				/* the new key has this run's roundings */
 				for (int l = 0; j == len - 1 && l < width; l++)
 					row[l] = (float)c->kv[r * width + l];
 				if (!pass)
@@ -245,7 +245,7 @@ static void run_chain(const struct chain *c, double *ws, int64_t ws_len)
 		c->out[i] += c->x[i];
 }
 
-/* Deviations of `count` elements of request b's runs from the first: bound[k] = 6 sigma */
+/* Sets bound[k] = 6 sigma, from the distances of the runs from the first one, for `count` elements. */
 static void spread(const struct chain *c, const double *first, int64_t stride, int count, double *bound)
 {
 	double all = 0;
@@ -260,7 +260,7 @@ static void spread(const struct chain *c, const double *first, int64_t stride, i
 		bound[k] = 6 * sqrt(fmax(bound[k], all));
 }
 
-/* exact NULL: the rounded results into the arguments; else values and bounds of [0] out, [1] pages. */
+/* exact NULL: writes the rounded results to out and pages; else values and bounds of [0] out, [1] pages. */
 static void finish(const struct chain *c, struct cairn_exact *exact)
 {
 	const struct cairn_cluster_mla_args *a = c->a;
@@ -299,7 +299,7 @@ static void finish(const struct chain *c, struct cairn_exact *exact)
 	}
 }
 
-/* Of a chain that `c` begins with. Then c->x is to be freed. */
+/* Allocates the chain's arrays and computes it; c->a, given and runs are set. The caller frees c->x. */
 static int run(struct chain *c)
 {
 	const struct cairn_cluster_mla_args *a = c->a;

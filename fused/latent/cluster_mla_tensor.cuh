@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cluster_mla_tensor.cuh - cluster_mla's rings filled by the copy engine, through tensor maps of the weights
+ * cluster_mla_tensor.cuh - fills cluster_mla's rings by the copy engine, through tensor maps of the weights
  *
- * For long streams: a stage is one instruction. A stage of rows lies in shared memory as
- * [row / 4][column / 32][row % 4][column % 32]: eight lanes read 128 bytes in a row. A stage of MLA_ABSORB is
- * [d / 32][d % 8][d % 32 / 8][16 columns], and the halves of these 32 bytes trade places where d is odd
- * (SWIZZLE_32B): the eight rows that ldmatrix reads together are on different banks.
+ * For long streams: a stage is one instruction. A stage of rows is stored in shared memory as
+ * [row / 4][column / 32][row % 4][column % 32], so that eight lanes read 128 contiguous bytes. A stage of
+ * MLA_ABSORB is [d / 32][d % 8][d % 32 / 8][16 columns], and the halves of these 32 bytes are swapped where d
+ * is odd (SWIZZLE_32B), so that the eight rows of one ldmatrix are free of bank conflicts.
  *
- * Workers read a stage by ordinary loads, the copy engine writes the next one: without a proxy fence of the
- * reader before it frees the stage, results differ from run to run, at 8 requests in every one.
+ * Workers read a stage by ordinary loads, and the copy engine then writes the next one: the reader must issue
+ * a proxy fence before it frees the stage. Without the fence results differ from run to run, with 8 requests
+ * in every run.
  */
 #ifndef CAIRN_CLUSTER_MLA_TENSOR_CUH
 #define CAIRN_CLUSTER_MLA_TENSOR_CUH
@@ -17,13 +18,13 @@
 
 #include "fused/latent/cluster_mla_attn.cuh"
 
-/* Of a stage, and of four rows of one; [MLA_PRODUCTS] is the second matrix of MLA_DOWN. */
+/* Tensor maps of the weights: [0] of a whole stage, [1] of four rows; [MLA_PRODUCTS]: w2 of MLA_DOWN. */
 struct mla_maps {
 	CUtensorMap map[MLA_PRODUCTS + 1][2];
-	int32_t used;			/* 1: see cluster_mla_cta() */
+	int32_t used;			/* always 1: see cluster_mla_cta() */
 };
 
-/* x, z, w: the first element of a row, and block of 32 columns, and block of rows; see make_row_maps() */
+/* x, z, w: first element in a row, block of 32 columns, block of rows; see make_row_maps() */
 MLA void mla_tensor_copy(uint32_t dst, const void *map, int x, int z, int w, uint32_t mbar, uint64_t policy)
 {
 	asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
@@ -32,7 +33,7 @@ MLA void mla_tensor_copy(uint32_t dst, const void *map, int x, int z, int w, uin
 		     : "memory");
 }
 
-/* Starts the loads of a unit's stage; by one thread */
+/* Starts the loads of a unit's stage; called by one thread. */
 MLA void mla_fetch(const struct mla_maps &maps, const struct mla_matrix &m, int product, int unit, int stage,
 		   uint32_t ring, uint32_t filled, uint64_t policy)
 {
@@ -58,7 +59,7 @@ MLA void mla_fetch(const struct mla_maps &maps, const struct mla_matrix &m, int 
 	}
 }
 
-/* In place of the feeders: one warp, a lane a ring */
+/* Replaces the feeders by one warp with a lane for each ring. */
 MLA void run_tensor_feeder(const struct mla_ctx &c, const struct mla_args &g, const struct mla_maps &maps,
 			   int jobs, int team, int num_teams)
 {
@@ -69,7 +70,7 @@ MLA void run_tensor_feeder(const struct mla_ctx &c, const struct mla_args &g, co
 	if (c.lane < WARPS)
 		for (int i = 0; i < STAGES; i++) {
 			ptx_mbarrier_init(ptx_smem(&mla_small()->filled[c.lane][i]), 1);
-			ptx_mbarrier_init(ptx_smem(&mla_small()->freed[c.lane][i]), SPEAKERS);
+			ptx_mbarrier_init(ptx_smem(&mla_small()->freed[c.lane][i]), ELECTED_LANES);
 		}
 	ptx_fence_mbarrier_init_release_cluster();
 	__syncwarp();
@@ -80,7 +81,7 @@ MLA void run_tensor_feeder(const struct mla_ctx &c, const struct mla_args &g, co
 		struct mla_matrix m;
 
 		mla_make_matrix(g, &m, product);
-		/* workers that wait for their team free nothing */
+		/* join the team's barriers first: workers that wait for their team free no stage */
 		if (!joined && product >= MLA_VALUE) {
 			join_team(g, jobs, team, num_teams);
 			joined = 1;
@@ -109,7 +110,8 @@ MLA void run_tensor_feeder(const struct mla_ctx &c, const struct mla_args &g, co
 					stage += 1 << m.shift;
 					n++;
 				}
-				ptx_spin_check(start, "stages of a ring to be used", n, 0);
+				ptx_spin_check(start, "free stages of a ring", n, 0);
+
 			}
 		}
 	}

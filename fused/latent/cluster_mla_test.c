@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * cluster_mla_test - every cluster size on and off chip, a grid of shapes, named edges, bench
+ * cluster_mla_test - every cluster size, on and off chip; a grid of shapes; named edge cases; bench rows
  *
- * Kinds: EXACT makes every rounding exact: x of one magnitude, sparse weights of small integers, and logits
- * so far apart that the softmax picks the largest (EXACT's rotation is by 0). EXTREME bends logits or values
- * in one of six ways; where a logit has a large common part, it comes from one element of q and of r that is
- * exact, so that the part cancels exactly. Positions have nothing to do with lengths. The slot of the new
- * token holds old numbers, and NaN with POISON.
+ * EXACT makes every rounding exact: x of one magnitude, sparse weights of small integers, rotation by 0, and
+ * logits so far apart that the softmax selects the largest. EXTREME changes logits or values in one of six
+ * ways; a large part common to all logits comes from one element of q and of r that is exact, so that it
+ * cancels exactly. Positions are independent of lengths. The slot of the new token holds old numbers, NaN
+ * with POISON.
  */
 #include <math.h>
 #include <stdio.h>
@@ -19,27 +19,30 @@
 
 enum {
 	F16 = PAGED_FLAGS, OFFCHIP = F16 << 1, IN_PLACE = F16 << 2,
-	PREFIX = F16 << 3,		/* requests share the first pages of the first one */
+	PREFIX = F16 << 3,		/* all requests share the first pages of request 0 */
 	BENCH = F16 << 4, DEVICE = F16 << 5,
 };
 
-/* What EXTREME bends. */
+/* What EXTREME changes. */
 enum { BY_INDEX, EQUAL, DOMINANT, NEGATIVE, POSITIVE, LARGE, TINY, NUM_BENDS };
 
 struct shape {
-	const char *name;		/* NULL: made of the numbers */
+	const char *name;		/* NULL: derived from the shape */
+	/* lora: q_lora_rank; kv: keys of each request; page: slots of a page; cluster: cluster_size */
 	int heads, hidden, lora, batch, kv, page, cluster;
 	unsigned flags;
-	int bend;
-	const int *kv_lens;
+	int bend;			/* with kind EXTREME; BY_INDEX: chosen by the case index */
+	const int *kv_lens;		/* [batch], instead of kv for all; may be NULL */
 };
 
 #define FIELD(f)	offsetof(struct cairn_cluster_mla_args, f)
 #define LENS(...)	(const int[]){ __VA_ARGS__ }
-#define N(n, h, d, l, b, k, p, c) \
-	.name = n, .heads = h, .hidden = d, .lora = l, .batch = b, .kv = k, .page = p, .cluster = c
+#define N(name_, heads_, hidden_, lora_, batch_, kv_, page_, cluster_) \
+	.name = name_, .heads = heads_, .hidden = hidden_, .lora = lora_, .batch = batch_, .kv = kv_, \
+	.page = page_, .cluster = cluster_
 
 static const struct shape named[] = {
+	/* N(name, heads, hidden, q_lora_rank, batch, keys, page size, cluster_size), other members */
 	{ N("one_key", 8, 64, 0, 1, 1, 1, 0) },
 	{ N("one_key_lora", 8, 64, 64, 2, 1, 16, 3), .flags = F16 },
 	{ N("batch_0", 8, 64, 0, 0, 1, 16, 0) },
@@ -81,13 +84,13 @@ static const struct shape named[] = {
 	{ N("values_near_largest_f16", 8, 64, 64, 2, 97, 16, 0), .bend = LARGE, .flags = F16 },
 	{ N("values_tiny", 8, 64, 0, 2, 97, 16, 0), .bend = TINY },
 	{ N("values_subnormal_f16", 8, 64, 64, 2, 97, 16, 0), .bend = TINY, .flags = F16 },
-	/* batches of 9 to 16, a kernel of their own: teams, rows that are not there, n that does not fit */
+	/* batches of 9 to 16, which have a kernel of their own: teams, unused rows, n that does not fit */
 	{ N("batch_9_cluster_3", 16, 128, 0, 9, 300, 16, 3), .flags = PAGED_RAGGED },
 	{ N("batch_13_hidden_1088", 8, 1088, 64, 13, 33, 16, 0), .flags = F16 },
 	{ N("batch_16_hidden_2112", 8, 2112, 0, 16, 17, 16, 0) },
 	{ N("padded_batch_10", 16, 64, 0, 10, 1, 16, 0), .flags = PAGED_PADDED | IN_PLACE,
 		.kv_lens = LENS(33, 0, 1, 17, 0, 97, 64, 65, 0, 2) },
-	/* too large for one processor */
+	/* too large for host implementations */
 	{ N("large_batch_12_cluster_2", 16, 1088, 0, 12, 3000, 64, 2), .flags = DEVICE | PAGED_RAGGED },
 	{ N("large_v3_heads_batch_16", 128, 1024, 512, 16, 1500, 64, 0), .flags = DEVICE },
 	{ N("large_v3_heads_batch_16_cluster_4", 128, 1024, 512, 16, 700, 16, 4), .flags = DEVICE | F16 },
@@ -99,7 +102,7 @@ static const struct shape named[] = {
 	{ N("large_v3_b8", 128, 7168, 1536, 8, 777, 16, 0), .flags = DEVICE | PAGED_RAGGED },
 	{ N("large_hidden_16384_lora_4096", 8, 16384, 4096, 2, 65, 16, 0), .flags = DEVICE },
 	{ N("large_v3_offchip_cluster_4", 128, 1024, 512, 16, 200, 16, 4), .flags = DEVICE | OFFCHIP },
-	/* measured: bytes are those of the weights and the latent cache, once */
+	/* bench rows: bytes are those of the weights and of the latent cache, read once */
 	{ N("dsv2lite_b1_kv1024", 16, 2048, 0, 1, 1024, 16, 0), .flags = BENCH | DEVICE },
 	{ N("dsv2lite_b1_kv2048", 16, 2048, 0, 1, 2048, 16, 0), .flags = BENCH | DEVICE },
 	{ N("dsv2lite_b1_kv4096", 16, 2048, 0, 1, 4096, 16, 0), .flags = BENCH | DEVICE },
@@ -111,7 +114,7 @@ static const struct shape named[] = {
 };
 
 #define NUM_NAMED	((int)ARRAY_SIZE(named))
-#define NUM_CLUSTERS	32	/* 1..16, both ways */
+#define NUM_CLUSTERS	32	/* cluster sizes 1..16, on and off chip */
 #define NUM_GRID	36
 
 static void shape_at(int index, struct shape *s)
@@ -179,7 +182,8 @@ static void describe(int index, struct cairn_case *c)
 	c->flops = 2 * weights * s.batch + 2 * keys * s.heads * (576 + 512);
 }
 
-/* As cairn_fill, but a block of random numbers is enough: it lines up with no row. */
+/* As cairn_fill(), but repeats one block of random numbers; its length is prime, so it aligns with no row. */
+
 static void fill(struct cairn_op *op, void *p, int64_t count, double scale)
 {
 	const struct cairn_cluster_mla_args *a = op->args;
@@ -199,7 +203,7 @@ static void fill_about_1(struct cairn_op *op, void *p, int64_t count, double spr
 		cairn_store(p, a->dtype, i, 1 + cairn_load(p, a->dtype, i));
 }
 
-/* count numbers of -most..most, but 0; the sign alone is random with most 1 */
+/* Fills in scale times integers of -most..most except 0; with most 1 only the sign is random. */
 static void fill_signs(struct cairn_op *op, void *p, int64_t count, int most, double scale)
 {
 	const struct cairn_cluster_mla_args *a = op->args;
@@ -212,7 +216,7 @@ static void fill_signs(struct cairn_op *op, void *p, int64_t count, int most, do
 	}
 }
 
-/* rows of k zeros, `some` of which become 1..most or the negative of it */
+/* Fills rows of k zeros, and sets `some` random elements of each to +-1..most. */
 static void fill_sparse(struct cairn_op *op, void *p, int64_t rows, int64_t k, int some, int most)
 {
 	memset(p, 0, (size_t)(rows * k) * 2);
@@ -264,10 +268,7 @@ static void fill_exact(struct cairn_op *op, const struct shape *s, const struct 
 	memset(p->inv_freq, 0, 32 * sizeof(float));
 }
 
-/*
- * The logits of all keys get q0 r0 sm_scale in common, and request b's key `top`
- * q0 (r_top - r0) sm_scale more.
- */
+/* Adds q0 r0 sm_scale to all logits, and q0 (r_top - r0) sm_scale more to one random key of each request. */
 static void common_logit(struct cairn_op *op, const struct shape *s, const struct operands *p,
 			 const struct paged *pg, double q0, double r0, double r_top)
 {
@@ -326,7 +327,7 @@ static void bend(struct cairn_op *op, const struct shape *s, const struct operan
 		return;
 	}
 	memset(p->q, 0, (size_t)(s->heads * 192 * k) * 2);
-	if (how == EQUAL)	/* sums that grow with the number of keys */
+	if (how == EQUAL)	/* values near 1, so that sums grow with the number of keys */
 		fill_about_1(op, p->pages, slots, 0.1);
 	if (how == LARGE)
 		times(p->pages, a->dtype, slots, f16 ? 1000 : 1e15);
@@ -407,7 +408,8 @@ static void setup(struct cairn_op *op)
 	p.inv_freq = cairn_in(op, FIELD(inv_freq), CAIRN_F32, 32);
 
 	if (kind == CAIRN_KIND_EXTREME)
-		op->kind = CAIRN_KIND_NORMAL;	/* what is not bent */
+		op->kind = CAIRN_KIND_NORMAL;	/* for all that bend() does not change */
+
 	paged_fill(op, &pg, p.pages, a->dtype, 576);
 	if (kind == CAIRN_KIND_EXACT)
 		fill_exact(op, &s, &p);

@@ -2,14 +2,14 @@
 /*
  * mla_append - a CTA takes one new token: its latent, its rope part, and the rope parts of its query's heads
  *
- * As in kv_append.cu all threads count the requests that begin at or before the row. The latent is one vector
- * of 16 bytes for each of the first threads, which have asked for it before the count's barrier; its squares
- * meet in shared memory, behind the same barrier as the table of cosines and sines. Then vectors of four
- * pairs, the key's and those of the heads alike.
+ * As in kv_append.cu all threads count the requests that begin at or before the row. Each of the first
+ * threads has one 16-byte vector of the latent, loaded before the count's barrier. The sums of squares are
+ * reduced through shared memory, behind the same barrier as the table of cosines and sines. Then all threads
+ * rotate vectors of four pairs, of the key and of the heads.
  *
  * Shared memory: 8 floats of the warps' sums, then [rope_dim / 2] cosines and sines.
- * Floor: rows * (2 * 576 + 2 * heads * rope_dim) elements, DeepSeek-V2-Lite 6.4 KB a row: 1024 rows are 1.6
- * us at the rate of memory; a decode step is latency alone.
+ * Floor: rows * (2 * 576 + 2 * heads * rope_dim) elements; for DeepSeek-V2-Lite 6.4 KB a row, so 1024 rows
+ * take 1.6 us at the speed of memory. A decode step is bound by latency.
  */
 #include "fused/latent/mla_append.h"
 
@@ -36,7 +36,7 @@ template <int dtype> ROW void rotate(const uint4 *from, uint4 *to, const float2 
 	*to = row_pack<dtype>(f);
 }
 
-/* Slot of the row, counted over all pages. first: of the request's page ids */
+/* Returns the slot of the row, counted over all pages. */
 ROW int64_t slot_of(const struct cairn_mla_append_args &a, int row, int b)
 {
 	int first = a.kv_indptr[b];
@@ -103,7 +103,7 @@ mla_append_kernel(const __grid_constant__ struct cairn_mla_append_args a)
 		page[thread] = row_pack<dtype>(f);
 	}
 	for (int i = thread; i < (a.num_heads + 1) * rope_vecs; i += THREADS) {
-		int head = i / rope_vecs, vec = i - head * rope_vecs;	/* head num_heads: the key */
+		int head = i / rope_vecs, vec = i - head * rope_vecs;	/* head == num_heads: the key */
 		uint4 *q = (uint4 *)a.q + ((int64_t)row * a.num_heads + head) * head_vecs +
 			   a.nope_dim / 8 + vec;
 

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mla_append - what a new token adds to a cache of latents (cluster_mla.h), prompts and decoding alike; and
- * the rotation of its queries
+ * mla_append - adds new tokens to a cache of latents (cluster_mla.h), and rotates their queries
  *
  *   c            = kv[i,:kv_lora_rank] / sqrt(mean of its squares + eps) * norm_weight      (rmsnorm.h)
  *   r            = kv[i,kv_lora_rank:] rotated by positions[i]                         (rope.h, interleaved)
- *   page         : (c, r) becomes the key that kv_append.h says row i is
- *   q[i,h,nope_dim:] is rotated likewise, in place
+ *   cache        : (c, r) becomes the key of row i, whose number and slot are those of kv_append.h
+ *   q[i,h,nope_dim:] is rotated in place by positions[i]
  *
  *   argument          dtype  shape                                             notes
  *   q                 dtype  [nnz_qo, num_heads, nope_dim + rope_dim]          in and out
@@ -17,16 +16,16 @@
  *   positions         int32  [nnz_qo]                                          in, >= 0
  *   qo_indptr, kv_indptr, kv_indices, kv_last_page_len                         as in kv_append.h
  *
- * Row-major without gaps; pointers of dtype 16-byte aligned. nnz_qo is an upper bound: of rows past
- * qo_indptr[batch] nothing is written. What kv_append.h does not check is not checked here.
+ * For prompts and decoding alike. Row-major without gaps; pointers of dtype 16-byte aligned. nnz_qo is an
+ * upper bound: rows past qo_indptr[batch] are not written. Not checked: the same as in kv_append.h.
  *
  * Supported:   dtype f16, bf16; kv_lora_rank a multiple of 64, 64..1024; rope_dim and nope_dim multiples of
  *              16, rope_dim 16..256, nope_dim 0..1024; any page_size >= 1. Anything else -EOPNOTSUPP. batch 0
  *              and nnz_qo 0 do nothing.
- * Numerics:    as rmsnorm.h and rope.h have it, each result rounded once. Tolerance: theirs
- *              (mla_append_ref.c).
- * Determinism: bitwise repeatable; a row does not depend on the others.
- * Errors:      -EINVAL, -EOPNOTSUPP, -EIO. eps is finite and > 0.
+ * Numerics:    as in rmsnorm.h and rope.h, each result rounded once. eps is finite and > 0.
+ * Tolerance:   as in rmsnorm.h and rope.h (mla_append_ref.c).
+ * Determinism: bitwise repeatable; a row does not depend on the other rows.
+ * Errors:      -EINVAL, -EOPNOTSUPP, -EIO.
  * Source:      DeepSeek-V2 2024, section 2.1.
  */
 #ifndef CAIRN_MLA_APPEND_H
@@ -56,9 +55,9 @@ extern "C" {
 int cairn_mla_append(const struct cairn_mla_append_args *args, void *stream);
 int cairn_mla_append_cpu(const struct cairn_mla_append_args *args, void *stream);
 int cairn_mla_append_ref(const struct cairn_mla_append_args *args, void *stream);
-/* exact[0]: q, exact[1]: pages; what is not written is left as it is */
+/* exact[0]: q, exact[1]: pages; entries that are not written keep their values */
 int cairn_mla_append_exact(const struct cairn_mla_append_args *args, struct cairn_exact *exact);
-/* 0, or the error that every one of ours returns for these arguments; reads no array. */
+/* Returns 0, or the error that all of our tables return for these arguments; reads no array. */
 int cairn_mla_append_check(const struct cairn_mla_append_args *args);
 
 #ifdef __cplusplus

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * mla_append_cpu - sines and cosines of a row once, for its key and all heads of its query; rows in
- * parallel
+ * mla_append_cpu - rows in parallel; a row's sines and cosines are computed once for its key and all heads
  */
 #include "fused/latent/mla_append.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * mla_append_ref - the reference, in double, and the bound: that of rmsnorm_ref.c for the latent, that of
- * rope_ref.c for what is rotated
+ * mla_append_ref - the reference, in double, and its error bound: that of rmsnorm_ref.c for the latent, that
+ * of rope_ref.c for the rotated elements
  */
 #include "fused/latent/mla_append.h"
 
@@ -10,7 +10,7 @@
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 
-/* Element in the pages at which row i of request b begins. */
+/* Returns the element of the pages at which row i of request b begins. */
 static int64_t slot_of(const struct cairn_mla_append_args *a, int b, int i)
 {
 	int pages = a->kv_indptr[b + 1] - a->kv_indptr[b];
@@ -21,7 +21,7 @@ static int64_t slot_of(const struct cairn_mla_append_args *a, int b, int i)
 	return (page * a->page_size + key % a->page_size) * (a->kv_lora_rank + a->rope_dim);
 }
 
-/* exact NULL: to memory, which may be where x is */
+/* exact NULL: stores v to out, which may be the input; else sets value and bound, room before rounding. */
 static void put(const struct cairn_mla_append_args *a, void *out, struct cairn_exact *exact, int64_t at,
 		double v, double room)
 {

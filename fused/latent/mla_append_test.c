@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* mla_append_test - named edge cases, a grid of small shapes, bench rows */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,23 +8,27 @@
 #include "fused/latent/mla_append.h"
 #include "fused/attention/paged_test.h"
 
+/* FAR: large positions */
 enum { F16 = PAGED_FLAGS, BENCH = F16 << 1, DEVICE = F16 << 2, FAR = F16 << 3 };
 
 struct shape {
-	const char *name;		/* NULL: made of the numbers */
+	const char *name;		/* NULL: derived from the shape */
+	/* new rows and keys of each request, slots of a page, heads, kv_lora_rank, nope_dim, rope_dim */
 	int batch, qo, kv, page, heads, rank, nope, rope;
 	unsigned flags;
-	const int *qo_lens, *kv_lens;
+	const int *qo_lens, *kv_lens;	/* [batch], instead of qo and kv for all; may be NULL */
 };
 
 #define LENS(...) (const int[]){ __VA_ARGS__ }
-#define N(n, b, q, k, p, h, r, no, ro) \
-	.name = n, .batch = b, .qo = q, .kv = k, .page = p, .heads = h, .rank = r, .nope = no, .rope = ro
-#define LITE	512, 128, 64
-#define OF(...)	N(__VA_ARGS__)		/* LITE is three numbers */
+#define N(name_, batch_, qo_, kv_, page_, heads_, rank_, nope_, rope_) \
+	.name = name_, .batch = batch_, .qo = qo_, .kv = kv_, .page = page_, .heads = heads_, \
+	.rank = rank_, .nope = nope_, .rope = rope_
+#define LITE	512, 128, 64		/* DeepSeek-V2-Lite */
+#define OF(...)	N(__VA_ARGS__)		/* expands LITE to three arguments of N */
 
 static const struct shape named[] = {
-	{ OF("one_key", 1, 1, 1, 1, 2, LITE) },		/* reject_* alter this one */
+	/* N(name, batch, new rows, keys, page size, heads, kv_lora_rank, nope_dim, rope_dim), others */
+	{ OF("one_key", 1, 1, 1, 1, 2, LITE) },		/* reject() changes the arguments of this case */
 	{ OF("batch_0", 0, 1, 1, 16, 2, LITE) },
 	{ OF("no_rows", 3, 0, 20, 16, 2, LITE) },
 	{ OF("crosses_pages", 1, 40, 57, 16, 2, LITE) },
@@ -41,7 +46,7 @@ static const struct shape named[] = {
 	{ OF("high_page_ids", 3, 2, 9, 4, 1, LITE), .flags = PAGED_HIGH },
 	{ OF("batch_129", 129, 1, 20, 16, 1, LITE), .flags = PAGED_RAGGED },
 	{ OF("heads_128", 2, 3, 20, 16, 128, LITE) },
-	/* measured */
+	/* bench rows */
 	{ OF("decode_b64_h16_bf16", 64, 1, 64, 16, 16, LITE), .flags = BENCH },
 	{ OF("prefill_b1_s4096_h16_bf16", 1, 4096, 4096, 16, 16, LITE), .flags = BENCH | DEVICE },
 };
@@ -122,14 +127,14 @@ static void setup(struct cairn_op *op)
 	positions = cairn_in(op, offsetof(struct cairn_mla_append_args, positions), CAIRN_I32, a->nnz_qo);
 	for (int i = 0; i < a->nnz_qo; i++)
 		positions[i] = (int32_t)cairn_op_range(op, 0, s.flags & FAR ? 1000000 : 4000);
-	/* rows that do not exist hold NaN, and stay what they are */
+	/* padding rows hold NaN and must stay unchanged */
 	x = cairn_in(op, offsetof(struct cairn_mla_append_args, kv), a->dtype, a->nnz_qo * row);
 	cairn_fill_nan(x, a->dtype, 0, a->nnz_qo * row);
 	cairn_fill(op, x, a->dtype, p.nnz * row, 1);
 	x = cairn_inout(op, offsetof(struct cairn_mla_append_args, q), a->dtype, a->nnz_qo * head);
 	cairn_fill_nan(x, a->dtype, 0, a->nnz_qo * head);
 	cairn_fill(op, x, a->dtype, p.nnz * head, 1);
-	/* what is in the pages must stay, whatever it is */
+	/* slots that are not written must keep their contents, NaN included */
 	slots = (int64_t)p.num_pages * s.page * row;
 	x = cairn_inout(op, offsetof(struct cairn_mla_append_args, pages), a->dtype, slots);
 	if (op->kind == CAIRN_KIND_POISON)

@@ -1,35 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * mla_paged - weights absorbed: q up to latents, attention over these as one head of keys, and down to values
+ * mla_paged - absorbed weights: queries to latents, attention over one KV head of latents, latents to values
  *
  *   cuBLASLt     ql = q w, a product for each head             [nnz_qo, num_heads, 512]
  *   attention    o, on tiles of 64 packed rows (below)         [nnz_qo, num_heads, 512]
- *   merge        only where keys are split
+ *   merge        only if keys are split
  *   cuBLASLt     out = o w^T, a product for each head
  *
- * Absorbed, a pair of query and key costs 2 * (576 + 512) instead of 2 * (192 + 128), but no key or value is
- * ever expanded, nor kept, and all heads of a token read the same tile of keys: packed row r of a request is
- * token r / num_heads, head r % num_heads. A CTA takes 64 packed rows, four tokens of 16 heads, and walks the
- * keys that its last row sees, 64 at a time; its 8 warps are 4 groups of 16 rows and 2 halves: each shares
- * out S by keys and O by columns, as in mla_decode.cu.
+ * With absorbed weights a pair of query and key costs 2 * (576 + 512) flops instead of 2 * (192 + 128), but
+ * no key or value is ever expanded or stored, and all heads of a token read the same tile of keys. Packed row
+ * r of a request is token r / num_heads, head r % num_heads. A CTA takes 64 packed rows (four tokens of 16
+ * heads) and walks the keys that its last row sees, 64 at a time. Its 8 warps are 4 groups of 16 rows and 2
+ * halves; the halves of a group split S by keys and O by columns, as in mla_decode.cu.
  *
  *   tile n:  wait for its copy | barrier | S, masked, maximum of own keys -> shared memory | barrier |
  *            maximum of both, P -> shared memory | barrier | O += P C | barrier |
- *            start the copy of tile n + 2 in its place
- *   end:     O / l -> o, or O, m, l -> workspace where keys are split
+ *            start the copy of tile n + 2 into the same buffer
+ *   end:     O / l -> o; if keys are split, O, m, l -> workspace
  *
- * Which request and rows a CTA has, it finds by adding up the tiles of the requests; there is an upper bound
- * of them alone on the host. What is left over zeroes rows past the last one. Tiles that see most keys come
- * first. Keys are split, evenly, where tiles are too few for the SMs, and above 4096 keys in any case: a
- * decoding request beside a prompt is one tile, and would walk them alone.
+ * A CTA finds its request and rows by adding up the requests' tiles; the host only has an upper bound of
+ * their number. CTAs left over zero the rows past the last one. Tiles that see the most keys come first. Keys
+ * are split, evenly, if there are fewer tiles than SMs, and always above 4096 keys: a decoding request next
+ * to a prompt is one tile and would otherwise walk its keys alone.
  *
  * Shared memory
  *   0          Q [64][576]                       73728
  *   73728      two tiles of keys [64][576]      147456
  *   221184     P [64][64]                         8192
  *   229376     m [2][64], l [2][64], float        1024
- * Rows of Q and keys are 9 blocks of 128 bytes, 16-byte chunks at chunk ^ (row & 7); P likewise. Barriers:
- * __syncthreads() only; cp.async groups: one a tile, empty ones at the end.
+ * Rows of Q and keys are 9 blocks of 128 bytes, with 16-byte chunks at chunk ^ (row & 7); P likewise.
+ * Barriers: __syncthreads() only. cp.async groups: one for each tile, empty at the end.
  */
 #include "fused/latent/mla_paged.h"
 
@@ -60,21 +60,21 @@
 struct paged {
 	struct cairn_mla_paged_args a;
 	void *ql, *o;
-	float *part;			/* [splits][rows][RANK], O undivided */
+	float *part;			/* [splits][rows][RANK]: O, undivided */
 	float2 *ml;			/* [splits][rows]: maximum, before sm_scale, and sum */
 	void *gemm_workspace;
 	int64_t rows;			/* nnz_qo * num_heads */
 	uint32_t magic;			/* attn_magic(num_heads) */
-	int32_t splits, tasks;		/* tasks: an upper bound */
+	int32_t splits, tasks;		/* tasks: an upper bound of the row tiles */
 };
 
-/* The rows of a tile, and whose they are; b < 0: none. */
+/* The rows of a tile and their request b; b < 0: no tile. */
 struct task {
 	int32_t b, row0, num_rows, qo_first, qo_len, kv_len;
 	const int32_t *pages;
 };
 
-/* Tile number `id` of all requests'; *total: how many there are. All threads take part. */
+/* Finds tile number `id` over all requests; sets *total to their number. All threads must call it. */
 ATTN_DEV struct task find_task(const struct paged &g, int id, int32_t *total)
 {
 	__shared__ int32_t s_warp[THREADS / 32], s_found[2];
@@ -131,7 +131,7 @@ ATTN_DEV uint32_t chunk_at(int row, int chunk)
 	return row * ROW_BYTES + (chunk >> 3) * 128 + (((chunk ^ row) & 7) << 4);
 }
 
-/* Starts the copy of a tile of keys: 8 threads a row. Keys that are not there become zeros. */
+/* Starts the copy of a tile of keys: 8 threads a row. Keys past kv_len become zeros. */
 ATTN_DEV void fetch_tile(const struct paged &g, const struct task &t, int32_t page_shift, uint32_t s_tile,
 			 int32_t first)
 {
@@ -152,7 +152,7 @@ ATTN_DEV void fetch_tile(const struct paged &g, const struct task &t, int32_t pa
 	}
 }
 
-/* Q: absorbed part and rope part side by side; rows past the last are zeros. */
+/* Starts the copy of Q: absorbed part, then rope part of each row; rows past the last are zeros. */
 ATTN_DEV void fetch_q(const struct paged &g, uint32_t s_q, int64_t at, int num_rows)
 {
 	for (int i = threadIdx.x; i < ROWS * ROW_CHUNKS; i += THREADS) {
@@ -167,7 +167,7 @@ ATTN_DEV void fetch_q(const struct paged &g, uint32_t s_q, int64_t at, int num_r
 	}
 }
 
-/* S of 16 rows and N8 * 8 keys. s_q, s_k: this lane's ldmatrix address at chunk 0. */
+/* Computes S of 16 rows and N8 * 8 keys. s_q, s_k: this lane's ldmatrix address at chunk 0. */
 template <int dtype> ATTN_DEV void make_logits(float (*s)[4], uint32_t s_q, uint32_t s_k)
 {
 #pragma unroll
@@ -212,7 +212,7 @@ template <int dtype> ATTN_DEV void add_values(float (*o)[4], uint32_t s_p, uint3
 	}
 }
 
-/* Rows of o that no request has, by the CTAs that have no tile. */
+/* Zeroes the rows of o past the last request; called by the CTAs without a tile. */
 ATTN_DEV void zero_rest(const struct paged &g, int spare, int num_spare)
 {
 	const int64_t first = (int64_t)g.a.qo_indptr[g.a.batch] * g.a.num_heads * (RANK / 8);
@@ -298,7 +298,7 @@ static __global__ void __launch_bounds__(THREADS, 1) mla_paged_kernel(const __gr
 			float base;
 
 			top = fmaxf(fmaxf(m[h], s_m[r]), s_m[ROWS + r]);
-			base = top == -CUDART_INF_F ? 0 : top;	/* no key seen yet: all p are 0 */
+			base = top == -CUDART_INF_F ? 0 : top;	/* -inf: no key seen yet, all p are 0 */
 			keep[h] = ptx_ex2_approx_ftz((m[h] - base) * scale_log2);
 			m[h] = top;
 			l[h] *= keep[h];
@@ -354,7 +354,7 @@ static __global__ void __launch_bounds__(THREADS, 1) mla_paged_kernel(const __gr
 	}
 }
 
-/* A row to a CTA, four columns to a thread. */
+/* Merges the splits: one CTA for each row, four columns for each thread. */
 template <int dtype>
 static __global__ void __launch_bounds__(MERGE_THREADS)
 mla_merge_kernel(const __grid_constant__ struct paged g)
@@ -384,7 +384,7 @@ mla_merge_kernel(const __grid_constant__ struct paged g)
 		for (int i = 0; i < MAX_SPLITS; i++) {
 			float4 v;
 
-			if (i >= g.splits || weight[i] == 0)	/* one without a key: v is junk */
+			if (i >= g.splits || weight[i] == 0)	/* without a key part[] is undefined */
 				continue;
 			v = ((const float4 *)g.part)[(i * g.rows + row) * (RANK / 4) + threadIdx.x];
 			sum.x += weight[i] * v.x;
@@ -416,7 +416,7 @@ static int num_splits(const struct cairn_mla_paged_args *a, int32_t tasks)
 	return splits > 1 ? splits : 1;
 }
 
-/* Scalars and the workspace's parts from `ws`, which may be NULL; its bytes, or -errno. */
+/* Sets scalars and lays out the workspace at `ws`, which may be NULL. Returns its bytes, or -errno. */
 static int64_t plan(struct paged *g, const struct cairn_mla_paged_args *a, char *ws)
 {
 	size_t at = 0, latents, parts;
@@ -424,7 +424,7 @@ static int64_t plan(struct paged *g, const struct cairn_mla_paged_args *a, char 
 	g->a = *a;
 	g->rows = (int64_t)a->nnz_qo * a->num_heads;
 	g->magic = attn_magic((uint32_t)a->num_heads);
-	/* each request has less than one tile that is not full, so one at least is to spare */
+	/* each request has at most one partial tile, so the bound leaves at least one CTA without a tile */
 	g->tasks = (int32_t)((g->rows + ROWS - 1) / ROWS) + a->batch;
 	g->splits = num_splits(a, g->tasks);
 	if (g->splits < 0)
@@ -442,7 +442,7 @@ static int64_t plan(struct paged *g, const struct cairn_mla_paged_args *a, char 
 	return (int64_t)at;
 }
 
-/* One of the two products; a, b and out of head 0, rows and heads in elements. */
+/* Returns the common arguments of the two products. a, b, out: those of head 0; strides are in elements. */
 static struct cairn_gemm_lt head_product(const struct paged *g, void *out, const void *a, const void *b,
 					 int n, int k)
 {

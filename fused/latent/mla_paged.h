@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mla_paged - attention of whole heads over a paged cache of latents: prompts, and decoding beside them
+ * mla_paged - attention of whole heads over a paged cache of latents, for prefill and mixed batches
  *
  *   ql[i,h]  = q[i,h,:nope_dim] w_kv_b[h,:nope_dim,:]                         nope_dim -> kv_lora_rank
  *   s[i,h,j] = sm_scale * (dot(ql[i,h], c[j]) + dot(q[i,h,nope_dim:], r[j]))
  *   o[i,h]   = sum_j softmax_j(s)[i,h,j] c[j]
  *   out[i,h] = w_kv_b[h,nope_dim:,:] o[i,h]                                   kv_lora_rank -> v_dim
  *
- * for the keys j that row i sees (attn_paged.h, causal), (c, r)[j] being key j of its request,
- * which is the attention of keys (w_kv_b[h,:nope_dim,:] c[j], r[j]) and values w_kv_b[h,nope_dim:,:] c[j].
+ * over the keys j that row i sees (attn_paged.h, causal); (c, r)[j] is key j of the row's request. This
+ * equals attention with keys (w_kv_b[h,:nope_dim,:] c[j], r[j]) and values w_kv_b[h,nope_dim:,:] c[j].
  *
  *   argument          dtype  shape                                             notes
  *   out               dtype  [nnz_qo, num_heads, v_dim]                        out, may not alias q
@@ -24,11 +24,11 @@
  * Supported:   dtype f16, bf16; kv_lora_rank 512, rope_dim 64, nope_dim 128, v_dim 128; num_heads 1..128; any
  *              page_size >= 1. Anything else -EOPNOTSUPP. batch 0 and nnz_qo 0 do nothing.
  * Numerics:    ql, P and o are rounded to dtype; products exact, sums in fp32; out is rounded once. A row
- *              that sees no key is 0.
+ *              that sees no key is 0. sm_scale is finite and > 0.
  * Tolerance:   derived in mla_paged_ref.c.
  * Determinism: bitwise repeatable.
- * Unused memory: as attn_paged.h.
- * Errors:      -EINVAL, -EOPNOTSUPP, -EIO. sm_scale is finite and > 0.
+ * Unused memory: as in attn_paged.h.
+ * Errors:      -EINVAL, -EOPNOTSUPP, -EIO.
  * Source:      DeepSeek-V2 2024, section 2.1 and appendix C.
  */
 #ifndef CAIRN_MLA_PAGED_H
@@ -61,13 +61,12 @@ int cairn_mla_paged_workspace(const struct cairn_mla_paged_args *args, size_t *b
 int cairn_mla_paged_cpu(const struct cairn_mla_paged_args *args, void *stream);
 int cairn_mla_paged_ref(const struct cairn_mla_paged_args *args, void *stream);
 /*
- * exact[0]: out. Above 2^31 products only a fixed sample of the rows is computed; the rest is judged
- * finite.
+ * exact[0]: out. Above 2^31 products only a fixed sample of rows is computed; the others must only be finite.
  */
 int cairn_mla_paged_exact(const struct cairn_mla_paged_args *args, struct cairn_exact *exact);
-/* 0, or the error that every one of ours returns for these arguments; reads no array. */
+/* Returns 0, or the error that all of our tables return for these arguments; reads no array. */
 int cairn_mla_paged_check(const struct cairn_mla_paged_args *args);
-/* The part of it that needs the scalars alone. */
+/* The part of cairn_mla_paged_check() that reads only the scalars. */
 int cairn_mla_paged_check_shape(const struct cairn_mla_paged_args *args);
 
 #ifdef __cplusplus

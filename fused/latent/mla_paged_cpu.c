@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * mla_paged_cpu - what the engine runs without a GPU: fp32, a task is one head of BLOCK rows of a request
+ * mla_paged_cpu - latent attention for the engine without a GPU: fp32; a task is one head of BLOCK rows of a
+ * request
  *
- * A task widens the head's weights once, and each key once for all its rows: rows hold a running maximum, and
- * their sums are rescaled when it moves. A row's bits depend on no other row.
+ * A task widens the head's weights once, and each key once for all its rows. Each row keeps a running
+ * maximum, and its sums are rescaled when that rises. A row's bits do not depend on other rows.
  */
 #include "fused/latent/mla_paged.h"
 
@@ -23,7 +24,7 @@
 
 struct task {
 	float w[RANK], key[RANK + ROPE];
-	float q[BLOCK][RANK + ROPE], o[BLOCK][RANK];	/* q: absorbed, then the rope part */
+	float q[BLOCK][RANK + ROPE], o[BLOCK][RANK];	/* q: the absorbed part, then the rope part */
 	float top[BLOCK], sum[BLOCK];
 };
 
@@ -50,7 +51,7 @@ static CAIRN_WIDE void absorb(const struct cairn_mla_paged_args *a, struct task 
 			t->q[i][l] = block_narrowed(t->q[i][l], a->dtype);
 }
 
-/* Key t->key for row i. */
+/* Adds key t->key to the softmax state of row i. */
 static CAIRN_WIDE void take_key(const struct cairn_mla_paged_args *a, struct task *t, int i)
 {
 	float s = block_dot(t->q[i], t->key, RANK + ROPE) * a->sm_scale, p, *o = t->o[i];
@@ -85,7 +86,7 @@ static CAIRN_WIDE void raise(const struct cairn_mla_paged_args *a, struct task *
 	}
 }
 
-/* Rows first .. first + rows - 1 of request b, one head. */
+/* Runs a task: rows first .. first + rows - 1 of request b, one head. */
 static void run(const struct cairn_mla_paged_args *a, struct task *t, int b, int first, int rows, int h)
 {
 	int qo_len = a->qo_indptr[b + 1] - a->qo_indptr[b];

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * mla_paged_ref - the definition, one row of one head at a time, in double, rounded where the contract says
- * so; and how far from it one may be
+ * mla_paged_ref - the reference, one row of one head at a time, in double, rounded where the contract rounds;
+ * and its error bound
  *
- * As in cluster_mla_ref.c: an implementation that keeps to the contract is this chain with other errors, and
- * carried through as absolute values those say nothing (512 elements of ql, each wrong by u, against 512 of a
- * key). RUNS more chains have errors drawn at random, and sigma is their root mean square distance from the
- * first one, over the runs and the elements of a row, or the element's own if larger. With u half an ulp,
- * tiny half a subnormal, E = 2^-23 (tensor cores truncate) and n keys they
+ * As in cluster_mla_ref.c, an implementation that keeps to the contract is this chain with other rounding
+ * errors, and propagating these as absolute values gives useless bounds (512 elements of ql, each wrong by u,
+ * times 512 elements of a key). So RUNS further chains draw their errors at random. sigma is their root mean
+ * square distance from the first chain, over the runs and the elements of a row, or the element's own if
+ * larger. With u half an ulp, tiny half a subnormal, E = 2^-23 (tensor cores truncate), n keys, these chains
  *
- *   round   ql, P and o up or down, in proportion to the distances: what is exact stays so;
- *   move    each p by +- d_j, what fp32 sums of 576 terms (block_attn_ref.c: (sqrt(k) + k/32) E/2 (|s| +
- *           8 R), R the root of the sum of squares) and exp do: + 2E (1 + max - s_j);
- *   move    each o by +- (sqrt(n) + n/32 + 32) E/2 of itself: its sums, and a rescale for each new maximum.
+ *   round   ql, P and o up or down, with probabilities by the distances, so that exact values stay exact;
+ *   move    each p by +- d_j, the error of fp32 sums of 576 terms (block_attn_ref.c: (sqrt(k) + k/32) E/2
+ *           (|s| + 8 R), R the root of the sum of squares), and for exp by +- 2E (1 + max - s_j);
+ *   move    each o by +- (sqrt(n) + n/32 + 32) E/2 of itself, for its sums and a rescale for each new
+ *           maximum.
  *
  *	|out - exact| <= 6 sigma + (u + 64 E) |out| + tiny
  */
@@ -58,7 +59,7 @@ struct row {
 	int runs;
 	double ql[RUNS + 1][RANK], o[RUNS + 1][RANK], out[RUNS + 1][V_DIM], bound[V_DIM];
 	float q[NOPE + ROPE], w[RANK], key[RANK + ROPE];
-	double *s, *d;		/* [runs][kv_len], [kv_len] */
+	double *s, *d;		/* logits [runs][kv_len], bounds of their errors [kv_len] */
 };
 
 static double round_run(const struct cairn_mla_paged_args *a, int run, double v, uint64_t key)
@@ -67,7 +68,7 @@ static double round_run(const struct cairn_mla_paged_args *a, int run, double v,
 		     block_rounded(v, a->dtype);
 }
 
-/* 1 + or - size, by the run; 1 in the first */
+/* Returns 1 + size or 1 - size at random (by run and key); 1 in the first run. */
 static double moved(int run, double size, uint64_t key)
 {
 	uint64_t z = ((uint64_t)run << 56 ^ key) * 0x9e3779b97f4a7c15u;
@@ -91,7 +92,7 @@ static void absorb(const struct cairn_mla_paged_args *a, uint64_t key, int h, st
 			r->ql[k][l] = round_run(a, k, r->ql[0][l], key + (uint64_t)l);
 }
 
-/* Logits of all runs, and what those of one implementation may differ by. */
+/* Computes the logits of all runs, and the bound of an implementation's error in each. */
 static void score(const struct cairn_mla_paged_args *a, int b, int n, struct row *r)
 {
 	for (int j = 0; j < n; j++) {
@@ -117,7 +118,7 @@ static void score(const struct cairn_mla_paged_args *a, int b, int n, struct row
 	}
 }
 
-/* Of one run: softmax and the weighted sum of latents */
+/* Computes softmax and the weighted sum of latents for one run. */
 static void mix(const struct cairn_mla_paged_args *a, int b, int n, uint64_t key, int run, struct row *r)
 {
 	double top = -INFINITY, sum = 0, *s = r->s + (int64_t)run * n, *o = r->o[run];
@@ -142,7 +143,7 @@ static void mix(const struct cairn_mla_paged_args *a, int b, int n, uint64_t key
 				 key + 1024 + (uint64_t)l);
 }
 
-/* Row i of request b, head h: r->out of all runs. */
+/* Computes r->out of all runs for row i of request b, head h. */
 static void attend(const struct cairn_mla_paged_args *a, int b, int i, int h, struct row *r)
 {
 	int64_t at = ((int64_t)a->qo_indptr[b] + i) * a->num_heads + h;
@@ -178,7 +179,7 @@ static void judge(const struct cairn_mla_paged_args *a, struct row *r)
 		r->bound[d] = 6 * sqrt(fmax(r->bound[d], mean)) + (u + 64 * E) * fabs(r->out[0][d]) + tiny;
 }
 
-/* One row in so many is computed, beside the ends of each request; 0: all are. */
+/* Returns 0 if all rows are computed, or n: one row in n, and the first and last of each request. */
 static uint32_t sample_step(const struct cairn_mla_paged_args *a)
 {
 	double products = 0;
@@ -216,7 +217,7 @@ static void one_row(const struct cairn_mla_paged_args *a, int b, int i, int h, u
 	}
 }
 
-/* Rows that no request has. */
+/* Zeroes the rows past the last request. */
 static void zero_rest(const struct cairn_mla_paged_args *a, struct cairn_exact *exact)
 {
 	int64_t row = (int64_t)a->num_heads * V_DIM, first = a->batch ? a->qo_indptr[a->batch] * row : 0;
@@ -229,7 +230,7 @@ static void zero_rest(const struct cairn_mla_paged_args *a, struct cairn_exact *
 	}
 }
 
-/* exact NULL: the rounded results into the arguments */
+/* exact NULL: writes the rounded results to the arguments' out; else values and bounds. */
 static int all_rows(const struct cairn_mla_paged_args *a, struct cairn_exact *exact)
 {
 	uint32_t step = exact ? sample_step(a) : 0;

@@ -11,17 +11,19 @@
 enum { F16 = PAGED_FLAGS, BENCH = F16 << 1, DEVICE = F16 << 2, SHARP = F16 << 3 };
 
 struct shape {
-	const char *name;		/* NULL: made of the numbers */
-	int batch, qo, kv, page, heads;
+	const char *name;		/* NULL: derived from the shape */
+	int batch, qo, kv, page, heads;	/* query rows and keys of each request, slots of a page, heads */
 	unsigned flags;			/* SHARP: few keys have all the weight */
-	const int *qo_lens, *kv_lens;
+	const int *qo_lens, *kv_lens;	/* [batch], instead of qo and kv for all; may be NULL */
 };
 
 #define LENS(...) (const int[]){ __VA_ARGS__ }
-#define N(n, b, q, k, p, h) .name = n, .batch = b, .qo = q, .kv = k, .page = p, .heads = h
+#define N(name_, batch_, qo_, kv_, page_, heads_) \
+	.name = name_, .batch = batch_, .qo = qo_, .kv = kv_, .page = page_, .heads = heads_
 
 static const struct shape named[] = {
-	{ N("one_key", 1, 1, 1, 1, 2) },		/* reject_* alter this one */
+	/* N(name, batch, query rows, keys, page size, heads), other members */
+	{ N("one_key", 1, 1, 1, 1, 2) },		/* reject() changes the arguments of this case */
 	{ N("batch_0", 0, 1, 1, 16, 2) },
 	{ N("no_rows", 3, 0, 20, 16, 2) },
 	{ N("empty_requests", 6, 1, 1, 8, 2),
@@ -44,11 +46,11 @@ static const struct shape named[] = {
 	{ N("heads_7", 2, 9, 70, 16, 7) },
 	{ N("heads_16", 2, 9, 70, 16, 16) }, { N("heads_20", 2, 9, 70, 16, 20) },
 	{ N("heads_65", 2, 2, 20, 16, 65) }, { N("heads_128", 2, 3, 20, 16, 128) },
-	/* too large for one processor */
+	/* too large for host implementations */
 	{ N("large_qo577_kv2048", 3, 577, 2048, 16, 16), .flags = DEVICE | PAGED_RAGGED },
 	{ N("large_qo1024_f16", 1, 1024, 1024, 16, 16), .flags = DEVICE | F16 },
 	{ N("large_mixed_h128", 9, 40, 3000, 16, 128), .flags = DEVICE | PAGED_RAGGED },
-	/* measured */
+	/* bench rows */
 	{ N("prefill_h16_b1_s1024_bf16", 1, 1024, 1024, 16, 16), .flags = BENCH | DEVICE },
 	{ N("prefill_h16_b1_s4096_bf16", 1, 4096, 4096, 16, 16), .flags = BENCH | DEVICE },
 	{ N("append_h16_b4_qo512_kv8192_bf16", 4, 512, 8192, 16, 16), .flags = BENCH | DEVICE },
@@ -91,7 +93,7 @@ static void describe(int index, struct cairn_case *c)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
-	/* of keys and values as the published model has them: what no implementation can do without */
+	/* flops of attention over expanded keys and values, as in the published model: a lower bound */
 	pairs = (double)s.qo * s.kv - 0.5 * s.qo * (s.qo - 1.0);
 	c->flops = 2.0 * s.batch * s.heads * pairs * (128 + 64 + 128);
 	c->bytes = 2.0 * (s.batch * (s.kv * 576.0 + s.qo * s.heads * 320.0) + s.heads * 256.0 * 512);
@@ -129,12 +131,13 @@ static void setup(struct cairn_op *op)
 	a->sm_scale = (s.flags & SHARP ? 4 : 1) * 0.0722f;
 	width = (int64_t)s.heads * 192;
 	x = cairn_in(op, offsetof(struct cairn_mla_paged_args, q), a->dtype, a->nnz_qo * width);
-	cairn_fill_nan(x, a->dtype, 0, a->nnz_qo * width);	/* rows that do not exist */
+	cairn_fill_nan(x, a->dtype, 0, a->nnz_qo * width);	/* remains in padding rows */
 	cairn_fill(op, x, a->dtype, p.nnz * width, 1);
 	x = cairn_in(op, offsetof(struct cairn_mla_paged_args, pages), a->dtype,
 		     (int64_t)p.num_pages * s.page * 576);
 	paged_fill(op, &p, x, a->dtype, 576);
-	/* so that keys and values are of the size of latents */
+	/* this scale gives keys and values the magnitude of latents */
+
 	width = (int64_t)s.heads * 256 * 512;
 	x = cairn_in(op, offsetof(struct cairn_mla_paged_args, w_kv_b), a->dtype, width);
 	cairn_fill(op, x, a->dtype, width, 1 / sqrt(512));

@@ -1,25 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * moe.cuh - what a CTA's warps will need of the weights, in order, and what crosses CTAs
+ * moe.cuh - the weights that a CTA's warps stream, in order, and the LL words that cross CTAs
  *
- * Streams. Eight warps compute, and each has a loader of its own that keeps a ring of 4 KiB stages in
- * front of it filled. A stage is 16 rows x up to 128 columns: of w_gate_up 8 gates and the 8 ups that
- * belong to them, of w_down 16 rows. The 8 warps share a product along k, each its slice, whatever the
- * matrix: which warp adds up what, and in which order, depends on the shape alone, so that a request's
- * sums are the same in any company.
+ * Streams. Eight warps compute, and each has a loader warp that keeps a ring of 4 KiB stages in front of it
+ * full. A stage is 16 rows x up to 128 columns: 8 gates and their 8 ups of w_gate_up, or 16 rows of w_down.
+ * The 8 warps divide every product along k. The warp and the order in which terms are added depend on the
+ * shape alone, so a request's sums do not depend on the other requests of the batch.
  *
  * Weights of 8 bits (fp8): moe_fp8.cuh.
  *
- * Words. What one CTA tells all others travels in 64-bit words of global memory, 32 bits of payload (a float,
- * or two elements of dtype) and the number of the call. Readers poll the data itself: one trip to the L2 and
- * one back, no fence, no counter. A word is written once a call, and nothing else is ever laid over the words
- * of a workspace. Elements lie in the order in which the lanes of an mma want them: of every 16, lane t of
- * four has 2 t, + 1 and 8 + 2 t, + 1: 16 bytes with their numbers. With weights of 8 bits it has 4 t .. + 3,
- * as ldmatrix gives it four bytes of a row.
+ * LL words. Results travel between CTAs in 64-bit words of global memory: 32 bits of payload (a float, or two
+ * elements of dtype) and the number of the call. Readers poll the words: one round trip to the L2, without
+ * fence or counter. A word is written once in a call, and nothing else uses the memory of a workspace's LL
+ * words. Elements are in the order in which the lanes of an mma read them: of every 16, lane t of four has
+ * 2 t, 2 t + 1 and 8 + 2 t, 9 + 2 t, which are 16 bytes with their numbers. With weights of 8 bits the lane
+ * has 4 t .. 4 t + 3, because ldmatrix gives it four bytes of a row.
  *
- * Calls are counted by each CTA for itself, as the same workspace always meets as many of them: one
- * counter for all would have to be guarded by another that tells who leaves last, 1.3 us on the way to
- * the next kernel.
+ * Each CTA counts its calls for itself, because a workspace serves a fixed number of CTAs. A shared counter
+ * would need another one that shows which CTA exits last (NOTES.md).
  */
 #ifndef CAIRN_MOE_CUH
 #define CAIRN_MOE_CUH
@@ -43,20 +41,20 @@
 #define MOE_MAX_PER_TOKEN	16
 #define MOE_MAX_DISTINCT	(MOE_MAX_BATCH * MOE_MAX_PER_TOKEN)
 #define MOE_MAX_CTAS	1024
-#define MOE_ROW_BYTES	256		/* of a stage's activations of one request */
-#define MOE_ACT_ROWS	12		/* of these, that a warp asks for at a time */
+#define MOE_ROW_BYTES	256		/* bytes of one request's activations of a stage */
+#define MOE_ACT_ROWS	12		/* such rows that a warp loads at a time */
 #define MOE_FP8_WARPS		16
 #define MOE_FP8_ACT_ROWS	16
-#define MOE_WORK_BAR	1		/* named barriers: those that compute, those that route */
+#define MOE_WORK_BAR	1		/* named barriers: compute warps, route warps */
 #define MOE_ROUTE_BAR	2
 
 /*
- * Pairs of a gate's and an up's row come in units of at most 8, or `most`, of equal size but for 2: unit i
- * of a CTA is one of those that all CTAs take at the same time, neighbours in memory.
+ * Pairs of a gate row and an up row are divided into units of at most 8 (or `most`) pairs, whose sizes differ
+ * by at most 2. Unit i of all CTAs are neighbours in memory, which the CTAs read at the same time.
  */
 struct moe_units {
 	int rounds;			/* units of a CTA */
-	int size, larger;		/* in twos: each has `size`, the first `larger` one more */
+	int size, larger;		/* in twos: each unit has `size`, the first `larger` units one more */
 };
 
 static __host__ __device__ __forceinline__ struct moe_units units_of(int pairs, int ctas,
@@ -74,13 +72,13 @@ static __host__ __device__ __forceinline__ struct moe_units units_of(int pairs, 
 
 struct moe_args {
 	struct moe_call a;
-	uint32_t *calls;		/* before this one: of each CTA, its own count */
-	uint64_t *logits;		/* words: [batch][num_experts], a float each */
+	uint32_t *calls;		/* calls before this one, counted by each CTA */
+	uint64_t *logits;		/* LL words: [batch][num_experts], a float each */
 	uint64_t *shared;		/* [batch][shared_intermediate / 2] */
 	uint64_t *routed;		/* [batch][experts_per_token][intermediate / 2] */
 	struct moe_units units;		/* of the shared experts' gates and ups */
 	int32_t stages;			/* of a ring */
-	int32_t at_sums, at_act, at_rings;	/* in shared memory */
+	int32_t at_sums, at_act, at_rings;	/* offsets in shared memory */
 };
 
 struct moe_fp8_args {
@@ -89,23 +87,23 @@ struct moe_fp8_args {
 };
 
 /*
- * Where everything lies, for so many CTAs. Returns bytes of shared memory, or -errno. Checks nothing:
- * num_experts may be 0, which makes it a dense MLP of shared_intermediate.
+ * Plans the work and the shared memory for `ctas` CTAs. Returns bytes of shared memory, or -errno. Does not
+ * check the arguments: num_experts may be 0, which makes a dense MLP of shared_intermediate.
  */
 int moe_plan(struct moe_args *g, const struct cairn_moe_args *args, int ctas);
-#define MOE_SMEM_MAX	(227 * 1024 - 64)	/* 64 bytes are somebody else's */
+#define MOE_SMEM_MAX	(227 * 1024 - 64)	/* 64 bytes are reserved for the persistent kernel */
 
-/* An expert that some request chose: ascending by number */
+/* An expert that at least one request chose; picks are in ascending order of experts */
 struct moe_pick {
 	int32_t expert;
-	uint32_t mask;			/* of the requests */
-	uint32_t slots;			/* 4 bits a request: which of its experts it is */
+	uint32_t mask;			/* bit b: request b chose it */
+	uint32_t slots;			/* 4 bits a request: position among the request's experts */
 };
 
 struct moe_small {
 	uint64_t mbar[MOE_WARPS][MOE_MAX_STAGES][2];	/* full, empty */
-	uint64_t routed;				/* the picks are there */
-	uint32_t row_at[MOE_WARPS][MOE_ACT_ROWS];	/* what a warp has asked for: words, lanes << 24 */
+	uint64_t routed;				/* completes when the picks are listed */
+	uint32_t row_at[MOE_WARPS][MOE_ACT_ROWS];	/* LL words that a warp loads: index, lanes << 24 */
 	float red[2][MOE_MAX_BATCH][MOE_WARPS];
 	float weight[MOE_MAX_BATCH][MOE_MAX_PER_TOKEN];
 	uint32_t mask[MOE_MAX_EXPERTS], slots[MOE_MAX_EXPERTS];
@@ -147,7 +145,7 @@ MOE int64_t moe_clock(void)
 
 /* ---- shares ---- */
 
-/* `count` things, an even number, for this CTA: the first, and where they end; both even */
+/* Returns this CTA's share of `count` things: first and end. count, first and end are even. */
 MOE int2 share_of(int count)
 {
 	uint32_t pairs = (uint32_t)count / 2;
@@ -156,7 +154,10 @@ MOE int2 share_of(int count)
 			 (int)(pairs * (blockIdx.x + 1) / gridDim.x) * 2);
 }
 
-/* The first of its pairs, and where they end. team, of teams: of a CTA, that share its units */
+/*
+ * Returns the first and the end of this CTA's pairs in unit round i. Several teams of a CTA take turns by
+ * `team`.
+ */
 template <int teams = 1>
 MOE int2 unit_pairs(const struct moe_units &u, int i, int team = 0)
 {
@@ -166,7 +167,7 @@ MOE int2 unit_pairs(const struct moe_units &u, int i, int team = 0)
 	return make_int2(first * 2, (first + u.size + (at < u.larger)) * 2);
 }
 
-/* Of k columns, in multiples of `step`, a warp's */
+/* Returns a warp's share of k columns, in multiples of `step`. */
 MOE int2 slice_of(int k, int step, int warp, int warps = MOE_WARPS)
 {
 	int steps = k / step;
@@ -175,9 +176,12 @@ MOE int2 slice_of(int k, int step, int warp, int warps = MOE_WARPS)
 }
 
 #define MOE_STEP_ACT	16
-#define MOE_FP8_STEP	32		/* a sector */
+#define MOE_FP8_STEP	32		/* a sector of 32 bytes */
 
-/* At most 8 pairs of rows of one expert, from pair p of the chosen experts' in order; end: the CTA's last */
+/*
+ * At most 8 pairs of rows of one expert, from pair p on, counted over the chosen experts in order; end: the
+ * end of the CTA's pairs.
+ */
 struct moe_unit {
 	int pick, row, count;
 };
@@ -186,7 +190,7 @@ MOE struct moe_unit unit_at(int p, int end, int intermediate)
 {
 	struct moe_unit u;
 
-	u.pick = p < intermediate ? 0 : p / intermediate;	/* always 0 of the shared experts */
+	u.pick = p < intermediate ? 0 : p / intermediate;	/* always 0 for the shared experts */
 	u.row = p - u.pick * intermediate;
 	u.count = min(min(MOE_STAGE_ROWS / 2, end - p), intermediate - u.row);
 	return u;
@@ -199,8 +203,8 @@ struct ring {
 };
 
 /*
- * Stages of a ring on their way: more only make others' loads late, and until the experts are known x, the
- * logits and the instructions are what all wait for.
+ * Stages of a ring in flight. More only delay other loads: until the experts are known, all warps wait for x,
+ * the logits and instructions.
  */
 #define MOE_IN_FLIGHT	2
 #define MOE_IN_FLIGHT_FIRST	1
@@ -221,23 +225,23 @@ MOE void ring_advance(const struct moe_args &g, struct ring &r)
 	}
 }
 
-/* A loader's place: where it loads next, and the oldest of those that are on their way */
+/* A loader's state: the next stage to fill, and the oldest stage in flight */
 struct loader {
 	struct ring ring, oldest;
 	int in_flight, most;
 	uint64_t policy;
 };
 
-/* Where some rows of a matrix lie. Row i is i * pitch bytes on; from the ninth on it counts from `second`. */
+/* Rows of a matrix: row i is at i * pitch bytes; rows from the ninth on count from `second`. */
 struct moe_rows {
 	const char *src, *second;
 	int64_t pitch;
-	int count, halves;		/* rows that are there; halves: of each eight */
+	int count, halves;		/* valid rows, and whether count applies to each eight rows */
 };
 
 /*
- * Columns first, first + step ... of these rows, stage by stage, filled up with zeros to 64 or 128 columns
- * and 16 rows. By a loader.
+ * Loads columns first, first + step ... of these rows, stage by stage, padded with zeros to 64 or 128 columns
+ * and 16 rows. Called by loader warps.
  */
 MOE void load_rows(const struct moe_args &g, struct loader &l, const struct moe_rows &m, int first, int end,
 		   int step)
@@ -252,7 +256,8 @@ MOE void load_rows(const struct moe_args &g, struct loader &l, const struct moe_
 		const char *second = m.second + half * m.pitch + (first + column) * 2;
 		const int there = first + column < end;
 
-		ptx_mbarrier_wait(full + 8, r.parity ^ 1);	/* the first time round it is empty */
+		/* passes at once in the first round, when the ring is empty */
+		ptx_mbarrier_wait(full + 8, r.parity ^ 1);
 		if (piece < MOE_STAGE_K / 16 || end - first > MOE_STAGE_K / 2) {
 #pragma unroll
 			for (int i = 0; i < 8; i++) {
@@ -264,7 +269,7 @@ MOE void load_rows(const struct moe_args &g, struct loader &l, const struct moe_
 						     l.policy);
 			}
 		}
-#ifdef CAIRN_DEBUG	/* racecheck does not see what arrives by itself */
+#ifdef CAIRN_DEBUG	/* racecheck does not support copies that arrive on an mbarrier */
 		ptx_cp_async_commit_group();
 		ptx_cp_async_wait_group<0>();
 		ptx_mbarrier_arrive(full);
@@ -282,7 +287,7 @@ MOE void load_rows(const struct moe_args &g, struct loader &l, const struct moe_
 	}
 }
 
-/* The address of the ring's oldest stage, for ldmatrix, once it is there. */
+/* Waits for the ring's oldest stage; returns its address for ldmatrix. */
 MOE uint32_t ring_wait(const struct ring &r)
 {
 	ptx_mbarrier_wait(r.mbars + r.slot * 16, r.parity);
@@ -290,15 +295,15 @@ MOE uint32_t ring_wait(const struct ring &r)
 }
 
 #ifdef CAIRN_DEBUG
-#define MOE_USED_UP		32		/* arrivals: each lane for itself */
+#define MOE_RELEASERS		32		/* each lane arrives */
 #else
-#define MOE_USED_UP		1
+#define MOE_RELEASERS		1
 #endif
 
-/* All lanes have used it up. */
+/* Releases the oldest stage, which all lanes have consumed. */
 MOE void ring_release(const struct moe_args &g, struct ring &r)
 {
-#ifdef CAIRN_DEBUG	/* that racecheck can follow */
+#ifdef CAIRN_DEBUG	/* a form that racecheck can follow */
 	ptx_mbarrier_arrive(r.mbars + r.slot * 16 + 8);
 #else
 	__syncwarp();
@@ -324,7 +329,7 @@ MOE void load_gate_up(const struct moe_args &g, struct loader &l, const void *w,
 		  g.a.hidden, MOE_WARPS * MOE_STAGE_K);
 }
 
-/* 16 rows of a matrix that n is multiplied by */
+/* Loads 16 rows of a matrix that is multiplied by n. */
 MOE void load_rows_of(const struct moe_args &g, struct loader &l, const void *w, int row, int count)
 {
 	struct moe_rows m;
@@ -363,7 +368,7 @@ MOE const char *expert_down(const struct moe_args &g, int expert)
 	return (const char *)g.a.w_down + (int64_t)expert * g.a.hidden * g.a.intermediate * 2;
 }
 
-/* Gates and ups: of the shared experts, which do not depend on the routing, or of the chosen ones */
+/* Loads gates and ups: of the shared experts, which need no routing, or of the chosen experts. */
 MOE void load_gates_and_ups(const struct moe_args &g, struct loader &l, int routed)
 {
 	const int intermediate = routed ? g.a.intermediate : g.a.shared_intermediate;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * moe_body - what each warp of moe does from beginning to end, in a kernel of its own or as a
- * part of another one
+ * moe_body - the body of each kind of warp of moe, as its own kernel or linked into another one
  */
 #ifndef CAIRN_MOE_BODY_CUH
 #define CAIRN_MOE_BODY_CUH
@@ -9,17 +8,23 @@
 #include "fused/moe/moe_down.cuh"
 #include "fused/moe/moe_route.cuh"
 
-#define MOE_VECS_AHEAD	4	/* of x, of 16 bytes, that a thread has in flight */
+#define MOE_VECS_AHEAD	4	/* 16-byte vectors of x that a thread has in flight */
 
 /* ---- the norm and the router ---- */
 
-/* In n's place, request `row`: 16 bytes of lane t = 0 and columns 32 at .. 32 at + 31; of t: + 16 t */
+/*
+ * Returns the address in request `row`'s n of lane t = 0 and columns 32 at .. 32 at + 31: 16 bytes; lane t is
+ * 16 t bytes further on.
+ */
 MOE uint32_t n_at(const struct moe_args &g, int row, int at)
 {
 	return ptx_smem(moe_mem) + g.at_act + row * g.a.hidden * 2 + (at ^ (row & 1)) * 64;
 }
 
-/* Where the first pair of the 8 elements of vector v lies, and how far on pair j: as words do (moe.cuh) */
+/*
+ * Returns the address of the first pair of vector v (8 elements); n_pair() returns the offset of pair j. The
+ * order is that of LL words (moe.cuh).
+ */
 template <int fp8>
 MOE uint32_t n_vec(const struct moe_args &g, int row, int v)
 {
@@ -32,7 +37,7 @@ MOE uint32_t n_pair(int j)
 	return fp8 ? j / 2 * 16 + j % 2 * 4 : 16 * j;
 }
 
-/* Which elements these are */
+/* Returns the indices of the two elements of pair j. */
 template <int dtype, int fp8>
 MOE int2 n_of_pair(int j)
 {
@@ -45,7 +50,7 @@ MOE uint4 vec_at(const void *p, int v)
 	return __ldg((const uint4 *)p + v);
 }
 
-/* What is known before the predecessor has ended */
+/* Operands that do not depend on the preceding kernel, loaded before it ends */
 struct moe_ahead {
 	uint4 norm, router;
 };
@@ -63,7 +68,10 @@ MOE struct moe_ahead look_ahead(const struct moe_args &g)
 	return w;
 }
 
-/* A thread's part of a sum for request b: the sum is the same in any batch. Complete after a barrier. */
+/*
+ * Adds a thread's part of a sum for request b. The sum does not depend on the batch; sum_of() returns it
+ * after a barrier.
+ */
 MOE void put_part(int which, int b, float part)
 {
 	part = row_warp_sum(part);
@@ -81,7 +89,7 @@ MOE float sum_of(int which, int b)
 	return sum;
 }
 
-/* n = rmsnorm of all rows, into shared memory; of it each thread has what it wrote. */
+/* Writes n = rmsnorm of all rows to shared memory; each thread later reads what it wrote itself. */
 template <int dtype, int fp8 = 0>
 MOE void make_n(const struct moe_args &g, const struct moe_ahead &ahead)
 {
@@ -90,7 +98,7 @@ MOE void make_n(const struct moe_args &g, const struct moe_ahead &ahead)
 	int load_b = 0, load_v = threadIdx.x;
 	float f[2], w[8];
 
-	/* the rows one after the other, of each its vectors; what is beyond a row's end is passed over */
+	/* vectors of all rows, one row after the other; vectors past the end of a row are skipped */
 #pragma unroll 1
 	for (int i = 0; i < batch * per_row; i += MOE_VECS_AHEAD) {
 		int b = load_b, v = load_v;
@@ -163,7 +171,7 @@ MOE void make_n(const struct moe_args &g, const struct moe_ahead &ahead)
 	}
 }
 
-/* Logits of this CTA's experts. Ends with a barrier: n is complete. */
+/* Computes the logits of this CTA's experts. Ends with a barrier: n is complete. */
 template <int dtype, int fp8>
 MOE void run_router(const struct moe_args &g, const struct moe_ahead &ahead, uint32_t number)
 {
@@ -205,14 +213,16 @@ MOE void run_router(const struct moe_args &g, const struct moe_ahead &ahead, uin
 
 /* ---- gates and ups ---- */
 
-/* Where in the words of a request's activations the pair that begins with an (even) element lies */
+/*
+ * Returns the index of the LL word of the pair that begins with an (even) element of a request's activations.
+ */
 template <int fp8>
-MOE int word_at(int element)
+MOE int ll_at(int element)
 {
 	return fp8 ? element / 2 : element / 16 * 8 + element % 8 / 2 * 2 + element % 16 / 8;
 }
 
-/* 16 rows with n: this warp's columns of them */
+/* Multiplies 16 rows by n, over this warp's columns. */
 template <int dtype>
 MOE void multiply_n(const struct moe_args &g, struct ring &r, float (&total)[4])
 {
@@ -243,7 +253,7 @@ MOE void multiply_n(const struct moe_args &g, struct ring &r, float (&total)[4])
 		total[j] = sum[0][0][j] + sum[0][1][j] + (sum[1][0][j] + sum[1][1][j]);
 }
 
-/* Up to 8 pairs of a gate and an up, from `row` on. pick: NULL: of the shared experts. */
+/* Computes up to 8 pairs of a gate and an up, from `row` on. pick: NULL for the shared experts. */
 template <int dtype>
 MOE void gate_up(const struct moe_args &g, struct ring &r, struct moe_sums &s, int row, int count,
 		 const struct moe_pick *pick, uint32_t number)
@@ -266,7 +276,7 @@ MOE void gate_up(const struct moe_args &g, struct ring &r, struct moe_sums &s, i
 				       g.routed + (int64_t)(b * g.a.experts_per_token + slot) *
 						  (g.a.intermediate / 2);
 
-			ptx_st_relaxed_gpu_u64(to + word_at<0>(row + at),
+			ptx_st_relaxed_gpu_u64(to + ll_at<0>(row + at),
 					       (uint64_t)number << 32 | row_pack2<dtype>(v, next));
 		}
 	}
@@ -278,8 +288,8 @@ MOE void gate_up(const struct moe_args &g, struct ring &r, struct moe_sums &s, i
 #define MOE_MBARS	(MOE_WARPS * MOE_MAX_STAGES * 2 + 1)
 
 /*
- * By `warps` warps; then all must meet. One lane of each: the instruction takes its address from a register
- * of the warp, and so the lanes' turns come one after the other.
+ * Initialises the mbarriers with `warps` warps; a CTA barrier must follow. Only one lane of each warp does
+ * it: the instruction takes its address from a uniform register, so lanes would be serialised anyway.
  */
 MOE void moe_init(int thread, int warps)
 {
@@ -287,7 +297,7 @@ MOE void moe_init(int thread, int warps)
 
 #pragma unroll 1
 	for (int i = warp; i < MOE_MBARS; i += warps) {
-		const uint32_t count = i % 2 && i < MOE_MBARS - 1 ? MOE_USED_UP : 32;
+		const uint32_t count = i % 2 && i < MOE_MBARS - 1 ? MOE_RELEASERS : 32;
 
 		if (thread % 32 == 0)
 			ptx_mbarrier_init(ptx_smem(moe_small()->mbar) + i * 8, count);
@@ -301,7 +311,8 @@ MOE void moe_worker(const struct moe_args &g, const struct moe_ahead &ahead, con
 	struct moe_sums s = { 0, (int)threadIdx.x / 32 };
 	int2 cta_rows = linked ? make_int2(0, 0) : share_of(g.a.hidden);
 	struct moe_slices slices = {};
-	struct moe_rows_ahead rows = {};	/* else its registers live on from body to body */
+	/* initialised, so that its registers do not stay live from body to body */
+	struct moe_rows_ahead rows = {};
 	uint32_t number = 0;
 
 	body_wait<linked>(link);
@@ -321,8 +332,8 @@ MOE void moe_worker(const struct moe_args &g, const struct moe_ahead &ahead, con
 		units = routed ? moe_small()->units : g.units;
 #pragma unroll 1
 		for (int i = 0; i < units.rounds; i++) {
-			if (routed && i == units.rounds - 1)	/* what s became is there by now */
-				ask_rows(g, slices, 0, rows);
+			if (routed && i == units.rounds - 1)	/* s is complete by now */
+				request_rows(g, slices, 0, rows);
 #pragma unroll 1
 			for (int2 p = unit_pairs(units, i); p.x < p.y;) {
 				struct moe_unit u = unit_at(p.x, p.y, intermediate);
@@ -335,8 +346,8 @@ MOE void moe_worker(const struct moe_args &g, const struct moe_ahead &ahead, con
 		}
 	}
 	if (!linked && threadIdx.x == 0)
-		g.calls[blockIdx.x] = number;	/* those who route have read it */
-	if (linked)		/* only now: registers are short */
+		g.calls[blockIdx.x] = number;	/* the route warps have read it */
+	if (linked)		/* computed here, because registers are scarce */
 		cta_rows = share_of(g.a.hidden);
 #pragma unroll 1
 	for (int row = cta_rows.x; row < cta_rows.y; row += MOE_STAGE_ROWS)

@@ -1,32 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * moe_bounds - how far from the definition (moe_ref.c) one may be
+ * moe_bounds - bounds on the distance from the definition (moe_ref.c)
  *
- * The choice of experts is a discontinuity. It is decided where the order of two probabilities is: by more
- * than the bounds of both logits (block_ref.h: n may be an ulp off where its interval holds a tie; then what
- * an fp32 sum loses in any order) and what exp loses in fp32, 2^-19 (1 + what lies between the logit and the
- * largest); or by a tie of sums that are exact in fp32: all terms multiples of 2^g, their magnitudes at most
- * 2^(24+g) together. Past 80 below the largest, probabilities become subnormal and may all be 0:
- * nothing is decided there.
+ * The choice of experts is a discontinuity. It is decided where the order of two probabilities is decided:
+ * their logits differ by more than both error bounds (block_ref.h: n may be an ulp off where its interval
+ * contains a tie, plus the error of an fp32 sum in any order) and the fp32 error of exp, 2^-19 (1 + distance
+ * of the logit to the largest); or they tie in sums that are exact in fp32: all terms are multiples of 2^g,
+ * with magnitudes of at most 2^(24+g) together. More than 80 below the largest logit, probabilities become
+ * subnormal and may all be 0, so nothing is decided there.
  *
- *	out      judged where each expert that is chosen is decided against each that is not
- *	experts  entry i judged where e[i] is decided against all others
+ *      out      judged where each chosen expert is decided against each one that is not chosen
+ *      experts  entry i judged where e[i] is decided against all others
  *
- * Given the experts, the rest is a chain with other rounding errors, and is judged as in cluster_mla_ref.c:
- * RUNS more chains, of the same experts, round each n, h and s up or down at random in proportion to the
- * distances, and sigma is their root mean square distance from the first one, of the row or the element's own
- * if larger. Partial sums of fp32, in whatever order, stay within S = |x| + sum_i |y_i| + 6 rss: y_i what
- * each expert adds, rss the root of the sum of all terms' squares. With K terms, E = 2^-23 (tensor cores
- * truncate), u half an ulp, and w the bound of the weights' relative errors, which follows from the logits':
+ * Given the experts, out is a chain with other rounding errors and is judged as in cluster_mla_ref.c: RUNS
+ * more chains with the same experts round each n, h and s up or down at random in proportion to the
+ * distances. sigma is their root mean square distance from run 0, over the row, or over the element if that
+ * is larger. fp32 partial sums in any order stay within S = |x| + sum_i |y_i| + 6 rss, where y_i is the term
+ * of each expert and rss the root of the sum of all terms' squares. With K terms, E = 2^-23 (tensor cores
+ * truncate), u half an ulp, and w the bound of the weights' relative errors, which follows from that of the
+ * logits:
  *
- *	|out - exact| <= 6 sigma + u |out| + tiny + (K + 4) E S + w sum_i |y_i|
+ *      |out - exact| <= 6 sigma + u |out| + tiny + (K + 4) E S + w sum_i |y_i|
  *
- * Of more than ALL_ROWS rows one in 16 is judged, of no regular distance, and the last; of the others that
- * they are numbers: rows do not depend on each other, and smaller batches are judged whole.
+ * Above ALL_ROWS rows one in 16 is judged, at irregular distances, and the last one; the others are only
+ * checked to be finite. Rows do not depend on each other, and smaller batches are judged in full.
  *
- * A scale rounds each term once more, or the sum of each block that a term is part of, and its product, as in
- * gemm_fp8w_ref.c: K + 8 leaves room. Gates and ups are rounded in fp32 as they are without scales, far below
- * the dtype that h and s are rounded to.
+ * A scale rounds each term once more, or the sum of each block of terms and its product, as in
+ * gemm_fp8w_ref.c; K + 8 leaves room. Gates and ups are rounded in fp32 as without scales, far below the
+ * precision of dtype, to which h and s are rounded.
  */
 #include "fused/moe/moe_ref.h"
 
@@ -39,7 +40,7 @@
 #define MAX_TOP	16
 #define ALL_ROWS	1000
 
-/* What is beyond doubt: each entry of e, and which experts are in it at all. */
+/* The entries of e that are certain, and the experts that are certain to be in e. */
 struct choice {
 	int entry[MAX_TOP], set;
 };
@@ -52,7 +53,7 @@ static int low_bit(double v)
 	return exponent - 53 + __builtin_ctzll((uint64_t)bits);
 }
 
-/* Is the sum of these terms the same in fp32, whatever the order? */
+/* Returns whether the sum of these terms is the same in fp32 in any order. */
 static int sums_exactly(const double *x, const double *error, const void *w, int64_t at, int k, int dtype)
 {
 	double size = 0;
@@ -69,7 +70,10 @@ static int sums_exactly(const double *x, const double *error, const void *w, int
 	return size == 0 || (grid >= -149 && size <= ldexp(1, 24 + grid));
 }
 
-/* Is first's probability the larger one, or the tie certain? top: the largest logit */
+/*
+ * Returns whether first's probability is certain to be the larger one, or the tie is certain. top: the
+ * largest logit.
+ */
 static int before(const struct moe_chain *c, int first, int second, double top)
 {
 	double gap = c->logits[first] - c->logits[second], bound = c->error[first] + c->error[second];
@@ -135,7 +139,7 @@ static void judge_request(struct moe_chain *c, int b, struct cairn_exact *exact)
 	}
 }
 
-/* Nothing is said of this request but, with val 0, that it is numbers. */
+/* Gives this request no bound; val 0 requires finite results. */
 static void unjudged(const struct cairn_moe_args *a, int b, double val, struct cairn_exact *exact)
 {
 	for (int64_t i = 0; i < a->hidden; i++) {
@@ -170,7 +174,7 @@ int cairn_moe_exact(const struct cairn_moe_args *a, struct cairn_exact *exact)
 
 		CAIRN_TRY(moe_chain_open(&c, a, RUNS + 1));
 		moe_chain_load(&c, b);
-		if (!is_finite(&c)) {	/* means nothing, but harms no other */
+		if (!is_finite(&c)) {	/* the result is undefined but must not affect other requests */
 			unjudged(a, b, NAN, exact);
 		} else if (!cairn_moe_is_judged(a, b)) {
 			unjudged(a, b, 0, exact);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * moe_call - struct cairn_moe_args as far as weights of 16 bits need it: what else it comes to have is no
- * argument of these kernels, but one more of those for weights of 8 bits
+ * moe_call - the front of struct cairn_moe_args that kernels for weights of 16 bits take; members added later
+ * are only arguments of the kernels for weights of 8 bits
  */
 #ifndef CAIRN_MOE_CALL_CUH
 #define CAIRN_MOE_CALL_CUH
@@ -22,10 +22,10 @@ struct moe_call {
 static_assert(sizeof(struct moe_call) == offsetof(struct cairn_moe_args, w_gate_up_scale) &&
 	      offsetof(struct moe_call, scaling) == offsetof(struct cairn_moe_args, scaling), "its front");
 
-/* Of weights of 8 bits: a scale for each row, or for each block; those of one expert after the other */
+/* Scales of weights of 8 bits: one for each row or each block; those of one expert after the other's */
 struct moe_scales {
 	const float *gate_up, *down, *shared_gate_up, *shared_down;
-	int64_t expert_gate_up, expert_down;	/* how many an expert has */
+	int64_t expert_gate_up, expert_down;	/* number of scales of one expert */
 	int32_t blocks;
 };
 
@@ -38,13 +38,16 @@ static inline struct moe_scales moe_scales_of(const struct cairn_moe_args *a)
 		 cairn_moe_scales(a->scale_kind, hidden, pairs), a->scale_kind == CAIRN_FP8_SCALE_BLOCKS };
 }
 
-/* How many lie from the first of a row of k columns to that of the next row of blocks */
+/* Returns the number of scales from one row (or row of blocks) of a matrix of k columns to the next. */
 static __host__ __device__ __forceinline__ int moe_row_scales(const struct moe_scales &s, int k)
 {
 	return s.blocks ? (k + CAIRN_FP8_BLOCK - 1) / CAIRN_FP8_BLOCK : 1;
 }
 
-/* Of a matrix the first scale of `row`. Of blocks, column c's is c / 128 on. */
+/*
+ * Returns the index of the first scale of `row` of a matrix. With blocks, column c's scale is c / 128 further
+ * on.
+ */
 static __host__ __device__ __forceinline__ int moe_scale_at(const struct moe_scales &s, int row, int k)
 {
 	return (s.blocks ? row / CAIRN_FP8_BLOCK : row) * moe_row_scales(s, k);

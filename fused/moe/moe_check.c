@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * moe_check - which arguments are legal: what ref, cpu and cuda all refuse, with the same words
+ * moe - argument checks shared by all of our tables
  */
 #include "fused/moe/moe.h"
 
@@ -71,7 +71,7 @@ int cairn_moe_check(const struct cairn_moe_args *a)
 	if (((uintptr_t)a->out | (uintptr_t)a->x | (uintptr_t)a->norm_weight | (uintptr_t)a->w_router |
 	     (uintptr_t)a->w_gate_up | (uintptr_t)a->w_down | (uintptr_t)a->w_shared_gate_up |
 	     (uintptr_t)a->w_shared_down) & 15)
-		return cairn_error(EINVAL, "moe: what is of dtype or e4m3 must be 16-byte aligned");
+		return cairn_error(EINVAL, "moe: pointers of dtype or e4m3 must be 16-byte aligned");
 	if (((uintptr_t)a->experts | (uintptr_t)a->w_gate_up_scale | (uintptr_t)a->w_down_scale |
 	     (uintptr_t)a->w_shared_gate_up_scale | (uintptr_t)a->w_shared_down_scale) & 3)
 		return cairn_error(EINVAL, "moe: experts and scales must be 4-byte aligned");

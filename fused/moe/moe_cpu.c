@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * moe_cpu - what the engine runs without a GPU: fp32, a chosen expert's weights read once for MAX_BATCH rows
+ * moe_cpu - CPU form for the engine without a GPU: fp32, a chosen expert's weights read once for MAX_BATCH
+ * rows
  *
- * The requests' choices are turned round into a list of experts in use, each with its users; the shared
- * experts are one more with all requests as users. Both products go through that list by rows of the weights:
- * a row is widened once and multiplied with every user's vector. Each user's sums are in an order of their
- * own: a request's bits depend neither on the other requests nor on the number of threads.
+ * The requests' choices are inverted into a list of experts in use, each with its users; the shared experts
+ * are one more entry, used by all requests. Both products walk that list by rows of the weights: a row is
+ * widened once and multiplied by every user's vector. Each user's sums have their own order, so a request's
+ * bits depend neither on the other requests nor on the number of threads.
  */
 #include "fused/moe/moe.h"
 
@@ -18,12 +19,12 @@
 #include "primitives/base/fp8.h"
 #include "fused/block/block_cpu.h"
 
-#define MAX_BATCH	32		/* more rows go through in as many parts */
+#define MAX_BATCH	32		/* more rows are split into parts of this size */
 #define MAX_TOP		16
 #define MAX_EXPERTS	256
 #define MAX_K		16384
 
-/* The rows of a matrix from element `at` on; of e4m3 (scale is not NULL) its first scale */
+/* Rows of a matrix from element `at` on; e4m3 (scale is not NULL): with the first scale */
 struct matrix {
 	const void *w;
 	const float *scale;
@@ -31,7 +32,7 @@ struct matrix {
 	int k;
 };
 
-/* An expert in use: its weights, and where its users' h are, in rows of `width` */
+/* An expert in use: its weights, and its users' h in rows of `width` */
 struct expert {
 	struct matrix gate_up, down;
 	int n, num_users, user[MAX_BATCH], slot[MAX_BATCH];
@@ -40,7 +41,7 @@ struct expert {
 struct state {
 	const struct cairn_moe_args *a;
 	float *n, *h;		/* [batch, hidden], [batch, slots, width] */
-	float wide[256];	/* what e4m3 codes are */
+	float wide[256];	/* values of the e4m3 codes */
 	int slots, width, num_used;
 	int chosen[MAX_BATCH][MAX_TOP];
 	float weight[MAX_BATCH][MAX_TOP + 1];
@@ -90,7 +91,7 @@ static void choose(struct state *s, int b, float (*logits)[MAX_BATCH])
 	for (int i = 0; i < a->experts_per_token; i++) {
 		int best = -1;
 
-		/* NaN loses, but is taken where nothing else is left */
+		/* NaN compares lowest, but is chosen when nothing else is left */
 		for (int e = 0; e < a->num_experts; e++)
 			if (p[e] != -1 && (best < 0 || p[e] > p[best] || (isnan(p[best]) && !isnan(p[e]))))
 				best = e;
@@ -115,7 +116,7 @@ static void add_user(struct expert *e, int b, int slot)
 	e->slot[e->num_users++] = slot;
 }
 
-/* Number nth of matrices [n, k]. */
+/* Returns matrix number nth of matrices [n, k]. */
 static struct matrix matrix_of(const struct state *s, const void *w, const float *scale, int64_t nth, int n,
 			       int k)
 {
@@ -125,7 +126,7 @@ static struct matrix matrix_of(const struct state *s, const void *w, const float
 	};
 }
 
-/* Row i of it, each element times its scale */
+/* Loads row i, each element times its scale. */
 static CAIRN_WIDE void load_row(const struct state *s, const struct matrix *m, int i, float *row)
 {
 	const int block = CAIRN_FP8_BLOCK, blocks = (m->k + block - 1) / block;
@@ -185,7 +186,7 @@ static float *h_of(const struct state *s, const struct expert *e, int user)
 	return s->h + ((int64_t)e->user[user] * s->slots + e->slot[user]) * s->width;
 }
 
-/* Element i of h of all users of an expert */
+/* Computes element i of h for all users of an expert. */
 static CAIRN_WIDE void gate_and_up(const struct state *s, const struct expert *e, int i)
 {
 	const struct cairn_moe_args *a = s->a;
@@ -202,7 +203,7 @@ static CAIRN_WIDE void gate_and_up(const struct state *s, const struct expert *e
 	}
 }
 
-/* Element i of out of all requests */
+/* Computes element i of out for all requests. */
 static CAIRN_WIDE void down(const struct state *s, int i)
 {
 	const struct cairn_moe_args *a = s->a;
@@ -255,7 +256,7 @@ static void run(struct state *s)
 		down(s, i);
 }
 
-/* At most MAX_BATCH rows. */
+/* Runs at most MAX_BATCH rows. */
 static int run_part(const struct cairn_moe_args *a)
 {
 	struct state *s = calloc(1, sizeof(*s));

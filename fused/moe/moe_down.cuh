@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * moe_down - products: what a warp does with a stage, how the warps' sums meet, and all of w_down
+ * moe_down - products of a stage, the sum over warps, and w_down
  */
 #ifndef CAIRN_MOE_DOWN_CUH
 #define CAIRN_MOE_DOWN_CUH
@@ -8,7 +8,10 @@
 #include "primitives/ptx/fp8.cuh"
 #include "fused/moe/moe.cuh"
 
-/* Two sums, as an mma waits for the one before it. columns: those beyond, up to 64 or 128, are zeros. */
+/*
+ * Multiplies a stage into two alternating sums, because an mma waits for the previous one on the same
+ * accumulator. columns: valid columns; those beyond, up to 64 or 128, are zeros.
+ */
 template <int dtype>
 MOE void multiply(uint32_t tile, const uint4 *x, int columns, float (*sum)[4])
 {
@@ -29,7 +32,7 @@ MOE void multiply(uint32_t tile, const uint4 *x, int columns, float (*sum)[4])
 }
 
 struct moe_sums {
-	int buf, turn;			/* who is below `writers` writes results: warps take turns */
+	int buf, turn;			/* warps take turns: a warp writes results when turn < writers */
 };
 
 MOE int sum_writers(const struct moe_args &g)
@@ -38,8 +41,8 @@ MOE int sum_writers(const struct moe_args &g)
 }
 
 /*
- * The warps' sums of 16 rows meet, and are added in the warps' order:
- * of element (request * 16 + row) for writers.
+ * Adds the warps' sums of 16 rows in the order of the warps; writers get the total of element (request * 16 +
+ * row).
  */
 MOE float sum_up(const struct moe_args &g, struct moe_sums &s, const float *sum, int element)
 {
@@ -70,8 +73,8 @@ MOE void next_turn(const struct moe_args &g, struct moe_sums &s)
 /* ---- w_down ---- */
 
 /*
- * The stages of a warp: of the shared experts (pick -1), then of the chosen ones,
- * the same columns of every pick.
+ * The columns of a warp's stages: first of the shared experts (pick -1), then of the chosen ones, the same
+ * columns for every pick
  */
 struct moe_slices {
 	int2 shared, routed;		/* columns: first, end */
@@ -109,13 +112,13 @@ MOE uint32_t act_at(const struct moe_args &g, int row)
 	return ptx_smem(moe_mem) + g.at_act + (threadIdx.x / 32 * moe_act_rows(fp8) + row) * MOE_ROW_BYTES;
 }
 
-/* Activations on their way: of so many stages, a row for each request that is concerned; 4 elements a lane */
+/* Activations in flight: a row for each stage and each request that uses it; 4 elements a lane */
 struct moe_rows_ahead {
-	uint4 v[MOE_ACT_ROWS];		/* with their numbers */
+	uint4 v[MOE_ACT_ROWS];		/* payload and number, as in LL words */
 	int stages, rows;
 };
 
-/* Where the words of a row are; in the upper 8 bits how many lanes it takes */
+/* Returns the table of a warp's rows: index of the LL words, and in the upper 8 bits the number of lanes. */
 template <int fp8>
 MOE uint32_t rows_at(void)
 {
@@ -129,7 +132,7 @@ MOE uint32_t row_at(int row)
 	return ptx_ld_shared_b32(rows_at<fp8>() + row * 4);
 }
 
-/* Lanes that a row has nothing for read what its last one does. */
+/* Lanes beyond the row's end read what its last lane reads. */
 template <int fp8>
 MOE uint4 read_row(const struct moe_args &g, int row)
 {
@@ -148,8 +151,8 @@ MOE void read_rows(const struct moe_args &g, struct moe_rows_ahead &r)
 }
 
 /*
- * Which activations: of as many stages from number `stage` on as there is room for, but of the shared
- * experts' alone while it is them. Each lane finds where one stage's are.
+ * Lists the activations of as many stages from number `stage` on as fit; stages of the shared experts are not
+ * mixed with others. Each lane looks up one stage.
  */
 template <int fp8 = 0>
 MOE void list_rows(const struct moe_args &g, const struct moe_slices &s, int stage, struct moe_rows_ahead &r)
@@ -182,31 +185,32 @@ MOE void list_rows(const struct moe_args &g, const struct moe_slices &s, int sta
 
 		for (; mask; mask &= mask - 1, to += 4) {
 			const int b = __ffs(mask) - 1;
-			uint32_t words = ((uint32_t)b * g.a.shared_intermediate + column) / 2;
+			uint32_t ll = ((uint32_t)b * g.a.shared_intermediate + column) / 2;
 
 			if (!shared)
-				words = (uint32_t)(g.routed - g.shared) +
+				ll = (uint32_t)(g.routed - g.shared) +
 					((b * g.a.experts_per_token +
 					  (moe_small()->pick[pick].slots >> 4 * b & 15)) *
 					 g.a.intermediate + column) / 2;
-			ptx_st_shared_b32(to, words | lanes << 24);
+			ptx_st_shared_b32(to, ll | lanes << 24);
 		}
 	}
 	__syncwarp();
 }
 
-/* Asks for them. */
-MOE void ask_rows(const struct moe_args &g, const struct moe_slices &s, int stage, struct moe_rows_ahead &r)
+/* Lists rows and issues their loads. */
+MOE void request_rows(const struct moe_args &g, const struct moe_slices &s, int stage,
+		      struct moe_rows_ahead &r)
 {
 	list_rows(g, s, stage, r);
 	read_rows(g, r);
 }
 
 /*
- * Waits for them, and puts them where the warp will find them: row i's odd 64 bytes are swapped with the even
- * ones. While the last row's are not there it asks for these alone: others need the L2.
+ * Waits for the rows and stores them to shared memory; in odd rows, odd and even groups of 64 bytes are
+ * swapped. While the last row is missing only that row is polled, to leave the L2 to other loads.
  */
-MOE void take_rows(const struct moe_args &g, struct moe_rows_ahead &r, uint32_t number)
+MOE void receive_rows(const struct moe_args &g, struct moe_rows_ahead &r, uint32_t number)
 {
 	const int lane = threadIdx.x % 32;
 	const int64_t start = moe_clock();
@@ -239,7 +243,10 @@ MOE void take_rows(const struct moe_args &g, struct moe_rows_ahead &r, uint32_t 
 	__syncwarp();
 }
 
-/* 16 rows of the result. rows: what was asked for already, of the first stages; then of the next 16 rows'. */
+/*
+ * Computes 16 rows of the result. rows: the activations of the first stages, already requested; on return
+ * those of the next 16 rows.
+ */
 template <int dtype>
 MOE void down(const struct moe_args &g, struct ring &r, struct moe_sums &s, const struct moe_slices &slices,
 	      struct moe_rows_ahead &rows, int row, int left, uint32_t number)
@@ -259,9 +266,9 @@ MOE void down(const struct moe_args &g, struct ring &r, struct moe_sums &s, cons
 		const int end_stage = stage + rows.stages;
 		int first = 0;
 
-		take_rows(g, rows, number);
+		receive_rows(g, rows, number);
 		if (end_stage < all_stages(slices) || left > MOE_STAGE_ROWS)
-			ask_rows(g, slices, end_stage < all_stages(slices) ? end_stage : 0, rows);
+			request_rows(g, slices, end_stage < all_stages(slices) ? end_stage : 0, rows);
 #pragma unroll 1
 		for (; stage < end_stage; stage++) {
 			uint32_t mask = (1u << g.a.batch) - 1;
@@ -291,7 +298,7 @@ MOE void down(const struct moe_args &g, struct ring &r, struct moe_sums &s, cons
 			first += __popc(mask);
 			column += MOE_STAGE_K;
 		}
-		__syncwarp();	/* the rows are free */
+		__syncwarp();	/* all lanes have read the rows */
 	}
 	total = sum_up(g, s, sum, element);
 	if (mine)

@@ -1,38 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * moe_fp8 - what computes of moe with weights of 8 bits
+ * moe_fp8 - the compute warps of moe with weights of 8 bits
  *
- * Half the bytes leave half the time for each weight, and a weight takes more steps: here 16 warps compute,
- * and each loads for itself what it will need, into a ring of its own of 2 KiB stages: 16 rows x up to 128
- * bytes. What it loads runs ahead of what it multiplies, in the same order; of each stage that it has used
- * up it commits one group of copies, be it empty, and waits for all but the latest three.
+ * Half the bytes leave half the time for each weight, but a weight takes more instructions. So 16 warps
+ * compute, and each loads its own weights into a ring of 2 KiB stages: 16 rows x up to 128 bytes. Loads run
+ * ahead of products in the same order. For each consumed stage a warp commits one cp.async group, possibly
+ * empty, and waits for all but the latest three.
  *
- * Gates and ups: two teams of 8 warps, each with units of its own as if it were a CTA; while one team's sums
- * meet the other multiplies. A unit is 16 pairs: of each 128 columns a stage of 8 gates and the 8 ups that
- * belong to them, and another one. The warps share it along k as those of 16-bit weights do. w_down: all 16
- * warps share 16 rows along k.
+ * Gates and ups: two teams of 8 warps, each with its own units as if it were a CTA; while one team adds its
+ * sums the other multiplies. A unit is 16 pairs: for every 128 columns two stages of 8 gates and their 8 ups.
+ * The warps divide it along k as with 16-bit weights. w_down: all 16 warps divide 16 rows along k.
  *
- * Scales are read from global memory while a stage is multiplied, and the sums of 128 columns multiplied by
- * them: those of rows and those of blocks alike.
+ * Scales are read from global memory while a stage is multiplied, and the sums of 128 columns are multiplied
+ * by them; this serves scales of rows and of blocks.
  *
- * What nobody will look at may be anything: rows that are not there are not loaded, and requests that are not
- * there, or have not chosen the expert, get some activations. Columns beyond the end are zeros times numbers.
+ * Unused results may be arbitrary: missing rows are not loaded, and requests that are missing or have not
+ * chosen the expert use any activations. Columns beyond the end are zeros times finite numbers.
  *
- * What limits it is how fast instructions are issued, above all those that take 16 of a scheduler's lanes
- * (logic, shifts, comparisons): widening takes 9 of them for 4 weights in bf16, 5 of that kind.
+ * The limit is the issue rate, above all of instructions that take 16 of a scheduler's lanes (logic, shifts,
+ * comparisons): widening takes 9 instructions for 4 weights in bf16, 5 of that kind.
  *
- * DeepSeek-V2-Lite, H200, bf16, scales of rows, us under ncu (5 to 8 more than alone), batch 1 and 8, and
- * millions of instructions:
- *	41.2	162.5	18.4  83.6	8 warps compute, 8 load for them as with weights of 16 bits, stages
- *					of 4 KiB with scales behind them
- *	33.9	139.8	13.4  62.2	that without widening
- *	36.9	157.0	16.1  74.2	that without loads of weights
- *	24.5	96.6	9.3   44.0	that without products
- *	48.8	179.6	23.0  95.8	16 warps, units of 8 pairs, 5 stages, an mbarrier each, spills
- *	37.7	133.3	18.1  75.6	this with 8 rows of activations at a time, n read for each stage, all
- *					stages on their way before x is read: alone 32.5, 123
- *					this alone 31.7, 118
- *	34.7		13.9		the same as if f16, which has 2 instructions for 4 weights
+ * Optimisation history: NOTES.md.
  */
 #ifndef CAIRN_MOE_FP8_CUH
 #define CAIRN_MOE_FP8_CUH
@@ -43,19 +31,20 @@
 #define MOE_FP8_WORKERS		(MOE_FP8_WARPS * 32)
 #define MOE_FP8_PAIRS		MOE_STAGE_ROWS	/* of a unit */
 #define MOE_FP8_STAGES		4	/* of a warp's ring; a power of two */
-#define MOE_FP8_FIRST		2	/* of them before x is read: others wait for that */
+#define MOE_FP8_FIRST		2	/* stages issued before x is read, because other warps wait for x */
 #define MOE_FP8_STAGE_BYTES	2048
-#define MOE_FP8_SUMS		(2 * MOE_STAGE_ROWS * MOE_MAX_BATCH)	/* of a warp: [stage][row][request] */
+/* floats of a warp: [stage][row][request] */
+#define MOE_FP8_SUMS		(2 * MOE_STAGE_ROWS * MOE_MAX_BATCH)
 #define MOE_FP8_ACT_AHEAD	4	/* rows of activations that a lane has in flight */
-#define MOE_TEAM_BAR		3	/* and the next: named barriers of the teams */
-#define MOE_FP8_BAR		5	/* all that compute */
+#define MOE_TEAM_BAR		3	/* this and the next one: named barriers of the teams */
+#define MOE_FP8_BAR		5	/* named barrier of all compute warps */
 
-/* ---- in which order ---- */
+/* ---- order of the stream ---- */
 
-/* Gates and ups of a team: up to 16 pairs of rows at a time, of one expert */
+/* Position in a team's gates and ups: up to 16 pairs of rows at a time, of one expert */
 struct moe_walk {
-	int round, p, end;		/* pairs of the chosen experts' in order; end: of the unit */
-	int pick, past;			/* past: the first pair of the next one */
+	int round, p, end;		/* pairs counted over the chosen experts in order; end: of the unit */
+	int pick, past;			/* past: the first pair of the next pick */
 	int row, count;
 };
 
@@ -66,7 +55,7 @@ MOE struct moe_walk start_walk(int intermediate)
 	return w;
 }
 
-/* To the next ones. Returns whether there are any. */
+/* Moves to the next pairs. Returns whether there are any. */
 MOE bool walk(struct moe_walk &w, const struct moe_units &u, int intermediate)
 {
 	w.p += w.count;
@@ -92,33 +81,40 @@ MOE bool walk(struct moe_walk &w, const struct moe_units &u, int intermediate)
 
 /* ---- the ring ---- */
 
-enum { FEED_SHARED, FEED_ROUTED, FEED_DOWN };	/* gates and ups, gates and ups, w_down */
+/* gates and ups of the shared experts, of the chosen experts, then w_down */
+enum { FEED_SHARED, FEED_ROUTED, FEED_DOWN };
 
-/* What a warp loads next: of 16 rows a lane brings rows lane / 8 and + 4 of either 8, 16 bytes of each. */
+/* State of a warp's loads: of 16 rows a lane loads rows lane / 8 and + 4 of each eight, 16 bytes of each. */
 struct moe_feed {
-	const char *first, *second;	/* the lane's first row of either 8 */
-	int four_rows;			/* bytes */
-	int left, last_bytes;		/* stages; bytes of a row in the last of each row */
-	uint32_t rows;			/* 4 bits: which of the lane's are there; 4 of the next stage ... */
+	const char *first, *second;	/* the lane's first row of the first and the second eight */
+	int four_rows;			/* bytes of four rows */
+	int left, last_bytes;		/* stages left; valid bytes of a row in the last stage */
+	uint32_t rows; /* 4 bits a stage: the lane's valid rows; the next 4 bits are for the next stage */
 	int what;
-	struct moe_walk walk;		/* of w_down: rows row .. end, pick (-1: the shared experts), in p
-					   where this lane's part lies, in count its stages of a pick */
-	uint32_t slot, to;		/* to: where this lane's first 16 bytes go in the first stage */
+	/*
+	 * for w_down: rows row .. end, pick (-1: the shared experts), p: this lane's offset, count: stages of
+	 * a pick
+	 */
+	struct moe_walk walk;
+	uint32_t slot, to;		/* to: address of this lane's first 16 bytes in the first stage */
 };
 
-/* The next stage of a ring to be used up; where this lane's part of the first one lies for ldmatrix */
+/* The next stage of a ring to consume; the lane's ldmatrix address in the first stage */
 struct moe_fp8_ring {
 	uint32_t slot, at;
 };
 
-/* Through a lane: ptxas 13.0 makes of a uniform part of the address of cp.async an illegal instruction. */
+/*
+ * Passes the address through a shuffle: ptxas 13.0 generates an illegal instruction for cp.async if part of
+ * the address is uniform.
+ */
 MOE uint32_t fp8_ring(const struct moe_args &g)
 {
 	return __shfl_sync(~0u, ptx_smem(moe_mem) + g.at_rings +
 				threadIdx.x / 32 * MOE_FP8_STAGES * MOE_FP8_STAGE_BYTES, 0);
 }
 
-/* Finds the next gates and ups. Returns whether there are any by now. */
+/* Finds the next gates and ups. Returns whether any are known. */
 MOE bool feed_gates(const struct moe_args &g, struct moe_feed &f)
 {
 	const struct moe_small *small = moe_small();
@@ -145,13 +141,13 @@ MOE bool feed_gates(const struct moe_args &g, struct moe_feed &f)
 	return true;
 }
 
-/* One product of 64 bits, as the other one is the same for all */
+/* computed with one 64-bit product; the other factor is uniform */
 MOE const char *fp8_expert_down(const struct moe_args &g, uint32_t expert)
 {
 	return (const char *)g.a.w_down + expert * ((uint64_t)g.a.hidden * (uint32_t)g.a.intermediate);
 }
 
-/* The same of w_down */
+/* Finds the next rows of w_down. */
 MOE bool feed_down(const struct moe_args &g, struct moe_feed &f)
 {
 	const struct moe_small *small = moe_small();
@@ -188,7 +184,7 @@ MOE bool feed_down(const struct moe_args &g, struct moe_feed &f)
 	return false;
 }
 
-/* Finds the next rows. Returns whether there are any by now. down: gates and ups are behind it */
+/* Finds the next rows. Returns whether any are known. down: gates and ups are done. */
 template <int down>
 MOE bool feed_next(const struct moe_args &g, struct moe_feed &f)
 {
@@ -203,12 +199,12 @@ MOE bool feed_next(const struct moe_args &g, struct moe_feed &f)
 		f.what = FEED_DOWN;
 		f.walk.row = rows.x;
 		f.walk.end = rows.y;
-		f.walk.pick = g.a.shared_intermediate ? -2 : -1;	/* before the first */
+		f.walk.pick = g.a.shared_intermediate ? -2 : -1;	/* before the first pick */
 	}
 	return feed_down(g, f);
 }
 
-/* Loads a stage, if it is known which, and commits a group. */
+/* Loads the next stage, if it is known, and commits a group. */
 template <int down>
 MOE void feed(const struct moe_args &g, struct moe_feed &f)
 {
@@ -218,7 +214,7 @@ MOE void feed(const struct moe_args &g, struct moe_feed &f)
 		const uint32_t to = f.to + f.slot * MOE_FP8_STAGE_BYTES;
 		const bool gates = !down && f.what != FEED_DOWN;
 		const int bytes = f.left > (gates ? 2 : 1) || piece * 16 < f.last_bytes ? 16 : 0;
-		/* the other 8 pairs, and back */
+		/* step to the other 8 pairs, and back */
 		const int eight = 8 * g.a.hidden;
 		const int step = !gates ? MOE_STAGE_K : f.left % 2 ? MOE_WARPS * MOE_STAGE_K - eight : eight;
 		const uint64_t policy = ptx_createpolicy_evict_first();
@@ -242,7 +238,7 @@ MOE void feed(const struct moe_args &g, struct moe_feed &f)
 	ptx_cp_async_commit_group();
 }
 
-/* Fills so many places of the ring, which are empty. */
+/* Fills `count` empty stages of the ring. */
 MOE void prime(const struct moe_args &g, struct moe_feed &f, int count)
 {
 #pragma unroll 1
@@ -250,7 +246,7 @@ MOE void prime(const struct moe_args &g, struct moe_feed &f, int count)
 		feed<0>(g, f);
 }
 
-/* The oldest stage, once it is there: where a lane's part of it lies for ldmatrix. */
+/* Waits for the oldest stage; returns this lane's ldmatrix address. */
 MOE uint32_t fp8_wait(const struct moe_fp8_ring &r)
 {
 	ptx_cp_async_wait_group<MOE_FP8_STAGES - 1>();
@@ -258,7 +254,7 @@ MOE uint32_t fp8_wait(const struct moe_fp8_ring &r)
 	return r.at + r.slot * MOE_FP8_STAGE_BYTES;
 }
 
-/* All lanes have used it up: its place is for the next one. */
+/* Releases the oldest stage, which all lanes have consumed, and issues the next load. */
 template <int down>
 MOE void fp8_release(const struct moe_args &g, struct moe_fp8_ring &r, struct moe_feed &f)
 {
@@ -269,7 +265,7 @@ MOE void fp8_release(const struct moe_args &g, struct moe_fp8_ring &r, struct mo
 
 /* ---- products ---- */
 
-/* 32 columns of 16 rows with those of the activations, 16 to each sum */
+/* Multiplies 32 columns of 16 rows by those of the activations, 16 into each sum. */
 template <int dtype>
 MOE void multiply_bytes(uint32_t tile, uint4 x, float (*sum)[4])
 {
@@ -284,7 +280,7 @@ MOE void multiply_bytes(uint32_t tile, uint4 x, float (*sum)[4])
 	attn_mma<dtype>(sum[1], a, (const uint32_t *)&x + 2);
 }
 
-/* sum += part, scaled, of the two requests of whom bits are set; part starts anew. */
+/* sum += part, scaled, for the two requests whose bits are set; resets part. */
 MOE void add_scaled(float *sum, float (*part)[4], float2 by, uint32_t requests)
 {
 #pragma unroll
@@ -295,7 +291,7 @@ MOE void add_scaled(float *sum, float (*part)[4], float2 by, uint32_t requests)
 	}
 }
 
-/* A warp's sums of a stage's rows, to where they meet */
+/* Stores a warp's sums of a stage's rows. */
 MOE void put_sums(const struct moe_args &g, int stage, const float *sum)
 {
 	float2 *to = (float2 *)(moe_mem + g.at_sums) + (int)threadIdx.x / 32 * (MOE_FP8_SUMS / 2) +
@@ -305,7 +301,7 @@ MOE void put_sums(const struct moe_args &g, int stage, const float *sum)
 	to[MOE_FP8_SUMS / 8] = make_float2(sum[2], sum[3]);
 }
 
-/* Those of warps `first` .. + count - 1, in their order */
+/* Adds the sums of warps first .. first + count - 1 in their order. */
 template <int count>
 MOE float get_sum(const struct moe_args &g, int first, int element)
 {
@@ -318,7 +314,7 @@ MOE float get_sum(const struct moe_args &g, int first, int element)
 	return sum;
 }
 
-/* Up to 16 pairs of a gate and an up. pick: NULL: of the shared experts. */
+/* Computes up to 16 pairs of a gate and an up. pick: NULL for the shared experts. */
 template <int dtype>
 MOE void gate_up_bytes(const struct moe_args &g, const struct moe_scales &s, struct moe_fp8_ring &r,
 		       struct moe_feed &f, const struct moe_walk &w, const struct moe_pick *pick,
@@ -343,7 +339,7 @@ MOE void gate_up_bytes(const struct moe_args &g, const struct moe_scales &s, str
 	for (int column = warp * MOE_STAGE_K; column < g.a.hidden; column += MOE_WARPS * MOE_STAGE_K) {
 		const uint32_t x_at = n_at(g, request, column / 32) + lane % 4 * 16;
 		const uint32_t swapped = n_at(g, request, column / 32 + 1) + lane % 4 * 16;
-		/* beyond the end weights are 0: any numbers */
+		/* weights beyond the end are 0, so any finite activations do */
 		const int half = column + MOE_STAGE_K / 2 < g.a.hidden ? 128 : 0;
 		uint4 x[4];
 
@@ -364,11 +360,11 @@ MOE void gate_up_bytes(const struct moe_args &g, const struct moe_scales &s, str
 		}
 		scale += s.blocks ? MOE_WARPS * MOE_STAGE_K / CAIRN_FP8_BLOCK : 0;
 	}
-	ptx_bar_sync(MOE_TEAM_BAR + team, MOE_WORKERS);	/* those before are read */
+	ptx_bar_sync(MOE_TEAM_BAR + team, MOE_WORKERS);	/* the previous sums have been read */
 	put_sums(g, 0, sum[0]);
 	put_sums(g, 1, sum[1]);
 	ptx_bar_sync(MOE_TEAM_BAR + team, MOE_WORKERS);
-	if (warp / 4 == w.round % 2) {	/* in turn */
+	if (warp / 4 == w.round % 2) {	/* half-teams take turns */
 		const int element = warp % 4 * 32 + lane, pair = element / MOE_MAX_BATCH;
 		const int b = element % MOE_MAX_BATCH, gate = element + element / 64 * 64;
 		const uint32_t place = pick ? pick->slots >> 4 * b & 15 : 0;
@@ -384,7 +380,7 @@ MOE void gate_up_bytes(const struct moe_args &g, const struct moe_scales &s, str
 				       g.routed + (int64_t)(b * g.a.experts_per_token + place) *
 						  (g.a.intermediate / 2);
 
-			ptx_st_relaxed_gpu_u64(to + word_at<1>(w.row + pair),
+			ptx_st_relaxed_gpu_u64(to + ll_at<1>(w.row + pair),
 					       (uint64_t)number << 32 | row_pack2<dtype>(v, next));
 		}
 	}
@@ -393,8 +389,8 @@ MOE void gate_up_bytes(const struct moe_args &g, const struct moe_scales &s, str
 /* ---- w_down ---- */
 
 /*
- * Asks for the activations of as many stages from number `stage` on as there is room for, waits for them, and
- * puts them where the warp will find them. Returns how many stages.
+ * Loads the activations of as many stages from number `stage` on as fit, waits for them and stores them to
+ * shared memory. Returns the number of stages.
  */
 template <int dtype>
 MOE int fetch_rows(const struct moe_args &g, const struct moe_slices &slices, int stage, uint32_t number)
@@ -406,7 +402,7 @@ MOE int fetch_rows(const struct moe_args &g, const struct moe_slices &slices, in
 	for (int first = 0; first < r.rows; first += MOE_FP8_ACT_AHEAD) {
 		const int lane = (int)threadIdx.x % 32;
 		const int64_t start = moe_clock();
-		uint4 v[MOE_FP8_ACT_AHEAD] = {};	/* else they are taken all along */
+		uint4 v[MOE_FP8_ACT_AHEAD] = {}; /* initialised, so that its registers do not stay live */
 		uint32_t missing;
 
 		do {
@@ -436,7 +432,7 @@ MOE int fetch_rows(const struct moe_args &g, const struct moe_slices &slices, in
 	return r.stages;
 }
 
-/* 16 rows of the result */
+/* Computes 16 rows of the result. */
 template <int dtype>
 MOE void down_bytes(const struct moe_args &g, const struct moe_scales &s, struct moe_fp8_ring &r,
 		    struct moe_feed &f, const struct moe_slices &slices, int row, int left, uint32_t number)
@@ -466,7 +462,7 @@ MOE void down_bytes(const struct moe_args &g, const struct moe_scales &s, struct
 				int x_row;
 
 				if (stage == end_stage) {
-					__syncwarp();	/* those before are free */
+					__syncwarp();	/* all lanes have read the previous rows */
 					end_stage += fetch_rows<dtype>(g, slices, stage, number);
 					first = 0;
 				}
@@ -509,7 +505,7 @@ MOE void down_bytes(const struct moe_args &g, const struct moe_scales &s, struct
 
 		if (mine)
 			x = __ldcg((const unsigned short *)g.a.x + to);
-		ptx_bar_sync(MOE_FP8_BAR, MOE_FP8_WORKERS);	/* those before are read */
+		ptx_bar_sync(MOE_FP8_BAR, MOE_FP8_WORKERS);	/* the previous sums have been read */
 		put_sums(g, 0, sum);
 		ptx_bar_sync(MOE_FP8_BAR, MOE_FP8_WORKERS);
 		if (mine)
@@ -563,8 +559,8 @@ MOE void moe_fp8_worker(const struct moe_args &g, const struct moe_scales &s, co
 					     routed ? &moe_small()->pick[w.pick] : NULL, number);
 	}
 	if ((int)threadIdx.x == 0)
-		g.calls[blockIdx.x] = number;	/* all have read it */
-	ptx_bar_sync(MOE_FP8_BAR, MOE_FP8_WORKERS);	/* n is free, for activations */
+		g.calls[blockIdx.x] = number;	/* all threads have read it */
+	ptx_bar_sync(MOE_FP8_BAR, MOE_FP8_WORKERS); /* n is no longer needed; activations take its place */
 #pragma unroll 1
 	for (int row = rows.x; row < rows.y; row += MOE_STAGE_ROWS)
 		down_bytes<dtype>(g, s, r, f, slices_of<1>(g), row, rows.y - row, number);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * moe_inputs_test - inputs for the cases
+ * moe_inputs_test - inputs of the cases
  *
  * Kinds: EXACT has x of one magnitude and sparse weights of small integers: n, logits, gates and ups are
- * exact, and logits tie often. POISON has NaN for weights in every expert that nobody chooses, and where
- * there are three requests or more in one of them. EXTREME has rows of x that are zero, tiny, huge or very
- * unequal, and weights bent in one of six ways. Rows of x are drawn anew until their experts are decided.
+ * exact, and logits tie often. POISON has NaN in the weights of every expert that no request chooses, and
+ * with three requests or more in one row of x. EXTREME has rows of x that are zero, tiny, huge or very
+ * unequal, and weights distorted in one of six ways. Rows of x are redrawn until their experts are decided.
  *
- * Weights of 8 bits are normal, with all codes among them, and their scales unlike each other by up to three
- * times; EXACT has powers of two; what EXTREME bends is the scales.
+ * Weights of 8 bits are normal and contain all codes; their scales differ by up to a factor of three. EXACT
+ * has powers of two. EXTREME distorts the scales.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -19,10 +19,10 @@
 #include "fused/block/block_ref.h"
 #include "fused/moe/moe_test.h"
 
-/* What EXTREME bends. */
+/* The part that EXTREME distorts */
 enum { ROWS_ALONE, FAR_APART, STEEP, LARGE, SHIFTED, TINY, NUM_BENDS };
 
-/* `num` of [n, k]; scale NULL: of dtype */
+/* `num` matrices [n, k]; scale NULL: of dtype */
 struct matrix {
 	void *w;
 	float *scale;
@@ -58,12 +58,12 @@ static void fill_signs(struct cairn_op *op, void *p, int64_t count, double size)
 		cairn_store(p, a->dtype, i, cairn_op_rand(op) & 1 ? size : -size);
 }
 
-/* rows of k zeros, `some` of which become 1, 2 or the negative of it */
+/* Fills rows of k zeros, `some` of which become 1, 2 or their negatives. */
 static void fill_sparse(struct cairn_op *op, void *p, int fp8, int64_t rows, int64_t k, int some)
 {
 	const struct cairn_moe_args *a = op->args;
 
-	if (p)		/* there may be none */
+	if (p)		/* p may be NULL */
 		memset(p, 0, (size_t)(rows * k) * (fp8 ? 1 : 2));
 	for (int64_t i = 0; i < rows * some; i++) {
 		int64_t at = i / some * k + cairn_op_range(op, 0, k - 1), v = cairn_op_range(op, 1, 2);
@@ -81,7 +81,10 @@ static int64_t scales_of(const struct cairn_moe_args *a, const struct matrix *m)
 	return m->num * cairn_moe_scales(a->scale_kind, m->n, m->k);
 }
 
-/* About normal, of deviation 100; one in sixteen is any code but NaN. Large ones repeat a block. */
+/*
+ * Fills codes that are about normal with deviation 100; one in sixteen is any code but NaN. Large matrices
+ * repeat a block.
+ */
 static void fill_codes(struct cairn_op *op, const struct matrix *m)
 {
 	const int64_t total = m->num * m->n * m->k, most = (1 << 20) + 7, block = total < most ? total : most;
@@ -102,7 +105,7 @@ static void fill_codes(struct cairn_op *op, const struct matrix *m)
 	free(values);
 }
 
-/* size: the deviation of the weights; of `some` that are not 0 with exact */
+/* size: deviation of the weights. With exact, `some` elements of a row are not 0. */
 static void fill_matrix(struct cairn_op *op, const struct matrix *m, double size, int exact, int some)
 {
 	if (exact)
@@ -163,7 +166,7 @@ static void bend(const struct cairn_moe_args *a, const struct operands *p, int h
 	case LARGE:
 		matrix_times(a, &p->down, a->dtype == CAIRN_F16 ? 200 : 1e12);
 		break;
-	case SHIFTED:		/* all logits far above 88, or below -88, as the first element of x is */
+	case SHIFTED: /* all logits are far above 88, or below -88, with the sign of the first element of x */
 		cairn_store(p->norm, a->dtype, 0, 1);
 		for (int e = 0; e < a->num_experts; e++)
 			cairn_store(p->router, a->dtype, e * hidden, 600);
@@ -221,7 +224,7 @@ static void fill_x(struct cairn_op *op, const struct moe_shape *s, const struct 
 
 		if (b == 1 && s->batch > 2 && op->kind == CAIRN_KIND_POISON && !(s->flags & SAME)) {
 			cairn_fill_nan(p->x, a->dtype, (int64_t)b * s->hidden, s->hidden);
-			continue;	/* and what it chooses is NaN */
+			continue;	/* the experts it chooses may hold NaN */
 		}
 		for (int tries = 0; tries < 20 && !decided; tries++) {
 			if (b && s->flags & SAME)
@@ -299,7 +302,7 @@ void moe_setup(struct cairn_op *op)
 		p.shared_down = MATRIX(op, shared_down, 1, hidden, s.shared);
 	}
 	if (kind == CAIRN_KIND_EXTREME)
-		op->kind = CAIRN_KIND_NORMAL;	/* what is not bent */
+		op->kind = CAIRN_KIND_NORMAL;	/* for everything that is not distorted */
 	fill_weights(op, &s, &p, kind == CAIRN_KIND_EXACT);
 	for (int e = 1; e < s.experts && s.flags & (TIES | PAIRS); e++)
 		if (e % 2 || s.flags & TIES)

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * moe_ref - the definition, one request at a time, in double, rounded where the contract says so
+ * moe_ref - the definition, one request at a time, in double, rounded where the contract rounds
  *
- * Beside it as many more runs as moe_bounds.c asks for, with other roundings but the
- * experts of the first one.
+ * Computes as many further runs as moe_bounds.c requests, with other roundings but the experts of run 0.
  */
 #include "fused/moe/moe_ref.h"
 
@@ -47,7 +46,7 @@ void moe_chain_load(struct moe_chain *c, int b)
 		c->x[i] = cairn_load(c->a->x, c->a->dtype, (int64_t)b * c->a->hidden + i);
 }
 
-/* One of several [n, k], number `nth`: of dtype (scale NULL), or e4m3 with scales */
+/* Matrix number nth of several [n, k]: of dtype (scale NULL), or e4m3 with scales */
 struct matrix {
 	const void *w;
 	const float *scale;
@@ -55,7 +54,9 @@ struct matrix {
 	int n, k;
 };
 
-/* Up to a block's columns, of one scale. values: of the 256 codes; to look one up is five times as fast. */
+/*
+ * Loads columns of one block, which share a scale. values: of the 256 codes; a lookup is five times as fast.
+ */
 static CAIRN_WIDE void load_block(double *row, const uint8_t *codes, int columns, const double *values,
 				  float scale)
 {
@@ -86,7 +87,9 @@ static void load_row(const struct moe_chain *c, const struct matrix *m, int i, c
 					     i / CAIRN_FP8_BLOCK * blocks + from / CAIRN_FP8_BLOCK)]);
 }
 
-/* x times one row of weights, for all runs: three at a time, so that a weight is loaded a third as often */
+/*
+ * Multiplies x of all runs by one row of weights, three runs at a time, which loads weights a third as often.
+ */
 static CAIRN_WIDE void dot(double *out, int64_t out_stride, const double *x, int64_t stride, int runs,
 			   const double *weights, int k)
 {
@@ -109,7 +112,10 @@ static CAIRN_WIDE void dot(double *out, int64_t out_stride, const double *x, int
 	}
 }
 
-/* out = in W^T for all runs, rows of in `stride` apart; squares: those of run 0's terms are added up */
+/*
+ * out = in W^T for all runs, rows of in `stride` apart; squares: receives the sums of the squares of run 0's
+ * terms.
+ */
 static void project(const struct moe_chain *c, double *out, const double *in, int64_t stride,
 		    struct matrix m, double *squares)
 {
@@ -128,7 +134,7 @@ static void project(const struct moe_chain *c, double *out, const double *in, in
 	}
 }
 
-/* By the first run's logits; equals stay in order. */
+/* Sorts the experts by the first run's logits; the sort is stable. */
 static void rank(struct moe_chain *c)
 {
 	for (int i = 0; i < c->a->num_experts; i++) {
@@ -170,7 +176,7 @@ static double weight_of(const struct moe_chain *c, int run, int nth)
 
 	for (int i = 0; i < c->a->num_experts; i++)
 		top = fmax(top, logits[i]);
-	if (c->a->normalize) {		/* the sum over all cancels */
+	if (c->a->normalize) {		/* the sum over all experts cancels */
 		for (int i = 0; i < c->a->experts_per_token; i++)
 			sum += exp(logits[c->experts[i]] - top);
 	} else {
@@ -180,7 +186,7 @@ static double weight_of(const struct moe_chain *c, int run, int nth)
 	return exp(logits[c->experts[nth]] - top) / sum * (double)c->a->scaling;
 }
 
-/* What expert number nth adds; nth experts_per_token: the shared one */
+/* Adds the contribution of expert number nth; nth == experts_per_token: the shared experts */
 static void feed_forward(struct moe_chain *c, int nth)
 {
 	const struct cairn_moe_args *a = c->a;

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * moe_route - the experts of each request, from its logits; by four warps of each CTA, the same result in all
+ * moe_route - selects the experts of each request from its logits; four warps of each CTA do it, with the
+ * same result in all CTAs
  */
 #ifndef CAIRN_MOE_ROUTE_CUH
 #define CAIRN_MOE_ROUTE_CUH
 
 #include "fused/moe/moe.cuh"
 
-/* Larger numbers for larger floats, none of them 0 */
+/* Maps floats to integers with the same order, none of them 0. */
 MOE uint32_t order_of(float v)
 {
-	uint32_t bits = __float_as_uint(v + 0.0f);	/* of two zeros neither is larger */
+	uint32_t bits = __float_as_uint(v + 0.0f);	/* turns -0 into +0, so that zeros compare equal */
 
 	return max(bits >> 31 ? ~bits : bits | 0x80000000u, 1u);
 }
@@ -21,15 +22,15 @@ MOE float float_of(uint32_t order)
 }
 
 /*
- * One request, by one warp: its experts and their weights. most: logits of a lane;
- * what is not there is passed over.
+ * Selects one request's experts and their weights, by one warp. most: logits of a lane; missing ones are
+ * skipped.
  */
 template <int most>
 MOE void route_request(const struct moe_args &g, int request, uint32_t number)
 {
 	struct moe_small *s = moe_small();
 	const int lane = threadIdx.x % 32;
-	const uint64_t *words = g.logits + (int64_t)request * g.a.num_experts;
+	const uint64_t *ll = g.logits + (int64_t)request * g.a.num_experts;
 	uint32_t order[most], missing, first = 0, expert = 0;
 	float logit[most], sum = 0, top, mine = 0, chosen;
 	int64_t start = moe_clock();
@@ -41,7 +42,7 @@ MOE void route_request(const struct moe_args &g, int request, uint32_t number)
 			uint64_t w = (uint64_t)number << 32;
 
 			if (lane + 32 * i < g.a.num_experts)
-				w = ptx_ld_relaxed_gpu_u64(words + lane + 32 * i);
+				w = ptx_ld_relaxed_gpu_u64(ll + lane + 32 * i);
 			missing |= (uint32_t)(w >> 32) ^ number;
 			logit[i] = __uint_as_float((uint32_t)w);
 		}
@@ -92,7 +93,10 @@ MOE void route_request(const struct moe_args &g, int request, uint32_t number)
 		g.a.experts[request * g.a.experts_per_token + lane] = (int)expert;
 }
 
-/* By the first of them: the list of distinct experts. teams: of a CTA, that share their gates and ups */
+/*
+ * Lists the distinct experts; the first route warp does it. teams: teams of a CTA that share its gates and
+ * ups.
+ */
 template <int teams>
 MOE void list_picks(const struct moe_args &g)
 {
@@ -118,10 +122,10 @@ MOE void list_picks(const struct moe_args &g)
 		s->num_picks = n;
 		s->units = units_of(n * g.a.intermediate, teams * gridDim.x, teams * MOE_STAGE_ROWS / 2);
 	}
-	ptx_mbarrier_arrive(ptx_smem(&s->routed));	/* each lane for what it wrote */
+	ptx_mbarrier_arrive(ptx_smem(&s->routed));	/* each lane releases what it wrote */
 }
 
-/* All that these warps do. Whoever has waited for `routed` finds the picks. */
+/* The body of the route warps. A thread that has waited for `routed` may read the picks. */
 template <int linked, int teams = 1>
 MOE void moe_routing(const struct moe_args &g, const struct body_link &link)
 {

@@ -1,39 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * moe_rows - a mixture of experts on many rows: rows sorted by expert, and two products of tiles of them
+ * moe_rows - a mixture of experts on many rows: sorts rows by expert, then runs two products of tiles of them
  *
  *   rmsnorm      n
- *   gemm         logits, fp32                       (both operations of the table)
- *   choose       softmax, the k best, a warp a row
- *   sort         one CTA: how many pairs each expert has, where they begin, and the list of tiles
- *   gather       a place for each pair, and n to it, in panels; once more for the shared experts
+ *   gemm         logits, fp32                       (both are operations of the table)
+ *   choose       softmax, the k largest; a warp a row
+ *   sort         one CTA: number of pairs of each expert, their first place, and the list of tiles
+ *   gather       assigns a place to each pair and copies n there, in panels; again for the shared experts
  *   gate_up      h = silu(n w_gate^T) * (n w_up^T) * weight, to panels
  *   down         y = h w_down^T, fp32               (both in moe_rows_product.cuh)
  *   combine      out = x + the y of a row's pairs, in their order, then the shared one
  *
- * The shared experts are one more expert, which all rows have. How many tiles there are is known to the
- * device alone; the products' CTAs stay until there is nothing left.
+ * The shared experts are one more expert that all rows choose. Only the device knows the number of tiles; the
+ * products' CTAs run until no tile is left.
  *
- * A pair's numbers depend on its row alone, not on where in a tile it lies: so what the atomics of gather
- * leave open, the order within an expert, cannot be seen in the result.
+ * A pair's numbers depend on its row alone, not on its place in a tile. The atomics of gather leave the order
+ * within an expert open, but the result does not depend on that order.
  *
- * Floors: each expert's weights once through memory, and products at what a GEMM of bf16 reaches. H200, us;
- * the kernels one by one under a profiler, caches cold; read stream 4.45 TB/s, GEMM 780 TFLOP/s:
- *
- *				    floors	gate_up	down	others	timed as a whole, and with mma.sync
- *	dsv2lite, 64 rows	    256		185	103	31	308	361
- *	  weights of 8 bits	    128		117	 67	31	196	414
- *	dsv2lite, 1024 rows	    260, 182	220	141	53	421	576
- *	  8 bits, by rows	    130, 182	196	113	55	348	650
- *	  8 bits, by blocks	    130, 182	231	134	55	413	857
- *	mixtral, 1024 rows	    630, 925	717	381	50	1218	2360
- *	  8 bits, by rows	    315, 925				1195	2785
- *
- * The parts are those of the form before: shared experts' weights not fetched to the L2 while rows choose,
- * less of 8 bits widened at a time; of mixtral with the ends of the first one (moe_rows_product.cuh).
- *
- * Tried and lost: one CTA that sorts gives the pairs their places, too: 15 us instead of 5 (dsv2lite, 1024
- * rows); lanes that write every other 16 bytes of a row: gather 19 us instead of 14.
+ * Floor: each expert's weights once through memory, and products at the rate of a bf16 GEMM.
+ * Optimisation history: NOTES.md.
  */
 #include "fused/moe/moe_rows.h"
 
@@ -50,7 +35,7 @@
 #define MAX_EXPERTS	256
 #define SORT_THREADS	1024
 
-/* Larger keys for larger logits, 1 for NaN; 0 is left for what has been taken. */
+/* Returns larger keys for larger logits, 1 for NaN; 0 marks a logit that has been taken. */
 ATTN_DEV uint32_t key_of(float x)
 {
 	uint32_t bits = __float_as_uint(x);
@@ -59,8 +44,8 @@ ATTN_DEV uint32_t key_of(float x)
 }
 
 /*
- * Of few rows, where memory is what takes time: the weights of the shared experts, which gate_up begins with,
- * to the L2, a share by each row's warp. They depend on nothing.
+ * Prefetches the shared experts' weights, with which gate_up begins, into the L2, a share by each row's warp.
+ * This pays for few rows, where memory is the limit; the weights depend on no earlier kernel.
  */
 ATTN_DEV void prefetch_shared(const struct rows &g, int row, int lane)
 {
@@ -141,8 +126,8 @@ static __global__ __launch_bounds__(THREADS) void choose_kernel(const __grid_con
 }
 
 /*
- * Exclusive prefix sums of 256 numbers of shared memory, in place, by the first 256 threads; returns the
- * total.
+ * Computes exclusive prefix sums of 256 numbers in shared memory, in place, by the first 256 threads; returns
+ * the total.
  */
 ATTN_DEV int32_t scan_256(int32_t *s_x, int32_t *s_warp)
 {
@@ -207,7 +192,7 @@ static __global__ __launch_bounds__(SORT_THREADS) void sort_kernel(const __grid_
 		g.next[thread] = s_first[thread];
 }
 
-/* A warp a row of panels. */
+/* A warp copies a row into panels. */
 static __global__ __launch_bounds__(THREADS)
 void gather_kernel(const __grid_constant__ struct rows g)
 {
@@ -240,7 +225,7 @@ void gather_kernel(const __grid_constant__ struct rows g)
 	}
 }
 
-/* Eight elements of a row a thread. */
+/* A thread adds eight elements of a row. */
 template <int dtype>
 static __global__ __launch_bounds__(THREADS) void combine_kernel(const __grid_constant__ struct rows g)
 {
@@ -271,7 +256,10 @@ static __global__ __launch_bounds__(THREADS) void combine_kernel(const __grid_co
 	((uint4 *)g.a.out)[i] = row_pack<dtype>(f);
 }
 
-/* Before the workspace is laid out its size is asked for: of places only the alignment matters then. */
+/*
+ * Sizes are queried before the workspace is laid out; for such a query only the alignment of pointers
+ * matters.
+ */
 static struct cairn_gemm_args router_args(const struct rows *g)
 {
 	struct cairn_gemm_args r = {};
@@ -291,7 +279,7 @@ static struct cairn_gemm_args router_args(const struct rows *g)
 	return r;
 }
 
-/* Lays the workspace out from `ws`, which may be NULL: its bytes. gemm_bytes is set. */
+/* Lays out the workspace from `ws`, which may be NULL; returns its bytes. gemm_bytes is set before. */
 static size_t plan(struct rows *g, char *ws)
 {
 	const struct moe_call *a = &g->a;
@@ -299,7 +287,7 @@ static size_t plan(struct rows *g, char *ws)
 	size_t shared = a->shared_intermediate ? batch : 0, places;
 	int32_t used = a->num_experts < (int32_t)pairs ? a->num_experts : (int32_t)pairs;
 
-	places = (pairs + 15 * (size_t)used) / 16 * 16;		/* each expert's: a multiple of 16 */
+	places = (pairs + 15 * (size_t)used) / 16 * 16; /* an expert's places begin at a multiple of 16 */
 	g->num_pairs = (int32_t)pairs;
 	g->num_places = (int32_t)places;
 	g->shared_rows = (int32_t)(shared + 15) / 16 * 16;
@@ -368,7 +356,7 @@ extern "C" int moe_rows(const struct cairn_moe_args *args, void *stream)
 	CAIRN_TRY(cairn_gemm_workspace(&r, &g.gemm_bytes));
 	need = plan(&g, (char *)args->workspace);
 	if (!args->workspace || args->workspace_bytes < need)
-		return cairn_error(EINVAL, "moe: workspace: %zu bytes, 256-byte aligned, are needed", need);
+		return cairn_error(EINVAL, "moe: workspace: needs %zu bytes, 256-byte aligned", need);
 	norm.size = sizeof(norm);
 	norm.out = g.n;
 	norm.x = args->x;

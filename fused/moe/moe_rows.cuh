@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * moe_rows.cuh - what the chain of moe_rows.cu and its two products (moe_rows_product.cuh) share
+ * moe_rows.cuh - declarations that the chain of moe_rows.cu and its two products (moe_rows_product.cuh) share
  *
- * A pair is a row and one of its experts, row * experts_per_token + i. Pairs are sorted by expert: a pair's
- * place; an expert's places begin at a multiple of 16, so that some are nobody's.
+ * A pair is a row and one of its experts, row * experts_per_token + i. Pairs are sorted by expert; the index
+ * in that order is a pair's place. An expert's places begin at a multiple of 16, so some places are unused.
  *
- * Operands of the products lie in panels of 64 columns, 128 bytes a row, and within a panel as wgmma wants
- * them in shared memory: the 16-byte piece c of row r at c ^ (r & 7), so that any rows of a panel from a
- * multiple of 8 on are one bulk copy. For weights of 8 bits columns are moved within each 16, see
- * even_odd().
+ * Operands of the products are stored in panels of 64 columns, 128 bytes a row, in the order that wgmma reads
+ * from shared memory: the 16-byte piece c of row r is at c ^ (r & 7). So any rows of a panel from a multiple
+ * of 8 on are one bulk copy. For weights of 8 bits the columns within each 16 are permuted, see even_odd().
  */
 #ifndef CAIRN_MOE_ROWS_CUH
 #define CAIRN_MOE_ROWS_CUH
@@ -21,10 +20,10 @@
 #define PANEL		64		/* columns */
 #define PANEL_ROW	128		/* bytes */
 
-/* A tile is up to `size` places of an expert: its own number is how far it is behind `base`. */
+/* A tile is up to `size` places of an expert; its index within the expert is its index minus `base`. */
 struct tile {
-	int32_t expert, first, count;	/* all of the expert's places */
-	int32_t size, base, num, pad[2];	/* its first tile, and how many it has */
+	int32_t expert, first, count;	/* the expert's first place and its number of places */
+	int32_t size, base, num, pad[2];	/* base: the expert's first tile; num: its number of tiles */
 };
 
 enum { NUM_TILES, NEXT_GATE_UP, NEXT_DOWN, NUM_COUNTERS };
@@ -32,28 +31,29 @@ enum { NUM_TILES, NEXT_GATE_UP, NEXT_DOWN, NUM_COUNTERS };
 struct rows {
 	struct moe_call a;
 	void *n, *x, *h, *shared_h;	/* panels: x of all places, then of all rows for the shared experts */
-	float *logits, *choice_weight, *weight, *y;	/* of a pair, of a place; y of pairs, then shared */
+	/* logits; of a pair; of a place; y of all pairs, then of the shared experts */
+	float *logits, *choice_weight, *weight, *y;
 	int32_t *choice, *pair;		/* expert of a pair; pair of a place */
-	int32_t *next;			/* an expert's next place that is free */
+	int32_t *next;			/* an expert's next free place */
 	int32_t *counters;
 	struct tile *tiles;
 	void *gemm_workspace;
 	size_t gemm_bytes;
-	int32_t num_pairs, num_places, shared_rows, num_tiles;	/* places, tiles: upper bounds */
+	int32_t num_pairs, num_places, shared_rows, num_tiles;	/* num_places, num_tiles: upper bounds */
 	int32_t most, weight_bytes;	/* places of a tile; bytes of a weight */
 };
 
-/* Tiles of `count` places, as even as may be: places of each, a multiple of 16. */
+/* Returns the places of each tile when `count` places are divided evenly, a multiple of 16. */
 static __host__ __device__ __forceinline__ int32_t tile_size(int32_t count, int32_t most)
 {
 	return attn_div_up(attn_div_up(count, attn_div_up(count, most)), 16) * 16;
 }
 
 /*
- * ldmatrix gives lane t of a quad the bytes 4 t .. 4 t + 3 of 16, and widened they are 4 t and 4 t + 2, and
- * those between; wgmma takes what the lane has of A as columns 2 t, 2 t + 1 and 2 t + 8, 2 t + 9. So that is
- * where the others' columns must be: of 16 the even ones, then the odd ones. An even lane has eight of them,
- * the next lane the others.
+ * ldmatrix gives lane t of a quad bytes 4 t .. 4 t + 3 of 16; widened these are 4 t and 4 t + 2, and the two
+ * between. wgmma reads the lane's A registers as columns 2 t, 2 t + 1 and 2 t + 8, 2 t + 9. The columns of
+ * the other operand must match: of 16 first the even ones, then the odd ones. An even lane holds the first
+ * eight of them, the next lane the others.
  */
 ATTN_DEV uint4 even_odd(uint4 v)
 {
@@ -66,15 +66,15 @@ ATTN_DEV uint4 even_odd(uint4 v)
 	return odd ? make_uint4(other0, other1, odd0, odd1) : make_uint4(even0, even1, other0, other1);
 }
 
-/* Where in panels of `rows` rows the piece (of eight columns) lies */
+/* Returns the offset of a piece of eight columns in panels of `rows` rows. */
 ATTN_DEV int64_t panel_at(int64_t rows, int row, int piece)
 {
 	return (piece / 8 * rows + row) * PANEL_ROW + ((piece ^ row) & 7) * 16;
 }
 
-/* Places that a tile may have */
+/* Returns the maximum number of places of a tile. */
 int moe_rows_most(const struct cairn_moe_args *args);
-/* Both products */
+/* Launches both products. */
 int moe_rows_products(const struct rows *g, const struct cairn_moe_args *args, void *stream);
 
 #endif

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * moe_rows_product - the products of moe_rows_product.cuh with weights of 16 bits, and how all are launched
+ * moe_rows_product - instances of moe_rows_product.cuh for weights of 16 bits, and the launcher of all
+ * instances
  */
 #include "fused/moe/moe_rows_product.cuh"
 
 #include "primitives/base/launch.h"
 #include "primitives/base/tensor_map.h"
 
-/* [matrices][rows][k], in boxes of 128 bytes of a matrix' 128 rows, or of 64 rows of two */
+/*
+ * Makes the map of [matrices][rows][k], in boxes of 128 bytes of 128 rows of one matrix, or of 64 rows of two
+ * matrices.
+ */
 static int make_map(CUtensorMap *map, const void *w, int bytes, int k, int rows, int matrices, int down)
 {
 	const struct cairn_tensor_layout t = {
@@ -22,7 +26,7 @@ static int make_map(CUtensorMap *map, const void *w, int bytes, int k, int rows,
 	return cairn_tensor_map(map, &t, "moe");
 }
 
-/* One side of one product */
+/* Sets one side (routed or shared) of one product. */
 static int make_side(struct side *side, const struct moe_scales *scales, const struct cairn_moe_args *a,
 		     int shared, int down)
 {

@@ -2,38 +2,34 @@
 /*
  * moe_rows_product - the two products of moe_rows.cu: 256 rows of weights times up to 160 places
  *
- *   out^T = w x^T, so that weights are the operand with rows enough for wgmma however few places there are:
- *   gate_up	64 gates and their 64 ups a warpgroup: h = silu(gate) * up * weight, to panels
- *   down	128 rows a warpgroup: y, fp32
+ *   out^T = w x^T: weights are the wgmma operand with 64 rows, however few places there are
+ *   gate_up   64 gates and their 64 ups a warpgroup: h = silu(gate) * up * weight, to panels
+ *   down      128 rows a warpgroup: y, fp32
  *
- * One CTA an SM, which takes one item after the other (a tile of places and 256 rows of weights) from a
- * counter; items of the shared experts, which take longest, are strewn among the first others, which wait for
- * memory more than they multiply. Items that read the same weights are neighbours. Two warpgroups multiply,
- * each 2 x 64 rows by n columns, n the least width there is for the tile's places; one thread of a third one
- * fetches, as many stages ahead as there are and into the next item. What down reads first it has the L2
- * fetch while gate_up still runs.
+ * One CTA an SM takes items (a tile of places and 256 rows of weights) from a counter. Items of the shared
+ * experts take longest; they are spread among the first others, which wait for memory more than they
+ * multiply. Items that read the same weights are neighbours. Two consumer warpgroups multiply, each 2 x 64
+ * rows by n columns, n the least width that holds the tile's places. One producer thread fetches stages as
+ * far ahead as the ring allows, into the next item too. The L2 prefetches the first weights of down while
+ * gate_up still runs.
  *
- * Weights come by TMA (two boxes a stage), panels of x or h by bulk copies. Those of 16 bits are multiplied
- * where they lie; those of 8 go to registers (ldmatrix), are widened there and multiplied from there, some of
- * k while those before are multiplied: of up to 64 places, which leave registers free, 64 of k at a time.
+ * Weights arrive by TMA (two boxes a stage), panels of x or h by bulk copies. Weights of 16 bits are
+ * multiplied from shared memory. Those of 8 bits are loaded into registers (ldmatrix), widened and multiplied
+ * from there, part of k while the preceding part is multiplied: up to 64 places, which leave registers free,
+ * 64 of k at a time.
  *
  * Scales of rows are applied to sums at the end. With scales of blocks a stage is a block along k: its sums
- * begin afresh, and are added, scaled, to the others; while one warpgroup does this the other multiplies.
+ * restart, and are scaled and added to the others; while one warpgroup does this the other multiplies.
  *
- * Shared memory		16 bits			8 bits, scales of rows	scales of blocks
- *   weights of a stage	256 rows of 128 bytes	the same		the same
- *   x of a stage	a panel of 160 rows	2 panels of 144 rows	2 panels of 112
- *   stages		4			3			3
- *   altogether		208 KiB			204 KiB			180 KiB
- *   and for each stage the item that is under way, and two mbarriers
- * mbarriers: full: one arrival, and bytes; empty: one of each of the 8 warps that multiply.
- * Registers: 168 at the start, then 232 a thread that multiplies, 40 of the fetching warpgroup; no spills.
- *
- * H200: see moe_rows.cu. Tried and lost, at 1024 rows of dsv2lite, together: items of the shared experts
- * strewn over all others, and weights and rows of a place looked up where h and y are written, eight places
- * at a time: gate_up 233 us instead of 220, down 159 instead of 141. Of 8 bits, 64 rows: a widening of 10
- * instructions with PRMT instead of 9, and a wait for products every 64 of k: gate_up 130 us instead of 117,
- * down 75 instead of 67.
+ * Shared memory        16 bits                8 bits, scales of rows   scales of blocks
+ *   weights of a stage 256 rows of 128 bytes  the same                 the same
+ *   x of a stage       a panel of 160 rows    2 panels of 144 rows     2 panels of 112
+ *   stages             4                      3                        3
+ *   total              208 KiB                204 KiB                  180 KiB
+ *   and for each stage the item that is in progress, and two mbarriers
+ * mbarriers: full: one arrival, and bytes; empty: one arrival of each of the 8 consumer warps.
+ * Registers: 168 at the start, then 232 a consumer thread, 40 in the producer warpgroup; no spills.
+ * Optimisation history: NOTES.md.
  */
 #ifndef CAIRN_MOE_ROWS_PRODUCT_CUH
 #define CAIRN_MOE_ROWS_PRODUCT_CUH
@@ -49,12 +45,12 @@
 #define HALF_ROWS	128		/* rows of weights of a warpgroup */
 #define HALF_BYTES	(HALF_ROWS * PANEL_ROW)
 #define PREFETCH	8		/* stages */
-#define MOST		80		/* sums of 64 rows a thread */
-#define FEW		64		/* places, and registers are left */
+#define MOST		80		/* maximum sums of 64 rows that a thread holds */
+#define FEW		64		/* up to this number of places registers are left over */
 
 enum { BITS_16, BITS_8, BITS_8_BLOCKS };
 
-/* Panels of x, hence 64 of k, in a stage; stages; places of a tile */
+/* Panels of x (64 of k each) in a stage; stages; maximum places of a tile */
 ATTN_CONST stage_panels(int kind) { return kind == BITS_16 ? 1 : 2; }
 ATTN_CONST num_stages(int kind) { return kind == BITS_16 ? 4 : 3; }
 ATTN_CONST most_places(int kind) { return kind == BITS_16 ? 160 : kind == BITS_8 ? 144 : 112; }
@@ -63,26 +59,26 @@ ATTN_CONST stage_bytes(int kind)
 	return 2 * HALF_BYTES + stage_panels(kind) * most_places(kind) * PANEL_ROW;
 }
 
-/* racecheck does not see that one lane can speak for its warp. */
+/* racecheck does not support one lane arriving for its warp. */
 #ifdef CAIRN_DEBUG
 #define RELEASERS	32
 #else
 #define RELEASERS	1
 #endif
 
-/* Routed or shared experts, as one of the products sees them */
+/* Routed or shared experts, as operands of one of the products */
 struct side {
 	CUtensorMap w;			/* [experts, or 2 of them][rows][k] */
 	const char *in;			/* panels */
 	void *out;			/* panels, or y */
 	const float *scales;
 	int64_t expert_scales;
-	int32_t in_rows, out_rows;	/* of panels */
-	int32_t k, height, items;	/* columns; rows (pairs of them) of an expert; items of a tile */
+	int32_t in_rows, out_rows;	/* rows of panels */
+	int32_t k, height, items; /* columns; rows (gate_up: pairs of rows) of an expert; items of a tile */
 };
 
 struct product {
-	struct side side[2];		/* 1: shared */
+	struct side side[2];		/* 0: routed, 1: shared */
 	const float *weight;		/* of a place */
 	const int32_t *pair, *num_tiles;
 	const struct tile *tiles;
@@ -90,7 +86,7 @@ struct product {
 	int32_t hidden, batch, shared_tiles, most;
 };
 
-/* What is done next; n 0: no more */
+/* An item of work; n 0: no more items */
 struct work {
 	int32_t shared, expert, row0, first, count, n;
 };
@@ -116,7 +112,7 @@ template <int kind> ATTN_DEV struct shared lay_out(uint8_t *s_mem)
 	return s;
 }
 
-/* A place in the ring of stages; who fills begins with phase 1, who empties with 0. */
+/* A position in the ring of stages; the producer starts with phase 1, consumers with phase 0. */
 struct turn {
 	int stage;
 	uint32_t phase;
@@ -131,7 +127,7 @@ template <int kind> ATTN_DEV void advance(struct turn *t)
 	}
 }
 
-/* The least width that holds so many places */
+/* Returns the smallest width that holds `places` places. */
 ATTN_DEV int width_of(int places)
 {
 	return places <= 16 ? 16 : places <= 32 ? 32 : places <= 64 ? 64 : places <= 96 ? 96 :
@@ -141,8 +137,8 @@ ATTN_DEV int width_of(int places)
 ATTN_DEV struct work find_work(const struct product &p, int item, int routed_items, int shared_items)
 {
 	/*
-	 * Of the first items one of `every` is of the shared experts until there are no more of those; of few
-	 * rows, which choose has the L2 fetch them for, all.
+	 * Every `every`-th of the first items belongs to the shared experts while there are any. With few
+	 * rows they come first, because choose has prefetched their weights into the L2.
 	 */
 	const int every = p.shared_tiles <= 1 ? 1 :
 			  max(1, (routed_items + shared_items) / (2 * shared_items));
@@ -168,7 +164,7 @@ ATTN_DEV struct work find_work(const struct product &p, int item, int routed_ite
 	return w;
 }
 
-/* The beginning of down's first item, to the L2, while gate_up still runs. */
+/* Prefetches the beginning of down's first item into the L2 while gate_up still runs. */
 template <int kind>
 ATTN_DEV void prefetch(const struct product &p, const struct work &w)
 {
@@ -183,8 +179,8 @@ ATTN_DEV void prefetch(const struct product &p, const struct work &w)
 }
 
 /*
- * What sort wrote down may read without waiting for gate_up, which has waited for it, and let down begin
- * only then.
+ * The producer. down may read the results of sort before griddepcontrol.wait: gate_up has waited for sort,
+ * and only then lets down begin.
  */
 template <int kind, bool down>
 ATTN_DEV void fetch(const struct product &p, const struct shared &s)
@@ -209,7 +205,7 @@ ATTN_DEV void fetch(const struct product &p, const struct shared &s)
 		const int row = w.row0 * (down ? 2 * HALF_ROWS : HALF_ROWS);
 		const int matrix = w.expert * (down ? 1 : 2);
 
-		item = atomicAdd(p.next, 1);	/* here by the time it is needed */
+		item = atomicAdd(p.next, 1);	/* returned by the time it is needed */
 		for (int k = 0; k < side.k; k += per_stage) {
 			const uint32_t at = s.stages + turn.stage * stage_bytes(kind);
 			const uint32_t full = s.full + turn.stage * 8;
@@ -247,7 +243,7 @@ ATTN_DEV void release(uint32_t mbar)
 		ptx_mbarrier_arrive(mbar);
 }
 
-/* One stage after the other, multiplied from where it lies */
+/* Multiplies one stage after the other from shared memory. */
 template <int dtype, int n>
 ATTN_DEV void multiply_16(float (*sum)[MOST], const struct shared &s, struct turn *turn, int k)
 {
@@ -284,7 +280,7 @@ ATTN_DEV void multiply_16(float (*sum)[MOST], const struct shared &s, struct tur
 	release(last);
 }
 
-/* Of 64 rows 32 bytes from piece `piece` on: raw[0], [1] of the first piece, of a row and of that + 8 */
+/* Loads 32 bytes of 64 rows from piece `piece` on: raw[0], [1]: the first piece of a row and of row + 8. */
 ATTN_DEV void load_bytes(uint32_t raw[4], uint32_t s_rows, int piece)
 {
 	const int lane = threadIdx.x % 32, warp = threadIdx.x % 128 / 32;
@@ -292,7 +288,7 @@ ATTN_DEV void load_bytes(uint32_t raw[4], uint32_t s_rows, int piece)
 	ptx_ldmatrix_x4(raw, s_rows + attn_swizzle(warp * 16 + lane % 16, piece + lane / 16, PANEL_ROW));
 }
 
-/* A of 16 of k */
+/* Widens the A fragment of 16 of k. */
 template <int dtype> ATTN_DEV void widen(uint32_t a[4], const uint32_t raw[2])
 {
 	fp8_widen_even_odd<dtype>(raw[0], &a[0], &a[2]);
@@ -300,13 +296,13 @@ template <int dtype> ATTN_DEV void widen(uint32_t a[4], const uint32_t raw[2])
 }
 
 /*
- * d[m] += 64 rows times n places, over so many panels of a stage; first, last: m. Where products are short
- * more is widened at a time, so that loads and products are waited for less often.
+ * d[m] += 64 rows times n places over `panels` panels of a stage, for m = first .. last. Where products are
+ * short more is widened at a time, so that there are fewer waits for loads and products.
  */
 template <int kind, int dtype, int n, int panels, int first, int last>
 ATTN_DEV void multiply_wide(float (*d)[MOST], uint32_t s_stage)
 {
-	/* steps of 16 multiplied at a time; of 32 loaded */
+	/* steps of 16 multiplied at a time; steps of 32 loaded at a time */
 	constexpr int batch = n <= FEW ? 4 : kind == BITS_8 ? 1 : 2, ahead = n <= FEW ? panels * 2 : 1;
 	const uint32_t s_a = s_stage + threadIdx.x / 128 * HALF_BYTES;
 	const uint64_t b = wgmma_desc(s_stage + 2 * HALF_BYTES, 0);
@@ -366,7 +362,7 @@ ATTN_DEV void multiply_8(float (*sum)[MOST], const struct shared &s, struct turn
 	}
 }
 
-/* scales: of this warpgroup's first and second 64 rows, one a stage */
+/* scales: of this warpgroup's first and second 64 rows, one for each stage */
 template <int dtype, int n>
 ATTN_DEV void multiply_blocks(float (*sum)[MOST], const struct shared &s, struct turn *turn, int k,
 			      const float *const scales[2])
@@ -407,7 +403,7 @@ ATTN_DEV float silu(float x)
 	return __fdividef(x, 1 + __expf(-x));
 }
 
-/* This warp's 16 columns of h of a tile's places; `column` is the first of its warpgroup's 64 */
+/* Writes this warp's 16 columns of h for a tile's places; `column`: the first of its warpgroup's 64 */
 template <int kind, int dtype, int places>
 ATTN_DEV void write_h(const struct product &p, const struct side &side, const struct work &w,
 		      const float (*sum)[MOST], int column)
@@ -443,7 +439,9 @@ ATTN_DEV void write_h(const struct product &p, const struct side &side, const st
 					silu(gate[0]) * up[0] * w0, silu(gate[1]) * up[1] * w1));
 			}
 		}
-		/* lanes 0 and 1: 16 columns of a place of the first eight; 2 and 3: of the second */
+		/*
+		 * lanes 0 and 1: 16 columns of a place of the first eight; lanes 2 and 3: of the second eight
+		 */
 		eight = attn_gather_quad(x);
 		if (kind != BITS_16)
 			eight = even_odd(eight);
@@ -454,7 +452,7 @@ ATTN_DEV void write_h(const struct product &p, const struct side &side, const st
 	}
 }
 
-/* y of a tile's places; `row` of weights is the first of its warpgroup's 128 */
+/* Writes y of a tile's places; `row`: the first of the warpgroup's 128 rows of weights */
 template <int places>
 ATTN_DEV void write_y(const struct product &p, const struct side &side, const struct work &w,
 		      const float (*sum)[MOST], int row)
@@ -489,7 +487,7 @@ ATTN_DEV void write_y(const struct product &p, const struct side &side, const st
 	}
 }
 
-/* If n is among the widths from above `least` to `places` */
+/* Multiplies if n is a width above `least` and up to `places`. */
 template <int kind, int dtype, int least, int places, int n>
 ATTN_DEV void multiply(float (*sum)[MOST], const struct shared &s, struct turn *turn, int k,
 		       const float *const scales[2])
@@ -510,7 +508,7 @@ ATTN_DEV void do_work(const struct product &p, const struct shared &s, const str
 {
 	const struct side &side = p.side[w.shared];
 	const int group = threadIdx.x / 128, warp_row = threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
-	/* of this warpgroup's rows, the second 64 of which are ups, or those that follow */
+	/* first of this warpgroup's rows; its second 64 are ups, or the rows that follow */
 	const int first = (w.row0 * 2 + group) * (down ? HALF_ROWS : HALF_ROWS / 2);
 	const float *scales[2] = {};
 	float sum[2][MOST] = {}, scale[4];
@@ -606,7 +604,7 @@ void product_kernel(const __grid_constant__ struct product p)
 	}
 }
 
-/* Of weights of 8 bits, with scales of rows and of blocks */
+/* Kernels for weights of 8 bits, with scales of rows and of blocks */
 const void *moe_rows_fp8_kernel(int f16, int down);
 const void *moe_rows_fp8_blocks_kernel(int f16, int down);
 

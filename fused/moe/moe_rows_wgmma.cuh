@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * moe_rows_wgmma - wgmma of as many columns as a tile of slots has: d += a b, both along k
+ * moe_rows_wgmma - wgmma with as many columns as a tile has places: d += a b
  *
- * As those of wgmma.cuh, which see: a 64 x 16 from shared memory (ss) or registers (rs), b 16 x n from shared
- * memory, b[n][k].
+ * Operands are as in wgmma.cuh: a is 64 x 16 from shared memory (ss) or registers (rs), b is 16 x n from
+ * shared memory, b[n][k]; both are K-major.
  */
 #ifndef CAIRN_MOE_ROWS_WGMMA_CUH
 #define CAIRN_MOE_ROWS_WGMMA_CUH
 
 #include "primitives/ptx/wgmma.cuh"
 
-/* Registers of d, ten by ten */
+/* Registers of d, in tens */
 #define R10(t)	"%" #t "0, %" #t "1, %" #t "2, %" #t "3, %" #t "4, " \
 		"%" #t "5, %" #t "6, %" #t "7, %" #t "8, %" #t "9"
 #define R40	R10() ", " R10(1) ", " R10(2) ", " R10(3)
@@ -32,7 +32,7 @@
 #define D72(d)	D64(d), D8((d) + 64)
 #define D80(d)	D64(d), D16((d) + 64)
 
-/* n: columns; f: registers of d; a.., b, p: the numbers of the operands a, b and add */
+/* n: columns; f: registers of d; a_at, b_at, p_at: operand numbers of a, b and add */
 #define SS(n, type, f, a_at, b_at, p_at) \
 	asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" #p_at ", 0;\n\t" \
 		     "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" R##f "}, %" #a_at \

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * moe_test - a grid of shapes, the shapes of published models, named edges, bench
+ * moe_test - the cases: named edge cases, shapes of published models, bench rows, and a generated series of
+ * shapes
  *
- * A request whose experts are not decided is judged for finiteness alone (moe_bounds.c): a case fails if of
- * the requests looked at less than half can be judged.
+ * A request whose experts are not decided is only checked to be finite (moe_bounds.c); a case fails if the
+ * experts of less than half of the sampled requests are decided.
  */
 #include <math.h>
 #include <stdio.h>
@@ -11,13 +12,15 @@
 #include "conformance/harness.h"
 #include "fused/moe/moe_test.h"
 
-#define N(n, ...)	N_OF(n, __VA_ARGS__)	/* DSV2LITE is five numbers */
-#define N_OF(n, h, e, k, i, s, b) \
-	.name = n, .hidden = h, .experts = e, .top = k, .inter = i, .shared = s, .batch = b
+#define N(n, ...)	N_OF(n, __VA_ARGS__) /* a second macro level expands DSV2LITE into five arguments */
+#define N_OF(case_name, hidden_dim, num_experts, per_token, expert_dim, shared_dim, rows) \
+	.name = case_name, .hidden = hidden_dim, .experts = num_experts, .top = per_token, \
+	.inter = expert_dim, .shared = shared_dim, .batch = rows
+/* hidden_dim, num_experts, per_token, expert_dim, shared_dim */
 #define DSV2LITE	2048, 64, 6, 1408, 2816
 
 static const struct moe_shape named[] = {
-	{ N("smallest", 64, 2, 1, 64, 64, 1) },		/* reject_* alter this one */
+	{ N("smallest", 64, 2, 1, 64, 64, 1) },		/* the reject_* cases change this one */
 	{ N("batch_0", 64, 4, 2, 64, 64, 0) },
 	{ N("one_expert", 64, 1, 1, 64, 0, 2) },
 	{ N("one_expert_normalized_f16", 128, 1, 1, 128, 64, 3), .flags = F16 | NORMALIZE, .scaling = 2.5f },
@@ -96,7 +99,7 @@ static const struct moe_shape named[] = {
 	{ N("fp8_blocks_rows_64_two_experts", 256, 2, 1, 320, 64, 64), .flags = FP8 | BLOCKS },
 	{ N("fp8_blocks_rows_1040", 192, 4, 2, 64, 64, 1040), .flags = FP8 | BLOCKS },
 	{ N("fp8_rows_140_equal", 64, 16, 4, 128, 64, 140), .flags = FP8 | SAME },
-	/* too large for one processor */
+	/* too large to run on the CPU */
 	{ N("large_mixtral_layer", 4096, 8, 2, 14336, 0, 2), .flags = DEVICE | NORMALIZE },
 	{ N("large_dsv2lite_b3_f16", DSV2LITE, 3), .flags = DEVICE | F16 },
 	{ N("large_dsv2lite_b5_in_place", DSV2LITE, 5), .flags = DEVICE | IN_PLACE },
@@ -110,7 +113,7 @@ static const struct moe_shape named[] = {
 	{ N("fp8_blocks_large_dsv2lite_rows_777", DSV2LITE, 777), .flags = DEVICE | FP8 | BLOCKS },
 	{ N("fp8_large_mixtral_rows_300_f16", 4096, 8, 2, 14336, 0, 300),
 	  .flags = DEVICE | FP8 | NORMALIZE | F16 },
-	/* measured */
+	/* bench rows */
 	{ N("dsv2lite_b1", DSV2LITE, 1), .flags = BENCH | DEVICE },
 	{ N("dsv2lite_b8", DSV2LITE, 8), .flags = BENCH | DEVICE },
 	{ N("dsv2lite_rows_64", DSV2LITE, 64), .flags = BENCH | DEVICE },
@@ -154,7 +157,7 @@ void moe_shape_at(int index, struct moe_shape *s)
 	s->top = s->top > s->experts ? s->experts : s->top;
 }
 
-/* Bytes: what is read at least. A batch's choices are taken to be drawn evenly. */
+/* Bytes: a lower bound on the bytes read. The requests' choices are assumed uniform. */
 static void describe(int index, struct cairn_case *c)
 {
 	double used, weights, per_weight;
@@ -180,7 +183,10 @@ static void describe(int index, struct cairn_case *c)
 		c->kinds = CAIRN_KIND_BIT(index % 4) | CAIRN_KIND_BIT((index + 1) % 4);
 	used = s.experts * (1 - pow(1 - (double)s.top / s.experts, s.batch));
 	weights = 3.0 * s.hidden * s.inter * used + 3.0 * s.hidden * s.shared;
-	/* with scales: of rows of hidden and of intermediate elements, or of blocks */
+	/*
+	 * bytes of a weight with its share of the scales: of rows (of hidden and intermediate elements), or
+	 * of blocks
+	 */
 	per_weight = !(s.flags & FP8) ? 2 : s.flags & BLOCKS ? 1 + 4.0 / (CAIRN_FP8_BLOCK * CAIRN_FP8_BLOCK) :
 		     1 + 4 * (2.0 / s.hidden + 1.0 / s.inter) / 3;
 	c->bytes = per_weight * weights + 2 * ((double)s.experts * s.hidden + s.hidden +
@@ -260,7 +266,7 @@ static int exact(const void *args, struct cairn_exact *e)
 	}
 	if (2 * judged < defined)
 		return cairn_error(EINVAL,
-				   "moe: the experts of %d of %d requests are decided: too few to judge",
+				   "moe: experts are decided for %d of %d requests: too few to judge",
 				   judged, defined);
 	return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * moe_test - what the files of the test share: moe_test.c lists cases and judges,
- * moe_inputs_test.c makes inputs
+ * moe_test - declarations that the files of the test share: moe_test.c lists and judges the cases,
+ * moe_inputs_test.c makes their inputs
  *
  * Include conformance/harness.h first.
  */
@@ -21,7 +21,7 @@ enum {
 };
 
 struct moe_shape {
-	const char *name;	/* NULL: made of the numbers */
+	const char *name;	/* NULL: generated from the numbers */
 	int hidden, experts, top, inter, shared, batch;
 	unsigned flags;
 	float scaling;		/* 0: 1 */

@@ -51,19 +51,19 @@ static inline int cairn_dtype_is_float(int dtype)
 	return dtype == CAIRN_F32 || dtype == CAIRN_F16 || dtype == CAIRN_BF16;
 }
 
-/* Half a unit in the last place, relative: |round(x) - x| <= roundoff * |x| in the normal range. */
+/* Unit roundoff: |round(x) - x| <= roundoff * |x| in the normal range. */
 static inline double cairn_dtype_roundoff(int dtype)
 {
 	return dtype == CAIRN_F16 ? 0x1p-11 : dtype == CAIRN_BF16 ? 0x1p-8 : 0x1p-24;
 }
 
-/* Half the spacing of the subnormals: the absolute part of a rounding error. */
+/* Half the spacing of the subnormals, which bounds the rounding error below the normal range. */
 static inline double cairn_dtype_tiny(int dtype)
 {
 	return dtype == CAIRN_F16 ? 0x1p-25 : dtype == CAIRN_BF16 ? 0x1p-134 : 0x1p-150;
 }
 
-#ifndef __cplusplus	/* the rest is host C: kernels use the hardware's conversions */
+#ifndef __cplusplus	/* The rest is for host C; kernels use the conversion instructions. */
 
 static inline float cairn_bf16_to_float(uint16_t h)
 {
@@ -82,21 +82,23 @@ static inline uint16_t cairn_double_to_bf16(double d)
 	if (isnan(d))
 		return 0x7fff;
 	memcpy(&bits, &f, sizeof(bits));
-	/* (float)d may have landed on a tie that d itself is not on: step back off it */
+	/*
+	 * (float)d may be a tie although d is not: step one float towards d, so that d is rounded only once
+	 */
 	if ((bits & 0xffff) == 0x8000 && (double)f != d)
 		bits += fabs(d) > fabs((double)f) ? 1 : -1u;
 	bits += 0x7fff + ((bits >> 16) & 1);
 	return (uint16_t)(bits >> 16);
 }
 
-/* Without a branch, so that loops over it become vector code; compilers would call a function. */
+/* Free of branches, so that compilers vectorise loops over it; a _Float16 cast would call a function. */
 static inline float cairn_f16_to_float(uint16_t h)
 {
 	uint32_t bits = (uint32_t)(h & 0x7fff) << 13;
 	float f;
 
 	memcpy(&f, &bits, sizeof(f));
-	f *= 0x1p112f;		/* moves the bias of the exponent; makes subnormals normal */
+	f *= 0x1p112f;		/* converts the exponent bias from 15 to 127; normalises subnormals */
 	memcpy(&bits, &f, sizeof(bits));
 	bits = ((h & 0x7c00) == 0x7c00 ? bits | 0x7f800000 : bits) | (uint32_t)(h & 0x8000) << 16;
 	memcpy(&f, &bits, sizeof(f));
@@ -112,7 +114,7 @@ static inline uint16_t cairn_double_to_f16(double d)
 	return h;
 }
 
-/* Element i of an array of dtype, as a double; and back. */
+/* Reads element i of an array of dtype as a double; cairn_store() writes it, rounded to nearest even. */
 static inline double cairn_load(const void *p, int dtype, int64_t i)
 {
 	switch (dtype) {
@@ -154,7 +156,7 @@ static inline void cairn_store(void *p, int dtype, int64_t i, double v)
 	}
 }
 
-/* The same for whole rows in float, for the blocked CPU code. */
+/* Converts elements [first, first + n) of an array of a float dtype to float, for the blocked CPU code. */
 static inline void cairn_load_row(float *dst, const void *p, int dtype, int64_t first, int64_t n)
 {
 	for (int64_t i = 0; i < n; i++) {
@@ -170,14 +172,14 @@ static inline void cairn_load_row(float *dst, const void *p, int dtype, int64_t 
 #endif /* !__cplusplus */
 
 /*
- * What a reference hands to the judge: for each element of an output the exact value in double
- * and how far a correct implementation may be from it. bound INFINITY: not judged beyond being
- * finite where val is (used where a full reference would cost minutes, see gemm); not at all where
- * val is NaN (what a contract leaves undefined).
+ * The reference's answer for the judge: for each element of an output the exact value in double and the
+ * largest error that a correct implementation may make. With bound INFINITY an element must only be finite
+ * if val is finite (used where a full reference would take minutes, see gemm). With bound INFINITY and val
+ * NaN the element is not judged: the contract leaves it undefined.
  */
 struct cairn_exact {
-	double *val;
-	double *bound;
+	double *val;		/* one per element of the output */
+	double *bound;		/* largest |got - val|, one per element */
 };
 
 #endif

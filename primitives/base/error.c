@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* error - the text of the calling thread's last failure */
 #include "primitives/base/error.h"
 
 #include <stdio.h>

@@ -7,10 +7,10 @@
  *
  *   -EINVAL      the caller's fault: null pointer, bad shape, malformed file
  *   -EOPNOTSUPP  legal, but not implemented here (the suite counts it as skipped)
- *   -ENODEV      no such device on this machine
- *   -ENOMEM      memory
- *   -ETIMEDOUT   a wait ran out of its budget
- *   -EIO         CUDA, a file or a network failed
+ *   -ENODEV      this machine has no such device
+ *   -ENOMEM      out of memory
+ *   -ETIMEDOUT   a wait exceeded its time limit
+ *   -EIO         CUDA, a file or the network failed
  */
 #ifndef CAIRN_ERROR_H
 #define CAIRN_ERROR_H
@@ -22,13 +22,13 @@
 extern "C" {
 #endif
 
-/* Sets the text (printf format, cut at 511 bytes) and returns -err. */
+/* Sets this thread's text (printf format, truncated at 511 bytes) and returns -err. */
 int cairn_error(int err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Puts "prefix: " before the text already set; returns ret unchanged. */
 int cairn_error_prefix(int ret, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Never NULL; "" when nothing failed yet on this thread. */
+/* Returns this thread's text: never NULL, "" if nothing has failed on this thread yet. */
 const char *cairn_last_error(void);
 void cairn_clear_error(void);
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fp8 - e4m3 on the host: 4 bits of exponent (bias 7), 3 of mantissa, no infinity; 0x7f and 0xff are NaN
+ * fp8 - conversions between e4m3 and float on the host
+ *
+ * e4m3 has 4 bits of exponent (bias 7), 3 of mantissa and no infinity; 0x7f and 0xff are NaN.
  */
 #ifndef CAIRN_FP8_H
 #define CAIRN_FP8_H
@@ -11,17 +13,17 @@
 
 static inline float cairn_e4m3_to_float(uint8_t v)
 {
-	uint32_t bits = (uint32_t)(v & 0x7f) << 20;	/* exponent and mantissa where a float has them */
+	uint32_t bits = (uint32_t)(v & 0x7f) << 20;	/* shifted to a float's exponent and mantissa */
 	float f;
 
 	if ((v & 0x7f) == 0x7f)
 		return NAN;
 	memcpy(&f, &bits, sizeof(f));
-	f *= 0x1p120f;			/* from bias 127 to 7; makes subnormals normal */
+	f *= 0x1p120f;			/* converts the exponent bias from 7 to 127; normalises subnormals */
 	return v & 0x80 ? -f : f;
 }
 
-/* To nearest, ties to even; what is too large becomes 448, NaN 0x7f. */
+/* Rounds to nearest even; magnitudes above 448 saturate to 448, NaN becomes 0x7f. */
 static inline uint8_t cairn_float_to_e4m3(float x)
 {
 	uint8_t sign = signbit(x) ? 0x80 : 0;
@@ -33,10 +35,10 @@ static inline uint8_t cairn_float_to_e4m3(float x)
 		return 0x7f;
 	if (a >= 448)
 		return sign | 0x7e;
-	if (a < 0x1p-6f)	/* subnormal, or the first normal one after rounding */
+	if (a < 0x1p-6f)	/* subnormal, or rounds up to the smallest normal value */
 		return sign | (uint8_t)rintf(a * 0x1p9f);
 	frexpf(a, &exponent);	/* a = f 2^exponent, f in [1/2, 1) */
-	step = ldexpf(a, 4 - exponent);		/* in [8, 16): its integer part has all the bits there are */
+	step = ldexpf(a, 4 - exponent);		/* in [8, 16): its integer part holds the mantissa's bits */
 	return sign | (uint8_t)(((exponent + 6) << 3) + (int)rintf(step) - 8);
 }
 

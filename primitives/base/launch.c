@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* launch - launches kernels, queries occupancy and turns CUDA errors into Cairn errors */
 #include "primitives/base/launch.h"
 
 #include <string.h>
@@ -7,7 +8,7 @@ int cairn_cuda_error(cudaError_t err, const char *what, const char *file, int li
 {
 	const char *slash = strrchr(file, '/');
 
-	cudaGetLastError();	/* a launch error must not show up again at the next call */
+	cudaGetLastError();	/* clears it: the next call must not report the same launch error */
 	return cairn_error(err == cudaErrorNoDevice ? ENODEV : EIO, "%s (%s): %s, at %s:%d",
 			   cudaGetErrorName(err), cudaGetErrorString(err), what,
 			   slash ? slash + 1 : file, line);

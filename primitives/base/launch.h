@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * launch - the one way kernels are launched, and CUDA errors become ours
+ * launch - launches every kernel of Cairn and turns CUDA errors into Cairn errors
  */
 #ifndef CAIRN_LAUNCH_H
 #define CAIRN_LAUNCH_H
@@ -15,22 +15,24 @@ extern "C" {
 #endif
 
 struct cairn_launch {
-	unsigned int grid[3], block[3];	/* a zero counts as 1 */
-	/* dynamic shared memory, bytes; the opt-in above 48 KiB is set here */
+	unsigned int grid[3], block[3];	/* CTAs, threads in x, y, z; 0 counts as 1 */
+	/* bytes of dynamic shared memory; cairn_launch() sets the opt-in that more than 48 KiB need */
 	size_t smem;
-	/* CTAs of a cluster along x; 0: none. Above 8 the non-portable size is asked for */
+	/* CTAs per cluster along x; 0: no clusters. Above 8 cairn_launch() allows the non-portable size */
 	int cluster;
-	/* programmatic dependent launch: may start before its predecessor ends */
+	/* programmatic dependent launch: the kernel may start before its predecessor ends */
 	int pdl;
+	/* cudaStream_t */
 	void *stream;
 };
 
-/* params: one pointer for each kernel parameter. Never synchronises. */
+/* params holds one pointer for each kernel parameter. Does not synchronise. */
 int cairn_launch(const void *kernel, const struct cairn_launch *launch, void **params);
-/* How many clusters of this launch can be resident at once, on this very device; < 0: -errno. */
+/* Returns how many clusters of this launch the current device can hold at once, or -errno. */
 int cairn_max_active_clusters(const void *kernel, const struct cairn_launch *launch);
-/* Multiprocessors of the current device (cached); < 0: -errno. */
+/* Returns the number of SMs of the device that was current at the first call (cached), or -errno. */
 int cairn_num_sms(void);
+/* Sets the error text from err, the failed expression and its place; returns -ENODEV or -EIO. */
 int cairn_cuda_error(cudaError_t err, const char *what, const char *file, int line);
 
 #ifdef __cplusplus

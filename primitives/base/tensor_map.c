@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* tensor_map - encodes TMA descriptors by the driver's cuTensorMapEncodeTiled */
 #include "primitives/base/tensor_map.h"
 
 #include "primitives/base/launch.h"
@@ -7,8 +8,8 @@ typedef CUresult encode_fn(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void 
 			   const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
 			   CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 
-/* By way of the runtime: the program must start where there is no driver to link with. */
-static int find_encode(encode_fn **encode, const char *who)
+/* Gets the function through the CUDA runtime: linking with the driver would need libcuda on every machine. */
+static int find_encode(encode_fn **encode, const char *caller)
 {
 	enum cudaDriverEntryPointQueryResult found;
 	void *fn = NULL;
@@ -16,12 +17,12 @@ static int find_encode(encode_fn **encode, const char *who)
 	CAIRN_CUDA(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &fn, 12000, cudaEnableDefault,
 						    &found));
 	if (!fn)
-		return cairn_error(EOPNOTSUPP, "%s: the driver has no cuTensorMapEncodeTiled", who);
+		return cairn_error(EOPNOTSUPP, "%s: the driver has no cuTensorMapEncodeTiled", caller);
 	*encode = (encode_fn *)fn;
 	return 0;
 }
 
-int cairn_tensor_map(CUtensorMap *map, const struct cairn_tensor_layout *t, const char *who)
+int cairn_tensor_map(CUtensorMap *map, const struct cairn_tensor_layout *t, const char *caller)
 {
 	static encode_fn *known;
 	encode_fn *encode = __atomic_load_n(&known, __ATOMIC_RELAXED);
@@ -41,14 +42,14 @@ int cairn_tensor_map(CUtensorMap *map, const struct cairn_tensor_layout *t, cons
 	    (t->promotion && t->promotion != 128 && t->promotion != 256))
 		return cairn_error(EINVAL,
 				   "%s: tensor map: %d dims, elements of %d bytes, swizzle %d, promotion %d",
-				   who, t->dims, t->element_bytes, t->swizzle, t->promotion);
+				   caller, t->dims, t->element_bytes, t->swizzle, t->promotion);
 	if (!encode) {
-		CAIRN_TRY(find_encode(&encode, who));
+		CAIRN_TRY(find_encode(&encode, caller));
 		__atomic_store_n(&known, encode, __ATOMIC_RELAXED);
 	}
 	res = encode(map, type, (cuuint32_t)t->dims, (void *)t->data, t->size, t->stride, t->box, one,
 		     CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 	if (res != CUDA_SUCCESS)
-		return cairn_error(EIO, "%s: cuTensorMapEncodeTiled: %d", who, (int)res);
+		return cairn_error(EIO, "%s: cuTensorMapEncodeTiled: %d", caller, (int)res);
 	return 0;
 }

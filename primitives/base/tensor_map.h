@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tensor_map - what the copy engine must know of a tensor, to fetch boxes of it by their coordinates
+ * tensor_map - TMA descriptors: a tensor in global memory, from which TMA copies boxes by their coordinates
  *
- * Dimensions from the innermost outwards. In shared memory a box is dense, its innermost dimension at most
- * `swizzle` bytes if there is one; elements past an end of the tensor arrive as zeros.
+ * Dimension 0 is the innermost. A box is dense in shared memory; with a swizzle its innermost dimension is at
+ * most `swizzle` bytes. Elements of a box outside the tensor arrive as zeros.
  */
 #ifndef CAIRN_TENSOR_MAP_H
 #define CAIRN_TENSOR_MAP_H
@@ -16,20 +16,23 @@
 
 struct cairn_tensor_layout {
 	const void *data;			/* 16-byte aligned */
-	int dims, element_bytes;		/* 1 or 2 */
-	uint64_t size[CAIRN_TENSOR_MAP_DIMS];	/* elements */
-	uint64_t stride[CAIRN_TENSOR_MAP_DIMS];	/* bytes, multiples of 16: of dimension 1, 2, 3 */
-	uint32_t box[CAIRN_TENSOR_MAP_DIMS];	/* elements, at most 256 of each */
+	int dims, element_bytes;		/* 1..CAIRN_TENSOR_MAP_DIMS; 1 or 2 */
+	uint64_t size[CAIRN_TENSOR_MAP_DIMS];	/* elements in each dimension */
+	uint64_t stride[CAIRN_TENSOR_MAP_DIMS];	/* bytes, of dimensions 1, 2, 3; multiples of 16 */
+	uint32_t box[CAIRN_TENSOR_MAP_DIMS];	/* elements in each dimension, at most 256 */
 	int swizzle;				/* bytes: 0, 32 or 128 */
-	int promotion;				/* bytes a miss of the L2 brings: 0 (as asked), 128, 256 */
+	int promotion;				/* bytes fetched on an L2 miss: 0 (as requested), 128, 256 */
 };
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* who: begins the message. -EINVAL: no such element, swizzle or promotion; -EIO: the driver refuses. */
-int cairn_tensor_map(CUtensorMap *map, const struct cairn_tensor_layout *tensor, const char *who);
+/*
+ * `caller`, the name of the calling family, starts the error text. -EINVAL: unsupported dims, element_bytes,
+ * swizzle or promotion; -EOPNOTSUPP: the driver has no such function; -EIO: the driver rejected the layout.
+ */
+int cairn_tensor_map(CUtensorMap *map, const struct cairn_tensor_layout *tensor, const char *caller);
 
 #ifdef __cplusplus
 }

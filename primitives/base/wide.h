@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * wide - CAIRN_WIDE: the program starts on any x86-64, functions so marked are built for wider vectors too
+ * wide - CAIRN_WIDE marks functions that are compiled for wider vectors too
  *
- * Not with a sanitizer: what chooses among the clones runs before that is ready.
+ * The program still runs on any x86-64: the loader picks the clone that fits the processor. Sanitizer builds
+ * have no clones, because the function that picks one runs before the sanitizer is initialised.
  */
 #ifndef CAIRN_WIDE_H
 #define CAIRN_WIDE_H

@@ -11,20 +11,23 @@
  *	...
  *	cluster_all_reduce<ONESHOT, CAIRN_F32, 0>(&c, &plan, SUM, &buffers);
  *
- * A group of whole warps, the same in every CTA, makes the collectives: tid counts its threads, bar_id
- * is its named barrier; other warps go on with their own work. All ranks make the same calls in the same
- * order. Before a call the group has synchronised since it wrote the source and read the last result;
- * after it every thread of the group sees the result, and the source may be overwritten. cluster_comm.cuh
- * proves that nothing else is needed between calls, nor after the last.
+ * A group of whole warps, the same in every CTA, runs the collectives; tid is the thread's number in the
+ * group and bar_id its named barrier. Other warps can do other work at the same time. All ranks must make
+ * the same calls in the same order. Before a call, the group must have synchronised since it wrote the
+ * source and read the last result. After a call, every thread of the group sees the result, and the source
+ * may be overwritten. cluster_comm.cuh proves that no other synchronisation is needed between calls, or
+ * after the last.
  *
- * The slots: a reduction of G granules (G_ml of (m, l), 0 without SOFTMAX) in one piece needs a set_bytes of
+ * Slots: to reduce G granules (and G_ml granules of (m, l), 0 without SOFTMAX) in one piece, set_bytes must
+ * be
  *   ONESHOT         16 (N - 1) (G + G_ml)
  *   TWOSHOT, RING   16 (N - 1) (ceil(G / N) + G_ml)
  *   TREE            16 (log2(N) G + (N - 1) G_ml)
- * and is made in pieces if it has less. A gather needs none: it delivers in place.
+ * With less, the reduction runs in pieces. A gather needs no slots: it delivers in place.
  *
- * The mbarriers of a set: ONESHOT 0; TWOSHOT 0 and 1 (first and second half); TREE one a round, RING one a
- * step; with SOFTMAX, RING and TREE exchange (m, l) first, on mbarrier 31. A gather as its namesake here.
+ * mbarriers of a set: ONESHOT uses 0, TWOSHOT 0 and 1 (first and second half), TREE one per round, RING one
+ * per step. With SOFTMAX, RING and TREE exchange (m, l) first, on mbarrier 31. A gather uses the same ones
+ * as the reduction of the same name.
  */
 #ifndef CAIRN_CLUSTER_CUH
 #define CAIRN_CLUSTER_CUH
@@ -34,24 +37,24 @@
 
 #define CLUSTER_ML_MBAR		31
 
-/* Shared memory; 16-byte aligned. Addresses that have been through cluster_keep() are quicker. */
+/* Shared addresses, 16-byte aligned. Addresses returned by cluster_keep() save instructions. */
 struct cluster_buffers {
-	uint32_t dst, src;		/* may be the same but for ONESHOT */
-	uint32_t dst_ml, src_ml;	/* SOFTMAX: (m, l) of each row, padded to 16 bytes; not the same */
+	uint32_t dst, src;		/* may be equal, except with ONESHOT */
+	uint32_t dst_ml, src_ml;	/* SOFTMAX: (m, l) of each row, padded to 16 bytes; must differ */
 };
 
-/* A shape worked out beforehand: divisions are dear where 500 cycles are the whole. */
+/* Everything that depends only on the shape: an integer division would take a notable part of 500 cycles. */
 struct cluster_plan {
-	struct cluster_grid grid;		/* for what goes to each peer */
-	struct cairn_cluster_chunks chunks;	/* of a piece */
-	uint32_t stride, ml_offset;		/* bytes: of a rank's slot, and of (m, l) in it */
-	uint32_t from, to, peer;		/* this thread's first granule: offset in src, slots; whose */
-	uint32_t to_step;			/* from one of its peers to the next */
+	struct cluster_grid grid;		/* of the threads, for the message to each peer */
+	struct cairn_cluster_chunks chunks;	/* of one piece */
+	uint32_t stride, ml_offset;		/* bytes of a rank's slot; offset of (m, l) in a slot */
+	uint32_t from, to, peer;		/* this thread's first granule: offsets in src, slots; peer */
+	uint32_t to_step;			/* bytes from the slot at one peer to that at the next */
 	uint32_t total, origin;			/* granules in all, and before this piece */
-	uint32_t rows, ml_granules, row_magic;	/* 2^32 / head_dim */
+	uint32_t rows, ml_granules, row_magic;	/* of (m, l); row_magic: 2^32 / head_dim, rounded up */
 };
 
-/* Granules of dtype (RING, TREE: of fp32); rows, head_dim: 0 without SOFTMAX. */
+/* granules: of dtype (RING, TREE: of fp32); rows, head_dim: 0 without SOFTMAX. */
 CLUSTER_FN void cluster_plan_reduce(struct cluster_plan *p, const struct cluster_comm *c, int algo,
 				    uint32_t granules, uint32_t rows, uint32_t head_dim)
 {
@@ -86,7 +89,7 @@ CLUSTER_FN void cluster_plan_reduce(struct cluster_plan *p, const struct cluster
 	p->row_magic = head_dim ? 0xffffffffu / head_dim + 1 : 0;
 }
 
-/* The row that word w of the piece belongs to (exact: fewer than 2^15 elements in all) */
+/* Returns the row that 4-byte word w of the piece belongs to; exact for fewer than 2^15 elements in all. */
 template <int dtype> CLUSTER_FN uint32_t cluster_row(const struct cluster_plan *p, uint32_t w)
 {
 	return __umulhi((p->origin * 4 + w) * (dtype == CAIRN_F32 ? 1 : 2), p->row_magic);
@@ -104,10 +107,10 @@ CLUSTER_FN void cluster_reduce_rows(const struct cluster_comm *c, const struct c
 	}
 }
 
-/* What to do with reduced granules: they go to dst, and with `spread` to all peers' dst too. */
+/* Destination of reduced granules: dst of this rank, and with `spread` dst of all peers too. */
 struct cluster_results {
 	uint32_t dst, first, count;	/* granules [first, first + count) of the piece */
-	uint32_t mbar;			/* spread: counts them at the peers */
+	uint32_t mbar;			/* spread: the mbarrier that counts the bytes at the peers */
 };
 
 template <int dtype, int softmax, int spread, int most, int sum>
@@ -155,15 +158,15 @@ CLUSTER_FN void cluster_reduce_granules(const struct cluster_comm *c, const stru
 		cluster_reduce_granules_by<dtype, softmax, spread, 16, 1>(c, p, t, to, 1);
 }
 
-/* ---- ONESHOT: everyone sends all to all ---- */
+/* ---- ONESHOT: every rank sends all of its data to all ranks ---- */
 
-/* Granule g of a message that is `granules` of src followed by (m, l) */
+/* Returns the address of granule g of a message, which is `granules` of src followed by (m, l). */
 CLUSTER_FN uint32_t cluster_message_at(const struct cluster_buffers *b, uint32_t granules, uint32_t g)
 {
 	return g < granules ? b->src + g * 16 : b->src_ml + (g - granules) * 16;
 }
 
-/* own: where this rank's own contribution lies */
+/* own: address of this rank's own contribution */
 CLUSTER_FN struct cluster_terms cluster_slot_terms(const struct cluster_comm *c, const struct cluster_plan *p,
 						   const struct cluster_buffers *b, uint32_t own)
 {
@@ -173,7 +176,9 @@ CLUSTER_FN struct cluster_terms cluster_slot_terms(const struct cluster_comm *c,
 	return t;
 }
 
-/* To the peers of this thread's row of the grid; `to` moves on by `step` from one to the next. */
+/*
+ * Sends v to the peers of this thread's row of the grid; `to` advances by `step` from one peer to the next.
+ */
 CLUSTER_FN void cluster_send(const struct cluster_comm *c, const struct cluster_plan *p, uint32_t to,
 			     uint32_t step, uint4 v, uint32_t mbar)
 {
@@ -188,9 +193,9 @@ CLUSTER_FN void cluster_send(const struct cluster_comm *c, const struct cluster_
 }
 
 /*
- * dst[i] = words i < count of all ranks, reduced, as soon as mbarrier 0 has them all; `first` words of the
- * piece lie before them. Whole warps wait, spare lanes for the last word: half a warp that waits at the
- * mbarrier while the other half is at the next barrier costs 100 cycles.
+ * Waits for mbarrier 0 and writes the reduction of word i of all ranks to dst[i], for i < count; `first`
+ * words of the piece precede them. Whole warps wait, spare lanes on behalf of the last word: if half of a
+ * warp waited at the mbarrier while the other half is at the next barrier, that would cost 100 cycles.
  */
 template <int dtype, int softmax>
 CLUSTER_FN void cluster_words(const struct cluster_comm *c, const struct cluster_plan *p, int op,
@@ -208,7 +213,7 @@ CLUSTER_FN void cluster_words(const struct cluster_comm *c, const struct cluster
 	}
 }
 
-/* Small: a word a thread at most, and one granule of the message. */
+/* ONESHOT for small messages: a thread reduces at most one word and sends one granule. */
 template <int dtype, int softmax>
 CLUSTER_FN void cluster_oneshot_words(struct cluster_comm *c, const struct cluster_plan *p, int op,
 				      const struct cluster_buffers *b)
@@ -263,7 +268,7 @@ CLUSTER_FN void cluster_oneshot(struct cluster_comm *c, const struct cluster_pla
 	cluster_end_call(c, 1);
 }
 
-/* ---- TWOSHOT: rank r reduces chunk r and sends it to all ---- */
+/* ---- TWOSHOT: rank r reduces chunk r and sends it to all ranks ---- */
 
 template <int dtype, int softmax>
 CLUSTER_FN void cluster_twoshot(struct cluster_comm *c, const struct cluster_plan *p, int op,
@@ -295,7 +300,7 @@ CLUSTER_FN void cluster_twoshot(struct cluster_comm *c, const struct cluster_pla
 		ptx_mbarrier_arrive_expect_tx(done, ((uint32_t)p->chunks.granules - count) * 16);
 	}
 	if (count * 4 <= c->num_threads) {
-		/* small: a word a thread, then all threads send; even an empty phase is waited for */
+		/* small: each thread reduces a word, then all send; an empty phase must be waited for, too */
 		if (count == 0)
 			cluster_await(c, 0);
 		cluster_words<dtype, softmax>(c, p, op, &t, b->dst + first * 16, first * 4, count * 4);
@@ -340,7 +345,7 @@ CLUSTER_FN float4 cluster_combine(float4 x, float4 y, int op)
 			   ptx_min_nan(x.w, y.w));
 }
 
-/* This rank's granule g; for SOFTMAX on the common scale, which makes of the merge a sum. */
+/* Returns this rank's granule g, for SOFTMAX scaled to the common maximum, so that the merge is a sum. */
 template <int softmax>
 CLUSTER_FN float4 cluster_own(const struct cluster_plan *p, const struct cluster_buffers *b, uint32_t g)
 {
@@ -357,7 +362,7 @@ CLUSTER_FN float4 cluster_own(const struct cluster_plan *p, const struct cluster
 	return v;
 }
 
-/* (m, l) of all ranks to all, into the end of the set; the merged ones to dst_ml. */
+/* Sends (m, l) of every rank to all ranks, into the end of the set, and writes the merged ones to dst_ml. */
 CLUSTER_FN void cluster_exchange_ml(struct cluster_comm *c, const struct cluster_plan *p,
 				    const struct cluster_buffers *b)
 {
@@ -375,7 +380,7 @@ CLUSTER_FN void cluster_exchange_ml(struct cluster_comm *c, const struct cluster
 	ptx_bar_sync(c->bar_id, c->num_threads);
 }
 
-/* Step s receives into slot s (first half) or in place (second half), on mbarrier s. */
+/* Step s receives on mbarrier s, into slot s (first half) or in place (second half). */
 template <int softmax>
 CLUSTER_FN void cluster_ring(struct cluster_comm *c, const struct cluster_plan *p, int op,
 			     const struct cluster_buffers *b)
@@ -425,7 +430,7 @@ CLUSTER_FN void cluster_ring(struct cluster_comm *c, const struct cluster_plan *
 	cluster_end_call(c, ((1u << 2 * (n - 1)) - 1) | (softmax ? 1u << CLUSTER_ML_MBAR : 0));
 }
 
-/* Round i receives into slot i, on mbarrier i. A thread keeps its granules, `most` at most, in registers. */
+/* Round i receives into slot i, on mbarrier i. A thread keeps its granules, at most `most`, in registers. */
 template <int softmax, int most>
 CLUSTER_FN void cluster_tree(struct cluster_comm *c, const struct cluster_plan *p, int op,
 			     const struct cluster_buffers *b)
@@ -467,7 +472,7 @@ CLUSTER_FN void cluster_tree(struct cluster_comm *c, const struct cluster_plan *
 
 /* ---- all-reduce ---- */
 
-/* A cluster of one: what is left of the operator is that a row without keys reads as zero. */
+/* A cluster of one CTA: copies; with SOFTMAX, a row without keys becomes zero. */
 template <int dtype, int softmax>
 CLUSTER_FN void cluster_copy(struct cluster_comm *c, const struct cluster_plan *p,
 			     const struct cluster_buffers *b)
@@ -486,7 +491,7 @@ CLUSTER_FN void cluster_copy(struct cluster_comm *c, const struct cluster_plan *
 	cluster_end_call(c, 0);
 }
 
-/* One piece. RING and TREE: dtype f32 alone. */
+/* Reduces one piece. RING and TREE support dtype f32 only. */
 template <int algo, int dtype, int softmax>
 CLUSTER_FN void cluster_reduce_piece(struct cluster_comm *c, const struct cluster_plan *p, int op_or_softmax,
 				     const struct cluster_buffers *b)
@@ -512,7 +517,7 @@ CLUSTER_FN void cluster_reduce_piece(struct cluster_comm *c, const struct cluste
 	}
 }
 
-/* dst = op over all ranks of src. */
+/* whole->dst = op over all ranks of whole->src. dtype: of the granules; softmax: op is ignored. */
 template <int algo, int dtype, int softmax>
 CLUSTER_FN void cluster_all_reduce(struct cluster_comm *c, const struct cluster_plan *plan, int op,
 				   const struct cluster_buffers *whole)

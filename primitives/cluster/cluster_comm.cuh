@@ -1,24 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cluster_comm - what all cluster collectives stand on: a rank's state, two sets of mbarriers and slots
+ * cluster_comm - the state shared by all cluster collectives: a rank, two sets of mbarriers and receive slots
  *
- * Everything travels by st.async: one thread sends 16 bytes from registers and the receiver's mbarrier counts
- * them. So nothing is sent before it was read, no proxy fence is needed, and a wait is one try_wait.
+ * All data travels by st.async: a thread sends 16 bytes from registers and the receiver's mbarrier counts
+ * them. Hence data is in registers before it is sent, no proxy fence is needed, and a wait is one try_wait.
  *
- * Why there is no cluster barrier between calls. Slots and mbarriers come in two sets; call k uses set k % 2.
- *   (1) A rank that has completed call k knows that all ranks have entered call k, for it has something
- *       that every one of them sent in it. (All algorithms here have that property.)
- *   (2) A rank that has entered call k has completed call k - 1, with all its threads: a call ends with the
- *       group's barrier, after the last read of a slot and the last wait on an mbarrier.
- *   (3) So a message of call k + 1 finds its receiver in call k or later, done with the set's last use in
- *       call k - 1; and a message of call k + 2 is not sent before its receiver has entered call k + 1.
- *       Hence a set never holds messages of two calls, and no phase is completed by another's bytes.
- *   (4) Arming (arrive and expect_tx) may come after the first bytes: until that one arrival the phase cannot
- *       complete, and the byte count is signed.
- *   (5) A rank that has completed its last call has received all that was ever sent to it: it may exit.
+ * Why no cluster barrier is needed between calls: slots and mbarriers come in two sets, and call k uses set
+ * k % 2.
+ *   (1) When a rank has completed call k, all ranks have entered call k, because it has received data that
+ *       each of them sent in that call. (All algorithms here have that property.)
+ *   (2) When a rank has entered call k, all its threads have completed call k - 1, because a call ends with
+ *       the group's barrier, after the last read of a slot and the last wait on an mbarrier.
+ *   (3) So a message of call k + 1 reaches a receiver that is in call k or later and has finished with the
+ *       set's last use in call k - 1; a message of call k + 2 is not sent before its receiver has entered
+ *       call k + 1. Hence a set never holds messages of two calls, and the bytes of a call complete no other
+ *       call's phase.
+ *   (4) Arming (arrive and expect_tx) may follow the first bytes: the phase cannot complete before that one
+ *       arrival, and the byte count is signed.
+ *   (5) A rank that has completed its last call has received everything that was sent to it, so it may exit.
  *
- * (1) fails for a rank that is let off a call, and (3) for two calls of which one does not involve all ranks;
- * so all ranks make all calls.
+ * (1) fails if a rank skips a call, and (3) if a call does not involve all ranks; so all ranks must make all
+ * calls.
  */
 #ifndef CAIRN_CLUSTER_COMM_CUH
 #define CAIRN_CLUSTER_COMM_CUH
@@ -30,21 +32,21 @@
 #define CLUSTER_STATE_BYTES	512		/* 2 sets of 32 mbarriers */
 
 struct cluster_comm {
-	uint32_t rank, size;			/* in the cluster */
-	uint32_t tid, num_threads;		/* in the group */
-	uint32_t bar_id;
-	uint32_t set;				/* of the next call: 0 or 1; all below is of that set */
-	uint32_t mbars, slots;			/* shared memory */
-	uint32_t phases;			/* bit i: parity of mbarrier i's current phase */
-	uint32_t other_phases;			/* of the other set */
-	uint32_t mbars_sum, slots_sum;		/* both sets' addresses, added; less one's: the other's */
-	uint32_t set_bytes;
+	uint32_t rank, size;			/* rank in the cluster; CTAs of the cluster */
+	uint32_t tid, num_threads;		/* thread in the group; threads of the group */
+	uint32_t bar_id;			/* named barrier of the group */
+	uint32_t set;				/* set of the next call, 0 or 1 */
+	uint32_t mbars, slots;			/* shared addresses in that set */
+	uint32_t phases;			/* bit i: parity of the phase of that set's mbarrier i */
+	uint32_t other_phases;			/* the same of the other set */
+	uint32_t mbars_sum, slots_sum;		/* sums of both sets' addresses: sum - one = the other */
+	uint32_t set_bytes;			/* bytes of one set of slots */
 };
 
 /*
- * v, the same in all lanes, in a register for good. Where a value can be worked out anew, ptxas does so in
- * every call rather than keep it: for an address of shared memory that is an S2R, 50 cycles of the 400
- * that a small exchange takes. What came out of a shuffle it must keep.
+ * Returns v, which must be the same in all lanes, in a register that ptxas keeps. ptxas recomputes a value
+ * in every call if it can: for an address of shared memory that is an S2R, 50 of the 400 cycles of a small
+ * exchange. It cannot recompute the result of a shuffle.
  */
 CLUSTER_FN uint32_t cluster_keep(uint32_t v)
 {
@@ -58,8 +60,9 @@ CLUSTER_FN void cluster_sync(void)
 }
 
 /*
- * state: CLUSTER_STATE_BYTES, 8-byte aligned; slots: 2 * set_bytes, 16-byte aligned, set_bytes a multiple
- * of 16; the same offsets in all CTAs. To be followed by cluster_sync() by all threads of the cluster.
+ * state is the shared address of CLUSTER_STATE_BYTES, 8-byte aligned; slots of 2 * set_bytes, 16-byte
+ * aligned, set_bytes a multiple of 16. Offsets are the same in all CTAs. All threads of the cluster must
+ * call cluster_sync() afterwards.
  */
 CLUSTER_FN void cluster_comm_init(struct cluster_comm *c, uint32_t tid, uint32_t num_threads, uint32_t bar_id,
 				  uint32_t state, uint32_t slots, uint32_t set_bytes)
@@ -97,7 +100,7 @@ CLUSTER_FN void cluster_await(const struct cluster_comm *c, uint32_t i)
 	ptx_mbarrier_wait(cluster_mbar(c, i), c->phases >> i & 1);
 }
 
-/* mbars: those of this call. Its last act, by all threads of the group. */
+/* Ends a call; all threads of the group call it last. mbars: bit i is set if the call used mbarrier i. */
 CLUSTER_FN void cluster_end_call(struct cluster_comm *c, uint32_t mbars)
 {
 	const uint32_t phases = c->phases ^ mbars;
@@ -110,9 +113,12 @@ CLUSTER_FN void cluster_end_call(struct cluster_comm *c, uint32_t mbars)
 	ptx_bar_sync(c->bar_id, c->num_threads);
 }
 
-/* The group in rows of threads, a thread for each of `count` granules if it has so many: a row a peer. */
+/*
+ * The group's threads arranged in rows, each of which sends to one peer at a time. A row has a thread for
+ * each of `count` granules if the group is large enough.
+ */
 struct cluster_grid {
-	uint32_t row, col, num_rows, num_cols;
+	uint32_t row, col, num_rows, num_cols;	/* this thread's place; size of the grid */
 };
 
 CLUSTER_FN struct cluster_grid cluster_grid(const struct cluster_comm *c, uint32_t count)
@@ -126,7 +132,7 @@ CLUSTER_FN struct cluster_grid cluster_grid(const struct cluster_comm *c, uint32
 		g.row = c->tid >> shift;
 		g.col = c->tid & (g.num_cols - 1);
 		if (g.row >= g.num_rows)
-			g.row = CAIRN_CLUSTER_MAX_SIZE;	/* beyond the last whole row: idle */
+			g.row = CAIRN_CLUSTER_MAX_SIZE;	/* threads past the last whole row are idle */
 	}
 	return g;
 }

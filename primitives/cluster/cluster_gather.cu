@@ -1,25 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cluster_gather - the conformance kernel round the device functions of cluster.cuh
+ * cluster_gather - kernel and launcher of all-gather, around the device functions of cluster.cuh
  *
- * One CTA a rank, all its threads in the group. For each call: the rank's block from global to shared
- * memory, `rounds` times the collective, the result back. Shared memory: state (512 bytes), the block, and
- * one or two sets of results, as fits. mbarriers and threads as in cluster_reduce.cu.
+ * Each rank is one CTA, whose threads all belong to the group. For each call the CTA copies the rank's block
+ * from global to shared memory, runs the collective `rounds` times, and copies the result back. Shared
+ * memory: state (512 bytes), the block, and two sets of results if they fit, else one. mbarriers and threads
+ * are those of cluster_reduce.cu.
  *
  * H200, SM cycles of one all-gather, one cluster alone (all clusters of the chip at once: within 15%):
  *
  *   cluster size               2      4      8     16
- *   256 B a rank   ONESHOT   317    351    419    637
+ *   256 B per rank ONESHOT   317    351    419    637
  *                  TREE      714   1095   1477   1947
  *                  RING      626   1298   2642   5477
  *                  OFFCHIP   553    586    748    997
- *   4 KB a rank    ONESHOT   534    940   1743   3998
+ *   4 KB per rank  ONESHOT   534    940   1743   3998
  *                  OFFCHIP  1181   2176   2501   3215
  *
- * ONESHOT is the fastest on chip for any size: all algorithms send the same bytes, it in one hop. Floor: the
- * hop (cluster_reduce.cu), and (N-1) blocks at 12.7 B/clk with all SMs at work, about 20 alone.
- * OFFCHIP goes by words up to 512 B (256 B by mails: 768, 894, 922, 1013), by mails up to 16 KB in all, else
- * by flags.
+ * ONESHOT is the fastest on-chip algorithm for any size: all algorithms send the same bytes, ONESHOT in one
+ * hop. Floor: the hop (cluster_reduce.cu), and (N-1) blocks at 12.7 B/clk with all SMs active, about 20
+ * alone. OFFCHIP uses LL words up to 512 B, mails up to 16 KB in all, else flags (cluster_offchip.cuh).
+ *
+ * Optimisation history: NOTES.md.
  */
 #include "primitives/cluster/cluster_gather.h"
 
@@ -31,8 +33,8 @@
 #define MAX_SMEM	(227 * 1024)
 
 struct plan {
-	uint32_t granules, num_sets;
-	uint32_t src, dst, bytes;
+	uint32_t granules, num_sets;	/* granules of a block; sets of results */
+	uint32_t src, dst, bytes;	/* offsets in shared memory; its size */
 };
 
 CAIRN_CLUSTER_INLINE struct plan make_plan(const struct cairn_cluster_gather_args *a)
@@ -48,7 +50,7 @@ CAIRN_CLUSTER_INLINE struct plan make_plan(const struct cairn_cluster_gather_arg
 	return p;
 }
 
-/* Elements of 2 or 4 bytes; a row of global memory may begin at any */
+/* Elements are 2 or 4 bytes; a row in global memory is aligned to its elements only. */
 template <typename word>
 static __device__ void load(unsigned char *dst, const void *src, int64_t first, uint32_t len)
 {
@@ -56,7 +58,7 @@ static __device__ void load(unsigned char *dst, const void *src, int64_t first, 
 		((word *)dst)[i] = ((const word *)src)[first + i];
 }
 
-/* A result as `n` rows of `len` */
+/* Stores a result as n rows of len elements. */
 template <typename word>
 static __device__ void store(void *dst, int64_t first, const unsigned char *src, uint32_t n, uint32_t len,
 			     uint32_t block)
@@ -66,7 +68,7 @@ static __device__ void store(void *dst, int64_t first, const unsigned char *src,
 			((word *)dst)[first + r * len + i] = ((const word *)(src + r * block))[i];
 }
 
-/* size: a constant cluster size, as a fused kernel would have it; 0: any */
+/* size: the cluster size as a constant, as in a fused kernel; 0: any size */
 template <int size>
 static __device__ __forceinline__ uint32_t repeat_oneshot(struct cluster_comm *c,
 							  const struct cluster_grid *grid,
@@ -85,7 +87,7 @@ static __device__ __forceinline__ uint32_t repeat_oneshot(struct cluster_comm *c
 }
 
 template <int size>
-static __device__ __forceinline__ void repeat_words(struct cluster_comm *c, struct cluster_mailbox *box,
+static __device__ __forceinline__ void repeat_ll(struct cluster_comm *c, struct cluster_mailbox *box,
 						    const struct cluster_gather_buffers *b, int rounds)
 {
 	struct cluster_comm known = *c;
@@ -94,12 +96,12 @@ static __device__ __forceinline__ void repeat_words(struct cluster_comm *c, stru
 		known.size = size;
 #pragma unroll 1
 	for (int round = 0; round < rounds; round++)
-		cluster_words_gather<size ? size : CAIRN_CLUSTER_MAX_SIZE>(&known, box, b->dst, b->src,
-									   b->granules * 4);
+		cluster_ll_gather<size ? size : CAIRN_CLUSTER_MAX_SIZE>(&known, box, b->dst, b->src,
+									b->granules * 4);
 	*c = known;
 }
 
-/* The collective `rounds` times; returns where the result lies. */
+/* Runs the collective `rounds` times; returns the address of the result. */
 template <int way>
 static __device__ __forceinline__ uint32_t repeat(struct cluster_comm *c, struct cluster_mailbox *box,
 						  int algo, const struct cluster_grid *grid,
@@ -121,17 +123,17 @@ static __device__ __forceinline__ uint32_t repeat(struct cluster_comm *c, struct
 			result = repeat_oneshot<16>(c, grid, b, rounds);
 		else
 			result = repeat_oneshot<0>(c, grid, b, rounds);
-	} else if constexpr (way == CLUSTER_BY_WORDS) {
+	} else if constexpr (way == CLUSTER_BY_LL) {
 		if (c->size == 2)
-			repeat_words<2>(c, box, b, rounds);
+			repeat_ll<2>(c, box, b, rounds);
 		else if (c->size == 4)
-			repeat_words<4>(c, box, b, rounds);
+			repeat_ll<4>(c, box, b, rounds);
 		else if (c->size == 8)
-			repeat_words<8>(c, box, b, rounds);
+			repeat_ll<8>(c, box, b, rounds);
 		else if (c->size == 16)
-			repeat_words<16>(c, box, b, rounds);
+			repeat_ll<16>(c, box, b, rounds);
 		else
-			repeat_words<0>(c, box, b, rounds);
+			repeat_ll<0>(c, box, b, rounds);
 	} else {
 #pragma unroll 1
 		for (int round = 0; round < rounds; round++)
@@ -143,7 +145,7 @@ static __device__ __forceinline__ uint32_t repeat(struct cluster_comm *c, struct
 	return result;
 }
 
-/* way: enum cluster_offchip_way, or 0 for all algorithms on chip */
+/* way: enum cluster_offchip_way, or 0 for all on-chip algorithms */
 template <int way>
 __global__ void __launch_bounds__(THREADS, 1)
 cluster_gather_kernel(const __grid_constant__ struct cairn_cluster_gather_args a)
@@ -165,13 +167,13 @@ cluster_gather_kernel(const __grid_constant__ struct cairn_cluster_gather_args a
 	if (way)
 		cluster_mailbox_init(&box, &c,
 				     (char *)a.workspace + cluster * (a.workspace_bytes / a.num_clusters),
-				     way == CLUSTER_BY_WORDS ? 2 * CLUSTER_WORDS_SETS * p.granules * n :
+				     way == CLUSTER_BY_LL ? 2 * CLUSTER_LL_SETS * p.granules * n :
 				     way == CLUSTER_BY_MAIL ? 4 * p.granules * n : 0);
 	cluster_sync();
 
 	/*
-	 * when it is timed, call 0 is made once before, so that no instruction has
-	 * yet to be fetched from afar
+	 * If the call is timed, call 0 runs once before, so that all instructions are in the instruction
+	 * cache.
 	 */
 	for (int call = a.cycles ? -1 : 0; call < a.num_calls; call++) {
 		const int64_t row = (cluster * a.num_calls + (call < 0 ? 0 : call)) * n + c.rank;
@@ -201,8 +203,8 @@ static const void *pick_kernel(const struct cairn_cluster_gather_args *a)
 	if (a->algo != CAIRN_CLUSTER_OFFCHIP)
 		return (const void *)cluster_gather_kernel<0>;
 	switch (cluster_offchip_pick_gather(a->cluster_size, make_plan(a).granules)) {
-	case CLUSTER_BY_WORDS:
-		return (const void *)cluster_gather_kernel<CLUSTER_BY_WORDS>;
+	case CLUSTER_BY_LL:
+		return (const void *)cluster_gather_kernel<CLUSTER_BY_LL>;
 	case CLUSTER_BY_MAIL:
 		return (const void *)cluster_gather_kernel<CLUSTER_BY_MAIL>;
 	default:
@@ -216,8 +218,8 @@ extern "C" int cairn_cluster_gather_workspace(const struct cairn_cluster_gather_
 
 	CAIRN_TRY(cairn_cluster_gather_check(args));
 	one = (size_t)args->cluster_size * make_plan(args).granules;
-	sets = cluster_offchip_pick_gather(args->cluster_size, make_plan(args).granules) == CLUSTER_BY_WORDS ?
-		CLUSTER_WORDS_SETS : 2;
+	sets = cluster_offchip_pick_gather(args->cluster_size, make_plan(args).granules) == CLUSTER_BY_LL ?
+		CLUSTER_LL_SETS : 2;
 	one = (cluster_offchip_bytes(sets * one) + 255) / 256 * 256;
 	*bytes = args->algo == CAIRN_CLUSTER_OFFCHIP ? (size_t)args->num_clusters * one : 0;
 	return 0;
@@ -250,7 +252,7 @@ extern "C" int cairn_cluster_gather(const struct cairn_cluster_gather_args *args
 	if (active < 0)
 		return active;
 	if (active == 0)
-		return cairn_error(EOPNOTSUPP, "cluster_gather: cluster_size: this device does not grant "
+		return cairn_error(EOPNOTSUPP, "cluster_gather: cluster_size: this device does not allow "
 				   "%d with %zu bytes of shared memory", a.cluster_size, launch.smem);
 	return cairn_launch(kernel, &launch, params);
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cluster_gather - all-gather among the CTAs of a cluster: the result is [size][granules] in the order of
- * ranks
+ * cluster_gather - all-gather among the CTAs of a cluster: the result is [size][granules] in rank order
  *
- * Part of cluster.cuh, which says what callers see to.
+ * Part of cluster.cuh, which states what callers must ensure.
  */
 #ifndef CAIRN_CLUSTER_GATHER_CUH
 #define CAIRN_CLUSTER_GATHER_CUH
@@ -11,14 +10,14 @@
 #include "primitives/cluster/cluster_comm.cuh"
 
 struct cluster_gather_buffers {
-	uint32_t dst;			/* num_sets results of size * granules granules */
-	uint32_t src, granules;
-	uint32_t num_sets;		/* 2; or 1: a call begins with cluster_sync() by the whole cluster */
+	uint32_t dst;			/* shared address of num_sets results of size * granules granules */
+	uint32_t src, granules;		/* shared address and length of this rank's block */
+	uint32_t num_sets;		/* 2; or 1: each call begins with a cluster_sync() */
 };
 
 /*
- * Both return where the result lies. With two sets it stays until the next call is entered: from then on
- * peers may write the other set, from that call's completion on this one.
+ * Both functions return the address of the result. With two sets, peers may write the other set once the
+ * next call is entered, and this result's set once that call has completed.
  */
 CLUSTER_FN uint32_t cluster_gather_oneshot(struct cluster_comm *c, const struct cluster_grid *grid,
 					   const struct cluster_gather_buffers *b)
@@ -47,7 +46,7 @@ CLUSTER_FN uint32_t cluster_gather_oneshot(struct cluster_comm *c, const struct 
 	return dst;
 }
 
-/* algo: RING or TREE. A step's blocks are spread over the rows of the grid. */
+/* algo: RING or TREE. The rows of the grid share the blocks of a step. */
 CLUSTER_FN uint32_t cluster_gather_steps(struct cluster_comm *c, int algo, const struct cluster_grid *grid,
 					 const struct cluster_gather_buffers *b)
 {

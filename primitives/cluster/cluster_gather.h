@@ -4,38 +4,39 @@
  *
  *   out[c,k,b,r,:] = in[c,k,r,:]        for all ranks b, r
  *
- * num_clusters clusters of cluster_size CTAs; CTA b of cluster c is rank b. A cluster makes num_calls
- * collectives k = 0, 1, ... one after another inside one kernel (so that buffers are reused), each of
- * them `rounds` times over the same input (so that it can be timed).
+ * There are num_clusters clusters of cluster_size CTAs; CTA b of cluster c is rank b. One kernel runs
+ * num_calls collectives k = 0, 1, ... in each cluster (so that buffers are reused), and each of them
+ * `rounds` times over the same input (so that it can be timed).
  *
  *   argument   dtype  shape                                                       notes
  *   out        dtype  [num_clusters, num_calls, cluster_size, cluster_size, len]  out, may not alias in
  *   cycles     int64  [num_clusters, cluster_size]                                out, optional (NULL)
  *   in         dtype  [num_clusters, num_calls, cluster_size, len]                in
- *   workspace         [cluster_gather_workspace()] bytes                          256-byte aligned
+ *   workspace         [cluster_gather_workspace()] bytes                          256-byte aligned; 0 bytes
+ *                                                                                 except with OFFCHIP
  * out and in are 16-byte aligned.
  *
- * Algorithms (cluster_schedule.h says who sends what to whom, and how many bytes)
- *   ONESHOT   everyone sends its block to all. TWOSHOT is a synonym: there is nothing to reduce.
+ * Algorithms (see cluster_schedule.h for the messages and their bytes)
+ *   ONESHOT   every rank sends its block to all ranks. TWOSHOT is a synonym: there is nothing to reduce.
  *   RING      cluster_size - 1 steps between neighbours.
- *   TREE      algorithm 2 of the source: log2(cluster_size) exchanges, the message doubling. cluster_size a
- *             power of two.
- *   OFFCHIP   through global memory: what a kernel without clusters would do, here for comparison.
- *   AUTO      the fastest of them on chip for this size (cluster.cuh).
+ *   TREE      algorithm 2 of the source: log2(cluster_size) exchanges of messages that double; cluster_size
+ *             must be a power of two.
+ *   OFFCHIP   through global memory, as a kernel without clusters would do it; for comparison.
+ *   AUTO      the fastest on-chip algorithm for this size, which is ONESHOT.
  *
- * Supported:   dtype f32, f16, bf16; cluster_size 1..16 as far as the device grants it (above 8 it need not);
- *              len >= 1 with (cluster_size + 1) * len elements of dtype in 216 KiB: the result lies in the
- *              shared memory of one SM; num_clusters >= 0 (more than can be resident run in waves);
- *              num_calls, rounds >= 1. Anything else -EOPNOTSUPP.
+ * Supported:   dtype f32, f16, bf16; cluster_size 1..16 if the device allows it (it need not above 8);
+ *              len >= 1, where (cluster_size + 1) * len elements of dtype fit in 216 KiB, because the result
+ *              lies in the shared memory of one SM; num_clusters >= 0 (more than can be resident run in
+ *              waves); num_calls, rounds >= 1. Anything else -EOPNOTSUPP.
  * Numerics:    bits are copied, NaNs with their payload.
  * Tolerance:   none.
  * cycles:      SM clock cycles of one collective, averaged over the rounds of the last call: from its input
- *              in the shared memory of this CTA to its result there, visible to all its threads. 0 on a host.
+ *              in the shared memory of this CTA to its result there, visible to all its threads. 0 on a CPU.
  * Determinism: bitwise repeatable.
  * Errors:      -EINVAL (null pointer, bad shape), -EOPNOTSUPP, -EIO (launch failed; cairn_last_error()).
- * Source:      Luo et al. 2025 (ClusterFusion), section 3.1, algorithm 2; differs in: blocks arrive in the
- *              order of ranks, any cluster size (but for TREE), no barrier between calls as
- *              long as two results fit.
+ * Source:      Luo et al. 2025 (ClusterFusion), section 3.1, algorithm 2; differs in: the blocks of the
+ *              result are in rank order, any cluster size (except with TREE), no barrier between calls if two
+ *              results fit in shared memory.
  */
 #ifndef CAIRN_CLUSTER_GATHER_H
 #define CAIRN_CLUSTER_GATHER_H
@@ -50,14 +51,14 @@
 struct cairn_exact;
 
 struct cairn_cluster_gather_args {
-	size_t size;
+	size_t size;			/* sizeof(struct cairn_cluster_gather_args) */
 	void *out;
 	int64_t *cycles;
 	const void *in;
 	void *workspace;
 	size_t workspace_bytes;
 	int32_t num_clusters, num_calls, cluster_size;
-	int32_t len;
+	int32_t len;			/* elements of a block */
 	int32_t dtype, algo;		/* enum cairn_dtype, cairn_cluster_algo */
 	int32_t rounds;
 };
@@ -67,12 +68,13 @@ extern "C" {
 #endif
 
 int cairn_cluster_gather(const struct cairn_cluster_gather_args *args, void *stream);
+/* Writes the workspace that args need to *bytes. */
 int cairn_cluster_gather_workspace(const struct cairn_cluster_gather_args *args, size_t *bytes);
 int cairn_cluster_gather_cpu(const struct cairn_cluster_gather_args *args, void *stream);
 int cairn_cluster_gather_ref(const struct cairn_cluster_gather_args *args, void *stream);
-/* exact[0]: out */
+/* Fills exact[0] for out, and exact[1] for cycles if that is not NULL. */
 int cairn_cluster_gather_exact(const struct cairn_cluster_gather_args *args, struct cairn_exact *exact);
-/* What every implementation refuses: 0, -EINVAL or -EOPNOTSUPP with the text set. */
+/* Checks args for every implementation here: 0, -EINVAL or -EOPNOTSUPP with the error text set. */
 int cairn_cluster_gather_check(const struct cairn_cluster_gather_args *args);
 
 #ifdef __cplusplus

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * cluster_gather_cpu - the kernels' schedule, played by one thread for all ranks
+ * cluster_gather_cpu - runs the kernels' schedule on the CPU, one thread for all ranks of a cluster
  *
- * Every message of cluster_schedule.h is copied from its sender's result, as far as that has come, to
- * the receiver's: a block sent before it arrived, or to the wrong place, shows.
+ * Every message of cluster_schedule.h is copied from its sender's unfinished result to its receiver's, so
+ * that a block that is sent before it arrived, or to a wrong place, makes the result wrong.
  */
 #include "primitives/cluster/cluster_gather.h"
 
@@ -13,7 +13,10 @@
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 
-/* out: [n, n, block]; in: [n, block]. Steps of all ranks at once: messages first, deliveries after. */
+/*
+ * out: [n, n, block] bytes; in: [n, block]; wire: [n, n, block], the messages in flight. In each step all
+ * ranks send before any of them receives.
+ */
 static void one_call(char *out, const char *in, char *wire, int algo, int n, size_t block)
 {
 	for (int b = 0; b < n; b++)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * cluster_gather_ref - the reference. The bound is 0: bits are copied
+ * cluster_gather_ref - the reference; the bound is 0, because bits are copied
  */
 #include "primitives/cluster/cluster_gather.h"
 
@@ -10,7 +10,7 @@
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 
-/* Element of in that arrives at element i of out. */
+/* Returns the element of in that element i of out is a copy of. */
 static int64_t source(const struct cairn_cluster_gather_args *a, int64_t i)
 {
 	int64_t block = (int64_t)a->cluster_size * a->len;
@@ -32,7 +32,7 @@ int cairn_cluster_gather_exact(const struct cairn_cluster_gather_args *a, struct
 	}
 	for (int64_t i = 0; a->cycles && i < (int64_t)a->num_clusters * a->cluster_size; i++) {
 		exact[1].val[i] = 0;
-		exact[1].bound[i] = INFINITY;	/* a measurement */
+		exact[1].bound[i] = INFINITY;	/* a measurement: any finite value */
 	}
 	return 0;
 }

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
+/* cluster_gather_test - cases of cluster_gather.h; results are compared bit by bit */
 #include "primitives/cluster/cluster_test.h"
 
 struct row {
 	int32_t size, clusters, calls, rounds;
 	int32_t len, dtype, algo;
-	int bench, all;
+	int bench, all;		/* all: with as many clusters as the device holds */
 };
 
 static const int32_t algos[] = { CAIRN_CLUSTER_ONESHOT, CAIRN_CLUSTER_RING, CAIRN_CLUSTER_OFFCHIP,
 				 CAIRN_CLUSTER_TREE };
 
-/* Every cluster size with every algorithm (TREE: the powers of two) and a few lengths. */
+/* Every cluster size with every algorithm (TREE: only powers of two) and several lengths. */
 #define NUM_EVERY	((16 * 3 + 5) * 6)
 
 static void every_row(int i, struct row *r)
@@ -47,7 +48,7 @@ static void waves_row(int i, struct row *r)
 	r->dtype = i % 3;
 }
 
-/* As long as fits: one set of results, or just two. 216 KiB is 55296 fp32. */
+/* The largest lengths of which one set of results fits, or just two. 216 KiB hold 55296 fp32. */
 static const struct { int32_t size, len, dtype; } large[] = {
 	{ 1, 27648, CAIRN_F32 }, { 2, 18432, CAIRN_F32 }, { 3, 13000, CAIRN_F32 }, { 4, 6000, CAIRN_F32 },
 	{ 4, 11059, CAIRN_F32 }, { 5, 18432, CAIRN_BF16 }, { 7, 6912, CAIRN_F32 }, { 8, 6144, CAIRN_F32 },
@@ -133,7 +134,7 @@ static void describe(int i, struct cairn_case *c)
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	if (!r.bench && r.len <= 1024)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
-	c->bench = r.bench;	/* without bytes: the figures are extra()'s, measured inside the kernel */
+	c->bench = r.bench;	/* no bytes: the kernel measures itself and extra() reports it */
 }
 
 #define FIELD(f) offsetof(struct cairn_cluster_gather_args, f)
@@ -165,7 +166,7 @@ static void setup(struct cairn_op *op)
 		cairn_out(op, FIELD(cycles), CAIRN_I64, (int64_t)r.clusters * r.size);
 }
 
-/* Bits, not values. */
+/* Compares bits, not values, so that NaNs count. */
 static int judge(const struct cairn_op *op, const void *got, char *why, size_t why_len)
 {
 	const struct cairn_cluster_gather_args *a = got, *given = op->args;
@@ -229,7 +230,7 @@ static int extra(const struct cairn_op *op, const void *got, char *json, size_t 
 			     len);
 }
 
-/* What the reference hands to others (equal values) agrees with what judge() wants (equal bits). */
+/* The reference's exact values, used elsewhere, agree with the bits that judge() expects. */
 static void reference_is_exact(struct cairn_test *t)
 {
 	_Alignas(16) float in[2 * 3 * 5];

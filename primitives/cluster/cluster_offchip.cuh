@@ -1,33 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cluster_offchip - the same collectives through global memory, as a kernel without clusters would make them
+ * cluster_offchip - the collectives through global memory, as a kernel without clusters would run them
  *
- * For comparison. The CTAs of a group are launched as a cluster, so that all are resident, but meet and
- * exchange in global memory (in practice the L2). No atomics; the order of reduction is that of the ranks.
- *   WORDS          8 bytes hold a word and the number of the call, a word a thread; readers poll the data
- *                  itself. One trip to the L2 and one back, no fence; twice the bytes.
- *   MAIL           the same with two words in 16 bytes, any number of them.
- *   MAIL_TWOSHOT   in two trips: rank r reduces the r-th chunk and mails it to all.
- *   FLAGS          16-byte stores and loads, a flag a rank with release and acquire at gpu scope.
- * Mailboxes come in two sets, by the argument in cluster_comm.cuh; a word is never mistaken for an older
- * one, for each call has its number. WORDS has more sets, used in turn: a call among 2 takes 520 cycles or
- * 670 by where in the L2 its words lie, which nobody can choose, so that one place is no measure.
+ * For comparison. The CTAs of a group are launched as a cluster, so that all are resident, but synchronise
+ * and exchange data in global memory (in practice the L2). There are no atomics, and reductions are in rank
+ * order.
+ *   LL             LL words: 8 bytes hold a word and the call number, one word per thread; readers poll the
+ *                  data themselves. Takes one store and one load of the L2 and no fence, but twice the bytes.
+ *   MAIL           the same with two words and two call numbers in 16 bytes (a mail), for any number of
+ *                  words.
+ *   MAIL_TWOSHOT   two rounds of mails: rank r reduces chunk r and mails it to all ranks.
+ *   FLAGS          16-byte stores and loads, and one flag per rank with release and acquire at gpu scope.
+ * Mailboxes come in two sets, for the reason given in cluster_comm.cuh. A word cannot be mistaken for an
+ * older one, because it carries the call number. LL has more sets, used in turn, because a call among 2
+ * ranks takes 520 or 670 cycles depending on where in the L2 its words lie, which software cannot choose: a
+ * single place would be no fair measurement.
  *
- * The size of the cluster should be a constant: WORDS of 256 B then takes 534 / 587 / 650 / 967 cycles (sizes
- * 2 / 4 / 8 / 16), and 853 / 867 / 968 / 1045 as the instance for any size, which loads 16 words a thread
- * whatever the size; MAIL of 4 KB among 2 takes 1155, and 4600.
+ * The cluster size should be a compile-time constant: LL of 256 B then takes 534 / 587 / 650 / 967 cycles
+ * (sizes 2 / 4 / 8 / 16). The instance for any size, which always loads 16 words per thread, takes 853 / 867
+ * / 968 / 1045. MAIL of 4 KB among 2 ranks takes 1155 and 4600.
  *
- * Tried and lost (H200, cycles; sizes 2 / 4 / 8 / 16)
- *   256 B, where WORDS took 557 / 607 / 671 / 982 in the same run. No pause before the first look:
- *   557 / 736 / 901 / 1102; one of 100 cycles: 650 / 685 / 748 / 1030. Two looks in flight:
- *   723 / 890 / 1036 / 1276. One's own word not loaded: 655 / 774 / 932 / 1418. Only what is missing loaded
- *   again: 572 / 599 / 661, but 1600.
- *   4 KB by flags: 2630 / 2600 / 2540 / 2660, by mails 1150 / 1450 / 2250 / 2580. 8 KB: 2680 / 2660 / 3080,
- *   by mails 1690 / 2110 / 2620. 32 KB by mails, which are twice the bytes: 5300 / 6600 / 8060 / 9200, by
- *   flags 3530 / 4510 / 5880 / 6680. A pause for mails: no better.
- *   FLAGS in two meetings where they are one now: 5240 for 16 KB at size 4, in one 3010.
- *   The small way through DSMEM. Strong stores and loads at cluster scope take the long way: 2270 cycles
- *   among 2 ranks, where st.async takes a quarter of that; and racecheck takes the polling for a race.
+ * Optimisation history: NOTES.md.
  */
 #ifndef CAIRN_CLUSTER_OFFCHIP_CUH
 #define CAIRN_CLUSTER_OFFCHIP_CUH
@@ -35,49 +28,49 @@
 #include "primitives/cluster/cluster.cuh"
 #include "primitives/ptx/ptx_copy.cuh"
 
-#define CLUSTER_OFFCHIP_FLAGS	256	/* bytes; a word a rank */
+#define CLUSTER_OFFCHIP_FLAGS	256	/* bytes reserved for the flags, one 4-byte word per rank */
 
-#define CLUSTER_WORDS_SETS	16
+#define CLUSTER_LL_SETS	16
 
-/* Go on from enum cairn_cluster_algo: a kernel each */
+/* Continues enum cairn_cluster_algo; there is a kernel for each. */
 enum cluster_offchip_way {
 	CLUSTER_BY_FLAGS = CAIRN_CLUSTER_OFFCHIP,
-	CLUSTER_BY_WORDS,
+	CLUSTER_BY_LL,
 	CLUSTER_BY_MAIL,
 	CLUSTER_BY_MAIL_TWOSHOT,
 };
 
-/* The fastest as measured (cluster_reduce.cu, cluster_gather.cu) */
+/* Both return the fastest way as measured (cluster_reduce.cu, cluster_gather.cu). */
 CAIRN_CLUSTER_INLINE int cluster_offchip_pick_reduce(int n, uint32_t granules, int softmax)
 {
 	if (softmax || granules > (n <= 2 ? 1024 : 512))
 		return CLUSTER_BY_FLAGS;
 	if (granules <= 64)
-		return CLUSTER_BY_WORDS;
+		return CLUSTER_BY_LL;
 	return n <= 4 || (n <= 8 && granules <= 128) ? CLUSTER_BY_MAIL : CLUSTER_BY_MAIL_TWOSHOT;
 }
 
 CAIRN_CLUSTER_INLINE int cluster_offchip_pick_gather(int n, uint32_t granules)
 {
 	if (granules <= 32)
-		return CLUSTER_BY_WORDS;
+		return CLUSTER_BY_LL;
 	return n * granules <= 1024 ? CLUSTER_BY_MAIL : CLUSTER_BY_FLAGS;
 }
 
 struct cluster_mailbox {
-	unsigned char *data;
-	uint32_t *flags;
-	uint32_t epoch;			/* of the next meeting or call */
-	uint32_t set;
+	unsigned char *data;		/* the sets, in global memory */
+	uint32_t *flags;		/* one per rank: the number of flag barriers the rank has reached */
+	uint32_t epoch;			/* number of the next flag barrier or call */
+	uint32_t set;			/* set of the next call */
 };
 
-/* Bytes of global memory a group needs: flags, and two sets of `granules`. */
+/* Returns the bytes of global memory that a group needs: flags, and two sets of `granules`. */
 CAIRN_CLUSTER_INLINE size_t cluster_offchip_bytes(size_t granules)
 {
 	return CLUSTER_OFFCHIP_FLAGS + 2 * granules * 16;
 }
 
-/* To be followed by cluster_sync(). mails: in both sets together, 0 for FLAGS. */
+/* The caller must call cluster_sync() afterwards. mails: 16-byte units in all sets together, 0 for FLAGS. */
 CLUSTER_FN void cluster_mailbox_init(struct cluster_mailbox *box, const struct cluster_comm *c, void *memory,
 				     uint32_t mails)
 {
@@ -87,12 +80,15 @@ CLUSTER_FN void cluster_mailbox_init(struct cluster_mailbox *box, const struct c
 	box->set = 0;
 	if (c->tid == 0)
 		ptx_st_relaxed_gpu_u32(box->flags + c->rank, 0);
-	/* what lies there must not look like a call's number */
+	/* old contents of the memory must not look like a call number */
 	for (uint32_t i = c->rank * c->num_threads + c->tid; i < mails; i += c->size * c->num_threads)
 		ptx_st_relaxed_gpu_v2_u64(box->data + (size_t)i * 16, make_uint4(0, 0, 0, 0));
 }
 
-/* What any thread of any rank wrote before, all threads of all ranks may read after. */
+/*
+ * Flag barrier among the ranks of the group: everything that any of their threads wrote before it is visible
+ * to all of their threads after it.
+ */
 CLUSTER_FN void cluster_meet(const struct cluster_comm *c, struct cluster_mailbox *box)
 {
 #ifdef CAIRN_DEBUG
@@ -111,7 +107,9 @@ CLUSTER_FN void cluster_meet(const struct cluster_comm *c, struct cluster_mailbo
 	ptx_bar_sync(c->bar_id, c->num_threads);
 }
 
-/* Granules [0, granules) but [skip, skip_end), from global to shared memory, all of them in flight */
+/*
+ * Copies granules [0, granules) except [skip, skip_end) from global to shared memory, all in flight at once.
+ */
 CLUSTER_FN void cluster_fetch(const struct cluster_comm *c, uint32_t dst, const unsigned char *src,
 			      uint32_t granules, uint32_t skip, uint32_t skip_end)
 {
@@ -127,13 +125,13 @@ CLUSTER_FN unsigned char *cluster_mailbox_set(const struct cluster_mailbox *box,
 	return box->data + (box->set ? granules * 16 : 0);
 }
 
-/* Granules of a set: n messages and a result, twice for mails */
+/* Returns the granules of a set: n messages and a result, twice that for mails. */
 CAIRN_CLUSTER_INLINE size_t cluster_offchip_reduce_granules(size_t n, size_t granules, size_t ml_granules)
 {
 	return 2 * (n + 1) * granules + n * ml_granules;
 }
 
-/* One granule, reduced, to dst, and if `result` is not NULL there too */
+/* Writes reduced granule g to b->dst, and also to `result` if that is not NULL. */
 CLUSTER_FN void cluster_flags_put(const struct cluster_buffers *b, unsigned char *result, uint32_t g, uint4 v)
 {
 	ptx_st_shared_v4(b->dst + g * 16, v);
@@ -141,7 +139,7 @@ CLUSTER_FN void cluster_flags_put(const struct cluster_buffers *b, unsigned char
 		*(uint4 *)(result + (size_t)g * 16) = v;
 }
 
-/* Granules [first, end) of all ranks, one's own too from global memory */
+/* Reduces granules [first, end) of all ranks; reads this rank's own from global memory as well. */
 template <int dtype, int softmax, int most>
 CLUSTER_FN void cluster_flags_granules(const struct cluster_comm *c, const struct cluster_plan *p, int op,
 				       const struct cluster_buffers *b, const struct cluster_terms *t,
@@ -167,8 +165,8 @@ CLUSTER_FN void cluster_flags_granules(const struct cluster_comm *c, const struc
 }
 
 /*
- * The same among few: one's own are where they were, and a thread has `batch` granules of each rank in
- * flight, without branches. set: [size][granules]
+ * The same for few ranks: this rank's own granules are read from shared memory, and a thread has `batch`
+ * granules of each rank in flight, without branches. set: [size][granules]
  */
 template <int dtype, int most, int batch>
 CLUSTER_FN void cluster_flags_few(const struct cluster_comm *c, const unsigned char *set, uint32_t granules,
@@ -216,7 +214,7 @@ CLUSTER_FN void cluster_flags_few(const struct cluster_comm *c, const unsigned c
 	}
 }
 
-/* Granules [0, granules) but [skip, skip_end), from shared to global memory */
+/* Copies granules [0, granules) except [skip, skip_end) from shared to global memory. */
 CLUSTER_FN void cluster_flags_send(const struct cluster_comm *c, unsigned char *to, uint32_t src,
 				   uint32_t granules, uint32_t skip, uint32_t skip_end)
 {
@@ -237,7 +235,10 @@ CLUSTER_FN void cluster_flags_send(const struct cluster_comm *c, unsigned char *
 	}
 }
 
-/* One meeting, and everyone reads and reduces everything; where that is much, two, and everyone a part. */
+/*
+ * FLAGS: after one flag barrier every rank reads and reduces everything. If that is much data, every rank
+ * reduces one part and fetches the other parts after a second flag barrier.
+ */
 template <int dtype, int softmax>
 CLUSTER_FN void cluster_offchip_reduce(struct cluster_comm *c, struct cluster_mailbox *box,
 				       const struct cluster_plan *p, int op, const struct cluster_buffers *b)
@@ -279,7 +280,7 @@ CLUSTER_FN void cluster_offchip_reduce(struct cluster_comm *c, struct cluster_ma
 	ptx_bar_sync(c->bar_id, c->num_threads);
 }
 
-/* dst: [size][granules], one set is enough: nobody else writes it */
+/* dst: [size][granules]; one set of dst is enough, because only this rank writes it */
 CLUSTER_FN void cluster_offchip_gather(struct cluster_comm *c, struct cluster_mailbox *box, uint32_t dst,
 				       uint32_t src, uint32_t granules)
 {
@@ -300,18 +301,24 @@ CLUSTER_FN void cluster_mail_end_call(const struct cluster_comm *c, struct clust
 	ptx_bar_sync(c->bar_id, c->num_threads);
 }
 
-/* ---- a word and the number of the call in 8 bytes ---- */
+/* ---- LL words: a word and the call number in 8 bytes ---- */
 
-/* Cycles from the store to the first look. A load that comes too early is in the way of what it looks for. */
-CLUSTER_FN int64_t cluster_words_pause(int most)
+/*
+ * Returns the cycles from the store to the first poll: a poll that is too early delays the data it waits
+ * for.
+ */
+CLUSTER_FN int64_t cluster_ll_pause(int most)
 {
 	return most <= 2 ? 0 : most <= 8 ? 20 : 180;
 }
 
-/* This thread's word to all, and theirs by rank. most: >= size; all loads are in flight, without branches. */
+/*
+ * Sends this thread's word to all ranks and returns theirs in raw, by rank. most >= size; all loads are in
+ * flight, without branches.
+ */
 template <int most>
-CLUSTER_FN void cluster_words_exchange(const struct cluster_comm *c, const struct cluster_mailbox *box,
-				       uint32_t words, uint32_t word, uint32_t *raw)
+CLUSTER_FN void cluster_ll_exchange(const struct cluster_comm *c, const struct cluster_mailbox *box,
+				    uint32_t words, uint32_t word, uint32_t *raw)
 {
 #ifdef CAIRN_DEBUG
 	const int64_t start = ptx_clock64();
@@ -322,8 +329,8 @@ CLUSTER_FN void cluster_words_exchange(const struct cluster_comm *c, const struc
 	int missing;
 
 	ptx_st_relaxed_gpu_u64(at + (size_t)c->rank * words, (uint64_t)box->epoch << 32 | word);
-	if (cluster_words_pause(most))
-		for (int64_t now = ptx_clock64(); ptx_clock64() - now < cluster_words_pause(most);)
+	if (cluster_ll_pause(most))
+		for (int64_t now = ptx_clock64(); ptx_clock64() - now < cluster_ll_pause(most);)
 			;
 	do {
 		uint64_t v[most];
@@ -337,61 +344,61 @@ CLUSTER_FN void cluster_words_exchange(const struct cluster_comm *c, const struc
 			missing |= (uint32_t)(v[r] >> 32) != box->epoch;
 			raw[r] = (uint32_t)v[r];
 		}
-		ptx_spin_check(start, "words (number of the call)", box->epoch, 0);
+		ptx_spin_check(start, "LL words (call number)", box->epoch, 0);
 	} while (missing);
 }
 
-CLUSTER_FN void cluster_words_end_call(const struct cluster_comm *c, struct cluster_mailbox *box)
+CLUSTER_FN void cluster_ll_end_call(const struct cluster_comm *c, struct cluster_mailbox *box)
 {
 	box->epoch++;
-	box->set = (box->set + 1) % CLUSTER_WORDS_SETS;
+	box->set = (box->set + 1) % CLUSTER_LL_SETS;
 	ptx_bar_sync(c->bar_id, c->num_threads);
 }
 
-/* A word a thread at most, no SOFTMAX */
+/* For at most one word per thread; does not support SOFTMAX. */
 template <int dtype, int most>
-CLUSTER_FN void cluster_words_all_reduce(const struct cluster_comm *c, struct cluster_mailbox *box,
-					 uint32_t words, int op, const struct cluster_buffers *b)
+CLUSTER_FN void cluster_ll_all_reduce(const struct cluster_comm *c, struct cluster_mailbox *box,
+				      uint32_t words, int op, const struct cluster_buffers *b)
 {
 	if (c->tid < words) {
 		uint32_t raw[most];
 
-		cluster_words_exchange<most>(c, box, words, ptx_ld_shared_b32(b->src + c->tid * 4), raw);
+		cluster_ll_exchange<most>(c, box, words, ptx_ld_shared_b32(b->src + c->tid * 4), raw);
 		ptx_st_shared_b32(b->dst + c->tid * 4, op == CAIRN_CLUSTER_SUM ?
 				  cluster_reduce_raw<dtype, 0, most, 0, 1>(raw, NULL, c->size, 1) :
 				  cluster_reduce_raw<dtype, 0, most, 0, 0>(raw, NULL, c->size,
 									   op == CAIRN_CLUSTER_MIN ? -1 : 1));
 	}
-	cluster_words_end_call(c, box);
+	cluster_ll_end_call(c, box);
 }
 
-/* A word a thread at most; dst: [size][words] */
+/* For at most one word per thread. dst: [size][words] */
 template <int most>
-CLUSTER_FN void cluster_words_gather(const struct cluster_comm *c, struct cluster_mailbox *box, uint32_t dst,
-				     uint32_t src, uint32_t words)
+CLUSTER_FN void cluster_ll_gather(const struct cluster_comm *c, struct cluster_mailbox *box, uint32_t dst,
+				  uint32_t src, uint32_t words)
 {
 	if (c->tid < words) {
 		uint32_t raw[most];
 
-		cluster_words_exchange<most>(c, box, words, ptx_ld_shared_b32(src + c->tid * 4), raw);
+		cluster_ll_exchange<most>(c, box, words, ptx_ld_shared_b32(src + c->tid * 4), raw);
 #pragma unroll
 		for (uint32_t r = 0; r < most; r++)
 			if (r < c->size)
 				ptx_st_shared_b32(dst + (r * words + c->tid) * 4, raw[r]);
 	}
-	cluster_words_end_call(c, box);
+	cluster_ll_end_call(c, box);
 }
 
-/* ---- mails: .x and .z are words, .y and .w the number of the call that each belongs to ---- */
+/* ---- mails: .x and .z are words, .y and .w the call number of each ---- */
 
-#define CLUSTER_MAIL_FETCH	16	/* loads that a thread has in flight while it only fetches */
+#define CLUSTER_MAIL_FETCH	16	/* loads in flight per thread where it only copies */
 
 CLUSTER_FN uint4 cluster_mail(uint2 words, uint32_t epoch)
 {
 	return make_uint4(words.x, epoch, words.y, epoch);
 }
 
-/* Pairs [0, pairs) of words, but [skip, skip_end) */
+/* Mails pairs [0, pairs) of words except [skip, skip_end). */
 CLUSTER_FN void cluster_mail_send(const struct cluster_comm *c, unsigned char *to, uint32_t src,
 				  uint32_t pairs, uint32_t skip, uint32_t skip_end, uint32_t epoch)
 {
@@ -403,8 +410,8 @@ CLUSTER_FN void cluster_mail_send(const struct cluster_comm *c, unsigned char *t
 }
 
 /*
- * Until v[r][j], loaded from first + r * stride + at[j], are all of this call. What has
- * come is not loaded again.
+ * Waits until all v[r][j], loaded from first + r * stride + at[j], carry this call's number. Mails that have
+ * arrived are not loaded again.
  */
 template <int ranks, int batch>
 CLUSTER_FN void cluster_mail_await(uint4 (*v)[batch], const unsigned char *first, uint32_t stride,
@@ -432,11 +439,11 @@ CLUSTER_FN void cluster_mail_await(uint4 (*v)[batch], const unsigned char *first
 			for (int j = 0; j < batch; j++)
 				if (v[r][j].y != epoch || v[r][j].w != epoch)
 					v[r][j] = ptx_ld_relaxed_gpu_v2_u64(first + (r * stride + at[j]));
-		ptx_spin_check(start, "mails (number of the call)", epoch, 0);
+		ptx_spin_check(start, "mails (call number)", epoch, 0);
 	}
 }
 
-/* Mails [0, pairs) to dst, but [skip, skip_end) */
+/* Copies the words of mails [0, pairs) except [skip, skip_end) to dst. */
 template <int batch>
 CLUSTER_FN void cluster_mail_fetch(const struct cluster_comm *c, uint32_t dst, const unsigned char *from,
 				   uint32_t pairs, uint32_t skip, uint32_t skip_end, uint32_t epoch)
@@ -475,8 +482,8 @@ CLUSTER_FN void cluster_mail_fetch_any(const struct cluster_comm *c, uint32_t ds
 }
 
 /*
- * Pairs [first, end) of all ranks, reduced to b->dst, and if `results` is not NULL mailed
- * there too. most: >= size
+ * Reduces pairs [first, end) of all ranks to b->dst, and also mails them to `results` if that is not NULL.
+ * most >= size
  */
 template <int dtype, int most, int batch>
 CLUSTER_FN void cluster_mail_reduce(const struct cluster_comm *c, const unsigned char *mails, uint32_t pairs,
@@ -488,7 +495,7 @@ CLUSTER_FN void cluster_mail_reduce(const struct cluster_comm *c, const unsigned
 		uint32_t at[batch];
 
 #pragma unroll
-		for (int j = 0; j < batch; j++) {	/* past the end, the first one again */
+		for (int j = 0; j < batch; j++) {	/* past the end, repeat the first pair */
 			const uint32_t k = i + j * c->num_threads < end ? i + j * c->num_threads : i;
 
 			at[j] = k * 16;
@@ -526,7 +533,7 @@ CLUSTER_FN void cluster_mail_reduce(const struct cluster_comm *c, const unsigned
 	}
 }
 
-/* way: MAIL or MAIL_TWOSHOT; dst and src not the same. No SOFTMAX. */
+/* way: MAIL or MAIL_TWOSHOT; dst and src must differ. Does not support SOFTMAX. */
 template <int way, int dtype, int most>
 CLUSTER_FN void cluster_mail_all_reduce(const struct cluster_comm *c, struct cluster_mailbox *box,
 					uint32_t granules, int op, const struct cluster_buffers *b)
@@ -541,7 +548,7 @@ CLUSTER_FN void cluster_mail_all_reduce(const struct cluster_comm *c, struct clu
 
 	cluster_mail_send(c, set + (size_t)c->rank * pairs * 16, b->src, pairs, first, twoshot ? end : first,
 			  box->epoch);
-	/* no more loads in flight than there are: those past the end are loads too */
+	/* choose a batch no larger than there is work: repeated loads past the end cost time, too */
 	if (most > 8 || end - first <= c->num_threads)
 		cluster_mail_reduce<dtype, most, 1>(c, set, pairs, op, b, first, end, results, box->epoch);
 	else if (most > 2 || end - first <= 2 * c->num_threads)

@@ -1,22 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cluster_reduce - the launcher, and what was measured
+ * cluster_reduce - launcher of all-reduce; the kernel is in cluster_reduce_kernel.cuh
  *
- * Who does what (cluster.cuh): all warps send, a thread a granule of 16 bytes and peer; the last thread arms
- * the mbarrier; those that reduce wait at it; everyone meets at the group's barrier.
+ * Schedule (cluster.cuh): all warps send, each thread one granule of 16 bytes to one peer at a time; the last
+ * thread arms the mbarrier; the threads that reduce wait at it; a call ends with the group's named barrier.
  *
  *   shared memory     bytes                            mbarriers (2 sets of 32)   arrivals      waits
  *   state             512                              ONESHOT 0                  last thread   reducers
  *   src, dst          16 G each                        TWOSHOT 0, 1               last thread   reducers, all
  *   src_ml, dst_ml    16 G_ml each                     RING    step               thread step   all
  *   slots             2 * set_bytes (cluster.cuh)      TREE    round              thread round  all
- * G: granules on the wire. Arrivals count 1, the rest is bytes.
+ * G: granules of a message; G_ml: those of its (m, l). mbarriers expect 1 arrival and the bytes.
  *
- * 256 threads, or 128 where there is no more to send or to reduce at once; 1 CTA an SM. No
- * spills, no local memory.
+ * 256 threads, or 128 if more would find nothing to send or reduce; 1 CTA per SM; no spills, no local memory.
  *
- * H200, SM cycles of one all-reduce in fp32, one cluster alone (all clusters of the
- * chip at once: within 10%):
+ * H200, SM cycles of one all-reduce in fp32, one cluster alone (all clusters at once: within 10%):
  *
  *   cluster size                  2      4      8     16
  *   256 B   ONESHOT             348    394    481    686
@@ -31,28 +29,13 @@
  *   64 KB   TWOSHOT            3866   5626   8007   9508
  *           OFFCHIP            6080   7869   8667  10436
  *
- * OFFCHIP is the fastest of the ways through global memory that were found (cluster_offchip.cuh says which,
- * and what lost): a peer that is slower than need be would make the others look good.
+ * Floors. Small: an LDS (30), the hop (about 180 from st.async to the completed phase), LDS and sum (40),
+ * STS and barrier (35): 290. Large: the bytes a rank sends, 2 (N-1)/N of size, at 12.7 B/clk per SM, the
+ * rate of DSMEM when all SMs use it (3.0 TB/s at cluster size 4): 16 KB at size 4 takes 1935. A cluster
+ * alone gets about 20 B/clk. ONESHOT is slower than TWOSHOT if a rank has to send more than 8 KB
+ * (cairn_cluster_reduce_pick()).
  *
- * Floors. Small: an LDS (30), the hop (about 180 from st.async to the phase seen), LDS and sum (40), STS and
- * barrier (35): 290. Large: the bytes a rank sends, 2 (N-1)/N of size, at the 12.7 B/clk an SM that DSMEM
- * gives when all SMs use it (3.0 TB/s at cluster size 4): 16 KB at size 4 takes 1935. A cluster alone gets
- * about 20 B/clk. ONESHOT becomes the slower one when a rank has more than 8 KB to
- * send: cairn_cluster_reduce_pick().
- *
- * Tried and lost
- *   A flag in every 8 bytes (or 16, st.b128), polled: strong stores at cluster scope take the long way, 2270
- *   (1720) cycles at size 2, and racecheck calls it a race. Plain stores and a remote arrive a thread: 891.
- *   Cluster barrier and loads from the peers: 876 at any size. cp.async.bulk of 256 B: 710, and the source
- *   must be left alone until the next call. test_wait in a loop instead of try_wait: 50 more.
- *   Bulk copies for TWOSHOT: 16 KB at size 4 2275, at size 16 2980; no faster at any
- *   size, and two proxy fences.
- *   acquire.cluster on the wait: no slower, but it invalidates the L1 (CCTL.IVALL) of a
- *   kernel that streams weights.
- *   A warp for each span, with its own mbarrier: 908 at size 2; bytes of one peer want
- *   to be in one instruction.
- *   512 threads: 10% slower throughout. Divisions in the call: 600 cycles; addresses worked out anew: 50 each
- *   (cluster_plan, cluster_keep()). One kernel for all algorithms: 100 to 250 cycles of instruction fetches.
+ * Optimisation history: NOTES.md.
  */
 #include "primitives/cluster/cluster_reduce_kernel.cuh"
 #include "primitives/base/launch.h"
@@ -78,8 +61,8 @@ static const void *pick_kernel(const struct cairn_cluster_reduce_args *a)
 }
 
 /*
- * Barriers among few warps are cheaper: no more than there are messages to send and
- * words to reduce at once.
+ * Barriers among fewer warps are faster, so there are no more threads than granules to send and words to
+ * reduce at once.
  */
 static unsigned int num_threads(const struct cairn_cluster_reduce_args *a)
 {
@@ -90,14 +73,14 @@ static unsigned int num_threads(const struct cairn_cluster_reduce_args *a)
 		CLUSTER_REDUCE_THREADS;
 }
 
-/* Bytes of one cluster's mailboxes, a multiple of 256 */
+/* Returns the bytes of one cluster's mailboxes, a multiple of 256. */
 static size_t mailbox_bytes(const struct cairn_cluster_reduce_args *a)
 {
 	const struct cluster_reduce_smem p = cluster_reduce_smem(a);
 	const size_t n = (size_t)a->cluster_size;
 	const int way = cluster_offchip_pick_reduce(a->cluster_size, p.granules,
 						    a->op == CAIRN_CLUSTER_SOFTMAX);
-	const size_t set = way == CLUSTER_BY_WORDS ? CLUSTER_WORDS_SETS * n * p.granules :
+	const size_t set = way == CLUSTER_BY_LL ? CLUSTER_LL_SETS * n * p.granules :
 			   cluster_offchip_reduce_granules(n, p.granules, p.ml_granules);
 
 	return (cluster_offchip_bytes(set) + 255) / 256 * 256;
@@ -139,7 +122,7 @@ extern "C" int cairn_cluster_reduce(const struct cairn_cluster_reduce_args *args
 	if (active < 0)
 		return active;
 	if (active == 0)
-		return cairn_error(EOPNOTSUPP, "cluster_reduce: cluster_size: this device does not grant "
+		return cairn_error(EOPNOTSUPP, "cluster_reduce: cluster_size: this device does not allow "
 				   "%d with %zu bytes of shared memory", a.cluster_size, launch.smem);
 	return cairn_launch(pick_kernel(&a), &launch, params);
 }

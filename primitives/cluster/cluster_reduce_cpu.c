@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * cluster_reduce_cpu - the kernels' schedule, played by one thread for all ranks, in fp32
+ * cluster_reduce_cpu - runs the kernels' schedule on the CPU in fp32, one thread for all ranks of a cluster
  *
- * Every message of cluster_schedule.h is copied from its sender's buffer into a receive slot and
- * reduced from there, in the order the kernels use: this is what proves the schedule for every
- * cluster size on a machine without a GPU. AUTO and OFFCHIP reduce in rank order, as ONESHOT does.
+ * Every message of cluster_schedule.h is copied from its sender's buffer into a receive slot and reduced
+ * from there in the order of the kernels, which tests the schedule for every cluster size on a machine
+ * without a GPU. AUTO and OFFCHIP reduce in rank order, as ONESHOT does.
  *
- * SOFTMAX becomes SUM once every rank knows all (m, l): its own o times exp(m - M).
+ * SOFTMAX becomes SUM after every rank has received all (m, l) and multiplied its own o by exp(m - M).
  */
 #include "primitives/cluster/cluster_reduce.h"
 
@@ -17,13 +17,13 @@
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 
-struct play {
+struct run {
 	const struct cairn_cluster_reduce_args *a;
-	int algo, n, op;
+	int algo, n, op;		/* AUTO, OFFCHIP and SOFTMAX resolved; n: cluster size */
 	struct cairn_cluster_chunks chunks;
-	int per_granule;		/* fp32 values of a granule on the wire */
-	int32_t stride;			/* of a rank's buffer */
-	float *work, *result, *slot;	/* [n, stride] each */
+	int per_granule;		/* values in a granule of a message */
+	int32_t stride;			/* values in a rank's buffer */
+	float *work, *result, *slot;	/* [n, stride] each: partial results, results, receive buffers */
 };
 
 static void combine(float *dst, const float *src, int count, int op)
@@ -38,8 +38,8 @@ static void combine(float *dst, const float *src, int count, int op)
 	}
 }
 
-/* Contributions of all ranks in fp32; for SOFTMAX scaled to the common maximum, and out_ml. */
-static void load(struct play *p, int64_t first)
+/* Loads all ranks' inputs as fp32. For SOFTMAX, scales them to the common maximum and writes out_ml. */
+static void load(struct run *p, int64_t first)
 {
 	const struct cairn_cluster_reduce_args *a = p->a;
 	const int softmax = a->op == CAIRN_CLUSTER_SOFTMAX;
@@ -73,13 +73,13 @@ static void load(struct play *p, int64_t first)
 	}
 }
 
-static float *at(const struct play *p, float *buf, int rank, int granule)
+static float *at(const struct run *p, float *buf, int rank, int granule)
 {
 	return buf + (int64_t)rank * p->stride + (int64_t)granule * p->per_granule;
 }
 
-/* Slots by source; a rank reduces them in rank order, its own value among them. */
-static void one_step(struct play *p)
+/* One slot for each source; a rank reduces the slots and its own values in rank order. */
+static void one_step(struct run *p)
 {
 	const int halves = p->n - 1;
 
@@ -109,8 +109,8 @@ static void one_step(struct play *p)
 	}
 }
 
-/* All ranks send, then all receive; slot r is rank r's one receive buffer. */
-static void neighbour_step(struct play *p, float *buf, int step)
+/* All ranks send, then all receive; slot r is the only receive buffer of rank r. */
+static void neighbour_step(struct run *p, float *buf, int step)
 {
 	const int final = cairn_cluster_reduce_is_final(p->algo, p->n, step);
 
@@ -131,14 +131,14 @@ static void neighbour_step(struct play *p, float *buf, int step)
 	}
 }
 
-/* TWOSHOT's second half: n - 1 messages a rank, all of final values, so that order does not matter. */
-static void spread(struct play *p)
+/* TWOSHOT's second half: each rank sends n - 1 messages of final values, whose order does not matter. */
+static void spread(struct run *p)
 {
 	for (int step = p->n - 1; step < 2 * (p->n - 1); step++)
 		neighbour_step(p, p->result, step);
 }
 
-static void one_call(struct play *p, int64_t first)
+static void one_call(struct run *p, int64_t first)
 {
 	const struct cairn_cluster_reduce_args *a = p->a;
 	float *result = p->result;
@@ -159,9 +159,9 @@ static void one_call(struct play *p, int64_t first)
 				    result[(int64_t)r * p->stride + i]);
 }
 
-static struct play plan(const struct cairn_cluster_reduce_args *a)
+static struct run plan(const struct cairn_cluster_reduce_args *a)
 {
-	struct play p = { .a = a, .algo = a->algo, .n = a->cluster_size, .op = a->op };
+	struct run p = { .a = a, .algo = a->algo, .n = a->cluster_size, .op = a->op };
 	int wire = (int)cairn_dtype_bytes(a->dtype);
 
 	if (p.op == CAIRN_CLUSTER_SOFTMAX)
@@ -186,7 +186,7 @@ int cairn_cluster_reduce_cpu(const struct cairn_cluster_reduce_args *a, void *st
 	num_groups = (int64_t)a->num_clusters * a->num_calls;
 #pragma omp parallel for schedule(static) reduction(|:failed)
 	for (int64_t k = 0; k < num_groups; k++) {
-		struct play p = plan(a);
+		struct run p = plan(a);
 		int64_t count = (int64_t)p.n * p.stride;
 		float *buf = calloc(3 * count, sizeof(float));
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cluster_reduce_kernel - the conformance kernel round the device functions of cluster.cuh
+ * cluster_reduce_kernel - the kernel of all-reduce, around the device functions of cluster.cuh
  *
- * One CTA a rank, all its threads in the group. For each call: the rank's input from global to shared
- * memory (RING and TREE: as fp32), `rounds` times the collective, the result back. A kernel for each
- * algorithm: among 400 cycles, fetching instructions from far away counts.
+ * Each rank is one CTA, whose threads all belong to the group. For each call the CTA copies the rank's input
+ * from global to shared memory (RING and TREE: as fp32), runs the collective `rounds` times, and copies the
+ * result back. There is a kernel for each algorithm, because instruction cache misses would be noticeable in
+ * 400 cycles.
  */
 #ifndef CAIRN_CLUSTER_REDUCE_KERNEL_CUH
 #define CAIRN_CLUSTER_REDUCE_KERNEL_CUH
@@ -15,9 +16,9 @@
 #define CLUSTER_REDUCE_THREADS	256		/* at most */
 #define CLUSTER_REDUCE_SMEM	(227 * 1024)
 
-/* Offsets in shared memory; the same on host and device. */
+/* Offsets in shared memory, computed on host and device alike; bytes: total. */
 struct cluster_reduce_smem {
-	uint32_t granules, ml_granules;		/* on the wire */
+	uint32_t granules, ml_granules;		/* of a message, of its (m, l) */
 	uint32_t src, dst, src_ml, dst_ml, slots, set_bytes, bytes;
 };
 
@@ -45,7 +46,7 @@ CAIRN_CLUSTER_INLINE struct cluster_reduce_smem cluster_reduce_smem(const struct
 	p.src_ml = p.dst + p.granules * 16;
 	p.dst_ml = p.src_ml + p.ml_granules * 16;
 	p.slots = p.dst_ml + p.ml_granules * 16;
-	/* one piece if it fits, else as much as there is */
+	/* slots for one piece if they fit, else all remaining shared memory */
 	chunk = (p.granules + n - 1) / n;
 	want = a->algo >= CAIRN_CLUSTER_OFFCHIP ? 0 :
 	       a->algo == CAIRN_CLUSTER_TREE ? (uint32_t)cairn_cluster_log2((int)n) * p.granules :
@@ -58,8 +59,8 @@ CAIRN_CLUSTER_INLINE struct cluster_reduce_smem cluster_reduce_smem(const struct
 }
 
 /*
- * Between global memory, where a row may begin at any element of dtype, and shared
- * memory as fp32 or unchanged
+ * Copy between global memory, where a row is aligned to its elements only, and shared memory, as fp32 or
+ * unchanged.
  */
 static __device__ __forceinline__ void
 cluster_reduce_load(uint32_t dst, const void *src, int64_t first, uint32_t len, int dtype, int as_float)
@@ -100,8 +101,8 @@ cluster_reduce_store(void *dst, int64_t first, uint32_t src, uint32_t len, int d
 }
 
 /*
- * The collective `rounds` times. size: a constant cluster size, as a fused kernel would have it: what
- * depends on it is then decided by the compiler; 0: any.
+ * Runs the collective `rounds` times. size: the cluster size as a constant, as in a fused kernel, so that the
+ * compiler resolves everything that depends on it; 0: any size.
  */
 template <int algo, int dtype, int softmax, int size>
 static __device__ __forceinline__ void
@@ -116,8 +117,8 @@ cluster_reduce_repeat(struct cluster_comm *c, struct cluster_mailbox *box, const
 	for (int round = 0; round < rounds; round++)
 		if constexpr (algo == CLUSTER_BY_FLAGS)
 			cluster_offchip_reduce<dtype, softmax>(&known, box, plan, op, b);
-		else if constexpr (algo == CLUSTER_BY_WORDS)
-			cluster_words_all_reduce<dtype, size ? size : CAIRN_CLUSTER_MAX_SIZE>(
+		else if constexpr (algo == CLUSTER_BY_LL)
+			cluster_ll_all_reduce<dtype, size ? size : CAIRN_CLUSTER_MAX_SIZE>(
 				&known, box, plan->total * 4, op, b);
 		else if constexpr (algo > CLUSTER_BY_FLAGS)
 			cluster_mail_all_reduce<algo, dtype, size ? size : CAIRN_CLUSTER_MAX_SIZE>(
@@ -149,7 +150,7 @@ cluster_reduce_rounds(struct cluster_comm *c, struct cluster_mailbox *box, const
 		cluster_reduce_repeat<algo, dtype, softmax, 0>(c, box, plan, op, b, rounds);
 }
 
-/* dtype: as it travels */
+/* dtype: type of the elements of a message */
 template <int algo, int dtype, int softmax>
 __global__ void __launch_bounds__(CLUSTER_REDUCE_THREADS, 1)
 cluster_reduce_kernel(const __grid_constant__ struct cairn_cluster_reduce_args a)
@@ -171,14 +172,14 @@ cluster_reduce_kernel(const __grid_constant__ struct cairn_cluster_reduce_args a
 		cluster_mailbox_init(&box, &c,
 				     (char *)a.workspace + cluster * (a.workspace_bytes / a.num_clusters),
 				     algo == CLUSTER_BY_FLAGS ? 0 :
-				     algo == CLUSTER_BY_WORDS ? 2 * CLUSTER_WORDS_SETS * p.granules * c.size :
+				     algo == CLUSTER_BY_LL ? 2 * CLUSTER_LL_SETS * p.granules * c.size :
 								4 * p.granules * (c.size + 1));
 	cluster_plan_reduce(&plan, &c, algo, p.granules, rows, softmax ? (uint32_t)a.head_dim : 0);
 	cluster_sync();
 
 	/*
-	 * when it is timed, call 0 is made once before, so that no instruction has
-	 * yet to be fetched from afar
+	 * If the call is timed, call 0 runs once before, so that all instructions are in the instruction
+	 * cache.
 	 */
 	for (int call = a.cycles ? -1 : 0; call < a.num_calls; call++) {
 		const int64_t row = (cluster * a.num_calls + (call < 0 ? 0 : call)) * a.cluster_size + c.rank;
@@ -200,7 +201,7 @@ cluster_reduce_kernel(const __grid_constant__ struct cairn_cluster_reduce_args a
 		a.cycles[blockIdx.x] = cycles;
 }
 
-/* The kernel of an algorithm whose messages are of any type */
+/* Returns the kernel of an algorithm that sends messages of any dtype. */
 template <int algo> static const void *cluster_reduce_pick_kernel(int dtype, int softmax)
 {
 	switch (dtype) {
@@ -216,7 +217,7 @@ template <int algo> static const void *cluster_reduce_pick_kernel(int dtype, int
 	}
 }
 
-/* One file each, so that they compile side by side */
+/* Each is in a file of its own, so that they compile in parallel. */
 const void *cluster_reduce_oneshot_kernel(int dtype, int softmax);
 const void *cluster_reduce_twoshot_kernel(int dtype, int softmax);
 const void *cluster_reduce_offchip_kernel(int way, int dtype, int softmax);

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * cluster_reduce_ref - the reference, in double, and the bound
+ * cluster_reduce_ref - the reference in double, and the error bound
  *
  * u32 = 2^-24, u the roundoff of dtype, N the cluster size.
  *
  * SUM      N - 1 additions in fp32, in any order: (N - 1) u32 sum_r |in_r|; then one rounding to
- *          dtype: u |ref|, or half a subnormal.
+ *          dtype: u |ref|, or half the spacing of the subnormals.
  * MAX, MIN no error: the result is one of the inputs.
- * SOFTMAX  w_r = exp(m_r - M), which is 1 for the largest.
- *          - m_r - M is rounded (u32 relative), multiplied by log2(e), itself rounded: the exponent is
- *            off by 3 u32 |m_r - M|, and so is w_r, relatively; 4 u32 with the second-order terms;
- *          - exp is good to 2 ulp, 2^-22, and so is w_r's product with o_r to u32. Merging pairwise does
- *            this up to N - 1 times to one term (its |m_r - M| then add up to the same);
+ * SOFTMAX  w_r = exp(m_r - M), which is 1 for the largest m_r.
+ *          - m_r - M is rounded (u32 relative) and multiplied by log2(e), which is rounded too: the exponent
+ *            has an error of 3 u32 |m_r - M|, and w_r the same relative error; 4 u32 covers second-order
+ *            terms;
+ *          - exp has an error of 2 ulp, 2^-22, and the product of w_r and o_r one of u32. Merging pairwise
+ *            incurs these up to N - 1 times for one term (the sum of its |m_r - M| stays the same);
  *          - exp may flush results below 2^-126 to zero: 2^-126 |o_r|;
- *          - the sum, as above, of |w_r o_r|.
- *          L the same with l for o. M is exact.
+ *          - the sum adds its error as above, for |w_r o_r|.
+ *          The bound of L is the same with l for o. M is exact.
  */
 #include "primitives/cluster/cluster_reduce.h"
 
@@ -25,12 +26,12 @@
 
 struct group {			/* the inputs of one collective */
 	const struct cairn_cluster_reduce_args *a;
-	int64_t first;		/* row of rank 0 */
-	int32_t rows;		/* of a softmax state, else 1 */
+	int64_t first;		/* row of `in` that holds rank 0's input */
+	int32_t rows;		/* rows of a softmax state, else 1 */
 };
 
 struct number {
-	double val, bound;
+	double val, bound;	/* exact value; largest error of a correct implementation */
 };
 
 static double element(const struct group *g, int32_t rank, int32_t i)
@@ -87,7 +88,7 @@ static double row_max(const struct group *g, int32_t row)
 	return m;
 }
 
-/* Element i of the merged o; i < 0: the merged l of row -1 - i. */
+/* Returns element i of the merged o, or for i < 0 the merged l of row -1 - i. */
 static struct number merge(const struct group *g, int32_t i)
 {
 	const int32_t n = g->a->cluster_size, row = i < 0 ? -1 - i : i / g->a->head_dim;
@@ -99,7 +100,7 @@ static struct number merge(const struct group *g, int32_t i)
 		double d = ml(g, r, row, 0) - m, w, v;
 
 		if (!(d > -INFINITY))
-			continue;	/* saw no key (d is NaN when nobody did) */
+			continue;	/* rank r has no keys (d is NaN if no rank has keys) */
 		v = i < 0 ? ml(g, r, row, 1) : element(g, r, i);
 		w = exp(d);
 		x.val += w * v;
@@ -127,7 +128,9 @@ static void put(struct cairn_exact *exact, void *out, int dtype, int64_t i, stru
 	}
 }
 
-/* The same for all ranks: into exact, or stored. */
+/*
+ * Computes the result, which is the same for all ranks, and writes it to exact, or to out if exact is NULL.
+ */
 static void one_group(const struct group *g, struct cairn_exact *exact)
 {
 	const struct cairn_cluster_reduce_args *a = g->a;
@@ -165,7 +168,7 @@ static int all(const struct cairn_cluster_reduce_args *a, struct cairn_exact *ex
 
 		if (exact) {
 			exact[out].val[i] = 0;
-			exact[out].bound[i] = INFINITY;	/* a measurement */
+			exact[out].bound[i] = INFINITY;	/* a measurement: any finite value */
 		} else {
 			a->cycles[i] = 0;
 		}

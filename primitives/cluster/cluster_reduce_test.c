@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* cluster_reduce_test - cases of cluster_reduce.h */
 #include "primitives/cluster/cluster_test.h"
 
 #include <math.h>
@@ -6,14 +7,14 @@
 struct row {
 	int32_t size, clusters, calls, rounds;
 	int32_t len, head_dim, dtype, op, algo;
-	int bench, all;
+	int bench, all;		/* all: with as many clusters as the device holds */
 };
 
 static const char *const op_names[] = { "sum", "max", "min", "softmax" };
 static const int32_t algos[] = { CAIRN_CLUSTER_ONESHOT, CAIRN_CLUSTER_TWOSHOT, CAIRN_CLUSTER_RING,
 				 CAIRN_CLUSTER_OFFCHIP, CAIRN_CLUSTER_TREE };
 
-/* Every cluster size with every algorithm (TREE: the powers of two) and every operator. */
+/* Every cluster size with every algorithm (TREE: only powers of two) and every operator. */
 #define NUM_EVERY	((16 * 4 + 5) * 4)
 
 static void every_row(int i, struct row *r)
@@ -43,7 +44,7 @@ static void every_row(int i, struct row *r)
 	r->rounds = 1 + r->algo % 2;
 }
 
-/* Lengths where granules and chunks do not divide. */
+/* Lengths that do not divide evenly into granules and chunks. */
 static const int32_t odd_sizes[] = { 3, 5, 7, 13 };
 static const int32_t odd_lens[] = { 1, 64, 99, 4101, 16384 };
 #define NUM_ODD		(4 * 4 * 5)
@@ -77,7 +78,7 @@ static void waves_row(int i, struct row *r)
 	}
 }
 
-/* Softmax states as attention makes them: rows are query heads. */
+/* Softmax states of the shapes that attention produces, { rows, head_dim }; rows are query heads. */
 static const int32_t attention[][2] = { { 8, 128 }, { 128, 128 }, { 16, 512 } };
 static const int32_t attention_sizes[] = { 2, 4, 5, 8, 16 };
 #define NUM_ATTENTION	(3 * 5 * 5)
@@ -99,6 +100,7 @@ static const int32_t bench_lens[] = { 64, 256, 1024, 4096, 8192, 16384 };
 static const int32_t loaded_lens[] = { 64, 1024, 4096, 16384 };
 static const int32_t loaded_algos[] = { CAIRN_CLUSTER_ONESHOT, CAIRN_CLUSTER_TWOSHOT, CAIRN_CLUSTER_OFFCHIP };
 static const struct { int32_t len, head_dim, dtype, op, algo; } others[] = {
+	/* len, head_dim, dtype, op, algo */
 	{ 256, 0, CAIRN_F32, CAIRN_CLUSTER_SUM, CAIRN_CLUSTER_AUTO },
 	{ 4096, 0, CAIRN_F32, CAIRN_CLUSTER_SUM, CAIRN_CLUSTER_AUTO },
 	{ 128, 0, CAIRN_BF16, CAIRN_CLUSTER_SUM, CAIRN_CLUSTER_ONESHOT },
@@ -156,7 +158,7 @@ static const char *row_of(int i, struct row *r)
 	return groups[g].prefix;
 }
 
-/* Bytes on the wire of one collective, all ranks; the softmax state's (m, l) with them. */
+/* Returns the bytes that all ranks send in one collective, including (m, l) of softmax states. */
 static int64_t wire_bytes(const struct row *r)
 {
 	int partial = r->algo == CAIRN_CLUSTER_RING || r->algo == CAIRN_CLUSTER_TREE;
@@ -190,10 +192,13 @@ static void describe(int i, struct cairn_case *c)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
 	if (!r.bench && r.op == CAIRN_CLUSTER_SOFTMAX)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
-	c->bench = r.bench;	/* without bytes: the figures are extra()'s, measured inside the kernel */
+	c->bench = r.bench;	/* no bytes: the kernel measures itself and extra() reports it */
 }
 
-/* m: equal, far apart (weights 0 and 1, so that results are exact), without a key, or as logits are. */
+/*
+ * Values of m: equal, far apart (so that weights are 0 and 1 and results are exact), -INFINITY for ranks
+ * without keys, or the size of logits.
+ */
 static void fill_ml(struct cairn_op *op, float *ml, int64_t count)
 {
 	static const float extreme[] = { 0, -0.0f, 88, -88, 1e-6f, 3e38f, -3e38f, -INFINITY };
@@ -218,7 +223,7 @@ static void fill_ml(struct cairn_op *op, float *ml, int64_t count)
 	}
 }
 
-/* What a rank without keys left in its o and l must not be read. */
+/* Fills o and l of the ranks without keys with NaN: they must not enter the result. */
 static void poison(const struct cairn_cluster_reduce_args *a, void *in, float *ml, int64_t states)
 {
 	for (int64_t i = 0; i < states; i++) {
@@ -229,7 +234,7 @@ static void poison(const struct cairn_cluster_reduce_args *a, void *in, float *m
 	}
 }
 
-/* NaN and both infinities, in elements that not all share */
+/* Puts NaN and both infinities into elements of some of the ranks. */
 static void fill_special(const struct row *r, void *in)
 {
 	static const double values[] = { NAN, INFINITY, -INFINITY, INFINITY };

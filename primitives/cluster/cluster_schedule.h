@@ -1,30 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cluster_schedule - who sends what to whom in the cluster collectives
+ * cluster_schedule - the messages of the cluster collectives: sender, receiver and range for every step
  *
- * The kernels, the CPU versions and the tests all take their schedule from here, so that what a CPU
- * proves for every cluster size is what the kernels do.
+ * The kernels, the CPU versions and the tests all take their schedule from here, so that the tests, which
+ * run on a CPU for every cluster size, check the schedule that the kernels run.
  *
  * Data is counted in granules of 16 bytes, the unit of a vector store and of a bulk copy: a buffer of
- * len elements is padded to whole granules. In a step every rank sends one message and receives one.
+ * len elements is padded to whole granules. In each step every rank sends one message and receives one.
  *
  *   all-reduce of G granules over N ranks     steps       sent by a rank       all ranks, bytes; size = 16 G
  *   ONESHOT                                   N - 1       (N-1) G              size N (N-1)
  *   TWOSHOT, RING                             2 (N - 1)   2 (N-1)/N G          size 2 (N-1)
  *   TREE (algorithm 1)                        log2 N      log2(N) G            size N log2 N
  *
- *   all-gather of G granules a rank
+ *   all-gather of G granules per rank
  *   ONESHOT, RING, TREE (algorithm 2)         N - 1, N - 1, log2 N   (N-1) G       size N (N-1)
  *
- * which are the source's Traffic_Reduce (TREE) and Traffic_Gather. RING and TREE of the all-reduce
- * carry partial sums, in fp32 whatever the data type; the others carry the data as it is.
+ * The totals of TREE and of the all-gather are the source's Traffic_Reduce and Traffic_Gather. RING and TREE
+ * of the all-reduce send partial sums, in fp32 for every data type; the other algorithms send the data
+ * unchanged.
  */
 #ifndef CAIRN_CLUSTER_SCHEDULE_H
 #define CAIRN_CLUSTER_SCHEDULE_H
 
 #include <stdint.h>
 
-#define CAIRN_CLUSTER_MAX_SIZE	16	/* of sm_90; above 8 it is not portable */
+#define CAIRN_CLUSTER_MAX_SIZE	16	/* CTAs, on sm_90; sizes above 8 are not portable */
 #define CAIRN_CLUSTER_GRANULE	16	/* bytes */
 
 enum cairn_cluster_op {
@@ -56,7 +57,7 @@ CAIRN_CLUSTER_INLINE int cairn_cluster_is_pow2(int n)
 	return n > 0 && !(n & (n - 1));
 }
 
-/* Smallest k with 2^k >= n. */
+/* Returns the smallest k with 2^k >= n. */
 CAIRN_CLUSTER_INLINE int cairn_cluster_log2(int n)
 {
 	int k = 0;
@@ -66,7 +67,7 @@ CAIRN_CLUSTER_INLINE int cairn_cluster_log2(int n)
 	return k;
 }
 
-/* (rank + d) mod n for -n <= d <= n: no division in a kernel's way */
+/* Returns (rank + d) mod n for -n <= d <= n, without a division. */
 CAIRN_CLUSTER_INLINE int cairn_cluster_wrap(int rank, int d, int n)
 {
 	int r = rank + d;
@@ -74,7 +75,10 @@ CAIRN_CLUSTER_INLINE int cairn_cluster_wrap(int rank, int d, int n)
 	return r < 0 ? r + n : r >= n ? r - n : r;
 }
 
-/* A buffer in n chunks, the first `rest` with one granule more: chunk c begins at c * per + min(c, rest). */
+/*
+ * Divides a buffer of `granules` into n chunks of `per` granules; the first `rest` chunks have one more.
+ * Chunk c begins at granule c * per + min(c, rest).
+ */
 struct cairn_cluster_chunks {
 	int32_t granules, per, rest;
 };
@@ -86,7 +90,7 @@ CAIRN_CLUSTER_INLINE struct cairn_cluster_chunks cairn_cluster_chunks(int granul
 	return k;
 }
 
-/* First granule of chunk c; it ends where chunk c + 1 begins. */
+/* Returns the first granule of chunk c, which ends where chunk c + 1 begins. */
 CAIRN_CLUSTER_INLINE int cairn_cluster_chunk(const struct cairn_cluster_chunks *k, int c)
 {
 	return c * k->per + (c < k->rest ? c : k->rest);
@@ -97,9 +101,12 @@ CAIRN_CLUSTER_INLINE int cairn_cluster_chunk_max(const struct cairn_cluster_chun
 	return k->per + (k->rest > 0);
 }
 
-/* What a rank sends and receives in one step: granules (all-reduce) or blocks (all-gather). */
+/*
+ * The messages a rank sends and receives in one step: ranges of granules (all-reduce) or blocks
+ * (all-gather).
+ */
 struct cairn_cluster_msg {
-	int32_t to, from;
+	int32_t to, from;			/* ranks */
 	int32_t send_first, send_count;
 	int32_t recv_first, recv_count;
 };
@@ -113,17 +120,19 @@ CAIRN_CLUSTER_INLINE int cairn_cluster_reduce_steps(int algo, int n)
 	       algo == CAIRN_CLUSTER_TREE ? cairn_cluster_log2(n) : 0;
 }
 
-/* 1: a step that delivers final values in their place; 0: something to reduce with one's own. */
+/* Returns 1 if the step delivers final values in place, 0 if the receiver reduces them with its own. */
 CAIRN_CLUSTER_INLINE int cairn_cluster_reduce_is_final(int algo, int n, int step)
 {
 	return (algo == CAIRN_CLUSTER_TWOSHOT || algo == CAIRN_CLUSTER_RING) && step >= n - 1;
 }
 
 /*
- * TWOSHOT, first half: chunk c goes to rank c; second half: rank c sends chunk c, reduced, to all.
- * RING, first half: rank b passes chunk b - step on, its own value added; so chunk c is complete at
- * rank c - 1, having been summed in the order c, c + 1, ..., c - 1. Second half: complete chunks go round.
- * ONESHOT and TWOSHOT start at the right-hand neighbour, so that no rank is everybody's first target.
+ * Returns the message of `rank` in one step of an all-reduce.
+ *   TWOSHOT  first half: all ranks send chunk c to rank c; second half: rank c sends chunk c, reduced, to all
+ *   RING     first half: rank b adds its own values to chunk b - step and passes it on, so that chunk c is
+ *            complete at rank c - 1, summed in the order c, c + 1, ..., c - 1; second half: the complete
+ *            chunks travel round the ring
+ * ONESHOT and TWOSHOT send to the next rank first, so that every rank has a different first target.
  */
 CAIRN_CLUSTER_INLINE struct cairn_cluster_msg
 cairn_cluster_reduce_msg(int algo, int n, int rank, int step, const struct cairn_cluster_chunks *k)
@@ -159,7 +168,7 @@ cairn_cluster_reduce_msg(int algo, int n, int rank, int step, const struct cairn
 	return m;
 }
 
-/* Bytes that all ranks together send through DSMEM. */
+/* Returns the bytes that all ranks together send through DSMEM. */
 CAIRN_CLUSTER_INLINE int64_t cairn_cluster_reduce_bytes(int algo, int n, int granules)
 {
 	const struct cairn_cluster_chunks k = cairn_cluster_chunks(granules, n);
@@ -172,20 +181,22 @@ CAIRN_CLUSTER_INLINE int64_t cairn_cluster_reduce_bytes(int algo, int n, int gra
 	return sum * CAIRN_CLUSTER_GRANULE;
 }
 
-/* What AUTO picks: TWOSHOT once a rank would have to send more than 8 KB (measured: cluster_reduce.cu). */
+/* Returns AUTO's choice: TWOSHOT if ONESHOT sent more than 8 KB per rank (measured: cluster_reduce.cu). */
 CAIRN_CLUSTER_INLINE int cairn_cluster_reduce_pick(int n, int bytes)
 {
 	return (n - 1) * (int64_t)bytes > 8192 ? CAIRN_CLUSTER_TWOSHOT : CAIRN_CLUSTER_ONESHOT;
 }
 
-/* ---- all-gather: blocks first, first + 1, ... first + count - 1, all modulo n ---- */
+/* ---- all-gather: a message holds blocks first, first + 1, ..., first + count - 1, all modulo n ---- */
 
 CAIRN_CLUSTER_INLINE int cairn_cluster_gather_steps(int algo, int n)
 {
 	return algo == CAIRN_CLUSTER_OFFCHIP ? 0 : algo == CAIRN_CLUSTER_TREE ? cairn_cluster_log2(n) : n - 1;
 }
 
-/* TREE: with stride 2^step, rank b holds blocks b - stride + 1 .. b and sends them all to b + stride. */
+/*
+ * TREE: with stride = 2^step, rank b holds blocks b - stride + 1 .. b and sends them all to rank b + stride.
+ */
 CAIRN_CLUSTER_INLINE struct cairn_cluster_msg
 cairn_cluster_gather_msg(int algo, int n, int rank, int step)
 {

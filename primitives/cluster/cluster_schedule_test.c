@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The schedules by symbols: instead of numbers, every granule carries how often each rank's value is in
- * it. All cluster sizes, all algorithms, granule counts that do not divide.
+ * cluster_schedule_test - checks the schedules symbolically, for all cluster sizes and algorithms
+ *
+ * Instead of a number, every granule holds how many times each rank's value is part of it. The granule counts
+ * include some that the cluster size does not divide.
  */
 #include "conformance/harness.h"
 
@@ -13,10 +15,10 @@
 static const int counts[] = { 1, 2, 3, 7, 16, 17, 40 };
 
 struct tally {
-	uint8_t terms[MAX_GRANULES][MAX_N];
+	uint8_t terms[MAX_GRANULES][MAX_N];	/* times that the value of a rank is in a granule */
 };
 
-/* For a step: what b receives is what its peer sends to it. Returns the sender's message. */
+/* Checks that in this step rank b receives exactly what its peer sends. Returns the sender's message. */
 static struct cairn_cluster_msg received(struct cairn_test *t, int algo, int n, int b, int step,
 					 const struct cairn_cluster_chunks *k)
 {
@@ -36,12 +38,12 @@ static void add(struct tally *dst, const struct tally *src, int first, int count
 			dst->terms[g][r] += src->terms[g][r];
 }
 
-/* Every rank ends with every rank's value once in every granule. */
+/* Checks that at the end every granule of every rank contains the value of each rank exactly once. */
 static void reduce_counts_each_once(struct cairn_test *t, int algo, int n, int granules)
 {
 	const struct cairn_cluster_chunks k = cairn_cluster_chunks(granules, n);
 	static struct tally now[MAX_N], before[MAX_N], start[MAX_N];
-	/* ONESHOT and TWOSHOT pass on what they began with; the others what they have come to */
+	/* ONESHOT and TWOSHOT send their inputs, RING and TREE their partial sums */
 	int partial = algo == CAIRN_CLUSTER_RING || algo == CAIRN_CLUSTER_TREE;
 
 	memset(now, 0, sizeof(now));
@@ -70,7 +72,7 @@ static void reduce_counts_each_once(struct cairn_test *t, int algo, int n, int g
 			for (int r = 0; r < MAX_N; r++)
 				if (!EXPECT(t, now[b].terms[g][r] == (r < n))) {
 					cairn_note(t, "algo %d, size %d, %d granules: at rank %d granule %d "
-						   "has rank %d %d times",
+						   "contains rank %d's value %d times",
 						   algo, n, granules, b, g, r, now[b].terms[g][r]);
 					return;
 				}
@@ -88,7 +90,7 @@ static void reduce_schedules(struct cairn_test *t)
 					reduce_counts_each_once(t, algos[k], n, counts[c]);
 }
 
-/* A block is only passed on once it is there, arrives once, and all arrive. */
+/* Checks that a rank sends only blocks that it holds, and that every block arrives at every rank once. */
 static void gather_delivers_each_once(struct cairn_test *t, int algo, int n)
 {
 	int have[MAX_N][MAX_N] = { { 0 } }, before[MAX_N][MAX_N];
@@ -142,7 +144,7 @@ static void chunks_cover(struct cairn_test *t)
 		}
 }
 
-/* Counted by messages, the traffic is what the header says, and the source: size N log2 N, size N (N - 1). */
+/* The traffic summed over messages is that of the header and of the source: size N log2 N, size N (N - 1). */
 static void traffic(struct cairn_test *t)
 {
 	const int granules = 48;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cluster_terms - reducing what n ranks contributed, by one thread
+ * cluster_terms - one thread reduces the contributions of n ranks
  *
- * Words (4 bytes) for small messages: all loads at once, then pairwise in the order of ranks, unrolled
- * for 2, 4, 8, 16 and any number of ranks. Granules (16 bytes) for large ones, added in the order of ranks.
- * fp32 throughout, one rounding at the end.
+ * Small messages are reduced by words of 4 bytes: all loads are issued at once and reduced pairwise in rank
+ * order, unrolled for 2, 4, 8, 16 and any number of ranks. Large messages are reduced by granules of 16
+ * bytes, added in rank order. Arithmetic is in fp32 with one rounding at the end.
  */
 #ifndef CAIRN_CLUSTER_TERMS_CUH
 #define CAIRN_CLUSTER_TERMS_CUH
@@ -13,23 +13,24 @@
 #include "primitives/base/dtype.h"
 
 /*
- * Where n ranks' contributions to a unit lie, and the (m, l) of its row. In shared memory: rank r's in slot
- * (own - r) mod n - 1, which is how far it was sent, less one; this rank's own where it has it. In global
- * memory (own is ~0): rank r's at base + r * stride.
+ * Addresses of n ranks' contributions to a word or granule, and of the (m, l) of its row. In shared memory,
+ * the contribution of rank r lies in slot (own - r) mod n - 1, the distance it was sent less one, and this
+ * rank's own at own_base. In global memory (own is ~0), that of rank r lies at base + r * stride.
  */
 struct cluster_terms {
-	uint64_t base, own_base;	/* shared addresses, or pointers */
-	uint64_t ml, own_ml;
+	uint64_t base, own_base;	/* shared addresses, or pointers to global memory */
+	uint64_t ml, own_ml;		/* the same for (m, l) */
+	/* bytes from rank to rank, for data and (m, l); this rank, or ~0; number of ranks */
 	uint32_t stride, ml_stride, own, n;
 };
 
-/* Which slot rank r's contribution lies in; not for one's own */
+/* Returns the slot of rank r's contribution; r must not be this rank. */
 CLUSTER_FN uint32_t cluster_term_slot(const struct cluster_terms *t, uint32_t r)
 {
 	return t->own - r + (t->own < r ? t->n : 0) - 1;
 }
 
-/* Rank r's contribution: a shared address, or an offset to base */
+/* Returns the shared address of rank r's contribution, or for global memory its offset to base. */
 template <int global> CLUSTER_FN uint32_t cluster_term(const struct cluster_terms *t, uint32_t r)
 {
 	if (global)
@@ -71,7 +72,7 @@ template <int dtype> CLUSTER_FN uint32_t cluster_pack(const float *v)
 	return w;
 }
 
-/* words: 2 or 4. Ordinary loads of global memory: their order is that of the acquire before them. */
+/* Loads 2 or 4 words. Plain loads of global memory are ordered by the acquire that the caller made before. */
 template <int words, int global> CLUSTER_FN void cluster_load(uint32_t *w, uint64_t addr)
 {
 	if constexpr (words == 4) {
@@ -85,7 +86,7 @@ template <int words, int global> CLUSTER_FN void cluster_load(uint32_t *w, uint6
 	}
 }
 
-/* (m, l) of rank r; (-INFINITY, 0) past the last */
+/* Returns (m, l) of rank r, or (-INFINITY, 0) for r >= n. */
 template <int global> CLUSTER_FN float2 cluster_load_ml(const struct cluster_terms *t, uint32_t r)
 {
 	const uint64_t addr = cluster_term_ml<global>(t, r < t->n ? r : t->n - 1);
@@ -96,7 +97,7 @@ template <int global> CLUSTER_FN float2 cluster_load_ml(const struct cluster_ter
 	return make_float2(__uint_as_float(v[0]), __uint_as_float(v[1]));
 }
 
-/* exp(m - top), or -1 for a rank that saw no key */
+/* Returns exp(m - top), or -1 for a rank without keys. */
 CLUSTER_FN float cluster_weight(float m, float top)
 {
 	return m > -INFINITY ? ptx_ex2_approx_ftz((m - top) * 1.4426950408889634f) : -1;
@@ -104,7 +105,7 @@ CLUSTER_FN float cluster_weight(float m, float top)
 
 CLUSTER_FN float cluster_weigh(float w, float x) { return w < 0 ? 0 : w * x; }
 
-/* Weights of a row, of `most` ranks; -1 past the last */
+/* Writes the weights of `most` ranks for a row to w; -1 for ranks >= n. */
 template <int global, int most>
 CLUSTER_FN void cluster_row_weights(const struct cluster_terms *t, uint32_t row, float *w)
 {
@@ -123,7 +124,7 @@ CLUSTER_FN void cluster_row_weights(const struct cluster_terms *t, uint32_t row,
 		w[r] = cluster_weight(w[r], top);
 }
 
-/* v[0] = sum or maximum of v[0..most), by pairs. most: a power of two. */
+/* v[0] = sum or maximum of v[0..most), reduced pairwise. most must be a power of two. */
 template <int most, int sum> CLUSTER_FN void cluster_fold(float *v)
 {
 #pragma unroll
@@ -133,7 +134,10 @@ template <int most, int sum> CLUSTER_FN void cluster_fold(float *v)
 			v[r] = sum ? v[r] + v[r + s] : ptx_max_nan(v[r], v[r + s]);
 }
 
-/* One word. most: n if `all`, else at least n. sum: 0 for MAX, and for MIN, which is MAX of the negated. */
+/*
+ * Reduces one word of n ranks. most: n if `all`, else at least n. sum: 1 for SUM; 0 for MAX (sign 1) and for
+ * MIN, which is the negated MAX of negated values (sign -1).
+ */
 template <int dtype, int softmax, int most, int all, int sum>
 CLUSTER_FN uint32_t cluster_reduce_raw(const uint32_t *raw, const float *w, uint32_t n, float sign)
 {
@@ -160,7 +164,7 @@ CLUSTER_FN uint32_t cluster_reduce_raw(const uint32_t *raw, const float *w, uint
 	return cluster_pack<dtype>(out);
 }
 
-/* One word of each rank, once mbarrier i has its phase; addresses are worked out while waiting. */
+/* Waits for mbarrier i and reduces one word of each rank; computes the addresses before the wait. */
 template <int dtype, int softmax, int most, int all, int sum>
 CLUSTER_FN uint32_t cluster_await_word(const struct cluster_comm *c, uint32_t i,
 				       const struct cluster_terms *t, float sign)
@@ -171,7 +175,7 @@ CLUSTER_FN uint32_t cluster_await_word(const struct cluster_comm *c, uint32_t i,
 #pragma unroll
 	for (int r = 0; r < most; r++) {
 		at[r] = cluster_term<0>(t, r);
-		asm volatile("" : "+r"(at[r]));	/* now, not after the wait */
+		asm volatile("" : "+r"(at[r]));	/* computed here, not after the wait */
 	}
 	cluster_await(c, i);
 #pragma unroll
@@ -183,7 +187,7 @@ CLUSTER_FN uint32_t cluster_await_word(const struct cluster_comm *c, uint32_t i,
 	return cluster_reduce_raw<dtype, softmax, most, all, sum>(raw, w, t->n, sign);
 }
 
-/* For any n; a constant one, as callers with a fixed cluster size have, leaves one instance. */
+/* The same for any n. If n is a compile-time constant, only one instance remains. */
 template <int dtype, int softmax>
 CLUSTER_FN uint32_t cluster_await_word_any(const struct cluster_comm *c, uint32_t i,
 					   const struct cluster_terms *t, int op)
@@ -207,14 +211,14 @@ CLUSTER_FN uint32_t cluster_await_word_any(const struct cluster_comm *c, uint32_
 }
 
 /*
- * The granules at base + at[r] of all ranks r, added in the order of ranks. w: weights, for softmax. most: at
- * least n; what lies past the last is the last's again, and left out.
+ * Reduces the granules at base + at[r] of all ranks r in rank order. w: weights, for softmax. most: at least
+ * n; at of ranks >= n repeats that of the last rank, and their values are left out.
  */
 template <int dtype, int softmax, int global, int most, int sum>
 CLUSTER_FN uint4 cluster_reduce_granule(uint64_t base, const uint32_t *at, const float *w, uint32_t n,
 					float sign)
 {
-	/* 16 ranks' weights and 16 granules of 8 values do not fit the registers: half a granule at a time */
+	/* 16 weights and 16 granules of 8 values exceed the registers: take half a granule at a time */
 	constexpr int parts = softmax && dtype != CAIRN_F32 && most > 8 ? 2 : 1, words = 4 / parts;
 	constexpr int per_word = dtype == CAIRN_F32 ? 1 : 2, values = words * per_word;
 	uint32_t out[4];
@@ -225,7 +229,7 @@ CLUSTER_FN uint4 cluster_reduce_granule(uint64_t base, const uint32_t *at, const
 		float acc[values];
 
 #pragma unroll
-		for (int r = 0; r < most; r++)	/* no branch: all loads in flight */
+		for (int r = 0; r < most; r++)	/* no branch, so that all loads are in flight */
 			cluster_load<words, global>(raw[r], base + at[r] + part * 8);
 #pragma unroll
 		for (int r = 0; r < most; r++)
@@ -236,7 +240,7 @@ CLUSTER_FN uint4 cluster_reduce_granule(uint64_t base, const uint32_t *at, const
 				cluster_unpack<dtype>(raw[r][i / per_word], x);
 				if (softmax)
 					x[i % per_word] = cluster_weigh(w[r], x[i % per_word]);
-				if (!sum)	/* twice the last does no harm */
+				if (!sum)	/* repeating the last value does not change a maximum */
 					acc[i] = r ? ptx_max_nan(acc[i], sign * x[i % per_word]) :
 						     sign * x[i % per_word];
 				else
@@ -252,12 +256,12 @@ CLUSTER_FN uint4 cluster_reduce_granule(uint64_t base, const uint32_t *at, const
 		for (int i = 0; i < words; i++)
 			out[i] = cluster_pack<dtype>(acc + i * per_word);
 	}
-	/* in parts, the second one came last */
+	/* with two parts, out[0..1] is the second half of the granule */
 	return parts == 1 ? make_uint4(out[0], out[1], out[2], out[3]) :
 			    make_uint4(out[2], out[3], out[0], out[1]);
 }
 
-/* The terms `bytes` further on, and those of the (m, l) of `row` */
+/* Returns t advanced by `bytes`, and its (m, l) by `row` rows. */
 CLUSTER_FN struct cluster_terms cluster_terms_at(struct cluster_terms t, uint32_t bytes, uint32_t row)
 {
 	t.base += bytes;
@@ -267,7 +271,7 @@ CLUSTER_FN struct cluster_terms cluster_terms_at(struct cluster_terms t, uint32_
 	return t;
 }
 
-/* The merged (m, l) of a row */
+/* Returns the merged (m, l) of a row. */
 template <int global> CLUSTER_FN float2 cluster_reduce_row(const struct cluster_terms *t)
 {
 	float top = -INFINITY, sum = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cluster_test - what the tests of the collectives share: names, shapes, the bench record
+ * cluster_test - shared by the tests of the collectives: names, shapes, the bench record
  */
 #ifndef CAIRN_CLUSTER_TEST_H
 #define CAIRN_CLUSTER_TEST_H
@@ -13,14 +13,15 @@
 
 static const char *const algo_names[] = { "auto", "oneshot", "twoshot", "ring", "tree", "offchip" };
 
-/* More clusters than can be resident, and buffers used again and again. */
+/* Shapes with more clusters than can be resident, and several calls that reuse the buffers. */
 #define NUM_WAVE_SHAPES	6
 static const struct { int32_t size, clusters, calls, rounds; } wave_shapes[NUM_WAVE_SHAPES] = {
+	/* size, clusters, calls, rounds */
 	{ 2, 100, 3, 2 }, { 4, 50, 7, 1 }, { 8, 20, 4, 2 }, { 16, 9, 5, 3 }, { 1, 200, 2, 2 },
 	{ 6, 24, 6, 3 },
 };
 
-/* Bench: one cluster alone, for latency; then loaded with as many as the chip holds. */
+/* Bench rows measure one cluster alone, for latency, and then as many clusters as the device holds. */
 static const int32_t bench_sizes[] = { 2, 4, 8, 16 };
 
 static inline int32_t bench_clusters(int32_t size)
@@ -28,7 +29,7 @@ static inline int32_t bench_clusters(int32_t size)
 	return size == 2 ? 66 : size == 16 ? 7 : 120 / size;
 }
 
-/* So that a kernel takes a millisecond at most */
+/* Chosen so that a kernel takes one millisecond at most. */
 static inline int32_t bench_rounds(int32_t len)
 {
 	return len <= 1024 ? 256 : 64;
@@ -41,7 +42,7 @@ static inline int compare_cycles(const void *x, const void *y)
 	return (a > b) - (a < b);
 }
 
-/* The median over ranks and clusters, and the bytes that went through DSMEM. */
+/* Writes the median of cycles over ranks and clusters, and the bytes sent through DSMEM, to json. */
 static inline int cycles_record(const int64_t *cycles, int64_t count, int64_t wire_bytes, char *json,
 				size_t len)
 {

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * argmax.cu - a row is spread over a cluster: every CTA scans a part, rank 0 hears all
+ * argmax.cu - a cluster shares a row: every CTA scans a part, and rank 0 combines the results
  *
- * Schedule: the vectors of 16 bytes of a row are dealt out in contiguous parts, one a CTA; what lies before
- * the first aligned address goes to rank 0, what does not fill a vector to the last rank. Threads scan
- * in strides of THREADS vectors, UNROLL loads in flight; ties are settled everywhere by comparing
- * (value, then lower index), which makes the result independent of how the row is dealt out. Warps reduce
- * by shuffles, the CTA over its warps, and each CTA stores (value, index) as one 64-bit word into the
- * shared memory of rank 0, which picks the winner after a cluster barrier.
+ * Schedule: the 16-byte vectors of a row are split into contiguous parts, one per CTA. Elements before the
+ * first aligned address go to rank 0; elements after the last whole vector go to the last rank. Threads scan
+ * in strides of THREADS vectors with UNROLL loads in flight. Every comparison is by value, then by lower
+ * index, so that the result does not depend on the split. A warp reduces by shuffles, a CTA over its warps,
+ * and each CTA stores (value, index) as one 64-bit word into the shared memory of rank 0, which picks the
+ * winner after a cluster barrier.
  *
- * shared memory   s_best    WARPS x 8 bytes: a winner for each warp
- *                 s_ranks   16 x 8 bytes: a winner for each CTA, in rank 0 alone
+ * shared memory   s_best    WARPS x 8 bytes: the winner of each warp
+ *                 s_ranks   16 x 8 bytes: the winner of each CTA, used in rank 0 only
  * barriers        cluster (arrive at the start, wait before the first remote store: the peer must run),
  *                 one __syncthreads, cluster again (release the stores, acquire them)
  *
- * Cluster size: the smallest that gives about one CTA an SM, as long as a part stays worth it. Floor: one
- * row of 128256 f32 is 0.5 MB: no bandwidth problem at all but a latency one, launch 0.8 us, memory 0.5,
- * cluster barrier 0.2; 256 rows are 131 MB, 29 us at the read stream's speed.
+ * Cluster size: the smallest that gives about one CTA per SM with parts of at least MIN_PART elements.
+ * Floor: one row of 128256 f32 is 0.5 MB and bound by latency, not bandwidth: launch 0.8 us, memory 0.5 us,
+ * cluster barrier 0.2 us; 256 rows are 131 MB, 29 us at the read stream's speed.
  */
 #include "primitives/draw/argmax.h"
 #include "primitives/base/launch.h"
@@ -26,7 +26,7 @@
 #define WARPS		(THREADS / 32)
 #define UNROLL		4
 #define MAX_CLUSTER	16
-#define MIN_PART	2048	/* elements for which another CTA is worth its barrier */
+#define MIN_PART	2048	/* elements of a part above which a larger cluster pays for its barrier */
 
 struct best {
 	float value;
@@ -158,7 +158,7 @@ extern "C" int cairn_argmax(const struct cairn_argmax_args *a, void *stream)
 	kernel = a->dtype == CAIRN_F32 ? (const void *)argmax_kernel<CAIRN_F32> :
 		 a->dtype == CAIRN_F16 ? (const void *)argmax_kernel<CAIRN_F16> :
 		 (const void *)argmax_kernel<CAIRN_BF16>;
-	/* 8 is what every device with clusters grants; 16 is asked for */
+	/* every device with clusters supports size 8; size 16 may be refused */
 	while (size < MAX_CLUSTER && 2ll * a->rows * size <= sms && a->vocab / size > MIN_PART)
 		size *= 2;
 	l.cluster = size;

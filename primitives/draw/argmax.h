@@ -6,10 +6,11 @@
  *   out        int32  [rows]         out
  *   logits     dtype  [rows, vocab]  in, 16-byte aligned
  *
- * Ties go to the lowest index, and -0 ties with +0. NaN is passed over; a row of nothing but NaN gives
- * -1; one of nothing but -INFINITY and NaN the first -INFINITY.
+ * The lowest index wins among equal logits, and -0 equals +0. NaN is ignored: a row of NaN alone gives -1,
+ * a row of NaN and -INFINITY alone gives the index of the first -INFINITY.
  * Supported:   dtype f32, f16, bf16; vocab >= 1, any. rows 0 is legal and does nothing.
  * Numerics:    exact.
+ * Determinism: bitwise repeatable.
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO.
  */
 #ifndef CAIRN_ARGMAX_H
@@ -35,7 +36,7 @@ extern "C" {
 int cairn_argmax(const struct cairn_argmax_args *args, void *stream);
 int cairn_argmax_cpu(const struct cairn_argmax_args *args, void *stream);
 int cairn_argmax_ref(const struct cairn_argmax_args *args, void *stream);
-/* What each of ours does first: 0, -EINVAL or -EOPNOTSUPP. */
+/* The argument checks that all of our tables run first: 0, -EINVAL or -EOPNOTSUPP. */
 int cairn_argmax_check(const struct cairn_argmax_args *args);
 int cairn_argmax_exact(const struct cairn_argmax_args *args, struct cairn_exact *exact);	/* [0]: out */
 

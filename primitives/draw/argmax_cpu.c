@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * argmax_cpu - blocks of a row: first the block's maximum, without branches, then, only if it beats
- * what came before, the place where it stands
+ * argmax_cpu - takes a row in blocks: first the block's maximum, without branches, then the index of the
+ * maximum, only if it exceeds that of all blocks before
  */
 #include <math.h>
 
@@ -28,7 +28,7 @@ static int32_t first_largest(const struct cairn_argmax_args *a, int32_t row)
 			continue;
 		for (k = 0; k < n && !(v[k] == top); k++)
 			;
-		if (k == n)	/* nothing but NaN */
+		if (k == n)	/* the block has only NaN */
 			continue;
 		best = top;
 		at = j + k;

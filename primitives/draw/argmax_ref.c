@@ -1,27 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* argmax_ref - the reference; an index has no error, so every bound is 0 */
+/* argmax_ref - the reference; an index has no rounding error, so every bound is 0 */
 #include "primitives/draw/argmax.h"
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
-
-int cairn_argmax_check(const struct cairn_argmax_args *a)
-{
-	if (!a || a->size < sizeof(*a))
-		return cairn_error(EINVAL, "argmax: args: null or too short");
-	if (a->rows < 0 || a->vocab < 1)
-		return cairn_error(EINVAL, "argmax: rows %d, vocab %d: must be >= 0, >= 1", a->rows,
-				   a->vocab);
-	if (!cairn_dtype_is_float(a->dtype))
-		return cairn_error(EOPNOTSUPP, "argmax: dtype: %d is not supported", a->dtype);
-	if (a->rows == 0)
-		return 0;
-	if (!a->out || !a->logits)
-		return cairn_error(EINVAL, "argmax: out, logits: must not be null");
-	if ((uintptr_t)a->logits & 15)
-		return cairn_error(EINVAL, "argmax: logits: must be 16-byte aligned");
-	return 0;
-}
 
 static int32_t first_largest(const struct cairn_argmax_args *a, int32_t row)
 {

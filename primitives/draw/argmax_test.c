@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* argmax_test - cases of argmax.h */
 #include "conformance/harness.h"
 
 #include <stdio.h>
@@ -13,11 +14,15 @@ static const int32_t dtypes[] = { CAIRN_F32, CAIRN_BF16, CAIRN_F16 };
 #define NUM_GRID (ARRAY_SIZE(grid_rows) * ARRAY_SIZE(grid_vocabs) * ARRAY_SIZE(dtypes))
 
 static const struct shape singles[] = {
-	{ 0, 100, CAIRN_F32, 0 },
-	{ 300, 9, CAIRN_F16, 0 },
-	{ 2, 262144, CAIRN_BF16, 0 }, { 1, 1048577, CAIRN_F32, 0 },
-	{ 99, 128256, CAIRN_F32, 0 }, { 989, 32003, CAIRN_BF16, 0 }, { 300, 50257, CAIRN_F32, 0 },
-	{ 64, 128256, CAIRN_F32, 1 }, { 256, 128256, CAIRN_F32, 1 },
+	{ .rows = 0, .vocab = 100, .dtype = CAIRN_F32 },
+	{ .rows = 300, .vocab = 9, .dtype = CAIRN_F16 },
+	{ .rows = 2, .vocab = 262144, .dtype = CAIRN_BF16 },
+	{ .rows = 1, .vocab = 1048577, .dtype = CAIRN_F32 },
+	{ .rows = 99, .vocab = 128256, .dtype = CAIRN_F32 },
+	{ .rows = 989, .vocab = 32003, .dtype = CAIRN_BF16 },
+	{ .rows = 300, .vocab = 50257, .dtype = CAIRN_F32 },
+	{ .rows = 64, .vocab = 128256, .dtype = CAIRN_F32, .bench = 1 },
+	{ .rows = 256, .vocab = 128256, .dtype = CAIRN_F32, .bench = 1 },
 };
 
 static struct shape shape_of(int i)
@@ -49,9 +54,9 @@ static void describe(int i, struct cairn_case *c)
 }
 
 /*
- * EXACT has thousands of ties by its nature. EXTREME: rows all equal, rows of -INFINITY, of zeros of
- * both signs, of values so close that only the last bit tells, with the largest in the very last place.
- * POISON: NaN everywhere but in a few places, or everywhere.
+ * EXACT has thousands of ties, as its values are small integers. EXTREME: rows of equal values, of -INFINITY,
+ * of zeros of both signs, of values that differ in the last bit only, with the largest at the end of the row.
+ * POISON: NaN everywhere, or everywhere except in a few places.
  */
 static void setup(struct cairn_op *op)
 {
@@ -80,7 +85,7 @@ static void setup(struct cairn_op *op)
 		for (int32_t j = 0; what < 4 && j < s.vocab; j++)
 			cairn_store(x, s.dtype, first + j, what == 0 ? -7 : what == 1 ? -(double)INFINITY :
 				    what == 2 ? (j % 3 ? 0.0 : -0.0) : 1);
-		if (what == 2) {	/* the first zero is a negative one */
+		if (what == 2) {	/* the first zero is -0 */
 			for (int64_t k = first; k < at; k++)
 				cairn_store(x, s.dtype, k, -1);
 			cairn_store(x, s.dtype, at, -0.0);

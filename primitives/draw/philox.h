@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * philox - Philox4x32-10, a random number generator without state
+ * philox - Philox4x32-10, a stateless random number generator
  *
- * 128 random bits are a function of a 128-bit counter and a 64-bit key: ten rounds of two 32 x 32
- * multiplications. Any draw can be made at any place, in any order, on any machine, and be the same.
+ * The generator maps a 128-bit counter and a 64-bit key to 128 random bits, by ten rounds of two 32 x 32
+ * multiplications. A draw depends on nothing else: it is the same in any order, thread and machine.
  *
  * Source: Salmon, Moraes, Dror, Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3", section 4;
- *         known answers in sample_test.c.
+ *         known answers in philox_test.c.
  */
 #ifndef CAIRN_PHILOX_H
 #define CAIRN_PHILOX_H
@@ -41,7 +41,7 @@ static inline CAIRN_HOST_DEVICE void cairn_philox4x32_10(const uint32_t counter[
 	out[3] = c3;
 }
 
-/* The uniform of sample.h as a fraction of 2^64: 53 random bits, the low 11 zero. */
+/* The uniform number u of sample.h times 2^64: 53 random bits, then 11 zero bits. */
 static inline CAIRN_HOST_DEVICE uint64_t cairn_philox_uniform(uint64_t seed, uint64_t offset)
 {
 	const uint32_t counter[4] = { (uint32_t)offset, (uint32_t)(offset >> 32), 0, 0 };

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
+/* philox_test - known answers and statistics of philox.h */
 #include "primitives/draw/philox.h"
 
 #include "conformance/harness.h"
 
-/* kat_vectors of Random123, the authors' own */
+/* from kat_vectors of Random123, the library of the generator's authors */
 static void known_answers(struct cairn_test *t)
 {
 	static const struct { uint32_t counter[4], key[2], out[4]; } known[] = {
+		/* { counter, key, out } */
 		{ { 0, 0, 0, 0 }, { 0, 0 }, { 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8 } },
 		{ { 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff }, { 0xffffffff, 0xffffffff },
 		  { 0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd } },
@@ -20,17 +22,19 @@ static void known_answers(struct cairn_test *t)
 		cairn_philox4x32_10(known[i].counter, known[i].key, out);
 		EXPECT(t, !memcmp(out, known[i].out, sizeof(out)));
 	}
-	/* the uniform of sample.h: the first two words, 53 bits */
+	/* the uniform number of sample.h: 53 bits of the first two words */
 	EXPECT(t, cairn_philox_uniform(0, 0) == 0x6627e8d5e169c58dull >> 11 << 11);
 	EXPECT(t, cairn_philox_uniform(0x299f31d0a4093822ull, 0x85a308d3243f6a88ull) !=
 		  cairn_philox_uniform(0xa4093822299f31d0ull, 0x85a308d3243f6a88ull));
 }
 
-/* Every bit of the 53 is set about half the time, over offsets, over seeds, and over both far apart. */
+/* Each of the 53 bits is set in about half of the draws, over offsets, over seeds, and over both in large
+ * steps. */
 static void bits_are_even(struct cairn_test *t)
 {
 	enum { DRAWS = 100000 };
-	/* 8 standard deviations of a fair coin: 1.3e-15 for one bit by Hoeffding's inequality */
+	/* 8 standard deviations of a fair coin: by Hoeffding's inequality one bit fails with probability
+	 * 1.3e-15 */
 	const double room = 4 * sqrt(DRAWS);
 	uint64_t base = cairn_rand(t);
 

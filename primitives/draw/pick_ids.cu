@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pick_ids.cu - one thread a row
+ * pick_ids.cu - one thread per row
  *
- * Floor: a launch and two trips to memory, one after the other: from (and beside it the host's id), then the
- * drawn token; 8192 rows are 96 KB. The kernel may start before its predecessor has ended (PDL) and waits for
- * it before the first load: what a pass before has drawn is its input.
+ * Floor: a launch and two dependent memory round trips: from[i] together with host_ids[i], then the drawn
+ * token; 8192 rows are 96 KB. The kernel may start before its predecessor has ended (programmatic dependent
+ * launch) and waits for it before the first load, since the predecessor may have drawn the tokens.
  */
 #include "primitives/base/launch.h"
 #include "primitives/draw/pick_ids.h"

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pick_ids - the tokens a pass reads: of the host's, or of those that a pass before has just drawn
+ * pick_ids - selects the input tokens of a pass: the host's, or those the previous pass has just drawn
  *
  *   ids[i] = from[i] < 0 ? host_ids[i] : from[i] < num_drawn ? drawn[from[i]] : -1
  *
  *   argument  dtype  shape        notes
- *   ids       int32  [rows]       out; may be host_ids itself, may not overlap drawn or from
- *   drawn     int32  [num_drawn]  in, optional (NULL) with num_drawn 0
+ *   ids       int32  [rows]       out; may be host_ids itself, must not overlap drawn or from
+ *   drawn     int32  [num_drawn]  in, may be NULL if num_drawn is 0
  *   from      int32  [rows]       in
- *   host_ids  int32  [rows]       in, optional (NULL): -1 in its place
+ *   host_ids  int32  [rows]       in, optional (NULL: -1 for every row)
  *
- * A draw that failed is -1 and stays so (embedding.h makes a row of zeros of it). rows 0 is legal and does
- * nothing; a captured graph may have more rows than are used.
+ * A failed draw is -1 and stays -1; embedding.h turns it into a row of zeros. rows 0 is legal and does
+ * nothing. rows is the size of the captured graph and may exceed the number of rows in use.
  * Supported:   everything above.
  * Numerics:    an exact copy.
+ * Determinism: bitwise repeatable.
  * Errors:      -EINVAL (null pointer, negative size), -EIO.
  */
 #ifndef CAIRN_PICK_IDS_H
@@ -38,7 +39,7 @@ extern "C" {
 int cairn_pick_ids(const struct cairn_pick_ids_args *args, void *stream);
 int cairn_pick_ids_cpu(const struct cairn_pick_ids_args *args, void *stream);
 int cairn_pick_ids_ref(const struct cairn_pick_ids_args *args, void *stream);
-/* What each of ours does first: 0 or -EINVAL. */
+/* The argument checks that all of our tables run first: 0 or -EINVAL. */
 int cairn_pick_ids_check(const struct cairn_pick_ids_args *args);
 int cairn_pick_ids_exact(const struct cairn_pick_ids_args *args, struct cairn_exact *exact);	/* [0]: ids */
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* pick_ids_cpu - a few thousand numbers at most: one loop, and no threads worth waking for it */
+/* pick_ids_cpu - one loop on one thread: a few thousand ids do not pay for starting a parallel region */
 #include "primitives/base/error.h"
 #include "primitives/draw/pick_ids.h"
 

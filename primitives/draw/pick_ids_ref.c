@@ -1,23 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* pick_ids_ref - the reference; a copy has no error, so every bound is 0 */
+/* pick_ids_ref - the reference; a copy has no rounding error, so every bound is 0 */
 #include "primitives/draw/pick_ids.h"
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
-
-int cairn_pick_ids_check(const struct cairn_pick_ids_args *a)
-{
-	if (!a || a->size < sizeof(*a))
-		return cairn_error(EINVAL, "pick_ids: args: null or too short");
-	if (a->rows < 0 || a->num_drawn < 0)
-		return cairn_error(EINVAL, "pick_ids: rows %d, num_drawn %d: must be >= 0", a->rows,
-				   a->num_drawn);
-	if (a->rows == 0)
-		return 0;
-	if (!a->ids || !a->from || (a->num_drawn && !a->drawn))
-		return cairn_error(EINVAL, "pick_ids: ids, from, drawn: must not be null");
-	return 0;
-}
 
 static int32_t pick(const struct cairn_pick_ids_args *a, int32_t i)
 {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* pick_ids_test - cases of pick_ids.h */
 #include "conformance/harness.h"
 
 #include <stdio.h>
@@ -32,7 +33,7 @@ static void describe(int i, struct cairn_case *c)
 	c->bytes = 12.0 * shapes[i].rows + 4.0 * shapes[i].num_drawn;
 }
 
-/* EXTREME: ids of all 32 bits, and failed draws. */
+/* EXTREME: any 32-bit id, and failed draws (-1). */
 static int32_t some_id(struct cairn_op *op)
 {
 	if (op->kind == CAIRN_KIND_EXTREME)

@@ -1,37 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sample.cu - a cluster of CTAs holds a row in its shared memory and draws from it
+ * sample.cu - a cluster of CTAs holds a row in its shared memory and draws a token from it
  *
- * The logits are read from memory once; each CTA keeps a contiguous part of the row. Nothing but integers is
- * summed (sample_select.h), so the token is a function of the row alone, not of the cluster's size or
- * of who came first.
+ * The logits are read from memory once; each CTA keeps a contiguous part of the row. All sums are sums of
+ * integers (sample_select.h), so the token depends on the row alone, not on the cluster size or on the order
+ * of atomics.
  *
- *   load      the part into shared memory; the largest logit of each 8 threads
- *   exchange  the largest of all, and for top_k a bound: every CTA names the q-th largest of its 64
- *             maxima, q tokens reach that far, and the m-th largest such bound with q m >= top_k lies at or
- *             below the k-th logit of the row
- *   gather    what reaches the bound, some 100 tokens of 128256 for top_k 50, goes to rank 0's list; the
- *             other CTAs leave
- *   finish    rank 0 alone: ranks and sums by comparing all with all, which for a few hundred tokens is
- *             faster than any sort: 8 threads a token, no barrier inside
+ *   load      the part into shared memory; the largest logit of each group of 8 threads
+ *   exchange  the largest logit of the row and, for top_k, a bound: every CTA posts the q-th largest of its
+ *             64 group maxima, which q of its tokens reach. The m-th largest of the posted values, with
+ *             q m >= top_k, is at most the top_k-th largest logit of the row
+ *   gather    tokens that reach the bound, some 100 of 128256 for top_k 50, go to rank 0's list; the other
+ *             CTAs exit
+ *   finish    rank 0 alone: computes ranks and sums by comparing all tokens with all, 8 threads per token and
+ *             no barrier inside; for a few hundred tokens this is faster than any sort
  *
- * Two exchanges in all. Where there is no top_k, or no bound that leaves few enough, the general way
- * of sample_narrow.cuh follows: bins over the cluster, for top_k and then for top_p; if the first
- * bins leave few enough, gather and finish again; else until one key is left, and the draw as a running
- * sum over the cluster.
+ * This takes two exchanges. Without a top_k, or if the bound leaves too many tokens, the general path of
+ * sample_narrow.cuh follows: bins over the cluster, for top_k and then for top_p. If the first bins leave few
+ * enough tokens, gather and finish run again; else bins narrow down to a single key, and the draw is a
+ * running sum over the cluster.
  *
- * shared memory   struct shared of sample_narrow.cuh: bins 16 KiB, list 16 KiB, 4 KiB more; then the part
- * barriers        cluster: one when all run (before the first remote store), one an exchange, one a pick
- * occupancy       512 threads, 64 registers, 2 CTAs an SM: one loads while the other computes
+ * shared memory   struct shared of sample_narrow.cuh: bins 16 KiB, list and scratch 16 KiB, 4 KiB more; part
+ * barriers        cluster: one at the start (before the first remote store), one per exchange, one per pick
+ * occupancy       512 threads, 64 registers, 2 CTAs per SM: one loads while the other computes
  *
  * Cluster size: parts of at most PART_MAX elements, so that two fit an SM; larger while SMs are idle, down to
- * PART_MIN. A row too long for 16 parts is read again at every pass (from L2): `resident` is 0.
+ * parts of PART_MIN. A row too long for 16 resident parts is read again (from L2) in every pass: `resident`
+ * is false.
  *
- * Floor: 128256 f32 are 0.5 MB; 256 rows take 29 us at the read stream's speed, one row a launch, a trip to
- * memory and two exchanges.
- * Tried and lost, H200, top_k 50 top_p 0.9, us for 1 / 64 / 256 rows: everything by bins, picked by a scan
- * and two more barriers, the list too: 25 / 88 / 276; the list by a bitonic sort: 20 / 71 / 224; 1024
- * threads: 24 / 104 / 402; parts of 10000 elements: 20 / 113 / 403; parts of 40000: 25 / 101 / 315.
+ * Floor: 128256 f32 are 0.5 MB; 256 rows take 29 us at the read stream's speed; one row takes a launch, a
+ * memory round trip and two exchanges.
+ * Optimisation history: NOTES.md.
  */
 #include "primitives/base/launch.h"
 #include "primitives/rows/row.cuh"
@@ -40,12 +39,12 @@
 
 #define PART_MAX	20000
 #define PART_MIN	2048
-#define TOP_K_MAX	256	/* by the bound */
-#define MANY		512	/* tokens that finish() takes if few of them will stay, */
-#define FEW		256	/* and if all may */
+#define TOP_K_MAX	256	/* largest top_k for which a bound is computed */
+#define MANY		512	/* most tokens that finish() takes if it will drop most of them, */
+#define FEW		256	/* and if it may keep all */
 #define SMEM_MAX	(227 * 1024)
 
-/* Reads the part, keeps it if resident; returns the largest logit this thread saw. */
+/* Reads the part and, if resident, keeps it; returns the largest logit that this thread read. */
 template <bool resident> ROW float load(struct state *st, const float *row, int vocab)
 {
 	const int head = min((int)((16 - ((uintptr_t)row & 15)) % 16 / 4), vocab), vecs = (vocab - head) / 4;
@@ -85,7 +84,7 @@ template <bool resident> ROW float load(struct state *st, const float *row, int 
 	return top;
 }
 
-/* How many of its maxima a CTA answers for; 0: no bound this way. */
+/* q: a CTA posts the q-th largest of its group maxima. 0: top_k is too large for a bound. */
 ROW uint32_t quota(uint32_t top_k, uint32_t size)
 {
 	uint32_t q = (2 * top_k + size - 1) / size;	/* half of the CTAs suffice: parts may be uneven */
@@ -96,8 +95,8 @@ ROW uint32_t quota(uint32_t top_k, uint32_t size)
 }
 
 /*
- * First exchange: the largest key of the row, and a key that at least top_k tokens reach (0: none known).
- * top: the largest logit this thread saw. Behind its second barrier the parameters may be read.
+ * First exchange: returns the largest key of the row; *bound is a key that at least top_k tokens reach (0:
+ * none known). top: the largest logit that this thread read. On return s->params are visible to all threads.
  */
 ROW uint32_t bound_of(const struct state *st, float top, uint32_t *bound)
 {
@@ -105,7 +104,7 @@ ROW uint32_t bound_of(const struct state *st, float top, uint32_t *bound)
 	const int t = threadIdx.x, lane = t % 32;
 	uint32_t key = sample_key(top), above = 0, reach = 0, q, theirs;
 	int enough;
-	uint4 said;
+	uint4 posted;
 
 #pragma unroll
 	for (int step = 4; step > 0; step /= 2)
@@ -113,7 +112,7 @@ ROW uint32_t bound_of(const struct state *st, float top, uint32_t *bound)
 	if (t % 8 == 0)
 		s->tops[t / 8] = key;
 	__syncthreads();
-	/* 8 threads a maximum: how many are above it, how many reach it */
+	/* 8 threads per maximum count how many maxima exceed it and how many reach it */
 #pragma unroll
 	for (int i = t % 8; i < OCTETS; i += 8) {
 		above += s->tops[i] > key;
@@ -129,27 +128,27 @@ ROW uint32_t bound_of(const struct state *st, float top, uint32_t *bound)
 		s->count = key;
 	if (above < q && q <= reach)
 		s->bound = key;
-	ptx_barrier_cluster_wait_acquire();	/* the peers run: their memory may be written */
+	ptx_barrier_cluster_wait_acquire();	/* the peers have started: their memory may be written */
 	__syncthreads();
-	say(st, 0, make_uint4(s->count, q ? s->bound : 0, 0, 0));
-	if (t == THREADS - 1) {		/* something to do while the others speak */
+	exchange_post(st, 0, make_uint4(s->count, q ? s->bound : 0, 0, 0));
+	if (t == THREADS - 1) {		/* overlaps with the exchange */
 		s->uniform = cairn_philox_uniform(s->params[4], s->params[5]);
 		s->rule.slope = sample_slope(param_float(s, 0));
 	}
 	__syncthreads();
-	hear(st);
-	said = s->box[0][lane % MAX_CLUSTER];
-	theirs = lane < st->size ? said.y : 0;
+	exchange_wait(st);
+	posted = s->box[0][lane % MAX_CLUSTER];
+	theirs = lane < st->size ? posted.y : 0;
 	above = 0;
 	for (int r = 0; r < st->size; r++)
 		above += __shfl_sync(ALL_LANES, theirs, r) >= theirs;
-	/* the largest that enough CTAs reach */
+	/* the largest posted value that enough CTAs reach */
 	enough = above * q >= (uint32_t)(!(param_float(s, 0) > 0) ? 1 : s->params[1]);
 	*bound = __reduce_max_sync(ALL_LANES, q && lane < st->size && enough ? theirs : 0);
-	return __reduce_max_sync(ALL_LANES, lane < st->size ? said.x : 0);
+	return __reduce_max_sync(ALL_LANES, lane < st->size ? posted.x : 0);
 }
 
-/* Sums over the 8 threads that share a token. */
+/* Sum over the 8 threads that share a token. */
 ROW uint64_t octet_sum(uint64_t v)
 {
 	v += __shfl_xor_sync(ALL_LANES, v, 4);
@@ -158,10 +157,11 @@ ROW uint64_t octet_sum(uint64_t v)
 }
 
 /*
- * In rank 0, alone: draws from the n listed tokens, among which are all that can stay. top_k of them stay,
- * of these as many as reach the target (0: top_p of their weight), of these those with min_p. Three
- * times each token is compared with all others: keys, to leave out what cannot be in the top k;
- * then rank and weight ahead of it; in the end, among those that stay, weight before it by index.
+ * In rank 0 only: draws from the n listed tokens, which include every token that can be kept. Keeps the top_k
+ * most probable, of these the shortest prefix whose weight reaches the target (0: top_p of their weight), of
+ * these the tokens that pass min_p. Each token is compared with all others three times: first its key, to
+ * drop tokens outside the top k; then for its rank and the weight ahead of it; finally, among the kept
+ * tokens, for the weight before it in index order. Returns the token, in one thread; -1 in all other threads.
  */
 ROW int32_t finish(const struct state *st, int n, uint32_t top_k, uint64_t target, float top_p)
 {
@@ -175,7 +175,7 @@ ROW int32_t finish(const struct state *st, int n, uint32_t top_k, uint64_t targe
 	int32_t found = -1;
 	int m;
 
-	/* windows to one list */
+	/* concatenate the windows of all CTAs into one list */
 	mine = __shfl_sync(ALL_LANES, place, rank);
 	place = (uint32_t)warp_scan(place);
 	place = __shfl_sync(ALL_LANES, place, rank) - mine;
@@ -239,7 +239,7 @@ ROW int32_t finish(const struct state *st, int n, uint32_t top_k, uint64_t targe
 		__syncthreads();
 		if (!target)
 			target = top_p < 1 ? sample_target(top_p, s->total) : s->total;
-		/* who stays is a prefix by rank; the last of it knows the new total */
+		/* the kept tokens are a prefix by rank; the thread of the last one computes the new total */
 		for (int i = t; i < m; i += THREADS) {
 			float depth = sample_depth(s->rule.max, sample_unkey((uint32_t)(token[i] >> 32)),
 						   s->rule.slope);
@@ -262,8 +262,9 @@ ROW int32_t finish(const struct state *st, int n, uint32_t top_k, uint64_t targe
 }
 
 /*
- * Any row: top_k, top_p, draw, one body each, so that the code is there once. If few enough are left on the
- * way, they are listed: returns their number, and what is left to do in *top_k and *target.
+ * The general path: top_k, top_p and the draw are iterations of one loop, which keeps the code small. If few
+ * enough tokens are left on the way, lists them in rank 0 and returns their number, with the remaining work
+ * for finish() in *top_k and *target. Else writes the token to *out and returns 0.
  */
 template <bool resident>
 ROW int general(const struct state *st, uint32_t *top_k, float top_p, uint64_t *target, int32_t *out)
@@ -326,7 +327,7 @@ sample_kernel(const __grid_constant__ struct cairn_sample_args a)
 	ptx_barrier_cluster_arrive_relaxed();
 	ptx_griddepcontrol_wait();
 	ptx_griddepcontrol_launch_dependents();
-	/* one thread a parameter, so that these trips to memory run beside those for the logits */
+	/* one thread per parameter, so that these loads are in flight together with those of the logits */
 	if (threadIdx.x < 4)
 		param = ((const uint32_t *)(threadIdx.x == 0 ? (const void *)a.temperature :
 					    threadIdx.x == 1 ? (const void *)a.top_k :
@@ -404,7 +405,7 @@ extern "C" int cairn_sample(const struct cairn_sample_args *a, void *stream)
 		l.smem = smem_bytes(a->vocab, l.cluster, resident);
 		l.grid[0] = a->rows * l.cluster;
 		kernel = resident ? (const void *)sample_kernel<true> : (const void *)sample_kernel<false>;
-		/* 8 is what every device with clusters grants; 16 is asked for */
+		/* every device with clusters supports size 8; size 16 may be refused */
 		if (l.cluster <= 8 || cairn_max_active_clusters(kernel, &l) > 0)
 			break;
 		l.cluster = 8;

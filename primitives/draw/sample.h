@@ -2,38 +2,39 @@
 /*
  * sample - draws the next token: temperature, top-k, top-p, min-p, seeded and counter-based
  *
- * For each row, in this order (that of Hugging Face's logits warpers):
- *   1. temperature 0: the argmax (ties: lowest index), nothing else applies.
+ * For each row, in the order of Hugging Face's logits warpers:
+ *   1. temperature 0: the result is the argmax (the lowest index of equal logits); the other steps are
+ *      skipped.
  *   2. p = softmax(logits / temperature).
- *   3. top_k > 0: only the top_k most probable stay.
- *   4. top_p < 1: of these, renormalised, the shortest prefix in falling order whose sum is >= top_p
+ *   3. top_k > 0: keeps the top_k most probable tokens.
+ *   4. top_p < 1: renormalises these and keeps the shortest prefix in falling order whose sum is >= top_p
  *      (at least one token).
- *   5. min_p > 0: of these, those with p >= min_p * max p.
- *   6. u = uniform in [0,1) from Philox4x32-10 with key = seed and counter = (offset, 0); the token is the
- *      first, in rising index order, at which the running sum of what stayed is > u * (its total).
- * "Falling order" is by probability, equal ones by rising index: the kept set is unique.
- * Logits of -INFINITY are never drawn (unless the row has nothing else: then -1); NaN counts as
- * -INFINITY, +INFINITY as the largest finite float, -0 equals +0.
+ *   5. min_p > 0: keeps of these the tokens with p >= min_p * max p.
+ *   6. u = uniform in [0,1) from Philox4x32-10 with key = seed and counter = (offset, 0). The result is the
+ *      first kept token, in rising index order, at which the running sum of p is > u * (sum of all kept p).
+ * Falling order is by probability, and by rising index among equal probabilities: the kept set is unique.
+ * A logit of -INFINITY is never drawn; a row that has nothing else gives -1. NaN counts as -INFINITY,
+ * +INFINITY as the largest finite float, and -0 equals +0.
  *
  *   argument      dtype   shape          notes
- *   out           int32   [rows]         out
+ *   out           int32   [rows]         out, the token, or -1
  *   logits        f32     [rows, vocab]  in, 16-byte aligned
  *   temperature   f32     [rows]         in, >= 0
  *   top_k         int32   [rows]         in, 0 (or less): off
  *   top_p         f32     [rows]         in, (0, 1]; 1: off
  *   min_p         f32     [rows]         in, [0, 1); 0: off
- *   seed, offset  uint64  [rows]         in; one (seed, offset) is one draw, the same on every implementation
- *   workspace             bytes          sample_workspace() bytes (may be 0), 256-byte aligned, contents
- * undefined
+ *   seed, offset  uint64  [rows]         in; the pair names one draw, equal on every implementation
+ *   workspace     bytes   [...]          scratch, 256-byte aligned, contents undefined; its size is that of
+ *                                        cairn_sample_workspace() and may be 0
  *
- * The values of the per-row arrays lie where the device is and are not checked.
+ * The per-row arrays lie in device memory, and their values are not checked.
  *
  * Supported:   vocab 1..2^20, any; rows 0 is legal and does nothing.
  * Numerics:    fp32 or better; the difference of two logits must fit fp32. A token less probable than
  *              2^-40 of the most probable may count as impossible.
- *              u = (x0 * 2^32 + x1 >> 11) * 2^-53 of the first two Philox words.
- * Tolerance:   a token is accepted if some threshold within the rounding error of the sums (derived in
- *              sample_judge.c) and some u within it give this token. Everything else fails.
+ *              u = ((x0 * 2^32 + x1) >> 11) * 2^-53, x0 and x1 the first two Philox words.
+ * Tolerance:   a token passes if some thresholds and some u within the rounding error of the sums (derived
+ *              in sample_judge.c) give this token. Any other token fails.
  * Determinism: bitwise repeatable; a row's token does not depend on the batch or the row's place in it.
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO.
  * Source:      Salmon et al. 2011 (Philox); Holtzman et al. 2020 (top-p).
@@ -65,10 +66,10 @@ int cairn_sample(const struct cairn_sample_args *args, void *stream);
 int cairn_sample_workspace(const struct cairn_sample_args *args, size_t *bytes);
 int cairn_sample_cpu(const struct cairn_sample_args *args, void *stream);
 int cairn_sample_ref(const struct cairn_sample_args *args, void *stream);
-/* What each of ours does first: 0, -EINVAL or -EOPNOTSUPP. */
+/* The argument checks that all of our tables run first: 0, -EINVAL or -EOPNOTSUPP. */
 int cairn_sample_check(const struct cairn_sample_args *args);
-/* 0: the contract allows this token for this row; 1: it does not, with the reason; < 0: -errno. Host memory.
- */
+/* Returns 0 if the contract allows this token for this row, 1 and the reason in why[] if it does not, or a
+ * negative errno. All pointers in args are to host memory. */
 int cairn_sample_judge(const struct cairn_sample_args *args, int32_t row, int32_t token, char *why,
 		       size_t why_len);
 

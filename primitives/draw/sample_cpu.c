@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * sample_cpu - the selection of sample_select.h by one thread a row, without memory of its own
+ * sample_cpu - the selection of sample_select.h with one thread per row, without allocation
  *
- * Each step is a pass over the logits, which stay in the cache: maximum; for top-k and top-p each one
- * pass of depth bins, one for the keys in the bin that matters, up to three of key bins (few tokens get
- * that far), one for ties; total; draw. Only passes that weigh take exponentials.
+ * Each step is a pass over the logits, which stay in the cache: the maximum; for top-k and for top-p one pass
+ * of depth bins, one for the keys in the bin of the threshold, up to three of key bins (few tokens get that
+ * far) and one for ties; the total; the draw. Only passes that weigh tokens compute exponentials.
  *
- * A small top_k first shortens the row: the k-th largest of the maxima of BLOCKS blocks is reached by at
- * least k tokens, so that what does not reach it cannot stay.
+ * A small top_k first shortens the row: at least k tokens reach the k-th largest of the maxima of BLOCKS
+ * blocks, so tokens below it cannot be kept.
  */
 #include "primitives/draw/sample.h"
 
@@ -21,12 +21,12 @@
 #define SMALL_TOP_K	256
 
 struct row {
-	const float *logits;	/* of the row, or of what is left of it */
-	int32_t vocab;		/* so many */
+	const float *logits;	/* the row, or short_logits */
+	int32_t vocab;		/* number of logits */
 	float short_logits[LIST];
 	int32_t short_index[LIST];
 	float max, slope, min_p;
-	/* stays: keys above `key`, and those equal to it up to index `last` */
+	/* kept: keys above `key`, and keys equal to it up to index `last` */
 	uint32_t key;
 	int32_t last;
 	uint64_t bins[SAMPLE_BINS];
@@ -37,7 +37,7 @@ static uint64_t weight(float depth)
 	return (uint64_t)(exp2f(-depth) * SAMPLE_ONE + 0.5f);
 }
 
-/* Depth of token j if it is alive and stays, else infinity. */
+/* Depth of token j if it is alive and kept, else infinity. */
 static float depth_of(const struct row *r, int32_t j)
 {
 	float clean = sample_clean(r->logits[j]);
@@ -47,7 +47,7 @@ static float depth_of(const struct row *r, int32_t j)
 	return depth < SAMPLE_DEAD && (key > r->key || (key == r->key && j <= r->last)) ? depth : INFINITY;
 }
 
-/* The bin in which the running sum reaches target; *above is the sum of those before it. */
+/* The bin in which the running sum reaches target; adds the bins before it to *above. */
 static uint32_t crossing(const struct row *r, uint64_t target, uint64_t *above)
 {
 	uint32_t b = 0;
@@ -57,7 +57,7 @@ static uint32_t crossing(const struct row *r, uint64_t target, uint64_t *above)
 	return b;
 }
 
-/* Narrows what stays to the most probable ones whose count reaches top_k, or whose weights reach top_p. */
+/* Keeps the most probable tokens until their number reaches top_k, or (top_k 0) their weight top_p. */
 static void narrow(struct row *r, uint64_t top_k, float top_p)
 {
 	uint64_t total = 0, target = top_k, above = 0, quota;
@@ -102,7 +102,7 @@ static void narrow(struct row *r, uint64_t top_k, float top_p)
 		if (hi - lo >= 1u << shift)
 			lo = hi - (1u << shift) + 1;
 	}
-	/* as many of the equal ones as it takes */
+	/* number of tokens equal to the threshold that are kept, at the lowest indices */
 	quota = top_k ? 1 : weight(sample_depth(r->max, sample_unkey(lo), r->slope));
 	quota = (target - above + quota - 1) / quota;
 	for (int32_t j = 0; j < r->vocab; j++) {
@@ -115,7 +115,7 @@ static void narrow(struct row *r, uint64_t top_k, float top_p)
 	}
 }
 
-/* Weight in the draw; dead ones, those cut off and those under min_p have none. */
+/* Weight in the draw: 0 if the token is dead, not kept, or under min_p. */
 static uint64_t final_weight(const struct row *r, int32_t j)
 {
 	float depth = depth_of(r, j);
@@ -130,7 +130,10 @@ static int by_falling_value(const void *pa, const void *pb)
 	return (a < b) - (a > b);
 }
 
-/* Still in index order, so that a place in the short row is as good as an index. */
+/*
+ * Replaces the row by the tokens that can be among the top_k, still in index order, so that ties resolve as
+ * in the whole row. Returns 0, with the row unchanged, if they exceed LIST.
+ */
 static int shorten(struct row *r, int32_t top_k)
 {
 	int32_t len = (r->vocab + BLOCKS - 1) / BLOCKS, n = 0;

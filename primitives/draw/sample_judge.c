@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * sample_judge - is this a token that the contract allows?
+ * sample_judge - decides whether the contract allows a drawn token
  *
- * What an fp32 implementation may get wrong, with u32 = 2^-24:
+ * Errors that an fp32 implementation may make, with u32 = 2^-24:
  *   - a weight w = exp(z), z = (logit - max) / temperature: three roundings of z, one more for a change of
- *     base, and a table or polynomial of 4 ulp: relative (6 |z| + 8) u32; absolute 2^-40, as agreed;
- *   - a sum of n <= vocab weights, if it is taken in blocks of about sqrt(vocab) or finer, as any
- *     parallel sum is: relative (sqrt(vocab) + 16) u32.
- * Let E be the sum of both over the tokens summed. Order is by logit and cannot be wrong, so the kept
- * set is always a prefix of it and only its length n is in doubt:
- *   - top_p: the running sum and the total it is held against are each off by at most E, as if top_p
- *     were another number within 2 E / total: lengths n_lo .. n_hi;
- *   - min_p: a weight against min_p times the largest, which is 1 exactly: each within its own error.
- * For every such n, the drawn token is right if u times the total, give or take 2 E, lies in its part of
- * the running sum by index.
+ *     base, and a table or polynomial of 4 ulp: relative (6 |z| + 8) u32; absolute 2^-40, by contract;
+ *   - a sum of n <= vocab weights, taken in blocks of about sqrt(vocab) or finer, as in any parallel sum:
+ *     relative (sqrt(vocab) + 16) u32.
+ * Let E be the sum of both over the summed tokens. The order is by logit and has no error, so the kept set is
+ * always a prefix of it and only its length n is uncertain:
+ *   - top_p: the running sum and the total that it is compared with each err by at most E, as if top_p were
+ *     changed by up to 2 E / total: lengths n_lo .. n_hi;
+ *   - min_p: compares a weight with min_p times the largest, which is exactly 1: each has its own error.
+ * The drawn token passes if, for one such n, u times the total lies within 2 E of the token's interval of the
+ * running sum by index.
  */
 #include <math.h>
 #include <stdio.h>
@@ -50,12 +50,12 @@ int cairn_sample_judge(const struct cairn_sample_args *a, int32_t row, int32_t t
 		lo = cairn_sample_prefix(&r, r.n, r.top_p * total - 2 * room);
 		hi = cairn_sample_prefix(&r, r.n, r.top_p * total + 2 * room);
 	}
-	min_lo += min_lo == 0 && r.n > 0;	/* the most probable one always stays */
+	min_lo += min_lo == 0 && r.n > 0;	/* the most probable token is always kept */
 	lo = lo < min_lo ? lo : min_lo;
 	hi = hi < min_hi ? hi : min_hi;
 	while (rank < r.n && r.t[rank].index != token)
 		rank++;
-	/* one length after the other: each adds the next token to the sums */
+	/* try the lengths in turn: each adds the next token to the sums */
 	for (int32_t n = 0; n < hi && rank < r.n; n++) {
 		kept += r.t[n].weight;
 		own += n == rank ? r.t[n].weight : 0;
@@ -67,8 +67,8 @@ int cairn_sample_judge(const struct cairn_sample_args *a, int32_t row, int32_t t
 		ok = token == -1;
 	if (!ok)
 		snprintf(why, why_len,
-			 "row %d: token %d is %s: %d of %d stay (or %d), u %.9g, the reference draws %d", row,
-			 token, rank < hi ? "not the one drawn" : "not among those that stay", lo, a->vocab,
+			 "row %d: token %d is %s: %d of %d are kept (or %d), u %.9g, the reference draws %d",
+			 row, token, rank < hi ? "not the drawn one" : "not kept", lo, a->vocab,
 			 hi, r.u, cairn_sample_draw(a, &r));
 	free(r.t);
 	return !ok;

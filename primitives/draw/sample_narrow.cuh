@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sample_narrow - the part of sample.cu that works on any row: bins over a cluster, and running sums
+ * sample_narrow - the general path of sample.cu, for any row: bins over a cluster, and running sums
  *
- *   weigh    every token into a bin, by integer atomics: any order gives the same sums
- *   pick     the bin in which the sum over all CTAs' bins crosses the target: each CTA reads its peers'
- *            sums of 16 bins, then the 16 bins in question, and comes to the same answer by itself
- *   narrow   weigh by depth, pick; then by key inside that bin, as often as it takes
- *   locate   the token at which a running sum by index crosses a mark
+ *   weigh    adds every token to a bin by integer atomics: any order gives the same sums
+ *   pick     finds the bin in which the sum over all CTAs' bins crosses the target: each CTA reads its peers'
+ *            sums of 16 bins, then the 16 bins in question, and computes the same answer
+ *   narrow   weighs by depth and picks; then by key inside that bin, until one key is left
+ *   locate   finds the token at which a running sum by index crosses a mark
  *
- * One barrier a pick. The bins of a pick may be emptied behind the next barrier, when all have read them.
+ * A pick has one cluster barrier. Its bins may be cleared only after the next cluster barrier, when all CTAs
+ * have read them.
  */
 #ifndef CAIRN_SAMPLE_NARROW_CUH
 #define CAIRN_SAMPLE_NARROW_CUH
@@ -24,7 +25,7 @@
 #define COARSE		(SAMPLE_BINS / 16)
 #define ALL_LANES	0xffffffffu
 
-/* What stays so far: keys above `key`, and those equal to it up to index `last`; none of them dead. */
+/* The tokens kept so far: keys above `key`, and keys equal to it up to index `last`, unless they are dead. */
 struct rule {
 	float max, slope, min_p;
 	uint32_t key;
@@ -32,29 +33,29 @@ struct rule {
 };
 
 struct shared {
-	uint32_t low[SAMPLE_BINS], high[SAMPLE_BINS];	/* words of 64-bit sums, apart: all banks take part */
-	uint64_t list[LIST];		/* in rank 0, a window for each CTA: key, complement of the index */
-	uint4 scratch[THREADS];		/* pick_bin()'s; not the list: peers may be filling it already */
-	uint64_t coarse[COARSE];	/* of this CTA: sums of 16 bins */
-	uint64_t all_coarse[COARSE];	/* of all CTAs */
-	uint4 box[2][MAX_CLUSTER];	/* what each CTA of the cluster said; 1 is locate()'s */
+	uint32_t low[SAMPLE_BINS], high[SAMPLE_BINS];	/* 64-bit sums in halves, to use all banks */
+	uint64_t list[LIST];		/* in rank 0, a window per CTA: key << 32 | ~index */
+	uint4 scratch[THREADS];		/* of pick_bin(); not list[], which peers may fill already */
+	uint64_t coarse[COARSE];	/* sums of 16 bins each, of this CTA */
+	uint64_t all_coarse[COARSE];	/* sums of 16 bins each, of all CTAs */
+	uint4 box[2][MAX_CLUSTER];	/* values posted by each CTA; [1]: of gather(), locate() */
 	uint64_t sums[WARPS];
-	uint64_t found_above, found_in;	/* of pick: sum above the bin, sum in it */
+	uint64_t found_above, found_in;	/* of pick_bin(): sum of the bins before it, sum in it */
 	uint64_t uniform, total;
 	uint64_t params[6];		/* temperature, top_k, top_p, min_p (low words), seed, offset */
 	uint32_t tops[OCTETS];
 	struct rule rule;
 	uint32_t found_bin, count, bound, last;
 	int32_t found_index;
-	__align__(16) float part[];	/* from part + pad on */
+	__align__(16) float part[];	/* this CTA's part begins up to 3 elements in: state.part */
 };
 
-/* The same in every thread. */
+/* Equal in all threads of the CTA. */
 struct state {
 	struct shared *s;
-	const float *row;		/* of this part, in global memory */
-	const float *part;		/* of this part, in shared memory */
-	int32_t first, n;		/* place and length of this part */
+	const float *row;		/* this part in global memory */
+	const float *part;		/* this part in shared memory, if resident */
+	int32_t first, n;		/* index in the row of this part's first element, and its length */
 	int rank, size;
 };
 
@@ -69,10 +70,11 @@ ROW void cluster_sync(const struct state *st)
 }
 
 /*
- * Every CTA says v (as threads below `size` know it), and behind hear() finds what the others said in
- * box[which]. Between two exchanges through the same box the callers have another barrier.
+ * Every CTA posts v, which threads 0 .. size - 1 must hold, to all CTAs; after exchange_wait() box[which] has
+ * the values of all CTAs. Between two exchanges through the same box the caller needs another cluster
+ * barrier.
  */
-ROW void say(const struct state *st, int which, uint4 v)
+ROW void exchange_post(const struct state *st, int which, uint4 v)
 {
 	if ((int)threadIdx.x < st->size)
 		ptx_st_shared_cluster_v4(ptx_mapa(ptx_smem(&st->s->box[which][st->rank]), threadIdx.x), v);
@@ -80,7 +82,7 @@ ROW void say(const struct state *st, int which, uint4 v)
 		ptx_barrier_cluster_arrive_release();
 }
 
-ROW void hear(const struct state *st)
+ROW void exchange_wait(const struct state *st)
 {
 	if (st->size > 1)
 		ptx_barrier_cluster_wait_acquire();
@@ -124,7 +126,7 @@ template <bool resident> ROW float token(const struct state *st, int i)
 	return resident ? st->part[i] : sample_clean(st->row[i]);
 }
 
-/* Its depth if it is alive and stays, else infinity. */
+/* Depth of a token if it is alive and kept, else infinity. */
 ROW float depth_of(const struct rule *rule, float clean, int32_t index)
 {
 	float depth = sample_depth(rule->max, clean, rule->slope);
@@ -148,7 +150,7 @@ ROW uint64_t fixed(float e)
 	return __float2ull_rz(e * SAMPLE_ONE + 0.5f);
 }
 
-/* Of a token that is not dead. */
+/* Weight of a token that is not dead. */
 ROW uint64_t weight_of(const struct rule *rule, float clean)
 {
 	return fixed(exponential(sample_depth(rule->max, clean, rule->slope)));
@@ -160,7 +162,7 @@ ROW bool likely(const struct rule *rule, float depth)
 	return depth == 0 || exponential(depth) >= rule->min_p;
 }
 
-/* 32-bit atomics are what shared memory has in hardware: whoever wraps the low word carries. */
+/* Shared memory has only 32-bit atomics in hardware: the thread whose addition wraps the low word carries. */
 ROW void add_to_bin(struct shared *s, uint32_t bin, uint64_t w)
 {
 	uint32_t lo = (uint32_t)w, hi = (uint32_t)(w >> 32);
@@ -182,7 +184,8 @@ struct pick {
 	uint32_t bin;
 };
 
-/* By one warp, lanes holding v, the sum of all before them `above`: the lane in which target is reached. */
+/* For one warp: the lane at which *above plus the running sum of v reaches target; updates *above to the sum
+ * before that lane. */
 ROW int crossing(uint64_t v, uint64_t target, uint64_t *above)
 {
 	uint64_t run = *above + warp_scan(v);
@@ -193,8 +196,9 @@ ROW int crossing(uint64_t v, uint64_t target, uint64_t *above)
 }
 
 /*
- * The bin in which the running sum of all CTAs' bins reaches the target (0: top_p of the total; found in
- * *target). False: there is nothing beyond it. Contains a barrier; bins and sums are read until the next.
+ * Finds the bin in which the running sum of all CTAs' bins reaches *target (0: *target becomes top_p of the
+ * total). Returns false if the target takes in everything. Contains a cluster barrier; peers read this CTA's
+ * bins and sums until the next one.
  */
 ROW bool pick_bin(const struct state *st, uint64_t *target, float top_p, struct pick *p)
 {
@@ -206,7 +210,7 @@ ROW bool pick_bin(const struct state *st, uint64_t *target, float top_p, struct 
 	int hit, k;
 
 	__syncthreads();
-	/* this CTA's sums of 16 bins: four threads of four bins each */
+	/* this CTA's sums of 16 bins: four threads per sum, four bins each */
 	for (int i = t; i < SAMPLE_BINS / 4; i += THREADS) {
 		const uint4 lo = ((const uint4 *)s->low)[i], hi = ((const uint4 *)s->high)[i];
 
@@ -217,7 +221,7 @@ ROW bool pick_bin(const struct state *st, uint64_t *target, float top_p, struct 
 			s->coarse[i / 4] = a;
 	}
 	cluster_sync(st);
-	/* everybody's: a pair of sums a thread, ranks r and r + 8 */
+	/* sums of all CTAs: a thread adds a pair of sums over ranks r and r + 8 */
 	a = 0;
 	for (int r = t / (COARSE / 2); r < st->size; r += 8) {
 		uint4 two = ptx_ld_shared_cluster_v4(ptx_mapa(ptx_smem(&s->coarse[t % (COARSE / 2) * 2]), r));
@@ -236,14 +240,14 @@ ROW bool pick_bin(const struct state *st, uint64_t *target, float top_p, struct 
 		s->all_coarse[t] = a;
 	}
 	__syncthreads();
-	/* every warp by itself: four of the 128 sums a lane */
+	/* redundantly in every warp, four of the 128 sums per lane */
 	a = b = 0;
 	for (int i = 0; i < 4; i++)
 		a += s->all_coarse[4 * lane + i];
 	all = warp_sum(a);
 	if (!*target)
 		*target = sample_target(top_p, all);
-	if (*target >= all && top_p > 0) {	/* only a first pick can come to this */
+	if (*target >= all && top_p > 0) {	/* possible in the first pick only */
 		cluster_sync(st);
 		return false;
 	}
@@ -255,7 +259,7 @@ ROW bool pick_bin(const struct state *st, uint64_t *target, float top_p, struct 
 		above += b;
 	}
 	c = 4 * hit + k;
-	/* its 16 bins, of everybody; warp 0 adds them up */
+	/* the 16 bins of sum c, of all CTAs; warp 0 adds them up */
 	if (t < 8 * st->size) {
 		const uint32_t *from = (t & 4 ? s->high : s->low) + 16 * c + t % 4 * 4;
 
@@ -286,9 +290,9 @@ ROW bool pick_bin(const struct state *st, uint64_t *target, float top_p, struct 
 }
 
 /*
- * Second exchange: what reaches `least` (bin SAMPLE_BINS), or lies in the bins down to `bin`, goes to rank 0.
- * Returns how many there are; 0: more than `limit`, or one CTA alone has too many. *mine: those of the CTA
- * whose window of the list this thread belongs to.
+ * Second exchange: sends tokens to rank 0's list: those that reach `least` (bin SAMPLE_BINS), else those in
+ * the bins up to `bin`. Returns their number, or 0 if there are more than `limit` or too many in one CTA for
+ * its window of the list.
  */
 template <bool resident>
 ROW int gather(const struct state *st, const struct rule *rule, float least, uint32_t bin, int limit)
@@ -319,15 +323,15 @@ ROW int gather(const struct state *st, const struct rule *rule, float least, uin
 							  word(~(st->first + i), sample_key(clean)));
 	}
 	__syncthreads();
-	say(st, 1, make_uint4(s->count, 0, 0, 0));
-	hear(st);
+	exchange_post(st, 1, make_uint4(s->count, 0, 0, 0));
+	exchange_wait(st);
 	total = lane < st->size ? s->box[1][lane].x : 0;
 	most = __reduce_max_sync(ALL_LANES, total);
 	total = __reduce_add_sync(ALL_LANES, total);
 	return total <= limit && most <= window ? total : 0;
 }
 
-/* The least and the largest key in a bin of depth. Contains a barrier. */
+/* The smallest and the largest key in a bin of depth. Contains a cluster barrier. */
 template <bool resident> ROW void extent(const struct state *st, uint32_t bin, uint32_t *lo, uint32_t *hi)
 {
 	struct shared *s = st->s;
@@ -350,23 +354,23 @@ template <bool resident> ROW void extent(const struct state *st, uint32_t bin, u
 	__syncthreads();
 	least = __reduce_min_sync(ALL_LANES, lane < WARPS ? (uint32_t)s->sums[lane] : UINT32_MAX);
 	most = __reduce_max_sync(ALL_LANES, lane < WARPS ? (uint32_t)(s->sums[lane] >> 32) : 0);
-	say(st, 0, make_uint4(least, most, 0, 0));
-	hear(st);
+	exchange_post(st, 0, make_uint4(least, most, 0, 0));
+	exchange_wait(st);
 	*lo = __reduce_min_sync(ALL_LANES, lane < st->size ? s->box[0][lane].x : UINT32_MAX);
 	*hi = __reduce_max_sync(ALL_LANES, lane < st->size ? s->box[0][lane].y : 0);
 }
 
-/* What narrow() came to. */
+/* Result of narrow() */
 struct cut {
-	int listed;		/* so many tokens, all that can stay, are in rank 0's list */
-	uint64_t target;	/* what they have to reach, in tokens or weight */
-	uint32_t key;		/* else: the least key that stays; 0: nothing is cut off */
-	uint64_t equals;	/* so many of those equal to it stay; 0: all do */
+	int listed;		/* number of tokens in rank 0's list; 0: no list */
+	uint64_t target;	/* what the kept tokens must reach, a count or a weight */
+	uint32_t key;		/* without a list: smallest key that is kept; 0: all tokens are kept */
+	uint64_t equals;	/* number of kept tokens with this key; 0: all of them */
 };
 
 /*
- * Cuts down to top_k tokens, or (top_k 0) to top_p of the weight: by depth, then, if no more than `few` are
- * left, to a list; else by key inside that bin of depth, until one key is left.
+ * Narrows the kept tokens to top_k tokens, or (top_k 0) to top_p of the weight: first by depth; then, if at
+ * most `few` tokens are left, by a list; else by key inside that bin of depth, until one key is left.
  */
 template <bool resident>
 ROW void narrow(const struct state *st, uint32_t top_k, float top_p, int few, struct cut *cut)
@@ -386,7 +390,7 @@ ROW void narrow(const struct state *st, uint32_t top_k, float top_p, int few, st
 
 		if (by_key) {
 			shift = sample_shift(lo, hi);
-			cluster_sync(st);	/* the peers have read the bins */
+			cluster_sync(st);	/* all peers have read the bins */
 		}
 		empty_bins(st);
 		rule = s->rule;
@@ -430,7 +434,7 @@ ROW void narrow(const struct state *st, uint32_t top_k, float top_p, int few, st
 	cluster_sync(st);
 }
 
-/* What a token counts in locate(): 1 if its key is `key`; with key 0 its weight in the draw. */
+/* Share of token i in locate(): with key 0 its weight in the draw, else 1 if its key is `key`. */
 template <bool resident>
 ROW uint64_t share_of(const struct state *st, const struct rule *rule, int i, int to, uint32_t key)
 {
@@ -443,8 +447,9 @@ ROW uint64_t share_of(const struct state *st, const struct rule *rule, int i, in
 }
 
 /*
- * Index of the token at which the running sum of share_of() goes beyond mark. draw: mark is a fraction of
- * the total, in 2^-64, and only the CTA that holds the token learns of it, the others -1; else all do.
+ * Index of the token at which the running sum of share_of() exceeds mark. draw: mark is a fraction of the
+ * total, in units of 2^-64, and only the CTA that holds the token gets the index, the others -1; without draw
+ * all CTAs get it.
  */
 template <bool resident>
 ROW int32_t locate(const struct state *st, uint32_t key, uint64_t mark, bool draw)
@@ -452,11 +457,11 @@ ROW int32_t locate(const struct state *st, uint32_t key, uint64_t mark, bool dra
 	struct shared *s = st->s;
 	const struct rule rule = s->rule;
 	const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-	/* warps own contiguous segments, so that places found by warp and lane are in index order */
+	/* warps own contiguous segments, so that order by warp and lane is index order */
 	const int each = (st->n + THREADS - 1) / THREADS * 32;
 	const int from = min(warp * each, st->n), to = min(from + each, st->n);
 	uint64_t sum = 0, before, run;
-	uint4 said;
+	uint4 posted;
 
 #pragma unroll 4
 	for (int i = from + lane; i < to; i += 32)
@@ -470,16 +475,16 @@ ROW int32_t locate(const struct state *st, uint32_t key, uint64_t mark, bool dra
 	run = warp_scan(lane < WARPS ? s->sums[lane] : 0);
 	before = __shfl_sync(ALL_LANES, run, warp) - sum;
 	run = __shfl_sync(ALL_LANES, run, 31);
-	say(st, 1, make_uint4((uint32_t)run, (uint32_t)(run >> 32), 0, 0));
-	hear(st);
-	said = s->box[1][lane % MAX_CLUSTER];
-	run = warp_scan(lane < st->size ? word(said.x, said.y) : 0);
+	exchange_post(st, 1, make_uint4((uint32_t)run, (uint32_t)(run >> 32), 0, 0));
+	exchange_wait(st);
+	posted = s->box[1][lane % MAX_CLUSTER];
+	run = warp_scan(lane < st->size ? word(posted.x, posted.y) : 0);
 	if (draw)
 		mark = sample_mulhi(__shfl_sync(ALL_LANES, run, 31), mark);
 	if (st->rank)
 		before += __shfl_sync(ALL_LANES, run, (st->rank + 31) % 32);
-	/* The warp that holds it: each lane sums up 32 tokens in a row, in turns that meet no bank twice;
-	 * then the 32 among which it is are looked at one by one. */
+	/* The warp with the token: each lane sums 32 consecutive tokens, in a rotated order that is free
+	 * of bank conflicts; then the lanes examine one token each of the 32 that include it. */
 	for (int at = from; at < to && before <= mark && mark < before + sum; at += 1024) {
 		int hit;
 

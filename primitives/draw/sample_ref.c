@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * sample_ref - the reference: sort, cut, draw, in double
+ * sample_ref - the reference: sorts, cuts and draws in double
  *
- * Unlike an operation proper this one allocates.
+ * It allocates memory, which other implementations must not.
  */
 #include "primitives/draw/sample.h"
 
@@ -12,26 +12,6 @@
 #include "primitives/base/error.h"
 #include "primitives/draw/sample_ref.h"
 #include "primitives/draw/sample_select.h"
-
-int cairn_sample_check(const struct cairn_sample_args *a)
-{
-	if (!a || a->size < sizeof(*a))
-		return cairn_error(EINVAL, "sample: args: null or too short");
-	if (a->rows < 0 || a->vocab < 1)
-		return cairn_error(EINVAL, "sample: rows %d, vocab %d: must be >= 0, >= 1", a->rows,
-				   a->vocab);
-	if (a->vocab > SAMPLE_MAX_VOCAB)
-		return cairn_error(EOPNOTSUPP, "sample: vocab: %d is more than %d", a->vocab,
-				   SAMPLE_MAX_VOCAB);
-	if (a->rows == 0)
-		return 0;
-	if (!a->out || !a->logits || !a->temperature || !a->top_k || !a->top_p || !a->min_p || !a->seed ||
-	    !a->offset)
-		return cairn_error(EINVAL, "sample: out, logits, per-row parameters: must not be null");
-	if ((uintptr_t)a->logits & 15)
-		return cairn_error(EINVAL, "sample: logits: must be 16-byte aligned");
-	return 0;
-}
 
 static int by_falling_logit(const void *pa, const void *pb)
 {
@@ -49,7 +29,7 @@ int cairn_sample_open_row(const struct cairn_sample_args *a, int32_t row, struct
 		return cairn_error(ENOMEM, "sample: no memory for a row of %d", a->vocab);
 	r->n = 0;
 	for (int32_t j = 0; j < a->vocab; j++)
-		if (logits[j] > -INFINITY)	/* not NaN either */
+		if (logits[j] > -INFINITY)	/* false for NaN */
 			r->t[r->n++] = (struct sample_token) { fminf(logits[j], FLT_MAX), j, 0 };
 	qsort(r->t, r->n, sizeof(*r->t), by_falling_logit);
 	r->temperature = a->temperature[row];
@@ -65,7 +45,6 @@ int cairn_sample_open_row(const struct cairn_sample_args *a, int32_t row, struct
 	return 0;
 }
 
-/* How many of the first n stay when the running sum must reach `target`. */
 int32_t cairn_sample_prefix(const struct sample_row *r, int32_t n, double target)
 {
 	double sum = 0;
@@ -99,7 +78,7 @@ int32_t cairn_sample_draw(const struct cairn_sample_args *a, const struct sample
 	for (int32_t j = 0; j < a->vocab && run <= r->u * kept; j++) {
 		run += weights[j];
 		if (weights[j] > 0)
-			token = j;	/* should run never get past it, the last one it is */
+			token = j;	/* the last kept token, if rounding keeps run below the mark */
 	}
 	free(weights);
 	return token;

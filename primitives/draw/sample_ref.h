@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sample_ref - a row as the reference and the judge see it: sorted, in double */
+/* sample_ref - a row of logits for the reference and the judge: sorted, with weights in double */
 #ifndef CAIRN_SAMPLE_REF_H
 #define CAIRN_SAMPLE_REF_H
 
@@ -8,20 +8,22 @@
 struct sample_token {
 	float logit;
 	int32_t index;
-	double weight;		/* of the most probable's 1 */
+	double weight;		/* relative to 1 for the most probable token */
 };
 
 struct sample_row {
-	struct sample_token *t;	/* most probable first, already cut to top_k; impossible ones left out */
+	struct sample_token *t;	/* most probable first, cut to top_k; without logits of -INFINITY */
 	int32_t n;
 	double u, temperature, top_p, min_p;
 	int32_t top_k;
 };
 
+/* Fills *r; the caller frees r->t. */
 int cairn_sample_open_row(const struct cairn_sample_args *a, int32_t row,
-			  struct sample_row *r); /* free r->t */
-/* How many of the first n stay when the running sum must reach `target`. */
+			  struct sample_row *r);
+/* Number of tokens after which the running sum of the first n reaches `target`; n if it does not. */
 int32_t cairn_sample_prefix(const struct sample_row *r, int32_t n, double target);
+/* The token that the reference draws, or -1 if there is none, or -ENOMEM. */
 int32_t cairn_sample_draw(const struct cairn_sample_args *a, const struct sample_row *r);
 
 #endif

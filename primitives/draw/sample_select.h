@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sample_select - the arithmetic by which sample_cpu.c and sample.cu choose, shared to the bit
+ * sample_select - the arithmetic of the selection, bit for bit the same in sample_cpu.c and sample.cu
  *
- * A row is reduced to two monotone functions of its logits:
- *   key     the float as an unsigned integer that sorts alike: what top-k, top-p and ties go by;
+ * Two monotone functions of a logit decide:
+ *   key     the float as an unsigned integer of the same order, for top-k, top-p and ties;
  *   depth   (max - logit) / temperature in powers of two: the token's weight is 2^-depth.
- * Weights are held in fixed point, 40 bits for the most probable token's 1. Sums of integers do not
- * depend on their order: any number of threads, CTAs or atomics gives the same token. 2^20 weights of
- * 2^40 fit 64 bits with room to spare; the rounding of one, 2^-41, times 2^20 is below fp32's own.
+ * Weights are fixed-point integers, 2^40 for the most probable token. Sums of integers do not depend on
+ * their order: any number of threads, CTAs or atomics gives the same token. A sum of 2^20 weights of 2^40
+ * fits 64 bits; the rounding error of one weight, 2^-41, times 2^20 is below the rounding error of fp32.
  *
- * A threshold (the k-th largest key, the key at which the sum reaches top_p) is found by counting
- * or weighing into SAMPLE_BINS bins, taking the bin in which the running sum crosses the target, and
- * going on inside it: first bins of depth, 48 to an octave, which spread any logits that matter; then up
- * to three times bins of the key itself, until a bin holds a single key. Among equal keys the lowest
- * indices stay.
+ * A threshold (the k-th largest key, or the key at which the sum reaches top_p) is found by counting or
+ * weighing tokens into SAMPLE_BINS bins, picking the bin in which the running sum crosses the target, and
+ * repeating inside this bin: first with bins of depth, 48 to an octave, which spread all logits that matter;
+ * then up to three times with bins of the key itself, until a bin holds a single key. Of equal keys the
+ * lowest indices are kept.
  */
 #ifndef CAIRN_SAMPLE_SELECT_H
 #define CAIRN_SAMPLE_SELECT_H
@@ -28,11 +28,12 @@
 #define SAMPLE_LOG_BINS		11
 #define SAMPLE_BINS		(1 << SAMPLE_LOG_BINS)
 #define SAMPLE_BINS_PER_OCTAVE	48.0f
-#define SAMPLE_DEAD 40.5f /* from this depth on a token is impossible; before it weighs 1 or more */
+/* A token of this depth or more is dead, that is, never drawn; with a smaller depth it weighs 1 or more. */
+#define SAMPLE_DEAD 40.5f
 #define SAMPLE_ONE		0x1p40f		/* the weight of depth 0 */
 #define SAMPLE_MAX_VOCAB	(1 << 20)
 
-/* NaN is -INFINITY, +INFINITY the largest finite, -0 is +0. */
+/* The logit as the contract reads it: NaN as -INFINITY, +INFINITY as the largest finite float, -0 as +0. */
 static inline CAIRN_HOST_DEVICE float sample_clean(float logit)
 {
 	float v = logit < FLT_MAX ? logit : FLT_MAX;
@@ -58,8 +59,8 @@ static inline CAIRN_HOST_DEVICE float sample_unkey(uint32_t key)
 }
 
 /*
- * Depth of one unit of (max - logit). Temperature 0 makes everything below the maximum dead, or (where the
- * difference is subnormal) far behind it: with top_k 1 that is the argmax.
+ * Depth of one unit of (max - logit). Temperature 0 makes every token below the maximum dead, or (if the
+ * difference is subnormal) of a greater depth: with top_k 1 the result is the argmax.
  */
 static inline CAIRN_HOST_DEVICE float sample_slope(float temperature)
 {
@@ -73,7 +74,7 @@ static inline CAIRN_HOST_DEVICE float sample_depth(float max, float clean, float
 	return (max - clean) * slope;
 }
 
-/* Only for depth < SAMPLE_DEAD. */
+/* Bin of a depth, which must be < SAMPLE_DEAD. */
 static inline CAIRN_HOST_DEVICE uint32_t sample_bin(float depth)
 {
 	return (uint32_t)(depth * SAMPLE_BINS_PER_OCTAVE);
@@ -92,7 +93,7 @@ static inline CAIRN_HOST_DEVICE int sample_shift(uint32_t lo, uint32_t hi)
 	return shift;
 }
 
-/* top_p of a total: what the running sum must reach. */
+/* The target of the running sum for top_p: top_p times the total, rounded up, at least 1. */
 static inline CAIRN_HOST_DEVICE uint64_t sample_target(float top_p, uint64_t total)
 {
 	double t = ceil((double)top_p * (double)total);

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * sample_test - cases of sample.h
+ *
+ * Distributions of logits, in the order of enum dist: normal, of standard deviation 1 and 5; nine in ten
+ * masked; all but a few masked; a dozen values, which gives ties; one in three NaN; all equal; one in a
+ * thousand far above the rest; falling with the index; far from zero and close together; from the smallest to
+ * the largest magnitudes of fp32; only -INFINITY and NaN.
+ */
 #include "conformance/harness.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Logits: normal of two widths; nine in ten masked, or all but a few; a dozen values, thus ties; NaN here
- * and there; all equal; one far above; falling with the index; far from zero and close together; as large
- * and as small as fp32 goes; nothing at all. */
 enum dist { NORMAL1, NORMAL5, MASKED, FEW, TIES, HOLES, EQUAL, PEAK, SLOPE, NARROW, HUGE_RANGE,
 	    NOTHING, NUM_DISTS };
 static const char *const dist_names[] = { "normal1", "normal5", "masked", "few", "ties", "holes", "equal",
@@ -19,52 +24,79 @@ struct setting {
 	float top_p, min_p;
 };
 
-static const struct setting settings[] = {
-	{ "plain", 1, 0, 1, 0 },
-	{ "topk10", 1, 10, 1, 0 },
-	{ "topp50", 1, 0, 0.5f, 0 },
-	{ "minp10", 1, 0, 1, 0.1f },
-	{ "topk50_topp90", 0.8f, 50, 0.9f, 0 },
-	{ "all", 1.3f, 40, 0.95f, 0.05f },
-	{ "greedy", 0, 7, 0.5f, 0.5f },
-	{ "mixed", 1, -1, 0, 0 },	/* every row its own */
-	{ "topk500_topp10", 1, 500, 0.1f, 0 },
-	{ "cold", 0.05f, 0, 0.9f, 0 },
-	{ "hot_minp5", 3, 0, 0.99f, 0.05f },
-	{ "topp90", 1, 0, 0.9f, 0 },
+enum {
+	PLAIN, TOPK10, TOPP50, MINP10, TOPK50_TOPP90, ALL, GREEDY, MIXED, TOPK500_TOPP10, COLD, HOT_MINP5,
+	TOPP90,
 };
-#define MIXED 7
+
+static const struct setting settings[] = {
+	[PLAIN] = { "plain", .temperature = 1, .top_p = 1 },
+	[TOPK10] = { "topk10", .temperature = 1, .top_k = 10, .top_p = 1 },
+	[TOPP50] = { "topp50", .temperature = 1, .top_p = 0.5f },
+	[MINP10] = { "minp10", .temperature = 1, .top_p = 1, .min_p = 0.1f },
+	[TOPK50_TOPP90] = { "topk50_topp90", .temperature = 0.8f, .top_k = 50, .top_p = 0.9f },
+	[ALL] = { "all", .temperature = 1.3f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f },
+	[GREEDY] = { "greedy", .temperature = 0, .top_k = 7, .top_p = 0.5f, .min_p = 0.5f },
+	/* setup() gives every row its own values */
+	[MIXED] = { "mixed", .temperature = 1, .top_k = -1, .top_p = 0 },
+	[TOPK500_TOPP10] = { "topk500_topp10", .temperature = 1, .top_k = 500, .top_p = 0.1f },
+	[COLD] = { "cold", .temperature = 0.05f, .top_p = 0.9f },
+	[HOT_MINP5] = { "hot_minp5", .temperature = 3, .top_p = 0.99f, .min_p = 0.05f },
+	[TOPP90] = { "topp90", .temperature = 1, .top_p = 0.9f },
+};
 
 struct shape {
 	int32_t rows, vocab, dist, setting, frequency, bench;
 };
 
-#define NUM_SMALL (2 * NUM_DISTS * 8)		/* vocabularies 7 and 111, first eight settings */
+#define NUM_SMALL (2 * NUM_DISTS * 8)		/* vocabularies 111 and 7, the first eight settings */
 #define NUM_MEDIUM (NUM_DISTS * 8)		/* 32000 */
 
 static const struct shape singles[] = {
-	{ 19, 1, NORMAL1, MIXED, 0, 0 },      { 3, 1, NOTHING, 0, 0, 0 },
-	{ 0, 111, NORMAL1, 0, 0, 0 },         { 4096, 111, NORMAL1, 0, 1, 0 },
-	{ 4096, 64, NORMAL1, 11, 1, 0 },      { 4096, 33, TIES, 1, 1, 0 },
-	{ 4096, 500, NORMAL1, 5, 1, 0 },      { 2, 128256, NORMAL1, 0, 0, 0 },
-	{ 2, 128256, NORMAL1, 8, 0, 0 },      { 2, 128256, NORMAL5, 2, 0, 0 },
-	{ 2, 128256, NORMAL1, 11, 0, 0 },     { 2, 128256, TIES, 4, 0, 0 },
-	{ 2, 128256, EQUAL, 2, 0, 0 },        { 3, 128256, HOLES, MIXED, 0, 0 },
-	{ 2, 128256, NARROW, 11, 0, 0 },      { 2, 128256, MASKED, 9, 0, 0 },
-	{ 2, 128256, NORMAL1, 10, 0, 0 },     { 5, 50257, NORMAL5, MIXED, 0, 0 },
-	{ 4, 151936, NORMAL1, 4, 0, 0 },      { 1, 1048576, NORMAL1, 4, 0, 0 },
-	{ 1, 1048576, NORMAL1, 2, 0, 0 },     { 2, 1048575, EQUAL, MIXED, 0, 0 },
-	{ 7, 5003, NORMAL5, 8, 0, 0 },        { 7, 5003, NORMAL1, 9, 0, 0 },
-	{ 7, 5003, NARROW, 10, 0, 0 },        { 9, 9001, TIES, MIXED, 0, 0 },
-	{ 33, 16385, NORMAL1, MIXED, 0, 0 },  { 989, 32000, NORMAL1, MIXED, 0, 0 },
-	{ 99, 128256, NORMAL1, MIXED, 0, 0 }, { 99, 128256, TIES, MIXED, 0, 0 },
-	{ 40, 262144, NORMAL5, MIXED, 0, 0 }, { 9, 1000003, NORMAL5, MIXED, 0, 0 },
-	{ 2, 128256, SLOPE, 4, 0, 0 },        { 2, 128256, FEW, 4, 0, 0 },
-	{ 2, 128256, SLOPE, 11, 0, 0 },       { 9, 128256, SLOPE, MIXED, 0, 0 },
-	{ 1, 128256, NORMAL1, 4, 0, 1 },      { 64, 128256, NORMAL1, 4, 0, 1 },
-	{ 256, 128256, NORMAL1, 4, 0, 1 },    { 1, 128256, NORMAL1, 11, 0, 1 },
-	{ 64, 128256, NORMAL1, 11, 0, 1 },    { 256, 128256, NORMAL1, 11, 0, 1 },
-	{ 64, 128256, NORMAL1, 0, 0, 1 },     { 64, 32000, NORMAL1, 4, 0, 1 },
+	{ .rows = 19, .vocab = 1, .dist = NORMAL1, .setting = MIXED },
+	{ .rows = 3, .vocab = 1, .dist = NOTHING, .setting = PLAIN },
+	{ .rows = 0, .vocab = 111, .dist = NORMAL1, .setting = PLAIN },
+	{ .rows = 4096, .vocab = 111, .dist = NORMAL1, .setting = PLAIN, .frequency = 1 },
+	{ .rows = 4096, .vocab = 64, .dist = NORMAL1, .setting = TOPP90, .frequency = 1 },
+	{ .rows = 4096, .vocab = 33, .dist = TIES, .setting = TOPK10, .frequency = 1 },
+	{ .rows = 4096, .vocab = 500, .dist = NORMAL1, .setting = ALL, .frequency = 1 },
+	{ .rows = 2, .vocab = 128256, .dist = NORMAL1, .setting = PLAIN },
+	{ .rows = 2, .vocab = 128256, .dist = NORMAL1, .setting = TOPK500_TOPP10 },
+	{ .rows = 2, .vocab = 128256, .dist = NORMAL5, .setting = TOPP50 },
+	{ .rows = 2, .vocab = 128256, .dist = NORMAL1, .setting = TOPP90 },
+	{ .rows = 2, .vocab = 128256, .dist = TIES, .setting = TOPK50_TOPP90 },
+	{ .rows = 2, .vocab = 128256, .dist = EQUAL, .setting = TOPP50 },
+	{ .rows = 3, .vocab = 128256, .dist = HOLES, .setting = MIXED },
+	{ .rows = 2, .vocab = 128256, .dist = NARROW, .setting = TOPP90 },
+	{ .rows = 2, .vocab = 128256, .dist = MASKED, .setting = COLD },
+	{ .rows = 2, .vocab = 128256, .dist = NORMAL1, .setting = HOT_MINP5 },
+	{ .rows = 5, .vocab = 50257, .dist = NORMAL5, .setting = MIXED },
+	{ .rows = 4, .vocab = 151936, .dist = NORMAL1, .setting = TOPK50_TOPP90 },
+	{ .rows = 1, .vocab = 1048576, .dist = NORMAL1, .setting = TOPK50_TOPP90 },
+	{ .rows = 1, .vocab = 1048576, .dist = NORMAL1, .setting = TOPP50 },
+	{ .rows = 2, .vocab = 1048575, .dist = EQUAL, .setting = MIXED },
+	{ .rows = 7, .vocab = 5003, .dist = NORMAL5, .setting = TOPK500_TOPP10 },
+	{ .rows = 7, .vocab = 5003, .dist = NORMAL1, .setting = COLD },
+	{ .rows = 7, .vocab = 5003, .dist = NARROW, .setting = HOT_MINP5 },
+	{ .rows = 9, .vocab = 9001, .dist = TIES, .setting = MIXED },
+	{ .rows = 33, .vocab = 16385, .dist = NORMAL1, .setting = MIXED },
+	{ .rows = 989, .vocab = 32000, .dist = NORMAL1, .setting = MIXED },
+	{ .rows = 99, .vocab = 128256, .dist = NORMAL1, .setting = MIXED },
+	{ .rows = 99, .vocab = 128256, .dist = TIES, .setting = MIXED },
+	{ .rows = 40, .vocab = 262144, .dist = NORMAL5, .setting = MIXED },
+	{ .rows = 9, .vocab = 1000003, .dist = NORMAL5, .setting = MIXED },
+	{ .rows = 2, .vocab = 128256, .dist = SLOPE, .setting = TOPK50_TOPP90 },
+	{ .rows = 2, .vocab = 128256, .dist = FEW, .setting = TOPK50_TOPP90 },
+	{ .rows = 2, .vocab = 128256, .dist = SLOPE, .setting = TOPP90 },
+	{ .rows = 9, .vocab = 128256, .dist = SLOPE, .setting = MIXED },
+	{ .rows = 1, .vocab = 128256, .dist = NORMAL1, .setting = TOPK50_TOPP90, .bench = 1 },
+	{ .rows = 64, .vocab = 128256, .dist = NORMAL1, .setting = TOPK50_TOPP90, .bench = 1 },
+	{ .rows = 256, .vocab = 128256, .dist = NORMAL1, .setting = TOPK50_TOPP90, .bench = 1 },
+	{ .rows = 1, .vocab = 128256, .dist = NORMAL1, .setting = TOPP90, .bench = 1 },
+	{ .rows = 64, .vocab = 128256, .dist = NORMAL1, .setting = TOPP90, .bench = 1 },
+	{ .rows = 256, .vocab = 128256, .dist = NORMAL1, .setting = TOPP90, .bench = 1 },
+	{ .rows = 64, .vocab = 128256, .dist = NORMAL1, .setting = PLAIN, .bench = 1 },
+	{ .rows = 64, .vocab = 32000, .dist = NORMAL1, .setting = TOPK50_TOPP90, .bench = 1 },
 };
 
 static struct shape shape_of(int i)
@@ -161,12 +193,12 @@ static void setup(struct cairn_op *op)
 		min_p[i] = mixed ? ms[cairn_op_range(op, 0, 4)] : set->min_p;
 		seed[i] = s.frequency ? 42 : cairn_op_rand(op);
 		offset[i] = s.frequency ? (uint64_t)i : i % 2 ? cairn_op_rand(op) : (uint64_t)i;
-		if (s.frequency)	/* one distribution, many draws */
+		if (s.frequency)	/* the same distribution in all rows */
 			memcpy(logits + (int64_t)i * s.vocab, logits, s.vocab * sizeof(float));
 	}
 }
 
-/* The probabilities of row 0, by the definition and on purpose not the reference's way: ranks by counting. */
+/* The probabilities of row 0 by definition; unlike the reference, it finds ranks by counting. */
 static void probabilities(const struct cairn_sample_args *a, double *p)
 {
 	int32_t n = a->top_k[0] > 0 && a->top_k[0] < a->vocab ? a->top_k[0] : a->vocab, *order;
@@ -199,9 +231,9 @@ static void probabilities(const struct cairn_sample_args *a, double *p)
 }
 
 /*
- * Are these counts those of n independent draws? By Bernstein's inequality, for every token,
- * |count - n p| <= L/3 + sqrt(L^2/9 + 2 n p (1-p) L) but for a chance of 2 e^-L; with L = 22 + ln(2 vocab)
- * some token of the vocabulary is outside once in three thousand million times.
+ * Returns 0 if these counts are plausible for n independent draws. By Bernstein's inequality,
+ * |count - n p| <= L/3 + sqrt(L^2/9 + 2 n p (1-p) L) for each token, except with probability 2 e^-L; with
+ * L = 22 + ln(2 vocab) some token of the vocabulary exceeds it once in three thousand million runs.
  */
 static int check_frequency(const struct cairn_sample_args *a, const int32_t *count, int32_t n, char *why,
 			   size_t len)
@@ -218,7 +250,7 @@ static int check_frequency(const struct cairn_sample_args *a, const int32_t *cou
 		bad = !(fabs(count[j] - n * p[j]) <= room);
 		if (bad)
 			snprintf(why, len,
-				 "token %d was drawn %d times of %d, expected %.1f, at most %.1f off", j,
+				 "token %d was drawn %d times of %d, expected %.1f, within %.1f", j,
 				 count[j], n, n * p[j], room);
 	}
 	free(p);
@@ -277,7 +309,8 @@ static const char *reject(void *args, int i, int *want)
 	return NULL;
 }
 
-/* 100000 draws of one row; the same rows in another batch, in other places, give the same tokens. */
+/* 100000 draws of one row have the right frequencies. The same draws at other places of a batch are the
+ * same tokens. */
 static void hundred_thousand_draws(struct cairn_test *t)
 {
 	enum { ROWS = 1000, VOCAB = 64, BATCHES = 100 };

@@ -1,62 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gemm - the memory-bound products of decoding by our own kernel, the others by cuBLASLt
+ * gemm - chooses the kernel for a shape; the memory-bound kernel for up to 8 rows of a
  *
  *   m          dtype        kernel
  *   1..8       f16, bf16    gemm_skinny_kernel: as fast as b can be read
- *   9..64      f16, bf16    gemm_tile_kernel (gemm_tile.cu), above 32 only where k is twice n or more
- *   any        any          cuBLASLt; what it lacks or refuses: gemm_plain_kernel, slow
+ *   9..64      f16, bf16    gemm_tile_kernel (gemm_tile.cu), above 32 only if k is at least twice n
+ *   any        any          cuBLASLt; if it is missing or rejects the shape, gemm_plain_kernel, which is slow
  *
- * Floor of the skinny kernel: b once through memory, 2 n k bytes at the read stream. Arithmetic is no matter:
- * at 18 bytes a clock and SM one mma.m16n8k16 every 14 clocks.
+ * Floor of the skinny kernel: reading b once, 2 n k bytes at the rate of stream READ. Arithmetic does not
+ * limit it: 18 bytes per clock and SM need one mma.m16n8k16 every 14 clocks.
  *
- * Schedule. One CTA of 16 warps an SM, persistent over units of 16 rows of b. A unit is cut along k into
- * stages of 128 (16 rows x 256 bytes = 4 KiB); warps take the stages in turn. Every warp is its own pipeline:
- * it fills a private ring of 2 stages by cp.async, waits for its own oldest stage, multiplies, refills; no
- * barrier but __syncwarp, 128 KiB in flight an SM. The ring runs on into the next unit while this one is
- * summed up: the 16 partial sums meet in shared memory, two buffers, one __syncthreads a unit; 128 threads
- * add them in the order of the warps. The order of all sums follows from n and k alone.
+ * Schedule. One CTA of 16 warps per SM, persistent over units of 16 rows of b. A unit is divided along k
+ * into stages of 128 (16 rows x 256 bytes = 4 KiB), which the warps take in turn. Every warp is a pipeline
+ * of its own: it fills a private ring of 2 stages by cp.async, waits for its oldest stage, multiplies and
+ * refills it, without barriers other than __syncwarp; 128 KiB are in flight per SM. The ring already fetches
+ * the next unit while this unit is reduced: the 16 partial sums go to shared memory (two buffers, one
+ * __syncthreads per unit), and 128 threads add them in warp order. The order of all sums depends on n and k
+ * only.
  *
- * mma with a as the 16 x 16 operand (rows 8..15 zero) and 8 rows of b as the other. The k index within a
- * stage is permuted, the same way for both: lane 4 g + t takes elements 8 t .. 8 t + 7 of each 32 of row g,
- * 16 bytes, for two mma. a comes from memory as it is needed, 16 bytes a lane, and stays in the L1 as long as
- * it fits (m k 2 bytes against 100 KiB or so), which is why the ring is not larger.
+ * mma takes a as its 16 x 16 operand (rows 8..15 are zero) and 8 rows of b as the other. The k index within
+ * a stage is permuted in the same way for both: lane 4 g + t takes elements 8 t .. 8 t + 7 of each 32 of row
+ * g, 16 bytes, for two mma. a is loaded from global memory when needed, 16 bytes per lane, and stays in the
+ * L1 if it fits (m k 2 bytes in about 100 KiB), which is why the ring is not larger.
  *
- * Programmatic dependent launch: the ring is filled before griddepcontrol.wait, a is
- * read and out written after.
+ * Programmatic dependent launch: the ring is filled before griddepcontrol.wait; a is read and out written
+ * after.
  *
  * Shared memory (dynamic):
  *	0		16 rings of 2 stages of 16 rows of 256 bytes; 16-byte piece i of row r lies at
- *			i ^ 4 (r & 1): eight lanes that read together (two rows, four pieces) meet all banks
+ *			i ^ 4 (r & 1), so that the reads of eight lanes (two rows, four pieces) are free of
+ *			bank conflicts
  *	131072		float [2][16 warps][8 rows of a][16 rows of b], the partial sums
- * Registers: 83 of 128; one CTA an SM.
- *
- * H200, bf16, us, m 1 and m 8 (cuBLASLt in brackets; read stream 4.56 TB/s, share of it at m 1): n x k =
- *	4096 x 4096	8.3 (12.5)  9.3 (12.5)	89%	launches overlap in the graph
- *	6144 x 4096	11.6 (15.7)		95%
- *	14336 x 4096	26.4 (32.1)  27.7 (31.9)	98%
- *	28672 x 4096	52.3 (55.3)		99%
- *	4096 x 14336	26.6 (30.6)  28.7 (31.0)	97%
- *	128256 x 4096	229 (238)		100%
- *
- * Tried and lost (4096 x 4096, m 1 / m 8):
- *   - weights straight to registers, 16 bytes a lane, two batches of 8 loads: a row a warp and FMA 8.4 / -,
- *     but 9.0 in another writing of the same loop, at the compiler's mercy; 4 rows x 128 bytes a load and mma
- *     10.1 / 10.7; 8 rows x 64 bytes 9.6 / 10.4, and 277 us instead of 227 on 128256 x 4096
- *   - more in flight: 192 KiB 9.0 / 12.7: the L1 is what is left of shared memory, and a falls out of it;
- *     registers that would allow a third CTA where two run 9.1 / 14.6, presumably for the same reason
- *   - two CTAs of 8 warps 8.5 / 9.4; 8 rows x 256 k a stage 7.9 / 9.4 (but 33.6 for 4096 x 14336 at m 8); a
- *     second tile of 8 rows of a, up to m 16: 11.4 at m 16 here, but 33 at
- *     14336 x 4096 where cuBLASLt takes 30
- *   - bulk copies (cp.async.bulk) of rows: see stream.cu; below 16 KiB a piece they are slower than loads
+ * Registers: 83 of 128; one CTA per SM. Figures and optimisation history: NOTES.md.
  */
 #include "primitives/gemm/gemm.cuh"
 #include "primitives/base/launch.h"
 #include "primitives/ptx/ptx_copy.cuh"
 
 #define WARPS		16
-#define STAGES		2	/* of a warp's ring */
-#define ROWS		16	/* of b in a unit */
+#define STAGES		2	/* in a warp's ring */
+#define ROWS		16	/* rows of b in a unit */
 #define STAGE_K		128
 #define ROW_BYTES	(STAGE_K * 2)
 #define PIECES		(ROW_BYTES / 16)
@@ -87,12 +70,12 @@ static __device__ __forceinline__ uint4 load_a(const struct cairn_gemm_args &g, 
 	return row < g.m && at < g.k ? *(const uint4 *)element(g.a, row, g.k, at) : make_uint4(0, 0, 0, 0);
 }
 
-/* Which unit, and which of its stages. */
+/* A unit and one of its stages. */
 struct place {
 	int unit, stage;
 };
 
-/* num_stages is a multiple of WARPS: those past k are zeros, and every warp has as many as the others. */
+/* num_stages is a multiple of WARPS, so that all warps have equally many; stages past k are zeros. */
 static __device__ __forceinline__ struct place next_place(struct place p, int num_stages)
 {
 	p.stage += WARPS;
@@ -103,7 +86,9 @@ static __device__ __forceinline__ struct place next_place(struct place p, int nu
 	return p;
 }
 
-/* Two rows a load of the warp. Past the matrix: zeros, and nothing is read. */
+/*
+ * Each load instruction of the warp fetches two rows. Outside the matrix it stores zeros and reads nothing.
+ */
 static __device__ __forceinline__ void fetch_stage(const struct cairn_gemm_args &g, struct place p,
 						   int num_units, uint32_t ring, uint64_t policy)
 {
@@ -112,7 +97,7 @@ static __device__ __forceinline__ void fetch_stage(const struct cairn_gemm_args 
 
 	if (p.unit < num_units) {
 		const char *src = element(g.b, row, g.k, at);
-		/* first and the row's parity are the same: rows advance by two */
+		/* first is the parity of all rows of this lane, because rows advance by two */
 		uint32_t dst = ring + first * ROW_BYTES + (piece ^ first << 2) * 16;
 
 #pragma unroll
@@ -139,7 +124,7 @@ gemm_skinny_kernel(const __grid_constant__ struct cairn_gemm_args g, const void 
 	int num_units = (g.n + ROWS - 1) / ROWS,
 	    num_stages = (g.k + STAGE_K * WARPS - 1) / (STAGE_K * WARPS) * WARPS;
 	struct place here = { (int)blockIdx.x, warp }, ahead = here;
-	float sum[2][2][4] = { { { 0 } } };	/* [8 rows of b][mma of a pair] */
+	float sum[2][2][4] = { { { 0 } } };	/* [group of 8 rows of b][mma of a pair][element] */
 	int slot = 0, buf = 0;
 
 	ptx_griddepcontrol_launch_dependents();
@@ -167,7 +152,7 @@ gemm_skinny_kernel(const __grid_constant__ struct cairn_gemm_args g, const void 
 				mma<dtype>(sum[i][0], x[c].x, x[c].y, w.x, w.y);
 				mma<dtype>(sum[i][1], x[c].z, x[c].w, w.z, w.w);
 			}
-		__syncwarp();	/* all lanes have read the stage that is filled again now */
+		__syncwarp();	/* all lanes have read the stage that is refilled next */
 		fetch_stage(g, ahead, num_units, ring + slot * STAGE_BYTES, policy);
 		ahead = next_place(ahead, num_stages);
 		slot ^= 1;
@@ -199,12 +184,12 @@ gemm_skinny_kernel(const __grid_constant__ struct cairn_gemm_args g, const void 
 	}
 }
 
-/* ---- any shape, no library ---- */
+/* ---- any shape, without cuBLASLt ---- */
 
 #define TILE		64
 #define TILE_K		16
 
-/* 256 threads make a tile of 64 x 64, 4 x 4 each; k advances 16 at a time through shared memory. */
+/* 256 threads compute a tile of 64 x 64, 4 x 4 each; 16 elements of k at a time go through shared memory. */
 __global__ void __launch_bounds__(256) gemm_plain_kernel(const __grid_constant__ struct cairn_gemm_args g)
 {
 	__shared__ float s_a[TILE_K][TILE + 4], s_b[TILE_K][TILE + 4];
@@ -248,7 +233,7 @@ static int launch_plain(const struct cairn_gemm_args *g, void *stream)
 	launch.grid[0] = (g->n + TILE - 1) / TILE;
 	launch.grid[1] = (g->m + TILE - 1) / TILE;
 	if (launch.grid[1] > 65535)
-		return cairn_error(EOPNOTSUPP, "gemm: m %d without cuBLASLt", g->m);
+		return cairn_error(EOPNOTSUPP, "gemm: m %d is too large without cuBLASLt", g->m);
 	launch.block[0] = 256;
 	launch.stream = stream;
 	return cairn_launch((const void *)gemm_plain_kernel, &launch, params);
@@ -276,7 +261,7 @@ static int is_skinny(const struct cairn_gemm_args *g)
 	return g->dtype != CAIRN_F32 && g->m <= SKINNY_M;
 }
 
-/* By measurement (gemm_tile.cu) */
+/* The limits are measured (gemm_tile.cu). */
 static int is_tile(const struct cairn_gemm_args *g)
 {
 	return g->dtype != CAIRN_F32 && g->m > SKINNY_M && g->m <= (g->k / 2 >= g->n ? CAIRN_GEMM_OWN_M : 32);
@@ -301,7 +286,7 @@ extern "C" int cairn_gemm_own(const struct cairn_gemm_args *args, const void *re
 	if (is_skinny(args))
 		return launch_skinny(args, residual, stream);
 	if (args->dtype == CAIRN_F32 || args->m > CAIRN_GEMM_OWN_M)
-		return cairn_error(EOPNOTSUPP, "gemm: m %d %s is left to cuBLASLt", args->m,
+		return cairn_error(EOPNOTSUPP, "gemm: m %d %s: only cuBLASLt supports it", args->m,
 				   cairn_dtype_name(args->dtype));
 	return cairn_gemm_tile(args, residual, stream);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm.cuh - what the kernels of gemm share */
+/* gemm.cuh - shared by the kernels of gemm: the epilogue of one element, the launcher of gemm_tile.cu */
 #ifndef CAIRN_GEMM_CUH
 #define CAIRN_GEMM_CUH
 
@@ -17,7 +17,7 @@ ROW void gemm_store(const struct cairn_gemm_args &g, int row, int col, float v, 
 	row_store(g.out, g.out_dtype, at, v);
 }
 
-/* m 1..64, f16 and bf16; the workspace is not looked at. residual: as cairn_gemm_own() has it */
+/* For m 1..64, f16 and bf16; does not use the workspace. residual: as in cairn_gemm_own(). */
 extern "C" int cairn_gemm_tile(const struct cairn_gemm_args *g, const void *residual, void *stream);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gemm - matrix product with a weight stored as Hugging Face checkpoints store it
+ * gemm - matrix product with a weight in the layout of Hugging Face checkpoints
  *
  *   out[i,j] = sum_l a[i,l] * b[j,l] + bias[j]
  *
@@ -15,14 +15,14 @@
  *              Anything else -EOPNOTSUPP.
  * Numerics:    products exact (f32 inputs: rounded or fused, never TF32), sums in fp32 in any fixed order,
  *              one rounding to out_dtype.
- * Tolerance:   |out - ref| <= (k + 2) 2^-24 (sum_l |a b| + |bias|) + u |ref| (+ the tiny of out_dtype), u
- *              half an ulp of out_dtype; a subnormal a or b counts as the smallest
- *              normal number (gemm_ref.c).
+ * Tolerance:   |out - ref| <= (k + 2) 2^-24 (sum_l |a b| + |bias|) + u |ref| (+ half the smallest subnormal
+ *              of out_dtype), u the unit roundoff of out_dtype; a subnormal a or b counts as the smallest
+ *              normal number (derivation in gemm_ref.c).
  * Determinism: bitwise repeatable for equal arguments.
- * Constant b:  b and bias count as weights. cairn_gemm() may be launched as a programmatic dependent and
- *              then reads b before the kernels ahead of it on the stream have ended; whatever wrote b must be
- *              separated from this call by a point that the stream passes in full (a synchronisation, an
- *              event, a copy, a kernel launched without that attribute). a and out need no such care.
+ * Constant b:  b and bias are weights. cairn_gemm() may be launched as a programmatic dependent, and then
+ *              reads b before the preceding kernels of the stream have ended. The writer of b must therefore
+ *              be separated from this call by a full ordering point of the stream (a synchronisation, an
+ *              event, a copy, a kernel launched without that attribute). a and out need no such separation.
  * Errors:      -EINVAL (null pointer, size < 1), -EOPNOTSUPP, -EIO.
  */
 #ifndef CAIRN_GEMM_H
@@ -34,13 +34,13 @@
 struct cairn_exact;
 
 struct cairn_gemm_args {
-	size_t size;
+	size_t size;			/* sizeof(struct cairn_gemm_args) */
 	void *out;
 	const void *a, *b, *bias;
 	void *workspace;
 	size_t workspace_bytes;
 	int32_t m, n, k;
-	int32_t dtype, out_dtype;
+	int32_t dtype, out_dtype;	/* enum cairn_dtype */
 };
 
 #ifdef __cplusplus
@@ -49,23 +49,23 @@ extern "C" {
 
 int cairn_gemm(const struct cairn_gemm_args *args, void *stream);
 /*
- * Also makes cuBLASLt ready for the shape where cairn_gemm() will call it, so that a
- * graph can be captured next.
+ * Writes the workspace that args need to *bytes. Also prepares cuBLASLt for the shape if cairn_gemm() will
+ * call it, so that the call can be captured in a graph afterwards.
  */
 int cairn_gemm_workspace(const struct cairn_gemm_args *args, size_t *bytes);
 #define CAIRN_GEMM_OWN_M	64
 /*
- * Our own kernels wherever they can (m 1..CAIRN_GEMM_OWN_M, f16 and bf16, else -EOPNOTSUPP), and out +=
- * residual before it is rounded; residual: out_dtype [m, n], may be out itself, NULL: none.
+ * The same by our own kernels for every shape they support (m 1..CAIRN_GEMM_OWN_M, f16 and bf16, else
+ * -EOPNOTSUPP). Adds residual before the rounding; residual: out_dtype [m, n], may be out itself, NULL: none.
  */
 int cairn_gemm_own(const struct cairn_gemm_args *args, const void *residual, void *stream);
 int cairn_gemm_cublaslt(const struct cairn_gemm_args *args, void *stream);
 int cairn_gemm_cublaslt_workspace(const struct cairn_gemm_args *args, size_t *bytes);
 int cairn_gemm_cpu(const struct cairn_gemm_args *args, void *stream);
 int cairn_gemm_ref(const struct cairn_gemm_args *args, void *stream);
-/* exact[0]: out. Where m*n*k is over 2^31, a fixed pseudo-random 1 in 1021 elements is judged. */
+/* Fills exact[0] for out. If m*n*k is above 2^31, only a fixed pseudo-random 1 in 1021 elements is judged. */
 int cairn_gemm_exact(const struct cairn_gemm_args *args, struct cairn_exact *exact);
-/* 0, -EINVAL or -EOPNOTSUPP with a text: what every implementation here checks first. */
+/* Checks args for every implementation here: 0, -EINVAL or -EOPNOTSUPP with the error text set. */
 int cairn_gemm_check(const struct cairn_gemm_args *args);
 
 #ifdef __cplusplus

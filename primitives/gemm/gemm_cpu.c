@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gemm_cpu - gemm for the host: what the engine runs on without a GPU
+ * gemm_cpu - gemm on the host, for running the engine without a GPU
  *
- * A block of BLOCK_N rows of b is one task. Rows of b are turned to float a chunk of CHUNK at a time, which
- * stays in the L1, and each chunk meets up to BLOCK_M rows of a, converted once per task: weights are read
- * once from memory, and for m = 1 this is a stream of them. Sums are 16 wide in fp32, folded in a fixed
- * order; an element is one thread's, so the result does not depend on the number of threads.
+ * A task is a block of BLOCK_N rows of b. Rows of b are converted to float in chunks of CHUNK elements,
+ * which stay in the L1 cache; each chunk is multiplied with up to BLOCK_M rows of a, which are converted
+ * once per task. So weights are read from memory once, and m = 1 streams them. Sums are 16 wide in fp32,
+ * folded in a fixed order. One thread computes an element, so the result does not depend on the number of
+ * threads.
  *
- * The loops are compiled three times (plain x86-64, AVX2, AVX-512) and picked when the program is loaded, so
- * that one binary is fast where it can be; results may differ between such machines, never on one.
+ * The loops are compiled three times (plain x86-64, AVX2, AVX-512) and chosen when the program is loaded, so
+ * that one binary is fast on every machine. Results may differ between machines, but not between runs on
+ * one.
  */
 #include "primitives/gemm/gemm.h"
 
@@ -22,7 +24,7 @@
 #define BLOCK_M		32
 #define BLOCK_N		32
 #define LANES		16
-#define MIN_PARALLEL	262144	/* products below which waking threads costs more than it gains */
+#define MIN_PARALLEL	262144	/* m n k below which waking threads costs more than it saves */
 
 typedef float vec __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 
@@ -31,7 +33,7 @@ static inline __attribute__((always_inline)) float half_to_float(uint16_t h)
 	uint32_t bits = (uint32_t)(h & 0x7fff) << 13;
 	float f;
 
-	/* moved to a float's fields the exponent is 112 short; 31 stays infinity or NaN */
+	/* in a float's fields the exponent is 112 too small; exponent 31 must stay infinity or NaN */
 	memcpy(&f, &bits, sizeof(f));
 	f *= 0x1p112f;
 	memcpy(&bits, &f, sizeof(bits));
@@ -40,7 +42,7 @@ static inline __attribute__((always_inline)) float half_to_float(uint16_t h)
 	return f;
 }
 
-/* By integer arithmetic and a product alone, which vectorises everywhere. */
+/* Converts by integer arithmetic and a multiplication only, which vectorises on every machine. */
 static inline __attribute__((always_inline)) void to_float(float *dst, const void *p, int dtype,
 							   int64_t first, int n)
 {
@@ -60,7 +62,7 @@ static inline __attribute__((always_inline)) void to_float(float *dst, const voi
 	}
 }
 
-/* sums[i] += a[i] . b over a chunk, padded with zeros to LANES. Called with rows 1 to 4, a constant. */
+/* sums[i] += a[i] . b over a chunk that is padded with zeros to LANES. rows is a constant from 1 to 4. */
 static inline __attribute__((always_inline)) void dots(vec *sums, const float *a, const float *b,
 						       int rows, int n)
 {
@@ -97,7 +99,7 @@ static void store_block(const struct cairn_gemm_args *g, int64_t i0, int rows, i
 	}
 }
 
-/* Rows i0.. of a against rows j0.. of b. */
+/* Multiplies `rows` rows of a from i0 on with `cols` rows of b from j0 on. */
 static CAIRN_WIDE void gemm_block(const struct cairn_gemm_args *g, int64_t i0, int rows, int64_t j0, int cols)
 {
 	vec sums[BLOCK_N][BLOCK_M];
@@ -116,7 +118,7 @@ static CAIRN_WIDE void gemm_block(const struct cairn_gemm_args *g, int64_t i0, i
 		for (int j = 0; j < cols; j++) {
 			to_float(b, g->b, g->dtype, (j0 + j) * g->k + k0, n);
 			memset(b + n, 0, (padded - n) * sizeof(float));
-			/* fixed counts keep the sums in registers */
+			/* constant counts keep the sums in registers */
 			for (int i = 0; i < rows; i += 4) {
 				const float *r = a + i * CHUNK;
 

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gemm_cublaslt - gemm by NVIDIA's library: the peer of our kernels, and what cairn_gemm() calls for large m
+ * gemm_cublaslt - gemm by NVIDIA's library: the peer of our kernels, and cairn_gemm()'s choice for large m
  *
- * The library is looked up at run time (libcublasLt.so.13, then .12, where the loader looks and in
- * /usr/local/cuda); where it is missing, everything here is -EOPNOTSUPP. Nothing of it is linked.
+ * The library is loaded at run time (libcublasLt.so.13, then .12, from the loader's path and from
+ * /usr/local/cuda). If it is missing, every function here returns -EOPNOTSUPP. Cairn does not link with it.
  *
- * A plan is the library's description of one shape, alignment and epilogue with the first algorithm its
- * heuristics name. It is made at the first call of a shape, without touching the device, and kept: 256 plans,
- * the one unused for longest makes room. One lock covers look-up and launch (a few microseconds of host
- * time), so that no plan is thrown away under a launch. Plans belong to a device.
+ * A plan is the library's description of one shape, alignment and epilogue with the first algorithm that its
+ * heuristics list. It is made at the first call of a shape, without using the device, and cached: 256 plans,
+ * the least recently used one is evicted. One lock covers look-up and launch (a few microseconds of host
+ * time), so that no plan is evicted during a launch. A plan belongs to one device.
  *
- * Algorithms are restricted to those that keep the contract: sums in fp32 throughout, and split-k partial
- * sums, if any, in fp32 in the workspace and in a fixed order (CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE): the
- * library's default allows partial sums in the output type as well, which would round twice. Trying all
- * candidates on the device sometimes finds a faster one; it cannot be done while a graph is captured, so
- * the heuristics' choice is the rule here. cairn_gemm_lt() takes any of them (gemm_trial.c times them).
+ * Algorithms are restricted to those that keep the contract: all sums in fp32, and split-k partial sums, if
+ * any, in fp32 in the workspace and in a fixed order (CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE). The library's
+ * default also allows partial sums in the output type, which would round twice. Timing all candidates on the
+ * device sometimes finds a faster one, but is impossible while a graph is captured, so cairn_gemm() uses the
+ * first one listed. cairn_gemm_lt() can use any of them, and gemm_trial.c times them.
  */
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
@@ -41,6 +41,9 @@
 static struct { FUNCTIONS(F) } lt;
 #undef F
 
+/*
+ * Everything that a plan depends on; the members are those of struct cairn_gemm_lt. Alignments are in bytes.
+ */
 struct plan_key {
 	int32_t device, m, n, k, dtype, out_dtype, has_bias, has_residual, heads, b_kn, algo;
 	uint32_t align_out, align_a, align_b, align_bias;
@@ -50,18 +53,18 @@ struct plan_key {
 
 struct plan {
 	struct plan_key key;
-	uint64_t used;			/* when last, 0: free */
+	uint64_t used;			/* value of `now` at the last use; 0: free */
 	cublasLtMatmulDesc_t desc;
 	cublasLtMatrixLayout_t a, b, out;
 	cublasLtMatmulAlgo_t algo;
-	int num_algos;
+	int num_algos;			/* algorithms that the heuristics listed */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct plan plans[MAX_PLANS];
 static cublasLtHandle_t handles[MAX_DEVICES];
 static uint64_t now;
-static int loaded;			/* 1: yes, -1: not to be had */
+static int loaded;			/* 1: yes, -1: the library is missing */
 
 static int load(void)
 {
@@ -96,7 +99,7 @@ out:
 
 static int lt_error(cublasStatus_t status, const char *what)
 {
-	/* the arguments have been checked: what it calls invalid is a combination that it does not take */
+	/* the arguments have been checked, so "invalid" means a combination that cuBLASLt does not support */
 	if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE)
 		return cairn_error(EOPNOTSUPP, "gemm: cuBLASLt does not support this shape (%s)", what);
 	return cairn_error(status == CUBLAS_STATUS_ALLOC_FAILED ? ENOMEM : EIO, "gemm: %s failed, status %d",
@@ -134,7 +137,7 @@ static void free_plan(struct plan *p)
 	memset(p, 0, sizeof(*p));
 }
 
-/* rows x cols of the library, column-major: a row of ours is a column of its. */
+/* rows x cols in the library's column-major order; a column of the library is one of our rows. */
 static int make_layout(cublasLtMatrixLayout_t *layout, cudaDataType_t type, int64_t rows, int64_t cols,
 		       int64_t step, int32_t heads, int64_t head)
 {
@@ -178,8 +181,8 @@ out_free:
 }
 
 /*
- * The library's matrices are column-major: out as it lies in memory is its n x m, a its k x m, b its k x n,
- * so out = b^T a there; b that lies [k, n] is its n x k, and out = b a.
+ * The library's matrices are column-major: our out in memory is its n x m, a its k x m and b its k x n, so
+ * the library computes out = b^T a. A b of [k, n] is its n x k, and out = b a.
  */
 static int make_plan(struct plan *p, const struct plan_key *key)
 {
@@ -239,11 +242,11 @@ static int64_t or_packed(int64_t step, int64_t packed)
 	return step ? step : packed;
 }
 
-/* Without padding bytes that differ: keys are compared as bytes. */
+/* Zeroes padding bytes too, because keys are compared by memcmp(). */
 static void make_key(struct plan_key *key, const struct cairn_gemm_lt *p, int device)
 {
 	const struct cairn_gemm_args *g = &p->gemm;
-	int any = p->algo < 0;	/* the list of numbered algorithms must not depend on where things lie */
+	int any = p->algo < 0;	/* the list of numbered algorithms must not depend on addresses */
 
 	memset(key, 0, sizeof(*key));
 	key->device = device;
@@ -272,7 +275,7 @@ static void make_key(struct plan_key *key, const struct cairn_gemm_lt *p, int de
 	key->workspace_bytes = g->workspace ? g->workspace_bytes : 0;
 }
 
-/* With the lock held. */
+/* The caller holds the lock. */
 static int get_plan(const struct cairn_gemm_lt *args, struct plan **out)
 {
 	struct plan_key key;
@@ -282,7 +285,7 @@ static int get_plan(const struct cairn_gemm_lt *args, struct plan **out)
 	CAIRN_TRY(load());
 	CAIRN_CUDA(cudaGetDevice(&device));
 	if (device >= MAX_DEVICES)
-		return cairn_error(EOPNOTSUPP, "gemm: device %d is over %d", device, MAX_DEVICES - 1);
+		return cairn_error(EOPNOTSUPP, "gemm: device %d is above %d", device, MAX_DEVICES - 1);
 	if (!handles[device]) {
 		cublasStatus_t status = lt.cublasLtCreate(&handles[device]);
 
@@ -372,7 +375,7 @@ int cairn_gemm_cublaslt_workspace(const struct cairn_gemm_args *args, size_t *by
 
 	CAIRN_TRY(cairn_gemm_check(args));
 	with.gemm = *args;
-	with.gemm.workspace = (void *)(uintptr_t)256;	/* only its alignment and size matter to a plan */
+	with.gemm.workspace = (void *)(uintptr_t)256;	/* a plan depends on its alignment and size only */
 	with.gemm.workspace_bytes = CAIRN_GEMM_LT_WORKSPACE;
 	pthread_mutex_lock(&lock);
 	ret = get_plan(&with, &p);

@@ -1,39 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gemm_fp8w - which kernel takes a shape, and the one for decoding: as fast as b can be read
+ * gemm_fp8w - chooses the kernel for a shape; the memory-bound kernel for up to 8 rows of a
  *
  *   m             kernel
- *   1..8          gemm_fp8w_skinny_kernel, here
- *   9..512        gemm_fp8w_tile_kernel (gemm_fp8w_tile.cu): tiles of b, widened on their way to wgmma; with
- *                 scales of blocks to 256, where sums must be exact
- *   above         b is widened and scaled into the workspace, then cuBLASLt: 5 n k bytes of traffic more
+ *   1..8          gemm_fp8w_skinny_kernel, in this file
+ *   9..512        gemm_fp8w_tile_kernel (gemm_fp8w_tile.cu): tiles of b are widened on their way to wgmma;
+ *                 with block scales only up to 256, where the contract demands exact products
+ *   above         b is widened and scaled into the workspace, then cuBLASLt: 5 n k more bytes of traffic
  *
- * The skinny kernel is gemm.cu's with stages of half the bytes a weight: one CTA of 16 warps an SM,
- * persistent over units of 16 rows of b; warps take the stages of a unit (256 along k: 16 rows x 256 bytes)
- * in turn, each its own pipeline over a private ring of 2 stages filled by cp.async; the 16 partial sums meet
- * in shared memory, two buffers, one __syncthreads a unit.
+ * The skinny kernel is that of gemm.cu with half the bytes per weight: one CTA of 16 warps per SM,
+ * persistent over units of 16 rows of b. The warps take the stages of a unit (256 along k: 16 rows x 256
+ * bytes) in turn; each is a pipeline of its own over a private ring of 2 stages filled by cp.async. The 16
+ * partial sums are added in shared memory: two buffers, one __syncthreads per unit.
  *
- * Within 64 elements of k lane 4 g + t takes bytes 16 t .. 16 t + 15 of row g, and the same elements of a:
- * which elements share an mma, and where in it they stand, is free as long as both sides agree. A byte
- * becomes 16 bits in registers (fp8.cuh): 2.5 instructions a weight pair in bf16, which at 20 bytes a clock
- * and SM is a third of what an SM issues. Scales: of rows, once at the end; of blocks, a sum begins afresh
- * every 128.
+ * Within 64 elements of k, lane 4 g + t takes bytes 16 t .. 16 t + 15 of row g and the same elements of a:
+ * the assignment of elements to mma operands is arbitrary if it is the same for both. Bytes are widened to
+ * 16 bits in registers (fp8.cuh): 2.5 instructions per pair of weights in bf16, a third of an SM's issue
+ * slots at 20 bytes per clock and SM. Row scales are applied once at the end; with block scales, a new sum
+ * starts every 128.
  *
- * Floor: b once through memory, n k bytes at the read stream.
- *
- * H200, bf16, scales of rows, us at m 1 and m 8 (in brackets gemm.cu's with weights of 16 bits): n x k =
- *	4096 x 4096	7.8 (8.3)	8.3 (9.2)
- *	6144 x 4096	10.2 (11.5)
- *	14336 x 4096	19.5 (26.5)
- *	28672 x 4096	36.2 (52.2)	38.8
- *	4096 x 14336	21.5 (26.5)	22.8 (28.8)
- *	128256 x 4096	151 (229)
- * Half the bytes should give half the time and give two thirds at best: 3.5 of 4.56 TB/s and some 3 us a
- * call.
+ * Floor: reading b once, n k bytes at the rate of stream READ.
  *
  * Shared memory (dynamic):
  *	0		16 rings of 2 stages of 16 rows of 256 bytes; piece i of row r lies at i ^ 4 (r & 1)
  *	131072		float [2][16 warps][8 rows of a][16 rows of b], the partial sums
+ *
+ * Figures: NOTES.md.
  */
 #include "primitives/base/dtype.h"
 #include "primitives/ptx/fp8.cuh"
@@ -44,8 +36,8 @@
 #include "primitives/ptx/ptx_copy.cuh"
 
 #define WARPS		16
-#define STAGES		2	/* of a warp's ring */
-#define ROWS		16	/* of b in a unit */
+#define STAGES		2	/* in a warp's ring */
+#define ROWS		16	/* rows of b in a unit */
 #define STAGE_K		256
 #define PIECES		(STAGE_K / 16)
 #define STAGE_BYTES	(ROWS * STAGE_K)
@@ -55,12 +47,12 @@
 #define TILE_M		512
 #define SUMS		(SKINNY_M * ROWS)
 
-/* Which unit, and which of its stages. */
+/* A unit and one of its stages. */
 struct place {
 	int unit, stage;
 };
 
-/* num_stages is a multiple of WARPS: those past k are zeros, and every warp has as many as the others. */
+/* num_stages is a multiple of WARPS, so that all warps have equally many; stages past k are zeros. */
 FP8 struct place next_place(struct place p, int num_stages)
 {
 	p.stage += WARPS;
@@ -71,7 +63,9 @@ FP8 struct place next_place(struct place p, int num_stages)
 	return p;
 }
 
-/* Two rows a load of the warp. Past the matrix: zeros, and nothing is read. */
+/*
+ * Each load instruction of the warp fetches two rows. Outside the matrix it stores zeros and reads nothing.
+ */
 FP8 void fetch_stage(const struct cairn_gemm_fp8w_args &g, struct place p, int num_units, uint32_t ring,
 		     uint64_t policy)
 {
@@ -80,7 +74,7 @@ FP8 void fetch_stage(const struct cairn_gemm_fp8w_args &g, struct place p, int n
 
 	if (p.unit < num_units) {
 		const uint8_t *src = g.b + (int64_t)row * g.k + at;
-		/* first and the row's parity are the same: rows advance by two */
+		/* first is the parity of all rows of this lane, because rows advance by two */
 		uint32_t dst = ring + first * STAGE_K + (piece ^ first << 2) * 16;
 
 #pragma unroll
@@ -113,7 +107,7 @@ gemm_fp8w_skinny_kernel(const __grid_constant__ struct cairn_gemm_fp8w_args g)
 	int num_stages = (g.k + STAGE_K * WARPS - 1) / (STAGE_K * WARPS) * WARPS;
 	int num_blocks = (g.k + CAIRN_FP8_BLOCK - 1) / CAIRN_FP8_BLOCK;
 	struct place here = { (int)blockIdx.x, warp }, ahead = here;
-	float sum[2][4] = { { 0 } };	/* [8 rows of b] */
+	float sum[2][4] = { { 0 } };	/* [group of 8 rows of b][element] */
 	int slot = 0, buf = 0;
 
 	ptx_griddepcontrol_launch_dependents();
@@ -166,7 +160,7 @@ gemm_fp8w_skinny_kernel(const __grid_constant__ struct cairn_gemm_fp8w_args g)
 				}
 			}
 		}
-		__syncwarp();	/* all lanes have read the stage that is filled again now */
+		__syncwarp();	/* all lanes have read the stage that is refilled next */
 		fetch_stage(g, ahead, num_units, ring + slot * STAGE_BYTES, policy);
 		ahead = next_place(ahead, num_stages);
 		slot ^= 1;
@@ -201,7 +195,7 @@ gemm_fp8w_skinny_kernel(const __grid_constant__ struct cairn_gemm_fp8w_args g)
 
 #define WIDEN_THREADS	256
 
-/* 16 elements a thread: within one row, since k is a multiple of 16, and within one block. */
+/* Each thread widens 16 elements, which lie in one row and one block because k is a multiple of 16. */
 template <int dtype> __global__ void __launch_bounds__(WIDEN_THREADS)
 widen_kernel(const __grid_constant__ struct cairn_gemm_fp8w_args g, void *to)
 {
@@ -257,17 +251,20 @@ static int launch_widened(const struct cairn_gemm_fp8w_args *g, void *stream)
 	int64_t ctas = ((int64_t)g->n * g->k / 16 + WIDEN_THREADS - 1) / WIDEN_THREADS;
 
 	if (!g->workspace || g->workspace_bytes < widened_bytes(g))
-		return cairn_error(EINVAL, "gemm_fp8w: workspace_bytes: %zu, needs %zu and more",
+		return cairn_error(EINVAL, "gemm_fp8w: workspace_bytes: %zu is less than %zu",
 				   g->workspace_bytes, widened_bytes(g));
 	if (ctas > INT32_MAX)
-		return cairn_error(EOPNOTSUPP, "gemm_fp8w: n %d, k %d are too many", g->n, g->k);
+		return cairn_error(EOPNOTSUPP, "gemm_fp8w: n %d, k %d: too large", g->n, g->k);
 	l.grid[0] = (unsigned int)ctas;
 	CAIRN_TRY(cairn_launch(g->dtype == CAIRN_BF16 ? (const void *)widen_kernel<CAIRN_BF16> :
 			       (const void *)widen_kernel<CAIRN_F16>, &l, params));
 	return cairn_gemm(&args, stream);
 }
 
-/* With scales of blocks sums are there twice, and widening wins as soon as it may be done. */
+/*
+ * Block scales need a second set of sums in the tile kernel; widening b first is faster for every m at which
+ * the contract allows it.
+ */
 static int by_tile(const struct cairn_gemm_fp8w_args *g)
 {
 	return g->m > SKINNY_M && g->m <= (g->scale_kind ? CAIRN_GEMM_FP8W_EXACT_M : TILE_M);
@@ -310,7 +307,7 @@ extern "C" int cairn_gemm_fp8w_workspace(const struct cairn_gemm_fp8w_args *g, s
 {
 	struct cairn_gemm_fp8w_args shape;
 	struct cairn_gemm_args args;
-	void *somewhere = (void *)256;	/* aligned and not null; never followed */
+	void *somewhere = (void *)256;	/* aligned and not null; never dereferenced */
 
 	if (!g || !bytes)
 		return cairn_error(EINVAL, "gemm_fp8w_workspace: null pointer");

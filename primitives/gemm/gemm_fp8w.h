@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gemm_fp8w - matrix product with a weight of 8 bits (e4m3) and fp32 scales
+ * gemm_fp8w - matrix product with an e4m3 weight and fp32 scales
  *
  *   out[i,j] = sum_l a[i,l] * b[j,l] * s(j,l) + bias[j]
  *
- *   scale_kind 0:  s(j,l) = b_scale[j]                                          one for each row of b
- *   scale_kind 1:  s(j,l) = b_scale[j / 128 * ceil(k / 128) + l / 128]          one for each 128 x 128 block
+ *   scale_kind 0:  s(j,l) = b_scale[j]                                          one scale per row of b
+ *   scale_kind 1:  s(j,l) = b_scale[j / 128 * ceil(k / 128) + l / 128]          one scale per 128 x 128 block
  *
  *   argument   dtype      shape            notes
  *   out        out_dtype  [m, n]           out, 16-byte aligned, may not alias an input
  *   a          dtype      [m, k]           in, 16-byte aligned
- *   b          e4m3       [n, k]           in, 16-byte aligned, a byte each; no NaN (0x7f, 0xff)
- *   b_scale    f32        as above         in; quant_fp8w.h makes both
+ *   b          e4m3       [n, k]           in, 16-byte aligned, one byte each; no NaN (0x7f, 0xff)
+ *   b_scale    f32        as above         in; quant_fp8w.h computes b and b_scale
  *   bias       dtype      [n]              in, optional (NULL)
  *   workspace             bytes            gemm_fp8w_workspace() bytes, 256-byte aligned, contents undefined
  *
@@ -19,14 +19,15 @@
  *              -EOPNOTSUPP.
  * Numerics:    products exact, sums in fp32 in any fixed order, scales applied to sums in fp32, one rounding
  *              to out_dtype. Above m = CAIRN_GEMM_FP8W_EXACT_M an implementation may instead round b * s to
- *              dtype and go on as gemm.h does.
- * Tolerance:   |out - ref| <= (k + 8) 2^-24 (sum_l |a b s| + |bias|) + u |ref| (+ the tiny of out_dtype), u
- *              half an ulp of out_dtype; a subnormal a counts as the smallest normal number, as in gemm.h.
- *              Above CAIRN_GEMM_FP8W_EXACT_M there is sum_l |a| (v |b s| + the tiny of dtype) more, v half an
- *              ulp of dtype (gemm_fp8w_ref.c).
+ *              dtype and continue as in gemm.h.
+ * Tolerance:   |out - ref| <= (k + 8) 2^-24 (sum_l |a b s| + |bias|) + u |ref| (+ half the smallest subnormal
+ *              of out_dtype), u the unit roundoff of out_dtype; a subnormal a counts as the smallest normal
+ *              number, as in gemm.h. Above CAIRN_GEMM_FP8W_EXACT_M the bound grows by sum_l |a| (v |b s| +
+ *              half the smallest subnormal of dtype), v the unit roundoff of dtype (derivation in
+ *              gemm_fp8w_ref.c).
  * Determinism: bitwise repeatable for equal arguments.
- * Constant b:  b, b_scale and bias count as weights, as in gemm.h: whatever wrote them must be separated from
- *              this call by a point that the stream passes in full.
+ * Constant b:  b, b_scale and bias are weights, as in gemm.h: their writer must be separated from this call
+ *              by a full ordering point of the stream.
  * Errors:      -EINVAL (null pointer, size < 1), -EOPNOTSUPP, -EIO.
  */
 #ifndef CAIRN_GEMM_FP8W_H
@@ -40,7 +41,7 @@
 #define CAIRN_GEMM_FP8W_EXACT_M	256
 
 struct cairn_gemm_fp8w_args {
-	size_t size;
+	size_t size;			/* sizeof(struct cairn_gemm_fp8w_args) */
 	void *out;
 	const void *a;
 	const uint8_t *b;
@@ -49,7 +50,7 @@ struct cairn_gemm_fp8w_args {
 	void *workspace;
 	size_t workspace_bytes;
 	int32_t m, n, k;
-	int32_t dtype, out_dtype, scale_kind;
+	int32_t dtype, out_dtype, scale_kind;	/* enum cairn_dtype; enum cairn_fp8_scale */
 };
 
 #ifdef __cplusplus
@@ -57,13 +58,16 @@ extern "C" {
 #endif
 
 int cairn_gemm_fp8w(const struct cairn_gemm_fp8w_args *args, void *stream);
-/* Also makes cuBLASLt ready for the shape where it will be called, as cairn_gemm_workspace() does. */
+/*
+ * Writes the workspace that args need to *bytes; pointers in args are ignored. Also prepares cuBLASLt for
+ * the shape if cairn_gemm_fp8w() will call it, as cairn_gemm_workspace() does.
+ */
 int cairn_gemm_fp8w_workspace(const struct cairn_gemm_fp8w_args *args, size_t *bytes);
 int cairn_gemm_fp8w_cpu(const struct cairn_gemm_fp8w_args *args, void *stream);
 int cairn_gemm_fp8w_ref(const struct cairn_gemm_fp8w_args *args, void *stream);
-/* exact[0]: out. Where m*n*k is over 2^31, a fixed pseudo-random 1 in 1021 elements is judged. */
+/* Fills exact[0] for out. If m*n*k is above 2^31, only a fixed pseudo-random 1 in 1021 elements is judged. */
 int cairn_gemm_fp8w_exact(const struct cairn_gemm_fp8w_args *args, struct cairn_exact *exact);
-/* 0, -EINVAL or -EOPNOTSUPP with a text: what every implementation here checks first. */
+/* Checks args for every implementation here: 0, -EINVAL or -EOPNOTSUPP with the error text set. */
 int cairn_gemm_fp8w_check(const struct cairn_gemm_fp8w_args *args);
 
 #ifdef __cplusplus

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gemm_fp8w_cpu - a row of b is widened once, a block at a time, and multiplied with all rows of a
+ * gemm_fp8w_cpu - widens each row of b, a block at a time, and multiplies it with up to 16 rows of a
  *
- * Eight partial sums a row of a, folded at the end of each block of 128, to which its scale is applied.
+ * There are eight partial sums per row of a. They are folded at the end of each block of 128 and multiplied
+ * with its scale.
  */
 #include <string.h>
 
@@ -12,7 +13,7 @@
 #include "primitives/gemm/gemm_fp8w.h"
 
 #define LANES	8
-#define ROWS	16	/* of a at a time */
+#define ROWS	16	/* rows of a at a time */
 #define CHUNK	CAIRN_FP8_BLOCK
 
 static void one_row_of_b(const struct cairn_gemm_fp8w_args *g, const float *wide, int64_t j, int32_t i0,

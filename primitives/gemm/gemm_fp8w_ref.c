@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gemm_fp8w_ref - the definition in double
+ * gemm_fp8w_ref - the reference in double, and the error bound
  *
- * Bound: that of gemm_ref.c, whose products are here a times e4m3, exact in fp32 as well; a scale adds one
- * rounding of a sum for each block that a term is part of, one altogether, and one for its product: k + 8
- * leaves room. An e4m3 value is never subnormal in f16 or bf16, only a counts as at least normal. Above
- * EXACT_M rounding b s to dtype moves it by u |b s|, or by half the spacing of dtype's subnormals, which a
- * scale of the usual size reaches in f16; and then b s counts as at least normal, too.
+ * The bound is that of gemm_ref.c; the products, a times e4m3, are exact in fp32 here, too. A scale adds one
+ * rounding for the sum of the block that a term is part of and one for the product with the scale; k + 8
+ * covers these. An e4m3 value is never subnormal in f16 or bf16, so only a counts as at least the smallest
+ * normal number. Above EXACT_M, rounding b s to dtype changes it by at most u |b s|, or by half the spacing
+ * of dtype's subnormals, which scales of the usual size reach in f16; b s then counts as at least the
+ * smallest normal number, too.
  */
 #include "primitives/gemm/gemm_fp8w.h"
 
@@ -14,27 +15,7 @@
 #include "primitives/base/error.h"
 #include "primitives/base/fp8.h"
 
-int cairn_gemm_fp8w_check(const struct cairn_gemm_fp8w_args *g)
-{
-	if (!g || g->size < sizeof(*g))
-		return cairn_error(EINVAL, "gemm_fp8w: args: null or too short");
-	if (g->m < 1 || g->n < 1 || g->k < 1)
-		return cairn_error(EINVAL, "gemm_fp8w: m %d, n %d, k %d: must be >= 1", g->m, g->n, g->k);
-	if (g->scale_kind != CAIRN_FP8_SCALE_ROWS && g->scale_kind != CAIRN_FP8_SCALE_BLOCKS)
-		return cairn_error(EINVAL, "gemm_fp8w: scale_kind: %d is neither 0 nor 1", g->scale_kind);
-	if (g->k % 16)
-		return cairn_error(EOPNOTSUPP, "gemm_fp8w: k %d is not a multiple of 16", g->k);
-	if ((g->dtype != CAIRN_BF16 && g->dtype != CAIRN_F16) ||
-	    (g->out_dtype != g->dtype && g->out_dtype != CAIRN_F32))
-		return cairn_error(EOPNOTSUPP, "gemm_fp8w: dtype %d, out_dtype %d", g->dtype, g->out_dtype);
-	if (!g->out || !g->a || !g->b || !g->b_scale)
-		return cairn_error(EINVAL, "gemm_fp8w: out, a, b, b_scale: must not be null");
-	if (((uintptr_t)g->out | (uintptr_t)g->a | (uintptr_t)g->b) & 15)
-		return cairn_error(EINVAL, "gemm_fp8w: out, a, b: must be 16-byte aligned");
-	return 0;
-}
-
-/* Element e of out, counted through rows; *bound: how far the sum may be off before its last rounding. */
+/* Returns element e of out in row-major order; *bound: largest error of the sum before the last rounding. */
 static double element(const struct cairn_gemm_fp8w_args *g, int64_t e, double *bound)
 {
 	int rounds = g->m > CAIRN_GEMM_FP8W_EXACT_M;

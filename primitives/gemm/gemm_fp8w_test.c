@@ -2,11 +2,11 @@
 /*
  * gemm_fp8w_test - cases of gemm_fp8w.h
  *
- * Shapes at the edges of kernels, as gemm_test.c: rows around 8, 16, 32, 64, 128, 256 and 512, columns that
- * fill no tile and no block, k of one vector, k that ends in a stage and in a block. b holds all codes but
- * NaN. EXACT: small integers with scales that are powers of two, every sum representable. Every small shape
- * runs with both kinds of scales and all types; the bench rows, the projections of Llama 3 8B, in bf16 with
- * scales of rows, some of blocks.
+ * Shapes lie at the limits of the kernels, as in gemm_test.c: rows around 8, 16, 32, 64, 128, 256 and 512,
+ * columns that do not fill a tile or a block, k of one vector, k that ends within a stage or a block. b
+ * holds all codes except NaN. EXACT: small integers with scales that are powers of two, so that every sum is
+ * representable. Every small shape runs with both kinds of scales and all types; the bench rows, the
+ * projections of Llama 3 8B, run in bf16 with row scales, and some with block scales.
  */
 #include <stdio.h>
 #include <string.h>
@@ -15,50 +15,56 @@
 #include "primitives/base/fp8.h"
 
 struct shape {
-	int32_t m, n, k, bench, device_only;
+	int32_t m, n, k, bench, device_only;	/* bench: a bench row; device_only: skipped on the CPU */
 };
 
+/* The columns are m, n, k. ON_DEVICE: too large for the CPU implementations. */
+#define SHAPE(m, n, k)		{ m, n, k, .bench = 0, .device_only = 0 }
+#define ON_DEVICE(m, n, k)	{ m, n, k, .bench = 0, .device_only = 1 }
+#define BENCH(m, n, k)		{ m, n, k, .bench = 1, .device_only = 1 }
+
 static const struct shape shapes[] = {
-	{ 1, 1, 16, 0, 0 }, { 1, 8, 48, 0, 0 }, { 1, 96, 64, 0, 0 }, { 1, 320, 208, 0, 0 },
-	{ 1, 200, 4112, 0, 0 },
-	{ 2, 130, 272, 0, 0 }, { 3, 17, 1040, 0, 0 }, { 5, 300, 128, 0, 0 }, { 7, 33, 4096, 0, 0 },
-	{ 8, 1, 208, 0, 0 }, { 8, 257, 144, 0, 0 }, { 8, 65, 6016, 0, 0 },
-	{ 9, 96, 208, 0, 0 }, { 9, 130, 16, 0, 0 }, { 15, 65, 128, 0, 0 }, { 16, 129, 4096, 0, 0 },
-	{ 17, 8, 64, 0, 0 }, { 31, 257, 400, 0, 0 }, { 32, 131, 656, 0, 0 }, { 33, 320, 144, 0, 0 },
-	{ 63, 255, 112, 0, 0 }, { 64, 96, 208, 0, 0 }, { 65, 134, 1296, 0, 0 }, { 127, 63, 240, 0, 0 },
-	{ 128, 64, 272, 0, 0 }, { 129, 40, 272, 0, 0 }, { 255, 36, 144, 0, 0 }, { 256, 33, 64, 0, 0 },
-	{ 257, 40, 80, 0, 0 }, { 300, 132, 272, 0, 0 },
-	{ 16, 500, 2048, 0, 1 }, { 64, 256, 4096, 0, 1 }, { 100, 1000, 4112, 0, 1 }, { 128, 514, 1936, 0, 1 },
-	{ 200, 17000, 144, 0, 1 }, { 513, 520, 1168, 0, 1 }, { 700, 1000, 1024, 0, 1 },
+	SHAPE(1, 1, 16), SHAPE(1, 8, 48), SHAPE(1, 96, 64), SHAPE(1, 320, 208),
+	SHAPE(1, 200, 4112),
+	SHAPE(2, 130, 272), SHAPE(3, 17, 1040), SHAPE(5, 300, 128), SHAPE(7, 33, 4096),
+	SHAPE(8, 1, 208), SHAPE(8, 257, 144), SHAPE(8, 65, 6016),
+	SHAPE(9, 96, 208), SHAPE(9, 130, 16), SHAPE(15, 65, 128), SHAPE(16, 129, 4096),
+	SHAPE(17, 8, 64), SHAPE(31, 257, 400), SHAPE(32, 131, 656), SHAPE(33, 320, 144),
+	SHAPE(63, 255, 112), SHAPE(64, 96, 208), SHAPE(65, 134, 1296), SHAPE(127, 63, 240),
+	SHAPE(128, 64, 272), SHAPE(129, 40, 272), SHAPE(255, 36, 144), SHAPE(256, 33, 64),
+	SHAPE(257, 40, 80), SHAPE(300, 132, 272),
+	ON_DEVICE(16, 500, 2048), ON_DEVICE(64, 256, 4096), ON_DEVICE(100, 1000, 4112),
+	ON_DEVICE(128, 514, 1936),
+	ON_DEVICE(200, 17000, 144), ON_DEVICE(513, 520, 1168), ON_DEVICE(700, 1000, 1024),
 	/* bench rows */
-	{ 1, 4096, 4096, 1, 1 }, { 1, 6144, 4096, 1, 1 }, { 1, 14336, 4096, 1, 1 }, { 1, 28672, 4096, 1, 1 },
-	{ 1, 4096, 14336, 1, 1 }, { 1, 128256, 4096, 1, 1 },
-	{ 4, 4096, 4096, 1, 1 }, { 8, 4096, 4096, 1, 1 }, { 8, 28672, 4096, 1, 1 }, { 8, 4096, 14336, 1, 1 },
-	{ 16, 4096, 4096, 1, 1 }, { 16, 28672, 4096, 1, 1 }, { 16, 4096, 14336, 1, 1 },
-	{ 32, 28672, 4096, 1, 1 },
-	{ 64, 4096, 4096, 1, 1 }, { 64, 6144, 4096, 1, 1 }, { 64, 28672, 4096, 1, 1 },
-	{ 64, 4096, 14336, 1, 1 },
-	{ 128, 28672, 4096, 1, 1 }, { 256, 28672, 4096, 1, 1 }, { 256, 4096, 14336, 1, 1 },
-	{ 2048, 28672, 4096, 1, 1 },
-	{ 128, 4096, 14336, 1, 1 }, { 512, 28672, 4096, 1, 1 }, { 512, 4096, 14336, 1, 1 },
+	BENCH(1, 4096, 4096), BENCH(1, 6144, 4096), BENCH(1, 14336, 4096), BENCH(1, 28672, 4096),
+	BENCH(1, 4096, 14336), BENCH(1, 128256, 4096),
+	BENCH(4, 4096, 4096), BENCH(8, 4096, 4096), BENCH(8, 28672, 4096), BENCH(8, 4096, 14336),
+	BENCH(16, 4096, 4096), BENCH(16, 28672, 4096), BENCH(16, 4096, 14336),
+	BENCH(32, 28672, 4096),
+	BENCH(64, 4096, 4096), BENCH(64, 6144, 4096), BENCH(64, 28672, 4096),
+	BENCH(64, 4096, 14336),
+	BENCH(128, 28672, 4096), BENCH(256, 28672, 4096), BENCH(256, 4096, 14336),
+	BENCH(2048, 28672, 4096),
+	BENCH(128, 4096, 14336), BENCH(512, 28672, 4096), BENCH(512, 4096, 14336),
 };
 
 static const struct variant {
 	int32_t dtype, out_dtype, bias, scale_kind;
 } variants[] = {
-	{ CAIRN_BF16, CAIRN_BF16, 0, 0 },	/* of all shapes */
-	{ CAIRN_BF16, CAIRN_BF16, 1, 1 },	/* of all but the bench rows */
+	{ CAIRN_BF16, CAIRN_BF16, 0, 0 },	/* for all shapes */
+	{ CAIRN_BF16, CAIRN_BF16, 1, 1 },	/* this and the following: for all except bench rows */
 	{ CAIRN_F16, CAIRN_F32, 1, 0 },
 	{ CAIRN_F16, CAIRN_F16, 0, 1 },
-	{ CAIRN_BF16, CAIRN_F32, 0, 1 },	/* of these, and some bench rows */
+	{ CAIRN_BF16, CAIRN_F32, 0, 1 },	/* also for some bench rows, to bf16 */
 };
 
 #define NUM_SHAPES	ARRAY_SIZE(shapes)
-#define NUM_TESTED	37	/* shapes that are no bench rows */
-#define NUM_BLOCKS	9	/* bench rows that also run with scales of blocks */
+#define NUM_TESTED	37	/* shapes that are not bench rows */
+#define NUM_BLOCKS	9	/* bench rows that also run with block scales */
 #define NUM_CASES	(NUM_TESTED * 5 + (NUM_SHAPES - NUM_TESTED) + NUM_BLOCKS)
 
-/* behind NUM_TESTED */
+/* indices in `shapes`, less NUM_TESTED */
 static const int32_t with_blocks[NUM_BLOCKS] = { 0, 3, 4, 8, 11, 14, 16, 17, 18 };
 
 static void row_of(int i, struct shape *s, struct variant *v)
@@ -101,7 +107,7 @@ static void describe(int i, struct cairn_case *c)
 	c->flops = 2 * m * n * k;
 }
 
-/* EXACT: -4..4, which are codes. EXTREME: any code, the smallest and largest often. */
+/* EXACT: integers from -4 to 4, all of which e4m3 has. EXTREME: any code, often the smallest and largest. */
 static uint8_t some_code(struct cairn_op *op)
 {
 	uint64_t r = cairn_op_rand(op);

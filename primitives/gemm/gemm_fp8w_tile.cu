@@ -1,64 +1,49 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gemm_fp8w_tile - m >= 9: tiles of b as bytes in shared memory, widened in registers for wgmma
+ * gemm_fp8w_tile - gemm_fp8w for m >= 9: tiles of b stay e4m3 in shared memory and are widened in registers
  *
- * out^T = b a^T: 64 rows of b a warpgroup are the rows of a product, 32, 64 or 128 rows of a (`cols`) its
- * columns. A CTA has a tile of 256 or 128 rows of b and four warpgroups, of which two sets take the stages
- * in turn if the tile is one of 128; where sums are there twice and long, half of all that. Stages of 128
- * along k: a warp's lanes read four bytes of a row at a time (ldmatrix), widen them, and hand them to the
- * tensor cores as operand A, which comes from registers; one set of registers is filled while the products
- * of the other run.
+ * Computes out^T = b a^T: each warpgroup takes 64 rows of b as the rows of a product and 32, 64 or 128 rows
+ * of a (`cols`) as its columns. A CTA has four warpgroups and a tile of 256 rows of b, or one of 128, whose
+ * stages two sets of warpgroups take in turn; with 128 columns and block scales it has two warpgroups and
+ * half these rows. A stage is 128 along k. A lane reads four bytes of a row at a time (ldmatrix) and widens
+ * them to operand A of wgmma in registers; one set of registers is filled while the products of the other
+ * set run.
  *
- * The four bytes of a lane stand for k = 4 t .. 4 t + 3 of 16, where operand A has 2 t, 2 t + 1, 2 t + 8, 2
- * t + 9; and bytes 0 and 2, 1 and 3 are cheaper to widen in pairs than neighbours. The order along k is
- * free as long as both sides agree: within each 16 elements of a the even ones go before the odd ones. Up
- * to 64 rows of a three warps do that in shared memory; above, where it is shared memory's throughput that
- * is short, permute_kernel does before, into the workspace.
+ * The four bytes of a lane are elements 4 t .. 4 t + 3 of 16 along k, whereas operand A has 2 t, 2 t + 1, 2
+ * t + 8 and 2 t + 9; and widening bytes 0 and 2, 1 and 3 as pairs is cheaper than neighbours. The order
+ * along k is arbitrary if it is the same for a and b: within each 16 elements of a, the even ones go before
+ * the odd ones. Up to 64 rows of a, three warps reorder a in shared memory; above, where the throughput of
+ * shared memory is the limit, permute_kernel does it beforehand, into the workspace.
  *
- * A stage is one block of scales: with these, sums begin at 0 and are added, scaled, to the others.
+ * A stage is one block of scales: with block scales, the sum of each stage starts at 0 and is added, scaled,
+ * to the total. If there are few tiles, a cluster shares each (pick_shape()): every CTA takes a part of k,
+ * and at the end adds up a part of the columns of out over all CTAs in rank order.
  *
- * Where there are few tiles a cluster shares one (pick_shape()): each CTA takes a part of k, and at the end a
- * part of the columns of out, of which it adds up what all have in the order of their ranks.
+ * Warps: 8 or 16 multiply; one fetches by TMA, b before the preceding kernel has ended; three permute a.
  *
- * Warps: those that multiply; one that fetches, by the copy engine, b before the kernel in front has ended;
- * three that permute.
- *
- * Shared memory (dynamic), all in swizzle by 128 bytes:
+ * Shared memory (dynamic), all swizzled by 128 bytes:
  *	3 to 8 stages	[rows of b][128] bytes
  *			2 x [cols][64] elements of a
- *	behind them	mbarriers [8] of each kind: full (1 arrival, and bytes), ready (each warp that
- *			permutes), empty (each warp that multiplies with the stage)
- *	at the end	float [sets of warpgroups][cols][rows of b + 4], the sums, in the place of the stages
- * Hardware barrier 1: the warps that multiply.
+ *	behind them	mbarriers [8] of each kind: full (1 arrival, and bytes), ready (each permuting warp),
+ *			empty (each warp that multiplies with the stage)
+ *	at the end	float [sets of warpgroups][cols][rows of b + 4], the sums, overlaying the stages
+ * Named barrier 1: the multiplying warps.
  *
- * Registers: 96 at the start; where sums are long 112 for warpgroups that multiply, 32 for the other (164 for
- * all where they are long and there twice). One CTA an SM.
+ * Registers: 96; with many sums 112 for the multiplying warpgroups and 32 for the other one (164 for all
+ * with 128 columns and block scales). One CTA per SM.
  *
- * Floor: b once, n k bytes, as long as that takes longer than 2 m n k operations: to m = 90 or so. Short of
- * it: n = 28672 is 112 tiles for 132 SMs; an SM widens 26 bytes a clock, no more; 4 to 6 us a call.
- *
- * H200, bf16, scales of rows (of blocks), us a call of many in a graph, each with its own b; before it
- * (mma.sync, 8 warps that each widened 16 rows of b) and now: n x k =
- *	28672 x 4096	m 16 42.5, 35.4 (36.3); m 32 53.8, 36.6; m 64 78.7, 44.0 (92.8, 46.6); m 128 136,
- *			59.3 (80.6); m 256 261, 115; m 512 230 (widened before cuBLASLt 246)
- *	4096 x 4096	m 16 13.0, 11.4; m 64 22.6, 14.9 (weights of 16 bits: 11.8)
- *	4096 x 14336	m 16 36.6, 24.0; m 64 67, 30.5; m 128 40.6; m 256 242, 66.8; m 512 97.8 (widened
- *			before cuBLASLt 132)
- *
- * Tried and lost: ldmatrix a turn ahead 0; 32 of k widened at a time instead of 64 0 to -3%; pairs of
- * CTAs with a by multicast 53 us for 35 at m 16, 73 for 63 at m 128; 1024 rows 470 us (widened before
- * cuBLASLt 403). permute_kernel at m 16 and 64: 36.9 for 35.5 and 43.7 for 43.4, of 4096 x 14336 33.0 for
- * 29.8; none of it at m 128 and 256: 63.2 (92.6) for 56.9 (79.9) and 123 for 116.
+ * Floor: reading b once, n k bytes, while that takes longer than 2 m n k operations: up to m = 90 or so.
+ * Figures and optimisation history: NOTES.md.
  */
 #include "primitives/gemm/gemm_fp8w.cuh"
 #include "primitives/base/launch.h"
 #include "primitives/ptx/ptx_copy.cuh"
-#include "primitives/ptx/speak.cuh"
+#include "primitives/ptx/elect.cuh"
 #include "primitives/base/tensor_map.h"
 #include "primitives/ptx/wgmma.cuh"
 
 #define STAGE_K		128
-#define GROUP_ROWS	64		/* of b: a warpgroup's */
+#define GROUP_ROWS	64		/* rows of b per warpgroup */
 #define MAX_CLUSTER	8
 #define MAX_RING	8
 #define SMEM_LIMIT	(227 * 1024)
@@ -68,10 +53,10 @@
 #define FEW_REGS	32
 #define BAR_WORKERS	1
 
-/* Warpgroups that multiply */
+/* Number of warpgroups that multiply */
 #define GROUPS(cols, blocks)		((cols) == 128 && (blocks) ? 2 : 4)
 #define THREADS(cols, blocks)		(GROUPS(cols, blocks) * 128 + 128)
-/* Where 96 are too few */
+/* Whether the sums need more than 96 registers per thread */
 #define MORE_REGISTERS(cols, blocks)	((blocks) ? (cols) == 64 : (cols) == 128)
 
 struct maps {
@@ -79,22 +64,22 @@ struct maps {
 };
 
 struct plan {
-	int tiles_m, rows_b, size;	/* rows_b: of a tile; size: CTAs that share one */
+	int tiles_m, rows_b, size;	/* tiles along m; rows of b in a tile; CTAs that share a tile */
 	int ring;			/* stages in shared memory */
 };
 
 struct tile {
-	int row0, col0;			/* of out */
-	int first, count;		/* stages along k */
+	int row0, col0;			/* first row and column in out */
+	int first, count;		/* this CTA's stages along k */
 };
 
-/* Shared memory: addresses */
+/* Shared addresses; stage_bytes: size of a stage; a_at: offset of a in a stage */
 struct shared {
 	uint32_t ring, full, ready, empty;
 	uint32_t stage_bytes, a_at;
 };
 
-/* Stage after stage of a ring: which, and the parity of how often it was there */
+/* Position in the ring: slot, and the parity of the number of times the ring wrapped */
 struct turn {
 	int slot, parity;
 };
@@ -118,7 +103,10 @@ FP8 void fetch_a(const struct maps &maps, const struct shared &s, const struct t
 	ptx_cp_async_bulk_tensor_2d_g2s(to + cols * 128, &maps.a, at + 64, t.row0, full);
 }
 
-/* By one lane. b does not wait for the kernel before: a ring of it, and only then what that kernel made. */
+/*
+ * Runs in one lane. The weight b does not depend on the preceding kernel: fetches a ring full of b, then
+ * waits for that kernel and fetches a.
+ */
 template <int cols>
 FP8 void fetch(const struct maps &maps, const struct shared &s, const struct tile &t, int ring)
 {
@@ -143,7 +131,7 @@ FP8 void fetch(const struct maps &maps, const struct shared &s, const struct til
 	}
 }
 
-/* 16 elements: the even ones to p, the odd ones to q */
+/* Reorders the 16 elements in *p and *q: the even ones go to *p, the odd ones to *q. */
 FP8 void even_odd(uint4 *p, uint4 *q)
 {
 	const uint4 x = *p, y = *q;
@@ -154,7 +142,10 @@ FP8 void even_odd(uint4 *p, uint4 *q)
 			__byte_perm(y.x, y.y, 0x7632), __byte_perm(y.z, y.w, 0x7632));
 }
 
-/* By PERMUTERS warps, of which this is the nth: 8 rows of 64 elements a step, n steps in hand */
+/*
+ * Runs in PERMUTERS warps, of which this is the nth. A step is 8 rows of 64 elements; a warp does n at a
+ * time.
+ */
 template <int cols, int n>
 FP8 void permute(const struct shared &s, const struct tile &t, int ring, int nth)
 {
@@ -182,21 +173,21 @@ FP8 void permute(const struct shared &s, const struct tile &t, int ring, int nth
 				ptx_st_shared_v4(at + (j + u) * 1024 + second, y[u]);
 			}
 		}
-		ptx_fence_proxy_async_shared_cta();	/* wgmma reads it */
-		speak(s.ready + turn.slot * 8);
+		ptx_fence_proxy_async_shared_cta();	/* wgmma reads a by the async proxy */
+		elected_arrive(s.ready + turn.slot * 8);
 		advance(&turn, 1, ring);
 	}
 }
 
 /*
- * A warpgroup: stages nth, nth + sets, ...; mine: where in a stage its warp's rows of b are; ready: the
- * mbarriers that tell that a is there. sum: [cols / 8][4]
+ * Runs in a warpgroup, for stages nth, nth + sets, ... mine: offset of this warp's rows of b in a stage;
+ * ready: the mbarriers that signal that a is in place; scales: of the blocks. sum: [cols / 8][4], the result
  */
 template <int dtype, int cols, bool blocks>
 FP8 void multiply(const struct shared &s, const struct tile &t, int ring, int nth, int sets, uint32_t mine,
 		  uint32_t ready, const float *scales, float *sum)
 {
-	/* 16 of k at a time that are widened, then multiplied with: as many as there are registers for */
+	/* pieces of 16 along k that are widened, then multiplied: as many as the registers can hold */
 	constexpr int steps = MORE_REGISTERS(cols, blocks) || cols == 128 ? 2 : 4;
 	const int lane = threadIdx.x % 32;
 	const uint32_t piece = (lane / 16 ^ lane % 8) << 4;
@@ -231,14 +222,14 @@ FP8 void multiply(const struct shared &s, const struct tile &t, int ring, int nt
 							  &x[h / 2][h % 2 + 2]);
 			if (c == 0) {
 				ptx_mbarrier_wait(ready + turn.slot * 8, turn.parity);
-				/* the compiler must see products end within a turn of the loop */
+				/* the compiler must see products end within one iteration */
 				ptx_wgmma_wait_group<0>();
 				wgmma_keep<cols / 2>(d);
 				if (i >= sets) {
 #pragma unroll
 					for (int j = 0; blocks && j < cols / 2; j++)
 						sum[j] += scale * d[j];
-					speak(s.empty + before * 8);
+					elected_arrive(s.empty + before * 8);
 				}
 			}
 			wgmma_keep<cols / 2>(d);
@@ -253,7 +244,7 @@ FP8 void multiply(const struct shared &s, const struct tile &t, int ring, int nt
 			}
 			ptx_wgmma_commit_group();
 			wgmma_keep<cols / 2>(d);
-			ptx_wgmma_wait_group<1>();	/* what the other half of w was for */
+			ptx_wgmma_wait_group<1>();	/* the products that read the other half of w */
 		}
 		before = turn.slot;
 		advance(&turn, sets, ring);
@@ -265,7 +256,9 @@ FP8 void multiply(const struct shared &s, const struct tile &t, int ring, int nt
 		sum[j] += scales[i - sets] * d[j];
 }
 
-/* Columns of this CTA's share: what all CTAs have of them, added up, finished and written. */
+/*
+ * Adds up the sums of all CTAs for this CTA's share of the columns, applies scale and bias, and writes out.
+ */
 FP8 void write_out(const struct cairn_gemm_fp8w_args &g, const struct plan &p, const struct tile &t,
 		   uint32_t sums, int cols, int sets, int rank, int threads)
 {
@@ -348,8 +341,8 @@ gemm_fp8w_tile_kernel(const __grid_constant__ struct cairn_gemm_fp8w_args g,
 		ptx_prefetch_tensormap(&maps.a);
 		for (int i = 0; i < p.ring; i++) {
 			ptx_mbarrier_init(s.full + i * 8, 1);
-			ptx_mbarrier_init(s.ready + i * 8, PERMUTERS * SPEAKERS);
-			ptx_mbarrier_init(s.empty + i * 8, row_groups * 4 * SPEAKERS);
+			ptx_mbarrier_init(s.ready + i * 8, PERMUTERS * ELECTED_LANES);
+			ptx_mbarrier_init(s.empty + i * 8, row_groups * 4 * ELECTED_LANES);
 		}
 		ptx_fence_mbarrier_init_release_cluster();
 	}
@@ -377,7 +370,7 @@ gemm_fp8w_tile_kernel(const __grid_constant__ struct cairn_gemm_fp8w_args g,
 		multiply<dtype, cols, blocks>(s, t, p.ring, set, sets, row * STAGE_K,
 					      permuted ? s.full : s.ready,
 					      g.b_scale + block * num_stages + t.first, sum);
-		ptx_bar_sync(BAR_WORKERS, workers * 32);	/* all are done with the stages */
+		ptx_bar_sync(BAR_WORKERS, workers * 32);	/* all warps are done with the stages */
 		to = (float *)s_mem + (set * cols + lane % 4 * 2) * pitch + row + lane / 4;
 #pragma unroll
 		for (int j = 0; j < cols / 8; j++, to += 8 * pitch) {
@@ -392,17 +385,17 @@ gemm_fp8w_tile_kernel(const __grid_constant__ struct cairn_gemm_fp8w_args g,
 		} else {
 			ptx_bar_sync(BAR_WORKERS, workers * 32);
 		}
-		ptx_griddepcontrol_wait();	/* out may be what the kernel before reads */
+		ptx_griddepcontrol_wait();	/* the preceding kernel may read out's memory */
 		write_out(g, p, t, s.ring, cols, sets, rank, workers * 32);
 		__syncwarp();
 	}
-	if (p.size > 1) {	/* nobody leaves whose sums are still read */
+	if (p.size > 1) {	/* a CTA must not exit while a peer may still read its sums */
 		ptx_barrier_cluster_arrive_relaxed();
 		ptx_barrier_cluster_wait_acquire();
 	}
 }
 
-/* a in the order of products: even elements of 16 before odd ones */
+/* Copies a in the order of the products: of every 16 elements, the even ones before the odd ones. */
 #define PERMUTE_THREADS	128
 
 __global__ void __launch_bounds__(PERMUTE_THREADS) permute_kernel(const uint4 *a, uint4 *to, int64_t units)
@@ -421,7 +414,7 @@ __global__ void __launch_bounds__(PERMUTE_THREADS) permute_kernel(const uint4 *a
 	to[2 * i + 1] = y;
 }
 
-/* Boxes of 128 bytes along k and so many rows; past the matrix there are zeros. */
+/* Makes a map with boxes of 128 bytes along k and box_rows rows; outside the matrix they are zeros. */
 static int make_map(CUtensorMap *map, const void *matrix, int rows, int k, int bytes, int box_rows)
 {
 	const struct cairn_tensor_layout t = {
@@ -438,7 +431,7 @@ static int div_up(int64_t a, int64_t b)
 	return (int)((a + b - 1) / b);
 }
 
-/* How many clusters of so many CTAs, one a multiprocessor, are resident at once; < 0: -errno */
+/* Returns how many clusters of `size` CTAs, one CTA per SM, are resident at once, or -errno. */
 static int num_clusters(const void *kernel, const struct cairn_launch *launch, int size)
 {
 	static int known[MAX_CLUSTER + 1];
@@ -457,10 +450,10 @@ static int num_clusters(const void *kernel, const struct cairn_launch *launch, i
 }
 
 /*
- * Rows of b in a tile and CTAs that share one: what takes the fewest clocks, by what was measured on an
- * H200. A stage takes 64 rows of b 314 clocks with 32 rows of a, 412 with 64, 640 with 128 (1050 where sums
- * are there twice); all bytes of all CTAs come at 3200 a clock; a CTA's start and end take 7000, the
- * exchange of sums 1500 and some for each CTA.
+ * Chooses the rows of b in a tile and the number of CTAs that share a tile, by a cost model in clocks,
+ * measured on an H200. 64 rows of b take 314 clocks per stage with 32 rows of a, 412 with 64, 640 with 128
+ * (1050 with block scales); all CTAs together receive 3200 bytes per clock; start and end of a CTA take
+ * 7000, the exchange of sums 1500 plus 300 per CTA and a part proportional to the tile.
  */
 static int pick_shape(const struct cairn_gemm_fp8w_args *g, const void *kernel,
 		      const struct cairn_launch *launch, int cols, int most, struct plan *p)
@@ -516,8 +509,8 @@ static int launch_permute(const struct cairn_gemm_fp8w_args *g, void *stream)
 	void *to = g->workspace, *params[] = { &a, &to, &units };
 
 	if (!g->workspace || g->workspace_bytes < bytes)
-		return cairn_error(EINVAL, "gemm_fp8w: workspace_bytes: %zu, needs %zu", g->workspace_bytes,
-				   bytes);
+		return cairn_error(EINVAL, "gemm_fp8w: workspace_bytes: %zu is less than %zu",
+				   g->workspace_bytes, bytes);
 	l.grid[0] = (unsigned int)div_up(units, PERMUTE_THREADS);
 	return cairn_launch((const void *)permute_kernel, &l, params);
 }

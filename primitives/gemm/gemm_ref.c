@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gemm_ref - the definition in double
+ * gemm_ref - the reference in double, and the error bound
  *
- * Bound. Let s = sum_l |a b| + |bias|, where subnormal factors count as the smallest normal number, and
- * u = 2^-24. In any order of summation a product meets at most one rounding of its own (none for halves,
- * whose products fit a float) and k + 1 of the sums it is part of, bias included: the error before the last
- * rounding is at most (k + 2) u s to first order. Tensor cores truncate where they align addends, an ulp
- * instead of half of one, but add 8 products or more at a time, which leaves the bound valid. They align by
- * the exponents of the factors as they stand, and a subnormal stands at the least normal exponent: on an
- * H200, -33408 x -2^-20 + 0.0896 in f16 (exact 0.121486214) came out as 0.121486306. Hence the rule for
- * subnormals. Products below the normal range of fp32 may lose 2^-150 each on top. The last rounding adds
+ * Bound. Let s = sum_l |a b| + |bias|, where subnormal factors count as the smallest normal number, and u =
+ * 2^-24. In any order of summation a term incurs at most one rounding as a product (none for f16 and bf16,
+ * whose products fit a float) and k + 1 roundings of the sums it is part of, bias included. The error before
+ * the last rounding is therefore at most (k + 2) u s to first order. Tensor cores truncate when they align
+ * addends, an error of one ulp instead of half an ulp, but add 8 products or more at a time, so that the
+ * bound holds. They align by the exponents of the factors, and a subnormal has the smallest normal exponent:
+ * on an H200, -33408 x -2^-20 + 0.0896 in f16 (exact 0.121486214) gave 0.121486306. Hence the rule for
+ * subnormals. Products below the normal range of fp32 may lose another 2^-150 each. The last rounding adds
  * half an ulp of out_dtype.
  */
 #include "primitives/gemm/gemm.h"
@@ -18,19 +18,6 @@
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
-
-int cairn_gemm_check(const struct cairn_gemm_args *g)
-{
-	if (!g->out || !g->a || !g->b)
-		return cairn_error(EINVAL, "gemm: null pointer");
-	if (g->m < 1 || g->n < 1 || g->k < 1)
-		return cairn_error(EINVAL, "gemm: m %d, n %d, k %d", g->m, g->n, g->k);
-	if (g->k % 8)
-		return cairn_error(EOPNOTSUPP, "gemm: k %d is not a multiple of 8", g->k);
-	if (!cairn_dtype_is_float(g->dtype) || (g->out_dtype != g->dtype && g->out_dtype != CAIRN_F32))
-		return cairn_error(EOPNOTSUPP, "gemm: dtype %d, out_dtype %d", g->dtype, g->out_dtype);
-	return 0;
-}
 
 static double at_least_normal(double x, int dtype)
 {
@@ -41,8 +28,8 @@ static double at_least_normal(double x, int dtype)
 }
 
 /*
- * Element e of out, counted through rows; *magnitude: s above. Eight sums, because the
- * compiler may not reorder.
+ * Returns element e of out in row-major order, and in *magnitude the s of the bound above. Uses eight sums,
+ * because the compiler must not reorder a single one to vectorise it.
  */
 static double element(const struct cairn_gemm_args *g, int64_t e, double *magnitude)
 {

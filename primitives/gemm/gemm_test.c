@@ -2,58 +2,65 @@
 /*
  * gemm_test - cases of gemm.h
  *
- * Shapes are chosen at the edges of kernels: one row, a row more than a tensor-core tile, columns that fill
- * no tile, k of one vector, k that is no multiple of any unrolling. Every shape runs in bf16; small ones in
- * all types, with and without bias, to fp32 and not. The bench rows are the projections of Llama models
- * (fused QKV 6144, MLP 14336 and both halves of it 28672, head 128256; Llama 2: 11008) at the batch sizes
- * where decoding lives, and the square products that are the ceiling of arithmetic.
+ * Shapes lie at the limits of the kernels: one row, one row more than a tensor-core tile, columns that do
+ * not fill a tile, k of one vector, k that is no multiple of any unrolling. Every shape runs in bf16; small
+ * shapes run in all types, with and without bias, with and without output in fp32. The bench rows are the
+ * projections of Llama models (fused QKV 6144, MLP 14336 and its two halves together 28672, head 128256;
+ * Llama 2: 11008) at the batch sizes of decoding, and the square products whose rate is the ceiling of
+ * arithmetic.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "conformance/harness.h"
 
-#define SMALL	300000		/* products up to which all variants run */
+#define SMALL	300000		/* m n k up to which all variants run */
 
 struct shape {
-	int m, n, k, bench, device_only;
+	int m, n, k, bench, device_only;	/* bench: a bench row; device_only: skipped on the CPU */
 };
 
+/* The columns are m, n, k. ON_DEVICE: too large for the CPU implementations. */
+#define SHAPE(m, n, k)		{ m, n, k, .bench = 0, .device_only = 0 }
+#define ON_DEVICE(m, n, k)	{ m, n, k, .bench = 0, .device_only = 1 }
+#define BENCH(m, n, k)		{ m, n, k, .bench = 1, .device_only = 1 }
+#define BENCH_CPU(m, n, k)	{ m, n, k, .bench = 1, .device_only = 0 }	/* runs on the CPU too */
+
 static const struct shape shapes[] = {
-	{ 1, 1, 8, 0, 0 }, { 1, 8, 8, 0, 0 }, { 1, 96, 64, 0, 0 }, { 1, 320, 200, 0, 0 },
-	{ 1, 1000, 4096, 0, 0 }, { 1, 4096, 64, 0, 0 }, { 1, 33, 6008, 0, 0 },
-	{ 2, 1, 64, 0, 0 }, { 2, 96, 200, 0, 0 }, { 2, 1000, 64, 0, 0 }, { 2, 320, 4096, 0, 0 },
-	{ 3, 8, 200, 0, 0 }, { 3, 320, 64, 0, 0 }, { 3, 1000, 8, 0, 0 },
-	{ 5, 96, 4096, 0, 0 }, { 5, 1000, 200, 0, 0 }, { 5, 320, 8, 0, 0 },
-	{ 8, 1, 200, 0, 0 }, { 8, 320, 64, 0, 0 }, { 8, 4096, 200, 0, 0 }, { 8, 1000, 4096, 0, 0 },
-	{ 9, 96, 200, 0, 0 }, { 16, 8, 4096, 0, 0 }, { 16, 1000, 64, 0, 0 },
-	{ 17, 8, 64, 0, 0 }, { 17, 320, 200, 0, 0 }, { 17, 1000, 64, 0, 0 },
-	{ 64, 96, 200, 0, 0 }, { 64, 320, 64, 0, 0 }, { 64, 1000, 200, 0, 0 },
-	/* many tiles a cluster; more CTAs in one than k has stages; long sums */
-	{ 10, 20000, 72, 0, 0 }, { 32, 9000, 520, 0, 0 }, { 29, 17000, 200, 0, 0 }, { 31, 34000, 64, 0, 0 },
-	{ 25, 130, 6008, 0, 0 }, { 57, 257, 14344, 0, 0 }, { 33, 5000, 10008, 0, 1 },
-	{ 64, 2050, 11008, 0, 1 },
-	{ 129, 1, 8, 0, 0 }, { 129, 96, 64, 0, 0 }, { 129, 320, 200, 0, 0 }, { 129, 1000, 64, 0, 0 },
+	SHAPE(1, 1, 8), SHAPE(1, 8, 8), SHAPE(1, 96, 64), SHAPE(1, 320, 200),
+	SHAPE(1, 1000, 4096), SHAPE(1, 4096, 64), SHAPE(1, 33, 6008),
+	SHAPE(2, 1, 64), SHAPE(2, 96, 200), SHAPE(2, 1000, 64), SHAPE(2, 320, 4096),
+	SHAPE(3, 8, 200), SHAPE(3, 320, 64), SHAPE(3, 1000, 8),
+	SHAPE(5, 96, 4096), SHAPE(5, 1000, 200), SHAPE(5, 320, 8),
+	SHAPE(8, 1, 200), SHAPE(8, 320, 64), SHAPE(8, 4096, 200), SHAPE(8, 1000, 4096),
+	SHAPE(9, 96, 200), SHAPE(16, 8, 4096), SHAPE(16, 1000, 64),
+	SHAPE(17, 8, 64), SHAPE(17, 320, 200), SHAPE(17, 1000, 64),
+	SHAPE(64, 96, 200), SHAPE(64, 320, 64), SHAPE(64, 1000, 200),
+	/* several tiles per cluster; more CTAs in a cluster than k has stages; long sums */
+	SHAPE(10, 20000, 72), SHAPE(32, 9000, 520), SHAPE(29, 17000, 200), SHAPE(31, 34000, 64),
+	SHAPE(25, 130, 6008), SHAPE(57, 257, 14344), ON_DEVICE(33, 5000, 10008),
+	ON_DEVICE(64, 2050, 11008),
+	SHAPE(129, 1, 8), SHAPE(129, 96, 64), SHAPE(129, 320, 200), SHAPE(129, 1000, 64),
 	/* bench rows, in bf16 */
-	{ 1, 4096, 4096, 1, 0 }, { 1, 6144, 4096, 1, 1 }, { 1, 14336, 4096, 1, 1 }, { 1, 28672, 4096, 1, 1 },
-	{ 1, 4096, 14336, 1, 1 }, { 1, 11008, 4096, 1, 1 }, { 1, 4096, 11008, 1, 1 },
-	{ 1, 128256, 4096, 1, 1 },
-	{ 2, 4096, 4096, 1, 1 }, { 4, 4096, 4096, 1, 1 },
-	{ 8, 4096, 4096, 1, 1 }, { 8, 14336, 4096, 1, 1 }, { 8, 4096, 14336, 1, 1 },
-	{ 16, 4096, 4096, 1, 1 }, { 16, 6144, 4096, 1, 1 }, { 16, 14336, 4096, 1, 1 },
-	{ 16, 28672, 4096, 1, 1 }, { 16, 4096, 14336, 1, 1 },
-	{ 32, 4096, 4096, 1, 1 }, { 32, 28672, 4096, 1, 1 }, { 32, 4096, 14336, 1, 1 },
-	{ 64, 4096, 4096, 1, 1 }, { 64, 6144, 4096, 1, 1 }, { 64, 14336, 4096, 1, 1 },
-	{ 64, 28672, 4096, 1, 1 }, { 64, 4096, 14336, 1, 1 },
-	{ 4096, 4096, 4096, 1, 1 }, { 8192, 8192, 8192, 1, 1 },
+	BENCH_CPU(1, 4096, 4096), BENCH(1, 6144, 4096), BENCH(1, 14336, 4096), BENCH(1, 28672, 4096),
+	BENCH(1, 4096, 14336), BENCH(1, 11008, 4096), BENCH(1, 4096, 11008),
+	BENCH(1, 128256, 4096),
+	BENCH(2, 4096, 4096), BENCH(4, 4096, 4096),
+	BENCH(8, 4096, 4096), BENCH(8, 14336, 4096), BENCH(8, 4096, 14336),
+	BENCH(16, 4096, 4096), BENCH(16, 6144, 4096), BENCH(16, 14336, 4096),
+	BENCH(16, 28672, 4096), BENCH(16, 4096, 14336),
+	BENCH(32, 4096, 4096), BENCH(32, 28672, 4096), BENCH(32, 4096, 14336),
+	BENCH(64, 4096, 4096), BENCH(64, 6144, 4096), BENCH(64, 14336, 4096),
+	BENCH(64, 28672, 4096), BENCH(64, 4096, 14336),
+	BENCH(4096, 4096, 4096), BENCH(8192, 8192, 8192),
 };
 
 static const struct {
 	int dtype, out_dtype, bias;
 } variants[] = {
-	{ CAIRN_BF16, CAIRN_BF16, 0 },	/* of all shapes */
-	{ CAIRN_F16, CAIRN_F16, 1 },	/* of all but the bench rows, some of which come without bias below */
-	{ CAIRN_F32, CAIRN_F32, 0 },	/* these and the rest of small shapes */
+	{ CAIRN_BF16, CAIRN_BF16, 0 },	/* for all shapes */
+	{ CAIRN_F16, CAIRN_F16, 1 },	/* for all except bench rows, some of which use f16 without bias */
+	{ CAIRN_F32, CAIRN_F32, 0 },	/* this and the following: for small shapes */
 	{ CAIRN_F32, CAIRN_F32, 1 },
 	{ CAIRN_F16, CAIRN_F16, 0 },
 	{ CAIRN_BF16, CAIRN_BF16, 1 },
@@ -80,7 +87,7 @@ static int has_variant(const struct shape *s, int v)
 	return v < 2 || (double)s->m * s->n * s->k <= SMALL;
 }
 
-/* Row i of shapes x variants as far as they exist; their number if i < 0. */
+/* Writes row i of the existing pairs of shapes and variants to *r; returns the number of all rows. */
 static int find_row(int i, struct row *r)
 {
 	int count = 0;
@@ -185,7 +192,7 @@ static const char *reject(void *args, int i, int *want)
 	return NULL;
 }
 
-/* The family needs a constant; number_of_cases() below holds it to the tables above. */
+/* The family needs a constant; number_of_cases() below compares it with the tables above. */
 #define NUM_CASES	259
 
 static void number_of_cases(struct cairn_test *t)
@@ -197,12 +204,13 @@ static void number_of_cases(struct cairn_test *t)
 	EXPECT(t, n == NUM_CASES);
 }
 
-/* b stored transposed, a row of b doubled: what must follow, without a reference. */
+/* If a row of b is doubled, the same column of out doubles and no other changes; needs no reference. */
 static void columns_follow_rows_of_b(struct cairn_test *t)
 {
 	enum { M = 3, N = 40, K = 72 };
 	static float a[M * K], b[N * K], out[M * N], again[M * N];
-	struct cairn_gemm_args g = { sizeof(g), out, a, b, NULL, NULL, 0, M, N, K, CAIRN_F32, CAIRN_F32 };
+	struct cairn_gemm_args g = { .size = sizeof(g), .out = out, .a = a, .b = b, .m = M, .n = N, .k = K,
+				     .dtype = CAIRN_F32, .out_dtype = CAIRN_F32 };
 
 	for (int i = 0; i < M * K; i++)
 		a[i] = (float)(cairn_rand(t) % 17) - 8;

@@ -1,56 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gemm_tile - 9 to 64 rows of a: tiles of b through shared memory to wgmma, k shared among a cluster
+ * gemm_tile - gemm for 9 to 64 rows of a: tiles of b go through shared memory to wgmma, a cluster shares k
  *
- * out^T = b a^T: up to 64 rows of b are the rows of a product, 16, 32 or 64 rows of a (`cols`) its columns. A
- * cluster of two CTAs is persistent over tiles, all of one height such that every cluster has as many
- * (pick_shape()); where there are fewer tiles than that four or eight CTAs share one. CTAs take the stages of
- * k in turn, so that at any time a cluster reads a row's neighbouring bytes. What each has then it sends, by
- * st.async, to the one that adds up that part of the tile, in the order of ranks, and writes it; meanwhile
- * stages of the next tile arrive.
+ * Computes out^T = b a^T: a tile has up to 64 rows of b as its rows and 16, 32 or 64 rows of a (`cols`) as
+ * its columns. Clusters of two CTAs are persistent over tiles, whose common height gives every cluster
+ * equally many (pick_shape()); if there are few tiles, four or eight CTAs share each. The CTAs of a cluster
+ * take the stages of k in turn, so that at any time a cluster reads neighbouring bytes of a row. At the end
+ * of a tile each CTA sends its partial sums by st.async to the CTA that adds up that part of the tile in
+ * rank order and writes it, while stages of the next tile arrive.
  *
- * Warps: four that multiply; four that add up and write; one that fetches, by the copy engine, b before the
- * kernel in front has ended.
+ * Warps: four multiply, four add up and write, one fetches by TMA; it fetches b before the preceding kernel
+ * of the stream has ended.
  *
- * Shared memory (dynamic), panels of 64 along k in swizzle by 128 bytes:
+ * Shared memory (dynamic), panels of 64 along k, swizzled by 128 bytes:
  *	the ring	RING stages	[panel][64 rows of b][64] elements
  *					[panel][cols][64] elements of a
- *	sums		2 x float4 [rank][items][32 lanes]: an item is what a warp has of 8 columns
+ *	sums		2 x float4 [rank][items][32 lanes]: an item is a warp's partial sums of 8 columns
  *	barriers	full, empty [RING]; sums_full, sums_free [2]
  *
- * Floor: b once through memory, 2 n k bytes at the read stream; an SM takes 25 bytes a clock or so, and for
- * each of b it needs cols / 64 of a.
+ * Floor: reading b once, 2 n k bytes at the rate of stream READ; an SM receives about 25 bytes per clock and
+ * needs cols / 64 bytes of a for each byte of b.
  *
- * H200, bf16, us a call of many in a graph (cuBLASLt): n x k =
- *	4096 x 4096	m 16 10.0 (12.7)	m 32 11.0 (13.1)
- *	6144 x 4096	m 16 14.1 (15.4)
- *	14336 x 4096	m 16 28.9 (29.9)
- *	28672 x 4096	m 16 56.2 (56.1)	m 32 58.3 (57.2; on another host 58.6 both)
- *	4096 x 14336	m 16 28.2 (31.4)	m 32 29.1 (32.3)	m 64 31.7 (35.2)
- * cairn_gemm() takes it to m = 32, and to 64 where sums are long. Elsewhere cuBLASLt wins at m 64, as too
- * much of a comes through the L2: 12.6 for its 11.7, 17.4 for 15.8, 33.1 for 32.9, 61.9 for 60.8 (k 4096).
+ * cairn_gemm() uses this kernel up to m 32, and up to m 64 if k is at least twice n. For other shapes with m
+ * 64 cuBLASLt is faster, because too much of a comes through the L2.
  *
- * Tried and lost (us, m 16; hosts are a few % apart):
- *   - misses that bring 256 bytes: 61.2 for 57.6 at n 28672
- *   - half of k each: 65 for 58, and 48 for 31 at k 14336: rows' pieces lie further apart
- *   - stages of 64 and 128 of k: 11.0 and 10.7 for 10.0 of 4096 x 4096, 29.6 and 29.1 for 28.8 at k 14336; at
- *     m 32 256 is no faster than 128, at m 64 too few stages: 34.0 for 31.9 at k 14336
- *   - clusters of 4 and 8, of which 30 and 15 run at once, 120 of 132 SMs: 34 and 38 for 30 at n 14336
- *   - tiles of 128 and 256 rows: 57.8 and 63 for 57.6 at n 28672, 12 and 14 for 11.6 of 4096 x 4096
- *   - tiles of 64 rows where clusters then have unequally many: 30.1 for 28.8 at n 14336
- *   - a kept in shared memory over tiles: 0
- *   - half of shared memory, so that the next kernel's CTAs start beside: 11.0 for 10.7 of 4096 x 4096
+ * Figures and optimisation history: NOTES.md.
  */
 #include "primitives/gemm/gemm.cuh"
 #include "primitives/base/launch.h"
 #include "primitives/ptx/ptx_copy.cuh"
-#include "primitives/ptx/speak.cuh"
+#include "primitives/ptx/elect.cuh"
 #include "primitives/base/tensor_map.h"
 #include "primitives/ptx/wgmma.cuh"
 
 #define PANEL_K		64
 #define PANEL_ROW	(PANEL_K * 2)	/* bytes */
-#define TILE_ROWS	64		/* of b */
+#define TILE_ROWS	64		/* rows of b in a tile, at most */
 #define B_PANEL		(TILE_ROWS * PANEL_ROW)
 #define MAX_CLUSTER	8
 #define WORKERS		4		/* warps */
@@ -58,8 +43,8 @@
 #define THREADS		((WORKERS + WRITERS + 1) * 32)
 #define SMEM_LIMIT	(227 * 1024)
 
-/* Long runs of a row are good for memory; with many rows of a there is no room for them. */
-#define PANELS(cols)		((cols) == 16 ? 4 : 2)	/* of a stage */
+/* Longer pieces of a row use memory better, but with many rows of a they do not fit. */
+#define PANELS(cols)		((cols) == 16 ? 4 : 2)	/* panels in a stage */
 #define A_PANEL(cols)		((cols) * PANEL_ROW)
 #define STAGE_BYTES(cols)	(PANELS(cols) * (B_PANEL + A_PANEL(cols)))
 #define SUMS_BYTES(cols)	(TILE_ROWS * (cols) * 4)
@@ -74,18 +59,18 @@ struct maps {
 };
 
 struct plan {
-	int rows, tiles;	/* rows of b a tile, a multiple of 8; tiles in all */
+	int rows, tiles;	/* rows of b per tile, a multiple of 8; tiles in all */
 	int size;		/* CTAs of a cluster */
 };
 
-/* Shared memory, addresses; and which of all is this CTA's */
+/* Shared addresses, and this CTA's part of the work */
 struct mine {
 	uint32_t ring, sums, full, empty, sums_full, sums_free;
-	int rank, cluster, clusters;
-	int count;		/* stages of a tile */
+	int rank, cluster, clusters;	/* rank in the cluster; cluster; clusters in all */
+	int count;		/* stages of a tile that this CTA takes */
 };
 
-/* Stage after stage of the ring: which, and the parity of how often it was there */
+/* Position in the ring: slot, and the parity of the number of times the ring wrapped */
 struct turn {
 	int slot, parity;
 };
@@ -98,7 +83,7 @@ TILE void advance(struct turn *t, int ring)
 	}
 }
 
-/* Where along k panel q of this CTA's stage i is */
+/* Returns the first k of panel q of this CTA's stage i. */
 template <int cols> TILE int along_k(const struct plan &p, const struct mine &s, int i, int q)
 {
 	return ((i * p.size + s.rank) * PANELS(cols) + q) * PANEL_K;
@@ -115,7 +100,10 @@ TILE void fetch_a(const struct maps &maps, const struct plan &p, const struct mi
 						s.full + slot * 8);
 }
 
-/* By one lane. b does not wait for the kernel before: a ring of it, and only then what that kernel made. */
+/*
+ * Runs in one lane. The weight b does not depend on the preceding kernel: fetches a ring full of b, then
+ * waits for that kernel and fetches a.
+ */
 template <int cols> TILE void fetch(const struct maps &maps, const struct plan &p, const struct mine &s)
 {
 	const uint64_t policy = ptx_createpolicy_evict_first();
@@ -148,13 +136,13 @@ template <int cols> TILE void fetch(const struct maps &maps, const struct plan &
 	}
 }
 
-/* Of a tile: what a rank adds up */
+/* Returns the number of items of a tile that each rank adds up. */
 template <int cols> TILE int items_of(const struct plan &p)
 {
 	return WORKERS * (cols / 8) / p.size;
 }
 
-/* A warp's part of the nth tile, d: [cols / 8][4], to those who add it up */
+/* Sends a warp's partial sums of the nth tile, d: [cols / 8][4], to the ranks that add them up. */
 template <int cols>
 TILE void send(const struct plan &p, const struct mine &s, int nth, int warp, const float *d)
 {
@@ -204,21 +192,24 @@ template <int dtype, int cols> TILE void multiply(const struct plan &p, const st
 			wgmma_keep<cols / 2>(d);
 			ptx_wgmma_wait_group<1>();
 			if (i)
-				speak(before);
+				elected_arrive(before);
 			before = s.empty + t.slot * 8;
 			advance(&t, RING(cols));
 		}
 		ptx_wgmma_wait_group<0>();
 		wgmma_keep<cols / 2>(d);
 		if (s.count)
-			speak(before);
+			elected_arrive(before);
 		if (nth == 0)
-			ptx_barrier_cluster_wait_acquire();	/* they have their barriers */
+			ptx_barrier_cluster_wait_acquire();	/* the peers' mbarriers are initialised */
 		send<cols>(p, s, nth, warp, d);
 	}
 }
 
-/* This rank's items of each tile: what all ranks sent, added up, finished and written */
+/*
+ * For each tile, adds up what all ranks sent for this rank's items, applies bias and residual, and writes
+ * out.
+ */
 template <int cols>
 TILE void write_out(const struct cairn_gemm_args &g, const void *residual, const struct plan &p,
 		    const struct mine &s, int warp)
@@ -235,7 +226,7 @@ TILE void write_out(const struct cairn_gemm_args &g, const void *residual, const
 			ptx_mbarrier_arrive_expect_tx(full, SUMS_BYTES(cols));
 		ptx_mbarrier_wait_cluster(full, nth / 2 & 1);
 		if (nth == 0)
-			ptx_griddepcontrol_wait();	/* out may be what the kernel before reads */
+			ptx_griddepcontrol_wait();	/* the preceding kernel may read out's memory */
 		for (int it = warp; it < items; it += WRITERS) {
 			const int item = s.rank * items + it, i = item % (cols / 8) * 8 + lane % 4 * 2;
 			const int row = item / (cols / 8) * 16 + lane / 4, j = tile * p.rows + row;
@@ -259,7 +250,7 @@ TILE void write_out(const struct cairn_gemm_args &g, const void *residual, const
 					gemm_store(g, i + e % 2, j + e / 2 * 8, v[e], residual);
 		}
 		__syncwarp();
-		/* if somebody waits for it: nothing may be under way to a CTA that has left */
+		/* only if a send waits for it: no arrival may be in flight to a CTA that has exited */
 		if (tile + 2 * s.clusters < p.tiles && lane < p.size)
 			ptx_mbarrier_arrive_cluster(ptx_mapa(s.sums_free + (nth & 1) * 8, lane));
 	}
@@ -291,7 +282,7 @@ gemm_tile_kernel(const __grid_constant__ struct cairn_gemm_args g, const __grid_
 		ptx_prefetch_tensormap(&maps.a);
 		for (int i = 0; i < RING(cols); i++) {
 			ptx_mbarrier_init(s.full + i * 8, 1);
-			ptx_mbarrier_init(s.empty + i * 8, WORKERS * SPEAKERS);
+			ptx_mbarrier_init(s.empty + i * 8, WORKERS * ELECTED_LANES);
 		}
 		for (int i = 0; i < 2; i++) {
 			ptx_mbarrier_init(s.sums_full + i * 8, 1);
@@ -312,7 +303,7 @@ gemm_tile_kernel(const __grid_constant__ struct cairn_gemm_args g, const __grid_
 		ptx_barrier_cluster_wait_acquire();
 	}
 	__syncwarp();
-	/* nobody leaves to whom somebody still sends */
+	/* a CTA must not exit while a peer may still write to its shared memory */
 	ptx_barrier_cluster_arrive_relaxed();
 	ptx_barrier_cluster_wait_acquire();
 }
@@ -332,7 +323,7 @@ static int div_up(int a, int b)
 	return (int)(((int64_t)a + b - 1) / b);
 }
 
-/* How many clusters of so many CTAs, one a multiprocessor, are resident at once; < 0: -errno */
+/* Returns how many clusters of `size` CTAs, one CTA per SM, are resident at once, or -errno. */
 static int num_clusters(const void *kernel, int size)
 {
 	static int known[MAX_CLUSTER + 1];
@@ -348,7 +339,10 @@ static int num_clusters(const void *kernel, int size)
 	return n;
 }
 
-/* The largest clusters of which all run at once, or pairs; then a height that gives all as many tiles. */
+/*
+ * Chooses the largest clusters of which all run at once, else pairs; then the tile height that gives all
+ * clusters equally many tiles.
+ */
 static int pick_shape(const struct cairn_gemm_args *g, const void *kernel, struct plan *p, int *clusters)
 {
 	int tiles = div_up(g->n, TILE_ROWS), at_once, rounds;
@@ -361,16 +355,17 @@ static int pick_shape(const struct cairn_gemm_args *g, const void *kernel, struc
 			break;
 	}
 	if (!at_once)
-		return cairn_error(EOPNOTSUPP, "gemm: no pair of CTAs fits on this device");
+		return cairn_error(EOPNOTSUPP, "gemm: this device cannot run a cluster of 2 CTAs");
 	rounds = div_up(tiles, at_once);
 	p->rows = div_up(div_up(g->n, at_once * rounds), 8) * 8;
-	if (p->rows < TILE_ROWS / 2)	/* each CTA reads all of a */
+	if (p->rows < TILE_ROWS / 2)	/* limits the traffic of a, all of which is read for each tile */
 		p->rows = TILE_ROWS / 2;
 	p->tiles = div_up(g->n, p->rows);
 	*clusters = p->tiles < at_once ? p->tiles : at_once;
 	return 0;
 }
 
+/* A kernel for bf16 and f16, its columns and bytes of shared memory */
 struct form {
 	const void *kernel[2];
 	int cols, smem;

@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gemm_trial - the fastest way to make a product, found by trying all of them on the device
+ * gemm_trial - finds the fastest implementation of a product by timing the candidates on the device
  *
- * Candidates: every algorithm that cuBLASLt's heuristics list for the shape (up to 32), and a kernel of our
- * own. What a product costs within a chain of small kernels is timed, not what a stream of equal products
- * costs: each call comes behind a kernel that it depends on (a norm of a's size), and takes another copy of
- * b, of so many that none is in the L2. Calls lie in a graph. The four fastest are timed again, longer,
- * and the best median wins.
+ * Candidates are the algorithms that cuBLASLt's heuristics list for the shape (up to 32) and a kernel of our
+ * own. The trial measures the time of a product within a chain of small kernels, not that of a sequence of
+ * equal products: each call follows a kernel that it depends on (a norm of the size of a) and uses another
+ * copy of b; there are enough copies that none is in the L2. The calls are captured in a graph. The four
+ * fastest candidates are timed again for longer, and the best median wins.
  *
- * b below a megabyte is not worth that: our own kernel, else the heuristics' first.
+ * A b of less than one megabyte is not worth a trial: it gets our own kernel, else the first one listed.
  *
- * H200, cuBLASLt 13: the heuristics list 8 algorithms, 4 to 6 with heads. Up to m 8 our kernels win by 2 to
- * 6 us a product (12288 x 4096 at m 1, norm included: 25.2 against 29.2, the second listed). At m 16 they win
- * most: chains of an attention block came from 112.7 to 109.7 us and from 57.3 to 54.0. Of cuBLASLt's the
- * first listed is within 3% of the best there, which is the second or third for some shapes.
+ * Figures: NOTES.md.
  */
 #include <cuda_runtime_api.h>
 #include <pthread.h>
@@ -27,10 +24,10 @@
 #include "primitives/rows/rmsnorm.h"
 
 #define MAX_SHAPES	128
-#define MIN_BYTES	(1 << 20)	/* of b */
-#define ROTATE_BYTES	(256ll << 20)	/* of all its copies: five times the L2 of an H200 */
+#define MIN_BYTES	(1 << 20)	/* of b, for a trial */
+#define ROTATE_BYTES	(256ll << 20)	/* of all copies of b: five times the L2 of an H200 */
 #define MAX_COPIES	64
-#define MIN_CALLS	16		/* of a graph */
+#define MIN_CALLS	16		/* products in a graph */
 #define FIRST_ROUNDS	4
 #define FINAL_ROUNDS	21
 #define FINALISTS	4
@@ -38,28 +35,28 @@
 #define MAX_NORM	16384
 
 struct shape {
-	struct cairn_gemm_lt key;	/* pointers reduced to whether they are there */
-	int choice, algos;
-	int tried;			/* 0: only guessed, in a capture */
-	char text[32];
+	struct cairn_gemm_lt key;	/* of pointers, only whether they are null */
+	int choice, algos;		/* chosen algorithm or OWN; number of algorithms */
+	int tried;			/* 0: not timed, because the stream is being captured */
+	char text[32];			/* of cairn_gemm_trial_choice() */
 };
 
 typedef int own_fn(const struct cairn_gemm_lt *p, void *stream);
 
 struct bench {
-	struct cairn_gemm_lt p;		/* out, a, b in memory of our own */
-	own_fn *own;
-	struct cairn_rmsnorm_args norm;
-	char *mem, *b;
-	size_t b_pitch;
-	int copies, calls;
+	struct cairn_gemm_lt p;		/* the product, with out, a and b in memory of the trial */
+	own_fn *own;			/* our kernel; NULL: none */
+	struct cairn_rmsnorm_args norm;	/* the kernel ahead of each product */
+	char *mem, *b;			/* all device memory; the copies of b in it */
+	size_t b_pitch;			/* bytes from one copy of b to the next */
+	int copies, calls;		/* copies of b; products in a graph */
 	cudaStream_t stream;
 	cudaEvent_t start, end;
 };
 
 struct candidate {
-	int choice;
-	float ms;
+	int choice;			/* index in the heuristics' list, or OWN */
+	float ms;			/* median time of a graph */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -119,7 +116,7 @@ static int call(const struct cairn_gemm_lt *p, own_fn *own, int choice, void *st
 	return cairn_gemm_lt(&with, stream);
 }
 
-/* Bytes from the first element of a matrix to its last, over all heads. */
+/* Returns the bytes from the first element of a matrix to its last, over all heads. */
 static size_t extent(const struct cairn_gemm_lt *p, int64_t head, int64_t row, int64_t rows,
 		     int64_t cols, int dtype)
 {
@@ -205,7 +202,7 @@ static int compare(const void *x, const void *y)
 	return (a > b) - (a < b);
 }
 
-/* Median of all but the first. */
+/* Returns the median time of all launches except the first in *ms. */
 static int launch_timed(struct bench *b, cudaGraphExec_t graph, int rounds, float *ms)
 {
 	float took[FINAL_ROUNDS];
@@ -231,7 +228,7 @@ static int time_one(struct bench *b, int choice, int rounds, float *ms)
 	int ret;
 
 	b->p.gemm.b = b->b;
-	CAIRN_TRY(call(&b->p, b->own, choice, b->stream));	/* loads its code, which a capture may not */
+	CAIRN_TRY(call(&b->p, b->own, choice, b->stream));	/* loads the code, forbidden during capture */
 	CAIRN_CUDA(cudaStreamSynchronize(b->stream));
 	CAIRN_CUDA(cudaStreamBeginCapture(b->stream, cudaStreamCaptureModeThreadLocal));
 	ret = call_all(b, choice);
@@ -258,7 +255,7 @@ static int faster(const void *x, const void *y)
 	return (a->ms > b->ms) - (a->ms < b->ms);
 }
 
-/* One that does not work is no candidate; a lost device is an error. */
+/* Drops candidates that fail; a lost device (-EIO) is an error. Sorts c, the fastest candidate first. */
 static int try_all(struct bench *b, struct candidate *c, int num)
 {
 	int left = 0;
@@ -325,7 +322,7 @@ static int learn(const struct cairn_gemm_lt *p, own_fn *own, void *stream, struc
 	if (status != cudaStreamCaptureStatusNone)
 		s.tried = 0;
 	else
-		CAIRN_CUDA(cudaStreamSynchronize(stream));	/* a is there, the workspace free */
+		CAIRN_CUDA(cudaStreamSynchronize(stream));	/* a is complete, the workspace unused */
 	make_key(&s.key, p);
 	CAIRN_TRY(choose(&s, p, own));
 	describe(&s);

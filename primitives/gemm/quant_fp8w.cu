@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * quant_fp8w.cu - a CTA for each row, or each block of 128 x 128, which it reads twice
+ * quant_fp8w - each CTA quantises one row or one block of 128 x 128, which it reads twice
  *
- * The second time comes from the caches: a row of 16384 bf16 is 32 KB, a block 32 KB. This runs when a model
- * is loaded; 8 billion weights are 16 GB read and 8 written, 6 ms at the memory's speed.
+ * The second read hits the caches: a row of 16384 bf16 is 32 KB, a block 32 KB. The kernel runs when a model
+ * is loaded; 8 billion weights are 16 GB read and 8 GB written, 6 ms at memory bandwidth.
  */
 #include "primitives/ptx/fp8.cuh"
 #include "primitives/base/launch.h"
@@ -20,7 +20,7 @@ ROW float scale_of(float max)
 	return scale == 0 ? 1 : scale;
 }
 
-/* Eight elements from e on. */
+/* Loads eight elements from element e on. */
 template <int dtype> ROW void load8(const struct cairn_quant_fp8w_args &a, int64_t e, float f[8])
 {
 	const uint4 *p = (const uint4 *)((const char *)a.w + e * (dtype == CAIRN_F32 ? 4 : 2));
@@ -87,7 +87,7 @@ extern "C" int cairn_quant_fp8w(const struct cairn_quant_fp8w_args *a, void *str
 	tiles_k = (a->k + wide - 1) / wide;
 	tiles = (int64_t)((a->n + high - 1) / high) * tiles_k;
 	if (tiles > INT32_MAX)
-		return cairn_error(EOPNOTSUPP, "quant_fp8w: n %d, k %d are too many", a->n, a->k);
+		return cairn_error(EOPNOTSUPP, "quant_fp8w: n %d, k %d: too large", a->n, a->k);
 	l.grid[0] = (unsigned int)tiles;
 	return cairn_launch(a->dtype == CAIRN_F32 ? (const void *)quant_kernel<CAIRN_F32> :
 			    a->dtype == CAIRN_F16 ? (const void *)quant_kernel<CAIRN_F16> :

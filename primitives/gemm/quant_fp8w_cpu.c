@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * quant_fp8w_cpu - rows by rows of blocks, narrowing by arithmetic that vector units have
+ * quant_fp8w_cpu - quantises rows, or rows of blocks, in parallel; narrows by arithmetic that vectorises
  *
- * Adding and taking away 2^23 times the spacing rounds to it, ties to even; the spacing is a power of two
- * that follows from the exponent, of 2^-9 at least.
+ * Adding 2^23 times the spacing of e4m3 at x to x rounds x to that spacing, to nearest even. The spacing is
+ * a power of two, at least 2^-9, that depends on the exponent of x only.
  */
 #include <math.h>
 #include <string.h>
@@ -26,7 +26,7 @@ static inline uint8_t narrow(float x)
 	bits = (exponent - 3 + 23) << 23;
 	memcpy(&magic, &bits, sizeof(magic));
 	a = a + magic;
-	memcpy(&bits, &a, sizeof(bits));		/* its low bits count spacings */
+	memcpy(&bits, &a, sizeof(bits));		/* the low bits are a multiple of the spacing */
 	code = (bits & 0x7fffff) + ((exponent - 121) << 3);
 	memcpy(&bits, &x, sizeof(bits));
 	return (uint8_t)(code | bits >> 31 << 7);

@@ -1,33 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* quant_fp8w_ref - the reference; every step is defined to the bit */
+/* quant_fp8w_ref - the reference; quant_fp8w.h defines every bit of the result */
 #include "primitives/gemm/quant_fp8w.h"
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 #include "primitives/base/fp8.h"
 
-int cairn_quant_fp8w_check(const struct cairn_quant_fp8w_args *a)
-{
-	if (!a || a->size < sizeof(*a))
-		return cairn_error(EINVAL, "quant_fp8w: args: null or too short");
-	if (a->n < 0 || a->k < 1)
-		return cairn_error(EINVAL, "quant_fp8w: n %d, k %d: must be >= 0, >= 1", a->n, a->k);
-	if (a->scale_kind != CAIRN_FP8_SCALE_ROWS && a->scale_kind != CAIRN_FP8_SCALE_BLOCKS)
-		return cairn_error(EINVAL, "quant_fp8w: scale_kind: %d is neither 0 nor 1", a->scale_kind);
-	if (!cairn_dtype_is_float(a->dtype) || a->k % 16)
-		return cairn_error(EOPNOTSUPP, "quant_fp8w: dtype %d, k %d (must be a multiple of 16)",
-				   a->dtype,
-				   a->k);
-	if (a->n == 0)
-		return 0;
-	if (!a->b || !a->scale || !a->w)
-		return cairn_error(EINVAL, "quant_fp8w: b, scale, w: must not be null");
-	if (((uintptr_t)a->b | (uintptr_t)a->w) & 15)
-		return cairn_error(EINVAL, "quant_fp8w: b, w: must be 16-byte aligned");
-	return 0;
-}
-
-/* Rows [i0, i1), columns [j0, j1) with one scale; what is computed goes to either. */
+/*
+ * Quantises rows [i0, i1), columns [j0, j1) with one scale, scale[at]; writes to exact, or to args if it is
+ * NULL.
+ */
 static void tile(const struct cairn_quant_fp8w_args *a, int64_t at, int32_t i0, int32_t i1, int32_t j0,
 		 int32_t j1, struct cairn_exact *exact)
 {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * quant_fp8w_test - cases of quant_fp8w.h, and of the two conversions on the host
+ * quant_fp8w_test - cases of quant_fp8w.h, and a test of the conversions in fp8.h
  *
- * EXTREME: rows and blocks of zeros, of both signs; of values so small that the scale is subnormal or 0; one
- * value far above all others, which sends them to subnormals and to 0; ties between neighbours. POISON: rows
- * that are not finite next to others.
+ * EXTREME: rows and blocks of zeros of both signs; of values so small that the scale is subnormal or 0; with
+ * one value far above all others, which become subnormal or 0; with ties between neighbouring codes. POISON:
+ * rows that are not finite among finite ones.
  */
 #include "conformance/harness.h"
 
@@ -59,9 +59,9 @@ static void setup(struct cairn_op *op)
 
 			if (what == 0)		/* zeros */
 				v = sign * 0.0;
-			else if (what == 1)	/* next to nothing */
+			else if (what == 1)	/* tiny values */
 				v = sign * (a->dtype == CAIRN_F16 ? 0x1p-24 : 0x1p-133) * (double)(j % 5);
-			else if (what == 2)	/* one large, ties and what falls below e4m3 in the others */
+			else if (what == 2)	/* one large value; ties and values below e4m3's range */
 				v = j == s->k / 2 ? 448 : sign * 0x1p-10 * (double)(j % 37);
 			else if (what == 3)
 				v = j == 0 ? -448 : sign * (240 + 4 * (j % 64));
@@ -96,7 +96,7 @@ static const char *reject(void *args, int i, int *want)
 	return NULL;
 }
 
-/* All 256 codes come back as themselves, and between two neighbours the nearer one, the even one of two. */
+/* Every code converts to float and back to itself; a value between two codes rounds to nearest even. */
 static void codes(struct cairn_test *t)
 {
 	for (int v = 0; v < 256; v++) {

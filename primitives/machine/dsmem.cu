@@ -1,60 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dsmem - the profile of distributed shared memory
+ * dsmem - measures distributed shared memory: latency, bandwidth and synchronisation within clusters
  *
- * Every kernel is one test on one cluster shape; every CTA of a grid is resident (cairn_dsmem launches no
- * more clusters than fit; ACTIVE is the exception, and waits for nobody), so cluster barriers and remote
- * mbarriers cannot starve. All end with a cluster barrier: no CTA leaves while a peer may touch its memory.
+ * One launch runs one test on one cluster shape. All CTAs of a grid are resident, because cairn_dsmem()
+ * launches no more clusters than fit, so cluster barriers and remote mbarriers cannot starve. (ACTIVE
+ * launches more, but its CTAs wait for no other CTA.) Every kernel that accesses peers ends with a cluster
+ * barrier: a CTA must not exit while a peer may access its memory.
  *
- * Shared memory of a CTA (dynamic; header first, so that all offsets are equal in all CTAs):
+ * Dynamic shared memory; the header comes first, so that offsets are the same in all CTAs:
  *
- *	0	mbarrier[16]	pushes: round t completes on barrier t mod 16 of the receiver; one phase
- *				in all, tx-count = all bytes of its rounds (hence the limit of 2^20 - 1).
- *				MBARRIER: [0] is the ring of arrivals, [1] the ring of st.async; count 1
- *				each, arrived at by the rank before, waited for by thread 0 of the owner
- *	128	uint64[2][16]	BARRIER: slot [t mod 2][sender]; two, so that one barrier a round is
- *				enough: slot t is written again in t + 2, after the barrier of t + 1,
- *				before which it was read
- *	384	uint64		MBARRIER: the token; LATENCY*: where the last load is stored before the
- *				clock is read
+ *	0	mbarrier[16]	ST_ASYNC, BULK, MULTICAST: round t completes on barrier t mod 16 of the
+ *				receiver, in one phase that counts the bytes of all its rounds (at most
+ *				2^20 - 1). MBARRIER: [0] for the ring of arrivals, [1] for the ring of
+ *				st.async; count 1; the rank before arrives, the owner's thread 0 waits
+ *	128	uint64[2][16]	BARRIER: slot [t mod 2][sender]. Two slots make one barrier per round enough:
+ *				slot t is read before the barrier of round t + 1 and rewritten in round t + 2
+ *	384	uint64		MBARRIER: the token; LATENCY*: receives the last load before the clock is read
  *	392	uint64		sum of the CTA
  *	1024	bytes		own memory: chain or words
- *	+bytes	bytes		receive buffer (pushes, multicast)
+ *	+bytes	bytes		receive buffer (ST_ASYNC, BULK, MULTICAST)
  *
- * Latency: one thread, and the loads are their own addresses (cluster addresses made by the owner with mapa;
- * they mean the same in all CTAs of a cluster), so nothing but the load is in the loop. All ranks chase at
- * once, each another owner: one load in flight a SM disturbs nobody. Global chains hold indices; the multiply
- * and add of the address are in the figure (about 10 cycles).
+ * Latency: one thread chases a chain whose values are addresses (cluster addresses that the owner made with
+ * mapa; they mean the same in all CTAs of a cluster), so that the loop holds nothing but the load. All ranks
+ * chase at the same time, each in another owner's memory: one load in flight per SM does not disturb the
+ * others. Chains in global memory hold indices; their figures include the address arithmetic (about 10
+ * cycles).
  *
- * Loads: 16 bytes a lane, eight in flight a thread, 512 threads up to cluster size 3 and 256 above: more in
- * flight only wait for each other in the network. st.async: 16 bytes a lane from own shared memory, a slot by
- * all threads if it has 16 bytes for each, else by a warp. Bulk copies: one thread, a slot each
- * (bytes / cluster_size). Multicast reads the same part of src every round, so from the L2. Rounds of pushes
- * and multicasts write the same bytes to the same place, and none waits for the one before: what is measured
- * is the network, and the last receipt is judged.
+ * Bandwidth: loads of 16 bytes, eight in flight per thread, 512 threads up to cluster size 3 and 256 above,
+ * because more loads only queue in the network. st.async: 16 bytes per lane from own shared memory; all
+ * threads share a slot if it has 16 bytes for each, else a warp takes it. Bulk copies: one thread copies
+ * slots of bytes / cluster_size. Multicast reads the same part of src every round, hence from the L2. Rounds
+ * of pushes and multicasts overwrite the same place with the same bytes and do not wait for each other; the
+ * result is judged after the last round.
  *
- * Floors: a remote access is one crossing of the SM-to-SM network, 180 to 216 cycles by pair. Nothing
- * published says how wide a port is; the best pattern here moves 19.5 bytes a cycle
- * and SM in, and as many out.
- *
- * H200 (132 SMs, 1980 MHz), cluster size 2 / 4 / 8 / 16:
- *	latency, cycles		196 / 197 / 197 / 195; own 33 by the window, 23 plain; L2 289, HBM 664 to 695
- *	loads, TB/s		4.19 / 3.39 / 3.46 / 3.20
- *	st.async, TB/s		4.78 / 3.72 / 3.69 / 3.49
- *	bulk copies, TB/s	5.05 / 3.26 / 3.40 / 3.39
- *	multicast, TB/s		13.2 / 15.3 / 17.6 / 16.1 received
- *	cluster barrier, cycles	363 / 372 / 384 / 400
- *	the same, cycles	978 / 994 / 996 / 992 with a remote store before and a load after
- *	hop, cycles		535 / 526 / 520 / 518 by remote arrive with release
- *	hop, cycles		335 / 341 / 343 / 344 by st.async
- *	active SMs		132 / 120 / 120 / 112, counted as well as asked
- * So data that brings its own signal (st.async) costs a third of a store and a cluster barrier.
- *
- * Tried and lost (TB/s at 2 / 4 / 8 / 16): loads, all warps at the same peer: no difference; 512 threads at
- * all sizes 4.19 / 3.08 / 3.38 / 3.09; 1024 threads, fewer loads each 4.07 / 2.98 / 3.29 / 3.04. st.async, a
- * slot always by 512 threads 1.92 at 16, where it has work for 256; always by a warp
- * 4.25 / 3.67 / 3.87 / 3.59; 2 KiB of a slot a warp 4.64 / 3.40 / 3.71 / 3.64; several slots at once by index
- * arithmetic 4.85 / 3.72 / 3.05 / 2.86.
+ * Floor: a remote access crosses the SM-to-SM network once, 180 to 216 cycles depending on the pair. The
+ * width of a port is not published; the best pattern here moves 19.5 bytes per cycle and SM in and as many
+ * out. Figures and optimisation history: NOTES.md.
  */
 #include "primitives/machine/dsmem.h"
 #include "primitives/base/launch.h"
@@ -66,7 +47,7 @@
 #define SUM		392
 #define OWN		1024
 
-#define ACTIVE_NS	20000	/* longer than the launch of a full wave of clusters takes */
+#define ACTIVE_NS	20000	/* longer than it takes to launch a full wave of clusters */
 
 extern __shared__ __align__(1024) unsigned char s_mem[];
 
@@ -75,7 +56,7 @@ struct place {
 	uint32_t size, rank, cta;
 };
 
-static __device__ __forceinline__ struct place where_am_i(void)
+static __device__ __forceinline__ struct place get_place(void)
 {
 	struct place p = { ptx_smem(s_mem), ptx_cluster_nctarank(), ptx_cluster_ctarank(), blockIdx.x };
 
@@ -84,7 +65,7 @@ static __device__ __forceinline__ struct place where_am_i(void)
 
 static __device__ __forceinline__ void cluster_sync(void)
 {
-	__syncwarp();	/* a thread may come from a branch of its own */
+	__syncwarp();	/* the barrier is .aligned, and a thread may have taken a branch of its own */
 	ptx_barrier_cluster_arrive_release();
 	ptx_barrier_cluster_wait_acquire();
 }
@@ -104,7 +85,7 @@ static __device__ __forceinline__ void add_to_sum(uint64_t v)
 	atomicAdd((unsigned long long *)(s_mem + SUM), (unsigned long long)v);
 }
 
-/* Own memory filled with words, the receive buffer (if any) with zeros. By all threads; no barrier. */
+/* Fills own memory with words and the receive buffer, if any, with zeros. All threads call it; no barrier. */
 static __device__ void fill(const struct cairn_dsmem_args &a, const struct place &p, int receive)
 {
 	for (int i = threadIdx.x; i < a.bytes / 8; i += blockDim.x) {
@@ -116,7 +97,7 @@ static __device__ void fill(const struct cairn_dsmem_args &a, const struct place
 		st_shared_u64(SUM, 0);
 }
 
-/* Thread 0 of each CTA writes what was measured; CTA 0 also the places of those that do not run. */
+/* Thread 0 of each CTA writes the CTA's results; CTA 0 also writes those of the CTAs that do not run. */
 static __device__ void finish(const struct cairn_dsmem_args &a, const struct place &p, int resident,
 			      uint64_t sum, uint64_t start_ns, uint64_t end_ns,
 			      int64_t cycles, int64_t cycles2)
@@ -154,11 +135,11 @@ static __device__ void make_chain(const struct cairn_dsmem_args &a, const struct
 			base + cairn_dsmem_next_link(i, links, p.rank) * CAIRN_DSMEM_LINK;
 }
 
-/* LATENCY: step t, rank r reads rank (r + t) mod size. One warp; its first thread chases. */
+/* LATENCY: in step t, rank r reads rank (r + t) mod size. The CTA is one warp, whose thread 0 chases. */
 __global__ void __launch_bounds__(32) dsmem_latency_kernel(const __grid_constant__ struct cairn_dsmem_args a,
 							     int resident)
 {
-	struct place p = where_am_i();
+	struct place p = get_place();
 	int32_t *pairs = a.pair_cycles + (int64_t)p.cta * p.size;
 	uint64_t sum = 0, start_ns;
 	int64_t total = 0;
@@ -187,7 +168,7 @@ __global__ void __launch_bounds__(32) dsmem_latency_kernel(const __grid_constant
 	finish(a, p, resident, sum, start_ns, ptx_globaltimer(), total, 0);
 }
 
-/* Brings the region into the L2 (or, read past it, throws out of it what was there). */
+/* Brings a region into the L2; a region larger than the L2 evicts everything else. */
 __global__ void __launch_bounds__(1024) dsmem_touch_kernel(const uint64_t *src, int64_t num_lines)
 {
 	for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < num_lines;
@@ -195,18 +176,18 @@ __global__ void __launch_bounds__(1024) dsmem_touch_kernel(const uint64_t *src, 
 		ptx_ld_relaxed_gpu_u64(src + i * (CAIRN_DSMEM_LINK / 8));
 }
 
-/* LATENCY_SMEM, _L2, _HBM. One warp. */
+/* LATENCY_SMEM, LATENCY_L2, LATENCY_HBM. The CTA is one warp. */
 __global__ void __launch_bounds__(32) dsmem_chase_kernel(const __grid_constant__ struct cairn_dsmem_args a,
 							   int resident)
 {
 	const uint64_t *src = (const uint64_t *)a.src;
-	struct place p = where_am_i();
+	struct place p = get_place();
 	uint64_t start_ns, link = 0;
 	int64_t start, cycles = 0;
 
 	make_chain(a, p, 0);
 	if (a.test == CAIRN_DSMEM_LATENCY_HBM) {
-		/* one line of every 2 MiB page, so that no address translation is cold */
+		/* read one line of every 2 MiB page, so that no address translation is cold */
 		for (int64_t at = (int64_t)threadIdx.x << 21; at < a.src_bytes / 16; at += 32 << 21)
 			ptx_ld_relaxed_gpu_u64(src + at / 8 + 8);
 	}
@@ -223,7 +204,7 @@ __global__ void __launch_bounds__(32) dsmem_chase_kernel(const __grid_constant__
 		cycles = ptx_clock64() - start;
 		link = (addr - p.smem - OWN) / CAIRN_DSMEM_LINK;
 	} else if (threadIdx.x == 0) {
-		/* the L2 has two halves: a first time, so that the lines are in the one near this SM */
+		/* The L2 has two halves: a first pass brings the lines into the half near this SM. */
 		for (int pass = a.test == CAIRN_DSMEM_LATENCY_HBM; pass < 2; pass++) {
 			link = 0;
 			start = ptx_clock64();
@@ -243,13 +224,13 @@ static __device__ __forceinline__ uint64_t add_words(uint64_t sum, uint4 v)
 }
 
 /*
- * LOAD: warp w starts its round of the peers w further on, so that a SM asks all of them at any time and is
- * asked by all of them.
+ * LOAD: warp w starts its tour of the peers w ranks further on, so that an SM reads from all peers at any
+ * time and all peers read from it.
  */
 __global__ void __launch_bounds__(1024, 1)
 dsmem_load_kernel(const __grid_constant__ struct cairn_dsmem_args a, int resident)
 {
-	struct place p = where_am_i();
+	struct place p = get_place();
 	int num_vecs = a.bytes / 16, warp = threadIdx.x / 32;
 	uint64_t sum = 0, start_ns;
 	int64_t start, cycles;
@@ -282,7 +263,7 @@ dsmem_load_kernel(const __grid_constant__ struct cairn_dsmem_args a, int residen
 	cluster_sync();
 }
 
-/* Weighted sum of the receive buffer, in every thread. */
+/* Returns the weighted sum of the receive buffer to every thread. */
 static __device__ uint64_t weigh(const struct cairn_dsmem_args &a)
 {
 	uint64_t sum = 0;
@@ -294,7 +275,7 @@ static __device__ uint64_t weigh(const struct cairn_dsmem_args &a)
 	return ld_shared_u64(SUM);
 }
 
-/* bytes_a_round arrive here each round: one phase of each barrier takes all of its rounds. */
+/* This CTA receives bytes_a_round in each round; one phase of each barrier covers all of its rounds. */
 static __device__ void expect_rounds(const struct cairn_dsmem_args &a, const struct place &p,
 				     uint32_t bytes_a_round)
 {
@@ -308,7 +289,7 @@ static __device__ void expect_rounds(const struct cairn_dsmem_args &a, const str
 		}
 		ptx_fence_mbarrier_init_release_cluster();
 	}
-	/* bulk copies read and write what ordinary stores have just filled */
+	/* bulk copies access memory that ordinary stores have just filled */
 	ptx_fence_proxy_async();
 	cluster_sync();
 }
@@ -319,11 +300,11 @@ static __device__ void await_rounds(const struct place &p)
 		ptx_mbarrier_wait_cluster(p.smem + BAR(b), 0);
 }
 
-/* ST_ASYNC: a slot by all threads if it has work for all, else by a warp. BULK: thread 0. */
+/* ST_ASYNC: all threads share a slot if it has work for all, else a warp takes it. BULK: thread 0 sends. */
 __global__ void __launch_bounds__(1024, 1)
 dsmem_push_kernel(const __grid_constant__ struct cairn_dsmem_args a, int resident)
 {
-	struct place p = where_am_i();
+	struct place p = get_place();
 	uint32_t slot = a.bytes / p.size;
 	uint64_t start_ns, end_ns, sum;
 	int64_t start, cycles;
@@ -368,7 +349,7 @@ dsmem_push_kernel(const __grid_constant__ struct cairn_dsmem_args a, int residen
 __global__ void __launch_bounds__(1024, 1)
 dsmem_multicast_kernel(const __grid_constant__ struct cairn_dsmem_args a, int resident)
 {
-	struct place p = where_am_i();
+	struct place p = get_place();
 	uint32_t slot = a.bytes / p.size;
 	uint64_t start_ns, end_ns, sum;
 	int64_t start, cycles;
@@ -395,7 +376,7 @@ dsmem_multicast_kernel(const __grid_constant__ struct cairn_dsmem_args a, int re
 	cluster_sync();
 }
 
-/* BARRIER: 128 threads take part in the barriers; thread 0 exchanges. */
+/* BARRIER: 128 threads take part in the barriers; thread 0 exchanges the values. */
 static __device__ void barriers(const struct cairn_dsmem_args &a, const struct place &p, int64_t cycles[2],
 				uint64_t *sum)
 {
@@ -419,7 +400,7 @@ static __device__ void barriers(const struct cairn_dsmem_args &a, const struct p
 	cycles[1] = ptx_clock64() - start;
 }
 
-/* MBARRIER: thread 0 of every rank. Rank 0 starts a circulation, and receives its end. */
+/* MBARRIER: runs in thread 0 of every rank. Rank 0 sends the token first and receives it last. */
 static __device__ void rings(const struct cairn_dsmem_args &a, const struct place &p, int64_t cycles[2],
 			     uint64_t *last)
 {
@@ -448,7 +429,7 @@ static __device__ void rings(const struct cairn_dsmem_args &a, const struct plac
 			ptx_st_async_b64(slot, token, theirs);
 		ptx_mbarrier_wait_cluster(mine, phase);
 		*last = ld_shared_u64(TOKEN);
-		/* expect the next one before anything that could bring it is sent */
+		/* arm the next phase before sending the token, which could complete it */
 		if (t + 1 < a.rounds)
 			ptx_mbarrier_arrive_expect_tx(mine, 8);
 		token = cairn_dsmem_token(*last, p.rank);
@@ -462,7 +443,7 @@ static __device__ void rings(const struct cairn_dsmem_args &a, const struct plac
 __global__ void __launch_bounds__(128) dsmem_sync_kernel(const __grid_constant__ struct cairn_dsmem_args a,
 							   int resident)
 {
-	struct place p = where_am_i();
+	struct place p = get_place();
 	int64_t cycles[2] = { 0, 0 };
 	uint64_t start_ns, end_ns, sum = 0;
 
@@ -484,11 +465,11 @@ __global__ void __launch_bounds__(128) dsmem_sync_kernel(const __grid_constant__
 	cluster_sync();
 }
 
-/* ACTIVE: those whose start is before the first end ran together. */
+/* ACTIVE: CTAs that started before the first one ended were resident at the same time. */
 __global__ void __launch_bounds__(32) dsmem_active_kernel(const __grid_constant__ struct cairn_dsmem_args a,
 							    int resident)
 {
-	struct place p = where_am_i();
+	struct place p = get_place();
 	uint64_t start_ns = ptx_globaltimer(), end_ns;
 
 	do {
@@ -497,11 +478,11 @@ __global__ void __launch_bounds__(32) dsmem_active_kernel(const __grid_constant_
 	finish(a, p, resident, 0, start_ns, end_ns, 0, 0);
 }
 
-/* Threads of a CTA, kernel and whether there is a receive buffer, by test. */
+/* Indexed by enum cairn_dsmem_test. */
 static const struct {
 	const void *kernel;
-	unsigned int threads;
-	int receive;
+	unsigned int threads;	/* per CTA */
+	int receive;		/* 1: there is a receive buffer of a.bytes */
 } tests[CAIRN_DSMEM_NUM_TESTS] = {
 	{ (const void *)dsmem_latency_kernel, 32, 0 },		/* LATENCY */
 	{ (const void *)dsmem_chase_kernel, 32, 0 },		/* LATENCY_SMEM */
@@ -543,7 +524,7 @@ extern "C" int cairn_dsmem(const struct cairn_dsmem_args *args, void *stream)
 	a = *args;
 	launch.block[0] = tests[a.test].threads;
 	if (a.test == CAIRN_DSMEM_LOAD && a.cluster_size > 3)
-		launch.block[0] = 256;	/* more loads in flight only wait for each other in the network */
+		launch.block[0] = 256;	/* more loads in flight would only queue in the network */
 	launch.smem = OWN + (size_t)a.bytes * (1 + tests[a.test].receive);
 	if (launch.smem < (size_t)a.smem_bytes)
 		launch.smem = a.smem_bytes;
@@ -553,7 +534,7 @@ extern "C" int cairn_dsmem(const struct cairn_dsmem_args *args, void *stream)
 	resident = cairn_max_active_clusters(tests[a.test].kernel, &launch);
 	if (resident <= 0)
 		return cairn_error(EOPNOTSUPP,
-				   "dsmem: this device grants no cluster of %d CTAs with %zu bytes each",
+				   "dsmem: this device cannot run clusters of %d CTAs with %zu bytes each",
 				   a.cluster_size, launch.smem);
 	run = a.test == CAIRN_DSMEM_ACTIVE || resident > a.num_clusters ? a.num_clusters : resident;
 	launch.grid[0] = run * a.cluster_size;

@@ -1,51 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * dsmem_cpu - the same data movement without a GPU, seen from the sender: judges the suite, measures nothing
+ * dsmem_cpu - the data movement of dsmem without a GPU; measures nothing
  *
- * There is no shared memory to be fast with here; this table entry exists so that cases, judge and mutants
- * run everywhere. Every sender adds what it delivers to its receiver's sum, where dsmem_ref.c asks every
- * receiver who has sent to it.
+ * The CPU has no distributed shared memory; this table entry exists so that the cases, the judge and the
+ * mutants run on every machine. Every sender adds its data to the receiver's sum, whereas dsmem_ref.c
+ * collects for every receiver the data that it was sent.
  */
 #include "primitives/machine/dsmem.h"
 
 #include <string.h>
 
 #include "primitives/base/error.h"
-
-int cairn_dsmem_check(const struct cairn_dsmem_args *a)
-{
-	int pushes = a->test == CAIRN_DSMEM_ST_ASYNC || a->test == CAIRN_DSMEM_BULK;
-	int multicast = a->test == CAIRN_DSMEM_MULTICAST;
-	int from_src = multicast || a->test == CAIRN_DSMEM_LATENCY_L2 || a->test == CAIRN_DSMEM_LATENCY_HBM;
-	int64_t per_bar;
-
-	if (a->test < 0 || a->test >= CAIRN_DSMEM_NUM_TESTS)
-		return cairn_error(EINVAL, "dsmem: test %d", a->test);
-	if (!a->sum || !a->time || !a->smid || !a->resident ||
-	    (a->test == CAIRN_DSMEM_LATENCY && !a->pair_cycles))
-		return cairn_error(EINVAL, "dsmem: null pointer");
-	if (a->cluster_size < 1 || a->num_clusters < 1 || a->smem_bytes < 0)
-		return cairn_error(EINVAL, "dsmem: cluster_size %d, num_clusters %d, smem_bytes %d",
-				   a->cluster_size, a->num_clusters, a->smem_bytes);
-	if (a->cluster_size > 16)
-		return cairn_error(EOPNOTSUPP, "dsmem: cluster_size %d is over 16", a->cluster_size);
-	if (a->bytes < CAIRN_DSMEM_LINK || a->bytes > CAIRN_DSMEM_MAX_BYTES || a->bytes % CAIRN_DSMEM_LINK ||
-	    ((pushes || multicast) && a->bytes % (16 * a->cluster_size)))
-		return cairn_error(EINVAL, "dsmem: bytes %d", a->bytes);
-	if (a->rounds < 1 || a->rounds > CAIRN_DSMEM_MAX_ROUNDS)
-		return cairn_error(EINVAL, "dsmem: rounds %d", a->rounds);
-	if (a->test == CAIRN_DSMEM_LOAD && a->cluster_size > 2 && a->rounds % (a->cluster_size - 1))
-		return cairn_error(EINVAL, "dsmem: rounds %d is no multiple of %d peers", a->rounds,
-				   a->cluster_size - 1);
-	per_bar = (a->rounds + CAIRN_DSMEM_NUM_BARS - 1) / CAIRN_DSMEM_NUM_BARS * (int64_t)a->bytes;
-	if (pushes)
-		per_bar /= a->cluster_size;
-	if ((pushes || multicast) && per_bar >= 1 << 20)
-		return cairn_error(EINVAL, "dsmem: %d rounds are too many bytes for an mbarrier", a->rounds);
-	if (from_src && (!a->src || a->src_bytes < (multicast ? a->bytes : 16 * CAIRN_DSMEM_LINK)))
-		return cairn_error(EINVAL, "dsmem: src: null or %lld bytes", (long long)a->src_bytes);
-	return 0;
-}
 
 static uint64_t shared_chain(const struct cairn_dsmem_args *a, int owner)
 {
@@ -63,7 +28,7 @@ static uint64_t plain_sum(const struct cairn_dsmem_args *a, int c)
 	return sum;
 }
 
-/* Slot `receiver` of CTA `c` arrives in slot `sender` there. */
+/* Returns the weighted sum of slot `receiver` of CTA c, which arrives in slot `sender` of the receiver. */
 static uint64_t slot_sum(const struct cairn_dsmem_args *a, int c, int sender, int receiver)
 {
 	int words = a->bytes / a->cluster_size / 8;
@@ -108,7 +73,10 @@ static uint64_t global_chain(const struct cairn_dsmem_args *a)
 	return link;
 }
 
-/* All that rank `s` of cluster g does to the others' sums. */
+/*
+ * Adds everything that rank s of cluster g sends, or makes its peers read, to the sums of the cluster's
+ * ranks.
+ */
 static void run_rank(const struct cairn_dsmem_args *a, int g, int s)
 {
 	int n = a->cluster_size, num_peers = n > 1 ? n - 1 : 1, c = g * n + s;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* dsmem_record - turns the times of one dsmem run into JSON members of a bench record */
 #include "primitives/machine/dsmem_record.h"
 
 #include <stdarg.h>
@@ -57,7 +58,7 @@ static int __attribute__((format(printf, 3, 4))) put(char *json, size_t len, con
 	return k < 0 || (size_t)k >= len - n;
 }
 
-/* Each pair of SMs once, though clusters that come one after the other may bring it twice. */
+/* Writes each pair of SMs once, although two clusters may contain the same pair. */
 static int put_matrix(const struct cairn_dsmem_args *a, int ran, char *json, size_t len)
 {
 	uint8_t *seen = calloc(MAX_SMS, MAX_SMS);
@@ -144,7 +145,7 @@ int cairn_dsmem_record(const struct cairn_dsmem_args *a, int matrix, char *json,
 		full = 1;
 		goto out_free;
 	}
-	/* of a ring, rank 0 knows the whole time */
+	/* MBARRIER: only rank 0 measures the whole circulation */
 	for (int c = 0; c < ran; c += a->test == CAIRN_DSMEM_MBARRIER ? a->cluster_size : 1) {
 		first[n] = (double)a->time[c * CAIRN_DSMEM_NUM_TIMES + CAIRN_DSMEM_CYCLES] / a->rounds;
 		second[n++] = (double)a->time[c * CAIRN_DSMEM_NUM_TIMES + CAIRN_DSMEM_CYCLES2] / a->rounds;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * dsmem_ref - what must have arrived, seen from the receiver, straight from the definitions
+ * dsmem_ref - the reference: computes what each receiver must hold, directly from the definitions of dsmem.h
  */
 #include "primitives/machine/dsmem.h"
 
@@ -26,7 +26,10 @@ static uint64_t chase(const struct cairn_dsmem_args *a, int owner)
 	return link;
 }
 
-/* Owner by owner: how often is all of its memory read? */
+/*
+ * Sums over the owners: the number of rounds in which rank r reads all of the owner's memory, times its
+ * words.
+ */
 static uint64_t loads(const struct cairn_dsmem_args *a, int first, int r)
 {
 	uint64_t sum = 0;
@@ -43,7 +46,7 @@ static uint64_t loads(const struct cairn_dsmem_args *a, int first, int r)
 	return sum;
 }
 
-/* Slot by slot: who has sent to it? */
+/* Sums the slots of rank r's receive buffer that a peer has sent to; the other slots are zero. */
 static uint64_t pushes(const struct cairn_dsmem_args *a, int first, int r)
 {
 	int slot_words = a->bytes / a->cluster_size / 8;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * dsmem_test - cases of dsmem.h, and the rows of the DSMEM profile
+ * dsmem_test - cases of dsmem.h, and the bench rows of the DSMEM profile
  *
- * Data movement is judged against dsmem_ref.c for every CTA that ran. Times are never judged; bench rows
- * (all clusters that fit, a CTA an SM; _one: a single cluster) turn them into record members, dsmem_record.h.
+ * The data of every CTA that ran is compared with dsmem_ref.c. Times are never judged; bench rows (all
+ * clusters that fit, one CTA per SM; _one: a single cluster) report them as record members, see
+ * dsmem_record.h.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,19 +14,19 @@
 #include "conformance/harness.h"
 #include "primitives/machine/dsmem_record.h"
 
-#define SMEM_ALONE	(200 * 1024)	/* no second CTA fits the SM */
+#define SMEM_ALONE	(200 * 1024)	/* so that no second CTA fits the SM */
 #define BENCH_BYTES	(64 * 1024)
-#define MAX_CTAS	256		/* of a bench row: more than any device's SMs */
+#define MAX_CTAS	256		/* CTAs of a bench row: more than any device has SMs */
 
 static const char *const names[CAIRN_DSMEM_NUM_TESTS] = {
 	"latency", "latency_smem", "latency_l2", "latency_hbm", "load", "st_async", "bulk", "multicast",
 	"barrier", "mbarrier", "active",
 };
 
-/* Bench rows of a test: all sizes from 1, or 2, 4, 8, 16; or one of its own. */
+/* Cluster sizes of the bench rows of a test: 1; 2, 4, 8, 16; or all from 1 to 16. */
 enum sizes { ONCE, POWERS, ALL };
 static const struct {
-	int test, one;		/* one: a single cluster */
+	int test, one;		/* one: run a single cluster */
 	enum sizes sizes;
 	const char *suffix;
 } benches[] = {
@@ -44,20 +45,21 @@ static const struct {
 };
 
 /*
- * Which SMs meet in a cluster depends on its size. At 16 an H200 leaves 20 of its 132 out: the last two of a
- * GPC of 18 (9 reaches them), a GPC of 8 (8 does), and SMs that take part in clusters of 2 alone. The matrix
- * is made of all.
+ * The SMs that can share a cluster depend on its size. At size 16 an H200 leaves out 20 of its 132 SMs: the
+ * last two of a GPC of 18 (size 9 reaches them), a GPC of 8 (size 8 reaches it), and SMs that only clusters
+ * of 2 use. The matrix combines these sizes.
  */
 static const int matrix_sizes[] = { 16, 9, 8, 2 };
 #define NUM_MATRICES	((int)ARRAY_SIZE(matrix_sizes))
-#define NUM_BENCHES	(NUM_MATRICES + 4 * 16 + 5 * 4 + 3)	/* then ALL, POWERS and ONCE of the table */
+#define NUM_BENCHES	(NUM_MATRICES + 4 * 16 + 5 * 4 + 3)	/* plus rows of the ALL, POWERS, ONCE tests */
 
 static const int small_sizes[] = { 1, 2, 3, 4, 7, 8, 16 };
 #define NUM_SMALL	((int)(CAIRN_DSMEM_NUM_TESTS * ARRAY_SIZE(small_sizes)) + 2)
 
 struct row {
+	/* size: of a cluster; one: run a single cluster; few: fewer rounds than peers */
 	int test, size, one, bench, matrix, few;
-	const char *suffix;
+	const char *suffix;		/* of the case's name */
 };
 
 static void find_bench(int i, struct row *r)
@@ -93,7 +95,7 @@ static void find_row(int i, struct row *r)
 	}
 	memset(r, 0, sizeof(*r));
 	r->suffix = "_small";
-	if (i >= NUM_SMALL - 2) {	/* fewer rounds than peers: slots that nobody sends to stay zero */
+	if (i >= NUM_SMALL - 2) {	/* fewer rounds than peers: slots without a sender stay zero */
 		r->test = i == NUM_SMALL - 1 ? CAIRN_DSMEM_BULK : CAIRN_DSMEM_ST_ASYNC;
 		r->size = 8;
 		r->few = 1;
@@ -118,7 +120,7 @@ static void describe(int i, struct cairn_case *c)
 	c->bench = c->device_only = r.bench;
 }
 
-/* One cycle through all links, in no order that a row buffer or a prefetcher could use. */
+/* Makes one cycle through all links, in an order that neither row buffers nor prefetchers can exploit. */
 static void make_chain(struct cairn_op *op, uint64_t *src, int64_t words, uint64_t links)
 {
 	uint64_t stride = (cairn_op_rand(op) % links) | 1;	/* odd, and links is a power of 2 */
@@ -155,8 +157,8 @@ static void setup(struct cairn_op *op)
 		a->num_clusters = 3;
 		a->bytes = 3 * CAIRN_DSMEM_LINK * r.size;
 		/*
-		 * multicast: each further round writes the same bytes again, which
-		 * racecheck would rightly report
+		 * MULTICAST: one round, because a second one would overwrite the same bytes, which racecheck
+		 * would rightly report
 		 */
 		a->rounds = r.few ? 5 : r.test == CAIRN_DSMEM_MULTICAST ? 1 :
 			    r.test == CAIRN_DSMEM_LOAD ? 3 * peers : 37;
@@ -209,7 +211,7 @@ static int judge(const struct cairn_op *op, const void *got_args, char *why, siz
 	want.pair_cycles = calloc((size_t)num_ctas * want.cluster_size, sizeof(*want.pair_cycles));
 	want.resident = &resident;
 	if (!want.sum || !want.time || !want.smid || !want.pair_cycles || cairn_dsmem_ref(&want, NULL)) {
-		ret = complain(why, why_len, "the reference: %s", cairn_last_error());
+		ret = complain(why, why_len, "reference failed: %s", cairn_last_error());
 		goto out_free;
 	}
 	for (int c = 0; c < num_ctas && !ret; c++) {
@@ -217,7 +219,7 @@ static int judge(const struct cairn_op *op, const void *got_args, char *why, siz
 		const int64_t *time = &got->time[c * CAIRN_DSMEM_NUM_TIMES];
 
 		if (c >= ran && got->smid[c] != -1)
-			ret = complain(why, why_len, "CTA %d: smid %d after one that did not run", c,
+			ret = complain(why, why_len, "CTA %d: smid %d, but a CTA before it did not run", c,
 				       got->smid[c]);
 		else if (got->sum[c] != expect)
 			ret = complain(why, why_len,
@@ -249,7 +251,7 @@ static int extra(const struct cairn_op *op, const void *got, char *json, size_t 
 	return r.bench ? cairn_dsmem_record(got, r.matrix, json, len) : 0;
 }
 
-/* Case 0: LATENCY at size 1. */
+/* Case 0, whose args these are, is LATENCY at size 1. */
 static const char *reject(void *args, int i, int *want)
 {
 	struct cairn_dsmem_args *a = args;

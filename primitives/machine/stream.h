@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stream - what the memory of this machine can do: a pure read, a pure write, a copy
+ * stream - measures memory bandwidth by a pure read, a pure write and a copy
  *
  *   READ    sum[b]  = sum of the 64-bit words of block b of src, modulo 2^64;
  *                     a block is CAIRN_STREAM_BLOCK bytes, the last one may be short
- *   WRITE   dst[i]  = (seed + i) * 0x9e3779b97f4a7c15 modulo 2^64, i counts 64-bit words
+ *   WRITE   dst[i]  = (seed + i) * 0x9e3779b97f4a7c15 modulo 2^64; i counts 64-bit words
  *   COPY    dst[i]  = src[i]
  *
  *   argument   dtype   shape                                notes
  *   dst        uint64  [bytes / 8]                          out, WRITE and COPY; 16-byte aligned
  *   sum        uint64  [cairn_stream_num_blocks(bytes)]     out, READ
- *   src        uint64  [bytes / 8]                          in, READ and COPY; 16-byte aligned, not dst
+ *   src        uint64  [bytes / 8]                          in, READ and COPY; 16-byte aligned, no overlap
+ *                                                           with dst
  *
- * Supported:   bytes >= 16 and a multiple of 16. Pointers that an op does not name may be NULL.
- * Numerics:    integers: the result is exact.
+ * Supported:   bytes >= 16 and a multiple of 16. Pointers that the op does not use may be NULL.
+ * Numerics:    integer arithmetic; the result is exact.
  * Determinism: bitwise repeatable.
- * Errors:      -EINVAL (null pointer, bytes, op), -EIO.
+ * Errors:      -EINVAL (null pointer, bytes, op), -EOPNOTSUPP (more CTAs than a grid can have), -EIO.
  *
- * A sum per block and not one for all: it is written once and never zeroed or added to by atomics, so
- * that the kernel is one launch, and a block read twice or skipped shows where it was. The sums add
- * 0.2% to the traffic; figures count `bytes` alone (COPY: twice that).
+ * READ stores one sum per block instead of one in all: each sum is written once, without zeroing or atomics,
+ * so that the kernel is a single launch, and a wrong sum names the block that was skipped or read twice. The
+ * sums add 0.2% to the traffic; figures count `bytes` alone (COPY: twice that).
  */
 #ifndef CAIRN_STREAM_H
 #define CAIRN_STREAM_H
@@ -33,11 +34,11 @@
 enum cairn_stream_op { CAIRN_STREAM_READ, CAIRN_STREAM_WRITE, CAIRN_STREAM_COPY };
 
 struct cairn_stream_args {
-	size_t size;
+	size_t size;		/* sizeof(struct cairn_stream_args) */
 	void *dst;
 	uint64_t *sum;
 	const void *src;
-	uint64_t seed;
+	uint64_t seed;		/* WRITE */
 	int64_t bytes;
 	int32_t op;		/* enum cairn_stream_op */
 };
@@ -54,7 +55,7 @@ extern "C" {
 int cairn_stream(const struct cairn_stream_args *args, void *stream);
 int cairn_stream_cpu(const struct cairn_stream_args *args, void *stream);
 int cairn_stream_ref(const struct cairn_stream_args *args, void *stream);
-/* -EINVAL with a text, or 0: what every implementation here checks first. */
+/* Checks args for every implementation here: returns 0, or -EINVAL with the error text set. */
 int cairn_stream_check(const struct cairn_stream_args *args);
 
 #ifdef __cplusplus

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * stream_cpu - the host's memory, a block of 4 KiB at a time, by all cores
+ * stream_cpu - reads, writes or copies host memory on all cores, a block of 4 KiB at a time
  *
- * Plain loops that the compiler vectorises; copies by memcpy, which uses stores past the cache for
- * large sizes where that is faster.
+ * The compiler vectorises the plain loops. Copies use memcpy, which bypasses the cache for large sizes where
+ * that is faster.
  */
 #include "primitives/machine/stream.h"
 

@@ -1,21 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* stream_ref - the definitions of stream.h, word by word */
+/* stream_ref - the reference: applies the definitions of stream.h to one 64-bit word after another */
 #include "primitives/machine/stream.h"
 
 #include "primitives/base/error.h"
-
-int cairn_stream_check(const struct cairn_stream_args *a)
-{
-	int reads = a->op == CAIRN_STREAM_READ || a->op == CAIRN_STREAM_COPY;
-
-	if (a->op < CAIRN_STREAM_READ || a->op > CAIRN_STREAM_COPY)
-		return cairn_error(EINVAL, "stream: op %d", a->op);
-	if (a->bytes < 16 || a->bytes % 16)
-		return cairn_error(EINVAL, "stream: bytes %lld", (long long)a->bytes);
-	if ((reads && !a->src) || (a->op == CAIRN_STREAM_READ ? !a->sum : !a->dst))
-		return cairn_error(EINVAL, "stream: null pointer");
-	return 0;
-}
 
 int cairn_stream_ref(const struct cairn_stream_args *a, void *stream)
 {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * stream_test - cases of stream.h and the rows that all other rows are measured against
+ * stream_test - cases of stream.h, and the bench rows whose bandwidth is the ceiling for all other families
  *
- * Everything is integers and judged for equality. Sizes around a block, around a CTA's share and not a
- * multiple of either; one word set in zeros must show in its own sum alone, which the sum of random words
- * shows too: a block skipped, read twice or added to its neighbour is off by a random number.
+ * All data are random 64-bit words and are compared for equality. Sizes lie around one block and around a
+ * CTA's share, or are multiples of neither. A block that is skipped, read twice or added to its neighbour's
+ * sum changes that sum by a random number.
  */
 #include <stdio.h>
 
@@ -12,10 +12,11 @@
 
 static const struct {
 	const char *name;
-	int op;
+	int op;			/* enum cairn_stream_op */
 	int64_t bytes;
 	int bench, device_only;
 } cases[] = {
+	/* name, op, bytes, bench, device_only */
 	{ "read_2m", CAIRN_STREAM_READ, 2 << 20, 1, 0 },
 	{ "read_8m", CAIRN_STREAM_READ, 8 << 20, 1, 0 },
 	{ "read_32m", CAIRN_STREAM_READ, 32 << 20, 1, 0 },

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fp8.cuh - e4m3 to the 16-bit types of tensor cores, exactly
+ * fp8.cuh - converts e4m3 exactly to the 16-bit types of the tensor cores, and fp32 to e4m3
  *
- * f16 by the instruction for it. bf16 has none: moved to where bf16 has its exponent a value is 2^-120 of
- * what it should be, subnormal or not, and one product sets that right, two values at a time. NaN codes are
- * not looked for.
+ * f16 has a conversion instruction. bf16 has none: with its bits shifted to the exponent and mantissa fields
+ * of bf16, an e4m3 value reads as 2^-120 of itself, subnormal or not, and one multiplication corrects two
+ * values at a time. NaN codes are not handled.
  */
 #ifndef CAIRN_FP8_CUH
 #define CAIRN_FP8_CUH
@@ -15,7 +15,7 @@
 
 #define FP8 static __device__ __forceinline__
 
-/* Values 0 and 1 of four to *lo, 2 and 3 to *hi. */
+/* Converts the four e4m3 values in `four`: values 0 and 1 go to *lo, 2 and 3 to *hi. */
 template <int dtype> FP8 void fp8_widen(uint32_t four, uint32_t *lo, uint32_t *hi)
 {
 	if (dtype == CAIRN_F16) {
@@ -24,7 +24,7 @@ template <int dtype> FP8 void fp8_widen(uint32_t four, uint32_t *lo, uint32_t *h
 		    "cvt.rn.f16x2.e4m3x2 %0, l;\n\t"
 		    "cvt.rn.f16x2.e4m3x2 %1, h;}" : "=r"(*lo), "=r"(*hi) : "r"(four));
 	} else {
-		const uint32_t scale = 0x7b807b80;	/* 2^120 twice */
+		const uint32_t scale = 0x7b807b80;	/* two bf16 of 2^120 */
 		uint32_t l = __byte_perm(four, 0, 0x1404), h = __byte_perm(four, 0, 0x3424);
 
 		l = (l & 0x80008000u) | (l >> 4 & 0x07f007f0u);
@@ -35,12 +35,13 @@ template <int dtype> FP8 void fp8_widen(uint32_t four, uint32_t *lo, uint32_t *h
 }
 
 /*
- * Values 0 and 2 of four to *even, 1 and 3 to *odd: for bf16 in nine instructions, five of them of the ALU's,
- * where fp8_widen() takes ten and eight. Of f16, too, bits are moved, and a product sets exponents right.
+ * Converts the four e4m3 values in `four`: values 0 and 2 go to *even, 1 and 3 to *odd. For bf16 this takes
+ * nine instructions, five of them on the ALU; fp8_widen() takes ten, eight of them on the ALU. f16 is
+ * converted by shifting bits and one multiplication, too.
  */
 template <int dtype> FP8 void fp8_widen_even_odd(uint32_t four, uint32_t *even, uint32_t *odd)
 {
-	const int shift = dtype == CAIRN_F16 ? 1 : 4;	/* exponents of 5 and of 8 bits */
+	const int shift = dtype == CAIRN_F16 ? 1 : 4;	/* f16 has 5 bits of exponent, bf16 has 8 */
 	const uint32_t rest = dtype == CAIRN_F16 ? 0x3f803f80 : 0x07f007f0;
 	const uint32_t scale = dtype == CAIRN_F16 ? 0x5c005c00 : 0x7b807b80;	/* 2^8, 2^120 */
 	uint32_t e = (four << 8 & 0x80008000u) | (four << (8 - shift) & rest);
@@ -56,8 +57,8 @@ template <int dtype> FP8 void fp8_widen_even_odd(uint32_t four, uint32_t *even, 
 }
 
 /*
- * The order that is cheapest, 0 and 2, 1 and 3 with bf16; what they are multiplied with is put into it by
- * fp8_reorder().
+ * Converts four e4m3 values in the cheapest order: 0, 1 | 2, 3 with f16, 0, 2 | 1, 3 with bf16.
+ * fp8_reorder() puts the other factor into the same order.
  */
 template <int dtype> FP8 void fp8_widen_any(uint32_t four, uint32_t *lo, uint32_t *hi)
 {
@@ -67,7 +68,7 @@ template <int dtype> FP8 void fp8_widen_any(uint32_t four, uint32_t *lo, uint32_
 		fp8_widen_even_odd<dtype>(four, lo, hi);
 }
 
-/* Four elements of dtype, 0 and 1, 2 and 3, into its order. */
+/* Permutes four elements of dtype, 0 and 1 in *lo, 2 and 3 in *hi, into the order of fp8_widen_any(). */
 template <int dtype> FP8 void fp8_reorder(uint32_t *lo, uint32_t *hi)
 {
 	if (dtype != CAIRN_F16) {
@@ -78,7 +79,7 @@ template <int dtype> FP8 void fp8_reorder(uint32_t *lo, uint32_t *hi)
 	}
 }
 
-/* Two values, nearest, ties to even, at most 448: x in the low byte. */
+/* Converts to e4m3, to nearest even, saturated at 448; the result has x in the low byte, y in the next. */
 FP8 uint32_t fp8_narrow(float x, float y)
 {
 	uint16_t v;

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ptx - one wrapper per PTX instruction: ptx_ and the mnemonic, dots to underscores
+ * ptx - one wrapper per PTX instruction, named ptx_ and the mnemonic with underscores for dots
  *
- * The manual is the index: above each group stands the section of the PTX ISA (9.0) that explains it.
- * Nothing here adds meaning, but for ptx_mbarrier_wait() and its kin, which are the loops everybody needs
- * round a try_wait; in DEBUG=N builds they, and ptx_spin_check() for other spins, trap after some 2 N
- * seconds and say who waits for what.
+ * The comment above each group names the section of the PTX ISA manual (9.0) that explains its instructions.
+ * A wrapper adds no meaning to its instruction, except ptx_mbarrier_wait() and ptx_mbarrier_wait_cluster(),
+ * which loop on try_wait. In DEBUG=N builds these loops trap after about 2 N seconds and report which thread
+ * waits for what; other spin loops call ptx_spin_check() for the same purpose.
  *
- * Addresses of shared memory are uint32_t in the shared window: ptx_smem(p) for one's own, ptx_mapa() of
- * that for a peer's in the cluster. An address of one's own is valid wherever a cluster address is.
+ * Addresses of shared memory are uint32_t in the shared window: ptx_smem(p) for the CTA's own memory,
+ * ptx_mapa() of such an address for a peer's memory in the cluster. An address of the CTA's own memory is
+ * valid wherever a cluster address is.
  *
- * Asm that touches or orders memory is volatile with a "memory" clobber; asm that computes is neither.
+ * Asm that accesses or orders memory is volatile with a "memory" clobber; asm that only computes has neither.
  */
 #ifndef CAIRN_PTX_CUH
 #define CAIRN_PTX_CUH
@@ -56,7 +57,7 @@ PTX uint32_t ptx_dynamic_smem_size(void)
 	return v;
 }
 
-/* volatile: two reads are two reads; the clobber keeps the work timed between them */
+/* volatile keeps two reads apart; the clobber keeps the timed work between them */
 PTX int64_t ptx_clock64(void)
 {
 	int64_t v;
@@ -74,8 +75,9 @@ PTX uint64_t ptx_globaltimer(void)
 }
 
 /*
- * In a spin: start is ptx_clock64() before it. Trap and message are assert()'s: "WHAT:a: odd or even (b):
- * block: [..], thread: [..] Assertion `waited in vain` failed." (printf would need a stack in every kernel.)
+ * For the body of a spin loop; start is ptx_clock64() before the loop. Traps as a failed assert() does, with
+ * its message: "WHAT:a: odd or even (b): block: [..], thread: [..] Assertion `waited in vain` failed."
+ * (printf would need a stack in every kernel.)
  */
 PTX void ptx_spin_check(int64_t start, const char *what, uint32_t a, uint32_t b)
 {
@@ -134,7 +136,7 @@ PTX uint32_t ptx_mapa(uint32_t addr, uint32_t cta_rank)
 	return v;
 }
 
-/* ---- loads and stores of own and peers' shared memory (9.7.9.8 ld, 9.7.9.12 st) ---- */
+/* ---- loads and stores of the CTA's own and of peers' shared memory (9.7.9.8 ld, 9.7.9.12 st) ---- */
 
 PTX float ptx_ld_shared_f32(uint32_t addr)
 {
@@ -231,7 +233,7 @@ PTX void ptx_st_shared_cluster_v4(uint32_t addr, uint4 v)
 		     : : "r"(addr), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
 
-/* relaxed: single-copy atomic, so that a value and its flag may share the 64 bits */
+/* relaxed makes the access single-copy atomic, so that a value and its flag may share the 64 bits */
 PTX uint64_t ptx_ld_relaxed_cluster_shared_b64(uint32_t addr)
 {
 	uint64_t v;
@@ -245,7 +247,7 @@ PTX void ptx_st_relaxed_cluster_shared_b64(uint32_t addr, uint64_t v)
 	asm volatile("st.relaxed.cluster.shared::cluster.b64 [%0], %1;" : : "r"(addr), "l"(v) : "memory");
 }
 
-/* ---- st.async, red.async: to a peer, counted in bytes on the peer's mbarrier (9.7.9.13, 9.7.13.8) ---- */
+/* ---- st.async, red.async to a peer, counted in bytes by the peer's mbarrier (9.7.9.13, 9.7.13.8) ---- */
 
 PTX void ptx_st_async_b32(uint32_t addr, uint32_t v, uint32_t mbar)
 {
@@ -286,7 +288,7 @@ PTX void ptx_red_async_add_u64(uint32_t addr, uint64_t v, uint32_t mbar)
 		     : : "r"(addr), "l"(v), "r"(mbar) : "memory");
 }
 
-/* ---- global memory as a mailbox (9.7.9.8, 9.7.9.12) ---- */
+/* ---- global memory: flags, counters, LL words, streaming loads (9.7.9.8, 9.7.9.12) ---- */
 
 PTX uint32_t ptx_ld_relaxed_gpu_u32(const uint32_t *p)
 {
@@ -340,7 +342,7 @@ PTX void ptx_st_relaxed_gpu_u64(uint64_t *p, uint64_t v)
 	asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" : : "l"(p), "l"(v) : "memory");
 }
 
-/* Two times 64 bits, each of them single-copy atomic, the whole not; .x and .y are the first */
+/* Each 64-bit half is single-copy atomic, the 16 bytes together are not; .x and .y are the first half. */
 PTX uint4 ptx_ld_relaxed_gpu_v2_u64(const void *p)
 {
 	uint64_t a, b;
@@ -355,7 +357,7 @@ PTX void ptx_st_relaxed_gpu_v2_u64(void *p, uint4 v)
 		     : : "l"(p), "l"((uint64_t)v.y << 32 | v.x), "l"((uint64_t)v.w << 32 | v.z) : "memory");
 }
 
-/* Past the L1: from the L2 */
+/* Bypasses the L1 and reads the L2. */
 PTX uint64_t ptx_ld_global_cg_u64(const uint64_t *p)
 {
 	uint64_t v;
@@ -364,7 +366,7 @@ PTX uint64_t ptx_ld_global_cg_u64(const uint64_t *p)
 	return v;
 }
 
-/* Read once: neither L1 nor, with an evict-first policy, L2 should keep it. */
+/* For data that is read once: the L1 does not keep it, nor does the L2 under an evict-first policy. */
 PTX uint4 ptx_ld_global_nc_no_allocate_v4(const void *p)
 {
 	uint4 v;
@@ -413,7 +415,7 @@ PTX void ptx_prefetch_tensormap(const void *map)
 
 /* ---- barriers within a CTA and a cluster (9.7.13.1 barrier, 9.7.13.4 barrier.cluster) ---- */
 
-/* num_threads: whole warps, all their lanes */
+/* num_threads is a multiple of 32: all lanes of whole warps take part */
 PTX void ptx_bar_sync(uint32_t id, uint32_t num_threads)
 {
 	asm volatile("bar.sync %0, %1;" : : "r"(id), "r"(num_threads) : "memory");
@@ -429,7 +431,7 @@ PTX void ptx_barrier_cluster_arrive_release(void)
 	asm volatile("barrier.cluster.arrive.release.aligned;" : : : "memory");
 }
 
-/* orders nothing: only to know that the others are there */
+/* orders no memory access: for knowing only that the other CTAs have arrived */
 PTX void ptx_barrier_cluster_arrive_relaxed(void)
 {
 	asm volatile("barrier.cluster.arrive.relaxed.aligned;" : : : "memory");
@@ -450,7 +452,7 @@ PTX void ptx_fence_mbarrier_init_release_cluster(void)
 {
 	asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
 }
-/* between ordinary accesses and those of bulk copies, TMA and wgmma to the same memory */
+/* goes between ordinary accesses and those of bulk copies, TMA or wgmma to the same memory */
 PTX void ptx_fence_proxy_async(void) { asm volatile("fence.proxy.async;" : : : "memory"); }
 
 PTX void ptx_fence_proxy_async_shared_cta(void)
@@ -482,7 +484,7 @@ PTX void ptx_mbarrier_arrive(uint32_t mbar)
 	asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" : : "r"(mbar) : "memory");
 }
 
-/* mbar: of a peer, by ptx_mapa() */
+/* mbar: a peer's, from ptx_mapa() */
 PTX void ptx_mbarrier_arrive_cluster(uint32_t mbar)
 {
 	asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" : : "r"(mbar) : "memory");
@@ -506,7 +508,7 @@ PTX void ptx_mbarrier_arrive_expect_tx_cluster(uint32_t mbar, uint32_t bytes)
 		     : : "r"(mbar), "r"(bytes) : "memory");
 }
 
-/* true: the phase of that parity (0 or 1) has completed. Does not block. */
+/* Returns whether the phase of that parity (0 or 1) has completed. Does not block. */
 PTX bool ptx_mbarrier_test_wait_parity(uint32_t mbar, uint32_t parity)
 {
 	uint32_t done;
@@ -519,7 +521,7 @@ PTX bool ptx_mbarrier_test_wait_parity(uint32_t mbar, uint32_t parity)
 	return done;
 }
 
-/* The same, but the thread may be suspended for a while. */
+/* As test_wait, but the hardware may suspend the thread for a limited time. */
 PTX bool ptx_mbarrier_try_wait_parity(uint32_t mbar, uint32_t parity)
 {
 	uint32_t done;
@@ -532,7 +534,7 @@ PTX bool ptx_mbarrier_try_wait_parity(uint32_t mbar, uint32_t parity)
 	return done;
 }
 
-/* Acquires at cluster scope: after a peer's release (arrive_cluster, st.async, bulk copy from a peer). */
+/* Acquires at cluster scope: pairs with the release of a peer's arrive_cluster, st.async or bulk copy. */
 PTX bool ptx_mbarrier_try_wait_parity_cluster(uint32_t mbar, uint32_t parity)
 {
 	uint32_t done;
@@ -576,7 +578,7 @@ PTX void ptx_griddepcontrol_launch_dependents(void)
 	asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
 }
 
-/* ---- registers between warpgroups, by all warps of one (9.7.20 setmaxnreg) ---- */
+/* ---- moving registers between warpgroups; all warps of the warpgroup call it (9.7.20 setmaxnreg) ---- */
 
 template <int n> PTX void ptx_setmaxnreg_inc(void)
 {
@@ -588,7 +590,7 @@ template <int n> PTX void ptx_setmaxnreg_dec(void)
 	asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" : : "n"(n));
 }
 
-/* ---- matrix fragments by warp (9.7.15.5.15 ldmatrix, 9.7.15.5.16 stmatrix, 9.7.15.5.8 mma.m16n8k16) ---- */
+/* ---- matrix fragments of a warp (9.7.15.5: .15 ldmatrix, .16 stmatrix, .8 mma) ---- */
 
 PTX void ptx_ldmatrix_x2(uint32_t r[2], uint32_t addr)
 {
@@ -620,7 +622,7 @@ PTX void ptx_stmatrix_x4(uint32_t addr, const uint32_t r[4])
 		     : : "r"(addr), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
 }
 
-/* An 8x8 matrix, two elements a lane, transposed between the lanes */
+/* Transposes an 8x8 matrix of 16-bit elements that the warp holds, two elements per lane. */
 PTX uint32_t ptx_movmatrix_trans(uint32_t v)
 {
 	uint32_t r;
@@ -629,7 +631,7 @@ PTX uint32_t ptx_movmatrix_trans(uint32_t v)
 	return r;
 }
 
-/* d += a b: a 16x16 row, b 16x8 column */
+/* d += a b; a is 16 x 16 row-major, b 16 x 8 column-major */
 PTX void ptx_mma_m16n8k16_f16(float d[4], const uint32_t a[4], const uint32_t b[2])
 {
 	asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ptx_all - every wrapper of ptx.cuh once, so that the assembler has read those too that no kernel uses yet
+ * ptx_all - uses every wrapper of ptx.cuh and ptx_copy.cuh once, so that ptxas checks all of them
  *
- * Never launched. tools/lint.sh demands that none is missing.
+ * The kernels are never launched. tools/lint.sh complains if a wrapper is missing here.
  */
 #include "primitives/ptx/ptx_copy.cuh"
 
@@ -136,7 +136,7 @@ __global__ void ptx_all_kernel(void *g, uint64_t *out, uint32_t a, uint32_t n)
 		 (uint64_t)(f + d4[0] + d4[1]);
 }
 
-/* These need to know how many registers there are to share. */
+/* setmaxnreg compiles only in a kernel with launch bounds. */
 __global__ void __launch_bounds__(128, 1) ptx_all_setmaxnreg_kernel(void)
 {
 	ptx_setmaxnreg_inc<64>();

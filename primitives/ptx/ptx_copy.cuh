@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ptx_copy - the instructions of ptx.cuh that copy to and from shared memory without the thread waiting
+ * ptx_copy - wrappers, as in ptx.cuh, of the asynchronous copies to and from shared memory
  */
 #ifndef CAIRN_PTX_COPY_CUH
 #define CAIRN_PTX_COPY_CUH
 
 #include "primitives/ptx/ptx.cuh"
 
-/* ---- bulk copies: sizes and addresses multiples of 16 (9.7.9.25.4 cp.async.bulk) ---- */
+/* ---- bulk copies; sizes and addresses are multiples of 16 bytes (9.7.9.25.4 cp.async.bulk) ---- */
 
-/* dst, mbar: own or (both) a peer's */
+/* dst and mbar lie both in the CTA's own shared memory or both in the same peer's */
 PTX void ptx_cp_async_bulk_g2s(uint32_t dst, const void *src, uint32_t bytes, uint32_t mbar)
 {
 	asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
@@ -24,7 +24,7 @@ PTX void ptx_cp_async_bulk_g2s_hint(uint32_t dst, const void *src, uint32_t byte
 		     : : "r"(dst), "l"(src), "r"(bytes), "r"(mbar), "l"(policy) : "memory");
 }
 
-/* To the same offsets (dst and mbar) in every CTA whose bit is set. */
+/* Copies to the same offsets (dst and mbar) in every CTA whose bit in cta_mask is set. */
 PTX void ptx_cp_async_bulk_g2s_multicast(uint32_t dst, const void *src, uint32_t bytes, uint32_t mbar,
 					 uint16_t cta_mask)
 {
@@ -33,7 +33,7 @@ PTX void ptx_cp_async_bulk_g2s_multicast(uint32_t dst, const void *src, uint32_t
 		     : : "r"(dst), "l"(src), "r"(bytes), "r"(mbar), "h"(cta_mask) : "memory");
 }
 
-/* own shared memory to a peer's; mbar is the peer's */
+/* Copies from the CTA's own shared memory to a peer's; mbar is the peer's. */
 PTX void ptx_cp_async_bulk_s2s(uint32_t dst, uint32_t src, uint32_t bytes, uint32_t mbar)
 {
 	asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes "
@@ -57,7 +57,10 @@ PTX void ptx_cp_async_bulk_commit_group(void)
 	asm volatile("cp.async.bulk.commit_group;" : : : "memory");
 }
 
-/* until at most n groups are in flight: written, and (_read) only read from shared memory */
+/*
+ * Waits until at most n groups are in flight. The other groups' data has then been written; with _read it has
+ * only been read from shared memory, which may be overwritten.
+ */
 template <int n> PTX void ptx_cp_async_bulk_wait_group(void)
 {
 	asm volatile("cp.async.bulk.wait_group %0;" : : "n"(n) : "memory");
@@ -145,9 +148,9 @@ PTX void ptx_cp_async_bulk_prefetch_tensor_3d(const void *map, int32_t x, int32_
 		     : : "l"(map), "r"(x), "r"(y), "r"(z) : "memory");
 }
 
-/* ---- cp.async, 16 bytes a thread (9.7.9.25.3) ---- */
+/* ---- cp.async, 16 bytes per thread (9.7.9.25.3) ---- */
 
-/* src_bytes 0..16: the rest of the 16 bytes is zeroed, and not read */
+/* Copies src_bytes (0..16); the rest of the 16 bytes at dst is zeroed, and not read from src. */
 PTX void ptx_cp_async_cg(uint32_t dst, const void *src, uint32_t src_bytes)
 {
 	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
@@ -176,7 +179,7 @@ template <int n> PTX void ptx_cp_async_wait_group(void)
 	asm volatile("cp.async.wait_group %0;" : : "n"(n) : "memory");
 }
 
-/* arrives when this thread's earlier cp.async have landed; noinc: counted by mbarrier.init */
+/* Arrives when this thread's earlier cp.async have landed; noinc: the count of mbarrier.init includes it. */
 PTX void ptx_cp_async_mbarrier_arrive_noinc(uint32_t mbar)
 {
 	asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" : : "r"(mbar) : "memory");

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ptx_hang - a kernel that waits in vain, for the test of the time-outs of DEBUG builds (ptx_test.c) */
+/* ptx_hang - a kernel that hangs, for the test of the time-out of DEBUG builds (ptx_test.c) */
 #include "primitives/base/launch.h"
 #include "primitives/ptx/ptx.cuh"
 #include "primitives/ptx/ptx_hang.h"
 
-/* One arrival is expected and none comes. */
+/* The mbarrier expects one arrival, and no thread arrives. */
 static __global__ void hang_kernel(void)
 {
 	__shared__ uint64_t mbar;
@@ -22,6 +22,6 @@ extern "C" int cairn_ptx_hang(void)
 	CAIRN_CUDA(cudaDeviceSynchronize());
 	return 0;
 #else
-	return cairn_error(EOPNOTSUPP, "ptx_hang: only DEBUG builds come back from %p", (void *)hang_kernel);
+	return cairn_error(EOPNOTSUPP, "ptx_hang: %p hangs in builds without DEBUG", (void *)hang_kernel);
 #endif
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ptx_hang - a kernel that waits at an mbarrier for ever: what a DEBUG build makes of
- * it is -EIO and a message
+ * ptx_hang - a kernel that waits at an mbarrier for ever; a DEBUG build ends it with -EIO and a message
  */
 #ifndef CAIRN_PTX_HANG_H
 #define CAIRN_PTX_HANG_H
@@ -10,7 +9,10 @@
 extern "C" {
 #endif
 
-/* Launches it and waits. The device is of no use to this process afterwards. -EOPNOTSUPP without DEBUG. */
+/*
+ * Launches the kernel and synchronises. Returns -EIO after the time-out; the process can no longer use the
+ * device then. Returns -EOPNOTSUPP without launching in builds without DEBUG.
+ */
 int cairn_ptx_hang(void);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* ptx_test - a wait in vain on the device: a DEBUG build names it, and it costs its own family alone */
+/* ptx_test - a kernel that hangs is reported by a DEBUG build and fails its own family only */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "conformance/suite/spawn.h"
 #include "primitives/ptx/ptx_hang.h"
 
-/* Set in the program that this test starts: the one that hangs */
+/* Environment variable that the test sets for the process it starts, which then hangs */
 #define HANG	"CAIRN_TEST_HANG"
 
 #if defined(CONFIG_CUDA) && defined(CAIRN_DEBUG)
@@ -25,11 +25,11 @@ static void hang_is_named(struct cairn_test *t)
 	}
 	cairn_spawn(alone, out, sizeof(out));
 	if (!strstr(out, "\n1 passed")) {
-		cairn_skip(t, "no device");
+		cairn_skip(t, "no CUDA device");
 		return;
 	}
 	if (CAIRN_DEBUG > 10) {
-		cairn_skip(t, "a hang takes %d s to be one in this build: try DEBUG=1", 2 * CAIRN_DEBUG);
+		cairn_skip(t, "the time-out of this build is %d s: use DEBUG=1", 2 * CAIRN_DEBUG);
 		return;
 	}
 	setenv(HANG, "1", 1);
@@ -43,7 +43,7 @@ static void hang_is_named(struct cairn_test *t)
 #else
 static void hang_is_named(struct cairn_test *t)
 {
-	cairn_skip(t, "for builds with CUDA and DEBUG=1");
+	cairn_skip(t, "needs a build with CUDA and DEBUG=1");
 }
 #endif
 

@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * wgmma - products by a warpgroup, operands in shared memory (PTX ISA 9.7.16)
+ * wgmma - matrix products of a warpgroup with operands in shared memory (PTX ISA 9.7.16)
  *
- * d (fp32, in registers) = a b, or d += a b. a: 64 x 16, from shared memory (ss) or registers (rs, the A
- * fragment of mma.m16n8k16, warp i with rows 16 i ..); b: 16 x n, from shared memory; of ss and rs_k along
- * k (b[n][k], as keys lie for Q K^T), of rs along n (b[k][n], as values lie for P V). d: of lane l, 4
- * floats for each 8 columns: rows l / 4 and l / 4 + 8, columns 2 (l % 4) and the next, as with
- * mma.m16n8k16.
+ * d = a b or d += a b, with d in fp32 registers.
+ *   a  64 x 16, from shared memory (ss) or registers (rs, rs_k: the A fragment of mma.m16n8k16; warp i of the
+ *      warpgroup holds rows 16 i .. 16 i + 15)
+ *   b  16 x n, from shared memory: contiguous along k in ss and rs_k (b[n][k], the layout of keys for Q K^T),
+ *      contiguous along n in rs (b[k][n], the layout of values for P V)
+ *   d  lane l holds 4 floats for every 8 columns: rows l / 4 and l / 4 + 8, columns 2 (l % 4) and the next,
+ *      as with mma.m16n8k16
  *
- * Tiles in shared memory are panels of 64 elements (128 bytes) a row, aligned to 1024 bytes, 16-byte pieces
- * swizzled by row % 8: piece c of row r at r * 128 + ((c ^ (r & 7)) << 4). wgmma_desc() names one by the
- * address of its first row and column; 16 columns further within a panel are + 2 (units of 16 bytes), 16
- * rows + 128.
+ * Tiles in shared memory are panels with rows of 64 elements (128 bytes), aligned to 1024 bytes. Their
+ * 16-byte pieces are swizzled by row % 8: piece c of row r lies at r * 128 + ((c ^ (r & 7)) << 4).
+ * wgmma_desc() takes the address of a tile's first row and column. A descriptor counts in units of 16 bytes:
+ * + 2 moves it by 16 columns within a panel, + 128 by 16 rows.
  *
- * Order: ptx_wgmma_fence() before the first of a batch, and wgmma_keep() on d before and after; commit; wait.
+ * Order of calls: ptx_wgmma_fence() before the first product of a batch, wgmma_keep() on d before and after
+ * the batch, commit, wait.
  */
 #ifndef CAIRN_WGMMA_CUH
 #define CAIRN_WGMMA_CUH
@@ -29,7 +32,7 @@ template <int n> PTX void ptx_wgmma_wait_group(void)
 	asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(n) : "memory");
 }
 
-/* The compiler does not know when a product is done: its registers pass through here before and after. */
+/* The compiler does not know that products are asynchronous: this keeps d in its registers until they end. */
 template <int n> PTX void wgmma_keep(float *d)
 {
 #pragma unroll
@@ -38,8 +41,9 @@ template <int n> PTX void wgmma_keep(float *d)
 }
 
 /*
- * Of panels: layout 1 is the swizzle by 128 bytes, 1024 bytes lie between groups of eight rows; panel_bytes:
- * from one panel to the next, where n reaches over several (rs), else of no meaning.
+ * The descriptor of a panel at addr: layout type 1 (128-byte swizzle), 1024 bytes between groups of eight
+ * rows. panel_bytes is the distance between panels where n spans several of them (rs); it has no meaning
+ * otherwise.
  */
 PTX uint64_t wgmma_desc(uint32_t addr, uint32_t panel_bytes)
 {
@@ -47,7 +51,7 @@ PTX uint64_t wgmma_desc(uint32_t addr, uint32_t panel_bytes)
 	       (addr & 0x3ffff) >> 4;
 }
 
-/* Operands by number: the registers of d, "%0" and on, in lists and as outputs */
+/* Rn: the list of asm operands %0 to %(n - 1); Dn: n floats of d as operands that are read and written */
 #define R10(t)	"%" #t "0, %" #t "1, %" #t "2, %" #t "3, %" #t "4, " \
 		"%" #t "5, %" #t "6, %" #t "7, %" #t "8, %" #t "9"
 #define R8	"%0, %1, %2, %3, %4, %5, %6, %7"
@@ -64,7 +68,7 @@ PTX uint64_t wgmma_desc(uint32_t addr, uint32_t panel_bytes)
 #define D64(d)	D32(d), D32((d) + 32)
 #define D128(d)	D64(d), D64((d) + 64)
 
-/* n: columns; f: registers of d; b, p: the numbers of the operands b and add */
+/* n: columns; f: registers of d; a1..a3, b_at, p_at: numbers of the operands a[1..3], b and add */
 #define WGMMA_SS(n, type, f, b_at, p_at) \
 	asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" #p_at ", 0;\n\t" \
 		     "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" R##f "}, %" #f \
@@ -76,7 +80,7 @@ PTX uint64_t wgmma_desc(uint32_t addr, uint32_t panel_bytes)
 		     ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b_at ", p, 1, 1, 1;\n\t}" \
 		     : D##f(d) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add) : "memory")
 
-/* d: n / 2 floats; add 0: d = a b. */
+/* d is n / 2 floats per thread; add 0: d = a b, else d += a b. */
 template <int dtype, int n> PTX void ptx_wgmma_ss(float *d, uint64_t a, uint64_t b, int add)
 {
 	static_assert(n == 16 || n == 32 || n == 64 || n == 128, "no such product");
@@ -115,7 +119,7 @@ template <int dtype, int n> PTX void ptx_wgmma_rs(float *d, const uint32_t a[4],
 		WGMMA_RS(256, "bf16", 128, 129, 130, 131, 132, 133);
 }
 
-/* b: the low half of wgmma_desc(addr, 0), whose other half is always the same */
+/* b: the low half of wgmma_desc(addr, 0); the upper half is a constant */
 #define WGMMA_RS_K(n, type, f, a1, a2, a3, b_at, p_at) \
 	asm volatile("{\n\t.reg .pred p;\n\t.reg .b64 b;\n\tsetp.ne.b32 p, %" #p_at ", 0;\n\t" \
 		     "mov.b64 b, {%" #b_at ", 0x40000040};\n\t" \

@@ -2,14 +2,15 @@
 /*
  * angle - cosine and sine of a rotary embedding's angle
  *
- * The argument is reduced in double: k = rint(angle 2/pi), r = angle - k pi/2 with pi/2 in two parts, exact
- * to fp32 for every angle a float position can make; fp64 is half as fast as fp32 on this chip, the slow path
- * of sincosf is not needed, and neither is its local memory. Polynomials of degree 7 and 8 follow.
+ * The argument is reduced in double: k = rint(angle 2/pi), r = angle - k pi/2 with pi/2 in two parts. The
+ * result is accurate to fp32 for every angle that a float position can give. fp64 has half the throughput of
+ * fp32 on Hopper, and this way avoids the slow path of sincosf and its local memory. Polynomials of degree 7
+ * (sine) and 8 (cosine) follow.
  */
 #ifndef CAIRN_ANGLE_CUH
 #define CAIRN_ANGLE_CUH
 
-/* Cosine and sine of any float up to 2^31. */
+/* Cosine and sine of an angle of at most 2^31 in magnitude. */
 static __device__ __forceinline__ void angle_cos_sin(float angle, float *c, float *s)
 {
 	double k = rint((double)angle * 0.63661977236758134308);

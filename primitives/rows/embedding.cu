@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * embedding.cu - a copy of 16 bytes at a time; what a dtype is matters to a scaled one only
+ * embedding.cu - copies rows in 16-byte vectors, with or without a scale
  *
- * A CTA copies up to ITEMS * THREADS vectors of one row, all loads in flight before the first store.
- * An unscaled copy is an instance of its own and never unpacks.
- * Floor: two trips to memory one after the other, the id and then its row, about 1.3 us with the launch.
+ * Schedule: a CTA copies up to ITEMS * THREADS vectors of one row, with all loads in flight before the first
+ * store. The unscaled copy is a separate instance, which is independent of dtype and never unpacks.
+ * Floor: two dependent memory round trips, the id and then its row, about 1.3 us with the launch.
  */
 #include "primitives/rows/embedding.h"
 #include "primitives/base/launch.h"
@@ -13,7 +13,7 @@
 #define THREADS	128
 #define ITEMS	4
 
-#define COPY	-1	/* in place of a dtype: no scale */
+#define COPY	-1	/* template argument instead of a dtype: unscaled copy */
 
 template <int dtype> ROW uint4 scaled(uint4 v, float scale)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* embedding_cpu - a memcpy a row, or a product an element */
+/* embedding_cpu - one memcpy per row, or one product per element of a scaled row */
 #include <string.h>
 
 #include "primitives/base/dtype.h"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* embedding_test - cases of embedding.h */
 #include "conformance/harness.h"
 
 #include <stdio.h>
@@ -10,22 +11,37 @@ struct shape {
 };
 
 static const struct shape shapes[] = {
-	{ 7, 64, 100, CAIRN_BF16, 0, 0 }, { 1, 8, 1, CAIRN_BF16, 0, 0 },
-	{ 1, 8, 1, CAIRN_F32, 0, 0 }, { 19, 8, 5, CAIRN_F16, 0, 0 },
-	{ 19, 24, 7, CAIRN_F32, 0, 0 }, { 1, 512, 1000, CAIRN_BF16, 0, 0 },
-	{ 19, 512, 1000, CAIRN_F16, 0, 0 }, { 99, 512, 1000, CAIRN_F32, 0, 0 },
-	{ 989, 64, 4096, CAIRN_BF16, 0, 0 }, { 989, 64, 4096, CAIRN_F32, 0, 0 },
-	{ 5, 1000, 300, CAIRN_BF16, 0, 0 }, { 5, 3072, 300, CAIRN_F16, 0, 0 },
-	{ 5, 4096, 300, CAIRN_BF16, 0, 0 }, { 3, 16384, 50, CAIRN_BF16, 0, 0 },
-	{ 3, 16384, 50, CAIRN_F32, 0, 0 }, { 2, 24576, 20, CAIRN_F16, 0, 0 },
-	{ 0, 64, 100, CAIRN_BF16, 0, 0 }, { 1, 4096, 8192, CAIRN_BF16, 1, 0 },
-	{ 128, 4096, 8192, CAIRN_BF16, 1, 0 }, { 4096, 4096, 8192, CAIRN_BF16, 1, 0 },
-	/* the root of 2304 is 48; those of 2048 and 3584 in bf16; what fp32 must round first */
-	{ 7, 2304, 100, CAIRN_BF16, 0, 48 }, { 19, 2048, 300, CAIRN_BF16, 0, 45.25f },
-	{ 5, 3584, 300, CAIRN_BF16, 0, 59.75f }, { 19, 512, 1000, CAIRN_F16, 0, 22.625f },
-	{ 19, 24, 7, CAIRN_F32, 0, 4.8989794855663558f }, { 989, 64, 4096, CAIRN_BF16, 0, -8 },
-	{ 19, 1000, 300, CAIRN_BF16, 0, 31.622776f }, { 19, 1000, 300, CAIRN_F16, 0, 0x1.9p-13f },
-	{ 4096, 3584, 8192, CAIRN_BF16, 1, 59.75f },
+	{ .rows = 7, .dim = 64, .vocab = 100, .dtype = CAIRN_BF16 },
+	{ .rows = 1, .dim = 8, .vocab = 1, .dtype = CAIRN_BF16 },
+	{ .rows = 1, .dim = 8, .vocab = 1, .dtype = CAIRN_F32 },
+	{ .rows = 19, .dim = 8, .vocab = 5, .dtype = CAIRN_F16 },
+	{ .rows = 19, .dim = 24, .vocab = 7, .dtype = CAIRN_F32 },
+	{ .rows = 1, .dim = 512, .vocab = 1000, .dtype = CAIRN_BF16 },
+	{ .rows = 19, .dim = 512, .vocab = 1000, .dtype = CAIRN_F16 },
+	{ .rows = 99, .dim = 512, .vocab = 1000, .dtype = CAIRN_F32 },
+	{ .rows = 989, .dim = 64, .vocab = 4096, .dtype = CAIRN_BF16 },
+	{ .rows = 989, .dim = 64, .vocab = 4096, .dtype = CAIRN_F32 },
+	{ .rows = 5, .dim = 1000, .vocab = 300, .dtype = CAIRN_BF16 },
+	{ .rows = 5, .dim = 3072, .vocab = 300, .dtype = CAIRN_F16 },
+	{ .rows = 5, .dim = 4096, .vocab = 300, .dtype = CAIRN_BF16 },
+	{ .rows = 3, .dim = 16384, .vocab = 50, .dtype = CAIRN_BF16 },
+	{ .rows = 3, .dim = 16384, .vocab = 50, .dtype = CAIRN_F32 },
+	{ .rows = 2, .dim = 24576, .vocab = 20, .dtype = CAIRN_F16 },
+	{ .rows = 0, .dim = 64, .vocab = 100, .dtype = CAIRN_BF16 },
+	{ .rows = 1, .dim = 4096, .vocab = 8192, .dtype = CAIRN_BF16, .bench = 1 },
+	{ .rows = 128, .dim = 4096, .vocab = 8192, .dtype = CAIRN_BF16, .bench = 1 },
+	{ .rows = 4096, .dim = 4096, .vocab = 8192, .dtype = CAIRN_BF16, .bench = 1 },
+	/* scales: sqrt(2304) = 48; sqrt(2048) and sqrt(3584) in bf16; products that fp32 rounds before
+	 * dtype does */
+	{ .rows = 7, .dim = 2304, .vocab = 100, .dtype = CAIRN_BF16, .scale = 48 },
+	{ .rows = 19, .dim = 2048, .vocab = 300, .dtype = CAIRN_BF16, .scale = 45.25f },
+	{ .rows = 5, .dim = 3584, .vocab = 300, .dtype = CAIRN_BF16, .scale = 59.75f },
+	{ .rows = 19, .dim = 512, .vocab = 1000, .dtype = CAIRN_F16, .scale = 22.625f },
+	{ .rows = 19, .dim = 24, .vocab = 7, .dtype = CAIRN_F32, .scale = 4.8989794855663558f },
+	{ .rows = 989, .dim = 64, .vocab = 4096, .dtype = CAIRN_BF16, .scale = -8 },
+	{ .rows = 19, .dim = 1000, .vocab = 300, .dtype = CAIRN_BF16, .scale = 31.622776f },
+	{ .rows = 19, .dim = 1000, .vocab = 300, .dtype = CAIRN_F16, .scale = 0x1.9p-13f },
+	{ .rows = 4096, .dim = 3584, .vocab = 8192, .dtype = CAIRN_BF16, .bench = 1, .scale = 59.75f },
 };
 
 static void describe(int i, struct cairn_case *c)
@@ -47,7 +63,7 @@ static void describe(int i, struct cairn_case *c)
 	c->bytes = 2.0 * s->rows * s->dim * esize + 4.0 * s->rows;
 }
 
-/* POISON: of the table only the rows asked for are not NaN; half of the ids lie outside. */
+/* POISON: all rows of the table that no id selects are NaN; half of the ids are outside the vocabulary. */
 static void setup(struct cairn_op *op)
 {
 	static const int32_t outside[] = { -1, INT32_MIN, INT32_MAX, -1000000 };
@@ -112,7 +128,7 @@ static const char *reject(void *args, int i, int *want)
 	return NULL;
 }
 
-/* The last rows of a large table start past 2^32 bytes. The pages between are never touched. */
+/* The last rows of a large table start past 2^32 bytes. The test touches only the pages of these rows. */
 static void row_past_4_gib(struct cairn_test *t)
 {
 	const int32_t dim = 16384, vocab = 140000;

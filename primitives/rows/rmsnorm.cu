@@ -2,17 +2,18 @@
 /*
  * rmsnorm.cu - one pass: a row stays in registers between its sum and its scaling
  *
- * Schedule: a row belongs to blockDim.x threads, at most items_of() vectors of 16 bytes each; short rows
- * share a CTA (blockDim.y rows). Every thread asks for its weights before griddepcontrol.wait (nobody writes
- * them), then for x and residual, all loads in flight before the first use; squares are summed in the thread,
- * by butterfly in the warp, and over the warps in their order from shared memory. Between sum and scaling the
- * row is kept in its dtype: half the registers, and the rounding of the residual sum comes for free.
+ * Schedule: blockDim.x threads process a row, each at most items_of() vectors of 16 bytes; short rows share a
+ * CTA (blockDim.y rows). Every thread loads its weights before griddepcontrol.wait (no kernel writes
+ * weights), then x and residual, with all loads in flight before the first use. Squares are summed within the
+ * thread, by a butterfly within the warp, and over the warps in a fixed order from shared memory. Between sum
+ * and scaling the row is kept in its dtype, which halves the registers and rounds the residual sum at no
+ * cost.
  *
- * shared memory   s_part   32 x 4 bytes: a partial sum for each warp
- * barriers        one __syncthreads, only where a row has more than one warp
+ * shared memory   s_part   32 x 4 bytes: a partial sum per warp
+ * barriers        one __syncthreads, only if a row has more than one warp
  *
- * Floor: the bytes of rmsnorm.h at the read stream's speed; 128 x 4096 bf16 is 2 MiB, 0.5 us, which a launch
- * (0.8 us in a graph), one trip to memory (0.4) and one round of the reduction hide entirely.
+ * Floor: the bytes of the tensors in rmsnorm.h at the read stream's speed. 128 x 4096 bf16 is 2 MiB, 0.5 us,
+ * which disappears behind the launch (0.8 us in a graph), one memory round trip (0.4 us) and the reduction.
  */
 #include "primitives/base/launch.h"
 #include "primitives/rows/rmsnorm.h"
@@ -20,7 +21,7 @@
 
 #define MAX_DIM	16384
 
-/* vectors a thread */
+/* vectors per thread */
 static __host__ __device__ constexpr int items_of(int dtype)
 {
 	return dtype == CAIRN_F32 ? 4 : 2;	/* 1024 threads hold a row of MAX_DIM */

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rmsnorm - root-mean-square normalisation, with the residual addition fused in on request
+ * rmsnorm - root-mean-square normalisation, optionally fused with the residual addition
  *
  *   residual given:  r[i,:] = x[i,:] + residual[i,:], rounded to dtype, stored back to residual
- *   else:            r = x
+ *   no residual:     r = x
  *   out[i,j] = r[i,j] / sqrt(mean_j(r[i,j]^2) + eps) * (weight_offset + weight[j])
  *
  *   argument   dtype  shape        notes
- *   out        dtype  [rows, dim]  out, 16-byte aligned; may alias x exactly
- *   residual   dtype  [rows, dim]  in and out, optional (NULL), 16-byte aligned, aliases nothing
+ *   out        dtype  [rows, dim]  out, 16-byte aligned; may be x itself
+ *   residual   dtype  [rows, dim]  in and out, optional (NULL), 16-byte aligned, overlaps nothing
  *   x          dtype  [rows, dim]  in, 16-byte aligned
  *   weight     dtype  [dim]        in, 16-byte aligned
  *
@@ -16,10 +16,11 @@
  *              rows 0 is legal and does nothing.
  *              eps is finite and > 0, weight_offset finite.
  * Numerics:    sums in fp32; the sum of squares uses r after rounding; one rounding at the end.
- *              weight_offset: 0 for Llama, 1 for Gemma. The sum of squares must fit fp32; a row that
- *              holds infinity or NaN comes out as the formula has it in IEEE arithmetic.
- * Tolerance:   residual: none, it is the exact sum rounded to nearest even (fp32 addition and one
- *              narrowing give just that). out: (dim/2 + 16) 2^-24 |ref| + u |ref| (rmsnorm_ref.c).
+ *              weight_offset: 0 for Llama, 1 for Gemma. The sum of squares must fit fp32. A row with an
+ *              infinity or a NaN gives what the formula gives in IEEE arithmetic.
+ * Tolerance:   residual: none, it is the exact sum rounded to nearest even (an fp32 addition and one
+ *              narrowing give exactly this). out: (dim/2 + 16) 2^-24 |ref| + u |ref| (rmsnorm_ref.c), u the
+ *              unit roundoff of dtype.
  * Determinism: bitwise repeatable; a row does not depend on the others.
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO.
  * Source:      Zhang and Sennrich 2019, equation 4.
@@ -48,9 +49,9 @@ extern "C" {
 int cairn_rmsnorm(const struct cairn_rmsnorm_args *args, void *stream);
 int cairn_rmsnorm_cpu(const struct cairn_rmsnorm_args *args, void *stream);
 int cairn_rmsnorm_ref(const struct cairn_rmsnorm_args *args, void *stream);
-/* What each of ours does first: 0, -EINVAL or -EOPNOTSUPP. */
+/* The argument checks that all of our tables run first: 0, -EINVAL or -EOPNOTSUPP. */
 int cairn_rmsnorm_check(const struct cairn_rmsnorm_args *args);
-/* exact[0]: out, exact[1]: residual (when given) */
+/* exact[0]: out, exact[1]: residual (if given) */
 int cairn_rmsnorm_exact(const struct cairn_rmsnorm_args *args, struct cairn_exact *exact);
 
 #ifdef __cplusplus

@@ -2,8 +2,8 @@
 /*
  * rmsnorm_cpu - a row at a time in fp32, rows in parallel
  *
- * The row is widened once into a buffer on the stack (at most 64 KiB), summed in 8 lanes, so that gcc
- * may vectorise without reordering anything, and written back.
+ * The row is widened once into a buffer on the stack (at most 64 KiB), summed in 8 lanes, which lets gcc
+ * vectorise without reordering the additions, scaled, and written back.
  */
 #include <math.h>
 
@@ -30,7 +30,7 @@ static void normalise(const struct cairn_rmsnorm_args *a, int64_t first)
 		for (int32_t j = 0; j < dim; j++)
 			r[j] += (float)cairn_load(a->residual, a->dtype, first + j);
 		store_row(a->residual, a->dtype, first, r, dim);
-		cairn_load_row(r, a->residual, a->dtype, first, dim);	/* as rounded */
+		cairn_load_row(r, a->residual, a->dtype, first, dim);	/* the rounded sum */
 	}
 	for (int32_t j = 0; j < dim; j += LANES)
 		for (int k = 0; k < LANES; k++)

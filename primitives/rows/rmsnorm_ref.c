@@ -2,14 +2,14 @@
 /*
  * rmsnorm_ref - the reference, in double, and the bound
  *
- * Let u32 = 2^-24. The residual sum: two floats of 8, 11 or 24 bits add in fp32 without error, or one of
- * them lies below half an ulp of the other; either way fp32 addition and one narrowing give the
- * correctly rounded sum. So r is the same number everywhere, and its bound is 0.
+ * Let u32 = 2^-24. The residual sum: the sum of two floats of 8, 11 or 24 bits is exact in fp32, or one of
+ * them is below half an ulp of the other; either way fp32 addition and one narrowing give the correctly
+ * rounded sum. So r is the same number in every implementation, and its bound is 0.
  *
  * out = r * s * w' with s = 1 / sqrt(mean + eps), w' = weight_offset + weight:
- *   - the sum of dim squares, all of one sign, in any order: dim u32, of which the root keeps half;
- *   - the squares, the division by dim, eps, root, inverse (2 ulp allowed), w' and two products: each
- *     a few u32, 16 together;
+ *   - the sum of dim squares, all of one sign, in any order: dim u32, which the root halves;
+ *   - the squares, the division by dim, eps, the root, the inverse (2 ulp allowed), w' and two products: a
+ *     few u32 each, 16 together;
  *   - the rounding to dtype: u |ref|, or half a subnormal;
  *   - r * s may be subnormal before w' enlarges it: 2^-149 |w'|.
  */
@@ -20,27 +20,6 @@
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 
-int cairn_rmsnorm_check(const struct cairn_rmsnorm_args *a)
-{
-	if (!a || a->size < sizeof(*a))
-		return cairn_error(EINVAL, "rmsnorm: args: null or too short");
-	if (a->rows < 0 || a->dim < 1)
-		return cairn_error(EINVAL, "rmsnorm: rows %d, dim %d: must be >= 0, >= 1", a->rows, a->dim);
-	if (!cairn_dtype_is_float(a->dtype))
-		return cairn_error(EOPNOTSUPP, "rmsnorm: dtype: %d is not supported", a->dtype);
-	if (a->dim % 8 || a->dim > 16384)
-		return cairn_error(EOPNOTSUPP, "rmsnorm: dim: %d is not a multiple of 8 up to 16384", a->dim);
-	if (!(a->eps > 0) || !isfinite(a->eps) || !isfinite(a->weight_offset))
-		return cairn_error(EINVAL, "rmsnorm: eps: must be > 0, and eps and weight_offset finite");
-	if (a->rows == 0)
-		return 0;
-	if (!a->out || !a->x || !a->weight)
-		return cairn_error(EINVAL, "rmsnorm: out, x, weight: must not be null");
-	if (((uintptr_t)a->out | (uintptr_t)a->x | (uintptr_t)a->weight | (uintptr_t)a->residual) & 15)
-		return cairn_error(EINVAL, "rmsnorm: out, x, weight, residual: must be 16-byte aligned");
-	return 0;
-}
-
 static double round_to(int dtype, double v)
 {
 	uint64_t bits = 0;	/* wide enough for any dtype */
@@ -49,7 +28,7 @@ static double round_to(int dtype, double v)
 	return cairn_load(&bits, dtype, 0);
 }
 
-/* r[i,j]: only defined while residual still holds its old value there */
+/* r[i,j]; valid only while residual still holds its old value there */
 static double term(const struct cairn_rmsnorm_args *a, int64_t k)
 {
 	double x = cairn_load(a->x, a->dtype, k);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* rmsnorm_test - cases of rmsnorm.h */
 #include "conformance/harness.h"
 
 #include <stdio.h>
@@ -6,11 +7,11 @@
 struct shape {
 	int32_t rows, dim, dtype, residual;
 	float offset, eps;
-	const char *tag;	/* NULL: none */
+	const char *tag;	/* end of the case's name; NULL: none */
 	int bench;
 };
 
-/* Every shape of the grid in four flavours; then single cases and bench rows. */
+/* All shapes of the grid, each in four flavours; then the single cases and the bench rows. */
 static const int32_t grid_rows[] = { 1, 19, 99 };
 static const int32_t grid_dims[] = { 64, 512, 1024, 3072, 3584, 4096, 8192, 16384 };
 static const struct { int32_t dtype, residual; float offset; } flavours[] = {
@@ -19,23 +20,30 @@ static const struct { int32_t dtype, residual; float offset; } flavours[] = {
 #define NUM_GRID (ARRAY_SIZE(grid_rows) * ARRAY_SIZE(grid_dims) * ARRAY_SIZE(flavours))
 
 static const struct shape singles[] = {
-	{ 3, 8, CAIRN_BF16, 0, 0, 1e-6f, "smallest", 0 },
-	{ 3, 8, CAIRN_F32, 1, 0, 1e-6f, "smallest", 0 },
-	{ 5, 24, CAIRN_F16, 1, 1, 1e-5f, NULL, 0 },
-	{ 7, 1000, CAIRN_BF16, 1, 0, 1e-5f, NULL, 0 },
-	{ 7, 2056, CAIRN_F32, 1, 1, 1e-5f, NULL, 0 },
-	{ 4, 16376, CAIRN_F32, 1, 0, 1e-5f, NULL, 0 },
-	{ 19, 512, CAIRN_F32, 0, 0, 1.0f, "eps1", 0 },	/* an eps that shows where it is added */
-	{ 19, 512, CAIRN_BF16, 1, 0, 0.25f, "eps025", 0 },
-	{ 33, 192, CAIRN_F16, 0, 0, 1e-2f, "eps001", 0 },
-	{ 0, 512, CAIRN_BF16, 1, 0, 1e-5f, "empty", 0 },
-	{ 989, 64, CAIRN_BF16, 1, 1, 1e-6f, NULL, 0 }, { 989, 512, CAIRN_F32, 0, 0, 1e-6f, NULL, 0 },
-	{ 989, 1024, CAIRN_F16, 1, 0, 1e-5f, NULL, 0 }, { 989, 3072, CAIRN_BF16, 0, 0, 1e-5f, NULL, 0 },
-	{ 989, 3584, CAIRN_BF16, 1, 1, 1e-6f, NULL, 0 }, { 989, 4096, CAIRN_F16, 0, 0, 1e-5f, NULL, 0 },
-	{ 989, 8192, CAIRN_F32, 1, 0, 1e-5f, NULL, 0 }, { 989, 16384, CAIRN_BF16, 1, 0, 1e-5f, NULL, 0 },
-	{ 128, 4096, CAIRN_BF16, 0, 0, 1e-5f, "bench", 1 },
-	{ 128, 4096, CAIRN_BF16, 1, 0, 1e-5f, "bench", 1 },
-	{ 4096, 4096, CAIRN_BF16, 1, 0, 1e-5f, "bench", 1 },
+	{ .rows = 3, .dim = 8, .dtype = CAIRN_BF16, .eps = 1e-6f, .tag = "smallest" },
+	{ .rows = 3, .dim = 8, .dtype = CAIRN_F32, .residual = 1, .eps = 1e-6f, .tag = "smallest" },
+	{ .rows = 5, .dim = 24, .dtype = CAIRN_F16, .residual = 1, .offset = 1, .eps = 1e-5f },
+	{ .rows = 7, .dim = 1000, .dtype = CAIRN_BF16, .residual = 1, .eps = 1e-5f },
+	{ .rows = 7, .dim = 2056, .dtype = CAIRN_F32, .residual = 1, .offset = 1, .eps = 1e-5f },
+	{ .rows = 4, .dim = 16376, .dtype = CAIRN_F32, .residual = 1, .eps = 1e-5f },
+	{ .rows = 19, .dim = 512, .dtype = CAIRN_F32, .eps = 1.0f,
+	  .tag = "eps1" },	/* large enough to show where eps is added */
+	{ .rows = 19, .dim = 512, .dtype = CAIRN_BF16, .residual = 1, .eps = 0.25f, .tag = "eps025" },
+	{ .rows = 33, .dim = 192, .dtype = CAIRN_F16, .eps = 1e-2f, .tag = "eps001" },
+	{ .rows = 0, .dim = 512, .dtype = CAIRN_BF16, .residual = 1, .eps = 1e-5f, .tag = "empty" },
+	{ .rows = 989, .dim = 64, .dtype = CAIRN_BF16, .residual = 1, .offset = 1, .eps = 1e-6f },
+	{ .rows = 989, .dim = 512, .dtype = CAIRN_F32, .eps = 1e-6f },
+	{ .rows = 989, .dim = 1024, .dtype = CAIRN_F16, .residual = 1, .eps = 1e-5f },
+	{ .rows = 989, .dim = 3072, .dtype = CAIRN_BF16, .eps = 1e-5f },
+	{ .rows = 989, .dim = 3584, .dtype = CAIRN_BF16, .residual = 1, .offset = 1, .eps = 1e-6f },
+	{ .rows = 989, .dim = 4096, .dtype = CAIRN_F16, .eps = 1e-5f },
+	{ .rows = 989, .dim = 8192, .dtype = CAIRN_F32, .residual = 1, .eps = 1e-5f },
+	{ .rows = 989, .dim = 16384, .dtype = CAIRN_BF16, .residual = 1, .eps = 1e-5f },
+	{ .rows = 128, .dim = 4096, .dtype = CAIRN_BF16, .eps = 1e-5f, .tag = "bench", .bench = 1 },
+	{ .rows = 128, .dim = 4096, .dtype = CAIRN_BF16, .residual = 1, .eps = 1e-5f, .tag = "bench",
+	  .bench = 1 },
+	{ .rows = 4096, .dim = 4096, .dtype = CAIRN_BF16, .residual = 1, .eps = 1e-5f, .tag = "bench",
+	  .bench = 1 },
 };
 
 static void shape_of(int i, struct shape *s)
@@ -74,7 +82,7 @@ static void describe(int i, struct cairn_case *c)
 	c->flops = elements * 4;
 }
 
-/* Whole rows of one kind, small and large, whose squares still fit fp32 when summed. */
+/* Rows of one magnitude each, from subnormal to large; the sum of their squares still fits fp32. */
 static void fill_extreme(struct cairn_op *op, void *p, const struct shape *s)
 {
 	const double sizes[] = { 0, cairn_dtype_tiny(s->dtype) * 6,
@@ -119,9 +127,9 @@ static void setup(struct cairn_op *op)
 		if (r)
 			cairn_fill(op, r, s.dtype, count, 4);
 	}
-	for (int32_t j = 0; j < s.dim; j++)	/* about 1, some negative: no two alike */
+	for (int32_t j = 0; j < s.dim; j++)	/* about 1, some negative, to tell positions apart */
 		cairn_store(w, s.dtype, j, ((double)cairn_op_range(op, 50, 150) / 100) * (j % 5 ? 1 : -1));
-	/* rows of their own: what NaN and infinity do to one must not reach the next */
+	/* NaN or infinity in every third row; the other rows must not be affected */
 	for (int32_t i = 0; op->kind == CAIRN_KIND_POISON && i < s.rows; i += 3) {
 		const double bad[] = { NAN, -INFINITY, INFINITY, INFINITY };
 		int64_t at = (int64_t)i * s.dim + cairn_op_range(op, 0, s.dim - 1);
@@ -160,7 +168,7 @@ static const char *reject(void *args, int i, int *want)
 	return NULL;
 }
 
-/* out may be x itself: the same bits as with an output of its own */
+/* With out == x the result has the same bits as with a separate output. */
 static void in_place(struct cairn_test *t)
 {
 	enum { ROWS = 3, DIM = 40 };

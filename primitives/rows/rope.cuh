@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rope - pieces that the kernels with and without a norm share: 8 pairs of a head, the table of a row
+ * rope - helpers shared by the kernels with and without a norm: items of 8 pairs, the table of a row
  */
 #ifndef CAIRN_ROPE_CUH
 #define CAIRN_ROPE_CUH
@@ -9,12 +9,13 @@
 #include "primitives/rows/rope.h"
 #include "primitives/rows/row.cuh"
 
-/* rope_norm.cu: heads are normalised first. Strides and heads are filled in, the arguments checked. */
+/* The launcher of rope_norm.cu. The caller has checked the arguments, replaced strides of 0 and set
+ * num_kv_heads to 0 if k is NULL. */
 int rope_norm(const struct cairn_rope_args *a, void *stream);
 
 struct item {
-	void *at[2];		/* of the two halves of its elements */
-	int pair;		/* the first of 8 */
+	void *at[2];		/* addresses of its two halves, 8 elements each */
+	int pair;		/* index of the first of its 8 pairs */
 };
 
 template <int dtype> ROW void load(const struct item *item, uint4 *v)
@@ -26,7 +27,7 @@ template <int dtype> ROW void load(const struct item *item, uint4 *v)
 		v[k] = ((const uint4 *)item->at[k / n])[k % n];
 }
 
-/* Turns the 16 elements of f, which begin at pair `pair`. */
+/* Rotates the 16 elements of f, the pairs `pair` .. pair + 7 of a head. */
 template <int interleaved> ROW void turn(float *f, int pair, const float *s_cos, const float *s_sin)
 {
 	float c[8], s[8];
@@ -74,7 +75,7 @@ ROW void rotate(const struct item *item, const uint4 *v, const float *s_cos, con
 	store<dtype>(item, f);
 }
 
-/* The row's table: cosines and sines, times scale. freq: of pair threadIdx.x, asked for before. */
+/* Fills the table of a row: cosines and sines times scale. freq: inv_freq[threadIdx.x], loaded early. */
 ROW void fill_table(const struct cairn_rope_args &a, float position, float freq, float *s_cos, float *s_sin)
 {
 	for (int p = threadIdx.x; p < a.rotary_dim / 2; p += blockDim.x) {

@@ -1,33 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rope - rotary position embedding of queries and keys, in place; on request each head is normalised first
+ * rope - rotary position embedding of queries and keys, in place, optionally with a norm of each head first
  *
- *   q_norm given:  x[j] = x[j] / sqrt(mean_j(x[j]^2) + norm_eps) * q_norm[j] for each head of q, over all of
- *                  head_dim; k_norm likewise for k (Qwen3). Then, of the values not rounded in between,
- *   for each row i, head h and pair p < rotary_dim / 2, with angle = positions[i] * inv_freq[p]:
- *   x[a'] = (x[a] cos(angle) - x[b] sin(angle)) * scale
- *   x[b'] = (x[b] cos(angle) + x[a] sin(angle)) * scale
- *   interleaved 0: a = p, b = p + rotary_dim / 2 (Llama in Hugging Face form); 1: a = 2p, b = 2p + 1.
- *   Elements from rotary_dim up stay as they are (as they are normalised, where there is a norm).
+ *   1. Norm (Qwen3). If q_norm is given, for each head of q, over all of head_dim; k_norm likewise for k:
+ *        x[j] = x[j] / sqrt(mean_j(x[j]^2) + norm_eps) * q_norm[j]
+ *   2. Rotation of the unrounded result, for each row i, head h and pair p < rotary_dim / 2, with
+ *      angle = positions[i] * inv_freq[p]:
+ *        x'[a] = (x[a] cos(angle) - x[b] sin(angle)) * scale
+ *        x'[b] = (x[b] cos(angle) + x[a] sin(angle)) * scale
+ *      interleaved 0: a = p, b = p + rotary_dim / 2 (Llama in Hugging Face form); 1: a = 2p, b = 2p + 1.
+ *   Elements from rotary_dim up are not rotated: they keep their (normalised, if there is a norm) value.
  *
  *   argument   dtype  shape                          notes
  *   q          dtype  [nnz, num_qo_heads, head_dim]  in and out; row i starts at q + i * q_stride elements
- *   k          dtype  [nnz, num_kv_heads, head_dim]  in and out, optional (NULL); k_stride likewise
+ *   k          dtype  [nnz, num_kv_heads, head_dim]  in and out, optional (NULL); rows k_stride apart
  *   inv_freq   f32    [rotary_dim / 2]               in; model scaling (linear, llama3, ...) already applied
  *   positions  int32  [nnz]                          in, >= 0
- *   q_norm     dtype  [head_dim]                     in, optional (NULL: none), 16-byte aligned
- *   k_norm     dtype  [head_dim]                     in, likewise; not looked at without k
+ *   q_norm     dtype  [head_dim]                     in, optional (NULL: no norm), 16-byte aligned
+ *   k_norm     dtype  [head_dim]                     in, optional (NULL: no norm), 16-byte aligned; ignored
+ *                                                    if k is NULL
  *
  * Strides are in elements, multiples of 8, 0 for contiguous rows; q and k are 16-byte aligned and do
  * not overlap (they may be slices of one packed row). Gaps between rows are neither read nor written.
  * Supported:   dtype f16, bf16, f32; head_dim and rotary_dim multiples of 16, rotary_dim <= head_dim <= 512.
- * Numerics:    the angle is the fp32 product, cos and sin of it to fp32 accuracy at any size (a position
- *              of a million is a million radians), one rounding at the end. scale is finite.
- *              With a norm: norm_eps finite and > 0, the squares of a head summed in fp32, which they fit. A
- *              head that holds infinity or NaN comes out as the formula has it in IEEE arithmetic. Hugging
- *              Face rounds to dtype after norm, weight, each product and sum; here it is done once.
- * Tolerance:   8 * 2^-24 (|x[a]| + |x[b]|) |scale| + u |ref|; of a normalised x, of the result of the norm,
- *              (head_dim / 2 + 24) instead of 8 (rope_ref.c).
+ * Numerics:    the angle is the fp32 product; its cos and sin are accurate to fp32 at any size (position
+ *              1000000 may be a million radians); one rounding at the end. scale is finite.
+ *              With a norm: norm_eps is finite and > 0; the squares of a head are summed in fp32, and their
+ *              sum must fit fp32. A head with an infinity or a NaN gives what the formula gives in IEEE
+ *              arithmetic. Hugging Face rounds to dtype after the norm, the weight and each product and sum;
+ *              this operation rounds once.
+ * Tolerance:   8 * 2^-24 (|x[a]| + |x[b]|) |scale| + u |ref|, u the unit roundoff of dtype. With a norm,
+ *              x[a] and x[b] are its results and the factor is head_dim / 2 + 24 instead of 8 (rope_ref.c).
  * Determinism: bitwise repeatable; a row does not depend on the others.
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO. nnz 0 is legal and does nothing.
  * Source:      Su et al. 2021, equation 34; Henry et al. 2020 (the norm).
@@ -60,9 +63,10 @@ extern "C" {
 int cairn_rope(const struct cairn_rope_args *args, void *stream);
 int cairn_rope_cpu(const struct cairn_rope_args *args, void *stream);
 int cairn_rope_ref(const struct cairn_rope_args *args, void *stream);
-/* What each of ours does first: 0, -EINVAL or -EOPNOTSUPP. */
+/* The argument checks that all of our tables run first: 0, -EINVAL or -EOPNOTSUPP. */
 int cairn_rope_check(const struct cairn_rope_args *args);
-/* exact[0]: q, exact[1]: k (when given), over whole strided buffers; what is not rotated is left as it is */
+/* exact[0]: q, exact[1]: k (when given), over whole strided buffers; entries of elements
+ * that the operation leaves alone are not written */
 int cairn_rope_exact(const struct cairn_rope_args *args, struct cairn_exact *exact);
 
 #ifdef __cplusplus

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rope_norm.cu - the rotation of rope.cu of heads that are normalised before
+ * rope_norm.cu - normalises each head, then rotates it as rope.cu does
  *
- * A head belongs to as many neighbouring lanes as it has items of 16 elements, rounded up to a power of two
- * (the others of them hold zeros), so that its sum of squares is a butterfly of shuffles in which no other
- * head takes part. Items are those of rope.cu, 8 pairs each; past rotary_dim an item is 16 elements in a
- * row, which are normalised only. What a thread loads it keeps in registers until it stores: one pass.
+ * Schedule: a head occupies adjacent lanes, one per item of 16 elements, their number rounded up to a power
+ * of two; surplus lanes hold zeros. The head's sum of squares is therefore a butterfly of shuffles within
+ * these lanes. Items are those of rope.cu, 8 pairs each; past rotary_dim an item is 16 consecutive elements,
+ * which are only normalised. A thread keeps its item in registers from load to store: one pass over memory.
  *
  * shared memory   [blockDim.y][2][rotary_dim / 2] floats: the row's table
- * barriers        one __syncthreads; weights are asked for before griddepcontrol.wait (nobody writes them)
+ * barriers        one __syncthreads; inv_freq is loaded before griddepcontrol.wait (no kernel writes it)
  *
- * Floor: that of rope.cu; the butterfly (3 steps of a head of 128) runs beside the filling of the table.
+ * Floor: that of rope.cu; the butterfly (3 steps for a head of 128) overlaps with filling the table.
  */
 #include "primitives/base/launch.h"
 #include "primitives/rows/rope.cuh"
@@ -20,10 +20,10 @@
 struct head_item {
 	struct item item;
 	bool live, rotated, is_k;
-	int element[2];		/* of the head, at which its two halves begin */
+	int element[2];		/* indices within the head at which its two halves begin */
 };
 
-/* The item of slot i: `lanes` slots a head. */
+/* The item of slot i of a row; a head has 1 << lanes_log2 slots, one per lane. */
 template <int dtype, int interleaved>
 ROW struct head_item place(const struct cairn_rope_args &a, int row, int i, int lanes_log2)
 {
@@ -47,7 +47,7 @@ ROW struct head_item place(const struct cairn_rope_args &a, int row, int i, int 
 	return p;
 }
 
-/* f *= weights / root mean square of the head, if it has weights. All lanes of a warp come here. */
+/* f *= weights / root mean square of the head, if it has weights. All lanes of a warp must call this. */
 template <int dtype>
 ROW void normalise(const struct cairn_rope_args &a, const struct head_item *p, float *f, int lanes)
 {
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(MAX_THREADS)
 
 	ptx_griddepcontrol_wait();
 	ptx_griddepcontrol_launch_dependents();
-	/* blockDim.x is a multiple of 32: whole warps go round together */
+	/* blockDim.x is a multiple of 32: all lanes of a warp iterate equally often, as shuffles require */
 	for (int first = 0; first < slots; first += blockDim.x) {
 		struct head_item p = place<dtype, interleaved>(a, row, first + threadIdx.x, lanes_log2);
 		uint4 v[16 / row_vec(dtype)];
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(MAX_THREADS)
 		normalise<dtype>(a, &p, f, 1 << lanes_log2);
 		if (first == 0)
 			__syncthreads();
-		/* a part without weights leaves its tail alone, to the bit */
+		/* without weights the elements past rotary_dim must keep their bits */
 		if (!p.live || (!p.rotated && !(p.is_k ? a.k_norm : a.q_norm)))
 			continue;
 		if (p.rotated)

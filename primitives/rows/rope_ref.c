@@ -2,12 +2,12 @@
 /*
  * rope_ref - the reference, in double, and the bound
  *
- * The angle is the fp32 product of position and frequency, rounded once, and thereby the same number
- * everywhere: at a position of 100000 the exact product would be another rotation. Sine and cosine to
- * 2 ulp of 1, two products, a difference and the scale: within 8 2^-24 of (|x[a]| + |x[b]|) |scale|. Then
- * one rounding to dtype, or to its subnormals. What is not rotated is left alone, to the bit.
+ * The angle is the fp32 product of position and frequency, rounded once, and so the same number in every
+ * implementation: at a position of 100000 the exact product would be a different rotation. Sine and cosine to
+ * 2 ulp of 1, two products, a difference and the scale are within 8 2^-24 of (|x[a]| + |x[b]|) |scale|. One
+ * rounding to dtype, or to its subnormals, follows. Elements that are not rotated must keep their bits.
  *
- * A norm errs as rmsnorm's does (rmsnorm_ref.c): by (head_dim / 2 + 16) 2^-24 of each of the two terms.
+ * The error of a norm is that of rmsnorm (rmsnorm_ref.c): (head_dim / 2 + 16) 2^-24 of each of the two terms.
  */
 #include "primitives/rows/rope.h"
 
@@ -18,46 +18,7 @@
 
 #define MAX_DIM	512
 
-static int check_stride(int64_t stride, int32_t heads, int32_t head_dim, const char *what)
-{
-	if (heads < 1)
-		return cairn_error(EINVAL, "rope: %s: has %d heads", what, heads);
-	if (stride && (stride % 8 || stride < (int64_t)heads * head_dim))
-		return cairn_error(EINVAL, "rope: %s_stride: %lld is not a multiple of 8 that holds a row",
-				   what, (long long)stride);
-	return 0;
-}
-
-int cairn_rope_check(const struct cairn_rope_args *a)
-{
-	if (!a || a->size < sizeof(*a))
-		return cairn_error(EINVAL, "rope: args: null or too short");
-	if (a->nnz < 0 || a->head_dim < 1 || a->rotary_dim < 1 || a->rotary_dim > a->head_dim)
-		return cairn_error(EINVAL, "rope: nnz %d, head_dim %d, rotary_dim %d: no such shape", a->nnz,
-				   a->head_dim, a->rotary_dim);
-	if (!cairn_dtype_is_float(a->dtype))
-		return cairn_error(EOPNOTSUPP, "rope: dtype: %d is not supported", a->dtype);
-	if (a->head_dim % 16 || a->rotary_dim % 16 || a->head_dim > MAX_DIM)
-		return cairn_error(EOPNOTSUPP,
-				   "rope: head_dim %d, rotary_dim %d: not multiples of 16 up to 512",
-				   a->head_dim, a->rotary_dim);
-	if (!isfinite(a->scale))
-		return cairn_error(EINVAL, "rope: scale: must be finite");
-	CAIRN_TRY(check_stride(a->q_stride, a->num_qo_heads, a->head_dim, "q"));
-	if (a->k)
-		CAIRN_TRY(check_stride(a->k_stride, a->num_kv_heads, a->head_dim, "k"));
-	if ((a->q_norm || (a->k && a->k_norm)) && !(a->norm_eps > 0 && isfinite(a->norm_eps)))
-		return cairn_error(EINVAL, "rope: norm_eps: must be > 0 and finite");
-	if (a->nnz == 0)
-		return 0;
-	if (!a->q || !a->inv_freq || !a->positions)
-		return cairn_error(EINVAL, "rope: q, inv_freq, positions: must not be null");
-	if (((uintptr_t)a->q | (uintptr_t)a->k | (uintptr_t)a->q_norm | (uintptr_t)a->k_norm) & 15)
-		return cairn_error(EINVAL, "rope: q, k, q_norm, k_norm: must be 16-byte aligned");
-	return 0;
-}
-
-/* One of q and k: what is rotated, and by which weights it is normalised before. */
+/* One of the tensors q and k, and the weights of its norm. */
 struct part {
 	void *x;
 	const void *norm;
@@ -75,7 +36,7 @@ static struct part part_of(const struct cairn_rope_args *a, int k)
 	return p;
 }
 
-/* The head whose elements begin at `at`, normalised if it is to be. */
+/* Loads the head whose elements begin at `at` and normalises it if it has a norm. */
 static void load_head(const struct cairn_rope_args *a, const struct part *part, int64_t at, double *x)
 {
 	double sum = 0;
@@ -90,7 +51,8 @@ static void load_head(const struct cairn_rope_args *a, const struct part *part, 
 }
 
 /*
- * visit() takes the exact new value of element i and how far from it, before the last rounding, one may be.
+ * Calls visit() for each changed element i of a head, with its exact new value v and the error `room` allowed
+ * before the last rounding.
  */
 static void each_head(const struct cairn_rope_args *a, const struct part *part, int32_t row, int32_t head,
 		      void (*visit)(void *ctx, int64_t i, double v, double room), void *ctx)
@@ -101,7 +63,7 @@ static void each_head(const struct cairn_rope_args *a, const struct part *part, 
 	int32_t half = a->rotary_dim / 2;
 
 	load_head(a, part, at, x);
-	/* s x may be subnormal before the weight enlarges it */
+	/* the product of 1 / rms and x may be subnormal before the weight enlarges it */
 	for (int32_t j = 0; part->norm && j < a->head_dim; j++)
 		tiny = fmax(tiny, 0x1p-148 * fabs(cairn_load(part->norm, a->dtype, j)) * (1 + fabs(scale)));
 	for (int32_t p = 0; p < half; p++) {

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
+/* rope_test - cases of rope.h */
 #include "conformance/harness.h"
 
 #include <stdio.h>
 
 struct shape {
 	int32_t nnz, num_qo_heads, num_kv_heads /* 0: no k */, head_dim, rotary_dim, interleaved, dtype;
-	int32_t offset;			/* of the first position */
-	int32_t gap;			/* of the strides, in elements */
+	int32_t offset;			/* first position */
+	int32_t gap;			/* elements between rows; 0: contiguous */
 	int32_t bench;
 	float scale;
-	int32_t norm;			/* Q, K or both */
-	float eps;			/* of it */
+	int32_t norm;			/* Q, K or both; 0: no norm */
+	float eps;			/* of the norm */
 };
 
 enum { Q = 1, K = 2, QK = 3 };
 
-/* Every length, dimension, share, order and type; offsets, strides and heads take turns. */
+/* All combinations of nnz, head_dim, rotated share, order and dtype; offsets, strides and heads alternate. */
 static const int32_t grid_nnz[] = { 1, 19, 99 };
 static const int32_t grid_dims[] = { 64, 128, 256 };
 static const int32_t grid_parts[] = { 4, 8, 16 };	/* sixteenths of head_dim that are rotated */
@@ -24,57 +25,59 @@ static const int32_t dtypes[] = { CAIRN_BF16, CAIRN_F16, CAIRN_F32 };
 	(2 * ARRAY_SIZE(grid_nnz) * ARRAY_SIZE(grid_dims) * ARRAY_SIZE(grid_parts) * ARRAY_SIZE(dtypes))
 
 static const struct shape singles[] = {
-	{ 5, 8, 2, 80, 80, 0, CAIRN_BF16, 0, 0, 0, 1, 0, 0 },
-	{ 5, 8, 2, 112, 112, 0, CAIRN_F16, 99, 0, 0, 1, 0, 0 },
-	{ 5, 8, 2, 160, 160, 1, CAIRN_BF16, 0, 0, 0, 1, 0, 0 },
-	{ 5, 8, 2, 192, 192, 0, CAIRN_F32, 15, 0, 0, 1, 0, 0 },
-	{ 5, 8, 2, 192, 64, 1, CAIRN_BF16, 15, 0, 0, 1, 0, 0 },
-	{ 2, 3, 1, 16, 16, 0, CAIRN_BF16, 3, 0, 0, 1, 0, 0 },
-	{ 3, 1, 1, 512, 512, 0, CAIRN_F32, 7, 8, 0, 1, 0, 0 },
-	{ 3, 2, 1, 512, 512, 1, CAIRN_F16, 7, 0, 0, 1, 0, 0 },
-	{ 17, 71, 1, 64, 64, 0, CAIRN_BF16, 40, 0, 0, 1, 0, 0 },
-	{ 4, 128, 128, 128, 128, 0, CAIRN_BF16, 0, 0, 0, 1, 0, 0 },
+	/* qo, kv: heads; dim: head_dim; rot: rotary_dim; il: interleaved */
+	/* nnz   qo   kv  dim  rot  il       dtype    offset       gap  bench    scale  norm    eps */
+	{    5,   8,   2,  80,  80,  0, CAIRN_BF16,        0,        0,     0,       1,    0,     0 },
+	{    5,   8,   2, 112, 112,  0,  CAIRN_F16,       99,        0,     0,       1,    0,     0 },
+	{    5,   8,   2, 160, 160,  1, CAIRN_BF16,        0,        0,     0,       1,    0,     0 },
+	{    5,   8,   2, 192, 192,  0,  CAIRN_F32,       15,        0,     0,       1,    0,     0 },
+	{    5,   8,   2, 192,  64,  1, CAIRN_BF16,       15,        0,     0,       1,    0,     0 },
+	{    2,   3,   1,  16,  16,  0, CAIRN_BF16,        3,        0,     0,       1,    0,     0 },
+	{    3,   1,   1, 512, 512,  0,  CAIRN_F32,        7,        8,     0,       1,    0,     0 },
+	{    3,   2,   1, 512, 512,  1,  CAIRN_F16,        7,        0,     0,       1,    0,     0 },
+	{   17,  71,   1,  64,  64,  0, CAIRN_BF16,       40,        0,     0,       1,    0,     0 },
+	{    4, 128, 128, 128, 128,  0, CAIRN_BF16,        0,        0,     0,       1,    0,     0 },
 	/* large angles: the argument reduction of sine and cosine */
-	{ 37, 4, 4, 128, 128, 0, CAIRN_F32, 131000, 0, 0, 1, 0, 0 },
-	{ 37, 4, 4, 128, 128, 1, CAIRN_F32, 1048000, 0, 0, 1, 0, 0 },
-	{ 37, 4, 4, 64, 64, 0, CAIRN_F32, 16777000, 0, 0, 1, 0, 0 },
+	{   37,   4,   4, 128, 128,  0,  CAIRN_F32,   131000,        0,     0,       1,    0,     0 },
+	{   37,   4,   4, 128, 128,  1,  CAIRN_F32,  1048000,        0,     0,       1,    0,     0 },
+	{   37,   4,   4,  64,  64,  0,  CAIRN_F32, 16777000,        0,     0,       1,    0,     0 },
 	/* slices of one packed row of 32 + 8 + 8 heads; the other heads are gap */
-	{ 19, 32, 8, 128, 128, 0, CAIRN_BF16, 15, 16 * 128, 0, 1, 0, 0 },
-	{ 19, 32, 8, 64, 64, 0, CAIRN_F16, 99, 16 * 64, 0, 1, 0, 0 },
-	{ 9, 4, 0, 128, 128, 0, CAIRN_BF16, 1, 0, 0, 1, 0, 0 },
-	{ 9, 4, 0, 128, 64, 1, CAIRN_F32, 1, 24, 0, 1, 0, 0 },
-	{ 9, 4, 4, 128, 128, 0, CAIRN_F32, 1, 0, 0, 1.2079f, 0, 0 },
-	{ 9, 4, 2, 64, 64, 1, CAIRN_BF16, 1, 8, 0, 0.5f, 0, 0 },
-	{ 0, 4, 4, 64, 64, 0, CAIRN_BF16, 0, 0, 0, 1, 0, 0 },
-	{ 989, 32, 8, 128, 128, 0, CAIRN_BF16, 0, 0, 0, 1, 0, 0 },
-	{ 989, 8, 8, 256, 128, 1, CAIRN_F16, 15, 64, 0, 1, 0, 0 },
-	{ 989, 4, 4, 64, 64, 0, CAIRN_F32, 99, 0, 0, 1, 0, 0 },
-	{ 1, 32, 8, 128, 128, 0, CAIRN_BF16, 4000, 0, 1, 1, 0, 0 },
-	{ 128, 32, 8, 128, 128, 0, CAIRN_BF16, 0, 0, 1, 1, 0, 0 },
-	{ 8192, 32, 8, 128, 128, 0, CAIRN_BF16, 0, 0, 1, 1, 0, 0 },
-	/* heads normalised first: all dimensions, a share of them rotated, both orders, both parts or one */
-	{ 19, 32, 8, 128, 128, 0, CAIRN_BF16, 15, 16 * 128, 0, 1, QK, 1e-6f },
-	{ 9, 4, 2, 64, 64, 0, CAIRN_F16, 3, 0, 0, 1, QK, 1e-6f },
-	{ 9, 4, 2, 64, 64, 1, CAIRN_F32, 3, 0, 0, 1, QK, 1.0f },
-	{ 9, 4, 2, 128, 64, 0, CAIRN_BF16, 99, 24, 0, 1, QK, 1.0f },
-	{ 9, 4, 2, 128, 32, 1, CAIRN_F16, 99, 8, 0, 1.2079f, QK, 1.0f },
-	{ 7, 3, 1, 256, 256, 0, CAIRN_BF16, 7, 0, 0, 1, QK, 1.0f },
-	{ 7, 3, 1, 256, 128, 0, CAIRN_F32, 7, 0, 0, 0.5f, QK, 0.25f },
-	{ 5, 8, 2, 80, 80, 0, CAIRN_BF16, 2, 0, 0, 1, QK, 1.0f },
-	{ 5, 8, 2, 112, 48, 1, CAIRN_F16, 2, 0, 0, 1, QK, 1e-5f },
-	{ 5, 2, 1, 192, 192, 0, CAIRN_BF16, 2, 16, 0, 1, QK, 1.0f },
-	{ 3, 2, 1, 512, 512, 0, CAIRN_F32, 7, 0, 0, 1, QK, 1e-6f },
-	{ 3, 2, 1, 512, 512, 1, CAIRN_BF16, 7, 0, 0, 1, QK, 1.0f },
-	{ 2, 3, 1, 16, 16, 0, CAIRN_BF16, 3, 0, 0, 1, QK, 1.0f },
-	{ 17, 71, 1, 64, 64, 0, CAIRN_BF16, 40, 0, 0, 1, QK, 1e-6f },
-	{ 9, 4, 2, 128, 128, 0, CAIRN_BF16, 5, 0, 0, 1, Q, 1.0f },
-	{ 9, 4, 2, 128, 128, 0, CAIRN_F16, 5, 8, 0, 1, K, 1.0f },
-	{ 9, 4, 0, 128, 128, 0, CAIRN_BF16, 5, 0, 0, 1, Q, 1e-6f },
-	{ 0, 4, 4, 64, 64, 0, CAIRN_BF16, 0, 0, 0, 1, QK, 1e-6f },
-	{ 989, 32, 8, 128, 128, 0, CAIRN_BF16, 0, 0, 0, 1, QK, 1e-6f },
-	{ 1, 32, 8, 128, 128, 0, CAIRN_BF16, 4000, 0, 1, 1, QK, 1e-6f },
-	{ 128, 32, 8, 128, 128, 0, CAIRN_BF16, 0, 0, 1, 1, QK, 1e-6f },
-	{ 8192, 32, 8, 128, 128, 0, CAIRN_BF16, 0, 0, 1, 1, QK, 1e-6f },
+	{   19,  32,   8, 128, 128,  0, CAIRN_BF16,       15, 16 * 128,     0,       1,    0,     0 },
+	{   19,  32,   8,  64,  64,  0,  CAIRN_F16,       99,  16 * 64,     0,       1,    0,     0 },
+	{    9,   4,   0, 128, 128,  0, CAIRN_BF16,        1,        0,     0,       1,    0,     0 },
+	{    9,   4,   0, 128,  64,  1,  CAIRN_F32,        1,       24,     0,       1,    0,     0 },
+	{    9,   4,   4, 128, 128,  0,  CAIRN_F32,        1,        0,     0, 1.2079f,    0,     0 },
+	{    9,   4,   2,  64,  64,  1, CAIRN_BF16,        1,        8,     0,    0.5f,    0,     0 },
+	{    0,   4,   4,  64,  64,  0, CAIRN_BF16,        0,        0,     0,       1,    0,     0 },
+	{  989,  32,   8, 128, 128,  0, CAIRN_BF16,        0,        0,     0,       1,    0,     0 },
+	{  989,   8,   8, 256, 128,  1,  CAIRN_F16,       15,       64,     0,       1,    0,     0 },
+	{  989,   4,   4,  64,  64,  0,  CAIRN_F32,       99,        0,     0,       1,    0,     0 },
+	{    1,  32,   8, 128, 128,  0, CAIRN_BF16,     4000,        0,     1,       1,    0,     0 },
+	{  128,  32,   8, 128, 128,  0, CAIRN_BF16,        0,        0,     1,       1,    0,     0 },
+	{ 8192,  32,   8, 128, 128,  0, CAIRN_BF16,        0,        0,     1,       1,    0,     0 },
+	/* with a norm: all dimensions, partial rotation, both orders, q and k or one of them */
+	{   19,  32,   8, 128, 128,  0, CAIRN_BF16,       15, 16 * 128,     0,       1,   QK, 1e-6f },
+	{    9,   4,   2,  64,  64,  0,  CAIRN_F16,        3,        0,     0,       1,   QK, 1e-6f },
+	{    9,   4,   2,  64,  64,  1,  CAIRN_F32,        3,        0,     0,       1,   QK,  1.0f },
+	{    9,   4,   2, 128,  64,  0, CAIRN_BF16,       99,       24,     0,       1,   QK,  1.0f },
+	{    9,   4,   2, 128,  32,  1,  CAIRN_F16,       99,        8,     0, 1.2079f,   QK,  1.0f },
+	{    7,   3,   1, 256, 256,  0, CAIRN_BF16,        7,        0,     0,       1,   QK,  1.0f },
+	{    7,   3,   1, 256, 128,  0,  CAIRN_F32,        7,        0,     0,    0.5f,   QK, 0.25f },
+	{    5,   8,   2,  80,  80,  0, CAIRN_BF16,        2,        0,     0,       1,   QK,  1.0f },
+	{    5,   8,   2, 112,  48,  1,  CAIRN_F16,        2,        0,     0,       1,   QK, 1e-5f },
+	{    5,   2,   1, 192, 192,  0, CAIRN_BF16,        2,       16,     0,       1,   QK,  1.0f },
+	{    3,   2,   1, 512, 512,  0,  CAIRN_F32,        7,        0,     0,       1,   QK, 1e-6f },
+	{    3,   2,   1, 512, 512,  1, CAIRN_BF16,        7,        0,     0,       1,   QK,  1.0f },
+	{    2,   3,   1,  16,  16,  0, CAIRN_BF16,        3,        0,     0,       1,   QK,  1.0f },
+	{   17,  71,   1,  64,  64,  0, CAIRN_BF16,       40,        0,     0,       1,   QK, 1e-6f },
+	{    9,   4,   2, 128, 128,  0, CAIRN_BF16,        5,        0,     0,       1,    Q,  1.0f },
+	{    9,   4,   2, 128, 128,  0,  CAIRN_F16,        5,        8,     0,       1,    K,  1.0f },
+	{    9,   4,   0, 128, 128,  0, CAIRN_BF16,        5,        0,     0,       1,    Q, 1e-6f },
+	{    0,   4,   4,  64,  64,  0, CAIRN_BF16,        0,        0,     0,       1,   QK, 1e-6f },
+	{  989,  32,   8, 128, 128,  0, CAIRN_BF16,        0,        0,     0,       1,   QK, 1e-6f },
+	{    1,  32,   8, 128, 128,  0, CAIRN_BF16,     4000,        0,     1,       1,   QK, 1e-6f },
+	{  128,  32,   8, 128, 128,  0, CAIRN_BF16,        0,        0,     1,       1,   QK, 1e-6f },
+	{ 8192,  32,   8, 128, 128,  0, CAIRN_BF16,        0,        0,     1,       1,   QK, 1e-6f },
 };
 
 static struct shape shape_of(int i)
@@ -139,9 +142,9 @@ static void describe(int i, struct cairn_case *c)
 }
 
 /*
- * For a norm. EXACT: zeros in a quarter of the places and 2 or -2 in the others, whose mean square, 3, makes
- * with an eps of 1 a root of 2. EXTREME: heads of one size each, whose squares still fit fp32 when summed.
- * POISON: heads that hold NaN or infinity, beside others that must not notice.
+ * Inputs of cases with a norm. EXACT: a quarter of the elements is 0, the others 2 or -2; the mean square is
+ * 3 and, with an eps of 1, its root 2. EXTREME: heads of one magnitude each, whose sum of squares still fits
+ * fp32. POISON: some heads hold NaN or infinity; the other heads must not be affected.
  */
 static void fill_norm(struct cairn_op *op, const struct shape *s, void *x, int32_t heads)
 {
@@ -188,7 +191,7 @@ static void fill(struct cairn_op *op, const struct shape *s, void *x, int32_t he
 		fill_norm(op, s, x, heads);
 }
 
-/* About 1, some negative: no two alike; EXACT: small integers. */
+/* Weights: about 1, some negative, to tell positions apart; EXACT: small integers. */
 static void fill_weight(struct cairn_op *op, const struct shape *s, size_t field)
 {
 	void *w = cairn_in(op, field, s->dtype, s->head_dim);
@@ -225,7 +228,7 @@ static void setup(struct cairn_op *op)
 	for (int32_t p = 0; p < s.rotary_dim / 2; p++)
 		inv_freq[p] = (float)pow(s.offset % 2 ? 10000 : 500000, -2.0 * p / s.rotary_dim);
 	positions = cairn_in(op, offsetof(struct cairn_rope_args, positions), CAIRN_I32, s.nnz);
-	/* neither in order nor distinct; EXACT: no rotation at all, so that only the scale remains */
+	/* neither sorted nor distinct; EXACT: position 0, so that only the scale has an effect */
 	for (int32_t i = 0; i < s.nnz; i++)
 		positions[i] = op->kind == CAIRN_KIND_EXACT ? 0 :
 			s.offset + (i % 7 == 3 ? (int32_t)cairn_op_range(op, 0, s.nnz) : i);
@@ -273,7 +276,7 @@ static const char *reject(void *args, int i, int *want)
 	return NULL;
 }
 
-/* q and k as slices of one packed row give what they give apart, and leave the third slice alone. */
+/* q and k as slices of one packed row give the same as separate tensors; the third slice is not written. */
 static void packed_slices(struct cairn_test *t)
 {
 	enum { ROWS = 5, HEADS = 3, DIM = 32, ROW = 3 * HEADS * DIM };

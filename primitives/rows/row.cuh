@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * row - what the row kernels share: rows in vectors of 16 bytes, and sums in a fixed order
+ * row - helpers of the row kernels: access to rows in 16-byte vectors, and warp sums in a fixed order
  *
- * A vector holds row_vec(dtype) elements and travels as a uint4: widened when it is computed with,
- * narrowed, rounding once, when it is done. dtype is a template parameter: a row kernel has three instances.
+ * A vector is a uint4 of row_vec(dtype) elements. Kernels widen it to fp32 to compute and narrow the result
+ * with one rounding. dtype is a template parameter, so that a row kernel has three instances.
  */
 #ifndef CAIRN_ROW_CUH
 #define CAIRN_ROW_CUH
@@ -74,7 +74,7 @@ template <int dtype> ROW uint4 row_pack(const float *f)
 			  row_pack2<dtype>(f[4], f[5]), row_pack2<dtype>(f[6], f[7]));
 }
 
-/* One element, wherever it lies. */
+/* Element i of p, at any alignment of the element. */
 template <int dtype> ROW float row_element(const void *p, int64_t i)
 {
 	if (dtype == CAIRN_F32)
@@ -84,7 +84,7 @@ template <int dtype> ROW float row_element(const void *p, int64_t i)
 	return __half2float(((const __half *)p)[i]);
 }
 
-/* The same of a type that is known only at run time, rounded once */
+/* Element i of p for a dtype that is known only at run time. row_store() rounds once. */
 ROW float row_load(const void *p, int dtype, int64_t i)
 {
 	return dtype == CAIRN_F32 ? ((const float *)p)[i] :
@@ -101,7 +101,7 @@ ROW void row_store(void *p, int dtype, int64_t i, float v)
 		((__nv_bfloat16 *)p)[i] = __float2bfloat16_rn(v);
 }
 
-/* The same bits in every lane: the butterfly adds the same pairs everywhere. */
+/* Sum over the warp, with the same bits in every lane: the butterfly adds the same pairs in each. */
 ROW float row_warp_sum(float v)
 {
 #pragma unroll

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * silu_mul - the gated activation of a feed-forward block: Llama's, or Gemma's
+ * silu_mul - the gated activation of a feed-forward block: silu (Llama) or gelu (Gemma)
  *
  *   out[i,j] = act(x[i,j]) * x[i,dim+j]
  *   activation 0: silu(g) = g / (1 + exp(-g))
- *              1: gelu by tanh, g (1 + tanh(y)) / 2 = g / (1 + exp(-2 y)),
+ *              1: tanh form of gelu, g (1 + tanh(y)) / 2 = g / (1 + exp(-2 y)),
  *                 y = sqrt(2 / pi) (g + 0.044715 g^3)
  *
  *   argument   dtype  shape            notes
  *   out        dtype  [rows, dim]      out, 16-byte aligned, may not alias x
- *   x          dtype  [rows, 2 * dim]  in, gate first, then up; 16-byte aligned
+ *   x          dtype  [rows, 2 * dim]  in, each row gate [dim], then up [dim]; 16-byte aligned
  *
  * Supported:   dtype f16, bf16, f32; dim a multiple of 8; activation 0, 1. rows 0 is legal and does nothing.
- * Numerics:    fp32 throughout, one rounding at the end; no intermediate value may overflow or vanish
- *              where the result does not: g = -100 and an up of 1e30 give -3.7e-12. silu(-inf) is 0, not
- *              NaN; neither is gelu(-inf). An infinite up beside a gate below -80 (gelu: -9) is not judged.
- * Tolerance:   16 * 2^-24 (1 + |z|) |ref| + u |ref| + a few of the smallest subnormals; z is g, of gelu 2 y
- *              (silu_mul_ref.c: exp's error grows with |z|).
- * Determinism: bitwise repeatable, element by element.
+ * Numerics:    fp32 throughout, one rounding at the end; no intermediate value may overflow or underflow
+ *              unless the result does: g = -100 and up = 1e30 give -3.7e-12. silu(-inf) and gelu(-inf) are
+ *              0, not NaN. An infinite up with a gate below -80 (gelu: -9) has no defined result.
+ * Tolerance:   16 * 2^-24 (1 + |z|) |ref| + u |ref| + a few of the smallest subnormals; z is g for silu and
+ *              2 y for gelu (the error of exp grows with |z|, see silu_mul_ref.c).
+ * Determinism: bitwise repeatable; an element does not depend on the others.
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO.
  */
 #ifndef CAIRN_SILU_MUL_H
@@ -44,7 +44,7 @@ extern "C" {
 int cairn_silu_mul(const struct cairn_silu_mul_args *args, void *stream);
 int cairn_silu_mul_cpu(const struct cairn_silu_mul_args *args, void *stream);
 int cairn_silu_mul_ref(const struct cairn_silu_mul_args *args, void *stream);
-/* What each of ours does first: 0, -EINVAL or -EOPNOTSUPP. */
+/* The argument checks that all of our tables run first: 0, -EINVAL or -EOPNOTSUPP. */
 int cairn_silu_mul_check(const struct cairn_silu_mul_args *args);
 int cairn_silu_mul_exact(const struct cairn_silu_mul_args *args, struct cairn_exact *exact);	/* [0]: out */
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * silu_mul_cpu - in fp32, in parallel over rows cut into chunks
+ * silu_mul_cpu - in fp32, in parallel over chunks of rows
  *
- * For g < 0 the product is taken as up t g t / (1 + t t) with t = exp(g / 2): exp(g) itself would be
- * subnormal from -87 on while up can still bring the result back into range. gelu is the same with its own
+ * For g < 0 the product is computed as up t g t / (1 + t t) with t = exp(g / 2): exp(g) itself would be
+ * subnormal below -87, where a large up can still bring the result back into range. gelu differs only in the
  * argument of exp.
  */
 #include <math.h>
@@ -20,7 +20,7 @@ static float act_mul(float g, float up, int gelu)
 {
 	float t, s, d, z;
 
-	if (g < -256)	/* t vanishes: and -INFINITY must not meet it */
+	if (g < -256)	/* t is 0 here, and -INFINITY * 0 would be NaN */
 		g = -256;
 	z = gelu ? GELU_1 * g * (1 + GELU_3 * (g * g)) : g;
 	t = expf(g < 0 ? 0.5f * z : -z);

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * attn_paged - wrong implementations that the cases must catch
+ *
+ * One plain online-softmax attention with a switch of defects, each of which some library has shipped. It is
+ * correct when no switch is set.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "conformance/harness.h"
+#include "fused/attention/attn_paged.h"
+
+#define TILE	16	/* keys between two updates of the maximum */
+
+/* D(name, description) */
+#define DEFECTS(D) \
+	D(causal_edge_one_short, "the last visible key is masked") \
+	D(causal_edge_one_far, "one key of the future is visible") \
+	D(causal_from_the_top, "the mask is aligned with the first key, not the last") \
+	D(causal_ignored, "the mask is not applied") \
+	D(causal_always, "the mask is applied to requests without it") \
+	D(last_page_ignored, "keys of the last page are dropped") \
+	D(last_page_whole, "kv_last_page_len is ignored: the whole last page is read") \
+	D(first_key_dropped, "the walk begins at key 1") \
+	D(page_size_less_one, "the page of a key is found by page_size - 1") \
+	D(page_table_identity, "page ids are assumed to be in order: a stale page table") \
+	D(page_table_of_request_0, "all requests read the pages of the first") \
+	D(length_of_request_0, "all requests have the length of the first") \
+	D(bound_taken_for_length, "max_kv_len is used as kv_len where the pages allow it") \
+	D(head_modulo, "the KV head is h % num_kv_heads") \
+	D(head_of_group_0, "all query heads of all groups read KV head 0") \
+	D(q_stride_ignored, "rows of q are assumed to be contiguous") \
+	D(scale_missing, "sm_scale is not applied") \
+	D(scale_squared, "sm_scale is applied twice") \
+	D(scale_log2_twice, "both sm_scale and the exponent are multiplied by log2(e)") \
+	D(values_from_keys, "P is multiplied by K") \
+	D(o_in_dtype, "O is kept in dtype between tiles") \
+	D(l_in_dtype, "the sum of p is kept in dtype") \
+	D(o_not_rescaled, "O is not rescaled when the maximum rises") \
+	D(l_not_rescaled, "l is not rescaled when the maximum rises") \
+	D(no_maximum, "exp of the logits, without subtracting their maximum") \
+	D(sentinel, "the running maximum starts at -5e4 instead of minus infinity") \
+	D(empty_row_nan, "a row without a key is divided by 0") \
+	D(empty_row_untouched, "a row without a key is not written") \
+	D(empty_row_mean, "a row whose keys are all masked gets the mean of V") \
+	D(empty_lse_zero, "lse of a row without a key is 0") \
+	D(empty_lse_plus, "lse of a row without a key is plus infinity") \
+	D(lse_base_2, "lse is a base-2 logarithm") \
+	D(lse_without_max, "lse is ln l alone") \
+	D(lse_transposed, "lse is written [heads, rows]") \
+	D(masked_times_value, "p = 0 is multiplied by V of slots that hold no key") \
+	D(second_half_missing, "the upper half of head_dim is not written") \
+	D(row_past_the_end, "one row too many is written") \
+	D(last_row_missing, "the last row of the batch is not written") \
+	D(last_tile_not_merged, "the state of the last tile is lost") \
+	D(not_repeatable, "every other call differs in the last bit") \
+	D(input_written, "q is scaled in place") \
+	D(window_ignored, "all keys are visible") \
+	D(window_one_short, "the window lacks its oldest key") \
+	D(window_one_far, "the window has one key too many") \
+	D(window_of_tokens, "the window is counted from the row's index in its request, not its position") \
+	D(window_of_last_row, "all rows of a request have the window of the last row") \
+	D(window_from_page, "the window begins at the start of its oldest key's page") \
+	D(window_from_tile, "the window begins at the start of its oldest key's tile") \
+	D(window_with_causal_only, "the window is ignored without the causal mask") \
+	D(window_masked_times_value, "p = 0 is multiplied by V of keys before the window") \
+	D(cap_ignored, "logits are not capped") \
+	D(cap_twice, "logits are capped twice") \
+	D(cap_before_scale, "q k is capped before it is scaled") \
+	D(cap_clamps, "logits are clamped to the cap") \
+	D(cap_not_multiplied, "the tanh is not multiplied by softcap") \
+	D(cap_of_masked, "masked keys are capped too: their logit is -softcap, not minus infinity") \
+	D(cap_approximate, "tanh.approx: a relative error of 2^-11") \
+	D(cap_lse_uncapped, "lse is computed from the logits before the cap") \
+	D(nothing, "returns success without doing anything")
+
+#define NAME(name, what)	ATTN_##name,
+enum attn_defect { DEFECTS(NAME) };
+
+/* Returns v rounded to dtype if yes, else to fp32. */
+static double rounded(double v, int dtype, int yes)
+{
+	uint64_t box = 0;
+
+	if (!yes)
+		return (float)v;
+	cairn_store(&box, dtype, 0, v);
+	return cairn_load(&box, dtype, 0);
+}
+
+struct keys {
+	int first_page, num_pages, len, slots;		/* slots: those of all listed pages */
+};
+
+static struct keys keys_of(const struct cairn_attn_paged_args *a, int b, enum attn_defect x)
+{
+	struct keys k;
+	int request = x == ATTN_page_table_of_request_0 ? 0 : b, last = a->kv_last_page_len[b];
+
+	k.first_page = a->kv_indptr[request];
+	k.num_pages = a->kv_indptr[request + 1] - k.first_page;
+	k.slots = k.num_pages * a->page_size;
+	k.len = a->kv_indptr[b + 1] - a->kv_indptr[b];
+	if (x == ATTN_last_page_whole || k.len == 0)
+		last = a->page_size;
+	k.len = (k.len - 1) * a->page_size + last;
+	if (x == ATTN_last_page_ignored && k.len > a->page_size)
+		k.len -= last;
+	if (x == ATTN_length_of_request_0)
+		k.len = (a->kv_indptr[1] - a->kv_indptr[0] - 1) * a->page_size + a->kv_last_page_len[0];
+	if (x == ATTN_bound_taken_for_length)
+		k.len = a->max_kv_len;
+	k.len = k.len > k.slots ? k.slots : k.len < 0 ? 0 : k.len;
+	return k;
+}
+
+static int64_t key_at(const struct cairn_attn_paged_args *a, const struct keys *k, int j, int h,
+		      enum attn_defect x)
+{
+	int group = a->num_qo_heads / a->num_kv_heads, head = h / group, nth = j / a->page_size;
+	int64_t page;
+
+	if (x == ATTN_page_size_less_one && a->page_size > 1)
+		nth = j / (a->page_size - 1);
+	nth = nth < k->num_pages ? nth : k->num_pages - 1;
+	page = a->kv_indices[k->first_page + nth];
+	if (x == ATTN_page_table_identity)
+		page = k->first_page + nth;
+	if (x == ATTN_head_modulo)
+		head = h % a->num_kv_heads;
+	if (x == ATTN_head_of_group_0)
+		head = 0;
+	return ((page * a->page_size + j % a->page_size) * a->num_kv_heads + head) * a->head_dim;
+}
+
+static int visible(const struct cairn_attn_paged_args *a, int b, int i, int len, enum attn_defect x)
+{
+	int qo_len = a->qo_indptr[b + 1] - a->qo_indptr[b], n = len;
+
+	if ((a->causal || x == ATTN_causal_always) && x != ATTN_causal_ignored)
+		n = i + 1 + (x == ATTN_causal_from_the_top ? 0 : len - qo_len);
+	if (a->causal && x == ATTN_causal_edge_one_short && n > 1)
+		n--;
+	if (a->causal && x == ATTN_causal_edge_one_far)
+		n++;
+	return n < 0 ? 0 : n > len ? len : n;
+}
+
+/* Returns the first key that row i of request b, with len keys, sees. */
+static int first_key(const struct cairn_attn_paged_args *a, int b, int i, int len, enum attn_defect x)
+{
+	int qo_len = a->qo_indptr[b + 1] - a->qo_indptr[b], first;
+	int64_t position = (int64_t)i + len - qo_len;
+
+	if (x == ATTN_first_key_dropped)
+		return 1;
+	if (!a->window || x == ATTN_window_ignored || (x == ATTN_window_with_causal_only && !a->causal))
+		return 0;
+	if (x == ATTN_window_of_tokens)
+		position = i;
+	if (x == ATTN_window_of_last_row)
+		position = len - 1;
+	position += (x == ATTN_window_one_short) - (x == ATTN_window_one_far);
+	first = position >= a->window ? (int)(position - a->window + 1) : 0;
+	if (x == ATTN_window_from_page)
+		first -= first % a->page_size;
+	if (x == ATTN_window_from_tile)
+		first -= first % TILE;
+	return first;
+}
+
+/* Returns the logit of a visible key. dot: q k before the scale. */
+static double logit(const struct cairn_attn_paged_args *a, double dot, double scale, enum attn_defect x)
+{
+	double cap = (double)a->softcap, v = dot * scale, t;
+
+	if (!(cap > 0) || x == ATTN_cap_ignored)
+		return v;
+	if (x == ATTN_cap_before_scale)
+		return cap * tanh(dot / cap) * scale;
+	if (x == ATTN_cap_clamps)
+		return fmin(fmax(v, -cap), cap);
+	t = tanh(v / cap);
+	if (x == ATTN_cap_twice)
+		t = tanh(t);
+	if (x == ATTN_cap_approximate)
+		t *= 1 + 0x1p-11 * sin(1e3 * v);
+	return x == ATTN_cap_not_multiplied ? t : cap * t;
+}
+
+/* Computes row i of request b, head h, and writes it as row `row`. */
+static void attend_row(const struct cairn_attn_paged_args *a, int b, int i, int h, int64_t row,
+		       enum attn_defect x)
+{
+	int64_t packed = (int64_t)a->num_qo_heads * a->head_dim, dim = a->head_dim,
+		at = row * a->num_qo_heads + h;
+	int64_t stride = a->q_stride && x != ATTN_q_stride_ignored ? a->q_stride : packed;
+	int64_t q_at = (a->qo_indptr[b] + i) * stride + h * dim;
+	double m = x == ATTN_sentinel ? -5e4 : -INFINITY, l = 0, o[256] = { 0 }, scale = a->sm_scale, lse;
+	const void *values = x == ATTN_values_from_keys ? a->k_pages : a->v_pages;
+	struct keys k = keys_of(a, b, x);
+	int n = visible(a, b, i, k.len, x), first = first_key(a, b, i, k.len, x), read = n, empty = !n;
+	int from = first;	/* the first key that is read, though perhaps not seen */
+
+	if (x == ATTN_scale_missing)
+		scale = 1;
+	if (x == ATTN_scale_squared)
+		scale *= scale;
+	if (x == ATTN_scale_log2_twice)
+		scale *= 1.4426950408889634;
+	if (x == ATTN_masked_times_value && n)
+		read = k.slots < n + TILE ? k.slots : n + TILE;
+	if (x == ATTN_last_tile_not_merged && n > TILE)
+		read = n = (n - 1) / TILE * TILE;
+	if (x == ATTN_empty_row_mean && !n)
+		read = k.len;
+	if (x == ATTN_window_masked_times_value || (x == ATTN_cap_of_masked && a->softcap > 0))
+		from = first > TILE / 2 ? first - TILE / 2 : 0;
+	if (x == ATTN_cap_of_masked && a->softcap > 0)
+		read = k.len;
+	for (int tile = from; tile < read; tile += TILE) {
+		double s[TILE], top = m, keep;
+		int count = read - tile < TILE ? read - tile : TILE;
+
+		for (int j = 0; j < count; j++) {
+			s[j] = 0;
+			for (int c = 0; c < dim; c++)
+				s[j] += cairn_load(a->q, a->dtype, q_at + c) *
+					cairn_load(a->k_pages, a->dtype, key_at(a, &k, tile + j, h, x) + c);
+			if (tile + j >= first && tile + j < n)
+				s[j] = logit(a, s[j], scale, x);
+			else
+				s[j] = x == ATTN_empty_row_mean ? 0 :
+				       x == ATTN_cap_of_masked && a->softcap > 0 ? -(double)a->softcap :
+				       -INFINITY;
+			top = s[j] > top ? s[j] : top;
+		}
+		if (x == ATTN_no_maximum)
+			top = 0;
+		keep = m == top ? 1 : exp(m - top);	/* 1 also if both are -infinity */
+		m = top;
+		l = rounded(l * (x == ATTN_l_not_rescaled ? 1 : keep), a->dtype, x == ATTN_l_in_dtype);
+		for (int c = 0; c < dim; c++)
+			o[c] *= x == ATTN_o_not_rescaled && keep > 0 ? 1 : keep;
+		for (int j = 0; j < count; j++) {
+			double p = (float)exp(s[j] - top);
+
+			l = rounded(l + p, a->dtype, x == ATTN_l_in_dtype);
+			for (int c = 0; c < dim; c++)
+				o[c] += p * cairn_load(values, a->dtype, key_at(a, &k, tile + j, h, x) + c);
+		}
+		for (int c = 0; c < dim; c++)
+			o[c] = rounded(o[c], a->dtype, x == ATTN_o_in_dtype);
+	}
+	if (x == ATTN_empty_row_untouched && empty)
+		return;
+	for (int c = 0; c < (x == ATTN_second_half_missing ? dim / 2 : dim); c++)
+		cairn_store(a->out, a->dtype, at * dim + c, l > 0 || x == ATTN_empty_row_nan ? o[c] / l : 0);
+	if (!a->lse)
+		return;
+	lse = l > 0 ? (x == ATTN_lse_without_max ? 0 : m) + log(l) : -INFINITY;
+	if (x == ATTN_cap_lse_uncapped && a->softcap > 0 && fabs(m) < (double)a->softcap)
+		lse += (double)a->softcap * atanh(m / (double)a->softcap) - m;
+	if (x == ATTN_lse_base_2)
+		lse *= 1.4426950408889634;
+	if (empty && (x == ATTN_empty_lse_zero || x == ATTN_empty_lse_plus))
+		lse = x == ATTN_empty_lse_zero ? 0 : INFINITY;
+	a->lse[x == ATTN_lse_transposed ? h * (int64_t)a->qo_indptr[a->batch] + row : at] = (float)lse;
+}
+
+static int attend(const struct cairn_attn_paged_args *a, enum attn_defect x)
+{
+	static int calls;
+	int64_t bytes = 0;
+
+	CAIRN_TRY(cairn_attn_paged_check(a));
+	if (x == ATTN_nothing)
+		return 0;
+	for (int b = 0; b < a->batch; b++) {
+		int len = a->qo_indptr[b + 1] - a->qo_indptr[b];
+
+		if (b == a->batch - 1 && x == ATTN_last_row_missing)
+			len--;
+		for (int i = 0; i < len; i++)
+			for (int h = 0; h < a->num_qo_heads; h++)
+				attend_row(a, b, i, h, a->qo_indptr[b] + i, x);
+		bytes += (int64_t)len * a->num_qo_heads * a->head_dim * 2;
+	}
+	if (x == ATTN_row_past_the_end)	/* only the row's first elements; they are past the buffer */
+		memset((char *)a->out + bytes, 0, 64);
+	if (x == ATTN_not_repeatable && bytes && calls++ % 2)
+		*(uint16_t *)a->out ^= 1;
+	if (x == ATTN_input_written && bytes)
+		cairn_store((void *)a->q, a->dtype, 0, 2 * cairn_load(a->q, a->dtype, 0) + 1);
+	return 0;
+}
+
+#define DEFINE(name, what) \
+	static int attn_##name(const struct cairn_attn_paged_args *a, void *stream) \
+	{ \
+		(void)stream; \
+		return attend(a, ATTN_##name); \
+	}
+DEFECTS(DEFINE)
+
+#define LIST(name, what) \
+	{ "attn_paged_" #name, offsetof(struct cairn_impl, attn_paged), (void *)attn_##name, what },
+
+const struct cairn_mutant cairn_attn_paged_mutants[] = { DEFECTS(LIST) { 0 } };

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+/* kv_append - argument checks shared by all of our tables */
+#include "fused/cache/kv_append.h"
+
+#include "primitives/base/dtype.h"
+#include "primitives/base/error.h"
+
+static int misaligned(const void *p)
+{
+	return ((uintptr_t)p & 15) != 0;
+}
+
+static int bad_stride(int64_t stride, int64_t row)
+{
+	return stride != 0 && (stride < row || stride % 8 != 0);
+}
+
+int cairn_kv_append_check(const struct cairn_kv_append_args *a)
+{
+	int64_t row;
+
+	if (!a || a->size < sizeof(*a))
+		return cairn_error(EINVAL, "kv_append: size: smaller than the argument struct");
+	if (!a->k_pages || !a->v_pages || !a->k || !a->v || !a->qo_indptr || !a->kv_indptr ||
+	    !a->kv_indices || !a->kv_last_page_len)
+		return cairn_error(EINVAL, "kv_append: null pointer");
+	if (misaligned(a->k_pages) || misaligned(a->v_pages) || misaligned(a->k) || misaligned(a->v))
+		return cairn_error(EINVAL, "kv_append: k, v and pages must be 16-byte aligned");
+	if (a->batch < 0 || a->nnz_qo < 0 || a->num_pages < 0)
+		return cairn_error(EINVAL, "kv_append: batch, nnz_qo, num_pages: must be >= 0");
+	if (a->page_size < 1 || a->num_kv_heads < 1 || a->head_dim < 1)
+		return cairn_error(EINVAL, "kv_append: page_size, num_kv_heads, head_dim: must be >= 1");
+	row = (int64_t)a->num_kv_heads * a->head_dim;
+	if (!cairn_dtype_is_float(a->dtype))
+		return cairn_error(EOPNOTSUPP, "kv_append: dtype: %s", cairn_dtype_name(a->dtype));
+	if (a->head_dim % 8)
+		return cairn_error(EOPNOTSUPP, "kv_append: head_dim: %d is not a multiple of 8", a->head_dim);
+	if (bad_stride(a->k_stride, row) || bad_stride(a->v_stride, row))
+		return cairn_error(EINVAL, "kv_append: k_stride, v_stride: must be 0 or a multiple of 8, "
+				   "at least num_kv_heads * head_dim");
+	return 0;
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+/* kv_move_mutants - wrong versions of kv_move, one defect each */
+#include "conformance/harness.h"
+#include "primitives/base/bend.h"
+#include "fused/cache/kv_move.h"
+
+enum kv_move_bend {
+	kv_move_bend_k_alone, kv_move_bend_layer_0_alone, kv_move_bend_last_layer_missing,
+	kv_move_bend_slots_by_layer, kv_move_bend_sides_of_slots_swapped, kv_move_bend_from_and_to_swapped,
+	kv_move_bend_slot_is_minus_place, kv_move_bend_last_move_missing, kv_move_bend_last_16_bytes_missing,
+	kv_move_bend_gaps_ignored, kv_move_bend_v_at_half_a_layer, kv_move_bend_a_page_too_many,
+};
+
+static char *kv_place(const struct cairn_kv_move_args *a, int32_t place, int32_t layer, int32_t side,
+		      enum kv_move_bend bend)
+{
+	int64_t sides = a->v_offset ? 2 : 1, v = a->v_offset, all = a->layer_bytes;
+
+	if (bend == kv_move_bend_gaps_ignored)
+		all = sides * a->num_pages * a->page_bytes;
+	if (bend == kv_move_bend_v_at_half_a_layer)
+		v = a->layer_bytes / 32 * 16;
+	if (place >= 0)
+		return (char *)a->base + layer * all + side * v + place * a->page_bytes;
+	place = bend == kv_move_bend_slot_is_minus_place ? (-place) % a->num_slots : ~place;
+	if (bend == kv_move_bend_sides_of_slots_swapped && sides == 2)
+		side = !side;
+	if (bend == kv_move_bend_slots_by_layer)
+		return (char *)a->slots +
+		       (((int64_t)layer * a->num_slots + place) * sides + side) * a->page_bytes;
+	return (char *)a->slots + (((int64_t)place * a->num_layers + layer) * sides + side) * a->page_bytes;
+}
+
+static int bent_kv_move(const struct cairn_kv_move_args *a, enum kv_move_bend bend)
+{
+	int32_t sides = a->v_offset && bend != kv_move_bend_k_alone ? 2 : 1, layers = a->num_layers;
+	int64_t bytes = a->page_bytes - (bend == kv_move_bend_last_16_bytes_missing ? 16 : 0);
+
+	CAIRN_TRY(cairn_kv_move_check(a));
+	if (bend == kv_move_bend_layer_0_alone)
+		layers = 1;
+	layers -= bend == kv_move_bend_last_layer_missing;
+	for (int32_t i = 0; i < a->num_moves - (bend == kv_move_bend_last_move_missing); i++) {
+		int32_t from = a->from[i], to = a->to[i];
+
+		if (bend == kv_move_bend_from_and_to_swapped) {
+			from = a->to[i];
+			to = a->from[i];
+		}
+		for (int32_t k = 0; from != to && k < layers * sides; k++)
+			memmove(kv_place(a, to, k / sides, k % sides, bend),
+				kv_place(a, from, k / sides, k % sides, bend), (size_t)bytes);
+		if (bend == kv_move_bend_a_page_too_many && from != to && to >= 0 && to + 1 < a->num_pages)
+			memset(kv_place(a, to + 1, 0, 0, bend), 0, 16);
+	}
+	return 0;
+}
+
+BENT(kv_move, k_alone)
+BENT(kv_move, layer_0_alone)
+BENT(kv_move, last_layer_missing)
+BENT(kv_move, slots_by_layer)
+BENT(kv_move, sides_of_slots_swapped)
+BENT(kv_move, from_and_to_swapped)
+BENT(kv_move, slot_is_minus_place)
+BENT(kv_move, last_move_missing)
+BENT(kv_move, last_16_bytes_missing)
+BENT(kv_move, gaps_ignored)
+BENT(kv_move, v_at_half_a_layer)
+BENT(kv_move, a_page_too_many)
+
+const struct cairn_mutant cairn_kv_move_mutants[] = {
+	MUTANT_BARE(kv_move, k_alone, "does not move V"),
+	MUTANT_BARE(kv_move, layer_0_alone, "moves layer 0 only"),
+	MUTANT_BARE(kv_move, last_layer_missing, "does not move the last layer"),
+	MUTANT_BARE(kv_move, slots_by_layer, "orders host slots as [layer][slot]"),
+	MUTANT_BARE(kv_move, sides_of_slots_swapped, "places V before K in a slot"),
+	MUTANT_BARE(kv_move, from_and_to_swapped, "copies in the opposite direction"),
+	MUTANT_BARE(kv_move, slot_is_minus_place, "treats place -s instead of ~s as slot s"),
+	MUTANT_BARE(kv_move, last_move_missing, "makes num_moves - 1 moves"),
+	MUTANT_BARE(kv_move, last_16_bytes_missing, "does not copy the last vector of a page"),
+	MUTANT_BARE(kv_move, gaps_ignored, "ignores the gaps between layers"),
+	MUTANT_BARE(kv_move, v_at_half_a_layer, "assumes that V begins at half a layer"),
+	MUTANT_BARE(kv_move, a_page_too_many, "writes to the next page"),
+	{ 0 }
+};

@@ -1,0 +1,429 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * decode_step_mutants - defects of a decode step that occur when operations are chained
+ *
+ * A plain step made of the reference's parts, with a switch for each defect. Other mutants cover defects
+ * inside the attention block; here its arguments are wrong.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "conformance/harness.h"
+#include "fused/block/block_ref.h"
+#include "fused/decode_step/decode_step_parts.h"
+
+#define MAX_BATCH	8
+
+#define DEFECTS(D) \
+	D(residual_of_attention_missing, "the output of attention replaces x instead of being added to it") \
+	D(residual_of_mlp_missing, "the output of the MLP replaces x instead of being added to it") \
+	D(residual_before_attention, "the second residual sum uses the stale x from before attention") \
+	D(mlp_reads_stale_norm, "the MLP reads the n of attention") \
+	D(gate_and_up_swapped, "silu is applied to the up instead of the gate") \
+	D(gate_up_interleaved, "gates and ups are read as alternating rows") \
+	D(silu_missing, "gate times up without silu") \
+	D(silu_is_sigmoid, "the sigmoid replaces silu") \
+	D(down_in_tiles_of_128, "elements past the last whole 128 of intermediate are left out") \
+	D(last_layer_skipped, "the last layer is not run") \
+	D(layer_0_for_all, "all layers use the weights of layer 0") \
+	D(layer_stride_off, "the weights of layer i are read 32 i bytes too early") \
+	D(biases_of_layer_0, "all layers use layer 0's b_qkv") \
+	D(bias_missing, "b_qkv is not added") \
+	D(bias_of_output_missing, "b_o is not added") \
+	D(kv_of_layer_0, "all layers append to and read the pages of layer 0") \
+	D(kv_stride_is_pool, "the pages of layers are taken to be contiguous") \
+	D(append_missing_in_last_layer, "the last layer does not write its new keys and values") \
+	D(position_late, "positions are one too high") \
+	D(position_of_request_0, "all requests have the position of the first") \
+	D(norms_swapped, "attention and MLP use each other's norm weights") \
+	D(eps_missing, "eps is not added") \
+	D(final_norm_missing, "logits are computed from x without the norm") \
+	D(final_norm_weight_missing, "final_norm is not applied") \
+	D(head_row_off, "logit i is the one of row i + 1") \
+	D(head_is_embed, "embed is used as lm_head") \
+	D(head_last_rows_missing, "the last 8 logits are not written") \
+	D(logits_in_dtype, "logits are rounded to dtype") \
+	D(embed_row_of_request_0, "all requests start with the id of the first") \
+	D(embed_id_off, "the embedding row before that of the id is read") \
+	D(token_of_request_0, "all requests get the token of the first") \
+	D(token_missing, "tokens is not written") \
+	D(token_second_best, "the second largest logit is chosen") \
+	D(greedy_always, "sampling parameters are ignored") \
+	D(sampled_as_request_0, "all requests are sampled with the seed of the first") \
+	D(latent_append_missing, "latent attention does not write the new token's latent") \
+	D(latent_of_layer_0, "all layers append to and read the latents of layer 0") \
+	D(latent_position_late, "positions are one too high in latent attention") \
+	D(q_rank_ignored, "q is computed from n without its low-rank projection") \
+	D(experts_of_first_layer, "all layers use the experts of the first layer that has experts") \
+	D(experts_of_next_layer, "each layer uses the next layer's experts") \
+	D(experts_norm_from_0, "mlp_norm starts at layer dense_layers, as the experts do") \
+	D(experts_read_stale_x, "the experts read the stale x from before attention") \
+	D(residual_of_experts_missing, "the output of the experts replaces x instead of being added to it") \
+	D(shared_expert_missing, "the shared expert is left out") \
+	D(shared_expert_alone, "only the shared expert is added") \
+	D(router_of_first_layer, "all layers use the first router") \
+	D(top_expert_alone, "experts_per_token is taken to be 1") \
+	D(expert_scaling_missing, "expert_scaling is not applied") \
+	D(normalize_experts_missing, "normalize_experts is ignored") \
+	D(normalize_experts_always, "the experts' weights are always normalised") \
+	D(dense_layers_one_less, "the MLP of the last dense layer is left out") \
+	D(size_ignored, "members past the caller's size are read") \
+	D(not_repeatable, "every other call differs in the last bit of a logit") \
+	D(nothing, "returns success without doing anything")
+
+#define ENUM(name, what)	STEP_##name,
+enum defect { DEFECTS(ENUM) };
+
+struct state {
+	const struct cairn_decode_step_args *a;
+	enum defect d;
+	struct block_row x, n, stale, g, k, v, logits;
+	double router[256];
+};
+
+static struct block_row new_row(int64_t n)
+{
+	double *p = calloc(2 * (size_t)n, sizeof(*p));
+
+	if (!p)
+		abort();
+	return (struct block_row){ p, p + n };	/* values() drops err where no bounds are wanted */
+}
+
+static struct block_row values(struct block_row r)
+{
+	return (struct block_row){ r.val, NULL };
+}
+
+static const void *of_layer(const struct state *s, const void *p, int layer)
+{
+	if (s->d == STEP_layer_0_for_all || (s->d == STEP_biases_of_layer_0 && p == s->a->b_qkv))
+		layer = 0;
+	if (s->d == STEP_layer_stride_off && p)
+		p = (const char *)p - 32 * layer;
+	return p ? (const char *)p + layer * s->a->layer_stride_bytes : NULL;
+}
+
+static int64_t kv_stride(const struct state *s)
+{
+	const struct cairn_decode_step_args *a = s->a;
+
+	if (s->d == STEP_kv_of_layer_0 || (s->d == STEP_latent_of_layer_0 && a->kv_lora_rank))
+		return 0;
+	if (s->d == STEP_kv_stride_is_pool)
+		return (int64_t)a->num_pages * a->page_size * decode_step_k_row(a) * 2;
+	return a->kv_stride_bytes;
+}
+
+static void attention(struct state *s, int b, int layer)
+{
+	const struct cairn_decode_step_args *a = s->a;
+	int32_t position[MAX_BATCH];
+	struct cairn_cluster_attn_args c = {
+		.size = sizeof(c), .k_pages = (char *)a->k_pages + layer * kv_stride(s),
+		.v_pages = (char *)a->v_pages + layer * kv_stride(s),
+		.norm_weight = of_layer(s, s->d == STEP_norms_swapped ? a->mlp_norm : a->attn_norm, layer),
+		.w_qkv = of_layer(s, a->w_qkv, layer),
+		.b_qkv = s->d == STEP_bias_missing ? NULL : of_layer(s, a->b_qkv, layer),
+		.w_o = of_layer(s, a->w_o, layer),
+		.b_o = s->d == STEP_bias_of_output_missing ? NULL : of_layer(s, a->b_o, layer),
+		.inv_freq = a->inv_freq, .positions = position, .kv_indptr = a->kv_indptr,
+		.kv_indices = a->kv_indices, .kv_last_page_len = a->kv_last_page_len, .batch = a->batch,
+		.max_kv_len = a->max_kv_len, .num_pages = a->num_pages, .page_size = a->page_size,
+		.hidden = a->hidden, .num_qo_heads = a->num_qo_heads, .num_kv_heads = a->num_kv_heads,
+		.head_dim = a->head_dim, .dtype = a->dtype, .eps = s->d == STEP_eps_missing ? 0 : a->eps,
+		.sm_scale = a->sm_scale,
+	};
+	int64_t row = (int64_t)a->num_kv_heads * a->head_dim;
+	int64_t at = block_key_at(&c, b, block_kv_len(&c, b) - 1);
+
+	for (int i = 0; i < a->batch; i++)
+		position[i] = a->positions[s->d == STEP_position_of_request_0 ? 0 : i] +
+			(s->d == STEP_position_late);
+	if (cairn_block_attn(&c, b, s->x, values(s->n), values(s->k), values(s->v)))
+		abort();
+	for (int64_t i = 0; i < row; i++) {
+		if (s->d == STEP_append_missing_in_last_layer && layer == a->num_layers - 1)
+			break;
+		cairn_store(c.k_pages, a->dtype, at + i, s->k.val[i]);
+		cairn_store(c.v_pages, a->dtype, at + i, s->v.val[i]);
+	}
+	for (int i = 0; i < a->hidden; i++) {
+		s->stale.val[i] = s->x.val[i];
+		s->x.val[i] = s->n.val[i] - (s->d == STEP_residual_of_attention_missing ? s->x.val[i] : 0);
+	}
+}
+
+static void latent_attention(struct state *s, int b, int layer)
+{
+	const struct cairn_decode_step_args *a = s->a;
+	struct cairn_cluster_mla_args c = decode_step_mla(a, s->d == STEP_layer_0_for_all ? 0 : layer);
+	struct cairn_cluster_attn_args pages = decode_step_attn(a, layer);
+	int32_t position[MAX_BATCH];
+	int64_t at;
+
+	for (int i = 0; i < a->batch; i++)
+		position[i] = a->positions[s->d == STEP_position_of_request_0 ? 0 : i] +
+			(s->d == STEP_position_late || s->d == STEP_latent_position_late);
+	c.positions = position;
+	c.pages = (char *)a->k_pages + layer * kv_stride(s);
+	if (s->d == STEP_norms_swapped)
+		c.norm_weight = of_layer(s, a->mlp_norm, layer);
+	if (s->d == STEP_eps_missing)
+		c.eps = 0;
+	if (s->d == STEP_q_rank_ignored)
+		c.q_lora_rank = 0;
+	if (cairn_block_mla(&c, b, s->x.val, s->n.val, s->k.val))
+		abort();
+	pages.num_kv_heads = 1;
+	pages.head_dim = (int)decode_step_k_row(a);
+	at = block_key_at(&pages, b, block_kv_len(&pages, b) - 1);
+	for (int i = 0; i < pages.head_dim && s->d != STEP_latent_append_missing; i++)
+		if (s->d != STEP_append_missing_in_last_layer || layer < a->num_layers - 1)
+			cairn_store(c.pages, a->dtype, at + i, s->k.val[i]);
+	for (int i = 0; i < a->hidden; i++) {
+		s->stale.val[i] = s->x.val[i];
+		s->x.val[i] = s->n.val[i] - (s->d == STEP_residual_of_attention_missing ? s->x.val[i] : 0);
+	}
+}
+
+static void experts(struct state *s, int layer)
+{
+	const struct cairn_decode_step_args *a = s->a;
+	int first = a->dense_layers, at = layer;
+	struct cairn_moe_args c;
+
+	if (s->d == STEP_experts_of_first_layer || s->d == STEP_layer_0_for_all)
+		at = first;
+	if (s->d == STEP_experts_of_next_layer)
+		at = layer + 1 < a->num_layers ? layer + 1 : first;
+	c = decode_step_moe_of(a, at);
+	c.norm_weight = of_layer(s, s->d == STEP_norms_swapped ? a->attn_norm : a->mlp_norm,
+				 s->d == STEP_experts_norm_from_0 ? layer - first : layer);
+	if (s->d == STEP_router_of_first_layer)
+		c.w_router = a->w_router;
+	if (s->d == STEP_shared_expert_missing)
+		c.shared_intermediate = 0;
+	if (s->d == STEP_top_expert_alone)
+		c.experts_per_token = 1;
+	if (s->d == STEP_expert_scaling_missing)
+		c.scaling = 1;
+	if (s->d == STEP_shared_expert_alone)
+		c.scaling = 0;
+	if (s->d == STEP_normalize_experts_missing || s->d == STEP_normalize_experts_always)
+		c.normalize = s->d == STEP_normalize_experts_always;
+	if (s->d == STEP_eps_missing)
+		c.eps = 0;
+	if (cairn_block_moe(&c, s->d == STEP_experts_read_stale_x ? s->stale.val : s->x.val,
+			    s->n.val, s->router))
+		abort();
+	for (int i = 0; i < a->hidden; i++)
+		s->x.val[i] = s->n.val[i] - (s->d == STEP_residual_of_experts_missing ? s->x.val[i] : 0);
+}
+
+static void norm(const struct state *s, struct block_row in, const void *w, struct block_row out)
+{
+	double eps = s->d == STEP_eps_missing ? 0x1p-140 : s->a->eps;
+
+	cairn_block_norm(values(out), in, w, s->a->hidden, eps, s->a->dtype);
+}
+
+static void gate_and_up(struct state *s)
+{
+	int64_t n = s->a->intermediate;
+	double *g = s->g.val, *copy = malloc(sizeof(double) * (size_t)(2 * n));
+
+	if (!copy)
+		abort();
+	memcpy(copy, g, sizeof(double) * (size_t)(2 * n));
+	for (int64_t i = 0; i < n; i++) {
+		double gate = copy[i], up = copy[n + i], v;
+
+		if (s->d == STEP_gate_and_up_swapped) {
+			gate = copy[n + i];
+			up = copy[i];
+		}
+		if (s->d == STEP_gate_up_interleaved) {
+			gate = copy[2 * i];
+			up = copy[2 * i + 1];
+		}
+		v = gate / (1 + exp(-gate)) * up;
+		if (s->d == STEP_silu_missing)
+			v = gate * up;
+		if (s->d == STEP_silu_is_sigmoid)
+			v = up / (1 + exp(-gate));
+		if (s->d == STEP_down_in_tiles_of_128 && i >= n / 128 * 128)
+			v = 0;
+		g[i] = block_rounded(v, s->a->dtype);
+	}
+	free(copy);
+}
+
+static void feed_forward(struct state *s, int layer)
+{
+	const struct cairn_decode_step_args *a = s->a;
+	const double *base = s->d == STEP_residual_before_attention ? s->stale.val : s->x.val;
+	int dropped = s->d == STEP_residual_of_mlp_missing;
+
+	norm(s, s->d == STEP_mlp_reads_stale_norm ? s->stale : s->x,
+	     of_layer(s, s->d == STEP_norms_swapped ? a->attn_norm : a->mlp_norm, layer), s->n);
+	cairn_block_project(values(s->g), s->n, of_layer(s, a->w_gate_up, layer), NULL,
+			    2 * (int64_t)a->intermediate, a->hidden, a->dtype);
+	gate_and_up(s);
+	cairn_block_project(values(s->n), s->g, of_layer(s, a->w_down, layer), NULL, a->hidden,
+			    a->intermediate, a->dtype);
+	for (int i = 0; i < a->hidden; i++)
+		s->x.val[i] = block_rounded(s->n.val[i] + (dropped ? 0 : base[i]), a->dtype);
+}
+
+static void head(struct state *s, int b)
+{
+	const struct cairn_decode_step_args *a = s->a;
+	const void *w = s->d == STEP_head_is_embed ? a->embed : a->lm_head;
+	float *logits = a->logits + (int64_t)b * a->vocab;
+
+	if (s->d == STEP_final_norm_missing)
+		memcpy(s->n.val, s->x.val, sizeof(double) * (size_t)a->hidden);
+	else
+		norm(s, s->x, a->final_norm, s->n);
+	for (int i = 0; i < a->hidden && s->d == STEP_final_norm_weight_missing; i++) {
+		double weight = cairn_load(a->final_norm, a->dtype, i);
+
+		s->n.val[i] = weight != 0 ? block_rounded(s->n.val[i] / weight, a->dtype) : 0;
+	}
+	cairn_block_project(values(s->logits), s->n, w, NULL, a->vocab, a->hidden, a->dtype);
+	for (int i = 0; i < a->vocab; i++) {
+		double v = s->logits.val[s->d == STEP_head_row_off ? (i + 1) % a->vocab : i];
+
+		if (s->d != STEP_head_last_rows_missing || i < a->vocab - 8)
+			logits[i] = (float)(s->d == STEP_logits_in_dtype ? block_rounded(v, a->dtype) : v);
+	}
+}
+
+static void draw(const struct state *s, const int32_t *top)
+{
+	const struct cairn_decode_step_args *a = s->a;
+	uint64_t seed[MAX_BATCH], offset[MAX_BATCH];
+	struct cairn_sample_args sample = {
+		.size = sizeof(sample), .out = a->tokens, .logits = a->logits, .temperature = a->temperature,
+		.top_k = a->top_k, .top_p = a->top_p, .min_p = a->min_p, .seed = seed, .offset = offset,
+		.rows = a->batch, .vocab = a->vocab,
+	};
+
+	if (!a->tokens || s->d == STEP_token_missing)
+		return;
+	for (int b = 0; b < a->batch; b++)
+		a->tokens[b] = top[s->d == STEP_token_of_request_0 ? 0 : b];
+	if (!a->temperature || s->d == STEP_greedy_always)
+		return;
+	for (int b = 0; b < a->batch; b++) {
+		seed[b] = a->seed[s->d == STEP_sampled_as_request_0 ? 0 : b];
+		offset[b] = a->offset[s->d == STEP_sampled_as_request_0 ? 0 : b];
+	}
+	cairn_sample_ref(&sample, NULL);
+}
+
+/* Returns the index of the largest logit, or with token_second_best of the second largest. */
+static int32_t best(const struct state *s, int b)
+{
+	const float *logits = s->a->logits + (int64_t)b * s->a->vocab;
+	int32_t first = 0, second = -1;
+
+	for (int i = 1; i < s->a->vocab; i++) {
+		if (logits[i] > logits[first]) {
+			second = first;
+			first = i;
+		} else if (second < 0 || logits[i] > logits[second]) {
+			second = i;
+		}
+	}
+	return s->d == STEP_token_second_best ? second : first;
+}
+
+static void request(struct state *s, int b)
+{
+	const struct cairn_decode_step_args *a = s->a;
+	int32_t id = a->ids[s->d == STEP_embed_row_of_request_0 ? 0 : b];
+
+	if (s->d == STEP_embed_id_off && id > 0)
+		id--;
+	for (int i = 0; i < a->hidden; i++)
+		s->x.val[i] = cairn_load(a->embed, a->dtype, (int64_t)id * a->hidden + i);
+	for (int layer = 0; layer < a->num_layers - (s->d == STEP_last_layer_skipped); layer++) {
+		if (a->kv_lora_rank)
+			latent_attention(s, b, layer);
+		else
+			attention(s, b, layer);
+		if (decode_step_has_experts(a, layer))
+			experts(s, layer);
+		else if (s->d != STEP_dense_layers_one_less || layer != a->dense_layers - 1)
+			feed_forward(s, layer);
+	}
+	head(s, b);
+}
+
+/* Returns whether these arguments can show the defect; a call that cannot is skipped to save time. */
+static int shows(const struct cairn_decode_step_args *args, const struct cairn_decode_step_args *full,
+		 enum defect d)
+{
+	if (d >= STEP_latent_append_missing && d <= STEP_q_rank_ignored)
+		return full->kv_lora_rank > 0;
+	if (d >= STEP_experts_of_first_layer && d <= STEP_dense_layers_one_less)
+		return full->num_experts > 0;
+	return d != STEP_size_ignored || args->size < sizeof(*args);
+}
+
+static int has_keys(const struct cairn_decode_step_args *a, int b)
+{
+	return a->kv_indptr[b + 1] > a->kv_indptr[b] && a->kv_last_page_len[b] > 0;
+}
+
+static int step(const struct cairn_decode_step_args *args, enum defect d)
+{
+	static int calls;
+	struct cairn_decode_step_args full, *a = &full;
+	struct state s = { .a = a, .d = d };
+	struct block_row *const rows[] = { &s.x, &s.n, &s.stale, &s.g, &s.k, &s.v, &s.logits };
+	int32_t top[MAX_BATCH];
+	int64_t kv;
+
+	CAIRN_TRY(cairn_decode_step_args_full(args, a));
+	if (!shows(args, a, d))
+		return cairn_error(EOPNOTSUPP, "decode_step_mutants: such a model cannot show this defect");
+	if (d == STEP_size_ignored) {
+		*a = *args;
+		a->size = sizeof(*a);
+	}
+	CAIRN_TRY(cairn_decode_step_check(d == STEP_size_ignored ? a : args));
+	if (d == STEP_nothing)
+		return 0;
+	kv = decode_step_k_row(a);
+	for (int i = 0; i < 7; i++)
+		*rows[i] = new_row(i < 3 ? a->hidden : i == 3 ? 2 * (int64_t)a->intermediate + 1 :
+				   i < 6 ? kv : a->vocab);
+	for (int b = 0; b < a->batch; b++) {
+		if (has_keys(a, b))
+			request(&s, b);
+		top[b] = best(&s, b);
+	}
+	if (a->batch)
+		draw(&s, top);
+	if (d == STEP_not_repeatable && a->batch && calls++ % 2)
+		*(uint32_t *)a->logits ^= 1;
+	for (int i = 0; i < 7; i++)
+		free(rows[i]->val);
+	return 0;
+}
+
+#define DEFINE(name, what) \
+	static int step_##name(const struct cairn_decode_step_args *a, void *stream) \
+	{ \
+		(void)stream; \
+		return step(a, STEP_##name); \
+	}
+DEFECTS(DEFINE)
+
+#define LIST(name, what) \
+	{ "decode_step_" #name, offsetof(struct cairn_impl, decode_step), (void *)step_##name, what },
+
+const struct cairn_mutant cairn_decode_step_mutants[] = { DEFECTS(LIST) { 0 } };

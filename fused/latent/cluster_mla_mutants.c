@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * cluster_mla - wrong implementations that the cases must catch
+ *
+ * One plain chain with a switch of defects. They include those of the public MLA kernels of cluster fusion:
+ * the rope part missing from the score, the wrong partner in a rotation, the append, sums in 16 bits, a
+ * vector overwritten while it is still read, a merge that starts from 0, a schedule correct for one cluster
+ * size only.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conformance/harness.h"
+#include "fused/latent/cluster_mla.h"
+
+#define RANK	512
+#define ROPE	64
+#define WIDTH	(RANK + ROPE)
+#define Q_DIM	192
+
+#define DEFECTS(D) \
+	D(rope_missing_from_score, "only the latent part of a key enters the score") \
+	D(rope_partner_in_c, "the partner in r's rotation is read without + kv_lora_rank, from c") \
+	D(rope_in_halves, "the rotation pairs element p with p + 32") \
+	D(rope_of_k_missing, "r is not rotated") \
+	D(rope_of_q_missing, "q is not rotated") \
+	D(rope_by_length, "the rotation is by kv_len - 1 instead of positions") \
+	D(not_appended, "the new key is used, but not written to the cache") \
+	D(appended_late, "the last key is read from its slot before it is written") \
+	D(appended_before_norm, "c is cached before its norm") \
+	D(appended_unrotated, "r is cached before its rotation") \
+	D(appended_to_next_slot, "the new key is written one slot late") \
+	D(length_one_short, "the new token does not see itself") \
+	D(length_whole_page, "kv_last_page_len is ignored") \
+	D(length_of_request_0, "all requests have the length of the first") \
+	D(page_table_identity, "page ids are assumed to be in order") \
+	D(norm_of_x_missing, "x is projected without its norm") \
+	D(norm_of_c_missing, "c is used and appended without its norm") \
+	D(norm_over_width, "the norm of c is computed over c and r") \
+	D(q_norm_missing, "the compressed q is used without its norm") \
+	D(q_norm_weight_missing, "the norm of the compressed q lacks its weights") \
+	D(eps_missing, "no eps under the root") \
+	D(sums_in_dtype, "the weighted sum of c is kept in dtype") \
+	D(absorption_transposed, "the nope rows of w_kv_b are read as [kv_lora_rank, nope_dim]") \
+	D(values_from_nope_rows, "v comes from the first rows of a head of w_kv_b") \
+	D(head_stride_of_q, "heads of q are assumed to be nope_dim apart") \
+	D(head_stride_of_kv_b, "heads of w_kv_b are assumed to be nope_dim rows apart") \
+	D(q_overwritten, \
+	  "q is overwritten by the first part of ql while the rest is still computed from it") \
+	D(o_overwritten, "the latent sum is overwritten by v while the rest of v is still computed from it") \
+	D(scale_missing, "sm_scale is not applied") \
+	D(scale_without_rope, "sm_scale is applied only to the latent part") \
+	D(merge_from_zero, "the merge of the parts starts with a maximum of 0") \
+	D(no_maximum, "exp of the logits, without subtracting their maximum") \
+	D(last_part_lost, "with a cluster of more than one, the last key's part is not merged") \
+	D(cluster_of_4_assumed, "the shares of the keys are those of 4 ranks, whatever the cluster size") \
+	D(residual_missing, "x is not added") \
+	D(residual_zeroed, "out is zeroed before x is read, but out may alias x") \
+	D(rows_past_8, "requests past the eighth are not computed") \
+	D(q_of_request_0, "all requests use the q of the first") \
+	D(last_head_missing, "the last head does not contribute to out") \
+	D(x_written, "the input is normalised in place") \
+	D(not_repeatable, "every other call differs in the last bit") \
+	D(nothing, "returns success without doing anything")
+
+#define NAME(name, what)	MLA_##name,
+enum defect { DEFECTS(NAME) };
+
+static double rounded(double v, int dtype)
+{
+	uint64_t box = 0;
+
+	cairn_store(&box, dtype, 0, v);
+	return cairn_load(&box, dtype, 0);
+}
+
+static double dot(const double *x, const void *w, int dtype, int64_t at, int k)
+{
+	double sum = 0;
+
+	for (int i = 0; i < k; i++)
+		sum += x[i] * cairn_load(w, dtype, at + i);
+	return sum;
+}
+
+static void project(double *out, const double *in, const void *w, int dtype, int n, int k)
+{
+	for (int i = 0; i < n; i++)
+		out[i] = rounded(dot(in, w, dtype, (int64_t)i * k, k), dtype);
+}
+
+static void norm(double *x, const void *weight, int dtype, int n, int over, double eps)
+{
+	double sum = 0;
+
+	for (int i = 0; i < over; i++)
+		sum += x[i] * x[i];
+	for (int i = 0; i < n; i++)
+		x[i] = rounded(x[i] / sqrt(sum / over + eps) * (weight ? cairn_load(weight, dtype, i) : 1),
+			       dtype);
+}
+
+/* c: the array from which a kernel that forgets the offset reads the partner; NULL: x itself */
+static void rotate(const struct cairn_cluster_mla_args *a, double *x, int position, const double *c,
+		   enum defect d)
+{
+	double old[ROPE];
+
+	memcpy(old, x, sizeof(old));
+	for (int p = 0; p < ROPE / 2; p++) {
+		int i = d == MLA_rope_in_halves ? p : 2 * p,
+		    k = d == MLA_rope_in_halves ? p + ROPE / 2 : 2 * p + 1;
+		float angle = (float)position * a->inv_freq[p];
+		double cosine = cos((double)angle), sine = sin((double)angle), partner = c ? c[k] : old[k];
+
+		x[i] = rounded(old[i] * cosine - partner * sine, a->dtype);
+		x[k] = rounded(old[k] * cosine + (c ? c[i] : old[i]) * sine, a->dtype);
+	}
+}
+
+struct request {
+	double n[16384], cq[4096], q[128 * Q_DIM], kv[WIDTH], appended[WIDTH], v[16384];
+	int pages, len;		/* len: keys in the attention */
+};
+
+static int64_t key_at(const struct cairn_cluster_mla_args *a, int b, int j, enum defect d)
+{
+	int pages = a->kv_indptr[b + 1] - a->kv_indptr[b], nth = j / a->page_size;
+	int64_t page;
+
+	nth = a->kv_indptr[b] + (nth < pages ? nth : pages - 1);
+	page = d == MLA_page_table_identity ? nth : a->kv_indices[nth];
+	return (page * a->page_size + j % a->page_size) * WIDTH;
+}
+
+/* Computes everything up to the new key and the rotated q. */
+static void prepare(const struct cairn_cluster_mla_args *a, int b, int last, struct request *r, enum defect d)
+{
+	int lora = a->q_lora_rank, nq = a->num_heads * Q_DIM;
+	int position = d == MLA_rope_by_length ? last : a->positions[b];
+	double eps = d == MLA_eps_missing ? 0 : a->eps, c[RANK];
+
+	for (int i = 0; i < a->hidden; i++)
+		r->n[i] = cairn_load(a->x, a->dtype, (int64_t)b * a->hidden + i);
+	if (d != MLA_norm_of_x_missing)
+		norm(r->n, a->norm_weight, a->dtype, a->hidden, a->hidden, eps);
+	if (lora)
+		project(r->cq, r->n, a->w_q_a, a->dtype, lora, a->hidden);
+	if (lora && d != MLA_q_norm_missing)
+		norm(r->cq, d == MLA_q_norm_weight_missing ? NULL : a->q_norm, a->dtype, lora, lora, eps);
+	if (d != MLA_q_of_request_0 || b == 0) {
+		project(r->q, lora ? r->cq : r->n, a->w_q, a->dtype, nq, lora ? lora : a->hidden);
+		for (int h = 0; h < a->num_heads && d != MLA_rope_of_q_missing; h++)
+			rotate(a, r->q + h * Q_DIM + 128, position, NULL, d);
+	}
+	project(r->kv, r->n, a->w_kv_a, a->dtype, WIDTH, a->hidden);
+	memcpy(r->appended, r->kv, sizeof(r->kv));
+	memcpy(c, r->kv, sizeof(c));
+	if (d != MLA_norm_of_c_missing)
+		norm(r->kv, a->kv_norm, a->dtype, RANK, d == MLA_norm_over_width ? WIDTH : RANK, eps);
+	if (d != MLA_rope_of_k_missing)
+		rotate(a, r->kv + RANK, position, d == MLA_rope_partner_in_c ? c : NULL, d);
+	if (d != MLA_appended_before_norm)
+		memcpy(r->appended, r->kv, RANK * sizeof(double));
+	if (d != MLA_appended_unrotated)
+		memcpy(r->appended + RANK, r->kv + RANK, ROPE * sizeof(double));
+}
+
+static int skipped(const struct cairn_cluster_mla_args *a, int j, int len, enum defect d)
+{
+	int share = (len + 3) / 4;
+
+	if (d == MLA_last_part_lost && a->cluster_size > 1)
+		return j == len - 1;
+	/* ranks past the fourth have no share; with fewer than 4 ranks, some shares belong to no rank */
+	return d == MLA_cluster_of_4_assumed && a->cluster_size && j / share >= a->cluster_size;
+}
+
+static void attend(const struct cairn_cluster_mla_args *a, int b, int h, struct request *r, enum defect d)
+{
+	int64_t w_at = (int64_t)h * (d == MLA_head_stride_of_kv_b ? 128 : 256) * RANK;
+	double ql[RANK], o[RANK] = { 0 }, l = 0, *s = calloc((size_t)r->len + 1, sizeof(*s)), q[Q_DIM];
+	double top = d == MLA_merge_from_zero ? 0 : -INFINITY;
+
+	memcpy(q, r->q + h * Q_DIM, sizeof(q));
+	if (d == MLA_head_stride_of_q)
+		memcpy(q, r->q + h * 128, 128 * sizeof(*q));
+	for (int c = 0; c < RANK; c++) {
+		ql[c] = 0;
+		for (int i = 0; i < 128; i++)
+			ql[c] += q[i] *
+				 cairn_load(a->w_kv_b, a->dtype, w_at +
+					    (d == MLA_absorption_transposed ? c * 128 + i : i * RANK + c));
+		ql[c] = rounded(ql[c], a->dtype);
+		if (d == MLA_q_overwritten && c == 63)
+			memcpy(q, ql, 64 * sizeof(*q));
+	}
+	for (int j = 0; s && j < r->len; j++) {
+		int64_t at = key_at(a, b, j, d);
+		int own = j == r->len - 1 && d != MLA_appended_late && d != MLA_length_one_short &&
+			  d != MLA_length_whole_page;
+		double nope = 0, rope = 0;
+
+		for (int c = 0; c < WIDTH; c++)
+			*(c < RANK ? &nope : &rope) += (c < RANK ? ql[c] : q[128 + c - RANK]) *
+						      (own ? r->kv[c] :
+						       cairn_load(a->pages, a->dtype, at + c));
+		if (d == MLA_rope_missing_from_score)
+			rope = 0;
+		s[j] = d == MLA_scale_missing ? nope + rope :
+		       d == MLA_scale_without_rope ? a->sm_scale * nope + rope : a->sm_scale * (nope + rope);
+		top = fmax(top, s[j]);
+	}
+	for (int j = 0; s && j < r->len; j++) {
+		double p = (float)exp(s[j] - (d == MLA_no_maximum ? 0 : top));
+		int own = j == r->len - 1 && d != MLA_appended_late && d != MLA_length_one_short &&
+			  d != MLA_length_whole_page;
+
+		if (skipped(a, j, r->len, d))
+			continue;
+		l += p;
+		p = rounded(p, a->dtype);
+		for (int c = 0; c < RANK; c++) {
+			o[c] += p * (own ? r->kv[c] : cairn_load(a->pages, a->dtype, key_at(a, b, j, d) + c));
+			if (d == MLA_sums_in_dtype)
+				o[c] = rounded(o[c], a->dtype);
+		}
+	}
+	for (int c = 0; c < RANK; c++)
+		o[c] = rounded(o[c] / l, a->dtype);
+	for (int i = 0; i < 128; i++) {
+		int64_t at = w_at + (i + (d == MLA_values_from_nope_rows ? 0 : 128)) * (int64_t)RANK;
+
+		r->v[h * 128 + i] = rounded(dot(o, a->w_kv_b, a->dtype, at, RANK), a->dtype);
+		if (d == MLA_o_overwritten && i == 15)
+			memcpy(o, r->v + h * 128, 16 * sizeof(*o));
+	}
+	free(s);
+}
+
+static void one_request(const struct cairn_cluster_mla_args *a, int b, struct request *r, enum defect d)
+{
+	int request = d == MLA_length_of_request_0 ? 0 : b, k = a->num_heads * 128;
+	int last = (a->kv_indptr[b + 1] - a->kv_indptr[b] - 1) * a->page_size + a->kv_last_page_len[b] - 1;
+	int room = (a->kv_indptr[b + 1] - a->kv_indptr[b]) * a->page_size;
+	int to = last + (d == MLA_appended_to_next_slot && last + 1 < room);
+
+	if (room == 0)
+		return;
+	r->len = (a->kv_indptr[request + 1] - a->kv_indptr[request] - 1) * a->page_size +
+		 a->kv_last_page_len[request];
+	if (d == MLA_length_whole_page)
+		r->len = room;
+	r->len = r->len > room ? room : r->len < 1 ? 1 : r->len;
+	r->len -= d == MLA_length_one_short && r->len > 1;
+	prepare(a, b, last, r, d);
+	if (d == MLA_x_written)
+		for (int i = 0; i < a->hidden; i++)
+			cairn_store((void *)a->x, a->dtype, (int64_t)b * a->hidden + i, r->n[i]);
+	for (int h = 0; h < a->num_heads; h++)
+		attend(a, b, h, r, d);
+	if (d == MLA_last_head_missing)
+		memset(r->v + (a->num_heads - 1) * 128, 0, 128 * sizeof(double));
+	for (int i = 0; i < WIDTH && d != MLA_not_appended; i++)
+		cairn_store(a->pages, a->dtype, key_at(a, b, to, d) + i, r->appended[i]);
+	for (int i = 0; i < a->hidden; i++) {
+		int64_t at = (int64_t)b * a->hidden + i;
+		double x;
+
+		if (d == MLA_residual_zeroed)
+			cairn_store(a->out, a->dtype, at, 0);
+		x = d == MLA_residual_missing ? 0 : cairn_load(a->x, a->dtype, at);
+		cairn_store(a->out, a->dtype, at, x + dot(r->v, a->w_o, a->dtype, (int64_t)i * k, k));
+	}
+}
+
+static int decode(const struct cairn_cluster_mla_args *a, enum defect d)
+{
+	struct request *r;
+	static int calls;
+
+	CAIRN_TRY(cairn_cluster_mla_check(a));
+	if (d == MLA_nothing)
+		return 0;
+	r = calloc(1, sizeof(*r));
+	if (!r)
+		return cairn_error(ENOMEM, "cluster_mla_mutants: no memory");
+	for (int b = 0; b < a->batch && (b < 8 || d != MLA_rows_past_8); b++)
+		one_request(a, b, r, d);
+	if (d == MLA_not_repeatable && a->batch && calls++ % 2)
+		*(uint16_t *)a->out ^= 1;
+	free(r);
+	return 0;
+}
+
+#define DEFINE(name, what) \
+	static int mla_##name(const struct cairn_cluster_mla_args *a, void *stream) \
+	{ \
+		(void)stream; \
+		return decode(a, MLA_##name); \
+	}
+DEFECTS(DEFINE)
+
+#define LIST(name, what) \
+	{ "cluster_mla_" #name, offsetof(struct cairn_impl, cluster_mla), (void *)mla_##name, what },
+
+const struct cairn_mutant cairn_cluster_mla_mutants[] = { DEFECTS(LIST) { 0 } };

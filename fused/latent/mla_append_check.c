@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+/* mla_append - argument checks shared by all of our tables */
+#include "fused/latent/mla_append.h"
+
+#include <math.h>
+
+#include "primitives/base/dtype.h"
+#include "primitives/base/error.h"
+
+int cairn_mla_append_check(const struct cairn_mla_append_args *a)
+{
+	if (!a || a->size < sizeof(*a))
+		return cairn_error(EINVAL, "mla_append: size: smaller than the argument struct");
+	if (!a->q || !a->pages || !a->kv || !a->norm_weight || !a->inv_freq || !a->positions ||
+	    !a->qo_indptr || !a->kv_indptr || !a->kv_indices || !a->kv_last_page_len)
+		return cairn_error(EINVAL, "mla_append: null pointer");
+	if (((uintptr_t)a->q | (uintptr_t)a->pages | (uintptr_t)a->kv | (uintptr_t)a->norm_weight) & 15)
+		return cairn_error(EINVAL, "mla_append: q, pages, kv, norm_weight: must be 16-byte aligned");
+	if (a->batch < 0 || a->nnz_qo < 0 || a->num_pages < 0 || a->nope_dim < 0)
+		return cairn_error(EINVAL, "mla_append: batch, nnz_qo, num_pages, nope_dim: must be >= 0");
+	if (a->page_size < 1 || a->num_heads < 1 || a->kv_lora_rank < 1 || a->rope_dim < 1)
+		return cairn_error(EINVAL,
+				   "mla_append: page_size, num_heads, kv_lora_rank, rope_dim: must be >= 1");
+	if (!(a->eps > 0) || isinf(a->eps))
+		return cairn_error(EINVAL, "mla_append: eps: must be finite and > 0");
+	if (a->dtype != CAIRN_F16 && a->dtype != CAIRN_BF16)
+		return cairn_error(EOPNOTSUPP, "mla_append: dtype: %s", cairn_dtype_name(a->dtype));
+	if (a->kv_lora_rank % 64 || a->kv_lora_rank > 1024)
+		return cairn_error(EOPNOTSUPP,
+				   "mla_append: kv_lora_rank: %d is not a multiple of 64 up to 1024",
+				   a->kv_lora_rank);
+	if (a->rope_dim % 16 || a->rope_dim > 256 || a->nope_dim % 16 || a->nope_dim > 1024)
+		return cairn_error(EOPNOTSUPP,
+				   "mla_append: rope_dim %d, nope_dim %d: not multiples of 16 up to "
+				   "256, 1024", a->rope_dim, a->nope_dim);
+	return 0;
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+/* mla_paged - argument checks shared by all of our tables */
+#include "fused/latent/mla_paged.h"
+
+#include <math.h>
+
+#include "primitives/base/dtype.h"
+#include "primitives/base/error.h"
+
+int cairn_mla_paged_check_shape(const struct cairn_mla_paged_args *a)
+{
+	if (!a || a->size < sizeof(*a))
+		return cairn_error(EINVAL, "mla_paged: size: smaller than the argument struct");
+	if (a->batch < 0 || a->nnz_qo < 0 || a->max_qo_len < 0 || a->max_kv_len < 0 || a->num_pages < 0)
+		return cairn_error(EINVAL, "mla_paged: batch, nnz_qo, max_qo_len, max_kv_len, num_pages: "
+				   "must be >= 0");
+	if (a->page_size < 1 || a->num_heads < 1)
+		return cairn_error(EINVAL, "mla_paged: page_size, num_heads: must be >= 1");
+	if (!(a->sm_scale > 0) || isinf(a->sm_scale))
+		return cairn_error(EINVAL, "mla_paged: sm_scale: must be finite and > 0");
+	if (a->dtype != CAIRN_F16 && a->dtype != CAIRN_BF16)
+		return cairn_error(EOPNOTSUPP, "mla_paged: dtype: %s", cairn_dtype_name(a->dtype));
+	if (a->kv_lora_rank != 512 || a->rope_dim != 64 || a->nope_dim != 128 || a->v_dim != 128)
+		return cairn_error(EOPNOTSUPP,
+				   "mla_paged: kv_lora_rank %d, rope_dim %d, nope_dim %d, v_dim %d: are "
+				   "not 512, 64, 128, 128", a->kv_lora_rank, a->rope_dim, a->nope_dim,
+				   a->v_dim);
+	if (a->num_heads > 128)
+		return cairn_error(EOPNOTSUPP, "mla_paged: num_heads: %d is above 128", a->num_heads);
+	return 0;
+}
+
+int cairn_mla_paged_check(const struct cairn_mla_paged_args *a)
+{
+	CAIRN_TRY(cairn_mla_paged_check_shape(a));
+	if (!a->out || !a->q || !a->pages || !a->w_kv_b || !a->qo_indptr || !a->kv_indptr || !a->kv_indices ||
+	    !a->kv_last_page_len)
+		return cairn_error(EINVAL, "mla_paged: null pointer");
+	if (((uintptr_t)a->out | (uintptr_t)a->q | (uintptr_t)a->pages | (uintptr_t)a->w_kv_b) & 15)
+		return cairn_error(EINVAL, "mla_paged: out, q, pages, w_kv_b: must be 16-byte aligned");
+	if ((uintptr_t)a->workspace & 255)
+		return cairn_error(EINVAL, "mla_paged: workspace: must be 256-byte aligned");
+	return 0;
+}

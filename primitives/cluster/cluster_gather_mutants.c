@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * cluster_gather_mutants - wrong versions of cluster_gather that the suite must catch
+ *
+ * Each mutant takes the result of the reference (or of the schedule) and bends it the way a real kernel has
+ * gone wrong or could go wrong. All pointers are host memory.
+ */
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "conformance/harness.h"
+#include "primitives/cluster/cluster_gather.h"
+
+static char *block_at(const struct cairn_cluster_gather_args *a, int64_t group, int rank, int id)
+{
+	int64_t n = a->cluster_size;
+
+	return (char *)a->out + ((group * n + rank) * n + id) * a->len * (int64_t)cairn_dtype_bytes(a->dtype);
+}
+
+/* Algorithm 2 as printed leaves block b - j at place j, which is not rank order. */
+static int rotated_order(const struct cairn_cluster_gather_args *a, void *stream)
+{
+	const size_t bytes = (size_t)a->len * cairn_dtype_bytes(a->dtype);
+	const int n = a->cluster_size;
+
+	CAIRN_TRY(cairn_cluster_gather_ref(a, stream));
+	for (int64_t g = 0; g < (int64_t)a->num_clusters * a->num_calls; g++)
+		for (int b = 0; b < n; b++)
+			for (int j = 0; j < n; j++)
+				memcpy(block_at(a, g, b, j),
+				       (const char *)a->in +
+				       (size_t)(g * n + (b - j + n) % n) * bytes, bytes);
+	return 0;
+}
+
+/* One step is missing: the block that arrives last is still the previous call's. */
+static int last_block_stale(const struct cairn_cluster_gather_args *a, void *stream)
+{
+	const size_t bytes = (size_t)a->len * cairn_dtype_bytes(a->dtype);
+	const int n = a->cluster_size;
+
+	CAIRN_TRY(cairn_cluster_gather_ref(a, stream));
+	for (int64_t g = 0; g < (int64_t)a->num_clusters * a->num_calls; g++)
+		for (int b = 0; b < n && g % a->num_calls; b++)
+			memcpy(block_at(a, g, b, (b + 1) % n), block_at(a, g - 1, b, (b + 1) % n), bytes);
+	return 0;
+}
+
+/* Copies through floating-point registers: NaNs lose their payload. */
+static int quiets_nans(const struct cairn_cluster_gather_args *a, void *stream)
+{
+	int64_t count = (int64_t)a->num_clusters * a->num_calls * a->cluster_size * a->cluster_size * a->len;
+
+	CAIRN_TRY(cairn_cluster_gather_ref(a, stream));
+	for (int64_t i = 0; i < count; i++)
+		if (isnan(cairn_load(a->out, a->dtype, i)))
+			cairn_store(a->out, a->dtype, i, NAN);
+	return 0;
+}
+
+/* Stores whole granules: the padding of one block overwrites the start of the next. */
+static int pads_into_next_block(const struct cairn_cluster_gather_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_cluster_gather_ref(a, stream));
+	if (a->cluster_size > 1 && a->len * cairn_dtype_bytes(a->dtype) % 16)
+		memset(block_at(a, 0, 0, 1), 0, 2);
+	return 0;
+}
+
+#define GATHER(fn, text) \
+	{ "cluster_gather_" #fn, offsetof(struct cairn_impl, cluster_gather), (void *)fn, text }
+
+const struct cairn_mutant cairn_cluster_gather_mutants[] = {
+	GATHER(rotated_order, "blocks are in order of arrival, not of ranks"),
+	GATHER(last_block_stale, "the neighbour's block is the previous call's"),
+	GATHER(quiets_nans, "bits pass through floating-point registers"),
+	GATHER(pads_into_next_block, "the padding of a block overwrites the next block"),
+	{ 0 }
+};

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * cluster_reduce_mutants - wrong versions of cluster_reduce that the suite must catch
+ *
+ * Each mutant takes the result of the reference (or of the schedule) and bends it the way a real kernel has
+ * gone wrong or could go wrong. All pointers are host memory.
+ */
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conformance/harness.h"
+#include "primitives/cluster/cluster_reduce.h"
+
+static int64_t num_groups(const struct cairn_cluster_reduce_args *a)
+{
+	return (int64_t)a->num_clusters * a->num_calls;
+}
+
+static double in_at(const struct cairn_cluster_reduce_args *a, int64_t group, int rank, int i)
+{
+	return cairn_load(a->in, a->dtype, (group * a->cluster_size + rank) * a->len + i);
+}
+
+static void put(const struct cairn_cluster_reduce_args *a, int64_t group, int rank, int i, double v)
+{
+	cairn_store(a->out, a->dtype, (group * a->cluster_size + rank) * a->len + i, v);
+}
+
+static double get(const struct cairn_cluster_reduce_args *a, int64_t group, int rank, int i)
+{
+	return cairn_load(a->out, a->dtype, (group * a->cluster_size + rank) * a->len + i);
+}
+
+/* For every group g, rank b and element i of `out`. */
+#define FOR_ALL(a, g, b, i) \
+	for (int64_t g = 0; g < num_groups(a); g++) \
+		for (int b = 0; b < (a)->cluster_size; b++) \
+			for (int i = 0; i < (a)->len; i++)
+
+/*
+ * The loop of ClusterFusion's dsm.cuh: for strides 1 .. N-2 the running sum is sent to rank + stride. It is
+ * right only for N = 4.
+ */
+static int loop_right_for_4(const struct cairn_cluster_reduce_args *a, void *stream)
+{
+	const int n = a->cluster_size;
+
+	CAIRN_TRY(cairn_cluster_reduce_ref(a, stream));
+	if (a->op != CAIRN_CLUSTER_SUM)
+		return 0;
+	for (int64_t g = 0; g < num_groups(a); g++)
+		for (int i = 0; i < a->len; i++) {
+			double now[CAIRN_CLUSTER_MAX_SIZE], before[CAIRN_CLUSTER_MAX_SIZE];
+
+			for (int b = 0; b < n; b++)
+				now[b] = in_at(a, g, b, i);
+			for (int stride = 1; stride < n - 1; stride++) {
+				memcpy(before, now, sizeof(now));
+				for (int b = 0; b < n; b++)
+					now[b] = before[b] + before[(b - stride + n) % n];
+			}
+			for (int b = 0; b < n; b++)
+				put(a, g, b, i, now[b]);
+		}
+	return 0;
+}
+
+static int missing_last_cta(const struct cairn_cluster_reduce_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_cluster_reduce_ref(a, stream));
+	if (a->op == CAIRN_CLUSTER_SUM && a->cluster_size > 1)
+		FOR_ALL(a, g, b, i)
+			put(a, g, b, i, get(a, g, b, i) - in_at(a, g, a->cluster_size - 1, i));
+	return 0;
+}
+
+static int own_value_twice(const struct cairn_cluster_reduce_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_cluster_reduce_ref(a, stream));
+	if (a->op == CAIRN_CLUSTER_SUM)
+		FOR_ALL(a, g, b, i)
+			put(a, g, b, i, get(a, g, b, i) + in_at(a, g, b, i));
+	return 0;
+}
+
+static int fp16_accumulation(const struct cairn_cluster_reduce_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_cluster_reduce_ref(a, stream));
+	if (a->op == CAIRN_CLUSTER_SUM && a->dtype == CAIRN_F32)
+		FOR_ALL(a, g, b, i) {
+			float sum = 0;
+
+			for (int r = 0; r < a->cluster_size; r++)
+				sum = cairn_f16_to_float(cairn_double_to_f16(sum + in_at(a, g, r, i)));
+			put(a, g, b, i, sum);
+		}
+	return 0;
+}
+
+/* From the second call on, a rank reads one receive slot too early and gets the previous call's value. */
+static int stale_receive_buffer(const struct cairn_cluster_reduce_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_cluster_reduce_ref(a, stream));
+	if (a->op == CAIRN_CLUSTER_SUM && a->cluster_size > 1)
+		FOR_ALL(a, g, b, i)
+			if (g % a->num_calls)
+				put(a, g, b, i, get(a, g, b, i) - in_at(a, g, (b + 1) % a->cluster_size, i) +
+				    in_at(a, g - 1, (b + 1) % a->cluster_size, i));
+	return 0;
+}
+
+/* The running maximum starts at zero. */
+static int max_from_zero(const struct cairn_cluster_reduce_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_cluster_reduce_ref(a, stream));
+	if (a->op == CAIRN_CLUSTER_MAX)
+		FOR_ALL(a, g, b, i)
+			put(a, g, b, i, get(a, g, b, i) < 0 ? 0 : get(a, g, b, i));
+	return 0;
+}
+
+/* Uses fmax(), which drops a NaN if any rank has a number. */
+static int max_drops_nan(const struct cairn_cluster_reduce_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_cluster_reduce_ref(a, stream));
+	if (a->op == CAIRN_CLUSTER_MAX)
+		FOR_ALL(a, g, b, i) {
+			double m = -INFINITY;
+
+			for (int r = 0; r < a->cluster_size; r++)
+				m = fmax(m, in_at(a, g, r, i));
+			put(a, g, b, i, m);
+		}
+	return 0;
+}
+
+static int rank_0_only(const struct cairn_cluster_reduce_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_cluster_reduce_ref(a, stream));
+	FOR_ALL(a, g, b, i)
+		if (b)
+			put(a, g, b, i, in_at(a, g, b, i));
+	return 0;
+}
+
+static int nan_output(const struct cairn_cluster_reduce_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_cluster_reduce_ref(a, stream));
+	put(a, num_groups(a) - 1, a->cluster_size - 1, a->len - 1, NAN);
+	return 0;
+}
+
+/* Stores whole granules, so that the padding of the last row lands behind the buffer. */
+static int writes_past_end(const struct cairn_cluster_reduce_args *a, void *stream)
+{
+	const int64_t count = num_groups(a) * a->cluster_size * a->len;
+
+	CAIRN_TRY(cairn_cluster_reduce_ref(a, stream));
+	if (a->len * cairn_dtype_bytes(a->dtype) % 16)
+		cairn_store(a->out, a->dtype, count, 0);
+	return 0;
+}
+
+/* A ring with chunks of len / N elements: if N does not divide len, the remainder is not reduced. */
+static int ring_forgets_rest(const struct cairn_cluster_reduce_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_cluster_reduce_ref(a, stream));
+	if (a->algo == CAIRN_CLUSTER_RING)
+		FOR_ALL(a, g, b, i)
+			if (i >= a->len / a->cluster_size * a->cluster_size)
+				put(a, g, b, i, in_at(a, g, b, i));
+	return 0;
+}
+
+enum merge_defect { NO_RESCALE, BASE_2, FROM_ZERO, DIVIDED, READS_EMPTY };
+
+/* Merges the softmax states in double, with one defect. */
+static int bad_merge(const struct cairn_cluster_reduce_args *a, enum merge_defect defect)
+{
+	const int rows = a->len / a->head_dim;
+
+	FOR_ALL(a, g, b, i) {
+		const float *ml = a->in_ml + (g * a->cluster_size * rows + i / a->head_dim) * 2;
+		double m = defect == FROM_ZERO ? 0 : -INFINITY, l = 0, o = 0;
+		float *out = a->out_ml + ((g * a->cluster_size + b) * rows + i / a->head_dim) * 2;
+
+		for (int r = 0; r < a->cluster_size; r++)
+			m = fmax(m, ml[(int64_t)r * rows * 2]);
+		for (int r = 0; r < a->cluster_size; r++) {
+			double m_r = ml[(int64_t)r * rows * 2], l_r = ml[(int64_t)r * rows * 2 + 1];
+			double w = defect == BASE_2 ? exp2(m_r - m) : defect == NO_RESCALE ? 1 : exp(m_r - m);
+
+			if (m_r == -INFINITY && defect != READS_EMPTY)
+				continue;
+			l += w * l_r;
+			o += w * in_at(a, g, r, i);
+		}
+		put(a, g, b, i, defect == DIVIDED && l > 0 ? o / l : o);
+		out[0] = (float)m;
+		out[1] = (float)l;
+	}
+	return 0;
+}
+
+#define MERGE(name, defect) \
+static int name(const struct cairn_cluster_reduce_args *a, void *stream) \
+{ \
+	CAIRN_TRY(cairn_cluster_reduce_ref(a, stream)); \
+	return a->op == CAIRN_CLUSTER_SOFTMAX ? bad_merge(a, defect) : 0; \
+}
+
+MERGE(merge_without_rescale, NO_RESCALE)
+MERGE(merge_base_2, BASE_2)
+MERGE(merge_from_zero, FROM_ZERO)
+MERGE(merge_divided, DIVIDED)
+MERGE(merge_reads_empty, READS_EMPTY)
+
+#define REDUCE(fn, text) \
+	{ "cluster_reduce_" #fn, offsetof(struct cairn_impl, cluster_reduce), (void *)fn, text }
+
+const struct cairn_mutant cairn_cluster_reduce_mutants[] = {
+	REDUCE(loop_right_for_4, "ClusterFusion's loop over strides 1 to N - 2"),
+	REDUCE(missing_last_cta, "the last rank is not counted"),
+	REDUCE(own_value_twice, "a rank counts itself twice"),
+	REDUCE(fp16_accumulation, "the running sum is kept in fp16"),
+	REDUCE(stale_receive_buffer, "from the second call on, one slot is read before it is written"),
+	REDUCE(max_from_zero, "the maximum starts at 0, not -infinity"),
+	REDUCE(max_drops_nan, "a NaN is lost in the maximum"),
+	REDUCE(rank_0_only, "only rank 0 gets the result"),
+	REDUCE(nan_output, "one element is NaN"),
+	REDUCE(writes_past_end, "the padding of the last granule is stored"),
+	REDUCE(ring_forgets_rest, "ring chunks have len / N elements and the remainder is not reduced"),
+	REDUCE(merge_without_rescale, "softmax states are added without exp(m - M)"),
+	REDUCE(merge_base_2, "m is taken for a base-2 logarithm"),
+	REDUCE(merge_from_zero, "the running maximum starts at 0"),
+	REDUCE(merge_divided, "o is divided by l although the state is unnormalised"),
+	REDUCE(merge_reads_empty, "a rank without keys is multiplied by 0 instead of being left out"),
+	{ 0 }
+};

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+/* pick_ids_mutants - wrong versions of pick_ids, one defect each */
+#include "conformance/harness.h"
+#include "primitives/base/bend.h"
+#include "primitives/draw/pick_ids.h"
+
+enum pick_ids_bend {
+	pick_ids_bend_zero_is_host, pick_ids_bend_row_for_from, pick_ids_bend_host_by_from,
+	pick_ids_bend_beyond_reads_on, pick_ids_bend_beyond_is_host, pick_ids_bend_last_row_missing,
+	pick_ids_bend_failed_draw_is_0,
+};
+
+static int bent_pick_ids(const struct cairn_pick_ids_args *a, enum pick_ids_bend bend)
+{
+	CAIRN_TRY(cairn_pick_ids_check(a));
+	for (int32_t i = 0; i < a->rows - (bend == pick_ids_bend_last_row_missing); i++) {
+		int32_t from = a->from[i], host = a->host_ids ? a->host_ids[i] : -1, id = host;
+
+		if (bend == pick_ids_bend_host_by_from && a->host_ids && from > -a->rows && from < 0)
+			id = a->host_ids[-1 - from];
+		if (from >= (bend == pick_ids_bend_zero_is_host)) {
+			id = bend == pick_ids_bend_beyond_is_host ? host : -1;
+			if (from < a->num_drawn)
+				id = a->drawn[from];
+			if (bend == pick_ids_bend_row_for_from && i < a->num_drawn)
+				id = a->drawn[i];
+			if (bend == pick_ids_bend_beyond_reads_on && from >= a->num_drawn && a->num_drawn)
+				id = a->drawn[a->num_drawn - 1];
+		}
+		a->ids[i] = bend == pick_ids_bend_failed_draw_is_0 && id == -1 ? 0 : id;
+	}
+	return 0;
+}
+
+BENT(pick_ids, zero_is_host)
+BENT(pick_ids, row_for_from)
+BENT(pick_ids, host_by_from)
+BENT(pick_ids, beyond_reads_on)
+BENT(pick_ids, beyond_is_host)
+BENT(pick_ids, last_row_missing)
+BENT(pick_ids, failed_draw_is_0)
+
+const struct cairn_mutant cairn_pick_ids_mutants[] = {
+	MUTANT_BARE(pick_ids, zero_is_host, "treats `from` 0 as none"),
+	MUTANT_BARE(pick_ids, row_for_from, "gives row i draw i"),
+	MUTANT_BARE(pick_ids, host_by_from, "uses a negative `from` as an index into the host's ids"),
+	MUTANT_BARE(pick_ids, beyond_reads_on, "gives the last drawn token if `from` >= num_drawn"),
+	MUTANT_BARE(pick_ids, beyond_is_host, "gives the host's id if `from` >= num_drawn"),
+	MUTANT_BARE(pick_ids, last_row_missing, "writes rows - 1 rows"),
+	MUTANT_BARE(pick_ids, failed_draw_is_0, "turns a failed draw into token 0"),
+	{ 0 }
+};

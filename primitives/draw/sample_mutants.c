@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+/* sample_mutants - wrong versions of sample, one defect each */
+#include <float.h>
+#include <stdlib.h>
+
+#include "conformance/harness.h"
+#include "primitives/base/bend.h"
+#include "primitives/draw/philox.h"
+#include "primitives/draw/sample.h"
+
+enum sample_bend {
+	sample_bend_top_p_before_top_k, sample_bend_top_p_of_whole, sample_bend_top_p_by_index,
+	sample_bend_top_p_exclusive, sample_bend_k_plus_1, sample_bend_ties_dropped,
+	sample_bend_ties_kept, sample_bend_ties_backwards, sample_bend_min_p_absolute,
+	sample_bend_min_p_first, sample_bend_drawn_by_rank, sample_bend_offset_ignored,
+	sample_bend_seed_ignored, sample_bend_half_uniform, sample_bend_other_words,
+	sample_bend_temperature_ignored, sample_bend_temperature_inverted,
+	sample_bend_greedy_draws, sample_bend_nan_wins, sample_bend_empty_is_0,
+	sample_bend_first_32k,
+};
+
+struct ranked {
+	double logit, weight;
+	int32_t index;
+};
+
+static int falling(const void *pa, const void *pb)
+{
+	const struct ranked *a = pa, *b = pb;
+
+	return a->logit != b->logit ? (a->logit < b->logit) - (a->logit > b->logit) : a->index - b->index;
+}
+
+static int rising(const void *pa, const void *pb)
+{
+	return ((const struct ranked *)pa)->index - ((const struct ranked *)pb)->index;
+}
+
+static double sum_of(const struct ranked *t, int32_t n)
+{
+	double sum = 0;
+
+	for (int32_t k = 0; k < n; k++)
+		sum += t[k].weight;
+	return sum;
+}
+
+static int32_t cut_top_k(const struct ranked *t, int32_t n, int32_t k, enum sample_bend bend)
+{
+	int32_t m = k + (bend == sample_bend_k_plus_1);
+
+	if (k <= 0 || m >= n)
+		return n;
+	while (bend == sample_bend_ties_kept && m < n && t[m].logit == t[m - 1].logit)
+		m++;
+	while (bend == sample_bend_ties_dropped && m > 1 && t[m - 1].logit == t[m].logit)
+		m--;
+	return m;
+}
+
+static int32_t cut_top_p(struct ranked *t, int32_t n, double top_p, double total, enum sample_bend bend)
+{
+	double sum = 0;
+	int32_t m = 0;
+
+	if (top_p >= 1)
+		return n;
+	if (bend == sample_bend_top_p_by_index)
+		qsort(t, n, sizeof(*t), rising);
+	while (m < n && sum < top_p * total)
+		sum += t[m++].weight;
+	return bend == sample_bend_top_p_exclusive && m > 1 ? m - 1 : m;
+}
+
+static int32_t cut_min_p(const struct ranked *t, int32_t n, double min_p, double total, enum sample_bend bend)
+{
+	int32_t m = 1;
+
+	if (bend == sample_bend_min_p_absolute)
+		min_p *= total;
+	while (m < n && t[m].weight >= min_p)
+		m++;
+	return m < n ? m : n;
+}
+
+static double bent_uniform(uint64_t seed, uint64_t offset, enum sample_bend bend)
+{
+	uint32_t counter[4] = { (uint32_t)offset, (uint32_t)(offset >> 32), 0, 0 }, x[4];
+	uint32_t key[2] = { (uint32_t)seed, (uint32_t)(seed >> 32) };
+
+	if (bend == sample_bend_offset_ignored)
+		counter[0] = counter[1] = 0;
+	if (bend == sample_bend_seed_ignored)
+		key[0] = key[1] = 0;
+	cairn_philox4x32_10(counter, key, x);
+	if (bend == sample_bend_other_words)
+		return x[2] * 0x1p-32 + x[3] * 0x1p-64;
+	return (x[0] * 0x1p-32 + x[1] * 0x1p-64) * (bend == sample_bend_half_uniform ? 0.5 : 1);
+}
+
+static int32_t bent_draw(const struct cairn_sample_args *a, int64_t row, struct ranked *t,
+			 enum sample_bend bend)
+{
+	double temperature = a->temperature[row], top_p = a->top_p[row], min_p = a->min_p[row], total, mark,
+	       run = 0;
+	int32_t n = 0, top_k = a->top_k[row], vocab = a->vocab;
+
+	if (bend == sample_bend_first_32k && vocab > 32768)
+		vocab = 32768;
+	for (int32_t j = 0; j < vocab; j++) {
+		double v = fmin(a->logits[row * a->vocab + j],
+				bend == sample_bend_nan_wins ? INFINITY : FLT_MAX);
+
+		if (isnan(a->logits[row * a->vocab + j]))
+			v = bend == sample_bend_nan_wins ? FLT_MAX : -INFINITY;
+		if (v > -INFINITY)
+			t[n++] = (struct ranked) { v, 0,
+						   bend == sample_bend_ties_backwards ? vocab - 1 - j : j };
+	}
+	if (n == 0)
+		return bend == sample_bend_empty_is_0 ? 0 : -1;
+	qsort(t, n, sizeof(*t), falling);
+	for (int32_t k = 0; bend == sample_bend_ties_backwards && k < n; k++)
+		t[k].index = vocab - 1 - t[k].index;
+	if (temperature == 0 && bend != sample_bend_greedy_draws)
+		return t[0].index;
+	if (temperature == 0 || bend == sample_bend_temperature_ignored)
+		temperature = 1;
+	if (bend == sample_bend_temperature_inverted)
+		temperature = 1 / temperature;
+	for (int32_t k = n - 1; k >= 0; k--)
+		t[k].weight = exp((t[k].logit - t[0].logit) / temperature);
+	if (bend == sample_bend_top_p_before_top_k)
+		n = cut_top_p(t, n, top_p, sum_of(t, n), bend);
+	if (bend == sample_bend_min_p_first)
+		n = cut_min_p(t, n, min_p, 0, bend);
+	total = sum_of(t, n);
+	n = cut_top_k(t, n, top_k, bend);
+	if (bend != sample_bend_top_p_of_whole)
+		total = sum_of(t, n);
+	if (bend != sample_bend_top_p_before_top_k)
+		n = cut_top_p(t, n, top_p, total, bend);
+	if (bend != sample_bend_min_p_first && bend != sample_bend_top_p_by_index)
+		n = cut_min_p(t, n, min_p, sum_of(t, n), bend);
+	if (bend != sample_bend_drawn_by_rank)
+		qsort(t, n, sizeof(*t), rising);
+	mark = bent_uniform(a->seed[row], a->offset[row], bend) * sum_of(t, n);
+	for (int32_t k = 0; k < n; k++) {
+		run += t[k].weight;
+		if (run > mark)
+			return t[k].index;
+	}
+	return t[n - 1].index;
+}
+
+static int bent_sample(const struct cairn_sample_args *a, enum sample_bend bend)
+{
+	struct ranked *t;
+
+	CAIRN_TRY(cairn_sample_check(a));
+	t = malloc((size_t)a->vocab * sizeof(*t));
+	if (!t)
+		return cairn_error(ENOMEM, "no memory");
+	for (int64_t i = 0; i < a->rows; i++)
+		a->out[i] = bent_draw(a, i, t, bend);
+	free(t);
+	return 0;
+}
+
+BENT(sample, top_p_before_top_k)
+BENT(sample, top_p_of_whole)
+BENT(sample, top_p_by_index)
+BENT(sample, top_p_exclusive)
+BENT(sample, k_plus_1)
+BENT(sample, ties_dropped)
+BENT(sample, ties_kept)
+BENT(sample, ties_backwards)
+BENT(sample, min_p_absolute)
+BENT(sample, min_p_first)
+BENT(sample, drawn_by_rank)
+BENT(sample, offset_ignored)
+BENT(sample, seed_ignored)
+BENT(sample, half_uniform)
+BENT(sample, other_words)
+BENT(sample, temperature_ignored)
+BENT(sample, temperature_inverted)
+BENT(sample, greedy_draws)
+BENT(sample, nan_wins)
+BENT(sample, empty_is_0)
+BENT(sample, first_32k)
+
+const struct cairn_mutant cairn_sample_mutants[] = {
+	MUTANT(sample, top_p_before_top_k, "applies top_p before top_k"),
+	MUTANT(sample, top_p_of_whole, "takes top_p of the whole softmax instead of the top k"),
+	MUTANT(sample, top_p_by_index, "takes the prefix for top_p in index order"),
+	MUTANT(sample, top_p_exclusive, "drops the token that reaches top_p"),
+	MUTANT(sample, k_plus_1, "keeps top_k + 1 tokens"),
+	MUTANT(sample, ties_dropped, "keeps none of the tokens equal to the k-th"),
+	MUTANT(sample, ties_kept, "keeps all tokens equal to the k-th"),
+	MUTANT(sample, ties_backwards, "keeps the highest indices among equal tokens"),
+	MUTANT(sample, min_p_absolute, "compares with min_p times the sum instead of the largest"),
+	MUTANT(sample, min_p_first, "applies min_p before top_p"),
+	MUTANT(sample, drawn_by_rank, "takes the running sum in falling order instead of by index"),
+	MUTANT(sample, offset_ignored, "uses the same number for every draw"),
+	MUTANT(sample, seed_ignored, "uses the same number for every seed"),
+	MUTANT(sample, half_uniform, "draws numbers below a half only"),
+	MUTANT(sample, other_words, "uses the last two words of the generator"),
+	MUTANT(sample, temperature_ignored, "uses temperature 1 always"),
+	MUTANT(sample, temperature_inverted, "multiplies logits by the temperature"),
+	MUTANT(sample, greedy_draws, "draws with temperature 1 if it is 0"),
+	MUTANT(sample, nan_wins, "treats NaN as the largest"),
+	MUTANT(sample, empty_is_0, "gives token 0 if nothing can be drawn"),
+	MUTANT(sample, first_32k, "reads only the first 32768 tokens"),
+	{ 0 }
+};

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+/* gemm_fp8w_mutants - wrong versions of gemm_fp8w that the suite must catch */
+#include "conformance/harness.h"
+#include "primitives/base/fp8.h"
+#include "primitives/gemm/gemm_fp8w.h"
+
+#define BENT(family, defect) \
+	static int family##_##defect(const struct cairn_##family##_args *a, void *stream) \
+	{ \
+		(void)stream; \
+		return bent_##family(a, family##_bend_##defect); \
+	}
+
+enum gemm_fp8w_bend {
+	gemm_fp8w_bend_e5m2, gemm_fp8w_bend_subnormals_flushed, gemm_fp8w_bend_scale_of_next_row,
+	gemm_fp8w_bend_scale_of_column_block_0, gemm_fp8w_bend_scales_transposed,
+	gemm_fp8w_bend_scale_of_last_block, gemm_fp8w_bend_scale_divides, gemm_fp8w_bend_bias_scaled,
+	gemm_fp8w_bend_k_tail, gemm_fp8w_bend_weight_in_bf16, gemm_fp8w_bend_sum_in_dtype,
+	gemm_fp8w_bend_sign_lost, gemm_fp8w_bend_block_of_64, gemm_fp8w_bend_twice_rounded,
+};
+
+static double bent_weight(uint8_t v, enum gemm_fp8w_bend bend)
+{
+	if (bend == gemm_fp8w_bend_e5m2)
+		return cairn_f16_to_float((uint16_t)(v << 8));
+	if (bend == gemm_fp8w_bend_subnormals_flushed && !(v & 0x78))
+		return 0;
+	if (bend == gemm_fp8w_bend_sign_lost)
+		v &= 0x7f;
+	return (double)cairn_e4m3_to_float(v);
+}
+
+static double bent_scale(const struct cairn_gemm_fp8w_args *g, int64_t j, int64_t l, enum gemm_fp8w_bend bend)
+{
+	int64_t blocks_k = (g->k + 127) / 128, blocks_n = (g->n + 127) / 128, jb = j / 128, lb = l / 128;
+
+	if (!g->scale_kind)
+		return (double)g->b_scale[bend == gemm_fp8w_bend_scale_of_next_row ? (j + 1) % g->n : j];
+	if (bend == gemm_fp8w_bend_scale_of_column_block_0)
+		lb = 0;
+	if (bend == gemm_fp8w_bend_scale_of_last_block)
+		lb = blocks_k - 1;
+	if (bend == gemm_fp8w_bend_block_of_64)
+		lb = l / 64 % blocks_k;
+	return (double)g->b_scale[bend == gemm_fp8w_bend_scales_transposed ? lb * blocks_n + jb :
+				  jb * blocks_k + lb];
+}
+
+static int bent_gemm_fp8w(const struct cairn_gemm_fp8w_args *g, enum gemm_fp8w_bend bend)
+{
+	int64_t k = g->k;
+
+	CAIRN_TRY(cairn_gemm_fp8w_check(g));
+	if (bend == gemm_fp8w_bend_k_tail && k > 64)
+		k = k / 64 * 64;
+	for (int64_t e = 0; e < (int64_t)g->m * g->n; e++) {
+		int64_t i = e / g->n, j = e % g->n;
+		double sum = 0, s = 1;
+
+		for (int64_t l = 0; l < k; l++) {
+			double x = cairn_load(g->a, g->dtype, i * g->k + l);
+			double w = bent_weight(g->b[j * g->k + l], bend);
+
+			s = bent_scale(g, j, l, bend);
+			if (bend == gemm_fp8w_bend_scale_divides)
+				s = 1 / s;
+			w *= s;
+			if (bend == gemm_fp8w_bend_weight_in_bf16)
+				w = cairn_bf16_to_float(cairn_double_to_bf16(w));
+			sum += x * w;
+			if (bend == gemm_fp8w_bend_sum_in_dtype && l % 128 == 127)
+				sum = cairn_bf16_to_float(cairn_double_to_bf16(sum));
+		}
+		if (bend == gemm_fp8w_bend_twice_rounded)
+			sum = cairn_bf16_to_float(cairn_double_to_bf16(sum));
+		if (g->bias)
+			sum += cairn_load(g->bias, g->dtype, j) *
+			       (bend == gemm_fp8w_bend_bias_scaled ? s : 1);
+		cairn_store(g->out, g->out_dtype, e, sum);
+	}
+	return 0;
+}
+
+BENT(gemm_fp8w, e5m2)
+BENT(gemm_fp8w, subnormals_flushed)
+BENT(gemm_fp8w, scale_of_next_row)
+BENT(gemm_fp8w, scale_of_column_block_0)
+BENT(gemm_fp8w, scales_transposed)
+BENT(gemm_fp8w, scale_of_last_block)
+BENT(gemm_fp8w, scale_divides)
+BENT(gemm_fp8w, bias_scaled)
+BENT(gemm_fp8w, k_tail)
+BENT(gemm_fp8w, weight_in_bf16)
+BENT(gemm_fp8w, sum_in_dtype)
+BENT(gemm_fp8w, sign_lost)
+BENT(gemm_fp8w, block_of_64)
+BENT(gemm_fp8w, twice_rounded)
+
+#define MUTANT(family, defect, what) \
+	{ #defect, offsetof(struct cairn_impl, family), (void *)family##_##defect, what }
+
+const struct cairn_mutant cairn_gemm_fp8w_mutants[] = {
+	MUTANT(gemm_fp8w, e5m2, "reads the codes as e5m2"),
+	MUTANT(gemm_fp8w, subnormals_flushed, "reads subnormal codes as 0"),
+	MUTANT(gemm_fp8w, scale_of_next_row, "uses the scale of the next row"),
+	MUTANT(gemm_fp8w, scale_of_column_block_0, "uses the scale of a row's first block for the whole row"),
+	MUTANT(gemm_fp8w, scales_transposed, "reads the scales as [k blocks, n blocks]"),
+	MUTANT(gemm_fp8w, scale_of_last_block, "uses the scale of a row's last block for the whole row"),
+	MUTANT(gemm_fp8w, scale_divides, "divides by the scale"),
+	MUTANT(gemm_fp8w, bias_scaled, "scales the bias as well"),
+	MUTANT(gemm_fp8w, k_tail, "leaves out the last k modulo 64 elements"),
+	MUTANT(gemm_fp8w, weight_in_bf16, "rounds scaled weights to bf16 for every m"),
+	MUTANT(gemm_fp8w, sum_in_dtype, "rounds the sum to bf16 after each block"),
+	MUTANT(gemm_fp8w, sign_lost, "ignores the signs of the weights"),
+	MUTANT(gemm_fp8w, block_of_64, "uses blocks of 64 along k"),
+	MUTANT(gemm_fp8w, twice_rounded, "rounds to bf16 before the bias is added"),
+	{ 0 }
+};

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+/* gemm_mutants - wrong versions of gemm that the suite must catch */
+#include <math.h>
+
+#include "conformance/harness.h"
+#include "primitives/gemm/gemm.h"
+
+enum defect { TRANSPOSED, NO_BIAS, SHIFTED_BIAS, K_TAIL, BF16_SUMS, ROWS_LESS_1, TWICE_ROUNDED, TF32,
+	      COLUMN_TAIL };
+
+static double tf32(double x)
+{
+	float f = (float)x;
+	uint32_t bits;
+
+	memcpy(&bits, &f, sizeof(bits));
+	bits &= ~0x1fffu;
+	memcpy(&f, &bits, sizeof(f));
+	return f;
+}
+
+static double through_bf16(double x)
+{
+	return cairn_bf16_to_float(cairn_double_to_bf16(x));
+}
+
+static int bent_gemm(const struct cairn_gemm_args *g, enum defect d)
+{
+	int64_t m = g->m, n = g->n, k = g->k;
+	int64_t end_k = d == K_TAIL && k > 64 ? k / 64 * 64 : k,
+		end_m = d == ROWS_LESS_1 && m > 1 ? m - 1 : m;
+	int64_t end_n = d == COLUMN_TAIL && n > 8 ? n / 8 * 8 : n;
+
+	CAIRN_TRY(cairn_gemm_check(g));
+	for (int64_t i = 0; i < end_m; i++)
+		for (int64_t j = 0; j < end_n; j++) {
+			double sum = 0;
+
+			for (int64_t l = 0; l < end_k; l++) {
+				double a = cairn_load(g->a, g->dtype, i * k + l);
+				double b = cairn_load(g->b, g->dtype,
+						      d == TRANSPOSED ? l * n + j : j * k + l);
+
+				if (d == TF32 && g->dtype == CAIRN_F32)
+					sum += tf32(a) * tf32(b);
+				else if (d == BF16_SUMS)
+					sum = through_bf16(sum + a * b);
+				else
+					sum += a * b;
+			}
+			if (g->bias && d != NO_BIAS)
+				sum += cairn_load(g->bias, g->dtype, d == SHIFTED_BIAS ? (j + 1) % n : j);
+			cairn_store(g->out, g->out_dtype, i * n + j,
+				    d == TWICE_ROUNDED ? through_bf16(sum) : sum);
+		}
+	return 0;
+}
+
+#define BENT(name, defect) \
+static int name(const struct cairn_gemm_args *g, void *stream) { (void)stream; return bent_gemm(g, defect); }
+BENT(transposed, TRANSPOSED)
+BENT(no_bias, NO_BIAS)
+BENT(shifted_bias, SHIFTED_BIAS)
+BENT(k_tail, K_TAIL)
+BENT(bf16_sums, BF16_SUMS)
+BENT(rows_less_1, ROWS_LESS_1)
+BENT(twice_rounded, TWICE_ROUNDED)
+BENT(tf32_inputs, TF32)
+BENT(column_tail, COLUMN_TAIL)
+
+static int past_the_end(const struct cairn_gemm_args *g, void *stream)
+{
+	CAIRN_TRY(cairn_gemm_ref(g, stream));
+	cairn_store(g->out, g->out_dtype, (int64_t)g->m * g->n, 0);
+	return 0;
+}
+
+/* Every second call writes nothing, so that the output of the call before remains. */
+static int stale_output(const struct cairn_gemm_args *g, void *stream)
+{
+	static int calls;
+
+	return calls++ & 1 ? 0 : cairn_gemm_ref(g, stream);
+}
+
+static int nan_for_zero(const struct cairn_gemm_args *g, void *stream)
+{
+	CAIRN_TRY(cairn_gemm_ref(g, stream));
+	for (int64_t e = 0; e < (int64_t)g->m * g->n; e++)
+		if (cairn_load(g->out, g->out_dtype, e) == 0)
+			cairn_store(g->out, g->out_dtype, e, NAN);
+	return 0;
+}
+
+#define GEMM(name, fn, what)	{ "gemm_" name, offsetof(struct cairn_impl, gemm), (void *)fn, what }
+
+const struct cairn_mutant cairn_gemm_mutants[] = {
+	GEMM("transposed", transposed, "b is read as [k, n]"),
+	GEMM("bias_ignored", no_bias, "bias is not added"),
+	GEMM("bias_shifted", shifted_bias, "bias comes from the next column"),
+	GEMM("k_tail", k_tail, "k is cut to a multiple of 64"),
+	GEMM("column_tail", column_tail, "the columns past a multiple of 8 are not written"),
+	GEMM("last_row", rows_less_1, "the last row is not written"),
+	GEMM("bf16_sums", bf16_sums, "sums are kept in bf16"),
+	GEMM("rounded_twice", twice_rounded, "every result passes through bf16"),
+	GEMM("tf32", tf32_inputs, "f32 inputs are cut to TF32"),
+	GEMM("past_the_end", past_the_end, "one element is written past the end of out"),
+	GEMM("stale_output", stale_output, "every second call writes nothing"),
+	GEMM("nan_for_zero", nan_for_zero, "zeros come out as NaN"),
+	{ 0 }
+};

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+/* logprobs_mutants - wrong versions of logprobs, one defect each */
+#include <float.h>
+#include <stdlib.h>
+
+#include "conformance/harness.h"
+#include "primitives/base/bend.h"
+#include "primitives/logits/logprobs.h"
+
+enum logprobs_bend {
+	logprobs_bend_base_2, logprobs_bend_ties_to_the_last, logprobs_bend_rising, logprobs_bend_no_maximum,
+	logprobs_bend_nan_spreads, logprobs_bend_last_token_missing, logprobs_bend_chosen_excluded,
+	logprobs_bend_unwanted_written, logprobs_bend_logits_themselves, logprobs_bend_probabilities,
+	logprobs_bend_sum_of_top, logprobs_bend_small_vocab_repeats, logprobs_bend_sum_in_bf16,
+	logprobs_bend_row_of_nothing_is_nan,
+};
+
+struct bent_token {
+	double logit;
+	int32_t id;
+};
+
+static int bent_order(const void *pa, const void *pb)
+{
+	const struct bent_token *a = pa, *b = pb;
+
+	return a->logit != b->logit ? (a->logit < b->logit) - (a->logit > b->logit) : a->id - b->id;
+}
+
+/* log(sum(exp(logit - m))) with m the largest logit, or 0 for the defect no_maximum. */
+static double bent_lse(const struct bent_token *t, int32_t n, enum logprobs_bend bend)
+{
+	double max = bend == logprobs_bend_no_maximum ? 0 : t[0].logit, sum = 0;
+
+	for (int32_t j = 0; j < n; j++) {
+		double w = bend == logprobs_bend_no_maximum ? (double)expf((float)t[j].logit) :
+			   exp(t[j].logit - max);
+
+		sum += w;
+		if (bend == logprobs_bend_sum_in_bf16)
+			sum = cairn_bf16_to_float(cairn_double_to_bf16(sum));
+	}
+	return bend == logprobs_bend_no_maximum ? (double)logf((float)sum) : log(sum);
+}
+
+static float bent_value(double logit, double max, double lse, enum logprobs_bend bend)
+{
+	double p = isinf(max) && bend != logprobs_bend_row_of_nothing_is_nan ? max :
+		   logit - (bend == logprobs_bend_no_maximum ? 0 : max) - lse;
+
+	if (bend == logprobs_bend_logits_themselves)
+		return (float)logit;
+	if (bend == logprobs_bend_probabilities)
+		return (float)exp(p);
+	return (float)(bend == logprobs_bend_base_2 ? p / log(2) : p);
+}
+
+static int bent_logprobs(const struct cairn_logprobs_args *a, enum logprobs_bend bend)
+{
+	CAIRN_TRY(cairn_logprobs_check(a));
+	for (int32_t i = 0; i < a->rows; i++) {
+		int32_t n = a->vocab - (bend == logprobs_bend_last_token_missing && a->vocab > 1);
+		struct bent_token *t = calloc((size_t)a->vocab + 1, sizeof(*t));
+		double chosen = -(double)INFINITY, lse;
+		int32_t first = 0, token = a->tokens[i];
+
+		if (!t)
+			return cairn_error(ENOMEM, "no memory");
+		for (int32_t j = 0; j < n; j++) {
+			float x = a->logits[(int64_t)i * a->vocab + j];
+
+			if (bend != logprobs_bend_nan_spreads || !isnan(x))
+				x = isnan(x) ? -INFINITY : fminf(x, FLT_MAX);
+			t[j].logit = (double)x;
+			t[j].id = bend == logprobs_bend_ties_to_the_last ? -j : j;
+			if (j == token)
+				chosen = (double)x;
+			if (bend == logprobs_bend_rising)
+				t[j].logit = -t[j].logit;
+		}
+		qsort(t, n, sizeof(*t), bent_order);
+		lse = bent_lse(t, bend == logprobs_bend_sum_of_top && a->k && a->k < n ? a->k : n, bend);
+		if (bend == logprobs_bend_chosen_excluded && t[0].id == token)
+			first = 1;
+		if (!a->wanted || a->wanted[i] || bend == logprobs_bend_unwanted_written) {
+			a->chosen[i] = bent_value(chosen, t[0].logit, lse, bend);
+			for (int32_t k = 0; k < a->k; k++) {
+				int32_t at = k + first < n ? k + first : n - 1;
+				int there = k + first < n || bend == logprobs_bend_small_vocab_repeats;
+
+				a->top_ids[(int64_t)i * a->k + k] = there ? abs(t[at].id) : -1;
+				a->top[(int64_t)i * a->k + k] = there ?
+					bent_value(t[at].logit, t[0].logit, lse, bend) : -INFINITY;
+			}
+		}
+		free(t);
+	}
+	return 0;
+}
+
+BENT(logprobs, base_2)
+BENT(logprobs, ties_to_the_last)
+BENT(logprobs, rising)
+BENT(logprobs, no_maximum)
+BENT(logprobs, nan_spreads)
+BENT(logprobs, last_token_missing)
+BENT(logprobs, chosen_excluded)
+BENT(logprobs, unwanted_written)
+BENT(logprobs, logits_themselves)
+BENT(logprobs, probabilities)
+BENT(logprobs, sum_of_top)
+BENT(logprobs, small_vocab_repeats)
+BENT(logprobs, sum_in_bf16)
+BENT(logprobs, row_of_nothing_is_nan)
+
+const struct cairn_mutant cairn_logprobs_mutants[] = {
+	MUTANT_BARE(logprobs, base_2, "takes logarithms to base 2"),
+	MUTANT_BARE(logprobs, ties_to_the_last, "orders equal logits by falling index"),
+	MUTANT_BARE(logprobs, rising, "orders the least likely tokens first"),
+	MUTANT_BARE(logprobs, no_maximum, "lets exp overflow"),
+	MUTANT_BARE(logprobs, nan_spreads, "lets a NaN make the row NaN"),
+	MUTANT_BARE(logprobs, last_token_missing, "reads vocab - 1 tokens"),
+	MUTANT_BARE(logprobs, chosen_excluded, "excludes the chosen token from the likeliest"),
+	MUTANT_BARE(logprobs, unwanted_written, "writes rows that are not wanted"),
+	MUTANT_BARE(logprobs, logits_themselves, "does not normalise"),
+	MUTANT_BARE(logprobs, probabilities, "gives probabilities instead of their logarithms"),
+	MUTANT_BARE(logprobs, sum_of_top, "normalises over the k likeliest only"),
+	MUTANT_BARE(logprobs, small_vocab_repeats, "repeats the last token of a small vocabulary"),
+	MUTANT_BARE(logprobs, sum_in_bf16, "keeps the sum in bf16"),
+	MUTANT_BARE(logprobs, row_of_nothing_is_nan, "gives NaN for a row of -INFINITY"),
+	{ 0 }
+};

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * logprobs_test - cases of logprobs.h
+ *
+ * Distributions of logits, in the order of enum dist: normal, of standard deviation 1 and 5; a dozen values,
+ * which gives ties; all equal; one in a thousand far above the rest; rising and falling with the index, so
+ * that the likeliest tokens are adjacent; all but a few -INFINITY; one in three NaN; the largest and smallest
+ * magnitudes of fp32; zeros of both signs; only -INFINITY and NaN. EXACT, with its small integers, has ties.
+ */
+#include "conformance/harness.h"
+
+#include <stdio.h>
+
+enum dist { NORMAL1, NORMAL5, TIES, EQUAL, PEAK, RISING, FALLING, FEW, HOLES, HUGE_RANGE, ZEROS, NOTHING,
+	    NUM_DISTS };
+static const char *const dist_names[] = { "normal1", "normal5", "ties", "equal", "peak", "rising", "falling",
+					  "few", "holes", "huge", "zeros", "nothing" };
+
+struct shape {
+	int32_t rows, vocab, k, dist, wanted, bench;
+};
+
+static const int32_t grid_vocabs[] = { 7, 111, 4099, 32000 }, grid_ks[] = { 0, 1, 5, 20 };
+#define NUM_GRID	(NUM_DISTS * 4)
+
+static const struct shape singles[] = {
+	{ .rows = 0, .vocab = 100, .k = 5, .dist = NORMAL1 },
+	{ .rows = 3, .vocab = 1, .k = 20, .dist = NORMAL1 },
+	{ .rows = 2, .vocab = 1, .k = 1, .dist = NOTHING },
+	{ .rows = 4, .vocab = 19, .k = 20, .dist = NORMAL1, .wanted = 1 },
+	{ .rows = 4, .vocab = 20, .k = 20, .dist = TIES },
+	{ .rows = 4, .vocab = 21, .k = 20, .dist = EQUAL },
+	{ .rows = 40, .vocab = 1000, .k = 32, .dist = NORMAL1, .wanted = 1 },
+	{ .rows = 3, .vocab = 128256, .k = 32, .dist = TIES },
+	{ .rows = 9, .vocab = 2049, .k = 20, .dist = TIES, .wanted = 1 },
+	{ .rows = 5, .vocab = 16383, .k = 20, .dist = FALLING },
+	{ .rows = 5, .vocab = 16385, .k = 20, .dist = RISING },
+	{ .rows = 3, .vocab = 50257, .k = 20, .dist = NORMAL5, .wanted = 1 },
+	{ .rows = 2, .vocab = 128256, .k = 20, .dist = NORMAL1 },
+	{ .rows = 2, .vocab = 128256, .k = 20, .dist = RISING },
+	{ .rows = 2, .vocab = 128256, .k = 1, .dist = TIES },
+	{ .rows = 2, .vocab = 128256, .k = 7, .dist = FEW },
+	{ .rows = 1, .vocab = 151936, .k = 20, .dist = NORMAL1 },
+	{ .rows = 1, .vocab = 262144, .k = 20, .dist = NORMAL1 },
+	{ .rows = 1, .vocab = 262147, .k = 20, .dist = TIES },
+	{ .rows = 1, .vocab = 1 << 20, .k = 20, .dist = NORMAL1 },
+	{ .rows = 1, .vocab = (1 << 20) - 1, .k = 20, .dist = RISING },
+	{ .rows = 99, .vocab = 128256, .k = 20, .dist = TIES },
+	{ .rows = 300, .vocab = 32003, .k = 20, .dist = NORMAL1, .wanted = 1 },
+	{ .rows = 600, .vocab = 50257, .k = 5, .dist = NORMAL5, .wanted = 1 },
+	{ .rows = 1, .vocab = 128256, .k = 20, .dist = NORMAL1, .bench = 1 },
+	{ .rows = 1, .vocab = 128256, .dist = NORMAL1, .bench = 1 },
+	{ .rows = 64, .vocab = 128256, .dist = NORMAL1, .bench = 1 },
+	{ .rows = 64, .vocab = 128256, .k = 5, .dist = NORMAL1, .bench = 1 },
+	{ .rows = 64, .vocab = 128256, .k = 20, .dist = NORMAL1, .bench = 1 },
+	{ .rows = 256, .vocab = 128256, .k = 20, .dist = NORMAL1, .bench = 1 },
+	{ .rows = 64, .vocab = 32000, .k = 20, .dist = NORMAL1, .bench = 1 },
+};
+
+static struct shape shape_of(int i)
+{
+	struct shape s = { .rows = 5, .dist = i % NUM_DISTS };
+
+	if (i >= (int)NUM_GRID)
+		return singles[i - NUM_GRID];
+	s.vocab = grid_vocabs[i / NUM_DISTS];
+	s.k = grid_ks[(i + i / NUM_DISTS) % 4];
+	s.wanted = i % 3 == 0;
+	return s;
+}
+
+static void describe(int i, struct cairn_case *c)
+{
+	struct shape s = shape_of(i);
+
+	snprintf(c->name, sizeof(c->name), "rows%d_vocab%d_k%d_%s%s%s", s.rows, s.vocab, s.k,
+		 dist_names[s.dist],
+		 s.wanted ? "_wanted" : "", s.bench ? "_bench" : "");
+	c->device_only = (double)s.rows * s.vocab > 1.2e6;
+	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
+	if ((double)s.rows * s.vocab < 50000)
+		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
+	c->bench = s.bench;
+	c->bytes = 4.0 * s.rows * s.vocab + s.rows * (8.0 * s.k + 8);
+}
+
+static float logit(struct cairn_op *op, int dist, float place, float normal)
+{
+	switch (dist) {
+	case NORMAL5:
+		return 5 * normal;
+	case TIES:
+		return roundf(2 * normal) / 2;
+	case EQUAL:
+		return -2.5f;
+	case PEAK:
+		return normal + (cairn_op_rand(op) % 1000 ? 0.0f : 30.0f);
+	case RISING:
+		return 20 * place + 0.001f * normal;
+	case FALLING:
+		return -20 * place;
+	case FEW:
+		return cairn_op_rand(op) % 500 ? -INFINITY : normal;
+	case HOLES:
+		return cairn_op_rand(op) % 3 ? normal : NAN;
+	case HUGE_RANGE:
+		return cairn_op_rand(op) % 3 ? 1e37f * normal : cairn_op_rand(op) % 2 ? 1e-40f * normal :
+			INFINITY;
+	case ZEROS:
+		return cairn_op_rand(op) % 2 ? 0.0f : -0.0f;
+	case NOTHING:
+		return cairn_op_rand(op) % 2 ? -INFINITY : NAN;
+	}
+	return normal;
+}
+
+static void setup(struct cairn_op *op)
+{
+	struct shape s = shape_of(op->case_index);
+	struct cairn_logprobs_args *a = op->args;
+	int64_t count = (int64_t)s.rows * s.vocab;
+	int32_t *tokens, *wanted = NULL;
+	float *x;
+
+#define FIELD(f) offsetof(struct cairn_logprobs_args, f)
+	a->rows = s.rows;
+	a->vocab = s.vocab;
+	a->k = s.k;
+	cairn_out(op, FIELD(chosen), CAIRN_F32, s.rows);
+	if (s.k) {
+		cairn_out(op, FIELD(top_ids), CAIRN_I32, (int64_t)s.rows * s.k);
+		cairn_out(op, FIELD(top), CAIRN_F32, (int64_t)s.rows * s.k);
+	}
+	x = cairn_in(op, FIELD(logits), CAIRN_F32, count);
+	tokens = cairn_in(op, FIELD(tokens), CAIRN_I32, s.rows);
+	if (s.wanted)
+		wanted = cairn_in(op, FIELD(wanted), CAIRN_I32, s.rows);
+#undef FIELD
+	cairn_fill(op, x, CAIRN_F32, count, 1);
+	for (int64_t i = 0; (s.dist != NORMAL1 || op->kind == CAIRN_KIND_EXACT) && i < count; i++)
+		x[i] = op->kind == CAIRN_KIND_EXACT ? x[i] :
+		       logit(op, s.dist, (float)(i % s.vocab) / (float)s.vocab, x[i]);
+	for (int32_t i = 0; i < s.rows; i++) {
+		tokens[i] = i % 7 == 6 ? (i % 2 ? -1 : s.vocab) : (int32_t)cairn_op_range(op, 0, s.vocab - 1);
+		if (i % 7 == 1)
+			tokens[i] = s.vocab - 1;
+		if (!wanted)
+			continue;
+		wanted[i] = i % 4 == 1 ? 0 : i + 1;
+		if (!wanted[i] && op->kind == CAIRN_KIND_POISON)
+			cairn_fill_nan(x, CAIRN_F32, (int64_t)i * s.vocab, s.vocab);
+	}
+}
+
+static int exact(const void *args, struct cairn_exact *e)
+{
+	return cairn_logprobs_exact(args, e);
+}
+
+static const char *reject(void *args, int i, int *want)
+{
+	struct cairn_logprobs_args *a = args;
+
+	a->k = 1;
+	a->top = a->chosen;
+	a->top_ids = (int32_t *)a->chosen;
+	*want = i < 10 ? -EINVAL : -EOPNOTSUPP;
+	switch (i) {
+	case 0: a->size = 8; return "old_struct";
+	case 1: a->chosen = NULL; return "null_chosen";
+	case 2: a->logits = NULL; return "null_logits";
+	case 3: a->tokens = NULL; return "null_tokens";
+	case 4: a->top = NULL; return "null_top";
+	case 5: a->top_ids = NULL; return "null_top_ids";
+	case 6: a->rows = -1; return "negative_rows";
+	case 7: a->vocab = 0; return "no_vocab";
+	case 8: a->k = -1; return "negative_k";
+	case 9: a->logits = a->logits + 1; return "misaligned_logits";
+	case 10: a->k = 33; return "k_33";
+	case 11: a->vocab = (1 << 20) + 1; return "vocab_too_large";
+	}
+	return NULL;
+}
+
+const struct cairn_family cairn_logprobs_family = {
+	.stage = "primitives", .name = "logprobs",
+	.op = offsetof(struct cairn_impl, logprobs),
+	.args_size = sizeof(struct cairn_logprobs_args),
+	.num_cases = NUM_GRID + ARRAY_SIZE(singles),
+	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
+};

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+/* penalize_mutants - wrong versions of penalize, one defect each */
+#include "conformance/harness.h"
+#include "primitives/base/bend.h"
+#include "primitives/logits/penalize.h"
+
+enum penalize_bend {
+	penalize_bend_cap_last, penalize_bend_cap_without_tanh, penalize_bend_bias_after_penalties,
+	penalize_bend_repetition_divides, penalize_bend_repetition_multiplies,
+	penalize_bend_repetition_of_answer_alone, penalize_bend_prompt_is_counted,
+	penalize_bend_frequency_is_presence, penalize_bend_presence_is_frequency,
+	penalize_bend_presence_of_prompt, penalize_bend_row_for_slot, penalize_bend_first_bias_missing,
+	penalize_bend_list_of_row_0, penalize_bend_forbidden_is_large, penalize_bend_bias_revives,
+	penalize_bend_last_token_missing, penalize_bend_penalties_added, penalize_bend_slot_beyond_read,
+	penalize_bend_count_of_8_bits,
+};
+
+static int bent_find(const int32_t *ids, int32_t at, int32_t num, int32_t j)
+{
+	for (int32_t k = at; k < at + num; k++)
+		if (ids[k] == j)
+			return k;
+	return -1;
+}
+
+static double bent_history(const struct cairn_penalize_args *a, int32_t i, int32_t j, double x,
+			   enum penalize_bend bend)
+{
+	int32_t slot = a->counts ? a->slots[i] : -1, c, n;
+	double r, f, p;
+
+	if (bend == penalize_bend_row_for_slot && slot >= 0)
+		slot = i;
+	if (bend == penalize_bend_slot_beyond_read && slot >= a->num_slots)
+		slot = a->num_slots - 1;
+	if (slot < 0 || slot >= a->num_slots || (bend == penalize_bend_last_token_missing &&
+						 j == a->vocab - 1))
+		return x;
+	c = a->counts[(int64_t)slot * a->vocab + j];
+	n = c & CAIRN_TOKEN_COUNT;
+	if (bend == penalize_bend_count_of_8_bits)
+		n &= 0xff;
+	r = (double)a->repetition[i];
+	f = (double)a->frequency[i];
+	p = (double)a->presence[i];
+	if (bend == penalize_bend_prompt_is_counted)
+		n += c >> 15;
+	if (bend == penalize_bend_frequency_is_presence)
+		f = p;
+	if (bend == penalize_bend_penalties_added) {
+		f = -f;
+		p = -p;
+	}
+	if (bend == penalize_bend_repetition_of_answer_alone ? n : c) {
+		int divides = bend == penalize_bend_repetition_divides ||
+			      (x > 0 && bend != penalize_bend_repetition_multiplies);
+
+		x = divides ? x / r : x * r;
+	}
+	if (n > 0 || (bend == penalize_bend_presence_of_prompt && c))
+		x -= f * n + p * (bend == penalize_bend_presence_is_frequency ? n : 1);
+	return x;
+}
+
+static int bent_penalize(const struct cairn_penalize_args *a, enum penalize_bend bend)
+{
+	double cap = (double)a->softcap;
+
+	CAIRN_TRY(cairn_penalize_check(a));
+	for (int32_t i = 0; i < a->rows; i++) {
+		int32_t list = bend == penalize_bend_list_of_row_0 ? 0 : i;
+		int32_t skip = bend == penalize_bend_first_bias_missing;
+
+		for (int32_t j = 0; j < a->vocab; j++) {
+			float *at = &a->logits[(int64_t)i * a->vocab + j];
+			double x = (double)*at, bias = 0;
+			int k = -1;
+
+			if (cap > 0 && bend != penalize_bend_cap_last)
+				x = bend == penalize_bend_cap_without_tanh ? fmax(-cap, fmin(cap, x)) :
+					cap * tanh(x / cap);
+			if (a->num_bias)
+				k = bent_find(a->bias_ids, a->bias_at[list] + skip, a->num_bias[list] - skip,
+					      j);
+			if (k >= 0)
+				bias = (double)a->bias[k];
+			if (bend != penalize_bend_bias_after_penalties)
+				x += bias;
+			x = bent_history(a, i, j, x, bend);
+			if (bend == penalize_bend_bias_after_penalties)
+				x += bias;
+			if (cap > 0 && bend == penalize_bend_cap_last)
+				x = cap * tanh(x / cap);
+			k = -1;
+			if (a->num_forbidden)
+				k = bent_find(a->forbidden_ids, a->forbidden_at[list], a->num_forbidden[list],
+					      j);
+			if (k >= 0 && !(bend == penalize_bend_bias_revives && bias > 0))
+				x = bend == penalize_bend_forbidden_is_large ? -1e9 : -(double)INFINITY;
+			*at = (float)x;
+		}
+	}
+	return 0;
+}
+
+BENT(penalize, cap_last)
+BENT(penalize, cap_without_tanh)
+BENT(penalize, bias_after_penalties)
+BENT(penalize, repetition_divides)
+BENT(penalize, repetition_multiplies)
+BENT(penalize, repetition_of_answer_alone)
+BENT(penalize, prompt_is_counted)
+BENT(penalize, frequency_is_presence)
+BENT(penalize, presence_is_frequency)
+BENT(penalize, presence_of_prompt)
+BENT(penalize, row_for_slot)
+BENT(penalize, first_bias_missing)
+BENT(penalize, list_of_row_0)
+BENT(penalize, forbidden_is_large)
+BENT(penalize, bias_revives)
+BENT(penalize, last_token_missing)
+BENT(penalize, penalties_added)
+BENT(penalize, slot_beyond_read)
+BENT(penalize, count_of_8_bits)
+
+const struct cairn_mutant cairn_penalize_mutants[] = {
+	MUTANT_BARE(penalize, cap_last, "applies the cap last"),
+	MUTANT_BARE(penalize, cap_without_tanh, "clamps instead of capping by tanh"),
+	MUTANT_BARE(penalize, bias_after_penalties, "adds the bias after the penalties"),
+	MUTANT_BARE(penalize, repetition_divides, "divides negative logits too"),
+	MUTANT_BARE(penalize, repetition_multiplies, "multiplies positive logits too"),
+	MUTANT_BARE(penalize, repetition_of_answer_alone, "applies repetition to tokens of the answer only"),
+	MUTANT_BARE(penalize, prompt_is_counted, "counts the prompt bit as one occurrence in the answer"),
+	MUTANT_BARE(penalize, frequency_is_presence, "uses presence instead of frequency"),
+	MUTANT_BARE(penalize, presence_is_frequency, "multiplies presence by the count"),
+	MUTANT_BARE(penalize, presence_of_prompt, "applies presence to tokens of the prompt too"),
+	MUTANT_BARE(penalize, row_for_slot, "uses slot i for row i"),
+	MUTANT_BARE(penalize, first_bias_missing, "skips the first entry of each bias list"),
+	MUTANT_BARE(penalize, list_of_row_0, "uses the lists of row 0 for all rows"),
+	MUTANT_BARE(penalize, forbidden_is_large, "uses -1e9 instead of -INFINITY"),
+	MUTANT_BARE(penalize, bias_revives, "lets a bias override a forbidden token"),
+	MUTANT_BARE(penalize, last_token_missing, "ignores the counter of the last token"),
+	MUTANT_BARE(penalize, penalties_added, "adds the penalties instead of subtracting them"),
+	MUTANT_BARE(penalize, slot_beyond_read, "clamps a slot beyond the last one"),
+	MUTANT_BARE(penalize, count_of_8_bits, "takes counts modulo 256"),
+	{ 0 }
+};

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * penalize_test - cases of penalize.h
+ *
+ * Bias, counters and forbidden tokens apply to the same tokens, at the ends of rows and of the ranges into
+ * which a kernel may cut them. Some rows have no step, neutral parameters, or no slot. EXTREME: logits of all
+ * magnitudes, infinite, NaN, zeros of both signs; saturated counters. POISON: slots of no row are all ones,
+ * list entries of no row are NaN, and so are rows without any step.
+ */
+#include "conformance/harness.h"
+
+#include <stdio.h>
+
+enum { CAP = 1, COUNTS = 2, BIAS = 4, FORBIDDEN = 8, BENCH = 16, IDLE_ROWS = 32, SPARSE = 64, DEVICE = 128 };
+#define ALL	(CAP | COUNTS | BIAS | FORBIDDEN)
+
+static const struct shape {
+	int32_t rows, vocab, list;	/* list: upper bound of the entries of a row's list */
+	unsigned flags;
+} shapes[] = {
+	{ 0, 100, 0, COUNTS },
+	{ 1, 1, 1, ALL },
+	{ 3, 7, 3, ALL },
+	{ 4, 111, 9, ALL | IDLE_ROWS },
+	{ 2, 1000, 20, CAP },
+	{ 5, 1000, 20, COUNTS },
+	{ 5, 1001, 20, COUNTS | IDLE_ROWS },
+	{ 5, 1000, 300, BIAS },
+	{ 5, 1000, 20, FORBIDDEN | IDLE_ROWS },
+	{ 6, 1003, 20, CAP | COUNTS },
+	{ 6, 1000, 40, BIAS | COUNTS | FORBIDDEN | IDLE_ROWS },
+	{ 33, 4099, 30, ALL | IDLE_ROWS },
+	{ 7, 2047, 3, ALL },
+	{ 7, 2049, 3, ALL | IDLE_ROWS },
+	{ 19, 16385, 10, COUNTS | BIAS | FORBIDDEN | SPARSE },
+	{ 3, 32000, 40, ALL | SPARSE },
+	{ 2, 128256, 40, ALL | SPARSE | IDLE_ROWS },
+	{ 1, 1 << 20, 4, ALL | SPARSE | DEVICE },
+	{ 300, 50257, 8, ALL | SPARSE | DEVICE | IDLE_ROWS },
+	{ 1, 128256, 16, COUNTS | SPARSE | BENCH },
+	{ 64, 128256, 16, COUNTS | SPARSE | BENCH | DEVICE },
+	{ 256, 128256, 16, COUNTS | SPARSE | BENCH | DEVICE },
+	{ 64, 128256, 16, COUNTS | BIAS | FORBIDDEN | SPARSE | BENCH | DEVICE },
+	{ 64, 128256, 16, CAP | BENCH | DEVICE },
+	{ 64, 128256, 16, BIAS | FORBIDDEN | BENCH | DEVICE },
+	{ 64, 128256, 16, ALL | SPARSE | BENCH | DEVICE },
+};
+
+#define HISTORY	1500	/* about the number of nonzero counters of a row if SPARSE */
+
+static void describe(int i, struct cairn_case *c)
+{
+	const struct shape *s = &shapes[i];
+	double elements = (double)s->rows * s->vocab;
+
+	snprintf(c->name, sizeof(c->name), "rows%d_vocab%d%s%s%s%s%s", s->rows, s->vocab,
+		 s->flags & CAP ? "_cap" : "", s->flags & COUNTS ? "_counts" : "",
+		 s->flags & BIAS ? "_bias" : "", s->flags & FORBIDDEN ? "_forbidden" : "",
+		 s->flags & IDLE_ROWS ? "_idle" : "");
+	c->kinds = CAIRN_ALL_KINDS & ~CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
+	if (s->flags & (BENCH | DEVICE))
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
+	c->bench = !!(s->flags & BENCH);
+	c->device_only = !!(s->flags & DEVICE);
+	c->sparse = 1;
+	/* Counters are read once. With a cap all logits are read and written, else sectors of 32 bytes around
+	 * the logits that change. */
+	c->bytes = s->flags & COUNTS ? 2 * elements : 0;
+	if (s->flags & CAP)
+		c->bytes += 8 * elements;
+	else if (s->flags & COUNTS)
+		c->bytes += 64.0 * s->rows * HISTORY;
+	if (!(s->flags & (CAP | COUNTS)))
+		c->bytes += 64.0 * s->rows * s->list * 2;
+}
+
+static void fill_logits(struct cairn_op *op, const struct shape *s, float *x)
+{
+	static const float odd[] = { INFINITY, -INFINITY, NAN, 0.0f, -0.0f, 1e30f, -1e-40f, 60.0f };
+	int64_t count = (int64_t)s->rows * s->vocab;
+
+	cairn_fill(op, x, CAIRN_F32, count, 4);
+	for (int64_t i = 0; op->kind == CAIRN_KIND_EXTREME && i < count; i++)
+		if (cairn_op_rand(op) % 4 == 0)
+			x[i] = odd[cairn_op_rand(op) % ARRAY_SIZE(odd)];
+}
+
+static uint16_t some_count(struct cairn_op *op)
+{
+	uint64_t r = cairn_op_rand(op);
+	uint16_t n = (uint16_t)(r % 3 ? r >> 20 & 7 : op->kind == CAIRN_KIND_EXTREME ? 0x7fff : r >> 20 & 63);
+
+	return n | (r & 1 << 8 ? 0x8000 : 0);
+}
+
+static void fill_counts(struct cairn_op *op, const struct shape *s, uint16_t *c, int used)
+{
+	if (!used) {
+		memset(c, op->kind == CAIRN_KIND_POISON ? 0xff : 0, (size_t)s->vocab * 2);
+		return;
+	}
+	memset(c, 0, (size_t)s->vocab * 2);
+	if (s->flags & SPARSE) {
+		for (int k = 0; k < HISTORY; k++)
+			c[cairn_op_range(op, 0, s->vocab - 1)] = some_count(op);
+	} else {
+		for (int32_t j = 0; j < s->vocab; j++)
+			if (cairn_op_rand(op) % 3 == 0)
+				c[j] = some_count(op);
+	}
+	c[0] = 0x8000;
+	c[s->vocab - 1] = 1;
+}
+
+/* Fills a list of falling and so distinct ids: two outside the vocabulary, its last token, some others,
+ * token 0. */
+static int32_t fill_list(struct cairn_op *op, const struct shape *s, int32_t *ids, int32_t room)
+{
+	int32_t num = 0, id = s->vocab + 1;
+
+	while (num < room && id >= 0) {
+		ids[num++] = id;
+		id = id > s->vocab - 1 ? id - 1 :
+		     id - 1 - (int32_t)cairn_op_range(op, 0, 2 * (s->vocab / (room + 1)));
+		if (id < 0 && ids[num - 1] > 0)
+			id = 0;
+	}
+	return num;
+}
+
+static void setup(struct cairn_op *op)
+{
+	const struct shape *s = &shapes[op->case_index];
+	struct cairn_penalize_args *a = op->args;
+	static const float penalties[] = { 1, 1.1f, 0.8f, 2, 1.7f };
+	int32_t rows = s->rows, extra = 3;	/* number of slots and of list entries that no row uses */
+	int32_t *slots, *at, *num, *ids;
+	float *x, *value;
+	uint16_t *counts;
+
+#define FIELD(f) offsetof(struct cairn_penalize_args, f)
+	a->rows = rows;
+	a->vocab = s->vocab;
+	a->softcap = s->flags & CAP ? 30 : 0;
+	x = cairn_inout(op, FIELD(logits), CAIRN_F32, (int64_t)rows * s->vocab);
+	fill_logits(op, s, x);
+	if (s->flags & COUNTS) {
+		a->num_slots = rows + extra;
+		counts = cairn_in(op, FIELD(counts), CAIRN_U8, (int64_t)a->num_slots * s->vocab * 2);
+		slots = cairn_in(op, FIELD(slots), CAIRN_I32, rows);
+		for (int f = 0; f < 3; f++) {
+			static const size_t fields[] = { FIELD(repetition), FIELD(frequency),
+							FIELD(presence) };
+
+			value = cairn_in(op, fields[f], CAIRN_F32, rows);
+			for (int32_t i = 0; i < rows; i++)
+				value[i] = f ? (float)cairn_op_range(op, -8, 8) / 4 :
+					   penalties[cairn_op_rand(op) % ARRAY_SIZE(penalties)];
+			for (int32_t i = 0; i < rows; i++)	/* every penalty is neutral */
+				if (s->flags & IDLE_ROWS && i % 5 == 3)
+					value[i] = f == 0;
+		}
+		for (int32_t i = 0; i < rows; i++) {	/* in falling order; some rows have none */
+			slots[i] = rows + extra - 1 - i;
+			if (s->flags & IDLE_ROWS && i % 5 == 1)
+				slots[i] = i % 2 ? -1 : a->num_slots;
+		}
+		for (int32_t k = 0; k < a->num_slots; k++)
+			fill_counts(op, s, counts + (int64_t)k * s->vocab, k >= extra);
+	}
+	for (int list = 0; list < 2; list++) {
+		if (!(s->flags & (list ? FORBIDDEN : BIAS)))
+			continue;
+		at = cairn_in(op, list ? FIELD(forbidden_at) : FIELD(bias_at), CAIRN_I32, rows);
+		num = cairn_in(op, list ? FIELD(num_forbidden) : FIELD(num_bias), CAIRN_I32, rows);
+		ids = cairn_in(op, list ? FIELD(forbidden_ids) : FIELD(bias_ids), CAIRN_I32,
+			       (int64_t)rows * s->list + extra);
+		value = list ? NULL : cairn_in(op, FIELD(bias), CAIRN_F32, (int64_t)rows * s->list + extra);
+		for (int32_t i = 0; i < rows; i++) {
+			at[i] = extra + (rows - 1 - i) * s->list;
+			memset(ids + at[i], 0, (size_t)s->list * 4);
+			num[i] = fill_list(op, s, ids + at[i], s->list);
+			if (s->flags & IDLE_ROWS && i % 5 == 1)
+				num[i] = 0;
+			else if (i % 3 == 2)
+				num[i] = (num[i] + 1) / 2;
+			for (int32_t k = 0; value && k < s->list; k++)
+				value[at[i] + k] = op->kind == CAIRN_KIND_POISON && k >= num[i] ? NAN :
+						   (float)cairn_op_range(op, -100, 100);
+			for (int32_t k = 0; k < extra; k++)
+				ids[k] = (int32_t)k % s->vocab;
+		}
+	}
+	/* a row without any step must keep its bits, even NaN */
+	for (int32_t i = 1; i < rows && op->kind == CAIRN_KIND_POISON && s->flags & IDLE_ROWS &&
+	     !(s->flags & CAP); i += 5)
+		cairn_fill_nan(x, CAIRN_F32, (int64_t)i * s->vocab, s->vocab);
+#undef FIELD
+}
+
+static int exact(const void *args, struct cairn_exact *e)
+{
+	return cairn_penalize_exact(args, e);
+}
+
+static const char *reject(void *args, int i, int *want)
+{
+	struct cairn_penalize_args *a = args;
+
+	a->rows = 1;
+	*want = i < 14 ? -EINVAL : -EOPNOTSUPP;
+	switch (i) {
+	case 0: a->size = 8; return "old_struct";
+	case 1: a->logits = NULL; return "null_logits";
+	case 2: a->rows = -1; return "negative_rows";
+	case 3: a->vocab = 0; return "no_vocab";
+	case 4: a->slots = NULL; return "null_slots";
+	case 5: a->repetition = NULL; return "null_repetition";
+	case 6: a->frequency = NULL; return "null_frequency";
+	case 7: a->presence = NULL; return "null_presence";
+	case 8: a->num_bias = a->slots; return "null_bias";
+	case 9: a->num_forbidden = a->slots; return "null_forbidden";
+	case 10: a->softcap = -1; return "negative_softcap";
+	case 11: a->softcap = NAN; return "nan_softcap";
+	case 12: a->softcap = INFINITY; return "infinite_softcap";
+	case 13: a->logits = a->logits + 1; return "misaligned_logits";
+	case 14: a->vocab = (1 << 20) + 1; return "vocab_too_large";
+	}
+	return NULL;
+}
+
+const struct cairn_family cairn_penalize_family = {
+	.stage = "primitives", .name = "penalize",
+	.op = offsetof(struct cairn_impl, penalize),
+	.args_size = sizeof(struct cairn_penalize_args),
+	.num_cases = ARRAY_SIZE(shapes),
+	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
+};

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+/* token_counts_mutants - wrong versions of token_counts, one defect each */
+#include "conformance/harness.h"
+#include "primitives/base/bend.h"
+#include "primitives/logits/token_counts.h"
+
+enum token_counts_bend {
+	token_counts_bend_wraps_into_prompt, token_counts_bend_prompt_is_counted,
+	token_counts_bend_answer_sets_prompt, token_counts_bend_added_before_copies,
+	token_counts_bend_clear_keeps_prompt, token_counts_bend_clears_nothing,
+	token_counts_bend_token_added_once, token_counts_bend_segment_of_token,
+	token_counts_bend_last_token_missing, token_counts_bend_outside_wraps,
+	token_counts_bend_behind_the_last_segment, token_counts_bend_copy_adds,
+};
+
+static void bent_copies(const struct cairn_token_counts_args *a, enum token_counts_bend bend)
+{
+	for (int32_t c = 0; c < a->num_copies; c++) {
+		int32_t to = a->copy_to[c], from = a->copy_from[c];
+
+		if (to < 0 || to >= a->num_slots || from >= a->num_slots)
+			continue;
+		if (bend == token_counts_bend_clears_nothing && from < 0)
+			continue;
+		for (int64_t j = 0; j < a->vocab; j++) {
+			uint16_t *old = &a->counts[(int64_t)to * a->vocab + j], v = 0;
+
+			if (from >= 0)
+				v = a->counts[(int64_t)from * a->vocab + j];
+			else if (bend == token_counts_bend_clear_keeps_prompt)
+				v = *old & CAIRN_TOKEN_IN_PROMPT;
+			*old = bend == token_counts_bend_copy_adds ? *old + v : v;
+		}
+	}
+}
+
+static void bent_add(const struct cairn_token_counts_args *a, uint16_t *c, enum token_counts_bend bend)
+{
+	if (a->prompt && bend == token_counts_bend_prompt_is_counted)
+		++*c;
+	if (a->prompt || bend == token_counts_bend_answer_sets_prompt)
+		*c |= CAIRN_TOKEN_IN_PROMPT;
+	if (!a->prompt && (bend == token_counts_bend_wraps_into_prompt ||
+			   (*c & CAIRN_TOKEN_COUNT) != CAIRN_TOKEN_COUNT))
+		++*c;
+}
+
+static int bent_token_counts(const struct cairn_token_counts_args *a, enum token_counts_bend bend)
+{
+	int32_t last = -1;
+
+	CAIRN_TRY(cairn_token_counts_check(a));
+	if (bend != token_counts_bend_added_before_copies)
+		bent_copies(a, bend);
+	for (int32_t s = 0; s < a->num_segments; s++) {
+		int32_t first = a->indptr ? a->indptr[s] : s, end = a->indptr ? a->indptr[s + 1] : s + 1;
+
+		if (bend == token_counts_bend_behind_the_last_segment && s == a->num_segments - 1)
+			end = a->num_tokens;
+		end -= bend == token_counts_bend_last_token_missing && s == a->num_segments - 1;
+		for (int32_t i = first; i < end; i++) {
+			int32_t slot = a->slots[bend == token_counts_bend_segment_of_token ?
+						i % a->num_segments : s];
+			int32_t token = a->tokens[i];
+
+			if (bend == token_counts_bend_outside_wraps && token >= a->vocab)
+				token -= a->vocab;
+			if (slot < 0 || slot >= a->num_slots || token < 0 || token >= a->vocab)
+				continue;
+			if (bend == token_counts_bend_token_added_once && token == last)
+				continue;
+			last = token;
+			bent_add(a, &a->counts[(int64_t)slot * a->vocab + token], bend);
+		}
+	}
+	if (bend == token_counts_bend_added_before_copies)
+		bent_copies(a, bend);
+	return 0;
+}
+
+BENT(token_counts, wraps_into_prompt)
+BENT(token_counts, prompt_is_counted)
+BENT(token_counts, answer_sets_prompt)
+BENT(token_counts, added_before_copies)
+BENT(token_counts, clear_keeps_prompt)
+BENT(token_counts, clears_nothing)
+BENT(token_counts, token_added_once)
+BENT(token_counts, segment_of_token)
+BENT(token_counts, last_token_missing)
+BENT(token_counts, outside_wraps)
+BENT(token_counts, behind_the_last_segment)
+BENT(token_counts, copy_adds)
+
+const struct cairn_mutant cairn_token_counts_mutants[] = {
+	MUTANT_BARE(token_counts, wraps_into_prompt, "lets count 32767 + 1 carry into the prompt bit"),
+	MUTANT_BARE(token_counts, prompt_is_counted, "counts the tokens of a prompt"),
+	MUTANT_BARE(token_counts, answer_sets_prompt, "sets the prompt bit for tokens of an answer"),
+	MUTANT_BARE(token_counts, added_before_copies, "adds before it copies"),
+	MUTANT_BARE(token_counts, clear_keeps_prompt, "keeps the prompt bits of a cleared slot"),
+	MUTANT_BARE(token_counts, clears_nothing, "ignores copy_from -1"),
+	MUTANT_BARE(token_counts, token_added_once, "counts a repeated token once"),
+	MUTANT_BARE(token_counts, segment_of_token, "indexes slots by token instead of segment"),
+	MUTANT_BARE(token_counts, last_token_missing, "does not add the last token"),
+	MUTANT_BARE(token_counts, outside_wraps, "wraps a token beyond vocab around"),
+	MUTANT_BARE(token_counts, behind_the_last_segment, "adds tokens past the last segment too"),
+	MUTANT_BARE(token_counts, copy_adds, "adds the copied counters to the old ones"),
+	{ 0 }
+};

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * token_counts_test - cases of token_counts.h
+ *
+ * A case mixes slots that are copied to, copied from, added to and unused; a token repeated many times in one
+ * segment and in many; counters near saturation and saturated; tokens and slots outside the valid range.
+ * EXTREME: all counters are 32764 to 32767. POISON: slots that are cleared or copied to are all ones before.
+ */
+#include "conformance/harness.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { INDPTR = 1, PROMPT = 2, SKEWED = 4, OUTSIDE = 8, TRAILING = 16, BENCH = 32, ONE_SLOT = 64 };
+
+static const struct shape {
+	const char *name;
+	int32_t slots, vocab, copies, tokens, segments;
+	unsigned flags;
+} shapes[] = {
+	{ "one_token", .slots = 1, .vocab = 8, .tokens = 1, .segments = 1 },
+	{ "nothing", .slots = 3, .vocab = 100 },
+	{ "clear_one", .slots = 4, .vocab = 1000, .copies = 1 },
+	{ "clear_copy_odd_vocab", .slots = 9, .vocab = 1003, .copies = 6 },
+	{ "copies_wide", .slots = 12, .vocab = 4096, .copies = 8 },
+	{ "pass_64", .slots = 64, .vocab = 1000, .tokens = 64, .segments = 64 },
+	{ "pass_300_outside", .slots = 99, .vocab = 777, .tokens = 300, .segments = 300, .flags = OUTSIDE },
+	{ "pass_same_slot", .slots = 2, .vocab = 64, .tokens = 500, .segments = 500,
+	  .flags = SKEWED | ONE_SLOT },
+	{ "pass_after_copies", .slots = 40, .vocab = 2048, .copies = 11, .tokens = 33, .segments = 33,
+	  .flags = OUTSIDE },
+	{ "prompt_1", .slots = 5, .vocab = 32000, .copies = 1, .tokens = 700, .segments = 1,
+	  .flags = INDPTR | PROMPT | ONE_SLOT },
+	{ "prompts_7", .slots = 9, .vocab = 5003, .copies = 5, .tokens = 2000, .segments = 7,
+	  .flags = INDPTR | PROMPT },
+	{ "prompts_outside", .slots = 9, .vocab = 5003, .copies = 5, .tokens = 2000, .segments = 40,
+	  .flags = INDPTR | PROMPT | OUTSIDE | TRAILING },
+	{ "prompts_skewed", .slots = 3, .vocab = 501, .copies = 2, .tokens = 3000, .segments = 12,
+	  .flags = INDPTR | PROMPT | SKEWED },
+	{ "answers_7", .slots = 9, .vocab = 5003, .copies = 5, .tokens = 2000, .segments = 7,
+	  .flags = INDPTR },
+	{ "answers_skewed", .slots = 3, .vocab = 17, .copies = 1, .tokens = 3000, .segments = 12,
+	  .flags = INDPTR | SKEWED },
+	{ "answers_empty_segments", .slots = 20, .vocab = 300, .copies = 3, .tokens = 40, .segments = 90,
+	  .flags = INDPTR | OUTSIDE | TRAILING },
+	{ "no_segments", .slots = 4, .vocab = 64, .tokens = 5, .flags = INDPTR | TRAILING },
+	{ "vocab_1", .slots = 5, .vocab = 1, .copies = 2, .tokens = 60, .segments = 60, .flags = OUTSIDE },
+	{ "vocab_2_20", .slots = 2, .vocab = 1 << 20, .copies = 1, .tokens = 900, .segments = 3,
+	  .flags = INDPTR },
+	{ "pass_64_vocab128256", .slots = 64, .vocab = 128256, .tokens = 64, .segments = 64, .flags = BENCH },
+	{ "start_vocab128256_prompt2048", .slots = 64, .vocab = 128256, .copies = 1, .tokens = 2048,
+	  .segments = 1, .flags = BENCH | INDPTR | PROMPT | ONE_SLOT },
+};
+
+static void describe(int i, struct cairn_case *c)
+{
+	const struct shape *s = &shapes[i];
+
+	snprintf(c->name, sizeof(c->name), "%s", s->name);
+	c->kinds = s->flags & BENCH ? CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) :
+		   CAIRN_ALL_KINDS & ~CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
+	c->bench = !!(s->flags & BENCH);
+	c->sparse = 1;
+	/* a counter is read and written as a sector of 32 bytes; a cleared slot is written */
+	c->bytes = 4.0 * s->tokens + 64.0 * s->tokens + 2.0 * s->copies * s->vocab;
+}
+
+static int32_t some_token(struct cairn_op *op, const struct shape *s)
+{
+	if (s->flags & OUTSIDE && cairn_op_rand(op) % 7 == 0)
+		return cairn_op_rand(op) % 2 ? -(int32_t)cairn_op_range(op, 1, 9) :
+		       s->vocab + (int32_t)cairn_op_range(op, 0, 9);
+	if (s->flags & SKEWED && cairn_op_rand(op) % 2)
+		return s->vocab / 2;
+	return (int32_t)cairn_op_range(op, 0, s->vocab - 1);
+}
+
+static void setup(struct cairn_op *op)
+{
+	const struct shape *s = &shapes[op->case_index];
+	struct cairn_token_counts_args *a = op->args;
+	int64_t count = (int64_t)s->slots * s->vocab;
+	int32_t *to, *from, *tokens, *slots, *indptr, segments = s->segments;
+	uint16_t *counts;
+
+	a->num_slots = s->slots;
+	a->vocab = s->vocab;
+	a->num_copies = s->copies;
+	a->num_tokens = s->tokens;
+	a->num_segments = segments;
+	a->prompt = !!(s->flags & PROMPT);
+	counts = cairn_inout(op, offsetof(struct cairn_token_counts_args, counts), CAIRN_U8, 2 * count);
+	to = cairn_in(op, offsetof(struct cairn_token_counts_args, copy_to), CAIRN_I32, s->copies);
+	from = cairn_in(op, offsetof(struct cairn_token_counts_args, copy_from), CAIRN_I32, s->copies);
+	tokens = cairn_in(op, offsetof(struct cairn_token_counts_args, tokens), CAIRN_I32, s->tokens);
+	slots = cairn_in(op, offsetof(struct cairn_token_counts_args, slots), CAIRN_I32, segments);
+	for (int64_t i = 0; i < count; i++) {
+		uint64_t r = cairn_op_rand(op);
+
+		counts[i] = (uint16_t)(r >> 32 & CAIRN_TOKEN_IN_PROMPT);
+		counts[i] |= op->kind == CAIRN_KIND_EXTREME ? CAIRN_TOKEN_COUNT - r % 4 : r % 3 ? 0 : r % 99;
+	}
+	/* targets are slots copies - 1 .. 0; sources are the slots after these */
+	for (int32_t c = 0; c < s->copies; c++) {
+		to[c] = s->copies - 1 - c;
+		from[c] = s->copies < s->slots && cairn_op_rand(op) % 2 ?
+			  (int32_t)cairn_op_range(op, s->copies, s->slots - 1) : -1 - c;
+		if (s->flags & OUTSIDE && c % 4 == 3) {
+			*(c % 8 == 3 ? &to[c] : &from[c]) = s->slots + c;
+			if (c % 8 == 3 && from[c] >= s->slots)
+				from[c] = -1;
+		}
+		if (op->kind == CAIRN_KIND_POISON && to[c] < s->slots && from[c] < s->slots)
+			memset(counts + (int64_t)to[c] * s->vocab, 0xff, (size_t)s->vocab * 2);
+	}
+	for (int32_t i = 0; i < s->tokens; i++)
+		tokens[i] = some_token(op, s);
+	for (int32_t k = 0; k < segments; k++) {
+		slots[k] = s->flags & ONE_SLOT ? s->slots - 1 : (int32_t)cairn_op_range(op, 0, s->slots - 1);
+		if (s->flags & OUTSIDE && k % 5 == 2)
+			slots[k] = k % 2 ? -1 : s->slots;
+	}
+	if (!(s->flags & INDPTR))
+		return;
+	indptr = cairn_in(op, offsetof(struct cairn_token_counts_args, indptr), CAIRN_I32, segments + 1);
+	for (int32_t k = 0; k <= segments; k++)
+		indptr[k] = segments ? (int32_t)((int64_t)s->tokens * k / segments) : 0;
+	for (int32_t k = 1; k < segments; k++)	/* makes some segments empty and others long */
+		if (k % 3 == 1)
+			indptr[k] = indptr[k - 1];
+	if (s->flags & TRAILING && segments)
+		indptr[segments] -= (indptr[segments] - indptr[segments - 1]) / 2;
+}
+
+static int exact(const void *args, struct cairn_exact *e)
+{
+	return cairn_token_counts_exact(args, e);
+}
+
+static const char *reject(void *args, int i, int *want)
+{
+	struct cairn_token_counts_args *a = args;
+
+	*want = i < 12 ? -EINVAL : -EOPNOTSUPP;
+	switch (i) {
+	case 0: a->size = 0; return "old_struct";
+	case 1: a->counts = NULL; return "null_counts";
+	case 2: a->tokens = NULL; return "null_tokens";
+	case 3: a->slots = NULL; return "null_slots";
+	case 4: a->num_copies = 1; a->copy_to = NULL; return "null_copy_to";
+	case 5: a->num_slots = -1; return "negative_slots";
+	case 6: a->vocab = 0; return "no_vocab";
+	case 7: a->num_tokens = -1; return "negative_tokens";
+	case 8: a->num_tokens = 2; return "tokens_are_not_segments";
+	case 9: a->prompt = 2; return "prompt_2";
+	case 10: a->counts = a->counts + 1; return "misaligned_counts";
+	case 11: a->num_copies = -1; return "negative_copies";
+	case 12: a->vocab = (1 << 20) + 1; return "vocab_too_large";
+	}
+	return NULL;
+}
+
+const struct cairn_family cairn_token_counts_family = {
+	.stage = "primitives", .name = "token_counts",
+	.op = offsetof(struct cairn_impl, token_counts),
+	.args_size = sizeof(struct cairn_token_counts_args),
+	.num_cases = ARRAY_SIZE(shapes),
+	.exact_is_equal = 1,
+	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
+};

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+/* stream_mutants - wrong versions of stream that the suite must catch */
+#include "conformance/harness.h"
+#include "primitives/machine/stream.h"
+
+/* Leaves out the last block if it is short. */
+static int last_block_skipped(const struct cairn_stream_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_stream_ref(a, stream));
+	if (a->op == CAIRN_STREAM_READ && a->bytes % CAIRN_STREAM_BLOCK)
+		a->sum[a->bytes / CAIRN_STREAM_BLOCK] = 0;
+	return 0;
+}
+
+static int sums_of_32_bits(const struct cairn_stream_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_stream_ref(a, stream));
+	for (int64_t b = 0; a->op == CAIRN_STREAM_READ && b < cairn_stream_num_blocks(a->bytes); b++)
+		a->sum[b] &= 0xffffffffu;
+	return 0;
+}
+
+static int copies_whole_blocks(const struct cairn_stream_args *a, void *stream)
+{
+	struct cairn_stream_args b = *a;
+
+	if (b.op == CAIRN_STREAM_COPY && b.bytes > CAIRN_STREAM_BLOCK)
+		b.bytes -= b.bytes % CAIRN_STREAM_BLOCK;
+	return cairn_stream_ref(&b, stream);
+}
+
+static int seed_ignored(const struct cairn_stream_args *a, void *stream)
+{
+	struct cairn_stream_args b = *a;
+
+	b.seed = 0;
+	return cairn_stream_ref(&b, stream);
+}
+
+#define STREAM(name, fn, what)	{ "stream_" name, offsetof(struct cairn_impl, stream), (void *)fn, what }
+
+const struct cairn_mutant cairn_stream_mutants[] = {
+	STREAM("last_block", last_block_skipped, "the short last block is not read"),
+	STREAM("sums_of_32_bits", sums_of_32_bits, "sums are truncated to 32 bits"),
+	STREAM("whole_blocks", copies_whole_blocks, "a copy stops at the last whole block"),
+	STREAM("seed_ignored", seed_ignored, "the pattern does not depend on the seed"),
+	{ 0 }
+};

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+/* embedding_mutants - wrong versions of embedding, one defect each */
+#include "conformance/harness.h"
+#include "primitives/base/bend.h"
+#include "primitives/rows/embedding.h"
+
+enum embedding_bend {
+	embedding_bend_row_plus_1, embedding_bend_clamped, embedding_bend_vocab_itself_legal,
+	embedding_bend_negative_not_zeroed, embedding_bend_last_8_skipped,
+	embedding_bend_through_bf16, embedding_bend_scale_ignored, embedding_bend_scale_twice,
+	embedding_bend_scale_rounded, embedding_bend_scale_truncated, embedding_bend_zero_scale_applied,
+};
+
+static double bent_scale(const struct cairn_embedding_args *a, double v, enum embedding_bend bend)
+{
+	double scale = (double)a->scale;
+	uint32_t bits;
+	float f;
+
+	switch (bend) {
+	case embedding_bend_scale_ignored:
+		return v;
+	case embedding_bend_scale_twice:
+		return (float)v * a->scale * a->scale;
+	case embedding_bend_scale_rounded:
+		return (float)v * (float)rounded(CAIRN_BF16, scale);
+	case embedding_bend_scale_truncated:
+		f = (float)v * a->scale;
+		memcpy(&bits, &f, sizeof(bits));
+		bits &= a->dtype == CAIRN_BF16 ? 0xffff0000u : a->dtype == CAIRN_F16 ? 0xffffe000u : ~0u;
+		memcpy(&f, &bits, sizeof(f));
+		return f;
+	default:
+		return (float)v * a->scale;
+	}
+}
+
+static int bent_embedding(const struct cairn_embedding_args *a, enum embedding_bend bend)
+{
+	CAIRN_TRY(cairn_embedding_check(a));
+	for (int64_t i = 0; i < a->rows; i++) {
+		int64_t id = a->ids[i], n = a->dim - (bend == embedding_bend_last_8_skipped ? 8 : 0);
+		int outside = id < 0 || id >= a->vocab;
+
+		if (bend == embedding_bend_row_plus_1 && !outside)
+			id = (id + 1) % a->vocab;
+		if (bend == embedding_bend_clamped ||
+		    (bend == embedding_bend_vocab_itself_legal && id == a->vocab)) {
+			id = id < 0 ? 0 : id >= a->vocab ? a->vocab - 1 : id;
+			outside = 0;
+		}
+		if (bend == embedding_bend_negative_not_zeroed && id < 0)
+			continue;
+		for (int64_t j = 0; j < n; j++) {
+			double v = outside ? 0 : cairn_load(a->table, a->dtype, id * a->dim + j);
+
+			if (bend == embedding_bend_through_bf16)
+				v = rounded(CAIRN_BF16, v);
+			if (a->scale != 0)
+				v = bent_scale(a, v, bend);
+			else if (bend == embedding_bend_zero_scale_applied)
+				v *= (double)a->scale;
+			cairn_store(a->out, a->dtype, i * a->dim + j, v);
+		}
+	}
+	return 0;
+}
+
+BENT(embedding, row_plus_1)
+BENT(embedding, clamped)
+BENT(embedding, vocab_itself_legal)
+BENT(embedding, negative_not_zeroed)
+BENT(embedding, last_8_skipped)
+BENT(embedding, through_bf16)
+BENT(embedding, scale_ignored)
+BENT(embedding, scale_twice)
+BENT(embedding, scale_rounded)
+BENT(embedding, scale_truncated)
+BENT(embedding, zero_scale_applied)
+
+const struct cairn_mutant cairn_embedding_mutants[] = {
+	MUTANT(embedding, row_plus_1, "copies the row of the next token"),
+	MUTANT(embedding, clamped, "clamps an id outside the vocabulary"),
+	MUTANT(embedding, vocab_itself_legal, "accepts id == vocab"),
+	MUTANT(embedding, negative_not_zeroed, "does not zero rows of negative ids"),
+	MUTANT(embedding, last_8_skipped, "does not write the last vector of each row"),
+	MUTANT(embedding, through_bf16, "copies f16 and f32 tables through bf16"),
+	MUTANT(embedding, scale_ignored, "omits the scale"),
+	MUTANT(embedding, scale_twice, "applies the scale twice"),
+	MUTANT(embedding, scale_rounded, "rounds the scale to bf16 for every dtype"),
+	MUTANT(embedding, scale_truncated, "truncates the product instead of rounding it"),
+	MUTANT(embedding, zero_scale_applied, "multiplies by a scale of 0"),
+	{ 0 }
+};

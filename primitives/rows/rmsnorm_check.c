@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+/* rmsnorm - argument checks shared by all of our tables */
+#include "primitives/rows/rmsnorm.h"
+
+#include <math.h>
+
+#include "primitives/base/dtype.h"
+#include "primitives/base/error.h"
+
+int cairn_rmsnorm_check(const struct cairn_rmsnorm_args *a)
+{
+	if (!a || a->size < sizeof(*a))
+		return cairn_error(EINVAL, "rmsnorm: args: null or too short");
+	if (a->rows < 0 || a->dim < 1)
+		return cairn_error(EINVAL, "rmsnorm: rows %d, dim %d: must be >= 0, >= 1", a->rows, a->dim);
+	if (!cairn_dtype_is_float(a->dtype))
+		return cairn_error(EOPNOTSUPP, "rmsnorm: dtype: %d is not supported", a->dtype);
+	if (a->dim % 8 || a->dim > 16384)
+		return cairn_error(EOPNOTSUPP, "rmsnorm: dim: %d is not a multiple of 8 up to 16384", a->dim);
+	if (!(a->eps > 0) || !isfinite(a->eps) || !isfinite(a->weight_offset))
+		return cairn_error(EINVAL, "rmsnorm: eps: must be > 0, and eps and weight_offset finite");
+	if (a->rows == 0)
+		return 0;
+	if (!a->out || !a->x || !a->weight)
+		return cairn_error(EINVAL, "rmsnorm: out, x, weight: must not be null");
+	if (((uintptr_t)a->out | (uintptr_t)a->x | (uintptr_t)a->weight | (uintptr_t)a->residual) & 15)
+		return cairn_error(EINVAL, "rmsnorm: out, x, weight, residual: must be 16-byte aligned");
+	return 0;
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+/* rmsnorm_mutants - wrong versions of rmsnorm, one defect each */
+#include <stdlib.h>
+
+#include "conformance/harness.h"
+#include "primitives/base/bend.h"
+#include "primitives/rows/rmsnorm.h"
+
+enum rmsnorm_bend {
+	rmsnorm_bend_eps_outside_root, rmsnorm_bend_eps_before_mean, rmsnorm_bend_dim_minus_1,
+	rmsnorm_bend_mean_subtracted, rmsnorm_bend_sum_in_f16, rmsnorm_bend_residual_not_rounded,
+	rmsnorm_bend_residual_not_written, rmsnorm_bend_squares_of_x, rmsnorm_bend_offset_ignored,
+	rmsnorm_bend_previous_row, rmsnorm_bend_last_8_skipped, rmsnorm_bend_rounded_before_weight,
+	rmsnorm_bend_past_the_end,
+};
+
+static int bent_rmsnorm(const struct cairn_rmsnorm_args *a, enum rmsnorm_bend bend)
+{
+	double previous = 1, *r;
+
+	CAIRN_TRY(cairn_rmsnorm_check(a));
+	r = malloc((size_t)a->dim * sizeof(*r));
+	if (!r)
+		return cairn_error(ENOMEM, "no memory");
+	for (int64_t i = 0; i < a->rows; i++) {
+		double squares = 0, mean = 0, s;
+		int32_t n = bend == rmsnorm_bend_last_8_skipped ? a->dim - 8 : a->dim;
+
+		for (int32_t j = 0; j < a->dim; j++) {
+			double x = cairn_load(a->x, a->dtype, i * a->dim + j);
+
+			r[j] = x;
+			if (a->residual)
+				r[j] += cairn_load(a->residual, a->dtype, i * a->dim + j);
+			if (a->residual && bend != rmsnorm_bend_residual_not_written)
+				cairn_store(a->residual, a->dtype, i * a->dim + j, r[j]);
+			if (bend != rmsnorm_bend_residual_not_rounded)
+				r[j] = rounded(a->dtype, r[j]);
+			mean += r[j] / a->dim;
+			squares += bend == rmsnorm_bend_squares_of_x ? x * x : r[j] * r[j];
+			if (bend == rmsnorm_bend_sum_in_f16)
+				squares = rounded(CAIRN_F16, squares);
+		}
+		if (bend == rmsnorm_bend_mean_subtracted)
+			squares -= a->dim * mean * mean;
+		squares /= bend == rmsnorm_bend_dim_minus_1 ? a->dim - 1 : a->dim;
+		s = 1 / sqrt(squares + (double)a->eps);
+		if (bend == rmsnorm_bend_eps_outside_root)
+			s = 1 / (sqrt(squares) + (double)a->eps);
+		if (bend == rmsnorm_bend_eps_before_mean)
+			s = 1 / sqrt(squares + (double)a->eps / a->dim);
+		for (int32_t j = 0; j < n; j++) {
+			double w = cairn_load(a->weight, a->dtype, j), v;
+
+			w += bend == rmsnorm_bend_offset_ignored ? 0 : (double)a->weight_offset;
+			v = r[j] - (bend == rmsnorm_bend_mean_subtracted ? mean : 0);
+			v *= bend == rmsnorm_bend_previous_row && i ? previous : s;
+			if (bend == rmsnorm_bend_rounded_before_weight)
+				v = rounded(a->dtype, v);
+			cairn_store(a->out, a->dtype, i * a->dim + j, v * w);
+		}
+		previous = s;
+	}
+	if (a->rows && bend == rmsnorm_bend_past_the_end)
+		cairn_store(a->out, a->dtype, (int64_t)a->rows * a->dim, 1);
+	free(r);
+	return 0;
+}
+
+BENT(rmsnorm, eps_outside_root)
+BENT(rmsnorm, eps_before_mean)
+BENT(rmsnorm, dim_minus_1)
+BENT(rmsnorm, mean_subtracted)
+BENT(rmsnorm, sum_in_f16)
+BENT(rmsnorm, residual_not_rounded)
+BENT(rmsnorm, residual_not_written)
+BENT(rmsnorm, squares_of_x)
+BENT(rmsnorm, offset_ignored)
+BENT(rmsnorm, previous_row)
+BENT(rmsnorm, last_8_skipped)
+BENT(rmsnorm, rounded_before_weight)
+BENT(rmsnorm, past_the_end)
+
+const struct cairn_mutant cairn_rmsnorm_mutants[] = {
+	MUTANT(rmsnorm, eps_outside_root, "adds eps to the root instead of under it"),
+	MUTANT(rmsnorm, eps_before_mean, "adds eps to the sum instead of the mean"),
+	MUTANT(rmsnorm, dim_minus_1, "takes the mean over dim - 1"),
+	MUTANT(rmsnorm, mean_subtracted, "computes a layer norm"),
+	MUTANT(rmsnorm, sum_in_f16, "sums the squares in f16"),
+	MUTANT(rmsnorm, residual_not_rounded, "normalises the sum before it is rounded to dtype"),
+	MUTANT(rmsnorm, residual_not_written, "does not store the new residual"),
+	MUTANT(rmsnorm, squares_of_x, "omits the residual from the squares"),
+	MUTANT(rmsnorm, offset_ignored, "omits weight_offset: uses weight instead of Gemma's 1 + weight"),
+	MUTANT(rmsnorm, previous_row, "scales each row by the norm of the previous row"),
+	MUTANT(rmsnorm, last_8_skipped, "does not write the last vector of each row"),
+	MUTANT(rmsnorm, rounded_before_weight, "rounds to dtype before and after the weight"),
+	MUTANT(rmsnorm, past_the_end, "writes one element past the last row"),
+	{ 0 }
+};

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+/* rope_mutants - wrong versions of rope, one defect each */
+#include "conformance/harness.h"
+#include "primitives/base/bend.h"
+#include "primitives/rows/rope.h"
+
+enum rope_bend {
+	rope_bend_order_swapped, rope_bend_position_plus_1, rope_bend_position_is_row,
+	rope_bend_rotates_tail, rope_bend_sine_sign, rope_bend_k_not_rotated,
+	rope_bend_stride_ignored, rope_bend_scale_ignored, rope_bend_angle_in_bf16,
+	rope_bend_reduced_in_f32, rope_bend_frequency_shifted, rope_bend_scale_twice,
+	rope_bend_norm_ignored, rope_bend_norm_twice, rope_bend_norm_after_rotation,
+	rope_bend_norm_of_rotated, rope_bend_norm_over_all_heads, rope_bend_norm_eps_ignored,
+	rope_bend_norm_eps_outside,
+	rope_bend_norm_weight_offset, rope_bend_norm_weights_swapped, rope_bend_norm_rounded,
+	rope_bend_norm_tail_left, rope_bend_norm_weight_missing,
+};
+
+static void bent_rotate(const struct cairn_rope_args *a, void *x, int32_t heads, int64_t stride,
+			enum rope_bend bend)
+{
+	int32_t half = a->rotary_dim / 2, pairs = bend == rope_bend_rotates_tail ? a->head_dim / 2 : half;
+	int interleaved = a->interleaved ^ (bend == rope_bend_order_swapped);
+
+	if (!stride || bend == rope_bend_stride_ignored)
+		stride = (int64_t)heads * a->head_dim;
+	for (int32_t i = 0; i < a->nnz; i++)
+		for (int32_t h = 0; h < heads; h++)
+			for (int32_t p = 0; p < pairs; p++) {
+				int64_t at = i * stride + (int64_t)h * a->head_dim;
+				int64_t ia = at + (interleaved ? 2 * p : p);
+				int64_t ib = at + (interleaved ? 2 * p + 1
+							       : p + (p < half ? half : a->head_dim / 2));
+				int32_t position = bend == rope_bend_position_is_row ? i : a->positions[i];
+				int32_t f = bend == rope_bend_frequency_shifted && p ? p - 1 : p % half;
+				float angle = (float)(position + (bend == rope_bend_position_plus_1)) *
+					      a->inv_freq[f];
+				double xa, xb, c, s, scale = a->scale;
+
+				if (ib >= at + a->head_dim)
+					continue;
+				if (bend == rope_bend_reduced_in_f32)
+					angle -= floorf(angle / 6.2831855f) * 6.2831855f;
+				if (bend == rope_bend_angle_in_bf16)
+					angle = (float)rounded(CAIRN_BF16, angle);
+				c = cos(angle);
+				s = bend == rope_bend_sine_sign ? -sin(angle) : sin(angle);
+				if (bend == rope_bend_scale_ignored)
+					scale = 1;
+				if (bend == rope_bend_scale_twice)
+					scale *= scale;
+				xa = cairn_load(x, a->dtype, ia);
+				xb = cairn_load(x, a->dtype, ib);
+				cairn_store(x, a->dtype, ia, (xa * c - xb * s) * scale);
+				cairn_store(x, a->dtype, ib, (xb * c + xa * s) * scale);
+			}
+}
+
+/* Normalises one head of doubles in place; mean: its mean square. */
+static void bent_norm(const struct cairn_rope_args *a, const void *norm, double *x, double mean,
+		      enum rope_bend bend)
+{
+	double s = 1 / sqrt(mean + (bend == rope_bend_norm_eps_ignored ? 0 : (double)a->norm_eps));
+
+	if (bend == rope_bend_norm_eps_outside)
+		s = 1 / (sqrt(mean) + (double)a->norm_eps);
+	for (int32_t j = 0; j < a->head_dim; j++) {
+		double w = cairn_load(norm, a->dtype, j) + (bend == rope_bend_norm_weight_offset);
+
+		if (bend == rope_bend_norm_tail_left && j >= a->rotary_dim)
+			continue;
+		x[j] *= s * (bend == rope_bend_norm_weight_missing ? 1 : w);
+		if (bend == rope_bend_norm_rounded)
+			x[j] = rounded(a->dtype, x[j]);
+	}
+}
+
+static double mean_square(const double *x, int64_t n)
+{
+	double sum = 0;
+
+	for (int64_t j = 0; j < n; j++)
+		sum += x[j] * x[j];
+	return sum / (double)n;
+}
+
+/* Rotates one head of doubles in place. */
+static void turn(const struct cairn_rope_args *a, double *x, int32_t position)
+{
+	int32_t half = a->rotary_dim / 2;
+
+	for (int32_t p = 0; p < half; p++) {
+		int32_t ia = a->interleaved ? 2 * p : p, ib = a->interleaved ? 2 * p + 1 : p + half;
+		float angle = (float)position * a->inv_freq[p];
+		double c = cos(angle), s = sin(angle), xa = x[ia], xb = x[ib];
+
+		x[ia] = (xa * c - xb * s) * (double)a->scale;
+		x[ib] = (xb * c + xa * s) * (double)a->scale;
+	}
+}
+
+/* Normalises and rotates all heads of a tensor. */
+static void bent_norm_rotate(const struct cairn_rope_args *a, void *at, const void *norm, int32_t heads,
+			     int64_t stride, enum rope_bend bend)
+{
+	double x[512], row[512];
+
+	if (!stride)
+		stride = (int64_t)heads * a->head_dim;
+	for (int32_t i = 0; i < a->nnz; i++) {
+		double all = 0;
+
+		for (int32_t h = 0; h < heads; h++) {
+			for (int32_t j = 0; j < a->head_dim; j++)
+				row[j] = cairn_load(at, a->dtype, i * stride + h * a->head_dim + j);
+			all += mean_square(row, a->head_dim) / heads;
+		}
+		for (int32_t h = 0; h < heads; h++) {
+			int64_t first = i * stride + (int64_t)h * a->head_dim;
+			double mean;
+
+			for (int32_t j = 0; j < a->head_dim; j++)
+				x[j] = cairn_load(at, a->dtype, first + j);
+			mean = mean_square(x, bend == rope_bend_norm_of_rotated ?
+					   a->rotary_dim : a->head_dim);
+			if (bend == rope_bend_norm_over_all_heads)
+				mean = all;
+			if (bend == rope_bend_norm_after_rotation)
+				turn(a, x, a->positions[i]);
+			bent_norm(a, norm, x, mean, bend);
+			if (bend == rope_bend_norm_twice)
+				bent_norm(a, norm, x, mean_square(x, a->head_dim), bend);
+			if (bend != rope_bend_norm_after_rotation)
+				turn(a, x, a->positions[i]);
+			for (int32_t j = 0; j < a->head_dim; j++)
+				cairn_store(at, a->dtype, first + j, x[j]);
+		}
+	}
+}
+
+static int bent_rope(const struct cairn_rope_args *a, enum rope_bend bend)
+{
+	const void *q_norm = a->q_norm, *k_norm = a->k_norm;
+
+	CAIRN_TRY(cairn_rope_check(a));
+	if (bend == rope_bend_norm_weights_swapped && q_norm && k_norm) {
+		q_norm = a->k_norm;
+		k_norm = a->q_norm;
+	}
+	if (bend == rope_bend_norm_ignored)
+		q_norm = k_norm = NULL;
+	if (q_norm)
+		bent_norm_rotate(a, a->q, q_norm, a->num_qo_heads, a->q_stride, bend);
+	else
+		bent_rotate(a, a->q, a->num_qo_heads, a->q_stride, bend);
+	if (!a->k || bend == rope_bend_k_not_rotated)
+		return 0;
+	if (k_norm)
+		bent_norm_rotate(a, a->k, k_norm, a->num_kv_heads, a->k_stride, bend);
+	else
+		bent_rotate(a, a->k, a->num_kv_heads, a->k_stride, bend);
+	return 0;
+}
+
+BENT(rope, order_swapped)
+BENT(rope, position_plus_1)
+BENT(rope, position_is_row)
+BENT(rope, rotates_tail)
+BENT(rope, sine_sign)
+BENT(rope, k_not_rotated)
+BENT(rope, stride_ignored)
+BENT(rope, scale_ignored)
+BENT(rope, scale_twice)
+BENT(rope, angle_in_bf16)
+BENT(rope, reduced_in_f32)
+BENT(rope, frequency_shifted)
+BENT(rope, norm_ignored)
+BENT(rope, norm_twice)
+BENT(rope, norm_after_rotation)
+BENT(rope, norm_of_rotated)
+BENT(rope, norm_over_all_heads)
+BENT(rope, norm_eps_ignored)
+BENT(rope, norm_eps_outside)
+BENT(rope, norm_weight_offset)
+BENT(rope, norm_weights_swapped)
+BENT(rope, norm_rounded)
+BENT(rope, norm_tail_left)
+BENT(rope, norm_weight_missing)
+
+const struct cairn_mutant cairn_rope_mutants[] = {
+	MUTANT(rope, order_swapped, "swaps the half-split and the interleaved order of pairs"),
+	MUTANT(rope, position_plus_1, "counts positions from 1"),
+	MUTANT(rope, position_is_row, "uses the row index as the position"),
+	MUTANT(rope, rotates_tail, "rotates past rotary_dim"),
+	MUTANT(rope, sine_sign, "rotates backwards"),
+	MUTANT(rope, k_not_rotated, "does not rotate the keys"),
+	MUTANT(rope, stride_ignored, "treats strided rows as contiguous"),
+	MUTANT(rope, scale_ignored, "omits the scale"),
+	MUTANT(rope, scale_twice, "applies the scale twice"),
+	MUTANT(rope, angle_in_bf16, "rounds the angle to bf16"),
+	MUTANT(rope, reduced_in_f32, "reduces large angles with a 24-bit 2 pi"),
+	MUTANT(rope, frequency_shifted, "uses the frequency of the previous pair"),
+	MUTANT(rope, norm_ignored, "does not normalise heads"),
+	MUTANT(rope, norm_twice, "normalises heads twice"),
+	MUTANT(rope, norm_after_rotation, "applies the weights after the rotation, to the wrong elements"),
+	MUTANT(rope, norm_of_rotated, "takes the mean square over rotary_dim instead of the whole head"),
+	MUTANT(rope, norm_over_all_heads, "shares one mean square among all heads of a row"),
+	MUTANT(rope, norm_eps_ignored, "omits eps"),
+	MUTANT(rope, norm_eps_outside, "adds eps to the root instead of under it"),
+	MUTANT(rope, norm_weight_offset, "uses 1 + weight, as Gemma does"),
+	MUTANT(rope, norm_weights_swapped, "swaps the weights of q and k"),
+	MUTANT(rope, norm_rounded, "rounds the normalised head to dtype before the rotation"),
+	MUTANT(rope, norm_tail_left, "does not normalise elements past rotary_dim"),
+	MUTANT(rope, norm_weight_missing, "omits the weights"),
+	{ 0 }
+};

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+/* silu_mul - argument checks shared by all of our tables */
+#include "primitives/rows/silu_mul.h"
+
+#include "primitives/base/dtype.h"
+#include "primitives/base/error.h"
+
+int cairn_silu_mul_check(const struct cairn_silu_mul_args *a)
+{
+	if (!a || a->size < sizeof(*a))
+		return cairn_error(EINVAL, "silu_mul: args: null or too short");
+	if (a->rows < 0 || a->dim < 1)
+		return cairn_error(EINVAL, "silu_mul: rows %d, dim %d: must be >= 0, >= 1", a->rows, a->dim);
+	if (!cairn_dtype_is_float(a->dtype))
+		return cairn_error(EOPNOTSUPP, "silu_mul: dtype: %d is not supported", a->dtype);
+	if (a->dim % 8)
+		return cairn_error(EOPNOTSUPP, "silu_mul: dim: %d is not a multiple of 8", a->dim);
+	if (a->activation != 0 && a->activation != 1)
+		return cairn_error(EOPNOTSUPP, "silu_mul: activation: %d is neither silu (0) nor gelu (1)",
+				   a->activation);
+	if (a->rows == 0)
+		return 0;
+	if (!a->out || !a->x)
+		return cairn_error(EINVAL, "silu_mul: out, x: must not be null");
+	if (((uintptr_t)a->out | (uintptr_t)a->x) & 15)
+		return cairn_error(EINVAL, "silu_mul: out, x: must be 16-byte aligned");
+	return 0;
+}

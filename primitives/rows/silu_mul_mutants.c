@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+/* silu_mul_mutants - wrong versions of silu_mul, one defect each */
+#include "conformance/harness.h"
+#include "primitives/base/bend.h"
+#include "primitives/rows/silu_mul.h"
+
+enum silu_mul_bend {
+	silu_mul_bend_halves_swapped, silu_mul_bend_halves_interleaved, silu_mul_bend_gelu,
+	silu_mul_bend_sigmoid, silu_mul_bend_nan_at_minus_infinity, silu_mul_bend_exp_overflows,
+	silu_mul_bend_vanishes_early, silu_mul_bend_rounded_twice, silu_mul_bend_last_row_missing,
+	silu_mul_bend_hard_silu, silu_mul_bend_silu_always, silu_mul_bend_gelu_erf, silu_mul_bend_gelu_quick,
+	silu_mul_bend_gelu_no_cube, silu_mul_bend_gelu_twice, silu_mul_bend_gelu_rounded,
+	silu_mul_bend_gelu_nan, silu_mul_bend_gelu_cancels,
+};
+
+static double bent_silu(double g, enum silu_mul_bend bend)
+{
+	switch (bend) {
+	case silu_mul_bend_gelu:
+		return 0.5 * g * (1 + tanh(0.7978845608 * (g + 0.044715 * g * g * g)));
+	case silu_mul_bend_sigmoid:
+		return 1 / (1 + exp(-g));
+	case silu_mul_bend_nan_at_minus_infinity:
+		return g / (1 + exp(-g));
+	case silu_mul_bend_exp_overflows:
+		return (double)((float)g * expf((float)g) / (1 + expf((float)g)));
+	case silu_mul_bend_vanishes_early:
+		return g < -88 ? 0 : g / (1 + exp(-g));
+	case silu_mul_bend_hard_silu:
+		return g * fmin(fmax(g + 3, 0), 6) / 6;
+	default:
+		return g == -INFINITY ? 0 : g / (1 + exp(-g));
+	}
+}
+
+/* activation 1, the tanh form of gelu */
+static double bent_gelu(double g, enum silu_mul_bend bend)
+{
+	double y = sqrt(2 / acos(-1)) * (g + 0.044715 * g * g * g), v;
+
+	switch (bend) {
+	case silu_mul_bend_silu_always:
+		return g == -INFINITY ? 0 : g / (1 + exp(-g));
+	case silu_mul_bend_gelu_erf:
+		return g == -INFINITY ? 0 : 0.5 * g * erfc(-g / sqrt(2));
+	case silu_mul_bend_gelu_quick:
+		return g == -INFINITY ? 0 : g / (1 + exp(-1.702 * g));
+	case silu_mul_bend_gelu_no_cube:
+		return g == -INFINITY ? 0 : g / (1 + exp(-2 * sqrt(2 / acos(-1)) * g));
+	case silu_mul_bend_gelu_nan:
+		return g / (1 + exp(-2 * y));
+	case silu_mul_bend_gelu_cancels:
+		return g == -INFINITY ? 0 : (double)(0.5f * (float)g * (1 + tanhf((float)y)));
+	default:
+		v = g == -INFINITY ? 0 : g / (1 + exp(-2 * y));
+		return bend == silu_mul_bend_gelu_twice && v != 0 ? bent_gelu(v, silu_mul_bend_gelu) : v;
+	}
+}
+
+static int bent_silu_mul(const struct cairn_silu_mul_args *a, enum silu_mul_bend bend)
+{
+	int64_t rows = a->rows - (bend == silu_mul_bend_last_row_missing);
+
+	CAIRN_TRY(cairn_silu_mul_check(a));
+	for (int64_t i = 0; i < rows; i++)
+		for (int32_t j = 0; j < a->dim; j++) {
+			int64_t gate = 2 * i * a->dim + j, up = gate + a->dim, t = gate;
+			double v;
+
+			if (bend == silu_mul_bend_halves_swapped) {
+				gate = up;
+				up = t;
+			}
+			if (bend == silu_mul_bend_halves_interleaved) {
+				gate = 2 * (i * a->dim + j);
+				up = gate + 1;
+			}
+			v = cairn_load(a->x, a->dtype, gate);
+			v = a->activation ? bent_gelu(v, bend) : bent_silu(v, bend);
+			if (bend == silu_mul_bend_rounded_twice ||
+			    (bend == silu_mul_bend_gelu_rounded && a->activation))
+				v = rounded(a->dtype, v);
+			cairn_store(a->out, a->dtype, i * a->dim + j, v * cairn_load(a->x, a->dtype, up));
+		}
+	return 0;
+}
+
+BENT(silu_mul, halves_swapped)
+BENT(silu_mul, halves_interleaved)
+BENT(silu_mul, gelu)
+BENT(silu_mul, sigmoid)
+BENT(silu_mul, nan_at_minus_infinity)
+BENT(silu_mul, exp_overflows)
+BENT(silu_mul, vanishes_early)
+BENT(silu_mul, rounded_twice)
+BENT(silu_mul, last_row_missing)
+BENT(silu_mul, hard_silu)
+BENT(silu_mul, silu_always)
+BENT(silu_mul, gelu_erf)
+BENT(silu_mul, gelu_quick)
+BENT(silu_mul, gelu_no_cube)
+BENT(silu_mul, gelu_twice)
+BENT(silu_mul, gelu_rounded)
+BENT(silu_mul, gelu_nan)
+BENT(silu_mul, gelu_cancels)
+
+const struct cairn_mutant cairn_silu_mul_mutants[] = {
+	MUTANT(silu_mul, halves_swapped, "swaps gate and up"),
+	MUTANT(silu_mul, halves_interleaved, "treats gate and up as interleaved"),
+	MUTANT(silu_mul, gelu, "uses the tanh form of GELU instead of silu"),
+	MUTANT(silu_mul, sigmoid, "computes the sigmoid without the factor g"),
+	MUTANT(silu_mul, hard_silu, "uses the piecewise linear approximation of silu"),
+	MUTANT(silu_mul, nan_at_minus_infinity, "gives NaN for a gate of -INFINITY"),
+	MUTANT(silu_mul, exp_overflows, "computes exp(g) / (1 + exp(g)): NaN from 89 on"),
+	MUTANT(silu_mul, vanishes_early, "gives 0 below -88, where a large up still matters"),
+	MUTANT(silu_mul, rounded_twice, "rounds silu to dtype before the product"),
+	MUTANT(silu_mul, last_row_missing, "does not write the last row"),
+	MUTANT(silu_mul, silu_always, "ignores `activation`"),
+	MUTANT(silu_mul, gelu_erf, "uses exact GELU instead of its tanh form"),
+	MUTANT(silu_mul, gelu_quick, "uses the sigmoid approximation of GELU"),
+	MUTANT(silu_mul, gelu_no_cube, "omits the cubic term"),
+	MUTANT(silu_mul, gelu_twice, "applies the activation twice"),
+	MUTANT(silu_mul, gelu_rounded, "rounds gelu to dtype before the product"),
+	MUTANT(silu_mul, gelu_nan, "gives NaN for a gate of -INFINITY"),
+	MUTANT(silu_mul, gelu_cancels, "computes 1 + tanh in fp32, which cancels to 0 below -5"),
+	{ 0 }
+};
