@@ -3,8 +3,8 @@
  * block_ref - numbers and error bounds that the references of fused operations share: a value, and how far a
  * correct implementation may be from it when its inputs already have errors
  *
- * The references of cluster_attn, moe and decode_step use it; that of decode_step chains cairn_block_attn()
- * (block_attn_ref.c), cairn_block_mla() (cluster_mla_ref.c) and cairn_block_moe() (moe_ref.c).
+ * The references of cluster_attn, cluster_mla, moe and decode_step use it; that of decode_step chains
+ * cairn_block_attn() (cluster_attn), cairn_block_mla() (latent) and cairn_block_moe() (moe).
  *
  * val[i] is computed in double and rounded where the contract rounds; err[i] bounds the distance to val[i] of
  * any implementation that follows the contract. Where the contract rounds, err becomes exactly what the
@@ -18,9 +18,6 @@
 #include <stdint.h>
 
 #include "primitives/base/dtype.h"
-#include "fused/cluster_attn/cluster_attn.h"
-#include "fused/latent/cluster_mla.h"
-#include "fused/moe/moe.h"
 
 struct block_row {
 	double *val, *err;	/* err may be NULL in an output: no bounds are computed */
@@ -78,53 +75,5 @@ void cairn_block_norm(struct block_row out, struct block_row in, const void *w, 
 
 /* g holds n gates, then n ups; the first n become silu(gate) * up, rounded. */
 void cairn_block_silu_mul(struct block_row g, int64_t n, int dtype);
-
-/*
- * Computes request b of a with its row of x taken from `x` (a->x and a->out are not accessed): out [hidden],
- * and the k and v [num_kv_heads * head_dim] that are appended to the cache, all rounded. Reads the pages
- * except the slot of the new token. The request must have a key. Returns -ENOMEM without memory.
- */
-int cairn_block_attn(const struct cairn_cluster_attn_args *a, int b, struct block_row x, struct block_row out,
-		     struct block_row k, struct block_row v);
-
-/* The same before the last rounding of out, k and v. If err is NULL in all three, computes values only. */
-int cairn_block_attn_unrounded(const struct cairn_cluster_attn_args *a, int b, struct block_row x,
-			       struct block_row out, struct block_row k, struct block_row v);
-
-/*
- * Computes request b of a with its row of x taken from `x`, values only: out [hidden], and slot [kv_lora_rank
- * + rope_dim], which is appended to the cache; both rounded. Reads the pages except the slot of the new
- * token. Returns -ENOMEM without memory.
- */
-int cairn_block_mla(const struct cairn_cluster_mla_args *a, int b, const double *x,
-		    double *out, double *slot);
-
-/*
- * Computes a mixture of experts on one row of x, values only: out [hidden], rounded, and the logits
- * [num_experts] that select the experts. Does not access a->x, a->out and a->experts. Returns -ENOMEM without
- * memory.
- */
-int cairn_block_moe(const struct cairn_moe_args *a, const double *x, double *out, double *logits);
-
-/*
- * Writes request b's experts; returns whether both the selection and its order are certain within the error
- * bounds.
- */
-int cairn_block_moe_choice(const struct cairn_moe_args *a, int b, int32_t *experts);
-
-/* kv_len of request b, and the element of the pages at which its key j begins. */
-static inline int block_kv_len(const struct cairn_cluster_attn_args *a, int b)
-{
-	int pages = a->kv_indptr[b + 1] - a->kv_indptr[b];
-
-	return pages ? (pages - 1) * a->page_size + a->kv_last_page_len[b] : 0;
-}
-
-static inline int64_t block_key_at(const struct cairn_cluster_attn_args *a, int b, int j)
-{
-	int64_t page = a->kv_indices[a->kv_indptr[b] + j / a->page_size];
-
-	return (page * a->page_size + j % a->page_size) * a->num_kv_heads * a->head_dim;
-}
 
 #endif

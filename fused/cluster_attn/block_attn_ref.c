@@ -36,7 +36,7 @@
  *                  with a rescale for each.
  *   out            errors of a, rounded, times the weights, and the sum with x and the bias.
  */
-#include "fused/block/block_ref.h"
+#include "fused/cluster_attn/block_attn_ref.h"
 
 #include <stdlib.h>
 

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 #include "primitives/base/error.h"
-#include "fused/block/block_ref.h"
+#include "fused/cluster_attn/block_attn_ref.h"
 
 /* exact NULL: stores the rounded row to memory; otherwise sets values and bounds. */
 static void finish(struct block_row r, int64_t n, int64_t to, int dtype, void *memory,

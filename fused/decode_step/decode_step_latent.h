@@ -24,8 +24,4 @@ int decode_step_latent(const struct cairn_decode_step_args *args, const struct l
 int decode_step_head(const struct cairn_decode_step_args *args, const struct cairn_moe_args *dense,
 		     const void *x, void *stream);
 
-/* moe without argument checks: num_experts may be 0, and shared_intermediate any multiple of 64. */
-int moe_launch(const struct cairn_moe_args *args, void *stream);
-size_t moe_workspace(const struct cairn_moe_args *args);
-
 #endif

@@ -24,6 +24,7 @@
 #include "primitives/rows/embedding.h"
 #include "primitives/base/launch.h"
 #include "fused/decode_step/decode_step_latent.h"
+#include "fused/moe/moe_launch.h"
 #include "fused/decode_step/decode_step_parts.h"
 #include "fused/grid/grid.h"
 

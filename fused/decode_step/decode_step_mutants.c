@@ -9,7 +9,9 @@
 #include <string.h>
 
 #include "conformance/harness.h"
-#include "fused/block/block_ref.h"
+#include "fused/cluster_attn/block_attn_ref.h"
+#include "fused/latent/cluster_mla_ref.h"
+#include "fused/moe/moe_ref.h"
 #include "fused/decode_step/decode_step_parts.h"
 
 #define MAX_BATCH	8

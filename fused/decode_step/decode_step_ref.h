@@ -7,7 +7,10 @@
 #define CAIRN_DECODE_STEP_REF_H
 
 #include "fused/block/block_ref.h"
+#include "fused/cluster_attn/block_attn_ref.h"
 #include "fused/decode_step/decode_step_parts.h"
+#include "fused/latent/cluster_mla_ref.h"
+#include "fused/moe/moe_ref.h"
 
 struct step_run {
 	double *memory;

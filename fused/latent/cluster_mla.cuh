@@ -67,8 +67,7 @@
  * wide: n is where the tiles are, before the first tile; a third tile is in the rings of the last five warps
  * from ABSORB to the end of the attention.
  */
-#define MLA_TILES
-	(WARPS * STAGES * STAGE_BYTES)
+#define MLA_TILES	(WARPS * STAGES * STAGE_BYTES)
 #define MLA_SUMS	(MLA_TILES + 2 * KEYS * KEY_ROW)
 #define MLA_STATES	(MLA_SUMS + HEADS * KEY_ROW)
 #define MLA_SMALL	(MLA_STATES + 16 * 2 * HEADS * 4)

@@ -24,6 +24,7 @@
  * err by about 2^-24 sqrt(k) of their root sum of squares, below a twentieth of the rounding that follows.
  */
 #include "fused/block/block_ref.h"
+#include "fused/latent/cluster_mla_ref.h"
 
 #include <stdlib.h>
 

@@ -44,7 +44,7 @@
 #include <string.h>
 
 #include "primitives/base/launch.h"
-#include "fused/decode_step/decode_step_latent.h"
+#include "fused/moe/moe_launch.h"
 #include "fused/moe/moe_fp8.cuh"
 #include "fused/moe/moe_rows.h"
 

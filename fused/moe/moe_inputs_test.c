@@ -17,6 +17,7 @@
 #include "conformance/harness.h"
 #include "primitives/base/fp8.h"
 #include "fused/block/block_ref.h"
+#include "fused/moe/moe_ref.h"
 #include "fused/moe/moe_test.h"
 
 /* The part that EXTREME distorts */

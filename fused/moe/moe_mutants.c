@@ -12,6 +12,7 @@
 #include "conformance/harness.h"
 #include "primitives/base/fp8.h"
 #include "fused/block/block_ref.h"
+#include "fused/moe/moe_ref.h"
 #include "fused/moe/moe.h"
 
 #define MAX_EXPERTS	256

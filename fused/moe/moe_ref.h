@@ -7,6 +7,7 @@
 #define CAIRN_MOE_REF_H
 
 #include "fused/block/block_ref.h"
+#include "fused/moe/moe.h"
 
 /*
  * Run 0 rounds to nearest, the other runs round up or down at random. All runs have rows x, n, logits,
@@ -25,5 +26,18 @@ int moe_chain_open(struct moe_chain *c, const struct cairn_moe_args *a, int runs
 void moe_chain_load(struct moe_chain *c, int b);
 void moe_chain_route(struct moe_chain *c);
 void moe_chain_run(struct moe_chain *c);
+
+/*
+ * Computes a mixture of experts on one row of x, values only: out [hidden], rounded, and the logits
+ * [num_experts] that select the experts. Does not access a->x, a->out and a->experts. Returns -ENOMEM without
+ * memory.
+ */
+int cairn_block_moe(const struct cairn_moe_args *a, const double *x, double *out, double *logits);
+
+/*
+ * Writes request b's experts; returns whether both the selection and its order are certain within the error
+ * bounds.
+ */
+int cairn_block_moe_choice(const struct cairn_moe_args *a, int b, int32_t *experts);
 
 #endif
