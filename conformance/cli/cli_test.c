@@ -290,4 +290,5 @@ static const struct cairn_unit units[] = {
 
 const struct cairn_family cairn_cli_family = {
 	.stage = "conformance", .name = "cli", .units = units, .num_units = ARRAY_SIZE(units),
+	.cost_s = 20,
 };

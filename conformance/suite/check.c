@@ -4,7 +4,7 @@
  *
  * Families run side by side, each in one or more processes (check_child.h). A process is started whenever a processor is free, for the
  * family that has most work left for each of its processes. Families that mostly wait, for sockets and clocks, run next to the others,
- * one at a time. Results are kept until every earlier family is complete, so that the output has the order of the build.
+ * one at a time. A family is printed when it is complete, so that a run that is cut short shows what it has done.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -27,6 +27,7 @@ struct group {
 	uint8_t *takes;
 	int *order;
 	int running, started;		/* processes */
+	int printed;
 };
 
 struct worker {
@@ -44,7 +45,8 @@ struct run {
 	struct cairn_check_shared *shared;
 	struct group *groups[MAX_FAMILIES];
 	int num_groups;
-	struct worker **workers;
+	struct worker *workers[CAIRN_CHECK_MAX_WORKERS];
+	uint8_t slots[CAIRN_CHECK_MAX_WORKERS];	/* 1: taken by a process */
 	int num_workers;
 	int jobs;
 };
@@ -217,6 +219,9 @@ static int start(struct run *r, struct group *g, int resume_item, int resume_imp
 	w->work.resume_item = resume_item;
 	w->work.resume_impl = resume_impl;
 	w->impl = w->last_impl = w->last_item = -1;
+	while (r->slots[w->work.slot])
+		w->work.slot++;
+	r->slots[w->work.slot] = 1;
 	w->child = (struct cairn_child){ .run = child_run, .line = child_line, .arg = w,
 		.timeout_s = cairn_timeout_s(r->opt, g->work.f) };
 	if (!g->work.f->waits)
@@ -236,9 +241,13 @@ static int ended(struct run *r, int i)
 	int is_units = g->work.f->num_cases == 0, ret = 0;
 
 	r->workers[i] = r->workers[--r->num_workers];
+	r->slots[w->work.slot] = 0;
+	r->shared->claims[w->work.slot] = 0;
 	g->running--;
 	if (!g->work.f->waits)
 		atomic_fetch_sub(&r->shared->working, 1);
+	if (w->impl >= 0 && !w->child.death[0])
+		snprintf(w->child.death, sizeof(w->child.death), "EXIT before the end");
 	if (w->child.death[0]) {
 		if (w->impl >= 0) {
 			struct cairn_check_result result = { .verdict = 'F', .at = g->order[w->item % g->work.num_cases],
@@ -281,10 +290,10 @@ static double worth(const struct group *g)
 	int left = items_left(g);
 	double seconds = g->work.f->cost_s > 0 ? g->work.f->cost_s : 0.5;
 
-	if (!left || (g->started && left <= g->running))
+	if (!left || (g->running && left <= g->running))
 		return 0;
 	seconds *= (double)left / cairn_check_items(&g->work) / (g->running + 1);
-	return g->started && seconds < 1 ? 0 : seconds;
+	return g->running && seconds < 1 ? 0 : seconds;
 }
 
 /* Starts processes while there are free processors; one family that waits is always under way. */
@@ -318,14 +327,20 @@ static int start_more(struct run *r)
 
 static int run_all(struct run *r, struct cairn_check_sink *sink)
 {
-	struct cairn_child *children[512];
-	int printed = 0;
+	struct cairn_child *children[CAIRN_CHECK_MAX_WORKERS];
 
+	for (int i = 0; i < r->num_groups; i++)
+		r->groups[i]->r.json = sink->json;
 	for (;;) {
 		CAIRN_TRY(start_more(r));
-		while (printed < r->num_groups && r->groups[printed]->started && !r->groups[printed]->running &&
-		       !items_left(r->groups[printed]))
-			cairn_check_print(sink, &r->groups[printed++]->r);
+		for (int i = 0; i < r->num_groups; i++) {
+			struct group *g = r->groups[i];
+
+			if (g->printed || !g->started || g->running || items_left(g))
+				continue;
+			cairn_check_print(sink, &g->r);
+			g->printed = 1;
+		}
 		if (!r->num_workers)
 			return 0;
 		for (int i = 0; i < r->num_workers; i++)
@@ -362,7 +377,7 @@ static int open_shared(struct run *r)
 	pthread_mutexattr_init(&attr);
 	pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
 	pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
-	pthread_mutex_init(&r->shared->large, &attr);
+	pthread_mutex_init(&r->shared->memory, &attr);
 	pthread_mutexattr_destroy(&attr);
 	return 0;
 }
@@ -373,9 +388,6 @@ static int set_up(struct run *r)
 
 	CAIRN_TRY(open_tables(r));
 	CAIRN_TRY(open_shared(r));
-	r->workers = calloc(512, sizeof(*r->workers));
-	if (!r->workers)
-		return cairn_error(ENOMEM, "no memory");
 	/* compute-sanitizer slows a process down and takes memory for each, so they come one by one */
 	r->jobs = r->opt->jobs ? r->opt->jobs : r->opt->sanitize ? 1 : cairn_num_processors();
 	if (r->jobs > 256)
@@ -407,7 +419,6 @@ int cairn_cmd_check(const struct cairn_options *opt)
 	}
 	for (int i = 0; i < r->num_groups; i++)
 		free_group(r->groups[i]);
-	free(r->workers);
 	free(r);
 	return status;
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "conformance/suite/op_case.h"
 #include "conformance/tables/tables.h"
@@ -121,32 +122,56 @@ static int report(struct child *c, int k, const struct cairn_selected *s, int it
 	}
 }
 
-/* Waits for the one place that there is for large cases. */
-static void lock_large(struct child *c)
+/* Claims that much memory in place of what this process claims now, if all claims fit; a claim that is alone always does. */
+static int try_claim(struct child *c, long long bytes, int anyway)
 {
-	for (;;) {
-		struct timespec until;
-		int ret;
+	struct cairn_check_shared *s = c->w->shared;
+	long long room = sysconf(_SC_PHYS_PAGES) / 5 * 3 * sysconf(_SC_PAGESIZE), others = 0;
+	int ok;
 
-		clock_gettime(CLOCK_REALTIME, &until);
-		until.tv_sec++;
-		ret = pthread_mutex_timedlock(&c->w->shared->large, &until);
-		if (ret == EOWNERDEAD)
-			pthread_mutex_consistent(&c->w->shared->large);
-		if (ret != ETIMEDOUT)
-			return;
-		fprintf(c->out, "W\n");
+	if (pthread_mutex_lock(&s->memory) == EOWNERDEAD)
+		pthread_mutex_consistent(&s->memory);
+	for (int i = 0; i < CAIRN_CHECK_MAX_WORKERS; i++)
+		others += i == c->w->slot ? 0 : s->claims[i];
+	ok = anyway || others == 0 || bytes <= s->claims[c->w->slot] || others + bytes <= room;
+	if (ok)
+		s->claims[c->w->slot] = bytes;
+	pthread_mutex_unlock(&s->memory);
+	return ok;
+}
+
+/* Processes that all wait to raise their claims must not wait for each other for ever: after a minute a claim is granted. */
+static void claim(struct child *c, long long bytes)
+{
+	for (int tries = 1; !try_claim(c, bytes, tries == 60 * 50); tries++) {
+		usleep(20000);
+		if (tries % 50 == 0)
+			fprintf(c->out, "W\n");
 	}
 }
 
-/* The processors are shared equally among the processes; a large case, of which one runs at a time, gets at least a quarter. */
+/*
+ * Host memory that judging the case takes: its buffers, two images of them, and value and bound of each element of an output.
+ * (A table in device memory needs the buffers once more there.)
+ */
+static long long memory_of(const struct cairn_op *op)
+{
+	long long bytes = 0;
+
+	for (int i = 0; i < op->num_bufs; i++)
+		bytes += 3 * (long long)op->bufs[i].bytes +
+			 (op->bufs[i].role == CAIRN_ROLE_IN ? 0 : 16 * (long long)op->bufs[i].count);
+	return bytes;
+}
+
+/* The processors are shared equally among the processes; a large case gets at least an eighth of them. */
 static void use_threads(const struct child *c, int large)
 {
 	int all = cairn_num_processors(), working = atomic_load(&c->w->shared->working);
 	int threads = all / (working > 0 ? working : 1);
 
-	if (large && threads < all / 4)
-		threads = all / 4;
+	if (large && threads < all / 8)
+		threads = all / 8;
 	if (!getenv("OMP_NUM_THREADS"))
 		omp_set_num_threads(threads > 0 ? threads : 1);
 }
@@ -172,7 +197,7 @@ static int one_case(struct child *c, int item, int first)
 			continue;
 		}
 		if (!large && s->desc.device_only) {
-			lock_large(c);
+			claim(c, 1 + (long long)s->desc.bytes);
 			large = 1;
 		}
 		begin(c, k, item);
@@ -186,6 +211,8 @@ static int one_case(struct child *c, int item, int first)
 			o->verdict = CAIRN_FAIL;
 			snprintf(o->text, sizeof(o->text), "%s\n", cairn_last_error());
 		} else {
+			if (!opened && large)
+				claim(c, memory_of(&op));
 			opened = 1;
 			cairn_op_verify(w->f, &op, &w->impls[k], c->stream[k], &expected, o);
 		}
@@ -198,7 +225,7 @@ static int one_case(struct child *c, int item, int first)
 		cairn_op_close(&op);
 	}
 	if (large)
-		pthread_mutex_unlock(&w->shared->large);
+		claim(c, 0);
 	return going_on;
 }
 

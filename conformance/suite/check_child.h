@@ -21,9 +21,13 @@
 
 #include "conformance/suite/runner.h"
 
+#define CAIRN_CHECK_MAX_WORKERS	512
+
 /* What all processes of a run share. */
 struct cairn_check_shared {
-	pthread_mutex_t large;		/* held by the process that runs a large case: one has room in memory */
+	pthread_mutex_t memory;		/* guards claims */
+	/* host bytes that the large case of each process takes; 0: it runs none. The parent clears it when a process ends. */
+	long long claims[CAIRN_CHECK_MAX_WORKERS];
 	atomic_int working;		/* processes that compute; each uses its share of the processors */
 };
 
@@ -44,6 +48,7 @@ struct cairn_check_work {
 	const int *order;		/* [num_cases] */
 	struct cairn_check_counter *counter;
 	struct cairn_check_shared *shared;
+	int slot;			/* the process's number among the claims */
 	int resume_item, resume_impl;	/* goes on within this item; item -1: takes the next one */
 };
 

@@ -33,6 +33,15 @@ void cairn_check_family_close(struct cairn_check_family *r)
 	memset(r, 0, sizeof(*r));
 }
 
+static void write_json(FILE *json, const struct cairn_options *opt, const struct cairn_check_row *w,
+		       const struct cairn_check_result *x, const char *name)
+{
+	fprintf(json, "{\"v\":1,\"check\":\"%s\",\"impl\":\"%s\",\"verdict\":\"%s\",\"err_over_bound\":%.4g,"
+		"\"seconds\":%.4f,\"seed\":%llu,\"source\":\"%s\"}\n", name, w->impl ? w->impl : "host",
+		x->verdict == 'P' ? "pass" : x->verdict == 'F' ? "fail" : "skip", x->ratio, x->seconds,
+		(unsigned long long)opt->seed, cairn_source_digest());
+}
+
 void cairn_check_result(struct cairn_check_family *r, int row, const struct cairn_check_result *result)
 {
 	struct cairn_check_row *w = &r->rows[row];
@@ -44,6 +53,8 @@ void cairn_check_result(struct cairn_check_family *r, int row, const struct cair
 			abort();
 	}
 	w->results[w->num_results++] = *result;
+	if (r->json)
+		write_json(r->json, r->opt, w, result, r->cases[result->at].name);
 }
 
 void cairn_check_death(struct cairn_check_family *r, int row, int at, const char *how)
@@ -84,15 +95,6 @@ static void print_result(const struct cairn_options *opt, const struct cairn_che
 		printf("    ok %d - %s # SKIP %s\n", ++*lines, name, x->text ? x->text : "");
 	else if (opt->verbose)
 		printf("    ok %d - %s # err/bound %.3g, %.3f s\n", ++*lines, name, x->ratio, x->seconds);
-}
-
-static void write_json(FILE *json, const struct cairn_options *opt, const struct cairn_check_row *w,
-		       const struct cairn_check_result *x, const char *name)
-{
-	fprintf(json, "{\"v\":1,\"check\":\"%s\",\"impl\":\"%s\",\"verdict\":\"%s\",\"err_over_bound\":%.4g,"
-		"\"seconds\":%.4f,\"seed\":%llu,\"source\":\"%s\"}\n", name, w->impl ? w->impl : "host",
-		x->verdict == 'P' ? "pass" : x->verdict == 'F' ? "fail" : "skip", x->ratio, x->seconds,
-		(unsigned long long)opt->seed, cairn_source_digest());
 }
 
 /* Text inside an XML attribute; control characters, which XML 1.0 cannot hold, become spaces. */
@@ -163,8 +165,6 @@ static void print_row(struct cairn_check_sink *sink, const struct cairn_check_fa
 			skip_reason = x->text;
 		print_result(sink->opt, x, name, &lines);
 		note_slow(sink, w, x, name);
-		if (sink->json)
-			write_json(sink->json, sink->opt, w, x, name);
 		if (sink->junit)
 			write_junit(sink->junit, x, suite, name);
 	}

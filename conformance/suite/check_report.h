@@ -32,6 +32,7 @@ struct cairn_check_family {
 	const struct cairn_selected *cases;
 	struct cairn_check_row rows[CAIRN_MAX_IMPLS];
 	int num_rows, expected;		/* results of each row */
+	FILE *json;			/* takes a record of each result as it arrives; NULL: none */
 };
 
 int cairn_check_family_open(struct cairn_check_family *r, const struct cairn_options *opt, const struct cairn_family *f,
@@ -46,8 +47,9 @@ void cairn_check_death(struct cairn_check_family *r, int row, int at, const char
 struct cairn_check_sink {
 	const struct cairn_options *opt;
 	struct cairn_totals sum;
+	FILE *json;			/* open from cairn_check_sink_open() on, or NULL */
 	/* private */
-	FILE *json, *junit;
+	FILE *junit;
 	int number;			/* rows printed */
 	struct cairn_slow {
 		double seconds;

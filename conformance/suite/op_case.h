@@ -45,6 +45,9 @@ struct cairn_outcome {
 
 #define CAIRN_MAX_BUFS 32	/* of a case */
 
+/* Memory for a buffer, 256-byte aligned, in huge pages where it is large: gigabytes are touched much faster so. free() it. */
+void *cairn_buffer_alloc(size_t bytes);
+
 /* Pointers of `args` that lie within another buffer, as op has it: from where that one is now */
 void cairn_set_alias(const struct cairn_op *op, void *args);
 /* Buffers filled for (family, case, kind, seed). 0 or -errno. */
@@ -57,7 +60,6 @@ int cairn_side_open(struct cairn_side *side, const struct cairn_family *f, const
 /* As another one is: its buffers as they are now, a fresh workspace. */
 int cairn_side_clone(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
 		     const struct cairn_side *from);
-int cairn_side_reset(struct cairn_side *side, const struct cairn_op *op, int workspace_byte);
 int cairn_side_call(struct cairn_side *side, const struct cairn_family *f);	/* asynchronous */
 void cairn_side_share_workspace(struct cairn_side *side, const struct cairn_side *with,
 				const struct cairn_family *f);

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 /* splitmix64: any seed gives a good sequence, and sequences of different seeds do not overlap in practice */
 static uint64_t next_random(uint64_t *state)
@@ -82,6 +83,7 @@ void cairn_fill(struct cairn_op *op, void *p, int dtype, int64_t count, double s
 		}
 		cairn_store(p, dtype, i, v);
 	}
+	#pragma omp parallel for schedule(static) if (count > 16 * block)
 	for (int64_t i = block + 7; i < count; i += block + 7) {
 		int64_t n = count - i < block + 7 ? count - i : block + 7;
 
@@ -96,6 +98,29 @@ void cairn_fill_nan(void *p, int dtype, int64_t first, int64_t count)
 	memset((char *)p + first * esize, 0xff, count * esize);
 }
 
+void *cairn_buffer_alloc(size_t bytes)
+{
+	const size_t huge = 2 << 20;
+	void *p;
+
+	if (bytes < 16 * huge)
+		return aligned_alloc(256, (bytes + 255) / 256 * 256);
+	p = aligned_alloc(huge, (bytes + huge - 1) / huge * huge);
+	if (p)
+		madvise(p, bytes, MADV_HUGEPAGE);	/* a hint: small pages serve as well */
+	return p;
+}
+
+/* memset() by several threads where that pays. */
+static void fill_bytes(uint8_t *p, int byte, size_t bytes)
+{
+	const size_t block = 4 << 20;
+
+	#pragma omp parallel for schedule(static) if (bytes > 16 * block)
+	for (size_t i = 0; i < bytes; i += block)
+		memset(p + i, byte, bytes - i < block ? bytes - i : block);
+}
+
 static void *add_buf(struct cairn_op *op, size_t field, int dtype, int64_t count, enum cairn_role role)
 {
 	struct cairn_buf *b = &op->bufs[op->num_bufs];
@@ -105,10 +130,10 @@ static void *add_buf(struct cairn_op *op, size_t field, int dtype, int64_t count
 	if (op->num_bufs == CAIRN_MAX_BUFS || count < 0)
 		abort();	/* a mistake in a test, not in its inputs */
 	/* data stays 256-byte aligned, as device memory is */
-	b->base = aligned_alloc(256, (bytes + 2 * CAIRN_CANARY + 255) / 256 * 256);
+	b->base = cairn_buffer_alloc(bytes + 2 * CAIRN_CANARY);
 	if (!b->base)
 		abort();
-	memset(b->base, 0xff, bytes + 2 * CAIRN_CANARY);
+	fill_bytes(b->base, 0xff, bytes + 2 * CAIRN_CANARY);
 	b->field = field;
 	b->dtype = dtype;
 	b->count = count;

@@ -499,4 +499,5 @@ const struct cairn_family cairn_attn_paged_family = {
 	.setup = setup,
 	.exact = exact,
 	.reject = reject,
+	.cost_s = 30,
 };

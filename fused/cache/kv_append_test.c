@@ -198,4 +198,5 @@ const struct cairn_family cairn_kv_append_family = {
 	.setup = setup,
 	.exact = exact,
 	.reject = reject,
+	.cost_s = 5,
 };

@@ -366,4 +366,5 @@ const struct cairn_family cairn_cluster_attn_family = {
 	.extra = extra,
 	.sanitized = sanitized,
 	.timeout_s = 900,	/* the full-size models are checked on the host */
+	.cost_s = 11,
 };

@@ -184,4 +184,5 @@ static const struct cairn_unit units[] = {
 
 const struct cairn_family cairn_batch_rows_family = {
 	.stage = "fused", .name = "batch_rows", .units = units, .num_units = ARRAY_SIZE(units),
+	.cost_s = 14,
 };

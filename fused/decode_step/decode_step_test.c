@@ -259,4 +259,5 @@ const struct cairn_family cairn_decode_step_family = {
 	.zeroed_workspace = 1,
 	.describe = describe, .setup = step_setup, .exact = step_exact, .judge = step_judge,
 	.reject = step_reject,
+	.cost_s = 76,
 };

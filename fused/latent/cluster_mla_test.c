@@ -492,4 +492,5 @@ const struct cairn_family cairn_cluster_mla_family = {
 	.setup = setup,
 	.exact = exact,
 	.reject = reject,
+	.cost_s = 30,
 };

@@ -191,4 +191,5 @@ const struct cairn_family cairn_mla_paged_family = {
 	.workspace_field = offsetof(struct cairn_mla_paged_args, workspace),
 	.num_cases = ARRAY_SIZE(named) + NUM_GRID,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
+	.cost_s = 55,
 };

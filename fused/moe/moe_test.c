@@ -280,4 +280,5 @@ const struct cairn_family cairn_moe_family = {
 	.zeroed_workspace = 1,
 	.num_cases = NUM_NAMED + NUM_GRID + NUM_GRID_FP8,
 	.describe = describe, .setup = moe_setup, .exact = exact, .reject = reject,
+	.cost_s = 60,
 };

@@ -339,4 +339,5 @@ const struct cairn_family cairn_cluster_reduce_family = {
 	.describe = describe, .setup = setup,
 	.exact = (int (*)(const void *, struct cairn_exact *))cairn_cluster_reduce_exact,
 	.reject = reject, .extra = extra,
+	.cost_s = 10,
 };

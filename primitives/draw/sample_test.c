@@ -373,4 +373,5 @@ const struct cairn_family cairn_sample_family = {
 	.workspace_field = offsetof(struct cairn_sample_args, workspace),
 	.num_cases = NUM_SMALL + NUM_MEDIUM + ARRAY_SIZE(singles),
 	.describe = describe, .setup = setup, .judge = judge, .reject = reject,
+	.cost_s = 10,
 };

@@ -196,4 +196,5 @@ const struct cairn_family cairn_gemm_fp8w_family = {
 	.setup = setup,
 	.exact = exact,
 	.reject = reject,
+	.cost_s = 28,
 };

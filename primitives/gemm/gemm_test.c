@@ -246,4 +246,5 @@ const struct cairn_family cairn_gemm_family = {
 	.setup = setup,
 	.exact = exact,
 	.reject = reject,
+	.cost_s = 74,
 };

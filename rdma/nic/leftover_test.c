@@ -104,4 +104,5 @@ static const struct cairn_unit units[] = {
 
 const struct cairn_family cairn_leftover_family = {
 	.stage = "rdma", .name = "leftover", .units = units, .num_units = ARRAY_SIZE(units),
+	.cost_s = 10,
 };

@@ -194,7 +194,7 @@ static const struct bad chat[] = {
 	  "only the type \"text\"", 0 },
 	{ M("{'role':'user','content':[{'type':'text'}]}"), "messages[0].content[0]", "must have a text", 0 },
 	{ M("{'role':'user','content':[{'type':'text','text':'a','x':1}]}"), "messages[0].content[0]",
-	  "alone", 0 },
+	  "only a type and a text", 0 },
 	{ M("{'role':'user','content':['a']}"), "messages[0].content[0]", "must be an object", 0 },
 	{ M("{'role':'user','content':'a','tool_calls':[]}"), "messages[0].tool_calls", "not supported", 0 },
 	{ M("{'role':'user','content':'a','name':5}"), "messages[0].name", "string", 0 },

@@ -305,4 +305,5 @@ const struct cairn_family cairn_bench_serve_family = {
 	.units = units,
 	.num_units = ARRAY_SIZE(units),
 	.timeout_s = 60,
+	.waits = 1,
 };

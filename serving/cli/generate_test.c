@@ -298,4 +298,5 @@ const struct cairn_family cairn_generate_family = {
 	.name = "generate",
 	.units = units,
 	.num_units = ARRAY_SIZE(units),
+	.cost_s = 18,
 };

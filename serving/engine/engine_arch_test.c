@@ -85,4 +85,5 @@ const struct cairn_family cairn_engine_arch_family = {
 	.name = "engine_arch",
 	.units = units,
 	.num_units = ARRAY_SIZE(units),
+	.cost_s = 71,
 };

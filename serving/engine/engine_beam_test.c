@@ -243,4 +243,5 @@ const struct cairn_family cairn_engine_beam_family = {
 	.name = "engine_beam",
 	.units = units,
 	.num_units = ARRAY_SIZE(units),
+	.cost_s = 46,
 };

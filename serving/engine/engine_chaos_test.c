@@ -170,4 +170,5 @@ const struct cairn_family cairn_engine_chaos_family = {
 	.name = "engine_chaos",
 	.units = units,
 	.num_units = ARRAY_SIZE(units),
+	.cost_s = 16,
 };

@@ -329,4 +329,5 @@ const struct cairn_family cairn_engine_kv_family = {
 	.name = "engine_kv",
 	.units = units,
 	.num_units = ARRAY_SIZE(units),
+	.cost_s = 62,
 };

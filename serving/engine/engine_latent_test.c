@@ -174,4 +174,5 @@ const struct cairn_family cairn_engine_latent_family = {
 	.name = "engine_latent",
 	.units = units,
 	.num_units = ARRAY_SIZE(units),
+	.cost_s = 7,
 };

@@ -230,4 +230,5 @@ const struct cairn_family cairn_engine_mutants_family = {
 	.name = "engine_mutants",
 	.units = units,
 	.num_units = ARRAY_SIZE(units),
+	.cost_s = 9,
 };

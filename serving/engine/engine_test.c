@@ -319,4 +319,5 @@ const struct cairn_family cairn_engine_family = {
 	.name = "engine",
 	.units = units,
 	.num_units = ARRAY_SIZE(units),
+	.cost_s = 6,
 };

@@ -239,4 +239,5 @@ const struct cairn_family cairn_engine_treat_family = {
 	.name = "engine_treat",
 	.units = units,
 	.num_units = ARRAY_SIZE(units),
+	.cost_s = 5,
 };

@@ -304,4 +304,5 @@ static const struct cairn_unit units[] = {
 
 const struct cairn_family cairn_http_bad_family = {
 	.stage = "serving", .name = "http_bad", .units = units, .num_units = ARRAY_SIZE(units),
+	.waits = 1,
 };

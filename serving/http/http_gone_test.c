@@ -213,4 +213,5 @@ static const struct cairn_unit units[] = {
 
 const struct cairn_family cairn_http_gone_family = {
 	.stage = "serving", .name = "http_gone", .units = units, .num_units = ARRAY_SIZE(units),
+	.waits = 1,
 };

@@ -251,4 +251,5 @@ static const struct cairn_unit units[] = {
 
 const struct cairn_family cairn_http_limit_family = {
 	.stage = "serving", .name = "http_limit", .units = units, .num_units = ARRAY_SIZE(units),
+	.waits = 1,
 };

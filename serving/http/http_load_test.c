@@ -155,4 +155,5 @@ static const struct cairn_unit units[] = { { "mixed_small", mixed_small } };
 
 const struct cairn_family cairn_http_load_family = {
 	.stage = "serving", .name = "http_load", .units = units, .num_units = ARRAY_SIZE(units),
+	.waits = 1,
 };

@@ -180,4 +180,5 @@ static const struct cairn_unit units[] = {
 
 const struct cairn_family cairn_http_stream_family = {
 	.stage = "serving", .name = "http_stream", .units = units, .num_units = ARRAY_SIZE(units),
+	.waits = 1,
 };

@@ -298,4 +298,5 @@ static const struct cairn_unit measures[] = {
 const struct cairn_family cairn_http_family = {
 	.stage = "serving", .name = "http", .units = units, .num_units = ARRAY_SIZE(units),
 	.measures = measures, .num_measures = ARRAY_SIZE(measures), .timeout_s = 1200,
+	.waits = 1,
 };

@@ -233,4 +233,5 @@ const struct cairn_family cairn_forward_family = {
 	.name = "forward",
 	.units = units,
 	.num_units = ARRAY_SIZE(units),
+	.cost_s = 70,
 };

@@ -164,4 +164,5 @@ const struct cairn_family cairn_fp8_family = {
 	.name = "fp8",
 	.units = units,
 	.num_units = ARRAY_SIZE(units),
+	.cost_s = 75,
 };

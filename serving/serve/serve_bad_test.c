@@ -250,4 +250,5 @@ static const struct cairn_unit units[] = {
 const struct cairn_family cairn_serve_bad_family = {
 	.stage = "serving", .name = "serve_bad", .units = units, .num_units = ARRAY_SIZE(units),
 	.timeout_s = 120,
+	.waits = 1,
 };

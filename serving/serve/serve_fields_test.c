@@ -243,4 +243,5 @@ static const struct cairn_unit units[] = {
 const struct cairn_family cairn_serve_fields_family = {
 	.stage = "serving", .name = "serve_fields", .units = units, .num_units = ARRAY_SIZE(units),
 	.timeout_s = 120,
+	.waits = 1,
 };

@@ -306,4 +306,5 @@ static const struct cairn_unit units[] = {
 
 const struct cairn_family cairn_serve_family = {
 	.stage = "serving", .name = "serve", .units = units, .num_units = ARRAY_SIZE(units), .timeout_s = 120,
+	.waits = 1,
 };

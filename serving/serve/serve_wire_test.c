@@ -163,4 +163,5 @@ static const struct cairn_unit units[] = {
 const struct cairn_family cairn_serve_wire_family = {
 	.stage = "serving", .name = "serve_wire", .units = units, .num_units = ARRAY_SIZE(units),
 	.timeout_s = 120,
+	.waits = 1,
 };

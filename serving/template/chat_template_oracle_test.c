@@ -108,4 +108,5 @@ const struct cairn_family cairn_chat_template_oracle_family = {
 	.name = "chat_template_oracle",
 	.units = units,
 	.num_units = ARRAY_SIZE(units),
+	.cost_s = 12,
 };

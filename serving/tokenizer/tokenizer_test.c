@@ -215,4 +215,5 @@ static const struct cairn_unit units[] = {
 
 const struct cairn_family cairn_tokenizer_family = {
 	.stage = "serving", .name = "tokenizer", .units = units, .num_units = ARRAY_SIZE(units),
+	.cost_s = 5,
 };
