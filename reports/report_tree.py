@@ -261,4 +261,5 @@ def figure(page, rows):
                 ]
             )
         ],
+        of="",
     )
