@@ -111,7 +111,8 @@ def claims(page, found):
         "Each claim is divided into parts that a rule can decide. A claim is reproduced if all parts hold, refuted if"
         " a part does not hold, and not measurable here if rows are missing. The machine of ClusterFusion (CF) is an"
         " H100 with 2.96 TB/s of measured memory bandwidth; absolute figures may differ for that reason, and the"
-        " parts say which. Results that were counted rather than timed are called simulated."
+        " parts say which. LA is Lamina, AT a survey of attention and NF NanoFlow; reports/README.md lists their claims."
+        " Results that were counted rather than timed are called simulated."
     )
     page.table(
         "The verdicts.",
@@ -235,7 +236,8 @@ def changes(page, here, card, recordings):
     page.para(
         "The recording is ",
         code(same.name),
-        f", of the same kind of card. Of {len(pairs)} rows in both, {len(pairs) - len(moved)} agree within the noise (twice the spread),"
+        f", of the same kind of card. Of {len(pairs)} rows in both, {len(pairs) - len(moved)} agree within the noise"
+        " (twice the spread),"
         f" {sum(v == 'better' for _, _, v in moved)} are faster here and"
         f" {sum(v == 'worse' for _, _, v in moved)} are slower."
     )

@@ -4,6 +4,7 @@
 
 import json
 import os
+import subprocess
 import sys
 import unittest
 from unittest import mock
@@ -509,6 +510,21 @@ class Cards(TestCase):
         for rows in (machine(), fused(True), fused(False)):
             here, there = claims_of(rows), claims_of(on_card(H100, rows))
             self.assertEqual({n: c.verdict() for n, c in here.items()}, {n: c.verdict() for n, c in there.items()})
+
+    def test_record_refuses_a_file_of_another_card(self):
+        script = os.path.join(os.path.dirname(report_cards.FOLDER), "tools/record.sh")
+        smi = self.path("nvidia-smi", f"#!/bin/sh\ncase $* in *name*) echo '{H100}' ;; esac\n")
+        os.chmod(smi, 0o755)
+        host = {**raw("http", "x", "cpu"), "driver": ""}
+        for rows, refused in ((machine() + [host], True), (h100() + [host], False), ([host], False), ([], False)):
+            path = self.path("file.jsonl", rows)
+            got = subprocess.run(
+                ["sh", script, "/nonexistent", path, "bench"],
+                env={**os.environ, "PATH": f"{self.dir.name}:{os.environ['PATH']}"}, capture_output=True, text=True, check=False,
+            )  # fmt: skip
+            self.assertEqual("has rows of another card" in got.stderr, refused, got.stderr)
+            if refused:
+                self.assertEqual((got.returncode, H100 in got.stderr, "NVIDIA H200" in got.stderr), (2, True, True))
 
     def test_compare_refuses_two_cards(self):
         old, new = self.path("old.jsonl", machine()), self.path("new.jsonl", h100(0.5))
