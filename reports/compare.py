@@ -4,14 +4,15 @@
 
 A row is worse if its median rose by more than the noise: twice the larger of the two spreads (p95 - median, as measured
 by conformance/suite/bench.c) plus one nanosecond for rounding.  --slack adds a percentage of the old median, for machines
-whose clocks vary between runs.  Only rows of the same GPU (or processor) are compared.  Exit status: 0 no row is worse,
-1 some are, 2 malformed input.
+whose clocks vary between runs.  Only rows of the same GPU (or processor) are compared, and recordings of two different
+cards are refused.  --cross compares them all the same: it prints the ratio of the times of each row and judges none.
+Exit status: 0 no row is worse, 1 some are, 2 malformed input or different cards.
 """
 
 import argparse
 import sys
 
-from report_records import BadRecords, load
+from report_records import BadRecords, cards, load
 
 ROUNDING_NS = 1
 
@@ -28,8 +29,8 @@ def judge(old, new, slack=0.0):
     return "worse" if new.ns - old.ns > limit else "better" if old.ns - new.ns > limit else "same"
 
 
-def compare(old, new, slack=0.0):
-    """-> ([(old, new, verdict)], [reason why a row was not compared])"""
+def compare(old, new, slack=0.0, cross=False):
+    """-> ([(old, new, verdict)], [reason why a row was not compared]); cross: also rows of different devices"""
     pairs, left_out = [], []
     for before in old:
         after = new.by_key.get(before.key)
@@ -38,12 +39,28 @@ def compare(old, new, slack=0.0):
             left_out.append(f"{name}: not in the new recording")
         elif not before.ns or not after.ns:
             left_out.append(f"{name}: has no time")
-        elif before.get("gpu") != after.get("gpu"):
+        elif before.get("gpu") != after.get("gpu") and not cross:
             left_out.append(f"{name}: taken on {before.get('gpu')} and on {after.get('gpu')}")
         else:
             pairs.append((before, after, judge(before, after, slack)))
     left_out += [f"{r.op} {r.case} {r.impl}: new" for r in new if r.key not in old.by_key]
     return pairs, left_out
+
+
+def other_card(old, new):
+    """(card of old, card of new) if their GPU rows have no card in common, else None."""
+    both = [rows.keep(lambda r: r.on_gpu) for rows in (old, new)]
+    names = [{r.get("gpu") for r in rows} for rows in both]
+    return tuple(cards(rows) for rows in both) if all(names) and not names[0] & names[1] else None
+
+
+def print_ratios(pairs):
+    for before, after, _ in pairs:
+        print(
+            f"{after.ns / before.ns:6.2f} times  {before.op:<16} {before.case:<40} {before.impl:<8}"
+            f" {before.ns / 1000:10.2f} -> {after.ns / 1000:10.2f} us"
+        )
+    print(f"{len(pairs)} compared across cards: no verdict")
 
 
 def main(argv=None):
@@ -52,17 +69,29 @@ def main(argv=None):
     parser.add_argument("new")
     parser.add_argument("--slack", type=float, default=0, metavar="PERCENT", help="tolerate this much more (default: 0)")
     parser.add_argument("--all", action="store_true", help="also show rows that did not change")
+    parser.add_argument("--cross", action="store_true", help="compare different cards: ratios without a verdict")
     args = parser.parse_args(argv)
     try:
-        pairs, left_out = compare(load(args.old), load(args.new), args.slack / 100)
+        old, new = load(args.old), load(args.new)
     except BadRecords as error:
         print(f"compare: {error}", file=sys.stderr)
         return 2
+    differ = other_card(old, new)
+    if differ and not args.cross:
+        print(
+            f"compare: {args.old} is of the {differ[0]}, {args.new} of the {differ[1]}: --cross prints ratios",
+            file=sys.stderr,
+        )
+        return 2
+    pairs, left_out = compare(old, new, args.slack / 100, args.cross)
     for line in left_out:
         print(f"# {line}")
     if not pairs:
         print(f"compare: {args.old} and {args.new} have no row in common", file=sys.stderr)
         return 2
+    if args.cross:
+        print_ratios(pairs)
+        return 0
     for before, after, verdict in pairs:
         if verdict == "same" and not args.all:
             continue

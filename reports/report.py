@@ -2,18 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write the report: one HTML page in the form of a paper's evaluation section.
 
-    python3 reports/report.py --measured build/bench.jsonl --recorded reports/h200.jsonl --out reports/out
+    python3 reports/report.py --measured build/bench.jsonl --out reports/out
 
---measured: records of `cairn bench --json` and `cairn generate --json` on this machine.  --recorded: the
-last full run on an H200, kept in the repository.  On a machine with a GPU the page shows its own rows and
-compares them with the recording; otherwise it shows the recording, labelled as such, and this machine's
-CPU rows in a separate table.  The page depends only on the records.  Malformed input gives one line with
-file and line number, and exit status 2.
+--measured: records of `cairn bench --json` and `cairn generate --json` on this machine.  --recorded, which may be
+given several times: recordings of cards, by default every reports/*.jsonl.  On a machine with a GPU the page shows
+its own rows and compares them with the recording of the same card, if there is one.  Without a GPU it shows the
+recording of an H200, labelled as such, and this machine's CPU rows in a separate table.  A table shows the main
+figures of all cards side by side.  The page depends only on the records.  Malformed input gives one line with file
+and line number, and exit status 2.
 
 report_records   reading records                      report_views       names of cases and members
 report_page      numbering, tables, numbers           report_plots       plots
 report_peers     times of other libraries             report_verdicts    definition of a verdict
 report_claims    verdicts                             report_dsmem, report_collectives, report_ops    sections
+report_cards     recordings, and cards side by side
 report_fused, report_fused_claims        the fused operations
 report_rdma, report_rdma_claims          GPU-initiated RDMA
 report_serving, report_serving_claims    the serving engine, with drawings by report_tree, report_timeline
@@ -24,6 +26,7 @@ import os
 import sys
 
 import compare
+import report_cards
 import report_claims
 import report_collectives
 import report_dsmem
@@ -34,12 +37,10 @@ import report_rdma
 import report_serving
 import report_views as views
 from report_page import DASH, Html, Page, code, esc, join, listing, num, percent, tag, tbps, us
+from report_cards import COUNTED, counted
 from report_records import BadRecords, Ceilings, Machine, Rows, load
 
 TITLE = "Cairn: measurements on this machine and the claims of the papers"
-
-
-COUNTED = report_rdma.KNOWN | report_serving.KNOWN  # CPU rows that do not belong to an operation table
 
 
 class Context:
@@ -64,6 +65,7 @@ def machine_table(page, machine, source):
             ["seed of the inputs", ", ".join(str(s) for s in machine.seeds) or "not recorded"],
             ["rows", join([num(machine.num_rows), ", ", source])],
         ],
+        of="",
     )
 
 
@@ -109,12 +111,14 @@ def claims(page, found):
         "Each claim is divided into parts that a rule can decide. A claim is reproduced if all parts hold, refuted if"
         " a part does not hold, and not measurable here if rows are missing. The machine of ClusterFusion (CF) is an"
         " H100 with 2.96 TB/s of measured memory bandwidth; absolute figures may differ for that reason, and the"
-        " parts say which. Results that were counted rather than timed are called simulated."
+        " parts say which. LA is Lamina, AT a survey of attention and NF NanoFlow; reports/README.md lists their claims."
+        " Results that were counted rather than timed are called simulated."
     )
     page.table(
         "The verdicts.",
         ["claim", "statement of the source", "verdict", "reason"],
         [[Html(f'<a href="#{c.id}">{c.id}</a>'), c.title, tag(*c.verdict()), because(c)] for c in found],
+        of="",
     )
     for c in found:
         page.add(Html(f'<div class="claim" id="{c.id}">'))
@@ -134,6 +138,7 @@ def claims(page, found):
                 ]
                 for p in c.parts
             ],
+            of="",
         )
         page.add(Html("</div>"))
 
@@ -153,19 +158,22 @@ def targets(page, found):
         [
             t.what,
             t.wanted,
-            t.here if t.reached is not None else join(["needs ", code(t.needs)]),
+            t.here if t.measured() else join(["needs ", code(t.needs)]),
             tag(*t.verdict()),
         ]
         for t in found
     ]
-    counts = [sum(t.reached is v for t in found) for v in (True, False, None)]
+    counts = [sum(t.reached is v for t in found) for v in (True, False)]
+    other = sum(bool(t.only) for t in found)
     page.table(
-        f"Of {len(found)} targets, {counts[0]} are reached, {counts[1]} are not, and {counts[2]} are not measured"
-        " here.",
+        f"Of {len(found)} targets, {counts[0]} are reached, {counts[1]} are not, and"
+        f" {len(found) - sum(counts) - other} are not measured here."
+        + (f" {other} more are absolute times and rates, which were set for another card." if other else ""),
         ["figure", "target", "this machine", "verdict"],
         marks,
         "Peer times are those of the fastest library measured on an H200 (rmsnorm, silu-mul, rope, sampling:"
         " FlashInfer 0.6.17). The duration and the number of cases of make check are in its own output.",
+        of="",
     )
 
 
@@ -202,22 +210,34 @@ def cpu(page, rows):
                 ]
             )
     page.table(
-        "CPU rows of this machine.", ["case", "table", ">µs", ">GB/s", ">GFLOP/s", ">of ceiling"], table
+        "CPU rows of this machine.",
+        ["case", "table", ">µs", ">GB/s", ">GFLOP/s", ">of ceiling"],
+        table,
+        of=Machine(host).name(),
     )
 
 
-def changes(page, measured, recorded):
-    """Compares this run with the recording, if both are of the same GPU."""
-    pairs, _ = compare.compare(recorded, measured)
+def changes(page, here, card, recordings):
+    """Compares this run with the recording of the same card."""
     page.section("Against the recording", "changes")
-    moved = [(a, b, v) for a, b, v in pairs if v != "same"]
-    if not pairs:
+    same = next((r for r in recordings if r.card == card), None)
+    if same is None:
         page.para(
-            "The recording in the repository was made on another GPU or has no row in common with this run."
+            f"No row is compared, because the repository has no recording of the {card}. It has ",
+            join([join([code(r.name), f", of the {r.card}"]) for r in recordings], "; "),
+            ".",
         )
         return
+    pairs, _ = compare.compare(same.gpu, here)
+    moved = [(a, b, v) for a, b, v in pairs if v != "same"]
+    if not pairs:
+        page.para("The recording ", code(same.name), " has no row in common with this run.")
+        return
     page.para(
-        f"Of {len(pairs)} rows in both, {len(pairs) - len(moved)} agree within the noise (twice the spread),"
+        "The recording is ",
+        code(same.name),
+        f", of the same kind of card. Of {len(pairs)} rows in both, {len(pairs) - len(moved)} agree within the noise"
+        " (twice the spread),"
         f" {sum(v == 'better' for _, _, v in moved)} are faster here and"
         f" {sum(v == 'worse' for _, _, v in moved)} are slower."
     )
@@ -263,60 +283,62 @@ def summary(ctx, found_claims, found_targets):
     return join([Html("<div class=cards>"), join(cards), Html("</div>")])
 
 
-def counted(measured, recorded):
-    """The CPU rows of the sections on RDMA and serving: for each op from this run, else from the recording."""
-    found = []
-    for op in sorted(COUNTED):
-        for rows in (measured, recorded or ()):
-            here = [r for r in rows if r.op == op and not r.on_gpu and r.get("ok") is not False]
-            if here:
-                found += here
-                break
-    return found
-
-
-def build(measured, recorded, recorded_name):
-    """The page as text.  recorded: Rows or None; recorded_name: its file name as shown on the page."""
-    here = measured.keep(lambda r: r.on_gpu)
-    there = recorded.keep(lambda r: r.on_gpu) if recorded is not None else Rows([])
-    shown, banner = here, ""
-    source = "measured on this machine"
-    if not len(here) and len(there):
-        shown = there
-        source = join(["recorded in ", code(recorded_name)])
-        banner = join(
+def banner_of(here, shown, recordings, has_cpu_rows):
+    """What the reader must know about the origin of the figures, or ''."""
+    known = [r for r in recordings if r.card]
+    if here.card:
+        if not known or any(r.card == here.card for r in known):
+            return ""
+        return join(
             [
+                Html("<div class=banner><b>The repository has no recording of this machine's card, the "),
+                here.card,
                 Html(
-                    "<div class=banner><b>No GPU was found on this machine.</b> All GPU figures below come from a"
-                    " recording made on "
+                    '.</b> All GPU figures below were measured on this machine; <a href="#cards">a table</a> shows the'
+                    " recorded cards beside it: "
                 ),
-                Machine(there).name(),
-                " and kept in ",
-                code(recorded_name),
-                "; none of them was measured here. Only the CPU tables were measured here",
-                Html(' (<a href="#cpu">at the end</a>)') if len(measured) else ", and there are no rows of them",
+                ", ".join(r.card for r in known),
                 Html(".</div>"),
             ]
         )
-    elif not len(here):
-        source = "none"
-        banner = join(
-            [
-                Html(
-                    "<div class=banner><b>No GPU was found on this machine, and there is no recording of"
-                    " one.</b> Only the CPU tables contain figures; every other section lists the rows that it"
-                    " lacks.</div>"
-                )
-            ]
+    if not shown.card:
+        return Html(
+            "<div class=banner><b>No GPU was found on this machine, and there is no recording of one.</b> Only the CPU"
+            " tables contain figures; every other section lists the rows that it lacks.</div>"
         )
-    kept = shown.keep(lambda r: r.get("ok") is not False or r.op == "generate")
-    ctx = Context(Rows([*kept, *counted(measured, recorded)]))
+    return join(
+        [
+            Html(
+                "<div class=banner><b>No GPU was found on this machine.</b> All GPU figures below come from a"
+                " recording made on "
+            ),
+            shown.card,
+            " and kept in ",
+            code(shown.name),
+            "; none of them was measured here. Only the CPU tables were measured here",
+            Html(' (<a href="#cpu">at the end</a>)') if has_cpu_rows else ", and there are no rows of them",
+            Html(".</div>"),
+        ]
+    )
+
+
+def build(measured, recordings=()):
+    """The page as text.  recordings: those of report_cards.recordings()."""
+    here = report_cards.Recording("", measured)
+    here.card = here.card or (len(here.gpu) and "unknown card") or ""
+    known = [r for r in recordings if r.card]
+    shown = here if here.card or not known else known[0]
+    source = "measured on this machine" if here.card else report_cards.source_of(shown) if shown.card else "none"
+    banner = banner_of(here, shown, recordings, len(measured) > 0)
+    kept = shown.gpu.keep(lambda r: r.get("ok") is not False or r.op == "generate")
+    ctx = Context(Rows([*kept, *counted([measured, shown.rows, *(r.rows for r in recordings)])]))
     page = Page(TITLE)
-    machine = Machine(shown)
+    page.card = shown.card
+    machine = Machine(shown.gpu)
     found_claims = report_claims.claims(ctx.rows, ctx.ceilings)
     found_targets = report_claims.targets(ctx.rows, ctx.ceilings)
 
-    method(page, Context(shown), machine, source)
+    method(page, Context(shown.gpu), machine, source)
     for section in (
         report_ops.ceilings,
         report_dsmem.dsmem,
@@ -334,19 +356,24 @@ def build(measured, recorded, recorded_name):
         section(page, ctx)
     claims(page, found_claims)
     targets(page, found_targets)
-    if len(here) and len(there):
-        changes(page, here, there)
+    others = [r for r in known if r.card != shown.card]
+    if others:
+        columns = [(shown.card, source, kept)]
+        columns += [(r.card, report_cards.source_of(r), r.gpu) for r in others]
+        report_cards.section(page, columns)
+    if here.card and known:
+        changes(page, here.gpu, here.card, known)
     cpu(page, measured)
     if not plots.available():
         page.note("matplotlib was not found: plots are replaced by tables.")
     page.add(
         Html(
             f"<footer>Written by {code('make report')} from {num(len(measured))} measured and "
-            f"{num(len(recorded) if recorded is not None else 0)} recorded rows. "
+            f"{num(sum(len(r.rows) for r in recordings))} recorded rows. "
             "The schema of a record is in reports/README.md.</footer>"
         )
     )
-    where = machine.name() if len(shown) else "No GPU rows"
+    where = machine.name() if shown.card else "No GPU rows"
     if machine.drivers:
         where += f", driver {', '.join(machine.drivers)}"
     lead = join(
@@ -368,15 +395,21 @@ def build(measured, recorded, recorded_name):
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--measured", required=True, metavar="FILE", help="records of this machine")
-    parser.add_argument("--recorded", metavar="FILE", help="records kept in the repository")
+    parser.add_argument(
+        "--recorded",
+        action="append",
+        metavar="FILE",
+        help="recording of a card, may be repeated (default: every reports/*.jsonl)",
+    )
     parser.add_argument("--out", required=True, metavar="DIR", help="directory for index.html")
     args = parser.parse_args(argv)
     try:
         measured = load(args.measured)
-        recorded = load(args.recorded) if args.recorded and os.path.exists(args.recorded) else None
-        if args.recorded and recorded is None:
-            print(f"report: {args.recorded}: file not found: no recording is shown", file=sys.stderr)
-        text = build(measured, recorded, args.recorded or "")
+        paths = args.recorded or report_cards.default_paths()
+        for path in paths:
+            if not os.path.exists(path):
+                print(f"report: {path}: file not found: this recording is not shown", file=sys.stderr)
+        text = build(measured, report_cards.recordings([p for p in paths if os.path.exists(p)]))
     except BadRecords as error:
         print(f"report: {error}", file=sys.stderr)
         return 2

@@ -12,4 +12,4 @@ tools/record.sh "$out" "$out/bench.jsonl" $stage
 # matplotlib from the system's packages belongs to the system's Python, which need not be the first one in PATH
 python=python3
 "$python" -c 'import matplotlib' 2>/dev/null || { /usr/bin/python3 -c 'import matplotlib' 2>/dev/null && python=/usr/bin/python3; }
-"$python" reports/report.py --measured "$out/bench.jsonl" --recorded reports/h200.jsonl --out reports/out
+"$python" reports/report.py --measured "$out/bench.jsonl" --out reports/out

@@ -14,7 +14,7 @@ import report_serving
 import report_serving_claims
 import report_views as views
 from report_page import DASH, fixed, num, percent, us
-from report_verdicts import PAPER, Claim, target
+from report_verdicts import PAPER, Claim, for_h200, target
 
 
 def by_size(found, text):
@@ -365,13 +365,18 @@ def targets(rows, ceilings):
         *all_reduce_256(rows),
         all_reduce_16k(rows, False),
         all_reduce_16k(rows, True),
-        bandwidth("read stream", 4500, "stream read_*", ceilings.read),
-        *no_slower(rows),
-        bandwidth(
-            "paged attention, decode, 32/8 heads, batch 64, 4096 keys",
-            3000,
-            "attn_paged decode_h32_8_b64_kv4096_*",
-            decode,
+        *for_h200(
+            [
+                bandwidth("read stream", 4500, "stream read_*", ceilings.read),
+                *no_slower(rows),
+                bandwidth(
+                    "paged attention, decode, 32/8 heads, batch 64, 4096 keys",
+                    3000,
+                    "attn_paged decode_h32_8_b64_kv4096_*",
+                    decode,
+                ),
+            ],
+            rows,
         ),
         generate(rows, ceilings),
         *report_fused_claims.targets(rows, ceilings),

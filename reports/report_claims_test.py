@@ -3,6 +3,7 @@
 """Tests of the verdicts on synthetic records: python3 reports/report_claims_test.py"""
 
 import os
+import re
 import sys
 import unittest
 
@@ -189,6 +190,15 @@ class Verdicts(TestCase):
                 ]
             )
             self.assertIs(found[what].reached, reached)
+
+
+class Listed(TestCase):
+    def test_the_readme_lists_every_claim_and_which_the_report_decides(self):
+        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "README.md")
+        with open(path, encoding="utf-8") as file:
+            listed = dict(re.findall(r"^\| ([A-Z]{2}-\d+) \|.*\| (yes|no) \|$", file.read(), re.M))
+        self.assertEqual(sorted(name for name, said in listed.items() if said == "yes"), sorted(claims_of([])))
+        self.assertEqual(len(listed), 13 + 11 + 7 + 14 + 12)
 
 
 if __name__ == "__main__":

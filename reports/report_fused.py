@@ -226,7 +226,7 @@ def section(page, ctx):
         if found:
             report_ops.speed_table(page, ctx, f"{op}, every row.", found, datasheet=True)
     marks = [
-        [t.what, t.wanted, t.here if t.reached is not None else DASH, t.verdict()[1]]
+        [t.what, t.wanted, t.here if t.measured() else DASH, t.verdict()[1]]
         for t in targets(rows, ctx.ceilings)
     ]
     page.table("The targets of the fused operations.", ["figure", "target", "this machine", "verdict"], marks)

@@ -115,6 +115,7 @@ def ceilings(page, ctx):
             ]
             for r in found
         ]
+    peak = ctx.ceilings.datasheet()
     if series:
         read = next((data for name, data in series if name == "pure read"), [])
         caption = ["Memory throughput by buffer size, with inputs in no cache. "]
@@ -125,20 +126,16 @@ def ceilings(page, ctx):
                 f"{size_name(best[0])}: every kernel has a ramp-up and a tail, so a small amount of work cannot reach "
                 "the ceiling, however it is written. "
             )
-            if "H200" in (ctx.ceilings.read.get("gpu") or ""):
+            if peak:
                 caption.append(
-                    f"The datasheet gives 4.8 TB/s; this chip reaches {percent(best[1] / 4.8)} of that."
+                    f"The datasheet gives {tbps(peak)} TB/s; this card reaches {percent(best[1] * 1000 / peak)} of that."
                 )
         plot = plots.lines(
             series,
             "bytes",
             "TB/s",
             xtext=plots.tick_bytes,
-            references=(
-                [(4.8, "datasheet 4.8")]
-                if ctx.ceilings.read and "H200" in (ctx.ceilings.read.get("gpu") or "")
-                else ()
-            ),
+            references=[(peak / 1000, f"datasheet {tbps(peak)}")] if peak else (),
         )
         page.figure(
             plot,
@@ -351,8 +348,8 @@ def engine(page, ctx):
     if bars:
         page.figure(
             plots.bars(bars, "% of the read stream", [(70, "target at batch 1: 70%")]),
-            "Share of the read stream that whole decode steps reach. Published whole-model figures on this GPU are"
-            " 65 to 68% of 4.8 TB/s (Llama-3.2-1B, batch 1).",
+            "Share of the read stream that whole decode steps reach. Published whole-model figures on an H200 are 65 to"
+            " 68% of its datasheet's 4.8 TB/s (Llama-3.2-1B, batch 1).",
             ["case", ">of read stream"],
             [[code(n), f"{v:.1f}%"] for n, v, _ in bars],
         )

@@ -41,6 +41,7 @@ figcaption, caption { font: 14px/1.5 var(--sans); color: var(--ink); text-align:
 figcaption { margin-top: .5rem; }
 caption { caption-side: top; padding-bottom: .45rem; }
 figcaption b:first-child, caption b:first-child { margin-right: .35em; }
+figcaption i, caption i { font-style: normal; color: var(--soft); }
 .wide { overflow-x: auto; margin: 1.6rem 0; }
 table { border-collapse: collapse; width: 100%; font: 13.5px/1.4 var(--sans);
   font-variant-numeric: tabular-nums; }
@@ -157,6 +158,7 @@ class Page:
         self.title = title
         self.body, self.sections = [], []
         self.num_figures = self.num_tables = self.num_sub = 0
+        self.card = ""  # named in each caption, unless figure() or table() is told another one
 
     def add(self, text):
         self.body.append(esc(text))
@@ -185,23 +187,27 @@ class Page:
             text = join([text, " (", listing(names), ")"])
         self.add(Html(f'<p class="missing">{join([text, why or "."])}</p>'))
 
-    def table(self, caption, columns, rows, note=None):
-        """columns: titles, right-aligned if they start with '>'; a row with one cell is a heading."""
+    def numbered(self, kind, number, caption, of):
+        of = self.card if of is None else of
+        return join([label(kind, number), join([Html("<i>"), of, Html(".</i> ")]) if of else "", caption])
+
+    def table(self, caption, columns, rows, note=None, of=None):
+        """columns: titles, right-aligned if they start with '>'; a row with one cell is a heading.  of: the card."""
         self.num_tables += 1
         self.add(
             Html(
                 "<div"
-                f' class="wide">{table_html(columns, rows, join([label("Table", self.num_tables), caption]))}'
+                f' class="wide">{table_html(columns, rows, self.numbered("Table", self.num_tables, caption, of))}'
                 "</div>"
             )
         )
         if note:
             self.note(note)
 
-    def figure(self, plot, caption, columns, rows):
-        """plot: SVG text, or None: then a table of the numbers replaces it."""
+    def figure(self, plot, caption, columns, rows, of=None):
+        """plot: SVG text, or None: then a table of the numbers replaces it.  of: the card."""
         self.num_figures += 1
-        text = join([label("Figure", self.num_figures), caption])
+        text = self.numbered("Figure", self.num_figures, caption, of)
         numbers = table_html(columns, rows)
         if plot is None:
             self.add(

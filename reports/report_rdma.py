@@ -4,6 +4,7 @@
 import report_plots as plots
 import report_rdma_claims as rdma
 from report_page import DASH, Html, code, fixed, num, size_name, us
+from report_records import cards
 
 PARTS = (("form_cycles", "form"), ("fence_cycles", "fence"), ("record_cycles", "record"), ("register_cycles", "register"))
 KNOWN = {"fhbn", "transport", "nic", "rxe"}
@@ -35,7 +36,7 @@ def posts(page, rows):
             "",
             "cycles",
         )
-    page.figure(plot, caption, columns, numbers)
+    page.figure(plot, caption, columns, numbers, of=cards(found))
 
 
 def without_cpu(page, rows):
@@ -65,6 +66,7 @@ def without_cpu(page, rows):
             ]
             for memory, size, a, b, alone in found
         ],
+        of=cards([mine for _, _, mine, _, _ in found]),
     )
 
 
@@ -76,6 +78,7 @@ def flags(page, rows):
             " time of a payload moved by the copy engine alone, waited for by the CPU.",
             ["case", ">µs", ">p95"],
             [[code(r.case), us(r.ns), us(r.number("p95_ns"))] for r in found],
+            of=cards(found),
         )
 
 
@@ -107,6 +110,7 @@ def curves(page, rows):
             f"{text}, {where}." + (f" Measured at one size only: {alone}." if alone else ""),
             ["by", ">size", f">{unit}"],
             [[code(name), size_name(x), fixed(y, 2)] for name, data in series for x, y in data],
+            of=cards([r for data in found.values() for _, r in data]),
         )
 
 
@@ -127,6 +131,7 @@ def host_puts(page, rows):
             [code(b)] + [us(table[b, size].ns) if (b, size) in table else DASH for size in sizes]
             for b in backends
         ],
+        of=cards([r for r in found if r.on_gpu]),
     )
 
 
@@ -208,6 +213,7 @@ def ladder(page, rows):
         "The verification ladder: what replaces a real card, and how much of it was run.",
         ["tier", "check", "command", "result"],
         [[tier, what, code(how), counted or DASH] for tier, what, how, counted in tiers],
+        of="",
     )
     lacking = [t[0] for t in tiers if t[3] is None]
     if lacking:

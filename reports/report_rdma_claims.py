@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """GPU-initiated RDMA: claim LA-4, and the project's targets.
 
-Rows: op fhbn (rdma/fhbn_measure.c), transport (transport_measure_test.c), nic (nic_measure_test.c), rxe (rxe_test.c).
+Rows: op fhbn (rdma/fhbn/fhbn_measure_test.c), transport (transport_measure_test.c), nic (nic_measure_test.c), rxe (rxe_test.c).
 fhbn has not been run on a real card, so no such rows exist: the parts of LA-4 that need a network lack their records,
 and the report says so.
 """

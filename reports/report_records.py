@@ -187,6 +187,9 @@ class Ceilings:
     """The best rates that this machine reached: the denominators of every share in the report."""
 
     def __init__(self, rows):
+        # Shares are recorded with one decimal, so the largest one gives the datasheet's figure most exactly.
+        both = (r for r in rows.find("stream") if r.on_gpu and r.number("gbps") and r.number("peak_pct"))
+        self.by_datasheet = max(both, key=lambda r: r.number("peak_pct"), default=None)
         self.read = self.top(rows, "gbps", "stream", "read")
         self.write = self.top(rows, "gbps", "stream", "write")
         self.copy = self.top(rows, "gbps", "stream", "copy")
@@ -203,6 +206,11 @@ class Ceilings:
     def tflops(self):
         return self.gemm.number("tflops") if self.gemm else None
 
+    def datasheet(self):
+        """The card's memory bandwidth by its datasheet in GB/s, from the share that the program recorded; or None."""
+        r = self.by_datasheet
+        return round(r.number("gbps") / r.number("peak_pct") * 100, -1) if r else None
+
     def share(self, record):
         """(share, name of the ceiling) of a row that moves memory or computes, or (None, '')."""
         best = (None, "")
@@ -211,6 +219,11 @@ class Ceilings:
             if value and top and (best[0] is None or value / top > best[0]):
                 best = (value / top, name)
         return best
+
+
+def cards(rows):
+    """The names of the devices of these rows, or ''."""
+    return ", ".join(sorted({r.get("gpu") for r in rows if r.get("gpu")}))
 
 
 class Machine:

@@ -13,6 +13,7 @@ from math import log2
 from unittest import mock
 
 import report
+import report_cards
 import report_claims
 import report_fused_claims
 import report_plots
@@ -213,9 +214,23 @@ def targets_of(records):
 
 
 def page_of(measured, recorded=None):
-    return report.build(
-        rows_of(measured), None if recorded is None else rows_of(recorded), "reports/h200.jsonl"
-    )
+    return report.build(rows_of(measured), [] if recorded is None else [recording(recorded)])
+
+
+def recording(records, name="reports/h200.jsonl"):
+    return report_cards.Recording(name, rows_of(records))
+
+
+def on_card(gpu, records, speed=1.0):
+    """The same rows of another card, slower by a factor of 1 / speed; host rows stay as they are."""
+    out = []
+    for r in records:
+        if r.get("driver"):
+            r = {**r, "gpu": gpu}
+            r.update({k: r[k] / speed for k in ("min_ns", "median_ns", "p95_ns", "warm_ns") if r.get(k)})
+            r.update({k: r[k] * speed for k in ("gbps", "tflops") if r.get(k)})
+        out.append(r)
+    return out
 
 
 class Balance(HTMLParser):

@@ -9,6 +9,7 @@ scheduler, scheduler_claims, kv_waste, prefix_trace and sharing_speed (tests of 
 import report_timeline
 import report_tree
 from report_page import DASH, code, fixed, num, us
+from report_records import cards
 from report_verdicts import target
 
 KNOWN = {"throughput", "first_token", "serve", "scheduler", "scheduler_claims", "kv_waste", "prefix_trace", "sharing_speed",
@@ -125,6 +126,7 @@ def throughput(page, rows):
             ]
             for r in found
         ],
+        of=cards(found),
     )
     cases = [r.case for r in found]
     table = [[(c, one(rows, "throughput", f"{c}_{part}")) for c in cases] for part, _ in PARTS]
@@ -133,6 +135,7 @@ def throughput(page, rows):
             "Where a step's time goes: events around each operation in steps run separately, ms, all layers.",
             ["operation"] + [f">{c}" for c in cases],
             [[name] + [fixed(number(r, "ms"), 2) for _, r in line] for (_, name), line in zip(PARTS, table)],
+            of=cards(found),
         )
 
 
@@ -150,6 +153,7 @@ def server(page, rows):
             + [fixed(r.number(k) * 1e-6, 2) if r.number(k) is not None else "" for k in keys]
             for r in found
         ],
+        of=cards(found),
     )
 
 
@@ -164,6 +168,7 @@ def host(page, rows):
                 + [fixed(r.need(k) / 1e3, 1) for k in ("median_ns", "p99_ns")]
                 for r in found
             ],
+            of=cards(found),
         )
     found = [r for r in rows.find("kv_waste") if r.number("sharegpt_waste") is not None]
     if found:
@@ -179,6 +184,7 @@ def host(page, rows):
                 ]
                 for r in found
             ],
+            of="",
         )
 
 
@@ -202,6 +208,7 @@ def link(page, rows):
         " contiguous copy gives the speed of the link. A launch moves the pages by loads and stores of the device.",
         ["case", "by", ">µs", ">GB/s"],
         [[code(r.case), way(r), us(r.ns), fixed(r.number("bytes") / r.ns, 1)] for r in found],
+        of=cards(found),
     )
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The serving engine: claims AT-11 to AT-14 and NF-9 to NF-11.
 
-Rows: op kv_waste, scheduler_claims and prefix_trace (serving/*_test.c of those names) from the CPU alone; throughput,
+Rows: op kv_waste, scheduler_claims and prefix_trace (serving/*/*_test.c of those names) from the CPU alone; throughput,
 sharing_speed (serving/) and kv_move_link (fused/) need a GPU.  A row with "simulated" counts pages and tokens over
 randomly drawn lengths; nothing in it was timed, and the page says so.
 """

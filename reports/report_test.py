@@ -4,6 +4,7 @@
 
 import json
 import os
+import subprocess
 import sys
 import unittest
 from unittest import mock
@@ -14,11 +15,16 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import compare  # noqa: E402
 import readme_table  # noqa: E402
 import report  # noqa: E402
+import report_cards  # noqa: E402
 import report_page  # noqa: E402
 import report_plots  # noqa: E402
 import report_views as views  # noqa: E402
-from report_records import BadRecords, Rows, load, split_case  # noqa: E402
-from report_samples import SIZES, TestCase, fused, machine, moved, page_of, raw, rows_of  # noqa: E402
+from report_records import BadRecords, Ceilings, Rows, load, split_case  # noqa: E402
+from report_samples import (  # noqa: E402
+    SIZES, TestCase, claims_of, fused, machine, moved, on_card, page_of, raw, recording, rows_of, targets_of,
+)  # fmt: skip
+
+H100 = "NVIDIA H100 80GB HBM3"
 
 
 class Reading(TestCase):
@@ -365,8 +371,9 @@ class ReadmeTable(TestCase):
         self.assertTrue(text.startswith("before\n") and text.endswith("after\n"))
         self.assertNotIn("old", text)
         for part in (
+            "| figure | NVIDIA H200 | beside it |",
             "| read stream | 3.00 TB/s |",
-            "CF-1 reproduced",
+            "on the NVIDIA H200: 6 reproduced, 0 refuted in part, 0 refuted, ",
             "195 / 195 / 195 / 195",
             "658 / 666 / 682 / 714",
         ):
@@ -380,13 +387,158 @@ class ReadmeTable(TestCase):
             self.assertEqual((status, err.count("\n")), (2, 1))
 
     def test_markup_cannot_leave_its_cell(self):
-        text = readme_table.table(
-            rows_of([moved("generate", "x|y<z>_b1", 9, 9, first_token_ns=1)]), "r.jsonl"
-        )
-        self.assertIn("x\\|y&lt;z>", text)
+        self.assertEqual(readme_table.cell("x|y<z>\n"), "x\\|y&lt;z> ")
+        rows = [{**moved("stream", "read_1g", 1 << 30, 3000), "gpu": "x|y<z>"}]
+        self.assertIn("| figure | x\\|y&lt;z> | beside it |", readme_table.table([recording(rows)]))
 
     def test_nothing_recorded_is_an_empty_table(self):
-        self.assertIn("CF-1 not measurable here", readme_table.table(Rows([]), "r.jsonl"))
+        text = readme_table.table([recording([])])
+        self.assertIn("0 reproduced, 0 refuted in part, 0 refuted, 21 not measurable here", text)
+        self.assertIn("There is no recording.", readme_table.table([]))
+
+    def test_at_most_twenty_figures_that_all_exist(self):
+        known = [f.what for f in report_cards.figures(Rows([]))]
+        self.assertLessEqual(sum(what.startswith(readme_table.CHOSEN) for what in known), 20)
+        for chosen in readme_table.CHOSEN:
+            self.assertTrue(any(what.startswith(chosen) for what in known), chosen)
+
+
+def h100(speed=0.7):
+    """The rows of machine() as an H100 could have recorded them, with the shares of its datasheet."""
+    return [
+        {**r, "peak_pct": round(r["gbps"] / 33.5, 1)} if r["op"] == "stream" else r
+        for r in on_card(H100, machine(), speed)
+    ]
+
+
+class Cards(TestCase):
+    """Recordings of two cards: figures, shares and verdicts of one never use those of the other."""
+
+    def recorded(self):
+        return [recording(machine()), recording(h100(), "reports/h100.jsonl")]
+
+    def test_the_readme_has_a_column_for_each_card(self):
+        text = readme_table.table(self.recorded())
+        self.assertIn("| figure | NVIDIA H200 | beside it | NVIDIA H100 80GB HBM3 | beside it |", text)
+        self.assertIn("| read stream | 3.00 TB/s |  | 2.10 TB/s, 63% of the datasheet's 3.35 |  |", text)
+        self.assertIn("rows of `reports/h100.jsonl`", text)
+        # the clusters' bandwidth is that of machine(): relative to a slower memory it is another result of CF-2
+        self.assertIn(f"on the {H100}: 5 reproduced, 1 refuted in part", text)
+        # the share of the same kernel is the same, because each is of the ceiling of its own run
+        self.assertEqual(text.count("33% of the read ceiling"), 2)
+        line = next(line for line in text.splitlines() if line.startswith("| rmsnorm"))
+        self.assertIn("FlashInfer", line.split("|")[3])
+        self.assertNotIn("FlashInfer", line.split("|")[5])
+
+    def test_a_figure_that_one_card_lacks(self):
+        fewer = [r for r in h100() if r["op"] != "sample"]
+        text = readme_table.table([recording(machine()), recording(fewer, "reports/h100.jsonl")])
+        line = next(line for line in text.splitlines() if line.startswith("| sampling"))
+        self.assertEqual([cell.strip() for cell in line.split("|")[4:6]], ["", ""])
+
+    def test_recordings_are_found_and_that_of_an_h200_comes_first(self):
+        a, b = self.path("a.jsonl", h100()), self.path("b.jsonl", machine())
+        self.assertEqual([r.card for r in report_cards.recordings([a, b])], ["NVIDIA H200", H100])
+        self.assertIn("reports/h200.jsonl", [report_cards.shown_name(p) for p in report_cards.default_paths()])
+
+    def test_mixed_and_double_recordings_are_refused(self):
+        mixed = self.path("mixed.jsonl", machine() + [{**raw("stream", "read_2g"), "gpu": H100}])
+        one, two = self.path("one.jsonl", machine()), self.path("two.jsonl", machine())
+        for paths, part in (
+            ([mixed], "rows of several cards: NVIDIA H100 80GB HBM3, NVIDIA H200"),
+            ([one, two], "already a recording of the NVIDIA H200"),
+        ):
+            with self.assertRaises(BadRecords) as caught:
+                report_cards.recordings(paths)
+            self.assertIn(part, str(caught.exception))
+        out = os.path.join(self.dir.name, "out")
+        status, _, err = self.run_main(report, "--measured", one, "--recorded", one, "--recorded", two, "--out", out)
+        self.assertEqual((status, err.count("\n")), (2, 1))
+
+    def test_without_a_gpu_the_h200_is_shown_and_the_others_beside_it(self):
+        host = [moved("rmsnorm", "rows1_dim4096_bf16", 16384, 9, "cpu")]
+        text = self.check_html(report.build(rows_of(host), self.recorded()))
+        self.has(text, "No GPU was found on this machine")
+        self.has(text, "</b><i>NVIDIA H200.</i> Cycles of one dependent load")
+        self.has(text, "Cards side by side")
+        self.has(text, "2.10 TB/s, 63% of the datasheet&#x27;s 3.35")
+        self.has(text, "recorded in <code>reports/h100.jsonl</code>")
+        self.has(self.check_html(page_of(host, machine())), "Cards side by side", False)
+
+    def test_a_card_with_a_recording_is_compared_with_its_own(self):
+        slow = on_card(H100, machine(), 0.35)
+        text = self.check_html(report.build(rows_of(slow), self.recorded()))
+        self.has(text, "The recording is <code>reports/h100.jsonl</code>, of the same kind of card")
+        self.has(text, "+100%")
+        self.has(text, "no recording of", False)
+        self.has(text, "Cards side by side")
+
+    def test_a_card_without_a_recording_is_not_compared(self):
+        other = on_card("NVIDIA H100 PCIe", machine(), 0.5)
+        text = self.check_html(report.build(rows_of(other), self.recorded()))
+        for part in (
+            "The repository has no recording of this machine's card, the NVIDIA H100 PCIe",
+            "No row is compared, because the repository has no recording of the NVIDIA H100 PCIe",
+            "<code>reports/h100.jsonl</code>, of the NVIDIA H100 80GB HBM3",
+            "NVIDIA H100 PCIe</th>",
+        ):
+            self.has(text, part)
+        self.has(text, "agree within the noise", False)
+
+    def test_the_datasheet_is_the_programs(self):
+        self.assertEqual(Ceilings(rows_of(h100())).datasheet(), 3350)
+        self.assertIsNone(Ceilings(rows_of([moved("stream", "read_1g", 1 << 30, 3000)])).datasheet())
+        text = page_of(h100())
+        self.has(text, "The datasheet gives 3.35 TB/s; this card reaches 63% of that.")
+        unknown = [{k: v for k, v in r.items() if k != "peak_pct"} for r in h100()]
+        self.has(page_of(unknown), "The datasheet gives", False)
+
+    def test_targets_in_absolute_units_are_judged_on_an_h200_only(self):
+        rows = machine(read=4600) + fused(True)
+        here, there = targets_of(rows), targets_of(on_card(H100, rows, 0.7))
+        for name in ("read stream", "rmsnorm, 128 x 4096", "fused module, llama2_7b_b1_kv1024", "time per token, llama3_8b_b1_kv1024"):
+            self.assertIsNotNone(here[name].reached, name)
+            self.assertIsNone(there[name].reached, name)
+            self.assertEqual(there[name].verdict(), ("none", "set for an H200"))
+            self.assertNotEqual(there[name].here, report_page.DASH)
+        for name in ("generate, Llama-3-8B shape, batch 1", "all-reduce of 256 B, cluster 4", "against unfused, llama2_7b_b1_kv1024"):
+            self.assertEqual(here[name].reached, there[name].reached, name)
+            self.assertIsNotNone(there[name].reached)
+        self.has(self.check_html(page_of(on_card(H100, rows))), "set for an H200")
+
+    def test_claims_do_not_depend_on_the_card(self):
+        for rows in (machine(), fused(True), fused(False)):
+            here, there = claims_of(rows), claims_of(on_card(H100, rows))
+            self.assertEqual({n: c.verdict() for n, c in here.items()}, {n: c.verdict() for n, c in there.items()})
+
+    def test_record_refuses_a_file_of_another_card(self):
+        script = os.path.join(os.path.dirname(report_cards.FOLDER), "tools/record.sh")
+        smi = self.path("nvidia-smi", f"#!/bin/sh\ncase $* in *name*) echo '{H100}' ;; esac\n")
+        os.chmod(smi, 0o755)
+        host = {**raw("http", "x", "cpu"), "driver": ""}
+        for rows, refused in ((machine() + [host], True), (h100() + [host], False), ([host], False), ([], False)):
+            path = self.path("file.jsonl", rows)
+            got = subprocess.run(
+                ["sh", script, "/nonexistent", path, "bench"],
+                env={**os.environ, "PATH": f"{self.dir.name}:{os.environ['PATH']}"}, capture_output=True, text=True, check=False,
+            )  # fmt: skip
+            self.assertEqual("has rows of another card" in got.stderr, refused, got.stderr)
+            if refused:
+                self.assertEqual((got.returncode, H100 in got.stderr, "NVIDIA H200" in got.stderr), (2, True, True))
+
+    def test_compare_refuses_two_cards(self):
+        old, new = self.path("old.jsonl", machine()), self.path("new.jsonl", h100(0.5))
+        status, out, err = self.run_main(compare, old, new)
+        self.assertEqual((status, out, err.count("\n")), (2, "", 1))
+        self.assertIn("is of the NVIDIA H200", err)
+        self.assertIn(f"of the {H100}: --cross", err)
+        status, out, _ = self.run_main(compare, old, new, "--cross")
+        self.assertEqual(status, 0)
+        self.assertIn("  2.00 times  rope ", out)
+        self.assertIn("no verdict", out)
+        for word in ("worse", "better"):
+            self.assertNotIn(word, out)
+        self.assertEqual(self.run_main(compare, new, new)[0], 0)
 
 
 if __name__ == "__main__":

@@ -138,4 +138,5 @@ def figure(page, rows):
             " (median).",
             [">host from, µs"] + [f">{MEANING[part]}" for part in PARTS] + [">pass from", ">to"],
             [[fixed(v, 1) for v in (one.at, *one.times, one.begin, one.end)] for one in found],
+            of=record.get("gpu") or "",
         )

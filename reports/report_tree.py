@@ -12,7 +12,7 @@ from html import escape
 from report_records import is_number
 
 OP, ROOT, STEPS = "prefix_trace", "a", 9
-STATES = {"+": "added", "*": "used", " ": "there", "-": "evicted"}
+STATES = {"+": "added", "*": "used", " ": "unchanged", "-": "evicted"}
 
 
 @dataclass
@@ -204,7 +204,7 @@ def legend(top):
     for state, name, meaning in (
         ("+", "n", "added in this step"),
         ("*", "n", "used in this step"),
-        (" ", "n", "only there"),
+        (" ", "n", "unchanged in this step"),
         ("-", "n", "evicted in this step"),
     ):
         out.append(glyph(x + GLYPH + 1, top, name, state))
@@ -261,4 +261,5 @@ def figure(page, rows):
                 ]
             )
         ],
+        of="",
     )

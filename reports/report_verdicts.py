@@ -53,9 +53,15 @@ class Target:
     wanted: str
     needs: str  # the records that decide it
     here: str = DASH
-    reached: object = None  # True, False, or None: records are missing
+    reached: object = None  # True, False, or None: records are missing, or the target is not for this card
+    only: str = ""  # the card that the target was set for, if the rows are of another one
+
+    def measured(self):
+        return self.reached is not None or bool(self.only)
 
     def verdict(self):
+        if self.only:
+            return "none", f"set for an {self.only.removeprefix('NVIDIA ')}"
         names = {True: ("good", "reached"), False: ("bad", "not reached"), None: ("none", "not measured")}
         return names[self.reached]
 
@@ -63,3 +69,15 @@ class Target:
 def target(what, wanted, needs, result):
     """result: None if records are missing, else (value here, whether it is reached)."""
     return Target(what, wanted, needs, *(result or ()))
+
+
+H200 = "NVIDIA H200"
+
+
+def for_h200(found, rows):
+    """Absolute times and rates were set for one card: on another one they are shown and not judged."""
+    names = {r.get("gpu") or "" for r in rows if r.on_gpu}
+    for t in found:
+        if t.reached is not None and not all(name.startswith(H200) for name in names):
+            t.reached, t.only = None, H200
+        yield t

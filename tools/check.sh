@@ -8,7 +8,7 @@ stage=${2:-}
 status=0
 
 if command -v python3 >/dev/null 2>&1; then
-	for test in tools/*_test.py; do
+	for test in tools/*_test.py reports/*_test.py; do
 		echo "$test"
 		CAIRN_BUILD=$out python3 "$test" -q || status=1
 	done

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # record.sh BUILD FILE [PART]: appends to FILE every row that this machine can measure: benches; on a GPU also whole
 # steps of the engine, launches and bytes by hardware counters, and the server under load. PART limits it to one
-# stage, or to bench, generate, traffic or serve.
+# stage, or to bench, generate, traffic or serve. A recording has the rows of one card: reports/h200.jsonl is that of an
+# H200, reports/h100.jsonl that of an H100. reports/README.md says how to make one.
 set -u
 
 out=$1
@@ -10,6 +11,11 @@ file=$2
 part=${3:-}
 status=0
 gpu() { nvidia-smi -L >/dev/null 2>&1; }
+if gpu && [ -s "$file" ]; then
+	card=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1)
+	other=$(grep -v '"driver": *""' "$file" | grep -o '"gpu": *"[^"]*"' | grep -vF "\"$card\"" | head -n 1)
+	[ -z "$other" ] || { echo "record: $file has rows of another card ($other), this one is the $card" >&2; exit 2; }
+fi
 case $part in
 generate | traffic | serve) gpu || { echo "record: $part: no GPU found" >&2; exit 2; } ;;
 *)

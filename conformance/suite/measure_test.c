@@ -9,6 +9,7 @@
 
 #include "conformance/suite/families.h"
 #include "conformance/tables/program.h"
+#include "conformance/tables/tables.h"
 #include "conformance/suite/runner.h"
 
 static void good(struct cairn_test *t)
@@ -175,11 +176,29 @@ static void names_are_unique_and_plain(struct cairn_test *t)
 		}
 }
 
+static void datasheet(struct cairn_test *t)
+{
+	static const struct {
+		const char *gpu;
+		double gbps;
+	} known[] = {
+		{ "NVIDIA H200", 4800 }, { "NVIDIA H200 NVL", 4800 }, { "NVIDIA H100 80GB HBM3", 3350 },
+		{ "NVIDIA H100 PCIe", 2000 }, { "NVIDIA H100 NVL", 3900 }, { "NVIDIA H800", 3350 },
+		{ "NVIDIA H20", 4000 }, { "NVIDIA GH200 480GB", 4000 }, { "NVIDIA GH200 144G HBM3e", 4900 },
+		{ "NVIDIA H100 80GB HBM3 MIG 1g.10gb", 0 }, { "AMD EPYC", 0 }, { "", 0 },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(known); i++)
+		if (!EXPECT(t, cairn_peak_gbps(known[i].gpu) == known[i].gbps))
+			cairn_note(t, "%s: %g GB/s", known[i].gpu, cairn_peak_gbps(known[i].gpu));
+}
+
 static const struct cairn_unit units[] = {
 	{ "rows", rows },
 	{ "failures", failures },
 	{ "selection", selection },
 	{ "names_are_unique_and_plain", names_are_unique_and_plain },
+	{ "datasheet", datasheet },
 };
 
 const struct cairn_family cairn_measure_family = {

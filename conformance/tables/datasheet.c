@@ -6,17 +6,24 @@
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
 
-/* Memory bandwidth by NVIDIA's datasheets, GB/s; the longer name first where one begins like another. */
+/*
+ * Memory bandwidth by NVIDIA's datasheets, GB/s. The first name that a device's name begins with counts, so
+ * longer names come before their prefixes. GH200 has two kinds of memory, which only the name tells apart.
+ */
 static const struct {
 	const char *name;
 	double gbps;
 } datasheet[] = {
-	{ "NVIDIA H200", 4800 }, { "NVIDIA H100 NVL", 3900 }, { "NVIDIA H100 PCIe", 2000 },
-	{ "NVIDIA H100", 3350 }, { "NVIDIA H800", 3350 }, { "NVIDIA H20", 4000 },
+	{ "NVIDIA GH200 144G", 4900 }, { "NVIDIA GH200", 4000 }, { "NVIDIA H200", 4800 },
+	{ "NVIDIA H100 NVL", 3900 }, { "NVIDIA H100 PCIe", 2000 }, { "NVIDIA H100", 3350 },
+	{ "NVIDIA H800 PCIe", 2000 }, { "NVIDIA H800", 3350 }, { "NVIDIA H20-3e", 4800 },
+	{ "NVIDIA H20", 4000 },
 };
 
 double cairn_peak_gbps(const char *gpu)
 {
+	if (strstr(gpu, " MIG "))	/* a part of a GPU has a part of its memory's speed */
+		return 0;
 	for (size_t i = 0; i < ARRAY_SIZE(datasheet); i++)
 		if (!strncmp(gpu, datasheet[i].name, strlen(datasheet[i].name)))
 			return datasheet[i].gbps;

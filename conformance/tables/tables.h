@@ -27,7 +27,7 @@ extern const struct cairn_impl cairn_impl_ref, cairn_impl_cpu, cairn_impl_cuda, 
 	cairn_impl_unfused;
 extern const struct cairn_impl cairn_host_runtime, cairn_cuda_runtime;	/* memory blocks only */
 
-/* What the memory of this GPU does by its maker's datasheet, GB/s; 0 where we know no figure. */
+/* Returns the memory bandwidth of a GPU of this name by its maker's datasheet, GB/s; 0 if it is not known. */
 double cairn_peak_gbps(const char *gpu);
 
 /*

@@ -119,17 +119,16 @@ static int copy_engine(struct bench_pair *p, uint64_t bytes, int puts, int num, 
 /* Reports the best of several grid sizes. */
 static void streams(struct cairn_test *t, struct bench_pair *p, uint32_t way, uint64_t bytes, uint64_t puts)
 {
-	static const uint32_t ctas[2][5] = { { 16, 32, 64, 128, 0 }, { 16, 32, 64, 132, 0 } };
-	int bulk = way == BENCH_STREAM_BULK, k;
+	int bulk = way == BENCH_STREAM_BULK, k, sms = cairn_num_sms();
+	uint32_t ctas[] = { 16, 32, 64, bulk && sms > 64 ? (uint32_t)sms : 128, 0 };
 	struct bench_spread s, best = { 0 };
 	char how[64] = "";
 
-	for (k = 0; k < 5 && ctas[bulk][k]; k++)
-		if (EXPECT(t, !bench_pair_stream(p, way, bytes, ctas[bulk][k], puts, 7, &s)) &&
+	for (k = 0; ctas[k]; k++)
+		if (EXPECT(t, !bench_pair_stream(p, way, bytes, ctas[k], puts, 7, &s)) &&
 		    (!best.n || s.median < best.median)) {
 			best = s;
-			snprintf(how, sizeof(how), "%s of %u CTAs", bulk ? "bulk copies" : "stores",
-				 ctas[bulk][k]);
+			snprintf(how, sizeof(how), "%s of %u CTAs", bulk ? "bulk copies" : "stores", ctas[k]);
 		}
 	if (best.n)
 		row(t, p, "put_bandwidth", bytes, bulk ? "nvlink" : "nvlink_stores", &best, how);

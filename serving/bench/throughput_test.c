@@ -6,7 +6,8 @@
  *	prompts of 1024 random tokens, answers of 512, random weights, bf16: tokens per second, prompts and
  *	answers together, while the engine is full (load_test.h). optimal is the rate of a device that only
  *	multiplies: the FLOP/s of the table's own gemm, 8192 cubed, the best of 40 calls in the same run,
- *	divided by 2 FLOP for each of the model's parameters. host_us: host time of a step for planning,
+ *	divided by 2 FLOP for each of the model's parameters. A step has as many rows as the device's memory
+ *	allows, at most 1024 (2048 with the smaller model). host_us: host time of a step for planning,
  *	launching and reporting tokens; idle_pct: device time from the end of a pass to the beginning of the
  *	next. Also the time of each operation of a step, measured between two events, which prevents overlap.
  *   llama3_8b_keep
@@ -155,6 +156,47 @@ static double tokens_per_s(const struct load_result *r)
 	return (double)(r->prompt_tokens + r->new_tokens) / r->seconds;
 }
 
+static int64_t kv_bytes_per_token(const struct cairn_model *m)
+{
+	return 2ll * cairn_dtype_bytes(m->dtype) * m->dims[CAIRN_D_KV] * m->config.num_hidden_layers;
+}
+
+/* The batch of a load with this many rows per step: a little more than the sequences that decode at once. */
+static int32_t batch_of_rows(int32_t rows)
+{
+	return rows * 9 / 25;
+}
+
+/*
+ * Returns the rows per step, at most l->rows, with which the KV of a full batch fits into nine tenths of the
+ * memory beside the weights and 4 GiB of other buffers; a multiple of 64, 0 if nothing fits.
+ */
+static int32_t rows_that_fit(const struct load *l, int64_t memory, int64_t weights, int64_t kv_per_token)
+{
+	int64_t room = memory / 10 * 9 - weights - (4ll << 30);
+	int64_t pages = (l->in + l->out + l->page_size - 1) / l->page_size + 1;	/* as in load_run() */
+	int64_t seqs = room / (pages * l->page_size * kv_per_token), rows = l->rows;
+
+	while (rows > 0 && batch_of_rows((int32_t)rows) > seqs)
+		rows -= 64;
+	return rows > 0 ? (int32_t)rows : 0;
+}
+
+/* Sets the rows and the batch of the load. Returns nonzero if the test is skipped or has failed. */
+static int fit(struct cairn_test *t, const struct cairn_impl *impl, const struct cairn_model *m,
+	       struct load *l)
+{
+	struct cairn_device_info info = { .size = sizeof(info) };
+
+	if (!EXPECT(t, impl->device_info(&info) == 0))
+		return -1;
+	l->rows = rows_that_fit(l, info.mem_bytes, (int64_t)m->bytes, kv_bytes_per_token(m));
+	l->max_batch = batch_of_rows(l->rows);
+	if (l->rows <= 0)
+		cairn_skip(t, "the device has too little memory");
+	return l->rows > 0 ? 0 : -1;
+}
+
 static void throughput(struct cairn_test *t, const char *shape, const char *name, struct load *load)
 {
 	struct profile p = { 0 };
@@ -166,6 +208,8 @@ static void throughput(struct cairn_test *t, const char *shape, const char *name
 
 	if (load_open(t, shape, &impl, &m))
 		return;
+	if (fit(t, &impl, m, load))
+		goto out;
 	rate = gemm_rate(t, &impl, m);
 	p.impl = &impl;
 	load->at_end = profile_steps;
@@ -195,8 +239,7 @@ out:
 }
 
 static const struct load of_8b = {
-	.in = 1024, .out = 512, .rows = 1024, .max_batch = 1024 * 9 / 25, .num_requests = 4096, .max_s = 10,
-	.page_size = 64,
+	.in = 1024, .out = 512, .rows = 1024, .num_requests = 4096, .max_s = 10, .page_size = 64,
 };
 
 static void llama3_8b(struct cairn_test *t)
@@ -217,9 +260,9 @@ static void llama3_8b_keep(struct cairn_test *t)
 	load.host_pages = 2048;		/* 16 GiB; older pages are evicted */
 	if (load_open(t, "llama3-8b", &impl, &m))
 		return;
-	page_gb = 2e-9 * (double)cairn_dtype_bytes(m->dtype) * load.page_size * m->dims[CAIRN_D_KV] *
-		  m->config.num_hidden_layers;
-	if (EXPECT(t, load_run(t, m, &load, &r) == 0) && EXPECT(t, r.num_wrong == 0 && r.steps > 0))
+	page_gb = 1e-9 * (double)(load.page_size * kv_bytes_per_token(m));
+	if (!fit(t, &impl, m, &load) && EXPECT(t, load_run(t, m, &load, &r) == 0) &&
+	    EXPECT(t, r.num_wrong == 0 && r.steps > 0))
 		cairn_row(t, "llama3_8b_keep", "cuda",
 			  "\"tokens_per_s\":%.0f,\"seconds\":%.1f,\"steps\":%lld,\"step_ms\":%.3f,"
 			  "\"launch_us\":%.1f,\"host_us\":%.1f,\"host_p95_us\":%.1f,\"idle_pct\":%.3f,"
@@ -235,7 +278,6 @@ static void llama32_1b(struct cairn_test *t)
 	struct load l = { .in = 1024, .out = 512, .rows = 2048, .num_requests = 8192, .max_s = 6,
 			  .page_size = 64 };
 
-	l.max_batch = l.rows * 9 / 25;
 	throughput(t, "llama32-1b", "llama32_1b_1024_512", &l);
 }
 
@@ -322,7 +364,24 @@ static void small_late(struct cairn_test *t)
 	small(t, "late");
 }
 
+/* Llama-3-8B: 16 GB of weights, 128 KiB of KV per token. */
+static void rows_by_memory(struct cairn_test *t)
+{
+	static const struct {
+		double memory_gb;
+		int32_t rows;
+	} cards[] = { { 150.1, 1024 }, { 109, 1024 }, { 108, 960 }, { 85.0, 704 }, { 40, 192 }, { 24, 0 } };
+
+	for (size_t i = 0; i < ARRAY_SIZE(cards); i++) {
+		int32_t got = rows_that_fit(&of_8b, (int64_t)(cards[i].memory_gb * 1e9), 16060522496, 131072);
+
+		if (!EXPECT(t, got == cards[i].rows))
+			cairn_note(t, "%.1f GB: %d rows", cards[i].memory_gb, got);
+	}
+}
+
 static const struct cairn_unit units[] = {
+	{ "rows_by_memory", rows_by_memory },
 	{ "small", small_cpu },
 	{ "small_late", small_late },
 };
