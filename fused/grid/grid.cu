@@ -310,24 +310,20 @@ int grid_plan(struct grid_args *a, char *ws, size_t *bytes)
 
 /*
  * Returns the number of CTAs of all launches with grid barriers that share a workspace: as many as fit in
- * pairs. The device is queried once; the answer is the same for all devices of a kind.
+ * pairs.
  */
-static int num_barrier_ctas(const void *wide)
+static int num_barrier_ctas(void)
 {
-	static int num_ctas;
 	struct cairn_launch l = {};
 	int pairs;
 
-	if (num_ctas)
-		return num_ctas;
 	l.grid[0] = 2;
 	l.block[0] = THREADS;
 	l.smem = SMEM_MAX;
 	l.cluster = 2;
-	pairs = cairn_max_active_clusters(wide, &l);
-	if (pairs > 0)
-		num_ctas = 2 * pairs;
-	return pairs > 0 ? num_ctas : pairs < 0 ? pairs :
+	/* all instances have the same occupancy */
+	pairs = cairn_max_active_clusters((const void *)grid_kernel<CAIRN_BF16, 128, GRID_WIDE>, &l);
+	return pairs > 0 ? 2 * pairs : pairs < 0 ? pairs :
 		cairn_error(EOPNOTSUPP, "this device grants no cluster of 2 with %d bytes of shared memory",
 			    SMEM_MAX);
 }
@@ -354,8 +350,7 @@ int grid_launch(struct grid_args *a, int32_t first, int32_t end, int persistent,
 {
 	struct cairn_launch l = {};
 	void *params[] = { a };
-	int num_ctas = a->by_ll ? cairn_num_sms() :
-		       num_barrier_ctas((const void *)grid_kernel<CAIRN_BF16, 128, GRID_WIDE>);
+	int num_ctas = a->by_ll ? cairn_num_sms() : num_barrier_ctas();
 
 	if (num_ctas < 0)
 		return num_ctas;
