@@ -62,12 +62,13 @@ static void begin_choices(void)
 static int product(const char *name, const struct cairn_gemm_lt *p,
 		   int (*own)(const struct cairn_gemm_lt *p, void *stream), void *stream)
 {
+	char choice[CAIRN_GEMM_TRIAL_TEXT];
 	size_t n = strlen(choices);
 
 	CAIRN_TRY(cairn_gemm_trial(p, own, stream));
+	cairn_gemm_trial_choice(p, choice);
 	if (!silent)
-		snprintf(choices + n, sizeof(choices) - n, "%s%s %s", n ? ", " : "", name,
-			 cairn_gemm_trial_choice(p));
+		snprintf(choices + n, sizeof(choices) - n, "%s%s %s", n ? ", " : "", name, choice);
 	return 0;
 }
 

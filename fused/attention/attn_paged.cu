@@ -40,6 +40,7 @@
  */
 #include "fused/attention/attn_paged.h"
 
+#include "primitives/base/device_cache.h"
 #include "primitives/base/launch.h"
 #include "fused/attention/attn_tile.cuh"
 
@@ -372,37 +373,47 @@ static void set_width(struct cairn_launch *l, int head_dim, int ring, int wide)
 	l->smem = (size_t)smem_bytes(ring, warps);
 }
 
+/* resident[] of attn_decode_split() */
 struct residency {
-	int32_t known;
-	int32_t ctas[2][ATTN_MAX_CLUSTER + 1];		/* resident[] of attn_decode_split() */
+	int32_t ctas[2][ATTN_MAX_CLUSTER + 1];
 };
 
-/*
- * Queries the device once for each kernel, because the queries cost more than many launches. Threads that
- * query at the same time write the same numbers.
- */
-static const struct residency *residency_of(const struct cairn_attn_paged_args *a, const void *kernel,
-					    int ring)
+struct residency_of {
+	const void *kernel;
+	int head_dim, ring;
+};
+
+static int ask_residency(const void *arg, int32_t *answer)
 {
-	static struct residency all[2][3];
-	struct residency *r = &all[a->dtype == CAIRN_F16][a->head_dim / 128];
+	const struct residency_of *of = (const struct residency_of *)arg;
+	struct residency *r = (struct residency *)answer;
 	struct cairn_launch l = {};
 
-	if (__atomic_load_n(&r->known, __ATOMIC_ACQUIRE))
-		return r;
+	*r = {};
 	for (int wide = 0; wide < 2; wide++) {
-		set_width(&l, a->head_dim, ring, wide);
+		set_width(&l, of->head_dim, of->ring, wide);
 		for (int c = 1; c <= ATTN_MAX_CLUSTER; c++) {
 			int n;
 
 			l.cluster = c;
 			l.grid[0] = c;
-			n = cairn_max_active_clusters(kernel, &l);
+			n = cairn_max_active_clusters(of->kernel, &l);
 			r->ctas[wide][c] = n > 0 ? n * c : 0;
 		}
 	}
-	__atomic_store_n(&r->known, 1, __ATOMIC_RELEASE);
-	return r;
+	return 0;
+}
+
+/* The 32 answers for a kernel are cached as one, because each look-up costs time at every call. */
+static int find_residency(const struct cairn_attn_paged_args *a, const void *kernel, int ring,
+			  struct residency *r)
+{
+	const struct residency_of of = { kernel, a->head_dim, ring };
+	struct cairn_device_question q = {};
+
+	q.kernel = kernel;
+	CAIRN_CUDA(cudaGetDevice(&q.device));
+	return cairn_device_ask(&q, r->ctas[0], sizeof(*r) / sizeof(int32_t), ask_residency, &of);
 }
 
 /* Launches the decode kernel for the requests of up to max_rows packed rows. */
@@ -413,6 +424,7 @@ static int launch_decode(const struct cairn_attn_paged_args *args, int32_t max_r
 	uint32_t magic = attn_magic((uint32_t)group);
 	void *params[] = { (void *)args, &row_tiles, &max_rows, &group, &magic };
 	struct cairn_launch l = {};
+	struct residency residency;
 	struct attn_split split;
 	const void *kernel;
 	int ring;
@@ -420,8 +432,9 @@ static int launch_decode(const struct cairn_attn_paged_args *args, int32_t max_r
 	kernel = decode_kernel(args->dtype, args->head_dim, &ring);
 	/* with a window, a tile reads the window of its first row and one more key for each further token */
 	keys = args->window ? (int64_t)args->window + attn_div_up(ROWS, group) : args->max_kv_len;
+	CAIRN_TRY(find_residency(args, kernel, ring, &residency));
 	split = attn_decode_split(num_tasks, keys < args->max_kv_len ? (int32_t)keys : args->max_kv_len,
-				  args->head_dim, residency_of(args, kernel, ring)->ctas);
+				  args->head_dim, residency.ctas);
 	if (num_tasks * split.cluster_size > 0x7fffffff)
 		return cairn_error(EOPNOTSUPP, "attn_paged: batch * num_kv_heads: %lld, beyond a grid",
 				   (long long)num_tasks);

@@ -5,36 +5,42 @@
 #include "primitives/base/error.h"
 #include "fused/grid/grid.h"
 
+static struct grid_step step_of(const struct cairn_cluster_attn_args *args)
+{
+	struct grid_step s = {};
+
+	s.kv.k_pages = args->k_pages;
+	s.kv.v_pages = args->v_pages;
+	s.kv.indptr = args->kv_indptr;
+	s.kv.indices = args->kv_indices;
+	s.kv.last_page_len = args->kv_last_page_len;
+	s.kv.num_pages = args->num_pages;
+	s.kv.page_size = args->page_size;
+	s.kv.batch = args->batch;
+	s.kv.max_len = args->max_kv_len;
+	s.positions = args->positions;
+	s.inv_freq = args->inv_freq;
+	s.attn_norm = args->norm_weight;
+	s.w_qkv = args->w_qkv;
+	s.b_qkv = args->b_qkv;
+	s.w_o = args->w_o;
+	s.b_o = args->b_o;
+	s.num_layers = 1;
+	s.hidden = args->hidden;
+	s.num_qo_heads = args->num_qo_heads;
+	s.num_kv_heads = args->num_kv_heads;
+	s.head_dim = args->head_dim;
+	s.dtype = args->dtype;
+	s.eps = args->eps;
+	s.sm_scale = args->sm_scale;
+	return s;
+}
+
 static int plan(const struct cairn_cluster_attn_args *args, struct grid_args *g, size_t *bytes)
 {
-	struct cairn_decode_step_args *s = &g->s;
-
+	g->s = step_of(args);
 	g->x = args->x;
 	g->out = args->out;
-	s->k_pages = args->k_pages;
-	s->v_pages = args->v_pages;
-	s->attn_norm = args->norm_weight;
-	s->w_qkv = args->w_qkv;
-	s->b_qkv = args->b_qkv;
-	s->w_o = args->w_o;
-	s->b_o = args->b_o;
-	s->inv_freq = args->inv_freq;
-	s->positions = args->positions;
-	s->kv_indptr = args->kv_indptr;
-	s->kv_indices = args->kv_indices;
-	s->kv_last_page_len = args->kv_last_page_len;
-	s->batch = args->batch;
-	s->max_kv_len = args->max_kv_len;
-	s->num_pages = args->num_pages;
-	s->page_size = args->page_size;
-	s->num_layers = 1;
-	s->hidden = args->hidden;
-	s->num_qo_heads = args->num_qo_heads;
-	s->num_kv_heads = args->num_kv_heads;
-	s->head_dim = args->head_dim;
-	s->dtype = args->dtype;
-	s->eps = args->eps;
-	s->sm_scale = args->sm_scale;
 	if (args->num_qo_heads / args->num_kv_heads > GRID_MAX_GROUP)
 		return cairn_error(EOPNOTSUPP, "cluster_attn: num_qo_heads: more than %d for each KV head",
 				   GRID_MAX_GROUP);

@@ -466,28 +466,15 @@ static void set_launch(struct cairn_launch *l, const struct split_args *g, int s
 	l->grid[0] = (unsigned int)(g->a.num_kv_heads * size);
 }
 
-/*
- * Returns how many clusters of this launch the device holds at once. The answer is cached, because the query
- * costs more than a launch. An entry packs a key and the answer into one 32-bit word; threads may race, as
- * they store the same value.
- */
+/* Returns how many clusters of this launch the device holds at once. */
 static int resident(const struct split_args *g, int size, int by_head)
 {
-	static uint32_t known[256];
-	const struct cairn_cluster_attn_args *a = &g->a;
-	uint32_t key = (uint32_t)(((a->dtype == CAIRN_F16) << 3 | (a->head_dim == 64) << 2 |
-				   (a->batch > 8) << 1 | by_head) << 15 | (size - 1) << 11) | g->smem / 256;
-	uint32_t *entry = &known[key * 0x9e3779b1u >> 24], word = __atomic_load_n(entry, __ATOMIC_RELAXED);
 	struct cairn_launch l = {};
 	int n;
 
-	if (word >> 12 == key + 1)
-		return (int)(word & 0xfff);
 	set_launch(&l, g, size);
-	n = cairn_max_active_clusters(kernel_of(a, by_head), &l);
-	n = n < 0 ? 0 : n > 0xfff ? 0xfff : n;
-	__atomic_store_n(entry, (key + 1) << 12 | (uint32_t)n, __ATOMIC_RELAXED);
-	return n;
+	n = cairn_max_active_clusters(kernel_of(&g->a, by_head), &l);
+	return n < 0 ? 0 : n;
 }
 
 /*

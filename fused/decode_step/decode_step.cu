@@ -9,8 +9,8 @@
 #include "primitives/base/dtype.h"
 #include "primitives/base/launch.h"
 #include "primitives/draw/sample.h"
+#include "fused/decode_step/decode_step_grid.h"
 #include "fused/decode_step/decode_step_moe.h"
-#include "fused/grid/grid.h"
 
 static struct cairn_sample_args sample_args(const struct cairn_decode_step_args *args)
 {
@@ -42,7 +42,7 @@ static int plan(const struct cairn_decode_step_args *args, struct grid_args *g,
 	if (!args->kv_lora_rank && args->num_qo_heads / args->num_kv_heads > GRID_MAX_GROUP)
 		return cairn_error(EOPNOTSUPP, "decode_step: num_qo_heads: more than %d for each KV head",
 				   GRID_MAX_GROUP);
-	g->s = *args;
+	g->s = decode_step_grid(args);
 	CAIRN_TRY(decode_step_is_moe(args) ? decode_step_moe_workspace(args, bytes) :
 		  grid_plan(g, (char *)args->workspace, bytes));
 	return args->temperature ? cairn_sample_workspace(&s, sample_bytes) : 0;

@@ -23,10 +23,10 @@
 
 #include "primitives/rows/embedding.h"
 #include "primitives/base/launch.h"
+#include "fused/decode_step/decode_step_grid.h"
 #include "fused/decode_step/decode_step_latent.h"
 #include "fused/moe/moe_launch.h"
 #include "fused/decode_step/decode_step_parts.h"
-#include "fused/grid/grid.h"
 
 #define CHAIN_BATCH	8		/* the largest batch */
 
@@ -76,7 +76,7 @@ static int plan(struct chain *c, const struct cairn_decode_step_args *args, char
 	for (int i = 0; i < 2; i++, at += x_bytes)
 		c->l.x[i] = ws + at;
 	bytes = 0;
-	c->g.s = *args;
+	c->g.s = decode_step_grid(args);
 	if (!args->kv_lora_rank)
 		CAIRN_TRY(grid_plan(&c->g, ws + at, &bytes));
 	c->bytes = at + bytes;

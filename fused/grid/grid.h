@@ -8,7 +8,10 @@
 #ifndef CAIRN_GRID_H
 #define CAIRN_GRID_H
 
-#include "fused/decode_step/decode_step.h"
+#include <stddef.h>
+#include <stdint.h>
+
+#include "fused/cache/kv_view.h"
 
 enum grid_kind { GRID_QKV, GRID_ATTN, GRID_OUT, GRID_GATE_UP, GRID_DOWN, GRID_HEAD };
 
@@ -27,8 +30,26 @@ enum grid_kind { GRID_QKV, GRID_ATTN, GRID_OUT, GRID_GATE_UP, GRID_DOWN, GRID_HE
 #define GRID_SHARES		896		/* this CTA's rows of each kind of product */
 #define GRID_SUMS		1024		/* the sums of products */
 
+/*
+ * The model and the batch, as the launchers take them from their callers; shapes and dtypes are those of
+ * decode_step.h. Pointers to weights and pages are those of layer 0. A call without GRID_HEAD may leave
+ * embed, ids, lm_head, final_norm, logits and vocab 0; one that runs only attention also mlp_norm, w_gate_up,
+ * w_down and intermediate.
+ */
+struct grid_step {
+	struct cairn_kv_view kv;
+	const int32_t *positions, *ids;
+	const float *inv_freq;
+	const void *embed, *lm_head, *final_norm;
+	const void *attn_norm, *w_qkv, *b_qkv, *w_o, *b_o, *mlp_norm, *w_gate_up, *w_down;
+	float *logits;
+	int64_t layer_stride_bytes, kv_stride_bytes;
+	int32_t num_layers, hidden, intermediate, num_qo_heads, num_kv_heads, head_dim, vocab, dtype;
+	float eps, sm_scale;
+};
+
 struct grid_args {
-	struct cairn_decode_step_args s;
+	struct grid_step s;
 	/* [batch, hidden], the input of the call; NULL: rows of s.embed */
 	const void *x;
 	void *out;			/* if not NULL, the call's last phase (OUT or DOWN) writes here */

@@ -132,21 +132,16 @@ static void fill_launch(struct cairn_launch *l, int cluster)
 	l->grid[0] = (unsigned int)cluster;
 }
 
-/* Returns the CTAs that can be resident in clusters of that size, 0 if none; queries the device once. */
+/* Returns the CTAs that can be resident in clusters of that size, 0 if none. */
 static int resident_ctas(const struct cairn_cluster_mla_args *a, int cluster)
 {
-	static int known[17];		/* by cluster size; all kernel instances have the same occupancy */
-	int *n = &known[cluster];
 	struct cairn_launch l = {};
+	int clusters;
 
-	if (*n == 0) {
-		int clusters;
-
-		fill_launch(&l, cluster);
-		clusters = cairn_max_active_clusters(kernel_of(a, 0), &l);
-		*n = clusters > 0 ? clusters * cluster : -1;
-	}
-	return *n > 0 ? *n : 0;
+	fill_launch(&l, cluster);
+	/* all kernel instances have the same occupancy */
+	clusters = cairn_max_active_clusters(kernel_of(a, 0), &l);
+	return clusters > 0 ? clusters * cluster : 0;
 }
 
 static int max_tiles(const struct cairn_cluster_mla_args *a)

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "primitives/base/device_cache.h"
+
 int cairn_cuda_error(cudaError_t err, const char *what, const char *file, int line)
 {
 	const char *slash = strrchr(file, '/');
@@ -61,26 +63,52 @@ int cairn_launch(const void *kernel, const struct cairn_launch *launch, void **p
 	return 0;
 }
 
-int cairn_max_active_clusters(const void *kernel, const struct cairn_launch *launch)
+struct clusters_of {
+	const void *kernel;
+	const struct cairn_launch *launch;
+};
+
+static int ask_clusters(const void *arg, int32_t *answer)
 {
+	const struct clusters_of *of = arg;
 	cudaLaunchAttribute attrs[2];
 	cudaLaunchConfig_t config;
-	int n = 0;
 
-	CAIRN_TRY(fill_config(kernel, launch, &config, attrs));
-	CAIRN_CUDA(cudaOccupancyMaxActiveClusters(&n, kernel, &config));
+	CAIRN_TRY(fill_config(of->kernel, of->launch, &config, attrs));
+	CAIRN_CUDA(cudaOccupancyMaxActiveClusters(answer, of->kernel, &config));
+	return 0;
+}
+
+int cairn_max_active_clusters(const void *kernel, const struct cairn_launch *launch)
+{
+	const struct clusters_of of = { kernel, launch };
+	const unsigned int *block = launch->block;
+	struct cairn_device_question q = { .kernel = kernel };
+	int32_t n;
+
+	for (int i = 0; i < 3; i++)
+		q.number[i] = (int32_t)(block[i] ? block[i] : 1);
+	q.number[0] *= q.number[1] * q.number[2];
+	q.number[1] = (int32_t)launch->smem;
+	q.number[2] = launch->cluster;
+	q.number[3] = 0;
+	CAIRN_CUDA(cudaGetDevice(&q.device));
+	CAIRN_TRY(cairn_device_ask(&q, &n, 1, ask_clusters, &of));
 	return n;
+}
+
+static int ask_sms(const void *arg, int32_t *answer)
+{
+	CAIRN_CUDA(cudaDeviceGetAttribute(answer, cudaDevAttrMultiProcessorCount, *(const int *)arg));
+	return 0;
 }
 
 int cairn_num_sms(void)
 {
-	static int num_sms;
-	int device, n;
+	struct cairn_device_question q = { .kernel = NULL };
+	int32_t n;
 
-	if (num_sms)
-		return num_sms;
-	CAIRN_CUDA(cudaGetDevice(&device));
-	CAIRN_CUDA(cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device));
-	num_sms = n;
+	CAIRN_CUDA(cudaGetDevice(&q.device));
+	CAIRN_TRY(cairn_device_ask(&q, &n, 1, ask_sms, &q.device));
 	return n;
 }

@@ -28,9 +28,12 @@ struct cairn_launch {
 
 /* params holds one pointer for each kernel parameter. Does not synchronise. */
 int cairn_launch(const void *kernel, const struct cairn_launch *launch, void **params);
-/* Returns how many clusters of this launch the current device can hold at once, or -errno. */
+/*
+ * Returns how many clusters of this launch the current device can hold at once, or -errno. The answer is
+ * cached for each device, kernel, number of threads, smem and cluster; an error is not.
+ */
 int cairn_max_active_clusters(const void *kernel, const struct cairn_launch *launch);
-/* Returns the number of SMs of the device that was current at the first call (cached), or -errno. */
+/* Returns the number of SMs of the current device (cached), or -errno. */
 int cairn_num_sms(void);
 /* Sets the error text from err, the failed expression and its place; returns -ENODEV or -EIO. */
 int cairn_cuda_error(cudaError_t err, const char *what, const char *file, int line);

@@ -434,19 +434,12 @@ static int div_up(int64_t a, int64_t b)
 /* Returns how many clusters of `size` CTAs, one CTA per SM, are resident at once, or -errno. */
 static int num_clusters(const void *kernel, const struct cairn_launch *launch, int size)
 {
-	static int known[MAX_CLUSTER + 1];
 	struct cairn_launch l = *launch;
-	int n;
 
-	if (known[size])
-		return known[size];
 	l.cluster = size;
 	l.grid[0] = (unsigned int)size;
 	l.smem = SMEM_LIMIT;
-	n = cairn_max_active_clusters(kernel, &l);
-	if (n > 0)
-		known[size] = n;
-	return n;
+	return cairn_max_active_clusters(kernel, &l);
 }
 
 /*

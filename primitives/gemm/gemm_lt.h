@@ -13,6 +13,7 @@
 
 #define CAIRN_GEMM_LT_WORKSPACE	(32u << 20)	/* bytes, as NVIDIA recommends for Hopper */
 #define CAIRN_GEMM_LT_ALGOS	32		/* most algorithms requested from the heuristics */
+#define CAIRN_GEMM_TRIAL_TEXT	32		/* bytes of a text of cairn_gemm_trial_choice() */
 
 struct cairn_gemm_lt {
 	struct cairn_gemm_args gemm;		/* of one head; pointers are those of head 0 */
@@ -47,8 +48,11 @@ int cairn_gemm_lt_algos(const struct cairn_gemm_lt *args, int *num);
  */
 int cairn_gemm_trial(const struct cairn_gemm_lt *args,
 		     int (*own)(const struct cairn_gemm_lt *args, void *stream), void *stream);
-/* Returns the choice, "own" or for example "cublaslt 3 of 17"; "" for a shape not seen yet. */
-const char *cairn_gemm_trial_choice(const struct cairn_gemm_lt *args);
+/*
+ * Writes the choice on the current device, "own" or for example "cublaslt 3 of 17"; "" for a shape not seen
+ * yet.
+ */
+void cairn_gemm_trial_choice(const struct cairn_gemm_lt *args, char text[CAIRN_GEMM_TRIAL_TEXT]);
 
 #ifdef __cplusplus
 }

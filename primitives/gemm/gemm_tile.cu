@@ -326,17 +326,10 @@ static int div_up(int a, int b)
 /* Returns how many clusters of `size` CTAs, one CTA per SM, are resident at once, or -errno. */
 static int num_clusters(const void *kernel, int size)
 {
-	static int known[MAX_CLUSTER + 1];
 	struct cairn_launch l = { .grid = { (unsigned int)size }, .block = { THREADS }, .smem = SMEM_LIMIT,
 				  .cluster = size };
-	int n = __atomic_load_n(&known[size], __ATOMIC_RELAXED);
 
-	if (n)
-		return n;
-	n = cairn_max_active_clusters(kernel, &l);
-	if (n > 0)
-		__atomic_store_n(&known[size], n, __ATOMIC_RELAXED);
-	return n;
+	return cairn_max_active_clusters(kernel, &l);
 }
 
 /*

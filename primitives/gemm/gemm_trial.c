@@ -36,9 +36,10 @@
 
 struct shape {
 	struct cairn_gemm_lt key;	/* of pointers, only whether they are null */
+	int device;
 	int choice, algos;		/* chosen algorithm or OWN; number of algorithms */
 	int tried;			/* 0: not timed, because the stream is being captured */
-	char text[32];			/* of cairn_gemm_trial_choice() */
+	char text[CAIRN_GEMM_TRIAL_TEXT];	/* of cairn_gemm_trial_choice() */
 };
 
 typedef int own_fn(const struct cairn_gemm_lt *p, void *stream);
@@ -84,13 +85,13 @@ static void make_key(struct cairn_gemm_lt *key, const struct cairn_gemm_lt *p)
 	key->b_kn = p->b_kn;
 }
 
-static struct shape *look_up(const struct cairn_gemm_lt *p)
+static struct shape *look_up(const struct cairn_gemm_lt *p, int device)
 {
 	struct cairn_gemm_lt key;
 
 	make_key(&key, p);
 	for (int i = 0; i < num_shapes; i++)
-		if (!memcmp(&shapes[i].key, &key, sizeof(key)))
+		if (shapes[i].device == device && !memcmp(&shapes[i].key, &key, sizeof(key)))
 			return &shapes[i];
 	return NULL;
 }
@@ -333,15 +334,17 @@ static int learn(const struct cairn_gemm_lt *p, own_fn *own, void *stream, struc
 int cairn_gemm_trial(const struct cairn_gemm_lt *args, own_fn *own, void *stream)
 {
 	struct shape *s, fresh;
-	int choice, ret = 0;
+	int choice, device, ret = 0;
 
 	CAIRN_TRY(cairn_gemm_check(&args->gemm));
 	if (!own && is_plain(args))
 		own = plain;
+	CAIRN_CUDA(cudaGetDevice(&device));
 	pthread_mutex_lock(&lock);
-	s = look_up(args);
+	s = look_up(args, device);
 	if (!s) {
 		ret = learn(args, own, stream, &fresh);
+		fresh.device = device;
 		s = &fresh;
 		if (!ret && fresh.tried) {
 			shapes[next_shape] = fresh;
@@ -354,12 +357,14 @@ int cairn_gemm_trial(const struct cairn_gemm_lt *args, own_fn *own, void *stream
 	return ret ? ret : call(args, own, choice, stream);
 }
 
-const char *cairn_gemm_trial_choice(const struct cairn_gemm_lt *args)
+void cairn_gemm_trial_choice(const struct cairn_gemm_lt *args, char text[CAIRN_GEMM_TRIAL_TEXT])
 {
 	const struct shape *s;
+	int device = -1;
 
+	cudaGetDevice(&device);
 	pthread_mutex_lock(&lock);
-	s = look_up(args);
+	s = look_up(args, device);
+	snprintf(text, CAIRN_GEMM_TRIAL_TEXT, "%s", s ? s->text : "");
 	pthread_mutex_unlock(&lock);
-	return s ? s->text : "";
 }
