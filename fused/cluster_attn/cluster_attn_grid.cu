@@ -11,8 +11,8 @@ static int plan(const struct cairn_cluster_attn_args *args, struct grid_args *g,
 
 	g->x = args->x;
 	g->out = args->out;
-	s->k_pages = args->k_pages;
-	s->v_pages = args->v_pages;
+	s->kv.k_pages = args->kv.k_pages;
+	s->kv.v_pages = args->kv.v_pages;
 	s->attn_norm = args->norm_weight;
 	s->w_qkv = args->w_qkv;
 	s->b_qkv = args->b_qkv;
@@ -20,13 +20,13 @@ static int plan(const struct cairn_cluster_attn_args *args, struct grid_args *g,
 	s->b_o = args->b_o;
 	s->inv_freq = args->inv_freq;
 	s->positions = args->positions;
-	s->kv_indptr = args->kv_indptr;
-	s->kv_indices = args->kv_indices;
-	s->kv_last_page_len = args->kv_last_page_len;
-	s->batch = args->batch;
-	s->max_kv_len = args->max_kv_len;
-	s->num_pages = args->num_pages;
-	s->page_size = args->page_size;
+	s->kv.indptr = args->kv.indptr;
+	s->kv.indices = args->kv.indices;
+	s->kv.last_page_len = args->kv.last_page_len;
+	s->kv.batch = args->kv.batch;
+	s->kv.max_len = args->kv.max_len;
+	s->kv.num_pages = args->kv.num_pages;
+	s->kv.page_size = args->kv.page_size;
 	s->num_layers = 1;
 	s->hidden = args->hidden;
 	s->num_qo_heads = args->num_qo_heads;

@@ -60,7 +60,7 @@ GRID void run_worker(const struct grid_args &a)
 	struct grid_lens lens = {};
 	struct pair_sums pair = {};
 	uint32_t norms = 0;
-	int position = 0, have_rope = 0, rope = threadIdx.x < a.s.batch * (head_dim / 2);
+	int position = 0, have_rope = 0, rope = threadIdx.x < a.s.kv.batch * (head_dim / 2);
 	float freq = rope ? __ldg(a.s.inv_freq + threadIdx.x % (head_dim / 2)) : 0;
 
 	for (int phase = a.first_phase; phase < a.end_phase; phase++) {
@@ -167,13 +167,13 @@ static __global__ __launch_bounds__(THREADS, 1) void grid_kernel(const __grid_co
 
 static int grid_way(const struct grid_args *a)
 {
-	return a->by_ll ? GRID_BY_LL : a->s.batch > 8 ? GRID_WIDE : GRID_BY_BARRIER;
+	return a->by_ll ? GRID_BY_LL : a->s.kv.batch > 8 ? GRID_WIDE : GRID_BY_BARRIER;
 }
 
 /* Lays out shared memory; returns its size in bytes. */
 static size_t layout(struct grid_args *a)
 {
-	int sums = a->sum_bufs * GRID_WARPS * a->s.batch * SUM_ROW(grid_way(a)) * 4;
+	int sums = a->sum_bufs * GRID_WARPS * a->s.kv.batch * SUM_ROW(grid_way(a)) * 4;
 	int states = grid_heads_at(*a) + a->task_heads * (a->group + 2) * GRID_HEAD_ROW(a->s.head_dim);
 	int outputs = GRID_WARPS * a->group * (a->s.head_dim + 4) * 4;
 
@@ -182,7 +182,7 @@ static size_t layout(struct grid_args *a)
 	if (a->key_stages && a->at_o + outputs > GRID_SUMS + sums)
 		sums = a->at_o + outputs - GRID_SUMS;
 	a->at_rope = GRID_SUMS + (sums > states ? sums : states);
-	a->at_pair = a->at_rope + a->s.batch * a->s.head_dim * 4;
+	a->at_pair = a->at_rope + a->s.kv.batch * a->s.head_dim * 4;
 	a->at_a = (a->at_pair + (grid_way(a) == GRID_WIDE ?
 				64 + GRID_TALL(GRID_WIDE) * GRID_PAIR_BUFS * WORKERS / 2 * 4 : 0) +
 		   1023) / 1024 * 1024;
@@ -209,8 +209,9 @@ static int padded_bytes(int k)
  */
 static int plan_smem(struct grid_args *a)
 {
-	const int normed = a->s.batch * part_bytes(a, a->s.hidden), q = a->s.batch * part_bytes(a, a->q_dim);
-	const int act = a->s.batch * part_bytes(a, a->s.intermediate),
+	const int normed = a->s.kv.batch * part_bytes(a, a->s.hidden),
+		  q = a->s.kv.batch * part_bytes(a, a->q_dim);
+	const int act = a->s.kv.batch * part_bytes(a, a->s.intermediate),
 		  merge = GRID_WARPS * a->group * (a->s.head_dim + 4) * 4;
 	const int all = normed > q ? normed > act ? normed : act : q > act ? q : act;
 
@@ -228,10 +229,10 @@ static int plan_smem(struct grid_args *a)
 		}
 	}
 	return cairn_error(EOPNOTSUPP, "batch, hidden: %d * %d do not fit into shared memory",
-			   a->s.batch, a->s.hidden);
+			   a->s.kv.batch, a->s.hidden);
 
 fits:
-	if (a->s.batch > 8 && a->stages < 4) {
+	if (a->s.kv.batch > 8 && a->stages < 4) {
 		a->key_stages = a->a_bytes / (GRID_WARPS * GRID_STAGE_BYTES);
 		if (a->key_stages > GRID_MAX_STAGES - a->stages)
 			a->key_stages = GRID_MAX_STAGES - a->stages;
@@ -259,8 +260,8 @@ static int heads_of_tasks(int pairs, int num_kv_heads, int num_ctas)
 
 int grid_plan(struct grid_args *a, char *ws, size_t *bytes)
 {
-	int num_sms = cairn_num_sms(), pairs = a->s.batch * a->s.num_kv_heads;
-	size_t at = 0, batch = a->s.batch;
+	int num_sms = cairn_num_sms(), pairs = a->s.kv.batch * a->s.num_kv_heads;
+	size_t at = 0, batch = a->s.kv.batch;
 
 	if (num_sms < 0)
 		return num_sms;
@@ -270,7 +271,7 @@ int grid_plan(struct grid_args *a, char *ws, size_t *bytes)
 	a->qkv_dim = a->q_dim + 2 * a->s.num_kv_heads * a->s.head_dim;
 	/* at most one split for each lane */
 	a->num_splits = num_sms / pairs < 1 ? 1 : num_sms / pairs < 32 ? num_sms / pairs : 32;
-	a->task_heads = a->s.batch > 8 ? heads_of_tasks(pairs, a->s.num_kv_heads, num_sms) : 1;
+	a->task_heads = a->s.kv.batch > 8 ? heads_of_tasks(pairs, a->s.num_kv_heads, num_sms) : 1;
 	a->head_warps = GRID_WARPS / a->task_heads;
 	a->request_tasks = a->s.num_kv_heads / a->task_heads;
 	a->num_tasks = pairs / a->task_heads * a->num_splits;
@@ -278,8 +279,8 @@ int grid_plan(struct grid_args *a, char *ws, size_t *bytes)
 	 * Needed for LL words: a CTA has at most one task, and registers or shared memory hold everything
 	 * received
 	 */
-	a->by_ll = a->s.batch <= GRID_LL_BATCH && a->num_tasks <= num_sms &&
-		      a->s.batch * a->s.hidden <= GRID_LL_HIDDEN;
+	a->by_ll = a->s.kv.batch <= GRID_LL_BATCH && a->num_tasks <= num_sms &&
+		      a->s.kv.batch * a->s.hidden <= GRID_LL_HIDDEN;
 	CAIRN_TRY(plan_smem(a));
 	if (a->by_ll && !(a_fits(*a, a->q_dim) && a_fits(*a, a->s.intermediate))) {
 		a->by_ll = 0;

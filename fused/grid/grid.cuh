@@ -99,7 +99,7 @@ GRID void load_fragments(const struct grid_args &a, int kind, int k, int stage,
 			for (int j = 0; j < 4; j++)
 				b[h][j] = ptx_ld_shared_v4(x[h] + nth * 256 + j * 64);
 		} else {
-			const int row = threadIdx.x % 32 / 4 + 8 * h, live = row < a.s.batch;
+			const int row = threadIdx.x % 32 / 4 + 8 * h, live = row < a.s.kv.batch;
 			const uint4 *at = (const uint4 *)grid_activations(a, kind) +
 					  ((int64_t)row * a_padded(k) + stage * STAGE_K) / 8 +
 					  threadIdx.x % 4;
@@ -141,7 +141,7 @@ GRID struct grid_element grid_element(const struct grid_args &a, int kind, int2 
 	const int element = turn * 32 + threadIdx.x % 32, at = element % STAGE_ROWS;
 	struct grid_element e = { element / STAGE_ROWS, rows.x + unit + at, 0 };
 
-	e.mine = e.row < a.s.batch && at < grid_unit(kind) && unit + at < rows.y;
+	e.mine = e.row < a.s.kv.batch && at < grid_unit(kind) && unit + at < rows.y;
 	return e;
 }
 
@@ -207,7 +207,7 @@ GRID void run_product(const struct grid_args &a, struct ring &r, int phase, int 
 	constexpr int by_ll = way == GRID_BY_LL, most = 2;	/* stages at a time */
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, quad = lane / 4, t = lane % 4;
 	const int k = grid_k(a, kind), num_stages = a_padded(k) / STAGE_K,
-		  batch = a.s.batch, sums = batch * SUM_ROW(way);
+		  batch = a.s.kv.batch, sums = batch * SUM_ROW(way);
 	const int writers = by_ll ? 1 : (batch * STAGE_ROWS + 31) / 32,	/* warps that write results */
 		  unit_rows = grid_unit(kind);
 	const uint32_t x_at[1] = { a_at(a, min(quad, batch - 1), k) + t * 16 };

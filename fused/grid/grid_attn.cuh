@@ -29,7 +29,7 @@
 template <int head_dim>
 GRID void make_rope(const struct grid_args &a, int position, float freq)
 {
-	for (int i = threadIdx.x; i < a.s.batch * (head_dim / 2); i += WORKERS) {
+	for (int i = threadIdx.x; i < a.s.kv.batch * (head_dim / 2); i += WORKERS) {
 		float c, s;
 
 		if (i >= WORKERS) {
@@ -94,7 +94,7 @@ GRID void load_heads(const struct grid_args &a, const struct grid_task &task,
 		const int first = past_q < 0 ? (kv_head * a.group + head) * head_dim :
 				  a.q_dim + (past_q * a.s.num_kv_heads + kv_head) * head_dim;
 		const int64_t at = ((int64_t)task.request * a.qkv_dim + first) / 2 + i;
-		const int64_t page = past_q < 0 ? 0 : __ldg(task.pages + key / a.s.page_size);
+		const int64_t page = past_q < 0 ? 0 : __ldg(task.pages + key / a.s.kv.page_size);
 		uint32_t pair[2], to = head_row<head_dim>(a, nth * (a.group + 2) + head) + i * 4;
 
 		if (way == GRID_BY_LL) {
@@ -129,9 +129,9 @@ GRID void load_heads(const struct grid_args &a, const struct grid_task &task,
 		ptx_st_shared_b32(to, pair[0]);
 		ptx_st_shared_b32(to + head_dim, pair[1]);
 		if (past_q >= 0) {
-			char *slot = (char *)(past_q ? a.s.v_pages : a.s.k_pages) +
+			char *slot = (char *)(past_q ? a.s.kv.v_pages : a.s.kv.k_pages) +
 				     layer * a.s.kv_stride_bytes +
-				     ((page * a.s.page_size + key % a.s.page_size) * a.s.num_kv_heads +
+				     ((page * a.s.kv.page_size + key % a.s.kv.page_size) * a.s.num_kv_heads +
 				      kv_head) * (head_dim * 2);
 
 			((uint32_t *)slot)[i] = pair[0];

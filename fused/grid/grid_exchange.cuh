@@ -121,7 +121,7 @@ GRID uint32_t a_at(const struct grid_args &a, int row, int k)
 
 static __host__ __device__ __forceinline__ bool a_fits(const struct grid_args &a, int k)
 {
-	return (int64_t)a_stride(k) * a.s.batch <= a.a_bytes;
+	return (int64_t)a_stride(k) * a.s.kv.batch <= a.a_bytes;
 }
 
 /* Returns whether the x that the phase norms, or adds, is the input of the call. */
@@ -155,7 +155,7 @@ struct norm_weights {
 /* Threads that share a row's vectors: all, or half of them for two requests with LL words. */
 GRID int norm_step(const struct grid_args &a)
 {
-	return a.by_ll && a.s.batch == 2 ? WORKERS / 2 : WORKERS;
+	return a.by_ll && a.s.kv.batch == 2 ? WORKERS / 2 : WORKERS;
 }
 
 template <int way>
@@ -242,12 +242,12 @@ GRID float pair_squares(const struct grid_args &a, float v, uint32_t norms)
 	float other = 0;
 
 	if (threadIdx.x == 0)
-		ptx_mbarrier_arrive_expect_tx(mbar, a.s.batch * 4);
-	if ((int)threadIdx.x < a.s.batch)
+		ptx_mbarrier_arrive_expect_tx(mbar, a.s.kv.batch * 4);
+	if ((int)threadIdx.x < a.s.kv.batch)
 		ptx_st_async_b32(ptx_mapa(at, rank ^ 1) + lane * 4, __float_as_uint(v),
 				 ptx_mapa(mbar, rank ^ 1));
 	ptx_mbarrier_wait(mbar, norms & 1);
-	if (lane < a.s.batch)
+	if (lane < a.s.kv.batch)
 		other = __uint_as_float(ptx_ld_shared_b32(at + lane * 4));
 	return rank ? other + v : v + other;
 }
@@ -276,7 +276,7 @@ template <int dtype, int way>
 GRID void load_normed(const struct grid_args &a, int phase, int kind, struct norm_left &left, uint32_t norms)
 {
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, piece = lane % 16,
-		  k = a.s.hidden, part_k = a_part(way, k), batch = a.s.batch;
+		  k = a.s.hidden, part_k = a_part(way, k), batch = a.s.kv.batch;
 	const int num_stages = a_padded(k) / STAGE_K, stride = a_stride(part_k);
 	const int first = grid_first_stage<way>(warp);
 	const uint32_t rows = a_at(a, 0, part_k) + warp * 256;
@@ -377,7 +377,7 @@ GRID void load_plain(const struct grid_args &a, const void *src, int k)
 	 * 16 pieces are one stage of one row; the last stage may be half full, with half of each lane's
 	 * pieces
 	 */
-	for (int row = lane / 16; row < a.s.batch; row += 2) {
+	for (int row = lane / 16; row < a.s.kv.batch; row += 2) {
 		const char *from = (const char *)src + (int64_t)row * a_padded(k) * 2 + piece * 16;
 		const uint32_t to = a_at(a, row, a_part(way, k)) + warp * 256 + piece * 16;
 
@@ -403,7 +403,7 @@ template <int dtype>
 GRID void load_normed_ll(const struct grid_args &a, int phase, int kind,
 			    const struct norm_weights &ahead, uint32_t number)
 {
-	const int two = a.s.batch == 2, step = norm_step(a), row = threadIdx.x / step;
+	const int two = a.s.kv.batch == 2, step = norm_step(a), row = threadIdx.x / step;
 	const int first = threadIdx.x & (step - 1), vecs = a.s.hidden / 8;
 	const uint32_t to = a_at(a, row, a.s.hidden);
 	float *red = (float *)grid_mem, sum = 0, scale;
@@ -484,7 +484,7 @@ GRID void load_ll(const struct grid_args &a, const uint64_t *src, int k, uint32_
 		while ((uint32_t)(ptx_ld_relaxed_gpu_u64(src + warp * (STAGE_K / 2)) >> 32) != number)
 			ptx_spin_check(start, "first LL word (phase number)", number, 0);
 	}
-	for (int first = 0; first < mine * a.s.batch; first += LL_AHEAD) {
+	for (int first = 0; first < mine * a.s.kv.batch; first += LL_AHEAD) {
 		const int64_t start = debug_clock();
 		uint4 w[LL_AHEAD] = {};
 		uint32_t missing;
@@ -497,7 +497,7 @@ GRID void load_ll(const struct grid_args &a, const uint64_t *src, int k, uint32_
 					  at = (warp + (first + i - row * mine) * GRID_WARPS) * STAGE_K +
 					       lane * 4;
 
-				if (first + i < mine * a.s.batch && at < k) {
+				if (first + i < mine * a.s.kv.batch && at < k) {
 					w[i] = ptx_ld_relaxed_gpu_v2_u64(src + ((int64_t)row * k + at) / 2);
 					missing |= ll_missing(w[i], number);
 				}
@@ -510,7 +510,7 @@ GRID void load_ll(const struct grid_args &a, const uint64_t *src, int k, uint32_
 				  stage = warp + (first + i - row * mine) * GRID_WARPS;
 			const uint32_t at = a_at(a, row, k) + stage * 256 + a_index(lane * 4) * 2;
 
-			if (first + i < mine * a.s.batch) {
+			if (first + i < mine * a.s.kv.batch) {
 				ptx_st_shared_b32(at, w[i].x);
 				ptx_st_shared_b32(at + 16, w[i].z);
 			}

@@ -171,8 +171,8 @@ template <int way>
 GRID struct grid_lens grid_load_lens(const struct grid_args &a, int task)
 {
 	const int request = task / a.num_splits / tasks_of_request<way>(a);
-	const struct grid_lens l = { __ldg(a.s.kv_indptr + request), __ldg(a.s.kv_indptr + request + 1),
-				     __ldg(a.s.kv_last_page_len + request) };
+	const struct grid_lens l = { __ldg(a.s.kv.indptr + request), __ldg(a.s.kv.indptr + request + 1),
+				     __ldg(a.s.kv.last_page_len + request) };
 
 	return l;
 }
@@ -188,8 +188,8 @@ GRID struct grid_task grid_make_task(const struct grid_args &a, int task, const 
 	task /= a.num_splits;
 	t.head = task % tasks_of_request<way>(a) * heads_of_task<way>(a);
 	t.request = task / tasks_of_request<way>(a);
-	t.pages = a.s.kv_indices + l.first_page;
-	t.old_len = attn_kv_len(l.end_page - l.first_page, l.last_page_len, a.s.page_size) - 1;
+	t.pages = a.s.kv.indices + l.first_page;
+	t.old_len = kv_walk_len(l.end_page - l.first_page, l.last_page_len, a.s.kv.page_size) - 1;
 	tiles = t.old_len > 0 ? (t.old_len + keys - 1) / keys : 0;
 	t.first_tile = (int)((uint32_t)tiles * t.split / a.num_splits);
 	t.end_tile = (int)((uint32_t)tiles * (t.split + 1) / a.num_splits);
@@ -238,7 +238,7 @@ GRID uint32_t cursor_page(const struct grid_args &a, const struct cursor &c, int
 {
 	const int key = cursor_key<head_dim>(c, further);
 
-	return key < 0 ? NO_PAGE : (uint32_t)__ldg(c.pages + key / a.s.page_size);
+	return key < 0 ? NO_PAGE : (uint32_t)__ldg(c.pages + key / a.s.kv.page_size);
 }
 
 /* Returns the key's slot. */
@@ -247,7 +247,7 @@ GRID uint32_t cursor_slot(const struct grid_args &a, const struct cursor &c, uin
 {
 	const int key = cursor_key<head_dim>(c, 0);
 
-	return key < 0 ? NO_PAGE : page * (uint32_t)a.s.page_size + (uint32_t)(key % a.s.page_size);
+	return key < 0 ? NO_PAGE : page * (uint32_t)a.s.kv.page_size + (uint32_t)(key % a.s.kv.page_size);
 }
 
 /*
@@ -420,7 +420,7 @@ GRID void load_stage(const struct grid_args &a, const struct cursor &c, uint32_t
 	if (c.kind == GRID_ATTN) {
 		constexpr int chunks = head_dim / 8, per_pass = 32 / chunks;
 		int row = lane / chunks, chunk = lane % chunks, layer = c.phase / GRID_KINDS;
-		const char *pages = (const char *)(c.values ? a.s.v_pages : a.s.k_pages) +
+		const char *pages = (const char *)(c.values ? a.s.kv.v_pages : a.s.kv.k_pages) +
 				    layer * a.s.kv_stride_bytes;
 		uint32_t column = (c.head * head_dim + chunk * 8) * 2,
 			 slot_bytes = a.s.num_kv_heads * head_dim * 2;

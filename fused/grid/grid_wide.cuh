@@ -113,7 +113,7 @@ GRID void run_wide(const struct grid_args &a, struct ring &r, int phase, int kin
 	constexpr int way = GRID_WIDE;
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, quad = lane / 4, t = lane % 4;
 	const int k = grid_k(a, kind), num_stages = a_padded(k) / STAGE_K,
-		  batch = a.s.batch, sums = batch * SUM_ROW(way);
+		  batch = a.s.kv.batch, sums = batch * SUM_ROW(way);
 	const uint32_t x_at[2] = { a_at(a, min(quad, batch - 1), a_part(way, k)) + t * 16,
 				   a_at(a, min(quad + 8, batch - 1), a_part(way, k)) + t * 16 };
 	float *s_sums = (float *)(grid_mem + GRID_SUMS),
