@@ -162,7 +162,7 @@ static int query(const struct op *op, const void *args, size_t *bytes)
 #define PARTS(fn) \
 	static int fn##_check(const void *args) { return cairn_##fn##_check(args); } \
 	static int fn##_run(const void *args) { return base->fn(args, NULL); }
-/* scalar: the first scalar of the arguments */
+/* scalar: the first scalar of the arguments; that of the view of a KV cache, which is the last input */
 #define PLAIN(fn, scalar) \
 	PARTS(fn) \
 	static const struct op fn##_op = { \
@@ -170,8 +170,11 @@ static int query(const struct op *op, const void *args, size_t *bytes)
 		.pointers = offsetof(struct cairn_##fn##_args, scalar), \
 	}; \
 	CALL(fn)
-/* scalars: the check of the scalars, 0 or an error; cpu: the workspace query of cpu, 0 or an error */
-#define WITH_WORKSPACE(fn, scalars, cpu, kept, number) \
+/*
+ * end: the member behind the pointers; scalars: the check of the scalars, 0 or an error; cpu: the workspace
+ * query of cpu, 0 or an error
+ */
+#define WITH_WORKSPACE_TO(fn, end, scalars, cpu, kept, number) \
 	PARTS(fn) \
 	static int fn##_ask(const void *args, struct need *need) \
 	{ \
@@ -184,7 +187,7 @@ static int query(const struct op *op, const void *args, size_t *bytes)
 	} \
 	static const struct op fn##_op = { \
 		.name = #fn, .check = fn##_check, .run = fn##_run, .size = sizeof(struct cairn_##fn##_args), \
-		.ask = fn##_ask, .pointers = offsetof(struct cairn_##fn##_args, workspace), \
+		.ask = fn##_ask, .pointers = offsetof(struct cairn_##fn##_args, end), \
 		.workspace = offsetof(struct cairn_##fn##_args, workspace), \
 	}; \
 	CALL(fn) \
@@ -192,24 +195,26 @@ static int query(const struct op *op, const void *args, size_t *bytes)
 	{ \
 		return query(&fn##_op, args, bytes); \
 	}
+#define WITH_WORKSPACE(fn, ...)	WITH_WORKSPACE_TO(fn, workspace, __VA_ARGS__)
+#define WITH_PAGES(fn, ...)	WITH_WORKSPACE_TO(fn, kv.num_pages, __VA_ARGS__)
 
 PLAIN(stream, seed) PLAIN(dsmem, src_bytes) PLAIN(rmsnorm, rows) PLAIN(rope, q_stride)
-PLAIN(silu_mul, rows) PLAIN(embedding, rows) PLAIN(argmax, rows) PLAIN(kv_append, k_stride)
+PLAIN(silu_mul, rows) PLAIN(embedding, rows) PLAIN(argmax, rows) PLAIN(kv_append, kv.num_pages)
 PLAIN(pick_ids, rows) PLAIN(kv_move, layer_bytes) PLAIN(token_counts, num_slots) PLAIN(penalize, rows)
-PLAIN(logprobs, rows) PLAIN(quant_fp8w, n) PLAIN(mla_append, batch)
+PLAIN(logprobs, rows) PLAIN(quant_fp8w, n) PLAIN(mla_append, kv.num_pages)
 WITH_WORKSPACE(cluster_reduce, cairn_cluster_reduce_check(a), 0, 0, a->len + a->num_clusters)
 WITH_WORKSPACE(cluster_gather, cairn_cluster_gather_check(a), 0, 0, a->len + a->num_clusters)
 WITH_WORKSPACE(gemm, cairn_gemm_check(a), 0, 0, a->m + (int64_t)a->n * a->k)
 WITH_WORKSPACE(gemm_fp8w, cairn_gemm_fp8w_check(a), 0, 0, a->m + (int64_t)a->n * a->k)
 WITH_WORKSPACE(sample, cairn_sample_check(a), 0, 0, a->rows)
-WITH_WORKSPACE(attn_paged, cairn_attn_paged_check(a), 0, 0, a->nnz_qo + a->batch + a->max_kv_len)
-WITH_WORKSPACE(mla_paged, cairn_mla_paged_check_shape(a), 0, 0, a->nnz_qo + a->batch + a->max_kv_len)
-#define CONTEXT	((int64_t)a->max_kv_len * 1024 + a->batch)
-WITH_WORKSPACE(cluster_attn, cairn_cluster_attn_check_shape(a), cairn_cluster_attn_cpu_workspace(a, bytes), 1,
-	       CONTEXT)
-WITH_WORKSPACE(cluster_mla, cairn_cluster_mla_check_shape(a), 0, 1, CONTEXT)
-WITH_WORKSPACE(decode_step, cairn_decode_step_check_shape(a), cairn_decode_step_cpu_workspace(a, bytes), 1,
-	       CONTEXT)
+WITH_PAGES(attn_paged, cairn_attn_paged_check(a), 0, 0, a->nnz_qo + a->kv.batch + a->kv.max_len)
+WITH_PAGES(mla_paged, cairn_mla_paged_check_shape(a), 0, 0, a->nnz_qo + a->kv.batch + a->kv.max_len)
+#define CONTEXT	((int64_t)a->kv.max_len * 1024 + a->kv.batch)
+WITH_PAGES(cluster_attn, cairn_cluster_attn_check_shape(a), cairn_cluster_attn_cpu_workspace(a, bytes), 1,
+	   CONTEXT)
+WITH_PAGES(cluster_mla, cairn_cluster_mla_check_shape(a), 0, 1, CONTEXT)
+WITH_PAGES(decode_step, cairn_decode_step_check_shape(a), cairn_decode_step_cpu_workspace(a, bytes), 1,
+	   CONTEXT)
 WITH_WORKSPACE(moe, cairn_moe_check_shape(a), 0, a->batch <= CAIRN_MOE_FEW, a->batch)
 
 /* ---- the table ---- */

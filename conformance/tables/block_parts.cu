@@ -13,7 +13,7 @@
 #include "primitives/rows/angle.cuh"
 #include "primitives/base/launch.h"
 #include "primitives/rows/row.cuh"
-#include "fused/attention/attn_tile.h"
+#include "fused/cache/kv_walk.h"
 #include "conformance/tables/block_parts.h"
 
 #define THREADS		128
@@ -30,14 +30,14 @@ static __device__ const int32_t counting[BLOCK_PARTS_MAX_BATCH + 1] = {
 /* Returns the slot of the newest key, counted over all pages; < 0: no key, the request is skipped. */
 template <class args> ROW int64_t newest_slot(const args &a, int b)
 {
-	int32_t first_page = a.kv_indptr[b];
-	int32_t key = attn_kv_len(a.kv_indptr[b + 1] - first_page, a.kv_last_page_len[b], a.page_size) - 1;
-	int32_t page_shift = attn_page_shift(a.page_size), page;
+	int32_t first_page = a.kv.indptr[b];
+	int32_t key = kv_walk_len(a.kv.indptr[b + 1] - first_page, a.kv.last_page_len[b], a.kv.page_size) - 1;
+	int32_t page_shift = kv_page_shift(a.kv.page_size), page;
 
 	if (key < 0)
 		return -1;
-	page = page_shift >= 0 ? key >> page_shift : key / a.page_size;
-	return (int64_t)a.kv_indices[first_page + page] * a.page_size + (key - page * a.page_size);
+	page = page_shift >= 0 ? key >> page_shift : key / a.kv.page_size;
+	return (int64_t)a.kv.indices[first_page + page] * a.kv.page_size + (key - page * a.kv.page_size);
 }
 
 /* Rotates 8 pairs: x[0] has the first elements, x[1] the second, or (interleaved) pair follows pair. */
@@ -97,9 +97,9 @@ rope_append_kernel(const __grid_constant__ struct block_rope_append_args a)
 	if (i < rotated)
 		rotate<dtype, 0>(x, s_cos + piece * 8, s_sin + piece * 8);
 	if (head >= a.num_qo_heads)
-		row = (uint4 *)a.k_pages + slot * a.num_kv_heads * vecs - a.num_qo_heads * vecs;
+		row = (uint4 *)a.kv.k_pages + slot * a.num_kv_heads * vecs - a.num_qo_heads * vecs;
 	if (i >= rotated)
-		row = (uint4 *)a.v_pages + slot * a.num_kv_heads * vecs -
+		row = (uint4 *)a.kv.v_pages + slot * a.num_kv_heads * vecs -
 		      (a.num_qo_heads + a.num_kv_heads) * vecs;
 	row[at] = x[0];
 	row[at + step] = x[1];
@@ -111,7 +111,7 @@ template <int dtype>
 ROW void append_latent(const struct block_mla_append_args &a, int64_t slot, const uint4 x[2], uint4 weight,
 		       const float *s_cos, const float *s_sin, float *s_sums)
 {
-	uint4 *key = (uint4 *)a.pages + slot * (MLA_KEY / 8), v[2] = { x[0], x[1] };
+	uint4 *key = (uint4 *)a.kv.k_pages + slot * (MLA_KEY / 8), v[2] = { x[0], x[1] };
 	float f[8], w[8], sum = 0;
 
 	if (threadIdx.x < MLA_RANK / 8) {
@@ -149,7 +149,7 @@ mla_append_kernel(const __grid_constant__ struct block_mla_append_args a)
 	__shared__ __align__(16) float s_cos[MLA_ROPE / 2], s_sin[MLA_ROPE / 2], s_sums[2];
 	const int b = blockIdx.x, i = ((int)blockIdx.y - 1) * THREADS + threadIdx.x;
 	const int head = i / (MLA_ROPE / 16), piece = i % (MLA_ROPE / 16), t = threadIdx.x;
-	const uint4 *kv = (const uint4 *)a.kv + b * (MLA_KEY / 8);
+	const uint4 *kv = (const uint4 *)a.latent + b * (MLA_KEY / 8);
 	uint4 *q = (uint4 *)a.q + ((int64_t)b * a.num_heads + head) * (MLA_Q / 8) + MLA_NOPE / 8 + 2 * piece;
 	float freq = t < MLA_ROPE / 2 ? a.inv_freq[t] : 0;
 	uint4 x[2] = { make_uint4(0, 0, 0, 0), make_uint4(0, 0, 0, 0) }, weight = x[0];
@@ -208,7 +208,7 @@ extern "C" int block_rope_append(const struct block_rope_append_args *a, void *s
 	struct cairn_launch l = { .pdl = 1, .stream = stream };
 	void *params[] = { (void *)a };
 
-	l.grid[0] = a->batch;
+	l.grid[0] = a->kv.batch;
 	l.grid[1] = ((a->num_qo_heads + 2 * a->num_kv_heads) * a->head_dim / 16 + THREADS - 1) / THREADS;
 	l.block[0] = THREADS;
 	return cairn_launch(a->dtype == CAIRN_F16 ? (const void *)rope_append_kernel<CAIRN_F16> :
@@ -220,7 +220,7 @@ extern "C" int block_mla_append(const struct block_mla_append_args *a, void *str
 	struct cairn_launch l = { .pdl = 1, .stream = stream };
 	void *params[] = { (void *)a };
 
-	l.grid[0] = a->batch;
+	l.grid[0] = a->kv.batch;
 	l.grid[1] = 1 + (a->num_heads * (MLA_ROPE / 16) + THREADS - 1) / THREADS;
 	l.block[0] = THREADS;
 	return cairn_launch(a->dtype == CAIRN_F16 ? (const void *)mla_append_kernel<CAIRN_F16> :

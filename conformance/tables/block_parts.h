@@ -4,7 +4,7 @@
  *
  * The unfused chains use them, which the fused operations are compared with. None is a plain composition of
  * rope.h, rmsnorm.h and kv_append.h: engines fuse these steps, so a fair baseline does too. One new token for
- * each request; kv_len, the page walk, skipped requests and numerics as in cluster_attn.h.
+ * each request; the view of the cache, skipped requests and numerics as in cluster_attn.h.
  */
 #ifndef CAIRN_BLOCK_PARTS_H
 #define CAIRN_BLOCK_PARTS_H
@@ -12,30 +12,31 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "fused/cache/kv_view.h"
+
 #define BLOCK_PARTS_MAX_BATCH	16
 
 /* Rotates the q heads of each row of qkv in place; rotates its k heads and appends them and its v heads. */
 struct block_rope_append_args {
-	void *qkv;			/* [batch, (num_qo_heads + 2 num_kv_heads) * head_dim] */
-	void *k_pages, *v_pages;	/* [num_pages, page_size, num_kv_heads, head_dim] */
+	void *qkv;			/* [kv.batch, (num_qo_heads + 2 num_kv_heads) * head_dim] */
 	const float *inv_freq;
-	const int32_t *positions, *kv_indptr, *kv_indices, *kv_last_page_len;
-	int32_t batch, page_size, num_qo_heads, num_kv_heads, head_dim;
+	const int32_t *positions;
+	struct cairn_kv_view kv;
+	int32_t num_qo_heads, num_kv_heads, head_dim;
 	int32_t dtype;
 };
 
 /*
  * Rotates the last 64 of the 192 elements of each q head in place; norms the first 512 elements of each row
- * of kv, rotates its last 64, and appends both as the newest key.
+ * of latent, rotates its last 64, and appends both as the newest key.
  */
 struct block_mla_append_args {
-	void *q;			/* [batch, num_heads, 192] */
-	void *pages;			/* [num_pages, page_size, 576] */
-	const void *kv, *kv_norm;	/* [batch, 576], [512] */
+	void *q;			/* [kv.batch, num_heads, 192] */
+	const void *latent, *kv_norm;	/* [kv.batch, 576], [512] */
 	const float *inv_freq;
-	const int32_t *positions, *kv_indptr, *kv_indices, *kv_last_page_len;
-	int32_t batch, page_size, num_heads;
-	int32_t dtype;
+	const int32_t *positions;
+	struct cairn_kv_view kv;	/* k_pages: latents of 576 elements */
+	int32_t num_heads, dtype;
 	float eps;
 };
 

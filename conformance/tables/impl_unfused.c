@@ -107,9 +107,9 @@ static size_t attn_buffers(const struct cairn_cluster_attn_args *a, void *base, 
 	struct arena w = { base, 0 };
 
 	buf->lt = take(&w, CAIRN_GEMM_LT_WORKSPACE, 1);
-	buf->n = take(&w, (int64_t)a->batch * a->hidden, 2);
-	buf->qkv = take(&w, (int64_t)a->batch * (a->num_qo_heads + 2 * a->num_kv_heads) * a->head_dim, 2);
-	buf->attn = take(&w, (int64_t)a->batch * a->num_qo_heads * a->head_dim, 2);
+	buf->n = take(&w, (int64_t)a->kv.batch * a->hidden, 2);
+	buf->qkv = take(&w, (int64_t)a->kv.batch * (a->num_qo_heads + 2 * a->num_kv_heads) * a->head_dim, 2);
+	buf->attn = take(&w, (int64_t)a->kv.batch * a->num_qo_heads * a->head_dim, 2);
 	return w.used;
 }
 
@@ -136,11 +136,8 @@ static int attention(const struct cairn_cluster_attn_args *a, const struct attn_
 {
 	struct cairn_attn_paged_args args = {
 		.size = sizeof(args), .out = buf->attn, .q = buf->qkv,
-		.k_pages = a->k_pages, .v_pages = a->v_pages, .kv_indptr = a->kv_indptr,
-		.kv_indices = a->kv_indices, .kv_last_page_len = a->kv_last_page_len,
-		.q_stride = (int64_t)(a->num_qo_heads + 2 * a->num_kv_heads) * a->head_dim,
-		.batch = a->batch, .nnz_qo = a->batch, .max_qo_len = 1, .max_kv_len = a->max_kv_len,
-		.num_pages = a->num_pages, .page_size = a->page_size, .num_qo_heads = a->num_qo_heads,
+		.kv = a->kv, .q_stride = (int64_t)(a->num_qo_heads + 2 * a->num_kv_heads) * a->head_dim,
+		.nnz_qo = a->kv.batch, .max_qo_len = 1, .num_qo_heads = a->num_qo_heads,
 		.num_kv_heads = a->num_kv_heads, .head_dim = a->head_dim, .dtype = a->dtype,
 		.sm_scale = a->sm_scale,
 	};
@@ -158,32 +155,30 @@ static int attn_chain(const struct cairn_cluster_attn_args *a, void *stream)
 
 	CAIRN_TRY(cairn_cluster_attn_check(a));
 	CAIRN_TRY(only_auto(a->dataflow == CAIRN_CLUSTER_ATTN_AUTO, "cluster_attn"));
-	if (!a->batch)
+	if (!a->kv.batch)
 		return 0;
 	bytes = attn_buffers(a, a->workspace, &buf);
 	if (!a->workspace || a->workspace_bytes < bytes)
 		return cairn_error(EINVAL, "cluster_attn: workspace_bytes: %zu, needs %zu",
 				   a->workspace_bytes, bytes);
-	CAIRN_TRY(norm(buf.n, a->x, a->norm_weight, a->batch, a->hidden, a->dtype, a->eps, stream));
+	CAIRN_TRY(norm(buf.n, a->x, a->norm_weight, a->kv.batch, a->hidden, a->dtype, a->eps, stream));
 
-	p = plain(buf.qkv, buf.n, a->w_qkv, a->batch, (a->num_qo_heads + 2 * a->num_kv_heads) * a->head_dim,
-		  a->hidden, a->dtype);
+	p = plain(buf.qkv, buf.n, a->w_qkv, a->kv.batch,
+		  (a->num_qo_heads + 2 * a->num_kv_heads) * a->head_dim, a->hidden, a->dtype);
 	p.gemm.bias = a->b_qkv;
 	p.gemm.workspace = buf.lt;
 	p.gemm.workspace_bytes = CAIRN_GEMM_LT_WORKSPACE;
 	CAIRN_TRY(product("qkv", &p, NULL, stream));
 
 	append = (struct block_rope_append_args) {
-		.qkv = buf.qkv, .k_pages = a->k_pages, .v_pages = a->v_pages, .inv_freq = a->inv_freq,
-		.positions = a->positions, .kv_indptr = a->kv_indptr, .kv_indices = a->kv_indices,
-		.kv_last_page_len = a->kv_last_page_len, .batch = a->batch, .page_size = a->page_size,
+		.qkv = buf.qkv, .inv_freq = a->inv_freq, .positions = a->positions, .kv = a->kv,
 		.num_qo_heads = a->num_qo_heads, .num_kv_heads = a->num_kv_heads, .head_dim = a->head_dim,
 		.dtype = a->dtype,
 	};
 	CAIRN_TRY(block_rope_append(&append, stream));
 	CAIRN_TRY(attention(a, &buf, stream));
 
-	p = plain(a->out, buf.attn, a->w_o, a->batch, a->hidden, a->num_qo_heads * a->head_dim, a->dtype);
+	p = plain(a->out, buf.attn, a->w_o, a->kv.batch, a->hidden, a->num_qo_heads * a->head_dim, a->dtype);
 	p.gemm.bias = a->b_o;
 	p.gemm.workspace = buf.lt;
 	p.gemm.workspace_bytes = CAIRN_GEMM_LT_WORKSPACE;
@@ -209,24 +204,20 @@ static struct mla_decode_args mla_attention(const struct cairn_cluster_mla_args 
 {
 	return (struct mla_decode_args) {
 		.out = buf->sum, .q_latent = buf->latent, .q_rope = (const uint16_t *)buf->q + a->nope_dim,
-		.pages = a->pages, .kv_indptr = a->kv_indptr, .kv_indices = a->kv_indices,
-		.kv_last_page_len = a->kv_last_page_len, .workspace = buf->splits,
-		.q_rope_stride = a->nope_dim + a->rope_dim, .batch = a->batch, .max_kv_len = a->max_kv_len,
-		.page_size = a->page_size, .num_heads = a->num_heads, .dtype = a->dtype,
-		.sm_scale = a->sm_scale,
+		.kv = a->kv, .workspace = buf->splits, .q_rope_stride = a->nope_dim + a->rope_dim,
+		.num_heads = a->num_heads, .dtype = a->dtype, .sm_scale = a->sm_scale,
 	};
 }
 
 static int mla_buffers(const struct cairn_cluster_mla_args *a, void *base, struct mla_buffers *buf,
 		       size_t *bytes)
 {
-	int64_t rows = a->batch, heads = rows * a->num_heads;
-	struct mla_decode_args shape = { .batch = a->batch, .max_kv_len = a->max_kv_len,
-					 .num_heads = a->num_heads };
+	int64_t rows = a->kv.batch, heads = rows * a->num_heads;
+	struct mla_decode_args shape = { .kv = a->kv, .num_heads = a->num_heads };
 	struct arena w = { base, 0 };
 	size_t splits = 0;
 
-	if (a->batch)
+	if (a->kv.batch)
 		CAIRN_TRY(mla_decode_workspace(&shape, &splits));
 	buf->lt = take(&w, CAIRN_GEMM_LT_WORKSPACE, 1);
 	buf->n = take(&w, rows * a->hidden, 2);
@@ -256,7 +247,7 @@ static int mla_product(const char *name, const struct cairn_cluster_mla_args *a,
 		       const struct mla_buffers *buf, void *out, const void *in, const void *weight, int n,
 		       int k, const void *residual, void *stream)
 {
-	struct cairn_gemm_lt p = plain(out, in, weight, a->batch, n, k, a->dtype);
+	struct cairn_gemm_lt p = plain(out, in, weight, a->kv.batch, n, k, a->dtype);
 
 	p.gemm.workspace = buf->lt;
 	p.gemm.workspace_bytes = CAIRN_GEMM_LT_WORKSPACE;
@@ -272,7 +263,7 @@ static int queries(const struct cairn_cluster_mla_args *a, const struct mla_buff
 		return mla_product("q", a, buf, buf->q, buf->n, a->w_q, n, a->hidden, NULL, stream);
 	CAIRN_TRY(mla_product("q_a", a, buf, buf->q_a, buf->n, a->w_q_a, a->q_lora_rank, a->hidden,
 			      NULL, stream));
-	CAIRN_TRY(norm(buf->q_a, buf->q_a, a->q_norm, a->batch, a->q_lora_rank, a->dtype, a->eps, stream));
+	CAIRN_TRY(norm(buf->q_a, buf->q_a, a->q_norm, a->kv.batch, a->q_lora_rank, a->dtype, a->eps, stream));
 	return mla_product("q", a, buf, buf->q, buf->q_a, a->w_q, n, a->q_lora_rank, NULL, stream);
 }
 
@@ -280,7 +271,7 @@ static int queries(const struct cairn_cluster_mla_args *a, const struct mla_buff
  * kv_lora_rank]. */
 static int absorb(const struct cairn_cluster_mla_args *a, const struct mla_buffers *buf, void *stream)
 {
-	struct cairn_gemm_lt p = plain(buf->latent, buf->q, a->w_kv_b, a->batch, a->kv_lora_rank,
+	struct cairn_gemm_lt p = plain(buf->latent, buf->q, a->w_kv_b, a->kv.batch, a->kv_lora_rank,
 				       a->nope_dim, a->dtype);
 
 	p.heads = a->num_heads;
@@ -299,7 +290,7 @@ static int absorb(const struct cairn_cluster_mla_args *a, const struct mla_buffe
 static int v_up(const struct cairn_cluster_mla_args *a, const struct mla_buffers *buf, void *stream)
 {
 	const uint16_t *w = (const uint16_t *)a->w_kv_b + (int64_t)a->nope_dim * a->kv_lora_rank;
-	struct cairn_gemm_lt p = plain(buf->v, buf->sum, w, a->batch, a->v_dim, a->kv_lora_rank, a->dtype);
+	struct cairn_gemm_lt p = plain(buf->v, buf->sum, w, a->kv.batch, a->v_dim, a->kv_lora_rank, a->dtype);
 
 	p.heads = a->num_heads;
 	p.b_head = (int64_t)(a->nope_dim + a->v_dim) * a->kv_lora_rank;
@@ -321,20 +312,19 @@ static int mla_chain(const struct cairn_cluster_mla_args *a, void *stream)
 
 	CAIRN_TRY(cairn_cluster_mla_check(a));
 	CAIRN_TRY(only_auto(!a->cluster_size && !a->offchip, "cluster_mla"));
-	if (!a->batch)
+	if (!a->kv.batch)
 		return 0;
 	CAIRN_TRY(mla_buffers(a, a->workspace, &buf, &bytes));
 	if (!a->workspace || a->workspace_bytes < bytes)
 		return cairn_error(EINVAL, "cluster_mla: workspace_bytes: %zu, needs %zu",
 				   a->workspace_bytes, bytes);
-	CAIRN_TRY(norm(buf.n, a->x, a->norm_weight, a->batch, a->hidden, a->dtype, a->eps, stream));
+	CAIRN_TRY(norm(buf.n, a->x, a->norm_weight, a->kv.batch, a->hidden, a->dtype, a->eps, stream));
 	CAIRN_TRY(queries(a, &buf, stream));
 	CAIRN_TRY(mla_product("kv", a, &buf, buf.kv, buf.n, a->w_kv_a, a->kv_lora_rank + a->rope_dim,
 			      a->hidden, NULL, stream));
 	append = (struct block_mla_append_args) {
-		.q = buf.q, .pages = a->pages, .kv = buf.kv, .kv_norm = a->kv_norm, .inv_freq = a->inv_freq,
-		.positions = a->positions, .kv_indptr = a->kv_indptr, .kv_indices = a->kv_indices,
-		.kv_last_page_len = a->kv_last_page_len, .batch = a->batch, .page_size = a->page_size,
+		.q = buf.q, .latent = buf.kv, .kv_norm = a->kv_norm, .inv_freq = a->inv_freq,
+		.positions = a->positions, .kv = a->kv,
 		.num_heads = a->num_heads, .dtype = a->dtype, .eps = a->eps,
 	};
 	CAIRN_TRY(block_mla_append(&append, stream));
@@ -366,7 +356,7 @@ static struct cairn_sample_args step_sample(const struct cairn_decode_step_args 
 	return (struct cairn_sample_args) {
 		.size = sizeof(struct cairn_sample_args), .out = a->tokens, .logits = a->logits,
 		.temperature = a->temperature, .top_k = a->top_k, .top_p = a->top_p, .min_p = a->min_p,
-		.seed = a->seed, .offset = a->offset, .rows = a->batch, .vocab = a->vocab,
+		.seed = a->seed, .offset = a->offset, .rows = a->kv.batch, .vocab = a->vocab,
 	};
 }
 
@@ -381,7 +371,7 @@ static int step_buffers(const struct cairn_decode_step_args *a, void *base, stru
 	struct arena w = { base, 0 };
 
 	buf->sample_bytes = buf->moe_bytes = 0;
-	if (a->temperature && a->batch)
+	if (a->temperature && a->kv.batch)
 		CAIRN_TRY(cairn_sample_workspace(&sample, &buf->sample_bytes));
 	if (a->num_experts) {
 		struct cairn_moe_args moe = decode_step_moe_of(a, a->dense_layers);
@@ -395,26 +385,24 @@ static int step_buffers(const struct cairn_decode_step_args *a, void *base, stru
 	else
 		buf->attn_bytes = attn_buffers(&block, NULL, &unused);
 	buf->attn = take(&w, (int64_t)buf->attn_bytes, 1);	/* starts with the workspace of cuBLASLt */
-	buf->x = take(&w, (int64_t)a->batch * a->hidden, 2);
-	buf->n = take(&w, (int64_t)a->batch * a->hidden, 2);
-	buf->gate_up = take(&w, (int64_t)a->batch * a->intermediate * 2, 4);
-	buf->act = take(&w, (int64_t)a->batch * a->intermediate, 2);
+	buf->x = take(&w, (int64_t)a->kv.batch * a->hidden, 2);
+	buf->n = take(&w, (int64_t)a->kv.batch * a->hidden, 2);
+	buf->gate_up = take(&w, (int64_t)a->kv.batch * a->intermediate * 2, 4);
+	buf->act = take(&w, (int64_t)a->kv.batch * a->intermediate, 2);
 	buf->sample = take(&w, (int64_t)buf->sample_bytes, 1);
 	*bytes = w.used;
 	return 0;
 }
 
-static int step_workspace(const struct cairn_decode_step_args *args, size_t *bytes)
+static int step_workspace(const struct cairn_decode_step_args *a, size_t *bytes)
 {
-	struct cairn_decode_step_args a;
 	struct step_buffers buf;
 
-	CAIRN_TRY(cairn_decode_step_check_shape(args));
-	CAIRN_TRY(only_auto(args->form == CAIRN_DECODE_STEP_AUTO, "decode_step"));
+	CAIRN_TRY(cairn_decode_step_check_shape(a));
+	CAIRN_TRY(only_auto(a->form == CAIRN_DECODE_STEP_AUTO, "decode_step"));
 	if (!bytes)
 		return cairn_error(EINVAL, "decode_step_workspace: bytes: null pointer");
-	CAIRN_TRY(cairn_decode_step_args_full(args, &a));
-	return step_buffers(&a, NULL, &buf, bytes);
+	return step_buffers(a, NULL, &buf, bytes);
 }
 
 static int step_product(const char *name, const struct step_buffers *buf,
@@ -430,19 +418,19 @@ static int feed_forward(const struct cairn_decode_step_args *a, const struct ste
 {
 	int64_t w = layer * a->layer_stride_bytes;
 	struct block_silu_mul_args act = {
-		.out = buf->act, .x = buf->gate_up, .rows = a->batch, .dim = a->intermediate,
+		.out = buf->act, .x = buf->gate_up, .rows = a->kv.batch, .dim = a->intermediate,
 		.dtype = a->dtype,
 	};
 	struct cairn_gemm_lt p;
 
-	CAIRN_TRY(norm(buf->n, buf->x, (const char *)a->mlp_norm + w, a->batch, a->hidden, a->dtype,
+	CAIRN_TRY(norm(buf->n, buf->x, (const char *)a->mlp_norm + w, a->kv.batch, a->hidden, a->dtype,
 		       a->eps, stream));
-	p = plain(buf->gate_up, buf->n, (const char *)a->w_gate_up + w, a->batch, 2 * a->intermediate,
+	p = plain(buf->gate_up, buf->n, (const char *)a->w_gate_up + w, a->kv.batch, 2 * a->intermediate,
 		  a->hidden, a->dtype);
 	p.gemm.out_dtype = CAIRN_F32;
 	CAIRN_TRY(step_product("gate_up", buf, p, stream));
 	CAIRN_TRY(block_silu_mul(&act, stream));
-	p = plain(buf->x, buf->act, (const char *)a->w_down + w, a->batch, a->hidden,
+	p = plain(buf->x, buf->act, (const char *)a->w_down + w, a->kv.batch, a->hidden,
 		  a->intermediate, a->dtype);
 	p.residual = buf->x;
 	return step_product("down", buf, p, stream);
@@ -452,7 +440,7 @@ static int draw(const struct cairn_decode_step_args *a, const struct step_buffer
 {
 	struct cairn_sample_args sample = step_sample(a);
 	struct cairn_argmax_args argmax = {
-		.size = sizeof(argmax), .out = a->tokens, .logits = a->logits, .rows = a->batch,
+		.size = sizeof(argmax), .out = a->tokens, .logits = a->logits, .rows = a->kv.batch,
 		.vocab = a->vocab, .dtype = CAIRN_F32,
 	};
 
@@ -498,8 +486,8 @@ static int step_layer(const struct cairn_decode_step_args *a, const struct step_
 static int step_chain(const struct cairn_decode_step_args *a, const struct step_buffers *buf, void *stream)
 {
 	struct cairn_embedding_args embedding = {
-		.size = sizeof(embedding), .out = buf->x, .table = a->embed, .ids = a->ids, .rows = a->batch,
-		.dim = a->hidden, .vocab = a->vocab, .dtype = a->dtype,
+		.size = sizeof(embedding), .out = buf->x, .table = a->embed, .ids = a->ids,
+		.rows = a->kv.batch, .dim = a->hidden, .vocab = a->vocab, .dtype = a->dtype,
 	};
 	struct cairn_gemm_lt p;
 
@@ -509,30 +497,28 @@ static int step_chain(const struct cairn_decode_step_args *a, const struct step_
 		silent = 1;
 	}
 	silent = 0;
-	CAIRN_TRY(norm(buf->n, buf->x, a->final_norm, a->batch, a->hidden, a->dtype, a->eps, stream));
-	p = plain(a->logits, buf->n, a->lm_head, a->batch, a->vocab, a->hidden, a->dtype);
+	CAIRN_TRY(norm(buf->n, buf->x, a->final_norm, a->kv.batch, a->hidden, a->dtype, a->eps, stream));
+	p = plain(a->logits, buf->n, a->lm_head, a->kv.batch, a->vocab, a->hidden, a->dtype);
 	p.gemm.out_dtype = CAIRN_F32;
 	CAIRN_TRY(step_product("head", buf, p, stream));
 	return draw(a, buf, stream);
 }
 
-static int step(const struct cairn_decode_step_args *args, void *stream)
+static int step(const struct cairn_decode_step_args *a, void *stream)
 {
-	struct cairn_decode_step_args a;
 	struct step_buffers buf;
 	size_t bytes;
 
-	CAIRN_TRY(cairn_decode_step_check(args));
-	CAIRN_TRY(only_auto(args->form == CAIRN_DECODE_STEP_AUTO, "decode_step"));
-	CAIRN_TRY(cairn_decode_step_args_full(args, &a));
-	if (!a.batch)
+	CAIRN_TRY(cairn_decode_step_check(a));
+	CAIRN_TRY(only_auto(a->form == CAIRN_DECODE_STEP_AUTO, "decode_step"));
+	if (!a->kv.batch)
 		return 0;
-	CAIRN_TRY(step_buffers(&a, a.workspace, &buf, &bytes));
-	if (!a.workspace || a.workspace_bytes < bytes)
+	CAIRN_TRY(step_buffers(a, a->workspace, &buf, &bytes));
+	if (!a->workspace || a->workspace_bytes < bytes)
 		return cairn_error(EINVAL, "decode_step: workspace_bytes: %zu, needs %zu",
-				   a.workspace_bytes, bytes);
+				   a->workspace_bytes, bytes);
 	begin_choices();
-	return step_chain(&a, &buf, stream);
+	return step_chain(a, &buf, stream);
 }
 
 const struct cairn_impl cairn_impl_unfused = {

@@ -58,11 +58,11 @@ struct request {
 
 ATTN_DEV struct request load_request(const struct mla_decode_args &a, int b)
 {
-	int32_t first = a.kv_indptr[b];
+	int32_t first = a.kv.indptr[b];
 	struct request r;
 
-	r.kv_len = attn_kv_len(a.kv_indptr[b + 1] - first, a.kv_last_page_len[b], a.page_size);
-	r.pages = a.kv_indices + first;
+	r.kv_len = kv_walk_len(a.kv.indptr[b + 1] - first, a.kv.last_page_len[b], a.kv.page_size);
+	r.pages = a.kv.indices + first;
 	return r;
 }
 
@@ -79,13 +79,13 @@ ATTN_DEV void fetch_tile(const struct mla_decode_args &a, const struct request &
 #pragma unroll
 	for (int i = 0; i < KEYS; i += THREADS / 8) {
 		int row = i + threadIdx.x / 8, chunk = threadIdx.x % 8;
-		int32_t key = first + row, page = page_shift >= 0 ? key >> page_shift : key / a.page_size;
+		int32_t key = first + row, page = page_shift >= 0 ? key >> page_shift : key / a.kv.page_size;
 		bool there = key < r.kv_len;
-		const char *from = (const char *)a.pages;
+		const char *from = (const char *)a.kv.k_pages;
 
 		if (there)
-			from += ((int64_t)r.pages[page] * a.page_size +
-				 (key - page * a.page_size)) * ROW_BYTES + chunk * 16;
+			from += ((int64_t)r.pages[page] * a.kv.page_size +
+				 (key - page * a.kv.page_size)) * ROW_BYTES + chunk * 16;
 #pragma unroll
 		for (int c = 0; c < ROW_CHUNKS / 8; c++)
 			ptx_cp_async_cg(s_tile + chunk_at(row, c * 8 + chunk),
@@ -195,7 +195,7 @@ mla_decode_kernel(const __grid_constant__ struct mla_decode_args a, const struct
 	const uint32_t c_at = chunk_at(lane / 8 % 2 * 8 + lane % 8, part * columns / 8 + lane / 16);
 	const uint32_t p_at = s_p + attn_swizzle(group * 16 + lane % 16, lane / 16, KEYS * 2);
 	const float scale_log2 = a.sm_scale * ATTN_LOG2E;
-	const int32_t page_shift = attn_page_shift(a.page_size);
+	const int32_t page_shift = kv_page_shift(a.kv.page_size);
 	float o[columns / 8][4] = {}, m[2] = { -CUDART_INF_F, -CUDART_INF_F }, l[2] = {};
 	int32_t num_tiles, first, last;
 	struct request r;
@@ -381,7 +381,7 @@ static int launch_merge(const struct mla_decode_args *args, struct parts *parts,
 	int f16 = args->dtype == CAIRN_F16;
 
 	l.grid[1] = args->num_heads;
-	l.grid[2] = args->batch;
+	l.grid[2] = args->kv.batch;
 	if (parts->splits <= FEW_SPLITS) {
 		l.block[0] = MERGE_THREADS(1);
 		return cairn_launch(f16 ? (const void *)mla_merge_kernel<CAIRN_F16, 1, FEW_SPLITS> :
@@ -401,8 +401,8 @@ static int groups_of(int32_t num_heads)
 static int num_splits(const struct mla_decode_args *a)
 {
 	int num_sms = cairn_num_sms(),
-	    tasks = a->batch * attn_div_up(a->num_heads, groups_of(a->num_heads) * 16);
-	int tiles = attn_div_up(a->max_kv_len, KEYS), splits;
+	    tasks = a->kv.batch * attn_div_up(a->num_heads, groups_of(a->num_heads) * 16);
+	int tiles = attn_div_up(a->kv.max_len, KEYS), splits;
 
 	if (num_sms < 0)
 		return num_sms;
@@ -439,15 +439,15 @@ extern "C" int mla_decode(const struct mla_decode_args *args, void *stream)
 
 	if (splits < 0)
 		return splits;
-	if (!args->batch)
+	if (!args->kv.batch)
 		return 0;
 	parts.splits = splits;
 	parts.o = (float *)args->workspace;
-	parts.ml = (float2 *)(parts.o + (int64_t)args->batch * splits * args->num_heads * RANK);
+	parts.ml = (float2 *)(parts.o + (int64_t)args->kv.batch * splits * args->num_heads * RANK);
 	params[1] = &parts;
 	l.grid[0] = splits;
 	l.grid[1] = attn_div_up(args->num_heads, rows);
-	l.grid[2] = args->batch;
+	l.grid[2] = args->kv.batch;
 	l.block[0] = THREADS;
 	l.smem = rows * ROW_BYTES + 2 * TILE_BYTES + rows * KEYS * 2 +
 		 2 * (WARPS / groups) * rows * sizeof(float);
@@ -461,7 +461,7 @@ extern "C" int mla_decode_workspace(const struct mla_decode_args *args, size_t *
 
 	if (splits < 0)
 		return splits;
-	*bytes = splits > 1 ? (size_t)args->batch * splits * args->num_heads *
+	*bytes = splits > 1 ? (size_t)args->kv.batch * splits * args->num_heads *
 			      (RANK * sizeof(float) + sizeof(float2)) : 0;
 	return 0;
 }

@@ -246,7 +246,7 @@ attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
 	int task = ptx_clusterid_x(), head = task % a.num_kv_heads, rest = task / a.num_kv_heads;
 	int row0 = rest % row_tiles * ROWS, b = rest / row_tiles;
 	uint32_t s_warp = ptx_smem(s_ring) + warp * ring;
-	int32_t page_shift = attn_page_shift(a.page_size);
+	int32_t page_shift = kv_page_shift(a.kv.page_size);
 	float o[head_dim / 8][4] = {}, m[2] = { -CUDART_INF_F, -CUDART_INF_F }, l[2] = {};
 	float scale_log2 = attn_logit_scale(a) * ATTN_LOG2E, cap = attn_cap_factor(a);
 	uint32_t q[head_dim / 16][4], slots[stages], slot;
@@ -420,7 +420,7 @@ static int find_residency(const struct cairn_attn_paged_args *a, const void *ker
 static int launch_decode(const struct cairn_attn_paged_args *args, int32_t max_rows, void *stream)
 {
 	int32_t row_tiles = attn_div_up(max_rows, ROWS), group = args->num_qo_heads / args->num_kv_heads;
-	int64_t num_tasks = (int64_t)args->batch * args->num_kv_heads * row_tiles, keys;
+	int64_t num_tasks = (int64_t)args->kv.batch * args->num_kv_heads * row_tiles, keys;
 	uint32_t magic = attn_magic((uint32_t)group);
 	void *params[] = { (void *)args, &row_tiles, &max_rows, &group, &magic };
 	struct cairn_launch l = {};
@@ -431,9 +431,9 @@ static int launch_decode(const struct cairn_attn_paged_args *args, int32_t max_r
 
 	kernel = decode_kernel(args->dtype, args->head_dim, &ring);
 	/* with a window, a tile reads the window of its first row and one more key for each further token */
-	keys = args->window ? (int64_t)args->window + attn_div_up(ROWS, group) : args->max_kv_len;
+	keys = args->window ? (int64_t)args->window + attn_div_up(ROWS, group) : args->kv.max_len;
 	CAIRN_TRY(find_residency(args, kernel, ring, &residency));
-	split = attn_decode_split(num_tasks, keys < args->max_kv_len ? (int32_t)keys : args->max_kv_len,
+	split = attn_decode_split(num_tasks, keys < args->kv.max_len ? (int32_t)keys : args->kv.max_len,
 				  args->head_dim, residency.ctas);
 	if (num_tasks * split.cluster_size > 0x7fffffff)
 		return cairn_error(EOPNOTSUPP, "attn_paged: batch * num_kv_heads: %lld, beyond a grid",
@@ -457,12 +457,12 @@ static enum way way_of(const struct cairn_attn_paged_args *args)
 {
 	int64_t max_rows = (int64_t)args->max_qo_len * (args->num_qo_heads / args->num_kv_heads);
 
-	if (!args->batch || !args->nnz_qo || !args->max_qo_len)
+	if (!args->kv.batch || !args->nnz_qo || !args->max_qo_len)
 		return NOTHING;
 	if (max_rows <= ATTN_DECODE_ROWS)
 		return DECODE;
 	/* one request, or all as long as the longest: the decode kernel would have nothing to do */
-	if (args->batch == 1 || args->nnz_qo == (int64_t)args->batch * args->max_qo_len)
+	if (args->kv.batch == 1 || args->nnz_qo == (int64_t)args->kv.batch * args->max_qo_len)
 		return PREFILL;
 	return MIXED;
 }
@@ -475,7 +475,7 @@ extern "C" int cairn_attn_paged(const struct cairn_attn_paged_args *args, void *
 	if (bytes && (!args->workspace || args->workspace_bytes < bytes))
 		return cairn_error(EINVAL, "attn_paged: workspace: has %zu bytes, needs %zu",
 				   args->workspace ? args->workspace_bytes : 0, bytes);
-	if ((int64_t)args->num_pages * args->page_size > 0xfffffffell)
+	if ((int64_t)args->kv.num_pages * args->kv.page_size > 0xfffffffell)
 		return cairn_error(EOPNOTSUPP, "attn_paged: num_pages * page_size: beyond 32 bits");
 	switch (way_of(args)) {
 	case NOTHING:

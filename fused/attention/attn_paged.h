@@ -8,11 +8,10 @@
  *   x[j]       = sm_scale * dot(q[i,h,:], k[j,g,:])
  *   g          = h / (num_qo_heads / num_kv_heads)
  *
- * Request b owns the query rows qo_indptr[b] .. qo_indptr[b+1]-1 and kv_len[b] keys:
+ * Request b owns the query rows qo_indptr[b] .. qo_indptr[b+1]-1 and kv_len[b] keys, whose place in the pages
+ * kv_view.h defines. Query row i has
  *
- *   kv_len     = (kv_indptr[b+1] - kv_indptr[b] - 1) * page_size + kv_last_page_len[b], or 0 without a page
- *   key j      : page kv_indices[kv_indptr[b] + j / page_size], slot j % page_size
- *   position   = i - qo_indptr[b] + kv_len - qo_len    of query row i: the last query sees the last key
+ *   position   = i - qo_indptr[b] + kv_len - qo_len    so that the last query sees the last key
  *
  * Row i sees the keys j < kv_len; with causal, only those with j <= position; with a window > 0, only those
  * with j > position - window, that is, its own key and the window - 1 keys before it.
@@ -21,26 +20,23 @@
  *   out               dtype  [nnz_qo, num_qo_heads, head_dim]                out, may not alias q
  *   lse               f32    [nnz_qo, num_qo_heads]                          out, optional (NULL)
  *   q                 dtype  [nnz_qo, num_qo_heads, head_dim]                in, row i at i * q_stride
- *   k_pages, v_pages  dtype  [num_pages, page_size, num_kv_heads, head_dim]  in, NHD
- *   qo_indptr         int32  [batch + 1]                                     in, ascending from 0
- *   kv_indptr         int32  [batch + 1]                                     in, ascending, in pages
- *   kv_indices        int32  [kv_indptr[batch]]                              in, 0 <= id < num_pages
- *   kv_last_page_len  int32  [batch]                                         in, 0..page_size
+ *   qo_indptr         int32  [kv.batch + 1]                                  in, ascending from 0
+ *   kv                struct cairn_kv_view                                   in, kv_view.h; pages of dtype
  *   workspace                [workspace_bytes]                               256-byte aligned
  *
  * out, q and the pages are 16-byte aligned. q_stride is in elements, a multiple of 8 and at least
  * num_qo_heads * head_dim; 0 means exactly num_qo_heads * head_dim. workspace_bytes comes from
- * attn_paged_workspace(); if that is 0, workspace may be NULL. Page ids may repeat. kv_last_page_len of a
- * request without pages is ignored. The contents of the index arrays are not checked.
+ * attn_paged_workspace(); if that is 0, workspace may be NULL. The contents of the index arrays are not
+ * checked.
  *
- * nnz_qo, max_qo_len and max_kv_len are upper bounds over the batch. The host reads them to lay out the grid;
+ * nnz_qo, max_qo_len and kv.max_len are upper bounds over the batch. The host reads them to lay out the grid;
  * only the device reads the index arrays, so a captured graph also serves other lengths within the same
- * bounds. Rows past qo_indptr[batch] are neither read nor written. A request may have no query, no key, or
+ * bounds. Rows past qo_indptr[kv.batch] are neither read nor written. A request may have no query, no key, or
  * (causal) more queries than keys: its first rows then see no key.
  *
  * Supported:   dtype f16, bf16; head_dim 64, 128, 256; num_qo_heads any multiple of num_kv_heads; any
- *              page_size >= 1; any window >= 0 (0: none), causal or not. Anything else -EOPNOTSUPP. batch 0
- *              and nnz_qo 0 are legal and do nothing.
+ *              page_size >= 1; any window >= 0 (0: none), causal or not. Anything else -EOPNOTSUPP.
+ *              kv.batch 0 and nnz_qo 0 are legal and do nothing.
  * Numerics:    products exact, sums in fp32; the sum of p takes unrounded p, P is rounded to dtype before
  *              P*V, out is rounded once. Magnitudes below 2^-126 may be flushed to 0. A row that sees no key
  *              has lse -INFINITY and an all-zero output. sm_scale is finite and > 0. Equal, all-negative and
@@ -50,8 +46,8 @@
  * Tolerance:   derived in attn_paged_ref.c from the above; about 2^-8 (bf16) or 2^-11 (f16) of
  *              sum_j p[j] |v[j]|, plus the same fraction of |out|.
  * Determinism: bitwise repeatable for equal arguments. A row depends on its own request only, but the
- *              grouping of its sums may depend on the three bounds and on batch.
- * Unused memory: slots past kv_last_page_len, unlisted pages, keys outside every row's window, and gaps
+ *              grouping of its sums may depend on the three bounds and on kv.batch.
+ * Unused memory: slots past last_page_len, unlisted pages, keys outside every row's window, and gaps
  *              between rows may hold NaN and never reach a result. Keys outside the windows cost no time,
  *              except for the rest of a tile that a window cuts.
  * Errors:      -EINVAL (null pointer, misaligned, negative or contradictory size), -EOPNOTSUPP, -EIO.
@@ -63,19 +59,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "fused/cache/kv_view.h"
+
 struct cairn_exact;
 
 struct cairn_attn_paged_args {
 	size_t size;
 	void *out;
 	float *lse;
-	const void *q, *k_pages, *v_pages;
-	const int32_t *qo_indptr, *kv_indptr, *kv_indices, *kv_last_page_len;
+	const void *q;
+	const int32_t *qo_indptr;
+	struct cairn_kv_view kv;
 	void *workspace;
 	size_t workspace_bytes;
 	int64_t q_stride;
-	int32_t batch, nnz_qo, max_qo_len, max_kv_len;
-	int32_t num_pages, page_size, num_qo_heads, num_kv_heads, head_dim;
+	int32_t nnz_qo, max_qo_len;
+	int32_t num_qo_heads, num_kv_heads, head_dim;
 	int32_t dtype, causal;
 	float sm_scale;
 	int32_t window;			/* keys that a row may see, its own included; 0: all */
@@ -91,7 +90,7 @@ int cairn_attn_paged_workspace(const struct cairn_attn_paged_args *args, size_t 
 int cairn_attn_paged_cpu(const struct cairn_attn_paged_args *args, void *stream);
 int cairn_attn_paged_ref(const struct cairn_attn_paged_args *args, void *stream);
 /*
- * exact[0]: out, exact[1]: lse (if not NULL); rows past qo_indptr[batch] keep their values. Above 2^33
+ * exact[0]: out, exact[1]: lse (if not NULL); rows past qo_indptr[kv.batch] keep their values. Above 2^33
  * products in q.k only a fixed sample of the rows is computed (see attn_paged_ref.c).
  */
 int cairn_attn_paged_exact(const struct cairn_attn_paged_args *args, struct cairn_exact *exact);

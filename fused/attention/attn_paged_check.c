@@ -21,16 +21,17 @@ int cairn_attn_paged_check(const struct cairn_attn_paged_args *a)
 {
 	if (!a || a->size < sizeof(*a))
 		return cairn_error(EINVAL, "attn_paged: size: smaller than the argument struct");
-	if (!a->out || !a->q || !a->k_pages || !a->v_pages || !a->qo_indptr || !a->kv_indptr ||
-	    !a->kv_indices || !a->kv_last_page_len)
+	if (!a->out || !a->q || !a->kv.k_pages || !a->kv.v_pages || !a->qo_indptr || !a->kv.indptr ||
+	    !a->kv.indices || !a->kv.last_page_len)
 		return cairn_error(EINVAL, "attn_paged: null pointer");
-	if (misaligned(a->out) || misaligned(a->q) || misaligned(a->k_pages) || misaligned(a->v_pages))
-		return cairn_error(EINVAL, "attn_paged: out, q and pages must be 16-byte aligned");
-	if (a->batch < 0 || a->nnz_qo < 0 || a->max_qo_len < 0 || a->max_kv_len < 0 || a->num_pages < 0)
-		return cairn_error(EINVAL, "attn_paged: batch, nnz_qo, max_qo_len, max_kv_len, num_pages: "
-				   "must be >= 0");
-	if (a->page_size < 1 || a->num_qo_heads < 1 || a->num_kv_heads < 1 || a->head_dim < 1)
-		return cairn_error(EINVAL, "attn_paged: page_size, heads, head_dim: must be >= 1");
+	if (misaligned(a->out) || misaligned(a->q) || misaligned(a->kv.k_pages) || misaligned(a->kv.v_pages))
+		return cairn_error(EINVAL, "attn_paged: out, q, kv.k_pages, kv.v_pages: must be 16-byte "
+				   "aligned");
+	if (a->kv.batch < 0 || a->nnz_qo < 0 || a->max_qo_len < 0 || a->kv.max_len < 0 || a->kv.num_pages < 0)
+		return cairn_error(EINVAL, "attn_paged: kv.batch, nnz_qo, max_qo_len, kv.max_len, "
+				   "kv.num_pages: must be >= 0");
+	if (a->kv.page_size < 1 || a->num_qo_heads < 1 || a->num_kv_heads < 1 || a->head_dim < 1)
+		return cairn_error(EINVAL, "attn_paged: kv.page_size, heads, head_dim: must be >= 1");
 	if (!(a->sm_scale > 0) || isinf(a->sm_scale))
 		return cairn_error(EINVAL, "attn_paged: sm_scale: must be finite and > 0");
 	if (a->window < 0 || !(a->softcap >= 0) || isinf(a->softcap))

@@ -89,8 +89,7 @@ static inline void widen_row(float *dst, const uint16_t *src, int dim, int dtype
 static const uint16_t *key_row(const struct cairn_attn_paged_args *a, const void *pages,
 			       const struct task *t, int key)
 {
-	int64_t page = a->kv_indices[a->kv_indptr[t->b] + key / a->page_size];
-	int64_t slot = page * a->page_size + key % a->page_size;
+	int64_t slot = cairn_kv_slot(&a->kv, t->b, key);
 
 	return (const uint16_t *)pages + (slot * a->num_kv_heads + t->head) * a->head_dim;
 }
@@ -152,12 +151,12 @@ static CAIRN_WIDE void attend(const struct cairn_attn_paged_args *a, const struc
 		int n = end - key < KEYS ? end - key : KEYS, begin = key < first ? first - key : 0;
 
 		for (int j = begin; j < n; j++) {
-			widen_row(v[j], key_row(a, a->k_pages, t, key + j), dim, a->dtype);
+			widen_row(v[j], key_row(a, a->kv.k_pages, t, key + j), dim, a->dtype);
 			for (int c = 0; c < dim; c++)
 				kt[c][j] = v[j][c];
 		}
 		for (int j = begin; j < n; j++)
-			widen_row(v[j], key_row(a, a->v_pages, t, key + j), dim, a->dtype);
+			widen_row(v[j], key_row(a, a->kv.v_pages, t, key + j), dim, a->dtype);
 		for (int r = 0; r < t->num_rows; r++) {
 			int seen = visible(a, t, r) - key, skip = first_key(a, t, r) - key;
 
@@ -219,8 +218,7 @@ static int task_at(const struct cairn_attn_paged_args *a, int b, int index, stru
 	t->b = b;
 	t->qo_first = a->qo_indptr[b];
 	t->qo_len = a->qo_indptr[b + 1] - t->qo_first;
-	t->kv_len = attn_kv_len(a->kv_indptr[b + 1] - a->kv_indptr[b], a->kv_last_page_len[b],
-				a->page_size);
+	t->kv_len = (int)cairn_kv_len(&a->kv, b);
 	t->head = index % a->num_kv_heads;
 	t->first_row = index / a->num_kv_heads * ROWS;
 	rows = t->qo_len * group_of(a) - t->first_row;
@@ -273,7 +271,7 @@ int cairn_attn_paged_cpu(const struct cairn_attn_paged_args *a, void *stream)
 
 	(void)stream;
 	CAIRN_TRY(cairn_attn_paged_check(a));
-	for (int b = 0; b < a->batch; b++) {
+	for (int b = 0; b < a->kv.batch; b++) {
 		int tasks;
 
 		task_at(a, b, 0, &t);
@@ -283,13 +281,13 @@ int cairn_attn_paged_cpu(const struct cairn_attn_paged_args *a, void *stream)
 		max_kv_len = t.kv_len > max_kv_len ? t.kv_len : max_kv_len;
 	}
 	if (all_tasks < FEW_TASKS && max_kv_len > PART_KEYS) {
-		for (int b = 0; b < a->batch; b++)
+		for (int b = 0; b < a->kv.batch; b++)
 			for (int i = 0; i < max_tasks; i++)
 				run(a, b, i, MAX_PARTS);
 		return 0;
 	}
 	#pragma omp parallel for collapse(2) schedule(dynamic)
-	for (int b = 0; b < a->batch; b++)
+	for (int b = 0; b < a->kv.batch; b++)
 		for (int i = 0; i < max_tasks; i++)
 			run(a, b, i, 1);
 	return 0;

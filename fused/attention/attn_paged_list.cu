@@ -20,7 +20,7 @@ attn_paged_list_kernel(const __grid_constant__ struct cairn_attn_paged_args a, i
 {
 	__shared__ int32_t s_at[BUCKETS];
 	int lane = threadIdx.x % 32;
-	float scale = (float)BUCKETS / (float)(a.max_kv_len + 1);
+	float scale = (float)BUCKETS / (float)(a.kv.max_len + 1);
 
 	if (threadIdx.x < BUCKETS)
 		s_at[threadIdx.x] = 0;
@@ -28,12 +28,12 @@ attn_paged_list_kernel(const __grid_constant__ struct cairn_attn_paged_args a, i
 	ptx_griddepcontrol_launch_dependents();
 	__syncthreads();
 	for (int pass = 0; pass < 2; pass++) {
-		for (int first = 0; first < a.batch; first += LIST_THREADS) {
+		for (int first = 0; first < a.kv.batch; first += LIST_THREADS) {
 			int b = first + threadIdx.x;
 			struct attn_request mine = {};
 			uint32_t some;
 
-			if (b < a.batch)
+			if (b < a.kv.batch)
 				mine = attn_load_request(a, b, 0, group, magic);
 			some = __ballot_sync(~0u, mine.qo_len * group > min_rows);
 			for (; some; some &= some - 1) {	/* a warp takes all tiles of one request */
@@ -82,7 +82,7 @@ int64_t attn_paged_list_tiles(const struct cairn_attn_paged_args *a, int32_t min
 	int64_t rows = (int64_t)a->nnz_qo * (a->num_qo_heads / a->num_kv_heads);
 	int64_t requests = rows / (min_rows + 1);
 
-	return rows / ATTN_PREFILL_ROWS + (requests < a->batch ? requests : a->batch);
+	return rows / ATTN_PREFILL_ROWS + (requests < a->kv.batch ? requests : a->kv.batch);
 }
 
 size_t attn_paged_list_bytes(const struct cairn_attn_paged_args *args, int32_t min_rows)

@@ -21,13 +21,13 @@
 	D(causal_ignored, "the mask is not applied") \
 	D(causal_always, "the mask is applied to requests without it") \
 	D(last_page_ignored, "keys of the last page are dropped") \
-	D(last_page_whole, "kv_last_page_len is ignored: the whole last page is read") \
+	D(last_page_whole, "last_page_len is ignored: the whole last page is read") \
 	D(first_key_dropped, "the walk begins at key 1") \
 	D(page_size_less_one, "the page of a key is found by page_size - 1") \
 	D(page_table_identity, "page ids are assumed to be in order: a stale page table") \
 	D(page_table_of_request_0, "all requests read the pages of the first") \
 	D(length_of_request_0, "all requests have the length of the first") \
-	D(bound_taken_for_length, "max_kv_len is used as kv_len where the pages allow it") \
+	D(bound_taken_for_length, "max_len is used as kv_len where the pages allow it") \
 	D(head_modulo, "the KV head is h % num_kv_heads") \
 	D(head_of_group_0, "all query heads of all groups read KV head 0") \
 	D(q_stride_ignored, "rows of q are assumed to be contiguous") \
@@ -96,21 +96,21 @@ struct keys {
 static struct keys keys_of(const struct cairn_attn_paged_args *a, int b, enum attn_defect x)
 {
 	struct keys k;
-	int request = x == ATTN_page_table_of_request_0 ? 0 : b, last = a->kv_last_page_len[b];
+	int request = x == ATTN_page_table_of_request_0 ? 0 : b, last = a->kv.last_page_len[b];
 
-	k.first_page = a->kv_indptr[request];
-	k.num_pages = a->kv_indptr[request + 1] - k.first_page;
-	k.slots = k.num_pages * a->page_size;
-	k.len = a->kv_indptr[b + 1] - a->kv_indptr[b];
+	k.first_page = a->kv.indptr[request];
+	k.num_pages = a->kv.indptr[request + 1] - k.first_page;
+	k.slots = k.num_pages * a->kv.page_size;
+	k.len = a->kv.indptr[b + 1] - a->kv.indptr[b];
 	if (x == ATTN_last_page_whole || k.len == 0)
-		last = a->page_size;
-	k.len = (k.len - 1) * a->page_size + last;
-	if (x == ATTN_last_page_ignored && k.len > a->page_size)
+		last = a->kv.page_size;
+	k.len = (k.len - 1) * a->kv.page_size + last;
+	if (x == ATTN_last_page_ignored && k.len > a->kv.page_size)
 		k.len -= last;
 	if (x == ATTN_length_of_request_0)
-		k.len = (a->kv_indptr[1] - a->kv_indptr[0] - 1) * a->page_size + a->kv_last_page_len[0];
+		k.len = (a->kv.indptr[1] - a->kv.indptr[0] - 1) * a->kv.page_size + a->kv.last_page_len[0];
 	if (x == ATTN_bound_taken_for_length)
-		k.len = a->max_kv_len;
+		k.len = a->kv.max_len;
 	k.len = k.len > k.slots ? k.slots : k.len < 0 ? 0 : k.len;
 	return k;
 }
@@ -118,20 +118,20 @@ static struct keys keys_of(const struct cairn_attn_paged_args *a, int b, enum at
 static int64_t key_at(const struct cairn_attn_paged_args *a, const struct keys *k, int j, int h,
 		      enum attn_defect x)
 {
-	int group = a->num_qo_heads / a->num_kv_heads, head = h / group, nth = j / a->page_size;
+	int group = a->num_qo_heads / a->num_kv_heads, head = h / group, nth = j / a->kv.page_size;
 	int64_t page;
 
-	if (x == ATTN_page_size_less_one && a->page_size > 1)
-		nth = j / (a->page_size - 1);
+	if (x == ATTN_page_size_less_one && a->kv.page_size > 1)
+		nth = j / (a->kv.page_size - 1);
 	nth = nth < k->num_pages ? nth : k->num_pages - 1;
-	page = a->kv_indices[k->first_page + nth];
+	page = a->kv.indices[k->first_page + nth];
 	if (x == ATTN_page_table_identity)
 		page = k->first_page + nth;
 	if (x == ATTN_head_modulo)
 		head = h % a->num_kv_heads;
 	if (x == ATTN_head_of_group_0)
 		head = 0;
-	return ((page * a->page_size + j % a->page_size) * a->num_kv_heads + head) * a->head_dim;
+	return ((page * a->kv.page_size + j % a->kv.page_size) * a->num_kv_heads + head) * a->head_dim;
 }
 
 static int visible(const struct cairn_attn_paged_args *a, int b, int i, int len, enum attn_defect x)
@@ -164,7 +164,7 @@ static int first_key(const struct cairn_attn_paged_args *a, int b, int i, int le
 	position += (x == ATTN_window_one_short) - (x == ATTN_window_one_far);
 	first = position >= a->window ? (int)(position - a->window + 1) : 0;
 	if (x == ATTN_window_from_page)
-		first -= first % a->page_size;
+		first -= first % a->kv.page_size;
 	if (x == ATTN_window_from_tile)
 		first -= first % TILE;
 	return first;
@@ -198,7 +198,7 @@ static void attend_row(const struct cairn_attn_paged_args *a, int b, int i, int 
 	int64_t stride = a->q_stride && x != ATTN_q_stride_ignored ? a->q_stride : packed;
 	int64_t q_at = (a->qo_indptr[b] + i) * stride + h * dim;
 	double m = x == ATTN_sentinel ? -5e4 : -INFINITY, l = 0, o[256] = { 0 }, scale = a->sm_scale, lse;
-	const void *values = x == ATTN_values_from_keys ? a->k_pages : a->v_pages;
+	const void *values = x == ATTN_values_from_keys ? a->kv.k_pages : a->kv.v_pages;
 	struct keys k = keys_of(a, b, x);
 	int n = visible(a, b, i, k.len, x), first = first_key(a, b, i, k.len, x), read = n, empty = !n;
 	int from = first;	/* the first key that is read, though perhaps not seen */
@@ -227,7 +227,8 @@ static void attend_row(const struct cairn_attn_paged_args *a, int b, int i, int 
 			s[j] = 0;
 			for (int c = 0; c < dim; c++)
 				s[j] += cairn_load(a->q, a->dtype, q_at + c) *
-					cairn_load(a->k_pages, a->dtype, key_at(a, &k, tile + j, h, x) + c);
+					cairn_load(a->kv.k_pages, a->dtype,
+						   key_at(a, &k, tile + j, h, x) + c);
 			if (tile + j >= first && tile + j < n)
 				s[j] = logit(a, s[j], scale, x);
 			else
@@ -266,7 +267,7 @@ static void attend_row(const struct cairn_attn_paged_args *a, int b, int i, int 
 		lse *= 1.4426950408889634;
 	if (empty && (x == ATTN_empty_lse_zero || x == ATTN_empty_lse_plus))
 		lse = x == ATTN_empty_lse_zero ? 0 : INFINITY;
-	a->lse[x == ATTN_lse_transposed ? h * (int64_t)a->qo_indptr[a->batch] + row : at] = (float)lse;
+	a->lse[x == ATTN_lse_transposed ? h * (int64_t)a->qo_indptr[a->kv.batch] + row : at] = (float)lse;
 }
 
 static int attend(const struct cairn_attn_paged_args *a, enum attn_defect x)
@@ -277,10 +278,10 @@ static int attend(const struct cairn_attn_paged_args *a, enum attn_defect x)
 	CAIRN_TRY(cairn_attn_paged_check(a));
 	if (x == ATTN_nothing)
 		return 0;
-	for (int b = 0; b < a->batch; b++) {
+	for (int b = 0; b < a->kv.batch; b++) {
 		int len = a->qo_indptr[b + 1] - a->qo_indptr[b];
 
-		if (b == a->batch - 1 && x == ATTN_last_row_missing)
+		if (b == a->kv.batch - 1 && x == ATTN_last_row_missing)
 			len--;
 		for (int i = 0; i < len; i++)
 			for (int h = 0; h < a->num_qo_heads; h++)

@@ -283,7 +283,7 @@ static int make_map(CUtensorMap *map, const struct cairn_attn_paged_args *args, 
 	const uint64_t row = (uint64_t)args->num_kv_heads * args->head_dim;
 	const struct cairn_tensor_layout t = {
 		.data = pages, .dims = 2, .element_bytes = 2,
-		.size = { row, (uint64_t)args->num_pages * args->page_size }, .stride = { row * 2 },
+		.size = { row, (uint64_t)args->kv.num_pages * args->kv.page_size }, .stride = { row * 2 },
 		.box = { 64, (uint32_t)box }, .swizzle = 128, .promotion = 256,
 	};
 
@@ -293,14 +293,14 @@ static int make_map(CUtensorMap *map, const struct cairn_attn_paged_args *args, 
 /* The copy engine (TMA) fetches pages of at least MIN_BOX slots, if page_size is a power of two. */
 static int make_maps(const struct cairn_attn_paged_args *args, int keys, struct plan *plan, struct maps *maps)
 {
-	int64_t slots = (int64_t)args->num_pages * args->page_size;
+	int64_t slots = (int64_t)args->kv.num_pages * args->kv.page_size;
 
-	if (args->page_size < MIN_BOX || attn_page_shift(args->page_size) < 0 || slots < 1 ||
+	if (args->kv.page_size < MIN_BOX || kv_page_shift(args->kv.page_size) < 0 || slots < 1 ||
 	    slots > 0x7fffffff)
 		return 0;
-	plan->box = args->page_size < keys ? args->page_size : keys;
-	CAIRN_TRY(make_map(&maps->k, args, args->k_pages, plan->box));
-	return make_map(&maps->v, args, args->v_pages, plan->box);
+	plan->box = args->kv.page_size < keys ? args->kv.page_size : keys;
+	CAIRN_TRY(make_map(&maps->k, args, args->kv.k_pages, plan->box));
+	return make_map(&maps->v, args, args->kv.v_pages, plan->box);
 }
 
 template <int dim>
@@ -310,7 +310,7 @@ static int launch(const struct cairn_attn_paged_args *args, struct plan *plan, i
 	uint32_t magic = attn_magic((uint32_t)group);
 	struct maps maps = {};
 	void *params[] = { (void *)args, plan, &maps, &group, &magic };
-	int64_t key_bytes = (int64_t)args->max_kv_len * dim * 4, items = tiles * args->num_kv_heads;
+	int64_t key_bytes = (int64_t)args->kv.max_len * dim * 4, items = tiles * args->num_kv_heads;
 	int num_sms = cairn_num_sms();
 	struct cairn_launch l = {};
 
@@ -351,7 +351,7 @@ int attn_paged_prefill(const struct cairn_attn_paged_args *args, void *stream)
 	int64_t rows = (int64_t)args->max_qo_len * (args->num_qo_heads / args->num_kv_heads);
 	struct plan plan = {};
 
-	plan.batch = args->batch;
+	plan.batch = args->kv.batch;
 	plan.row_tiles = (int32_t)((rows + ROWS - 1) / ROWS);
 	return launch_any(args, &plan, (int64_t)plan.row_tiles * plan.batch, stream);
 }

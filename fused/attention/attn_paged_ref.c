@@ -34,25 +34,17 @@
 
 #define E	0x1p-23
 
-static int kv_len_of(const struct cairn_attn_paged_args *a, int b)
-{
-	int pages = a->kv_indptr[b + 1] - a->kv_indptr[b];
-
-	return pages ? (pages - 1) * a->page_size + a->kv_last_page_len[b] : 0;
-}
-
 /* Element at which key j of request b begins, for the KV head of query head h. */
 static int64_t key_at(const struct cairn_attn_paged_args *a, int b, int j, int h)
 {
-	int64_t page = a->kv_indices[a->kv_indptr[b] + j / a->page_size];
 	int g = h / (a->num_qo_heads / a->num_kv_heads);
 
-	return ((page * a->page_size + j % a->page_size) * a->num_kv_heads + g) * a->head_dim;
+	return (cairn_kv_slot(&a->kv, b, j) * a->num_kv_heads + g) * a->head_dim;
 }
 
 static int keys_seen(const struct cairn_attn_paged_args *a, int b, int i)
 {
-	int kv_len = kv_len_of(a, b);
+	int kv_len = (int)cairn_kv_len(&a->kv, b);
 	int n = a->causal ? i + 1 + kv_len - (a->qo_indptr[b + 1] - a->qo_indptr[b]) : kv_len;
 
 	return n > 0 ? n : 0;
@@ -61,7 +53,7 @@ static int keys_seen(const struct cairn_attn_paged_args *a, int b, int i)
 /* Returns the first key that the window of row i leaves. */
 static int first_seen(const struct cairn_attn_paged_args *a, int b, int i)
 {
-	int position = i + kv_len_of(a, b) - (a->qo_indptr[b + 1] - a->qo_indptr[b]);
+	int position = i + (int)cairn_kv_len(&a->kv, b) - (a->qo_indptr[b + 1] - a->qo_indptr[b]);
 
 	return a->window && position >= a->window ? position - a->window + 1 : 0;
 }
@@ -101,7 +93,7 @@ static void attend(const struct cairn_attn_paged_args *a, int b, int i, int h, s
 	for (int j = first; j < n; j++) {
 		double dot = 0, magnitude = 0;
 
-		cairn_load_row(x, a->k_pages, a->dtype, key_at(a, b, j, h), dim);
+		cairn_load_row(x, a->kv.k_pages, a->dtype, key_at(a, b, j, h), dim);
 		#pragma omp simd reduction(+:dot, magnitude)
 		for (int c = 0; c < dim; c++) {
 			dot += (double)q[c] * x[c];
@@ -133,7 +125,7 @@ static void attend(const struct cairn_attn_paged_args *a, int b, int i, int h, s
 		double w = up + p * (u + depth) + fmax(tiny, 0x1p-126) / l;
 
 		up_sum += up;
-		cairn_load_row(x, a->v_pages, a->dtype, key_at(a, b, j, h), dim);
+		cairn_load_row(x, a->kv.v_pages, a->dtype, key_at(a, b, j, h), dim);
 		for (int c = 0; c < dim; c++) {
 			r->o[c] += p * x[c];
 			r->bound[c] += w * fabs(x[c]);
@@ -150,7 +142,7 @@ static uint32_t sample_step(const struct cairn_attn_paged_args *a)
 {
 	double products = 0;
 
-	for (int b = 0; b < a->batch; b++)
+	for (int b = 0; b < a->kv.batch; b++)
 		for (int i = 0; i < a->qo_indptr[b + 1] - a->qo_indptr[b]; i++)
 			products += (double)(keys_seen(a, b, i) - first_seen(a, b, i)) *
 				    a->num_qo_heads * a->head_dim;
@@ -170,8 +162,8 @@ static int all_rows(const struct cairn_attn_paged_args *a, struct cairn_exact *e
 	uint32_t step = exact ? sample_step(a) : 0;
 	int max_kv = 1, no_memory = 0;
 
-	for (int b = 0; b < a->batch; b++)
-		max_kv = kv_len_of(a, b) > max_kv ? kv_len_of(a, b) : max_kv;
+	for (int b = 0; b < a->kv.batch; b++)
+		max_kv = (int)cairn_kv_len(&a->kv, b) > max_kv ? (int)cairn_kv_len(&a->kv, b) : max_kv;
 	#pragma omp parallel reduction(|:no_memory)
 	{
 		struct row *r = malloc(sizeof(*r) + 2 * sizeof(double) * (size_t)max_kv);
@@ -181,7 +173,7 @@ static int all_rows(const struct cairn_attn_paged_args *a, struct cairn_exact *e
 			r->s = (double *)(r + 1);
 			r->d = r->s + max_kv;
 		}
-		for (int b = 0; b < a->batch; b++) {
+		for (int b = 0; b < a->kv.batch; b++) {
 			int rows = (a->qo_indptr[b + 1] - a->qo_indptr[b]) * a->num_qo_heads;
 
 			#pragma omp for schedule(dynamic) nowait

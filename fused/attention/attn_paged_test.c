@@ -14,7 +14,7 @@
 
 #include "conformance/harness.h"
 #include "fused/attention/attn_paged.h"
-#include "fused/attention/paged_test.h"
+#include "fused/cache/paged_test.h"
 
 enum {
 	CAUSAL = PAGED_FLAGS, LSE = CAUSAL << 1, F16 = CAUSAL << 2,
@@ -315,7 +315,7 @@ static void bend_logits(struct cairn_op *op, const struct shape *s, const struct
 			int64_t stride)
 {
 	struct cairn_attn_paged_args *a = op->args;
-	void *q = (void *)a->q, *k = (void *)a->k_pages;
+	void *q = (void *)a->q, *k = (void *)a->kv.k_pages;
 	double large = a->dtype == CAIRN_F16 ? 32768 : 0x1p60;
 	double unit = logits == HUGE_LOGITS ? large : logits == NEGATIVE ? 256 : 4;
 	int64_t row = (int64_t)s->hkv * s->dim;
@@ -353,9 +353,9 @@ static void scale_values(struct cairn_op *op, const struct paged *p, int64_t row
 	double factor = logits == TINY_V ? (f16 ? 0x1p-22 : 0x1p-128) : f16 ? 12000 : 0x1p100;
 
 	for (int64_t i = 0; i < n; i++) {
-		double v = cairn_load(a->v_pages, a->dtype, i) * factor;
+		double v = cairn_load(a->kv.v_pages, a->dtype, i) * factor;
 
-		cairn_store((void *)a->v_pages, a->dtype, i, f16 && fabs(v) > 6e4 ? copysign(6e4, v) : v);
+		cairn_store((void *)a->kv.v_pages, a->dtype, i, f16 && fabs(v) > 6e4 ? copysign(6e4, v) : v);
 	}
 }
 
@@ -364,8 +364,8 @@ static void poison_outside(struct cairn_attn_paged_args *a, const struct paged *
 {
 	for (int b = 0; b < p->batch; b++)
 		for (int j = 0; j <= p->kv_len[b] - p->qo_len[b] - a->window; j++) {
-			cairn_fill_nan((void *)a->k_pages, a->dtype, paged_slot(p, b, j) * row, row);
-			cairn_fill_nan((void *)a->v_pages, a->dtype, paged_slot(p, b, j) * row, row);
+			cairn_fill_nan((void *)a->kv.k_pages, a->dtype, paged_slot(p, b, j) * row, row);
+			cairn_fill_nan((void *)a->kv.v_pages, a->dtype, paged_slot(p, b, j) * row, row);
 		}
 }
 
@@ -394,13 +394,14 @@ static void setup(struct cairn_op *op)
 	for (int b = 0; b < s.batch && s.flags & DECODES; b++)
 		qo_lens[b] = b ? 1 : s.qo;
 	paged_lengths(op, &p, s.qo, s.kv, s.flags & DECODES ? qo_lens : s.qo_lens, s.kv_lens, 0);
-	paged_tables(op, &p, offsetof(struct cairn_attn_paged_args, qo_indptr));
-	a->batch = s.batch;
+	paged_tables(op, &p, offsetof(struct cairn_attn_paged_args, qo_indptr),
+		     offsetof(struct cairn_attn_paged_args, kv));
+	a->kv.batch = s.batch;
 	a->nnz_qo = p.nnz + pad;
 	a->max_qo_len = p.max_qo + pad * 10;
-	a->max_kv_len = p.max_kv * (pad ? 3 : 1) + pad;
-	a->num_pages = p.num_pages;
-	a->page_size = s.page;
+	a->kv.max_len = p.max_kv * (pad ? 3 : 1) + pad;
+	a->kv.num_pages = p.num_pages;
+	a->kv.page_size = s.page;
 	a->num_qo_heads = s.hq;
 	a->num_kv_heads = s.hkv;
 	a->head_dim = s.dim;
@@ -428,9 +429,9 @@ static void setup(struct cairn_op *op)
 	else
 		for (int i = 0; i < p.nnz; i++)
 			cairn_fill(op, q + i * stride * esize, a->dtype, (int64_t)s.hq * s.dim, 1);
-	k = cairn_in(op, offsetof(struct cairn_attn_paged_args, k_pages), a->dtype,
+	k = cairn_in(op, offsetof(struct cairn_attn_paged_args, kv.k_pages), a->dtype,
 		     p.num_pages * (int64_t)s.page * row);
-	v = cairn_in(op, offsetof(struct cairn_attn_paged_args, v_pages), a->dtype,
+	v = cairn_in(op, offsetof(struct cairn_attn_paged_args, kv.v_pages), a->dtype,
 		     p.num_pages * (int64_t)s.page * row);
 	paged_fill(op, &p, k, a->dtype, row);
 	paged_fill(op, &p, v, a->dtype, row);
@@ -452,17 +453,17 @@ static const char *reject(void *args, int i, int *want)
 	case 0: a->size = 8; return "size_too_small";
 	case 1: a->out = NULL; return "out_null";
 	case 2: a->q = NULL; return "q_null";
-	case 3: a->k_pages = NULL; return "k_pages_null";
-	case 4: a->v_pages = NULL; return "v_pages_null";
+	case 3: a->kv.k_pages = NULL; return "k_pages_null";
+	case 4: a->kv.v_pages = NULL; return "v_pages_null";
 	case 5: a->qo_indptr = NULL; return "qo_indptr_null";
-	case 6: a->kv_indptr = NULL; return "kv_indptr_null";
-	case 7: a->kv_indices = NULL; return "kv_indices_null";
-	case 8: a->kv_last_page_len = NULL; return "kv_last_page_len_null";
+	case 6: a->kv.indptr = NULL; return "kv_indptr_null";
+	case 7: a->kv.indices = NULL; return "kv_indices_null";
+	case 8: a->kv.last_page_len = NULL; return "kv_last_page_len_null";
 	case 9: a->q = (const char *)a->q + 8; return "q_misaligned";
 	case 10: a->out = (char *)a->out + 4; return "out_misaligned";
-	case 11: a->batch = -1; return "batch_negative";
-	case 12: a->max_kv_len = -1; return "max_kv_len_negative";
-	case 13: a->page_size = 0; return "page_size_0";
+	case 11: a->kv.batch = -1; return "batch_negative";
+	case 12: a->kv.max_len = -1; return "max_kv_len_negative";
+	case 13: a->kv.page_size = 0; return "page_size_0";
 	case 14: a->num_kv_heads = 0; return "num_kv_heads_0";
 	case 15: a->sm_scale = 0; return "sm_scale_0";
 	case 16: a->sm_scale = NAN; return "sm_scale_nan";

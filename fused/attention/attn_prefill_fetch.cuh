@@ -281,7 +281,7 @@ ATTN_DEV void produce(const struct cairn_attn_paged_args &a, const struct plan &
 	int b, head, row_tile, q = 0;
 	struct walk w;
 
-	w.page_shift = attn_page_shift(a.page_size);
+	w.page_shift = kv_page_shift(a.kv.page_size);
 	w.box = plan.box;
 
 	for (int nth = 0; nth_tile(a, plan, nth, &b, &head, &row_tile); nth++) {
@@ -304,7 +304,7 @@ ATTN_DEV void produce(const struct cairn_attn_paged_args &a, const struct plan &
 			slot = next;
 			if (i < num_tiles) {
 				ptx_mbarrier_wait(s.empty_k + 8 * k.stage, k.phase);
-				fill<dim>(a, a.k_pages, &maps.k, w, i, head, s.k + k.stage * bytes, slot,
+				fill<dim>(a, a.kv.k_pages, &maps.k, w, i, head, s.k + k.stage * bytes, slot,
 					  s.full_k + 8 * k.stage);
 				next = tile_slot<dim>(a, r, w, i + 1);
 				advance<stages>(&k);
@@ -321,8 +321,8 @@ ATTN_DEV void produce(const struct cairn_attn_paged_args &a, const struct plan &
 				q++;
 			} else {
 				ptx_mbarrier_wait(s.empty_v + 8 * v.stage, v.phase);
-				fill<dim>(a, a.v_pages, &maps.v, w, i - 1, head, s.v + v.stage * bytes, old,
-					  s.full_v + 8 * v.stage);
+				fill<dim>(a, a.kv.v_pages, &maps.v, w, i - 1, head, s.v + v.stage * bytes,
+					  old, s.full_v + 8 * v.stage);
 				advance<stages>(&v);
 			}
 		}

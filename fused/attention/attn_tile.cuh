@@ -46,15 +46,15 @@ ATTN_DEV struct attn_request attn_load_request(const struct cairn_attn_paged_arg
 					       int group, uint32_t magic)
 {
 	struct attn_request r;
-	int32_t first_page = a.kv_indptr[b];
+	int32_t first_page = a.kv.indptr[b];
 
 	r.head = head;
 	r.group = group;
 	r.magic = magic;
 	r.qo_first = a.qo_indptr[b];
 	r.qo_len = a.qo_indptr[b + 1] - r.qo_first;
-	r.kv_len = attn_kv_len(a.kv_indptr[b + 1] - first_page, a.kv_last_page_len[b], a.page_size);
-	r.pages = a.kv_indices + first_page;
+	r.kv_len = kv_walk_len(a.kv.indptr[b + 1] - first_page, a.kv.last_page_len[b], a.kv.page_size);
+	r.pages = a.kv.indices + first_page;
 	return r;
 }
 
@@ -121,8 +121,8 @@ ATTN_DEV uint32_t attn_slot(const struct cairn_attn_paged_args &a, const struct 
 
 	if (key >= end)
 		return ~0u;
-	page = page_shift >= 0 ? key >> page_shift : key / a.page_size;
-	return (uint32_t)r.pages[page] * (uint32_t)a.page_size + (uint32_t)(key - page * a.page_size);
+	page = page_shift >= 0 ? key >> page_shift : key / a.kv.page_size;
+	return (uint32_t)r.pages[page] * (uint32_t)a.kv.page_size + (uint32_t)(key - page * a.kv.page_size);
 }
 
 /*
@@ -146,8 +146,8 @@ ATTN_DEV void attn_gather(const struct cairn_attn_paged_args &a, const struct at
 		uint64_t at = (uint64_t)(from == ~0u ? 0 : from) * slot_bytes + column;
 		uint32_t to = (s_k ^ (i & 7) << 4) + i * head_dim * 2;
 
-		ptx_cp_async_cg(to, (const char *)a.k_pages + at, bytes);
-		ptx_cp_async_cg(to + v_offset, (const char *)a.v_pages + at, bytes);
+		ptx_cp_async_cg(to, (const char *)a.kv.k_pages + at, bytes);
+		ptx_cp_async_cg(to + v_offset, (const char *)a.kv.v_pages + at, bytes);
 	}
 }
 

@@ -16,6 +16,8 @@
 #include <math.h>
 #include <stdint.h>
 
+#include "fused/cache/kv_walk.h"
+
 #ifdef __CUDACC__
 #define ATTN_FN static __host__ __device__ __forceinline__
 #else
@@ -27,11 +29,6 @@
 #define ATTN_DECODE_TILE	16	/* rows of a decode tile, and keys of a warp's step */
 #define ATTN_MAX_CLUSTER	16
 #define ATTN_PREFILL_ROWS	128	/* packed rows of a prefill tile */
-
-ATTN_FN int32_t attn_kv_len(int32_t num_pages, int32_t last_page_len, int32_t page_size)
-{
-	return num_pages > 0 ? (num_pages - 1) * page_size + last_page_len : 0;
-}
 
 /* Returns the end of the keys that a token (0 .. qo_len-1) sees; later tokens count as the last one. */
 ATTN_FN int32_t attn_visible(int32_t token, int32_t qo_len, int32_t kv_len, int32_t causal)
@@ -84,18 +81,6 @@ ATTN_FN int32_t attn_token(int32_t row, uint32_t magic)
 ATTN_FN uint32_t attn_swizzle(uint32_t row, uint32_t chunk, uint32_t row_bytes)
 {
 	return row * row_bytes + ((chunk ^ (row & 7)) << 4);
-}
-
-/* Returns log2 of a power of two (the page walk then shifts instead of dividing), -1 for anything else. */
-ATTN_FN int32_t attn_page_shift(int32_t page_size)
-{
-	if (page_size & (page_size - 1))
-		return -1;
-#ifdef __CUDA_ARCH__
-	return 31 - __clz(page_size);
-#else
-	return 31 - __builtin_clz((unsigned int)page_size);
-#endif
 }
 
 /* Returns the warps of a decode CTA: their rings fill an SM's shared memory, or half of it. */

@@ -79,10 +79,10 @@ static void visible_keys(struct cairn_test *t)
 	EXPECT(t, attn_visible(6, 9, 3, 1) == 1);
 	EXPECT(t, attn_visible(100, 9, 3, 1) == 3);
 	EXPECT(t, attn_visible(0, 9, 3, 0) == 3);
-	EXPECT(t, attn_kv_len(0, 7, 16) == 0);
-	EXPECT(t, attn_kv_len(1, 16, 16) == 16);
-	EXPECT(t, attn_kv_len(3, 1, 16) == 33);
-	EXPECT(t, attn_kv_len(1, 0, 16) == 0);
+	EXPECT(t, kv_walk_len(0, 7, 16) == 0);
+	EXPECT(t, kv_walk_len(1, 16, 16) == 16);
+	EXPECT(t, kv_walk_len(3, 1, 16) == 33);
+	EXPECT(t, kv_walk_len(1, 0, 16) == 0);
 	for (int qo = 1; qo < 40; qo++)
 		for (int kv = 0; kv < 40; kv++)
 			for (int i = 1; i < qo; i++)
@@ -130,7 +130,7 @@ static void token_of_a_row(struct cairn_test *t)
 static void page_shift(struct cairn_test *t)
 {
 	for (int page_size = 1; page_size < 5000; page_size++) {
-		int shift = attn_page_shift(page_size), power = !(page_size & (page_size - 1));
+		int shift = kv_page_shift(page_size), power = !(page_size & (page_size - 1));
 
 		EXPECT(t, power ? 1 << shift == page_size : shift == -1);
 	}
@@ -204,11 +204,12 @@ static struct batch *make_batch(struct cairn_test *t)
 		abort();
 	x->a = (struct cairn_attn_paged_args){
 		.size = sizeof(x->a), .out = x->out, .lse = x->lse, .q = x->q,
-		.k_pages = x->k, .v_pages = x->v, .qo_indptr = x->qo_indptr, .kv_indptr = x->kv_indptr,
-		.kv_indices = x->indices, .kv_last_page_len = x->last, .batch = MAX_REQ, .max_qo_len = MAX_QO,
-		.max_kv_len = MAX_KV, .num_pages = PAGES, .page_size = PAGE, .num_qo_heads = HEADS,
-		.num_kv_heads = KV_HEADS, .head_dim = DIM, .dtype = CAIRN_BF16, .causal = 1,
-		.sm_scale = 0.125f,
+		.qo_indptr = x->qo_indptr,
+		.kv = { .k_pages = x->k, .v_pages = x->v, .indptr = x->kv_indptr, .indices = x->indices,
+			.last_page_len = x->last, .num_pages = PAGES, .page_size = PAGE, .batch = MAX_REQ,
+			.max_len = MAX_KV },
+		.max_qo_len = MAX_QO, .num_qo_heads = HEADS, .num_kv_heads = KV_HEADS, .head_dim = DIM,
+		.dtype = CAIRN_BF16, .causal = 1, .sm_scale = 0.125f,
 	};
 	for (int b = 0; b < MAX_REQ; b++) {
 		int qo = (int)(cairn_rand(t) % (MAX_QO + 1)), kv = (int)(cairn_rand(t) % (MAX_KV + 1));
@@ -241,12 +242,12 @@ static struct batch *copy_batch(const struct batch *x)
 	y->a.out = y->out;
 	y->a.lse = y->lse;
 	y->a.q = y->q;
-	y->a.k_pages = y->k;
-	y->a.v_pages = y->v;
+	y->a.kv.k_pages = y->k;
+	y->a.kv.v_pages = y->v;
 	y->a.qo_indptr = y->qo_indptr;
-	y->a.kv_indptr = y->kv_indptr;
-	y->a.kv_indices = y->indices;
-	y->a.kv_last_page_len = y->last;
+	y->a.kv.indptr = y->kv_indptr;
+	y->a.kv.indices = y->indices;
+	y->a.kv.last_page_len = y->last;
 	return y;
 }
 
@@ -280,19 +281,19 @@ static void a_request_alone_in_one_long_page_changes_no_bit(struct cairn_test *t
 	struct batch *x = make_batch(t), *y = copy_batch(x);
 
 	EXPECT(t, cairn_attn_paged_cpu(&x->a, NULL) == 0);
-	y->a.batch = 1;
-	y->a.page_size = PAGE * PAGES;
-	y->a.num_pages = 1;
+	y->a.kv.batch = 1;
+	y->a.kv.page_size = PAGE * PAGES;
+	y->a.kv.num_pages = 1;
 	for (int b = 0; b < MAX_REQ; b++) {
 		int pages = x->kv_indptr[b + 1] - x->kv_indptr[b];
 		int rows = x->qo_indptr[b + 1] - x->qo_indptr[b];
 
 		y->kv_indptr[1] = pages > 0;
-		y->last[0] = attn_kv_len(pages, x->last[b], PAGE);
+		y->last[0] = kv_walk_len(pages, x->last[b], PAGE);
 		y->qo_indptr[1] = y->a.nnz_qo = rows;
 		y->a.q = x->q + x->qo_indptr[b] * ROW;
-		y->a.k_pages = x->k + x->kv_indptr[b] * PAGE * SLOT;
-		y->a.v_pages = x->v + x->kv_indptr[b] * PAGE * SLOT;
+		y->a.kv.k_pages = x->k + x->kv_indptr[b] * PAGE * SLOT;
+		y->a.kv.v_pages = x->v + x->kv_indptr[b] * PAGE * SLOT;
 		EXPECT(t, cairn_attn_paged_cpu(&y->a, NULL) == 0);
 		EXPECT(t, !memcmp(y->out, x->out + x->qo_indptr[b] * ROW, sizeof(*y->out) * rows * ROW));
 		EXPECT(t, !memcmp(y->lse, x->lse + x->qo_indptr[b] * HEADS, sizeof(*y->lse) * rows * HEADS));
@@ -310,10 +311,12 @@ static void a_token_alone_changes_no_bit(struct cairn_test *t)
 	uint16_t *out = malloc(sizeof(*out) * (TOKENS + 1) * WIDTH);
 	int32_t qo_indptr[2] = { 0 }, kv_indptr[2] = { 0, 1 }, last;
 	struct cairn_attn_paged_args a = {
-		.size = sizeof(a), .k_pages = x, .v_pages = x + KEYS * DIM, .qo_indptr = qo_indptr,
-		.kv_indptr = kv_indptr, .kv_indices = &zero, .kv_last_page_len = &last, .batch = 1,
-		.max_kv_len = KEYS, .num_pages = 1, .page_size = KEYS, .num_qo_heads = 2, .num_kv_heads = 1,
-		.head_dim = DIM, .dtype = CAIRN_BF16, .causal = 1, .sm_scale = 0.125f,
+		.size = sizeof(a), .qo_indptr = qo_indptr,
+		.kv = { .k_pages = x, .v_pages = x + KEYS * DIM, .indptr = kv_indptr, .indices = &zero,
+			.last_page_len = &last, .num_pages = 1, .page_size = KEYS, .batch = 1,
+			.max_len = KEYS },
+		.num_qo_heads = 2, .num_kv_heads = 1, .head_dim = DIM, .dtype = CAIRN_BF16, .causal = 1,
+		.sm_scale = 0.125f,
 	};
 
 	for (int i = 0; i < 2 * KEYS * DIM + TOKENS * WIDTH; i++)

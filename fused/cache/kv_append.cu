@@ -15,7 +15,7 @@
 #include "primitives/base/dtype.h"
 #include "primitives/base/launch.h"
 #include "primitives/ptx/ptx.cuh"
-#include "fused/attention/attn_tile.h"
+#include "fused/cache/kv_walk.h"
 
 #define THREADS		256
 
@@ -28,27 +28,29 @@ kv_append_kernel(const __grid_constant__ struct cairn_kv_append_args a, int32_t 
 	int64_t slot;
 
 	ptx_griddepcontrol_wait();
-	for (int32_t i = 0; i < a.batch; i += THREADS) {
+	for (int32_t i = 0; i < a.kv.batch; i += THREADS) {
 		int32_t j = i + (int32_t)threadIdx.x + 1;
 
-		b += __syncthreads_count(j <= a.batch && a.qo_indptr[j] <= row);
+		b += __syncthreads_count(j <= a.kv.batch && a.qo_indptr[j] <= row);
 	}
 	ptx_griddepcontrol_launch_dependents();
-	if (b >= a.batch)	/* past the last request */
+	if (b >= a.kv.batch)	/* past the last request */
 		return;
-	first_page = a.kv_indptr[b];
-	key = attn_kv_len(a.kv_indptr[b + 1] - first_page, a.kv_last_page_len[b], a.page_size) -
+	first_page = a.kv.indptr[b];
+	key = kv_walk_len(a.kv.indptr[b + 1] - first_page, a.kv.last_page_len[b], a.kv.page_size) -
 	      a.qo_indptr[b + 1] + row;
-	page_shift = attn_page_shift(a.page_size);
-	page = page_shift >= 0 ? key >> page_shift : key / a.page_size;
-	slot = (int64_t)a.kv_indices[first_page + page] * a.page_size + (key - page * a.page_size);
+	page_shift = kv_page_shift(a.kv.page_size);
+	page = page_shift >= 0 ? key >> page_shift : key / a.kv.page_size;
+	slot = (int64_t)a.kv.indices[first_page + page] * a.kv.page_size + (key - page * a.kv.page_size);
 	for (int32_t i = (int32_t)threadIdx.x; i < 2 * row_vecs; i += THREADS) {
 		int32_t c = i < row_vecs ? i : i - row_vecs;
 
 		if (i < row_vecs)
-			((uint4 *)a.k_pages)[slot * row_vecs + c] = ((const uint4 *)a.k)[row * k_stride + c];
+			((uint4 *)a.kv.k_pages)[slot * row_vecs + c] =
+				((const uint4 *)a.k)[row * k_stride + c];
 		else
-			((uint4 *)a.v_pages)[slot * row_vecs + c] = ((const uint4 *)a.v)[row * v_stride + c];
+			((uint4 *)a.kv.v_pages)[slot * row_vecs + c] =
+				((const uint4 *)a.v)[row * v_stride + c];
 	}
 }
 
@@ -59,7 +61,7 @@ extern "C" int cairn_kv_append(const struct cairn_kv_append_args *args, void *st
 	int64_t k_stride, v_stride;
 
 	CAIRN_TRY(cairn_kv_append_check(args));
-	if (!args->batch || !args->nnz_qo)
+	if (!args->kv.batch || !args->nnz_qo)
 		return 0;
 	per_vec = (int32_t)(16 / cairn_dtype_bytes(args->dtype));
 	row_vecs = args->num_kv_heads * args->head_dim / per_vec;

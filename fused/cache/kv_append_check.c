@@ -21,15 +21,16 @@ int cairn_kv_append_check(const struct cairn_kv_append_args *a)
 
 	if (!a || a->size < sizeof(*a))
 		return cairn_error(EINVAL, "kv_append: size: smaller than the argument struct");
-	if (!a->k_pages || !a->v_pages || !a->k || !a->v || !a->qo_indptr || !a->kv_indptr ||
-	    !a->kv_indices || !a->kv_last_page_len)
+	if (!a->kv.k_pages || !a->kv.v_pages || !a->k || !a->v || !a->qo_indptr || !a->kv.indptr ||
+	    !a->kv.indices || !a->kv.last_page_len)
 		return cairn_error(EINVAL, "kv_append: null pointer");
-	if (misaligned(a->k_pages) || misaligned(a->v_pages) || misaligned(a->k) || misaligned(a->v))
-		return cairn_error(EINVAL, "kv_append: k, v and pages must be 16-byte aligned");
-	if (a->batch < 0 || a->nnz_qo < 0 || a->num_pages < 0)
-		return cairn_error(EINVAL, "kv_append: batch, nnz_qo, num_pages: must be >= 0");
-	if (a->page_size < 1 || a->num_kv_heads < 1 || a->head_dim < 1)
-		return cairn_error(EINVAL, "kv_append: page_size, num_kv_heads, head_dim: must be >= 1");
+	if (misaligned(a->kv.k_pages) || misaligned(a->kv.v_pages) || misaligned(a->k) || misaligned(a->v))
+		return cairn_error(EINVAL, "kv_append: k, v, kv.k_pages, kv.v_pages: must be 16-byte "
+				   "aligned");
+	if (a->kv.batch < 0 || a->nnz_qo < 0 || a->kv.num_pages < 0)
+		return cairn_error(EINVAL, "kv_append: kv.batch, nnz_qo, kv.num_pages: must be >= 0");
+	if (a->kv.page_size < 1 || a->num_kv_heads < 1 || a->head_dim < 1)
+		return cairn_error(EINVAL, "kv_append: kv.page_size, num_kv_heads, head_dim: must be >= 1");
 	row = (int64_t)a->num_kv_heads * a->head_dim;
 	if (!cairn_dtype_is_float(a->dtype))
 		return cairn_error(EOPNOTSUPP, "kv_append: dtype: %s", cairn_dtype_name(a->dtype));

@@ -44,30 +44,30 @@ static int append(const struct cairn_kv_append_args *a, enum append_defect x)
 	row = (int64_t)a->num_kv_heads * a->head_dim;
 	k_stride = a->k_stride && x != APPEND_k_stride_ignored ? a->k_stride : row;
 	v_stride = a->v_stride && x != APPEND_v_stride_of_rows ? a->v_stride : row;
-	rows = x == APPEND_padding_written ? a->nnz_qo : a->batch ? a->qo_indptr[a->batch] : 0;
+	rows = x == APPEND_padding_written ? a->nnz_qo : a->kv.batch ? a->qo_indptr[a->kv.batch] : 0;
 	written = x == APPEND_head_0_only ? a->head_dim : x == APPEND_neighbour_overwritten ? row + 8 : row;
 	for (int i = 0; i < rows - (x == APPEND_last_row_missing); i++) {
 		int b = 0, pages, key, nth, slot;
 		int64_t to;
 
-		while (x != APPEND_request_0_only && b < a->batch - 1 && a->qo_indptr[b + 1] <= i)
+		while (x != APPEND_request_0_only && b < a->kv.batch - 1 && a->qo_indptr[b + 1] <= i)
 			b++;
-		pages = a->kv_indptr[b + 1] - a->kv_indptr[b];
-		key = (pages - 1) * a->page_size + a->kv_last_page_len[b] - a->qo_indptr[b + 1] + i;
+		pages = a->kv.indptr[b + 1] - a->kv.indptr[b];
+		key = (pages - 1) * a->kv.page_size + a->kv.last_page_len[b] - a->qo_indptr[b + 1] + i;
 		if (x == APPEND_slot_from_zero)
 			key = i - a->qo_indptr[b];
 		if (x == APPEND_slot_plus_one)
 			key++;
-		key = key < pages * a->page_size ? key : pages * a->page_size - 1;
+		key = key < pages * a->kv.page_size ? key : pages * a->kv.page_size - 1;
 		if (key < 0)
 			continue;
-		nth = key / a->page_size;
-		slot = key % a->page_size;
+		nth = key / a->kv.page_size;
+		slot = key % a->kv.page_size;
 		if (x == APPEND_stays_on_page && nth && !slot)
 			nth--;
-		nth += a->kv_indptr[b];
-		to = x == APPEND_page_table_identity ? nth : a->kv_indices[nth];
-		to = to * a->page_size + slot;
+		nth += a->kv.indptr[b];
+		to = x == APPEND_page_table_identity ? nth : a->kv.indices[nth];
+		to = to * a->kv.page_size + slot;
 		for (int64_t c = 0; c < written; c++) {
 			int64_t at = c < row ? c : row - 1;
 			double k = cairn_load(a->k, a->dtype, i * k_stride + at);
@@ -79,9 +79,9 @@ static int append(const struct cairn_kv_append_args *a, enum append_defect x)
 				v = isnan(v) ? 0 : v;
 			if (x == APPEND_rounded_to_f16)
 				v = rounded_to_f16(v);
-			cairn_store(a->k_pages, a->dtype, to * row + c, k);
+			cairn_store(a->kv.k_pages, a->dtype, to * row + c, k);
 			if (x != APPEND_values_missing)
-				cairn_store(a->v_pages, a->dtype, to * row + c, v);
+				cairn_store(a->kv.v_pages, a->dtype, to * row + c, v);
 		}
 	}
 	return 0;

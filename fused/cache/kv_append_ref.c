@@ -10,12 +10,9 @@
 /* Returns the element of the pages at which row i of request b begins. */
 static int64_t slot_of(const struct cairn_kv_append_args *a, int b, int i)
 {
-	int pages = a->kv_indptr[b + 1] - a->kv_indptr[b];
-	int kv_len = pages ? (pages - 1) * a->page_size + a->kv_last_page_len[b] : 0;
-	int key = kv_len - (a->qo_indptr[b + 1] - a->qo_indptr[b]) + i;
-	int page = a->kv_indices[a->kv_indptr[b] + key / a->page_size];
+	int64_t key = cairn_kv_len(&a->kv, b) - (a->qo_indptr[b + 1] - a->qo_indptr[b]) + i;
 
-	return ((int64_t)page * a->page_size + key % a->page_size) * a->num_kv_heads * a->head_dim;
+	return cairn_kv_slot(&a->kv, b, key) * a->num_kv_heads * a->head_dim;
 }
 
 int cairn_kv_append_ref(const struct cairn_kv_append_args *a, void *stream)
@@ -29,13 +26,15 @@ int cairn_kv_append_ref(const struct cairn_kv_append_args *a, void *stream)
 	row = (int64_t)a->num_kv_heads * a->head_dim;
 	k_stride = a->k_stride ? a->k_stride : row;
 	v_stride = a->v_stride ? a->v_stride : row;
-	for (int b = 0; b < a->batch; b++) {
+	for (int b = 0; b < a->kv.batch; b++) {
 		for (int i = 0; i < a->qo_indptr[b + 1] - a->qo_indptr[b]; i++) {
 			int64_t to = slot_of(a, b, i), from = a->qo_indptr[b] + i;
 
-			memcpy((char *)a->k_pages + to * esize, (const char *)a->k + from * k_stride * esize,
+			memcpy((char *)a->kv.k_pages + to * esize,
+			       (const char *)a->k + from * k_stride * esize,
 			       row * esize);
-			memcpy((char *)a->v_pages + to * esize, (const char *)a->v + from * v_stride * esize,
+			memcpy((char *)a->kv.v_pages + to * esize,
+			       (const char *)a->v + from * v_stride * esize,
 			       row * esize);
 		}
 	}
@@ -49,7 +48,7 @@ int cairn_kv_append_exact(const struct cairn_kv_append_args *a, struct cairn_exa
 	int64_t stride[2] = { a->k_stride ? a->k_stride : row, a->v_stride ? a->v_stride : row };
 
 	CAIRN_TRY(cairn_kv_append_check(a));
-	for (int b = 0; b < a->batch; b++) {
+	for (int b = 0; b < a->kv.batch; b++) {
 		for (int i = 0; i < a->qo_indptr[b + 1] - a->qo_indptr[b]; i++) {
 			int64_t to = slot_of(a, b, i);
 

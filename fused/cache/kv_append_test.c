@@ -5,7 +5,7 @@
 
 #include "conformance/harness.h"
 #include "fused/cache/kv_append.h"
-#include "fused/attention/paged_test.h"
+#include "fused/cache/paged_test.h"
 
 enum {
 	F16 = PAGED_FLAGS, F32 = F16 << 1,
@@ -115,11 +115,12 @@ static void setup(struct cairn_op *op)
 	p.pool = 3000;
 	pad = s.flags & PAGED_PADDED ? 3 : 0;
 	paged_lengths(op, &p, s.qo, s.kv, s.qo_lens, s.kv_lens, 1);
-	paged_tables(op, &p, offsetof(struct cairn_kv_append_args, qo_indptr));
-	a->batch = s.batch;
+	paged_tables(op, &p, offsetof(struct cairn_kv_append_args, qo_indptr),
+		     offsetof(struct cairn_kv_append_args, kv));
+	a->kv.batch = s.batch;
 	a->nnz_qo = p.nnz + pad;
-	a->num_pages = p.num_pages;
-	a->page_size = s.page;
+	a->kv.num_pages = p.num_pages;
+	a->kv.page_size = s.page;
 	a->num_kv_heads = s.heads;
 	a->head_dim = s.dim;
 	a->dtype = dtype_of(&s);
@@ -144,8 +145,8 @@ static void setup(struct cairn_op *op)
 	}
 	/* slots that are not written must keep their contents, NaN included */
 	for (int side = 0; side < 2; side++) {
-		x = cairn_inout(op, side ? offsetof(struct cairn_kv_append_args, v_pages) :
-				offsetof(struct cairn_kv_append_args, k_pages), a->dtype,
+		x = cairn_inout(op, side ? offsetof(struct cairn_kv_append_args, kv.v_pages) :
+				offsetof(struct cairn_kv_append_args, kv.k_pages), a->dtype,
 				(int64_t)p.num_pages * s.page * row);
 		if (op->kind == CAIRN_KIND_POISON)
 			cairn_fill_nan(x, a->dtype, 0, (int64_t)p.num_pages * s.page * row);
@@ -161,19 +162,19 @@ static const char *reject(void *args, int i, int *want)
 	*want = -EINVAL;
 	switch (i) {
 	case 0: a->size = 8; return "size_too_small";
-	case 1: a->k_pages = NULL; return "k_pages_null";
-	case 2: a->v_pages = NULL; return "v_pages_null";
+	case 1: a->kv.k_pages = NULL; return "k_pages_null";
+	case 2: a->kv.v_pages = NULL; return "v_pages_null";
 	case 3: a->k = NULL; return "k_null";
 	case 4: a->v = NULL; return "v_null";
 	case 5: a->qo_indptr = NULL; return "qo_indptr_null";
-	case 6: a->kv_indptr = NULL; return "kv_indptr_null";
-	case 7: a->kv_indices = NULL; return "kv_indices_null";
-	case 8: a->kv_last_page_len = NULL; return "kv_last_page_len_null";
+	case 6: a->kv.indptr = NULL; return "kv_indptr_null";
+	case 7: a->kv.indices = NULL; return "kv_indices_null";
+	case 8: a->kv.last_page_len = NULL; return "kv_last_page_len_null";
 	case 9: a->k = (const char *)a->k + 2; return "k_misaligned";
-	case 10: a->v_pages = (char *)a->v_pages + 8; return "v_pages_misaligned";
-	case 11: a->batch = -1; return "batch_negative";
+	case 10: a->kv.v_pages = (char *)a->kv.v_pages + 8; return "v_pages_misaligned";
+	case 11: a->kv.batch = -1; return "batch_negative";
 	case 12: a->nnz_qo = -1; return "nnz_qo_negative";
-	case 13: a->page_size = 0; return "page_size_0";
+	case 13: a->kv.page_size = 0; return "page_size_0";
 	case 14: a->num_kv_heads = 0; return "num_kv_heads_0";
 	case 15: a->k_stride = a->head_dim * (int64_t)a->num_kv_heads - 8; return "k_stride_short";
 	case 16: a->v_stride = a->head_dim * (int64_t)a->num_kv_heads + 4; return "v_stride_odd";

@@ -8,15 +8,18 @@
  *
  *   member            dtype  shape                                           notes
  *   k_pages, v_pages  dtype  [num_pages, page_size, num_kv_heads, head_dim]  NHD, 16-byte aligned
- *                            [num_pages, page_size, kv_lora_rank + rope_dim] latent attention: k_pages; v_pages is NULL
- *   indptr            int32  [batch + 1]                                     ascending from 0, counts pages
- *   indices           int32  [indptr[batch]]                                 0 <= id < num_pages; ids may repeat
- *   last_page_len     int32  [batch]                                         0 .. page_size; ignored without a page
+ *   k_pages           dtype  [num_pages, page_size, kv_lora_rank + rope_dim] latent attention, 16-byte
+ *                                                                            aligned; v_pages is NULL
+ *   indptr            int32  [batch + 1]                                     ascending from 0, in pages
+ *   indices           int32  [indptr[batch]]                                 0 <= id < num_pages; ids may
+ *                                                                            repeat
+ *   last_page_len     int32  [batch]                                         0 .. page_size; ignored without
+ *                                                                            a page
  *
- * The page geometry's other numbers (dtype, heads, dimensions) are the operation's own. Slots past last_page_len and
- * pages that no list names may hold NaN: no operation reads them into a result. The arrays are read on the device
- * only, so a captured graph serves other lists and lengths within the bounds batch and max_len. Their contents are
- * not checked.
+ * The other numbers of the geometry (dtype, heads, dimensions) belong to the operation. Slots past
+ * last_page_len and pages that no list names may hold NaN: no operation reads them into a result. The host
+ * reads the scalars; the arrays are read on the device only, so a captured graph serves other lists and
+ * lengths within the bounds batch and max_len. The contents of the arrays are not checked.
  */
 #ifndef CAIRN_KV_VIEW_H
 #define CAIRN_KV_VIEW_H
@@ -43,6 +46,15 @@ static inline int64_t cairn_kv_len(const struct cairn_kv_view *kv, int32_t b)
 static inline int64_t cairn_kv_slot(const struct cairn_kv_view *kv, int32_t b, int64_t j)
 {
 	return (int64_t)kv->indices[kv->indptr[b] + j / kv->page_size] * kv->page_size + j % kv->page_size;
+}
+
+/* The view of request b alone. */
+static inline struct cairn_kv_view cairn_kv_one(struct cairn_kv_view kv, int32_t b)
+{
+	kv.indptr += b;
+	kv.last_page_len += b;
+	kv.batch = 1;
+	return kv;
 }
 
 #endif

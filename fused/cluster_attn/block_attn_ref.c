@@ -201,7 +201,8 @@ void load_key(const struct head *h, const void *pages, struct carried fresh, flo
 	int dim = h->a->head_dim;
 
 	if (j < h->len - 1)
-		cairn_load_row(x, pages, h->a->dtype, block_key_at(h->a, h->b, j) + (int64_t)h->group * dim,
+		cairn_load_row(x, pages, h->a->dtype,
+			       (cairn_kv_slot(&h->a->kv, h->b, j) * h->a->num_kv_heads + h->group) * dim,
 			       dim);
 	else
 		for (int c = 0; c < dim; c++)
@@ -227,7 +228,7 @@ static CAIRN_WIDE void attend_values(struct head *h, double *o)
 	for (int j = 0; j < h->len; j++) {
 		double dot = 0, size = 0;
 
-		load_key(h, h->a->k_pages, h->new_k, k, j);
+		load_key(h, h->a->kv.k_pages, h->new_k, k, j);
 		for (int d = 0; d < dim; d++) {
 			dot += h->q.val[d] * (double)k[d];
 			size += fabs(h->q.val[d] * (double)k[d]);
@@ -243,12 +244,12 @@ static CAIRN_WIDE void attend_values(struct head *h, double *o)
 		o[c] = h->mean[c] = 0;
 	for (int j = 0; j < h->len; j++) {
 		h->p[j] = exp(h->s[j] - h->s[h->top]) / h->l;
-		load_key(h, h->a->v_pages, h->new_v, v, j);
+		load_key(h, h->a->kv.v_pages, h->new_v, v, j);
 		for (int c = 0; c < dim; c++)
 			o[c] += h->p[j] * (double)v[c];
 		if (!h->q.err)
 			continue;
-		load_key(h, h->a->k_pages, h->new_k, k, j);
+		load_key(h, h->a->kv.k_pages, h->new_k, k, j);
 		for (int d = 0; d < dim; d++)
 			h->mean[d] += h->p[j] * (double)k[d];
 	}
@@ -264,7 +265,7 @@ static CAIRN_WIDE double logit_errors(struct head *h)
 	for (int j = 0; j < h->len; j++) {
 		double err = 0, var = 0, far;
 
-		load_key(h, h->a->k_pages, h->new_k, k, j);
+		load_key(h, h->a->kv.k_pages, h->new_k, k, j);
 		for (int d = 0; d < dim; d++) {
 			far = fabs((double)k[d] - h->mean[d]);
 			err += h->q.err[d] * far;
@@ -326,7 +327,7 @@ static CAIRN_WIDE void key_errors(struct head *h, const double *o, struct by_key
 			err += p * k_err;
 			dev = hypot(dev, p * sqrt(k_var));
 		}
-		load_key(h, h->a->v_pages, h->new_v, v, j);
+		load_key(h, h->a->kv.v_pages, h->new_v, v, j);
 		for (int c = 0; c < dim; c++) {
 			double far = fabs((double)v[c] - o[c]), size = fabs((double)v[c]);
 
@@ -343,7 +344,7 @@ static CAIRN_WIDE void key_errors(struct head *h, const double *o, struct by_key
 		}
 		if (large || !moves || p == 0)
 			continue;
-		load_key(h, h->a->k_pages, h->new_k, k, j);
+		load_key(h, h->a->kv.k_pages, h->new_k, k, j);
 		for (int d = 0; d < dim; d++) {
 			x[d] = (float)(h->a->sm_scale * p * ((double)k[d] - h->mean[d]));
 			y[d] = (float)((double)v[d] - o[d]);
@@ -392,7 +393,7 @@ static int attend_heads(const struct cairn_cluster_attn_args *a, int b, struct c
 			struct carried out)
 {
 	int dim = a->head_dim, nq = a->num_qo_heads, nk = a->num_kv_heads, failed = 0;
-	int len = block_kv_len(a, b);
+	int len = (int)cairn_kv_len(&a->kv, b);
 
 	#pragma omp parallel reduction(|:failed) if ((double)nq * len > 64)
 	{

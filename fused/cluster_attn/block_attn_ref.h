@@ -18,19 +18,4 @@ int cairn_block_attn(const struct cairn_cluster_attn_args *a, int b, struct bloc
 int cairn_block_attn_unrounded(const struct cairn_cluster_attn_args *a, int b, struct block_row x,
 			       struct block_row out, struct block_row k, struct block_row v);
 
-/* kv_len of request b, and the element of the pages at which its key j begins. */
-static inline int block_kv_len(const struct cairn_cluster_attn_args *a, int b)
-{
-	int pages = a->kv_indptr[b + 1] - a->kv_indptr[b];
-
-	return pages ? (pages - 1) * a->page_size + a->kv_last_page_len[b] : 0;
-}
-
-static inline int64_t block_key_at(const struct cairn_cluster_attn_args *a, int b, int j)
-{
-	int64_t page = a->kv_indices[a->kv_indptr[b] + j / a->page_size];
-
-	return (page * a->page_size + j % a->page_size) * a->num_kv_heads * a->head_dim;
-}
-
 #endif

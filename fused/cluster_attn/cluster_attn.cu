@@ -15,7 +15,7 @@
 extern "C" int cairn_cluster_attn(const struct cairn_cluster_attn_args *args, void *stream)
 {
 	CAIRN_TRY(cairn_cluster_attn_check(args));
-	if (!args->batch)
+	if (!args->kv.batch)
 		return 0;
 	if (args->dataflow == CAIRN_CLUSTER_ATTN_AUTO) {
 		int ret = cluster_attn_grid(args, stream);
@@ -32,11 +32,11 @@ extern "C" int cairn_cluster_attn_workspace(const struct cairn_cluster_attn_args
 	if (!bytes)
 		return cairn_error(EINVAL, "cluster_attn_workspace: bytes: null pointer");
 	*bytes = 0;
-	if (args->batch && args->dataflow == CAIRN_CLUSTER_ATTN_AUTO) {
+	if (args->kv.batch && args->dataflow == CAIRN_CLUSTER_ATTN_AUTO) {
 		int ret = cluster_attn_grid_workspace(args, bytes);
 
 		if (ret != -EOPNOTSUPP)
 			return ret;
 	}
-	return args->batch ? cluster_attn_split_workspace(args, bytes) : 0;
+	return args->kv.batch ? cluster_attn_split_workspace(args, bytes) : 0;
 }

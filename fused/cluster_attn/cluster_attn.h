@@ -10,36 +10,33 @@
  *   a[h,:] = sum_j p[j] * v[j,g,:],  p = softmax_j(sm_scale * dot(q[h,:], k[j,g,:])), j < kv_len[b]
  *   out    = x + a w_o^T + b_o
  *
- * Each request has one new token. g, kv_len and the page walk are defined in attn_paged.h; the lengths count
- * the new token, so kv_len >= 1.
+ * Each request has one new token. attn_paged.h defines g, and kv_view.h kv_len and the page walk; the
+ * lengths count the new token, so kv_len >= 1.
  *
  *   argument          dtype  shape                                           notes
- *   out               dtype  [batch, hidden]                                 out, may alias x exactly
- *   k_pages, v_pages  dtype  [num_pages, page_size, num_kv_heads, head_dim]  in and out, NHD
- *   x                 dtype  [batch, hidden]                                 in, the residual stream
+ *   out               dtype  [kv.batch, hidden]                              out, may alias x exactly
+ *   x                 dtype  [kv.batch, hidden]                              in, the residual stream
  *   norm_weight       dtype  [hidden]                                        in
  *   w_qkv             dtype  [num_qkv_rows, hidden]                          in, rows of q, then k, then v
  *   b_qkv             dtype  [num_qkv_rows]                                  in, optional (NULL)
  *   w_o               dtype  [hidden, num_qo_heads * head_dim]               in
  *   b_o               dtype  [hidden]                                        in, optional (NULL)
  *   inv_freq          f32    [head_dim / 2]                                  in
- *   positions         int32  [batch]                                         in, >= 0
- *   kv_indptr         int32  [batch + 1]                                     in, ascending, in pages
- *   kv_indices        int32  [kv_indptr[batch]]                              in, 0 <= id < num_pages
- *   kv_last_page_len  int32  [batch]                                         in, 1..page_size;
+ *   positions         int32  [kv.batch]                                      in, >= 0
+ *   kv                struct cairn_kv_view                                   in, kv_view.h
+ *     k_pages, v_pages  of dtype                                             in and out
+ *     last_page_len                                                          1..page_size;
  *                                                                            0 with one page: no key
  *   workspace                [workspace_bytes]                               256-byte aligned; see below
  *
  * num_qkv_rows = (num_qo_heads + 2 num_kv_heads) * head_dim. Pointers of dtype are 16-byte aligned.
- * max_kv_len is an upper bound over the batch, read by the host. The index arrays are read on the device
- * only, so a captured graph also serves other lengths up to max_kv_len.
- * A request without a page, or with kv_len 0 (one page and kv_last_page_len 0), is skipped: it appends
- * nothing, and its row of out is undefined.
+ * A request without a page, or with kv_len 0 (one page and last_page_len 0), is skipped: it appends nothing,
+ * and its row of out is undefined.
  * No two requests may write the same slot, and no request may read a slot that another one writes.
  *
  * The caller zeroes workspace once before its first use. It holds counters and LL words, which each call
  * leaves ready for the next call with the same scalars. The caller must zero it again when a scalar changes
- * (batch and max_kv_len included) and after a failed launch. A workspace serves one stream at a time.
+ * (kv.batch and kv.max_len included) and after a failed launch. A workspace serves one stream at a time.
  *
  * A kernel that spreads its work over all SMs (here AUTO; also cluster_mla, moe, decode_step) has CTAs that
  * wait for each other, so all of them must be resident at once. No two such calls may run on a device at the
@@ -57,15 +54,15 @@
  * instead of DSMEM (the ablation).
  *
  * Supported:   dtype f16, bf16; head_dim 64, 128; hidden a multiple of 64, 64..16384; num_qo_heads a
- *              multiple of num_kv_heads, group (their ratio) 1..16; batch 0..16; any page_size >= 1. Anything
- *              else -EOPNOTSUPP. batch 0 does nothing.
+ *              multiple of num_kv_heads, group (their ratio) 1..16; kv.batch 0..16; any page_size >= 1.
+ *              Anything else -EOPNOTSUPP. kv.batch 0 does nothing.
  * Numerics:    n, q, k, v, a and P are rounded to dtype, q and k before and after the rotation; products
  *              exact, sums in fp32; out is rounded once. The weights are read once for the whole batch.
  * Tolerance:   derived in cluster_attn_ref.c.
  * Determinism: bitwise repeatable; no floating-point atomics. With equal dataflow and cluster_size a row does
- *              not depend on the other requests, but the grouping of its sums may depend on batch,
- *              max_kv_len and the device.
- * Unused memory: slots past kv_last_page_len and unlisted pages may hold NaN and never reach a result; the
+ *              not depend on the other requests, but the grouping of its sums may depend on
+ *              kv.batch, kv.max_len and the device.
+ * Unused memory: slots past last_page_len and unlisted pages may hold NaN and never reach a result; the
  *              slot of the new token is written, not read.
  * Errors:      -EINVAL (null pointer, misaligned, workspace too small, a size that is negative or contradicts
  *              another; eps or sm_scale not finite or not > 0), -EOPNOTSUPP (legal, but not Supported, or the
@@ -79,6 +76,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "fused/cache/kv_view.h"
+
 struct cairn_exact;
 
 enum cairn_cluster_attn_dataflow {
@@ -89,13 +88,13 @@ enum cairn_cluster_attn_dataflow {
 
 struct cairn_cluster_attn_args {
 	size_t size;
-	void *out, *k_pages, *v_pages;
+	void *out;
 	const void *x, *norm_weight, *w_qkv, *b_qkv, *w_o, *b_o;
 	const float *inv_freq;
-	const int32_t *positions, *kv_indptr, *kv_indices, *kv_last_page_len;
+	const int32_t *positions;
+	struct cairn_kv_view kv;
 	void *workspace;
 	size_t workspace_bytes;
-	int32_t batch, max_kv_len, num_pages, page_size;
 	int32_t hidden, num_qo_heads, num_kv_heads, head_dim;
 	int32_t dtype, dataflow, cluster_size, offchip;
 	float eps, sm_scale;
@@ -110,7 +109,7 @@ int cairn_cluster_attn_workspace(const struct cairn_cluster_attn_args *args, siz
 int cairn_cluster_attn_cpu(const struct cairn_cluster_attn_args *args, void *stream);
 int cairn_cluster_attn_cpu_workspace(const struct cairn_cluster_attn_args *args, size_t *bytes);
 int cairn_cluster_attn_ref(const struct cairn_cluster_attn_args *args, void *stream);
-/* exact[0]: out, exact[1]: k_pages, exact[2]: v_pages */
+/* exact[0]: out, exact[1]: kv.k_pages, exact[2]: kv.v_pages */
 int cairn_cluster_attn_exact(const struct cairn_cluster_attn_args *args, struct cairn_exact *exact);
 /* Returns 0, or the error that all our tables return for these arguments. Reads no array. */
 int cairn_cluster_attn_check(const struct cairn_cluster_attn_args *args);

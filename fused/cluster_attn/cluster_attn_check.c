@@ -18,18 +18,19 @@ static int check_pointers(const struct cairn_cluster_attn_args *a)
 {
 	if (!a->out || !a->x)
 		return cairn_error(EINVAL, "cluster_attn: out, x: must not be null");
-	if (!a->k_pages || !a->v_pages)
-		return cairn_error(EINVAL, "cluster_attn: k_pages, v_pages: must not be null");
+	if (!a->kv.k_pages || !a->kv.v_pages)
+		return cairn_error(EINVAL, "cluster_attn: kv.k_pages, kv.v_pages: must not be null");
 	if (!a->norm_weight || !a->w_qkv || !a->w_o)
 		return cairn_error(EINVAL, "cluster_attn: norm_weight, w_qkv, w_o: must not be null");
 	if (!a->inv_freq || !a->positions)
 		return cairn_error(EINVAL, "cluster_attn: inv_freq, positions: must not be null");
-	if (!a->kv_indptr || !a->kv_indices || !a->kv_last_page_len)
-		return cairn_error(EINVAL, "cluster_attn: kv_indptr, kv_indices, kv_last_page_len: must not "
+	if (!a->kv.indptr || !a->kv.indices || !a->kv.last_page_len)
+		return cairn_error(EINVAL, "cluster_attn: kv.indptr, kv.indices, kv.last_page_len: must not "
 				   "be null");
-	if (misaligned(a->out, 16) || misaligned(a->x, 16) || misaligned(a->k_pages, 16) ||
-	    misaligned(a->v_pages, 16))
-		return cairn_error(EINVAL, "cluster_attn: out, x, k_pages, v_pages: must be 16-byte aligned");
+	if (misaligned(a->out, 16) || misaligned(a->x, 16) || misaligned(a->kv.k_pages, 16) ||
+	    misaligned(a->kv.v_pages, 16))
+		return cairn_error(EINVAL, "cluster_attn: out, x, kv.k_pages, kv.v_pages: must be "
+				   "16-byte aligned");
 	if (misaligned(a->norm_weight, 16) || misaligned(a->w_qkv, 16) || misaligned(a->b_qkv, 16) ||
 	    misaligned(a->w_o, 16) || misaligned(a->b_o, 16))
 		return cairn_error(EINVAL, "cluster_attn: norm_weight, w_qkv, b_qkv, w_o, b_o: must be "
@@ -69,10 +70,10 @@ int cairn_cluster_attn_check_shape(const struct cairn_cluster_attn_args *a)
 {
 	if (!a || a->size < sizeof(*a))
 		return cairn_error(EINVAL, "cluster_attn: size: smaller than the argument struct");
-	if (a->batch < 0 || a->max_kv_len < 0 || a->num_pages < 0)
-		return cairn_error(EINVAL, "cluster_attn: batch, max_kv_len, num_pages: must be >= 0");
-	if (a->page_size < 1 || a->hidden < 1)
-		return cairn_error(EINVAL, "cluster_attn: page_size, hidden: must be >= 1");
+	if (a->kv.batch < 0 || a->kv.max_len < 0 || a->kv.num_pages < 0)
+		return cairn_error(EINVAL, "cluster_attn: kv.batch, kv.max_len, kv.num_pages: must be >= 0");
+	if (a->kv.page_size < 1 || a->hidden < 1)
+		return cairn_error(EINVAL, "cluster_attn: kv.page_size, hidden: must be >= 1");
 	if (a->num_qo_heads < 1 || a->num_kv_heads < 1 || a->head_dim < 1)
 		return cairn_error(EINVAL, "cluster_attn: num_qo_heads, num_kv_heads, head_dim: must be "
 				   ">= 1");
@@ -92,7 +93,7 @@ int cairn_cluster_attn_check_shape(const struct cairn_cluster_attn_args *a)
 				   a->num_qo_heads, a->num_kv_heads);
 	if (a->num_qo_heads / a->num_kv_heads > 16)
 		return cairn_error(EOPNOTSUPP, "cluster_attn: num_qo_heads: more than 16 for a KV head");
-	if (a->batch > 16)
-		return cairn_error(EOPNOTSUPP, "cluster_attn: batch: %d is above 16", a->batch);
+	if (a->kv.batch > 16)
+		return cairn_error(EOPNOTSUPP, "cluster_attn: kv.batch: %d is above 16", a->kv.batch);
 	return check_dataflow(a);
 }

@@ -17,7 +17,6 @@
 #include "primitives/rows/rmsnorm.h"
 #include "primitives/rows/rope.h"
 #include "fused/attention/attn_paged.h"
-#include "fused/attention/attn_tile.h"
 #include "fused/cache/kv_append.h"
 
 #define MAX_BATCH	16
@@ -36,7 +35,7 @@ static int64_t qkv_dim(const struct cairn_cluster_attn_args *a)
 /* Sets the buffers' addresses from `base`, which may be NULL; returns the bytes they take. */
 static size_t place(const struct cairn_cluster_attn_args *a, uint8_t *base, struct buffers *w)
 {
-	const size_t batch = a->batch, row = batch * (size_t)a->hidden * 2;
+	const size_t batch = a->kv.batch, row = batch * (size_t)a->hidden * 2;
 	const size_t nq = batch * (size_t)a->num_qo_heads * a->head_dim * 2;
 	const size_t sizes[] = { row, row, batch * (size_t)qkv_dim(a) * 2, nq, row * 2 };
 	uint8_t *parts[5];
@@ -90,19 +89,13 @@ static int attend(const struct cairn_cluster_attn_args *a, const struct buffers 
 	const size_t nq = (size_t)a->num_qo_heads * a->head_dim * 2;
 	const size_t nk = (size_t)a->num_kv_heads * a->head_dim * 2;
 	struct cairn_kv_append_args append = {
-		.size = sizeof(append), .k_pages = a->k_pages, .v_pages = a->v_pages, .k = w->qkv + nq,
-		.v = w->qkv + nq + nk, .qo_indptr = qo_indptr, .kv_indptr = a->kv_indptr,
-		.kv_indices = a->kv_indices, .kv_last_page_len = a->kv_last_page_len,
-		.k_stride = qkv_dim(a), .v_stride = qkv_dim(a),
-		.batch = a->batch, .nnz_qo = rows, .num_pages = a->num_pages, .page_size = a->page_size,
+		.size = sizeof(append), .k = w->qkv + nq, .v = w->qkv + nq + nk, .qo_indptr = qo_indptr,
+		.kv = a->kv, .k_stride = qkv_dim(a), .v_stride = qkv_dim(a), .nnz_qo = rows,
 		.num_kv_heads = a->num_kv_heads, .head_dim = a->head_dim, .dtype = a->dtype,
 	};
 	struct cairn_attn_paged_args attn = {
-		.size = sizeof(attn), .out = w->attn, .q = w->qkv, .k_pages = a->k_pages,
-		.v_pages = a->v_pages, .qo_indptr = qo_indptr, .kv_indptr = a->kv_indptr,
-		.kv_indices = a->kv_indices, .kv_last_page_len = a->kv_last_page_len,
-		.q_stride = qkv_dim(a), .batch = a->batch, .nnz_qo = rows, .max_qo_len = 1,
-		.max_kv_len = a->max_kv_len, .num_pages = a->num_pages, .page_size = a->page_size,
+		.size = sizeof(attn), .out = w->attn, .q = w->qkv, .qo_indptr = qo_indptr, .kv = a->kv,
+		.q_stride = qkv_dim(a), .nnz_qo = rows, .max_qo_len = 1,
 		.num_qo_heads = a->num_qo_heads, .num_kv_heads = a->num_kv_heads, .head_dim = a->head_dim,
 		.dtype = a->dtype, .sm_scale = a->sm_scale,
 	};
@@ -124,10 +117,8 @@ int cairn_cluster_attn_cpu(const struct cairn_cluster_attn_args *a, void *stream
 	if (place(a, a->workspace, &w) > (a->workspace ? a->workspace_bytes : 0))
 		return cairn_error(EINVAL, "cluster_attn: workspace: null or too small");
 	row = (size_t)a->hidden * 2;
-	for (int b = 0; b < a->batch; b++) {
-		int pages = a->kv_indptr[b + 1] - a->kv_indptr[b];
-
-		if (attn_kv_len(pages, a->kv_last_page_len[b], a->page_size) > 0) {
+	for (int b = 0; b < a->kv.batch; b++) {
+		if (cairn_kv_len(&a->kv, b) > 0) {
 			memcpy(w.x + rows * row, (const uint8_t *)a->x + b * row, row);
 			positions[rows++] = a->positions[b];
 		}
@@ -142,7 +133,7 @@ int cairn_cluster_attn_cpu(const struct cairn_cluster_attn_args *a, void *stream
 		.n = a->hidden, .k = a->num_qo_heads * a->head_dim, .dtype = a->dtype, .out_dtype = CAIRN_F32,
 	};
 	CAIRN_TRY(cairn_gemm_cpu(&gemm, NULL));
-	for (int b = 0; b < a->batch; b++)
+	for (int b = 0; b < a->kv.batch; b++)
 		for (int64_t j = 0; qo_indptr[b + 1] > qo_indptr[b] && j < a->hidden; j++) {
 			int64_t from = (int64_t)qo_indptr[b] * a->hidden + j;
 

@@ -9,15 +9,7 @@ static struct grid_step step_of(const struct cairn_cluster_attn_args *args)
 {
 	struct grid_step s = {};
 
-	s.kv.k_pages = args->k_pages;
-	s.kv.v_pages = args->v_pages;
-	s.kv.indptr = args->kv_indptr;
-	s.kv.indices = args->kv_indices;
-	s.kv.last_page_len = args->kv_last_page_len;
-	s.kv.num_pages = args->num_pages;
-	s.kv.page_size = args->page_size;
-	s.kv.batch = args->batch;
-	s.kv.max_len = args->max_kv_len;
+	s.kv = args->kv;
 	s.positions = args->positions;
 	s.inv_freq = args->inv_freq;
 	s.attn_norm = args->norm_weight;

@@ -33,7 +33,7 @@
 	D(value_not_appended, "v is not written to the cache") \
 	D(key_appended_unrotated, "k is appended before its rotation") \
 	D(appended_one_early, "k and v overwrite the last old key") \
-	D(appended_to_page_in_order, "the page of the new key is not looked up in kv_indices") \
+	D(appended_to_page_in_order, "the page of the new key is not looked up in kv.indices") \
 	D(append_writes_too_much, "the append writes eight elements too many") \
 	D(append_first_head_only, "only the first KV head is appended") \
 	D(append_without_key, "a request without a key appends to the slot before its first") \
@@ -41,8 +41,8 @@
 	D(new_key_twice, "the new key counts twice") \
 	D(one_key_too_many, "a slot past the end is read") \
 	D(new_slot_read, "the new key is read from the cache before it is written") \
-	D(last_page_whole, "kv_last_page_len is ignored") \
-	D(bound_for_length, "max_kv_len is used as the length where the pages allow it") \
+	D(last_page_whole, "last_page_len is ignored") \
+	D(bound_for_length, "max_len is used as the length where the pages allow it") \
 	D(length_of_request_0, "all requests have the length of the first") \
 	D(page_table_of_request_0, "all requests read the first request's pages") \
 	D(page_table_identity, "page ids are taken to be ascending from 0") \
@@ -107,13 +107,13 @@ static double rounded(double v, int dtype)
 static int64_t slot_of(const struct work *w, int j)
 {
 	const struct cairn_cluster_attn_args *a = w->a;
-	int first = a->kv_indptr[w->bad == BAD_page_table_of_request_0 ? 0 : w->b];
-	int total = a->kv_indptr[a->batch], nth = first + j / a->page_size;
+	int first = a->kv.indptr[w->bad == BAD_page_table_of_request_0 ? 0 : w->b];
+	int total = a->kv.indptr[a->kv.batch], nth = first + j / a->kv.page_size;
 	int64_t slot;
 
 	nth = nth < total ? nth : total - 1;
-	slot = w->bad == BAD_page_table_identity ? nth : a->kv_indices[nth];
-	slot = slot * a->page_size + j % a->page_size;
+	slot = w->bad == BAD_page_table_identity ? nth : a->kv.indices[nth];
+	slot = slot * a->kv.page_size + j % a->kv.page_size;
 	return w->bad == BAD_page_index_wraps ? slot & 0xffff : slot;
 }
 
@@ -238,9 +238,9 @@ static void append(const struct work *w, const double *k, const double *v)
 {
 	const struct cairn_cluster_attn_args *a = w->a;
 	int key = w->bad == BAD_appended_one_early && w->len > 1 ? w->len - 2 : w->len - 1;
-	int nth = a->kv_indptr[w->b] + key / a->page_size;
-	int64_t page = w->bad == BAD_appended_to_page_in_order ? nth : a->kv_indices[nth];
-	int64_t slot = page * a->page_size + key % a->page_size;
+	int nth = a->kv.indptr[w->b] + key / a->kv.page_size;
+	int64_t page = w->bad == BAD_appended_to_page_in_order ? nth : a->kv.indices[nth];
+	int64_t slot = page * a->kv.page_size + key % a->kv.page_size;
 	int64_t n = w->bad == BAD_append_first_head_only ? a->head_dim :
 		    w->bad == BAD_append_writes_too_much ? w->nk + 8 : w->nk;
 
@@ -248,24 +248,24 @@ static void append(const struct work *w, const double *k, const double *v)
 		int64_t from = i < w->nk ? i : w->nk - 1;
 
 		if (w->bad != BAD_key_not_appended)
-			cairn_store(a->k_pages, a->dtype, slot * w->nk + i, k[from]);
+			cairn_store(a->kv.k_pages, a->dtype, slot * w->nk + i, k[from]);
 		if (w->bad != BAD_value_not_appended)
-			cairn_store(a->v_pages, a->dtype, slot * w->nk + i, v[from]);
+			cairn_store(a->kv.v_pages, a->dtype, slot * w->nk + i, v[from]);
 	}
 }
 
 static int keys_read(const struct work *w)
 {
 	const struct cairn_cluster_attn_args *a = w->a;
-	int room = (a->kv_indptr[w->b + 1] - a->kv_indptr[w->b]) * a->page_size, n = w->len;
+	int room = (a->kv.indptr[w->b + 1] - a->kv.indptr[w->b]) * a->kv.page_size, n = w->len;
 
 	switch (w->bad) {
 	case BAD_new_key_not_seen: n--; break;
 	case BAD_one_key_too_many: case BAD_new_key_twice: n++; break;
 	case BAD_last_page_whole: n = room; break;
-	case BAD_bound_for_length: n = a->max_kv_len; break;
+	case BAD_bound_for_length: n = a->kv.max_len; break;
 	case BAD_length_of_request_0:
-		n = (a->kv_indptr[1] - a->kv_indptr[0] - 1) * a->page_size + a->kv_last_page_len[0];
+		n = (a->kv.indptr[1] - a->kv.indptr[0] - 1) * a->kv.page_size + a->kv.last_page_len[0];
 		break;
 	case BAD_split_not_merged: n -= n / w->ranks < n ? n / w->ranks : 0; break;
 	default: break;
@@ -303,7 +303,7 @@ static void attend_keys(struct work *w, int h, int g, int first, int end, double
 		double s = 0, p, keep;
 
 		for (int c = 0; c < seen; c++)
-			s += q[c] * key(w, a->k_pages, k, j, g, c);
+			s += q[c] * key(w, a->kv.k_pages, k, j, g, c);
 		s *= scale;
 		keep = s > top ? exp(top - s) : 1;
 		top = fmax(top, s);
@@ -314,7 +314,7 @@ static void attend_keys(struct work *w, int h, int g, int first, int end, double
 		if (w->bad == BAD_o_not_rescaled && j > first)
 			keep = 1;
 		for (int c = 0; c < dim; c++)
-			o[c] = o[c] * keep + p * key(w, a->v_pages, v, from, g, c);
+			o[c] = o[c] * keep + p * key(w, a->kv.v_pages, v, from, g, c);
 	}
 	for (int c = 0; c < dim; c++)
 		o[c] /= l;
@@ -348,7 +348,7 @@ static void output(struct work *w)
 	int clusters = a->num_kv_heads, first = 0, in_place = a->out == a->x;
 	int64_t each = w->nq / clusters;
 
-	if (w->bad == BAD_late_cluster_erases && a->batch > 1)
+	if (w->bad == BAD_late_cluster_erases && a->kv.batch > 1)
 		first = clusters - 1;
 	if (w->bad == BAD_residual_race && in_place)
 		first = clusters - 1;
@@ -400,7 +400,7 @@ static void run_request(struct work *w, int calls)
 		append(w, k, v);
 	output(w);
 	for (int j = 0; j < a->hidden; j++) {
-		if (w->bad == BAD_last_row_missing && w->b == a->batch - 1)
+		if (w->bad == BAD_last_row_missing && w->b == a->kv.batch - 1)
 			continue;
 		cairn_store(a->out, a->dtype, (int64_t)w->b * a->hidden + j, w->out[j]);
 		if (w->bad == BAD_input_written)
@@ -432,20 +432,20 @@ static int block(const struct cairn_cluster_attn_args *a, enum defect bad)
 	w.qkv = w.out + a->hidden;
 	w.before = w.qkv + w.nq + 2 * w.nk;
 	w.att = w.before + w.nq + 2 * w.nk;
-	for (w.b = 0; w.b < a->batch; w.b++) {
-		int pages = a->kv_indptr[w.b + 1] - a->kv_indptr[w.b];
+	for (w.b = 0; w.b < a->kv.batch; w.b++) {
+		int pages = a->kv.indptr[w.b + 1] - a->kv.indptr[w.b];
 
-		w.len = pages ? (pages - 1) * a->page_size + a->kv_last_page_len[w.b] : 0;
+		w.len = pages ? (pages - 1) * a->kv.page_size + a->kv.last_page_len[w.b] : 0;
 		if (w.len > 0) {
 			run_request(&w, calls);
-		} else if (bad == BAD_append_without_key && a->kv_indptr[w.b] > 0) {
-			int64_t page = a->kv_indices[a->kv_indptr[w.b] - 1];	/* of key -1 */
+		} else if (bad == BAD_append_without_key && a->kv.indptr[w.b] > 0) {
+			int64_t page = a->kv.indices[a->kv.indptr[w.b] - 1];	/* of key -1 */
 
-			cairn_store(a->k_pages, a->dtype, ((page + 1) * a->page_size - 1) * w.nk, 1.5);
+			cairn_store(a->kv.k_pages, a->dtype, ((page + 1) * a->kv.page_size - 1) * w.nk, 1.5);
 		}
 	}
 	if (bad == BAD_row_past_the_end)
-		memset((char *)a->out + (int64_t)a->batch * a->hidden * 2, 0, 16);
+		memset((char *)a->out + (int64_t)a->kv.batch * a->hidden * 2, 0, 16);
 	free(memory);
 	return 0;
 }

@@ -41,9 +41,10 @@ static int all_requests(const struct cairn_cluster_attn_args *a, struct cairn_ex
 		return cairn_error(ENOMEM, "cluster_attn: no memory for %lld numbers", (long long)size);
 	if (!exact)
 		out.err = k.err = v.err = NULL;
-	for (int b = 0; b < a->batch && !ret; b++) {
-		int len = block_kv_len(a, b), defined = len > 0;
-		int64_t slot = defined ? block_key_at(a, b, len - 1) : 0;
+	for (int b = 0; b < a->kv.batch && !ret; b++) {
+		int64_t len = cairn_kv_len(&a->kv, b);
+		int64_t slot = len > 0 ? cairn_kv_slot(&a->kv, b, len - 1) * nk : 0;
+		int defined = len > 0;
 
 		for (int64_t i = 0; i < hidden; i++) {
 			x.val[i] = cairn_load(a->x, a->dtype, b * hidden + i);
@@ -54,8 +55,8 @@ static int all_requests(const struct cairn_cluster_attn_args *a, struct cairn_ex
 			if (ret)
 				break;
 			finish(out, hidden, b * hidden, a->dtype, a->out, exact ? &exact[0] : NULL);
-			finish(k, nk, slot, a->dtype, a->k_pages, exact ? &exact[1] : NULL);
-			finish(v, nk, slot, a->dtype, a->v_pages, exact ? &exact[2] : NULL);
+			finish(k, nk, slot, a->dtype, a->kv.k_pages, exact ? &exact[1] : NULL);
+			finish(v, nk, slot, a->dtype, a->kv.v_pages, exact ? &exact[2] : NULL);
 		}
 		for (int64_t i = 0; exact && !defined && i < hidden; i++) {
 			exact[0].val[b * hidden + i] = NAN;

@@ -375,14 +375,14 @@ static int most_items(const struct split_args *g, int size)
 static uint32_t place_smem(struct split_args *g, int size, int by_head)
 {
 	const struct cairn_cluster_attn_args *a = &g->a;
-	const uint32_t batch = (uint32_t)a->batch, dim = (uint32_t)(by_head ? g->own_dim : a->head_dim);
+	const uint32_t batch = (uint32_t)a->kv.batch, dim = (uint32_t)(by_head ? g->own_dim : a->head_dim);
 	uint32_t at = SPLIT_WARPS * SPLIT_STAGES * SPLIT_STAGE_BYTES, sums, states;
 
 	g->s_qkv = at;		/* aligned to a head */
 	at = align_up(at + batch * (uint32_t)g->rows * 2, 16);
 	g->s_scratch = at;
 	/* the cosines and sines take less */
-	sums = SPLIT_WARPS * batch * (uint32_t)split_sum_row(a->batch > 8) * 4;
+	sums = SPLIT_WARPS * batch * (uint32_t)split_sum_row(a->kv.batch > 8) * 4;
 	states = (uint32_t)g->num_states * dim * 4;
 	at += sums > states ? sums : states;
 	g->s_ml = at;
@@ -409,7 +409,7 @@ static uint32_t place_smem(struct split_args *g, int size, int by_head)
 static int plan_cta(struct split_args *g, int size)
 {
 	const struct cairn_cluster_attn_args *a = &g->a;
-	const int stride = (a->hidden + SPLIT_K - 1) / SPLIT_K * SPLIT_K * 2 + 64, wide = a->batch > 8;
+	const int stride = (a->hidden + SPLIT_K - 1) / SPLIT_K * SPLIT_K * 2 + 64, wide = a->kv.batch > 8;
 	/* with one CTA both dataflows are the same */
 	const int by_head = a->dataflow == CAIRN_CLUSTER_ATTN_SPLIT_HEAD && size > 1;
 	int teams = 1, units, passes;
@@ -420,7 +420,7 @@ static int plan_cta(struct split_args *g, int size)
 	g->half_shift = g->group > 8;
 	g->task_heads = g->group > 8 ? 8 : g->group;
 	g->magic = attn_magic((uint32_t)g->task_heads);
-	g->tasks = a->batch << g->half_shift;
+	g->tasks = a->kv.batch << g->half_shift;
 	while (!by_head && teams < g->tasks && teams < SPLIT_WARPS)
 		teams *= 2;
 	g->team_warps = SPLIT_WARPS / teams;
@@ -429,8 +429,8 @@ static int plan_cta(struct split_args *g, int size)
 		g->wave = 2 * teams;
 	g->num_states = g->wave * g->team_warps * g->task_heads;
 	g->own_dim = by_head ? a->head_dim / size : a->head_dim;
-	g->n_stride = !wide && a->batch * stride <= N_BYTES ? stride : 0;
-	g->page_shift = attn_page_shift(a->page_size);
+	g->n_stride = !wide && a->kv.batch * stride <= N_BYTES ? stride : 0;
+	g->page_shift = kv_page_shift(a->kv.page_size);
 	for (int i = 0; i <= size; i++) {
 		g->first_unit[i] = (int16_t)attn_share(g->rows / SPLIT_ROWS, size, i);
 		g->first_out[i] = (int16_t)attn_share(a->hidden / SPLIT_ROWS, size, i);
@@ -443,14 +443,14 @@ static int plan_cta(struct split_args *g, int size)
 	 * rows whose sum over heads one warp adds up: few if such sums are expensive, as the last ones are
 	 * not hidden behind other work
 	 */
-	g->sum_units = a->batch > 4 ? 2 : 1024;
+	g->sum_units = a->kv.batch > 4 ? 2 : 1024;
 	g->smem = place_smem(g, size, by_head);
 	return by_head;
 }
 
 static const void *kernel_of(const struct cairn_cluster_attn_args *a, int by_head)
 {
-	const int wide = a->batch > 8;
+	const int wide = a->kv.batch > 8;
 
 	if (by_head)
 		return cluster_attn_split_head_kernel(a->dtype, a->head_dim, wide);
@@ -504,18 +504,18 @@ static int plan(struct split_args *g, const struct cairn_cluster_attn_args *a, i
 		const void **kernel, char *ws,
 		size_t *bytes)
 {
-	const size_t batch = (size_t)a->batch, heads = (size_t)a->num_kv_heads;
+	const size_t batch = (size_t)a->kv.batch, heads = (size_t)a->num_kv_heads;
 	size_t at = 0, states;
 	int by_head;
 
 	g->a = *a;
-	if ((int64_t)a->num_pages * a->page_size > 0xfffffffell)
+	if ((int64_t)a->kv.num_pages * a->kv.page_size > 0xfffffffell)
 		return cairn_error(EOPNOTSUPP, "cluster_attn: num_pages * page_size: beyond 32 bits");
 	*size = a->cluster_size ? a->cluster_size : choose_size(g);
 	by_head = plan_cta(g, *size);
 	*kernel = kernel_of(a, by_head);
 
-	g->radix = a->batch > 4 && heads > 8 ? 8 : (int)heads;
+	g->radix = a->kv.batch > 4 && heads > 8 ? 8 : (int)heads;
 	g->num_groups = ((int)heads + g->radix - 1) / g->radix;
 	g->tickets = (uint32_t *)ws;
 	at = align_up((uint32_t)((g->num_groups + 1) * (a->hidden / SPLIT_ROWS)) * 4, 256);

@@ -224,13 +224,13 @@ SPLIT void split_fetch_n(const struct split_args &g, const struct split_cta &c,
 			 const struct split_cursor &s, uint32_t dst)
 {
 	const int column = s.chunk * SPLIT_K + c.lane % 16 * 8;
-	const char *src = g.n + ((int64_t)(c.head * g.a.batch + c.lane / 16) * g.a.hidden + column) * 2;
+	const char *src = g.n + ((int64_t)(c.head * g.a.kv.batch + c.lane / 16) * g.a.hidden + column) * 2;
 
 	dst += split_stage_to(c);
 #pragma unroll
 	for (int i = 0; i < SPLIT_ROWS; i += 2) {
 		ptx_cp_async_cg(dst + i * 256, src, column < g.a.hidden &&
-				c.lane / 16 + i < g.a.batch ? 16 : 0);
+				c.lane / 16 + i < g.a.kv.batch ? 16 : 0);
 		src += g.a.hidden * 4;
 		if (i == SPLIT_ROWS / 2 - 2)
 			asm volatile("" : "+l"(src));
@@ -277,10 +277,10 @@ SPLIT void split_fetch_own(const struct split_args &g, const struct split_cta &c
 		const uint32_t from = __shfl_sync(~0u, slot, i + row), ok = from != ~0u && chunk < own;
 		const uint64_t at = ok ? (uint64_t)from * slot_bytes + column : 0;
 
-		ptx_cp_async_cg(dst + attn_swizzle(i + row, chunk, 128), (const char *)g.a.k_pages + at,
+		ptx_cp_async_cg(dst + attn_swizzle(i + row, chunk, 128), (const char *)g.a.kv.k_pages + at,
 				ok ? 16 : 0);
 		ptx_cp_async_cg(dst + 2048 + attn_swizzle(i + row, chunk, 128),
-				(const char *)g.a.v_pages + at,
+				(const char *)g.a.kv.v_pages + at,
 				ok ? 16 : 0);
 	}
 }
@@ -306,10 +306,10 @@ SPLIT void split_next_tile(const struct split_args &g, const struct split_cta &c
 	key = s.tile * keys + c.lane;
 	s.next_slot = ~0u;
 	if (c.lane < keys && key < r.old_len) {
-		page = g.page_shift >= 0 ? key >> g.page_shift : key / g.a.page_size;
-		s.next_slot = (uint32_t)__ldg(g.a.kv_indices + r.first_page +
-					      page) * (uint32_t)g.a.page_size +
-			      (uint32_t)(key - page * g.a.page_size);
+		page = g.page_shift >= 0 ? key >> g.page_shift : key / g.a.kv.page_size;
+		s.next_slot = (uint32_t)__ldg(g.a.kv.indices + r.first_page +
+					      page) * (uint32_t)g.a.kv.page_size +
+			      (uint32_t)(key - page * g.a.kv.page_size);
 	}
 }
 
@@ -413,8 +413,8 @@ SPLIT void split_issue(const struct split_args &g, const struct split_cta &cta, 
 			split_next_tile<keys, 1>(g, c, s);
 		} else {
 			s.slot = s.values ? s.slot : s.next_slot;
-			split_fetch_keys<head_dim, keys>(g, c, s.values ? g.a.v_pages : g.a.k_pages, s.slot,
-							 dst);
+			split_fetch_keys<head_dim, keys>(g, c, s.values ? g.a.kv.v_pages : g.a.kv.k_pages,
+							 s.slot, dst);
 			if (!s.values)
 				split_next_tile<keys, 0>(g, c, s);
 			s.values ^= 1;

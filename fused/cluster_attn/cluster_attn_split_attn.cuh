@@ -15,7 +15,7 @@ template <int dtype, int head_dim> SPLIT void split_rotate(const struct split_ar
 	constexpr int twos = head_dim / 4;
 	const int heads = g.group + 1;
 
-	for (int i = threadIdx.x; i < g.a.batch * heads * twos; i += SPLIT_THREADS) {
+	for (int i = threadIdx.x; i < g.a.kv.batch * heads * twos; i += SPLIT_THREADS) {
 		const int two = i % twos, head = i / twos % heads, b = i / twos / heads;
 		const uint32_t lo = split_at<head_dim>(g, c, b, head, two / 4) + two % 4 * 4;
 		const uint32_t hi = split_at<head_dim>(g, c, b, head, two / 4 + head_dim / 16) + two % 4 * 4;
@@ -42,17 +42,17 @@ template <int head_dim> SPLIT void split_append(const struct split_args &g, cons
 
 	if (c.rank != g.size - 1)
 		return;
-	for (int i = threadIdx.x; i < g.a.batch * 2 * chunks; i += SPLIT_THREADS) {
+	for (int i = threadIdx.x; i < g.a.kv.batch * 2 * chunks; i += SPLIT_THREADS) {
 		const int chunk = i % chunks, is_value = i / chunks % 2, b = i / chunks / 2;
 		const struct split_request r = split_load_request(g, c, b);
-		char *pages = (char *)(is_value ? g.a.v_pages : g.a.k_pages);
-		int page = r.old_len / g.a.page_size;
+		char *pages = (char *)(is_value ? g.a.kv.v_pages : g.a.kv.k_pages);
+		int page = r.old_len / g.a.kv.page_size;
 		uint64_t slot;
 
 		if (r.old_len < 0)
 			continue;
-		slot = (uint64_t)__ldg(g.a.kv_indices + r.first_page + page) * g.a.page_size + r.old_len -
-		       page * g.a.page_size;
+		slot = (uint64_t)__ldg(g.a.kv.indices + r.first_page + page) * g.a.kv.page_size + r.old_len -
+		       page * g.a.kv.page_size;
 		*(uint4 *)(pages + ((slot * g.a.num_kv_heads + c.head) * head_dim + chunk * 8) * 2) =
 			ptx_ld_shared_v4(split_at<head_dim>(g, c, b, g.group + is_value, chunk));
 	}
@@ -219,7 +219,7 @@ SPLIT void split_take_attended(const struct split_args &g, const struct split_ct
 		return;
 	}
 	split_cluster_sync(g, c, epoch);
-	for (int i = threadIdx.x; i < g.a.batch * g.group * head_dim / 8; i += SPLIT_THREADS) {
+	for (int i = threadIdx.x; i < g.a.kv.batch * g.group * head_dim / 8; i += SPLIT_THREADS) {
 		const int row = i / (head_dim / 8), b = row / g.group;
 
 		ptx_st_shared_v4(split_at<head_dim>(g, c, b, row - b * g.group, i % (head_dim / 8)),
@@ -249,7 +249,7 @@ SPLIT void split_load_attended(const struct split_args &g, const struct split_ct
 			const int row = c.quad + 8 * h;
 
 			x.v[k][h] = make_uint4(0, 0, 0, 0);
-			if (row < g.a.batch && head < g.group)
+			if (row < g.a.kv.batch && head < g.group)
 				x.v[k][h] = ptx_ld_shared_v4(split_at<head_dim>(g, c, row, head,
 										piece % (head_dim / 8)));
 		}
@@ -272,11 +272,11 @@ SPLIT void split_finish(const struct split_args &g, const struct split_cta &c, i
 	constexpr int ahead = wide ? 8 : 16;	/* partial results in flight at once */
 	const int fours = rows / 4;
 
-	for (int item = c.lane; item < fours * g.a.batch; item += 32) {
+	for (int item = c.lane; item < fours * g.a.kv.batch; item += 32) {
 		const int b = item / fours, row = first + (item - b * fours) * 4;
 		const int64_t at = (int64_t)b * g.a.hidden + row;
-		const int64_t step = (int64_t)h.step * g.a.batch * g.a.hidden / 4;
-		float4 *part = (float4 *)(g.part + (int64_t)h.first * g.a.batch * g.a.hidden + at);
+		const int64_t step = (int64_t)h.step * g.a.kv.batch * g.a.hidden / 4;
+		float4 *part = (float4 *)(g.part + (int64_t)h.first * g.a.kv.batch * g.a.hidden + at);
 		const uint2 x = *(const uint2 *)((const uint16_t *)g.a.x + at);
 		uint2 bias = make_uint2(0, 0);
 		float sum[4] = { 0, 0, 0, 0 }, f[4], e[4] = { 0, 0, 0, 0 };
@@ -356,7 +356,7 @@ template <int dtype, int head_dim, int wide, int by_head>
 SPLIT void split_project_out(const struct split_args &g, const struct split_cta &c, struct split_cursor &s)
 {
 	const int2 all = split_out_units(g, c);
-	float *to = g.part + (int64_t)(c.head * g.a.batch + 2 * c.t) * g.a.hidden +
+	float *to = g.part + (int64_t)(c.head * g.a.kv.batch + 2 * c.t) * g.a.hidden +
 		    all.x * SPLIT_ROWS + c.quad;
 	int from = all.x;
 
@@ -373,7 +373,7 @@ SPLIT void split_project_out(const struct split_args &g, const struct split_cta 
 		for (int h = 0; h <= wide; h++)
 #pragma unroll
 			for (int i = 0; i < 4; i++)
-				if (8 * h + 2 * c.t + (i & 1) < g.a.batch)
+				if (8 * h + 2 * c.t + (i & 1) < g.a.kv.batch)
 					to[(8 * h + (i & 1)) * g.a.hidden + (i >> 1) * 8] = sum.v[h][i];
 		to += SPLIT_ROWS;
 		if (unit + 1 - from == g.sum_units || unit + 1 == all.y) {

@@ -67,7 +67,7 @@ SPLIT void own_logits(const struct split_args &g, const struct split_cta &c, flo
 /* Returns the place of a rank's message in global memory. */
 SPLIT float *box_slot(const struct split_args &g, const struct split_cta &c, int head_dim, int set, int rank)
 {
-	char *at = split_box_attended(g, c) + (size_t)g.a.batch * g.group * head_dim * 2;
+	char *at = split_box_attended(g, c) + (size_t)g.a.kv.batch * g.group * head_dim * 2;
 
 	return (float *)(at + CAIRN_CLUSTER_MAX_SIZE * SPLIT_WARPS * 4 +
 			 (size_t)((set * SPLIT_WARPS + c.warp) * g.size + rank) * slot_bytes(g));

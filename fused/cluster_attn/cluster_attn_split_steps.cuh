@@ -19,19 +19,19 @@ SPLIT char *split_box_qkv(const struct split_args &g, const struct split_cta &c)
 /* [batch][group][head_dim] of dtype */
 SPLIT char *split_box_attended(const struct split_args &g, const struct split_cta &c)
 {
-	return split_box_qkv(g, c) + (size_t)g.a.batch * g.rows * 2;
+	return split_box_qkv(g, c) + (size_t)g.a.kv.batch * g.rows * 2;
 }
 
 /* [owner]: the owner's items from all ranks */
 SPLIT char *split_box_slots(const struct split_args &g, const struct split_cta &c, int head_dim)
 {
-	return split_box_attended(g, c) + (size_t)g.a.batch * g.group * head_dim * 2;
+	return split_box_attended(g, c) + (size_t)g.a.kv.batch * g.group * head_dim * 2;
 }
 
 /* by_head: number of tiles that this warp of a rank has sent */
 SPLIT uint32_t *split_box_flag(const struct split_args &g, const struct split_cta &c, int head_dim, int rank)
 {
-	return (uint32_t *)(split_box_attended(g, c) + (size_t)g.a.batch * g.group * head_dim * 2) +
+	return (uint32_t *)(split_box_attended(g, c) + (size_t)g.a.kv.batch * g.group * head_dim * 2) +
 	       rank * SPLIT_WARPS + c.warp;
 }
 
@@ -121,8 +121,8 @@ SPLIT void split_cta_init(const struct split_args &g, struct split_cta &c, uint3
 		ptx_mbarrier_init(base + g.s_mbar + 8, 1);
 		ptx_mbarrier_init(base + g.s_mbar + 16, 1);
 		ptx_fence_mbarrier_init_release_cluster();
-		ptx_mbarrier_arrive_expect_tx(base + g.s_mbar, g.a.batch * g.rows * 2);
-		ptx_mbarrier_arrive_expect_tx(base + g.s_mbar + 8, g.a.batch * g.group * head_dim * 2);
+		ptx_mbarrier_arrive_expect_tx(base + g.s_mbar, g.a.kv.batch * g.rows * 2);
+		ptx_mbarrier_arrive_expect_tx(base + g.s_mbar + 8, g.a.kv.batch * g.group * head_dim * 2);
 	}
 }
 
@@ -142,7 +142,7 @@ SPLIT int split_norm_rows(const struct split_args &g, const struct split_cta &c,
 {
 	*first = g.n_stride ? 0 : c.rank;
 	*step = g.n_stride ? 1 : g.size;
-	return (g.a.batch - *first + *step - 1) / *step;
+	return (g.a.kv.batch - *first + *step - 1) / *step;
 }
 
 SPLIT int split_norm_warps(int rows)
@@ -163,19 +163,19 @@ SPLIT void split_load_first(const struct split_args &g, const struct split_cta &
 {
 	const uint4 *weight = (const uint4 *)g.a.norm_weight;
 	int first, step, rows = split_norm_rows(g, c, &first, &step), warps = split_norm_warps(rows);
-	const int b = min((int)threadIdx.x, g.a.batch - 1), r = min(c.warp / warps, max(rows - 1, 0));
+	const int b = min((int)threadIdx.x, g.a.kv.batch - 1), r = min(c.warp / warps, max(rows - 1, 0));
 	const int at = threadIdx.x % (warps * 32);
 
-	split_load_x(g, f.x, min(first + r * step, g.a.batch - 1), at, warps * 32);
+	split_load_x(g, f.x, min(first + r * step, g.a.kv.batch - 1), at, warps * 32);
 #pragma unroll
 	for (int k = 0; k < SPLIT_AHEAD; k++) {
 		const int i = at + k * warps * 32;
 
 		f.weight[k] = i < g.a.hidden / 8 ? __ldg(weight + i) : make_uint4(0, 0, 0, 0);
 	}
-	f.pages[0] = __ldg(g.a.kv_indptr + b);
-	f.pages[1] = __ldg(g.a.kv_indptr + b + 1);
-	f.last_len = __ldg(g.a.kv_last_page_len + b);
+	f.pages[0] = __ldg(g.a.kv.indptr + b);
+	f.pages[1] = __ldg(g.a.kv.indptr + b + 1);
+	f.last_len = __ldg(g.a.kv.last_page_len + b);
 }
 
 /*
@@ -187,11 +187,11 @@ SPLIT void split_norm(const struct split_args &g, const struct split_cta &c, str
 {
 	int first, step, rows = split_norm_rows(g, c, &first, &step), warps = split_norm_warps(rows);
 	const int threads = warps * 32, at = threadIdx.x % threads, vecs = g.a.hidden / 8;
-	uint4 *n = (uint4 *)(g.n + (size_t)c.head * g.a.batch * g.a.hidden * 2);
+	uint4 *n = (uint4 *)(g.n + (size_t)c.head * g.a.kv.batch * g.a.hidden * 2);
 
-	if (threadIdx.x < g.a.batch) {
-		const int old_len = attn_kv_len(ahead.pages[1] - ahead.pages[0], ahead.last_len,
-						g.a.page_size) - 1;
+	if (threadIdx.x < g.a.kv.batch) {
+		const int old_len = kv_walk_len(ahead.pages[1] - ahead.pages[0], ahead.last_len,
+						g.a.kv.page_size) - 1;
 		const int tiles = old_len > 0 ? (old_len + keys - 1) / keys : 0;
 
 		ptx_st_shared_v4(c.base + g.s_table + threadIdx.x * 16,
@@ -375,7 +375,7 @@ SPLIT void split_load_n(const struct split_args &g, const struct split_cta &c, s
 			x.v[k][h] = make_uint4(0, 0, 0, 0);
 			if (wide || !g.n_stride)
 				x.v[k][h] = ptx_ld_shared_v4(tile + row * 256 + ((k * 4 + c.t) ^ swap) * 16);
-			else if (row < g.a.batch)
+			else if (row < g.a.kv.batch)
 				x.v[k][h] = ptx_ld_shared_v4(c.base + g.s_n + row * g.n_stride +
 							     (chunk * 16 + k * 4 + c.t) * 16);
 		}
@@ -393,7 +393,7 @@ SPLIT void split_share_qkv(const struct split_args &g, const struct split_cta &c
 	const int per_request = units * 4, b = item / per_request, four = item - b * per_request;
 	const int v = first * SPLIT_ROWS + four * 4, head = v / head_dim, dim = v % head_dim;
 	const uint32_t from = c.base + g.s_scratch + (b * split_sum_row(wide) + four * 4) * 4;
-	const uint32_t warp_bytes = g.a.batch * split_sum_row(wide) * 4;
+	const uint32_t warp_bytes = g.a.kv.batch * split_sum_row(wide) * 4;
 	const uint32_t to = split_at<head_dim>(g, c, b, head, dim / 8) + dim % 8 * 2;
 	uint2 bias = make_uint2(0, 0), sum;
 	float f[4], e[4] = { 0, 0, 0, 0 };
@@ -432,7 +432,7 @@ SPLIT void split_share_qkv(const struct split_args &g, const struct split_cta &c
  */
 template <int head_dim> SPLIT void split_angles(const struct split_args &g, const struct split_cta &c)
 {
-	for (int i = threadIdx.x; i < g.a.batch * (head_dim / 2); i += SPLIT_THREADS) {
+	for (int i = threadIdx.x; i < g.a.kv.batch * (head_dim / 2); i += SPLIT_THREADS) {
 		float cosine, sine;
 
 		angle_cos_sin(__fmul_rn((float)__ldg(g.a.positions + i / (head_dim / 2)),
@@ -496,9 +496,9 @@ SPLIT void split_project_qkv(const struct split_args &g, const struct split_cta 
 				for (int i = 0; i < 4; i++) {
 					const int b = 8 * h + 2 * c.t + (i & 1);
 
-					if (u < units && b < g.a.batch)
+					if (u < units && b < g.a.kv.batch)
 						ptx_st_shared_f32(c.base + g.s_scratch +
-								  ((c.warp * g.a.batch + b) *
+								  ((c.warp * g.a.kv.batch + b) *
 								   split_sum_row(wide) + u * 16 +
 								   (i >> 1) * 8 + c.quad) * 4,
 								  sum[u].v[h][i]);
@@ -506,7 +506,7 @@ SPLIT void split_project_qkv(const struct split_args &g, const struct split_cta 
 		if (in_smem && first == g.first_unit[c.rank])
 			ptx_barrier_cluster_wait_acquire();	/* peers' mbarriers are initialised */
 		__syncthreads();
-		for (int item = threadIdx.x; item < units * 4 * g.a.batch; item += SPLIT_THREADS)
+		for (int item = threadIdx.x; item < units * 4 * g.a.kv.batch; item += SPLIT_THREADS)
 			split_share_qkv<dtype, head_dim, wide>(g, c, first, units, item);
 		if (first + g.pass_units < end)
 			__syncthreads(); /* the sums have been read; the next pass may overwrite them */
@@ -521,7 +521,7 @@ SPLIT void split_project_qkv(const struct split_args &g, const struct split_cta 
 		return;
 	}
 	split_cluster_sync(g, c, epoch);
-	for (int i = threadIdx.x; i < g.a.batch * g.rows / 8; i += SPLIT_THREADS) {
+	for (int i = threadIdx.x; i < g.a.kv.batch * g.rows / 8; i += SPLIT_THREADS) {
 		const int b = i / (g.rows / 8), v = i - b * (g.rows / 8);
 
 		ptx_st_shared_v4(split_at<head_dim>(g, c, b, v / (head_dim / 8), v % (head_dim / 8)),

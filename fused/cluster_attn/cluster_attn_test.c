@@ -15,7 +15,7 @@
 #include "conformance/harness.h"
 #include "fused/cluster_attn/cluster_attn.h"
 #include "fused/cluster_attn/cluster_attn_schedule.h"
-#include "fused/attention/paged_test.h"
+#include "fused/cache/paged_test.h"
 #include "fused/cluster_attn/cluster_attn_cases.h"
 
 static void describe(int index, struct cairn_case *c)
@@ -124,7 +124,7 @@ static void bend_logits(struct cairn_op *op, const struct shape *s, const struct
 				v = j == top ? large : large * (double)cairn_op_range(op, -8, 6) / 8;
 			slot = paged_slot(p, b, j);
 			for (int g = 0; g < s->hkv; g++)
-				cairn_store(a->k_pages, a->dtype, (slot * s->hkv + g) * s->dim + c0, v);
+				cairn_store(a->kv.k_pages, a->dtype, (slot * s->hkv + g) * s->dim + c0, v);
 		}
 	}
 }
@@ -159,7 +159,8 @@ static void make_tables(struct cairn_op *op, const struct shape *s, struct paged
 		lens[b] = b && s->flags & PAGED_RAGGED ? (int)cairn_op_range(op, 1, s->kv) : s->kv;
 	paged_lengths(op, p, 1, 0, NULL, s->kv_lens ? s->kv_lens : lens, 0);
 	/* paged_tables() fills positions as its qo_indptr, which has one element more than needed */
-	paged_tables(op, p, offsetof(struct cairn_cluster_attn_args, positions));
+	paged_tables(op, p, offsetof(struct cairn_cluster_attn_args, positions),
+		     offsetof(struct cairn_cluster_attn_args, kv));
 	for (int b = 0; b <= s->batch; b++)
 		((int32_t *)a->positions)[b] = op->kind == CAIRN_KIND_EXACT && op->case_index % 2 ? 0 :
 					       (int32_t)cairn_op_range(op, 0, 8191);
@@ -170,13 +171,13 @@ static void make_tables(struct cairn_op *op, const struct shape *s, struct paged
 			ids[p->kv_indptr[b] + i] = ids[i];
 	}
 	if (s->flags & ZERO_LAST)
-		((int32_t *)a->kv_last_page_len)[1] = p->kv_len[1] = 0;
-	a->batch = s->batch;
-	a->num_pages = p->num_pages;
-	a->page_size = s->page;
-	a->max_kv_len = p->max_kv;
+		((int32_t *)a->kv.last_page_len)[1] = p->kv_len[1] = 0;
+	a->kv.batch = s->batch;
+	a->kv.num_pages = p->num_pages;
+	a->kv.page_size = s->page;
+	a->kv.max_len = p->max_kv;
 	if (s->flags & PAGED_PADDED)
-		a->max_kv_len = p->flags & PAGED_HIGH ? 131072 : p->max_kv * 3 + 5;
+		a->kv.max_len = p->flags & PAGED_HIGH ? 131072 : p->max_kv * 3 + 5;
 }
 
 #define FIELD(f)	offsetof(struct cairn_cluster_attn_args, f)
@@ -250,8 +251,8 @@ static void setup(struct cairn_op *op)
 	slots = (int64_t)p.num_pages * s.page;
 	v_scale = bent == LARGE_V ? (a->dtype == CAIRN_F16 ? 2000 : 1e10) :
 		  bent == TINY_V ? (a->dtype == CAIRN_F16 ? 0x1p-22 : 0x1p-120) : 1;
-	fill_pages(op, &p, cairn_inout(op, FIELD(k_pages), a->dtype, slots * row), a->dtype, row, 1);
-	fill_pages(op, &p, cairn_inout(op, FIELD(v_pages), a->dtype, slots * row), a->dtype, row, v_scale);
+	fill_pages(op, &p, cairn_inout(op, FIELD(kv.k_pages), a->dtype, slots * row), a->dtype, row, 1);
+	fill_pages(op, &p, cairn_inout(op, FIELD(kv.v_pages), a->dtype, slots * row), a->dtype, row, v_scale);
 	if (bent >= TOP)
 		bend_logits(op, &s, &p, bent);
 	op->kind = kind;
@@ -265,20 +266,20 @@ static const char *reject(void *args, int i, int *want)
 	switch (i) {
 	case 0: a->size = 16; return "size_too_small";
 	case 1: a->out = NULL; return "out_null";
-	case 2: a->k_pages = NULL; return "k_pages_null";
-	case 3: a->v_pages = NULL; return "v_pages_null";
+	case 2: a->kv.k_pages = NULL; return "k_pages_null";
+	case 3: a->kv.v_pages = NULL; return "v_pages_null";
 	case 4: a->x = NULL; return "x_null";
 	case 5: a->norm_weight = NULL; return "norm_weight_null";
 	case 6: a->w_qkv = NULL; return "w_qkv_null";
 	case 7: a->w_o = NULL; return "w_o_null";
 	case 8: a->inv_freq = NULL; return "inv_freq_null";
 	case 9: a->positions = NULL; return "positions_null";
-	case 10: a->kv_indptr = NULL; return "kv_indptr_null";
-	case 11: a->kv_indices = NULL; return "kv_indices_null";
-	case 12: a->kv_last_page_len = NULL; return "kv_last_page_len_null";
+	case 10: a->kv.indptr = NULL; return "kv_indptr_null";
+	case 11: a->kv.indices = NULL; return "kv_indices_null";
+	case 12: a->kv.last_page_len = NULL; return "kv_last_page_len_null";
 	case 13: a->out = (char *)a->out + 8; return "out_misaligned";
-	case 14: a->k_pages = (char *)a->k_pages + 2; return "k_pages_misaligned";
-	case 15: a->v_pages = (char *)a->v_pages + 4; return "v_pages_misaligned";
+	case 14: a->kv.k_pages = (char *)a->kv.k_pages + 2; return "k_pages_misaligned";
+	case 15: a->kv.v_pages = (char *)a->kv.v_pages + 4; return "v_pages_misaligned";
 	case 16: a->x = (const char *)a->x + 8; return "x_misaligned";
 	case 17: a->norm_weight = (const char *)a->norm_weight + 8; return "norm_weight_misaligned";
 	case 18: a->w_qkv = (const char *)a->w_qkv + 8; return "w_qkv_misaligned";
@@ -286,10 +287,10 @@ static const char *reject(void *args, int i, int *want)
 	case 20: a->w_o = (const char *)a->w_o + 2; return "w_o_misaligned";
 	case 21: a->b_o = (const char *)a->b_o + 2; return "b_o_misaligned";
 	case 22: a->workspace = (char *)a->workspace + 16; return "workspace_misaligned";
-	case 23: a->batch = -1; return "batch_negative";
-	case 24: a->max_kv_len = -1; return "max_kv_len_negative";
-	case 25: a->num_pages = -1; return "num_pages_negative";
-	case 26: a->page_size = 0; return "page_size_0";
+	case 23: a->kv.batch = -1; return "batch_negative";
+	case 24: a->kv.max_len = -1; return "max_kv_len_negative";
+	case 25: a->kv.num_pages = -1; return "num_pages_negative";
+	case 26: a->kv.page_size = 0; return "page_size_0";
 	case 27: a->hidden = 0; return "hidden_0";
 	case 28: a->num_qo_heads = 0; return "num_qo_heads_0";
 	case 29: a->num_kv_heads = 0; return "num_kv_heads_0";
@@ -311,7 +312,7 @@ static const char *reject(void *args, int i, int *want)
 	case 45: a->hidden = 16448; return "hidden_16448";
 	case 46: a->num_qo_heads = 5; return "heads_5_over_2";
 	case 47: a->num_qo_heads = 34; return "group_17";
-	case 48: a->batch = 17; return "batch_17";
+	case 48: a->kv.batch = 17; return "batch_17";
 	case 49: a->cluster_size = 17; return "cluster_size_17";
 	case 50: a->dataflow = HEAD; a->cluster_size = 3; return "head_cluster_size_3";
 	case 51: a->dataflow = HEAD; a->cluster_size = 16; return "head_cluster_size_16_of_64";
@@ -338,10 +339,10 @@ static int extra(const struct cairn_op *op, const void *got, char *json, size_t 
 	if (!n)
 		return snprintf(json, len, "\"kv_len\":%d", s.kv) >= (int)len;
 	if (a->dataflow == HEAD && !a->offchip)
-		t = cluster_attn_head_traffic(CAIRN_CLUSTER_TWOSHOT, n, a->batch, group, a->head_dim,
+		t = cluster_attn_head_traffic(CAIRN_CLUSTER_TWOSHOT, n, a->kv.batch, group, a->head_dim,
 					      (int64_t)s.batch * s.kv, 2);
 	else if (!a->offchip)
-		t = cluster_attn_token_traffic(n, 1, a->batch, group, a->head_dim, 2);
+		t = cluster_attn_token_traffic(n, 1, a->kv.batch, group, a->head_dim, 2);
 	return snprintf(json, len, "\"kv_len\":%d,\"dsmem_model_bytes\":%lld", s.kv,
 			(long long)(t.gather + t.reduce) * a->num_kv_heads) >= (int)len;
 }

@@ -20,21 +20,19 @@ extern const struct cairn_family cairn_cluster_attn_family, cairn_cluster_mla_fa
 
 struct rows {
 	const struct cairn_family *family;
-	size_t in, out, batch;		/* offsets in the arguments */
-	size_t indptr, last_page_len;	/* offsets in the arguments; 0: every request has a result */
+	size_t in, out, batch, kv;	/* offsets in the arguments; kv 0: every request has a result */
 };
 
-#define ROWS(op, i, o, ...) { \
+#define ROWS(op, i, o, b, ...) { \
 	.family = &cairn_##op##_family, .in = offsetof(struct cairn_##op##_args, i), \
-	.out = offsetof(struct cairn_##op##_args, o), .batch = offsetof(struct cairn_##op##_args, batch), \
+	.out = offsetof(struct cairn_##op##_args, o), .batch = offsetof(struct cairn_##op##_args, b), \
 	__VA_ARGS__ }
-#define PAGED(op) .indptr = offsetof(struct cairn_##op##_args, kv_indptr), \
-	.last_page_len = offsetof(struct cairn_##op##_args, kv_last_page_len)
+#define PAGED(op, i, o) ROWS(op, i, o, kv.batch, .kv = offsetof(struct cairn_##op##_args, kv))
 
-static const struct rows attn_rows = ROWS(cluster_attn, x, out, PAGED(cluster_attn));
-static const struct rows mla_rows = ROWS(cluster_mla, x, out, PAGED(cluster_mla));
-static const struct rows moe_rows = ROWS(moe, x, out);
-static const struct rows step_rows = ROWS(decode_step, ids, logits, PAGED(decode_step));
+static const struct rows attn_rows = PAGED(cluster_attn, x, out);
+static const struct rows mla_rows = PAGED(cluster_mla, x, out);
+static const struct rows moe_rows = ROWS(moe, x, out, batch);
+static const struct rows step_rows = PAGED(decode_step, ids, logits);
 
 /* Returns the index of the buffer of the argument at offset `field`, which may alias another argument. */
 static int buffer_of(const struct cairn_op *op, size_t field)
@@ -50,14 +48,7 @@ static int buffer_of(const struct cairn_op *op, size_t field)
 
 static int has_key(const struct rows *r, const struct cairn_op *op, int b)
 {
-	const char *args = op->args;
-	const int32_t *indptr, *last;
-
-	if (!r->indptr)
-		return 1;
-	indptr = *(const int32_t *const *)(args + r->indptr);
-	last = *(const int32_t *const *)(args + r->last_page_len);
-	return indptr[b + 1] - indptr[b] > 1 || (indptr[b + 1] > indptr[b] && last[b] > 0);
+	return !r->kv || cairn_kv_len((const void *)((const char *)op->args + r->kv), b) > 0;
 }
 
 /* Runs the operation and copies row `row` of the result, of `bytes` bytes, to `to`. */

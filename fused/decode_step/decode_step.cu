@@ -25,7 +25,7 @@ static struct cairn_sample_args sample_args(const struct cairn_decode_step_args 
 	s.min_p = args->min_p;
 	s.seed = args->seed;
 	s.offset = args->offset;
-	s.rows = args->batch;
+	s.rows = args->kv.batch;
 	s.vocab = args->vocab;
 	return s;
 }
@@ -37,7 +37,7 @@ static int plan(const struct cairn_decode_step_args *args, struct grid_args *g,
 	struct cairn_sample_args s = sample_args(args);
 
 	*bytes = *sample_bytes = 0;
-	if (!args->batch)
+	if (!args->kv.batch)
 		return 0;
 	if (!args->kv_lora_rank && args->num_qo_heads / args->num_kv_heads > GRID_MAX_GROUP)
 		return cairn_error(EOPNOTSUPP, "decode_step: num_qo_heads: more than %d for each KV head",
@@ -50,30 +50,25 @@ static int plan(const struct cairn_decode_step_args *args, struct grid_args *g,
 
 extern "C" int cairn_decode_step_workspace(const struct cairn_decode_step_args *args, size_t *bytes)
 {
-	struct cairn_decode_step_args full;
 	struct grid_args g = {};
 	size_t grid_bytes, sample_bytes;
 
 	CAIRN_TRY(cairn_decode_step_check_shape(args));
 	if (!bytes)
 		return cairn_error(EINVAL, "decode_step_workspace: bytes: null pointer");
-	CAIRN_TRY(cairn_decode_step_args_full(args, &full));
-	CAIRN_TRY(plan(&full, &g, &grid_bytes, &sample_bytes));
+	CAIRN_TRY(plan(args, &g, &grid_bytes, &sample_bytes));
 	*bytes = grid_bytes + sample_bytes;
 	return 0;
 }
 
-extern "C" int cairn_decode_step(const struct cairn_decode_step_args *caller_args, void *stream)
+extern "C" int cairn_decode_step(const struct cairn_decode_step_args *args, void *stream)
 {
-	struct cairn_decode_step_args full, *args = &full;
 	struct grid_args g = {};
 	size_t grid_bytes, sample_bytes;
 
-	CAIRN_TRY(cairn_decode_step_check(caller_args));
-	/* callers compiled before experts were added pass a shorter struct */
-	CAIRN_TRY(cairn_decode_step_args_full(caller_args, args));
+	CAIRN_TRY(cairn_decode_step_check(args));
 	CAIRN_TRY(plan(args, &g, &grid_bytes, &sample_bytes));
-	if (!args->batch)
+	if (!args->kv.batch)
 		return 0;
 	if (!args->workspace || args->workspace_bytes < grid_bytes + sample_bytes)
 		return cairn_error(EINVAL, "decode_step: workspace: needs %zu bytes",
@@ -94,7 +89,7 @@ extern "C" int cairn_decode_step(const struct cairn_decode_step_args *caller_arg
 		a.size = sizeof(a);
 		a.out = args->tokens;
 		a.logits = args->logits;
-		a.rows = args->batch;
+		a.rows = args->kv.batch;
 		a.vocab = args->vocab;
 		a.dtype = CAIRN_F32;
 		return cairn_argmax(&a, stream);

@@ -14,10 +14,9 @@
  *   tokens = argmax (argmax.h), or sampled as in sample.h if temperature is given
  *
  *   argument            dtype  shape                                           notes
- *   logits              f32    [batch, vocab]                                  out
- *   tokens              int32  [batch]                                         out, optional; may alias ids
- *   k_pages, v_pages    dtype  [num_pages, page_size, num_kv_heads, head_dim]  in and out, of layer 0
- *   ids                 int32  [batch]                                         in, 0 <= id < vocab
+ *   logits              f32    [kv.batch, vocab]                               out
+ *   tokens              int32  [kv.batch]                                      out, optional; may alias ids
+ *   ids                 int32  [kv.batch]                                      in, 0 <= id < vocab
  *   embed, lm_head      dtype  [vocab, hidden]                                 in, may be the same
  *   final_norm          dtype  [hidden]                                        in
  *   attn_norm           dtype  [hidden]                                        in, of layer 0
@@ -27,25 +26,26 @@
  *   w_gate_up           dtype  [2 intermediate, hidden]                        in, of layer 0; gates, ups
  *   w_down              dtype  [hidden, intermediate]                          in, of layer 0
  *   inv_freq            f32    [head_dim / 2]                                  in, as in cluster_attn.h
- *   positions, kv_*     int32  as in cluster_attn.h                            in
+ *   positions           int32  as in cluster_attn.h                            in
+ *   kv                  struct cairn_kv_view                                   in; of layer 0, as in
+ *                                                                              cluster_attn.h
  *   w_q, w_q_a, q_norm  dtype  as in cluster_mla.h                             in, with kv_lora_rank
  *   w_kv_a, kv_norm     dtype  as in cluster_mla.h                             in, with kv_lora_rank
  *   w_kv_b              dtype  as in cluster_mla.h                             in, with kv_lora_rank
  *   w_router            dtype  as in moe.h                                     in, with num_experts
  *   w_experts_*         dtype  as w_gate_up and w_down in moe.h                in, with num_experts
  *   w_shared_*          dtype  as in moe.h                                     in, with num_experts
- *   temperature         f32    [batch]                                         in, optional
- *   top_p, min_p        f32    [batch]                                         in, with temperature
- *   top_k               int32  [batch]                                         in, with temperature
- *   seed, offset        uint64 [batch]                                         in, with temperature
+ *   temperature         f32    [kv.batch]                                      in, optional
+ *   top_p, min_p        f32    [kv.batch]                                      in, with temperature
+ *   top_k               int32  [kv.batch]                                      in, with temperature
+ *   seed, offset        uint64 [kv.batch]                                      in, with temperature
  *   workspace                  [workspace_bytes]                               256-byte aligned, zeroed once
  *
  * The weights of layer i are at layer_stride_bytes * i from those of layer 0, its pages at kv_stride_bytes *
  * i; both strides are multiples of 16. The weights of experts named in moe.h start at layer dense_layers;
  * w_gate_up and w_down start at layer 0, and every layer has an mlp_norm. With kv_lora_rank, w_qkv, b_qkv,
- * b_o and v_pages are NULL, k_pages holds the latents, [num_pages, page_size, kv_lora_rank + rope_dim],
- * num_kv_heads is 1, head_dim is nope_dim + rope_dim, and inv_freq is as in cluster_mla.h. Pointers of dtype
- * and logits are 16-byte aligned.
+ * b_o and kv.v_pages are NULL, kv.k_pages holds the latents, num_kv_heads is 1, head_dim is nope_dim +
+ * rope_dim, and inv_freq is as in cluster_mla.h. Pointers of dtype and logits are 16-byte aligned.
  *
  * form
  *   AUTO        the faster form for the shape
@@ -62,17 +62,17 @@
  * device at the same time.
  *
  * Supported:   dtype f16, bf16; head_dim 64, 128; hidden and intermediate multiples of 64, hidden ..16384,
- *              intermediate ..65536; group 1..8; batch 0..8, batch * hidden up to 32768; vocab a multiple
- *              of 8; any page_size. With kv_lora_rank attention is as in cluster_mla.h, experts are as in
- *              moe.h, and if all layers have experts intermediate may be 0. Anything else -EOPNOTSUPP.
- *              batch 0 does nothing.
+ *              intermediate ..65536; group 1..8; kv.batch 0..8, kv.batch * hidden up to 32768; vocab a
+ *              multiple of 8; any page_size. With kv_lora_rank attention is as in cluster_mla.h, experts are
+ *              as in moe.h, and if all layers have experts intermediate may be 0. Anything else
+ *              -EOPNOTSUPP. kv.batch 0 does nothing.
  * Numerics:    as cluster_attn.h; n and silu(g) * u rounded to dtype, x after each of the two residual sums;
  *              g, u and logits stay fp32.
  * Tolerance:   derived in decode_step_bounds.c; a token is judged where the logits decide it beyond their
  *              bounds.
  * Determinism: bitwise repeatable, and the same in both forms. Unused memory: as cluster_attn.h.
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO, as cluster_attn.h; eps, sm_scale and with experts expert_scaling
- *              are finite and > 0. A struct of version 1 (size up to w_q) is accepted.
+ *              are finite and > 0.
  * Source:      Luo et al. 2025, section 3; Touvron et al. 2023 (the architecture).
  */
 #ifndef CAIRN_DECODE_STEP_H
@@ -80,6 +80,8 @@
 
 #include <stddef.h>
 #include <stdint.h>
+
+#include "fused/cache/kv_view.h"
 
 struct cairn_exact;
 
@@ -93,29 +95,28 @@ struct cairn_decode_step_args {
 	size_t size;
 	float *logits;
 	int32_t *tokens;
-	void *k_pages, *v_pages;
 	const int32_t *ids;
 	const void *embed, *lm_head, *final_norm;
 	const void *attn_norm, *w_qkv, *b_qkv, *w_o, *b_o, *mlp_norm, *w_gate_up, *w_down;
+	/* latent attention and experts; NULL without them */
+	const void *w_q, *w_q_a, *q_norm, *w_kv_a, *kv_norm, *w_kv_b;
+	const void *w_router, *w_experts_gate_up, *w_experts_down, *w_shared_gate_up, *w_shared_down;
 	const float *inv_freq;
-	const int32_t *positions, *kv_indptr, *kv_indices, *kv_last_page_len;
+	const int32_t *positions;
 	const float *temperature, *top_p, *min_p;
 	const int32_t *top_k;
 	const uint64_t *seed, *offset;
+	struct cairn_kv_view kv;
 	void *workspace;
 	size_t workspace_bytes;
 	int64_t layer_stride_bytes, kv_stride_bytes;
-	int32_t batch, max_kv_len, num_pages, page_size;
 	int32_t num_layers, hidden, intermediate, num_qo_heads, num_kv_heads, head_dim, vocab;
-	int32_t dtype, form;
-	float eps, sm_scale;
-	/* since version 2 of the struct: latent attention, mixture of experts; 0 and NULL without them */
-	const void *w_q, *w_q_a, *q_norm, *w_kv_a, *kv_norm, *w_kv_b;
-	const void *w_router, *w_experts_gate_up, *w_experts_down, *w_shared_gate_up, *w_shared_down;
+	/* latent attention and experts; 0 without them */
 	int32_t q_lora_rank, kv_lora_rank, nope_dim, rope_dim, v_dim;
 	int32_t num_experts, experts_per_token, expert_intermediate, shared_intermediate, dense_layers;
 	int32_t normalize_experts;
-	float expert_scaling;
+	int32_t dtype, form;
+	float eps, sm_scale, expert_scaling;
 };
 
 #ifdef __cplusplus
@@ -127,18 +128,12 @@ int cairn_decode_step_workspace(const struct cairn_decode_step_args *args, size_
 int cairn_decode_step_cpu(const struct cairn_decode_step_args *args, void *stream);
 int cairn_decode_step_cpu_workspace(const struct cairn_decode_step_args *args, size_t *bytes);
 int cairn_decode_step_ref(const struct cairn_decode_step_args *args, void *stream);
-/* exact[0]: logits, exact[1]: k_pages, then v_pages (without kv_lora_rank), tokens (when given) */
+/* exact[0]: logits, exact[1]: kv.k_pages, then kv.v_pages (without kv_lora_rank), tokens (when given) */
 int cairn_decode_step_exact(const struct cairn_decode_step_args *args, struct cairn_exact *exact);
 /* Returns 0, or the error that all our tables return for these arguments. Reads no array. */
 int cairn_decode_step_check(const struct cairn_decode_step_args *args);
 /* The same check for the scalars alone, for workspace queries. */
 int cairn_decode_step_check_shape(const struct cairn_decode_step_args *args);
-/*
- * Copies the arguments of a caller of any version of the struct; members past its `size` become 0. Returns
- * -EINVAL if size is smaller than version 1.
- */
-int cairn_decode_step_args_full(const struct cairn_decode_step_args *args,
-				struct cairn_decode_step_args *full);
 
 #ifdef __cplusplus
 }

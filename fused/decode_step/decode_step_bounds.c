@@ -172,18 +172,16 @@ static void undefined_request(const struct cairn_decode_step_args *a, int b, str
 	token->bound[b] = INFINITY;
 }
 
-int cairn_decode_step_exact(const struct cairn_decode_step_args *args, struct cairn_exact *exact)
+int cairn_decode_step_exact(const struct cairn_decode_step_args *a, struct cairn_exact *exact)
 {
-	struct cairn_decode_step_args full, *a = &full;
 	struct step_run runs[RUNS + 1] = { { NULL } };
 	int ret = 0;
 
-	CAIRN_TRY(cairn_decode_step_check(args));
-	CAIRN_TRY(cairn_decode_step_args_full(args, a));
+	CAIRN_TRY(cairn_decode_step_check(a));
 	for (int k = 0; k <= RUNS && !ret; k++)
 		ret = step_run_open(&runs[k], a, k == 0 && !a->kv_lora_rank && !a->num_experts);
-	for (int b = 0; b < a->batch && !ret; b++) {
-		if (step_has_keys(a, b))
+	for (int b = 0; b < a->kv.batch && !ret; b++) {
+		if (cairn_kv_len(&a->kv, b) > 0)
 			ret = exact_request(a, b, runs, exact);
 		else
 			undefined_request(a, b, exact);

@@ -5,24 +5,13 @@
 #include "fused/decode_step/decode_step_parts.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 
-int cairn_decode_step_args_full(const struct cairn_decode_step_args *a, struct cairn_decode_step_args *full)
-{
-	if (!a || a->size < offsetof(struct cairn_decode_step_args, w_q))
-		return cairn_error(EINVAL, "decode_step: size: smaller than the argument struct");
-	memset(full, 0, sizeof(*full));
-	memcpy(full, a, a->size < sizeof(*full) ? a->size : sizeof(*full));
-	full->size = sizeof(*full);
-	return 0;
-}
-
 static int check_strides(const struct cairn_decode_step_args *a)
 {
-	int64_t pool = (int64_t)a->num_pages * a->page_size * decode_step_k_row(a) *
+	int64_t pool = (int64_t)a->kv.num_pages * a->kv.page_size * decode_step_k_row(a) *
 		       (int64_t)cairn_dtype_bytes(a->dtype);
 
 	if (a->layer_stride_bytes < 0 || a->layer_stride_bytes % 16)
@@ -73,17 +62,19 @@ static int check_experts(const struct cairn_decode_step_args *a)
 	return cairn_moe_check_shape(&moe);
 }
 
-static int check_full_shape(const struct cairn_decode_step_args *a)
+int cairn_decode_step_check_shape(const struct cairn_decode_step_args *a)
 {
-	if (a->batch < 0 || a->max_kv_len < 0 || a->num_pages < 0)
-		return cairn_error(EINVAL, "decode_step: batch, max_kv_len, num_pages: must be >= 0");
+	if (!a || a->size < sizeof(*a))
+		return cairn_error(EINVAL, "decode_step: size: smaller than the argument struct");
+	if (a->kv.batch < 0 || a->kv.max_len < 0 || a->kv.num_pages < 0)
+		return cairn_error(EINVAL, "decode_step: kv.batch, kv.max_len, kv.num_pages: must be >= 0");
 	if (a->q_lora_rank < 0 || a->kv_lora_rank < 0 || a->num_experts < 0)
 		return cairn_error(EINVAL,
 				   "decode_step: q_lora_rank, kv_lora_rank, num_experts: must be >= 0");
-	if (a->page_size < 1 || a->num_layers < 1 || a->hidden < 1 || a->num_qo_heads < 1 ||
+	if (a->kv.page_size < 1 || a->num_layers < 1 || a->hidden < 1 || a->num_qo_heads < 1 ||
 	    a->num_kv_heads < 1 || a->head_dim < 1 || a->vocab < 1 || a->intermediate < has_dense(a))
 		return cairn_error(EINVAL,
-				   "decode_step: page_size, num_layers, hidden, intermediate, heads, "
+				   "decode_step: kv.page_size, num_layers, hidden, intermediate, heads, "
 				   "head_dim, vocab: must be >= 1");
 	if (a->form < CAIRN_DECODE_STEP_AUTO || a->form > CAIRN_DECODE_STEP_PERSISTENT)
 		return cairn_error(EINVAL, "decode_step: form: there is no form %d", a->form);
@@ -94,14 +85,14 @@ static int check_full_shape(const struct cairn_decode_step_args *a)
 	if (a->dtype != CAIRN_F16 && a->dtype != CAIRN_BF16)
 		return cairn_error(EOPNOTSUPP, "decode_step: dtype: %s", cairn_dtype_name(a->dtype));
 	CAIRN_TRY(check_strides(a));
-	if (a->batch > 8)
-		return cairn_error(EOPNOTSUPP, "decode_step: batch: %d is over 8", a->batch);
+	if (a->kv.batch > 8)
+		return cairn_error(EOPNOTSUPP, "decode_step: kv.batch: %d is over 8", a->kv.batch);
 	if (a->hidden % 64 || a->hidden > 16384)
 		return cairn_error(EOPNOTSUPP, "decode_step: hidden: %d is not a multiple of 64 up to 16384",
 				   a->hidden);
-	if (a->batch * a->hidden > 32768)
-		return cairn_error(EOPNOTSUPP, "decode_step: batch * hidden: %d is over 32768",
-				   a->batch * a->hidden);
+	if (a->kv.batch * a->hidden > 32768)
+		return cairn_error(EOPNOTSUPP, "decode_step: kv.batch * hidden: %d is over 32768",
+				   a->kv.batch * a->hidden);
 	if (has_dense(a) && (a->intermediate % 64 || a->intermediate > 65536))
 		return cairn_error(EOPNOTSUPP,
 				   "decode_step: intermediate: %d is not a multiple of 64 up to 65536",
@@ -110,14 +101,6 @@ static int check_full_shape(const struct cairn_decode_step_args *a)
 		return cairn_error(EOPNOTSUPP, "decode_step: vocab: %d is not a multiple of 8", a->vocab);
 	CAIRN_TRY(check_attention(a));
 	return check_experts(a);
-}
-
-int cairn_decode_step_check_shape(const struct cairn_decode_step_args *args)
-{
-	struct cairn_decode_step_args a;
-
-	CAIRN_TRY(cairn_decode_step_args_full(args, &a));
-	return check_full_shape(&a);
 }
 
 /* Checks that all pointers are set if `needed`, and with `not_else` that they are NULL otherwise. */
@@ -138,7 +121,7 @@ static int check_needed(const char *names, const void *const *p, size_t count, i
 static int check_pointers(const struct cairn_decode_step_args *a)
 {
 	const void *aligned[] = {
-		a->logits, a->k_pages, a->v_pages, a->embed, a->lm_head, a->final_norm, a->attn_norm,
+		a->logits, a->kv.k_pages, a->kv.v_pages, a->embed, a->lm_head, a->final_norm, a->attn_norm,
 		a->w_qkv, a->b_qkv, a->w_o, a->b_o, a->mlp_norm, a->w_gate_up, a->w_down, a->w_q, a->w_q_a,
 		a->q_norm, a->w_kv_a, a->kv_norm, a->w_kv_b, a->w_router, a->w_experts_gate_up,
 		a->w_experts_down, a->w_shared_gate_up, a->w_shared_down,
@@ -146,13 +129,13 @@ static int check_pointers(const struct cairn_decode_step_args *a)
 	const void *sampling[] = { a->temperature, a->top_p, a->min_p, a->top_k, a->seed, a->offset };
 	int latent = a->kv_lora_rank > 0, experts = a->num_experts > 0, given = 0;
 
-	CHECK_NEEDED("logits, k_pages, ids, embed, lm_head, final_norm, attn_norm, w_o, mlp_norm, inv_freq",
-		     1, 0, a->logits, a->k_pages, a->ids, a->embed, a->lm_head, a->final_norm, a->attn_norm,
-		     a->w_o, a->mlp_norm, a->inv_freq);
-	CHECK_NEEDED("positions, kv_indptr, kv_indices, kv_last_page_len", 1, 0, a->positions, a->kv_indptr,
-		     a->kv_indices, a->kv_last_page_len);
+	CHECK_NEEDED("logits, ids, embed, lm_head, final_norm, attn_norm, w_o, mlp_norm, inv_freq, positions",
+		     1, 0, a->logits, a->ids, a->embed, a->lm_head, a->final_norm, a->attn_norm, a->w_o,
+		     a->mlp_norm, a->inv_freq, a->positions);
+	CHECK_NEEDED("kv.k_pages, kv.indptr, kv.indices, kv.last_page_len", 1, 0, a->kv.k_pages, a->kv.indptr,
+		     a->kv.indices, a->kv.last_page_len);
 	CHECK_NEEDED("w_gate_up, w_down", has_dense(a), 0, a->w_gate_up, a->w_down);
-	CHECK_NEEDED("v_pages, w_qkv", !latent, 1, a->v_pages, a->w_qkv);
+	CHECK_NEEDED("kv.v_pages, w_qkv", !latent, 1, a->kv.v_pages, a->w_qkv);
 	if (latent)
 		CHECK_NEEDED("b_qkv, b_o", 0, 1, a->b_qkv, a->b_o);
 	CHECK_NEEDED("w_q, w_kv_a, kv_norm, w_kv_b", latent, 1, a->w_q, a->w_kv_a, a->kv_norm, a->w_kv_b);
@@ -176,11 +159,8 @@ static int check_pointers(const struct cairn_decode_step_args *a)
 	return 0;
 }
 
-int cairn_decode_step_check(const struct cairn_decode_step_args *args)
+int cairn_decode_step_check(const struct cairn_decode_step_args *a)
 {
-	struct cairn_decode_step_args a;
-
-	CAIRN_TRY(cairn_decode_step_args_full(args, &a));
-	CAIRN_TRY(check_full_shape(&a));
-	return check_pointers(&a);
+	CAIRN_TRY(cairn_decode_step_check_shape(a));
+	return check_pointers(a);
 }

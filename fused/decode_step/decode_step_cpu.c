@@ -43,7 +43,7 @@ static void *carve(size_t *at, char *base, size_t bytes)
 /* Sets the addresses of the activations from base (NULL: only counts). Returns the bytes they take. */
 static size_t lay_out(const struct cairn_decode_step_args *a, char *base, struct acts *w)
 {
-	size_t rows = (size_t)a->batch, element = cairn_dtype_bytes(a->dtype), at = 0;
+	size_t rows = (size_t)a->kv.batch, element = cairn_dtype_bytes(a->dtype), at = 0;
 	size_t hidden = (size_t)a->hidden, inter = (size_t)a->intermediate, dim = (size_t)a->head_dim;
 	size_t q = (size_t)a->num_qo_heads * dim, kv = (size_t)a->num_kv_heads * dim;
 
@@ -59,14 +59,12 @@ static size_t lay_out(const struct cairn_decode_step_args *a, char *base, struct
 	return at;
 }
 
-int cairn_decode_step_cpu_workspace(const struct cairn_decode_step_args *args, size_t *bytes)
+int cairn_decode_step_cpu_workspace(const struct cairn_decode_step_args *a, size_t *bytes)
 {
-	struct cairn_decode_step_args a;
 	struct acts w;
 
-	CAIRN_TRY(cairn_decode_step_check_shape(args));
-	CAIRN_TRY(cairn_decode_step_args_full(args, &a));
-	*bytes = lay_out(&a, NULL, &w);
+	CAIRN_TRY(cairn_decode_step_check_shape(a));
+	*bytes = lay_out(a, NULL, &w);
 	return 0;
 }
 
@@ -74,7 +72,7 @@ static int project(const struct cairn_decode_step_args *a, void *out, int out_dt
 		   const void *w, const void *bias, int32_t n, int32_t k)
 {
 	struct cairn_gemm_args args = {
-		.size = sizeof(args), .out = out, .a = in, .b = w, .bias = bias, .m = a->batch, .n = n,
+		.size = sizeof(args), .out = out, .a = in, .b = w, .bias = bias, .m = a->kv.batch, .n = n,
 		.k = k, .dtype = a->dtype, .out_dtype = out_dtype,
 	};
 
@@ -84,7 +82,7 @@ static int project(const struct cairn_decode_step_args *a, void *out, int out_dt
 static int norm(const struct cairn_decode_step_args *a, struct acts *w, const void *weight)
 {
 	struct cairn_rmsnorm_args args = {
-		.size = sizeof(args), .out = w->n, .x = w->x, .weight = weight, .rows = a->batch,
+		.size = sizeof(args), .out = w->n, .x = w->x, .weight = weight, .rows = a->kv.batch,
 		.dim = a->hidden, .dtype = a->dtype, .eps = a->eps,
 	};
 
@@ -93,8 +91,8 @@ static int norm(const struct cairn_decode_step_args *a, struct acts *w, const vo
 
 static void add_residual(const struct cairn_decode_step_args *a, struct acts *w)
 {
-	#pragma omp parallel for schedule(static) if ((int64_t)a->batch * a->hidden > WORTH_THREADS)
-	for (int64_t i = 0; i < (int64_t)a->batch * a->hidden; i++) {
+	#pragma omp parallel for schedule(static) if ((int64_t)a->kv.batch * a->hidden > WORTH_THREADS)
+	for (int64_t i = 0; i < (int64_t)a->kv.batch * a->hidden; i++) {
 		float x = (float)cairn_load(w->x, a->dtype, i) + w->sums[i];
 
 		cairn_store(w->x, a->dtype, i, x);
@@ -105,8 +103,8 @@ static void silu_mul(const struct cairn_decode_step_args *a, struct acts *w)
 {
 	int64_t n = a->intermediate;
 
-	#pragma omp parallel for schedule(static) if (a->batch * n > WORTH_THREADS / 8)
-	for (int64_t i = 0; i < a->batch * n; i++) {
+	#pragma omp parallel for schedule(static) if (a->kv.batch * n > WORTH_THREADS / 8)
+	for (int64_t i = 0; i < a->kv.batch * n; i++) {
 		const float *row = w->sums + i / n * 2 * n;
 		float gate = row[i % n], up = row[n + i % n];
 
@@ -115,48 +113,44 @@ static void silu_mul(const struct cairn_decode_step_args *a, struct acts *w)
 }
 
 /* Appends one request at a time; requests without a key are skipped. */
-static int append(const struct cairn_decode_step_args *a, struct acts *w, char *k_pages, char *v_pages)
+static int append(const struct cairn_decode_step_args *a, struct acts *w, struct cairn_kv_view pages)
 {
 	size_t element = cairn_dtype_bytes(a->dtype);
 	size_t kv = (size_t)a->num_kv_heads * (size_t)a->head_dim * element;
 	size_t row = (size_t)a->num_qo_heads * (size_t)a->head_dim * element + 2 * kv;
 
-	for (int32_t b = 0; b < a->batch; b++) {
+	for (int32_t b = 0; b < a->kv.batch; b++) {
 		char *v = w->qkv + (size_t)(b + 1) * row - kv;
 		struct cairn_kv_append_args args = {
-			.size = sizeof(args), .k_pages = k_pages, .v_pages = v_pages, .k = v - kv, .v = v,
-			.qo_indptr = w->qo_indptr, .kv_indptr = a->kv_indptr + b, .kv_indices = a->kv_indices,
-			.kv_last_page_len = a->kv_last_page_len + b, .batch = 1, .nnz_qo = 1,
-			.num_pages = a->num_pages, .page_size = a->page_size, .num_kv_heads = a->num_kv_heads,
+			.size = sizeof(args), .k = v - kv, .v = v, .qo_indptr = w->qo_indptr,
+			.kv = cairn_kv_one(pages, b), .nnz_qo = 1, .num_kv_heads = a->num_kv_heads,
 			.head_dim = a->head_dim, .dtype = a->dtype,
 		};
 
-		if (a->kv_indptr[b + 1] > a->kv_indptr[b] && a->kv_last_page_len[b] > 0)
+		if (cairn_kv_len(&pages, b) > 0)
 			CAIRN_TRY(cairn_kv_append_cpu(&args, NULL));
 	}
 	return 0;
 }
 
-static int attend(const struct cairn_decode_step_args *a, struct acts *w, char *k_pages, char *v_pages)
+static int attend(const struct cairn_decode_step_args *a, struct acts *w, struct cairn_kv_view pages)
 {
 	int32_t q = a->num_qo_heads * a->head_dim, kv = a->num_kv_heads * a->head_dim, stride = q + 2 * kv;
 	struct cairn_rope_args rope = {
 		.size = sizeof(rope), .q = w->qkv, .k = w->qkv + (size_t)q * cairn_dtype_bytes(a->dtype),
 		.inv_freq = a->inv_freq, .positions = a->positions, .q_stride = stride, .k_stride = stride,
-		.nnz = a->batch, .num_qo_heads = a->num_qo_heads, .num_kv_heads = a->num_kv_heads,
+		.nnz = a->kv.batch, .num_qo_heads = a->num_qo_heads, .num_kv_heads = a->num_kv_heads,
 		.head_dim = a->head_dim, .rotary_dim = a->head_dim, .dtype = a->dtype, .scale = 1,
 	};
 	struct cairn_attn_paged_args attn = {
-		.size = sizeof(attn), .out = w->attn, .q = w->qkv, .k_pages = k_pages, .v_pages = v_pages,
-		.qo_indptr = w->qo_indptr, .kv_indptr = a->kv_indptr, .kv_indices = a->kv_indices,
-		.kv_last_page_len = a->kv_last_page_len, .q_stride = stride, .batch = a->batch,
-		.nnz_qo = a->batch, .max_qo_len = 1, .max_kv_len = a->max_kv_len, .num_pages = a->num_pages,
-		.page_size = a->page_size, .num_qo_heads = a->num_qo_heads, .num_kv_heads = a->num_kv_heads,
-		.head_dim = a->head_dim, .dtype = a->dtype, .sm_scale = a->sm_scale,
+		.size = sizeof(attn), .out = w->attn, .q = w->qkv, .qo_indptr = w->qo_indptr, .kv = pages,
+		.q_stride = stride, .nnz_qo = a->kv.batch, .max_qo_len = 1,
+		.num_qo_heads = a->num_qo_heads, .num_kv_heads = a->num_kv_heads, .head_dim = a->head_dim,
+		.dtype = a->dtype, .sm_scale = a->sm_scale,
 	};
 
 	CAIRN_TRY(cairn_rope_cpu(&rope, NULL));
-	CAIRN_TRY(append(a, w, k_pages, v_pages));
+	CAIRN_TRY(append(a, w, pages));
 	return cairn_attn_paged_cpu(&attn, NULL);
 }
 
@@ -172,13 +166,11 @@ static int latent_attention(const struct cairn_decode_step_args *a, struct acts 
 static int attention(const struct cairn_decode_step_args *a, struct acts *w, int32_t layer)
 {
 	int32_t q = a->num_qo_heads * a->head_dim, kv = a->num_kv_heads * a->head_dim;
-	char *k_pages = (char *)a->k_pages + layer * a->kv_stride_bytes;
-	char *v_pages = (char *)a->v_pages + layer * a->kv_stride_bytes;
 
 	CAIRN_TRY(norm(a, w, decode_step_weight(a, a->attn_norm, layer)));
 	CAIRN_TRY(project(a, w->qkv, a->dtype, w->n, decode_step_weight(a, a->w_qkv, layer),
 			  decode_step_weight(a, a->b_qkv, layer), q + 2 * kv, a->hidden));
-	CAIRN_TRY(attend(a, w, k_pages, v_pages));
+	CAIRN_TRY(attend(a, w, decode_step_kv(a, layer)));
 	CAIRN_TRY(project(a, w->sums, CAIRN_F32, w->attn, decode_step_weight(a, a->w_o, layer),
 			  decode_step_weight(a, a->b_o, layer), a->hidden, q));
 	add_residual(a, w);
@@ -209,13 +201,13 @@ static int feed_forward(const struct cairn_decode_step_args *a, struct acts *w, 
 static int draw(const struct cairn_decode_step_args *a)
 {
 	struct cairn_argmax_args argmax = {
-		.size = sizeof(argmax), .out = a->tokens, .logits = a->logits, .rows = a->batch,
+		.size = sizeof(argmax), .out = a->tokens, .logits = a->logits, .rows = a->kv.batch,
 		.vocab = a->vocab, .dtype = CAIRN_F32,
 	};
 	struct cairn_sample_args sample = {
 		.size = sizeof(sample), .out = a->tokens, .logits = a->logits, .temperature = a->temperature,
 		.top_k = a->top_k, .top_p = a->top_p, .min_p = a->min_p, .seed = a->seed, .offset = a->offset,
-		.rows = a->batch, .vocab = a->vocab,
+		.rows = a->kv.batch, .vocab = a->vocab,
 	};
 
 	if (!a->tokens)
@@ -223,25 +215,23 @@ static int draw(const struct cairn_decode_step_args *a)
 	return a->temperature ? cairn_sample_cpu(&sample, NULL) : cairn_argmax_cpu(&argmax, NULL);
 }
 
-int cairn_decode_step_cpu(const struct cairn_decode_step_args *args, void *stream)
+int cairn_decode_step_cpu(const struct cairn_decode_step_args *a, void *stream)
 {
-	struct cairn_decode_step_args full, *a = &full;
 	struct cairn_embedding_args embedding;
 	struct acts w;
 
 	(void)stream;
-	CAIRN_TRY(cairn_decode_step_check(args));
-	CAIRN_TRY(cairn_decode_step_args_full(args, a));
-	if (!a->batch)
+	CAIRN_TRY(cairn_decode_step_check(a));
+	if (!a->kv.batch)
 		return 0;
 	if (!a->workspace || a->workspace_bytes < lay_out(a, NULL, &w))
 		return cairn_error(EINVAL, "decode_step: workspace: has %zu bytes, needs %zu",
 				   a->workspace_bytes, lay_out(a, NULL, &w));
 	lay_out(a, a->workspace, &w);
-	for (int32_t b = 0; b <= a->batch; b++)
+	for (int32_t b = 0; b <= a->kv.batch; b++)
 		w.qo_indptr[b] = b;
 	embedding = (struct cairn_embedding_args){
-		.size = sizeof(embedding), .out = w.x, .table = a->embed, .ids = a->ids, .rows = a->batch,
+		.size = sizeof(embedding), .out = w.x, .table = a->embed, .ids = a->ids, .rows = a->kv.batch,
 		.dim = a->hidden, .vocab = a->vocab, .dtype = a->dtype,
 	};
 	CAIRN_TRY(cairn_embedding_cpu(&embedding, NULL));

@@ -38,7 +38,7 @@ static int may_lack_persistent(const struct cairn_op *op)
 {
 	const struct cairn_decode_step_args *a = op->args;
 
-	return a->size == sizeof(*a) && a->num_experts && !a->kv_lora_rank;
+	return a->num_experts && !a->kv_lora_rank;
 }
 
 /* Returns the first byte that differs between two images that do differ, and the number of such bytes. */

@@ -12,15 +12,7 @@ static inline struct grid_step decode_step_grid(const struct cairn_decode_step_a
 {
 	struct grid_step s = {};
 
-	s.kv.k_pages = args->k_pages;
-	s.kv.v_pages = args->v_pages;
-	s.kv.indptr = args->kv_indptr;
-	s.kv.indices = args->kv_indices;
-	s.kv.last_page_len = args->kv_last_page_len;
-	s.kv.num_pages = args->num_pages;
-	s.kv.page_size = args->page_size;
-	s.kv.batch = args->batch;
-	s.kv.max_len = args->max_kv_len;
+	s.kv = args->kv;
 	s.positions = args->positions;
 	s.ids = args->ids;
 	s.inv_freq = args->inv_freq;

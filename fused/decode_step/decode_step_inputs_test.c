@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "conformance/harness.h"
-#include "fused/attention/paged_test.h"
+#include "fused/cache/paged_test.h"
 #include "fused/decode_step/decode_step_test.h"
 
 /* Fills rows of the embedding, the first residual stream. */
@@ -99,10 +99,10 @@ static void set_scalars(struct cairn_op *op, const struct step_shape *s, const s
 	int pad = s->flags & PAGED_PADDED ? 5 : 0, gap = s->flags & GAPS ? 24 : 0;
 
 	a->kv_stride_bytes = 2 * ((int64_t)p->num_pages * s->page * cache_row(s) + 3 * gap);
-	a->batch = s->batch;
-	a->max_kv_len = p->max_kv * (pad ? 3 : 1) + pad;
-	a->num_pages = p->num_pages;
-	a->page_size = s->page;
+	a->kv.batch = s->batch;
+	a->kv.max_len = p->max_kv * (pad ? 3 : 1) + pad;
+	a->kv.num_pages = p->num_pages;
+	a->kv.page_size = s->page;
 	a->num_layers = s->layers;
 	a->hidden = s->hidden;
 	a->intermediate = s->inter;
@@ -167,12 +167,12 @@ void step_setup(struct cairn_op *op)
 
 	step_shape_at(op->case_index, &s);
 	set_lengths(op, &s, &p);
-	paged_kv_tables(op, &p, STEP_FIELD(kv_indptr));
+	paged_kv_tables(op, &p, STEP_FIELD(kv));
 	set_scalars(op, &s, &p);
 	cairn_out(op, STEP_FIELD(logits), CAIRN_F32, (int64_t)s.batch * s.vocab);
-	fill_pages(op, &s, &p, STEP_FIELD(k_pages));
+	fill_pages(op, &s, &p, STEP_FIELD(kv.k_pages));
 	if (!(s.flags & LATENT))
-		fill_pages(op, &s, &p, STEP_FIELD(v_pages));
+		fill_pages(op, &s, &p, STEP_FIELD(kv.v_pages));
 	fill_index(op, &s, &p);
 	embed = cairn_in(op, STEP_FIELD(embed), a->dtype, (int64_t)s.vocab * s.hidden);
 	fill_embed(op, &s, embed);
@@ -187,8 +187,6 @@ void step_setup(struct cairn_op *op)
 	step_decide_experts(op, &s, embed);
 	if (s.flags & SAMPLE)
 		fill_sampling(op, s.batch);
-	if (s.flags & OLD) {
-		a->size = STEP_FIELD(w_q);
-		memset((char *)a + a->size, 0x11, sizeof(*a) - a->size);
-	}
+	if (s.flags & NEWER)
+		a->size += 8;
 }

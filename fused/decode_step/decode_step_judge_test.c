@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 #include "conformance/harness.h"
-#include "fused/attention/paged_test.h"
+#include "fused/cache/paged_test.h"
 #include "fused/decode_step/decode_step_test.h"
 
 /* Checks the tokens, which are exact functions of the logits next to them. */
@@ -20,22 +20,22 @@ int step_judge(const struct cairn_op *op, const void *got, char *why, size_t len
 	const struct cairn_decode_step_args *a = got;
 	int32_t want[PAGED_MAX_BATCH];
 	struct cairn_argmax_args argmax = {
-		.size = sizeof(argmax), .out = want, .logits = a->logits, .rows = a->batch, .vocab = a->vocab,
-		.dtype = CAIRN_F32,
+		.size = sizeof(argmax), .out = want, .logits = a->logits, .rows = a->kv.batch,
+		.vocab = a->vocab, .dtype = CAIRN_F32,
 	};
 	struct cairn_sample_args sample = {
 		.size = sizeof(sample), .out = want, .logits = a->logits, .temperature = a->temperature,
 		.top_k = a->top_k, .top_p = a->top_p, .min_p = a->min_p, .seed = a->seed, .offset = a->offset,
-		.rows = a->batch, .vocab = a->vocab,
+		.rows = a->kv.batch, .vocab = a->vocab,
 	};
 
 	(void)op;
 	if (!a->tokens || cairn_argmax_ref(&argmax, NULL))
 		return 0;
-	for (int b = 0; b < a->batch; b++) {
+	for (int b = 0; b < a->kv.batch; b++) {
 		char text[256] = "";
 
-		if (a->kv_indptr[b + 1] == a->kv_indptr[b] || !a->kv_last_page_len[b])
+		if (a->kv.indptr[b + 1] == a->kv.indptr[b] || !a->kv.last_page_len[b])
 			continue;		/* the request is undefined */
 		if (a->temperature && a->temperature[b] > 0) {
 			if (cairn_sample_judge(&sample, b, a->tokens[b], text, sizeof(text))) {
@@ -69,8 +69,8 @@ const char *step_reject(void *args, int i, int *want)
 	switch (i) {
 	case 0: a->size = 8; return "size_too_small";
 	case 1: a->logits = NULL; return "logits_null";
-	case 2: a->k_pages = NULL; return "k_pages_null";
-	case 3: a->v_pages = NULL; return "v_pages_null";
+	case 2: a->kv.k_pages = NULL; return "k_pages_null";
+	case 3: a->kv.v_pages = NULL; return "v_pages_null";
 	case 4: a->ids = NULL; return "ids_null";
 	case 5: a->embed = NULL; return "embed_null";
 	case 6: a->lm_head = NULL; return "lm_head_null";
@@ -83,18 +83,18 @@ const char *step_reject(void *args, int i, int *want)
 	case 13: a->w_down = NULL; return "w_down_null";
 	case 14: a->inv_freq = NULL; return "inv_freq_null";
 	case 15: a->positions = NULL; return "positions_null";
-	case 16: a->kv_indptr = NULL; return "kv_indptr_null";
-	case 17: a->kv_indices = NULL; return "kv_indices_null";
-	case 18: a->kv_last_page_len = NULL; return "kv_last_page_len_null";
+	case 16: a->kv.indptr = NULL; return "kv_indptr_null";
+	case 17: a->kv.indices = NULL; return "kv_indices_null";
+	case 18: a->kv.last_page_len = NULL; return "kv_last_page_len_null";
 	case 19: a->logits = (float *)((char *)a->logits + 4); return "logits_misaligned";
-	case 20: a->k_pages = (char *)a->k_pages + 8; return "k_pages_misaligned";
+	case 20: a->kv.k_pages = (char *)a->kv.k_pages + 8; return "k_pages_misaligned";
 	case 21: a->w_qkv = (const char *)a->w_qkv + 2; return "w_qkv_misaligned";
 	case 22: a->lm_head = (const char *)a->lm_head + 8; return "lm_head_misaligned";
 	case 23: a->b_o = (const char *)a->w_o + 4; return "b_o_misaligned";
-	case 24: a->batch = -1; return "batch_negative";
-	case 25: a->max_kv_len = -1; return "max_kv_len_negative";
-	case 26: a->num_pages = -1; return "num_pages_negative";
-	case 27: a->page_size = 0; return "page_size_0";
+	case 24: a->kv.batch = -1; return "batch_negative";
+	case 25: a->kv.max_len = -1; return "max_kv_len_negative";
+	case 26: a->kv.num_pages = -1; return "num_pages_negative";
+	case 27: a->kv.page_size = 0; return "page_size_0";
 	case 28: a->num_layers = 0; return "num_layers_0";
 	case 29: a->num_kv_heads = 0; return "num_kv_heads_0";
 	case 30: a->hidden = 0; return "hidden_0";
@@ -110,7 +110,7 @@ const char *step_reject(void *args, int i, int *want)
 	case 40: a->temperature = a->inv_freq; return "temperature_alone";
 	case 41: a->workspace = (char *)a->workspace + 16; return "workspace_misaligned";
 	case 42: a->dtype = CAIRN_F32; return "dtype_f32";
-	case 43: a->batch = 9; return "batch_9";
+	case 43: a->kv.batch = 9; return "batch_9";
 	case 44: a->head_dim = 96; return "head_dim_96";
 	case 45: a->head_dim = 256; return "head_dim_256";
 	case 46: a->hidden = 96; return "hidden_96";
@@ -120,7 +120,7 @@ const char *step_reject(void *args, int i, int *want)
 	case 50: a->num_qo_heads = 5; a->num_kv_heads = 2; return "heads_5_over_2";
 	case 51: a->num_qo_heads = 9 * a->num_kv_heads; return "group_9";
 	case 52: a->vocab = 12; return "vocab_12";
-	case 53: a->batch = 8; a->hidden = 8192; return "batch_8_hidden_8192";
+	case 53: a->kv.batch = 8; a->hidden = 8192; return "batch_8_hidden_8192";
 	case 54: a->kv_lora_rank = 512; return "kv_lora_rank_alone";
 	case 55: a->kv_lora_rank = -512; return "kv_lora_rank_negative";
 	case 56: a->q_lora_rank = -64; return "q_lora_rank_negative";
@@ -135,7 +135,7 @@ const char *step_reject(void *args, int i, int *want)
 	case 65: some_experts(a); a->w_experts_down = NULL; return "w_experts_down_null";
 	case 66: some_experts(a); a->shared_intermediate = 64; return "w_shared_null_with_a_width";
 	case 67: some_experts(a); a->expert_scaling = NAN; return "expert_scaling_nan";
-	case 68: a->size = STEP_FIELD(w_q) - 8; return "size_below_version_1";
+	case 68: a->size = sizeof(*a) - 8; return "size_8_too_small";
 	case 69: a->eps = NAN; return "eps_nan";
 	case 70: a->eps = INFINITY; return "eps_inf";
 	case 71: a->eps = -1; return "eps_negative";
@@ -152,7 +152,7 @@ int step_exact(const void *args, struct cairn_exact *e)
 	int keys = 0, judged = 0;
 
 	CAIRN_TRY(cairn_decode_step_exact(args, e));
-	for (int b = 0; b < a->batch; b++) {
+	for (int b = 0; b < a->kv.batch; b++) {
 		keys += !isnan(e[0].val[(int64_t)b * a->vocab]);
 		judged += isfinite(e[0].bound[(int64_t)b * a->vocab]);
 	}

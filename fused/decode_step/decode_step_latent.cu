@@ -90,7 +90,7 @@ LATENT void embed(const struct latent_args &p)
 {
 	const int vecs = p.mla.a.hidden / 8;
 
-	for (int i = (int)(blockIdx.x * THREADS + threadIdx.x); i < p.mla.a.batch * vecs;
+	for (int i = (int)(blockIdx.x * THREADS + threadIdx.x); i < p.mla.a.kv.batch * vecs;
 	     i += gridDim.x * THREADS)
 		((uint4 *)p.x[0])[i] =
 			__ldg((const uint4 *)p.embed + (int64_t)p.ids[i / vecs] * vecs + i % vecs);
@@ -105,7 +105,7 @@ LATENT struct mla_args attention_args(const struct latent_args &p, int layer)
 	g.team = 1;			/* as planned; a constant here removes a third of the code */
 	g.a.x = p.x[0];
 	g.a.out = p.x[1];
-	g.a.pages = (char *)g.a.pages + layer * p.kv_stride;
+	g.a.kv.k_pages = (char *)g.a.kv.k_pages + layer * p.kv_stride;
 	g.a.norm_weight = behind(g.a.norm_weight, at);
 	g.a.w_q_a = behind(g.a.w_q_a, at);
 	g.a.q_norm = behind(g.a.q_norm, at);
@@ -132,7 +132,7 @@ LATENT void run_attention(const struct latent_args &p)
 {
 	const struct body_link link = latent_link(p);
 	const struct mla_args g = attention_args(p, latent_state()->layer);
-	const int jobs = g.a.batch * g.groups * g.parts;
+	const int jobs = g.a.kv.batch * g.groups * g.parts;
 
 	if (latent_thread() < WORKERS) {
 		ptx_setmaxnreg_inc<ATTN_REGS>();

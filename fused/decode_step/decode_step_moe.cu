@@ -60,13 +60,13 @@ static int plan(struct chain *c, const struct cairn_decode_step_args *args, char
 	bytes = args->num_experts ? moe_workspace(&c->l.moe) : 0;
 	/* both use one place, because it holds only LL words, whose numbers never repeat */
 	bytes += args->kv_lora_rank ? moe_workspace(&c->l.dense) : 0;
-	c->l.moe.batch = c->l.dense.batch = args->batch;
+	c->l.moe.batch = c->l.dense.batch = args->kv.batch;
 	c->l.moe.workspace = c->l.dense.workspace = ws;
 	at += padded(bytes);
 	if (args->kv_lora_rank) {
-		c->l.mla.batch = CHAIN_BATCH;
+		c->l.mla.kv.batch = CHAIN_BATCH;
 		CAIRN_TRY(cairn_cluster_mla_workspace(&c->l.mla, &bytes));
-		c->l.mla.batch = args->batch;
+		c->l.mla.kv.batch = args->kv.batch;
 		c->l.mla.workspace = ws + at;
 		c->l.mla.workspace_bytes = bytes;
 		at += padded(bytes);
@@ -135,7 +135,7 @@ static int run_embedding(struct chain *c, const struct cairn_decode_step_args *a
 	e.out = c->l.x[0];
 	e.table = args->embed;
 	e.ids = args->ids;
-	e.rows = args->batch;
+	e.rows = args->kv.batch;
 	e.dim = args->hidden;
 	e.vocab = args->vocab;
 	e.dtype = args->dtype;
@@ -156,7 +156,7 @@ static int run_latent(struct chain *c, const struct cairn_decode_step_args *args
 static int is_persistent(const struct cairn_decode_step_args *args)
 {
 	if (args->form == CAIRN_DECODE_STEP_AUTO)
-		return (int64_t)args->batch * args->max_kv_len > 8192;
+		return (int64_t)args->kv.batch * args->kv.max_len > 8192;
 	return args->form == CAIRN_DECODE_STEP_PERSISTENT;
 }
 

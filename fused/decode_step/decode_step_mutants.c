@@ -69,7 +69,7 @@
 	D(normalize_experts_missing, "normalize_experts is ignored") \
 	D(normalize_experts_always, "the experts' weights are always normalised") \
 	D(dense_layers_one_less, "the MLP of the last dense layer is left out") \
-	D(size_ignored, "members past the caller's size are read") \
+	D(size_ignored, "an argument struct that is too small is accepted") \
 	D(not_repeatable, "every other call differs in the last bit of a logit") \
 	D(nothing, "returns success without doing anything")
 
@@ -113,7 +113,7 @@ static int64_t kv_stride(const struct state *s)
 	if (s->d == STEP_kv_of_layer_0 || (s->d == STEP_latent_of_layer_0 && a->kv_lora_rank))
 		return 0;
 	if (s->d == STEP_kv_stride_is_pool)
-		return (int64_t)a->num_pages * a->page_size * decode_step_k_row(a) * 2;
+		return (int64_t)a->kv.num_pages * a->kv.page_size * decode_step_k_row(a) * 2;
 	return a->kv_stride_bytes;
 }
 
@@ -122,24 +122,22 @@ static void attention(struct state *s, int b, int layer)
 	const struct cairn_decode_step_args *a = s->a;
 	int32_t position[MAX_BATCH];
 	struct cairn_cluster_attn_args c = {
-		.size = sizeof(c), .k_pages = (char *)a->k_pages + layer * kv_stride(s),
-		.v_pages = (char *)a->v_pages + layer * kv_stride(s),
+		.size = sizeof(c),
 		.norm_weight = of_layer(s, s->d == STEP_norms_swapped ? a->mlp_norm : a->attn_norm, layer),
 		.w_qkv = of_layer(s, a->w_qkv, layer),
 		.b_qkv = s->d == STEP_bias_missing ? NULL : of_layer(s, a->b_qkv, layer),
 		.w_o = of_layer(s, a->w_o, layer),
 		.b_o = s->d == STEP_bias_of_output_missing ? NULL : of_layer(s, a->b_o, layer),
-		.inv_freq = a->inv_freq, .positions = position, .kv_indptr = a->kv_indptr,
-		.kv_indices = a->kv_indices, .kv_last_page_len = a->kv_last_page_len, .batch = a->batch,
-		.max_kv_len = a->max_kv_len, .num_pages = a->num_pages, .page_size = a->page_size,
-		.hidden = a->hidden, .num_qo_heads = a->num_qo_heads, .num_kv_heads = a->num_kv_heads,
-		.head_dim = a->head_dim, .dtype = a->dtype, .eps = s->d == STEP_eps_missing ? 0 : a->eps,
-		.sm_scale = a->sm_scale,
+		.inv_freq = a->inv_freq, .positions = position, .kv = a->kv, .hidden = a->hidden,
+		.num_qo_heads = a->num_qo_heads, .num_kv_heads = a->num_kv_heads, .head_dim = a->head_dim,
+		.dtype = a->dtype, .eps = s->d == STEP_eps_missing ? 0 : a->eps, .sm_scale = a->sm_scale,
 	};
 	int64_t row = (int64_t)a->num_kv_heads * a->head_dim;
-	int64_t at = block_key_at(&c, b, block_kv_len(&c, b) - 1);
+	int64_t at = cairn_kv_slot(&c.kv, b, cairn_kv_len(&c.kv, b) - 1) * row;
 
-	for (int i = 0; i < a->batch; i++)
+	c.kv.k_pages = (char *)c.kv.k_pages + layer * kv_stride(s);
+	c.kv.v_pages = (char *)c.kv.v_pages + layer * kv_stride(s);
+	for (int i = 0; i < a->kv.batch; i++)
 		position[i] = a->positions[s->d == STEP_position_of_request_0 ? 0 : i] +
 			(s->d == STEP_position_late);
 	if (cairn_block_attn(&c, b, s->x, values(s->n), values(s->k), values(s->v)))
@@ -147,8 +145,8 @@ static void attention(struct state *s, int b, int layer)
 	for (int64_t i = 0; i < row; i++) {
 		if (s->d == STEP_append_missing_in_last_layer && layer == a->num_layers - 1)
 			break;
-		cairn_store(c.k_pages, a->dtype, at + i, s->k.val[i]);
-		cairn_store(c.v_pages, a->dtype, at + i, s->v.val[i]);
+		cairn_store(c.kv.k_pages, a->dtype, at + i, s->k.val[i]);
+		cairn_store(c.kv.v_pages, a->dtype, at + i, s->v.val[i]);
 	}
 	for (int i = 0; i < a->hidden; i++) {
 		s->stale.val[i] = s->x.val[i];
@@ -160,15 +158,14 @@ static void latent_attention(struct state *s, int b, int layer)
 {
 	const struct cairn_decode_step_args *a = s->a;
 	struct cairn_cluster_mla_args c = decode_step_mla(a, s->d == STEP_layer_0_for_all ? 0 : layer);
-	struct cairn_cluster_attn_args pages = decode_step_attn(a, layer);
+	int64_t row = decode_step_k_row(a), at = cairn_kv_slot(&a->kv, b, cairn_kv_len(&a->kv, b) - 1) * row;
 	int32_t position[MAX_BATCH];
-	int64_t at;
 
-	for (int i = 0; i < a->batch; i++)
+	for (int i = 0; i < a->kv.batch; i++)
 		position[i] = a->positions[s->d == STEP_position_of_request_0 ? 0 : i] +
 			(s->d == STEP_position_late || s->d == STEP_latent_position_late);
 	c.positions = position;
-	c.pages = (char *)a->k_pages + layer * kv_stride(s);
+	c.kv.k_pages = (char *)a->kv.k_pages + layer * kv_stride(s);
 	if (s->d == STEP_norms_swapped)
 		c.norm_weight = of_layer(s, a->mlp_norm, layer);
 	if (s->d == STEP_eps_missing)
@@ -177,12 +174,9 @@ static void latent_attention(struct state *s, int b, int layer)
 		c.q_lora_rank = 0;
 	if (cairn_block_mla(&c, b, s->x.val, s->n.val, s->k.val))
 		abort();
-	pages.num_kv_heads = 1;
-	pages.head_dim = (int)decode_step_k_row(a);
-	at = block_key_at(&pages, b, block_kv_len(&pages, b) - 1);
-	for (int i = 0; i < pages.head_dim && s->d != STEP_latent_append_missing; i++)
+	for (int64_t i = 0; i < row && s->d != STEP_latent_append_missing; i++)
 		if (s->d != STEP_append_missing_in_last_layer || layer < a->num_layers - 1)
-			cairn_store(c.pages, a->dtype, at + i, s->k.val[i]);
+			cairn_store(c.kv.k_pages, a->dtype, at + i, s->k.val[i]);
 	for (int i = 0; i < a->hidden; i++) {
 		s->stale.val[i] = s->x.val[i];
 		s->x.val[i] = s->n.val[i] - (s->d == STEP_residual_of_attention_missing ? s->x.val[i] : 0);
@@ -309,16 +303,16 @@ static void draw(const struct state *s, const int32_t *top)
 	struct cairn_sample_args sample = {
 		.size = sizeof(sample), .out = a->tokens, .logits = a->logits, .temperature = a->temperature,
 		.top_k = a->top_k, .top_p = a->top_p, .min_p = a->min_p, .seed = seed, .offset = offset,
-		.rows = a->batch, .vocab = a->vocab,
+		.rows = a->kv.batch, .vocab = a->vocab,
 	};
 
 	if (!a->tokens || s->d == STEP_token_missing)
 		return;
-	for (int b = 0; b < a->batch; b++)
+	for (int b = 0; b < a->kv.batch; b++)
 		a->tokens[b] = top[s->d == STEP_token_of_request_0 ? 0 : b];
 	if (!a->temperature || s->d == STEP_greedy_always)
 		return;
-	for (int b = 0; b < a->batch; b++) {
+	for (int b = 0; b < a->kv.batch; b++) {
 		seed[b] = a->seed[s->d == STEP_sampled_as_request_0 ? 0 : b];
 		offset[b] = a->offset[s->d == STEP_sampled_as_request_0 ? 0 : b];
 	}
@@ -365,52 +359,43 @@ static void request(struct state *s, int b)
 }
 
 /* Returns whether these arguments can show the defect; a call that cannot is skipped to save time. */
-static int shows(const struct cairn_decode_step_args *args, const struct cairn_decode_step_args *full,
-		 enum defect d)
+static int shows(const struct cairn_decode_step_args *a, enum defect d)
 {
 	if (d >= STEP_latent_append_missing && d <= STEP_q_rank_ignored)
-		return full->kv_lora_rank > 0;
+		return a->kv_lora_rank > 0;
 	if (d >= STEP_experts_of_first_layer && d <= STEP_dense_layers_one_less)
-		return full->num_experts > 0;
-	return d != STEP_size_ignored || args->size < sizeof(*args);
-}
-
-static int has_keys(const struct cairn_decode_step_args *a, int b)
-{
-	return a->kv_indptr[b + 1] > a->kv_indptr[b] && a->kv_last_page_len[b] > 0;
+		return a->num_experts > 0;
+	return d != STEP_size_ignored || a->size != sizeof(*a);
 }
 
 static int step(const struct cairn_decode_step_args *args, enum defect d)
 {
 	static int calls;
-	struct cairn_decode_step_args full, *a = &full;
+	struct cairn_decode_step_args full = *args, *a = &full;
 	struct state s = { .a = a, .d = d };
 	struct block_row *const rows[] = { &s.x, &s.n, &s.stale, &s.g, &s.k, &s.v, &s.logits };
 	int32_t top[MAX_BATCH];
 	int64_t kv;
 
-	CAIRN_TRY(cairn_decode_step_args_full(args, a));
-	if (!shows(args, a, d))
+	if (!shows(a, d))
 		return cairn_error(EOPNOTSUPP, "decode_step_mutants: such a model cannot show this defect");
-	if (d == STEP_size_ignored) {
-		*a = *args;
+	if (d == STEP_size_ignored)
 		a->size = sizeof(*a);
-	}
-	CAIRN_TRY(cairn_decode_step_check(d == STEP_size_ignored ? a : args));
+	CAIRN_TRY(cairn_decode_step_check(a));
 	if (d == STEP_nothing)
 		return 0;
 	kv = decode_step_k_row(a);
 	for (int i = 0; i < 7; i++)
 		*rows[i] = new_row(i < 3 ? a->hidden : i == 3 ? 2 * (int64_t)a->intermediate + 1 :
 				   i < 6 ? kv : a->vocab);
-	for (int b = 0; b < a->batch; b++) {
-		if (has_keys(a, b))
+	for (int b = 0; b < a->kv.batch; b++) {
+		if (cairn_kv_len(&a->kv, b) > 0)
 			request(&s, b);
 		top[b] = best(&s, b);
 	}
-	if (a->batch)
+	if (a->kv.batch)
 		draw(&s, top);
-	if (d == STEP_not_repeatable && a->batch && calls++ % 2)
+	if (d == STEP_not_repeatable && a->kv.batch && calls++ % 2)
 		*(uint32_t *)a->logits ^= 1;
 	for (int i = 0; i < 7; i++)
 		free(rows[i]->val);

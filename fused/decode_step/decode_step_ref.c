@@ -108,31 +108,22 @@ int step_run_request(struct step_run *r, const struct cairn_decode_step_args *a,
 	return 0;
 }
 
-int step_has_keys(const struct cairn_decode_step_args *a, int b)
-{
-	return a->kv_indptr[b + 1] > a->kv_indptr[b] && a->kv_last_page_len[b] > 0;
-}
-
 int64_t step_slot(const struct cairn_decode_step_args *a, int b, int layer, int64_t row)
 {
-	struct cairn_cluster_attn_args block = decode_step_attn(a, layer);
-
-	block.num_kv_heads = 1;
-	block.head_dim = (int)row;
-	return block_key_at(&block, b, block_kv_len(&block, b) - 1) +
+	return cairn_kv_slot(&a->kv, b, cairn_kv_len(&a->kv, b) - 1) * row +
 	       layer * a->kv_stride_bytes / (int64_t)cairn_dtype_bytes(a->dtype);
 }
 
 static int draw(const struct cairn_decode_step_args *a)
 {
 	struct cairn_argmax_args argmax = {
-		.size = sizeof(argmax), .out = a->tokens, .logits = a->logits, .rows = a->batch,
+		.size = sizeof(argmax), .out = a->tokens, .logits = a->logits, .rows = a->kv.batch,
 		.vocab = a->vocab, .dtype = CAIRN_F32,
 	};
 	struct cairn_sample_args sample = {
 		.size = sizeof(sample), .out = a->tokens, .logits = a->logits, .temperature = a->temperature,
 		.top_k = a->top_k, .top_p = a->top_p, .min_p = a->min_p, .seed = a->seed, .offset = a->offset,
-		.rows = a->batch, .vocab = a->vocab,
+		.rows = a->kv.batch, .vocab = a->vocab,
 	};
 
 	if (!a->tokens)
@@ -147,27 +138,25 @@ static void append(const struct cairn_decode_step_args *a, int b, void *pages, c
 		cairn_store(pages, a->dtype, step_slot(a, b, (int)(i / row), row) + i % row, val[i]);
 }
 
-int cairn_decode_step_ref(const struct cairn_decode_step_args *args, void *stream)
+int cairn_decode_step_ref(const struct cairn_decode_step_args *a, void *stream)
 {
-	struct cairn_decode_step_args full, *a = &full;
 	struct step_run r;
 	int ret = 0;
 
 	(void)stream;
-	CAIRN_TRY(cairn_decode_step_check(args));
-	CAIRN_TRY(cairn_decode_step_args_full(args, a));
+	CAIRN_TRY(cairn_decode_step_check(a));
 	CAIRN_TRY(step_run_open(&r, a, 0));
-	for (int b = 0; b < a->batch && !ret; b++) {
-		if (!step_has_keys(a, b))
+	for (int b = 0; b < a->kv.batch && !ret; b++) {
+		if (cairn_kv_len(&a->kv, b) == 0)
 			continue;
 		ret = step_run_request(&r, a, b, 0);
 		if (ret)
 			break;
-		append(a, b, a->k_pages, r.k.val, decode_step_k_row(a));
-		append(a, b, a->v_pages, r.v.val, decode_step_v_row(a));
+		append(a, b, a->kv.k_pages, r.k.val, decode_step_k_row(a));
+		append(a, b, a->kv.v_pages, r.v.val, decode_step_v_row(a));
 		for (int i = 0; i < a->vocab; i++)
 			a->logits[(int64_t)b * a->vocab + i] = (float)r.logits.val[i];
 	}
 	free(r.memory);
-	return ret || !a->batch ? ret : draw(a);
+	return ret || !a->kv.batch ? ret : draw(a);
 }

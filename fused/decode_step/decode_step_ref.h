@@ -28,8 +28,6 @@ int step_run_open(struct step_run *r, const struct cairn_decode_step_args *a, in
  */
 int step_run_request(struct step_run *r, const struct cairn_decode_step_args *a, int b, uint64_t seed);
 
-int step_has_keys(const struct cairn_decode_step_args *a, int b);
-
 /*
  * Returns the element, counted in the pages of layer 0, at which the key or value that request b appends in
  * `layer` begins; row: elements of a token.

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "conformance/harness.h"
-#include "fused/attention/paged_test.h"
+#include "fused/cache/paged_test.h"
 #include "fused/decode_step/decode_step_test.h"
 
 void step_fill(struct cairn_op *op, void *p, int dtype, int64_t count, double scale)

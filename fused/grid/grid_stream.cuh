@@ -189,7 +189,7 @@ GRID struct grid_task grid_make_task(const struct grid_args &a, int task, const 
 	t.head = task % tasks_of_request<way>(a) * heads_of_task<way>(a);
 	t.request = task / tasks_of_request<way>(a);
 	t.pages = a.s.kv.indices + l.first_page;
-	t.old_len = attn_kv_len(l.end_page - l.first_page, l.last_page_len, a.s.kv.page_size) - 1;
+	t.old_len = kv_walk_len(l.end_page - l.first_page, l.last_page_len, a.s.kv.page_size) - 1;
 	tiles = t.old_len > 0 ? (t.old_len + keys - 1) / keys : 0;
 	t.first_tile = (int)((uint32_t)tiles * t.split / a.num_splits);
 	t.end_tile = (int)((uint32_t)tiles * (t.split + 1) / a.num_splits);

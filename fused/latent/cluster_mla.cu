@@ -51,7 +51,7 @@ template <int dtype, int wide, int tensor>
 MLA void cluster_mla_cta(const struct mla_args &g, const struct mla_maps *maps)
 {
 	const int team = blockIdx.x / g.team, num_teams = gridDim.x / g.team;
-	const int jobs = g.a.batch * g.groups * g.parts;
+	const int jobs = g.a.kv.batch * g.groups * g.parts;
 	const struct body_link alone = {};
 	struct mla_ctx c;
 
@@ -117,7 +117,7 @@ static const void *kernel_of(const struct cairn_cluster_mla_args *a, int tensor)
 	if (tensor)
 		return f16 ? (const void *)cluster_mla_tensor_kernel<CAIRN_F16> :
 			     (const void *)cluster_mla_tensor_kernel<CAIRN_BF16>;
-	if (a->batch > 8)
+	if (a->kv.batch > 8)
 		return f16 ? (const void *)cluster_mla_kernel<CAIRN_F16, 1> :
 			     (const void *)cluster_mla_kernel<CAIRN_BF16, 1>;
 	return f16 ? (const void *)cluster_mla_kernel<CAIRN_F16, 0> :
@@ -146,12 +146,12 @@ static int resident_ctas(const struct cairn_cluster_mla_args *a, int cluster)
 
 static int max_tiles(const struct cairn_cluster_mla_args *a)
 {
-	return a->max_kv_len > 0 ? (a->max_kv_len + KEYS - 1) / KEYS : 1;
+	return a->kv.max_len > 0 ? (a->kv.max_len + KEYS - 1) / KEYS : 1;
 }
 
 static int num_tasks(const struct cairn_cluster_mla_args *a)
 {
-	return a->batch * ((a->num_heads + HEADS - 1) / HEADS);
+	return a->kv.batch * ((a->num_heads + HEADS - 1) / HEADS);
 }
 
 /*
@@ -180,7 +180,7 @@ static int num_steps(const struct cairn_cluster_mla_args *a, int product)
 	case MLA_OUT:
 		return a->hidden / 4;
 	default:
-		return a->batch * a->num_heads * SLICES;
+		return a->kv.batch * a->num_heads * SLICES;
 	}
 }
 
@@ -212,10 +212,10 @@ int cluster_mla_plan(struct mla_args *g, const struct cairn_cluster_mla_args *ar
 	 * bits.
 	 */
 	if (g->team == 1 && tasks * max_tiles(args) <= ctas && 2 * tasks <= ctas) {
-		tasks = args->batch * (args->num_heads / (HEADS / 2));	/* num_heads is a multiple of 8 */
+		tasks = args->kv.batch * (args->num_heads / (HEADS / 2)); /* num_heads is a multiple of 8 */
 		g->heads_shift = linked ? 4 : 3;
 		if (!linked)
-			g->groups = tasks / args->batch;
+			g->groups = tasks / args->kv.batch;
 	}
 	g->parts = g->parts < teams / tasks ? g->parts : teams / tasks ? teams / tasks : 1;
 	for (int i = 0; i <= MLA_PRODUCTS; i++) {
@@ -236,7 +236,7 @@ static int by_tensor(const struct cairn_cluster_mla_args *a, int ctas)
 				(int64_t)num_steps(a, MLA_UP) * 4 * a->q_lora_rank +
 				heads * (NOPE + V_DIM) * RANK + heads * V_DIM * hidden;
 
-	return a->batch <= 8 && weights * 2 > (int64_t)ctas * 8 * WARPS * STAGES * STAGE_BYTES;
+	return a->kv.batch <= 8 && weights * 2 > (int64_t)ctas * 8 * WARPS * STAGES * STAGE_BYTES;
 }
 
 /* Makes a map of four dimensions. Its runs are 64 bytes; promoting L2 reads to 128 speeds up the stream. */
@@ -293,7 +293,7 @@ extern "C" int cairn_cluster_mla(const struct cairn_cluster_mla_args *args, void
 	int ctas, tensor;
 
 	CAIRN_TRY(cairn_cluster_mla_check(args));
-	if (args->batch == 0)
+	if (args->kv.batch == 0)
 		return 0;
 	CAIRN_TRY(cairn_cluster_mla_workspace(args, &bytes));
 	if (!args->workspace || (uintptr_t)args->workspace % 256 || args->workspace_bytes < bytes)
@@ -318,6 +318,6 @@ extern "C" int cairn_cluster_mla_workspace(const struct cairn_cluster_mla_args *
 	if (!bytes)
 		return cairn_error(EINVAL, "cluster_mla_workspace: bytes: null pointer");
 	/* parts * tasks is at most the number of teams, or the number of tasks */
-	*bytes = args->batch ? mla_ll(*args, num_tasks(args) + MAX_CTAS).end * sizeof(uint64_t) : 0;
+	*bytes = args->kv.batch ? mla_ll(*args, num_tasks(args) + MAX_CTAS).end * sizeof(uint64_t) : 0;
 	return 0;
 }

@@ -102,12 +102,12 @@ static __host__ __device__ __forceinline__ struct mla_ll mla_ll(const struct cai
 								 uint32_t slots)
 {
 	struct mla_ll w;
-	uint32_t rows = (uint32_t)a.batch * a.num_heads;
+	uint32_t rows = (uint32_t)a.kv.batch * a.num_heads;
 
 	w.cq = 32;
-	w.q = w.cq + (uint32_t)a.batch * a.q_lora_rank / 2;
+	w.q = w.cq + (uint32_t)a.kv.batch * a.q_lora_rank / 2;
 	w.kv = w.q + rows * (Q_DIM / 2);
-	w.ql = w.kv + (uint32_t)a.batch * (WIDTH / 2);
+	w.ql = w.kv + (uint32_t)a.kv.batch * (WIDTH / 2);
 	w.c = w.ql + rows * (RANK / 2);
 	w.v = w.c + rows * (RANK / 2);
 	w.ml = w.v + rows * (V_DIM / 2);

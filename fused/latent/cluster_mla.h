@@ -13,13 +13,12 @@
  *   a[h]   = w_kv_b[h,nope_dim:,:] (sum_j softmax_j(s)[h,j] c[j])        kv_lora_rank -> v_dim
  *   out    = x + a w_o^T
  *
- * One new token for each request; kv_len and the page walk as in attn_paged.h. Lengths include the new token:
+ * One new token for each request; kv_len and the page walk as in kv_view.h. Lengths include the new token:
  * kv_len >= 1.
  *
  *   argument          dtype  shape                                              notes
- *   out               dtype  [batch, hidden]                                    out, may alias x exactly
- *   pages             dtype  [num_pages, page_size, kv_lora_rank + rope_dim]    in and out
- *   x                 dtype  [batch, hidden]                                    in
+ *   out               dtype  [kv.batch, hidden]                                 out, may alias x exactly
+ *   x                 dtype  [kv.batch, hidden]                                 in
  *   norm_weight       dtype  [hidden]                                           in
  *   w_q_a             dtype  [q_lora_rank, hidden]                              in; NULL if q_lora_rank is 0
  *   q_norm            dtype  [q_lora_rank]                                      in; NULL if q_lora_rank is 0
@@ -29,7 +28,9 @@
  *   w_kv_b            dtype  [num_heads, nope_dim + v_dim, kv_lora_rank]        in
  *   w_o               dtype  [hidden, num_heads * v_dim]                        in
  *   inv_freq          f32    [rope_dim / 2]                                     in
- *   positions, kv_indptr, kv_indices, kv_last_page_len, workspace               as in cluster_attn.h
+ *   positions, workspace                                                        as in cluster_attn.h
+ *   kv                struct cairn_kv_view                                      as in cluster_attn.h
+ *     k_pages         dtype  [num_pages, page_size, kv_lora_rank + rope_dim]    in and out; v_pages is NULL
  *
  * Pointers of dtype are 16-byte aligned.
  *
@@ -39,7 +40,7 @@
  *
  * Supported:   dtype f16, bf16; kv_lora_rank 512, rope_dim 64, nope_dim 128, v_dim 128; num_heads a multiple
  *              of 8, 8..128; hidden and q_lora_rank multiples of 64, hidden 64..16384, q_lora_rank 0..4096;
- *              batch 0..16; any page_size >= 1. Anything else -EOPNOTSUPP. batch 0 does nothing.
+ *              kv.batch 0..16; any page_size >= 1. Anything else -EOPNOTSUPP. kv.batch 0 does nothing.
  * Numerics:    n, the compressed vectors before and after their norm, q (before and after the rotation), ql,
  *              P, the weighted sum of c, and a are rounded to dtype; products exact, sums in fp32; out is
  *              rounded once. eps and sm_scale are finite and > 0.
@@ -54,17 +55,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "fused/cache/kv_view.h"
+
 struct cairn_exact;
 
 struct cairn_cluster_mla_args {
 	size_t size;
-	void *out, *pages;
+	void *out;
 	const void *x, *norm_weight, *w_q_a, *q_norm, *w_q, *w_kv_a, *kv_norm, *w_kv_b, *w_o;
 	const float *inv_freq;
-	const int32_t *positions, *kv_indptr, *kv_indices, *kv_last_page_len;
+	const int32_t *positions;
+	struct cairn_kv_view kv;
 	void *workspace;
 	size_t workspace_bytes;
-	int32_t batch, max_kv_len, num_pages, page_size;
 	int32_t hidden, num_heads, q_lora_rank, kv_lora_rank, nope_dim, rope_dim, v_dim;
 	int32_t dtype, cluster_size, offchip;
 	float eps, sm_scale;
@@ -78,7 +81,7 @@ int cairn_cluster_mla(const struct cairn_cluster_mla_args *args, void *stream);
 int cairn_cluster_mla_workspace(const struct cairn_cluster_mla_args *args, size_t *bytes);
 int cairn_cluster_mla_cpu(const struct cairn_cluster_mla_args *args, void *stream);
 int cairn_cluster_mla_ref(const struct cairn_cluster_mla_args *args, void *stream);
-/* exact[0]: out, exact[1]: pages */
+/* exact[0]: out, exact[1]: kv.k_pages */
 int cairn_cluster_mla_exact(const struct cairn_cluster_mla_args *args, struct cairn_exact *exact);
 /* Returns 0, or the error that all of our tables return for these arguments; reads no array. */
 int cairn_cluster_mla_check(const struct cairn_cluster_mla_args *args);

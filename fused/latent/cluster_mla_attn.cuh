@@ -41,7 +41,7 @@ MLA int tile_share(int len, int ranks, int rank)
 
 MLA int mla_len(const struct cairn_cluster_mla_args &a, int b)
 {
-	return attn_kv_len(a.kv_indptr[b + 1] - a.kv_indptr[b], a.kv_last_page_len[b], a.page_size);
+	return kv_walk_len(a.kv.indptr[b + 1] - a.kv.indptr[b], a.kv.last_page_len[b], a.kv.page_size);
 }
 
 MLA struct job job_at(const struct mla_args &g, int index, int len)
@@ -69,9 +69,9 @@ MLA int part_exists(const struct mla_args &g, int len, int part)
 
 MLA int64_t key_slot(const struct cairn_cluster_mla_args &a, int b, int key)
 {
-	int page = key / a.page_size;
+	int page = key / a.kv.page_size;
 
-	return (int64_t)a.kv_indices[a.kv_indptr[b] + page] * a.page_size + key - page * a.page_size;
+	return (int64_t)a.kv.indices[a.kv.indptr[b] + page] * a.kv.page_size + key - page * a.kv.page_size;
 }
 
 /* Returns where this lane's key of a tile is in the cache; NULL if there is none or it is the new key. */
@@ -80,7 +80,7 @@ MLA const char *key_source(const struct mla_ctx &c, const struct mla_args &g, co
 	int key = tile * KEYS + c.lane;
 
 	return tile < j.end && key < j.len - 1 ?
-	       (const char *)g.a.pages + key_slot(g.a, j.b, key) * WIDTH * 2 : NULL;
+	       (const char *)g.a.kv.k_pages + key_slot(g.a, j.b, key) * WIDTH * 2 : NULL;
 }
 
 /* Tile buffers (two, or three if wide): the nth tile's buffer, its parity, a row's address, mbarriers. */
@@ -157,7 +157,7 @@ MLA void make_new_key(const struct mla_ctx &known, const struct mla_args &g,
 {
 	const struct mla_ctx c = here(known);
 	const struct cairn_cluster_mla_args &a = g.a;
-	char *slot = (char *)a.pages + (key_slot(a, j.b, j.len - 1) * WIDTH + c.lane * 4) * 2;
+	char *slot = (char *)a.kv.k_pages + (key_slot(a, j.b, j.len - 1) * WIDTH + c.lane * 4) * 2;
 	const float2 *turn = mla_small()->rotation[j.b] + (c.lane * 2 & (ROPE / 2 - 1));
 	const int32_t at = mla_small()->at.kv + j.b * (WIDTH / 2) + c.lane * 2;
 	const int32_t from_r[1] = { at + RANK / 2 }, from[4] = { at, at + 64, at + 128, at + 192 };

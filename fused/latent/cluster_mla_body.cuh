@@ -21,7 +21,7 @@ template <int wide> MLA void prologue(const struct mla_ctx &c, const struct mla_
 	if (c.warp < MLA_PRODUCTS && c.lane == 0)
 		mla_make_matrix(g, &mla_small()->m[c.warp], c.warp);
 	else if (c.warp == MLA_PRODUCTS && c.lane == 0)
-		mla_small()->at = mla_ll(g.a, (uint32_t)(g.a.batch * g.groups * g.parts));
+		mla_small()->at = mla_ll(g.a, (uint32_t)(g.a.kv.batch * g.groups * g.parts));
 	else if (c.warp == WARPS + FEEDERS && c.lane < 2)
 		ptx_mbarrier_init(ptx_smem(&mla_small()->full[c.lane]), ELECTED_LANES);
 	else if (c.warp == WARPS + FEEDERS && c.lane < 4)
@@ -41,13 +41,13 @@ template <int wide> MLA void prologue(const struct mla_ctx &c, const struct mla_
 /* Called by the loader: prefetches small operands into the L2, ahead of weights (in a model x is there). */
 MLA void prefetch_small(const struct mla_ctx &c, const struct mla_args &g)
 {
-	if (c.lane * 64 < g.a.batch * g.a.hidden)
+	if (c.lane * 64 < g.a.kv.batch * g.a.hidden)
 		ptx_prefetch_global_L2((const char *)g.a.x + c.lane * 128);
 	if (c.lane == 0) {
 		ptx_prefetch_global_L2(g.a.workspace);
 		ptx_prefetch_global_L2(g.a.positions);
-		ptx_prefetch_global_L2(g.a.kv_indptr);
-		ptx_prefetch_global_L2(g.a.kv_last_page_len);
+		ptx_prefetch_global_L2(g.a.kv.indptr);
+		ptx_prefetch_global_L2(g.a.kv.last_page_len);
 	}
 }
 
@@ -175,7 +175,7 @@ MLA void run_worker(struct mla_ctx &c, const struct mla_args &g, int jobs, int t
 {
 	const struct cairn_cluster_mla_args &a = g.a;
 	const int first_fits = !wide && mla_first_fits(a), n_fits = wide && mla_n_fits(a);
-	const int turns = (int)threadIdx.x < a.batch * (ROPE / 2);
+	const int turns = (int)threadIdx.x < a.kv.batch * (ROPE / 2);
 	int tiles = 0, position = 0, len = 0;
 	uint32_t used = 0;		/* stages of the warp's ring */
 	uint4 weights[4] = {};
@@ -190,7 +190,7 @@ MLA void run_worker(struct mla_ctx &c, const struct mla_args &g, int jobs, int t
 		freq = __ldg(a.inv_freq + c.lane);
 	if (linked && turns)		/* an earlier kernel wrote them, not an earlier body: no wait */
 		position = __ldg(a.positions + c.warp);
-	if (linked && c.warp == WARPS - 1 && c.lane < a.batch)
+	if (linked && c.warp == WARPS - 1 && c.lane < a.kv.batch)
 		len = mla_len(a, c.lane);
 	body_wait<linked>(link);
 	/* these loads are issued together, ahead of further weights, which would delay them */
@@ -202,7 +202,7 @@ MLA void run_worker(struct mla_ctx &c, const struct mla_args &g, int jobs, int t
 	c.epoch = linked ? link.state->number : ptx_ld_relaxed_gpu_u32((const uint32_t *)a.workspace) + 1;
 	if (!linked && turns)
 		position = __ldg(a.positions + c.warp);
-	if (c.warp == WARPS - 1 && c.lane < a.batch)
+	if (c.warp == WARPS - 1 && c.lane < a.kv.batch)
 		mla_small()->len[c.lane] = linked ? len : mla_len(a, c.lane);
 	if (turns)
 		mla_small()->rotation[c.warp][c.lane] = mla_rotation(position, freq);

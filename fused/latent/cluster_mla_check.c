@@ -16,12 +16,14 @@ int cairn_cluster_mla_check_shape(const struct cairn_cluster_mla_args *a)
 {
 	if (!a || a->size < sizeof(*a))
 		return cairn_error(EINVAL, "cluster_mla: size: smaller than the argument struct");
-	if (a->batch < 0 || a->max_kv_len < 0 || a->num_pages < 0 || a->q_lora_rank < 0)
+	if (a->kv.batch < 0 || a->kv.max_len < 0 || a->kv.num_pages < 0 || a->q_lora_rank < 0)
 		return cairn_error(EINVAL,
-				   "cluster_mla: batch, max_kv_len, num_pages, q_lora_rank: must be >= 0");
-	if (a->page_size < 1 || a->hidden < 1 || a->num_heads < 1 || a->kv_lora_rank < 1 || a->nope_dim < 1 ||
-	    a->rope_dim < 1 || a->v_dim < 1)
-		return cairn_error(EINVAL, "cluster_mla: page_size, hidden, num_heads, dims: must be >= 1");
+				   "cluster_mla: kv.batch, kv.max_len, kv.num_pages, q_lora_rank: must be "
+				   ">= 0");
+	if (a->kv.page_size < 1 || a->hidden < 1 || a->num_heads < 1 || a->kv_lora_rank < 1 ||
+	    a->nope_dim < 1 || a->rope_dim < 1 || a->v_dim < 1)
+		return cairn_error(EINVAL, "cluster_mla: kv.page_size, hidden, num_heads, dims: must be "
+				   ">= 1");
 	if (!(a->eps > 0) || isinf(a->eps) || !(a->sm_scale > 0) || isinf(a->sm_scale))
 		return cairn_error(EINVAL, "cluster_mla: eps, sm_scale: must be finite and > 0");
 	if (a->cluster_size < 0 || a->cluster_size > 16)
@@ -41,24 +43,25 @@ int cairn_cluster_mla_check_shape(const struct cairn_cluster_mla_args *a)
 		return cairn_error(EOPNOTSUPP,
 				   "cluster_mla: q_lora_rank: %d is not a multiple of 64 up to 4096",
 				   a->q_lora_rank);
-	if (a->batch > 16)
-		return cairn_error(EOPNOTSUPP, "cluster_mla: batch: %d is above 16", a->batch);
+	if (a->kv.batch > 16)
+		return cairn_error(EOPNOTSUPP, "cluster_mla: kv.batch: %d is above 16", a->kv.batch);
 	return 0;
 }
 
 int cairn_cluster_mla_check(const struct cairn_cluster_mla_args *a)
 {
 	CAIRN_TRY(cairn_cluster_mla_check_shape(a));
-	if (!a->out || !a->pages || !a->x || !a->norm_weight || !a->w_q || !a->w_kv_a || !a->kv_norm ||
-	    !a->w_kv_b || !a->w_o || !a->inv_freq || !a->positions || !a->kv_indptr || !a->kv_indices ||
-	    !a->kv_last_page_len)
+	if (!a->out || !a->kv.k_pages || !a->x || !a->norm_weight || !a->w_q || !a->w_kv_a || !a->kv_norm ||
+	    !a->w_kv_b || !a->w_o || !a->inv_freq || !a->positions || !a->kv.indptr || !a->kv.indices ||
+	    !a->kv.last_page_len)
 		return cairn_error(EINVAL, "cluster_mla: null pointer");
 	if (!a->w_q_a != !a->q_lora_rank || !a->q_norm != !a->q_lora_rank)
 		return cairn_error(EINVAL,
 				   "cluster_mla: w_q_a, q_norm: needed with q_lora_rank > 0, NULL with 0");
-	if (misaligned(a->out) || misaligned(a->pages) || misaligned(a->x) || misaligned(a->norm_weight) ||
-	    misaligned(a->w_q_a) || misaligned(a->q_norm) || misaligned(a->w_q) || misaligned(a->w_kv_a) ||
-	    misaligned(a->kv_norm) || misaligned(a->w_kv_b) || misaligned(a->w_o))
+	if (misaligned(a->out) || misaligned(a->kv.k_pages) || misaligned(a->x) ||
+	    misaligned(a->norm_weight) || misaligned(a->w_q_a) || misaligned(a->q_norm) ||
+	    misaligned(a->w_q) || misaligned(a->w_kv_a) || misaligned(a->kv_norm) ||
+	    misaligned(a->w_kv_b) || misaligned(a->w_o))
 		return cairn_error(EINVAL, "cluster_mla: pointers of dtype must be 16-byte aligned");
 	return 0;
 }

@@ -32,18 +32,9 @@ struct state {
 	float *n, *cq, *q, *kv, *ql, *o, *v;	/* [batch][...] */
 };
 
-static int kv_len_of(const struct cairn_cluster_mla_args *a, int b)
-{
-	int pages = a->kv_indptr[b + 1] - a->kv_indptr[b];
-
-	return pages > 0 ? (pages - 1) * a->page_size + a->kv_last_page_len[b] : 0;
-}
-
 static int64_t key_at(const struct cairn_cluster_mla_args *a, int b, int j)
 {
-	int64_t page = a->kv_indices[a->kv_indptr[b] + j / a->page_size];
-
-	return (page * a->page_size + j % a->page_size) * WIDTH;
+	return cairn_kv_slot(&a->kv, b, j) * WIDTH;
 }
 
 /* out[b][0..n) = in[b][0..k) W^T, rounded to dtype, for all requests; rows of in and out have strides */
@@ -55,7 +46,7 @@ static CAIRN_WIDE void project(const struct cairn_cluster_mla_args *a, float *ou
 		float weights[MAX_K];
 
 		cairn_load_row(weights, w, a->dtype, w_at + (int64_t)i * k, k);
-		for (int b = 0; b < a->batch; b++)
+		for (int b = 0; b < a->kv.batch; b++)
 			out[b * out_stride + i] =
 				block_narrowed(block_dot(in + b * in_stride, weights, k), a->dtype);
 	}
@@ -88,14 +79,14 @@ static CAIRN_WIDE void absorb(const struct state *s, int h)
 
 	for (int d = 0; d < NOPE; d++) {
 		cairn_load_row(row, a->w_kv_b, a->dtype, ((int64_t)h * (NOPE + V_DIM) + d) * RANK, RANK);
-		for (int b = 0; b < a->batch; b++) {
+		for (int b = 0; b < a->kv.batch; b++) {
 			float q = s->q[((int64_t)b * a->num_heads + h) * Q_DIM + d];
 
 			for (int l = 0; l < RANK; l++)
 				sum[b][l] += q * row[l];
 		}
 	}
-	for (int b = 0; b < a->batch; b++)
+	for (int b = 0; b < a->kv.batch; b++)
 		for (int l = 0; l < RANK; l++)
 			s->ql[((int64_t)b * a->num_heads + h) * RANK + l] =
 				block_narrowed(sum[b][l], a->dtype);
@@ -106,7 +97,7 @@ static CAIRN_WIDE void attend(const struct state *s, int b, int h0)
 {
 	const struct cairn_cluster_mla_args *a = s->a;
 	float keys[KEYS][WIDTH], o[HEADS][RANK] = { { 0 } }, m[HEADS], l[HEADS] = { 0 }, logits[KEYS];
-	int len = kv_len_of(a, b);
+	int len = (int)cairn_kv_len(&a->kv, b);
 
 	for (int i = 0; i < HEADS; i++)
 		m[i] = -INFINITY;
@@ -117,7 +108,8 @@ static CAIRN_WIDE void attend(const struct state *s, int b, int h0)
 			if (first + j == len - 1)
 				memcpy(keys[j], s->kv + (int64_t)b * WIDTH, sizeof(keys[j]));
 			else
-				cairn_load_row(keys[j], a->pages, a->dtype, key_at(a, b, first + j), WIDTH);
+				cairn_load_row(keys[j], a->kv.k_pages, a->dtype, key_at(a, b, first + j),
+					       WIDTH);
 		}
 		for (int i = 0; i < HEADS; i++) {
 			int64_t head = (int64_t)b * a->num_heads + h0 + i;
@@ -159,8 +151,8 @@ static void attention(const struct state *s)
 	for (int h = 0; h < a->num_heads; h++)
 		absorb(s, h);
 	#pragma omp parallel for schedule(dynamic)
-	for (int i = 0; i < a->batch * blocks; i++)
-		if (kv_len_of(a, i / blocks) > 0)
+	for (int i = 0; i < a->kv.batch * blocks; i++)
+		if (cairn_kv_len(&a->kv, i / blocks) > 0)
 			attend(s, i / blocks, i % blocks * HEADS);
 	for (int h = 0; h < a->num_heads; h++)
 		project(a, s->v + h * V_DIM, (int64_t)a->num_heads * V_DIM, s->o + h * RANK,
@@ -178,10 +170,10 @@ static CAIRN_WIDE void project_out(const struct state *s)
 		float weights[MAX_K];
 
 		cairn_load_row(weights, a->w_o, a->dtype, (int64_t)i * k, k);
-		for (int b = 0; b < a->batch; b++) {
+		for (int b = 0; b < a->kv.batch; b++) {
 			int64_t at = (int64_t)b * a->hidden + i;
 
-			if (kv_len_of(a, b) > 0)
+			if (cairn_kv_len(&a->kv, b) > 0)
 				cairn_store(a->out, a->dtype, at, (float)cairn_load(a->x, a->dtype, at) +
 					    block_dot(s->v + (int64_t)b * k, weights, k));
 		}
@@ -193,7 +185,7 @@ static void decode(const struct state *s)
 	const struct cairn_cluster_mla_args *a = s->a;
 	int hidden = a->hidden, lora = a->q_lora_rank, nq = a->num_heads * Q_DIM;
 
-	for (int b = 0; b < a->batch; b++) {
+	for (int b = 0; b < a->kv.batch; b++) {
 		float *row = s->n + (int64_t)b * hidden;
 
 		cairn_load_row(row, a->x, a->dtype, (int64_t)b * hidden, hidden);
@@ -201,20 +193,20 @@ static void decode(const struct state *s)
 	}
 	if (lora)
 		project(a, s->cq, lora, s->n, hidden, a->w_q_a, 0, lora, hidden);
-	for (int b = 0; lora && b < a->batch; b++)
+	for (int b = 0; lora && b < a->kv.batch; b++)
 		norm(s->cq + (int64_t)b * lora, s->cq + (int64_t)b * lora, a->q_norm, lora, a->eps, a->dtype);
 	project(a, s->q, nq, lora ? s->cq : s->n, lora ? lora : hidden, a->w_q, 0, nq, lora ? lora : hidden);
 	project(a, s->kv, WIDTH, s->n, hidden, a->w_kv_a, 0, WIDTH, hidden);
-	for (int b = 0; b < a->batch; b++) {
+	for (int b = 0; b < a->kv.batch; b++) {
 		float *kv = s->kv + (int64_t)b * WIDTH;
-		int len = kv_len_of(a, b);
+		int len = (int)cairn_kv_len(&a->kv, b);
 
 		norm(kv, kv, a->kv_norm, RANK, a->eps, a->dtype);
 		rotate(a, kv + RANK, a->positions[b]);
 		for (int h = 0; h < a->num_heads; h++)
 			rotate(a, s->q + (int64_t)b * nq + h * Q_DIM + NOPE, a->positions[b]);
 		for (int i = 0; i < WIDTH && len > 0; i++)
-			cairn_store(a->pages, a->dtype, key_at(a, b, len - 1) + i, kv[i]);
+			cairn_store(a->kv.k_pages, a->dtype, key_at(a, b, len - 1) + i, kv[i]);
 	}
 	attention(s);
 	project_out(s);
@@ -228,7 +220,7 @@ int cairn_cluster_mla_cpu(const struct cairn_cluster_mla_args *a, void *stream)
 	(void)stream;
 	CAIRN_TRY(cairn_cluster_mla_check(a));
 	heads = (size_t)a->num_heads;
-	batch = (size_t)a->batch;
+	batch = (size_t)a->kv.batch;
 	s.n = calloc(batch * ((size_t)a->hidden + (size_t)a->q_lora_rank +
 			      heads * (Q_DIM + 2 * RANK + V_DIM) + WIDTH) + 1, sizeof(float));
 	if (!s.n)

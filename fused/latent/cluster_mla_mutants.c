@@ -32,7 +32,7 @@
 	D(appended_unrotated, "r is cached before its rotation") \
 	D(appended_to_next_slot, "the new key is written one slot late") \
 	D(length_one_short, "the new token does not see itself") \
-	D(length_whole_page, "kv_last_page_len is ignored") \
+	D(length_whole_page, "last_page_len is ignored") \
 	D(length_of_request_0, "all requests have the length of the first") \
 	D(page_table_identity, "page ids are assumed to be in order") \
 	D(norm_of_x_missing, "x is projected without its norm") \
@@ -126,12 +126,12 @@ struct request {
 
 static int64_t key_at(const struct cairn_cluster_mla_args *a, int b, int j, enum defect d)
 {
-	int pages = a->kv_indptr[b + 1] - a->kv_indptr[b], nth = j / a->page_size;
+	int pages = a->kv.indptr[b + 1] - a->kv.indptr[b], nth = j / a->kv.page_size;
 	int64_t page;
 
-	nth = a->kv_indptr[b] + (nth < pages ? nth : pages - 1);
-	page = d == MLA_page_table_identity ? nth : a->kv_indices[nth];
-	return (page * a->page_size + j % a->page_size) * WIDTH;
+	nth = a->kv.indptr[b] + (nth < pages ? nth : pages - 1);
+	page = d == MLA_page_table_identity ? nth : a->kv.indices[nth];
+	return (page * a->kv.page_size + j % a->kv.page_size) * WIDTH;
 }
 
 /* Computes everything up to the new key and the rotated q. */
@@ -205,7 +205,7 @@ static void attend(const struct cairn_cluster_mla_args *a, int b, int h, struct 
 		for (int c = 0; c < WIDTH; c++)
 			*(c < RANK ? &nope : &rope) += (c < RANK ? ql[c] : q[128 + c - RANK]) *
 						      (own ? r->kv[c] :
-						       cairn_load(a->pages, a->dtype, at + c));
+						       cairn_load(a->kv.k_pages, a->dtype, at + c));
 		if (d == MLA_rope_missing_from_score)
 			rope = 0;
 		s[j] = d == MLA_scale_missing ? nope + rope :
@@ -222,7 +222,8 @@ static void attend(const struct cairn_cluster_mla_args *a, int b, int h, struct 
 		l += p;
 		p = rounded(p, a->dtype);
 		for (int c = 0; c < RANK; c++) {
-			o[c] += p * (own ? r->kv[c] : cairn_load(a->pages, a->dtype, key_at(a, b, j, d) + c));
+			o[c] += p * (own ? r->kv[c] :
+				     cairn_load(a->kv.k_pages, a->dtype, key_at(a, b, j, d) + c));
 			if (d == MLA_sums_in_dtype)
 				o[c] = rounded(o[c], a->dtype);
 		}
@@ -242,14 +243,14 @@ static void attend(const struct cairn_cluster_mla_args *a, int b, int h, struct 
 static void one_request(const struct cairn_cluster_mla_args *a, int b, struct request *r, enum defect d)
 {
 	int request = d == MLA_length_of_request_0 ? 0 : b, k = a->num_heads * 128;
-	int last = (a->kv_indptr[b + 1] - a->kv_indptr[b] - 1) * a->page_size + a->kv_last_page_len[b] - 1;
-	int room = (a->kv_indptr[b + 1] - a->kv_indptr[b]) * a->page_size;
+	int last = (a->kv.indptr[b + 1] - a->kv.indptr[b] - 1) * a->kv.page_size + a->kv.last_page_len[b] - 1;
+	int room = (a->kv.indptr[b + 1] - a->kv.indptr[b]) * a->kv.page_size;
 	int to = last + (d == MLA_appended_to_next_slot && last + 1 < room);
 
 	if (room == 0)
 		return;
-	r->len = (a->kv_indptr[request + 1] - a->kv_indptr[request] - 1) * a->page_size +
-		 a->kv_last_page_len[request];
+	r->len = (a->kv.indptr[request + 1] - a->kv.indptr[request] - 1) * a->kv.page_size +
+		 a->kv.last_page_len[request];
 	if (d == MLA_length_whole_page)
 		r->len = room;
 	r->len = r->len > room ? room : r->len < 1 ? 1 : r->len;
@@ -263,7 +264,7 @@ static void one_request(const struct cairn_cluster_mla_args *a, int b, struct re
 	if (d == MLA_last_head_missing)
 		memset(r->v + (a->num_heads - 1) * 128, 0, 128 * sizeof(double));
 	for (int i = 0; i < WIDTH && d != MLA_not_appended; i++)
-		cairn_store(a->pages, a->dtype, key_at(a, b, to, d) + i, r->appended[i]);
+		cairn_store(a->kv.k_pages, a->dtype, key_at(a, b, to, d) + i, r->appended[i]);
 	for (int i = 0; i < a->hidden; i++) {
 		int64_t at = (int64_t)b * a->hidden + i;
 		double x;
@@ -286,9 +287,9 @@ static int decode(const struct cairn_cluster_mla_args *a, enum defect d)
 	r = calloc(1, sizeof(*r));
 	if (!r)
 		return cairn_error(ENOMEM, "cluster_mla_mutants: no memory");
-	for (int b = 0; b < a->batch && (b < 8 || d != MLA_rows_past_8); b++)
+	for (int b = 0; b < a->kv.batch && (b < 8 || d != MLA_rows_past_8); b++)
 		one_request(a, b, r, d);
-	if (d == MLA_not_repeatable && a->batch && calls++ % 2)
+	if (d == MLA_not_repeatable && a->kv.batch && calls++ % 2)
 		*(uint16_t *)a->out ^= 1;
 	free(r);
 	return 0;

@@ -129,7 +129,7 @@ template <int dtype> MLA void mla_norm_rows(const struct mla_ctx &c, const struc
 		const int e = i * 256 + c.lane * 8;
 
 		v[i] = make_uint4(0, 0, 0, 0);
-		if (c.warp < a.batch && e < a.hidden)
+		if (c.warp < a.kv.batch && e < a.hidden)
 			v[i] = __ldcg((const uint4 *)(x + e * 2));
 	}
 #pragma unroll
@@ -243,14 +243,14 @@ MLA void mla_multiply(const struct mla_ctx &c, float (&sum)[2][2][4], const stru
 template <int dtype>
 MLA void mla_rms(struct mla_ctx *c, const struct cairn_cluster_mla_args &a, const void *x, int n)
 {
-	int shift = a.batch > 8 ? 4 : a.batch > 4 ? 3 : a.batch > 2 ? 2 : a.batch > 1 ? 1 : 0;
+	int shift = a.kv.batch > 8 ? 4 : a.kv.batch > 4 ? 3 : a.kv.batch > 2 ? 2 : a.kv.batch > 1 ? 1 : 0;
 	int warps = WARPS >> shift, row = c->warp / warps, nth = c->warp % warps * 32 + c->lane;
 	float sum = 0, f[8];
 
 	/* eight elements (x) or four (LL words) a thread; loop bounds are the same for a whole warp */
 	if (x) {
 		/* eight loads in flight: with 16 requests one warp reads a whole row */
-		for (int first = nth * 8; first < n && row < a.batch; first += 8 * warps * 256) {
+		for (int first = nth * 8; first < n && row < a.kv.batch; first += 8 * warps * 256) {
 			const char *at = (const char *)x + ((int64_t)row * n + first) * 2;
 			uint4 v[8];
 
@@ -269,7 +269,7 @@ MLA void mla_rms(struct mla_ctx *c, const struct cairn_cluster_mla_args &a, cons
 		}
 	} else {
 #pragma unroll 1
-		for (int i = nth * 4; i - c->lane * 4 < n && row < a.batch; i += warps * 256) {
+		for (int i = nth * 4; i - c->lane * 4 < n && row < a.kv.batch; i += warps * 256) {
 			const uint64_t *base = c->words + mla_small()->at.cq + (row * n + i) / 2;
 			const int32_t from[2] = { 0, warps * 64 };
 			uint2 v[2];
@@ -293,7 +293,7 @@ MLA void mla_rms(struct mla_ctx *c, const struct cairn_cluster_mla_args &a, cons
 	for (int half = 0; half < 2; half++) {
 		row = c->lane / 4 + 8 * half;
 		sum = 0;
-		for (int i = c->lane % 4; i < warps && row < a.batch; i += 4)
+		for (int i = c->lane % 4; i < warps && row < a.kv.batch; i += 4)
 			sum += mla_small()->part[row * warps + i];
 		sum += __shfl_xor_sync(~0u, sum, 1);
 		sum += __shfl_xor_sync(~0u, sum, 2);
@@ -412,7 +412,7 @@ MLA void mla_load_a(const struct mla_ctx &c, const struct cairn_cluster_mla_args
 		}
 	}
 	if (product == MLA_DOWN) {
-		mla_a_rows<wide, from, end>(c, x, a.x, k, n, a.batch);
+		mla_a_rows<wide, from, end>(c, x, a.x, k, n, a.kv.batch);
 	} else {
 		if (product == MLA_UP) {
 			at = mla_small()->at.cq;
@@ -423,7 +423,7 @@ MLA void mla_load_a(const struct mla_ctx &c, const struct cairn_cluster_mla_args
 			at = mla_small()->at.c + first / V_DIM * (RANK / 2);
 			stride = a.num_heads * (RANK / 2);
 		}
-		mla_a_ll<wide, from, end>(c, x, at, stride, k, n, a.batch);
+		mla_a_ll<wide, from, end>(c, x, at, stride, k, n, a.kv.batch);
 	}
 	if (product <= MLA_UP)
 		mla_a_scale<dtype, wide, from, end>(c, x,
@@ -447,7 +447,7 @@ MLA int mla_first_fits(const struct cairn_cluster_mla_args &a)
  */
 template <int may> MLA int mla_spread(const struct cairn_cluster_mla_args &a)
 {
-	return may && a.batch <= 2;
+	return may && a.kv.batch <= 2;
 }
 
 template <int may>
@@ -476,7 +476,7 @@ MLA void mla_first_x(const struct mla_ctx &c, const struct cairn_cluster_mla_arg
 		const int e = c.warp * STAGE_K + piece * 32 + c.lane % 4 * 8;
 
 		x[i] = make_uint4(0, 0, 0, 0);
-		if (row < a.batch && e < a.hidden)
+		if (row < a.kv.batch && e < a.hidden)
 			x[i] = __ldcg((const uint4 *)((const char *)a.x + ((int64_t)row * a.hidden + e) * 2));
 		if (mla_spread<may>(a))
 			break;
@@ -530,7 +530,7 @@ MLA void mla_first_norm(const struct mla_ctx &c, const struct cairn_cluster_mla_
 	scale = 1 / sqrtf(scale / (float)a.hidden + a.eps);
 	if (spread) {
 		const uint4 mine = mla_scaled8<dtype>(x[0], w[0], scale);
-		const int there = c.lane / 4 < a.batch, from = c.lane / 4 % 2 * 16 + c.lane % 4;
+		const int there = c.lane / 4 < a.kv.batch, from = c.lane / 4 % 2 * 16 + c.lane % 4;
 
 #pragma unroll
 		for (int i = 0; i < 4; i++) {
@@ -575,9 +575,9 @@ MLA void mla_run(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a
 			int b = threadIdx.x >> 3 & (rows - 1);
 			int at = (unit0 + ((int)threadIdx.x >> (3 + row_shift))) * 16 + (threadIdx.x & 7) * 2;
 
-			if (wide && b < a.batch && at < count)	/* the rest follows with the sums */
+			if (wide && b < a.kv.batch && at < count)	/* the rest follows with the sums */
 				residual = mla_residual(a, b, m->first + at);
-			else if (b < a.batch && at < count)
+			else if (b < a.kv.batch && at < count)
 				target = mla_aim(c, a, product, b, m->first + at);
 		}
 #pragma unroll 1
@@ -613,7 +613,7 @@ MLA void mla_run(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a
 				const int at = unit * 16 + i % 2 * 8 + c.lane % 4 * 2;
 				const float (&v)[2][4] = sum[i % 2];
 
-				if (unit < units && b < a.batch)
+				if (unit < units && b < a.kv.batch)
 					mla_put<dtype>(c, product, mla_aim(c, a, product, b, m->first + at),
 						       make_float2(v[0][h] + v[1][h],
 								   v[0][h + 1] + v[1][h + 1]));
@@ -654,7 +654,7 @@ MLA void mla_run(const struct mla_ctx &c, const struct cairn_cluster_mla_args &a
 					total.y += v.y;
 				}
 			}
-			if (b >= a.batch || at >= count)
+			if (b >= a.kv.batch || at >= count)
 				continue;
 			if (wide && product == MLA_OUT && i < WORKERS)
 				target = mla_aim_out(a, b, m->first + at, residual);

@@ -43,19 +43,10 @@ struct chain {
 	double *x, *n, *cq, *q, *kv, *slot, *ql, *o, *v, *out, *magnitude;
 };
 
-static int kv_len_of(const struct cairn_cluster_mla_args *a, int b)
-{
-	int pages = a->kv_indptr[b + 1] - a->kv_indptr[b];
-
-	return pages > 0 ? (pages - 1) * a->page_size + a->kv_last_page_len[b] : 0;
-}
-
 /* Returns the element of the pages at which key j of request b begins. */
 static int64_t key_at(const struct cairn_cluster_mla_args *a, int b, int j)
 {
-	int64_t page = a->kv_indices[a->kv_indptr[b] + j / a->page_size];
-
-	return (page * a->page_size + j % a->page_size) * (a->kv_lora_rank + a->rope_dim);
+	return cairn_kv_slot(&a->kv, b, j) * (a->kv_lora_rank + a->rope_dim);
 }
 
 static double uniform(uint64_t z)
@@ -139,7 +130,8 @@ static void rotate(const struct cairn_cluster_mla_args *a, double *x, int positi
 static void attend(const struct chain *c, int b, int h, double *ws)
 {
 	const struct cairn_cluster_mla_args *a = c->a;
-	int rank = a->kv_lora_rank, nope = a->nope_dim, len = kv_len_of(a, b), width = rank + a->rope_dim;
+	int rank = a->kv_lora_rank, nope = a->nope_dim, width = rank + a->rope_dim;
+	int len = (int)cairn_kv_len(&a->kv, b);
 	int64_t heads = a->num_heads, w_at = h * (int64_t)(nope + a->v_dim) * rank;
 	float row[MAX_K];
 
@@ -158,7 +150,7 @@ static void attend(const struct chain *c, int b, int h, double *ws)
 	for (int pass = 0; pass < 2; pass++) {	/* logits, then the weighted sum */
 		for (int j = 0; j < len; j++) {
 			if (j < len - 1)
-				cairn_load_row(row, a->pages, a->dtype, key_at(a, b, j), width);
+				cairn_load_row(row, a->kv.k_pages, a->dtype, key_at(a, b, j), width);
 			for (int i = 0; i < c->runs; i++) {
 				int64_t r = b * c->runs + i, at = (r * heads + h) * rank;
 				double *s = ws + (int64_t)i * len, *o = c->o + at;
@@ -238,8 +230,8 @@ static void run_chain(const struct chain *c, double *ws, int64_t ws_len)
 		c->kv[i] = c->slot[i];
 	round_all(c, c->kv, width, 10);
 	#pragma omp parallel for schedule(dynamic)
-	for (int i = 0; i < a->batch * a->num_heads; i++)
-		if (kv_len_of(a, i / a->num_heads) > 0)
+	for (int i = 0; i < a->kv.batch * a->num_heads; i++)
+		if (cairn_kv_len(&a->kv, i / a->num_heads) > 0)
 			attend(c, i / a->num_heads, i % a->num_heads, ws + i * ws_len);
 	project(c, c->out, c->v, a->w_o, hidden, nv, c->magnitude);
 	for (int64_t i = 0; i < (int64_t)c->rows * hidden; i++)
@@ -268,17 +260,17 @@ static void finish(const struct chain *c, struct cairn_exact *exact)
 	double u = cairn_dtype_roundoff(a->dtype), tiny = cairn_dtype_tiny(a->dtype);
 	int rank = a->kv_lora_rank, width = rank + a->rope_dim;
 
-	for (int b = 0; b < a->batch; b++) {
+	for (int b = 0; b < a->kv.batch; b++) {
 		const double *out = c->out + (int64_t)b * c->runs * a->hidden;
 		const double *slot = c->slot + (int64_t)b * c->runs * width;
 		const double *magnitude = c->magnitude + (int64_t)b * c->runs * a->hidden;
-		int len = kv_len_of(a, b);
+		int len = (int)cairn_kv_len(&a->kv, b);
 		int64_t at = len > 0 ? key_at(a, b, len - 1) : 0, row = (int64_t)b * a->hidden;
 
 		for (int i = 0; i < a->hidden && !exact && len > 0; i++)
 			cairn_store(a->out, a->dtype, row + i, out[i]);
 		for (int i = 0; i < width && !exact && len > 0; i++)
-			cairn_store(a->pages, a->dtype, at + i, slot[i]);
+			cairn_store(a->kv.k_pages, a->dtype, at + i, slot[i]);
 		for (int i = 0; i < a->hidden && exact && len <= 0; i++) {	/* undefined */
 			exact[0].val[row + i] = 0;
 			exact[0].bound[row + i] = INFINITY;
@@ -310,13 +302,13 @@ static int run(struct chain *c)
 		ws_len, max_len = 1;
 	double *memory, *ws;
 
-	for (int b = 0; b < a->batch; b++)
-		max_len = kv_len_of(a, b) > max_len ? kv_len_of(a, b) : max_len;
-	c->rows = a->batch * c->runs;
+	for (int b = 0; b < a->kv.batch; b++)
+		max_len = (int)cairn_kv_len(&a->kv, b) > max_len ? (int)cairn_kv_len(&a->kv, b) : max_len;
+	c->rows = a->kv.batch * c->runs;
 	ws_len = (max_len + 1) * c->runs;
 	memory = calloc((size_t)(c->rows * (4 * (int64_t)a->hidden + a->q_lora_rank + nq + 2 * width +
 					    2 * nl + nv) +
-				 a->batch * a->num_heads * ws_len + 1), sizeof(double));
+				 a->kv.batch * a->num_heads * ws_len + 1), sizeof(double));
 	if (!memory)
 		return cairn_error(ENOMEM, "cluster_mla: no memory for %lld keys", (long long)max_len);
 	c->x = memory;
@@ -364,10 +356,8 @@ int cairn_block_mla(const struct cairn_cluster_mla_args *args, int b, const doub
 	struct cairn_cluster_mla_args a = *args;
 	struct chain c = { .a = &a, .given = x, .runs = 1 };
 
-	a.batch = 1;
+	a.kv = cairn_kv_one(a.kv, b);
 	a.positions += b;
-	a.kv_indptr += b;
-	a.kv_last_page_len += b;
 	CAIRN_TRY(run(&c));
 	for (int i = 0; i < a.hidden; i++)
 		out[i] = block_rounded(c.out[i], a.dtype);

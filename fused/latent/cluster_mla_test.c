@@ -15,7 +15,7 @@
 
 #include "conformance/harness.h"
 #include "fused/latent/cluster_mla.h"
-#include "fused/attention/paged_test.h"
+#include "fused/cache/paged_test.h"
 
 enum {
 	F16 = PAGED_FLAGS, OFFCHIP = F16 << 1, IN_PLACE = F16 << 2,
@@ -359,7 +359,7 @@ static void setup(struct cairn_op *op)
 
 	shape_at(op->case_index, &s);
 	a->dtype = s.flags & F16 ? CAIRN_F16 : CAIRN_BF16;
-	a->batch = s.batch;
+	a->kv.batch = s.batch;
 	a->hidden = s.hidden;
 	a->num_heads = s.heads;
 	a->q_lora_rank = s.lora;
@@ -371,15 +371,15 @@ static void setup(struct cairn_op *op)
 	a->eps = 1e-6f;
 	a->sm_scale = (float)(1 / sqrt(192));
 	pg.batch = s.batch;
-	pg.page_size = a->page_size = s.page;
+	pg.page_size = a->kv.page_size = s.page;
 	pg.flags = s.flags;
 	pg.pool = 3000;
 	lengths(op, &s, &pg);
-	paged_tables(op, &pg, FIELD(positions));
-	a->num_pages = pg.num_pages;
-	a->max_kv_len = pg.max_kv * (s.flags & PAGED_PADDED ? 3 : 1);
+	paged_tables(op, &pg, FIELD(positions), FIELD(kv));
+	a->kv.num_pages = pg.num_pages;
+	a->kv.max_len = pg.max_kv * (s.flags & PAGED_PADDED ? 3 : 1);
 	positions = (int32_t *)a->positions;
-	indices = (int32_t *)a->kv_indices;
+	indices = (int32_t *)a->kv.indices;
 	for (int b = 0; b <= s.batch; b++)
 		positions[b] = (int32_t)cairn_op_range(op, 0, b % 3 == 2 ? 160000 : 5000);
 	for (int b = 1; s.flags & PREFIX && b < s.batch; b++)
@@ -394,7 +394,7 @@ static void setup(struct cairn_op *op)
 		cairn_out(op, FIELD(out), a->dtype, count);
 		p.x = cairn_in(op, FIELD(x), a->dtype, count);
 	}
-	p.pages = cairn_inout(op, FIELD(pages), a->dtype, pg.num_pages * (int64_t)s.page * 576);
+	p.pages = cairn_inout(op, FIELD(kv.k_pages), a->dtype, pg.num_pages * (int64_t)s.page * 576);
 	p.norm = cairn_in(op, FIELD(norm_weight), a->dtype, s.hidden);
 	if (s.lora) {
 		p.q_a = cairn_in(op, FIELD(w_q_a), a->dtype, (int64_t)s.lora * s.hidden);
@@ -431,7 +431,7 @@ static const char *reject(void *args, int i, int *want)
 	switch (i) {
 	case 0: a->size = 8; return "size_too_small";
 	case 1: a->out = NULL; return "out_null";
-	case 2: a->pages = NULL; return "pages_null";
+	case 2: a->kv.k_pages = NULL; return "pages_null";
 	case 3: a->x = NULL; return "x_null";
 	case 4: a->norm_weight = NULL; return "norm_weight_null";
 	case 5: a->w_q = NULL; return "w_q_null";
@@ -441,17 +441,17 @@ static const char *reject(void *args, int i, int *want)
 	case 9: a->w_o = NULL; return "w_o_null";
 	case 10: a->inv_freq = NULL; return "inv_freq_null";
 	case 11: a->positions = NULL; return "positions_null";
-	case 12: a->kv_indptr = NULL; return "kv_indptr_null";
-	case 13: a->kv_indices = NULL; return "kv_indices_null";
-	case 14: a->kv_last_page_len = NULL; return "kv_last_page_len_null";
+	case 12: a->kv.indptr = NULL; return "kv_indptr_null";
+	case 13: a->kv.indices = NULL; return "kv_indices_null";
+	case 14: a->kv.last_page_len = NULL; return "kv_last_page_len_null";
 	case 15: a->q_lora_rank = 64; return "w_q_a_null_with_a_rank";
 	case 16: a->w_q_a = a->w_q; return "w_q_a_without_a_rank";
 	case 17: a->w_q = (const char *)a->w_q + 8; return "w_q_misaligned";
 	case 18: a->out = (char *)a->out + 4; return "out_misaligned";
-	case 19: a->pages = (char *)a->pages + 2; return "pages_misaligned";
-	case 20: a->batch = -1; return "batch_negative";
-	case 21: a->max_kv_len = -1; return "max_kv_len_negative";
-	case 22: a->page_size = 0; return "page_size_0";
+	case 19: a->kv.k_pages = (char *)a->kv.k_pages + 2; return "pages_misaligned";
+	case 20: a->kv.batch = -1; return "batch_negative";
+	case 21: a->kv.max_len = -1; return "max_kv_len_negative";
+	case 22: a->kv.page_size = 0; return "page_size_0";
 	case 23: a->num_heads = 0; return "num_heads_0";
 	case 24: a->q_lora_rank = -64; return "q_lora_rank_negative";
 	case 25: a->sm_scale = 0; return "sm_scale_0";
@@ -470,7 +470,7 @@ static const char *reject(void *args, int i, int *want)
 	case 38: a->rope_dim = 32; return "rope_dim_32";
 	case 39: a->nope_dim = 64; return "nope_dim_64";
 	case 40: a->v_dim = 64; return "v_dim_64";
-	case 41: a->batch = 17; return "batch_17";
+	case 41: a->kv.batch = 17; return "batch_17";
 	}
 	return NULL;
 }

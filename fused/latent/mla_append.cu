@@ -16,7 +16,7 @@
 #include "primitives/rows/angle.cuh"
 #include "primitives/base/launch.h"
 #include "primitives/rows/row.cuh"
-#include "fused/attention/attn_tile.h"
+#include "fused/cache/kv_walk.h"
 
 #define THREADS		256
 
@@ -39,12 +39,12 @@ template <int dtype> ROW void rotate(const uint4 *from, uint4 *to, const float2 
 /* Returns the slot of the row, counted over all pages. */
 ROW int64_t slot_of(const struct cairn_mla_append_args &a, int row, int b)
 {
-	int first = a.kv_indptr[b];
-	int key = attn_kv_len(a.kv_indptr[b + 1] - first, a.kv_last_page_len[b], a.page_size) -
+	int first = a.kv.indptr[b];
+	int key = kv_walk_len(a.kv.indptr[b + 1] - first, a.kv.last_page_len[b], a.kv.page_size) -
 		  a.qo_indptr[b + 1] + row;
-	int shift = attn_page_shift(a.page_size), page = shift >= 0 ? key >> shift : key / a.page_size;
+	int shift = kv_page_shift(a.kv.page_size), page = shift >= 0 ? key >> shift : key / a.kv.page_size;
 
-	return (int64_t)a.kv_indices[first + page] * a.page_size + (key - page * a.page_size);
+	return (int64_t)a.kv.indices[first + page] * a.kv.page_size + (key - page * a.kv.page_size);
 }
 
 template <int dtype> static __global__ __launch_bounds__(THREADS) void
@@ -55,7 +55,7 @@ mla_append_kernel(const __grid_constant__ struct cairn_mla_append_args a)
 	const int row = (int)blockIdx.x, thread = (int)threadIdx.x, latent_vecs = a.kv_lora_rank / 8;
 	const int rope_vecs = a.rope_dim / 8, head_vecs = a.nope_dim / 8 + rope_vecs;
 	const int width_vecs = latent_vecs + rope_vecs;
-	const uint4 *kv = (const uint4 *)a.kv + (int64_t)row * width_vecs;
+	const uint4 *kv = (const uint4 *)a.latent + (int64_t)row * width_vecs;
 	uint4 *page, latent = make_uint4(0, 0, 0, 0), weight = latent;
 	float f[8], w[8], sum = 0, scale;
 	int b = 0;
@@ -65,15 +65,15 @@ mla_append_kernel(const __grid_constant__ struct cairn_mla_append_args a)
 	ptx_griddepcontrol_wait();
 	if (thread < latent_vecs)
 		latent = kv[thread];
-	for (int i = 0; i < a.batch; i += THREADS) {
+	for (int i = 0; i < a.kv.batch; i += THREADS) {
 		int j = i + thread + 1;
 
-		b += __syncthreads_count(j <= a.batch && a.qo_indptr[j] <= row);
+		b += __syncthreads_count(j <= a.kv.batch && a.qo_indptr[j] <= row);
 	}
 	ptx_griddepcontrol_launch_dependents();
-	if (b >= a.batch)	/* past the last request */
+	if (b >= a.kv.batch)	/* past the last request */
 		return;
-	page = (uint4 *)a.pages + slot_of(a, row, b) * width_vecs;
+	page = (uint4 *)a.kv.k_pages + slot_of(a, row, b) * width_vecs;
 	if (thread < a.rope_dim / 2) {
 		float c, s;
 
@@ -120,7 +120,7 @@ extern "C" int cairn_mla_append(const struct cairn_mla_append_args *args, void *
 	void *params[] = { (void *)args };
 
 	CAIRN_TRY(cairn_mla_append_check(args));
-	if (!args->batch || !args->nnz_qo)
+	if (!args->kv.batch || !args->nnz_qo)
 		return 0;
 	l.grid[0] = (unsigned int)args->nnz_qo;
 	l.block[0] = THREADS;

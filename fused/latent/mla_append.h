@@ -2,26 +2,28 @@
 /*
  * mla_append - adds new tokens to a cache of latents (cluster_mla.h), and rotates their queries
  *
- *   c            = kv[i,:kv_lora_rank] / sqrt(mean of its squares + eps) * norm_weight      (rmsnorm.h)
- *   r            = kv[i,kv_lora_rank:] rotated by positions[i]                         (rope.h, interleaved)
+ *   c            = latent[i,:kv_lora_rank] / sqrt(mean of its squares + eps) * norm_weight      (rmsnorm.h)
+ *   r            = latent[i,kv_lora_rank:] rotated by positions[i]                     (rope.h, interleaved)
  *   cache        : (c, r) becomes the key of row i, whose number and slot are those of kv_append.h
  *   q[i,h,nope_dim:] is rotated in place by positions[i]
  *
  *   argument          dtype  shape                                             notes
  *   q                 dtype  [nnz_qo, num_heads, nope_dim + rope_dim]          in and out
- *   pages             dtype  [num_pages, page_size, kv_lora_rank + rope_dim]   out (new rows only)
- *   kv                dtype  [nnz_qo, kv_lora_rank + rope_dim]                 in
+ *   latent            dtype  [nnz_qo, kv_lora_rank + rope_dim]                 in
  *   norm_weight       dtype  [kv_lora_rank]                                    in
  *   inv_freq          f32    [rope_dim / 2]                                    in
  *   positions         int32  [nnz_qo]                                          in, >= 0
- *   qo_indptr, kv_indptr, kv_indices, kv_last_page_len                         as in kv_append.h
+ *   qo_indptr         int32  [kv.batch + 1]                                    as in kv_append.h
+ *   kv                struct cairn_kv_view                                     as in kv_append.h
+ *     k_pages         dtype  [num_pages, page_size, kv_lora_rank + rope_dim]   out (new rows only)
+ *     v_pages                                                                  NULL
  *
  * For prompts and decoding alike. Row-major without gaps; pointers of dtype 16-byte aligned. nnz_qo is an
- * upper bound: rows past qo_indptr[batch] are not written. Not checked: the same as in kv_append.h.
+ * upper bound: rows past qo_indptr[kv.batch] are not written. Not checked: the same as in kv_append.h.
  *
  * Supported:   dtype f16, bf16; kv_lora_rank a multiple of 64, 64..1024; rope_dim and nope_dim multiples of
- *              16, rope_dim 16..256, nope_dim 0..1024; any page_size >= 1. Anything else -EOPNOTSUPP. batch 0
- *              and nnz_qo 0 do nothing.
+ *              16, rope_dim 16..256, nope_dim 0..1024; any page_size >= 1. Anything else -EOPNOTSUPP.
+ *              kv.batch 0 and nnz_qo 0 do nothing.
  * Numerics:    as in rmsnorm.h and rope.h, each result rounded once. eps is finite and > 0.
  * Tolerance:   as in rmsnorm.h and rope.h (mla_append_ref.c).
  * Determinism: bitwise repeatable; a row does not depend on the other rows.
@@ -34,15 +36,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "fused/cache/kv_view.h"
+
 struct cairn_exact;
 
 struct cairn_mla_append_args {
 	size_t size;
-	void *q, *pages;
-	const void *kv, *norm_weight;
+	void *q;
+	const void *latent, *norm_weight;
 	const float *inv_freq;
-	const int32_t *positions, *qo_indptr, *kv_indptr, *kv_indices, *kv_last_page_len;
-	int32_t batch, nnz_qo, num_pages, page_size;
+	const int32_t *positions, *qo_indptr;
+	struct cairn_kv_view kv;
+	int32_t nnz_qo;
 	int32_t num_heads, kv_lora_rank, nope_dim, rope_dim;
 	int32_t dtype;
 	float eps;
@@ -55,7 +60,7 @@ extern "C" {
 int cairn_mla_append(const struct cairn_mla_append_args *args, void *stream);
 int cairn_mla_append_cpu(const struct cairn_mla_append_args *args, void *stream);
 int cairn_mla_append_ref(const struct cairn_mla_append_args *args, void *stream);
-/* exact[0]: q, exact[1]: pages; entries that are not written keep their values */
+/* exact[0]: q, exact[1]: kv.k_pages; entries that are not written keep their values */
 int cairn_mla_append_exact(const struct cairn_mla_append_args *args, struct cairn_exact *exact);
 /* Returns 0, or the error that all of our tables return for these arguments; reads no array. */
 int cairn_mla_append_check(const struct cairn_mla_append_args *args);

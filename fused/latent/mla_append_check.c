@@ -11,16 +11,20 @@ int cairn_mla_append_check(const struct cairn_mla_append_args *a)
 {
 	if (!a || a->size < sizeof(*a))
 		return cairn_error(EINVAL, "mla_append: size: smaller than the argument struct");
-	if (!a->q || !a->pages || !a->kv || !a->norm_weight || !a->inv_freq || !a->positions ||
-	    !a->qo_indptr || !a->kv_indptr || !a->kv_indices || !a->kv_last_page_len)
+	if (!a->q || !a->latent || !a->norm_weight || !a->inv_freq || !a->positions || !a->qo_indptr ||
+	    !a->kv.k_pages || !a->kv.indptr || !a->kv.indices || !a->kv.last_page_len)
 		return cairn_error(EINVAL, "mla_append: null pointer");
-	if (((uintptr_t)a->q | (uintptr_t)a->pages | (uintptr_t)a->kv | (uintptr_t)a->norm_weight) & 15)
-		return cairn_error(EINVAL, "mla_append: q, pages, kv, norm_weight: must be 16-byte aligned");
-	if (a->batch < 0 || a->nnz_qo < 0 || a->num_pages < 0 || a->nope_dim < 0)
-		return cairn_error(EINVAL, "mla_append: batch, nnz_qo, num_pages, nope_dim: must be >= 0");
-	if (a->page_size < 1 || a->num_heads < 1 || a->kv_lora_rank < 1 || a->rope_dim < 1)
+	if (((uintptr_t)a->q | (uintptr_t)a->kv.k_pages | (uintptr_t)a->latent |
+	     (uintptr_t)a->norm_weight) & 15)
 		return cairn_error(EINVAL,
-				   "mla_append: page_size, num_heads, kv_lora_rank, rope_dim: must be >= 1");
+				   "mla_append: q, kv.k_pages, latent, norm_weight: must be 16-byte aligned");
+	if (a->kv.batch < 0 || a->nnz_qo < 0 || a->kv.num_pages < 0 || a->nope_dim < 0)
+		return cairn_error(EINVAL, "mla_append: kv.batch, nnz_qo, kv.num_pages, nope_dim: must be "
+				   ">= 0");
+	if (a->kv.page_size < 1 || a->num_heads < 1 || a->kv_lora_rank < 1 || a->rope_dim < 1)
+		return cairn_error(EINVAL,
+				   "mla_append: kv.page_size, num_heads, kv_lora_rank, rope_dim: must be "
+				   ">= 1");
 	if (!(a->eps > 0) || isinf(a->eps))
 		return cairn_error(EINVAL, "mla_append: eps: must be finite and > 0");
 	if (a->dtype != CAIRN_F16 && a->dtype != CAIRN_BF16)

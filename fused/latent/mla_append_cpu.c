@@ -7,7 +7,6 @@
 #include <math.h>
 
 #include "primitives/base/error.h"
-#include "fused/attention/attn_tile.h"
 #include "fused/block/block_cpu.h"
 
 #define MAX_RANK	1024
@@ -41,12 +40,12 @@ static CAIRN_WIDE void append(const struct cairn_mla_append_args *a, int row, in
 		t.c[p] = cosf(angle);
 		t.s[p] = sinf(angle);
 	}
-	cairn_load_row(v, a->kv, a->dtype, (int64_t)row * width, rank);
+	cairn_load_row(v, a->latent, a->dtype, (int64_t)row * width, rank);
 	cairn_load_row(w, a->norm_weight, a->dtype, 0, rank);
 	scale = 1 / sqrtf(block_dot(v, v, rank) / (float)rank + a->eps);
 	for (int j = 0; j < rank; j++)
-		cairn_store(a->pages, a->dtype, slot * width + j, v[j] * scale * w[j]);
-	rotate(a, &t, a->kv, (int64_t)row * width + rank, a->pages, slot * width + rank);
+		cairn_store(a->kv.k_pages, a->dtype, slot * width + j, v[j] * scale * w[j]);
+	rotate(a, &t, a->latent, (int64_t)row * width + rank, a->kv.k_pages, slot * width + rank);
 	for (int h = 0; h < a->num_heads; h++) {
 		int64_t at = ((int64_t)row * a->num_heads + h) * head + a->nope_dim;
 
@@ -60,18 +59,13 @@ int cairn_mla_append_cpu(const struct cairn_mla_append_args *a, void *stream)
 	CAIRN_TRY(cairn_mla_append_check(a));
 	if (!a->nnz_qo)
 		return 0;
-	for (int b = 0; b < a->batch; b++) {
-		int pages = a->kv_indptr[b + 1] - a->kv_indptr[b], first = a->qo_indptr[b];
-		int rows = a->qo_indptr[b + 1] - first;
-		int old = attn_kv_len(pages, a->kv_last_page_len[b], a->page_size) - rows;
+	for (int b = 0; b < a->kv.batch; b++) {
+		int first = a->qo_indptr[b], rows = a->qo_indptr[b + 1] - first;
+		int64_t old = cairn_kv_len(&a->kv, b) - rows;
 
 		#pragma omp parallel for schedule(static) if (rows > 4)
-		for (int i = 0; i < rows; i++) {
-			int page = (old + i) / a->page_size;
-
-			append(a, first + i, (int64_t)a->kv_indices[a->kv_indptr[b] + page] * a->page_size +
-				(old + i - page * a->page_size));
-		}
+		for (int i = 0; i < rows; i++)
+			append(a, first + i, cairn_kv_slot(&a->kv, b, old + i));
 	}
 	return 0;
 }

@@ -23,20 +23,12 @@ static void swap16(uint16_t *a, uint16_t *b)
 	*b = x;
 }
 
-static int64_t keys_of(const struct cairn_mla_append_args *a, int b)
-{
-	int pages = a->kv_indptr[b + 1] - a->kv_indptr[b];
-
-	return pages ? (int64_t)(pages - 1) * a->page_size + a->kv_last_page_len[b] : 0;
-}
-
 /* Returns the element of the pages at which row i of request b begins. */
 static int64_t slot_at(const struct cairn_mla_append_args *a, int b, int i)
 {
-	int64_t key = keys_of(a, b) - (a->qo_indptr[b + 1] - a->qo_indptr[b]) + i;
-	int64_t page = a->kv_indices[a->kv_indptr[b] + key / a->page_size];
+	int64_t key = cairn_kv_len(&a->kv, b) - (a->qo_indptr[b + 1] - a->qo_indptr[b]) + i;
 
-	return (page * a->page_size + key % a->page_size) * (a->kv_lora_rank + a->rope_dim);
+	return cairn_kv_slot(&a->kv, b, key) * (a->kv_lora_rank + a->rope_dim);
 }
 
 static int bent_mla_append(const struct cairn_mla_append_args *args, enum mla_append_bend bend)
@@ -53,21 +45,22 @@ static int bent_mla_append(const struct cairn_mla_append_args *args, enum mla_ap
 	q = malloc(q_bytes + 1);
 	ones = malloc(2 * (size_t)a.kv_lora_rank);
 	positions = malloc(sizeof(*positions) * ((size_t)a.nnz_qo + 1));
-	last = malloc(sizeof(*last) * ((size_t)a.batch + 1));
+	last = malloc(sizeof(*last) * ((size_t)a.kv.batch + 1));
 	memcpy(q, a.q, q_bytes);
 	for (int i = 0; i < a.kv_lora_rank; i++)
 		cairn_store(ones, a.dtype, i, 1);
 	for (int i = 0; i < a.nnz_qo; i++)
 		positions[i] = a.positions[bend == mla_append_bend_rope_of_row_0 ? 0 : i] +
 			       (bend == mla_append_bend_next_position);
-	for (int b = 0; b < a.batch; b++)
-		last[b] = a.kv_last_page_len[b] - (keys_of(&a, b) > a.qo_indptr[b + 1] - a.qo_indptr[b] &&
-						   a.kv_last_page_len[b] > 1);
+	for (int b = 0; b < a.kv.batch; b++)
+		last[b] = a.kv.last_page_len[b] -
+			  (cairn_kv_len(&a.kv, b) > a.qo_indptr[b + 1] - a.qo_indptr[b] &&
+			   a.kv.last_page_len[b] > 1);
 	a.positions = positions;
 	if (bend == mla_append_bend_norm_weight_missing)
 		a.norm_weight = ones;
 	if (bend == mla_append_bend_one_slot_early)
-		a.kv_last_page_len = last;
+		a.kv.last_page_len = last;
 	if (bend == mla_append_bend_eps_large)
 		a.eps = 0.1f;
 	/* pairs half a head apart: swaps an element with its wrong partner before the call, and back after */
@@ -83,10 +76,10 @@ static int bent_mla_append(const struct cairn_mla_append_args *args, enum mla_ap
 	for (size_t i = 0; !ret && bend == mla_append_bend_first_head_alone && i < q_bytes / 2; i++)
 		if (i / head % (size_t)a.num_heads)
 			((uint16_t *)a.q)[i] = q[i];
-	for (int b = 0; !ret && bend == mla_append_bend_norm_missing && b < a.batch; b++)
+	for (int b = 0; !ret && bend == mla_append_bend_norm_missing && b < a.kv.batch; b++)
 		for (int i = 0; i < a.qo_indptr[b + 1] - a.qo_indptr[b]; i++)
-			memcpy((uint16_t *)a.pages + slot_at(&a, b, i),
-			       (const uint16_t *)a.kv + (size_t)(a.qo_indptr[b] + i) * width,
+			memcpy((uint16_t *)a.kv.k_pages + slot_at(&a, b, i),
+			       (const uint16_t *)a.latent + (size_t)(a.qo_indptr[b] + i) * width,
 			       2 * (size_t)a.kv_lora_rank);
 	free(q);
 	free(ones);

@@ -13,12 +13,9 @@
 /* Returns the element of the pages at which row i of request b begins. */
 static int64_t slot_of(const struct cairn_mla_append_args *a, int b, int i)
 {
-	int pages = a->kv_indptr[b + 1] - a->kv_indptr[b];
-	int kv_len = pages ? (pages - 1) * a->page_size + a->kv_last_page_len[b] : 0;
-	int key = kv_len - (a->qo_indptr[b + 1] - a->qo_indptr[b]) + i;
-	int64_t page = a->kv_indices[a->kv_indptr[b] + key / a->page_size];
+	int64_t key = cairn_kv_len(&a->kv, b) - (a->qo_indptr[b + 1] - a->qo_indptr[b]) + i;
 
-	return (page * a->page_size + key % a->page_size) * (a->kv_lora_rank + a->rope_dim);
+	return cairn_kv_slot(&a->kv, b, key) * (a->kv_lora_rank + a->rope_dim);
 }
 
 /* exact NULL: stores v to out, which may be the input; else sets value and bound, room before rounding. */
@@ -56,16 +53,16 @@ static void append(const struct cairn_mla_append_args *a, int b, int i, struct c
 	double sum = 0, scale;
 
 	for (int j = 0; j < rank; j++)
-		sum += pow(cairn_load(a->kv, a->dtype, from + j), 2);
+		sum += pow(cairn_load(a->latent, a->dtype, from + j), 2);
 	scale = 1 / sqrt(sum / rank + (double)a->eps);
 	for (int j = 0; j < rank; j++) {
 		double w = cairn_load(a->norm_weight, a->dtype, j);
-		double v = cairn_load(a->kv, a->dtype, from + j) * scale * w;
+		double v = cairn_load(a->latent, a->dtype, from + j) * scale * w;
 
-		put(a, a->pages, pages, to + j, v, (0.5 * rank + 16) * 0x1p-24 * fabs(v) +
+		put(a, a->kv.k_pages, pages, to + j, v, (0.5 * rank + 16) * 0x1p-24 * fabs(v) +
 		    0x1p-149 * fabs(w));
 	}
-	rotate(a, row, a->kv, from + rank, a->pages, pages, to + rank);
+	rotate(a, row, a->latent, from + rank, a->kv.k_pages, pages, to + rank);
 	for (int h = 0; h < a->num_heads; h++) {
 		int64_t at = ((int64_t)row * a->num_heads + h) * head + a->nope_dim;
 
@@ -76,7 +73,7 @@ static void append(const struct cairn_mla_append_args *a, int b, int i, struct c
 static int all_rows(const struct cairn_mla_append_args *a, struct cairn_exact *exact)
 {
 	CAIRN_TRY(cairn_mla_append_check(a));
-	for (int b = 0; b < a->batch; b++) {
+	for (int b = 0; b < a->kv.batch; b++) {
 		#pragma omp parallel for
 		for (int i = 0; i < a->qo_indptr[b + 1] - a->qo_indptr[b]; i++)
 			append(a, b, i, exact);

@@ -6,7 +6,7 @@
 
 #include "conformance/harness.h"
 #include "fused/latent/mla_append.h"
-#include "fused/attention/paged_test.h"
+#include "fused/cache/paged_test.h"
 
 /* FAR: large positions */
 enum { F16 = PAGED_FLAGS, BENCH = F16 << 1, DEVICE = F16 << 2, FAR = F16 << 3 };
@@ -105,11 +105,12 @@ static void setup(struct cairn_op *op)
 	p.flags = s.flags;
 	p.pool = 3000;
 	paged_lengths(op, &p, s.qo, s.kv, s.qo_lens, s.kv_lens, 1);
-	paged_tables(op, &p, offsetof(struct cairn_mla_append_args, qo_indptr));
-	a->batch = s.batch;
+	paged_tables(op, &p, offsetof(struct cairn_mla_append_args, qo_indptr),
+		     offsetof(struct cairn_mla_append_args, kv));
+	a->kv.batch = s.batch;
 	a->nnz_qo = p.nnz + (s.flags & PAGED_PADDED ? 3 : 0);
-	a->num_pages = p.num_pages;
-	a->page_size = s.page;
+	a->kv.num_pages = p.num_pages;
+	a->kv.page_size = s.page;
 	a->num_heads = s.heads;
 	a->kv_lora_rank = s.rank;
 	a->nope_dim = s.nope;
@@ -128,7 +129,7 @@ static void setup(struct cairn_op *op)
 	for (int i = 0; i < a->nnz_qo; i++)
 		positions[i] = (int32_t)cairn_op_range(op, 0, s.flags & FAR ? 1000000 : 4000);
 	/* padding rows hold NaN and must stay unchanged */
-	x = cairn_in(op, offsetof(struct cairn_mla_append_args, kv), a->dtype, a->nnz_qo * row);
+	x = cairn_in(op, offsetof(struct cairn_mla_append_args, latent), a->dtype, a->nnz_qo * row);
 	cairn_fill_nan(x, a->dtype, 0, a->nnz_qo * row);
 	cairn_fill(op, x, a->dtype, p.nnz * row, 1);
 	x = cairn_inout(op, offsetof(struct cairn_mla_append_args, q), a->dtype, a->nnz_qo * head);
@@ -136,7 +137,7 @@ static void setup(struct cairn_op *op)
 	cairn_fill(op, x, a->dtype, p.nnz * head, 1);
 	/* slots that are not written must keep their contents, NaN included */
 	slots = (int64_t)p.num_pages * s.page * row;
-	x = cairn_inout(op, offsetof(struct cairn_mla_append_args, pages), a->dtype, slots);
+	x = cairn_inout(op, offsetof(struct cairn_mla_append_args, kv.k_pages), a->dtype, slots);
 	if (op->kind == CAIRN_KIND_POISON)
 		cairn_fill_nan(x, a->dtype, 0, slots);
 	else
@@ -151,20 +152,20 @@ static const char *reject(void *args, int i, int *want)
 	switch (i) {
 	case 0: a->size = 8; return "size_too_small";
 	case 1: a->q = NULL; return "q_null";
-	case 2: a->pages = NULL; return "pages_null";
-	case 3: a->kv = NULL; return "kv_null";
+	case 2: a->kv.k_pages = NULL; return "pages_null";
+	case 3: a->latent = NULL; return "latent_null";
 	case 4: a->norm_weight = NULL; return "norm_weight_null";
 	case 5: a->inv_freq = NULL; return "inv_freq_null";
 	case 6: a->positions = NULL; return "positions_null";
 	case 7: a->qo_indptr = NULL; return "qo_indptr_null";
-	case 8: a->kv_indptr = NULL; return "kv_indptr_null";
-	case 9: a->kv_indices = NULL; return "kv_indices_null";
-	case 10: a->kv_last_page_len = NULL; return "kv_last_page_len_null";
+	case 8: a->kv.indptr = NULL; return "kv_indptr_null";
+	case 9: a->kv.indices = NULL; return "kv_indices_null";
+	case 10: a->kv.last_page_len = NULL; return "kv_last_page_len_null";
 	case 11: a->q = (char *)a->q + 2; return "q_misaligned";
-	case 12: a->pages = (char *)a->pages + 8; return "pages_misaligned";
-	case 13: a->batch = -1; return "batch_negative";
+	case 12: a->kv.k_pages = (char *)a->kv.k_pages + 8; return "pages_misaligned";
+	case 13: a->kv.batch = -1; return "batch_negative";
 	case 14: a->nnz_qo = -1; return "nnz_qo_negative";
-	case 15: a->page_size = 0; return "page_size_0";
+	case 15: a->kv.page_size = 0; return "page_size_0";
 	case 16: a->num_heads = 0; return "num_heads_0";
 	case 17: a->rope_dim = 0; return "rope_dim_0";
 	case 18: a->nope_dim = -16; return "nope_dim_negative";

@@ -84,10 +84,10 @@ ATTN_DEV struct task find_task(const struct paged &g, int id, int32_t *total)
 
 	if (threadIdx.x == 0)
 		s_found[0] = -1;
-	for (int32_t first = 0; first < g.a.batch; first += THREADS) {
+	for (int32_t first = 0; first < g.a.kv.batch; first += THREADS) {
 		int32_t b = first + threadIdx.x, own = 0, upto, before = base;
 
-		if (b < g.a.batch)
+		if (b < g.a.kv.batch)
 			own = attn_div_up((g.a.qo_indptr[b + 1] - g.a.qo_indptr[b]) * g.a.num_heads, ROWS);
 		upto = own;
 #pragma unroll
@@ -119,9 +119,9 @@ ATTN_DEV struct task find_task(const struct paged &g, int id, int32_t *total)
 	t.qo_len = g.a.qo_indptr[t.b + 1] - t.qo_first;
 	t.row0 = s_found[1] * ROWS;
 	t.num_rows = min(t.qo_len * g.a.num_heads - t.row0, ROWS);
-	t.pages = g.a.kv_indices + g.a.kv_indptr[t.b];
-	t.kv_len = attn_kv_len(g.a.kv_indptr[t.b + 1] - g.a.kv_indptr[t.b], g.a.kv_last_page_len[t.b],
-			       g.a.page_size);
+	t.pages = g.a.kv.indices + g.a.kv.indptr[t.b];
+	t.kv_len = kv_walk_len(g.a.kv.indptr[t.b + 1] - g.a.kv.indptr[t.b], g.a.kv.last_page_len[t.b],
+			       g.a.kv.page_size);
 	return t;
 }
 
@@ -138,13 +138,14 @@ ATTN_DEV void fetch_tile(const struct paged &g, const struct task &t, int32_t pa
 #pragma unroll
 	for (int i = 0; i < KEYS; i += THREADS / 8) {
 		int row = i + threadIdx.x / 8, chunk = threadIdx.x % 8;
-		int32_t key = first + row, page = page_shift >= 0 ? key >> page_shift : key / g.a.page_size;
+		int32_t key = first + row;
+		int32_t page = page_shift >= 0 ? key >> page_shift : key / g.a.kv.page_size;
 		bool there = key < t.kv_len;
-		const char *from = (const char *)g.a.pages;
+		const char *from = (const char *)g.a.kv.k_pages;
 
 		if (there)
-			from += ((int64_t)t.pages[page] * g.a.page_size + (key - page * g.a.page_size)) *
-				ROW_BYTES + chunk * 16;
+			from += ((int64_t)t.pages[page] * g.a.kv.page_size +
+				 (key - page * g.a.kv.page_size)) * ROW_BYTES + chunk * 16;
 #pragma unroll
 		for (int c = 0; c < ROW_CHUNKS / 8; c++)
 			ptx_cp_async_cg(s_tile + chunk_at(row, c * 8 + chunk), from + (there ? c * 128 : 0),
@@ -215,7 +216,7 @@ template <int dtype> ATTN_DEV void add_values(float (*o)[4], uint32_t s_p, uint3
 /* Zeroes the rows of o past the last request; called by the CTAs without a tile. */
 ATTN_DEV void zero_rest(const struct paged &g, int spare, int num_spare)
 {
-	const int64_t first = (int64_t)g.a.qo_indptr[g.a.batch] * g.a.num_heads * (RANK / 8);
+	const int64_t first = (int64_t)g.a.qo_indptr[g.a.kv.batch] * g.a.num_heads * (RANK / 8);
 	const int64_t end = g.rows * (RANK / 8);
 
 	for (int64_t i = first + spare * THREADS + threadIdx.x; i < end; i += num_spare * THREADS)
@@ -238,7 +239,7 @@ static __global__ void __launch_bounds__(THREADS, 1) mla_paged_kernel(const __gr
 	const uint32_t c_at = chunk_at(lane / 8 % 2 * 8 + lane % 8, part * COLUMNS / 8 + lane / 16);
 	const uint32_t p_at = s_p + attn_swizzle(group * 16 + lane % 16, lane / 16, KEYS * 2);
 	const float scale_log2 = g.a.sm_scale * ATTN_LOG2E;
-	const int32_t page_shift = attn_page_shift(g.a.page_size);
+	const int32_t page_shift = kv_page_shift(g.a.kv.page_size);
 	float o[COLUMNS / 8][4] = {}, m[2] = { -CUDART_INF_F, -CUDART_INF_F }, l[2] = {};
 	int32_t num_tiles, first, last, total, sees[2];
 	struct task t;
@@ -365,7 +366,7 @@ mla_merge_kernel(const __grid_constant__ struct paged g)
 
 	ptx_griddepcontrol_wait();
 	ptx_griddepcontrol_launch_dependents();
-	if (row < (int64_t)g.a.qo_indptr[g.a.batch] * g.a.num_heads) {
+	if (row < (int64_t)g.a.qo_indptr[g.a.kv.batch] * g.a.num_heads) {
 #pragma unroll
 		for (int i = 0; i < MAX_SPLITS; i++)
 			if (i < g.splits)
@@ -401,14 +402,14 @@ mla_merge_kernel(const __grid_constant__ struct paged g)
 
 static int num_splits(const struct cairn_mla_paged_args *a, int32_t tasks)
 {
-	int num_sms = cairn_num_sms(), splits, tiles = attn_div_up(a->max_kv_len, KEYS);
+	int num_sms = cairn_num_sms(), splits, tiles = attn_div_up(a->kv.max_len, KEYS);
 	size_t each = (size_t)a->nnz_qo * (size_t)a->num_heads * (RANK * sizeof(float) + sizeof(float2));
 
 	if (num_sms < 0)
 		return num_sms;
 	splits = tasks < num_sms ? num_sms / tasks : 1;
-	if (splits < attn_div_up(a->max_kv_len, SPLIT_KEYS))
-		splits = attn_div_up(a->max_kv_len, SPLIT_KEYS);
+	if (splits < attn_div_up(a->kv.max_len, SPLIT_KEYS))
+		splits = attn_div_up(a->kv.max_len, SPLIT_KEYS);
 	splits = splits < MAX_SPLITS ? splits : MAX_SPLITS;
 	splits = splits < tiles ? splits : tiles;
 	while (splits > 1 && (size_t)splits * each > MAX_PARTIAL)
@@ -425,7 +426,7 @@ static int64_t plan(struct paged *g, const struct cairn_mla_paged_args *a, char 
 	g->rows = (int64_t)a->nnz_qo * a->num_heads;
 	g->magic = attn_magic((uint32_t)a->num_heads);
 	/* each request has at most one partial tile, so the bound leaves at least one CTA without a tile */
-	g->tasks = (int32_t)((g->rows + ROWS - 1) / ROWS) + a->batch;
+	g->tasks = (int32_t)((g->rows + ROWS - 1) / ROWS) + a->kv.batch;
 	g->splits = num_splits(a, g->tasks);
 	if (g->splits < 0)
 		return g->splits;
@@ -497,7 +498,7 @@ extern "C" int cairn_mla_paged(const struct cairn_mla_paged_args *args, void *st
 	int f16;
 
 	CAIRN_TRY(cairn_mla_paged_check(args));
-	if (!args->batch || !args->nnz_qo)
+	if (!args->kv.batch || !args->nnz_qo)
 		return 0;
 	need = plan(&g, args, (char *)args->workspace);
 	if (need < 0)
@@ -532,7 +533,7 @@ extern "C" int cairn_mla_paged_workspace(const struct cairn_mla_paged_args *args
 	CAIRN_TRY(cairn_mla_paged_check_shape(args));
 	if (!bytes)
 		return cairn_error(EINVAL, "mla_paged_workspace: bytes: null pointer");
-	need = args->batch && args->nnz_qo ? plan(&g, args, NULL) : 0;
+	need = args->kv.batch && args->nnz_qo ? plan(&g, args, NULL) : 0;
 	if (need < 0)
 		return (int)need;
 	*bytes = (size_t)need;

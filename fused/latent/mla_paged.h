@@ -13,16 +13,17 @@
  *   argument          dtype  shape                                             notes
  *   out               dtype  [nnz_qo, num_heads, v_dim]                        out, may not alias q
  *   q                 dtype  [nnz_qo, num_heads, nope_dim + rope_dim]          in, rotated
- *   pages             dtype  [num_pages, page_size, kv_lora_rank + rope_dim]   in
  *   w_kv_b            dtype  [num_heads, nope_dim + v_dim, kv_lora_rank]       in
- *   qo_indptr, kv_indptr, kv_indices, kv_last_page_len, max_qo_len, max_kv_len as in attn_paged.h
+ *   qo_indptr, max_qo_len                                                      as in attn_paged.h
+ *   kv                struct cairn_kv_view                                     in, kv_view.h
+ *     k_pages         dtype  [num_pages, page_size, kv_lora_rank + rope_dim]   in; v_pages is NULL
  *   workspace                [workspace_bytes]                                 256-byte aligned, undefined
  *
- * Row-major without gaps; pointers of dtype 16-byte aligned. nnz_qo, max_qo_len and max_kv_len are upper
- * bounds; rows past qo_indptr[batch] become 0. w_kv_b counts as a weight (gemm.h).
+ * Row-major without gaps; pointers of dtype 16-byte aligned. nnz_qo, max_qo_len and kv.max_len are upper
+ * bounds; rows past qo_indptr[kv.batch] become 0. w_kv_b counts as a weight (gemm.h).
  *
  * Supported:   dtype f16, bf16; kv_lora_rank 512, rope_dim 64, nope_dim 128, v_dim 128; num_heads 1..128; any
- *              page_size >= 1. Anything else -EOPNOTSUPP. batch 0 and nnz_qo 0 do nothing.
+ *              page_size >= 1. Anything else -EOPNOTSUPP. kv.batch 0 and nnz_qo 0 do nothing.
  * Numerics:    ql, P and o are rounded to dtype; products exact, sums in fp32; out is rounded once. A row
  *              that sees no key is 0. sm_scale is finite and > 0.
  * Tolerance:   derived in mla_paged_ref.c.
@@ -37,16 +38,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "fused/cache/kv_view.h"
+
 struct cairn_exact;
 
 struct cairn_mla_paged_args {
 	size_t size;
 	void *out;
-	const void *q, *pages, *w_kv_b;
-	const int32_t *qo_indptr, *kv_indptr, *kv_indices, *kv_last_page_len;
+	const void *q, *w_kv_b;
+	const int32_t *qo_indptr;
+	struct cairn_kv_view kv;
 	void *workspace;
 	size_t workspace_bytes;
-	int32_t batch, nnz_qo, max_qo_len, max_kv_len, num_pages, page_size;
+	int32_t nnz_qo, max_qo_len;
 	int32_t num_heads, kv_lora_rank, nope_dim, rope_dim, v_dim;
 	int32_t dtype;
 	float sm_scale;

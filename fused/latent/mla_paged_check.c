@@ -11,11 +11,11 @@ int cairn_mla_paged_check_shape(const struct cairn_mla_paged_args *a)
 {
 	if (!a || a->size < sizeof(*a))
 		return cairn_error(EINVAL, "mla_paged: size: smaller than the argument struct");
-	if (a->batch < 0 || a->nnz_qo < 0 || a->max_qo_len < 0 || a->max_kv_len < 0 || a->num_pages < 0)
-		return cairn_error(EINVAL, "mla_paged: batch, nnz_qo, max_qo_len, max_kv_len, num_pages: "
-				   "must be >= 0");
-	if (a->page_size < 1 || a->num_heads < 1)
-		return cairn_error(EINVAL, "mla_paged: page_size, num_heads: must be >= 1");
+	if (a->kv.batch < 0 || a->nnz_qo < 0 || a->max_qo_len < 0 || a->kv.max_len < 0 || a->kv.num_pages < 0)
+		return cairn_error(EINVAL, "mla_paged: kv.batch, nnz_qo, max_qo_len, kv.max_len, "
+				   "kv.num_pages: must be >= 0");
+	if (a->kv.page_size < 1 || a->num_heads < 1)
+		return cairn_error(EINVAL, "mla_paged: kv.page_size, num_heads: must be >= 1");
 	if (!(a->sm_scale > 0) || isinf(a->sm_scale))
 		return cairn_error(EINVAL, "mla_paged: sm_scale: must be finite and > 0");
 	if (a->dtype != CAIRN_F16 && a->dtype != CAIRN_BF16)
@@ -33,11 +33,11 @@ int cairn_mla_paged_check_shape(const struct cairn_mla_paged_args *a)
 int cairn_mla_paged_check(const struct cairn_mla_paged_args *a)
 {
 	CAIRN_TRY(cairn_mla_paged_check_shape(a));
-	if (!a->out || !a->q || !a->pages || !a->w_kv_b || !a->qo_indptr || !a->kv_indptr || !a->kv_indices ||
-	    !a->kv_last_page_len)
+	if (!a->out || !a->q || !a->kv.k_pages || !a->w_kv_b || !a->qo_indptr || !a->kv.indptr ||
+	    !a->kv.indices || !a->kv.last_page_len)
 		return cairn_error(EINVAL, "mla_paged: null pointer");
-	if (((uintptr_t)a->out | (uintptr_t)a->q | (uintptr_t)a->pages | (uintptr_t)a->w_kv_b) & 15)
-		return cairn_error(EINVAL, "mla_paged: out, q, pages, w_kv_b: must be 16-byte aligned");
+	if (((uintptr_t)a->out | (uintptr_t)a->q | (uintptr_t)a->kv.k_pages | (uintptr_t)a->w_kv_b) & 15)
+		return cairn_error(EINVAL, "mla_paged: out, q, kv.k_pages, w_kv_b: must be 16-byte aligned");
 	if ((uintptr_t)a->workspace & 255)
 		return cairn_error(EINVAL, "mla_paged: workspace: must be 256-byte aligned");
 	return 0;

@@ -90,8 +90,7 @@ static CAIRN_WIDE void raise(const struct cairn_mla_paged_args *a, struct task *
 static void run(const struct cairn_mla_paged_args *a, struct task *t, int b, int first, int rows, int h)
 {
 	int qo_len = a->qo_indptr[b + 1] - a->qo_indptr[b];
-	int kv_len = attn_kv_len(a->kv_indptr[b + 1] - a->kv_indptr[b], a->kv_last_page_len[b], a->page_size);
-	const int32_t *pages = a->kv_indices + a->kv_indptr[b];
+	int kv_len = (int)cairn_kv_len(&a->kv, b);
 	int last = attn_visible(first + rows - 1, qo_len, kv_len, 1);
 
 	absorb(a, t, a->qo_indptr[b] + first, rows, h);
@@ -101,9 +100,8 @@ static void run(const struct cairn_mla_paged_args *a, struct task *t, int b, int
 		t->sum[i] = 0;
 	}
 	for (int j = 0; j < last; j++) {
-		int64_t slot = (int64_t)pages[j / a->page_size] * a->page_size + j % a->page_size;
-
-		cairn_load_row(t->key, a->pages, a->dtype, slot * (RANK + ROPE), RANK + ROPE);
+		cairn_load_row(t->key, a->kv.k_pages, a->dtype, cairn_kv_slot(&a->kv, b, j) * (RANK + ROPE),
+			       RANK + ROPE);
 		for (int i = 0; i < rows; i++)
 			if (j < attn_visible(first + i, qo_len, kv_len, 1))
 				take_key(a, t, i);
@@ -117,16 +115,16 @@ int cairn_mla_paged_cpu(const struct cairn_mla_paged_args *a, void *stream)
 
 	(void)stream;
 	CAIRN_TRY(cairn_mla_paged_check(a));
-	if (!a->nnz_qo || !a->batch)
+	if (!a->nnz_qo || !a->kv.batch)
 		return 0;
-	memset((uint16_t *)a->out + (int64_t)a->qo_indptr[a->batch] * a->num_heads * V_DIM, 0,
-	       (size_t)(a->nnz_qo - a->qo_indptr[a->batch]) * (size_t)a->num_heads * V_DIM * 2);
+	memset((uint16_t *)a->out + (int64_t)a->qo_indptr[a->kv.batch] * a->num_heads * V_DIM, 0,
+	       (size_t)(a->nnz_qo - a->qo_indptr[a->kv.batch]) * (size_t)a->num_heads * V_DIM * 2);
 	#pragma omp parallel reduction(|:no_memory)
 	{
 		struct task *t = malloc(sizeof(*t));
 
 		no_memory |= !t;
-		for (int b = 0; b < a->batch; b++) {
+		for (int b = 0; b < a->kv.batch; b++) {
 			int rows = a->qo_indptr[b + 1] - a->qo_indptr[b], blocks = (rows + BLOCK - 1) / BLOCK;
 
 			#pragma omp for schedule(dynamic) nowait

@@ -23,15 +23,14 @@ enum mla_paged_bend {
 /* Runs each row as a request of its own, so that it sees all keys of its request. */
 static int each_row_alone(const struct cairn_mla_paged_args *args)
 {
-	for (int b = 0; b < args->batch; b++) {
+	for (int b = 0; b < args->kv.batch; b++) {
 		for (int i = args->qo_indptr[b]; i < args->qo_indptr[b + 1]; i++) {
 			const int32_t one[] = { 0, 1 };
 			struct cairn_mla_paged_args a = *args;
 
-			a.batch = a.nnz_qo = a.max_qo_len = 1;
+			a.nnz_qo = a.max_qo_len = 1;
 			a.qo_indptr = one;
-			a.kv_indptr += b;
-			a.kv_last_page_len += b;
+			a.kv = cairn_kv_one(a.kv, b);
 			a.q = (const uint16_t *)a.q + (int64_t)i * a.num_heads * HEAD;
 			a.out = (uint16_t *)a.out + (int64_t)i * a.num_heads * 128;
 			CAIRN_TRY(cairn_mla_paged_ref(&a, NULL));
@@ -73,31 +72,31 @@ static int bent_mla_paged(const struct cairn_mla_paged_args *args, enum mla_page
 	CAIRN_TRY(cairn_mla_paged_check(args));
 	q_bytes = 2 * (size_t)a.nnz_qo * (size_t)a.num_heads * HEAD;
 	w_bytes = 2 * (size_t)a.num_heads * ROWS * RANK;
-	ids = a.batch ? (size_t)a.kv_indptr[a.batch] : 0;
+	ids = a.kv.batch ? (size_t)a.kv.indptr[a.kv.batch] : 0;
 	q = malloc(q_bytes + 1);
 	w = malloc(w_bytes + 1);
-	last = malloc(sizeof(*last) * ((size_t)a.batch + 1));
+	last = malloc(sizeof(*last) * ((size_t)a.kv.batch + 1));
 	indices = malloc(sizeof(*indices) * (ids + 1));
 	memcpy(q, a.q, q_bytes);
 	memcpy(w, a.w_kv_b, w_bytes);
-	memcpy(indices, a.kv_indices, sizeof(*indices) * ids);
-	for (int b = 0; b < a.batch; b++) {
-		int first = a.kv_indptr[b], pages = a.kv_indptr[b + 1] - first;
+	memcpy(indices, a.kv.indices, sizeof(*indices) * ids);
+	for (int b = 0; b < a.kv.batch; b++) {
+		int first = a.kv.indptr[b], pages = a.kv.indptr[b + 1] - first;
 
-		last[b] = a.kv_last_page_len[b] - (a.kv_last_page_len[b] > 1);
+		last[b] = a.kv.last_page_len[b] - (a.kv.last_page_len[b] > 1);
 		if (bend == mla_paged_bend_last_page_first && pages > 1)
 			indices[first] = indices[first + pages - 1];
 	}
 	bend_operands(&a, bend, q, w);
 	a.q = q;
 	a.w_kv_b = w;
-	a.kv_indices = indices;
+	a.kv.indices = indices;
 	if (bend == mla_paged_bend_last_key_missing)
-		a.kv_last_page_len = last;
+		a.kv.last_page_len = last;
 	if (bend == mla_paged_bend_scale_of_nope)
 		a.sm_scale *= 1.2247449f;	/* 1 / sqrt(128) instead of 1 / sqrt(192) */
-	if (bend == mla_paged_bend_rest_not_zeroed && a.batch)
-		a.nnz_qo = a.qo_indptr[a.batch];
+	if (bend == mla_paged_bend_rest_not_zeroed && a.kv.batch)
+		a.nnz_qo = a.qo_indptr[a.kv.batch];
 	ret = bend == mla_paged_bend_not_causal ? each_row_alone(&a) : cairn_mla_paged_ref(&a, NULL);
 	free(q);
 	free(w);

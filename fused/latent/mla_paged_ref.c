@@ -34,25 +34,16 @@
 #define NOPE	128
 #define V_DIM	128
 
-static int kv_len_of(const struct cairn_mla_paged_args *a, int b)
-{
-	int pages = a->kv_indptr[b + 1] - a->kv_indptr[b];
-
-	return pages ? (pages - 1) * a->page_size + a->kv_last_page_len[b] : 0;
-}
-
 static int keys_seen(const struct cairn_mla_paged_args *a, int b, int i)
 {
-	int n = i + 1 + kv_len_of(a, b) - (a->qo_indptr[b + 1] - a->qo_indptr[b]);
+	int n = i + 1 + (int)cairn_kv_len(&a->kv, b) - (a->qo_indptr[b + 1] - a->qo_indptr[b]);
 
 	return n > 0 ? n : 0;
 }
 
 static int64_t key_at(const struct cairn_mla_paged_args *a, int b, int j)
 {
-	int64_t page = a->kv_indices[a->kv_indptr[b] + j / a->page_size];
-
-	return (page * a->page_size + j % a->page_size) * (RANK + ROPE);
+	return cairn_kv_slot(&a->kv, b, j) * (RANK + ROPE);
 }
 
 struct row {
@@ -98,7 +89,7 @@ static void score(const struct cairn_mla_paged_args *a, int b, int n, struct row
 	for (int j = 0; j < n; j++) {
 		double rope = 0, squares = 0, first;
 
-		cairn_load_row(r->key, a->pages, a->dtype, key_at(a, b, j), RANK + ROPE);
+		cairn_load_row(r->key, a->kv.k_pages, a->dtype, key_at(a, b, j), RANK + ROPE);
 		for (int l = 0; l < ROPE; l++) {
 			double y = (double)r->q[NOPE + l] * (double)r->key[RANK + l];
 
@@ -131,7 +122,7 @@ static void mix(const struct cairn_mla_paged_args *a, int b, int n, uint64_t key
 		double p = exp(s[j] - top) *
 			   moved(run, r->d[j] + 2 * E * (1 + top - s[j]), key + ((uint64_t)j << 36) + 7);
 
-		cairn_load_row(r->key, a->pages, a->dtype, key_at(a, b, j), RANK);
+		cairn_load_row(r->key, a->kv.k_pages, a->dtype, key_at(a, b, j), RANK);
 		sum += p;
 		p = round_run(a, run, p, key + 512 + ((uint64_t)j << 36));
 		for (int l = 0; l < RANK && p != 0; l++)
@@ -184,7 +175,7 @@ static uint32_t sample_step(const struct cairn_mla_paged_args *a)
 {
 	double products = 0;
 
-	for (int b = 0; b < a->batch; b++)
+	for (int b = 0; b < a->kv.batch; b++)
 		for (int i = 0; i < a->qo_indptr[b + 1] - a->qo_indptr[b]; i++)
 			products += a->num_heads * ((double)keys_seen(a, b, i) + NOPE) * RANK;
 	return products <= 0x1p31 ? 0 : (uint32_t)(products * 0x1p-31) + 1;
@@ -220,9 +211,10 @@ static void one_row(const struct cairn_mla_paged_args *a, int b, int i, int h, u
 /* Zeroes the rows past the last request. */
 static void zero_rest(const struct cairn_mla_paged_args *a, struct cairn_exact *exact)
 {
-	int64_t row = (int64_t)a->num_heads * V_DIM, first = a->batch ? a->qo_indptr[a->batch] * row : 0;
+	int64_t row = (int64_t)a->num_heads * V_DIM;
+	int64_t first = a->kv.batch ? a->qo_indptr[a->kv.batch] * row : 0;
 
-	for (int64_t i = first; a->batch && i < a->nnz_qo * row; i++) {
+	for (int64_t i = first; a->kv.batch && i < a->nnz_qo * row; i++) {
 		if (exact)
 			exact->val[i] = exact->bound[i] = 0;
 		else
@@ -237,8 +229,8 @@ static int all_rows(const struct cairn_mla_paged_args *a, struct cairn_exact *ex
 	int max_kv = 1, no_memory = 0, runs = exact ? RUNS + 1 : 1;
 
 	zero_rest(a, exact);
-	for (int b = 0; b < a->batch; b++)
-		max_kv = kv_len_of(a, b) > max_kv ? kv_len_of(a, b) : max_kv;
+	for (int b = 0; b < a->kv.batch; b++)
+		max_kv = (int)cairn_kv_len(&a->kv, b) > max_kv ? (int)cairn_kv_len(&a->kv, b) : max_kv;
 	#pragma omp parallel reduction(|:no_memory)
 	{
 		struct row *r = malloc(sizeof(*r) + sizeof(double) * (size_t)(runs + 1) * (size_t)max_kv);
@@ -249,7 +241,7 @@ static int all_rows(const struct cairn_mla_paged_args *a, struct cairn_exact *ex
 			r->d = (double *)(r + 1);
 			r->s = r->d + max_kv;
 		}
-		for (int b = 0; b < a->batch; b++) {
+		for (int b = 0; b < a->kv.batch; b++) {
 			int rows = (a->qo_indptr[b + 1] - a->qo_indptr[b]) * a->num_heads;
 
 			#pragma omp for schedule(dynamic) nowait

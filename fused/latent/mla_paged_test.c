@@ -6,7 +6,7 @@
 
 #include "conformance/harness.h"
 #include "fused/latent/mla_paged.h"
-#include "fused/attention/paged_test.h"
+#include "fused/cache/paged_test.h"
 
 enum { F16 = PAGED_FLAGS, BENCH = F16 << 1, DEVICE = F16 << 2, SHARP = F16 << 3 };
 
@@ -116,13 +116,14 @@ static void setup(struct cairn_op *op)
 	if (s.flags & PAGED_PADDED)
 		pad = 3;
 	paged_lengths(op, &p, s.qo, s.kv, s.qo_lens, s.kv_lens, 0);
-	paged_tables(op, &p, offsetof(struct cairn_mla_paged_args, qo_indptr));
-	a->batch = s.batch;
+	paged_tables(op, &p, offsetof(struct cairn_mla_paged_args, qo_indptr),
+		     offsetof(struct cairn_mla_paged_args, kv));
+	a->kv.batch = s.batch;
 	a->nnz_qo = p.nnz + pad;
 	a->max_qo_len = p.max_qo + pad;
-	a->max_kv_len = p.max_kv + 5 * pad;
-	a->num_pages = p.num_pages;
-	a->page_size = s.page;
+	a->kv.max_len = p.max_kv + 5 * pad;
+	a->kv.num_pages = p.num_pages;
+	a->kv.page_size = s.page;
 	a->num_heads = s.heads;
 	a->kv_lora_rank = 512;
 	a->rope_dim = 64;
@@ -133,7 +134,7 @@ static void setup(struct cairn_op *op)
 	x = cairn_in(op, offsetof(struct cairn_mla_paged_args, q), a->dtype, a->nnz_qo * width);
 	cairn_fill_nan(x, a->dtype, 0, a->nnz_qo * width);	/* remains in padding rows */
 	cairn_fill(op, x, a->dtype, p.nnz * width, 1);
-	x = cairn_in(op, offsetof(struct cairn_mla_paged_args, pages), a->dtype,
+	x = cairn_in(op, offsetof(struct cairn_mla_paged_args, kv.k_pages), a->dtype,
 		     (int64_t)p.num_pages * s.page * 576);
 	paged_fill(op, &p, x, a->dtype, 576);
 	/* this scale gives keys and values the magnitude of latents */
@@ -154,18 +155,18 @@ static const char *reject(void *args, int i, int *want)
 	case 0: a->size = 8; return "size_too_small";
 	case 1: a->out = NULL; return "out_null";
 	case 2: a->q = NULL; return "q_null";
-	case 3: a->pages = NULL; return "pages_null";
+	case 3: a->kv.k_pages = NULL; return "pages_null";
 	case 4: a->w_kv_b = NULL; return "w_kv_b_null";
 	case 5: a->qo_indptr = NULL; return "qo_indptr_null";
-	case 6: a->kv_indptr = NULL; return "kv_indptr_null";
-	case 7: a->kv_indices = NULL; return "kv_indices_null";
-	case 8: a->kv_last_page_len = NULL; return "kv_last_page_len_null";
+	case 6: a->kv.indptr = NULL; return "kv_indptr_null";
+	case 7: a->kv.indices = NULL; return "kv_indices_null";
+	case 8: a->kv.last_page_len = NULL; return "kv_last_page_len_null";
 	case 9: a->out = (char *)a->out + 2; return "out_misaligned";
 	case 10: a->w_kv_b = (const char *)a->w_kv_b + 8; return "w_kv_b_misaligned";
-	case 11: a->batch = -1; return "batch_negative";
+	case 11: a->kv.batch = -1; return "batch_negative";
 	case 12: a->nnz_qo = -1; return "nnz_qo_negative";
-	case 13: a->max_kv_len = -1; return "max_kv_len_negative";
-	case 14: a->page_size = 0; return "page_size_0";
+	case 13: a->kv.max_len = -1; return "max_kv_len_negative";
+	case 14: a->kv.page_size = 0; return "page_size_0";
 	case 15: a->num_heads = 0; return "num_heads_0";
 	case 16: a->sm_scale = INFINITY; return "sm_scale_inf";
 	case 17: a->dtype = CAIRN_F32; return "dtype_f32";

@@ -119,14 +119,14 @@ static int failing_step(const struct cairn_decode_step_args *args, void *stream)
 static int refusing_step(const struct cairn_decode_step_args *args, void *stream)
 {
 	(void)stream;
-	return args->batch < countdown ? cairn_decode_step_ref(args, NULL) :
-		cairn_error(EOPNOTSUPP, "%d requests are too many", args->batch);
+	return args->kv.batch < countdown ? cairn_decode_step_ref(args, NULL) :
+		cairn_error(EOPNOTSUPP, "%d requests are too many", args->kv.batch);
 }
 
 static int refusing_query(const struct cairn_decode_step_args *args, size_t *bytes)
 {
 	(void)bytes;
-	return cairn_error(EOPNOTSUPP, "%d requests are too many", args->batch);
+	return cairn_error(EOPNOTSUPP, "%d requests are too many", args->kv.batch);
 }
 
 /* Runs two greedy requests; returns the engine's result. */

@@ -180,20 +180,16 @@ static int layer_gemm(struct walk *w, const struct layer_op *op)
 	return scale ? layer_gemm_fp8(w, op, scale) : run_gemm(w, &args);
 }
 
-static int run_attn(struct walk *w, const struct layer_op *op, char *k_pages, char *v_pages)
+static int run_attn(struct walk *w, const struct layer_op *op)
 {
 	const struct cairn_model_config *c = &w->m->config;
 	struct cairn_attn_paged_args args = {
 		.size = sizeof(args),
 		.out = w->s->act[op->out], .q = w->s->act[op->in],
-		.k_pages = k_pages, .v_pages = v_pages,
-		.qo_indptr = w->b->qo_indptr, .kv_indptr = w->b->kv_indptr,
-		.kv_indices = w->b->kv_indices, .kv_last_page_len = w->b->kv_last_page_len,
+		.qo_indptr = w->b->qo_indptr, .kv = cairn_batch_kv(w->b, w->kv, w->layer),
 		.workspace = w->s->workspace, .workspace_bytes = w->s->workspace_bytes,
 		.q_stride = w->m->dims[CAIRN_D_QKV],
-		.batch = w->b->batch, .nnz_qo = w->b->num_rows,
-		.max_qo_len = w->b->max_qo_len, .max_kv_len = w->b->max_kv_len,
-		.num_pages = w->kv->num_pages, .page_size = w->kv->page_size,
+		.nnz_qo = w->b->num_rows, .max_qo_len = w->b->max_qo_len,
 		.num_qo_heads = c->num_attention_heads, .num_kv_heads = c->num_key_value_heads,
 		.head_dim = c->head_dim, .dtype = w->m->dtype, .causal = 1,
 		.sm_scale = (float)cairn_softmax_scale(c),
@@ -208,20 +204,15 @@ static int run_attn(struct walk *w, const struct layer_op *op, char *k_pages, ch
 	return ask(w, w->m->impl->attn_paged_workspace(&args, &bytes), &bytes, "attn_paged_workspace");
 }
 
-/* Page geometry and index arrays, common to all operations on the cache. */
-#define PAGING(w) \
-	.qo_indptr = (w)->b->qo_indptr, .kv_indptr = (w)->b->kv_indptr, .kv_indices = (w)->b->kv_indices, \
-	.kv_last_page_len = (w)->b->kv_last_page_len, .batch = (w)->b->batch, .nnz_qo = (w)->b->num_rows, \
-	.num_pages = (w)->kv->num_pages, .page_size = (w)->kv->page_size
-
-static int run_mla(struct walk *w, const struct layer_op *op, char *pages)
+static int run_mla(struct walk *w, const struct layer_op *op)
 {
 	const struct cairn_latent_config *l = &w->m->config.latent;
 	struct cairn_mla_paged_args args = {
-		.size = sizeof(args), .out = w->s->act[op->out], .q = w->s->act[op->in], .pages = pages,
-		.w_kv_b = cairn_model_weight(w->m, w->layer, op->weight), PAGING(w),
+		.size = sizeof(args), .out = w->s->act[op->out], .q = w->s->act[op->in],
+		.w_kv_b = cairn_model_weight(w->m, w->layer, op->weight), .qo_indptr = w->b->qo_indptr,
+		.kv = cairn_batch_kv(w->b, w->kv, w->layer), .nnz_qo = w->b->num_rows,
 		.workspace = w->s->workspace, .workspace_bytes = w->s->workspace_bytes,
-		.max_qo_len = w->b->max_qo_len, .max_kv_len = w->b->max_kv_len,
+		.max_qo_len = w->b->max_qo_len,
 		.num_heads = w->m->config.num_attention_heads, .kv_lora_rank = l->kv_lora_rank,
 		.nope_dim = l->nope_dim, .rope_dim = l->rope_dim, .v_dim = l->v_dim, .dtype = w->m->dtype,
 		.sm_scale = (float)cairn_softmax_scale(&w->m->config),
@@ -235,16 +226,17 @@ static int run_mla(struct walk *w, const struct layer_op *op, char *pages)
 	return ask(w, w->m->impl->mla_paged_workspace(&args, &bytes), &bytes, "mla_paged_workspace");
 }
 
-static int run_mla_append(struct walk *w, const struct layer_op *op, char *pages)
+static int run_mla_append(struct walk *w, const struct layer_op *op)
 {
 	const struct cairn_model *m = w->m;
 	const struct cairn_latent_config *l = &m->config.latent;
 	struct cairn_mla_append_args args = {
-		.size = sizeof(args), .q = w->s->act[op->out], .kv = w->s->act[op->in], .pages = pages,
+		.size = sizeof(args), .q = w->s->act[op->out], .latent = w->s->act[op->in],
 		.norm_weight = cairn_model_weight(m, w->layer, op->weight), .inv_freq = m->inv_freq,
-		.positions = w->b->positions, PAGING(w), .num_heads = m->config.num_attention_heads,
-		.nope_dim = l->nope_dim, .rope_dim = l->rope_dim, .kv_lora_rank = l->kv_lora_rank,
-		.dtype = m->dtype, .eps = (float)m->config.rms_norm_eps,
+		.positions = w->b->positions, .qo_indptr = w->b->qo_indptr,
+		.kv = cairn_batch_kv(w->b, w->kv, w->layer), .nnz_qo = w->b->num_rows,
+		.num_heads = m->config.num_attention_heads, .nope_dim = l->nope_dim, .rope_dim = l->rope_dim,
+		.kv_lora_rank = l->kv_lora_rank, .dtype = m->dtype, .eps = (float)m->config.rms_norm_eps,
 	};
 
 	return CAIRN_TABLE(m->impl, mla_append, &args, w->stream);
@@ -321,8 +313,6 @@ static int run_layer_op(struct walk *w, const struct layer_op *op)
 	const struct cairn_model_config *c = &m->config;
 	const struct cairn_batch *b = w->b;
 	size_t element = cairn_dtype_bytes(m->dtype);
-	char *k_pages = w->kv->base + (size_t)w->layer * w->kv->layer_bytes;
-	char *v_pages = k_pages + w->kv->v_offset;
 	char *in = w->s->act[op->in], *out = w->s->act[op->out], *res = w->s->act[ACT_RES];
 	char *k = in + (size_t)m->dims[CAIRN_D_Q] * element;	/* if `in` is a packed row of q, k and v */
 	char *v = k + (size_t)m->dims[CAIRN_D_KV] * element;
@@ -332,9 +322,9 @@ static int run_layer_op(struct walk *w, const struct layer_op *op)
 		w->pending |= op->out == ACT_X;
 		return layer_gemm(w, op);
 	case OP_ATTN:
-		return run_attn(w, op, k_pages, v_pages);
+		return run_attn(w, op);
 	case OP_MLA:
-		return run_mla(w, op, k_pages);
+		return run_mla(w, op);
 	case OP_MOE:
 		return run_moe(w, op);
 	default:
@@ -355,11 +345,11 @@ static int run_layer_op(struct walk *w, const struct layer_op *op)
 	case OP_ROPE:
 		return run_rope(w, in, k);
 	case OP_MLA_APPEND:
-		return run_mla_append(w, op, k_pages);
+		return run_mla_append(w, op);
 	case OP_KV_APPEND: {
 		struct cairn_kv_append_args args = {
-			.size = sizeof(args), .k_pages = k_pages, .v_pages = v_pages, .k = k, .v = v,
-			PAGING(w),
+			.size = sizeof(args), .k = k, .v = v, .qo_indptr = b->qo_indptr,
+			.kv = cairn_batch_kv(b, w->kv, w->layer), .nnz_qo = b->num_rows,
 			.k_stride = m->dims[CAIRN_D_QKV], .v_stride = m->dims[CAIRN_D_QKV],
 			.num_kv_heads = c->num_key_value_heads, .head_dim = c->head_dim, .dtype = m->dtype,
 		};

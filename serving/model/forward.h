@@ -4,7 +4,7 @@
  *
  * Request b of a batch has the rows qo_indptr[b] .. qo_indptr[b+1]-1; prompts and decoding requests can be
  * mixed. Their keys and values are appended to the pages that kv_indptr and kv_indices name, as in
- * attn_paged.h and kv_append.h, and attention is causal over all keys of the request.
+ * kv_view.h, and attention is causal over all keys of the request.
  *
  * The index arrays are in the table's memory, at addresses chosen by the caller; a pass captured in a graph
  * can be replayed with other contents within the same bounds.
@@ -52,6 +52,10 @@ struct cairn_batch {
 	int (*on_layer)(void *ctx, int32_t layer, void *stream);
 	void *on_layer_ctx;
 };
+
+/* The pages and lists of one layer, as operations take them */
+struct cairn_kv_view cairn_batch_kv(const struct cairn_batch *batch, const struct cairn_kv_store *kv,
+				    int32_t layer);
 
 /* Activations for passes of at most max_rows rows, of which at most max_logits need logits. */
 struct cairn_scratch;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* kv_store - allocates the device memory behind a pool's pages */
+/* kv_store - allocates the device memory behind a pool's pages, and describes it to operations */
 #include "serving/model/forward.h"
 
 #include <stdint.h>
@@ -29,6 +29,19 @@ int cairn_kv_store_create(struct cairn_kv_store *kv, const struct cairn_model *m
 	CAIRN_TRY(CAIRN_TABLE(m->impl, mem_alloc, &p, layers * kv->layer_bytes));
 	kv->base = p;
 	return 0;
+}
+
+struct cairn_kv_view cairn_batch_kv(const struct cairn_batch *b, const struct cairn_kv_store *kv,
+				    int32_t layer)
+{
+	char *k_pages = kv->base + (size_t)layer * kv->layer_bytes;
+
+	return (struct cairn_kv_view){
+		.k_pages = k_pages, .v_pages = kv->v_offset ? k_pages + kv->v_offset : NULL,
+		.indptr = b->kv_indptr, .indices = b->kv_indices, .last_page_len = b->kv_last_page_len,
+		.num_pages = kv->num_pages, .page_size = kv->page_size, .batch = b->batch,
+		.max_len = b->max_kv_len,
+	};
 }
 
 void cairn_kv_store_destroy(struct cairn_kv_store *kv, const struct cairn_model *m)

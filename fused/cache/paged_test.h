@@ -7,7 +7,10 @@
 #ifndef CAIRN_PAGED_TEST_H
 #define CAIRN_PAGED_TEST_H
 
+#include <stddef.h>
 #include <stdlib.h>
+
+#include "fused/cache/kv_view.h"
 
 #define PAGED_MAX_BATCH	1024
 
@@ -58,18 +61,19 @@ static inline int paged_pages(const struct paged *p, int b)
 	return pages || !(p->flags & PAGED_HELD) ? pages : 1;
 }
 
-/* Declares and fills kv_indptr, kv_indices and kv_last_page_len, adjacent in the args from `first` on. */
-static inline void paged_kv_tables(struct cairn_op *op, struct paged *p, size_t first)
+/* Declares and fills the page lists of the struct cairn_kv_view at offset `view` of the args. */
+static inline void paged_kv_tables(struct cairn_op *op, struct paged *p, size_t view)
 {
-	const size_t step = sizeof(void *);
-	int32_t *kv_indptr = cairn_in(op, first, CAIRN_I32, p->batch + 1);
-	int32_t *last = cairn_in(op, first + 2 * step, CAIRN_I32, p->batch);
+	int32_t *kv_indptr = cairn_in(op, view + offsetof(struct cairn_kv_view, indptr), CAIRN_I32,
+				      p->batch + 1);
+	int32_t *last = cairn_in(op, view + offsetof(struct cairn_kv_view, last_page_len), CAIRN_I32,
+				 p->batch);
 	int32_t *indices, *ids;
 	int total = 0;
 
 	for (int b = 0; b < p->batch; b++)
 		total += paged_pages(p, b);
-	indices = cairn_in(op, first + step, CAIRN_I32, total);
+	indices = cairn_in(op, view + offsetof(struct cairn_kv_view, indices), CAIRN_I32, total);
 	p->num_pages = p->flags & PAGED_FULL ? total + !total : total + total / 4 + 2;
 	if (p->flags & PAGED_HIGH && p->pool > p->num_pages)
 		p->num_pages = p->pool;
@@ -106,12 +110,12 @@ static inline void paged_kv_tables(struct cairn_op *op, struct paged *p, size_t 
 	p->kv_indices = indices;
 }
 
-/* The same, with qo_indptr before kv_indptr. */
-static inline void paged_tables(struct cairn_op *op, struct paged *p, size_t first)
+/* The same, and qo_indptr at offset `qo` of the args. */
+static inline void paged_tables(struct cairn_op *op, struct paged *p, size_t qo, size_t view)
 {
-	int32_t *qo_indptr = cairn_in(op, first, CAIRN_I32, p->batch + 1);
+	int32_t *qo_indptr = cairn_in(op, qo, CAIRN_I32, p->batch + 1);
 
-	paged_kv_tables(op, p, first + sizeof(void *));
+	paged_kv_tables(op, p, view);
 	qo_indptr[0] = 0;
 	for (int b = 0; b < p->batch; b++)
 		qo_indptr[b + 1] = qo_indptr[b] + p->qo_len[b];

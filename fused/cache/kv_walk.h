@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kv_walk - the index arithmetic of a page walk (kv_view.h) in kernels, which nvcc and gcc compile
+ */
+#ifndef CAIRN_KV_WALK_H
+#define CAIRN_KV_WALK_H
+
+#include <stdint.h>
+
+#ifdef __CUDACC__
+#define KV_FN static __host__ __device__ __forceinline__
+#else
+#define KV_FN static inline
+#endif
+
+/* Returns the keys of a request that has num_pages pages. */
+KV_FN int32_t kv_walk_len(int32_t num_pages, int32_t last_page_len, int32_t page_size)
+{
+	return num_pages > 0 ? (num_pages - 1) * page_size + last_page_len : 0;
+}
+
+/* Returns log2 of a power of two (the page walk then shifts instead of dividing), -1 for anything else. */
+KV_FN int32_t kv_page_shift(int32_t page_size)
+{
+	if (page_size & (page_size - 1))
+		return -1;
+#ifdef __CUDA_ARCH__
+	return 31 - __clz(page_size);
+#else
+	return 31 - __builtin_clz((unsigned int)page_size);
+#endif
+}
+
+#endif
