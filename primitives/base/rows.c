@@ -35,6 +35,20 @@ CAIRN_WIDE void cairn_widen_e4m3(double *dst, const uint8_t *codes, double scale
 	}
 }
 
+CAIRN_WIDE void cairn_narrow(void *p, int dtype, int64_t first, const double *src, int64_t n)
+{
+	for (int64_t i = 0; i < n; i++) {
+		if (dtype == CAIRN_F32)
+			((float *)p)[first + i] = (float)src[i];
+		else if (dtype == CAIRN_BF16)
+			((uint16_t *)p)[first + i] = cairn_double_to_bf16(src[i]);
+		else if (dtype == CAIRN_F16)
+			((uint16_t *)p)[first + i] = cairn_double_to_f16(src[i]);
+		else
+			cairn_store(p, dtype, first + i, src[i]);
+	}
+}
+
 CAIRN_WIDE double cairn_dot(const double *x, const double *y, int64_t n)
 {
 	double sum = 0;
