@@ -64,6 +64,7 @@ struct cairn_op {
 	} alias[24];
 	int num_alias;
 	uint64_t rng;
+	int only_sizes;		/* cairn_fill() writes zeros */
 };
 
 struct cairn_family {

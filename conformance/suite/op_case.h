@@ -54,6 +54,9 @@ void cairn_set_alias(const struct cairn_op *op, void *args);
 int cairn_op_open(struct cairn_op *op, const struct cairn_family *f, int case_index,
 		  enum cairn_kind kind, uint64_t seed);
 void cairn_op_close(struct cairn_op *op);
+/* *bytes of all buffers of such a case, which is not filled for that. 0 or -errno. */
+int cairn_op_bytes(const struct cairn_family *f, int case_index, enum cairn_kind kind, uint64_t seed,
+		   size_t *bytes);
 
 int cairn_side_open(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
 		    const struct cairn_impl *impl, void *stream);

@@ -7,19 +7,14 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* splitmix64: any seed gives a good sequence, and sequences of different seeds do not overlap in practice */
-static uint64_t next_random(uint64_t *state)
-{
-	uint64_t z = (*state += 0x9e3779b97f4a7c15u);
+#include "conformance/suite/random.h"
+#include "primitives/base/rows.h"
 
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-	return z ^ (z >> 31);
-}
+#define FILL_PART	256
 
 uint64_t cairn_op_rand(struct cairn_op *op)
 {
-	return next_random(&op->rng);
+	return cairn_random_next(&op->rng);
 }
 
 int64_t cairn_op_range(struct cairn_op *op, int64_t lo, int64_t hi)
@@ -34,8 +29,10 @@ static double uniform(struct cairn_op *op)
 
 static double normal(struct cairn_op *op)
 {
-	/* Box-Muller; 1 - u is never 0 */
-	return sqrt(-2.0 * log(1.0 - uniform(op))) * cos(6.283185307179586 * uniform(op));
+	double x;
+
+	cairn_random_normal(&op->rng, &x, 1, 1);
+	return x;
 }
 
 static double extreme(struct cairn_op *op, int dtype, double scale)
@@ -61,34 +58,42 @@ static double extreme(struct cairn_op *op, int dtype, double scale)
 	}
 }
 
+/* Fills elements [first, first + n) with random values. */
+static void fill_part(struct cairn_op *op, void *p, int dtype, int64_t first, int64_t n, double scale)
+{
+	double x[FILL_PART];
+
+	if (op->kind == CAIRN_KIND_EXTREME)
+		for (int64_t i = 0; i < n; i++)
+			x[i] = extreme(op, dtype, scale);
+	else if (op->only_sizes)	/* what is drawn later does not change */
+		op->rng += (uint64_t)(op->kind == CAIRN_KIND_EXACT ? n : 2 * n) * CAIRN_RANDOM_STEP;
+	else if (op->kind == CAIRN_KIND_EXACT)
+		for (int64_t i = 0; i < n; i++)
+			x[i] = (double)(cairn_op_rand(op) % 9) - 4;
+	else
+		cairn_random_normal(&op->rng, x, n, scale);
+	if (!op->only_sizes)
+		cairn_narrow(p, dtype, first, x, n);
+}
+
 void cairn_fill(struct cairn_op *op, void *p, int dtype, int64_t count, double scale)
 {
 	/* A large buffer repeats a block of random values, since filling gigabytes with new ones would take
 	 * longer than judging them. The block's length does not divide row lengths, so rows differ. */
-	const int64_t block = 1 << 20;
+	const int64_t block = (1 << 20) + 7;
 	size_t esize = cairn_dtype_bytes(dtype);
 
-	for (int64_t i = 0; i < count && i < block + 7; i++) {
-		double v;
+	for (int64_t i = 0; i < count && i < block; i += FILL_PART) {
+		int64_t end = count < block ? count : block;
 
-		switch (op->kind) {
-		case CAIRN_KIND_EXACT:
-			v = (double)cairn_op_range(op, -4, 4);
-			break;
-		case CAIRN_KIND_EXTREME:
-			v = extreme(op, dtype, scale);
-			break;
-		default:
-			v = scale * normal(op);
-		}
-		cairn_store(p, dtype, i, v);
+		fill_part(op, p, dtype, i, end - i < FILL_PART ? end - i : FILL_PART, scale);
 	}
+	if (op->only_sizes)
+		memset(p, 0, (size_t)count * esize);
 	#pragma omp parallel for schedule(static) if (count > 16 * block)
-	for (int64_t i = block + 7; i < count; i += block + 7) {
-		int64_t n = count - i < block + 7 ? count - i : block + 7;
-
-		memcpy((char *)p + i * esize, p, n * esize);
-	}
+	for (int64_t i = block; i < (op->only_sizes ? 0 : count); i += block)
+		memcpy((char *)p + i * esize, p, (count - i < block ? count - i : block) * esize);
 }
 
 void cairn_fill_nan(void *p, int dtype, int64_t first, int64_t count)
@@ -186,10 +191,11 @@ void cairn_alias(struct cairn_op *op, size_t field, size_t same_as)
 	cairn_within(op, field, same_as, 0);
 }
 
-int cairn_op_open(struct cairn_op *op, const struct cairn_family *f, int case_index,
-		  enum cairn_kind kind, uint64_t seed)
+static int open_op(struct cairn_op *op, const struct cairn_family *f, int case_index, enum cairn_kind kind,
+		   uint64_t seed, int only_sizes)
 {
 	memset(op, 0, sizeof(*op));
+	op->only_sizes = only_sizes;
 	op->args = calloc(1, f->args_size);
 	op->bufs = calloc(CAIRN_MAX_BUFS, sizeof(*op->bufs));
 	if (!op->args || !op->bufs) {
@@ -203,6 +209,25 @@ int cairn_op_open(struct cairn_op *op, const struct cairn_family *f, int case_in
 	for (const char *s = f->name; *s; s++)
 		op->rng = (op->rng ^ (uint8_t)*s) * 0x100000001b3u;
 	f->setup(op);
+	return 0;
+}
+
+int cairn_op_open(struct cairn_op *op, const struct cairn_family *f, int case_index,
+		  enum cairn_kind kind, uint64_t seed)
+{
+	return open_op(op, f, case_index, kind, seed, 0);
+}
+
+int cairn_op_bytes(const struct cairn_family *f, int case_index, enum cairn_kind kind, uint64_t seed,
+		   size_t *bytes)
+{
+	struct cairn_op op;
+
+	CAIRN_TRY(open_op(&op, f, case_index, kind, seed, 1));
+	*bytes = 0;
+	for (int i = 0; i < op.num_bufs; i++)
+		*bytes += op.bufs[i].bytes;
+	cairn_op_close(&op);
 	return 0;
 }
 

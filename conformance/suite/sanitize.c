@@ -157,17 +157,9 @@ static int common_word(const struct plan *p)
 static void make(const struct plan *p, struct choice *c, uint64_t seed)
 {
 	size_t bytes = 0;
-	struct cairn_op op;
 
 	c->made = 1;
-	if (cairn_op_open(&op, p->f, c->s.case_index, c->s.kind, seed)) {
-		c->out = 1;
-		return;
-	}
-	for (int i = 0; i < op.num_bufs; i++)
-		bytes += op.bufs[i].bytes;
-	cairn_op_close(&op);
-	c->out = bytes > MAX_BYTES;
+	c->out = cairn_op_bytes(p->f, c->s.case_index, c->s.kind, seed, &bytes) || bytes > MAX_BYTES;
 	c->cost += (double)bytes;
 }
 

@@ -30,6 +30,7 @@
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
+#include "primitives/base/rows.h"
 
 #define RUNS	8
 #define E	0x1p-23
@@ -99,14 +100,14 @@ static void project(const struct chain *c, double *out, const double *in, const 
 {
 	#pragma omp parallel for
 	for (int i = 0; i < n; i++) {
-		float weights[MAX_K];
+		double weights[MAX_K];
 
-		cairn_load_row(weights, w, c->a->dtype, (int64_t)i * k, k);
+		cairn_widen(weights, w, c->a->dtype, (int64_t)i * k, k);
 		for (int row = 0; row < c->rows; row++) {
-			out[(int64_t)row * n + i] = block_dot(in + (int64_t)row * k, weights, k);
-			for (int l = 0; magnitude && row % c->runs == 0 && l < k; l++)
-				magnitude[(int64_t)row * n + i] +=
-					fabs(in[(int64_t)row * k + l] * (double)weights[l]);
+			out[(int64_t)row * n + i] = cairn_dot(in + (int64_t)row * k, weights, k);
+			if (magnitude && row % c->runs == 0)
+				cairn_dot_bounded(in + (int64_t)row * k, weights, k, 0, 0,
+						  &magnitude[(int64_t)row * n + i]);
 		}
 	}
 }
@@ -133,14 +134,13 @@ static void attend(const struct chain *c, int b, int h, double *ws)
 	int rank = a->kv_lora_rank, nope = a->nope_dim, width = rank + a->rope_dim;
 	int len = (int)cairn_kv_len(&a->kv, b);
 	int64_t heads = a->num_heads, w_at = h * (int64_t)(nope + a->v_dim) * rank;
-	float row[MAX_K];
+	double row[MAX_K];
 
 	for (int d = 0; d < nope; d++) {
-		cairn_load_row(row, a->w_kv_b, a->dtype, w_at + (int64_t)d * rank, rank);
+		cairn_widen(row, a->w_kv_b, a->dtype, w_at + (int64_t)d * rank, rank);
 		for (int r = b * c->runs; r < (b + 1) * c->runs; r++)
-			for (int l = 0; l < rank; l++)
-				c->ql[(r * heads + h) * rank + l] +=
-					c->q[(r * heads + h) * (nope + a->rope_dim) + d] * (double)row[l];
+			cairn_add_scaled(c->ql + (r * heads + h) * rank,
+					 c->q[(r * heads + h) * (nope + a->rope_dim) + d], row, rank);
 	}
 	for (int r = b * c->runs; r < (b + 1) * c->runs; r++)
 		for (int l = 0; l < rank; l++)
@@ -150,21 +150,21 @@ static void attend(const struct chain *c, int b, int h, double *ws)
 	for (int pass = 0; pass < 2; pass++) {	/* logits, then the weighted sum */
 		for (int j = 0; j < len; j++) {
 			if (j < len - 1)
-				cairn_load_row(row, a->kv.k_pages, a->dtype, key_at(a, b, j), width);
+				cairn_widen(row, a->kv.k_pages, a->dtype, key_at(a, b, j), width);
 			for (int i = 0; i < c->runs; i++) {
 				int64_t r = b * c->runs + i, at = (r * heads + h) * rank;
 				double *s = ws + (int64_t)i * len, *o = c->o + at;
 
 				/* the new key has this run's roundings */
 				for (int l = 0; j == len - 1 && l < width; l++)
-					row[l] = (float)c->kv[r * width + l];
+					row[l] = c->kv[r * width + l];
 				if (!pass)
 					s[j] = a->sm_scale *
-					    (block_dot(c->ql + at, row, rank) +
-					     block_dot(c->q + (r * heads + h) * (nope + a->rope_dim) + nope,
+					    (cairn_dot(c->ql + at, row, rank) +
+					     cairn_dot(c->q + (r * heads + h) * (nope + a->rope_dim) + nope,
 						       row + rank, a->rope_dim));
-				for (int l = 0; pass && l < rank; l++)
-					o[l] += s[j] * (double)row[l];
+				else
+					cairn_add_scaled(o, s[j], row, rank);
 			}
 		}
 		for (int i = 0; i < c->runs; i++) {
@@ -188,11 +188,11 @@ static void attend(const struct chain *c, int b, int h, double *ws)
 		}
 	}
 	for (int d = 0; d < a->v_dim; d++) {
-		cairn_load_row(row, a->w_kv_b, a->dtype, w_at + (int64_t)(nope + d) * rank, rank);
+		cairn_widen(row, a->w_kv_b, a->dtype, w_at + (int64_t)(nope + d) * rank, rank);
 		for (int r = b * c->runs; r < (b + 1) * c->runs; r++)
 			c->v[(r * heads + h) * a->v_dim + d] =
 				rounded(c, r, 8ull << 32 | (uint64_t)(h * a->v_dim + d),
-					block_dot(c->o + (r * heads + h) * rank, row, rank));
+					cairn_dot(c->o + (r * heads + h) * rank, row, rank));
 	}
 }
 

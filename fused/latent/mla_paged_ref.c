@@ -25,6 +25,8 @@
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
+#include "primitives/base/rows.h"
+#include "primitives/base/wide.h"
 #include "fused/block/block_ref.h"
 
 #define RUNS	8
@@ -49,7 +51,7 @@ static int64_t key_at(const struct cairn_mla_paged_args *a, int b, int j)
 struct row {
 	int runs;
 	double ql[RUNS + 1][RANK], o[RUNS + 1][RANK], out[RUNS + 1][V_DIM], bound[V_DIM];
-	float q[NOPE + ROPE], w[RANK], key[RANK + ROPE];
+	double q[NOPE + ROPE], w[RANK], key[RANK + ROPE];
 	double *s, *d;		/* logits [runs][kv_len], bounds of their errors [kv_len] */
 };
 
@@ -74,64 +76,80 @@ static void absorb(const struct cairn_mla_paged_args *a, uint64_t key, int h, st
 	for (int l = 0; l < RANK; l++)
 		r->ql[0][l] = 0;
 	for (int d = 0; d < NOPE; d++) {
-		cairn_load_row(r->w, a->w_kv_b, a->dtype, ((int64_t)h * (NOPE + V_DIM) + d) * RANK, RANK);
-		for (int l = 0; l < RANK; l++)
-			r->ql[0][l] += (double)r->q[d] * (double)r->w[l];
+		cairn_widen(r->w, a->w_kv_b, a->dtype, ((int64_t)h * (NOPE + V_DIM) + d) * RANK, RANK);
+		cairn_add_scaled(r->ql[0], r->q[d], r->w, RANK);
 	}
 	for (int k = r->runs - 1; k >= 0; k--)
 		for (int l = 0; l < RANK; l++)
 			r->ql[k][l] = round_run(a, k, r->ql[0][l], key + (uint64_t)l);
 }
 
+/* Returns the sum of the squares of the products. */
+static CAIRN_WIDE double squares_of(const double *x, const double *y, int n)
+{
+	double sum = 0;
+
+	#pragma omp simd reduction(+:sum)
+	for (int i = 0; i < n; i++)
+		sum += x[i] * y[i] * (x[i] * y[i]);
+	return sum;
+}
+
 /* Computes the logits of all runs, and the bound of an implementation's error in each. */
 static void score(const struct cairn_mla_paged_args *a, int b, int n, struct row *r)
 {
 	for (int j = 0; j < n; j++) {
-		double rope = 0, squares = 0, first;
+		double rope, squares = 0, first;
 
-		cairn_load_row(r->key, a->kv.k_pages, a->dtype, key_at(a, b, j), RANK + ROPE);
-		for (int l = 0; l < ROPE; l++) {
-			double y = (double)r->q[NOPE + l] * (double)r->key[RANK + l];
-
-			rope += y;
-			squares += y * y;
-		}
-		for (int l = 0; r->runs > 1 && l < RANK; l++) {
-			double y = r->ql[0][l] * (double)r->key[l];
-
-			squares += y * y;
-		}
+		cairn_widen(r->key, a->kv.k_pages, a->dtype, key_at(a, b, j), RANK + ROPE);
+		rope = cairn_dot(r->q + NOPE, r->key + RANK, ROPE);
+		if (r->runs > 1)
+			squares = squares_of(r->q + NOPE, r->key + RANK, ROPE) +
+				  squares_of(r->ql[0], r->key, RANK);
 		for (int k = 0; k < r->runs; k++)
 			r->s[(int64_t)k * n + j] =
-				(block_dot(r->ql[k], r->key, RANK) + rope) * (double)a->sm_scale;
+				(cairn_dot(r->ql[k], r->key, RANK) + rope) * (double)a->sm_scale;
 		first = fabs(r->s[j]);
 		r->d[j] = (24 + 18) * E / 2 * (first + 8 * (double)a->sm_scale * sqrt(squares));
 	}
 }
 
-/* Computes softmax and the weighted sum of latents for one run. */
-static void mix(const struct cairn_mla_paged_args *a, int b, int n, uint64_t key, int run, struct row *r)
+/* Replaces the logits of one run by P; returns the sum of p before it is rounded. */
+static double weigh(const struct cairn_mla_paged_args *a, int n, uint64_t key, int run, struct row *r)
 {
-	double top = -INFINITY, sum = 0, *s = r->s + (int64_t)run * n, *o = r->o[run];
+	double top = -INFINITY, sum = 0, *s = r->s + (int64_t)run * n;
 
-	for (int l = 0; l < RANK; l++)
-		o[l] = 0;
 	for (int j = 0; j < n; j++)
-		top = fmax(top, s[j]);
+		top = s[j] > top ? s[j] : top;
 	for (int j = 0; j < n; j++) {
 		double p = exp(s[j] - top) *
 			   moved(run, r->d[j] + 2 * E * (1 + top - s[j]), key + ((uint64_t)j << 36) + 7);
 
-		cairn_load_row(r->key, a->kv.k_pages, a->dtype, key_at(a, b, j), RANK);
 		sum += p;
-		p = round_run(a, run, p, key + 512 + ((uint64_t)j << 36));
-		for (int l = 0; l < RANK && p != 0; l++)
-			o[l] += p * (double)r->key[l];
+		s[j] = round_run(a, run, p, key + 512 + ((uint64_t)j << 36));
 	}
-	for (int l = 0; l < RANK; l++)
-		o[l] = round_run(a, run, o[l] / sum *
-				 moved(run, (sqrt(n) + n / 32.0 + 32) * E / 2, key + 1536 + (uint64_t)l),
-				 key + 1024 + (uint64_t)l);
+	return sum;
+}
+
+/* Computes softmax and the weighted sum of latents of all runs. */
+static void mix(const struct cairn_mla_paged_args *a, int b, int n, uint64_t key, struct row *r)
+{
+	double sums[RUNS + 1], size = (sqrt(n) + n / 32.0 + 32) * E / 2;
+
+	for (int k = 0; k < r->runs; k++)
+		sums[k] = weigh(a, n, key, k, r);
+	memset(r->o, 0, sizeof(r->o));
+	for (int j = 0; j < n; j++) {
+		cairn_widen(r->key, a->kv.k_pages, a->dtype, key_at(a, b, j), RANK);
+		for (int k = 0; k < r->runs; k++)
+			if (r->s[(int64_t)k * n + j] != 0)
+				cairn_add_scaled(r->o[k], r->s[(int64_t)k * n + j], r->key, RANK);
+	}
+	for (int k = 0; k < r->runs; k++)
+		for (int l = 0; l < RANK; l++)
+			r->o[k][l] = round_run(a, k, r->o[k][l] / sums[k] *
+					       moved(k, size, key + 1536 + (uint64_t)l),
+					       key + 1024 + (uint64_t)l);
 }
 
 /* Computes r->out of all runs for row i of request b, head h. */
@@ -143,16 +161,14 @@ static void attend(const struct cairn_mla_paged_args *a, int b, int i, int h, st
 	memset(r->out, 0, sizeof(r->out));
 	if (!n)
 		return;
-	cairn_load_row(r->q, a->q, a->dtype, at * (NOPE + ROPE), NOPE + ROPE);
+	cairn_widen(r->q, a->q, a->dtype, at * (NOPE + ROPE), NOPE + ROPE);
 	absorb(a, (uint64_t)at << 11, h, r);
 	score(a, b, n, r);
-	for (int k = 0; k < r->runs; k++)
-		mix(a, b, n, (uint64_t)at << 11, k, r);
+	mix(a, b, n, (uint64_t)at << 11, r);
 	for (int d = 0; d < V_DIM; d++) {
-		cairn_load_row(r->w, a->w_kv_b, a->dtype, ((int64_t)h * (NOPE + V_DIM) + NOPE + d) * RANK,
-			       RANK);
+		cairn_widen(r->w, a->w_kv_b, a->dtype, ((int64_t)h * (NOPE + V_DIM) + NOPE + d) * RANK, RANK);
 		for (int k = 0; k < r->runs; k++)
-			r->out[k][d] = block_dot(r->o[k], r->w, RANK);
+			r->out[k][d] = cairn_dot(r->o[k], r->w, RANK);
 	}
 }
 

@@ -91,7 +91,7 @@ static inline uint16_t cairn_double_to_bf16(double d)
 	return (uint16_t)(bits >> 16);
 }
 
-/* Free of branches, so that compilers vectorise loops over it; a _Float16 cast would call a function. */
+/* Both free of branches, so that compilers vectorise loops over them; a _Float16 cast calls a function. */
 static inline float cairn_f16_to_float(uint16_t h)
 {
 	uint32_t bits = (uint32_t)(h & 0x7fff) << 13;
@@ -107,11 +107,20 @@ static inline float cairn_f16_to_float(uint16_t h)
 
 static inline uint16_t cairn_double_to_f16(double d)
 {
-	_Float16 x = (_Float16)d;
-	uint16_t h;
+	uint64_t bits, small, normal, sign;
+	double shifted;
 
-	memcpy(&h, &x, sizeof(h));
-	return h;
+	memcpy(&bits, &d, sizeof(bits));
+	sign = bits >> 48 & 0x8000;
+	bits &= ~0ull >> 1;
+	memcpy(&shifted, &bits, sizeof(shifted));
+	shifted += 0x1p28;	/* whose spacing is that of f16's subnormals, 2^-24 */
+	memcpy(&small, &shifted, sizeof(small));
+	normal = ((bits + 0x1ffffffffff + (bits >> 42 & 1)) >> 42) - ((1023 - 15) << 10);
+	normal = normal < 0x7c00 ? normal : 0x7c00;
+	if (bits > 0x7ff0000000000000)	/* NaN */
+		normal = 0x7e00 | (bits >> 42 & 0x3ff);
+	return (uint16_t)(sign | (bits < 0x3f10000000000000 /* 2^-14 */ ? small & 0x7ff : normal));
 }
 
 /* Reads element i of an array of dtype as a double; cairn_store() writes it, rounded to nearest even. */

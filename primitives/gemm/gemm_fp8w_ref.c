@@ -11,72 +11,122 @@
  */
 #include "primitives/gemm/gemm_fp8w.h"
 
+#include <stdlib.h>
+
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 #include "primitives/base/fp8.h"
+#include "primitives/base/rows.h"
+#include "primitives/base/wide.h"
 
-/* Returns element e of out in row-major order; *bound: largest error of the sum before the last rounding. */
-static double element(const struct cairn_gemm_fp8w_args *g, int64_t e, double *bound)
+#define BLOCK	32		/* rows of a that one row of b, once converted, is multiplied by */
+
+/* Above 2^31 products only a sample of the elements is judged. */
+static int left_out(const struct cairn_gemm_fp8w_args *g, int64_t e)
+{
+	return (double)g->m * g->n * g->k > 0x1p31 && ((uint64_t)e * 0x9e3779b97f4a7c15u >> 20) % 1021;
+}
+
+/* b s of row j of b */
+static void load_row(const struct cairn_gemm_fp8w_args *g, int64_t j, double *b)
+{
+	int64_t blocks = (g->k + CAIRN_FP8_BLOCK - 1) / CAIRN_FP8_BLOCK;
+
+	for (int64_t l = 0; l < g->k; l += CAIRN_FP8_BLOCK) {
+		int64_t n = g->k - l < CAIRN_FP8_BLOCK ? g->k - l : CAIRN_FP8_BLOCK;
+		float scale = g->scale_kind ?
+			      g->b_scale[j / CAIRN_FP8_BLOCK * blocks + l / CAIRN_FP8_BLOCK] : g->b_scale[j];
+
+		cairn_widen_e4m3(b + l, g->b + j * g->k + l, (double)scale, n);
+	}
+}
+
+/* The largest change of the sum when b s is rounded to dtype */
+static CAIRN_WIDE double moved_by(const struct cairn_gemm_fp8w_args *g, const double *a, const double *b)
+{
+	double u = cairn_dtype_roundoff(g->dtype), tiny = cairn_dtype_tiny(g->dtype), moved = 0;
+
+	#pragma omp simd reduction(+:moved)
+	for (int l = 0; l < g->k; l++)
+		moved += b[l] == 0 ? 0 : fabs(a[l]) * (u * fabs(b[l]) + tiny);
+	return moved;
+}
+
+/* Sets element [i, j] from rows a of g->a and b of g->b. exact NULL: writes the rounded result to out. */
+static void element(const struct cairn_gemm_fp8w_args *g, int64_t i, int64_t j, const double *a,
+		    const double *b, struct cairn_exact *exact)
 {
 	int rounds = g->m > CAIRN_GEMM_FP8W_EXACT_M;
-	double u = cairn_dtype_roundoff(g->dtype), tiny = cairn_dtype_tiny(g->dtype), moved = 0;
-	int64_t i = e / g->n, j = e % g->n, blocks = (g->k + CAIRN_FP8_BLOCK - 1) / CAIRN_FP8_BLOCK;
-	double normal = g->dtype == CAIRN_F16 ? 0x1p-14 : 0x1p-126, sum = 0, mag = 0;
+	double normal = g->dtype == CAIRN_F16 ? 0x1p-14 : 0x1p-126, mag, moved = 0;
+	double bias = g->bias ? cairn_load(g->bias, g->dtype, j) : 0;
+	double u = cairn_dtype_roundoff(g->out_dtype), tiny = cairn_dtype_tiny(g->out_dtype);
+	int64_t e = i * g->n + j;
 
-	for (int64_t l0 = 0; l0 < g->k; l0 += CAIRN_FP8_BLOCK) {
-		int64_t end = l0 + CAIRN_FP8_BLOCK < g->k ? l0 + CAIRN_FP8_BLOCK : g->k;
-		double s = (double)(g->scale_kind ?
-				    g->b_scale[j / CAIRN_FP8_BLOCK * blocks + l0 / CAIRN_FP8_BLOCK] :
-				    g->b_scale[j]);
+	if (!exact) {
+		cairn_store(g->out, g->out_dtype, e, cairn_dot(a, b, g->k) + bias);
+		return;
+	}
+	exact->val[e] = cairn_dot_bounded(a, b, g->k, normal, rounds ? normal : 0, &mag) + bias;
+	if (rounds)
+		moved = moved_by(g, a, b);
+	exact->bound[e] = (g->k + 8) * 0x1p-24 * (mag + fabs(bias)) + g->k * 0x1p-150 + moved +
+			  u * fabs(exact->val[e]) + tiny;
+}
 
-		for (int64_t l = l0; l < end; l++) {
-			double x = cairn_load(g->a, g->dtype, i * g->k + l);
-			double y = (double)cairn_e4m3_to_float(g->b[j * g->k + l]) * s;
+/* Sets the elements of row block nth and column j. b: room for a row */
+static void block(const struct cairn_gemm_fp8w_args *g, int64_t nth, int64_t j, const double *a, double *b,
+		  struct cairn_exact *exact)
+{
+	int64_t end = (nth + 1) * BLOCK < g->m ? (nth + 1) * BLOCK : g->m;
+	int loaded = 0;
 
-			sum += x * y;
-			if (x == 0 || y == 0)
-				continue;
-			mag += fmax(fabs(x), normal) * fmax(fabs(y), rounds ? normal : 0);
-			moved += fabs(x) * (u * fabs(y) + tiny);
+	for (int64_t i = nth * BLOCK; i < end; i++) {
+		if (exact && left_out(g, i * g->n + j)) {
+			exact->val[i * g->n + j] = 0;
+			exact->bound[i * g->n + j] = INFINITY;
+			continue;
 		}
+		if (!loaded++)
+			load_row(g, j, b);
+		element(g, i, j, a + i * g->k, b, exact);
 	}
-	if (g->bias) {
-		sum += cairn_load(g->bias, g->dtype, j);
-		mag += fabs(cairn_load(g->bias, g->dtype, j));
+}
+
+static int all_elements(const struct cairn_gemm_fp8w_args *g, struct cairn_exact *exact)
+{
+	int64_t products = (int64_t)g->m * g->n * g->k, blocks = ((int64_t)g->m + BLOCK - 1) / BLOCK;
+	double *a = malloc(sizeof(*a) * ((size_t)g->m * (size_t)g->k + 1));
+	int no_memory = !a;
+
+	#pragma omp parallel reduction(|:no_memory) if (products > 1 << 17)
+	{
+		double *b = malloc(sizeof(*b) * ((size_t)g->k + 1));
+
+		no_memory |= !b;
+		#pragma omp for
+		for (int64_t i = 0; i < g->m; i++)
+			if (a)
+				cairn_widen(a + i * g->k, g->a, g->dtype, i * g->k, g->k);
+		#pragma omp for collapse(2)
+		for (int64_t nth = 0; nth < blocks; nth++)
+			for (int64_t j = 0; j < g->n; j++)
+				if (a && b)
+					block(g, nth, j, a, b, exact);
+		free(b);
 	}
-	*bound = (g->k + 8) * 0x1p-24 * mag + g->k * 0x1p-150 + (rounds ? moved : 0);
-	return sum;
+	free(a);
+	return no_memory ? cairn_error(ENOMEM, "gemm_fp8w: no memory for %d rows of %d", g->m, g->k) : 0;
 }
 
 int cairn_gemm_fp8w_ref(const struct cairn_gemm_fp8w_args *g, void *stream)
 {
 	(void)stream;
 	CAIRN_TRY(cairn_gemm_fp8w_check(g));
-	#pragma omp parallel for schedule(static)
-	for (int64_t e = 0; e < (int64_t)g->m * g->n; e++) {
-		double bound;
-
-		cairn_store(g->out, g->out_dtype, e, element(g, e, &bound));
-	}
-	return 0;
+	return all_elements(g, NULL);
 }
 
 int cairn_gemm_fp8w_exact(const struct cairn_gemm_fp8w_args *g, struct cairn_exact *exact)
 {
-	int sampled = (double)g->m * g->n * g->k > 0x1p31;
-	double u = cairn_dtype_roundoff(g->out_dtype), tiny = cairn_dtype_tiny(g->out_dtype);
-
 	CAIRN_TRY(cairn_gemm_fp8w_check(g));
-	#pragma omp parallel for schedule(static)
-	for (int64_t e = 0; e < (int64_t)g->m * g->n; e++) {
-		double bound;
-
-		exact->val[e] = 0;
-		exact->bound[e] = INFINITY;
-		if (sampled && ((uint64_t)e * 0x9e3779b97f4a7c15u >> 20) % 1021)
-			continue;
-		exact->val[e] = element(g, e, &bound);
-		exact->bound[e] = bound + u * fabs(exact->val[e]) + tiny;
-	}
-	return 0;
+	return all_elements(g, exact);
 }

@@ -15,81 +15,92 @@
 #include "primitives/gemm/gemm.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
+#include "primitives/base/rows.h"
 
-static double at_least_normal(double x, int dtype)
+#define BLOCK	32		/* rows of a that one row of b, once converted, is multiplied by */
+
+/* Above 2^31 products only a sample of the elements is judged. */
+static int left_out(const struct cairn_gemm_args *g, int64_t e)
 {
-	double normal = dtype == CAIRN_F16 ? 0x1p-14 : 0x1p-126;
-
-	x = fabs(x);
-	return x > normal ? x : normal;
+	return (double)g->m * g->n * g->k > 0x1p31 && ((uint64_t)e * 0x9e3779b97f4a7c15u >> 20) % 1021;
 }
 
-/*
- * Returns element e of out in row-major order, and in *magnitude the s of the bound above. Uses eight sums,
- * because the compiler must not reorder a single one to vectorise it.
- */
-static double element(const struct cairn_gemm_args *g, int64_t e, double *magnitude)
+/* Sets element [i, j] from rows a of g->a and b of g->b. exact NULL: writes the rounded result to out. */
+static void element(const struct cairn_gemm_args *g, int64_t i, int64_t j, const double *a, const double *b,
+		    struct cairn_exact *exact)
 {
-	int64_t i = e / g->n, j = e % g->n;
-	double sum[8] = { 0 }, mag[8] = { 0 };
-	float a[8], b[8];
+	double normal = g->dtype == CAIRN_F16 ? 0x1p-14 : 0x1p-126, mag;
+	double bias = g->bias ? cairn_load(g->bias, g->dtype, j) : 0;
+	double u = cairn_dtype_roundoff(g->out_dtype), tiny = cairn_dtype_tiny(g->out_dtype);
+	int64_t e = i * g->n + j;
 
-	for (int64_t l = 0; l < g->k; l += 8) {
-		cairn_load_row(a, g->a, g->dtype, i * g->k + l, 8);
-		cairn_load_row(b, g->b, g->dtype, j * g->k + l, 8);
-		for (int v = 0; v < 8; v++) {
-			double x = a[v], y = b[v];
+	if (!exact) {
+		cairn_store(g->out, g->out_dtype, e, cairn_dot(a, b, g->k) + bias);
+		return;
+	}
+	exact->val[e] = cairn_dot_bounded(a, b, g->k, normal, normal, &mag) + bias;
+	exact->bound[e] = (g->k + 2) * 0x1p-24 * (mag + fabs(bias)) + g->k * 0x1p-150 +
+			  u * fabs(exact->val[e]) + tiny;
+}
 
-			sum[v] += x * y;
-			mag[v] += x == 0 || y == 0 ? 0 :
-				  at_least_normal(x, g->dtype) * at_least_normal(y, g->dtype);
+/* Sets the elements of row block nth and column j. b: room for a row */
+static void block(const struct cairn_gemm_args *g, int64_t nth, int64_t j, const double *a, double *b,
+		  struct cairn_exact *exact)
+{
+	int64_t end = (nth + 1) * BLOCK < g->m ? (nth + 1) * BLOCK : g->m;
+	int loaded = 0;
+
+	for (int64_t i = nth * BLOCK; i < end; i++) {
+		if (exact && left_out(g, i * g->n + j)) {
+			exact->val[i * g->n + j] = 0;
+			exact->bound[i * g->n + j] = INFINITY;
+			continue;
 		}
+		if (!loaded++)
+			cairn_widen(b, g->b, g->dtype, j * g->k, g->k);
+		element(g, i, j, a + i * g->k, b, exact);
 	}
-	for (int v = 1; v < 8; v++) {
-		sum[0] += sum[v];
-		mag[0] += mag[v];
+}
+
+static int all_elements(const struct cairn_gemm_args *g, struct cairn_exact *exact)
+{
+	int64_t products = (int64_t)g->m * g->n * g->k, blocks = ((int64_t)g->m + BLOCK - 1) / BLOCK;
+	double *a = malloc(sizeof(*a) * ((size_t)g->m * (size_t)g->k + 1));
+	int no_memory = !a;
+
+	#pragma omp parallel reduction(|:no_memory) if (products > 1 << 17)
+	{
+		double *b = malloc(sizeof(*b) * ((size_t)g->k + 1));
+
+		no_memory |= !b;
+		#pragma omp for
+		for (int64_t i = 0; i < g->m; i++)
+			if (a)
+				cairn_widen(a + i * g->k, g->a, g->dtype, i * g->k, g->k);
+		#pragma omp for collapse(2)
+		for (int64_t nth = 0; nth < blocks; nth++)
+			for (int64_t j = 0; j < g->n; j++)
+				if (a && b)
+					block(g, nth, j, a, b, exact);
+		free(b);
 	}
-	if (g->bias) {
-		sum[0] += cairn_load(g->bias, g->dtype, j);
-		mag[0] += fabs(cairn_load(g->bias, g->dtype, j));
-	}
-	*magnitude = mag[0];
-	return sum[0];
+	free(a);
+	return no_memory ? cairn_error(ENOMEM, "gemm: no memory for %d rows of %d", g->m, g->k) : 0;
 }
 
 int cairn_gemm_ref(const struct cairn_gemm_args *g, void *stream)
 {
 	(void)stream;
 	CAIRN_TRY(cairn_gemm_check(g));
-#pragma omp parallel for schedule(static)
-	for (int64_t e = 0; e < (int64_t)g->m * g->n; e++) {
-		double mag;
-
-		cairn_store(g->out, g->out_dtype, e, element(g, e, &mag));
-	}
-	return 0;
+	return all_elements(g, NULL);
 }
 
 int cairn_gemm_exact(const struct cairn_gemm_args *g, struct cairn_exact *exact)
 {
-	int sampled = (double)g->m * g->n * g->k > 0x1p31;
-	double u = cairn_dtype_roundoff(g->out_dtype), tiny = cairn_dtype_tiny(g->out_dtype);
-
 	CAIRN_TRY(cairn_gemm_check(g));
-#pragma omp parallel for schedule(static)
-	for (int64_t e = 0; e < (int64_t)g->m * g->n; e++) {
-		double mag;
-
-		exact->val[e] = 0;
-		exact->bound[e] = INFINITY;
-		if (sampled && ((uint64_t)e * 0x9e3779b97f4a7c15u >> 20) % 1021)
-			continue;
-		exact->val[e] = element(g, e, &mag);
-		exact->bound[e] = (g->k + 2) * 0x1p-24 * mag + g->k * 0x1p-150 +
-				  u * fabs(exact->val[e]) + tiny;
-	}
-	return 0;
+	return all_elements(g, exact);
 }

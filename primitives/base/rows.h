@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rows - rows of numbers in double, for the references
+ *
+ * A reference converts a row once and then multiplies it as often as it is used. The functions are compiled
+ * for wider vectors too (wide.h), and sum in the order that their vectors ask for.
+ */
+#ifndef CAIRN_ROWS_H
+#define CAIRN_ROWS_H
+
+#include <stdint.h>
+
+/* dst[i] = element first + i of an array of a float dtype */
+void cairn_widen(double *dst, const void *p, int dtype, int64_t first, int64_t n);
+/* The same for e4m3 codes, all with one scale */
+void cairn_widen_e4m3(double *dst, const uint8_t *codes, double scale, int64_t n);
+/* The inverse: each number is rounded once, as by cairn_store() */
+void cairn_narrow(void *p, int dtype, int64_t first, const double *src, int64_t n);
+
+double cairn_dot(const double *x, const double *y, int64_t n);
+/* y += a x */
+void cairn_add_scaled(double *y, double a, const double *x, int64_t n);
+
+/*
+ * Also returns in *magnitude the sum of |x| |y| over the products that are not 0, where an |x| below least_x
+ * counts as least_x, and an |y| below least_y as least_y.
+ */
+double cairn_dot_bounded(const double *x, const double *y, int64_t n, double least_x, double least_y,
+			 double *magnitude);
+
+#endif
