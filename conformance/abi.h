@@ -9,7 +9,7 @@
  *   - The contract is the comment on top of the operation's header. Argument structs start with
  *     their own size. Structs and table only grow at the end, so that old plug-ins load in new suites and
  *     new plug-ins in old suites: a member beyond `size` counts as absent (NULL or 0).
- *   - An operation returns 0 or -errno (primitives/base/error.h lists the values). -EOPNOTSUPP skips the case.
+ or -errno (primitives/base/error.h lists the values). -EOPNOTSUPP skips the case.
  *   - Operations are asynchronous on `stream`; they neither allocate nor synchronise, and can be
  *     captured in a graph. They do not read argument structs after they return.
  *   - The caller owns all memory. The *_workspace query gives the size of the workspace; it reads only the

@@ -101,8 +101,10 @@ struct cairn_family {
 	 * may be NULL. */
 	int (*extra)(const struct cairn_op *op, const void *got, char *json, size_t len);
 	int timeout_s;				/* of a case; 0: 300 */
-	int cost_s;				/* processor seconds of all cases together, roughly; 0: below one */
-	int waits;				/* the cases mostly wait, for sockets, clocks or other processes */
+	/* processor seconds of all cases together, roughly; 0: below one */
+	int cost_s;
+	/* the cases mostly wait, for sockets, clocks or other processes */
+	int waits;
 	/* cases with their kinds that --sanitize takes in any case, the last one NULL; may be NULL */
 	const char *const *sanitized;
 };

@@ -7,10 +7,10 @@
  * one copy again and again. The calls of one sample lie in a CUDA graph, as many as make it last a fifth of a
  * millisecond, so that launch and event overhead vanish; a host table is timed call by call. The record
  * carries the share of the ceiling (stream and gemm rows) measured in the same run, and of the memory's
- * datasheet figure. With --once a row is called once where a profiler sees it (reports/traffic.py), and neither
- * timed nor held against the reference.
- * Where several tables have a row, what is printed for the second and later ones ends in
- * how many times as fast the first one was. Rows that are no operation of a table come last (measure.c).
+ * datasheet figure. With --once a row is called once where a profiler sees it (reports/traffic.py), and
+ * neither timed nor held against the reference. Where several tables have a row, what is printed for the
+ * second and later ones ends in how many times as fast the first one was. Rows that are no operation of a
+ * table come last (measure.c).
  */
 #include <math.h>
 #include <stdlib.h>
@@ -441,7 +441,8 @@ static void run_pass(const struct cairn_options *opt, const struct cairn_impl *i
 			sink->first = k ? impls[0].name : NULL;
 			call = (struct bench_call){ opt, *f, &impls[k], pass, sink };
 			child = (struct cairn_child){ .run = bench_child, .arg = &call,
-				.line = pass->ceilings ? quiet_line : bench_line, .timeout_s = cairn_timeout_s(opt, *f) };
+				.line = pass->ceilings ? quiet_line : bench_line,
+				.timeout_s = cairn_timeout_s(opt, *f) };
 			death = cairn_child_run(&child);
 			if (!death)
 				continue;

@@ -2,9 +2,10 @@
 /*
  * check - `cairn check`: every selected case on every selected table
  *
- * Families run side by side, each in one or more processes (check_child.h). A process is started whenever a processor is free, for the
- * family that has most work left for each of its processes. Families that mostly wait, for sockets and clocks, run next to the others,
- * one at a time. A family is printed when it is complete, so that a run that is cut short shows what it has done.
+ * Families run side by side, each in one or more processes (check_child.h). A process is started whenever a
+ * processor is free, for the family that has most work left for each of its processes. Families that mostly
+ * wait, for sockets and clocks, run next to the others, one at a time. A family is printed when it is
+ * complete, so that a run that is cut short shows what it has done.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -130,7 +131,8 @@ static int add_group(struct run *r, const struct cairn_family *f, int *number)
 		if (!g->takes || cairn_sanitize_plan(r->opt, f, g->takes, w->num_cases) < 0)
 			return cairn_error(ENOMEM, "--sanitize: no memory for family %s", f->name);
 	}
-	CAIRN_TRY(cairn_check_family_open(&g->r, r->opt, f, f->num_cases ? r->impls : NULL, w->num_impls, g->cases,
+	CAIRN_TRY(cairn_check_family_open(&g->r, r->opt, f, f->num_cases ? r->impls : NULL, w->num_impls,
+					  g->cases,
 					  cairn_check_items(w)));
 	r->groups[r->num_groups++] = g;
 	return 0;
@@ -233,7 +235,10 @@ static int start(struct run *r, struct group *g, int resume_item, int resume_imp
 	return 0;
 }
 
-/* Handles the end of a process. One that died is followed by another, which goes on with what is left of its case. */
+/*
+ * Handles the end of a process. One that died is followed by another, which goes on with what is left of
+ * its case.
+ */
 static int ended(struct run *r, int i)
 {
 	struct worker *w = r->workers[i];
@@ -250,7 +255,8 @@ static int ended(struct run *r, int i)
 		snprintf(w->child.death, sizeof(w->child.death), "EXIT before the end");
 	if (w->child.death[0]) {
 		if (w->impl >= 0) {
-			struct cairn_check_result result = { .verdict = 'F', .at = g->order[w->item % g->work.num_cases],
+			struct cairn_check_result result = { .verdict = 'F',
+				.at = g->order[w->item % g->work.num_cases],
 				.text = strdup(w->child.death), .notes = w->notes };
 
 			w->notes = NULL;
@@ -264,7 +270,8 @@ static int ended(struct run *r, int i)
 		} else {
 			if (!is_units) {
 				atomic_store(&g->work.counter->dead[w->last_impl], 1);
-				cairn_check_death(&g->r, w->last_impl, g->order[w->last_item % g->work.num_cases],
+				cairn_check_death(&g->r, w->last_impl,
+						  g->order[w->last_item % g->work.num_cases],
 						  w->child.death);
 			}
 			ret = start(r, g, w->last_item, w->last_impl + 1);
@@ -284,7 +291,10 @@ static int items_left(const struct group *g)
 	return alive && left > 0 ? left : 0;
 }
 
-/* Estimated processor seconds of what is left, for each process if one more is started; 0: none is worth starting. */
+/*
+ * Estimated processor seconds of what is left, for each process if one more is started; 0: none is worth
+ * starting.
+ */
 static double worth(const struct group *g)
 {
 	int left = items_left(g);

@@ -107,7 +107,8 @@ static int report(struct child *c, int k, const struct cairn_selected *s, int it
 	}
 	switch (o->verdict) {
 	case CAIRN_PASS:
-		fprintf(c->out, "P %d %d %.3g %lld %.6f\n", k, item, o->err_over_bound, (long long)o->judged, seconds);
+		fprintf(c->out, "P %d %d %.3g %lld %.6f\n", k, item, o->err_over_bound, (long long)o->judged,
+			seconds);
 		return 1;
 	case CAIRN_SKIP:
 		o->text[strcspn(o->text, "\n")] = 0;
@@ -122,7 +123,10 @@ static int report(struct child *c, int k, const struct cairn_selected *s, int it
 	}
 }
 
-/* Claims that much memory in place of what this process claims now, if all claims fit; a claim that is alone always does. */
+/*
+ * Claims that much memory in place of what this process claims now, if all claims fit; a claim that is
+ * alone always does.
+ */
 static int try_claim(struct child *c, long long bytes, int anyway)
 {
 	struct cairn_check_shared *s = c->w->shared;
@@ -140,7 +144,10 @@ static int try_claim(struct child *c, long long bytes, int anyway)
 	return ok;
 }
 
-/* Processes that all wait to raise their claims must not wait for each other for ever: after a minute a claim is granted. */
+/*
+ * Processes that all wait to raise their claims must not wait for each other for ever: after a minute a
+ * claim is granted.
+ */
 static void claim(struct child *c, long long bytes)
 {
 	for (int tries = 1; !try_claim(c, bytes, tries == 60 * 50); tries++) {
@@ -151,8 +158,8 @@ static void claim(struct child *c, long long bytes)
 }
 
 /*
- * Host memory that judging the case takes: its buffers, two images of them, and value and bound of each element of an output.
- * (A table in device memory needs the buffers once more there.)
+ * Host memory that judging the case takes: its buffers, two images of them, and value and bound of each
+ * element of an output. (A table in device memory needs the buffers once more there.)
  */
 static long long memory_of(const struct cairn_op *op)
 {
@@ -176,7 +183,10 @@ static void use_threads(const struct child *c, int large)
 		omp_set_num_threads(threads > 0 ? threads : 1);
 }
 
-/* Judges the case on the tables from first on. Returns whether the process can go on: it cannot when a device was lost. */
+/*
+ * Judges the case on the tables from first on. Returns whether the process can go on: it cannot when a
+ * device was lost.
+ */
 static int one_case(struct child *c, int item, int first)
 {
 	const struct cairn_check_work *w = c->w;
@@ -229,7 +239,10 @@ static int one_case(struct child *c, int item, int first)
 	return going_on;
 }
 
-/* Starts the tables that are alive; one that fails for another reason than a missing device is dead from now on. */
+/*
+ * Starts the tables that are alive; one that fails for another reason than a missing device is dead from
+ * now on.
+ */
 static void start_tables(struct child *c)
 {
 	struct cairn_check_work *w = c->w;

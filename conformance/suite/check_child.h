@@ -2,8 +2,9 @@
 /*
  * check_child - one of the processes that share the cases of a family; for check.c alone
  *
- * All processes of a family take cases from one counter in shared memory. A process opens a case, computes its reference once,
- * and judges every table by it. It reports lines that begin with a letter, the number of the table and the number of the item:
+ * All processes of a family take cases from one counter in shared memory. A process opens a case, computes
+ * its reference once, and judges every table by it. It reports lines that begin with a letter, the number of
+ * the table and the number of the item:
  *
  *   B k item                          the case begins on table k
  *   P k item RATIO JUDGED SECONDS     passed; RATIO is the largest error over its bound
@@ -26,7 +27,10 @@
 /* What all processes of a run share. */
 struct cairn_check_shared {
 	pthread_mutex_t memory;		/* guards claims */
-	/* host bytes that the large case of each process takes; 0: it runs none. The parent clears it when a process ends. */
+	/*
+	 * host bytes that the large case of each process takes; 0: it runs none. The parent clears it when
+	 * a process ends.
+	 */
 	long long claims[CAIRN_CHECK_MAX_WORKERS];
 	atomic_int working;		/* processes that compute; each uses its share of the processors */
 };
@@ -52,7 +56,10 @@ struct cairn_check_work {
 	int resume_item, resume_impl;	/* goes on within this item; item -1: takes the next one */
 };
 
-/* Item i of a family, as the counter gives them out, is case order[i % num_cases] with seed opt->seed + i / num_cases. */
+/*
+ * Item i of a family, as the counter gives them out, is case order[i % num_cases] with seed opt->seed + i /
+ * num_cases.
+ */
 static inline int cairn_check_items(const struct cairn_check_work *w)
 {
 	return w->num_cases * w->opt->repeat;

@@ -7,8 +7,9 @@
 
 #include "conformance/tables/program.h"
 
-int cairn_check_family_open(struct cairn_check_family *r, const struct cairn_options *opt, const struct cairn_family *f,
-			    const struct cairn_impl *impls, int num_rows, const struct cairn_selected *cases, int expected)
+int cairn_check_family_open(struct cairn_check_family *r, const struct cairn_options *opt,
+			    const struct cairn_family *f, const struct cairn_impl *impls, int num_rows,
+			    const struct cairn_selected *cases, int expected)
 {
 	memset(r, 0, sizeof(*r));
 	r->opt = opt;
@@ -62,7 +63,8 @@ void cairn_check_death(struct cairn_check_family *r, int row, int at, const char
 	struct cairn_check_row *w = &r->rows[row];
 
 	if (!w->death[0])
-		snprintf(w->death, sizeof(w->death), "%.40s%s%.190s", how, at < 0 ? "" : ", at ", at < 0 ? "" : r->cases[at].name);
+		snprintf(w->death, sizeof(w->death), "%.40s%s%.190s", how, at < 0 ? "" : ", at ",
+			 at < 0 ? "" : r->cases[at].name);
 }
 
 static int by_case(const void *a, const void *b)
@@ -84,7 +86,8 @@ static void print_notes(const char *notes)
 	}
 }
 
-static void print_result(const struct cairn_options *opt, const struct cairn_check_result *x, const char *name, int *lines)
+static void print_result(const struct cairn_options *opt, const struct cairn_check_result *x,
+			 const char *name, int *lines)
 {
 	print_notes(x->notes);
 	if (x->verdict == 'F' && x->text)
@@ -125,7 +128,8 @@ static void write_junit(FILE *f, const struct cairn_check_result *x, const char 
 	fprintf(f, "</testcase>\n");
 }
 
-static void note_slow(struct cairn_check_sink *sink, const struct cairn_check_row *w, const struct cairn_check_result *x,
+static void note_slow(struct cairn_check_sink *sink, const struct cairn_check_row *w,
+		      const struct cairn_check_result *x,
 		      const char *name)
 {
 	int num = sink->opt->slowest, i = num - 1;
@@ -135,12 +139,14 @@ static void note_slow(struct cairn_check_sink *sink, const struct cairn_check_ro
 	for (; i > 0 && sink->slow[i - 1].seconds < x->seconds; i--)
 		sink->slow[i] = sink->slow[i - 1];
 	sink->slow[i].seconds = x->seconds;
-	snprintf(sink->slow[i].name, sizeof(sink->slow[i].name), "%.20s%s%s", w->impl ? w->impl : "", w->impl ? ":" : "", name);
+	snprintf(sink->slow[i].name, sizeof(sink->slow[i].name), "%.20s%s%s", w->impl ? w->impl : "",
+		 w->impl ? ":" : "", name);
 }
 
 /* ---- a family ---- */
 
-static void print_row(struct cairn_check_sink *sink, const struct cairn_check_family *r, struct cairn_check_row *w)
+static void print_row(struct cairn_check_sink *sink, const struct cairn_check_family *r,
+		      struct cairn_check_row *w)
 {
 	struct cairn_totals here = { 0, 0, 0 };
 	const char *skip_reason = "";
@@ -148,7 +154,8 @@ static void print_row(struct cairn_check_sink *sink, const struct cairn_check_fa
 	char suite[160];
 	int lines = 0, missing = r->expected - w->num_results;
 
-	snprintf(suite, sizeof(suite), "%s%s%s.%s", w->impl ? w->impl : "", w->impl ? ":" : "", r->f->stage, r->f->name);
+	snprintf(suite, sizeof(suite), "%s%s%s.%s", w->impl ? w->impl : "", w->impl ? ":" : "", r->f->stage,
+		 r->f->name);
 	qsort(w->results, (size_t)w->num_results, sizeof(*w->results), by_case);
 	if (sink->junit)
 		fprintf(sink->junit, "<testsuite name=\"%s\">\n", suite);
@@ -175,11 +182,14 @@ static void print_row(struct cairn_check_sink *sink, const struct cairn_check_fa
 	}
 	if (sink->junit) {
 		for (int i = 0; i < missing; i++)
-			fprintf(sink->junit, "<testcase classname=\"%s\" name=\"not run %d\"><failure message=\"not run\"/></testcase>\n",
+			fprintf(sink->junit,
+				"<testcase classname=\"%s\" name=\"not run %d\">"
+				"<failure message=\"not run\"/></testcase>\n",
 				suite, i + 1);
 		fprintf(sink->junit, "</testsuite>\n");
 	}
-	printf("%s %d - %s # %d passed, %d failed, %d skipped, %.1f s", here.failed ? "not ok" : "ok", ++sink->number, suite,
+	printf("%s %d - %s # %d passed, %d failed, %d skipped, %.1f s", here.failed ? "not ok" : "ok",
+	       ++sink->number, suite,
 	       here.passed, here.failed, here.skipped, seconds);
 	if (worst > 0)
 		printf(", worst err/bound %.2f", worst);
@@ -213,13 +223,16 @@ int cairn_check_sink_open(struct cairn_check_sink *sink)
 {
 	const struct cairn_options *opt = sink->opt;
 
-	if (open_file(&sink->json, opt->json, "a", "json") || open_file(&sink->junit, opt->junit, "w", "junit"))
+	if (open_file(&sink->json, opt->json, "a", "json") ||
+	    open_file(&sink->junit, opt->junit, "w", "junit"))
 		return -EINVAL;
 	if (opt->slowest && !(sink->slow = calloc((size_t)opt->slowest, sizeof(*sink->slow))))
 		return -ENOMEM;
 	if (sink->junit)
-		fprintf(sink->junit, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"cairn\">\n");
-	printf("TAP version 14\n# seed %llu, source %s\n", (unsigned long long)opt->seed, cairn_source_digest());
+		fprintf(sink->junit,
+			"<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"cairn\">\n");
+	printf("TAP version 14\n# seed %llu, source %s\n", (unsigned long long)opt->seed,
+	       cairn_source_digest());
 	return 0;
 }
 

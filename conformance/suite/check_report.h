@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check_report - the results of `cairn check`, and how they are written: TAP, JSON lines, JUnit, the slowest cases
+ * check_report - the results of `cairn check`, and how they are written: TAP, JSON lines, JUnit, the slowest
+ * cases
  *
- * A family has a row for each table, one row if it is a family of units. Results arrive in any order and are printed in that of
- * the cases, when the family is complete.
+ * A family has a row for each table, one row if it is a family of units. Results arrive in any order and are
+ * printed in that of the cases, when the family is complete.
  */
 #ifndef CAIRN_CHECK_REPORT_H
 #define CAIRN_CHECK_REPORT_H
@@ -15,7 +16,8 @@ struct cairn_check_result {
 	int at;				/* which case */
 	double ratio, seconds;
 	long long judged;
-	char *text;			/* S: the reason; F: how the process died, or NULL. Freed with the family */
+	/* S: the reason; F: how the process died, or NULL. Freed with the family */
+	char *text;
 	char *notes;			/* lines, or NULL. Freed with the family */
 };
 
@@ -35,8 +37,9 @@ struct cairn_check_family {
 	FILE *json;			/* takes a record of each result as it arrives; NULL: none */
 };
 
-int cairn_check_family_open(struct cairn_check_family *r, const struct cairn_options *opt, const struct cairn_family *f,
-			    const struct cairn_impl *impls, int num_rows, const struct cairn_selected *cases, int expected);
+int cairn_check_family_open(struct cairn_check_family *r, const struct cairn_options *opt,
+			    const struct cairn_family *f, const struct cairn_impl *impls, int num_rows,
+			    const struct cairn_selected *cases, int expected);
 void cairn_check_family_close(struct cairn_check_family *r);
 
 /* Takes over the texts of *result. */
@@ -57,11 +60,16 @@ struct cairn_check_sink {
 	} *slow;			/* [opt->slowest], the slowest first */
 };
 
-/* Opens the files of opt and prints the head. -EINVAL, and a line on standard error: a file cannot be written. */
+/*
+ * Opens the files of opt and prints the head. -EINVAL, and a line on standard error: a file cannot be
+ * written.
+ */
 int cairn_check_sink_open(struct cairn_check_sink *sink);
 /* Prints a complete family; results that are missing count as failed. */
 void cairn_check_print(struct cairn_check_sink *sink, struct cairn_check_family *r);
-/* Prints the totals, the last line of the output. -EIO, and a line on standard error: a file is incomplete. */
+/*
+ * Prints the totals, the last line of the output. -EIO, and a line on standard error: a file is incomplete.
+ */
 int cairn_check_sink_close(struct cairn_check_sink *sink);
 
 #endif

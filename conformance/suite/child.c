@@ -52,7 +52,10 @@ int cairn_child_start(struct cairn_child *c)
 
 		close(fds[0]);
 		setpgid(0, 0);
-		/* The terminal's signals do not reach a group of its own, so the child must not outlive the suite. */
+		/*
+		 * The terminal's signals do not reach a group of its own, so the child must not outlive the
+		 * suite.
+		 */
 		if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != self)
 			_exit(1);
 		setvbuf(out, NULL, _IOLBF, 1 << 16);

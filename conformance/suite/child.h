@@ -2,8 +2,8 @@
 /*
  * child - processes that report over a pipe, line by line, under a time-out that starts again with every line
  *
- * Several children run at the same time; one call waits for all of them. A child leads a process group of its own, which is
- * killed when the child ends, and the kernel kills the child when the suite itself dies.
+ * Several children run at the same time; one call waits for all of them. A child leads a process group of
+ * its own, which is killed when the child ends, and the kernel kills the child when the suite itself dies.
  */
 #ifndef CAIRN_CHILD_H
 #define CAIRN_CHILD_H

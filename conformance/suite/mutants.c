@@ -2,10 +2,11 @@
 /*
  * mutants - `cairn check --mutants`: shows that the cases find every deliberately wrong implementation
  *
- * A mutant is the reference table with one operation replaced by a wrong one. The cases of a family run one after the other; each
- * is opened once, its reference is computed once, and every mutant that no case has caught yet is judged by it. A mutant that
- * passes all cases fails the suite. Several processes share the mutants of the build: each takes the next family, or the next part
- * of a family with many mutants. A mutant that crashes is caught; the process that it ended is followed by another.
+ * A mutant is the reference table with one operation replaced by a wrong one. The cases of a family run one
+ * after the other; each is opened once, its reference is computed once, and every mutant that no case has
+ * caught yet is judged by it. A mutant that passes all cases fails the suite. Several processes share the
+ * mutants of the build: each takes the next family, or the next part of a family with many mutants. A mutant
+ * that crashes is caught; the process that it ended is followed by another.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -21,7 +22,8 @@
 
 struct hunted {
 	const struct cairn_mutant *m;
-	const char *word;		/* the word of the name after the family's, which begins the names of likely cases */
+	/* the word of the name after the family's, which begins the names of likely cases */
+	const char *word;
 	size_t word_len;
 	int judged;			/* cases that it passed */
 	int timed_out;
@@ -159,7 +161,10 @@ static int start(struct hunt *h)
 	return cairn_child_start(&h->child);
 }
 
-/* The process of h has ended. Returns whether it is to be started again, for the mutants behind the one that ended it. */
+/*
+ * The process of h has ended. Returns whether it is to be started again, for the mutants behind the one
+ * that ended it.
+ */
 static int goes_on(struct hunt *h)
 {
 	struct hunted *x;
@@ -199,8 +204,12 @@ static int run_all(struct hunt *hunts, int num, int jobs)
 	}
 }
 
-/* Distributes the mutants over hunts: those of one family together, PART at most. Returns the number of hunts. */
-static int distribute(const struct cairn_options *opt, const struct cairn_impl *ref, struct hunted *hunted, int num,
+/*
+ * Distributes the mutants over hunts: those of one family together, PART at most. Returns the number of
+ * hunts.
+ */
+static int distribute(const struct cairn_options *opt, const struct cairn_impl *ref, struct hunted *hunted,
+		      int num,
 		      struct hunt *hunts)
 {
 	int num_hunts = 0;

@@ -20,22 +20,26 @@ static void *table_member(const struct cairn_impl *impl, size_t offset)
 }
 
 /*
- * An input of this size is neither sent nor fetched for the second call: the first fetch has shown that the operation leaves it
- * as it is, and moving gigabytes takes longer than all else.
+ * An input of this size is neither sent nor fetched for the second call: the first fetch has shown that the
+ * operation leaves it as it is, and moving gigabytes takes longer than all else.
  */
 static int moves_once(const struct cairn_buf *b)
 {
 	return b->role == CAIRN_ROLE_IN && b->bytes > 64 << 20;
 }
 
-/* Sends the buffers; again: all but those that move once. Fills the workspace with workspace_byte unless that is -1. */
+/*
+ * Sends the buffers; again: all but those that move once. Fills the workspace with workspace_byte unless
+ * that is -1.
+ */
 static int send(struct cairn_side *side, const struct cairn_op *op, int workspace_byte, int again)
 {
 	const struct cairn_impl *impl = side->impl;
 
 	for (int i = 0; i < op->num_bufs; i++)
 		if (!again || !moves_once(&op->bufs[i]))
-			CAIRN_TRY(impl->mem_copy(side->base[i], op->bufs[i].base, op->bufs[i].bytes + 2 * CAIRN_CANARY,
+			CAIRN_TRY(impl->mem_copy(side->base[i], op->bufs[i].base,
+						 op->bufs[i].bytes + 2 * CAIRN_CANARY,
 						 CAIRN_COPY_TO_DEVICE, side->stream));
 	if (side->workspace && workspace_byte >= 0)
 		CAIRN_TRY(impl->mem_set(side->workspace, workspace_byte, side->workspace_bytes,
@@ -184,7 +188,8 @@ static int fetch(struct cairn_side *side, const struct cairn_op *op, uint8_t **i
 {
 	for (int i = 0; i < op->num_bufs; i++)
 		if (images[i])
-			CAIRN_TRY(side->impl->mem_copy(images[i], side->base[i], op->bufs[i].bytes + 2 * CAIRN_CANARY,
+			CAIRN_TRY(side->impl->mem_copy(images[i], side->base[i],
+						       op->bufs[i].bytes + 2 * CAIRN_CANARY,
 						       CAIRN_COPY_TO_HOST, side->stream));
 	return side->impl->stream_sync(side->stream);
 }
@@ -283,7 +288,8 @@ static void check_values(const struct cairn_family *f, const struct cairn_op *op
 			    "got %.9g, want %.9g, bound %.3g\n",
 			    role_name(op, i, who, sizeof(who)), (long long)bad, (long long)b->count,
 			    (long long)first, cairn_load(got, b->dtype, first),
-			    isnan(bound) ? cairn_load(before, b->dtype, first) : e->exact[k].val[first], bound);
+			    isnan(bound) ? cairn_load(before, b->dtype, first) : e->exact[k].val[first],
+			    bound);
 		}
 		k++;
 	}
@@ -398,7 +404,8 @@ void cairn_op_verify(const struct cairn_family *f, struct cairn_op *op, const st
 
 		for (size_t k = 0; k < ARRAY_SIZE(f->timing_fields); k++)
 			timing |= f->timing_fields[k] && op->bufs[i].field == f->timing_fields[k];
-		if (timing || !second[i] || !memcmp(first[i], second[i], op->bufs[i].bytes + 2 * CAIRN_CANARY))
+		if (timing || !second[i] || !memcmp(first[i], second[i],
+						    op->bufs[i].bytes + 2 * CAIRN_CANARY))
 			continue;
 		o->verdict = CAIRN_FAIL;
 		say(o, "%s: a second run gave other bits\n", role_name(op, i, who, sizeof(who)));

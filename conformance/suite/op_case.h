@@ -45,7 +45,10 @@ struct cairn_outcome {
 
 #define CAIRN_MAX_BUFS 32	/* of a case */
 
-/* Memory for a buffer, 256-byte aligned, in huge pages where it is large: gigabytes are touched much faster so. free() it. */
+/*
+ * Memory for a buffer, 256-byte aligned, in huge pages where it is large: gigabytes are touched much faster
+ * so. free() it.
+ */
 void *cairn_buffer_alloc(size_t bytes);
 
 /* Pointers of `args` that lie within another buffer, as op has it: from where that one is now */
@@ -68,7 +71,10 @@ void cairn_side_share_workspace(struct cairn_side *side, const struct cairn_side
 				const struct cairn_family *f);
 void cairn_side_close(struct cairn_side *side, const struct cairn_op *op);
 
-/* What the reference says of a case: computed for the first table that needs it, and used for all. Zeroed before. */
+/*
+ * What the reference says of a case: computed for the first table that needs it, and used for all. Zeroed
+ * before.
+ */
 struct cairn_expected {
 	int made;			/* the reference has been asked */
 	int ret;			/* what it returned, */

@@ -37,7 +37,8 @@ static inline double logarithm(double x)
 /* cos(2 pi u), 0 <= u < 1: cosine or sine of what is left of u after quarter turns */
 static inline double cosine(double u)
 {
-	double quarter = (double)(int64_t)(4 * u + 0.5), x = (4 * u - quarter) * 1.5707963267948966, z = x * x;
+	double quarter = (double)(int64_t)(4 * u + 0.5), x = (4 * u - quarter) * 1.5707963267948966,
+		z = x * x;
 	double s = x + x * z * (-1.66666666666666324348e-01 + z * (8.33333333332248946124e-03 + z *
 		   (-1.98412698298579493134e-04 + z * (2.75573137070700676789e-06 + z *
 		   (-2.50507602534068634195e-08 + z * 1.58969099521155010221e-10)))));
@@ -55,7 +56,8 @@ CAIRN_WIDE void cairn_random_normal(uint64_t *state, double *x, int64_t n, doubl
 	uint64_t from = *state;
 
 	for (int64_t i = 0; i < n; i++) {
-		uint64_t first = from + 2 * (uint64_t)i * CAIRN_RANDOM_STEP, second = first + CAIRN_RANDOM_STEP;
+		uint64_t first = from + 2 * (uint64_t)i * CAIRN_RANDOM_STEP,
+			second = first + CAIRN_RANDOM_STEP;
 		double u = (double)(cairn_random_next(&first) >> 11) * 0x1p-53;
 		double v = (double)(cairn_random_next(&second) >> 11) * 0x1p-53;
 

@@ -17,7 +17,9 @@ static inline uint64_t cairn_random_next(uint64_t *state)
 	return z ^ (z >> 31);
 }
 
-/* x[i]: scale times a number of the standard normal distribution; takes two numbers each from the sequence. */
+/*
+ * x[i]: scale times a number of the standard normal distribution; takes two numbers each from the sequence.
+ */
 void cairn_random_normal(uint64_t *state, double *x, int64_t n, double scale);
 
 #endif

@@ -7,8 +7,9 @@
  *   F name           failed                  S name<TAB>reason      skipped
  *   D text           diagnostic of the case under way
  *   J json           a bench record
- * `cairn check` puts the numbers of the table and the case in front of the name (check_child.h). A child that crashes, hangs or
- * loses the device fails the cases of that table that it has not finished, and no others.
+ * `cairn check` puts the numbers of the table and the case in front of the name (check_child.h). A child
+ * that crashes, hangs or loses the device fails the cases of that table that it has not finished, and no
+ * others.
  */
 #ifndef CAIRN_RUNNER_H
 #define CAIRN_RUNNER_H
@@ -37,9 +38,11 @@ struct cairn_options {
 	int device;
 	int verbose;
 	int jobs;		/* check: children at the same time; 0: one for each processor */
-	int shard, num_shards;	/* check: every num_shards-th case, from the shard-th on (1 ...); 0: all cases */
+	/* check: every num_shards-th case, from the shard-th on (1 ...); 0: all cases */
+	int shard, num_shards;
 	int slowest;		/* check: prints that many of the slowest cases */
-	int sanitize;		/* runs a small selection of every family, at most that many cases; 0: all cases */
+	/* runs a small selection of every family, at most that many cases; 0: all cases */
+	int sanitize;
 	int once;		/* bench: one call of a row, for a profiler */
 	const char *json;	/* files to write; NULL: none */
 	const char *junit;
@@ -74,8 +77,8 @@ typedef int (*cairn_each_fn)(const struct cairn_selected *s, void *arg);
 int cairn_each(const struct cairn_options *opt, const struct cairn_family *f, cairn_each_fn fn, void *arg);
 
 /*
- * --sanitize: sets takes[i] to 1 for each case that runs, i in the order of cairn_each(); num is the length of takes.
- * Returns the number of cases taken, or -ENOMEM.
+ * --sanitize: sets takes[i] to 1 for each case that runs, i in the order of cairn_each(); num is the length
+ * of takes. Returns the number of cases taken, or -ENOMEM.
  */
 int cairn_sanitize_plan(const struct cairn_options *opt, const struct cairn_family *f,
 			uint8_t *takes, int num);
@@ -86,7 +89,10 @@ int cairn_timeout_s(const struct cairn_options *opt, const struct cairn_family *
 /* Processors that this process may use. */
 int cairn_num_processors(void);
 
-/* Closes the file of an option, --json or --junit. -EIO, and a line on standard error: not all of it was written. NULL is legal. */
+/*
+ * Closes the file of an option, --json or --junit. -EIO, and a line on standard error: not all of it was
+ * written. NULL is legal.
+ */
 int cairn_close_output(FILE *f, const char *command, const char *option, const char *path);
 
 int cairn_cmd_check(const struct cairn_options *opt);
@@ -100,7 +106,10 @@ int cairn_unit_run(const struct cairn_unit *u, uint64_t seed, FILE *out, char *r
 int cairn_measure_run(const struct cairn_family *f, const struct cairn_unit *u, uint64_t seed, FILE *out,
 		      char *reason, size_t reason_len);
 
-/* Handles a line of a child of `cairn bench` (measure.c): rows go to json, the rest to standard output; adds to sum. */
+/*
+ * Handles a line of a child of `cairn bench` (measure.c): rows go to json, the rest to standard output;
+ * adds to sum.
+ */
 void cairn_bench_line(const char *text, FILE *json, struct cairn_totals *sum);
 
 /* Measures (measure.c): runs those of f that opt selects, each in a child; prints, and adds to sum. */

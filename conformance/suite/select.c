@@ -12,7 +12,10 @@
 
 static const char *const kind_names[CAIRN_NUM_KINDS] = { "exact", "normal", "extreme", "poison" };
 
-/* Returns whether glob names the case, either in full or by the parts before a dot: primitives, *.rmsnorm, ... */
+/*
+ * Returns whether glob names the case, either in full or by the parts before a dot: primitives, *.rmsnorm,
+ * ...
+ */
 static int match_one(const char *glob, const char *name)
 {
 	char longer[256];

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* plugin - loads a table from a shared object, after a child process has shown that loading it does no harm */
+/*
+ * plugin - loads a table from a shared object, after a child process has shown that loading it does no harm
+ */
 #include "conformance/tables/plugin.h"
 
 #include <dlfcn.h>

@@ -7,11 +7,15 @@
 
 /*
  * Loads the table of a plug-in into *out and fills in a missing memory block. The shared object stays loaded.
- * -EINVAL: the file does not load, crashes or exits while it loads, lacks cairn_impl_get(), or is of another ABI version.
+ * -EINVAL: the file does not load, crashes or exits while it loads, lacks cairn_impl_get(), or is of another
+ * ABI version.
  */
 int cairn_plugin_open(const char *path, struct cairn_impl *out);
 
-/* Fills a missing memory and stream block with the built-in one. -ENODEV: it would be CUDA's, and this build has none. */
+/*
+ * Fills a missing memory and stream block with the built-in one. -ENODEV: it would be CUDA's, and this
+ * build has none.
+ */
 int cairn_impl_add_runtime(struct cairn_impl *impl);
 
 #endif

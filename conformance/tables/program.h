@@ -6,8 +6,9 @@
 #define CAIRN_VERSION "0.1.0"
 
 /*
- * The folder that holds serving/embedded and the golden files: $CAIRN_DATA; else the folder of the program or up to two
- * folders above it (a package, a build folder); else the source tree that the program was built from.
+ * The folder that holds serving/embedded and the golden files: $CAIRN_DATA; else the folder of the program
+ * or up to two folders above it (a package, a build folder); else the source tree that the program was built
+ * from.
  */
 const char *cairn_data_dir(void);
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cluster_mla_ref - the fused latent attention block of one request in double; decode_step's reference chains it */
+/*
+ * cluster_mla_ref - the fused latent attention block of one request in double; decode_step's reference
+ * chains it
+ */
 #ifndef CAIRN_CLUSTER_MLA_REF_H
 #define CAIRN_CLUSTER_MLA_REF_H
 

@@ -221,4 +221,5 @@ template <int algo> static const void *cluster_reduce_pick_kernel(int dtype, int
 const void *cluster_reduce_oneshot_kernel(int dtype, int softmax);
 const void *cluster_reduce_twoshot_kernel(int dtype, int softmax);
 const void *cluster_reduce_offchip_kernel(int way, int dtype, int softmax);
+const void *cluster_reduce_mail_kernel(int way, int dtype);
 #endif

@@ -128,7 +128,8 @@ struct cairn_model_config {
 	/* embeddings are multiplied by sqrt(hidden_size), rounded to the dtype */
 	bool embed_scale;
 	double norm_offset;		/* added to every norm weight */
-	double query_scalar;		/* softmax scale: 1 / sqrt(query_scalar), or if 0, 1 / sqrt(head_dim) */
+	/* softmax scale: 1 / sqrt(query_scalar), or if 0, 1 / sqrt(head_dim) */
+	double query_scalar;
 	double attn_softcap, logit_softcap;	/* x becomes cap * tanh(x / cap); 0: none */
 
 	int32_t bos_token_id;		/* -1: none */
