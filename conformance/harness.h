@@ -26,7 +26,7 @@ enum cairn_kind {
 	CAIRN_KIND_EXACT,	/* small integers: every partial sum is representable */
 	CAIRN_KIND_NORMAL,	/* standard normal */
 	CAIRN_KIND_EXTREME,	/* zeros, subnormals, equal values, values near the largest */
-	CAIRN_KIND_POISON,	/* normal, and NaN in all memory that must not be read */
+	CAIRN_KIND_POISON,	/* standard normal, with NaN in all memory that must not be read */
 	CAIRN_NUM_KINDS
 };
 #define CAIRN_KIND_BIT(k)	(1u << (k))
@@ -40,19 +40,20 @@ struct cairn_unit {
 };
 
 struct cairn_case {
-	char name[96];		/* stable for ever: lower case, digits, _ */
-	unsigned kinds;		/* CAIRN_KIND_BIT()s; 0 means NORMAL alone */
-	int bench;		/* a row of `cairn bench` (kind NORMAL) */
+	char name[96];		/* lower case, digits and _; never changes once published */
+	unsigned kinds;		/* CAIRN_KIND_BIT()s; 0: only NORMAL */
+	int bench;		/* also a row of `cairn bench`, with kind NORMAL */
 	int device_only;	/* too large for host implementations */
-	int sparse;		/* a call touches a part of its memory: bench counts copies by `bytes` */
-	/* a bench row that measures what the machine can do at most: run first, always */
+	/* a call touches only part of its buffers: bench rotates as many copies as `bytes` ask for */
+	int sparse;
+	/* a bench row that measures a ceiling of the machine; it always runs, before all others */
 	int ceiling;
-	double bytes, flops;	/* of one call: memory (or DSMEM) traffic and arithmetic, for bench */
+	double bytes, flops;	/* memory (or DSMEM) traffic and arithmetic of one call, for bench */
 };
 
 /* One operation under test: the argument struct and its buffers, all on the host. */
 struct cairn_op {
-	/* zeroed struct of family->args_size, `size` set; pointers set by the calls below */
+	/* family->args_size bytes, zeroed but for `size`; cairn_in() and its siblings set the pointers */
 	void *args;
 	enum cairn_kind kind;
 	int case_index;
@@ -73,58 +74,69 @@ struct cairn_family {
 	/* host module */
 	const struct cairn_unit *units;
 	int num_units;
-	/* rows of `cairn bench` that are no operation of a table: each in a process and under a time-out */
+	/*
+	 * rows of `cairn bench` that no table's operation gives; each runs in its own process under a time-
+	 * out
+	 */
 	const struct cairn_unit *measures;
 	int num_measures;
 
-	/* operation; offsets are offsetof(struct cairn_impl, ...) and offsetof(args, ...) */
-	size_t op, workspace_op;		/* workspace_op 0: none */
-	/* the void *workspace; size_t workspace_bytes must follow it */
+	/* operation: op and workspace_op are offsets in struct cairn_impl, fields are offsets in the args */
+	size_t op, workspace_op;		/* workspace_op 0: no workspace */
+	/* void *workspace, directly followed by size_t workspace_bytes */
 	size_t args_size, workspace_field;
-	/* outputs that hold times or places: not compared between two runs */
+	/* outputs that hold times or SM numbers, which two runs need not share */
 	size_t timing_fields[4];
 	int num_cases;
-	/* kind EXACT is compared for equality, not within the bound */
+	/* kind EXACT must be equal to the reference; the bound is not used */
 	int exact_is_equal;
-	/* zeroed before the first call, left alone before the second; else junk */
+	/* the workspace is zeroed before the first call and kept for the second; else it holds junk */
 	int zeroed_workspace;
 	void (*describe)(int case_index, struct cairn_case *c);
 	void (*setup)(struct cairn_op *op);
-	/* exact[k]: k-th output in declaration order */
+	/* the reference; exact[k] is the k-th output in declaration order */
 	int (*exact)(const void *args, struct cairn_exact *exact);
-	/* Instead of exact or after it, for results that are not numbers near a number: 0, or 1 with a text.
-	 * got: args with the implementation's outputs and the original inputs. */
+	/*
+	 * Judges results that are not numbers close to a number, alone or after exact. got: args with the
+	 * implementation's outputs and the original inputs. Returns 0, or 1 with a text in why.
+	 */
 	int (*judge)(const struct cairn_op *op, const void *got, char *why, size_t why_len);
-	/* Bad arguments: alters the args of case 0, returns a name (NULL: no more) and the error wanted. */
+	/* Puts the i-th bad argument into the args of case 0. Returns its name, or NULL past the last one. */
 	const char *(*reject)(void *args, int i, int *want);
-	/* JSON members for the bench record from the outputs of one run, e.g. "\"cycles\":512";
-	 * may be NULL. */
+	/*
+	 * Writes JSON members for the bench record, made from the outputs of one run: "\"cycles\":512".
+	 * May be NULL.
+	 */
 	int (*extra)(const struct cairn_op *op, const void *got, char *json, size_t len);
-	int timeout_s;				/* of a case; 0: 300 */
-	/* processor seconds of all cases together, roughly; 0: below one */
+	int timeout_s;				/* time-out of a case; 0: 300 */
+	/* rough processor seconds of all cases together; 0: less than one */
 	int cost_s;
 	/* the cases mostly wait, for sockets, clocks or other processes */
 	int waits;
-	/* cases with their kinds that --sanitize takes in any case, the last one NULL; may be NULL */
+	/* "case.kind" names that --sanitize always takes, ending with NULL; may be NULL */
 	const char *const *sanitized;
 };
 
-/* Buffers, in setup only. field: offsetof(struct cairn_x_args, q). The pointer is also stored in args.
- * in: fill it. out: starts as NaN (integers: a junk value). inout: fill it; an output whose
- * old value is read. */
+/*
+ * Buffers; to be called in setup only. field is offsetof(struct cairn_x_args, q); the pointer is also stored
+ * there. setup fills an input, and an in/out buffer, whose old value the operation reads. An output starts
+ * as NaN, or as junk if it holds integers.
+ */
 void *cairn_in(struct cairn_op *op, size_t field, int dtype, int64_t count);
 void *cairn_out(struct cairn_op *op, size_t field, int dtype, int64_t count);
 void *cairn_inout(struct cairn_op *op, size_t field, int dtype, int64_t count);
-/* Pointer `field` is the one of the buffer declared for `same_as`: an output in its input's place. */
+/* Sets pointer `field` to the buffer declared for `same_as`: the operation works in place. */
 void cairn_alias(struct cairn_op *op, size_t field, size_t same_as);
-/* The same, so many bytes on: several inputs in one buffer. */
+/* Sets pointer `field` to `offset` bytes into the buffer of `same_as`: several inputs in one buffer. */
 void cairn_within(struct cairn_op *op, size_t field, size_t same_as, size_t offset);
 
-/* Random numbers of this case: a function of --seed, the family, case and kind. */
+/* Random numbers of this case, a function of --seed, the family, the case and the kind. */
 uint64_t cairn_op_rand(struct cairn_op *op);
-int64_t cairn_op_range(struct cairn_op *op, int64_t lo, int64_t hi);	/* lo..hi inclusive */
-/* Fills a float array as the kind says. scale: NORMAL's standard deviation; EXACT: integers of -4..4
- * (f16, bf16 exact). */
+int64_t cairn_op_range(struct cairn_op *op, int64_t lo, int64_t hi);	/* in [lo, hi] */
+/*
+ * Fills a float array as the kind says. NORMAL has standard deviation scale; EXACT has integers from -4 to
+ * 4, which f16 and bf16 hold exactly.
+ */
 void cairn_fill(struct cairn_op *op, void *p, int dtype, int64_t count, double scale);
 void cairn_fill_nan(void *p, int dtype, int64_t first, int64_t count);
 
@@ -137,14 +149,16 @@ void cairn_note(struct cairn_test *t, const char *fmt, ...) __attribute__((forma
 void cairn_skip(struct cairn_test *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void cairn_tmpfile(struct cairn_test *t, char *path, size_t path_len, const char *name, const void *data,
 		   size_t bytes);
-const char *cairn_tmpdir(struct cairn_test *t);		/* made on first use, removed afterwards */
-const char *cairn_srcdir(void);				/* root of the source tree, or of the package */
+/* created at the first call, removed after the test */
+const char *cairn_tmpdir(struct cairn_test *t);
+const char *cairn_srcdir(void);				/* the root of the source tree, or of the package */
 
 /*
- * In a measure: one row, {"v":1,"op":FAMILY,"case":...,"impl":...,"ok":...,MEMBERS,"gpu":...}. members_fmt
- * gives JSON members as `"median_ns":%.0f,"cycles":%d`. Rows are written when the measure is done; all of
- * its rows are ok, or none is. A measure that wrote no row, and did not skip, has failed.
- * cairn_host_row: of the processor alone; else the row names the GPU, where there is one.
+ * Writes one row of a measure, {"v":1,"op":FAMILY,"case":...,"impl":...,"ok":...,MEMBERS,"gpu":...}.
+ * members_fmt gives the JSON members: `"median_ns":%.0f,"cycles":%d`. Rows are written when the measure
+ * ends; if any expectation failed, "ok" is false in all of them. A measure that neither writes a row nor
+ * skips has failed. cairn_host_row() is for figures of the processor; the other names the GPU, where there
+ * is one.
  */
 void cairn_row(struct cairn_test *t, const char *case_name, const char *impl, const char *members_fmt, ...)
 	__attribute__((format(printf, 4, 5)));
@@ -155,13 +169,13 @@ void cairn_host_row(struct cairn_test *t, const char *case_name, const char *imp
 #define EXPECT_CONTAINS(t, text, part)	cairn_expect_contains(t, text, part, __FILE__, __LINE__)
 
 /*
- * Mutants: a deliberately wrong version of one operation, over host memory, usually the reference with
- * its arguments or results bent. Every one must fail a case of its family.
+ * A mutant is a deliberately wrong version of one operation, in host memory: usually the reference with
+ * altered arguments or results. At least one case of its family must fail.
  */
 struct cairn_mutant {
 	const char *name;	/* family_defect */
 	size_t op;		/* offsetof(struct cairn_impl, ...) */
-	void *fn;		/* same type as that member */
+	void *fn;		/* of that member's type */
 	const char *what;	/* the defect, in words */
 };
 

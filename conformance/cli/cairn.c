@@ -56,7 +56,7 @@ static const char usage[] =
 	"  -v, --verbose     one line a case\n"
 	"\n"
 	"A GLOB names cases (primitives.rmsnorm.rows1_*) or a leading part (fused, *.rope).\n"
-	"Exit status: 0 all well, 1 something failed, 2 bad usage or input.\n";
+	"Exit status: 0 success, 1 something failed, 2 bad usage or input.\n";
 
 static int print_name(const struct cairn_selected *s, void *arg)
 {
@@ -76,7 +76,7 @@ static int cmd_list(const struct cairn_options *opt)
 	return any ? 0 : 2;
 }
 
-/* A whole number in [lo, hi], or exit status 2 with the option's name. */
+/* Returns the whole number, in [lo, hi], or exits with status 2 and a line that names the option. */
 static long long number(const char *cmd, const char *option, const char *text, long long lo, long long hi)
 {
 	char *end;
@@ -107,7 +107,8 @@ static int read_shard(const char *cmd, const char *text, struct cairn_options *o
 
 struct card {
 	const char *cmd, *name;
-	char says[600];			/* the only line, if there is no such device */
+	/* the text of the line "device", which is the only one if there is no such device */
+	char says[600];
 };
 
 static void card_line(enum cairn_card_state state, const char *what, const char *text, void *arg)
@@ -122,7 +123,10 @@ static void card_line(enum cairn_card_state state, const char *what, const char 
 		snprintf(c->says, sizeof(c->says), "%s", text);
 }
 
-/* --device with a name: what the card needs is there, and families are told of it; else exit status 2. */
+/*
+ * --device with a name: checks that the machine has all that the RDMA card needs, and passes the name on to
+ * the tests in $CAIRN_RDMA_DEVICE. Returns 0, or exit status 2.
+ */
 static int use_card(const char *cmd, const char *name)
 {
 	const struct cairn_card_where here = { NULL };
@@ -144,7 +148,7 @@ static int use_card(const char *cmd, const char *name)
 	return setenv("CAIRN_RDMA_DEVICE", name, 1) ? 2 : 0;
 }
 
-/* Asked in a child: a process that has started CUDA cannot fork children that use it. */
+/* A child finds out, because a process that has started CUDA cannot fork children that use it. */
 static int have_gpu(void)
 {
 	struct cairn_impl cuda;
@@ -176,7 +180,7 @@ static const struct option suite_options[] = {
 	{ "help", no_argument, NULL, O_HELP }, { NULL, 0, NULL, 0 },
 };
 
-/* An option that the command would not look at is refused, not passed over; given: BIT() of each. */
+/* Refuses an option that the command does not take; given has the BIT() of each option. */
 static int check_given(const char *cmd, unsigned int given)
 {
 	static const struct {
@@ -354,9 +358,12 @@ int main(int argc, char **argv)
 	setvbuf(stdout, NULL, _IOLBF, 1 << 16);
 	snprintf(name, sizeof(name), "cairn %s", cmd);
 	if (argc > 1)
-		argv[1] = name;		/* what getopt begins its complaints with */
+		argv[1] = name;		/* getopt begins its error messages with it */
 	status = run(cmd, argc, argv);
-	/* what the others print is their result; nobody need listen to a server's */
+	/*
+	 * a closed standard output is no error for the server commands: the others print their results
+	 * there
+	 */
 	if (status || !strcmp(cmd, "serve") || !strcmp(cmd, "serve-worker") ||
 	    !(fflush(stdout) || ferror(stdout)))
 		return status;

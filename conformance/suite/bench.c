@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * bench - `cairn bench`: times what it has just verified
+ * bench - `cairn bench`: verifies rows, then times them
  *
- * A row is verified first and not timed if wrong. Copies of all its buffers, on a device 1 GiB together or 64
- * of them, are used in turn, so that every call finds its inputs in memory and not in a cache; "warm" uses
- * one copy again and again. The calls of one sample lie in a CUDA graph, as many as make it last a fifth of a
- * millisecond, so that launch and event overhead vanish; a host table is timed call by call. The record
- * carries the share of the ceiling (stream and gemm rows) measured in the same run, and of the memory's
- * datasheet figure. With --once a row is called once where a profiler sees it (reports/traffic.py), and
- * neither timed nor held against the reference. Where several tables have a row, what is printed for the
- * second and later ones ends in how many times as fast the first one was. Rows that are no operation of a
- * table come last (measure.c).
+ * A row is verified first, and not timed if it is wrong. Calls rotate through copies of all buffers, 1 GiB
+ * together on a device but at most 64 copies, so that every call finds its inputs in memory and not in a
+ * cache; the "warm" figure uses one copy for all calls. The calls of a sample form one CUDA graph, long
+ * enough to last a fifth of a millisecond, so that launch and event overhead vanish; a host table is timed
+ * call by call. A record contains the share of the ceiling (stream and gemm rows) measured in the same run,
+ * and of the memory's datasheet figure. With
+ * --once a row is called once under a profiler (reports/traffic.py), and neither timed nor compared with the
+ * reference. If several tables have a row, the lines of the second and later ones end with the speed of the
+ * first relative to them. Measures, rows that no operation gives, come last (measure.c).
  */
 #include <math.h>
 #include <stdlib.h>
@@ -35,7 +35,8 @@ struct bench {
 	const struct cairn_impl *impl;
 	const struct cairn_options *opt;
 	struct cairn_roofs *roofs;
-	int ceilings;			/* the first pass: rows marked so, unreported */
+	/* this is the first pass: only rows marked `ceiling`, without a report */
+	int ceilings;
 	struct cairn_device_info info;
 	struct cairn_outcome outcome;
 	void *stream, *start, *end;
@@ -53,7 +54,7 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* One sample: `calls` calls over the sets in turn, as a graph where there are graphs. */
+/* Times one sample: `calls` calls that rotate through the sets, as a graph if the table has graphs. */
 static int run_calls(struct bench *b, struct cairn_side *sets, int num_sets, int calls)
 {
 	for (int i = 0; i < calls; i++)
@@ -86,7 +87,8 @@ static int measure(struct bench *b, struct cairn_side *sets, int num_sets, struc
 	int calls = 1, n = 0, ret = 0;
 	void *graph = NULL;
 
-	CAIRN_TRY(timed(b, NULL, sets, num_sets, 1, &est));	/* loads modules, makes plans */
+	/* the first calls load modules and make plans */
+	CAIRN_TRY(timed(b, NULL, sets, num_sets, 1, &est));
 	CAIRN_TRY(timed(b, NULL, sets, num_sets, num_sets < 8 ? 8 : num_sets, &est));
 	calls = (int)ceil(SAMPLE_MS * 1e6 / est);
 	calls = calls < 1 ? 1 : calls > MAX_CALLS ? MAX_CALLS : calls;
@@ -106,7 +108,7 @@ static int measure(struct bench *b, struct cairn_side *sets, int num_sets, struc
 			CAIRN_TRY(impl->graph_end(b->stream, &graph));
 		}
 	}
-	/* a slow row still gets three samples, a fast one all of them */
+	/* a slow row gets at least three samples, a fast one all of them */
 	for (int i = -2; i < SAMPLES && !ret; i++) {
 		double ns;
 
@@ -130,7 +132,7 @@ static int measure(struct bench *b, struct cairn_side *sets, int num_sets, struc
 	return 0;
 }
 
-/* Shares of memory's speed as members of the record; empty where nothing is known to hold it against. */
+/* Writes the shares of the memory bandwidth as JSON members; an unknown ceiling gives none. */
 static void memory_shares(const struct bench *b, double gbps, double stream, char *text, size_t len)
 {
 	double peak = cairn_peak_gbps(b->info.name);
@@ -180,8 +182,8 @@ static void report(struct bench *b, const struct cairn_selected *s, const struct
 }
 
 /*
- * One call while the profiler looks, its inputs in memory as when it is timed; what was
- * counted is the profiler's.
+ * Makes one call under the profiler, with its inputs in memory as in a timed call. The profiler reports the
+ * counts.
  */
 static int call_once(struct bench *b, const struct cairn_selected *s, struct cairn_side *sets, int num_sets)
 {
@@ -226,7 +228,7 @@ static int bench_row(struct bench *b, const struct cairn_selected *s, struct cai
 	want = rotate / set_bytes >= MAX_SETS ? MAX_SETS : (int)(rotate / set_bytes) + 1;
 	if (s->desc.sparse && s->desc.bytes < (double)set_bytes)
 		want = rotate / s->desc.bytes >= MAX_SETS ? MAX_SETS : (int)(rotate / s->desc.bytes) + 1;
-	/* a row without traffic carries its figures in `extra`, measured inside the kernel */
+	/* a row without traffic has its figures, which the kernel measured, in `extra` */
 	if (s->desc.bytes == 0 && s->desc.flops == 0)
 		want = 1;
 	while (want > 1 && too_much(b, want * set_bytes))
@@ -298,7 +300,7 @@ struct bench_pass {
 	int ceilings;
 };
 
-/* One process: a family on a table. */
+/* The arguments of one process, which times a family on a table. */
 struct bench_call {
 	const struct cairn_options *opt;
 	const struct cairn_family *f;
@@ -353,20 +355,20 @@ static void bench_child(FILE *out, void *arg)
 	free(b);
 }
 
-#define MAX_ROWS	256	/* of a family */
+#define MAX_ROWS	256	/* rows of a family */
 
 struct sink {
 	FILE *json;
 	struct cairn_totals sum;
-	const char *first;		/* the first table; NULL while it is timed itself */
+	const char *first;		/* name of the first table; NULL while that one is timed */
 	struct {
 		char name[96];
 		double ns;
-	} rows[MAX_ROWS];		/* what it took, of the family underway */
+	} rows[MAX_ROWS];		/* the first table's times of the current family */
 	int num_rows;
 };
 
-/* CASE<TAB>NS<TAB>TEXT: prints TEXT, and what the first table makes of it. */
+/* Takes CASE<TAB>NS<TAB>TEXT: prints TEXT, and the first table's speed relative to it. */
 static void print_row(struct sink *s, char *text)
 {
 	char *end, *name = strtok_r(text, "\t", &end), *took = strtok_r(NULL, "\t", &end);
@@ -418,7 +420,7 @@ static int has_op(const struct cairn_impl *impl, size_t offset)
 	return fn != NULL;
 }
 
-/* One pass over families and tables; pass->ceilings: only the rows that set the ceilings, unreported. */
+/* Makes one pass over families and tables; with pass->ceilings, only over the rows that set the ceilings. */
 static void run_pass(const struct cairn_options *opt, const struct cairn_impl *impls, struct bench_pass *pass,
 		     struct sink *sink)
 {
@@ -435,7 +437,7 @@ static void run_pass(const struct cairn_options *opt, const struct cairn_impl *i
 			struct cairn_child child;
 			const char *death;
 
-			/* not a row is worth making for a table without it */
+			/* a table without the operation has no rows */
 			if (!has_op(&impls[k], (*f)->op))
 				continue;
 			sink->first = k ? impls[0].name : NULL;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * measure - rows of `cairn bench` that are no operation of a table
+ * measure - rows of `cairn bench` that no table's operation gives
  *
- * A family's measure verifies and times by itself and writes rows with cairn_row(). Each runs in a process of
- * its own, so that one that crashes, hangs or loses the device costs no other.
+ * A measure verifies and times something of its family and writes rows with cairn_row(). Each runs in its own
+ * process, so that a crash, a hang or a lost device costs no other measure.
  */
 #include <stdio.h>
 #include <string.h>
@@ -27,7 +27,7 @@ int cairn_measures_selected(const struct cairn_options *opt, const struct cairn_
 	return num;
 }
 
-/* One process: a measure. */
+/* The arguments of one process, which runs a measure. */
 struct measure_call {
 	const struct cairn_family *f;
 	const struct cairn_unit *u;

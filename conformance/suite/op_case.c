@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* op_case - a case's arguments in a table's memory, a call of it, and what is judged of that */
+/* op_case - puts a case's arguments into a table's memory, calls the operation, and judges the results */
 #include "conformance/suite/op_case.h"
 #include "conformance/tables/tables.h"
 
@@ -47,7 +47,7 @@ static int send(struct cairn_side *side, const struct cairn_op *op, int workspac
 	return impl->stream_sync(side->stream);
 }
 
-/* What it allocates holds nothing yet, the workspace apart. */
+/* Allocates the side's memory. Only the workspace is initialised. */
 static int open_memory(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
 		       const struct cairn_impl *impl, void *stream)
 {
@@ -142,14 +142,14 @@ int cairn_side_call(struct cairn_side *side, const struct cairn_family *f)
 		cairn_error(EOPNOTSUPP, "%s: not in table %s", f->name, side->impl->name);
 }
 
-/* Calls one after the other, as the layers of a model are, have one workspace. */
+/* Calls that follow each other, like the layers of a model, share one workspace. */
 void cairn_side_share_workspace(struct cairn_side *side, const struct cairn_side *with,
 				const struct cairn_family *f)
 {
 	if (!side->workspace || side->workspace_bytes != with->workspace_bytes)
 		return;
 	side->impl->mem_free(side->workspace);
-	side->workspace = NULL;		/* is not this one's to free */
+	side->workspace = NULL;		/* the other side frees it */
 	memcpy((char *)side->args + f->workspace_field, &with->workspace, sizeof(void *));
 }
 
@@ -175,7 +175,7 @@ static void __attribute__((format(printf, 2, 3))) say(struct cairn_outcome *o, c
 	va_end(ap);
 }
 
-/* The name of an argument is not known here; its place in the list of buffers is. */
+/* Describes buffer i by its number and offset, since the argument's name is not known here. */
 static const char *role_name(const struct cairn_op *op, int i, char *buf, size_t len)
 {
 	static const char *const roles[] = { "input", "output", "in/out" };
@@ -228,7 +228,7 @@ void cairn_expected_free(struct cairn_expected *e)
 	memset(e, 0, sizeof(*e));
 }
 
-/* Asks the reference, unless it has been asked for another table. */
+/* Calls the reference, unless it has been called for another table. */
 static void make_expected(const struct cairn_family *f, const struct cairn_op *op, struct cairn_expected *e)
 {
 	int num_outs = 0;
@@ -249,7 +249,7 @@ static void make_expected(const struct cairn_family *f, const struct cairn_op *o
 			e->ret = cairn_error(ENOMEM, "no memory");
 			break;
 		}
-		/* val only means something where exact() sets bound */
+		/* val is defined only where exact() sets bound */
 		#pragma omp parallel for schedule(static) if (b->count > 1 << 20)
 		for (int64_t k = 0; k < b->count; k++)
 			x->bound[k] = NAN;
@@ -295,7 +295,7 @@ static void check_values(const struct cairn_family *f, const struct cairn_op *op
 	}
 }
 
-/* Arguments whose pointers are the fetched images: what judge and extra get to see. */
+/* Makes arguments that point to the fetched images, for the hooks judge and extra. */
 static void *image_args(const struct cairn_family *f, const struct cairn_op *op, uint8_t *const *images)
 {
 	void *args = malloc(f->args_size);
@@ -312,7 +312,7 @@ static void *image_args(const struct cairn_family *f, const struct cairn_op *op,
 	return args;
 }
 
-/* again: NULL for a buffer that moves once. */
+/* again: leaves out the buffers that move once (NULL). */
 static uint8_t **make_images(const struct cairn_op *op, int again)
 {
 	uint8_t **images = calloc(op->num_bufs + 1, sizeof(*images));
@@ -375,8 +375,8 @@ void cairn_op_verify(const struct cairn_family *f, struct cairn_op *op, const st
 		goto out_close;
 	}
 	/*
-	 * again, with other junk in the workspace, or what the first call left there:
-	 * the bits must not change
+	 * The second call finds other junk in the workspace, or what the first call left there. Its results
+	 * must have the same bits.
 	 */
 	ret = send(&side, op, f->zeroed_workspace ? -1 : 0x5a, 1);
 	if (!ret)
@@ -440,7 +440,7 @@ int cairn_op_reject(const struct cairn_family *f, int i, const struct cairn_impl
 	free(scratch);
 	if (!*name)
 		return 0;
-	if (!impl)	/* only the name was wanted */
+	if (!impl)	/* the caller wants only the name */
 		return 1;
 	if (!table_member(impl, f->op)) {
 		o->verdict = CAIRN_SKIP;

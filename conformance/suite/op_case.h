@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * op_case - one case of an operation: its buffers on the host, its copies beside an implementation
+ * op_case - one case of an operation: its buffers on the host, and its copies in an implementation's memory
  *
- * Every buffer lies between two canaries of 256 bytes, all ones: NaN to every float type, -1 to
- * integers, so that a stray read shows in the result and a stray write in the canary.
+ * Every buffer lies between two canaries of 256 bytes with all bits set, which is NaN in every float type
+ * and -1 in integers: a stray read shows in the result, and a stray write in the canary.
  */
 #ifndef CAIRN_OP_CASE_H
 #define CAIRN_OP_CASE_H
@@ -23,7 +23,7 @@ struct cairn_buf {
 	uint8_t *base;		/* canary, data, canary */
 };
 
-/* The case's arguments beside one implementation. */
+/* The case's arguments in one implementation's memory. */
 struct cairn_side {
 	const struct cairn_impl *impl;
 	void *stream;
@@ -43,7 +43,7 @@ struct cairn_outcome {
 	char extra[256 * 1024];	/* JSON members of the family's extra hook */
 };
 
-#define CAIRN_MAX_BUFS 32	/* of a case */
+#define CAIRN_MAX_BUFS 32	/* buffers of a case */
 
 /*
  * Memory for a buffer, 256-byte aligned, in huge pages where it is large: gigabytes are touched much faster
@@ -51,19 +51,19 @@ struct cairn_outcome {
  */
 void *cairn_buffer_alloc(size_t bytes);
 
-/* Pointers of `args` that lie within another buffer, as op has it: from where that one is now */
+/* Sets the pointers of `args` that alias or lie within another buffer, from where that buffer is now. */
 void cairn_set_alias(const struct cairn_op *op, void *args);
-/* Buffers filled for (family, case, kind, seed). 0 or -errno. */
+/* Makes and fills the buffers of (family, case, kind, seed). Returns 0 or -errno. */
 int cairn_op_open(struct cairn_op *op, const struct cairn_family *f, int case_index,
 		  enum cairn_kind kind, uint64_t seed);
 void cairn_op_close(struct cairn_op *op);
-/* *bytes of all buffers of such a case, which is not filled for that. 0 or -errno. */
+/* Sets *bytes to the size of all buffers of such a case, without filling them. Returns 0 or -errno. */
 int cairn_op_bytes(const struct cairn_family *f, int case_index, enum cairn_kind kind, uint64_t seed,
 		   size_t *bytes);
 
 int cairn_side_open(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
 		    const struct cairn_impl *impl, void *stream);
-/* As another one is: its buffers as they are now, a fresh workspace. */
+/* Copies another side: its buffers with their present contents, and a fresh workspace. */
 int cairn_side_clone(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
 		     const struct cairn_side *from);
 int cairn_side_call(struct cairn_side *side, const struct cairn_family *f);	/* asynchronous */
@@ -72,13 +72,13 @@ void cairn_side_share_workspace(struct cairn_side *side, const struct cairn_side
 void cairn_side_close(struct cairn_side *side, const struct cairn_op *op);
 
 /*
- * What the reference says of a case: computed for the first table that needs it, and used for all. Zeroed
- * before.
+ * The reference's results for a case, computed for the first table that needs them and used for all. The
+ * caller zeroes the struct.
  */
 struct cairn_expected {
-	int made;			/* the reference has been asked */
-	int ret;			/* what it returned, */
-	char text[256];			/* and its error */
+	int made;			/* 1: the reference has been called */
+	int ret;			/* its return value, */
+	char text[256];			/* and its error text */
 	struct cairn_exact exact[CAIRN_MAX_BUFS];	/* of the outputs, in the order of the buffers */
 };
 void cairn_expected_free(struct cairn_expected *e);
@@ -86,15 +86,15 @@ void cairn_expected_free(struct cairn_expected *e);
 /* Runs the case twice on impl and judges it. */
 void cairn_op_verify(const struct cairn_family *f, struct cairn_op *op, const struct cairn_impl *impl,
 		     void *stream, struct cairn_expected *expected, struct cairn_outcome *o);
-/* Calls with the family's i-th bad argument; 0: there is none. Name in *name. */
+/* Calls with the family's i-th bad argument, whose name goes to *name. Returns 0 if there is none. */
 int cairn_op_reject(const struct cairn_family *f, int i, const struct cairn_impl *impl, void *stream,
 		    uint64_t seed, const char **name, struct cairn_outcome *o);
 
 /*
- * Compares one output with the reference: NaN where NaN, infinity where infinity (or where the
- * exact value plus its bound rounds to it), else !(|got - val| <= bound) fails; a NaN bound means
- * "not to be written": the bits of `before` must still be there. Returns the number of bad
- * elements; *first the first of them; *worst the largest error over its bound.
+ * Compares one output with the reference. NaN must be NaN, and infinity infinity (also if the exact value
+ * plus its bound rounds to it); otherwise an element fails unless |got - val| <= bound. A NaN bound means
+ * that the element must not be written: the bits of `before` must still be there. Returns the number of bad
+ * elements; *first is the first of them, *worst the largest error over its bound.
  */
 int64_t cairn_judge(int dtype, int64_t count, const void *got, const void *before,
 		    const struct cairn_exact *exact, int equal, int64_t *first, double *worst,

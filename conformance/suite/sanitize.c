@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * sanitize - which cases `cairn check --sanitize` takes
+ * sanitize - selects the cases that `cairn check --sanitize` runs
  *
- * A tool of compute-sanitizer may slow a kernel down a thousandfold, so a family gets a few cheap cases, but
- * such as reach every kernel: what distinguishes cases are the words of their names (a type, a head
- * dimension, an algorithm, a form, a length, the kind of input), and kernels are made for pairs of them.
- * Again and again the case is taken that brings most for what it costs: words not seen before, and pairs of
- * words not seen together. What a family asks for by name comes first. The second half goes to words that
- * many cases have and none yet taken has; once what was taken costs BUDGET together, only words count.
+ * compute-sanitizer may slow a kernel down a thousandfold, so each family runs only a few cheap cases, which
+ * together should reach every kernel. Cases differ in the words of their names (a type, a head dimension, an
+ * algorithm, a form, a length, the kind of input), and kernels are instantiated for pairs of such words. So
+ * the selection is greedy: it repeatedly takes the case that adds the most for its cost, counting words not
+ * seen before and pairs of words not seen together. Cases that the family names come first. The second half
+ * of the selection goes to words that many cases have and no case taken so far has; once the cases taken
+ * cost BUDGET together, only words count.
  */
 #include <ctype.h>
 #include <stdlib.h>
@@ -17,9 +18,9 @@
 #include "conformance/suite/runner.h"
 
 #define MAX_BYTES	(16 << 20)	/* of all buffers of a case */
-#define CASE_COST	(64 << 10)	/* of any: its launches, in bytes moved */
+#define CASE_COST	(64 << 10)	/* fixed cost of any case, its launches, in bytes moved */
 #define BUDGET		(4 << 20)	/* of a family */
-#define WORD_WORTH	16		/* in pairs */
+#define WORD_WORTH	16		/* how many pairs a new word is worth */
 #define FLOPS_A_BYTE	16
 #define MORE_THAN_NUMBERS 8
 #define MAX_WORDS	1024		/* of a family */
@@ -32,15 +33,17 @@ struct plan {
 		short words[NAME_WORDS];
 		int num_words;
 		int at;			/* in the order of cairn_each() */
-		int out;		/* taken, or too large */
-		/* cost knows its buffers: a pool of pages is larger than what is read */
+		int out;		/* 1: taken already, or too large */
+		/*
+		 * 1: cost includes the size of its buffers, since a page pool is larger than the bytes read
+		 */
 		int made;
 		double cost;
 	} *choices;
 	int num_choices, max_choices, num_seen, bench;
 	char words[MAX_WORDS][32];
 	int num_words;
-	int cases[MAX_WORDS];		/* that have the word */
+	int cases[MAX_WORDS];		/* number of cases that have the word */
 	uint8_t seen[MAX_WORDS];
 	uint8_t together[MAX_WORDS * MAX_WORDS / 8];
 	double spent;
@@ -62,7 +65,7 @@ static int word_number(struct plan *p, const char *word, size_t len)
 
 static void find_words(struct plan *p, struct choice *c)
 {
-	/* past stage and family */
+	/* skips stage and family */
 	const char *at = c->s.name + strlen(p->f->stage) + strlen(p->f->name) + 2;
 
 	while (*at && c->num_words < NAME_WORDS) {
@@ -74,7 +77,7 @@ static void find_words(struct plan *p, struct choice *c)
 	}
 }
 
-/* Benchmarks have many rounds; they come in only where there is nothing else. */
+/* Benchmark cases run many rounds, so they are taken only if there is nothing else. */
 static int collect(const struct cairn_selected *s, void *arg)
 {
 	struct plan *p = arg;
@@ -135,7 +138,10 @@ static int has_word(const struct choice *c, int word)
 	return 0;
 }
 
-/* The one that most cases have of those not seen yet; -1: none. What ends in a number has many like it. */
+/*
+ * Returns the word, among those not seen yet, that most cases have; -1 if there is none. Words that end in a
+ * number have many variants and count less.
+ */
 static int common_word(const struct plan *p)
 {
 	int best = -1, most = 0;
@@ -153,7 +159,7 @@ static int common_word(const struct plan *p)
 	return best;
 }
 
-/* What it occupies, which is known once it is made. */
+/* Adds the size of the case's buffers to its cost; the buffers must be made to know it. */
 static void make(const struct plan *p, struct choice *c, uint64_t seed)
 {
 	size_t bytes = 0;
@@ -163,7 +169,7 @@ static void make(const struct plan *p, struct choice *c, uint64_t seed)
 	c->cost += (double)bytes;
 }
 
-/* Of those that have `word`; -1: of all */
+/* Returns the best choice among the cases that have `word`, or among all cases if word is -1. */
 static struct choice *best_choice(const struct plan *p, int word)
 {
 	struct choice *best = NULL;
@@ -181,7 +187,7 @@ static struct choice *best_choice(const struct plan *p, int word)
 	return best;
 }
 
-/* The family has a kernel that nothing but its name leads to. */
+/* Takes the cases that the family names, because no word of a name leads to their kernels. */
 static int asked_for(const struct cairn_family *f, const struct choice *c)
 {
 	const char *tail = c->s.name + strlen(f->stage) + strlen(f->name) + 2;
@@ -224,11 +230,11 @@ int cairn_sanitize_plan(const struct cairn_options *opt, const struct cairn_fami
 
 		if (!best && word < 0)
 			break;
-		if (!best) {		/* all that have it are too large */
+		if (!best) {		/* every case with this word is too large */
 			p->seen[word] = 1;
 			continue;
 		}
-		if (!best->made) {	/* is it the best still when its cost is known? */
+		if (!best->made) {	/* now that its cost is known, it may no longer be the best */
 			make(p, best, opt->seed);
 			continue;
 		}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * unit - plain test functions of host modules: expectations, notes, a directory of their own, and the rows
- * of those that are measures
+ * unit - runs the test functions of host modules: expectations, notes, a temporary directory, and the rows of
+ * measures
  */
 #include <ftw.h>
 #include <stdio.h>
@@ -20,12 +20,12 @@ struct cairn_test {
 	int skipped;
 	char reason[256];
 	char dir[128];
-	const struct cairn_family *measured;	/* NULL: a test, not a measure */
+	const struct cairn_family *measured;	/* the measure's family; NULL in a test */
 	FILE *rows;
 	int num_rows;
 };
 
-#define OK_GOES_HERE	'\1'		/* in a row: whether all went well is known at the end */
+#define OK_GOES_HERE	'\1'		/* stands in a row for "ok", which is known only at the end */
 
 uint64_t cairn_rand(struct cairn_test *t)
 {
@@ -36,7 +36,7 @@ uint64_t cairn_rand(struct cairn_test *t)
 	return z ^ (z >> 31);
 }
 
-/* Each line is marked as a remark: what a test says must not be read as a verdict. */
+/* Marks each line as a diagnostic, so that no text of a test is read as a verdict. */
 static void remark(FILE *out, const char *fmt, va_list ap)
 {
 	char text[4096];
@@ -89,7 +89,7 @@ const char *cairn_tmpdir(struct cairn_test *t)
 	const char *tmp = getenv("TMPDIR");
 
 	if (!t->dir[0]) {
-		/* names of files in it have to fit where tests keep them */
+		/* tests keep file names in short buffers */
 		tmp = tmp && *tmp && strlen(tmp) < 64 ? tmp : "/tmp";
 		snprintf(t->dir, sizeof(t->dir), "%s/cairn-test-XXXXXX", tmp);
 		if (!mkdtemp(t->dir)) {
@@ -115,7 +115,7 @@ void cairn_tmpfile(struct cairn_test *t, char *path, size_t path_len, const char
 	cairn_expect(t, ok, "a temporary file is written", __FILE__, __LINE__);
 }
 
-/* The machine's part of a row: a GPU where there is one, unless the row is the processor's. */
+/* Adds the machine to a row: the GPU if there is one, or the processor if the row is about that. */
 static void add_machine(FILE *rows, int host)
 {
 	struct cairn_device_info info = { 0 };
@@ -191,7 +191,7 @@ int cairn_unit_run(const struct cairn_unit *u, uint64_t seed, FILE *out, char *r
 	return t.failures ? CAIRN_UNIT_FAIL : t.skipped ? CAIRN_UNIT_SKIP : CAIRN_UNIT_PASS;
 }
 
-/* Between two quotes behind a key of a row that we wrote ourselves; "" without. */
+/* Copies the string value of a key of a row that this program wrote; "" if the key is missing. */
 static const char *text_of_key(const char *row, const char *key, char *text, size_t len)
 {
 	const char *at = strstr(row, key);
@@ -201,7 +201,7 @@ static const char *text_of_key(const char *row, const char *key, char *text, siz
 	return text;
 }
 
-/* What stands between the key ok and the machine: the measure's own members */
+/* Prints the measure's own members, which lie between the key "ok" and the machine. */
 static void print_row(const struct cairn_test *t, const char *row)
 {
 	char case_name[96], impl[32];

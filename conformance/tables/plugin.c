@@ -18,7 +18,7 @@
 
 #define AFTER_RUNTIME	offsetof(struct cairn_impl, stream)
 
-/* An older table is shorter, a newer one longer: what both know is what counts. */
+/* An older table is shorter and a newer one longer than ours; only the common members are copied. */
 static void copy_table(struct cairn_impl *out, const struct cairn_impl *in)
 {
 	memset(out, 0, sizeof(*out));
@@ -28,7 +28,7 @@ static void copy_table(struct cairn_impl *out, const struct cairn_impl *in)
 
 enum { LOADED = 99, LOAD_TIMEOUT_S = 60 };
 
-/* Loading runs code of the file: a process that may die of it goes first. */
+/* Loading runs the file's own code, so a child process that may crash loads it first. */
 static int try_plugin(const char *path)
 {
 	const char *seconds = getenv("CAIRN_TIMEOUT");
@@ -61,7 +61,7 @@ static int try_plugin(const char *path)
 	return 0;
 }
 
-/* It goes into messages and, as it is, into records. */
+/* Returns whether text can go into messages and JSON records without escaping. */
 static int is_plain(const char *text)
 {
 	size_t n = 0;

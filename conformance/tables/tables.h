@@ -9,31 +9,28 @@
 
 /*
  * Opens a table: "ref", "cpu", "cuda", "peers", "unfused", or the path of a plug-in (contains a '/').
- * Copies it into *out: members the implementation does not have are NULL, a missing memory and
+ * Copies it into *out: members that the implementation does not have are NULL, and a missing memory and
  * stream block is filled with the built-in one. Does not call init(). A plug-in stays loaded.
  * -EINVAL: no such name; the file does not load, lacks cairn_impl_get or is of another version.
  * -ENODEV: this build has no such table (cuda, peers, unfused in a build without CUDA).
  */
 int cairn_impl_open(const char *name_or_path, struct cairn_impl *out);
 
-/* init(device), with the table's own error text taken over. -ENODEV where there is no such device. */
+/* Calls init(device). -ENODEV: there is no such device. cairn_impl_error() has the text. */
 int cairn_impl_start(const struct cairn_impl *impl, int device);
 void cairn_impl_stop(const struct cairn_impl *impl);
 
-/* cairn_last_error() of the side that failed: the table's own text if it has one. */
+/* Returns the text of the last failure: the table's own if it has one, else cairn_last_error(). */
 const char *cairn_impl_error(const struct cairn_impl *impl);
 
 extern const struct cairn_impl cairn_impl_ref, cairn_impl_cpu, cairn_impl_cuda, cairn_impl_peers,
 	cairn_impl_unfused;
-extern const struct cairn_impl cairn_host_runtime, cairn_cuda_runtime;	/* memory blocks only */
+extern const struct cairn_impl cairn_host_runtime, cairn_cuda_runtime;	/* only the memory and stream block */
 
 /* Returns the memory bandwidth of a GPU of this name by its maker's datasheet, GB/s; 0 if it is not known. */
 double cairn_peak_gbps(const char *gpu);
 
-/*
- * From here on (1), or no longer (0), a profiler that was told to wait counts what is launched
- * (ncu --profile-from-start off).
- */
+/* Starts (1) or stops (0) a profiler that was started with ncu --profile-from-start off. */
 void cairn_profiler(int on);
 
 #endif
