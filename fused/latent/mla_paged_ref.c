@@ -26,7 +26,6 @@
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 #include "primitives/base/rows.h"
-#include "primitives/base/wide.h"
 #include "fused/block/block_ref.h"
 
 #define RUNS	8
@@ -84,17 +83,6 @@ static void absorb(const struct cairn_mla_paged_args *a, uint64_t key, int h, st
 			r->ql[k][l] = round_run(a, k, r->ql[0][l], key + (uint64_t)l);
 }
 
-/* Returns the sum of the squares of the products. */
-static CAIRN_WIDE double squares_of(const double *x, const double *y, int n)
-{
-	double sum = 0;
-
-	#pragma omp simd reduction(+:sum)
-	for (int i = 0; i < n; i++)
-		sum += x[i] * y[i] * (x[i] * y[i]);
-	return sum;
-}
-
 /* Computes the logits of all runs, and the bound of an implementation's error in each. */
 static void score(const struct cairn_mla_paged_args *a, int b, int n, struct row *r)
 {
@@ -104,8 +92,8 @@ static void score(const struct cairn_mla_paged_args *a, int b, int n, struct row
 		cairn_widen(r->key, a->kv.k_pages, a->dtype, key_at(a, b, j), RANK + ROPE);
 		rope = cairn_dot(r->q + NOPE, r->key + RANK, ROPE);
 		if (r->runs > 1)
-			squares = squares_of(r->q + NOPE, r->key + RANK, ROPE) +
-				  squares_of(r->ql[0], r->key, RANK);
+			squares = cairn_dot_squares(r->q + NOPE, r->key + RANK, ROPE) +
+				  cairn_dot_squares(r->ql[0], r->key, RANK);
 		for (int k = 0; k < r->runs; k++)
 			r->s[(int64_t)k * n + j] =
 				(cairn_dot(r->ql[k], r->key, RANK) + rope) * (double)a->sm_scale;

@@ -32,6 +32,7 @@
 #include "fused/moe/moe_ref.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "primitives/base/error.h"
 
@@ -45,12 +46,13 @@ struct choice {
 	int entry[MAX_TOP], set;
 };
 
+/* The exponent of the lowest bit of v, which is normal and not 0 */
 static int low_bit(double v)
 {
-	int exponent;
-	int64_t bits = (int64_t)ldexp(frexp(v, &exponent), 53);
+	uint64_t bits;
 
-	return exponent - 53 + __builtin_ctzll((uint64_t)bits);
+	memcpy(&bits, &v, sizeof(bits));
+	return (int)(bits >> 52 & 0x7ff) - 1023 - 52 + __builtin_ctzll(bits | 1ull << 52);
 }
 
 /* Returns whether the sum of these terms is the same in fp32 in any order. */
@@ -59,11 +61,12 @@ static int sums_exactly(const double *x, const double *error, const void *w, int
 	double size = 0;
 	int grid = 1000;
 
+	for (int i = 0; i < k; i++)
+		if (error[i] > 0)
+			return 0;
 	for (int i = 0; i < k; i++) {
 		double term = x[i] * cairn_load(w, dtype, at + i);
 
-		if (error[i] > 0)
-			return 0;
 		size += fabs(term);
 		grid = term != 0 && low_bit(term) < grid ? low_bit(term) : grid;
 	}

@@ -7,9 +7,11 @@
 #include "fused/moe/moe_ref.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "primitives/base/error.h"
 #include "primitives/base/fp8.h"
+#include "primitives/base/rows.h"
 #include "primitives/base/wide.h"
 
 #define MAX_K	16384
@@ -54,61 +56,59 @@ struct matrix {
 	int n, k;
 };
 
-/*
- * Loads columns of one block, which share a scale. values: of the 256 codes; a lookup is five times as fast.
- */
-static CAIRN_WIDE void load_block(double *row, const uint8_t *codes, int columns, const double *values,
-				  float scale)
-{
-	int n = columns < CAIRN_FP8_BLOCK ? columns : CAIRN_FP8_BLOCK;
-
-	for (int l = 0; l < n; l++)
-		row[l] = values[codes[l]] * (double)scale;
-}
-
-static void load_row(const struct moe_chain *c, const struct matrix *m, int i, const double *values,
-		     double *row)
+static void load_row(const struct moe_chain *c, const struct matrix *m, int i, double *row)
 {
 	const uint8_t *codes = m->w;
 	int64_t at = (m->nth * m->n + i) * m->k;
 	int64_t first = m->nth * cairn_moe_scales(c->a->scale_kind, m->n, m->k);
 	int64_t blocks = (m->k + CAIRN_FP8_BLOCK - 1) / CAIRN_FP8_BLOCK;
-	float plain[MAX_K];
 
 	if (!m->scale) {
-		cairn_load_row(plain, m->w, c->a->dtype, at, m->k);
-		for (int l = 0; l < m->k; l++)
-			row[l] = (double)plain[l];
+		cairn_widen(row, m->w, c->a->dtype, at, m->k);
 		return;
 	}
-	for (int from = 0; from < m->k; from += CAIRN_FP8_BLOCK)
-		load_block(row + from, codes + at + from, m->k - from, values,
-			   m->scale[first + (c->a->scale_kind == CAIRN_FP8_SCALE_ROWS ? i :
-					     i / CAIRN_FP8_BLOCK * blocks + from / CAIRN_FP8_BLOCK)]);
+	for (int from = 0; from < m->k; from += CAIRN_FP8_BLOCK) {
+		int n = m->k - from < CAIRN_FP8_BLOCK ? m->k - from : CAIRN_FP8_BLOCK;
+		int64_t nth = c->a->scale_kind == CAIRN_FP8_SCALE_ROWS ? i :
+			      i / CAIRN_FP8_BLOCK * blocks + from / CAIRN_FP8_BLOCK;
+
+		cairn_widen_e4m3(row + from, codes + at + from, (double)m->scale[first + nth], n);
+	}
 }
 
-/*
- * Multiplies x of all runs by one row of weights, three runs at a time, which loads weights a third as often.
- */
-static CAIRN_WIDE void dot(double *out, int64_t out_stride, const double *x, int64_t stride, int runs,
-			   const double *weights, int k)
+/* Sums of the products of three runs' x with two rows of weights, which loads each a third or half as often. */
+static CAIRN_WIDE void dots(double sums[2][3], const double *const x[3], const double *const w[2], int k)
 {
-	for (int r = 0; r < runs; r += 3) {
-		const double *first = x + r * stride, *second = first + (r + 1 < runs ? stride : 0),
-			     *third = first + (r + 2 < runs ? 2 * stride : 0);
-		double a = 0, b = 0, c = 0;
+	const double *first = x[0], *second = x[1], *third = x[2], *even = w[0], *odd = w[1];
+	double a = 0, b = 0, c = 0, d = 0, e = 0, f = 0;
 
-		#pragma omp simd reduction(+:a, b, c)
-		for (int l = 0; l < k; l++) {
-			a += first[l] * weights[l];
-			b += second[l] * weights[l];
-			c += third[l] * weights[l];
-		}
-		out[r * out_stride] = a;
-		if (r + 1 < runs)
-			out[(r + 1) * out_stride] = b;
-		if (r + 2 < runs)
-			out[(r + 2) * out_stride] = c;
+	#pragma omp simd reduction(+:a, b, c, d, e, f)
+	for (int l = 0; l < k; l++) {
+		a += first[l] * even[l];
+		b += second[l] * even[l];
+		c += third[l] * even[l];
+		d += first[l] * odd[l];
+		e += second[l] * odd[l];
+		f += third[l] * odd[l];
+	}
+	memcpy(sums, (double[2][3]){ { a, b, c }, { d, e, f } }, sizeof(double[2][3]));
+}
+
+/* Multiplies x of all runs by the two rows of weights w, of which there may be one: rows. */
+static void multiply(double *out, int64_t out_stride, const double *x, int64_t stride, int runs,
+		     const double *const w[2], int rows, int k)
+{
+	for (int i = 0; runs == 1 && i < rows; i++)
+		out[i] = cairn_dot(x, w[i], k);
+	for (int r = 0; runs > 1 && r < runs; r += 3) {
+		int num = runs - r < 3 ? runs - r : 3;
+		const double *first = x + r * stride;
+		double sums[2][3];
+
+		dots(sums, (const double *[3]){ first, first + (num > 1 ? stride : 0),
+						first + (num > 2 ? 2 * stride : 0) }, w, k);
+		for (int i = 0; i < rows * num; i++)
+			out[(r + i % num) * out_stride + i / num] = sums[i / num][i % num];
 	}
 }
 
@@ -119,18 +119,18 @@ static CAIRN_WIDE void dot(double *out, int64_t out_stride, const double *x, int
 static void project(const struct moe_chain *c, double *out, const double *in, int64_t stride,
 		    struct matrix m, double *squares)
 {
-	double values[256];
-
-	for (int v = 0; m.scale && v < 256; v++)
-		values[v] = (double)cairn_e4m3_to_float((uint8_t)v);
 	#pragma omp parallel for if ((int64_t)m.n * m.k * c->runs > 65536)
-	for (int i = 0; i < m.n; i++) {
-		double weights[MAX_K];
+	for (int i = 0; i < m.n; i += 2) {
+		double even[MAX_K], odd[MAX_K];
+		const double *const w[2] = { even, i + 1 < m.n ? odd : even };
+		int rows = i + 1 < m.n ? 2 : 1;
 
-		load_row(c, &m, i, values, weights);
-		dot(out + i, m.n, in, stride, c->runs, weights, m.k);
-		for (int l = 0; squares && l < m.k; l++)
-			squares[i] += in[l] * weights[l] * in[l] * weights[l];
+		load_row(c, &m, i, even);
+		if (rows > 1)
+			load_row(c, &m, i + 1, odd);
+		multiply(out + i, m.n, in, stride, c->runs, w, rows, m.k);
+		for (int r = 0; squares && r < rows; r++)
+			squares[i + r] += cairn_dot_squares(in, w[r], m.k);
 	}
 }
 

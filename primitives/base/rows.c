@@ -65,6 +65,16 @@ CAIRN_WIDE void cairn_add_scaled(double *y, double a, const double *x, int64_t n
 		y[i] += a * x[i];
 }
 
+CAIRN_WIDE double cairn_dot_squares(const double *x, const double *y, int64_t n)
+{
+	double sum = 0;
+
+	#pragma omp simd reduction(+:sum)
+	for (int64_t i = 0; i < n; i++)
+		sum += x[i] * y[i] * (x[i] * y[i]);
+	return sum;
+}
+
 CAIRN_WIDE double cairn_dot_bounded(const double *x, const double *y, int64_t n, double least_x,
 				    double least_y, double *magnitude)
 {

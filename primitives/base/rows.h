@@ -18,6 +18,8 @@ void cairn_widen_e4m3(double *dst, const uint8_t *codes, double scale, int64_t n
 void cairn_narrow(void *p, int dtype, int64_t first, const double *src, int64_t n);
 
 double cairn_dot(const double *x, const double *y, int64_t n);
+/* Returns the sum of the squares of the products. */
+double cairn_dot_squares(const double *x, const double *y, int64_t n);
 /* y += a x */
 void cairn_add_scaled(double *y, double a, const double *x, int64_t n);
 
