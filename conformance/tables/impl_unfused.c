@@ -58,6 +58,14 @@ static void begin_choices(void)
 	silent = 0;
 }
 
+/* Most kernels of the peers have grids that do not depend on the device's number of SMs. */
+static int all_sms(int32_t sms, const char *op)
+{
+	if (sms > 0)
+		return cairn_error(EOPNOTSUPP, "%s: sms: only 0, all of the device", op);
+	return 0;
+}
+
 /* own: see gemm_lt.h */
 static int product(const char *name, const struct cairn_gemm_lt *p,
 		   int (*own)(const struct cairn_gemm_lt *p, void *stream), void *stream)
@@ -193,6 +201,7 @@ static int attn_chain(const struct cairn_cluster_attn_args *a, void *stream)
 
 static int attn(const struct cairn_cluster_attn_args *a, void *stream)
 {
+	CAIRN_TRY(all_sms(a->sms, "cluster_attn"));
 	begin_choices();
 	return attn_chain(a, stream);
 }
@@ -348,6 +357,7 @@ static int mla_chain(const struct cairn_cluster_mla_args *a, void *stream)
 
 static int mla(const struct cairn_cluster_mla_args *a, void *stream)
 {
+	CAIRN_TRY(all_sms(a->sms, "cluster_mla"));
 	begin_choices();
 	return mla_chain(a, stream);
 }
@@ -525,6 +535,7 @@ static int step(const struct cairn_decode_step_args *args, void *stream)
 	CAIRN_TRY(cairn_decode_step_check(args));
 	CAIRN_TRY(only_auto(args->form == CAIRN_DECODE_STEP_AUTO, "decode_step"));
 	CAIRN_TRY(cairn_decode_step_args_full(args, &a));
+	CAIRN_TRY(all_sms(a.sms, "decode_step"));
 	if (!a.batch)
 		return 0;
 	CAIRN_TRY(step_buffers(&a, a.workspace, &buf, &bytes));

@@ -77,6 +77,8 @@ static int check_full_shape(const struct cairn_decode_step_args *a)
 {
 	if (a->batch < 0 || a->max_kv_len < 0 || a->num_pages < 0)
 		return cairn_error(EINVAL, "decode_step: batch, max_kv_len, num_pages: must be >= 0");
+	if (a->sms < 0)
+		return cairn_error(EINVAL, "decode_step: sms: must be >= 0");
 	if (a->q_lora_rank < 0 || a->kv_lora_rank < 0 || a->num_experts < 0)
 		return cairn_error(EINVAL,
 				   "decode_step: q_lora_rank, kv_lora_rank, num_experts: must be >= 0");
