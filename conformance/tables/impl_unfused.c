@@ -58,6 +58,14 @@ static void begin_choices(void)
 	silent = 0;
 }
 
+/* Most kernels of the peers have grids that do not depend on the device's number of SMs. */
+static int all_sms(int32_t sms, const char *op)
+{
+	if (sms > 0)
+		return cairn_error(EOPNOTSUPP, "%s: sms: only 0, all of the device", op);
+	return 0;
+}
+
 /* own: see gemm_lt.h */
 static int product(const char *name, const struct cairn_gemm_lt *p,
 		   int (*own)(const struct cairn_gemm_lt *p, void *stream), void *stream)
@@ -188,6 +196,7 @@ static int attn_chain(const struct cairn_cluster_attn_args *a, void *stream)
 
 static int attn(const struct cairn_cluster_attn_args *a, void *stream)
 {
+	CAIRN_TRY(all_sms(a->sms, "cluster_attn"));
 	begin_choices();
 	return attn_chain(a, stream);
 }
@@ -338,6 +347,7 @@ static int mla_chain(const struct cairn_cluster_mla_args *a, void *stream)
 
 static int mla(const struct cairn_cluster_mla_args *a, void *stream)
 {
+	CAIRN_TRY(all_sms(a->sms, "cluster_mla"));
 	begin_choices();
 	return mla_chain(a, stream);
 }
@@ -511,6 +521,7 @@ static int step(const struct cairn_decode_step_args *a, void *stream)
 
 	CAIRN_TRY(cairn_decode_step_check(a));
 	CAIRN_TRY(only_auto(a->form == CAIRN_DECODE_STEP_AUTO, "decode_step"));
+	CAIRN_TRY(all_sms(a->sms, "decode_step"));
 	if (!a->kv.batch)
 		return 0;
 	CAIRN_TRY(step_buffers(a, a->workspace, &buf, &bytes));

@@ -234,7 +234,7 @@ ATTN_DEV void merge_cluster(const struct cairn_attn_paged_args &a, const struct 
 template <int dtype, int head_dim>
 static __global__ __launch_bounds__(max_threads<head_dim>()) void
 attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a, int32_t row_tiles,
-			 int32_t max_rows, int32_t group, uint32_t magic)
+			 int32_t max_rows, int32_t group, uint32_t magic, int32_t first_task)
 {
 	extern __shared__ __align__(1024) uint8_t s_ring[];
 	constexpr int stages = num_stages<head_dim>(), ring = ring_bytes<head_dim>();
@@ -243,7 +243,7 @@ attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
 	float *s_m = (float *)(s_ring + warps * ring), *s_l = s_m + warps * ROWS;
 	float *s_cta_m = s_l + warps * ROWS, *s_cta_l = s_cta_m + ROWS;
 	int cta_rank = ptx_cluster_ctarank(), cluster_size = ptx_cluster_nctarank();
-	int task = ptx_clusterid_x(), head = task % a.num_kv_heads, rest = task / a.num_kv_heads;
+	int task = first_task + ptx_clusterid_x(), head = task % a.num_kv_heads, rest = task / a.num_kv_heads;
 	int row0 = rest % row_tiles * ROWS, b = rest / row_tiles;
 	uint32_t s_warp = ptx_smem(s_ring) + warp * ring;
 	int32_t page_shift = kv_page_shift(a.kv.page_size);
@@ -420,9 +420,11 @@ static int find_residency(const struct cairn_attn_paged_args *a, const void *ker
 static int launch_decode(const struct cairn_attn_paged_args *args, int32_t max_rows, void *stream)
 {
 	int32_t row_tiles = attn_div_up(max_rows, ROWS), group = args->num_qo_heads / args->num_kv_heads;
-	int64_t num_tasks = (int64_t)args->kv.batch * args->num_kv_heads * row_tiles, keys;
+	int64_t num_tasks = (int64_t)args->kv.batch * args->num_kv_heads * row_tiles, keys, at_once;
 	uint32_t magic = attn_magic((uint32_t)group);
-	void *params[] = { (void *)args, &row_tiles, &max_rows, &group, &magic };
+	int32_t first_task;
+	void *params[] = { (void *)args, &row_tiles, &max_rows, &group, &magic, &first_task };
+	const int sms = cairn_sms_of(args->sms), limited = sms < cairn_num_sms();
 	struct cairn_launch l = {};
 	struct residency residency;
 	struct attn_split split;
@@ -432,18 +434,32 @@ static int launch_decode(const struct cairn_attn_paged_args *args, int32_t max_r
 	kernel = decode_kernel(args->dtype, args->head_dim, &ring);
 	/* with a window, a tile reads the window of its first row and one more key for each further token */
 	keys = args->window ? (int64_t)args->window + attn_div_up(ROWS, group) : args->kv.max_len;
+	if (sms < 0)
+		return sms;
 	CAIRN_TRY(find_residency(args, kernel, ring, &residency));
+	for (int c = 1; c <= ATTN_MAX_CLUSTER && limited; c++)
+		for (int wide = 0; wide < 2; wide++)
+			if (residency.ctas[wide][c] > sms / c * c)
+				residency.ctas[wide][c] = sms / c * c;
 	split = attn_decode_split(num_tasks, keys < args->kv.max_len ? (int32_t)keys : args->kv.max_len,
 				  args->head_dim, residency.ctas);
 	if (num_tasks * split.cluster_size > 0x7fffffff)
 		return cairn_error(EOPNOTSUPP, "attn_paged: batch * num_kv_heads: %lld, beyond a grid",
 				   (long long)num_tasks);
 	set_width(&l, args->head_dim, ring, split.wide);
-	l.grid[0] = (unsigned int)(num_tasks * split.cluster_size);
 	l.cluster = split.cluster_size;
-	l.pdl = 1;
+	l.pdl = !args->sms;	/* a dependent launch would take SMs that are not this call's */
 	l.stream = stream;
-	return cairn_launch(kernel, &l, params);
+	/* one launch, whose CTAs follow each other on all SMs; with sms as many as these hold at once */
+	at_once = limited ? sms / split.cluster_size : num_tasks;
+	for (int64_t first = 0; first < num_tasks; first += at_once) {
+		int64_t num = num_tasks - first < at_once ? num_tasks - first : at_once;
+
+		first_task = (int32_t)first;
+		l.grid[0] = (unsigned int)(num * split.cluster_size);
+		CAIRN_TRY(cairn_launch(kernel, &l, params));
+	}
+	return 0;
 }
 
 /*

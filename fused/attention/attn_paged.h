@@ -34,6 +34,7 @@
  * bounds. Rows past qo_indptr[kv.batch] are neither read nor written. A request may have no query, no key, or
  * (causal) more queries than keys: its first rows then see no key.
  *
+ * sms:         as in gemm.h.
  * Supported:   dtype f16, bf16; head_dim 64, 128, 256; num_qo_heads any multiple of num_kv_heads; any
  *              page_size >= 1; any window >= 0 (0: none), causal or not. Anything else -EOPNOTSUPP.
  *              kv.batch 0 and nnz_qo 0 are legal and do nothing.
@@ -46,7 +47,8 @@
  * Tolerance:   derived in attn_paged_ref.c from the above; about 2^-8 (bf16) or 2^-11 (f16) of
  *              sum_j p[j] |v[j]|, plus the same fraction of |out|.
  * Determinism: bitwise repeatable for equal arguments. A row depends on its own request only, but the
- *              grouping of its sums may depend on the three bounds and on kv.batch.
+ *              grouping of its sums may depend on the three bounds, on kv.batch and on
+ *              sms.
  * Unused memory: slots past last_page_len, unlisted pages, keys outside every row's window, and gaps
  *              between rows may hold NaN and never reach a result. Keys outside the windows cost no time,
  *              except for the rest of a tile that a window cuts.
@@ -79,6 +81,7 @@ struct cairn_attn_paged_args {
 	float sm_scale;
 	int32_t window;			/* keys that a row may see, its own included; 0: all */
 	float softcap;			/* in units of a logit; 0: none */
+	int32_t sms;			/* SMs that the call may use at a time; 0: all */
 };
 
 #ifdef __cplusplus

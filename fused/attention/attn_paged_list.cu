@@ -99,7 +99,7 @@ int attn_paged_list(const struct cairn_attn_paged_args *args, int32_t min_rows, 
 
 	l.grid[0] = 1;
 	l.block[0] = LIST_THREADS;
-	l.pdl = 1;
+	l.pdl = !args->sms;
 	l.stream = stream;
 	return cairn_launch((const void *)attn_paged_list_kernel, &l, params);
 }

@@ -311,7 +311,7 @@ static int launch(const struct cairn_attn_paged_args *args, struct plan *plan, i
 	struct maps maps = {};
 	void *params[] = { (void *)args, plan, &maps, &group, &magic };
 	int64_t key_bytes = (int64_t)args->kv.max_len * dim * 4, items = tiles * args->num_kv_heads;
-	int num_sms = cairn_num_sms();
+	int num_sms = cairn_sms_of(args->sms);
 	struct cairn_launch l = {};
 
 	if (num_sms < 0)
@@ -326,7 +326,7 @@ static int launch(const struct cairn_attn_paged_args *args, struct plan *plan, i
 	l.grid[0] = (unsigned int)(items < num_sms ? items : num_sms);
 	l.block[0] = THREADS;
 	l.smem = smem_bytes<dim>();
-	l.pdl = 1;
+	l.pdl = !args->sms;
 	l.stream = stream;
 	return cairn_launch(args->dtype == CAIRN_F16 ?
 			    (const void *)attn_paged_prefill_kernel<CAIRN_F16, dim> :

@@ -35,6 +35,7 @@ struct shape {
 	const int *qo_lens, *kv_lens;		/* [batch], instead of qo and kv for all; may be NULL */
 	int window;
 	float cap;
+	int sms;
 };
 
 #define LENS(...)	(const int[]){ __VA_ARGS__ }
@@ -228,6 +229,18 @@ static const int prefill_qo[] = { 2, 3, 17, 37, 127 }, prefill_kv[] = { 15, 54, 
 #define NUM_DECODE	(4 * 7 * 6)
 #define NUM_PREFILL	(5 * 4 * 6)
 #define NUM_NAMED	((int)ARRAY_SIZE(named))
+#define NUM_SMS		((int)ARRAY_SIZE(with_sms))
+
+/* a share of the device, for the decode kernel, the prefill kernel and both; the last of all cases */
+static const struct shape with_sms[] = {
+	{ N("sms_1_decode", 2, 1, 300, 16, 8, 2, 128), .flags = LSE, .sms = 1 },
+	{ N("sms_24_decode", 7, 1, 700, 16, 32, 8, 64), .flags = LSE | F16 | PAGED_RAGGED, .sms = 24 },
+	{ N("sms_3_prefill", 1, 300, 300, 16, 4, 2, 64), .flags = BOTH, .sms = 3 },
+	{ N("sms_64_mixed", 5, 1, 1, 16, 8, 2, 128), .flags = BOTH, .sms = 64,
+		.qo_lens = LENS(1, 70, 1, 40, 1), .kv_lens = LENS(300, 70, 33, 90, 1) },
+	{ N("sms_1_mixed", 5, 1, 1, 16, 8, 2, 128), .flags = BOTH, .sms = 1,
+		.qo_lens = LENS(1, 70, 1, 40, 1), .kv_lens = LENS(300, 70, 33, 90, 1) },
+};
 
 static void shape_at(int index, struct shape *s)
 {
@@ -238,6 +251,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (i >= NUM_DECODE + NUM_PREFILL) {
+		*s = with_sms[i - NUM_DECODE - NUM_PREFILL];
 		return;
 	}
 	memset(s, 0, sizeof(*s));
@@ -409,6 +426,7 @@ static void setup(struct cairn_op *op)
 	a->causal = !!(s.flags & CAUSAL);
 	a->window = s.window;
 	a->softcap = s.cap;
+	a->sms = s.sms;
 	a->sm_scale = op->case_index % 4 == 1 && !s.name ? 0.3f : (float)(1 / sqrt(s.dim));
 	row = (int64_t)s.hkv * s.dim;
 	stride = (int64_t)s.hq * s.dim + (s.flags & PACKED ? 2 * row : 0);
@@ -480,6 +498,7 @@ static const char *reject(void *args, int i, int *want)
 	case 27: a->softcap = -1; return "softcap_negative";
 	case 28: a->softcap = NAN; return "softcap_nan";
 	case 29: a->softcap = INFINITY; return "softcap_inf";
+	case 30: a->sms = -1; return "sms_negative";
 	}
 	return NULL;
 }
@@ -495,7 +514,7 @@ const struct cairn_family cairn_attn_paged_family = {
 	.workspace_op = offsetof(struct cairn_impl, attn_paged_workspace),
 	.args_size = sizeof(struct cairn_attn_paged_args),
 	.workspace_field = offsetof(struct cairn_attn_paged_args, workspace),
-	.num_cases = NUM_NAMED + NUM_DECODE + NUM_PREFILL,
+	.num_cases = NUM_NAMED + NUM_DECODE + NUM_PREFILL + NUM_SMS,
 	.describe = describe,
 	.setup = setup,
 	.exact = exact,

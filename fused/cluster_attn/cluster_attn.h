@@ -38,11 +38,15 @@
  * leaves ready for the next call with the same scalars. The caller must zero it again when a scalar changes
  * (kv.batch and kv.max_len included) and after a failed launch. A workspace serves one stream at a time.
  *
- * A kernel that spreads its work over all SMs (here AUTO; also cluster_mla, moe, decode_step) has CTAs that
- * wait for each other, so all of them must be resident at once. No two such calls may run on a device at the
- * same time: put them on one stream or order them by events, or they deadlock (a DEBUG build traps when a
- * spin's budget is spent and prints which thread waits). Other kernels, which end without waiting for a
- * peer kernel, may run concurrently.
+ * sms is the largest number of SMs that the call may use at a time (gemm.h). A kernel that spreads its work
+ * over these SMs (here AUTO; also cluster_mla, moe, decode_step) has CTAs that wait for each other, so all of
+ * them must be resident at once. Such calls may run on a device at the same time only if their sms add up to
+ * at most the number of its SMs, each has a sms > 0 and a workspace of its own, and, if CTAs of any of them
+ * form clusters (batch above 8, cluster_size above 1), the device has room for all clusters beside the other
+ * CTAs wherever these are placed: of each GPC an SM may be left over. Other such calls belong on one stream,
+ * or must be ordered by events, or they deadlock (a DEBUG build traps when a spin's budget is spent and
+ * prints which thread waits). Other kernels, which end without waiting for a peer kernel, may run
+ * concurrently. AUTO needs 2 SMs above batch 8; SPLIT_TOKEN and SPLIT_HEAD need num_kv_heads * cluster_size.
  *
  * dataflow
  *   AUTO         the fastest for the shape; cluster_size and offchip must be 0
@@ -61,7 +65,7 @@
  * Tolerance:   derived in cluster_attn_ref.c.
  * Determinism: bitwise repeatable; no floating-point atomics. With equal dataflow and cluster_size a row does
  *              not depend on the other requests, but the grouping of its sums may depend on
- *              kv.batch, kv.max_len and the device.
+ *              kv.batch, kv.max_len, sms and the device.
  * Unused memory: slots past last_page_len and unlisted pages may hold NaN and never reach a result; the
  *              slot of the new token is written, not read.
  * Errors:      -EINVAL (null pointer, misaligned, workspace too small, a size that is negative or contradicts
@@ -98,6 +102,7 @@ struct cairn_cluster_attn_args {
 	int32_t hidden, num_qo_heads, num_kv_heads, head_dim;
 	int32_t dtype, dataflow, cluster_size, offchip;
 	float eps, sm_scale;
+	int32_t sms;			/* SMs that the call may use at a time; 0: all */
 };
 
 #ifdef __cplusplus

@@ -35,6 +35,7 @@ struct shape {
 	unsigned flags;
 	int dataflow, cluster, bent;
 	const int *kv_lens;		/* [batch]; NULL: from kv */
+	int sms;
 };
 
 #define LENS(...)	(const int[]){ __VA_ARGS__ }
@@ -168,6 +169,18 @@ static const struct shape named[] = {
 	BY_LENGTH(1024), BY_LENGTH(2048), BY_LENGTH(8192), BY_LENGTH(16384),
 };
 
+/* a share of the device; the last cases. Above batch 8 CTAs work in pairs, so one SM runs SPLIT_TOKEN. */
+static const struct shape with_sms[] = {
+	{ N("sms_1", 2, 40, 16, 8, 2, 64, 128), .sms = 1 },
+	{ N("sms_24", 1, 130, 16, 8, 2, 64, 256), .sms = 24, .flags = F16 },
+	{ N("sms_7_batch_5", 5, 40, 16, 8, 4, 128, 128), .sms = 7, .flags = PAGED_RAGGED },
+	{ N("sms_64_batch_16", 16, 70, 16, 16, 16, 64, 64), .sms = 64, .flags = PAGED_RAGGED },
+	{ N("sms_3_batch_16", 16, 40, 16, 8, 2, 64, 64), .sms = 3, .flags = F16 },
+	{ N("sms_1_batch_9_one_head", 9, 40, 16, 1, 1, 64, 64), .sms = 1 },
+	{ N("sms_24_token_c8", 2, 130, 16, 8, 2, 64, 128), .sms = 24, .dataflow = TOKEN, .cluster = 8 },
+	{ N("sms_24_head_chosen", 2, 130, 16, 8, 4, 64, 128), .sms = 24, .dataflow = HEAD },
+};
+
 /* Each dataflow at each cluster size, each in both forms: on chip and off. */
 static const struct {
 	int dataflow, cluster;
@@ -186,6 +199,7 @@ static const int widths[] = { 64, 192, 256, 512 };
 #define NUM_NAMED	((int)ARRAY_SIZE(named))
 #define NUM_FLOWS	((int)ARRAY_SIZE(flows) * 2)
 #define NUM_SHAPES	48
+#define NUM_SMS		((int)ARRAY_SIZE(with_sms))
 
 static void flow_at(int i, struct shape *s)
 {
@@ -219,6 +233,10 @@ static void shape_at(int index, struct shape *s)
 		return;
 	}
 	i -= NUM_FLOWS;
+	if (i >= NUM_SHAPES) {
+		*s = with_sms[i - NUM_SHAPES];
+		return;
+	}
 	s->hq = heads[i % 6][0];
 	s->hkv = heads[i % 6][1];
 	s->batch = batches[(i + i / 6) % 6];

@@ -74,6 +74,8 @@ int cairn_cluster_attn_check_shape(const struct cairn_cluster_attn_args *a)
 		return cairn_error(EINVAL, "cluster_attn: kv.batch, kv.max_len, kv.num_pages: must be >= 0");
 	if (a->kv.page_size < 1 || a->hidden < 1)
 		return cairn_error(EINVAL, "cluster_attn: kv.page_size, hidden: must be >= 1");
+	if (a->sms < 0)
+		return cairn_error(EINVAL, "cluster_attn: sms: must be >= 0");
 	if (a->num_qo_heads < 1 || a->num_kv_heads < 1 || a->head_dim < 1)
 		return cairn_error(EINVAL, "cluster_attn: num_qo_heads, num_kv_heads, head_dim: must be "
 				   ">= 1");

@@ -25,6 +25,7 @@ static struct grid_step step_of(const struct cairn_cluster_attn_args *args)
 	s.dtype = args->dtype;
 	s.eps = args->eps;
 	s.sm_scale = args->sm_scale;
+	s.sms = args->sms;
 	return s;
 }
 

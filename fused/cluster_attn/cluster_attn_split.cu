@@ -484,7 +484,7 @@ static int resident(const struct split_args *g, int size, int by_head)
  */
 static int choose_size(struct split_args *g)
 {
-	const int sms = cairn_num_sms(), heads = g->a.num_kv_heads;
+	const int sms = cairn_sms_of(g->a.sms), heads = g->a.num_kv_heads, limited = sms < cairn_num_sms();
 	int best = 1;
 
 	for (int size = 2; size <= CAIRN_CLUSTER_MAX_SIZE && heads * best * 10 < sms * 9; size++) {
@@ -493,6 +493,8 @@ static int choose_size(struct split_args *g)
 		if (g->a.dataflow == CAIRN_CLUSTER_ATTN_SPLIT_HEAD && g->a.head_dim / 8 % size)
 			continue;
 		by_head = plan_cta(g, size);
+		if (limited && heads * size > sms)
+			break;
 		if (g->rows / SPLIT_ROWS >= size && resident(g, size, by_head) >= heads)
 			best = size;
 	}
@@ -505,13 +507,19 @@ static int plan(struct split_args *g, const struct cairn_cluster_attn_args *a, i
 		size_t *bytes)
 {
 	const size_t batch = (size_t)a->kv.batch, heads = (size_t)a->num_kv_heads;
+	const int sms = cairn_sms_of(a->sms);
 	size_t at = 0, states;
 	int by_head;
 
+	if (sms < 0)
+		return sms;
 	g->a = *a;
 	if ((int64_t)a->kv.num_pages * a->kv.page_size > 0xfffffffell)
 		return cairn_error(EOPNOTSUPP, "cluster_attn: num_pages * page_size: beyond 32 bits");
 	*size = a->cluster_size ? a->cluster_size : choose_size(g);
+	if (sms < cairn_num_sms() && a->num_kv_heads * *size > sms)
+		return cairn_error(EOPNOTSUPP, "cluster_attn: sms: %d clusters of %d CTAs need at least %d",
+				   a->num_kv_heads, *size, a->num_kv_heads * *size);
 	by_head = plan_cta(g, *size);
 	*kernel = kernel_of(a, by_head);
 
@@ -554,7 +562,7 @@ int cluster_attn_split(const struct cairn_cluster_attn_args *args, void *stream)
 
 	CAIRN_TRY(plan(&g, args, &size, &kernel, (char *)args->workspace, &bytes));
 	set_launch(&l, &g, size);
-	l.pdl = 1;
+	l.pdl = !args->sms;
 	l.stream = stream;
 	return cairn_launch(kernel, &l, params);
 }

@@ -231,6 +231,7 @@ static void setup(struct cairn_op *op)
 	a->dataflow = s.dataflow;
 	a->cluster_size = s.cluster;
 	a->offchip = !!(s.flags & OFFCHIP);
+	a->sms = s.sms;
 	a->eps = s.flags & LARGE_EPS ? 0.5f : op->case_index % 2 ? 1e-6f : 1e-5f;
 	a->sm_scale = op->case_index % 4 == 1 && !s.name ? 0.2f : (float)(1 / sqrt(s.dim));
 
@@ -262,7 +263,7 @@ static const char *reject(void *args, int i, int *want)
 {
 	struct cairn_cluster_attn_args *a = args;
 
-	*want = i < 41 ? -EINVAL : -EOPNOTSUPP;
+	*want = i < 41 || i > 51 ? -EINVAL : -EOPNOTSUPP;
 	switch (i) {
 	case 0: a->size = 16; return "size_too_small";
 	case 1: a->out = NULL; return "out_null";
@@ -316,6 +317,7 @@ static const char *reject(void *args, int i, int *want)
 	case 49: a->cluster_size = 17; return "cluster_size_17";
 	case 50: a->dataflow = HEAD; a->cluster_size = 3; return "head_cluster_size_3";
 	case 51: a->dataflow = HEAD; a->cluster_size = 16; return "head_cluster_size_16_of_64";
+	case 52: a->sms = -1; return "sms_negative";
 	}
 	return NULL;
 }
@@ -359,7 +361,7 @@ const struct cairn_family cairn_cluster_attn_family = {
 	.args_size = sizeof(struct cairn_cluster_attn_args),
 	.workspace_field = FIELD(workspace),
 	.zeroed_workspace = 1,
-	.num_cases = NUM_NAMED + NUM_FLOWS + NUM_SHAPES,
+	.num_cases = NUM_NAMED + NUM_FLOWS + NUM_SHAPES + NUM_SMS,
 	.describe = describe,
 	.setup = setup,
 	.exact = exact,

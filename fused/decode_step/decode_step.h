@@ -58,8 +58,10 @@
  * PERSISTENT form for experts without latent attention.
  *
  * A request without a key (cluster_attn.h) appends nothing; its logits and its token are undefined.
- * cluster_attn.h says what "zeroed once" means for the workspace, and that no two such calls may run on a
- * device at the same time.
+ * cluster_attn.h says what "zeroed once" means for the workspace, what sms is, and which such calls may run
+ * on a device at the same time: two calls can, if each has its own stream and workspace, both have sms > 0,
+ * and these add up to at most the number of SMs; then all CTAs of both are resident at once. The kernels that
+ * draw tokens and look up rows of the embedding are short and take any SM that is free.
  *
  * Supported:   dtype f16, bf16; head_dim 64, 128; hidden and intermediate multiples of 64, hidden ..16384,
  *              intermediate ..65536; group 1..8; kv.batch 0..8, kv.batch * hidden up to 32768; vocab a
@@ -70,7 +72,8 @@
  *              g, u and logits stay fp32.
  * Tolerance:   derived in decode_step_bounds.c; a token is judged where the logits decide it beyond their
  *              bounds.
- * Determinism: bitwise repeatable, and the same in both forms. Unused memory: as cluster_attn.h.
+ * Determinism: bitwise repeatable, and the same in both forms; the grouping of sums may depend on sms.
+ *              Unused memory: as cluster_attn.h.
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO, as cluster_attn.h; eps, sm_scale and with experts expert_scaling
  *              are finite and > 0.
  * Source:      Luo et al. 2025, section 3; Touvron et al. 2023 (the architecture).
@@ -117,6 +120,7 @@ struct cairn_decode_step_args {
 	int32_t normalize_experts;
 	int32_t dtype, form;
 	float eps, sm_scale, expert_scaling;
+	int32_t sms;			/* SMs that the call may use at a time; 0: all */
 };
 
 #ifdef __cplusplus

@@ -68,6 +68,8 @@ int cairn_decode_step_check_shape(const struct cairn_decode_step_args *a)
 		return cairn_error(EINVAL, "decode_step: size: smaller than the argument struct");
 	if (a->kv.batch < 0 || a->kv.max_len < 0 || a->kv.num_pages < 0)
 		return cairn_error(EINVAL, "decode_step: kv.batch, kv.max_len, kv.num_pages: must be >= 0");
+	if (a->sms < 0)
+		return cairn_error(EINVAL, "decode_step: sms: must be >= 0");
 	if (a->q_lora_rank < 0 || a->kv_lora_rank < 0 || a->num_experts < 0)
 		return cairn_error(EINVAL,
 				   "decode_step: q_lora_rank, kv_lora_rank, num_experts: must be >= 0");

@@ -40,6 +40,7 @@ static inline struct grid_step decode_step_grid(const struct cairn_decode_step_a
 	s.dtype = args->dtype;
 	s.eps = args->eps;
 	s.sm_scale = args->sm_scale;
+	s.sms = args->sms;
 	return s;
 }
 

@@ -111,6 +111,7 @@ static void set_scalars(struct cairn_op *op, const struct step_shape *s, const s
 	a->head_dim = s->dim;
 	a->vocab = s->vocab;
 	a->dtype = s->flags & F16 ? CAIRN_F16 : CAIRN_BF16;
+	a->sms = s->sms;
 	a->form = s->flags & GRAPH ? CAIRN_DECODE_STEP_GRAPH :
 		  s->flags & PERSISTENT ? CAIRN_DECODE_STEP_PERSISTENT : CAIRN_DECODE_STEP_AUTO;
 	a->eps = op->case_index % 3 ? 1e-5f : 1e-6f;

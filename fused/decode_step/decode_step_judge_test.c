@@ -142,6 +142,7 @@ const char *step_reject(void *args, int i, int *want)
 	case 72: a->sm_scale = 0; return "sm_scale_0";
 	case 73: a->sm_scale = INFINITY; return "sm_scale_inf";
 	case 74: a->sm_scale = -1; return "sm_scale_negative";
+	case 75: a->sms = -1; return "sms_negative";
 	}
 	return NULL;
 }

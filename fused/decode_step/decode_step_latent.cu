@@ -338,12 +338,12 @@ head_kernel(const __grid_constant__ struct moe_args g, const void *w, float *log
 
 /* ---- launch ---- */
 
-static void fill_launch(struct cairn_launch *l, int ctas, void *stream)
+static void fill_launch(struct cairn_launch *l, int ctas, int32_t sms, void *stream)
 {
 	l->grid[0] = (unsigned int)ctas;
 	l->block[0] = THREADS;
 	l->smem = SMEM_BYTES;
-	l->pdl = 1;
+	l->pdl = !sms;
 	l->stream = stream;
 }
 
@@ -364,7 +364,7 @@ int decode_step_head(const struct cairn_decode_step_args *args, const struct cai
 	struct moe_args g = {};
 	const void *w = args->lm_head;
 	float *logits = args->logits;
-	int vocab = args->vocab, ctas = cairn_num_sms(), bytes;
+	int vocab = args->vocab, ctas = cairn_sms_of(args->sms), bytes;
 	void *params[] = { &g, &w, &logits, &vocab };
 
 	if (ctas < 0)
@@ -372,7 +372,7 @@ int decode_step_head(const struct cairn_decode_step_args *args, const struct cai
 	bytes = plan_head(&g, args, dense, x, ctas);
 	if (bytes < 0)
 		return bytes;
-	fill_launch(&l, ctas, stream);
+	fill_launch(&l, ctas, args->sms, stream);
 	return cairn_launch(args->dtype == CAIRN_F16 ? (const void *)head_kernel<CAIRN_F16> :
 			    (const void *)head_kernel<CAIRN_BF16>, &l, params);
 }
@@ -383,6 +383,7 @@ int decode_step_latent(const struct cairn_decode_step_args *args, const struct l
 	struct cairn_launch l = {};
 	struct latent_args p = {};
 	void *params[] = { &p };
+	const void *kernel;
 	int ctas = cluster_mla_plan(&p.mla, &step->mla, 1), bytes;
 
 	if (ctas < 0)
@@ -406,7 +407,9 @@ int decode_step_latent(const struct cairn_decode_step_args *args, const struct l
 	p.num_layers = args->num_layers;
 	p.dense_layers = args->num_experts ? args->dense_layers : args->num_layers;
 	p.vocab = args->vocab;
-	fill_launch(&l, ctas, stream);
-	return cairn_launch(args->dtype == CAIRN_F16 ? (const void *)latent_kernel<CAIRN_F16> :
-			    (const void *)latent_kernel<CAIRN_BF16>, &l, params);
+	fill_launch(&l, ctas, args->sms, stream);
+	kernel = args->dtype == CAIRN_F16 ? (const void *)latent_kernel<CAIRN_F16> :
+		 (const void *)latent_kernel<CAIRN_BF16>;
+	CAIRN_TRY(cairn_check_resident(kernel, &l, "decode_step"));
+	return cairn_launch(kernel, &l, params);
 }

@@ -56,6 +56,7 @@ static inline struct cairn_cluster_attn_args decode_step_attn(const struct cairn
 		.inv_freq = a->inv_freq, .positions = a->positions, .kv = decode_step_kv(a, layer),
 		.hidden = a->hidden, .num_qo_heads = a->num_qo_heads, .num_kv_heads = a->num_kv_heads,
 		.head_dim = a->head_dim, .dtype = a->dtype, .eps = a->eps, .sm_scale = a->sm_scale,
+		.sms = a->sms,
 	};
 }
 
@@ -75,7 +76,7 @@ static inline struct cairn_cluster_mla_args decode_step_mla(const struct cairn_d
 		.hidden = a->hidden, .num_heads = a->num_qo_heads,
 		.q_lora_rank = a->q_lora_rank, .kv_lora_rank = a->kv_lora_rank, .nope_dim = a->nope_dim,
 		.rope_dim = a->rope_dim, .v_dim = a->v_dim, .dtype = a->dtype, .eps = a->eps,
-		.sm_scale = a->sm_scale,
+		.sm_scale = a->sm_scale, .sms = a->sms,
 	};
 }
 
@@ -95,7 +96,7 @@ static inline struct cairn_moe_args decode_step_moe_of(const struct cairn_decode
 		.hidden = a->hidden, .num_experts = a->num_experts, .experts_per_token = a->experts_per_token,
 		.intermediate = a->expert_intermediate, .shared_intermediate = a->shared_intermediate,
 		.dtype = a->dtype, .normalize = a->normalize_experts,
-		.eps = a->eps, .scaling = a->expert_scaling,
+		.eps = a->eps, .scaling = a->expert_scaling, .sms = a->sms,
 	};
 }
 
@@ -108,6 +109,7 @@ static inline struct cairn_moe_args decode_step_dense_of(const struct cairn_deco
 		.w_shared_gate_up = decode_step_weight(a, a->w_gate_up, layer),
 		.w_shared_down = decode_step_weight(a, a->w_down, layer), .batch = a->kv.batch,
 		.hidden = a->hidden, .shared_intermediate = a->intermediate, .dtype = a->dtype, .eps = a->eps,
+		.sms = a->sms,
 	};
 }
 

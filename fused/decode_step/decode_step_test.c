@@ -125,6 +125,22 @@ static const struct step_shape named[] = {
 	LAYER("qwen2_7b", BIAS, QWEN2_7B),
 };
 
+/* a share of the device: all ways of the grid, both forms, latent attention, experts; the last cases */
+static const struct step_shape with_sms[] = {
+	{ N("sms_1", 2, 1, 33, 16, 128, 192, 4, 2, 64, 136), .sms = 1 },
+	{ N("sms_24_batch_2", 2, 2, 40, 16, 128, 192, 4, 2, 64, 136), .sms = 24 },
+	{ N("sms_64_graph", 2, 1, 40, 16, 128, 192, 4, 2, 64, 136), .sms = 64, .flags = GRAPH | F16 },
+	{ N("sms_7_batch_8", 2, 8, 40, 16, 128, 192, 8, 4, 64, 136), .sms = 7, .flags = PAGED_RAGGED },
+	{ N("sms_100000", 1, 2, 40, 16, 128, 192, 4, 2, 64, 136), .sms = 100000 },
+	{ M("sms_1_latent", 2, 2, 33, 16, 128, 64, 8, 64, 64), .sms = 1, .flags = LATENT },
+	{ M("sms_24_dsv2lite_like_graph", 3, 2, 50, 16, 256, 320, 8, 0, 64), E(8, 2, 64, 128, 1),
+		.sms = 24, .flags = LATENT | GRAPH },
+	{ M("sms_64_dsv2lite_like_persistent", 3, 2, 50, 16, 256, 320, 8, 0, 64), E(8, 2, 64, 128, 1),
+		.sms = 64, .flags = LATENT | PERSISTENT },
+	{ N("sms_24_experts", 3, 3, 40, 16, 256, 192, 4, 2, 64, 64), E(8, 2, 64, 128, 2), .sms = 24 },
+};
+
+#define NUM_SMS		((int)ARRAY_SIZE(with_sms))
 #define NUM_GRID	72
 #define NUM_MIXED	36		/* latent attention, experts or both */
 #define NUM_NAMED	((int)ARRAY_SIZE(named))
@@ -165,6 +181,10 @@ void step_shape_at(int index, struct step_shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (i >= NUM_GRID + NUM_MIXED) {
+		*s = with_sms[i - NUM_GRID - NUM_MIXED];
 		return;
 	}
 	if (i >= NUM_GRID) {
@@ -255,7 +275,7 @@ const struct cairn_family cairn_decode_step_family = {
 	.workspace_op = offsetof(struct cairn_impl, decode_step_workspace),
 	.args_size = sizeof(struct cairn_decode_step_args),
 	.workspace_field = STEP_FIELD(workspace),
-	.num_cases = NUM_NAMED + NUM_GRID + NUM_MIXED,
+	.num_cases = NUM_NAMED + NUM_GRID + NUM_MIXED + NUM_SMS,
 	.zeroed_workspace = 1,
 	.describe = describe, .setup = step_setup, .exact = step_exact, .judge = step_judge,
 	.reject = step_reject,

@@ -38,6 +38,7 @@ struct step_shape {
 	/* lora: rank of q; top: experts for each token; shared: shared width; dense: dense layers */
 	int lora, experts, top, expert_inter, shared, dense;
 	float scaling;			/* 0: 1 */
+	int sms;
 };
 
 void step_shape_at(int index, struct step_shape *s);

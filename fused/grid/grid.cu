@@ -12,7 +12,7 @@
  * to GRID_LL_BATCH requests as LL words that readers poll (grid_exchange.cuh), above that behind a grid
  * barrier. A persistent launch runs all phases. Otherwise each phase is a launch, which loads its first
  * weights before griddepcontrol.wait; both forms give the same bits. CTAs wait for each other, so all must be
- * resident at once, and two such launches must not run concurrently.
+ * resident at once: grid.h says which launches may run concurrently.
  *
  * Sums: the 8 warps divide k stage by stage, a warp adds its stages in four chains, and the 8 sums are added
  * in order; the CTA that computes a row does not matter. No floating-point atomics.
@@ -259,11 +259,14 @@ static int heads_of_tasks(int pairs, int num_kv_heads, int num_ctas)
 
 int grid_plan(struct grid_args *a, char *ws, size_t *bytes)
 {
-	int num_sms = cairn_num_sms(), pairs = a->s.kv.batch * a->s.num_kv_heads;
+	int num_sms = cairn_sms_of(a->s.sms), pairs = a->s.kv.batch * a->s.num_kv_heads;
 	size_t at = 0, batch = a->s.kv.batch;
 
 	if (num_sms < 0)
 		return num_sms;
+	if (a->s.kv.batch > 8 && num_sms < 2)
+		return cairn_error(EOPNOTSUPP, "sms: batch %d needs at least 2, because CTAs work in pairs",
+				   a->s.kv.batch);
 	a->per_hidden = 1 / (float)a->s.hidden;
 	a->group = a->s.num_qo_heads / a->s.num_kv_heads;
 	a->q_dim = a->s.num_qo_heads * a->s.head_dim;
@@ -310,19 +313,23 @@ int grid_plan(struct grid_args *a, char *ws, size_t *bytes)
 
 /*
  * Returns the number of CTAs of all launches with grid barriers that share a workspace: as many as fit in
- * pairs.
+ * pairs into the call's SMs.
  */
-static int num_barrier_ctas(void)
+static int num_barrier_ctas(const struct grid_args *a)
 {
 	struct cairn_launch l = {};
-	int pairs;
+	int pairs, sms = cairn_sms_of(a->s.sms);
 
+	if (sms < 2)
+		return sms;
 	l.grid[0] = 2;
 	l.block[0] = THREADS;
 	l.smem = SMEM_MAX;
 	l.cluster = 2;
 	/* all instances have the same occupancy */
 	pairs = cairn_max_active_clusters((const void *)grid_kernel<CAIRN_BF16, 128, GRID_WIDE>, &l);
+	if (pairs > sms / 2)
+		pairs = sms / 2;
 	return pairs > 0 ? 2 * pairs : pairs < 0 ? pairs :
 		cairn_error(EOPNOTSUPP, "this device grants no cluster of 2 with %d bytes of shared memory",
 			    SMEM_MAX);
@@ -350,7 +357,7 @@ int grid_launch(struct grid_args *a, int32_t first, int32_t end, int persistent,
 {
 	struct cairn_launch l = {};
 	void *params[] = { a };
-	int num_ctas = a->by_ll ? cairn_num_sms() : num_barrier_ctas();
+	int num_ctas = a->by_ll ? cairn_sms_of(a->s.sms) : num_barrier_ctas(a);
 
 	if (num_ctas < 0)
 		return num_ctas;
@@ -359,9 +366,11 @@ int grid_launch(struct grid_args *a, int32_t first, int32_t end, int persistent,
 	if (end - first > GRID_KINDS)
 		a->key_stages = 0;	/* the loaders of a key ring do not count layers */
 	l.smem = layout(a);
-	l.pdl = 1;
+	/* a dependent launch would take SMs that are not this call's while the preceding kernel is running */
+	l.pdl = !a->s.sms;
 	l.cluster = grid_way(a) == GRID_WIDE ? 2 : 0;
 	l.stream = stream;
+	CAIRN_TRY(cairn_check_resident(pick_kernel(a), &l, "grid"));
 	a->call_first = first;
 	a->call_end = end;
 	for (int32_t p = first; p < end; p = a->end_phase) {

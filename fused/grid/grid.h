@@ -2,8 +2,11 @@
 /*
  * grid - the decode step as phases on all SMs: declarations that launchers and kernel share
  *
- * Phases 5 i .. 5 i + 4 are layer i; GRID_HEAD follows the last layer. There is one CTA on each SM, and every
- * phase is divided over all of them.
+ * Phases 5 i .. 5 i + 4 are layer i; GRID_HEAD follows the last layer. There is one CTA on each of the call's
+ * SMs, and every phase is divided over all of them. CTAs wait for each other, so all of a launch must be
+ * resident at once: grid_launch() checks that the device holds that many. Launches that run at the same time
+ * are all resident if their SMs add up to at most the device's; above 8 requests CTAs form pairs, and then
+ * another launch may take one SM of a pair of each GPC.
  */
 #ifndef CAIRN_GRID_H
 #define CAIRN_GRID_H
@@ -46,6 +49,7 @@ struct grid_step {
 	int64_t layer_stride_bytes, kv_stride_bytes;
 	int32_t num_layers, hidden, intermediate, num_qo_heads, num_kv_heads, head_dim, vocab, dtype;
 	float eps, sm_scale;
+	int32_t sms;			/* SMs of the call, one CTA each; 0: all */
 };
 
 struct grid_args {

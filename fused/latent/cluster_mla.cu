@@ -193,9 +193,16 @@ static int num_steps(const struct cairn_cluster_mla_args *a, int product)
 int cluster_mla_plan(struct mla_args *g, const struct cairn_cluster_mla_args *args, int linked)
 {
 	const int cluster = args->cluster_size ? args->cluster_size : choose_cluster();
-	int ctas = resident_ctas(args, cluster), tasks = num_tasks(args), teams;
+	int ctas = resident_ctas(args, cluster), most = cairn_sms_of(args->sms);
+	int tasks = num_tasks(args), teams;
 
-	ctas = ctas > MAX_CTAS ? MAX_CTAS / cluster * cluster : ctas;
+	if (most < 0)
+		return most;
+	if (most < cluster)
+		return cairn_error(EOPNOTSUPP, "cluster_mla: sms: clusters of %d need at least %d", cluster,
+				   cluster);
+	most = most < MAX_CTAS ? most : MAX_CTAS;
+	ctas = ctas > most ? most / cluster * cluster : ctas;
 	if (ctas == 0)
 		return cairn_error(EOPNOTSUPP,
 				   "cluster_mla: cluster_size: the device has no room for %d CTAs", cluster);
@@ -305,7 +312,7 @@ extern "C" int cairn_cluster_mla(const struct cairn_cluster_mla_args *args, void
 	tensor = by_tensor(args, ctas);
 	fill_launch(&l, g.a.cluster_size);
 	l.grid[0] = (unsigned int)ctas;
-	l.pdl = 1;
+	l.pdl = !args->sms;	/* a dependent launch would take SMs that are not this call's */
 	l.stream = stream;
 	if (tensor)
 		CAIRN_TRY(make_maps(args, &maps));

@@ -35,8 +35,9 @@
  * Pointers of dtype are 16-byte aligned.
  *
  * cluster_size 1..16, or 0 (chosen): the number of CTAs that share the keys of 16 heads of a request and
- * merge their results over DSMEM; with offchip they merge through global memory. All SMs share the other
- * work: cluster_attn.h says what must not run at the same time, and what happens to requests without a key.
+ * merge their results over DSMEM; with offchip they merge through global memory. All SMs, or `sms` of them,
+ * share the other work: cluster_attn.h says what sms is, what must not run at the same time, and what happens
+ * to requests without a key. sms must be at least cluster_size.
  *
  * Supported:   dtype f16, bf16; kv_lora_rank 512, rope_dim 64, nope_dim 128, v_dim 128; num_heads a multiple
  *              of 8, 8..128; hidden and q_lora_rank multiples of 64, hidden 64..16384, q_lora_rank 0..4096;
@@ -71,6 +72,7 @@ struct cairn_cluster_mla_args {
 	int32_t hidden, num_heads, q_lora_rank, kv_lora_rank, nope_dim, rope_dim, v_dim;
 	int32_t dtype, cluster_size, offchip;
 	float eps, sm_scale;
+	int32_t sms;			/* SMs that the call may use at a time; 0: all */
 };
 
 #ifdef __cplusplus

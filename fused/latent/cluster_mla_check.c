@@ -24,6 +24,8 @@ int cairn_cluster_mla_check_shape(const struct cairn_cluster_mla_args *a)
 	    a->nope_dim < 1 || a->rope_dim < 1 || a->v_dim < 1)
 		return cairn_error(EINVAL, "cluster_mla: kv.page_size, hidden, num_heads, dims: must be "
 				   ">= 1");
+	if (a->sms < 0)
+		return cairn_error(EINVAL, "cluster_mla: sms: must be >= 0");
 	if (!(a->eps > 0) || isinf(a->eps) || !(a->sm_scale > 0) || isinf(a->sm_scale))
 		return cairn_error(EINVAL, "cluster_mla: eps, sm_scale: must be finite and > 0");
 	if (a->cluster_size < 0 || a->cluster_size > 16)

@@ -33,6 +33,7 @@ struct shape {
 	unsigned flags;
 	int bend;			/* with kind EXTREME; BY_INDEX: chosen by the case index */
 	const int *kv_lens;		/* [batch], instead of kv for all; may be NULL */
+	int sms;
 };
 
 #define FIELD(f)	offsetof(struct cairn_cluster_mla_args, f)
@@ -113,6 +114,15 @@ static const struct shape named[] = {
 	{ N("dsv3_b1_kv4096", 128, 7168, 1536, 1, 4096, 16, 0), .flags = BENCH | DEVICE },
 };
 
+/* a share of the device; the last of all cases */
+static const struct shape with_sms[] = {
+	{ N("sms_1", 8, 64, 0, 2, 33, 16, 0), .sms = 1 },
+	{ N("sms_24_lora", 16, 128, 64, 3, 65, 16, 0), .sms = 24, .flags = F16 },
+	{ N("sms_64_batch_16", 16, 128, 0, 16, 17, 16, 0), .sms = 64, .flags = PAGED_RAGGED },
+	{ N("sms_24_cluster_5", 8, 64, 0, 2, 200, 16, 5), .sms = 24 },
+};
+
+#define NUM_SMS		((int)ARRAY_SIZE(with_sms))
 #define NUM_NAMED	((int)ARRAY_SIZE(named))
 #define NUM_CLUSTERS	32	/* cluster sizes 1..16, on and off chip */
 #define NUM_GRID	36
@@ -126,6 +136,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (i >= NUM_CLUSTERS + NUM_GRID) {
+		*s = with_sms[i - NUM_CLUSTERS - NUM_GRID];
 		return;
 	}
 	memset(s, 0, sizeof(*s));
@@ -368,6 +382,7 @@ static void setup(struct cairn_op *op)
 	a->rope_dim = 64;
 	a->cluster_size = s.cluster;
 	a->offchip = !!(s.flags & OFFCHIP);
+	a->sms = s.sms;
 	a->eps = 1e-6f;
 	a->sm_scale = (float)(1 / sqrt(192));
 	pg.batch = s.batch;
@@ -427,7 +442,7 @@ static const char *reject(void *args, int i, int *want)
 {
 	struct cairn_cluster_mla_args *a = args;
 
-	*want = i < 31 ? -EINVAL : -EOPNOTSUPP;
+	*want = i < 31 || i > 41 ? -EINVAL : -EOPNOTSUPP;
 	switch (i) {
 	case 0: a->size = 8; return "size_too_small";
 	case 1: a->out = NULL; return "out_null";
@@ -471,6 +486,7 @@ static const char *reject(void *args, int i, int *want)
 	case 39: a->nope_dim = 64; return "nope_dim_64";
 	case 40: a->v_dim = 64; return "v_dim_64";
 	case 41: a->kv.batch = 17; return "batch_17";
+	case 42: a->sms = -1; return "sms_negative";
 	}
 	return NULL;
 }
@@ -487,7 +503,7 @@ const struct cairn_family cairn_cluster_mla_family = {
 	.args_size = sizeof(struct cairn_cluster_mla_args),
 	.workspace_field = FIELD(workspace),
 	.zeroed_workspace = 1,
-	.num_cases = NUM_NAMED + NUM_CLUSTERS + NUM_GRID,
+	.num_cases = NUM_NAMED + NUM_CLUSTERS + NUM_GRID + NUM_SMS,
 	.describe = describe,
 	.setup = setup,
 	.exact = exact,

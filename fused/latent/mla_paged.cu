@@ -66,6 +66,7 @@ struct paged {
 	int64_t rows;			/* nnz_qo * num_heads */
 	uint32_t magic;			/* attn_magic(num_heads) */
 	int32_t splits, tasks;		/* tasks: an upper bound of the row tiles */
+	int32_t first_task;		/* of this launch */
 };
 
 /* The rows of a tile and their request b; b < 0: no tile. */
@@ -223,7 +224,7 @@ ATTN_DEV void zero_rest(const struct paged &g, int spare, int num_spare)
 		((uint4 *)g.o)[i] = make_uint4(0, 0, 0, 0);
 }
 
-/* blockIdx: tile, split */
+/* blockIdx: tile, from first_task on; split */
 template <int dtype>
 static __global__ void __launch_bounds__(THREADS, 1) mla_paged_kernel(const __grid_constant__ struct paged g)
 {
@@ -247,10 +248,10 @@ static __global__ void __launch_bounds__(THREADS, 1) mla_paged_kernel(const __gr
 
 	ptx_griddepcontrol_wait();
 	ptx_griddepcontrol_launch_dependents();
-	t = find_task(g, blockIdx.x, &total);
+	t = find_task(g, g.first_task + blockIdx.x, &total);
 	if (t.b < 0) {
 		if (g.splits == 1)
-			zero_rest(g, blockIdx.x - total, gridDim.x - total);
+			zero_rest(g, g.first_task + blockIdx.x - total, g.tasks - total);
 		return;
 	}
 	at = (int64_t)t.qo_first * g.a.num_heads + t.row0;
@@ -402,7 +403,7 @@ mla_merge_kernel(const __grid_constant__ struct paged g)
 
 static int num_splits(const struct cairn_mla_paged_args *a, int32_t tasks)
 {
-	int num_sms = cairn_num_sms(), splits, tiles = attn_div_up(a->kv.max_len, KEYS);
+	int num_sms = cairn_sms_of(a->sms), splits, tiles = attn_div_up(a->kv.max_len, KEYS);
 	size_t each = (size_t)a->nnz_qo * (size_t)a->num_heads * (RANK * sizeof(float) + sizeof(float2));
 
 	if (num_sms < 0)
@@ -412,6 +413,7 @@ static int num_splits(const struct cairn_mla_paged_args *a, int32_t tasks)
 		splits = attn_div_up(a->kv.max_len, SPLIT_KEYS);
 	splits = splits < MAX_SPLITS ? splits : MAX_SPLITS;
 	splits = splits < tiles ? splits : tiles;
+	splits = splits < num_sms ? splits : num_sms;
 	while (splits > 1 && (size_t)splits * each > MAX_PARTIAL)
 		splits--;
 	return splits > 1 ? splits : 1;
@@ -459,6 +461,7 @@ static struct cairn_gemm_lt head_product(const struct paged *g, void *out, const
 	p.gemm.n = n;
 	p.gemm.k = k;
 	p.gemm.dtype = p.gemm.out_dtype = g->a.dtype;
+	p.gemm.sms = g->a.sms;
 	p.heads = g->a.num_heads;
 	p.b_head = (NOPE + V_DIM) * RANK;
 	p.algo = -1;
@@ -491,11 +494,11 @@ static int raise(const struct paged *g, void *stream)
 
 extern "C" int cairn_mla_paged(const struct cairn_mla_paged_args *args, void *stream)
 {
-	struct cairn_launch l = { .pdl = 1, .stream = stream };
+	struct cairn_launch l = { .pdl = !args->sms, .stream = stream };
 	struct paged g = {};
 	void *params[] = { &g };
 	int64_t need;
-	int f16;
+	int f16, sms, at_once;
 
 	CAIRN_TRY(cairn_mla_paged_check(args));
 	if (!args->kv.batch || !args->nnz_qo)
@@ -508,14 +511,21 @@ extern "C" int cairn_mla_paged(const struct cairn_mla_paged_args *args, void *st
 				   (long long)need);
 	CAIRN_TRY(absorb(&g, stream));
 	f16 = args->dtype == CAIRN_F16;
-	l.grid[0] = (unsigned int)g.tasks;
 	l.grid[1] = (unsigned int)g.splits;
 	l.block[0] = THREADS;
 	l.smem = SMEM_BYTES;
-	CAIRN_TRY(cairn_launch(f16 ? (const void *)mla_paged_kernel<CAIRN_F16> :
-			       (const void *)mla_paged_kernel<CAIRN_BF16>, &l, params));
+	/* one launch, whose CTAs follow each other on all SMs; with sms as many as these run at once */
+	sms = cairn_sms_of(args->sms);
+	at_once = sms < cairn_num_sms() ? sms / g.splits : g.tasks;
+	for (g.first_task = 0; g.first_task < g.tasks; g.first_task += at_once) {
+		int num = g.tasks - g.first_task < at_once ? g.tasks - g.first_task : at_once;
+
+		l.grid[0] = (unsigned int)num;
+		CAIRN_TRY(cairn_launch(f16 ? (const void *)mla_paged_kernel<CAIRN_F16> :
+				       (const void *)mla_paged_kernel<CAIRN_BF16>, &l, params));
+	}
 	if (g.splits > 1) {
-		struct cairn_launch merge = { .pdl = 1, .stream = stream };
+		struct cairn_launch merge = { .pdl = !args->sms, .stream = stream };
 
 		merge.grid[0] = (unsigned int)g.rows;
 		merge.block[0] = MERGE_THREADS;

@@ -22,12 +22,13 @@
  * Row-major without gaps; pointers of dtype 16-byte aligned. nnz_qo, max_qo_len and kv.max_len are upper
  * bounds; rows past qo_indptr[kv.batch] become 0. w_kv_b counts as a weight (gemm.h).
  *
+ * sms:         as in gemm.h.
  * Supported:   dtype f16, bf16; kv_lora_rank 512, rope_dim 64, nope_dim 128, v_dim 128; num_heads 1..128; any
  *              page_size >= 1. Anything else -EOPNOTSUPP. kv.batch 0 and nnz_qo 0 do nothing.
  * Numerics:    ql, P and o are rounded to dtype; products exact, sums in fp32; out is rounded once. A row
  *              that sees no key is 0. sm_scale is finite and > 0.
  * Tolerance:   derived in mla_paged_ref.c.
- * Determinism: bitwise repeatable.
+ * Determinism: bitwise repeatable; the grouping of sums may depend on sms.
  * Unused memory: as in attn_paged.h.
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO.
  * Source:      DeepSeek-V2 2024, section 2.1 and appendix C.
@@ -54,6 +55,7 @@ struct cairn_mla_paged_args {
 	int32_t num_heads, kv_lora_rank, nope_dim, rope_dim, v_dim;
 	int32_t dtype;
 	float sm_scale;
+	int32_t sms;			/* SMs that the call may use at a time; 0: all */
 };
 
 #ifdef __cplusplus

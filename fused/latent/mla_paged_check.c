@@ -16,6 +16,8 @@ int cairn_mla_paged_check_shape(const struct cairn_mla_paged_args *a)
 				   "kv.num_pages: must be >= 0");
 	if (a->kv.page_size < 1 || a->num_heads < 1)
 		return cairn_error(EINVAL, "mla_paged: kv.page_size, num_heads: must be >= 1");
+	if (a->sms < 0)
+		return cairn_error(EINVAL, "mla_paged: sms: must be >= 0");
 	if (!(a->sm_scale > 0) || isinf(a->sm_scale))
 		return cairn_error(EINVAL, "mla_paged: sm_scale: must be finite and > 0");
 	if (a->dtype != CAIRN_F16 && a->dtype != CAIRN_BF16)

@@ -15,6 +15,7 @@ struct shape {
 	int batch, qo, kv, page, heads;	/* query rows and keys of each request, slots of a page, heads */
 	unsigned flags;			/* SHARP: few keys have all the weight */
 	const int *qo_lens, *kv_lens;	/* [batch], instead of qo and kv for all; may be NULL */
+	int sms;
 };
 
 #define LENS(...) (const int[]){ __VA_ARGS__ }
@@ -56,6 +57,14 @@ static const struct shape named[] = {
 	{ N("append_h16_b4_qo512_kv8192_bf16", 4, 512, 8192, 16, 16), .flags = BENCH | DEVICE },
 };
 
+/* a share of the device; the last of all cases */
+static const struct shape with_sms[] = {
+	{ N("sms_1", 2, 5, 200, 16, 4), .sms = 1 },
+	{ N("sms_24", 2, 17, 300, 16, 8), .sms = 24, .flags = F16 | PAGED_RAGGED },
+	{ N("sms_64_padded", 2, 3, 500, 16, 8), .sms = 64, .flags = PAGED_PADDED },
+};
+
+#define NUM_SMS		((int)ARRAY_SIZE(with_sms))
 #define NUM_GRID	30
 
 static void shape_at(int index, struct shape *s)
@@ -65,6 +74,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (i >= NUM_GRID) {
+		*s = with_sms[i - NUM_GRID];
 		return;
 	}
 	*s = (struct shape){
@@ -125,6 +138,7 @@ static void setup(struct cairn_op *op)
 	a->kv.num_pages = p.num_pages;
 	a->kv.page_size = s.page;
 	a->num_heads = s.heads;
+	a->sms = s.sms;
 	a->kv_lora_rank = 512;
 	a->rope_dim = 64;
 	a->nope_dim = a->v_dim = 128;
@@ -150,7 +164,7 @@ static const char *reject(void *args, int i, int *want)
 {
 	struct cairn_mla_paged_args *a = args;
 
-	*want = i < 17 ? -EINVAL : -EOPNOTSUPP;
+	*want = i < 17 || i > 22 ? -EINVAL : -EOPNOTSUPP;
 	switch (i) {
 	case 0: a->size = 8; return "size_too_small";
 	case 1: a->out = NULL; return "out_null";
@@ -175,6 +189,7 @@ static const char *reject(void *args, int i, int *want)
 	case 20: a->nope_dim = 64; return "nope_dim_64";
 	case 21: a->v_dim = 64; return "v_dim_64";
 	case 22: a->num_heads = 129; return "num_heads_129";
+	case 23: a->sms = -1; return "sms_negative";
 	}
 	return NULL;
 }
@@ -190,7 +205,7 @@ const struct cairn_family cairn_mla_paged_family = {
 	.workspace_op = offsetof(struct cairn_impl, mla_paged_workspace),
 	.args_size = sizeof(struct cairn_mla_paged_args),
 	.workspace_field = offsetof(struct cairn_mla_paged_args, workspace),
-	.num_cases = ARRAY_SIZE(named) + NUM_GRID,
+	.num_cases = ARRAY_SIZE(named) + NUM_GRID + NUM_SMS,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 	.cost_s = 55,
 };

@@ -152,7 +152,8 @@ int moe_launch(const struct cairn_moe_args *args, void *stream)
 	/* the kernel for weights of 16 bits takes only the front of g */
 	struct moe_fp8_args g = { {}, moe_scales_of(args) };
 	void *params[] = { &g };
-	int ctas = cairn_num_sms(), bytes;
+	int ctas = cairn_sms_of(args->sms), bytes;
+	const void *kernel;
 
 	if (ctas < 0)
 		return ctas;
@@ -163,13 +164,16 @@ int moe_launch(const struct cairn_moe_args *args, void *stream)
 	l.grid[0] = (unsigned int)ctas;
 	l.block[0] = MOE_THREADS;
 	l.smem = (size_t)bytes;
-	l.pdl = 1;
+	l.pdl = !args->sms;	/* a dependent launch would take SMs that are not this call's */
 	l.stream = stream;
 	if (args->fp8w)
-		return cairn_launch(args->dtype == CAIRN_F16 ? (const void *)moe_fp8_kernel<CAIRN_F16> :
-				    (const void *)moe_fp8_kernel<CAIRN_BF16>, &l, params);
-	return cairn_launch(args->dtype == CAIRN_F16 ? (const void *)moe_kernel<CAIRN_F16> :
-			    (const void *)moe_kernel<CAIRN_BF16>, &l, params);
+		kernel = args->dtype == CAIRN_F16 ? (const void *)moe_fp8_kernel<CAIRN_F16> :
+			 (const void *)moe_fp8_kernel<CAIRN_BF16>;
+	else
+		kernel = args->dtype == CAIRN_F16 ? (const void *)moe_kernel<CAIRN_F16> :
+			 (const void *)moe_kernel<CAIRN_BF16>;
+	CAIRN_TRY(cairn_check_resident(kernel, &l, "moe"));
+	return cairn_launch(kernel, &l, params);
 }
 
 size_t moe_workspace(const struct cairn_moe_args *args)

@@ -27,9 +27,10 @@
  *                                                                    CAIRN_MOE_FEW rows contents undefined
  *
  * All arrays are row-major without gaps, all pointers of dtype 16-byte aligned. Up to CAIRN_MOE_FEW rows
- * (batch) run as one launch that spreads over all SMs: cluster_attn.h says what "zeroed once" means, and that
- * no two such calls may run on a device at the same time. More rows run as a chain of launches without such
- * conditions. eps and scaling are finite and > 0, normalize is 0 or 1.
+ * (batch) run as one launch that spreads over `sms` SMs (0: all): cluster_attn.h says what "zeroed once"
+ * means, and which such calls may run on a device at the same time. More rows run as a chain of launches
+ * without such conditions, in which sms limits the products (gemm.h). eps and scaling are finite and > 0,
+ * normalize is 0 or 1.
  *
  * Weights of 8 bits: with fp8w 1 the experts' four matrices are e4m3, a byte each, 16-byte aligned, without
  * NaN (0x7f, 0xff), and the value of an element is the code times its scale. w_gate_up and w_down have
@@ -46,7 +47,8 @@
  * Tolerance:   derived in moe_bounds.c; where the logits' bounds do not decide the choice of experts, a
  *              request is only checked to be finite.
  * Determinism: bitwise repeatable; row b does not depend on the other rows, as long as batch stays up to
- *              CAIRN_MOE_FEW or stays above it.
+ *              CAIRN_MOE_FEW or stays above it. Above CAIRN_MOE_FEW the grouping of the router's sums may
+ *              depend on sms.
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO, as cluster_attn.h; experts_per_token above num_experts is
  *              -EOPNOTSUPP.
  * Source:      DeepSeek-V2 2024, section 2.2; Jiang et al. 2024 (Mixtral: normalize, no shared experts).
@@ -74,6 +76,7 @@ struct cairn_moe_args {
 	/* scales of weights of 8 bits; otherwise 0 and NULL */
 	const float *w_gate_up_scale, *w_down_scale, *w_shared_gate_up_scale, *w_shared_down_scale;
 	int32_t fp8w, scale_kind;
+	int32_t sms;			/* SMs that the call may use at a time; 0: all */
 };
 
 /* Returns the number of scales of a matrix [n, k]. */

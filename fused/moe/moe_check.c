@@ -15,6 +15,8 @@ int cairn_moe_check_shape(const struct cairn_moe_args *a)
 		return cairn_error(EINVAL, "moe: size: smaller than the argument struct");
 	if (a->batch < 0 || a->shared_intermediate < 0)
 		return cairn_error(EINVAL, "moe: batch, shared_intermediate: must be >= 0");
+	if (a->sms < 0)
+		return cairn_error(EINVAL, "moe: sms: must be >= 0");
 	if (a->hidden < 1 || a->num_experts < 1 || a->experts_per_token < 1 || a->intermediate < 1)
 		return cairn_error(EINVAL,
 				   "moe: hidden, num_experts, experts_per_token, intermediate: must be >= 1");

@@ -279,6 +279,7 @@ void moe_setup(struct cairn_op *op)
 	a->intermediate = s.inter;
 	a->shared_intermediate = s.shared;
 	a->normalize = !!(s.flags & NORMALIZE);
+	a->sms = s.sms;
 	a->scaling = s.scaling > 0 ? s.scaling : 1;
 	a->fp8w = !!(s.flags & FP8);
 	a->scale_kind = s.flags & BLOCKS ? CAIRN_FP8_SCALE_BLOCKS : CAIRN_FP8_SCALE_ROWS;

@@ -260,7 +260,7 @@ static __global__ __launch_bounds__(THREADS) void combine_kernel(const __grid_co
  * Sizes are queried before the workspace is laid out; for such a query only the alignment of pointers
  * matters.
  */
-static struct cairn_gemm_args router_args(const struct rows *g)
+static struct cairn_gemm_args router_args(const struct rows *g, int32_t sms)
 {
 	struct cairn_gemm_args r = {};
 	void *somewhere = (void *)(uintptr_t)256;
@@ -276,6 +276,7 @@ static struct cairn_gemm_args router_args(const struct rows *g)
 	r.k = g->a.hidden;
 	r.dtype = g->a.dtype;
 	r.out_dtype = CAIRN_F32;
+	r.sms = sms;
 	return r;
 }
 
@@ -320,7 +321,7 @@ extern "C" int moe_rows_workspace(const struct cairn_moe_args *args, size_t *byt
 	memcpy(&g.a, args, sizeof(g.a));
 	g.most = moe_rows_most(args);
 	g.weight_bytes = args->fp8w ? 1 : 2;
-	r = router_args(&g);
+	r = router_args(&g, args->sms);
 	CAIRN_TRY(cairn_gemm_workspace(&r, &g.gemm_bytes));
 	*bytes = plan(&g, NULL);
 	return 0;
@@ -352,7 +353,7 @@ extern "C" int moe_rows(const struct cairn_moe_args *args, void *stream)
 	memcpy(&g.a, args, sizeof(g.a));
 	g.most = moe_rows_most(args);
 	g.weight_bytes = args->fp8w ? 1 : 2;
-	r = router_args(&g);
+	r = router_args(&g, args->sms);
 	CAIRN_TRY(cairn_gemm_workspace(&r, &g.gemm_bytes));
 	need = plan(&g, (char *)args->workspace);
 	if (!args->workspace || args->workspace_bytes < need)
@@ -366,7 +367,7 @@ extern "C" int moe_rows(const struct cairn_moe_args *args, void *stream)
 	norm.dtype = args->dtype;
 	norm.eps = args->eps;
 	CAIRN_TRY(cairn_rmsnorm(&norm, stream));
-	r = router_args(&g);
+	r = router_args(&g, args->sms);
 	CAIRN_TRY(cairn_gemm(&r, stream));
 	CAIRN_TRY(launch((const void *)choose_kernel, &g, attn_div_up(args->batch, THREADS / 32),
 			 THREADS, stream));

@@ -59,7 +59,7 @@ static const void *kernel_16(int f16, int down)
 
 static int launch(const struct rows *g, const struct cairn_moe_args *args, int down, void *stream)
 {
-	const int f16 = args->dtype == CAIRN_F16, num_sms = cairn_num_sms();
+	const int f16 = args->dtype == CAIRN_F16, num_sms = cairn_sms_of(args->sms);
 	const struct moe_scales scales = moe_scales_of(args);
 	struct product p = {};
 	struct cairn_launch l = {};
@@ -113,7 +113,7 @@ static int launch(const struct rows *g, const struct cairn_moe_args *args, int d
 	l.grid[0] = (unsigned int)(items < num_sms ? items : num_sms);
 	l.block[0] = THREADS;
 	l.smem = (size_t)smem_bytes(kind);
-	l.pdl = 1;
+	l.pdl = !args->sms;
 	l.stream = stream;
 	return cairn_launch(kernel, &l, params);
 }

@@ -128,6 +128,17 @@ static const struct moe_shape named[] = {
 	{ N("fp8_blocks_dsv2lite_rows_1024", DSV2LITE, 1024), .flags = BENCH | DEVICE | FP8 | BLOCKS },
 };
 
+/* a share of the device; the last of all cases */
+static const struct moe_shape with_sms[] = {
+	{ N("sms_1", 128, 8, 2, 128, 64, 3), .sms = 1 },
+	{ N("sms_24_dsv2lite_like_b8", 256, 64, 6, 128, 192, 8), .sms = 24 },
+	{ N("sms_64_in_place_f16", 512, 16, 4, 64, 0, 3), .sms = 64, .flags = IN_PLACE | F16 },
+	{ N("sms_24_fp8_blocks", 256, 8, 2, 192, 128, 4), .sms = 24, .flags = FP8 | BLOCKS },
+	{ N("sms_24_rows_70", 256, 8, 2, 192, 64, 70), .sms = 24, .flags = NORMALIZE },
+	{ N("sms_3_rows_33_fp8", 128, 8, 3, 64, 0, 33), .sms = 3, .flags = FP8 },
+};
+
+#define NUM_SMS		((int)ARRAY_SIZE(with_sms))
 #define NUM_NAMED	((int)ARRAY_SIZE(named))
 #define NUM_GRID	72
 #define NUM_GRID_FP8	24
@@ -142,6 +153,10 @@ void moe_shape_at(int index, struct moe_shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (i >= NUM_GRID + NUM_GRID_FP8) {
+		*s = with_sms[i - NUM_GRID - NUM_GRID_FP8];
 		return;
 	}
 	*s = (struct moe_shape){
@@ -250,6 +265,7 @@ static const char *reject(void *args, int i, int *want)
 	case 47: a->fp8w = 1; return "fp8w_without_scales";
 	case 48: a->w_gate_up_scale = a->w_router; return "scale_without_fp8w";
 	case 49: a->w_shared_down_scale = a->w_router; return "shared_scale_without_fp8w";
+	case 50: a->sms = -1; return "sms_negative";
 	}
 	return NULL;
 }
@@ -278,7 +294,7 @@ const struct cairn_family cairn_moe_family = {
 	.args_size = sizeof(struct cairn_moe_args),
 	.workspace_field = MOE_FIELD(workspace),
 	.zeroed_workspace = 1,
-	.num_cases = NUM_NAMED + NUM_GRID + NUM_GRID_FP8,
+	.num_cases = NUM_NAMED + NUM_GRID + NUM_GRID_FP8 + NUM_SMS,
 	.describe = describe, .setup = moe_setup, .exact = exact, .reject = reject,
 	.cost_s = 60,
 };

@@ -25,6 +25,7 @@ struct moe_shape {
 	int hidden, experts, top, inter, shared, batch;
 	unsigned flags;
 	float scaling;		/* 0: 1 */
+	int sms;
 };
 
 void moe_shape_at(int index, struct moe_shape *s);

@@ -112,3 +112,28 @@ int cairn_num_sms(void)
 	CAIRN_TRY(cairn_device_ask(&q, &n, 1, ask_sms, &q.device));
 	return n;
 }
+
+int cairn_sms_of(int32_t sms)
+{
+	int num_sms = cairn_num_sms();
+
+	if (sms < 0)
+		return cairn_error(EINVAL, "sms: must be >= 0");
+	return sms && sms < num_sms ? sms : num_sms;
+}
+
+int cairn_check_resident(const void *kernel, const struct cairn_launch *launch, const char *caller)
+{
+	struct cairn_launch l = *launch;
+	int clusters;
+
+	l.cluster = l.cluster ? l.cluster : 1;
+	l.grid[0] = (unsigned int)l.cluster;
+	clusters = cairn_max_active_clusters(kernel, &l);
+	if (clusters < 0)
+		return clusters;
+	if ((int64_t)clusters * l.cluster < (int64_t)launch->grid[0])
+		return cairn_error(EOPNOTSUPP, "%s: sms: needs %u CTAs at once, but this device holds %d",
+				   caller, launch->grid[0], clusters * l.cluster);
+	return 0;
+}

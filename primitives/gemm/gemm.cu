@@ -229,9 +229,15 @@ static int launch_plain(const struct cairn_gemm_args *g, void *stream)
 {
 	struct cairn_launch launch = { 0 };
 	void *params[] = { (void *)g };
+	int sms = cairn_sms_of(g->sms);
 
+	if (sms < 0)
+		return sms;
 	launch.grid[0] = (g->n + TILE - 1) / TILE;
 	launch.grid[1] = (g->m + TILE - 1) / TILE;
+	if (sms < cairn_num_sms() && (int64_t)launch.grid[0] * launch.grid[1] > sms)
+		return cairn_error(EOPNOTSUPP, "gemm: sms: without cuBLASLt m %d n %d needs at least %lld",
+				   g->m, g->n, (long long)launch.grid[0] * launch.grid[1]);
 	if (launch.grid[1] > 65535)
 		return cairn_error(EOPNOTSUPP, "gemm: m %d is too large without cuBLASLt", g->m);
 	launch.block[0] = 256;
@@ -241,7 +247,7 @@ static int launch_plain(const struct cairn_gemm_args *g, void *stream)
 
 static int launch_skinny(const struct cairn_gemm_args *g, const void *residual, void *stream)
 {
-	int units = (g->n + ROWS - 1) / ROWS, num_sms = cairn_num_sms();
+	int units = (g->n + ROWS - 1) / ROWS, num_sms = cairn_sms_of(g->sms);
 	struct cairn_launch launch = { 0 };
 	void *params[] = { (void *)g, &residual };
 
@@ -250,7 +256,7 @@ static int launch_skinny(const struct cairn_gemm_args *g, const void *residual, 
 	launch.grid[0] = units < num_sms ? units : num_sms;
 	launch.block[0] = WARPS * 32;
 	launch.smem = RING_BYTES + 2 * WARPS * SUMS * sizeof(float);
-	launch.pdl = 1;
+	launch.pdl = !g->sms;	/* a dependent launch would take SMs that are not this call's */
 	launch.stream = stream;
 	return cairn_launch(g->dtype == CAIRN_BF16 ? (const void *)gemm_skinny_kernel<CAIRN_BF16> :
 			    (const void *)gemm_skinny_kernel<CAIRN_F16>, &launch, params);

@@ -18,12 +18,19 @@
  * Tolerance:   |out - ref| <= (k + 2) 2^-24 (sum_l |a b| + |bias|) + u |ref| (+ half the smallest subnormal
  *              of out_dtype), u the unit roundoff of out_dtype; a subnormal a or b counts as the smallest
  *              normal number (derivation in gemm_ref.c).
- * Determinism: bitwise repeatable for equal arguments.
+ * sms:         the largest number of SMs that the call may use at a time; 0 or more than the device has: all.
+ *              Calls on different streams whose sms add up to at most the device's number can run at the same
+ *              time, because each leaves the other's SMs free. Kernels that only prepare or combine data take
+ *              any SM that is free, and cuBLASLt takes sms as a target. A shape that needs more SMs returns
+ *              -EOPNOTSUPP, with the number in the error text. A call with sms is not launched as a
+ *              programmatic dependent, which would occupy SMs besides those of the kernel that it follows.
+ *              Host tables ignore sms.
+ * Determinism: bitwise repeatable for equal arguments; the grouping of sums may depend on sms above m = 8.
  * Constant b:  b and bias are weights. cairn_gemm() may be launched as a programmatic dependent, and then
  *              reads b before the preceding kernels of the stream have ended. The writer of b must therefore
  *              be separated from this call by a full ordering point of the stream (a synchronisation, an
  *              event, a copy, a kernel launched without that attribute). a and out need no such separation.
- * Errors:      -EINVAL (null pointer, size < 1), -EOPNOTSUPP, -EIO.
+ * Errors:      -EINVAL (null pointer, size < 1, sms < 0), -EOPNOTSUPP, -EIO.
  */
 #ifndef CAIRN_GEMM_H
 #define CAIRN_GEMM_H
@@ -41,6 +48,7 @@ struct cairn_gemm_args {
 	size_t workspace_bytes;
 	int32_t m, n, k;
 	int32_t dtype, out_dtype;	/* enum cairn_dtype */
+	int32_t sms;			/* SMs that the call may use at a time; 0: all */
 };
 
 #ifdef __cplusplus

@@ -11,6 +11,8 @@ int cairn_gemm_check(const struct cairn_gemm_args *g)
 		return cairn_error(EINVAL, "gemm: out, a, b: must not be null");
 	if (g->m < 1 || g->n < 1 || g->k < 1)
 		return cairn_error(EINVAL, "gemm: m %d, n %d, k %d: must be >= 1", g->m, g->n, g->k);
+	if (g->sms < 0)
+		return cairn_error(EINVAL, "gemm: sms: must be >= 0");
 	if (g->k % 8)
 		return cairn_error(EOPNOTSUPP, "gemm: k %d is not a multiple of 8", g->k);
 	if (!cairn_dtype_is_float(g->dtype) || (g->out_dtype != g->dtype && g->out_dtype != CAIRN_F32))

@@ -5,10 +5,10 @@
  * The library is loaded at run time (libcublasLt.so.13, then .12, from the loader's path and from
  * /usr/local/cuda). If it is missing, every function here returns -EOPNOTSUPP. Cairn does not link with it.
  *
- * A plan is the library's description of one shape, alignment and epilogue with the first algorithm that its
- * heuristics list. It is made at the first call of a shape, without using the device, and cached: 256 plans,
- * the least recently used one is evicted. One lock covers look-up and launch (a few microseconds of host
- * time), so that no plan is evicted during a launch. A plan belongs to one device.
+ * A plan is the library's description of one shape, alignment, epilogue and sms, with the first algorithm
+ * that its heuristics list. It is made at the first call of a shape, without using the device, and cached:
+ * 256 plans, the least recently used one is evicted. One lock covers look-up and launch (a few microseconds
+ * of host time), so that no plan is evicted during a launch. A plan belongs to one device.
  *
  * Algorithms are restricted to those that keep the contract: all sums in fp32, and split-k partial sums, if
  * any, in fp32 in the workspace and in a fixed order (CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE). The library's
@@ -45,7 +45,7 @@ static struct { FUNCTIONS(F) } lt;
  * Everything that a plan depends on; the members are those of struct cairn_gemm_lt. Alignments are in bytes.
  */
 struct plan_key {
-	int32_t device, m, n, k, dtype, out_dtype, has_bias, has_residual, heads, b_kn, algo;
+	int32_t device, m, n, k, dtype, out_dtype, has_bias, has_residual, heads, b_kn, algo, sms;
 	uint32_t align_out, align_a, align_b, align_bias;
 	int64_t out_head, a_head, b_head, out_row, a_row, b_row;
 	size_t workspace_bytes;
@@ -203,6 +203,9 @@ static int make_plan(struct plan *p, const struct plan_key *key)
 		LT(cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
 						  &in, sizeof(in)));
 	}
+	if (key->sms)
+		LT(cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &key->sms,
+						  sizeof(key->sms)));
 	ret = make_layout(&p->b, in, key->b_kn ? key->n : key->k, key->b_kn ? key->k : key->n, key->b_row,
 			  key->heads, key->b_head);
 	if (!ret)
@@ -243,7 +246,7 @@ static int64_t or_packed(int64_t step, int64_t packed)
 }
 
 /* Zeroes padding bytes too, because keys are compared by memcmp(). */
-static void make_key(struct plan_key *key, const struct cairn_gemm_lt *p, int device)
+static void make_key(struct plan_key *key, const struct cairn_gemm_lt *p, int device, int sms)
 {
 	const struct cairn_gemm_args *g = &p->gemm;
 	int any = p->algo < 0;	/* the list of numbered algorithms must not depend on addresses */
@@ -260,6 +263,7 @@ static void make_key(struct plan_key *key, const struct cairn_gemm_lt *p, int de
 	key->heads = p->heads > 1 ? p->heads : 1;
 	key->b_kn = p->b_kn;
 	key->algo = p->algo;
+	key->sms = sms;
 	key->align_out = any ? alignment(g->out) : 16;
 	key->align_a = any ? alignment(g->a) : 16;
 	key->align_b = any ? alignment(g->b) : 16;
@@ -280,7 +284,7 @@ static int get_plan(const struct cairn_gemm_lt *args, struct plan **out)
 {
 	struct plan_key key;
 	struct plan *oldest = &plans[0];
-	int device;
+	int device, sms;
 
 	CAIRN_TRY(load());
 	CAIRN_CUDA(cudaGetDevice(&device));
@@ -294,7 +298,10 @@ static int get_plan(const struct cairn_gemm_lt *args, struct plan **out)
 			return lt_error(status, "cublasLtCreate");
 		}
 	}
-	make_key(&key, args, device);
+	sms = cairn_sms_of(args->gemm.sms);
+	if (sms < 0)
+		return sms;
+	make_key(&key, args, device, sms < cairn_num_sms() ? sms : 0);
 	for (int i = 0; i < MAX_PLANS; i++) {
 		struct plan *p = &plans[i];
 

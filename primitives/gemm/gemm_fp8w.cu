@@ -237,7 +237,7 @@ static struct cairn_gemm_args widened(const struct cairn_gemm_fp8w_args *g, char
 		.size = sizeof(args), .out = g->out, .a = g->a, .b = workspace, .bias = g->bias,
 		.workspace = workspace + widened_bytes(g),
 		.workspace_bytes = g->workspace_bytes - widened_bytes(g), .m = g->m, .n = g->n, .k = g->k,
-		.dtype = g->dtype, .out_dtype = g->out_dtype,
+		.dtype = g->dtype, .out_dtype = g->out_dtype, .sms = g->sms,
 	};
 
 	return args;
@@ -245,7 +245,7 @@ static struct cairn_gemm_args widened(const struct cairn_gemm_fp8w_args *g, char
 
 static int launch_widened(const struct cairn_gemm_fp8w_args *g, void *stream)
 {
-	struct cairn_launch l = { .block = { WIDEN_THREADS }, .pdl = 1, .stream = stream };
+	struct cairn_launch l = { .block = { WIDEN_THREADS }, .pdl = !g->sms, .stream = stream };
 	struct cairn_gemm_args args = widened(g, (char *)g->workspace);
 	void *to = g->workspace, *params[] = { (void *)g, &to };
 	int64_t ctas = ((int64_t)g->n * g->k / 16 + WIDEN_THREADS - 1) / WIDEN_THREADS;
@@ -272,7 +272,7 @@ static int by_tile(const struct cairn_gemm_fp8w_args *g)
 
 static int launch_skinny(const struct cairn_gemm_fp8w_args *g, void *stream)
 {
-	int units = (g->n + ROWS - 1) / ROWS, num_sms = cairn_num_sms();
+	int units = (g->n + ROWS - 1) / ROWS, num_sms = cairn_sms_of(g->sms);
 	struct cairn_launch launch = { 0 };
 	void *params[] = { (void *)g };
 	const void *kernel;
@@ -288,7 +288,7 @@ static int launch_skinny(const struct cairn_gemm_fp8w_args *g, void *stream)
 	launch.grid[0] = units < num_sms ? units : num_sms;
 	launch.block[0] = WARPS * 32;
 	launch.smem = RING_BYTES + 2 * WARPS * SUMS * sizeof(float);
-	launch.pdl = 1;
+	launch.pdl = !g->sms;	/* a dependent launch would take SMs that are not this call's */
 	launch.stream = stream;
 	return cairn_launch(kernel, &launch, params);
 }

@@ -25,10 +25,11 @@
  *              number, as in gemm.h. Above CAIRN_GEMM_FP8W_EXACT_M the bound grows by sum_l |a| (v |b s| +
  *              half the smallest subnormal of dtype), v the unit roundoff of dtype (derivation in
  *              gemm_fp8w_ref.c).
- * Determinism: bitwise repeatable for equal arguments.
+ * sms:         as in gemm.h.
+ * Determinism: bitwise repeatable for equal arguments; the grouping of sums may depend on sms above m = 8.
  * Constant b:  b, b_scale and bias are weights, as in gemm.h: their writer must be separated from this call
  *              by a full ordering point of the stream.
- * Errors:      -EINVAL (null pointer, size < 1), -EOPNOTSUPP, -EIO.
+ * Errors:      -EINVAL (null pointer, size < 1, sms < 0), -EOPNOTSUPP, -EIO.
  */
 #ifndef CAIRN_GEMM_FP8W_H
 #define CAIRN_GEMM_FP8W_H
@@ -51,6 +52,7 @@ struct cairn_gemm_fp8w_args {
 	size_t workspace_bytes;
 	int32_t m, n, k;
 	int32_t dtype, out_dtype, scale_kind;	/* enum cairn_dtype; enum cairn_fp8_scale */
+	int32_t sms;			/* SMs that the call may use at a time; 0: all */
 };
 
 #ifdef __cplusplus

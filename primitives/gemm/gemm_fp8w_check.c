@@ -13,6 +13,8 @@ int cairn_gemm_fp8w_check(const struct cairn_gemm_fp8w_args *g)
 		return cairn_error(EINVAL, "gemm_fp8w: m %d, n %d, k %d: must be >= 1", g->m, g->n, g->k);
 	if (g->scale_kind != CAIRN_FP8_SCALE_ROWS && g->scale_kind != CAIRN_FP8_SCALE_BLOCKS)
 		return cairn_error(EINVAL, "gemm_fp8w: scale_kind: %d is neither 0 nor 1", g->scale_kind);
+	if (g->sms < 0)
+		return cairn_error(EINVAL, "gemm_fp8w: sms: must be >= 0");
 	if (g->k % 16)
 		return cairn_error(EOPNOTSUPP, "gemm_fp8w: k %d is not a multiple of 16", g->k);
 	if ((g->dtype != CAIRN_BF16 && g->dtype != CAIRN_F16) ||

@@ -16,6 +16,7 @@
 
 struct shape {
 	int32_t m, n, k, bench, device_only;	/* bench: a bench row; device_only: skipped on the CPU */
+	int32_t sms;
 };
 
 /* The columns are m, n, k. ON_DEVICE: too large for the CPU implementations. */
@@ -62,7 +63,14 @@ static const struct variant {
 #define NUM_SHAPES	ARRAY_SIZE(shapes)
 #define NUM_TESTED	37	/* shapes that are not bench rows */
 #define NUM_BLOCKS	9	/* bench rows that also run with block scales */
-#define NUM_CASES	(NUM_TESTED * 5 + (NUM_SHAPES - NUM_TESTED) + NUM_BLOCKS)
+#define NUM_UNLIMITED	(NUM_TESTED * 5 + (NUM_SHAPES - NUM_TESTED) + NUM_BLOCKS)
+#define NUM_CASES	(NUM_UNLIMITED + 2 * ARRAY_SIZE(with_sms))
+
+/* a share of the device, with scales of rows and of blocks; the last of all cases */
+static const struct shape with_sms[] = {
+	{ 1, 320, 208, .sms = 1 }, { 8, 257, 144, .sms = 24 }, { 17, 500, 400, .sms = 1 },
+	{ 64, 257, 2064, .sms = 24 }, { 128, 3000, 144, .sms = 24 }, { 300, 132, 272, .sms = 64 },
+};
 
 /* indices in `shapes`, less NUM_TESTED */
 static const int32_t with_blocks[NUM_BLOCKS] = { 0, 3, 4, 8, 11, 14, 16, 17, 18 };
@@ -77,6 +85,9 @@ static void row_of(int i, struct shape *s, struct variant *v)
 	} else if (i < first_blocks) {
 		*s = shapes[i - NUM_TESTED * 5 + NUM_TESTED];
 		*v = variants[0];
+	} else if (i >= (int)NUM_UNLIMITED) {
+		*s = with_sms[(i - (int)NUM_UNLIMITED) / 2];
+		*v = variants[(i - (int)NUM_UNLIMITED) % 2];
 	} else {
 		*s = shapes[NUM_TESTED + with_blocks[i - first_blocks]];
 		*v = variants[4];
@@ -97,6 +108,8 @@ static void describe(int i, struct cairn_case *c)
 	snprintf(c->name, sizeof(c->name), "m%d_n%d_k%d_%s_%s%s%s", s.m, s.n, s.k, cairn_dtype_name(v.dtype),
 		 v.scale_kind ? "blocks" : "rows", v.out_dtype != v.dtype ? "_to_f32" : "",
 		 v.bias ? "_bias" : "");
+	if (s.sms)
+		snprintf(c->name + strlen(c->name), sizeof(c->name) - strlen(c->name), "_sms%d", s.sms);
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	if (!s.bench && !s.device_only)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
@@ -136,6 +149,7 @@ static void setup(struct cairn_op *op)
 	g->dtype = v.dtype;
 	g->out_dtype = v.out_dtype;
 	g->scale_kind = v.scale_kind;
+	g->sms = s.sms;
 	scales = v.scale_kind ? (n + 127) / 128 * ((k + 127) / 128) : n;
 	cairn_out(op, offsetof(struct cairn_gemm_fp8w_args, out), v.out_dtype, m * n);
 	cairn_fill(op, cairn_in(op, offsetof(struct cairn_gemm_fp8w_args, a), v.dtype, m * k), v.dtype,
@@ -163,7 +177,7 @@ static const char *reject(void *args, int i, int *want)
 {
 	struct cairn_gemm_fp8w_args *g = args;
 
-	*want = i < 11 ? -EINVAL : -EOPNOTSUPP;
+	*want = i < 11 || i > 13 ? -EINVAL : -EOPNOTSUPP;
 	switch (i) {
 	case 0: g->size = 8; return "old_struct";
 	case 1: g->out = NULL; return "null_out";
@@ -179,6 +193,7 @@ static const char *reject(void *args, int i, int *want)
 	case 11: g->k = 8; return "k_8";
 	case 12: g->dtype = g->out_dtype = CAIRN_F32; return "dtype_f32";
 	case 13: g->out_dtype = CAIRN_F16; return "bf16_to_f16";
+	case 14: g->sms = -1; return "sms_negative";
 	}
 	return NULL;
 }

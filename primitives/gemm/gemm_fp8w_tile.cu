@@ -66,6 +66,7 @@ struct maps {
 struct plan {
 	int tiles_m, rows_b, size;	/* tiles along m; rows of b in a tile; CTAs that share a tile */
 	int ring;			/* stages in shared memory */
+	int first;			/* first tile of this launch */
 };
 
 struct tile {
@@ -318,7 +319,7 @@ gemm_fp8w_tile_kernel(const __grid_constant__ struct cairn_gemm_fp8w_args g,
 	constexpr int workers = GROUPS(cols, blocks) * 4;	/* warps */
 	constexpr bool more_registers = MORE_REGISTERS(cols, blocks), permuted = cols == 128;
 	extern __shared__ __align__(1024) unsigned char s_mem[];
-	const int rank = blockIdx.x % p.size, id = blockIdx.x / p.size;
+	const int rank = blockIdx.x % p.size, id = p.first + blockIdx.x / p.size;
 	const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 	const int row_groups = p.rows_b / GROUP_ROWS, sets = workers / 4 / row_groups;
 	const int num_stages = (g.k + STAGE_K - 1) / STAGE_K, each = (num_stages + p.size - 1) / p.size;
@@ -452,20 +453,24 @@ static int pick_shape(const struct cairn_gemm_fp8w_args *g, const void *kernel,
 		      const struct cairn_launch *launch, int cols, int most, struct plan *p)
 {
 	const int stages = div_up(g->k, STAGE_K);
+	const int sms = cairn_sms_of(g->sms);
 	const int clocks = cols == 32 ? 314 : cols == 64 ? 412 : g->scale_kind ? 1050 : 640;
 	int64_t least = INT64_MAX;
 
+	if (sms < 0)
+		return sms;
 	p->tiles_m = div_up(g->m, cols);
 	for (int rows_b = most; rows_b >= most / 2; rows_b /= 2) {
 		const int64_t tiles = (int64_t)p->tiles_m * div_up(g->n, rows_b);
 		const int64_t bytes = tiles * stages * (rows_b + 2 * cols) * STAGE_K;
 
 		for (int size = 1; size <= MAX_CLUSTER && size <= stages; size++) {
-			const int at_once = num_clusters(kernel, launch, size);
+			int at_once = num_clusters(kernel, launch, size);
 			int64_t cost, rounds;
 
 			if (at_once < 0)
 				return at_once;
+			at_once = at_once < sms / size ? at_once : sms / size;
 			if (!at_once)
 				continue;
 			rounds = div_up(tiles, at_once);
@@ -495,7 +500,7 @@ extern "C" size_t cairn_gemm_fp8w_tile_workspace(const struct cairn_gemm_fp8w_ar
 
 static int launch_permute(const struct cairn_gemm_fp8w_args *g, void *stream)
 {
-	struct cairn_launch l = { .block = { PERMUTE_THREADS }, .pdl = 1, .stream = stream };
+	struct cairn_launch l = { .block = { PERMUTE_THREADS }, .pdl = !g->sms, .stream = stream };
 	const size_t bytes = cairn_gemm_fp8w_tile_workspace(g);
 	int64_t units = (int64_t)g->m * g->k / 16;
 	const void *a = g->a;
@@ -520,8 +525,9 @@ extern "C" int cairn_gemm_fp8w_tile(const struct cairn_gemm_fp8w_args *g, void *
 	};
 	const int cols = tile_cols(g);
 	const void *kernel = kernels[cols / 64][g->scale_kind][g->dtype == CAIRN_F16];
-	struct cairn_launch l = { .pdl = 1, .stream = stream };
-	int stage_bytes;
+	struct cairn_launch l = { .pdl = !g->sms, .stream = stream };
+	const int sms = cairn_sms_of(g->sms), limited = sms < cairn_num_sms();
+	int stage_bytes, tiles, at_once;
 	struct maps maps;
 	struct plan p;
 	void *params[] = { (void *)g, &maps, &p };
@@ -537,7 +543,15 @@ extern "C" int cairn_gemm_fp8w_tile(const struct cairn_gemm_fp8w_args *g, void *
 	if (cols == 128)
 		CAIRN_TRY(launch_permute(g, stream));
 	l.cluster = p.size;
-	l.grid[0] = (unsigned int)(p.tiles_m * div_up(g->n, p.rows_b) * p.size);
 	l.smem = (size_t)p.ring * stage_bytes + BARRIER_BYTES;
-	return cairn_launch(kernel, &l, params);
+	tiles = p.tiles_m * div_up(g->n, p.rows_b);
+	/* one launch, whose CTAs follow each other on all SMs; with sms as many as these run at once */
+	at_once = limited ? sms / p.size : tiles;
+	for (p.first = 0; p.first < tiles; p.first += at_once) {
+		int num = tiles - p.first < at_once ? tiles - p.first : at_once;
+
+		l.grid[0] = (unsigned int)(num * p.size);
+		CAIRN_TRY(cairn_launch(kernel, &l, params));
+	}
+	return 0;
 }

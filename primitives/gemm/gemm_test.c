@@ -18,6 +18,7 @@
 
 struct shape {
 	int m, n, k, bench, device_only;	/* bench: a bench row; device_only: skipped on the CPU */
+	int sms;
 };
 
 /* The columns are m, n, k. ON_DEVICE: too large for the CPU implementations. */
@@ -53,6 +54,13 @@ static const struct shape shapes[] = {
 	BENCH(64, 4096, 4096), BENCH(64, 6144, 4096), BENCH(64, 14336, 4096),
 	BENCH(64, 28672, 4096), BENCH(64, 4096, 14336),
 	BENCH(4096, 4096, 4096), BENCH(8192, 8192, 8192),
+};
+
+/* a share of the device, in bf16: the kernels by number of rows; the last of all cases */
+static const struct shape with_sms[] = {
+	{ 1, 1000, 200, .sms = 1 }, { 8, 320, 4096, .sms = 24 }, { 1, 4096, 64, .sms = 64 },
+	{ 9, 96, 200, .sms = 2 }, { 16, 1000, 4096, .sms = 24 }, { 32, 9000, 72, .sms = 24 },
+	{ 57, 257, 4104, .sms = 64 }, { 129, 96, 64, .sms = 24 }, { 300, 132, 520, .sms = 64 },
 };
 
 static const struct {
@@ -103,6 +111,13 @@ static int find_row(int i, struct row *r)
 			r->out_dtype = variants[v].out_dtype;
 			r->bias = variants[v].bias;
 		}
+	for (size_t k = 0; k < ARRAY_SIZE(with_sms); k++) {
+		if (count++ != i)
+			continue;
+		r->s = with_sms[k];
+		r->dtype = r->out_dtype = CAIRN_BF16;
+		r->bias = 0;
+	}
 	return count;
 }
 
@@ -117,6 +132,8 @@ static void describe(int i, struct cairn_case *c)
 	k = r.s.k;
 	snprintf(c->name, sizeof(c->name), "m%d_n%d_k%d_%s%s%s", r.s.m, r.s.n, r.s.k,
 		 cairn_dtype_name(r.dtype), r.out_dtype != r.dtype ? "_to_f32" : "", r.bias ? "_bias" : "");
+	if (r.s.sms)
+		snprintf(c->name + strlen(c->name), sizeof(c->name) - strlen(c->name), "_sms%d", r.s.sms);
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	if (!r.s.bench)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
@@ -140,6 +157,7 @@ static void setup(struct cairn_op *op)
 	k = g->k = r.s.k;
 	g->dtype = r.dtype;
 	g->out_dtype = r.out_dtype;
+	g->sms = r.s.sms;
 	cairn_out(op, offsetof(struct cairn_gemm_args, out), r.out_dtype, m * n);
 	cairn_fill(op, cairn_in(op, offsetof(struct cairn_gemm_args, a), r.dtype, m * k), r.dtype, m * k, 1);
 	cairn_fill(op, cairn_in(op, offsetof(struct cairn_gemm_args, b), r.dtype, n * k),
@@ -158,7 +176,7 @@ static const char *reject(void *args, int i, int *want)
 {
 	struct cairn_gemm_args *g = args;
 
-	*want = i < 6 ? -EINVAL : -EOPNOTSUPP;
+	*want = i < 6 || i > 8 ? -EINVAL : -EOPNOTSUPP;
 	switch (i) {
 	case 0:
 		g->out = NULL;
@@ -188,12 +206,15 @@ static const char *reject(void *args, int i, int *want)
 		g->dtype = CAIRN_BF16;
 		g->out_dtype = CAIRN_F16;
 		return "bf16_to_f16";
+	case 9:
+		g->sms = -1;
+		return "sms_negative";
 	}
 	return NULL;
 }
 
 /* The family needs a constant; number_of_cases() below compares it with the tables above. */
-#define NUM_CASES	259
+#define NUM_CASES	268
 
 static void number_of_cases(struct cairn_test *t)
 {

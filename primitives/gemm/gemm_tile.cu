@@ -338,12 +338,17 @@ static int num_clusters(const void *kernel, int size)
  */
 static int pick_shape(const struct cairn_gemm_args *g, const void *kernel, struct plan *p, int *clusters)
 {
-	int tiles = div_up(g->n, TILE_ROWS), at_once, rounds;
+	int tiles = div_up(g->n, TILE_ROWS), at_once, rounds, sms = cairn_sms_of(g->sms);
 
+	if (sms < 0)
+		return sms;
+	if (sms < 2)
+		return cairn_error(EOPNOTSUPP, "gemm: sms: m %d needs at least 2, for a cluster", g->m);
 	for (p->size = MAX_CLUSTER;; p->size /= 2) {
 		at_once = num_clusters(kernel, p->size);
 		if (at_once < 0)
 			return at_once;
+		at_once = at_once < sms / p->size ? at_once : sms / p->size;
 		if (tiles <= at_once || p->size == 2)
 			break;
 	}
@@ -372,7 +377,7 @@ extern "C" int cairn_gemm_tile(const struct cairn_gemm_args *g, const void *resi
 	static const struct form forms[3] = { FORM(16), FORM(32), FORM(64) };
 	const struct form *form = &forms[g->m <= 16 ? 0 : g->m <= 32 ? 1 : 2];
 	const void *kernel = form->kernel[g->dtype == CAIRN_F16];
-	struct cairn_launch l = { .block = { THREADS }, .smem = (size_t)form->smem, .pdl = 1,
+	struct cairn_launch l = { .block = { THREADS }, .smem = (size_t)form->smem, .pdl = !g->sms,
 				  .stream = stream };
 	int clusters;
 	struct maps maps;

@@ -72,6 +72,7 @@ static void make_key(struct cairn_gemm_lt *key, const struct cairn_gemm_lt *p)
 	key->gemm.k = p->gemm.k;
 	key->gemm.dtype = p->gemm.dtype;
 	key->gemm.out_dtype = p->gemm.out_dtype;
+	key->gemm.sms = p->gemm.sms;
 	key->gemm.workspace_bytes = p->gemm.workspace ? p->gemm.workspace_bytes : 0;
 	key->gemm.bias = p->gemm.bias ? (void *)1 : NULL;
 	key->residual = p->residual ? (void *)1 : NULL;
