@@ -44,7 +44,7 @@ static int32_t collect(struct block *blocks, uint8_t *outside, const struct cair
 	return num;
 }
 
-/* placed[0 .. num - 1] are in order of offset. Inserts *b in the lowest gap between those that live with it. */
+/* Inserts *b in the lowest gap between the blocks that live with it; placed[] is in order of offset. */
 static void place(struct block *placed, int32_t num, struct block *b)
 {
 	int32_t at = num;
@@ -95,7 +95,9 @@ int cairn_buffers_place(struct cairn_buffers *buffers, const struct cairn_op_gra
 		goto out;
 	}
 	num = collect(blocks, outside, g, s);
-	*buffers = (struct cairn_buffers){ .offset = offset, .least = busiest(blocks, num, change, g->num_ops) };
+	*buffers = (struct cairn_buffers){
+		.offset = offset, .least = busiest(blocks, num, change, g->num_ops),
+	};
 	qsort(blocks, (size_t)num, sizeof(*blocks), by_size);
 	memset(offset, 0xff, values * sizeof(*offset));
 	for (int32_t i = 0; i < num; i++) {

@@ -16,7 +16,7 @@
 #define CAIRN_BUFFER_ALIGNMENT	256
 
 struct cairn_buffers {
-	int64_t *offset;	/* [num_values], multiples of CAIRN_BUFFER_ALIGNMENT; -1: not in this memory */
+	int64_t *offset;	/* [num_values]; multiples of the alignment; -1: not in this memory */
 	int64_t bytes;		/* of all */
 	int64_t least;		/* bytes in use during the busiest operation: no placement needs fewer */
 };

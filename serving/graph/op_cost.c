@@ -54,7 +54,8 @@ static int64_t pairs(int64_t qo_len, int64_t kv_len, int64_t window)
 	return (full - first) * first + (full - first) * (full - first + 1) / 2 + (kv_len - full) * window;
 }
 
-static int64_t sum_of(int64_t (*fn)(int64_t, int64_t, int64_t), int32_t window, const struct cairn_pass_sizes *s)
+static int64_t sum_of(int64_t (*fn)(int64_t, int64_t, int64_t), int32_t window,
+		      const struct cairn_pass_sizes *s)
 {
 	int64_t sum = 0;
 
@@ -72,8 +73,8 @@ static double chosen_share(const struct cairn_pass_sizes *s)
 }
 
 /* Bytes of in[i] (or out[i], if written) that the operation touches. */
-static int64_t touched(const struct cairn_op_graph *g, const struct cairn_graph_op *op, int32_t i, int written,
-		       const struct cairn_pass_sizes *s)
+static int64_t touched(const struct cairn_op_graph *g, const struct cairn_graph_op *op, int32_t i,
+		       int written, const struct cairn_pass_sizes *s)
 {
 	const struct cairn_graph_value *v = &g->values[written ? op->out[i] : op->in[i]];
 	const int32_t *d = s->dims;
@@ -113,10 +114,10 @@ static int64_t weight_bytes(const struct cairn_graph_value *w, const struct cair
 /* Flops of one token: the products of a layer's experts. */
 static int64_t moe_flops(const int32_t *d)
 {
-	int64_t expert = (int64_t)d[CAIRN_D_PER_TOKEN] * (d[CAIRN_D_EXPERT_GATE_UP] + d[CAIRN_D_EXPERT_INTER]);
+	int64_t one = d[CAIRN_D_EXPERT_GATE_UP] + d[CAIRN_D_EXPERT_INTER];
 	int64_t shared = d[CAIRN_D_SHARED_GATE_UP] + d[CAIRN_D_SHARED_INTER];
 
-	return 2 * (int64_t)d[CAIRN_D_HIDDEN] * (d[CAIRN_D_EXPERTS] + expert + shared);
+	return 2 * (int64_t)d[CAIRN_D_HIDDEN] * (d[CAIRN_D_EXPERTS] + d[CAIRN_D_PER_TOKEN] * one + shared);
 }
 
 static int64_t flops_of(const struct cairn_op_graph *g, const struct cairn_graph_op *op,
@@ -143,7 +144,8 @@ static int64_t flops_of(const struct cairn_op_graph *g, const struct cairn_graph
 	}
 }
 
-struct cairn_op_cost cairn_op_cost(const struct cairn_op_graph *g, int32_t id, const struct cairn_pass_sizes *s)
+struct cairn_op_cost cairn_op_cost(const struct cairn_op_graph *g, int32_t id,
+				   const struct cairn_pass_sizes *s)
 {
 	const struct cairn_graph_op *op = &g->ops[id];
 	struct cairn_op_cost cost = { 0, 0 };

@@ -24,7 +24,8 @@
 
 struct cairn_pass_sizes {
 	const int32_t *dims;		/* [CAIRN_NUM_DIMS] */
-	const int32_t *qo_len, *kv_len;	/* [num_requests]: tokens of the pass; cached tokens, those of the pass included */
+	/* [num_requests]: tokens in the pass; tokens in the cache, those of the pass included */
+	const int32_t *qo_len, *kv_len;
 	int32_t num_requests;
 	int64_t num_tokens, num_logits;	/* num_tokens: sum of qo_len */
 	uint8_t element[CAIRN_NUM_ROLES];	/* bytes of an element of each role */

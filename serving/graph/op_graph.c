@@ -58,9 +58,11 @@ static int32_t *slot_of(const struct cairn_op_graph *g, const char *name)
 
 	for (const char *c = name; *c; c++)
 		hash = (hash ^ (uint8_t)*c) * 16777619u;
-	for (int32_t i = (int32_t)(hash & (uint32_t)(g->table_size - 1));; i = (i + 1) & (g->table_size - 1)) {
-		if (!g->table[i] || !strcmp(g->values[g->table[i] - 1].name, name))
-			return &g->table[i];
+	for (uint32_t i = hash;; i++) {
+		int32_t *slot = &g->table[i & (uint32_t)(g->table_size - 1)];
+
+		if (!*slot || !strcmp(g->values[*slot - 1].name, name))
+			return slot;
 	}
 }
 

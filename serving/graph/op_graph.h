@@ -24,7 +24,7 @@
  * MOE                 x                                        x + experts, in place
  * MLA_APPEND          q, latents, cache, positions, paging     q rotated, and cache, both in place
  * MLA                 q, cache, paging                         y
- * PICK_ROWS           x, logit_rows                            the picked rows of x; x itself if all are wanted
+ * PICK_ROWS           x, logit_rows                            the rows picked; x itself if all are wanted
  * SOFTCAP             logits                                   logits, in place
  *
  * Weights: NORM, ADD_NORM: norm; GEMM, LM_HEAD: matrix, and a bias or none; EMBEDDING, MLA_APPEND, MLA: one;
@@ -50,7 +50,7 @@
 enum cairn_value_kind {
 	CAIRN_VALUE_INPUT,	/* given by the caller of the pass */
 	CAIRN_VALUE_WEIGHT,
-	CAIRN_VALUE_CACHE,	/* keys and values, or latents, of one layer: before and after this pass's tokens */
+	CAIRN_VALUE_CACHE,	/* of one layer, without and with this pass's tokens */
 	CAIRN_VALUE_ACTIVATION,	/* written and read within the pass */
 	CAIRN_VALUE_SCRATCH,	/* written by an operation and read by none */
 	CAIRN_VALUE_OUTPUT,	/* the result; memory of the caller */
@@ -95,7 +95,7 @@ struct cairn_graph_value {
 	int32_t producer;		/* operation; -1: the value exists before the pass */
 	int32_t first_consumer, num_consumers;	/* graph->consumers[first_consumer ...], ascending */
 	int32_t last_use;		/* last operation that writes or reads it; -1: none */
-	int32_t storage;		/* first value of the chain of in-place operations that it belongs to */
+	int32_t storage;		/* first value of its chain of in-place operations */
 	int32_t storage_last;		/* of that first value: last operation that uses the storage */
 };
 
@@ -121,8 +121,9 @@ struct cairn_graph_op {
 	int32_t window;			/* of ATTN: keys that a token attends to, itself included; 0: all */
 	int32_t num_in, num_out, num_weights;
 	int32_t in[CAIRN_OP_MAX_IN], out[CAIRN_OP_MAX_OUT], weights[CAIRN_OP_MAX_WEIGHTS];
-	int32_t overwrites[CAIRN_OP_MAX_OUT];	/* out[i] is stored where in[overwrites[i] - 1] was; 0: own storage */
-	bool forwards;			/* out[0] may be in[0] itself, whose storage therefore lasts as long */
+	/* out[i] is stored where in[overwrites[i] - 1] was; 0: in storage of its own */
+	int32_t overwrites[CAIRN_OP_MAX_OUT];
+	bool forwards;		/* out[0] may be in[0] itself, whose storage therefore lasts as long */
 };
 
 struct cairn_op_graph {

@@ -12,6 +12,8 @@
 
 #include "primitives/base/error.h"
 
+#define REFUSE(fmt, ...)	cairn_error(EINVAL, "op_graph: " fmt, __VA_ARGS__)
+
 /* Values and weights that each kind reads and writes, in the order of op_graph.h. */
 static const struct {
 	int8_t num_in, num_out, least_weights, most_weights;
@@ -38,7 +40,7 @@ static int check_ids(const struct cairn_op_graph *g, const struct cairn_graph_op
 {
 	for (int32_t i = 0; i < num; i++)
 		if (ids[i] < 0 || ids[i] >= g->num_values)
-			return cairn_error(EINVAL, "op_graph: '%s': %s %d is value number %d, which is unknown",
+			return REFUSE("'%s': %s %d is value number %d, which is unknown",
 					   op->name, what, i, ids[i]);
 	return 0;
 }
@@ -51,14 +53,14 @@ static int check_overwrite(const struct cairn_op_graph *g, const struct cairn_gr
 	if (!op->overwrites[i])
 		return 0;
 	if (op->overwrites[i] < 0 || op->overwrites[i] > op->num_in)
-		return cairn_error(EINVAL, "op_graph: '%s' stores value '%s' in place of input %d, which is unknown",
+		return REFUSE("'%s' stores value '%s' in place of input %d, which is unknown",
 				   op->name, out->name, op->overwrites[i] - 1);
 	in = &g->values[op->in[op->overwrites[i] - 1]];
 	if (in->kind == CAIRN_VALUE_INPUT)
-		return cairn_error(EINVAL, "op_graph: '%s' overwrites value '%s', an input of the pass", op->name,
+		return REFUSE("'%s' overwrites value '%s', an input of the pass", op->name,
 				   in->name);
 	if (in->role != out->role || memcmp(&in->shape, &out->shape, sizeof(in->shape)))
-		return cairn_error(EINVAL, "op_graph: '%s': value '%s' does not have the shape of '%s', "
+		return REFUSE("'%s': value '%s' does not have the shape of '%s', "
 				   "in whose storage it lies", op->name, out->name, in->name);
 	return 0;
 }
@@ -66,11 +68,11 @@ static int check_overwrite(const struct cairn_op_graph *g, const struct cairn_gr
 static int check_op(const struct cairn_op_graph *g, const struct cairn_graph_op *op)
 {
 	if (op->kind < 0 || op->kind >= CAIRN_NUM_OP_KINDS)
-		return cairn_error(EINVAL, "op_graph: '%s' has the unknown kind %d", op->name, (int)op->kind);
+		return REFUSE("'%s' has the unknown kind %d", op->name, (int)op->kind);
 	if (op->num_in != arity[op->kind].num_in || op->num_out != arity[op->kind].num_out ||
 	    op->num_weights < arity[op->kind].least_weights ||
 	    op->num_weights > arity[op->kind].most_weights)
-		return cairn_error(EINVAL, "op_graph: '%s': %s does not take %d values and %d weights to make %d",
+		return REFUSE("'%s': %s does not take %d values and %d weights to make %d",
 				   op->name, cairn_op_kind_name(op->kind), op->num_in, op->num_weights,
 				   op->num_out);
 	CAIRN_TRY(check_ids(g, op, op->in, op->num_in, "input"));
@@ -78,17 +80,17 @@ static int check_op(const struct cairn_op_graph *g, const struct cairn_graph_op 
 	CAIRN_TRY(check_ids(g, op, op->weights, op->num_weights, "weight"));
 	for (int32_t i = 0; i < op->num_in; i++)
 		if (g->values[op->in[i]].kind == CAIRN_VALUE_WEIGHT)
-			return cairn_error(EINVAL, "op_graph: '%s' reads the weight '%s' as a value", op->name,
+			return REFUSE("'%s' reads the weight '%s' as a value", op->name,
 					   g->values[op->in[i]].name);
 	for (int32_t i = 0; i < op->num_weights; i++)
 		if (g->values[op->weights[i]].kind != CAIRN_VALUE_WEIGHT)
-			return cairn_error(EINVAL, "op_graph: '%s' reads value '%s' as a weight", op->name,
+			return REFUSE("'%s' reads value '%s' as a weight", op->name,
 					   g->values[op->weights[i]].name);
 	for (int32_t i = 0; i < op->num_out; i++) {
 		const struct cairn_graph_value *v = &g->values[op->out[i]];
 
 		if (v->kind == CAIRN_VALUE_WEIGHT || v->kind == CAIRN_VALUE_INPUT)
-			return cairn_error(EINVAL, "op_graph: '%s' writes value '%s', which is %s", op->name,
+			return REFUSE("'%s' writes value '%s', which is %s", op->name,
 					   v->name, cairn_value_kind_name(v->kind));
 		CAIRN_TRY(check_overwrite(g, op, i));
 	}
@@ -105,7 +107,7 @@ static int find_producers(struct cairn_op_graph *g)
 			struct cairn_graph_value *v = &g->values[g->ops[o].out[i]];
 
 			if (v->producer >= 0)
-				return cairn_error(EINVAL, "op_graph: value '%s' is defined twice, by '%s' "
+				return REFUSE("value '%s' is defined twice, by '%s' "
 						   "and by '%s'", v->name, g->ops[v->producer].name,
 						   g->ops[o].name);
 			v->producer = o;
@@ -174,14 +176,14 @@ static int check_uses(const struct cairn_op_graph *g)
 
 		if (written && v->producer < 0)
 			return v->num_consumers ?
-				cairn_error(EINVAL, "op_graph: value '%s', which '%s' reads, is not defined",
+				REFUSE("value '%s', which '%s' reads, is not defined",
 					    v->name, g->ops[g->consumers[v->first_consumer]].name) :
-				cairn_error(EINVAL, "op_graph: value '%s' is not defined", v->name);
+				REFUSE("value '%s' is not defined", v->name);
 		if (v->kind == CAIRN_VALUE_SCRATCH && v->num_consumers)
-			return cairn_error(EINVAL, "op_graph: '%s' reads value '%s', which is scratch",
+			return REFUSE("'%s' reads value '%s', which is scratch",
 					   g->ops[g->consumers[v->first_consumer]].name, v->name);
 		if (v->kind != CAIRN_VALUE_SCRATCH && v->kind != CAIRN_VALUE_OUTPUT && !v->num_consumers)
-			return cairn_error(EINVAL, "op_graph: nothing reads value '%s'", v->name);
+			return REFUSE("nothing reads value '%s'", v->name);
 	}
 	return 0;
 }
@@ -195,7 +197,7 @@ static int check_overwritten(const struct cairn_op_graph *g, const int32_t *at, 
 		int32_t reader = g->consumers[v->first_consumer + i];
 
 		if (at[reader] > at[o])
-			return cairn_error(EINVAL, "op_graph: value '%s' is overwritten by '%s' before '%s' reads it",
+			return REFUSE("value '%s' is overwritten by '%s' before '%s' reads it",
 					   v->name, g->ops[o].name, g->ops[reader].name);
 	}
 	return 0;
@@ -211,7 +213,7 @@ static int check_places(const struct cairn_op_graph *g, const int32_t *at)
 			const struct cairn_graph_value *v = &g->values[op->in[i]];
 
 			if (v->producer >= 0 && at[v->producer] >= at[o])
-				return cairn_error(EINVAL, "op_graph: value '%s' is used by '%s' before '%s' "
+				return REFUSE("value '%s' is used by '%s' before '%s' "
 						   "defines it", v->name, op->name, g->ops[v->producer].name);
 		}
 		for (int32_t i = 0; i < op->num_out; i++)
@@ -233,7 +235,7 @@ int cairn_op_graph_check_order(const struct cairn_op_graph *g, const int32_t *or
 	memset(at, 0xff, (size_t)g->num_ops * sizeof(*at));
 	for (int32_t i = 0; i < g->num_ops && !ret; i++) {
 		if (order[i] < 0 || order[i] >= g->num_ops || at[order[i]] >= 0)
-			ret = cairn_error(EINVAL, "op_graph: order[%d] is %d: no operation, or one named before",
+			ret = REFUSE("order[%d] is %d: no operation, or one named before",
 					  i, order[i]);
 		else
 			at[order[i]] = i;
@@ -284,7 +286,7 @@ static int check_cycles(const struct cairn_op_graph *g)
 	}
 	free(done);
 	if (left)
-		return cairn_error(EINVAL, "op_graph: value '%s' is part of a cycle: '%s' needs it to define it",
+		return REFUSE("value '%s' is part of a cycle: '%s' needs it to define it",
 				   g->values[missing].name, g->ops[g->values[missing].producer].name);
 	return 0;
 }

@@ -17,7 +17,7 @@ enum cairn_dim {
 	CAIRN_D_EXPERTS, CAIRN_D_EXPERT_INTER, CAIRN_D_SHARED_INTER,
 	CAIRN_D_VOCAB,
 	CAIRN_D_HEADS,			/* num_attention_heads */
-	CAIRN_D_CACHE,			/* elements that the cache holds of one token in one layer: k and v, or a latent */
+	CAIRN_D_CACHE,			/* what a layer's cache holds of one token: k and v, or a latent */
 	CAIRN_D_EXPERT_GATE_UP, CAIRN_D_SHARED_GATE_UP,	/* twice CAIRN_D_EXPERT_INTER, CAIRN_D_SHARED_INTER */
 	CAIRN_D_PER_TOKEN,		/* experts chosen per token */
 	CAIRN_NUM_DIMS

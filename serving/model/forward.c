@@ -92,8 +92,8 @@ int cairn_scratch_create(struct cairn_scratch **out, const struct cairn_model *m
 	int ret;
 
 	if (!cairn_forward_supported(m))
-		return cairn_error(EOPNOTSUPP, "%s: forward: the table lacks operations of this model's graph",
-				   m->impl->name);
+		return cairn_error(EOPNOTSUPP, "%s: forward: the table has no operation %s", m->impl->name,
+				   cairn_forward_missing(m->impl, m->graph));
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return cairn_error(ENOMEM, "scratch: no memory");

@@ -83,7 +83,6 @@ struct builder {
 	int32_t layer;			/* -1: outside the layers */
 	enum cairn_op_block block;
 	int32_t ids, positions, paging, logit_rows;
-	int32_t cache;			/* of the layer */
 	int32_t x, residual;		/* x -1: nothing must be added to the residual stream */
 };
 
@@ -95,8 +94,8 @@ static void name_it(const struct builder *b, char *to, const char *prefix, const
 		snprintf(to, CAIRN_GRAPH_NAME, "layers.%d.%s%s", b->layer, prefix, name);
 }
 
-static int32_t value(struct builder *b, const char *name, enum cairn_value_kind kind, enum cairn_value_role role,
-		     enum cairn_rows rows, enum cairn_dim width)
+static int32_t value(struct builder *b, const char *name, enum cairn_value_kind kind,
+		     enum cairn_value_role role, enum cairn_rows rows, enum cairn_dim width)
 {
 	struct cairn_graph_value v = {
 		.kind = kind, .role = role, .shape = { .rows = rows, .width = width }, .layer = b->layer,
@@ -147,8 +146,8 @@ static int32_t gemm(struct builder *b, const char *op, const char *y, int32_t x,
 	return out;
 }
 
-static int32_t norm_in_place(struct builder *b, const char *op, const char *y, int32_t x, enum cairn_dim width,
-			     enum cairn_weight w)
+static int32_t norm_in_place(struct builder *b, const char *op, const char *y, int32_t x,
+			     enum cairn_dim width, enum cairn_weight w)
 {
 	int32_t vector = weight(b, w), out = activation(b, y, width);
 
@@ -187,20 +186,18 @@ static int32_t stream_norm(struct builder *b, const char *op, const char *y, con
 	return out;
 }
 
-/* The cache of the layer before and after this pass's tokens. Returns the latter; b->cache is the former. */
-static int32_t caches(struct builder *b)
+static int32_t cache(struct builder *b, const char *name)
 {
-	b->cache = value(b, "kv_before", CAIRN_VALUE_CACHE, CAIRN_ROLE_CACHE, CAIRN_ROWS_CACHE, CAIRN_D_CACHE);
-	return value(b, "kv", CAIRN_VALUE_CACHE, CAIRN_ROLE_CACHE, CAIRN_ROWS_CACHE, CAIRN_D_CACHE);
+	return value(b, name, CAIRN_VALUE_CACHE, CAIRN_ROLE_CACHE, CAIRN_ROWS_CACHE, CAIRN_D_CACHE);
 }
 
-static int32_t attend(struct builder *b, enum cairn_op_kind kind, int32_t q, int32_t cache)
+static int32_t attend(struct builder *b, enum cairn_op_kind kind, int32_t q, int32_t kv)
 {
 	int32_t out = activation(b, "attn", CAIRN_D_ATTN);
 
 	add(b, "attn", (struct cairn_graph_op){
 		.kind = kind, .window = cairn_layer_window(b->c, b->layer),
-		.num_in = 3, .in = { q, cache, b->paging }, .num_out = 1, .out = { out },
+		.num_in = 3, .in = { q, kv, b->paging }, .num_out = 1, .out = { out },
 		.num_weights = kind == CAIRN_OP_MLA,
 		.weights = { kind == CAIRN_OP_MLA ? weight(b, CAIRN_W_KV_B) : 0 },
 	});
@@ -211,7 +208,8 @@ static int32_t heads_attn(struct builder *b, int32_t normed)
 {
 	int32_t qkv = gemm(b, "qkv_proj", "qkv", normed, CAIRN_D_QKV, CAIRN_W_QKV,
 			   b->c->qkv_bias ? CAIRN_W_QKV_BIAS : CAIRN_W_NONE);
-	int32_t rotated = activation(b, "qkv_rotated", CAIRN_D_QKV), cache = caches(b);
+	int32_t rotated = activation(b, "qkv_rotated", CAIRN_D_QKV);
+	int32_t before = cache(b, "kv_before"), after = cache(b, "kv");
 	struct cairn_graph_op rope = {
 		.kind = CAIRN_OP_ROPE, .num_in = 2, .in = { qkv, b->positions },
 		.num_out = 1, .out = { rotated }, .overwrites = { 1 },
@@ -223,15 +221,15 @@ static int32_t heads_attn(struct builder *b, int32_t normed)
 	}
 	add(b, "rope", rope);
 	add(b, "kv_append", (struct cairn_graph_op){
-		.kind = CAIRN_OP_KV_APPEND, .num_in = 3, .in = { rotated, b->cache, b->paging },
-		.num_out = 1, .out = { cache }, .overwrites = { 2 },
+		.kind = CAIRN_OP_KV_APPEND, .num_in = 3, .in = { rotated, before, b->paging },
+		.num_out = 1, .out = { after }, .overwrites = { 2 },
 	});
-	return attend(b, CAIRN_OP_ATTN, rotated, cache);
+	return attend(b, CAIRN_OP_ATTN, rotated, after);
 }
 
 static int32_t latent_attn(struct builder *b, int32_t normed)
 {
-	int32_t from = normed, q, latents, rotated, cache;
+	int32_t from = normed, q, latents, rotated, before, after;
 
 	if (b->c->latent.q_lora_rank) {
 		from = gemm(b, "q_a_proj", "q_a", normed, CAIRN_D_Q_LORA, CAIRN_W_Q_A, CAIRN_W_NONE);
@@ -240,14 +238,15 @@ static int32_t latent_attn(struct builder *b, int32_t normed)
 	q = gemm(b, "q_proj", "q", from, CAIRN_D_Q, CAIRN_W_Q, CAIRN_W_NONE);
 	latents = gemm(b, "kv_a_proj", "latents", normed, CAIRN_D_LATENT, CAIRN_W_KV_A, CAIRN_W_NONE);
 	rotated = activation(b, "q_rotated", CAIRN_D_Q);
-	cache = caches(b);
+	before = cache(b, "kv_before");
+	after = cache(b, "kv");
 	add(b, "mla_append", (struct cairn_graph_op){
 		.kind = CAIRN_OP_MLA_APPEND, .num_in = 5,
-		.in = { q, latents, b->cache, b->positions, b->paging },
-		.num_out = 2, .out = { rotated, cache }, .overwrites = { 1, 3 },
+		.in = { q, latents, before, b->positions, b->paging },
+		.num_out = 2, .out = { rotated, after }, .overwrites = { 1, 3 },
 		.num_weights = 1, .weights = { weight(b, CAIRN_W_KV_NORM) },
 	});
-	return attend(b, CAIRN_OP_MLA, rotated, cache);
+	return attend(b, CAIRN_OP_MLA, rotated, after);
 }
 
 static void attention(struct builder *b)
