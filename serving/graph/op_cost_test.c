@@ -123,10 +123,58 @@ static void windows_are_counted(struct cairn_test *t)
 	cairn_op_graph_destroy(s.g);
 }
 
+/*
+ * Weights and cache of a decode step: cairn_model_step_bytes(), which counts each weight once, the tokens
+ * that are appended, and the norm that a layer with experts reads twice.
+ */
+static void steps_are_the_models(struct cairn_test *t)
+{
+	static const int32_t ones[] = { 1, 1, 1 }, lengths[] = { 40, 1, 7 };
+	struct cairn_impl impl;
+
+	if (open_table(t, "cpu", &impl))
+		return;
+	for (size_t i = 0; i < ARRAY_SIZE(golden_names); i++) {
+		struct cairn_pass_sizes z = {
+			.qo_len = ones, .kv_len = lengths, .num_requests = 3, .num_tokens = 3,
+			.num_logits = 3,
+			.element = { [CAIRN_ROLE_WEIGHT] = 2, [CAIRN_ROLE_MATRIX] = 2, [CAIRN_ROLE_CACHE] = 2 },
+		};
+		int64_t bytes = 0, want;
+		struct cairn_model *m;
+		struct golden golden;
+
+		if (open_golden(t, &golden, golden_names[i]))
+			return;
+		if (!EXPECT(t, cairn_model_load(&m, &impl, golden.dir, NULL, NULL) == 0))
+			return;
+		z.dims = m->dims;
+		want = cairn_model_step_bytes(m, 3, 48);
+		for (int32_t o = 0; o < m->graph->num_ops; o++) {
+			const struct cairn_graph_op *op = &m->graph->ops[o];
+
+			bytes += cairn_op_cost(m->graph, o, &z).bytes;
+			if (op->kind == CAIRN_OP_MOE)
+				want += 2 * m->dims[CAIRN_D_HIDDEN];
+			if (op->kind == CAIRN_OP_KV_APPEND || op->kind == CAIRN_OP_MLA_APPEND)
+				want += 3 * 2 * m->dims[CAIRN_D_CACHE];
+			/* step_bytes knows no windows: count what they leave out */
+			if (op->kind == CAIRN_OP_ATTN && op->window && op->window < 40)
+				want -= (int64_t)(40 - op->window) * 2 * m->dims[CAIRN_D_CACHE];
+		}
+		if (!EXPECT(t, llabs(bytes - want) <= m->graph->num_ops))
+			cairn_note(t, "%s: %lld bytes, %lld by step_bytes", golden_names[i], (long long)bytes,
+				   (long long)want);
+		cairn_model_free(m);
+		close_golden(&golden);
+	}
+}
+
 static const struct cairn_unit units[] = {
 	{ "costs_of_llama", costs_of_llama },
 	{ "costs_of_other_models", costs_of_other_models },
 	{ "windows_are_counted", windows_are_counted },
+	{ "steps_are_the_models", steps_are_the_models },
 };
 
 const struct cairn_family cairn_op_cost_family = {
