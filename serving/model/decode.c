@@ -108,7 +108,7 @@ int cairn_decoder_create(struct cairn_decoder **out, const struct cairn_model *m
 	}
 	if (path == CAIRN_DECODE_UNFUSED && !cairn_forward_supported(m))
 		return cairn_error(EOPNOTSUPP,
-				   "%s: decode unfused: the table lacks operations of this model's list",
+				   "%s: decode unfused: the table lacks operations of this model's graph",
 				   m->impl->name);
 	d = calloc(1, sizeof(*d));
 	if (!d)

@@ -12,7 +12,7 @@
  * Models that decode_step does not support (MLP biases, head norms or block norms, soft caps, 8-bit weights)
  * use the operation list, and so does a model with a window once a request may be longer than the window.
  *
- * A table may have decode_step but not all operations of a latent-attention model's list. All passes of such
+ * A table may have decode_step but not all operations of a latent-attention model's graph. All passes of such
  * a model then go through here, prompts too, one token of each request at a time: correct, but as slow as
  * decoding. A table whose decode_step does not support latent attention refuses it when the first call is
  * prepared; a table compiled before latent attention existed refuses the head size, which no other model has.

@@ -9,7 +9,7 @@
  * The index arrays are in the table's memory, at addresses chosen by the caller; a pass captured in a graph
  * can be replayed with other contents within the same bounds.
  *
- * If the table lacks operations of a model's lists (see cairn_forward_supported()), everything
+ * If the table lacks operations of a model's graph (see cairn_forward_supported()), everything
  * below except the store is refused with -EOPNOTSUPP. A model with latent attention can then
  * still run by decode_step alone (decode.h).
  *
@@ -37,7 +37,9 @@ int cairn_kv_store_create(struct cairn_kv_store *kv, const struct cairn_model *m
 /* Does nothing if *kv is zeroed. */
 void cairn_kv_store_destroy(struct cairn_kv_store *kv, const struct cairn_model *model);
 
-/* Returns whether the table has all operations of the model's lists. */
+/* Returns the name of an operation that the graph needs and the table lacks, or NULL. */
+const char *cairn_forward_missing(const struct cairn_impl *impl, const struct cairn_op_graph *graph);
+/* Returns whether the table has all operations of the model's graph. */
 int cairn_forward_supported(const struct cairn_model *model);
 
 struct cairn_batch {
@@ -62,6 +64,8 @@ struct cairn_scratch;
 int cairn_scratch_create(struct cairn_scratch **out, const struct cairn_model *model,
 			 int32_t max_rows, int32_t max_logits);
 void cairn_scratch_destroy(struct cairn_scratch *scratch);	/* NULL is legal */
+/* Returns the bytes of the activations, without the operations' workspaces. */
+size_t cairn_scratch_bytes(const struct cairn_scratch *scratch);
 /*
  * Makes room for the workspace of this pass; to be called before the first pass of each shape. If that needs
  * a new allocation, waits for the stream and sets *moved: passes captured before hold stale addresses.

@@ -12,6 +12,8 @@
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
+#include "serving/model/forward.h"
+#include "serving/model/model_graph.h"
 #include "serving/model/safetensors.h"
 
 #define COUNT(a)	((int)(sizeof(a) / sizeof((a)[0])))
@@ -30,33 +32,15 @@ int cairn_table_error(const struct cairn_impl *impl, int ret, const char *what)
 }
 
 static int check_table(const struct cairn_impl *impl, const struct cairn_model_config *c,
-		       enum cairn_weights weights)
+		       const struct cairn_op_graph *graph, enum cairn_weights weights)
 {
-	const int latent = c->latent.kv_lora_rank > 0;
-	/*
-	 * Needed by all operation lists, or only by those of plain attention, latent
-	 * attention, experts or dense layers.
-	 */
-	const struct { const char *name; int have, needed; } ops[] = {
-		{ "mem_alloc", impl->mem_alloc != NULL, 1 }, { "gemm", impl->gemm != NULL, 1 },
-		{ "rmsnorm", impl->rmsnorm != NULL, 1 }, { "embedding", impl->embedding != NULL, 1 },
-		{ "rope", impl->rope != NULL, !latent }, { "kv_append", impl->kv_append != NULL, !latent },
-		{ "attn_paged", impl->attn_paged != NULL, !latent },
-		{ "mla_append", impl->mla_append != NULL, latent },
-		{ "mla_paged", impl->mla_paged != NULL, latent },
-		{ "moe", impl->moe != NULL, c->experts.num_experts > 0 },
-		{ "silu_mul", impl->silu_mul != NULL, !c->experts.num_experts || c->experts.dense_layers },
-		{ "penalize, which caps logits", impl->penalize != NULL, c->logit_softcap > 0 },
-	};
+	const char *missing = impl->mem_alloc ? cairn_forward_missing(impl, graph) : "mem_alloc";
 
 	/* decode_step can run every pass, token by token if need be, but does not support 8-bit weights. */
-	if (latent && impl->decode_step && impl->mem_alloc && weights == CAIRN_WEIGHTS_PLAIN)
+	if (c->latent.kv_lora_rank && impl->decode_step && impl->mem_alloc && weights == CAIRN_WEIGHTS_PLAIN)
 		return 0;
-	for (int i = 0; i < COUNT(ops); i++) {
-		if (!ops[i].have && ops[i].needed)
-			return cairn_error(EOPNOTSUPP, "%s: the table has no operation %s", impl->name,
-					   ops[i].name);
-	}
+	if (missing)
+		return cairn_error(EOPNOTSUPP, "%s: the table has no operation %s", impl->name, missing);
 	return 0;
 }
 
@@ -101,9 +85,7 @@ static int check_fp8(const struct cairn_impl *impl, const char *dir, const struc
 	return check_fp8_experts(impl, c, weights);
 }
 
-/* Computes dimensions and layout; allocates no weights. */
-static int describe(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
-		    const struct cairn_model_config *c, enum cairn_weights weights)
+static int check_sizes(const char *dir, const struct cairn_model_config *c)
 {
 	const struct { const char *name; int32_t size, multiple; } sizes[] = {
 		{ "hidden_size", c->hidden_size, 8 }, { "intermediate_size", c->intermediate_size, 8 },
@@ -111,23 +93,39 @@ static int describe(struct cairn_model **out, const struct cairn_impl *impl, con
 		{ "kv_lora_rank", c->latent.kv_lora_rank, 8 }, { "v_head_dim", c->latent.v_dim, 8 },
 		{ "moe_intermediate_size", c->experts.intermediate_size, 8 },
 	};
-	struct cairn_model *m;
 
-	CAIRN_TRY(check_table(impl, c, weights));
-	if (weights != CAIRN_WEIGHTS_PLAIN)
-		CAIRN_TRY(check_fp8(impl, dir, c, weights));
 	for (int i = 0; i < COUNT(sizes); i++) {
 		if (sizes[i].size % sizes[i].multiple)
 			return cairn_error(EOPNOTSUPP, "%s/config.json: %s: is %d, must be a multiple of %d",
 					   dir, sizes[i].name, sizes[i].size, sizes[i].multiple);
 	}
-	m = calloc(1, sizeof(*m));
+	return 0;
+}
+
+/* Builds the graph and computes dimensions and layout; allocates no weights. */
+static int describe(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
+		    const struct cairn_model_config *c, enum cairn_weights weights)
+{
+	struct cairn_model *m = calloc(1, sizeof(*m));
+	int ret;
+
 	if (!m)
 		return cairn_error(ENOMEM, "model: no memory");
 	m->impl = impl;
 	m->config = *c;
 	m->dtype = c->dtype == CAIRN_F16 ? CAIRN_F16 : CAIRN_BF16;
 	m->weights = weights;
+	ret = cairn_model_graph(&m->graph, c);
+	if (!ret)
+		ret = check_table(impl, c, m->graph, weights);
+	if (!ret && weights != CAIRN_WEIGHTS_PLAIN)
+		ret = check_fp8(impl, dir, c, weights);
+	if (!ret)
+		ret = check_sizes(dir, c);
+	if (ret) {
+		cairn_model_free(m);
+		return ret;
+	}
 	cairn_model_lay_out(m);
 	*out = m;
 	return 0;
@@ -164,6 +162,7 @@ void cairn_model_free(struct cairn_model *m)
 		m->impl->mem_free(m->inv_freq);
 	if (m->base)
 		m->impl->mem_free(m->base);
+	cairn_op_graph_destroy(m->graph);
 	free(m);
 }
 

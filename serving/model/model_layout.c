@@ -20,6 +20,7 @@
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
+#include "serving/model/model_graph.h"
 
 #define COUNT(a)	((int)(sizeof(a) / sizeof((a)[0])))
 #define ALIGNMENT	256
@@ -159,31 +160,6 @@ void *cairn_model_weight(const struct cairn_model *m, int32_t layer, enum cairn_
 	return m->base + (m->offset[w] + (kind_of(w) == OF_MODEL ? 0 : layer * (int64_t)m->layer_bytes));
 }
 
-static void set_dims(struct cairn_model *m)
-{
-	const struct cairn_model_config *c = &m->config;
-	const struct cairn_latent_config *l = &c->latent;
-	int32_t *dims = m->dims, heads = c->num_attention_heads;
-
-	dims[CAIRN_D_ONE] = 1;
-	dims[CAIRN_D_HIDDEN] = c->hidden_size;
-	dims[CAIRN_D_HEAD] = c->head_dim;
-	dims[CAIRN_D_Q] = heads * c->head_dim;
-	dims[CAIRN_D_KV] = l->kv_lora_rank ? 0 : c->num_key_value_heads * c->head_dim;
-	dims[CAIRN_D_QKV] = dims[CAIRN_D_Q] + 2 * dims[CAIRN_D_KV];
-	dims[CAIRN_D_ATTN] = l->kv_lora_rank ? heads * l->v_dim : dims[CAIRN_D_Q];
-	dims[CAIRN_D_INTER] = c->intermediate_size;
-	dims[CAIRN_D_GATE_UP] = 2 * c->intermediate_size;
-	dims[CAIRN_D_Q_LORA] = l->q_lora_rank;
-	dims[CAIRN_D_LATENT] = l->kv_lora_rank + l->rope_dim;
-	dims[CAIRN_D_KV_LORA] = l->kv_lora_rank;
-	dims[CAIRN_D_KV_B] = heads * (l->nope_dim + l->v_dim);
-	dims[CAIRN_D_EXPERTS] = c->experts.num_experts;
-	dims[CAIRN_D_EXPERT_INTER] = c->experts.intermediate_size;
-	dims[CAIRN_D_SHARED_INTER] = c->experts.shared_intermediate_size;
-	dims[CAIRN_D_VOCAB] = c->vocab_size;
-}
-
 static int64_t part_elements(const struct cairn_model *m, const struct cairn_part *p)
 {
 	return (int64_t)m->dims[p->rows] * m->dims[p->cols];
@@ -271,7 +247,7 @@ void cairn_model_lay_out(struct cairn_model *m)
 	const struct cairn_experts_config *x = &m->config.experts;
 	int64_t bytes[NUM_KINDS] = { 0 }, at[NUM_KINDS], missing = 0, front = 0, end;
 
-	set_dims(m);
+	cairn_model_dims(&m->config, m->dims);
 	for (int i = 0; i < COUNT(parts); i++) {
 		const struct cairn_part *p = &parts[i];
 

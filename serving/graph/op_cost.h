@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * op_cost - bytes and flops of an operation in a pass of given sizes
+ *
+ * bytes: what the operation must read and write if it reads each element once: its inputs, weights and
+ * outputs, those in place twice (read and written). Only the elements that it needs count: of a packed row
+ * of q, k and v the parts that it reads, of the cache the tokens that the pass attends to, of the embedding
+ * the rows of the tokens, of the experts as many as the tokens choose on average if each chooses uniformly.
+ * The scales of 8-bit matrices (less than 1% of them) and the operation's own workspace do not count.
+ *
+ * flops: two per multiplication and addition of matrix products and attention; attention counts the keys
+ * that each token attends to, with the causal mask and the window. MLA counts the absorbed form: queries are
+ * multiplied by kv_b, scores and sums run over latents. Elementwise operations count none: bytes bound them.
+ *
+ * Operations of the head cost nothing in a pass that wants no logits, as they are skipped.
+ */
+#ifndef CAIRN_OP_COST_H
+#define CAIRN_OP_COST_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "serving/graph/op_graph.h"
+
+struct cairn_pass_sizes {
+	const int32_t *dims;		/* [CAIRN_NUM_DIMS] */
+	/* [num_requests]: tokens in the pass; tokens in the cache, those of the pass included */
+	const int32_t *qo_len, *kv_len;
+	int32_t num_requests;
+	int64_t num_tokens, num_logits;	/* num_tokens: sum of qo_len */
+	uint8_t element[CAIRN_NUM_ROLES];	/* bytes of an element of each role */
+};
+
+struct cairn_op_cost {
+	int64_t bytes, flops;
+};
+
+/* Returns the bytes of a value. kv_len may be NULL if the value is not the cache. */
+int64_t cairn_value_bytes(const struct cairn_graph_value *value, const struct cairn_pass_sizes *sizes);
+struct cairn_op_cost cairn_op_cost(const struct cairn_op_graph *g, int32_t op,
+				   const struct cairn_pass_sizes *sizes);
+
+#endif

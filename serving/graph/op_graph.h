@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * op_graph - the operations of a forward pass as a graph of named values
+ *
+ * An operation reads values and weights and writes values. Every value is written once: an operation that
+ * works in place reads one value and writes another one in the same storage. Values have symbolic shapes,
+ * because one graph serves passes of any number of tokens. The graph says what is computed from what; it
+ * holds no data, calls nothing, and knows no table of operations.
+ *
+ * Building: create the graph, declare values, append operations in an order in which they can run, then call
+ * finish. A call that fails makes every later call and finish fail with the first error, so that a builder
+ * checks only finish. After finish the graph is read-only, and its arrays may be read directly; ids are
+ * indices into them.
+ *
+ * kind of operation   reads                                    writes
+ * EMBEDDING           ids                                      x
+ * NORM                x                                        y, in its own storage or in x's
+ * ADD_NORM            x, residual                              y, and residual + x in residual's storage
+ * GEMM, LM_HEAD       x                                        y
+ * ROPE                qkv, positions                           qkv with q and k rotated, in place
+ * KV_APPEND           qkv, cache, paging                       cache, in place
+ * ATTN                qkv, cache, paging                       y
+ * SILU_MUL, GELU_MUL  gate_up                                  y
+ * MOE                 x                                        x + experts, in place
+ * MLA_APPEND          q, latents, cache, positions, paging     q rotated, and cache, both in place
+ * MLA                 q, cache, paging                         y
+ * PICK_ROWS           x, logit_rows                            the rows picked; x itself if all are wanted
+ * SOFTCAP             logits                                   logits, in place
+ *
+ * Weights: NORM, ADD_NORM: norm; GEMM, LM_HEAD: matrix, and a bias or none; EMBEDDING, MLA_APPEND, MLA: one;
+ * ROPE: norms of the heads of q and k, or none; MOE: norm, router, and two matrices each of the experts and
+ * of the shared ones, if any.
+ *
+ * Errors: -EINVAL; the text names the value or the operation. -ENOMEM.
+ */
+#ifndef CAIRN_OP_GRAPH_H
+#define CAIRN_OP_GRAPH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "serving/graph/symbols.h"
+
+#define CAIRN_GRAPH_NAME	48	/* bytes of a name, with its end */
+#define CAIRN_OP_MAX_IN		5
+#define CAIRN_OP_MAX_OUT	2
+#define CAIRN_OP_MAX_WEIGHTS	6
+
+enum cairn_value_kind {
+	CAIRN_VALUE_INPUT,	/* given by the caller of the pass */
+	CAIRN_VALUE_WEIGHT,
+	CAIRN_VALUE_CACHE,	/* of one layer, without and with this pass's tokens */
+	CAIRN_VALUE_ACTIVATION,	/* written and read within the pass */
+	CAIRN_VALUE_SCRATCH,	/* written by an operation and read by none */
+	CAIRN_VALUE_OUTPUT,	/* the result; memory of the caller */
+	CAIRN_NUM_VALUE_KINDS
+};
+
+/* What decides the size of an element; a pass gives each role its bytes (op_cost.h). */
+enum cairn_value_role {
+	CAIRN_ROLE_ACTIVATION,	/* the model's dtype */
+	CAIRN_ROLE_WEIGHT,	/* the model's dtype */
+	CAIRN_ROLE_MATRIX,	/* the model's dtype, or 8 bits if the model is quantised */
+	CAIRN_ROLE_CACHE,
+	CAIRN_ROLE_LOGITS,	/* f32 */
+	CAIRN_ROLE_INDEX,	/* int32 */
+	CAIRN_NUM_ROLES
+};
+
+/* The number of rows that depends on the pass. */
+enum cairn_rows {
+	CAIRN_ROWS_ONE,		/* weights: none does */
+	CAIRN_ROWS_TOKENS,
+	CAIRN_ROWS_LOGITS,	/* tokens whose logits are wanted */
+	CAIRN_ROWS_REQUESTS,
+	CAIRN_ROWS_CACHE,	/* cached tokens of all requests of the pass, with those of this pass */
+	CAIRN_NUM_ROWS
+};
+
+/* A value has rows * num * height * width elements; what a shape does not name is one. */
+struct cairn_shape {
+	enum cairn_rows rows;
+	enum cairn_dim num, height, width;
+};
+
+struct cairn_graph_value {
+	char name[CAIRN_GRAPH_NAME];	/* "layers.3.qkv" */
+	enum cairn_value_kind kind;
+	enum cairn_value_role role;
+	struct cairn_shape shape;
+	int32_t layer;			/* -1: of no layer */
+	enum cairn_weight weight;	/* of CAIRN_VALUE_WEIGHT */
+	/* Written by finish. */
+	int32_t producer;		/* operation; -1: the value exists before the pass */
+	int32_t first_consumer, num_consumers;	/* graph->consumers[first_consumer ...], ascending */
+	int32_t last_use;		/* last operation that writes or reads it; -1: none */
+	int32_t storage;		/* first value of its chain of in-place operations */
+	int32_t storage_last;		/* of that first value: last operation that uses the storage */
+};
+
+enum cairn_op_kind {
+	CAIRN_OP_EMBEDDING, CAIRN_OP_NORM, CAIRN_OP_ADD_NORM, CAIRN_OP_GEMM, CAIRN_OP_LM_HEAD,
+	CAIRN_OP_ROPE, CAIRN_OP_KV_APPEND, CAIRN_OP_ATTN, CAIRN_OP_SILU_MUL, CAIRN_OP_GELU_MUL,
+	CAIRN_OP_MOE, CAIRN_OP_MLA_APPEND, CAIRN_OP_MLA, CAIRN_OP_PICK_ROWS, CAIRN_OP_SOFTCAP,
+	CAIRN_NUM_OP_KINDS
+};
+
+enum cairn_op_block {
+	CAIRN_BLOCK_START,		/* the embedding */
+	CAIRN_BLOCK_ATTN, CAIRN_BLOCK_MLP,	/* the two halves of a layer */
+	CAIRN_BLOCK_HEAD,		/* from the last layer to the logits; skipped if none are wanted */
+	CAIRN_NUM_BLOCKS
+};
+
+struct cairn_graph_op {
+	char name[CAIRN_GRAPH_NAME];	/* "layers.3.qkv_proj" */
+	enum cairn_op_kind kind;
+	enum cairn_op_block block;
+	int32_t layer;			/* -1: of no layer */
+	int32_t window;			/* of ATTN: keys that a token attends to, itself included; 0: all */
+	int32_t num_in, num_out, num_weights;
+	int32_t in[CAIRN_OP_MAX_IN], out[CAIRN_OP_MAX_OUT], weights[CAIRN_OP_MAX_WEIGHTS];
+	/* out[i] is stored where in[overwrites[i] - 1] was; 0: in storage of its own */
+	int32_t overwrites[CAIRN_OP_MAX_OUT];
+	bool forwards;		/* out[0] may be in[0] itself, whose storage therefore lasts as long */
+};
+
+struct cairn_op_graph {
+	struct cairn_graph_value *values;
+	struct cairn_graph_op *ops;	/* in an order in which they can run */
+	int32_t *consumers;
+	int32_t *attn;			/* the attention operators, ATTN and MLA, in order */
+	int32_t num_values, num_ops, num_attn;
+	/* Private */
+	int32_t *table;			/* hash table of names: value + 1 */
+	int32_t value_room, op_room, table_size;
+	int error;
+};
+
+int cairn_op_graph_create(struct cairn_op_graph **out);
+void cairn_op_graph_destroy(struct cairn_op_graph *g);	/* NULL is legal */
+
+/* Declares a value; the members that finish writes are ignored. Returns its id, or -errno. */
+int32_t cairn_op_graph_value(struct cairn_op_graph *g, const struct cairn_graph_value *value);
+/* Appends an operation. Returns its id, or -errno. */
+int32_t cairn_op_graph_op(struct cairn_op_graph *g, const struct cairn_graph_op *op);
+/*
+ * Checks the graph and completes it. These are refused: a value that is declared or written twice, read
+ * before it is written, never written, never read, part of a cycle, or overwritten before its last reader; a
+ * value or a shape that does not fit its place; an operation with the wrong number of values.
+ */
+int cairn_op_graph_finish(struct cairn_op_graph *g);
+
+/* The functions below need a finished graph, except for the first. */
+
+/* Returns the id of a value. -EINVAL: unknown; the text names it. */
+int32_t cairn_op_graph_find(const struct cairn_op_graph *g, const char *name);
+/*
+ * Checks that the operations may run in the order order[0 .. num_ops - 1]: each once, after the producers of
+ * what it reads, and before anything that overwrites what it reads.
+ */
+int cairn_op_graph_check_order(const struct cairn_op_graph *g, const int32_t *order);
+/* Sets reached[op], [num_ops], to 1 for all operations that depend on the value, and to 0 for the others. */
+void cairn_op_graph_reach(const struct cairn_op_graph *g, int32_t value, uint8_t *reached);
+/*
+ * Returns the operations first .. last during which the storage of a value is in use: from the first write
+ * to the last use of any value of its chain. first is -1 if the storage exists before the pass.
+ */
+void cairn_op_graph_lifetime(const struct cairn_op_graph *g, int32_t value, int32_t *first, int32_t *last);
+/* Returns the weight of this kind that the operation reads, or -1. */
+int32_t cairn_op_weight(const struct cairn_op_graph *g, const struct cairn_graph_op *op,
+			enum cairn_weight weight);
+
+/* "norm", "attn"; "activation"; "hidden", "one". */
+const char *cairn_op_kind_name(enum cairn_op_kind kind);
+const char *cairn_value_kind_name(enum cairn_value_kind kind);
+const char *cairn_dim_name(enum cairn_dim dim);
+/* Writes one line per value and per operation, in order; equal graphs give equal text. */
+void cairn_op_graph_print(const struct cairn_op_graph *g, FILE *file);
+
+#endif
