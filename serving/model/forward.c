@@ -160,6 +160,12 @@ static void *weight_of(const struct walk *w, const struct cairn_graph_op *op, en
 	return cairn_op_weight(w->g, op, kind) < 0 ? NULL : cairn_model_weight(w->m, op->layer, kind);
 }
 
+/* The i-th weight of an operation, or NULL if it has fewer. */
+static void *weight_at(const struct walk *w, const struct cairn_graph_op *op, int32_t i)
+{
+	return i < op->num_weights ? weight_of(w, op, w->g->values[op->weights[i]].weight) : NULL;
+}
+
 static const float *scale_of(const struct walk *w, const struct cairn_graph_op *op, enum cairn_weight kind)
 {
 	return cairn_op_weight(w->g, op, kind) < 0 ? NULL : cairn_model_scale(w->m, op->layer, kind);
