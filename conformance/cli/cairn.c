@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * cairn - the one program: list, check, bench, generate, eval, serve, convert-gqa
+ * cairn - the one program: list, check, bench, generate, eval, serve, convert-gqa, graph
  */
 #include <getopt.h>
 #include <limits.h>
@@ -30,6 +30,7 @@ static const char usage[] =
 	"  eval         scores the embedded model on its held-out questions\n"
 	"  serve        serves a model over HTTP (--help for its options)\n"
 	"  convert-gqa  makes a checkpoint with fewer heads of keys and values\n"
+	"  graph        prints the forward pass of a model (--help for its options)\n"
 	"  version      version and digest of the sources\n"
 	"\n"
 	"Options of check; bench has --impl, --seed, --device, --json, --skip and --once, list has --skip:\n"
@@ -333,6 +334,8 @@ static int run(const char *cmd, int argc, char **argv)
 		return cairn_cmd_serve_worker(argc - 1, argv + 1);
 	if (!strcmp(cmd, "convert-gqa"))
 		return cairn_cmd_convert_gqa(argc - 1, argv + 1);
+	if (!strcmp(cmd, "graph"))
+		return cairn_cmd_graph(argc - 1, argv + 1);
 	if (!strcmp(cmd, "version") || !strcmp(cmd, "--version")) {
 		if (argc > 2) {
 			fprintf(stderr, "cairn version: '%s': takes no arguments\n", argv[2]);

@@ -9,5 +9,6 @@
 int cairn_cmd_generate(int argc, char **argv);
 int cairn_cmd_eval(int argc, char **argv);
 int cairn_cmd_convert_gqa(int argc, char **argv);
+int cairn_cmd_graph(int argc, char **argv);
 
 #endif
