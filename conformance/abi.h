@@ -7,9 +7,12 @@
  *
  * Rules for every operation
  *   - The contract is the comment on top of the operation's header. Argument structs start with
- *     their own size. Structs and table only grow at the end, so that old plug-ins load in new suites and
- *     new plug-ins in old suites: a member beyond `size` counts as absent (NULL or 0).
- or -errno (primitives/base/error.h lists the values). -EOPNOTSUPP skips the case.
+ *     their own size. Within an ABI version, structs and table only grow at the end, so that old plug-ins
+ *     load in new suites and new plug-ins in old suites: a member beyond `size` counts as absent (NULL or 0).
+ *     A new version may move members. The suite refuses a plug-in that serves only older versions, with its
+ *     name; `size` .. `version` of the table stay where they are in all versions.
+ *   - An operation returns 0 or -errno (primitives/base/error.h lists the values). -EOPNOTSUPP skips the
+ *     case.
  *   - Operations are asynchronous on `stream`; they neither allocate nor synchronise, and can be
  *     captured in a graph. They do not read argument structs after they return.
  *   - The caller owns all memory. The *_workspace query gives the size of the workspace; it reads only the
@@ -54,7 +57,7 @@
 #include "primitives/machine/stream.h"
 #include "primitives/logits/token_counts.h"
 
-#define CAIRN_ABI_VERSION	1
+#define CAIRN_ABI_VERSION	2
 #define CAIRN_IMPL_HOST_MEM	(1u << 0)	/* pointers in arguments are host memory */
 
 enum cairn_copy { CAIRN_COPY_TO_DEVICE, CAIRN_COPY_TO_HOST, CAIRN_COPY_ON_DEVICE };
@@ -152,7 +155,10 @@ struct cairn_impl {
 	int (*stream_wait)(void *stream, void *event);
 };
 
-/* The only exported symbol of a plug-in. Returns NULL if the plug-in does not support that ABI version. */
+/*
+ * The only exported symbol of a plug-in. Returns NULL if the plug-in does not support that ABI version; the
+ * suite then asks for older versions, to name the plug-in when it refuses it.
+ */
 const struct cairn_impl *cairn_impl_get(uint32_t abi_version);
 
 #endif

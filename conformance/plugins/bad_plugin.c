@@ -52,6 +52,13 @@ const struct cairn_impl *cairn_impl_get(uint32_t abi_version)
 		return NULL;
 	if (how && !strcmp(how, "version"))
 		impl.abi_version = abi_version + 1;
+	if (how && !strncmp(how, "built_for_1", 11)) {
+		if (abi_version != 1 && strcmp(how, "built_for_1_whatever_is_asked"))
+			return NULL;
+		impl.abi_version = 1;
+		impl.name = strcmp(how, "built_for_1_nameless") ? "vendor" : NULL;
+		impl.version = "1.2";
+	}
 	if (how && !strcmp(how, "quote"))
 		impl.name = "a\"b";
 	if (how && !strcmp(how, "version_newline"))

@@ -2,7 +2,7 @@
 /*
  * example_plugin - the smallest implementation: one operation, on host memory
  *
- *   gcc -shared -fPIC -o mine.so example_plugin.c && cairn check --impl ./mine.so
+ *   gcc -I. -shared -fPIC -o mine.so mine.c && cairn check --impl ./mine.so
  *
  * Operations that the table lacks are skipped by name. Without CAIRN_IMPL_HOST_MEM the pointers
  * would be to device memory and `stream` a cudaStream_t.

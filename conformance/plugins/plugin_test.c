@@ -74,12 +74,37 @@ static void refused_by_name(struct cairn_test *t)
 		return;
 	setenv("CAIRN_BAD_PLUGIN", "refuse", 1);
 	EXPECT(t, cairn_impl_open(path, &impl) == -EINVAL);
-	EXPECT_CONTAINS(t, cairn_last_error(), "does not serve ABI version 1");
+	EXPECT_CONTAINS(t, cairn_last_error(), "does not serve ABI version 2");
 	setenv("CAIRN_BAD_PLUGIN", "version", 1);
 	EXPECT(t, cairn_impl_open(path, &impl) == -EINVAL);
-	EXPECT_CONTAINS(t, cairn_last_error(), "abi_version: is 2, this suite has 1");
+	EXPECT_CONTAINS(t, cairn_last_error(), "abi_version: is 3, this suite has 2");
+	unsetenv("CAIRN_BAD_PLUGIN");
 	EXPECT(t, cairn_impl_open("libm.so.6", &impl) == -EINVAL);
 	EXPECT(t, cairn_impl_open("/lib/x86_64-linux-gnu/libm.so.6", &impl) == -EINVAL);
+}
+
+/* A plug-in of an older ABI version is refused with its name, and the user is told what to do. */
+static void older_version_is_named(struct cairn_test *t)
+{
+	static const struct { const char *how, *says; } rows[] = {
+		{ "built_for_1", "bad_plugin.so: \"vendor\" 1.2 was built for ABI version 1; this suite needs "
+				 "version 2: build it again against conformance/abi.h" },
+		{ "built_for_1_whatever_is_asked", "\"vendor\" 1.2 was built for ABI version 1;" },
+		{ "built_for_1_nameless", "bad_plugin.so: was built for ABI version 1;" },
+	};
+	char path[PATH_MAX], out[65536];
+	struct cairn_impl impl;
+
+	if (!plugin(t, "bad", path, sizeof(path)))
+		return;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		setenv("CAIRN_BAD_PLUGIN", rows[i].how, 1);
+		EXPECT(t, cairn_impl_open(path, &impl) == -EINVAL);
+		EXPECT_CONTAINS(t, cairn_last_error(), rows[i].says);
+		EXPECT(t, check(path, "primitives.embedding", out, sizeof(out)) == 2);
+		EXPECT_CONTAINS(t, out, rows[i].says);
+	}
+	unsetenv("CAIRN_BAD_PLUGIN");
 }
 
 static void misbehaviour_on_load(struct cairn_test *t)
@@ -218,6 +243,7 @@ static const struct cairn_unit units[] = {
 	{ "example_passes", example_passes },
 	{ "old_table_is_cut", old_table_is_cut },
 	{ "refused_by_name", refused_by_name },
+	{ "older_version_is_named", older_version_is_named },
 	{ "misbehaviour_on_load", misbehaviour_on_load },
 	{ "misbehaviour_costs_one_family", misbehaviour_costs_one_family },
 	{ "left_out_on_a_device", left_out_on_a_device },

@@ -26,6 +26,16 @@ static void copy_table(struct cairn_impl *out, const struct cairn_impl *in)
 	out->size = sizeof(*out);
 }
 
+/* Returns the table for this ABI version or, if there is none, for the newest older one; else NULL. */
+static const struct cairn_impl *newest(const struct cairn_impl *(*get)(uint32_t))
+{
+	const struct cairn_impl *impl = NULL;
+
+	for (uint32_t v = CAIRN_ABI_VERSION; v > 0 && !impl; v--)
+		impl = get(v);
+	return impl;
+}
+
 enum { LOADED = 99, LOAD_TIMEOUT_S = 60 };
 
 /* Loading runs code of the file: a process that may die of it goes first. */
@@ -47,7 +57,7 @@ static int try_plugin(const char *path)
 		so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 		*(void **)&get = so ? dlsym(so, "cairn_impl_get") : NULL;
 		if (get)
-			get(CAIRN_ABI_VERSION);
+			newest(get);
 		_exit(LOADED);
 	}
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
@@ -72,6 +82,22 @@ static int is_plain(const char *text)
 	return n > 0 && n < 64;
 }
 
+static int check_version(const char *path, const struct cairn_impl *impl)
+{
+	char name[160] = "";
+
+	if (impl->name && impl->version && is_plain(impl->name) && is_plain(impl->version))
+		snprintf(name, sizeof(name), "\"%s\" %s ", impl->name, impl->version);
+	if (impl->abi_version > CAIRN_ABI_VERSION)
+		return cairn_error(EINVAL, "%s: abi_version: is %u, this suite has %d", path,
+				   impl->abi_version, CAIRN_ABI_VERSION);
+	if (impl->abi_version < CAIRN_ABI_VERSION)
+		return cairn_error(EINVAL, "%s: %swas built for ABI version %u; this suite needs version "
+				   "%d: build it again against conformance/abi.h", path, name,
+				   impl->abi_version, CAIRN_ABI_VERSION);
+	return 0;
+}
+
 int cairn_plugin_open(const char *path, struct cairn_impl *out)
 {
 	const struct cairn_impl *(*get)(uint32_t);
@@ -87,15 +113,13 @@ int cairn_plugin_open(const char *path, struct cairn_impl *out)
 		dlclose(so);
 		return cairn_error(EINVAL, "%s: no symbol cairn_impl_get", path);
 	}
-	impl = get(CAIRN_ABI_VERSION);
+	impl = newest(get);
 	if (!impl) {
 		dlclose(so);
 		return cairn_error(EINVAL, "%s: cairn_impl_get: does not serve ABI version %d", path,
 				   CAIRN_ABI_VERSION);
 	}
-	if (impl->abi_version != CAIRN_ABI_VERSION)
-		return cairn_error(EINVAL, "%s: abi_version: is %u, this suite has %d", path,
-				   impl->abi_version, CAIRN_ABI_VERSION);
+	CAIRN_TRY(check_version(path, impl));
 	if (impl->size < AFTER_RUNTIME || impl->size > (1 << 16))
 		return cairn_error(EINVAL, "%s: size: %zu is not the size of a table", path, impl->size);
 	if (!impl->name || !impl->version)

@@ -8,7 +8,7 @@
 /*
  * Loads the table of a plug-in into *out and fills in a missing memory block. The shared object stays loaded.
  * -EINVAL: the file does not load, crashes or exits while it loads, lacks cairn_impl_get(), or is of another
- * ABI version.
+ * ABI version; the message names a plug-in that is older.
  */
 int cairn_plugin_open(const char *path, struct cairn_impl *out);
 
