@@ -11,7 +11,8 @@
  *     load in new suites and new plug-ins in old suites: a member beyond `size` counts as absent (NULL or 0).
  *     A new version may move members. The suite refuses a plug-in that serves only older versions, with its
  *     name; `size` .. `version` of the table stay where they are in all versions.
- *   - An operation returns 0 or -errno (primitives/base/error.h lists the values). -EOPNOTSUPP skips the case.
+ *   - An operation returns 0 or -errno (primitives/base/error.h lists the values). -EOPNOTSUPP skips the
+ *     case.
  *   - Operations are asynchronous on `stream`; they neither allocate nor synchronise, and can be
  *     captured in a graph. They do not read argument structs after they return.
  *   - The caller owns all memory. The *_workspace query gives the size of the workspace; it reads only the
