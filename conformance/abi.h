@@ -30,6 +30,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "fused/attention/attn_merge.h"
 #include "fused/attention/attn_paged.h"
 #include "fused/cluster_attn/cluster_attn.h"
 #include "fused/latent/cluster_mla.h"
@@ -153,6 +154,9 @@ struct cairn_impl {
 	/* Belongs to the block of memory and streams: later work on `stream` starts after the event has
 	 * occurred. If NULL, an engine runs no copies concurrently with a pass. */
 	int (*stream_wait)(void *stream, void *event);
+
+	/* merges states of partial attention */
+	int (*attn_merge)(const struct cairn_attn_merge_args *args, void *stream);
 };
 
 /*

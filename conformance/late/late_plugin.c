@@ -202,6 +202,7 @@ PLAIN(stream, seed) PLAIN(dsmem, src_bytes) PLAIN(rmsnorm, rows) PLAIN(rope, q_s
 PLAIN(silu_mul, rows) PLAIN(embedding, rows) PLAIN(argmax, rows) PLAIN(kv_append, kv.num_pages)
 PLAIN(pick_ids, rows) PLAIN(kv_move, layer_bytes) PLAIN(token_counts, num_slots) PLAIN(penalize, rows)
 PLAIN(logprobs, rows) PLAIN(quant_fp8w, n) PLAIN(mla_append, kv.num_pages)
+PLAIN(attn_merge, state_stride)
 WITH_WORKSPACE(cluster_reduce, cairn_cluster_reduce_check(a), 0, 0, a->len + a->num_clusters)
 WITH_WORKSPACE(cluster_gather, cairn_cluster_gather_check(a), 0, 0, a->len + a->num_clusters)
 WITH_WORKSPACE(gemm, cairn_gemm_check(a), 0, 0, a->m + (int64_t)a->n * a->k)
@@ -234,6 +235,6 @@ const struct cairn_impl *cairn_impl_get(uint32_t abi_version)
 	ONE(kv_append); BOTH(attn_paged); BOTH(cluster_attn); BOTH(cluster_mla);
 	BOTH(decode_step); BOTH(moe); ONE(pick_ids); ONE(kv_move); ONE(token_counts);
 	ONE(penalize); ONE(logprobs); ONE(quant_fp8w); BOTH(gemm_fp8w); ONE(mla_append);
-	BOTH(mla_paged);
+	BOTH(mla_paged); ONE(attn_merge);
 	return abi_version == CAIRN_ABI_VERSION ? &impl : NULL;
 }

@@ -37,4 +37,5 @@ const struct cairn_impl cairn_impl_cpu = {
 	.gemm_fp8w = cairn_gemm_fp8w_cpu,
 	.mla_append = cairn_mla_append_cpu,
 	.mla_paged = cairn_mla_paged_cpu,
+	.attn_merge = cairn_attn_merge_cpu,
 };

@@ -47,4 +47,5 @@ const struct cairn_impl cairn_impl_cuda = {
 	.mla_append = cairn_mla_append,
 	.mla_paged = cairn_mla_paged,
 	.mla_paged_workspace = cairn_mla_paged_workspace,
+	.attn_merge = cairn_attn_merge,
 };

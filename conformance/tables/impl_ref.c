@@ -35,4 +35,5 @@ const struct cairn_impl cairn_impl_ref = {
 	.gemm_fp8w = cairn_gemm_fp8w_ref,
 	.mla_append = cairn_mla_append_ref,
 	.mla_paged = cairn_mla_paged_ref,
+	.attn_merge = cairn_attn_merge_ref,
 };

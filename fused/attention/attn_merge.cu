@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * attn_merge.cu - lanes of a CTA hold one row and head, 16 bytes of each state a lane
+ *
+ * A pair is one row and head. It gets 8 to 128 lanes, the power of two that covers head_dim; up to 32 lanes
+ * are part of one warp, more are several warps, each of which computes the weights for itself. No lane reads
+ * an element of o that another lane writes, so out may be state 0.
+ *
+ *   1  The loads that depend on nothing are issued together: counts, lse (one state a lane), and o of the
+ *      first `ahead` states.
+ *   2  The lanes find max by shuffles, compute the weights, and list the states with weight in shared memory,
+ *      in order; a ballot gives a state its place in the list.
+ *   3  Listed states below `ahead` are added from registers; the others are loaded, `depth` at a time, and
+ *      added in the order of the list. States without weight are not in it and are not read.
+ *   4  out is multiplied by 1 / sum of weights and rounded once; one lane writes lse_out.
+ *
+ * All sums run over the states in increasing order, so bits depend neither on lanes nor on `ahead`.
+ *
+ * Loading ahead saves the round trip from lse to o. In a small grid, whose time is latency, `ahead` is
+ * `depth`. In a large grid, whose time is bandwidth, it is 2: a state without weight would be loaded in vain.
+ *
+ * shared memory   a list per pair and warp: (num_states | 1) x 8 bytes; the odd length keeps the lists of a
+ *                 warp on different banks. At most 8.1 KiB.
+ * barriers        one __syncthreads, only if lse_out is lse and a pair has several warps
+ * registers       depth 4 (num_states up to 4): 48, 40 warps an SM; depth 16: 128, 16 warps an SM. With 2 and
+ *                 16 states of 512 bytes a warp, 40 and 128 KiB are in flight; hiding the latency takes 40.
+ *
+ * Floor: the bytes of the states with weight and of out over 4.5 TB/s, and 0.8 us to launch. 64 rows of 32
+ * heads of 128 from f32 to bf16 take 0.6 us for 2 states, 2.0 us for 8, 7.6 us for 32; 4096 rows of 2 states
+ * take 37 us.
+ */
+#include "fused/attention/attn_merge.h"
+
+#include <math_constants.h>
+
+#include "primitives/base/launch.h"
+#include "primitives/rows/row.cuh"
+
+#define THREADS		128
+#define FEW		4	/* num_states up to which the kernel of small depth serves */
+#define MANY		16
+#define LOG2E		1.44269504f
+
+/* A listed state. */
+struct term {
+	float weight;
+	int32_t state;
+};
+
+template <int dtype> ROW void add_state(float *sum, uint4 v, float weight)
+{
+	float x[row_vec(dtype)];
+
+	row_unpack<dtype>(v, x);
+#pragma unroll
+	for (int j = 0; j < row_vec(dtype); j++)
+		sum[j] = fmaf(weight, x[j], sum[j]);
+}
+
+/*
+ * Lists the states with weight among the first `used` and returns their number, the same in all lanes of the
+ * pair's part of the warp. lse: of state 0; not read if used is negative. *max becomes NaN if one lse is NaN
+ * or +INFINITY; no state is listed then.
+ */
+ROW int list_states(struct term *list, const struct cairn_attn_merge_args &a, const float *lse, int used,
+		    int width, float *max)
+{
+	const int sub = threadIdx.x & (width - 1), first = threadIdx.x % 32 - sub;
+	const uint32_t part = (0xffffffffu >> (32 - width)) << first;
+	const uint32_t below = part & ((1u << (first + sub)) - 1);
+	float top = -CUDART_INF_F;
+	int bad = 0, listed = 0;
+
+	for (int s0 = sub; s0 - sub < a.num_states; s0 += 4 * width) {
+		float e[4];
+
+#pragma unroll
+		for (int i = 0; i < 4; i++) {
+			int s = s0 + i * width;
+
+			e[i] = used >= 0 && s < a.num_states ? lse[s * a.lse_stride] : -CUDART_INF_F;
+		}
+#pragma unroll
+		for (int i = 0; i < 4; i++) {
+			int s = s0 + i * width;
+
+			e[i] = s < used ? e[i] : -CUDART_INF_F;
+			if (s < a.num_states)
+				list[s].weight = e[i];
+			bad |= !(e[i] < CUDART_INF_F);
+			top = fmaxf(top, e[i]);
+		}
+	}
+	for (int step = width / 2; step; step /= 2)
+		top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, step));
+	if (__ballot_sync(0xffffffffu, bad) & part)
+		top = CUDART_NAN_F;
+	/* entries move towards the start of the list only, over values that have been read */
+	for (int s = sub; s - sub < a.num_states; s += width) {
+		float d = s < a.num_states ? list[s].weight - top : -CUDART_INF_F;
+		bool keep = d >= CAIRN_ATTN_MERGE_CUTOFF;	/* false for NaN: -INFINITY - -INFINITY */
+		uint32_t kept = __ballot_sync(0xffffffffu, keep);
+
+		__syncwarp();
+		if (keep)
+			list[listed + __popc(kept & below)] = { ptx_ex2_approx_ftz(d * LOG2E), s };
+		listed += __popc(kept & part);
+	}
+	__syncwarp();
+	*max = top;
+	return listed;
+}
+
+/* Writes the elements of one lane: 16 bytes of o, widened or narrowed. */
+template <int vec> ROW void write_out(void *out, int dtype, int64_t at, const float *f)
+{
+	if (dtype == CAIRN_F32) {
+#pragma unroll
+		for (int k = 0; k < vec; k += 4)
+			*(uint4 *)((float *)out + at + k) = row_pack<CAIRN_F32>(f + k);
+		return;
+	}
+#pragma unroll
+	for (int k = 0; k < vec; k += 4) {
+		uint2 v;
+
+		v.x = dtype == CAIRN_F16 ? row_pack2<CAIRN_F16>(f[k], f[k + 1]) :
+					   row_pack2<CAIRN_BF16>(f[k], f[k + 1]);
+		v.y = dtype == CAIRN_F16 ? row_pack2<CAIRN_F16>(f[k + 2], f[k + 3]) :
+					   row_pack2<CAIRN_BF16>(f[k + 2], f[k + 3]);
+		*(uint2 *)((uint16_t *)out + at + k) = v;
+	}
+}
+
+/* a: strides of o filled in, in vectors of 16 bytes. A pair has 1 << shift lanes. */
+template <int dtype, int depth>
+__global__ void __launch_bounds__(THREADS, depth == FEW ? 10 : 4)
+attn_merge_kernel(const __grid_constant__ struct cairn_attn_merge_args a, int shift, int ahead)
+{
+	extern __shared__ struct term s_lists[];
+	constexpr int vec = row_vec(dtype);
+	const int lanes = 1 << shift, lane = threadIdx.x & (lanes - 1), width = min(lanes, 32);
+	const uint32_t pair = blockIdx.x * (THREADS >> shift) + (threadIdx.x >> shift);
+	const uint32_t row = pair / a.num_heads, head = pair - row * a.num_heads;
+	const bool live = row < a.rows, has = live && lane * vec < a.head_dim;
+	const uint4 *o = (const uint4 *)a.o + row * a.row_stride + head * a.head_stride + lane;
+	struct term *list = s_lists + (threadIdx.x >> min(shift, 5)) * (a.num_states | 1);
+	int used = live ? a.num_states : -1, listed, at = 0;
+	float sum[vec], total = 0, top, scale;
+	uint4 v[depth];
+
+	ptx_griddepcontrol_wait();
+	ptx_griddepcontrol_launch_dependents();
+#pragma unroll
+	for (int k = 0; k < depth; k++) {
+		v[k] = make_uint4(0, 0, 0, 0);
+		if (has && k < ahead)
+			v[k] = __ldcg(o + k * a.state_stride);
+	}
+	if (live && a.counts)
+		used = max(0, min(a.counts[row], used));
+	listed = list_states(list, a, a.lse + pair, used, width, &top);
+	/* -0 is neutral: a state that alone has weight keeps all its bits */
+#pragma unroll
+	for (int j = 0; j < vec; j++)
+		sum[j] = listed ? -0.0f : isnan(top) ? top : 0;
+#pragma unroll
+	for (int k = 0; k < depth; k++) {
+		if (k < ahead && at < listed && list[at].state == k) {
+			total += list[at].weight;
+			add_state<dtype>(sum, v[k], list[at].weight);
+			at++;
+		}
+	}
+	for (; at < listed; at += depth) {
+		int state[depth];	/* all read before the first load: loads are volatile */
+
+#pragma unroll
+		for (int k = 0; k < depth; k++)
+			state[k] = list[min(at + k, listed - 1)].state;
+#pragma unroll
+		for (int k = 0; k < depth; k++)
+			if (has && at + k < listed)
+				v[k] = __ldcg(o + state[k] * a.state_stride);
+#pragma unroll
+		for (int k = 0; k < depth; k++) {
+			if (at + k < listed) {
+				total += list[at + k].weight;
+				add_state<dtype>(sum, v[k], list[at + k].weight);
+			}
+		}
+	}
+	scale = listed ? 1 / total : 1;
+#pragma unroll
+	for (int j = 0; j < vec; j++)
+		sum[j] *= scale;
+	if (has)
+		write_out<vec>(a.out, a.out_dtype, (int64_t)pair * a.head_dim + lane * vec, sum);
+	if (lanes > 32 && a.lse_out == a.lse)
+		__syncthreads();	/* the other warps of the pair have read lse */
+	if (live && lane == 0 && a.lse_out)
+		a.lse_out[pair] = listed ? top + logf(total) : isnan(top) ? top : -CUDART_INF_F;
+}
+
+template <int depth> static const void *kernel_of(int dtype)
+{
+	switch (dtype) {
+	case CAIRN_F32:
+		return (const void *)attn_merge_kernel<CAIRN_F32, depth>;
+	case CAIRN_F16:
+		return (const void *)attn_merge_kernel<CAIRN_F16, depth>;
+	default:
+		return (const void *)attn_merge_kernel<CAIRN_BF16, depth>;
+	}
+}
+
+extern "C" int cairn_attn_merge(const struct cairn_attn_merge_args *args, void *stream)
+{
+	struct cairn_launch l = { .block = { THREADS }, .pdl = 1, .stream = stream };
+	struct cairn_attn_merge_args a;
+	int shift = 3, sms, ahead, depth, vec;
+	void *params[] = { &a, &shift, &ahead };
+	uint32_t pairs;
+
+	CAIRN_TRY(cairn_attn_merge_check(args));
+	if (args->rows == 0)
+		return 0;
+	a = cairn_attn_merge_strides(args);
+	vec = row_vec(a.dtype);
+	a.state_stride /= vec;
+	a.row_stride /= vec;
+	a.head_stride /= vec;
+	while ((vec << shift) < a.head_dim)
+		shift++;
+	pairs = (uint32_t)a.rows * a.num_heads;
+	l.grid[0] = (pairs + (THREADS >> shift) - 1) / (THREADS >> shift);
+	l.smem = sizeof(struct term) * (a.num_states | 1) * (THREADS >> (shift < 5 ? shift : 5));
+	sms = cairn_num_sms();
+	if (sms < 0)
+		return sms;
+	depth = a.num_states <= FEW ? FEW : MANY;
+	ahead = l.grid[0] <= 4u * sms ? depth : 2;	/* four CTAs of any depth fit an SM */
+	ahead = ahead < a.num_states ? ahead : a.num_states;
+	return cairn_launch(depth == FEW ? kernel_of<FEW>(a.dtype) : kernel_of<MANY>(a.dtype), &l, params);
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * attn_merge - merges states of partial attention: parts of the keys, shared prefixes, steps of a ring
+ *
+ *   out[i,h,:]   = sum_s w[s] * o[s,i,h,:] / sum_s w[s],   w[s] = exp(lse[s,i,h] - max)
+ *   lse_out[i,h] = max + ln sum_s w[s],                    max  = max_s lse[s,i,h]
+ *
+ * A state is what attn_paged writes for some of the keys: out and lse. The merge of the states of disjoint
+ * sets of keys is the state of their union, so merges can be nested.
+ *
+ *   argument  dtype      shape                                    notes
+ *   out       out_dtype  [rows, num_heads, head_dim]              out, 16-byte aligned
+ *   lse_out   f32        [rows, num_heads]                        out, optional (NULL)
+ *   o         dtype      [num_states, rows, num_heads, head_dim]  in, strides below, 16-byte aligned
+ *   lse       f32        [num_states, rows, num_heads]            in, state s at s * lse_stride
+ *   counts    int32      [rows]                                   in, optional (NULL): states of a row
+ *
+ * o[s,i,h,0] lies at element s * state_stride + i * row_stride + h * head_stride, so states need no copy.
+ * A stride of 0 means packed: head_dim, num_heads * head_stride, rows * row_stride; lse_stride 0 means
+ * rows * num_heads. Other strides of o are multiples of 8 and at least head_dim; another lse_stride is at
+ * least rows * num_heads.
+ *
+ * Used states: row i uses its first counts[i] states (all without counts; counts are clamped to
+ *              0..num_states). A state with lse -INFINITY saw no key. It has no weight, nor has a state
+ *              whose lse - max, rounded to fp32, is below CAIRN_ATTN_MERGE_CUTOFF. o of a state without
+ *              weight may hold NaN, as may lse of states past counts; but all num_states states must be
+ *              readable memory.
+ * Supported:   dtype and out_dtype f32, f16, bf16, in any combination; head_dim a multiple of 8, 8..512;
+ *              num_states 1..64; rows * num_heads below 2^31. Anything else -EOPNOTSUPP. rows 0 is legal and
+ *              does nothing.
+ * In place:    out may be o, that is, state 0, if both dtypes agree, state 0 is packed and state_stride is at
+ *              least rows * num_heads * head_dim (or num_states is 1); lse_out may be lse. No other overlap.
+ * Numerics:    fp32, states added in increasing order of s, one rounding at the end. exp(0) is 1: if only one
+ *              state has weight, out is that state rounded to out_dtype and lse_out its lse, exactly. If no
+ *              state has weight, out is 0 and lse_out -INFINITY. If lse of a used state is NaN or
+ *              +INFINITY, out and lse_out of that row and head are NaN. An infinity or a NaN in o of a state
+ *              with weight gives what the formula gives in IEEE arithmetic. num_states * max |o| fits fp32.
+ * Tolerance:   derived in attn_merge_ref.c: |error of out| is about (4 |lse - max| + n + 9) 2^-24 of
+ *              sum_s p[s] |o[s]|, p = w / sum w, plus one rounding to out_dtype.
+ * Determinism: bitwise repeatable. The bits of a row and head depend on its own states only.
+ * Stream:      asynchronous, no workspace. A captured graph reads counts again at each launch.
+ * Errors:      -EINVAL (null pointer, misaligned, bad size, stride or overlap), -EOPNOTSUPP, -EIO.
+ * Source:      Dao et al. 2022 (FlashAttention), section 3.1; Ye et al. 2025 (FlashInfer), section 2.2.
+ */
+#ifndef CAIRN_ATTN_MERGE_H
+#define CAIRN_ATTN_MERGE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define CAIRN_ATTN_MERGE_STATES	64
+/* exp of it is still a normal number of fp32 */
+#define CAIRN_ATTN_MERGE_CUTOFF	(-87.0f)
+
+struct cairn_exact;
+
+struct cairn_attn_merge_args {
+	size_t size;
+	void *out;
+	float *lse_out;
+	const void *o;
+	const float *lse;
+	const int32_t *counts;
+	int64_t state_stride, row_stride, head_stride, lse_stride;
+	int32_t num_states, rows, num_heads, head_dim;
+	int32_t dtype, out_dtype;
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+int cairn_attn_merge(const struct cairn_attn_merge_args *args, void *stream);
+int cairn_attn_merge_cpu(const struct cairn_attn_merge_args *args, void *stream);
+int cairn_attn_merge_ref(const struct cairn_attn_merge_args *args, void *stream);
+/* exact[0]: out, exact[1]: lse_out (if not NULL) */
+int cairn_attn_merge_exact(const struct cairn_attn_merge_args *args, struct cairn_exact *exact);
+/* Returns 0, or the error that all of our tables return for these arguments; reads no array. */
+int cairn_attn_merge_check(const struct cairn_attn_merge_args *args);
+/* Returns the arguments with every stride of 0 replaced by its packed value. */
+struct cairn_attn_merge_args cairn_attn_merge_strides(const struct cairn_attn_merge_args *args);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

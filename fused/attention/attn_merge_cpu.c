@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * attn_merge_cpu - merges states in fp32, one row and head at a time; threads share the rows and heads
+ *
+ * The sum begins at -0, to which every number can be added unchanged: a state that alone has weight keeps all
+ * its bits.
+ */
+#include "fused/attention/attn_merge.h"
+
+#include <math.h>
+
+#include "primitives/base/dtype.h"
+#include "primitives/base/error.h"
+#include "primitives/base/wide.h"
+
+#define MAX_DIM	512
+
+/* The states with weight of one row and head, and the sum of the weights. */
+struct terms {
+	int n, bad;		/* bad: a used lse is NaN or +INFINITY */
+	int state[CAIRN_ATTN_MERGE_STATES];
+	float weight[CAIRN_ATTN_MERGE_STATES], max, sum;
+};
+
+/* lse: of state 0 */
+static void weigh(const struct cairn_attn_merge_args *a, int32_t row, const float *lse, struct terms *t)
+{
+	int used = a->num_states;
+
+	t->n = t->bad = 0;
+	t->max = -INFINITY;
+	t->sum = 0;
+	if (a->counts)
+		used = a->counts[row] < 0 ? 0 : a->counts[row] < used ? a->counts[row] : used;
+	for (int s = 0; s < used; s++) {
+		t->bad |= !(lse[s * a->lse_stride] < INFINITY);
+		t->max = lse[s * a->lse_stride] > t->max ? lse[s * a->lse_stride] : t->max;
+	}
+	for (int s = 0; s < used && !t->bad; s++) {
+		float d = lse[s * a->lse_stride] - t->max;
+
+		if (!(d >= CAIRN_ATTN_MERGE_CUTOFF))	/* also if both are -INFINITY */
+			continue;
+		t->state[t->n] = s;
+		t->weight[t->n] = expf(d);
+		t->sum += t->weight[t->n++];
+	}
+}
+
+static CAIRN_WIDE void add(float *sum, const float *x, float weight, int dim)
+{
+	for (int c = 0; c < dim; c++)
+		sum[c] += weight * x[c];
+}
+
+static CAIRN_WIDE void merge(const struct cairn_attn_merge_args *a, int64_t pair)
+{
+	int64_t row = pair / a->num_heads, head = pair % a->num_heads;
+	float x[MAX_DIM], sum[MAX_DIM], inverse, lse = -INFINITY;
+	struct terms t;
+
+	weigh(a, (int32_t)row, a->lse + pair, &t);
+	for (int c = 0; c < a->head_dim; c++)
+		sum[c] = t.bad ? NAN : t.n ? -0.0f : 0;
+	for (int k = 0; k < t.n; k++) {
+		cairn_load_row(x, a->o, a->dtype, t.state[k] * a->state_stride + row * a->row_stride +
+			       head * a->head_stride, a->head_dim);
+		add(sum, x, t.weight[k], a->head_dim);
+	}
+	inverse = t.n ? 1 / t.sum : 1;
+	for (int c = 0; c < a->head_dim; c++)
+		cairn_store(a->out, a->out_dtype, pair * a->head_dim + c, sum[c] * inverse);
+	if (t.n)
+		lse = t.max + logf(t.sum);
+	if (a->lse_out)
+		a->lse_out[pair] = t.bad ? NAN : lse;
+}
+
+int cairn_attn_merge_cpu(const struct cairn_attn_merge_args *args, void *stream)
+{
+	struct cairn_attn_merge_args a;
+
+	(void)stream;
+	CAIRN_TRY(cairn_attn_merge_check(args));
+	a = cairn_attn_merge_strides(args);
+	#pragma omp parallel for schedule(static)
+	for (int64_t pair = 0; pair < (int64_t)a.rows * a.num_heads; pair++)
+		merge(&a, pair);
+	return 0;
+}

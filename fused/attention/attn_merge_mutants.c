@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+/* attn_merge_mutants - wrong versions of attn_merge, one defect each */
+#include "conformance/harness.h"
+#include "primitives/base/bend.h"
+#include "fused/attention/attn_merge.h"
+
+/* D(name, description) */
+#define DEFECTS(D) \
+	D(lse_base_2, "takes lse for a base-2 logarithm") \
+	D(lse_out_base_2, "writes a base-2 logarithm") \
+	D(max_of_state_0, "subtracts lse of state 0 instead of the maximum") \
+	D(no_max, "subtracts nothing") \
+	D(sentinel, "starts the maximum at -5e4") \
+	D(empty_minus_empty, "computes exp(-INFINITY - -INFINITY) if all states are empty") \
+	D(empty_weighted, "gives an empty state the weight of lse 0") \
+	D(weight_0_added, "adds 0 * o for a state without weight") \
+	D(cut_off_missing, "reads a state below the cut-off") \
+	D(cut_off_early, "drops states from exp(-40) on") \
+	D(state_stride_ignored, "takes states for packed") \
+	D(row_stride_ignored, "takes rows for packed") \
+	D(head_stride_ignored, "takes heads for packed") \
+	D(lse_stride_ignored, "takes lse for packed") \
+	D(lse_transposed, "reads lse as [heads, rows]") \
+	D(first_state_lost, "begins with state 1") \
+	D(last_state_lost, "does not add the last state") \
+	D(states_beyond_32_lost, "adds 32 states at most") \
+	D(lse_out_missing, "does not write lse_out") \
+	D(lse_without_ln, "writes the maximum alone") \
+	D(lse_without_max, "writes ln of the sum alone") \
+	D(lse_mean, "divides the sum by the number of states before ln") \
+	D(not_normalised, "does not divide by the sum of weights") \
+	D(mean, "divides by the number of states") \
+	D(counts_ignored, "uses all states of every row") \
+	D(counts_of_row_0, "uses counts[0] for all rows") \
+	D(counts_not_clamped, "takes a negative count for all states") \
+	D(counts_per_pair, "indexes counts by row * num_heads + head") \
+	D(empty_garbage, "does not write an empty row") \
+	D(empty_lse_0, "writes lse_out 0 for an empty row") \
+	D(empty_lse_plus, "writes lse_out +INFINITY for an empty row") \
+	D(lse_of_head_0, "uses lse of head 0 for all heads") \
+	D(rounded_before_sum, "rounds each term to out_dtype") \
+	D(weights_half, "rounds weights to bf16") \
+	D(sum_in_out_dtype, "keeps the sum in out_dtype") \
+	D(nan_ignored, "skips a state whose lse is NaN") \
+	D(infinity_wins, "gives lse +INFINITY all the weight") \
+	D(last_vector_missing, "does not write the last 8 elements of a head") \
+	D(out_dtype_ignored, "rounds to dtype before out_dtype") \
+	D(normalised_by_narrow_lse, "divides by the exponential of lse_out rounded to bf16") \
+	D(in_place_too_early, "writes out before all states are read") \
+	D(not_repeatable, "sums in another order in every other call") \
+	D(nothing, "returns success without doing anything")
+
+#define NAME(name, what)	attn_merge_bend_##name,
+enum attn_merge_bend { DEFECTS(NAME) };
+
+#define IS(name)	(bend == attn_merge_bend_##name)
+
+/* The states that enter, and their weights. */
+struct terms {
+	int n;
+	int state[CAIRN_ATTN_MERGE_STATES];
+	double weight[CAIRN_ATTN_MERGE_STATES], sum, max;
+};
+
+static int used_states(const struct cairn_attn_merge_args *a, int64_t pair, enum attn_merge_bend bend)
+{
+	int64_t row = pair / a->num_heads;
+	int used = a->num_states;
+
+	if (a->counts && !IS(counts_ignored)) {
+		if (IS(counts_of_row_0))
+			row = 0;
+		if (IS(counts_per_pair))
+			row = pair % a->rows;
+		used = a->counts[row] < used ? a->counts[row] : used;
+		if (used < 0)
+			used = IS(counts_not_clamped) ? a->num_states : 0;
+	}
+	used -= IS(last_state_lost);
+	return IS(states_beyond_32_lost) && used > 32 ? 32 : used;
+}
+
+static void weigh(const struct cairn_attn_merge_args *a, int64_t pair, enum attn_merge_bend bend,
+		  struct terms *t)
+{
+	int64_t at = IS(lse_of_head_0) ? pair / a->num_heads * a->num_heads :
+		     IS(lse_transposed) ? pair % a->num_heads * a->rows + pair / a->num_heads : pair;
+	int64_t stride = IS(lse_stride_ignored) ? (int64_t)a->rows * a->num_heads : a->lse_stride;
+	int used = used_states(a, pair, bend);
+
+	memset(t, 0, sizeof(*t));
+	t->max = IS(sentinel) ? -5e4 : -INFINITY;
+	for (int s = 0; s < used; s++) {
+		double lse = a->lse[s * stride + at];
+
+		if (IS(empty_weighted) && lse == -INFINITY)
+			lse = 0;
+		if (!(lse <= t->max) && !(IS(nan_ignored) && isnan(lse)) && !isnan(t->max))
+			t->max = lse;
+	}
+	if (IS(max_of_state_0) && used > 0)
+		t->max = a->lse[at];
+	if (IS(no_max) && t->max > -INFINITY)
+		t->max = 0;
+	for (int s = IS(first_state_lost) && used > 1; s < used; s++) {
+		double lse = a->lse[s * stride + at], d, w;
+
+		if (IS(empty_weighted) && lse == -INFINITY)
+			lse = 0;
+		if (IS(nan_ignored) && isnan(lse))
+			continue;
+		d = (float)(lse - t->max);
+		if (IS(infinity_wins) && lse == INFINITY)
+			d = 0;
+		if (t->max == -INFINITY && !IS(empty_minus_empty))
+			continue;
+		if (d < (IS(cut_off_early) ? -40 : IS(cut_off_missing) && lse > -INFINITY ? -1e30 :
+			 IS(weight_0_added) ? -INFINITY : (double)CAIRN_ATTN_MERGE_CUTOFF))
+			continue;
+		w = (float)(IS(lse_base_2) ? exp2(d) : exp(d));
+		if (IS(weights_half))
+			w = rounded(CAIRN_BF16, w);
+		t->state[t->n] = s;
+		t->weight[t->n++] = w;
+		t->sum = (float)(t->sum + w);
+	}
+}
+
+static void write_lse(const struct cairn_attn_merge_args *a, int64_t pair, const struct terms *t,
+		      enum attn_merge_bend bend)
+{
+	double lse = t->n ? (IS(lse_without_max) ? 0 : t->max) + (IS(lse_without_ln) ? 0 : log(t->sum)) :
+			    -INFINITY;
+
+	if (!a->lse_out || IS(lse_out_missing))
+		return;
+	if (IS(lse_mean) && t->n)
+		lse -= log(t->n);
+	if (IS(lse_out_base_2))
+		lse *= 1.4426950408889634;
+	if (!t->n && (IS(empty_lse_0) || IS(empty_lse_plus)))
+		lse = IS(empty_lse_0) ? 0 : INFINITY;
+	a->lse_out[pair] = (float)lse;
+}
+
+static void merge(const struct cairn_attn_merge_args *a, int64_t pair, int call, enum attn_merge_bend bend)
+{
+	int64_t row = pair / a->num_heads, head = pair % a->num_heads;
+	int64_t head_stride = IS(head_stride_ignored) ? a->head_dim : a->head_stride;
+	int64_t row_stride = IS(row_stride_ignored) ? a->num_heads * head_stride : a->row_stride;
+	int64_t state_stride = IS(state_stride_ignored) ? a->rows * row_stride : a->state_stride;
+	int64_t out_at = pair * a->head_dim;
+	struct terms t;
+
+	weigh(a, pair, bend, &t);
+	if (!t.n && IS(empty_garbage))
+		return;
+	for (int c = 0; c < a->head_dim - (IS(last_vector_missing) ? 8 : 0); c++) {
+		double sum = 0, scale = IS(not_normalised) ? 1 : IS(mean) ? t.n : t.sum;
+
+		for (int k = 0; k < t.n; k++) {
+			int i = IS(not_repeatable) && call % 2 ? t.n - 1 - k : k;
+			double x = cairn_load(a->o, a->dtype, t.state[i] * state_stride + row * row_stride +
+					      head * head_stride + c) * t.weight[i];
+
+			if (IS(rounded_before_sum))
+				x = rounded(a->out_dtype, x);
+			sum = (float)(sum + x);
+			if (IS(sum_in_out_dtype))
+				sum = rounded(a->out_dtype, sum);
+			if (IS(in_place_too_early))
+				cairn_store(a->out, a->out_dtype, out_at + (c + 8) % a->head_dim, sum);
+		}
+		sum = t.n ? sum / scale : 0;
+		if (IS(normalised_by_narrow_lse) && t.n)
+			sum *= exp(t.max + log(t.sum) - rounded(CAIRN_BF16, t.max + log(t.sum)));
+		if (IS(out_dtype_ignored))
+			sum = rounded(a->dtype, sum);
+		cairn_store(a->out, a->out_dtype, out_at + c, sum);
+	}
+	write_lse(a, pair, &t, bend);
+}
+
+static int bent_attn_merge(const struct cairn_attn_merge_args *args, enum attn_merge_bend bend)
+{
+	static int calls;
+	struct cairn_attn_merge_args a;
+
+	CAIRN_TRY(cairn_attn_merge_check(args));
+	a = cairn_attn_merge_strides(args);
+	if (IS(nothing))
+		return 0;
+	for (int64_t pair = 0; pair < (int64_t)a.rows * a.num_heads; pair++)
+		merge(&a, pair, calls, bend);
+	calls++;
+	return 0;
+}
+
+#define DEFINE(name, what)	BENT(attn_merge, name)
+DEFECTS(DEFINE)
+
+#define LIST(name, what)	MUTANT(attn_merge, name, what),
+
+const struct cairn_mutant cairn_attn_merge_mutants[] = { DEFECTS(LIST) { 0 } };

@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * attn_merge_test - named cases, a grid of shapes, bench rows
+ *
+ * The grid crosses states, head_dim and rows; heads, dtypes, layouts and flags rotate. EXACT has a power of
+ * two of states with equal lse and no others with weight; EXTREME has lse around the cut-off, near the
+ * largest number and almost equal; POISON has NaN in all states without weight. Gaps always hold NaN.
+ */
+#include "conformance/harness.h"
+
+#include <stdio.h>
+
+#include "fused/attention/attn_merge.h"
+
+enum {
+	LSE = 1,		/* lse_out is wanted */
+	COUNTS = 2,		/* counts of 0..n and outside */
+	EMPTY = 4,		/* a third of the states, and all of every seventh row and head, are empty */
+	NONE = 8,		/* all states are empty */
+	SPREAD = 16,		/* lse of -1e4 to 1e4 */
+	EQUAL = 32,		/* equal lse */
+	BAD = 64,		/* NaN or infinity in lse or o of some rows and heads */
+	IN_PLACE = 128,		/* out is o, lse_out is lse */
+	GAPS = 256,		/* gaps between states, rows and heads */
+	ROWS_FIRST = 512,	/* [rows, states, heads, head_dim] */
+	HEADS_FIRST = 1024,	/* [states, heads, rows, head_dim] */
+	BENCH = 2048, DEVICE = 4096,
+};
+
+struct shape {
+	const char *name;	/* start of the case's name; NULL: none */
+	int n, rows, heads, dim, dtype, out;
+	unsigned flags;
+};
+
+#define S(name_, n_, rows_, heads_, dim_, dtype_, out_) \
+	.name = name_, .n = n_, .rows = rows_, .heads = heads_, .dim = dim_, .dtype = CAIRN_##dtype_, \
+	.out = CAIRN_##out_
+
+static const struct shape named[] = {
+	/* S(name, states, rows, heads, head_dim, dtype, out_dtype), flags; reject() alters the first */
+	{ S("smallest", 2, 1, 1, 8, F32, F32), .flags = LSE | COUNTS },
+	{ S("no_rows", 3, 0, 4, 64, BF16, F16), .flags = LSE | COUNTS },
+	{ S("one_state", 1, 5, 3, 128, F32, F32), .flags = LSE },
+	{ S("one_state", 1, 5, 3, 128, F32, BF16), .flags = LSE | COUNTS | EMPTY },
+	{ S("all_empty", 3, 5, 3, 64, F32, F32), .flags = LSE | NONE },
+	{ S("all_empty", 64, 5, 3, 512, BF16, BF16), .flags = LSE | NONE | COUNTS },
+	{ S("some_empty", 2, 19, 3, 128, F32, BF16), .flags = LSE | EMPTY },
+	{ S("some_empty", 7, 19, 3, 64, F16, F16), .flags = LSE | EMPTY | COUNTS },
+	{ S("some_empty", 64, 5, 3, 128, BF16, F32), .flags = LSE | EMPTY | GAPS },
+	{ S("spread", 3, 19, 3, 64, F32, F32), .flags = LSE | SPREAD },
+	{ S("spread", 64, 5, 3, 128, BF16, BF16), .flags = LSE | SPREAD | EMPTY },
+	{ S("equal", 3, 19, 3, 64, F32, F32), .flags = LSE | EQUAL },
+	{ S("equal", 64, 5, 3, 128, F16, F16), .flags = LSE | EQUAL },
+	{ S("bad", 2, 19, 3, 64, F32, F32), .flags = LSE | BAD },
+	{ S("bad", 7, 19, 3, 128, BF16, F16), .flags = LSE | BAD | COUNTS },
+	{ S("bad", 64, 5, 4, 256, F32, BF16), .flags = LSE | BAD | EMPTY },
+	{ S("in_place", 1, 5, 3, 64, F32, F32), .flags = LSE | IN_PLACE | EMPTY },
+	{ S("in_place", 2, 19, 3, 128, F32, F32), .flags = LSE | IN_PLACE },
+	{ S("in_place", 7, 9, 5, 128, BF16, BF16), .flags = LSE | IN_PLACE | EMPTY | COUNTS },
+	{ S("in_place", 3, 9, 5, 512, F32, F32), .flags = LSE | IN_PLACE | EMPTY },
+	{ S("in_place", 33, 3, 5, 512, F16, F16), .flags = IN_PLACE | COUNTS },
+	/* the numbers of states at which lanes, registers and lists change */
+	{ S(NULL, 4, 5, 3, 64, F32, F32), .flags = LSE | EMPTY },
+	{ S(NULL, 5, 5, 3, 64, BF16, F32), .flags = LSE | EMPTY },
+	{ S(NULL, 8, 5, 3, 40, F16, F32), .flags = LSE | GAPS },
+	{ S(NULL, 9, 5, 3, 40, F32, F16), .flags = LSE | EMPTY },
+	{ S(NULL, 16, 5, 3, 128, F32, BF16), .flags = LSE | COUNTS },
+	{ S(NULL, 17, 5, 3, 128, F16, BF16), .flags = LSE | EMPTY },
+	{ S(NULL, 31, 5, 3, 96, F32, F32), .flags = LSE | GAPS },
+	{ S(NULL, 32, 5, 3, 96, BF16, BF16), .flags = LSE | EMPTY },
+	{ S(NULL, 33, 5, 3, 128, F32, F32), .flags = LSE | EMPTY | COUNTS },
+	{ S(NULL, 63, 5, 3, 64, F32, F32), .flags = LSE | ROWS_FIRST },
+	/* head_dims that leave lanes idle */
+	{ S(NULL, 3, 7, 3, 16, F32, BF16), .flags = LSE | HEADS_FIRST },
+	{ S(NULL, 3, 7, 3, 24, BF16, F32), .flags = LSE | GAPS },
+	{ S(NULL, 3, 7, 3, 72, F16, F16), .flags = LSE },
+	{ S(NULL, 5, 7, 3, 80, BF16, BF16), .flags = LSE | ROWS_FIRST },
+	{ S(NULL, 5, 7, 3, 136, F32, F16), .flags = LSE | EMPTY },
+	{ S(NULL, 5, 7, 3, 192, BF16, BF16), .flags = LSE | HEADS_FIRST | COUNTS },
+	{ S(NULL, 3, 7, 3, 264, F16, F32), .flags = LSE | EMPTY },
+	{ S(NULL, 6, 7, 3, 504, F32, F32), .flags = LSE | GAPS | COUNTS },
+	/* grids of more than one wave */
+	{ S("large", 2, 4096, 32, 128, F32, BF16), .flags = LSE | DEVICE | EMPTY },
+	{ S("large", 3, 4096, 32, 64, BF16, BF16), .flags = LSE | DEVICE | GAPS | COUNTS },
+	{ S("large", 7, 1000, 32, 128, F32, F32), .flags = LSE | DEVICE | IN_PLACE | EMPTY },
+	{ S("large", 64, 300, 7, 128, F32, BF16), .flags = LSE | DEVICE | COUNTS | EMPTY },
+	{ S("large", 64, 128, 32, 64, BF16, F32), .flags = LSE | DEVICE | ROWS_FIRST },
+	{ S("large", 7, 999, 3, 512, F32, F16), .flags = LSE | DEVICE | BAD },
+	{ S("large", 7, 4096, 1, 8, F16, F16), .flags = LSE | DEVICE | HEADS_FIRST },
+	{ S("split", 2, 64, 32, 128, F32, BF16), .flags = LSE | BENCH },
+	{ S("split", 8, 64, 32, 128, F32, BF16), .flags = LSE | BENCH | DEVICE },
+	{ S("split", 32, 64, 32, 128, F32, BF16), .flags = LSE | BENCH | DEVICE },
+	{ S("split", 8, 1, 32, 128, F32, BF16), .flags = LSE | BENCH },
+	{ S("prefix", 2, 64, 32, 128, BF16, BF16), .flags = LSE | BENCH },
+	{ S("prefix", 2, 4096, 32, 128, F32, BF16), .flags = LSE | BENCH | DEVICE },
+};
+
+static const int grid_n[] = { 1, 2, 3, 7, 64 }, grid_dim[] = { 8, 64, 128, 256, 512 };
+static const int grid_rows[] = { 1, 5, 128 }, grid_heads[] = { 1, 3, 32 };
+#define NUM_NAMED	((int)ARRAY_SIZE(named))
+#define NUM_GRID	(5 * 5 * 3)
+
+static double elements_of(const struct shape *s)
+{
+	return (double)s->n * s->rows * s->heads * s->dim;
+}
+
+static void shape_at(int index, struct shape *s)
+{
+	static const unsigned layouts[] = { 0, GAPS, ROWS_FIRST, HEADS_FIRST };
+	int i = index - NUM_NAMED;
+
+	if (i < 0) {
+		*s = named[index];
+		return;
+	}
+	memset(s, 0, sizeof(*s));
+	s->n = grid_n[i % 5];
+	s->dim = grid_dim[i / 5 % 5];
+	s->rows = grid_rows[i / 25];
+	s->heads = grid_heads[(i + i / 5 + i / 25) % 3];
+	s->dtype = (i + i / 5) % 3;
+	s->out = (i + i / 15) % 3;
+	s->flags = layouts[(i + i / 5) % 4] | (i % 7 ? LSE : 0) | (i % 3 == 1 ? COUNTS : 0) |
+		   (i % 4 == 2 ? EMPTY : 0);
+	if (elements_of(s) > 4e5)
+		s->flags |= DEVICE;
+}
+
+static void describe(int index, struct cairn_case *c)
+{
+	double pairs, esize, out_esize;
+	struct shape s;
+
+	shape_at(index, &s);
+	snprintf(c->name, sizeof(c->name), "%s%sn%d_rows%d_h%d_d%d_%s_%s%s%s%s%s%s%s", s.name ? s.name : "",
+		 s.name ? "_" : "", s.n, s.rows, s.heads, s.dim, cairn_dtype_name(s.dtype),
+		 cairn_dtype_name(s.out), s.flags & LSE ? "" : "_nolse", s.flags & COUNTS ? "_counts" : "",
+		 s.flags & EMPTY ? "_empty" : "", s.flags & GAPS ? "_gaps" : "",
+		 s.flags & ROWS_FIRST ? "_rowsfirst" : "", s.flags & HEADS_FIRST ? "_headsfirst" : "");
+	c->bench = !!(s.flags & BENCH);
+	c->device_only = !!(s.flags & DEVICE);
+	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
+	if (!(s.flags & (BENCH | DEVICE)))
+		c->kinds = elements_of(&s) < 1e5 ? CAIRN_ALL_KINDS :
+			   CAIRN_KIND_BIT(CAIRN_KIND_EXTREME) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
+	pairs = (double)s.rows * s.heads;
+	esize = (double)cairn_dtype_bytes(s.dtype);
+	out_esize = (double)cairn_dtype_bytes(s.out);
+	c->bytes = pairs * (s.n * (s.dim * esize + 4) + s.dim * out_esize + (s.flags & LSE ? 4 : 0));
+	c->flops = 2 * elements_of(&s);
+}
+
+/* Sets the lse of n states of one row and head, `stride` apart. */
+static void draw_lse(struct cairn_op *op, float *lse, int64_t stride, int n, unsigned flags, int all_empty)
+{
+	int mode = (int)cairn_op_range(op, 0, 6), start = (int)cairn_op_range(op, 0, n - 1), weights = 1;
+	float base = (float)cairn_op_range(op, -20, 20);
+
+	while (weights * 2 <= n && cairn_op_range(op, 0, 3))
+		weights *= 2;
+	for (int s = 0; s < n; s++) {
+		float x, *to = lse + s * stride;
+
+		cairn_fill(op, &x, CAIRN_F32, 1, 3);
+		if (op->kind == CAIRN_KIND_EXACT)
+			x = (s + start) % n < weights ? 0 : s % 2 ? -INFINITY : -200;
+		if (op->kind == CAIRN_KIND_EXTREME) {
+			int64_t k = cairn_op_range(op, -4, 4);
+
+			x = mode == 0 ? 0 :
+			    mode == 1 ? (s == start ? 0 : CAIRN_ATTN_MERGE_CUTOFF + 0x1p-17f * (float)k) :
+			    mode == 2 ? (s == start ? 0 : -80 + 4 * (float)k) :
+			    mode == 3 ? 2500 * (float)k :
+			    mode == 4 ? (k & 1 ? 3e38f : -3e38f) :
+			    mode == 5 ? 0x1p-19f * (float)k : 0x1p-149f * (float)k;
+		}
+		if (flags & SPREAD)
+			x = (float)cairn_op_range(op, -10000, 10000);
+		if (flags & EQUAL)
+			x = 0;
+		/* adding the base must not hide the difference that a mode is about */
+		*to = op->kind == CAIRN_KIND_EXTREME && mode && mode != 3 ? x : x + base;
+		if (all_empty || (flags & NONE) || (flags & EMPTY && cairn_op_range(op, 0, 2) == 0))
+			*to = -INFINITY;
+	}
+}
+
+/* Puts NaN or an infinity into one lse, or one element, of every third row and head. */
+static void spoil(struct cairn_op *op, void *o, float *lse)
+{
+	const double bad[] = { NAN, INFINITY, -INFINITY };
+	struct cairn_attn_merge_args a = cairn_attn_merge_strides(op->args);
+
+	for (int64_t pair = 0; pair < (int64_t)a.rows * a.num_heads; pair += 3) {
+		int64_t s = cairn_op_range(op, 0, a.num_states - 1);
+		int64_t c = cairn_op_range(op, 0, a.head_dim - 1);
+		int64_t row = pair / a.num_heads, head = pair % a.num_heads;
+
+		if (pair % 2)
+			lse[s * a.lse_stride + pair] = (float)bad[pair / 3 % 4 / 2];
+		else
+			cairn_store(o, a.dtype, s * a.state_stride + row * a.row_stride +
+				    head * a.head_stride + c, bad[pair / 6 % 3]);
+	}
+}
+
+/* Puts NaN into o of the states without weight, and into lse of the states past counts. */
+static void poison(const struct cairn_op *op, void *o, float *lse)
+{
+	struct cairn_attn_merge_args a = cairn_attn_merge_strides(op->args);
+
+	for (int64_t pair = 0; pair < (int64_t)a.rows * a.num_heads; pair++) {
+		int64_t at = pair / a.num_heads * a.row_stride + pair % a.num_heads * a.head_stride;
+		int used = a.counts ? a.counts[pair / a.num_heads] : a.num_states;
+		float max = -INFINITY;
+
+		for (int s = 0; s < used && s < a.num_states; s++)
+			max = fmaxf(max, lse[s * a.lse_stride + pair]);
+		for (int s = 0; s < a.num_states; s++) {
+			float *x = &lse[s * a.lse_stride + pair], d = *x - max;
+
+			if (s >= used || *x == -INFINITY || d < CAIRN_ATTN_MERGE_CUTOFF)
+				cairn_fill_nan(o, a.dtype, s * a.state_stride + at, a.head_dim);
+			if (s >= used)
+				*x = NAN;
+		}
+	}
+}
+
+static void set_strides(struct cairn_attn_merge_args *a, unsigned flags, int explicit)
+{
+	int64_t dim = a->head_dim;
+
+	if (flags & GAPS) {
+		a->head_stride = dim + 8;
+		a->row_stride = a->num_heads * a->head_stride + 16;
+		a->state_stride = a->rows * a->row_stride + 24;
+		a->lse_stride = (int64_t)a->rows * a->num_heads + 3;
+	}
+	if (flags & ROWS_FIRST) {
+		a->state_stride = a->num_heads * dim;
+		a->row_stride = a->num_states * a->state_stride;
+	}
+	if (flags & HEADS_FIRST) {
+		a->row_stride = dim;
+		a->head_stride = a->rows * dim;
+		a->state_stride = a->num_heads * a->head_stride;
+	}
+	if (explicit && a->rows)
+		*a = cairn_attn_merge_strides(a);
+}
+
+static void setup(struct cairn_op *op)
+{
+	struct cairn_attn_merge_args *a = op->args, full;
+	int64_t pairs, count = 0, lse_count = 0;
+	int32_t *counts;
+	struct shape s;
+	float *lse;
+	void *o;
+
+	shape_at(op->case_index, &s);
+	a->num_states = s.n;
+	a->rows = s.rows;
+	a->num_heads = s.heads;
+	a->head_dim = s.dim;
+	a->dtype = s.dtype;
+	a->out_dtype = s.out;
+	set_strides(a, s.flags, op->case_index % 2);
+	full = cairn_attn_merge_strides(a);
+	pairs = (int64_t)s.rows * s.heads;
+	if (pairs) {	/* the buffers end with the last element */
+		count = (s.n - 1) * full.state_stride + (s.rows - 1) * full.row_stride +
+			(s.heads - 1) * full.head_stride + s.dim;
+		lse_count = (s.n - 1) * full.lse_stride + pairs;
+	}
+	if (s.flags & IN_PLACE) {
+		o = cairn_inout(op, offsetof(struct cairn_attn_merge_args, o), s.dtype, count);
+		lse = cairn_inout(op, offsetof(struct cairn_attn_merge_args, lse), CAIRN_F32, lse_count);
+		cairn_alias(op, offsetof(struct cairn_attn_merge_args, out),
+			    offsetof(struct cairn_attn_merge_args, o));
+		if (s.flags & LSE)
+			cairn_alias(op, offsetof(struct cairn_attn_merge_args, lse_out),
+				    offsetof(struct cairn_attn_merge_args, lse));
+	} else {
+		cairn_out(op, offsetof(struct cairn_attn_merge_args, out), s.out, pairs * s.dim);
+		if (s.flags & LSE)
+			cairn_out(op, offsetof(struct cairn_attn_merge_args, lse_out), CAIRN_F32, pairs);
+		o = cairn_in(op, offsetof(struct cairn_attn_merge_args, o), s.dtype, count);
+		lse = cairn_in(op, offsetof(struct cairn_attn_merge_args, lse), CAIRN_F32, lse_count);
+	}
+	if (s.flags & COUNTS) {
+		counts = cairn_in(op, offsetof(struct cairn_attn_merge_args, counts), CAIRN_I32, s.rows);
+		for (int i = 0; i < s.rows; i++)
+			counts[i] = i % 11 == 5 ? -3 : i % 11 == 8 ? s.n + 9 :
+				    (int32_t)cairn_op_range(op, i % 3 ? s.n / 2 : 0, s.n);
+	}
+	cairn_fill_nan(o, s.dtype, 0, count);
+	if (s.flags & GAPS)	/* NaN remains in the gaps */
+		for (int64_t k = 0; k < s.n * pairs; k++)
+			cairn_fill(op, (char *)o + (k / pairs * full.state_stride +
+						    k % pairs / s.heads * full.row_stride +
+						    k % s.heads * full.head_stride) *
+				   (int64_t)cairn_dtype_bytes(s.dtype), s.dtype, s.dim, 1);
+	else
+		cairn_fill(op, o, s.dtype, count, 1);
+	cairn_fill_nan(lse, CAIRN_F32, 0, lse_count);
+	for (int64_t pair = 0; pair < pairs; pair++)
+		draw_lse(op, lse + pair, full.lse_stride, s.n, s.flags, s.flags & EMPTY && pair % 7 == 3);
+	if (s.flags & BAD)
+		spoil(op, o, lse);
+	if (op->kind == CAIRN_KIND_POISON || s.flags & EMPTY)
+		poison(op, o, lse);
+}
+
+static int exact(const void *args, struct cairn_exact *e)
+{
+	return cairn_attn_merge_exact(args, e);
+}
+
+static const char *reject(void *args, int i, int *want)
+{
+	struct cairn_attn_merge_args *a = args;
+
+	*want = i < 25 ? -EINVAL : -EOPNOTSUPP;
+	switch (i) {
+	case 0: a->size = 8; return "size_too_small";
+	case 1: a->out = NULL; return "out_null";
+	case 2: a->o = NULL; return "o_null";
+	case 3: a->lse = NULL; return "lse_null";
+	case 4: a->out = (char *)a->out + 8; return "out_misaligned";
+	case 5: a->o = (const char *)a->o + 4; return "o_misaligned";
+	case 6: a->lse_out = (float *)((char *)a->lse_out + 2); return "lse_out_misaligned";
+	case 7: a->lse = (const float *)((const char *)a->lse + 1); return "lse_misaligned";
+	case 8: a->counts = (const int32_t *)((const char *)a->counts + 2); return "counts_misaligned";
+	case 9: a->rows = -1; return "rows_negative";
+	case 10: a->num_heads = 0; return "num_heads_0";
+	case 11: a->head_dim = 0; return "head_dim_0";
+	case 12: a->num_states = 0; return "num_states_0";
+	case 13: a->num_states = -1; return "num_states_negative";
+	case 14: a->state_stride = -8; return "state_stride_negative";
+	case 15: a->state_stride = 12; return "state_stride_odd";
+	case 16: a->row_stride = -16; return "row_stride_negative";
+	case 17: a->row_stride = 12; return "row_stride_odd";
+	case 18: a->head_stride = -8; return "head_stride_negative";
+	case 19: a->head_stride = 4; return "head_stride_short";
+	case 20: a->lse_stride = -1; return "lse_stride_negative";
+	case 21: a->rows = 2; a->lse_stride = 1; return "lse_stride_short";
+	case 22: a->out = (void *)a->o; a->out_dtype = CAIRN_BF16; return "in_place_dtypes";
+	case 23: a->out = (void *)a->o; a->head_stride = 16; return "in_place_gaps";
+	case 24:
+		a->out = (void *)a->o;
+		a->num_heads = 2;
+		a->state_stride = 8;
+		return "in_place_states_overlap";
+	case 25: a->dtype = CAIRN_I32; return "dtype_i32";
+	case 26: a->out_dtype = CAIRN_U8; return "out_dtype_u8";
+	case 27: a->head_dim = 12; return "head_dim_12";
+	case 28: a->head_dim = 520; return "head_dim_520";
+	case 29: a->num_states = 65; return "num_states_65";
+	case 30: a->rows = 1 << 20; a->num_heads = 1 << 11; return "pairs_2e31";
+	}
+	return NULL;
+}
+
+const struct cairn_family cairn_attn_merge_family = {
+	.stage = "fused", .name = "attn_merge",
+	.op = offsetof(struct cairn_impl, attn_merge),
+	.args_size = sizeof(struct cairn_attn_merge_args),
+	.num_cases = NUM_NAMED + NUM_GRID,
+	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
+};
