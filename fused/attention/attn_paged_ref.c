@@ -31,6 +31,7 @@
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
+#include "primitives/base/wide.h"
 
 #define E	0x1p-23
 
@@ -74,7 +75,7 @@ static void bend_logit(double cap, double *s, double *d)
 }
 
 /* Computes row i of request b, head h: o, lse and their bounds. */
-static void attend(const struct cairn_attn_paged_args *a, int b, int i, int h, struct row *r)
+static CAIRN_WIDE void attend(const struct cairn_attn_paged_args *a, int b, int i, int h, struct row *r)
 {
 	int64_t stride = a->q_stride ? a->q_stride : (int64_t)a->num_qo_heads * a->head_dim;
 	int64_t q_at = (a->qo_indptr[b] + i) * stride + (int64_t)h * a->head_dim;

@@ -3,6 +3,7 @@
 #include "fused/block/block_ref.h"
 
 #include "primitives/base/error.h"
+#include "primitives/base/rows.h"
 #include "primitives/base/wide.h"
 
 #define U32	0x1p-24		/* half an ulp of fp32 */
@@ -26,58 +27,56 @@ double block_rounded_either(double v, int dtype, uint64_t key)
 	return share < (v - near) / (far - near) ? far : near;
 }
 
-#define LANES	8 /* parallel partial sums, because the compiler may not reorder floating-point additions */
-
-/* Returns in . w over a chunk. */
-static CAIRN_WIDE double dot(const double *x, const float *w, int n)
-{
-	double sum = 0;
-
-	#pragma omp simd reduction(+:sum)
-	for (int j = 0; j < n; j++)
-		sum += x[j] * (double)w[j];
-	return sum;
-}
-
 /* Returns one element of cairn_block_project(), without the bias. */
 static double sum_of(const double *x, const void *w, int64_t at, int64_t k, int dtype)
 {
-	float row[CHUNK];
-	double sum = 0;
+	double row[CHUNK], sum = 0;
 
 	for (int64_t j = 0; j < k; j += CHUNK) {
-		int n = k - j < CHUNK ? (int)(k - j) : CHUNK;
+		int64_t n = k - j < CHUNK ? k - j : CHUNK;
 
-		cairn_load_row(row, w, dtype, at + j, n);
-		sum += dot(x + j, row, n);
+		cairn_widen(row, w, dtype, at + j, n);
+		sum += cairn_dot(x + j, row, n);
 	}
 	return sum;
+}
+
+/* Sums over products that are not 0: of the errors of in, of magnitudes, and their number */
+struct error_sums {
+	double err, mag, terms;
+};
+
+static CAIRN_WIDE void add_errors(struct error_sums *s, const double *val, const double *errors,
+				  const double *row, int64_t n, double normal)
+{
+	double err = s->err, mag = s->mag, terms = s->terms;
+
+	#pragma omp simd reduction(+:err, mag, terms)
+	for (int64_t j = 0; j < n; j++) {
+		double e = errors[j], far = fabs(val[j]) + e, size = fabs(row[j]);
+		double most = (far > normal ? far : normal) * (size > normal ? size : normal);
+		int there = size != 0 && far != 0;
+
+		err += there ? e * size : 0;
+		mag += there ? most : 0;
+		terms += there;
+	}
+	*s = (struct error_sums){ err, mag, terms };
 }
 
 /* Returns the bound on the error of that element. */
 static double error_of(struct block_row in, const void *w, int64_t at, int64_t k, int dtype, double bias)
 {
-	double err[LANES] = { 0 }, mag[LANES] = { 0 }, terms[LANES] = { 0 };
-	double normal = dtype == CAIRN_F16 ? 0x1p-14 : 0x1p-126;
-	float row[LANES];
+	double normal = dtype == CAIRN_F16 ? 0x1p-14 : 0x1p-126, row[CHUNK];
+	struct error_sums s = { 0 };
 
-	for (int64_t j = 0; j < k; j += LANES) {
-		cairn_load_row(row, w, dtype, at + j, LANES);
-		for (int l = 0; l < LANES; l++) {
-			double e = in.err[j + l], far = fabs(in.val[j + l]) + e, size = fabs((double)row[l]);
-			int there = size != 0 && far != 0;
+	for (int64_t j = 0; j < k; j += CHUNK) {
+		int64_t n = k - j < CHUNK ? k - j : CHUNK;
 
-			err[l] += there ? e * size : 0;
-			mag[l] += there ? (far > normal ? far : normal) * (size > normal ? size : normal) : 0;
-			terms[l] += there;
-		}
+		cairn_widen(row, w, dtype, at + j, n);
+		add_errors(&s, in.val + j, in.err + j, row, n, normal);
 	}
-	for (int l = 1; l < LANES; l++) {
-		err[0] += err[l];
-		mag[0] += mag[l];
-		terms[0] += terms[l];
-	}
-	return err[0] + (terms[0] + 2) * (U32 * (mag[0] + bias) + 0x1p-150);
+	return s.err + (s.terms + 2) * (U32 * (s.mag + bias) + 0x1p-150);
 }
 
 void cairn_block_project(struct block_row out, struct block_row in, const void *w, const void *bias,

@@ -31,16 +31,6 @@ static inline double block_rounded(double v, int dtype)
 	return cairn_load(&box, dtype, 0);
 }
 
-static inline double block_dot(const double *x, const float *w, int k)
-{
-	double sum = 0;
-
-	#pragma omp simd reduction(+:sum)
-	for (int l = 0; l < k; l++)
-		sum += x[l] * (double)w[l];
-	return sum;
-}
-
 /*
  * Rounds v up or down at random, in proportion to the distances, so that exact values stay exact. key seeds
  * the choice; every use needs a different key.

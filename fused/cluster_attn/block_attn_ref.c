@@ -229,6 +229,7 @@ static CAIRN_WIDE void attend_values(struct head *h, double *o)
 		double dot = 0, size = 0;
 
 		load_key(h, h->a->kv.k_pages, h->new_k, k, j);
+		#pragma omp simd reduction(+:dot, size)
 		for (int d = 0; d < dim; d++) {
 			dot += h->q.val[d] * (double)k[d];
 			size += fabs(h->q.val[d] * (double)k[d]);
@@ -263,11 +264,13 @@ static CAIRN_WIDE double logit_errors(struct head *h)
 	float k[MAX_DIM];
 
 	for (int j = 0; j < h->len; j++) {
-		double err = 0, var = 0, far;
+		double err = 0, var = 0;
 
 		load_key(h, h->a->kv.k_pages, h->new_k, k, j);
+		#pragma omp simd reduction(+:err, var)
 		for (int d = 0; d < dim; d++) {
-			far = fabs((double)k[d] - h->mean[d]);
+			double far = fabs((double)k[d] - h->mean[d]);
+
 			err += h->q.err[d] * far;
 			var += h->q.dev[d] * far * (h->q.dev[d] * far);
 		}

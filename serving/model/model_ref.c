@@ -9,6 +9,7 @@
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
+#include "primitives/base/rows.h"
 #include "serving/model/config.h"
 #include "serving/model/model.h"
 #include "serving/model/safetensors.h"
@@ -68,19 +69,6 @@ static double at(const struct cairn_tensor *t, int64_t i)
 	return cairn_load(t->data, cairn_st_to_dtype(t->dtype), i);
 }
 
-static double dot(const double *a, const double *b, int n)
-{
-	double sum[4] = { 0 };
-	int i;
-
-	for (i = 0; i + 4 <= n; i += 4)
-		for (int l = 0; l < 4; l++)
-			sum[l] += a[i + l] * b[i + l];
-	for (; i < n; i++)
-		sum[0] += a[i] * b[i];
-	return sum[0] + sum[1] + (sum[2] + sum[3]);
-}
-
 /* Returns a tensor as doubles; the caller frees it. NULL: r->failed is set. */
 static double *matrix(struct ref *r, int layer, const char *name)
 {
@@ -90,8 +78,8 @@ static double *matrix(struct ref *r, int layer, const char *name)
 
 	if (t && !m)
 		r->failed = cairn_error(ENOMEM, "model_ref: no memory");
-	for (int64_t i = 0; m && i < n; i++)
-		m[i] = at(t, i);
+	if (m)
+		cairn_widen(m, t->data, cairn_st_to_dtype(t->dtype), 0, n);
 	return m;
 }
 
@@ -104,6 +92,12 @@ static int is_quantised(const char *name)
 		!strncmp(name, "block_sparse_moe.", 17)) && strcmp(name + len - 5, ".gate"));
 }
 
+/* As fmax(), for numbers; that one is a call. */
+static double larger(double a, double b)
+{
+	return a > b ? a : b;
+}
+
 /* Multiplies each element by 1 + 2^-4 r with a pseudo-random r in [-1, 1], at least 2^-10 of
  * the row's scale: e4m3's largest error. */
 static void disturb(struct ref *r, double *w, int n, int k)
@@ -112,12 +106,12 @@ static void disturb(struct ref *r, double *w, int n, int k)
 		double top = 0;
 
 		for (int j = 0; j < k; j++)
-			top = fmax(top, fabs(w[(int64_t)i * k + j]));
+			top = larger(top, fabs(w[(int64_t)i * k + j]));
 		for (int j = 0; j < k; j++) {
 			double *x = w + (int64_t)i * k + j;
 
 			r->rng = r->rng * 6364136223846793005u + 1442695040888963407u;
-			*x += fmax(fabs(*x) * 0x1p-4, top / CAIRN_FP8_MAX * 0x1p-10) *
+			*x += larger(fabs(*x) * 0x1p-4, top / CAIRN_FP8_MAX * 0x1p-10) *
 			      ((double)(r->rng >> 11) * 0x1p-52 - 1);
 		}
 	}
@@ -240,7 +234,7 @@ static void project(struct ref *r, double *out, const double *in, int rows, int 
 	if (w && r->weight_noise > 0 && is_quantised(name))
 		disturb(r, w, n, k);
 	for (int64_t i = 0; w && (b || !has_bias) && i < (int64_t)rows * n; i++) {
-		double sum = dot(in + i / n * k, w + i % n * k, k) + (b ? b[i % n] : 0);
+		double sum = cairn_dot(in + i / n * k, w + i % n * k, k) + (b ? b[i % n] : 0);
 
 		out[i] = exact ? sum : rounded(r, sum);
 	}
@@ -255,7 +249,7 @@ static void norm(struct ref *r, double *out, const double *in, int rows, int n, 
 	const struct cairn_tensor *w = tensor(r, layer, name);
 
 	for (int i = 0; w && i < rows; i++, in += n + rest, out += n + rest) {
-		double sum = dot(in, in, n);
+		double sum = cairn_dot(in, in, n);
 
 		for (int j = 0; j < n; j++)
 			out[j] = rounded(r, in[j] / sqrt(sum / n + r->c.rms_norm_eps) *
@@ -302,9 +296,7 @@ static void attend(struct ref *r, double *out, const double *q, const double *k,
 		double max = -INFINITY, sum = 0;
 
 		for (int j = first; j <= row; j++) {
-			p[j] = 0;
-			for (int e = 0; e < d; e++)
-				p[j] += q[i * d + e] * k[(j * hk + g) * d + e] * scale;
+			p[j] = cairn_dot(q + i * d, k + (j * hk + g) * d, d) * scale;
 			p[j] = capped(p[j], r->c.attn_softcap);
 			max = fmax(max, p[j]);
 		}
@@ -371,27 +363,25 @@ static void attend_latent(struct ref *r, double *out, const double *q, const dou
 
 		memset(buf, 0, sizeof(*buf) * (size_t)(width + rank));
 		for (int e = 0; e < l->nope_dim; e++)
-			for (int j = 0; j < rank; j++)
-				ql[j] += qh[e] * wh[e * rank + j];
+			cairn_add_scaled(ql, qh[e], wh + e * rank, rank);
 		for (int j = 0; j < rank; j++)
 			ql[j] = rounded(r, ql[j]);
 		memcpy(ql + rank, qh + l->nope_dim, sizeof(*ql) * (size_t)l->rope_dim);
 		for (int j = 0; j <= i / heads; j++) {
-			p[j] = dot(ql, kv + j * width, width) * scale;
+			p[j] = cairn_dot(ql, kv + j * width, width) * scale;
 			max = fmax(max, p[j]);
 		}
 		for (int j = 0; j <= i / heads; j++) {
 			p[j] = exp(p[j] - max);
 			sum += p[j];
 			p[j] = rounded(r, p[j]);
-			for (int e = 0; e < rank; e++)
-				oc[e] += p[j] * kv[j * width + e];
+			cairn_add_scaled(oc, p[j], kv + j * width, rank);
 		}
 		for (int e = 0; e < rank; e++)
 			oc[e] = rounded(r, oc[e] / sum);
 		for (int e = 0; e < l->v_dim; e++)
 			out[(int64_t)i * l->v_dim + e] =
-				rounded(r, dot(wh + (l->nope_dim + e) * rank, oc, rank));
+				rounded(r, cairn_dot(wh + (l->nope_dim + e) * rank, oc, rank));
 	}
 }
 
