@@ -87,7 +87,8 @@ static void refused_by_name(struct cairn_test *t)
 static void older_version_is_named(struct cairn_test *t)
 {
 	static const struct { const char *how, *says; } rows[] = {
-		{ "built_for_1", "bad_plugin.so: \"vendor\" 1.2 was built for ABI version 1; this suite needs "
+		{ "built_for_1",
+			"bad_plugin.so: \"vendor\" 1.2 was built for ABI version 1; this suite needs "
 				 "version 2: build it again against conformance/abi.h" },
 		{ "built_for_1_whatever_is_asked", "\"vendor\" 1.2 was built for ABI version 1;" },
 		{ "built_for_1_nameless", "bad_plugin.so: was built for ABI version 1;" },

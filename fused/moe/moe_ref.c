@@ -76,7 +76,10 @@ static void load_row(const struct moe_chain *c, const struct matrix *m, int i, d
 	}
 }
 
-/* Sums of the products of three runs' x with two rows of weights, which loads each a third or half as often. */
+/*
+ * Sums of the products of three runs' x with two rows of weights, which loads each a third or half as
+ * often.
+ */
 static CAIRN_WIDE void dots(double sums[2][3], const double *const x[3], const double *const w[2], int k)
 {
 	const double *first = x[0], *second = x[1], *third = x[2], *even = w[0], *odd = w[1];

@@ -138,7 +138,8 @@ static void steps_are_the_models(struct cairn_test *t)
 		struct cairn_pass_sizes z = {
 			.qo_len = ones, .kv_len = lengths, .num_requests = 3, .num_tokens = 3,
 			.num_logits = 3,
-			.element = { [CAIRN_ROLE_WEIGHT] = 2, [CAIRN_ROLE_MATRIX] = 2, [CAIRN_ROLE_CACHE] = 2 },
+			.element = { [CAIRN_ROLE_WEIGHT] = 2, [CAIRN_ROLE_MATRIX] = 2,
+				[CAIRN_ROLE_CACHE] = 2 },
 		};
 		int64_t bytes = 0, want;
 		struct cairn_model *m;
