@@ -5,7 +5,7 @@ set -u
 
 out=$1
 stage=${2:-}
-tools/setup.sh plots
+[ -n "${NOSETUP:-}" ] || tools/setup.sh plots
 mkdir -p reports/out
 rm -f "$out/bench.jsonl"
 tools/record.sh "$out" "$out/bench.jsonl" $stage

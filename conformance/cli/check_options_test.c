@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * check_options_test - the options of `cairn check` that divide a run and report it: shards, jobs, JUnit,
+ * the slowest cases
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conformance/harness.h"
+#include "conformance/suite/spawn.h"
+
+enum { MAX_NAMES = 4096, NAME = 200 };
+
+/* Runs `cairn check --impl cpu -v FAMILY` with two more arguments; collects the names of its result lines. */
+static int names_of(struct cairn_test *t, const char *family, const char *one, const char *two,
+		    char (*names)[NAME])
+{
+	char *argv[] = { "cairn", "check", "--impl", "cpu", "-v", (char *)family, (char *)one, (char *)two,
+		NULL };
+	char *out = malloc(1 << 20), *save = NULL;
+	int num = 0;
+
+	if (!out)
+		return 0;
+	EXPECT(t, cairn_spawn(argv, out, 1 << 20) == 0);
+	for (char *line = strtok_r(out, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+		if (num < MAX_NAMES && sscanf(line, "    ok %*d - %199s", names[num]) == 1)
+			num++;
+	free(out);
+	return num;
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(a, b);
+}
+
+/* Three shards run every case exactly once, whatever the number of processes. */
+static void shards_cover_all(struct cairn_test *t)
+{
+	static const char *const shards[] = { "1/3", "2/3", "3/3" };
+	char (*all)[NAME] = malloc(MAX_NAMES * NAME), (*parts)[NAME] = malloc(MAX_NAMES * NAME);
+	int num, sum = 0;
+
+	if (!EXPECT(t, all && parts))
+		return;
+	num = names_of(t, "primitives.embedding", "--jobs", "3", all);
+	for (int i = 0; i < 3; i++) {
+		int n = names_of(t, "primitives.embedding", "--shard", shards[i], parts + sum);
+
+		EXPECT(t, n > num / 4);
+		sum += n;
+	}
+	EXPECT(t, num > 50 && sum == num);
+	qsort(all, (size_t)num, NAME, by_name);
+	qsort(parts, (size_t)sum, NAME, by_name);
+	for (int i = 0; i < num && i < sum; i++)
+		if (!EXPECT(t, !strcmp(all[i], parts[i])))
+			break;
+	free(all);
+	free(parts);
+}
+
+/* One process prints what several print: results come in the order of the cases. */
+static void jobs_change_nothing(struct cairn_test *t)
+{
+	char (*one)[NAME] = malloc(MAX_NAMES * NAME), (*four)[NAME] = malloc(MAX_NAMES * NAME);
+	int num;
+
+	if (!EXPECT(t, one && four))
+		return;
+	num = names_of(t, "primitives.silu_mul", "--jobs", "1", one);
+	EXPECT(t, num > 100 && names_of(t, "primitives.silu_mul", "--jobs", "4", four) == num);
+	for (int i = 0; i < num; i++)
+		if (!EXPECT(t, !strcmp(one[i], four[i])))
+			break;
+	free(one);
+	free(four);
+}
+
+static int count(const char *text, const char *what)
+{
+	int n = 0;
+
+	for (; (text = strstr(text, what)); text += strlen(what))
+		n++;
+	return n;
+}
+
+/*
+ * The JUnit file has a test case for each result, and its reader finds the skips and their escaped reasons.
+ */
+static void junit(struct cairn_test *t)
+{
+	char path[256], out[1 << 16], *xml = calloc(1, 1 << 20);
+	char *argv[] = { "cairn", "check", "--impl", "cpu", "--impl", "cuda", "--junit", path,
+		"primitives.embedding", NULL };
+	int passed = 0, failed = 0, skipped = 0;
+	const char *last;
+	FILE *f;
+
+	if (!EXPECT(t, xml))
+		return;
+	cairn_tmpfile(t, path, sizeof(path), "x.xml", "old", 3);
+	EXPECT(t, cairn_spawn(argv, out, sizeof(out)) == 0);
+	last = strstr(out, "\n1..2\n");
+	EXPECT(t, last && sscanf(last + 6, "%d passed, %d failed, %d skipped", &passed, &failed,
+				 &skipped) == 3);
+	f = fopen(path, "r");
+	if (EXPECT(t, f && fread(xml, 1, (1 << 20) - 1, f) > 1000)) {
+		EXPECT(t, !strncmp(xml, "<?xml version=\"1.0\"", 19));
+		EXPECT_CONTAINS(t, xml, "</testsuites>\n");
+		EXPECT_CONTAINS(t, xml, "<testsuite name=\"cpu:primitives.embedding\">");
+		EXPECT(t, count(xml, "<testsuite ") == 2 && count(xml, "</testsuite>") == 2);
+		EXPECT(t, count(xml, "<testcase ") == passed + skipped);
+		EXPECT(t, count(xml, "<skipped ") == skipped && !count(xml, "<failure "));
+	}
+	if (f)
+		fclose(f);
+	free(xml);
+}
+
+/* A failure and its reason go into the JUnit file, too. */
+static void junit_failures(struct cairn_test *t)
+{
+	char path[256], plugin[4096], out[1 << 16], *xml = calloc(1, 1 << 20);
+	char *argv[] = { "cairn", "check", "--impl", plugin, "--junit", path, "primitives.embedding", NULL };
+	FILE *f;
+
+	if (!EXPECT(t, xml))
+		return;
+	if (!cairn_beside("bad_plugin.so", plugin, sizeof(plugin))) {
+		cairn_skip(t, "bad_plugin.so is not in the directory of this program");
+		free(xml);
+		return;
+	}
+	cairn_tmpfile(t, path, sizeof(path), "x.xml", "", 0);
+	setenv("CAIRN_BAD_PLUGIN", "error", 1);
+	EXPECT(t, cairn_spawn(argv, out, sizeof(out)) == 1);
+	unsetenv("CAIRN_BAD_PLUGIN");
+	f = fopen(path, "r");
+	if (EXPECT(t, f && fread(xml, 1, (1 << 20) - 1, f) > 1000)) {
+		EXPECT_CONTAINS(t, xml, "<failure message=\"the call:");
+		EXPECT_CONTAINS(t, xml, "</testsuites>\n");
+	}
+	if (f)
+		fclose(f);
+	free(xml);
+}
+
+/* The slowest cases come at the end, in falling order, as many as asked for. */
+static void slowest(struct cairn_test *t)
+{
+	char out[1 << 16];
+	char *argv[] = { "cairn", "check", "--impl", "cpu", "--list-slowest=5", "primitives.embedding",
+		NULL };
+	double before = 1e9, s;
+	int num = 0;
+
+	EXPECT(t, cairn_spawn(argv, out, sizeof(out)) == 0);
+	for (const char *c = strstr(out, "\n1..1\n"); c && (c = strstr(c, "\n# ")); c++) {
+		char name[NAME];
+
+		if (!EXPECT(t, sscanf(c, "\n# %lf s %199s", &s, name) == 2))
+			break;
+		EXPECT(t, s <= before && !strncmp(name, "cpu:primitives.embedding.", 25));
+		before = s;
+		num++;
+	}
+	EXPECT(t, num == 5);
+}
+
+static const struct cairn_unit units[] = {
+	{ "shards_cover_all", shards_cover_all },
+	{ "jobs_change_nothing", jobs_change_nothing },
+	{ "junit", junit },
+	{ "junit_failures", junit_failures },
+	{ "slowest", slowest },
+};
+
+const struct cairn_family cairn_check_options_family = {
+	.stage = "conformance", .name = "check_options", .units = units, .num_units = ARRAY_SIZE(units),
+};
