@@ -444,7 +444,7 @@ static int launch_decode(const struct cairn_attn_paged_args *args, int32_t max_r
 	split = attn_decode_split(num_tasks, keys < args->kv.max_len ? (int32_t)keys : args->kv.max_len,
 				  args->head_dim, residency.ctas);
 	if (num_tasks * split.cluster_size > 0x7fffffff)
-		return cairn_error(EOPNOTSUPP, "attn_paged: batch * num_kv_heads: %lld, beyond a grid",
+		return cairn_error(EOPNOTSUPP, "attn_paged: kv.batch * num_kv_heads: %lld, beyond a grid",
 				   (long long)num_tasks);
 	set_width(&l, args->head_dim, ring, split.wide);
 	l.cluster = split.cluster_size;
@@ -492,7 +492,7 @@ extern "C" int cairn_attn_paged(const struct cairn_attn_paged_args *args, void *
 		return cairn_error(EINVAL, "attn_paged: workspace: has %zu bytes, needs %zu",
 				   args->workspace ? args->workspace_bytes : 0, bytes);
 	if ((int64_t)args->kv.num_pages * args->kv.page_size > 0xfffffffell)
-		return cairn_error(EOPNOTSUPP, "attn_paged: num_pages * page_size: beyond 32 bits");
+		return cairn_error(EOPNOTSUPP, "attn_paged: kv.num_pages * kv.page_size: beyond 32 bits");
 	switch (way_of(args)) {
 	case NOTHING:
 		return 0;

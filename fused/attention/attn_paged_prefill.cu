@@ -319,7 +319,7 @@ static int launch(const struct cairn_attn_paged_args *args, struct plan *plan, i
 	/* the limits of attn_token(), which must be exact, and of the 32-bit tile counters */
 	if (((int64_t)args->max_qo_len * group + ROWS) * group > 0xffffffffll ||
 	    items > 0x7fffffff - 2 * num_sms)
-		return cairn_error(EOPNOTSUPP, "attn_paged: max_qo_len, num_kv_heads, batch: too large");
+		return cairn_error(EOPNOTSUPP, "attn_paged: max_qo_len, num_kv_heads, kv.batch: too large");
 	CAIRN_TRY(make_maps(args, tile_keys<dim>(), plan, &maps));
 	plan->section = (32 << 20) / (key_bytes > 1 ? key_bytes : 1) < 1 ? 1 :
 			(int32_t)((32 << 20) / (key_bytes > 1 ? key_bytes : 1));

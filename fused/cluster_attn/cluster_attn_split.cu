@@ -515,7 +515,7 @@ static int plan(struct split_args *g, const struct cairn_cluster_attn_args *a, i
 		return sms;
 	g->a = *a;
 	if ((int64_t)a->kv.num_pages * a->kv.page_size > 0xfffffffell)
-		return cairn_error(EOPNOTSUPP, "cluster_attn: num_pages * page_size: beyond 32 bits");
+		return cairn_error(EOPNOTSUPP, "cluster_attn: kv.num_pages * kv.page_size: beyond 32 bits");
 	*size = a->cluster_size ? a->cluster_size : choose_size(g);
 	if (sms < cairn_num_sms() && a->num_kv_heads * *size > sms)
 		return cairn_error(EOPNOTSUPP, "cluster_attn: sms: %d clusters of %d CTAs need at least %d",

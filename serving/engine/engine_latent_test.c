@@ -129,7 +129,7 @@ static void refused(struct cairn_test *t)
 		{ { .max_batch = 1, .max_context = 64, .decode = CAIRN_DECODE_UNFUSED },
 		  "cpu: decode unfused: the table lacks operations" },
 		{ { .max_batch = 9, .max_context = 64 },
-		  "cpu: decode_step_workspace: decode_step: batch: 9" },
+		  "cpu: decode_step_workspace: decode_step: kv.batch: 9" },
 	};
 	struct cairn_engine_options one = { .max_batch = 1, .max_context = 64 };
 	struct cairn_engine *e = NULL;
