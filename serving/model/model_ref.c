@@ -233,11 +233,11 @@ static void project(struct ref *r, double *out, const double *in, int rows, int 
 		b = matrix(r, layer, full);
 	if (w && r->weight_noise > 0 && is_quantised(name))
 		disturb(r, w, n, k);
-	for (int64_t i = 0; w && (b || !has_bias) && i < (int64_t)rows * n; i++) {
-		double sum = cairn_dot(in + i / n * k, w + i % n * k, k) + (b ? b[i % n] : 0);
-
-		out[i] = exact ? sum : rounded(r, sum);
-	}
+	for (int64_t j = 0; w && (b || !has_bias) && j < n; j++)	/* a row of W stays in the cache */
+		for (int64_t i = 0; i < rows; i++)
+			out[i * n + j] = cairn_dot(in + i * k, w + j * k, k) + (b ? b[j] : 0);
+	for (int64_t i = 0; w && !exact && i < (int64_t)rows * n; i++)
+		out[i] = rounded(r, out[i]);
 	free(w);
 	free(b);
 }
@@ -356,9 +356,10 @@ static void attend_latent(struct ref *r, double *out, const double *q, const dou
 	int rank = l->kv_lora_rank, width = rank + l->rope_dim, heads = r->c.num_attention_heads;
 	double *ql = buf, *oc = ql + width, *p = oc + rank, scale = cairn_softmax_scale(&r->c);
 
-	for (int i = 0; i < rows * heads; i++) {
+	for (int nth = 0; nth < rows * heads; nth++) {	/* head by head: its weights stay in the cache */
+		int h = nth / rows, row = nth % rows, i = row * heads + h;
 		const double *qh = q + (int64_t)i * (l->nope_dim + l->rope_dim);
-		const double *wh = w + (int64_t)(i % heads) * (l->nope_dim + l->v_dim) * rank;
+		const double *wh = w + (int64_t)h * (l->nope_dim + l->v_dim) * rank;
 		double max = -INFINITY, sum = 0;
 
 		memset(buf, 0, sizeof(*buf) * (size_t)(width + rank));
@@ -367,11 +368,11 @@ static void attend_latent(struct ref *r, double *out, const double *q, const dou
 		for (int j = 0; j < rank; j++)
 			ql[j] = rounded(r, ql[j]);
 		memcpy(ql + rank, qh + l->nope_dim, sizeof(*ql) * (size_t)l->rope_dim);
-		for (int j = 0; j <= i / heads; j++) {
+		for (int j = 0; j <= row; j++) {
 			p[j] = cairn_dot(ql, kv + j * width, width) * scale;
 			max = fmax(max, p[j]);
 		}
-		for (int j = 0; j <= i / heads; j++) {
+		for (int j = 0; j <= row; j++) {
 			p[j] = exp(p[j] - max);
 			sum += p[j];
 			p[j] = rounded(r, p[j]);
