@@ -51,7 +51,10 @@ int cairn_child_start(struct cairn_child *c)
 	if (c->pid == 0) {
 		FILE *out;
 
-		/* The parent's ends of other children's pipes would count towards a test's limit of open files. */
+		/*
+		 * The parent's ends of other children's pipes would count towards a test's limit of open
+		 * files.
+		 */
 		if (fds[1] != REPORT_FD && dup3(fds[1], REPORT_FD, O_CLOEXEC) < 0)
 			_exit(1);
 		close_range(REPORT_FD + 1, ~0U, 0);
