@@ -9,15 +9,16 @@ where=${2:-$out}
 version=$("$out/cairn" version | sed 's/^cairn \([^,]*\),.*/\1/')
 dir=$where/cairn-$version
 rm -rf "$dir"
-mkdir -p "$dir/serving" "$dir/conformance" "$dir/primitives" "$dir/fused" "$dir/rdma" "$dir/lib"
+mkdir -p "$dir/serving" "$dir/conformance/plugins" "$dir/rdma/nic" "$dir/lib"
 # The program, the libraries and the programs that its tests start: all executable files at the top of BUILD.
 find "$out" -maxdepth 1 -type f -perm -u+x -exec cp {} "$dir/" \;
 cp -r serving/embedded serving/golden "$dir/serving/"
-cp conformance/abi.h conformance/plugins/example_plugin.c conformance/README.md conformance/mustpass.txt \
-	conformance/waivers.txt "$dir/conformance/"
-cp primitives/*.h "$dir/primitives/"
-cp fused/*.h "$dir/fused/"
-cp rdma/*.h rdma/*.txt rdma/*.md rdma/rxe_*.sh rdma/rxe_*.py "$dir/rdma/"
+cp conformance/README.md conformance/mustpass.txt conformance/waivers.txt "$dir/conformance/"
+# The headers, for plug-ins: what conformance/abi.h includes, from the root.
+find primitives fused conformance -name '*.h' ! -name '*_test.h' -exec cp --parents {} "$dir/" \;
+cp conformance/plugins/example_plugin.c "$dir/conformance/plugins/"
+cp rdma/README.md "$dir/rdma/"
+cp rdma/nic/*.txt rdma/nic/rxe_*.sh rdma/nic/rxe_*.py "$dir/rdma/nic/"
 cp LICENSE README.md "$dir/"
 # cuBLASLt is large and optional: without it gemm falls back to our own kernel. PACKAGE_CUBLASLT=1 includes it.
 if [ -n "${PACKAGE_CUBLASLT:-}" ]; then

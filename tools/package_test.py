@@ -3,6 +3,7 @@
 """Tests that the archive of tools/package.sh works elsewhere: CAIRN_BUILD=build python3 tools/package_test.py"""
 
 import os
+import shutil
 import subprocess
 import tarfile
 import tempfile
@@ -70,6 +71,17 @@ class Package(unittest.TestCase):
         self.assertEqual(status, 0, out)
         self.assertIn(" 0 failed", out)
 
+    @unittest.skipUnless(shutil.which("gcc"), "no gcc")
+    def test_a_plug_in_builds_against_it(self):
+        so = os.path.join(self.folder.name, "example.so")
+        source = os.path.join(self.dir, "conformance", "plugins", "example_plugin.c")
+        run = subprocess.run(
+            ["gcc", "-I", self.dir, "-shared", "-fPIC", "-o", so, source], capture_output=True, text=True, check=False
+        )
+        self.assertEqual(run.returncode, 0, run.stderr)
+        status, out = self.check("--impl", so, "primitives.embedding")
+        self.assertEqual(status, 0, out)
+
     @unittest.skipUnless(os.path.exists(os.path.join(BUILD, "nic_semantics")), "built without libibverbs")
     def test_programs_on_the_nic_model(self):
         """No test may be skipped because the package lacks a program or file."""
@@ -80,7 +92,7 @@ class Package(unittest.TestCase):
 
     def test_files_of_the_guest(self):
         for name in ("rxe_guest.sh", "rxe_init.sh", "rxe_image.py", "nic_semantics_rxe.txt", "nic_semantics.txt"):
-            self.assertTrue(os.path.exists(os.path.join(self.dir, "rdma", name)), name)
+            self.assertTrue(os.path.exists(os.path.join(self.dir, "rdma", "nic", name)), name)
         status, out = self.check("rdma.rxe.comparison_can_fail")
         self.assertEqual(status, 0, out)
 

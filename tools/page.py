@@ -11,7 +11,7 @@ import re
 import sys
 from pathlib import Path
 
-PAGE = Path(__file__).resolve().parent.parent / "serving" / "page.html"
+PAGE = Path(__file__).resolve().parent.parent / "serving" / "serve" / "page.html"
 
 
 def with_hashes(text):

@@ -15,7 +15,9 @@
 #include "primitives/base/error.h"
 
 #define MAX_CHILDREN	512
-#define REPORT_FD	3		/* in a child: the pipe to the parent; nothing else is open */
+
+/* The read ends of the pipes of all children that run; a process of the suite has one thread. */
+static int pipes[MAX_CHILDREN], num_pipes;
 
 static double now_s(void)
 {
@@ -51,14 +53,11 @@ int cairn_child_start(struct cairn_child *c)
 	if (c->pid == 0) {
 		FILE *out;
 
-		/*
-		 * The parent's ends of other children's pipes would count towards a test's limit of open
-		 * files.
-		 */
-		if (fds[1] != REPORT_FD && dup3(fds[1], REPORT_FD, O_CLOEXEC) < 0)
-			_exit(1);
-		close_range(REPORT_FD + 1, ~0U, 0);
-		out = fdopen(REPORT_FD, "w");
+		/* These would count towards a limit of open files that a test sets. */
+		for (int i = 0; i < num_pipes; i++)
+			close(pipes[i]);
+		num_pipes = 0;
+		out = fdopen(fds[1], "w");
 		setpgid(0, 0);
 		/*
 		 * The terminal's signals do not reach a group of its own, so the child must not outlive the
@@ -72,7 +71,7 @@ int cairn_child_start(struct cairn_child *c)
 		_exit(0);
 	}
 	close(fds[1]);
-	c->fd = fds[0];
+	c->fd = pipes[num_pipes++] = fds[0];
 	c->deadline = now_s() + c->timeout_s;
 	return 0;
 }
@@ -114,6 +113,9 @@ static void finish(struct cairn_child *c, int timed_out)
 
 	if (timed_out)
 		kill(-c->pid, SIGKILL);
+	for (int i = 0; i < num_pipes; i++)
+		if (pipes[i] == c->fd)
+			pipes[i] = pipes[--num_pipes];
 	close(c->fd);
 	free(c->buf);
 	c->buf = NULL;

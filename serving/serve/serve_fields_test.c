@@ -74,7 +74,7 @@ static void logprobs(struct cairn_test *t)
 		/* sampled: the drawn token is reported even if it is not among the likeliest */
 		EXPECT(t, post(&s, PATH,
 			       "{\"prompt\":\"a\",\"temperature\":2,\"ignore_eos\":true,\"max_tokens\":30,"
-			       "\"logprobs\":0}",
+			       "\"seed\":7,\"logprobs\":0}",
 			       &r) == 200);
 		EXPECT(t, length_at(&r, "choices.0.logprobs.token_logprobs") == 30 &&
 				  !length_at(&r, "choices.0.logprobs.top_logprobs.7"));
