@@ -117,6 +117,7 @@ static void stop_ids(struct cairn_test *t)
 	struct cairn_request r;
 	struct fixture f;
 	struct answer a;
+	int first = 0;		/* where the stop id occurs first in the greedy answer */
 
 	if (open_engine(t, &f, &small))
 		return;
@@ -125,11 +126,9 @@ static void stop_ids(struct cairn_test *t)
 	r.stop_ids = &f.g.greedy[7];
 	r.num_stop_ids = 1;
 	EXPECT(t, cairn_engine_submit(f.e, &r) == 0 && cairn_engine_run(f.e) == 0);
-	for (int i = 0; i < 7; i++) {
-		if (f.g.greedy[i] == f.g.greedy[7])
-			return;
-	}
-	EXPECT(t, a.num_ids == 7 && a.why == CAIRN_FINISH_STOP && a.end_token == f.g.greedy[7]);
+	while (f.g.greedy[first] != f.g.greedy[7])
+		first++;
+	EXPECT(t, a.num_ids == first && a.why == CAIRN_FINISH_STOP && a.end_token == f.g.greedy[7]);
 	close_engine(t, &f);
 }
 

@@ -61,9 +61,7 @@ struct cairn_http_exchange {
 	size_t body_bytes, body_room;
 	bool close;				/* after the answer; loop only, under lock once handled */
 	bool counted;				/* counted in num_exchanges */
-	bool told;				/* loop only: watch.gone was called */
 	struct cairn_http_watch watch;
-	enum cairn_http_outcome outcome;	/* loop only */
 	uint64_t begin_ns, first_ns, bytes_out;	/* loop only: request's first byte; answer's first byte */
 };
 
@@ -82,7 +80,7 @@ struct http_conn {
 	int fd;
 	enum http_phase phase;
 	uint32_t events;		/* registered with epoll */
-	bool waits_to_write, read_closed;
+	bool waits_to_write;
 	int64_t deadline_ms;		/* end of this phase; in HTTP_ANSWER: for the next byte to be sent */
 	struct http_peer *peer;
 	struct in6_addr address;
