@@ -171,6 +171,10 @@ static void sanitize_selection(struct cairn_test *t)
 	EXPECT(t, cairn_spawn((char *[]){ "cairn", "check", "--sanitize=3", "--impl", "ref",
 					  "primitives.silu_mul", NULL }, out, sizeof(out)) == 0);
 	EXPECT_CONTAINS(t, out, "\n3 passed, 0 failed");
+	/* cases large enough to be filled by several threads: choosing them must leave no threads behind */
+	EXPECT(t, cairn_spawn((char *[]){ "cairn", "check", "--sanitize", "--impl", "cpu",
+					  "fused.moe", NULL }, out, sizeof(out)) == 0);
+	EXPECT_CONTAINS(t, out, "\n24 passed, 0 failed");
 	EXPECT(t, cairn_spawn((char *[]){ "cairn", "check", "--sanitize=few", "primitives.rope", NULL }, out,
 			      sizeof(out)) == 2);
 	EXPECT_CONTAINS(t, out, "--sanitize: 'few' is not a whole number");

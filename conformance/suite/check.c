@@ -8,6 +8,7 @@
  * complete, so that a run that is cut short shows what it has done.
  */
 #include <errno.h>
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -100,6 +101,23 @@ static int by_cost(const void *a, const void *b, void *arg)
 	return cx > cy ? -1 : cx < cy ? 1 : x - y;
 }
 
+/*
+ * Chooses the cases of --sanitize. This makes some cases, and must do so on one thread: a process forked from
+ * one with a team of OpenMP threads would wait for threads that it does not have.
+ */
+static int plan_selection(struct run *r, struct group *g)
+{
+	const struct cairn_family *f = g->work.f;
+	int threads = omp_get_max_threads(), planned = -1;
+
+	g->work.takes = g->takes = malloc((size_t)g->work.num_cases);
+	omp_set_num_threads(1);
+	if (g->takes)
+		planned = cairn_sanitize_plan(r->opt, f, g->takes, g->work.num_cases);
+	omp_set_num_threads(threads);
+	return planned < 0 ? cairn_error(ENOMEM, "--sanitize: no memory for family %s", f->name) : 0;
+}
+
 /* Adds family f with its selected cases, the costly ones first, unless there are none. */
 static int add_group(struct run *r, const struct cairn_family *f, int *number)
 {
@@ -126,11 +144,8 @@ static int add_group(struct run *r, const struct cairn_family *f, int *number)
 		g->order[i] = i;
 	if (f->num_cases)
 		qsort_r(g->order, (size_t)w->num_cases, sizeof(int), by_cost, g->cases);
-	if (r->opt->sanitize && f->num_cases) {
-		w->takes = g->takes = malloc((size_t)w->num_cases);
-		if (!g->takes || cairn_sanitize_plan(r->opt, f, g->takes, w->num_cases) < 0)
-			return cairn_error(ENOMEM, "--sanitize: no memory for family %s", f->name);
-	}
+	if (r->opt->sanitize && f->num_cases)
+		CAIRN_TRY(plan_selection(r, g));
 	CAIRN_TRY(cairn_check_family_open(&g->r, r->opt, f, f->num_cases ? r->impls : NULL, w->num_impls,
 					  g->cases,
 					  cairn_check_items(w)));
