@@ -8,7 +8,6 @@
  * complete, so that a run that is cut short shows what it has done.
  */
 #include <errno.h>
-#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -16,6 +15,7 @@
 #include "conformance/suite/check_child.h"
 #include "conformance/suite/check_report.h"
 #include "conformance/suite/families.h"
+#include "conformance/suite/threads.h"
 #include "conformance/tables/program.h"
 #include "conformance/tables/tables.h"
 
@@ -87,16 +87,11 @@ static int collect_one(const struct cairn_selected *s, void *arg)
 	return 0;
 }
 
-static double cost_of(const struct cairn_selected *s)
-{
-	return s->what == CAIRN_SEL_CASE ? s->desc.flops + 16 * s->desc.bytes : 0;
-}
-
 static int by_cost(const void *a, const void *b, void *arg)
 {
 	const struct cairn_selected *cases = arg;
 	int x = *(const int *)a, y = *(const int *)b;
-	double cx = cost_of(&cases[x]), cy = cost_of(&cases[y]);
+	double cx = cairn_cost(&cases[x]), cy = cairn_cost(&cases[y]);
 
 	return cx > cy ? -1 : cx < cy ? 1 : x - y;
 }
@@ -108,13 +103,13 @@ static int by_cost(const void *a, const void *b, void *arg)
 static int plan_selection(struct run *r, struct group *g)
 {
 	const struct cairn_family *f = g->work.f;
-	int threads = omp_get_max_threads(), planned = -1;
+	int threads = cairn_get_threads(), planned = -1;
 
 	g->work.takes = g->takes = malloc((size_t)g->work.num_cases);
-	omp_set_num_threads(1);
+	cairn_set_threads(1);
 	if (g->takes)
 		planned = cairn_sanitize_plan(r->opt, f, g->takes, g->work.num_cases);
-	omp_set_num_threads(threads);
+	cairn_set_threads(threads);
 	return planned < 0 ? cairn_error(ENOMEM, "--sanitize: no memory for family %s", f->name) : 0;
 }
 

@@ -2,13 +2,13 @@
 #include "conformance/suite/check_child.h"
 
 #include <errno.h>
-#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "conformance/suite/op_case.h"
+#include "conformance/suite/threads.h"
 #include "conformance/tables/tables.h"
 
 struct child {
@@ -180,7 +180,7 @@ static void use_threads(const struct child *c, int large)
 	if (large && threads < all / 8)
 		threads = all / 8;
 	if (!getenv("OMP_NUM_THREADS"))
-		omp_set_num_threads(threads > 0 ? threads : 1);
+		cairn_set_threads(threads > 0 ? threads : 1);
 }
 
 /*

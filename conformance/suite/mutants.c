@@ -3,10 +3,10 @@
  * mutants - `cairn check --mutants`: shows that the cases find every deliberately wrong implementation
  *
  * A mutant is the reference table with one operation replaced by a wrong one. The cases of a family run one
- * after the other; each is opened once, its reference is computed once, and every mutant that no case has
- * caught yet is judged by it. A mutant that passes all cases fails the suite. Several processes share the
- * mutants of the build: each takes the next family, or the next part of a family with many mutants. A mutant
- * that crashes is caught; the process that it ended is followed by another.
+ * after the other, the cheap ones first; each is opened once, its reference is computed once, and every
+ * mutant that no case has caught yet is judged by it. A mutant that passes all cases fails the suite. Several
+ * processes share the mutants of the build: each takes the next family, or the next part of a family with
+ * many mutants. A mutant that crashes is caught; the process that it ended is followed by another.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -86,15 +86,13 @@ static void judge(struct hunt *h, int i, const struct cairn_selected *s, struct 
 	fprintf(h->out, "F %d %s\n", i, s->name);
 }
 
-static int try_case(const struct cairn_selected *s, void *arg)
+/* Judges the mutants that are left by case s. Returns how many that were. */
+static int try_case(struct hunt *h, const struct cairn_selected *s)
 {
-	struct hunt *h = arg;
 	struct cairn_expected expected = { 0 };
 	struct cairn_op op;
 	int open = 0, left = 0;
 
-	if (s->what == CAIRN_SEL_UNIT || s->desc.device_only)
-		return 0;
 	for (int i = 0; i < h->num; i++) {
 		struct hunted *x = h->mutants[i];
 
@@ -105,7 +103,7 @@ static int try_case(const struct cairn_selected *s, void *arg)
 			continue;
 		if (!open && s->what == CAIRN_SEL_CASE) {
 			if (cairn_op_open(&op, h->f, s->case_index, s->kind, h->opt->seed))
-				return 1;
+				exit(3);
 			open = 1;
 		}
 		judge(h, i, s, &op, &expected);
@@ -114,21 +112,61 @@ static int try_case(const struct cairn_selected *s, void *arg)
 		cairn_expected_free(&expected);
 		cairn_op_close(&op);
 	}
-	return left == 0;
+	return left;
+}
+
+/* The cases that can catch a mutant, with their numbers in the family. */
+struct cases {
+	struct numbered {
+		struct cairn_selected s;
+		int number;
+	} *list;
+	int num, max;
+};
+
+static int collect_case(const struct cairn_selected *s, void *arg)
+{
+	struct cases *c = arg;
+
+	if (s->what == CAIRN_SEL_UNIT || s->desc.device_only)
+		return 0;
+	if (c->num == c->max) {
+		c->max = c->max ? 2 * c->max : 256;
+		c->list = realloc(c->list, (size_t)c->max * sizeof(*c->list));
+		if (!c->list)
+			exit(3);
+	}
+	c->list[c->num] = (struct numbered){ *s, c->num };
+	c->num++;
+	return 0;
+}
+
+static int by_cost(const void *a, const void *b)
+{
+	const struct numbered *x = a, *y = b;
+	double cx = cairn_cost(&x->s), cy = cairn_cost(&y->s);
+
+	return cx < cy ? -1 : cx > cy ? 1 : x->number - y->number;
 }
 
 static void hunt_child(FILE *out, void *arg)
 {
 	struct hunt *h = arg;
 	struct cairn_options all = *h->opt;
+	struct cases cases = { 0 };
+	int left = 1;
 
 	all.num_globs = all.num_skips = 0;
 	h->out = out;
 	h->outcome = calloc(1, sizeof(*h->outcome));
 	if (!h->outcome || h->ref->stream_create(&h->stream))
 		exit(3);
+	cairn_each(&all, h->f, collect_case, &cases);
+	qsort(cases.list, (size_t)cases.num, sizeof(*cases.list), by_cost);
 	for (h->likely = 1; h->likely >= 0; h->likely--)
-		cairn_each(&all, h->f, try_case, h);
+		for (int i = 0; i < cases.num && left; i++)
+			left = try_case(h, &cases.list[i].s);
+	free(cases.list);
 	free(h->outcome);
 }
 

@@ -128,3 +128,8 @@ int cairn_close_output(FILE *f, const char *command, const char *option, const c
 	fprintf(stderr, "cairn %s: --%s: %s: cannot be written\n", command, option, path);
 	return -EIO;
 }
+
+double cairn_cost(const struct cairn_selected *s)
+{
+	return s->what == CAIRN_SEL_CASE ? s->desc.flops + 16 * s->desc.bytes : 0;
+}

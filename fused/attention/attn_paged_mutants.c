@@ -10,6 +10,7 @@
 
 #include "conformance/harness.h"
 #include "fused/attention/attn_paged.h"
+#include "primitives/base/rows.h"
 
 #define TILE	16	/* keys between two updates of the maximum */
 
@@ -197,7 +198,8 @@ static void attend_row(const struct cairn_attn_paged_args *a, int b, int i, int 
 		at = row * a->num_qo_heads + h;
 	int64_t stride = a->q_stride && x != ATTN_q_stride_ignored ? a->q_stride : packed;
 	int64_t q_at = (a->qo_indptr[b] + i) * stride + h * dim;
-	double m = x == ATTN_sentinel ? -5e4 : -INFINITY, l = 0, o[256] = { 0 }, scale = a->sm_scale, lse;
+	double m = x == ATTN_sentinel ? -5e4 : -INFINITY, l = 0, scale = a->sm_scale, lse;
+	double o[256] = { 0 }, q[256];
 	const void *values = x == ATTN_values_from_keys ? a->kv.k_pages : a->kv.v_pages;
 	struct keys k = keys_of(a, b, x);
 	int n = visible(a, b, i, k.len, x), first = first_key(a, b, i, k.len, x), read = n, empty = !n;
@@ -219,16 +221,14 @@ static void attend_row(const struct cairn_attn_paged_args *a, int b, int i, int 
 		from = first > TILE / 2 ? first - TILE / 2 : 0;
 	if (x == ATTN_cap_of_masked && a->softcap > 0)
 		read = k.len;
+	cairn_widen(q, a->q, a->dtype, q_at, dim);
 	for (int tile = from; tile < read; tile += TILE) {
-		double s[TILE], top = m, keep;
+		double s[TILE], top = m, keep, loaded[256];
 		int count = read - tile < TILE ? read - tile : TILE;
 
 		for (int j = 0; j < count; j++) {
-			s[j] = 0;
-			for (int c = 0; c < dim; c++)
-				s[j] += cairn_load(a->q, a->dtype, q_at + c) *
-					cairn_load(a->kv.k_pages, a->dtype,
-						   key_at(a, &k, tile + j, h, x) + c);
+			cairn_widen(loaded, a->kv.k_pages, a->dtype, key_at(a, &k, tile + j, h, x), dim);
+			s[j] = cairn_dot(q, loaded, dim);
 			if (tile + j >= first && tile + j < n)
 				s[j] = logit(a, s[j], scale, x);
 			else
@@ -248,8 +248,8 @@ static void attend_row(const struct cairn_attn_paged_args *a, int b, int i, int 
 			double p = (float)exp(s[j] - top);
 
 			l = rounded(l + p, a->dtype, x == ATTN_l_in_dtype);
-			for (int c = 0; c < dim; c++)
-				o[c] += p * cairn_load(values, a->dtype, key_at(a, &k, tile + j, h, x) + c);
+			cairn_widen(loaded, values, a->dtype, key_at(a, &k, tile + j, h, x), dim);
+			cairn_add_scaled(o, p, loaded, dim);
 		}
 		for (int c = 0; c < dim; c++)
 			o[c] = rounded(o[c], a->dtype, x == ATTN_o_in_dtype);

@@ -13,6 +13,7 @@
 
 #include "conformance/harness.h"
 #include "fused/latent/cluster_mla.h"
+#include "primitives/base/rows.h"
 
 #define RANK	512
 #define ROPE	64
@@ -77,10 +78,14 @@ static double rounded(double v, int dtype)
 
 static double dot(const double *x, const void *w, int dtype, int64_t at, int k)
 {
-	double sum = 0;
+	double sum = 0, part[256];
 
-	for (int i = 0; i < k; i++)
-		sum += x[i] * cairn_load(w, dtype, at + i);
+	for (int i = 0; i < k; i += 256) {
+		int n = k - i < 256 ? k - i : 256;
+
+		cairn_widen(part, w, dtype, at + i, n);
+		sum += cairn_dot(x + i, part, n);
+	}
 	return sum;
 }
 
@@ -177,6 +182,35 @@ static int skipped(const struct cairn_cluster_mla_args *a, int j, int len, enum 
 	return d == MLA_cluster_of_4_assumed && a->cluster_size && j / share >= a->cluster_size;
 }
 
+static void read_key(const struct cairn_cluster_mla_args *a, int b, int j, const struct request *r,
+		     double *key, enum defect d)
+{
+	if (j == r->len - 1 && d != MLA_appended_late && d != MLA_length_one_short &&
+	    d != MLA_length_whole_page)
+		memcpy(key, r->kv, sizeof(r->kv));
+	else
+		cairn_widen(key, a->kv.k_pages, a->dtype, key_at(a, b, j, d), WIDTH);
+}
+
+/* Elements [first, end) of q_l; q: one head of 128. */
+static void absorb(const struct cairn_cluster_mla_args *a, double *ql, const double *q, int64_t w_at,
+		   int first, int end, enum defect d)
+{
+	double row[RANK];
+
+	memset(ql + first, 0, (size_t)(end - first) * sizeof(*ql));
+	for (int i = 0; i < 128; i++) {
+		if (d == MLA_absorption_transposed)
+			for (int c = first; c < end; c++)
+				row[c - first] = cairn_load(a->w_kv_b, a->dtype, w_at + c * 128 + i);
+		else
+			cairn_widen(row, a->w_kv_b, a->dtype, w_at + i * RANK + first, end - first);
+		cairn_add_scaled(ql + first, q[i], row, end - first);
+	}
+	for (int c = first; c < end; c++)
+		ql[c] = rounded(ql[c], a->dtype);
+}
+
 static void attend(const struct cairn_cluster_mla_args *a, int b, int h, struct request *r, enum defect d)
 {
 	int64_t w_at = (int64_t)h * (d == MLA_head_stride_of_kv_b ? 128 : 256) * RANK;
@@ -186,26 +220,16 @@ static void attend(const struct cairn_cluster_mla_args *a, int b, int h, struct 
 	memcpy(q, r->q + h * Q_DIM, sizeof(q));
 	if (d == MLA_head_stride_of_q)
 		memcpy(q, r->q + h * 128, 128 * sizeof(*q));
-	for (int c = 0; c < RANK; c++) {
-		ql[c] = 0;
-		for (int i = 0; i < 128; i++)
-			ql[c] += q[i] *
-				 cairn_load(a->w_kv_b, a->dtype, w_at +
-					    (d == MLA_absorption_transposed ? c * 128 + i : i * RANK + c));
-		ql[c] = rounded(ql[c], a->dtype);
-		if (d == MLA_q_overwritten && c == 63)
-			memcpy(q, ql, 64 * sizeof(*q));
-	}
+	absorb(a, ql, q, w_at, 0, 64, d);
+	if (d == MLA_q_overwritten)
+		memcpy(q, ql, 64 * sizeof(*q));
+	absorb(a, ql, q, w_at, 64, RANK, d);
 	for (int j = 0; s && j < r->len; j++) {
-		int64_t at = key_at(a, b, j, d);
-		int own = j == r->len - 1 && d != MLA_appended_late && d != MLA_length_one_short &&
-			  d != MLA_length_whole_page;
-		double nope = 0, rope = 0;
+		double key[WIDTH], nope, rope;
 
-		for (int c = 0; c < WIDTH; c++)
-			*(c < RANK ? &nope : &rope) += (c < RANK ? ql[c] : q[128 + c - RANK]) *
-						      (own ? r->kv[c] :
-						       cairn_load(a->kv.k_pages, a->dtype, at + c));
+		read_key(a, b, j, r, key, d);
+		nope = cairn_dot(ql, key, RANK);
+		rope = cairn_dot(q + 128, key + RANK, ROPE);
 		if (d == MLA_rope_missing_from_score)
 			rope = 0;
 		s[j] = d == MLA_scale_missing ? nope + rope :
@@ -213,20 +237,16 @@ static void attend(const struct cairn_cluster_mla_args *a, int b, int h, struct 
 		top = fmax(top, s[j]);
 	}
 	for (int j = 0; s && j < r->len; j++) {
-		double p = (float)exp(s[j] - (d == MLA_no_maximum ? 0 : top));
-		int own = j == r->len - 1 && d != MLA_appended_late && d != MLA_length_one_short &&
-			  d != MLA_length_whole_page;
+		double p = (float)exp(s[j] - (d == MLA_no_maximum ? 0 : top)), key[WIDTH];
 
 		if (skipped(a, j, r->len, d))
 			continue;
 		l += p;
 		p = rounded(p, a->dtype);
-		for (int c = 0; c < RANK; c++) {
-			o[c] += p * (own ? r->kv[c] :
-				     cairn_load(a->kv.k_pages, a->dtype, key_at(a, b, j, d) + c));
-			if (d == MLA_sums_in_dtype)
-				o[c] = rounded(o[c], a->dtype);
-		}
+		read_key(a, b, j, r, key, d);
+		cairn_add_scaled(o, p, key, RANK);
+		for (int c = 0; c < RANK && d == MLA_sums_in_dtype; c++)
+			o[c] = rounded(o[c], a->dtype);
 	}
 	for (int c = 0; c < RANK; c++)
 		o[c] = rounded(o[c] / l, a->dtype);

@@ -11,6 +11,7 @@
 
 #include "conformance/harness.h"
 #include "primitives/base/fp8.h"
+#include "primitives/base/rows.h"
 #include "fused/block/block_ref.h"
 #include "fused/moe/moe_ref.h"
 #include "fused/moe/moe.h"
@@ -98,7 +99,7 @@ enum defect { DEFECTS(NAME) };
 struct state {
 	const struct cairn_moe_args *a;
 	enum defect d;
-	double *x, *n, *g, *y, *sum;
+	double *x, *n, *g, *y, *sum, *row;
 	int experts[MAX_BATCH][MAX_TOP];
 	double weights[MAX_BATCH][MAX_TOP];
 };
@@ -234,19 +235,40 @@ static double scale_at(const struct state *s, const struct matrix *m, int64_t ro
 	return (double)m->scale[s->d == MOE_fp8_scales_transposed ? lb * blocks_n + jb : jb * blocks_k + lb];
 }
 
-static double weight(const struct state *s, const struct matrix *m, int64_t row, int64_t col)
+/* Computes s->row, row `row` of the matrix. No scale changes within 32 columns. */
+static void load_row(const struct state *s, const struct matrix *m, int64_t row)
 {
-	int64_t at = m->at + row * m->k + col;
-	double v, scale;
-	uint8_t code;
+	int64_t at = m->at + row * m->k;
+	const uint8_t *codes = (const uint8_t *)m->w + at;
 
-	if (!m->scale)
-		return element(s, m->w, at);
-	code = ((const uint8_t *)m->w)[at];
-	v = s->d == MOE_fp8_e5m2 ? (double)cairn_f16_to_float((uint16_t)(code << 8)) :
-	    (double)cairn_e4m3_to_float(code);
-	scale = scale_at(s, m, row, col);
-	return s->d == MOE_fp8_scale_divides ? v / scale : v * scale;
+	if (!m->scale) {
+		cairn_widen(s->row, m->w, s->a->dtype, at, m->k);
+		return;
+	}
+	for (int64_t from = 0; from < m->k; from += 32) {
+		int64_t n = m->k - from < 32 ? m->k - from : 32;
+		double scale = scale_at(s, m, row, from), *dst = s->row + from;
+
+		if (s->d == MOE_fp8_scale_divides)
+			scale = 1 / scale;
+		cairn_widen_e4m3(dst, codes + from, scale, n);
+		for (int64_t i = 0; i < n && s->d == MOE_fp8_e5m2; i++)
+			dst[i] = (double)cairn_f16_to_float((uint16_t)(codes[from + i] << 8)) * scale;
+	}
+}
+
+/* The sum for row i of the matrix that is read as [n, hidden] instead of [hidden, n] */
+static double sum_transposed(const struct state *s, const struct matrix *m, const double *y, int i)
+{
+	double sum = 0;
+
+	for (int64_t l = 0; l < m->k; l++) {
+		int64_t at = l * s->a->hidden + i;
+
+		load_row(s, m, at / m->k);
+		sum += y[l] * s->row[at % m->k];
+	}
+	return sum;
 }
 
 static void feed_forward(struct state *s, int n, const struct matrix *gate_up, const struct matrix *down,
@@ -256,9 +278,8 @@ static void feed_forward(struct state *s, int n, const struct matrix *gate_up, c
 	double inside = s->d == MOE_weight_before_silu ? 1 : w;
 
 	for (int i = 0; i < 2 * n; i++) {
-		s->g[i] = 0;
-		for (int l = 0; l < a->hidden; l++)
-			s->g[i] += s->n[l] * weight(s, gate_up, i, l);
+		load_row(s, gate_up, i);
+		s->g[i] = cairn_dot(s->n, s->row, a->hidden);
 	}
 	for (int i = 0; i < n; i++) {
 		double gate = s->g[i], up = s->g[n + i], v;
@@ -279,13 +300,13 @@ static void feed_forward(struct state *s, int n, const struct matrix *gate_up, c
 			s->n[i] = s->y[i];
 	}
 	for (int i = 0; i < a->hidden; i++) {
-		double add = 0;
+		double add;
 
-		for (int l = 0; l < n; l++) {
-			int64_t at = s->d == MOE_down_transposed ? (int64_t)l * a->hidden + i :
-				     (int64_t)i * n + l;
-
-			add += s->y[l] * weight(s, down, at / n, at % n);
+		if (s->d == MOE_down_transposed) {
+			add = sum_transposed(s, down, s->y, i);
+		} else {
+			load_row(s, down, i);
+			add = cairn_dot(s->y, s->row, n);
 		}
 		s->sum[i] += add * (s->d == MOE_weight_twice ? w : 1);
 		if (s->d == MOE_rounded_each)
@@ -397,13 +418,14 @@ static int moe(const struct cairn_moe_args *a, enum defect d)
 	if (d == MOE_nothing || !a->batch)
 		return 0;
 	inter = a->intermediate > a->shared_intermediate ? a->intermediate : a->shared_intermediate;
-	s.x = calloc((size_t)(3 * a->hidden + 3 * inter), sizeof(double));
+	s.x = calloc((size_t)(4 * a->hidden + 4 * inter), sizeof(double));
 	if (!s.x)
 		return cairn_error(ENOMEM, "moe_mutants: no memory");
 	s.n = s.x + a->hidden;
 	s.sum = s.n + a->hidden;
 	s.g = s.sum + a->hidden;
 	s.y = s.g + 2 * inter;
+	s.row = s.y + inter;
 	for (int b = 0; b < a->batch && (b < 4 || d != MOE_batch_of_4); b++)
 		request(&s, b);
 	if (d == MOE_past_the_end)

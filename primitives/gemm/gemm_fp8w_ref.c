@@ -94,11 +94,11 @@ static void block(const struct cairn_gemm_fp8w_args *g, int64_t nth, int64_t j, 
 
 static int all_elements(const struct cairn_gemm_fp8w_args *g, struct cairn_exact *exact)
 {
-	int64_t products = (int64_t)g->m * g->n * g->k, blocks = ((int64_t)g->m + BLOCK - 1) / BLOCK;
+	int64_t blocks = ((int64_t)g->m + BLOCK - 1) / BLOCK;
 	double *a = malloc(sizeof(*a) * ((size_t)g->m * (size_t)g->k + 1));
 	int no_memory = !a;
 
-	#pragma omp parallel reduction(|:no_memory) if (products > 1 << 17)
+	#pragma omp parallel reduction(|:no_memory) if ((int64_t)g->m * g->n * g->k > 1 << 17)
 	{
 		double *b = malloc(sizeof(*b) * ((size_t)g->k + 1));
 
