@@ -13,9 +13,9 @@
  * and the perturbation makes all other roundings independent. An implementation differs from the reference by
  * a few roundings to the other side, which is less than such a run. The errors of many roundings add up to a
  * normal distribution, and of 10^8 normal values none exceeds 6 deviations. A deviation is taken around the
- * reference, and not below the root mean square of its row. Values that are rounded themselves (keys and
- * values) may always be an ulp off; half an ulp is added to both bounds, so that such an ulp does not look
- * like the limit.
+ * reference, and not below the root mean square of its row, which a few runs know well. Values that are
+ * rounded themselves (keys and values) may always be an ulp off; half an ulp is added to both bounds, so that
+ * such an ulp does not look like the limit.
  *
  * A token is the argmax where the largest logit leads all others by more than the bounds of both.
  *
@@ -31,7 +31,7 @@
 
 #include "primitives/base/error.h"
 
-#define RUNS		16
+#define RUNS		8
 #define DEVIATIONS	6
 
 /* Sets values and the smaller bounds of elements first .. first + n - 1 of one row of the runs. */

@@ -148,4 +148,8 @@ static const struct cairn_unit loop_units[] = {
 	{ "queue_words", queue_words }, { "mutants", mutants },
 };
 #undef UNIT_NAME
-FAMILY(transport_loop, loop_units);
+
+const struct cairn_family cairn_transport_loop_family = {
+	.stage = "rdma", .name = "transport_loop", .units = loop_units, .num_units = ARRAY_SIZE(loop_units),
+	.waits = 1,
+};
