@@ -86,9 +86,8 @@ $$(foreach s,$$(dirs-y),$$(eval $$(call read_kbuild,$(1)/$$(s))))
 endef
 $(foreach s,$(STAGES),$(eval $(call read_kbuild,$(s))))
 
-# Outside the kernels' stages -O3 gains nothing and compiles a fifth longer; tests compute little themselves.
+# Tests compute little themselves: they are compiled with fewer optimisations, in half the time.
 ifeq ($(origin CFLAGS),file)
-$(filter $(O)/serving/% $(O)/rdma/% $(O)/conformance/%,$(objs)): CFLAGS = $(if $(SAN),-O1,-O2) -g1
 $(filter %_test.o,$(objs)): CFLAGS = -O1 -g1
 endif
 
