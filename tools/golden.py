@@ -5,10 +5,12 @@
 Makes    serving/golden/{llama2_tiny,llama3_tiny}/{config.json, model.safetensors,
          logits.safetensors}
          serving/golden/{qwen2_tiny,deepseek_tiny,deepseek_q_tiny,mistral_tiny,qwen3_tiny,
-         gemma2_tiny,mixtral_tiny}/{config.json, recipe.txt, logits.safetensors}
+         gemma2_tiny,mixtral_tiny,qwen3_moe_tiny,longrope_tiny}/{config.json, recipe.txt,
+         logits.safetensors}
 Command  python3 tools/golden.py --out serving/golden [NAME...]    (a minute, CPU only)
 Needs    Python 3.11, PyTorch 2.5, transformers 4.56, safetensors; the models with a recipe.txt
-         Python 3.12, PyTorch 2.11, transformers 5.17 (the last four: 3.11, 2.15, 5.23).
+         Python 3.12, PyTorch 2.11, transformers 5.17 (mistral_tiny to mixtral_tiny: 3.11, 2.15, 5.23;
+         the last two: 3.11, 2.11, 5.23).
 
 llama2_tiny has the shape of Llama 2: as many key heads as query heads, an untied output matrix, a config
 without head_dim and rope_theta (both have to be derived).  llama3_tiny has the shape of Llama 3.2: grouped
@@ -22,7 +24,10 @@ with experts, YaRN.
 mistral_tiny has a window shorter than the prompt in all layers; qwen3_tiny has one in the last of three
 layers, and normalised heads of a size other than hidden_size / num_attention_heads; gemma2_tiny has all
 features of Gemma 2, with caps low enough to matter, a window in every other layer and a softmax scalar
-different from its head_dim; mixtral_tiny chooses two of eight experts.
+different from its head_dim; mixtral_tiny chooses two of eight experts.  qwen3_moe_tiny has normalised heads,
+three of eight experts in all layers but the first, and `dynamic` scaling, which does not begin below
+max_position_embeddings.  longrope_tiny has a prompt longer than the trained length of its `longrope`, so that
+transformers takes the long list for all of it.
 
 Latent attention with the published sizes makes checkpoints of 8 MB.  Their weights are therefore not kept
 but computed: recipe.txt says "seed N", and for each tensor "draw NAME ROWS COLS SHIFT" (COLS 0: a vector)
@@ -64,6 +69,7 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama import modeling_llama
 
 NUM_GREEDY, MARGIN, DISTINCT, ROUTER_GAP = 16, 0.5, 10, 0.04
@@ -200,6 +206,23 @@ for name, changes in {
         "output_router_logits": False, "router_aux_loss_coef": 0.02, "rope_theta": 1000000.0,
         "sliding_window": None,
     },
+    "qwen3_moe_tiny": {
+        "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "attention_bias": False,
+        "decoder_sparse_step": 1, "head_dim": 128, "hidden_size": 192, "mlp_only_layers": [0],
+        "moe_intermediate_size": 64, "norm_topk_prob": True, "num_experts": 8, "num_experts_per_tok": 3,
+        "num_hidden_layers": 3, "num_key_value_heads": 1, "output_router_logits": False, "rms_norm_eps": 1e-06,
+        "rope_scaling": {"factor": 2.0, "rope_type": "dynamic"}, "rope_theta": 1000000.0,
+        "router_aux_loss_coef": 0.001, "sliding_window": None, "use_sliding_window": False,
+    },
+    "longrope_tiny": {
+        "architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": None,
+        "rope_scaling": {
+            "long_factor": [round(1 + i * i / 60, 4) for i in range(32)],
+            "original_max_position_embeddings": 32,
+            "rope_type": "longrope",
+            "short_factor": [round(1 + i / 40, 4) for i in range(32)],
+        },
+    },
 }.items():
     MODELS[name] = {"prompt_len": 56, "margin": 0.25 if name == "gemma2_tiny" else MARGIN, "positions": (0, 1, 7, 15, 16, 17, 23, 24, 31, 32, 47, 54, 55),
                     "num_greedy": 12 if name in ("mistral_tiny", "qwen3_tiny") else 8,
@@ -311,7 +334,7 @@ class Recipe:
             if c["model_type"] == "qwen2":
                 self.draw(f"{at}{part}_proj.bias", heads * hd, 0, 0.5)
         self.draw(at + "o_proj.weight", hidden, c["num_attention_heads"] * hd, 1.5)
-        if c["model_type"] == "qwen3":
+        if c["model_type"] in ("qwen3", "qwen3_moe"):
             self.norm(at + "q_norm.weight", hd)
             self.norm(at + "k_norm.weight", hd)
 
@@ -335,6 +358,11 @@ class Recipe:
         for e in range(c["n_routed_experts"]):
             self.mlp(f"{at}experts.{e}.", hidden, inner)
         self.mlp(at + "shared_experts.", hidden, inner * c["n_shared_experts"])
+
+    def qwen3_moe(self, at, c):
+        self.draw(at + "gate.weight", c["num_experts"], c["hidden_size"], 1.5)
+        for e in range(c["num_experts"]):
+            self.mlp(f"{at}experts.{e}.", c["hidden_size"], c["moe_intermediate_size"])
 
     def mixtral(self, at, c):
         self.draw(at + "gate.weight", c["num_local_experts"], c["hidden_size"], 1.5)
@@ -360,6 +388,8 @@ class Recipe:
                 norm(at + "post_attention_layernorm.weight", hidden)
             if "num_local_experts" in c:
                 self.mixtral(at + "block_sparse_moe.", c)
+            elif "num_experts" in c and i not in c["mlp_only_layers"]:
+                self.qwen3_moe(at + "mlp.", c)
             elif i >= c.get("first_k_dense_replace", i + 1):
                 self.experts(at + "mlp.", c)
             else:
@@ -415,7 +445,14 @@ def inv_freq(config):
     s, scale = config.get("rope_scaling"), 1.0
     if s is None:
         return freq, scale
-    if s.get("rope_type", s.get("type")) == "yarn":
+    kind = s.get("rope_type", s.get("type"))
+    if kind == "dynamic":       # begins beyond max_position_embeddings
+        return freq, scale
+    if kind == "longrope":
+        factor = config["max_position_embeddings"] / s["original_max_position_embeddings"]
+        scale = math.sqrt(1 + math.log(factor) / math.log(s["original_max_position_embeddings"]))
+        return freq / torch.tensor(s["long_factor"], dtype=torch.float64), scale
+    if kind == "yarn":
         def dim_of(turns):
             length = s["original_max_position_embeddings"]
             return hd * math.log(length / (turns * 2 * math.pi)) / (2 * math.log(theta))
@@ -455,7 +492,7 @@ def eager_double(module, query, key, value, mask, scaling=None, softcap=None, **
 def load(path, dtype, attention="sdpa"):
     config = json.loads((path / "config.json").read_text())
     latent = "kv_lora_rank" in config
-    experts = latent or "num_local_experts" in config
+    experts = latent or "num_local_experts" in config or "num_experts" in config
     more = {"experts_implementation": "eager"} if experts else {}
     if config["model_type"] == "gemma2":        # sdpa does not support a cap
         attention = "eager"
@@ -507,7 +544,7 @@ def router_double(self, x):
 
 
 def mixtral_router_double(self, x):
-    """MixtralTopKRouter's, likewise."""
+    """MixtralTopKRouter's and Qwen3MoeTopKRouter's, likewise."""
     scores = torch.nn.functional.linear(x.reshape(-1, x.shape[-1]), self.weight)
     order = scores.sort(-1, descending=True).values
     self.gap = (order[:, self.top_k - 1] - order[:, self.top_k]) / scores.std()
@@ -519,7 +556,10 @@ def load_double(path, config):
     model = load(path, torch.float64)
     freq, scale = inv_freq(config)
     rotary = model.model.rotary_emb
-    if not ((rotary.inv_freq.double() / freq - 1).abs().max() < 1e-6) or \
+    theirs = rotary.inv_freq
+    if rotary.rope_type == "longrope":  # the module begins with the short list
+        theirs, _ = ROPE_INIT_FUNCTIONS["longrope"](model.config, "cpu", config["max_position_embeddings"])
+    if not ((theirs.double() / freq - 1).abs().max() < 1e-6) or \
             abs(rotary.attention_scaling / scale - 1) > 1e-6:
         sys.exit("golden: rotary frequencies differ from those of transformers")
 
@@ -534,7 +574,7 @@ def load_double(path, config):
     for m in model.modules():
         if type(m).__name__ == "Gemma2RMSNorm":
             m.forward = offset_norm_double.__get__(m, type(m))
-        elif type(m).__name__ == "MixtralTopKRouter":
+        elif type(m).__name__ in ("MixtralTopKRouter", "Qwen3MoeTopKRouter"):
             m.forward = mixtral_router_double.__get__(m, type(m))
         elif type(m).__name__.endswith("RMSNorm"):
             m.forward = norm_double.__get__(m, type(m))
@@ -566,7 +606,7 @@ def router_gap(model):
 
 def clear_prompt(model, tokens, config, gen):
     """The prompt, with tokens redrawn whose router choice is close; None if there are too many."""
-    if "n_routed_experts" not in config and "num_local_experts" not in config:
+    if not any(key in config for key in ("n_routed_experts", "num_local_experts", "num_experts")):
         return tokens
     for _ in range(len(tokens)):
         run_double(model, tokens)

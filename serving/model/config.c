@@ -74,17 +74,18 @@ static const struct defaults {
 	[CAIRN_ARCH_QWEN3] = { 32768, 128, 1e-6, 10000, false },
 	[CAIRN_ARCH_GEMMA2] = { 8192, 256, 1e-6, 10000, true },
 	[CAIRN_ARCH_MIXTRAL] = { 131072, 0, 1e-5, 1000000, false },
+	[CAIRN_ARCH_QWEN3_MOE] = { 32768, 0, 1e-6, 10000, false },
 };
 
 static int get_architecture(const json_t *root, struct cairn_json_at at,
 			    struct cairn_model_config *c)
 {
 	static const char *const model_types[CAIRN_NUM_ARCHS] = {
-		"llama", "qwen2", "deepseek_v2", "mistral", "qwen3", "gemma2", "mixtral",
+		"llama", "qwen2", "deepseek_v2", "mistral", "qwen3", "gemma2", "mixtral", "qwen3_moe",
 	};
 	static const char *const classes[CAIRN_NUM_ARCHS] = {
 		"LlamaForCausalLM", "Qwen2ForCausalLM", "DeepseekV2ForCausalLM", "MistralForCausalLM",
-		"Qwen3ForCausalLM", "Gemma2ForCausalLM", "MixtralForCausalLM",
+		"Qwen3ForCausalLM", "Gemma2ForCausalLM", "MixtralForCausalLM", "Qwen3MoeForCausalLM",
 	};
 	int arch = -1, class = -1;
 	json_t *list = NULL;

@@ -49,9 +49,10 @@ enum cairn_arch {
 	CAIRN_ARCH_QWEN2,	/* Qwen2, Qwen2.5 */
 	CAIRN_ARCH_DEEPSEEK_V2,	/* DeepSeek-V2-Lite */
 	CAIRN_ARCH_MISTRAL,
-	CAIRN_ARCH_QWEN3,	/* dense models only */
+	CAIRN_ARCH_QWEN3,
 	CAIRN_ARCH_GEMMA2,
 	CAIRN_ARCH_MIXTRAL,
+	CAIRN_ARCH_QWEN3_MOE,
 	CAIRN_NUM_ARCHS
 };
 
@@ -65,6 +66,7 @@ enum cairn_rope_scaling {
 	CAIRN_ROPE_LINEAR, /* inv_freq / factor */
 	CAIRN_ROPE_LLAMA3, /* long wavelengths: inv_freq / factor; short: unchanged; a blend between */
 	CAIRN_ROPE_YARN,   /* the same with a ramp over the elements, and a different softmax scale */
+	CAIRN_ROPE_LONGROPE, /* inv_freq / a divisor for each element, and a different softmax scale */
 };
 
 struct cairn_rope_config {
@@ -73,12 +75,13 @@ struct cairn_rope_config {
 	double factor;		/* > 0; 1 with CAIRN_ROPE_NONE */
 	/* CAIRN_ROPE_LLAMA3 only; low_freq_factor < high_freq_factor */
 	double low_freq_factor, high_freq_factor;
-	int32_t original_max_position_embeddings;	/* CAIRN_ROPE_LLAMA3 and CAIRN_ROPE_YARN */
+	int32_t original_max_position_embeddings;	/* LLAMA3, YARN and LONGROPE */
 	/* CAIRN_ROPE_YARN only; beta_slow < beta_fast */
 	double beta_fast, beta_slow;
-	/* Factor of cos and sin; 1 for all other kinds and with latent attention. */
+	/* YARN and LONGROPE: factor of cos and sin; 1 for all other kinds and with latent attention. */
 	double attention_factor;
 	double mscale_all_dim;		/* of the softmax scale; 0: none */
+	float divisors[CAIRN_MAX_HEAD_DIM / 2];	/* CAIRN_ROPE_LONGROPE only; > 0 */
 };
 
 /* Multi-head latent attention (MLA; cluster_mla.h). */

@@ -4,8 +4,8 @@
  *
  * Defaults are those of transformers, but a key whose default fits only one published model (KV heads,
  * experts) is required. Windows: all layers that have a window have the same one. Mistral and Mixtral
- * have it in all layers, Qwen from layer max_window_layers on, Gemma 2 in every other layer;
- * layer_types, if present, decides layer by layer.
+ * have it in all layers, Qwen from layer max_window_layers on (with experts in all), Gemma 2 in every other
+ * layer; layer_types, if present, decides layer by layer.
  */
 #include "serving/model/config_impl.h"
 
@@ -156,6 +156,51 @@ static int get_mixtral(const json_t *root, struct cairn_json_at at, struct cairn
 	return get_window_of_all(root, at, c, 0);
 }
 
+/* Reads mlp_only_layers: the layers without experts, which must be the first ones. */
+static int get_dense_layers(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
+{
+	json_t *list = NULL;
+
+	CAIRN_TRY(cairn_json_child(root, at, "mlp_only_layers", false, JSON_ARRAY, &list));
+	for (size_t i = 0; i < json_array_size(list); i++) {
+		const json_t *layer = json_array_get(list, i);
+
+		if (!json_is_integer(layer) || json_integer_value(layer) != (json_int_t)i)
+			return cairn_error(EOPNOTSUPP, "%s: mlp_only_layers[%zu]: only the first layers may "
+					   "lack experts: 0, 1, ...", at.file, i);
+	}
+	if (json_array_size(list) >= (size_t)c->num_hidden_layers)
+		return cairn_error(EOPNOTSUPP, "%s: mlp_only_layers: no layer has experts", at.file);
+	c->experts.dense_layers = (int32_t)json_array_size(list);
+	return 0;
+}
+
+static int get_qwen3_moe(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
+{
+	struct cairn_experts_config *x = &c->experts;
+	bool used = false;
+	int64_t every = 1;
+
+	c->head_norms = true;
+	CAIRN_TRY(get_biases(root, at, c));
+	x->num_experts = 128;
+	x->per_token = 8;
+	x->intermediate_size = 768;
+	x->scaling = 1;
+	CAIRN_TRY(cairn_config_size(root, at, "num_experts", CAIRN_MAX_EXPERTS, &x->num_experts));
+	CAIRN_TRY(cairn_config_size(root, at, "num_experts_per_tok", x->num_experts, &x->per_token));
+	CAIRN_TRY(cairn_config_size(root, at, "moe_intermediate_size", CAIRN_MAX_INTERMEDIATE,
+				    &x->intermediate_size));
+	CAIRN_TRY(cairn_json_bool(root, at, "norm_topk_prob", false, &x->normalize));
+	CAIRN_TRY(cairn_json_int(root, at, "decoder_sparse_step", false, 1, CAIRN_MAX_LAYERS, &every));
+	if (every != 1)
+		return cairn_error(EOPNOTSUPP, "%s: decoder_sparse_step: %lld is not supported (1 is)",
+				   at.file, (long long)every);
+	CAIRN_TRY(get_dense_layers(root, at, c));
+	CAIRN_TRY(cairn_json_bool(root, at, "use_sliding_window", false, &used));
+	return used ? get_window_of_all(root, at, c, 4096) : 0;
+}
+
 int cairn_config_arch(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
 {
 	switch (c->arch) {
@@ -172,6 +217,8 @@ int cairn_config_arch(const json_t *root, struct cairn_json_at at, struct cairn_
 		return get_mixtral(root, at, c);
 	case CAIRN_ARCH_GEMMA2:
 		return get_gemma2(root, at, c);
+	case CAIRN_ARCH_QWEN3_MOE:
+		return get_qwen3_moe(root, at, c);
 	default:
 		CAIRN_TRY(get_biases(root, at, c));
 		return cairn_json_bool(root, at, "mlp_bias", false, &c->mlp_bias);

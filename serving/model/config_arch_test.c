@@ -56,6 +56,15 @@ static const char gemma2[] =
 	"'query_pre_attn_scalar':144,'rms_norm_eps':1e-06,'rope_theta':10000.0,'sliding_window':4096,"
 	"'torch_dtype':'float32','vocab_size':256000}";
 
+/* 30B-A3B with three layers, the first without experts, and a window that is not used */
+static const char qwen3_moe[] =
+	"{'architectures':['Qwen3MoeForCausalLM'],'attention_bias':false,'decoder_sparse_step':1,"
+	"'head_dim':128,'hidden_act':'silu','hidden_size':2048,'intermediate_size':6144,"
+	"'max_position_embeddings':40960,'mlp_only_layers':[0],'model_type':'qwen3_moe',"
+	"'moe_intermediate_size':768,'norm_topk_prob':true,'num_attention_heads':32,'num_experts':128,"
+	"'num_experts_per_tok':8,'num_hidden_layers':3,'num_key_value_heads':4,'rms_norm_eps':1e-06,"
+	"'rope_theta':1000000.0,'sliding_window':512,'use_sliding_window':false,'vocab_size':151936}";
+
 static const char mixtral[] =
 	"{'architectures':['MixtralForCausalLM'],'bos_token_id':1,'eos_token_id':2,'hidden_act':'silu',"
 	"'hidden_size':4096,'intermediate_size':14336,'max_position_embeddings':32768,'model_type':'mixtral',"
@@ -167,6 +176,28 @@ static void mixtral_experts(struct cairn_test *t)
 	EXPECT(t, c.experts.intermediate_size == 14336 && !c.experts.shared_intermediate_size);
 	EXPECT(t, c.experts.dense_layers == 0 && c.experts.normalize && c.experts.scaling == 1);
 	EXPECT(t, c.rope.theta == 1000000 && !c.qkv_bias);
+}
+
+static void qwen3_moe_experts(struct cairn_test *t)
+{
+	struct cairn_model_config c = { 0 };
+	char *text;
+
+	if (!EXPECT(t, !parse(qwen3_moe, NULL, &c)))
+		return;
+	EXPECT(t, c.arch == CAIRN_ARCH_QWEN3_MOE && c.head_norms && !c.qkv_bias && c.head_dim == 128);
+	EXPECT(t, c.experts.num_experts == 128 && c.experts.per_token == 8 && c.experts.normalize);
+	EXPECT(t, c.experts.intermediate_size == 768 && !c.experts.shared_intermediate_size);
+	EXPECT(t, c.experts.dense_layers == 1 && c.experts.scaling == 1 && !c.window);
+	text = cairn_json_text(qwen3_moe, "'mlp_only_layers':[0]", "'mlp_only_layers':null");
+	EXPECT(t, text && !parse(text, NULL, &c) && c.experts.dense_layers == 0);
+	free(text);
+	text = cairn_json_text(qwen3_moe, "'norm_topk_prob':true,", "");
+	EXPECT(t, text && !parse(text, NULL, &c) && !c.experts.normalize);
+	free(text);
+	text = cairn_json_text(qwen3_moe, "'use_sliding_window':false", "'use_sliding_window':true");
+	EXPECT(t, text && !parse(text, NULL, &c) && c.window == 512 && cairn_layer_window(&c, 0) == 512);
+	free(text);
 }
 
 static void qwen2_dense(struct cairn_test *t)
@@ -294,7 +325,7 @@ static const struct change qwen3_changes[] = {
 	{ TYPES, "'layer_types':['full_attention','sliding_attention']", EINVAL,
 	  "layer_types[1]: sliding_attention, but there is no sliding_window" },
 	{ "'num_key_value_heads':8,", "", EINVAL, "num_key_value_heads: is missing" },
-	{ "'qwen3'", "'qwen3_moe'", EOPNOTSUPP, "model_type: \"qwen3_moe\" is not supported" },
+	{ "'qwen3'", "'qwen3_next'", EOPNOTSUPP, "model_type: \"qwen3_next\" is not supported" },
 };
 
 static const struct change mistral_changes[] = {
@@ -326,6 +357,19 @@ static const struct change mixtral_changes[] = {
 	  "num_experts_per_tok: must be 1 to 8" },
 };
 
+static const struct change qwen3_moe_changes[] = {
+	{ "'decoder_sparse_step':1", "'decoder_sparse_step':2", EOPNOTSUPP,
+	  "decoder_sparse_step: 2 is not supported (1 is)" },
+	{ "'mlp_only_layers':[0]", "'mlp_only_layers':[1]", EOPNOTSUPP,
+	  "mlp_only_layers[0]: only the first layers may lack experts" },
+	{ "'mlp_only_layers':[0]", "'mlp_only_layers':['0']", EOPNOTSUPP, "mlp_only_layers[0]: only the" },
+	{ "'mlp_only_layers':[0]", "'mlp_only_layers':[0,1,2]", EOPNOTSUPP, "no layer has experts" },
+	{ "'num_experts':128", "'num_experts':0", EINVAL, "num_experts: must be 1 to" },
+	{ "'num_experts_per_tok':8", "'num_experts_per_tok':129", EINVAL,
+	  "num_experts_per_tok: must be 1 to 128, is 129" },
+	{ "'num_key_value_heads':4,", "", EINVAL, "num_key_value_heads: is missing" },
+};
+
 static void refused(struct cairn_test *t)
 {
 	struct cairn_model_config c;
@@ -337,6 +381,7 @@ static void refused(struct cairn_test *t)
 	refused_of(t, mistral, mistral_changes, ARRAY_SIZE(mistral_changes));
 	refused_of(t, gemma2, gemma2_changes, ARRAY_SIZE(gemma2_changes));
 	refused_of(t, mixtral, mixtral_changes, ARRAY_SIZE(mixtral_changes));
+	refused_of(t, qwen3_moe, qwen3_moe_changes, ARRAY_SIZE(qwen3_moe_changes));
 	/* Two keys at once; cairn_json_text() has turned ' into ". */
 	text = cairn_json_text(deepseek, "'norm_topk_prob':false", "'norm_topk_prob':true");
 	both = cairn_json_text(text, "\"routed_scaling_factor\":1.0", "'routed_scaling_factor':2.5");
@@ -351,6 +396,7 @@ static const struct cairn_unit units[] = {
 	{ "qwen2_dense", qwen2_dense }, { "deepseek_v2_lite", deepseek_v2_lite },
 	{ "newer_dense", newer_dense },
 	{ "gemma2_defaults", gemma2_defaults }, { "mixtral_experts", mixtral_experts },
+	{ "qwen3_moe_experts", qwen3_moe_experts },
 	{ "sliding_windows", sliding_windows }, { "refused", refused },
 };
 

@@ -7,6 +7,13 @@
  * also multiplies cos and sin by a factor. If mscale_all_dim is given, DeepSeek's code also multiplies the
  * softmax scale by the square of 1 + 0.1 mscale_all_dim ln(factor), and divides the factor of cos and sin by
  * what would count twice.
+ *
+ * LongRoPE (Ding et al. 2024) divides each frequency by a number of its own. A checkpoint has two lists of
+ * them, for sequences within the trained length and for longer ones, and transformers takes one or the other
+ * by the length that a sequence has at that moment, so that keys in the cache keep the wrong rotation. Here,
+ * as in vLLM, the long list counts for all sequences if max_position_embeddings exceeds the trained length.
+ *
+ * "dynamic" changes frequencies beyond max_position_embeddings only, which no sequence exceeds here.
  */
 #include "serving/model/config_impl.h"
 
@@ -62,6 +69,60 @@ static int get_yarn(const json_t *obj, struct cairn_json_at at, struct cairn_mod
 	return 0;
 }
 
+/* Reads a list of one number for each frequency. */
+static int get_divisors(const json_t *obj, struct cairn_json_at at, const char *key, int num, float *divisors)
+{
+	json_t *list;
+
+	CAIRN_TRY(cairn_json_child(obj, at, key, true, JSON_ARRAY, &list));
+	if (json_array_size(list) != (size_t)num)
+		return cairn_error(EINVAL, "%s: %s%s: must have %d numbers, one for each frequency, has %zu",
+				   at.file, at.where, key, num, json_array_size(list));
+	for (int i = 0; i < num; i++) {
+		double v = json_number_value(json_array_get(list, (size_t)i));
+
+		if (!json_is_number(json_array_get(list, (size_t)i)) || !(v > 0 && v <= 1e6))
+			return cairn_error(EINVAL, "%s: %s%s[%d]: must be a number above 0 and at most 1e+06",
+					   at.file, at.where, key, i);
+		divisors[i] = (float)v;
+	}
+	return 0;
+}
+
+static int get_longrope(const json_t *root, struct cairn_json_at above, const json_t *obj,
+			struct cairn_json_at at, struct cairn_model_config *c)
+{
+	static const char *const key = "original_max_position_embeddings";
+	struct cairn_rope_config *rope = &c->rope;
+	const int num = cairn_rope_dim(c) / 2;
+	float unused[CAIRN_MAX_HEAD_DIM / 2];
+	int32_t length = -1, beside = -1;
+	double factor;
+	int is_long;
+
+	if (json_object_get(obj, key))
+		CAIRN_TRY(cairn_config_size(obj, at, key, CAIRN_MAX_POSITIONS, &length));
+	if (json_object_get(root, key) || length < 0)
+		CAIRN_TRY(cairn_config_size(root, above, key, CAIRN_MAX_POSITIONS, &beside));
+	if (length > 0 && beside > 0 && length != beside)
+		return cairn_error(EINVAL, "%s: %s: %d, but %s%s is %d", at.file, key, beside, at.where, key,
+				   length);
+	length = length > 0 ? length : beside;
+	is_long = c->max_position_embeddings > length;
+	CAIRN_TRY(get_divisors(obj, at, "long_factor", num, is_long ? rope->divisors : unused));
+	CAIRN_TRY(get_divisors(obj, at, "short_factor", num, is_long ? unused : rope->divisors));
+	factor = (double)c->max_position_embeddings / length;
+	CAIRN_TRY(cairn_json_number(obj, at, "factor", false, 0, 1e6, &factor));
+	rope->attention_factor = factor > 1 && length > 1 ? sqrt(1 + log(factor) / log(length)) : 1;
+	CAIRN_TRY(cairn_json_number(obj, at, "attention_factor", false, 0, 1e3, &rope->attention_factor));
+	if (c->latent.kv_lora_rank && rope->attention_factor != 1)
+		return cairn_error(EOPNOTSUPP, "%s: %sattention_factor: %g is not supported with latent "
+				   "attention (1 is)", at.file, at.where, rope->attention_factor);
+	rope->original_max_position_embeddings = length;
+	rope->scaling = CAIRN_ROPE_LONGROPE;
+	return 0;
+}
+
 /* Reads the trained length. Outside the rope object the key wins in transformers 5 and is ignored in 4,
  * so a different value there is refused. */
 static int get_original_length(const json_t *root, struct cairn_json_at above, const json_t *obj,
@@ -84,24 +145,32 @@ static int get_original_length(const json_t *root, struct cairn_json_at above, c
 static int get_scaling(const json_t *root, struct cairn_json_at above, const json_t *obj,
 		       struct cairn_json_at at, struct cairn_model_config *c)
 {
-	static const char *const kinds[] = { "default", "linear", "llama3", "yarn" };
+	enum { DEFAULT, LINEAR, LLAMA3, YARN, LONGROPE, DYNAMIC, NUM_KINDS };
+	static const char *const kinds[NUM_KINDS] = {
+		"default", "linear", "llama3", "yarn", "longrope", "dynamic",
+	};
 	struct cairn_rope_config *rope = &c->rope;
+	double stretch = 1;
 	int kind = -1;
 
-	CAIRN_TRY(cairn_config_choice(obj, at, "rope_type", kinds, 4, &kind));
+	CAIRN_TRY(cairn_config_choice(obj, at, "rope_type", kinds, NUM_KINDS, &kind));
 	if (kind < 0)
-		CAIRN_TRY(cairn_config_choice(obj, at, "type", kinds, 4, &kind));
+		CAIRN_TRY(cairn_config_choice(obj, at, "type", kinds, NUM_KINDS, &kind));
 	if (kind < 0 && json_object_get(obj, "factor"))
 		return cairn_error(EINVAL, "%s: %srope_type: is missing", at.file, at.where);
-	if (kind <= 0)
+	if (kind <= DEFAULT)
 		return 0;
+	if (kind == LONGROPE)
+		return get_longrope(root, above, obj, at, c);
+	if (kind == DYNAMIC)
+		return cairn_json_number(obj, at, "factor", true, 0, 1e6, &stretch);
 	CAIRN_TRY(cairn_json_number(obj, at, "factor", true, 0, 1e6, &rope->factor));
-	if (kind == 1) {
+	if (kind == LINEAR) {
 		rope->scaling = CAIRN_ROPE_LINEAR;
 		return 0;
 	}
 	CAIRN_TRY(get_original_length(root, above, obj, at, c));
-	return kind == 2 ? get_llama3(obj, at, rope) : get_yarn(obj, at, c);
+	return kind == LLAMA3 ? get_llama3(obj, at, rope) : get_yarn(obj, at, c);
 }
 
 static int whole_rotation(const json_t *obj, struct cairn_json_at at)
@@ -149,9 +218,10 @@ int32_t cairn_rope_dim(const struct cairn_model_config *c)
 
 double cairn_softmax_scale(const struct cairn_model_config *c)
 {
-	double m = c->rope.scaling == CAIRN_ROPE_YARN ? c->rope.attention_factor : 1;
+	const enum cairn_rope_scaling kind = c->rope.scaling;
+	double m = kind == CAIRN_ROPE_YARN || kind == CAIRN_ROPE_LONGROPE ? c->rope.attention_factor : 1;
 
-	if (c->latent.kv_lora_rank && c->rope.scaling == CAIRN_ROPE_YARN)
+	if (c->latent.kv_lora_rank && kind == CAIRN_ROPE_YARN)
 		m = yarn_mscale(c->rope.factor, c->rope.mscale_all_dim);
 	return m * m / sqrt(c->query_scalar > 0 ? c->query_scalar : c->head_dim);
 }
@@ -197,6 +267,8 @@ void cairn_rope_frequencies(const struct cairn_model_config *c, float *inv_freq)
 			f /= (float)rope->factor;
 		} else if (rope->scaling == CAIRN_ROPE_LLAMA3) {
 			f = llama3_frequency(rope, f);
+		} else if (rope->scaling == CAIRN_ROPE_LONGROPE) {
+			f = 1.0f / (rope->divisors[i] * turn);
 		} else if (rope->scaling == CAIRN_ROPE_YARN) {
 			ramp = fminf(fmaxf(((float)i - (float)low) / (float)(high - low), 0), 1);
 			f = 1.0f / ((float)rope->factor * turn) * ramp + f * (1.0f - ramp);

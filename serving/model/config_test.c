@@ -56,7 +56,7 @@ static void llama3_and_2(struct cairn_test *t)
 static const struct change changes[] = {
 	{ "'llama'", "'falcon'", EOPNOTSUPP,
 	  "model_type: \"falcon\" is not supported (llama, qwen2, deepseek_v2, mistral, qwen3, gemma2, "
-	  "mixtral are)" },
+	  "mixtral, qwen3_moe are)" },
 	{ "'llama'", "'qwen2'", EINVAL,
 	  "architectures: LlamaForCausalLM does not match model_type \"qwen2\"" },
 	{ "LlamaForCausalLM", "LlamaForSequenceClassification", EOPNOTSUPP,
@@ -101,8 +101,8 @@ static const struct change changes[] = {
 	{ "1e-05", "1e999", EINVAL, "line 1" },
 	{ "500000.0", "0", EINVAL, "rope_theta: must be above 0" },
 	{ "500000.0", "true", EINVAL, "rope_theta: must be a number" },
-	{ "'rope_type':'llama3'", "'rope_type':'longrope'", EOPNOTSUPP,
-	  "rope_scaling.rope_type: \"longrope\" is not supported" },
+	{ "'rope_type':'llama3'", "'rope_type':'proportional'", EOPNOTSUPP,
+	  "rope_scaling.rope_type: \"proportional\" is not supported" },
 	{ ",'rope_type':'llama3'", "", EINVAL, "rope_scaling.rope_type: is missing" },
 	{ "'factor':8.0,", "", EINVAL, "rope_scaling.factor: is missing" },
 	{ "'factor':8.0", "'factor':0", EINVAL, "rope_scaling.factor: must be above 0" },

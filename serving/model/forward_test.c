@@ -12,7 +12,8 @@ static void reference_is_transformers(struct cairn_test *t)
 {
 	static const char *const names[] = {
 		"llama2_tiny", "llama3_tiny", "qwen2_tiny", "deepseek_tiny", "deepseek_q_tiny",
-		"mistral_tiny", "qwen3_tiny", "gemma2_tiny", "mixtral_tiny",
+		"mistral_tiny", "qwen3_tiny", "gemma2_tiny", "mixtral_tiny", "qwen3_moe_tiny",
+		"longrope_tiny",
 	};
 
 	for (size_t k = 0; k < ARRAY_SIZE(names); k++) {
@@ -81,6 +82,8 @@ out:
 	what(qwen3_bf16, "qwen3_tiny", 0, table) what(qwen3_f16, "qwen3_tiny", 1, table) \
 	what(gemma2_bf16, "gemma2_tiny", 0, table) what(gemma2_f16, "gemma2_tiny", 1, table) \
 	what(mixtral_bf16, "mixtral_tiny", 0, table) what(mixtral_f16, "mixtral_tiny", 1, table) \
+	what(qwen3_moe_bf16, "qwen3_moe_tiny", 0, table) what(qwen3_moe_f16, "qwen3_moe_tiny", 1, table) \
+	what(longrope_bf16, "longrope_tiny", 0, table) what(longrope_f16, "longrope_tiny", 1, table) \
 	what(biases_f16, NULL, 1, table)
 #define DEFINE(unit, name, f16, table) \
 	static void unit##_##table(struct cairn_test *t) { logits(t, #table, name, f16); }

@@ -49,6 +49,7 @@ out:
 	close_fixture(&f);
 }
 
+/* qwen3_moe with scales of rows is left out: there a router's choice at position 48 comes within rounding. */
 #define EACH(what, table) \
 	what(llama3_rows, "llama3_tiny", CAIRN_WEIGHTS_FP8, 0, table) \
 	what(llama3_blocks_f16, "llama3_tiny", CAIRN_WEIGHTS_FP8_BLOCKS, 1, table) \
@@ -59,6 +60,7 @@ out:
 	what(gemma2_rows, "gemma2_tiny", CAIRN_WEIGHTS_FP8, 0, table) \
 	what(mixtral_rows, "mixtral_tiny", CAIRN_WEIGHTS_FP8, 0, table) \
 	what(mixtral_blocks_f16, "mixtral_tiny", CAIRN_WEIGHTS_FP8_BLOCKS, 1, table) \
+	what(qwen3_moe_blocks, "qwen3_moe_tiny", CAIRN_WEIGHTS_FP8_BLOCKS, 0, table) \
 	what(deepseek_blocks, "deepseek_tiny", CAIRN_WEIGHTS_FP8_BLOCKS, 0, table) \
 	what(deepseek_q_rows_f16, "deepseek_q_tiny", CAIRN_WEIGHTS_FP8, 1, table)
 #define DEFINE(unit, name, weights, f16, table) \

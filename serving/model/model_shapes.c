@@ -63,6 +63,14 @@ static const struct { const char *name; struct cairn_model_config config; } shap
 		.experts = { .num_experts = 8, .per_token = 2, .intermediate_size = 14336, .normalize = true,
 			     .scaling = 1 },
 	} },
+	{ "qwen3-30b-a3b", {
+		.arch = CAIRN_ARCH_QWEN3_MOE, .hidden_size = 2048, .intermediate_size = 6144,
+		.num_hidden_layers = 48, .num_attention_heads = 32, .num_key_value_heads = 4, .head_dim = 128,
+		.vocab_size = 151936, .max_position_embeddings = 40960, .head_norms = true,
+		.rope = { .theta = 1000000, .factor = 1 },
+		.experts = { .num_experts = 128, .per_token = 8, .intermediate_size = 768, .normalize = true,
+			     .scaling = 1 },
+	} },
 	{ "dsv2lite", {
 		.arch = CAIRN_ARCH_DEEPSEEK_V2, .hidden_size = 2048, .intermediate_size = 10944,
 		.num_hidden_layers = 27, .num_attention_heads = 16, .num_key_value_heads = 16,
