@@ -2,6 +2,7 @@
 /* attn_merge_mutants - wrong versions of attn_merge, one defect each */
 #include "conformance/harness.h"
 #include "primitives/base/bend.h"
+#include "primitives/base/cut_off.h"
 #include "fused/attention/attn_merge.h"
 
 /* D(name, description) */
@@ -48,6 +49,7 @@
 	D(normalised_by_narrow_lse, "divides by the exponential of lse_out rounded to bf16") \
 	D(in_place_too_early, "writes out before all states are read") \
 	D(not_repeatable, "sums in another order in every other call") \
+	D(cut_off, "cuts the result off instead of rounding it") \
 	D(nothing, "returns success without doing anything")
 
 #define NAME(name, what)	attn_merge_bend_##name,
@@ -176,6 +178,8 @@ static void merge(const struct cairn_attn_merge_args *a, int64_t pair, int call,
 			sum *= exp(t.max + log(t.sum) - rounded(CAIRN_BF16, t.max + log(t.sum)));
 		if (IS(out_dtype_ignored))
 			sum = rounded(a->dtype, sum);
+		if (IS(cut_off))
+			sum = cut_off(a->out_dtype, sum);
 		cairn_store(a->out, a->out_dtype, out_at + c, sum);
 	}
 	write_lse(a, pair, &t, bend);

@@ -10,6 +10,7 @@
 
 #include "conformance/harness.h"
 #include "fused/attention/attn_paged.h"
+#include "primitives/base/cut_off.h"
 #include "primitives/base/rows.h"
 
 #define TILE	16	/* keys between two updates of the maximum */
@@ -74,6 +75,7 @@
 	D(cap_of_masked, "masked keys are capped too: their logit is -softcap, not minus infinity") \
 	D(cap_approximate, "tanh.approx: a relative error of 2^-11") \
 	D(cap_lse_uncapped, "lse is computed from the logits before the cap") \
+	D(cut_off, "cuts the result off instead of rounding it") \
 	D(nothing, "returns success without doing anything")
 
 #define NAME(name, what)	ATTN_##name,
@@ -256,8 +258,11 @@ static void attend_row(const struct cairn_attn_paged_args *a, int b, int i, int 
 	}
 	if (x == ATTN_empty_row_untouched && empty)
 		return;
-	for (int c = 0; c < (x == ATTN_second_half_missing ? dim / 2 : dim); c++)
-		cairn_store(a->out, a->dtype, at * dim + c, l > 0 || x == ATTN_empty_row_nan ? o[c] / l : 0);
+	for (int c = 0; c < (x == ATTN_second_half_missing ? dim / 2 : dim); c++) {
+		double v = l > 0 || x == ATTN_empty_row_nan ? o[c] / l : 0;
+
+		cairn_store(a->out, a->dtype, at * dim + c, x == ATTN_cut_off ? cut_off(a->dtype, v) : v);
+	}
 	if (!a->lse)
 		return;
 	lse = l > 0 ? (x == ATTN_lse_without_max ? 0 : m) + log(l) : -INFINITY;

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "conformance/harness.h"
+#include "primitives/base/cut_off.h"
 #include "fused/cluster_attn/cluster_attn.h"
 
 #define TILE	32	/* keys of a pipeline stage */
@@ -81,6 +82,7 @@
 	D(row_past_the_end, "out is written past its end") \
 	D(input_written, "the norm overwrites x") \
 	D(counter_left, "a counter is not reset, so every second call does nothing") \
+	D(cut_off, "cuts the result off instead of rounding it") \
 	D(nothing, "returns success without doing anything")
 
 #define NAME(name, what)	BAD_##name,
@@ -402,7 +404,8 @@ static void run_request(struct work *w, int calls)
 	for (int j = 0; j < a->hidden; j++) {
 		if (w->bad == BAD_last_row_missing && w->b == a->kv.batch - 1)
 			continue;
-		cairn_store(a->out, a->dtype, (int64_t)w->b * a->hidden + j, w->out[j]);
+		cairn_store(a->out, a->dtype, (int64_t)w->b * a->hidden + j,
+			    w->bad == BAD_cut_off ? cut_off(a->dtype, w->out[j]) : w->out[j]);
 		if (w->bad == BAD_input_written)
 			cairn_store((void *)a->x, a->dtype, (int64_t)w->b * a->hidden + j, w->n[j]);
 	}

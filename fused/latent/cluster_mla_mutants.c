@@ -13,6 +13,7 @@
 
 #include "conformance/harness.h"
 #include "fused/latent/cluster_mla.h"
+#include "primitives/base/cut_off.h"
 #include "primitives/base/rows.h"
 
 #define RANK	512
@@ -63,6 +64,7 @@
 	D(last_head_missing, "the last head does not contribute to out") \
 	D(x_written, "the input is normalised in place") \
 	D(not_repeatable, "every other call differs in the last bit") \
+	D(cut_off, "cuts the result off instead of rounding it") \
 	D(nothing, "returns success without doing anything")
 
 #define NAME(name, what)	MLA_##name,
@@ -292,7 +294,8 @@ static void one_request(const struct cairn_cluster_mla_args *a, int b, struct re
 		if (d == MLA_residual_zeroed)
 			cairn_store(a->out, a->dtype, at, 0);
 		x = d == MLA_residual_missing ? 0 : cairn_load(a->x, a->dtype, at);
-		cairn_store(a->out, a->dtype, at, x + dot(r->v, a->w_o, a->dtype, (int64_t)i * k, k));
+		x += dot(r->v, a->w_o, a->dtype, (int64_t)i * k, k);
+		cairn_store(a->out, a->dtype, at, d == MLA_cut_off ? cut_off(a->dtype, x) : x);
 	}
 }
 

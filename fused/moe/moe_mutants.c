@@ -11,6 +11,7 @@
 
 #include "conformance/harness.h"
 #include "primitives/base/fp8.h"
+#include "primitives/base/cut_off.h"
 #include "primitives/base/rows.h"
 #include "fused/block/block_ref.h"
 #include "fused/moe/moe_ref.h"
@@ -91,6 +92,7 @@
 	D(fp8_blocks_of_ups_apart, "blocks of ups are counted from the first up") \
 	D(fp8_shared_scales_ignored, "codes of the shared experts are used without their scales") \
 	D(fp8_shared_scale_of_expert, "the shared experts use the first expert's scales") \
+	D(cut_off, "cuts the result off instead of rounding it") \
 	D(fp8_shared_down_rows, "the shared down always uses scales of rows")
 
 #define NAME(name, what)	MOE_##name,
@@ -377,7 +379,8 @@ static void write(struct state *s, int b)
 	int k = a->experts_per_token;
 
 	for (int i = 0; i < a->hidden; i++)
-		cairn_store(a->out, a->dtype, (int64_t)b * a->hidden + i, s->sum[i]);
+		cairn_store(a->out, a->dtype, (int64_t)b * a->hidden + i,
+			    s->d == MOE_cut_off ? cut_off(a->dtype, s->sum[i]) : s->sum[i]);
 	for (int i = 0; i < k && s->d == MOE_experts_sorted; i++)
 		for (int j = i + 1; j < k; j++)
 			if (s->experts[b][j] < s->experts[b][i]) {

@@ -3,10 +3,11 @@
 #include <math.h>
 
 #include "conformance/harness.h"
+#include "primitives/base/cut_off.h"
 #include "primitives/gemm/gemm.h"
 
 enum defect { TRANSPOSED, NO_BIAS, SHIFTED_BIAS, K_TAIL, BF16_SUMS, ROWS_LESS_1, TWICE_ROUNDED, TF32,
-	      COLUMN_TAIL };
+	      COLUMN_TAIL, CUT_OFF };
 
 static double tf32(double x)
 {
@@ -51,7 +52,8 @@ static int bent_gemm(const struct cairn_gemm_args *g, enum defect d)
 			if (g->bias && d != NO_BIAS)
 				sum += cairn_load(g->bias, g->dtype, d == SHIFTED_BIAS ? (j + 1) % n : j);
 			cairn_store(g->out, g->out_dtype, i * n + j,
-				    d == TWICE_ROUNDED ? through_bf16(sum) : sum);
+				    d == TWICE_ROUNDED ? through_bf16(sum) :
+				    d == CUT_OFF ? cut_off(g->out_dtype, sum) : sum);
 		}
 	return 0;
 }
@@ -67,6 +69,7 @@ BENT(rows_less_1, ROWS_LESS_1)
 BENT(twice_rounded, TWICE_ROUNDED)
 BENT(tf32_inputs, TF32)
 BENT(column_tail, COLUMN_TAIL)
+BENT(cut, CUT_OFF)
 
 static int past_the_end(const struct cairn_gemm_args *g, void *stream)
 {
@@ -103,6 +106,7 @@ const struct cairn_mutant cairn_gemm_mutants[] = {
 	GEMM("last_row", rows_less_1, "the last row is not written"),
 	GEMM("bf16_sums", bf16_sums, "sums are kept in bf16"),
 	GEMM("rounded_twice", twice_rounded, "every result passes through bf16"),
+	GEMM("cut_off", cut, "results are cut off instead of rounded"),
 	GEMM("tf32", tf32_inputs, "f32 inputs are cut to TF32"),
 	GEMM("past_the_end", past_the_end, "one element is written past the end of out"),
 	GEMM("stale_output", stale_output, "every second call writes nothing"),

@@ -4,6 +4,7 @@
 
 #include "conformance/harness.h"
 #include "primitives/base/bend.h"
+#include "primitives/base/cut_off.h"
 #include "primitives/rows/rmsnorm.h"
 
 enum rmsnorm_bend {
@@ -11,7 +12,7 @@ enum rmsnorm_bend {
 	rmsnorm_bend_mean_subtracted, rmsnorm_bend_sum_in_f16, rmsnorm_bend_residual_not_rounded,
 	rmsnorm_bend_residual_not_written, rmsnorm_bend_squares_of_x, rmsnorm_bend_offset_ignored,
 	rmsnorm_bend_previous_row, rmsnorm_bend_last_8_skipped, rmsnorm_bend_rounded_before_weight,
-	rmsnorm_bend_past_the_end,
+	rmsnorm_bend_past_the_end, rmsnorm_bend_cut_off,
 };
 
 static int bent_rmsnorm(const struct cairn_rmsnorm_args *a, enum rmsnorm_bend bend)
@@ -57,7 +58,9 @@ static int bent_rmsnorm(const struct cairn_rmsnorm_args *a, enum rmsnorm_bend be
 			v *= bend == rmsnorm_bend_previous_row && i ? previous : s;
 			if (bend == rmsnorm_bend_rounded_before_weight)
 				v = rounded(a->dtype, v);
-			cairn_store(a->out, a->dtype, i * a->dim + j, v * w);
+			v *= w;
+			cairn_store(a->out, a->dtype, i * a->dim + j,
+				    bend == rmsnorm_bend_cut_off ? cut_off(a->dtype, v) : v);
 		}
 		previous = s;
 	}
@@ -80,6 +83,7 @@ BENT(rmsnorm, previous_row)
 BENT(rmsnorm, last_8_skipped)
 BENT(rmsnorm, rounded_before_weight)
 BENT(rmsnorm, past_the_end)
+BENT(rmsnorm, cut_off)
 
 const struct cairn_mutant cairn_rmsnorm_mutants[] = {
 	MUTANT(rmsnorm, eps_outside_root, "adds eps to the root instead of under it"),
@@ -95,5 +99,6 @@ const struct cairn_mutant cairn_rmsnorm_mutants[] = {
 	MUTANT(rmsnorm, last_8_skipped, "does not write the last vector of each row"),
 	MUTANT(rmsnorm, rounded_before_weight, "rounds to dtype before and after the weight"),
 	MUTANT(rmsnorm, past_the_end, "writes one element past the last row"),
+	MUTANT(rmsnorm, cut_off, "cuts the result off instead of rounding it"),
 	{ 0 }
 };

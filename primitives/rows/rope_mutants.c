@@ -2,6 +2,7 @@
 /* rope_mutants - wrong versions of rope, one defect each */
 #include "conformance/harness.h"
 #include "primitives/base/bend.h"
+#include "primitives/base/cut_off.h"
 #include "primitives/rows/rope.h"
 
 enum rope_bend {
@@ -13,7 +14,7 @@ enum rope_bend {
 	rope_bend_norm_of_rotated, rope_bend_norm_over_all_heads, rope_bend_norm_eps_ignored,
 	rope_bend_norm_eps_outside,
 	rope_bend_norm_weight_offset, rope_bend_norm_weights_swapped, rope_bend_norm_rounded,
-	rope_bend_norm_tail_left, rope_bend_norm_weight_missing,
+	rope_bend_norm_tail_left, rope_bend_norm_weight_missing, rope_bend_cut_off,
 };
 
 static void bent_rotate(const struct cairn_rope_args *a, void *x, int32_t heads, int64_t stride,
@@ -28,6 +29,7 @@ static void bent_rotate(const struct cairn_rope_args *a, void *x, int32_t heads,
 		for (int32_t h = 0; h < heads; h++)
 			for (int32_t p = 0; p < pairs; p++) {
 				int64_t at = i * stride + (int64_t)h * a->head_dim;
+				double ya, yb;
 				int64_t ia = at + (interleaved ? 2 * p : p);
 				int64_t ib = at + (interleaved ? 2 * p + 1
 							       : p + (p < half ? half : a->head_dim / 2));
@@ -51,8 +53,14 @@ static void bent_rotate(const struct cairn_rope_args *a, void *x, int32_t heads,
 					scale *= scale;
 				xa = cairn_load(x, a->dtype, ia);
 				xb = cairn_load(x, a->dtype, ib);
-				cairn_store(x, a->dtype, ia, (xa * c - xb * s) * scale);
-				cairn_store(x, a->dtype, ib, (xb * c + xa * s) * scale);
+				ya = (xa * c - xb * s) * scale;
+				yb = (xb * c + xa * s) * scale;
+				if (bend == rope_bend_cut_off) {
+					ya = cut_off(a->dtype, ya);
+					yb = cut_off(a->dtype, yb);
+				}
+				cairn_store(x, a->dtype, ia, ya);
+				cairn_store(x, a->dtype, ib, yb);
 			}
 }
 
@@ -163,6 +171,7 @@ static int bent_rope(const struct cairn_rope_args *a, enum rope_bend bend)
 }
 
 BENT(rope, order_swapped)
+BENT(rope, cut_off)
 BENT(rope, position_plus_1)
 BENT(rope, position_is_row)
 BENT(rope, rotates_tail)
@@ -212,5 +221,6 @@ const struct cairn_mutant cairn_rope_mutants[] = {
 	MUTANT(rope, norm_rounded, "rounds the normalised head to dtype before the rotation"),
 	MUTANT(rope, norm_tail_left, "does not normalise elements past rotary_dim"),
 	MUTANT(rope, norm_weight_missing, "omits the weights"),
+	MUTANT(rope, cut_off, "cuts the result off instead of rounding it"),
 	{ 0 }
 };

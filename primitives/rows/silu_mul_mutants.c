@@ -2,6 +2,7 @@
 /* silu_mul_mutants - wrong versions of silu_mul, one defect each */
 #include "conformance/harness.h"
 #include "primitives/base/bend.h"
+#include "primitives/base/cut_off.h"
 #include "primitives/rows/silu_mul.h"
 
 enum silu_mul_bend {
@@ -11,6 +12,7 @@ enum silu_mul_bend {
 	silu_mul_bend_hard_silu, silu_mul_bend_silu_always, silu_mul_bend_gelu_erf, silu_mul_bend_gelu_quick,
 	silu_mul_bend_gelu_no_cube, silu_mul_bend_gelu_twice, silu_mul_bend_gelu_rounded,
 	silu_mul_bend_gelu_nan, silu_mul_bend_gelu_cancels,
+	silu_mul_bend_cut_off,
 };
 
 static double bent_silu(double g, enum silu_mul_bend bend)
@@ -80,7 +82,9 @@ static int bent_silu_mul(const struct cairn_silu_mul_args *a, enum silu_mul_bend
 			if (bend == silu_mul_bend_rounded_twice ||
 			    (bend == silu_mul_bend_gelu_rounded && a->activation))
 				v = rounded(a->dtype, v);
-			cairn_store(a->out, a->dtype, i * a->dim + j, v * cairn_load(a->x, a->dtype, up));
+			v *= cairn_load(a->x, a->dtype, up);
+			cairn_store(a->out, a->dtype, i * a->dim + j,
+				    bend == silu_mul_bend_cut_off ? cut_off(a->dtype, v) : v);
 		}
 	return 0;
 }
@@ -103,6 +107,7 @@ BENT(silu_mul, gelu_twice)
 BENT(silu_mul, gelu_rounded)
 BENT(silu_mul, gelu_nan)
 BENT(silu_mul, gelu_cancels)
+BENT(silu_mul, cut_off)
 
 const struct cairn_mutant cairn_silu_mul_mutants[] = {
 	MUTANT(silu_mul, halves_swapped, "swaps gate and up"),
@@ -123,5 +128,6 @@ const struct cairn_mutant cairn_silu_mul_mutants[] = {
 	MUTANT(silu_mul, gelu_rounded, "rounds gelu to dtype before the product"),
 	MUTANT(silu_mul, gelu_nan, "gives NaN for a gate of -INFINITY"),
 	MUTANT(silu_mul, gelu_cancels, "computes 1 + tanh in fp32, which cancels to 0 below -5"),
+	MUTANT(silu_mul, cut_off, "cuts the result off instead of rounding it"),
 	{ 0 }
 };

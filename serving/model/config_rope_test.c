@@ -14,7 +14,8 @@ static const char mistral[] =
 	"'rope_scaling':{'long_factor':[1,2,4,8.5],'short_factor':[1,1.25,1.5,1.75],'type':'longrope'},"
 	"'sliding_window':null,'vocab_size':32000}";
 
-#define ROPE	"'rope_scaling':{'long_factor':[1,2,4,8.5],'short_factor':[1,1.25,1.5,1.75],'type':'longrope'}"
+#define ROPE	"'rope_scaling':{'long_factor':[1,2,4,8.5],'short_factor':[1,1.25,1.5,1.75]," \
+		"'type':'longrope'}"
 #define LENGTH	"'original_max_position_embeddings':1024"
 
 static void expect_divided(struct cairn_test *t, const struct cairn_model_config *c, const double *by)
@@ -52,7 +53,8 @@ static void longrope(struct cairn_test *t)
 	EXPECT(t, text && !parse(text, NULL, &c) && fabs(cairn_softmax_scale(&c) * sqrt(8) - 2.25) < 1e-12);
 	free(text);
 	text = cairn_json_text(mistral, LENGTH "," ROPE, "'rope_parameters':{'long_factor':[1,2,4,8.5],"
-			       "'short_factor':[1,1,1,1],'rope_type':'longrope','rope_theta':10000," LENGTH "}");
+			       "'short_factor':[1,1,1,1],'rope_type':'longrope','rope_theta':10000,"
+			       LENGTH "}");
 	if (EXPECT(t, text && !parse(text, NULL, &c)))
 		expect_divided(t, &c, (const double[]){ 1, 2, 4, 8.5 });
 	free(text);
@@ -80,7 +82,8 @@ static const struct change changes[] = {
 	{ "'short_factor':[1,1.25,1.5,1.75],", "", EINVAL, "rope_scaling.short_factor: is missing" },
 	{ LENGTH ",", "", EINVAL, "original_max_position_embeddings: is missing" },
 	{ "'type':'longrope'", "'type':'longrope','original_max_position_embeddings':2048", EINVAL,
-	  "original_max_position_embeddings: 1024, but rope_scaling.original_max_position_embeddings is 2048" },
+	  "original_max_position_embeddings: 1024, but rope_scaling.original_max_position_embeddings is "
+	  "2048" },
 	{ "'type':'longrope'", "'type':'longrope','attention_factor':0", EINVAL,
 	  "rope_scaling.attention_factor: must be above 0" },
 	{ ROPE, "'rope_scaling':{'rope_type':'dynamic'}", EINVAL, "rope_scaling.factor: is missing" },

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cut_off - what a kernel gives that cuts its results off instead of rounding them; for mutants */
+#ifndef CAIRN_CUT_OFF_H
+#define CAIRN_CUT_OFF_H
+
+#include <math.h>
+#include <stdint.h>
+
+#include "primitives/base/dtype.h"
+
+/* v as a value of dtype, cut off towards zero. */
+static inline double cut_off(int dtype, double v)
+{
+	uint64_t bits = 0;	/* wide enough for any dtype */
+
+	cairn_store(&bits, dtype, 0, v);
+	if (fabs(cairn_load(&bits, dtype, 0)) > fabs(v))
+		bits--;		/* the next smaller magnitude, since all formats are sign and magnitude */
+	return cairn_load(&bits, dtype, 0);
+}
+
+#endif
