@@ -82,6 +82,9 @@ void cairn_session_record(const struct cairn_session *s, enum cairn_decode_path 
 /* The device's peak memory bandwidth by its datasheet in GB/s; 0: unknown. */
 double cairn_session_peak_gbps(const struct cairn_session *s);
 
+/* The error text for CAIRN_FINISH_FAILED; its argument is the number of the token, from 1 on. */
+#define CAIRN_NAN_TEXT	"the model's logits are not numbers (NaN) at token %d"
+
 double cairn_now(void);		/* seconds, monotonic */
 
 #endif

@@ -38,7 +38,8 @@ static const char usage[] =
 	"  --verbose           print wrong answers\n"
 	"  --json FILE         append a record for each task and one for all to FILE\n"
 	"\n"
-	"Exit status: 0 success, 1 too few right or the engine failed, 2 bad usage or input.\n";
+	"Exit status: 0 success, 1 too few right, the engine failed or the logits were NaN, 2 bad usage or\n"
+	"input.\n";
 
 struct options {
 	struct cairn_common_options common;
@@ -68,7 +69,8 @@ struct eval {
 	struct question *questions;
 	size_t num_questions, room;
 	struct task tasks[MAX_TASKS];
-	int num_tasks, failed;
+	int num_tasks;
+	int failed;		/* -errno of the first answer that could not be scored */
 };
 
 static int parse(int argc, char **argv, struct options *o)
@@ -210,10 +212,16 @@ static void score(void *ctx, int32_t index, enum cairn_finish why, int32_t token
 
 	(void)index;
 	(void)token;
-	if (cairn_tokenizer_decode(ev->s.tokenizer, q->out, (size_t)q->num_out, true, &text, &len)) {
-		ev->failed = 1;
+	if (ev->failed)
 		return;
-	}
+	if (why == CAIRN_FINISH_FAILED)
+		ev->failed = cairn_error(EIO, CAIRN_NAN_TEXT " of the answer to %s", q->num_out + 1,
+					 CAIRN_QUOTED(q->prompt_text));
+	else
+		ev->failed = cairn_tokenizer_decode(ev->s.tokenizer, q->out, (size_t)q->num_out, true, &text,
+						    &len);
+	if (ev->failed)
+		return;
 	right = why == CAIRN_FINISH_STOP && equal_but_for_space(text, q->answer);
 	task->asked++;
 	task->right += right;
@@ -265,8 +273,8 @@ static int ask_all(struct eval *ev)
 	}
 	if (!ret)
 		ret = cairn_engine_run(e);
-	if (!ret && ev->failed)
-		ret = -EINVAL;
+	if (!ret)
+		ret = ev->failed;
 	cairn_engine_destroy(e);
 	return ret;
 }

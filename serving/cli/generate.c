@@ -51,7 +51,7 @@ static const char usage[] =
 	"  --no-graphs           launch operations one by one instead of as CUDA graphs\n"
 	"  --json FILE           append a bench record to FILE\n"
 	"\n"
-	"Exit status: 0 success, 1 the engine failed, 2 bad usage or input.\n";
+	"Exit status: 0 success, 1 the engine failed or the logits were NaN, 2 bad usage or input.\n";
 
 struct options {
 	struct cairn_common_options common;
@@ -68,6 +68,7 @@ struct output {
 	double *at;				/* time of each token, seconds */
 	int32_t num_ids;
 	int failed;
+	int no_numbers;				/* the logits of the next token are NaN */
 };
 
 struct run {
@@ -194,6 +195,15 @@ static int take_token(void *ctx, int32_t index, const struct cairn_token *token)
 	return 0;
 }
 
+static void take_finish(void *ctx, int32_t index, enum cairn_finish why, int32_t token)
+{
+	struct output *out = ctx;
+
+	(void)index;
+	(void)token;
+	out->no_numbers = why == CAIRN_FINISH_FAILED;
+}
+
 static int create_run(struct run *r, const struct options *o)
 {
 	r->batch = (int32_t)o->common.batch;
@@ -223,6 +233,7 @@ static int submit(struct cairn_engine *e, const struct options *o, const int32_t
 	struct cairn_request req = {
 		.prompt = ids, .num_prompt = (int32_t)num_ids, .max_new_tokens = (int32_t)o->max_new_tokens,
 		.ignore_eos = o->ignore_eos || o->shape, .sampling = o->sampling, .on_token = take_token,
+		.on_finish = take_finish,
 	};
 
 	for (int32_t i = 0; i < r->batch; i++) {
@@ -231,6 +242,16 @@ static int submit(struct cairn_engine *e, const struct options *o, const int32_t
 		req.ctx = &r->out[i];
 		req.sampling.seed = o->sampling.seed + (uint64_t)i;
 		CAIRN_TRY(cairn_engine_submit(e, &req));
+	}
+	return 0;
+}
+
+/* Returns an error if the answer of any request ended because the logits were NaN. */
+static int check_numbers(const struct run *r)
+{
+	for (int32_t i = 0; i < r->batch; i++) {
+		if (r->out[i].no_numbers)
+			return cairn_error(EIO, CAIRN_NAN_TEXT, r->out[i].num_ids + 1);
 	}
 	return 0;
 }
@@ -384,6 +405,7 @@ static int run_all(struct cairn_session *s, struct cairn_engine *e, const struct
 			if (fflush(stdout) || ferror(stdout))
 				return cairn_error(EIO, "standard output: %s", strerror(errno));
 		}
+		CAIRN_TRY(check_numbers(r));
 		take_samples(f, r, num_ids);
 		for (int32_t i = 0; k && i < r->batch; i++)
 			f->same &= r->out[i].num_ids == runs[0].out[i].num_ids &&

@@ -3,6 +3,7 @@
 #include "conformance/harness.h"
 
 #include "conformance/suite/spawn.h"
+#include "serving/base/json.h"
 #include "serving/model/model_test.h"
 
 #define MAX_ARGS	16
@@ -276,6 +277,65 @@ static void bad_weights(struct cairn_test *t)
 	}
 }
 
+/* Writes a copy of the embedded model whose tensor `name` is NaN to the test's directory. */
+static int poisoned_model(struct cairn_test *t, const char *name)
+{
+	static const char *const files[] = { "config.json", "tokenizer.json" };
+	char path[2 * PATH_MAX], target[2 * PATH_MAX], *bytes;
+	const struct cairn_tensor *tensor;
+	struct cairn_safetensors *st = NULL;
+	size_t n;
+
+	for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+		snprintf(path, sizeof(path), "%s/%s", cairn_tmpdir(t), files[i]);
+		snprintf(target, sizeof(target), "%s/serving/embedded/%s", cairn_data_dir(), files[i]);
+		unlink(path);
+		if (!EXPECT(t, symlink(target, path) == 0))
+			return -1;
+	}
+	snprintf(path, sizeof(path), "%s/serving/embedded/model.safetensors", cairn_data_dir());
+	if (!EXPECT(t, cairn_read_file(path, 1 << 26, &bytes, &n) == 0))
+		return -1;
+	if (EXPECT(t, cairn_safetensors_open_mem(bytes, n, "copy", &st) == 0)) {
+		tensor = cairn_safetensors_find(st, name);
+		if (EXPECT(t, tensor != NULL))	/* all bits of a bf16 set: NaN */
+			memset(bytes + ((const char *)tensor->data - bytes), 0xff, tensor->num_bytes);
+		cairn_tmpfile(t, path, sizeof(path), "model.safetensors", bytes, n);
+	}
+	cairn_safetensors_close(st);
+	free(bytes);
+	return 0;
+}
+
+/* A model whose logits are NaN is an error of its own, at the token where it occurs. */
+static void nan_logits(struct cairn_test *t)
+{
+	static const char *const tensors[] = {
+		"model.norm.weight", "model.layers.2.self_attn.k_proj.weight",
+		"model.layers.4.mlp.up_proj.weight",
+	};
+	static const char question[] = "{\"task\":\"a\",\"prompt\":\"x\",\"answer\":\"y\"}\n";
+	char file[PATH_MAX], out[16384];
+
+	cairn_tmpfile(t, file, sizeof(file), "questions", question, strlen(question));
+	for (size_t i = 0; i < ARRAY_SIZE(tensors); i++) {
+		if (poisoned_model(t, tensors[i]))
+			return;
+		for (int sampled = 0; sampled < 2; sampled++) {
+			if (!EXPECT(t, CAIRN(out, "generate", "--impl", "cpu", "--model", cairn_tmpdir(t),
+					     "--prompt", "x", "--temperature", sampled ? "1" : "0") == 1))
+				cairn_note(t, "%s: %s", tensors[i], out);
+			EXPECT_CONTAINS(t, out, "cairn generate: the model's logits are not numbers (NaN) at "
+					"token 1");
+		}
+		EXPECT(t, CAIRN(out, "eval", "--impl", "cpu", "--model", cairn_tmpdir(t), "--file",
+				file) == 1);
+		EXPECT_CONTAINS(t, out, "cairn eval: the model's logits are not numbers (NaN) at token 1 of "
+				"the answer to \"x\"");
+		EXPECT(t, !strstr(out, "0.00%"));
+	}
+}
+
 static const struct cairn_unit units[] = {
 	{ "answers_ref", answers_ref },
 	{ "answers_cpu", answers_cpu },
@@ -291,6 +351,7 @@ static const struct cairn_unit units[] = {
 	{ "bad_questions", bad_questions },
 	{ "bad_models", bad_models },
 	{ "bad_weights", bad_weights },
+	{ "nan_logits", nan_logits },
 };
 
 const struct cairn_family cairn_generate_family = {
