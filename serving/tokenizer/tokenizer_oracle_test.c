@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/spawn.h"
 #include "serving/base/json.h"
 #include "serving/tokenizer/tokenizer.h"
 #include "serving/tokenizer/tokenizer_golden_test.h"
@@ -188,6 +189,11 @@ static void random_strings(struct cairn_test *t)
 	FILE *f;
 	int ret;
 
+	snprintf(path, sizeof(path), "%s/tools/golden_tokenizer.py", cairn_srcdir());
+	if (access(path, R_OK)) {
+		cairn_skip(t, "tools/golden_tokenizer.py is not there: a package has no tools");
+		return;
+	}
 	if (!EXPECT(t, !cairn_golden_open(&g)))
 		return;
 	for (; num_variants < MAX_VARIANTS && (json = cairn_golden_file(&g, num_variants));
@@ -249,8 +255,33 @@ out:
 	cairn_golden_close(&g);
 }
 
+/* A package has no tools/: both oracles are skipped there, and the reason names the missing file. */
+static void without_tools(struct cairn_test *t)
+{
+	static const struct { const char *unit, *file; } rows[] = {
+		{ "serving.tokenizer_oracle.random_strings", "tools/golden_tokenizer.py" },
+		{ "serving.chat_template_oracle.random_templates", "tools/golden_chat.py" },
+	};
+	char path[4096], target[4096], out[16384];
+
+	snprintf(target, sizeof(target), "%s/serving", cairn_srcdir());
+	snprintf(path, sizeof(path), "%s/serving", cairn_tmpdir(t));
+	EXPECT(t, symlink(target, path) == 0);
+	setenv("CAIRN_DATA", cairn_tmpdir(t), 1);
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		char *argv[] = { "cairn", "check", (char *)rows[i].unit, NULL };
+
+		if (!EXPECT(t, cairn_spawn(argv, out, sizeof(out)) == 0))
+			cairn_note(t, "%s", out);
+		EXPECT_CONTAINS(t, out, "0 failed, 1 skipped");
+		EXPECT_CONTAINS(t, out, rows[i].file);
+	}
+	unsetenv("CAIRN_DATA");
+}
+
 static const struct cairn_unit units[] = {
 	{ "random_strings", random_strings },
+	{ "without_tools", without_tools },
 };
 
 const struct cairn_family cairn_tokenizer_oracle_family = {
