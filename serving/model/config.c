@@ -116,6 +116,8 @@ static int get_architecture(const json_t *root, struct cairn_json_at at,
 
 static int get_sizes(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
 {
+	int64_t nextn = 0;
+
 	c->hidden_size = c->intermediate_size = c->num_hidden_layers = c->num_attention_heads =
 		c->vocab_size = -1;
 	CAIRN_TRY(cairn_config_size(root, at, "hidden_size", CAIRN_MAX_HIDDEN, &c->hidden_size));
@@ -125,6 +127,8 @@ static int get_sizes(const json_t *root, struct cairn_json_at at, struct cairn_m
 	CAIRN_TRY(cairn_config_size(root, at, "num_attention_heads", CAIRN_MAX_HEADS,
 			   &c->num_attention_heads));
 	CAIRN_TRY(cairn_config_size(root, at, "vocab_size", CAIRN_MAX_VOCAB, &c->vocab_size));
+	CAIRN_TRY(cairn_json_int(root, at, "num_nextn_predict_layers", false, 0, CAIRN_MAX_LAYERS, &nextn));
+	c->num_nextn_layers = (int32_t)nextn;
 	c->max_position_embeddings = defaults[c->arch].positions;
 	return cairn_config_size(root, at, "max_position_embeddings", CAIRN_MAX_POSITIONS,
 			&c->max_position_embeddings);

@@ -109,6 +109,7 @@ struct cairn_model_config {
 	int32_t hidden_size;
 	int32_t intermediate_size;
 	int32_t num_hidden_layers;
+	int32_t num_nextn_layers;	/* num_nextn_predict_layers: stored after the others, not used */
 	int32_t num_attention_heads;
 	int32_t num_key_value_heads;
 	int32_t head_dim;		/* with latent attention nope_dim + rope_dim */

@@ -13,34 +13,13 @@
  *
  * Activations share memory where their lifetimes allow it (buffers.h).
  */
-#include "serving/model/forward.h"
+#include "serving/model/forward_impl.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
-#include "serving/graph/buffers.h"
-
-struct cairn_scratch {
-	const struct cairn_model *model;
-	int32_t max_rows, max_logits;
-	struct cairn_buffers buffers;		/* places of the activations, from base on */
-	char *base;
-	void *workspace, *moe_workspace;	/* moe_workspace holds counters from call to call */
-	size_t workspace_bytes, moe_bytes;
-};
-
-struct walk {
-	const struct cairn_model *m;
-	const struct cairn_op_graph *g;
-	struct cairn_scratch *s;
-	const struct cairn_kv_store *kv;
-	const struct cairn_batch *b;
-	void *stream;
-	int asking;		/* query workspaces; launch nothing */
-	size_t workspace_bytes, moe_bytes;	/* the largest answers so far */
-};
 
 const char *cairn_forward_missing(const struct cairn_impl *impl, const struct cairn_op_graph *g)
 {
@@ -73,7 +52,7 @@ int cairn_forward_supported(const struct cairn_model *m)
 	return !cairn_forward_missing(m->impl, m->graph);
 }
 
-static struct cairn_pass_sizes most_sizes(const struct cairn_model *m, int32_t max_rows, int32_t max_logits)
+struct cairn_pass_sizes forward_sizes(const struct cairn_model *m, int32_t max_rows, int32_t max_logits)
 {
 	uint8_t element = (uint8_t)cairn_dtype_bytes(m->dtype);
 
@@ -86,7 +65,7 @@ static struct cairn_pass_sizes most_sizes(const struct cairn_model *m, int32_t m
 int cairn_scratch_create(struct cairn_scratch **out, const struct cairn_model *m, int32_t max_rows,
 			 int32_t max_logits)
 {
-	struct cairn_pass_sizes sizes = most_sizes(m, max_rows, max_logits);
+	struct cairn_pass_sizes sizes = forward_sizes(m, max_rows, max_logits);
 	struct cairn_scratch *s;
 	void *p;
 	int ret;
@@ -413,7 +392,7 @@ static int run_softcap(struct walk *w, const struct cairn_graph_op *op)
 	return CAIRN_TABLE(w->m->impl, penalize, &args, w->stream);
 }
 
-static int run_op(struct walk *w, const struct cairn_graph_op *op)
+int forward_run_op(struct walk *w, const struct cairn_graph_op *op)
 {
 	switch (op->kind) {
 	case CAIRN_OP_GEMM:
@@ -499,7 +478,7 @@ int cairn_scratch_reserve(struct cairn_scratch *s, const struct cairn_kv_store *
 		if (op->layer > 1 && op->layer < s->model->config.num_hidden_layers - 1)
 			continue;
 		if (op->block != CAIRN_BLOCK_HEAD || b->num_logits)
-			CAIRN_TRY(run_op(&w, op));
+			CAIRN_TRY(forward_run_op(&w, op));
 	}
 	CAIRN_TRY(reserve(s->model->impl, &s->workspace, &s->workspace_bytes, w.workspace_bytes, stream,
 			  moved));
@@ -517,7 +496,7 @@ static int zero_counters(const struct walk *w)
 	if (o == w->g->num_ops || w->b->num_rows > CAIRN_MOE_FEW)
 		return 0;
 	asking.asking = 1;
-	CAIRN_TRY(run_op(&asking, &w->g->ops[o]));
+	CAIRN_TRY(forward_run_op(&asking, &w->g->ops[o]));
 	if (!asking.moe_bytes)
 		return 0;
 	return CAIRN_TABLE(w->m->impl, mem_set, w->s->moe_workspace, 0, asking.moe_bytes, w->stream);
@@ -538,7 +517,7 @@ int cairn_forward(struct cairn_scratch *s, const struct cairn_kv_store *kv, cons
 			break;
 		if (b->on_layer && op->block == CAIRN_BLOCK_MLP && g->ops[o - 1].block == CAIRN_BLOCK_ATTN)
 			CAIRN_TRY(b->on_layer(b->on_layer_ctx, op->layer, stream));
-		CAIRN_TRY(run_op(&w, op));
+		CAIRN_TRY(forward_run_op(&w, op));
 	}
 	return 0;
 }

@@ -42,6 +42,12 @@ const char *cairn_forward_missing(const struct cairn_impl *impl, const struct ca
 /* Returns whether the table has all operations of the model's graph. */
 int cairn_forward_supported(const struct cairn_model *model);
 
+/*
+ * Asks the table whether it supports the sizes of the model, whose weights need not be loaded. -EOPNOTSUPP:
+ * it does not; the text names the key of config.json, with `dir` in front, and the operation.
+ */
+int cairn_forward_check(const struct cairn_model *model, const char *dir);
+
 struct cairn_batch {
 	float *logits;			/* [num_logits, vocab], out */
 	const int32_t *ids, *positions;	/* [num_rows] */

@@ -31,78 +31,7 @@ int cairn_table_error(const struct cairn_impl *impl, int ret, const char *what)
 	return cairn_error(-ret, "%s: %s: %s", impl->name, what, copy);
 }
 
-static int check_table(const struct cairn_impl *impl, const struct cairn_model_config *c,
-		       const struct cairn_op_graph *graph, enum cairn_weights weights)
-{
-	const char *missing = impl->mem_alloc ? cairn_forward_missing(impl, graph) : "mem_alloc";
-
-	/* decode_step can run every pass, token by token if need be, but does not support 8-bit weights. */
-	if (c->latent.kv_lora_rank && impl->decode_step && impl->mem_alloc && weights == CAIRN_WEIGHTS_PLAIN)
-		return 0;
-	if (missing)
-		return cairn_error(EOPNOTSUPP, "%s: the table has no operation %s", impl->name, missing);
-	return 0;
-}
-
-/* Checks before anything is loaded that the table's moe supports 8-bit weights. */
-static int check_fp8_experts(const struct cairn_impl *impl, const struct cairn_model_config *c,
-			     enum cairn_weights weights)
-{
-	const struct cairn_experts_config *x = &c->experts;
-	struct cairn_moe_args args = {
-		.size = sizeof(args), .batch = 1, .hidden = c->hidden_size, .num_experts = x->num_experts,
-		.experts_per_token = x->per_token, .intermediate = x->intermediate_size,
-		.shared_intermediate = x->shared_intermediate_size, .normalize = x->normalize,
-		.dtype = c->dtype == CAIRN_F16 ? CAIRN_F16 : CAIRN_BF16, .eps = (float)c->rms_norm_eps,
-		.scaling = (float)x->scaling, .fp8w = 1, .scale_kind = cairn_weights_scale_kind(weights),
-	};
-	size_t bytes;
-
-	if (!x->num_experts || !impl->moe_workspace)
-		return 0;
-	return cairn_table_ret(impl, impl->moe_workspace(&args, &bytes), "moe_workspace");
-}
-
-static int check_fp8(const struct cairn_impl *impl, const char *dir, const struct cairn_model_config *c,
-		     enum cairn_weights weights)
-{
-	const struct { const char *name; int32_t size; } sizes[] = {
-		{ "hidden_size", c->hidden_size }, { "intermediate_size", c->intermediate_size },
-		{ "q_lora_rank", c->latent.q_lora_rank },
-		{ "num_attention_heads times v_head_dim", c->num_attention_heads * c->latent.v_dim },
-		{ "moe_intermediate_size", c->experts.intermediate_size },
-	};
-
-	if (!impl->quant_fp8w || !impl->gemm_fp8w)
-		return cairn_error(EOPNOTSUPP, "%s: the table has no operation %s", impl->name,
-				   impl->quant_fp8w ? "gemm_fp8w" : "quant_fp8w");
-	for (int i = 0; i < COUNT(sizes); i++) {
-		if (sizes[i].size % 16)
-			return cairn_error(EOPNOTSUPP,
-					   "%s/config.json: %s: is %d, must be a multiple of 16 for "
-					   "8-bit weights", dir, sizes[i].name, sizes[i].size);
-	}
-	return check_fp8_experts(impl, c, weights);
-}
-
-static int check_sizes(const char *dir, const struct cairn_model_config *c)
-{
-	const struct { const char *name; int32_t size, multiple; } sizes[] = {
-		{ "hidden_size", c->hidden_size, 8 }, { "intermediate_size", c->intermediate_size, 8 },
-		{ "head_dim", c->head_dim, 16 }, { "q_lora_rank", c->latent.q_lora_rank, 8 },
-		{ "kv_lora_rank", c->latent.kv_lora_rank, 8 }, { "v_head_dim", c->latent.v_dim, 8 },
-		{ "moe_intermediate_size", c->experts.intermediate_size, 8 },
-	};
-
-	for (int i = 0; i < COUNT(sizes); i++) {
-		if (sizes[i].size % sizes[i].multiple)
-			return cairn_error(EOPNOTSUPP, "%s/config.json: %s: is %d, must be a multiple of %d",
-					   dir, sizes[i].name, sizes[i].size, sizes[i].multiple);
-	}
-	return 0;
-}
-
-/* Builds the graph and computes dimensions and layout; allocates no weights. */
+/* Builds the graph and computes dimensions and layout; allocates no weights. impl may be NULL. */
 static int describe(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
 		    const struct cairn_model_config *c, enum cairn_weights weights)
 {
@@ -116,19 +45,18 @@ static int describe(struct cairn_model **out, const struct cairn_impl *impl, con
 	m->dtype = c->dtype == CAIRN_F16 ? CAIRN_F16 : CAIRN_BF16;
 	m->weights = weights;
 	ret = cairn_model_graph(&m->graph, c);
-	if (!ret)
-		ret = check_table(impl, c, m->graph, weights);
-	if (!ret && weights != CAIRN_WEIGHTS_PLAIN)
-		ret = check_fp8(impl, dir, c, weights);
-	if (!ret)
-		ret = check_sizes(dir, c);
-	if (ret) {
-		cairn_model_free(m);
-		return ret;
-	}
+	if (ret)
+		goto out_free;
 	cairn_model_lay_out(m);
+	ret = impl ? cairn_model_check_table(m, dir) : 0;
+	if (ret)
+		goto out_free;
 	*out = m;
 	return 0;
+
+out_free:
+	cairn_model_free(m);
+	return ret;
 }
 
 /* Allocates the weights, still undefined, and uploads the frequencies. */
@@ -325,6 +253,27 @@ static int fill(struct cairn_model *m, struct loading *l)
 	return ret;
 }
 
+int cairn_model_verify(const char *dir)
+{
+	struct cairn_model_config config;
+	struct cairn_model *m = NULL;
+	struct loading l = { 0 };
+	struct cairn_safetensors *st = NULL;
+	int ret;
+
+	CAIRN_TRY(cairn_model_config_load(dir, &config));
+	CAIRN_TRY(cairn_safetensors_open(dir, &st));
+	l.st = st;
+	ret = describe(&m, NULL, dir, &config, CAIRN_WEIGHTS_PLAIN);
+	if (!ret)
+		ret = cairn_model_each_part(m, check_part, &l);
+	if (!ret)
+		ret = cairn_model_check_layers(&config, dir, st);
+	cairn_model_free(m);
+	cairn_safetensors_close(st);
+	return ret;
+}
+
 int cairn_model_load(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
 		     cairn_progress progress, void *ctx)
 {
@@ -347,6 +296,10 @@ int cairn_model_load_as(struct cairn_model **out, const struct cairn_impl *impl,
 	if (ret)
 		goto out_close;
 	ret = cairn_model_each_part(m, check_part, &l);
+	if (!ret)
+		ret = cairn_model_check_layers(&config, dir, st);
+	if (!ret)	/* only now: sizes that contradict the weights are the better reason */
+		ret = cairn_forward_check(m, dir);
 	if (ret)
 		goto out_free;
 	l.from = malloc(CHUNK * sizeof(float));
@@ -465,6 +418,9 @@ int cairn_model_random_as(struct cairn_model **out, const struct cairn_impl *imp
 	int ret;
 
 	CAIRN_TRY(describe(&m, impl, "random model", config, weights));
+	ret = cairn_forward_check(m, "random model");
+	if (ret)
+		goto out_free;
 	l.to = malloc(block);	/* also holds the longest vector of ones */
 	if (!l.to) {
 		ret = cairn_error(ENOMEM, "model: no memory");

@@ -16,8 +16,12 @@
  * Data type: that of the config if it is f16 or bf16, else bf16. Tensors stored in another float type, such
  * as f32, are rounded to it once, on load; a tensor with finite values that overflow it is refused.
  *
- * Errors: -EINVAL (checkpoint or argument; the text names file and field), -EOPNOTSUPP (a
- * size that the operations do not support, or the table lacks an operation), -ENOMEM, -EIO.
+ * Before anything is loaded each operation of the model is asked whether it supports the sizes (forward.h's
+ * cairn_forward_check()), so that a model which cannot run is refused here and not at its first request.
+ *
+ * Errors: -EINVAL (checkpoint or argument; the text names file and field; num_hidden_layers is below the
+ * number of stored layers), -EOPNOTSUPP (a size that the operations do not support; the text names the key
+ * of config.json; or the table lacks an operation), -ENOMEM, -EIO.
  * A failed call leaves nothing allocated.
  */
 #ifndef CAIRN_MODEL_H
@@ -71,6 +75,11 @@ int cairn_model_load(struct cairn_model **out, const struct cairn_impl *impl, co
 		     cairn_progress progress, void *ctx);
 int cairn_model_load_as(struct cairn_model **out, const struct cairn_impl *impl, const char *dir,
 			enum cairn_weights weights, cairn_progress progress, void *ctx);
+/*
+ * Checks that a checkpoint is complete and fits its config.json, without a table: each tensor is there, has
+ * its shape and a float type, and no further layers are stored. Values are not read.
+ */
+int cairn_model_verify(const char *dir);
 /*
  * For benchmarks: weights roughly normal with deviation 0.02, norms 1, biases 0, equal for equal seeds. A
  * block of random values is repeated; its length is prime, so that no two rows of a matrix are equal.

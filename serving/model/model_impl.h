@@ -6,6 +6,7 @@
 #define CAIRN_MODEL_IMPL_H
 
 #include "serving/model/model.h"
+#include "serving/model/safetensors.h"
 
 /* The condition under which a model, or a layer, has a part. */
 enum cairn_present {
@@ -28,6 +29,15 @@ struct cairn_part {
 	enum cairn_dim rows, cols;
 	enum cairn_present present;
 };
+
+/* Refuses a model if the table lacks an operation, or a size that no table supports. */
+int cairn_model_check_table(const struct cairn_model *m, const char *dir);
+/*
+ * Refuses a checkpoint with weights of more layers than the config has. Layers that predict further tokens
+ * (num_nextn_predict_layers) follow the others and are not used.
+ */
+int cairn_model_check_layers(const struct cairn_model_config *config, const char *dir,
+			     const struct cairn_safetensors *st);
 
 /* Computes dimensions, sizes and offsets from m->config, m->dtype and m->weights; allocates nothing. */
 void cairn_model_lay_out(struct cairn_model *m);

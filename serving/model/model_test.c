@@ -157,11 +157,86 @@ out:
 	cairn_model_free(b);
 }
 
+/* A model that some operation of the table does not support is refused when it is loaded. */
+static void sizes_no_table_runs(struct cairn_test *t)
+{
+	static const struct {
+		const char *shape, *text;
+		int32_t heads, dim, hidden, experts, vocab;
+	} rows[] = {
+		{ "llama3-8b", "head_dim: the table cannot run layers.0.attn: ", 2, 32, 64, 0, 40 },
+		{ "llama3-8b", "head_dim: the table cannot run layers.0.", 2, 528, 64, 0, 40 },
+		{ "llama3-8b", "hidden_size: the table cannot run ", 2, 64, 16400, 0, 40 },
+		{ "llama3-8b", "vocab_size: the table cannot run sample: ", 2, 64, 64, 0, (1 << 20) + 8 },
+		{ "mixtral-8x7b", "the number of experts: the table cannot run ", 2, 64, 64, 300, 40 },
+		{ "mixtral-8x7b", "hidden_size: the table cannot run ", 2, 64, 96, 8, 40 },
+	};
+	static const char *const tables[] = { "cpu", "ref" };
+
+	for (size_t i = 0; i < 2 * ARRAY_SIZE(rows); i++) {
+		struct cairn_model_config c;
+		struct cairn_model *m = NULL;
+		struct cairn_impl impl;
+
+		if (open_table(t, tables[i % 2], &impl) ||
+		    !EXPECT(t, !cairn_model_shape(rows[i / 2].shape, &c)))
+			return;
+		c.num_hidden_layers = 1;
+		c.num_attention_heads = rows[i / 2].heads;
+		c.num_key_value_heads = 1;
+		c.head_dim = rows[i / 2].dim;
+		c.hidden_size = rows[i / 2].hidden;
+		c.intermediate_size = 64;
+		c.vocab_size = rows[i / 2].vocab;
+		if (rows[i / 2].experts) {
+			c.experts.num_experts = rows[i / 2].experts;
+			c.experts.intermediate_size = 64;
+		}
+		EXPECT(t, cairn_model_random(&m, &impl, &c, 1) == -EOPNOTSUPP && !m);
+		EXPECT_CONTAINS(t, cairn_last_error(), "random model/config.json: ");
+		EXPECT_CONTAINS(t, cairn_last_error(), rows[i / 2].text);
+		cairn_model_free(m);
+		m = NULL;
+	}
+}
+
+/* A checkpoint with more layers than config.json names is refused, unless they predict further tokens. */
+static void stored_layers(struct cairn_test *t)
+{
+	static const struct { const char *to, *text; } rows[] = {
+		{ "\"num_hidden_layers\": 1", "config.json: num_hidden_layers: is 1, but " },
+		{ "\"num_hidden_layers\": 1", "model.safetensors has 2 layers (model.layers.1." },
+		{ "\"num_nextn_predict_layers\": 1, \"num_hidden_layers\": 1", NULL },
+		{ "\"num_hidden_layers\": 2", NULL },
+	};
+	struct cairn_model *m = NULL;
+	struct cairn_impl impl;
+	char dir[PATH_MAX];
+	struct golden g;
+
+	if (open_table(t, "cpu", &impl) || open_golden(t, &g, "llama3_tiny"))
+		return;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		if (altered_checkpoint(t, g.dir, "\"num_hidden_layers\": 2", rows[i].to, dir))
+			break;
+		if (rows[i].text)
+			refuses(t, &impl, dir, -EINVAL, rows[i].text);
+		else if (!EXPECT(t, cairn_model_load(&m, &impl, dir, NULL, NULL) == 0))
+			cairn_note(t, "%s", cairn_last_error());
+		EXPECT(t, cairn_model_verify(dir) == (rows[i].text ? -EINVAL : 0));
+		cairn_model_free(m);
+		m = NULL;
+	}
+	close_golden(&g);
+}
+
 static const struct cairn_unit units[] = {
 	{ "rope_frequencies", rope_frequencies },
 	{ "bad_checkpoints", bad_checkpoints },
 	{ "weights_lie_where_they_should", weights_lie_where_they_should },
 	{ "random_model", random_model },
+	{ "sizes_no_table_runs", sizes_no_table_runs },
+	{ "stored_layers", stored_layers },
 };
 
 const struct cairn_family cairn_model_family = {
