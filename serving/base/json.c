@@ -78,7 +78,7 @@ int cairn_read_file(const char *path, size_t max_bytes, char **data, size_t *num
 	size_t got = 0, size;
 	int fd, ret;
 
-	fd = open(path, O_RDONLY | O_CLOEXEC);
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);	/* a FIFO must not wait for its writer */
 	if (fd < 0)
 		return cairn_error(EIO, "%s: %s", path, strerror(errno));
 	if (fstat(fd, &st)) {

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /* generate_test - the commands generate and eval, run as a user would */
+#include <sys/stat.h>
+
 #include "conformance/harness.h"
 
 #include "conformance/suite/spawn.h"
 #include "serving/base/json.h"
+#include "serving/template/chat_template.h"
 #include "serving/model/model_test.h"
 
 #define MAX_ARGS	16
@@ -336,6 +339,39 @@ static void nan_logits(struct cairn_test *t)
 	}
 }
 
+/* A FIFO in place of any file of a checkpoint is refused; opening it must not wait for a writer. */
+static void fifos(struct cairn_test *t)
+{
+	static const char *const files[] = {
+		"config.json", "generation_config.json", "model.safetensors", "model.safetensors.index.json",
+		"tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
+	};
+	char path[2 * PATH_MAX], target[2 * PATH_MAX];
+	struct cairn_chat_template *template = NULL;
+	struct cairn_tokenizer *tokenizer = NULL;
+
+	for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+		for (size_t k = 0; k < ARRAY_SIZE(files); k++) {
+			snprintf(path, sizeof(path), "%s/%s", cairn_tmpdir(t), files[k]);
+			snprintf(target, sizeof(target), "%s/serving/embedded/%s", cairn_data_dir(),
+				 files[k]);
+			unlink(path);
+			if (k == i)
+				EXPECT(t, mkfifo(path, 0600) == 0);
+			else if (!access(target, F_OK) && (i != 3 || k != 2))
+				EXPECT(t, symlink(target, path) == 0);
+		}
+		if (i < 4)
+			EXPECT(t, cairn_model_verify(cairn_tmpdir(t)) == -EINVAL);
+		else if (i == 4)
+			EXPECT(t, cairn_tokenizer_open(cairn_tmpdir(t), &tokenizer) == -EINVAL);
+		else
+			EXPECT(t, cairn_chat_template_load(cairn_tmpdir(t), NULL, &template) == -EINVAL);
+		EXPECT_CONTAINS(t, cairn_last_error(), files[i]);
+		EXPECT_CONTAINS(t, cairn_last_error(), ": not a regular file");
+	}
+}
+
 static const struct cairn_unit units[] = {
 	{ "answers_ref", answers_ref },
 	{ "answers_cpu", answers_cpu },
@@ -352,6 +388,7 @@ static const struct cairn_unit units[] = {
 	{ "bad_models", bad_models },
 	{ "bad_weights", bad_weights },
 	{ "nan_logits", nan_logits },
+	{ "fifos", fifos },
 };
 
 const struct cairn_family cairn_generate_family = {

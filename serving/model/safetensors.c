@@ -280,7 +280,7 @@ static int map_shard(struct shard *sh)
 	int fd, ret = 0;
 	void *p;
 
-	fd = open(sh->path, O_RDONLY | O_CLOEXEC);
+	fd = open(sh->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);	/* a FIFO must not wait for its writer */
 	if (fd < 0)
 		return cairn_error(EIO, "%s: %s", sh->path, strerror(errno));
 	if (fstat(fd, &sb)) {
