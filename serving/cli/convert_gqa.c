@@ -2,24 +2,29 @@
 /*
  * convert_gqa - replaces groups of KV heads by their means; `cairn convert-gqa`
  *
- * Everything is written to OUT.part, which is renamed to OUT when all data is on disk.
+ * Everything is written to OUT.part, which is renamed to OUT when all data is on disk and loads. The lock of
+ * OUT.part tells a conversion that runs from one that was interrupted.
  */
 #include "serving/cli/convert_gqa.h"
 #include "serving/cli/commands.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "primitives/base/error.h"
 #include "serving/cli/command.h"
 #include "serving/model/config.h"
+#include "serving/model/model.h"
 #include "serving/base/json.h"
 #include "serving/model/safetensors.h"
+#include "serving/tokenizer/tokenizer.h"
 
 #define MAX_PATH	4096
 #define MAX_CONFIG	(16 << 20)
@@ -285,11 +290,58 @@ static int check(const struct conversion *c)
 	return 0;
 }
 
+/* Checks that a checkpoint loads: all weights, and the tokenizer if it has one. */
+static int verify(const char *dir, const struct cairn_model_config *config)
+{
+	struct cairn_tokenizer *tokenizer = NULL;
+	char path[MAX_PATH];
+	int ret = 0;
+
+	CAIRN_TRY(cairn_model_verify(dir));
+	CAIRN_TRY(path_of(dir, "tokenizer.json", path));
+	if (access(path, F_OK))
+		return 0;
+	CAIRN_TRY(cairn_tokenizer_open(path, &tokenizer));
+	if (cairn_tokenizer_size(tokenizer) > config->vocab_size)
+		ret = cairn_error(EINVAL, "%s: has %d tokens, vocab_size of config.json is %d", path,
+				  cairn_tokenizer_size(tokenizer), config->vocab_size);
+	cairn_tokenizer_free(tokenizer);
+	return ret;
+}
+
+/*
+ * Makes the directory OUT.part and locks it until *lock is closed. One that an interrupted conversion has
+ * left is locked by nobody and is removed first; files that no conversion makes stay and are an error.
+ */
+static int make_part(const struct conversion *c, int *lock)
+{
+	for (int i = 0; i < 2; i++) {
+		int made = !mkdir(c->part, 0777), fd;
+
+		if (!made && errno != EEXIST)
+			return cairn_error(EIO, "%s: %s", c->part, strerror(errno));
+		fd = open(c->part, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (fd < 0)
+			return cairn_error(made ? EIO : EEXIST, "%s: %s", c->part, strerror(errno));
+		if (flock(fd, LOCK_EX | LOCK_NB)) {
+			close(fd);
+			return cairn_error(EEXIST, "%s: another conversion is writing it", c->part);
+		}
+		if (made) {
+			*lock = fd;
+			return 0;
+		}
+		remove_part(c);
+		close(fd);
+	}
+	return cairn_error(EEXIST, "%s: exists and holds files that no conversion makes", c->part);
+}
+
 int cairn_convert_gqa(const char *dir, const char *out, int32_t num_kv_heads)
 {
 	struct conversion c = { .dir = dir, .num_kv_heads = num_kv_heads };
 	struct stat st;
-	int ret;
+	int ret, lock = -1;
 
 	CAIRN_TRY(cairn_model_config_load(dir, &c.config));
 	CAIRN_TRY(check(&c));
@@ -301,19 +353,23 @@ int cairn_convert_gqa(const char *dir, const char *out, int32_t num_kv_heads)
 	ret = put_in_order(&c);
 	if (ret)
 		goto out_close;
-	if (mkdir(c.part, 0777)) {
-		ret = cairn_error(errno == EEXIST ? EEXIST : EIO, "%s: %s", c.part, strerror(errno));
+	ret = verify(dir, &c.config);
+	if (!ret)
+		ret = make_part(&c, &lock);
+	if (ret)
 		goto out_close;
-	}
 	ret = write_config(&c);
 	for (size_t i = 0; !ret && i < NUM_OTHERS; i++)
 		ret = copy_other(&c, others[i]);
 	if (!ret)
 		ret = write_weights(&c);
+	if (!ret)
+		ret = verify(c.part, &c.config);
 	if (!ret && rename(c.part, out))
 		ret = cairn_error(EIO, "%s: %s", out, strerror(errno));
 	if (ret)
 		remove_part(&c);
+	close(lock);
 out_close:
 	free(c.order);
 	cairn_safetensors_close(c.st);
@@ -324,7 +380,8 @@ static const char usage[] =
 	"usage: cairn convert-gqa --model DIR --kv-heads N --out DIR\n"
 	"\n"
 	"Makes a checkpoint with N key-value heads, each the mean of a group of the old ones\n"
-	"(N = 1: multi-query attention). The result needs some further training.\n"
+	"(N = 1: multi-query attention). The result needs some further training. A checkpoint that does\n"
+	"not load, tokenizer included, is refused, and the result is checked before it is put in place.\n"
 	"\n"
 	"Exit status: 0 success, 1 a file could not be read or written, 2 bad usage or input.\n";
 

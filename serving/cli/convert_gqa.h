@@ -7,13 +7,17 @@
  * All other tensors keep their bytes. The result is meant as the start of a short further training: without
  * it the model is worse, unless the heads of each group were equal.
  *
+ * The checkpoint must load, its tokenizer.json (if any) included, and so must the result, before it is put in
+ * place. OUT.part, where it is made, may remain of an interrupted conversion; the next one replaces it.
+ *
  * out: a directory to create; it appears complete or not at all. It holds config.json (num_key_value_heads
  * changed), one model.safetensors, and those of the following files that the checkpoint has:
  * generation_config.json, tokenizer.json, tokenizer_config.json, special_tokens_map.json, tokenizer.model,
  * chat_template.jinja.
  *
- * Errors: -EINVAL (num_kv_heads does not divide the checkpoint's; a malformed checkpoint), -EEXIST (out
- *         exists), -EOPNOTSUPP (latent attention, weights of a non-float type), -EIO, -ENOMEM.
+ * Errors: -EINVAL (num_kv_heads does not divide the checkpoint's; a checkpoint that does not load), -EEXIST
+ *         (out exists, or another conversion to it runs), -EOPNOTSUPP (latent attention, weights of a
+ *         non-float type), -EIO, -ENOMEM.
  * Source: Ainslie et al. 2023 (GQA), section 2.1.
  */
 #ifndef CAIRN_CONVERT_GQA_H

@@ -3,6 +3,10 @@
  * convert_gqa_test - means of heads, element by element; a model with equal heads keeps its logits; a refused
  * conversion leaves no files behind
  */
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
 #include "conformance/harness.h"
 #include "serving/cli/convert_gqa.h"
 #include "serving/base/json.h"
@@ -118,6 +122,9 @@ static void equal_heads(struct cairn_test *t)
 	EXPECT(t, before[5] != 0 && !memcmp(before, after, sizeof(before)));
 }
 
+static const char tokenizer[] = "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1},"
+				"\"merges\": []}}";
+
 /* With an unchanged number of heads the tensors are equal, and the checkpoint's other files are copied. */
 static void same_number(struct cairn_test *t)
 {
@@ -125,7 +132,7 @@ static void same_number(struct cairn_test *t)
 	struct cairn_safetensors *a = NULL, *b = NULL;
 
 	crafted_checkpoint(t, "float32", "F32", 0, dir);
-	cairn_tmpfile(t, path, sizeof(path), "tokenizer.json", "{\"x\": 1}", 8);
+	cairn_tmpfile(t, path, sizeof(path), "tokenizer.json", tokenizer, strlen(tokenizer));
 	if (!EXPECT(t, cairn_convert_gqa(dir, out_dir(t, "same", out), 1) == 0))
 		return;
 	EXPECT(t, cairn_safetensors_open(dir, &a) == 0 && cairn_safetensors_open(out, &b) == 0);
@@ -173,9 +180,85 @@ static void refusals(struct cairn_test *t)
 		refused(t, crafted, out, 1, -EINVAL, "has 64 rows, not 128: 2 heads of 64");
 }
 
+/* Replaces `from` by `to`, of equal length, in the header of DIR/model.safetensors. */
+static void rename_tensor(struct cairn_test *t, const char *dir, const char *from, const char *to)
+{
+	char path[PATH_MAX + 32], *bytes, *at;
+	size_t n;
+
+	snprintf(path, sizeof(path), "%s/model.safetensors", dir);
+	if (!EXPECT(t, cairn_read_file(path, 1 << 24, &bytes, &n) == 0))
+		return;
+	at = memmem(bytes, n, from, strlen(from));
+	if (EXPECT(t, at != NULL))
+		memcpy(at, to, strlen(to));
+	cairn_tmpfile(t, path, sizeof(path), "model.safetensors", bytes, n);
+	free(bytes);
+}
+
+/* A checkpoint that does not load is no success, whatever part of it is broken. */
+static void does_not_load(struct cairn_test *t)
+{
+	char dir[PATH_MAX], out[PATH_MAX], path[PATH_MAX + 32], large[2048], *at = large;
+
+	out_dir(t, "none", out);
+	crafted_checkpoint(t, "float32", "F32", 0, dir);
+	cairn_tmpfile(t, path, sizeof(path), "tokenizer.json", "{\"x\": 1}", 8);
+	refused(t, dir, out, 1, -EINVAL, "tokenizer.json: model");
+	at += sprintf(at, "{\"model\": {\"type\": \"BPE\", \"merges\": [], \"vocab\": {");
+	for (int i = 0; i < 49; i++)
+		at += sprintf(at, "%s\"%c\": %d", i ? ", " : "", '0' + i + (i >= 44), i);
+	strcpy(at, "}}}");
+	cairn_tmpfile(t, path, sizeof(path), "tokenizer.json", large, strlen(large));
+	refused(t, dir, out, 1, -EINVAL, "tokenizer.json: has 49 tokens, vocab_size of config.json is 48");
+	cairn_tmpfile(t, path, sizeof(path), "tokenizer.json", tokenizer, strlen(tokenizer));
+	rename_tensor(t, dir, "model.layers.0.self_attn.q_proj.weight",
+		      "model.layers.0.self_attn.q_proj.weighs");
+	refused(t, dir, out, 1, -EINVAL, "\"model.layers.0.self_attn.q_proj.weight\" is missing");
+	crafted_checkpoint(t, "float32", "F32", 0, dir);
+	rename_tensor(t, dir, "model.norm.weight", "model.norm.weighs");
+	refused(t, dir, out, 1, -EINVAL, "\"model.norm.weight\" is missing");
+}
+
+/* What an interrupted conversion left is replaced; a conversion that runs, and other files, are not. */
+static void stale_part(struct cairn_test *t)
+{
+	char dir[PATH_MAX], out[PATH_MAX], part[PATH_MAX + 8], file[PATH_MAX + 64];
+	int fd;
+	FILE *f;
+
+	crafted_checkpoint(t, "float32", "F32", 0, dir);
+	out_dir(t, "again", out);
+	snprintf(part, sizeof(part), "%s.part", out);
+	snprintf(file, sizeof(file), "%s/model.safetensors", part);
+	EXPECT(t, mkdir(part, 0777) == 0);
+	f = fopen(file, "w");
+	EXPECT(t, f && fputs("half", f) >= 0 && !fclose(f));
+	fd = open(part, O_RDONLY | O_DIRECTORY);
+	EXPECT(t, fd >= 0 && flock(fd, LOCK_EX) == 0);
+	EXPECT(t, cairn_convert_gqa(dir, out, 1) == -EEXIST);
+	EXPECT_CONTAINS(t, cairn_last_error(), "again.part: another conversion is writing it");
+	EXPECT(t, access(file, F_OK) == 0);
+	close(fd);
+	if (!EXPECT(t, cairn_convert_gqa(dir, out, 1) == 0))
+		cairn_note(t, "%s", cairn_last_error());
+	EXPECT(t, access(part, F_OK) != 0 && cairn_model_verify(out) == 0);
+
+	out_dir(t, "third", out);
+	snprintf(part, sizeof(part), "%s.part", out);
+	snprintf(file, sizeof(file), "%s/notes", part);
+	EXPECT(t, mkdir(part, 0777) == 0);
+	f = fopen(file, "w");
+	EXPECT(t, f && !fclose(f));
+	EXPECT(t, cairn_convert_gqa(dir, out, 1) == -EEXIST);
+	EXPECT_CONTAINS(t, cairn_last_error(), "third.part: ");
+	EXPECT(t, access(file, F_OK) == 0);
+}
+
 #define UNIT(name) { #name, name }
 static const struct cairn_unit units[] = {
 	UNIT(means), UNIT(equal_heads), UNIT(same_number), UNIT(refusals),
+	UNIT(does_not_load), UNIT(stale_part),
 };
 
 const struct cairn_family cairn_convert_gqa_family = {
