@@ -181,7 +181,7 @@ static int wait_for_signal(struct serve *s, const sigset_t *signals)
 
 	while (sigtimedwait(signals, NULL, &look) < 0) {
 		if (atomic_load(&s->cannot_load))
-			return cairn_error(EINVAL, "the model cannot be loaded");
+			return cairn_error(EINVAL, "the model cannot be loaded: %s", s->why);
 	}
 	return 0;
 }

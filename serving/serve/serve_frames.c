@@ -204,7 +204,7 @@ static int text(struct serve *s, const struct cairn_wire_frame *f)
 		return 0;
 	if (s->head.kind == CAIRN_WIRE_REFUSED)
 		return refused(s, &s->head);
-	serve_worker_broken(s, s->text);
+	serve_worker_gone(s, s->text);
 	return 0;
 }
 
@@ -218,7 +218,7 @@ static int begin_text(struct serve *s, const struct cairn_wire_frame *f)
 		return 0;
 	if (f->kind == CAIRN_WIRE_REFUSED)
 		return refused(s, f);
-	serve_worker_broken(s, "it did not say why");
+	serve_worker_gone(s, "it did not say why");
 	return 0;
 }
 

@@ -139,6 +139,7 @@ struct serve {
 	atomic_llong num_queued, queued_tokens;
 	atomic_int restarts;
 	atomic_int max_context;		/* tokens of one request: the model's limit, or all KV pages */
+	char why[512];			/* why the first worker could not load; read only after cannot_load */
 	atomic_bool was_ready, cannot_load;	/* a worker has loaded; the first one could not load */
 	atomic_bool give_up, stop_link;		/* end all answers as errors now; end the link's thread */
 
@@ -157,6 +158,8 @@ struct serve {
 	/* used by the link only */
 	int fd;				/* socket to the worker; -1: no worker */
 	int pid;			/* worker; -1: none, or already reaped */
+	bool killed;			/* by the front, which has reported why */
+	int64_t kill_ns;		/* when a failed worker that still runs is killed */
 	struct cairn_wire_out out;
 	struct cairn_wire_in *in;
 	struct serve_slot *slots;	/* [num_slots] */
@@ -218,7 +221,8 @@ void serve_fail(struct serve_job *job, const struct cairn_api_error *e);	/* fini
 void serve_supervise(struct serve *s);		/* starts, checks and reaps workers; call often */
 int64_t serve_next_ns(const struct serve *s);	/* time by which serve_supervise() must be called */
 int serve_worker_ready(struct serve *s, const struct cairn_wire_frame *f);
-void serve_worker_broken(struct serve *s, const char *why);
+void serve_worker_broken(struct serve *s, const char *why);	/* kills the worker */
+void serve_worker_gone(struct serve *s, const char *why);	/* the same, but it is ending by itself */
 void serve_worker_quit(struct serve *s);	/* ends the worker and waits for its exit */
 
 #endif

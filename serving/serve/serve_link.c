@@ -325,7 +325,7 @@ static void listen_to_worker(struct serve *s)
 				serve_worker_broken(s, "it has violated the protocol");
 		}
 		if (ret < 0 && s->fd >= 0)
-			serve_worker_broken(s, "it has ended");
+			serve_worker_gone(s, "it has ended");
 		if (ret <= 0)
 			return;
 	}

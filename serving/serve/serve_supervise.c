@@ -5,9 +5,10 @@
  *   none --spawn--> LOADING --READY--> READY --exit, error, silence--> FAILED --delay--> LOADING
  *
  * A failed worker is killed, and the next one is started only after the system has reaped it, because its
- * device memory is not free before. The delay is 0.1 s after a worker that has served a token, and doubles,
- * up to 10 s, after each one that has not. If the very first worker cannot load, a retry is pointless:
- * serve.c ends the program.
+ * device memory is not free before. A worker that has reported its error, or has closed its socket, gets
+ * GRACE_NS to end by itself, so that the log shows how it ended. The delay is 0.1 s after a worker that has
+ * served a token, and doubles, up to 10 s, after each one that has not. If the very first worker cannot load,
+ * a retry is pointless: serve.c ends the program.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -27,6 +28,7 @@
 #define FIRST_DELAY	(100 * MS)
 #define MAX_DELAY	(10000 * MS)
 #define REAP_NS		(5 * MS)	/* polling interval for the exit of a killed worker */
+#define GRACE_NS	(500 * MS)	/* time for a worker that has failed by itself to end */
 #define QUIT_NS		(2000 * MS)	/* time for a worker to exit after QUIT before it is killed */
 
 extern char **environ;
@@ -68,6 +70,7 @@ static int spawn(struct serve *s)
 	}
 	s->fd = fds[0];
 	s->pid = pid;
+	s->killed = false;
 	return 0;
 }
 
@@ -109,7 +112,14 @@ int serve_worker_ready(struct serve *s, const struct cairn_wire_frame *f)
 	return 0;
 }
 
-void serve_worker_broken(struct serve *s, const char *why)
+static void kill_worker(struct serve *s)
+{
+	s->killed = true;
+	kill(s->pid, SIGKILL);
+}
+
+/* Fails all requests and gives the worker grace_ns to end by itself. */
+static void fail_worker(struct serve *s, const char *why, int64_t grace_ns)
 {
 	int64_t now = serve_now_ns();
 
@@ -118,8 +128,10 @@ void serve_worker_broken(struct serve *s, const char *why)
 	if (s->fd >= 0)
 		close(s->fd);
 	s->fd = -1;
-	if (s->pid > 0)
-		kill(s->pid, SIGKILL);
+	s->killed = false;
+	s->kill_ns = now + grace_ns;
+	if (s->pid > 0 && !grace_ns)
+		kill_worker(s);
 	fprintf(stderr, "cairn serve: the worker has failed: %s\n", why);
 	serve_fail_all(s, why);
 	cairn_metric_set(s->metrics, CAIRN_NUM_REQUESTS_RUNNING, 0);
@@ -129,8 +141,20 @@ void serve_worker_broken(struct serve *s, const char *why)
 	if (s->delay_ns > MAX_DELAY)
 		s->delay_ns = MAX_DELAY;
 	s->restart_ns = now + s->delay_ns;
-	if (!atomic_load(&s->was_ready))
-		atomic_store(&s->cannot_load, true);
+	if (!atomic_load(&s->was_ready)) {
+		snprintf(s->why, sizeof(s->why), "%s", why);
+		atomic_store(&s->cannot_load, true);	/* the main thread reads why[] after it */
+	}
+}
+
+void serve_worker_broken(struct serve *s, const char *why)
+{
+	fail_worker(s, why, 0);
+}
+
+void serve_worker_gone(struct serve *s, const char *why)
+{
+	fail_worker(s, why, GRACE_NS);
 }
 
 /* Returns whether no worker process exists any more. */
@@ -144,6 +168,8 @@ static bool reap(struct serve *s)
 	if (!ret || (ret < 0 && errno == EINTR))
 		return false;
 	s->pid = -1;
+	if (s->killed)
+		return true;	/* the reason has been reported */
 	if (ret > 0 && WIFSIGNALED(status))
 		fprintf(stderr, "cairn serve: the worker was ended by signal %d (%s)\n", WTERMSIG(status),
 			strsignal(WTERMSIG(status)));
@@ -164,6 +190,8 @@ void serve_supervise(struct serve *s)
 			serve_worker_broken(s, "it hangs");
 		return;
 	}
+	if (s->pid > 0 && !s->killed && now >= s->kill_ns)
+		kill_worker(s);
 	if (reap(s) && now >= s->restart_ns && !atomic_load(&s->cannot_load))
 		start(s);
 }
@@ -192,7 +220,8 @@ void serve_worker_quit(struct serve *s)
 	}
 	while (!reap(s)) {
 		if (serve_now_ns() >= end) {
-			kill(s->pid, SIGKILL);
+			fprintf(stderr, "cairn serve: the worker does not end and is killed\n");
+			kill_worker(s);
 			end = INT64_MAX;
 		}
 		nanosleep(&nap, NULL);
