@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* api_accept_test - valid requests and the values parsed from them; the JSON here has ' for " */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,7 +72,7 @@ static void everything(struct cairn_test *t)
 		"stop_token_ids':[0,999],'ignore_eos':true,"
 		"'include_stop_str_in_output':true,'skip_special_tokens':false,'stream':"
 		"true,'stream_options':{'include_usage':true,'continuous_usage_stats':true},"
-		"'user':'u','cache_salt':'s','priority':-5,'add_special_tokens':false,'"
+		"'user':'u','cache_salt':'s','priority':0,'add_special_tokens':false,'"
 		"length_penalty':1.0,'use_beam_search':false}";
 	struct cairn_api_request r;
 
@@ -90,7 +91,7 @@ static void everything(struct cairn_test *t)
 	EXPECT(t, r.num_stop_ids == 2 && r.stop_ids[1] == 999 && r.ignore_eos && r.include_stop &&
 			  !r.skip_special_tokens);
 	EXPECT(t, r.stream && r.include_usage && r.continuous_usage && !strcmp(r.user, "u") &&
-			  !strcmp(r.cache_salt, "s") && r.priority == -5 && !r.add_special_tokens);
+			  !strcmp(r.cache_salt, "s") && !r.add_special_tokens);
 	cairn_api_request_free(&r);
 }
 
@@ -157,6 +158,86 @@ static void messages(struct cairn_test *t)
 	}
 }
 
+/* Values that ask for nothing beyond the default: stock clients send them. */
+static void neutral(struct cairn_test *t)
+{
+	static const char *const members[] = {
+		"'tools':[]", "'tool_choice':'none'", "'functions':[]", "'function_call':'none'",
+		"'response_format':{'type':'text'}", "'parallel_tool_calls':true",
+		"'parallel_tool_calls':false", "'best_of':1", "'best_of':1.0", "'n':3,'best_of':3",
+		"'store':false", "'service_tier':'auto'", "'service_tier':'default'", "'metadata':{}",
+		"'metadata':{'a':'b'}", "'priority':0", "'priority':0.0", "'modalities':['text']",
+		"'suffix':''", "'bad_words':[]", "'early_stopping':false", "'echo':false",
+		"'return_token_ids':false", "'return_tokens_as_token_ids':false",
+		"'continue_final_message':false", "'spaces_between_special_tokens':true",
+	};
+	struct cairn_api_request r;
+	char body[256];
+
+	for (size_t i = 0; i < 2 * ARRAY_SIZE(members); i++) {
+		const char *head = i % 2 ? "'messages':[{'role':'user','content':'a'}]" : "'prompt':'a'";
+
+		snprintf(body, sizeof(body), "{%s,%s}", head, members[i / 2]);
+		if (!parse(t, i % 2 ? CAIRN_API_CHAT : CAIRN_API_COMPLETION, body, &r))
+			continue;
+		EXPECT(t, (r.n == 1 || r.n == 3) && r.logprobs == -1 && r.temperature == 1);
+		cairn_api_request_free(&r);
+	}
+	/* top_logprobs 0 alone asks for no log-probabilities */
+	for (int i = 0; i < 3; i++) {
+		static const char *const with[] = { "", ",'logprobs':false", ",'logprobs':null" };
+
+		snprintf(body, sizeof(body),
+			 "{'top_logprobs':0%s,'messages':[{'role':'user','content':'a'}]}", with[i]);
+		if (parse(t, CAIRN_API_CHAT, body, &r)) {
+			EXPECT(t, r.logprobs == -1);
+			cairn_api_request_free(&r);
+		}
+	}
+}
+
+/* Integral numbers that a client writes as floats. */
+static void integral(struct cairn_test *t)
+{
+	struct cairn_api_request r;
+
+	if (parse(t, CAIRN_API_COMPLETION,
+		  "{'prompt':[[5.0,6],[7.0]],'max_tokens':16.0,'max_completion_tokens':16,'min_tokens':2e0,"
+		  "'n':2.0,'top_k':-1.0,'seed':-9223372036854775808.0,'logprobs':3.0,'stop_token_ids':[9.0]}",
+		  &r)) {
+		EXPECT(t, r.prompts[0].ids[0] == 5 && r.prompts[0].ids[1] == 6 && r.prompts[1].ids[0] == 7);
+		EXPECT(t, r.max_tokens == 16 && r.min_tokens == 2 && r.n == 2 && r.top_k == 0 && r.has_seed &&
+				  r.seed == INT64_MIN && r.logprobs == 3 && r.stop_ids[0] == 9);
+		cairn_api_request_free(&r);
+	}
+	if (parse(t, CAIRN_API_CHAT,
+		  "{'messages':[{'role':'user','content':'a'}],'logprobs':true,'top_logprobs':2.0}", &r)) {
+		EXPECT(t, r.logprobs == 2);
+		cairn_api_request_free(&r);
+	}
+	if (parse(t, CAIRN_API_DETOKENIZE, "{'tokens':[8.0]}", &r)) {
+		EXPECT(t, r.num_ids == 1 && r.ids[0] == 8);
+		cairn_api_request_free(&r);
+	}
+}
+
+/* The role developer is system; empty lists of an answer that a client sends back are no content. */
+static void developer(struct cairn_test *t)
+{
+	struct cairn_api_request r;
+	const json_t *m;
+
+	if (!parse(t, CAIRN_API_CHAT,
+		   "{'messages':[{'role':'developer','content':'x'},{'role':'assistant','content':'y',"
+		   "'tool_calls':[],'annotations':[],'audio':null}]}", &r))
+		return;
+	m = json_array_get(r.messages, 0);
+	EXPECT(t, !strcmp(json_string_value(json_object_get(m, "role")), "system") &&
+			  !strcmp(json_string_value(json_object_get(m, "content")), "x"));
+	EXPECT(t, json_object_size(json_array_get(r.messages, 1)) == 2);
+	cairn_api_request_free(&r);
+}
+
 /*
  * A prompt that does not fit is refused before its answer begins. A row is:
  * kind, max_tokens, min_tokens, num_tokens, want
@@ -202,7 +283,8 @@ static void fit(struct cairn_test *t)
 static const struct cairn_unit units[] = {
 	{ "defaults", defaults }, { "everything", everything },
 	{ "prompts", prompts },   { "messages", messages },
-	{ "fit", fit },
+	{ "neutral", neutral },   { "integral", integral },
+	{ "developer", developer }, { "fit", fit },
 };
 
 const struct cairn_family cairn_api_accept_family = {

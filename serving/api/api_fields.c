@@ -29,6 +29,20 @@ int cairn_api_take_model(struct parse *p, const char *name, json_t *value)
 				cairn_quote(json_string_value(value), json_string_length(value), quoted));
 }
 
+static int take_id(struct parse *p, const char *name, const char *want, const json_t *value, int32_t *id)
+{
+	int64_t i;
+
+	if (!cairn_api_integer(value, &i))
+		return cairn_api_wrong_type(p, name, want, value);
+	if (i < 0 || i >= p->limits->vocab_size)
+		return cairn_api_refuse(p->error, 400, "invalid_value", name,
+					"%s: token id %lld is not 0 to %d", name, (long long)i,
+					p->limits->vocab_size - 1);
+	*id = (int32_t)i;
+	return 0;
+}
+
 /* Appends the token ids of an array to the request's ids. */
 static int add_ids(struct parse *p, const char *name, const json_t *array)
 {
@@ -42,13 +56,8 @@ static int add_ids(struct parse *p, const char *name, const json_t *array)
 	p->req->ids = grown;
 	json_array_foreach(array, i, one)
 	{
-		if (!json_is_integer(one))
-			return cairn_api_wrong_type(p, name, "a list of token ids alone", one);
-		if (json_integer_value(one) < 0 || json_integer_value(one) >= p->limits->vocab_size)
-			return cairn_api_refuse(
-				p->error, 400, "invalid_value", name, "%s: token id %lld is not 0 to %d",
-				name, (long long)json_integer_value(one), p->limits->vocab_size - 1);
-		grown[p->req->num_ids++] = (int32_t)json_integer_value(one);
+		CAIRN_TRY(take_id(p, name, "a list of token ids alone", one, &grown[p->req->num_ids]));
+		p->req->num_ids++;
 	}
 	return 0;
 }
@@ -171,19 +180,29 @@ static int join_parts(struct parse *p, size_t which, const json_t *parts, json_t
 	return *text ? 0 : cairn_api_no_memory(p);
 }
 
-static int take_role(struct parse *p, const char *param, const json_t *value)
+/* developer is the name of the role system in OpenAI's newer models. */
+static int take_role(struct parse *p, const char *param, const json_t *value, json_t **role)
 {
-	static const char *const roles[] = { "system", "user", "assistant" };
+	static const char *const roles[] = { "system", "user", "assistant", "developer" };
 	char quoted[CAIRN_QUOTE_LEN];
 
 	if (!json_is_string(value))
 		return cairn_api_wrong_type(p, param, "a string", value);
 	for (size_t i = 0; i < sizeof(roles) / sizeof(*roles); i++)
-		if (!strcmp(roles[i], json_string_value(value)))
-			return 0;
+		if (!strcmp(roles[i], json_string_value(value))) {
+			*role = json_string(roles[i == 3 ? 0 : i]);
+			return *role ? 0 : cairn_api_no_memory(p);
+		}
 	return cairn_api_refuse(p->error, 400, "invalid_value", param,
 				"%s must be system, user or assistant, is %s", param,
 				cairn_quote(json_string_value(value), json_string_length(value), quoted));
+}
+
+/* An answer that a client sends back may have empty lists of what the model did not do. */
+static bool is_empty_list(const char *name, const json_t *value)
+{
+	return (!strcmp(name, "tool_calls") || !strcmp(name, "annotations")) && json_is_array(value) &&
+	       !json_array_size(value);
 }
 
 /* Checks one member of a message and stores it in *to; NULL: the member counts as absent. */
@@ -195,13 +214,13 @@ static int message_member(struct parse *p, size_t which, const char *name, json_
 	snprintf(param, sizeof(param), "messages[%zu].%.*s", which, (int)strlen(quoted) - 2, quoted + 1);
 	*to = NULL;
 	if (!strcmp(name, "role")) {
-		CAIRN_TRY(take_role(p, param, value));
+		return take_role(p, param, value, to);
 	} else if (!strcmp(name, "content")) {
 		if (json_is_array(value))
 			return join_parts(p, which, value, to);
 		if (!json_is_string(value))
 			return cairn_api_wrong_type(p, param, "a string or a list of texts", value);
-	} else if (json_is_null(value)) {
+	} else if (json_is_null(value) || is_empty_list(name, value)) {
 		return 0;
 	} else if (strcmp(name, "name") && strcmp(name, "reasoning_content")) {
 		return cairn_api_refuse(p->error, 400, "unsupported_parameter", param, "%s is not supported",
@@ -303,13 +322,8 @@ int cairn_api_take_stop_ids(struct parse *p, const char *name, json_t *value)
 					json_array_size(value), CAIRN_API_MAX_STOP_IDS);
 	json_array_foreach(value, i, one)
 	{
-		if (!json_is_integer(one))
-			return cairn_api_wrong_type(p, name, "a list of token ids", one);
-		if (json_integer_value(one) < 0 || json_integer_value(one) >= p->limits->vocab_size)
-			return cairn_api_refuse(
-				p->error, 400, "invalid_value", name, "%s: token id %lld is not 0 to %d",
-				name, (long long)json_integer_value(one), p->limits->vocab_size - 1);
-		r->stop_ids[r->num_stop_ids++] = (int32_t)json_integer_value(one);
+		CAIRN_TRY(take_id(p, name, "a list of token ids", one, &r->stop_ids[r->num_stop_ids]));
+		r->num_stop_ids++;
 	}
 	return 0;
 }
@@ -355,7 +369,7 @@ int cairn_api_take_bias(struct parse *p, const char *name, json_t *value)
 int cairn_api_take_logprobs(struct parse *p, const char *name, json_t *value)
 {
 	bool number = p->req->kind == CAIRN_API_COMPLETION || !strcmp(name, "top_logprobs");
-	int64_t i = json_integer_value(value);
+	int64_t i;
 
 	if (!number) {
 		if (!json_is_boolean(value))
@@ -364,7 +378,7 @@ int cairn_api_take_logprobs(struct parse *p, const char *name, json_t *value)
 			p->req->logprobs = 0;
 		return 0;
 	}
-	if (!json_is_integer(value))
+	if (!cairn_api_integer(value, &i))
 		return cairn_api_wrong_type(p, name, "an integer", value);
 	if (i < 0 || i > CAIRN_API_MAX_LOGPROBS)
 		return cairn_api_refuse(p->error, 400, "invalid_value", name, "%s must be 0 to %d, is %lld",
@@ -430,4 +444,10 @@ int cairn_api_take_template_args(struct parse *p, const char *name, json_t *valu
 	}
 	p->req->template_args = value;
 	return 0;
+}
+
+/* OpenAI stores metadata with the answer; nothing is stored here, so it has no effect. */
+int cairn_api_take_metadata(struct parse *p, const char *name, json_t *value)
+{
+	return json_is_object(value) ? 0 : cairn_api_wrong_type(p, name, "an object", value);
 }

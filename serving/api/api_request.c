@@ -97,66 +97,30 @@ static const struct field {
 	{ "length_penalty", GENERATE, NUMBER, AT(length_penalty), -10, 10, 0, NULL },
 	{ "user", GENERATE, TEXT, AT(user), 0, 1024, 0, NULL },
 	{ "cache_salt", GENERATE, TEXT, AT(cache_salt), 1, 1024, 0, NULL },
-	{ "priority", GENERATE, INT, AT(priority), INT32_MIN, INT32_MAX, 0, NULL },
+	{ "best_of", GENERATE, INT, AT(best_of), 1, INT32_MAX, 0, NULL },
+	{ "metadata", GENERATE, OTHER, 0, 0, 0, 0, cairn_api_take_metadata },
 };
 
-/* Members that other servers support; their error differs from that of unknown members. */
-static const char *const unsupported[] = {
-	"allowed_token_ids",
-	"audio",
-	"bad_words",
-	"best_of",
-	"chat_template",
-	"continue_final_message",
-	"documents",
-	"early_stopping",
-	"echo",
-	"function_call",
-	"functions",
-	"grammar",
-	"guided_choice",
-	"guided_grammar",
-	"guided_json",
-	"guided_regex",
-	"kv_transfer_params",
-	"logits_processors",
-	"metadata",
-	"mm_processor_kwargs",
-	"modalities",
-	"parallel_tool_calls",
-	"prediction",
-	"prompt_embeds",
-	"prompt_logprobs",
-	"reasoning_effort",
-	"response_format",
-	"return_token_ids",
-	"return_tokens_as_token_ids",
-	"service_tier",
-	"spaces_between_special_tokens",
-	"store",
-	"structured_outputs",
-	"suffix",
-	"tool_choice",
-	"tools",
-	"truncate_prompt_tokens",
-	"web_search_options",
-};
-
-static bool is_unsupported(const char *name)
+bool cairn_api_integer(const json_t *value, int64_t *integer)
 {
-	for (size_t i = 0; i < sizeof(unsupported) / sizeof(*unsupported); i++)
-		if (!strcmp(unsupported[i], name))
-			return true;
-	return false;
+	double d = json_real_value(value);
+
+	if (json_is_integer(value)) {
+		*integer = json_integer_value(value);
+		return true;
+	}
+	if (!json_is_real(value) || !(d >= -0x1p63 && d < 0x1p63) || d != trunc(d))
+		return false;
+	*integer = (int64_t)d;
+	return true;
 }
 
 static int take_int(struct parse *p, const struct field *f, json_t *value)
 {
 	int64_t *to = (int64_t *)((char *)p->req + f->at), i;
 
-	if (!json_is_integer(value))
+	if (!cairn_api_integer(value, &i))
 		return cairn_api_wrong_type(p, f->name, "an integer", value);
-	i = json_integer_value(value);
 	/* a double cannot represent the 64-bit bounds exactly, but no int64_t exceeds them */
 	if ((double)i < f->lo || (double)i > f->hi)
 		return cairn_api_refuse(p->error, 400, "invalid_value", f->name,
@@ -210,6 +174,7 @@ static int take(struct parse *p, const struct field *f, json_t *value)
 static int take_member(struct parse *p, const char *name, json_t *value)
 {
 	char quoted[CAIRN_QUOTE_LEN];
+	int ret;
 
 	for (size_t i = 0; i < sizeof(fields) / sizeof(*fields); i++) {
 		if (strcmp(fields[i].name, name))
@@ -219,13 +184,9 @@ static int take_member(struct parse *p, const char *name, json_t *value)
 						"%s is not supported by this endpoint", name);
 		return json_is_null(value) ? 0 : take(p, &fields[i], value);
 	}
-	if (is_unsupported(name)) {
-		/* these values ask for the default behaviour */
-		if (json_is_null(value) || (!strcmp(name, "echo") && json_is_false(value)))
-			return 0;
-		return cairn_api_refuse(p->error, 400, "unsupported_parameter", name, "%s is not supported",
-					name);
-	}
+	ret = cairn_api_take_neutral(p, name, value);
+	if (ret <= 0)
+		return ret;
 	cairn_quote(name, strlen(name), quoted);
 	cairn_api_refuse(p->error, 400, "unknown_parameter", NULL, "%s is not a parameter of this endpoint",
 			 quoted);
@@ -344,6 +305,14 @@ static bool given(const struct parse *p, const char *name)
 	return v && !json_is_null(v);
 }
 
+/* Returns false if both are integers and differ. */
+static bool same_integer(const json_t *a, const json_t *b)
+{
+	int64_t x, y;
+
+	return !cairn_api_integer(a, &x) || !cairn_api_integer(b, &y) || x == y;
+}
+
 static int clash(struct parse *p, const char *name, const char *with)
 {
 	return cairn_api_refuse(p->error, 400, "invalid_value", name, "%s does not go with %s", name, with);
@@ -420,9 +389,12 @@ static int check(struct parse *p)
 		return cairn_api_refuse(p->error, 400, "invalid_value", "n",
 					"%d prompts times n %lld are more than %d sequences",
 					(int)r->num_prompts, (long long)r->n, CAIRN_API_MAX_SEQUENCES);
-	if (given(p, "max_tokens") && given(p, "max_completion_tokens") &&
-	    !json_equal(json_object_get(r->root, "max_tokens"),
-			json_object_get(r->root, "max_completion_tokens")))
+	if (r->best_of && r->best_of != r->n)
+		return cairn_api_refuse(p->error, 400, "unsupported_parameter", "best_of",
+					"best_of is not supported: only n, %lld, is accepted",
+					(long long)r->n);
+	if (!same_integer(json_object_get(r->root, "max_tokens"),
+			  json_object_get(r->root, "max_completion_tokens")))
 		return clash(p, "max_tokens", "another max_completion_tokens");
 	if (r->max_tokens && r->min_tokens > r->max_tokens)
 		return cairn_api_refuse(p->error, 400, "invalid_value", "min_tokens",
@@ -431,10 +403,12 @@ static int check(struct parse *p)
 	if (given(p, "stream_options") && !r->stream)
 		return cairn_api_refuse(p->error, 400, "invalid_value", "stream_options",
 					"stream_options needs stream");
-	if (r->kind == CAIRN_API_CHAT && given(p, "top_logprobs") &&
-	    !json_is_true(json_object_get(r->root, "logprobs")))
-		return cairn_api_refuse(p->error, 400, "invalid_value", "top_logprobs",
-					"top_logprobs needs logprobs");
+	if (r->kind == CAIRN_API_CHAT && !json_is_true(json_object_get(r->root, "logprobs"))) {
+		if (r->logprobs > 0)
+			return cairn_api_refuse(p->error, 400, "invalid_value", "top_logprobs",
+						"top_logprobs needs logprobs");
+		r->logprobs = -1;
+	}
 	r->has_seed = given(p, "seed");
 	r->top_k = r->top_k < 0 ? 0 : r->top_k;
 	return check_beams(p);

@@ -5,25 +5,30 @@
  *   POST /v1/completions, /v1/chat/completions     generate
  *   POST /tokenize, /detokenize                    compatible with vLLM
  *
- * Every member of the body is either supported or rejected by name; none is ignored. null counts as absent.
- * Members and bounds:
+ * Every member of the body is either supported or rejected by name; none is ignored, except that metadata is
+ * stored nowhere. null counts as absent, and an integer may be spelled as a float (16.0). Members that only
+ * other servers support are accepted with the values that ask for nothing (api_neutral.c): tools [],
+ * tool_choice "none", response_format {"type": "text"}, parallel_tool_calls, store false,
+ * service_tier "auto", priority 0 (requests are served in order of arrival) and the like. Members and bounds:
  *
  *   model                       one of the server's names; absent: the first
  *   prompt                      completions, tokenize: text, [texts], [ids], [[ids]]; 256 prompts at most
- *   messages                    chat, tokenize: [{role: system|user|assistant, content: text or
- *                               [{"type": "text", "text"}], name, reasoning_content}]
+ *   messages                    chat, tokenize: [{role: system|developer|user|assistant, content: text
+ *                               or [{"type": "text", "text"}], name, reasoning_content,
+ *                               tool_calls [], annotations []}]; developer counts as system
  *   add_generation_prompt, chat_template_kwargs (scalars)        with messages
  *   add_special_tokens          adds bos and eos to the prompt (default true; with messages false)
- *   n 1..128                    prompts * n <= 1024
+ *   n 1..128                    prompts * n <= 1024; best_of: the same as n
  *   max_tokens, max_completion_tokens >= 1
  *   min_tokens <= max_tokens    the text of these tokens matches no stop string
  *   temperature 0..2, top_p (0, 1], top_k >= -1 (-1, 0: off), min_p 0..1, seed 64 bits
  *   presence_penalty, frequency_penalty -2..2, repetition_penalty (0, 10]
  *   logit_bias                  {"id": -100..100}, 1024 at most
- *   logprobs                    completions: 0..20; chat: true, with top_logprobs 0..20
+ *   logprobs                    completions: 0..20; chat: true, with top_logprobs 0..20 (0 alone: none)
  *   stop                        text or up to 4 texts, each of 1 to 1024 bytes; stop_token_ids 64 at most
  *   ignore_eos, include_stop_str_in_output, skip_special_tokens (default true)
- *   stream, stream_options {include_usage, continuous_usage_stats}, user, cache_salt, priority
+ *   stream, stream_options {include_usage, continuous_usage_stats}, user, cache_salt,
+ *   metadata (an object)
  *   use_beam_search             n is the beam width, 16 at most; length_penalty; no sampling, no stream,
  *                               log-probabilities of the chosen tokens only; stop_token_ids and the
  *                               model's end tokens are 32 at most together
@@ -99,7 +104,7 @@ struct cairn_api_request {
 	json_t *template_args; /* object or NULL */
 	bool add_generation_prompt, add_special_tokens;
 
-	int64_t n, max_tokens, min_tokens; /* max_tokens 0: not given */
+	int64_t n, best_of, max_tokens, min_tokens; /* max_tokens, best_of 0: not given */
 	double temperature, top_p, min_p;
 	int64_t top_k; /* 0: off */
 	int64_t seed;
@@ -119,7 +124,6 @@ struct cairn_api_request {
 	double length_penalty;
 	bool return_token_strs;
 	const char *user, *cache_salt; /* or NULL */
-	int64_t priority;              /* lower values are served first */
 };
 
 /*

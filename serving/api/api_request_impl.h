@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* api_request_impl - declarations shared by api_request.c and api_fields.c only */
+/* api_request_impl - declarations shared by api_request.c, api_fields.c and api_neutral.c only */
 #ifndef CAIRN_API_REQUEST_IMPL_H
 #define CAIRN_API_REQUEST_IMPL_H
 
@@ -16,9 +16,15 @@ typedef int take_fn(struct parse *p, const char *name, json_t *value);
 /* Parsers of members that are not a single number or string. */
 take_fn cairn_api_take_prompt, cairn_api_take_messages, cairn_api_take_stop, cairn_api_take_stop_ids,
 	cairn_api_take_bias, cairn_api_take_stream_options, cairn_api_take_template_args,
-	cairn_api_take_tokens, cairn_api_take_logprobs, cairn_api_take_model;
+	cairn_api_take_tokens, cairn_api_take_logprobs, cairn_api_take_model, cairn_api_take_metadata;
 
 int cairn_api_wrong_type(struct parse *p, const char *name, const char *want, const json_t *value);
 int cairn_api_no_memory(struct parse *p);
+
+/* Stores the integer that value is, also if it is spelled as a float (16.0); false: it is none of 64 bits. */
+bool cairn_api_integer(const json_t *value, int64_t *integer);
+
+/* Accepts or refuses a member of api_neutral.c's list. Returns 1 if the list lacks it. */
+int cairn_api_take_neutral(struct parse *p, const char *name, const json_t *value);
 
 #endif

@@ -187,9 +187,6 @@ static int generate(struct serve_job *job, struct cairn_api_error *e)
 	struct cairn_api_request *r = &job->req;
 	int32_t num = r->messages ? 1 : r->num_prompts;
 
-	if (r->priority)
-		return cairn_api_refuse(e, 400, "unsupported_value", "priority",
-					"priority is not supported: requests are served in order of arrival");
 	if (r->n > job->s->opt.common.batch)
 		return cairn_api_refuse(e, 400, "invalid_value", "n", "n is %lld, but this server runs "
 					"%lld sequences at once", (long long)r->n,

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * api_neutral - members that other servers support and this one does not
+ *
+ * Stock clients send many of them with a value that asks for nothing beyond what the server does anyway. Such
+ * values are accepted; any other value is refused by the name of its member.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "serving/api/api_request_impl.h"
+#include "serving/base/json.h"
+
+static const struct {
+	const char *name;
+	const char *neutral[2]; /* JSON of the values that ask for nothing; null always does */
+} members[] = {
+	{ "allowed_token_ids", { NULL } },
+	{ "audio", { NULL } },
+	{ "bad_words", { "[]" } },
+	{ "chat_template", { NULL } },
+	{ "continue_final_message", { "false" } },
+	{ "documents", { "[]" } },
+	{ "early_stopping", { "false" } },
+	{ "echo", { "false" } },
+	{ "function_call", { "\"none\"" } },
+	{ "functions", { "[]" } },
+	{ "grammar", { NULL } },
+	{ "guided_choice", { NULL } },
+	{ "guided_grammar", { NULL } },
+	{ "guided_json", { NULL } },
+	{ "guided_regex", { NULL } },
+	{ "kv_transfer_params", { NULL } },
+	{ "logits_processors", { NULL } },
+	{ "mm_processor_kwargs", { NULL } },
+	{ "modalities", { "[\"text\"]" } },
+	{ "parallel_tool_calls", { "true", "false" } },
+	{ "prediction", { NULL } },
+	{ "priority", { "0" } },
+	{ "prompt_embeds", { NULL } },
+	{ "prompt_logprobs", { NULL } },
+	{ "reasoning_effort", { NULL } },
+	{ "response_format", { "{\"type\": \"text\"}" } },
+	{ "return_token_ids", { "false" } },
+	{ "return_tokens_as_token_ids", { "false" } },
+	{ "service_tier", { "\"auto\"", "\"default\"" } },
+	{ "spaces_between_special_tokens", { "true" } },
+	{ "store", { "false" } },
+	{ "structured_outputs", { NULL } },
+	{ "suffix", { "\"\"" } },
+	{ "tool_choice", { "\"none\"" } },
+	{ "tools", { "[]" } },
+	{ "truncate_prompt_tokens", { NULL } },
+	{ "web_search_options", { NULL } },
+};
+
+/* Returns 1 if value equals the JSON text, 0 if not, < 0 with the error filled in if there is no memory. */
+static int equals(struct parse *p, const json_t *value, const char *text)
+{
+	json_t *want = json_loads(text, JSON_DECODE_ANY, NULL);
+	int64_t a, b;
+	int same;
+
+	if (!want)
+		return cairn_api_no_memory(p);
+	same = json_equal(want, value) ||
+	       (cairn_api_integer(want, &a) && cairn_api_integer(value, &b) && a == b);
+	json_decref(want);
+	return same;
+}
+
+int cairn_api_take_neutral(struct parse *p, const char *name, const json_t *value)
+{
+	for (size_t i = 0; i < sizeof(members) / sizeof(*members); i++) {
+		const char *const *neutral = members[i].neutral;
+		int same = json_is_null(value);
+
+		if (strcmp(members[i].name, name))
+			continue;
+		for (int k = 0; k < 2 && neutral[k] && !same; k++)
+			same = equals(p, value, neutral[k]);
+		if (same)
+			return same < 0 ? same : 0;
+		return cairn_api_refuse(p->error, 400, "unsupported_parameter", name,
+					"%s is not supported%s%s%s%s%s", name, neutral[0] ? ": only " : "",
+					neutral[0] ? neutral[0] : "", neutral[1] ? " or " : "",
+					neutral[1] ? neutral[1] : "", neutral[0] ? " is accepted" : "");
+	}
+	return 1;
+}
