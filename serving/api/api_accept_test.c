@@ -196,6 +196,35 @@ static void neutral(struct cairn_test *t)
 	}
 }
 
+/* Members that a request lacks take the model's defaults. Beam search does not sample and ignores them. */
+static void model_defaults(struct cairn_test *t)
+{
+	static const struct cairn_generation defaults = {
+		.temperature = 0.6, .top_p = 0.9, .min_p = 0.1, .repetition_penalty = 1.1, .top_k = 20
+	};
+	struct cairn_api_request r;
+
+	limits.defaults = &defaults;
+	if (parse(t, CAIRN_API_COMPLETION, "{'prompt':'a','top_p':null}", &r)) {
+		EXPECT(t, r.temperature == 0.6 && r.top_p == 0.9 && r.min_p == 0.1 && r.top_k == 20 &&
+				  r.repetition_penalty == 1.1);
+		cairn_api_request_free(&r);
+	}
+	if (parse(t, CAIRN_API_CHAT,
+		  "{'messages':[{'role':'user','content':'a'}],'temperature':1,'top_p':1,'min_p':0,'top_k':0,"
+		  "'repetition_penalty':1}", &r)) {
+		EXPECT(t, r.temperature == 1 && r.top_p == 1 && r.min_p == 0 && r.top_k == 0 &&
+				  r.repetition_penalty == 1);
+		cairn_api_request_free(&r);
+	}
+	if (parse(t, CAIRN_API_COMPLETION, "{'prompt':'a','use_beam_search':true,'n':2}", &r)) {
+		EXPECT(t, r.temperature == 0 && r.top_p == 1 && r.min_p == 0 && r.top_k == 0 &&
+				  r.repetition_penalty == 1);
+		cairn_api_request_free(&r);
+	}
+	limits.defaults = NULL;
+}
+
 /* Integral numbers that a client writes as floats. */
 static void integral(struct cairn_test *t)
 {
@@ -285,6 +314,7 @@ static const struct cairn_unit units[] = {
 	{ "prompts", prompts },   { "messages", messages },
 	{ "neutral", neutral },   { "integral", integral },
 	{ "developer", developer }, { "fit", fit },
+	{ "model_defaults", model_defaults },
 };
 
 const struct cairn_family cairn_api_accept_family = {

@@ -350,7 +350,10 @@ static int check_beams(struct parse *p)
 		return cairn_api_refuse(p->error, 400, "invalid_value", "n",
 					"n must be 1 to %d with use_beam_search, is %lld",
 					CAIRN_API_MAX_BEAMS, (long long)r->n);
-	r->temperature = 0;
+	/* the defaults of sampling do not apply either */
+	r->temperature = r->min_p = 0;
+	r->top_k = 0;
+	r->top_p = r->repetition_penalty = 1;
 	return 0;
 }
 
@@ -441,7 +444,16 @@ int cairn_api_request_parse(enum cairn_api_kind kind, const char *body, size_t n
 		.model = limits->num_models ? limits->models[0] : NULL,
 	};
 	struct parse p = { &r, limits, error };
-	int ret = parse_all(&p, body, num_bytes);
+	int ret;
+
+	if (limits->defaults) {
+		r.temperature = limits->defaults->temperature;
+		r.top_p = limits->defaults->top_p;
+		r.top_k = limits->defaults->top_k;
+		r.min_p = limits->defaults->min_p;
+		r.repetition_penalty = limits->defaults->repetition_penalty;
+	}
+	ret = parse_all(&p, body, num_bytes);
 
 	if (ret)
 		cairn_api_request_free(&r);

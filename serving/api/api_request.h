@@ -23,6 +23,8 @@
  *   min_tokens <= max_tokens    the text of these tokens matches no stop string
  *   temperature 0..2, top_p (0, 1], top_k >= -1 (-1, 0: off), min_p 0..1, seed 64 bits
  *   presence_penalty, frequency_penalty -2..2, repetition_penalty (0, 10]
+ *                               temperature, top_p, top_k, min_p and repetition_penalty have the defaults of
+ *                               the checkpoint (generation.h), else 1, 1, 0, 0, 1
  *   logit_bias                  {"id": -100..100}, 1024 at most
  *   logprobs                    completions: 0..20; chat: true, with top_logprobs 0..20 (0 alone: none)
  *   stop                        text or up to 4 texts, each of 1 to 1024 bytes; stop_token_ids 64 at most
@@ -45,6 +47,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "serving/model/generation.h"
 #include "serving/tokenizer/stop_match.h"
 
 #define CAIRN_API_MAX_PROMPTS 256
@@ -77,6 +80,7 @@ struct cairn_api_limits {
 	int num_models;
 	bool adds_bos;     /* the tokenizer encodes an empty text to at least one token, such as bos */
 	bool has_template; /* the checkpoint has a chat template */
+	const struct cairn_generation *defaults; /* of sampling; NULL: those of OpenAI's API */
 };
 
 struct cairn_api_prompt {

@@ -17,6 +17,7 @@
 #include "serving/cli/command.h"
 #include "serving/cli/commands.h"
 #include "serving/engine/engine.h"
+#include "serving/model/generation.h"
 
 #define WARM_UP		4	/* tokens that are not measured */
 
@@ -32,7 +33,10 @@ static const char usage[] =
 	"  --prompt-file FILE    file with the prompt\n"
 	"  --max-new-tokens N    maximum length of the answer (128)\n"
 	"  --temperature X       0 is greedy (0)\n"
-	"  --top-k N  --top-p X  --min-p X    0, 1 and 0 are off (off)\n"
+	"  --top-k N  --top-p X  --min-p X  --repetition-penalty X    0, 1, 0 and 1 are off (off)\n"
+	"  --generation-config W auto: of these, what is not given is taken from the checkpoint's\n"
+	"                        generation_config.json, except with a prompt of random tokens;\n"
+	"                        none: ignore it (auto)\n"
 	"  --seed N              seed of sampling and of random weights (1)\n"
 	"  --ignore-eos          continue after an end-of-sequence token\n"
 	"\n"
@@ -57,8 +61,8 @@ struct options {
 	struct cairn_common_options common;
 	const char *shape, *prompt, *prompt_file;
 	int64_t max_new_tokens, prompt_tokens, repeat, prefill_rows, page_size, seed;
-	int ignore_eos, no_graphs;
-	struct cairn_sampling sampling;
+	int ignore_eos, no_graphs, no_defaults;
+	struct cairn_sampling sampling;		/* NAN, top_k -1: not given */
 };
 
 /* The output of one request of one run. */
@@ -79,7 +83,7 @@ struct run {
 
 static int parse(int argc, char **argv, struct options *o)
 {
-	int64_t top_k = 0;
+	int64_t top_k = -1;
 	const struct cairn_option options[] = {
 		{ "prompt", CAIRN_OPT_TEXT, &o->prompt, 0, 0, NULL },
 		{ "prompt-file", CAIRN_OPT_TEXT, &o->prompt_file, 0, 0, NULL },
@@ -88,6 +92,8 @@ static int parse(int argc, char **argv, struct options *o)
 		{ "top-k", CAIRN_OPT_INT, &top_k, 0, CAIRN_MAX_VOCAB, NULL },
 		{ "top-p", CAIRN_OPT_FLOAT, &o->sampling.top_p, 1e-6, 1, NULL },
 		{ "min-p", CAIRN_OPT_FLOAT, &o->sampling.min_p, 0, 0.999999, NULL },
+		{ "repetition-penalty", CAIRN_OPT_FLOAT, &o->sampling.repetition_penalty, 1e-6, 10, NULL },
+		{ "generation-config", CAIRN_OPT_CHOICE, &o->no_defaults, 0, 0, cairn_generation_names },
 		{ "seed", CAIRN_OPT_INT, &o->seed, 0, (double)INT64_MAX, NULL },
 		{ "ignore-eos", CAIRN_OPT_FLAG, &o->ignore_eos, 0, 0, NULL },
 		{ "shape", CAIRN_OPT_TEXT, &o->shape, 0, 0, NULL },
@@ -417,7 +423,32 @@ static int run_all(struct cairn_session *s, struct cairn_engine *e, const struct
 	return 0;
 }
 
-static int prepare(struct cairn_session *s, const struct options *o, int32_t **ids, size_t *num_ids,
+static float or_default(float given, double value, double lo, double hi)
+{
+	return isnan(given) ? (float)fmin(fmax(value, lo), hi) : given;
+}
+
+/* Fills in the sampling options that were not given. The bounds are those of the options. */
+static int take_defaults(const struct cairn_session *s, struct options *o)
+{
+	struct cairn_generation g = { .top_p = 1, .repetition_penalty = 1 };
+	struct cairn_sampling *to = &o->sampling;
+
+	if (!o->no_defaults && !o->prompt_tokens) {
+		CAIRN_TRY(cairn_generation_load(s->dir, &g));
+		if (g.set[0])
+			fprintf(stderr, "%s/generation_config.json: %s\n", s->dir, g.set);
+	}
+	to->temperature = or_default(to->temperature, g.temperature, 0, 2);
+	to->top_p = or_default(to->top_p, g.top_p, 1e-6, 1);
+	to->min_p = or_default(to->min_p, g.min_p, 0, 0.999999);
+	to->repetition_penalty = or_default(to->repetition_penalty, g.repetition_penalty, 1e-6, 10);
+	if (to->top_k < 0)
+		to->top_k = g.top_k > CAIRN_MAX_VOCAB ? CAIRN_MAX_VOCAB : (int32_t)g.top_k;
+	return 0;
+}
+
+static int prepare(struct cairn_session *s, struct options *o, int32_t **ids, size_t *num_ids,
 		   struct cairn_engine **e)
 {
 	int host;
@@ -434,6 +465,7 @@ static int prepare(struct cairn_session *s, const struct options *o, int32_t **i
 		CAIRN_TRY(cairn_session_shape(s, o->shape, (uint64_t)o->seed));
 	else
 		CAIRN_TRY(cairn_session_load(s, o->common.model));
+	CAIRN_TRY(take_defaults(s, o));
 	CAIRN_TRY(make_prompt(s, o, ids, num_ids));
 	if (!*num_ids)
 		return cairn_error(EINVAL, "prompt: is empty, and the tokenizer adds no token of its own");
@@ -455,7 +487,7 @@ int cairn_cmd_generate(int argc, char **argv)
 {
 	struct options o = {
 		.common = { .batch = 1 }, .max_new_tokens = 128, .repeat = 1, .page_size = 16, .seed = 1,
-		.sampling = { .top_p = 1 },
+		.sampling = { .temperature = NAN, .top_p = NAN, .min_p = NAN, .repetition_penalty = NAN },
 	};
 	struct cairn_session s = { 0 };
 	struct cairn_engine *e = NULL;

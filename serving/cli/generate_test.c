@@ -187,6 +187,8 @@ static void bad_options(struct cairn_test *t)
 	REFUSED(t, "--top-k", "generate", "--top-k", "-1");
 	REFUSED(t, "none of auto, graph, persistent, unfused", "generate", "--decode", "fast");
 	REFUSED(t, "--decode: ''", "eval", "--decode", "");
+	REFUSED(t, "none of auto, none", "generate", "--generation-config", "x");
+	REFUSED(t, "--repetition-penalty", "generate", "--repetition-penalty", "0");
 	REFUSED(t, "--min-p: '1'", "generate", "--min-p", "1");
 	REFUSED(t, "--seed: '18446744073709551616'", "generate", "--seed", "18446744073709551616");
 	REFUSED(t, "--min-accuracy", "eval", "--min-accuracy", "101");
@@ -241,6 +243,55 @@ static void bad_models(struct cairn_test *t)
 		REFUSED(t, rows[i].text, "generate", "--impl", "cpu", "--model", cairn_tmpdir(t), "--prompt",
 			"x");
 	}
+}
+
+/* Copies the text between the lines about loading and the line of figures. */
+static const char *answer_of(const char *out, char *text, size_t len)
+{
+	const char *begin = strstr(out, "generation_config.json: "), *end = strstr(out, "\nprompt of ");
+
+	begin = begin ? begin : strstr(out, "loaded in ");
+	begin = begin ? strchr(begin, '\n') : NULL;
+	snprintf(text, len, "%.*s", begin && end ? (int)(end - begin) : 0, begin ? begin : "");
+	return text;
+}
+
+/* generation_config.json has the defaults of the sampling options. */
+static void model_defaults(struct cairn_test *t)
+{
+	static const char *const files[] = { "config.json", "tokenizer.json", "model.safetensors" };
+	static const char generation[] = "{\"temperature\": 2.0, \"top_p\": 0.999}";
+	char path[2 * PATH_MAX], target[2 * PATH_MAX], out[16384];
+	char greedy[1024], sampled[1024];
+
+	for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+		snprintf(path, sizeof(path), "%s/%s", cairn_tmpdir(t), files[i]);
+		snprintf(target, sizeof(target), "%s/serving/embedded/%s", cairn_data_dir(), files[i]);
+		EXPECT(t, symlink(target, path) == 0);
+	}
+	cairn_tmpfile(t, path, sizeof(path), "generation_config.json", generation, sizeof(generation) - 1);
+#define ASK	"generate", "--impl", "cpu", "--model", cairn_tmpdir(t), "--prompt", "a", "--ignore-eos", \
+		"--max-new-tokens", "24"
+	EXPECT(t, CAIRN(out, ASK) == 0);
+	EXPECT_CONTAINS(t, out, "generation_config.json: temperature 2, top_p 0.999\n");
+	answer_of(out, sampled, sizeof(sampled));
+	EXPECT(t, CAIRN(out, ASK, "--temperature", "0") == 0);
+	answer_of(out, greedy, sizeof(greedy));
+	EXPECT(t, *greedy && strcmp(greedy, sampled));
+	EXPECT(t, CAIRN(out, ASK, "--generation-config", "none", "--temperature", "2", "--top-p", "0.999") ==
+			  0);
+	EXPECT(t, !strcmp(answer_of(out, greedy, sizeof(greedy)), sampled));
+	EXPECT(t, CAIRN(out, ASK, "--temperature", "0") == 0);
+	answer_of(out, greedy, sizeof(greedy));
+	EXPECT(t, CAIRN(out, ASK, "--generation-config", "none") == 0);
+	EXPECT(t, !strstr(out, "generation_config.json") &&
+			  !strcmp(answer_of(out, sampled, sizeof(sampled)), greedy));
+	/* measurements do not depend on it */
+	EXPECT(t, CAIRN(out, "generate", "--impl", "cpu", "--model", cairn_tmpdir(t), "--prompt-tokens", "4",
+			"--max-new-tokens", "4") == 0);
+	EXPECT(t, !strstr(out, "generation_config.json"));
+	cairn_tmpfile(t, path, sizeof(path), "generation_config.json", "{\"top_p\": 2}", 12);
+	REFUSED(t, "generation_config.json: top_p: must be a number above 0", ASK);
 }
 
 /* The error names a tensor that is missing or whose shape contradicts config.json. */
@@ -383,6 +434,7 @@ static const struct cairn_unit units[] = {
 	{ "eval_late", eval_late },
 	{ "eval_counts", eval_counts },
 	{ "prompt_file_and_record", prompt_file_and_record },
+	{ "model_defaults", model_defaults },
 	{ "bad_options", bad_options },
 	{ "bad_questions", bad_questions },
 	{ "bad_models", bad_models },

@@ -107,6 +107,19 @@ static int name_model(struct serve *s, const char *dir)
 	return s->name[0] ? 0 : cairn_error(EINVAL, "--name: is empty");
 }
 
+/* Random weights take no sampling defaults from the embedded model, whose tokenizer they use. */
+static int load_defaults(struct serve *s, const char *dir)
+{
+	s->defaults = (struct cairn_generation){ .temperature = 1, .top_p = 1, .repetition_penalty = 1 };
+	if (s->opt.no_defaults || s->opt.shape)
+		return 0;
+	CAIRN_TRY(cairn_generation_load(dir, &s->defaults));
+	if (s->defaults.set[0])
+		fprintf(stderr, "cairn serve: %s/generation_config.json: defaults of requests: %s\n", dir,
+			s->defaults.set);
+	return 0;
+}
+
 static int load(struct serve *s)
 {
 	char dir[4096];
@@ -120,6 +133,7 @@ static int load(struct serve *s)
 		return cairn_error(EINVAL, "%s/tokenizer.json: has %d tokens, the model's vocab_size is %d",
 				   dir, cairn_tokenizer_size(s->tokenizer), s->config.vocab_size);
 	CAIRN_TRY(load_template(s, dir));
+	CAIRN_TRY(load_defaults(s, dir));
 	CAIRN_TRY(name_model(s, dir));
 	CAIRN_TRY(read_key(s));
 	CAIRN_TRY(cairn_tokenizer_encode(s->tokenizer, "", 0, CAIRN_ENCODE_ADD_SPECIAL, &ids, &num_ids));
@@ -128,6 +142,7 @@ static int load(struct serve *s)
 		.max_body = (size_t)s->opt.max_body, .vocab_size = s->config.vocab_size,
 		.max_context = max_context, .models = s->names, .num_models = 1,
 		.adds_bos = num_ids > 0, .has_template = s->template != NULL,
+		.defaults = &s->defaults,
 	};
 	atomic_init(&s->max_context, max_context);
 	return cairn_metrics_new(s->name, "0", max_context, &s->metrics);

@@ -13,6 +13,7 @@
 
 #include "serving/cli/command.h"
 #include "serving/model/config.h"
+#include "serving/model/generation.h"
 
 #define CAIRN_SERVE_FD	3	/* the worker's end of the socket */
 
@@ -24,6 +25,7 @@ struct cairn_serve_options {
 	const char *disk_dir;
 	int grain;		/* enum cairn_serve_cache */
 	int no_graphs;
+	int no_defaults;	/* index into cairn_generation_names: ignore generation_config.json */
 	/* clients and access */
 	const char *host, *name, *key_file, *template_file;
 	int64_t port, threads;

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "conformance/harness.h"
+#include "conformance/tables/program.h"
 #include "serving/serve/serve_test.h"
 
 #define PATH	"/v1/completions"
@@ -234,10 +235,73 @@ static void kept(struct cairn_test *t)
 	}
 }
 
+/* Makes a copy of the embedded model with this generation_config.json. */
+static const char *model_with(struct cairn_test *t, const char *generation)
+{
+	static const char *const files[] = { "config.json", "tokenizer.json", "model.safetensors" };
+	char path[PATH_MAX], target[PATH_MAX];
+
+	for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+		snprintf(path, sizeof(path), "%.2000s/%s", cairn_tmpdir(t), files[i]);
+		snprintf(target, sizeof(target), "%.2000s/serving/embedded/%s", cairn_data_dir(), files[i]);
+		EXPECT(t, symlink(target, path) == 0);
+	}
+	cairn_tmpfile(t, path, sizeof(path), "generation_config.json", generation, strlen(generation));
+	return cairn_tmpdir(t);
+}
+
+static char *text_of(const struct reply *r)
+{
+	json_t *root = json_of(r);
+	const char *text = json_string_value(at_path(root, "choices.0.text"));
+	char *copy = strdup(text ? text : "");
+
+	json_decref(root);
+	return copy;
+}
+
+/* Requests that set no temperature take that of generation_config.json, unless it is switched off. */
+static void model_defaults(struct cairn_test *t)
+{
+#define LONE	"{\"prompt\":\"a\",\"ignore_eos\":true,\"max_tokens\":24,\"seed\":7"
+	static const char *const bodies[] = {
+		LONE "}", LONE ",\"temperature\":0}", LONE ",\"temperature\":2,\"top_k\":0}",
+		LONE ",\"temperature\":1,\"top_k\":0}",
+	};
+	const char *dir = model_with(t, "{\"do_sample\": false, \"temperature\": 2.0, \"top_k\": 1}");
+	static struct reply r;
+	static char log[65536];
+	struct server s;
+
+	for (int off = 0; off < 2; off++) {
+		char *text[ARRAY_SIZE(bodies)] = { NULL };
+
+		if (start_server(t, &s, (const char *const[]){ "--impl", "cpu", "--quiet", "--model", dir,
+							       "--generation-config", off ? "none" : "auto",
+							       NULL }) &&
+		    EXPECT(t, wait_ready(&s))) {
+			for (size_t i = 0; i < ARRAY_SIZE(bodies); i++) {
+				EXPECT(t, post(&s, PATH, bodies[i], &r) == 200);
+				text[i] = text_of(&r);
+			}
+			/* top_k 1 of the file: greedy; without the file: temperature 1 of OpenAI's API */
+			EXPECT(t, !strcmp(text[0], text[off ? 3 : 1]) && strcmp(text[1], text[2]) &&
+					  strcmp(text[1], text[3]));
+			log_of(&s, log, sizeof(log));
+			EXPECT(t, (strstr(log, "generation_config.json: defaults of requests: temperature 2, "
+					       "top_k 1\n") != NULL) == !off);
+		}
+		for (size_t i = 0; i < ARRAY_SIZE(bodies); i++)
+			free(text[i]);
+		stop_server(&s);
+	}
+}
+
 static const struct cairn_unit units[] = {
 	{ "logprobs", logprobs }, { "treated", treated }, { "counted", counted },
 	{ "salted", salted },
 	{ "kept", kept },
+	{ "model_defaults", model_defaults },
 };
 
 const struct cairn_family cairn_serve_fields_family = {

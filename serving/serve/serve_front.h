@@ -126,6 +126,7 @@ struct serve {
 	struct cairn_chat_template *template;	/* NULL: none */
 	struct cairn_model_config config;
 	struct cairn_api_limits limits;
+	struct cairn_generation defaults;	/* of sampling */
 	const char *names[1];
 	char name[256], key[1024];
 	int64_t created;

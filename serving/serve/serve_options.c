@@ -41,6 +41,9 @@ static const char usage[] =
 	"  --name NAME            the model's name in requests (the directory's or the shape's)\n"
 	"  --key-file FILE        its first line is the key that requests must send; without it, the\n"
 	"                         variable CAIRN_API_KEY, if set. /health, /ready and the page need none\n"
+	"  --generation-config W  auto: requests that set no temperature, top_p, top_k, min_p or\n"
+	"                         repetition_penalty take that of the checkpoint's\n"
+	"                         generation_config.json; none: ignore it (auto)\n"
 	"  --chat-template FILE   Jinja template (the checkpoint's)\n"
 	"  --threads N            threads that parse and tokenize requests (2)\n"
 	"  --quiet                do not log each request to standard error\n"
@@ -81,6 +84,7 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 		{ "port", CAIRN_OPT_INT, &o->port, 0, 65535, NULL },
 		{ "name", CAIRN_OPT_TEXT, &o->name, 0, 0, NULL },
 		{ "key-file", CAIRN_OPT_TEXT, &o->key_file, 0, 0, NULL },
+		{ "generation-config", CAIRN_OPT_CHOICE, &o->no_defaults, 0, 0, cairn_generation_names },
 		{ "chat-template", CAIRN_OPT_TEXT, &o->template_file, 0, 0, NULL },
 		{ "threads", CAIRN_OPT_INT, &o->threads, 1, 64, NULL },
 		{ "quiet", CAIRN_OPT_FLAG, &o->quiet, 0, 0, NULL },
