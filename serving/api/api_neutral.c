@@ -22,7 +22,6 @@ static const struct {
 	{ "continue_final_message", { "false" } },
 	{ "documents", { "[]" } },
 	{ "early_stopping", { "false" } },
-	{ "echo", { "false" } },
 	{ "function_call", { "\"none\"" } },
 	{ "functions", { "[]" } },
 	{ "grammar", { NULL } },

@@ -72,8 +72,8 @@ static const struct field {
 	{ "add_special_tokens", GENERATE | TOKENIZE, BOOL, AT(add_special_tokens), 0, 0, 0, NULL },
 	{ "return_token_strs", TOKENIZE, BOOL, AT(return_token_strs), 0, 0, 0, NULL },
 	{ "n", GENERATE, INT, AT(n), 1, CAIRN_API_MAX_N, 0, NULL },
-	{ "max_tokens", GENERATE, INT, AT(max_tokens), 1, INT32_MAX, 0, NULL },
-	{ "max_completion_tokens", GENERATE, INT, AT(max_tokens), 1, INT32_MAX, 0, NULL },
+	{ "max_tokens", GENERATE, INT, AT(max_tokens), 0, INT32_MAX, 0, NULL },
+	{ "max_completion_tokens", GENERATE, INT, AT(max_tokens), 0, INT32_MAX, 0, NULL },
 	{ "min_tokens", GENERATE, INT, AT(min_tokens), 0, INT32_MAX, 0, NULL },
 	{ "temperature", GENERATE, NUMBER, AT(temperature), 0, 2, 0, NULL },
 	{ "top_p", GENERATE, NUMBER, AT(top_p), 0, 1, OPEN, NULL },
@@ -86,6 +86,7 @@ static const struct field {
 	{ "logit_bias", GENERATE, OTHER, 0, 0, 0, 0, cairn_api_take_bias },
 	{ "logprobs", GENERATE, OTHER, 0, 0, 0, 0, cairn_api_take_logprobs },
 	{ "top_logprobs", CHAT, OTHER, 0, 0, 0, 0, cairn_api_take_logprobs },
+	{ "echo", GENERATE, BOOL, AT(echo), 0, 0, 0, NULL },
 	{ "stop", GENERATE, OTHER, 0, 0, 0, 0, cairn_api_take_stop },
 	{ "stop_token_ids", GENERATE, OTHER, 0, 0, 0, 0, cairn_api_take_stop_ids },
 	{ "ignore_eos", GENERATE, BOOL, AT(ignore_eos), 0, 0, 0, NULL },
@@ -357,6 +358,31 @@ static int check_beams(struct parse *p)
 	return 0;
 }
 
+/* max_tokens 0 is for the prompt's log-probabilities: without echo the answer would be empty. */
+static int check_echo(struct parse *p)
+{
+	static const char *const names[] = { "max_tokens", "max_completion_tokens" };
+	struct cairn_api_request *r = p->req;
+	int64_t max;
+
+	if (r->echo && r->kind == CAIRN_API_CHAT)
+		return cairn_api_refuse(p->error, 400, "unsupported_parameter", "echo",
+					"echo is not supported by this endpoint");
+	for (int i = 0; i < 2; i++) {
+		if (!cairn_api_integer(json_object_get(r->root, names[i]), &max) || max)
+			continue;
+		if (!r->echo)
+			return cairn_api_refuse(p->error, 400, "invalid_value", names[i],
+						"%s must be 1 to %d, is 0 (0 needs echo)", names[i],
+						INT32_MAX);
+		r->no_answer = true;
+		r->max_tokens = 1;	/* the engine draws one token, which is dropped */
+	}
+	if (r->echo && r->stream)
+		return clash(p, "stream", "echo");
+	return r->echo && r->use_beam_search ? clash(p, "use_beam_search", "echo") : 0;
+}
+
 /* Checks the rules between members. */
 static int check(struct parse *p)
 {
@@ -399,6 +425,7 @@ static int check(struct parse *p)
 	if (!same_integer(json_object_get(r->root, "max_tokens"),
 			  json_object_get(r->root, "max_completion_tokens")))
 		return clash(p, "max_tokens", "another max_completion_tokens");
+	CAIRN_TRY(check_echo(p));
 	if (r->max_tokens && r->min_tokens > r->max_tokens)
 		return cairn_api_refuse(p->error, 400, "invalid_value", "min_tokens",
 					"min_tokens %lld is above max_tokens %lld", (long long)r->min_tokens,

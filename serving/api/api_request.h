@@ -19,7 +19,11 @@
  *   add_generation_prompt, chat_template_kwargs (scalars)        with messages
  *   add_special_tokens          adds bos and eos to the prompt (default true; with messages false)
  *   n 1..128                    prompts * n <= 1024; best_of: the same as n
- *   max_tokens, max_completion_tokens >= 1
+ *   max_tokens, max_completion_tokens >= 1; 0 with echo: no answer
+ *   echo                        completions: the prompt is repeated before the answer, and with logprobs its
+ *                               tokens are listed with their log-probabilities, the first with null; prompt
+ *                               tokens * n <= 65536; no stream, no beam search. An end token that is the
+ *                               only token of the answer (max_tokens 1) is listed, too, as lm-eval expects
  *   min_tokens <= max_tokens    the text of these tokens matches no stop string
  *   temperature 0..2, top_p (0, 1], top_k >= -1 (-1, 0: off), min_p 0..1, seed 64 bits
  *   presence_penalty, frequency_penalty -2..2, repetition_penalty (0, 10]
@@ -126,6 +130,7 @@ struct cairn_api_request {
 	bool stream, include_usage, continuous_usage;
 	bool use_beam_search;
 	double length_penalty;
+	bool echo, no_answer; /* no_answer: max_tokens was 0 and is 1 */
 	bool return_token_strs;
 	const char *user, *cache_salt; /* or NULL */
 };

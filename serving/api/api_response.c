@@ -157,7 +157,9 @@ void cairn_api_answer_free(struct cairn_api_answer *a)
 
 static void put_logprob(struct cairn_api_out *out, float logprob)
 {
-	if (!isfinite(logprob))
+	if (isnan(logprob))
+		puts_json(out, "null");
+	else if (!isfinite(logprob))
 		puts_json(out, "-9999.0");
 	else
 		print(out, "%.9g", (double)logprob);
@@ -252,7 +254,12 @@ static void put_text_logprobs(struct cairn_api_out *out, const struct cairn_api_
 	for (size_t i = 0; i < c->num_logprobs; i++) {
 		const struct cairn_api_logprob *l = &c->logprobs[i];
 
-		puts_json(out, i ? ",{" : "{");
+		puts_json(out, i ? "," : "");
+		if (isnan(l->token.logprob)) {
+			puts_json(out, "null");
+			continue;
+		}
+		puts_json(out, "{");
 		for (int32_t k = 0; k < l->num_top; k++) {
 			if (seen_before(l, k))
 				continue;

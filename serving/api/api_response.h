@@ -51,7 +51,7 @@ void cairn_api_answer_free(struct cairn_api_answer *a);
 struct cairn_api_token {
 	const char *bytes;
 	size_t num_bytes;
-	float logprob; /* -INFINITY is written as -9999 */
+	float logprob; /* -INFINITY is written as -9999, NAN as null */
 };
 
 struct cairn_api_logprob {

@@ -111,6 +111,7 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 		return cairn_error(ENOMEM, "engine: no memory");
 	e->impl = model->impl;
 	e->config = &model->config;
+	e->can_score = cairn_forward_supported(model);
 	e->opt = *options;
 	ret = check_options(&e->opt, e->config);
 	if (ret)
@@ -138,7 +139,8 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 		goto out_nomem;
 	for (int i = 0; i < CAIRN_WORKER_FLIGHTS; i++) {
 		e->flights[i].draws = calloc((size_t)e->opt.max_batch, sizeof(struct draw));
-		if (!e->flights[i].draws)
+		e->flights[i].scored = calloc((size_t)e->opt.max_batch, sizeof(struct draw));
+		if (!e->flights[i].draws || !e->flights[i].scored)
 			goto out_nomem;
 	}
 	*out = e;
@@ -160,8 +162,10 @@ void cairn_engine_destroy(struct cairn_engine *e)
 	cairn_tiers_destroy(e->tiers);
 	cairn_worker_destroy(e->worker);
 	cairn_scheduler_destroy(e->scheduler);
-	for (int i = 0; i < CAIRN_WORKER_FLIGHTS; i++)
+	for (int i = 0; i < CAIRN_WORKER_FLIGHTS; i++) {
 		free(e->flights[i].draws);
+		free(e->flights[i].scored);
+	}
 	for (int32_t i = 0; i < e->num_slots; i++) {
 		if (e->slots[i].r)
 			destroy_request(NULL, e->slots[i].r);
@@ -301,6 +305,7 @@ static void destroy_request(struct cairn_engine *e, struct request *r)
 	if (e)
 		engine_treat_end(e, r);
 	engine_beams_destroy(r->beams);
+	free(r->scored_prompt);
 	free(r->prompt);
 	free(r);
 }
@@ -324,6 +329,11 @@ static int enter(struct cairn_engine *e, struct request *r, const struct cairn_r
 	r->next = *at;
 	*at = r;
 	sr.id = r->handle;
+	if (r->scored_prompt) {		/* a salt of its own: nothing of it is cached */
+		sr.salt = (struct cairn_cache_salt){ 0x636169726e2d7363, r->handle };
+		sr.scored = 1;
+		sr.keep = 0;
+	}
 	ret = cairn_scheduler_submit(e->scheduler, &sr);
 	if (ret)
 		leave(e, r);

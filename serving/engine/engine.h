@@ -87,6 +87,13 @@ struct cairn_request {
 	float length_penalty;
 	/* Callbacks; each may be NULL. Non-zero from on_token ends this answer with CAIRN_FINISH_STOP. */
 	int (*on_token)(void *ctx, int32_t index, const struct cairn_token *token);
+	/*
+	 * Called for prompt tokens 1, 2, ... in order, before any on_token, with the log-probabilities
+	 * of the token and of the most likely ones in its place. Such a prompt is computed whole, without
+	 * cached prefixes, and at most max_batch of its tokens per step.
+	 */
+	int32_t prompt_logprobs;	/* 0: none; 1 + k: with the k most likely tokens; not with beams */
+	void (*on_prompt)(void *ctx, int32_t position, const struct cairn_token *token);
 	/* token: the end token, which was not passed to on_token; -1: none */
 	void (*on_finish)(void *ctx, int32_t index, enum cairn_finish why, int32_t token);
 	/* Called after its first rows are launched; cached_tokens:

@@ -33,6 +33,8 @@ struct request {
 	int started, cancelled, bad;	/* bad: beams whose logits are NaN */
 	/* treatment of its logits */
 	int counts;			/* the tokens of its answers are counted */
+	int32_t *scored_prompt;		/* prompt tokens, with prompt_logprobs; else NULL */
+	int32_t num_scored;		/* last prompt position whose log-probabilities a pass computes */
 	int32_t *prompt;		/* prompt tokens that count as well; NULL: none */
 	int32_t bias_at, forbidden_at, num_forbidden;	/* its lists on the device */
 	struct beams *beams;		/* NULL: no beam search */
@@ -48,6 +50,8 @@ struct draw {
 struct engine_flight {
 	struct draw *draws;		/* [max_batch] */
 	int32_t num_draws;
+	struct draw *scored;		/* [max_batch]; index: the prompt position */
+	int32_t num_scored;
 };
 
 #define NUM_BUCKETS	4096		/* a power of two */
@@ -70,6 +74,7 @@ struct cairn_engine {
 	uint8_t *stops;				/* [max_batch], for cairn_scheduler_report() */
 	struct cairn_worker_treat *treats;	/* [max_batch], of the pass being built */
 	int32_t *count_slots, num_count_slots;	/* free counter slots of the worker */
+	int can_score;			/* passes have an operation list */
 	int failed;
 	struct cairn_engine_stats stats;
 };

@@ -126,6 +126,26 @@ static int take_token(struct cairn_engine *e, const struct draw *d, const struct
 	return r->req.on_token && r->req.on_token(r->req.ctx, d->index, &token) ? 1 : 0;
 }
 
+/* Processes the log-probabilities of prompt tokens. */
+static void take_scored(struct cairn_engine *e, const struct engine_flight *f,
+			const struct cairn_worker_result *w)
+{
+	for (int32_t i = 0; i < w->num_scored; i++) {
+		struct request *r = engine_find(e, f->scored[i].handle);
+		size_t at = (size_t)(w->num_tokens + i);
+		struct cairn_token token = { .logprob = w->logprob[at], .top = w->top + at * (size_t)w->k,
+					     .top_logprob = w->top_logprob + at * (size_t)w->k };
+
+		if (!r || r->cancelled || !r->req.on_prompt)
+			continue;
+		token.id = r->scored_prompt[f->scored[i].index];
+		token.num_top = r->req.prompt_logprobs - 1;
+		while (token.num_top && token.top[token.num_top - 1] < 0)
+			token.num_top--;
+		r->req.on_prompt(r->req.ctx, f->scored[i].index, &token);
+	}
+}
+
 /* Waits for the oldest pass and processes its tokens. */
 static int collect(struct cairn_engine *e)
 {
@@ -137,6 +157,7 @@ static int collect(struct cairn_engine *e)
 	CAIRN_TRY(cairn_tiers_collected(e->tiers));
 	start = cairn_clock_ns();
 	e->first_flight = (e->first_flight + 1) % CAIRN_WORKER_FLIGHTS;
+	take_scored(e, f, &w);
 	for (int32_t i = 0; i < w.num_tokens; i++)
 		e->stops[i] = (uint8_t)take_token(e, &f->draws[i], &w, i);
 	CAIRN_TRY(cairn_scheduler_report(e->scheduler, w.tokens, e->stops));
@@ -163,6 +184,24 @@ static uint64_t key_of(uint64_t seed, int32_t index)
 	return z ^ (z >> 31);
 }
 
+/* Row p of a prompt has the log-probabilities of token p + 1. A recomputed row is not scored again. */
+static void score(struct request *r, int32_t first, int32_t end, struct engine_flight *f,
+		  struct cairn_worker_part *part)
+{
+	int32_t from = first < r->num_scored ? r->num_scored : first;
+	int32_t to = end < r->req.num_prompt ? end : r->req.num_prompt - 1;
+
+	if (!r->scored_prompt || from >= to)
+		return;
+	part->targets = r->scored_prompt + from + 1;
+	part->score_from = from - first;
+	part->num_scored = to - from;
+	part->score_k = r->req.prompt_logprobs - 1;
+	r->num_scored = to;
+	for (int32_t at = from + 1; at <= to; at++)
+		f->scored[f->num_scored++] = (struct draw){ r->handle, at };
+}
+
 static int add_item(struct cairn_engine *e, const struct cairn_step_plan *p,
 		    const struct cairn_step_item *item, struct engine_flight *f)
 {
@@ -179,6 +218,7 @@ static int add_item(struct cairn_engine *e, const struct cairn_step_plan *p,
 	if (of_prompt > 0)
 		e->stats.prompt_tokens += of_prompt;
 	part.pages = cairn_kv_pool_pages(cairn_scheduler_pool(e->scheduler), item->kv, &part.num_pages);
+	score(r, item->first, end, f, &part);
 	if (item->draw >= 0) {
 		part.draw = &r->req.sampling;
 		part.seed = key_of(r->req.sampling.seed, item->index);
@@ -196,7 +236,7 @@ static int launch(struct cairn_engine *e, const struct cairn_step_plan *p)
 	int in_flight = cairn_worker_in_flight(e->worker);
 	struct engine_flight *f = &e->flights[(e->first_flight + in_flight) % CAIRN_WORKER_FLIGHTS];
 
-	f->num_draws = 0;
+	f->num_draws = f->num_scored = 0;
 	cairn_worker_begin(e->worker);
 	for (int32_t i = 0; i < p->num_items; i++)
 		CAIRN_TRY(add_item(e, p, &p->items[i], f));

@@ -56,6 +56,9 @@ static int check_table(const struct cairn_engine *e, const struct cairn_request 
 	if (has_counts(s) && !e->impl->token_counts)
 		return cairn_error(EOPNOTSUPP, "%s: %s: the table has no operation token_counts", field,
 				   e->impl->name);
+	if (r->prompt_logprobs && (!e->can_score || !e->impl->logprobs))
+		return cairn_error(EOPNOTSUPP, "prompt_logprobs: %s: the table has no %s", e->impl->name,
+				   e->can_score ? "operation logprobs" : "list of operations for prompts");
 	if ((s->num_logprobs || r->beam_width) && !e->impl->logprobs)
 		return cairn_error(EOPNOTSUPP, "%s: %s: the table has no operation logprobs",
 				   r->beam_width ? "beam_width" : "num_logprobs", e->impl->name);
@@ -87,6 +90,11 @@ int engine_check_sampling(const struct cairn_engine *e, const struct cairn_reque
 	if (s->num_logprobs < 0 || s->num_logprobs > 1 + CAIRN_MAX_LOGPROBS)
 		return cairn_error(EINVAL, "num_logprobs: is %d, must be in 0..%d", s->num_logprobs,
 				   1 + CAIRN_MAX_LOGPROBS);
+	if (r->prompt_logprobs < 0 || r->prompt_logprobs > 1 + CAIRN_MAX_LOGPROBS)
+		return cairn_error(EINVAL, "prompt_logprobs: is %d, must be in 0..%d", r->prompt_logprobs,
+				   1 + CAIRN_MAX_LOGPROBS);
+	if (r->prompt_logprobs && r->beam_width)
+		return cairn_error(EINVAL, "prompt_logprobs: does not go with beam_width");
 	CAIRN_TRY(check_bias(e, s));
 	return check_table(e, r);
 }
@@ -138,6 +146,12 @@ int engine_treat_begin(struct cairn_engine *e, struct request *r, const struct c
 	size_t bytes = (size_t)from->num_prompt * sizeof(*r->prompt);
 
 	r->req.sampling.bias = NULL;
+	if (from->prompt_logprobs) {
+		r->scored_prompt = malloc(bytes);
+		if (!r->scored_prompt)
+			return cairn_error(ENOMEM, "engine: no memory for a request");
+		memcpy(r->scored_prompt, from->prompt, bytes);
+	}
 	CAIRN_TRY(add_lists(e, r, from));
 	r->counts = has_counts(&from->sampling);
 	if (!has_repetition(&from->sampling))

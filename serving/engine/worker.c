@@ -60,6 +60,7 @@ static size_t lay_out(const struct cairn_worker *w, struct arrays *a, char *base
 	a->num_forbidden = carve(&at, batch * sizeof(*a->num_forbidden));
 	a->wanted = carve(&at, batch * sizeof(*a->wanted));
 	a->wanted_late = carve(&at, batch * sizeof(*a->wanted_late));
+	a->targets = carve(&at, batch * sizeof(*a->targets));
 	a->repetition = carve(&at, batch * sizeof(*a->repetition));
 	a->frequency = carve(&at, batch * sizeof(*a->frequency));
 	a->presence = carve(&at, batch * sizeof(*a->presence));
@@ -111,7 +112,8 @@ static int create_flights(struct cairn_worker *w, size_t block)
 		f->logprobs = p;
 		f->rows = malloc(tokens);
 		f->treats = calloc((size_t)w->opt.max_batch, sizeof(*f->treats));
-		if (!f->rows || !f->treats)
+		f->scored = malloc((size_t)w->opt.max_batch * sizeof(*f->scored));
+		if (!f->rows || !f->treats || !f->scored)
 			return cairn_error(ENOMEM, "worker: no memory for %d requests", w->opt.max_batch);
 		CAIRN_TRY(TABLE(w, event_create, &f->event));
 	}
@@ -246,6 +248,7 @@ void cairn_worker_destroy(struct cairn_worker *w)
 		if (f->event)
 			w->impl->event_destroy(f->event);
 		free(f->rows);
+		free(f->scored);
 		free(f->treats);
 		worker_host_free(w, f->logprobs);
 		worker_host_free(w, f->tokens);
@@ -274,7 +277,7 @@ void cairn_worker_begin(struct cairn_worker *w)
 	int next = (w->first_flight + w->num_flights) % CAIRN_WORKER_FLIGHTS;
 
 	w->flight = &w->flights[next];
-	w->flight->num_tokens = 0;
+	w->flight->num_tokens = w->flight->num_scored = 0;
 	w->flight->begins.num = w->flight->begins.num_tokens = 0;
 	w->flight->host.qo_indptr[0] = 0;
 	w->flight->host.kv_indptr[0] = 0;
@@ -306,6 +309,12 @@ void cairn_worker_add(struct cairn_worker *w, const struct cairn_worker_part *pa
 		a->positions[b->num_rows + i] = part->position + i;
 	}
 	w->follows += part->follows >= 0;
+	for (int32_t i = 0; i < part->num_scored; i++) {
+		f->scored[f->num_scored].row = b->num_rows + part->score_from + i;
+		f->scored[f->num_scored++].target = part->targets[i];
+		if (part->score_k > w->kind.k)
+			w->kind.k = part->score_k;
+	}
 	a->last_page_len[b->batch] = (len - 1) % w->opt.page_size + 1;
 	b->num_rows += part->num_rows;
 	b->batch++;
@@ -378,7 +387,7 @@ int cairn_worker_collect(struct cairn_worker *w, struct cairn_worker_result *r)
 	if (w->opt.timeline && w->impl->event_elapsed)
 		CAIRN_TRY(take_times(w, f->number));
 	*r = (struct cairn_worker_result){
-		.tokens = f->tokens, .num_tokens = f->num_tokens, .k = f->k,
+		.tokens = f->tokens, .num_tokens = f->num_tokens, .num_scored = f->num_scored, .k = f->k,
 		.logprob = (const float *)f->logprobs,
 		.top = (const int32_t *)f->logprobs + w->opt.max_batch,
 	};

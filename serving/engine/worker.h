@@ -63,16 +63,22 @@ struct cairn_worker_part {
 	const struct cairn_sampling *draw;	/* how to draw a token after the last row; NULL: none */
 	uint64_t seed, offset;		/* which draw of which seed; the seed in *draw is not used */
 	const struct cairn_worker_treat *treat;		/* NULL: none */
+	/*
+	 * The log-probabilities of targets[i] and of the score_k most likely tokens after row score_from + i.
+	 * Draws and scored rows of a pass together are at most max_batch.
+	 */
+	const int32_t *targets;				/* [num_scored] */
+	int32_t score_from, num_scored, score_k;
 };
 
 /* Tokens of a pass, in the order in which parts with a draw were added; valid until the next begin. */
 struct cairn_worker_result {
 	const int32_t *tokens;		/* [num_tokens] */
-	int32_t num_tokens, k;
+	int32_t num_tokens, num_scored, k;	/* scored rows follow the draws in the arrays below */
 	/* For draws with num_logprobs: log-probability of the token; ids and log-probabilities of the k
 	 * most likely tokens, id -1 where there are fewer. */
-	const float *logprob;		/* [num_tokens] */
-	const int32_t *top;		/* [num_tokens, k] */
+	const float *logprob;		/* [num_tokens + num_scored] */
+	const int32_t *top;		/* [num_tokens + num_scored, k] */
 	const float *top_logprob;
 };
 

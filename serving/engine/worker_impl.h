@@ -19,6 +19,7 @@ struct arrays {
 	float *temperature, *top_p, *min_p;
 	int32_t *top_k, *logit_rows, *last_page_len;
 	int32_t *slots, *bias_at, *num_bias, *forbidden_at, *num_forbidden, *wanted, *wanted_late;
+	int32_t *targets;				/* of the scored rows */
 	float *repetition, *frequency, *presence;
 	int32_t *qo_indptr, *kv_indptr;			/* [max_batch + 1] */
 	int32_t *positions, *ids, *from;		/* [max_rows] */
@@ -51,6 +52,8 @@ struct flight {
 	const struct cairn_worker_treat **treats;	/* [max_batch]: those with begins set, until launch */
 	int32_t *rows;			/* [num_tokens]: index of each draw in drawn; ascending */
 	int32_t num_tokens;
+	struct { int32_t row, target; } *scored;	/* [num_scored]; the rows are those of the pass */
+	int32_t num_scored;
 	void *event;
 	int64_t number;			/* number of its pass */
 };

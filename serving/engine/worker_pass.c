@@ -76,6 +76,16 @@ static int draw_tokens(struct cairn_worker *w, int32_t rows)
 	return TABLE(w, sample, &sample, w->stream);
 }
 
+/* Replaces the unused draws of the scored rows by the tokens whose log-probabilities are wanted. */
+static int set_targets(struct cairn_worker *w)
+{
+	const struct flight *f = w->flight;
+
+	return !f->num_scored ? 0 :
+	       TABLE(w, mem_copy, w->drawn + f->num_tokens, w->dev.targets,
+		     (size_t)f->num_scored * sizeof(*w->drawn), CAIRN_COPY_ON_DEVICE, w->stream);
+}
+
 /* Enqueues everything that a graph contains. */
 static int enqueue(struct cairn_worker *w)
 {
@@ -102,6 +112,7 @@ static int enqueue(struct cairn_worker *w)
 		return 0;
 	CAIRN_TRY(worker_treat_before(w, w->batch.num_logits));
 	CAIRN_TRY(draw_tokens(w, w->batch.num_logits));
+	CAIRN_TRY(set_targets(w));
 	return worker_treat_after(w, w->batch.num_logits);
 }
 
@@ -176,6 +187,34 @@ static int run(struct cairn_worker *w, int decode)
 	return 0;
 }
 
+/* Row n of the logits has an unused greedy draw. */
+static void draw_nothing(struct arrays *a, int32_t n)
+{
+	a->temperature[n] = 0;
+	a->top_k[n] = 0;
+	a->top_p[n] = 1;
+	a->min_p[n] = 0;
+	a->seed[n] = a->offset[n] = 0;
+	worker_treat_nothing(a, n);
+}
+
+/* Adds the rows of logits that are scored, after those of the draws. */
+static void add_scored(struct cairn_worker *w)
+{
+	struct flight *f = w->flight;
+	struct arrays *a = &f->host;
+
+	for (int32_t i = 0; i < f->num_scored; i++) {
+		int32_t n = f->num_tokens + i;
+
+		draw_nothing(a, n);
+		a->logit_rows[n] = f->scored[i].row;
+		a->targets[i] = f->scored[i].target;
+		a->wanted[n] = 1;
+	}
+	w->kind.logprobs |= f->num_scored > 0;
+}
+
 /* Pads to the padded size with sequences that have neither rows nor keys. */
 static void pad(struct cairn_worker *w)
 {
@@ -190,12 +229,7 @@ static void pad(struct cairn_worker *w)
 		a->positions[b->num_rows] = 0;
 		a->ids[b->num_rows] = 0;
 		a->from[b->num_rows] = -1;
-		a->temperature[b->num_rows] = 0;
-		a->top_k[b->num_rows] = 0;
-		a->top_p[b->num_rows] = 1;
-		a->min_p[b->num_rows] = 0;
-		a->seed[b->num_rows] = a->offset[b->num_rows] = 0;
-		worker_treat_nothing(a, b->num_rows);
+		draw_nothing(a, b->num_rows);
 	}
 	b->num_logits = b->num_rows;
 }
@@ -236,6 +270,10 @@ static int prepare(struct cairn_worker *w, int *decode)
 
 	/* one row and one token per sequence: rows and logits are the same */
 	*decode = b->num_rows == b->batch && (w->by_steps || f->num_tokens == b->batch);
+	if (f->num_tokens + f->num_scored > w->opt.max_batch || (f->num_scored && (w->by_steps || *decode)))
+		return cairn_error(EINVAL, "worker: %d draws and %d scored rows do not fit a pass",
+				   f->num_tokens, f->num_scored);
+	add_scored(w);
 	if (w->by_steps && !*decode)
 		return cairn_error(EINVAL, "worker: without an operation list a request must have one row");
 	b->logits = w->logits;
@@ -246,7 +284,7 @@ static int prepare(struct cairn_worker *w, int *decode)
 	b->kv_indices = w->dev.kv_indices;
 	b->kv_last_page_len = w->dev.last_page_len;
 	b->logit_rows = *decode ? NULL : w->dev.logit_rows;
-	b->num_logits = w->by_steps ? b->batch : f->num_tokens;
+	b->num_logits = w->by_steps ? b->batch : f->num_tokens + f->num_scored;
 	b->max_kv_len = kv_bound(w, b->max_kv_len);
 	w->fused = 0;
 	if (*decode)
@@ -287,7 +325,7 @@ int cairn_worker_launch(struct cairn_worker *w)
 		CAIRN_TRY(TABLE(w, mem_copy, f->tokens, w->drawn, tokens, CAIRN_COPY_TO_HOST, w->stream));
 	f->k = w->kind.k;
 	f->wants_logprobs = w->kind.logprobs || w->kind.late;
-	if (tokens && f->wants_logprobs)
+	if ((tokens || f->num_scored) && f->wants_logprobs)
 		CAIRN_TRY(TABLE(w, mem_copy, f->logprobs, w->logprobs, worker_logprobs_bytes(w, f->k),
 				CAIRN_COPY_TO_HOST, w->stream));
 	CAIRN_TRY(TABLE(w, event_record, f->event, w->stream));

@@ -347,6 +347,7 @@ int cairn_scheduler_submit(struct cairn_scheduler *s, const struct cairn_schedul
 		.id = request->id, .arrival = s->next_arrival++, .deadline_ns = request->deadline_ns,
 		.salt = request->salt, .num_prompt = request->num_prompt, .max_new = request->max_new_tokens,
 		.unforked = num_seqs - 1, .keep = request->keep, .lockstep = request->lockstep,
+		.scored = request->scored,
 	};
 	q = make_seq(r);
 	if (!q) {

@@ -28,6 +28,10 @@
  *   swap:       (pages not in host memory yet + all pages to swap back in) * swap_ns
  *   recompute:  (its tokens - those of the prefix that others keep alive) * recompute_ns
  *
+ * Rows of a scored prompt need logits, for which a plan has max_seqs rows, those of draws included. A running
+ * sequence has one; the others that its chunk needs come from the sequences that could still be admitted, of
+ * which half are left to a queue.
+ *
  * A preempted sequence resumes before any request that has not started. Among requests that have not
  * started, the longest prefix in the tree goes first, but a request is overtaken by at most
  * max_passes later ones. A request whose prompt shares a prefix with a prompt being computed is held
@@ -78,6 +82,7 @@ struct cairn_scheduler_request {
 	struct cairn_cache_salt salt;
 	int64_t deadline_ns;		/* on the clock passed to cairn_scheduler_plan; 0: none */
 	int keep;			/* keep its KV in the host tier */
+	int scored;			/* every row of its prompt needs logits */
 	int lockstep;			/* plan only once the last token is known: beam search */
 };
 

@@ -38,7 +38,7 @@ struct sched_request {
 	int32_t num_prompt, max_new;
 	int32_t unforked;		/* answers not forked yet: they share the prompt's sequence */
 	int32_t num_live, next_index;	/* sequences in existence; index of the next one */
-	int keep, lockstep;
+	int keep, lockstep, scored;
 };
 
 struct sched_seq {
@@ -76,6 +76,7 @@ struct plan_buffer {
 	int32_t *ids;
 	struct cairn_move *moves;
 	int32_t moves_room;
+	int32_t num_extra;		/* rows that need logits beyond one per running sequence */
 	struct { struct sched_seq *seq; uint64_t request; int32_t index; } *draws;
 };
 

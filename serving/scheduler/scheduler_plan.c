@@ -126,10 +126,19 @@ static int decodes(struct cairn_scheduler *s, struct plan_buffer *b)
 	return 0;
 }
 
+/* Returns how many rows more than one per running sequence may have logits. */
+static int32_t spare_logits(const struct cairn_scheduler *s, const struct plan_buffer *b)
+{
+	int32_t spare = s->opt.max_seqs - s->num_running - s->promised_seqs - b->num_extra;
+
+	return spare < 0 ? 0 : s->queue ? spare / 2 : spare;
+}
+
 /* Gives a sequence with more than one row left as many rows as the step and the free pages allow. */
 static int advance(struct cairn_scheduler *s, struct plan_buffer *b, struct sched_seq *q, int32_t room,
 		   int may_preempt)
 {
+	int scored = q->req->scored && q->computed < q->req->num_prompt;
 	int32_t rows;
 	int ret;
 
@@ -146,6 +155,8 @@ static int advance(struct cairn_scheduler *s, struct plan_buffer *b, struct sche
 	rows = rest(q) < room ? rest(q) : room;
 	if (s->opt.max_chunk && rows > s->opt.max_chunk)
 		rows = s->opt.max_chunk;
+	if (scored && rows > 1 + spare_logits(s, b))
+		rows = 1 + spare_logits(s, b);
 	if (rows < 1)
 		return 0;
 	for (ret = sched_grow(s, q, q->computed + rows, may_preempt); ret == -ENOSPC && rows > 1;) {
@@ -154,6 +165,7 @@ static int advance(struct cairn_scheduler *s, struct plan_buffer *b, struct sche
 	}
 	if (ret)
 		return ret == -ENOSPC ? 0 : ret;
+	b->num_extra += scored ? rows - 1 : 0;
 	return put_rows(b, q, rows);
 }
 
@@ -253,7 +265,7 @@ static int admissions(struct cairn_scheduler *s, struct plan_buffer *b, int32_t 
 	int ret;
 
 	if (!s->queue || b->plan.num_rows >= max_rows ||
-	    s->num_running + s->promised_seqs >= s->opt.max_seqs ||
+	    s->num_running + s->promised_seqs + b->num_extra >= s->opt.max_seqs ||
 	    preempted != s->stats.swapped + s->stats.recomputed)
 		return 0;
 	sched_forecast(s);
@@ -269,7 +281,7 @@ static int admissions(struct cairn_scheduler *s, struct plan_buffer *b, int32_t 
 				continue;
 			break;
 		}
-		if (s->num_running + s->promised_seqs + 1 + q->req->unforked > s->opt.max_seqs)
+		if (s->num_running + s->promised_seqs + b->num_extra + 1 + q->req->unforked > s->opt.max_seqs)
 			return 0;
 		if (s->num_running && !sched_fits(s, q, found)) {
 			if (q == s->queue || q->was_running)
@@ -278,7 +290,8 @@ static int admissions(struct cairn_scheduler *s, struct plan_buffer *b, int32_t 
 			found = peek(s, q);
 			if (q->is_fetching == 1 || q->put_off == b->plan.number || !sched_fits(s, q, found))
 				return 0;
-			if (s->num_running + s->promised_seqs + 1 + q->req->unforked > s->opt.max_seqs)
+			if (s->num_running + s->promised_seqs + b->num_extra + 1 + q->req->unforked >
+			    s->opt.max_seqs)
 				return 0;
 		}
 		CAIRN_TRY(admit(s, q));
@@ -367,6 +380,7 @@ int cairn_scheduler_plan(struct cairn_scheduler *s, int64_t now_ns, const struct
 		return cairn_error(EBUSY, "scheduler: plan %llu must be reported first",
 				   (unsigned long long)(s->plan_number - (uint64_t)s->unreported + 1));
 	*p = (struct cairn_step_plan){ .number = s->plan_number + 1 };
+	b->num_extra = 0;
 	s->failed = 1;
 	CAIRN_TRY(form(s, b, now_ns));
 	s->failed = 0;

@@ -76,6 +76,32 @@ static void options_are_checked(struct cairn_test *t)
 	cairn_scheduler_destroy(NULL);
 }
 
+/* Draws and the rows of scored prompts are at most max_seqs; half of the spare ones are left to a queue. */
+static void scored_prompts(struct cairn_test *t)
+{
+	struct cairn_scheduler_options o = small();
+	struct cairn_scheduler *s = create(t, &o);
+	struct cairn_scheduler_request r = { .id = 1, .num_prompt = 20, .max_new_tokens = 2, .scored = 1 };
+	const struct cairn_step_plan *p;
+	int32_t tokens[20];
+
+	for (int32_t i = 0; i < 20; i++)
+		tokens[i] = i;
+	r.prompt = tokens;
+	EXPECT(t, cairn_scheduler_submit(s, &r) == 0);
+	p = next(t, s, 0);
+	EXPECT(t, p->num_items == 1 && item_is(p, 0, 1, 0, 4, 0));
+	/* the plain prompt is admitted beside it, and its rows are not limited */
+	EXPECT(t, submit(s, 2, "abcdef", 2, 1) == 0);
+	p = next(t, s, 1);
+	EXPECT(t, p->num_items == 2 && item_is(p, 0, 1, 4, 2, 0) && item_is(p, 1, 2, 0, 6, 1));
+	p = next(t, s, 1);
+	EXPECT(t, p->num_items == 2 && item_is(p, 0, 2, 6, 1, 1) && item_is(p, 1, 1, 6, 3, 0));
+	while (p->num_items)
+		p = next(t, s, 1);
+	cairn_scheduler_destroy(s);
+}
+
 static void requests_are_checked(struct cairn_test *t)
 {
 	struct cairn_scheduler_options o = small();
@@ -277,6 +303,7 @@ static void cancel_in_every_phase(struct cairn_test *t)
 
 #define UNIT(name)	{ #name, name }
 static const struct cairn_unit units[] = {
+	UNIT(scored_prompts),
 	UNIT(options_are_checked),       UNIT(requests_are_checked),  UNIT(prompts_fill_the_step),
 	UNIT(chunks_are_limited),        UNIT(one_step_ahead),        UNIT(answers_share_the_prompt),
 	UNIT(full_hit_computes_one_row), UNIT(cancel_in_every_phase),

@@ -9,7 +9,7 @@
 #define MAX_CHUNK_TEXT		8192	/* bytes per event; escaped they still fit any --stream-buffer */
 #define MAX_CHUNK_LOGPROBS	4
 
-static int64_t count_chars(const char *s, size_t n)
+int64_t serve_count_chars(const char *s, size_t n)
 {
 	int64_t chars = 0;
 
@@ -307,6 +307,15 @@ static bool update(struct serve_job *job)
 	return send_body(job);
 }
 
+void serve_take_prompt(struct serve_choice *c, int32_t position, const struct serve_logprob *token)
+{
+	struct serve_logprob *to = &c->logprobs[position];
+	int64_t offset = to->text_offset;
+
+	*to = *token;
+	to->text_offset = offset;
+}
+
 bool serve_take_token(struct serve_job *job, int32_t choice, const struct serve_logprob *token, bool *stopped)
 {
 	struct serve_choice *c = &job->choices[choice];
@@ -315,7 +324,7 @@ bool serve_take_token(struct serve_job *job, int32_t choice, const struct serve_
 	size_t n;
 
 	*stopped = false;
-	if (c->finish)
+	if (c->finish || job->req.no_answer)
 		return false;	/* the token was in flight when a stop string ended the text */
 	c->num_tokens++;
 	c->new_tokens++;
@@ -324,7 +333,7 @@ bool serve_take_token(struct serve_job *job, int32_t choice, const struct serve_
 		fail_memory(job);
 		return true;
 	}
-	c->num_chars += count_chars(text, n);
+	c->num_chars += serve_count_chars(text, n);
 	if (c->num_tokens > job->req.min_tokens)
 		t = cairn_stop_match_push(&c->match, text, n);
 	else	/* before min_tokens nothing may end the answer: skip the stop strings */
@@ -347,13 +356,13 @@ bool serve_take_finish(struct serve_job *job, int32_t choice, enum cairn_api_fin
 		fail_memory(job);
 		return true;
 	}
-	c->num_tokens += token >= 0;
+	c->num_tokens += token >= 0 && !job->req.no_answer;
 	t = cairn_stop_match_push(&c->match, text, n);
 	add_text(c, &t, text);
 	if (!c->finish) {
 		t = cairn_stop_match_finish(&c->match);
 		add_text(c, &t, "");
-		c->finish = why;
+		c->finish = job->req.no_answer && why == CAIRN_API_STOP ? CAIRN_API_LENGTH : why;
 		for (int32_t i = 0; i < job->req.num_stop_ids; i++) {
 			if (job->req.stop_ids[i] == token)
 				c->stop_id = token;

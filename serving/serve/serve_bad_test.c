@@ -84,7 +84,7 @@ static const struct row {
 	/* members that are not supported */
 	{ C, P "\"best_of\":2}", 400, "best_of", NULL },
 	{ C, P "\"suffix\":\"a\"}", 400, "suffix", NULL },
-	{ C, P "\"echo\":true}", 400, "echo", NULL },
+	{ M, U "\"echo\":true}", 400, "echo", NULL },
 	{ M, U "\"tools\":[{}]}", 400, "tools", NULL },
 	{ M, U "\"response_format\":{\"type\":\"json_object\"}}", 400, "response_format", NULL },
 	{ C, P "\"no_such_thing\":1}", 400, "no_such_thing", NULL },

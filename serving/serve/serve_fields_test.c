@@ -235,6 +235,90 @@ static void kept(struct cairn_test *t)
 	}
 }
 
+static bool is_null(const struct reply *r, const char *path)
+{
+	json_t *root = json_of(r);
+	bool is = json_is_null(at_path(root, path));
+
+	json_decref(root);
+	return is;
+}
+
+/* The forms that lm-eval sends: log-probabilities of the prompt's tokens. */
+static void echoed(struct cairn_test *t)
+{
+#define LP	"choices.0.logprobs."
+	static const char *const bad[][2] = {
+		{ P ",\"echo\":true,\"stream\":true}", "stream" },
+		{ "{\"prompt\":\"a\",\"echo\":true,\"use_beam_search\":true,\"n\":2}", "use_beam_search" },
+		{ "{\"prompt\":\"a\",\"max_tokens\":0,\"logprobs\":1}", "max_tokens" },
+	};
+	static struct reply r;
+	struct server s;
+	char body[1024], path[64];
+	double answer[2];
+	long long num;
+
+	if (start(t, &s) && served(t, &s, P ",\"logprobs\":1,\"echo\":true}", &r)) {
+		EXPECT(t, says(&r, "choices.0.text", "What is 55 - 8?\n47"));
+		num = number_at(&r, "usage.prompt_tokens");
+		EXPECT(t, number_at(&r, "usage.completion_tokens") == 3 &&
+				  length_at(&r, LP "tokens") == (size_t)num + 2);
+		EXPECT(t, is_null(&r, LP "token_logprobs.0") && is_null(&r, LP "top_logprobs.0"));
+		snprintf(path, sizeof(path), LP "text_offset.%lld", num + 1);
+		EXPECT(t, number_at(&r, path) == 17);
+		for (int i = 0; i < 2; i++) {
+			snprintf(path, sizeof(path), LP "token_logprobs.%lld", num + i);
+			answer[i] = float_at(&r, path);
+		}
+		/* the answer as a part of the prompt has the same log-probabilities */
+		for (int i = 0; i < 2; i++) {
+			EXPECT(t, post(&s, PATH,
+				       "{\"prompt\":\"What is 55 - 8?\\n47\",\"max_tokens\":0,\"echo\":true,"
+				       "\"logprobs\":1}", &r) == 200);
+			EXPECT(t, says(&r, "choices.0.text", "What is 55 - 8?\n47") &&
+					  says(&r, "choices.0.finish_reason", "length") &&
+					  number_at(&r, "usage.completion_tokens") == 0 &&
+					  number_at(&r, "usage.prompt_tokens_details.cached_tokens") == 0);
+			EXPECT(t, length_at(&r, LP "tokens") == (size_t)num + 2 &&
+					  length_at(&r, LP "top_logprobs") == (size_t)num + 2);
+			for (int k = 0; k < 2; k++) {
+				snprintf(path, sizeof(path), LP "token_logprobs.%lld", num + k);
+				EXPECT(t, fabs(float_at(&r, path) - answer[k]) < 0.05);
+			}
+			snprintf(path, sizeof(path), LP "top_logprobs.%lld.7", num + 1);
+			EXPECT(t, fabs(float_at(&r, path) - answer[1]) < 0.05);
+		}
+		/* ids, and an answer of one token that ends the text: it is listed after the prompt */
+		EXPECT(t, post(&s, "/tokenize", "{\"prompt\":\"What is 55 - 8?\\n47\"}", &r) == 200);
+		{
+			json_t *root = json_of(&r);
+			char *ids = json_dumps(json_object_get(root, "tokens"), JSON_COMPACT);
+
+			snprintf(body, sizeof(body),
+				 "{\"prompt\":[%s,[5]],\"max_tokens\":1,\"temperature\":0,"
+				 "\"echo\":true,\"logprobs\":1}", ids ? ids : "");
+			free(ids);
+			json_decref(root);
+		}
+		EXPECT(t, post(&s, PATH, body, &r) == 200);
+		EXPECT(t, length_at(&r, LP "token_logprobs") == (size_t)num + 3 &&
+				  length_at(&r, "choices.1.logprobs.token_logprobs") == 2);
+		snprintf(path, sizeof(path), LP "token_logprobs.%lld", num + 2);
+		EXPECT(t, float_at(&r, path) <= 0);
+		/* text alone, with two answers */
+		EXPECT(t, post(&s, PATH, "{\"prompt\":\"What is 55 - 8?\\n\",\"echo\":true,\"max_tokens\":0,"
+					 "\"n\":2}", &r) == 200);
+		EXPECT(t, says(&r, "choices.1.text", "What is 55 - 8?\n") &&
+				  is_null(&r, "choices.0.logprobs"));
+		for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+			EXPECT(t, post(&s, PATH, bad[i][0], &r) == 400 && says(&r, "error.param", bad[i][1]));
+		EXPECT(t, WAIT_FOR(is_quiet(&s), 30000));
+		EXPECT(t, metric_of(&s, "cairn:worker_restarts_total", "") == 0);
+	}
+	stop_server(&s);
+}
+
 /* Makes a copy of the embedded model with this generation_config.json. */
 static const char *model_with(struct cairn_test *t, const char *generation)
 {
@@ -301,7 +385,7 @@ static const struct cairn_unit units[] = {
 	{ "logprobs", logprobs }, { "treated", treated }, { "counted", counted },
 	{ "salted", salted },
 	{ "kept", kept },
-	{ "model_defaults", model_defaults },
+	{ "model_defaults", model_defaults }, { "echoed", echoed },
 };
 
 const struct cairn_family cairn_serve_fields_family = {

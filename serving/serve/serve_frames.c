@@ -41,6 +41,16 @@ static void count_token(struct serve *s, struct serve_part *p, int32_t index)
 	c->last_ns = p->job->last_ns = now;
 }
 
+/* Handles a PROMPT whose TOP frames have all arrived: all answers to the prompt list its tokens. */
+static void prompt(struct serve *s, const struct cairn_wire_frame *f)
+{
+	struct serve_slot *slot = serve_slot_of(s, f->request);
+	struct serve_part *p = slot ? slot->part : NULL;
+
+	for (int32_t i = 0; p && i < p->job->req.n; i++)
+		serve_take_prompt(choice_of(p, i), f->token.index, &s->token);
+}
+
 /* Handles a TOKEN whose TOP frames have all arrived. */
 static void token(struct serve *s, const struct cairn_wire_frame *f)
 {
@@ -49,6 +59,10 @@ static void token(struct serve *s, const struct cairn_wire_frame *f)
 	struct serve_choice *c;
 	bool stopped, over;
 
+	if (f->kind == CAIRN_WIRE_PROMPT) {
+		prompt(s, f);
+		return;
+	}
 	count_token(s, p, f->token.index);
 	if (!p)
 		return;
@@ -64,11 +78,21 @@ static void token(struct serve *s, const struct cairn_wire_frame *f)
 		serve_end_job(s, p->job);
 }
 
+/* Returns whether the front has asked for this token of the prompt. */
+static bool is_echoed(const struct serve_slot *slot, const struct cairn_wire_frame *f)
+{
+	const struct serve_part *p = slot->part;
+
+	return !p || (p->job->req.echo && p->job->req.logprobs >= 0 && f->token.index > 0 &&
+		      (size_t)f->token.index < p->num_ids && p->ids[f->token.index] == f->token.id);
+}
+
 static int begin_token(struct serve *s, const struct cairn_wire_frame *f)
 {
 	struct serve_slot *slot = serve_slot_of(s, f->request);
 
-	if (!slot || !is_open(slot, f->token.index) || f->token.id < 0 ||
+	if (!slot || f->token.id < 0 ||
+	    (f->kind == CAIRN_WIRE_TOKEN ? !is_open(slot, f->token.index) : !is_echoed(slot, f)) ||
 	    f->token.id >= s->config.vocab_size || f->count > CAIRN_API_MAX_LOGPROBS)
 		return -EINVAL;
 	s->token = (struct serve_logprob){ .id = f->token.id, .logprob = f->token.logprob };
@@ -262,7 +286,8 @@ static int stats(struct serve *s, const struct cairn_wire_frame *f)
 /* Handles a further frame of an open message; any other frame is a protocol violation. */
 static int go_on(struct serve *s, const struct cairn_wire_frame *f)
 {
-	int want = s->head.kind == CAIRN_WIRE_TOKEN ? CAIRN_WIRE_TOP : CAIRN_WIRE_TEXT;
+	int is_token = s->head.kind == CAIRN_WIRE_TOKEN || s->head.kind == CAIRN_WIRE_PROMPT;
+	int want = is_token ? CAIRN_WIRE_TOP : CAIRN_WIRE_TEXT;
 
 	if (f->kind != want || f->request != s->head.request || f->count > s->missing)
 		return -EINVAL;
@@ -282,6 +307,7 @@ int serve_take_frame(struct serve *s, const struct cairn_wire_frame *f)
 	case CAIRN_WIRE_STARTED:
 		return started(s, f);
 	case CAIRN_WIRE_TOKEN:
+	case CAIRN_WIRE_PROMPT:
 		return begin_token(s, f);
 	case CAIRN_WIRE_FINISH:
 		return finish(s, f);

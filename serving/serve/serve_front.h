@@ -56,7 +56,7 @@ struct serve_choice {
 	struct cairn_token_stream *stream;
 	struct cairn_stop_match match;
 	struct cairn_api_out text;	/* not yet sent */
-	struct serve_logprob *logprobs;	/* [num_logprobs] not yet sent */
+	struct serve_logprob *logprobs;	/* [num_logprobs] not yet sent; with echo first those of the prompt */
 	size_t num_logprobs, room_logprobs;
 	int64_t num_chars;		/* length of the whole text so far */
 	int32_t num_tokens, new_tokens;	/* tokens in total; not yet sent */
@@ -210,6 +210,8 @@ void serve_fail_all(struct serve *s, const char *why);	/* fails every live job: 
 int serve_take_frame(struct serve *s, const struct cairn_wire_frame *f);
 
 /* serve_answer.c. true: the exchange is finished and the caller must end the job. */
+int64_t serve_count_chars(const char *s, size_t n);
+void serve_take_prompt(struct serve_choice *c, int32_t position, const struct serve_logprob *token);
 bool serve_take_token(struct serve_job *job, int32_t choice, const struct serve_logprob *token,
 		      bool *stopped);
 bool serve_take_finish(struct serve_job *job, int32_t choice, enum cairn_api_finish why, int32_t token);

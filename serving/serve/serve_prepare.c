@@ -5,6 +5,7 @@
  * Parsing JSON, rendering a template and tokenizing take milliseconds for a long prompt. Separate threads do
  * this work, so that neither the HTTP loop nor the link waits. They also answer /tokenize and /detokenize.
  */
+#include <math.h>
 #include <sha2.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,8 @@
 
 #include "primitives/base/error.h"
 #include "serving/serve/serve_front.h"
+
+#define MAX_ECHOED	65536	/* prompt tokens times n of a request: bounds its answer */
 
 /* Turns an error of the tokenizer or the template into an API error. */
 static int refuse_text(struct cairn_api_error *e, int ret, const char *param)
@@ -154,6 +157,42 @@ static struct cairn_cache_salt digest(const char *text)
 	return salt;
 }
 
+/*
+ * Begins an answer with its prompt. The log-probabilities of the prompt's tokens arrive later; that of the
+ * first one, which has no context, stays null.
+ */
+static int echo(struct serve_job *job, const struct serve_part *p, struct serve_choice *c)
+{
+	const struct cairn_api_prompt *prompt = &job->req.prompts[p - job->parts];
+	struct cairn_token_stream *stream;
+	const char *text;
+	size_t n;
+	int ret = cairn_token_stream_new(job->s->tokenizer, job->req.skip_special_tokens, &stream);
+
+	if (!ret && job->req.logprobs >= 0) {
+		c->logprobs = calloc(p->num_ids, sizeof(*c->logprobs));
+		c->num_logprobs = c->room_logprobs = c->logprobs ? p->num_ids : 0;
+		ret = c->logprobs ? 0 : cairn_error(ENOMEM, "no memory for this request");
+	}
+	for (size_t i = 0; !ret && i <= p->num_ids; i++) {
+		ret = i < p->num_ids ? cairn_token_stream_push(stream, p->ids[i], &text, &n) :
+				       cairn_token_stream_finish(stream, &text, &n);
+		if (!ret && i < c->num_logprobs)
+			c->logprobs[i] = (struct serve_logprob){ .id = p->ids[i], .logprob = NAN,
+								 .text_offset = c->num_chars };
+		if (!ret && !prompt->text)
+			cairn_api_put(&c->text, text, n);
+		if (!ret)
+			c->num_chars += serve_count_chars(text, n);
+	}
+	if (!ret && prompt->text) {	/* its decoded tokens may differ from it, in spaces */
+		cairn_api_put(&c->text, prompt->text, prompt->num_bytes);
+		c->num_chars = serve_count_chars(prompt->text, prompt->num_bytes);
+	}
+	cairn_token_stream_free(stream);
+	return ret;
+}
+
 static int make_choices(struct serve_job *job)
 {
 	struct cairn_api_request *r = &job->req;
@@ -172,6 +211,8 @@ static int make_choices(struct serve_job *job)
 		c->stop = c->stop_id = -1;
 		cairn_stop_match_init(&c->match, job->stops, r->include_stop);
 		CAIRN_TRY(cairn_token_stream_new(job->s->tokenizer, r->skip_special_tokens, &c->stream));
+		if (r->echo)
+			CAIRN_TRY(echo(job, &job->parts[i / r->n], c));
 	}
 	if (getrandom(random, sizeof(random), 0) != sizeof(random))
 		return cairn_error(EIO, "getrandom: %s", strerror(errno));
@@ -207,6 +248,10 @@ static int generate(struct serve_job *job, struct cairn_api_error *e)
 		CAIRN_TRY(cairn_api_fit(r, &limits, p->num_ids, &p->max_tokens, e));
 		job->num_prompt_tokens += (int64_t)p->num_ids;
 	}
+	if (r->echo && job->num_prompt_tokens * r->n > MAX_ECHOED)
+		return cairn_api_refuse(e, 400, "invalid_value", "echo", "echo: %lld prompt tokens times n, "
+					"%lld, are more than %d", (long long)job->num_prompt_tokens,
+					(long long)r->n, MAX_ECHOED);
 	if (make_choices(job))
 		return cairn_api_refuse(e, 500, NULL, NULL, "%s", cairn_last_error());
 	return 0;

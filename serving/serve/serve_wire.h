@@ -13,6 +13,7 @@
  *   worker to front
  *     READY		once, when the model is loaded
  *     STARTED		a request has left the queue
+ *     PROMPT TOP...	a token of a prompt whose log-probabilities are wanted; in order, before TOKEN
  *     TOKEN TOP...	a token of an answer
  *     FINISH		an answer has ended; sent once for each answer of a request
  *     REFUSED TEXT...	the engine rejects a request; no other frame follows for it
@@ -42,6 +43,7 @@ enum cairn_wire_kind {
 	CAIRN_WIRE_CANCEL, CAIRN_WIRE_STOP, CAIRN_WIRE_QUIT,
 	CAIRN_WIRE_READY, CAIRN_WIRE_STARTED, CAIRN_WIRE_TOKEN, CAIRN_WIRE_TOP, CAIRN_WIRE_FINISH,
 	CAIRN_WIRE_REFUSED, CAIRN_WIRE_STEP, CAIRN_WIRE_STATS, CAIRN_WIRE_FAILED, CAIRN_WIRE_TEXT,
+	CAIRN_WIRE_PROMPT,
 	CAIRN_WIRE_NUM_KINDS
 };
 
@@ -53,8 +55,9 @@ struct cairn_wire_pair {
 struct cairn_wire_frame {
 	uint16_t magic, kind;
 	/*
-	 * TOKEN: pairs in the TOP frames that follow; REFUSED, FAILED: bytes of TEXT; lists: elements in this
-	 * frame
+	 * SUBMIT: 1 + number of likeliest tokens wanted in the place of each prompt token, 0: none wanted;
+	 * TOKEN, PROMPT: pairs in the TOP frames that follow; REFUSED, FAILED: bytes of TEXT; lists: elements
+	 * in this frame
 	 */
 	int32_t count;
 	uint64_t request;
@@ -78,7 +81,7 @@ struct cairn_wire_frame {
 		} ready;
 		int32_t cached_tokens;	/* STARTED */
 		struct {
-			int32_t index, id;
+			int32_t index, id;	/* PROMPT: index is the position */
 			float logprob;
 		} token;
 		struct {

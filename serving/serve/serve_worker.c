@@ -87,6 +87,19 @@ static int on_token(void *ctx, int32_t index, const struct cairn_token *token)
 	return 0;
 }
 
+static void on_prompt(void *ctx, int32_t position, const struct cairn_token *token)
+{
+	struct client *c = ctx;
+	struct cairn_wire_frame f = {
+		.kind = CAIRN_WIRE_PROMPT, .request = c->request, .count = token->num_top,
+		.token = { position, token->id, token->logprob },
+	};
+
+	cairn_wire_put(&c->w->out, &f);
+	cairn_wire_put_pairs(&c->w->out, CAIRN_WIRE_TOP, c->request, token->top, token->top_logprob,
+			     token->num_top);
+}
+
 static void on_finish(void *ctx, int32_t index, enum cairn_finish why, int32_t token)
 {
 	struct client *c = ctx;
@@ -143,6 +156,7 @@ static int submit(struct worker *w)
 	n->r.on_token = on_token;
 	n->r.on_finish = on_finish;
 	n->r.on_started = on_started;
+	n->r.on_prompt = on_prompt;
 	n->r.ctx = c;
 	ret = cairn_engine_submit(w->engine, &n->r);
 	if (ret) {
@@ -175,6 +189,7 @@ static int begin(struct worker *w, const struct cairn_wire_frame *f)
 		.num_stop_ids = f->submit.num_stop_ids, .beam_width = f->submit.beam_width,
 		.salt = { f->submit.salt_hi, f->submit.salt_lo }, .deadline_ns = f->submit.deadline_ns,
 		.sampling = { .num_bias = f->submit.num_bias }, .keep = w->keep,
+		.prompt_logprobs = f->count,
 	};
 	n->ids = malloc((size_t)f->submit.num_prompt * sizeof(*n->ids));
 	n->stop_ids = malloc((size_t)(f->submit.num_stop_ids + 1) * sizeof(*n->stop_ids));
