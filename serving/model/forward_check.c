@@ -2,9 +2,10 @@
 /*
  * forward_check - asks a table, before any weight is loaded, whether it can run a model
  *
- * Each operation of the graph is asked twice: its workspace query for a pass of one row, and the operation
- * itself for a pass of no rows, which all contracts except gemm's allow and which reads and writes nothing.
- * Its pointers therefore need no memory behind them. Only -EOPNOTSUPP is a refusal: a table that rejects a
+ * Each operation of the graph is asked twice: its workspace query for a pass of one row, and in host memory
+ * also the operation itself for a pass of no rows, which all contracts except gemm's allow and which reads and
+ * writes nothing. Its pointers therefore need no memory behind them. (On a device a kernel that looks at its
+ * lengths all the same would end the device's context.) Only -EOPNOTSUPP is a refusal: a table that rejects a
  * pass without rows for another reason is judged by its first real pass.
  */
 #include "serving/model/forward_impl.h"
@@ -76,6 +77,11 @@ static int refuse(const struct cairn_model *m, const char *dir, const struct cai
 			   field ? field : "", field ? ": " : "", name, text);
 }
 
+static int in_host_memory(const struct cairn_model *m)
+{
+	return (m->impl->flags & CAIRN_IMPL_HOST_MEM) != 0;
+}
+
 /* Asks the operations that draw tokens, which every request needs. */
 static int check_draws(const struct cairn_model *m, const char *dir, void *stream)
 {
@@ -112,7 +118,7 @@ static int check_ops(struct walk *w, const struct cairn_batch *none, const struc
 			return refuse(w->m, dir, op, op->name);
 		w->b = none;
 		w->asking = 0;
-		if (!is_gemm && forward_run_op(w, op) == -EOPNOTSUPP)
+		if (!is_gemm && in_host_memory(w->m) && forward_run_op(w, op) == -EOPNOTSUPP)
 			return refuse(w->m, dir, op, op->name);
 	}
 	return 0;
@@ -150,7 +156,7 @@ int cairn_forward_check(const struct cairn_model *model, const char *dir)
 	if (ret)
 		goto out_free;
 	ret = check_ops(&w, &none, &one, dir);
-	if (!ret)
+	if (!ret && in_host_memory(&m))
 		ret = check_draws(&m, dir, w.stream);
 	m.impl->stream_sync(w.stream);
 	m.impl->stream_destroy(w.stream);
