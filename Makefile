@@ -94,7 +94,7 @@ endif
 arithmetic := $(filter-out %/kv_move_cpu.o %/kv_append_cpu.o,$(filter $(O)/primitives/%_cpu.o $(O)/fused/%_cpu.o,$(objs)))
 $(if $(racing),$(arithmetic): sanflags = -O3)
 
-sources	:= $(sort $(wildcard $(foreach e,c h cu cuh html,$(addsuffix /*.$(e),$(folders)))))
+sources	:= $(sort $(wildcard $(foreach e,c h cu cuh html css js,$(addsuffix /*.$(e),$(folders)))))
 digest	= $(shell cat $(sources) | sha256sum | cut -c1-16)
 
 $(O)/settings: FORCE

@@ -151,7 +151,7 @@ class Browser:
         self.call("Input.insertText", text=text)
 
     def key(self, key):
-        codes = {"Enter": (13, "\r"), "Tab": (9, "")}
+        codes = {"Enter": (13, "\r"), "Tab": (9, ""), "Escape": (27, "")}
         code, text = codes[key]
         for kind in ("keyDown", "keyUp"):
             self.call(

@@ -19,11 +19,11 @@ for f in $(grep -ohE '^(template <int n> )?PTX [^(]*ptx_[a-z0-9_A-Z]+\(' primiti
 	grep -qw "$f" primitives/ptx/ptx_all.cu || complain "primitives/ptx/ptx_all.cu: $f is missing"
 done
 # Lines have at most 110 columns, with tabs at every 8; the generated Unicode table is exempt.
-for f in $(git ls-files '*.c' '*.h' '*.cu' '*.cuh' 2>/dev/null | grep -v '^serving/tokenizer/unicode_tables\.h$'); do
+for f in $(git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.js' 2>/dev/null | grep -v '^serving/tokenizer/unicode_tables\.h$'); do
 	[ -f "$f" ] && expand "$f" | awk -v f="$f" 'length($0) > 110 { print f ":" FNR ": " length($0) " columns"; n = 1 } END { exit !n }' &&
 		complain "$f: lines of more than 110 columns"
 done
-for f in $(git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.sh' '*.py' '*Kbuild' Makefile 2>/dev/null); do
+for f in $(git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.sh' '*.py' '*.js' '*.css' '*Kbuild' Makefile 2>/dev/null); do
 	[ -f "$f" ] && ! head -3 "$f" | grep -q 'SPDX-License-Identifier: Apache-2.0' && complain "$f: no SPDX line"
 done
 exit $bad

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Updates the hashes of script and style in the policy of serving/serve/page.html: tools/page.py [--check]
 
+The build puts the style and the scripts in place of the lines "@include FILE" (serving/serve/Kbuild), as whole() does.
 With --check nothing is written; exit status 1 if the hashes are out of date.
 """
 
@@ -14,9 +15,13 @@ from pathlib import Path
 PAGE = Path(__file__).resolve().parent.parent / "serving" / "serve" / "page.html"
 
 
+def whole(text):
+    return re.sub(r"^@include (.+)\n", lambda m: (PAGE.parent / m[1]).read_text(encoding="utf-8"), text, flags=re.M)
+
+
 def with_hashes(text):
     for tag in ("script", "style"):
-        (inside,) = re.findall(f"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+        (inside,) = re.findall(f"<{tag}>(.*?)</{tag}>", whole(text), re.DOTALL)
         digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
         text, n = re.subn(f"{tag}-src 'sha256-[^']*'", f"{tag}-src 'sha256-{digest}'", text)
         if n != 1:

@@ -2,14 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the built-in page in headless Chromium: CAIRN_BUILD=build python3 tools/page_test.py
 
-First with a scripted server that sends what no model would: markup, broken streams, error responses. Then with
-`cairn serve` and the embedded model. SCREENSHOTS=DIR keeps screenshots.
+First with a scripted server that sends what no model would: markup, broken streams, error responses, and Markdown
+made to freeze the page. Then with `cairn serve` and the embedded model. SCREENSHOTS=DIR keeps screenshots.
 """
 
 import contextlib
 import http.server
 import json
 import os
+import random
 import re
 import sys
 import tempfile
@@ -36,16 +37,17 @@ def screenshot(browser, name):
 
 class Static(unittest.TestCase):
     def setUp(self):
-        self.text = page.PAGE.read_text(encoding="utf-8")
+        self.source = page.PAGE.read_text(encoding="utf-8")
+        self.text = page.whole(self.source)
 
     def test_small_and_alone(self):
-        self.assertLess(len(self.text.encode()), 30000)
+        self.assertLess(len(self.text.encode()), 45000)
         self.assertEqual(
             re.findall(r"https?:|src=|@import|url\(|<link(?! rel=\"icon\" href=\"data:,\")", self.text), []
         )
 
     def test_hashes(self):
-        self.assertEqual(page.with_hashes(self.text), self.text, "run tools/page.py")
+        self.assertEqual(page.with_hashes(self.source), self.source, "run tools/page.py")
 
     def test_text_stays_text(self):
         unsafe = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|\bon[a-z]+=|style="
@@ -78,7 +80,7 @@ class Scripted(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):
         if self.path == "/":
-            self.send(200, "text/html; charset=utf-8", page.PAGE.read_text(encoding="utf-8"), HEADERS)
+            self.send(200, "text/html; charset=utf-8", page.whole(page.PAGE.read_text(encoding="utf-8")), HEADERS)
         elif self.path == "/health":
             self.send(200, "application/json", "{}")
         elif self.refused():
@@ -123,6 +125,108 @@ USAGE = {
 }
 DONE = b"data: [DONE]\n\n"
 
+# Shows each of the sources, every one a beginning of the next, and returns the element that holds them.
+DRAWN = (
+    "const drawn = (sources) => { const root = document.createElement('div'), view = new Markdown(root);"
+    "for (const s of sources) view.draw(s); return root; };"
+)
+ATTRIBUTES = {"class", "tabindex", "aria-label", "type", "href", "title", "rel", "target", "role", "start"}
+MARKDOWN = {
+    "a\nb\n\nc": "<p>a\nb</p><p>c</p>",
+    "# a #\n###### b": "<h3>a</h3><h6>b</h6>",
+    "#a": "<p>#a</p>",
+    "a\n***\nb": "<p>a</p><hr><p>b</p>",
+    "**a** *b* __c__ _d_ ~~e~~": "<p><strong>a</strong> <em>b</em> <strong>c</strong> <em>d</em> <del>e</del></p>",
+    "***a*** **a *b*** *a **b***": "<p><em><strong>a</strong></em> <strong>a <em>b</em></strong> "
+    "<em>a <strong>b</strong></em></p>",
+    "2 * 3 * 4 snake_case_name **a": "<p>2 * 3 * 4 snake_case_name **a</p>",
+    "**a *b** c*": "<p><strong>a *b</strong> c*</p>",
+    r"\*a\* \a \\": r"<p>*a* \a \</p>",
+    "`a*b*` `` ` `` `a": "<p><code>a*b*</code> <code>`</code> `a</p>",
+    "> a\n> > b\n\nc": "<blockquote><p>a</p><blockquote><p>b</p></blockquote></blockquote><p>c</p>",
+    "- a\n- b\n  - c\n\n    d\n\n- e\n\nf": "<ul><li><p>a</p></li><li><p>b</p><ul><li><p>c</p><p>d</p></li></ul></li>"
+    "<li><p>e</p></li></ul><p>f</p>",
+    "a\n3. b\n\n3. a\n   - b\n4. c": '<p>a\n3. b</p><ol start="3"><li><p>a</p><ul><li><p>b</p></li></ul></li>'
+    "<li><p>c</p></li></ol>",
+    "a\n- b\n* c": "<p>a</p><ul><li><p>b</p></li></ul><ul><li><p>c</p></li></ul>",
+    r"|a|*b*|" "\n" r"|:-:|--:|" "\n" r"|c\|d|`e`|f|" "\n\ng": '<div class="scroll" tabindex="0" role="group" '
+    'aria-label="table"><table><tr><th class="middle">a</th><th class="right"><em>b</em></th></tr><tr>'
+    '<td class="middle">c|d</td><td class="right"><code>e</code></td></tr></table></div><p>g</p>',
+    "a|b\nc": "<p>a|b\nc</p>",
+    "<b>&amp;": "<p>&lt;b&gt;&amp;amp;</p>",
+}
+WORDS = [
+    *"a b c d ` ` * ** _ ~~ # > - | [ ] ( ) ! : \\ 1. 2) ``` ~~~ --- |-| |a|b| :-: http://a.b [a](http://b.c)".split(),
+    *["\n"] * 12,
+    *[" "] * 8,
+    "\n\n",
+    "  ",
+    "    ",
+    "\t",
+    "\r\n",
+    "> ",
+    "- ",
+    "1. ",
+    "# ",
+    "\n- ",
+    "\n  - ",
+    "\n```\n",
+    "|a|b|\n|-|-|\n",
+]
+# Repeated to a megabyte; a pair is a unit, repeated once more in each of many lines, and what parts the lines.
+HOSTILE = {
+    "line": "x",
+    "words": "word ",
+    "ticks": "`",
+    "tick runs": ["`", " "],
+    "tick lines": ["`", "\n"],
+    "ticks apart": "` `` ",
+    "stars": "*",
+    "openers": "*a ",
+    "strong openers": "**a _b ~~c ",
+    "closers": "a* ",
+    "mixed": "*a_ **b* ",
+    "bold": "**a** ",
+    "brackets": "[",
+    "bracket pairs": "[]",
+    "bracket and paren": "[](",
+    "links": "[a](http://b.c)",
+    "nested links": "[[a](",
+    "link ends": "](http://a",
+    "images": "![",
+    "backslashes": "\\",
+    "escaped pipes": "\\|",
+    "angles": "<",
+    "parens": "(",
+    "addresses": "http://",
+    "address ends": "http://a.b)*",
+    "quotes": "> ",
+    "quote lines": [">", "\n"],
+    "bullets": "- ",
+    "bullet lines": "- a\n",
+    "nested bullets": ["  ", "- a\n"],
+    "deep bullets": ["- ", "\n"],
+    "numbers": "1. ",
+    "newlines": "\n",
+    "paragraphs": "a\n\n",
+    "spaces": " ",
+    "tabs": "\t",
+    "hashes": "#",
+    "spaced hashes": "# ",
+    "headings": "# a\n",
+    "rules": "---\n",
+    "broken rules": "- - - - x",
+    "pipes": "|",
+    "pipe lines": "|\n",
+    "tables": "a|b\n-|-\n",
+    "rows": "|a|b|\n|-|-|\n|c|d|\n",
+    "wrong tables": "a|b|c\n-|-\n",
+    "fences": "```\n",
+    "tildes": "~",
+    "dashes and spaces": ["- ", "x\n"],
+    "blank list": "- \n\n",
+}
+
 
 def metrics(out, running=0, waiting=0, kv=0.0, asked=0, found=0):
     label = '{model_name="m"}'
@@ -139,6 +243,7 @@ class Alone(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Scripted)
+        cls.server.handle_error = lambda *_: None  # a reload resets connections
         threading.Thread(target=cls.server.serve_forever, daemon=True).start()
         cls.browser = chromium.Browser()
 
@@ -151,8 +256,14 @@ class Alone(unittest.TestCase):
         Scripted.metrics, Scripted.key, Scripted.refusal, Scripted.pause = metrics(0), None, None, 0.0
         Scripted.chunks, Scripted.asked = [], []
         self.browser.problems.clear()
+        self.open()
+        self.browser.js("localStorage.clear(); sessionStorage.clear()")
+        self.open()
+
+    def open(self):
+        self.browser.js("window.stale = true")
         self.browser.open(f"http://127.0.0.1:{self.server.server_port}/")
-        self.browser.wait("$('health').textContent !== 'connecting'")
+        self.browser.wait("window.stale !== true && $('health').textContent !== 'connecting'")
 
     def tearDown(self):
         self.assertEqual(self.browser.problems, [])
@@ -248,12 +359,14 @@ class Alone(unittest.TestCase):
     def test_key(self):
         Scripted.key = "s3cret"
         self.browser.wait("$('health').textContent === 'needs an API key'")
-        self.browser.js("$('key').value = 's3cret'; " "$('key').dispatchEvent(new Event('change'))")
+        self.browser.js("$('key').value = 's3cret'; $('key').dispatchEvent(new Event('change'))")
         self.browser.wait("$('health').textContent === 'ready'")
         Scripted.chunks = [piece("yes"), DONE]
         self.say("may I")
         self.assertEqual(self.last(), "yes")
-        self.browser.js("sessionStorage.clear()")
+        self.open()
+        self.assertEqual(self.browser.js("$('key').value"), "s3cret")
+        self.assertEqual(self.browser.js("JSON.stringify(localStorage).includes('s3cret')"), False)
 
     def test_numbers(self):
         self.browser.wait("$('running').textContent === '0'")
@@ -270,8 +383,337 @@ class Alone(unittest.TestCase):
             self.say("What is a cairn?")
             screenshot(self.browser, "scripted-" + scheme)
 
+    def html(self, source):
+        """The markup that the page makes of Markdown, in a browser that serializes elements and text."""
+        return self.browser.js(f"(() => {{ {DRAWN} return drawn([{json.dumps(source)}]).innerHTML; }})()")
+
+    def test_markdown(self):
+        for source, made in MARKDOWN.items():
+            with self.subTest(source):
+                self.assertEqual(self.html(source), made)
+
+    def test_code(self):
+        made = self.html("```c\nint *x;\n\n  y;\n```\nafter")
+        self.assertIn("<code>int *x;\n\n  y;</code></pre></div><p>after</p>", made)
+        self.assertIn("<span>c</span>", made)
+        self.assertIn("<code>a\nb</code>", self.html("~~~\na\nb"))  # not ended
+        self.assertIn("<code>```\nb</code>", self.html("````\n```\nb\n````"))
+        self.assertIn("<li><p>a</p><div", self.html("- a\n  ```\n  b\n  ```"))
+
+    def test_links(self):
+        """Only http and https, with an address of moderate length, become links; nothing else does."""
+        made = self.html('[*a*](http://b.c/d_(e) "t") ![i](HTTPS://b.c)')
+        self.assertEqual(made.count("<a "), 2)
+        for part in ("<em>a</em></a>", 'href="http://b.c/d_(e)"', 'href="https://b.c/"', 'rel="noopener noreferrer"'):
+            self.assertIn(part, made)
+        self.assertIn('href="http://b.c/d"', self.html("see (http://b.c/d)."))
+        for bad in ("javascript:alert(1)", " javascript:alert(1)", "data:text/html,x", "//b.c", "/v1", "vbscript:x"):
+            for source in (f"[a]({bad})", f"[a](<{bad}>)", f"![a]({bad})", f"<{bad}>", f"[a][1]\n\n[1]: {bad}"):
+                self.assertNotIn("<a ", self.html(source))
+        self.assertNotIn("<a ", self.html("[a](java\tscript:alert(1)) [b](http://b.c/" + "x" * 3000 + ")"))
+
+    def test_hostile_markup(self):
+        """Markup within Markdown stays text, wherever it stands."""
+        bad = "<img src=x onerror=document.title=1><style>*{display:none}</style><a href=x style=color:red>"
+        forms = "{0}", "# {0}", "- {0}", "> {0}", "**{0}**", "`{0}`", "```{0}\n{0}\n```", "|{0}|b|\n|-|-|\n|{0}|c|"
+        for source in (f.format(bad) for f in (*forms, "[{0}](http://b.c/{0})", '[a](http://b.c/"onclick=alert(1))')):
+            made = self.browser.js(
+                f"(() => {{ {DRAWN} const root = drawn([{json.dumps(source)}]); document.body.append(root);"
+                "const all = [...root.querySelectorAll('*')]; root.remove(); return [all.map((e) => e.localName), "
+                "all.flatMap((e) => e.getAttributeNames()), root.textContent]; })()"
+            )
+            self.assertFalse({"img", "style", "script"} & set(made[0]), source)
+            self.assertLessEqual(set(made[1]), ATTRIBUTES, source)
+            self.assertIn("<" if "<" in source else "onclick", made[2])
+
+    def test_parts_make_the_whole(self):
+        """An answer looks the same whether it came at once or character by character."""
+        rng = random.Random(20)
+        for _ in range(150):
+            source = "".join(rng.choice(WORDS) for _ in range(rng.randrange(60)))
+            parts = [source[:i] for i in range(1, len(source))] + [source]
+            differ = self.browser.js(
+                f"(() => {{ {DRAWN} const source = {json.dumps(source)}; const whole = drawn([source]).innerHTML; "
+                f"return drawn({json.dumps(parts)}).innerHTML === whole ? '' : whole; }})()"
+            )
+            self.assertEqual(differ, "", source)
+
+    def test_final_blocks_stay(self):
+        """What is final is not made again: its elements are the same ones."""
+        self.assertTrue(
+            self.browser.js(
+                f"(() => {{ {DRAWN} const root = document.createElement('div'), view = new Markdown(root);"
+                "let s = 'one';"
+                "view.draw(s); s += '\\n\\n# two\\n\\nthree'; view.draw(s += '\\n'); const first = root.firstChild;"
+                "view.draw(s += 'four'); return first === root.firstChild && root.childNodes.length === 3; })()"
+            )
+        )
+
+    def test_time_is_linear(self):
+        """A megabyte of what makes careless parsers slow, or trees deep or lines many, is shown in little time."""
+        for name, unit in HOSTILE.items():
+            with self.subTest(name):
+                parse, layout, elements, depth = self.browser.js(
+                    f"(() => {{ {DRAWN} const unit = {json.dumps(unit)}; const source = typeof unit === 'string' ?"
+                    "unit.repeat(1e6 / unit.length) :"
+                    "Array.from({ length: 1400 }, (_, n) => unit[0].repeat(n + 1)).join(unit[1]);"
+                    "const begun = performance.now(), root = drawn([source]), parsed = performance.now();"
+                    "root.className = 'text'; $('log').append(root); root.getBoundingClientRect(); "
+                    "const laid = performance.now(); root.remove(); let depth = 0;"
+                    "for (const e of root.querySelectorAll('*')) { let n = 0;"
+                    "for (let p = e; p !== root; p = p.parentNode) n++; depth = Math.max(depth, n); }"
+                    "return [parsed - begun, laid - parsed, root.querySelectorAll('*').length, depth]; })()"
+                )
+                self.assertLess(parse, 3000)
+                self.assertLess(layout, 3000)
+                self.assertLess(elements, 5100)
+                self.assertLess(depth, 40)
+
+    def test_alive_under_a_flood(self):
+        """While a long line streams in, and after, the page answers its user."""
+        Scripted.chunks = [*[piece("**a** `b` [c](http://d.e) " * 40)] * 1000, USAGE, DONE]
+        self.browser.js(
+            "window.worst = 0; let at = performance.now(); window.timer = setInterval(() => { const now = "
+            "performance.now(); worst = Math.max(worst, now - at); at = now; }, 10); 0"
+        )
+        self.say("flood")
+        self.assertEqual(self.browser.js("turns[1].content.length"), 1040000)
+        self.assertLess(self.browser.js("clearInterval(timer), worst"), 3000)
+        self.assertIn("too long to be shown", self.last(".text .note"))
+        Scripted.chunks = [{"choices": [{"index": 0, "delta": {"reasoning_content": "a\n" * 2000}}]}] * 200
+        Scripted.chunks += [piece("so"), DONE]
+        self.say("think")
+        self.assertEqual(self.last(), "so")
+        self.assertLess(len(self.last(".thought")), 20001)
+
+    def test_kept(self):
+        """A reload keeps the conversation and the settings; the model is asked with what was restored."""
+        Scripted.chunks = [piece("**one**"), USAGE, DONE]
+        self.say("first")
+        self.browser.js(
+            "$('system').value = 'be kind'; $('temperature').value = '0.3';"
+            "$('system').dispatchEvent(new Event('change'))"
+        )
+        self.open()
+        self.assertEqual(self.texts(), ["first", "one"])
+        self.assertEqual(self.browser.js("document.querySelectorAll('.assistant strong').length"), 1)
+        self.assertEqual(self.browser.js("$('hint').hidden"), True)
+        self.say("second")
+        said = [("system", "be kind"), ("user", "first"), ("assistant", "**one**"), ("user", "second")]
+        asked = Scripted.asked[-1][1]
+        self.assertEqual([(m["role"], m["content"]) for m in asked["messages"]], said)
+        self.assertEqual(asked["temperature"], 0.3)
+        self.browser.js("$('clear').click()")
+        self.assertEqual(self.texts(), [])
+        self.open()
+        self.assertEqual((self.texts(), self.browser.js("$('hint').hidden")), ([], False))
+
+    def texts(self):
+        return self.browser.js("[...document.querySelectorAll('.turn .text')].map((e) => e.textContent)")
+
+    def test_kept_while_it_streams(self):
+        seen = threading.Event()
+        Scripted.chunks = [piece("half"), seen]
+        self.browser.type("prompt", "question")
+        self.browser.key("Enter")
+        self.browser.wait("turns.length === 2 && turns[1].content === 'half'")
+        self.open()
+        seen.set()
+        self.assertEqual(self.texts(), ["question", "half"])
+        # a message without an answer goes back to the input
+        Scripted.refusal = {"message": "no", "code": None}
+        self.browser.js("send('again')")
+        self.browser.wait("document.querySelector('.failed') !== null")
+        self.open()
+        self.assertEqual((self.texts(), self.browser.js("$('prompt').value")), (["question", "half"], "again"))
+
+    def test_bounded(self):
+        """What is stored is bounded: the newest turns are."""
+        Scripted.chunks = [piece("x" * 190000), DONE]
+        for n in range(3):
+            self.say(f"question {n}")
+        self.assertLess(self.browser.js("localStorage.getItem('cairn-turns').length"), 510000)
+        self.open()
+        self.assertEqual([t[:10] for t in self.texts()], ["question 1", "x" * 10, "question 2", "x" * 10])
+        self.browser.js("for (let i = 0; i < 500; i++) add(i % 2 ? 'assistant' : 'user', 'n' + i); save()")
+        self.open()
+        self.assertEqual(self.browser.js("[turns.length, turns[0].role, turns.pop().content]"), [400, "user", "n499"])
+
+    def test_junk_in_storage(self):
+        junk = [
+            "",
+            "{",
+            "null",
+            "7",
+            '"x"',
+            "[]",
+            "[null]",
+            '[{"role":"system","content":"x"}]',
+            "[[[]]]",
+            '[{"role":"user","content":7}]',
+            '[{"role":"assistant","content":"x"}]',
+            '{"length":3}',
+            '[{"role":"user","content":"<b>x"},{"role":"user","content":"x"}]',
+        ]
+        fields = [*junk[:6], '{"kind":"evil","temperature":"1e9","tokens":"x","system":7}', '{"tokens":"-5"}']
+        for n, bad in enumerate(junk):
+            self.browser.js(
+                "window.addEventListener('pagehide', () => { "
+                f"localStorage.setItem('cairn-turns', {json.dumps(bad)}); sessionStorage.setItem('cairn-key', '{{');"
+                f"localStorage.setItem('cairn-settings', {json.dumps(fields[n % len(fields)])}); }})"
+            )
+            self.open()
+            self.assertEqual(self.texts(), [])
+            values = self.browser.js("['kind', 'temperature', 'tokens', 'system', 'key'].map((i) => $(i).value)")
+            self.assertEqual(values, ["chat", "0.7", "512", "", ""])
+        self.check_it_works()
+
+    def check_it_works(self):
+        Scripted.chunks = [piece("yes"), DONE]
+        self.say("works")
+        self.assertEqual(self.last(), "yes")
+
+    def test_no_storage(self):
+        for broken in (
+            "get() { throw new Error('forbidden'); }",
+            "value: null",
+            "value: { getItem: () => null, setItem() { throw new Error('full'); } }",
+        ):
+            script = "for (const s of ['localStorage', 'sessionStorage']) "
+            script += f"Object.defineProperty(window, s, {{ {broken} }})"
+            name = self.browser.call("Page.addScriptToEvaluateOnNewDocument", source=script)["identifier"]
+            try:
+                self.open()
+                self.check_it_works()
+                self.browser.js("$('tokens').dispatchEvent(new Event('change')); $('clear').click()")
+                self.assertEqual(self.texts(), [])
+            finally:
+                self.browser.call("Page.removeScriptToEvaluateOnNewDocument", identifier=name)
+
+    def click(self, name, nth=-1):
+        """Clicks a visible button by its accessible name."""
+        self.browser.js(
+            f"[...document.querySelectorAll('button[aria-label={json.dumps(name)}]')]"
+            f".filter((b) => b.checkVisibility()).at({nth}).click()"
+        )
+
+    def test_copy(self):
+        Scripted.chunks = [piece("# *a*\n```sh\nls -l\n\n```\nb"), DONE]
+        self.say("a question")
+        for how in (
+            "navigator.clipboard.writeText = async (s) => { window.copied = s; }",
+            "navigator.clipboard.writeText = async () => { throw new Error('no'); }; "
+            "document.execCommand = () => { window.copied = document.activeElement.value; return true; }",
+        ):
+            self.browser.js(how)
+            for name, text in (
+                ("copy this code", "ls -l\n"),
+                ("copy this answer", "# *a*\n```sh\nls -l\n\n```\nb"),
+                ("copy this message", "a question"),
+            ):
+                self.browser.js("window.copied = ''; say('live', '')")
+                self.click(name)
+                self.browser.wait("window.copied !== ''")
+                self.assertEqual(self.browser.js("copied"), text)
+                self.browser.wait("$('live').textContent === 'Copied.'")
+        self.browser.js("document.execCommand = () => false")
+        self.click("copy this answer")
+        self.browser.wait("$('live').textContent.includes('does not')")
+        self.assertEqual(self.browser.js("document.querySelectorAll('body > textarea').length"), 0)
+
+    def test_edit(self):
+        for n in range(3):
+            Scripted.chunks = [piece(f"a{n}"), DONE]
+            self.say(f"q{n}")
+        self.click("edit this message", 1)
+        field = "document.querySelector('.turn textarea')"
+        self.assertEqual(self.browser.js(f"document.activeElement === {field} && {field}.value"), "q1")
+        self.browser.key("Escape")
+        self.assertEqual(self.browser.js(f"{field} === null && document.activeElement.textContent"), "Edit")
+        self.click("edit this message", 1)
+        self.browser.js(f"{field}.select()")
+        self.browser.call("Input.insertText", text="better")
+        Scripted.chunks = [piece("new"), DONE]
+        self.browser.key("Enter")
+        self.browser.wait("stopper === null && turns.length === 4 && turns[3].content === 'new'")
+        self.assertEqual(self.texts(), ["q0", "a0", "better", "new"])
+        asked = [m["content"] for m in Scripted.asked[-1][1]["messages"]]
+        self.assertEqual(asked, ["q0", "a0", "better"])
+        self.open()
+        self.assertEqual(self.texts(), ["q0", "a0", "better", "new"])
+
+    def test_regenerate(self):
+        for n in range(2):
+            Scripted.chunks = [piece(f"a{n}"), DONE]
+            self.say(f"q{n}")
+        visible = "[...document.querySelectorAll('button')].filter((b) => b.textContent === 'Regenerate' && !b.hidden)"
+        self.assertEqual(self.browser.js(visible + ".length"), 1)
+        Scripted.chunks = [piece("other"), DONE]
+        self.click("regenerate this answer")
+        self.browser.wait("stopper === null && turns.length === 4 && turns[3].content === 'other'")
+        self.assertEqual(self.texts(), ["q0", "a0", "q1", "other"])
+        self.assertEqual([m["content"] for m in Scripted.asked[-1][1]["messages"]], ["q0", "a0", "q1"])
+        # a failure gives the message back, and does not stay in the way
+        Scripted.refusal = {"message": "no", "code": None}
+        self.click("regenerate this answer")
+        self.browser.wait("document.querySelector('.failed') && stopper === null")
+        self.assertEqual(self.browser.js("[turns.length, $('prompt').value]"), [2, "q1"])
+        Scripted.refusal = None
+        self.browser.js("sendPrompt()")
+        self.browser.wait("stopper === null && turns.length === 4")
+        self.assertEqual(self.texts(), ["q0", "a0", "q1", "other"])
+
+    def test_nothing_changes_while_it_streams(self):
+        Scripted.chunks = [piece("a"), DONE]
+        self.say("q")
+        Scripted.chunks, Scripted.pause = [piece("x ")] * 5000, 0.02
+        self.browser.type("prompt", "go on")
+        self.browser.key("Enter")
+        self.browser.wait("turns.length === 4 && turns[3].content.length > 4")
+        self.assertEqual(self.browser.js("turns.map((t) => t.change.checkVisibility())"), [False] * 4)
+        self.browser.js("again(turns[1]); edit(turns[0]); send('more')")
+        self.assertEqual(self.browser.js("turns.length"), 4)
+        self.browser.js("$('prompt').focus()")
+        self.browser.key("Escape")
+        self.browser.wait("stopper === null")
+        self.assertEqual((self.last(".note"), self.text("live")), ("stopped", "Stopped."))
+        self.browser.js("$('prompt').value = 'more'; sendPrompt()")
+        self.browser.wait("stopper !== null && turns[5].content.length > 4")
+        self.browser.js("$('clear').click()")
+        self.browser.wait("stopper === null")
+        self.assertEqual(self.browser.js("[turns.length, document.querySelectorAll('.turn').length]"), [0, 0])
+
+    def test_phone(self):
+        """Nothing is wider than a phone, nor does the page scroll as a whole."""
+        self.browser.call("Emulation.setDeviceMetricsOverride", width=360, height=640, deviceScaleFactor=2, mobile=True)
+        try:
+            wide = "word" * 200
+            Scripted.chunks = [
+                piece(
+                    f"# {wide}\n\n{wide} `{wide}`\n\n```\n{wide}\n```\n- {wide}\n> {wide}\n\n"
+                    + "|a|" * 20
+                    + "\n"
+                    + "|-|" * 20
+                    + "\n"
+                    + f"|{wide}|" * 20
+                ),
+                DONE,
+            ]
+            self.say(wide)
+            for what in ("document.documentElement", "$('log')", "document.body"):
+                self.assertLessEqual(self.browser.js(what + ".scrollWidth"), 360, what)
+            self.assertLessEqual(self.browser.js("document.documentElement.scrollHeight"), 640)
+            self.assertGreater(self.browser.js("$('log').clientHeight"), 280)
+            screenshot(self.browser, "phone")
+        finally:
+            self.browser.call("Emulation.clearDeviceMetricsOverride")
+
     def test_names_for_all_controls(self):
         """Every control has an accessible name."""
+        Scripted.chunks = [piece("```\na\n```\n|a|b|\n|-|-|\n"), DONE]
+        self.say("q")
+        self.click("edit this message")
+        self.assertEqual(self.browser.js("$('live').getAttribute('aria-live')"), "polite")
         tree = self.browser.call("Accessibility.getFullAXTree")["nodes"]
         controls = [
             (n["role"]["value"], n.get("name", {}).get("value"))

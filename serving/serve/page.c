@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* page - embeds page.html in the program */
+/* page - embeds the page in the program */
 #include "serving/serve/page.h"
 
-/* CAIRN_PAGE: the path of page.html, set by the Makefile */
+/* CAIRN_PAGE: the path of the whole page, which the Kbuild makes of its parts */
 __asm__(".pushsection .rodata\n"
 	".global cairn_page, cairn_page_end\n"
 	"cairn_page:\n"
