@@ -691,15 +691,16 @@ class Alone(unittest.TestCase):
             Scripted.chunks = [
                 piece(
                     f"# {wide}\n\n{wide} `{wide}`\n\n```\n{wide}\n```\n- {wide}\n> {wide}\n\n"
-                    + "|a|" * 20
+                    + "|a" * 20
                     + "\n"
-                    + "|-|" * 20
+                    + "|-" * 20
                     + "\n"
-                    + f"|{wide}|" * 20
+                    + f"|{wide}" * 20
                 ),
                 DONE,
             ]
             self.say(wide)
+            self.assertEqual(self.browser.js("document.querySelectorAll('.turn table').length"), 1)
             for what in ("document.documentElement", "$('log')", "document.body"):
                 self.assertLessEqual(self.browser.js(what + ".scrollWidth"), 360, what)
             self.assertLessEqual(self.browser.js("document.documentElement.scrollHeight"), 640)
