@@ -104,10 +104,11 @@ $(O)/settings: FORCE
 ## all                the program, build/cairn, and the programs and libraries that its tests use
 all: $(O)/cairn $(programs)
 
-# A package may bring libraries along: lib/ next to the program is searched first.
+# A package may bring libraries along: lib/ next to the program is searched first. The program exports cairn_offer alone, for the
+# plug-ins of its tests, so that no function of ours takes the place of a plug-in's function of that name.
 $(O)/cairn: $(objs)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(LDFLAGS) $(sanflags) $(openmp) -rdynamic -Wl,-rpath,'$$ORIGIN/lib' -o $@ $(objs) $(LDLIBS)
+	$(Q)$(CC) $(LDFLAGS) $(sanflags) $(openmp) -Wl,--export-dynamic-symbol=cairn_offer -Wl,-rpath,'$$ORIGIN/lib' -o $@ $(objs) $(LDLIBS)
 
 $(O)/%.o: %.c $(made)
 	@mkdir -p $(@D)

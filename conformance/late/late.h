@@ -8,7 +8,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct cairn_impl;
+#include "conformance/tables/offer.h"
+
+/* errors go to the text of the program, which the checks and operations that it offers set too */
+#define cairn_error		cairn_offer.error
+#define cairn_last_error	cairn_offer.last_error
+
 struct op;
 struct event;
 struct stream;

@@ -24,10 +24,7 @@
 #include "conformance/abi.h"
 #include "conformance/late/late.h"
 
-/* of the program that loads this */
-extern const struct cairn_impl cairn_impl_cpu, cairn_impl_ref;
-
-static const struct cairn_impl *base = &cairn_impl_cpu;		/* the table whose operations run */
+static const struct cairn_impl *base;		/* the table whose operations run */
 
 /* ---- operations ---- */
 
@@ -160,7 +157,7 @@ static int query(const struct op *op, const void *args, size_t *bytes)
 		return call(&fn##_op, args, stream); \
 	}
 #define PARTS(fn) \
-	static int fn##_check(const void *args) { return cairn_##fn##_check(args); } \
+	static int fn##_check(const void *args) { return cairn_offer.fn##_check(args); } \
 	static int fn##_run(const void *args) { return base->fn(args, NULL); }
 /* scalar: the first scalar of the arguments; that of the view of a KV cache, which is the last input */
 #define PLAIN(fn, scalar) \
@@ -203,20 +200,21 @@ PLAIN(silu_mul, rows) PLAIN(embedding, rows) PLAIN(argmax, rows) PLAIN(kv_append
 PLAIN(pick_ids, rows) PLAIN(kv_move, layer_bytes) PLAIN(token_counts, num_slots) PLAIN(penalize, rows)
 PLAIN(logprobs, rows) PLAIN(quant_fp8w, n) PLAIN(mla_append, kv.num_pages)
 PLAIN(attn_merge, state_stride)
-WITH_WORKSPACE(cluster_reduce, cairn_cluster_reduce_check(a), 0, 0, a->len + a->num_clusters)
-WITH_WORKSPACE(cluster_gather, cairn_cluster_gather_check(a), 0, 0, a->len + a->num_clusters)
-WITH_WORKSPACE(gemm, cairn_gemm_check(a), 0, 0, a->m + (int64_t)a->n * a->k)
-WITH_WORKSPACE(gemm_fp8w, cairn_gemm_fp8w_check(a), 0, 0, a->m + (int64_t)a->n * a->k)
-WITH_WORKSPACE(sample, cairn_sample_check(a), 0, 0, a->rows)
-WITH_PAGES(attn_paged, cairn_attn_paged_check(a), 0, 0, a->nnz_qo + a->kv.batch + a->kv.max_len)
-WITH_PAGES(mla_paged, cairn_mla_paged_check_shape(a), 0, 0, a->nnz_qo + a->kv.batch + a->kv.max_len)
+WITH_WORKSPACE(cluster_reduce, cairn_offer.cluster_reduce_check(a), 0, 0, a->len + a->num_clusters)
+WITH_WORKSPACE(cluster_gather, cairn_offer.cluster_gather_check(a), 0, 0, a->len + a->num_clusters)
+WITH_WORKSPACE(gemm, cairn_offer.gemm_check(a), 0, 0, a->m + (int64_t)a->n * a->k)
+WITH_WORKSPACE(gemm_fp8w, cairn_offer.gemm_fp8w_check(a), 0, 0, a->m + (int64_t)a->n * a->k)
+WITH_WORKSPACE(sample, cairn_offer.sample_check(a), 0, 0, a->rows)
+WITH_PAGES(attn_paged, cairn_offer.attn_paged_check(a), 0, 0, a->nnz_qo + a->kv.batch + a->kv.max_len)
+WITH_PAGES(mla_paged, cairn_offer.mla_paged_check_shape(a), 0, 0,
+	   a->nnz_qo + a->kv.batch + a->kv.max_len)
 #define CONTEXT	((int64_t)a->kv.max_len * 1024 + a->kv.batch)
-WITH_PAGES(cluster_attn, cairn_cluster_attn_check_shape(a), cairn_cluster_attn_cpu_workspace(a, bytes), 1,
-	   CONTEXT)
-WITH_PAGES(cluster_mla, cairn_cluster_mla_check_shape(a), 0, 1, CONTEXT)
-WITH_PAGES(decode_step, cairn_decode_step_check_shape(a), cairn_decode_step_cpu_workspace(a, bytes), 1,
-	   CONTEXT)
-WITH_WORKSPACE(moe, cairn_moe_check_shape(a), 0, a->batch <= CAIRN_MOE_FEW, a->batch)
+WITH_PAGES(cluster_attn, cairn_offer.cluster_attn_check_shape(a),
+	   cairn_offer.cluster_attn_cpu_workspace(a, bytes), 1, CONTEXT)
+WITH_PAGES(cluster_mla, cairn_offer.cluster_mla_check_shape(a), 0, 1, CONTEXT)
+WITH_PAGES(decode_step, cairn_offer.decode_step_check_shape(a),
+	   cairn_offer.decode_step_cpu_workspace(a, bytes), 1, CONTEXT)
+WITH_WORKSPACE(moe, cairn_offer.moe_check_shape(a), 0, a->batch <= CAIRN_MOE_FEW, a->batch)
 
 /* ---- the table ---- */
 
@@ -228,7 +226,7 @@ const struct cairn_impl *cairn_impl_get(uint32_t abi_version)
 	static struct cairn_impl impl;
 	const char *of = getenv("CAIRN_LATE_OF");
 
-	base = of && !strcmp(of, "ref") ? &cairn_impl_ref : &cairn_impl_cpu;
+	base = of && !strcmp(of, "ref") ? cairn_offer.ref : cairn_offer.cpu;
 	impl = late_runtime;
 	ONE(stream); ONE(dsmem); BOTH(cluster_reduce); BOTH(cluster_gather); BOTH(gemm);
 	ONE(rmsnorm); ONE(rope); ONE(silu_mul); ONE(embedding); ONE(argmax); BOTH(sample);

@@ -26,9 +26,6 @@
 
 #define MAX_QUEUE	1024
 
-/* of the program that loads this */
-extern const struct cairn_impl cairn_host_runtime;
-
 /* ---- failures ---- */
 
 static char lost_text[512];
@@ -383,7 +380,7 @@ static int late_event_elapsed(float *ms, void *start, void *end)
 		return cairn_error(EINVAL, "late: event_elapsed: the event was never recorded");
 	CAIRN_TRY(late_event_sync(start));
 	CAIRN_TRY(late_event_sync(end));
-	return cairn_host_runtime.event_elapsed(ms, &a->at, &b->at);
+	return cairn_offer.host->event_elapsed(ms, &a->at, &b->at);
 }
 
 /* ---- graphs ---- */
@@ -468,14 +465,19 @@ static int late_init(int device)
 
 static int late_device_info(struct cairn_device_info *info)
 {
-	CAIRN_TRY(cairn_host_runtime.device_info(info));
+	CAIRN_TRY(cairn_offer.host->device_info(info));
 	snprintf(info->name, sizeof(info->name), "late");
 	return 0;
 }
 
+static const char *late_last_error(void)
+{
+	return cairn_last_error();
+}
+
 const struct cairn_impl late_runtime = {
 	.size = sizeof(struct cairn_impl), .abi_version = CAIRN_ABI_VERSION, .name = "late", .version = "1",
-	.last_error = cairn_last_error, .init = late_init, .device_info = late_device_info,
+	.last_error = late_last_error, .init = late_init, .device_info = late_device_info,
 	.mem_alloc = late_mem_alloc, .mem_free = late_mem_free, .host_alloc = late_host_alloc,
 	.host_free = late_host_free, .mem_copy = late_mem_copy, .mem_set = late_mem_set,
 	.stream_create = late_stream_create, .stream_destroy = late_stream_destroy,

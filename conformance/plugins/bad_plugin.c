@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "conformance/abi.h"
+#include "conformance/tables/offer.h"
 
 static int embedding(const struct cairn_embedding_args *a, void *stream)
 {
@@ -32,15 +33,13 @@ static struct cairn_impl impl = {
 	.name = "bad", .version = "1", .embedding = embedding,
 };
 
-extern const struct cairn_impl cairn_host_runtime;	/* of the program that loads this */
-
 /* Poses as a device table: without CAIRN_IMPL_HOST_MEM, with its own block of memory and streams. */
 static void be_a_device(void)
 {
 	const size_t from = offsetof(struct cairn_impl, device_info);
 	const size_t end = offsetof(struct cairn_impl, stream);
 
-	memcpy((char *)&impl + from, (const char *)&cairn_host_runtime + from, end - from);
+	memcpy((char *)&impl + from, (const char *)cairn_offer.host + from, end - from);
 	impl.flags = 0;
 }
 

@@ -21,9 +21,7 @@
 #include <unistd.h>
 
 #include "conformance/abi.h"
-
-/* of the program that loads this */
-extern const struct cairn_impl cairn_impl_cpu;
+#include "conformance/tables/offer.h"
 
 static const char *last_error(void)
 {
@@ -52,7 +50,7 @@ static int embedding(const struct cairn_embedding_args *a, void *stream)
 		raise(SIGSEGV);
 	while (!strcmp(word, "hang"))
 		pause();
-	ret = cairn_impl_cpu.embedding(a, stream);
+	ret = cairn_offer.cpu->embedding(a, stream);
 	if (!ret && !strcmp(word, "nan"))
 		memset(a->out, 0xff, (size_t)a->rows * (size_t)a->dim * (a->dtype ? 2 : 4));
 	return ret;
@@ -62,7 +60,7 @@ const struct cairn_impl *cairn_impl_get(uint32_t abi_version)
 {
 	static struct cairn_impl impl;
 
-	impl = cairn_impl_cpu;
+	impl = *cairn_offer.cpu;
 	impl.name = "fault";
 	impl.embedding = embedding;
 	impl.last_error = last_error;

@@ -240,6 +240,29 @@ static void killed_takes_its_family(struct cairn_test *t)
 	close(fds[0]);
 }
 
+/* A plug-in that has a function under a name of ours is judged by its own function. */
+static void own_function_is_judged(struct cairn_test *t)
+{
+	char path[PATH_MAX], out[65536];
+
+	if (!plugin(t, "copy", path, sizeof(path)))
+		return;
+	EXPECT(t, check(path, "primitives.rmsnorm.rows19_dim64_bf16", out, sizeof(out)) == 1);
+	EXPECT_CONTAINS(t, out, "elements bad");
+}
+
+/* No function of ours serves a plug-in that lacks one: it is refused, with the name. */
+static void missing_name_is_named(struct cairn_test *t)
+{
+	char path[PATH_MAX];
+	struct cairn_impl impl;
+
+	if (!plugin(t, "needy", path, sizeof(path)))
+		return;
+	EXPECT(t, cairn_impl_open(path, &impl) == -EINVAL);
+	EXPECT_CONTAINS(t, cairn_last_error(), "needy_plugin.so: undefined symbol: cairn_rmsnorm_cpu");
+}
+
 static const struct cairn_unit units[] = {
 	{ "example_passes", example_passes },
 	{ "old_table_is_cut", old_table_is_cut },
@@ -248,6 +271,8 @@ static const struct cairn_unit units[] = {
 	{ "misbehaviour_on_load", misbehaviour_on_load },
 	{ "misbehaviour_costs_one_family", misbehaviour_costs_one_family },
 	{ "left_out_on_a_device", left_out_on_a_device },
+	{ "own_function_is_judged", own_function_is_judged },
+	{ "missing_name_is_named", missing_name_is_named },
 	{ "hang_is_killed", hang_is_killed },
 	{ "killed_takes_its_family", killed_takes_its_family },
 };
