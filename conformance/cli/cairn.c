@@ -71,7 +71,10 @@ static int cmd_list(const struct cairn_options *opt)
 	int any = 0;
 
 	for (const struct cairn_family *const *f = cairn_families(); *f; f++)
-		cairn_each(opt, *f, print_name, &any);
+		if (cairn_each(opt, *f, print_name, &any) < 0) {
+			fprintf(stderr, "cairn list: %s\n", cairn_last_error());
+			return 2;
+		}
 	if (!any)
 		fprintf(stderr, "cairn list: no case matches\n");
 	return any ? 0 : 2;

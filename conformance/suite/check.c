@@ -123,7 +123,7 @@ static int add_group(struct run *r, const struct cairn_family *f, int *number)
 	if (!g || r->num_groups == MAX_FAMILIES)
 		return cairn_error(ENOMEM, "no memory for family %s", f->name);
 	w = &g->work;
-	cairn_each(r->opt, f, collect_one, &c);
+	CAIRN_TRY(cairn_each(r->opt, f, collect_one, &c));
 	if (!w->num_cases) {
 		free(g);
 		return 0;

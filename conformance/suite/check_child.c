@@ -195,7 +195,7 @@ static int one_case(struct child *c, int item, int first)
 	struct cairn_expected expected = { 0 };
 	struct cairn_op op = { 0 };
 	int opened = 0, large = 0, going_on = 1;
-	const char *name, *reason;
+	const char *reason;
 
 	for (int k = first; k < w->num_impls && going_on; k++) {
 		struct cairn_outcome *o = &c->outcome;
@@ -216,7 +216,7 @@ static int one_case(struct child *c, int item, int first)
 			o->verdict = CAIRN_SKIP;
 			snprintf(o->text, sizeof(o->text), "not in table %s\n", w->impls[k].name);
 		} else if (s->what == CAIRN_SEL_REJECT) {
-			cairn_op_reject(w->f, s->case_index, &w->impls[k], c->stream[k], c->seed, &name, o);
+			cairn_op_reject(w->f, s->case_index, &w->impls[k], c->stream[k], c->seed, o);
 		} else if (!opened && cairn_op_open(&op, w->f, s->case_index, s->kind, c->seed)) {
 			o->verdict = CAIRN_FAIL;
 			snprintf(o->text, sizeof(o->text), "%s\n", cairn_last_error());

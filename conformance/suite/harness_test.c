@@ -10,6 +10,7 @@
 #include "conformance/suite/op_case.h"
 #include "conformance/suite/families.h"
 #include "conformance/suite/runner.h"
+#include "conformance/tables/tables.h"
 
 /* Returns whether `got` passes for one f32 element with this exact value and bound. */
 static int passes(double val, double bound, float got)
@@ -257,6 +258,63 @@ static void children_end_apart(struct cairn_test *t)
 	EXPECT_CONTAINS(t, c[1].death, "CRASH: signal 11");
 }
 
+static void describe_one(int i, struct cairn_case *c)
+{
+	(void)i;
+	strcpy(c->name, "one");
+}
+
+static void no_setup(struct cairn_op *op)
+{
+	(void)op;
+}
+
+/* An operation that accepts everything; a refused call that expects 0 would pass. */
+static int accept_all(const struct cairn_silu_mul_args *args, void *stream)
+{
+	(void)args, (void)stream;
+	return 0;
+}
+
+static const char *reject_one(void *args, int i, int *want)
+{
+	(void)args;
+	*want = 0;
+	return i == 0 ? "nothing" : NULL;
+}
+
+/* A refused call that could not be made has failed, and a list of cases cut short is an error. */
+static void without_memory_nothing_passes(struct cairn_test *t)
+{
+	struct cairn_family f = {
+		.stage = "stage", .name = "starved", .op = offsetof(struct cairn_impl, silu_mul),
+		.args_size = sizeof(struct cairn_silu_mul_args), .num_cases = 1,
+		.describe = describe_one, .setup = no_setup, .reject = reject_one,
+	};
+	struct cairn_impl impl = cairn_host_runtime;
+	struct cairn_options opt = { .repeat = 1 };
+	struct cairn_outcome *o = calloc(1, sizeof(*o));
+	int bad = 0;
+
+	if (!EXPECT(t, o))
+		return;
+	impl.silu_mul = accept_all;
+	cairn_op_reject(&f, 0, &impl, NULL, 1, o);
+	EXPECT(t, o->verdict == CAIRN_PASS);
+	EXPECT(t, cairn_each(&opt, &f, count_name, &bad) == 0);
+	/* past the list's end nothing is called */
+	cairn_op_reject(&f, 1, &impl, NULL, 1, o);
+	EXPECT(t, o->verdict == CAIRN_FAIL);
+	EXPECT_CONTAINS(t, o->text, "not made");
+	f.args_size = PTRDIFF_MAX;	/* no memory for the arguments */
+	cairn_op_reject(&f, 0, &impl, NULL, 1, o);
+	EXPECT(t, o->verdict == CAIRN_FAIL);
+	EXPECT_CONTAINS(t, o->text, "no memory");
+	EXPECT(t, cairn_each(&opt, &f, count_name, &bad) == -ENOMEM);
+	EXPECT_CONTAINS(t, cairn_last_error(), "starved: no memory");
+	free(o);
+}
+
 static const struct cairn_unit units[] = {
 	{ "mustpass_globs_match", mustpass_globs_match },
 	{ "sanitized_cases_exist", sanitized_cases_exist },
@@ -268,6 +326,7 @@ static const struct cairn_unit units[] = {
 	{ "names_are_unique_and_plain", names_are_unique_and_plain },
 	{ "timeout_is_a_cases", timeout_is_a_cases },
 	{ "children_end_apart", children_end_apart },
+	{ "without_memory_nothing_passes", without_memory_nothing_passes },
 };
 
 const struct cairn_family cairn_harness_family = {

@@ -68,13 +68,12 @@ static void judge(struct hunt *h, int i, const struct cairn_selected *s, struct 
 {
 	struct hunted *x = h->mutants[i];
 	struct cairn_impl impl = *h->ref;
-	const char *name;
 
 	impl.name = x->m->name;
 	memcpy((char *)&impl + x->m->op, &x->m->fn, sizeof(x->m->fn));
 	fprintf(h->out, "B %d %s\n", i, s->name);
 	if (s->what == CAIRN_SEL_REJECT)
-		cairn_op_reject(h->f, s->case_index, &impl, h->stream, h->opt->seed, &name, h->outcome);
+		cairn_op_reject(h->f, s->case_index, &impl, h->stream, h->opt->seed, h->outcome);
 	else
 		cairn_op_verify(h->f, op, &impl, h->stream, expected, h->outcome);
 	x->judged++;
@@ -161,7 +160,8 @@ static void hunt_child(FILE *out, void *arg)
 	h->outcome = calloc(1, sizeof(*h->outcome));
 	if (!h->outcome || h->ref->stream_create(&h->stream))
 		exit(3);
-	cairn_each(&all, h->f, collect_case, &cases);
+	if (cairn_each(&all, h->f, collect_case, &cases))
+		exit(3);
 	qsort(cases.list, (size_t)cases.num, sizeof(*cases.list), by_cost);
 	for (h->likely = 1; h->likely >= 0; h->likely--)
 		for (int i = 0; i < cases.num && left; i++)

@@ -344,6 +344,14 @@ static int failed(struct cairn_outcome *o, const struct cairn_impl *impl, int re
 	return ret;
 }
 
+static void start_outcome(struct cairn_outcome *o)
+{
+	o->verdict = CAIRN_PASS;
+	o->err_over_bound = 0;
+	o->judged = 0;
+	o->text[0] = o->extra[0] = 0;
+}
+
 void cairn_op_verify(const struct cairn_family *f, struct cairn_op *op, const struct cairn_impl *impl,
 		     void *stream, struct cairn_expected *expected, struct cairn_outcome *o)
 {
@@ -353,10 +361,7 @@ void cairn_op_verify(const struct cairn_family *f, struct cairn_op *op, const st
 	char who[64];
 	int ret;
 
-	o->verdict = CAIRN_PASS;
-	o->err_over_bound = 0;
-	o->judged = 0;
-	o->text[0] = o->extra[0] = 0;
+	start_outcome(o);
 	cairn_clear_error();
 
 	ret = cairn_side_open(&side, f, op, impl, stream);
@@ -420,42 +425,49 @@ out_free:
 	free_images(op, second);
 }
 
-int cairn_op_reject(const struct cairn_family *f, int i, const struct cairn_impl *impl, void *stream,
-		    uint64_t seed, const char **name, struct cairn_outcome *o)
+int cairn_op_reject_name(const struct cairn_family *f, int i, const char **name)
+{
+	void *scratch = calloc(1, f->args_size);
+	int want;
+
+	*name = NULL;
+	if (!scratch)
+		return cairn_error(ENOMEM, "%s: no memory for its refused calls", f->name);
+	*name = f->reject(scratch, i, &want);
+	free(scratch);
+	return *name != NULL;
+}
+
+void cairn_op_reject(const struct cairn_family *f, int i, const struct cairn_impl *impl, void *stream,
+		     uint64_t seed, struct cairn_outcome *o)
 {
 	struct cairn_side side;
 	struct cairn_op op;
 	uint8_t **images;
 	int want = 0, ret;
-	void *scratch;
 
-	o->verdict = CAIRN_PASS;
-	o->err_over_bound = 0;
-	o->judged = 0;
-	o->text[0] = o->extra[0] = 0;
-	scratch = calloc(1, f->args_size);
-	if (!scratch)
-		return 0;
-	*name = f->reject(scratch, i, &want);
-	free(scratch);
-	if (!*name)
-		return 0;
-	if (!impl)	/* the caller wants only the name */
-		return 1;
+	start_outcome(o);
 	if (!table_member(impl, f->op)) {
 		o->verdict = CAIRN_SKIP;
 		say(o, "%s: not in table %s\n", f->name, impl->name);
-		return 1;
+		return;
 	}
-	if (cairn_op_open(&op, f, 0, CAIRN_KIND_NORMAL, seed))
-		return 0;
+	if (cairn_op_open(&op, f, 0, CAIRN_KIND_NORMAL, seed)) {
+		o->verdict = CAIRN_FAIL;
+		say(o, "the call was not made: %s\n", cairn_last_error());
+		return;
+	}
 	images = make_images(&op, 0);
 	ret = cairn_side_open(&side, f, &op, impl, stream);
 	if (ret) {
 		failed(o, impl, ret, "setting up");
 		goto out_free;
 	}
-	f->reject(side.args, i, &want);
+	if (!f->reject(side.args, i, &want)) {
+		o->verdict = CAIRN_FAIL;
+		say(o, "the call was not made: the family has no bad argument %d\n", i);
+		goto out_close;
+	}
 	ret = cairn_side_call(&side, f);
 	if (ret != want) {
 		o->verdict = CAIRN_FAIL;
@@ -470,9 +482,9 @@ int cairn_op_reject(const struct cairn_family *f, int i, const struct cairn_impl
 		o->verdict = CAIRN_FAIL;
 		say(o, "memory was written in spite of the error\n");
 	}
+out_close:
 	cairn_side_close(&side, &op);
 out_free:
 	free_images(&op, images);
 	cairn_op_close(&op);
-	return 1;
 }

@@ -86,9 +86,11 @@ void cairn_expected_free(struct cairn_expected *e);
 /* Runs the case twice on impl and judges it. */
 void cairn_op_verify(const struct cairn_family *f, struct cairn_op *op, const struct cairn_impl *impl,
 		     void *stream, struct cairn_expected *expected, struct cairn_outcome *o);
-/* Calls with the family's i-th bad argument, whose name goes to *name. Returns 0 if there is none. */
-int cairn_op_reject(const struct cairn_family *f, int i, const struct cairn_impl *impl, void *stream,
-		    uint64_t seed, const char **name, struct cairn_outcome *o);
+/* Sets *name to the name of the family's i-th bad argument. Returns 1, 0 if there is none, or -ENOMEM. */
+int cairn_op_reject_name(const struct cairn_family *f, int i, const char **name);
+/* Calls with the family's i-th bad argument. A call that could not be made has failed. */
+void cairn_op_reject(const struct cairn_family *f, int i, const struct cairn_impl *impl, void *stream,
+		     uint64_t seed, struct cairn_outcome *o);
 
 /*
  * Compares one output with the reference. NaN must be NaN, and infinity infinity (also if the exact value

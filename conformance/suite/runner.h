@@ -73,7 +73,10 @@ struct cairn_selected {
 	enum cairn_kind kind;
 };
 typedef int (*cairn_each_fn)(const struct cairn_selected *s, void *arg);
-/* Calls fn for each selected case of f, in order, until fn returns non-zero; returns that value, or 0. */
+/*
+ * Calls fn for each selected case of f, in order, until fn returns non-zero; returns that value, or 0, or
+ * -ENOMEM if there was no memory to list all cases.
+ */
 int cairn_each(const struct cairn_options *opt, const struct cairn_family *f, cairn_each_fn fn, void *arg);
 /* What a case costs the host, roughly, in products of numbers; refused calls and units cost nothing. */
 double cairn_cost(const struct cairn_selected *s);

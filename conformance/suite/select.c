@@ -71,12 +71,10 @@ int cairn_each(const struct cairn_options *opt, const struct cairn_family *f, ca
 		}
 	}
 	for (int i = 0; f->reject; i++) {
-		struct cairn_outcome *o = malloc(sizeof(*o));
-		int more = o && cairn_op_reject(f, i, NULL, NULL, 0, &name, o);
+		int more = cairn_op_reject_name(f, i, &name);
 
-		free(o);
-		if (!more)
-			break;
+		if (more <= 0)
+			return more;
 		memset(&s, 0, sizeof(s));
 		s.what = CAIRN_SEL_REJECT;
 		s.case_index = i;
