@@ -4,8 +4,9 @@
  *
  * A family of operations is a table of cases and a setup function that, for one case and one kind of
  * input, declares the buffers of the argument struct and fills the inputs. The harness does the rest:
- * it places every buffer between canaries, fills outputs with NaN, asks the reference for exact values
- * and bounds, runs the implementation twice, and checks values, bits, canaries and untouched inputs;
+ * it places every buffer between canaries or guard pages, fills outputs with NaN, asks the reference for
+ * exact values and bounds, runs the implementation two to five times, and checks values, bits, canaries and
+ * untouched inputs;
  * for `cairn bench` it rotates copies past the L2 and times what it has just verified.
  * A host module's family is a list of plain test functions (units), and may have measures: functions that
  * `cairn bench` runs, which verify, time and write rows themselves.

@@ -263,6 +263,47 @@ static void missing_name_is_named(struct cairn_test *t)
 	EXPECT_CONTAINS(t, cairn_last_error(), "needy_plugin.so: undefined symbol: cairn_rmsnorm_cpu");
 }
 
+#define EMBEDDING	"primitives.embedding.rows7_dim64_vocab100_bf16.normal"
+#define GEMM		"primitives.gemm.m1_n1_k8_f32.normal"
+
+/* Who breaks a rule that the values of one call do not show is caught; who keeps the rules is not. */
+static void rules_beside_the_values(struct cairn_test *t)
+{
+	static const struct { const char *how, *glob, *says; } rows[] = {
+		{ "nothing", EMBEDDING, NULL },
+		{ "nothing", GEMM, NULL },
+		{ "device_defers", EMBEDDING, NULL },
+		{ "reads_past", EMBEDDING, "read outside of it, 0 bytes past its end" },
+		{ "reads_before", EMBEDDING, "read outside of it, 64 bytes before it" },
+		{ "writes_past", EMBEDDING, "wrote outside of it, 2048 bytes past its end" },
+		{ "writes_before", EMBEDDING, "wrote outside of it, 2048 bytes before it" },
+		{ "workspace_past", GEMM, "workspace: wrote outside of it, 0 bytes past its end" },
+		{ "workspace_before", GEMM, "workspace: written outside: 1 bytes before it" },
+		{ "adds_what_is_behind", EMBEDDING, "read outside of it, 64 bytes past its end" },
+		{ "from_the_third_on", EMBEDDING, "with the same inputs, gave other bits" },
+		{ "every_second", EMBEDDING, "elements bad" },
+		{ "remembers", EMBEDDING, "elements bad" },
+		{ "exact_size", EMBEDDING, "call 3: " },
+		{ "device_keeps_args", EMBEDDING, "after the call" },
+		{ "device_ignores_the_stream", EMBEDDING, "elements bad" },
+	};
+	char path[PATH_MAX], out[65536];
+
+	if (!plugin(t, "stray", path, sizeof(path)))
+		return;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		int ok;
+
+		setenv("CAIRN_STRAY_PLUGIN", rows[i].how, 1);
+		ok = EXPECT(t, check(path, rows[i].glob, out, sizeof(out)) == (rows[i].says != NULL));
+		ok &= EXPECT_CONTAINS(t, out, rows[i].says ? rows[i].says : "1 passed, 0 failed");
+		ok &= EXPECT(t, !strstr(out, "CRASH"));
+		if (!ok)
+			cairn_note(t, "%s: %s", rows[i].how, out);
+	}
+	unsetenv("CAIRN_STRAY_PLUGIN");
+}
+
 static const struct cairn_unit units[] = {
 	{ "example_passes", example_passes },
 	{ "old_table_is_cut", old_table_is_cut },
@@ -273,6 +314,7 @@ static const struct cairn_unit units[] = {
 	{ "left_out_on_a_device", left_out_on_a_device },
 	{ "own_function_is_judged", own_function_is_judged },
 	{ "missing_name_is_named", missing_name_is_named },
+	{ "rules_beside_the_values", rules_beside_the_values },
 	{ "hang_is_killed", hang_is_killed },
 	{ "killed_takes_its_family", killed_takes_its_family },
 };

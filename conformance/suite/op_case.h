@@ -2,15 +2,16 @@
 /*
  * op_case - one case of an operation: its buffers on the host, and its copies in an implementation's memory
  *
- * Every buffer lies between two canaries of 256 bytes with all bits set, which is NaN in every float type
- * and -1 in integers: a stray read shows in the result, and a stray write in the canary.
+ * Every buffer lies between two canaries with all bits set, which is NaN in every float type and -1 in
+ * integers: a stray read shows in the result, and a stray write in the canary. A later call finds other
+ * canaries, and buffers in host memory end or begin at a guard page (op_side.h).
  */
 #ifndef CAIRN_OP_CASE_H
 #define CAIRN_OP_CASE_H
 
 #include "conformance/harness.h"
 
-#define CAIRN_CANARY	256
+#define CAIRN_CANARY	4096
 
 enum cairn_role { CAIRN_ROLE_IN, CAIRN_ROLE_OUT, CAIRN_ROLE_INOUT };
 
@@ -31,6 +32,10 @@ struct cairn_side {
 	uint8_t **base;
 	void *workspace;
 	size_t workspace_bytes;
+	/* private to op_side.c */
+	struct cairn_guard *guards;	/* [num_bufs + 1], the workspace's last; NULL: other memory */
+	void *passed;			/* the copy of args that an operation gets */
+	void *slow;			/* memory that is written to keep the stream busy */
 };
 
 enum cairn_verdict { CAIRN_PASS, CAIRN_FAIL, CAIRN_SKIP, CAIRN_LOST /* failed, and the device with it */ };
@@ -80,10 +85,11 @@ struct cairn_expected {
 	int ret;			/* its return value, */
 	char text[256];			/* and its error text */
 	struct cairn_exact exact[CAIRN_MAX_BUFS];	/* of the outputs, in the order of the buffers */
+	struct cairn_op *other;		/* the case with the inputs of another seed, or NULL */
 };
 void cairn_expected_free(struct cairn_expected *e);
 
-/* Runs the case twice on impl and judges it. */
+/* Runs the case on impl, twice or, if it is cheap, five times, and judges it. */
 void cairn_op_verify(const struct cairn_family *f, struct cairn_op *op, const struct cairn_impl *impl,
 		     void *stream, struct cairn_expected *expected, struct cairn_outcome *o);
 /* Sets *name to the name of the family's i-th bad argument. Returns 1, 0 if there is none, or -ENOMEM. */

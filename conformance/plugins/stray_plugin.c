@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * stray_plugin - breaks a rule of abi.h in the way that $CAIRN_STRAY_PLUGIN names, and is right otherwise
+ *
+ * Results are right in the first call of a shape, and memory beside the buffers is touched only as named. The
+ * names that begin with device_ pose as a device: memory is set, and operations run, when the stream is
+ * synchronised.
+ */
+#include <errno.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conformance/abi.h"
+#include "conformance/tables/offer.h"
+
+#define MAX_QUEUE	128
+#define EXTRA		((size_t)512)	/* bytes that our workspaces have beyond those of the cpu table */
+
+static int is(const char *how)
+{
+	const char *now = getenv("CAIRN_STRAY_PLUGIN");
+
+	return now && !strcmp(now, how);
+}
+
+static volatile char sink;
+
+static int embed(const struct cairn_embedding_args *a)
+{
+	size_t row = (size_t)a->dim * (a->dtype == 0 ? 4 : 2), bytes = row * (size_t)a->rows;
+	static int calls, rows, dim;
+	static const void *last_out, *last_table;
+	static char last[1 << 16];
+	char *out = a->out;
+	int ret, known;
+
+	if (is("exact_size") && a->size != sizeof(*a))
+		return -EINVAL;
+	calls = a->rows == rows && a->dim == dim ? calls + 1 : 1;
+	rows = a->rows;
+	dim = a->dim;
+	known = calls > 1 && a->out == last_out && a->table == last_table && bytes <= sizeof(last);
+	ret = cairn_offer.cpu->embedding(a, NULL);
+	if (ret || !bytes)
+		return ret;
+	if (is("reads_past"))
+		sink = ((const char *)a->table)[row * (size_t)a->vocab];
+	if (is("reads_before"))
+		sink = ((const char *)a->table)[-64];
+	if (is("writes_past"))
+		out[bytes + 2048] = 1;
+	if (is("writes_before"))
+		out[-2048] = 1;
+	if (is("from_the_third_on") && calls >= 3)
+		out[0] ^= 1;
+	if (is("every_second") && calls % 2 == 0)
+		out[bytes - 1] ^= 1;
+	if (is("remembers") && known)
+		memcpy(out, last, bytes);
+	if (is("adds_what_is_behind"))
+		out[0] ^= out[bytes + 64] & 1;
+	if (!known && bytes <= sizeof(last))
+		memcpy(last, out, bytes);
+	last_out = a->out;
+	last_table = a->table;
+	return 0;
+}
+
+/* ---- a device ---- */
+
+static struct work {
+	void *dst;			/* NULL: the operation */
+	int byte;
+	size_t bytes;
+	const struct cairn_embedding_args *args;
+	struct cairn_embedding_args copy;
+} queue[MAX_QUEUE];
+static int num;
+
+static int flush(void *stream)
+{
+	int ret = 0;
+
+	(void)stream;
+	for (int i = 0; i < num && !ret; i++)
+		if (queue[i].dst)
+			memset(queue[i].dst, queue[i].byte, queue[i].bytes);
+		else
+			ret = embed(queue[i].args ? queue[i].args : &queue[i].copy);
+	num = 0;
+	return ret;
+}
+
+static int copy(void *dst, const void *src, size_t bytes, int kind, void *stream)
+{
+	int ret = flush(stream);
+
+	return ret ? ret : cairn_offer.host->mem_copy(dst, src, bytes, kind, NULL);
+}
+
+static int set(void *dst, int byte, size_t bytes, void *stream)
+{
+	if (num == MAX_QUEUE && flush(stream))
+		return -EIO;
+	queue[num++] = (struct work){ .dst = dst, .byte = byte, .bytes = bytes };
+	return 0;
+}
+
+static int embedding(const struct cairn_embedding_args *a, void *stream)
+{
+	int ret;
+
+	if (!getenv("CAIRN_STRAY_PLUGIN") || strncmp(getenv("CAIRN_STRAY_PLUGIN"), "device_", 7) ||
+	    is("device_ignores_the_stream"))
+		return embed(a);
+	ret = cairn_offer.embedding_check(a);
+	if (!ret && num == MAX_QUEUE)
+		ret = flush(stream);
+	if (ret || !a->rows)
+		return ret;
+	queue[num++] = (struct work){ .args = is("device_keeps_args") ? a : NULL, .copy = *a };
+	return 0;
+}
+
+/* ---- an operation with a workspace ---- */
+
+static int gemm_workspace(const struct cairn_gemm_args *a, size_t *bytes)
+{
+	int ret = cairn_offer.gemm_check(a);
+
+	*bytes = EXTRA;
+	return ret;
+}
+
+static int gemm(const struct cairn_gemm_args *a, void *stream)
+{
+	int ret = cairn_offer.cpu->gemm(a, stream);
+	char *workspace = a->workspace;
+
+	if (ret || !a->m || !workspace)
+		return ret;
+	if (is("workspace_past"))
+		workspace[EXTRA] = 1;
+	if (is("workspace_before"))
+		workspace[-256] = 1;
+	return 0;
+}
+
+const struct cairn_impl *cairn_impl_get(uint32_t abi_version)
+{
+	static struct cairn_impl impl = {
+		.size = sizeof(impl), .abi_version = CAIRN_ABI_VERSION, .flags = CAIRN_IMPL_HOST_MEM,
+		.name = "stray", .version = "1", .embedding = embedding, .gemm = gemm,
+		.gemm_workspace = gemm_workspace,
+	};
+	const size_t from = offsetof(struct cairn_impl, device_info);
+	const size_t end = offsetof(struct cairn_impl, stream);
+	const char *how = getenv("CAIRN_STRAY_PLUGIN");
+
+	if (how && !strncmp(how, "device_", 7)) {
+		memcpy((char *)&impl + from, (const char *)cairn_offer.host + from, end - from);
+		impl.flags = 0;
+		impl.mem_copy = copy;
+		impl.mem_set = set;
+		impl.stream_sync = flush;
+	}
+	return abi_version == CAIRN_ABI_VERSION ? &impl : NULL;
+}

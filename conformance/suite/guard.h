@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * guard - host memory between two inaccessible ranges, for the buffers of a host table
+ *
+ * The data either ends at the upper range or begins at the lower one, as nearly as its alignment allows; a
+ * canary fills the rest of the accessible pages. The first access to an inaccessible range is recorded, and
+ * the range becomes accessible, so that the operation goes on and the access costs its own case only.
+ */
+#ifndef CAIRN_GUARD_H
+#define CAIRN_GUARD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define CAIRN_GUARD_BYTES	((size_t)64 << 10)	/* of each inaccessible range */
+
+struct cairn_guard {
+	uint8_t *inner;			/* the accessible pages */
+	size_t inner_bytes;
+	uint8_t *data;
+	size_t bytes, align;
+	struct cairn_stray {
+		volatile uintptr_t at;	/* the first address accessed; 0: none */
+		volatile int wrote;
+	} stray[2];			/* below and above the accessible pages */
+};
+
+/*
+ * Maps memory for `bytes` bytes, placed at the end, and catches SIGSEGV from now on. A zeroed guard may be
+ * closed. Returns 0 or -ENOMEM. For one thread.
+ */
+int cairn_guard_open(struct cairn_guard *g, size_t bytes, size_t align);
+/* Places the data at the end or the beginning, at the same address modulo 64. Contents are lost. */
+void cairn_guard_place(struct cairn_guard *g, int at_begin);
+/* Fills all accessible memory but the data with `byte`. */
+void cairn_guard_fill(const struct cairn_guard *g, int byte);
+/* Counts the bytes below and above the data that no longer are `byte`. */
+void cairn_guard_count(const struct cairn_guard *g, int byte, size_t *below, size_t *above);
+void cairn_guard_close(struct cairn_guard *g);
+
+#endif

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+/* op_side - a case's arguments and buffers in a table's memory */
+#include "conformance/suite/op_side.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "conformance/suite/guard.h"
+#include "conformance/tables/tables.h"
+
+#define TAIL		64		/* bytes of an argument struct that the operation does not know */
+#define SLOW_BYTES	((size_t)4 << 20)
+#define SLOW_TIMES	32
+
+typedef int (*op_fn)(const void *args, void *stream);
+typedef int (*workspace_fn)(const void *args, size_t *bytes);
+
+static void *table_member(const struct cairn_impl *impl, size_t offset)
+{
+	void *fn;
+
+	memcpy(&fn, (const char *)impl + offset, sizeof(fn));
+	return fn;
+}
+
+/* The alignment that the contracts promise for buffers: 16 bytes, and 128 for the chains of dsmem. */
+static size_t alignment(const struct cairn_family *f)
+{
+	return f->op == offsetof(struct cairn_impl, dsmem) ? 128 : 16;
+}
+
+static void set_pointer(struct cairn_side *side, const struct cairn_op *op, int i, uint8_t *data)
+{
+	side->base[i] = data - CAIRN_CANARY;
+	memcpy((char *)side->args + op->bufs[i].field, &data, sizeof(data));
+}
+
+static int open_buffers(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op)
+{
+	for (int i = 0; i < op->num_bufs; i++) {
+		void *base;
+
+		if (side->guards) {
+			CAIRN_TRY(cairn_guard_open(&side->guards[i], op->bufs[i].bytes, alignment(f)));
+			set_pointer(side, op, i, side->guards[i].data);
+			continue;
+		}
+		CAIRN_TRY(side->impl->mem_alloc(&base, op->bufs[i].bytes + 2 * CAIRN_CANARY));
+		set_pointer(side, op, i, (uint8_t *)base + CAIRN_CANARY);
+	}
+	cairn_set_alias(op, side->args);
+	return 0;
+}
+
+static int open_workspace(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op)
+{
+	workspace_fn workspace = f->workspace_op ? (workspace_fn)table_member(side->impl, f->workspace_op) :
+		NULL;
+	void *base;
+
+	if (!workspace)
+		return 0;
+	CAIRN_TRY(workspace(side->args, &side->workspace_bytes));
+	if (side->workspace_bytes && side->guards) {
+		CAIRN_TRY(cairn_guard_open(&side->guards[op->num_bufs], side->workspace_bytes, 256));
+		side->workspace = side->guards[op->num_bufs].data;
+	} else if (side->workspace_bytes) {
+		CAIRN_TRY(side->impl->mem_alloc(&base, side->workspace_bytes + 2 * CAIRN_CANARY));
+		side->workspace = (char *)base + CAIRN_CANARY;
+	}
+	memcpy((char *)side->args + f->workspace_field, &side->workspace, sizeof(void *));
+	memcpy((char *)side->args + f->workspace_field + sizeof(void *), &side->workspace_bytes,
+	       sizeof(size_t));
+	if (!side->workspace)
+		return 0;
+	return side->impl->mem_set(side->workspace, f->zeroed_workspace ? 0 : 0xff, side->workspace_bytes,
+				   side->stream);
+}
+
+/* Allocates the side's memory. Only the workspace is initialised. */
+static int open_memory(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
+		       const struct cairn_impl *impl, void *stream, int guarded)
+{
+	int ret;
+
+	memset(side, 0, sizeof(*side));
+	side->impl = impl;
+	side->stream = stream;
+	side->args = malloc(f->args_size);
+	side->passed = malloc(f->args_size + TAIL);
+	side->base = calloc(op->num_bufs + 1, sizeof(*side->base));
+	if (guarded)
+		side->guards = calloc(op->num_bufs + 1, sizeof(*side->guards));
+	if (!side->args || !side->passed || !side->base || (guarded && !side->guards)) {
+		ret = cairn_error(ENOMEM, "%s: no memory", f->name);
+	} else {
+		memcpy(side->args, op->args, f->args_size);
+		ret = open_buffers(side, f, op);
+	}
+	if (!ret)
+		ret = open_workspace(side, f, op);
+	if (ret)
+		cairn_side_close(side, op);
+	return ret;
+}
+
+int cairn_side_open_guarded(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
+			    const struct cairn_impl *impl, void *stream)
+{
+	/* a table with memory of its own gets that memory */
+	int guarded = (impl->flags & CAIRN_IMPL_HOST_MEM) && impl->mem_alloc == cairn_host_runtime.mem_alloc;
+
+	return open_memory(side, f, op, impl, stream, guarded);
+}
+
+int cairn_side_open(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
+		    const struct cairn_impl *impl, void *stream)
+{
+	const struct cairn_round plain = { .canary = 0xff, .workspace = -1 };
+	int ret;
+
+	CAIRN_TRY(open_memory(side, f, op, impl, stream, 0));
+	ret = cairn_side_send(side, f, op, &plain, 0);
+	if (ret)
+		cairn_side_close(side, op);
+	return ret;
+}
+
+int cairn_side_clone(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
+		     const struct cairn_side *from)
+{
+	const struct cairn_impl *impl = from->impl;
+	int ret;
+
+	CAIRN_TRY(open_memory(side, f, op, impl, from->stream, 0));
+	for (int i = 0; i < op->num_bufs; i++) {
+		ret = impl->mem_copy(side->base[i], from->base[i], op->bufs[i].bytes + 2 * CAIRN_CANARY,
+				     CAIRN_COPY_ON_DEVICE, side->stream);
+		if (ret)
+			goto out_close;
+	}
+	ret = impl->stream_sync(side->stream);
+	if (!ret)
+		return 0;
+out_close:
+	cairn_side_close(side, op);
+	return ret;
+}
+
+static int set_canaries(struct cairn_side *side, char *data, size_t bytes, int byte)
+{
+	CAIRN_TRY(side->impl->mem_set(data - CAIRN_CANARY, byte, CAIRN_CANARY, side->stream));
+	return side->impl->mem_set(data + bytes, byte, CAIRN_CANARY, side->stream);
+}
+
+/*
+ * Keeps the stream busy and then fills the outputs, so that an operation that does not wait for the stream
+ * loses its results.
+ */
+static int put_behind(struct cairn_side *side, const struct cairn_op *op)
+{
+	const struct cairn_impl *impl = side->impl;
+
+	if (!side->slow)
+		CAIRN_TRY(impl->mem_alloc(&side->slow, SLOW_BYTES));
+	for (int i = 0; i < SLOW_TIMES; i++)
+		CAIRN_TRY(impl->mem_set(side->slow, i, SLOW_BYTES, side->stream));
+	for (int i = 0; i < op->num_bufs; i++) {
+		const struct cairn_buf *b = &op->bufs[i];
+		const uint8_t *data = b->base + CAIRN_CANARY;
+
+		if (b->role == CAIRN_ROLE_OUT && b->bytes && !memcmp(data, data + 1, b->bytes - 1))
+			CAIRN_TRY(impl->mem_set(side->base[i] + CAIRN_CANARY, data[0], b->bytes,
+						side->stream));
+	}
+	return 0;
+}
+
+static int send_one(struct cairn_side *side, const struct cairn_op *op, int i, const struct cairn_round *r)
+{
+	const struct cairn_buf *b = &op->bufs[i];
+	struct cairn_guard *g = side->guards ? &side->guards[i] : NULL;
+
+	if (!g) {
+		CAIRN_TRY(side->impl->mem_copy(side->base[i], b->base, b->bytes + 2 * CAIRN_CANARY,
+					       CAIRN_COPY_TO_DEVICE, side->stream));
+		return r->canary == 0xff ? 0 :
+			set_canaries(side, (char *)side->base[i] + CAIRN_CANARY, b->bytes, r->canary);
+	}
+	if (!cairn_moves_once(b))
+		cairn_guard_place(g, r->at_begin);
+	set_pointer(side, op, i, g->data);
+	cairn_guard_fill(g, r->canary);
+	return side->impl->mem_copy(g->data, b->base + CAIRN_CANARY, b->bytes, CAIRN_COPY_TO_DEVICE,
+				    side->stream);
+}
+
+int cairn_side_send(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
+		    const struct cairn_round *r, int again)
+{
+	for (int i = 0; i < op->num_bufs; i++)
+		if (!again || !cairn_moves_once(&op->bufs[i]))
+			CAIRN_TRY(send_one(side, op, i, r));
+		else if (side->guards)
+			cairn_guard_fill(&side->guards[i], r->canary);
+	cairn_set_alias(op, side->args);
+	if (side->workspace && side->guards)
+		cairn_guard_fill(&side->guards[op->num_bufs], r->canary);
+	else if (side->workspace)
+		CAIRN_TRY(set_canaries(side, side->workspace, side->workspace_bytes, r->canary));
+	if (side->workspace && r->workspace >= 0 && !f->zeroed_workspace)
+		CAIRN_TRY(side->impl->mem_set(side->workspace, r->workspace, side->workspace_bytes,
+					      side->stream));
+	CAIRN_TRY(side->impl->stream_sync(side->stream));
+	return r->behind && !(side->impl->flags & CAIRN_IMPL_HOST_MEM) ? put_behind(side, op) : 0;
+}
+
+int cairn_side_call(struct cairn_side *side, const struct cairn_family *f)
+{
+	op_fn fn = (op_fn)table_member(side->impl, f->op);
+
+	return fn ? fn(side->args, side->stream) :
+		cairn_error(EOPNOTSUPP, "%s: not in table %s", f->name, side->impl->name);
+}
+
+int cairn_side_call_round(struct cairn_side *side, const struct cairn_family *f, const struct cairn_round *r)
+{
+	op_fn fn = (op_fn)table_member(side->impl, f->op);
+	size_t size = f->args_size + (r->longer ? TAIL : 0);
+	int ret;
+
+	if (!fn)
+		return cairn_side_call(side, f);
+	memset(side->passed, 0, f->args_size + TAIL);
+	memcpy(side->passed, side->args, f->args_size);
+	memcpy(side->passed, &size, sizeof(size));
+	ret = fn(side->passed, side->stream);
+	memset(side->passed, 0xa5, f->args_size + TAIL);
+	return ret;
+}
+
+int cairn_side_fetch(struct cairn_side *side, const struct cairn_op *op, uint8_t **images)
+{
+	for (int i = 0; i < op->num_bufs; i++) {
+		size_t at = side->guards ? CAIRN_CANARY : 0;
+
+		if (images[i])
+			CAIRN_TRY(side->impl->mem_copy(images[i] + at, side->base[i] + at,
+						       op->bufs[i].bytes + 2 * (CAIRN_CANARY - at),
+						       CAIRN_COPY_TO_HOST, side->stream));
+	}
+	return side->impl->stream_sync(side->stream);
+}
+
+static size_t count(const uint8_t *p, int byte)
+{
+	size_t n = 0;
+
+	for (size_t k = 0; k < CAIRN_CANARY; k++)
+		n += p[k] != byte;
+	return n;
+}
+
+/* Copies one of the workspace's canaries to the host and counts what was written. */
+static int count_on_device(struct cairn_side *side, const char *canary, int byte, size_t *n)
+{
+	uint8_t copy[CAIRN_CANARY];
+
+	CAIRN_TRY(side->impl->mem_copy(copy, canary, sizeof(copy), CAIRN_COPY_TO_HOST, side->stream));
+	CAIRN_TRY(side->impl->stream_sync(side->stream));
+	*n = count(copy, byte);
+	return 0;
+}
+
+int cairn_side_damage(struct cairn_side *side, const struct cairn_op *op, int i, const uint8_t *image,
+		      const struct cairn_round *r, struct cairn_damage *d)
+{
+	struct cairn_guard *g = side->guards ? &side->guards[i] : NULL;
+	char *workspace = side->workspace;
+
+	memset(d, 0, sizeof(*d));
+	if (g && g->inner) {
+		cairn_guard_count(g, r->canary, &d->below, &d->above);
+		d->stray[0].distance = (long long)((uintptr_t)g->data - g->stray[0].at);
+		d->stray[1].distance = (long long)(g->stray[1].at - (uintptr_t)g->data - g->bytes);
+		for (int k = 0; k < 2; k++) {
+			d->stray[k].seen = g->stray[k].at != 0;
+			d->stray[k].wrote = g->stray[k].wrote;
+			g->stray[k].at = 0;
+		}
+	} else if (!g && i < op->num_bufs && image) {
+		d->below = count(image, r->canary);
+		d->above = count(image + CAIRN_CANARY + op->bufs[i].bytes, r->canary);
+	} else if (!g && i == op->num_bufs && workspace) {
+		CAIRN_TRY(count_on_device(side, workspace - CAIRN_CANARY, r->canary, &d->below));
+		CAIRN_TRY(count_on_device(side, workspace + side->workspace_bytes, r->canary, &d->above));
+	}
+	return 0;
+}
+
+/* Calls that follow each other, like the layers of a model, share one workspace. */
+void cairn_side_share_workspace(struct cairn_side *side, const struct cairn_side *with,
+				const struct cairn_family *f)
+{
+	if (!side->workspace || side->workspace_bytes != with->workspace_bytes)
+		return;
+	side->impl->mem_free((char *)side->workspace - CAIRN_CANARY);
+	side->workspace = NULL;		/* the other side frees it */
+	memcpy((char *)side->args + f->workspace_field, &with->workspace, sizeof(void *));
+}
+
+void cairn_side_close(struct cairn_side *side, const struct cairn_op *op)
+{
+	for (int i = 0; side->guards && i <= op->num_bufs; i++)
+		cairn_guard_close(&side->guards[i]);
+	for (int i = 0; !side->guards && side->base && i < op->num_bufs; i++)
+		if (side->base[i])
+			side->impl->mem_free(side->base[i]);
+	if (side->workspace && !side->guards)
+		side->impl->mem_free((char *)side->workspace - CAIRN_CANARY);
+	if (side->slow)
+		side->impl->mem_free(side->slow);
+	free(side->guards);
+	free(side->base);
+	free(side->args);
+	free(side->passed);
+	memset(side, 0, sizeof(*side));
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * op_side - how a verified call finds its memory; for op_case.c alone
+ *
+ * Host memory of the suite lies between guard pages (guard.h). Other memory, and the workspace there, has a
+ * canary of CAIRN_CANARY bytes on both sides.
+ */
+#ifndef CAIRN_OP_SIDE_H
+#define CAIRN_OP_SIDE_H
+
+#include "conformance/suite/op_case.h"
+
+/* One call of a case. */
+struct cairn_round {
+	int other;		/* the inputs are those of another seed */
+	int canary;		/* the byte of all canaries */
+	/* the byte that fills a workspace of undefined contents; -1: what the previous call left stays */
+	int workspace;
+	int at_begin;		/* buffers begin at a guard page instead of ending at one */
+	int longer;		/* the argument struct has a tail that the operation does not know */
+	int behind;		/* device: other work is under way on the stream */
+};
+
+/* Allocates memory for a case whose buffers have the sizes of op's, and fills only the workspace. */
+int cairn_side_open_guarded(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
+			    const struct cairn_impl *impl, void *stream);
+
+/*
+ * An input of this size is neither sent nor fetched for a second call: the first fetch has shown that the
+ * operation leaves it as it is, and moving gigabytes takes longer than all else.
+ */
+static inline int cairn_moves_once(const struct cairn_buf *b)
+{
+	return b->role == CAIRN_ROLE_IN && b->bytes > 64 << 20;
+}
+
+/* Sends the buffers of op; again: all but those that move once. */
+int cairn_side_send(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
+		    const struct cairn_round *r, int again);
+/* Calls the operation with a copy of the arguments, which is overwritten as soon as the call returns. */
+int cairn_side_call_round(struct cairn_side *side, const struct cairn_family *f,
+			  const struct cairn_round *r);
+/* Copies data and canaries to images; those that are NULL are left out. Waits for the stream. */
+int cairn_side_fetch(struct cairn_side *side, const struct cairn_op *op, uint8_t **images);
+
+/* Damage around a buffer, or around the workspace. */
+struct cairn_damage {
+	size_t below, above;		/* bytes of the canaries that were written */
+	/* the first access to each guard page; a later call does not report it again */
+	struct {
+		int seen, wrote;
+		long long distance;	/* bytes before the buffer, or past its end */
+	} stray[2];
+};
+/* i: the number of the buffer, whose image was fetched (NULL: is not looked at); num_bufs: the workspace. */
+int cairn_side_damage(struct cairn_side *side, const struct cairn_op *op, int i, const uint8_t *image,
+		      const struct cairn_round *r, struct cairn_damage *d);
+
+#endif
