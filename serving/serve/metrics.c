@@ -62,6 +62,8 @@ static const struct {
 				      NULL },
 	[CAIRN_WORKER_RESTARTS] = { COUNTER, "cairn:worker_restarts", "Restarts of the worker process.", NULL,
 				    NULL, NULL },
+	[CAIRN_LOG_LINES_LOST] = { COUNTER, "cairn:log_lines_lost",
+				   "Lines dropped because standard error was not read.", NULL, NULL, NULL },
 	[CAIRN_REQUEST_SUCCESS] = { COUNTER, "vllm:request_success", "Finished requests.", "finished_reason",
 				    finished, NULL },
 	[CAIRN_REQUESTS_REFUSED] = { COUNTER, "cairn:requests_refused", "Requests answered with 4xx or 503.",

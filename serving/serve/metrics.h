@@ -31,6 +31,7 @@ enum cairn_metric {
 	CAIRN_PROMPT_TOKENS,
 	CAIRN_GENERATION_TOKENS,
 	CAIRN_WORKER_RESTARTS,
+	CAIRN_LOG_LINES_LOST,
 	/* counters with a label: enum cairn_finished, enum cairn_refused */
 	CAIRN_REQUEST_SUCCESS,
 	CAIRN_REQUESTS_REFUSED,

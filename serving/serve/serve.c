@@ -12,11 +12,13 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "primitives/base/error.h"
 #include "serving/serve/serve_front.h"
 
 #define LOOK_MS		20	/* polling interval of the main thread */
+#define LOG_MS		1000	/* for standard output, at start, and error, at the end, to take all lines */
 #define OTHER_FILES	96	/* descriptors for HTTP's refusals and for everything but clients */
 
 static int read_file(const char *path, char **text, size_t *n)
@@ -167,26 +169,35 @@ static int fit_descriptors(struct serve *s)
 		return cairn_error(EINVAL, "serve: a limit of %llu open files is too low, %d is the least",
 				   (unsigned long long)l.rlim_cur, OTHER_FILES + 1);
 	s->opt.max_connections = (int64_t)l.rlim_cur - OTHER_FILES;
-	fprintf(stderr, "cairn serve: limit of %llu open files: at most %lld connections\n",
-		(unsigned long long)l.rlim_cur, (long long)s->opt.max_connections);
+	serve_log_print(s->log, "cairn serve: limit of %llu open files: at most %lld connections",
+			(unsigned long long)l.rlim_cur, (long long)s->opt.max_connections);
+	return 0;
+}
+
+/* Says on standard output where the server listens. Nobody may read that either. */
+static int say_address(const struct serve *s)
+{
+	bool is_v6 = strchr(s->opt.host, ':');
+	struct cairn_api_out name = { 0 };
+	struct serve_log *out;
+
+	CAIRN_TRY(serve_log_open(STDOUT_FILENO, &out));
+	cairn_api_put_string(&name, s->name, strlen(s->name));
+	serve_log_print(out, "cairn serve: %s on http://%s%s%s:%d", name.failed ? "" : name.s,
+			is_v6 ? "[" : "", s->opt.host, is_v6 ? "]" : "", cairn_http_port(s->http));
+	cairn_api_out_free(&name);
+	serve_log_close(out, LOG_MS);
 	return 0;
 }
 
 static int start(struct serve *s)
 {
-	struct cairn_api_out name = { 0 };
 
 	CAIRN_TRY(fit_descriptors(s));
 	CAIRN_TRY(serve_start_preparing(s));
 	CAIRN_TRY(serve_start_link(s));
 	CAIRN_TRY(serve_open_http(s));
-	cairn_api_put_string(&name, s->name, strlen(s->name));
-	printf("cairn serve: %s on http://%s%s%s:%d\n", name.failed ? "" : name.s,
-	       strchr(s->opt.host, ':') ? "[" : "", s->opt.host, strchr(s->opt.host, ':') ? "]" : "",
-	       cairn_http_port(s->http));
-	fflush(stdout);
-	cairn_api_out_free(&name);
-	return 0;
+	return say_address(s);
 }
 
 /* Waits for a signal. Returns -EINVAL if the first worker cannot load the model. */
@@ -208,8 +219,8 @@ static void drain(struct serve *s, const sigset_t *signals)
 	int64_t end = serve_now_ns() + s->opt.drain_s * 1000000000;
 
 	atomic_store(&s->draining, true);
-	fprintf(stderr, "cairn serve: shutting down; %d requests continue for at most %lld s\n",
-		atomic_load(&s->num_jobs), (long long)s->opt.drain_s);
+	serve_log_print(s->log, "cairn serve: shutting down; %d requests continue for at most %lld s",
+			atomic_load(&s->num_jobs), (long long)s->opt.drain_s);
 	while (atomic_load(&s->num_jobs) && serve_now_ns() < end) {
 		if (sigtimedwait(signals, NULL, &look) > 0)
 			break;
@@ -231,6 +242,7 @@ static void stop(struct serve *s)
 
 static void free_all(struct serve *s)
 {
+	serve_log_close(s->log, LOG_MS);
 	cairn_metrics_free(s->metrics);
 	cairn_chat_template_free(s->template);
 	cairn_tokenizer_free(s->tokenizer);
@@ -262,7 +274,9 @@ int cairn_cmd_serve(int argc, char **argv)
 	pthread_sigmask(SIG_BLOCK, &signals, NULL);
 	signal(SIGPIPE, SIG_IGN);
 	cairn_clear_error();
-	ret = cairn_serve_parse(argc, argv, &s->opt);
+	if (serve_log_open(STDERR_FILENO, &s->log))
+		fprintf(stderr, "cairn serve: %s\n", cairn_last_error());
+	ret = s->log ? cairn_serve_parse(argc, argv, &s->opt) : -ENOMEM;
 	if (ret > 0) {
 		free_all(s);
 		return CAIRN_EXIT_OK;
@@ -281,10 +295,10 @@ int cairn_cmd_serve(int argc, char **argv)
 		else if (atomic_load(&s->cannot_load))
 			status = CAIRN_EXIT_USAGE;
 		if (ret && *cairn_last_error())
-			fprintf(stderr, "cairn serve: %s\n", cairn_last_error());
+			serve_log_print(s->log, "cairn serve: %s", cairn_last_error());
 		stop(s);
 	} else if (*cairn_last_error()) {
-		fprintf(stderr, "cairn serve: %s\n", cairn_last_error());
+		serve_log_print(s->log, "cairn serve: %s", cairn_last_error());
 	}
 	free_all(s);
 	return status;

@@ -153,16 +153,18 @@ static void http_rules(struct cairn_test *t)
 	if (start_with_chat(t, &s)) {
 		/* one sample of each; family http_bad tests the HTTP rules in full */
 		static const char *const other =
-			"POST " C " HTTP/1.1\r\nHost: a\r\nContent-Type: text/plain\r\n"
+			"POST " C " HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n"
 			"Content-Length: 2\r\n\r\n{}";
-		static const char *const both = "POST " C " HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n"
+		static const char *const both = "POST " C " HTTP/1.1\r\nHost: localhost\r\n"
+					"Content-Length: 2\r\n"
 						"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
 		size_t n;
 
 		EXPECT(t, talk(&s, other, strlen(other), &r) == 415 && is_error(&r));
 		EXPECT(t, talk(&s, both, strlen(both), &r) == 400 && is_error(&r));
 		n = (size_t)sprintf(text,
-				    "POST " C " HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+				    "POST " C " HTTP/1.1\r\nHost: localhost\r\n"
+							"Content-Type: application/json\r\n"
 				    "Content-Length: %d\r\n\r\n",
 				    9 << 20);
 		EXPECT(t, talk(&s, text, n, &r) == 413 && is_error(&r));
@@ -181,7 +183,8 @@ static void http_rules(struct cairn_test *t)
 /* No other limit refuses a body as long as --max-body allows. */
 static void longest_body(struct cairn_test *t)
 {
-	static const char head[] = "POST " C " HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+	static const char head[] = "POST " C " HTTP/1.1\r\nHost: localhost\r\n"
+				"Content-Type: application/json\r\n"
 				   "Content-Length: 1000000000\r\nExpect: 100-continue\r\n\r\n";
 	char got[64] = "";
 	struct server s;

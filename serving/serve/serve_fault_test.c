@@ -61,19 +61,26 @@ static void device_fails(struct cairn_test *t)
 		EXPECT(t, metric_of(&s, "cairn:worker_restarts_total", "") == (double)i + 1);
 	}
 	EXPECT(t, is_quiet(&s) || WAIT_FOR(is_quiet(&s), 30000));
-	EXPECT_CONTAINS(t, log_of(&s, log, sizeof(log)), "the device has failed, as it was told to");
+	EXPECT(t, WAIT_FOR(strstr(log_of(&s, log, sizeof(log)), "it hangs"), 5000));
+	EXPECT_CONTAINS(t, log, "the device has failed, as it was told to");
 	EXPECT_CONTAINS(t, log, "it hangs");
 	/* no sanitizer report, although the worker died of a signal */
 	stop_server(&s);
 }
 
-static int worker_of(const struct server *s)
+static int find_worker(const struct server *s)
 {
 	char log[1 << 15], *p, *last = NULL;
 
 	for (p = log_of(s, log, sizeof(log)); (p = strstr(p, "(worker ")); p += 8)
 		last = p;
 	return last ? atoi(last + 8) : -1;
+}
+
+/* Returns the worker that the log names last; the log is written a moment after the server is ready. */
+static int worker_of(const struct server *s)
+{
+	return WAIT_FOR(find_worker(s) > 0, 5000) ? find_worker(s) : -1;
 }
 
 struct load {

@@ -9,6 +9,7 @@
  *   serve_frames.c	handles frames from the worker; the link's thread
  *   serve_answer.c	tokens to text, text to chunks and bodies; the link's thread
  *   serve_supervise.c	starts and ends workers; the link's thread
+ *   serve_log.c	writes the log; a thread of its own, the only one that may block
  *
  * A job is one request of a client. The HTTP loop creates it and passes it to a preparing thread, which
  * passes it to the link, where it stays until its answer is written. Each hand-over is a list under a lock,
@@ -35,6 +36,7 @@
 #include "serving/serve/metrics.h"
 #include "serving/kv/prefix_tree.h"
 #include "serving/serve/serve.h"
+#include "serving/serve/serve_log.h"
 #include "serving/serve/serve_wire.h"
 
 enum serve_state {
@@ -121,6 +123,8 @@ struct serve {
 	char **argv;
 	struct cairn_http *http;
 	struct cairn_metrics *metrics;
+	struct serve_log *log;		/* standard error; the only way to write to it */
+	uint64_t told_lost;		/* HTTP loop only: dropped lines that the metrics count */
 	struct cairn_tokenizer *tokenizer;
 	struct cairn_token_stream *speller;	/* link only: decodes single tokens to bytes */
 	struct cairn_chat_template *template;	/* NULL: none */
@@ -161,6 +165,7 @@ struct serve {
 	int pid;			/* worker; -1: none, or already reaped */
 	bool killed;			/* by the front, which has reported why */
 	int64_t kill_ns;		/* when a failed worker that still runs is killed */
+	struct serve_log_pipe said;	/* what the worker writes to its standard output and error */
 	struct cairn_wire_out out;
 	struct cairn_wire_in *in;
 	struct serve_slot *slots;	/* [num_slots] */

@@ -90,7 +90,7 @@ static void leavers(struct cairn_test *t)
 		EXPECT(t, tokens < 1500);	/* far fewer than the 3000 of the two running requests */
 		/* a prompt of 119 passes: its client leaves before the first token */
 		fd = dial_port(s.port);
-		dprintf(fd, "POST " PATH " HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+		dprintf(fd, "POST " PATH " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 			"Content-Length: %zu\r\n\r\n%s", strlen(big), big);
 		EXPECT(t, WAIT_FOR(metric_of(&s, "vllm:num_requests_running", "") == 1, 30000));
 		close(fd);
@@ -195,14 +195,14 @@ static void idlers(struct cairn_test *t)
 						"--header-timeout", "1", NULL }) &&
 	    EXPECT(t, wait_ready(&s))) {
 		fd = dial_port(s.port);
-		say(fd, "POST " PATH " HTTP/1.1\r\nHost: a\r\nContent-Type: "
+		say(fd, "POST " PATH " HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
 				     "application/json\r\nContent-Length: 99\r\n\r\n{");
 		EXPECT(t, read_reply(fd, &r) == 408 && is_error(&r));
 		close(fd);
 		for (int i = 0; i < 60; i++)
 			fds[i] = dial_port(s.port);
 		EXPECT(t, read_reply(fds[59], &r) == 503);
-		say(fds[0], "GET /health HTTP/1.1\r\nHost: a\r\n\r\n");
+		say(fds[0], "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
 		EXPECT(t, read_reply(fds[0], &r) == 200);
 		for (int i = 0; i < 60; i++)
 			close(fds[i]);
@@ -300,10 +300,51 @@ static void small_pool(struct cairn_test *t)
 		free(body[i]);
 }
 
+/*
+ * Nobody reads the standard error of the server, a pipe of 64 KiB. Requests are served, a worker that has
+ * crashed is replaced, lost lines are counted, and SIGTERM ends the server.
+ */
+static void unread_log(struct cairn_test *t)
+{
+	static char line[512];
+	char path[PATH_MAX];
+	static struct reply r;
+	struct server s;
+	int pipes[2], fd, num = 0;
+
+	memset(line, 'a', sizeof(line) - 1);
+	if (!beside(t, "fault_plugin.so", path, sizeof(path)) || !EXPECT(t, !pipe2(pipes, O_CLOEXEC)))
+		return;
+	if (start_server_at(t, &s, (const char *const[]){ "--impl", path, NULL }, pipes[1]) &&
+	    EXPECT(t, wait_ready(&s))) {
+		char text[1024];
+		int n = snprintf(text, sizeof(text), "GET /%s HTTP/1.1\r\nHost: localhost\r\n\r\n", line);
+
+		fd = dial_port(s.port);
+		for (; num < 2000; num++) {
+			say_n(fd, text, (size_t)n);
+			if (read_reply(fd, &r) != 404)
+				break;
+		}
+		close(fd);
+		if (!EXPECT(t, num == 2000))
+			cairn_note(t, "%d requests were answered", num);
+		EXPECT(t, !(fcntl(pipes[1], F_GETFL) & O_NONBLOCK));
+		EXPECT(t, WAIT_FOR(metric_of(&s, "cairn:log_lines_lost_total", "") > 100, 30000));
+		tell_fault(&s, "crash");
+		EXPECT(t, post(&s, PATH, SHORT, &r) == 500);
+		EXPECT(t, WAIT_FOR(metric_of(&s, "cairn:worker_restarts_total", "") == 1, 30000));
+		EXPECT(t, wait_ready(&s) && post(&s, PATH, SHORT, &r) == 200);
+	}
+	stop_server(&s);
+	close(pipes[0]);
+	close(pipes[1]);
+}
+
 static const struct cairn_unit units[] = {
 	{ "queue", queue }, { "leavers", leavers }, { "stalled", stalled }, { "slow_reader", slow_reader },
 	{ "idlers", idlers }, { "long_wait", long_wait }, { "short_of_pages", short_of_pages },
-	{ "small_pool", small_pool },
+	{ "small_pool", small_pool }, { "unread_log", unread_log },
 };
 
 const struct cairn_family cairn_serve_limit_family = {

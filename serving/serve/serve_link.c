@@ -349,16 +349,19 @@ static void *run(void *arg)
 	bool blocked = false;
 
 	while (!s->stop_link) {
-		struct pollfd p[2] = { { s->wake_fd, POLLIN, 0 }, { s->fd, POLLIN, 0 } };
+		/* poll() ignores negative descriptors */
+		struct pollfd p[3] = { { s->wake_fd, POLLIN, 0 }, { s->fd, POLLIN, 0 },
+				       { s->said.fd, POLLIN, 0 } };
 		int64_t ms = (serve_next_ns(s) - serve_now_ns()) / 1000000 + 1;
 		uint64_t count;
 
 		ms = ms < 0 ? 0 : ms > 1000 ? 1000 : ms;
 		if (cairn_wire_waiting(&s->out))
 			p[1].events |= POLLOUT;
-		poll(p, s->fd >= 0 ? 2 : 1, blocked && ms > BLOCKED_MS ? BLOCKED_MS : (int)ms);
+		poll(p, 3, blocked && ms > BLOCKED_MS ? BLOCKED_MS : (int)ms);
 		if (p[0].revents && read(s->wake_fd, &count, sizeof(count)) < 0)
 			continue;
+		serve_log_relay(s->log, &s->said);
 		take_lists(s);
 		if (s->give_up) {
 			struct cairn_api_error e;
@@ -383,7 +386,7 @@ int serve_start_link(struct serve *s)
 {
 	int ret;
 
-	s->fd = s->pid = -1;
+	s->fd = s->pid = s->said.fd = -1;
 	s->num_slots = (uint32_t)(s->opt.max_queued + s->opt.common.batch + 1024);
 	if (s->num_slots > 1u << SLOT_BITS)
 		s->num_slots = 1u << SLOT_BITS;

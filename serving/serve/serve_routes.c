@@ -247,9 +247,13 @@ static void metrics(void *ctx, struct cairn_http_exchange *x, const struct cairn
 {
 	struct serve *s = ctx;
 	char *text = NULL;
+	uint64_t lost;
 	size_t n = 0;
 
 	(void)req;
+	lost = serve_log_lost(s->log);
+	cairn_metric_add(s->metrics, CAIRN_LOG_LINES_LOST, 0, lost - s->told_lost);
+	s->told_lost = lost;
 	cairn_metric_set(s->metrics, CAIRN_TOKENS_QUEUED, (double)atomic_load(&s->queued_tokens));
 	if (cairn_metrics_text(s->metrics, &text, &n))
 		text = NULL;
@@ -267,10 +271,11 @@ static void log_line(void *ctx, const struct cairn_http_log *e)
 	if (!open && ((e->status >= 400 && e->status < 500) || e->status == 503))
 		cairn_metric_add(s->metrics, CAIRN_REQUESTS_REFUSED, why, 1);
 	if (!s->opt.quiet)
-		fprintf(stderr, "%s %s \"%s %s\" %d %s in %llu out %llu first %.3f total %.3f ms\n", e->peer,
-			e->id, e->method, e->path, e->status, cairn_http_outcome_names[e->outcome],
-			(unsigned long long)e->bytes_in, (unsigned long long)e->bytes_out,
-			(double)e->first_us * 1e-3, (double)e->total_us * 1e-3);
+		serve_log_print(s->log, "%s %s \"%s %s\" %d %s in %llu out %llu first %.3f total %.3f ms",
+				e->peer, e->id, e->method, e->path, e->status,
+				cairn_http_outcome_names[e->outcome], (unsigned long long)e->bytes_in,
+				(unsigned long long)e->bytes_out, (double)e->first_us * 1e-3,
+				(double)e->total_us * 1e-3);
 }
 
 int serve_open_http(struct serve *s)

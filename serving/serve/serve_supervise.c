@@ -39,7 +39,7 @@ static int spawn(struct serve *s)
 	posix_spawnattr_t attr;
 	char **argv = calloc((size_t)s->argc + 2, sizeof(*argv));
 	sigset_t none, all;
-	int fds[2] = { -1, -1 }, ret, pid;
+	int fds[2] = { -1, -1 }, said[2] = { -1, -1 }, ret, pid;
 
 	if (!argv)
 		return cairn_error(ENOMEM, "serve: no memory to start a worker");
@@ -51,9 +51,16 @@ static int spawn(struct serve *s)
 		free(argv);
 		return cairn_error(EIO, "serve: socketpair: %s", strerror(errno));
 	}
+	if (pipe2(said, O_CLOEXEC) || fcntl(said[0], F_SETFL, O_NONBLOCK)) {
+		ret = cairn_error(EIO, "serve: pipe: %s", strerror(errno));
+		goto failed;
+	}
 	sigemptyset(&none);
 	sigfillset(&all);
 	posix_spawn_file_actions_init(&actions);
+	/* the pipe first: CAIRN_SERVE_FD may be its number */
+	posix_spawn_file_actions_adddup2(&actions, said[1], STDOUT_FILENO);
+	posix_spawn_file_actions_adddup2(&actions, said[1], STDERR_FILENO);
 	posix_spawn_file_actions_adddup2(&actions, fds[1], CAIRN_SERVE_FD);
 	posix_spawnattr_init(&attr);
 	posix_spawnattr_setsigmask(&attr, &none);
@@ -62,16 +69,26 @@ static int spawn(struct serve *s)
 	ret = posix_spawn(&pid, "/proc/self/exe", &actions, &attr, argv, environ);
 	posix_spawnattr_destroy(&attr);
 	posix_spawn_file_actions_destroy(&actions);
-	close(fds[1]);
-	free(argv);
 	if (ret) {
-		close(fds[0]);
-		return cairn_error(EIO, "serve: the worker cannot be started: %s", strerror(ret));
+		ret = cairn_error(EIO, "serve: the worker cannot be started: %s", strerror(ret));
+		goto failed;
 	}
+	close(fds[1]);
+	close(said[1]);
+	free(argv);
 	s->fd = fds[0];
+	s->said.fd = said[0];
 	s->pid = pid;
 	s->killed = false;
 	return 0;
+failed:
+	for (int i = 0; i < 2; i++) {
+		close(fds[i]);
+		if (said[i] >= 0)
+			close(said[i]);
+	}
+	free(argv);
+	return ret;
 }
 
 static void start(struct serve *s)
@@ -104,11 +121,9 @@ int serve_worker_ready(struct serve *s, const struct cairn_wire_frame *f)
 	atomic_store(&s->busy, false);
 	atomic_store(&s->was_ready, true);
 	atomic_store(&s->state, SERVE_READY);
-	fprintf(stderr,
-		"cairn serve: ready: %d pages of %d tokens, %d sequences at once (worker %d, after %.2f "
-		"s)\n",
-		f->ready.num_pages, f->ready.page_size, f->ready.max_batch, s->pid,
-		(double)(serve_now_ns() - s->spawn_ns) * 1e-9);
+	serve_log_print(s->log, "cairn serve: ready: %d pages of %d tokens, %d sequences at once (worker %d, "
+			"after %.2f s)", f->ready.num_pages, f->ready.page_size, f->ready.max_batch, s->pid,
+			(double)(serve_now_ns() - s->spawn_ns) * 1e-9);
 	return 0;
 }
 
@@ -132,7 +147,7 @@ static void fail_worker(struct serve *s, const char *why, int64_t grace_ns)
 	s->kill_ns = now + grace_ns;
 	if (s->pid > 0 && !grace_ns)
 		kill_worker(s);
-	fprintf(stderr, "cairn serve: the worker has failed: %s\n", why);
+	serve_log_print(s->log, "cairn serve: the worker has failed: %s", why);
 	serve_fail_all(s, why);
 	cairn_metric_set(s->metrics, CAIRN_NUM_REQUESTS_RUNNING, 0);
 	cairn_metric_set(s->metrics, CAIRN_NUM_REQUESTS_WAITING, 0);
@@ -168,13 +183,14 @@ static bool reap(struct serve *s)
 	if (!ret || (ret < 0 && errno == EINTR))
 		return false;
 	s->pid = -1;
+	serve_log_end_relay(s->log, &s->said);
 	if (s->killed)
 		return true;	/* the reason has been reported */
 	if (ret > 0 && WIFSIGNALED(status))
-		fprintf(stderr, "cairn serve: the worker was ended by signal %d (%s)\n", WTERMSIG(status),
-			strsignal(WTERMSIG(status)));
+		serve_log_print(s->log, "cairn serve: the worker was ended by signal %d (%s)",
+				WTERMSIG(status), strsignal(WTERMSIG(status)));
 	else if (ret > 0 && WEXITSTATUS(status))
-		fprintf(stderr, "cairn serve: the worker ended with status %d\n", WEXITSTATUS(status));
+		serve_log_print(s->log, "cairn serve: the worker ended with status %d", WEXITSTATUS(status));
 	return true;
 }
 

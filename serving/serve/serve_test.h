@@ -71,9 +71,10 @@ static inline char *log_of(const struct server *s, char *text, size_t len)
 #define FAULT_ARGS(path, ...)	((const char *const[]){ "--impl", path, "--quiet", __VA_ARGS__, NULL })
 
 /*
- * args: arguments of `cairn serve`, NULL-terminated. Returns false, with a note, if the server did not start.
+ * args: arguments of `cairn serve`, NULL-terminated; err: its standard error, -1: the file s->log. Returns
+ * false, with a note, if the server did not start.
  */
-static inline bool start_server(struct cairn_test *t, struct server *s, const char *const *args)
+static inline bool start_server_at(struct cairn_test *t, struct server *s, const char *const *args, int err)
 {
 	char *argv[MAX_ARGS] = { "cairn", "serve", "--port", "0" }, line[256] = "";
 	const char *colon;
@@ -90,7 +91,7 @@ static inline bool start_server(struct cairn_test *t, struct server *s, const ch
 		return false;
 	s->pid = fork();
 	if (!s->pid) {
-		int fd = open(s->log, O_WRONLY | O_APPEND);
+		int fd = err < 0 ? open(s->log, O_WRONLY | O_APPEND) : err;
 
 		prctl(PR_SET_PDEATHSIG, SIGKILL);	/* the server dies with its test */
 		dup2(fds[1], 1);
@@ -112,6 +113,11 @@ static inline bool start_server(struct cairn_test *t, struct server *s, const ch
 	return EXPECT(t, s->port > 0);
 }
 
+static inline bool start_server(struct cairn_test *t, struct server *s, const char *const *args)
+{
+	return start_server_at(t, s, args, -1);
+}
+
 /* Sends bytes on a new connection. Returns the answer's status, 0: no answer. */
 static inline int talk(const struct server *s, const char *bytes, size_t n, struct reply *r)
 {
@@ -128,7 +134,8 @@ static inline int talk(const struct server *s, const char *bytes, size_t n, stru
 static inline size_t format_request(char *to, size_t len, const char *method, const char *path,
 				    const char *extra, const char *body)
 {
-	int n = snprintf(to, len, "%s %s HTTP/1.1\r\nHost: a\r\n%s%sContent-Length: %zu\r\n\r\n%s", method,
+	int n = snprintf(to, len,
+			 "%s %s HTTP/1.1\r\nHost: localhost\r\n%s%sContent-Length: %zu\r\n\r\n%s", method,
 			 path, extra, *body ? "Content-Type: application/json\r\n" : "", strlen(body), body);
 
 	return n < 0 || (size_t)n >= len ? 0 : (size_t)n;
