@@ -291,6 +291,7 @@ static int check_options(const struct cairn_http_options *o)
 		{ "max_header", (long long)o->max_header, 1 << 24 },
 		{ "max_body", (long long)o->max_body, 1ll << 40 },
 		{ "max_body_total", (long long)o->max_body_total, 1ll << 50 },
+		{ "max_answer_total", (long long)o->max_answer_total, 1ll << 50 },
 		{ "stream_buffer", (long long)o->stream_buffer, 1ll << 30 },
 		{ "sockbuf", o->sockbuf, 1 << 30 },
 		{ "idle_timeout_ms", o->idle_timeout_ms, 1 << 30 },
@@ -335,6 +336,7 @@ static void set_defaults(struct cairn_http *http)
 	DEFAULT(max_header, 16 << 10);
 	DEFAULT(max_body, 8 << 20);
 	DEFAULT(max_body_total, 256 << 20);
+	DEFAULT(max_answer_total, 256 << 20);
 	DEFAULT(stream_buffer, 256 << 10);
 	DEFAULT(sockbuf, 64 << 10);
 	DEFAULT(idle_timeout_ms, 75000);
@@ -467,6 +469,7 @@ void cairn_http_stats(struct cairn_http *http, struct cairn_http_stats *stats)
 		.accepted = atomic_load(&http->accepted), .refused = atomic_load(&http->refused),
 		.requests = atomic_load(&http->requests), .stalled = atomic_load(&http->stalled),
 		.body_bytes = atomic_load(&http->body_bytes),
+		.answer_bytes = atomic_load(&http->answer_bytes),
 	};
 }
 

@@ -132,6 +132,7 @@ struct cairn_http_options {		/* a zero number means the default given with the m
 	size_t max_header;		/* 16 KiB including the request line */
 	size_t max_body;		/* 8 MiB */
 	size_t max_body_total;		/* 256 MiB over all connections */
+	size_t max_answer_total;	/* 256 MiB of answers over 64 KiB that clients have not read yet */
 	size_t stream_buffer;		/* 256 KiB per stream; at least 1024 bytes */
 	int sockbuf;			/* 64 KiB each way; the system's auto-tuning would reach megabytes */
 	int idle_timeout_ms;		/* 75 s without a request: close */
@@ -145,6 +146,7 @@ struct cairn_http_stats {
 	int connections, exchanges;	/* connections open now; exchanges passed to handlers, not finished */
 	uint64_t accepted, refused, requests, stalled;
 	size_t body_bytes;		/* memory held for request bodies now */
+	size_t answer_bytes;		/* answers over 64 KiB that are not sent yet */
 };
 
 /* Copies the routes but not their strings. The socket is listening when this returns. */
@@ -178,7 +180,10 @@ struct cairn_http_watch {
 void cairn_http_watch(struct cairn_http_exchange *x, const struct cairn_http_watch *watch);
 bool cairn_http_gone(const struct cairn_http_exchange *x);
 
-/* Sends a complete answer. content_type NULL: no such header. On failure the exchange is not finished. */
+/*
+ * Sends a complete answer. content_type NULL: no such header. On failure the exchange is not finished;
+ * -EAGAIN: the answer is longer than 64 KiB, and with it max_answer_total would be exceeded.
+ */
 int cairn_http_answer(struct cairn_http_exchange *x, int status, const char *content_type,
 		      const struct cairn_http_field *headers, int num_headers,
 		      const void *body, size_t bytes);

@@ -50,8 +50,10 @@ static bool fifo_reserve(struct http_fifo *f, size_t n)
 		f->end = held;
 		return true;
 	}
-	while (room - held < n)
+	while (room - held < n && n < HTTP_SHORT_ANSWER)
 		room *= 2;
+	if (room - held < n)	/* a long answer: nothing comes after it */
+		room = held + n;
 	data = malloc(room);
 	if (!data)
 		return false;
@@ -129,6 +131,7 @@ void http_exchange_put(struct cairn_http_exchange *x)
 	if (atomic_fetch_sub(&x->refs, 1) != 1)
 		return;
 	http_body_free(x);
+	atomic_fetch_sub(&http->answer_bytes, x->answer_bytes);
 	if (x->counted)
 		atomic_fetch_sub(&http->num_exchanges, 1);
 	if (x->watch.done)
@@ -216,6 +219,21 @@ static bool is_head_only(const struct cairn_http_exchange *x, int status)
 	return status == 204 || status == 304 || !strcmp(x->head.method, "HEAD");
 }
 
+/* Counts a long answer. Returns false if max_answer_total does not allow it. */
+static bool count_answer(struct cairn_http_exchange *x, size_t bytes)
+{
+	struct cairn_http *http = x->http;
+
+	if (bytes <= HTTP_SHORT_ANSWER || !strcmp(x->head.method, "HEAD"))
+		return true;
+	if (atomic_fetch_add(&http->answer_bytes, bytes) + bytes > http->opt.max_answer_total) {
+		atomic_fetch_sub(&http->answer_bytes, bytes);
+		return false;
+	}
+	x->answer_bytes = bytes;
+	return true;
+}
+
 int cairn_http_answer(struct cairn_http_exchange *x, int status, const char *content_type,
 		      const struct cairn_http_field *headers, int num_headers, const void *body, size_t bytes)
 {
@@ -226,6 +244,10 @@ int cairn_http_answer(struct cairn_http_exchange *x, int status, const char *con
 	if (x->started) {
 		pthread_mutex_unlock(&x->lock);
 		return cairn_error(EINVAL, "http: answered twice");
+	}
+	if (!count_answer(x, bytes)) {
+		pthread_mutex_unlock(&x->lock);
+		return cairn_error(EAGAIN, "http: too many bytes of answers are held");
 	}
 	ok = add_head(x, status, content_type, headers, num_headers) &&
 	     (bare || fifo_print(&x->out, "Content-Length: %zu\r\n", bytes)) &&

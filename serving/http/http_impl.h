@@ -28,6 +28,7 @@
 #define HTTP_FIRST_BUFFER	2048
 #define HTTP_LINGER_MS		2000	/* time for a client to read an error before the reset */
 #define HTTP_RETRY_AFTER_S	1
+#define HTTP_SHORT_ANSWER	65536	/* bytes; longer ones count for max_answer_total */
 #define HTTP_ID_LEN		64
 #define HTTP_END_BYTES		5	/* length of the last chunk; every stream buffer reserves it */
 
@@ -59,6 +60,7 @@ struct cairn_http_exchange {
 	char id[HTTP_ID_LEN + 1], peer[INET6_ADDRSTRLEN];
 	char *body;
 	size_t body_bytes, body_room;
+	size_t answer_bytes;			/* counted in answer_bytes of the server */
 	bool close;				/* after the answer; loop only, under lock once handled */
 	bool counted;				/* counted in num_exchanges */
 	struct cairn_http_watch watch;
@@ -120,7 +122,7 @@ struct cairn_http {
 	int wake_fd;			/* eventfd: an exchange is ready or a drain was requested */
 	atomic_int drain_calls, drain_ms;
 	atomic_int num_exchanges;
-	atomic_size_t body_bytes;
+	atomic_size_t body_bytes, answer_bytes;
 	atomic_ullong accepted, refused, requests, stalled;
 	pthread_mutex_t lock;		/* protects every member below */
 	pthread_cond_t over;

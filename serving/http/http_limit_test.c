@@ -151,6 +151,36 @@ static void bodies(struct cairn_test *t)
 	cairn_http_destroy(http);
 }
 
+/* Long answers that clients do not read are counted; beyond the limit, a producer can only send an error. */
+static void answers(struct cairn_test *t)
+{
+	struct cairn_http *http = start(t, (struct cairn_http_options){ .max_answer_total = 5 << 20 });
+	char *mega = calloc(1, 4 << 20);
+	struct cairn_http_stats stats;
+	struct cairn_http_exchange *x;
+	static struct reply r;
+	int a = dial(http), b = dial(http);
+
+	x = open_stream(t, a, 0, 1);
+	EXPECT(t, !cairn_http_answer(x, 200, NULL, NULL, 0, mega, 4 << 20));
+	cairn_http_stats(http, &stats);
+	EXPECT(t, stats.answer_bytes == 4 << 20);
+	x = open_stream(t, b, 1, 1);
+	EXPECT(t, cairn_http_answer(x, 200, NULL, NULL, 0, mega, 2 << 20) == -EAGAIN);
+	cairn_http_error(x, 503, "server_error", NULL, NULL, "no");
+	EXPECT(t, read_reply(b, &r) == 503 && is_error(&r));
+	x = open_stream(t, b, 1, 1);	/* a short one is never refused */
+	EXPECT(t, !cairn_http_answer(x, 200, NULL, NULL, 0, mega, 32 << 10));
+	EXPECT(t, read_reply(b, &r) == 200 && r.body_bytes == 32 << 10);
+	close(a);	/* the client leaves: its answer's memory is free */
+	EXPECT(t, WAIT_FOR((cairn_http_stats(http, &stats), !stats.answer_bytes), 5000));
+	x = open_stream(t, b, 1, 1);
+	EXPECT(t, !cairn_http_answer(x, 200, NULL, NULL, 0, mega, 4 << 20));
+	close(b);
+	free(mega);
+	cairn_http_destroy(http);
+}
+
 struct line {
 	char path[512], peer[64], id[80], method[16];
 	struct cairn_http_log entry;
@@ -245,7 +275,7 @@ static void parser(struct cairn_test *t)
 
 static const struct cairn_unit units[] = {
 	{ "connections", connections }, { "descriptors", descriptors }, { "requests", requests },
-	{ "bodies", bodies },
+	{ "bodies", bodies }, { "answers", answers },
 	{ "log_lines", log_lines }, { "error_text", error_text }, { "parser", parser },
 };
 

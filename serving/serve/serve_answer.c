@@ -158,8 +158,7 @@ static bool send_body(struct serve_job *job)
 	if (!ret) {
 		usage_of(job, &usage);
 		cairn_api_body(&out, &job->answer, choices, num, &usage);
-		ret = out.failed ? -ENOMEM :
-		      cairn_http_answer(job->x, 200, "application/json", NULL, 0, out.s, out.len);
+		serve_send_json(job->x, &out);
 	}
 	for (size_t i = 0; spelled && i < num; i++)
 		free_spelled(&spelled[i]);

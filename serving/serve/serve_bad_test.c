@@ -245,9 +245,39 @@ static void hard_texts(struct cairn_test *t)
 	stop_server(&s);
 }
 
+/*
+ * Answers that would be much longer than their requests are refused: a million spelled tokens, and a text of
+ * many long tokens.
+ */
+static void long_answers(struct cairn_test *t)
+{
+	char *body = malloc(4 << 20), *p;
+	static struct reply r;
+	struct server s;
+	int n;
+
+	if (start_server(t, &s, (const char *const[]){ "--impl", "cpu", "--quiet", "--max-body",
+						       "4194304", NULL }) &&
+	    EXPECT(t, wait_ready(&s))) {
+		p = body + sprintf(body, "{\"return_token_strs\":true,\"prompt\":\"");
+		for (int i = 0; i < 1 << 20; i++)
+			p += sprintf(p, "%s", i % 2 ? "7~" : "~");
+		strcpy(p, "\"}");
+		EXPECT(t, post(&s, "/tokenize", body, &r) == 413 &&
+				  says(&r, "error.param", "return_token_strs"));
+		p = body + sprintf(body, "{\"tokens\":[511");
+		for (n = 1; n < 1000000; n++)
+			p += sprintf(p, ",511");
+		strcpy(p, "]}");
+		EXPECT(t, post(&s, "/detokenize", body, &r) == 413 && says(&r, "error.param", "tokens"));
+	}
+	stop_server(&s);
+	free(body);
+}
+
 static const struct cairn_unit units[] = {
 	{ "refused", refused }, { "http_rules", http_rules }, { "longest_body", longest_body },
-	{ "hard_texts", hard_texts },
+	{ "hard_texts", hard_texts }, { "long_answers", long_answers },
 };
 
 const struct cairn_family cairn_serve_bad_family = {

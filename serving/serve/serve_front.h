@@ -190,6 +190,11 @@ int64_t serve_now_ns(void);
 int serve_open_http(struct serve *s);
 struct cairn_api_limits serve_limits(const struct serve *s);	/* the current limits */
 void serve_refuse(struct cairn_http_exchange *x, const struct cairn_api_error *e);
+/*
+ * Answers with JSON, or with an error if there is no memory for it or clients have too many answers still to
+ * read.
+ */
+void serve_send_json(struct cairn_http_exchange *x, const struct cairn_api_out *out);
 void serve_refuse_ending(struct cairn_api_error *e);	/* 503: the server is shutting down */
 struct serve_job *serve_job_get(struct serve_job *job);
 void serve_job_put(struct serve_job *job);

@@ -74,8 +74,7 @@ static int encode(struct serve_job *job, int32_t which, int32_t **ids, size_t *n
 
 static void answer(struct serve_job *job, struct cairn_api_out *out)
 {
-	if (out->failed || cairn_http_answer(job->x, 200, "application/json", NULL, 0, out->s, out->len))
-		cairn_http_abort(job->x);
+	serve_send_json(job->x, out);
 	cairn_api_out_free(out);
 }
 
@@ -109,6 +108,12 @@ static int tokenize(struct serve_job *job, struct cairn_api_error *e)
 	int ret;
 
 	CAIRN_TRY(encode(job, 0, &ids, &num, e));
+	if (job->req.return_token_strs && num > CAIRN_API_MAX_VALUES / 2) {
+		ret = cairn_api_refuse(e, 413, NULL, "return_token_strs",
+				       "return_token_strs: the prompt has %zu tokens, at most %d are spelled",
+				       num, CAIRN_API_MAX_VALUES / 2);
+		goto out_free;
+	}
 	if (job->req.return_token_strs) {
 		tokens = calloc(num + 1, sizeof(*tokens));
 		ret = tokens ? spell(job, ids, num, tokens, &arena) : -ENOMEM;
@@ -130,9 +135,18 @@ out_free:
 static int detokenize(struct serve_job *job, struct cairn_api_error *e)
 {
 	struct cairn_api_out out = { 0 };
+	size_t n, spelled = 0, max = 2 * (size_t)job->s->opt.max_body;
 	char *text;
-	size_t n;
 
+	/* a token of three bytes in the request may stand for hundreds */
+	for (size_t i = 0; i < job->req.num_ids && spelled <= max; i++) {
+		n = 0;
+		cairn_tokenizer_token(job->s->tokenizer, job->req.ids[i], &n);
+		spelled += n;
+	}
+	if (spelled > max)
+		return cairn_api_refuse(e, 413, NULL, "tokens", "tokens: their text is longer than %zu bytes",
+					max);
 	if (cairn_tokenizer_decode(job->s->tokenizer, job->req.ids, job->req.num_ids, false, &text, &n))
 		return cairn_api_refuse(e, 500, NULL, NULL, "%s", cairn_last_error());
 	cairn_api_detokenize_body(&out, text, n);

@@ -42,6 +42,19 @@ void serve_refuse(struct cairn_http_exchange *x, const struct cairn_api_error *e
 	cairn_api_out_free(&out);
 }
 
+void serve_send_json(struct cairn_http_exchange *x, const struct cairn_api_out *out)
+{
+	int ret = out->failed ? -ENOMEM :
+		  cairn_http_answer(x, 200, "application/json", NULL, 0, out->s, out->len);
+
+	if (ret == -EAGAIN)
+		cairn_http_error(x, 503, "server_error", NULL, "overloaded",
+				 "this answer has %zu bytes, and clients have not read too many others",
+				 out->len);
+	else if (ret)
+		cairn_http_error(x, 500, "server_error", NULL, NULL, "no memory for this answer");
+}
+
 void serve_refuse_ending(struct cairn_api_error *e)
 {
 	cairn_api_refuse(e, 503, "shutting_down", NULL, "the server is shutting down");
@@ -160,7 +173,7 @@ static void answer(struct cairn_http_exchange *x, int status, const char *type, 
 	struct cairn_http_field retry = { "Retry-After", "1" };
 
 	if (!text || cairn_http_answer(x, status, type, &retry, status == 503, text, n))
-		cairn_http_abort(x);
+		cairn_http_error(x, 503, "server_error", NULL, "overloaded", "no memory for this answer");
 }
 
 static void models(void *ctx, struct cairn_http_exchange *x, const struct cairn_http_request *req)
