@@ -117,8 +117,8 @@ static int load_defaults(struct serve *s, const char *dir)
 		return 0;
 	CAIRN_TRY(cairn_generation_load(dir, &s->defaults));
 	if (s->defaults.set[0])
-		fprintf(stderr, "cairn serve: %s/generation_config.json: defaults of requests: %s\n", dir,
-			s->defaults.set);
+		serve_log_print(s->log, "cairn serve: %s/generation_config.json: defaults of requests: %s", dir,
+				s->defaults.set);
 	return 0;
 }
 
@@ -261,7 +261,8 @@ int cairn_cmd_serve(int argc, char **argv)
 		return CAIRN_EXIT_FAILED;
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->more, NULL);
-	s->unprepared_tail = &s->unprepared;
+	for (int i = 0; i < 2; i++)
+		s->unprepared[i].tail = &s->unprepared[i].first;
 	s->prepared_tail = &s->prepared;
 	s->argc = argc;
 	s->argv = argv;

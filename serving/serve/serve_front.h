@@ -117,6 +117,10 @@ struct serve_slot {
 	uint64_t open[CAIRN_API_MAX_N / 64];	/* bit set: the answer has not ended */
 };
 
+struct serve_queue {
+	struct serve_job *first, **tail;
+};
+
 struct serve {
 	struct cairn_serve_options opt;
 	int argc;
@@ -151,7 +155,8 @@ struct serve {
 	/* lists of jobs being handed over; under the lock */
 	pthread_mutex_t lock;
 	pthread_cond_t more;
-	struct serve_job *unprepared, **unprepared_tail;
+	struct serve_queue unprepared[2];	/* short requests, long requests */
+	int64_t num_long;		/* threads that prepare a long request */
 	struct serve_job *prepared, **prepared_tail;
 	struct serve_job *gone;
 	bool stop_preparing;

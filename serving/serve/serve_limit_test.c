@@ -341,10 +341,49 @@ static void unread_log(struct cairn_test *t)
 	close(pipes[1]);
 }
 
+/*
+ * Eight clients send 2 MB to be tokenized. A short request that comes after them is answered before most of
+ * them. A completion whose prompt is that long is refused by its length.
+ */
+static void long_bodies(struct cairn_test *t)
+{
+	enum { LEN = 2 << 20, NUM = 8 };
+	char *body = malloc(LEN + 64);
+	static struct reply r;
+	struct server s;
+	int fds[NUM], num = 0, at = sprintf(body, "{\"prompt\":\"");
+
+	for (int i = 0; i < LEN; i++)
+		body[at + i] = "one 2 tw3 "[i % 10];
+	strcpy(body + at + LEN, "\"}");
+	if (start_server(t, &s, (const char *const[]){ "--impl", "cpu", "--quiet", NULL }) &&
+	    EXPECT(t, wait_ready(&s))) {
+		for (int i = 0; i < NUM; i++) {
+			fds[i] = dial_port(s.port);
+			dprintf(fds[i], "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+				"application/json\r\nContent-Length: %zu\r\n\r\n", strlen(body));
+			say_n(fds[i], body, strlen(body));
+		}
+		EXPECT(t, post(&s, "/tokenize", "{\"prompt\":\"a\"}", &r) == 200);
+		for (int i = 0; i < NUM; i++)
+			num += poll(&(struct pollfd){ fds[i], POLLIN, 0 }, 1, 0) == 1;
+		if (!EXPECT(t, num <= NUM / 2))
+			cairn_note(t, "%d of %d long requests came first", num, NUM);
+		for (int i = 0; i < NUM; i++)
+			close(fds[i]);
+		EXPECT(t, post(&s, PATH, body, &r) == 400 && says(&r, "error.param", "prompt") &&
+				  says(&r, "error.code", "context_length_exceeded"));
+		EXPECT_CONTAINS(t, r.body, "are at least");
+	}
+	stop_server(&s);
+	free(body);
+}
+
 static const struct cairn_unit units[] = {
 	{ "queue", queue }, { "leavers", leavers }, { "stalled", stalled }, { "slow_reader", slow_reader },
 	{ "idlers", idlers }, { "long_wait", long_wait }, { "short_of_pages", short_of_pages },
 	{ "small_pool", small_pool }, { "unread_log", unread_log },
+	{ "long_bodies", long_bodies },
 };
 
 const struct cairn_family cairn_serve_limit_family = {

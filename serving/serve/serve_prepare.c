@@ -4,6 +4,10 @@
  *
  * Parsing JSON, rendering a template and tokenizing take milliseconds for a long prompt. Separate threads do
  * this work, so that neither the HTTP loop nor the link waits. They also answer /tokenize and /detokenize.
+ *
+ * Requests of more than LONG_BODY bytes wait in a queue of their own, which all threads but one serve, so
+ * that a short request never waits for a long one. A prompt that cannot fit the context by its length alone
+ * is refused before it is tokenized.
  */
 #include <math.h>
 #include <sha2.h>
@@ -16,6 +20,7 @@
 #include "serving/serve/serve_front.h"
 
 #define MAX_ECHOED	65536	/* prompt tokens times n of a request: bounds its answer */
+#define LONG_BODY	(64 << 10)
 
 /* Turns an error of the tokenizer or the template into an API error. */
 static int refuse_text(struct cairn_api_error *e, int ret, const char *param)
@@ -23,6 +28,20 @@ static int refuse_text(struct cairn_api_error *e, int ret, const char *param)
 	if (ret == -ENOMEM)
 		return cairn_api_refuse(e, 500, NULL, NULL, "no memory for this request");
 	return cairn_api_refuse(e, 400, "invalid_value", param, "%s: %s", param, cairn_last_error());
+}
+
+/* Refuses a text to generate from that is too long whatever its tokens are. */
+static int check_length(const struct serve_job *job, size_t num_bytes, const char *param,
+			struct cairn_api_error *e)
+{
+	size_t longest = cairn_tokenizer_longest(job->s->tokenizer);
+	int32_t max = serve_limits(job->s).max_context;
+
+	if (job->kind == CAIRN_API_TOKENIZE || !longest || num_bytes / longest <= (size_t)max)
+		return 0;
+	return cairn_api_refuse(e, 400, "context_length_exceeded", param,
+				"This model's maximum context length is %d tokens, but the %zu bytes of %s "
+				"are at least %zu tokens", max, num_bytes, param, num_bytes / longest);
 }
 
 /* Renders the chat and encodes the text; special tokens are recognised only where the template wrote them. */
@@ -38,6 +57,11 @@ static int encode_messages(struct serve_job *job, int32_t **ids, size_t *num_ids
 
 	if (ret)
 		return refuse_text(e, ret, "messages");
+	ret = check_length(job, text.num_bytes, "messages", e);
+	if (ret) {
+		cairn_chat_text_free(&text);
+		return ret;
+	}
 	ret = cairn_tokenizer_encode_parts(job->s->tokenizer, text.text, text.num_bytes, text.user,
 					   text.num_user, CAIRN_ENCODE_PARSE_SPECIAL |
 					   (r->add_special_tokens ? CAIRN_ENCODE_ADD_SPECIAL : 0),
@@ -54,6 +78,7 @@ static int encode_prompt(struct serve_job *job, const struct cairn_api_prompt *p
 	int ret;
 
 	if (p->text) {
+		CAIRN_TRY(check_length(job, p->num_bytes, "prompt", e));
 		ret = cairn_tokenizer_encode(job->s->tokenizer, p->text, p->num_bytes, flags, ids, num_ids);
 		return ret ? refuse_text(e, ret, "prompt") : 0;
 	}
@@ -291,22 +316,40 @@ static void prepare(struct serve_job *job)
 		serve_submit(job->s, job);
 }
 
+/*
+ * Takes a job, the short ones first, and the long ones only if a thread is left for the short ones. Returns
+ * NULL if there is none. Call with the lock held.
+ */
+static struct serve_job *take_job(struct serve *s, bool *is_long)
+{
+	struct serve_queue *q = &s->unprepared[0];
+	struct serve_job *job;
+
+	if (!q->first && s->num_long < s->opt.threads)
+		q = &s->unprepared[1];
+	job = q->first;
+	if (!job)
+		return NULL;
+	q->first = job->next;
+	if (!q->first)
+		q->tail = &q->first;
+	*is_long = q == &s->unprepared[1];
+	s->num_long += *is_long;
+	return job;
+}
+
 static void *prepare_all(void *arg)
 {
 	struct serve *s = arg;
 	struct serve_job *job;
-	bool stopped;
+	bool stopped, is_long;
 
 	pthread_mutex_lock(&s->lock);
 	for (;;) {
-		while (!s->unprepared && !s->stop_preparing)
+		while (!(job = take_job(s, &is_long)) && !s->stop_preparing)
 			pthread_cond_wait(&s->more, &s->lock);
-		job = s->unprepared;
 		if (!job)
 			break;
-		s->unprepared = job->next;
-		if (!s->unprepared)
-			s->unprepared_tail = &s->unprepared;
 		stopped = s->stop_preparing;
 		pthread_mutex_unlock(&s->lock);
 		if (stopped || atomic_load(&job->gone)) {
@@ -316,6 +359,7 @@ static void *prepare_all(void *arg)
 			prepare(job);
 		}
 		pthread_mutex_lock(&s->lock);
+		s->num_long -= is_long;
 	}
 	pthread_mutex_unlock(&s->lock);
 	return NULL;
@@ -323,21 +367,25 @@ static void *prepare_all(void *arg)
 
 void serve_prepare(struct serve *s, struct serve_job *job)
 {
+	struct serve_queue *q = &s->unprepared[job->body_bytes > LONG_BODY];
+
 	serve_job_get(job);
 	pthread_mutex_lock(&s->lock);
 	job->next = NULL;
-	*s->unprepared_tail = job;
-	s->unprepared_tail = &job->next;
+	*q->tail = job;
+	q->tail = &job->next;
 	pthread_cond_signal(&s->more);
 	pthread_mutex_unlock(&s->lock);
 }
 
 int serve_start_preparing(struct serve *s)
 {
-	s->threads = calloc((size_t)s->opt.threads, sizeof(*s->threads));
+	int64_t num = s->opt.threads + 1;	/* one is always left for short requests */
+
+	s->threads = calloc((size_t)num, sizeof(*s->threads));
 	if (!s->threads)
 		return cairn_error(ENOMEM, "serve: no memory for threads");
-	for (; s->num_threads < s->opt.threads; s->num_threads++) {
+	for (; s->num_threads < num; s->num_threads++) {
 		int ret = pthread_create(&s->threads[s->num_threads], NULL, prepare_all, s);
 
 		if (ret)

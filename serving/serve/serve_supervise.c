@@ -236,7 +236,7 @@ void serve_worker_quit(struct serve *s)
 	}
 	while (!reap(s)) {
 		if (serve_now_ns() >= end) {
-			fprintf(stderr, "cairn serve: the worker does not end and is killed\n");
+			serve_log_print(s->log, "cairn serve: the worker does not end and is killed");
 			kill_worker(s);
 			end = INT64_MAX;
 		}

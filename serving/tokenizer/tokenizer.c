@@ -33,6 +33,7 @@ int cairn_tokenizer_open_mem(const char *json, size_t num_bytes, const char *nam
 		cairn_tokenizer_free(tok);
 		return ret;
 	}
+	tok->longest = cairn_tokenizer_find_longest(tok);
 	*out = tok;
 	return 0;
 }
@@ -125,6 +126,11 @@ const char *cairn_tokenizer_token(const struct cairn_tokenizer *tok, int32_t id,
 bool cairn_tokenizer_is_special(const struct cairn_tokenizer *tok, int32_t id)
 {
 	return id >= 0 && id < tok->num_ids && tok->by_id[id] && tok->by_id[id]->special;
+}
+
+size_t cairn_tokenizer_longest(const struct cairn_tokenizer *tok)
+{
+	return tok->longest;
 }
 
 /* Cuts piece p of the raw text, whose normalized form is at out->text[begin], at the normalized tokens. */

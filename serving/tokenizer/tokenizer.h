@@ -71,6 +71,13 @@ int32_t cairn_tokenizer_id(const struct cairn_tokenizer *tok, const char *token,
 const char *cairn_tokenizer_token(const struct cairn_tokenizer *tok, int32_t id, size_t *len);
 bool cairn_tokenizer_is_special(const struct cairn_tokenizer *tok, int32_t id);
 
+/*
+ * Returns the greatest number of bytes of a text that one id can stand for, or a number above it; 0: no such
+ * number is known, since the file drops or contracts text. A text of n bytes has at least n / longest ids,
+ * which bounds them before it is encoded.
+ */
+size_t cairn_tokenizer_longest(const struct cairn_tokenizer *tok);
+
 /* text: any bytes, including NULs. *ids is malloc()ed and not NULL even if *num_ids is 0. */
 int cairn_tokenizer_encode(const struct cairn_tokenizer *tok, const void *text, size_t num_bytes,
 			   unsigned flags, int32_t **ids, size_t *num_ids);

@@ -43,6 +43,7 @@ struct step {
 	enum step_kind kind;
 	struct cairn_pattern
 		*pattern; /* Replace, Split, ByteLevel (or NULL), Metaspace's character */
+	size_t literal;   /* bytes that the pattern matches; 0: a regex, which may match any number */
 	char *text;       /* text that Prepend or Replace inserts; the character of Metaspace or Strip */
 	size_t len;       /* bytes of text */
 	enum behavior behavior;		/* Split */
@@ -88,6 +89,7 @@ struct cairn_tokenizer {
 	int32_t num_ids;
 	const struct added_token **by_id;	/* [num_ids]; NULL: in the model's vocabulary only */
 	bool *skip;			/* [num_ids]: omitted by skip_special */
+	size_t longest;			/* see cairn_tokenizer_longest() */
 	struct cairn_ids prefix, suffix;	/* ids the template puts before and behind the text */
 };
 
@@ -139,6 +141,8 @@ int cairn_utf8_mend(const char *text, size_t len, struct buf *out);
 
 /* Fills the zeroed tok from the text of the file. After an error the caller frees tok with what it holds. */
 int cairn_tokenizer_load(const char *json, size_t num_bytes, struct cairn_tokenizer *tok);
+/* Computes cairn_tokenizer_longest() of a loaded tokenizer. */
+size_t cairn_tokenizer_find_longest(const struct cairn_tokenizer *tok);
 int cairn_tokenizer_load_steps(const json_t *root, struct cairn_tokenizer *tok);
 
 #endif

@@ -74,6 +74,7 @@ static int get_pattern(const json_t *obj, struct cairn_json_at at, struct step *
 				   at.file, at.where);
 	/* the file name is added below only: the pattern also uses where in errors of later searches */
 	snprintf(where, sizeof(where), "%spattern", at.where);
+	s->literal = string ? json_string_length(string) : 0;
 	if (string)
 		ret = cairn_pattern_literal(json_string_value(string), json_string_length(string),
 					    where, &s->pattern);

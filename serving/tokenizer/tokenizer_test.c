@@ -56,6 +56,9 @@ static void check_case(struct cairn_test *t, struct cairn_tokenizer *tok, const 
 		EXPECT(t, same_ids(json_is_null(plain) ? want : plain, ids, num_ids));
 	free(ids);
 	ids = NULL;
+	/* a refusal by the length of a text is never wrong */
+	if (cairn_tokenizer_longest(tok))
+		EXPECT(t, num_ids >= len / cairn_tokenizer_longest(tok));
 	if (!EXPECT(t, !cairn_tokenizer_encode(tok, text, len, BOTH, &ids, &num_ids)) ||
 	    !EXPECT(t, same_ids(want, ids, num_ids)))
 		cairn_note(t, "%s: %s", cairn_quote(text, len, quoted), cairn_last_error());
@@ -77,7 +80,7 @@ static void check_case(struct cairn_test *t, struct cairn_tokenizer *tok, const 
 
 static void golden_pairs(struct cairn_test *t)
 {
-	size_t i = 0, k, num_cases = 0;
+	size_t i = 0, k, num_cases = 0, num_bounded = 0;
 	struct cairn_golden g;
 	char *file;
 
@@ -95,10 +98,13 @@ static void golden_pairs(struct cairn_test *t)
 		else
 			cairn_note(t, "%s", cairn_last_error());
 		num_cases += json_array_size(cases);
+		num_bounded += tok && cairn_tokenizer_longest(tok);
 		cairn_tokenizer_free(tok);
 		free(file);
 	}
 	EXPECT(t, i >= 20 && num_cases >= 200);
+	if (!EXPECT(t, num_bounded >= i / 2))
+		cairn_note(t, "%zu of %zu bound the number of ids", num_bounded, i);
 	cairn_golden_close(&g);
 }
 
