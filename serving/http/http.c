@@ -308,7 +308,7 @@ static int check_options(const struct cairn_http_options *o)
 		return cairn_error(EINVAL, "http: stream_buffer: %zu is less than 1024", o->stream_buffer);
 	if (o->api_key && (!*o->api_key || strspn(o->api_key, " ")))
 		return cairn_error(EINVAL, "http: api_key: is empty or begins with a blank");
-	return 0;
+	return http_origins_check(o->allow_origin);
 }
 
 static int check_routes(const struct cairn_http_route *r, int n)
@@ -342,6 +342,7 @@ static void set_defaults(struct cairn_http *http)
 	DEFAULT(idle_timeout_ms, 75000);
 	DEFAULT(request_timeout_ms, 30000);
 	DEFAULT(stall_timeout_ms, 30000);
+	http->local = o->check_host && !o->api_key && http_is_loopback(o->address);
 	http->key_bytes = o->api_key ? strlen(o->api_key) : 0;
 	http->limits = (struct http_limits){ o->max_target, o->max_header, o->max_fields };
 }

@@ -46,6 +46,7 @@
  *			the last coding, malformed chunks, malformed %xx
  *   414, 431, 505	target too long; header too long or too many fields; a version other than 1.x
  *   501, 417		unknown method, transfer coding other than chunked; an Expect other than 100-continue
+ *   403		a server without a key: Host or Origin is not this machine (check_host)
  *   401		a key is set, the route is not open, the key is missing or wrong; unknown paths too
  *   503		draining; sends Retry-After
  *   404, 405, 415	unknown path; wrong method for the path (sends Allow); not JSON
@@ -55,8 +56,9 @@
  * A connection is kept alive only if its state is certain. After an error that left a body unread, the server
  * closes the connection once the client has had time to read the answer.
  *
- * A client that closes or half-closes its connection before its answer is sent counts as gone. HEAD and
- * OPTIONS are served only if a route names them. There is no TLS: put a proxy in front.
+ * A client that closes or half-closes its connection before its answer is sent counts as gone. Routes of GET
+ * serve HEAD too. OPTIONS is served only if a route names it, or as the preflight of an allowed origin. There
+ * is no TLS: put a proxy in front.
  *
  * Errors: -EINVAL, -ENOMEM, -EIO (a system call failed; cairn_last_error() says which).
  */
@@ -124,6 +126,12 @@ struct cairn_http_options {		/* a zero number means the default given with the m
 	int port;			/* 0: chosen by the system, see cairn_http_port() */
 	int backlog;			/* 1024; argument of listen() */
 	const char *api_key;		/* NULL: no key is required */
+	/*
+	 * With a loopback address and no key: 403 unless Host, and Origin if there is one, are localhost,
+	 * 127.0.0.1, [::1] or the address; or Origin is allowed, or Host is that of an allowed origin.
+	 */
+	bool check_host;
+	const char *allow_origin;	/* CORS: "https://a.b, http://c:80" or "*"; NULL: none */
 	int max_connections;		/* 4096; beyond: 503 and close */
 	int max_per_address;		/* connections; 0: no limit; IPv6 is counted per /64 */
 	int max_requests;		/* 1024 in progress at once; beyond: 503 */

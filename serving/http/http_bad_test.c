@@ -82,6 +82,8 @@ static const struct row {
 	{ "chunk_bare_cr_behind", "POST /" H CHUNKED "\r\n1\r\na\rX0\r\n\r\n", 400, 0, 0 },
 	{ "chunk_too_long", "POST /" H CHUNKED "\r\n1\r\nab\r\n0\r\n\r\n", 400, 0, 0 },
 	{ "chunk_2_64", "POST /" H CHUNKED "\r\n10000000000000001\r\n", 413, 0, 0 },
+	{ "chunk_2_64_less_1", "POST /" H CHUNKED "\r\nffffffffffffffff\r\n", 413, 0, 0 },
+	{ "chunk_announced", "POST /short" H CHUNKED "\r\n2\r\nab\r\n9\r\n", 413, 0, 0 },
 	{ "chunk_over_limit", "POST /short" H CHUNKED "\r\n1\r\na\r\nA\r\n0123456789\r\n",
 	  413, 0, 0 },
 	{ "trailer_bad", "POST /" H CHUNKED "\r\n0\r\nX Y: a\r\n\r\n", 400, 0, 0 },

@@ -212,6 +212,8 @@ static void take_body(struct http_conn *c)
 		at += used;
 		if (ret >= 0 && len && !http_body_append(x, data, len))
 			goto answered;
+		if (ret >= 0 && !http_body_fits(x, c->chunks.left))
+			goto answered;
 	}
 	if (ret < 0) {
 		x->close = true;

@@ -202,6 +202,10 @@ static bool add_head(struct cairn_http_exchange *x, int status, const char *cont
 		if (!fifo_print(f, "%s: %s\r\n", fields[i].name, fields[i].value))
 			return false;
 	}
+	if (x->cors && !fifo_print(f, "Access-Control-Allow-Origin: %s\r\n%s"
+				   "Access-Control-Expose-Headers: X-Request-Id, Retry-After\r\n", x->cors,
+				   *x->cors == '*' ? "" : "Vary: Origin\r\n"))
+		return false;
 	if (x->close || atomic_load(&x->http->drain_calls))
 		return fifo_print(f, "Connection: close\r\n");
 	return x->head.minor || fifo_print(f, "Connection: keep-alive\r\n");

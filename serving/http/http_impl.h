@@ -7,6 +7,7 @@
  *   http_request.c	checks of a request, routes
  *   http_exchange.c	the producer's side of an exchange, callable from any thread
  *   http_error.c	errors as JSON
+ *   http_origin.c	Host and Origin: DNS rebinding, CORS
  *   http_peers.c	connections per client address
  *
  * Threads and locks. A connection is used by the loop's thread only. An exchange has two holders: the loop,
@@ -54,6 +55,7 @@ struct cairn_http_exchange {
 	/* the request; constant once the handler is called */
 	struct cairn_http_request req;
 	struct http_head head;
+	const char *cors;			/* value of Access-Control-Allow-Origin; NULL: none */
 	const struct cairn_http_route *route;	/* NULL: none matches */
 	char *text;				/* the head; fields and req point into it */
 	struct cairn_http_field *fields;
@@ -106,6 +108,7 @@ struct cairn_http {
 	struct http_limits limits;
 	struct cairn_http_route *routes;
 	int num_routes, port;
+	bool local;			/* Host and Origin must name this machine */
 	size_t key_bytes;
 	atomic_int refs;		/* one for the owner and one per exchange */
 
@@ -142,6 +145,14 @@ void http_peer_put(struct cairn_http *http, struct http_peer *peer);
 void http_address_of(const struct sockaddr_storage *ss, struct in6_addr *address);
 void http_address_text(const struct in6_addr *address, char text[INET6_ADDRSTRLEN]);
 
+/* http_origin.c */
+int http_origins_check(const char *list);	/* -EINVAL: an element is not an origin; NULL is legal */
+bool http_is_loopback(const char *address);
+/* Returns false if Host or Origin is refused; the exchange has then been answered. Sets x->cors. */
+bool http_origin_ok(struct cairn_http_exchange *x);
+/* Answers the preflight of an allowed origin for a path with these methods. Returns false if x is none. */
+bool http_preflight(struct cairn_http_exchange *x, const char *methods);
+
 /* http_conn.c */
 /* Takes ownership of fd and peer, on success only. The new connection is http->conns. */
 int http_conn_open(struct cairn_http *http, int fd, const struct in6_addr *address, struct http_peer *peer);
@@ -162,6 +173,8 @@ void http_request_handle(struct cairn_http_exchange *x);
 void http_refuse(struct http_conn *c, int status, const char *why);
 /* Returns false if the body exceeds its limit or max_body_total; the exchange has then been answered. */
 bool http_body_append(struct cairn_http_exchange *x, const char *data, size_t n);
+/* Returns false if the bytes announced in addition exceed max_body; the exchange has then been answered. */
+bool http_body_fits(struct cairn_http_exchange *x, uint64_t more);
 void http_body_free(struct cairn_http_exchange *x);
 
 /* http_exchange.c */

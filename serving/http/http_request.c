@@ -40,13 +40,16 @@ static const struct cairn_http_route *find_route(const struct cairn_http_exchang
 	*allow = 0;
 	for (int i = 0; i < http->num_routes; i++) {
 		const struct cairn_http_route *r = &http->routes[i];
+		bool is_get;
 
 		if (!path_matches(r, x->head.path))
 			continue;
-		if (!strcmp(r->method, x->head.method))
+		is_get = !strcmp(r->method, "GET");
+		if (!strcmp(r->method, x->head.method) || (is_get && !strcmp(x->head.method, "HEAD")))
 			return r;
 		if (at < len)
-			at += (size_t)snprintf(allow + at, len - at, "%s%s", at ? ", " : "", r->method);
+			at += (size_t)snprintf(allow + at, len - at, "%s%s%s", at ? ", " : "", r->method,
+					       is_get ? ", HEAD" : "");
 	}
 	return NULL;
 }
@@ -137,7 +140,11 @@ static bool check(struct cairn_http_exchange *x)
 	bool open;
 	char allow[128];
 
+	if (!http_origin_ok(x))
+		return false;
 	x->route = find_route(x, allow, sizeof(allow));
+	if (*allow && !x->route && http_preflight(x, allow))
+		return false;
 	open = x->route && x->route->flags & CAIRN_HTTP_OPEN;
 	if (!open && !is_authorized(x)) {
 		cairn_http_error(x, 401, "invalid_request_error", NULL, "invalid_api_key",
@@ -226,6 +233,15 @@ void http_request_handle(struct cairn_http_exchange *x)
 	x->req.body = x->body ? x->body : "";
 	x->req.body_bytes = x->body_bytes;
 	x->route->handler(x->route->ctx, x, &x->req);
+}
+
+bool http_body_fits(struct cairn_http_exchange *x, uint64_t more)
+{
+	if (more <= max_body(x) - x->body_bytes)
+		return true;
+	x->close = true;
+	too_large(x);
+	return false;
 }
 
 bool http_body_append(struct cairn_http_exchange *x, const char *data, size_t n)

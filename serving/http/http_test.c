@@ -54,7 +54,6 @@ static void refused_answers(void *ctx, struct cairn_http_exchange *x, const stru
 static struct cairn_http_route routes[] = {
 	{ "GET", "/health", CAIRN_HTTP_OPEN, 0, echo, NULL },
 	{ "GET", "/echo", 0, 0, echo, NULL },
-	{ "HEAD", "/echo", 0, 0, echo, NULL },
 	{ "POST", "/echo", 0, 100, echo, NULL },
 	{ "POST", "/json", CAIRN_HTTP_JSON, 0, echo, NULL },
 	{ "GET", "/models/*", 0, 0, echo, NULL },
@@ -98,7 +97,10 @@ static void request_and_answer(struct cairn_test *t)
 	cairn_http_destroy(http);
 }
 
-/* An answer to HEAD has a length and no body; the next answer follows directly. No route serves OPTIONS. */
+/*
+ * An answer to HEAD has a length and no body; the next answer follows directly. GET routes serve
+ * HEAD; no route serves OPTIONS.
+ */
 static void head_and_options(struct cairn_test *t)
 {
 	struct cairn_http *http = start(t, &(struct cairn_http_options){ 0 });
@@ -109,8 +111,10 @@ static void head_and_options(struct cairn_test *t)
 	EXPECT(t, read_reply_of(fd, &r, 5000, false) == 200);
 	EXPECT_CONTAINS(t, r.text, "\r\nContent-Length: 24\r\n");
 	say(fd, "HEAD /health HTTP/1.1\r\nHost: a\r\n\r\n");
+	EXPECT(t, read_reply_of(fd, &r, 5000, false) == 200);
+	say(fd, "HEAD /json HTTP/1.1\r\nHost: a\r\n\r\n");
 	EXPECT(t, read_reply_of(fd, &r, 5000, false) == 405);
-	EXPECT_CONTAINS(t, r.text, "\r\nAllow: GET\r\n");
+	EXPECT_CONTAINS(t, r.text, "\r\nAllow: POST\r\n");
 	say(fd, "OPTIONS /echo HTTP/1.1\r\nHost: a\r\n\r\n");
 	EXPECT(t, read_reply(fd, &r) == 405 && is_error(&r));
 	EXPECT_CONTAINS(t, r.text, "\r\nAllow: GET, HEAD, POST\r\n");
@@ -118,6 +122,91 @@ static void head_and_options(struct cairn_test *t)
 	EXPECT(t, read_reply(fd, &r) == 404);
 	close(fd);
 	cairn_http_destroy(http);
+}
+
+/* Returns the status of a request with this Host and Origin (NULL: none). */
+static int ask_as(const struct cairn_http *http, const char *first, const char *host, const char *origin,
+		  struct reply *r)
+{
+	char text[1024];
+
+	snprintf(text, sizeof(text), "%s HTTP/1.1\r\nHost: %s\r\n%s%s%s\r\n", first, host,
+		 origin ? "Origin: " : "", origin ? origin : "", origin ? "\r\n" : "");
+	return ask(http, text, r);
+}
+
+/* On a loopback address without a key, other hosts and pages of other hosts are refused on every path. */
+static void rebinding(struct cairn_test *t)
+{
+	static const char *const good[] = { "localhost", "LOCALHOST:80", "127.0.0.1:8000", "[::1]:1" };
+	static const char *const bad[] = { "evil.example", "localhost.evil.example:8000", "127.0.0.1.evil",
+		"[::2]", "localhost:x", "[::1]x", "127.0.0.8", "10.0.0.1:80", "" };
+	static const char *const pages[] = { "null", "http://evil.example", "https://localhost.evil",
+		"localhost", "http://", "file://", "http://evil/localhost" };
+	struct cairn_http *http = start(t, &(struct cairn_http_options){ .check_host = true });
+	static struct reply r;
+
+	for (size_t i = 0; i < ARRAY_SIZE(good); i++)
+		EXPECT(t, ask_as(http, "GET /health", good[i], NULL, &r) == 200);
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		if (!EXPECT(t, ask_as(http, "GET /health", bad[i], NULL, &r) == 403 && is_error(&r)))
+			cairn_note(t, "%s: %.300s", bad[i], r.text);
+		EXPECT_CONTAINS(t, r.body, "Host: ");
+		EXPECT(t, ask_as(http, "GET /none", bad[i], NULL, &r) == 403);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(pages); i++) {
+		EXPECT(t, ask_as(http, "GET /echo", "localhost", pages[i], &r) == 403 && is_error(&r));
+		EXPECT_CONTAINS(t, r.body, "Origin: ");
+		EXPECT(t, !strstr(r.text, "Access-Control"));
+	}
+	EXPECT(t, ask_as(http, "GET /echo", "127.0.0.1:8000", "http://127.0.0.1:8000", &r) == 200);
+	EXPECT(t, ask_as(http, "GET /echo", "localhost", "https://localhost:3000", &r) == 200);
+	EXPECT(t, !strstr(r.text, "Access-Control"));
+	cairn_http_destroy(http);
+	/* a key protects as well */
+	http = start(t, &(struct cairn_http_options){ .check_host = true, .api_key = "k" });
+	EXPECT(t, ask_as(http, "GET /health", "evil.example", "http://evil.example", &r) == 200);
+	cairn_http_destroy(http);
+}
+
+/* Pages of allowed origins may read answers and errors, also with a key, which a preflight does not carry. */
+static void cors(struct cairn_test *t)
+{
+	static const char preflight[] = "OPTIONS /echo HTTP/1.1\r\nHost: localhost\r\n"
+		"Origin: http://b:81\r\n"
+		"Access-Control-Request-Method: POST\r\n"
+		"Access-Control-Request-Headers: authorization,content-type\r\n\r\n";
+	struct cairn_http_options o = { .check_host = true,
+					.allow_origin = "https://a.example, http://b:81" };
+	struct cairn_http *http;
+	static struct reply r;
+
+	for (int key = 0; key < 2; key++) {
+		o.api_key = key ? "k" : NULL;
+		http = start(t, &o);
+		EXPECT(t, ask_as(http, "GET /echo", "localhost", "https://a.example", &r) ==
+				  (key ? 401 : 200));
+		EXPECT_CONTAINS(t, r.text, "\r\nAccess-Control-Allow-Origin: https://a.example\r\n");
+		EXPECT_CONTAINS(t, r.text, "\r\nVary: Origin\r\n");
+		EXPECT(t, ask(http, preflight, &r) == 204);
+		EXPECT_CONTAINS(t, r.text, "\r\nAccess-Control-Allow-Origin: http://b:81\r\n");
+		EXPECT_CONTAINS(t, r.text, "\r\nAccess-Control-Allow-Methods: GET, HEAD, POST\r\n");
+		EXPECT_CONTAINS(t, r.text, "\r\nAccess-Control-Allow-Headers: authorization,content-type");
+		EXPECT(t, ask_as(http, "GET /echo", "localhost", "http://b:82", &r) == (key ? 401 : 403));
+		EXPECT(t, !strstr(r.text, "Access-Control"));
+		EXPECT(t, ask_as(http, "GET /health", "a.example", NULL, &r) == 200);
+		cairn_http_destroy(http);
+	}
+	o = (struct cairn_http_options){ .check_host = true, .allow_origin = "*" };
+	http = start(t, &o);
+	EXPECT(t, ask_as(http, "GET /none", "any.example", "http://x", &r) == 404);
+	EXPECT_CONTAINS(t, r.text, "\r\nAccess-Control-Allow-Origin: *\r\n");
+	cairn_http_destroy(http);
+	for (int i = 0; i < 3; i++) {
+		o.allow_origin = i ? i > 1 ? "http://a/" : "http://" : "http://a,b";
+		EXPECT(t, cairn_http_create(&http, &o, NULL, 0) == -EINVAL);
+		EXPECT_CONTAINS(t, cairn_last_error(), "allow_origin");
+	}
 }
 
 static void kept_connections(struct cairn_test *t)
@@ -285,6 +374,7 @@ static void addresses(struct cairn_test *t)
 
 static const struct cairn_unit units[] = {
 	{ "request_and_answer", request_and_answer }, { "head_and_options", head_and_options },
+	{ "rebinding", rebinding }, { "cors", cors },
 	{ "kept_connections", kept_connections }, { "pipelined", pipelined },
 	{ "chunked_split", chunked_split }, { "expect_continue", expect_continue },
 	{ "key", key }, { "addresses", addresses },

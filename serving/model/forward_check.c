@@ -3,10 +3,10 @@
  * forward_check - asks a table, before any weight is loaded, whether it can run a model
  *
  * Each operation of the graph is asked twice: its workspace query for a pass of one row, and in host memory
- * also the operation itself for a pass of no rows, which all contracts except gemm's allow and which reads and
- * writes nothing. Its pointers therefore need no memory behind them. (On a device a kernel that looks at its
- * lengths all the same would end the device's context.) Only -EOPNOTSUPP is a refusal: a table that rejects a
- * pass without rows for another reason is judged by its first real pass.
+ * also the operation itself for a pass of no rows, which all contracts except gemm's allow and which reads
+ * and writes nothing. Its pointers therefore need no memory behind them. (On a device a kernel that looks at
+ * its lengths all the same would end the device's context.) Only -EOPNOTSUPP is a refusal: a table that
+ * rejects a pass without rows for another reason is judged by its first real pass.
  */
 #include "serving/model/forward_impl.h"
 

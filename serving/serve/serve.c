@@ -117,8 +117,8 @@ static int load_defaults(struct serve *s, const char *dir)
 		return 0;
 	CAIRN_TRY(cairn_generation_load(dir, &s->defaults));
 	if (s->defaults.set[0])
-		serve_log_print(s->log, "cairn serve: %s/generation_config.json: defaults of requests: %s", dir,
-				s->defaults.set);
+		serve_log_print(s->log, "cairn serve: %s/generation_config.json: defaults of requests: %s",
+				dir, s->defaults.set);
 	return 0;
 }
 

@@ -155,6 +155,7 @@ static void http_rules(struct cairn_test *t)
 		static const char *const other =
 			"POST " C " HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n"
 			"Content-Length: 2\r\n\r\n{}";
+		static const char evil[] = "GET /health HTTP/1.1\r\nHost: evil.example:8000\r\n\r\n";
 		static const char *const both = "POST " C " HTTP/1.1\r\nHost: localhost\r\n"
 					"Content-Length: 2\r\n"
 						"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
@@ -173,6 +174,7 @@ static void http_rules(struct cairn_test *t)
 		EXPECT(t, talk(&s, text, 1 << 17, &r) == 431 && is_error(&r));
 		memcpy(text, "GET /aaaaaaaaaaaaaa", 19);
 		EXPECT(t, talk(&s, text, 1 << 17, &r) == 414 && is_error(&r));
+		EXPECT(t, talk(&s, evil, strlen(evil), &r) == 403 && is_error(&r));
 		EXPECT(t, get(&s, C, &r) == 405 && strcasestr(r.text, "\r\nAllow: POST\r\n"));
 		EXPECT(t, post(&s, "/health", "{}", &r) == 405 && post(&s, "/v1/models", "{}", &r) == 405);
 	}

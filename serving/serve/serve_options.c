@@ -44,6 +44,9 @@ static const char usage[] =
 	"  --generation-config W  auto: requests that set no temperature, top_p, top_k, min_p or\n"
 	"                         repetition_penalty take that of the checkpoint's\n"
 	"                         generation_config.json; none: ignore it (auto)\n"
+	"  --allow-origin LIST    origins whose web pages may use the server: https://a.b,http://c:81 or *;\n"
+	"                         without it and without a key, a server on a loopback address answers\n"
+	"                         only requests whose Host and Origin are this machine\n"
 	"  --chat-template FILE   Jinja template (the checkpoint's)\n"
 	"  --threads N            threads that parse and tokenize requests; one more takes only requests\n"
 	"                         of at most 64 KiB, which never wait for longer ones (2)\n"
@@ -86,6 +89,7 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 		{ "name", CAIRN_OPT_TEXT, &o->name, 0, 0, NULL },
 		{ "key-file", CAIRN_OPT_TEXT, &o->key_file, 0, 0, NULL },
 		{ "generation-config", CAIRN_OPT_CHOICE, &o->no_defaults, 0, 0, cairn_generation_names },
+		{ "allow-origin", CAIRN_OPT_TEXT, &o->allow_origin, 0, 0, NULL },
 		{ "chat-template", CAIRN_OPT_TEXT, &o->template_file, 0, 0, NULL },
 		{ "threads", CAIRN_OPT_INT, &o->threads, 1, 64, NULL },
 		{ "quiet", CAIRN_OPT_FLAG, &o->quiet, 0, 0, NULL },

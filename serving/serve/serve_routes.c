@@ -308,6 +308,7 @@ int serve_open_http(struct serve *s)
 	const struct cairn_serve_options *o = &s->opt;
 	struct cairn_http_options options = {
 		.address = o->host, .port = (int)o->port, .api_key = s->key[0] ? s->key : NULL,
+		.check_host = true, .allow_origin = o->allow_origin,
 		.max_connections = (int)o->max_connections, .max_per_address = (int)o->max_per_address,
 		/* more than can be queued and running, so that excess prompts get a 429 from may_come() */
 		.max_requests = (int)(o->max_queued + o->common.batch + 256),
