@@ -306,12 +306,14 @@ static void without_memory_nothing_passes(struct cairn_test *t)
 	cairn_op_reject(&f, 1, &impl, NULL, 1, o);
 	EXPECT(t, o->verdict == CAIRN_FAIL);
 	EXPECT_CONTAINS(t, o->text, "not made");
+#ifndef CAIRN_SANITIZED	/* ASan ends a program that asks for so much */
 	f.args_size = PTRDIFF_MAX;	/* no memory for the arguments */
 	cairn_op_reject(&f, 0, &impl, NULL, 1, o);
 	EXPECT(t, o->verdict == CAIRN_FAIL);
 	EXPECT_CONTAINS(t, o->text, "no memory");
 	EXPECT(t, cairn_each(&opt, &f, count_name, &bad) == -ENOMEM);
 	EXPECT_CONTAINS(t, cairn_last_error(), "starved: no memory");
+#endif
 	free(o);
 }
 
