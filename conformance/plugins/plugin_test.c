@@ -266,7 +266,7 @@ static void missing_name_is_named(struct cairn_test *t)
 #define EMBEDDING	"primitives.embedding.rows7_dim64_vocab100_bf16.normal"
 #define GEMM		"primitives.gemm.m1_n1_k8_f32.normal"
 
-/* Who breaks a rule that the values of one call do not show is caught; who keeps the rules is not. */
+/* Plug-ins that break a rule which the values of one call do not show are caught; right ones are not. */
 static void rules_beside_the_values(struct cairn_test *t)
 {
 	static const struct { const char *how, *glob, *says; } rows[] = {
