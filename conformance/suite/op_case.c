@@ -230,21 +230,6 @@ static const struct cairn_round five_rounds[] = {
 	{ .canary = OTHER_CANARY, .workspace = 0 },
 };
 
-/* What a GPU's tables have been run with so far; the other rounds are for all other tables. */
-static const struct cairn_round device_rounds[] = {
-	{ .canary = 0xff, .workspace = 0xff }, { .canary = 0xff, .workspace = 0x5a },
-};
-
-static int on_gpu(const struct cairn_impl *impl)
-{
-#ifdef CONFIG_CUDA
-	return impl->mem_alloc == cairn_cuda_runtime.mem_alloc;
-#else
-	(void)impl;
-	return 0;
-#endif
-}
-
 /* A case is called five times if that costs little. */
 static int is_cheap(const struct cairn_family *f, const struct cairn_op *op)
 {
@@ -357,9 +342,9 @@ static void judge(const struct cairn_family *f, struct cairn_op *op, uint8_t *co
 void cairn_op_verify(const struct cairn_family *f, struct cairn_op *op, const struct cairn_impl *impl,
 		     void *stream, struct cairn_expected *expected, struct cairn_outcome *o)
 {
-	int cheap = !on_gpu(impl) && is_cheap(f, op);
+	int cheap = is_cheap(f, op);
 	int num = cheap ? ARRAY_SIZE(five_rounds) : ARRAY_SIZE(two_rounds);
-	const struct cairn_round *rounds = cheap ? five_rounds : on_gpu(impl) ? device_rounds : two_rounds;
+	const struct cairn_round *rounds = cheap ? five_rounds : two_rounds;
 	/* of the first call with the case's inputs, of the first one with others, and of a later call */
 	uint8_t **own = make_images(op, 0), **others = cheap ? make_images(op, 0) : NULL;
 	uint8_t **later = make_images(op, 1);

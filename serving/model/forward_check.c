@@ -77,11 +77,6 @@ static int refuse(const struct cairn_model *m, const char *dir, const struct cai
 			   field ? field : "", field ? ": " : "", name, text);
 }
 
-static int in_host_memory(const struct cairn_model *m)
-{
-	return (m->impl->flags & CAIRN_IMPL_HOST_MEM) != 0;
-}
-
 /* Asks the operations that draw tokens, which every request needs. */
 static int check_draws(const struct cairn_model *m, const char *dir, void *stream)
 {
@@ -118,7 +113,7 @@ static int check_ops(struct walk *w, const struct cairn_batch *none, const struc
 			return refuse(w->m, dir, op, op->name);
 		w->b = none;
 		w->asking = 0;
-		if (!is_gemm && in_host_memory(w->m) && forward_run_op(w, op) == -EOPNOTSUPP)
+		if (!is_gemm && forward_run_op(w, op) == -EOPNOTSUPP)
 			return refuse(w->m, dir, op, op->name);
 	}
 	return 0;
@@ -156,7 +151,7 @@ int cairn_forward_check(const struct cairn_model *model, const char *dir)
 	if (ret)
 		goto out_free;
 	ret = check_ops(&w, &none, &one, dir);
-	if (!ret && in_host_memory(&m))
+	if (!ret)
 		ret = check_draws(&m, dir, w.stream);
 	m.impl->stream_sync(w.stream);
 	m.impl->stream_destroy(w.stream);
