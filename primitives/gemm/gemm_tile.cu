@@ -54,6 +54,17 @@
 
 #define TILE			static __device__ __forceinline__
 
+/*
+ * Under racecheck a warp leaves the barrier of the cluster only after all warps of its CTA have come to it.
+ * If the warp that fetches needs slots of the ring freed before it comes there, it and the warps that
+ * multiply wait for each other. In a DEBUG build, which racecheck gets, all warps wait at the start.
+ */
+#ifdef CAIRN_DEBUG
+#define WAIT_AT_START	1
+#else
+#define WAIT_AT_START	0
+#endif
+
 struct maps {
 	CUtensorMap a, b;	/* boxes: 64 of k and `cols` rows of a; 64 of k and a tile's rows of b */
 };
@@ -69,6 +80,13 @@ struct mine {
 	int rank, cluster, clusters;	/* rank in the cluster; cluster; clusters in all */
 	int count;		/* stages of a tile that this CTA takes */
 };
+
+/* Waits until the peers have initialised their mbarriers, unless that was done at the start. */
+TILE void wait_for_peers(void)
+{
+	if (!WAIT_AT_START)
+		ptx_barrier_cluster_wait_acquire();
+}
 
 /* Position in the ring: slot, and the parity of the number of times the ring wrapped */
 struct turn {
@@ -201,7 +219,7 @@ template <int dtype, int cols> TILE void multiply(const struct plan &p, const st
 		if (s.count)
 			elected_arrive(before);
 		if (nth == 0)
-			ptx_barrier_cluster_wait_acquire();	/* the peers' mbarriers are initialised */
+			wait_for_peers();
 		send<cols>(p, s, nth, warp, d);
 	}
 }
@@ -217,7 +235,7 @@ TILE void write_out(const struct cairn_gemm_args &g, const void *residual, const
 	const int items = items_of<cols>(p), lane = threadIdx.x % 32;
 	int nth = 0;
 
-	ptx_barrier_cluster_wait_acquire();
+	wait_for_peers();
 	for (int tile = s.cluster; tile < p.tiles; tile += s.clusters, nth++) {
 		const uint32_t full = s.sums_full + (nth & 1) * 8;
 		const uint32_t sums = s.sums + (nth & 1) * SUMS_BYTES(cols) + lane * 16;
@@ -292,6 +310,8 @@ gemm_tile_kernel(const __grid_constant__ struct cairn_gemm_args g, const __grid_
 	}
 	__syncthreads();
 	ptx_barrier_cluster_arrive_release();
+	if (WAIT_AT_START)
+		ptx_barrier_cluster_wait_acquire();
 	if (warp < WORKERS) {
 		multiply<dtype, cols>(p, s, warp);
 	} else if (warp < WORKERS + WRITERS) {
@@ -300,7 +320,7 @@ gemm_tile_kernel(const __grid_constant__ struct cairn_gemm_args g, const __grid_
 		if (lane == 0)
 			fetch<cols>(maps, p, s);
 		__syncwarp();
-		ptx_barrier_cluster_wait_acquire();
+		wait_for_peers();
 	}
 	__syncwarp();
 	/* a CTA must not exit while a peer may still write to its shared memory */
