@@ -49,14 +49,41 @@ CAIRN_WIDE void cairn_narrow(void *p, int dtype, int64_t first, const double *sr
 	}
 }
 
-CAIRN_WIDE double cairn_dot(const double *x, const double *y, int64_t n)
+/*
+ * Four partial sums, of every fourth group of LANES numbers: one alone would wait for its own last addition.
+ */
+#define LANES	8
+typedef double lanes __attribute__((vector_size(LANES * sizeof(double)), aligned(8)));
+
+static inline __attribute__((always_inline)) double add_up(const lanes *part)
 {
+	lanes all = (part[0] + part[1]) + (part[2] + part[3]);
 	double sum = 0;
 
-	#pragma omp simd reduction(+:sum)
-	for (int64_t i = 0; i < n; i++)
-		sum += x[i] * y[i];
+	for (int i = 0; i < LANES; i++)
+		sum += all[i];
 	return sum;
+}
+
+CAIRN_WIDE double cairn_dot(const double *x, const double *y, int64_t n)
+{
+	lanes part[4] = { 0 };
+	double rest = 0;
+	int64_t i = 0;
+
+	for (; i + 4 * LANES <= n; i += 4 * LANES) {
+		const lanes *u = (const lanes *)(x + i), *v = (const lanes *)(y + i);
+
+		part[0] += u[0] * v[0];
+		part[1] += u[1] * v[1];
+		part[2] += u[2] * v[2];
+		part[3] += u[3] * v[3];
+	}
+	for (; i + LANES <= n; i += LANES)
+		part[0] += *(const lanes *)(x + i) * *(const lanes *)(y + i);
+	for (; i < n; i++)
+		rest += x[i] * y[i];
+	return add_up(part) + rest;
 }
 
 CAIRN_WIDE void cairn_add_scaled(double *y, double a, const double *x, int64_t n)
@@ -65,14 +92,39 @@ CAIRN_WIDE void cairn_add_scaled(double *y, double a, const double *x, int64_t n
 		y[i] += a * x[i];
 }
 
+CAIRN_WIDE void cairn_add_rows(double *y, const double *a, const double *x, int64_t stride, int64_t rows,
+			       int64_t n)
+{
+	int64_t r = 0;
+
+	for (; r + 4 <= rows; r += 4) {
+		const double *p = x + r * stride, *q = p + stride, *s = q + stride, *t = s + stride;
+
+		for (int64_t i = 0; i < n; i++)
+			y[i] = y[i] + a[r] * p[i] + a[r + 1] * q[i] + a[r + 2] * s[i] + a[r + 3] * t[i];
+	}
+	for (; r < rows; r++)
+		for (int64_t i = 0; i < n; i++)
+			y[i] += a[r] * x[r * stride + i];
+}
+
 CAIRN_WIDE double cairn_dot_squares(const double *x, const double *y, int64_t n)
 {
-	double sum = 0;
+	lanes part[4] = { 0 };
+	double rest = 0;
+	int64_t i = 0;
 
-	#pragma omp simd reduction(+:sum)
-	for (int64_t i = 0; i < n; i++)
-		sum += x[i] * y[i] * (x[i] * y[i]);
-	return sum;
+	for (; i + 4 * LANES <= n; i += 4 * LANES) {
+		const lanes *u = (const lanes *)(x + i), *v = (const lanes *)(y + i);
+
+		part[0] += u[0] * v[0] * (u[0] * v[0]);
+		part[1] += u[1] * v[1] * (u[1] * v[1]);
+		part[2] += u[2] * v[2] * (u[2] * v[2]);
+		part[3] += u[3] * v[3] * (u[3] * v[3]);
+	}
+	for (; i < n; i++)
+		rest += x[i] * y[i] * (x[i] * y[i]);
+	return add_up(part) + rest;
 }
 
 CAIRN_WIDE double cairn_dot_bounded(const double *x, const double *y, int64_t n, double least_x,

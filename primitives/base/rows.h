@@ -22,6 +22,8 @@ double cairn_dot(const double *x, const double *y, int64_t n);
 double cairn_dot_squares(const double *x, const double *y, int64_t n);
 /* y += a x */
 void cairn_add_scaled(double *y, double a, const double *x, int64_t n);
+/* y += a[r] times row r of x, in the order of the rows; they lie `stride` apart. */
+void cairn_add_rows(double *y, const double *a, const double *x, int64_t stride, int64_t rows, int64_t n);
 
 /*
  * Also returns in *magnitude the sum of |x| |y| over the products that are not 0, where an |x| below least_x

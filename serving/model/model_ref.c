@@ -363,8 +363,7 @@ static void attend_latent(struct ref *r, double *out, const double *q, const dou
 		double max = -INFINITY, sum = 0;
 
 		memset(buf, 0, sizeof(*buf) * (size_t)(width + rank));
-		for (int e = 0; e < l->nope_dim; e++)
-			cairn_add_scaled(ql, qh[e], wh + e * rank, rank);
+		cairn_add_rows(ql, qh, wh, rank, l->nope_dim, rank);
 		for (int j = 0; j < rank; j++)
 			ql[j] = rounded(r, ql[j]);
 		memcpy(ql + rank, qh + l->nope_dim, sizeof(*ql) * (size_t)l->rope_dim);
@@ -376,8 +375,8 @@ static void attend_latent(struct ref *r, double *out, const double *q, const dou
 			p[j] = exp(p[j] - max);
 			sum += p[j];
 			p[j] = rounded(r, p[j]);
-			cairn_add_scaled(oc, p[j], kv + j * width, rank);
 		}
+		cairn_add_rows(oc, p, kv, width, row + 1, rank);
 		for (int e = 0; e < rank; e++)
 			oc[e] = rounded(r, oc[e] / sum);
 		for (int e = 0; e < l->v_dim; e++)
