@@ -121,11 +121,33 @@ struct cairn_family {
 /*
  * Buffers; to be called in setup only. field is offsetof(struct cairn_x_args, q); the pointer is also stored
  * there. setup fills an input, and an in/out buffer, whose old value the operation reads. An output starts
- * as NaN, or as junk if it holds integers.
+ * as NaN, or as junk if it holds integers. Messages call a buffer by the last word of the expression `field`;
+ * cairn_name() gives another name where field is a variable.
  */
-void *cairn_in(struct cairn_op *op, size_t field, int dtype, int64_t count);
-void *cairn_out(struct cairn_op *op, size_t field, int dtype, int64_t count);
-void *cairn_inout(struct cairn_op *op, size_t field, int dtype, int64_t count);
+#define cairn_in(op, field, dtype, count)	cairn_buffer(op, field, #field, CAIRN_ROLE_IN, dtype, count)
+#define cairn_out(op, field, dtype, count)	cairn_buffer(op, field, #field, CAIRN_ROLE_OUT, dtype, count)
+#define cairn_inout(op, field, dtype, count) \
+	cairn_buffer(op, field, #field, CAIRN_ROLE_INOUT, dtype, count)
+enum cairn_role { CAIRN_ROLE_IN, CAIRN_ROLE_OUT, CAIRN_ROLE_INOUT };
+void *cairn_buffer(struct cairn_op *op, size_t field, const char *expression, enum cairn_role role, int dtype,
+		   int64_t count);
+void cairn_name(struct cairn_op *op, size_t field, const char *name);
+
+/*
+ * The dimensions of a buffer, the outermost first, for messages: each output and in/out buffer has them.
+ *   cairn_shape(op, FIELD(q), { "row", rows }, { "head", heads }, { "dim", dim });
+ * A name is a noun that takes an s. cairn_stride() sets the elements from one index of a dimension to the
+ * next; without it (or with 0) the inner dimensions follow each other without a gap.
+ */
+struct cairn_axis {
+	const char *name;
+	int64_t count;
+};
+#define cairn_shape(op, field, ...) \
+	cairn_set_shape(op, field, (const struct cairn_axis[]){ __VA_ARGS__, { NULL, 0 } })
+void cairn_set_shape(struct cairn_op *op, size_t field, const struct cairn_axis *dims);
+void cairn_stride(struct cairn_op *op, size_t field, const char *dim, int64_t stride);
+
 /* Sets pointer `field` to the buffer declared for `same_as`: the operation works in place. */
 void cairn_alias(struct cairn_op *op, size_t field, size_t same_as);
 /* Sets pointer `field` to `offset` bytes into the buffer of `same_as`: several inputs in one buffer. */

@@ -9,6 +9,7 @@
 
 #include "conformance/suite/op_case.h"
 #include "conformance/suite/families.h"
+#include "conformance/suite/place.h"
 #include "conformance/suite/runner.h"
 #include "conformance/tables/tables.h"
 
@@ -317,6 +318,100 @@ static void without_memory_nothing_passes(struct cairn_test *t)
 	free(o);
 }
 
+/* Bad elements of a buffer of 8 rows of 4 heads of 16 dims; an element is bad where bit[] says so. */
+struct marks {
+	uint8_t bad[8 * 80];
+};
+
+static int is_marked(const void *arg, int64_t i)
+{
+	return ((const struct marks *)arg)->bad[i];
+}
+
+/* Marks a box of elements, every `every`-th in each dimension. */
+static void mark(struct marks *m, int64_t stride, const int lo[3], const int hi[3], const int every[3])
+{
+	for (int r = lo[0]; r <= hi[0]; r += every[0])
+		for (int h = lo[1]; h <= hi[1]; h += every[1])
+			for (int d = lo[2]; d <= hi[2]; d += every[2])
+				m->bad[r * stride + h * 16 + d] = 1;
+}
+
+/* Where bad elements lie is said in one phrase, from the coordinates. */
+static void bad_elements_have_a_place(struct cairn_test *t)
+{
+	static const struct {
+		int lo[3], hi[3], every[3];
+		const char *says;
+	} rows[] = {
+		{ { 0, 0, 0 }, { 7, 3, 15 }, { 1, 1, 1 }, "every element" },
+		{ { 3, 2, 9 }, { 3, 2, 9 }, { 1, 1, 1 }, "all of row 3, head 2, dim 9" },
+		{ { 3, 0, 0 }, { 3, 3, 15 }, { 1, 1, 1 }, "all of row 3" },
+		{ { 0, 1, 0 }, { 7, 1, 15 }, { 1, 1, 1 }, "all of head 1" },
+		{ { 0, 0, 11 }, { 7, 3, 15 }, { 1, 1, 1 }, "all of dims 11 to 15 (the last 5)" },
+		{ { 0, 0, 0 }, { 2, 3, 15 }, { 1, 1, 1 }, "all of rows 0 to 2 (the first 3)" },
+		{ { 6, 0, 0 }, { 7, 3, 15 }, { 1, 1, 1 }, "all of rows 6 to 7 (the last 2)" },
+		{ { 1, 0, 0 }, { 7, 3, 15 }, { 2, 1, 1 }, "all of every second row, from row 1" },
+		{ { 0, 0, 1 }, { 7, 3, 15 }, { 1, 1, 4 }, "all of 1 of every 4 dims, from dim 1" },
+		{ { 2, 1, 3 }, { 5, 2, 12 }, { 1, 1, 1 }, "all of rows 2 to 5, heads 1 to 2, dims 3 to 12" },
+		{ { 0, 0, 0 }, { 7, 3, 15 }, { 5, 1, 1 }, "all of 2 of 8 rows, 0 to 5" },
+	};
+	struct cairn_buf b = { .count = 8 * 80, .name = "out", .num_dims = 3,
+			       .dims = { { "row", 8, 80 }, { "head", 4, 16 }, { "dim", 16, 1 } } };
+	struct marks m = { { 0 } };
+	char text[256];
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		memset(&m, 0, sizeof(m));
+		mark(&m, 80, rows[i].lo, rows[i].hi, rows[i].every);
+		cairn_place_pattern(&b, is_marked, &m, text, sizeof(text));
+		if (!EXPECT(t, !strcmp(text, rows[i].says)))
+			cairn_note(t, "'%s', not '%s'", text, rows[i].says);
+	}
+	m.bad[2] = 0;			/* not all of the last box, */
+	cairn_place_pattern(&b, is_marked, &m, text, sizeof(text));
+	EXPECT(t, !strcmp(text, "all in 2 of 8 rows, 0 to 5"));
+	m.bad[70] = 1;			/* and a gap between two rows */
+	EXPECT(t, cairn_place_pattern(&b, is_marked, &m, text, sizeof(text)) == 128);
+	EXPECT(t, !strcmp(text, "all in 2 of 8 rows, 0 to 5; and 1 in gaps of the stride"));
+	memset(&m, 0, sizeof(m));
+	for (int i = 0; i < 8 * 4 * 16; i += 7)
+		m.bad[i / 64 * 80 + i % 64] = 1;
+	cairn_place_pattern(&b, is_marked, &m, text, sizeof(text));
+	EXPECT(t, !strcmp(text, "scattered over all rows, heads, dims"));
+	cairn_place_element(&b, 3 * 80 + 2 * 16 + 9, text, sizeof(text));
+	EXPECT(t, !strcmp(text, "out[row 3, head 2, dim 9]"));
+	cairn_place_element(&b, 79, text, sizeof(text));
+	EXPECT(t, !strcmp(text, "out[element 79, in a gap of the stride]"));
+	cairn_place_name(&b, "view + offsetof(struct cairn_x_args, kv.k_pages)");
+	EXPECT(t, !strcmp(b.name, "kv.k_pages"));
+}
+
+/* Every buffer is called by its argument, and what an operation writes has coordinates. */
+static void arguments_have_names_and_shapes(struct cairn_test *t)
+{
+	for (const struct cairn_family *const *f = cairn_families(); *f; f++) {
+		struct cairn_op op;
+
+		if (!(*f)->num_cases || !EXPECT(t, !cairn_op_open(&op, *f, 0, CAIRN_KIND_NORMAL, 1)))
+			continue;
+		for (int i = 0; i < op.num_bufs; i++) {
+			const struct cairn_buf *b = &op.bufs[i];
+			int64_t last = 0;
+			size_t n = strspn(b->name, "abcdefghijklmnopqrstuvwxyz0123456789_.");
+
+			if (!EXPECT(t, n && !b->name[n] && strcmp(b->name, "field")))
+				cairn_note(t, "%s: buffer %d has the name '%s'", (*f)->name, i, b->name);
+			for (int d = 0; d < b->num_dims; d++)
+				last += (b->dims[d].count - 1) * b->dims[d].stride;
+			if (!EXPECT(t, b->role == CAIRN_ROLE_IN || (b->num_dims && last < b->count)))
+				cairn_note(t, "%s: %s has no cairn_shape(), or too large a one", (*f)->name,
+					   b->name);
+		}
+		cairn_op_close(&op);
+	}
+}
+
 static const struct cairn_unit units[] = {
 	{ "mustpass_globs_match", mustpass_globs_match },
 	{ "sanitized_cases_exist", sanitized_cases_exist },
@@ -329,6 +424,8 @@ static const struct cairn_unit units[] = {
 	{ "timeout_is_a_cases", timeout_is_a_cases },
 	{ "children_end_apart", children_end_apart },
 	{ "without_memory_nothing_passes", without_memory_nothing_passes },
+	{ "bad_elements_have_a_place", bad_elements_have_a_place },
+	{ "arguments_have_names_and_shapes", arguments_have_names_and_shapes },
 };
 
 const struct cairn_family cairn_harness_family = {

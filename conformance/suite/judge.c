@@ -36,11 +36,30 @@ static int element_ok(int dtype, double got, double val, double bound, double *r
 	return 1;
 }
 
+int cairn_judge_one(int dtype, int64_t i, const void *got, const void *before,
+		    const struct cairn_exact *exact, int equal, double *ratio)
+{
+	size_t esize = cairn_dtype_bytes(dtype);
+	double bound = exact->bound[i], val;
+
+	*ratio = 0;
+	if (isnan(bound))
+		return !memcmp((const char *)got + i * esize, (const char *)before + i * esize, esize);
+	val = exact->val[i];
+	if (equal && isfinite(bound)) {
+		uint64_t tmp = 0;
+
+		cairn_store(&tmp, dtype, 0, val);
+		val = cairn_load(&tmp, dtype, 0);
+		bound = 0;
+	}
+	return element_ok(dtype, cairn_load(got, dtype, i), val, bound, ratio);
+}
+
 int64_t cairn_judge(int dtype, int64_t count, const void *got, const void *before,
 		    const struct cairn_exact *exact, int equal, int64_t *first, double *worst,
 		    int64_t *judged)
 {
-	size_t esize = cairn_dtype_bytes(dtype);
 	int64_t bad = 0, seen = 0, first_bad = count;
 	double most = *worst;
 
@@ -49,24 +68,10 @@ int64_t cairn_judge(int dtype, int64_t count, const void *got, const void *befor
 	#pragma omp parallel for schedule(static) reduction(+:bad, seen) reduction(min:first_bad) \
 		reduction(max:most) if (count > 1 << 20)
 	for (int64_t i = 0; i < count; i++) {
-		double bound = exact->bound[i], ratio = 0;
-		int ok;
+		double ratio;
+		int ok = cairn_judge_one(dtype, i, got, before, exact, equal, &ratio);
 
-		if (isnan(bound)) {
-			ok = !memcmp((const char *)got + i * esize, (const char *)before + i * esize, esize);
-		} else {
-			double g = cairn_load(got, dtype, i), val = exact->val[i];
-
-			if (equal && isfinite(bound)) {
-				uint64_t tmp = 0;
-
-				cairn_store(&tmp, dtype, 0, val);
-				val = cairn_load(&tmp, dtype, 0);
-				bound = 0;
-			}
-			ok = element_ok(dtype, g, val, bound, &ratio);
-			seen += !isinf(bound);
-		}
+		seen += !isnan(exact->bound[i]) && !isinf(exact->bound[i]);
 		most = ratio > most ? ratio : most;
 		if (!ok) {
 			bad++;

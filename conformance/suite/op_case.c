@@ -3,6 +3,7 @@
 #include "conformance/suite/op_case.h"
 #include "conformance/suite/guard.h"
 #include "conformance/suite/op_side.h"
+#include "conformance/suite/place.h"
 #include "conformance/suite/runner.h"
 #include "conformance/tables/tables.h"
 
@@ -26,13 +27,43 @@ static void __attribute__((format(printf, 2, 3))) say(struct cairn_outcome *o, c
 	va_end(ap);
 }
 
-/* Describes buffer i by its number and offset, since the argument's name is not known here. */
-static const char *role_name(const struct cairn_op *op, int i, char *buf, size_t len)
+/* Says where the bad elements of a buffer lie: "; 96 of 4096 elements bad: all in row 3". */
+static void say_where(struct cairn_outcome *o, const struct cairn_buf *b, const char *what,
+		      int (*is_bad)(const void *arg, int64_t i), const void *arg)
 {
-	static const char *const roles[] = { "input", "output", "in/out" };
+	char where[256];
+	int64_t bad = cairn_place_pattern(b, is_bad, arg, where, sizeof(where));
 
-	snprintf(buf, len, "%s %d (args offset %zu)", roles[op->bufs[i].role], i, op->bufs[i].field);
-	return buf;
+	say(o, "; %lld of %lld elements %s: %s\n", (long long)bad, (long long)b->count, what, where);
+}
+
+/* Two images of a buffer, which should hold the same bits. */
+struct images {
+	const uint8_t *a, *b;
+	size_t esize;
+};
+
+static int differ(const void *arg, int64_t i)
+{
+	const struct images *x = arg;
+
+	return memcmp(x->a + (size_t)i * x->esize, x->b + (size_t)i * x->esize, x->esize) != 0;
+}
+
+/* Reports that two images of buffer b differ. */
+static void say_differ(struct cairn_outcome *o, const struct cairn_buf *b, const uint8_t *image,
+		       const uint8_t *other, const char *what)
+{
+	const struct images x = { image + CAIRN_CANARY, other + CAIRN_CANARY, cairn_dtype_bytes(b->dtype) };
+	char at[128];
+	int64_t i = 0;
+
+	while (i < b->count - 1 && !differ(&x, i))
+		i++;
+	cairn_place_element(b, i, at, sizeof(at));
+	o->verdict = CAIRN_FAIL;
+	say(o, "%s: %s", at, what);
+	say_where(o, b, "differ", differ, &x);
 }
 
 /* Reports what the call did outside of buffer i, or of the workspace. */
@@ -40,11 +71,9 @@ static int check_outside(struct cairn_side *side, const struct cairn_op *op, int
 			 const struct cairn_round *r, struct cairn_outcome *o)
 {
 	struct cairn_damage d;
-	char who[64] = "workspace";
+	const char *who = i < op->num_bufs ? op->bufs[i].name : "workspace";
 
 	CAIRN_TRY(cairn_side_damage(side, op, i, image, r, &d));
-	if (i < op->num_bufs)
-		role_name(op, i, who, sizeof(who));
 	if (d.below || d.above || d.stray[0].seen || d.stray[1].seen)
 		o->verdict = CAIRN_FAIL;
 	if (d.below || d.above)
@@ -61,17 +90,13 @@ static int check_outside(struct cairn_side *side, const struct cairn_op *op, int
 static int check_memory(struct cairn_side *side, const struct cairn_op *op, uint8_t *const *images,
 			const struct cairn_round *r, struct cairn_outcome *o)
 {
-	char who[64];
-
 	for (int i = 0; i <= op->num_bufs; i++) {
 		const struct cairn_buf *b = &op->bufs[i];
 
 		CAIRN_TRY(check_outside(side, op, i, images[i], r, o));
 		if (i < op->num_bufs && images[i] && b->role == CAIRN_ROLE_IN &&
-		    memcmp(images[i] + CAIRN_CANARY, b->base + CAIRN_CANARY, b->bytes)) {
-			o->verdict = CAIRN_FAIL;
-			say(o, "%s: an input was written\n", role_name(op, i, who, sizeof(who)));
-		}
+		    memcmp(images[i] + CAIRN_CANARY, b->base + CAIRN_CANARY, b->bytes))
+			say_differ(o, b, images[i], b->base, "an input was written");
 	}
 	return 0;
 }
@@ -120,6 +145,37 @@ static void make_expected(const struct cairn_family *f, const struct cairn_op *o
 		snprintf(e->text, sizeof(e->text), "%s", cairn_last_error());
 }
 
+struct judged {
+	const struct cairn_buf *b;
+	const uint8_t *got, *before;
+	const struct cairn_exact *exact;
+	int equal;
+};
+
+static int is_bad(const void *arg, int64_t i)
+{
+	const struct judged *x = arg;
+	double ratio;
+
+	return !cairn_judge_one(x->b->dtype, i, x->got, x->before, x->exact, x->equal, &ratio);
+}
+
+/* Reports the bad elements of an output; the first of them is at `first`. */
+static void say_values(struct cairn_outcome *o, const struct judged *x, int64_t first)
+{
+	double bound = x->exact->bound[first], got = cairn_load(x->got, x->b->dtype, first);
+	char at[128];
+
+	cairn_place_element(x->b, first, at, sizeof(at));
+	if (isnan(bound))
+		say(o, "%s: got %.9g, must keep %.9g", at, got, cairn_load(x->before, x->b->dtype, first));
+	else
+		say(o, "%s: got %.9g, want %.9g, bound %.3g", at, got, x->exact->val[first],
+		    x->equal && isfinite(bound) ? 0 : bound);
+	o->verdict = CAIRN_FAIL;
+	say_where(o, x->b, "bad", is_bad, x);
+}
+
 static void check_values(const struct cairn_family *f, const struct cairn_op *op, uint8_t *const *images,
 			 struct cairn_expected *e, struct cairn_outcome *o)
 {
@@ -131,26 +187,15 @@ static void check_values(const struct cairn_family *f, const struct cairn_op *op
 	}
 	for (int i = 0, k = 0; i < op->num_bufs; i++) {
 		const struct cairn_buf *b = &op->bufs[i];
-		const uint8_t *got = images[i] + CAIRN_CANARY, *before = b->base + CAIRN_CANARY;
-		int64_t first = -1, bad;
-		char who[64];
+		struct judged x = { b, images[i] + CAIRN_CANARY, b->base + CAIRN_CANARY, &e->exact[k],
+				    f->exact_is_equal && op->kind == CAIRN_KIND_EXACT };
+		int64_t first = -1;
 
 		if (b->role == CAIRN_ROLE_IN)
 			continue;
-		bad = cairn_judge(b->dtype, b->count, got, before, &e->exact[k],
-				  f->exact_is_equal && op->kind == CAIRN_KIND_EXACT, &first,
-				  &o->err_over_bound, &o->judged);
-		if (bad) {
-			double bound = e->exact[k].bound[first];
-
-			o->verdict = CAIRN_FAIL;
-			say(o, "%s: %lld of %lld elements bad, the first at %lld: "
-			    "got %.9g, want %.9g, bound %.3g\n",
-			    role_name(op, i, who, sizeof(who)), (long long)bad, (long long)b->count,
-			    (long long)first, cairn_load(got, b->dtype, first),
-			    isnan(bound) ? cairn_load(before, b->dtype, first) : e->exact[k].val[first],
-			    bound);
-		}
+		if (cairn_judge(b->dtype, b->count, x.got, x.before, x.exact, x.equal, &first,
+				&o->err_over_bound, &o->judged))
+			say_values(o, &x, first);
 		k++;
 	}
 }
@@ -280,7 +325,7 @@ static const struct cairn_op *other_inputs(const struct cairn_family *f, const s
 static void check_bits(const struct cairn_family *f, const struct cairn_op *op, uint8_t *const *first,
 		       uint8_t *const *again, int number, struct cairn_outcome *o)
 {
-	char who[64];
+	char what[64];
 
 	for (int i = 0; i < op->num_bufs; i++) {
 		int timing = 0;
@@ -290,9 +335,8 @@ static void check_bits(const struct cairn_family *f, const struct cairn_op *op, 
 		if (timing || !again[i] || !memcmp(first[i] + CAIRN_CANARY, again[i] + CAIRN_CANARY,
 						   op->bufs[i].bytes))
 			continue;
-		o->verdict = CAIRN_FAIL;
-		say(o, "%s: call %d, with the same inputs, gave other bits\n",
-		    role_name(op, i, who, sizeof(who)), number);
+		snprintf(what, sizeof(what), "call %d, with the same inputs, gave other bits", number);
+		say_differ(o, &op->bufs[i], again[i], first[i], what);
 	}
 }
 
@@ -437,10 +481,9 @@ void cairn_op_reject(const struct cairn_family *f, int i, const struct cairn_imp
 	if (ret)
 		failed(o, impl, ret, "after the refused call");
 	for (int k = 0; !ret && k < op.num_bufs; k++) {
-		if (!memcmp(images[k] + CAIRN_CANARY, op.bufs[k].base + CAIRN_CANARY, op.bufs[k].bytes))
-			continue;
-		o->verdict = CAIRN_FAIL;
-		say(o, "memory was written in spite of the error\n");
+		if (memcmp(images[k] + CAIRN_CANARY, op.bufs[k].base + CAIRN_CANARY, op.bufs[k].bytes))
+			say_differ(o, &op.bufs[k], images[k], op.bufs[k].base,
+				   "memory was written in spite of the error");
 	}
 out_close:
 	cairn_side_close(&side, &op);

@@ -12,8 +12,7 @@
 #include "conformance/harness.h"
 
 #define CAIRN_CANARY	4096
-
-enum cairn_role { CAIRN_ROLE_IN, CAIRN_ROLE_OUT, CAIRN_ROLE_INOUT };
+#define CAIRN_MAX_DIMS	6
 
 struct cairn_buf {
 	size_t field;		/* offset of its pointer in the argument struct */
@@ -22,6 +21,12 @@ struct cairn_buf {
 	enum cairn_role role;
 	size_t bytes;		/* without canaries */
 	uint8_t *base;		/* canary, data, canary */
+	char name[40];		/* the member of the argument struct */
+	struct cairn_buf_dim {
+		const char *name;
+		int64_t count, stride;	/* stride in elements */
+	} dims[CAIRN_MAX_DIMS];	/* by falling stride */
+	int num_dims;		/* 0: setup has declared no shape */
 };
 
 /* The case's arguments in one implementation's memory. */
@@ -44,7 +49,7 @@ struct cairn_outcome {
 	enum cairn_verdict verdict;
 	double err_over_bound;	/* worst element */
 	int64_t judged;		/* elements compared */
-	char text[1024];	/* why, one line each */
+	char text[4096];	/* why, one line each */
 	char extra[256 * 1024];	/* JSON members of the family's extra hook */
 };
 
@@ -107,5 +112,8 @@ void cairn_op_reject(const struct cairn_family *f, int i, const struct cairn_imp
 int64_t cairn_judge(int dtype, int64_t count, const void *got, const void *before,
 		    const struct cairn_exact *exact, int equal, int64_t *first, double *worst,
 		    int64_t *judged);
+/* Judges element i alone: returns whether it is good, and sets *ratio to its error over its bound. */
+int cairn_judge_one(int dtype, int64_t i, const void *got, const void *before,
+		    const struct cairn_exact *exact, int equal, double *ratio);
 
 #endif

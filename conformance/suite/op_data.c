@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "conformance/suite/place.h"
 #include "conformance/suite/random.h"
 #include "primitives/base/rows.h"
 
@@ -126,7 +127,8 @@ static void fill_bytes(uint8_t *p, int byte, size_t bytes)
 		memset(p + i, byte, bytes - i < block ? bytes - i : block);
 }
 
-static void *add_buf(struct cairn_op *op, size_t field, int dtype, int64_t count, enum cairn_role role)
+void *cairn_buffer(struct cairn_op *op, size_t field, const char *expression, enum cairn_role role, int dtype,
+		   int64_t count)
 {
 	struct cairn_buf *b = &op->bufs[op->num_bufs];
 	size_t bytes = count * cairn_dtype_bytes(dtype);
@@ -144,27 +146,13 @@ static void *add_buf(struct cairn_op *op, size_t field, int dtype, int64_t count
 	b->count = count;
 	b->role = role;
 	b->bytes = bytes;
+	cairn_place_name(b, expression);
 	op->num_bufs++;
 	data = b->base + CAIRN_CANARY;
 	if (role == CAIRN_ROLE_OUT && !cairn_dtype_is_float(dtype))
 		memset(data, 0x81, bytes);
 	memcpy((char *)op->args + field, &data, sizeof(data));
 	return data;
-}
-
-void *cairn_in(struct cairn_op *op, size_t field, int dtype, int64_t count)
-{
-	return add_buf(op, field, dtype, count, CAIRN_ROLE_IN);
-}
-
-void *cairn_out(struct cairn_op *op, size_t field, int dtype, int64_t count)
-{
-	return add_buf(op, field, dtype, count, CAIRN_ROLE_OUT);
-}
-
-void *cairn_inout(struct cairn_op *op, size_t field, int dtype, int64_t count)
-{
-	return add_buf(op, field, dtype, count, CAIRN_ROLE_INOUT);
 }
 
 void cairn_set_alias(const struct cairn_op *op, void *args)

@@ -279,6 +279,14 @@ static void setup(struct cairn_op *op)
 	if (s.flags & IN_PLACE) {
 		o = cairn_inout(op, offsetof(struct cairn_attn_merge_args, o), s.dtype, count);
 		lse = cairn_inout(op, offsetof(struct cairn_attn_merge_args, lse), CAIRN_F32, lse_count);
+		cairn_shape(op, offsetof(struct cairn_attn_merge_args, o), { "state", s.n },
+			    { "row", s.rows }, { "head", s.heads }, { "dim", s.dim });
+		cairn_stride(op, offsetof(struct cairn_attn_merge_args, o), "state", full.state_stride);
+		cairn_stride(op, offsetof(struct cairn_attn_merge_args, o), "row", full.row_stride);
+		cairn_stride(op, offsetof(struct cairn_attn_merge_args, o), "head", full.head_stride);
+		cairn_shape(op, offsetof(struct cairn_attn_merge_args, lse), { "state", s.n },
+			    { "row", s.rows }, { "head", s.heads });
+		cairn_stride(op, offsetof(struct cairn_attn_merge_args, lse), "state", full.lse_stride);
 		cairn_alias(op, offsetof(struct cairn_attn_merge_args, out),
 			    offsetof(struct cairn_attn_merge_args, o));
 		if (s.flags & LSE)
@@ -286,8 +294,13 @@ static void setup(struct cairn_op *op)
 				    offsetof(struct cairn_attn_merge_args, lse));
 	} else {
 		cairn_out(op, offsetof(struct cairn_attn_merge_args, out), s.out, pairs * s.dim);
-		if (s.flags & LSE)
+		cairn_shape(op, offsetof(struct cairn_attn_merge_args, out), { "row", s.rows },
+			    { "head", s.heads }, { "dim", s.dim });
+		if (s.flags & LSE) {
 			cairn_out(op, offsetof(struct cairn_attn_merge_args, lse_out), CAIRN_F32, pairs);
+			cairn_shape(op, offsetof(struct cairn_attn_merge_args, lse_out), { "row", s.rows },
+				    { "head", s.heads });
+		}
 		o = cairn_in(op, offsetof(struct cairn_attn_merge_args, o), s.dtype, count);
 		lse = cairn_in(op, offsetof(struct cairn_attn_merge_args, lse), CAIRN_F32, lse_count);
 	}

@@ -435,8 +435,13 @@ static void setup(struct cairn_op *op)
 	esize = cairn_dtype_bytes(a->dtype);
 
 	cairn_out(op, offsetof(struct cairn_attn_paged_args, out), a->dtype, nnz * s.hq * s.dim);
-	if (s.flags & LSE)
+	cairn_shape(op, offsetof(struct cairn_attn_paged_args, out), { "row", nnz }, { "head", s.hq },
+		    { "dim", s.dim });
+	if (s.flags & LSE) {
 		cairn_out(op, offsetof(struct cairn_attn_paged_args, lse), CAIRN_F32, nnz * s.hq);
+		cairn_shape(op, offsetof(struct cairn_attn_paged_args, lse), { "row", nnz },
+			    { "head", s.hq });
+	}
 	q = cairn_in(op, offsetof(struct cairn_attn_paged_args, q), a->dtype, nnz * stride);
 	if (logits != PLAIN && logits != ANY && kind == CAIRN_KIND_EXTREME)
 		op->kind = CAIRN_KIND_NORMAL;	/* for all that the pattern does not overwrite */

@@ -135,6 +135,7 @@ static void setup(struct cairn_op *op)
 				      offsetof(struct cairn_kv_append_args, k);
 
 		x = cairn_in(op, field, a->dtype, a->nnz_qo * stride);
+		cairn_name(op, field, side ? "v" : "k");
 		cairn_fill_nan(x, a->dtype, 0, a->nnz_qo * stride);
 		for (int i = 0; i < p.nnz; i++) {
 			cairn_fill(op, x + i * stride * esize, a->dtype, row, 1);
@@ -145,9 +146,12 @@ static void setup(struct cairn_op *op)
 	}
 	/* slots that are not written must keep their contents, NaN included */
 	for (int side = 0; side < 2; side++) {
-		x = cairn_inout(op, side ? offsetof(struct cairn_kv_append_args, kv.v_pages) :
-				offsetof(struct cairn_kv_append_args, kv.k_pages), a->dtype,
-				(int64_t)p.num_pages * s.page * row);
+		size_t field = side ? offsetof(struct cairn_kv_append_args, kv.v_pages) :
+				      offsetof(struct cairn_kv_append_args, kv.k_pages);
+
+		x = cairn_inout(op, field, a->dtype, (int64_t)p.num_pages * s.page * row);
+		cairn_name(op, field, side ? "kv.v_pages" : "kv.k_pages");
+		paged_shape(op, &p, field, s.heads, s.dim);
 		if (op->kind == CAIRN_KIND_POISON)
 			cairn_fill_nan(x, a->dtype, 0, (int64_t)p.num_pages * s.page * row);
 		else

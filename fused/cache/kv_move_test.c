@@ -128,6 +128,12 @@ static void setup(struct cairn_op *op)
 	slot_bytes = (int64_t)s->slots * s->layers * sides * s->page_bytes;
 	base = cairn_inout(op, offsetof(struct cairn_kv_move_args, base), CAIRN_I32, base_bytes / 4);
 	contiguous = cairn_inout(op, offsetof(struct cairn_kv_move_args, slots), CAIRN_I32, slot_bytes / 4);
+	cairn_shape(op, offsetof(struct cairn_kv_move_args, base), { "layer", s->layers }, { "side", sides },
+		    { "page", s->pages }, { "word", s->page_bytes / 4 });
+	cairn_stride(op, offsetof(struct cairn_kv_move_args, base), "layer", a->layer_bytes / 4);
+	cairn_stride(op, offsetof(struct cairn_kv_move_args, base), "side", a->v_offset / 4);
+	cairn_shape(op, offsetof(struct cairn_kv_move_args, slots), { "slot", s->slots },
+		    { "layer", s->layers }, { "side", sides }, { "word", s->page_bytes / 4 });
 	from = cairn_in(op, offsetof(struct cairn_kv_move_args, from), CAIRN_I32, a->num_moves);
 	to = cairn_in(op, offsetof(struct cairn_kv_move_args, to), CAIRN_I32, a->num_moves);
 	fill(op, base, base_bytes / 4);

@@ -74,6 +74,9 @@ static inline void paged_kv_tables(struct cairn_op *op, struct paged *p, size_t 
 	for (int b = 0; b < p->batch; b++)
 		total += paged_pages(p, b);
 	indices = cairn_in(op, view + offsetof(struct cairn_kv_view, indices), CAIRN_I32, total);
+	cairn_name(op, view + offsetof(struct cairn_kv_view, indptr), "kv.indptr");
+	cairn_name(op, view + offsetof(struct cairn_kv_view, last_page_len), "kv.last_page_len");
+	cairn_name(op, view + offsetof(struct cairn_kv_view, indices), "kv.indices");
 	p->num_pages = p->flags & PAGED_FULL ? total + !total : total + total / 4 + 2;
 	if (p->flags & PAGED_HIGH && p->pool > p->num_pages)
 		p->num_pages = p->pool;
@@ -110,11 +113,20 @@ static inline void paged_kv_tables(struct cairn_op *op, struct paged *p, size_t 
 	p->kv_indices = indices;
 }
 
-/* The same, and qo_indptr at offset `qo` of the args. */
+/* Declares the shape of the pages, which lie at offset `field` of the args. */
+static inline void paged_shape(struct cairn_op *op, const struct paged *p, size_t field, int64_t heads,
+			       int64_t dim)
+{
+	cairn_shape(op, field, { "page", p->num_pages }, { "slot", p->page_size }, { "head", heads },
+		    { "dim", dim });
+}
+
+/* The same, and qo_indptr (or positions, of batch + 1 rows) at offset `qo` of the args. */
 static inline void paged_tables(struct cairn_op *op, struct paged *p, size_t qo, size_t view)
 {
 	int32_t *qo_indptr = cairn_in(op, qo, CAIRN_I32, p->batch + 1);
 
+	cairn_name(op, qo, "qo_indptr");
 	paged_kv_tables(op, p, view);
 	qo_indptr[0] = 0;
 	for (int b = 0; b < p->batch; b++)

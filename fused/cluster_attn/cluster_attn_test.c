@@ -242,6 +242,7 @@ static void setup(struct cairn_op *op)
 		cairn_out(op, FIELD(out), a->dtype, (int64_t)s.batch * s.hidden);
 		x = cairn_in(op, FIELD(x), a->dtype, (int64_t)s.batch * s.hidden);
 	}
+	cairn_shape(op, FIELD(out), { "row", s.batch }, { "dim", s.hidden });
 	cairn_fill(op, x, a->dtype, (int64_t)s.batch * s.hidden, 0.25);
 	fill_x(op, &s, x, a->dtype, bent);
 	freq = cairn_in(op, FIELD(inv_freq), CAIRN_F32, s.dim / 2);
@@ -254,6 +255,8 @@ static void setup(struct cairn_op *op)
 		  bent == TINY_V ? (a->dtype == CAIRN_F16 ? 0x1p-22 : 0x1p-120) : 1;
 	fill_pages(op, &p, cairn_inout(op, FIELD(kv.k_pages), a->dtype, slots * row), a->dtype, row, 1);
 	fill_pages(op, &p, cairn_inout(op, FIELD(kv.v_pages), a->dtype, slots * row), a->dtype, row, v_scale);
+	paged_shape(op, &p, FIELD(kv.k_pages), s.hkv, s.dim);
+	paged_shape(op, &p, FIELD(kv.v_pages), s.hkv, s.dim);
 	if (bent >= TOP)
 		bend_logits(op, &s, &p, bent);
 	op->kind = kind;

@@ -48,6 +48,10 @@ static void fill_pages(struct cairn_op *op, const struct step_shape *s, const st
 				      (s->layers - 1) * stride + p->num_pages * (int64_t)s->page * row);
 	enum cairn_kind kind = op->kind;
 
+	cairn_name(op, field, field == STEP_FIELD(kv.k_pages) ? "kv.k_pages" : "kv.v_pages");
+	cairn_shape(op, field, { "layer", s->layers }, { "page", p->num_pages }, { "slot", s->page },
+		    { "head", s->flags & LATENT ? 1 : s->hkv }, { "dim", s->flags & LATENT ? row : s->dim });
+	cairn_stride(op, field, "layer", stride);
 	if (kind == CAIRN_KIND_EXTREME)
 		op->kind = CAIRN_KIND_NORMAL;
 	for (int i = 0; i < s->layers; i++) {
@@ -149,11 +153,14 @@ static void fill_index(struct cairn_op *op, const struct step_shape *s, const st
 		positions[b] = s->flags & FAR ? (int32_t)cairn_op_range(op, 0, 100000) : p->kv_len[b] - 1;
 	if (s->flags & ALIAS) {
 		ids = cairn_inout(op, STEP_FIELD(ids), CAIRN_I32, s->batch);
+		cairn_shape(op, STEP_FIELD(ids), { "row", s->batch });
 		cairn_alias(op, STEP_FIELD(tokens), STEP_FIELD(ids));
 	} else {
 		ids = cairn_in(op, STEP_FIELD(ids), CAIRN_I32, s->batch);
-		if (!(s->flags & NO_TOKENS))
+		if (!(s->flags & NO_TOKENS)) {
 			cairn_out(op, STEP_FIELD(tokens), CAIRN_I32, s->batch);
+			cairn_shape(op, STEP_FIELD(tokens), { "row", s->batch });
+		}
 	}
 	for (int b = 0; b < s->batch; b++)	/* the last row and the first, and sometimes equal ones */
 		ids[b] = b == 0 ? s->vocab - 1 : b == 5 ? 0 : (int32_t)cairn_op_range(op, 0, s->vocab - 1);
@@ -171,6 +178,7 @@ void step_setup(struct cairn_op *op)
 	paged_kv_tables(op, &p, STEP_FIELD(kv));
 	set_scalars(op, &s, &p);
 	cairn_out(op, STEP_FIELD(logits), CAIRN_F32, (int64_t)s.batch * s.vocab);
+	cairn_shape(op, STEP_FIELD(logits), { "row", s.batch }, { "token", s.vocab });
 	fill_pages(op, &s, &p, STEP_FIELD(kv.k_pages));
 	if (!(s.flags & LATENT))
 		fill_pages(op, &s, &p, STEP_FIELD(kv.v_pages));

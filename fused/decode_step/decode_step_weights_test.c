@@ -43,7 +43,9 @@ static void fill_others(uint16_t *p, int layers, int64_t stride, int64_t count)
 	}
 }
 
-static void weight(struct weights *w, size_t field, int layers, int64_t count, double scale)
+#define weight(w, field, ...)	add_weight(w, field, #field, __VA_ARGS__)
+static void add_weight(struct weights *w, size_t field, const char *name, int layers, int64_t count,
+		       double scale)
 {
 	struct cairn_decode_step_args *a = w->op->args;
 	int64_t stride = a->layer_stride_bytes / 2, at = w->at;
@@ -62,6 +64,7 @@ static void weight(struct weights *w, size_t field, int layers, int64_t count, d
 		return;
 	}
 	p = cairn_in(w->op, field, a->dtype, (layers - 1) * stride + count);
+	cairn_name(w->op, field, name);
 	for (int i = 0; i < layers; i++)
 		step_fill(w->op, p + i * stride, a->dtype, count, scale);
 }

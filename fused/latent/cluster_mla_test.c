@@ -391,6 +391,7 @@ static void setup(struct cairn_op *op)
 	pg.pool = 3000;
 	lengths(op, &s, &pg);
 	paged_tables(op, &pg, FIELD(positions), FIELD(kv));
+	cairn_name(op, FIELD(positions), "positions");
 	a->kv.num_pages = pg.num_pages;
 	a->kv.max_len = pg.max_kv * (s.flags & PAGED_PADDED ? 3 : 1);
 	positions = (int32_t *)a->positions;
@@ -409,7 +410,9 @@ static void setup(struct cairn_op *op)
 		cairn_out(op, FIELD(out), a->dtype, count);
 		p.x = cairn_in(op, FIELD(x), a->dtype, count);
 	}
+	cairn_shape(op, FIELD(out), { "row", s.batch }, { "dim", s.hidden });
 	p.pages = cairn_inout(op, FIELD(kv.k_pages), a->dtype, pg.num_pages * (int64_t)s.page * 576);
+	cairn_shape(op, FIELD(kv.k_pages), { "page", pg.num_pages }, { "slot", s.page }, { "dim", 576 });
 	p.norm = cairn_in(op, FIELD(norm_weight), a->dtype, s.hidden);
 	if (s.lora) {
 		p.q_a = cairn_in(op, FIELD(w_q_a), a->dtype, (int64_t)s.lora * s.hidden);

@@ -133,11 +133,15 @@ static void setup(struct cairn_op *op)
 	cairn_fill_nan(x, a->dtype, 0, a->nnz_qo * row);
 	cairn_fill(op, x, a->dtype, p.nnz * row, 1);
 	x = cairn_inout(op, offsetof(struct cairn_mla_append_args, q), a->dtype, a->nnz_qo * head);
+	cairn_shape(op, offsetof(struct cairn_mla_append_args, q), { "row", a->nnz_qo }, { "head", s.heads },
+		    { "dim", s.nope + s.rope });
 	cairn_fill_nan(x, a->dtype, 0, a->nnz_qo * head);
 	cairn_fill(op, x, a->dtype, p.nnz * head, 1);
 	/* slots that are not written must keep their contents, NaN included */
 	slots = (int64_t)p.num_pages * s.page * row;
 	x = cairn_inout(op, offsetof(struct cairn_mla_append_args, kv.k_pages), a->dtype, slots);
+	cairn_shape(op, offsetof(struct cairn_mla_append_args, kv.k_pages), { "page", p.num_pages },
+		    { "slot", s.page }, { "dim", row });
 	if (op->kind == CAIRN_KIND_POISON)
 		cairn_fill_nan(x, a->dtype, 0, slots);
 	else

@@ -158,6 +158,8 @@ static void setup(struct cairn_op *op)
 	cairn_fill(op, x, a->dtype, width, 1 / sqrt(512));
 	cairn_out(op, offsetof(struct cairn_mla_paged_args, out), a->dtype,
 		  (int64_t)a->nnz_qo * s.heads * 128);
+	cairn_shape(op, offsetof(struct cairn_mla_paged_args, out), { "row", a->nnz_qo }, { "head", s.heads },
+		    { "dim", 128 });
 }
 
 static const char *reject(void *args, int i, int *want)

@@ -12,6 +12,7 @@
  */
 #include <math.h>
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "conformance/harness.h"
@@ -247,20 +248,25 @@ static void fill_x(struct cairn_op *op, const struct moe_shape *s, const struct 
 	}
 }
 
-static struct matrix matrix(struct cairn_op *op, size_t field, size_t scale_field, int64_t num, int64_t n,
-			    int64_t k)
+static struct matrix matrix(struct cairn_op *op, const char *name, size_t field, size_t scale_field,
+			    int64_t num, int64_t n, int64_t k)
 {
 	const struct cairn_moe_args *a = op->args;
 	struct matrix m = { .num = num, .n = n, .k = k };
+	char scale_name[40];
 
 	m.w = cairn_in(op, field, a->fp8w ? CAIRN_U8 : a->dtype, num * n * k);
-	if (a->fp8w)
-		m.scale = cairn_in(op, scale_field, CAIRN_F32, scales_of(a, &m));
+	cairn_name(op, field, name);
+	if (!a->fp8w)
+		return m;
+	m.scale = cairn_in(op, scale_field, CAIRN_F32, scales_of(a, &m));
+	snprintf(scale_name, sizeof(scale_name), "%s_scale", name);
+	cairn_name(op, scale_field, scale_name);
 	return m;
 }
 
 #define MATRIX(op, name, num, n, k) \
-	matrix(op, MOE_FIELD(w_##name), MOE_FIELD(w_##name##_scale), num, n, k)
+	matrix(op, "w_" #name, MOE_FIELD(w_##name), MOE_FIELD(w_##name##_scale), num, n, k)
 
 void moe_setup(struct cairn_op *op)
 {
@@ -293,8 +299,11 @@ void moe_setup(struct cairn_op *op)
 		cairn_out(op, MOE_FIELD(out), a->dtype, count);
 		p.x = cairn_in(op, MOE_FIELD(x), a->dtype, count);
 	}
-	if (!(s.flags & NO_EXPERTS))
+	cairn_shape(op, MOE_FIELD(out), { "row", s.batch }, { "dim", hidden });
+	if (!(s.flags & NO_EXPERTS)) {
 		cairn_out(op, MOE_FIELD(experts), CAIRN_I32, s.batch * s.top);
+		cairn_shape(op, MOE_FIELD(experts), { "row", s.batch }, { "rank", s.top });
+	}
 	p.norm = cairn_in(op, MOE_FIELD(norm_weight), a->dtype, hidden);
 	p.router = cairn_in(op, MOE_FIELD(w_router), a->dtype, s.experts * hidden);
 	p.gate_up = MATRIX(op, gate_up, s.experts, 2 * s.inter, hidden);

@@ -162,8 +162,12 @@ static void setup(struct cairn_op *op)
 		for (int64_t i = 0; i < ranks * r.len * esize; i++)
 			in[i] = (char)cairn_op_rand(op);
 	cairn_out(op, FIELD(out), r.dtype, ranks * r.size * r.len);
-	if (r.bench)
-		cairn_out(op, FIELD(cycles), CAIRN_I64, (int64_t)r.clusters * r.size);
+	cairn_shape(op, FIELD(out), { "cluster", r.clusters }, { "call", r.calls }, { "rank", r.size },
+		    { "part", r.size }, { "element", r.len });
+	if (!r.bench)
+		return;
+	cairn_out(op, FIELD(cycles), CAIRN_I64, (int64_t)r.clusters * r.size);
+	cairn_shape(op, FIELD(cycles), { "cluster", r.clusters }, { "rank", r.size });
 }
 
 /* Compares bits, not values, so that NaNs count. */

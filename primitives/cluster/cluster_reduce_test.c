@@ -274,6 +274,8 @@ static void setup(struct cairn_op *op)
 	if (op->kind == CAIRN_KIND_EXTREME && r.op != CAIRN_CLUSTER_SOFTMAX)
 		fill_special(&r, in);
 	cairn_out(op, FIELD(out), r.dtype, ranks * r.len);
+#define RANKS	{ "cluster", r.clusters }, { "call", r.calls }, { "rank", r.size }
+	cairn_shape(op, FIELD(out), RANKS, { "element", r.len });
 	if (r.op == CAIRN_CLUSTER_SOFTMAX) {
 		states = ranks * (r.len / r.head_dim);
 		in_ml = cairn_in(op, FIELD(in_ml), CAIRN_F32, states * 2);
@@ -281,9 +283,13 @@ static void setup(struct cairn_op *op)
 		if (op->kind == CAIRN_KIND_POISON)
 			poison(a, in, in_ml, states);
 		cairn_out(op, FIELD(out_ml), CAIRN_F32, states * 2);
+		cairn_shape(op, FIELD(out_ml), RANKS, { "row", r.len / r.head_dim }, { "value", 2 });
 	}
-	if (r.bench)
-		cairn_out(op, FIELD(cycles), CAIRN_I64, (int64_t)r.clusters * r.size);
+#undef RANKS
+	if (!r.bench)
+		return;
+	cairn_out(op, FIELD(cycles), CAIRN_I64, (int64_t)r.clusters * r.size);
+	cairn_shape(op, FIELD(cycles), { "cluster", r.clusters }, { "rank", r.size });
 }
 
 static const char *reject(void *args, int i, int *want)

@@ -69,6 +69,7 @@ static void setup(struct cairn_op *op)
 	a->vocab = s.vocab;
 	a->dtype = s.dtype;
 	cairn_out(op, offsetof(struct cairn_argmax_args, out), CAIRN_I32, s.rows);
+	cairn_shape(op, offsetof(struct cairn_argmax_args, out), { "row", s.rows });
 	x = cairn_in(op, offsetof(struct cairn_argmax_args, logits), s.dtype, count);
 	cairn_fill(op, x, s.dtype, count, 3);
 	for (int32_t i = 0; i < s.rows && op->kind >= CAIRN_KIND_EXTREME; i++) {

@@ -58,6 +58,7 @@ static void setup(struct cairn_op *op)
 		host = s->flags & NO_HOST ? NULL :
 		       cairn_in(op, offsetof(struct cairn_pick_ids_args, host_ids), CAIRN_I32, s->rows);
 	}
+	cairn_shape(op, offsetof(struct cairn_pick_ids_args, ids), { "row", s->rows });
 	from = cairn_in(op, offsetof(struct cairn_pick_ids_args, from), CAIRN_I32, s->rows);
 	drawn = cairn_in(op, offsetof(struct cairn_pick_ids_args, drawn), CAIRN_I32, s->num_drawn);
 	for (int32_t i = 0; i < s->num_drawn; i++)

@@ -172,6 +172,7 @@ static void setup(struct cairn_op *op)
 	a->rows = s.rows;
 	a->vocab = s.vocab;
 	cairn_out(op, offsetof(struct cairn_sample_args, out), CAIRN_I32, s.rows);
+	cairn_shape(op, offsetof(struct cairn_sample_args, out), { "row", s.rows });
 	logits = cairn_in(op, offsetof(struct cairn_sample_args, logits), CAIRN_F32,
 			  (int64_t)s.rows * s.vocab);
 	temperature = PER_ROW(temperature, CAIRN_F32);

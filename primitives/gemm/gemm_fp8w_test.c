@@ -152,6 +152,7 @@ static void setup(struct cairn_op *op)
 	g->sms = s.sms;
 	scales = v.scale_kind ? (n + 127) / 128 * ((k + 127) / 128) : n;
 	cairn_out(op, offsetof(struct cairn_gemm_fp8w_args, out), v.out_dtype, m * n);
+	cairn_shape(op, offsetof(struct cairn_gemm_fp8w_args, out), { "row", m }, { "column", n });
 	cairn_fill(op, cairn_in(op, offsetof(struct cairn_gemm_fp8w_args, a), v.dtype, m * k), v.dtype,
 		   m * k, 1);
 	b = cairn_in(op, offsetof(struct cairn_gemm_fp8w_args, b), CAIRN_U8, n * k);

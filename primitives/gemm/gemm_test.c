@@ -160,6 +160,7 @@ static void setup(struct cairn_op *op)
 	g->out_dtype = r.out_dtype;
 	g->sms = r.s.sms;
 	cairn_out(op, offsetof(struct cairn_gemm_args, out), r.out_dtype, m * n);
+	cairn_shape(op, offsetof(struct cairn_gemm_args, out), { "row", m }, { "column", n });
 	cairn_fill(op, cairn_in(op, offsetof(struct cairn_gemm_args, a), r.dtype, m * k), r.dtype, m * k, 1);
 	cairn_fill(op, cairn_in(op, offsetof(struct cairn_gemm_args, b), r.dtype, n * k),
 		   r.dtype, n * k, 0.05);

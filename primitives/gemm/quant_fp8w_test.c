@@ -48,6 +48,12 @@ static void setup(struct cairn_op *op)
 	cairn_out(op, offsetof(struct cairn_quant_fp8w_args, b), CAIRN_U8, count);
 	cairn_out(op, offsetof(struct cairn_quant_fp8w_args, scale), CAIRN_F32,
 		  a->scale_kind ? (int64_t)((s->n + 127) / 128) * ((s->k + 127) / 128) : s->n);
+	cairn_shape(op, offsetof(struct cairn_quant_fp8w_args, b), { "row", s->n }, { "column", s->k });
+	if (a->scale_kind)
+		cairn_shape(op, offsetof(struct cairn_quant_fp8w_args, scale),
+			    { "block row", (s->n + 127) / 128 }, { "block", (s->k + 127) / 128 });
+	else
+		cairn_shape(op, offsetof(struct cairn_quant_fp8w_args, scale), { "row", s->n });
 	w = cairn_in(op, offsetof(struct cairn_quant_fp8w_args, w), a->dtype, count);
 	cairn_fill(op, w, a->dtype, count, 0.05);
 	for (int32_t i = 0; i < s->n && op->kind == CAIRN_KIND_EXTREME; i++) {

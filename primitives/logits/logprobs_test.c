@@ -127,9 +127,12 @@ static void setup(struct cairn_op *op)
 	a->vocab = s.vocab;
 	a->k = s.k;
 	cairn_out(op, FIELD(chosen), CAIRN_F32, s.rows);
+	cairn_shape(op, FIELD(chosen), { "row", s.rows });
 	if (s.k) {
 		cairn_out(op, FIELD(top_ids), CAIRN_I32, (int64_t)s.rows * s.k);
 		cairn_out(op, FIELD(top), CAIRN_F32, (int64_t)s.rows * s.k);
+		cairn_shape(op, FIELD(top_ids), { "row", s.rows }, { "rank", s.k });
+		cairn_shape(op, FIELD(top), { "row", s.rows }, { "rank", s.k });
 	}
 	x = cairn_in(op, FIELD(logits), CAIRN_F32, count);
 	tokens = cairn_in(op, FIELD(tokens), CAIRN_I32, s.rows);

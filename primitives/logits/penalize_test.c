@@ -143,6 +143,7 @@ static void setup(struct cairn_op *op)
 	a->vocab = s->vocab;
 	a->softcap = s->flags & CAP ? 30 : 0;
 	x = cairn_inout(op, FIELD(logits), CAIRN_F32, (int64_t)rows * s->vocab);
+	cairn_shape(op, FIELD(logits), { "row", rows }, { "token", s->vocab });
 	fill_logits(op, s, x);
 	if (s->flags & COUNTS) {
 		a->num_slots = rows + extra;
@@ -153,6 +154,7 @@ static void setup(struct cairn_op *op)
 							FIELD(presence) };
 
 			value = cairn_in(op, fields[f], CAIRN_F32, rows);
+			cairn_name(op, fields[f], f == 0 ? "repetition" : f == 1 ? "frequency" : "presence");
 			for (int32_t i = 0; i < rows; i++)
 				value[i] = f ? (float)cairn_op_range(op, -8, 8) / 4 :
 					   penalties[cairn_op_rand(op) % ARRAY_SIZE(penalties)];
@@ -171,10 +173,12 @@ static void setup(struct cairn_op *op)
 	for (int list = 0; list < 2; list++) {
 		if (!(s->flags & (list ? FORBIDDEN : BIAS)))
 			continue;
-		at = cairn_in(op, list ? FIELD(forbidden_at) : FIELD(bias_at), CAIRN_I32, rows);
-		num = cairn_in(op, list ? FIELD(num_forbidden) : FIELD(num_bias), CAIRN_I32, rows);
-		ids = cairn_in(op, list ? FIELD(forbidden_ids) : FIELD(bias_ids), CAIRN_I32,
-			       (int64_t)rows * s->list + extra);
+#define IN(one, other, count) \
+	(list ? cairn_in(op, FIELD(one), CAIRN_I32, count) : cairn_in(op, FIELD(other), CAIRN_I32, count))
+		at = IN(forbidden_at, bias_at, rows);
+		num = IN(num_forbidden, num_bias, rows);
+		ids = IN(forbidden_ids, bias_ids, (int64_t)rows * s->list + extra);
+#undef IN
 		value = list ? NULL : cairn_in(op, FIELD(bias), CAIRN_F32, (int64_t)rows * s->list + extra);
 		for (int32_t i = 0; i < rows; i++) {
 			at[i] = extra + (rows - 1 - i) * s->list;

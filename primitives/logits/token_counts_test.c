@@ -90,6 +90,8 @@ static void setup(struct cairn_op *op)
 	a->num_segments = segments;
 	a->prompt = !!(s->flags & PROMPT);
 	counts = cairn_inout(op, offsetof(struct cairn_token_counts_args, counts), CAIRN_U8, 2 * count);
+	cairn_shape(op, offsetof(struct cairn_token_counts_args, counts), { "slot", s->slots },
+		    { "token", s->vocab }, { "byte", 2 });
 	to = cairn_in(op, offsetof(struct cairn_token_counts_args, copy_to), CAIRN_I32, s->copies);
 	from = cairn_in(op, offsetof(struct cairn_token_counts_args, copy_from), CAIRN_I32, s->copies);
 	tokens = cairn_in(op, offsetof(struct cairn_token_counts_args, tokens), CAIRN_I32, s->tokens);

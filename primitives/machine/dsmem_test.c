@@ -168,8 +168,16 @@ static void setup(struct cairn_op *op)
 	cairn_out(op, offsetof(struct cairn_dsmem_args, time), CAIRN_I64, num_ctas * CAIRN_DSMEM_NUM_TIMES);
 	cairn_out(op, offsetof(struct cairn_dsmem_args, smid), CAIRN_I32, num_ctas);
 	cairn_out(op, offsetof(struct cairn_dsmem_args, resident), CAIRN_I32, 1);
-	if (r.test == CAIRN_DSMEM_LATENCY)
+#define CTAS	{ "cluster", a->num_clusters }, { "CTA", r.size }
+	cairn_shape(op, offsetof(struct cairn_dsmem_args, sum), CTAS);
+	cairn_shape(op, offsetof(struct cairn_dsmem_args, time), CTAS, { "time", CAIRN_DSMEM_NUM_TIMES });
+	cairn_shape(op, offsetof(struct cairn_dsmem_args, smid), CTAS);
+	cairn_shape(op, offsetof(struct cairn_dsmem_args, resident), { "count", 1 });
+	if (r.test == CAIRN_DSMEM_LATENCY) {
 		cairn_out(op, offsetof(struct cairn_dsmem_args, pair_cycles), CAIRN_I32, num_ctas * r.size);
+		cairn_shape(op, offsetof(struct cairn_dsmem_args, pair_cycles), CTAS, { "peer", r.size });
+	}
+#undef CTAS
 	if (r.test != CAIRN_DSMEM_MULTICAST && r.test != CAIRN_DSMEM_LATENCY_L2 &&
 	    r.test != CAIRN_DSMEM_LATENCY_HBM)
 		return;

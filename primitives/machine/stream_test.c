@@ -57,11 +57,15 @@ static void setup(struct cairn_op *op)
 	a->op = cases[op->case_index].op;
 	a->bytes = cases[op->case_index].bytes;
 	a->seed = x;
-	if (a->op == CAIRN_STREAM_READ)
-		cairn_out(op, offsetof(struct cairn_stream_args, sum), CAIRN_I64,
-			  cairn_stream_num_blocks(a->bytes));
-	else
+	if (a->op == CAIRN_STREAM_READ) {
+		int64_t blocks = cairn_stream_num_blocks(a->bytes);
+
+		cairn_out(op, offsetof(struct cairn_stream_args, sum), CAIRN_I64, blocks);
+		cairn_shape(op, offsetof(struct cairn_stream_args, sum), { "block", blocks });
+	} else {
 		cairn_out(op, offsetof(struct cairn_stream_args, dst), CAIRN_I64, a->bytes / 8);
+		cairn_shape(op, offsetof(struct cairn_stream_args, dst), { "word", a->bytes / 8 });
+	}
 	if (a->op == CAIRN_STREAM_WRITE)
 		return;
 	src = cairn_in(op, offsetof(struct cairn_stream_args, src), CAIRN_I64, a->bytes / 8);

@@ -80,6 +80,7 @@ static void setup(struct cairn_op *op)
 	a->dtype = s->dtype;
 	a->scale = s->scale;
 	cairn_out(op, offsetof(struct cairn_embedding_args, out), s->dtype, (int64_t)s->rows * s->dim);
+	cairn_shape(op, offsetof(struct cairn_embedding_args, out), { "row", s->rows }, { "dim", s->dim });
 	table = cairn_in(op, offsetof(struct cairn_embedding_args, table), s->dtype, count);
 	ids = cairn_in(op, offsetof(struct cairn_embedding_args, ids), CAIRN_I32, s->rows);
 	if (poison)

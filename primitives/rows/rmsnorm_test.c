@@ -114,8 +114,12 @@ static void setup(struct cairn_op *op)
 	a->eps = s.eps;
 	a->weight_offset = s.offset;
 	cairn_out(op, offsetof(struct cairn_rmsnorm_args, out), s.dtype, count);
-	if (s.residual)
+	cairn_shape(op, offsetof(struct cairn_rmsnorm_args, out), { "row", s.rows }, { "dim", s.dim });
+	if (s.residual) {
 		r = cairn_inout(op, offsetof(struct cairn_rmsnorm_args, residual), s.dtype, count);
+		cairn_shape(op, offsetof(struct cairn_rmsnorm_args, residual), { "row", s.rows },
+			    { "dim", s.dim });
+	}
 	x = cairn_in(op, offsetof(struct cairn_rmsnorm_args, x), s.dtype, count);
 	w = cairn_in(op, offsetof(struct cairn_rmsnorm_args, weight), s.dtype, s.dim);
 	if (op->kind == CAIRN_KIND_EXTREME) {

@@ -196,6 +196,7 @@ static void fill_weight(struct cairn_op *op, const struct shape *s, size_t field
 {
 	void *w = cairn_in(op, field, s->dtype, s->head_dim);
 
+	cairn_name(op, field, field == offsetof(struct cairn_rope_args, q_norm) ? "q_norm" : "k_norm");
 	for (int32_t j = 0; j < s->head_dim; j++)
 		cairn_store(w, s->dtype, j, op->kind == CAIRN_KIND_EXACT ? (double)cairn_op_range(op, -4, 4) :
 			    (double)cairn_op_range(op, 50, 150) / 100 * (j % 5 ? 1 : -1));
@@ -224,6 +225,14 @@ static void setup(struct cairn_op *op)
 		fill(op, &s,
 		     cairn_inout(op, offsetof(struct cairn_rope_args, k), s.dtype, s.nnz * a->k_stride),
 		     s.num_kv_heads, s.norm & K);
+	cairn_shape(op, offsetof(struct cairn_rope_args, q), { "row", s.nnz }, { "head", s.num_qo_heads },
+		    { "dim", s.head_dim });
+	cairn_stride(op, offsetof(struct cairn_rope_args, q), "row", a->q_stride);
+	if (s.num_kv_heads) {
+		cairn_shape(op, offsetof(struct cairn_rope_args, k), { "row", s.nnz },
+			    { "head", s.num_kv_heads }, { "dim", s.head_dim });
+		cairn_stride(op, offsetof(struct cairn_rope_args, k), "row", a->k_stride);
+	}
 	inv_freq = cairn_in(op, offsetof(struct cairn_rope_args, inv_freq), CAIRN_F32, s.rotary_dim / 2);
 	for (int32_t p = 0; p < s.rotary_dim / 2; p++)
 		inv_freq[p] = (float)pow(s.offset % 2 ? 10000 : 500000, -2.0 * p / s.rotary_dim);

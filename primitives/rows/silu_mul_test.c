@@ -102,6 +102,7 @@ static void setup(struct cairn_op *op)
 	a->dtype = s.dtype;
 	a->activation = s.gelu;
 	cairn_out(op, offsetof(struct cairn_silu_mul_args, out), s.dtype, count);
+	cairn_shape(op, offsetof(struct cairn_silu_mul_args, out), { "row", s.rows }, { "dim", s.dim });
 	x = cairn_in(op, offsetof(struct cairn_silu_mul_args, x), s.dtype, 2 * count);
 	if (op->kind == CAIRN_KIND_EXTREME)
 		fill_extreme(op, x, &s);
