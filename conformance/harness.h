@@ -161,6 +161,14 @@ int64_t cairn_op_range(struct cairn_op *op, int64_t lo, int64_t hi);	/* in [lo, 
  * 4, which f16 and bf16 hold exactly.
  */
 void cairn_fill(struct cairn_op *op, void *p, int dtype, int64_t count, double scale);
+/*
+ * The same, but EXACT has integers from -most to most, or of the largest range that dtype holds exactly (256
+ * in bf16, 2048 in f16, 2^24 in f32). Sums of -4 to 4 have few bits, which narrow accumulators hold as well.
+ * A sum of n products, in any order, is exact in fp32 with most = cairn_exact_most(n).
+ */
+void cairn_fill_exact(struct cairn_op *op, void *p, int dtype, int64_t count, double scale, int64_t most);
+/* Returns the largest integer whose square, n times, is at most 2^24. */
+int64_t cairn_exact_most(int64_t n);
 void cairn_fill_nan(void *p, int dtype, int64_t first, int64_t count);
 
 /* Units */

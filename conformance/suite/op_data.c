@@ -97,6 +97,24 @@ void cairn_fill(struct cairn_op *op, void *p, int dtype, int64_t count, double s
 		memcpy((char *)p + i * esize, p, (count - i < block ? count - i : block) * esize);
 }
 
+int64_t cairn_exact_most(int64_t n)
+{
+	return n > 0 ? (int64_t)sqrt(0x1p24 / (double)n) : 4096;
+}
+
+void cairn_fill_exact(struct cairn_op *op, void *p, int dtype, int64_t count, double scale, int64_t most)
+{
+	int64_t held = dtype == CAIRN_BF16 ? 256 : dtype == CAIRN_F16 ? 2048 : 1 << 24;
+
+	if (op->kind != CAIRN_KIND_EXACT) {
+		cairn_fill(op, p, dtype, count, scale);
+		return;
+	}
+	most = most < held ? most : held;
+	for (int64_t i = 0; i < count; i++)
+		cairn_store(p, dtype, i, op->only_sizes ? 0 : (double)cairn_op_range(op, -most, most));
+}
+
 void cairn_fill_nan(void *p, int dtype, int64_t first, int64_t count)
 {
 	size_t esize = cairn_dtype_bytes(dtype);

@@ -19,7 +19,7 @@
  * out, out_ml, in and in_ml are 16-byte aligned.
  *
  * Operators
- *   SUM       fp32 sum.
+ *   SUM       fp32 sum; NaN and infinities as in IEEE arithmetic.
  *   MAX, MIN  one of the inputs, exactly; NaN if any input is NaN; either zero if +0 and -0 tie.
  *   SOFTMAX   merges softmax states. in is o [.., rows, head_dim] with len = rows * head_dim, in_ml is
  *             (m, l): for the keys of one rank, with logits s_j (natural units) and values v_j,

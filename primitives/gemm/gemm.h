@@ -18,6 +18,9 @@
  * Tolerance:   |out - ref| <= (k + 2) 2^-24 (sum_l |a b| + |bias|) + u |ref| (+ half the smallest subnormal
  *              of out_dtype), u the unit roundoff of out_dtype; a subnormal a or b counts as the smallest
  *              normal number (derivation in gemm_ref.c).
+ * NaN:         a NaN in row i of a affects row i of out alone, one in row j of b, or in bias[j], column j of
+ *              out alone: these elements are NaN. An infinity in f16 or bf16 likewise gives what IEEE
+ *              arithmetic gives; an infinite f32 input has no defined effect on its row or column.
  * sms:         the largest number of SMs that the call may use at a time; 0 or more than the device has: all.
  *              Calls on different streams whose sms add up to at most the device's number can run at the same
  *              time, because each leaves the other's SMs free. Kernels that only prepare or combine data take

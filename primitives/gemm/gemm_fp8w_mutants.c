@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* gemm_fp8w_mutants - wrong versions of gemm_fp8w that the suite must catch */
+#include <math.h>
+
 #include "conformance/harness.h"
 #include "primitives/base/fp8.h"
 #include "primitives/gemm/gemm_fp8w.h"
@@ -17,7 +19,20 @@ enum gemm_fp8w_bend {
 	gemm_fp8w_bend_scale_of_last_block, gemm_fp8w_bend_scale_divides, gemm_fp8w_bend_bias_scaled,
 	gemm_fp8w_bend_k_tail, gemm_fp8w_bend_weight_in_bf16, gemm_fp8w_bend_sum_in_dtype,
 	gemm_fp8w_bend_sign_lost, gemm_fp8w_bend_block_of_64, gemm_fp8w_bend_twice_rounded,
+	gemm_fp8w_bend_scale_in_bf16, gemm_fp8w_bend_scale_in_tf32, gemm_fp8w_bend_sum_in_tf32,
+	gemm_fp8w_bend_bias_lost_with_blocks, gemm_fp8w_bend_last_block_of_f32, gemm_fp8w_bend_nan_is_0,
 };
+
+static double tf32(double x)
+{
+	float f = (float)x;
+	uint32_t bits;
+
+	memcpy(&bits, &f, sizeof(bits));
+	bits &= ~0x1fffu;
+	memcpy(&f, &bits, sizeof(f));
+	return f;
+}
 
 static double bent_weight(uint8_t v, enum gemm_fp8w_bend bend)
 {
@@ -38,12 +53,24 @@ static double bent_scale(const struct cairn_gemm_fp8w_args *g, int64_t j, int64_
 		return (double)g->b_scale[bend == gemm_fp8w_bend_scale_of_next_row ? (j + 1) % g->n : j];
 	if (bend == gemm_fp8w_bend_scale_of_column_block_0)
 		lb = 0;
+	if (bend == gemm_fp8w_bend_last_block_of_f32 && g->out_dtype == CAIRN_F32 && g->k % 128 && lb)
+		lb -= lb == blocks_k - 1;
 	if (bend == gemm_fp8w_bend_scale_of_last_block)
 		lb = blocks_k - 1;
 	if (bend == gemm_fp8w_bend_block_of_64)
 		lb = l / 64 % blocks_k;
 	return (double)g->b_scale[bend == gemm_fp8w_bend_scales_transposed ? lb * blocks_n + jb :
 				  jb * blocks_k + lb];
+}
+
+/* The scale as the defect has it */
+static double bent_value(double s, enum gemm_fp8w_bend bend)
+{
+	if (bend == gemm_fp8w_bend_scale_divides)
+		return 1 / s;
+	if (bend == gemm_fp8w_bend_scale_in_bf16)
+		return cairn_bf16_to_float(cairn_double_to_bf16(s));
+	return bend == gemm_fp8w_bend_scale_in_tf32 ? tf32(s) : s;
 }
 
 static int bent_gemm_fp8w(const struct cairn_gemm_fp8w_args *g, enum gemm_fp8w_bend bend)
@@ -61,19 +88,20 @@ static int bent_gemm_fp8w(const struct cairn_gemm_fp8w_args *g, enum gemm_fp8w_b
 			double x = cairn_load(g->a, g->dtype, i * g->k + l);
 			double w = bent_weight(g->b[j * g->k + l], bend);
 
-			s = bent_scale(g, j, l, bend);
-			if (bend == gemm_fp8w_bend_scale_divides)
-				s = 1 / s;
+			s = bent_value(bent_scale(g, j, l, bend), bend);
 			w *= s;
 			if (bend == gemm_fp8w_bend_weight_in_bf16)
 				w = cairn_bf16_to_float(cairn_double_to_bf16(w));
-			sum += x * w;
+			if (bend != gemm_fp8w_bend_nan_is_0 || !isnan(x))
+				sum += x * w;
+			if (bend == gemm_fp8w_bend_sum_in_tf32)
+				sum = tf32(sum);
 			if (bend == gemm_fp8w_bend_sum_in_dtype && l % 128 == 127)
 				sum = cairn_bf16_to_float(cairn_double_to_bf16(sum));
 		}
 		if (bend == gemm_fp8w_bend_twice_rounded)
 			sum = cairn_bf16_to_float(cairn_double_to_bf16(sum));
-		if (g->bias)
+		if (g->bias && !(bend == gemm_fp8w_bend_bias_lost_with_blocks && g->scale_kind))
 			sum += cairn_load(g->bias, g->dtype, j) *
 			       (bend == gemm_fp8w_bend_bias_scaled ? s : 1);
 		cairn_store(g->out, g->out_dtype, e, sum);
@@ -95,9 +123,18 @@ BENT(gemm_fp8w, sum_in_dtype)
 BENT(gemm_fp8w, sign_lost)
 BENT(gemm_fp8w, block_of_64)
 BENT(gemm_fp8w, twice_rounded)
+BENT(gemm_fp8w, scale_in_bf16)
+BENT(gemm_fp8w, scale_in_tf32)
+BENT(gemm_fp8w, sum_in_tf32)
+BENT(gemm_fp8w, bias_lost_with_blocks)
+BENT(gemm_fp8w, last_block_of_f32)
+BENT(gemm_fp8w, nan_is_0)
 
 #define MUTANT(family, defect, what) \
 	{ #defect, offsetof(struct cairn_impl, family), (void *)family##_##defect, what }
+
+#define MUTANT_OF(family, defect, what) \
+	{ #family "_" #defect, offsetof(struct cairn_impl, family), (void *)family##_##defect, what }
 
 const struct cairn_mutant cairn_gemm_fp8w_mutants[] = {
 	MUTANT(gemm_fp8w, e5m2, "reads the codes as e5m2"),
@@ -114,5 +151,12 @@ const struct cairn_mutant cairn_gemm_fp8w_mutants[] = {
 	MUTANT(gemm_fp8w, sign_lost, "ignores the signs of the weights"),
 	MUTANT(gemm_fp8w, block_of_64, "uses blocks of 64 along k"),
 	MUTANT(gemm_fp8w, twice_rounded, "rounds to bf16 before the bias is added"),
+	MUTANT_OF(gemm_fp8w, scale_in_bf16, "rounds the scales to bf16"),
+	MUTANT_OF(gemm_fp8w, scale_in_tf32, "cuts the scales to TF32"),
+	MUTANT_OF(gemm_fp8w, sum_in_tf32, "cuts the sum to TF32 after each product"),
+	MUTANT_OF(gemm_fp8w, bias_lost_with_blocks, "adds no bias with scales of blocks"),
+	MUTANT_OF(gemm_fp8w, last_block_of_f32,
+		  "with output in f32 a part of a block uses the scale of the block before"),
+	MUTANT_OF(gemm_fp8w, nan_is_0, "skips a NaN of a"),
 	{ 0 }
 };

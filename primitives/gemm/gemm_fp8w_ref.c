@@ -69,7 +69,8 @@ static void element(const struct cairn_gemm_fp8w_args *g, int64_t i, int64_t j, 
 	exact->val[e] = cairn_dot_bounded(a, b, g->k, normal, rounds ? normal : 0, &mag) + bias;
 	if (rounds)
 		moved = moved_by(g, a, b);
-	exact->bound[e] = (g->k + 8) * 0x1p-24 * (mag + fabs(bias)) + g->k * 0x1p-150 + moved +
+	exact->bound[e] = !isfinite(exact->val[e]) ? 0 :
+			  (g->k + 8) * 0x1p-24 * (mag + fabs(bias)) + g->k * 0x1p-150 + moved +
 			  u * fabs(exact->val[e]) + tiny;
 }
 

@@ -4,14 +4,17 @@
  *
  * Shapes lie at the limits of the kernels, as in gemm_test.c: rows around 8, 16, 32, 64, 128, 256 and 512,
  * columns that do not fill a tile or a block, k of one vector, k that ends within a stage or a block. b
- * holds all codes except NaN. EXACT: small integers with scales that are powers of two, so that every sum is
- * representable. Every small shape runs with both kinds of scales and all types; the bench rows, the
- * projections of Llama 3 8B, run in bf16 with row scales, and some with block scales.
+ * holds all codes except NaN. EXACT has sums of up to 24 bits, see plan_exact(). Every small shape runs with
+ * both kinds of scales and all types; the bench rows, the projections of Llama 3 8B, run in bf16 with row
+ * scales, and some with block scales. The pair cases combine types, bias, scales, sizes and sms; their POISON
+ * has NaN in some rows of a and some elements of bias.
  */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/pairs.h"
 #include "primitives/base/fp8.h"
 
 struct shape {
@@ -64,7 +67,9 @@ static const struct variant {
 #define NUM_TESTED	37	/* shapes that are not bench rows */
 #define NUM_BLOCKS	9	/* bench rows that also run with block scales */
 #define NUM_UNLIMITED	(NUM_TESTED * 5 + (NUM_SHAPES - NUM_TESTED) + NUM_BLOCKS)
-#define NUM_CASES	(NUM_UNLIMITED + 2 * ARRAY_SIZE(with_sms))
+#define NUM_PAIRS	38
+#define FIRST_PAIR	((int)NUM_UNLIMITED + 2 * (int)ARRAY_SIZE(with_sms))
+#define NUM_CASES	(FIRST_PAIR + NUM_PAIRS)
 
 /* a share of the device, with scales of rows and of blocks; the last of all cases */
 static const struct shape with_sms[] = {
@@ -75,11 +80,28 @@ static const struct shape with_sms[] = {
 /* indices in `shapes`, less NUM_TESTED */
 static const int32_t with_blocks[NUM_BLOCKS] = { 0, 3, 4, 8, 11, 14, 16, 17, 18 };
 
+static const int32_t pair_m[] = { 1, 2, 7, 9, 17, 33 }, pair_n[] = { 1, 7, 40, 129, 257 };
+static const int32_t pair_k[] = { 16, 48, 128, 144, 272 }, pair_sms[] = { 0, 2 };
+static const int32_t pair_types[][2] = { { CAIRN_BF16, CAIRN_BF16 }, { CAIRN_F16, CAIRN_F16 },
+					 { CAIRN_BF16, CAIRN_F32 }, { CAIRN_F16, CAIRN_F32 } };
+static struct cairn_pairs pairs = { .num_factors = 7, .levels = { 4, 2, 2, 6, 5, 5, 2 } };
+
+static void pair_of(int i, struct shape *s, struct variant *v)
+{
+	const int8_t *level = cairn_pairs_row(&pairs, i);
+
+	*s = (struct shape){ pair_m[level[3]], pair_n[level[4]], pair_k[level[5]],
+			     .sms = pair_sms[level[6]] };
+	*v = (struct variant){ pair_types[level[0]][0], pair_types[level[0]][1], level[1], level[2] };
+}
+
 static void row_of(int i, struct shape *s, struct variant *v)
 {
 	int first_blocks = (int)(NUM_TESTED * 5 + NUM_SHAPES - NUM_TESTED);
 
-	if (i < NUM_TESTED * 5) {
+	if (i >= FIRST_PAIR) {
+		pair_of(i - FIRST_PAIR, s, v);
+	} else if (i < NUM_TESTED * 5) {
 		*s = shapes[i / 5];
 		*v = variants[i % 5];
 	} else if (i < first_blocks) {
@@ -105,14 +127,16 @@ static void describe(int i, struct cairn_case *c)
 	m = s.m;
 	n = s.n;
 	k = s.k;
-	snprintf(c->name, sizeof(c->name), "m%d_n%d_k%d_%s_%s%s%s", s.m, s.n, s.k, cairn_dtype_name(v.dtype),
-		 v.scale_kind ? "blocks" : "rows", v.out_dtype != v.dtype ? "_to_f32" : "",
-		 v.bias ? "_bias" : "");
+	snprintf(c->name, sizeof(c->name), "%sm%d_n%d_k%d_%s_%s%s%s", i >= FIRST_PAIR ? "pair_" : "",
+		 s.m, s.n, s.k, cairn_dtype_name(v.dtype), v.scale_kind ? "blocks" : "rows",
+		 v.out_dtype != v.dtype ? "_to_f32" : "", v.bias ? "_bias" : "");
 	if (s.sms)
 		snprintf(c->name + strlen(c->name), sizeof(c->name) - strlen(c->name), "_sms%d", s.sms);
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	if (!s.bench && !s.device_only)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
+	if (i >= FIRST_PAIR)
+		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	c->bench = s.bench;
 	c->device_only = s.device_only;
 	c->bytes = n * k + (m * k + v.bias * n) * 2 + 4 * (v.scale_kind ? n * k / 16384 : n) +
@@ -120,17 +144,58 @@ static void describe(int i, struct cairn_case *c)
 	c->flops = 2 * m * n * k;
 }
 
-/* EXACT: integers from -4 to 4, all of which e4m3 has. EXTREME: any code, often the smallest and largest. */
-static uint8_t some_code(struct cairn_op *op)
+/* EXACT: the largest integers in a and b, and the largest scale, or 0 for powers of two from 1/4 to 4 */
+struct plan {
+	int64_t a, b, scale;
+};
+
+/*
+ * k + 1 times the largest a b s is at most 2^24 times the smallest step of any, so that sums are exact in
+ * fp32 in any order, and need up to 24 bits. Every other case has scales of 12 bits, which neither bf16 nor
+ * TF32 holds; not above EXACT_M, where b s may be rounded to dtype, and not to f16, which seven standard
+ * deviations of a sum have to fit.
+ */
+static struct plan plan_exact(const struct cairn_op *op)
+{
+	const struct cairn_gemm_fp8w_args *g = op->args;
+	struct plan p = { .a = (1 << 20) / (g->k + 1) / 15, .b = 15 };
+	int64_t room = (1 << 24) / (g->k + 1) / 4095;
+
+	if (g->out_dtype == CAIRN_F16) {
+		p.a = (int64_t)(428 / sqrt(g->k));
+	} else if (op->case_index % 2 && room >= 3 && g->m <= CAIRN_GEMM_FP8W_EXACT_M) {
+		p.b = room < 15 ? room : 15;
+		p.a = room / p.b;
+		p.scale = 4095;
+	}
+	return p;
+}
+
+/* EXTREME: any code, often the smallest and largest. */
+static uint8_t some_code(struct cairn_op *op, const struct plan *p)
 {
 	uint64_t r = cairn_op_rand(op);
 	uint8_t v = (uint8_t)r;
 
 	if (op->kind == CAIRN_KIND_EXACT)
-		return cairn_float_to_e4m3((float)(r % 9) - 4);
+		return cairn_float_to_e4m3((float)(int64_t)(r % (uint64_t)(2 * p->b + 1)) - (float)p->b);
 	if (op->kind == CAIRN_KIND_EXTREME && r >> 20 & 1)
 		v = (uint8_t[]){ 0x00, 0x80, 0x01, 0x81, 0x07, 0x08, 0x7e, 0xfe }[r >> 30 & 7];
 	return (v & 0x7f) == 0x7f ? v ^ 1 : v;
+}
+
+static float some_scale(struct cairn_op *op, const struct plan *p)
+{
+	if (op->kind != CAIRN_KIND_EXACT)
+		return 0.0005f + 1e-6f * (float)cairn_op_range(op, 0, 1000);
+	return p->scale ? (float)cairn_op_range(op, 1, p->scale) : ldexpf(1, (int)cairn_op_range(op, -2, 2));
+}
+
+/* NaN in about one of four rows of a [rows, k] */
+static void poison(struct cairn_op *op, void *p, int dtype, int64_t rows, int64_t k)
+{
+	for (int64_t i = op->case_index % 3; i < rows; i += cairn_op_range(op, 2, 6))
+		cairn_fill_nan(p, dtype, i * k + cairn_op_range(op, 0, k - 1), 1);
 }
 
 static void setup(struct cairn_op *op)
@@ -138,7 +203,9 @@ static void setup(struct cairn_op *op)
 	struct cairn_gemm_fp8w_args *g = op->args;
 	int64_t m, n, k, scales, block = (1 << 20) + 7;
 	struct variant v;
+	struct plan plan;
 	struct shape s;
+	void *a, *bias;
 	uint8_t *b;
 	float *scale;
 
@@ -150,23 +217,28 @@ static void setup(struct cairn_op *op)
 	g->out_dtype = v.out_dtype;
 	g->scale_kind = v.scale_kind;
 	g->sms = s.sms;
+	plan = plan_exact(op);
 	scales = v.scale_kind ? (n + 127) / 128 * ((k + 127) / 128) : n;
 	cairn_out(op, offsetof(struct cairn_gemm_fp8w_args, out), v.out_dtype, m * n);
 	cairn_shape(op, offsetof(struct cairn_gemm_fp8w_args, out), { "row", m }, { "column", n });
-	cairn_fill(op, cairn_in(op, offsetof(struct cairn_gemm_fp8w_args, a), v.dtype, m * k), v.dtype,
-		   m * k, 1);
+	a = cairn_in(op, offsetof(struct cairn_gemm_fp8w_args, a), v.dtype, m * k);
+	cairn_fill_exact(op, a, v.dtype, m * k, 1, plan.a);
 	b = cairn_in(op, offsetof(struct cairn_gemm_fp8w_args, b), CAIRN_U8, n * k);
 	for (int64_t i = 0; i < n * k && i < block; i++)
-		b[i] = some_code(op);
+		b[i] = some_code(op, &plan);
 	for (int64_t i = block; i < n * k; i += block)
 		memcpy(b + i, b, (size_t)(n * k - i < block ? n * k - i : block));
 	scale = cairn_in(op, offsetof(struct cairn_gemm_fp8w_args, b_scale), CAIRN_F32, scales);
 	for (int64_t i = 0; i < scales; i++)
-		scale[i] = op->kind == CAIRN_KIND_EXACT ? ldexpf(1, (int)cairn_op_range(op, -2, 2)) :
-			   0.0005f + 1e-6f * (float)cairn_op_range(op, 0, 1000);
-	if (v.bias)
-		cairn_fill(op, cairn_in(op, offsetof(struct cairn_gemm_fp8w_args, bias), v.dtype, n), v.dtype,
-			   n, 1);
+		scale[i] = some_scale(op, &plan);
+	if (op->kind == CAIRN_KIND_POISON)
+		poison(op, a, v.dtype, m, k);
+	if (!v.bias)
+		return;
+	bias = cairn_in(op, offsetof(struct cairn_gemm_fp8w_args, bias), v.dtype, n);
+	cairn_fill_exact(op, bias, v.dtype, n, 1, (1 << 20) / (k + 1));
+	if (op->kind == CAIRN_KIND_POISON)
+		poison(op, bias, v.dtype, n, 1);
 }
 
 static int exact(const void *args, struct cairn_exact *e)
@@ -199,9 +271,18 @@ static const char *reject(void *args, int i, int *want)
 	return NULL;
 }
 
+static void pairs_are_covered(struct cairn_test *t)
+{
+	cairn_pairs_check(t, &pairs, NUM_PAIRS);
+}
+
+static const struct cairn_unit units[] = { { "pairs_are_covered", pairs_are_covered } };
+
 const struct cairn_family cairn_gemm_fp8w_family = {
 	.stage = "primitives",
 	.name = "gemm_fp8w",
+	.units = units,
+	.num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, gemm_fp8w),
 	.workspace_op = offsetof(struct cairn_impl, gemm_fp8w_workspace),
 	.args_size = sizeof(struct cairn_gemm_fp8w_args),

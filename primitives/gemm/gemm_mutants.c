@@ -7,7 +7,8 @@
 #include "primitives/gemm/gemm.h"
 
 enum defect { TRANSPOSED, NO_BIAS, SHIFTED_BIAS, K_TAIL, BF16_SUMS, ROWS_LESS_1, TWICE_ROUNDED, TF32,
-	      COLUMN_TAIL, CUT_OFF };
+	      COLUMN_TAIL, CUT_OFF, TF32_SUMS, F16_SUMS, PRODUCTS_IN_DTYPE, TF32_B, K_TAIL_WITH_BIAS,
+	      BIAS_OF_8_ROWS, BIAS_TO_F32_IN_BF16, TAIL_OF_LIMITED, NAN_IS_0, VECTORS_IN_F16 };
 
 static double tf32(double x)
 {
@@ -25,14 +26,56 @@ static double through_bf16(double x)
 	return cairn_bf16_to_float(cairn_double_to_bf16(x));
 }
 
+static double through(int dtype, double x)
+{
+	uint64_t box = 0;
+
+	cairn_store(&box, dtype, 0, x);
+	return cairn_load(&box, dtype, 0);
+}
+
+/* The sum after the product of a and b, both at column l, has been added. */
+static double added(const struct cairn_gemm_args *g, enum defect d, double sum, double a, double b, int64_t l)
+{
+	if (d == NAN_IS_0 && (isnan(a) || isnan(b)))
+		return sum;
+	if (d == TF32 && g->dtype == CAIRN_F32)
+		return sum + tf32(a) * tf32(b);
+	if (d == TF32_B && g->dtype == CAIRN_F32)
+		return sum + a * tf32(b);
+	if (d == BF16_SUMS)
+		return through_bf16(sum + a * b);
+	if (d == F16_SUMS && g->dtype == CAIRN_F16)
+		return through(CAIRN_F16, sum + a * b);
+	if (d == TF32_SUMS)
+		return tf32(sum + a * b);
+	if (d == PRODUCTS_IN_DTYPE)
+		return sum + through(g->dtype, a * b);
+	sum += a * b;
+	/* a vector of 8 is summed in f16, as by half2 instructions, before it is widened */
+	return d == VECTORS_IN_F16 && g->dtype == CAIRN_F16 && l % 8 == 7 ? through(CAIRN_F16, sum) : sum;
+}
+
+static double bias_of(const struct cairn_gemm_args *g, enum defect d, int64_t i, int64_t j)
+{
+	double bias = cairn_load(g->bias, g->dtype, d == SHIFTED_BIAS ? (j + 1) % g->n : j);
+
+	if (d == NO_BIAS || (d == BIAS_OF_8_ROWS && i >= 8))
+		return 0;
+	return d == BIAS_TO_F32_IN_BF16 && g->out_dtype == CAIRN_F32 ? through_bf16(bias) : bias;
+}
+
 static int bent_gemm(const struct cairn_gemm_args *g, enum defect d)
 {
 	int64_t m = g->m, n = g->n, k = g->k;
 	int64_t end_k = d == K_TAIL && k > 64 ? k / 64 * 64 : k,
 		end_m = d == ROWS_LESS_1 && m > 1 ? m - 1 : m;
-	int64_t end_n = d == COLUMN_TAIL && n > 8 ? n / 8 * 8 : n;
+	int64_t end_n = (d == COLUMN_TAIL || (d == TAIL_OF_LIMITED && g->sms && g->bias)) && n > 8 ?
+			n / 8 * 8 : n;
 
 	CAIRN_TRY(cairn_gemm_check(g));
+	if (d == K_TAIL_WITH_BIAS && g->bias && k > 16)
+		end_k = k / 16 * 16;
 	for (int64_t i = 0; i < end_m; i++)
 		for (int64_t j = 0; j < end_n; j++) {
 			double sum = 0;
@@ -42,15 +85,10 @@ static int bent_gemm(const struct cairn_gemm_args *g, enum defect d)
 				double b = cairn_load(g->b, g->dtype,
 						      d == TRANSPOSED ? l * n + j : j * k + l);
 
-				if (d == TF32 && g->dtype == CAIRN_F32)
-					sum += tf32(a) * tf32(b);
-				else if (d == BF16_SUMS)
-					sum = through_bf16(sum + a * b);
-				else
-					sum += a * b;
+				sum = added(g, d, sum, a, b, l);
 			}
-			if (g->bias && d != NO_BIAS)
-				sum += cairn_load(g->bias, g->dtype, d == SHIFTED_BIAS ? (j + 1) % n : j);
+			if (g->bias)
+				sum += bias_of(g, d, i, j);
 			cairn_store(g->out, g->out_dtype, i * n + j,
 				    d == TWICE_ROUNDED ? through_bf16(sum) :
 				    d == CUT_OFF ? cut_off(g->out_dtype, sum) : sum);
@@ -70,6 +108,16 @@ BENT(twice_rounded, TWICE_ROUNDED)
 BENT(tf32_inputs, TF32)
 BENT(column_tail, COLUMN_TAIL)
 BENT(cut, CUT_OFF)
+BENT(tf32_sums, TF32_SUMS)
+BENT(f16_sums, F16_SUMS)
+BENT(products_in_dtype, PRODUCTS_IN_DTYPE)
+BENT(tf32_b, TF32_B)
+BENT(k_tail_with_bias, K_TAIL_WITH_BIAS)
+BENT(bias_of_8_rows, BIAS_OF_8_ROWS)
+BENT(bias_in_bf16, BIAS_TO_F32_IN_BF16)
+BENT(tail_of_limited, TAIL_OF_LIMITED)
+BENT(nan_is_0, NAN_IS_0)
+BENT(vectors_in_f16, VECTORS_IN_F16)
 
 static int past_the_end(const struct cairn_gemm_args *g, void *stream)
 {
@@ -110,6 +158,17 @@ const struct cairn_mutant cairn_gemm_mutants[] = {
 	GEMM("tf32", tf32_inputs, "f32 inputs are cut to TF32"),
 	GEMM("past_the_end", past_the_end, "one element is written past the end of out"),
 	GEMM("stale_output", stale_output, "every second call writes nothing"),
+	GEMM("tf32_sums", tf32_sums, "sums are cut to TF32 after each product"),
+	GEMM("tf32_b", tf32_b, "b alone is cut to TF32 if it is f32"),
+	GEMM("f16_sums", f16_sums, "sums of f16 products are kept in f16"),
+	GEMM("f16_vectors", vectors_in_f16, "the running sum is rounded to f16 after each 8 products"),
+	GEMM("products_rounded", products_in_dtype, "each product is rounded to dtype"),
+	GEMM("k_tail_with_bias", k_tail_with_bias, "k is cut to a multiple of 16 if there is a bias"),
+	GEMM("bias_of_8_rows", bias_of_8_rows, "the bias is added to the first 8 rows only"),
+	GEMM("bias_in_bf16", bias_in_bf16, "with output in f32 the bias passes through bf16"),
+	GEMM("tail_of_limited", tail_of_limited,
+	     "with sms and a bias the columns past a multiple of 8 are not written"),
+	GEMM("nan_is_0", nan_is_0, "a product with a NaN counts as 0"),
 	GEMM("nan_for_zero", nan_for_zero, "zeros come out as NaN"),
 	{ 0 }
 };

@@ -43,7 +43,8 @@ static void element(const struct cairn_gemm_args *g, int64_t i, int64_t j, const
 		return;
 	}
 	exact->val[e] = cairn_dot_bounded(a, b, g->k, normal, normal, &mag) + bias;
-	exact->bound[e] = (g->k + 2) * 0x1p-24 * (mag + fabs(bias)) + g->k * 0x1p-150 +
+	exact->bound[e] = !isfinite(exact->val[e]) ? 0 :
+			  (g->k + 2) * 0x1p-24 * (mag + fabs(bias)) + g->k * 0x1p-150 +
 			  u * fabs(exact->val[e]) + tiny;
 }
 

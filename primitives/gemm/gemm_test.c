@@ -7,12 +7,15 @@
  * shapes run in all types, with and without bias, with and without output in fp32. The bench rows are the
  * projections of Llama models (fused QKV 6144, MLP 14336 and its two halves together 28672, head 128256;
  * Llama 2: 11008) at the batch sizes of decoding, and the square products whose rate is the ceiling of
- * arithmetic.
+ * arithmetic. EXACT has sums of up to 24 bits, see fill_operand(). The pair cases combine types, bias,
+ * sizes and sms; their POISON has NaN and infinities in some rows of a and b.
  */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/pairs.h"
 
 #define SMALL	300000		/* m n k up to which all variants run */
 
@@ -81,8 +84,25 @@ static const struct {
 
 struct row {
 	struct shape s;
-	int dtype, out_dtype, bias;
+	int dtype, out_dtype, bias, pair;
 };
+
+static const int pair_m[] = { 1, 2, 7, 9, 17, 33 }, pair_n[] = { 1, 7, 33, 72, 129 };
+static const int pair_k[] = { 8, 24, 72, 136, 520 }, pair_sms[] = { 0, 2 };
+static const int pair_types[][2] = { { CAIRN_F32, CAIRN_F32 }, { CAIRN_F16, CAIRN_F16 },
+				     { CAIRN_BF16, CAIRN_BF16 }, { CAIRN_F16, CAIRN_F32 },
+				     { CAIRN_BF16, CAIRN_F32 } };
+static struct cairn_pairs pairs = { .num_factors = 6, .levels = { 5, 2, 6, 5, 5, 2 } };
+
+static void pair_row(int i, struct row *r)
+{
+	const int8_t *level = cairn_pairs_row(&pairs, i);
+
+	*r = (struct row){ .pair = 1, .bias = level[1], .dtype = pair_types[level[0]][0],
+			   .out_dtype = pair_types[level[0]][1] };
+	r->s = (struct shape){ pair_m[level[2]], pair_n[level[3]], pair_k[level[4]],
+			       .sms = pair_sms[level[5]] };
+}
 
 static int f16_row(const struct shape *s)
 {
@@ -101,6 +121,7 @@ static int find_row(int i, struct row *r)
 {
 	int count = 0;
 
+	r->pair = 0;
 	for (size_t k = 0; k < ARRAY_SIZE(shapes); k++)
 		for (size_t v = 0; v < ARRAY_SIZE(variants); v++) {
 			if (!has_variant(&shapes[k], v))
@@ -119,7 +140,9 @@ static int find_row(int i, struct row *r)
 		r->dtype = r->out_dtype = CAIRN_BF16;
 		r->bias = 0;
 	}
-	return count;
+	if (i >= count)
+		pair_row(i - count, r);
+	return count + cairn_pairs_count(&pairs);
 }
 
 static void describe(int i, struct cairn_case *c)
@@ -131,13 +154,15 @@ static void describe(int i, struct cairn_case *c)
 	m = r.s.m;
 	n = r.s.n;
 	k = r.s.k;
-	snprintf(c->name, sizeof(c->name), "m%d_n%d_k%d_%s%s%s", r.s.m, r.s.n, r.s.k,
+	snprintf(c->name, sizeof(c->name), "%sm%d_n%d_k%d_%s%s%s", r.pair ? "pair_" : "", r.s.m, r.s.n, r.s.k,
 		 cairn_dtype_name(r.dtype), r.out_dtype != r.dtype ? "_to_f32" : "", r.bias ? "_bias" : "");
 	if (r.s.sms)
 		snprintf(c->name + strlen(c->name), sizeof(c->name) - strlen(c->name), "_sms%d", r.s.sms);
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	if (!r.s.bench)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
+	if (r.pair)
+		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	c->bench = r.s.bench;
 	c->ceiling = r.s.m >= 4096;
 	c->device_only = r.s.device_only;
@@ -146,9 +171,39 @@ static void describe(int i, struct cairn_case *c)
 	c->flops = 2 * m * n * k;
 }
 
+/*
+ * EXACT: integers whose products and sums, in any order, need up to the 24 bits of fp32, so that neither may
+ * be kept in fewer: k + 1 times the largest product is at most 2^24. f32: one factor of a product has more
+ * than 11 bits, that of a in even columns and that of b in odd ones; the other factor is -1, 0 or 1. f16 to
+ * f16: seven standard deviations of a sum fit f16.
+ */
+static void fill_operand(struct cairn_op *op, const struct row *r, void *p, int64_t rows, int is_b)
+{
+	int64_t k = r->s.k, most = cairn_exact_most(k + 1);
+
+	if (r->out_dtype == CAIRN_F16)
+		most = (int64_t)sqrt(25700 / sqrt((double)k));
+	cairn_fill_exact(op, p, r->dtype, rows * k, is_b ? 0.05 : 1, most);
+	if (op->kind != CAIRN_KIND_EXACT || r->dtype != CAIRN_F32)
+		return;
+	most = (1 << 24) / (k + 1);
+	for (int64_t i = 0; i < rows * k; i++)
+		((float *)p)[i] = (float)(i % 2 == is_b ? cairn_op_range(op, -most, most) :
+					  cairn_op_range(op, -1, 1));
+}
+
+/* POISON: about one row in four holds a NaN or, except in f32, an infinity. */
+static void poison(struct cairn_op *op, const struct row *r, void *p, int64_t rows, int64_t k)
+{
+	for (int64_t i = op->case_index % 3; i < rows; i += cairn_op_range(op, 2, 6))
+		cairn_store(p, r->dtype, i * k + cairn_op_range(op, 0, k - 1),
+			    i % 2 && r->dtype != CAIRN_F32 ? -INFINITY : NAN);
+}
+
 static void setup(struct cairn_op *op)
 {
 	struct cairn_gemm_args *g = op->args;
+	void *a, *b, *bias = NULL;
 	int64_t m, n, k;
 	struct row r;
 
@@ -161,12 +216,20 @@ static void setup(struct cairn_op *op)
 	g->sms = r.s.sms;
 	cairn_out(op, offsetof(struct cairn_gemm_args, out), r.out_dtype, m * n);
 	cairn_shape(op, offsetof(struct cairn_gemm_args, out), { "row", m }, { "column", n });
-	cairn_fill(op, cairn_in(op, offsetof(struct cairn_gemm_args, a), r.dtype, m * k), r.dtype, m * k, 1);
-	cairn_fill(op, cairn_in(op, offsetof(struct cairn_gemm_args, b), r.dtype, n * k),
-		   r.dtype, n * k, 0.05);
-	if (r.bias)
-		cairn_fill(op, cairn_in(op, offsetof(struct cairn_gemm_args, bias), r.dtype, n),
-			   r.dtype, n, 1);
+	a = cairn_in(op, offsetof(struct cairn_gemm_args, a), r.dtype, m * k);
+	fill_operand(op, &r, a, m, 0);
+	b = cairn_in(op, offsetof(struct cairn_gemm_args, b), r.dtype, n * k);
+	fill_operand(op, &r, b, n, 1);
+	if (r.bias) {
+		bias = cairn_in(op, offsetof(struct cairn_gemm_args, bias), r.dtype, n);
+		cairn_fill_exact(op, bias, r.dtype, n, 1, (1 << 24) / (k + 1));
+	}
+	if (op->kind != CAIRN_KIND_POISON)
+		return;
+	poison(op, &r, a, m, k);
+	poison(op, &r, b, n, k);
+	if (bias)
+		poison(op, &r, bias, n, 1);
 }
 
 static int exact(const void *args, struct cairn_exact *e)
@@ -216,7 +279,7 @@ static const char *reject(void *args, int i, int *want)
 }
 
 /* The family needs a constant; number_of_cases() below compares it with the tables above. */
-#define NUM_CASES	269
+#define NUM_CASES	(269 + 37)
 
 static void number_of_cases(struct cairn_test *t)
 {
@@ -249,8 +312,14 @@ static void columns_follow_rows_of_b(struct cairn_test *t)
 	EXPECT(t, !memcmp(out, again, sizeof(out)));
 }
 
+static void pairs_are_covered(struct cairn_test *t)
+{
+	cairn_pairs_check(t, &pairs, NUM_CASES - 269);
+}
+
 static const struct cairn_unit units[] = {
 	{ "number_of_cases", number_of_cases },
+	{ "pairs_are_covered", pairs_are_covered },
 	{ "columns_follow_rows_of_b", columns_follow_rows_of_b },
 };
 

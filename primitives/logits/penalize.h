@@ -41,7 +41,8 @@
  * every step off is neither read nor written.
  *
  * Supported:   vocab 1..2^20, any; rows 0 is legal and does nothing. softcap is finite and >= 0.
- * Numerics:    fp32 or better, each step rounded once or not at all; tanh to 4 ulps. NaN stays NaN.
+ * Numerics:    fp32 or better, each step rounded once or not at all; tanh to 4 ulps. NaN stays NaN,
+ *              unless it is forbidden; infinities follow IEEE arithmetic, and softcap makes them +-softcap.
  * Tolerance:   derived in penalize_ref.c; a logit to which no step applies keeps its bits.
  * Determinism: bitwise repeatable; a row does not depend on the others.
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO.

@@ -20,7 +20,8 @@
  *              infinity or a NaN gives what the formula gives in IEEE arithmetic.
  * Tolerance:   residual: none, it is the exact sum rounded to nearest even (an fp32 addition and one
  *              narrowing give exactly this). out: (dim/2 + 16) 2^-24 |ref| + u |ref| (rmsnorm_ref.c), u the
- *              unit roundoff of dtype.
+ *              unit roundoff of dtype. dim/2 is the share of the sum of squares: it falls away where dim is a
+ *              power of two and fp32 holds the squares and their sum exactly in any order.
  * Determinism: bitwise repeatable; a row does not depend on the others.
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO.
  * Source:      Zhang and Sennrich 2019, equation 4.

@@ -31,6 +31,7 @@
  *              this operation rounds once.
  * Tolerance:   8 * 2^-24 (|x[a]| + |x[b]|) |scale| + u |ref|, u the unit roundoff of dtype. With a norm,
  *              x[a] and x[b] are its results and the factor is head_dim / 2 + 24 instead of 8 (rope_ref.c).
+ * NaN:         without a norm, a NaN makes its pair NaN and changes nothing else; with a norm, see Numerics.
  * Determinism: bitwise repeatable; a row does not depend on the others.
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO. nnz 0 is legal and does nothing.
  * Source:      Su et al. 2021, equation 34; Henry et al. 2020 (the norm).
