@@ -42,8 +42,10 @@
  *              1..min(16, num_experts); batch 0..65536; up to CAIRN_MOE_FEW rows batch * hidden up to
  *              32768. Anything else -EOPNOTSUPP. batch 0 does nothing. A row of x that is not finite has
  *              undefined out and e, and does not affect other rows.
- * Numerics:    n, h (after the weight) and s are rounded to dtype; products exact, sums, softmax and weights
- *              in fp32; out is rounded once. Scales are applied in fp32, to weights or to sums.
+ * Numerics:    n, h and s are rounded to dtype (h and s may keep more bits); products exact, sums, softmax
+ *              and weights in fp32; out is rounded once. Scales are applied in fp32, to weights or to sums.
+ *              w[b,i] may instead multiply, in fp32, the product of an unweighted h with w_down[e]; where h
+ *              overflows dtype, with its weight or without, out is undefined.
  * Tolerance:   derived in moe_bounds.c; where the logits' bounds do not decide the choice of experts, a
  *              request is only checked to be finite.
  * Determinism: bitwise repeatable; row b does not depend on the other rows, as long as batch stays up to

@@ -14,13 +14,18 @@
  *
  * Given the experts, out is a chain with other rounding errors and is judged as in cluster_mla_ref.c: RUNS
  * more chains with the same experts round each n, h and s up or down at random in proportion to the
- * distances. sigma is their root mean square distance from run 0, over the row, or over the element if that
- * is larger. fp32 partial sums in any order stay within S = |x| + sum_i |y_i| + 6 rss, where y_i is the term
- * of each expert and rss the root of the sum of all terms' squares. With K terms, E = 2^-23 (tensor cores
- * truncate), u half an ulp, and w the bound of the weights' relative errors, which follows from that of the
- * logits:
+ * distances; half of them apply the weight of an expert after its product with w_down, which the contract
+ * allows as well. sigma is their root mean square distance from run 0, over the row, or over the element if
+ * that is larger. Where few h are not 0, the random chains may all round alike, so that sigma says nothing
+ * of a late weight, or of an h that is not rounded at all: two more chains do just this and round to nearest,
+ * and d is the larger of their distances from run 0. fp32 partial sums in any order stay within S = |x| +
+ * sum_i |y_i| + 6 rss, where y_i is the term of each expert and rss the root of the sum of all terms'
+ * squares. With K terms, E = 2^-23 (tensor cores truncate), u half an ulp, and w the bound of the weights'
+ * relative errors, which follows from that of the logits:
  *
- *      |out - exact| <= 6 sigma + u |out| + tiny + (K + 4) E S + w sum_i |y_i|
+ *      |out - exact| <= d + 6 sigma + u |out| + tiny + (K + 4) E S + w sum_i |y_i|
+ *
+ * An element is undefined if h overflows dtype in a chain, before or after the weight.
  *
  * Above ALL_ROWS rows one in 16 is judged, at irregular distances, and the last one; the others are only
  * checked to be finite. Rows do not depend on each other, and smaller batches are judged in full.
@@ -36,7 +41,7 @@
 
 #include "primitives/base/error.h"
 
-#define RUNS	8
+#define RUNS	6	/* with those before them a multiple of 3: that many are multiplied together */
 #define E	0x1p-23
 #define MAX_TOP	16
 #define ALL_ROWS	1000
@@ -108,6 +113,21 @@ static struct choice decide(struct moe_chain *c)
 	return sure;
 }
 
+/* How far the chains that round to nearest are from run 0 in element i */
+static double apart(const struct moe_chain *c, int i)
+{
+	double d = 0;
+
+	for (int r = 1; r < MOE_RUN_AT_RANDOM; r++) {
+		double x = fabs(c->out[(int64_t)r * c->a->hidden + i] - c->out[i]);
+
+		if (!isfinite(x))
+			return NAN;
+		d = fmax(d, x);
+	}
+	return d;
+}
+
 static void judge_request(struct moe_chain *c, int b, struct cairn_exact *exact)
 {
 	const struct cairn_moe_args *a = c->a;
@@ -124,16 +144,18 @@ static void judge_request(struct moe_chain *c, int b, struct cairn_exact *exact)
 	for (int i = 0; i < a->hidden; i++) {
 		val[i] = c->out[i];
 		bound[i] = 0;
-		for (int r = 1; r < c->runs; r++)
-			bound[i] += pow(c->out[(int64_t)r * a->hidden + i] - val[i], 2) / (c->runs - 1);
-		mean += bound[i] / a->hidden;
+		for (int r = MOE_RUN_AT_RANDOM; r < c->runs; r++)
+			bound[i] += pow(c->out[(int64_t)r * a->hidden + i] - val[i], 2) / RUNS;
+		mean += isfinite(bound[i]) ? bound[i] / a->hidden : 0;
 	}
 	for (int i = 0; i < a->hidden; i++) {
 		double partial = fabs(c->x[i]) + c->parts[i] + 6 * sqrt(c->squares[i]);
 
-		bound[i] = 6 * sqrt(fmax(bound[i], mean)) + u * fabs(val[i]) + tiny +
+		bound[i] = 6 * sqrt(fmax(bound[i], mean)) + apart(c, i) + u * fabs(val[i]) + tiny +
 			   terms * E * partial + weights * c->parts[i];
-		if (!sure.set)
+		if (isnan(bound[i]))
+			val[i] = NAN;
+		if (!sure.set || isnan(bound[i]))
 			bound[i] = INFINITY;
 	}
 	for (int i = 0; a->experts && i < k; i++) {
@@ -175,7 +197,7 @@ int cairn_moe_exact(const struct cairn_moe_args *a, struct cairn_exact *exact)
 	for (int b = 0; b < a->batch; b++) {
 		struct moe_chain c;
 
-		CAIRN_TRY(moe_chain_open(&c, a, RUNS + 1));
+		CAIRN_TRY(moe_chain_open(&c, a, MOE_RUN_AT_RANDOM + RUNS));
 		moe_chain_load(&c, b);
 		if (!is_finite(&c)) {	/* the result is undefined but must not affect other requests */
 			unjudged(a, b, NAN, exact);

@@ -154,7 +154,7 @@ void moe_chain_route(struct moe_chain *c)
 	const struct cairn_moe_args *a = c->a;
 	struct block_row x = { c->x, NULL }, n = { c->n, c->n_error }, logits = { c->logits, c->error };
 
-	for (int r = c->runs - 1; r > 0; r--) {
+	for (int r = c->runs - 1; r >= MOE_RUN_AT_RANDOM; r--) {
 		double sum = 0;
 
 		for (int i = 0; i < a->hidden; i++)
@@ -166,6 +166,8 @@ void moe_chain_route(struct moe_chain *c)
 						     (uint64_t)r << 48 | (uint64_t)i);
 	}
 	cairn_block_norm(n, x, a->norm_weight, a->hidden, a->eps, a->dtype);
+	for (int r = 1; r < c->runs && r < MOE_RUN_AT_RANDOM; r++)
+		memcpy(c->n + (int64_t)r * a->hidden, c->n, sizeof(double) * (size_t)a->hidden);
 	project(c, c->logits, c->n, a->hidden,
 		(struct matrix){ .w = a->w_router, .n = a->num_experts, .k = a->hidden }, NULL);
 	cairn_block_project(logits, n, a->w_router, NULL, a->num_experts, a->hidden, a->dtype);
@@ -189,6 +191,20 @@ static double weight_of(const struct moe_chain *c, int run, int nth)
 	return exp(logits[c->experts[nth]] - top) / sum * (double)c->a->scaling;
 }
 
+/* Returns whether this run applies the weight after the product with w_down. */
+static int is_late(int run)
+{
+	return run == MOE_RUN_LATE || (run >= MOE_RUN_AT_RANDOM && run % 2);
+}
+
+static double rounded_h(const struct moe_chain *c, int run, double v, uint64_t key)
+{
+	if (run == MOE_RUN_UNROUNDED)
+		return v;
+	return run < MOE_RUN_AT_RANDOM ? block_rounded(v, c->a->dtype) :
+	       block_rounded_either(v, c->a->dtype, key);
+}
+
 /* Adds the contribution of expert number nth; nth == experts_per_token: the shared experts */
 static void feed_forward(struct moe_chain *c, int nth)
 {
@@ -205,21 +221,26 @@ static void feed_forward(struct moe_chain *c, int nth)
 		.nth = gate_up.nth, .n = a->hidden, .k = n,
 	};
 
+	double weight[MOE_MAX_RUNS];
+
 	project(c, c->gate_up, c->n, a->hidden, gate_up, NULL);
 	for (int r = 0; r < c->runs; r++) {
-		double *g = c->gate_up + (int64_t)r * 2 * n, w = shared ? 1 : weight_of(c, r, nth);
+		double *g = c->gate_up + (int64_t)r * 2 * n;
 
+		weight[r] = shared ? 1 : weight_of(c, r, nth);
 		for (int i = 0; i < n; i++) {
-			double v = g[i] / (1 + exp(-g[i])) * g[n + i] * w;
+			double v = g[i] / (1 + exp(-g[i])) * g[n + i] * (is_late(r) ? 1 : weight[r]);
 
-			g[i] = r ? block_rounded_either(v, a->dtype, (uint64_t)r << 48 |
-							(uint64_t)(nth + 1) << 32 | (uint64_t)i) :
-				   block_rounded(v, a->dtype);
+			g[i] = rounded_h(c, r, v, (uint64_t)r << 48 | (uint64_t)(nth + 1) << 32 |
+					 (uint64_t)i);
 		}
 	}
 	project(c, c->y, c->gate_up, 2 * n, down, c->squares);
-	for (int64_t i = 0; i < c->runs * (int64_t)a->hidden; i++)
-		c->out[i] += c->y[i];
+	for (int64_t i = 0; i < c->runs * (int64_t)a->hidden; i++) {
+		int r = (int)(i / a->hidden);
+
+		c->out[i] += c->y[i] * (is_late(r) ? weight[r] : 1);
+	}
 	for (int i = 0; i < a->hidden; i++)
 		c->parts[i] += fabs(c->y[i]);
 }

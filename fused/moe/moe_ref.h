@@ -10,9 +10,16 @@
 #include "fused/moe/moe.h"
 
 /*
- * Run 0 rounds to nearest, the other runs round up or down at random. All runs have rows x, n, logits,
- * gate_up, y, out. Run 0 alone has n_error and error (error bounds of n and the logits) and squares and parts
- * (sums over the terms of out).
+ * The runs of a chain are results that the contract allows: run 0 is the definition; in MOE_RUN_LATE the
+ * weight comes after the product with w_down; in MOE_RUN_UNROUNDED h keeps all its bits; those from
+ * MOE_RUN_AT_RANDOM on round n and h up or down at random, the odd ones with late weights.
+ */
+enum { MOE_RUN_LATE = 1, MOE_RUN_UNROUNDED, MOE_RUN_AT_RANDOM };
+#define MOE_MAX_RUNS	16
+
+/*
+ * All runs have rows x, n, logits, gate_up, y, out. Run 0 alone has n_error and error (error bounds of n and
+ * the logits) and squares and parts (sums over the terms of out).
  */
 struct moe_chain {
 	const struct cairn_moe_args *a;
