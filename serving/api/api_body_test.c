@@ -9,9 +9,9 @@ static void bodies(struct cairn_test *t)
 {
 	const struct cairn_stop_string stop = { "\n\"END", 5 };
 	const struct cairn_api_choice choices[] = {
-		{ 0, "one", 3, CAIRN_API_STOP, &stop, -1, logprobs, 2 },
-		{ 1, "", 0, CAIRN_API_STOP, NULL, 7, NULL, 0 },
-		{ 2, "x", 1, CAIRN_API_LENGTH, NULL, -1, NULL, 0 },
+		{ 0, "one", 3, CAIRN_API_STOP, &stop, -1, logprobs, 2, NULL },
+		{ 1, "", 0, CAIRN_API_STOP, NULL, 7, NULL, 0, NULL },
+		{ 2, "x", 1, CAIRN_API_LENGTH, NULL, -1, NULL, 0, NULL },
 	};
 	for (int chat = 0; chat < 2; chat++) {
 		struct cairn_api_request req = request(chat ? CAIRN_API_CHAT : CAIRN_API_COMPLETION, false);
@@ -44,6 +44,49 @@ static void bodies(struct cairn_test *t)
 		cairn_api_out_free(&out);
 		cairn_api_answer_free(&a);
 	}
+}
+
+/* As in vLLM: in each choice of a completion, in a chat beside the choices. */
+static void prompts(struct cairn_test *t)
+{
+	const struct cairn_api_token tokens[] = { { "a\"", 2, -0.5f }, { "\xe4\xbd", 2, -INFINITY } };
+	struct cairn_api_out json = { 0 };
+	struct cairn_api_choice choices[2] = { { .stop_id = -1, .text = "", .finish = CAIRN_API_LENGTH } };
+	const json_t *one;
+
+	cairn_api_put(&json, "[null,{", 7);
+	cairn_api_put_ranked(&json, 7, 0, &tokens[0]);
+	cairn_api_put(&json, ",", 1);
+	cairn_api_put_ranked(&json, 511, 32, &tokens[1]);
+	cairn_api_put(&json, "}]", 2);
+	choices[0].prompt_logprobs = &json;
+	choices[1] = choices[0];
+	for (int chat = 0; chat < 2; chat++) {
+		struct cairn_api_request req = request(chat ? CAIRN_API_CHAT : CAIRN_API_COMPLETION, false);
+		struct cairn_api_out out = { 0 };
+		struct cairn_api_answer a;
+		json_t *root, *list;
+
+		EXPECT(t, !cairn_api_answer_init(&a, &req, "id", 5));
+		cairn_api_body(&out, &a, choices, 2, &(struct cairn_api_usage) { 2, 1, 0 });
+		root = read_json(t, out.s, out.len);
+		list = json_array_get(json_object_get(root, "choices"), 1);
+		EXPECT(t, !json_object_get(chat ? list : root, "prompt_logprobs"));
+		list = json_object_get(chat ? root : list, "prompt_logprobs");
+		EXPECT(t, json_array_size(list) == 2 && json_is_null(json_array_get(list, 0)));
+		one = json_array_get(list, 1);
+		has_exactly(t, one, "7:o 511:o");
+		has_exactly(t, json_object_get(one, "7"), "logprob:r rank:n decoded_token:s");
+		one = json_object_get(one, "511");
+		has_exactly(t, one, "logprob:r rank:i decoded_token:s");
+		EXPECT(t, json_real_value(json_object_get(one, "logprob")) == -9999 &&
+				  json_integer_value(json_object_get(one, "rank")) == 32);
+		EXPECT(t, !strcmp(json_string_value(json_object_get(one, "decoded_token")), "\xef\xbf\xbd"));
+		json_decref(root);
+		cairn_api_out_free(&out);
+		cairn_api_answer_free(&a);
+	}
+	cairn_api_out_free(&json);
 }
 
 static void others(struct cairn_test *t)
@@ -88,6 +131,7 @@ static void others(struct cairn_test *t)
 
 static const struct cairn_unit units[] = {
 	{ "bodies", bodies },
+	{ "prompts", prompts },
 	{ "others", others },
 };
 

@@ -37,7 +37,6 @@ static const struct {
 	{ "prediction", { NULL } },
 	{ "priority", { "0" } },
 	{ "prompt_embeds", { NULL } },
-	{ "prompt_logprobs", { NULL } },
 	{ "reasoning_effort", { NULL } },
 	{ "response_format", { "{\"type\": \"text\"}" } },
 	{ "return_token_ids", { "false" } },

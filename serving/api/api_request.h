@@ -19,11 +19,15 @@
  *   add_generation_prompt, chat_template_kwargs (scalars)        with messages
  *   add_special_tokens          adds bos and eos to the prompt (default true; with messages false)
  *   n 1..128                    prompts * n <= 1024; best_of: the same as n
- *   max_tokens, max_completion_tokens >= 1; 0 with echo: no answer
+ *   max_tokens, max_completion_tokens >= 1; 0 with echo or prompt_logprobs: no answer
  *   echo                        completions: the prompt is repeated before the answer, and with logprobs its
  *                               tokens are listed with their log-probabilities, the first with null; prompt
- *                               tokens * n <= 65536; no stream, no beam search. An end token that is the
+ *                               tokens * n <= 65536; no logprobs with beam search. An end token that is the
  *                               only token of the answer (max_tokens 1) is listed, too, as lm-eval expects
+ *   prompt_logprobs 0..20       as in vLLM: for each prompt token but the first {id: {logprob, rank,
+ *                               decoded_token}} of it and of the likeliest tokens in its place. rank is null
+ *                               beyond the first 32. Prompt tokens * n * (1 + prompt_logprobs) <= 262144; no
+ *                               stream, no beam search
  *   min_tokens <= max_tokens    the text of these tokens matches no stop string
  *   temperature 0..2, top_p (0, 1], top_k >= -1 (-1, 0: off), min_p 0..1, seed 64 bits
  *   presence_penalty, frequency_penalty -2..2, repetition_penalty (0, 10]
@@ -121,6 +125,7 @@ struct cairn_api_request {
 	struct cairn_api_bias *bias; /* [num_bias] */
 	int32_t num_bias;
 	int64_t logprobs; /* alternatives per token besides the chosen one; -1: no log-probabilities */
+	int64_t prompt_logprobs; /* the same of the prompt's tokens */
 
 	struct cairn_stop_string stop[CAIRN_MAX_STOPS];
 	int32_t num_stop, num_stop_ids;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* api_request_impl - declarations shared by api_request.c, api_fields.c and api_neutral.c only */
+/* api_request_impl - declarations shared by api_request.c, api_fields.c, api_neutral.c, api_rules.c */
 #ifndef CAIRN_API_REQUEST_IMPL_H
 #define CAIRN_API_REQUEST_IMPL_H
 
@@ -23,6 +23,9 @@ int cairn_api_no_memory(struct parse *p);
 
 /* Stores the integer that value is, also if it is spelled as a float (16.0); false: it is none of 64 bits. */
 bool cairn_api_integer(const json_t *value, int64_t *integer);
+
+/* Checks the rules between members, all of which have been parsed (api_rules.c). */
+int cairn_api_check_rules(struct parse *p);
 
 /* Accepts or refuses a member of api_neutral.c's list. Returns 1 if the list lacks it. */
 int cairn_api_take_neutral(struct parse *p, const char *name, const json_t *value);

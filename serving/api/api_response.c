@@ -2,13 +2,13 @@
 /* api_response - writes bodies, chunks, events and errors as JSON */
 #include "serving/api/api_response.h"
 
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "primitives/base/error.h"
+#include "serving/api/api_response_impl.h"
 #include "serving/base/utf8.h"
 
 void cairn_api_out_free(struct cairn_api_out *out)
@@ -37,12 +37,12 @@ void cairn_api_put(struct cairn_api_out *out, const char *json, size_t num_bytes
 	out->s[out->len] = 0;
 }
 
-static void puts_json(struct cairn_api_out *out, const char *json)
+void cairn_api_puts(struct cairn_api_out *out, const char *json)
 {
 	cairn_api_put(out, json, strlen(json));
 }
 
-__attribute__((format(printf, 2, 3))) static void print(struct cairn_api_out *out, const char *fmt, ...)
+void cairn_api_print(struct cairn_api_out *out, const char *fmt, ...)
 {
 	char buf[128];
 	va_list ap;
@@ -50,7 +50,7 @@ __attribute__((format(printf, 2, 3))) static void print(struct cairn_api_out *ou
 	va_start(ap, fmt);
 	vsnprintf(buf, sizeof(buf), fmt, ap);
 	va_end(ap);
-	puts_json(out, buf);
+	cairn_api_puts(out, buf);
 }
 
 /* Returns the number of leading bytes that need no escape. */
@@ -85,7 +85,7 @@ static void put_escaped(struct cairn_api_out *out, const char *s, size_t n)
 		else if (known)
 			cairn_api_put(out, (const char[]) { '\\', names[known - plain] }, 2);
 		else if (cp < 0x20 || cp == 0x7f || cp == 0x85 || cp == 0x2028 || cp == 0x2029)
-			print(out, "\\u%04x", cp);
+			cairn_api_print(out, "\\u%04x", cp);
 		else
 			cairn_api_put(out, s + i, (size_t)len);
 		i += (size_t)abs(len);
@@ -114,11 +114,11 @@ void cairn_api_id(enum cairn_api_kind kind, const uint64_t random[2], char id[CA
 static void put_head(struct cairn_api_out *out, const char *object, const char *id, int64_t created,
 		     const char *model)
 {
-	puts_json(out, "{\"id\":");
+	cairn_api_puts(out, "{\"id\":");
 	put_text(out, id);
-	print(out, ",\"object\":\"%s\",\"created\":%lld,\"model\":", object, (long long)created);
+	cairn_api_print(out, ",\"object\":\"%s\",\"created\":%lld,\"model\":", object, (long long)created);
 	put_text(out, model);
-	puts_json(out, ",\"choices\":[");
+	cairn_api_puts(out, ",\"choices\":[");
 }
 
 int cairn_api_answer_init(struct cairn_api_answer *a, const struct cairn_api_request *request, const char *id,
@@ -129,7 +129,7 @@ int cairn_api_answer_init(struct cairn_api_answer *a, const struct cairn_api_req
 	bool chat = request->kind == CAIRN_API_CHAT;
 
 	put_head(&whole, chat ? "chat.completion" : "text_completion", id, created, model);
-	puts_json(&chunk, "data: ");
+	cairn_api_puts(&chunk, "data: ");
 	put_head(&chunk, chat ? "chat.completion.chunk" : "text_completion", id, created, model);
 	if (whole.failed || chunk.failed) {
 		cairn_api_out_free(&whole);
@@ -155,125 +155,12 @@ void cairn_api_answer_free(struct cairn_api_answer *a)
 	*a = (struct cairn_api_answer) { 0 };
 }
 
-static void put_logprob(struct cairn_api_out *out, float logprob)
+static void put_prompt_logprobs(struct cairn_api_out *out, const struct cairn_api_choice *c)
 {
-	if (isnan(logprob))
-		puts_json(out, "null");
-	else if (!isfinite(logprob))
-		puts_json(out, "-9999.0");
-	else
-		print(out, "%.9g", (double)logprob);
-}
-
-static bool well_formed(const struct cairn_api_token *t)
-{
-	for (size_t i = 0; i < t->num_bytes;) {
-		int truncated, n;
-		uint32_t cp;
-
-		n = cairn_utf8_next(t->bytes + i, t->num_bytes - i, &cp, &truncated);
-		if (n < 0)
-			return false;
-		i += (size_t)n;
-	}
-	return true;
-}
-
-/*
- * Writes a token as text, or as "bytes:\xe2\x80" if it is not UTF-8, so that distinct tokens stay distinct.
- */
-static void put_token(struct cairn_api_out *out, const struct cairn_api_token *t)
-{
-	if (well_formed(t)) {
-		cairn_api_put_string(out, t->bytes, t->num_bytes);
+	if (!c->prompt_logprobs)
 		return;
-	}
-	puts_json(out, "\"bytes:");
-	for (size_t i = 0; i < t->num_bytes; i++)
-		print(out, "\\\\x%02x", (unsigned char)t->bytes[i]);
-	puts_json(out, "\"");
-}
-
-/* Writes {"token":...,"logprob":...,"bytes":[...] of the chat form */
-static void put_chat_token(struct cairn_api_out *out, const struct cairn_api_token *t)
-{
-	puts_json(out, "{\"token\":");
-	put_token(out, t);
-	puts_json(out, ",\"logprob\":");
-	put_logprob(out, t->logprob);
-	puts_json(out, ",\"bytes\":[");
-	for (size_t i = 0; i < t->num_bytes; i++)
-		print(out, "%s%d", i ? "," : "", (unsigned char)t->bytes[i]);
-	puts_json(out, "]");
-}
-
-static void put_chat_logprobs(struct cairn_api_out *out, const struct cairn_api_choice *c)
-{
-	puts_json(out, "{\"content\":[");
-	for (size_t i = 0; i < c->num_logprobs; i++) {
-		const struct cairn_api_logprob *l = &c->logprobs[i];
-
-		if (i)
-			puts_json(out, ",");
-		put_chat_token(out, &l->token);
-		puts_json(out, ",\"top_logprobs\":[");
-		for (int32_t k = 0; k < l->num_top; k++) {
-			if (k)
-				puts_json(out, ",");
-			put_chat_token(out, &l->top[k]);
-			puts_json(out, "}");
-		}
-		puts_json(out, "]}");
-	}
-	puts_json(out, "],\"refusal\":null}");
-}
-
-/* Returns whether an earlier, likelier token has the same bytes: a JSON object can hold only one of them. */
-static bool seen_before(const struct cairn_api_logprob *l, int32_t k)
-{
-	for (int32_t i = 0; i < k; i++)
-		if (l->top[i].num_bytes == l->top[k].num_bytes &&
-		    !memcmp(l->top[i].bytes, l->top[k].bytes, l->top[k].num_bytes))
-			return true;
-	return false;
-}
-
-static void put_text_logprobs(struct cairn_api_out *out, const struct cairn_api_choice *c)
-{
-	puts_json(out, "{\"tokens\":[");
-	for (size_t i = 0; i < c->num_logprobs; i++) {
-		puts_json(out, i ? "," : "");
-		put_token(out, &c->logprobs[i].token);
-	}
-	puts_json(out, "],\"token_logprobs\":[");
-	for (size_t i = 0; i < c->num_logprobs; i++) {
-		puts_json(out, i ? "," : "");
-		put_logprob(out, c->logprobs[i].token.logprob);
-	}
-	puts_json(out, "],\"top_logprobs\":[");
-	for (size_t i = 0; i < c->num_logprobs; i++) {
-		const struct cairn_api_logprob *l = &c->logprobs[i];
-
-		puts_json(out, i ? "," : "");
-		if (isnan(l->token.logprob)) {
-			puts_json(out, "null");
-			continue;
-		}
-		puts_json(out, "{");
-		for (int32_t k = 0; k < l->num_top; k++) {
-			if (seen_before(l, k))
-				continue;
-			puts_json(out, k ? "," : "");
-			put_token(out, &l->top[k]);
-			puts_json(out, ":");
-			put_logprob(out, l->top[k].logprob);
-		}
-		puts_json(out, "}");
-	}
-	puts_json(out, "],\"text_offset\":[");
-	for (size_t i = 0; i < c->num_logprobs; i++)
-		print(out, "%s%lld", i ? "," : "", (long long)c->logprobs[i].text_offset);
-	puts_json(out, "]}");
+	cairn_api_puts(out, ",\"prompt_logprobs\":");
+	cairn_api_put(out, c->prompt_logprobs->s, c->prompt_logprobs->len);
 }
 
 /* Writes "logprobs":...,"finish_reason":...,"stop_reason":...} */
@@ -282,56 +169,60 @@ static void put_end(struct cairn_api_out *out, const struct cairn_api_answer *a,
 {
 	static const char *const reasons[] = { "null", "\"stop\"", "\"length\"", "\"abort\"", "\"error\"" };
 
-	puts_json(out, ",\"logprobs\":");
+	cairn_api_puts(out, ",\"logprobs\":");
 	if (!c->logprobs)
-		puts_json(out, "null");
+		cairn_api_puts(out, "null");
 	else if (a->kind == CAIRN_API_CHAT)
-		put_chat_logprobs(out, c);
+		cairn_api_put_chat_logprobs(out, c);
 	else
-		put_text_logprobs(out, c);
-	print(out, ",\"finish_reason\":%s", reasons[c->finish]);
+		cairn_api_put_text_logprobs(out, c);
+	cairn_api_print(out, ",\"finish_reason\":%s", reasons[c->finish]);
 	if (c->finish != CAIRN_API_GOES_ON) {
-		puts_json(out, ",\"stop_reason\":");
+		cairn_api_puts(out, ",\"stop_reason\":");
 		if (c->finish == CAIRN_API_STOP && c->stop)
 			cairn_api_put_string(out, c->stop->bytes, c->stop->num_bytes);
 		else if (c->finish == CAIRN_API_STOP && c->stop_id >= 0)
-			print(out, "%d", (int)c->stop_id);
+			cairn_api_print(out, "%d", (int)c->stop_id);
 		else
-			puts_json(out, "null");
+			cairn_api_puts(out, "null");
 	}
-	puts_json(out, "}");
+	if (a->kind != CAIRN_API_CHAT)
+		put_prompt_logprobs(out, c);
+	cairn_api_puts(out, "}");
 }
 
 static void put_usage(struct cairn_api_out *out, const struct cairn_api_usage *u)
 {
-	print(out, "{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,\"total_tokens\":%lld,",
-	      (long long)u->prompt_tokens, (long long)u->completion_tokens,
-	      (long long)(u->prompt_tokens + u->completion_tokens));
-	print(out, "\"prompt_tokens_details\":{\"cached_tokens\":%lld}}", (long long)u->cached_tokens);
+	cairn_api_print(out, "{\"prompt_tokens\":%lld,\"completion_tokens\":%lld,\"total_tokens\":%lld,",
+			(long long)u->prompt_tokens, (long long)u->completion_tokens,
+			(long long)(u->prompt_tokens + u->completion_tokens));
+	cairn_api_print(out, "\"prompt_tokens_details\":{\"cached_tokens\":%lld}}",
+			(long long)u->cached_tokens);
 }
 
 void cairn_api_chunk(struct cairn_api_out *out, const struct cairn_api_answer *a,
 		     const struct cairn_api_choice *c, bool first, const struct cairn_api_usage *usage)
 {
 	cairn_api_put(out, a->chunk_head, a->chunk_head_len);
-	print(out, "{\"index\":%d,", (int)c->index);
+	cairn_api_print(out, "{\"index\":%d,", (int)c->index);
 	if (a->kind == CAIRN_API_CHAT) {
-		puts_json(out, first ? "\"delta\":{\"role\":\"assistant\",\"content\":\"" : "\"delta\":{");
+		cairn_api_puts(out, first ? "\"delta\":{\"role\":\"assistant\",\"content\":\"" :
+					   "\"delta\":{");
 		if (!first && c->num_bytes)
-			puts_json(out, "\"content\":\"");
+			cairn_api_puts(out, "\"content\":\"");
 		put_escaped(out, c->text, c->num_bytes);
-		puts_json(out, first || c->num_bytes ? "\"}" : "}");
+		cairn_api_puts(out, first || c->num_bytes ? "\"}" : "}");
 	} else {
-		puts_json(out, "\"text\":");
+		cairn_api_puts(out, "\"text\":");
 		cairn_api_put_string(out, c->text, c->num_bytes);
 	}
 	put_end(out, a, c);
 	if (a->continuous_usage && usage) {
-		puts_json(out, "],\"usage\":");
+		cairn_api_puts(out, "],\"usage\":");
 		put_usage(out, usage);
-		puts_json(out, "}\n\n");
+		cairn_api_puts(out, "}\n\n");
 	} else {
-		puts_json(out, a->include_usage ? "],\"usage\":null}\n\n" : "]}\n\n");
+		cairn_api_puts(out, a->include_usage ? "],\"usage\":null}\n\n" : "]}\n\n");
 	}
 }
 
@@ -339,45 +230,45 @@ void cairn_api_usage_chunk(struct cairn_api_out *out, const struct cairn_api_ans
 			   const struct cairn_api_usage *usage)
 {
 	cairn_api_put(out, a->chunk_head, a->chunk_head_len);
-	puts_json(out, "],\"usage\":");
+	cairn_api_puts(out, "],\"usage\":");
 	put_usage(out, usage);
-	puts_json(out, "}\n\n");
+	cairn_api_puts(out, "}\n\n");
 }
 
 void cairn_api_done(struct cairn_api_out *out)
 {
-	puts_json(out, "data: [DONE]\n\n");
+	cairn_api_puts(out, "data: [DONE]\n\n");
 }
 
 void cairn_api_keep_alive(struct cairn_api_out *out)
 {
-	puts_json(out, ": waiting\n\n");
+	cairn_api_puts(out, ": waiting\n\n");
 }
 
 void cairn_api_error_body(struct cairn_api_out *out, const struct cairn_api_error *error)
 {
-	puts_json(out, "{\"error\":{\"message\":");
+	cairn_api_puts(out, "{\"error\":{\"message\":");
 	put_text(out, error->message);
-	puts_json(out, ",\"type\":");
+	cairn_api_puts(out, ",\"type\":");
 	put_text(out, error->type);
-	puts_json(out, ",\"param\":");
+	cairn_api_puts(out, ",\"param\":");
 	if (error->param[0])
 		put_text(out, error->param);
 	else
-		puts_json(out, "null");
-	puts_json(out, ",\"code\":");
+		cairn_api_puts(out, "null");
+	cairn_api_puts(out, ",\"code\":");
 	if (error->code)
 		put_text(out, error->code);
 	else
-		puts_json(out, "null");
-	puts_json(out, "}}");
+		cairn_api_puts(out, "null");
+	cairn_api_puts(out, "}}");
 }
 
 void cairn_api_error_event(struct cairn_api_out *out, const struct cairn_api_error *error)
 {
-	puts_json(out, "data: ");
+	cairn_api_puts(out, "data: ");
 	cairn_api_error_body(out, error);
-	puts_json(out, "\n\n");
+	cairn_api_puts(out, "\n\n");
 }
 
 void cairn_api_body(struct cairn_api_out *out, const struct cairn_api_answer *a,
@@ -388,51 +279,54 @@ void cairn_api_body(struct cairn_api_out *out, const struct cairn_api_answer *a,
 	for (size_t i = 0; i < num_choices; i++) {
 		const struct cairn_api_choice *c = &choices[i];
 
-		print(out, "%s{\"index\":%d,", i ? "," : "", (int)c->index);
-		puts_json(out, a->kind == CAIRN_API_CHAT
+		cairn_api_print(out, "%s{\"index\":%d,", i ? "," : "", (int)c->index);
+		cairn_api_puts(out, a->kind == CAIRN_API_CHAT
 				       ? "\"message\":{\"role\":\"assistant\",\"refusal\":null,\"content\":"
 				       : "\"text\":");
 		cairn_api_put_string(out, c->text, c->num_bytes);
 		if (a->kind == CAIRN_API_CHAT)
-			puts_json(out, "}");
+			cairn_api_puts(out, "}");
 		put_end(out, a, c);
 	}
-	puts_json(out, "],\"usage\":");
+	cairn_api_puts(out, "],\"usage\":");
 	put_usage(out, usage);
-	puts_json(out, "}");
+	/* as in vLLM: a completion has them in each choice, a chat beside the choices */
+	if (a->kind == CAIRN_API_CHAT)
+		put_prompt_logprobs(out, choices);
+	cairn_api_puts(out, "}");
 }
 
 void cairn_api_models_body(struct cairn_api_out *out, const struct cairn_api_limits *limits, int64_t created)
 {
-	puts_json(out, "{\"object\":\"list\",\"data\":[");
+	cairn_api_puts(out, "{\"object\":\"list\",\"data\":[");
 	for (int i = 0; i < limits->num_models; i++) {
-		puts_json(out, i ? ",{\"id\":" : "{\"id\":");
+		cairn_api_puts(out, i ? ",{\"id\":" : "{\"id\":");
 		put_text(out, limits->models[i]);
-		print(out,
-		      ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"cairn\",\"max_model_len\":%d}",
-		      (long long)created, (int)limits->max_context);
+		cairn_api_print(out,
+				",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"cairn\",\"max_model_len\":%d}",
+				(long long)created, (int)limits->max_context);
 	}
-	puts_json(out, "]}");
+	cairn_api_puts(out, "]}");
 }
 
 void cairn_api_tokenize_body(struct cairn_api_out *out, const int32_t *ids, size_t num_ids,
 			     const struct cairn_api_token *strs, int32_t max_context)
 {
-	print(out, "{\"count\":%zu,\"max_model_len\":%d,\"tokens\":[", num_ids, (int)max_context);
+	cairn_api_print(out, "{\"count\":%zu,\"max_model_len\":%d,\"tokens\":[", num_ids, (int)max_context);
 	for (size_t i = 0; i < num_ids; i++)
-		print(out, "%s%d", i ? "," : "", (int)ids[i]);
-	puts_json(out, "],\"token_strs\":");
-	puts_json(out, strs ? "[" : "null");
+		cairn_api_print(out, "%s%d", i ? "," : "", (int)ids[i]);
+	cairn_api_puts(out, "],\"token_strs\":");
+	cairn_api_puts(out, strs ? "[" : "null");
 	for (size_t i = 0; strs && i < num_ids; i++) {
-		puts_json(out, i ? "," : "");
-		put_token(out, &strs[i]);
+		cairn_api_puts(out, i ? "," : "");
+		cairn_api_put_token(out, &strs[i]);
 	}
-	puts_json(out, strs ? "]}" : "}");
+	cairn_api_puts(out, strs ? "]}" : "}");
 }
 
 void cairn_api_detokenize_body(struct cairn_api_out *out, const char *text, size_t num_bytes)
 {
-	puts_json(out, "{\"prompt\":");
+	cairn_api_puts(out, "{\"prompt\":");
 	cairn_api_put_string(out, text, num_bytes);
-	puts_json(out, "}");
+	cairn_api_puts(out, "}");
 }

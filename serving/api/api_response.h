@@ -78,6 +78,7 @@ struct cairn_api_choice {
 	int32_t stop_id;                          /* the stop token that ended it, or -1 */
 	const struct cairn_api_logprob *logprobs; /* [num_logprobs]; NULL is written as null */
 	size_t num_logprobs;
+	const struct cairn_api_out *prompt_logprobs; /* JSON, only of a body; NULL: not asked for */
 };
 
 struct cairn_api_usage {
@@ -106,6 +107,10 @@ void cairn_api_models_body(struct cairn_api_out *out, const struct cairn_api_lim
 void cairn_api_tokenize_body(struct cairn_api_out *out, const int32_t *ids, size_t num_ids,
 			     const struct cairn_api_token *strs, int32_t max_context);
 void cairn_api_detokenize_body(struct cairn_api_out *out, const char *text, size_t num_bytes);
+
+/* Appends a member of one prompt token's object in prompt_logprobs; rank 0 is written as null. */
+void cairn_api_put_ranked(struct cairn_api_out *out, int32_t id, int32_t rank,
+			  const struct cairn_api_token *token);
 
 /* For other answers of the server: append a JSON string with its quotes; append JSON verbatim. */
 void cairn_api_put_string(struct cairn_api_out *out, const char *s, size_t num_bytes);

@@ -14,7 +14,7 @@ struct scored {
 	struct cairn_test *t;
 	int num;			/* positions 1 .. num have come */
 	float logprob[LEN];
-	int32_t id[LEN], num_top[LEN], top[LEN][CAIRN_MAX_LOGPROBS];
+	int32_t id[LEN], rank[LEN], num_top[LEN], top[LEN][CAIRN_MAX_LOGPROBS];
 	float top_logprob[LEN][CAIRN_MAX_LOGPROBS];
 };
 
@@ -28,11 +28,30 @@ static void take_prompt(void *ctx, int32_t position, const struct cairn_token *t
 	s->num = position;
 	s->id[position] = token->id;
 	s->logprob[position] = token->logprob;
+	s->rank[position] = token->rank;
 	s->num_top[position] = token->num_top;
 	for (int i = 0; i < token->num_top; i++) {
 		s->top[position][i] = token->top[i];
 		s->top_logprob[position][i] = token->top_logprob[i];
 	}
+}
+
+/*
+ * The rank of token `id` is 1 + the number of likelier ones, or 0 if these are CAIRN_LOGPROBS_MAX or more.
+ * Tokens within slack of it may be on either side.
+ */
+static void judge_rank(struct cairn_test *t, const double *l, int vocab, int32_t id, double slack,
+		       int32_t rank)
+{
+	int better = 0, near = 0;
+
+	for (int j = 0; j < vocab; j++) {
+		better += l[j] > l[id] + slack;
+		near += j != id && fabs(l[j] - l[id]) <= slack;
+	}
+	if (!EXPECT(t, rank ? rank > better && rank <= better + near + 1 && rank <= CAIRN_LOGPROBS_MAX :
+			      better + near >= CAIRN_LOGPROBS_MAX))
+		cairn_note(t, "token %d: rank %d, %d are better and %d as good", id, rank, better, near);
 }
 
 /* exact, bound: logits of the prompt and their allowed errors */
@@ -56,6 +75,7 @@ static void judge(struct cairn_test *t, const struct scored *s, const struct cai
 		if (!EXPECT(t, fabs((double)s->logprob[i] - (l[r->prompt[i]] - most - log(sum))) <= slack))
 			cairn_note(t, "token %d: %g, want %g", i, (double)s->logprob[i],
 				   l[r->prompt[i]] - most - log(sum));
+		judge_rank(t, l, vocab, r->prompt[i], slack, s->rank[i]);
 		EXPECT(t, s->num_top[i] == r->prompt_logprobs - 1);
 		for (int k = 0; k < s->num_top[i]; k++) {
 			double want = l[s->top[i][k]] - most - log(sum);

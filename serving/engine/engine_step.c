@@ -140,6 +140,8 @@ static void take_scored(struct cairn_engine *e, const struct engine_flight *f,
 			continue;
 		token.id = r->scored_prompt[f->scored[i].index];
 		token.num_top = r->req.prompt_logprobs - 1;
+		for (int32_t k = 0; k < CAIRN_LOGPROBS_MAX && !token.rank; k++)
+			token.rank = token.top[k] == token.id ? k + 1 : 0;
 		while (token.num_top && token.top[token.num_top - 1] < 0)
 			token.num_top--;
 		r->req.on_prompt(r->req.ctx, f->scored[i].index, &token);
@@ -196,7 +198,7 @@ static void score(struct request *r, int32_t first, int32_t end, struct engine_f
 	part->targets = r->scored_prompt + from + 1;
 	part->score_from = from - first;
 	part->num_scored = to - from;
-	part->score_k = r->req.prompt_logprobs - 1;
+	part->score_k = CAIRN_LOGPROBS_MAX;	/* for the ranks */
 	r->num_scored = to;
 	for (int32_t at = from + 1; at <= to; at++)
 		f->scored[f->num_scored++] = (struct draw){ r->handle, at };

@@ -148,12 +148,20 @@ static bool send_body(struct serve_job *job)
 	struct cairn_api_usage usage;
 	int ret = choices && spelled ? 0 : -ENOMEM;
 
+	for (int32_t i = 0; i < job->num_parts && job->req.prompt_logprobs >= 0; i++) {
+		struct cairn_api_out *list = &job->parts[i].prompt_logprobs;
+
+		cairn_api_put(list, "]", 1);
+		ret = list->failed ? -ENOMEM : ret;
+	}
 	for (size_t i = 0; i < num && !ret; i++) {
 		struct serve_choice *c = &job->choices[i];
 
 		ret = c->text.failed ? -ENOMEM :
 		      fill_choice(job, c, c->text.len, c->num_logprobs, &spelled[i], &choices[i]);
 		choices[i].finish = c->finish;
+		if (job->req.prompt_logprobs >= 0)
+			choices[i].prompt_logprobs = &job->parts[(int64_t)i / job->req.n].prompt_logprobs;
 	}
 	if (!ret) {
 		usage_of(job, &usage);
@@ -162,6 +170,13 @@ static bool send_body(struct serve_job *job)
 	}
 	for (size_t i = 0; spelled && i < num; i++)
 		free_spelled(&spelled[i]);
+	/* the client may take its time to read: only the body is kept for it */
+	for (int32_t i = 0; i < job->num_parts; i++)
+		cairn_api_out_free(&job->parts[i].prompt_logprobs);
+	for (size_t i = 0; i < num; i++) {
+		free(job->choices[i].logprobs);
+		job->choices[i].logprobs = NULL;
+	}
 	free(spelled);
 	free(choices);
 	cairn_api_out_free(&out);
@@ -268,8 +283,11 @@ static int push_all(struct serve_job *job)
 	int32_t ended = 0;
 
 	for (int32_t i = 0; i < job->num_choices; i++) {
+		const struct serve_part *p = &job->parts[i / job->req.n];
 		struct serve_choice *c = &job->choices[i];
 
+		if (serve_is_scored(p) && p->num_scored + 1 < p->num_ids)
+			continue;	/* its prompt, which comes first, is not complete */
 		while (!c->ended && (c->new_tokens || c->text.len || c->num_logprobs || c->finish)) {
 			CAIRN_TRY(begin_stream(job));
 			CAIRN_TRY(push_chunk(job, c));
@@ -306,13 +324,57 @@ static bool update(struct serve_job *job)
 	return send_body(job);
 }
 
-void serve_take_prompt(struct serve_choice *c, int32_t position, const struct serve_logprob *token)
+bool serve_is_scored(const struct serve_part *p)
 {
-	struct serve_logprob *to = &c->logprobs[position];
-	int64_t offset = to->text_offset;
+	const struct cairn_api_request *r = &p->job->req;
 
-	*to = *token;
-	to->text_offset = offset;
+	return (r->echo && r->logprobs >= 0) || r->prompt_logprobs >= 0;
+}
+
+static void put_ranked(struct serve *s, struct cairn_api_out *out, int32_t id, int32_t rank, float logprob)
+{
+	struct cairn_api_token token = { .logprob = logprob };
+
+	if (cairn_token_stream_bytes(s->speller, id, &token.bytes, &token.num_bytes))
+		out->failed = true;
+	else
+		cairn_api_put_ranked(out, id, rank, &token);
+}
+
+/* Appends the next token of a prompt to the JSON of its log-probabilities. */
+static void put_prompt(struct serve_part *p, const struct serve_logprob *token)
+{
+	struct cairn_api_out *out = &p->prompt_logprobs;
+	struct serve *s = p->job->s;
+
+	cairn_api_put(out, ",{", 2);
+	put_ranked(s, out, token->id, token->rank, token->logprob);
+	for (int32_t k = 0; k < token->num_top && k < p->job->req.prompt_logprobs; k++) {
+		if (token->top[k].id == token->id)
+			continue;
+		cairn_api_put(out, ",", 1);
+		put_ranked(s, out, token->top[k].id, k + 1, token->top[k].value);
+	}
+	cairn_api_put(out, "}", 1);
+}
+
+void serve_take_prompt(struct serve_part *p, const struct serve_logprob *token)
+{
+	const struct cairn_api_request *r = &p->job->req;
+	struct serve_choice *choices = &p->job->choices[(p - p->job->parts) * r->n];
+	size_t at = ++p->num_scored;
+
+	if (r->prompt_logprobs >= 0)
+		put_prompt(p, token);
+	for (int64_t i = 0; i < r->n && r->echo && r->logprobs >= 0; i++) {
+		struct serve_logprob *to = &choices[i].logprobs[at];
+		int64_t offset = to->text_offset;
+
+		*to = *token;
+		to->text_offset = offset;
+		if (to->num_top > r->logprobs)
+			to->num_top = (int32_t)r->logprobs;
+	}
 }
 
 bool serve_take_token(struct serve_job *job, int32_t choice, const struct serve_logprob *token, bool *stopped)

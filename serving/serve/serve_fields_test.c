@@ -249,8 +249,6 @@ static void echoed(struct cairn_test *t)
 {
 #define LP	"choices.0.logprobs."
 	static const char *const bad[][2] = {
-		{ P ",\"echo\":true,\"stream\":true}", "stream" },
-		{ "{\"prompt\":\"a\",\"echo\":true,\"use_beam_search\":true,\"n\":2}", "use_beam_search" },
 		{ "{\"prompt\":\"a\",\"max_tokens\":0,\"logprobs\":1}", "max_tokens" },
 	};
 	static struct reply r;

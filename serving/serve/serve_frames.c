@@ -41,16 +41,6 @@ static void count_token(struct serve *s, struct serve_part *p, int32_t index)
 	c->last_ns = p->job->last_ns = now;
 }
 
-/* Handles a PROMPT whose TOP frames have all arrived: all answers to the prompt list its tokens. */
-static void prompt(struct serve *s, const struct cairn_wire_frame *f)
-{
-	struct serve_slot *slot = serve_slot_of(s, f->request);
-	struct serve_part *p = slot ? slot->part : NULL;
-
-	for (int32_t i = 0; p && i < p->job->req.n; i++)
-		serve_take_prompt(choice_of(p, i), f->token.index, &s->token);
-}
-
 /* Handles a TOKEN whose TOP frames have all arrived. */
 static void token(struct serve *s, const struct cairn_wire_frame *f)
 {
@@ -60,7 +50,8 @@ static void token(struct serve *s, const struct cairn_wire_frame *f)
 	bool stopped, over;
 
 	if (f->kind == CAIRN_WIRE_PROMPT) {
-		prompt(s, f);
+		if (p)
+			serve_take_prompt(p, &s->token);
 		return;
 	}
 	count_token(s, p, f->token.index);
@@ -78,13 +69,23 @@ static void token(struct serve *s, const struct cairn_wire_frame *f)
 		serve_end_job(s, p->job);
 }
 
-/* Returns whether the front has asked for this token of the prompt. */
-static bool is_echoed(const struct serve_slot *slot, const struct cairn_wire_frame *f)
+/* Returns whether this is the next token of a prompt whose log-probabilities are wanted. */
+static bool is_next_of_prompt(const struct serve_slot *slot, const struct cairn_wire_frame *f)
+{
+	const struct serve_part *p = slot->part;
+	size_t next = p ? p->num_scored + 1 : 0;
+
+	return !p || (serve_is_scored(p) && (int64_t)f->token.index == (int64_t)next && next < p->num_ids &&
+		      p->ids[next] == f->token.id && f->token.rank >= 0);
+}
+
+/* Returns whether this answer may have a token now: it follows the log-probabilities of its prompt. */
+static bool may_have_token(const struct serve_slot *slot, const struct cairn_wire_frame *f)
 {
 	const struct serve_part *p = slot->part;
 
-	return !p || (p->job->req.echo && p->job->req.logprobs >= 0 && f->token.index > 0 &&
-		      (size_t)f->token.index < p->num_ids && p->ids[f->token.index] == f->token.id);
+	return is_open(slot, f->token.index) &&
+	       (!p || !serve_is_scored(p) || p->num_scored + 1 == p->num_ids);
 }
 
 static int begin_token(struct serve *s, const struct cairn_wire_frame *f)
@@ -92,10 +93,11 @@ static int begin_token(struct serve *s, const struct cairn_wire_frame *f)
 	struct serve_slot *slot = serve_slot_of(s, f->request);
 
 	if (!slot || f->token.id < 0 ||
-	    (f->kind == CAIRN_WIRE_TOKEN ? !is_open(slot, f->token.index) : !is_echoed(slot, f)) ||
+	    (f->kind == CAIRN_WIRE_TOKEN ? !may_have_token(slot, f) : !is_next_of_prompt(slot, f)) ||
 	    f->token.id >= s->config.vocab_size || f->count > CAIRN_API_MAX_LOGPROBS)
 		return -EINVAL;
-	s->token = (struct serve_logprob){ .id = f->token.id, .logprob = f->token.logprob };
+	s->token = (struct serve_logprob){ .id = f->token.id, .logprob = f->token.logprob,
+					   .rank = f->token.rank };
 	s->head = *f;
 	s->missing = f->count;
 	if (!s->missing)
@@ -208,6 +210,8 @@ static int refused(struct serve *s, const struct cairn_wire_frame *f)
 		char field[64];
 
 		name_field(s->text, field, sizeof(field));
+		if (!strcmp(field, "prompt_logprobs") && p->job->req.prompt_logprobs < 0)
+			strcpy(field, "echo");
 		cairn_api_refuse(&e, 400, f->error == EINVAL ? "invalid_value" : "unsupported_value", field,
 				 "%s", s->text);
 	} else {

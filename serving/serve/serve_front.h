@@ -47,7 +47,7 @@ enum serve_state {
 
 /* Log-probabilities of a token that has not been sent. */
 struct serve_logprob {
-	int32_t id, num_top;
+	int32_t id, num_top, rank;	/* rank: of prompt tokens; 0: unknown */
 	float logprob;
 	int64_t text_offset;
 	struct cairn_wire_pair top[CAIRN_API_MAX_LOGPROBS];
@@ -76,6 +76,8 @@ struct serve_part {
 	int32_t *ids;
 	size_t num_ids;
 	int32_t max_tokens, cached;
+	size_t num_scored;		/* prompt tokens whose log-probabilities have come */
+	struct cairn_api_out prompt_logprobs;	/* JSON of them, if they are asked for */
 	bool queued, started;
 	int64_t submit_ns, start_ns, first_ns;
 };
@@ -226,7 +228,8 @@ int serve_take_frame(struct serve *s, const struct cairn_wire_frame *f);
 
 /* serve_answer.c. true: the exchange is finished and the caller must end the job. */
 int64_t serve_count_chars(const char *s, size_t n);
-void serve_take_prompt(struct serve_choice *c, int32_t position, const struct serve_logprob *token);
+bool serve_is_scored(const struct serve_part *p);	/* log-probabilities of its tokens are wanted */
+void serve_take_prompt(struct serve_part *p, const struct serve_logprob *token);
 bool serve_take_token(struct serve_job *job, int32_t choice, const struct serve_logprob *token,
 		      bool *stopped);
 bool serve_take_finish(struct serve_job *job, int32_t choice, enum cairn_api_finish why, int32_t token);

@@ -166,9 +166,10 @@ static float narrow(double x, float lo, float hi)
 static void put_request(struct serve *s, const struct serve_job *job, const struct serve_part *p)
 {
 	const struct cairn_api_request *r = &job->req;
-	bool scored = r->echo && r->logprobs >= 0;
+	bool echoed = r->echo && r->logprobs >= 0;
+	int64_t top = echoed && r->logprobs > r->prompt_logprobs ? r->logprobs : r->prompt_logprobs;
 	struct cairn_wire_frame f = { .kind = CAIRN_WIRE_SUBMIT, .request = p->request,
-		.count = scored ? (int32_t)r->logprobs + 1 : 0, .submit = {
+		.count = (int32_t)top + 1, .submit = {
 		.num_prompt = (int32_t)p->num_ids, .max_new_tokens = p->max_tokens, .num_seqs = (int32_t)r->n,
 		.num_stop_ids = r->num_stop_ids, .num_bias = r->num_bias,
 		.beam_width = r->use_beam_search ? (int32_t)r->n : 0,
@@ -176,7 +177,7 @@ static void put_request(struct serve *s, const struct serve_job *job, const stru
 		.deadline_ns = s->opt.request_s ? job->begin_ns + s->opt.request_s * 1000000000 : 0 } };
 	struct cairn_wire_frame g = { .kind = CAIRN_WIRE_SAMPLING, .request = p->request,
 		/* lm-eval drops the last of the listed tokens: a lone end token has to be listed */
-		.count = r->ignore_eos || (scored && p->max_tokens == 1), .sampling = {
+		.count = r->ignore_eos || (echoed && p->max_tokens == 1), .sampling = {
 		.temperature = (float)r->temperature, .top_p = narrow(r->top_p, FLT_MIN, 1),
 		.min_p = narrow(r->min_p, 0, 1 - FLT_EPSILON / 2),
 		.presence = (float)r->presence_penalty, .frequency = (float)r->frequency_penalty,

@@ -20,6 +20,7 @@
 #include "serving/serve/serve_front.h"
 
 #define MAX_ECHOED	65536	/* prompt tokens times n of a request: bounds its answer */
+#define MAX_LISTED	(1 << 18)	/* the same times 1 + prompt_logprobs */
 #define LONG_BODY	(64 << 10)
 
 /* Turns an error of the tokenizer or the template into an API error. */
@@ -283,6 +284,8 @@ static int generate(struct serve_job *job, struct cairn_api_error *e)
 		struct serve_part *p = &job->parts[i];
 
 		p->job = job;
+		if (r->prompt_logprobs >= 0)
+			cairn_api_put(&p->prompt_logprobs, "[null", 5);
 		CAIRN_TRY(encode(job, i, &p->ids, &p->num_ids, e));
 		CAIRN_TRY(cairn_api_fit(r, &limits, p->num_ids, &p->max_tokens, e));
 		job->num_prompt_tokens += (int64_t)p->num_ids;
@@ -291,6 +294,11 @@ static int generate(struct serve_job *job, struct cairn_api_error *e)
 		return cairn_api_refuse(e, 400, "invalid_value", "echo", "echo: %lld prompt tokens times n, "
 					"%lld, are more than %d", (long long)job->num_prompt_tokens,
 					(long long)r->n, MAX_ECHOED);
+	if (job->num_prompt_tokens * r->n * (r->prompt_logprobs + 1) > MAX_LISTED)
+		return cairn_api_refuse(e, 400, "invalid_value", "prompt_logprobs", "prompt_logprobs: %lld "
+					"prompt tokens times n, %lld, times 1 + %lld are more than %d",
+					(long long)job->num_prompt_tokens, (long long)r->n,
+					(long long)r->prompt_logprobs, MAX_LISTED);
 	if (make_choices(job))
 		return cairn_api_refuse(e, 500, NULL, NULL, "%s", cairn_last_error());
 	return 0;

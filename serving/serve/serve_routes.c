@@ -76,8 +76,10 @@ void serve_job_put(struct serve_job *job)
 		cairn_api_out_free(&job->choices[i].text);
 		free(job->choices[i].logprobs);
 	}
-	for (int32_t i = 0; i < job->num_parts; i++)
+	for (int32_t i = 0; i < job->num_parts; i++) {
 		free(job->parts[i].ids);
+		cairn_api_out_free(&job->parts[i].prompt_logprobs);
+	}
 	free(job->choices);
 	free(job->parts);
 	cairn_stop_set_free(job->stops);

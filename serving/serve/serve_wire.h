@@ -83,6 +83,7 @@ struct cairn_wire_frame {
 		struct {
 			int32_t index, id;	/* PROMPT: index is the position */
 			float logprob;
+			int32_t rank;	/* PROMPT: cairn_token.rank */
 		} token;
 		struct {
 			int32_t index, why, token;

@@ -78,7 +78,7 @@ static int on_token(void *ctx, int32_t index, const struct cairn_token *token)
 	struct client *c = ctx;
 	struct cairn_wire_frame f = {
 		.kind = CAIRN_WIRE_TOKEN, .request = c->request, .count = token->num_top,
-		.token = { index, token->id, token->logprob },
+		.token = { index, token->id, token->logprob, 0 },
 	};
 
 	cairn_wire_put(&c->w->out, &f);
@@ -92,7 +92,7 @@ static void on_prompt(void *ctx, int32_t position, const struct cairn_token *tok
 	struct client *c = ctx;
 	struct cairn_wire_frame f = {
 		.kind = CAIRN_WIRE_PROMPT, .request = c->request, .count = token->num_top,
-		.token = { position, token->id, token->logprob },
+		.token = { position, token->id, token->logprob, token->rank },
 	};
 
 	cairn_wire_put(&c->w->out, &f);

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* api_response_impl - declarations shared by api_response.c and api_logprobs.c only */
+#ifndef CAIRN_API_RESPONSE_IMPL_H
+#define CAIRN_API_RESPONSE_IMPL_H
+
+#include "serving/api/api_response.h"
+
+/* Append JSON verbatim; cairn_api_print() at most 127 bytes. */
+void cairn_api_puts(struct cairn_api_out *out, const char *json);
+void cairn_api_print(struct cairn_api_out *out, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/*
+ * Writes a token as text, or as "bytes:\xe2\x80" if it is not UTF-8, so that distinct tokens stay distinct.
+ */
+void cairn_api_put_token(struct cairn_api_out *out, const struct cairn_api_token *t);
+
+/* The member "logprobs" of a choice. */
+void cairn_api_put_chat_logprobs(struct cairn_api_out *out, const struct cairn_api_choice *c);
+void cairn_api_put_text_logprobs(struct cairn_api_out *out, const struct cairn_api_choice *c);
+
+#endif
