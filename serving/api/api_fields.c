@@ -198,9 +198,14 @@ static int take_role(struct parse *p, const char *param, const json_t *value, js
 				cairn_quote(json_string_value(value), json_string_length(value), quoted));
 }
 
-/* An answer that a client sends back may have empty lists of what the model did not do. */
-static bool is_empty_list(const char *name, const json_t *value)
+/*
+ * An answer that a client sends back may have empty lists of what the model did not do. lm-eval gives each
+ * message the type of its content.
+ */
+static bool asks_for_nothing(const char *name, const json_t *value)
 {
+	if (!strcmp(name, "type"))
+		return json_is_string(value) && !strcmp(json_string_value(value), "text");
 	return (!strcmp(name, "tool_calls") || !strcmp(name, "annotations")) && json_is_array(value) &&
 	       !json_array_size(value);
 }
@@ -220,7 +225,7 @@ static int message_member(struct parse *p, size_t which, const char *name, json_
 			return join_parts(p, which, value, to);
 		if (!json_is_string(value))
 			return cairn_api_wrong_type(p, param, "a string or a list of texts", value);
-	} else if (json_is_null(value) || is_empty_list(name, value)) {
+	} else if (json_is_null(value) || asks_for_nothing(name, value)) {
 		return 0;
 	} else if (strcmp(name, "name") && strcmp(name, "reasoning_content")) {
 		return cairn_api_refuse(p->error, 400, "unsupported_parameter", param, "%s is not supported",

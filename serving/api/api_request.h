@@ -15,7 +15,8 @@
  *   prompt                      completions, tokenize: text, [texts], [ids], [[ids]]; 256 prompts at most
  *   messages                    chat, tokenize: [{role: system|developer|user|assistant, content: text
  *                               or [{"type": "text", "text"}], name, reasoning_content,
- *                               tool_calls [], annotations []}]; developer counts as system
+ *                               tool_calls [], annotations [], type "text"}]; developer counts as
+ *                               system
  *   add_generation_prompt, chat_template_kwargs (scalars)        with messages
  *   add_special_tokens          adds bos and eos to the prompt (default true; with messages false)
  *   n 1..128                    prompts * n <= 1024; best_of: the same as n
@@ -35,7 +36,7 @@
  *                               the checkpoint (generation.h), else 1, 1, 0, 0, 1
  *   logit_bias                  {"id": -100..100}, 1024 at most
  *   logprobs                    completions: 0..20; chat: true, with top_logprobs 0..20 (0 alone: none)
- *   stop                        text or up to 4 texts, each of 1 to 1024 bytes; stop_token_ids 64 at most
+ *   stop                        text or up to 32 texts, each of 1 to 1024 bytes; stop_token_ids 64 at most
  *   ignore_eos, include_stop_str_in_output, skip_special_tokens (default true)
  *   stream, stream_options {include_usage, continuous_usage_stats}, user, cache_salt,
  *   metadata (an object)

@@ -119,7 +119,8 @@ static const struct bad completion[] = {
 	BAD("logprobs", "21", "0 to 20"),
 	BAD("logprobs", "-1", "0 to 20"),
 	BAD("logprobs", "true", "integer"),
-	BAD("stop", "['a','b','c','d','e']", "5 strings, at most 4"),
+	BAD("stop", "['a','b','c','d','e','f','g','h','i','j','k','l','m','n','o','p','q','r','s','t','u',"
+		    "'v','w','x','y','z','A','B','C','D','E','F','G']", "33 strings, at most 32"),
 	BAD("stop", "''", "0 bytes"),
 	BAD("stop", "['a','']", "0 bytes"),
 	BAD("stop", "[5]", "string"),

@@ -302,9 +302,9 @@ void cairn_api_models_body(struct cairn_api_out *out, const struct cairn_api_lim
 	for (int i = 0; i < limits->num_models; i++) {
 		cairn_api_puts(out, i ? ",{\"id\":" : "{\"id\":");
 		put_text(out, limits->models[i]);
-		cairn_api_print(out,
-				",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"cairn\",\"max_model_len\":%d}",
-				(long long)created, (int)limits->max_context);
+		cairn_api_print(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"cairn\",",
+				(long long)created);
+		cairn_api_print(out, "\"max_model_len\":%d}", (int)limits->max_context);
 	}
 	cairn_api_puts(out, "]}");
 }

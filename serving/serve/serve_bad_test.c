@@ -8,6 +8,8 @@
 #include "serving/serve/serve_test.h"
 
 #define C	"/v1/completions"
+#define STOPS8	"\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\","
+#define STOPS33	"[" STOPS8 STOPS8 STOPS8 STOPS8 "\"a\"]"
 #define M	"/v1/chat/completions"
 #define P	"{\"prompt\":\"a\","
 #define U	"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],"
@@ -73,7 +75,7 @@ static const struct row {
 	{ C, P "\"seed\":18446744073709551616}", 400, "seed", NULL },
 	{ C, P "\"logprobs\":21}", 400, "logprobs", NULL },
 	{ M, U "\"logprobs\":true,\"top_logprobs\":21}", 400, "top_logprobs", NULL },
-	{ C, P "\"stop\":[\"a\",\"b\",\"c\",\"d\",\"e\"]}", 400, "stop", NULL },
+	{ C, P "\"stop\":" STOPS33 "}", 400, "stop", NULL },
 	{ C, P "\"stop\":\"\"}", 400, "stop", NULL },
 	{ C, P "\"logit_bias\":{\"512\":1}}", 400, "logit_bias*", NULL },
 	{ C, P "\"logit_bias\":{\"a\":1}}", 400, "logit_bias*", NULL },

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* serve_score_test - log-probabilities of prompts, prompts that are repeated, and what lm-eval asks for */
+/* serve_score_test - log-probabilities of prompts, and answers that repeat their prompt */
 #include <math.h>
 
 #include "conformance/harness.h"
@@ -11,25 +11,7 @@
 
 static bool start(struct cairn_test *t, struct server *s)
 {
-	static const char chat[] = "{% for m in messages %}{{ m.content }}{% endfor %}";
-	char path[PATH_MAX];
-
-	cairn_tmpfile(t, path, sizeof(path), "chat.jinja", chat, sizeof(chat) - 1);
-	return start_server(t, s,
-			    (const char *const[]){ "--impl", "cpu", "--batch", "16", "--quiet",
-						   "--chat-template", path, NULL }) &&
-	       EXPECT(t, wait_ready(s));
-}
-
-/* Returns the JSON of a request's answer, a new reference; NULL, with a note, if its status is not 200. */
-static json_t *answer_of(struct cairn_test *t, const struct server *s, const char *path, const char *body)
-{
-	static struct reply r;
-
-	if (EXPECT(t, post(s, path, body, &r) == 200))
-		return json_of(&r);
-	cairn_note(t, "%s: %.300s", body, r.text);
-	return NULL;
+	return start_chat(t, s) && EXPECT(t, wait_ready(s));
 }
 
 static double number(json_t *root, const char *path)
@@ -37,6 +19,11 @@ static double number(json_t *root, const char *path)
 	const json_t *v = at_path(root, path);
 
 	return json_is_number(v) ? json_number_value(v) : NAN;
+}
+
+static json_t *at_index(json_t *object, const char *name, size_t i)
+{
+	return json_array_get(json_object_get(object, name), i);
 }
 
 /*
@@ -48,8 +35,8 @@ static void judge(struct cairn_test *t, json_t *list, json_t *logprobs, const js
 	EXPECT(t, json_array_size(list) == json_array_size(ids) && json_is_null(json_array_get(list, 0)));
 	for (size_t i = 1; i < json_array_size(ids); i++) {
 		json_t *one = json_array_get(list, i), *it, *likely;
-		const char *text = json_string_value(json_array_get(json_object_get(logprobs, "tokens"), i));
-		double want = json_number_value(json_array_get(json_object_get(logprobs, "token_logprobs"), i));
+		const char *text = json_string_value(at_index(logprobs, "tokens", i));
+		double want = json_number_value(at_index(logprobs, "token_logprobs", i));
 		const char *key, *first = NULL;
 		size_t rank = 0, ranked = 0;
 		char id[16];
@@ -115,13 +102,15 @@ static void prompt_logprobs(struct cairn_test *t)
 		EXPECT(t, json_object_size(at_path(root, "choices.0.prompt_logprobs.3")) == 1 &&
 				  json_object_size(at_path(root, "choices.0.logprobs.top_logprobs.3")) == 3);
 		json_decref(root);
-		root = answer_of(t, &s, PATH, "{\"prompt\":[[5],[5,6,7]],\"prompt_logprobs\":20,\"max_tokens\":1}");
+		root = answer_of(t, &s, PATH,
+				 "{\"prompt\":[[5],[5,6,7]],\"prompt_logprobs\":20,\"max_tokens\":1}");
 		EXPECT(t, json_array_size(at_path(root, "choices.0.prompt_logprobs")) == 1 &&
 				  json_object_size(at_path(root, "choices.1.prompt_logprobs.2")) >= 20 &&
 				  json_is_null(at_path(root, "choices.1.logprobs")));
 		json_decref(root);
-		root = answer_of(t, &s, "/v1/chat/completions", "{\"messages\":[{\"role\":\"user\",\"content\":"
-			   "\"hi\"}],\"prompt_logprobs\":1,\"max_tokens\":1}");
+		root = answer_of(t, &s, "/v1/chat/completions",
+				 "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],"
+				 "\"prompt_logprobs\":1,\"max_tokens\":1}");
 		EXPECT(t, !at_path(root, "choices.0.prompt_logprobs") &&
 				  json_array_size(json_object_get(root, "prompt_logprobs")) ==
 					  (size_t)json_integer_value(at_path(root, "usage.prompt_tokens")));
@@ -208,7 +197,8 @@ static void join(struct cairn_test *t, const char *stream, int index, struct joi
 /* A stream with echo has the same text and the same numbers as the whole answer. */
 static void echo_stream(struct cairn_test *t)
 {
-#define TWO	"{\"prompt\":[\"What is 55 - 8?\\n47\",\"a\"],\"temperature\":0,\"echo\":true,\"ignore_eos\":true"
+#define TWO                                                                                                \
+	"{\"prompt\":[\"What is 55 - 8?\\n47\",\"a\"],\"temperature\":0,\"echo\":true,\"ignore_eos\":true"
 	static const char *const members[] = {
 		",\"max_tokens\":4", ",\"max_tokens\":4,\"logprobs\":2", ",\"max_tokens\":0,\"logprobs\":0",
 		",\"max_tokens\":0",

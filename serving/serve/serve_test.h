@@ -118,6 +118,18 @@ static inline bool start_server(struct cairn_test *t, struct server *s, const ch
 	return start_server_at(t, s, args, -1);
 }
 
+/* Starts a server on the table cpu, whose chat template joins the messages. */
+static inline bool start_chat(struct cairn_test *t, struct server *s)
+{
+	static const char chat[] = "{% for m in messages %}{{ m.content }}{% endfor %}";
+	char path[PATH_MAX];
+
+	cairn_tmpfile(t, path, sizeof(path), "chat.jinja", chat, sizeof(chat) - 1);
+	return start_server(t, s,
+			    (const char *const[]){ "--impl", "cpu", "--batch", "16", "--quiet",
+						   "--chat-template", path, NULL });
+}
+
 /* Sends bytes on a new connection. Returns the answer's status, 0: no answer. */
 static inline int talk(const struct server *s, const char *bytes, size_t n, struct reply *r)
 {
@@ -179,6 +191,18 @@ static inline bool wait_ready(const struct server *s)
 static inline json_t *json_of(const struct reply *r)
 {
 	return json_loadb(r->body, r->body_bytes, JSON_REJECT_DUPLICATES, NULL);
+}
+
+/* Returns the JSON of a request's answer, a new reference; NULL, with a note, if its status is not 200. */
+static inline json_t *answer_of(struct cairn_test *t, const struct server *s, const char *path,
+				const char *body)
+{
+	static struct reply r;
+
+	if (EXPECT(t, post(s, path, body, &r) == 200))
+		return json_of(&r);
+	cairn_note(t, "%s: %.300s", body, r.text);
+	return NULL;
 }
 
 /* Returns the member at a path such as "choices.0.text", borrowed, or NULL. */

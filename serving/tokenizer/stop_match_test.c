@@ -70,7 +70,7 @@ static int trial(struct cairn_test *t)
 {
 	char bytes[CAIRN_MAX_STOPS][12], text[MAX_TEXT];
 	struct cairn_stop_string stops[CAIRN_MAX_STOPS];
-	size_t num = 1 + cairn_rand(t) % CAIRN_MAX_STOPS, len, want, at = 0, wait;
+	size_t num = 1 + cairn_rand(t) % (cairn_rand(t) % 64 ? 4 : CAIRN_MAX_STOPS), len, want, at = 0, wait;
 	int letters = 1 + (int)(cairn_rand(t) % 3), which;
 	bool include = cairn_rand(t) % 2;
 	struct cairn_stop_set *set = NULL;
@@ -128,7 +128,7 @@ static void bounds(struct cairn_test *t)
 	for (size_t i = 0; i <= CAIRN_MAX_STOPS; i++)
 		many[i] = (struct cairn_stop_string) { "x", 1 };
 	EXPECT(t, cairn_stop_set_new(many, CAIRN_MAX_STOPS + 1, &set) == -EINVAL);
-	EXPECT_CONTAINS(t, cairn_last_error(), "at most 4 strings, not 5");
+	EXPECT_CONTAINS(t, cairn_last_error(), "at most 32 strings, not 33");
 	one = (struct cairn_stop_string) { "", 0 };
 	EXPECT(t, cairn_stop_set_new(&one, 1, &set) == -EINVAL);
 	one = (struct cairn_stop_string) { long_text, CAIRN_MAX_STOP_BYTES + 1 };
