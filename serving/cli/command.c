@@ -24,8 +24,8 @@ static int take_int(const struct cairn_option *o, const char *text)
 	v = strtoll(text, &end, 10);
 	/* a double cannot hold a bound near 2^63 exactly: there strtoll() reports ERANGE */
 	if (errno || end == text || *end || (double)v < o->lo || (double)v > o->hi)
-		return cairn_error(EINVAL, "--%s: '%.64s' is not a whole number from %.0f to %.0f", o->name,
-				   text, o->lo, o->hi);
+		return cairn_error(EINVAL, "--%s: '%.64s' is not a whole number from %.0f to %lld", o->name,
+				   text, o->lo, o->hi < 0x1p63 ? (long long)o->hi : INT64_MAX);
 	*(int64_t *)o->to = v;
 	return 0;
 }
@@ -127,6 +127,28 @@ int cairn_parse_options(int argc, char **argv, struct cairn_common_options *comm
 	return check_json(to->json);
 }
 
+int cairn_name_option(int ret, const char *const (*names)[2])
+{
+	const char *text = cairn_last_error();
+	size_t part = strcspn(text, ": "), n;
+	char rest[1024];
+
+	if (ret >= 0)
+		return ret;
+	for (int again = 0; again < 2; again++) {
+		n = strcspn(text, ": ");
+		for (int i = 0; names[i][0] && text[n] == ':'; i++) {
+			if (strlen(names[i][0]) != n || strncmp(text, names[i][0], n))
+				continue;
+			snprintf(rest, sizeof(rest), "%s", text + n);
+			return cairn_error(-ret, "--%s%s", names[i][1], rest);
+		}
+		/* "engine: num_pages: ..." */
+		text += text[part] == ':' && text[part + 1] == ' ' ? part + 2 : 0;
+	}
+	return ret;
+}
+
 double cairn_now(void)
 {
 	struct timespec ts;
@@ -193,6 +215,8 @@ int cairn_session_load(struct cairn_session *s, const char *dir)
 {
 	struct progress p = { .start = cairn_now(), .percent = -1 };
 
+	if (dir && !*dir)
+		return cairn_error(EINVAL, "--model: is empty");
 	if (dir)
 		snprintf(s->dir, sizeof(s->dir), "%s", dir);
 	else
@@ -207,13 +231,28 @@ int cairn_session_load(struct cairn_session *s, const char *dir)
 	return 0;
 }
 
+int cairn_shape_config(const char *shape, struct cairn_model_config *config)
+{
+	static const char *const names[][2] = { { "shape", "shape" }, { NULL, NULL } };
+
+	return cairn_name_option(cairn_model_shape(shape, config), names);
+}
+
 int cairn_session_shape(struct cairn_session *s, const char *shape, uint64_t seed)
 {
+	static const char none[] = "random model/config.json: ";
 	struct cairn_model_config config;
 	double start = cairn_now();
+	char why[1024];
+	int ret;
 
-	CAIRN_TRY(cairn_model_shape(shape, &config));
-	CAIRN_TRY(cairn_model_random_as(&s->model, &s->impl, &config, s->weights, seed));
+	CAIRN_TRY(cairn_shape_config(shape, &config));
+	ret = cairn_model_random_as(&s->model, &s->impl, &config, s->weights, seed);
+	if (ret && !strncmp(cairn_last_error(), none, sizeof(none) - 1)) {
+		snprintf(why, sizeof(why), "%s", cairn_last_error() + sizeof(none) - 1);
+		return cairn_error(-ret, "--shape %s: %s", shape, why);
+	}
+	CAIRN_TRY(ret);
 	show_loaded(s, shape, cairn_now() - start);
 	return 0;
 }

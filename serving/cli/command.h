@@ -52,6 +52,12 @@ struct cairn_common_options {
 int cairn_parse_options(int argc, char **argv, struct cairn_common_options *common,
 			const struct cairn_option *options, int num_options, const char *usage);
 
+/*
+ * If ret < 0 and the error text begins with a field of names, "FIELD: ..." or "PART: FIELD: ...", replaces
+ * that by the option which sets it, "--OPTION: ...". names: (field, option), up to a NULL. Returns ret.
+ */
+int cairn_name_option(int ret, const char *const (*names)[2]);
+
 struct cairn_session {
 	struct cairn_impl impl;
 	int started;
@@ -65,6 +71,8 @@ struct cairn_session {
 int cairn_session_start(struct cairn_session *s, const char *impl, int device);
 /* dir: NULL for the embedded model. Prints the progress of loading to stderr. */
 int cairn_session_load(struct cairn_session *s, const char *dir);
+/* The config of a published shape; its error names --shape. */
+int cairn_shape_config(const char *shape, struct cairn_model_config *config);
 /* Makes random weights of a published shape; there is no tokenizer. */
 int cairn_session_shape(struct cairn_session *s, const char *shape, uint64_t seed);
 void cairn_session_close(struct cairn_session *s);

@@ -451,6 +451,10 @@ static int take_defaults(const struct cairn_session *s, struct options *o)
 static int prepare(struct cairn_session *s, struct options *o, int32_t **ids, size_t *num_ids,
 		   struct cairn_engine **e)
 {
+	static const char *const names[][2] = {
+		{ "page_size", "page-size" }, { "num_pages", "page-size" }, { "max_batch", "batch" },
+		{ NULL, NULL },
+	};
 	int host;
 	struct cairn_engine_options eo = {
 		.no_graphs = o->no_graphs, .page_size = (int32_t)o->page_size,
@@ -480,7 +484,7 @@ static int prepare(struct cairn_session *s, struct options *o, int32_t **ids, si
 		eo.max_rows = (int32_t)((int64_t)*num_ids * o->common.batch);
 	if (eo.max_rows < eo.max_batch)
 		eo.max_rows = eo.max_batch;
-	return cairn_engine_create(e, s->model, &eo);
+	return cairn_name_option(cairn_engine_create(e, s->model, &eo), names);
 }
 
 int cairn_cmd_generate(int argc, char **argv)

@@ -6,6 +6,7 @@
 
 #include "conformance/suite/spawn.h"
 #include "serving/base/json.h"
+#include "serving/cli/command.h"
 #include "serving/template/chat_template.h"
 #include "serving/model/model_test.h"
 
@@ -193,6 +194,62 @@ static void bad_options(struct cairn_test *t)
 	REFUSED(t, "--seed: '18446744073709551616'", "generate", "--seed", "18446744073709551616");
 	REFUSED(t, "--min-accuracy", "eval", "--min-accuracy", "101");
 	REFUSED(t, "/no/such/file", "eval", "--impl", "cpu", "--file", "/no/such/file");
+	REFUSED(t, "a whole number from 0 to 9223372036854775807", "generate", "--seed", "-1");
+	REFUSED(t, "generate: --model: is empty", "generate", "--impl", "cpu", "--model", "");
+	REFUSED(t, "generate: --shape: 'x' is not one of", "generate", "--impl", "cpu", "--shape", "x");
+	REFUSED(t, "graph: --shape: 'x' is not one of", "graph", "--shape", "x");
+}
+
+/* Options of the server: the error names the option as it is written, and is the last line. */
+static void bad_serve_options(struct cairn_test *t)
+{
+#define SERVE	"serve", "--impl", "cpu", "--port", "0"
+	static const struct { const char *args[12], *text; } rows[] = {
+		{ { SERVE, "--allow-origin", "foo" }, "--allow-origin: 'foo' is not * or SCHEME" },
+		{ { SERVE, "--host", "nonsense" }, "--host: 'nonsense' is not a numeric address" },
+		{ { SERVE, "--pages", "1073741824" }, "--pages: 1073741824 pages of 16 tokens" },
+		{ { SERVE, "--host-pages", "1", "--disk-pages", "1", "--disk-dir", "/no/such/dir" },
+		  "--disk-dir: /no/such/dir: No such file" },
+		{ { SERVE, "--shape", "x" }, "serve: --shape: 'x' is not one of" },
+		{ { SERVE, "--model", "" }, "serve: --model: is empty" },
+		{ { SERVE, "--impl", "nope" }, "--impl: 'nope' is none of" },
+		{ { SERVE, "--chat-template", "/no/such/file" }, "--chat-template: /no/such/file: No such" },
+		{ { SERVE, "--key-file", "/no/such/file" }, "--key-file: /no/such/file: No such file" },
+	};
+	char out[16384];
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		char *last;
+
+		EXPECT(t, cairn(out, rows[i].args) == 2);
+		last = strrchr(out, '\n');
+		if (last)
+			*last = 0;
+		last = strrchr(out, '\n');
+		EXPECT_CONTAINS(t, last ? last : out, rows[i].text);
+		EXPECT_CONTAINS(t, last ? last : out, "cairn serve: ");
+	}
+}
+
+static int refuse_rmsnorm(const struct cairn_rmsnorm_args *args, void *stream)
+{
+	(void)args;
+	(void)stream;
+	return -EOPNOTSUPP;
+}
+
+/* A shape has no config.json that an error could name. */
+static void refused_shape(struct cairn_test *t)
+{
+	struct cairn_session s;
+
+	if (!EXPECT(t, cairn_session_start(&s, "cpu", 0) == 0))
+		return;
+	s.impl.rmsnorm = refuse_rmsnorm;
+	EXPECT(t, cairn_session_shape(&s, "llama32-1b", 1) == -EOPNOTSUPP);
+	EXPECT_CONTAINS(t, cairn_last_error(), "--shape llama32-1b: ");
+	EXPECT(t, !strstr(cairn_last_error(), "config.json"));
+	cairn_session_close(&s);
 }
 
 static void bad_questions(struct cairn_test *t)
@@ -436,6 +493,8 @@ static const struct cairn_unit units[] = {
 	{ "prompt_file_and_record", prompt_file_and_record },
 	{ "model_defaults", model_defaults },
 	{ "bad_options", bad_options },
+	{ "bad_serve_options", bad_serve_options },
+	{ "refused_shape", refused_shape },
 	{ "bad_questions", bad_questions },
 	{ "bad_models", bad_models },
 	{ "bad_weights", bad_weights },

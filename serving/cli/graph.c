@@ -32,7 +32,7 @@ int cairn_cmd_graph(int argc, char **argv)
 	if (!ret && !model == !shape)
 		ret = cairn_error(EINVAL, "one of --model and --shape is required");
 	if (!ret)
-		ret = model ? cairn_model_config_load(model, &config) : cairn_model_shape(shape, &config);
+		ret = model ? cairn_model_config_load(model, &config) : cairn_shape_config(shape, &config);
 	if (!ret)
 		ret = cairn_model_graph(&graph, &config);
 	if (ret) {

@@ -21,23 +21,23 @@
 #define LOG_MS		1000	/* for standard output, at start, and error, at the end, to take all lines */
 #define OTHER_FILES	96	/* descriptors for HTTP's refusals and for everything but clients */
 
-static int read_file(const char *path, char **text, size_t *n)
+static int read_file(const char *option, const char *path, char **text, size_t *n)
 {
 	FILE *f = fopen(path, "rb");
 	long size;
 	int ret = 0;
 
 	if (!f)
-		return cairn_error(EINVAL, "%s: %s", path, strerror(errno));
+		return cairn_error(EINVAL, "--%s: %s: %s", option, path, strerror(errno));
 	if (fseek(f, 0, SEEK_END) || (size = ftell(f)) < 0 || size > 16 << 20 || fseek(f, 0, SEEK_SET)) {
 		fclose(f);
-		return cairn_error(EINVAL, "%s: cannot be read, or is over 16 MiB", path);
+		return cairn_error(EINVAL, "--%s: %s: cannot be read, or is over 16 MiB", option, path);
 	}
 	*text = malloc((size_t)size + 1);
 	if (!*text)
-		ret = cairn_error(ENOMEM, "%s: no memory", path);
+		ret = cairn_error(ENOMEM, "--%s: %s: no memory", option, path);
 	else if (fread(*text, 1, (size_t)size, f) != (size_t)size)
-		ret = cairn_error(EINVAL, "%s: cannot be read", path);
+		ret = cairn_error(EINVAL, "--%s: %s: cannot be read", option, path);
 	fclose(f);
 	if (ret) {
 		free(*text);
@@ -57,7 +57,7 @@ static int read_key(struct serve *s)
 	int ret = 0;
 
 	if (s->opt.key_file)
-		CAIRN_TRY(read_file(s->opt.key_file, &text, &size));
+		CAIRN_TRY(read_file("key-file", s->opt.key_file, &text, &size));
 	n = text || env ? strcspn(text ? text : env, "\r\n") : 0;
 	if (n < size && !text[n])
 		ret = cairn_error(EINVAL, "--key-file: %s: its first line has a NUL byte", s->opt.key_file);
@@ -80,7 +80,7 @@ static int load_template(struct serve *s, const char *dir)
 	int ret;
 
 	if (s->opt.template_file) {
-		CAIRN_TRY(read_file(s->opt.template_file, &text, &n));
+		CAIRN_TRY(read_file("chat-template", s->opt.template_file, &text, &n));
 		/* special tokens for the template, if the checkpoint defines them */
 		snprintf(path, sizeof(path), "%.4000s/tokenizer_config.json", dir);
 		tokens = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
@@ -192,11 +192,12 @@ static int say_address(const struct serve *s)
 
 static int start(struct serve *s)
 {
-
 	CAIRN_TRY(fit_descriptors(s));
 	CAIRN_TRY(serve_start_preparing(s));
+	CAIRN_TRY(serve_create_link(s));
+	/* before a worker is started, which would load the model for a server that cannot listen */
+	CAIRN_TRY(cairn_serve_name_option(serve_open_http(s)));
 	CAIRN_TRY(serve_start_link(s));
-	CAIRN_TRY(serve_open_http(s));
 	return say_address(s);
 }
 
@@ -256,6 +257,7 @@ int cairn_cmd_serve(int argc, char **argv)
 	struct serve *s = calloc(1, sizeof(*s));
 	sigset_t signals;
 	int ret, status = CAIRN_EXIT_USAGE;
+	char why[1024] = "";
 
 	if (!s)
 		return CAIRN_EXIT_FAILED;
@@ -295,12 +297,14 @@ int cairn_cmd_serve(int argc, char **argv)
 			status = CAIRN_EXIT_OK;
 		else if (atomic_load(&s->cannot_load))
 			status = CAIRN_EXIT_USAGE;
-		if (ret && *cairn_last_error())
-			serve_log_print(s->log, "cairn serve: %s", cairn_last_error());
+		if (ret)
+			snprintf(why, sizeof(why), "%s", cairn_last_error());
 		stop(s);
-	} else if (*cairn_last_error()) {
-		serve_log_print(s->log, "cairn serve: %s", cairn_last_error());
+	} else {
+		snprintf(why, sizeof(why), "%s", cairn_last_error());
 	}
+	if (why[0])	/* the last line: after what the worker has said */
+		serve_log_print(s->log, "cairn serve: %s", why);
 	free_all(s);
 	return status;
 }

@@ -39,6 +39,8 @@ enum cairn_serve_cache { CAIRN_SERVE_CACHE_PAGE, CAIRN_SERVE_CACHE_TOKEN, CAIRN_
 
 /* Returns 0, 1 after --help, or -EINVAL. */
 int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o);
+/* Replaces the field that an error of the engine or of HTTP begins with by its option. Returns ret. */
+int cairn_serve_name_option(int ret);
 /*
  * Writes the model's directory to dir: the embedded model's by default and for --shape, which uses its
  * tokenizer.

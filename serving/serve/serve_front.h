@@ -211,8 +211,9 @@ int serve_start_preparing(struct serve *s);
 void serve_stop_preparing(struct serve *s);
 void serve_prepare(struct serve *s, struct serve_job *job);	/* hands job over with a new reference */
 
-/* serve_link.c: the first five may be called from any thread, the others from the link's only */
-int serve_start_link(struct serve *s);
+/* serve_link.c: the first six may be called from any thread, the others from the link's only */
+int serve_create_link(struct serve *s);	/* from here on jobs may be submitted */
+int serve_start_link(struct serve *s);		/* starts its thread and the first worker */
 void serve_give_up(struct serve *s);		/* ends all waiting requests with a shutting-down error */
 void serve_stop_link(struct serve *s);		/* returns after the worker has exited */
 void serve_submit(struct serve *s, struct serve_job *job);	/* hands job and its reference over */

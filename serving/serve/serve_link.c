@@ -383,10 +383,8 @@ static void *run(void *arg)
 	return NULL;
 }
 
-int serve_start_link(struct serve *s)
+int serve_create_link(struct serve *s)
 {
-	int ret;
-
 	s->fd = s->pid = s->said.fd = -1;
 	s->num_slots = (uint32_t)(s->opt.max_queued + s->opt.common.batch + 1024);
 	if (s->num_slots > 1u << SLOT_BITS)
@@ -399,8 +397,13 @@ int serve_start_link(struct serve *s)
 		return cairn_error(ENOMEM, "serve: no memory for %u requests", s->num_slots);
 	for (uint32_t i = s->num_slots; i-- > 0;)
 		s->free_slots[s->num_free++] = i;
-	CAIRN_TRY(cairn_token_stream_new(s->tokenizer, false, &s->speller));
-	ret = pthread_create(&s->link, NULL, run, s);
+	return cairn_token_stream_new(s->tokenizer, false, &s->speller);
+}
+
+int serve_start_link(struct serve *s)
+{
+	int ret = pthread_create(&s->link, NULL, run, s);
+
 	if (ret)
 		return cairn_error(EIO, "serve: no thread: %s", strerror(ret));
 	s->link_runs = true;

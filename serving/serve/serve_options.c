@@ -117,6 +117,8 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 				      usage));
 	if (o->common.json)
 		return cairn_error(EINVAL, "--json: not for serve; cairn bench serve writes records");
+	if (o->common.model && !*o->common.model)
+		return cairn_error(EINVAL, "--model: is empty");
 	if (o->shape && o->common.model)
 		return cairn_error(EINVAL, "--shape: excludes --model: a shape has random weights");
 	if (o->disk_pages && !o->host_pages)
@@ -125,6 +127,18 @@ int cairn_serve_parse(int argc, char **argv, struct cairn_serve_options *o)
 		return cairn_error(EINVAL, "--rows: %lld is less than --batch, %lld", (long long)o->max_rows,
 				   (long long)o->common.batch);
 	return 0;
+}
+
+int cairn_serve_name_option(int ret)
+{
+	static const char *const names[][2] = {
+		{ "address", "host" }, { "allow_origin", "allow-origin" }, { "max_batch", "batch" },
+		{ "max_context", "max-context" }, { "max_rows", "rows" }, { "page_size", "page-size" },
+		{ "num_pages", "pages" }, { "host_pages", "host-pages" }, { "disk_pages", "disk-pages" },
+		{ "disk_dir", "disk-dir" }, { "cache_grain", "prefix-cache" }, { NULL, NULL },
+	};
+
+	return cairn_name_option(ret, names);
 }
 
 void cairn_serve_dir(const struct cairn_serve_options *o, char *dir, size_t len)
@@ -142,7 +156,7 @@ int cairn_serve_config(const struct cairn_serve_options *o, struct cairn_model_c
 
 	cairn_serve_dir(o, dir, sizeof(dir));
 	if (o->shape)
-		CAIRN_TRY(cairn_model_shape(o->shape, config));
+		CAIRN_TRY(cairn_shape_config(o->shape, config));
 	else
 		CAIRN_TRY(cairn_model_config_load(dir, config));
 	if (o->max_context > config->max_position_embeddings)

@@ -478,7 +478,7 @@ int cairn_cmd_serve_worker(int argc, char **argv)
 	watch_for_crashes();
 	ret = w ? cairn_serve_parse(argc, argv, &o) : cairn_error(ENOMEM, "worker: no memory");
 	if (!ret)
-		ret = load(w, &o);
+		ret = cairn_serve_name_option(load(w, &o));
 	if (!ret) {
 		loaded = 1;
 		ret = serve(w);
