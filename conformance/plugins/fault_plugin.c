@@ -12,6 +12,9 @@
  *   late MS    this pass takes MS milliseconds longer
  *
  * Every fault except `slow` occurs once: the plug-in removes the file before.
+ *
+ * If $CAIRN_FAULT_LOAD is set, each copy to the device takes that many milliseconds longer, so that a model
+ * loads slowly.
  */
 #include <errno.h>
 #include <signal.h>
@@ -26,6 +29,17 @@
 static const char *last_error(void)
 {
 	return "the device has failed, as it was told to";
+}
+
+/* The block of memory, streams and graphs, of which a table has all or nothing. */
+#define MEMORY	offsetof(struct cairn_impl, device_info)
+#define END	offsetof(struct cairn_impl, stream)
+
+static int slow_copy(void *dst, const void *src, size_t bytes, int kind, void *stream)
+{
+	if (kind == CAIRN_COPY_TO_DEVICE)
+		usleep((useconds_t)atoi(getenv("CAIRN_FAULT_LOAD")) * 1000);
+	return cairn_offer.host->mem_copy(dst, src, bytes, kind, stream);
 }
 
 static int embedding(const struct cairn_embedding_args *a, void *stream)
@@ -64,6 +78,11 @@ const struct cairn_impl *cairn_impl_get(uint32_t abi_version)
 	impl.name = "fault";
 	impl.embedding = embedding;
 	impl.last_error = last_error;
+	if (getenv("CAIRN_FAULT_LOAD")) {
+		memcpy((char *)&impl + MEMORY, (const char *)cairn_offer.host + MEMORY, END - MEMORY);
+		impl.stream_wait = cairn_offer.host->stream_wait;
+		impl.mem_copy = slow_copy;
+	}
 	/* without decode_step, every pass calls embedding() */
 	impl.decode_step = NULL;
 	impl.decode_step_workspace = NULL;

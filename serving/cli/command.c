@@ -179,19 +179,33 @@ int cairn_session_start(struct cairn_session *s, const char *name, int device)
 	return 0;
 }
 
+#define LINE_S		0.5	/* least time between two lines of progress, and before the first */
+#define LINE_PERCENT	10
+
 struct progress {
-	double start;
-	int percent;
+	double last;
+	int percent, lines;
 };
 
-/* Updates one line on a terminal; prints nothing elsewhere. */
+/* Updates one line on a terminal. Elsewhere prints a line for each tenth, or nothing if lines is 0. */
 static void show_progress(void *ctx, int64_t done, int64_t total)
 {
 	struct progress *p = ctx;
 	int percent = (int)(100 * (double)done / (double)total);
+	double now;
 
-	if (percent == p->percent || !isatty(STDERR_FILENO))
+	if (percent == p->percent)
 		return;
+	if (!isatty(STDERR_FILENO)) {
+		now = cairn_now();
+		if (!p->lines || percent < p->percent + LINE_PERCENT || now < p->last + LINE_S ||
+		    done == total)
+			return;
+		fprintf(stderr, "loading %d%% of %.4g GB\n", percent, (double)total * 1e-9);
+		p->last = now;
+		p->percent = percent;
+		return;
+	}
 	p->percent = percent;
 	fprintf(stderr, "\rloading %3d%% of %.2f GB", percent, (double)total * 1e-9);
 	if (done == total)
@@ -213,7 +227,8 @@ static void show_loaded(const struct cairn_session *s, const char *what, double 
 
 int cairn_session_load(struct cairn_session *s, const char *dir)
 {
-	struct progress p = { .start = cairn_now(), .percent = -1 };
+	double start = cairn_now();
+	struct progress p = { .last = start, .percent = -1, .lines = s->progress_lines };
 
 	if (dir && !*dir)
 		return cairn_error(EINVAL, "--model: is empty");
@@ -227,7 +242,7 @@ int cairn_session_load(struct cairn_session *s, const char *dir)
 		return cairn_error(EINVAL,
 				   "%s/tokenizer.json: has %d tokens, vocab_size of config.json is %d",
 				   s->dir, cairn_tokenizer_size(s->tokenizer), s->model->config.vocab_size);
-	show_loaded(s, s->dir, cairn_now() - p.start);
+	show_loaded(s, s->dir, cairn_now() - start);
 	return 0;
 }
 

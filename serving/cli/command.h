@@ -62,6 +62,7 @@ struct cairn_session {
 	struct cairn_impl impl;
 	int started;
 	enum cairn_weights weights;		/* form of the weights; set before loading */
+	int progress_lines;			/* show progress also if stderr is no terminal; the same */
 	struct cairn_model *model;
 	struct cairn_tokenizer *tokenizer;	/* NULL with a shape */
 	char dir[4096];				/* the model's directory; "" with a shape */
@@ -69,7 +70,10 @@ struct cairn_session {
 
 /* impl: NULL for cuda if there is a device, else cpu. */
 int cairn_session_start(struct cairn_session *s, const char *impl, int device);
-/* dir: NULL for the embedded model. Prints the progress of loading to stderr. */
+/*
+ * dir: NULL for the embedded model. Prints the progress of loading to stderr: on a terminal, or with
+ * progress_lines as at most ten lines.
+ */
 int cairn_session_load(struct cairn_session *s, const char *dir);
 /* The config of a published shape; its error names --shape. */
 int cairn_shape_config(const char *shape, struct cairn_model_config *config);

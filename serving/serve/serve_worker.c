@@ -403,6 +403,7 @@ static int load(struct worker *w, const struct cairn_serve_options *o)
 	CAIRN_TRY(cairn_serve_config(o, &config, &w->max_context));
 	CAIRN_TRY(cairn_session_start(&w->session, o->common.impl, (int)o->common.device));
 	w->session.weights = (enum cairn_weights)o->common.weights;
+	w->session.progress_lines = 1;	/* its standard error is a pipe to the front */
 	if (o->shape)
 		CAIRN_TRY(cairn_session_shape(&w->session, o->shape, (uint64_t)o->seed));
 	else
@@ -471,9 +472,10 @@ int cairn_cmd_serve_worker(int argc, char **argv)
 	struct worker *w = calloc(1, sizeof(*w));
 	int ret, loaded = 0;
 
-	/* die with the front, however it ends; the front handles ^C */
+	/* die with the front, however it ends; it handles ^C, and SIGTERM to all processes of a service */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	signal(SIGINT, SIG_IGN);
+	signal(SIGTERM, SIG_IGN);
 	signal(SIGPIPE, SIG_IGN);
 	watch_for_crashes();
 	ret = w ? cairn_serve_parse(argc, argv, &o) : cairn_error(ENOMEM, "worker: no memory");
