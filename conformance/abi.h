@@ -163,6 +163,9 @@ struct cairn_impl {
  * The only exported symbol of a plug-in. Returns NULL if the plug-in does not support that ABI version; the
  * suite then asks for older versions, to name the plug-in when it refuses it.
  */
+#ifdef __cplusplus
+extern "C"
+#endif
 const struct cairn_impl *cairn_impl_get(uint32_t abi_version);
 
 #endif

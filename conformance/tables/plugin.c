@@ -5,11 +5,13 @@
 #include "conformance/tables/plugin.h"
 
 #include <dlfcn.h>
+#include <elf.h>
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -34,6 +36,54 @@ static const struct cairn_impl *newest(const struct cairn_impl *(*get)(uint32_t)
 	for (uint32_t v = CAIRN_ABI_VERSION; v > 0 && !impl; v--)
 		impl = get(v);
 	return impl;
+}
+
+#ifdef __aarch64__
+#define OWN_MACHINE	EM_AARCH64
+#else
+#define OWN_MACHINE	EM_X86_64
+#endif
+
+/*
+ * Refuses what is no shared object for this machine: the messages of dlopen() for some of these files name
+ * another cause.
+ */
+static int check_file(const char *path)
+{
+	struct stat st;
+	Elf64_Ehdr h;
+	size_t n;
+	FILE *f;
+
+	if (stat(path, &st))
+		return cairn_error(EINVAL, "%s: %s", path, strerror(errno));
+	if (!S_ISREG(st.st_mode))
+		return cairn_error(EINVAL, "%s: is %s, not a shared object", path,
+				   S_ISDIR(st.st_mode) ? "a directory" : "no regular file");
+	f = fopen(path, "rb");
+	if (!f)
+		return cairn_error(EINVAL, "%s: %s", path, strerror(errno));
+	n = fread(&h, 1, sizeof(h), f);
+	fclose(f);
+	if (n < sizeof(h) || memcmp(h.e_ident, ELFMAG, SELFMAG))
+		return cairn_error(EINVAL, "%s: is not a shared object (it has no ELF header)", path);
+	if (h.e_ident[EI_CLASS] != ELFCLASS64 || h.e_machine != OWN_MACHINE)
+		return cairn_error(EINVAL, "%s: was built for another architecture (ELF machine %d, %d bits)",
+				   path, h.e_machine, h.e_ident[EI_CLASS] == ELFCLASS64 ? 64 : 32);
+	if (h.e_type == ET_REL)
+		return cairn_error(EINVAL, "%s: is an object file: link it with gcc -shared", path);
+	return 0;
+}
+
+/* Returns dlerror() without the path that it begins with. */
+static const char *load_error(const char *path)
+{
+	const char *text = dlerror();
+	size_t n = strlen(path);
+
+	if (!text)
+		return "does not load";
+	return !strncmp(text, path, n) && !strncmp(text + n, ": ", 2) ? text + n + 2 : text;
 }
 
 enum { LOADED = 99, LOAD_TIMEOUT_S = 60 };
@@ -91,6 +141,9 @@ static int check_version(const char *path, const struct cairn_impl *impl)
 	if (impl->abi_version > CAIRN_ABI_VERSION)
 		return cairn_error(EINVAL, "%s: abi_version: is %u, this suite has %d", path,
 				   impl->abi_version, CAIRN_ABI_VERSION);
+	if (!impl->abi_version)
+		return cairn_error(EINVAL, "%s: %sabi_version: is 0; set it to CAIRN_ABI_VERSION", path,
+				   name);
 	if (impl->abi_version < CAIRN_ABI_VERSION)
 		return cairn_error(EINVAL, "%s: %swas built for ABI version %u; this suite needs version "
 				   "%d: build it again against conformance/abi.h", path, name,
@@ -104,14 +157,18 @@ int cairn_plugin_open(const char *path, struct cairn_impl *out)
 	const struct cairn_impl *impl;
 	void *so;
 
+	CAIRN_TRY(check_file(path));
 	CAIRN_TRY(try_plugin(path));
 	so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	if (!so)
-		return cairn_error(EINVAL, "%s: %s", path, dlerror());
+		return cairn_error(EINVAL, "%s: %s", path, load_error(path));
 	*(void **)&get = dlsym(so, "cairn_impl_get");
 	if (!get) {
+		int ret = cairn_error(EINVAL, "%s: no symbol cairn_impl_get: a plug-in exports it, with the "
+				      "declaration of conformance/abi.h", path);
+
 		dlclose(so);
-		return cairn_error(EINVAL, "%s: no symbol cairn_impl_get", path);
+		return ret;
 	}
 	impl = newest(get);
 	if (!impl) {
@@ -121,7 +178,8 @@ int cairn_plugin_open(const char *path, struct cairn_impl *out)
 	}
 	CAIRN_TRY(check_version(path, impl));
 	if (impl->size < AFTER_RUNTIME || impl->size > (1 << 16))
-		return cairn_error(EINVAL, "%s: size: %zu is not the size of a table", path, impl->size);
+		return cairn_error(EINVAL, "%s: size: %zu is not the size of a table; set it to "
+				   "sizeof(struct cairn_impl)", path, impl->size);
 	if (!impl->name || !impl->version)
 		return cairn_error(EINVAL, "%s: name, version: must be given", path);
 	if (!is_plain(impl->name) || !is_plain(impl->version))

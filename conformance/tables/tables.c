@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stddef.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "conformance/tables/plugin.h"
 #include "primitives/base/error.h"
@@ -62,6 +63,9 @@ int cairn_impl_open(const char *name, struct cairn_impl *out)
 	}
 	if (!strcmp(name, "cuda") || !strcmp(name, "peers") || !strcmp(name, "unfused"))
 		return cairn_error(ENODEV, "%s: this build has no CUDA", name);
+	if (name[0] && !access(name, F_OK))
+		return cairn_error(EINVAL, "--impl: '%s': the path of a plug-in has a '/': write ./%s", name,
+				   name);
 	return cairn_error(EINVAL,
 			   "--impl: '%s' is none of ref, cpu, cuda, peers, unfused, nor a path with a '/'",
 			   name);
