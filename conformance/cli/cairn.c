@@ -50,7 +50,7 @@ static const char usage[] =
 	"  --skip GLOB       leave out what it names; may be repeated\n"
 	"  --mutants         every deliberately wrong implementation must be caught; takes only --seed,\n"
 	"                    --skip, --jobs and -v\n"
-	"  --mustpass FILE   names that may not be skipped on a device\n"
+	"  --mustpass FILE   names that may not be skipped\n"
 	"  --waivers FILE    names that may fail, each with its reason\n"
 	"  --sanitize[=N]    a small selection, for compute-sanitizer: N cases of a family (24)\n"
 	"  --once            bench: calls each case once where a profiler sees it, instead of timing rows\n"
@@ -211,9 +211,11 @@ static int check_given(const char *cmd, unsigned int given)
 	return 0;
 }
 
+static const char *program = "cairn";
+
 static int suite_command(const char *cmd, int argc, char **argv)
 {
-	struct cairn_options opt = { .seed = 1, .repeat = 1, .program = "cairn" };
+	struct cairn_options opt = { .seed = 1, .repeat = 1, .program = program };
 	unsigned int given = 0;
 	int c;
 
@@ -238,6 +240,7 @@ static int suite_command(const char *cmd, int argc, char **argv)
 			opt.repeat = (int)number(cmd, "repeat", optarg, 1, 1000000);
 			break;
 		case O_DEVICE:
+			opt.device_text = optarg;
 			if (!cairn_card_is_name(optarg))
 				opt.device = (int)number(cmd, "device", optarg, 0, 1023);
 			else if (use_card(cmd, optarg))
@@ -263,6 +266,8 @@ static int suite_command(const char *cmd, int argc, char **argv)
 				fprintf(stderr, "cairn %s: %s\n", cmd, cairn_last_error());
 				return 2;
 			}
+			if (c == O_MUSTPASS)
+				opt.mustpass_file = optarg;
 			break;
 		case O_SANITIZE:
 			opt.sanitize = optarg ? (int)number(cmd, "sanitize", optarg, 1, 1000000) :
@@ -362,6 +367,8 @@ int main(int argc, char **argv)
 	int status;
 
 	setvbuf(stdout, NULL, _IOLBF, 1 << 16);
+	if (argc > 0 && argv[0][0])
+		program = argv[0];
 	snprintf(name, sizeof(name), "cairn %s", cmd);
 	if (argc > 1)
 		argv[1] = name;		/* getopt begins its error messages with it */

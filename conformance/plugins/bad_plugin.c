@@ -13,8 +13,12 @@ static int embedding(const struct cairn_embedding_args *a, void *stream)
 {
 	const char *how = getenv("CAIRN_BAD_PLUGIN");
 
-	(void)a;
-	(void)stream;
+	if (how && !strncmp(how, "one_", 4) && a->rows != 99)
+		return cairn_offer.cpu->embedding(a, stream);
+	if (how && !strcmp(how, "one_crash"))
+		raise(SIGSEGV);
+	if (how && (!strcmp(how, "fini_crash") || !strcmp(how, "init_crash")))
+		return cairn_offer.cpu->embedding(a, stream);
 	if (how && !strcmp(how, "crash"))
 		raise(SIGSEGV);
 	if (how && !strcmp(how, "exit"))
@@ -26,6 +30,24 @@ static int embedding(const struct cairn_embedding_args *a, void *stream)
 			pause();
 	}
 	return -5;
+}
+
+static void crash(void)
+{
+	raise(SIGSEGV);
+}
+
+static int crash_at_once(int device)
+{
+	(void)device;
+	crash();
+	return 0;
+}
+
+/* neither JSON nor XML may hold all of these bytes as they are */
+static const char *odd_error(void)
+{
+	return "a \"quote\", a \\, <a&b>, \xff, \x01 and a new\nline";
 }
 
 static struct cairn_impl impl = {
@@ -62,6 +84,20 @@ const struct cairn_impl *cairn_impl_get(uint32_t abi_version)
 		impl.name = "a\"b";
 	if (how && !strcmp(how, "version_newline"))
 		impl.version = "1\n";
+	if (how && !strcmp(how, "no_operation"))
+		impl.embedding = NULL;
+	if (how && !strcmp(how, "no_version"))
+		impl.abi_version = 0;
+	if (how && !strcmp(how, "no_size"))
+		impl.size = 0;
+	if (how && !strcmp(how, "no_name"))
+		impl.name = NULL;
+	if (how && !strcmp(how, "fini_crash"))
+		impl.fini = crash;
+	if (how && !strcmp(how, "init_crash"))
+		impl.init = crash_at_once;
+	if (how && !strcmp(how, "one_odd_error"))
+		impl.last_error = odd_error;
 	if (how && !strcmp(how, "load_exit"))
 		exit(0);
 	if (how && !strcmp(how, "load_crash"))

@@ -12,46 +12,12 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "conformance/suite/check_child.h"
-#include "conformance/suite/check_report.h"
+#include "conformance/suite/check_run.h"
+#include "conformance/suite/check_scope.h"
 #include "conformance/suite/families.h"
 #include "conformance/suite/threads.h"
 #include "conformance/tables/program.h"
 #include "conformance/tables/tables.h"
-
-#define MAX_FAMILIES	256
-
-/* A family: its cases, and what is known of them. */
-struct group {
-	struct cairn_check_family r;	/* the results */
-	struct cairn_check_work work;	/* how its processes begin */
-	struct cairn_selected *cases;
-	uint8_t *takes;
-	int *order;
-	int running, started;		/* processes */
-	int printed;
-};
-
-struct worker {
-	struct cairn_child child;
-	struct group *g;
-	struct cairn_check_work work;
-	int impl, item;			/* under way; impl -1: none */
-	int last_impl, last_item;	/* begun last */
-	char *notes;			/* diagnostics of the case under way */
-};
-
-struct run {
-	const struct cairn_options *opt;
-	struct cairn_impl impls[CAIRN_MAX_IMPLS];
-	struct cairn_check_shared *shared;
-	struct group *groups[MAX_FAMILIES];
-	int num_groups;
-	struct worker *workers[CAIRN_CHECK_MAX_WORKERS];
-	uint8_t slots[CAIRN_CHECK_MAX_WORKERS];	/* 1: taken by a process */
-	int num_workers;
-	int jobs;
-};
 
 static void *shared_memory(size_t bytes)
 {
@@ -63,7 +29,7 @@ static void *shared_memory(size_t bytes)
 /* ---- selection ---- */
 
 struct collect {
-	struct group *g;
+	struct cairn_check_group *g;
 	const struct cairn_options *opt;
 	int room;
 	int *number;			/* of all cases selected so far, for --shard */
@@ -72,7 +38,7 @@ struct collect {
 static int collect_one(const struct cairn_selected *s, void *arg)
 {
 	struct collect *c = arg;
-	struct group *g = c->g;
+	struct cairn_check_group *g = c->g;
 	int number = (*c->number)++;
 
 	if (c->opt->num_shards && number % c->opt->num_shards != c->opt->shard - 1)
@@ -100,7 +66,7 @@ static int by_cost(const void *a, const void *b, void *arg)
  * Chooses the cases of --sanitize. This makes some cases, and must do so on one thread: a process forked from
  * one with a team of OpenMP threads would wait for threads that it does not have.
  */
-static int plan_selection(struct run *r, struct group *g)
+static int plan_selection(struct cairn_check_run *r, struct cairn_check_group *g)
 {
 	const struct cairn_family *f = g->work.f;
 	int threads = cairn_get_threads(), planned = -1;
@@ -114,13 +80,13 @@ static int plan_selection(struct run *r, struct group *g)
 }
 
 /* Adds family f with its selected cases, the costly ones first, unless there are none. */
-static int add_group(struct run *r, const struct cairn_family *f, int *number)
+static int add_group(struct cairn_check_run *r, const struct cairn_family *f, int *number)
 {
-	struct group *g = calloc(1, sizeof(*g));
+	struct cairn_check_group *g = calloc(1, sizeof(*g));
 	struct collect c = { .g = g, .opt = r->opt, .number = number };
 	struct cairn_check_work *w;
 
-	if (!g || r->num_groups == MAX_FAMILIES)
+	if (!g || r->num_groups == CAIRN_MAX_FAMILIES)
 		return cairn_error(ENOMEM, "no memory for family %s", f->name);
 	w = &g->work;
 	CAIRN_TRY(cairn_each(r->opt, f, collect_one, &c));
@@ -142,13 +108,15 @@ static int add_group(struct run *r, const struct cairn_family *f, int *number)
 	if (r->opt->sanitize && f->num_cases)
 		CAIRN_TRY(plan_selection(r, g));
 	CAIRN_TRY(cairn_check_family_open(&g->r, r->opt, f, f->num_cases ? r->impls : NULL, w->num_impls,
-					  g->cases,
-					  cairn_check_items(w)));
+					  g->cases, g->order, w->num_cases));
+	cairn_check_left_out(r->opt, r->impls, f, g->r.left_out, sizeof(g->r.left_out));
+	for (int k = 0; g->r.left_out[0] && k < w->num_impls; k++)
+		atomic_store(&w->counter->dead[k], 1);
 	r->groups[r->num_groups++] = g;
 	return 0;
 }
 
-static void free_group(struct group *g)
+static void free_group(struct cairn_check_group *g)
 {
 	cairn_check_family_close(&g->r);
 	munmap(g->work.counter, sizeof(*g->work.counter));
@@ -160,139 +128,7 @@ static void free_group(struct group *g)
 
 /* ---- processes ---- */
 
-static void child_run(FILE *out, void *arg)
-{
-	struct worker *w = arg;
-
-	cairn_check_child(out, &w->work);
-}
-
-static void add_note(struct worker *w, const char *text)
-{
-	size_t had = w->notes ? strlen(w->notes) : 0, len = strlen(text);
-	char *longer = realloc(w->notes, had + len + 2);
-
-	if (!longer)
-		abort();
-	memcpy(longer + had, text, len);
-	strcpy(longer + had + len, "\n");
-	w->notes = longer;
-}
-
-static void child_line(char *text, void *arg)
-{
-	struct worker *w = arg;
-	struct group *g = w->g;
-	struct cairn_check_result result = { .verdict = text[0] };
-	int impl, item = 0, at = 0;
-
-	if (text[0] == 'D') {
-		add_note(w, text + 2);
-		return;
-	}
-	if (text[0] == 'E' && sscanf(text + 2, "%d %n", &impl, &at) == 1 && impl < g->work.num_impls) {
-		cairn_check_death(&g->r, impl, -1, text + 2 + at);
-		return;
-	}
-	if (!strchr("BPFS", text[0]) || sscanf(text + 1, "%d %d %n", &impl, &item, &at) < 2 || impl < 0 ||
-	    impl >= g->work.num_impls || item < 0 || item >= cairn_check_items(&g->work))
-		return;
-	text += 1 + at;
-	result.at = g->order[item % g->work.num_cases];
-	switch (result.verdict) {
-	case 'B':
-		w->impl = w->last_impl = impl;
-		w->item = w->last_item = item;
-		return;
-	case 'P':
-		sscanf(text, "%lf %lld %lf", &result.ratio, &result.judged, &result.seconds);
-		break;
-	case 'F':
-		sscanf(text, "%lf", &result.seconds);
-		break;
-	case 'S':
-		result.text = strdup(text);
-		break;
-	}
-	result.notes = w->notes;
-	w->notes = NULL;
-	w->impl = -1;
-	cairn_check_result(&g->r, impl, &result);
-}
-
-static int start(struct run *r, struct group *g, int resume_item, int resume_impl)
-{
-	struct worker *w = calloc(1, sizeof(*w));
-
-	if (!w)
-		return cairn_error(ENOMEM, "no memory for a test process");
-	w->g = g;
-	w->work = g->work;
-	w->work.resume_item = resume_item;
-	w->work.resume_impl = resume_impl;
-	w->impl = w->last_impl = w->last_item = -1;
-	while (r->slots[w->work.slot])
-		w->work.slot++;
-	r->slots[w->work.slot] = 1;
-	w->child = (struct cairn_child){ .run = child_run, .line = child_line, .arg = w,
-		.timeout_s = cairn_timeout_s(r->opt, g->work.f) };
-	if (!g->work.f->waits)
-		atomic_fetch_add(&r->shared->working, 1);
-	CAIRN_TRY(cairn_child_start(&w->child));
-	r->workers[r->num_workers++] = w;
-	g->running++;
-	g->started++;
-	return 0;
-}
-
-/*
- * Handles the end of a process. One that died is followed by another, which goes on with what is left of
- * its case.
- */
-static int ended(struct run *r, int i)
-{
-	struct worker *w = r->workers[i];
-	struct group *g = w->g;
-	int is_units = g->work.f->num_cases == 0, ret = 0;
-
-	r->workers[i] = r->workers[--r->num_workers];
-	r->slots[w->work.slot] = 0;
-	r->shared->claims[w->work.slot] = 0;
-	g->running--;
-	if (!g->work.f->waits)
-		atomic_fetch_sub(&r->shared->working, 1);
-	if (w->impl >= 0 && !w->child.death[0])
-		snprintf(w->child.death, sizeof(w->child.death), "EXIT before the end");
-	if (w->child.death[0]) {
-		if (w->impl >= 0) {
-			struct cairn_check_result result = { .verdict = 'F',
-				.at = g->order[w->item % g->work.num_cases],
-				.text = strdup(w->child.death), .notes = w->notes };
-
-			w->notes = NULL;
-			cairn_check_result(&g->r, w->impl, &result);
-		}
-		if (w->last_impl < 0 && w->impl < 0) {
-			/* died before its first case: no other one would fare better */
-			for (int k = 0; k < g->work.num_impls; k++)
-				if (!atomic_exchange(&g->work.counter->dead[k], 1))
-					cairn_check_death(&g->r, k, -1, w->child.death);
-		} else {
-			if (!is_units) {
-				atomic_store(&g->work.counter->dead[w->last_impl], 1);
-				cairn_check_death(&g->r, w->last_impl,
-						  g->order[w->last_item % g->work.num_cases],
-						  w->child.death);
-			}
-			ret = start(r, g, w->last_item, w->last_impl + 1);
-		}
-	}
-	free(w->notes);
-	free(w);
-	return ret;
-}
-
-static int items_left(const struct group *g)
+static int items_left(const struct cairn_check_group *g)
 {
 	int left = cairn_check_items(&g->work) - atomic_load(&g->work.counter->next), alive = 0;
 
@@ -305,7 +141,7 @@ static int items_left(const struct group *g)
  * Estimated processor seconds of what is left, for each process if one more is started; 0: none is worth
  * starting.
  */
-static double worth(const struct group *g)
+static double worth(const struct cairn_check_group *g)
 {
 	int left = items_left(g);
 	double seconds = g->work.f->cost_s > 0 ? g->work.f->cost_s : 0.5;
@@ -317,18 +153,18 @@ static double worth(const struct group *g)
 }
 
 /* Starts processes while there are free processors; one family that waits is always under way. */
-static int start_more(struct run *r)
+static int start_more(struct cairn_check_run *r)
 {
 	for (;;) {
-		struct group *best = NULL, *waiting = NULL;
+		struct cairn_check_group *best = NULL, *waiting = NULL;
 		int computing = 0, waits = 0;
 
 		for (int i = 0; i < r->num_groups; i++) {
-			struct group *g = r->groups[i];
+			struct cairn_check_group *g = r->groups[i];
 
 			if (g->work.f->waits) {
 				waits += g->running;
-				if (!g->started && !waiting)
+				if (!g->started && !waiting && !g->r.left_out[0])
 					waiting = g;
 				continue;
 			}
@@ -337,26 +173,35 @@ static int start_more(struct run *r)
 				best = g;
 		}
 		if (waiting && !waits)
-			CAIRN_TRY(start(r, waiting, -1, 0));
+			CAIRN_TRY(cairn_check_start(r, waiting, -1, 0));
 		else if (best && computing < r->jobs)
-			CAIRN_TRY(start(r, best, -1, 0));
+			CAIRN_TRY(cairn_check_start(r, best, -1, 0));
 		else
 			return 0;
 	}
 }
 
-static int run_all(struct run *r, struct cairn_check_sink *sink)
+static void print_scope(const struct cairn_check_run *r)
+{
+	const struct cairn_check_family *families[CAIRN_MAX_FAMILIES];
+
+	for (int i = 0; i < r->num_groups; i++)
+		families[i] = &r->groups[i]->r;
+	cairn_check_print_scope(r->opt, r->impls, families, r->num_groups);
+}
+
+static int run_all(struct cairn_check_run *r, struct cairn_check_sink *sink)
 {
 	struct cairn_child *children[CAIRN_CHECK_MAX_WORKERS];
 
-	for (int i = 0; i < r->num_groups; i++)
-		r->groups[i]->r.json = sink->json;
+	print_scope(r);
 	for (;;) {
 		CAIRN_TRY(start_more(r));
 		for (int i = 0; i < r->num_groups; i++) {
-			struct group *g = r->groups[i];
+			struct cairn_check_group *g = r->groups[i];
 
-			if (g->printed || !g->started || g->running || items_left(g))
+			if (g->printed || (!g->started && !g->r.left_out[0]) || g->running ||
+			    items_left(g))
 				continue;
 			cairn_check_print(sink, &g->r);
 			g->printed = 1;
@@ -365,7 +210,7 @@ static int run_all(struct run *r, struct cairn_check_sink *sink)
 			break;
 		for (int i = 0; i < r->num_workers; i++)
 			children[i] = &r->workers[i]->child;
-		CAIRN_TRY(ended(r, cairn_children_wait(children, r->num_workers)));
+		CAIRN_TRY(cairn_check_ended(r, cairn_children_wait(children, r->num_workers)));
 	}
 	/* No family is left out of the verdict: cases that no process has run count as failed. */
 	for (int i = 0; i < r->num_groups; i++)
@@ -376,7 +221,7 @@ static int run_all(struct run *r, struct cairn_check_sink *sink)
 
 /* ---- the command ---- */
 
-static int open_tables(struct run *r)
+static int open_tables(struct cairn_check_run *r)
 {
 	for (int k = 0; k < r->opt->num_impls; k++) {
 		int ret = cairn_impl_open(r->opt->impls[k], &r->impls[k]);
@@ -389,10 +234,11 @@ static int open_tables(struct run *r)
 			return ret;
 		}
 	}
-	return 0;
+	CAIRN_TRY(cairn_check_operations(r->opt, r->impls));
+	return cairn_check_name_apart(r->opt, r->impls);
 }
 
-static int open_shared(struct run *r)
+static int open_shared(struct cairn_check_run *r)
 {
 	pthread_mutexattr_t attr;
 
@@ -407,7 +253,7 @@ static int open_shared(struct run *r)
 	return 0;
 }
 
-static int set_up(struct run *r)
+static int set_up(struct cairn_check_run *r)
 {
 	int number = 0;
 
@@ -424,7 +270,7 @@ static int set_up(struct run *r)
 
 int cairn_cmd_check(const struct cairn_options *opt)
 {
-	struct run *r = calloc(1, sizeof(*r));
+	struct cairn_check_run *r = calloc(1, sizeof(*r));
 	struct cairn_check_sink sink = { .opt = opt };
 	int status = 2;
 

@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "conformance/suite/check_scope.h"
 #include "conformance/suite/op_case.h"
 #include "conformance/suite/threads.h"
 #include "conformance/tables/tables.h"
@@ -38,14 +39,6 @@ static void print_lines(FILE *out, const char *text)
 		fprintf(out, "D %.*s\n", (int)n, text);
 		text += n + (text[n] == '\n');
 	}
-}
-
-static int has_op(const struct cairn_impl *impl, size_t offset)
-{
-	void *fn;
-
-	memcpy(&fn, (const char *)impl + offset, sizeof(fn));
-	return fn != NULL;
 }
 
 static void begin(struct child *c, int k, int item)
@@ -90,15 +83,13 @@ static const char *skip_reason(struct child *c, int k, const struct cairn_select
 static int report(struct child *c, int k, const struct cairn_selected *s, int item)
 {
 	const struct cairn_options *opt = c->w->opt;
-	const struct cairn_impl *impl = &c->w->impls[k];
 	struct cairn_outcome *o = &c->outcome;
 	double seconds = now_s() - c->begun;
 	const char *waiver;
 
-	if (o->verdict == CAIRN_SKIP && !(impl->flags & CAIRN_IMPL_HOST_MEM) &&
-	    cairn_list_match(&opt->mustpass, s->name)) {
+	if (o->verdict == CAIRN_SKIP && cairn_list_match(&opt->mustpass, s->name)) {
 		o->verdict = CAIRN_FAIL;
-		fprintf(c->out, "D may not be skipped on a device (--mustpass):\n");
+		fprintf(c->out, "D may not be skipped (--mustpass):\n");
 	}
 	if (o->verdict == CAIRN_FAIL && (waiver = cairn_list_match(&opt->waivers, s->name))) {
 		print_lines(c->out, o->text);
@@ -116,8 +107,6 @@ static int report(struct child *c, int k, const struct cairn_selected *s, int it
 		return 1;
 	default:
 		print_lines(c->out, o->text);
-		fprintf(c->out, "D again: %s check --impl %s --seed %llu '%s'\n", opt->program, impl->name,
-			(unsigned long long)c->seed, s->name);
 		fprintf(c->out, "F %d %d %.6f\n", k, item, seconds);
 		return o->verdict != CAIRN_LOST;
 	}
@@ -212,7 +201,7 @@ static int one_case(struct child *c, int item, int first)
 		}
 		begin(c, k, item);
 		use_threads(c, large);
-		if (!has_op(&w->impls[k], w->f->op)) {
+		if (!cairn_check_has_op(&w->impls[k], w->f)) {
 			o->verdict = CAIRN_SKIP;
 			snprintf(o->text, sizeof(o->text), "not in table %s\n", w->impls[k].name);
 		} else if (s->what == CAIRN_SEL_REJECT) {
@@ -227,8 +216,10 @@ static int one_case(struct child *c, int item, int first)
 			cairn_op_verify(w->f, &op, &w->impls[k], c->stream[k], &expected, o);
 		}
 		going_on = report(c, k, s, item);
-		if (!going_on)
+		if (!going_on) {
 			atomic_store(&w->counter->dead[k], 1);
+			fprintf(c->out, "E %d the device was lost at %s\n", k, s->name);
+		}
 	}
 	if (opened) {
 		cairn_expected_free(&expected);
@@ -252,16 +243,18 @@ static void start_tables(struct child *c)
 
 		if (atomic_load(&w->counter->dead[k]))
 			continue;
+		fprintf(c->out, "I %d starting the table\n", k);
 		ret = cairn_impl_start(&w->impls[k], w->opt->device);
 		if (!ret)
 			ret = w->impls[k].stream_create(&c->stream[k]);
+		fprintf(c->out, "I -1\n");
 		c->started[k] = !ret;
 		if (!ret)
 			continue;
 		c->no_device[k] = strdup(cairn_impl_error(&w->impls[k]));
 		if (ret != -ENODEV) {
 			atomic_store(&w->counter->dead[k], 1);
-			fprintf(c->out, "E %d %s: %s\n", k, w->impls[k].name, c->no_device[k]);
+			fprintf(c->out, "E %d the table does not start: %s (%d)\n", k, c->no_device[k], ret);
 		}
 	}
 }
@@ -280,7 +273,8 @@ void cairn_check_child(FILE *out, struct cairn_check_work *w)
 	for (; item < cairn_check_items(w) && going_on; item = atomic_fetch_add(&w->counter->next, 1)) {
 		int at = w->order[item % w->num_cases];
 
-		c->seed = w->opt->seed + (uint64_t)(item / w->num_cases);
+		fprintf(c->out, "T %d\n", item);
+		c->seed = cairn_check_seed(w, item);
 		if (w->cases[at].what == CAIRN_SEL_UNIT) {
 			for (int k = first; k < w->num_impls; k++)
 				if (!atomic_load(&w->counter->dead[k]))
@@ -291,12 +285,14 @@ void cairn_check_child(FILE *out, struct cairn_check_work *w)
 		first = 0;
 	}
 	for (int k = 0; k < w->num_impls && w->f->num_cases; k++) {
+		fprintf(c->out, "I %d stopping the table\n", k);
 		if (c->stream[k])
 			w->impls[k].stream_destroy(c->stream[k]);
 		if (c->started[k])
 			cairn_impl_stop(&w->impls[k]);
 		free(c->no_device[k]);
 	}
+	fprintf(c->out, "I -1\n");
 	free(c);
 	if (!going_on)
 		exit(4);

@@ -6,12 +6,14 @@
  * its reference once, and judges every table by it. It reports lines that begin with a letter, the number of
  * the table and the number of the item:
  *
- *   B k item                          the case begins on table k
- *   P k item RATIO JUDGED SECONDS     passed; RATIO is the largest error over its bound
- *   F k item SECONDS                  failed
- *   S k item REASON                   skipped
+ *   B k item                        the case begins on table k
+ *   P k item RATIO JUDGED SECONDS   passed; RATIO is the largest error over its bound
+ *   F k item SECONDS                failed
+ *   S k item REASON                 skipped
  *   D TEXT                          diagnostic of the case under way
- *   E k TEXT                        table k cannot be started
+ *   T item                          the process has taken the item
+ *   I k TEXT                        a call of table k beside the cases, which TEXT names; k -1: it is over
+ *   E k TEXT                        no process calls table k again: it does not start, or lost its device
  *   W                               waits for another process; keeps the time-out from striking
  */
 #ifndef CAIRN_CHECK_CHILD_H
@@ -63,6 +65,11 @@ struct cairn_check_work {
 static inline int cairn_check_items(const struct cairn_check_work *w)
 {
 	return w->num_cases * w->opt->repeat;
+}
+
+static inline uint64_t cairn_check_seed(const struct cairn_check_work *w, int item)
+{
+	return w->opt->seed + (uint64_t)(item / w->num_cases);
 }
 
 void cairn_check_child(FILE *out, struct cairn_check_work *w);

@@ -6,72 +6,111 @@
 #include <string.h>
 
 #include "conformance/tables/program.h"
+#include "primitives/base/error.h"
 
 int cairn_check_family_open(struct cairn_check_family *r, const struct cairn_options *opt,
 			    const struct cairn_family *f, const struct cairn_impl *impls, int num_rows,
-			    const struct cairn_selected *cases, int expected)
+			    const struct cairn_selected *cases, const int *order, int num_cases)
 {
 	memset(r, 0, sizeof(*r));
 	r->opt = opt;
 	r->f = f;
 	r->cases = cases;
+	r->order = order;
+	r->num_cases = num_cases;
 	r->num_rows = num_rows;
-	r->expected = expected;
-	for (int k = 0; k < num_rows; k++)
-		r->rows[k].impl = impls ? impls[k].name : NULL;
+	r->expected = num_cases * opt->repeat;
+	for (int k = 0; k < num_rows; k++) {
+		struct cairn_check_row *w = &r->rows[k];
+
+		w->impl = impls ? impls[k].name : NULL;
+		w->impl_option = impls ? opt->impls[k] : NULL;
+		w->results = calloc((size_t)r->expected, sizeof(*w->results));
+		w->seen = calloc((size_t)r->expected, 1);
+		if (!w->results || !w->seen)
+			return cairn_error(ENOMEM, "no memory for the results of family %s", f->name);
+	}
 	return 0;
+}
+
+static void free_texts(struct cairn_check_result *x)
+{
+	free(x->text);
+	free(x->notes);
+	x->text = x->notes = NULL;
 }
 
 void cairn_check_family_close(struct cairn_check_family *r)
 {
 	for (int k = 0; k < r->num_rows; k++) {
-		for (int i = 0; i < r->rows[k].num_results; i++) {
-			free(r->rows[k].results[i].text);
-			free(r->rows[k].results[i].notes);
-		}
+		for (int i = 0; i < r->rows[k].num_results; i++)
+			free_texts(&r->rows[k].results[i]);
 		free(r->rows[k].results);
+		free(r->rows[k].seen);
 	}
 	memset(r, 0, sizeof(*r));
 }
 
-static void write_json(FILE *json, const struct cairn_options *opt, const struct cairn_check_row *w,
-		       const struct cairn_check_result *x, const char *name)
-{
-	fprintf(json, "{\"v\":1,\"check\":\"%s\",\"impl\":\"%s\",\"verdict\":\"%s\",\"err_over_bound\":%.4g,"
-		"\"seconds\":%.4f,\"seed\":%llu,\"source\":\"%s\"}\n", name, w->impl ? w->impl : "host",
-		x->verdict == 'P' ? "pass" : x->verdict == 'F' ? "fail" : "skip", x->ratio, x->seconds,
-		(unsigned long long)opt->seed, cairn_source_digest());
-}
-
-void cairn_check_result(struct cairn_check_family *r, int row, const struct cairn_check_result *result)
+void cairn_check_result(struct cairn_check_family *r, int row, struct cairn_check_result *result)
 {
 	struct cairn_check_row *w = &r->rows[row];
 
-	if (w->num_results == w->room) {
-		w->room = w->room ? 2 * w->room : 64;
-		w->results = realloc(w->results, (size_t)w->room * sizeof(*w->results));
-		if (!w->results)
-			abort();
+	if (w->seen[result->item]) {
+		free_texts(result);
+		return;
 	}
+	w->seen[result->item] = 1;
+	result->at = r->order[result->item % r->num_cases];
+	result->seed = r->opt->seed + (uint64_t)(result->item / r->num_cases);
 	w->results[w->num_results++] = *result;
-	if (r->json)
-		write_json(r->json, r->opt, w, result, r->cases[result->at].name);
 }
 
-void cairn_check_death(struct cairn_check_family *r, int row, int at, const char *how)
+void cairn_check_fail(struct cairn_check_family *r, int row, int item, const char *how)
+{
+	struct cairn_check_row *w = &r->rows[row];
+
+	for (int i = 0; i < w->num_results; i++) {
+		struct cairn_check_result *x = &w->results[i];
+
+		if (x->item != item || x->verdict == 'F')
+			continue;
+		free(x->text);
+		x->text = strdup(how);
+		x->verdict = 'F';
+	}
+}
+
+void cairn_check_death(struct cairn_check_family *r, int row, const char *how)
 {
 	struct cairn_check_row *w = &r->rows[row];
 
 	if (!w->death[0])
-		snprintf(w->death, sizeof(w->death), "%.40s%s%.190s", how, at < 0 ? "" : ", at ",
-			 at < 0 ? "" : r->cases[at].name);
+		snprintf(w->death, sizeof(w->death), "%s", how);
+}
+
+/* Gives every item a result. */
+static void complete(struct cairn_check_family *r, int row)
+{
+	struct cairn_check_row *w = &r->rows[row];
+	const char *why = w->death[0] ? w->death : "the process ended before";
+	char text[300];
+
+	snprintf(text, sizeof(text), "not run: %s", why);
+	for (int i = 0; i < r->expected; i++) {
+		struct cairn_check_result x = { .verdict = r->left_out[0] ? 'S' : 'N', .item = i };
+
+		if (w->seen[i])
+			continue;
+		x.text = strdup(r->left_out[0] ? r->left_out : text);
+		cairn_check_result(r, row, &x);
+	}
 }
 
 static int by_case(const void *a, const void *b)
 {
 	const struct cairn_check_result *x = a, *y = b;
 
-	return x->at - y->at;
+	return x->at != y->at ? x->at - y->at : x->item - y->item;
 }
 
 /* ---- the parts of the output ---- */
@@ -86,46 +125,26 @@ static void print_notes(const char *notes)
 	}
 }
 
-static void print_result(const struct cairn_options *opt, const struct cairn_check_result *x,
-			 const char *name, int *lines)
+static void print_result(const struct cairn_check_family *r, const struct cairn_check_row *w,
+			 const struct cairn_check_result *x, int *lines)
 {
+	const char *name = r->cases[x->at].name;
+	char again[8192];
+
+	if (x->verdict == 'N')		/* counted below */
+		return;
 	print_notes(x->notes);
-	if (x->verdict == 'F' && x->text)
-		printf("    # %s, at %s\n    not ok %d - %s # %s\n", x->text, name, ++*lines, name, x->text);
-	else if (x->verdict == 'F')
-		printf("    not ok %d - %s\n", ++*lines, name);
-	else if (opt->verbose && x->verdict == 'S')
+	if (x->verdict == 'F') {
+		if (x->text)
+			printf("    # %s, at %s\n", x->text, name);
+		cairn_check_again(r, w, x, again, sizeof(again));
+		printf("    # again: %s\n    not ok %d - %s%s%s\n", again, ++*lines, name,
+		       x->text ? " # " : "", x->text ? x->text : "");
+	} else if (r->opt->verbose && x->verdict == 'S') {
 		printf("    ok %d - %s # SKIP %s\n", ++*lines, name, x->text ? x->text : "");
-	else if (opt->verbose)
+	} else if (r->opt->verbose) {
 		printf("    ok %d - %s # err/bound %.3g, %.3f s\n", ++*lines, name, x->ratio, x->seconds);
-}
-
-/* Text inside an XML attribute; control characters, which XML 1.0 cannot hold, become spaces. */
-static void write_xml(FILE *f, const char *text)
-{
-	for (; text && *text; text++) {
-		unsigned char c = (unsigned char)*text;
-
-		if (c == '&' || c == '<' || c == '>' || c == '"' || c == '\n')
-			fprintf(f, "&#%d;", c);
-		else
-			fputc(c < 0x20 || c > 0x7e ? ' ' : c, f);
 	}
-}
-
-static void write_junit(FILE *f, const struct cairn_check_result *x, const char *suite, const char *name)
-{
-	fprintf(f, "<testcase classname=\"%s\" name=\"%s\" time=\"%.3f\">", suite, name, x->seconds);
-	if (x->verdict == 'S') {
-		fprintf(f, "<skipped message=\"");
-		write_xml(f, x->text);
-		fprintf(f, "\"/>");
-	} else if (x->verdict == 'F') {
-		fprintf(f, "<failure message=\"");
-		write_xml(f, x->text ? x->text : x->notes);
-		fprintf(f, "\"/>");
-	}
-	fprintf(f, "</testcase>\n");
 }
 
 static void note_slow(struct cairn_check_sink *sink, const struct cairn_check_row *w,
@@ -145,67 +164,69 @@ static void note_slow(struct cairn_check_sink *sink, const struct cairn_check_ro
 
 /* ---- a family ---- */
 
-static void print_row(struct cairn_check_sink *sink, const struct cairn_check_family *r,
-		      struct cairn_check_row *w)
+static void print_row(struct cairn_check_sink *sink, struct cairn_check_family *r, int row)
 {
+	struct cairn_check_row *w = &r->rows[row];
 	struct cairn_totals here = { 0, 0, 0 };
 	const char *skip_reason = "";
 	double worst = 0, seconds = 0;
-	char suite[160];
-	int lines = 0, missing = r->expected - w->num_results;
+	char suite[512];
+	int lines = 0, missing = 0, judged = 0;
 
+	complete(r, row);
 	snprintf(suite, sizeof(suite), "%s%s%s.%s", w->impl ? w->impl : "", w->impl ? ":" : "", r->f->stage,
 		 r->f->name);
 	qsort(w->results, (size_t)w->num_results, sizeof(*w->results), by_case);
 	if (sink->junit)
-		fprintf(sink->junit, "<testsuite name=\"%s\">\n", suite);
+		cairn_check_junit_suite(sink->junit, suite);
 	for (int i = 0; i < w->num_results; i++) {
 		const struct cairn_check_result *x = &w->results[i];
-		const char *name = r->cases[x->at].name;
 
 		here.passed += x->verdict == 'P';
-		here.failed += x->verdict == 'F';
+		here.failed += x->verdict == 'F' || x->verdict == 'N';
 		here.skipped += x->verdict == 'S';
+		missing += x->verdict == 'N';
+		judged += x->verdict != 'S' && (!w->impl || r->cases[x->at].what != CAIRN_SEL_UNIT);
 		worst = x->ratio > worst ? x->ratio : worst;
 		seconds += x->seconds;
 		if (x->verdict == 'S' && x->text)
 			skip_reason = x->text;
-		print_result(sink->opt, x, name, &lines);
-		note_slow(sink, w, x, name);
+		if (!r->left_out[0])
+			print_result(r, w, x, &lines);
+		note_slow(sink, w, x, r->cases[x->at].name);
+		if (sink->json)
+			cairn_check_json(sink->json, r, w, x);
 		if (sink->junit)
-			write_junit(sink->junit, x, suite, name);
+			cairn_check_junit(sink->junit, r, w, x, suite);
 	}
-	if (missing > 0) {
-		printf("    # %s\n    # %d further cases were not run and count as failed\n",
-		       w->death[0] ? w->death : "EXIT before the end", missing);
-		here.failed += missing;
-	}
-	if (sink->junit) {
-		for (int i = 0; i < missing; i++)
-			fprintf(sink->junit,
-				"<testcase classname=\"%s\" name=\"not run %d\">"
-				"<failure message=\"not run\"/></testcase>\n",
-				suite, i + 1);
+	if (w->death[0])
+		printf("    # %s\n", w->death);
+	if (missing > 0)
+		printf("    # %d further cases were not run and count as failed\n", missing);
+	if (sink->junit)
 		fprintf(sink->junit, "</testsuite>\n");
-	}
+	sink->sum.passed += here.passed;
+	sink->sum.failed += here.failed;
+	sink->sum.skipped += here.skipped;
+	if (r->left_out[0])
+		return;
 	printf("%s %d - %s # %d passed, %d failed, %d skipped, %.1f s", here.failed ? "not ok" : "ok",
 	       ++sink->number, suite,
 	       here.passed, here.failed, here.skipped, seconds);
 	if (worst > 0)
 		printf(", worst err/bound %.2f", worst);
-	if (here.skipped && !here.passed && !here.failed)
+	if (here.skipped && !judged && !here.failed)
 		printf(" # SKIP %s", skip_reason);
 	printf("\n");
-	sink->sum.passed += here.passed;
-	sink->sum.failed += here.failed;
-	sink->sum.skipped += here.skipped;
 }
 
 void cairn_check_print(struct cairn_check_sink *sink, struct cairn_check_family *r)
 {
 	for (int k = 0; k < r->num_rows; k++)
-		print_row(sink, r, &r->rows[k]);
+		print_row(sink, r, k);
 	fflush(stdout);
+	if (sink->json)
+		fflush(sink->json);
 }
 
 /* ---- the whole ---- */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check_report - the results of `cairn check`, and how they are written: TAP, JSON lines, JUnit, the slowest
- * cases
+ * check_report - the results of `cairn check`, and how they are written: TAP here, JSON lines and JUnit in
+ * check_record.c
  *
  * A family has a row for each table, one row if it is a family of units. Results arrive in any order and are
- * printed in that of the cases, when the family is complete.
+ * printed in that of the cases, when the family is complete. Every case has a result then: one that no
+ * process has run has failed.
  */
 #ifndef CAIRN_CHECK_REPORT_H
 #define CAIRN_CHECK_REPORT_H
@@ -12,47 +13,55 @@
 #include "conformance/suite/runner.h"
 
 struct cairn_check_result {
-	char verdict;			/* P passed, F failed, S skipped */
+	char verdict;			/* P passed, F failed, S skipped, N not run, which counts as failed */
 	int at;				/* which case */
+	int item;			/* which of the cases times --repeat */
+	uint64_t seed;
 	double ratio, seconds;
 	long long judged;
-	/* S: the reason; F: how the process died, or NULL. Freed with the family */
+	/* S, N: the reason; F: how the process died, or NULL. Freed with the family */
 	char *text;
 	char *notes;			/* lines, or NULL. Freed with the family */
 };
 
 struct cairn_check_row {
 	const char *impl;		/* the table's name; NULL: units */
+	const char *impl_option;	/* its --impl */
 	struct cairn_check_result *results;
-	int num_results, room;
-	char death[256];		/* why cases are missing, or "" */
+	int num_results;
+	uint8_t *seen;			/* [expected]: 1: the item has a result */
+	char death[256];		/* why no process calls the table any more, or "" */
 };
 
 struct cairn_check_family {
 	const struct cairn_options *opt;
 	const struct cairn_family *f;
 	const struct cairn_selected *cases;
+	const int *order;		/* item i is case order[i % num_cases] */
+	int num_cases;
 	struct cairn_check_row rows[CAIRN_MAX_IMPLS];
 	int num_rows, expected;		/* results of each row */
-	FILE *json;			/* takes a record of each result as it arrives; NULL: none */
+	char left_out[128];		/* why no case runs and no line is printed, or "" */
 };
 
+/* impls: NULL for units. -ENOMEM: there is no memory for the results. */
 int cairn_check_family_open(struct cairn_check_family *r, const struct cairn_options *opt,
 			    const struct cairn_family *f, const struct cairn_impl *impls, int num_rows,
-			    const struct cairn_selected *cases, int expected);
+			    const struct cairn_selected *cases, const int *order, int num_cases);
 void cairn_check_family_close(struct cairn_check_family *r);
 
-/* Takes over the texts of *result. */
-void cairn_check_result(struct cairn_check_family *r, int row, const struct cairn_check_result *result);
-/* The row's table is not called any more; at: the case that it died of, or -1. */
-void cairn_check_death(struct cairn_check_family *r, int row, int at, const char *how);
+/* Takes over the texts of *result; a second result of an item is dropped. Sets at and seed from item. */
+void cairn_check_result(struct cairn_check_family *r, int row, struct cairn_check_result *result);
+/* Makes the result of an item, which has one, a failure. */
+void cairn_check_fail(struct cairn_check_family *r, int row, int item, const char *how);
+/* The row's table is not called any more. */
+void cairn_check_death(struct cairn_check_family *r, int row, const char *how);
 
 struct cairn_check_sink {
 	const struct cairn_options *opt;
 	struct cairn_totals sum;
-	FILE *json;			/* open from cairn_check_sink_open() on, or NULL */
 	/* private */
-	FILE *junit;
+	FILE *json, *junit;
 	int number;			/* rows printed */
 	struct cairn_slow {
 		double seconds;
@@ -71,5 +80,19 @@ void cairn_check_print(struct cairn_check_sink *sink, struct cairn_check_family 
  * Prints the totals, the last line of the output. -EIO, and a line on standard error: a file is incomplete.
  */
 int cairn_check_sink_close(struct cairn_check_sink *sink);
+
+/* ---- check_record.c ---- */
+
+/*
+ * Writes the command that runs a case of a row again, for a shell. Nothing is left out that changes the
+ * result: the program, the table as it was given, the device, the list of must-pass cases, the seed.
+ */
+void cairn_check_again(const struct cairn_check_family *r, const struct cairn_check_row *w,
+		       const struct cairn_check_result *x, char *line, size_t len);
+void cairn_check_json(FILE *f, const struct cairn_check_family *r, const struct cairn_check_row *w,
+		      const struct cairn_check_result *x);
+void cairn_check_junit_suite(FILE *f, const char *suite);
+void cairn_check_junit(FILE *f, const struct cairn_check_family *r, const struct cairn_check_row *w,
+		       const struct cairn_check_result *x, const char *suite);
 
 #endif

@@ -241,11 +241,15 @@ static void free_images(const struct cairn_op *op, uint8_t **images)
 
 static int failed(struct cairn_outcome *o, const struct cairn_impl *impl, int ret, const char *doing)
 {
+	const char *text;
+
 	if (ret == -EOPNOTSUPP)
 		o->verdict = CAIRN_SKIP;
 	else
 		o->verdict = ret == -EIO ? CAIRN_LOST : CAIRN_FAIL;
-	say(o, "%s: %s (%d)\n", doing, cairn_impl_error(impl), ret);
+	text = cairn_impl_error(impl);
+	say(o, "%s: returned %d (%s)%s%s\n", doing, ret, strerror(ret < 0 ? -ret : ret), *text ? ": " : "",
+	    text);
 	return ret;
 }
 

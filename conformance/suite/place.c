@@ -165,8 +165,8 @@ static void describe(const struct cairn_buf_dim *dim, const uint8_t *hit, char *
 		    (long long)first, (long long)last);
 }
 
-static void describe_all(const struct cairn_buf_dim *dims, int num, uint8_t *const *hit, int64_t bad, char *text,
-			 size_t len)
+static void describe_all(const struct cairn_buf_dim *dims, int num, uint8_t *const *hit, int64_t bad,
+			 char *text, size_t len)
 {
 	int restricted[CAIRN_MAX_DIMS], any = 0;
 	int64_t box = 1;

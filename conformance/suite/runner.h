@@ -8,8 +8,7 @@
  *   D text           diagnostic of the case under way
  *   J json           a bench record
  * `cairn check` puts the numbers of the table and the case in front of the name (check_child.h). A child
- * that crashes, hangs or loses the device fails the cases of that table that it has not finished, and no
- * others.
+ * that crashes or hangs fails the case under way, and another one goes on.
  */
 #ifndef CAIRN_RUNNER_H
 #define CAIRN_RUNNER_H
@@ -36,6 +35,7 @@ struct cairn_options {
 	uint64_t seed;
 	int repeat;
 	int device;
+	const char *device_text;		/* --device as given; NULL: not given */
 	int verbose;
 	int jobs;		/* check: children at the same time; 0: one for each processor */
 	/* check: every num_shards-th case, from the shard-th on (1 ...); 0: all cases */
@@ -47,7 +47,8 @@ struct cairn_options {
 	const char *json;	/* files to write; NULL: none */
 	const char *junit;
 	struct cairn_list mustpass, waivers;
-	const char *program;	/* for the lines that say how to run a case again */
+	const char *mustpass_file;		/* NULL: not given */
+	const char *program;	/* as it was called, for the lines that say how to run a case again */
 };
 
 struct cairn_totals {

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+/* check_worker - starts the processes of `cairn check`, takes their lines, and handles their deaths */
+#include <stdlib.h>
+#include <string.h>
+
+#include "conformance/suite/check_run.h"
+
+/* a table that ends so many processes of a family, or hangs so often, is not called any more there */
+#define MAX_DEATHS	8
+#define MAX_HANGS	2
+
+static void child_run(FILE *out, void *arg)
+{
+	struct cairn_check_worker *w = arg;
+
+	cairn_check_child(out, &w->work);
+}
+
+static void add_note(struct cairn_check_worker *w, const char *text)
+{
+	size_t had = w->notes ? strlen(w->notes) : 0, len = strlen(text);
+	char *longer = realloc(w->notes, had + len + 2);
+
+	if (!longer)
+		abort();
+	memcpy(longer + had, text, len);
+	strcpy(longer + had + len, "\n");
+	w->notes = longer;
+}
+
+static void child_line(char *text, void *arg)
+{
+	struct cairn_check_worker *w = arg;
+	struct cairn_check_group *g = w->g;
+	struct cairn_check_result result = { .verdict = text[0] };
+	int impl, item = 0, at = 0;
+
+	if (text[0] == 'D') {
+		add_note(w, text + 2);
+		return;
+	}
+	if (text[0] == 'T' && sscanf(text + 1, "%d", &item) == 1) {
+		w->last_item = item;
+		w->last_impl = item == w->work.resume_item ? w->work.resume_impl - 1 : -1;
+		return;
+	}
+	if (text[0] == 'I' && sscanf(text + 1, "%d %31[^\n]", &w->beside, w->doing) >= 1)
+		return;
+	if (text[0] == 'E' && sscanf(text + 1, "%d %n", &impl, &at) == 1 && impl < g->work.num_impls) {
+		w->lost = impl == w->called;
+		cairn_check_death(&g->r, impl, text + 1 + at);
+		return;
+	}
+	if (!strchr("BPFS", text[0]) || sscanf(text + 1, "%d %d %n", &impl, &item, &at) < 2 || impl < 0 ||
+	    impl >= g->work.num_impls || item < 0 || item >= cairn_check_items(&g->work))
+		return;
+	text += 1 + at;
+	result.item = item;
+	w->last_impl = impl;
+	switch (result.verdict) {
+	case 'B':
+		w->impl = w->called = impl;
+		w->item = w->called_item = item;
+		return;
+	case 'P':
+		sscanf(text, "%lf %lld %lf", &result.ratio, &result.judged, &result.seconds);
+		break;
+	case 'F':
+		sscanf(text, "%lf", &result.seconds);
+		break;
+	case 'S':
+		result.text = strdup(text);
+		break;
+	}
+	result.notes = w->notes;
+	w->notes = NULL;
+	w->impl = -1;
+	cairn_check_result(&g->r, impl, &result);
+}
+
+int cairn_check_start(struct cairn_check_run *r, struct cairn_check_group *g, int resume_item,
+		      int resume_impl)
+{
+	struct cairn_check_worker *w = calloc(1, sizeof(*w));
+
+	if (!w)
+		return cairn_error(ENOMEM, "no memory for a test process");
+	w->g = g;
+	w->work = g->work;
+	w->work.resume_item = resume_item;
+	w->work.resume_impl = resume_impl;
+	w->impl = w->last_impl = w->last_item = w->called = w->beside = -1;
+	while (r->slots[w->work.slot])
+		w->work.slot++;
+	r->slots[w->work.slot] = 1;
+	w->child = (struct cairn_child){ .run = child_run, .line = child_line, .arg = w,
+		.timeout_s = cairn_timeout_s(r->opt, g->work.f) };
+	if (!g->work.f->waits)
+		atomic_fetch_add(&r->shared->working, 1);
+	CAIRN_TRY(cairn_child_start(&w->child));
+	r->workers[r->num_workers++] = w;
+	g->running++;
+	g->started++;
+	return 0;
+}
+
+/* No process calls table k any more in this family. */
+static void bury(struct cairn_check_group *g, int k, const char *why)
+{
+	atomic_store(&g->work.counter->dead[k], 1);
+	cairn_check_death(&g->r, k, why);
+}
+
+/* The case under way has failed, unless it is waived. */
+static void fail_case(struct cairn_check_run *r, struct cairn_check_worker *w)
+{
+	struct cairn_check_group *g = w->g;
+	struct cairn_check_result result = { .verdict = 'F', .item = w->item, .notes = w->notes };
+	const char *name = g->cases[g->order[w->item % g->work.num_cases]].name;
+	const char *waiver = cairn_list_match(&r->opt->waivers, name);
+	char text[300];
+
+	snprintf(text, sizeof(text), "waived: %s", waiver ? waiver : "");
+	if (waiver)
+		result.verdict = 'S';
+	result.text = strdup(waiver ? text : w->child.death);
+	w->notes = NULL;
+	cairn_check_result(&g->r, w->impl, &result);
+}
+
+/* A process died in a case of table k, or after one. */
+static void count_death(struct cairn_check_worker *w, int k)
+{
+	struct cairn_check_group *g = w->g;
+	char text[200];
+
+	g->deaths[k]++;
+	g->hangs[k] += !strncmp(w->child.death, "TIMEOUT", 7);
+	if (g->work.f->num_cases == 0)		/* a unit has nothing to do with the next one */
+		return;
+	snprintf(text, sizeof(text), "%d cases of this family have ended their process, the last by %s",
+		 g->deaths[k], w->child.death);
+	if (g->hangs[k] >= MAX_HANGS)
+		snprintf(text, sizeof(text), "%d cases of this family have hung, the last by %s", g->hangs[k],
+			 w->child.death);
+	if (g->deaths[k] >= MAX_DEATHS || g->hangs[k] >= MAX_HANGS)
+		bury(g, k, text);
+}
+
+/*
+ * A process has died: the case under way has failed, and another process goes on with what is left. A death
+ * between two cases fails the last one.
+ */
+static int died(struct cairn_check_run *r, struct cairn_check_worker *w)
+{
+	struct cairn_check_group *g = w->g;
+	char text[200];
+
+	if (w->impl >= 0) {
+		fail_case(r, w);
+		count_death(w, w->impl);
+	} else if (w->beside >= 0 && w->beside < g->work.num_impls) {
+		snprintf(text, sizeof(text), "%s: %s", w->doing, w->child.death);
+		cairn_check_fail(&g->r, w->beside, w->last_item >= 0 ? w->last_item : 0, text);
+		bury(g, w->beside, text);
+		if (w->last_item < 0)	/* it has not begun its first item */
+			return cairn_check_start(r, g, w->work.resume_item, w->work.resume_impl);
+	} else if (w->called >= 0 && !w->lost) {
+		snprintf(text, sizeof(text), "after the case: %s", w->child.death);
+		cairn_check_fail(&g->r, w->called, w->called_item, text);
+		count_death(w, w->called);
+	} else if (w->called < 0) {
+		/* died before its first case: no other one would fare better */
+		for (int k = 0; k < g->work.num_impls; k++)
+			bury(g, k, w->child.death);
+		return 0;
+	}
+	return cairn_check_start(r, g, w->last_item, w->last_impl + 1);
+}
+
+int cairn_check_ended(struct cairn_check_run *r, int i)
+{
+	struct cairn_check_worker *w = r->workers[i];
+	struct cairn_check_group *g = w->g;
+	int ret = 0;
+
+	r->workers[i] = r->workers[--r->num_workers];
+	r->slots[w->work.slot] = 0;
+	r->shared->claims[w->work.slot] = 0;
+	g->running--;
+	if (!g->work.f->waits)
+		atomic_fetch_sub(&r->shared->working, 1);
+	if (w->impl >= 0 && !w->child.death[0])
+		snprintf(w->child.death, sizeof(w->child.death), "EXIT before the end");
+	if (w->child.death[0])
+		ret = died(r, w);
+	free(w->notes);
+	free(w);
+	return ret;
+}
