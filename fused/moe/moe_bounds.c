@@ -37,9 +37,9 @@
 #include "fused/moe/moe_ref.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "primitives/base/error.h"
+#include "primitives/base/rows.h"
 
 #define RUNS	6	/* with those before them a multiple of 3: that many are multiplied together */
 #define E	0x1p-23
@@ -50,15 +50,6 @@
 struct choice {
 	int entry[MAX_TOP], set;
 };
-
-/* The exponent of the lowest bit of v, which is normal and not 0 */
-static int low_bit(double v)
-{
-	uint64_t bits;
-
-	memcpy(&bits, &v, sizeof(bits));
-	return (int)(bits >> 52 & 0x7ff) - 1023 - 52 + __builtin_ctzll(bits | 1ull << 52);
-}
 
 /* Returns whether the sum of these terms is the same in fp32 in any order. */
 static int sums_exactly(const double *x, const double *error, const void *w, int64_t at, int k, int dtype)
@@ -73,7 +64,8 @@ static int sums_exactly(const double *x, const double *error, const void *w, int
 		double term = x[i] * cairn_load(w, dtype, at + i);
 
 		size += fabs(term);
-		grid = term != 0 && low_bit(term) < grid ? low_bit(term) : grid;
+		if (term != 0 && cairn_low_bit(term) < grid)
+			grid = cairn_low_bit(term);
 	}
 	return size == 0 || (grid >= -149 && size <= ldexp(1, 24 + grid));
 }

@@ -9,6 +9,7 @@
 #define CAIRN_ROWS_H
 
 #include <stdint.h>
+#include <string.h>
 
 /* dst[i] = element first + i of an array of a float dtype */
 void cairn_widen(double *dst, const void *p, int dtype, int64_t first, int64_t n);
@@ -31,5 +32,14 @@ void cairn_add_rows(double *y, const double *a, const double *x, int64_t stride,
  */
 double cairn_dot_bounded(const double *x, const double *y, int64_t n, double least_x, double least_y,
 			 double *magnitude);
+
+/* Returns the exponent of the lowest bit of v, which is normal and not 0. */
+static inline int cairn_low_bit(double v)
+{
+	uint64_t bits;
+
+	memcpy(&bits, &v, sizeof(bits));
+	return (int)(bits >> 52 & 0x7ff) - 1023 - 52 + __builtin_ctzll(bits | 1ull << 52);
+}
 
 #endif

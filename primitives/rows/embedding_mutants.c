@@ -9,6 +9,8 @@ enum embedding_bend {
 	embedding_bend_negative_not_zeroed, embedding_bend_last_8_skipped,
 	embedding_bend_through_bf16, embedding_bend_scale_ignored, embedding_bend_scale_twice,
 	embedding_bend_scale_rounded, embedding_bend_scale_truncated, embedding_bend_zero_scale_applied,
+	embedding_bend_id_of_8_bits, embedding_bend_nan_is_0, embedding_bend_infinity_clamped,
+	embedding_bend_last_8_of_scaled,
 };
 
 static double bent_scale(const struct cairn_embedding_args *a, double v, enum embedding_bend bend)
@@ -42,6 +44,10 @@ static int bent_embedding(const struct cairn_embedding_args *a, enum embedding_b
 		int64_t id = a->ids[i], n = a->dim - (bend == embedding_bend_last_8_skipped ? 8 : 0);
 		int outside = id < 0 || id >= a->vocab;
 
+		if (bend == embedding_bend_id_of_8_bits && !outside)
+			id &= 0xff;
+		if (bend == embedding_bend_last_8_of_scaled && a->scale != 0 && a->dim % 16)
+			n -= 8;
 		if (bend == embedding_bend_row_plus_1 && !outside)
 			id = (id + 1) % a->vocab;
 		if (bend == embedding_bend_clamped ||
@@ -56,6 +62,10 @@ static int bent_embedding(const struct cairn_embedding_args *a, enum embedding_b
 
 			if (bend == embedding_bend_through_bf16)
 				v = rounded(CAIRN_BF16, v);
+			if (bend == embedding_bend_nan_is_0 && isnan(v))
+				v = 0;
+			if (bend == embedding_bend_infinity_clamped && isinf(v) && a->scale != 0)
+				v = copysign(60000, v);
 			if (a->scale != 0)
 				v = bent_scale(a, v, bend);
 			else if (bend == embedding_bend_zero_scale_applied)
@@ -77,6 +87,10 @@ BENT(embedding, scale_twice)
 BENT(embedding, scale_rounded)
 BENT(embedding, scale_truncated)
 BENT(embedding, zero_scale_applied)
+BENT(embedding, id_of_8_bits)
+BENT(embedding, nan_is_0)
+BENT(embedding, infinity_clamped)
+BENT(embedding, last_8_of_scaled)
 
 const struct cairn_mutant cairn_embedding_mutants[] = {
 	MUTANT(embedding, row_plus_1, "copies the row of the next token"),
@@ -90,5 +104,10 @@ const struct cairn_mutant cairn_embedding_mutants[] = {
 	MUTANT(embedding, scale_rounded, "rounds the scale to bf16 for every dtype"),
 	MUTANT(embedding, scale_truncated, "truncates the product instead of rounding it"),
 	MUTANT(embedding, zero_scale_applied, "multiplies by a scale of 0"),
+	MUTANT(embedding, id_of_8_bits, "takes ids modulo 256"),
+	MUTANT(embedding, nan_is_0, "copies NaN as 0"),
+	MUTANT(embedding, infinity_clamped, "clamps infinities of a scaled row to the largest finite value"),
+	MUTANT(embedding, last_8_of_scaled,
+	       "does not write the last vector of a scaled row unless dim is a multiple of 16"),
 	{ 0 }
 };

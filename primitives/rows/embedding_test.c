@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* embedding_test - cases of embedding.h */
+/*
+ * embedding_test - cases of embedding.h
+ *
+ * The pair cases combine types, scales and sizes, and have NaN and infinities in rows that an id selects.
+ */
 #include "conformance/harness.h"
+#include "conformance/suite/pairs.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <sys/mman.h>
 
@@ -44,15 +50,37 @@ static const struct shape shapes[] = {
 	{ .rows = 4096, .dim = 3584, .vocab = 8192, .dtype = CAIRN_BF16, .bench = 1, .scale = 59.75f },
 };
 
+#define FIRST_PAIR	((int)ARRAY_SIZE(shapes))
+#define NUM_PAIRS	20
+
+static const int32_t dtypes[] = { CAIRN_BF16, CAIRN_F16, CAIRN_F32 }, pair_rows[] = { 1, 2, 9, 65 };
+static const int32_t pair_dims[] = { 8, 24, 72, 136, 520 }, pair_vocabs[] = { 1, 3, 257 };
+static const float pair_scales[] = { 0, 45.25f, -0.3f };
+static struct cairn_pairs pairs = { .num_factors = 5, .levels = { 3, 3, 4, 5, 3 } };
+
+static struct shape shape_of(int i)
+{
+	const int8_t *level;
+
+	if (i < FIRST_PAIR)
+		return shapes[i];
+	level = cairn_pairs_row(&pairs, i - FIRST_PAIR);
+	return (struct shape){ .dtype = dtypes[level[0]], .scale = pair_scales[level[1]],
+			       .rows = pair_rows[level[2]], .dim = pair_dims[level[3]],
+			       .vocab = pair_vocabs[level[4]] };
+}
+
 static void describe(int i, struct cairn_case *c)
 {
-	const struct shape *s = &shapes[i];
+	struct shape shape = shape_of(i), *s = &shape;
 	double esize = (double)cairn_dtype_bytes(s->dtype);
 
-	int n = snprintf(c->name, sizeof(c->name), "rows%d_dim%d_vocab%d_%s", s->rows, s->dim, s->vocab,
-			 cairn_dtype_name(s->dtype));
+	int n = snprintf(c->name, sizeof(c->name), "%srows%d_dim%d_vocab%d_%s", i < FIRST_PAIR ? "" : "pair_",
+			 s->rows, s->dim, s->vocab, cairn_dtype_name(s->dtype));
 
-	if (s->scale != 0)
+	if (i >= FIRST_PAIR && s->scale != 0)
+		snprintf(c->name + n, sizeof(c->name) - n, "_scale%s", s->scale < 0 ? "_minus_03" : "45");
+	else if (s->scale != 0)
 		snprintf(c->name + n, sizeof(c->name) - n, "_scale%s%g", s->scale < 0 ? "_minus" : "",
 			 fabs((double)s->scale));
 	c->device_only = (double)s->vocab * s->dim > 4e6;
@@ -67,7 +95,7 @@ static void describe(int i, struct cairn_case *c)
 static void setup(struct cairn_op *op)
 {
 	static const int32_t outside[] = { -1, INT32_MIN, INT32_MAX, -1000000 };
-	const struct shape *s = &shapes[op->case_index];
+	struct shape shape = shape_of(op->case_index), *s = &shape;
 	struct cairn_embedding_args *a = op->args;
 	int poison = op->kind == CAIRN_KIND_POISON;
 	int64_t count = (int64_t)s->vocab * s->dim;
@@ -97,6 +125,9 @@ static void setup(struct cairn_op *op)
 			for (int32_t j = 0; j < s->dim; j++)
 				cairn_store(table, s->dtype, (int64_t)ids[i] * s->dim + j,
 					    ids[i] % 50 + j % 7 - 3);
+		if (op->case_index >= FIRST_PAIR && poison && i % 4 == 0)
+			cairn_store(table, s->dtype, (int64_t)ids[i] * s->dim +
+				    cairn_op_range(op, 0, s->dim - 1), i % 8 ? NAN : -INFINITY);
 	}
 }
 
@@ -162,13 +193,21 @@ static void row_past_4_gib(struct cairn_test *t)
 	munmap(table, bytes);
 }
 
-static const struct cairn_unit units[] = { { "row_past_4_gib", row_past_4_gib } };
+static void pairs_are_covered(struct cairn_test *t)
+{
+	cairn_pairs_check(t, &pairs, NUM_PAIRS);
+}
+
+static const struct cairn_unit units[] = {
+	{ "row_past_4_gib", row_past_4_gib },
+	{ "pairs_are_covered", pairs_are_covered },
+};
 
 const struct cairn_family cairn_embedding_family = {
 	.stage = "primitives", .name = "embedding",
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, embedding),
 	.args_size = sizeof(struct cairn_embedding_args),
-	.num_cases = ARRAY_SIZE(shapes),
+	.num_cases = FIRST_PAIR + NUM_PAIRS,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 };

@@ -12,8 +12,46 @@ enum rmsnorm_bend {
 	rmsnorm_bend_mean_subtracted, rmsnorm_bend_sum_in_f16, rmsnorm_bend_residual_not_rounded,
 	rmsnorm_bend_residual_not_written, rmsnorm_bend_squares_of_x, rmsnorm_bend_offset_ignored,
 	rmsnorm_bend_previous_row, rmsnorm_bend_last_8_skipped, rmsnorm_bend_rounded_before_weight,
-	rmsnorm_bend_past_the_end, rmsnorm_bend_cut_off,
+	rmsnorm_bend_past_the_end, rmsnorm_bend_cut_off, rmsnorm_bend_tf32_sum, rmsnorm_bend_squares_in_bf16,
+	rmsnorm_bend_eps_at_least_1e_6, rmsnorm_bend_eps_in_f16, rmsnorm_bend_offset_lost_with_residual,
+	rmsnorm_bend_tail_lost_with_residual, rmsnorm_bend_nan_is_0, rmsnorm_bend_nan_spreads,
 };
+
+static double tf32(double x)
+{
+	float f = (float)x;
+	uint32_t bits;
+
+	memcpy(&bits, &f, sizeof(bits));
+	bits &= ~0x1fffu;
+	memcpy(&f, &bits, sizeof(f));
+	return f;
+}
+
+/* The sum after the square of element j has been added. */
+static double bent_sum(const struct cairn_rmsnorm_args *a, enum rmsnorm_bend bend, double sum, double x,
+		       int32_t j)
+{
+	double square = x * x;
+
+	if ((bend == rmsnorm_bend_nan_is_0 && isnan(x)) ||
+	    (bend == rmsnorm_bend_tail_lost_with_residual && a->residual && a->dim > 64 &&
+	     j >= a->dim / 64 * 64))
+		return sum;
+	if (bend == rmsnorm_bend_squares_in_bf16)
+		square = rounded(CAIRN_BF16, square);
+	sum += square;
+	return bend == rmsnorm_bend_sum_in_f16 ? rounded(CAIRN_F16, sum) :
+	       bend == rmsnorm_bend_tf32_sum ? tf32(sum) : sum;
+}
+
+static double bent_eps(const struct cairn_rmsnorm_args *a, enum rmsnorm_bend bend)
+{
+	double eps = (double)a->eps;
+
+	return bend == rmsnorm_bend_eps_at_least_1e_6 ? fmax(eps, 1e-6) :
+	       bend == rmsnorm_bend_eps_in_f16 ? rounded(CAIRN_F16, eps) : eps;
+}
 
 static int bent_rmsnorm(const struct cairn_rmsnorm_args *a, enum rmsnorm_bend bend)
 {
@@ -38,14 +76,14 @@ static int bent_rmsnorm(const struct cairn_rmsnorm_args *a, enum rmsnorm_bend be
 			if (bend != rmsnorm_bend_residual_not_rounded)
 				r[j] = rounded(a->dtype, r[j]);
 			mean += r[j] / a->dim;
-			squares += bend == rmsnorm_bend_squares_of_x ? x * x : r[j] * r[j];
-			if (bend == rmsnorm_bend_sum_in_f16)
-				squares = rounded(CAIRN_F16, squares);
+			squares = bent_sum(a, bend, squares, bend == rmsnorm_bend_squares_of_x ? x : r[j], j);
 		}
 		if (bend == rmsnorm_bend_mean_subtracted)
 			squares -= a->dim * mean * mean;
 		squares /= bend == rmsnorm_bend_dim_minus_1 ? a->dim - 1 : a->dim;
-		s = 1 / sqrt(squares + (double)a->eps);
+		s = 1 / sqrt(squares + bent_eps(a, bend));
+		if (bend == rmsnorm_bend_nan_spreads && isnan(previous))
+			s = previous;
 		if (bend == rmsnorm_bend_eps_outside_root)
 			s = 1 / (sqrt(squares) + (double)a->eps);
 		if (bend == rmsnorm_bend_eps_before_mean)
@@ -53,7 +91,9 @@ static int bent_rmsnorm(const struct cairn_rmsnorm_args *a, enum rmsnorm_bend be
 		for (int32_t j = 0; j < n; j++) {
 			double w = cairn_load(a->weight, a->dtype, j), v;
 
-			w += bend == rmsnorm_bend_offset_ignored ? 0 : (double)a->weight_offset;
+			if (bend != rmsnorm_bend_offset_ignored &&
+			    !(bend == rmsnorm_bend_offset_lost_with_residual && a->residual))
+				w += (double)a->weight_offset;
 			v = r[j] - (bend == rmsnorm_bend_mean_subtracted ? mean : 0);
 			v *= bend == rmsnorm_bend_previous_row && i ? previous : s;
 			if (bend == rmsnorm_bend_rounded_before_weight)
@@ -84,6 +124,14 @@ BENT(rmsnorm, last_8_skipped)
 BENT(rmsnorm, rounded_before_weight)
 BENT(rmsnorm, past_the_end)
 BENT(rmsnorm, cut_off)
+BENT(rmsnorm, tf32_sum)
+BENT(rmsnorm, squares_in_bf16)
+BENT(rmsnorm, eps_at_least_1e_6)
+BENT(rmsnorm, eps_in_f16)
+BENT(rmsnorm, offset_lost_with_residual)
+BENT(rmsnorm, tail_lost_with_residual)
+BENT(rmsnorm, nan_is_0)
+BENT(rmsnorm, nan_spreads)
 
 const struct cairn_mutant cairn_rmsnorm_mutants[] = {
 	MUTANT(rmsnorm, eps_outside_root, "adds eps to the root instead of under it"),
@@ -100,5 +148,14 @@ const struct cairn_mutant cairn_rmsnorm_mutants[] = {
 	MUTANT(rmsnorm, rounded_before_weight, "rounds to dtype before and after the weight"),
 	MUTANT(rmsnorm, past_the_end, "writes one element past the last row"),
 	MUTANT(rmsnorm, cut_off, "cuts the result off instead of rounding it"),
+	MUTANT(rmsnorm, tf32_sum, "cuts the sum of squares to TF32 after each term"),
+	MUTANT(rmsnorm, squares_in_bf16, "rounds each square to bf16"),
+	MUTANT(rmsnorm, eps_at_least_1e_6, "raises eps to 1e-6"),
+	MUTANT(rmsnorm, eps_in_f16, "rounds eps to f16"),
+	MUTANT(rmsnorm, offset_lost_with_residual, "omits weight_offset if there is a residual"),
+	MUTANT(rmsnorm, tail_lost_with_residual,
+	       "with a residual leaves out the squares past a multiple of 64"),
+	MUTANT(rmsnorm, nan_is_0, "treats NaN as 0 in the sum of squares"),
+	MUTANT(rmsnorm, nan_spreads, "makes every row after one with a NaN NaN"),
 	{ 0 }
 };

@@ -7,7 +7,9 @@
  * rounded sum. So r is the same number in every implementation, and its bound is 0.
  *
  * out = r * s * w' with s = 1 / sqrt(mean + eps), w' = weight_offset + weight:
- *   - the sum of dim squares, all of one sign, in any order: dim u32, which the root halves;
+ *   - the sum of dim squares, all of one sign, in any order: dim u32, which the root halves. Nothing, if
+ *     all squares are multiples of 2^g and their sum is at most 2^(24+g), so that every partial sum is
+ *     exact, and if dim is a power of two, so that it may even divide each square;
  *   - the squares, the division by dim, eps, the root, the inverse (2 ulp allowed), w' and two products: a
  *     few u32 each, 16 together;
  *   - the rounding to dtype: u |ref|, or half a subnormal;
@@ -19,6 +21,7 @@
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
+#include "primitives/base/rows.h"
 
 static double round_to(int dtype, double v)
 {
@@ -34,6 +37,22 @@ static double term(const struct cairn_rmsnorm_args *a, int64_t k)
 	double x = cairn_load(a->x, a->dtype, k);
 
 	return a->residual ? round_to(a->dtype, x + cairn_load(a->residual, a->dtype, k)) : x;
+}
+
+/* Returns whether the sum of the squares of a row is the same in fp32 in any order. */
+static int sums_exactly(const struct cairn_rmsnorm_args *a, int32_t row)
+{
+	int grid = 1000;
+	double sum = 0;
+
+	for (int32_t j = 0; j < a->dim; j++) {
+		double square = pow(term(a, (int64_t)row * a->dim + j), 2);
+
+		if (square != 0 && isfinite(square) && cairn_low_bit(square) < grid)
+			grid = cairn_low_bit(square);
+		sum += square;
+	}
+	return !(a->dim & (a->dim - 1)) && (sum == 0 || (grid >= -140 && sum <= ldexp(1, 24 + grid)));
 }
 
 static double inverse_rms(const struct cairn_rmsnorm_args *a, int32_t row)
@@ -55,7 +74,7 @@ int cairn_rmsnorm_exact(const struct cairn_rmsnorm_args *a, struct cairn_exact *
 	CAIRN_TRY(cairn_rmsnorm_check(a));
 	#pragma omp parallel for
 	for (int32_t i = 0; i < a->rows; i++) {
-		double s = inverse_rms(a, i);
+		double s = inverse_rms(a, i), steps = 16 + (sums_exactly(a, i) ? 0 : 0.5 * a->dim);
 
 		for (int32_t j = 0; j < a->dim; j++) {
 			int64_t k = (int64_t)i * a->dim + j;
@@ -63,8 +82,8 @@ int cairn_rmsnorm_exact(const struct cairn_rmsnorm_args *a, struct cairn_exact *
 			double r = term(a, k), val = r * s * w;
 
 			exact[0].val[k] = val;
-			exact[0].bound[k] = isfinite(val) ? ((0.5 * a->dim + 16) * 0x1p-24 + u) * fabs(val) +
-						    tiny + 0x1p-149 * fabs(w) : 0;
+			exact[0].bound[k] = isfinite(val) ? (steps * 0x1p-24 + u) * fabs(val) + tiny +
+						    0x1p-149 * fabs(w) : 0;
 			if (a->residual) {
 				exact[1].val[k] = r;
 				exact[1].bound[k] = 0;

@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* rmsnorm_test - cases of rmsnorm.h */
+/*
+ * rmsnorm_test - cases of rmsnorm.h
+ *
+ * EXACT has integers whose squares add up to as much as 2^24. The pair cases combine types, residual, offset,
+ * eps and sizes; x has the size of the root of eps, so that every eps counts.
+ */
 #include "conformance/harness.h"
+#include "conformance/suite/pairs.h"
 
+#include <math.h>
 #include <stdio.h>
 
 struct shape {
@@ -46,8 +53,32 @@ static const struct shape singles[] = {
 	  .bench = 1 },
 };
 
+#define FIRST_PAIR	((int)(NUM_GRID + ARRAY_SIZE(singles)))
+#define NUM_PAIRS	28
+
+static const int32_t pair_dtypes[] = { CAIRN_BF16, CAIRN_F16, CAIRN_F32 }, pair_rows[] = { 1, 2, 5, 37 };
+static const int32_t pair_dims[] = { 8, 24, 64, 200, 1016, 1024 };
+static const float pair_offsets[] = { 0, 1, 0.25f }, pair_eps[] = { 1e-12f, 1e-6f, 1e-3f, 1 };
+static const char *const pair_tags[] = { "eps1e12", "eps1e6", "eps1e3", "eps1", "025_eps1e12",
+					 "025_eps1e6", "025_eps1e3", "025_eps1" };
+static struct cairn_pairs pairs = { .num_factors = 6, .levels = { 3, 2, 3, 4, 6, 4 } };
+
+static void pair_of(int i, struct shape *s)
+{
+	const int8_t *level = cairn_pairs_row(&pairs, i);
+
+	*s = (struct shape){ .dtype = pair_dtypes[level[0]], .residual = level[1],
+			     .offset = pair_offsets[level[2]], .eps = pair_eps[level[3]],
+			     .dim = pair_dims[level[4]], .rows = pair_rows[level[5]],
+			     .tag = pair_tags[level[3] + (level[2] == 2 ? 4 : 0)] };
+}
+
 static void shape_of(int i, struct shape *s)
 {
+	if (i >= FIRST_PAIR) {
+		pair_of(i - FIRST_PAIR, s);
+		return;
+	}
 	if (i >= (int)NUM_GRID) {
 		*s = singles[i - NUM_GRID];
 		return;
@@ -68,7 +99,8 @@ static void describe(int i, struct cairn_case *c)
 	struct shape s;
 
 	shape_of(i, &s);
-	snprintf(c->name, sizeof(c->name), "rows%d_dim%d_%s%s%s%s%s", s.rows, s.dim,
+	snprintf(c->name, sizeof(c->name), "%srows%d_dim%d_%s%s%s%s%s", i >= FIRST_PAIR ? "pair_" : "",
+		 s.rows, s.dim,
 		 cairn_dtype_name(s.dtype), s.residual ? "_residual" : "", s.offset ? "_offset" : "",
 		 s.tag && !s.bench ? "_" : "", s.tag && !s.bench ? s.tag : "");
 	elements = (double)s.rows * s.dim;
@@ -99,6 +131,18 @@ static void fill_extreme(struct cairn_op *op, void *p, const struct shape *s)
 	}
 }
 
+/* x, or the residual, which is larger by a factor. EXACT: their sum has `most` as the largest magnitude. */
+static void fill(struct cairn_op *op, void *p, const struct shape *s, double factor)
+{
+	int64_t most = cairn_exact_most(s->dim);
+
+	if (most > 256 && s->dtype == CAIRN_BF16)
+		most = 256;
+	if (op->case_index >= FIRST_PAIR)
+		factor *= sqrt((double)s->eps);
+	cairn_fill_exact(op, p, s->dtype, (int64_t)s->rows * s->dim, factor, s->residual ? most / 2 : most);
+}
+
 static void setup(struct cairn_op *op)
 {
 	struct cairn_rmsnorm_args *a = op->args;
@@ -127,9 +171,9 @@ static void setup(struct cairn_op *op)
 		if (r)
 			fill_extreme(op, r, &s);
 	} else {
-		cairn_fill(op, x, s.dtype, count, 1);
+		fill(op, x, &s, 1);
 		if (r)
-			cairn_fill(op, r, s.dtype, count, 4);
+			fill(op, r, &s, 4);
 	}
 	for (int32_t j = 0; j < s.dim; j++)	/* about 1, some negative, to tell positions apart */
 		cairn_store(w, s.dtype, j, ((double)cairn_op_range(op, 50, 150) / 100) * (j % 5 ? 1 : -1));
@@ -201,13 +245,21 @@ static void in_place(struct cairn_test *t)
 		EXPECT(t, fabs(cairn_bf16_to_float(ref[i]) - cairn_bf16_to_float(x[i])) <= 0x1p-7 * 4);
 }
 
-static const struct cairn_unit units[] = { { "in_place", in_place } };
+static void pairs_are_covered(struct cairn_test *t)
+{
+	cairn_pairs_check(t, &pairs, NUM_PAIRS);
+}
+
+static const struct cairn_unit units[] = {
+	{ "in_place", in_place },
+	{ "pairs_are_covered", pairs_are_covered },
+};
 
 const struct cairn_family cairn_rmsnorm_family = {
 	.stage = "primitives", .name = "rmsnorm",
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, rmsnorm),
 	.args_size = sizeof(struct cairn_rmsnorm_args),
-	.num_cases = NUM_GRID + ARRAY_SIZE(singles),
+	.num_cases = FIRST_PAIR + NUM_PAIRS,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 };

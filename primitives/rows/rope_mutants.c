@@ -15,6 +15,9 @@ enum rope_bend {
 	rope_bend_norm_eps_outside,
 	rope_bend_norm_weight_offset, rope_bend_norm_weights_swapped, rope_bend_norm_rounded,
 	rope_bend_norm_tail_left, rope_bend_norm_weight_missing, rope_bend_cut_off,
+	rope_bend_k_stride_of_q, rope_bend_k_norm_needs_q_norm, rope_bend_norm_loses_scale,
+	rope_bend_norm_loses_order, rope_bend_eps_at_least_1e_6, rope_bend_position_of_16_bits,
+	rope_bend_nan_spreads, rope_bend_tf32,
 };
 
 static void bent_rotate(const struct cairn_rope_args *a, void *x, int32_t heads, int64_t stride,
@@ -68,7 +71,9 @@ static void bent_rotate(const struct cairn_rope_args *a, void *x, int32_t heads,
 static void bent_norm(const struct cairn_rope_args *a, const void *norm, double *x, double mean,
 		      enum rope_bend bend)
 {
-	double s = 1 / sqrt(mean + (bend == rope_bend_norm_eps_ignored ? 0 : (double)a->norm_eps));
+	double eps = bend == rope_bend_norm_eps_ignored ? 0 :
+		     fmax((double)a->norm_eps, bend == rope_bend_eps_at_least_1e_6 ? 1e-6 : 0);
+	double s = 1 / sqrt(mean + eps);
 
 	if (bend == rope_bend_norm_eps_outside)
 		s = 1 / (sqrt(mean) + (double)a->norm_eps);
@@ -146,11 +151,51 @@ static void bent_norm_rotate(const struct cairn_rope_args *a, void *at, const vo
 	}
 }
 
-static int bent_rope(const struct cairn_rope_args *a, enum rope_bend bend)
+/* Cuts a tensor to TF32, or spreads a NaN over its head. */
+static void bent_input(const struct cairn_rope_args *a, void *x, int32_t heads, int64_t stride,
+		       enum rope_bend bend)
 {
+	int64_t dim = a->head_dim, row = stride ? stride : heads * dim;
+
+	for (int64_t at = 0; at < a->nnz * (int64_t)heads; at++) {
+		int64_t first = at / heads * row + at % heads * dim;
+		int nan = 0;
+
+		for (int64_t j = first; j < first + dim; j++) {
+			nan |= j < first + a->rotary_dim && isnan(cairn_load(x, a->dtype, j));
+			if (bend == rope_bend_tf32 && a->dtype == CAIRN_F32)
+				((uint32_t *)x)[j] &= ~0x1fffu;
+		}
+		if (nan && bend == rope_bend_nan_spreads)
+			cairn_fill_nan(x, a->dtype, first, dim);
+	}
+}
+
+static int bent_rope(const struct cairn_rope_args *given, enum rope_bend bend)
+{
+	struct cairn_rope_args changed = *given, *a = &changed;
 	const void *q_norm = a->q_norm, *k_norm = a->k_norm;
+	int32_t positions[512];
 
 	CAIRN_TRY(cairn_rope_check(a));
+	if (bend == rope_bend_tf32 || (bend == rope_bend_nan_spreads && !q_norm)) {
+		bent_input(a, a->q, a->num_qo_heads, a->q_stride, bend);
+		if (a->k && !k_norm)
+			bent_input(a, a->k, a->num_kv_heads, a->k_stride, bend);
+	}
+	if (bend == rope_bend_position_of_16_bits && a->nnz <= 512) {
+		for (int32_t i = 0; i < a->nnz; i++)
+			positions[i] = (uint16_t)a->positions[i];
+		a->positions = positions;
+	}
+	if (bend == rope_bend_k_stride_of_q && a->num_kv_heads == a->num_qo_heads)
+		a->k_stride = a->q_stride;
+	if (bend == rope_bend_k_norm_needs_q_norm && !q_norm)
+		k_norm = NULL;
+	if (bend == rope_bend_norm_loses_scale && q_norm)
+		a->scale = 1;
+	if (bend == rope_bend_norm_loses_order && q_norm)
+		a->interleaved = 0;
 	if (bend == rope_bend_norm_weights_swapped && q_norm && k_norm) {
 		q_norm = a->k_norm;
 		k_norm = a->q_norm;
@@ -195,6 +240,14 @@ BENT(rope, norm_weights_swapped)
 BENT(rope, norm_rounded)
 BENT(rope, norm_tail_left)
 BENT(rope, norm_weight_missing)
+BENT(rope, k_stride_of_q)
+BENT(rope, k_norm_needs_q_norm)
+BENT(rope, norm_loses_scale)
+BENT(rope, norm_loses_order)
+BENT(rope, eps_at_least_1e_6)
+BENT(rope, position_of_16_bits)
+BENT(rope, nan_spreads)
+BENT(rope, tf32)
 
 const struct cairn_mutant cairn_rope_mutants[] = {
 	MUTANT(rope, order_swapped, "swaps the half-split and the interleaved order of pairs"),
@@ -222,5 +275,13 @@ const struct cairn_mutant cairn_rope_mutants[] = {
 	MUTANT(rope, norm_tail_left, "does not normalise elements past rotary_dim"),
 	MUTANT(rope, norm_weight_missing, "omits the weights"),
 	MUTANT(rope, cut_off, "cuts the result off instead of rounding it"),
+	MUTANT(rope, k_stride_of_q, "uses the stride of q for k"),
+	MUTANT(rope, k_norm_needs_q_norm, "normalises k only if q has a norm"),
+	MUTANT(rope, norm_loses_scale, "omits the scale if there is a norm"),
+	MUTANT(rope, norm_loses_order, "ignores `interleaved` if there is a norm"),
+	MUTANT(rope, eps_at_least_1e_6, "raises eps to 1e-6"),
+	MUTANT(rope, position_of_16_bits, "takes positions modulo 65536"),
+	MUTANT(rope, nan_spreads, "makes the whole head NaN for a NaN without a norm"),
+	MUTANT(rope, tf32, "cuts f32 inputs to TF32"),
 	{ 0 }
 };

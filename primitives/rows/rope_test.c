@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* rope_test - cases of rope.h */
+/*
+ * rope_test - cases of rope.h
+ *
+ * The pair cases combine types, orders, heads, sizes, strides of q and k, norms, eps, scales and positions.
+ */
 #include "conformance/harness.h"
+#include "conformance/suite/pairs.h"
 
+#include <math.h>
 #include <stdio.h>
 
 struct shape {
@@ -80,6 +86,48 @@ static const struct shape singles[] = {
 	{ 8192,  32,   8, 128, 128,  0, CAIRN_BF16,        0,        0,     1,       1,   QK, 1e-6f },
 };
 
+#define FIRST_PAIR	((int)(NUM_GRID + ARRAY_SIZE(singles)))
+#define NUM_PAIRS	34
+
+enum { F_TYPE, F_ORDER, F_HEADS, F_DIM, F_ROTARY, F_Q_GAP, F_K_GAP, F_NORM, F_EPS, F_SCALE, F_OFFSET,
+       F_ROWS, NUM_FACTORS };
+static const int32_t pair_heads[][2] = { { 1, 1 }, { 5, 3 }, { 6, 2 }, { 7, 0 }, { 12, 4 } };
+static const int32_t pair_dims[] = { 16, 48, 80, 128, 192 }, pair_rotary[] = { 16, 8, 4 };
+static const int32_t pair_gaps[] = { 0, 16, 8 }, pair_norms[] = { 0, Q, K, QK }, pair_rows[] = { 1, 5, 13 };
+static const int32_t pair_offsets[] = { 0, 99, 70000 };
+static const float pair_eps[] = { 1, 1e-6f, 1e-12f }, pair_scales[] = { 1, 0.5f, 1.2079f };
+
+static int pair_forbidden(const int8_t *level)
+{
+	return (level[F_HEADS] == 3 && (level[F_K_GAP] > 0 || level[F_NORM] > 1)) ||	/* there is no k */
+	       (level[F_NORM] == 0 && level[F_EPS] > 0);
+}
+
+static struct cairn_pairs pairs = { .num_factors = NUM_FACTORS, .forbidden = pair_forbidden,
+				    .levels = { 3, 2, 5, 5, 3, 2, 3, 4, 3, 3, 3, 3 } };
+
+static struct shape pair_of(int i)
+{
+	const int8_t *level = cairn_pairs_row(&pairs, i);
+	struct shape s = {
+		.dtype = dtypes[level[F_TYPE]], .interleaved = level[F_ORDER],
+		.num_qo_heads = pair_heads[level[F_HEADS]][0], .num_kv_heads = pair_heads[level[F_HEADS]][1],
+		.head_dim = pair_dims[level[F_DIM]], .gap = pair_gaps[level[F_Q_GAP]],
+		.norm = pair_norms[level[F_NORM]], .eps = pair_eps[level[F_EPS]],
+		.scale = pair_scales[level[F_SCALE]],
+		.offset = pair_offsets[level[F_OFFSET]], .nnz = pair_rows[level[F_ROWS]],
+	};
+
+	s.rotary_dim = (s.head_dim * pair_rotary[level[F_ROTARY]] / 16 + 15) / 16 * 16;
+	return s;
+}
+
+/* Returns the elements between rows of k. In pair cases k and q have gaps of their own. */
+static int32_t k_gap_of(int i, const struct shape *s)
+{
+	return i < FIRST_PAIR ? s->gap : pair_gaps[cairn_pairs_row(&pairs, i - FIRST_PAIR)[F_K_GAP]];
+}
+
 static struct shape shape_of(int i)
 {
 	static const int32_t offsets[] = { 0, 15, 99, 5000 }, heads[][2] = { { 4, 4 }, { 8, 2 }, { 3, 1 } };
@@ -87,6 +135,8 @@ static struct shape shape_of(int i)
 	struct shape s = { .scale = 1 };
 	int turn = i;
 
+	if (i >= FIRST_PAIR)
+		return pair_of(i - FIRST_PAIR);
 	if (i >= (int)NUM_GRID)
 		return singles[i - NUM_GRID];
 	s.dtype = dtypes[i % ARRAY_SIZE(dtypes)];
@@ -108,15 +158,17 @@ static void describe(int i, struct cairn_case *c)
 {
 	struct shape s = shape_of(i);
 	double elements = (double)s.nnz * (s.num_qo_heads + s.num_kv_heads) * s.rotary_dim;
+	int n = 0, pair = i >= FIRST_PAIR;
 	char more[64] = "";
-	int n = 0;
 
 	if (s.rotary_dim != s.head_dim)
 		n += snprintf(more + n, sizeof(more) - n, "_rotary%d", s.rotary_dim);
 	if (s.interleaved)
 		n += snprintf(more + n, sizeof(more) - n, "_interleaved");
-	if (s.gap)
+	if (s.gap || (pair && k_gap_of(i, &s)))
 		n += snprintf(more + n, sizeof(more) - n, "_gap%d", s.gap);
+	if (pair && s.num_kv_heads)
+		n += snprintf(more + n, sizeof(more) - n, "_%d", k_gap_of(i, &s));
 	if (s.offset && !s.bench)
 		n += snprintf(more + n, sizeof(more) - n, "_from%d", s.offset);
 	if (s.scale != 1)
@@ -124,16 +176,20 @@ static void describe(int i, struct cairn_case *c)
 	if (s.norm)
 		n += snprintf(more + n, sizeof(more) - n, "_norm%s%s", s.norm & Q ? "q" : "",
 			      s.norm & K ? "k" : "");
-	if (s.norm && s.eps >= 0.1f)
+	if (s.norm && pair)
+		snprintf(more + n, sizeof(more) - n, "_eps1e%d", (int)lroundf(-log10f(s.eps)));
+	else if (s.norm && s.eps >= 0.1f)
 		snprintf(more + n, sizeof(more) - n, "_eps%d", (int)(s.eps * 100));
-	snprintf(c->name, sizeof(c->name), "rows%d_heads%d_%d_dim%d_%s%s", s.nnz, s.num_qo_heads,
-		 s.num_kv_heads, s.head_dim, cairn_dtype_name(s.dtype), more);
+	snprintf(c->name, sizeof(c->name), "%srows%d_heads%d_%d_dim%d_%s%s", pair ? "pair_" : "", s.nnz,
+		 s.num_qo_heads, s.num_kv_heads, s.head_dim, cairn_dtype_name(s.dtype), more);
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	if (i >= (int)NUM_GRID && elements < 100000 && !s.bench)
 		c->kinds = CAIRN_ALL_KINDS;
 	else if (elements < 60000 && !s.bench && (s.gap || s.rotary_dim < s.head_dim))
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	if (s.norm && s.eps != 1)	/* see fill_norm() */
+		c->kinds &= ~CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
+	if (pair && s.scale > 1 && s.dtype != CAIRN_F32)	/* its products need two roundings */
 		c->kinds &= ~CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
 	c->bench = s.bench;
 	c->device_only = elements > 600000;
@@ -146,11 +202,11 @@ static void describe(int i, struct cairn_case *c)
  * 3 and, with an eps of 1, its root 2. EXTREME: heads of one magnitude each, whose sum of squares still fits
  * fp32. POISON: some heads hold NaN or infinity; the other heads must not be affected.
  */
-static void fill_norm(struct cairn_op *op, const struct shape *s, void *x, int32_t heads)
+static void fill_norm(struct cairn_op *op, const struct shape *s, void *x, int32_t heads, int32_t gap)
 {
 	const double sizes[] = { 0, cairn_dtype_tiny(s->dtype) * 6, 1,
 				 s->dtype == CAIRN_F16 ? 16000 : 0x1p56 };
-	int64_t stride = (int64_t)heads * s->head_dim + s->gap;
+	int64_t stride = (int64_t)heads * s->head_dim + gap;
 
 	for (int32_t i = 0; i < s->nnz; i++)
 		for (int32_t h = 0; h < heads; h++) {
@@ -171,24 +227,47 @@ static void fill_norm(struct cairn_op *op, const struct shape *s, void *x, int32
 		}
 }
 
-static void fill(struct cairn_op *op, const struct shape *s, void *x, int32_t heads, int norm)
+/* Returns the largest integer of EXACT: as large as any that the scale leaves exact. */
+static int64_t most_of(const struct shape *s)
+{
+	return s->scale > 1 && s->dtype != CAIRN_F32 ? 4 : 1 << 22;
+}
+
+/* POISON: unused elements are NaN; in pair cases without a norm so is an element of every third head. */
+static void poison(struct cairn_op *op, const struct shape *s, void *x, int32_t heads, int32_t gap, int norm)
+{
+	int64_t stride = (int64_t)heads * s->head_dim + gap;
+
+	for (int32_t i = 0; i < s->nnz; i++) {
+		for (int32_t h = 0; h < heads && !norm; h++) {
+			int64_t at = i * stride + (int64_t)h * s->head_dim;
+
+			cairn_fill_nan(x, s->dtype, at + s->rotary_dim, s->head_dim - s->rotary_dim);
+			if (op->case_index >= FIRST_PAIR && (i + h) % 3 == 0)
+				cairn_fill_nan(x, s->dtype, at + cairn_op_range(op, 0, s->rotary_dim - 1), 1);
+		}
+		cairn_fill_nan(x, s->dtype, i * stride + (int64_t)heads * s->head_dim, gap);
+	}
+}
+
+static void fill(struct cairn_op *op, const struct shape *s, void *x, int32_t heads, int32_t gap, int norm)
 {
 	const double sizes[] = { 0, cairn_dtype_tiny(s->dtype) * 6, 1,
 				 s->dtype == CAIRN_F16 ? 16000 : 0x1p124 };
-	int64_t stride = (int64_t)heads * s->head_dim + s->gap;
+	int64_t count = s->nnz * ((int64_t)heads * s->head_dim + gap);
 
-	cairn_fill(op, x, s->dtype, s->nnz * stride, 1);
-	for (int64_t k = 0; op->kind == CAIRN_KIND_EXTREME && k < s->nnz * stride; k++)
+	double size = 1;
+
+	if (norm && op->case_index >= FIRST_PAIR)
+		size = sqrt((double)s->eps);	/* eps counts only where the squares have its size */
+	cairn_fill_exact(op, x, s->dtype, count, size, most_of(s));
+	for (int64_t k = 0; op->kind == CAIRN_KIND_EXTREME && k < count; k++)
 		cairn_store(x, s->dtype, k,
 			    sizes[cairn_op_range(op, 0, 3)] * (double)cairn_op_range(op, -4, 4) / 4);
-	for (int32_t i = 0; op->kind == CAIRN_KIND_POISON && i < s->nnz; i++) {
-		for (int32_t h = 0; h < heads && !norm; h++)
-			cairn_fill_nan(x, s->dtype, i * stride + h * s->head_dim + s->rotary_dim,
-				       s->head_dim - s->rotary_dim);
-		cairn_fill_nan(x, s->dtype, i * stride + (int64_t)heads * s->head_dim, s->gap);
-	}
+	if (op->kind == CAIRN_KIND_POISON)
+		poison(op, s, x, heads, gap, norm);
 	if (norm && op->kind != CAIRN_KIND_NORMAL)
-		fill_norm(op, s, x, heads);
+		fill_norm(op, s, x, heads, gap);
 }
 
 /* Weights: about 1, some negative, to tell positions apart; EXACT: small integers. */
@@ -197,15 +276,20 @@ static void fill_weight(struct cairn_op *op, const struct shape *s, size_t field
 	void *w = cairn_in(op, field, s->dtype, s->head_dim);
 
 	cairn_name(op, field, field == offsetof(struct cairn_rope_args, q_norm) ? "q_norm" : "k_norm");
+	if (op->kind == CAIRN_KIND_EXACT) {
+		cairn_fill_exact(op, w, s->dtype, s->head_dim, 1, most_of(s));
+		return;
+	}
 	for (int32_t j = 0; j < s->head_dim; j++)
-		cairn_store(w, s->dtype, j, op->kind == CAIRN_KIND_EXACT ? (double)cairn_op_range(op, -4, 4) :
-			    (double)cairn_op_range(op, 50, 150) / 100 * (j % 5 ? 1 : -1));
+		cairn_store(w, s->dtype, j, (double)cairn_op_range(op, 50, 150) / 100 * (j % 5 ? 1 : -1));
 }
 
 static void setup(struct cairn_op *op)
 {
 	struct shape s = shape_of(op->case_index);
+	int32_t k_gap = k_gap_of(op->case_index, &s);
 	struct cairn_rope_args *a = op->args;
+	int64_t q_count, k_count;
 	int32_t *positions;
 	float *inv_freq;
 
@@ -218,13 +302,15 @@ static void setup(struct cairn_op *op)
 	a->dtype = s.dtype;
 	a->scale = s.scale;
 	a->q_stride = s.gap ? (int64_t)s.num_qo_heads * s.head_dim + s.gap : 0;
-	a->k_stride = (int64_t)s.num_kv_heads * s.head_dim + s.gap;
-	fill(op, &s, cairn_inout(op, offsetof(struct cairn_rope_args, q), s.dtype, s.nnz *
-		     ((int64_t)s.num_qo_heads * s.head_dim + s.gap)), s.num_qo_heads, s.norm & Q);
+	q_count = s.nnz * ((int64_t)s.num_qo_heads * s.head_dim + s.gap);
+	k_count = s.nnz * ((int64_t)s.num_kv_heads * s.head_dim + k_gap);
+	if (k_gap || op->case_index < FIRST_PAIR)
+		a->k_stride = (int64_t)s.num_kv_heads * s.head_dim + k_gap;
+	fill(op, &s, cairn_inout(op, offsetof(struct cairn_rope_args, q), s.dtype, q_count), s.num_qo_heads,
+	     s.gap, s.norm & Q);
 	if (s.num_kv_heads)
-		fill(op, &s,
-		     cairn_inout(op, offsetof(struct cairn_rope_args, k), s.dtype, s.nnz * a->k_stride),
-		     s.num_kv_heads, s.norm & K);
+		fill(op, &s, cairn_inout(op, offsetof(struct cairn_rope_args, k), s.dtype, k_count),
+		     s.num_kv_heads, k_gap, s.norm & K);
 	cairn_shape(op, offsetof(struct cairn_rope_args, q), { "row", s.nnz }, { "head", s.num_qo_heads },
 		    { "dim", s.head_dim });
 	cairn_stride(op, offsetof(struct cairn_rope_args, q), "row", a->q_stride);
@@ -333,14 +419,22 @@ static void packed_slices(struct cairn_test *t)
 	}
 }
 
-static const struct cairn_unit units[] = { { "packed_slices", packed_slices } };
+static void pairs_are_covered(struct cairn_test *t)
+{
+	cairn_pairs_check(t, &pairs, NUM_PAIRS);
+}
+
+static const struct cairn_unit units[] = {
+	{ "packed_slices", packed_slices },
+	{ "pairs_are_covered", pairs_are_covered },
+};
 
 const struct cairn_family cairn_rope_family = {
 	.stage = "primitives", .name = "rope",
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, rope),
 	.args_size = sizeof(struct cairn_rope_args),
-	.num_cases = NUM_GRID + ARRAY_SIZE(singles),
+	.num_cases = FIRST_PAIR + NUM_PAIRS,
 	.exact_is_equal = 1,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 };

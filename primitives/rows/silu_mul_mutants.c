@@ -12,7 +12,9 @@ enum silu_mul_bend {
 	silu_mul_bend_hard_silu, silu_mul_bend_silu_always, silu_mul_bend_gelu_erf, silu_mul_bend_gelu_quick,
 	silu_mul_bend_gelu_no_cube, silu_mul_bend_gelu_twice, silu_mul_bend_gelu_rounded,
 	silu_mul_bend_gelu_nan, silu_mul_bend_gelu_cancels,
-	silu_mul_bend_cut_off,
+	silu_mul_bend_cut_off, silu_mul_bend_tf32_product, silu_mul_bend_sigmoid_in_f16,
+	silu_mul_bend_nan_gate_is_0, silu_mul_bend_nan_up_is_0, silu_mul_bend_clamped,
+	silu_mul_bend_gelu_tail,
 };
 
 static double bent_silu(double g, enum silu_mul_bend bend)
@@ -59,6 +61,37 @@ static double bent_gelu(double g, enum silu_mul_bend bend)
 	}
 }
 
+static double tf32(double x)
+{
+	float f = (float)x;
+	uint32_t bits;
+
+	memcpy(&bits, &f, sizeof(bits));
+	bits &= ~0x1fffu;
+	memcpy(&f, &bits, sizeof(f));
+	return f;
+}
+
+/* act(g) up, for the defects that concern both */
+static double bent_product(const struct cairn_silu_mul_args *a, double g, double up, enum silu_mul_bend bend)
+{
+	double v;
+
+	if ((bend == silu_mul_bend_nan_gate_is_0 && isnan(g)) ||
+	    (bend == silu_mul_bend_nan_up_is_0 && isnan(up) && g < -88))
+		return 0;
+	if (bend == silu_mul_bend_clamped)
+		g = fmin(fmax(g, -20), isnan(g) ? g : 20);
+	v = a->activation ? bent_gelu(g, bend) : bent_silu(g, bend);
+	if (bend == silu_mul_bend_rounded_twice || (bend == silu_mul_bend_gelu_rounded && a->activation))
+		v = rounded(a->dtype, v);
+	if (bend == silu_mul_bend_sigmoid_in_f16 && g != 0 && isfinite(g))
+		v = g * rounded(CAIRN_F16, v / g);
+	if (bend == silu_mul_bend_tf32_product)
+		return tf32(v) * tf32(up);
+	return v * up;
+}
+
 static int bent_silu_mul(const struct cairn_silu_mul_args *a, enum silu_mul_bend bend)
 {
 	int64_t rows = a->rows - (bend == silu_mul_bend_last_row_missing);
@@ -77,12 +110,11 @@ static int bent_silu_mul(const struct cairn_silu_mul_args *a, enum silu_mul_bend
 				gate = 2 * (i * a->dim + j);
 				up = gate + 1;
 			}
-			v = cairn_load(a->x, a->dtype, gate);
-			v = a->activation ? bent_gelu(v, bend) : bent_silu(v, bend);
-			if (bend == silu_mul_bend_rounded_twice ||
-			    (bend == silu_mul_bend_gelu_rounded && a->activation))
-				v = rounded(a->dtype, v);
-			v *= cairn_load(a->x, a->dtype, up);
+			if (bend == silu_mul_bend_gelu_tail && a->activation && a->dim % 16 &&
+			    j >= a->dim - 8)
+				continue;
+			v = bent_product(a, cairn_load(a->x, a->dtype, gate),
+					 cairn_load(a->x, a->dtype, up), bend);
 			cairn_store(a->out, a->dtype, i * a->dim + j,
 				    bend == silu_mul_bend_cut_off ? cut_off(a->dtype, v) : v);
 		}
@@ -108,6 +140,12 @@ BENT(silu_mul, gelu_rounded)
 BENT(silu_mul, gelu_nan)
 BENT(silu_mul, gelu_cancels)
 BENT(silu_mul, cut_off)
+BENT(silu_mul, tf32_product)
+BENT(silu_mul, sigmoid_in_f16)
+BENT(silu_mul, nan_gate_is_0)
+BENT(silu_mul, nan_up_is_0)
+BENT(silu_mul, clamped)
+BENT(silu_mul, gelu_tail)
 
 const struct cairn_mutant cairn_silu_mul_mutants[] = {
 	MUTANT(silu_mul, halves_swapped, "swaps gate and up"),
@@ -129,5 +167,12 @@ const struct cairn_mutant cairn_silu_mul_mutants[] = {
 	MUTANT(silu_mul, gelu_nan, "gives NaN for a gate of -INFINITY"),
 	MUTANT(silu_mul, gelu_cancels, "computes 1 + tanh in fp32, which cancels to 0 below -5"),
 	MUTANT(silu_mul, cut_off, "cuts the result off instead of rounding it"),
+	MUTANT(silu_mul, tf32_product, "cuts the factors of the last product to TF32"),
+	MUTANT(silu_mul, sigmoid_in_f16, "rounds the sigmoid to f16"),
+	MUTANT(silu_mul, nan_gate_is_0, "gives 0 for a gate of NaN"),
+	MUTANT(silu_mul, nan_up_is_0, "gives 0 for a NaN in up where the gate is below -88"),
+	MUTANT(silu_mul, clamped, "clamps gates to -20..20"),
+	MUTANT(silu_mul, gelu_tail,
+	       "leaves out the last vector of a row with gelu unless dim is a multiple of 16"),
 	{ 0 }
 };

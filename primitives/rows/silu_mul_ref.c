@@ -5,8 +5,9 @@
  * With u32 = 2^-24 and g, up exact: exp(-g) computed as 2^(-g log2 e) has a relative error of
  * |g| 2 u32 from its rounded argument (for g > 20 the exponential no longer matters) and a few ulp of its
  * own; the sum, the quotient and the products add one rounding each. 16 u32 (1 + |g|) |ref| covers all of
- * these. The rounding to dtype adds u |ref|. A subnormal intermediate value (error 2^-150) may still be
- * multiplied by a g of up to 17, beyond which the sigmoid is 1 in fp32.
+ * these. For g > 0 the error of exp(-g) counts by its share in 1 + exp(-g), so that g exp(-g) < 1 takes the
+ * place of |g|. The rounding to dtype adds u |ref|. A subnormal intermediate value (error 2^-150) may still
+ * be multiplied by a g of up to 17, beyond which the sigmoid is 1 in fp32.
  *
  * gelu is g sigmoid(z) with z = 2 y. The relative error of z is at most 5 u32 (g^2, the sum of two terms of
  * one sign, two products), which the exponential turns into a relative error of 5 u32 |z|: 16 (1 + |z|)
@@ -30,6 +31,14 @@ static double act(const struct cairn_silu_mul_args *a, double g)
 	return g == -INFINITY ? 0 : g / (1 + exp(-inner(a, g)));
 }
 
+/* How much the sigmoid enlarges the error of its argument */
+static double steepness(const struct cairn_silu_mul_args *a, double g)
+{
+	double z = inner(a, g);
+
+	return z < 0 ? fmin(-z, 1000) : fmin(z, 1);
+}
+
 int cairn_silu_mul_exact(const struct cairn_silu_mul_args *a, struct cairn_exact *exact)
 {
 	const double u = cairn_dtype_roundoff(a->dtype);
@@ -47,8 +56,7 @@ int cairn_silu_mul_exact(const struct cairn_silu_mul_args *a, struct cairn_exact
 			/* NaN with an infinite bound: any result passes */
 			exact->val[i * a->dim + j] = lost ? NAN : val;
 			exact->bound[i * a->dim + j] = lost ? INFINITY : !isfinite(val) ? 0 :
-				(16 * 0x1p-24 * (1 + fmin(fabs(inner(a, g)), 1000)) + u) * fabs(val) +
-				tiny;
+				(16 * 0x1p-24 * (1 + steepness(a, g)) + u) * fabs(val) + tiny;
 		}
 	return 0;
 }

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* silu_mul_test - cases of silu_mul.h */
+/*
+ * silu_mul_test - cases of silu_mul.h
+ *
+ * EXACT: most gates are integers so large that the sigmoid is 1, or 0, and the product of gate and up is an
+ * integer of up to 24 bits. The pair cases combine types, activations and sizes.
+ */
 #include "conformance/harness.h"
+#include "conformance/suite/pairs.h"
 
 #include <stdio.h>
 
@@ -36,9 +42,22 @@ static const struct shape singles[] = {
 	{ .rows = 128, .dim = 9216, .dtype = CAIRN_BF16, .bench = 1, .gelu = 1 },
 };
 
+#define FIRST_PAIR	((int)(NUM_GRID + ARRAY_SIZE(singles)))
+#define NUM_PAIRS	20
+
+static const int32_t pair_rows[] = { 1, 2, 7, 33 }, pair_dims[] = { 8, 24, 72, 136, 520 };
+static struct cairn_pairs pairs = { .num_factors = 4, .levels = { 3, 2, 4, 5 } };
+
 static struct shape shape_of(int i)
 {
 	struct shape s = { 0 };
+
+	if (i >= FIRST_PAIR) {
+		const int8_t *level = cairn_pairs_row(&pairs, i - FIRST_PAIR);
+
+		return (struct shape){ .dtype = dtypes[level[0]], .gelu = level[1],
+				       .rows = pair_rows[level[2]], .dim = pair_dims[level[3]] };
+	}
 
 	if (i >= (int)NUM_GRID)
 		return singles[i - NUM_GRID];
@@ -55,8 +74,8 @@ static void describe(int i, struct cairn_case *c)
 	struct shape s = shape_of(i);
 	double elements = (double)s.rows * s.dim;
 
-	snprintf(c->name, sizeof(c->name), "rows%d_dim%d_%s%s", s.rows, s.dim, cairn_dtype_name(s.dtype),
-		 s.gelu ? "_gelu" : "");
+	snprintf(c->name, sizeof(c->name), "%srows%d_dim%d_%s%s", i >= FIRST_PAIR ? "pair_" : "", s.rows,
+		 s.dim, cairn_dtype_name(s.dtype), s.gelu ? "_gelu" : "");
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	if (elements < 25000 && !s.bench)
 		c->kinds = CAIRN_ALL_KINDS;
@@ -90,6 +109,21 @@ static void fill_extreme(struct cairn_op *op, void *x, const struct shape *s)
 		}
 }
 
+/* Gates from -4 to 4, or of at least 100; the largest product fits dtype. */
+static void fill_exact(struct cairn_op *op, void *x, const struct shape *s)
+{
+	int64_t gate = s->dtype == CAIRN_BF16 ? 256 : s->dtype == CAIRN_F16 ? 250 : 4000;
+
+	for (int64_t i = 0; i < s->rows; i++)
+		for (int32_t j = 0; j < s->dim; j++) {
+			double g = (double)cairn_op_range(op, j % 4 ? 100 : -4, j % 4 ? gate : 4);
+
+			cairn_store(x, s->dtype, 2 * i * s->dim + j, j % 4 == 1 ? -g : g);
+			cairn_store(x, s->dtype, (2 * i + 1) * s->dim + j,
+				    (double)cairn_op_range(op, -gate, gate));
+		}
+}
+
 static void setup(struct cairn_op *op)
 {
 	struct shape s = shape_of(op->case_index);
@@ -106,11 +140,16 @@ static void setup(struct cairn_op *op)
 	x = cairn_in(op, offsetof(struct cairn_silu_mul_args, x), s.dtype, 2 * count);
 	if (op->kind == CAIRN_KIND_EXTREME)
 		fill_extreme(op, x, &s);
+	else if (op->kind == CAIRN_KIND_EXACT)
+		fill_exact(op, x, &s);
 	else
 		cairn_fill(op, x, s.dtype, 2 * count, 3);
-	/* one bad element of x may affect one element of out only */
-	for (int64_t k = 0; op->kind == CAIRN_KIND_POISON && k < 2 * count; k += cairn_op_range(op, 1, 40))
+	/* one bad element of x may affect one element of out only, also one of up with a gate of no weight */
+	for (int64_t k = 0; op->kind == CAIRN_KIND_POISON && k < 2 * count; k += cairn_op_range(op, 1, 40)) {
 		cairn_store(x, s.dtype, k, k % 3 ? (double)NAN : (double)INFINITY);
+		if (op->case_index >= FIRST_PAIR && k % 3 && k / s.dim % 2)
+			cairn_store(x, s.dtype, k - s.dim, k % 2 ? -200 : -(double)INFINITY);
+	}
 }
 
 static int exact(const void *args, struct cairn_exact *e)
@@ -140,10 +179,18 @@ static const char *reject(void *args, int i, int *want)
 	return NULL;
 }
 
+static void pairs_are_covered(struct cairn_test *t)
+{
+	cairn_pairs_check(t, &pairs, NUM_PAIRS);
+}
+
+static const struct cairn_unit units[] = { { "pairs_are_covered", pairs_are_covered } };
+
 const struct cairn_family cairn_silu_mul_family = {
 	.stage = "primitives", .name = "silu_mul",
+	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, silu_mul),
 	.args_size = sizeof(struct cairn_silu_mul_args),
-	.num_cases = NUM_GRID + ARRAY_SIZE(singles),
+	.num_cases = FIRST_PAIR + NUM_PAIRS,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 };
