@@ -8,37 +8,74 @@ enum argmax_bend {
 	argmax_bend_last_of_ties, argmax_bend_nan_wins, argmax_bend_first_32k,
 	argmax_bend_tail_skipped, argmax_bend_zeros_differ, argmax_bend_all_nan_is_0,
 	argmax_bend_minus_infinity_is_none, argmax_bend_compared_in_bf16,
+	argmax_bend_compared_in_tf32, argmax_bend_ties_in_vector_last, argmax_bend_last_vector_wins_ties,
+	argmax_bend_nan_stops, argmax_bend_nan_spreads, argmax_bend_infinity_ignored,
+	argmax_bend_tail_of_f16_skipped, argmax_bend_index_of_12_bits,
 };
+
+static double compared(const struct cairn_argmax_args *a, double v, enum argmax_bend bend)
+{
+	float f = (float)v;
+	uint32_t bits;
+
+	if (bend == argmax_bend_compared_in_bf16)
+		return rounded(CAIRN_BF16, v);
+	memcpy(&bits, &f, sizeof(bits));
+	bits &= ~0x1fffu;
+	memcpy(&f, &bits, sizeof(f));
+	return bend == argmax_bend_compared_in_tf32 && a->dtype == CAIRN_F32 && !isnan(v) ? (double)f : v;
+}
+
+/* Returns whether the defect prefers j to an equal logit at `at`. */
+static int prefers(const struct cairn_argmax_args *a, int32_t j, int32_t at, enum argmax_bend bend)
+{
+	return bend == argmax_bend_last_of_ties ||
+	       (bend == argmax_bend_ties_in_vector_last && j / 8 == at / 8) ||
+	       (bend == argmax_bend_last_vector_wins_ties && j >= a->vocab - 8 && at < a->vocab - 8);
+}
 
 static int bent_argmax(const struct cairn_argmax_args *a, enum argmax_bend bend)
 {
+	int seen = 0;	/* a NaN */
+
 	CAIRN_TRY(cairn_argmax_check(a));
 	for (int64_t i = 0; i < a->rows; i++) {
+		int before = seen;
 		int32_t n = a->vocab, at = bend == argmax_bend_all_nan_is_0 ? 0 : -1;
 		double best = bend == argmax_bend_all_nan_is_0 ? -INFINITY : 0;
 
 		if (bend == argmax_bend_first_32k && n > 32768)
 			n = 32768;
-		if (bend == argmax_bend_tail_skipped && n > 8)
+		seen = 0;
+		if ((bend == argmax_bend_tail_skipped ||
+		     (bend == argmax_bend_tail_of_f16_skipped && a->dtype == CAIRN_F16 && a->rows > 1)) &&
+		    n > 8)
 			n -= n % 8;
 		for (int32_t j = 0; j < n; j++) {
 			double v = cairn_load(a->logits, a->dtype, i * a->vocab + j);
 
-			if (bend == argmax_bend_compared_in_bf16)
-				v = rounded(CAIRN_BF16, v);
+			v = compared(a, v, bend);
+			seen |= isnan(v);
+			if ((bend == argmax_bend_nan_stops && isnan(v)) ||
+			    (bend == argmax_bend_infinity_ignored && v == (double)INFINITY)) {
+				if (isnan(v))
+					break;
+				continue;
+			}
 			if (bend == argmax_bend_nan_wins && isnan(v)) {
 				at = j;
 				break;
 			}
 			if (isnan(v) || (v == -INFINITY && bend == argmax_bend_minus_infinity_is_none))
 				continue;
-			if (at < 0 || v > best || (v == best && bend == argmax_bend_last_of_ties) ||
+			if (at < 0 || v > best || (v == best && prefers(a, j, at, bend)) ||
 			    (v == best && bend == argmax_bend_zeros_differ && signbit(best) && !signbit(v))) {
 				best = v;
 				at = j;
 			}
 		}
-		a->out[i] = at;
+		a->out[i] = bend == argmax_bend_nan_spreads && before ? -1 :
+			    bend == argmax_bend_index_of_12_bits && at >= 0 ? at & 0xfff : at;
 	}
 	return 0;
 }
@@ -51,6 +88,14 @@ BENT(argmax, zeros_differ)
 BENT(argmax, all_nan_is_0)
 BENT(argmax, minus_infinity_is_none)
 BENT(argmax, compared_in_bf16)
+BENT(argmax, compared_in_tf32)
+BENT(argmax, ties_in_vector_last)
+BENT(argmax, last_vector_wins_ties)
+BENT(argmax, nan_stops)
+BENT(argmax, nan_spreads)
+BENT(argmax, infinity_ignored)
+BENT(argmax, tail_of_f16_skipped)
+BENT(argmax, index_of_12_bits)
 
 const struct cairn_mutant cairn_argmax_mutants[] = {
 	MUTANT(argmax, last_of_ties, "picks the last of equal logits"),
@@ -61,5 +106,13 @@ const struct cairn_mutant cairn_argmax_mutants[] = {
 	MUTANT(argmax, all_nan_is_0, "gives 0 for a row of NaN"),
 	MUTANT(argmax, minus_infinity_is_none, "gives -1 for a row of -INFINITY"),
 	MUTANT(argmax, compared_in_bf16, "compares in bf16"),
+	MUTANT(argmax, compared_in_tf32, "compares f32 logits in TF32"),
+	MUTANT(argmax, ties_in_vector_last, "picks the last of equal logits within a vector of 8"),
+	MUTANT(argmax, last_vector_wins_ties, "prefers the last 8 logits among equal ones"),
+	MUTANT(argmax, nan_stops, "stops at the first NaN"),
+	MUTANT(argmax, nan_spreads, "gives -1 for a row after one that holds a NaN"),
+	MUTANT(argmax, infinity_ignored, "skips +INFINITY"),
+	MUTANT(argmax, tail_of_f16_skipped, "skips the tail of a row in f16 with several rows"),
+	MUTANT(argmax, index_of_12_bits, "keeps indices modulo 4096"),
 	{ 0 }
 };

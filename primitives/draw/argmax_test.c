@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* argmax_test - cases of argmax.h */
+/*
+ * argmax_test - cases of argmax.h
+ *
+ * The pair cases combine types, sizes, the place of the largest logit, and what else stands in its row: equal
+ * logits, smaller ones that differ in the last bits, infinities, NaN.
+ */
 #include "conformance/harness.h"
+#include "conformance/suite/pairs.h"
 
+#include <math.h>
 #include <stdio.h>
 
 struct shape {
@@ -25,9 +32,28 @@ static const struct shape singles[] = {
 	{ .rows = 256, .vocab = 128256, .dtype = CAIRN_F32, .bench = 1 },
 };
 
+#define FIRST_PAIR	((int)(NUM_GRID + ARRAY_SIZE(singles)))
+#define NUM_PAIRS	54
+
+enum { TIE_BEHIND, TIE_IN_VECTOR, TIE_AT_END, ONE_BIT, ALL_EQUAL, NAN_FIRST, NAN_ELSE, PLUS_INFINITY,
+       ONLY_MINUS_INFINITY, NUM_ROWS };
+static const char *const row_names[] = { "tie", "tie_near", "tie_at_end", "one_bit", "equal", "nan_first",
+					 "nan", "infinity", "minus_infinity" };
+enum { FIRST, SECOND, MIDDLE, LAST, NUM_PLACES };
+static const char *const place_names[] = { "first", "second", "middle", "last" };
+static const int32_t pair_rows[] = { 1, 2, 5 }, pair_vocabs[] = { 2, 9, 127, 1000, 1027, 4101 };
+static struct cairn_pairs pairs = { .num_factors = 5, .levels = { 3, 3, 6, NUM_ROWS, NUM_PLACES } };
+
 static struct shape shape_of(int i)
 {
 	struct shape s = { 0, 0, 0, 0 };
+
+	if (i >= FIRST_PAIR) {
+		const int8_t *level = cairn_pairs_row(&pairs, i - FIRST_PAIR);
+
+		return (struct shape){ .dtype = dtypes[level[0]], .rows = pair_rows[level[1]],
+				       .vocab = pair_vocabs[level[2]] };
+	}
 
 	if (i >= (int)NUM_GRID)
 		return singles[i - NUM_GRID];
@@ -45,12 +71,66 @@ static void describe(int i, struct cairn_case *c)
 	double elements = (double)s.rows * s.vocab;
 
 	snprintf(c->name, sizeof(c->name), "rows%d_vocab%d_%s", s.rows, s.vocab, cairn_dtype_name(s.dtype));
+	if (i >= FIRST_PAIR) {
+		const int8_t *level = cairn_pairs_row(&pairs, i - FIRST_PAIR);
+
+		snprintf(c->name, sizeof(c->name), "pair_rows%d_vocab%d_%s_%s_%s", s.rows, s.vocab,
+			 cairn_dtype_name(s.dtype), row_names[level[3]], place_names[level[4]]);
+		c->bytes = elements * (double)cairn_dtype_bytes(s.dtype);
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) | CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
+		return;
+	}
 	c->device_only = elements > 1100000;
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	if (elements < 40000 && !s.bench)
 		c->kinds = CAIRN_ALL_KINDS;
 	c->bench = s.bench;
 	c->bytes = elements * (double)cairn_dtype_bytes(s.dtype) + 4.0 * s.rows;
+}
+
+/*
+ * A row of a pair case: the largest logit, at `at`, and what competes with it. NORMAL has a largest logit of
+ * 5.5, EXACT one with as many bits as dtype holds.
+ */
+static void fill_row(struct cairn_op *op, const struct shape *s, void *x, int64_t row, int what, int32_t at)
+{
+	double best = op->kind == CAIRN_KIND_EXACT ? 1 / cairn_dtype_roundoff(s->dtype) - 1 : 5.5;
+	double below = op->kind == CAIRN_KIND_EXACT ? best - 1 : 5.5 - 4 * 2 * cairn_dtype_roundoff(s->dtype);
+	int64_t first = row * s->vocab;
+
+	for (int32_t j = 0; j < s->vocab; j++) {
+		double v = -(double)cairn_op_range(op, 0, 1 << 20) / 1024;
+
+		if (what == ALL_EQUAL || what == ONE_BIT)
+			v = what == ALL_EQUAL ? best : below;
+		else if (what == NAN_FIRST || what == NAN_ELSE)
+			v = what == NAN_ELSE || j < at ? NAN : v;
+		else if (what == ONLY_MINUS_INFINITY)
+			v = j < at ? NAN : -(double)INFINITY;
+		else if ((what == TIE_BEHIND && j > at && cairn_op_range(op, 0, 2) == 0) ||
+			 (what == TIE_IN_VECTOR && j > at && j < at + 8) ||
+			 (what == TIE_AT_END && j == s->vocab - 1))
+			v = best;
+		else if (what == PLUS_INFINITY)
+			v = j > at && j % 3 == 0 ? (double)INFINITY : j < at ? 6e4 : v;
+		if (j == at && what != ONLY_MINUS_INFINITY)
+			v = what == PLUS_INFINITY ? (double)INFINITY : best;
+		cairn_store(x, s->dtype, first + j, v);
+	}
+}
+
+/* Neighbouring rows have other contents, so that a row which spoils the next one is seen. */
+static void fill_pair(struct cairn_op *op, const struct shape *s, void *x)
+{
+	const int8_t *level = cairn_pairs_row(&pairs, op->case_index - FIRST_PAIR);
+
+	for (int32_t i = 0; i < s->rows; i++) {
+		int what = i % 2 ? (level[3] + 5) % NUM_ROWS : level[3];
+		int32_t middle = (int32_t)cairn_op_range(op, 0, s->vocab - 1);
+		int32_t places[] = { 0, 1, middle, s->vocab - 1 };
+
+		fill_row(op, s, x, i, what, places[(level[4] + i) % NUM_PLACES]);
+	}
 }
 
 /*
@@ -71,6 +151,10 @@ static void setup(struct cairn_op *op)
 	cairn_out(op, offsetof(struct cairn_argmax_args, out), CAIRN_I32, s.rows);
 	cairn_shape(op, offsetof(struct cairn_argmax_args, out), { "row", s.rows });
 	x = cairn_in(op, offsetof(struct cairn_argmax_args, logits), s.dtype, count);
+	if (op->case_index >= FIRST_PAIR) {
+		fill_pair(op, &s, x);
+		return;
+	}
 	cairn_fill(op, x, s.dtype, count, 3);
 	for (int32_t i = 0; i < s.rows && op->kind >= CAIRN_KIND_EXTREME; i++) {
 		int64_t first = (int64_t)i * s.vocab, at = first + cairn_op_range(op, 0, s.vocab - 1);
@@ -122,10 +206,18 @@ static const char *reject(void *args, int i, int *want)
 	return NULL;
 }
 
+static void pairs_are_covered(struct cairn_test *t)
+{
+	cairn_pairs_check(t, &pairs, NUM_PAIRS);
+}
+
+static const struct cairn_unit units[] = { { "pairs_are_covered", pairs_are_covered } };
+
 const struct cairn_family cairn_argmax_family = {
 	.stage = "primitives", .name = "argmax",
+	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, argmax),
 	.args_size = sizeof(struct cairn_argmax_args),
-	.num_cases = NUM_GRID + ARRAY_SIZE(singles),
+	.num_cases = FIRST_PAIR + NUM_PAIRS,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 };

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* pick_ids_mutants - wrong versions of pick_ids, one defect each */
+#include <math.h>
+
 #include "conformance/harness.h"
 #include "primitives/base/bend.h"
 #include "primitives/draw/pick_ids.h"
@@ -7,7 +9,8 @@
 enum pick_ids_bend {
 	pick_ids_bend_zero_is_host, pick_ids_bend_row_for_from, pick_ids_bend_host_by_from,
 	pick_ids_bend_beyond_reads_on, pick_ids_bend_beyond_is_host, pick_ids_bend_last_row_missing,
-	pick_ids_bend_failed_draw_is_0,
+	pick_ids_bend_failed_draw_is_0, pick_ids_bend_from_of_16_bits, pick_ids_bend_rows_of_16_bits,
+	pick_ids_bend_id_of_24_bits, pick_ids_bend_no_host_is_0_in_beyond,
 };
 
 static int bent_pick_ids(const struct cairn_pick_ids_args *a, enum pick_ids_bend bend)
@@ -18,6 +21,8 @@ static int bent_pick_ids(const struct cairn_pick_ids_args *a, enum pick_ids_bend
 
 		if (bend == pick_ids_bend_host_by_from && a->host_ids && from > -a->rows && from < 0)
 			id = a->host_ids[-1 - from];
+		if (bend == pick_ids_bend_from_of_16_bits && from >= 0)
+			from &= 0xffff;
 		if (from >= (bend == pick_ids_bend_zero_is_host)) {
 			id = bend == pick_ids_bend_beyond_is_host ? host : -1;
 			if (from < a->num_drawn)
@@ -27,6 +32,12 @@ static int bent_pick_ids(const struct cairn_pick_ids_args *a, enum pick_ids_bend
 			if (bend == pick_ids_bend_beyond_reads_on && from >= a->num_drawn && a->num_drawn)
 				id = a->drawn[a->num_drawn - 1];
 		}
+		if (bend == pick_ids_bend_rows_of_16_bits && i >= 65536)
+			continue;
+		if (bend == pick_ids_bend_id_of_24_bits)
+			id = (int32_t)fmin((double)(float)id, INT32_MAX);
+		if (bend == pick_ids_bend_no_host_is_0_in_beyond && from >= a->num_drawn && !a->host_ids)
+			id = 0;
 		a->ids[i] = bend == pick_ids_bend_failed_draw_is_0 && id == -1 ? 0 : id;
 	}
 	return 0;
@@ -39,6 +50,10 @@ BENT(pick_ids, beyond_reads_on)
 BENT(pick_ids, beyond_is_host)
 BENT(pick_ids, last_row_missing)
 BENT(pick_ids, failed_draw_is_0)
+BENT(pick_ids, from_of_16_bits)
+BENT(pick_ids, rows_of_16_bits)
+BENT(pick_ids, id_of_24_bits)
+BENT(pick_ids, no_host_is_0_in_beyond)
 
 const struct cairn_mutant cairn_pick_ids_mutants[] = {
 	MUTANT_BARE(pick_ids, zero_is_host, "treats `from` 0 as none"),
@@ -48,5 +63,10 @@ const struct cairn_mutant cairn_pick_ids_mutants[] = {
 	MUTANT_BARE(pick_ids, beyond_is_host, "gives the host's id if `from` >= num_drawn"),
 	MUTANT_BARE(pick_ids, last_row_missing, "writes rows - 1 rows"),
 	MUTANT_BARE(pick_ids, failed_draw_is_0, "turns a failed draw into token 0"),
+	MUTANT(pick_ids, from_of_16_bits, "takes `from` modulo 65536"),
+	MUTANT(pick_ids, rows_of_16_bits, "writes the rows below 65536"),
+	MUTANT(pick_ids, id_of_24_bits, "passes ids through fp32"),
+	MUTANT(pick_ids, no_host_is_0_in_beyond,
+	       "gives 0 instead of -1 for a row beyond num_drawn without host ids"),
 	{ 0 }
 };

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* pick_ids_test - cases of pick_ids.h */
+/*
+ * pick_ids_test - cases of pick_ids.h
+ *
+ * The pair cases combine sizes, the host's ids (none, apart, in place) and indices beyond num_drawn.
+ */
 #include "conformance/harness.h"
+#include "conformance/suite/pairs.h"
 
 #include <stdio.h>
 
@@ -25,12 +30,46 @@ static const struct shape {
 	{ "rows8192", 8192, 1024, BENCH },
 };
 
+#define FIRST_PAIR	((int)ARRAY_SIZE(shapes))
+#define NUM_PAIRS	30
+
+static const int32_t pair_rows[] = { 1, 7, 33, 257, 1030, 70000 }, pair_drawn[] = { 0, 1, 31, 300, 66000 };
+static const unsigned pair_hosts[] = { 0, NO_HOST, IN_PLACE }, pair_from[] = { 0, ALL_DRAWN, ALL_HOST };
+
+/* Without a drawn token no row can name one. */
+static int pair_forbidden(const int8_t *level)
+{
+	return level[1] == 0 && (level[3] == 0 || level[3] == 1 || level[4] == 1);
+}
+
+static struct cairn_pairs pairs = { .num_factors = 5, .levels = { 6, 5, 3, 3, 2 },
+				    .forbidden = pair_forbidden };
+
+static struct shape shape_of(int i)
+{
+	const int8_t *level;
+
+	if (i < FIRST_PAIR)
+		return shapes[i];
+	level = cairn_pairs_row(&pairs, i - FIRST_PAIR);
+	return (struct shape){ .rows = pair_rows[level[0]], .num_drawn = pair_drawn[level[1]],
+			       .flags = pair_hosts[level[2]] | pair_from[level[3]] |
+					(level[4] ? BEYOND : 0) };
+}
+
 static void describe(int i, struct cairn_case *c)
 {
-	snprintf(c->name, sizeof(c->name), "%s", shapes[i].name);
+	struct shape s = shape_of(i);
+
+	snprintf(c->name, sizeof(c->name), "%s", s.name ? s.name : "");
+	if (!s.name)
+		snprintf(c->name, sizeof(c->name), "pair_rows%d_drawn%d%s%s%s", s.rows, s.num_drawn,
+			 s.flags & NO_HOST ? "_no_host" : s.flags & IN_PLACE ? "_in_place" : "",
+			 s.flags & ALL_DRAWN ? "_all_drawn" : s.flags & ALL_HOST ? "_all_host" : "",
+			 s.flags & BEYOND ? "_beyond" : "");
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) | CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
-	c->bench = !!(shapes[i].flags & BENCH);
-	c->bytes = 12.0 * shapes[i].rows + 4.0 * shapes[i].num_drawn;
+	c->bench = !!(s.flags & BENCH);
+	c->bytes = 12.0 * s.rows + 4.0 * s.num_drawn;
 }
 
 /* EXTREME: any 32-bit id, and failed draws (-1). */
@@ -43,7 +82,7 @@ static int32_t some_id(struct cairn_op *op)
 
 static void setup(struct cairn_op *op)
 {
-	const struct shape *s = &shapes[op->case_index];
+	struct shape shape = shape_of(op->case_index), *s = &shape;
 	struct cairn_pick_ids_args *a = op->args;
 	int32_t *from, *drawn, *host, lo = s->flags & ALL_DRAWN ? 0 : -1, hi = s->num_drawn - 1;
 
@@ -96,11 +135,19 @@ static const char *reject(void *args, int i, int *want)
 	return NULL;
 }
 
+static void pairs_are_covered(struct cairn_test *t)
+{
+	cairn_pairs_check(t, &pairs, NUM_PAIRS);
+}
+
+static const struct cairn_unit units[] = { { "pairs_are_covered", pairs_are_covered } };
+
 const struct cairn_family cairn_pick_ids_family = {
 	.stage = "primitives", .name = "pick_ids",
+	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, pick_ids),
 	.args_size = sizeof(struct cairn_pick_ids_args),
-	.num_cases = ARRAY_SIZE(shapes),
+	.num_cases = FIRST_PAIR + NUM_PAIRS,
 	.exact_is_equal = 1,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 };
