@@ -17,6 +17,9 @@ enum sample_bend {
 	sample_bend_temperature_ignored, sample_bend_temperature_inverted,
 	sample_bend_greedy_draws, sample_bend_nan_wins, sample_bend_empty_is_0,
 	sample_bend_first_32k,
+	sample_bend_top_p_ignored_with_top_k, sample_bend_min_p_ignored_with_top_p,
+	sample_bend_top_k_of_greedy_last, sample_bend_infinity_is_nan, sample_bend_nan_row_spreads,
+	sample_bend_weights_in_f16, sample_bend_top_k_of_vocab, sample_bend_temperature_after_min_p,
 };
 
 struct ranked {
@@ -119,9 +122,23 @@ static int32_t bent_draw(const struct cairn_sample_args *a, int64_t row, struct 
 	}
 	if (n == 0)
 		return bend == sample_bend_empty_is_0 ? 0 : -1;
+	if (bend == sample_bend_nan_row_spreads && row && isnan(a->logits[(row - 1) * a->vocab]) &&
+	    isnan(a->logits[(row - 1) * a->vocab + a->vocab / 2]))
+		return -1;
+	if (bend == sample_bend_top_p_ignored_with_top_k && top_k > 0)
+		top_p = 1;
+	if (bend == sample_bend_min_p_ignored_with_top_p && top_p < 1)
+		min_p = 0;
+	if (bend == sample_bend_top_k_of_vocab && top_k >= 16)
+		top_k = 0;
 	qsort(t, n, sizeof(*t), falling);
 	for (int32_t k = 0; bend == sample_bend_ties_backwards && k < n; k++)
 		t[k].index = vocab - 1 - t[k].index;
+	if (bend == sample_bend_infinity_is_nan && t[0].logit == (double)FLT_MAX && temperature > 0)
+		return -1;
+	for (int32_t k = 1; bend == sample_bend_top_k_of_greedy_last && temperature == 0 && k < n; k++)
+		if (t[k].logit == t[0].logit)
+			t[0].index = t[k].index;
 	if (temperature == 0 && bend != sample_bend_greedy_draws)
 		return t[0].index;
 	if (temperature == 0 || bend == sample_bend_temperature_ignored)
@@ -130,6 +147,10 @@ static int32_t bent_draw(const struct cairn_sample_args *a, int64_t row, struct 
 		temperature = 1 / temperature;
 	for (int32_t k = n - 1; k >= 0; k--)
 		t[k].weight = exp((t[k].logit - t[0].logit) / temperature);
+	for (int32_t k = 0; bend == sample_bend_weights_in_f16 && k < n; k++)
+		t[k].weight = rounded(CAIRN_F16, t[k].weight);
+	if (bend == sample_bend_temperature_after_min_p)
+		min_p = pow(min_p, 1 / temperature);
 	if (bend == sample_bend_top_p_before_top_k)
 		n = cut_top_p(t, n, top_p, sum_of(t, n), bend);
 	if (bend == sample_bend_min_p_first)
@@ -188,6 +209,14 @@ BENT(sample, greedy_draws)
 BENT(sample, nan_wins)
 BENT(sample, empty_is_0)
 BENT(sample, first_32k)
+BENT(sample, top_p_ignored_with_top_k)
+BENT(sample, min_p_ignored_with_top_p)
+BENT(sample, top_k_of_greedy_last)
+BENT(sample, infinity_is_nan)
+BENT(sample, nan_row_spreads)
+BENT(sample, weights_in_f16)
+BENT(sample, top_k_of_vocab)
+BENT(sample, temperature_after_min_p)
 
 const struct cairn_mutant cairn_sample_mutants[] = {
 	MUTANT(sample, top_p_before_top_k, "applies top_p before top_k"),
@@ -211,5 +240,13 @@ const struct cairn_mutant cairn_sample_mutants[] = {
 	MUTANT(sample, nan_wins, "treats NaN as the largest"),
 	MUTANT(sample, empty_is_0, "gives token 0 if nothing can be drawn"),
 	MUTANT(sample, first_32k, "reads only the first 32768 tokens"),
+	MUTANT(sample, top_p_ignored_with_top_k, "ignores top_p if top_k is given"),
+	MUTANT(sample, min_p_ignored_with_top_p, "ignores min_p if top_p is given"),
+	MUTANT(sample, top_k_of_greedy_last, "with temperature 0 picks the last of equal logits"),
+	MUTANT(sample, infinity_is_nan, "gives -1 for a row with +INFINITY, as exp(inf - inf) is NaN"),
+	MUTANT(sample, nan_row_spreads, "gives -1 for a row after one of NaN"),
+	MUTANT(sample, weights_in_f16, "rounds the weights to f16"),
+	MUTANT(sample, top_k_of_vocab, "ignores a top_k of 16 or more"),
+	MUTANT(sample, temperature_after_min_p, "applies min_p to probabilities of temperature 1"),
 	{ 0 }
 };

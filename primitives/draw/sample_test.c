@@ -8,6 +8,7 @@
  * the largest magnitudes of fp32; only -INFINITY and NaN.
  */
 #include "conformance/harness.h"
+#include "primitives/draw/sample_test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,10 +100,18 @@ static const struct shape singles[] = {
 	{ .rows = 64, .vocab = 32000, .dist = NORMAL1, .setting = TOPK50_TOPP90, .bench = 1 },
 };
 
+#define FIRST_PAIR	(NUM_SMALL + NUM_MEDIUM + (int)ARRAY_SIZE(singles))
+
 static struct shape shape_of(int i)
 {
 	struct shape s = { .setting = i % 8, .dist = i / 8 % NUM_DISTS };
+	char name[96];
 
+	if (i >= FIRST_PAIR) {
+		s = (struct shape){ .rows = SAMPLE_ROWS };
+		sample_pair_describe(i - FIRST_PAIR, name, sizeof(name), &s.vocab);
+		return s;
+	}
 	if (i >= NUM_SMALL + NUM_MEDIUM)
 		return singles[i - NUM_SMALL - NUM_MEDIUM];
 	s.vocab = i >= NUM_SMALL ? 32000 : i / 8 / NUM_DISTS ? 7 : 111;
@@ -114,7 +123,9 @@ static void describe(int i, struct cairn_case *c)
 {
 	struct shape s = shape_of(i);
 
-	if (s.bench)
+	if (i >= FIRST_PAIR)
+		sample_pair_describe(i - FIRST_PAIR, c->name, sizeof(c->name), &s.vocab);
+	else if (s.bench)
 		snprintf(c->name, sizeof(c->name), "rows%d_vocab%d_%s", s.rows, s.vocab,
 			 settings[s.setting].name);
 	else
@@ -182,6 +193,10 @@ static void setup(struct cairn_op *op)
 	seed = PER_ROW(seed, CAIRN_I64);
 	offset = PER_ROW(offset, CAIRN_I64);
 #undef PER_ROW
+	if (op->case_index >= FIRST_PAIR) {
+		sample_pair_fill(op, op->case_index - FIRST_PAIR);
+		return;
+	}
 	cairn_fill(op, logits, CAIRN_F32, (int64_t)s.rows * s.vocab, 1);
 	for (int64_t k = 0; s.dist != NORMAL1 && k < (int64_t)s.rows * s.vocab; k++)
 		logits[k] = logit(op, s.dist, (float)(k % s.vocab) / (float)s.vocab, logits[k]);
@@ -363,7 +378,10 @@ static void hundred_thousand_draws(struct cairn_test *t)
 		EXPECT(t, out[i] == first[ROWS - 1 - i]);
 }
 
-static const struct cairn_unit units[] = { { "hundred_thousand_draws", hundred_thousand_draws } };
+static const struct cairn_unit units[] = {
+	{ "hundred_thousand_draws", hundred_thousand_draws },
+	{ "pairs_are_covered", sample_pairs_are_covered },
+};
 
 const struct cairn_family cairn_sample_family = {
 	.stage = "primitives", .name = "sample",
@@ -372,7 +390,7 @@ const struct cairn_family cairn_sample_family = {
 	.workspace_op = offsetof(struct cairn_impl, sample_workspace),
 	.args_size = sizeof(struct cairn_sample_args),
 	.workspace_field = offsetof(struct cairn_sample_args, workspace),
-	.num_cases = NUM_SMALL + NUM_MEDIUM + ARRAY_SIZE(singles),
+	.num_cases = FIRST_PAIR + SAMPLE_PAIRS,
 	.describe = describe, .setup = setup, .judge = judge, .reject = reject,
 	.cost_s = 10,
 };

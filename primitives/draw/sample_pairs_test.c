@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * sample_pairs_test - pair cases of sample.h: every two of temperature, top_k, top_p, min_p, a distribution, a
+ * size and what stands in the next row
+ *
+ * A wrong set of kept tokens mostly shows only at its ends, so the seeds are chosen. In turn, a row draws its
+ * first kept token, its last one, one at a mark that a sum of narrow weights would miss, and any. Logits fall
+ * or rise slowly with the index, or are equal in runs, so that each token at an end has its share.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "conformance/suite/pairs.h"
+#include "primitives/draw/philox.h"
+#include "primitives/draw/sample_ref.h"
+#include "primitives/draw/sample_test.h"
+
+enum { STAIRS, RUNS, HOLES, INFINITE, EQUAL, ZEROS, FEW, NUM_DISTS };
+static const char *const dist_names[] = { "stairs", "runs", "holes", "infinite", "equal", "zeros", "few" };
+static const float temperatures[] = { 1, 0, 0.7f, 1.5f }, top_ps[] = { 1, 0.9f, 0.45f, 1e-6f };
+static const float min_ps[] = { 0, 0.04f, 0.6f };
+static const int32_t top_ks[] = { 0, 1, 5, 22, 1 << 20 }, vocabs[] = { 3, 17, 64, 260 };
+enum { TEMPERATURE, TOP_K, TOP_P, MIN_P, DIST, VOCAB, NAN_ROWS, NUM_FACTORS };
+static struct cairn_pairs pairs = { .num_factors = NUM_FACTORS,
+				    .levels = { 4, 5, 4, 3, NUM_DISTS, 4, 2 } };
+
+void sample_pair_describe(int i, char *name, size_t len, int32_t *vocab)
+{
+	static const char *const t[] = { "", "_t0", "_t07", "_t15" };
+	static const char *const k[] = { "", "_topk1", "_topk5", "_topk22", "_topk_large" };
+	static const char *const p[] = { "", "_topp90", "_topp45", "_topp0" };
+	static const char *const m[] = { "", "_minp4", "_minp60" };
+	const int8_t *level = cairn_pairs_row(&pairs, i);
+
+	*vocab = vocabs[level[VOCAB]];
+	snprintf(name, len, "pair_vocab%d_%s%s%s%s%s%s", *vocab, dist_names[level[DIST]], t[level[TEMPERATURE]],
+		 k[level[TOP_K]], p[level[TOP_P]], m[level[MIN_P]], level[NAN_ROWS] ? "_nan_rows" : "");
+}
+
+/* Logit of the token that is nth in the order of falling logits */
+static float logit(struct cairn_op *op, int dist, int32_t nth)
+{
+	switch (dist) {
+	case STAIRS:
+		return 1 - 0.03125f * (float)nth;
+	case RUNS:		/* of three: a limit falls within a run */
+		return 1 - 0.125f * (float)(nth / 3);
+	case HOLES:
+		return cairn_op_rand(op) % 3 ? 2 - 0.0625f * (float)nth : NAN;
+	case INFINITE:
+		return nth < 2 ? INFINITY : nth % 5 ? -(float)nth : -INFINITY;
+	case ZEROS:
+		return nth % 2 ? 0.0f : -0.0f;
+	case FEW:
+		return nth < 6 ? -0.25f * (float)nth : -INFINITY;
+	default:
+		return -2.5f;
+	}
+}
+
+static void fill_row(struct cairn_op *op, const int8_t *level, int32_t row, float *x)
+{
+	int32_t n = vocabs[level[VOCAB]];
+
+	for (int32_t j = 0; j < n; j++) {
+		x[j] = logit(op, level[DIST], row / 4 % 2 ? n - 1 - j : j);
+		if (level[NAN_ROWS] && row % 4 == 2)
+			x[j] = NAN;
+	}
+}
+
+/* Draws seeds until the row's number has the wanted place; gives up after many. */
+static void choose_seed(struct cairn_op *op, const struct cairn_sample_args *a, int32_t row)
+{
+	uint64_t *seed = (uint64_t *)a->seed, *offset = (uint64_t *)a->offset;
+	const double near = 6e-5;	/* far above what the judge allows, below a sum of 11-bit weights */
+	struct sample_row r;
+	int32_t below, above;
+
+	if (cairn_sample_open_row(a, row, &r))
+		abort();
+	for (int tries = 0; tries < 400; tries++) {
+		seed[row] = cairn_op_rand(op);
+		offset[row] = row % 2 ? cairn_op_rand(op) : (uint64_t)row;
+		r.u = (double)cairn_philox_uniform(seed[row], offset[row]) * 0x1p-64;
+		if (row % 4 == 3 || (row % 4 == 0 && r.u > 1 - 0x1p-8) || (row % 4 == 1 && r.u < 0x1p-8))
+			break;
+		if (row % 4 != 2)
+			continue;
+		r.u -= near;
+		below = cairn_sample_draw(a, &r);
+		r.u += 2 * near;
+		above = cairn_sample_draw(a, &r);
+		if (below != above)
+			break;
+	}
+	free(r.t);
+}
+
+void sample_pair_fill(struct cairn_op *op, int i)
+{
+	const int8_t *level = cairn_pairs_row(&pairs, i);
+	const struct cairn_sample_args *a = op->args;
+
+	for (int32_t row = 0; row < a->rows; row++) {
+		fill_row(op, level, row, (float *)a->logits + (int64_t)row * a->vocab);
+		((float *)a->temperature)[row] = temperatures[level[TEMPERATURE]];
+		((int32_t *)a->top_k)[row] = top_ks[level[TOP_K]];
+		((float *)a->top_p)[row] = top_ps[level[TOP_P]];
+		((float *)a->min_p)[row] = min_ps[level[MIN_P]];
+		choose_seed(op, a, row);
+	}
+}
+
+void sample_pairs_are_covered(struct cairn_test *t)
+{
+	cairn_pairs_check(t, &pairs, SAMPLE_PAIRS);
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sample_test - declarations that the files of the test share: sample_test.c lists and judges the cases,
+ * sample_pairs_test.c makes the pair cases
+ */
+#ifndef CAIRN_SAMPLE_TEST_H
+#define CAIRN_SAMPLE_TEST_H
+
+#include "conformance/harness.h"
+#include "primitives/draw/sample.h"
+
+#define SAMPLE_PAIRS	35
+#define SAMPLE_ROWS	36	/* of a pair case */
+
+/* Names pair case i; sets its vocabulary. */
+void sample_pair_describe(int i, char *name, size_t len, int32_t *vocab);
+/* Fills all inputs, whose pointers in op->args are to buffers of SAMPLE_ROWS rows. */
+void sample_pair_fill(struct cairn_op *op, int i);
+void sample_pairs_are_covered(struct cairn_test *t);
+
+#endif
