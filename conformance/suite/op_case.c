@@ -176,6 +176,19 @@ static void say_values(struct cairn_outcome *o, const struct judged *x, int64_t 
 	say_where(o, x->b, "bad", is_bad, x);
 }
 
+/* Judges the mean error of an output, whose elements are all within their bounds. */
+static void check_bias(const struct judged *x, struct cairn_outcome *o)
+{
+	struct cairn_bias b;
+
+	if (!cairn_judge_bias(x->b->dtype, x->b->count, x->got, x->exact, &b))
+		return;
+	o->verdict = CAIRN_FAIL;
+	say(o, "%s: all elements are within their bounds, but errors lean to one side: %+.3f ulp %s in the "
+	    "mean, limit %.3f; is an intermediate result truncated?\n", x->b->name, b.mean,
+	    b.is_signed ? "away from zero" : "upwards", b.limit);
+}
+
 static void check_values(const struct cairn_family *f, const struct cairn_op *op, uint8_t *const *images,
 			 struct cairn_expected *e, struct cairn_outcome *o)
 {
@@ -196,6 +209,8 @@ static void check_values(const struct cairn_family *f, const struct cairn_op *op
 		if (cairn_judge(b->dtype, b->count, x.got, x.before, x.exact, x.equal, &first,
 				&o->err_over_bound, &o->judged))
 			say_values(o, &x, first);
+		else if (op->kind == CAIRN_KIND_NORMAL && !f->errors_may_lean)
+			check_bias(&x, o);
 		k++;
 	}
 }

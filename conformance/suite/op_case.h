@@ -116,4 +116,14 @@ int64_t cairn_judge(int dtype, int64_t count, const void *got, const void *befor
 int cairn_judge_one(int dtype, int64_t i, const void *got, const void *before,
 		    const struct cairn_exact *exact, int equal, double *ratio);
 
+/* The mean signed error of an output, in ulps, and how large it may be (bias.c). */
+struct cairn_bias {
+	double mean, limit;
+	int is_signed;		/* the sign of the exact value is taken out: positive means away from zero */
+};
+
+/* Returns 1 if the errors of an output of f16 or bf16 lean to one side, else 0. */
+int cairn_judge_bias(int dtype, int64_t count, const void *got, const struct cairn_exact *exact,
+		     struct cairn_bias *b);
+
 #endif

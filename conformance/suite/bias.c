@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * bias - the mean signed error of an output
+ *
+ * Bounds are sums of worst cases, so an implementation that truncates an intermediate result, instead of
+ * rounding it to nearest, stays within them. Its errors all have one sign, though. For kind NORMAL, errors of
+ * outputs of f16 and bf16 are taken in ulps of the exact value, once with the exact value's sign (positive:
+ * away from zero) and once without (positive: upwards), and
+ *
+ *	|mean| <= 1/8 + 6 standard errors
+ *
+ * is required of both means. Rounding to nearest gives errors uniform in half an ulp, and rounded
+ * intermediates add errors that are symmetric about 0; a truncated intermediate with u of relative error in
+ * the mean shifts a product by 0.3 to 0.7 ulp. An implementation that adds in another order, rounds twice
+ * (fp32, then dtype) or truncates fp32 sums, as tensor cores do (below 2^-23 of the largest term, for each
+ * 16 terms), shifts the mean by 2^-11 ulp (bf16) to 2^-5 ulp (f16, 4096 terms), which 1/8 allows.
+ *
+ * The standard error comes from the sample. Elements are not independent: those of a row share the errors of
+ * its intermediates. So neighbours are taken together in 64, 32 and 16 groups of equal length, the variance of
+ * the mean is estimated from the sums of the groups at each of these lengths, and the largest estimate counts.
+ * With fewer than MIN_ELEMENTS elements a group would be shorter than a row of a head, and nothing is judged.
+ * Over three seeds of the families of primitives and fused, the largest mean of our tables was 0.044 ulp, and
+ * the largest share of its limit a fifth; cutting off P of attn_paged gives about 0.5 ulp.
+ * An error counts as at most CLAMP ulps, so that a few elements that cancel (whose ulp is tiny) do not hide
+ * the others; that keeps symmetric errors symmetric. Values near the subnormals do not count.
+ */
+#include <math.h>
+
+#include "conformance/suite/op_case.h"
+
+#define MIN_ELEMENTS	4096
+#define GROUPS		64
+#define MIN_GROUPS	12		/* of at most 16: with fewer, the estimated variance is itself uncertain */
+#define CLAMP		4.0
+
+/* Sums over the judged elements of a group. */
+struct group {
+	double n, signed_sum, plain_sum;
+};
+
+/* Returns the size of an ulp of v, or 0 if v is too small to count. */
+static double ulp_of(int dtype, double v)
+{
+	int exponent;
+
+	if (!(fabs(v) >= (dtype == CAIRN_F16 ? 0x1p-10 : 0x1p-100)))
+		return 0;
+	frexp(v, &exponent);
+	return ldexp(1, exponent - (dtype == CAIRN_F16 ? 11 : 8));
+}
+
+static struct group sum_up(int dtype, int64_t first, int64_t end, const void *got,
+			   const struct cairn_exact *exact)
+{
+	struct group g = { 0 };
+
+	for (int64_t i = first; i < end; i++) {
+		double bound = exact->bound[i], val, ulp, error;
+
+		if (!(bound > 0) || !isfinite(bound))	/* a NaN bound: val is not set */
+			continue;
+		val = exact->val[i];
+		ulp = isfinite(val) ? ulp_of(dtype, val) : 0;
+		error = ulp > 0 ? (cairn_load(got, dtype, i) - val) / ulp : NAN;
+		if (!isfinite(error))
+			continue;
+		error = fmin(fmax(error, -CLAMP), CLAMP);
+		g.n++;
+		g.plain_sum += error;
+		g.signed_sum += val < 0 ? -error : error;
+	}
+	return g;
+}
+
+/* Returns the standard error of the mean of one of the sums, with `join` neighbours taken as one group. */
+static double standard_error(const struct group *groups, int join, int is_signed, double mean, double n)
+{
+	double variance = 0;
+	int used = 0;
+
+	for (int k = 0; k < GROUPS; k += join) {
+		double members = 0, sum = 0;
+
+		for (int i = k; i < k + join; i++) {
+			members += groups[i].n;
+			sum += is_signed ? groups[i].signed_sum : groups[i].plain_sum;
+		}
+		used += members > 0;
+		variance += pow(sum - mean * members, 2);
+	}
+	return used >= MIN_GROUPS ? sqrt(variance * used / (used - 1)) / n : INFINITY;
+}
+
+static int is_biased(const struct group *groups, int is_signed, double n, struct cairn_bias *b)
+{
+	double error = 0;
+
+	b->mean = 0;
+	for (int k = 0; k < GROUPS; k++)
+		b->mean += (is_signed ? groups[k].signed_sum : groups[k].plain_sum) / n;
+	for (int join = 1; join <= 4; join *= 2)
+		error = fmax(error, standard_error(groups, join, is_signed, b->mean, n));
+	b->limit = 0.125 + 6 * error;
+	b->is_signed = is_signed;
+	return !(fabs(b->mean) <= b->limit);
+}
+
+int cairn_judge_bias(int dtype, int64_t count, const void *got, const struct cairn_exact *exact,
+		     struct cairn_bias *b)
+{
+	struct group groups[GROUPS];
+	double n = 0;
+
+	if ((dtype != CAIRN_F16 && dtype != CAIRN_BF16) || count < MIN_ELEMENTS)
+		return 0;
+	#pragma omp parallel for schedule(static) reduction(+:n) if (count > 1 << 18)
+	for (int k = 0; k < GROUPS; k++) {
+		groups[k] = sum_up(dtype, count * k / GROUPS, count * (k + 1) / GROUPS, got, exact);
+		n += groups[k].n;
+	}
+	if (n < MIN_ELEMENTS)
+		return 0;
+	return is_biased(groups, 1, n, b) || is_biased(groups, 0, n, b);
+}

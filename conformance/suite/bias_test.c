@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+/* bias_test - the judge of mean errors accuses what truncates, and nothing that rounds */
+#include <math.h>
+#include <stdlib.h>
+
+#include "conformance/suite/op_case.h"
+#include "primitives/base/cut_off.h"
+
+#define ROWS	64
+#define DIM	128
+#define N	(ROWS * DIM)
+
+enum { NEAREST, TWICE, CUT_OFF, DOWN, FACTOR_OF_A_ROW, FACTOR_CUT_OFF };
+
+static double rounded_to(int dtype, double v)
+{
+	uint64_t bits = 0;
+
+	cairn_store(&bits, dtype, 0, v);
+	return cairn_load(&bits, dtype, 0);
+}
+
+static double down(int dtype, double v)
+{
+	uint64_t bits = 0;
+
+	cairn_store(&bits, dtype, 0, v);
+	if (cairn_load(&bits, dtype, 0) > v)
+		bits += v > 0 ? -1 : 1;		/* sign and magnitude */
+	return cairn_load(&bits, dtype, 0);
+}
+
+static double uniform(struct cairn_test *t)
+{
+	return (double)(cairn_rand(t) >> 11) * 0x1p-53;
+}
+
+/* Returns the verdict on values that were computed in this way. */
+static int judged(struct cairn_test *t, int dtype, int how, double size)
+{
+	double *val = malloc(2 * N * sizeof(*val)), *bound = val + N, factor = 1;
+	struct cairn_exact exact = { val, bound };
+	uint16_t *got = malloc(N * sizeof(*got));
+	struct cairn_bias b = { 0 };
+	int ret;
+
+	if (!val || !got)
+		abort();
+	for (int i = 0; i < N; i++) {
+		double v = size * (4 * uniform(t) - 2), x = v;
+
+		if (i % DIM == 0)
+			factor = 0.5 + uniform(t);
+		if (how == TWICE)
+			x = (double)(float)(v * (1 + 0x1p-20 * (uniform(t) - 0.5)));
+		if (how == FACTOR_OF_A_ROW)
+			x = v * rounded_to(dtype, factor) / factor;
+		if (how == FACTOR_CUT_OFF)
+			x = v * cut_off(dtype, factor) / factor;
+		if (how == CUT_OFF || how == DOWN)
+			x = how == DOWN ? down(dtype, v) : cut_off(dtype, v);
+		val[i] = v;
+		bound[i] = 1;
+		cairn_store(got, dtype, i, x);
+	}
+	ret = cairn_judge_bias(dtype, N, got, &exact, &b);
+	cairn_note(t, "%s, way %d: mean %+.4f, limit %.4f", cairn_dtype_name(dtype), how, b.mean, b.limit);
+	free(val);
+	free(got);
+	return ret;
+}
+
+static void rounding_passes(struct cairn_test *t)
+{
+	for (int dtype = CAIRN_F16; dtype <= CAIRN_BF16; dtype++)
+		for (int how = 0; how < 2; how++)
+			for (int round = 0; round < 8; round++)
+				EXPECT(t, !judged(t, dtype, how, round < 4 ? 1 : 300));
+}
+
+/* The error of a factor is shared by its row, and counts once. */
+static void shared_errors_pass(struct cairn_test *t)
+{
+	for (int dtype = CAIRN_F16; dtype <= CAIRN_BF16; dtype++)
+		for (int round = 0; round < 8; round++)
+			EXPECT(t, !judged(t, dtype, FACTOR_OF_A_ROW, 1));
+}
+
+static void truncation_fails(struct cairn_test *t)
+{
+	for (int dtype = CAIRN_F16; dtype <= CAIRN_BF16; dtype++) {
+		EXPECT(t, judged(t, dtype, CUT_OFF, 1));
+		EXPECT(t, judged(t, dtype, DOWN, 1));
+		EXPECT(t, judged(t, dtype, FACTOR_CUT_OFF, 1));
+	}
+}
+
+/* Neither few elements nor values near the subnormals are judged. */
+static void little_is_not_judged(struct cairn_test *t)
+{
+	EXPECT(t, !judged(t, CAIRN_F16, CUT_OFF, 0x1p-14));
+	EXPECT(t, !judged(t, CAIRN_BF16, CUT_OFF, 0x1p-110));
+}
+
+static const struct cairn_unit units[] = {
+	{ "rounding_passes", rounding_passes },
+	{ "shared_errors_pass", shared_errors_pass },
+	{ "truncation_fails", truncation_fails },
+	{ "little_is_not_judged", little_is_not_judged },
+};
+
+const struct cairn_family cairn_bias_family = {
+	.stage = "conformance", .name = "bias", .units = units, .num_units = ARRAY_SIZE(units),
+};
