@@ -43,7 +43,11 @@
  *              has lse -INFINITY and an all-zero output. sm_scale is finite and > 0. Equal, all-negative and
  *              very large logits are legal as long as q.k, before and after the scale, fits fp32;
  *              kv_len * max |v| must fit fp32 too. softcap is finite and >= 0 (0: none); the absolute error
- *              of tanh is at most 4 * 2^-23.
+ *              of tanh is at most 4 * 2^-23. q k of integers is exact where their magnitudes add up to 2^24
+ *              at most; if all logits of a row are 0, its P is 1.
+ * Not numbers: a NaN or an infinity in a query leaves its own row and head undefined; one in a key or a value
+ *              that a row sees leaves the rows of its request undefined, in the heads that share the KV head.
+ *              Everything else is as without it.
  * Tolerance:   derived in attn_paged_ref.c from the above; about 2^-8 (bf16) or 2^-11 (f16) of
  *              sum_j p[j] |v[j]|, plus the same fraction of |out|.
  * Determinism: bitwise repeatable for equal arguments. A row depends on its own request only, but the

@@ -76,6 +76,28 @@
 	D(cap_approximate, "tanh.approx: a relative error of 2^-11") \
 	D(cap_lse_uncapped, "lse is computed from the logits before the cap") \
 	D(cut_off, "cuts the result off instead of rounding it") \
+	D(window_one_short_group_3, "with 3 query heads for a KV head, the window lacks its oldest key") \
+	D(window_of_tokens_page_48, "with pages of 48, the window is counted from the row's index") \
+	D(cap_before_scale_causal, "with a causal mask, q k is capped before it is scaled") \
+	D(cap_ignored_group_7, "with 7 query heads for a KV head, logits are not capped") \
+	D(page_128_as_64, "pages of 128 are addressed as two pages of 64") \
+	D(page_32_second_ignored, "with pages of 32, the last request's second page is read as its first") \
+	D(heads_by_shift, "the group is rounded down to a power of two") \
+	D(kv_heads_padded, "three KV heads are taken to be four apart") \
+	D(q_stride_ignored_d256, "with head_dim 256, rows of q are assumed to be contiguous") \
+	D(lse_uncapped_d64, "with head_dim 64, lse is computed from the logits before the cap") \
+	D(lse_unscaled_window, "with a window, lse is that of all keys") \
+	D(page_id_16_bits, "page ids are kept in 16 bits") \
+	D(qk_sums_f16, "q k is summed in f16") \
+	D(qk_sums_10_bits, "q k is summed with the 10 bits of TF32") \
+	D(pv_sums_f16, "P V is summed in f16") \
+	D(pv_sums_10_bits, "P V is summed with the 10 bits of TF32") \
+	D(logits_in_dtype, "logits are rounded to dtype") \
+	D(l_of_rounded_p, "the sum is that of the rounded p") \
+	D(p_cut_off, "P is cut off instead of rounded") \
+	D(p_cut_off_long, "of rows with more than 32 keys P is cut off instead of rounded") \
+	D(nan_of_row_spreads, "a NaN in a query makes all heads of its row NaN") \
+	D(nan_of_request_spreads, "a NaN in a request makes the next request NaN") \
 	D(nothing, "returns success without doing anything")
 
 #define NAME(name, what)	ATTN_##name,
@@ -90,6 +112,30 @@ static double rounded(double v, int dtype, int yes)
 		return (float)v;
 	cairn_store(&box, dtype, 0, v);
 	return cairn_load(&box, dtype, 0);
+}
+
+/* Returns v with 11 significant bits, as TF32 has, or as an f16. */
+static double narrow_sum(double v, int f16)
+{
+	uint64_t box = 0;
+
+	if (f16)
+		return rounded(v, CAIRN_F16, 1);
+	memcpy(&box, &(float){ (float)v }, sizeof(float));
+	box = (box + 0x1000) & ~0x1fffull;
+	return cairn_load(&box, CAIRN_F32, 0);
+}
+
+/* q k, with sums narrowed after each 16 products if the defect says so. */
+static double dot_of(const double *q, const double *k, int64_t dim, enum attn_defect x)
+{
+	double sum = 0;
+
+	if (x != ATTN_qk_sums_f16 && x != ATTN_qk_sums_10_bits)
+		return cairn_dot(q, k, dim);
+	for (int64_t c = 0; c < dim; c += 16)
+		sum = narrow_sum(sum + cairn_dot(q + c, k + c, 16), x == ATTN_qk_sums_f16);
+	return sum;
 }
 
 struct keys {
@@ -121,20 +167,32 @@ static struct keys keys_of(const struct cairn_attn_paged_args *a, int b, enum at
 static int64_t key_at(const struct cairn_attn_paged_args *a, const struct keys *k, int j, int h,
 		      enum attn_defect x)
 {
-	int group = a->num_qo_heads / a->num_kv_heads, head = h / group, nth = j / a->kv.page_size;
-	int64_t page;
+	int size = x == ATTN_page_128_as_64 && a->kv.page_size == 128 ? 64 : a->kv.page_size;
+	int group = a->num_qo_heads / a->num_kv_heads, head = h / group, nth = j / size;
+	int heads = x == ATTN_kv_heads_padded && a->num_kv_heads == 3 ? 4 : a->num_kv_heads;
+	int64_t page, slots = (int64_t)a->kv.num_pages * a->kv.page_size;
 
 	if (x == ATTN_page_size_less_one && a->kv.page_size > 1)
 		nth = j / (a->kv.page_size - 1);
 	nth = nth < k->num_pages ? nth : k->num_pages - 1;
+	if (x == ATTN_page_32_second_ignored && a->kv.page_size == 32 && nth == 1 &&
+	    k->first_page + k->num_pages == a->kv.indptr[a->kv.batch])
+		nth = 0;
 	page = a->kv.indices[k->first_page + nth];
+	if (x == ATTN_page_id_16_bits)
+		page = (uint16_t)page;
 	if (x == ATTN_page_table_identity)
 		page = k->first_page + nth;
 	if (x == ATTN_head_modulo)
 		head = h % a->num_kv_heads;
 	if (x == ATTN_head_of_group_0)
 		head = 0;
-	return ((page * a->kv.page_size + j % a->kv.page_size) * a->num_kv_heads + head) * a->head_dim;
+	if (x == ATTN_heads_by_shift) {
+		while (group & (group - 1))
+			group &= group - 1;
+		head = h / group % a->num_kv_heads;
+	}
+	return ((page * size + j % size) * heads + head) % (slots * a->num_kv_heads) * a->head_dim;
 }
 
 static int visible(const struct cairn_attn_paged_args *a, int b, int i, int len, enum attn_defect x)
@@ -160,11 +218,12 @@ static int first_key(const struct cairn_attn_paged_args *a, int b, int i, int le
 		return 1;
 	if (!a->window || x == ATTN_window_ignored || (x == ATTN_window_with_causal_only && !a->causal))
 		return 0;
-	if (x == ATTN_window_of_tokens)
+	if (x == ATTN_window_of_tokens || (x == ATTN_window_of_tokens_page_48 && a->kv.page_size == 48))
 		position = i;
 	if (x == ATTN_window_of_last_row)
 		position = len - 1;
-	position += (x == ATTN_window_one_short) - (x == ATTN_window_one_far);
+	position += (x == ATTN_window_one_short) - (x == ATTN_window_one_far) +
+		    (x == ATTN_window_one_short_group_3 && a->num_qo_heads == 3 * a->num_kv_heads);
 	first = position >= a->window ? (int)(position - a->window + 1) : 0;
 	if (x == ATTN_window_from_page)
 		first -= first % a->kv.page_size;
@@ -180,7 +239,9 @@ static double logit(const struct cairn_attn_paged_args *a, double dot, double sc
 
 	if (!(cap > 0) || x == ATTN_cap_ignored)
 		return v;
-	if (x == ATTN_cap_before_scale)
+	if (x == ATTN_cap_ignored_group_7 && a->num_qo_heads == 7 * a->num_kv_heads)
+		return v;
+	if (x == ATTN_cap_before_scale || (x == ATTN_cap_before_scale_causal && a->causal))
 		return cap * tanh(dot / cap) * scale;
 	if (x == ATTN_cap_clamps)
 		return fmin(fmax(v, -cap), cap);
@@ -198,7 +259,8 @@ static void attend_row(const struct cairn_attn_paged_args *a, int b, int i, int 
 {
 	int64_t packed = (int64_t)a->num_qo_heads * a->head_dim, dim = a->head_dim,
 		at = row * a->num_qo_heads + h;
-	int64_t stride = a->q_stride && x != ATTN_q_stride_ignored ? a->q_stride : packed;
+	int64_t stride = a->q_stride && x != ATTN_q_stride_ignored &&
+			 !(x == ATTN_q_stride_ignored_d256 && dim == 256) ? a->q_stride : packed;
 	int64_t q_at = (a->qo_indptr[b] + i) * stride + h * dim;
 	double m = x == ATTN_sentinel ? -5e4 : -INFINITY, l = 0, scale = a->sm_scale, lse;
 	double o[256] = { 0 }, q[256];
@@ -230,9 +292,9 @@ static void attend_row(const struct cairn_attn_paged_args *a, int b, int i, int 
 
 		for (int j = 0; j < count; j++) {
 			cairn_widen(loaded, a->kv.k_pages, a->dtype, key_at(a, &k, tile + j, h, x), dim);
-			s[j] = cairn_dot(q, loaded, dim);
+			s[j] = dot_of(q, loaded, dim, x);
 			if (tile + j >= first && tile + j < n)
-				s[j] = logit(a, s[j], scale, x);
+				s[j] = rounded(logit(a, s[j], scale, x), a->dtype, x == ATTN_logits_in_dtype);
 			else
 				s[j] = x == ATTN_empty_row_mean ? 0 :
 				       x == ATTN_cap_of_masked && a->softcap > 0 ? -(double)a->softcap :
@@ -249,12 +311,18 @@ static void attend_row(const struct cairn_attn_paged_args *a, int b, int i, int 
 		for (int j = 0; j < count; j++) {
 			double p = (float)exp(s[j] - top);
 
+			if (x == ATTN_l_of_rounded_p)
+				p = rounded(p, a->dtype, 1);
 			l = rounded(l + p, a->dtype, x == ATTN_l_in_dtype);
+			if (x == ATTN_p_cut_off || (x == ATTN_p_cut_off_long && n - first > 32))
+				p = cut_off(a->dtype, p);
 			cairn_widen(loaded, values, a->dtype, key_at(a, &k, tile + j, h, x), dim);
 			cairn_add_scaled(o, p, loaded, dim);
 		}
 		for (int c = 0; c < dim; c++)
 			o[c] = rounded(o[c], a->dtype, x == ATTN_o_in_dtype);
+		for (int c = 0; c < dim && (x == ATTN_pv_sums_f16 || x == ATTN_pv_sums_10_bits); c++)
+			o[c] = narrow_sum(o[c], x == ATTN_pv_sums_f16);
 	}
 	if (x == ATTN_empty_row_untouched && empty)
 		return;
@@ -266,13 +334,56 @@ static void attend_row(const struct cairn_attn_paged_args *a, int b, int i, int 
 	if (!a->lse)
 		return;
 	lse = l > 0 ? (x == ATTN_lse_without_max ? 0 : m) + log(l) : -INFINITY;
-	if (x == ATTN_cap_lse_uncapped && a->softcap > 0 && fabs(m) < (double)a->softcap)
+	if (x == ATTN_lse_unscaled_window && first > 0)
+		lse += log((double)n / (n - first));
+	if ((x == ATTN_cap_lse_uncapped || (x == ATTN_lse_uncapped_d64 && dim == 64)) && a->softcap > 0 &&
+	    fabs(m) < (double)a->softcap)
 		lse += (double)a->softcap * atanh(m / (double)a->softcap) - m;
 	if (x == ATTN_lse_base_2)
 		lse *= 1.4426950408889634;
 	if (empty && (x == ATTN_empty_lse_zero || x == ATTN_empty_lse_plus))
 		lse = x == ATTN_empty_lse_zero ? 0 : INFINITY;
 	a->lse[x == ATTN_lse_transposed ? h * (int64_t)a->qo_indptr[a->kv.batch] + row : at] = (float)lse;
+}
+
+/* Returns whether n elements of x from element `at` on contain a NaN. */
+static int has_nan(const void *x, int dtype, int64_t at, int64_t n)
+{
+	for (int64_t c = 0; c < n; c++)
+		if (isnan(cairn_load(x, dtype, at + c)))
+			return 1;
+	return 0;
+}
+
+/* Makes rows first .. end - 1 of out NaN. */
+static void spoil(const struct cairn_attn_paged_args *a, int64_t first, int64_t end)
+{
+	int64_t row = (int64_t)a->num_qo_heads * a->head_dim;
+
+	for (int64_t c = first * row; c < end * row; c++)
+		cairn_store(a->out, a->dtype, c, NAN);
+}
+
+static void spread_nan(const struct cairn_attn_paged_args *a, enum attn_defect x)
+{
+	int64_t row = (int64_t)a->num_qo_heads * a->head_dim, stride = a->q_stride ? a->q_stride : row;
+
+	for (int b = 0; b < a->kv.batch; b++) {
+		struct keys k = keys_of(a, b, x);
+		int found = 0;
+
+		for (int i = a->qo_indptr[b]; i < a->qo_indptr[b + 1]; i++) {
+			found |= has_nan(a->q, a->dtype, i * stride, row);
+			if (x == ATTN_nan_of_row_spreads && has_nan(a->q, a->dtype, i * stride, row))
+				spoil(a, i, i + 1);
+		}
+		for (int j = 0; j < k.len; j++) {
+			found |= has_nan(a->kv.k_pages, a->dtype, key_at(a, &k, j, 0, x), a->head_dim);
+			found |= has_nan(a->kv.v_pages, a->dtype, key_at(a, &k, j, 0, x), a->head_dim);
+		}
+		if (found && x == ATTN_nan_of_request_spreads && b + 1 < a->kv.batch)
+			spoil(a, a->qo_indptr[b + 1], a->qo_indptr[b + 2]);
+	}
 }
 
 static int attend(const struct cairn_attn_paged_args *a, enum attn_defect x)
@@ -293,6 +404,8 @@ static int attend(const struct cairn_attn_paged_args *a, enum attn_defect x)
 				attend_row(a, b, i, h, a->qo_indptr[b] + i, x);
 		bytes += (int64_t)len * a->num_qo_heads * a->head_dim * 2;
 	}
+	if (x == ATTN_nan_of_row_spreads || x == ATTN_nan_of_request_spreads)
+		spread_nan(a, x);
 	if (x == ATTN_row_past_the_end)	/* only the row's first elements; they are past the buffer */
 		memset((char *)a->out + bytes, 0, 64);
 	if (x == ATTN_not_repeatable && bytes && calls++ % 2)

@@ -14,10 +14,12 @@
  *           it saturates; the quotient, tanh itself (4E) and the product add 6E softcap.
  *   p       p_j becomes at most p_j e^(d_j), and the normaliser at least D = sum p_j e^(-d_j) of its value.
  *           With up_j = p_j (e^(d_j) - 1), out moves by at most sum up_j (|v_j| + |out|) / D.
+ *           The sum is exact, whatever its order, if q and k_j are integers with sum |q k| <= 2^24; then the
+ *           scale alone counts, 4E |s_j|.
  *   P * V   rounding p_j to dtype: u p_j |v_j|, and for a p_j that underflows dtype half of dtype's smallest
  *           step (relative to the largest p, hence over l = sum exp(s_j - max)). The sums of kv_len terms,
  *           with a rescale each time the maximum moves: (1.5 kv_len + 32) E of sum p_j |v_j|, and of |out|
- *           through l.
+ *           through l. If all logits are exactly 0, P is 1 and not rounded.
  *   out     one rounding: u |out|, or half the smallest step.
  *   lse     ln sum p_j e^(d_j), the same depth, and the rounding of its parts: E (|max| + |lse|).
  *
@@ -59,6 +61,17 @@ static int first_seen(const struct cairn_attn_paged_args *a, int b, int i)
 	return a->window && position >= a->window ? position - a->window + 1 : 0;
 }
 
+/* Returns whether the n elements of x are integers. */
+static int all_integers(const float *x, int n)
+{
+	int yes = 1;
+
+	#pragma omp simd reduction(&:yes)
+	for (int c = 0; c < n; c++)
+		yes &= x[c] == rintf(x[c]);
+	return yes;
+}
+
 struct row {
 	double *s, *d;			/* [kv_len] logits and bounds of their errors */
 	double o[256], bound[256];
@@ -83,6 +96,7 @@ static CAIRN_WIDE void attend(const struct cairn_attn_paged_args *a, int b, int 
 	int n = keys_seen(a, b, i), first = first_seen(a, b, i), dim = a->head_dim, top = first;
 	double l = 0, den = 0, up_sum = 0, e_sum = 0, depth = (1.5 * (n - first) + 32) * E, e_max, d_top;
 	float q[256], x[256];
+	int integers, zeros = 1;
 
 	for (int c = 0; c < dim; c++)
 		r->o[c] = r->bound[c] = 0;
@@ -91,6 +105,7 @@ static CAIRN_WIDE void attend(const struct cairn_attn_paged_args *a, int b, int 
 	if (!n)
 		return;
 	cairn_load_row(q, a->q, a->dtype, q_at, dim);
+	integers = all_integers(q, dim);
 	for (int j = first; j < n; j++) {
 		double dot = 0, magnitude = 0;
 
@@ -102,6 +117,9 @@ static CAIRN_WIDE void attend(const struct cairn_attn_paged_args *a, int b, int 
 		}
 		r->s[j] = a->sm_scale * dot;
 		r->d[j] = (dim + 4) * E * a->sm_scale * magnitude;
+		if (integers && magnitude <= 0x1p24 && all_integers(x, dim))
+			r->d[j] = 4 * E * fabs(r->s[j]);
+		zeros &= dot == 0 && r->d[j] == 0;
 		if (a->softcap > 0)
 			bend_logit(a->softcap, &r->s[j], &r->d[j]);
 		if (r->s[j] > r->s[top])
@@ -123,7 +141,7 @@ static CAIRN_WIDE void attend(const struct cairn_attn_paged_args *a, int b, int 
 	for (int j = first; j < n; j++) {
 		double p = exp(r->s[j] - r->s[top]) / l;
 		double up = (exp(fmin(r->s[j] - r->s[top] + r->d[j], 700)) / l - p) / den;
-		double w = up + p * (u + depth) + fmax(tiny, 0x1p-126) / l;
+		double w = up + p * ((zeros ? 0 : u) + depth) + (zeros ? 0 : fmax(tiny, 0x1p-126) / l);
 
 		up_sum += up;
 		cairn_load_row(x, a->kv.v_pages, a->dtype, key_at(a, b, j, h), dim);
@@ -155,6 +173,57 @@ static int left_out(const struct cairn_attn_paged_args *a, int b, int i, uint32_
 	if (!step || i == 0 || i == a->qo_indptr[b + 1] - a->qo_indptr[b] - 1)
 		return 0;
 	return ((uint32_t)(a->qo_indptr[b] + i) * 2654435761u >> 8) % step != 0;
+}
+
+static void undefine(const struct cairn_attn_paged_args *a, struct cairn_exact *exact, int64_t at)
+{
+	for (int64_t c = at * a->head_dim; c < (at + 1) * a->head_dim; c++) {
+		exact[0].val[c] = NAN;
+		exact[0].bound[c] = INFINITY;
+	}
+	if (a->lse) {
+		exact[1].val[at] = NAN;
+		exact[1].bound[at] = INFINITY;
+	}
+}
+
+/*
+ * Returns 2 if the exact results of row i of request b, head h, are not numbers because of a key or a value,
+ * 1 if the query is the reason, else 0.
+ */
+static int not_a_number(const struct cairn_attn_paged_args *a, const struct cairn_exact *exact, int b, int i,
+			int h)
+{
+	int64_t row = a->qo_indptr[b] + i, at = row * a->num_qo_heads + h;
+	int64_t stride = a->q_stride ? a->q_stride : (int64_t)a->num_qo_heads * a->head_dim;
+	int seen = 0, query = 0;
+
+	for (int64_t c = at * a->head_dim; c < (at + 1) * a->head_dim; c++)
+		seen |= !isfinite(exact[0].val[c]);
+	for (int c = 0; seen && c < a->head_dim; c++)
+		query |= !isfinite(cairn_load(a->q, a->dtype, row * stride + (int64_t)h * a->head_dim + c));
+	return query ? 1 : 2 * seen;
+}
+
+/* What reads a NaN or an infinity is undefined: see "Not numbers" in the header. */
+static void undefine_rows(const struct cairn_attn_paged_args *a, struct cairn_exact *exact)
+{
+	int group = a->num_qo_heads / a->num_kv_heads;
+
+	for (int b = 0; b < a->kv.batch; b++)
+		for (int g = 0; g < a->num_kv_heads; g++) {
+			int rows = (a->qo_indptr[b + 1] - a->qo_indptr[b]) * group, all = 0, why;
+			int64_t first = (int64_t)a->qo_indptr[b] * a->num_qo_heads + g * group;
+
+			for (int k = 0; k < rows; k++) {
+				why = not_a_number(a, exact, b, k / group, g * group + k % group);
+				all |= why == 2;
+				if (why == 1)
+					undefine(a, exact, first + k / group * a->num_qo_heads + k % group);
+			}
+			for (int k = 0; all && k < rows; k++)
+				undefine(a, exact, first + k / group * a->num_qo_heads + k % group);
+		}
 }
 
 /* exact NULL: writes the rounded results to out and lse; else values and bounds of [0] out, [1] lse. */
@@ -205,6 +274,8 @@ static int all_rows(const struct cairn_attn_paged_args *a, struct cairn_exact *e
 		}
 		free(r);
 	}
+	if (exact && !no_memory)
+		undefine_rows(a, exact);
 	return no_memory ? cairn_error(ENOMEM, "attn_paged: no memory for %d logits", max_kv) : 0;
 }
 

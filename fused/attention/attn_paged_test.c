@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/pairs.h"
 #include "fused/attention/attn_paged.h"
 #include "fused/cache/paged_test.h"
 
@@ -25,6 +26,8 @@ enum {
 
 /* The pattern of the logits or, the last two, of the values. */
 enum { PLAIN, ANY, EQUAL, TOP, NEGATIVE, HUGE_LOGITS, LARGE_V, TINY_V, NUM_LOGITS };
+/* A NaN in the second request; never chosen by the case index. */
+enum { NAN_Q = NUM_LOGITS, NAN_K, NAN_V };
 
 struct shape {
 	const char *name;			/* NULL: derived from the shape */
@@ -36,6 +39,12 @@ struct shape {
 	int window;
 	float cap;
 	int sms;
+	int pool;				/* pages with PAGED_HIGH; 0: 5000 */
+	/* attn_paged_pairs.h: number of the case, or 0 */
+	int pair;
+	float scale;				/* sm_scale; 0: by the case index */
+	int gap, explicit_stride;		/* elements between rows of q; q_stride is not 0 */
+	int equal;				/* EXACT has equal logits */
 };
 
 #define LENS(...)	(const int[]){ __VA_ARGS__ }
@@ -242,6 +251,25 @@ static const struct shape with_sms[] = {
 		.qo_lens = LENS(1, 70, 1, 40, 1), .kv_lens = LENS(300, 70, 33, 90, 1) },
 };
 
+/* added later, so that the cases before them keep their numbers; then come those of attn_paged_pairs.h */
+static const struct shape later[] = {
+	{ N("page_ids_past_2e16", 2, 1, 40, 1, 2, 1, 64), .flags = LSE | PAGED_HIGH, .pool = 66000 },
+	{ N("nan_in_a_query", 3, 2, 97, 16, 6, 2, 128), .flags = BOTH, .logits = NAN_Q },
+	{ N("nan_in_a_key", 3, 2, 97, 16, 6, 2, 128), .flags = BOTH, .logits = NAN_K },
+	{ N("nan_in_a_value", 3, 2, 97, 16, 6, 2, 128), .flags = BOTH, .logits = NAN_V },
+	{ N("nan_in_a_query_prefill", 3, 40, 60, 16, 6, 2, 64), .flags = LSE | F16, .logits = NAN_Q },
+	{ N("nan_in_a_key_prefill", 3, 40, 60, 16, 6, 2, 64), .flags = LSE | F16, .logits = NAN_K },
+	{ N("nan_in_a_value_prefill", 3, 40, 60, 16, 6, 2, 64), .flags = LSE | F16, .logits = NAN_V },
+	{ N("nan_in_a_key_decode_cap", 5, 1, 70, 32, 3, 3, 64), .flags = LSE, .logits = NAN_K, .cap = 30,
+		.window = 64 },
+};
+
+#define NUM_LATER	((int)ARRAY_SIZE(later))
+#define NUM_FIRST	(NUM_NAMED + NUM_DECODE + NUM_PREFILL + NUM_SMS)
+#define NUM_PAIRS	57
+
+#include "fused/attention/attn_paged_pairs.h"
+
 static void shape_at(int index, struct shape *s)
 {
 	static const int heads[][2] = { { 4, 4 }, { 8, 2 }, { 6, 1 }, { 14, 2 }, { 32, 8 }, { 8, 1 },
@@ -251,6 +279,14 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (index >= NUM_FIRST + NUM_LATER) {
+		pair_at(index - NUM_FIRST - NUM_LATER, s);
+		return;
+	}
+	if (index >= NUM_FIRST) {
+		*s = later[index - NUM_FIRST];
 		return;
 	}
 	if (i >= NUM_DECODE + NUM_PREFILL) {
@@ -286,7 +322,9 @@ static void describe(int index, struct cairn_case *c)
 	double pairs, kv;
 
 	shape_at(index, &s);
-	if (s.name)
+	if (s.pair)
+		pair_name(&s, c->name, sizeof(c->name));
+	else if (s.name)
 		snprintf(c->name, sizeof(c->name), "%s", s.name);
 	else
 		snprintf(c->name, sizeof(c->name), "b%d_qo%d_kv%d_p%d_h%d_%d_d%d_%s%s%s%s%s%s", s.batch, s.qo,
@@ -300,6 +338,8 @@ static void describe(int index, struct cairn_case *c)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
 	else if (s.flags & (BENCH | DEVICE))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
+	else if (s.pair)
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	else if (s.name)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	else
@@ -386,6 +426,18 @@ static void poison_outside(struct cairn_attn_paged_args *a, const struct paged *
 		}
 }
 
+/* Puts a NaN into the second request's last query row, or into its last key or value. */
+static void add_nan(struct cairn_op *op, const struct paged *p, int64_t row, int64_t stride, int where)
+{
+	struct cairn_attn_paged_args *a = op->args;
+	int64_t key = paged_slot(p, 1, p->kv_len[1] - 1) * row + a->head_dim - 1;
+
+	if (where == NAN_Q)
+		cairn_fill_nan((void *)a->q, a->dtype, (a->qo_indptr[2] - 1) * stride + a->head_dim, 1);
+	else
+		cairn_fill_nan(where == NAN_K ? a->kv.k_pages : a->kv.v_pages, a->dtype, key, 1);
+}
+
 static void setup(struct cairn_op *op)
 {
 	struct cairn_attn_paged_args *a = op->args;
@@ -406,7 +458,7 @@ static void setup(struct cairn_op *op)
 	p.batch = s.batch;
 	p.page_size = s.page;
 	p.flags = s.flags;
-	p.pool = s.flags & DEVICE ? 0x7fffffff / 64 / s.page + 9 : 5000;
+	p.pool = s.flags & DEVICE ? 0x7fffffff / 64 / s.page + 9 : s.pool ? s.pool : 5000;
 	pad = s.flags & PAGED_PADDED ? 5 : 0;
 	for (int b = 0; b < s.batch && s.flags & DECODES; b++)
 		qo_lens[b] = b ? 1 : s.qo;
@@ -428,9 +480,11 @@ static void setup(struct cairn_op *op)
 	a->softcap = s.cap;
 	a->sms = s.sms;
 	a->sm_scale = op->case_index % 4 == 1 && !s.name ? 0.3f : (float)(1 / sqrt(s.dim));
+	if (s.pair)
+		a->sm_scale = s.scale > 0 ? s.scale : (float)(1 / sqrt(s.dim));
 	row = (int64_t)s.hkv * s.dim;
-	stride = (int64_t)s.hq * s.dim + (s.flags & PACKED ? 2 * row : 0);
-	a->q_stride = s.flags & PACKED ? stride : 0;
+	stride = (int64_t)s.hq * s.dim + (s.flags & PACKED ? 2 * row : 0) + s.gap;
+	a->q_stride = s.flags & PACKED || s.gap || s.explicit_stride ? stride : 0;
 	nnz = a->nnz_qo;
 	esize = cairn_dtype_bytes(a->dtype);
 
@@ -460,7 +514,11 @@ static void setup(struct cairn_op *op)
 	paged_fill(op, &p, v, a->dtype, row);
 	if (kind == CAIRN_KIND_POISON && s.window && !(s.flags & (PAGED_DUPLICATE | PAGED_SAME)))
 		poison_outside(a, &p, row);
-	if (logits >= LARGE_V)
+	if (s.pair && kind == CAIRN_KIND_EXACT)
+		fill_exact(op, &s, &p, stride);
+	else if (logits >= NAN_Q)
+		add_nan(op, &p, row, stride, logits);
+	else if (logits >= LARGE_V)
 		scale_values(op, &p, row, logits);
 	else if (logits >= EQUAL)
 		bend_logits(op, &s, &p, logits, stride);
@@ -513,13 +571,21 @@ static int exact(const void *args, struct cairn_exact *e)
 	return cairn_attn_paged_exact(args, e);
 }
 
+static void pair_rows(struct cairn_test *t)
+{
+	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
+}
+
+static const struct cairn_unit units[] = { { "pair_rows", pair_rows } };
+
 const struct cairn_family cairn_attn_paged_family = {
 	.stage = "fused", .name = "attn_paged",
 	.op = offsetof(struct cairn_impl, attn_paged),
 	.workspace_op = offsetof(struct cairn_impl, attn_paged_workspace),
 	.args_size = sizeof(struct cairn_attn_paged_args),
 	.workspace_field = offsetof(struct cairn_attn_paged_args, workspace),
-	.num_cases = NUM_NAMED + NUM_DECODE + NUM_PREFILL + NUM_SMS,
+	.num_cases = NUM_FIRST + NUM_LATER + NUM_PAIRS,
+	.units = units, .num_units = ARRAY_SIZE(units),
 	.describe = describe,
 	.setup = setup,
 	.exact = exact,
