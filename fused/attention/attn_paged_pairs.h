@@ -3,8 +3,8 @@
  * attn_paged_pairs - cases in which every two features of attn_paged stand together (pairs.h), and their
  * exact inputs
  *
- * Include pairs.h first, and this in attn_paged_test.c after struct shape. The lengths are fixed, so that no defect depends on
- * the seed to be seen.
+ * Include pairs.h first, and this in attn_paged_test.c after struct shape. The lengths are fixed, so that no
+ * defect depends on the seed to be seen.
  *
  * EXACT has integers with sums of up to 22 bits. Channels c and c + head_dim / 2 of q are equal and those of
  * K opposite, so q k passes 2^20 and cancels; what remains is 0 (all keys have the same weight) or, in the

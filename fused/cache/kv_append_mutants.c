@@ -22,17 +22,26 @@
 	D(padding_written, "rows past qo_indptr[batch] are written to the last request") \
 	D(request_0_only, "all rows are assumed to be the first request's") \
 	D(nan_cleaned, "NaN is copied as 0") \
-	D(rounded_to_f16, "bf16 values are rounded to f16")
+	D(rounded_to_f16, "bf16 values are rounded to f16") \
+	D(v_with_k_stride, "rows of v are read with k_stride") \
+	D(k_with_v_stride, "rows of k are read with v_stride") \
+	D(page_id_16_bits, "page ids are kept in 16 bits") \
+	D(page_128_as_64, "pages of 128 are addressed as pages of 64") \
+	D(page_32_by_48, "with pages of 48, the page of a key is found by a shift, as if they had 32 slots") \
+	D(heads_5_as_4, "of five KV heads only four are written") \
+	D(tail_of_8_lost, "rows whose length is no multiple of 16 lose their last 8 elements") \
+	D(f32_through_bf16, "f32 values are rounded to bf16") \
+	D(subnormals_flushed, "subnormal values become 0")
 
 #define NAME(name, what)	APPEND_##name,
 enum append_defect { DEFECTS(NAME) };
 
-static double rounded_to_f16(double v)
+static double rounded_to(int dtype, double v)
 {
 	uint64_t box = 0;
 
-	cairn_store(&box, CAIRN_F16, 0, v);
-	return cairn_load(&box, CAIRN_F16, 0);
+	cairn_store(&box, dtype, 0, v);
+	return cairn_load(&box, dtype, 0);
 }
 
 static int append(const struct cairn_kv_append_args *a, enum append_defect x)
@@ -44,10 +53,18 @@ static int append(const struct cairn_kv_append_args *a, enum append_defect x)
 	row = (int64_t)a->num_kv_heads * a->head_dim;
 	k_stride = a->k_stride && x != APPEND_k_stride_ignored ? a->k_stride : row;
 	v_stride = a->v_stride && x != APPEND_v_stride_of_rows ? a->v_stride : row;
+	if (x == APPEND_v_with_k_stride)
+		v_stride = k_stride < v_stride ? k_stride : v_stride;
+	if (x == APPEND_k_with_v_stride)
+		k_stride = k_stride < v_stride ? k_stride : v_stride;
 	rows = x == APPEND_padding_written ? a->nnz_qo : a->kv.batch ? a->qo_indptr[a->kv.batch] : 0;
 	written = x == APPEND_head_0_only ? a->head_dim : x == APPEND_neighbour_overwritten ? row + 8 : row;
+	if (x == APPEND_heads_5_as_4 && a->num_kv_heads == 5)
+		written = 4 * a->head_dim;
+	if (x == APPEND_tail_of_8_lost)
+		written = row / 16 * 16;
 	for (int i = 0; i < rows - (x == APPEND_last_row_missing); i++) {
-		int b = 0, pages, key, nth, slot;
+		int b = 0, pages, key, nth, slot, size;
 		int64_t to;
 
 		while (x != APPEND_request_0_only && b < a->kv.batch - 1 && a->qo_indptr[b + 1] <= i)
@@ -61,13 +78,19 @@ static int append(const struct cairn_kv_append_args *a, enum append_defect x)
 		key = key < pages * a->kv.page_size ? key : pages * a->kv.page_size - 1;
 		if (key < 0)
 			continue;
-		nth = key / a->kv.page_size;
-		slot = key % a->kv.page_size;
+		size = a->kv.page_size;
+		if (x == APPEND_page_128_as_64 && size == 128)
+			size = 64;
+		nth = key / (x == APPEND_page_32_by_48 && size == 48 ? 32 : size);
+		nth = nth < pages ? nth : pages - 1;
+		slot = key % size;
 		if (x == APPEND_stays_on_page && nth && !slot)
 			nth--;
 		nth += a->kv.indptr[b];
 		to = x == APPEND_page_table_identity ? nth : a->kv.indices[nth];
-		to = to * a->kv.page_size + slot;
+		if (x == APPEND_page_id_16_bits)
+			to = (uint16_t)to;
+		to = to * size + slot;
 		for (int64_t c = 0; c < written; c++) {
 			int64_t at = c < row ? c : row - 1;
 			double k = cairn_load(a->k, a->dtype, i * k_stride + at);
@@ -78,7 +101,11 @@ static int append(const struct cairn_kv_append_args *a, enum append_defect x)
 			if (x == APPEND_nan_cleaned)
 				v = isnan(v) ? 0 : v;
 			if (x == APPEND_rounded_to_f16)
-				v = rounded_to_f16(v);
+				v = rounded_to(CAIRN_F16, v);
+			if (x == APPEND_f32_through_bf16)
+				v = rounded_to(CAIRN_BF16, v);
+			if (x == APPEND_subnormals_flushed && fabs(v) < (a->dtype == CAIRN_F16 ? 0x1p-14 : 0x1p-126))
+				v = 0;
 			cairn_store(a->kv.k_pages, a->dtype, to * row + c, k);
 			if (x != APPEND_values_missing)
 				cairn_store(a->kv.v_pages, a->dtype, to * row + c, v);

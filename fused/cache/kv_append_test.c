@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/pairs.h"
 #include "fused/cache/kv_append.h"
 #include "fused/cache/paged_test.h"
 
@@ -20,6 +21,10 @@ struct shape {
 	int batch, qo, kv, page, heads, dim;
 	unsigned flags;
 	const int *qo_lens, *kv_lens;	/* [batch], instead of qo and kv for all; may be NULL */
+	int pool;			/* pages with PAGED_HIGH; 0: 3000 */
+	/* of a pair case: its number, or 0; and the strides */
+	int pair;
+	int k_stride, v_stride;
 };
 
 #define LENS(...) (const int[]){ __VA_ARGS__ }
@@ -55,8 +60,48 @@ static const struct shape named[] = {
 	{ N("prefill_b4_s4096_h8_d128_bf16", 4, 4096, 4096, 16, 8, 128), .flags = BENCH | PACKED | DEVICE },
 };
 
+/* cases after the grid */
+static const struct shape later[] = {
+	{ N("page_ids_past_2e16", 2, 2, 30, 1, 1, 8), .flags = PAGED_HIGH, .pool = 66000 },
+};
+
 static const int grid_batch[] = { 1, 2, 17 }, grid_qo[] = { 1, 3, 19 }, grid_page[] = { 1, 5, 8, 16, 64 };
 #define NUM_GRID	(3 * 3 * 5)
+#define NUM_LATER	((int)ARRAY_SIZE(later))
+#define NUM_PAIRS	33
+
+/* Every two features stand together in a case. */
+enum { PAIR_PAGE, PAIR_HEADS, PAIR_DIM, PAIR_K_STRIDE, PAIR_V_STRIDE, PAIR_LENGTHS, PAIR_DTYPE, PAIR_TABLES };
+
+static struct cairn_pairs pair_table = { .num_factors = 8, .levels = { 6, 5, 5, 4, 4, 4, 3, 3 } };
+
+static void pair_at(int i, struct shape *s)
+{
+	static const int pages[] = { 16, 1, 32, 48, 64, 128 }, heads[] = { 1, 2, 3, 5, 8 };
+	static const int dims[] = { 64, 8, 128, 40, 256 };
+	static const unsigned tables[] = { 0, PAGED_PADDED, PAGED_FULL | PAGED_HELD };
+	static const unsigned dtypes[] = { 0, F16, F32 };
+	/* decode, mixed, whole prompts, new rows that cross pages and requests without any */
+	static const struct {
+		int batch, qo[5], kv[5];
+	} lengths[] = {
+		{ 5, { 1, 1, 1, 1, 1 }, { 1, 97, 33, 128, 65 } },
+		{ 4, { 1, 19, 2, 5 }, { 130, 64, 49, 6 } },
+		{ 2, { 33, 70 }, { 33, 70 } },
+		{ 4, { 0, 50, 0, 3 }, { 9, 140, 0, 34 } },
+	};
+	const int8_t *level = cairn_pairs_row(&pair_table, i);
+	int row;
+
+	*s = (struct shape){ .pair = i + 1, .page = pages[level[PAIR_PAGE]], .heads = heads[level[PAIR_HEADS]],
+		.dim = dims[level[PAIR_DIM]], .batch = lengths[level[PAIR_LENGTHS]].batch,
+		.qo_lens = lengths[level[PAIR_LENGTHS]].qo, .kv_lens = lengths[level[PAIR_LENGTHS]].kv };
+	s->flags = tables[level[PAIR_TABLES]] | dtypes[level[PAIR_DTYPE]];
+	s->qo = s->qo_lens[0];
+	row = s->heads * s->dim;
+	s->k_stride = (int[]){ 0, row, row + 8, 3 * row }[level[PAIR_K_STRIDE]];
+	s->v_stride = (int[]){ 0, row, row + 16, 2 * row }[level[PAIR_V_STRIDE]];
+}
 
 static void shape_at(int index, struct shape *s)
 {
@@ -65,6 +110,14 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (i >= NUM_GRID + NUM_LATER) {
+		pair_at(i - NUM_GRID - NUM_LATER, s);
+		return;
+	}
+	if (i >= NUM_GRID) {
+		*s = later[i - NUM_GRID];
 		return;
 	}
 	*s = (struct shape){ .batch = grid_batch[i % 3], .qo = grid_qo[i / 3 % 3], .page = grid_page[i / 9],
@@ -84,7 +137,11 @@ static void describe(int index, struct cairn_case *c)
 	struct shape s;
 
 	shape_at(index, &s);
-	if (s.name)
+	if (s.pair)
+		snprintf(c->name, sizeof(c->name), "pair_%d_p%d_h%d_d%d_%s%s%s", s.pair, s.page, s.heads, s.dim,
+			 cairn_dtype_name(dtype_of(&s)), s.k_stride ? "_k_stride" : "",
+			 s.v_stride ? "_v_stride" : "");
+	else if (s.name)
 		snprintf(c->name, sizeof(c->name), "%s", s.name);
 	else
 		snprintf(c->name, sizeof(c->name), "b%d_qo%d_kv%d_p%d_h%d_d%d_%s%s%s%s", s.batch, s.qo,
@@ -92,6 +149,8 @@ static void describe(int index, struct cairn_case *c)
 			 s.flags & PACKED ? "_packed" : "", s.flags & PAGED_RAGGED ? "_ragged" : "",
 			 s.flags & PAGED_PADDED ? "_padded" : "");
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
+	if (s.pair)
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
 	/* every new row is read once and written once */
@@ -101,7 +160,7 @@ static void describe(int index, struct cairn_case *c)
 static void setup(struct cairn_op *op)
 {
 	struct cairn_kv_append_args *a = op->args;
-	int64_t row, stride;
+	int64_t row, stride, strides[2];
 	struct paged p = { 0 };
 	struct shape s;
 	size_t esize;
@@ -112,7 +171,7 @@ static void setup(struct cairn_op *op)
 	p.batch = s.batch;
 	p.page_size = s.page;
 	p.flags = s.flags;
-	p.pool = 3000;
+	p.pool = s.pool ? s.pool : 3000;
 	pad = s.flags & PAGED_PADDED ? 3 : 0;
 	paged_lengths(op, &p, s.qo, s.kv, s.qo_lens, s.kv_lens, 1);
 	paged_tables(op, &p, offsetof(struct cairn_kv_append_args, qo_indptr),
@@ -127,13 +186,17 @@ static void setup(struct cairn_op *op)
 	esize = cairn_dtype_bytes(a->dtype);
 	row = (int64_t)s.heads * s.dim;
 	stride = s.flags & PACKED ? 5 * row : row;
-	a->k_stride = a->v_stride = s.flags & PACKED ? stride : 0;
+	a->k_stride = s.flags & PACKED ? stride : s.k_stride;
+	a->v_stride = s.flags & PACKED ? stride : s.v_stride;
+	strides[0] = a->k_stride ? a->k_stride : row;
+	strides[1] = a->v_stride ? a->v_stride : row;
 
 	/* padding rows and gaps between rows hold NaN */
 	for (int side = 0; side < 2; side++) {
 		size_t field = side ? offsetof(struct cairn_kv_append_args, v) :
 				      offsetof(struct cairn_kv_append_args, k);
 
+		stride = strides[side];
 		x = cairn_in(op, field, a->dtype, a->nnz_qo * stride);
 		cairn_name(op, field, side ? "v" : "k");
 		cairn_fill_nan(x, a->dtype, 0, a->nnz_qo * stride);
@@ -193,11 +256,19 @@ static int exact(const void *args, struct cairn_exact *e)
 	return cairn_kv_append_exact(args, e);
 }
 
+static void pair_rows(struct cairn_test *t)
+{
+	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
+}
+
+static const struct cairn_unit units[] = { { "pair_rows", pair_rows } };
+
 const struct cairn_family cairn_kv_append_family = {
 	.stage = "fused", .name = "kv_append",
 	.op = offsetof(struct cairn_impl, kv_append),
 	.args_size = sizeof(struct cairn_kv_append_args),
-	.num_cases = ARRAY_SIZE(named) + NUM_GRID,
+	.num_cases = ARRAY_SIZE(named) + NUM_GRID + NUM_LATER + NUM_PAIRS,
+	.units = units, .num_units = ARRAY_SIZE(units),
 	.exact_is_equal = 1,
 	.describe = describe,
 	.setup = setup,

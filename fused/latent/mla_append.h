@@ -24,7 +24,8 @@
  * Supported:   dtype f16, bf16; kv_lora_rank a multiple of 64, 64..1024; rope_dim and nope_dim multiples of
  *              16, rope_dim 16..256, nope_dim 0..1024; any page_size >= 1. Anything else -EOPNOTSUPP.
  *              kv.batch 0 and nnz_qo 0 do nothing.
- * Numerics:    as in rmsnorm.h and rope.h, each result rounded once. eps is finite and > 0.
+ * Numerics:    as in rmsnorm.h and rope.h, each result rounded once. eps is finite and > 0. A NaN in a row of
+ *              latent makes its c NaN, or its own pair of r; one in q its own pair; nothing else.
  * Tolerance:   as in rmsnorm.h and rope.h (mla_append_ref.c).
  * Determinism: bitwise repeatable; a row does not depend on the other rows.
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO.

@@ -3,6 +3,7 @@
  * mla_append - wrong implementations that the cases must catch: the reference with its arguments or results
  * altered
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +14,8 @@ enum mla_append_bend {
 	mla_append_bend_q_unrotated, mla_append_bend_norm_weight_missing, mla_append_bend_next_position,
 	mla_append_bend_half_pairs, mla_append_bend_eps_large, mla_append_bend_first_head_alone,
 	mla_append_bend_one_slot_early, mla_append_bend_norm_missing, mla_append_bend_rope_of_row_0,
+	mla_append_bend_eps_missing, mla_append_bend_eps_at_least, mla_append_bend_eps_1e6,
+	mla_append_bend_position_16_bits, mla_append_bend_nan_spreads, mla_append_bend_page_48_as_32,
 };
 
 static void swap16(uint16_t *a, uint16_t *b)
@@ -29,6 +32,16 @@ static int64_t slot_at(const struct cairn_mla_append_args *a, int b, int i)
 	int64_t key = cairn_kv_len(&a->kv, b) - (a->qo_indptr[b + 1] - a->qo_indptr[b]) + i;
 
 	return cairn_kv_slot(&a->kv, b, key) * (a->kv_lora_rank + a->rope_dim);
+}
+
+/* A NaN in a head of q makes its whole head NaN. old: q before the call */
+static void spread_nan(const struct cairn_mla_append_args *a, const uint16_t *old)
+{
+	int64_t head = a->nope_dim + a->rope_dim;
+
+	for (int64_t i = 0; i < (int64_t)a->qo_indptr[a->kv.batch] * a->num_heads * head; i++)
+		if (isnan(cairn_load(old, a->dtype, i)))
+			cairn_fill_nan(a->q, a->dtype, i / head * head + a->nope_dim, a->rope_dim);
 }
 
 static int bent_mla_append(const struct cairn_mla_append_args *args, enum mla_append_bend bend)
@@ -56,7 +69,17 @@ static int bent_mla_append(const struct cairn_mla_append_args *args, enum mla_ap
 		last[b] = a.kv.last_page_len[b] -
 			  (cairn_kv_len(&a.kv, b) > a.qo_indptr[b + 1] - a.qo_indptr[b] &&
 			   a.kv.last_page_len[b] > 1);
+	for (int i = 0; i < a.nnz_qo && bend == mla_append_bend_position_16_bits; i++)
+		positions[i] = (uint16_t)positions[i];
 	a.positions = positions;
+	if (bend == mla_append_bend_eps_missing)
+		a.eps = 1e-37f;
+	if (bend == mla_append_bend_eps_at_least)
+		a.eps = a.eps > 1e-9f ? a.eps : 1e-9f;
+	if (bend == mla_append_bend_eps_1e6)
+		a.eps = 1e-6f;
+	if (bend == mla_append_bend_page_48_as_32 && a.kv.page_size == 48)
+		a.kv.page_size = 32;
 	if (bend == mla_append_bend_norm_weight_missing)
 		a.norm_weight = ones;
 	if (bend == mla_append_bend_one_slot_early)
@@ -76,6 +99,8 @@ static int bent_mla_append(const struct cairn_mla_append_args *args, enum mla_ap
 	for (size_t i = 0; !ret && bend == mla_append_bend_first_head_alone && i < q_bytes / 2; i++)
 		if (i / head % (size_t)a.num_heads)
 			((uint16_t *)a.q)[i] = q[i];
+	if (!ret && bend == mla_append_bend_nan_spreads)
+		spread_nan(&a, q);
 	for (int b = 0; !ret && bend == mla_append_bend_norm_missing && b < a.kv.batch; b++)
 		for (int i = 0; i < a.qo_indptr[b + 1] - a.qo_indptr[b]; i++)
 			memcpy((uint16_t *)a.kv.k_pages + slot_at(&a, b, i),
@@ -97,7 +122,13 @@ static int bent_mla_append(const struct cairn_mla_append_args *args, enum mla_ap
 	D(mla_append, first_head_alone, "only the first head of a query is rotated") \
 	D(mla_append, one_slot_early, "the new key is written one slot early, over the previous key") \
 	D(mla_append, norm_missing, "the latent is cached without its norm") \
-	D(mla_append, rope_of_row_0, "all rows are rotated by the position of the first row")
+	D(mla_append, rope_of_row_0, "all rows are rotated by the position of the first row") \
+	D(mla_append, eps_missing, "eps is not added") \
+	D(mla_append, eps_at_least, "eps is at least 1e-9") \
+	D(mla_append, eps_1e6, "eps is always 1e-6") \
+	D(mla_append, position_16_bits, "positions are kept in 16 bits") \
+	D(mla_append, nan_spreads, "a NaN in a query reaches all of its rotated elements") \
+	D(mla_append, page_48_as_32, "pages of 48 are addressed as pages of 32")
 
 #define DEFINE(family, defect, words) \
 	static int family##_##defect(const struct cairn_##family##_args *a, void *stream) \

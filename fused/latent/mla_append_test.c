@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/pairs.h"
 #include "fused/latent/mla_append.h"
 #include "fused/cache/paged_test.h"
 
@@ -17,6 +18,10 @@ struct shape {
 	int batch, qo, kv, page, heads, rank, nope, rope;
 	unsigned flags;
 	const int *qo_lens, *kv_lens;	/* [batch], instead of qo and kv for all; may be NULL */
+	/* of a pair case: its number, or 0; eps, deviation of latent, largest position */
+	int pair;
+	double eps, size;
+	int far;
 };
 
 #define LENS(...) (const int[]){ __VA_ARGS__ }
@@ -53,6 +58,46 @@ static const struct shape named[] = {
 
 static const int grid_qo[] = { 1, 3, 19 }, grid_page[] = { 1, 5, 16, 64 };
 #define NUM_GRID	24
+#define NUM_PAIRS	34
+
+/* Every two features stand together in a case. */
+enum {
+	PAIR_PAGE, PAIR_ROPE, PAIR_HEADS, PAIR_RANK, PAIR_NOPE, PAIR_EPS, PAIR_LENGTHS, PAIR_TABLES, PAIR_SIZE,
+	PAIR_FAR, PAIR_DTYPE
+};
+
+static struct cairn_pairs pair_table = {
+	.num_factors = 11, .levels = { 6, 5, 4, 4, 4, 4, 4, 3, 3, 3, 2 },
+};
+
+static void pair_at(int i, struct shape *s)
+{
+	static const int pages[] = { 16, 1, 32, 48, 64, 128 }, ropes[] = { 64, 16, 48, 128, 256 };
+	static const int heads[] = { 1, 3, 5, 16 }, ranks[] = { 512, 64, 192, 1024 }, nopes[] = { 128, 0, 16, 48 };
+	static const double eps[] = { 1e-6, 1e-12, 1e-3, 1 };
+	static const unsigned tables[] = { 0, PAGED_PADDED, PAGED_FULL | PAGED_HELD };
+	/* decode, mixed, whole prompts, new rows that cross pages and requests without any */
+	static const struct {
+		int batch, qo[5], kv[5];
+	} lengths[] = {
+		{ 5, { 1, 1, 1, 1, 1 }, { 1, 97, 33, 128, 65 } },
+		{ 4, { 1, 9, 2, 5 }, { 130, 64, 49, 6 } },
+		{ 2, { 17, 3 }, { 17, 3 } },
+		{ 4, { 0, 12, 0, 3 }, { 9, 140, 0, 34 } },
+	};
+	const int8_t *level = cairn_pairs_row(&pair_table, i);
+
+	*s = (struct shape){ .pair = i + 1, .page = pages[level[PAIR_PAGE]], .heads = heads[level[PAIR_HEADS]],
+		.rank = ranks[level[PAIR_RANK]], .nope = nopes[level[PAIR_NOPE]],
+		.rope = ropes[level[PAIR_ROPE]], .batch = lengths[level[PAIR_LENGTHS]].batch,
+		.qo_lens = lengths[level[PAIR_LENGTHS]].qo, .kv_lens = lengths[level[PAIR_LENGTHS]].kv };
+	s->flags = tables[level[PAIR_TABLES]] | (level[PAIR_DTYPE] ? F16 : 0);
+	s->qo = s->qo_lens[0];
+	s->eps = eps[level[PAIR_EPS]];
+	/* so small that eps decides, or so large that squares pass the range of f16 */
+	s->size = (double[]){ 1, sqrt(s->eps), 3000 }[level[PAIR_SIZE]];
+	s->far = (int[]){ 4000, 0, 1000000 }[level[PAIR_FAR]];
+}
 
 static void shape_at(int index, struct shape *s)
 {
@@ -61,6 +106,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (i >= NUM_GRID) {
+		pair_at(i - NUM_GRID, s);
 		return;
 	}
 	*s = (struct shape){
@@ -77,13 +126,18 @@ static void describe(int index, struct cairn_case *c)
 	struct shape s;
 
 	shape_at(index, &s);
-	if (s.name)
+	if (s.pair)
+		snprintf(c->name, sizeof(c->name), "pair_%d_p%d_h%d_r%d_n%d_r%d_%s", s.pair, s.page, s.heads,
+			 s.rank, s.nope, s.rope, s.flags & F16 ? "f16" : "bf16");
+	else if (s.name)
 		snprintf(c->name, sizeof(c->name), "%s", s.name);
 	else
 		snprintf(c->name, sizeof(c->name), "b%d_qo%d_kv%d_p%d_h%d_r%d_n%d_r%d_%s%s%s", s.batch,
 			 s.qo, s.kv, s.page, s.heads, s.rank, s.nope, s.rope, s.flags & F16 ? "f16" : "bf16",
 			 s.flags & PAGED_RAGGED ? "_ragged" : "", s.flags & PAGED_PADDED ? "_padded" : "");
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
+	if (s.pair)
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
 	c->bytes = 4.0 * s.batch * s.qo * (s.rank + s.rope + s.heads * s.rope);
@@ -116,7 +170,7 @@ static void setup(struct cairn_op *op)
 	a->nope_dim = s.nope;
 	a->rope_dim = s.rope;
 	a->dtype = s.flags & F16 ? CAIRN_F16 : CAIRN_BF16;
-	a->eps = 1e-6f;
+	a->eps = s.pair ? (float)s.eps : 1e-6f;
 	row = s.rank + s.rope;
 	head = (int64_t)s.heads * (s.nope + s.rope);
 	cairn_fill(op, cairn_in(op, offsetof(struct cairn_mla_append_args, norm_weight), a->dtype, s.rank),
@@ -127,16 +181,20 @@ static void setup(struct cairn_op *op)
 		freq[i] = powf(10000, -2 * (float)i / (float)s.rope);
 	positions = cairn_in(op, offsetof(struct cairn_mla_append_args, positions), CAIRN_I32, a->nnz_qo);
 	for (int i = 0; i < a->nnz_qo; i++)
-		positions[i] = (int32_t)cairn_op_range(op, 0, s.flags & FAR ? 1000000 : 4000);
+		positions[i] = (int32_t)cairn_op_range(op, 0, s.pair ? s.far : s.flags & FAR ? 1000000 : 4000);
 	/* padding rows hold NaN and must stay unchanged */
 	x = cairn_in(op, offsetof(struct cairn_mla_append_args, latent), a->dtype, a->nnz_qo * row);
 	cairn_fill_nan(x, a->dtype, 0, a->nnz_qo * row);
-	cairn_fill(op, x, a->dtype, p.nnz * row, 1);
+	cairn_fill(op, x, a->dtype, p.nnz * row, s.pair ? s.size : 1);
+	if (s.pair)	/* in the last row's c or r */
+		cairn_fill_nan(x, a->dtype, (p.nnz - 1) * row + (s.pair % 2 ? 5 : s.rank + 5), 1);
 	x = cairn_inout(op, offsetof(struct cairn_mla_append_args, q), a->dtype, a->nnz_qo * head);
 	cairn_shape(op, offsetof(struct cairn_mla_append_args, q), { "row", a->nnz_qo }, { "head", s.heads },
 		    { "dim", s.nope + s.rope });
 	cairn_fill_nan(x, a->dtype, 0, a->nnz_qo * head);
 	cairn_fill(op, x, a->dtype, p.nnz * head, 1);
+	if (s.pair)	/* in the first row's last pair */
+		cairn_fill_nan(x, a->dtype, head - 1, 1);
 	/* slots that are not written must keep their contents, NaN included */
 	slots = (int64_t)p.num_pages * s.page * row;
 	x = cairn_inout(op, offsetof(struct cairn_mla_append_args, kv.k_pages), a->dtype, slots);
@@ -189,10 +247,18 @@ static int exact(const void *args, struct cairn_exact *e)
 	return cairn_mla_append_exact(args, e);
 }
 
+static void pair_rows(struct cairn_test *t)
+{
+	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
+}
+
+static const struct cairn_unit units[] = { { "pair_rows", pair_rows } };
+
 const struct cairn_family cairn_mla_append_family = {
 	.stage = "fused", .name = "mla_append",
 	.op = offsetof(struct cairn_impl, mla_append),
 	.args_size = sizeof(struct cairn_mla_append_args),
-	.num_cases = ARRAY_SIZE(named) + NUM_GRID,
+	.num_cases = ARRAY_SIZE(named) + NUM_GRID + NUM_PAIRS,
+	.units = units, .num_units = ARRAY_SIZE(units),
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 };
