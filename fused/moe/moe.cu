@@ -54,7 +54,8 @@
 #define MOE_FP8_WORKER_REGS	104	/* 512 threads, 128 */
 
 template <int dtype>
-static __global__ __launch_bounds__(MOE_THREADS, 1) void moe_kernel(const __grid_constant__ struct moe_args g)
+static __global__ __launch_bounds__(MOE_THREADS, 1)
+void moe_kernel(const __grid_constant__ struct moe_args g, const __grid_constant__ struct moe_choose c)
 {
 	const struct body_link alone = {};
 	struct moe_ahead ahead = {};
@@ -67,7 +68,7 @@ static __global__ __launch_bounds__(MOE_THREADS, 1) void moe_kernel(const __grid
 	__syncthreads();
 	if (threadIdx.x >= 2 * MOE_WORKERS) {
 		ptx_setmaxnreg_dec<MOE_ROUTER_REGS>();
-		moe_routing<0>(g, alone);
+		moe_routing<0>(g, alone, c);
 	} else if (threadIdx.x >= MOE_WORKERS) {
 		ptx_setmaxnreg_dec<MOE_LOADER_REGS>();
 		moe_loader(g);
@@ -79,7 +80,8 @@ static __global__ __launch_bounds__(MOE_THREADS, 1) void moe_kernel(const __grid
 
 template <int dtype>
 static __global__ __launch_bounds__(MOE_THREADS, 1)
-void moe_fp8_kernel(const __grid_constant__ struct moe_fp8_args g)
+void moe_fp8_kernel(const __grid_constant__ struct moe_fp8_args g,
+		    const __grid_constant__ struct moe_choose c)
 {
 	const struct body_link alone = {};
 	struct moe_ahead ahead = {};
@@ -92,7 +94,7 @@ void moe_fp8_kernel(const __grid_constant__ struct moe_fp8_args g)
 	__syncthreads();
 	if (threadIdx.x >= MOE_FP8_WORKERS) {
 		ptx_setmaxnreg_dec<MOE_ROUTER_REGS>();
-		moe_routing<0, MOE_TEAMS>(g.moe, alone);
+		moe_routing<0, MOE_TEAMS>(g.moe, alone, c);
 	} else {
 		ptx_setmaxnreg_inc<MOE_FP8_WORKER_REGS>();
 		moe_fp8_worker<dtype>(g.moe, g.scales, ahead);
@@ -151,7 +153,8 @@ int moe_launch(const struct cairn_moe_args *args, void *stream)
 	struct cairn_launch l = {};
 	/* the kernel for weights of 16 bits takes only the front of g */
 	struct moe_fp8_args g = { {}, moe_scales_of(args) };
-	void *params[] = { &g };
+	struct moe_choose c = moe_choose_of(args);
+	void *params[] = { &g, &c };
 	int ctas = cairn_sms_of(args->sms), bytes;
 	const void *kernel;
 

@@ -4,9 +4,10 @@
  * decode step or the many of a prompt
  *
  *   n       = x / sqrt(mean(x^2) + eps) * norm_weight                  (rmsnorm.h)
- *   p[b,:]  = softmax(n w_router^T)                                    over all num_experts, fp32
- *   e[b,i]  = the experts_per_token largest of p[b,:], descending; among equals the lower number first
- *   w[b,i]  = p[b,e[b,i]] * scaling, with `normalize` first divided by their sum
+ *   p[b,:]  = softmax(n w_router^T) over all num_experts, or with score 1 sigmoid(n w_router^T); fp32
+ *   c[b,:]  = p[b,:], with route_bias plus route_bias                  fp32
+ *   e[b,i]  = the experts_per_token largest of c[b,:], descending; among equals the lower number first
+ *   w[b,i]  = p[b,e[b,i]] * scaling, with `normalize` first divided by their sum (score 1: + 1e-20)
  *   h[b,i]  = silu(n w_gate[e]^T) * (n w_up[e]^T) * w[b,i]
  *   s[b]    = silu(n w_shared_gate^T) * (n w_shared_up^T)              with shared_intermediate > 0
  *   out     = x + sum_i h[b,i] w_down[e]^T + s[b] w_shared_down^T
@@ -25,12 +26,23 @@
  *                                                                    fp8w 0, or where the matrix is NULL
  *   workspace                [workspace_bytes]                       256-byte aligned; zeroed once, above
  *                                                                    CAIRN_MOE_FEW rows contents undefined
+ *   route_bias        f32    [num_experts]                           in, finite; with score 1, may be NULL
  *
  * All arrays are row-major without gaps, all pointers of dtype 16-byte aligned. Up to CAIRN_MOE_FEW rows
  * (batch) run as one launch that spreads over `sms` SMs (0: all): cluster_attn.h says what "zeroed once"
  * means, and which such calls may run on a device at the same time. More rows run as a chain of launches
  * without such conditions, in which sms limits the products (gemm.h). eps and scaling are finite and > 0,
  * normalize is 0 or 1.
+ *
+ * Groups: with num_groups > 1 the experts are num_groups groups of equally many neighbours, and a row's
+ * experts are chosen from only groups_per_token of the groups, those with the largest scores; among equals
+ * the lower group first. The score of a group is the largest c of its experts with score 0 (DeepSeek-V2),
+ * the sum of its two largest c, in fp32, with score 1 (DeepSeek-V3). Experts of other groups are never
+ * chosen, not even where the c of all others are negative or 0; p and its softmax are still over all
+ * experts. num_groups 0 or 1 means no groups.
+ *
+ * The members from route_bias on are later than the others: a caller whose `size` ends before them gets
+ * score 0 without groups. A `size` that ends within them is -EINVAL.
  *
  * Weights of 8 bits: with fp8w 1 the experts' four matrices are e4m3, a byte each, 16-byte aligned, without
  * NaN (0x7f, 0xff), and the value of an element is the code times its scale. w_gate_up and w_down have
@@ -40,20 +52,28 @@
  * Supported:   dtype f16, bf16; hidden a multiple of 64, 64..8192; intermediate a multiple of 64, 64..16384;
  *              shared_intermediate a multiple of 64, 0..16384; num_experts 1..256; experts_per_token
  *              1..min(16, num_experts); batch 0..65536; up to CAIRN_MOE_FEW rows batch * hidden up to
- *              32768. Anything else -EOPNOTSUPP. batch 0 does nothing. A row of x that is not finite has
- *              undefined out and e, and does not affect other rows.
- * Numerics:    n, h and s are rounded to dtype (h and s may keep more bits); products exact, sums, softmax
- *              and weights in fp32; out is rounded once. Scales are applied in fp32, to weights or to sums.
- *              w[b,i] may instead multiply, in fp32, the product of an unweighted h with w_down[e]; where h
- *              overflows dtype, with its weight or without, out is undefined.
+ *              32768; score 0, 1; route_bias only with score 1; num_groups 0..32, a divisor of num_experts;
+ *              with num_groups > 1 groups_per_token 1..num_groups, their experts at least
+ *              experts_per_token, and with score 1 at least two experts in a group; without groups
+ *              groups_per_token 0 or 1. Anything else -EOPNOTSUPP. batch 0 does nothing. A row of x that is
+ *              not finite has undefined out and e, and does not affect other rows. With score 1 and
+ *              `normalize` a row whose chosen p have a sum below 2^-60 has undefined out (the 1e-20, which
+ *              only matters there, may be left out).
+ * Numerics:    n, h and s are rounded to dtype (h and s may keep more bits); products exact, sums, p, c and
+ *              weights in fp32, also where a model keeps its router in fp32; out is rounded once. Scales are
+ *              applied in fp32, to weights or to sums. w[b,i] may instead multiply, in fp32, the product of
+ *              an unweighted h with w_down[e]; where h overflows dtype, with its weight or without, out is
+ *              undefined.
  * Tolerance:   derived in moe_bounds.c; where the logits' bounds do not decide the choice of experts, a
  *              request is only checked to be finite.
  * Determinism: bitwise repeatable; row b does not depend on the other rows, as long as batch stays up to
  *              CAIRN_MOE_FEW or stays above it. Above CAIRN_MOE_FEW the grouping of the router's sums may
  *              depend on sms.
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO, as cluster_attn.h; experts_per_token above num_experts is
- *              -EOPNOTSUPP.
- * Source:      DeepSeek-V2 2024, section 2.2; Jiang et al. 2024 (Mixtral: normalize, no shared experts).
+ *              -EOPNOTSUPP; a negative score, num_groups or groups_per_token, or a num_groups that does not
+ *              divide num_experts, is -EINVAL.
+ * Source:      DeepSeek-V2 2024, section 2.2; Jiang et al. 2024 (Mixtral: normalize, no shared experts);
+ *              DeepSeek-V3 2024, section 2.1.2, and transformers' DeepseekV3TopkRouter (score 1).
  */
 #ifndef CAIRN_MOE_H
 #define CAIRN_MOE_H
@@ -79,7 +99,39 @@ struct cairn_moe_args {
 	const float *w_gate_up_scale, *w_down_scale, *w_shared_gate_up_scale, *w_shared_down_scale;
 	int32_t fp8w, scale_kind;
 	int32_t sms;			/* SMs that the call may use at a time; 0: all */
+	/* later members: beyond `size` they count as absent, NULL and 0 */
+	const float *route_bias;
+	int32_t score;			/* enum cairn_moe_score */
+	int32_t num_groups, groups_per_token;
 };
+
+/* `size` of callers that are older than the later members; there may be padding behind `sms` */
+#define CAIRN_MOE_FIRST_BYTES	offsetof(struct cairn_moe_args, route_bias)
+#define CAIRN_MOE_MAX_GROUPS	32
+
+enum cairn_moe_score { CAIRN_MOE_SOFTMAX, CAIRN_MOE_SIGMOID };
+
+/* How a row's experts are chosen: the later members of the arguments. groups 1: no groups. */
+struct cairn_moe_choice {
+	const float *bias;
+	int32_t score, groups, groups_per_token;
+};
+
+/* Returns the later members, or what their absence means. `size` must have been checked. */
+static inline struct cairn_moe_choice cairn_moe_choice_of(const struct cairn_moe_args *args)
+{
+	struct cairn_moe_choice c = { NULL, CAIRN_MOE_SOFTMAX, 1, 1 };
+
+	if (args->size < sizeof(*args))
+		return c;
+	c.bias = args->route_bias;
+	c.score = args->score;
+	if (args->num_groups > 1) {
+		c.groups = args->num_groups;
+		c.groups_per_token = args->groups_per_token;
+	}
+	return c;
+}
 
 /* Returns the number of scales of a matrix [n, k]. */
 static inline int64_t cairn_moe_scales(int32_t scale_kind, int64_t n, int64_t k)

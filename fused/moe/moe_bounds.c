@@ -9,6 +9,15 @@
  * with magnitudes of at most 2^(24+g) together. More than 80 below the largest logit, probabilities become
  * subnormal and may all be 0, so nothing is decided there.
  *
+ * Sigmoids p = s(l), with error bounds d of the logits, differ from the exact ones by at most
+ * s(l + d) - s(l - d), p (1 - p) 2^-19 (1 + |l|) for the exp, 2^-22 p for the sum and the quotient, and
+ * 2^-126 where they become subnormal; c = p + bias by another 2^-22 |c|. Two c tie if their logits tie and
+ * their biases are equal.
+ *
+ * The choice of groups is decided where each chosen one is decided against each other one: by its largest
+ * probability; or by the sum of its two largest c, which is as far off as twice the largest error of one, and
+ * 2^-22 of itself. Groups tie where their largest probabilities tie, or where their experts tie one by one.
+ *
  *      out      judged where each chosen expert is decided against each one that is not chosen
  *      experts  entry i judged where e[i] is decided against all others
  *
@@ -26,6 +35,8 @@
  *      |out - exact| <= d + 6 sigma + u |out| + tiny + (K + 4) E S + w sum_i |y_i|
  *
  * An element is undefined if h overflows dtype in a chain, before or after the weight.
+ *
+ * Sigmoids that are divided by their sum may have 1e-20 added to it or not: w contains 1e-20 / sum.
  *
  * Above ALL_ROWS rows one in 16 is judged, at irregular distances, and the last one; the others are only
  * checked to be finite. Rows do not depend on each other, and smaller batches are judged in full.
@@ -70,33 +81,119 @@ static int sums_exactly(const double *x, const double *error, const void *w, int
 	return size == 0 || (grid >= -149 && size <= ldexp(1, 24 + grid));
 }
 
-/*
- * Returns whether first's probability is certain to be the larger one, or the tie is certain. top: the
- * largest logit.
- */
-static int before(const struct moe_chain *c, int first, int second, double top)
+/* What is certain of two experts, or two groups */
+enum order { ABOVE, TIED, UNKNOWN };
+
+static double largest_logit(const struct moe_chain *c)
+{
+	double top = -INFINITY;
+
+	for (int i = 0; i < c->a->num_experts; i++)
+		top = fmax(top, c->logits[i]);
+	return top;
+}
+
+static double sigmoid(double x)
+{
+	return 1 / (1 + exp(-x));
+}
+
+/* Returns the error bound of c, with sigmoids. */
+static double error_of_score(const struct moe_chain *c, int e)
+{
+	double l = c->logits[e], d = c->error[e], p = sigmoid(l);
+
+	return sigmoid(l + d) - sigmoid(l - d) + p * (1 - p) * 0x1p-19 * (1 + fabs(l)) + p * 0x1p-22 +
+	       0x1p-126 + (c->how.bias ? fabs(moe_chain_score(c, e)) * 0x1p-22 : 0);
+}
+
+/* Compares two experts by c. top: the largest logit. */
+static enum order compare(const struct moe_chain *c, int first, int second, double top)
 {
 	double gap = c->logits[first] - c->logits[second], bound = c->error[first] + c->error[second];
 
-	if (bound == 0 && gap == 0)
-		return 1;
-	return top - c->logits[first] < 80 && gap > bound + 0x1p-19 * (1 + top - c->logits[second]);
+	if (bound == 0 && gap == 0 && (!c->how.bias || c->how.bias[first] == c->how.bias[second]))
+		return TIED;
+	if (c->how.score == CAIRN_MOE_SIGMOID)
+		return moe_chain_score(c, first) - moe_chain_score(c, second) >
+		       error_of_score(c, first) + error_of_score(c, second) ? ABOVE : UNKNOWN;
+	return top - c->logits[first] < 80 && gap > bound + 0x1p-19 * (1 + top - c->logits[second]) ?
+	       ABOVE : UNKNOWN;
+}
+
+/* Returns the best expert of a group. */
+static int best_of(const struct moe_chain *c, int group)
+{
+	const int size = c->a->num_experts / c->how.groups;
+	int best = group * size;
+
+	for (int e = best; e < (group + 1) * size; e++)
+		best = c->logits[e] > c->logits[best] ? e : best;
+	return best;
+}
+
+/* Compares two groups by their largest probabilities. */
+static enum order compare_largest(const struct moe_chain *c, int first, int second, double top)
+{
+	const int size = c->a->num_experts / c->how.groups, x = best_of(c, first), y = best_of(c, second);
+	int above = 1, tied = compare(c, x, y, top) == TIED;
+
+	for (int i = 0; i < size; i++) {
+		above &= compare(c, x, second * size + i, top) == ABOVE;
+		tied &= compare(c, x, first * size + i, top) != UNKNOWN &&
+			compare(c, y, second * size + i, top) != UNKNOWN;
+	}
+	return above ? ABOVE : tied ? TIED : UNKNOWN;
+}
+
+static enum order compare_groups(const struct moe_chain *c, int first, int second, double top)
+{
+	const int size = c->a->num_experts / c->how.groups;
+	double error[2] = { 0 }, score[2];
+	const int groups[] = { first, second };
+	int tied = 1;
+
+	if (c->how.score != CAIRN_MOE_SIGMOID)
+		return compare_largest(c, first, second, top);
+	for (int i = 0; i < size; i++) {
+		tied &= compare(c, first * size + i, second * size + i, top) == TIED;
+		for (int g = 0; g < 2; g++)
+			error[g] = fmax(error[g], error_of_score(c, groups[g] * size + i));
+	}
+	for (int g = 0; g < 2; g++) {
+		score[g] = moe_chain_group(c, groups[g]);
+		error[g] = 2 * error[g] + 0x1p-22 * fabs(score[g]);
+	}
+	return score[0] - score[1] > error[0] + error[1] ? ABOVE : tied ? TIED : UNKNOWN;
+}
+
+/* Ties are in the right order, since c->groups and c->experts are sorted stably. */
+static int groups_are_sure(const struct moe_chain *c, double top)
+{
+	for (int i = 0; i < c->how.groups_per_token; i++)
+		for (int j = c->how.groups_per_token; j < c->how.groups; j++)
+			if (compare_groups(c, c->groups[i], c->groups[j], top) == UNKNOWN)
+				return 0;
+	return 1;
 }
 
 static struct choice decide(struct moe_chain *c)
 {
 	const struct cairn_moe_args *a = c->a;
 	int num = a->num_experts, k = a->experts_per_token, *e = c->experts;
+	int eligible = num / c->how.groups * c->how.groups_per_token;
 	struct choice sure = { .set = 1 };
+	double top = largest_logit(c);
 
 	for (int i = 0; i < num; i++)
 		if (sums_exactly(c->n, c->n_error, a->w_router, (int64_t)i * a->hidden, a->hidden, a->dtype))
 			c->error[i] = 0;
+	if (!groups_are_sure(c, top))
+		return (struct choice){ .set = 0 };
 	for (int i = 0; i < k; i++) {
 		sure.entry[i] = 1;
-		for (int j = 0; j < num; j++) {
-			int known = j == i || (j > i ? before(c, e[i], e[j], c->logits[e[0]]) :
-						       before(c, e[j], e[i], c->logits[e[0]]));
+		for (int j = 0; j < eligible; j++) {
+			int known = j == i || compare(c, e[j > i ? i : j], e[j > i ? j : i], top) != UNKNOWN;
 
 			sure.entry[i] &= known;
 			sure.set &= known || j < k;
@@ -120,19 +217,42 @@ static double apart(const struct moe_chain *c, int i)
 	return d;
 }
 
+/*
+ * Returns the bound of the weights' relative errors. *none: there is no bound; *undefined: nor is there a
+ * definition.
+ */
+static double error_of_weights(const struct moe_chain *c, int *none, int *undefined)
+{
+	const struct cairn_moe_args *a = c->a;
+	double most = 0, far = 0, sum = 0, top = largest_logit(c);
+
+	*none = *undefined = 0;
+	for (int i = 0; i < a->num_experts; i++)
+		most = fmax(most, c->error[i]);
+	if (c->how.score != CAIRN_MOE_SIGMOID)
+		return 2 * most + 0x1p-19 * (1 + top - c->logits[c->experts[a->experts_per_token - 1]]);
+	for (int i = 0; i < a->experts_per_token; i++) {
+		double l = c->logits[c->experts[i]];
+
+		far = fmax(far, fabs(l));
+		sum += sigmoid(l);
+		*none |= !a->normalize && l < -80;
+	}
+	*undefined = a->normalize && sum < 0x1p-60;
+	return 2 * most + 0x1p-19 * (1 + far) + 0x1p-20 + (a->normalize ? 1e-20 / sum : 0);
+}
+
 static void judge_request(struct moe_chain *c, int b, struct cairn_exact *exact)
 {
 	const struct cairn_moe_args *a = c->a;
-	double u = cairn_dtype_roundoff(a->dtype), tiny = cairn_dtype_tiny(a->dtype), mean = 0, weights = 0;
+	double u = cairn_dtype_roundoff(a->dtype), tiny = cairn_dtype_tiny(a->dtype), mean = 0, weights;
 	double terms = (double)a->experts_per_token * a->intermediate + a->shared_intermediate +
 		       (a->fp8w ? 8 : 4);
 	double *val = exact[0].val + (int64_t)b * a->hidden, *bound = exact[0].bound + (int64_t)b * a->hidden;
 	struct choice sure = decide(c);
-	int k = a->experts_per_token;
+	int k = a->experts_per_token, none, undefined;
 
-	for (int i = 0; i < a->num_experts; i++)
-		weights = fmax(weights, c->error[i]);
-	weights = 2 * weights + 0x1p-19 * (1 + c->logits[c->experts[0]] - c->logits[c->experts[k - 1]]);
+	weights = error_of_weights(c, &none, &undefined);
 	for (int i = 0; i < a->hidden; i++) {
 		val[i] = c->out[i];
 		bound[i] = 0;
@@ -145,9 +265,9 @@ static void judge_request(struct moe_chain *c, int b, struct cairn_exact *exact)
 
 		bound[i] = 6 * sqrt(fmax(bound[i], mean)) + apart(c, i) + u * fabs(val[i]) + tiny +
 			   terms * E * partial + weights * c->parts[i];
-		if (isnan(bound[i]))
+		if (undefined || isnan(bound[i]))
 			val[i] = NAN;
-		if (!sure.set || isnan(bound[i]))
+		if (!sure.set || none || isnan(val[i]))
 			bound[i] = INFINITY;
 	}
 	for (int i = 0; a->experts && i < k; i++) {

@@ -9,9 +9,40 @@
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 
+/* Checks the later members, which all callers of this version have or none. */
+static int check_choice(const struct cairn_moe_args *a)
+{
+	const struct cairn_moe_choice c = cairn_moe_choice_of(a);
+
+	if (a->size < sizeof(*a))
+		return 0;
+	if (a->score < 0 || a->num_groups < 0 || a->groups_per_token < 0)
+		return cairn_error(EINVAL, "moe: score, num_groups, groups_per_token: must be >= 0");
+	if (a->num_groups > 0 && a->num_experts % a->num_groups)
+		return cairn_error(EINVAL, "moe: num_groups: %d does not divide num_experts %d",
+				   a->num_groups, a->num_experts);
+	if (c.score > CAIRN_MOE_SIGMOID)
+		return cairn_error(EOPNOTSUPP, "moe: score: %d is not 0 or 1", c.score);
+	if (c.groups > CAIRN_MOE_MAX_GROUPS)
+		return cairn_error(EOPNOTSUPP, "moe: num_groups: %d is above %d", c.groups,
+				   CAIRN_MOE_MAX_GROUPS);
+	if (c.groups == 1)
+		return a->groups_per_token <= 1 ? 0 :
+		       cairn_error(EOPNOTSUPP, "moe: groups_per_token: %d without groups",
+				   a->groups_per_token);
+	if (c.groups_per_token < 1 || c.groups_per_token > c.groups ||
+	    c.groups_per_token * (a->num_experts / c.groups) < a->experts_per_token)
+		return cairn_error(EOPNOTSUPP, "moe: groups_per_token: %d is not 1 to num_groups with "
+				   "experts_per_token experts", c.groups_per_token);
+	if (c.score == CAIRN_MOE_SIGMOID && a->num_experts / c.groups < 2)
+		return cairn_error(EOPNOTSUPP, "moe: num_groups: %d groups of one expert, with score 1",
+				   c.groups);
+	return 0;
+}
+
 int cairn_moe_check_shape(const struct cairn_moe_args *a)
 {
-	if (!a || a->size < sizeof(*a))
+	if (!a || (a->size < sizeof(*a) && a->size != CAIRN_MOE_FIRST_BYTES))
 		return cairn_error(EINVAL, "moe: size: smaller than the argument struct");
 	if (a->batch < 0 || a->shared_intermediate < 0)
 		return cairn_error(EINVAL, "moe: batch, shared_intermediate: must be >= 0");
@@ -51,6 +82,17 @@ int cairn_moe_check_shape(const struct cairn_moe_args *a)
 		return cairn_error(EOPNOTSUPP, "moe: batch: %d is above 65536", a->batch);
 	if (a->batch <= CAIRN_MOE_FEW && a->batch * a->hidden > 32768)
 		return cairn_error(EOPNOTSUPP, "moe: batch: %d times hidden is above 32768", a->batch);
+	return check_choice(a);
+}
+
+static int check_bias(const struct cairn_moe_args *a)
+{
+	const struct cairn_moe_choice c = cairn_moe_choice_of(a);
+
+	if (c.bias && c.score != CAIRN_MOE_SIGMOID)
+		return cairn_error(EOPNOTSUPP, "moe: route_bias: needs score 1");
+	if ((uintptr_t)c.bias & 3)
+		return cairn_error(EINVAL, "moe: route_bias: must be 4-byte aligned");
 	return 0;
 }
 
@@ -79,5 +121,5 @@ int cairn_moe_check(const struct cairn_moe_args *a)
 		return cairn_error(EINVAL, "moe: experts and scales must be 4-byte aligned");
 	if ((uintptr_t)a->workspace & 255)
 		return cairn_error(EINVAL, "moe: workspace: must be 256-byte aligned");
-	return 0;
+	return check_bias(a);
 }

@@ -40,6 +40,7 @@ struct expert {
 
 struct state {
 	const struct cairn_moe_args *a;
+	struct cairn_moe_choice how;
 	float *n, *h;		/* [batch, hidden], [batch, slots, width] */
 	float wide[256];	/* values of the e4m3 codes */
 	int slots, width, num_used;
@@ -74,10 +75,11 @@ static CAIRN_WIDE void router(const struct state *s, float (*logits)[MAX_BATCH])
 	}
 }
 
-static void choose(struct state *s, int b, float (*logits)[MAX_BATCH])
+/* Computes the softmax of a request's logits. */
+static void softmax(const struct state *s, int b, float (*logits)[MAX_BATCH], float *p)
 {
 	const struct cairn_moe_args *a = s->a;
-	float p[256], top = -INFINITY, sum = 0;
+	float top = -INFINITY, sum = 0;
 
 	for (int e = 0; e < a->num_experts; e++)
 		top = fmaxf(top, logits[e][b]);
@@ -87,19 +89,67 @@ static void choose(struct state *s, int b, float (*logits)[MAX_BATCH])
 	}
 	for (int e = 0; e < a->num_experts; e++)
 		p[e] /= sum;
-	sum = 0;
-	for (int i = 0; i < a->experts_per_token; i++) {
-		int best = -1;
+}
 
-		/* NaN compares lowest, but is chosen when nothing else is left */
-		for (int e = 0; e < a->num_experts; e++)
-			if (p[e] != -1 && (best < 0 || p[e] > p[best] || (isnan(p[best]) && !isnan(p[e]))))
-				best = e;
+/* Returns the index of the largest number that is not taken, the first of equals; NaN only if all are. */
+static int best_of(const float *v, const uint8_t *taken, int n)
+{
+	int best = 0;
+
+	for (int i = 0; i < n; i++)
+		if (!taken[i] && (taken[best] || v[i] > v[best] || (isnan(v[best]) && !isnan(v[i]))))
+			best = i;
+	return best;
+}
+
+/* Takes the experts of all groups but those with the largest scores. c: what experts are compared by. */
+static void leave_groups(const struct state *s, const float *c, uint8_t *taken)
+{
+	const int groups = s->how.groups, size = s->a->num_experts / groups;
+	uint8_t chosen[CAIRN_MOE_MAX_GROUPS] = { 0 };
+	float score[CAIRN_MOE_MAX_GROUPS];
+
+	for (int g = 0; g < groups; g++) {
+		uint8_t first[MAX_EXPERTS] = { 0 };
+		const float *of = c + g * size;
+		int best = best_of(of, first, size);
+
+		score[g] = of[best];
+		first[best] = 1;
+		if (s->how.score == CAIRN_MOE_SIGMOID)
+			score[g] += of[best_of(of, first, size)];
+	}
+	for (int i = 0; i < s->how.groups_per_token; i++)
+		chosen[best_of(score, chosen, groups)] = 1;
+	for (int e = 0; e < s->a->num_experts; e++)
+		taken[e] = !chosen[e / size];
+}
+
+static void choose(struct state *s, int b, float (*logits)[MAX_BATCH])
+{
+	const struct cairn_moe_args *a = s->a;
+	const int sigmoids = s->how.score == CAIRN_MOE_SIGMOID;
+	float p[MAX_EXPERTS], c[MAX_EXPERTS], sum = 0;
+	uint8_t taken[MAX_EXPERTS] = { 0 };
+
+	if (!sigmoids)
+		softmax(s, b, logits, p);
+	for (int e = 0; e < a->num_experts; e++) {
+		if (sigmoids)
+			p[e] = 1 / (1 + expf(-logits[e][b]));
+		c[e] = p[e] + (s->how.bias ? s->how.bias[e] : 0);
+	}
+	if (s->how.groups > 1)
+		leave_groups(s, c, taken);
+	for (int i = 0; i < a->experts_per_token; i++) {
+		int best = best_of(c, taken, a->num_experts);
+
 		s->chosen[b][i] = best;
 		s->weight[b][i] = p[best];
 		sum += p[best];
-		p[best] = -1;
+		taken[best] = 1;
 	}
+	sum += sigmoids ? 1e-20f : 0;
 	for (int i = 0; i < a->experts_per_token; i++) {
 		if (a->normalize)
 			s->weight[b][i] /= sum;
@@ -264,6 +314,7 @@ static int run_part(const struct cairn_moe_args *a)
 	if (!s)
 		return cairn_error(ENOMEM, "moe: no memory");
 	s->a = a;
+	s->how = cairn_moe_choice_of(a);
 	s->slots = a->experts_per_token + (a->shared_intermediate > 0);
 	s->width = a->intermediate > a->shared_intermediate ? a->intermediate : a->shared_intermediate;
 	s->n = malloc(sizeof(float) * (size_t)a->batch *
@@ -285,8 +336,9 @@ int cairn_moe_cpu(const struct cairn_moe_args *a, void *stream)
 	CAIRN_TRY(cairn_moe_check(a));
 	for (int32_t first = 0; first < a->batch; first += MAX_BATCH) {
 		int64_t at = (int64_t)first * a->hidden;
-		struct cairn_moe_args part = *a;
+		struct cairn_moe_args part = { 0 };
 
+		memcpy(&part, a, a->size < sizeof(part) ? a->size : sizeof(part));
 		part.batch = a->batch - first < MAX_BATCH ? a->batch - first : MAX_BATCH;
 		part.x = (const uint16_t *)a->x + at;
 		part.out = (uint16_t *)a->out + at;

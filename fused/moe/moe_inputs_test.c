@@ -33,6 +33,7 @@ struct matrix {
 
 struct operands {
 	void *x, *norm, *router;
+	float *bias;
 	struct matrix gate_up, down, shared_gate_up, shared_down;
 };
 
@@ -137,6 +138,31 @@ static void fill_weights(struct cairn_op *op, const struct moe_shape *s, const s
 	fill_matrix(op, &p->down, 4 / sqrt(s->inter), exact, 4);
 	fill_matrix(op, &p->shared_gate_up, in, exact, 3);
 	fill_matrix(op, &p->shared_down, 2 / sqrt(s->shared + 1), exact, 4);
+}
+
+/* Biases of about the spread of the sigmoids; EXACT has so few values that many c are equal. */
+static void fill_bias(struct cairn_op *op, const struct moe_shape *s, float *bias, int exact)
+{
+	for (int e = 0; e < s->experts; e++) {
+		float v = exact ? (float)cairn_op_range(op, -1, 1) / 8 :
+			  (float)cairn_op_range(op, -40000, 40000) / 100000;
+
+		bias[e] = s->flags & TIES ? 0.25f : s->flags & NEGATIVE ? v - 2 : v;
+	}
+}
+
+/* Copies the experts of each even group to the next one: rows of the router, and biases. */
+static void repeat_groups(const struct moe_shape *s, const struct operands *p)
+{
+	const int size = s->experts / s->groups;
+
+	for (int g = 1; g < s->groups; g += 2) {
+		memcpy((uint16_t *)p->router + (int64_t)g * size * s->hidden,
+		       (uint16_t *)p->router + (int64_t)(g - 1) * size * s->hidden,
+		       (size_t)size * (size_t)s->hidden * 2);
+		if (p->bias)
+			memcpy(p->bias + g * size, p->bias + (g - 1) * size, (size_t)size * sizeof(float));
+	}
 }
 
 static void times(void *p, int dtype, int64_t count, double factor)
@@ -290,6 +316,9 @@ void moe_setup(struct cairn_op *op)
 	a->fp8w = !!(s.flags & FP8);
 	a->scale_kind = s.flags & BLOCKS ? CAIRN_FP8_SCALE_BLOCKS : CAIRN_FP8_SCALE_ROWS;
 	a->eps = op->case_index % 3 ? 1e-6f : 1e-5f;
+	a->score = s.flags & SIGMOID ? CAIRN_MOE_SIGMOID : CAIRN_MOE_SOFTMAX;
+	a->num_groups = s.groups;
+	a->groups_per_token = s.groups_per_token;
 	hidden = s.hidden;
 	count = s.batch * hidden;
 	if (s.flags & IN_PLACE) {
@@ -312,6 +341,8 @@ void moe_setup(struct cairn_op *op)
 		p.shared_gate_up = MATRIX(op, shared_gate_up, 1, 2 * s.shared, hidden);
 		p.shared_down = MATRIX(op, shared_down, 1, hidden, s.shared);
 	}
+	if (s.flags & BIAS)
+		p.bias = cairn_in(op, MOE_FIELD(route_bias), CAIRN_F32, s.experts);
 	if (kind == CAIRN_KIND_EXTREME)
 		op->kind = CAIRN_KIND_NORMAL;	/* for everything that is not distorted */
 	fill_weights(op, &s, &p, kind == CAIRN_KIND_EXACT);
@@ -319,6 +350,10 @@ void moe_setup(struct cairn_op *op)
 		if (e % 2 || s.flags & TIES)
 			memcpy((uint16_t *)p.router + e * hidden, (uint16_t *)p.router + (e - 1) * hidden,
 			       (size_t)hidden * 2);
+	if (p.bias)
+		fill_bias(op, &s, p.bias, kind == CAIRN_KIND_EXACT);
+	if (s.flags & GROUP_TIES)
+		repeat_groups(&s, &p);
 	if (kind == CAIRN_KIND_EXTREME)
 		bend(a, &p, op->case_index % NUM_BENDS);
 	op->kind = kind;

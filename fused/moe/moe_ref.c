@@ -30,7 +30,7 @@ int moe_chain_open(struct moe_chain *c, const struct cairn_moe_args *a, int runs
 				  runs * a->num_experts, hidden, a->num_experts, hidden, hidden };
 	int64_t total = 0;
 
-	*c = (struct moe_chain){ .a = a, .runs = runs };
+	*c = (struct moe_chain){ .a = a, .how = cairn_moe_choice_of(a), .runs = runs };
 	for (int i = 0; i < 10; i++)
 		total += sizes[i];
 	c->memory = calloc((size_t)total, sizeof(double));
@@ -137,16 +137,59 @@ static void project(const struct moe_chain *c, double *out, const double *in, in
 	}
 }
 
-/* Sorts the experts by the first run's logits; the sort is stable. */
-static void rank(struct moe_chain *c)
+static double sigmoid(double x)
 {
-	for (int i = 0; i < c->a->num_experts; i++) {
+	return 1 / (1 + exp(-x));
+}
+
+double moe_chain_score(const struct moe_chain *c, int e)
+{
+	if (c->how.score != CAIRN_MOE_SIGMOID)
+		return c->logits[e];	/* the softmax keeps the order, and in double no order is lost */
+	return sigmoid(c->logits[e]) + (c->how.bias ? (double)c->how.bias[e] : 0);
+}
+
+double moe_chain_group(const struct moe_chain *c, int group)
+{
+	const int size = c->a->num_experts / c->how.groups;
+	double first = -INFINITY, second = -INFINITY;
+
+	for (int e = group * size; e < (group + 1) * size; e++) {
+		double now = moe_chain_score(c, e);
+
+		second = fmax(second, fmin(first, now));
+		first = fmax(first, now);
+	}
+	return c->how.score == CAIRN_MOE_SIGMOID && size > 1 ? first + second : first;
+}
+
+/* Sorts 0 .. n - 1 by falling scores; the sort is stable. */
+static void rank(int *order, const double *score, int n)
+{
+	for (int i = 0; i < n; i++) {
 		int at = i;
 
-		for (; at > 0 && c->logits[i] > c->logits[c->experts[at - 1]]; at--)
-			c->experts[at] = c->experts[at - 1];
-		c->experts[at] = i;
+		for (; at > 0 && score[i] > score[order[at - 1]]; at--)
+			order[at] = order[at - 1];
+		order[at] = i;
 	}
+}
+
+/* Orders groups and experts by run 0; experts of groups that are not chosen are behind all others. */
+static void choose(struct moe_chain *c)
+{
+	const int num = c->a->num_experts, size = num / c->how.groups;
+	double score[256], of_group[CAIRN_MOE_MAX_GROUPS];
+
+	for (int e = 0; e < num; e++)
+		score[e] = moe_chain_score(c, e);
+	for (int g = 0; g < c->how.groups; g++)
+		of_group[g] = moe_chain_group(c, g);
+	rank(c->groups, of_group, c->how.groups);
+	for (int g = c->how.groups_per_token; g < c->how.groups; g++)
+		for (int e = c->groups[g] * size; e < (c->groups[g] + 1) * size; e++)
+			score[e] = -INFINITY;
+	rank(c->experts, score, num);
 }
 
 void moe_chain_route(struct moe_chain *c)
@@ -171,7 +214,7 @@ void moe_chain_route(struct moe_chain *c)
 	project(c, c->logits, c->n, a->hidden,
 		(struct matrix){ .w = a->w_router, .n = a->num_experts, .k = a->hidden }, NULL);
 	cairn_block_project(logits, n, a->w_router, NULL, a->num_experts, a->hidden, a->dtype);
-	rank(c);
+	choose(c);
 }
 
 static double weight_of(const struct moe_chain *c, int run, int nth)
@@ -179,6 +222,12 @@ static double weight_of(const struct moe_chain *c, int run, int nth)
 	const double *logits = c->logits + (int64_t)run * c->a->num_experts;
 	double top = -INFINITY, sum = 0;
 
+	if (c->how.score == CAIRN_MOE_SIGMOID) {
+		for (int i = 0; i < c->a->experts_per_token; i++)
+			sum += sigmoid(logits[c->experts[i]]);
+		return sigmoid(logits[c->experts[nth]]) / (c->a->normalize ? sum + 1e-20 : 1) *
+		       (double)c->a->scaling;
+	}
 	for (int i = 0; i < c->a->num_experts; i++)
 		top = fmax(top, logits[i]);
 	if (c->a->normalize) {		/* the sum over all experts cancels */

@@ -128,7 +128,7 @@ static const struct moe_shape named[] = {
 	{ N("fp8_blocks_dsv2lite_rows_1024", DSV2LITE, 1024), .flags = BENCH | DEVICE | FP8 | BLOCKS },
 };
 
-/* a share of the device; the last of all cases */
+/* a share of the device */
 static const struct moe_shape with_sms[] = {
 	{ N("sms_1", 128, 8, 2, 128, 64, 3), .sms = 1 },
 	{ N("sms_24_dsv2lite_like_b8", 256, 64, 6, 128, 192, 8), .sms = 24 },
@@ -138,7 +138,52 @@ static const struct moe_shape with_sms[] = {
 	{ N("sms_3_rows_33_fp8", 128, 8, 3, 64, 0, 33), .sms = 3, .flags = FP8 },
 };
 
+#define V3		(SIGMOID | BIAS | NORMALIZE)
+#define GROUPS(num, per_token)	.groups = num, .groups_per_token = per_token
+
+/* sigmoids, biases and groups; the last of all cases */
+static const struct moe_shape routed[] = {
+	{ N("route_sigmoid", 128, 16, 4, 64, 64, 3), .flags = SIGMOID },
+	{ N("route_sigmoid_normalized_f16", 128, 16, 4, 64, 0, 8), .flags = SIGMOID | NORMALIZE | F16,
+	  .scaling = 2.5f },
+	{ N("route_sigmoid_bias", 64, 16, 3, 64, 0, 4), .flags = SIGMOID | BIAS },
+	{ N("route_sigmoid_group", 64, 8, 3, 64, 0, 4), GROUPS(1, 1), .flags = SIGMOID | BIAS },
+	{ N("route_v3_like", 192, 64, 8, 64, 64, 4), GROUPS(8, 4), .flags = V3, .scaling = 2.5f },
+	{ N("route_v3_like_256_f16", 64, 256, 8, 64, 64, 8), GROUPS(8, 4), .flags = V3 | F16,
+	  .scaling = 2.5f },
+	{ N("route_v3_1_of_2", 128, 8, 3, 64, 0, 3), GROUPS(2, 1), .flags = V3 | IN_PLACE },
+	{ N("route_v3_groups_of_2", 64, 16, 5, 64, 64, 6), GROUPS(8, 3), .flags = SIGMOID | BIAS },
+	{ N("route_v3_groups_of_20", 64, 160, 6, 64, 0, 4), GROUPS(8, 3), .flags = V3 | F16 },
+	{ N("route_v3_no_bias", 64, 32, 4, 64, 0, 5), GROUPS(4, 2), .flags = SIGMOID | NORMALIZE },
+	{ N("route_v3_negative", 64, 32, 6, 64, 0, 5), GROUPS(4, 2), .flags = V3 | NEGATIVE },
+	{ N("route_v3_experts_not_asked_for", 128, 16, 2, 64, 0, 3), GROUPS(4, 2), .flags = V3 | NO_EXPERTS },
+	{ N("route_v3_equal", 64, 16, 4, 64, 0, 3), GROUPS(4, 2), .flags = V3 | TIES },
+	{ N("route_v3_group_ties", 64, 32, 6, 64, 64, 8), GROUPS(8, 3), .flags = V3 | GROUP_TIES },
+	{ N("route_v2_like", 128, 40, 6, 64, 64, 3), GROUPS(8, 3), .scaling = 16 },
+	{ N("route_v2_like_160_f16", 64, 160, 6, 64, 0, 8), GROUPS(8, 3), .flags = NORMALIZE | F16 },
+	{ N("route_v2_1_of_4", 64, 16, 4, 64, 0, 4), GROUPS(4, 1) },
+	{ N("route_v2_groups_of_1", 64, 32, 5, 64, 0, 4), GROUPS(32, 7), .flags = NORMALIZE },
+	{ N("route_v2_all_groups", 64, 12, 3, 64, 64, 4), GROUPS(3, 3), .flags = F16 },
+	{ N("route_v2_group_ties", 64, 16, 3, 64, 0, 8), GROUPS(4, 1), .flags = GROUP_TIES },
+	{ N("route_fp8_blocks_v3", 128, 16, 4, 128, 64, 4), GROUPS(4, 2), .flags = V3 | FP8 | BLOCKS },
+	{ N("route_fp8_v2_f16", 64, 16, 4, 64, 0, 2), GROUPS(4, 2), .flags = FP8 | F16 },
+	{ N("route_rows_9_v3", 64, 32, 4, 64, 64, 9), GROUPS(8, 4), .flags = V3, .scaling = 2.5f },
+	{ N("route_rows_40_v3_256_f16", 64, 256, 8, 64, 0, 40), GROUPS(8, 4), .flags = V3 | F16 },
+	{ N("route_rows_20_sigmoid", 64, 16, 4, 64, 64, 20), .flags = SIGMOID },
+	{ N("route_rows_20_negative", 64, 20, 4, 64, 0, 20), GROUPS(4, 2),
+	  .flags = SIGMOID | BIAS | NEGATIVE },
+	{ N("route_rows_24_v3_group_ties", 64, 32, 6, 64, 0, 24), GROUPS(8, 3), .flags = V3 | GROUP_TIES },
+	{ N("route_rows_33_v2", 64, 160, 6, 64, 0, 33), GROUPS(8, 3), .scaling = 16 },
+	{ N("route_rows_24_v2_group_ties_f16", 64, 16, 3, 64, 0, 24), GROUPS(4, 1),
+	  .flags = GROUP_TIES | NORMALIZE | F16 },
+	{ N("route_rows_33_fp8_blocks_v3", 64, 16, 4, 64, 64, 33), GROUPS(2, 1),
+	  .flags = V3 | FP8 | BLOCKS | IN_PLACE },
+	{ N("dsv2lite_v3_routing_b1", DSV2LITE, 1), GROUPS(8, 4), .flags = BENCH | DEVICE | V3 },
+	{ N("dsv2lite_v3_routing_rows_64", DSV2LITE, 64), GROUPS(8, 4), .flags = BENCH | DEVICE | V3 },
+};
+
 #define NUM_SMS		((int)ARRAY_SIZE(with_sms))
+#define NUM_ROUTED	((int)ARRAY_SIZE(routed))
 #define NUM_NAMED	((int)ARRAY_SIZE(named))
 #define NUM_GRID	72
 #define NUM_GRID_FP8	24
@@ -156,7 +201,8 @@ void moe_shape_at(int index, struct moe_shape *s)
 		return;
 	}
 	if (i >= NUM_GRID + NUM_GRID_FP8) {
-		*s = with_sms[i - NUM_GRID - NUM_GRID_FP8];
+		i -= NUM_GRID + NUM_GRID_FP8;
+		*s = i < NUM_SMS ? with_sms[i] : routed[i - NUM_SMS];
 		return;
 	}
 	*s = (struct moe_shape){
@@ -190,8 +236,10 @@ static void describe(int index, struct cairn_case *c)
 	c->device_only = !!(s.flags & DEVICE);
 	c->sparse = c->bench;
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
-	if (s.flags & (TIES | PAIRS))		/* decided only where sums are exact */
+	if (s.flags & (TIES | PAIRS | GROUP_TIES))	/* decided only where sums are exact */
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
+	else if ((s.flags & (SIGMOID | BIAS)) == SIGMOID)	/* extreme sigmoids are 0 or 1 */
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	else if (s.name && !c->device_only)
 		c->kinds = CAIRN_ALL_KINDS & ~CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	else if (!c->device_only)
@@ -213,7 +261,7 @@ static const char *reject(void *args, int i, int *want)
 {
 	struct cairn_moe_args *a = args;
 
-	*want = i < 32 || i > 43 ? -EINVAL : -EOPNOTSUPP;
+	*want = i < 32 || (i > 43 && i < 57) ? -EINVAL : -EOPNOTSUPP;
 	switch (i) {
 	case 0: a->size = 8; return "size_too_small";
 	case 1: a->out = NULL; return "out_null";
@@ -266,6 +314,23 @@ static const char *reject(void *args, int i, int *want)
 	case 48: a->w_gate_up_scale = a->w_router; return "scale_without_fp8w";
 	case 49: a->w_shared_down_scale = a->w_router; return "shared_scale_without_fp8w";
 	case 50: a->sms = -1; return "sms_negative";
+	case 51: a->score = -1; return "score_negative";
+	case 52: a->score = 1; a->route_bias = (const float *)((const char *)a->w_router + 2);
+		return "route_bias_misaligned";
+	case 53: a->num_groups = -1; return "num_groups_negative";
+	case 54: a->groups_per_token = -1; return "groups_per_token_negative";
+	case 55: a->num_groups = 4; a->groups_per_token = 1; return "num_groups_above_num_experts";
+	case 56: a->num_experts = 8; a->num_groups = 3; a->groups_per_token = 1;
+		return "num_groups_no_divisor";
+	case 57: a->score = 2; return "score_2";
+	case 58: a->route_bias = a->w_router; return "route_bias_with_softmax";
+	case 59: a->num_experts = 64; a->num_groups = 64; a->groups_per_token = 1; return "num_groups_64";
+	case 60: a->num_groups = 2; return "groups_per_token_0";
+	case 61: a->num_groups = 2; a->groups_per_token = 3; return "groups_per_token_above_num_groups";
+	case 62: a->groups_per_token = 2; return "groups_per_token_2_without_groups";
+	case 63: a->num_experts = 8; a->experts_per_token = 3; a->num_groups = 4; a->groups_per_token = 1;
+		return "groups_with_too_few_experts";
+	case 64: a->score = 1; a->num_groups = 2; a->groups_per_token = 1; return "sigmoid_groups_of_1";
 	}
 	return NULL;
 }
@@ -294,7 +359,7 @@ const struct cairn_family cairn_moe_family = {
 	.args_size = sizeof(struct cairn_moe_args),
 	.workspace_field = MOE_FIELD(workspace),
 	.zeroed_workspace = 1,
-	.num_cases = NUM_NAMED + NUM_GRID + NUM_GRID_FP8 + NUM_SMS,
+	.num_cases = NUM_NAMED + NUM_GRID + NUM_GRID_FP8 + NUM_SMS + NUM_ROUTED,
 	.describe = describe, .setup = moe_setup, .exact = exact, .reject = reject,
 	.cost_s = 60,
 };

@@ -18,6 +18,8 @@ enum {
 	PAIRS = 128,		/* rows 2 i and 2 i + 1 are equal */
 	SAME = 256,		/* all requests are equal */
 	FP8 = 512, BLOCKS = 1024,	/* weights of 8 bits; with scales of blocks */
+	SIGMOID = 2048, BIAS = 4096, NEGATIVE = 8192,	/* BIAS + NEGATIVE: all c are negative */
+	GROUP_TIES = 16384,	/* groups 2 i and 2 i + 1 have equal experts */
 };
 
 struct moe_shape {
@@ -25,7 +27,7 @@ struct moe_shape {
 	int hidden, experts, top, inter, shared, batch;
 	unsigned flags;
 	float scaling;		/* 0: 1 */
-	int sms;
+	int sms, groups, groups_per_token;
 };
 
 void moe_shape_at(int index, struct moe_shape *s);
