@@ -5,19 +5,19 @@
 Makes    serving/golden/{llama2_tiny,llama3_tiny}/{config.json, model.safetensors,
          logits.safetensors}
          serving/golden/{qwen2_tiny,deepseek_tiny,deepseek_q_tiny,mistral_tiny,qwen3_tiny,
-         gemma2_tiny,mixtral_tiny,qwen3_moe_tiny,longrope_tiny}/{config.json, recipe.txt,
-         logits.safetensors}
+         gemma2_tiny,mixtral_tiny,qwen3_moe_tiny,longrope_tiny,deepseek_v2_group_tiny,
+         deepseek_v3_tiny,deepseek_v3_fp8_tiny}/{config.json, recipe.txt, logits.safetensors}
 Command  python3 tools/golden.py --out serving/golden [NAME...]    (a minute, CPU only)
 Needs    Python 3.11, PyTorch 2.5, transformers 4.56, safetensors; the models with a recipe.txt
          Python 3.12, PyTorch 2.11, transformers 5.17 (mistral_tiny to mixtral_tiny: 3.11, 2.15, 5.23;
-         the last two: 3.11, 2.11, 5.23).
+         the last five: 3.11, 2.11, 5.23).
 
 llama2_tiny has the shape of Llama 2: as many key heads as query heads, an untied output matrix, a config
 without head_dim and rope_theta (both have to be derived).  llama3_tiny has the shape of Llama 3.2: grouped
 heads, a tied output matrix, frequency scaling `llama3` whose three ranges all occur within the prompt, a
 head_dim different from hidden_size / num_attention_heads, a list of end tokens.
 qwen2_tiny has the shape of Qwen2: biases on q, k and v, seven query heads per key head, tied output, and
-YaRN as in Qwen2.5's long contexts.  The two deepseek models have the shapes of DeepSeek-V2 (q compressed)
+YaRN as in Qwen2.5's long contexts.  The first two deepseek models have the shapes of DeepSeek-V2 (q compressed)
 and V2-Lite (q not compressed): latent attention with the published head sizes, dense layers before those
 with experts, YaRN.
 
@@ -29,12 +29,20 @@ three of eight experts in all layers but the first, and `dynamic` scaling, which
 max_position_embeddings.  longrope_tiny has a prompt longer than the trained length of its `longrope`, so that
 transformers takes the long list for all of it.
 
+deepseek_v2_group_tiny chooses among two of four groups of experts by their largest score.  deepseek_v3_tiny has
+sigmoid scores with a bias that changes the choice, groups by the sum of their two best, weights that are
+normalised and scaled, and a layer for the prediction of further tokens, which is not used.  deepseek_v3_fp8_tiny
+has no groups, and its matrices are stored as e4m3 with factors of 128 x 128 blocks; transformers gets the
+products, which bf16 represents exactly.
+
 Latent attention with the published sizes makes checkpoints of 8 MB.  Their weights are therefore not kept
 but computed: recipe.txt says "seed N", and for each tensor "draw NAME ROWS COLS SHIFT" (COLS 0: a vector)
-or "norm NAME ROWS".  Element i, in row-major order, is computed from
+or "norm NAME ROWS", "score NAME ROWS 0 SHIFT" (f32), "codes NAME ROWS COLS SHIFT" (e4m3, and NAME_scale_inv
+with the factors).  Element i, in row-major order, is computed from
 
     h = FNV-1a of "N/NAME", 64 bit;  z = splitmix64's output function of h + (i + 1) * golden ratio
-    draw: (2 (z >> 57) - 127) / 2^SHIFT,  norm: 0.5 + (z >> 57) / 128
+    draw, score: (2 (z >> 57) - 127) / 2^SHIFT,  norm: 0.5 + (z >> 57) / 128
+    codes: the byte z >> 56, with NaN's lowest bit cleared;  factors: (8 + (z >> 61)) / 2^SHIFT
 
 which bf16 represents exactly.  recipe_weights() of serving/model/recipe_test.h does the same.
 
@@ -285,6 +293,27 @@ for name, changes in {
                     "num_greedy": 8, "distinct": 6, "config": {**DEEPSEEK, **changes}}
 
 
+DEEPSEEK_V3 = {
+    **DEEPSEEK,
+    "architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "n_shared_experts": 1,
+    "norm_topk_prob": True, "num_experts_per_tok": 4, "num_nextn_predict_layers": 0, "q_lora_rank": 64,
+    "rope_scaling": {**DEEPSEEK["rope_scaling"], "mscale": 1.0, "mscale_all_dim": 1.0},
+    "routed_scaling_factor": 2.5, "scoring_func": "sigmoid", "topk_method": "noaux_tc",
+}
+for name, config in {
+    "deepseek_v2_group_tiny": {**DEEPSEEK, "n_group": 4, "n_routed_experts": 16, "num_experts_per_tok": 3,
+                               "routed_scaling_factor": 4.0, "topk_group": 2,
+                               "topk_method": "group_limited_greedy"},
+    "deepseek_v3_tiny": {**DEEPSEEK_V3, "n_group": 4, "n_routed_experts": 16, "num_nextn_predict_layers": 1,
+                         "topk_group": 2},
+    "deepseek_v3_fp8_tiny": {**DEEPSEEK_V3, "num_experts_per_tok": 2, "num_hidden_layers": 2,
+                             "quantization_config": {"activation_scheme": "dynamic", "fmt": "e4m3",
+                                                     "quant_method": "fp8", "weight_block_size": [128, 128]}},
+}.items():
+    MODELS[name] = {"prompt_len": 40, "positions": (0, 1, 7, 15, 16, 17, 31, 32, 38, 39),
+                    "num_greedy": 8, "distinct": 6, "config": config}
+
+
 def head_dim(config):
     return config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
 
@@ -292,20 +321,45 @@ def head_dim(config):
 class Recipe:
     """Weights drawn from a seed, and the recipe lines with which they are computed again."""
 
-    def __init__(self, seed):
+    def __init__(self, seed, is_fp8=False):
+        self.is_fp8 = is_fp8
         self.seed, self.lines, self.weights = seed, [f"seed {seed}"], {}
 
-    def bits(self, name, count):
+    def bits(self, name, count, keep=7):
         h, mask = 0xcbf29ce484222325, (1 << 64) - 1
         for byte in f"{self.seed}/{name}".encode():
             h = ((h ^ byte) * 0x100000001b3) & mask
         z = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9e3779b97f4a7c15) + np.uint64(h)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xbf58476d1ce4e5b9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94d049bb133111eb)
-        return ((z ^ (z >> np.uint64(31))) >> np.uint64(57)).astype(np.float32)
+        return ((z ^ (z >> np.uint64(31))) >> np.uint64(64 - keep)).astype(np.float32)
+
+    def score(self, name, rows, gain):
+        shift = round(math.log2(74 / gain))
+        v = (2 * self.bits(name, rows) - 127) * np.float32(2.0**-shift)
+        self.weights[name] = torch.from_numpy(v)
+        self.lines.append(f"score {name} {rows} 0 {shift}")
+
+    def codes(self, name, rows, cols, gain):
+        """Random codes have a deviation of 107 and a factor one of 11.7."""
+        shift = round(math.log2(107 * 11.7 * math.sqrt(cols) / gain))
+        across, down = -(-cols // 128), -(-rows // 128)
+        code = self.bits(name, rows * cols, 8).astype(np.uint8)
+        code[code & 127 == 127] -= 1
+        v = torch.from_numpy(code).view(torch.float8_e4m3fn).float().reshape(rows, cols)
+        factor = (8 + self.bits(name + "_scale_inv", down * across, 3)) * np.float32(2.0**-shift)
+        factor = torch.from_numpy(factor.reshape(down, across))
+        v *= factor.repeat_interleave(128, 0).repeat_interleave(128, 1)[:rows, :cols]
+        self.weights[name] = v.bfloat16()
+        if not torch.equal(self.weights[name].float(), v):
+            sys.exit(f"golden: {name}: bf16 does not represent the products")
+        self.lines.append(f"codes {name} {rows} {cols} {shift}")
 
     def draw(self, name, rows, cols, gain):
         """Deviation gain / sqrt(cols), rounded to the next power of two; cols 0: a vector with that gain."""
+        if self.is_fp8 and "_proj" in name:
+            self.codes(name, rows, cols, gain)
+            return
         shift = round(math.log2(74 * math.sqrt(max(cols, 1)) / gain))
         v = (2 * self.bits(name, rows * max(cols, 1)) - 127) * np.float32(2.0**-shift)
         v = torch.from_numpy(v.reshape((rows, cols) if cols else (rows,)))
@@ -355,6 +409,8 @@ class Recipe:
     def experts(self, at, c):
         hidden, inner = c["hidden_size"], c["moe_intermediate_size"]
         self.draw(at + "gate.weight", c["n_routed_experts"], hidden, 1.5)
+        if c["model_type"] == "deepseek_v3":
+            self.score(at + "gate.e_score_correction_bias", c["n_routed_experts"], 0.25)
         for e in range(c["n_routed_experts"]):
             self.mlp(f"{at}experts.{e}.", hidden, inner)
         self.mlp(at + "shared_experts.", hidden, inner * c["n_shared_experts"])
@@ -394,6 +450,10 @@ class Recipe:
                 self.experts(at + "mlp.", c)
             else:
                 self.mlp(at + "mlp.", hidden, c["intermediate_size"])
+        for i in range(c["num_hidden_layers"], c["num_hidden_layers"] + c.get("num_nextn_predict_layers", 0)):
+            self.draw(f"model.layers.{i}.eh_proj.weight", hidden, 2 * hidden, 1.0)
+            self.norm(f"model.layers.{i}.enorm.weight", hidden)
+            self.norm(f"model.layers.{i}.input_layernorm.weight", hidden)
         norm("model.norm.weight", hidden, *([2.3] if gemma else []))
         if not tied:
             self.draw("lm_head.weight", c["vocab_size"], hidden, 3.0)
@@ -509,7 +569,8 @@ def load(path, dtype, attention="sdpa"):
 
 def take_weights(model, weights, check=False):
     """Copies the weights into the model, or checks that the model has read them from its files."""
-    for key, p in model.named_parameters():
+    biases = [(key, p) for key, p in model.named_buffers() if key in weights]
+    for key, p in [*model.named_parameters(), *biases]:
         mixtral = any("block_sparse_moe" in k for k in weights)
         if mixtral:
             key = key.replace(".mlp.", ".block_sparse_moe.")
@@ -534,13 +595,34 @@ def rotate_double(q, k, turn):
                                turn).flatten(3) for x in (q, k)]
 
 
+def choose_in_groups(self, scores, best):
+    """The experts with the largest scores, in the groups whose `best` scores have the largest sums; sets gap."""
+    groups, k = self.num_group or 1, self.topk_group or 1
+    of_groups = scores.view(len(scores), groups, -1)
+    order = of_groups.topk(min(best, of_groups.shape[-1]), -1).values.sum(-1).sort(-1, descending=True)
+    allowed = torch.zeros_like(order.values).scatter(1, order.indices[:, :k], 1).bool()
+    left = of_groups.masked_fill(~allowed.unsqueeze(-1), -math.inf).flatten(1).sort(-1, descending=True)
+    self.gap = (left.values[:, self.top_k - 1] - left.values[:, self.top_k]) / scores.std()
+    if k < groups:
+        gap = (order.values[:, k - 1] - order.values[:, k]) / order.values.std()
+        self.gap = torch.minimum(self.gap, gap)
+    return left.indices[:, :self.top_k]
+
+
 def router_double(self, x):
     """DeepseekV2TopkRouter's forward in double; self.gap: the margin of each choice."""
-    scores = torch.nn.functional.linear(x.view(-1, x.shape[-1]), self.weight)
-    order = scores.sort(-1, descending=True).values
-    self.gap = (order[:, self.top_k - 1] - order[:, self.top_k]) / scores.std()
-    w, chosen = scores.softmax(-1).topk(self.top_k, -1)
-    return scores, w * self.routed_scaling_factor, chosen
+    logits = torch.nn.functional.linear(x.view(-1, x.shape[-1]), self.weight)
+    chosen = choose_in_groups(self, logits, 1)
+    return logits, logits.softmax(-1).gather(1, chosen) * self.routed_scaling_factor, chosen
+
+
+def router3_double(self, x):
+    """DeepseekV3TopkRouter's, likewise."""
+    logits = torch.nn.functional.linear(x.view(-1, x.shape[-1]), self.weight)
+    chosen = choose_in_groups(self, logits.sigmoid() + self.e_score_correction_bias.double(), 2)
+    w = logits.sigmoid().gather(1, chosen)
+    w = w / (w.sum(-1, keepdim=True) + 1e-20) if self.norm_topk_prob else w
+    return logits, w * self.routed_scaling_factor, chosen
 
 
 def mixtral_router_double(self, x):
@@ -565,7 +647,7 @@ def load_double(path, config):
 
     def rotary_double(self, x, position_ids):
         angle = position_ids[..., None].double() * freq
-        if "kv_lora_rank" in config:
+        if config["model_type"] == "deepseek_v2":
             return torch.polar(torch.full_like(angle, scale), angle)
         angle = torch.cat((angle, angle), -1)
         return angle.cos() * scale, angle.sin() * scale
@@ -580,6 +662,8 @@ def load_double(path, config):
             m.forward = norm_double.__get__(m, type(m))
         elif type(m).__name__ == "DeepseekV2TopkRouter":
             m.forward = router_double.__get__(m, type(m))
+        elif type(m).__name__ == "DeepseekV3TopkRouter":
+            m.forward = router3_double.__get__(m, type(m))
     return model
 
 
@@ -653,7 +737,7 @@ def draw_weights(config, seed, gen):
     """(weights, lines of a recipe); no recipe for Llama, whose weights are kept."""
     if config["model_type"] == "llama":
         return make_weights(config, gen), None
-    recipe = Recipe(seed)
+    recipe = Recipe(seed, "quantization_config" in config)
     recipe.model(config)
     return recipe.weights, recipe.lines
 
@@ -662,7 +746,8 @@ def make(name, out):
     spec, path = MODELS[name], out / name
     config = spec["config"]
     path.mkdir(parents=True, exist_ok=True)
-    (path / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    plain = {key: value for key, value in config.items() if key != "quantization_config"}
+    (path / "config.json").write_text(json.dumps(plain, indent=2) + "\n")
     ends = config["eos_token_id"]
     ends = ends if isinstance(ends, list) else [ends]
     model = None
@@ -705,6 +790,7 @@ def make(name, out):
               metadata={"about": f"seed {seed}, logit_std {float(double.std()):.3f}, "
                                  f"max_abs_diff {diff:.3e}, min_margin {margin:.3f}"})
     keys = effective_keys(path, tokens)
+    (path / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     if recipe:
         (path / "recipe.txt").write_text("\n".join(recipe) + "\n")
         (path / "model.safetensors").unlink()

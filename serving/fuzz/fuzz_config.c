@@ -48,6 +48,11 @@ static void check_sizes(const struct cairn_model_config *c)
 		FUZZ_HOLDS(in(x->intermediate_size, 1, CAIRN_MAX_INTERMEDIATE) && is_positive(x->scaling));
 		FUZZ_HOLDS(in(x->shared_intermediate_size, 0, CAIRN_MAX_INTERMEDIATE));
 		FUZZ_HOLDS(in(x->dense_layers, 0, c->num_hidden_layers - 1));
+		if (x->num_groups)
+			FUZZ_HOLDS(in(x->num_groups, 2, x->num_experts) &&
+				   x->num_experts % x->num_groups == 0 &&
+				   in(x->groups_per_token, 1, x->num_groups) &&
+				   x->num_experts / x->num_groups * x->groups_per_token >= x->per_token);
 	}
 }
 

@@ -45,7 +45,7 @@
 #define CAIRN_GRAPH_NAME	48	/* bytes of a name, with its end */
 #define CAIRN_OP_MAX_IN		5
 #define CAIRN_OP_MAX_OUT	2
-#define CAIRN_OP_MAX_WEIGHTS	6
+#define CAIRN_OP_MAX_WEIGHTS	7
 
 enum cairn_value_kind {
 	CAIRN_VALUE_INPUT,	/* given by the caller of the pass */
@@ -60,7 +60,7 @@ enum cairn_value_kind {
 /* What decides the size of an element; a pass gives each role its bytes (op_cost.h). */
 enum cairn_value_role {
 	CAIRN_ROLE_ACTIVATION,	/* the model's dtype */
-	CAIRN_ROLE_WEIGHT,	/* the model's dtype */
+	CAIRN_ROLE_WEIGHT,	/* the model's dtype; CAIRN_W_ROUTE_BIAS is f32 */
 	CAIRN_ROLE_MATRIX,	/* the model's dtype, or 8 bits if the model is quantised */
 	CAIRN_ROLE_CACHE,
 	CAIRN_ROLE_LOGITS,	/* f32 */

@@ -28,7 +28,7 @@ static const struct {
 	[CAIRN_OP_ATTN] = { 3, 1, 0, 0 },
 	[CAIRN_OP_SILU_MUL] = { 1, 1, 0, 0 },
 	[CAIRN_OP_GELU_MUL] = { 1, 1, 0, 0 },
-	[CAIRN_OP_MOE] = { 1, 1, 4, 6 },
+	[CAIRN_OP_MOE] = { 1, 1, 4, 7 },
 	[CAIRN_OP_MLA_APPEND] = { 5, 2, 1, 1 },
 	[CAIRN_OP_MLA] = { 3, 1, 1, 1 },
 	[CAIRN_OP_PICK_ROWS] = { 2, 1, 0, 0 },

@@ -10,6 +10,7 @@
 #include "primitives/base/error.h"
 
 #define MAX_CONFIG_BYTES	(1u << 20)	/* the largest known file has 20 KB */
+#define FP8_BLOCK		128		/* rows and columns of a block with a factor */
 #define CONFIG_NAME		"config.json"
 #define GENERATION_NAME		"generation_config.json"
 
@@ -75,6 +76,7 @@ static const struct defaults {
 	[CAIRN_ARCH_GEMMA2] = { 8192, 256, 1e-6, 10000, true },
 	[CAIRN_ARCH_MIXTRAL] = { 131072, 0, 1e-5, 1000000, false },
 	[CAIRN_ARCH_QWEN3_MOE] = { 32768, 0, 1e-6, 10000, false },
+	[CAIRN_ARCH_DEEPSEEK_V3] = { 4096, 0, 1e-6, 10000, false },
 };
 
 static int get_architecture(const json_t *root, struct cairn_json_at at,
@@ -82,10 +84,12 @@ static int get_architecture(const json_t *root, struct cairn_json_at at,
 {
 	static const char *const model_types[CAIRN_NUM_ARCHS] = {
 		"llama", "qwen2", "deepseek_v2", "mistral", "qwen3", "gemma2", "mixtral", "qwen3_moe",
+		"deepseek_v3",
 	};
 	static const char *const classes[CAIRN_NUM_ARCHS] = {
 		"LlamaForCausalLM", "Qwen2ForCausalLM", "DeepseekV2ForCausalLM", "MistralForCausalLM",
 		"Qwen3ForCausalLM", "Gemma2ForCausalLM", "MixtralForCausalLM", "Qwen3MoeForCausalLM",
+		"DeepseekV3ForCausalLM",
 	};
 	int arch = -1, class = -1;
 	json_t *list = NULL;
@@ -200,23 +204,45 @@ static int get_tokens(const json_t *root, struct cairn_json_at at, struct cairn_
 	return get_eos(root, at, c);
 }
 
+/* Reads quantization_config: e4m3 with factors of 128 x 128 blocks, as DeepSeek-V3 is published, or none. */
+static int get_quantization(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
+{
+	static const char *const methods[] = { "fp8" }, *const formats[] = { "e4m3" };
+	const json_t *given = json_object_get(root, "quantization_config");
+	const struct cairn_json_at in = { at.file, "quantization_config." };
+	json_t *quant = NULL, *block = NULL;
+	int method = -1, format = 0;
+
+	if (!given || json_is_null(given))
+		return 0;
+	CAIRN_TRY(cairn_json_child(root, at, "quantization_config", true, JSON_OBJECT, &quant));
+	CAIRN_TRY(cairn_config_choice(quant, in, "quant_method", methods, 1, &method));
+	if (method < 0)
+		return cairn_error(EOPNOTSUPP, "%s: quantization_config: quantized weights are not supported "
+				   "without a quant_method", at.file);
+	CAIRN_TRY(cairn_config_choice(quant, in, "fmt", formats, 1, &format));
+	CAIRN_TRY(cairn_json_child(quant, in, "weight_block_size", true, JSON_ARRAY, &block));
+	for (size_t i = 0; i < json_array_size(block) || i < 2; i++)
+		if (i > 1 || json_integer_value(json_array_get(block, i)) != FP8_BLOCK)
+			return cairn_error(EOPNOTSUPP, "%s: quantization_config.weight_block_size: only "
+					   "[%d, %d] is supported", at.file, FP8_BLOCK, FP8_BLOCK);
+	c->stored_fp8 = true;
+	return 0;
+}
+
 static int parse_config(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
 {
 	static const char *const dtypes[] = { "float32", "float16", "bfloat16" };
 	static const char *const acts[] = { "silu", "swish" };
-	const json_t *quant = json_object_get(root, "quantization_config");
 	int act = 0, dtype = -1;
 
 	CAIRN_TRY(get_architecture(root, at, c));
-	if (quant && !json_is_null(quant))
-		return cairn_error(EOPNOTSUPP,
-				   "%s: quantization_config: quantized weights are not supported",
-				   at.file);
+	CAIRN_TRY(get_quantization(root, at, c));
 	CAIRN_TRY(cairn_config_refuse(root, at, "is_causal", false));
 	CAIRN_TRY(get_sizes(root, at, c));
 	c->rms_norm_eps = defaults[c->arch].eps;
 	CAIRN_TRY(cairn_json_number(root, at, "rms_norm_eps", false, 0, 1, &c->rms_norm_eps));
-	if (c->arch == CAIRN_ARCH_DEEPSEEK_V2) {
+	if (c->arch == CAIRN_ARCH_DEEPSEEK_V2 || c->arch == CAIRN_ARCH_DEEPSEEK_V3) {
 		CAIRN_TRY(cairn_config_deepseek(root, at, c));
 	} else {
 		CAIRN_TRY(get_heads(root, at, c));

@@ -6,15 +6,17 @@
  * architecture; rope parameters are accepted as rope_theta + rope_scaling or as rope_parameters (rope_scaling
  * wins where both are given); the kind of scaling as "rope_type" or "type"; the dtype as "dtype" or
  * "torch_dtype". A key that would change the result and is not implemented is refused with -EOPNOTSUPP, never
- * ignored: another architecture, quantized weights, other kinds of rope scaling, partial rotation, non-causal
- * attention, other activations, other ways to choose experts. Keys that only concern training or the Python
- * library are ignored.
+ * ignored: another architecture, quantized weights other than block fp8, other kinds of rope scaling, partial
+ * rotation, non-causal attention, other activations, other ways to choose experts. Keys that only concern
+ * training or the Python library are ignored.
  *
  * After success these hold, and later arithmetic relies on them:
  *   - every size is within the limits below; num_attention_heads is a multiple of num_key_value_heads;
  *     head_dim is even; num_attention_heads * head_dim <= CAIRN_MAX_HIDDEN; with latent attention rope_dim is
  *     even, and num_attention_heads * (nope_dim + v_dim) <= CAIRN_MAX_HIDDEN;
- *   - with experts 1 <= per_token <= num_experts, and 0 <= dense_layers < num_hidden_layers;
+ *   - with experts 1 <= per_token <= num_experts, and 0 <= dense_layers < num_hidden_layers; with groups
+ *     num_groups > 1 divides num_experts, 1 <= groups_per_token <= num_groups, and the experts of that many
+ *     groups are at least per_token;
  *   - window is 0, or it is less than max_position_embeddings and at least one layer has it;
  *   - all token ids are in [0, vocab_size);
  *   - all floating-point members that apply are finite and positive.
@@ -47,12 +49,13 @@
 enum cairn_arch {
 	CAIRN_ARCH_LLAMA,	/* Llama 1, 2, 3 */
 	CAIRN_ARCH_QWEN2,	/* Qwen2, Qwen2.5 */
-	CAIRN_ARCH_DEEPSEEK_V2,	/* DeepSeek-V2-Lite */
+	CAIRN_ARCH_DEEPSEEK_V2,	/* DeepSeek-V2 and V2-Lite */
 	CAIRN_ARCH_MISTRAL,
 	CAIRN_ARCH_QWEN3,
 	CAIRN_ARCH_GEMMA2,
 	CAIRN_ARCH_MIXTRAL,
 	CAIRN_ARCH_QWEN3_MOE,
+	CAIRN_ARCH_DEEPSEEK_V3,	/* DeepSeek-V3 and R1 */
 	CAIRN_NUM_ARCHS
 };
 
@@ -99,12 +102,15 @@ struct cairn_experts_config {
 	int32_t dense_layers;		/* leading layers without experts */
 	bool normalize;			/* weights of the chosen experts are scaled to sum 1 */
 	double scaling;			/* factor of the experts' sum, without the shared ones */
+	bool sigmoid;			/* scores are sigmoids and have a bias (DeepSeek-V3), not a softmax */
+	int32_t num_groups, groups_per_token;	/* moe.h; num_groups 0: no groups */
 };
 
 struct cairn_model_config {
 	enum cairn_arch arch;
 	enum cairn_activation hidden_act;
 	int dtype;			/* enum cairn_dtype that the config gives; -1: none */
+	bool stored_fp8;		/* matrices may be stored as e4m3 with scales of 128 x 128 blocks */
 
 	int32_t hidden_size;
 	int32_t intermediate_size;

@@ -27,6 +27,22 @@ static const char deepseek[] =
 	"'routed_scaling_factor':1.0,'scoring_func':'softmax','tie_word_embeddings':false,'topk_group':1,"
 	"'topk_method':'greedy','torch_dtype':'bfloat16','v_head_dim':128,'vocab_size':102400}";
 
+/* V3, with the keys that transformers writes and those that DeepSeek does */
+static const char deepseek_v3[] =
+	"{'architectures':['DeepseekV3ForCausalLM'],'attention_bias':false,'bos_token_id':0,"
+	"'eos_token_id':1,'ep_size':1,'first_k_dense_replace':3,'hidden_act':'silu','hidden_size':7168,"
+	"'intermediate_size':18432,'kv_lora_rank':512,'max_position_embeddings':163840,"
+	"'model_type':'deepseek_v3','moe_intermediate_size':2048,'moe_layer_freq':1,'n_group':8,"
+	"'n_routed_experts':256,'n_shared_experts':1,'norm_topk_prob':true,'num_attention_heads':128,"
+	"'num_experts_per_tok':8,'num_hidden_layers':61,'num_key_value_heads':128,"
+	"'num_nextn_predict_layers':1,'q_lora_rank':1536,'qk_nope_head_dim':128,'qk_rope_head_dim':64,"
+	"'quantization_config':{'activation_scheme':'dynamic','fmt':'e4m3','quant_method':'fp8',"
+	"'weight_block_size':[128,128]},'rms_norm_eps':1e-06,'rope_scaling':{'beta_fast':32,'beta_slow':1,"
+	"'factor':40,'mscale':1.0,'mscale_all_dim':1.0,'original_max_position_embeddings':4096,"
+	"'type':'yarn'},'rope_theta':10000,'routed_scaling_factor':2.5,'scoring_func':'sigmoid',"
+	"'tie_word_embeddings':false,'topk_group':4,'topk_method':'noaux_tc','torch_dtype':'bfloat16',"
+	"'v_head_dim':128,'vocab_size':129280}";
+
 /* v0.1, with its window */
 static const char mistral[] =
 	"{'architectures':['MistralForCausalLM'],'bos_token_id':1,'eos_token_id':2,'hidden_act':'silu',"
@@ -253,6 +269,44 @@ static void deepseek_v2_lite(struct cairn_test *t)
 	free(text);
 }
 
+static void deepseek_groups(struct cairn_test *t)
+{
+	struct cairn_model_config c = { 0 };
+	char *text, *both;
+
+	if (!EXPECT(t, !parse(deepseek_v3, NULL, &c)))
+		return;
+	EXPECT(t, c.arch == CAIRN_ARCH_DEEPSEEK_V3 && c.stored_fp8 && c.num_nextn_layers == 1);
+	EXPECT(t, c.head_dim == 192 && c.latent.q_lora_rank == 1536 && c.num_attention_heads == 128);
+	EXPECT(t, c.experts.num_experts == 256 && c.experts.per_token == 8 && c.experts.dense_layers == 3);
+	EXPECT(t, c.experts.shared_intermediate_size == 2048 && c.experts.scaling == 2.5);
+	EXPECT(t, c.experts.sigmoid && c.experts.normalize);
+	EXPECT(t, c.experts.num_groups == 8 && c.experts.groups_per_token == 4);
+	/* the square of 0.1 ln(40) + 1 */
+	EXPECT(t, fabs(cairn_softmax_scale(&c) * sqrt(192) - 1.8738542070926265) < 1e-12);
+	/* defaults of transformers for keys that DeepSeek's own files have */
+	text = cairn_json_text(deepseek_v3, "'norm_topk_prob':true,", "");
+	both = cairn_json_text(text, "\"routed_scaling_factor\":2.5,\"scoring_func\":\"sigmoid\",", "");
+	EXPECT(t, !parse(both, NULL, &c) && c.experts.normalize && c.experts.scaling == 2.5);
+	free(text);
+	free(both);
+	text = cairn_json_text(deepseek_v3, "'n_group':8", "'n_group':1");
+	both = cairn_json_text(text, "\"topk_group\":4", "'topk_group':1");
+	EXPECT(t, !parse(both, NULL, &c) && c.experts.num_groups == 0 && c.experts.groups_per_token == 0);
+	free(text);
+	free(both);
+	text = cairn_json_text(deepseek, "'topk_method':'greedy'", "'topk_method':'group_limited_greedy'");
+	both = cairn_json_text(text, "\"n_group\":1", "'n_group':4");
+	EXPECT(t, !parse(both, NULL, &c) && c.experts.num_groups == 4 && c.experts.groups_per_token == 1);
+	EXPECT(t, !c.experts.sigmoid && !c.stored_fp8);
+	free(text);
+	free(both);
+	/* without group_limited_greedy, groups have no effect */
+	text = cairn_json_text(deepseek, "'n_group':1", "'n_group':4");
+	EXPECT(t, !parse(text, NULL, &c) && c.experts.num_groups == 0);
+	free(text);
+}
+
 static const struct change qwen2_changes[] = {
 	{ "'use_sliding_window':false", "'use_sliding_window':0", EINVAL,
 	  "use_sliding_window: must be true or" },
@@ -271,9 +325,9 @@ static const struct change qwen2_changes[] = {
 };
 
 static const struct change deepseek_changes[] = {
-	{ "'deepseek_v2'", "'deepseek_v3'", EOPNOTSUPP, "model_type: \"deepseek_v3\" is not supported" },
-	{ "'topk_method':'greedy'", "'topk_method':'group_limited_greedy'", EOPNOTSUPP,
-	  "topk_method: \"group_limited_greedy\" is not supported (greedy is)" },
+	{ "'deepseek_v2'", "'deepseek_v3'", EINVAL, "architectures: DeepseekV2ForCausalLM does not match" },
+	{ "'topk_method':'greedy'", "'topk_method':'noaux_tc'", EOPNOTSUPP,
+	  "topk_method: \"noaux_tc\" is not supported (greedy, group_limited_greedy are)" },
 	{ "'scoring_func':'softmax'", "'scoring_func':'sigmoid'", EOPNOTSUPP,
 	  "scoring_func: \"sigmoid\" is not supported (softmax is)" },
 	{ "'moe_layer_freq':1", "'moe_layer_freq':2", EOPNOTSUPP, "moe_layer_freq: 2 is not supported" },
@@ -314,6 +368,28 @@ static const struct change deepseek_changes[] = {
 	  "rope_scaling.mscale: with latent attention cos and sin must have the factor 1" },
 	{ "'mscale':0.707,'mscale_all_dim':0.707,", "", EOPNOTSUPP,
 	  "rope_scaling.mscale: with latent attention cos and sin must have the factor 1" },
+};
+
+static const struct change deepseek_v3_changes[] = {
+	{ "'topk_method':'noaux_tc'", "'topk_method':'greedy'", EOPNOTSUPP,
+	  "topk_method: \"greedy\" is not supported (noaux_tc is)" },
+	{ "'scoring_func':'sigmoid'", "'scoring_func':'softmax'", EOPNOTSUPP,
+	  "scoring_func: \"softmax\" is not supported (sigmoid is)" },
+	{ "'n_group':8,", "", EINVAL, "n_group: is missing" },
+	{ "'n_group':8", "'n_group':7", EINVAL, "n_group: 7 does not divide n_routed_experts 256" },
+	{ "'n_group':8", "'n_group':256", EINVAL, "n_group: 256 groups have fewer than 2 experts each" },
+	{ "'n_group':8", "'n_group':0", EINVAL, "n_group: must be 1 to 256" },
+	{ "'topk_group':4,", "", EINVAL, "topk_group: is missing" },
+	{ "'topk_group':4", "'topk_group':9", EINVAL, "topk_group: must be 1 to 8" },
+	{ "'num_experts_per_tok':8", "'num_experts_per_tok':129", EINVAL,
+	  "topk_group: 4 groups of 32 experts are fewer than num_experts_per_tok 129" },
+	{ "'moe_layer_freq':1", "'moe_layer_freq':2", EOPNOTSUPP, "moe_layer_freq: 2 is not supported" },
+	{ "'attention_bias':false", "'rope_interleave':false", EOPNOTSUPP,
+	  "rope_interleave: false is not supported" },
+	{ "'first_k_dense_replace':3", "'first_k_dense_replace':61", EINVAL,
+	  "first_k_dense_replace: must be 0 to 60, is 61" },
+	{ "'num_hidden_layers':61", "'num_hidden_layers':3", EINVAL,
+	  "first_k_dense_replace: must be 0 to 2" },
 };
 
 #define TYPES	"'layer_types':['full_attention','full_attention']"
@@ -377,6 +453,7 @@ static void refused(struct cairn_test *t)
 
 	refused_of(t, qwen2, qwen2_changes, ARRAY_SIZE(qwen2_changes));
 	refused_of(t, deepseek, deepseek_changes, ARRAY_SIZE(deepseek_changes));
+	refused_of(t, deepseek_v3, deepseek_v3_changes, ARRAY_SIZE(deepseek_v3_changes));
 	refused_of(t, qwen3, qwen3_changes, ARRAY_SIZE(qwen3_changes));
 	refused_of(t, mistral, mistral_changes, ARRAY_SIZE(mistral_changes));
 	refused_of(t, gemma2, gemma2_changes, ARRAY_SIZE(gemma2_changes));
@@ -394,7 +471,7 @@ static void refused(struct cairn_test *t)
 
 static const struct cairn_unit units[] = {
 	{ "qwen2_dense", qwen2_dense }, { "deepseek_v2_lite", deepseek_v2_lite },
-	{ "newer_dense", newer_dense },
+	{ "deepseek_groups", deepseek_groups }, { "newer_dense", newer_dense },
 	{ "gemma2_defaults", gemma2_defaults }, { "mixtral_experts", mixtral_experts },
 	{ "qwen3_moe_experts", qwen3_moe_experts },
 	{ "sliding_windows", sliding_windows }, { "refused", refused },

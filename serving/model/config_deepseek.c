@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * config_deepseek - reads latent attention and experts of DeepSeek-V2
+ * config_deepseek - reads latent attention and experts of DeepSeek-V2 and V3
  *
- * The defaults of transformers for absent keys (q_lora_rank 1536, 64 experts, ...) fit no
- * published model, so these keys are required.
+ * The defaults of transformers for absent keys (q_lora_rank 1536, 64 experts, ...) fit no published model, or
+ * only one, so these keys are required.
  */
 #include "serving/model/config_impl.h"
 
@@ -48,19 +48,48 @@ static int get_latent(const json_t *root, struct cairn_json_at at, struct cairn_
 	return cairn_config_refuse(root, at, "mlp_bias", true);
 }
 
-/* Reads how a token's experts are chosen and weighted. */
-static int get_routing(const json_t *root, struct cairn_json_at at, struct cairn_experts_config *x)
+/* Reads groups of experts; `best` of a group decide whether it is chosen. n_group 1 means none. */
+static int get_groups(const json_t *root, struct cairn_json_at at, struct cairn_experts_config *x, int best)
 {
-	static const char *const methods[] = { "greedy" }, *const scores[] = { "softmax" };
-	int64_t every = 1;
-	int only;
+	int32_t groups = -1, per_token = -1;
 
-	CAIRN_TRY(cairn_config_choice(root, at, "topk_method", methods, 1, &only));
-	CAIRN_TRY(cairn_config_choice(root, at, "scoring_func", scores, 1, &only));
+	CAIRN_TRY(cairn_config_size(root, at, "n_group", x->num_experts, &groups));
+	CAIRN_TRY(cairn_config_size(root, at, "topk_group", groups, &per_token));
+	if (x->num_experts % groups)
+		return cairn_error(EINVAL, "%s: n_group: %d does not divide n_routed_experts %d", at.file,
+				   groups, x->num_experts);
+	if (groups > 1 && x->num_experts / groups < best)
+		return cairn_error(EINVAL, "%s: n_group: %d groups have fewer than %d experts each", at.file,
+				   groups, best);
+	if (x->num_experts / groups * per_token < x->per_token)
+		return cairn_error(EINVAL, "%s: topk_group: %d groups of %d experts are fewer than "
+				   "num_experts_per_tok %d", at.file, per_token, x->num_experts / groups,
+				   x->per_token);
+	x->num_groups = groups > 1 ? groups : 0;
+	x->groups_per_token = groups > 1 ? per_token : 0;
+	return 0;
+}
+
+static int get_moe_layers(const json_t *root, struct cairn_json_at at)
+{
+	int64_t every = 1;
+
 	CAIRN_TRY(cairn_json_int(root, at, "moe_layer_freq", false, 1, CAIRN_MAX_LAYERS, &every));
 	if (every != 1)
 		return cairn_error(EOPNOTSUPP, "%s: moe_layer_freq: %lld is not supported (1 is)", at.file,
 				   (long long)every);
+	return 0;
+}
+
+/* DeepSeek-V2: how a token's experts are chosen and weighted */
+static int get_routing(const json_t *root, struct cairn_json_at at, struct cairn_experts_config *x)
+{
+	static const char *const methods[] = { "greedy", "group_limited_greedy" };
+	static const char *const scores[] = { "softmax" };
+	int grouped = 0, only;
+
+	CAIRN_TRY(cairn_config_choice(root, at, "topk_method", methods, 2, &grouped));
+	CAIRN_TRY(cairn_config_choice(root, at, "scoring_func", scores, 1, &only));
 	CAIRN_TRY(cairn_json_bool(root, at, "norm_topk_prob", false, &x->normalize));
 	x->scaling = 1;
 	CAIRN_TRY(cairn_json_number(root, at, "routed_scaling_factor", false, 0, 1e6, &x->scaling));
@@ -68,13 +97,30 @@ static int get_routing(const json_t *root, struct cairn_json_at at, struct cairn
 	if (x->normalize && x->scaling != 1)
 		return cairn_error(EOPNOTSUPP, "%s: routed_scaling_factor: %g is not supported together with "
 				   "norm_topk_prob (1 is)", at.file, x->scaling);
-	return 0;
+	return grouped ? get_groups(root, at, x, 1) : 0;
+}
+
+/* DeepSeek-V3, likewise. transformers ignores the first two keys, which name the only way it knows. */
+static int get_sigmoid_routing(const json_t *root, struct cairn_json_at at, struct cairn_experts_config *x)
+{
+	static const char *const methods[] = { "noaux_tc" }, *const scores[] = { "sigmoid" };
+	int only;
+
+	CAIRN_TRY(cairn_config_choice(root, at, "topk_method", methods, 1, &only));
+	CAIRN_TRY(cairn_config_choice(root, at, "scoring_func", scores, 1, &only));
+	x->sigmoid = true;
+	x->normalize = true;
+	CAIRN_TRY(cairn_json_bool(root, at, "norm_topk_prob", false, &x->normalize));
+	x->scaling = 2.5;
+	CAIRN_TRY(cairn_json_number(root, at, "routed_scaling_factor", false, 0, 1e6, &x->scaling));
+	return get_groups(root, at, x, 2);
 }
 
 static int get_experts(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)
 {
 	struct cairn_experts_config *x = &c->experts;
-	int64_t shared = 0, dense = 0;
+	int v3 = c->arch == CAIRN_ARCH_DEEPSEEK_V3;
+	int64_t shared = 0, dense = v3 ? 3 : 0;
 
 	x->num_experts = x->per_token = x->intermediate_size = -1;
 	CAIRN_TRY(cairn_config_size(root, at, "n_routed_experts", CAIRN_MAX_EXPERTS, &x->num_experts));
@@ -88,8 +134,12 @@ static int get_experts(const json_t *root, struct cairn_json_at at, struct cairn
 	CAIRN_TRY(cairn_json_int(root, at, "first_k_dense_replace", false, 0, c->num_hidden_layers - 1,
 				 &dense));
 	x->shared_intermediate_size = (int32_t)shared * x->intermediate_size;
+	if (dense >= c->num_hidden_layers)
+		return cairn_error(EINVAL, "%s: first_k_dense_replace: is missing, and its default %lld "
+				   "leaves no layer with experts", at.file, (long long)dense);
 	x->dense_layers = (int32_t)dense;
-	return get_routing(root, at, x);
+	CAIRN_TRY(get_moe_layers(root, at));
+	return v3 ? get_sigmoid_routing(root, at, x) : get_routing(root, at, x);
 }
 
 int cairn_config_deepseek(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c)

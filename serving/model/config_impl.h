@@ -26,7 +26,7 @@ int cairn_config_find(const char *value, struct cairn_json_at at, const char *ke
 int cairn_config_rope(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c);
 /* Reads the keys of all other architectures except heads. The sizes must have been read. */
 int cairn_config_arch(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c);
-/* Reads heads, latent attention and experts of DeepSeek-V2. */
+/* Reads heads, latent attention and experts of DeepSeek-V2 and V3. */
 int cairn_config_deepseek(const json_t *root, struct cairn_json_at at, struct cairn_model_config *c);
 
 #endif

@@ -9,8 +9,9 @@
  * The results are those of the operation list (forward.h) up to rounding, not bit by bit: sums that the list
  * rounds between two operations stay in fp32 here.
  *
- * Models that decode_step does not support (MLP biases, head norms or block norms, soft caps, 8-bit weights)
- * use the operation list, and so does a model with a window once a request may be longer than the window.
+ * Models that decode_step does not support (MLP biases, head norms or block norms, soft caps, 8-bit weights,
+ * routers with sigmoids or groups) use the operation list, and so does a model with a window once a request
+ * may be longer than the window.
  *
  * A table may have decode_step but not all operations of a latent-attention model's graph. All passes of such
  * a model then go through here, prompts too, one token of each request at a time: correct, but as slow as

@@ -21,6 +21,8 @@
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 
+#define MOE_FEW_ELEMENTS	32768	/* moe.h: rows times hidden, up to CAIRN_MOE_FEW rows */
+
 const char *cairn_forward_missing(const struct cairn_impl *impl, const struct cairn_op_graph *g)
 {
 	const struct { const char *name; int have; } needs[CAIRN_NUM_OP_KINDS] = {
@@ -262,6 +264,30 @@ static int run_mla_append(struct walk *w, const struct cairn_graph_op *op)
 	return CAIRN_TABLE(m->impl, mla_append, &args, w->stream);
 }
 
+/* Returns how many of the rows one call takes: wide rows exceed what moe.h allows for few rows. */
+static int32_t moe_rows_at_once(const struct cairn_moe_args *args)
+{
+	const int32_t most = MOE_FEW_ELEMENTS / args->hidden;
+
+	return args->batch > CAIRN_MOE_FEW || args->batch < most ? args->batch : most;
+}
+
+static int run_moe_parts(struct walk *w, struct cairn_moe_args args)
+{
+	const int64_t row = (int64_t)args.hidden * (int64_t)cairn_dtype_bytes(args.dtype);
+	const int32_t rows = args.batch, most = moe_rows_at_once(&args);
+
+	if (most == rows || most == 0)
+		return CAIRN_TABLE(w->m->impl, moe, &args, w->stream);
+	for (int32_t first = 0; first < rows; first += most) {
+		args.batch = rows - first < most ? rows - first : most;
+		CAIRN_TRY(CAIRN_TABLE(w->m->impl, moe, &args, w->stream));
+		args.x = (const char *)args.x + most * row;
+		args.out = (char *)args.out + most * row;
+	}
+	return 0;
+}
+
 static int run_moe(struct walk *w, const struct cairn_graph_op *op)
 {
 	const struct cairn_model *m = w->m;
@@ -284,14 +310,18 @@ static int run_moe(struct walk *w, const struct cairn_graph_op *op)
 		.w_shared_gate_up_scale = scale_of(w, op, CAIRN_W_SHARED_GATE_UP),
 		.w_shared_down_scale = scale_of(w, op, CAIRN_W_SHARED_DOWN),
 		.fp8w = m->weights != CAIRN_WEIGHTS_PLAIN, .scale_kind = cairn_weights_scale_kind(m->weights),
+		.route_bias = weight_of(w, op, CAIRN_W_ROUTE_BIAS),
+		.score = x->sigmoid ? CAIRN_MOE_SIGMOID : CAIRN_MOE_SOFTMAX, .num_groups = x->num_groups,
+		.groups_per_token = x->groups_per_token,
 	};
 	size_t bytes = 0;
 	int ret;
 
 	if (!w->asking)
-		return CAIRN_TABLE(m->impl, moe, &args, w->stream);
+		return run_moe_parts(w, args);
 	if (!m->impl->moe_workspace)
 		return 0;
+	args.batch = moe_rows_at_once(&args);
 	ret = m->impl->moe_workspace(&args, &bytes);
 	if (!ret && bytes > w->moe_bytes)
 		w->moe_bytes = bytes;

@@ -41,6 +41,7 @@ static const char *field_of(const struct cairn_model *m, const struct cairn_grap
 		{ "num_heads", "num_attention_heads" }, { "num_qo_heads", "num_attention_heads" },
 		{ "num_kv_heads", "num_key_value_heads" }, { "head_dim", "head_dim" },
 		{ "num_experts", "the number of experts" }, { "experts_per_token", "num_experts_per_tok" },
+		{ "num_groups", "n_group" }, { "groups_per_token", "topk_group" },
 		{ "shared_intermediate", "n_shared_experts" }, { "intermediate", "moe_intermediate_size" },
 		{ "hidden", "hidden_size" }, { "vocab", "vocab_size" },
 		{ "window", "sliding_window" }, { "rotary_dim", "head_dim" }, { "dtype", "torch_dtype" },

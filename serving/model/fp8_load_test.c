@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* fp8_load_test - memory layout of models with 8-bit weights, and refused models */
+/* fp8_load_test - memory layout of models with 8-bit weights, checkpoints stored in 8 bits, refused models */
 #include <stdlib.h>
 
 #include "conformance/harness.h"
+#include "primitives/base/fp8.h"
+#include "serving/base/json.h"
 #include "serving/model/model_test.h"
 
 /* The bytes a step reads: matrices shrink to half their size, plus their scales. */
@@ -139,7 +141,121 @@ static void refused(struct cairn_test *t)
 	refuses_fp8(t, &without, "llama3_tiny", "no operation quant_fp8w");
 }
 
+#define STORED	"deepseek_v3_fp8_tiny"
+
+/* Checks that a matrix is loaded as code times factor of its block; bf16 represents the products. */
+static void expect_widened(struct cairn_test *t, const struct cairn_safetensors *st, const void *w,
+			   int64_t first, const char *name)
+{
+	const struct cairn_tensor *codes, *factors;
+	char full[112];
+	int bad = 0;
+
+	codes = cairn_safetensors_find(st, name);
+	snprintf(full, sizeof(full), "%s_scale_inv", name);
+	factors = cairn_safetensors_find(st, full);
+	if (!EXPECT(t, w && codes && factors) || !EXPECT(t, codes->dtype == CAIRN_ST_F8_E4M3))
+		return;
+	for (int64_t i = 0; i < codes->shape[0] * codes->shape[1]; i++) {
+		int64_t block = i / codes->shape[1] / 128 * factors->shape[1] + i % codes->shape[1] / 128;
+		double want = (double)cairn_e4m3_to_float(((const uint8_t *)codes->data)[i]) *
+			      cairn_load(factors->data, CAIRN_F32, block);
+
+		bad += cairn_load(w, CAIRN_BF16, first + i) != want;
+	}
+	if (!EXPECT(t, bad == 0))
+		cairn_note(t, "%s: %d elements differ", name, bad);
+}
+
+static void stored_in_8_bits(struct cairn_test *t)
+{
+	const struct cairn_tensor *bias;
+	struct cairn_model *m = NULL;
+	struct cairn_impl impl;
+	struct cairn_safetensors *st = NULL;
+	struct golden g;
+
+	if (open_table(t, "cpu", &impl) || open_golden(t, &g, STORED))
+		return;
+	if (!EXPECT(t, cairn_model_verify(g.dir) == 0) ||
+	    !EXPECT(t, cairn_model_load(&m, &impl, g.dir, NULL, NULL) == 0) ||
+	    !EXPECT(t, cairn_safetensors_open(g.dir, &st) == 0))
+		goto out;
+	expect_widened(t, st, cairn_model_weight(m, 0, CAIRN_W_Q_A), 0,
+		       "model.layers.0.self_attn.q_a_proj.weight");
+	expect_widened(t, st, cairn_model_weight(m, 0, CAIRN_W_KV_B), 0,
+		       "model.layers.0.self_attn.kv_b_proj.weight");
+	expect_widened(t, st, cairn_model_weight(m, 1, CAIRN_W_KV_A), 0,	/* 576 rows: a block is cut */
+		       "model.layers.1.self_attn.kv_a_proj_with_mqa.weight");
+	expect_widened(t, st, cairn_model_weight(m, 0, CAIRN_W_DOWN), 0,
+		       "model.layers.0.mlp.down_proj.weight");
+	expect_widened(t, st, cairn_model_weight(m, 1, CAIRN_W_EXPERTS_GATE_UP), (2 * 5 + 1) * 64 * 128,
+		       "model.layers.1.mlp.experts.5.up_proj.weight");
+	bias = cairn_safetensors_find(st, "model.layers.1.mlp.gate.e_score_correction_bias");
+	EXPECT(t, bias && bias->dtype == CAIRN_ST_F32 &&
+		  !memcmp(bias->data, cairn_model_weight(m, 1, CAIRN_W_ROUTE_BIAS), bias->num_bytes));
+out:
+	cairn_safetensors_close(st);
+	cairn_model_free(m);
+	close_golden(&g);
+}
+
+/* Replaces text in the test's copy of a checkpoint's weights; `to` is as long. */
+static int patch(struct cairn_test *t, const struct golden *g, const char *from, const char *to)
+{
+	char path[PATH_MAX + 32], *text, *at;
+	size_t n = 0;
+	int ret;
+
+	snprintf(path, sizeof(path), "%s/model.safetensors", g->dir);
+	if (!EXPECT(t, cairn_read_file(path, 1 << 26, &text, &n) == 0))
+		return -1;
+	at = memmem(text, n, from, strlen(from));
+	if (EXPECT(t, at != NULL)) {
+		memcpy(at, to, strlen(to));
+		cairn_tmpfile(t, path, sizeof(path), "model.safetensors", text, n);
+	}
+	ret = at ? 0 : -1;
+	free(text);
+	return ret;
+}
+
+/* Checkpoints in 8 bits that are refused: `from` in the header of the weights becomes `to`. */
+static void refused_stored(struct cairn_test *t)
+{
+	static const struct { const char *from, *to, *text; } rows[] = {
+		{ "kv_b_proj.weight_scale_inv", "kv_b_proj.weight_scale_off",
+		  "self_attn.kv_b_proj.weight_scale_inv" },
+		{ "\"F32\",\"shape\":[1,1]", "\"I32\",\"shape\":[1,1]",
+		  "weight_scale_inv: dtype I32 is not supported (F32, F16, BF16 are)" },
+		{ "\"F8_E4M3\"", "\"F8_E5M2\"", "dtype F8_E5M2 is not supported" },
+	};
+	struct cairn_model *m = NULL;
+	char dir[PATH_MAX];
+	struct cairn_impl impl;
+	struct golden g;
+
+	if (open_table(t, "cpu", &impl))
+		return;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		if (open_golden(t, &g, STORED))
+			return;
+		if (!patch(t, &g, rows[i].from, rows[i].to))
+			EXPECT(t, cairn_model_load(&m, &impl, g.dir, NULL, NULL) < 0);
+		EXPECT_CONTAINS(t, cairn_last_error(), rows[i].text);
+		close_golden(&g);
+	}
+	/* without the announcement in config.json */
+	if (open_golden(t, &g, STORED))
+		return;
+	if (!altered_checkpoint(t, g.dir, "\"quantization_config\"", "\"quantization_ignored\"", dir))
+		refuses(t, &impl, dir, -EOPNOTSUPP, "dtype F8_E4M3 is not supported (F32, F16, BF16 are)");
+	EXPECT(t, m == NULL);
+	close_golden(&g);
+}
+
 static const struct cairn_unit units[] = {
+	{ "stored_in_8_bits", stored_in_8_bits }, { "refused_stored", refused_stored },
 	{ "bytes", bytes }, { "bytes_of_experts", bytes_of_experts }, { "refused", refused },
 };
 

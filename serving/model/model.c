@@ -106,11 +106,12 @@ struct loading {
 	int64_t done, total;
 };
 
-/* Rounds the elements to the model's dtype, chunk by chunk. */
-static int load_converted(struct cairn_model *m, struct loading *l, const struct cairn_tensor *t, int dtype,
+/* Rounds the elements to the dtype `want`, chunk by chunk. */
+static int load_converted(struct cairn_model *m, struct loading *l, const struct cairn_tensor *t, int want,
 			  char *dst)
 {
-	size_t in = cairn_dtype_bytes(dtype), out = cairn_dtype_bytes(m->dtype), total = t->num_bytes / in;
+	const int dtype = cairn_st_to_dtype(t->dtype);
+	size_t in = cairn_dtype_bytes(dtype), out = cairn_dtype_bytes(want), total = t->num_bytes / in;
 
 	for (size_t first = 0, n; first < total; first += n) {
 		n = total - first < CHUNK ? total - first : CHUNK;
@@ -119,11 +120,11 @@ static int load_converted(struct cairn_model *m, struct loading *l, const struct
 		for (size_t i = 0; i < n; i++) {
 			double v = cairn_load(l->from, dtype, (int64_t)i);
 
-			cairn_store(l->to, m->dtype, (int64_t)i, v);
-			if (isfinite(v) && !isfinite(cairn_load(l->to, m->dtype, (int64_t)i)))
+			cairn_store(l->to, want, (int64_t)i, v);
+			if (isfinite(v) && !isfinite(cairn_load(l->to, want, (int64_t)i)))
 				return cairn_error(EINVAL, "%s: %s: element %zu is %g, too large for %s",
 						   t->file, t->name, first + i, v,
-						   cairn_dtype_name(m->dtype));
+						   cairn_dtype_name(want));
 		}
 		CAIRN_TRY(CAIRN_TABLE(m->impl, mem_copy, dst + first * out, l->to, n * out,
 				      CAIRN_COPY_TO_DEVICE, l->stream));
@@ -132,17 +133,20 @@ static int load_converted(struct cairn_model *m, struct loading *l, const struct
 	return 0;
 }
 
-static int find_part(const struct cairn_model *m, const struct cairn_part *p, const char *name,
-		     const struct cairn_safetensors *st, const struct cairn_tensor **t)
+/* Widens a matrix that is stored in 8 bits, some rows at a time. */
+static int load_widened(struct cairn_model *m, struct loading *l, const struct cairn_stored *s, char *dst)
 {
-	const int64_t shape[] = { m->dims[p->rows], m->dims[p->cols] };
-	int dtype;
+	const int64_t rows = s->tensor->shape[0], cols = s->tensor->shape[1];
+	const int64_t most = (int64_t)CHUNK > cols ? (int64_t)CHUNK / cols : 1;
+	const size_t row = (size_t)cols * cairn_dtype_bytes(m->dtype);
 
-	CAIRN_TRY(cairn_safetensors_get(st, name, p->cols == CAIRN_D_ONE ? 1 : 2, shape, t));
-	dtype = cairn_st_to_dtype((*t)->dtype);
-	if (dtype < 0 || !cairn_dtype_is_float(dtype))
-		return cairn_error(EOPNOTSUPP, "%s: %s: dtype %s is not supported (F32, F16, BF16 are)",
-				   (*t)->file, name, cairn_st_dtype_name((*t)->dtype));
+	for (int64_t first = 0, n; first < rows; first += n) {
+		n = rows - first < most ? rows - first : most;
+		CAIRN_TRY(cairn_model_widen(s, m->dtype, first, n, l->to));
+		CAIRN_TRY(CAIRN_TABLE(m->impl, mem_copy, dst + (size_t)first * row, l->to, (size_t)n * row,
+				      CAIRN_COPY_TO_DEVICE, l->stream));
+		CAIRN_TRY(CAIRN_TABLE(m->impl, stream_sync, l->stream));	/* l->to is reused */
+	}
 	return 0;
 }
 
@@ -150,11 +154,11 @@ static int find_part(const struct cairn_model *m, const struct cairn_part *p, co
 static int check_part(struct cairn_model *m, const struct cairn_part *p, const char *name,
 		      struct cairn_place place, void *ctx)
 {
-	const struct cairn_tensor *t;
+	struct cairn_stored s;
 	struct loading *l = ctx;
 
 	(void)place;
-	return find_part(m, p, name, l->st, &t);
+	return cairn_model_find_part(m, p, name, l->st, &s);
 }
 
 /* from: the whole weight in the model's dtype, in the table's memory. */
@@ -181,22 +185,25 @@ static int quantise(struct cairn_model *m, const struct loading *l, enum cairn_w
 static int load_part(struct cairn_model *m, const struct cairn_part *p, const char *name,
 		     struct cairn_place place, void *ctx)
 {
-	const struct cairn_tensor *t;
+	const int want = cairn_weight_dtype(m, p->weight);
+	struct cairn_stored s;
 	struct loading *l = ctx;
 	int32_t n, k;
 	int dtype, fp8 = cairn_weight_fp8(m, p->weight, &n, &k);
 	char *dst = (fp8 ? l->staging : (char *)cairn_model_weight(m, place.layer, p->weight)) + place.first;
 
-	CAIRN_TRY(find_part(m, p, name, l->st, &t));
-	dtype = cairn_st_to_dtype(t->dtype);
-	if (dtype != m->dtype)
-		CAIRN_TRY(load_converted(m, l, t, dtype, dst));
+	CAIRN_TRY(cairn_model_find_part(m, p, name, l->st, &s));
+	dtype = cairn_st_to_dtype(s.tensor->dtype);
+	if (s.factors)
+		CAIRN_TRY(load_widened(m, l, &s, dst));
+	else if (dtype != want)
+		CAIRN_TRY(load_converted(m, l, s.tensor, want, dst));
 	else
-		CAIRN_TRY(CAIRN_TABLE(m->impl, mem_copy, dst, t->data, t->num_bytes, CAIRN_COPY_TO_DEVICE,
-				      l->stream));
+		CAIRN_TRY(CAIRN_TABLE(m->impl, mem_copy, dst, s.tensor->data, s.tensor->num_bytes,
+				      CAIRN_COPY_TO_DEVICE, l->stream));
 	if (fp8 && place.last)	/* the stream orders this before the next use of the staging */
 		CAIRN_TRY(quantise(m, l, p->weight, place.layer, l->staging));
-	l->done += (int64_t)m->dims[p->rows] * m->dims[p->cols] * (int64_t)cairn_dtype_bytes(m->dtype);
+	l->done += (int64_t)m->dims[p->rows] * m->dims[p->cols] * (int64_t)cairn_dtype_bytes(want);
 	if (l->progress)
 		l->progress(l->ctx, l->done, l->total);
 	return 0;
@@ -227,7 +234,8 @@ static int add_part(struct cairn_model *m, const struct cairn_part *p, const cha
 
 	(void)name;
 	(void)place;
-	l->total += (int64_t)m->dims[p->rows] * m->dims[p->cols] * (int64_t)cairn_dtype_bytes(m->dtype);
+	l->total += (int64_t)m->dims[p->rows] * m->dims[p->cols] *
+		    (int64_t)cairn_dtype_bytes(cairn_weight_dtype(m, p->weight));
 	return 0;
 }
 
@@ -324,6 +332,7 @@ static int fill_constant(struct cairn_model *m, const struct cairn_part *p, cons
 			 struct cairn_place place, void *ctx)
 {
 	char *dst = (char *)cairn_model_weight(m, place.layer, p->weight) + place.first;
+	const int dtype = cairn_weight_dtype(m, p->weight);
 	size_t n = (size_t)m->dims[p->rows];
 	struct loading *l = ctx;
 
@@ -331,9 +340,9 @@ static int fill_constant(struct cairn_model *m, const struct cairn_part *p, cons
 	if (p->cols != CAIRN_D_ONE)
 		return 0;
 	for (size_t i = 0; i < n; i++)
-		cairn_store(l->to, m->dtype, (int64_t)i,
+		cairn_store(l->to, dtype, (int64_t)i,
 			    cairn_weight_is_bias(p->weight) ? 0 : 1 - m->config.norm_offset);
-	CAIRN_TRY(CAIRN_TABLE(m->impl, mem_copy, dst, l->to, n * cairn_dtype_bytes(m->dtype),
+	CAIRN_TRY(CAIRN_TABLE(m->impl, mem_copy, dst, l->to, n * cairn_dtype_bytes(dtype),
 			      CAIRN_COPY_TO_DEVICE, l->stream));
 	return CAIRN_TABLE(m->impl, stream_sync, l->stream);
 }

@@ -14,7 +14,14 @@
  * fp8w.
  *
  * Data type: that of the config if it is f16 or bf16, else bf16. Tensors stored in another float type, such
- * as f32, are rounded to it once, on load; a tensor with finite values that overflow it is refused.
+ * as f32, are rounded to it once, on load; a tensor with finite values that overflow it is refused. The bias
+ * of a router's scores is kept in f32.
+ *
+ * Block fp8: if config.json announces it (quant_method fp8, weight_block_size 128 x 128), a matrix X.weight
+ * may be stored as F8_E4M3 with X.weight_scale_inv, a factor for each block. It is widened, code times
+ * factor, and rounded once to the model's dtype. With 8-bit weights it is then quantised again like any
+ * other; for fp8-blocks that keeps the codes, unless a block is shared by two packed matrices, and moves a
+ * factor by no more than the rounding. Only the matrices named above and KV_B may be stored so.
  *
  * Before anything is loaded each operation of the model is asked whether it supports the sizes (forward.h's
  * cairn_forward_check()), so that a model which cannot run is refused here and not at its first request.

@@ -16,8 +16,12 @@ static int check_table(const struct cairn_impl *impl, const struct cairn_model_c
 {
 	const char *missing = impl->mem_alloc ? cairn_forward_missing(impl, graph) : "mem_alloc";
 
-	/* decode_step can run every pass, token by token if need be, but does not support 8-bit weights. */
-	if (c->latent.kv_lora_rank && impl->decode_step && impl->mem_alloc && weights == CAIRN_WEIGHTS_PLAIN)
+	/*
+	 * decode_step can run every pass, token by token if need be, but supports neither 8-bit weights nor
+	 * routers other than a softmax without groups.
+	 */
+	if (c->latent.kv_lora_rank && !c->experts.sigmoid && !c->experts.num_groups && impl->decode_step &&
+	    impl->mem_alloc && weights == CAIRN_WEIGHTS_PLAIN)
 		return 0;
 	if (missing)
 		return cairn_error(EOPNOTSUPP, "%s: the table has no operation %s", impl->name, missing);
@@ -35,6 +39,8 @@ static int check_fp8_experts(const struct cairn_impl *impl, const struct cairn_m
 		.shared_intermediate = x->shared_intermediate_size, .normalize = x->normalize,
 		.dtype = c->dtype == CAIRN_F16 ? CAIRN_F16 : CAIRN_BF16, .eps = (float)c->rms_norm_eps,
 		.scaling = (float)x->scaling, .fp8w = 1, .scale_kind = cairn_weights_scale_kind(weights),
+		.score = x->sigmoid ? CAIRN_MOE_SIGMOID : CAIRN_MOE_SOFTMAX, .num_groups = x->num_groups,
+		.groups_per_token = x->groups_per_token,
 	};
 	size_t bytes;
 

@@ -66,6 +66,7 @@ static const struct {
 	[CAIRN_W_DOWN] = { "down", MATRIX(CAIRN_D_HIDDEN, CAIRN_D_INTER) },
 	[CAIRN_W_DOWN_BIAS] = { "down_bias", VECTOR(CAIRN_D_HIDDEN) },
 	[CAIRN_W_ROUTER] = { "router", PLAIN(CAIRN_D_EXPERTS, CAIRN_D_HIDDEN) },
+	[CAIRN_W_ROUTE_BIAS] = { "route_bias", VECTOR(CAIRN_D_EXPERTS) },
 	[CAIRN_W_EXPERTS_GATE_UP] = { "experts_gate_up",
 				      MATRICES(CAIRN_D_EXPERTS, CAIRN_D_EXPERT_GATE_UP, CAIRN_D_HIDDEN) },
 	[CAIRN_W_EXPERTS_DOWN] = { "experts_down",
@@ -289,16 +290,18 @@ static void experts_mlp(struct builder *b)
 {
 	static const enum cairn_weight all[] = {
 		CAIRN_W_ROUTER, CAIRN_W_EXPERTS_GATE_UP, CAIRN_W_EXPERTS_DOWN,
-		CAIRN_W_SHARED_GATE_UP, CAIRN_W_SHARED_DOWN,
+		CAIRN_W_SHARED_GATE_UP, CAIRN_W_SHARED_DOWN, CAIRN_W_ROUTE_BIAS,
 	};
+	const struct cairn_experts_config *x = &b->c->experts;
 	int32_t vector = weight(b, CAIRN_W_MLP_NORM), out;
 	struct cairn_graph_op moe = {
 		.kind = CAIRN_OP_MOE, .num_in = 1, .num_out = 1, .overwrites = { 1 },
 		.num_weights = 1, .weights = { vector },
 	};
 
-	for (int i = 0; i < (b->c->experts.shared_intermediate_size ? 5 : 3); i++)
-		moe.weights[moe.num_weights++] = weight(b, all[i]);
+	for (int i = 0; i < 6; i++)
+		if (i < 3 || (i == 5 ? x->sigmoid : x->shared_intermediate_size > 0))
+			moe.weights[moe.num_weights++] = weight(b, all[i]);
 	stream_norm(b, "mlp_norm", "mlp_normed", "residual_mlp", vector, CAIRN_VALUE_SCRATCH, 0);
 	out = activation(b, "experts", CAIRN_D_HIDDEN);
 	moe.in[0] = b->residual;

@@ -17,7 +17,7 @@ enum cairn_present {
 	CAIRN_TWO_NORMS, CAIRN_FOUR_NORMS,
 	CAIRN_LATENT, CAIRN_Q_WHOLE, CAIRN_Q_COMPRESSED,	/* latent attention */
 	CAIRN_DENSE, CAIRN_MLP_BIAS,				/* layers without experts */
-	CAIRN_EXPERTS, CAIRN_SHARED,				/* layers with experts */
+	CAIRN_EXPERTS, CAIRN_ROUTE_BIAS, CAIRN_SHARED,		/* layers with experts */
 	CAIRN_EACH_EXPERT,					/* once per expert; %d in the name */
 	CAIRN_MIXTRAL, CAIRN_EACH_OF_MIXTRAL			/* the same with Mixtral's names */
 };
@@ -44,6 +44,8 @@ void cairn_model_lay_out(struct cairn_model *m);
 /* Returns the bytes of all weights, without padding. */
 int64_t cairn_model_bytes(const struct cairn_model *m);
 int cairn_weight_is_bias(enum cairn_weight w);
+/* Returns the dtype in which a weight is kept unless it is 8-bit: the model's, but f32 for ROUTE_BIAS. */
+int cairn_weight_dtype(const struct cairn_model *m, enum cairn_weight w);
 
 /* Returns the number of matrices [n, k] that an 8-bit weight consists of; 0:
  * not 8-bit, *n and *k are not written. */
@@ -52,7 +54,7 @@ int32_t cairn_weight_fp8(const struct cairn_model *m, enum cairn_weight w, int32
 int64_t cairn_weight_scales(const struct cairn_model *m, int32_t n, int32_t k);
 
 /*
- * Where a part goes: `first` bytes (of the model's dtype) after the start of its
+ * Where a part goes: `first` bytes (of cairn_weight_dtype()) after the start of its
  * weight. last: it completes the weight.
  */
 struct cairn_place {
@@ -60,6 +62,17 @@ struct cairn_place {
 	int64_t first;
 	int last;
 };
+
+/* A part in the checkpoint. factors: of the blocks of an e4m3 matrix; NULL: the tensor has a float type. */
+struct cairn_stored {
+	const struct cairn_tensor *tensor, *factors;
+};
+
+/* Finds the tensor of a part, and checks its shape and type. */
+int cairn_model_find_part(const struct cairn_model *m, const struct cairn_part *p, const char *name,
+			  const struct cairn_safetensors *st, struct cairn_stored *s);
+/* Writes rows from .. from + rows - 1 of an e4m3 matrix in dtype. A value that is not finite is -EINVAL. */
+int cairn_model_widen(const struct cairn_stored *s, int dtype, int64_t from, int64_t rows, char *to);
 
 typedef int (*cairn_part_fn)(struct cairn_model *m, const struct cairn_part *p, const char *name,
 			     struct cairn_place place, void *ctx);

@@ -59,6 +59,8 @@ static const struct cairn_part parts[] = {
 	{ "mlp.down_proj.weight", CAIRN_W_DOWN, CAIRN_D_HIDDEN, CAIRN_D_INTER, CAIRN_DENSE },
 	{ "mlp.down_proj.bias", CAIRN_W_DOWN_BIAS, CAIRN_D_HIDDEN, CAIRN_D_ONE, CAIRN_MLP_BIAS },
 	{ "mlp.gate.weight", CAIRN_W_ROUTER, CAIRN_D_EXPERTS, CAIRN_D_HIDDEN, CAIRN_EXPERTS },
+	{ "mlp.gate.e_score_correction_bias", CAIRN_W_ROUTE_BIAS, CAIRN_D_EXPERTS, CAIRN_D_ONE,
+	  CAIRN_ROUTE_BIAS },
 	{ "mlp.experts.%d.gate_proj.weight", CAIRN_W_EXPERTS_GATE_UP, CAIRN_D_EXPERT_INTER, CAIRN_D_HIDDEN,
 	  CAIRN_EACH_EXPERT },
 	{ "mlp.experts.%d.up_proj.weight", CAIRN_W_EXPERTS_GATE_UP, CAIRN_D_EXPERT_INTER, CAIRN_D_HIDDEN,
@@ -112,6 +114,8 @@ static int is_present(const struct cairn_model_config *c, enum cairn_present pre
 		return c->mlp_bias;
 	case CAIRN_SHARED:
 		return c->experts.shared_intermediate_size > 0;
+	case CAIRN_ROUTE_BIAS:
+		return c->experts.sigmoid;
 	case CAIRN_EXPERTS:
 	case CAIRN_EACH_EXPERT:
 		return c->experts.num_experts > 0 && c->arch != CAIRN_ARCH_MIXTRAL;
@@ -148,7 +152,17 @@ static void layers_of(const struct cairn_model *m, enum cairn_weight w, int32_t 
 int cairn_weight_is_bias(enum cairn_weight w)
 {
 	return w == CAIRN_W_QKV_BIAS || w == CAIRN_W_O_BIAS || w == CAIRN_W_GATE_UP_BIAS ||
-	       w == CAIRN_W_DOWN_BIAS;
+	       w == CAIRN_W_DOWN_BIAS || w == CAIRN_W_ROUTE_BIAS;
+}
+
+int cairn_weight_dtype(const struct cairn_model *m, enum cairn_weight w)
+{
+	return w == CAIRN_W_ROUTE_BIAS ? CAIRN_F32 : m->dtype;
+}
+
+static int64_t element_bytes(const struct cairn_model *m, enum cairn_weight w)
+{
+	return (int64_t)cairn_dtype_bytes(cairn_weight_dtype(m, w));
 }
 
 void *cairn_model_weight(const struct cairn_model *m, int32_t layer, enum cairn_weight w)
@@ -224,7 +238,7 @@ static int64_t weight_bytes(const struct cairn_model *m, int w)
 	int32_t n, k, num = cairn_weight_fp8(m, (enum cairn_weight)w, &n, &k);
 
 	if (!num)
-		return (int64_t)(m->elements[w] * cairn_dtype_bytes(m->dtype));
+		return (int64_t)m->elements[w] * element_bytes(m, (enum cairn_weight)w);
 	return aligned((int64_t)num * n * k) + 4 * num * cairn_weight_scales(m, n, k);
 }
 
@@ -317,7 +331,7 @@ int64_t cairn_model_step_bytes(const struct cairn_model *m, int32_t rows, int64_
 static int each_copy(struct cairn_model *m, const struct cairn_part *p, struct cairn_place place,
 		     cairn_part_fn fn, void *ctx)
 {
-	int64_t element = (int64_t)cairn_dtype_bytes(m->dtype);
+	int64_t element = element_bytes(m, p->weight);
 	int64_t apart = (int64_t)m->elements[p->weight] / copies(m, p) * element;
 	const int last = place.last;
 	char name[64], full[96];
@@ -337,7 +351,6 @@ static int each_copy(struct cairn_model *m, const struct cairn_part *p, struct c
 
 int cairn_model_each_part(struct cairn_model *m, cairn_part_fn fn, void *ctx)
 {
-	int64_t element = (int64_t)cairn_dtype_bytes(m->dtype);
 	int32_t first, end;
 
 	for (int32_t layer = 0; layer < m->config.num_hidden_layers; layer++) {
@@ -346,6 +359,7 @@ int cairn_model_each_part(struct cairn_model *m, cairn_part_fn fn, void *ctx)
 		for (int i = 0; i < COUNT(parts); i++) {
 			const struct cairn_part *p = &parts[i];
 			struct cairn_place place = { .layer = layer, .first = filled[p->weight] };
+			int64_t element = element_bytes(m, p->weight);
 
 			layers_of(m, p->weight, &first, &end);
 			if (!is_present(&m->config, p->present) || layer < first || layer >= end)

@@ -52,7 +52,7 @@ static double rounded(struct ref *r, double x)
 static const struct cairn_tensor *tensor(struct ref *r, int layer, const char *name)
 {
 	const struct cairn_tensor *t;
-	char full[128];
+	char full[160];
 
 	if (layer < 0)
 		snprintf(full, sizeof(full), "%s", name);
@@ -69,6 +69,20 @@ static double at(const struct cairn_tensor *t, int64_t i)
 	return cairn_load(t->data, cairn_st_to_dtype(t->dtype), i);
 }
 
+/* Widens a matrix that is stored as e4m3 with factors of blocks, without rounding. */
+static void widen_codes(struct ref *r, double *m, const struct cairn_tensor *t, int layer, const char *name)
+{
+	const int64_t cols = t->shape[1], across = (cols + CAIRN_FP8_BLOCK - 1) / CAIRN_FP8_BLOCK;
+	const struct cairn_tensor *factors;
+	char full[112];
+
+	snprintf(full, sizeof(full), "%s_scale_inv", name);
+	factors = tensor(r, layer, full);
+	for (int64_t i = 0; factors && i < t->shape[0] * cols; i++)
+		m[i] = fp8_value(((const uint8_t *)t->data)[i]) *
+		       at(factors, i / cols / CAIRN_FP8_BLOCK * across + i % cols / CAIRN_FP8_BLOCK);
+}
+
 /* Returns a tensor as doubles; the caller frees it. NULL: r->failed is set. */
 static double *matrix(struct ref *r, int layer, const char *name)
 {
@@ -78,7 +92,9 @@ static double *matrix(struct ref *r, int layer, const char *name)
 
 	if (t && !m)
 		r->failed = cairn_error(ENOMEM, "model_ref: no memory");
-	if (m)
+	if (m && t->dtype == CAIRN_ST_F8_E4M3)
+		widen_codes(r, m, t, layer, name);
+	else if (m)
 		cairn_widen(m, t->data, cairn_st_to_dtype(t->dtype), 0, n);
 	return m;
 }
@@ -442,6 +458,57 @@ static void mlp(struct ref *r, double *out, const double *in, double *buf, int r
 
 static const char *const proj[] = { "gate_proj", "up_proj", "down_proj" };
 
+/* Sets c of all experts to -INFINITY that are outside the groups with the largest scores. */
+static void keep_groups(const struct cairn_experts_config *x, double *c)
+{
+	int size = x->num_experts / x->num_groups;
+	double score[CAIRN_MAX_EXPERTS];
+
+	for (int g = 0; g < x->num_groups; g++) {
+		double first = -INFINITY, second = -INFINITY;
+
+		for (int e = g * size; e < (g + 1) * size; e++) {
+			second = fmax(second, fmin(first, c[e]));
+			first = fmax(first, c[e]);
+		}
+		score[g] = x->sigmoid ? first + second : first;
+	}
+	for (int g = 0; g < x->num_groups; g++) {
+		int better = 0;
+
+		for (int other = 0; other < x->num_groups; other++)
+			better += score[other] > score[g] || (score[other] == score[g] && other < g);
+		for (int e = g * size; e < (g + 1) * size && better >= x->groups_per_token; e++)
+			c[e] = -INFINITY;
+	}
+}
+
+/* Chooses a token's experts from the logits p, which become scores; share: their weights. */
+static void route(struct ref *r, double *p, int layer, int *chosen, double *share)
+{
+	const struct cairn_experts_config *x = &r->c.experts;
+	const struct cairn_tensor *bias = x->sigmoid ? tensor(r, layer, "mlp.gate.e_score_correction_bias") :
+					  NULL;
+	double c[CAIRN_MAX_EXPERTS], all = 0, sum = x->sigmoid ? 1e-20 : 0;
+
+	for (int e = 0; e < x->num_experts; e++) {
+		p[e] = x->sigmoid ? 1 / (1 + exp(-p[e])) : exp(p[e]);
+		c[e] = p[e] + (bias ? at(bias, e) : 0);
+		all += p[e];
+	}
+	if (x->num_groups)
+		keep_groups(x, c);
+	for (int i = 0; i < x->per_token; i++) {
+		chosen[i] = 0;
+		for (int e = 1; e < x->num_experts; e++)
+			chosen[i] = c[e] > c[chosen[i]] ? e : chosen[i];
+		sum += p[chosen[i]];
+		c[chosen[i]] = -INFINITY;
+	}
+	for (int i = 0; i < x->per_token; i++)
+		share[i] = p[chosen[i]] / (x->normalize ? sum : x->sigmoid ? 1 : all) * x->scaling;
+}
+
 /* Adds the experts of one token. */
 static void experts(struct ref *r, double *out, const double *in, double *buf, int layer)
 {
@@ -449,26 +516,16 @@ static void experts(struct ref *r, double *out, const double *in, double *buf, i
 	const struct cairn_experts_config *x = &r->c.experts;
 	int mixtral = r->c.arch == CAIRN_ARCH_MIXTRAL;
 	int chosen[CAIRN_MAX_EXPERTS];
-	double *p = buf, share[CAIRN_MAX_EXPERTS], all = 0, sum = 0;
+	double share[CAIRN_MAX_EXPERTS];
 	char name[48];
 
-	project(r, p, in, 1, x->num_experts, r->c.hidden_size, layer,
+	project(r, buf, in, 1, x->num_experts, r->c.hidden_size, layer,
 		mixtral ? "block_sparse_moe.gate" : "mlp.gate", 0, 1);
-	for (int e = 0; e < x->num_experts; e++)
-		all += p[e] = exp(p[e]);
-	for (int i = 0; i < x->per_token; i++) {
-		chosen[i] = 0;
-		for (int e = 1; e < x->num_experts; e++)
-			chosen[i] = p[e] > p[chosen[i]] ? e : chosen[i];
-		share[i] = p[chosen[i]];
-		sum += share[i];
-		p[chosen[i]] = -1;
-	}
+	route(r, buf, layer, chosen, share);
 	for (int i = 0; i < x->per_token; i++) {
 		snprintf(name, sizeof(name), "%s.experts.%d.", mixtral ? "block_sparse_moe" : "mlp",
 			 chosen[i]);
-		mlp(r, out, in, buf, 1, x->intermediate_size, layer, mixtral ? w : proj, name,
-		    share[i] / (x->normalize ? sum : all) * x->scaling, 1);
+		mlp(r, out, in, buf, 1, x->intermediate_size, layer, mixtral ? w : proj, name, share[i], 1);
 	}
 }
 

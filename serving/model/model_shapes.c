@@ -81,6 +81,18 @@ static const struct { const char *name; struct cairn_model_config config; } shap
 		.experts = { .num_experts = 64, .per_token = 6, .intermediate_size = 1408,
 			     .shared_intermediate_size = 2816, .dense_layers = 1, .scaling = 1 },
 	} },
+	{ "dsv3", {
+		.arch = CAIRN_ARCH_DEEPSEEK_V3, .hidden_size = 7168, .intermediate_size = 18432,
+		.num_hidden_layers = 61, .num_attention_heads = 128, .num_key_value_heads = 128,
+		.head_dim = 192, .vocab_size = 129280, .max_position_embeddings = 163840,
+		.rope = { .theta = 10000, .scaling = CAIRN_ROPE_YARN, .factor = 40, .beta_fast = 32,
+			  .beta_slow = 1, .mscale_all_dim = 1, .original_max_position_embeddings = 4096 },
+		.latent = { .q_lora_rank = 1536, .kv_lora_rank = 512, .nope_dim = 128, .rope_dim = 64,
+			    .v_dim = 128 },
+		.experts = { .num_experts = 256, .per_token = 8, .intermediate_size = 2048,
+			     .shared_intermediate_size = 2048, .dense_layers = 3, .normalize = true,
+			     .scaling = 2.5, .sigmoid = true, .num_groups = 8, .groups_per_token = 4 },
+	} },
 };
 
 int cairn_model_shape(const char *name, struct cairn_model_config *config)

@@ -17,14 +17,14 @@
 
 #define RECIPE_HEADER	((size_t)1 << 15)	/* bytes of the JSON header */
 
-/* Returns the top seven bits of element i of a tensor whose name has the hash h. */
-static inline int recipe_bits(uint64_t h, uint64_t i)
+/* Returns the top bits of element i of a tensor whose name has the hash h. */
+static inline int recipe_bits(uint64_t h, uint64_t i, int keep)
 {
 	uint64_t z = h + (i + 1) * 0x9e3779b97f4a7c15u;
 
 	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
 	z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-	return (int)((z ^ z >> 31) >> 57);
+	return (int)((z ^ z >> 31) >> (64 - keep));
 }
 
 static inline uint64_t recipe_hash(int seed, const char *name)
@@ -52,10 +52,57 @@ static inline int recipe_next(FILE *f, struct recipe_line *l)
 	return !strcmp(l->kind, "norm") || fscanf(f, " %d %d", &l->cols, &l->shift) == 2;
 }
 
-/* Writes model.safetensors, in bf16, to the test's directory. */
+/* A tensor of a line. A line of codes has two: the codes, and the factors of their blocks. */
+struct recipe_tensor {
+	char name[112];
+	const char *dtype;
+	int rows, cols;
+	size_t count, bytes;
+};
+
+static inline struct recipe_tensor recipe_tensor(const struct recipe_line *l, int factors)
+{
+	int codes = *l->kind == 'c';
+	struct recipe_tensor t = { .dtype = *l->kind == 's' || factors ? "F32" : codes ? "F8_E4M3" : "BF16" };
+
+	snprintf(t.name, sizeof(t.name), "%s%s", l->name, factors ? "_scale_inv" : "");
+	t.rows = factors ? (l->rows + 127) / 128 : l->rows;
+	t.cols = factors ? (l->cols + 127) / 128 : l->cols;
+	t.count = (size_t)(t.rows * (t.cols ? t.cols : 1));
+	t.bytes = t.count * (strcmp(t.dtype, "F32") ? codes ? 1 : 2 : 4);
+	return t;
+}
+
+/* Returns the bytes of a line's tensors in the file. */
+static inline size_t recipe_bytes(const struct recipe_line *l)
+{
+	return recipe_tensor(l, 0).bytes + (*l->kind == 'c' ? recipe_tensor(l, 1).bytes : 0);
+}
+
+static inline void recipe_fill(const struct recipe_line *l, const struct recipe_tensor *t, int seed, char *to)
+{
+	uint64_t h = recipe_hash(seed, t->name);
+
+	for (size_t i = 0; i < t->count; i++) {
+		int bits = recipe_bits(h, i, 7);
+		double v = *l->kind == 'n' ? 0.5 + bits / 128.0 : (2 * bits - 127) / (double)(1 << l->shift);
+		float factor = (float)(8 + recipe_bits(h, i, 3)) / (float)(1 << l->shift);
+		float f32 = *l->kind == 'c' ? factor : (float)v;
+		uint8_t code = (uint8_t)recipe_bits(h, i, 8);
+
+		if (!strcmp(t->dtype, "F32"))
+			memcpy(to + 4 * i, &f32, sizeof(f32));
+		else if (*l->kind == 'c')
+			to[i] = (char)(code - ((code & 127) == 127));
+		else
+			cairn_store(to, CAIRN_BF16, (int64_t)i, v);
+	}
+}
+
+/* Writes model.safetensors, in bf16, f32 and e4m3, to the test's directory. */
 static inline int recipe_weights(struct cairn_test *t, const char *recipe)
 {
-	size_t begin = 0, room = RECIPE_HEADER, n;
+	size_t begin = 0, room = RECIPE_HEADER;
 	char path[PATH_MAX], *file, *json;
 	FILE *f = fopen(recipe, "r");
 	struct recipe_line l;
@@ -64,29 +111,24 @@ static inline int recipe_weights(struct cairn_test *t, const char *recipe)
 	if (!EXPECT(t, f && fscanf(f, "seed %d", &seed) == 1))
 		return -1;
 	while (recipe_next(f, &l))
-		room += 2 * (size_t)(l.rows * (l.cols ? l.cols : 1));
+		room += recipe_bytes(&l);
 	file = calloc(1, 8 + room);
 	json = file + 8;
 	memset(json, ' ', RECIPE_HEADER);
 	rewind(f);
 	EXPECT(t, fscanf(f, "seed %d", &seed) == 1);
 	while (recipe_next(f, &l)) {
-		uint64_t h = recipe_hash(seed, l.name);
-		char shape[32];
+		for (int factors = 0; factors <= (*l.kind == 'c'); factors++) {
+			struct recipe_tensor x = recipe_tensor(&l, factors);
+			char shape[32];
 
-		n = (size_t)(l.rows * (l.cols ? l.cols : 1));
-		snprintf(shape, sizeof(shape), l.cols ? "%d,%d" : "%d", l.rows, l.cols);
-		at += snprintf(json + at, RECIPE_HEADER - (size_t)at,
-			       "%c\"%s\":{\"dtype\":\"BF16\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}",
-			       at ? ',' : '{', l.name, shape, begin, begin + 2 * n);
-		for (size_t i = 0; i < n; i++) {
-			int bits = recipe_bits(h, i);
-			double v = *l.kind == 'n' ? 0.5 + bits / 128.0 :
-				   (2 * bits - 127) / (double)(1 << l.shift);
-
-			cairn_store(json + RECIPE_HEADER + begin, CAIRN_BF16, (int64_t)i, v);
+			snprintf(shape, sizeof(shape), x.cols ? "%d,%d" : "%d", x.rows, x.cols);
+			at += snprintf(json + at, RECIPE_HEADER - (size_t)at, "%c\"%s\":{\"dtype\":\"%s\","
+				       "\"shape\":[%s],\"data_offsets\":[%zu,%zu]}", at ? ',' : '{', x.name,
+				       x.dtype, shape, begin, begin + x.bytes);
+			recipe_fill(&l, &x, seed, json + RECIPE_HEADER + begin);
+			begin += x.bytes;
 		}
-		begin += 2 * n;
 	}
 	fclose(f);
 	json[at++] = '}';
