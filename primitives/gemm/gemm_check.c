@@ -7,6 +7,8 @@
 
 int cairn_gemm_check(const struct cairn_gemm_args *g)
 {
+	if (!g || g->size < sizeof(*g))
+		return cairn_error(EINVAL, "gemm: args: null or too short");
 	if (!g->out || !g->a || !g->b)
 		return cairn_error(EINVAL, "gemm: out, a, b: must not be null");
 	if (g->m < 1 || g->n < 1 || g->k < 1)

@@ -274,6 +274,9 @@ static const char *reject(void *args, int i, int *want)
 	case 9:
 		g->sms = -1;
 		return "sms_negative";
+	case 10:
+		g->size = 8;
+		return "old_struct";
 	}
 	return NULL;
 }

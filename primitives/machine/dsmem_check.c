@@ -6,11 +6,14 @@
 
 int cairn_dsmem_check(const struct cairn_dsmem_args *a)
 {
-	int pushes = a->test == CAIRN_DSMEM_ST_ASYNC || a->test == CAIRN_DSMEM_BULK;
-	int multicast = a->test == CAIRN_DSMEM_MULTICAST;
-	int from_src = multicast || a->test == CAIRN_DSMEM_LATENCY_L2 || a->test == CAIRN_DSMEM_LATENCY_HBM;
+	int pushes, multicast, from_src;
 	int64_t per_bar;
 
+	if (!a || a->size < sizeof(*a))
+		return cairn_error(EINVAL, "dsmem: args: null or too short");
+	pushes = a->test == CAIRN_DSMEM_ST_ASYNC || a->test == CAIRN_DSMEM_BULK;
+	multicast = a->test == CAIRN_DSMEM_MULTICAST;
+	from_src = multicast || a->test == CAIRN_DSMEM_LATENCY_L2 || a->test == CAIRN_DSMEM_LATENCY_HBM;
 	if (a->test < 0 || a->test >= CAIRN_DSMEM_NUM_TESTS)
 		return cairn_error(EINVAL, "dsmem: test: %d is unknown", a->test);
 	if (!a->sum || !a->time || !a->smid || !a->resident ||

@@ -296,6 +296,9 @@ static const char *reject(void *args, int i, int *want)
 		*want = -EOPNOTSUPP;
 		a->cluster_size = 17;
 		return "cluster_size_17";
+	case 9:
+		a->size = 8;
+		return "old_struct";
 	}
 	return NULL;
 }

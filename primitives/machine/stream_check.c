@@ -6,8 +6,11 @@
 
 int cairn_stream_check(const struct cairn_stream_args *a)
 {
-	int reads = a->op == CAIRN_STREAM_READ || a->op == CAIRN_STREAM_COPY;
+	int reads;
 
+	if (!a || a->size < sizeof(*a))
+		return cairn_error(EINVAL, "stream: args: null or too short");
+	reads = a->op == CAIRN_STREAM_READ || a->op == CAIRN_STREAM_COPY;
 	if (a->op < CAIRN_STREAM_READ || a->op > CAIRN_STREAM_COPY)
 		return cairn_error(EINVAL, "stream: op: %d is unknown", a->op);
 	if (a->bytes < 16 || a->bytes % 16)

@@ -132,6 +132,9 @@ static const char *reject(void *args, int i, int *want)
 	case 5:
 		a->op = CAIRN_STREAM_WRITE;
 		return "dst_null";
+	case 6:
+		a->size = 8;
+		return "old_struct";
 	}
 	return NULL;
 }
