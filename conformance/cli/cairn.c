@@ -213,9 +213,10 @@ static int check_given(const char *cmd, unsigned int given)
 
 static const char *program = "cairn";
 
-static int suite_command(const char *cmd, int argc, char **argv)
+/* Reads the options of a command of the suite into *opt and runs it. Returns its exit status. */
+static int run_suite(const char *cmd, int argc, char **argv, struct cairn_options *opt)
 {
-	struct cairn_options opt = { .seed = 1, .repeat = 1, .program = program };
+	struct cairn_list *list;
 	unsigned int given = 0;
 	int c;
 
@@ -226,71 +227,72 @@ static int suite_command(const char *cmd, int argc, char **argv)
 			given |= BIT(c);
 		switch (c) {
 		case O_IMPL:
-			if (opt.num_impls == (int)ARRAY_SIZE(opt.impls)) {
+			if (opt->num_impls == (int)ARRAY_SIZE(opt->impls)) {
 				fprintf(stderr, "cairn %s: --impl: given more than %zu times\n", cmd,
-					ARRAY_SIZE(opt.impls));
+					ARRAY_SIZE(opt->impls));
 				return 2;
 			}
-			opt.impls[opt.num_impls++] = optarg;
+			opt->impls[opt->num_impls++] = optarg;
 			break;
 		case O_SEED:
-			opt.seed = (uint64_t)number(cmd, "seed", optarg, 0, LLONG_MAX);
+			opt->seed = (uint64_t)number(cmd, "seed", optarg, 0, LLONG_MAX);
 			break;
 		case O_REPEAT:
-			opt.repeat = (int)number(cmd, "repeat", optarg, 1, 1000000);
+			opt->repeat = (int)number(cmd, "repeat", optarg, 1, 1000000);
 			break;
 		case O_DEVICE:
-			opt.device_text = optarg;
+			opt->device_text = optarg;
 			if (!cairn_card_is_name(optarg))
-				opt.device = (int)number(cmd, "device", optarg, 0, 1023);
+				opt->device = (int)number(cmd, "device", optarg, 0, 1023);
 			else if (use_card(cmd, optarg))
 				return 2;
 			break;
 		case O_JSON:
-			opt.json = optarg;
+			opt->json = optarg;
 			break;
 		case O_SKIP:
-			if (opt.num_skips == (int)ARRAY_SIZE(opt.skips)) {
+			if (opt->num_skips == (int)ARRAY_SIZE(opt->skips)) {
 				fprintf(stderr, "cairn %s: --skip: given more than %zu times\n", cmd,
-					ARRAY_SIZE(opt.skips));
+					ARRAY_SIZE(opt->skips));
 				return 2;
 			}
-			opt.skips[opt.num_skips++] = optarg;
+			opt->skips[opt->num_skips++] = optarg;
 			break;
 		case O_MUTANTS:
 			break;
 		case O_MUSTPASS:
 		case O_WAIVERS:
-			if (cairn_list_load(optarg, c == O_WAIVERS,
-					    c == O_WAIVERS ? &opt.waivers : &opt.mustpass)) {
+			list = c == O_WAIVERS ? &opt->waivers : &opt->mustpass;
+			cairn_list_free(list);	/* the last file counts */
+			if (cairn_list_load(optarg, c == O_WAIVERS, list)) {
 				fprintf(stderr, "cairn %s: %s\n", cmd, cairn_last_error());
 				return 2;
 			}
 			if (c == O_MUSTPASS)
-				opt.mustpass_file = optarg;
+				opt->mustpass_file = optarg;
 			break;
 		case O_SANITIZE:
-			opt.sanitize = optarg ? (int)number(cmd, "sanitize", optarg, 1, 1000000) :
+			opt->sanitize = optarg ? (int)number(cmd, "sanitize", optarg, 1, 1000000) :
 				       CAIRN_SANITIZE_CASES;
 			break;
 		case O_JUNIT:
-			opt.junit = optarg;
+			opt->junit = optarg;
 			break;
 		case O_JOBS:
-			opt.jobs = (int)number(cmd, "jobs", optarg, 1, 256);
+			opt->jobs = (int)number(cmd, "jobs", optarg, 1, 256);
 			break;
 		case O_SHARD:
-			if (read_shard(cmd, optarg, &opt))
+			if (read_shard(cmd, optarg, opt))
 				return 2;
 			break;
 		case O_SLOWEST:
-			opt.slowest = optarg ? (int)number(cmd, "list-slowest", optarg, 1, 1000) : 20;
+			opt->slowest = optarg ? (int)number(cmd, "list-slowest", optarg, 1, 1000) : 20;
 			break;
 		case O_ONCE:
-			opt.once = 1;
+			opt->once = 1;
 			break;
 		case O_VERBOSE:
-			opt.verbose = 1;
+			opt->verbose = 1;
 			break;
 		case O_HELP:
 			fputs(usage, stdout);
@@ -301,27 +303,37 @@ static int suite_command(const char *cmd, int argc, char **argv)
 	}
 	if (check_given(cmd, given))
 		return 2;
-	opt.globs = argv + optind;
-	opt.num_globs = argc - optind;
+	opt->globs = argv + optind;
+	opt->num_globs = argc - optind;
 	if (!strcmp(cmd, "list"))
-		return cmd_list(&opt);
+		return cmd_list(opt);
 	if (!strcmp(cmd, "bench")) {
-		if (!opt.num_impls && have_gpu()) {
-			opt.impls[opt.num_impls++] = "cuda";
-			opt.impls[opt.num_impls++] = "peers";
-			opt.impls[opt.num_impls++] = "unfused";
-		} else if (!opt.num_impls) {
-			opt.impls[opt.num_impls++] = "cpu";
+		if (!opt->num_impls && have_gpu()) {
+			opt->impls[opt->num_impls++] = "cuda";
+			opt->impls[opt->num_impls++] = "peers";
+			opt->impls[opt->num_impls++] = "unfused";
+		} else if (!opt->num_impls) {
+			opt->impls[opt->num_impls++] = "cpu";
 		}
-		return cairn_cmd_bench(&opt);
+		return cairn_cmd_bench(opt);
 	}
 	if (given & BIT(O_MUTANTS))
-		return cairn_cmd_mutants(&opt);
-	if (!opt.num_impls) {
-		opt.impls[opt.num_impls++] = "cpu";
-		opt.impls[opt.num_impls++] = "cuda";
+		return cairn_cmd_mutants(opt);
+	if (!opt->num_impls) {
+		opt->impls[opt->num_impls++] = "cpu";
+		opt->impls[opt->num_impls++] = "cuda";
 	}
-	return cairn_cmd_check(&opt);
+	return cairn_cmd_check(opt);
+}
+
+static int suite_command(const char *cmd, int argc, char **argv)
+{
+	struct cairn_options opt = { .seed = 1, .repeat = 1, .program = program };
+	int status = run_suite(cmd, argc, argv, &opt);
+
+	cairn_list_free(&opt.mustpass);
+	cairn_list_free(&opt.waivers);
+	return status;
 }
 
 static int run(const char *cmd, int argc, char **argv)
