@@ -170,6 +170,10 @@ static void neutral(struct cairn_test *t)
 		"'suffix':''", "'bad_words':[]", "'early_stopping':false", "'echo':false",
 		"'return_token_ids':false", "'return_tokens_as_token_ids':false",
 		"'continue_final_message':false", "'spaces_between_special_tokens':true",
+		"'reasoning_effort':'none'", "'verbosity':'medium'", "'include_reasoning':true",
+		"'prompt_cache_retention':'in_memory'", "'vllm_xargs':{}", "'request_id':null",
+		"'safety_identifier':'u-5'", "'prompt_cache_key':'k'", "'prompt_cache_key':null",
+		"'stream':true,'stream_options':{'include_obfuscation':false}",
 	};
 	struct cairn_api_request r;
 	char body[256];

@@ -404,6 +404,9 @@ int cairn_api_take_stream_options(struct parse *p, const char *name, json_t *val
 	{
 		cairn_quote(key, strlen(key), quoted);
 		snprintf(param, sizeof(param), "stream_options.%.*s", (int)strlen(quoted) - 2, quoted + 1);
+		/* OpenAI pads its events with noise unless told not to: here they never have any */
+		if (!strcmp(key, "include_obfuscation") && json_is_false(one))
+			continue;
 		if (strcmp(key, "include_usage") && strcmp(key, "continuous_usage_stats"))
 			return cairn_api_refuse(p->error, 400, "unsupported_parameter", param,
 						"%s is not supported", param);
@@ -452,6 +455,12 @@ int cairn_api_take_template_args(struct parse *p, const char *name, json_t *valu
 }
 
 /* OpenAI stores metadata with the answer; nothing is stored here, so it has no effect. */
+/* A name for the provider's statistics, or a hint where a prefix is cached: neither changes the answer. */
+int cairn_api_take_identifier(struct parse *p, const char *name, json_t *value)
+{
+	return json_is_string(value) ? 0 : cairn_api_wrong_type(p, name, "a string", value);
+}
+
 int cairn_api_take_metadata(struct parse *p, const char *name, json_t *value)
 {
 	return json_is_object(value) ? 0 : cairn_api_wrong_type(p, name, "an object", value);

@@ -29,6 +29,7 @@ static const struct {
 	{ "guided_grammar", { NULL } },
 	{ "guided_json", { NULL } },
 	{ "guided_regex", { NULL } },
+	{ "include_reasoning", { "true" } },
 	{ "kv_transfer_params", { NULL } },
 	{ "logits_processors", { NULL } },
 	{ "mm_processor_kwargs", { NULL } },
@@ -37,7 +38,9 @@ static const struct {
 	{ "prediction", { NULL } },
 	{ "priority", { "0" } },
 	{ "prompt_embeds", { NULL } },
-	{ "reasoning_effort", { NULL } },
+	{ "prompt_cache_retention", { "\"in_memory\"" } },
+	{ "reasoning_effort", { "\"none\"" } },
+	{ "request_id", { NULL } },
 	{ "response_format", { "{\"type\": \"text\"}" } },
 	{ "return_token_ids", { "false" } },
 	{ "return_tokens_as_token_ids", { "false" } },
@@ -49,6 +52,8 @@ static const struct {
 	{ "tool_choice", { "\"none\"" } },
 	{ "tools", { "[]" } },
 	{ "truncate_prompt_tokens", { NULL } },
+	{ "verbosity", { "\"medium\"" } },
+	{ "vllm_xargs", { "{}" } },
 	{ "web_search_options", { NULL } },
 };
 

@@ -101,6 +101,8 @@ static const struct field {
 	{ "cache_salt", GENERATE, TEXT, AT(cache_salt), 1, 1024, 0, NULL },
 	{ "best_of", GENERATE, INT, AT(best_of), 1, INT32_MAX, 0, NULL },
 	{ "metadata", GENERATE, OTHER, 0, 0, 0, 0, cairn_api_take_metadata },
+	{ "safety_identifier", GENERATE, OTHER, 0, 0, 0, 0, cairn_api_take_identifier },
+	{ "prompt_cache_key", GENERATE, OTHER, 0, 0, 0, 0, cairn_api_take_identifier },
 };
 
 bool cairn_api_integer(const json_t *value, int64_t *integer)

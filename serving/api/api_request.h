@@ -5,11 +5,12 @@
  *   POST /v1/completions, /v1/chat/completions     generate
  *   POST /tokenize, /detokenize                    compatible with vLLM
  *
- * Every member of the body is either supported or rejected by name; none is ignored, except that metadata is
- * stored nowhere. null counts as absent, and an integer may be spelled as a float (16.0). Members that only
- * other servers support are accepted with the values that ask for nothing (api_neutral.c): tools [],
- * tool_choice "none", response_format {"type": "text"}, parallel_tool_calls, store false,
- * service_tier "auto", priority 0 (requests are served in order of arrival) and the like. Members and bounds:
+ * Every member of the body is either supported or rejected by name; none is ignored, except that metadata
+ * and the like are stored nowhere. null counts as absent, and an integer may be spelled as a float (16.0).
+ * Members that only other servers support are accepted with the values that ask for nothing
+ * (api_neutral.c): tools [], tool_choice "none", response_format {"type": "text"}, parallel_tool_calls,
+ * store false, service_tier "auto", priority 0 (requests are served in order of arrival) and the like.
+ * Members and bounds:
  *
  *   model                       one of the server's names; absent: the first
  *   prompt                      completions, tokenize: text, [texts], [ids], [[ids]]; 256 prompts at most
@@ -39,7 +40,7 @@
  *   stop                        text or up to 32 texts, each of 1 to 1024 bytes; stop_token_ids 64 at most
  *   ignore_eos, include_stop_str_in_output, skip_special_tokens (default true)
  *   stream, stream_options {include_usage, continuous_usage_stats}, user, cache_salt,
- *   metadata (an object)
+ *   metadata (an object), safety_identifier, prompt_cache_key (texts)
  *   use_beam_search             n is the beam width, 16 at most; length_penalty; no sampling, no stream,
  *                               log-probabilities of the chosen tokens only; stop_token_ids and the
  *                               model's end tokens are 32 at most together

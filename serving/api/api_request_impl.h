@@ -16,7 +16,8 @@ typedef int take_fn(struct parse *p, const char *name, json_t *value);
 /* Parsers of members that are not a single number or string. */
 take_fn cairn_api_take_prompt, cairn_api_take_messages, cairn_api_take_stop, cairn_api_take_stop_ids,
 	cairn_api_take_bias, cairn_api_take_stream_options, cairn_api_take_template_args,
-	cairn_api_take_tokens, cairn_api_take_logprobs, cairn_api_take_model, cairn_api_take_metadata;
+	cairn_api_take_tokens, cairn_api_take_logprobs, cairn_api_take_model, cairn_api_take_metadata,
+	cairn_api_take_identifier;
 
 int cairn_api_wrong_type(struct parse *p, const char *name, const char *want, const json_t *value);
 int cairn_api_no_memory(struct parse *p);
