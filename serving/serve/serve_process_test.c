@@ -39,8 +39,8 @@ static void loading(struct cairn_test *t)
 }
 
 /*
- * A service manager that ends a service sends SIGTERM to all of its processes. Requests in flight are answered
- * nevertheless: the front alone decides when its worker ends.
+ * A service manager that ends a service sends SIGTERM to all of its processes. Requests in flight are
+ * answered nevertheless: the front alone decides when its worker ends.
  */
 static void term_to_all(struct cairn_test *t)
 {
@@ -49,7 +49,8 @@ static void term_to_all(struct cairn_test *t)
 	struct server s;
 	int fd, worker, status;
 
-	if (!beside(t, "fault_plugin.so", path, sizeof(path)) || !start_server(t, &s, FAULT_ARGS(path, "--batch", "2")))
+	if (!beside(t, "fault_plugin.so", path, sizeof(path)) ||
+	    !start_server(t, &s, FAULT_ARGS(path, "--batch", "2")))
 		return;
 	EXPECT(t, wait_ready(&s));
 	EXPECT(t, WAIT_FOR(worker_of(&s) > 1, 5000));	/* the log has a thread of its own */
