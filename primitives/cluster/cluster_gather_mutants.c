@@ -69,6 +69,29 @@ static int pads_into_next_block(const struct cairn_cluster_gather_args *a, void 
 	return 0;
 }
 
+/* Elements of four bytes pass through TF32 registers. */
+static int f32_through_tf32(const struct cairn_cluster_gather_args *a, void *stream)
+{
+	int64_t count = (int64_t)a->num_clusters * a->num_calls * a->cluster_size * a->cluster_size * a->len;
+
+	CAIRN_TRY(cairn_cluster_gather_ref(a, stream));
+	for (int64_t i = 0; i < count && a->dtype == CAIRN_F32; i++)
+		((uint32_t *)a->out)[i] &= ~0x1fffu;
+	return 0;
+}
+
+/* With several clusters and an odd size the last rank's block is missing at the last cluster. */
+static int odd_size_of_last_cluster(const struct cairn_cluster_gather_args *a, void *stream)
+{
+	const int n = a->cluster_size;
+
+	CAIRN_TRY(cairn_cluster_gather_ref(a, stream));
+	if (a->num_clusters > 1 && n % 2)
+		memset(block_at(a, (int64_t)a->num_clusters * a->num_calls - 1, n - 1, n - 1), 0,
+		       (size_t)a->len * cairn_dtype_bytes(a->dtype));
+	return 0;
+}
+
 #define GATHER(fn, text) \
 	{ "cluster_gather_" #fn, offsetof(struct cairn_impl, cluster_gather), (void *)fn, text }
 
@@ -77,5 +100,7 @@ const struct cairn_mutant cairn_cluster_gather_mutants[] = {
 	GATHER(last_block_stale, "the neighbour's block is the previous call's"),
 	GATHER(quiets_nans, "bits pass through floating-point registers"),
 	GATHER(pads_into_next_block, "the padding of a block overwrites the next block"),
+	GATHER(f32_through_tf32, "f32 is cut to TF32"),
+	GATHER(odd_size_of_last_cluster, "of an odd cluster, the last one, a block is missing"),
 	{ 0 }
 };

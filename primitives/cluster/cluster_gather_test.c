@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* cluster_gather_test - cases of cluster_gather.h; results are compared bit by bit */
+/*
+ * cluster_gather_test - cases of cluster_gather.h; results are compared bit by bit
+ *
+ * The pair cases combine sizes, algorithms, types, lengths and numbers of clusters, calls and rounds.
+ */
+#include "conformance/suite/pairs.h"
 #include "primitives/cluster/cluster_test.h"
 
 struct row {
@@ -67,6 +72,33 @@ static void large_row(int i, struct row *r)
 	r->calls = 3;
 }
 
+static const int32_t pair_sizes[] = { 2, 3, 5, 8, 12, 16 }, pair_lens[] = { 1, 8, 101, 260 };
+static const int32_t pair_algos[] = { CAIRN_CLUSTER_AUTO, CAIRN_CLUSTER_ONESHOT, CAIRN_CLUSTER_TWOSHOT,
+				      CAIRN_CLUSTER_RING, CAIRN_CLUSTER_OFFCHIP, CAIRN_CLUSTER_TREE };
+
+static int pair_forbidden(const int8_t *level)
+{
+	return level[1] == 5 && level[0] >= 0 && !cairn_cluster_is_pow2(pair_sizes[level[0]]);
+}
+
+/* size, algorithm, type, length, clusters, calls, rounds */
+static struct cairn_pairs pairs = { .num_factors = 7, .levels = { 6, 6, 3, 4, 3, 3, 2 },
+				    .forbidden = pair_forbidden };
+#define NUM_PAIRS	34
+
+static void pair_row(int i, struct row *r)
+{
+	const int8_t *level = cairn_pairs_row(&pairs, i);
+
+	r->size = pair_sizes[level[0]];
+	r->algo = pair_algos[level[1]];
+	r->dtype = level[2];
+	r->len = pair_lens[level[3]];
+	r->clusters = 1 + level[4];
+	r->calls = 1 + level[5];
+	r->rounds = 1 + level[6];
+}
+
 static const int32_t bench_lens[] = { 64, 256, 1024, 3072 };
 static const struct { int32_t size, len, dtype; } others[] = {
 	{ 2, 16384, CAIRN_F32 }, { 4, 4096, CAIRN_F32 }, { 4, 8192, CAIRN_F32 }, { 8, 4096, CAIRN_F32 },
@@ -98,9 +130,9 @@ static void bench_row(int i, struct row *r)
 
 static const struct { int num; void (*row)(int i, struct row *r); const char *prefix; } groups[] = {
 	{ NUM_EVERY, every_row, "" }, { NUM_WAVES, waves_row, "waves_" }, { NUM_LARGE, large_row, "" },
-	{ NUM_LATENCY + NUM_OTHERS + NUM_LOADED, bench_row, "" },
+	{ NUM_LATENCY + NUM_OTHERS + NUM_LOADED, bench_row, "" }, { NUM_PAIRS, pair_row, "pair_" },
 };
-#define NUM_CASES (NUM_EVERY + NUM_WAVES + NUM_LARGE + NUM_LATENCY + NUM_OTHERS + NUM_LOADED)
+#define NUM_CASES (NUM_EVERY + NUM_WAVES + NUM_LARGE + NUM_LATENCY + NUM_OTHERS + NUM_LOADED + NUM_PAIRS)
 
 static const char *row_of(int i, struct row *r)
 {
@@ -130,7 +162,9 @@ static void describe(int i, struct cairn_case *c)
 	n = snprintf(c->name, sizeof(c->name), "%ssize%d_len%d_%s_%s%s", prefix, r.size, r.len,
 		     cairn_dtype_name(r.dtype), algo_names[r.algo], r.all ? "_all" : "");
 	if (!r.bench)
-		snprintf(c->name + n, sizeof(c->name) - (size_t)n, "_x%d", r.clusters * r.calls);
+		n += snprintf(c->name + n, sizeof(c->name) - (size_t)n, "_x%d", r.clusters * r.calls);
+	if (!strcmp(prefix, "pair_"))
+		snprintf(c->name + n, sizeof(c->name) - (size_t)n, "_calls%d_rounds%d", r.calls, r.rounds);
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	if (!r.bench && r.len <= 1024)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
@@ -255,7 +289,15 @@ static void reference_is_exact(struct cairn_test *t)
 	EXPECT(t, out[(1 * 3 + 2) * 15 + 1 * 5 + 4] == in[(1 * 3 + 1) * 5 + 4]);
 }
 
-static const struct cairn_unit units[] = { { "reference_is_exact", reference_is_exact } };
+static void pairs_are_covered(struct cairn_test *t)
+{
+	cairn_pairs_check(t, &pairs, NUM_PAIRS);
+}
+
+static const struct cairn_unit units[] = {
+	{ "reference_is_exact", reference_is_exact },
+	{ "pairs_are_covered", pairs_are_covered },
+};
 
 const struct cairn_family cairn_cluster_gather_family = {
 	.stage = "primitives", .name = "cluster_gather",

@@ -99,6 +99,68 @@ static int fp16_accumulation(const struct cairn_cluster_reduce_args *a, void *st
 	return 0;
 }
 
+static double tf32(double x)
+{
+	float f = (float)x;
+	uint32_t bits;
+
+	memcpy(&bits, &f, sizeof(bits));
+	bits &= ~0x1fffu;
+	memcpy(&f, &bits, sizeof(f));
+	return f;
+}
+
+/* The running sum is cut to TF32, whatever dtype is. */
+static int tf32_sums(const struct cairn_cluster_reduce_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_cluster_reduce_ref(a, stream));
+	if (a->op == CAIRN_CLUSTER_SUM)
+		FOR_ALL(a, g, b, i) {
+			double sum = 0;
+
+			for (int r = 0; r < a->cluster_size; r++)
+				sum = tf32(sum + in_at(a, g, r, i));
+			put(a, g, b, i, sum);
+		}
+	return 0;
+}
+
+/* The running sum is kept in dtype, as by a reduction that hands on partial results in it. */
+static int sums_in_dtype(const struct cairn_cluster_reduce_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_cluster_reduce_ref(a, stream));
+	if (a->op == CAIRN_CLUSTER_SUM && a->algo == CAIRN_CLUSTER_RING)
+		FOR_ALL(a, g, b, i) {
+			put(a, g, b, i, in_at(a, g, 0, i));
+			for (int r = 1; r < a->cluster_size; r++)
+				put(a, g, b, i, get(a, g, b, i) + in_at(a, g, r, i));
+		}
+	return 0;
+}
+
+/* l travels in bf16. */
+static int merge_l_in_bf16(const struct cairn_cluster_reduce_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_cluster_reduce_ref(a, stream));
+	for (int64_t i = 0; a->op == CAIRN_CLUSTER_SOFTMAX &&
+	     i < num_groups(a) * a->cluster_size * (a->len / a->head_dim); i++) {
+		float *l = &a->out_ml[2 * i + 1];
+
+		*l = cairn_bf16_to_float(cairn_double_to_bf16((double)*l));
+	}
+	return 0;
+}
+
+/* In the second round of a call the input is added once more. */
+static int rounds_accumulate(const struct cairn_cluster_reduce_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_cluster_reduce_ref(a, stream));
+	if (a->op == CAIRN_CLUSTER_SUM && a->rounds > 1 && a->dtype == CAIRN_BF16)
+		FOR_ALL(a, g, b, i)
+			put(a, g, b, i, get(a, g, b, i) + in_at(a, g, b, i));
+	return 0;
+}
+
 /* From the second call on, a rank reads one receive slot too early and gets the previous call's value. */
 static int stale_receive_buffer(const struct cairn_cluster_reduce_args *a, void *stream)
 {
@@ -225,6 +287,10 @@ const struct cairn_mutant cairn_cluster_reduce_mutants[] = {
 	REDUCE(missing_last_cta, "the last rank is not counted"),
 	REDUCE(own_value_twice, "a rank counts itself twice"),
 	REDUCE(fp16_accumulation, "the running sum is kept in fp16"),
+	REDUCE(tf32_sums, "the running sum is cut to TF32"),
+	REDUCE(sums_in_dtype, "a ring hands on its partial sums in dtype"),
+	REDUCE(merge_l_in_bf16, "l is rounded to bf16"),
+	REDUCE(rounds_accumulate, "with bf16 a second round adds to the first"),
 	REDUCE(stale_receive_buffer, "from the second call on, one slot is read before it is written"),
 	REDUCE(max_from_zero, "the maximum starts at 0, not -infinity"),
 	REDUCE(max_drops_nan, "a NaN is lost in the maximum"),

@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* cluster_reduce_test - cases of cluster_reduce.h */
+/*
+ * cluster_reduce_test - cases of cluster_reduce.h
+ *
+ * EXACT has integers whose sums over all ranks need up to the 24 bits of fp32. The pair cases combine sizes,
+ * algorithms, operators, types, lengths and numbers of clusters, calls and rounds.
+ */
+#include "conformance/suite/pairs.h"
 #include "primitives/cluster/cluster_test.h"
 
 #include <math.h>
@@ -96,6 +102,40 @@ static void attention_row(int i, struct row *r)
 	r->calls = 2;
 }
 
+enum { F_SIZE, F_ALGO, F_OP, F_TYPE, F_LEN, F_CLUSTERS, F_CALLS, F_ROUNDS, NUM_FACTORS };
+static const int32_t pair_sizes[] = { 2, 3, 5, 8, 12, 16 }, pair_lens[] = { 1, 8, 101, 260 };
+static const int32_t pair_algos[] = { CAIRN_CLUSTER_AUTO, CAIRN_CLUSTER_ONESHOT, CAIRN_CLUSTER_TWOSHOT,
+				      CAIRN_CLUSTER_RING, CAIRN_CLUSTER_OFFCHIP, CAIRN_CLUSTER_TREE };
+/* SOFTMAX: { rows, head_dim } in place of the length */
+static const int32_t pair_states[][2] = { { 1, 8 }, { 3, 24 }, { 7, 16 }, { 2, 136 } };
+
+static int pair_forbidden(const int8_t *level)
+{
+	return level[F_ALGO] == 5 && level[F_SIZE] >= 0 && !cairn_cluster_is_pow2(pair_sizes[level[F_SIZE]]);
+}
+
+static struct cairn_pairs pairs = { .num_factors = NUM_FACTORS, .levels = { 6, 6, 4, 3, 4, 3, 3, 2 },
+				    .forbidden = pair_forbidden };
+#define NUM_PAIRS	34
+
+static void pair_row(int i, struct row *r)
+{
+	const int8_t *level = cairn_pairs_row(&pairs, i);
+
+	r->size = pair_sizes[level[F_SIZE]];
+	r->algo = pair_algos[level[F_ALGO]];
+	r->op = level[F_OP];
+	r->dtype = level[F_TYPE];
+	r->len = pair_lens[level[F_LEN]];
+	if (r->op == CAIRN_CLUSTER_SOFTMAX) {
+		r->head_dim = pair_states[level[F_LEN]][1];
+		r->len = pair_states[level[F_LEN]][0] * r->head_dim;
+	}
+	r->clusters = 1 + level[F_CLUSTERS];
+	r->calls = 1 + level[F_CALLS];
+	r->rounds = 1 + level[F_ROUNDS];
+}
+
 static const int32_t bench_lens[] = { 64, 256, 1024, 4096, 8192, 16384 };
 static const int32_t loaded_lens[] = { 64, 1024, 4096, 16384 };
 static const int32_t loaded_algos[] = { CAIRN_CLUSTER_ONESHOT, CAIRN_CLUSTER_TWOSHOT, CAIRN_CLUSTER_OFFCHIP };
@@ -143,8 +183,10 @@ static void bench_row(int i, struct row *r)
 static const struct { int num; void (*row)(int i, struct row *r); const char *prefix; } groups[] = {
 	{ NUM_EVERY, every_row, "" }, { NUM_ODD, odd_row, "odd_" }, { NUM_WAVES, waves_row, "waves_" },
 	{ NUM_ATTENTION, attention_row, "" }, { NUM_LATENCY + NUM_LOADED + NUM_OTHERS, bench_row, "" },
+	{ NUM_PAIRS, pair_row, "pair_" },
 };
-#define NUM_CASES (NUM_EVERY + NUM_ODD + NUM_WAVES + NUM_ATTENTION + NUM_LATENCY + NUM_LOADED + NUM_OTHERS)
+#define NUM_CASES (NUM_EVERY + NUM_ODD + NUM_WAVES + NUM_ATTENTION + NUM_LATENCY + NUM_LOADED + NUM_OTHERS + \
+		   NUM_PAIRS)
 
 static const char *row_of(int i, struct row *r)
 {
@@ -184,7 +226,9 @@ static void describe(int i, struct cairn_case *c)
 	if (r.head_dim)
 		n += snprintf(c->name + n, sizeof(c->name) - (size_t)n, "_rows%d", r.len / r.head_dim);
 	if (!r.bench)
-		snprintf(c->name + n, sizeof(c->name) - (size_t)n, "_x%d", r.clusters * r.calls);
+		n += snprintf(c->name + n, sizeof(c->name) - (size_t)n, "_x%d", r.clusters * r.calls);
+	if (!strcmp(prefix, "pair_"))
+		snprintf(c->name + n, sizeof(c->name) - (size_t)n, "_calls%d_rounds%d", r.calls, r.rounds);
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	if (!r.bench)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
@@ -211,7 +255,7 @@ static void fill_ml(struct cairn_op *op, float *ml, int64_t count)
 		ml[2 * i + 1] = 1 + fabsf(l) * (float)cairn_op_range(op, 1, 100);
 		if (op->kind == CAIRN_KIND_EXACT) {
 			ml[2 * i] = cairn_op_range(op, 0, 2) ? 2 : -3000;
-			ml[2 * i + 1] = (float)cairn_op_range(op, 1, 8);
+			ml[2 * i + 1] = (float)cairn_op_range(op, 1, 1 << 20);
 		} else if (op->kind == CAIRN_KIND_EXTREME) {
 			ml[2 * i] = extreme[cairn_op_range(op, 0, ARRAY_SIZE(extreme) - 1)];
 			ml[2 * i + 1] = 1 + (float)cairn_op_range(op, 0, 1000);
@@ -270,7 +314,7 @@ static void setup(struct cairn_op *op)
 	a->algo = r.algo;
 	ranks = (int64_t)r.clusters * r.calls * r.size;
 	in = cairn_in(op, FIELD(in), r.dtype, ranks * r.len);
-	cairn_fill(op, in, r.dtype, ranks * r.len, 1);
+	cairn_fill_exact(op, in, r.dtype, ranks * r.len, 1, 1 << 20);
 	if (op->kind == CAIRN_KIND_EXTREME && r.op != CAIRN_CLUSTER_SOFTMAX)
 		fill_special(&r, in);
 	cairn_out(op, FIELD(out), r.dtype, ranks * r.len);
@@ -334,8 +378,16 @@ static int extra(const struct cairn_op *op, const void *got, char *json, size_t 
 			     len);
 }
 
+static void pairs_are_covered(struct cairn_test *t)
+{
+	cairn_pairs_check(t, &pairs, NUM_PAIRS);
+}
+
+static const struct cairn_unit units[] = { { "pairs_are_covered", pairs_are_covered } };
+
 const struct cairn_family cairn_cluster_reduce_family = {
 	.stage = "primitives", .name = "cluster_reduce",
+	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, cluster_reduce),
 	.workspace_op = offsetof(struct cairn_impl, cluster_reduce_workspace),
 	.args_size = sizeof(struct cairn_cluster_reduce_args),

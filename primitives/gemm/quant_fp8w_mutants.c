@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* quant_fp8w_mutants - wrong versions of quant_fp8w that the suite must catch */
+#include <math.h>
+
 #include "conformance/harness.h"
 #include "primitives/base/fp8.h"
 #include "primitives/gemm/quant_fp8w.h"
@@ -16,6 +18,8 @@ enum quant_fp8w_bend {
 	quant_fp8w_bend_truncates, quant_fp8w_bend_ties_away, quant_fp8w_bend_subnormals_flushed,
 	quant_fp8w_bend_reciprocal, quant_fp8w_bend_scale_inverted, quant_fp8w_bend_blocks_of_rows,
 	quant_fp8w_bend_scales_transposed, quant_fp8w_bend_last_block_missing, quant_fp8w_bend_zeros_positive,
+	quant_fp8w_bend_nan_spreads, quant_fp8w_bend_block_tail_of_f32, quant_fp8w_bend_tf32,
+	quant_fp8w_bend_scale_in_bf16,
 };
 
 static uint8_t bent_code(float x, enum quant_fp8w_bend bend)
@@ -41,11 +45,31 @@ static uint8_t bent_code(float x, enum quant_fp8w_bend bend)
 	return bend == quant_fp8w_bend_zeros_positive && v == 0x80 ? 0 : v;
 }
 
+static float bent_load(const struct cairn_quant_fp8w_args *a, int64_t e, enum quant_fp8w_bend bend)
+{
+	float f = (float)cairn_load(a->w, a->dtype, e);
+	uint32_t bits;
+
+	memcpy(&bits, &f, sizeof(bits));
+	bits &= ~0x1fffu;
+	if (bend == quant_fp8w_bend_tf32 && a->dtype == CAIRN_F32 && isfinite(f))
+		memcpy(&f, &bits, sizeof(f));
+	return f;
+}
+
+/* Returns whether element j of a row is left out of the maximum. */
+static int left_out(const struct cairn_quant_fp8w_args *a, int32_t j, enum quant_fp8w_bend bend)
+{
+	return bend == quant_fp8w_bend_block_tail_of_f32 && a->dtype == CAIRN_F32 && a->k > 128 &&
+	       j >= a->k / 128 * 128;
+}
+
 static int bent_quant_fp8w(const struct cairn_quant_fp8w_args *a, enum quant_fp8w_bend bend)
 {
 	int32_t high = a->scale_kind && bend != quant_fp8w_bend_blocks_of_rows ? 128 : 1;
 	int32_t wide = a->scale_kind ? 128 : a->k;
 	int32_t tiles_n, tiles_k;
+	int nan = 0;
 
 	CAIRN_TRY(cairn_quant_fp8w_check(a));
 	tiles_n = (a->n + high - 1) / high;
@@ -53,16 +77,25 @@ static int bent_quant_fp8w(const struct cairn_quant_fp8w_args *a, enum quant_fp8
 	for (int32_t q = 0; q < tiles_n * tiles_k - (bend == quant_fp8w_bend_last_block_missing); q++) {
 		int32_t i0 = q / tiles_k * high, j0 = q % tiles_k * wide, at = q;
 		float max = 0, scale;
+		int spoilt = nan;
 
+		nan = 0;
 		for (int32_t i = i0; i < i0 + high && i < a->n; i++)
 			for (int32_t j = j0; j < j0 + wide && j < a->k; j++) {
-				float x = (float)cairn_load(a->w, a->dtype, (int64_t)i * a->k + j);
+				float x = bent_load(a, (int64_t)i * a->k + j, bend);
 
+				nan |= isnan(x);
+				if (left_out(a, j, bend))
+					continue;
 				max = fmaxf(max, bend == quant_fp8w_bend_signed_max ? x : fabsf(x));
 			}
 		scale = max / (bend == quant_fp8w_bend_max_is_240 ? 240.0f : 448.0f);
 		if (scale == 0 && bend != quant_fp8w_bend_zero_scale_is_0)
 			scale = 1;
+		if (bend == quant_fp8w_bend_scale_in_bf16 && a->scale_kind)
+			scale = cairn_bf16_to_float(cairn_double_to_bf16((double)scale));
+		if (bend == quant_fp8w_bend_nan_spreads && spoilt)
+			scale *= 2;
 		if (bend == quant_fp8w_bend_scales_transposed)
 			at = q % tiles_k * tiles_n + q / tiles_k;
 		if (bend == quant_fp8w_bend_blocks_of_rows && a->scale_kind)
@@ -71,7 +104,7 @@ static int bent_quant_fp8w(const struct cairn_quant_fp8w_args *a, enum quant_fp8
 		for (int32_t i = i0; i < i0 + high && i < a->n; i++)
 			for (int32_t j = j0; j < j0 + wide && j < a->k; j++) {
 				int64_t e = (int64_t)i * a->k + j;
-				float x = (float)cairn_load(a->w, a->dtype, e);
+				float x = bent_load(a, e, bend);
 
 				x = bend == quant_fp8w_bend_reciprocal ? x * (1 / scale) : x / scale;
 				a->b[e] = bent_code(x, bend);
@@ -92,9 +125,16 @@ BENT(quant_fp8w, blocks_of_rows)
 BENT(quant_fp8w, scales_transposed)
 BENT(quant_fp8w, last_block_missing)
 BENT(quant_fp8w, zeros_positive)
+BENT(quant_fp8w, nan_spreads)
+BENT(quant_fp8w, block_tail_of_f32)
+BENT(quant_fp8w, tf32)
+BENT(quant_fp8w, scale_in_bf16)
 
 #define MUTANT(family, defect, what) \
 	{ #defect, offsetof(struct cairn_impl, family), (void *)family##_##defect, what }
+
+#define MUTANT_OF(family, defect, what) \
+	{ #family "_" #defect, offsetof(struct cairn_impl, family), (void *)family##_##defect, what }
 
 const struct cairn_mutant cairn_quant_fp8w_mutants[] = {
 	MUTANT(quant_fp8w, signed_max, "scales by the largest value instead of the largest magnitude"),
@@ -109,5 +149,10 @@ const struct cairn_mutant cairn_quant_fp8w_mutants[] = {
 	MUTANT(quant_fp8w, scales_transposed, "stores the scales as [k blocks, n blocks]"),
 	MUTANT(quant_fp8w, last_block_missing, "does not write the last row or block"),
 	MUTANT(quant_fp8w, zeros_positive, "writes +0 for -0"),
+	MUTANT_OF(quant_fp8w, nan_spreads, "doubles the scale of a row or block after one with a NaN"),
+	MUTANT_OF(quant_fp8w, block_tail_of_f32,
+		  "with f32 leaves the columns past the last whole block out of the maximum"),
+	MUTANT_OF(quant_fp8w, tf32, "cuts f32 weights to TF32"),
+	MUTANT_OF(quant_fp8w, scale_in_bf16, "rounds the scales of blocks to bf16"),
 	{ 0 }
 };

@@ -2,6 +2,8 @@
 /* quant_fp8w_ref - the reference; quant_fp8w.h defines every bit of the result */
 #include "primitives/gemm/quant_fp8w.h"
 
+#include <math.h>
+
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 #include "primitives/base/fp8.h"
@@ -14,16 +16,21 @@ static void tile(const struct cairn_quant_fp8w_args *a, int64_t at, int32_t i0, 
 		 int32_t j1, struct cairn_exact *exact)
 {
 	float max = 0, scale;
+	int finite = 1;
 
 	for (int64_t i = i0; i < i1; i++)
-		for (int32_t j = j0; j < j1; j++)
-			max = fmaxf(max, fabsf((float)cairn_load(a->w, a->dtype, i * a->k + j)));
+		for (int32_t j = j0; j < j1; j++) {
+			float w = (float)cairn_load(a->w, a->dtype, i * a->k + j);
+
+			finite &= isfinite(w) != 0;
+			max = fmaxf(max, fabsf(w));
+		}
 	scale = max / (float)CAIRN_FP8_MAX;
 	if (scale == 0)
 		scale = 1;
 	if (exact) {
-		exact[1].val[at] = (double)scale;
-		exact[1].bound[at] = 0;
+		exact[1].val[at] = finite ? (double)scale : NAN;	/* undefined: not judged */
+		exact[1].bound[at] = finite ? 0 : INFINITY;
 	} else {
 		a->scale[at] = scale;
 	}
@@ -33,8 +40,8 @@ static void tile(const struct cairn_quant_fp8w_args *a, int64_t at, int32_t i0, 
 			uint8_t v = cairn_float_to_e4m3((float)cairn_load(a->w, a->dtype, e) / scale);
 
 			if (exact) {
-				exact[0].val[e] = v;
-				exact[0].bound[e] = 0;
+				exact[0].val[e] = finite ? v : NAN;
+				exact[0].bound[e] = finite ? 0 : INFINITY;
 			} else {
 				a->b[e] = v;
 			}

@@ -4,10 +4,13 @@
  *
  * EXTREME: rows and blocks of zeros of both signs; of values so small that the scale is subnormal or 0; with
  * one value far above all others, which become subnormal or 0; with ties between neighbouring codes. POISON:
- * rows that are not finite among finite ones.
+ * in pair cases, rows that are not finite among finite ones. EXACT has integers of as many bits as dtype
+ * holds. The pair cases combine types, kinds of scales and sizes around the ends of blocks.
  */
 #include "conformance/harness.h"
+#include "conformance/suite/pairs.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #include "primitives/base/fp8.h"
@@ -19,15 +22,34 @@ static const struct shape {
 	{ 128, 128, 0 }, { 257, 1040, 0 }, { 33, 4096, 0 }, { 2, 14336, 0 }, { 4096, 4096, 1 },
 };
 static const int32_t dtypes[] = { CAIRN_BF16, CAIRN_F16, CAIRN_F32 };
-#define NUM_CASES	(ARRAY_SIZE(shapes) * ARRAY_SIZE(dtypes) * 2)
+#define FIRST_PAIR	((int)(ARRAY_SIZE(shapes) * ARRAY_SIZE(dtypes) * 2))
+#define NUM_PAIRS	26
+
+static const int32_t pair_n[] = { 1, 3, 127, 129, 257 }, pair_k[] = { 16, 112, 128, 144, 272 };
+static struct cairn_pairs pairs = { .num_factors = 4, .levels = { 3, 2, 5, 5 } };
+
+static struct shape shape_of(int i, int32_t *dtype, int32_t *scale_kind)
+{
+	const int8_t *level;
+
+	if (i < FIRST_PAIR) {
+		*dtype = dtypes[i / 2 % 3];
+		*scale_kind = i % 2;
+		return shapes[i / 6];
+	}
+	level = cairn_pairs_row(&pairs, i - FIRST_PAIR);
+	*dtype = dtypes[level[0]];
+	*scale_kind = level[1];
+	return (struct shape){ .n = pair_n[level[2]], .k = pair_k[level[3]] };
+}
 
 static void describe(int i, struct cairn_case *c)
 {
-	const struct shape *s = &shapes[i / 6];
-	int32_t dtype = dtypes[i / 2 % 3];
+	int32_t dtype, scale_kind;
+	struct shape shape = shape_of(i, &dtype, &scale_kind), *s = &shape;
 
-	snprintf(c->name, sizeof(c->name), "n%d_k%d_%s_%s", s->n, s->k, cairn_dtype_name(dtype),
-		 i % 2 ? "blocks" : "rows");
+	snprintf(c->name, sizeof(c->name), "%sn%d_k%d_%s_%s", i < FIRST_PAIR ? "" : "pair_", s->n, s->k,
+		 cairn_dtype_name(dtype), scale_kind ? "blocks" : "rows");
 	c->kinds = s->bench ? CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) : CAIRN_ALL_KINDS;
 	c->bench = s->bench && dtype == CAIRN_BF16;
 	c->device_only = s->bench;
@@ -36,15 +58,13 @@ static void describe(int i, struct cairn_case *c)
 
 static void setup(struct cairn_op *op)
 {
-	const struct shape *s = &shapes[op->case_index / 6];
 	struct cairn_quant_fp8w_args *a = op->args;
+	struct shape shape = shape_of(op->case_index, &a->dtype, &a->scale_kind), *s = &shape;
 	int64_t count = (int64_t)s->n * s->k;
 	void *w;
 
 	a->n = s->n;
 	a->k = s->k;
-	a->dtype = dtypes[op->case_index / 2 % 3];
-	a->scale_kind = op->case_index % 2;
 	cairn_out(op, offsetof(struct cairn_quant_fp8w_args, b), CAIRN_U8, count);
 	cairn_out(op, offsetof(struct cairn_quant_fp8w_args, scale), CAIRN_F32,
 		  a->scale_kind ? (int64_t)((s->n + 127) / 128) * ((s->k + 127) / 128) : s->n);
@@ -55,7 +75,11 @@ static void setup(struct cairn_op *op)
 	else
 		cairn_shape(op, offsetof(struct cairn_quant_fp8w_args, scale), { "row", s->n });
 	w = cairn_in(op, offsetof(struct cairn_quant_fp8w_args, w), a->dtype, count);
-	cairn_fill(op, w, a->dtype, count, 0.05);
+	cairn_fill_exact(op, w, a->dtype, count, 0.05, 1 << 24);
+	for (int32_t i = 1; i < s->n && op->kind == CAIRN_KIND_POISON && op->case_index >= FIRST_PAIR;
+	     i += 150)
+		cairn_store(w, a->dtype, (int64_t)i * s->k + cairn_op_range(op, 0, s->k - 1),
+			    i % 4 == 1 ? NAN : INFINITY);
 	for (int32_t i = 0; i < s->n && op->kind == CAIRN_KIND_EXTREME; i++) {
 		int what = (int)cairn_op_range(op, 0, 4);
 
@@ -127,14 +151,22 @@ static void codes(struct cairn_test *t)
 	       cairn_e4m3_to_float(0x38) == 1 && cairn_e4m3_to_float(0x08) == 0x1p-6f);
 }
 
-static const struct cairn_unit units[] = { { "codes", codes } };
+static void pairs_are_covered(struct cairn_test *t)
+{
+	cairn_pairs_check(t, &pairs, NUM_PAIRS);
+}
+
+static const struct cairn_unit units[] = {
+	{ "codes", codes },
+	{ "pairs_are_covered", pairs_are_covered },
+};
 
 const struct cairn_family cairn_quant_fp8w_family = {
 	.stage = "primitives", .name = "quant_fp8w",
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, quant_fp8w),
 	.args_size = sizeof(struct cairn_quant_fp8w_args),
-	.num_cases = NUM_CASES,
+	.num_cases = FIRST_PAIR + NUM_PAIRS,
 	.exact_is_equal = 1,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 };
