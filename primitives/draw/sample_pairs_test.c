@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * sample_pairs_test - pair cases of sample.h: every two of temperature, top_k, top_p, min_p, a distribution, a
- * size and what stands in the next row
+ * sample_pairs_test - pair cases of sample.h: every two of temperature, top_k, top_p, min_p, a distribution,
+ * a size and what stands in the next row
  *
  * A wrong set of kept tokens mostly shows only at its ends, so the seeds are chosen. In turn, a row draws its
  * first kept token, its last one, one at a mark that a sum of narrow weights would miss, and any. Logits fall
@@ -34,8 +34,9 @@ void sample_pair_describe(int i, char *name, size_t len, int32_t *vocab)
 	const int8_t *level = cairn_pairs_row(&pairs, i);
 
 	*vocab = vocabs[level[VOCAB]];
-	snprintf(name, len, "pair_vocab%d_%s%s%s%s%s%s", *vocab, dist_names[level[DIST]], t[level[TEMPERATURE]],
-		 k[level[TOP_K]], p[level[TOP_P]], m[level[MIN_P]], level[NAN_ROWS] ? "_nan_rows" : "");
+	snprintf(name, len, "pair_vocab%d_%s%s%s%s%s%s", *vocab, dist_names[level[DIST]],
+		 t[level[TEMPERATURE]], k[level[TOP_K]], p[level[TOP_P]], m[level[MIN_P]],
+		 level[NAN_ROWS] ? "_nan_rows" : "");
 }
 
 /* Logit of the token that is nth in the order of falling logits */

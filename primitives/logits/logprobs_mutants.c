@@ -12,7 +12,9 @@ enum logprobs_bend {
 	logprobs_bend_nan_spreads, logprobs_bend_last_token_missing, logprobs_bend_chosen_excluded,
 	logprobs_bend_unwanted_written, logprobs_bend_logits_themselves, logprobs_bend_probabilities,
 	logprobs_bend_sum_of_top, logprobs_bend_small_vocab_repeats, logprobs_bend_sum_in_bf16,
-	logprobs_bend_row_of_nothing_is_nan,
+	logprobs_bend_row_of_nothing_is_nan, logprobs_bend_tf32_results, logprobs_bend_weights_in_f16,
+	logprobs_bend_nan_row_spreads, logprobs_bend_tie_across_vectors, logprobs_bend_infinity_is_nan,
+	logprobs_bend_top_of_16, logprobs_bend_minus_zero_less, logprobs_bend_wanted_is_0_or_1,
 };
 
 struct bent_token {
@@ -27,6 +29,32 @@ static int bent_order(const void *pa, const void *pb)
 	return a->logit != b->logit ? (a->logit < b->logit) - (a->logit > b->logit) : a->id - b->id;
 }
 
+static int bent_ties(const void *pa, const void *pb)
+{
+	const struct bent_token *a = pa, *b = pb;
+
+	return a->logit == b->logit && a->id / 4 != b->id / 4 ? b->id - a->id : bent_order(pa, pb);
+}
+
+static int bent_zeros(const void *pa, const void *pb)
+{
+	const struct bent_token *a = pa, *b = pb;
+
+	return a->logit == b->logit && !signbit(a->logit) != !signbit(b->logit) ?
+	       !!signbit(a->logit) - !!signbit(b->logit) : bent_order(pa, pb);
+}
+
+static float tf32(double x)
+{
+	float f = (float)x;
+	uint32_t bits;
+
+	memcpy(&bits, &f, sizeof(bits));
+	bits &= ~0x1fffu;
+	memcpy(&f, &bits, sizeof(f));
+	return f;
+}
+
 /* log(sum(exp(logit - m))) with m the largest logit, or 0 for the defect no_maximum. */
 static double bent_lse(const struct bent_token *t, int32_t n, enum logprobs_bend bend)
 {
@@ -36,7 +64,7 @@ static double bent_lse(const struct bent_token *t, int32_t n, enum logprobs_bend
 		double w = bend == logprobs_bend_no_maximum ? (double)expf((float)t[j].logit) :
 			   exp(t[j].logit - max);
 
-		sum += w;
+		sum += bend == logprobs_bend_weights_in_f16 ? rounded(CAIRN_F16, w) : w;
 		if (bend == logprobs_bend_sum_in_bf16)
 			sum = cairn_bf16_to_float(cairn_double_to_bf16(sum));
 	}
@@ -50,6 +78,10 @@ static float bent_value(double logit, double max, double lse, enum logprobs_bend
 
 	if (bend == logprobs_bend_logits_themselves)
 		return (float)logit;
+	if (bend == logprobs_bend_tf32_results && isfinite(p))
+		return tf32(p);
+	if (bend == logprobs_bend_infinity_is_nan && max == (double)FLT_MAX)
+		return NAN;
 	if (bend == logprobs_bend_probabilities)
 		return (float)exp(p);
 	return (float)(bend == logprobs_bend_base_2 ? p / log(2) : p);
@@ -57,6 +89,8 @@ static float bent_value(double logit, double max, double lse, enum logprobs_bend
 
 static int bent_logprobs(const struct cairn_logprobs_args *a, enum logprobs_bend bend)
 {
+	double largest = 0;	/* logit of the row before */
+
 	CAIRN_TRY(cairn_logprobs_check(a));
 	for (int32_t i = 0; i < a->rows; i++) {
 		int32_t n = a->vocab - (bend == logprobs_bend_last_token_missing && a->vocab > 1);
@@ -78,16 +112,26 @@ static int bent_logprobs(const struct cairn_logprobs_args *a, enum logprobs_bend
 			if (bend == logprobs_bend_rising)
 				t[j].logit = -t[j].logit;
 		}
-		qsort(t, n, sizeof(*t), bent_order);
+		qsort(t, n, sizeof(*t), bend == logprobs_bend_tie_across_vectors ? bent_ties :
+		      bend == logprobs_bend_minus_zero_less ? bent_zeros : bent_order);
 		lse = bent_lse(t, bend == logprobs_bend_sum_of_top && a->k && a->k < n ? a->k : n, bend);
 		if (bend == logprobs_bend_chosen_excluded && t[0].id == token)
 			first = 1;
+		if (bend == logprobs_bend_nan_row_spreads && i && isinf(largest))
+			lse = NAN;
+		largest = t[0].logit;
+		if (bend == logprobs_bend_wanted_is_0_or_1 && a->wanted && a->wanted[i] != 1) {
+			free(t);
+			continue;
+		}
 		if (!a->wanted || a->wanted[i] || bend == logprobs_bend_unwanted_written) {
 			a->chosen[i] = bent_value(chosen, t[0].logit, lse, bend);
 			for (int32_t k = 0; k < a->k; k++) {
 				int32_t at = k + first < n ? k + first : n - 1;
+				int limited = bend == logprobs_bend_top_of_16 && at > 15;
 				int there = k + first < n || bend == logprobs_bend_small_vocab_repeats;
 
+				at = limited ? 15 : at;
 				a->top_ids[(int64_t)i * a->k + k] = there ? abs(t[at].id) : -1;
 				a->top[(int64_t)i * a->k + k] = there ?
 					bent_value(t[at].logit, t[0].logit, lse, bend) : -INFINITY;
@@ -112,6 +156,14 @@ BENT(logprobs, sum_of_top)
 BENT(logprobs, small_vocab_repeats)
 BENT(logprobs, sum_in_bf16)
 BENT(logprobs, row_of_nothing_is_nan)
+BENT(logprobs, tf32_results)
+BENT(logprobs, weights_in_f16)
+BENT(logprobs, nan_row_spreads)
+BENT(logprobs, tie_across_vectors)
+BENT(logprobs, infinity_is_nan)
+BENT(logprobs, top_of_16)
+BENT(logprobs, minus_zero_less)
+BENT(logprobs, wanted_is_0_or_1)
 
 const struct cairn_mutant cairn_logprobs_mutants[] = {
 	MUTANT_BARE(logprobs, base_2, "takes logarithms to base 2"),
@@ -128,5 +180,14 @@ const struct cairn_mutant cairn_logprobs_mutants[] = {
 	MUTANT_BARE(logprobs, small_vocab_repeats, "repeats the last token of a small vocabulary"),
 	MUTANT_BARE(logprobs, sum_in_bf16, "keeps the sum in bf16"),
 	MUTANT_BARE(logprobs, row_of_nothing_is_nan, "gives NaN for a row of -INFINITY"),
+	MUTANT(logprobs, tf32_results, "cuts results to TF32"),
+	MUTANT(logprobs, weights_in_f16, "rounds the weights of the sum to f16"),
+	MUTANT(logprobs, nan_row_spreads, "gives NaN for a row after one of NaN"),
+	MUTANT(logprobs, tie_across_vectors,
+	       "orders equal logits by falling index where they are 4 and more apart"),
+	MUTANT(logprobs, infinity_is_nan, "subtracts infinities: NaN for a row with +INFINITY"),
+	MUTANT(logprobs, top_of_16, "finds only the 16 likeliest and repeats the last"),
+	MUTANT(logprobs, minus_zero_less, "orders -0 below +0"),
+	MUTANT(logprobs, wanted_is_0_or_1, "takes a wanted other than 1 for 0"),
 	{ 0 }
 };

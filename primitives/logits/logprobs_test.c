@@ -6,8 +6,10 @@
  * which gives ties; all equal; one in a thousand far above the rest; rising and falling with the index, so
  * that the likeliest tokens are adjacent; all but a few -INFINITY; one in three NaN; the largest and smallest
  * magnitudes of fp32; zeros of both signs; only -INFINITY and NaN. EXACT, with its small integers, has ties.
+ * The pair cases combine distributions, k, sizes and wanted; in some, every second row is NaN.
  */
 #include "conformance/harness.h"
+#include "conformance/suite/pairs.h"
 
 #include <stdio.h>
 
@@ -57,9 +59,30 @@ static const struct shape singles[] = {
 	{ .rows = 64, .vocab = 32000, .k = 20, .dist = NORMAL1, .bench = 1 },
 };
 
+#define FIRST_PAIR	((int)(NUM_GRID + ARRAY_SIZE(singles)))
+#define NUM_PAIRS	40
+
+static const int32_t pair_dists[] = { NORMAL5, TIES, EQUAL, FALLING, HOLES, HUGE_RANGE, ZEROS, NOTHING };
+static const int32_t pair_ks[] = { 0, 1, 5, 20, 32 }, pair_vocabs[] = { 2, 19, 33, 257, 1030 };
+static const int32_t pair_rows[] = { 1, 2, 9 };
+static struct cairn_pairs pairs = { .num_factors = 6, .levels = { 8, 5, 5, 3, 2, 2 } };
+
+static int has_nan_rows(int i)
+{
+	return i >= FIRST_PAIR && cairn_pairs_row(&pairs, i - FIRST_PAIR)[5];
+}
+
 static struct shape shape_of(int i)
 {
 	struct shape s = { .rows = 5, .dist = i % NUM_DISTS };
+
+	if (i >= FIRST_PAIR) {
+		const int8_t *level = cairn_pairs_row(&pairs, i - FIRST_PAIR);
+
+		return (struct shape){ .dist = pair_dists[level[0]], .k = pair_ks[level[1]],
+				       .vocab = pair_vocabs[level[2]], .rows = pair_rows[level[3]],
+				       .wanted = level[4] };
+	}
 
 	if (i >= (int)NUM_GRID)
 		return singles[i - NUM_GRID];
@@ -73,9 +96,9 @@ static void describe(int i, struct cairn_case *c)
 {
 	struct shape s = shape_of(i);
 
-	snprintf(c->name, sizeof(c->name), "rows%d_vocab%d_k%d_%s%s%s", s.rows, s.vocab, s.k,
-		 dist_names[s.dist],
-		 s.wanted ? "_wanted" : "", s.bench ? "_bench" : "");
+	snprintf(c->name, sizeof(c->name), "%srows%d_vocab%d_k%d_%s%s%s%s", i >= FIRST_PAIR ? "pair_" : "",
+		 s.rows, s.vocab, s.k, dist_names[s.dist], s.wanted ? "_wanted" : "",
+		 s.bench ? "_bench" : "", has_nan_rows(i) ? "_nan_rows" : "");
 	c->device_only = (double)s.rows * s.vocab > 1.2e6;
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	if ((double)s.rows * s.vocab < 50000)
@@ -143,6 +166,9 @@ static void setup(struct cairn_op *op)
 	for (int64_t i = 0; (s.dist != NORMAL1 || op->kind == CAIRN_KIND_EXACT) && i < count; i++)
 		x[i] = op->kind == CAIRN_KIND_EXACT ? x[i] :
 		       logit(op, s.dist, (float)(i % s.vocab) / (float)s.vocab, x[i]);
+	for (int32_t i = 0; i < s.rows; i += 2)
+		if (has_nan_rows(op->case_index))
+			cairn_fill_nan(x, CAIRN_F32, (int64_t)i * s.vocab, s.vocab);
 	for (int32_t i = 0; i < s.rows; i++) {
 		tokens[i] = i % 7 == 6 ? (i % 2 ? -1 : s.vocab) : (int32_t)cairn_op_range(op, 0, s.vocab - 1);
 		if (i % 7 == 1)
@@ -185,10 +211,18 @@ static const char *reject(void *args, int i, int *want)
 	return NULL;
 }
 
+static void pairs_are_covered(struct cairn_test *t)
+{
+	cairn_pairs_check(t, &pairs, NUM_PAIRS);
+}
+
+static const struct cairn_unit units[] = { { "pairs_are_covered", pairs_are_covered } };
+
 const struct cairn_family cairn_logprobs_family = {
 	.stage = "primitives", .name = "logprobs",
+	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, logprobs),
 	.args_size = sizeof(struct cairn_logprobs_args),
-	.num_cases = NUM_GRID + ARRAY_SIZE(singles),
+	.num_cases = FIRST_PAIR + NUM_PAIRS,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 };

@@ -12,7 +12,10 @@ enum penalize_bend {
 	penalize_bend_presence_of_prompt, penalize_bend_row_for_slot, penalize_bend_first_bias_missing,
 	penalize_bend_list_of_row_0, penalize_bend_forbidden_is_large, penalize_bend_bias_revives,
 	penalize_bend_last_token_missing, penalize_bend_penalties_added, penalize_bend_slot_beyond_read,
-	penalize_bend_count_of_8_bits,
+	penalize_bend_count_of_8_bits, penalize_bend_presence_needs_frequency,
+	penalize_bend_repetition_below_1_ignored, penalize_bend_bias_lost_with_counts,
+	penalize_bend_nan_is_capped, penalize_bend_nan_not_forbidden, penalize_bend_tf32_bias,
+	penalize_bend_empty_bias_skips_forbidden, penalize_bend_infinity_not_capped,
 };
 
 static int bent_find(const int32_t *ids, int32_t at, int32_t num, int32_t j)
@@ -21,6 +24,32 @@ static int bent_find(const int32_t *ids, int32_t at, int32_t num, int32_t j)
 		if (ids[k] == j)
 			return k;
 	return -1;
+}
+
+/* x capped by softcap > 0 */
+static double bent_cap(double x, double cap, enum penalize_bend bend)
+{
+	if ((bend == penalize_bend_nan_is_capped && isnan(x)) || bend == penalize_bend_cap_without_tanh)
+		return fmax(-cap, fmin(cap, x));
+	return bend == penalize_bend_infinity_not_capped && isinf(x) ? x : cap * tanh(x / cap);
+}
+
+static double tf32(double x)
+{
+	float f = (float)x;
+	uint32_t bits;
+
+	memcpy(&bits, &f, sizeof(bits));
+	bits &= ~0x1fffu;
+	memcpy(&f, &bits, sizeof(f));
+	return f;
+}
+
+/* Returns whether token j of row i has a counter that is not 0. */
+static int in_history(const struct cairn_penalize_args *a, int32_t i, int32_t j)
+{
+	return a->counts && a->slots[i] >= 0 && a->slots[i] < a->num_slots &&
+	       a->counts[(int64_t)a->slots[i] * a->vocab + j];
 }
 
 static double bent_history(const struct cairn_penalize_args *a, int32_t i, int32_t j, double x,
@@ -43,6 +72,10 @@ static double bent_history(const struct cairn_penalize_args *a, int32_t i, int32
 	r = (double)a->repetition[i];
 	f = (double)a->frequency[i];
 	p = (double)a->presence[i];
+	if (bend == penalize_bend_presence_needs_frequency && f == 0)
+		p = 0;
+	if (bend == penalize_bend_repetition_below_1_ignored && r < 1)
+		r = 1;
 	if (bend == penalize_bend_prompt_is_counted)
 		n += c >> 15;
 	if (bend == penalize_bend_frequency_is_presence)
@@ -77,15 +110,18 @@ static int bent_penalize(const struct cairn_penalize_args *a, enum penalize_bend
 			int k = -1;
 
 			if (cap > 0 && bend != penalize_bend_cap_last)
-				x = bend == penalize_bend_cap_without_tanh ? fmax(-cap, fmin(cap, x)) :
-					cap * tanh(x / cap);
+				x = bent_cap(x, cap, bend);
 			if (a->num_bias)
 				k = bent_find(a->bias_ids, a->bias_at[list] + skip, a->num_bias[list] - skip,
 					      j);
 			if (k >= 0)
 				bias = (double)a->bias[k];
+			if (bend == penalize_bend_bias_lost_with_counts && in_history(a, i, j))
+				bias = 0;
 			if (bend != penalize_bend_bias_after_penalties)
 				x += bias;
+			if (bend == penalize_bend_tf32_bias && k >= 0 && isfinite(x))
+				x = tf32(x);
 			x = bent_history(a, i, j, x, bend);
 			if (bend == penalize_bend_bias_after_penalties)
 				x += bias;
@@ -95,6 +131,10 @@ static int bent_penalize(const struct cairn_penalize_args *a, enum penalize_bend
 			if (a->num_forbidden)
 				k = bent_find(a->forbidden_ids, a->forbidden_at[list], a->num_forbidden[list],
 					      j);
+			if ((bend == penalize_bend_nan_not_forbidden && isnan(x)) ||
+			    (bend == penalize_bend_empty_bias_skips_forbidden && a->num_bias &&
+			     !a->num_bias[i]))
+				k = -1;
 			if (k >= 0 && !(bend == penalize_bend_bias_revives && bias > 0))
 				x = bend == penalize_bend_forbidden_is_large ? -1e9 : -(double)INFINITY;
 			*at = (float)x;
@@ -122,6 +162,14 @@ BENT(penalize, last_token_missing)
 BENT(penalize, penalties_added)
 BENT(penalize, slot_beyond_read)
 BENT(penalize, count_of_8_bits)
+BENT(penalize, presence_needs_frequency)
+BENT(penalize, repetition_below_1_ignored)
+BENT(penalize, bias_lost_with_counts)
+BENT(penalize, nan_is_capped)
+BENT(penalize, nan_not_forbidden)
+BENT(penalize, tf32_bias)
+BENT(penalize, empty_bias_skips_forbidden)
+BENT(penalize, infinity_not_capped)
 
 const struct cairn_mutant cairn_penalize_mutants[] = {
 	MUTANT_BARE(penalize, cap_last, "applies the cap last"),
@@ -143,5 +191,14 @@ const struct cairn_mutant cairn_penalize_mutants[] = {
 	MUTANT_BARE(penalize, penalties_added, "adds the penalties instead of subtracting them"),
 	MUTANT_BARE(penalize, slot_beyond_read, "clamps a slot beyond the last one"),
 	MUTANT_BARE(penalize, count_of_8_bits, "takes counts modulo 256"),
+	MUTANT(penalize, presence_needs_frequency, "applies presence only if frequency is given"),
+	MUTANT(penalize, repetition_below_1_ignored, "ignores a repetition below 1"),
+	MUTANT(penalize, bias_lost_with_counts, "adds no bias to a token of the history"),
+	MUTANT(penalize, nan_is_capped, "caps a NaN to the softcap"),
+	MUTANT(penalize, nan_not_forbidden, "leaves a NaN that is forbidden"),
+	MUTANT(penalize, tf32_bias, "cuts the sum with the bias to TF32"),
+	MUTANT(penalize, empty_bias_skips_forbidden,
+	       "forbids nothing in a row whose list of biases is empty"),
+	MUTANT(penalize, infinity_not_capped, "leaves infinities uncapped"),
 	{ 0 }
 };

@@ -5,9 +5,11 @@
  * Bias, counters and forbidden tokens apply to the same tokens, at the ends of rows and of the ranges into
  * which a kernel may cut them. Some rows have no step, neutral parameters, or no slot. EXTREME: logits of all
  * magnitudes, infinite, NaN, zeros of both signs; saturated counters. POISON: slots of no row are all ones,
- * list entries of no row are NaN, and so are rows without any step.
+ * list entries of no row are NaN, and so are rows without any step. The pair cases combine the steps, each
+ * penalty on and off by itself, lists that are empty, and sizes.
  */
 #include "conformance/harness.h"
+#include "conformance/suite/pairs.h"
 
 #include <stdio.h>
 
@@ -48,15 +50,90 @@ static const struct shape {
 
 #define HISTORY	1500	/* about the number of nonzero counters of a row if SPARSE */
 
+#define FIRST_PAIR	((int)ARRAY_SIZE(shapes))
+#define NUM_PAIRS	19
+
+enum { F_CAP, F_COUNTS, F_REPETITION, F_FREQUENCY, F_PRESENCE, F_BIAS, F_FORBIDDEN, F_IDLE, F_VOCAB, F_ROWS,
+       NUM_FACTORS };
+/* F_COUNTS: no counters, few of a row, or many */
+static const unsigned pair_counts[] = { 0, COUNTS | SPARSE, COUNTS };
+static const float pair_caps[] = { 0, 30, 1.5f };
+static const float pair_penalties[3][3] = { { 1, 1.3f, 0.5f }, { 0, 0.75f, -0.3f }, { 0, 1.1f, -2 } };
+static const int32_t pair_vocabs[] = { 2, 33, 257, 2049 }, pair_rows[] = { 1, 2, 7 };
+
+/* Without counters there are no penalties. */
+static int pair_forbidden(const int8_t *level)
+{
+	return level[F_COUNTS] == 0 &&
+	       (level[F_REPETITION] > 0 || level[F_FREQUENCY] > 0 || level[F_PRESENCE] > 0);
+}
+
+static struct cairn_pairs pairs = { .num_factors = NUM_FACTORS, .levels = { 3, 3, 3, 3, 3, 3, 3, 2, 4, 3 },
+				    .forbidden = pair_forbidden };
+
+/* Returns the levels of a pair case, or NULL. */
+static const int8_t *levels_of(int i)
+{
+	return i < FIRST_PAIR ? NULL : cairn_pairs_row(&pairs, i - FIRST_PAIR);
+}
+
+static struct shape shape_of(int i)
+{
+	const int8_t *level = levels_of(i);
+
+	if (!level)
+		return shapes[i];
+	return (struct shape){ pair_rows[level[F_ROWS]], pair_vocabs[level[F_VOCAB]], 9,
+			       pair_counts[level[F_COUNTS]] | (level[F_CAP] ? CAP : 0) |
+			       (level[F_BIAS] ? BIAS : 0) | (level[F_FORBIDDEN] ? FORBIDDEN : 0) |
+			       (level[F_IDLE] ? IDLE_ROWS : 0) };
+}
+
+static void name_pair(char *name, size_t len, const struct shape *s, const int8_t *level)
+{
+	static const char *const caps[] = { "", "_cap30", "_cap1" };
+	static const char *const counts[] = { "", "_sparse", "_counts" };
+	static const char *const repetition[] = { "", "_rep", "_rep_below_1" };
+	static const char *const frequency[] = { "", "_freq", "_freq_below_0" };
+	static const char *const presence[] = { "", "_pres", "_pres_below_0" };
+	static const char *const bias[] = { "", "_bias", "_bias_empty" };
+	static const char *const forbidden[] = { "", "_forbidden", "_forbidden_empty" };
+
+	snprintf(name, len, "pair_rows%d_vocab%d%s%s%s%s%s%s%s%s", s->rows, s->vocab, caps[level[F_CAP]],
+		 counts[level[F_COUNTS]], repetition[level[F_REPETITION]], frequency[level[F_FREQUENCY]],
+		 presence[level[F_PRESENCE]], bias[level[F_BIAS]], forbidden[level[F_FORBIDDEN]],
+		 level[F_IDLE] ? "_idle" : "");
+}
+
+/* Gives the rows of a pair case the penalties and lists of its levels. */
+static void set_pair(struct cairn_penalize_args *a, const int8_t *level)
+{
+	float *values[] = { (float *)a->repetition, (float *)a->frequency, (float *)a->presence };
+
+	if (a->softcap > 0)
+		a->softcap = pair_caps[level[F_CAP]];
+	for (int32_t i = 0; i < a->rows; i++) {
+		for (int f = 0; f < 3 && a->counts; f++)
+			values[f][i] = pair_penalties[f][level[F_REPETITION + f]];
+		if (level[F_BIAS] == 2)
+			((int32_t *)a->num_bias)[i] = 0;
+		if (level[F_FORBIDDEN] == 2)
+			((int32_t *)a->num_forbidden)[i] = 0;
+	}
+}
+
 static void describe(int i, struct cairn_case *c)
 {
-	const struct shape *s = &shapes[i];
+	struct shape shape = shape_of(i), *s = &shape;
 	double elements = (double)s->rows * s->vocab;
 
-	snprintf(c->name, sizeof(c->name), "rows%d_vocab%d%s%s%s%s%s", s->rows, s->vocab,
-		 s->flags & CAP ? "_cap" : "", s->flags & COUNTS ? "_counts" : "",
-		 s->flags & BIAS ? "_bias" : "", s->flags & FORBIDDEN ? "_forbidden" : "",
-		 s->flags & IDLE_ROWS ? "_idle" : "");
+	if (levels_of(i))
+		name_pair(c->name, sizeof(c->name), s, levels_of(i));
+	else
+		snprintf(c->name, sizeof(c->name), "rows%d_vocab%d%s%s%s%s%s", s->rows, s->vocab,
+			 s->flags & CAP ? "_cap" : "", s->flags & COUNTS ? "_counts" : "",
+			 s->flags & BIAS ? "_bias" : "", s->flags & FORBIDDEN ? "_forbidden" : "",
+			 s->flags & IDLE_ROWS ? "_idle" : "");
 	c->kinds = CAIRN_ALL_KINDS & ~CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
 	if (s->flags & (BENCH | DEVICE))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
@@ -130,7 +207,7 @@ static int32_t fill_list(struct cairn_op *op, const struct shape *s, int32_t *id
 
 static void setup(struct cairn_op *op)
 {
-	const struct shape *s = &shapes[op->case_index];
+	struct shape shape = shape_of(op->case_index), *s = &shape;
 	struct cairn_penalize_args *a = op->args;
 	static const float penalties[] = { 1, 1.1f, 0.8f, 2, 1.7f };
 	int32_t rows = s->rows, extra = 3;	/* number of slots and of list entries that no row uses */
@@ -195,6 +272,8 @@ static void setup(struct cairn_op *op)
 				ids[k] = (int32_t)k % s->vocab;
 		}
 	}
+	if (levels_of(op->case_index))
+		set_pair(a, levels_of(op->case_index));
 	/* a row without any step must keep its bits, even NaN */
 	for (int32_t i = 1; i < rows && op->kind == CAIRN_KIND_POISON && s->flags & IDLE_ROWS &&
 	     !(s->flags & CAP); i += 5)
@@ -233,10 +312,18 @@ static const char *reject(void *args, int i, int *want)
 	return NULL;
 }
 
+static void pairs_are_covered(struct cairn_test *t)
+{
+	cairn_pairs_check(t, &pairs, NUM_PAIRS);
+}
+
+static const struct cairn_unit units[] = { { "pairs_are_covered", pairs_are_covered } };
+
 const struct cairn_family cairn_penalize_family = {
 	.stage = "primitives", .name = "penalize",
+	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, penalize),
 	.args_size = sizeof(struct cairn_penalize_args),
-	.num_cases = ARRAY_SIZE(shapes),
+	.num_cases = FIRST_PAIR + NUM_PAIRS,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 };

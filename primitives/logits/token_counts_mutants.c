@@ -11,6 +11,9 @@ enum token_counts_bend {
 	token_counts_bend_token_added_once, token_counts_bend_segment_of_token,
 	token_counts_bend_last_token_missing, token_counts_bend_outside_wraps,
 	token_counts_bend_behind_the_last_segment, token_counts_bend_copy_adds,
+	token_counts_bend_prompt_needs_indptr, token_counts_bend_last_slot_not_copied,
+	token_counts_bend_odd_tail_not_copied, token_counts_bend_segments_of_256,
+	token_counts_bend_negative_token_is_0,
 };
 
 static void bent_copies(const struct cairn_token_counts_args *a, enum token_counts_bend bend)
@@ -20,9 +23,11 @@ static void bent_copies(const struct cairn_token_counts_args *a, enum token_coun
 
 		if (to < 0 || to >= a->num_slots || from >= a->num_slots)
 			continue;
-		if (bend == token_counts_bend_clears_nothing && from < 0)
+		if ((bend == token_counts_bend_clears_nothing && from < 0) ||
+		    (bend == token_counts_bend_last_slot_not_copied && to == 0 && a->num_copies > 1))
 			continue;
-		for (int64_t j = 0; j < a->vocab; j++) {
+		for (int64_t j = 0; j < a->vocab - (bend == token_counts_bend_odd_tail_not_copied &&
+						    a->vocab % 2); j++) {
 			uint16_t *old = &a->counts[(int64_t)to * a->vocab + j], v = 0;
 
 			if (from >= 0)
@@ -38,7 +43,8 @@ static void bent_add(const struct cairn_token_counts_args *a, uint16_t *c, enum 
 {
 	if (a->prompt && bend == token_counts_bend_prompt_is_counted)
 		++*c;
-	if (a->prompt || bend == token_counts_bend_answer_sets_prompt)
+	if ((a->prompt && !(bend == token_counts_bend_prompt_needs_indptr && !a->indptr)) ||
+	    bend == token_counts_bend_answer_sets_prompt)
 		*c |= CAIRN_TOKEN_IN_PROMPT;
 	if (!a->prompt && (bend == token_counts_bend_wraps_into_prompt ||
 			   (*c & CAIRN_TOKEN_COUNT) != CAIRN_TOKEN_COUNT))
@@ -65,6 +71,10 @@ static int bent_token_counts(const struct cairn_token_counts_args *a, enum token
 
 			if (bend == token_counts_bend_outside_wraps && token >= a->vocab)
 				token -= a->vocab;
+			if (bend == token_counts_bend_negative_token_is_0 && token < 0)
+				token = 0;
+			if (bend == token_counts_bend_segments_of_256 && s >= 256)
+				continue;
 			if (slot < 0 || slot >= a->num_slots || token < 0 || token >= a->vocab)
 				continue;
 			if (bend == token_counts_bend_token_added_once && token == last)
@@ -90,6 +100,11 @@ BENT(token_counts, last_token_missing)
 BENT(token_counts, outside_wraps)
 BENT(token_counts, behind_the_last_segment)
 BENT(token_counts, copy_adds)
+BENT(token_counts, prompt_needs_indptr)
+BENT(token_counts, last_slot_not_copied)
+BENT(token_counts, odd_tail_not_copied)
+BENT(token_counts, segments_of_256)
+BENT(token_counts, negative_token_is_0)
 
 const struct cairn_mutant cairn_token_counts_mutants[] = {
 	MUTANT_BARE(token_counts, wraps_into_prompt, "lets count 32767 + 1 carry into the prompt bit"),
@@ -104,5 +119,11 @@ const struct cairn_mutant cairn_token_counts_mutants[] = {
 	MUTANT_BARE(token_counts, outside_wraps, "wraps a token beyond vocab around"),
 	MUTANT_BARE(token_counts, behind_the_last_segment, "adds tokens past the last segment too"),
 	MUTANT_BARE(token_counts, copy_adds, "adds the copied counters to the old ones"),
+	MUTANT(token_counts, prompt_needs_indptr, "takes a prompt without indptr for an answer"),
+	MUTANT(token_counts, last_slot_not_copied, "does not copy to slot 0 if there are several copies"),
+	MUTANT(token_counts, odd_tail_not_copied,
+	       "copies pairs of counters: leaves the last one of an odd vocab"),
+	MUTANT(token_counts, segments_of_256, "ignores the segments from 256 on"),
+	MUTANT(token_counts, negative_token_is_0, "adds a negative token to token 0"),
 	{ 0 }
 };

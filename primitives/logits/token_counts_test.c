@@ -5,8 +5,10 @@
  * A case mixes slots that are copied to, copied from, added to and unused; a token repeated many times in one
  * segment and in many; counters near saturation and saturated; tokens and slots outside the valid range.
  * EXTREME: all counters are 32764 to 32767. POISON: slots that are cleared or copied to are all ones before.
+ * The pair cases combine all of this.
  */
 #include "conformance/harness.h"
+#include "conformance/suite/pairs.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,11 +54,51 @@ static const struct shape {
 	  .segments = 1, .flags = BENCH | INDPTR | PROMPT | ONE_SLOT },
 };
 
+#define FIRST_PAIR	((int)ARRAY_SIZE(shapes))
+#define NUM_PAIRS	22
+
+enum { F_PROMPT, F_INDPTR, F_COPIES, F_OUTSIDE, F_SPREAD, F_TRAILING, F_VOCAB, F_SLOTS, F_TOKENS,
+       NUM_FACTORS };
+static const int32_t pair_vocabs[] = { 1, 17, 300, 1003, 2048 }, pair_slots[] = { 1, 3, 20 };
+static const int32_t pair_tokens[] = { 0, 1, 40, 700 }, pair_spreads[] = { 0, SKEWED, ONE_SLOT };
+
+static int pair_forbidden(const int8_t *level)
+{
+	return level[F_TRAILING] == 1 && level[F_INDPTR] == 0;
+}
+
+static struct cairn_pairs pairs = { .num_factors = NUM_FACTORS, .levels = { 2, 2, 3, 2, 3, 2, 5, 3, 4 },
+				    .forbidden = pair_forbidden };
+
+static struct shape shape_of(int i)
+{
+	const int8_t *level;
+	struct shape s;
+
+	if (i < FIRST_PAIR)
+		return shapes[i];
+	level = cairn_pairs_row(&pairs, i - FIRST_PAIR);
+	s = (struct shape){ .slots = pair_slots[level[F_SLOTS]], .vocab = pair_vocabs[level[F_VOCAB]],
+			    .tokens = pair_tokens[level[F_TOKENS]] };
+	s.copies = level[F_COPIES] == 2 ? (2 * s.slots + 2) / 3 : level[F_COPIES];
+	s.segments = level[F_INDPTR] ? (s.tokens + 6) / 7 : s.tokens;
+	s.flags = (level[F_PROMPT] ? PROMPT : 0) | (level[F_INDPTR] ? INDPTR : 0) |
+		  (level[F_OUTSIDE] ? OUTSIDE : 0) | (level[F_TRAILING] ? TRAILING : 0) |
+		  (unsigned)pair_spreads[level[F_SPREAD]];
+	return s;
+}
+
 static void describe(int i, struct cairn_case *c)
 {
-	const struct shape *s = &shapes[i];
+	struct shape shape = shape_of(i), *s = &shape;
 
-	snprintf(c->name, sizeof(c->name), "%s", s->name);
+	snprintf(c->name, sizeof(c->name), "%s", s->name ? s->name : "");
+	if (!s->name)
+		snprintf(c->name, sizeof(c->name), "pair_slots%d_vocab%d_copies%d_tokens%d%s%s%s%s%s%s",
+			 s->slots, s->vocab, s->copies, s->tokens, s->flags & PROMPT ? "_prompt" : "",
+			 s->flags & INDPTR ? "_indptr" : "", s->flags & OUTSIDE ? "_outside" : "",
+			 s->flags & SKEWED ? "_skewed" : "", s->flags & ONE_SLOT ? "_one_slot" : "",
+			 s->flags & TRAILING ? "_trailing" : "");
 	c->kinds = s->flags & BENCH ? CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) :
 		   CAIRN_ALL_KINDS & ~CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
 	c->bench = !!(s->flags & BENCH);
@@ -77,7 +119,7 @@ static int32_t some_token(struct cairn_op *op, const struct shape *s)
 
 static void setup(struct cairn_op *op)
 {
-	const struct shape *s = &shapes[op->case_index];
+	struct shape shape = shape_of(op->case_index), *s = &shape;
 	struct cairn_token_counts_args *a = op->args;
 	int64_t count = (int64_t)s->slots * s->vocab;
 	int32_t *to, *from, *tokens, *slots, *indptr, segments = s->segments;
@@ -162,11 +204,19 @@ static const char *reject(void *args, int i, int *want)
 	return NULL;
 }
 
+static void pairs_are_covered(struct cairn_test *t)
+{
+	cairn_pairs_check(t, &pairs, NUM_PAIRS);
+}
+
+static const struct cairn_unit units[] = { { "pairs_are_covered", pairs_are_covered } };
+
 const struct cairn_family cairn_token_counts_family = {
 	.stage = "primitives", .name = "token_counts",
+	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, token_counts),
 	.args_size = sizeof(struct cairn_token_counts_args),
-	.num_cases = ARRAY_SIZE(shapes),
+	.num_cases = FIRST_PAIR + NUM_PAIRS,
 	.exact_is_equal = 1,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 };
