@@ -145,7 +145,7 @@ static void has_text(struct cairn_test *t, json_t *row)
 		EXPECT_CONTAINS(t, again, json_string_value(json_object_get(row, "check")));
 }
 
-/* Runs the bad plug-in over small cases of its one family, with records, and compares these with the totals. */
+/* Runs the bad plug-in over small cases of its family, and compares its records with the totals. */
 static void run_bad(struct cairn_test *t, const char *how, int want, char *out, char *xml, int sum[3])
 {
 	char path[PATH_MAX], json[PATH_MAX], junit[PATH_MAX];
@@ -344,7 +344,8 @@ static void first_mistakes(struct cairn_test *t)
 
 	altered(t, path, "other_machine.so", 18, 0x16, 1 << 20, other);	/* e_machine */
 	EXPECT(t, cairn_spawn(given, out, sizeof(out)) == 2);
-	EXPECT_CONTAINS(t, out, "other_machine.so: was built for another architecture (ELF machine 22, 64 bits)");
+	EXPECT_CONTAINS(t, out, "other_machine.so: was built for another architecture (ELF machine 22, "
+			"64 bits)");
 	altered(t, path, "object.o", 16, 1, 1 << 20, other);		/* e_type */
 	EXPECT(t, cairn_spawn(given, out, sizeof(out)) == 2);
 	EXPECT_CONTAINS(t, out, "object.o: is an object file: link it with gcc -shared");
@@ -358,16 +359,84 @@ static void first_mistakes(struct cairn_test *t)
 	EXPECT(t, cairn_spawn(given, out, sizeof(out)) == 2);
 	EXPECT_CONTAINS(t, out, "/none.so: No such file or directory");
 	if (cairn_beside("fault_plugin.so", other, sizeof(other)) &&
-	    EXPECT(t, cairn_beside("cairn", self, sizeof(self)))) {	/* a path without ./ */
-		char *slash = strrchr(other, '/');
+	    EXPECT(t, cairn_beside("cairn", self, sizeof(self)))) {
+		char *slash = strrchr(other, '/');	/* a path without ./ */
 
 		*slash = 0;
-		snprintf(line, sizeof(line), "cd '%s' && '%s' check --impl %s %s 2>&1", other, self, slash + 1,
-			 CASE);
+		snprintf(line, sizeof(line), "cd '%s' && '%s' check --impl %s " CASE " 2>&1", other, self,
+			 slash + 1);
 		EXPECT(t, run_line(line, out, sizeof(out)) == 2);
 		EXPECT_CONTAINS(t, out, "'fault_plugin.so': the path of a plug-in has a '/': "
 				"write ./fault_plugin.so");
 	}
+}
+
+/* ---- C++ ---- */
+
+/* A plug-in in C++11, which has no designated initialisers. */
+static const char cxx_plugin[] =
+	"#include \"conformance/abi.h\"\n"
+	"#include <cerrno>\n"
+	"static int embedding(const cairn_embedding_args *a, void *)\n"
+	"{\n"
+	"	return a->size < sizeof(*a) ? -EINVAL : -EOPNOTSUPP;\n"
+	"}\n"
+	"const cairn_impl *cairn_impl_get(uint32_t abi_version)\n"
+	"{\n"
+	"	static cairn_impl impl;\n"
+	"	impl.size = sizeof(impl);\n"
+	"	impl.abi_version = CAIRN_ABI_VERSION;\n"
+	"	impl.flags = CAIRN_IMPL_HOST_MEM;\n"
+	"	impl.name = \"cxx\";\n"
+	"	impl.version = \"1\";\n"
+	"	impl.embedding = embedding;\n"
+	"	return abi_version == CAIRN_ABI_VERSION ? &impl : nullptr;\n"
+	"}\n";
+
+/* Writes the headers that abi.h includes, each as an argument of the compiler. */
+static int headers_of_abi(char *list, size_t len)
+{
+	char path[PATH_MAX], line[512], name[256];
+	size_t n = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/conformance/abi.h", cairn_srcdir());
+	f = fopen(path, "r");
+	if (!f)
+		return 0;
+	while (fgets(line, sizeof(line), f))
+		if (sscanf(line, "#include \"%255[^\"]\"", name) == 1 && n < len)
+			n += (size_t)snprintf(list + n, len - n, " %s", name);
+	fclose(f);
+	return n > 0 && n < len;
+}
+
+/* abi.h and every header that it includes are C++11, and a plug-in may be written in it. */
+static void abi_is_cxx(struct cairn_test *t)
+{
+	char list[8192], line[3 * PATH_MAX + sizeof(list)], out[8192], source[PATH_MAX], so[PATH_MAX];
+	char *argv[] = { "cairn", "check", "--impl", so, CASE, NULL };
+
+	if (run_line("command -v g++ 2>&1", out, sizeof(out))) {
+		cairn_skip(t, "there is no g++");
+		return;
+	}
+	if (!headers_of_abi(list, sizeof(list))) {
+		cairn_skip(t, "%s has no sources", cairn_srcdir());
+		return;
+	}
+	snprintf(line, sizeof(line), "cd '%s' && g++ -std=c++11 -Wall -Wextra -pedantic -Werror "
+		 "-fsyntax-only -I. -x c++ conformance/abi.h %s 2>&1", cairn_srcdir(), list);
+	if (!EXPECT(t, run_line(line, out, sizeof(out)) == 0))
+		cairn_note(t, "%s", out);
+	cairn_tmpfile(t, source, sizeof(source), "plugin.cc", cxx_plugin, sizeof(cxx_plugin) - 1);
+	snprintf(so, sizeof(so), "%s/cxx.so", cairn_tmpdir(t));
+	snprintf(line, sizeof(line), "g++ -std=c++11 -Wall -Wextra -Werror '-I%s' -shared -fPIC -o '%s' "
+		 "'%s' 2>&1", cairn_srcdir(), so, source);
+	if (!EXPECT(t, run_line(line, out, sizeof(out)) == 0))
+		cairn_note(t, "%s", out);
+	EXPECT(t, cairn_spawn(argv, out, sizeof(out)) == 0);
+	EXPECT_CONTAINS(t, out, "ok 1 - cxx:primitives.embedding # 0 passed, 0 failed, 1 skipped");
 }
 
 static const struct cairn_unit units[] = {
@@ -378,6 +447,7 @@ static const struct cairn_unit units[] = {
 	{ "runs_what_concerns_it", runs_what_concerns_it },
 	{ "names_differ", names_differ },
 	{ "first_mistakes", first_mistakes },
+	{ "abi_is_cxx", abi_is_cxx },
 };
 
 const struct cairn_family cairn_vendor_family = {
