@@ -60,10 +60,11 @@
  *              `normalize` a row whose chosen p have a sum below 2^-60 has undefined out (the 1e-20, which
  *              only matters there, may be left out).
  * Numerics:    n, h and s are rounded to dtype (h and s may keep more bits); products exact, sums, p, c and
- *              weights in fp32, also where a model keeps its router in fp32; out is rounded once. Scales are
- *              applied in fp32, to weights or to sums. w[b,i] may instead multiply, in fp32, the product of
- *              an unweighted h with w_down[e]; where h overflows dtype, with its weight or without, out is
- *              undefined.
+ *              weights in fp32, also where a model keeps its router in fp32; p with a relative error of up to
+ *              2^-19 (1 + d), d being the logit's magnitude (score 1) or its distance from the largest one;
+ *              out is rounded once. Scales are applied in fp32, to weights or to sums. w[b,i] may instead
+ *              multiply, in fp32, the product of an unweighted h with w_down[e]; where h overflows dtype,
+ *              with its weight or without, out is undefined.
  * Tolerance:   derived in moe_bounds.c; where the logits' bounds do not decide the choice of experts, a
  *              request is only checked to be finite.
  * Determinism: bitwise repeatable; row b does not depend on the other rows, as long as batch stays up to
