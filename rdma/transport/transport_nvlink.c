@@ -6,7 +6,8 @@
  * Works between two GPUs of a host, two processes on one GPU, or within one process. A channel's slots
  * are in device memory of the receiving end. The sender has them mapped (CUDA IPC, or peer access in one
  * process) and writes them itself: kernels by transport.cuh, the host by the copy engine on a stream of
- * the channel, in the order payload, word, value, each copy after the previous one.
+ * the channel, in the order payload, word (unless the slot has it already), value, each copy after the
+ * previous one.
  *
  * The other end checks nothing, since an imported region is mapped memory. A region's memory must
  * therefore outlive its peers' puts; the slots have a reference count of the ends that have them mapped.
