@@ -54,8 +54,7 @@
 #define MOE_FP8_WORKER_REGS	104	/* 512 threads, 128 */
 
 template <int dtype>
-static __global__ __launch_bounds__(MOE_THREADS, 1)
-void moe_kernel(const __grid_constant__ struct moe_args g, const __grid_constant__ struct moe_choose c)
+static __global__ __launch_bounds__(MOE_THREADS, 1) void moe_kernel(const __grid_constant__ struct moe_args g)
 {
 	const struct body_link alone = {};
 	struct moe_ahead ahead = {};
@@ -68,7 +67,7 @@ void moe_kernel(const __grid_constant__ struct moe_args g, const __grid_constant
 	__syncthreads();
 	if (threadIdx.x >= 2 * MOE_WORKERS) {
 		ptx_setmaxnreg_dec<MOE_ROUTER_REGS>();
-		moe_routing<0>(g, alone, c);
+		moe_routing<0>(g, alone);
 	} else if (threadIdx.x >= MOE_WORKERS) {
 		ptx_setmaxnreg_dec<MOE_LOADER_REGS>();
 		moe_loader(g);
@@ -80,8 +79,7 @@ void moe_kernel(const __grid_constant__ struct moe_args g, const __grid_constant
 
 template <int dtype>
 static __global__ __launch_bounds__(MOE_THREADS, 1)
-void moe_fp8_kernel(const __grid_constant__ struct moe_fp8_args g,
-		    const __grid_constant__ struct moe_choose c)
+void moe_fp8_kernel(const __grid_constant__ struct moe_fp8_args g)
 {
 	const struct body_link alone = {};
 	struct moe_ahead ahead = {};
@@ -94,7 +92,7 @@ void moe_fp8_kernel(const __grid_constant__ struct moe_fp8_args g,
 	__syncthreads();
 	if (threadIdx.x >= MOE_FP8_WORKERS) {
 		ptx_setmaxnreg_dec<MOE_ROUTER_REGS>();
-		moe_routing<0, MOE_TEAMS>(g.moe, alone, c);
+		moe_routing<0, MOE_TEAMS>(g.moe, alone);
 	} else {
 		ptx_setmaxnreg_inc<MOE_FP8_WORKER_REGS>();
 		moe_fp8_worker<dtype>(g.moe, g.scales, ahead);
@@ -153,8 +151,7 @@ int moe_launch(const struct cairn_moe_args *args, void *stream)
 	struct cairn_launch l = {};
 	/* the kernel for weights of 16 bits takes only the front of g */
 	struct moe_fp8_args g = { {}, moe_scales_of(args) };
-	struct moe_choose c = moe_choose_of(args);
-	void *params[] = { &g, &c };
+	void *params[] = { &g };
 	int ctas = cairn_sms_of(args->sms), bytes;
 	const void *kernel;
 
@@ -187,11 +184,21 @@ size_t moe_workspace(const struct cairn_moe_args *args)
 	return args->batch ? plan(&g, NULL) : 0;
 }
 
+/* The kernels for sigmoids and groups have not been run on a GPU yet: they wait in the history of this file. */
+static int check_choice(const struct cairn_moe_args *args)
+{
+	const struct cairn_moe_choice c = cairn_moe_choice_of(args);
+
+	return c.score == CAIRN_MOE_SOFTMAX && c.groups == 1 ? 0 :
+		cairn_error(EOPNOTSUPP, "moe: score, num_groups: table cuda has softmax without groups only");
+}
+
 extern "C" int cairn_moe(const struct cairn_moe_args *args, void *stream)
 {
 	size_t need;
 
 	CAIRN_TRY(cairn_moe_check(args));
+	CAIRN_TRY(check_choice(args));
 	if (!args->batch)
 		return 0;
 	if (args->batch > CAIRN_MOE_FEW)
@@ -207,6 +214,7 @@ extern "C" int cairn_moe_workspace(const struct cairn_moe_args *args, size_t *by
 	CAIRN_TRY(cairn_moe_check_shape(args));
 	if (!bytes)
 		return cairn_error(EINVAL, "moe_workspace: bytes: null pointer");
+	CAIRN_TRY(check_choice(args));
 	if (args->batch > CAIRN_MOE_FEW)
 		return moe_rows_workspace(args, bytes);
 	*bytes = moe_workspace(args);
