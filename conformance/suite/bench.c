@@ -475,6 +475,10 @@ int cairn_cmd_bench(const struct cairn_options *opt)
 			return 2;
 		}
 	}
+	if (cairn_name_apart(opt, impls)) {
+		fprintf(stderr, "cairn bench: %s\n", cairn_last_error());
+		return 2;
+	}
 	pass.roofs = mmap(NULL, sizeof(*pass.roofs), PROT_READ | PROT_WRITE,
 			  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (pass.roofs == MAP_FAILED)

@@ -60,6 +60,9 @@ struct cairn_roofs {
 	double gbps[2], tflops[2];	/* [1]: host memory */
 };
 
+/* Makes the names of the tables differ: two plug-ins may have one name, and a table may be given twice. */
+int cairn_name_apart(const struct cairn_options *opt, struct cairn_impl *impls);
+
 /* Returns whether opt selects the case of f with this full name. */
 int cairn_glob_match(const struct cairn_options *opt, const struct cairn_family *f, const char *case_name);
 /* Returns whether opt selects any case of f. */

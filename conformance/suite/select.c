@@ -131,3 +131,37 @@ double cairn_cost(const struct cairn_selected *s)
 {
 	return s->what == CAIRN_SEL_CASE ? s->desc.flops + 16 * s->desc.bytes : 0;
 }
+
+int cairn_name_apart(const struct cairn_options *opt, struct cairn_impl *impls)
+{
+	char *names[CAIRN_MAX_IMPLS] = { NULL };
+
+	for (int k = 0; k < opt->num_impls; k++) {
+		int same = 0, path_same = 0;
+		char name[400];
+
+		for (int i = 0; i < opt->num_impls; i++) {
+			same += !strcmp(impls[i].name, impls[k].name);
+			path_same += i < k && !strcmp(opt->impls[i], opt->impls[k]);
+		}
+		if (same == 1)
+			continue;
+		if (path_same)
+			snprintf(name, sizeof(name), "%s#%d", impls[k].name, path_same + 1);
+		else if (strchr(opt->impls[k], '/'))
+			snprintf(name, sizeof(name), "%s(%.300s)", impls[k].name, opt->impls[k]);
+		else
+			continue;
+		for (char *c = name; *c; c++)
+			/* a name goes into lines and records without escaping (plugin.c) */
+			if (*c < 0x20 || *c > 0x7e || *c == '"' || *c == '\\')
+				*c = '?';
+		names[k] = strdup(name);
+		if (!names[k])
+			return cairn_error(ENOMEM, "no memory for the names of the tables");
+	}
+	for (int k = 0; k < opt->num_impls; k++)
+		if (names[k])
+			impls[k].name = names[k];
+	return 0;
+}

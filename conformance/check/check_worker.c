@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "conformance/suite/check_run.h"
+#include "conformance/check/check_run.h"
 
 /* a table that ends so many processes of a family, or hangs so often, is not called any more there */
 #define MAX_DEATHS	8

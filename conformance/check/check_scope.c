@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "conformance/suite/check_scope.h"
+#include "conformance/check/check_scope.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -96,38 +96,5 @@ int cairn_check_operations(const struct cairn_options *opt, const struct cairn_i
 					   "that are operations are NULL", opt->impls[k], impls[k].name,
 					   impls[k].version);
 	}
-	return 0;
-}
-
-int cairn_check_name_apart(const struct cairn_options *opt, struct cairn_impl *impls)
-{
-	char *names[CAIRN_MAX_IMPLS] = { NULL };
-
-	for (int k = 0; k < opt->num_impls; k++) {
-		int same = 0, path_same = 0;
-		char name[400];
-
-		for (int i = 0; i < opt->num_impls; i++) {
-			same += !strcmp(impls[i].name, impls[k].name);
-			path_same += i < k && !strcmp(opt->impls[i], opt->impls[k]);
-		}
-		if (same == 1)
-			continue;
-		if (path_same)
-			snprintf(name, sizeof(name), "%s#%d", impls[k].name, path_same + 1);
-		else if (strchr(opt->impls[k], '/'))
-			snprintf(name, sizeof(name), "%s(%.300s)", impls[k].name, opt->impls[k]);
-		else
-			continue;
-		for (char *c = name; *c; c++)
-			if ((unsigned char)*c < 0x20)	/* the processes report line by line */
-				*c = '?';
-		names[k] = strdup(name);
-		if (!names[k])
-			return cairn_error(ENOMEM, "no memory for the names of the tables");
-	}
-	for (int k = 0; k < opt->num_impls; k++)
-		if (names[k])
-			impls[k].name = names[k];
 	return 0;
 }

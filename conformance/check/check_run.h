@@ -6,8 +6,8 @@
 #ifndef CAIRN_CHECK_RUN_H
 #define CAIRN_CHECK_RUN_H
 
-#include "conformance/suite/check_child.h"
-#include "conformance/suite/check_report.h"
+#include "conformance/check/check_child.h"
+#include "conformance/check/check_report.h"
 
 #define CAIRN_MAX_FAMILIES	256
 

@@ -8,7 +8,7 @@
 #ifndef CAIRN_CHECK_SCOPE_H
 #define CAIRN_CHECK_SCOPE_H
 
-#include "conformance/suite/check_report.h"
+#include "conformance/check/check_report.h"
 
 int cairn_check_has_op(const struct cairn_impl *impl, const struct cairn_family *f);
 
@@ -25,8 +25,5 @@ void cairn_check_print_scope(const struct cairn_options *opt, const struct cairn
 
 /* -EINVAL: a plug-in has no operation, so that there is nothing to judge. */
 int cairn_check_operations(const struct cairn_options *opt, const struct cairn_impl *impls);
-
-/* Makes the names of the tables differ: two plug-ins may have one name, and a table may be given twice. */
-int cairn_check_name_apart(const struct cairn_options *opt, struct cairn_impl *impls);
 
 #endif

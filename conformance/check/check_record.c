@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "conformance/suite/check_report.h"
+#include "conformance/check/check_report.h"
 #include "conformance/tables/program.h"
 
 /* Appends a word as a shell reads it back. */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "conformance/suite/check_report.h"
+#include "conformance/check/check_report.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "conformance/suite/check_child.h"
+#include "conformance/check/check_child.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "conformance/suite/check_scope.h"
+#include "conformance/check/check_scope.h"
 #include "conformance/suite/op_case.h"
 #include "conformance/suite/threads.h"
 #include "conformance/tables/tables.h"

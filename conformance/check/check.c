@@ -12,8 +12,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "conformance/suite/check_run.h"
-#include "conformance/suite/check_scope.h"
+#include "conformance/check/check_run.h"
+#include "conformance/check/check_scope.h"
 #include "conformance/suite/families.h"
 #include "conformance/suite/threads.h"
 #include "conformance/tables/program.h"
@@ -235,7 +235,7 @@ static int open_tables(struct cairn_check_run *r)
 		}
 	}
 	CAIRN_TRY(cairn_check_operations(r->opt, r->impls));
-	return cairn_check_name_apart(r->opt, r->impls);
+	return cairn_name_apart(r->opt, r->impls);
 }
 
 static int open_shared(struct cairn_check_run *r)
