@@ -3,9 +3,10 @@
  * moe_inputs_test - inputs of the cases
  *
  * Kinds: EXACT has x of one magnitude and sparse weights of small integers: n, logits, gates and ups are
- * exact, and logits tie often. POISON has NaN in the weights of every expert that no request chooses, and
- * with three requests or more in one row of x. EXTREME has rows of x that are zero, tiny, huge or very
- * unequal, and weights distorted in one of six ways. Rows of x are redrawn until their experts are decided.
+ * exact, and logits tie often; in pair cases two columns of the router are so large that logits have more
+ * than 11 bits. POISON has NaN in the weights of every expert that no request chooses, and with three
+ * requests or more in one row of x. EXTREME has rows of x that are zero, tiny, huge or very unequal, and
+ * weights distorted in one of six ways. Rows of x are redrawn until their experts are decided.
  *
  * Weights of 8 bits are normal and contain all codes; their scales differ by up to a factor of three. EXACT
  * has powers of two. EXTREME distorts the scales.
@@ -130,6 +131,10 @@ static void fill_weights(struct cairn_op *op, const struct moe_shape *s, const s
 		((struct cairn_moe_args *)op->args)->eps = 1e-12f;
 		fill_signs(op, p->norm, s->hidden, 1);
 		fill_sparse(op, p->router, 0, s->experts, s->hidden, 3);
+		for (int64_t e = 0; s->pair && e < s->experts; e++)
+			for (int64_t i = 1; i < 3; i++)
+				cairn_store(p->router, ((struct cairn_moe_args *)op->args)->dtype,
+					    (e + 1) * s->hidden - i, 2048);
 	} else {
 		fill_about_1(op, p->norm, s->hidden);
 		fill(op, p->router, (int64_t)s->experts * s->hidden, in);
@@ -206,7 +211,7 @@ static void bend(const struct cairn_moe_args *a, const struct operands *p, int h
 	}
 }
 
-static void fill_row(struct cairn_op *op, const struct operands *p, int b)
+static void fill_row(struct cairn_op *op, const struct moe_shape *s, const struct operands *p, int b)
 {
 	static const double sizes[] = { 1, 700, 0x1p-12, 0, 2e-3, 12000, 40 };
 	const struct cairn_moe_args *a = op->args;
@@ -219,7 +224,7 @@ static void fill_row(struct cairn_op *op, const struct operands *p, int b)
 		return;
 	}
 	op->kind = CAIRN_KIND_NORMAL;
-	fill(op, x, a->hidden, 1);
+	fill(op, x, a->hidden, s->eps > 0 && kind != CAIRN_KIND_EXTREME ? sqrt((double)s->eps) : 1);
 	op->kind = kind;
 	for (int i = 0; i < a->hidden && kind == CAIRN_KIND_EXTREME; i++) {
 		double v = cairn_load(x, a->dtype, i) * size * (i % 61 == 7 ? 40 : 1);
@@ -259,7 +264,7 @@ static void fill_x(struct cairn_op *op, const struct moe_shape *s, const struct 
 				memcpy((uint16_t *)p->x + b * (int64_t)s->hidden, p->x,
 				       (size_t)s->hidden * 2);
 			else
-				fill_row(op, p, b);
+				fill_row(op, s, p, b);
 			decided = cairn_block_moe_choice(a, b, experts);
 		}
 		sure &= decided;
@@ -315,7 +320,7 @@ void moe_setup(struct cairn_op *op)
 	a->scaling = s.scaling > 0 ? s.scaling : 1;
 	a->fp8w = !!(s.flags & FP8);
 	a->scale_kind = s.flags & BLOCKS ? CAIRN_FP8_SCALE_BLOCKS : CAIRN_FP8_SCALE_ROWS;
-	a->eps = op->case_index % 3 ? 1e-6f : 1e-5f;
+	a->eps = s.eps > 0 ? s.eps : op->case_index % 3 ? 1e-6f : 1e-5f;
 	a->score = s.flags & SIGMOID ? CAIRN_MOE_SIGMOID : CAIRN_MOE_SOFTMAX;
 	a->num_groups = s.groups;
 	a->groups_per_token = s.groups_per_token;

@@ -25,13 +25,14 @@ static double element(const struct moe_mutant *s, const void *w, int64_t at)
 static void norm(struct moe_mutant *s, int b)
 {
 	const struct cairn_moe_args *a = s->a;
-	double squares = 0, scale;
+	double squares = 0, scale, eps;
 
 	for (int i = 0; i < a->hidden; i++) {
 		s->x[i] = element(s, a->x, (int64_t)b * a->hidden + i);
 		squares += s->x[i] * s->x[i];
 	}
-	scale = 1 / sqrt(squares / a->hidden + (s->d == MOE_eps_missing ? 0 : (double)a->eps));
+	eps = s->d == MOE_eps_missing ? 0 : fmax((double)a->eps, s->d == MOE_eps_at_least_1e_6 ? 1e-6 : 0);
+	scale = 1 / sqrt(squares / a->hidden + eps);
 	for (int i = 0; i < a->hidden; i++) {
 		double w = s->d == MOE_norm_weight_missing ? 1 : element(s, a->norm_weight, i);
 
@@ -57,6 +58,8 @@ static double scale_at(const struct moe_mutant *s, const struct matrix *m, int64
 		return 1;
 	if (s->d == MOE_fp8_up_has_scale_of_gate && !m->is_down)
 		row %= m->n / 2;
+	if (s->d == MOE_scale_in_bf16 && !s->a->scale_kind)
+		return block_rounded((double)m->scale[row], CAIRN_BF16);
 	if (!s->a->scale_kind || (s->d == MOE_fp8_shared_down_rows && m->is_shared && m->is_down))
 		return (double)m->scale[s->a->scale_kind ? row % (blocks_n * blocks_k) : row];
 	jb = row / 128;
@@ -135,7 +138,7 @@ static void feed_forward(struct moe_mutant *s, int n, const struct matrix *gate_
 		gate *= s->d == MOE_weight_before_silu ? w : 1;
 		v = (s->d == MOE_silu_missing ? gate : gate / (1 + exp(-gate))) * up * inside;
 		s->y[i] = s->d == MOE_down_in_tiles_of_128 && i >= n / 128 * 128 ? 0 :
-			  block_rounded(v, a->dtype);
+			  block_rounded(v, s->d == MOE_h_in_bf16 ? CAIRN_BF16 : a->dtype);
 		if (s->d == MOE_h_in_place && i < a->hidden)
 			s->n[i] = s->y[i];
 	}
@@ -148,6 +151,8 @@ static void feed_forward(struct moe_mutant *s, int n, const struct matrix *gate_
 			load_row(s, down, i);
 			add = cairn_dot(s->y, s->row, n);
 		}
+		if (s->d == MOE_down_rounded)
+			add = block_rounded(add, a->dtype);
 		s->sum[i] += add * (s->d == MOE_weight_twice ? w : 1);
 		if (s->d == MOE_rounded_each)
 			s->sum[i] = block_rounded(s->sum[i], a->dtype);
@@ -194,7 +199,8 @@ static void experts(struct moe_mutant *s, int b)
 		down.is_down = 1;
 		feed_forward(s, a->intermediate, &gate_up, &down, w);
 	}
-	if (a->shared_intermediate && s->d != MOE_shared_missing) {
+	if (a->shared_intermediate && s->d != MOE_shared_missing &&
+	    !(s->d == MOE_shared_lost_in_place && a->out == a->x)) {
 		int narrow = s->d == MOE_shared_width && a->intermediate < a->shared_intermediate;
 		int wrong = s->d == MOE_fp8_shared_scale_of_expert &&
 			    a->intermediate >= a->shared_intermediate;

@@ -65,6 +65,14 @@
 	D(x_written, "the norm overwrites x") \
 	D(nan, "the weight is 0/0 where one expert has all the weight") \
 	D(not_repeatable, "every other call differs in the last bit") \
+	D(eps_at_least_1e_6, "eps is raised to 1e-6") \
+	D(logits_in_tf32, "logits are cut to TF32") \
+	D(down_rounded, "an expert's product with w_down is rounded to dtype") \
+	D(normalize_lost_with_fp8, "weights of 8 bits: weights are not divided by their sum") \
+	D(scaling_lost_of_many, "scaling is not applied above 8 rows") \
+	D(shared_lost_in_place, "the shared experts are not added where out is x") \
+	D(h_in_bf16, "h is rounded to bf16 also in f16") \
+	D(scale_in_bf16, "scales of rows are rounded to bf16") \
 	D(nothing, "returns success without doing anything") \
 	D(fp8_scales_ignored, "codes are used without their scales") \
 	D(fp8_scale_divides, "codes are divided by their scale") \

@@ -3,6 +3,7 @@
 #include "fused/moe/moe_mutants.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "primitives/base/dtype.h"
 #include "fused/block/block_ref.h"
@@ -152,9 +153,22 @@ static double weight_of(const struct moe_mutant *s, int b, int from, const doubl
 	for (int i = 0; i < n; i++)
 		chosen += w[n == a->num_experts ? i : s->experts[b][i]];
 	if (s->d == MOE_softmax_over_chosen || s->d == MOE_normalize_always ||
-	    (a->normalize && s->d != MOE_normalize_never && (s->d != MOE_route_normalize_never || !sigmoids)))
+	    (a->normalize && s->d != MOE_normalize_never &&
+	     !(s->d == MOE_normalize_lost_with_fp8 && a->fp8w) &&
+	     (s->d != MOE_route_normalize_never || !sigmoids)))
 		return w[s->experts[b][from]] / chosen;
 	return w[s->experts[b][from]];
+}
+
+static double tf32(double x)
+{
+	float f = (float)x;
+	uint32_t bits;
+
+	memcpy(&bits, &f, sizeof(bits));
+	bits &= ~0x1fffu;
+	memcpy(&f, &bits, sizeof(f));
+	return f;
 }
 
 void moe_mutant_route(struct moe_mutant *s, int b)
@@ -169,6 +183,8 @@ void moe_mutant_route(struct moe_mutant *s, int b)
 		for (int i = 0; i < a->hidden - (s->d == MOE_logits_truncated ? 64 : 0); i++)
 			logits[e] += (s->d == MOE_router_reads_x ? s->x : s->n)[i] *
 				     cairn_load(a->w_router, a->dtype, (int64_t)e * a->hidden + i);
+		if (s->d == MOE_logits_in_tf32)
+			logits[e] = tf32(logits[e]);
 		if (s->d == MOE_logits_in_dtype)
 			logits[e] = block_rounded(logits[e], a->dtype);
 	}
@@ -181,7 +197,9 @@ void moe_mutant_route(struct moe_mutant *s, int b)
 	for (int i = 0; i < k; i++) {
 		double w = weight_of(s, b, s->d == MOE_weights_reversed ? k - 1 - i : i, p, c);
 
-		if (s->d != MOE_scaling_missing && (s->d != MOE_scaling_before_norm || !a->normalize))
+		if (s->d != MOE_scaling_missing &&
+		    !(s->d == MOE_scaling_lost_of_many && a->batch > CAIRN_MOE_FEW) &&
+		    (s->d != MOE_scaling_before_norm || !a->normalize))
 			w *= (double)a->scaling;
 		if (s->d == MOE_weights_all_equal)
 			w = (double)a->scaling / k;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * moe_test - the cases: named edge cases, shapes of published models, bench rows, and a generated series of
- * shapes
+ * moe_test - the cases: named edge cases, shapes of published models, bench rows, a generated series of
+ * shapes, and pair cases, which combine every two features
  *
  * A request whose experts are not decided is only checked to be finite (moe_bounds.c); a case fails if the
  * experts of less than half of the sampled requests are decided.
@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/pairs.h"
 #include "fused/moe/moe_test.h"
 
 #define N(n, ...)	N_OF(n, __VA_ARGS__) /* a second macro level expands DSV2LITE into five arguments */
@@ -188,6 +189,47 @@ static const struct moe_shape routed[] = {
 #define NUM_GRID	72
 #define NUM_GRID_FP8	24
 
+#define FIRST_PAIR	(NUM_NAMED + NUM_GRID + NUM_GRID_FP8 + NUM_SMS + NUM_ROUTED)
+#define NUM_PAIRS	24
+
+enum { F_TYPE, F_FP8, F_NORMALIZE, F_SCALING, F_SHARED, F_EXPERTS, F_IN_PLACE, F_NO_EXPERTS, F_BATCH,
+       F_HIDDEN, F_INTER, F_EPS, F_SMS, NUM_FACTORS };
+static const unsigned pair_fp8[] = { 0, FP8, FP8 | BLOCKS };
+static const float pair_scalings[] = { 1, 2.5f, 0.25f }, pair_eps[] = { 1e-6f, 1e-12f, 1 };
+static const int pair_experts[][2] = { { 4, 1 }, { 5, 2 }, { 9, 3 }, { 24, 6 } };
+static const int pair_batches[] = { 1, 3, 8, 9, 18 }, pair_hidden[] = { 64, 192, 320 };
+static const int pair_inter[] = { 64, 192 }, pair_shared[] = { 0, 64, 192 };
+static struct cairn_pairs pairs = { .num_factors = NUM_FACTORS,
+				    .levels = { 2, 3, 2, 3, 3, 4, 2, 2, 5, 3, 2, 3, 2 } };
+
+static void pair_of(int i, struct moe_shape *s)
+{
+	const int8_t *level = cairn_pairs_row(&pairs, i);
+
+	*s = (struct moe_shape){
+		.pair = 1, .hidden = pair_hidden[level[F_HIDDEN]],
+		.experts = pair_experts[level[F_EXPERTS]][0],
+		.top = pair_experts[level[F_EXPERTS]][1], .inter = pair_inter[level[F_INTER]],
+		.shared = pair_shared[level[F_SHARED]], .batch = pair_batches[level[F_BATCH]],
+		.scaling = pair_scalings[level[F_SCALING]], .eps = pair_eps[level[F_EPS]],
+		.sms = level[F_SMS] ? 24 : 0,
+		.flags = pair_fp8[level[F_FP8]] | (level[F_TYPE] ? F16 : 0) |
+			 (level[F_NORMALIZE] ? NORMALIZE : 0) | (level[F_IN_PLACE] ? IN_PLACE : 0) |
+			 (level[F_NO_EXPERTS] ? NO_EXPERTS : 0),
+	};
+}
+
+static void name_pair(char *name, size_t len, const struct moe_shape *s)
+{
+	snprintf(name, len, "pair_h%d_e%d_top%d_i%d_s%d_b%d_%s%s%s%s%s%s_eps1e%d%s", s->hidden, s->experts,
+		 s->top, s->inter, s->shared, s->batch, s->flags & F16 ? "f16" : "bf16",
+		 s->flags & BLOCKS ? "_fp8_blocks" : s->flags & FP8 ? "_fp8" : "",
+		 s->flags & NORMALIZE ? "_normalized" : "",
+		 s->scaling > 1 ? "_scaling25" : s->scaling < 1 ? "_scaling025" : "",
+		 s->flags & IN_PLACE ? "_in_place" : "", s->flags & NO_EXPERTS ? "_no_out" : "",
+		 (int)lround(-log10((double)s->eps)), s->sms ? "_sms24" : "");
+}
+
 void moe_shape_at(int index, struct moe_shape *s)
 {
 	static const int hidden[] = { 64, 128, 256, 192, 512, 320, 1024 },
@@ -198,6 +240,10 @@ void moe_shape_at(int index, struct moe_shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (index >= FIRST_PAIR) {
+		pair_of(index - FIRST_PAIR, s);
 		return;
 	}
 	if (i >= NUM_GRID + NUM_GRID_FP8) {
@@ -221,11 +267,14 @@ void moe_shape_at(int index, struct moe_shape *s)
 /* Bytes: a lower bound on the bytes read. The requests' choices are assumed uniform. */
 static void describe(int index, struct cairn_case *c)
 {
+	static const int others[] = { CAIRN_KIND_EXACT, CAIRN_KIND_EXTREME, CAIRN_KIND_POISON };
 	double used, weights, per_weight;
 	struct moe_shape s;
 
 	moe_shape_at(index, &s);
-	if (s.name)
+	if (s.pair)
+		name_pair(c->name, sizeof(c->name), &s);
+	else if (s.name)
 		snprintf(c->name, sizeof(c->name), "%s", s.name);
 	else
 		snprintf(c->name, sizeof(c->name), "%sh%d_e%d_top%d_i%d_s%d_b%d_%s%s%s",
@@ -236,7 +285,9 @@ static void describe(int index, struct cairn_case *c)
 	c->device_only = !!(s.flags & DEVICE);
 	c->sparse = c->bench;
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
-	if (s.flags & (TIES | PAIRS | GROUP_TIES))	/* decided only where sums are exact */
+	if (s.pair)
+		c->kinds |= CAIRN_KIND_BIT(others[index % 3]);
+	else if (s.flags & (TIES | PAIRS | GROUP_TIES))	/* decided only where sums are exact */
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
 	else if ((s.flags & (SIGMOID | BIAS)) == SIGMOID)	/* extreme sigmoids are 0 or 1 */
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
@@ -352,14 +403,22 @@ static int exact(const void *args, struct cairn_exact *e)
 	return 0;
 }
 
+static void pairs_are_covered(struct cairn_test *t)
+{
+	cairn_pairs_check(t, &pairs, NUM_PAIRS);
+}
+
+static const struct cairn_unit units[] = { { "pairs_are_covered", pairs_are_covered } };
+
 const struct cairn_family cairn_moe_family = {
 	.stage = "fused", .name = "moe",
+	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, moe),
 	.workspace_op = offsetof(struct cairn_impl, moe_workspace),
 	.args_size = sizeof(struct cairn_moe_args),
 	.workspace_field = MOE_FIELD(workspace),
 	.zeroed_workspace = 1,
-	.num_cases = NUM_NAMED + NUM_GRID + NUM_GRID_FP8 + NUM_SMS + NUM_ROUTED,
+	.num_cases = FIRST_PAIR + NUM_PAIRS,
 	.describe = describe, .setup = moe_setup, .exact = exact, .reject = reject,
 	.cost_s = 60,
 };

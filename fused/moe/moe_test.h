@@ -28,6 +28,8 @@ struct moe_shape {
 	unsigned flags;
 	float scaling;		/* 0: 1 */
 	int sms, groups, groups_per_token;
+	float eps;		/* 0: 1e-6 or 1e-5; else x has the size of its root, so that it counts */
+	int pair;		/* a pair case: EXACT has logits of more than 11 bits */
 };
 
 void moe_shape_at(int index, struct moe_shape *s);
