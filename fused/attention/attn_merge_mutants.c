@@ -50,12 +50,30 @@
 	D(in_place_too_early, "writes out before all states are read") \
 	D(not_repeatable, "sums in another order in every other call") \
 	D(cut_off, "cuts the result off instead of rounding it") \
+	D(products_10_bits, "o is rounded to the 10 bits of TF32") \
+	D(weights_10_bits, "weights are rounded to the 10 bits of TF32") \
+	D(terms_cut_off, "each term is cut off to out_dtype") \
+	D(counts_ignored_with_gaps, "with gaps between heads, all states of every row are used") \
+	D(lse_stride_ignored_f16, "with f16 states, lse is taken for packed") \
+	D(states_17_as_16, "of 17 states the last is not added") \
+	D(in_place_state_0_lost, "in place, state 0 is not added") \
+	D(heads_3_as_4, "with three heads, lse is read as that of four") \
 	D(nothing, "returns success without doing anything")
 
 #define NAME(name, what)	attn_merge_bend_##name,
 enum attn_merge_bend { DEFECTS(NAME) };
 
 #define IS(name)	(bend == attn_merge_bend_##name)
+
+/* Returns v with 11 significant bits, as TF32 has. */
+static double ten_bits(double v)
+{
+	uint64_t box = 0;
+
+	cairn_store(&box, CAIRN_F32, 0, v);
+	box = (box + 0x1000) & ~0x1fffull;
+	return isfinite(v) ? cairn_load(&box, CAIRN_F32, 0) : v;
+}
 
 /* The states that enter, and their weights. */
 struct terms {
@@ -68,8 +86,9 @@ static int used_states(const struct cairn_attn_merge_args *a, int64_t pair, enum
 {
 	int64_t row = pair / a->num_heads;
 	int used = a->num_states;
+	int gaps = a->head_stride > a->head_dim && a->row_stride > a->head_stride;
 
-	if (a->counts && !IS(counts_ignored)) {
+	if (a->counts && !IS(counts_ignored) && !(IS(counts_ignored_with_gaps) && gaps)) {
 		if (IS(counts_of_row_0))
 			row = 0;
 		if (IS(counts_per_pair))
@@ -78,7 +97,7 @@ static int used_states(const struct cairn_attn_merge_args *a, int64_t pair, enum
 		if (used < 0)
 			used = IS(counts_not_clamped) ? a->num_states : 0;
 	}
-	used -= IS(last_state_lost);
+	used -= IS(last_state_lost) || (IS(states_17_as_16) && used == 17);
 	return IS(states_beyond_32_lost) && used > 32 ? 32 : used;
 }
 
@@ -87,9 +106,12 @@ static void weigh(const struct cairn_attn_merge_args *a, int64_t pair, enum attn
 {
 	int64_t at = IS(lse_of_head_0) ? pair / a->num_heads * a->num_heads :
 		     IS(lse_transposed) ? pair % a->num_heads * a->rows + pair / a->num_heads : pair;
-	int64_t stride = IS(lse_stride_ignored) ? (int64_t)a->rows * a->num_heads : a->lse_stride;
+	int packed = IS(lse_stride_ignored) || (IS(lse_stride_ignored_f16) && a->dtype == CAIRN_F16);
+	int64_t stride = packed ? (int64_t)a->rows * a->num_heads : a->lse_stride;
 	int used = used_states(a, pair, bend);
 
+	if (IS(heads_3_as_4) && a->num_heads == 3)
+		at = (pair / 3 * 4 + pair % 3) % ((int64_t)a->rows * 3);
 	memset(t, 0, sizeof(*t));
 	t->max = IS(sentinel) ? -5e4 : -INFINITY;
 	for (int s = 0; s < used; s++) {
@@ -104,7 +126,8 @@ static void weigh(const struct cairn_attn_merge_args *a, int64_t pair, enum attn
 		t->max = a->lse[at];
 	if (IS(no_max) && t->max > -INFINITY)
 		t->max = 0;
-	for (int s = IS(first_state_lost) && used > 1; s < used; s++) {
+	for (int s = (IS(first_state_lost) || (IS(in_place_state_0_lost) && a->out == a->o)) && used > 1;
+	     s < used; s++) {
 		double lse = a->lse[s * stride + at], d, w;
 
 		if (IS(empty_weighted) && lse == -INFINITY)
@@ -120,6 +143,8 @@ static void weigh(const struct cairn_attn_merge_args *a, int64_t pair, enum attn
 			 IS(weight_0_added) ? -INFINITY : (double)CAIRN_ATTN_MERGE_CUTOFF))
 			continue;
 		w = (float)(IS(lse_base_2) ? exp2(d) : exp(d));
+		if (IS(weights_10_bits))
+			w = ten_bits(w);
 		if (IS(weights_half))
 			w = rounded(CAIRN_BF16, w);
 		t->state[t->n] = s;
@@ -163,7 +188,11 @@ static void merge(const struct cairn_attn_merge_args *a, int64_t pair, int call,
 		for (int k = 0; k < t.n; k++) {
 			int i = IS(not_repeatable) && call % 2 ? t.n - 1 - k : k;
 			double x = cairn_load(a->o, a->dtype, t.state[i] * state_stride + row * row_stride +
-					      head * head_stride + c) * t.weight[i];
+					      head * head_stride + c);
+
+			x = (IS(products_10_bits) ? ten_bits(x) : x) * t.weight[i];
+			if (IS(terms_cut_off))
+				x = cut_off(a->out_dtype, x);
 
 			if (IS(rounded_before_sum))
 				x = rounded(a->out_dtype, x);

@@ -7,6 +7,7 @@
  * largest number and almost equal; POISON has NaN in all states without weight. Gaps always hold NaN.
  */
 #include "conformance/harness.h"
+#include "conformance/suite/pairs.h"
 
 #include <stdio.h>
 
@@ -31,6 +32,7 @@ struct shape {
 	const char *name;	/* start of the case's name; NULL: none */
 	int n, rows, heads, dim, dtype, out;
 	unsigned flags;
+	int pair;		/* number of a pair case, or 0 */
 };
 
 #define S(name_, n_, rows_, heads_, dim_, dtype_, out_) \
@@ -101,6 +103,44 @@ static const int grid_rows[] = { 1, 5, 128 }, grid_heads[] = { 1, 3, 32 };
 #define NUM_NAMED	((int)ARRAY_SIZE(named))
 #define NUM_GRID	(5 * 5 * 3)
 
+#define NUM_PAIRS	48
+
+/* Every two features stand together in a case. */
+enum {
+	PAIR_STATES, PAIR_DIM, PAIR_LAYOUT, PAIR_WEIGHTS, PAIR_DTYPE, PAIR_OUT, PAIR_HEADS, PAIR_ROWS,
+	PAIR_LSE, PAIR_COUNTS, PAIR_PLACE
+};
+
+/* In place only where the dtypes agree, and without gaps in state 0. */
+static int pair_forbidden(const int8_t *level)
+{
+	if (level[PAIR_PLACE] != 1)
+		return 0;
+	return level[PAIR_LAYOUT] > 0 ||
+	       (level[PAIR_DTYPE] >= 0 && level[PAIR_OUT] >= 0 && level[PAIR_DTYPE] != level[PAIR_OUT]);
+}
+
+static struct cairn_pairs pair_table = {
+	.num_factors = 11, .levels = { 7, 6, 4, 4, 3, 3, 3, 2, 2, 2, 2 }, .forbidden = pair_forbidden,
+};
+
+static void pair_at(int i, struct shape *s)
+{
+	static const int states[] = { 2, 1, 3, 5, 7, 17, 33 }, dims[] = { 64, 8, 24, 72, 128, 256 };
+	static const int heads[] = { 1, 3, 5 }, rows[] = { 4, 7 };
+	static const unsigned layouts[] = { 0, GAPS, ROWS_FIRST, HEADS_FIRST };
+	static const unsigned weights[] = { 0, EMPTY, SPREAD, EQUAL };
+	const int8_t *level = cairn_pairs_row(&pair_table, i);
+
+	*s = (struct shape){
+		.pair = i + 1, .n = states[level[PAIR_STATES]], .dim = dims[level[PAIR_DIM]],
+		.heads = heads[level[PAIR_HEADS]], .rows = rows[level[PAIR_ROWS]], .dtype = level[PAIR_DTYPE],
+		.out = level[PAIR_OUT],
+	};
+	s->flags = layouts[level[PAIR_LAYOUT]] | weights[level[PAIR_WEIGHTS]] | (level[PAIR_LSE] ? 0 : LSE) |
+		   (level[PAIR_COUNTS] ? COUNTS : 0) | (level[PAIR_PLACE] ? IN_PLACE : 0);
+}
+
 static double elements_of(const struct shape *s)
 {
 	return (double)s->n * s->rows * s->heads * s->dim;
@@ -113,6 +153,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (i >= NUM_GRID) {
+		pair_at(i - NUM_GRID, s);
 		return;
 	}
 	memset(s, 0, sizeof(*s));
@@ -131,12 +175,16 @@ static void shape_at(int index, struct shape *s)
 static void describe(int index, struct cairn_case *c)
 {
 	double pairs, esize, out_esize;
+	char number[16] = "";
 	struct shape s;
 
 	shape_at(index, &s);
-	snprintf(c->name, sizeof(c->name), "%s%sn%d_rows%d_h%d_d%d_%s_%s%s%s%s%s%s%s", s.name ? s.name : "",
-		 s.name ? "_" : "", s.n, s.rows, s.heads, s.dim, cairn_dtype_name(s.dtype),
-		 cairn_dtype_name(s.out), s.flags & LSE ? "" : "_nolse", s.flags & COUNTS ? "_counts" : "",
+	if (s.pair)
+		snprintf(number, sizeof(number), "pair_%d_", s.pair);
+	snprintf(c->name, sizeof(c->name), "%s%s%sn%d_rows%d_h%d_d%d_%s_%s%s%s%s%s%s%s", number,
+		 s.name ? s.name : "", s.name ? "_" : "", s.n, s.rows, s.heads, s.dim,
+		 cairn_dtype_name(s.dtype), cairn_dtype_name(s.out), s.flags & LSE ? "" : "_nolse",
+		 s.flags & COUNTS ? "_counts" : "",
 		 s.flags & EMPTY ? "_empty" : "", s.flags & GAPS ? "_gaps" : "",
 		 s.flags & ROWS_FIRST ? "_rowsfirst" : "", s.flags & HEADS_FIRST ? "_headsfirst" : "");
 	c->bench = !!(s.flags & BENCH);
@@ -145,6 +193,9 @@ static void describe(int index, struct cairn_case *c)
 	if (!(s.flags & (BENCH | DEVICE)))
 		c->kinds = elements_of(&s) < 1e5 ? CAIRN_ALL_KINDS :
 			   CAIRN_KIND_BIT(CAIRN_KIND_EXTREME) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
+	if (s.pair)
+		c->kinds = CAIRN_KIND_BIT(s.pair % 2 ? CAIRN_KIND_EXTREME : CAIRN_KIND_EXACT) |
+			   CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	pairs = (double)s.rows * s.heads;
 	esize = (double)cairn_dtype_bytes(s.dtype);
 	out_esize = (double)cairn_dtype_bytes(s.out);
@@ -378,10 +429,18 @@ static const char *reject(void *args, int i, int *want)
 	return NULL;
 }
 
+static void pair_rows(struct cairn_test *t)
+{
+	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
+}
+
+static const struct cairn_unit units[] = { { "pair_rows", pair_rows } };
+
 const struct cairn_family cairn_attn_merge_family = {
 	.stage = "fused", .name = "attn_merge",
 	.op = offsetof(struct cairn_impl, attn_merge),
 	.args_size = sizeof(struct cairn_attn_merge_args),
-	.num_cases = NUM_NAMED + NUM_GRID,
+	.num_cases = NUM_NAMED + NUM_GRID + NUM_PAIRS,
+	.units = units, .num_units = ARRAY_SIZE(units),
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 };
