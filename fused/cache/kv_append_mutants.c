@@ -104,7 +104,8 @@ static int append(const struct cairn_kv_append_args *a, enum append_defect x)
 				v = rounded_to(CAIRN_F16, v);
 			if (x == APPEND_f32_through_bf16)
 				v = rounded_to(CAIRN_BF16, v);
-			if (x == APPEND_subnormals_flushed && fabs(v) < (a->dtype == CAIRN_F16 ? 0x1p-14 : 0x1p-126))
+			if (x == APPEND_subnormals_flushed &&
+			    fabs(v) < (a->dtype == CAIRN_F16 ? 0x1p-14 : 0x1p-126))
 				v = 0;
 			cairn_store(a->kv.k_pages, a->dtype, to * row + c, k);
 			if (x != APPEND_values_missing)

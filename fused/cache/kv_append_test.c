@@ -93,9 +93,11 @@ static void pair_at(int i, struct shape *s)
 	const int8_t *level = cairn_pairs_row(&pair_table, i);
 	int row;
 
-	*s = (struct shape){ .pair = i + 1, .page = pages[level[PAIR_PAGE]], .heads = heads[level[PAIR_HEADS]],
+	*s = (struct shape){
+		.pair = i + 1, .page = pages[level[PAIR_PAGE]], .heads = heads[level[PAIR_HEADS]],
 		.dim = dims[level[PAIR_DIM]], .batch = lengths[level[PAIR_LENGTHS]].batch,
-		.qo_lens = lengths[level[PAIR_LENGTHS]].qo, .kv_lens = lengths[level[PAIR_LENGTHS]].kv };
+		.qo_lens = lengths[level[PAIR_LENGTHS]].qo, .kv_lens = lengths[level[PAIR_LENGTHS]].kv,
+	};
 	s->flags = tables[level[PAIR_TABLES]] | dtypes[level[PAIR_DTYPE]];
 	s->qo = s->qo_lens[0];
 	row = s->heads * s->dim;
@@ -138,8 +140,8 @@ static void describe(int index, struct cairn_case *c)
 
 	shape_at(index, &s);
 	if (s.pair)
-		snprintf(c->name, sizeof(c->name), "pair_%d_p%d_h%d_d%d_%s%s%s", s.pair, s.page, s.heads, s.dim,
-			 cairn_dtype_name(dtype_of(&s)), s.k_stride ? "_k_stride" : "",
+		snprintf(c->name, sizeof(c->name), "pair_%d_p%d_h%d_d%d_%s%s%s", s.pair, s.page, s.heads,
+			 s.dim, cairn_dtype_name(dtype_of(&s)), s.k_stride ? "_k_stride" : "",
 			 s.v_stride ? "_v_stride" : "");
 	else if (s.name)
 		snprintf(c->name, sizeof(c->name), "%s", s.name);

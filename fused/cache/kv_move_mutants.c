@@ -9,6 +9,7 @@ enum kv_move_bend {
 	kv_move_bend_slots_by_layer, kv_move_bend_sides_of_slots_swapped, kv_move_bend_from_and_to_swapped,
 	kv_move_bend_slot_is_minus_place, kv_move_bend_last_move_missing, kv_move_bend_last_16_bytes_missing,
 	kv_move_bend_gaps_ignored, kv_move_bend_v_at_half_a_layer, kv_move_bend_a_page_too_many,
+	kv_move_bend_latent_gaps_ignored, kv_move_bend_ctas_5_lose_a_move, kv_move_bend_page_bytes_by_64,
 };
 
 static char *kv_place(const struct cairn_kv_move_args *a, int32_t place, int32_t layer, int32_t side,
@@ -16,7 +17,7 @@ static char *kv_place(const struct cairn_kv_move_args *a, int32_t place, int32_t
 {
 	int64_t sides = a->v_offset ? 2 : 1, v = a->v_offset, all = a->layer_bytes;
 
-	if (bend == kv_move_bend_gaps_ignored)
+	if (bend == kv_move_bend_gaps_ignored || (bend == kv_move_bend_latent_gaps_ignored && sides == 1))
 		all = sides * a->num_pages * a->page_bytes;
 	if (bend == kv_move_bend_v_at_half_a_layer)
 		v = a->layer_bytes / 32 * 16;
@@ -37,11 +38,16 @@ static int bent_kv_move(const struct cairn_kv_move_args *a, enum kv_move_bend be
 	int64_t bytes = a->page_bytes - (bend == kv_move_bend_last_16_bytes_missing ? 16 : 0);
 
 	CAIRN_TRY(cairn_kv_move_check(a));
+	if (bend == kv_move_bend_page_bytes_by_64 && a->page_bytes > 64)
+		bytes = a->page_bytes / 64 * 64;
 	if (bend == kv_move_bend_layer_0_alone)
 		layers = 1;
 	layers -= bend == kv_move_bend_last_layer_missing;
 	for (int32_t i = 0; i < a->num_moves - (bend == kv_move_bend_last_move_missing); i++) {
 		int32_t from = a->from[i], to = a->to[i];
+
+		if (bend == kv_move_bend_ctas_5_lose_a_move && a->max_ctas == 5 && i == a->num_moves - 1)
+			continue;
 
 		if (bend == kv_move_bend_from_and_to_swapped) {
 			from = a->to[i];
@@ -68,6 +74,9 @@ BENT(kv_move, last_16_bytes_missing)
 BENT(kv_move, gaps_ignored)
 BENT(kv_move, v_at_half_a_layer)
 BENT(kv_move, a_page_too_many)
+BENT(kv_move, latent_gaps_ignored)
+BENT(kv_move, ctas_5_lose_a_move)
+BENT(kv_move, page_bytes_by_64)
 
 const struct cairn_mutant cairn_kv_move_mutants[] = {
 	MUTANT_BARE(kv_move, k_alone, "does not move V"),
@@ -82,5 +91,8 @@ const struct cairn_mutant cairn_kv_move_mutants[] = {
 	MUTANT_BARE(kv_move, gaps_ignored, "ignores the gaps between layers"),
 	MUTANT_BARE(kv_move, v_at_half_a_layer, "assumes that V begins at half a layer"),
 	MUTANT_BARE(kv_move, a_page_too_many, "writes to the next page"),
+	MUTANT(kv_move, latent_gaps_ignored, "ignores the gaps between layers of latents"),
+	MUTANT(kv_move, ctas_5_lose_a_move, "with five CTAs makes num_moves - 1 moves"),
+	MUTANT(kv_move, page_bytes_by_64, "copies whole 64 bytes only"),
 	{ 0 }
 };

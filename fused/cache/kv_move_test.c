@@ -11,18 +11,21 @@
 #include <string.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/pairs.h"
 
 #define LLAMA_PAGE	(16 * 8 * 128 * 2)
 #define LATENT_PAGE	(64 * 576 * 2)
 
 enum { ONE_SIDE = 1, GAPS = 2, FORK = 4, BENCH = 8, DEVICE = 16 };
 
-static const struct shape {
-	const char *name;
+struct shape {
+	const char *name;		/* NULL: a pair case */
 	/* copies: page to page; outs: page to slot; ins: slot to page; pads: moves of a place to itself */
 	int32_t layers, pages, slots, page_bytes, copies, outs, ins, pads, max_ctas;
 	unsigned flags;
-} shapes[] = {
+};
+
+static const struct shape shapes[] = {
 	{ .name = "one_page", .layers = 1, .pages = 2, .page_bytes = 16, .copies = 1, .flags = ONE_SIDE },
 	{ .name = "moves_0", .layers = 3, .pages = 5, .slots = 2, .page_bytes = 256 },
 	{ .name = "pads_alone", .layers = 3, .pages = 5, .slots = 2, .page_bytes = 256, .pads = 7 },
@@ -67,11 +70,50 @@ static const struct shape {
 	  .flags = BENCH | DEVICE | ONE_SIDE },
 };
 
+#define NUM_NAMED	((int)ARRAY_SIZE(shapes))
+#define NUM_PAIRS	22
+
+/* Every two features stand together in a case. */
+enum { PAIR_BYTES, PAIR_MOVES, PAIR_LAYERS, PAIR_CTAS, PAIR_PADS, PAIR_SIDES, PAIR_GAPS, PAIR_FORK };
+
+static struct cairn_pairs pair_table = { .num_factors = 8, .levels = { 5, 4, 4, 3, 3, 2, 2, 2 } };
+
+static void shape_at(int index, struct shape *s)
+{
+	static const int32_t bytes[] = { 4096, 16, 48, 1040, 6160 }, layers[] = { 3, 1, 2, 7 };
+	static const int32_t ctas[] = { 0, 1, 5 }, pads[] = { 0, 1, 6 };
+	const int8_t *level;
+
+	if (index < NUM_NAMED) {
+		*s = shapes[index];
+		return;
+	}
+	level = cairn_pairs_row(&pair_table, index - NUM_NAMED);
+	*s = (struct shape){
+		.layers = layers[level[PAIR_LAYERS]], .pages = 37, .slots = 11,
+		.page_bytes = bytes[level[PAIR_BYTES]], .pads = pads[level[PAIR_PADS]],
+		.max_ctas = ctas[level[PAIR_CTAS]],
+		.copies = level[PAIR_MOVES] % 3 == 0 ? 7 : 0, .outs = level[PAIR_MOVES] == 1 ? 9 : 0,
+		.ins = level[PAIR_MOVES] == 2 ? 9 : 0,
+	};
+	if (level[PAIR_MOVES] == 3) {
+		s->outs = 3;
+		s->ins = 5;
+	}
+	s->flags = (level[PAIR_SIDES] ? ONE_SIDE : 0) | (level[PAIR_GAPS] ? GAPS : 0) |
+		   (level[PAIR_FORK] ? FORK : 0);
+}
+
 static void describe(int i, struct cairn_case *c)
 {
-	const struct shape *s = &shapes[i];
+	struct shape shape, *s = &shape;
 
-	snprintf(c->name, sizeof(c->name), "%s", s->name);
+	shape_at(i, s);
+	if (s->name)
+		snprintf(c->name, sizeof(c->name), "%s", s->name);
+	else
+		snprintf(c->name, sizeof(c->name), "pair_%d_bytes%d_l%d_c%d_o%d_i%d", i - NUM_NAMED + 1,
+			 s->page_bytes, s->layers, s->copies, s->outs, s->ins);
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	if (!(s->flags & (BENCH | DEVICE)))
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
@@ -106,14 +148,17 @@ static void fill(struct cairn_op *op, int32_t *x, int64_t words)
 
 static void setup(struct cairn_op *op)
 {
-	const struct shape *s = &shapes[op->case_index];
 	struct cairn_kv_move_args *a = op->args;
-	int32_t sides = s->flags & ONE_SIDE ? 1 : 2, num = s->copies + s->outs + s->ins, n = 0, p = 0, q = 0;
-	int64_t gap = s->flags & GAPS ? 48 : 0, base_bytes, slot_bytes;
-	int32_t *pages = calloc((size_t)s->pages + 1, 4), *slots = calloc((size_t)s->slots + 1, 4), *from,
-		*to;
-	int32_t *base, *contiguous;
+	struct shape shape, *s = &shape;
+	int32_t sides, num, n = 0, p = 0, q = 0, *pages, *slots, *from, *to, *base, *contiguous;
+	int64_t gap, base_bytes, slot_bytes;
 
+	shape_at(op->case_index, s);
+	sides = s->flags & ONE_SIDE ? 1 : 2;
+	num = s->copies + s->outs + s->ins;
+	gap = s->flags & GAPS ? 48 : 0;
+	pages = calloc((size_t)s->pages + 1, 4);
+	slots = calloc((size_t)s->slots + 1, 4);
 	if (!pages || !slots)
 		abort();
 	a->num_moves = num + s->pads;
@@ -211,11 +256,19 @@ static const char *reject(void *args, int i, int *want)
 	return NULL;
 }
 
+static void pair_rows(struct cairn_test *t)
+{
+	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
+}
+
+static const struct cairn_unit units[] = { { "pair_rows", pair_rows } };
+
 const struct cairn_family cairn_kv_move_family = {
 	.stage = "fused", .name = "kv_move",
 	.op = offsetof(struct cairn_impl, kv_move),
 	.args_size = sizeof(struct cairn_kv_move_args),
-	.num_cases = ARRAY_SIZE(shapes),
+	.num_cases = NUM_NAMED + NUM_PAIRS,
+	.units = units, .num_units = ARRAY_SIZE(units),
 	.exact_is_equal = 1,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 };
