@@ -65,6 +65,14 @@
 	D(x_written, "the input is normalised in place") \
 	D(not_repeatable, "every other call differs in the last bit") \
 	D(cut_off, "cuts the result off instead of rounding it") \
+	D(eps_at_least, "eps is at least 1e-9") \
+	D(eps_1e6, "eps is always 1e-6") \
+	D(page_48_as_32, "pages of 48 are addressed as pages of 32") \
+	D(page_128_as_64, "pages of 128 are addressed as pages of 64") \
+	D(position_16_bits, "positions are kept in 16 bits") \
+	D(a_cut_off, "a is cut off instead of rounded") \
+	D(rows_past_8_offchip, "off chip, requests past the eighth are not computed") \
+	D(residual_lost_cluster_5, "with clusters of five, in place, x is not added") \
 	D(nothing, "returns success without doing anything")
 
 #define NAME(name, what)	MLA_##name,
@@ -133,12 +141,18 @@ struct request {
 
 static int64_t key_at(const struct cairn_cluster_mla_args *a, int b, int j, enum defect d)
 {
-	int pages = a->kv.indptr[b + 1] - a->kv.indptr[b], nth = j / a->kv.page_size;
+	int pages = a->kv.indptr[b + 1] - a->kv.indptr[b], size = a->kv.page_size, nth;
 	int64_t page;
+
+	if (d == MLA_page_48_as_32 && size == 48)
+		size = 32;
+	if (d == MLA_page_128_as_64 && size == 128)
+		size = 64;
+	nth = j / size;
 
 	nth = a->kv.indptr[b] + (nth < pages ? nth : pages - 1);
 	page = d == MLA_page_table_identity ? nth : a->kv.indices[nth];
-	return (page * a->kv.page_size + j % a->kv.page_size) * WIDTH;
+	return (page * size + j % size) * WIDTH;
 }
 
 /* Computes everything up to the new key and the rotated q. */
@@ -146,7 +160,11 @@ static void prepare(const struct cairn_cluster_mla_args *a, int b, int last, str
 {
 	int lora = a->q_lora_rank, nq = a->num_heads * Q_DIM;
 	int position = d == MLA_rope_by_length ? last : a->positions[b];
-	double eps = d == MLA_eps_missing ? 0 : a->eps, c[RANK];
+	double eps = d == MLA_eps_missing ? 0 : d == MLA_eps_1e6 ? 1e-6 :
+		     d == MLA_eps_at_least ? fmax(1e-9, a->eps) : a->eps, c[RANK];
+
+	if (d == MLA_position_16_bits)
+		position &= 0xffff;
 
 	for (int i = 0; i < a->hidden; i++)
 		r->n[i] = cairn_load(a->x, a->dtype, (int64_t)b * a->hidden + i);
@@ -255,7 +273,9 @@ static void attend(const struct cairn_cluster_mla_args *a, int b, int h, struct 
 	for (int i = 0; i < 128; i++) {
 		int64_t at = w_at + (i + (d == MLA_values_from_nope_rows ? 0 : 128)) * (int64_t)RANK;
 
-		r->v[h * 128 + i] = rounded(dot(o, a->w_kv_b, a->dtype, at, RANK), a->dtype);
+		r->v[h * 128 + i] = dot(o, a->w_kv_b, a->dtype, at, RANK);
+		r->v[h * 128 + i] = d == MLA_a_cut_off ? cut_off(a->dtype, r->v[h * 128 + i]) :
+				    rounded(r->v[h * 128 + i], a->dtype);
 		if (d == MLA_o_overwritten && i == 15)
 			memcpy(o, r->v + h * 128, 16 * sizeof(*o));
 	}
@@ -293,7 +313,8 @@ static void one_request(const struct cairn_cluster_mla_args *a, int b, struct re
 
 		if (d == MLA_residual_zeroed)
 			cairn_store(a->out, a->dtype, at, 0);
-		x = d == MLA_residual_missing ? 0 : cairn_load(a->x, a->dtype, at);
+		x = d == MLA_residual_missing || (d == MLA_residual_lost_cluster_5 && a->cluster_size == 5 &&
+						  a->out == a->x) ? 0 : cairn_load(a->x, a->dtype, at);
 		x += dot(r->v, a->w_o, a->dtype, (int64_t)i * k, k);
 		cairn_store(a->out, a->dtype, at, d == MLA_cut_off ? cut_off(a->dtype, x) : x);
 	}
@@ -301,6 +322,7 @@ static void one_request(const struct cairn_cluster_mla_args *a, int b, struct re
 
 static int decode(const struct cairn_cluster_mla_args *a, enum defect d)
 {
+	int rows = a->kv.batch;
 	struct request *r;
 	static int calls;
 
@@ -310,7 +332,9 @@ static int decode(const struct cairn_cluster_mla_args *a, enum defect d)
 	r = calloc(1, sizeof(*r));
 	if (!r)
 		return cairn_error(ENOMEM, "cluster_mla_mutants: no memory");
-	for (int b = 0; b < a->kv.batch && (b < 8 || d != MLA_rows_past_8); b++)
+	if (d == MLA_rows_past_8 || (d == MLA_rows_past_8_offchip && a->offchip))
+		rows = rows < 8 ? rows : 8;
+	for (int b = 0; b < rows; b++)
 		one_request(a, b, r, d);
 	if (d == MLA_not_repeatable && a->kv.batch && calls++ % 2)
 		*(uint16_t *)a->out ^= 1;

@@ -272,7 +272,7 @@ static void finish(const struct chain *c, struct cairn_exact *exact)
 		for (int i = 0; i < width && !exact && len > 0; i++)
 			cairn_store(a->kv.k_pages, a->dtype, at + i, slot[i]);
 		for (int i = 0; i < a->hidden && exact && len <= 0; i++) {	/* undefined */
-			exact[0].val[row + i] = 0;
+			exact[0].val[row + i] = NAN;
 			exact[0].bound[row + i] = INFINITY;
 		}
 		if (!exact || len <= 0)

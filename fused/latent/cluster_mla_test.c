@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/pairs.h"
 #include "fused/latent/cluster_mla.h"
 #include "fused/cache/paged_test.h"
 
@@ -34,6 +35,8 @@ struct shape {
 	int bend;			/* with kind EXTREME; BY_INDEX: chosen by the case index */
 	const int *kv_lens;		/* [batch], instead of kv for all; may be NULL */
 	int sms;
+	int pair;			/* number of a pair case, or 0 */
+	double eps, size;		/* of a pair case: eps, and the deviation of x */
 };
 
 #define FIELD(f)	offsetof(struct cairn_cluster_mla_args, f)
@@ -126,6 +129,44 @@ static const struct shape with_sms[] = {
 #define NUM_NAMED	((int)ARRAY_SIZE(named))
 #define NUM_CLUSTERS	32	/* cluster sizes 1..16, on and off chip */
 #define NUM_GRID	36
+#define NUM_PAIRS	30
+
+/* Every two features stand together in a case. */
+enum {
+	PAIR_PAGE, PAIR_CLUSTER, PAIR_EPS, PAIR_LENGTHS, PAIR_HIDDEN, PAIR_LORA, PAIR_HEADS, PAIR_TABLES,
+	PAIR_SIZE, PAIR_PLACE, PAIR_DTYPE, PAIR_CHIP
+};
+
+static struct cairn_pairs pair_table = {
+	.num_factors = 12, .levels = { 6, 5, 4, 3, 3, 3, 2, 3, 2, 2, 2, 2 },
+};
+
+static void pair_at(int i, struct shape *s)
+{
+	static const int pages[] = { 16, 1, 32, 48, 64, 128 }, clusters[] = { 0, 1, 3, 5, 16 };
+	static const int widths[] = { 64, 128, 448 }, ranks[] = { 0, 64, 192 };
+	static const double eps[] = { 1e-6, 1e-12, 1e-3, 1 };
+	static const unsigned tables[] = { 0, PAGED_PADDED, PAGED_FULL };
+	static const struct {
+		int batch, kv[10];
+	} lengths[] = {
+		{ 2, { 33, 65 } },
+		{ 3, { 17, 0, 1 } },
+		{ 9, { 2, 5, 1, 3, 1, 17, 1, 1, 4 } },
+	};
+	const int8_t *level = cairn_pairs_row(&pair_table, i);
+
+	*s = (struct shape){
+		.pair = i + 1, .page = pages[level[PAIR_PAGE]], .cluster = clusters[level[PAIR_CLUSTER]],
+		.hidden = widths[level[PAIR_HIDDEN]], .lora = ranks[level[PAIR_LORA]],
+		.heads = level[PAIR_HEADS] ? 16 : 8, .batch = lengths[level[PAIR_LENGTHS]].batch,
+		.kv_lens = lengths[level[PAIR_LENGTHS]].kv, .eps = eps[level[PAIR_EPS]],
+	};
+	s->kv = s->kv_lens[0];
+	s->size = level[PAIR_SIZE] ? sqrt(s->eps) : 1;		/* so small that eps decides */
+	s->flags = tables[level[PAIR_TABLES]] | (level[PAIR_DTYPE] ? F16 : 0) |
+		   (level[PAIR_PLACE] ? IN_PLACE : 0) | (level[PAIR_CHIP] ? OFFCHIP : 0);
+}
 
 static void shape_at(int index, struct shape *s)
 {
@@ -136,6 +177,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (i >= NUM_CLUSTERS + NUM_GRID + NUM_SMS) {
+		pair_at(i - NUM_CLUSTERS - NUM_GRID - NUM_SMS, s);
 		return;
 	}
 	if (i >= NUM_CLUSTERS + NUM_GRID) {
@@ -170,7 +215,11 @@ static void describe(int index, struct cairn_case *c)
 	struct shape s;
 
 	shape_at(index, &s);
-	if (s.name)
+	if (s.pair)
+		snprintf(c->name, sizeof(c->name), "pair_%d_p%d_h%d_w%d_r%d_c%d_%s%s", s.pair, s.page,
+			 s.heads, s.hidden, s.lora, s.cluster, s.flags & F16 ? "f16" : "bf16",
+			 s.flags & OFFCHIP ? "_offchip" : "");
+	else if (s.name)
 		snprintf(c->name, sizeof(c->name), "%s", s.name);
 	else
 		snprintf(c->name, sizeof(c->name), "h%d_hidden%d_lora%d_b%d_kv%d_p%d_c%d_%s%s%s%s", s.heads,
@@ -183,6 +232,8 @@ static void describe(int index, struct cairn_case *c)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
 	else if (s.flags & DEVICE)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
+	else if (s.pair)
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	else if (s.name)
 		c->kinds = CAIRN_KIND_BIT(index % 2 ? CAIRN_KIND_EXACT : CAIRN_KIND_NORMAL) |
 			   CAIRN_KIND_BIT(CAIRN_KIND_POISON);
@@ -247,7 +298,7 @@ static void fill_normal(struct cairn_op *op, const struct shape *s, const struct
 {
 	int64_t nq = s->heads * 192, k = s->lora ? s->lora : s->hidden;
 
-	fill(op, p->x, (int64_t)s->batch * s->hidden, 1);
+	fill(op, p->x, (int64_t)s->batch * s->hidden, s->pair ? s->size : 1);
 	fill_about_1(op, p->norm, s->hidden, 0.25);
 	if (s->lora) {
 		fill(op, p->q_a, (int64_t)s->lora * s->hidden, 1 / sqrt(s->hidden));
@@ -383,7 +434,7 @@ static void setup(struct cairn_op *op)
 	a->cluster_size = s.cluster;
 	a->offchip = !!(s.flags & OFFCHIP);
 	a->sms = s.sms;
-	a->eps = 1e-6f;
+	a->eps = s.pair ? (float)s.eps : 1e-6f;
 	a->sm_scale = (float)(1 / sqrt(192));
 	pg.batch = s.batch;
 	pg.page_size = a->kv.page_size = s.page;
@@ -499,6 +550,13 @@ static int exact(const void *args, struct cairn_exact *e)
 	return cairn_cluster_mla_exact(args, e);
 }
 
+static void pair_rows(struct cairn_test *t)
+{
+	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
+}
+
+static const struct cairn_unit units[] = { { "pair_rows", pair_rows } };
+
 const struct cairn_family cairn_cluster_mla_family = {
 	.stage = "fused", .name = "cluster_mla",
 	.op = offsetof(struct cairn_impl, cluster_mla),
@@ -506,7 +564,8 @@ const struct cairn_family cairn_cluster_mla_family = {
 	.args_size = sizeof(struct cairn_cluster_mla_args),
 	.workspace_field = FIELD(workspace),
 	.zeroed_workspace = 1,
-	.num_cases = NUM_NAMED + NUM_CLUSTERS + NUM_GRID + NUM_SMS,
+	.num_cases = NUM_NAMED + NUM_CLUSTERS + NUM_GRID + NUM_SMS + NUM_PAIRS,
+	.units = units, .num_units = ARRAY_SIZE(units),
 	.describe = describe,
 	.setup = setup,
 	.exact = exact,

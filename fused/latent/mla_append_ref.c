@@ -27,7 +27,8 @@ static void put(const struct cairn_mla_append_args *a, void *out, struct cairn_e
 		return;
 	}
 	exact->val[at] = v;
-	exact->bound[at] = isnan(v) ? 0 : room + cairn_dtype_roundoff(a->dtype) * fabs(v) + cairn_dtype_tiny(a->dtype);
+	exact->bound[at] = isnan(v) ? 0 : room + cairn_dtype_roundoff(a->dtype) * fabs(v) +
+			   cairn_dtype_tiny(a->dtype);
 }
 
 static void rotate(const struct cairn_mla_append_args *a, int row, const void *x, int64_t from, void *out,

@@ -62,8 +62,8 @@ static const int grid_qo[] = { 1, 3, 19 }, grid_page[] = { 1, 5, 16, 64 };
 
 /* Every two features stand together in a case. */
 enum {
-	PAIR_PAGE, PAIR_ROPE, PAIR_HEADS, PAIR_RANK, PAIR_NOPE, PAIR_EPS, PAIR_LENGTHS, PAIR_TABLES, PAIR_SIZE,
-	PAIR_FAR, PAIR_DTYPE
+	PAIR_PAGE, PAIR_ROPE, PAIR_HEADS, PAIR_RANK, PAIR_NOPE, PAIR_EPS, PAIR_LENGTHS, PAIR_TABLES,
+	PAIR_SIZE, PAIR_FAR, PAIR_DTYPE
 };
 
 static struct cairn_pairs pair_table = {
@@ -73,7 +73,8 @@ static struct cairn_pairs pair_table = {
 static void pair_at(int i, struct shape *s)
 {
 	static const int pages[] = { 16, 1, 32, 48, 64, 128 }, ropes[] = { 64, 16, 48, 128, 256 };
-	static const int heads[] = { 1, 3, 5, 16 }, ranks[] = { 512, 64, 192, 1024 }, nopes[] = { 128, 0, 16, 48 };
+	static const int heads[] = { 1, 3, 5, 16 }, ranks[] = { 512, 64, 192, 1024 };
+	static const int nopes[] = { 128, 0, 16, 48 };
 	static const double eps[] = { 1e-6, 1e-12, 1e-3, 1 };
 	static const unsigned tables[] = { 0, PAGED_PADDED, PAGED_FULL | PAGED_HELD };
 	/* decode, mixed, whole prompts, new rows that cross pages and requests without any */
@@ -87,7 +88,8 @@ static void pair_at(int i, struct shape *s)
 	};
 	const int8_t *level = cairn_pairs_row(&pair_table, i);
 
-	*s = (struct shape){ .pair = i + 1, .page = pages[level[PAIR_PAGE]], .heads = heads[level[PAIR_HEADS]],
+	*s = (struct shape){
+		.pair = i + 1, .page = pages[level[PAIR_PAGE]], .heads = heads[level[PAIR_HEADS]],
 		.rank = ranks[level[PAIR_RANK]], .nope = nopes[level[PAIR_NOPE]],
 		.rope = ropes[level[PAIR_ROPE]], .batch = lengths[level[PAIR_LENGTHS]].batch,
 		.qo_lens = lengths[level[PAIR_LENGTHS]].qo, .kv_lens = lengths[level[PAIR_LENGTHS]].kv };
@@ -181,7 +183,8 @@ static void setup(struct cairn_op *op)
 		freq[i] = powf(10000, -2 * (float)i / (float)s.rope);
 	positions = cairn_in(op, offsetof(struct cairn_mla_append_args, positions), CAIRN_I32, a->nnz_qo);
 	for (int i = 0; i < a->nnz_qo; i++)
-		positions[i] = (int32_t)cairn_op_range(op, 0, s.pair ? s.far : s.flags & FAR ? 1000000 : 4000);
+		positions[i] = (int32_t)cairn_op_range(op, 0, s.pair ? s.far :
+							      s.flags & FAR ? 1000000 : 4000);
 	/* padding rows hold NaN and must stay unchanged */
 	x = cairn_in(op, offsetof(struct cairn_mla_append_args, latent), a->dtype, a->nnz_qo * row);
 	cairn_fill_nan(x, a->dtype, 0, a->nnz_qo * row);

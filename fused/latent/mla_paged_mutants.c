@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * mla_paged - wrong implementations that the cases must catch: the reference with its arguments or results
- * altered
+ * altered; and a plain chain that rounds or sums wrongly
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "conformance/harness.h"
 #include "fused/latent/mla_paged.h"
+#include "primitives/base/cut_off.h"
+#include "primitives/base/rows.h"
 
 #define RANK	512
 #define HEAD	192		/* elements of a head of q; the first 128 are not rotated */
@@ -17,8 +20,119 @@ enum mla_paged_bend {
 	mla_paged_bend_last_key_missing, mla_paged_bend_scale_of_nope, mla_paged_bend_rope_missing,
 	mla_paged_bend_nope_missing, mla_paged_bend_next_head, mla_paged_bend_values_by_keys,
 	mla_paged_bend_rest_not_zeroed, mla_paged_bend_last_page_first, mla_paged_bend_heads_of_token_0,
-	mla_paged_bend_not_causal,
+	mla_paged_bend_not_causal, mla_paged_bend_page_48_as_32, mla_paged_bend_page_128_as_64,
+	/* from here on the plain chain */
+	mla_paged_bend_ql_sums_f16, mla_paged_bend_qk_sums_f16, mla_paged_bend_qk_sums_10_bits,
+	mla_paged_bend_pv_sums_f16, mla_paged_bend_out_sums_10_bits, mla_paged_bend_ql_cut_off,
+	mla_paged_bend_p_cut_off, mla_paged_bend_o_cut_off, mla_paged_bend_logits_in_dtype,
 };
+
+static double rounded_to(int dtype, double v)
+{
+	uint64_t box = 0;
+
+	cairn_store(&box, dtype, 0, v);
+	return cairn_load(&box, dtype, 0);
+}
+
+/* Returns v with 11 significant bits, as TF32 has, or as an f16. */
+static double narrow_sum(double v, int f16)
+{
+	uint64_t box = 0;
+
+	if (f16)
+		return rounded_to(CAIRN_F16, v);
+	memcpy(&box, &(float){ (float)v }, sizeof(float));
+	box = (box + 0x1000) & ~0x1fffull;
+	return cairn_load(&box, CAIRN_F32, 0);
+}
+
+/* A dot product whose sum is f16, has 10 bits (way 2), or is exact (way 0). */
+static double dot_of(const double *x, const double *y, int n, int way)
+{
+	double sum = 0;
+
+	for (int i = 0; i < n; i += 16)
+		sum = way ? narrow_sum(sum + cairn_dot(x + i, y + i, 16), way == 1) :
+			    sum + cairn_dot(x + i, y + i, 16);
+	return sum;
+}
+
+static int64_t key_at(const struct cairn_mla_paged_args *a, int b, int j)
+{
+	return cairn_kv_slot(&a->kv, b, j) * (RANK + 64);
+}
+
+struct chain {
+	double q[HEAD], ql[RANK], o[RANK], key[RANK + 64], w[RANK], s[4096];
+};
+
+/* Computes head h of row i of request b. */
+static void plain_head(const struct cairn_mla_paged_args *a, int b, int i, int h, struct chain *c,
+		       enum mla_paged_bend bend)
+{
+	int64_t row = a->qo_indptr[b] + i, w_at = (int64_t)h * ROWS * RANK;
+	int n = i + 1 + (int)cairn_kv_len(&a->kv, b) - (a->qo_indptr[b + 1] - a->qo_indptr[b]);
+	int qk = bend == mla_paged_bend_qk_sums_f16 ? 1 : bend == mla_paged_bend_qk_sums_10_bits ? 2 : 0;
+	double top = -INFINITY, l = 0;
+
+	cairn_widen(c->q, a->q, a->dtype, (row * a->num_heads + h) * HEAD, HEAD);
+	memset(c->ql, 0, sizeof(c->ql));
+	memset(c->o, 0, sizeof(c->o));
+	for (int d = 0; d < 128; d++) {
+		cairn_widen(c->w, a->w_kv_b, a->dtype, w_at + d * RANK, RANK);
+		cairn_add_scaled(c->ql, c->q[d], c->w, RANK);
+		for (int r = 0; r < RANK && bend == mla_paged_bend_ql_sums_f16; r++)
+			c->ql[r] = narrow_sum(c->ql[r], 1);
+	}
+	for (int r = 0; r < RANK; r++)
+		c->ql[r] = bend == mla_paged_bend_ql_cut_off ? cut_off(a->dtype, c->ql[r]) :
+			   rounded_to(a->dtype, c->ql[r]);
+	for (int j = 0; j < n; j++) {
+		cairn_widen(c->key, a->kv.k_pages, a->dtype, key_at(a, b, j), RANK + 64);
+		c->s[j] = (double)a->sm_scale * (dot_of(c->ql, c->key, RANK, qk) +
+						 dot_of(c->q + 128, c->key + RANK, 64, qk));
+		if (bend == mla_paged_bend_logits_in_dtype)
+			c->s[j] = rounded_to(a->dtype, c->s[j]);
+		top = fmax(top, c->s[j]);
+	}
+	for (int j = 0; j < n; j++) {
+		double p = exp(c->s[j] - top);
+
+		l += p;
+		p = bend == mla_paged_bend_p_cut_off ? cut_off(a->dtype, p) : rounded_to(a->dtype, p);
+		cairn_widen(c->key, a->kv.k_pages, a->dtype, key_at(a, b, j), RANK);
+		cairn_add_scaled(c->o, p, c->key, RANK);
+		for (int r = 0; r < RANK && bend == mla_paged_bend_pv_sums_f16 && j % 16 == 15; r++)
+			c->o[r] = narrow_sum(c->o[r], 1);
+	}
+	for (int r = 0; r < RANK && n > 0; r++)
+		c->o[r] = bend == mla_paged_bend_o_cut_off ? cut_off(a->dtype, c->o[r] / l) :
+			  rounded_to(a->dtype, c->o[r] / l);
+	for (int d = 0; d < 128; d++) {
+		cairn_widen(c->w, a->w_kv_b, a->dtype, w_at + (128 + d) * RANK, RANK);
+		cairn_store(a->out, a->dtype, (row * a->num_heads + h) * 128 + d,
+			    dot_of(c->o, c->w, RANK, bend == mla_paged_bend_out_sums_10_bits ? 2 : 0));
+	}
+}
+
+static int plain(const struct cairn_mla_paged_args *a, enum mla_paged_bend bend)
+{
+	struct chain *c = malloc(sizeof(*c));
+	int64_t width = (int64_t)a->num_heads * 128;
+
+	if (!c)
+		return cairn_error(ENOMEM, "mla_paged_mutants: no memory");
+	for (int b = 0; b < a->kv.batch; b++)
+		for (int i = 0; i < a->qo_indptr[b + 1] - a->qo_indptr[b]; i++)
+			for (int h = 0; h < a->num_heads; h++)
+				plain_head(a, b, i, h, c, bend);
+	for (int64_t i = a->kv.batch ? a->qo_indptr[a->kv.batch] * width : a->nnz_qo * width;
+	     i < a->nnz_qo * width; i++)
+		cairn_store(a->out, a->dtype, i, 0);
+	free(c);
+	return 0;
+}
 
 /* Runs each row as a request of its own, so that it sees all keys of its request. */
 static int each_row_alone(const struct cairn_mla_paged_args *args)
@@ -70,6 +184,8 @@ static int bent_mla_paged(const struct cairn_mla_paged_args *args, enum mla_page
 	int ret;
 
 	CAIRN_TRY(cairn_mla_paged_check(args));
+	if (bend >= mla_paged_bend_ql_sums_f16)
+		return plain(args, bend);
 	q_bytes = 2 * (size_t)a.nnz_qo * (size_t)a.num_heads * HEAD;
 	w_bytes = 2 * (size_t)a.num_heads * ROWS * RANK;
 	ids = a.kv.batch ? (size_t)a.kv.indptr[a.kv.batch] : 0;
@@ -93,6 +209,10 @@ static int bent_mla_paged(const struct cairn_mla_paged_args *args, enum mla_page
 	a.kv.indices = indices;
 	if (bend == mla_paged_bend_last_key_missing)
 		a.kv.last_page_len = last;
+	if (bend == mla_paged_bend_page_48_as_32 && a.kv.page_size == 48)
+		a.kv.page_size = 32;
+	if (bend == mla_paged_bend_page_128_as_64 && a.kv.page_size == 128)
+		a.kv.page_size = 64;
 	if (bend == mla_paged_bend_scale_of_nope)
 		a.sm_scale *= 1.2247449f;	/* 1 / sqrt(128) instead of 1 / sqrt(192) */
 	if (bend == mla_paged_bend_rest_not_zeroed && a.kv.batch)
@@ -115,7 +235,18 @@ static int bent_mla_paged(const struct cairn_mla_paged_args *args, enum mla_page
 	D(mla_paged, rest_not_zeroed, "rows past the last request are not zeroed") \
 	D(mla_paged, last_page_first, "the last page of a request is also read as its first") \
 	D(mla_paged, heads_of_token_0, "all tokens use the query of the first token") \
-	D(mla_paged, not_causal, "rows see keys that come after them")
+	D(mla_paged, not_causal, "rows see keys that come after them") \
+	D(mla_paged, page_48_as_32, "pages of 48 are addressed as pages of 32") \
+	D(mla_paged, page_128_as_64, "pages of 128 are addressed as pages of 64") \
+	D(mla_paged, ql_sums_f16, "ql is summed in f16") \
+	D(mla_paged, qk_sums_f16, "logits are summed in f16") \
+	D(mla_paged, qk_sums_10_bits, "logits are summed with the 10 bits of TF32") \
+	D(mla_paged, pv_sums_f16, "the weighted sum of latents is f16") \
+	D(mla_paged, out_sums_10_bits, "out is summed with the 10 bits of TF32") \
+	D(mla_paged, ql_cut_off, "ql is cut off instead of rounded") \
+	D(mla_paged, p_cut_off, "P is cut off instead of rounded") \
+	D(mla_paged, o_cut_off, "the weighted sum of latents is cut off instead of rounded") \
+	D(mla_paged, logits_in_dtype, "logits are rounded to dtype")
 
 #define DEFINE(family, defect, words) \
 	static int family##_##defect(const struct cairn_##family##_args *a, void *stream) \

@@ -11,7 +11,8 @@
  *
  *   round   ql, P and o up or down, with probabilities by the distances, so that exact values stay exact;
  *   move    each p by +- d_j, the error of fp32 sums of 576 terms (block_attn_ref.c: (sqrt(k) + k/32) E/2
- *           (|s| + 8 R), R the root of the sum of squares), and for exp by +- 2E (1 + max - s_j);
+ *           (|s| + 8 R), R the root of the sum of squares), and for exp by +- 2E (1 + max - s_j); the sum
+ *           is exact if its terms are integers whose magnitudes add up to 2^24 at most, and d_j is 2E |s|;
  *   move    each o by +- (sqrt(n) + n/32 + 32) E/2 of itself, for its sums and a rescale for each new
  *           maximum.
  *
@@ -83,11 +84,23 @@ static void absorb(const struct cairn_mla_paged_args *a, uint64_t key, int h, st
 			r->ql[k][l] = round_run(a, k, r->ql[0][l], key + (uint64_t)l);
 }
 
+/* Returns whether the sum of x y, with integers x, is exact in fp32 whatever its order. */
+static int is_exact(const double *x, const double *y, int n, double *magnitude)
+{
+	int integers = 1;
+
+	for (int i = 0; i < n; i++) {
+		integers &= x[i] == rint(x[i]) && y[i] == rint(y[i]);
+		*magnitude += fabs(x[i] * y[i]);
+	}
+	return integers && *magnitude <= 0x1p24;
+}
+
 /* Computes the logits of all runs, and the bound of an implementation's error in each. */
 static void score(const struct cairn_mla_paged_args *a, int b, int n, struct row *r)
 {
 	for (int j = 0; j < n; j++) {
-		double rope, squares = 0, first;
+		double rope, squares = 0, first, magnitude = 0;
 
 		cairn_widen(r->key, a->kv.k_pages, a->dtype, key_at(a, b, j), RANK + ROPE);
 		rope = cairn_dot(r->q + NOPE, r->key + RANK, ROPE);
@@ -99,6 +112,10 @@ static void score(const struct cairn_mla_paged_args *a, int b, int n, struct row
 				(cairn_dot(r->ql[k], r->key, RANK) + rope) * (double)a->sm_scale;
 		first = fabs(r->s[j]);
 		r->d[j] = (24 + 18) * E / 2 * (first + 8 * (double)a->sm_scale * sqrt(squares));
+		if (r->ql[0][0] == rint(r->ql[0][0]) && r->ql[0][1] == rint(r->ql[0][1]) &&
+		    is_exact(r->ql[0], r->key, RANK, &magnitude) &&
+		    is_exact(r->q + NOPE, r->key + RANK, ROPE, &magnitude))
+			r->d[j] = 2 * E * first;
 	}
 }
 

@@ -1,21 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-/* mla_paged_test - a grid of ragged batches, named edges, large shapes, bench */
+/*
+ * mla_paged_test - a grid of ragged batches, named edges, large shapes, bench, every two features
+ *
+ * EXACT has integers with sums of up to 24 bits that cancel: elements of q, of a key and of the weights come
+ * in pairs, half a vector apart, whose products are opposite. What remains of a logit is 0, or so large for
+ * one key that it has all the weight.
+ */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/pairs.h"
 #include "fused/latent/mla_paged.h"
 #include "fused/cache/paged_test.h"
 
-enum { F16 = PAGED_FLAGS, BENCH = F16 << 1, DEVICE = F16 << 2, SHARP = F16 << 3 };
+enum { F16 = PAGED_FLAGS, BENCH = F16 << 1, DEVICE = F16 << 2, SHARP = F16 << 3, RANDOM = F16 << 4 };
 
 struct shape {
 	const char *name;		/* NULL: derived from the shape */
 	int batch, qo, kv, page, heads;	/* query rows and keys of each request, slots of a page, heads */
-	unsigned flags;			/* SHARP: few keys have all the weight */
+	unsigned flags;			/* SHARP: few keys have all the weight; RANDOM: not EXACT */
 	const int *qo_lens, *kv_lens;	/* [batch], instead of qo and kv for all; may be NULL */
 	int sms;
+	int pair, equal;		/* number of a pair case, or 0; EXACT has equal logits */
+	float scale;			/* sm_scale; 0: the usual one */
 };
 
 #define LENS(...) (const int[]){ __VA_ARGS__ }
@@ -66,6 +75,38 @@ static const struct shape with_sms[] = {
 
 #define NUM_SMS		((int)ARRAY_SIZE(with_sms))
 #define NUM_GRID	30
+#define NUM_PAIRS	31
+
+/* Every two features stand together in a case. */
+enum { PAIR_PAGE, PAIR_HEADS, PAIR_LENGTHS, PAIR_TABLES, PAIR_SCALE, PAIR_DTYPE, PAIR_SMS, PAIR_EXACT };
+
+static struct cairn_pairs pair_table = { .num_factors = 8, .levels = { 6, 5, 5, 4, 3, 2, 2, 3 } };
+
+static void pair_at(int i, struct shape *s)
+{
+	static const int pages[] = { 16, 1, 32, 48, 64, 128 }, heads[] = { 1, 3, 5, 2, 6 };
+	static const unsigned tables[] = { 0, PAGED_PADDED, PAGED_FULL | PAGED_HELD, PAGED_DUPLICATE };
+	/* decode, mixed, append, prefill, requests with more queries than keys */
+	static const struct {
+		int batch, qo[4], kv[4];
+	} lengths[] = {
+		{ 4, { 1, 1, 1, 1 }, { 1, 97, 0, 65 } },
+		{ 3, { 1, 5, 1 }, { 34, 64, 17 } },
+		{ 2, { 2, 3 }, { 130, 37 } },
+		{ 1, { 11 }, { 49 } },
+		{ 4, { 3, 0, 2, 1 }, { 2, 9, 0, 65 } },
+	};
+	const int8_t *level = cairn_pairs_row(&pair_table, i);
+
+	*s = (struct shape){
+		.pair = i + 1, .page = pages[level[PAIR_PAGE]], .heads = heads[level[PAIR_HEADS]],
+		.batch = lengths[level[PAIR_LENGTHS]].batch, .qo_lens = lengths[level[PAIR_LENGTHS]].qo,
+		.kv_lens = lengths[level[PAIR_LENGTHS]].kv, .equal = level[PAIR_EXACT] == 1 };
+	s->flags = tables[level[PAIR_TABLES]] | (level[PAIR_DTYPE] ? F16 : 0) |
+		   (level[PAIR_EXACT] == 0 ? RANDOM : 0);
+	s->scale = (float[]){ 0, 0.25f, 0.03f }[level[PAIR_SCALE]];
+	s->sms = level[PAIR_SMS] ? 2 : 0;
+}
 
 static void shape_at(int index, struct shape *s)
 {
@@ -74,6 +115,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (i >= NUM_GRID + NUM_SMS) {
+		pair_at(i - NUM_GRID - NUM_SMS, s);
 		return;
 	}
 	if (i >= NUM_GRID) {
@@ -95,7 +140,10 @@ static void describe(int index, struct cairn_case *c)
 	struct shape s;
 
 	shape_at(index, &s);
-	if (s.name)
+	if (s.pair)
+		snprintf(c->name, sizeof(c->name), "pair_%d_p%d_h%d_%s%s", s.pair, s.page, s.heads,
+			 s.flags & F16 ? "f16" : "bf16", s.equal ? "_equal" : "");
+	else if (s.name)
 		snprintf(c->name, sizeof(c->name), "%s", s.name);
 	else
 		snprintf(c->name, sizeof(c->name), "b%d_qo%d_kv%d_p%d_h%d_%s%s%s%s", s.batch, s.qo, s.kv,
@@ -104,12 +152,75 @@ static void describe(int index, struct cairn_case *c)
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	if (!(s.flags & DEVICE))
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
+	if (s.pair)
+		c->kinds = CAIRN_KIND_BIT(s.flags & RANDOM ? CAIRN_KIND_POISON : CAIRN_KIND_EXACT);
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
 	/* flops of attention over expanded keys and values, as in the published model: a lower bound */
 	pairs = (double)s.qo * s.kv - 0.5 * s.qo * (s.qo - 1.0);
 	c->flops = 2.0 * s.batch * s.heads * pairs * (128 + 64 + 128);
 	c->bytes = 2.0 * (s.batch * (s.kv * 576.0 + s.qo * s.heads * 320.0) + s.heads * 256.0 * 512);
+}
+
+/*
+ * Sets elements first .. first + n - 1 to 16..31 units, and the n / 2 last ones to the first
+ * ones times `mirror`. The sign is that of the element's place, so that products of two such vectors add up.
+ */
+static void fill_mirrored(struct cairn_op *op, void *x, int dtype, int64_t first, int n, double mirror,
+			  int unit)
+{
+	for (int c = 0; c < n / 2; c++) {
+		double v = (double)cairn_op_range(op, 16, 31) * unit * (c % 3 ? 1 : -1);
+
+		cairn_store(x, dtype, first + c, v);
+		cairn_store(x, dtype, first + n / 2 + c, mirror * v);
+	}
+}
+
+static void set_pair(void *x, int dtype, int64_t first, int n, double v)
+{
+	cairn_store(x, dtype, first, v);
+	cairn_store(x, dtype, first + n / 2, 0);
+}
+
+/*
+ * ql = q[0] w[0,:] = +-w[0,:], since the other products of q and w are opposite in pairs. dot(ql, c) is
+ * +-c[0] alone, which is the same for all keys, or largest for one of them. A fourth of the rows of w that
+ * make out add up what the others cancel.
+ */
+static void fill_exact(struct cairn_op *op, const struct shape *s, const struct paged *p)
+{
+	struct cairn_mla_paged_args *a = op->args;
+	void *q = (void *)a->q, *w = (void *)a->w_kv_b, *keys = a->kv.k_pages;
+
+	for (int64_t i = 0; i < (int64_t)p->nnz * s->heads; i++) {
+		fill_mirrored(op, q, a->dtype, i * 192, 128, 1, 4);
+		set_pair(q, a->dtype, i * 192, 128, 1);
+		fill_mirrored(op, q, a->dtype, i * 192 + 128, 64, 1, 4);
+	}
+	for (int64_t h = 0; h < s->heads; h++)
+		for (int r = 0; r < 256; r++) {
+			int64_t at = (h * 256 + r) * 512;
+
+			fill_mirrored(op, w, a->dtype, at, 512, r % 4 == 3 ? -1 : 1, 4);
+			if (r < 128)
+				fill_mirrored(op, w, a->dtype, at, 512, 1, 1);
+			if (r < 128)
+				set_pair(w, a->dtype, at, 512, r ? 0 : 1);
+			for (int c = 0; r >= 64 && r < 128 && c < 512; c++)	/* opposite to row r - 64 */
+				cairn_store(w, a->dtype, at + c, r == 64 ? 0 :
+					    -cairn_load(w, a->dtype, at - 64 * 512 + c));
+		}
+	for (int b = 0; b < s->batch; b++)
+		for (int j = 0; j < p->kv_len[b]; j++) {
+			int64_t at = paged_slot(p, b, j) * 576;
+
+			fill_mirrored(op, keys, a->dtype, at, 512, -1, s->equal ? 32 : 4);
+			set_pair(keys, a->dtype, at, 512, s->equal ? 0 : j % 7 == 3 ? 120 - j / 7 * 2 : -100);
+			fill_mirrored(op, keys, a->dtype, at + 512, 64, -1, 4);
+		}
+	if (!s->equal)
+		a->sm_scale = 64;
 }
 
 static void setup(struct cairn_op *op)
@@ -143,7 +254,7 @@ static void setup(struct cairn_op *op)
 	a->rope_dim = 64;
 	a->nope_dim = a->v_dim = 128;
 	a->dtype = s.flags & F16 ? CAIRN_F16 : CAIRN_BF16;
-	a->sm_scale = (s.flags & SHARP ? 4 : 1) * 0.0722f;
+	a->sm_scale = s.scale > 0 ? s.scale : (s.flags & SHARP ? 4 : 1) * 0.0722f;
 	width = (int64_t)s.heads * 192;
 	x = cairn_in(op, offsetof(struct cairn_mla_paged_args, q), a->dtype, a->nnz_qo * width);
 	cairn_fill_nan(x, a->dtype, 0, a->nnz_qo * width);	/* remains in padding rows */
@@ -156,6 +267,8 @@ static void setup(struct cairn_op *op)
 	width = (int64_t)s.heads * 256 * 512;
 	x = cairn_in(op, offsetof(struct cairn_mla_paged_args, w_kv_b), a->dtype, width);
 	cairn_fill(op, x, a->dtype, width, 1 / sqrt(512));
+	if (op->kind == CAIRN_KIND_EXACT)
+		fill_exact(op, &s, &p);
 	cairn_out(op, offsetof(struct cairn_mla_paged_args, out), a->dtype,
 		  (int64_t)a->nnz_qo * s.heads * 128);
 	cairn_shape(op, offsetof(struct cairn_mla_paged_args, out), { "row", a->nnz_qo }, { "head", s.heads },
@@ -201,13 +314,21 @@ static int exact(const void *args, struct cairn_exact *e)
 	return cairn_mla_paged_exact(args, e);
 }
 
+static void pair_rows(struct cairn_test *t)
+{
+	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
+}
+
+static const struct cairn_unit units[] = { { "pair_rows", pair_rows } };
+
 const struct cairn_family cairn_mla_paged_family = {
 	.stage = "fused", .name = "mla_paged",
 	.op = offsetof(struct cairn_impl, mla_paged),
 	.workspace_op = offsetof(struct cairn_impl, mla_paged_workspace),
 	.args_size = sizeof(struct cairn_mla_paged_args),
 	.workspace_field = offsetof(struct cairn_mla_paged_args, workspace),
-	.num_cases = ARRAY_SIZE(named) + NUM_GRID + NUM_SMS,
+	.num_cases = ARRAY_SIZE(named) + NUM_GRID + NUM_SMS + NUM_PAIRS,
+	.units = units, .num_units = ARRAY_SIZE(units),
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 	.cost_s = 55,
 };
