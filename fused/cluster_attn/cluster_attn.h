@@ -31,7 +31,8 @@
  *
  * num_qkv_rows = (num_qo_heads + 2 num_kv_heads) * head_dim. Pointers of dtype are 16-byte aligned.
  * A request without a page, or with kv_len 0 (one page and last_page_len 0), is skipped: it appends nothing,
- * and its row of out is undefined.
+ * and its row of out is undefined. A NaN in an old key or value leaves the out of its request undefined, one
+ * in x makes what the request appends NaN too; other requests are as without it.
  * No two requests may write the same slot, and no request may read a slot that another one writes.
  *
  * The caller zeroes workspace once before its first use. It holds counters and LL words, which each call

@@ -18,6 +18,8 @@ enum {
 	SHARED = F16 << 3,		/* full pages of the first request are also those of the others */
 	ZERO_LAST = F16 << 4,		/* the second request has a page without a key */
 	LARGE_EPS = F16 << 5, OFFCHIP = F16 << 6, BENCH = F16 << 7, DEVICE = F16 << 8,
+	BIAS_QKV = F16 << 9, BIAS_OUT = F16 << 10,	/* one bias alone */
+	MEAN = F16 << 11,		/* kind NORMAL, with elements enough for bias.c */
 };
 
 /* The part that an EXTREME input distorts. Values from TOP on need biases. */
@@ -36,6 +38,11 @@ struct shape {
 	int dataflow, cluster, bent;
 	const int *kv_lens;		/* [batch]; NULL: from kv */
 	int sms;
+	/* cluster_attn_pairs.h */
+	int pair;			/* number of the case, or 0 */
+	double eps, size;		/* size: deviation of x */
+	float scale;			/* sm_scale; 0: from head_dim */
+	int near;			/* all positions are 0 */
 };
 
 #define LENS(...)	(const int[]){ __VA_ARGS__ }
@@ -219,12 +226,32 @@ static void flow_at(int i, struct shape *s)
 		   (i % 4 ? PAGED_RAGGED : 0);
 }
 
+/* cases after the others; then come those of cluster_attn_pairs.h */
+static const struct shape later[] = {
+	{ N("mean_error_batch_16", 16, 40, 16, 4, 2, 64, 512), .flags = MEAN },
+	{ N("mean_error_batch_16_f16", 16, 40, 16, 4, 2, 64, 512), .flags = MEAN | F16 },
+};
+
+#define NUM_LATER	((int)ARRAY_SIZE(later))
+#define NUM_FIRST	(NUM_NAMED + NUM_FLOWS + NUM_SHAPES + NUM_SMS)
+#define NUM_PAIRS	43
+
+static void pair_at(int i, struct shape *s);
+
 static void shape_at(int index, struct shape *s)
 {
 	int i = index - NUM_NAMED;
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (index >= NUM_FIRST + NUM_LATER) {
+		pair_at(index - NUM_FIRST - NUM_LATER, s);
+		return;
+	}
+	if (index >= NUM_FIRST) {
+		*s = later[index - NUM_FIRST];
 		return;
 	}
 	memset(s, 0, sizeof(*s));

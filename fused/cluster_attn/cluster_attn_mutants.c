@@ -83,6 +83,19 @@
 	D(input_written, "the norm overwrites x") \
 	D(counter_left, "a counter is not reset, so every second call does nothing") \
 	D(cut_off, "cuts the result off instead of rounding it") \
+	D(bias_o_with_b_qkv, "b_o is added only if there is a b_qkv") \
+	D(bias_qkv_with_b_o, "b_qkv is added only if there is a b_o") \
+	D(bias_k_group_3, "with 3 query heads for a KV head, k has no bias") \
+	D(eps_at_least, "eps is at least 1e-9") \
+	D(eps_1e5, "eps is always 1e-5") \
+	D(group_by_shift, "the group is rounded down to a power of two") \
+	D(page_48_as_32, "pages of 48 are addressed as pages of 32") \
+	D(page_128_as_64, "pages of 128 are addressed as pages of 64") \
+	D(position_10_bits, "positions are kept in 10 bits") \
+	D(norm_sum_f16, "the squares are summed in f16") \
+	D(qk_sums_f16, "q k is summed in f16") \
+	D(a_cut_off, "a is cut off instead of rounded") \
+	D(nan_of_key_spreads, "a NaN in a key makes the out of the next request NaN") \
 	D(nothing, "returns success without doing anything")
 
 #define NAME(name, what)	BAD_##name,
@@ -94,6 +107,7 @@ struct work {
 	enum defect bad;
 	int b, len, ranks;
 	int64_t nq, nk;
+	double spread;			/* the first element of the previous request's attention */
 	double *x, *n, *qkv, *before, *att, *out;	/* before: q, k, v of the previous request */
 };
 
@@ -110,12 +124,17 @@ static int64_t slot_of(const struct work *w, int j)
 {
 	const struct cairn_cluster_attn_args *a = w->a;
 	int first = a->kv.indptr[w->bad == BAD_page_table_of_request_0 ? 0 : w->b];
-	int total = a->kv.indptr[a->kv.batch], nth = first + j / a->kv.page_size;
+	int total = a->kv.indptr[a->kv.batch], size = a->kv.page_size, nth;
 	int64_t slot;
 
+	if (w->bad == BAD_page_48_as_32 && size == 48)
+		size = 32;
+	if (w->bad == BAD_page_128_as_64 && size == 128)
+		size = 64;
+	nth = first + j / size;
 	nth = nth < total ? nth : total - 1;
 	slot = w->bad == BAD_page_table_identity ? nth : a->kv.indices[nth];
-	slot = slot * a->kv.page_size + j % a->kv.page_size;
+	slot = slot * size + j % size;
 	return w->bad == BAD_page_index_wraps ? slot & 0xffff : slot;
 }
 
@@ -125,9 +144,13 @@ static void norm(struct work *w)
 	int n = w->bad == BAD_norm_of_a_quarter ? a->hidden / 4 : a->hidden;
 	double sum = 0, s;
 
-	for (int j = 0; j < n; j++)
+	for (int j = 0; j < n; j++) {
 		sum += w->x[j] * w->x[j];
-	s = 1 / sqrt(sum / n + (w->bad == BAD_eps_missing ? 0 : (double)a->eps));
+		if (w->bad == BAD_norm_sum_f16 && j % 16 == 15)
+			sum = rounded(sum, CAIRN_F16);
+	}
+	s = 1 / sqrt(sum / n + (w->bad == BAD_eps_missing ? 0 : w->bad == BAD_eps_1e5 ? 1e-5 :
+				w->bad == BAD_eps_at_least ? fmax(1e-9, a->eps) : (double)a->eps));
 	if (w->bad == BAD_eps_outside)
 		s = 1 / (sqrt(sum / n) + (double)a->eps);
 	if (w->bad == BAD_norm_missing)
@@ -181,7 +204,9 @@ static double reduced_for_four(const struct work *w, int64_t row)
 static void project(struct work *w)
 {
 	const struct cairn_cluster_attn_args *a = w->a;
-	int with_bias = a->b_qkv && w->bad != BAD_bias_qkv_missing && w->bad != BAD_bias_after_rotation;
+	int with_bias = a->b_qkv && w->bad != BAD_bias_qkv_missing && w->bad != BAD_bias_after_rotation &&
+			(w->bad != BAD_bias_qkv_with_b_o || a->b_o);
+	int k_biased = w->bad != BAD_bias_k_group_3 || a->num_qo_heads != 3 * a->num_kv_heads;
 
 	memcpy(w->before, w->qkv, sizeof(double) * (size_t)(w->nq + 2 * w->nk));
 	for (int64_t i = 0; i < w->nq + 2 * w->nk; i++) {
@@ -192,7 +217,8 @@ static void project(struct work *w)
 			memcpy(w->n, w->qkv, sizeof(double) * 64);
 		v = w->bad == BAD_reduction_for_four ? reduced_for_four(w, row) :
 		    dot(w->n, a->w_qkv, a->dtype, row, a->hidden, 0, a->hidden);
-		v += with_bias ? cairn_load(a->b_qkv, a->dtype, row) : 0;
+		if (with_bias && (k_biased || i < w->nq || i >= w->nq + w->nk))
+			v += cairn_load(a->b_qkv, a->dtype, row);
 		if (w->bad != BAD_q_and_k_rounded_once || i >= w->nq + w->nk)
 			v = rounded(v, a->dtype);
 		w->qkv[i] = v;
@@ -223,6 +249,8 @@ static void rotate_all(struct work *w)
 	int heads = a->num_qo_heads + a->num_kv_heads + (w->bad == BAD_v_rotated ? a->num_kv_heads : 0);
 	int position = a->positions[w->bad == BAD_position_of_request_0 ? 0 : w->b];
 
+	if (w->bad == BAD_position_10_bits)
+		position &= 0x3ff;
 	if (w->bad == BAD_position_from_length)
 		position = w->len - 1;
 	for (int h = 0; h < heads; h++) {
@@ -305,7 +333,9 @@ static void attend_keys(struct work *w, int h, int g, int first, int end, double
 		double s = 0, p, keep;
 
 		for (int c = 0; c < seen; c++)
-			s += q[c] * key(w, a->kv.k_pages, k, j, g, c);
+			s = w->bad == BAD_qk_sums_f16 && c % 16 == 15 ?
+			    rounded(s + q[c] * key(w, a->kv.k_pages, k, j, g, c), CAIRN_F16) :
+			    s + q[c] * key(w, a->kv.k_pages, k, j, g, c);
 		s *= scale;
 		keep = s > top ? exp(top - s) : 1;
 		top = fmax(top, s);
@@ -332,6 +362,13 @@ static void attend(struct work *w, int h)
 		g = h % a->num_kv_heads;
 	if (w->bad == BAD_head_0)
 		g = 0;
+	if (w->bad == BAD_group_by_shift) {
+		int group = a->num_qo_heads / a->num_kv_heads;
+
+		while (group & (group - 1))
+			group &= group - 1;
+		g = h / group % a->num_kv_heads;
+	}
 	attend_keys(w, h, g, 0, n, o);
 	if (w->bad == BAD_merged_without_weights && n > 1) {
 		attend_keys(w, h, g, 0, n / 2, o);
@@ -340,7 +377,8 @@ static void attend(struct work *w, int h)
 			o[c] = (o[c] + other[c]) / 2;
 	}
 	for (int c = 0; c < a->head_dim; c++)
-		o[c] = rounded(w->bad == BAD_a_through_bf16 ? rounded(o[c], CAIRN_BF16) : o[c], a->dtype);
+		o[c] = w->bad == BAD_a_cut_off ? cut_off(a->dtype, o[c]) :
+		       rounded(w->bad == BAD_a_through_bf16 ? rounded(o[c], CAIRN_BF16) : o[c], a->dtype);
 }
 
 /* out = x + a w_o^T + b_o, with the clusters (KV heads) one after the other. */
@@ -356,7 +394,9 @@ static void output(struct work *w)
 		first = clusters - 1;
 	for (int i = 0; i < a->hidden; i++) {
 		double sum = w->bad == BAD_residual_normalised ? w->n[i] : w->x[i];
-		double bias = a->b_o && w->bad != BAD_bias_o_missing ? cairn_load(a->b_o, a->dtype, i) : 0;
+		int with_bias = a->b_o && w->bad != BAD_bias_o_missing &&
+				(w->bad != BAD_bias_o_with_b_qkv || a->b_qkv);
+		double bias = with_bias ? cairn_load(a->b_o, a->dtype, i) : 0;
 
 		if (w->bad == BAD_residual_missing)
 			sum = 0;
@@ -401,6 +441,9 @@ static void run_request(struct work *w, int calls)
 	if (w->bad == BAD_new_slot_read)
 		append(w, k, v);
 	output(w);
+	if (w->bad == BAD_nan_of_key_spreads && w->b && isnan(w->spread))
+		w->out[0] = NAN;
+	w->spread = w->att[0];
 	for (int j = 0; j < a->hidden; j++) {
 		if (w->bad == BAD_last_row_missing && w->b == a->kv.batch - 1)
 			continue;

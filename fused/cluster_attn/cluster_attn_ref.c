@@ -3,8 +3,8 @@
  * cluster_attn_ref - reference: every request's row of out and its new key and value
  *
  * The definition and its bounds are those of block_attn_ref.c, plus u of each value (or half a subnormal) for
- * the last rounding. Rows of requests without a key, and of requests whose x is not finite, are not judged;
- * the rows of other requests still are.
+ * the last rounding. Rows of requests without a key, and of requests whose x or keys are not finite, are not
+ * judged; the rows of other requests still are.
  */
 #include "fused/cluster_attn/cluster_attn.h"
 
@@ -58,6 +58,8 @@ static int all_requests(const struct cairn_cluster_attn_args *a, struct cairn_ex
 			finish(k, nk, slot, a->dtype, a->kv.k_pages, exact ? &exact[1] : NULL);
 			finish(v, nk, slot, a->dtype, a->kv.v_pages, exact ? &exact[2] : NULL);
 		}
+		for (int64_t i = 0; len > 0 && i < hidden; i++)
+			defined &= !isnan(out.val[i]);
 		for (int64_t i = 0; exact && !defined && i < hidden; i++) {
 			exact[0].val[b * hidden + i] = NAN;
 			exact[0].bound[b * hidden + i] = INFINITY;

@@ -13,10 +13,12 @@
 #include <string.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/pairs.h"
 #include "fused/cluster_attn/cluster_attn.h"
 #include "fused/cluster_attn/cluster_attn_schedule.h"
 #include "fused/cache/paged_test.h"
 #include "fused/cluster_attn/cluster_attn_cases.h"
+#include "fused/cluster_attn/cluster_attn_pairs.h"
 
 static void describe(int index, struct cairn_case *c)
 {
@@ -25,7 +27,9 @@ static void describe(int index, struct cairn_case *c)
 	struct shape s;
 
 	shape_at(index, &s);
-	if (s.name)
+	if (s.pair)
+		pair_name(&s, c->name, sizeof(c->name));
+	else if (s.name)
 		snprintf(c->name, sizeof(c->name), "%s", s.name);
 	else
 		snprintf(c->name, sizeof(c->name), "%s_c%d%s_b%d_kv%d_p%d_h%d_%d_d%d_w%d_%s%s%s%s%s%s",
@@ -38,7 +42,9 @@ static void describe(int index, struct cairn_case *c)
 	c->device_only = !!(s.flags & DEVICE);
 	if (s.bent)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
-	else if (s.flags & DEVICE)
+	else if (s.pair)
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_POISON);
+	else if (s.flags & (DEVICE | MEAN))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	else if (s.name)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
@@ -162,7 +168,8 @@ static void make_tables(struct cairn_op *op, const struct shape *s, struct paged
 	paged_tables(op, p, offsetof(struct cairn_cluster_attn_args, positions),
 		     offsetof(struct cairn_cluster_attn_args, kv));
 	for (int b = 0; b <= s->batch; b++)
-		((int32_t *)a->positions)[b] = op->kind == CAIRN_KIND_EXACT && op->case_index % 2 ? 0 :
+		((int32_t *)a->positions)[b] = s->near || (op->kind == CAIRN_KIND_EXACT &&
+							   op->case_index % 2) ? 0 :
 					       (int32_t)cairn_op_range(op, 0, 8191);
 	ids = (int32_t *)p->kv_indices;
 	for (int b = 1; b < s->batch && s->flags & SHARED; b++) {
@@ -199,10 +206,10 @@ static void fill_weights(struct cairn_op *op, const struct shape *s, int dtype, 
 		fill(op, w_qkv, dtype, rows * s->hidden, 1 / sqrt((double)s->hidden));
 	if (bent == EQUAL)
 		memset(w_qkv, 0, (size_t)(nq * s->hidden) * cairn_dtype_bytes(dtype));
-	if (s->flags & BIAS) {
+	if (s->flags & (BIAS | BIAS_QKV))
 		cairn_fill(op, cairn_in(op, FIELD(b_qkv), dtype, rows), dtype, rows, 0.5);
+	if (s->flags & (BIAS | BIAS_OUT))
 		cairn_fill(op, cairn_in(op, FIELD(b_o), dtype, s->hidden), dtype, s->hidden, 0.5);
-	}
 }
 
 static void setup(struct cairn_op *op)
@@ -234,6 +241,10 @@ static void setup(struct cairn_op *op)
 	a->sms = s.sms;
 	a->eps = s.flags & LARGE_EPS ? 0.5f : op->case_index % 2 ? 1e-6f : 1e-5f;
 	a->sm_scale = op->case_index % 4 == 1 && !s.name ? 0.2f : (float)(1 / sqrt(s.dim));
+	if (s.pair) {
+		a->eps = (float)s.eps;
+		a->sm_scale = s.scale > 0 ? s.scale : (float)(1 / sqrt(s.dim));
+	}
 
 	if (s.flags & ALIAS) {
 		x = cairn_inout(op, FIELD(out), a->dtype, (int64_t)s.batch * s.hidden);
@@ -243,7 +254,7 @@ static void setup(struct cairn_op *op)
 		x = cairn_in(op, FIELD(x), a->dtype, (int64_t)s.batch * s.hidden);
 	}
 	cairn_shape(op, FIELD(out), { "row", s.batch }, { "dim", s.hidden });
-	cairn_fill(op, x, a->dtype, (int64_t)s.batch * s.hidden, 0.25);
+	cairn_fill(op, x, a->dtype, (int64_t)s.batch * s.hidden, s.pair ? s.size : 0.25);
 	fill_x(op, &s, x, a->dtype, bent);
 	freq = cairn_in(op, FIELD(inv_freq), CAIRN_F32, s.dim / 2);
 	for (int i = 0; i < s.dim / 2; i++)
@@ -259,6 +270,9 @@ static void setup(struct cairn_op *op)
 	paged_shape(op, &p, FIELD(kv.v_pages), s.hkv, s.dim);
 	if (bent >= TOP)
 		bend_logits(op, &s, &p, bent);
+	if (s.pair && p.kv_len[2] > 1)	/* in the third request's oldest key or value */
+		cairn_fill_nan(s.pair % 2 ? a->kv.k_pages : a->kv.v_pages, a->dtype,
+			       paged_slot(&p, 2, 0) * row + row - 1, 1);
 	op->kind = kind;
 }
 
@@ -357,6 +371,13 @@ static const char *const sanitized[] = {
 	"old_length_0_batch_16.exact", "auto_c0_b16_kv17_p16_h32_8_d64_w64_bf16_bias.exact", NULL
 };
 
+static void pair_rows(struct cairn_test *t)
+{
+	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
+}
+
+static const struct cairn_unit units[] = { { "pair_rows", pair_rows } };
+
 const struct cairn_family cairn_cluster_attn_family = {
 	.stage = "fused", .name = "cluster_attn",
 	.op = offsetof(struct cairn_impl, cluster_attn),
@@ -364,7 +385,8 @@ const struct cairn_family cairn_cluster_attn_family = {
 	.args_size = sizeof(struct cairn_cluster_attn_args),
 	.workspace_field = FIELD(workspace),
 	.zeroed_workspace = 1,
-	.num_cases = NUM_NAMED + NUM_FLOWS + NUM_SHAPES + NUM_SMS,
+	.num_cases = NUM_FIRST + NUM_LATER + NUM_PAIRS,
+	.units = units, .num_units = ARRAY_SIZE(units),
 	.describe = describe,
 	.setup = setup,
 	.exact = exact,
