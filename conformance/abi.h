@@ -18,7 +18,8 @@
  *   - The caller owns all memory. The *_workspace query gives the size of the workspace; it reads only the
  *     scalars of the arguments (pointers may still be NULL). The contents of a workspace are undefined,
  *     unless the operation's header says that the caller zeroes it before the first use.
- *   - Equal arguments give bitwise equal results.
+ *   - Equal arguments give bitwise equal results, wherever the buffers lie. An output that is an input's
+ *     buffer, where the header allows that, gives the same bits as a buffer of its own.
  *
  * Memory, streams, events, graphs: a table may leave this whole block NULL. It then gets the
  * built-in block: host memory with CAIRN_IMPL_HOST_MEM, else CUDA device memory and CUDA streams (the void *

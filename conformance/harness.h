@@ -47,6 +47,7 @@ struct cairn_case {
 	int device_only;	/* too large for host implementations */
 	/* a call touches only part of its buffers: bench rotates as many copies as `bytes` ask for */
 	int sparse;
+	int far;		/* has buffers of several GiB, of which little is touched: cairn_in_far() */
 	/* a bench row that measures a ceiling of the machine; it always runs, before all others */
 	int ceiling;
 	double bytes, flops;	/* memory (or DSMEM) traffic and arithmetic of one call, for bench */
@@ -67,6 +68,23 @@ struct cairn_op {
 	int num_alias;
 	uint64_t rng;
 	int only_sizes;		/* cairn_fill() writes zeros */
+};
+
+/* The contract allows the output at offset `out` of the arguments to be the input at offset `in`, exactly. */
+struct cairn_may_alias {
+	size_t out, in;
+};
+
+/*
+ * Rows, or requests, whose results are bitwise independent of what the other rows of the same call hold.
+ * All members are offsets in the arguments; 0: none.
+ */
+struct cairn_company {
+	size_t rows;			/* int32_t: rows of all arrays below */
+	/* int32_t number of requests, and their int32_t row pointers; 0: each row is a request */
+	size_t requests, indptr;
+	size_t stride;			/* int64_t: elements between rows of in[0]; 0 there: no gaps */
+	size_t in[4], out[4];
 };
 
 struct cairn_family {
@@ -107,6 +125,23 @@ struct cairn_family {
 	 * implementation's outputs and the original inputs. Returns 0, or 1 with a text in why.
 	 */
 	int (*judge)(const struct cairn_op *op, const void *got, char *why, size_t why_len);
+	/*
+	 * Further promises of the contract. A case that costs little gets a further call for each, which must
+	 * give the bits of the first one.
+	 */
+	struct cairn_may_alias may_alias[2];
+	struct cairn_company company;
+	/*
+	 * Narrows args to the i-th of a few parts, which together cover every row once: their results do not
+	 * depend on how many rows a call has. The pointers may be of a device: only moves them, and changes
+	 * scalars. Returns 0 past the last part, or if the case has none. cairn_part() chooses the rows.
+	 */
+	int (*part)(void *args, int i);
+	/*
+	 * Changes scalars of args to the i-th other form of the call that gives the same bits. Returns 0 past
+	 * the last one. A form that a table lacks is left out (-EOPNOTSUPP).
+	 */
+	int (*form)(void *args, int i);
 	/* Puts the i-th bad argument into the args of case 0. Returns its name, or NULL past the last one. */
 	const char *(*reject)(void *args, int i, int *want);
 	/*
@@ -153,6 +188,19 @@ struct cairn_axis {
 void cairn_set_shape(struct cairn_op *op, size_t field, const struct cairn_axis *dims);
 void cairn_stride(struct cairn_op *op, size_t field, const char *dim, int64_t stride);
 
+/*
+ * Buffers of several GiB, to test offsets that do not fit 32 bits. The operation may touch only the ranges
+ * that setup names with cairn_touch(), before it fills them; all other memory is inaccessible in a host
+ * table, and in no memory is it filled, copied or judged. The ranges of a buffer must not overlap. The
+ * reference must not walk through such a buffer either.
+ */
+#define cairn_in_far(op, field, dtype, count) \
+	cairn_far_buffer(op, field, #field, CAIRN_ROLE_IN, dtype, count)
+#define cairn_inout_far(op, field, dtype, count) \
+	cairn_far_buffer(op, field, #field, CAIRN_ROLE_INOUT, dtype, count)
+void *cairn_far_buffer(struct cairn_op *op, size_t field, const char *expression, enum cairn_role role,
+		       int dtype, int64_t count);
+void cairn_touch(struct cairn_op *op, const void *buffer, int64_t first, int64_t count);
 /* Sets pointer `field` to the buffer declared for `same_as`: the operation works in place. */
 void cairn_alias(struct cairn_op *op, size_t field, size_t same_as);
 /* Sets pointer `field` to `offset` bytes into the buffer of `same_as`: several inputs in one buffer. */
@@ -175,6 +223,13 @@ void cairn_fill_exact(struct cairn_op *op, void *p, int dtype, int64_t count, do
 /* Returns the largest integer whose square, n times, is at most 2^24. */
 int64_t cairn_exact_most(int64_t n);
 void cairn_fill_nan(void *p, int dtype, int64_t first, int64_t count);
+
+/*
+ * For cairn_family.part: the rows of part i of `rows` rows, each of row_bytes bytes of an array that must be
+ * aligned to 16 bytes. Part 0 has as few rows as possible, two others share the rest; no part has less than
+ * `least` rows. Returns 0 past the last part, or if there is only one.
+ */
+int cairn_part(int32_t rows, int64_t row_bytes, int32_t least, int i, int32_t *first, int32_t *count);
 
 /* Units */
 uint64_t cairn_rand(struct cairn_test *t);

@@ -154,9 +154,13 @@ static long long memory_of(const struct cairn_op *op)
 {
 	long long bytes = 0;
 
-	for (int i = 0; i < op->num_bufs; i++)
-		bytes += 3 * (long long)op->bufs[i].bytes +
-			 (op->bufs[i].role == CAIRN_ROLE_IN ? 0 : 16 * (long long)op->bufs[i].count);
+	for (int i = 0; i < op->num_bufs; i++) {
+		const struct cairn_buf *b = &op->bufs[i];
+
+		bytes += 3 * (long long)b->used;
+		if (b->role != CAIRN_ROLE_IN)
+			bytes += 16 * (long long)(b->used / cairn_dtype_bytes(b->dtype));
+	}
 	return bytes;
 }
 

@@ -265,6 +265,7 @@ static void missing_name_is_named(struct cairn_test *t)
 }
 
 #define EMBEDDING	"primitives.embedding.rows7_dim64_vocab100_bf16.normal"
+#define FAR		"primitives.embedding.far_rows5_dim16384_vocab140000_bf16.normal"
 #define GEMM		"primitives.gemm.m1_n1_k8_f32.normal"
 
 /* Plug-ins that break a rule which the values of one call do not show are caught; right ones are not. */
@@ -275,11 +276,17 @@ static void rules_beside_the_values(struct cairn_test *t)
 		{ "nothing", GEMM, NULL },
 		{ "device_defers", EMBEDDING, NULL },
 		{ "reads_past", EMBEDDING, "read outside of it, 0 bytes past its end" },
+		{ "reads_another_row", FAR, "read element 32768, which the call may not touch" },
+		{ "nothing", FAR, NULL },
 		{ "reads_before", EMBEDDING, "read outside of it, 64 bytes before it" },
 		{ "writes_past", EMBEDDING, "wrote outside of it, 2048 bytes past its end" },
 		{ "writes_before", EMBEDDING, "wrote outside of it, 2048 bytes before it" },
 		{ "workspace_past", GEMM, "workspace: wrote outside of it, 0 bytes past its end" },
 		{ "workspace_before", GEMM, "workspace: written outside: 1 bytes before it" },
+		{ "query_crashes", GEMM, "the workspace query crashes when the pointers are NULL" },
+		{ "query_depends_on_pointers", GEMM, "the workspace query gives 768 bytes, and 512 when" },
+		{ "query_needs_pointers", GEMM, "the workspace query returns -22 when the pointers are" },
+		{ "after_itself", EMBEDDING, "with the same inputs, gave other bits" },
 		{ "adds_what_is_behind", EMBEDDING, "read outside of it, 64 bytes past its end" },
 		{ "from_the_third_on", EMBEDDING, "with the same inputs, gave other bits" },
 		{ "every_second", EMBEDDING, "elements bad" },

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "conformance/suite/guard.h"
 
+#include <setjmp.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <ucontext.h>
@@ -15,6 +17,7 @@
 
 static struct cairn_guard *volatile guards[MAX_GUARDS];
 static struct sigaction before;		/* what other faults do */
+static __thread sigjmp_buf *way_out;	/* of cairn_guard_faults() */
 
 static int is_write(const void *context)
 {
@@ -26,9 +29,26 @@ static int is_write(const void *context)
 #endif
 }
 
+/* Returns the index in stray[] of an address in the span of g, and the range to open for it. */
+static int side_of(const struct cairn_guard *g, uint8_t *at, uint8_t **range, size_t *bytes)
+{
+	uint8_t *end = g->inner + g->inner_bytes;
+
+	*bytes = CAIRN_GUARD_BYTES;
+	if (at < g->inner || at >= end) {
+		*range = at < g->inner ? g->inner - CAIRN_GUARD_BYTES : end;
+		return at >= end;
+	}
+	*range = at - (uintptr_t)at % PAGE;
+	if (*bytes > (size_t)(end - *range))
+		*bytes = (size_t)(end - *range);
+	return at < g->data ? 0 : at >= g->data + g->bytes ? 1 : 2;
+}
+
 /*
  * Records the fault in its guard and opens the range, so that the instruction succeeds when it is repeated.
- * Another fault is left to the action that was installed before, or kills the process if it occurs again.
+ * Another fault ends cairn_guard_faults(), or is left to the action that was installed before, or kills the
+ * process if it occurs again.
  */
 static void on_fault(int sig, siginfo_t *info, void *context)
 {
@@ -37,20 +57,22 @@ static void on_fault(int sig, siginfo_t *info, void *context)
 	for (int i = 0; info->si_code > 0 && i < MAX_GUARDS; i++) {
 		struct cairn_guard *g = guards[i];
 		uint8_t *range;
-		int above;
+		size_t bytes;
+		int side;
 
 		if (!g || at < g->inner - CAIRN_GUARD_BYTES ||
 		    at >= g->inner + g->inner_bytes + CAIRN_GUARD_BYTES)
 			continue;
-		above = at >= g->inner;
-		range = above ? g->inner + g->inner_bytes : g->inner - CAIRN_GUARD_BYTES;
-		if (!g->stray[above].at) {
-			g->stray[above].wrote = is_write(context);
-			g->stray[above].at = (uintptr_t)at;
+		side = side_of(g, at, &range, &bytes);
+		if (!g->stray[side].at) {
+			g->stray[side].wrote = is_write(context);
+			g->stray[side].at = (uintptr_t)at;
 		}
-		if (!mprotect(range, CAIRN_GUARD_BYTES, PROT_READ | PROT_WRITE))
+		if (!mprotect(range, bytes, PROT_READ | PROT_WRITE))
 			return;
 	}
+	if (info->si_code > 0 && way_out)
+		siglongjmp(*way_out, 1);
 	sigaction(sig, &before, NULL);
 	before = (struct sigaction){ .sa_handler = SIG_DFL };
 	if (info->si_code <= 0)		/* sent by raise() or kill(): no instruction repeats it */
@@ -72,31 +94,71 @@ static size_t round_up(size_t n, size_t to)
 	return (n + to - 1) / to * to;
 }
 
-int cairn_guard_open(struct cairn_guard *g, size_t bytes, size_t align)
+/* Reserves memory for `bytes` bytes in a free slot; nothing is accessible. Returns the slot or -ENOMEM. */
+static int reserve(struct cairn_guard *g, size_t bytes, size_t align)
 {
 	uint8_t *map;
-	size_t span;
 	int slot = 0;
 
 	memset(g, 0, sizeof(*g));
 	while (slot < MAX_GUARDS && guards[slot])
 		slot++;
 	g->inner_bytes = round_up(bytes + CANARY + align, PAGE);
-	span = g->inner_bytes + 2 * CAIRN_GUARD_BYTES;
-	map = slot < MAX_GUARDS ? mmap(NULL, span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-				       -1, 0) : MAP_FAILED;
+	map = slot < MAX_GUARDS ? mmap(NULL, g->inner_bytes + 2 * CAIRN_GUARD_BYTES, PROT_NONE,
+				       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) : MAP_FAILED;
 	if (map == MAP_FAILED)
 		return cairn_error(ENOMEM, "host: no memory for %zu guarded bytes", bytes);
-	if (mprotect(map + CAIRN_GUARD_BYTES, g->inner_bytes, PROT_READ | PROT_WRITE)) {
-		munmap(map, span);
-		return cairn_error(ENOMEM, "host: no memory for %zu guarded bytes", bytes);
-	}
 	g->inner = map + CAIRN_GUARD_BYTES;
-	if (bytes >= HUGE)
-		madvise(g->inner, g->inner_bytes, MADV_HUGEPAGE);	/* a hint */
 	g->bytes = bytes;
 	g->align = align;
+	return slot;
+}
+
+int cairn_guard_open(struct cairn_guard *g, size_t bytes, size_t align)
+{
+	int slot = reserve(g, bytes, align);
+
+	if (slot < 0)
+		return slot;
+	if (mprotect(g->inner, g->inner_bytes, PROT_READ | PROT_WRITE)) {
+		cairn_guard_close(g);
+		return cairn_error(ENOMEM, "host: no memory for %zu guarded bytes", bytes);
+	}
+	if (bytes >= HUGE)
+		madvise(g->inner, g->inner_bytes, MADV_HUGEPAGE);	/* a hint */
 	cairn_guard_place(g, 0);
+	guards[slot] = g;
+	catch_faults();
+	return 0;
+}
+
+static uint8_t *page_of(uint8_t *p)
+{
+	return p - (uintptr_t)p % PAGE;
+}
+
+int cairn_guard_open_far(struct cairn_guard *g, size_t bytes, size_t align, const struct cairn_span *spans,
+			 int num)
+{
+	int slot = reserve(g, bytes, align), ret = 0;
+
+	if (slot < 0)
+		return slot;
+	madvise(g->inner, g->inner_bytes, MADV_NOHUGEPAGE);
+	g->spans = malloc((size_t)(num + 1) * sizeof(*spans));
+	g->data = g->inner + g->inner_bytes - round_up(bytes, align);
+	for (int i = 0; g->spans && !ret && i < num; i++) {
+		uint8_t *from = page_of(g->data + spans[i].at);
+
+		g->spans[i] = spans[i];
+		ret = mprotect(from, (size_t)(g->data + spans[i].at + spans[i].bytes - from),
+			       PROT_READ | PROT_WRITE);
+	}
+	if (!g->spans || ret) {
+		cairn_guard_close(g);
+		return cairn_error(ENOMEM, "host: no memory for %zu guarded bytes", bytes);
+	}
+	g->num_spans = num;
 	guards[slot] = g;
 	catch_faults();
 	return 0;
@@ -104,28 +166,74 @@ int cairn_guard_open(struct cairn_guard *g, size_t bytes, size_t align)
 
 void cairn_guard_place(struct cairn_guard *g, int at_begin)
 {
+	if (g->spans)
+		return;
 	g->data = g->inner + g->inner_bytes - round_up(g->bytes, g->align);
 	if (at_begin)
 		g->data = g->inner + (uintptr_t)g->data % 64;
 }
 
+/*
+ * Sets from[0] .. to[0] to the accessible bytes before span i that belong to no other span, and from[1] ..
+ * to[1] to those behind it.
+ */
+static void beside(const struct cairn_guard *g, int i, uint8_t *from[2], uint8_t *to[2])
+{
+	const struct cairn_span *s = &g->spans[i];
+	uint8_t *begin = g->data + s->at, *end = begin + s->bytes;
+
+	from[0] = page_of(begin);
+	to[0] = begin;
+	if (i) {
+		uint8_t *last = page_of(g->data + s[-1].at + s[-1].bytes + PAGE - 1);
+
+		from[0] = last > begin ? begin : last > from[0] ? last : from[0];
+	}
+	from[1] = end;
+	to[1] = page_of(end + PAGE - 1);
+	if (i + 1 < g->num_spans && to[1] > g->data + s[1].at)
+		to[1] = g->data + s[1].at;
+}
+
 void cairn_guard_fill(const struct cairn_guard *g, int byte)
 {
 	const uint8_t *end = g->inner + g->inner_bytes;
+	uint8_t *from[2], *to[2];
 
+	for (int i = 0; i < g->num_spans; i++) {
+		beside(g, i, from, to);
+		memset(from[0], byte, (size_t)(to[0] - from[0]));
+		memset(from[1], byte, (size_t)(to[1] - from[1]));
+	}
+	if (g->spans)
+		return;
 	memset(g->inner, byte, (size_t)(g->data - g->inner));
 	memset(g->data + g->bytes, byte, (size_t)(end - g->data) - g->bytes);
 }
 
+static size_t count(const uint8_t *p, const uint8_t *end, int byte)
+{
+	size_t n = 0;
+
+	for (; p < end; p++)
+		n += *p != byte;
+	return n;
+}
+
 void cairn_guard_count(const struct cairn_guard *g, int byte, size_t *below, size_t *above)
 {
-	const uint8_t *end = g->inner + g->inner_bytes;
+	uint8_t *from[2], *to[2];
 
 	*below = *above = 0;
-	for (const uint8_t *p = g->inner; p < g->data; p++)
-		*below += *p != byte;
-	for (const uint8_t *p = g->data + g->bytes; p < end; p++)
-		*above += *p != byte;
+	for (int i = 0; i < g->num_spans; i++) {
+		beside(g, i, from, to);
+		*below += count(from[0], to[0], byte);
+		*above += count(from[1], to[1], byte);
+	}
+	if (g->spans)
+		return;
+	*below = count(g->inner, g->data, byte);
+	*above = count(g->data + g->bytes, g->inner + g->inner_bytes, byte);
 }
 
 void cairn_guard_close(struct cairn_guard *g)
@@ -135,5 +243,20 @@ void cairn_guard_close(struct cairn_guard *g)
 			guards[i] = NULL;
 	if (g->inner)
 		munmap(g->inner - CAIRN_GUARD_BYTES, g->inner_bytes + 2 * CAIRN_GUARD_BYTES);
+	free(g->spans);
 	memset(g, 0, sizeof(*g));
+}
+
+int cairn_guard_faults(void (*fn)(void *arg), void *arg)
+{
+	sigjmp_buf here;
+	int faulted;
+
+	catch_faults();
+	way_out = &here;
+	faulted = sigsetjmp(here, 1);
+	if (!faulted)
+		fn(arg);
+	way_out = NULL;
+	return faulted;
 }

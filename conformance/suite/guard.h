@@ -5,6 +5,8 @@
  * The data either ends at the upper range or begins at the lower one, as nearly as its alignment allows; a
  * canary fills the rest of the accessible pages. The first access to an inaccessible range is recorded, and
  * the range becomes accessible, so that the operation goes on and the access costs its own case only.
+ *
+ * A far guard is for gigabytes of which a few ranges may be touched: only the pages of these are accessible.
  */
 #ifndef CAIRN_GUARD_H
 #define CAIRN_GUARD_H
@@ -14,15 +16,22 @@
 
 #define CAIRN_GUARD_BYTES	((size_t)64 << 10)	/* of each inaccessible range */
 
+/* A range of the data that may be touched, in bytes. */
+struct cairn_span {
+	size_t at, bytes;
+};
+
 struct cairn_guard {
-	uint8_t *inner;			/* the accessible pages */
+	uint8_t *inner;			/* the accessible pages; far: the pages of the data */
 	size_t inner_bytes;
 	uint8_t *data;
 	size_t bytes, align;
 	struct cairn_stray {
 		volatile uintptr_t at;	/* the first address accessed; 0: none */
 		volatile int wrote;
-	} stray[2];			/* below and above the accessible pages */
+	} stray[3];			/* below and above the accessible pages; far: between the ranges */
+	struct cairn_span *spans;	/* far: ascending, not overlapping; else NULL */
+	int num_spans;
 };
 
 /*
@@ -30,12 +39,21 @@ struct cairn_guard {
  * closed. Returns 0 or -ENOMEM. For one thread.
  */
 int cairn_guard_open(struct cairn_guard *g, size_t bytes, size_t align);
-/* Places the data at the end or the beginning, at the same address modulo 64. Contents are lost. */
+/* The same for data of which only these spans, ascending and apart, may be touched. */
+int cairn_guard_open_far(struct cairn_guard *g, size_t bytes, size_t align, const struct cairn_span *spans,
+			 int num);
+/*
+ * Places the data at the end or the beginning, at the same address modulo 64. Contents are lost. Far data
+ * stays at the end.
+ */
 void cairn_guard_place(struct cairn_guard *g, int at_begin);
 /* Fills all accessible memory but the data with `byte`. */
 void cairn_guard_fill(const struct cairn_guard *g, int byte);
 /* Counts the bytes below and above the data that no longer are `byte`. */
 void cairn_guard_count(const struct cairn_guard *g, int byte, size_t *below, size_t *above);
 void cairn_guard_close(struct cairn_guard *g);
+
+/* Calls fn(arg). Returns 0, or 1 if it accessed memory that is neither mapped nor guarded; it then ended. */
+int cairn_guard_faults(void (*fn)(void *arg), void *arg);
 
 #endif

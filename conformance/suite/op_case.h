@@ -27,6 +27,12 @@ struct cairn_buf {
 		int64_t count, stride;	/* stride in elements */
 	} dims[CAIRN_MAX_DIMS];	/* by falling stride */
 	int num_dims;		/* 0: setup has declared no shape */
+	int far;		/* base is cairn_far_alloc()ed; only touched[] is filled, copied, judged */
+	struct cairn_range {
+		int64_t first, count;	/* elements; ascending and apart */
+	} *touched;
+	int num_touched;
+	size_t used;		/* bytes that are filled, copied and judged */
 };
 
 /* The case's arguments in one implementation's memory. */
@@ -61,13 +67,29 @@ struct cairn_outcome {
  */
 void *cairn_buffer_alloc(size_t bytes);
 
+/* Reserves zeroed memory of which only what is touched takes pages. NULL: no address space. */
+void *cairn_far_alloc(size_t bytes);
+void cairn_far_free(void *p, size_t bytes);
+/* An image of the buffer, with canaries; its contents are undefined. */
+void *cairn_image_alloc(const struct cairn_buf *b);
+void cairn_image_free(const struct cairn_buf *b, void *image);
+/* Sets *r to the k-th range that is filled, copied and judged. Returns 0 past the last one. */
+int cairn_buf_range(const struct cairn_buf *b, int k, struct cairn_range *r);
+/* Returns whether data x and y of such a buffer differ. */
+int cairn_buf_differs(const struct cairn_buf *b, const uint8_t *x, const uint8_t *y);
+/* Returns the index of the buffer of the argument at offset `field`, which may be its alias, or -1. */
+int cairn_buf_of(const struct cairn_op *op, size_t field);
+
 /* Sets the pointers of `args` that alias or lie within another buffer, from where that buffer is now. */
 void cairn_set_alias(const struct cairn_op *op, void *args);
 /* Makes and fills the buffers of (family, case, kind, seed). Returns 0 or -errno. */
 int cairn_op_open(struct cairn_op *op, const struct cairn_family *f, int case_index,
 		  enum cairn_kind kind, uint64_t seed);
 void cairn_op_close(struct cairn_op *op);
-/* Sets *bytes to the size of all buffers of such a case, without filling them. Returns 0 or -errno. */
+/*
+ * Sets *bytes to the size of all buffers of such a case, of far ones of what is touched, without filling
+ * them. Returns 0 or -errno.
+ */
 int cairn_op_bytes(const struct cairn_family *f, int case_index, enum cairn_kind kind, uint64_t seed,
 		   size_t *bytes);
 
@@ -90,11 +112,15 @@ struct cairn_expected {
 	int ret;			/* its return value, */
 	char text[256];			/* and its error text */
 	struct cairn_exact exact[CAIRN_MAX_BUFS];	/* of the outputs, in the order of the buffers */
+	size_t far_bytes[CAIRN_MAX_BUFS];	/* of each array of exact[] that is cairn_far_alloc()ed */
 	struct cairn_op *other;		/* the case with the inputs of another seed, or NULL */
 };
 void cairn_expected_free(struct cairn_expected *e);
 
-/* Runs the case on impl, twice or, if it is cheap, five times, and judges it. */
+/*
+ * Runs the case on impl, twice or, if it is cheap, five times, and judges it; then makes the further calls
+ * that the family declares (op_more.h).
+ */
 void cairn_op_verify(const struct cairn_family *f, struct cairn_op *op, const struct cairn_impl *impl,
 		     void *stream, struct cairn_expected *expected, struct cairn_outcome *o);
 /* Sets *name to the name of the family's i-th bad argument. Returns 1, 0 if there is none, or -ENOMEM. */

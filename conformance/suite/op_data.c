@@ -145,8 +145,70 @@ static void fill_bytes(uint8_t *p, int byte, size_t bytes)
 		memset(p + i, byte, bytes - i < block ? bytes - i : block);
 }
 
-void *cairn_buffer(struct cairn_op *op, size_t field, const char *expression, enum cairn_role role, int dtype,
-		   int64_t count)
+void *cairn_far_alloc(size_t bytes)
+{
+	const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+
+	if (p == MAP_FAILED)
+		return NULL;
+	madvise(p, bytes, MADV_NOHUGEPAGE);
+	return p;
+}
+
+void cairn_far_free(void *p, size_t bytes)
+{
+	if (p)
+		munmap(p, bytes);
+}
+
+void *cairn_image_alloc(const struct cairn_buf *b)
+{
+	size_t bytes = b->bytes + 2 * CAIRN_CANARY;
+
+	return b->far ? cairn_far_alloc(bytes) : cairn_buffer_alloc(bytes);
+}
+
+void cairn_image_free(const struct cairn_buf *b, void *image)
+{
+	if (b->far)
+		cairn_far_free(image, b->bytes + 2 * CAIRN_CANARY);
+	else
+		free(image);
+}
+
+int cairn_buf_range(const struct cairn_buf *b, int k, struct cairn_range *r)
+{
+	if (k >= (b->far ? b->num_touched : 1))
+		return 0;
+	*r = b->far ? b->touched[k] : (struct cairn_range){ 0, b->count };
+	return 1;
+}
+
+int cairn_buf_differs(const struct cairn_buf *b, const uint8_t *x, const uint8_t *y)
+{
+	size_t esize = cairn_dtype_bytes(b->dtype);
+	struct cairn_range r;
+
+	for (int k = 0; cairn_buf_range(b, k, &r); k++)
+		if (memcmp(x + (size_t)r.first * esize, y + (size_t)r.first * esize, (size_t)r.count * esize))
+			return 1;
+	return 0;
+}
+
+int cairn_buf_of(const struct cairn_op *op, size_t field)
+{
+	for (int i = 0; i < op->num_alias; i++)
+		if (op->alias[i].field == field && !op->alias[i].offset)
+			field = op->alias[i].same_as;
+	for (int i = 0; i < op->num_bufs; i++)
+		if (op->bufs[i].field == field)
+			return i;
+	return -1;
+}
+
+static void *add_buf(struct cairn_op *op, size_t field, const char *expression, enum cairn_role role,
+		     int dtype, int64_t count, int far)
 {
 	struct cairn_buf *b = &op->bufs[op->num_bufs];
 	size_t bytes = count * cairn_dtype_bytes(dtype);
@@ -154,23 +216,90 @@ void *cairn_buffer(struct cairn_op *op, size_t field, const char *expression, en
 
 	if (op->num_bufs == CAIRN_MAX_BUFS || count < 0)
 		abort();	/* a mistake in a test, not in its inputs */
-	/* data stays 256-byte aligned, as device memory is */
-	b->base = cairn_buffer_alloc(bytes + 2 * CAIRN_CANARY);
-	if (!b->base)
-		abort();
-	fill_bytes(b->base, 0xff, bytes + 2 * CAIRN_CANARY);
 	b->field = field;
 	b->dtype = dtype;
 	b->count = count;
 	b->role = role;
 	b->bytes = bytes;
 	cairn_place_name(b, expression);
+	b->far = far;
+	b->used = far ? 0 : bytes;
+	/* data stays 256-byte aligned, as device memory is */
+	b->base = cairn_image_alloc(b);
+	if (!b->base)
+		abort();
 	op->num_bufs++;
 	data = b->base + CAIRN_CANARY;
-	if (role == CAIRN_ROLE_OUT && !cairn_dtype_is_float(dtype))
-		memset(data, 0x81, bytes);
+	if (far) {
+		memset(b->base, 0xff, CAIRN_CANARY);
+		memset(b->base + CAIRN_CANARY + bytes, 0xff, CAIRN_CANARY);
+	} else {
+		fill_bytes(b->base, 0xff, bytes + 2 * CAIRN_CANARY);
+		if (role == CAIRN_ROLE_OUT && !cairn_dtype_is_float(dtype))
+			memset(data, 0x81, bytes);
+	}
 	memcpy((char *)op->args + field, &data, sizeof(data));
 	return data;
+}
+
+void *cairn_buffer(struct cairn_op *op, size_t field, const char *expression, enum cairn_role role, int dtype,
+		   int64_t count)
+{
+	return add_buf(op, field, expression, role, dtype, count, 0);
+}
+
+void *cairn_far_buffer(struct cairn_op *op, size_t field, const char *expression, enum cairn_role role,
+		       int dtype, int64_t count)
+{
+	return add_buf(op, field, expression, role, dtype, count, 1);
+}
+
+void cairn_touch(struct cairn_op *op, const void *buffer, int64_t first, int64_t count)
+{
+	struct cairn_buf *b = op->bufs;
+	struct cairn_range *r;
+	size_t esize;
+	int at = 0;
+
+	while (b < op->bufs + op->num_bufs && b->base + CAIRN_CANARY != buffer)
+		b++;
+	if (b == op->bufs + op->num_bufs || !b->far || first < 0 || count < 0 || first + count > b->count)
+		abort();	/* a mistake in a test */
+	if (!count)
+		return;
+	r = realloc(b->touched, (size_t)(b->num_touched + 1) * sizeof(*r));
+	if (!r)
+		abort();
+	b->touched = r;
+	while (at < b->num_touched && r[at].first < first)
+		at++;
+	if ((at && r[at - 1].first + r[at - 1].count > first) ||
+	    (at < b->num_touched && first + count > r[at].first))
+		abort();	/* a mistake in a test: the ranges overlap */
+	memmove(r + at + 1, r + at, (size_t)(b->num_touched++ - at) * sizeof(*r));
+	r[at] = (struct cairn_range){ first, count };
+	esize = cairn_dtype_bytes(b->dtype);
+	b->used += (size_t)count * esize;
+	memset(b->base + CAIRN_CANARY + (size_t)first * esize,
+	       b->role == CAIRN_ROLE_OUT && !cairn_dtype_is_float(b->dtype) ? 0x81 : 0xff,
+	       (size_t)count * esize);
+}
+
+int cairn_part(int32_t rows, int64_t row_bytes, int32_t least, int i, int32_t *first, int32_t *count)
+{
+	int32_t unit = 1, head, middle;
+
+	while (unit * row_bytes % 16)
+		unit *= 2;
+	head = (least + unit - 1) / unit * unit;
+	if (rows - head < least || i > 2)
+		return 0;
+	middle = head + (rows - head) / 2 / unit * unit;
+	if (middle - head < least || rows - middle < least)
+		middle = rows;
+	*first = i == 0 ? 0 : i == 1 ? head : middle;
+	*count = (i == 0 ? head : i == 1 ? middle : rows) - *first;
+	return *count > 0;
 }
 
 void cairn_set_alias(const struct cairn_op *op, void *args)
@@ -232,15 +361,17 @@ int cairn_op_bytes(const struct cairn_family *f, int case_index, enum cairn_kind
 	CAIRN_TRY(open_op(&op, f, case_index, kind, seed, 1));
 	*bytes = 0;
 	for (int i = 0; i < op.num_bufs; i++)
-		*bytes += op.bufs[i].bytes;
+		*bytes += op.bufs[i].used;
 	cairn_op_close(&op);
 	return 0;
 }
 
 void cairn_op_close(struct cairn_op *op)
 {
-	for (int i = 0; i < op->num_bufs; i++)
-		free(op->bufs[i].base);
+	for (int i = 0; i < op->num_bufs; i++) {
+		cairn_image_free(&op->bufs[i], op->bufs[i].base);
+		free(op->bufs[i].touched);
+	}
 	free(op->bufs);
 	free(op->args);
 	memset(op, 0, sizeof(*op));

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "conformance/suite/guard.h"
 #include "conformance/tables/tables.h"
@@ -35,13 +36,32 @@ static void set_pointer(struct cairn_side *side, const struct cairn_op *op, int 
 	memcpy((char *)side->args + op->bufs[i].field, &data, sizeof(data));
 }
 
+static int open_guard(struct cairn_guard *g, const struct cairn_buf *b, size_t align)
+{
+	size_t esize = cairn_dtype_bytes(b->dtype);
+	struct cairn_span *spans;
+	int ret;
+
+	if (!b->far)
+		return cairn_guard_open(g, b->bytes, align);
+	spans = malloc((size_t)(b->num_touched + 1) * sizeof(*spans));
+	if (!spans)
+		return cairn_error(ENOMEM, "no memory");
+	for (int k = 0; k < b->num_touched; k++)
+		spans[k] = (struct cairn_span){ (size_t)b->touched[k].first * esize,
+						(size_t)b->touched[k].count * esize };
+	ret = cairn_guard_open_far(g, b->bytes, align, spans, b->num_touched);
+	free(spans);
+	return ret;
+}
+
 static int open_buffers(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op)
 {
 	for (int i = 0; i < op->num_bufs; i++) {
 		void *base;
 
 		if (side->guards) {
-			CAIRN_TRY(cairn_guard_open(&side->guards[i], op->bufs[i].bytes, alignment(f)));
+			CAIRN_TRY(open_guard(&side->guards[i], &op->bufs[i], alignment(f)));
 			set_pointer(side, op, i, side->guards[i].data);
 			continue;
 		}
@@ -52,15 +72,68 @@ static int open_buffers(struct cairn_side *side, const struct cairn_family *f, c
 	return 0;
 }
 
+struct query {
+	workspace_fn fn;
+	const void *args;
+	size_t bytes;
+	int ret;
+};
+
+static void ask(void *arg)
+{
+	struct query *q = arg;
+
+	q->ret = q->fn(q->args, &q->bytes);
+}
+
+static void take_pointers(void *args, const struct cairn_op *op, const struct cairn_family *f)
+{
+	void *null = NULL;
+
+	for (int i = 0; i < op->num_bufs; i++)
+		memcpy((char *)args + op->bufs[i].field, &null, sizeof(null));
+	for (int i = 0; i < op->num_alias; i++)
+		memcpy((char *)args + op->alias[i].field, &null, sizeof(null));
+	if (f->workspace_op)
+		memcpy((char *)args + f->workspace_field, &null, sizeof(null));
+}
+
+int cairn_side_query(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
+		     size_t *bytes)
+{
+	workspace_fn fn = f->workspace_op ? (workspace_fn)table_member(side->impl, f->workspace_op) : NULL;
+	struct query q = { fn, side->args, 0, 0 }, without = { fn, side->passed, 0, 0 };
+	int faulted;
+
+	*bytes = 0;
+	if (!fn)
+		return 0;
+	ask(&q);
+	if (q.ret)
+		return q.ret;
+	memcpy(side->passed, side->args, f->args_size);
+	take_pointers(side->passed, op, f);
+	faulted = cairn_guard_faults(ask, &without);
+	if (faulted)
+		return cairn_error(EINVAL, "the workspace query crashes when the pointers are NULL; it may "
+				   "read only scalars");
+	if (without.ret)
+		return cairn_error(EINVAL, "the workspace query returns %d when the pointers are NULL; it "
+				   "may read only scalars", without.ret);
+	if (without.bytes != q.bytes)
+		return cairn_error(EINVAL, "the workspace query gives %zu bytes, and %zu when the pointers "
+				   "are NULL; it may read only scalars", q.bytes, without.bytes);
+	*bytes = q.bytes;
+	return 0;
+}
+
 static int open_workspace(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op)
 {
-	workspace_fn workspace = f->workspace_op ? (workspace_fn)table_member(side->impl, f->workspace_op) :
-		NULL;
 	void *base;
 
-	if (!workspace)
+	if (!f->workspace_op || !table_member(side->impl, f->workspace_op))
 		return 0;
-	CAIRN_TRY(workspace(side->args, &side->workspace_bytes));
+	CAIRN_TRY(cairn_side_query(side, f, op, &side->workspace_bytes));
 	if (side->workspace_bytes && side->guards) {
 		CAIRN_TRY(cairn_guard_open(&side->guards[op->num_bufs], side->workspace_bytes, 256));
 		side->workspace = side->guards[op->num_bufs].data;
@@ -113,6 +186,32 @@ int cairn_side_open_guarded(struct cairn_side *side, const struct cairn_family *
 	return open_memory(side, f, op, impl, stream, guarded);
 }
 
+/* Copies the data, or of a far buffer what is touched. */
+static int copy_data(struct cairn_side *side, const struct cairn_buf *b, uint8_t *to, const uint8_t *from,
+		     int kind)
+{
+	size_t esize = cairn_dtype_bytes(b->dtype);
+	struct cairn_range r;
+
+	for (int k = 0; cairn_buf_range(b, k, &r); k++)
+		CAIRN_TRY(side->impl->mem_copy(to + (size_t)r.first * esize, from + (size_t)r.first * esize,
+					       (size_t)r.count * esize, kind, side->stream));
+	return 0;
+}
+
+/* The same with both canaries, which lie before and behind the data. */
+static int copy_buffer(struct cairn_side *side, const struct cairn_buf *b, uint8_t *to, const uint8_t *from,
+		       int kind)
+{
+	const size_t end = CAIRN_CANARY + b->bytes;
+
+	if (!b->far)
+		return side->impl->mem_copy(to, from, end + CAIRN_CANARY, kind, side->stream);
+	CAIRN_TRY(side->impl->mem_copy(to, from, CAIRN_CANARY, kind, side->stream));
+	CAIRN_TRY(side->impl->mem_copy(to + end, from + end, CAIRN_CANARY, kind, side->stream));
+	return copy_data(side, b, to + CAIRN_CANARY, from + CAIRN_CANARY, kind);
+}
+
 int cairn_side_open(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
 		    const struct cairn_impl *impl, void *stream)
 {
@@ -134,8 +233,7 @@ int cairn_side_clone(struct cairn_side *side, const struct cairn_family *f, cons
 
 	CAIRN_TRY(open_memory(side, f, op, impl, from->stream, 0));
 	for (int i = 0; i < op->num_bufs; i++) {
-		ret = impl->mem_copy(side->base[i], from->base[i], op->bufs[i].bytes + 2 * CAIRN_CANARY,
-				     CAIRN_COPY_ON_DEVICE, side->stream);
+		ret = copy_buffer(side, &op->bufs[i], side->base[i], from->base[i], CAIRN_COPY_ON_DEVICE);
 		if (ret)
 			goto out_close;
 	}
@@ -169,7 +267,7 @@ static int put_behind(struct cairn_side *side, const struct cairn_op *op)
 		const struct cairn_buf *b = &op->bufs[i];
 		const uint8_t *data = b->base + CAIRN_CANARY;
 
-		if (b->role == CAIRN_ROLE_OUT && b->bytes && !memcmp(data, data + 1, b->bytes - 1))
+		if (b->role == CAIRN_ROLE_OUT && b->bytes && !b->far && !memcmp(data, data + 1, b->bytes - 1))
 			CAIRN_TRY(impl->mem_set(side->base[i] + CAIRN_CANARY, data[0], b->bytes,
 						side->stream));
 	}
@@ -182,8 +280,7 @@ static int send_one(struct cairn_side *side, const struct cairn_op *op, int i, c
 	struct cairn_guard *g = side->guards ? &side->guards[i] : NULL;
 
 	if (!g) {
-		CAIRN_TRY(side->impl->mem_copy(side->base[i], b->base, b->bytes + 2 * CAIRN_CANARY,
-					       CAIRN_COPY_TO_DEVICE, side->stream));
+		CAIRN_TRY(copy_buffer(side, b, side->base[i], b->base, CAIRN_COPY_TO_DEVICE));
 		return r->canary == 0xff ? 0 :
 			set_canaries(side, (char *)side->base[i] + CAIRN_CANARY, b->bytes, r->canary);
 	}
@@ -191,8 +288,7 @@ static int send_one(struct cairn_side *side, const struct cairn_op *op, int i, c
 		cairn_guard_place(g, r->at_begin);
 	set_pointer(side, op, i, g->data);
 	cairn_guard_fill(g, r->canary);
-	return side->impl->mem_copy(g->data, b->base + CAIRN_CANARY, b->bytes, CAIRN_COPY_TO_DEVICE,
-				    side->stream);
+	return copy_data(side, b, g->data, b->base + CAIRN_CANARY, CAIRN_COPY_TO_DEVICE);
 }
 
 int cairn_side_send(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
@@ -227,27 +323,32 @@ int cairn_side_call_round(struct cairn_side *side, const struct cairn_family *f,
 {
 	op_fn fn = (op_fn)table_member(side->impl, f->op);
 	size_t size = f->args_size + (r->longer ? TAIL : 0);
-	int ret;
+	int ret = 0;
 
 	if (!fn)
 		return cairn_side_call(side, f);
-	memset(side->passed, 0, f->args_size + TAIL);
-	memcpy(side->passed, side->args, f->args_size);
-	memcpy(side->passed, &size, sizeof(size));
-	ret = fn(side->passed, side->stream);
-	memset(side->passed, 0xa5, f->args_size + TAIL);
+	if (r->pause_us)
+		usleep((useconds_t)r->pause_us);
+	for (int i = 0; !ret && i <= r->twice; i++) {
+		memset(side->passed, 0, f->args_size + TAIL);
+		memcpy(side->passed, side->args, f->args_size);
+		memcpy(side->passed, &size, sizeof(size));
+		ret = fn(side->passed, side->stream);
+		memset(side->passed, 0xa5, f->args_size + TAIL);
+	}
 	return ret;
 }
 
 int cairn_side_fetch(struct cairn_side *side, const struct cairn_op *op, uint8_t **images)
 {
 	for (int i = 0; i < op->num_bufs; i++) {
-		size_t at = side->guards ? CAIRN_CANARY : 0;
+		const struct cairn_buf *b = &op->bufs[i];
 
-		if (images[i])
-			CAIRN_TRY(side->impl->mem_copy(images[i] + at, side->base[i] + at,
-						       op->bufs[i].bytes + 2 * (CAIRN_CANARY - at),
-						       CAIRN_COPY_TO_HOST, side->stream));
+		if (images[i] && side->guards)
+			CAIRN_TRY(copy_data(side, b, images[i] + CAIRN_CANARY, side->base[i] + CAIRN_CANARY,
+					    CAIRN_COPY_TO_HOST));
+		else if (images[i])
+			CAIRN_TRY(copy_buffer(side, b, images[i], side->base[i], CAIRN_COPY_TO_HOST));
 	}
 	return side->impl->stream_sync(side->stream);
 }
@@ -283,7 +384,8 @@ int cairn_side_damage(struct cairn_side *side, const struct cairn_op *op, int i,
 		cairn_guard_count(g, r->canary, &d->below, &d->above);
 		d->stray[0].distance = (long long)((uintptr_t)g->data - g->stray[0].at);
 		d->stray[1].distance = (long long)(g->stray[1].at - (uintptr_t)g->data - g->bytes);
-		for (int k = 0; k < 2; k++) {
+		d->stray[2].distance = (long long)(g->stray[2].at - (uintptr_t)g->data);
+		for (int k = 0; k < 3; k++) {
 			d->stray[k].seen = g->stray[k].at != 0;
 			d->stray[k].wrote = g->stray[k].wrote;
 			g->stray[k].at = 0;

@@ -19,6 +19,8 @@ struct cairn_round {
 	int at_begin;		/* buffers begin at a guard page instead of ending at one */
 	int longer;		/* the argument struct has a tail that the operation does not know */
 	int behind;		/* device: other work is under way on the stream */
+	int pause_us;		/* the host waits before the call */
+	int twice;		/* a second call follows at once, if it may find what the first one wrote */
 };
 
 /* Allocates memory for a case whose buffers have the sizes of op's, and fills only the workspace. */
@@ -31,7 +33,7 @@ int cairn_side_open_guarded(struct cairn_side *side, const struct cairn_family *
  */
 static inline int cairn_moves_once(const struct cairn_buf *b)
 {
-	return b->role == CAIRN_ROLE_IN && b->bytes > 64 << 20;
+	return b->role == CAIRN_ROLE_IN && b->used > 64 << 20;
 }
 
 /* Sends the buffers of op; again: all but those that move once. */
@@ -40,17 +42,26 @@ int cairn_side_send(struct cairn_side *side, const struct cairn_family *f, const
 /* Calls the operation with a copy of the arguments, which is overwritten as soon as the call returns. */
 int cairn_side_call_round(struct cairn_side *side, const struct cairn_family *f,
 			  const struct cairn_round *r);
+/*
+ * Asks for the workspace of side->args, once as they are and once with the pointers of all buffers NULL.
+ * *bytes stays 0 if the family or the table has no such query.
+ */
+int cairn_side_query(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
+		     size_t *bytes);
 /* Copies data and canaries to images; those that are NULL are left out. Waits for the stream. */
 int cairn_side_fetch(struct cairn_side *side, const struct cairn_op *op, uint8_t **images);
 
 /* Damage around a buffer, or around the workspace. */
 struct cairn_damage {
 	size_t below, above;		/* bytes of the canaries that were written */
-	/* the first access to each guard page; a later call does not report it again */
+	/*
+	 * the first access to each guard page, and to what lies between the ranges of a far buffer; a later
+	 * call does not report it again
+	 */
 	struct {
 		int seen, wrote;
-		long long distance;	/* bytes before the buffer, or past its end */
-	} stray[2];
+		long long distance;	/* bytes before the buffer, past its end, or from its beginning */
+	} stray[3];
 };
 /* i: the number of the buffer, whose image was fetched (NULL: is not looked at); num_bufs: the workspace. */
 int cairn_side_damage(struct cairn_side *side, const struct cairn_op *op, int i, const uint8_t *image,

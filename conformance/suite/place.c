@@ -203,22 +203,24 @@ int64_t cairn_place_pattern(const struct cairn_buf *b, int (*is_bad)(const void 
 	struct cairn_buf_dim dims[CAIRN_MAX_DIMS];
 	int64_t at[CAIRN_MAX_DIMS], bad = 0, in_gaps = 0;
 	int num = dims_of(b, dims), have = 1;
+	struct cairn_range r;
 
 	text[0] = 0;
 	for (int d = 0; d < num; d++) {
 		hit[d] = calloc((size_t)dims[d].count + 1, 1);
 		have &= hit[d] != NULL;
 	}
-	for (int64_t i = 0; i < b->count; i++) {
-		if (!is_bad(arg, i))
-			continue;
-		bad++;
-		if (!coordinates(dims, num, i, at))
-			in_gaps++;
-		else
-			for (int d = 0; have && d < num; d++)
-				hit[d][at[d]] = 1;
-	}
+	for (int k = 0; cairn_buf_range(b, k, &r); k++)
+		for (int64_t i = r.first; i < r.first + r.count; i++) {
+			if (!is_bad(arg, i))
+				continue;
+			bad++;
+			if (!coordinates(dims, num, i, at))
+				in_gaps++;
+			else
+				for (int d = 0; have && d < num; d++)
+					hit[d][at[d]] = 1;
+		}
 	if (have && bad > in_gaps)
 		describe_all(dims, num, hit, bad - in_gaps, text, len);
 	if (in_gaps)

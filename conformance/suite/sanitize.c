@@ -84,7 +84,8 @@ static int collect(const struct cairn_selected *s, void *arg)
 	struct choice *c;
 
 	p->num_seen++;
-	if (s->what != CAIRN_SEL_CASE || s->desc.device_only || s->desc.bench != p->bench)
+	if (s->what != CAIRN_SEL_CASE || s->desc.device_only || s->desc.far ||
+	    s->desc.bench != p->bench)
 		return 0;
 	if (p->num_choices == p->max_choices) {
 		int more = p->max_choices ? 2 * p->max_choices : 256;

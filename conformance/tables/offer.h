@@ -14,14 +14,16 @@
 /* The functions offered, without the prefix cairn_. */
 #define CAIRN_OFFERED(F) \
 	F(error) F(last_error) \
-	F(argmax_check) F(attn_merge_check) F(attn_paged_check) F(cluster_attn_check) \
-	F(cluster_attn_check_shape) F(cluster_attn_cpu_workspace) F(cluster_gather_check) \
-	F(cluster_mla_check) F(cluster_mla_check_shape) F(cluster_reduce_check) F(decode_step_check) \
-	F(decode_step_check_shape) F(decode_step_cpu_workspace) F(dsmem_check) F(embedding_check) \
-	F(gemm_check) F(gemm_fp8w_check) F(kv_append_check) F(kv_move_check) F(logprobs_check) \
-	F(mla_append_check) F(mla_paged_check) F(mla_paged_check_shape) F(moe_check) F(moe_check_shape) \
-	F(penalize_check) F(pick_ids_check) F(quant_fp8w_check) F(rmsnorm_check) F(rope_check) \
-	F(sample_check) F(silu_mul_check) F(stream_check) F(token_counts_check)
+	F(argmax_check) F(attn_merge_check) F(attn_paged_check) F(attn_paged_check_shape) \
+	F(cluster_attn_check) F(cluster_attn_check_shape) F(cluster_attn_cpu_workspace) \
+	F(cluster_gather_check) F(cluster_gather_check_shape) F(cluster_mla_check) \
+	F(cluster_mla_check_shape) F(cluster_reduce_check) F(cluster_reduce_check_shape) \
+	F(decode_step_check) F(decode_step_check_shape) F(decode_step_cpu_workspace) F(dsmem_check) \
+	F(embedding_check) F(gemm_check) F(gemm_check_shape) F(gemm_fp8w_check) F(gemm_fp8w_check_shape) \
+	F(kv_append_check) F(kv_move_check) F(logprobs_check) F(mla_append_check) F(mla_paged_check) \
+	F(mla_paged_check_shape) F(moe_check) F(moe_check_shape) F(penalize_check) F(pick_ids_check) \
+	F(quant_fp8w_check) F(rmsnorm_check) F(rope_check) F(sample_check) F(sample_check_shape) \
+	F(silu_mul_check) F(stream_check) F(token_counts_check)
 
 struct cairn_offer {
 	const struct cairn_impl *cpu, *ref, *host;	/* host: only the block of memory and streams */

@@ -4,6 +4,7 @@
 #include "primitives/base/bend.h"
 #include "primitives/base/cut_off.h"
 #include "fused/attention/attn_merge.h"
+#include "primitives/base/nudge.h"
 
 /* D(name, description) */
 #define DEFECTS(D) \
@@ -234,4 +235,28 @@ DEFECTS(DEFINE)
 
 #define LIST(name, what)	MUTANT(attn_merge, name, what),
 
-const struct cairn_mutant cairn_attn_merge_mutants[] = { DEFECTS(LIST) { 0 } };
+static int attn_merge_few_rows(const struct cairn_attn_merge_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_attn_merge_ref(a, stream));
+	if (a->lse_out && !a->counts && a->num_states > 2 && a->rows > 0 && a->rows < 3)
+		nudge(a->lse_out, (int64_t)a->rows * a->num_heads);
+	return 0;
+}
+
+static int attn_merge_far_stride_32_bits(const struct cairn_attn_merge_args *args, void *stream)
+{
+	struct cairn_attn_merge_args a;
+
+	CAIRN_TRY(cairn_attn_merge_check(args));
+	a = cairn_attn_merge_strides(args);
+	if ((uint64_t)(a.num_states - 1) * (uint64_t)a.state_stride * cairn_dtype_bytes(a.dtype) >> 32)
+		a.state_stride %= 1 << 30;
+	return cairn_attn_merge_ref(&a, stream);
+}
+
+const struct cairn_mutant cairn_attn_merge_mutants[] = {
+	DEFECTS(LIST)
+	MUTANT(attn_merge, far_stride_32_bits, "the offset of a state is cut to 32 bits"),
+	MUTANT(attn_merge, few_rows, "gives other bits if there are fewer than 3 rows"),
+	{ 0 }
+};

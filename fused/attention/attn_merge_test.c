@@ -26,6 +26,7 @@ enum {
 	ROWS_FIRST = 512,	/* [rows, states, heads, head_dim] */
 	HEADS_FIRST = 1024,	/* [states, heads, rows, head_dim] */
 	BENCH = 2048, DEVICE = 4096,
+	FAR = 8192,		/* the last state begins past 2^31 elements */
 };
 
 struct shape {
@@ -155,6 +156,10 @@ static void shape_at(int index, struct shape *s)
 		*s = named[index];
 		return;
 	}
+	if (i == NUM_GRID + NUM_PAIRS) {
+		*s = (struct shape){ S("far_states", 3, 2, 2, 64, BF16, BF16), .flags = LSE | FAR };
+		return;
+	}
 	if (i >= NUM_GRID) {
 		pair_at(i - NUM_GRID, s);
 		return;
@@ -189,8 +194,9 @@ static void describe(int index, struct cairn_case *c)
 		 s.flags & ROWS_FIRST ? "_rowsfirst" : "", s.flags & HEADS_FIRST ? "_headsfirst" : "");
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
+	c->far = !!(s.flags & FAR);
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
-	if (!(s.flags & (BENCH | DEVICE)))
+	if (!(s.flags & (BENCH | DEVICE | FAR)))
 		c->kinds = elements_of(&s) < 1e5 ? CAIRN_ALL_KINDS :
 			   CAIRN_KIND_BIT(CAIRN_KIND_EXTREME) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	if (s.pair)
@@ -303,6 +309,29 @@ static void set_strides(struct cairn_attn_merge_args *a, unsigned flags, int exp
 		*a = cairn_attn_merge_strides(a);
 }
 
+/* States that are packed in themselves, and lie far from each other. */
+static void fill_far(struct cairn_op *op, const struct shape *s)
+{
+	struct cairn_attn_merge_args *a = op->args;
+	int64_t pairs = (int64_t)s->rows * s->heads, state = pairs * s->dim;
+	float *lse;
+	char *o;
+
+	a->state_stride = ((int64_t)1 << 30) + 64;
+	a->lse_stride = ((int64_t)1 << 29) + 4;
+	o = cairn_in_far(op, offsetof(struct cairn_attn_merge_args, o), s->dtype,
+			 (s->n - 1) * a->state_stride + state);
+	lse = cairn_in_far(op, offsetof(struct cairn_attn_merge_args, lse), CAIRN_F32,
+			   (s->n - 1) * a->lse_stride + pairs);
+	for (int k = 0; k < s->n; k++) {
+		cairn_touch(op, o, k * a->state_stride, state);
+		cairn_fill(op, o + k * a->state_stride * (int64_t)cairn_dtype_bytes(s->dtype), s->dtype,
+			   state, 1);
+		cairn_touch(op, lse, k * a->lse_stride, pairs);
+		cairn_fill(op, lse + k * a->lse_stride, CAIRN_F32, pairs, 1);
+	}
+}
+
 static void setup(struct cairn_op *op)
 {
 	struct cairn_attn_merge_args *a = op->args, full;
@@ -351,6 +380,10 @@ static void setup(struct cairn_op *op)
 			cairn_out(op, offsetof(struct cairn_attn_merge_args, lse_out), CAIRN_F32, pairs);
 			cairn_shape(op, offsetof(struct cairn_attn_merge_args, lse_out), { "row", s.rows },
 				    { "head", s.heads });
+		}
+		if (s.flags & FAR) {
+			fill_far(op, &s);
+			return;
 		}
 		o = cairn_in(op, offsetof(struct cairn_attn_merge_args, o), s.dtype, count);
 		lse = cairn_in(op, offsetof(struct cairn_attn_merge_args, lse), CAIRN_F32, lse_count);
@@ -429,6 +462,25 @@ static const char *reject(void *args, int i, int *want)
 	return NULL;
 }
 
+static int part(void *args, int i)
+{
+	struct cairn_attn_merge_args *a = args;
+	int64_t heads = a->num_heads;
+	int32_t first;
+
+	*a = cairn_attn_merge_strides(a);
+	if (!cairn_part(a->rows, 16, 1, i, &first, &a->rows))
+		return 0;
+	a->out = (char *)a->out + first * heads * a->head_dim * (int64_t)cairn_dtype_bytes(a->out_dtype);
+	a->o = (const char *)a->o + first * a->row_stride * (int64_t)cairn_dtype_bytes(a->dtype);
+	a->lse += first * heads;
+	if (a->lse_out)
+		a->lse_out += first * heads;
+	if (a->counts)
+		a->counts += first;
+	return 1;
+}
+
 static void pair_rows(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
@@ -440,7 +492,13 @@ const struct cairn_family cairn_attn_merge_family = {
 	.stage = "fused", .name = "attn_merge",
 	.op = offsetof(struct cairn_impl, attn_merge),
 	.args_size = sizeof(struct cairn_attn_merge_args),
-	.num_cases = NUM_NAMED + NUM_GRID + NUM_PAIRS,
+	.num_cases = NUM_NAMED + NUM_GRID + NUM_PAIRS + 1,
 	.units = units, .num_units = ARRAY_SIZE(units),
+	.may_alias = {
+		{ offsetof(struct cairn_attn_merge_args, out), offsetof(struct cairn_attn_merge_args, o) },
+		{ offsetof(struct cairn_attn_merge_args, lse_out),
+		  offsetof(struct cairn_attn_merge_args, lse) },
+	},
+	.part = part,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 };

@@ -487,6 +487,7 @@ extern "C" int cairn_attn_paged(const struct cairn_attn_paged_args *args, void *
 {
 	size_t bytes;
 
+	CAIRN_TRY(cairn_attn_paged_check(args));
 	CAIRN_TRY(cairn_attn_paged_workspace(args, &bytes));
 	if (bytes && (!args->workspace || args->workspace_bytes < bytes))
 		return cairn_error(EINVAL, "attn_paged: workspace: has %zu bytes, needs %zu",
@@ -510,7 +511,7 @@ extern "C" int cairn_attn_paged(const struct cairn_attn_paged_args *args, void *
 
 extern "C" int cairn_attn_paged_workspace(const struct cairn_attn_paged_args *args, size_t *bytes)
 {
-	CAIRN_TRY(cairn_attn_paged_check(args));
+	CAIRN_TRY(cairn_attn_paged_check_shape(args));
 	if (!bytes)
 		return cairn_error(EINVAL, "attn_paged_workspace: bytes: null pointer");
 	*bytes = way_of(args) == MIXED ? attn_paged_list_bytes(args, ATTN_DECODE_TILE) : 0;

@@ -103,6 +103,8 @@ int cairn_attn_paged_ref(const struct cairn_attn_paged_args *args, void *stream)
 int cairn_attn_paged_exact(const struct cairn_attn_paged_args *args, struct cairn_exact *exact);
 /* Returns 0, or the error that all of our tables return for these arguments; reads no array. */
 int cairn_attn_paged_check(const struct cairn_attn_paged_args *args);
+/* The part of cairn_attn_paged_check() that reads only the scalars, for workspace queries. */
+int cairn_attn_paged_check_shape(const struct cairn_attn_paged_args *args);
 
 #ifdef __cplusplus
 }

@@ -17,16 +17,10 @@ static int bad_stride(int64_t stride, int64_t row)
 	return stride != 0 && (stride < row || stride % 8 != 0);
 }
 
-int cairn_attn_paged_check(const struct cairn_attn_paged_args *a)
+int cairn_attn_paged_check_shape(const struct cairn_attn_paged_args *a)
 {
 	if (!a || a->size < sizeof(*a))
 		return cairn_error(EINVAL, "attn_paged: size: smaller than the argument struct");
-	if (!a->out || !a->q || !a->kv.k_pages || !a->kv.v_pages || !a->qo_indptr || !a->kv.indptr ||
-	    !a->kv.indices || !a->kv.last_page_len)
-		return cairn_error(EINVAL, "attn_paged: null pointer");
-	if (misaligned(a->out) || misaligned(a->q) || misaligned(a->kv.k_pages) || misaligned(a->kv.v_pages))
-		return cairn_error(EINVAL, "attn_paged: out, q, kv.k_pages, kv.v_pages: must be 16-byte "
-				   "aligned");
 	if (a->kv.batch < 0 || a->nnz_qo < 0 || a->max_qo_len < 0 || a->kv.max_len < 0 || a->kv.num_pages < 0)
 		return cairn_error(EINVAL, "attn_paged: kv.batch, nnz_qo, max_qo_len, kv.max_len, "
 				   "kv.num_pages: must be >= 0");
@@ -49,4 +43,17 @@ int cairn_attn_paged_check(const struct cairn_attn_paged_args *a)
 		return cairn_error(EOPNOTSUPP, "attn_paged: num_qo_heads: %d is not a multiple of %d",
 				   a->num_qo_heads, a->num_kv_heads);
 	return 0;
+}
+
+int cairn_attn_paged_check(const struct cairn_attn_paged_args *a)
+{
+	if (!a || a->size < sizeof(*a))
+		return cairn_error(EINVAL, "attn_paged: size: smaller than the argument struct");
+	if (!a->out || !a->q || !a->kv.k_pages || !a->kv.v_pages || !a->qo_indptr || !a->kv.indptr ||
+	    !a->kv.indices || !a->kv.last_page_len)
+		return cairn_error(EINVAL, "attn_paged: null pointer");
+	if (misaligned(a->out) || misaligned(a->q) || misaligned(a->kv.k_pages) || misaligned(a->kv.v_pages))
+		return cairn_error(EINVAL, "attn_paged: out, q, kv.k_pages, kv.v_pages: must be 16-byte "
+				   "aligned");
+	return cairn_attn_paged_check_shape(a);
 }

@@ -10,8 +10,10 @@
 
 #include "conformance/harness.h"
 #include "fused/attention/attn_paged.h"
+#include "fused/cache/kv_cut.h"
 #include "primitives/base/cut_off.h"
 #include "primitives/base/rows.h"
+#include "primitives/base/nudge.h"
 
 #define TILE	16	/* keys between two updates of the maximum */
 
@@ -426,4 +428,58 @@ DEFECTS(DEFINE)
 #define LIST(name, what) \
 	{ "attn_paged_" #name, offsetof(struct cairn_impl, attn_paged), (void *)attn_##name, what },
 
-const struct cairn_mutant cairn_attn_paged_mutants[] = { DEFECTS(LIST) { 0 } };
+/* Threads that share a tile agree on whether to rescale, even if their rows are of different requests. */
+static int attn_vote_of_the_batch(const struct cairn_attn_paged_args *a, void *stream)
+{
+	double most = -INFINITY;
+	int32_t best = 0;
+
+	CAIRN_TRY(cairn_attn_paged_ref(a, stream));
+	for (int32_t b = 0; b < a->kv.batch; b++) {
+		int64_t stride = a->q_stride ? a->q_stride : (int64_t)a->num_qo_heads * a->head_dim;
+		double first = a->qo_indptr[b] < a->qo_indptr[b + 1] ?
+			cairn_load(a->q, a->dtype, a->qo_indptr[b] * stride) : -INFINITY;
+
+		best = first > most ? b : best;
+		most = fmax(first, most);
+	}
+	for (int32_t b = 0; a->lse && b < a->kv.batch; b++)
+		if (b != best)
+			nudge(a->lse + (int64_t)a->qo_indptr[b] * a->num_qo_heads,
+			      (int64_t)(a->qo_indptr[b + 1] - a->qo_indptr[b]) * a->num_qo_heads);
+	return 0;
+}
+
+KV_CUT(attn_paged, far_page_16_bits, 0)
+KV_CUT(attn_paged, far_bytes_32_bits, 2 * (int64_t)a->kv.page_size * a->num_kv_heads * a->head_dim)
+
+/* One request after the other, whose rows of q are found by an offset in bytes of 32 bits. */
+static int attn_paged_far_stride_32_bits(const struct cairn_attn_paged_args *a, void *stream)
+{
+	int64_t row = (int64_t)a->num_qo_heads * a->head_dim;
+
+	CAIRN_TRY(cairn_attn_paged_check(a));
+	for (int32_t b = 0; b < a->kv.batch; b++) {
+		int32_t first = a->qo_indptr[b], n = a->qo_indptr[b + 1] - first, ends[2] = { 0, n };
+		struct cairn_attn_paged_args one = *a;
+		int64_t at = first * (a->q_stride ? a->q_stride : row) * 2;
+
+		one.kv = cairn_kv_one(a->kv, b);
+		one.qo_indptr = ends;
+		one.nnz_qo = n;
+		one.q = (const char *)a->q + (a->q_stride ? (int64_t)(uint32_t)at : at);
+		one.out = (char *)a->out + first * row * 2;
+		one.lse = a->lse ? a->lse + (int64_t)first * a->num_qo_heads : NULL;
+		CAIRN_TRY(cairn_attn_paged_ref(&one, stream));
+	}
+	return 0;
+}
+
+const struct cairn_mutant cairn_attn_paged_mutants[] = {
+	DEFECTS(LIST)
+	LIST(vote_of_the_batch, "the requests decide together whether to rescale")
+	KV_CUT_ROW(attn_paged, far_page_16_bits, "page numbers are cut to 16 bits")
+	KV_CUT_ROW(attn_paged, far_bytes_32_bits, "the offset of a page is cut to 32 bits")
+	KV_CUT_ROW(attn_paged, far_stride_32_bits, "the offset of a row of q is cut to 32 bits")
+	{ 0 }
+};

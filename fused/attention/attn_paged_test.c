@@ -21,10 +21,13 @@ enum {
 	CAUSAL = PAGED_FLAGS, LSE = CAUSAL << 1, F16 = CAUSAL << 2,
 	PACKED = CAUSAL << 3,		/* q is a slice of packed rows of q, k and v */
 	BENCH = CAUSAL << 4, DEVICE = CAUSAL << 5,
+	FAR_ROWS = CAUSAL << 7,		/* a row of q begins past 2^31 elements */
 	DECODES = CAUSAL << 6,		/* requests after the first have one query row */
 };
 
 /* The pattern of the logits or, the last two, of the values. */
+#define FAR_POOL	((1 << 20) + 40)	/* pages */
+
 enum { PLAIN, ANY, EQUAL, TOP, NEGATIVE, HUGE_LOGITS, LARGE_V, TINY_V, NUM_LOGITS };
 /* A NaN in the second request; never chosen by the case index. */
 enum { NAN_Q = NUM_LOGITS, NAN_K, NAN_V };
@@ -249,6 +252,10 @@ static const struct shape with_sms[] = {
 		.qo_lens = LENS(1, 70, 1, 40, 1), .kv_lens = LENS(300, 70, 33, 90, 1) },
 	{ N("sms_1_mixed", 5, 1, 1, 16, 8, 2, 128), .flags = BOTH, .sms = 1,
 		.qo_lens = LENS(1, 70, 1, 40, 1), .kv_lens = LENS(300, 70, 33, 90, 1) },
+	/* offsets that do not fit 32 bits; pages of 2048 elements */
+	{ N("far_pages_decode", 2, 1, 40, 16, 8, 2, 64), .flags = LSE | PAGED_FAR },
+	{ N("far_pages_prefill", 1, 70, 90, 16, 4, 2, 64), .flags = BOTH | F16 | PAGED_FAR },
+	{ N("far_q_stride", 3, 1, 40, 16, 4, 2, 64), .flags = LSE | FAR_ROWS },
 };
 
 /* added later, so that the cases before them keep their numbers; then come those of attn_paged_pairs.h */
@@ -334,9 +341,10 @@ static void describe(int index, struct cairn_case *c)
 			 s.flags & PAGED_PADDED ? "_padded" : "");
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
+	c->far = !!(s.flags & (PAGED_FAR | FAR_ROWS));
 	if (s.name && s.logits)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
-	else if (s.flags & (BENCH | DEVICE))
+	else if (s.flags & (BENCH | DEVICE | PAGED_FAR | FAR_ROWS))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	else if (s.pair)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
@@ -438,6 +446,21 @@ static void add_nan(struct cairn_op *op, const struct paged *p, int64_t row, int
 		cairn_fill_nan(where == NAN_K ? a->kv.k_pages : a->kv.v_pages, a->dtype, key, 1);
 }
 
+static void *declare_q(struct cairn_op *op, const struct shape *s, int64_t rows, int64_t stride)
+{
+	const size_t field = offsetof(struct cairn_attn_paged_args, q);
+	int dtype = s->flags & F16 ? CAIRN_F16 : CAIRN_BF16;
+	int64_t row = (int64_t)s->hq * s->dim;
+	void *q;
+
+	q = s->flags & FAR_ROWS ? cairn_in_far(op, field, dtype, (rows - 1) * stride + row) :
+	    cairn_in(op, field, dtype, rows * stride);
+	cairn_name(op, field, "q");
+	for (int64_t i = 0; i < rows && s->flags & FAR_ROWS; i++)
+		cairn_touch(op, q, i * stride, row);
+	return q;
+}
+
 static void setup(struct cairn_op *op)
 {
 	struct cairn_attn_paged_args *a = op->args;
@@ -458,7 +481,8 @@ static void setup(struct cairn_op *op)
 	p.batch = s.batch;
 	p.page_size = s.page;
 	p.flags = s.flags;
-	p.pool = s.flags & DEVICE ? 0x7fffffff / 64 / s.page + 9 : s.pool ? s.pool : 5000;
+	p.pool = s.flags & DEVICE ? 0x7fffffff / 64 / s.page + 9 : s.flags & PAGED_FAR ? FAR_POOL :
+		 s.pool ? s.pool : 5000;
 	pad = s.flags & PAGED_PADDED ? 5 : 0;
 	for (int b = 0; b < s.batch && s.flags & DECODES; b++)
 		qo_lens[b] = b ? 1 : s.qo;
@@ -484,7 +508,9 @@ static void setup(struct cairn_op *op)
 		a->sm_scale = s.scale > 0 ? s.scale : (float)(1 / sqrt(s.dim));
 	row = (int64_t)s.hkv * s.dim;
 	stride = (int64_t)s.hq * s.dim + (s.flags & PACKED ? 2 * row : 0) + s.gap;
-	a->q_stride = s.flags & PACKED || s.gap || s.explicit_stride ? stride : 0;
+	if (s.flags & FAR_ROWS)
+		stride = ((int64_t)1 << 30) + 64;
+	a->q_stride = s.flags & (PACKED | FAR_ROWS) || s.gap || s.explicit_stride ? stride : 0;
 	nnz = a->nnz_qo;
 	esize = cairn_dtype_bytes(a->dtype);
 
@@ -496,16 +522,22 @@ static void setup(struct cairn_op *op)
 		cairn_shape(op, offsetof(struct cairn_attn_paged_args, lse), { "row", nnz },
 			    { "head", s.hq });
 	}
-	q = cairn_in(op, offsetof(struct cairn_attn_paged_args, q), a->dtype, nnz * stride);
+	q = declare_q(op, &s, nnz, stride);
 	if (logits != PLAIN && logits != ANY && kind == CAIRN_KIND_EXTREME)
 		op->kind = CAIRN_KIND_NORMAL;	/* for all that the pattern does not overwrite */
-	cairn_fill_nan(q, a->dtype, 0, nnz * stride);	/* remains in padding rows and in gaps */
+	if (!(s.flags & FAR_ROWS))
+		cairn_fill_nan(q, a->dtype, 0, nnz * stride);	/* remains in padding rows and in gaps */
 
 	if (stride == (int64_t)s.hq * s.dim)
 		cairn_fill(op, q, a->dtype, p.nnz * stride, 1);
 	else
 		for (int i = 0; i < p.nnz; i++)
 			cairn_fill(op, q + i * stride * esize, a->dtype, (int64_t)s.hq * s.dim, 1);
+	if (s.flags & PAGED_FAR) {
+		paged_far(op, &p, offsetof(struct cairn_attn_paged_args, kv.k_pages), a->dtype, row, 0);
+		paged_far(op, &p, offsetof(struct cairn_attn_paged_args, kv.v_pages), a->dtype, row, 0);
+		return;
+	}
 	k = cairn_in(op, offsetof(struct cairn_attn_paged_args, kv.k_pages), a->dtype,
 		     p.num_pages * (int64_t)s.page * row);
 	v = cairn_in(op, offsetof(struct cairn_attn_paged_args, kv.v_pages), a->dtype,
@@ -571,6 +603,8 @@ static int exact(const void *args, struct cairn_exact *e)
 	return cairn_attn_paged_exact(args, e);
 }
 
+#define FIELD(f)	offsetof(struct cairn_attn_paged_args, f)
+
 static void pair_rows(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
@@ -586,6 +620,10 @@ const struct cairn_family cairn_attn_paged_family = {
 	.workspace_field = offsetof(struct cairn_attn_paged_args, workspace),
 	.num_cases = NUM_FIRST + NUM_LATER + NUM_PAIRS,
 	.units = units, .num_units = ARRAY_SIZE(units),
+	.company = {
+		.rows = FIELD(nnz_qo), .requests = FIELD(kv.batch), .indptr = FIELD(qo_indptr),
+		.stride = FIELD(q_stride), .in = { FIELD(q) }, .out = { FIELD(out), FIELD(lse) },
+	},
 	.describe = describe,
 	.setup = setup,
 	.exact = exact,

@@ -6,6 +6,7 @@
 
 #include "conformance/harness.h"
 #include "fused/cache/kv_append.h"
+#include "fused/cache/kv_cut.h"
 
 #define DEFECTS(D) \
 	D(slot_plus_one, "each key lands one slot late") \
@@ -126,4 +127,13 @@ DEFECTS(DEFINE)
 #define LIST(name, what) \
 	{ "kv_append_" #name, offsetof(struct cairn_impl, kv_append), (void *)append_##name, what },
 
-const struct cairn_mutant cairn_kv_append_mutants[] = { DEFECTS(LIST) { 0 } };
+KV_CUT(kv_append, far_page_16_bits, 0)
+KV_CUT(kv_append, far_bytes_32_bits,
+       (int64_t)cairn_dtype_bytes(a->dtype) * a->kv.page_size * a->num_kv_heads * a->head_dim)
+
+const struct cairn_mutant cairn_kv_append_mutants[] = {
+	DEFECTS(LIST)
+	KV_CUT_ROW(kv_append, far_page_16_bits, "page numbers are cut to 16 bits")
+	KV_CUT_ROW(kv_append, far_bytes_32_bits, "the offset of a page is cut to 32 bits")
+	{ 0 }
+};

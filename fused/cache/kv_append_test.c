@@ -58,6 +58,8 @@ static const struct shape named[] = {
 	{ N("decode_b64_h8_d128_bf16", 64, 1, 64, 16, 8, 128), .flags = BENCH | PACKED },
 	{ N("prefill_b1_s4096_h8_d128_bf16", 1, 4096, 4096, 16, 8, 128), .flags = BENCH | PACKED | DEVICE },
 	{ N("prefill_b4_s4096_h8_d128_bf16", 4, 4096, 4096, 16, 8, 128), .flags = BENCH | PACKED | DEVICE },
+	/* the last pages, of 2048 elements, begin past 2^31 elements */
+	{ N("far_pages", 2, 3, 40, 16, 2, 64), .flags = PAGED_FAR },
 };
 
 /* cases after the grid */
@@ -155,6 +157,9 @@ static void describe(int index, struct cairn_case *c)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
+	c->far = !!(s.flags & PAGED_FAR);
+	if (c->far)
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	/* every new row is read once and written once */
 	c->bytes = 4.0 * s.batch * s.qo * s.heads * s.dim * (double)cairn_dtype_bytes(dtype_of(&s));
 }
@@ -173,7 +178,7 @@ static void setup(struct cairn_op *op)
 	p.batch = s.batch;
 	p.page_size = s.page;
 	p.flags = s.flags;
-	p.pool = s.pool ? s.pool : 3000;
+	p.pool = s.flags & PAGED_FAR ? (1 << 20) + 40 : s.pool ? s.pool : 3000;
 	pad = s.flags & PAGED_PADDED ? 3 : 0;
 	paged_lengths(op, &p, s.qo, s.kv, s.qo_lens, s.kv_lens, 1);
 	paged_tables(op, &p, offsetof(struct cairn_kv_append_args, qo_indptr),
@@ -214,9 +219,14 @@ static void setup(struct cairn_op *op)
 		size_t field = side ? offsetof(struct cairn_kv_append_args, kv.v_pages) :
 				      offsetof(struct cairn_kv_append_args, kv.k_pages);
 
-		x = cairn_inout(op, field, a->dtype, (int64_t)p.num_pages * s.page * row);
+		if (s.flags & PAGED_FAR)
+			paged_far(op, &p, field, a->dtype, row, 1);
+		else
+			x = cairn_inout(op, field, a->dtype, (int64_t)p.num_pages * s.page * row);
 		cairn_name(op, field, side ? "kv.v_pages" : "kv.k_pages");
 		paged_shape(op, &p, field, s.heads, s.dim);
+		if (s.flags & PAGED_FAR)
+			continue;
 		if (op->kind == CAIRN_KIND_POISON)
 			cairn_fill_nan(x, a->dtype, 0, (int64_t)p.num_pages * s.page * row);
 		else

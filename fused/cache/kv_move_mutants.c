@@ -10,6 +10,7 @@ enum kv_move_bend {
 	kv_move_bend_slot_is_minus_place, kv_move_bend_last_move_missing, kv_move_bend_last_16_bytes_missing,
 	kv_move_bend_gaps_ignored, kv_move_bend_v_at_half_a_layer, kv_move_bend_a_page_too_many,
 	kv_move_bend_latent_gaps_ignored, kv_move_bend_ctas_5_lose_a_move, kv_move_bend_page_bytes_by_64,
+	kv_move_bend_far_bytes_32_bits, kv_move_bend_far_places_16_bits,
 };
 
 static char *kv_place(const struct cairn_kv_move_args *a, int32_t place, int32_t layer, int32_t side,
@@ -17,10 +18,14 @@ static char *kv_place(const struct cairn_kv_move_args *a, int32_t place, int32_t
 {
 	int64_t sides = a->v_offset ? 2 : 1, v = a->v_offset, all = a->layer_bytes;
 
+	if (bend == kv_move_bend_far_places_16_bits)
+		place = place < 0 ? ~(~place & 0xffff) : place & 0xffff;
 	if (bend == kv_move_bend_gaps_ignored || (bend == kv_move_bend_latent_gaps_ignored && sides == 1))
 		all = sides * a->num_pages * a->page_bytes;
 	if (bend == kv_move_bend_v_at_half_a_layer)
 		v = a->layer_bytes / 32 * 16;
+	if (place >= 0 && bend == kv_move_bend_far_bytes_32_bits)
+		return (char *)a->base + (uint32_t)(layer * all + side * v + place * a->page_bytes);
 	if (place >= 0)
 		return (char *)a->base + layer * all + side * v + place * a->page_bytes;
 	place = bend == kv_move_bend_slot_is_minus_place ? (-place) % a->num_slots : ~place;
@@ -77,6 +82,8 @@ BENT(kv_move, a_page_too_many)
 BENT(kv_move, latent_gaps_ignored)
 BENT(kv_move, ctas_5_lose_a_move)
 BENT(kv_move, page_bytes_by_64)
+BENT(kv_move, far_bytes_32_bits)
+BENT(kv_move, far_places_16_bits)
 
 const struct cairn_mutant cairn_kv_move_mutants[] = {
 	MUTANT_BARE(kv_move, k_alone, "does not move V"),
@@ -94,5 +101,7 @@ const struct cairn_mutant cairn_kv_move_mutants[] = {
 	MUTANT(kv_move, latent_gaps_ignored, "ignores the gaps between layers of latents"),
 	MUTANT(kv_move, ctas_5_lose_a_move, "with five CTAs makes num_moves - 1 moves"),
 	MUTANT(kv_move, page_bytes_by_64, "copies whole 64 bytes only"),
+	MUTANT(kv_move, far_bytes_32_bits, "cuts the offset of a page to 32 bits"),
+	MUTANT(kv_move, far_places_16_bits, "cuts numbers of pages and slots to 16 bits"),
 	{ 0 }
 };

@@ -16,7 +16,7 @@
 #define LLAMA_PAGE	(16 * 8 * 128 * 2)
 #define LATENT_PAGE	(64 * 576 * 2)
 
-enum { ONE_SIDE = 1, GAPS = 2, FORK = 4, BENCH = 8, DEVICE = 16 };
+enum { ONE_SIDE = 1, GAPS = 2, FORK = 4, BENCH = 8, DEVICE = 16, FAR = 32 };
 
 struct shape {
 	const char *name;		/* NULL: a pair case */
@@ -68,6 +68,9 @@ static const struct shape shapes[] = {
 	  .ins = 256, .flags = BENCH | DEVICE },
 	{ .name = "copy_64_latent", .layers = 61, .pages = 128, .page_bytes = LATENT_PAGE, .copies = 64,
 	  .flags = BENCH | DEVICE | ONE_SIDE },
+	/* pages and slots that begin past 2^32 bytes, and have numbers past 2^16 */
+	{ .name = "far_pages_and_slots", .layers = 2, .pages = 70000, .slots = 70000, .page_bytes = 32768,
+	  .copies = 1, .outs = 1, .ins = 1, .flags = ONE_SIDE | FAR },
 };
 
 #define NUM_NAMED	((int)ARRAY_SIZE(shapes))
@@ -115,7 +118,8 @@ static void describe(int i, struct cairn_case *c)
 		snprintf(c->name, sizeof(c->name), "pair_%d_bytes%d_l%d_c%d_o%d_i%d", i - NUM_NAMED + 1,
 			 s->page_bytes, s->layers, s->copies, s->outs, s->ins);
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
-	if (!(s->flags & (BENCH | DEVICE)))
+	c->far = !!(s->flags & FAR);
+	if (!(s->flags & (BENCH | DEVICE | FAR)))
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	c->bench = !!(s->flags & BENCH);
 	c->device_only = !!(s->flags & DEVICE);
@@ -146,6 +150,43 @@ static void fill(struct cairn_op *op, int32_t *x, int64_t words)
 		memcpy(x + i, x, (size_t)(words - i < block ? words - i : block) * 4);
 }
 
+/* Touches and fills what a place holds of all layers. */
+static void fill_place(struct cairn_op *op, int32_t *x, int64_t at, int64_t step, int32_t layers,
+		       int64_t words)
+{
+	for (int32_t l = 0; l < layers; l++) {
+		cairn_touch(op, x, at + l * step, words);
+		fill(op, x + at + l * step, words);
+	}
+}
+
+static void setup_far(struct cairn_op *op, const struct shape *s)
+{
+	struct cairn_kv_move_args *a = op->args;
+	const int32_t from[] = { s->pages - 1, 65537, ~(s->slots - 1) };
+	const int32_t to[] = { 3, ~65538, s->pages - 2 };
+	int64_t words = s->page_bytes / 4, layer = s->pages * words, slot = s->layers * words;
+	int32_t *base, *slots;
+
+	a->layer_bytes = layer * 4;
+	base = cairn_inout_far(op, offsetof(struct cairn_kv_move_args, base), CAIRN_I32, s->layers * layer);
+	slots = cairn_inout_far(op, offsetof(struct cairn_kv_move_args, slots), CAIRN_I32, s->slots * slot);
+	cairn_shape(op, offsetof(struct cairn_kv_move_args, base), { "layer", s->layers },
+		    { "page", s->pages }, { "word", words });
+	cairn_shape(op, offsetof(struct cairn_kv_move_args, slots), { "slot", s->slots },
+		    { "layer", s->layers }, { "word", words });
+	memcpy(cairn_in(op, offsetof(struct cairn_kv_move_args, from), CAIRN_I32, 3), from, sizeof(from));
+	memcpy(cairn_in(op, offsetof(struct cairn_kv_move_args, to), CAIRN_I32, 3), to, sizeof(to));
+	for (int k = 0; k < 6; k++) {
+		int32_t place = k < 3 ? from[k] : to[k - 3];
+
+		if (place < 0)
+			fill_place(op, slots, ~place * slot, words, s->layers, words);
+		else
+			fill_place(op, base, place * words, layer, s->layers, words);
+	}
+}
+
 static void setup(struct cairn_op *op)
 {
 	struct cairn_kv_move_args *a = op->args;
@@ -167,6 +208,12 @@ static void setup(struct cairn_op *op)
 	a->num_slots = s->slots;
 	a->max_ctas = s->max_ctas;
 	a->page_bytes = s->page_bytes;
+	if (s->flags & FAR) {
+		setup_far(op, s);
+		free(pages);
+		free(slots);
+		return;
+	}
 	a->v_offset = sides == 2 ? (int64_t)s->pages * s->page_bytes + gap : 0;
 	a->layer_bytes = sides * ((int64_t)s->pages * s->page_bytes + 2 * gap);
 	base_bytes = (s->layers - 1) * a->layer_bytes + a->v_offset + (int64_t)s->pages * s->page_bytes;

@@ -23,11 +23,12 @@ enum paged_flags {		/* the low bits of a test's flags */
 	PAGED_HIGH = 16,	/* the ids at the end of a large pool */
 	PAGED_FULL = 32,	/* no unlisted page */
 	PAGED_HELD = 64,	/* a request without keys still has a page */
-	PAGED_FLAGS = 128	/* the first free bit */
+	PAGED_FAR = 128,	/* of a pool of several GiB the last pages; paged_far() declares the pool */
+	PAGED_FLAGS = 256	/* the first free bit */
 };
 
 struct paged {
-	int batch, page_size, num_pages, pool;	/* pool: pages wanted with PAGED_HIGH */
+	int batch, page_size, num_pages, pool;	/* pool: pages wanted with PAGED_HIGH and PAGED_FAR */
 	unsigned flags;
 	int qo_len[PAGED_MAX_BATCH], kv_len[PAGED_MAX_BATCH];
 	int nnz, max_qo, max_kv;		/* actual values; the arguments' bounds may be larger */
@@ -77,15 +78,16 @@ static inline void paged_kv_tables(struct cairn_op *op, struct paged *p, size_t 
 	cairn_name(op, view + offsetof(struct cairn_kv_view, indptr), "kv.indptr");
 	cairn_name(op, view + offsetof(struct cairn_kv_view, last_page_len), "kv.last_page_len");
 	cairn_name(op, view + offsetof(struct cairn_kv_view, indices), "kv.indices");
-	p->num_pages = p->flags & PAGED_FULL ? total + !total : total + total / 4 + 2;
+	p->num_pages = p->flags & PAGED_FAR ? p->pool :
+		       p->flags & PAGED_FULL ? total + !total : total + total / 4 + 2;
 	if (p->flags & PAGED_HIGH && p->pool > p->num_pages)
 		p->num_pages = p->pool;
-	ids = malloc(sizeof(*ids) * (size_t)p->num_pages);
-	if (!ids)
+	ids = p->flags & PAGED_FAR ? NULL : malloc(sizeof(*ids) * (size_t)p->num_pages);
+	if (!ids && !(p->flags & PAGED_FAR))
 		abort();
-	for (int i = 0; i < p->num_pages; i++)
+	for (int i = 0; ids && i < p->num_pages; i++)
 		ids[i] = i;
-	if (!(p->flags & PAGED_HIGH)) {
+	if (!(p->flags & (PAGED_HIGH | PAGED_FAR))) {
 		for (int i = p->num_pages - 1; i > 0; i--) {
 			int k = (int)cairn_op_range(op, 0, i), id = ids[i];
 
@@ -94,7 +96,7 @@ static inline void paged_kv_tables(struct cairn_op *op, struct paged *p, size_t 
 		}
 	}
 	for (int i = 0; i < total; i++) {
-		indices[i] = ids[p->num_pages - 1 - i];
+		indices[i] = ids ? ids[p->num_pages - 1 - i] : p->num_pages - 1 - 2 * i;
 		if (p->flags & PAGED_DUPLICATE)
 			indices[i] = ids[cairn_op_range(op, 0, total / 3)];
 		if (p->flags & PAGED_SAME)
@@ -137,6 +139,29 @@ static inline void paged_tables(struct cairn_op *op, struct paged *p, size_t qo,
 static inline int64_t paged_slot(const struct paged *p, int b, int j)
 {
 	return (int64_t)p->kv_indices[p->kv_indptr[b] + j / p->page_size] * p->page_size + j % p->page_size;
+}
+
+/*
+ * With PAGED_FAR: declares the pool, an input or written too, and fills the listed pages. An operation may
+ * also read page 0, in place of a key past the end.
+ */
+#define paged_far(op, p, field, dtype, row, written) \
+	paged_far_as(op, p, field, #field, dtype, row, written)
+static inline void *paged_far_as(struct cairn_op *op, const struct paged *p, size_t field,
+				 const char *expression, int dtype, int64_t row, int written)
+{
+	int64_t page = p->page_size * row;
+	char *x = cairn_far_buffer(op, field, expression, written ? CAIRN_ROLE_INOUT : CAIRN_ROLE_IN, dtype,
+				   p->num_pages * page);
+
+	cairn_touch(op, x, 0, page);
+	for (int i = 0; i < p->kv_indptr[p->batch]; i++) {
+		int64_t at = p->kv_indices[i] * page;
+
+		cairn_touch(op, x, at, page);
+		cairn_fill(op, x + at * (int64_t)cairn_dtype_bytes(dtype), dtype, page, 1);
+	}
+	return x;
 }
 
 /* Fills the pages; with kind POISON only the slots that hold a key, and all others with NaN. */

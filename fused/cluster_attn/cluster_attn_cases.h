@@ -186,6 +186,10 @@ static const struct shape with_sms[] = {
 	{ N("sms_1_batch_9_one_head", 9, 40, 16, 1, 1, 64, 64), .sms = 1 },
 	{ N("sms_24_token_c8", 2, 130, 16, 8, 2, 64, 128), .sms = 24, .dataflow = TOKEN, .cluster = 8 },
 	{ N("sms_24_head_chosen", 2, 130, 16, 8, 4, 64, 128), .sms = 24, .dataflow = HEAD },
+	/* the last pages, of 2048 elements, begin past 2^31 elements */
+	{ N("far_pages", 2, 40, 16, 8, 2, 64, 64), .flags = PAGED_FAR },
+	{ N("far_pages_token_c2", 2, 40, 16, 8, 2, 64, 64), .flags = PAGED_FAR, .dataflow = TOKEN,
+	  .cluster = 2 },
 };
 
 /* Each dataflow at each cluster size, each in both forms: on chip and off. */

@@ -13,6 +13,7 @@
 #include "conformance/harness.h"
 #include "primitives/base/cut_off.h"
 #include "fused/cluster_attn/cluster_attn.h"
+#include "fused/cache/kv_cut.h"
 
 #define TILE	32	/* keys of a pipeline stage */
 
@@ -507,4 +508,12 @@ DEFECTS(DEFINE)
 #define LIST(name, what) \
 	{ "cluster_attn_" #name, offsetof(struct cairn_impl, cluster_attn), (void *)bad_##name, what },
 
-const struct cairn_mutant cairn_cluster_attn_mutants[] = { DEFECTS(LIST) { 0 } };
+KV_CUT(cluster_attn, far_page_16_bits, 0)
+KV_CUT(cluster_attn, far_bytes_32_bits, 2 * (int64_t)a->kv.page_size * a->num_kv_heads * a->head_dim)
+
+const struct cairn_mutant cairn_cluster_attn_mutants[] = {
+	DEFECTS(LIST)
+	KV_CUT_ROW(cluster_attn, far_page_16_bits, "page numbers are cut to 16 bits")
+	KV_CUT_ROW(cluster_attn, far_bytes_32_bits, "the offset of a page is cut to 32 bits")
+	{ 0 }
+};

@@ -40,11 +40,12 @@ static void describe(int index, struct cairn_case *c)
 			 s.flags & LARGE_EPS ? "_eps" : "", s.flags & ALIAS ? "_in_place" : "");
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
+	c->far = !!(s.flags & PAGED_FAR);
 	if (s.bent)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
 	else if (s.pair)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_POISON);
-	else if (s.flags & (DEVICE | MEAN))
+	else if (s.flags & (DEVICE | MEAN | PAGED_FAR))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	else if (s.name)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
@@ -160,7 +161,7 @@ static void make_tables(struct cairn_op *op, const struct shape *s, struct paged
 	p->batch = s->batch;
 	p->page_size = s->page;
 	p->flags = s->flags & ~(unsigned)PAGED_RAGGED;
-	p->pool = 70000 / s->page + 9;
+	p->pool = s->flags & PAGED_FAR ? (1 << 20) + 40 : 70000 / s->page + 9;
 	for (int b = 0; b < s->batch; b++)
 		lens[b] = b && s->flags & PAGED_RAGGED ? (int)cairn_op_range(op, 1, s->kv) : s->kv;
 	paged_lengths(op, p, 1, 0, NULL, s->kv_lens ? s->kv_lens : lens, 0);
@@ -261,6 +262,13 @@ static void setup(struct cairn_op *op)
 		freq[i] = (float)pow(10000, -2.0 * i / s.dim);
 	fill_weights(op, &s, a->dtype, bent);
 	row = (int64_t)s.hkv * s.dim;
+	if (s.flags & PAGED_FAR) {
+		paged_far(op, &p, FIELD(kv.k_pages), a->dtype, row, 1);
+		paged_far(op, &p, FIELD(kv.v_pages), a->dtype, row, 1);
+		paged_shape(op, &p, FIELD(kv.k_pages), s.hkv, s.dim);
+		paged_shape(op, &p, FIELD(kv.v_pages), s.hkv, s.dim);
+		return;
+	}
 	slots = (int64_t)p.num_pages * s.page;
 	v_scale = bent == LARGE_V ? (a->dtype == CAIRN_F16 ? 2000 : 1e10) :
 		  bent == TINY_V ? (a->dtype == CAIRN_F16 ? 0x1p-22 : 0x1p-120) : 1;
@@ -387,6 +395,8 @@ const struct cairn_family cairn_cluster_attn_family = {
 	.zeroed_workspace = 1,
 	.num_cases = NUM_FIRST + NUM_LATER + NUM_PAIRS,
 	.units = units, .num_units = ARRAY_SIZE(units),
+	.may_alias = { { FIELD(out), FIELD(x) } },
+	.company = { .rows = FIELD(kv.batch), .in = { FIELD(x) }, .out = { FIELD(out) } },
 	.describe = describe,
 	.setup = setup,
 	.exact = exact,

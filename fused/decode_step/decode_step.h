@@ -72,8 +72,9 @@
  *              g, u and logits stay fp32.
  * Tolerance:   derived in decode_step_bounds.c; a token is judged where the logits decide it beyond their
  *              bounds.
- * Determinism: bitwise repeatable, and the same in both forms; the grouping of sums may depend on sms.
- *              Unused memory: as cluster_attn.h.
+ * Determinism: bitwise repeatable, and the same in both forms. A request does not depend on the others, but
+ *              the grouping of its sums may depend on kv.batch, kv.max_len, sms and the device.
+ * Unused memory: as cluster_attn.h.
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO, as cluster_attn.h; eps, sm_scale and with experts expert_scaling
  *              are finite and > 0.
  * Source:      Luo et al. 2025, section 3; Touvron et al. 2023 (the architecture).

@@ -13,6 +13,7 @@
 #include "fused/latent/cluster_mla_ref.h"
 #include "fused/moe/moe_ref.h"
 #include "fused/decode_step/decode_step_parts.h"
+#include "primitives/base/nudge.h"
 
 #define MAX_BATCH	8
 
@@ -413,4 +414,30 @@ DEFECTS(DEFINE)
 #define LIST(name, what) \
 	{ "decode_step_" #name, offsetof(struct cairn_impl, decode_step), (void *)step_##name, what },
 
-const struct cairn_mutant cairn_decode_step_mutants[] = { DEFECTS(LIST) { 0 } };
+static int step_form_differs(const struct cairn_decode_step_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_decode_step_ref(a, stream));
+	if (a->form == CAIRN_DECODE_STEP_PERSISTENT && a->kv.batch)
+		nudge(a->logits, a->vocab);
+	return 0;
+}
+
+static int step_scaled_by_the_batch(const struct cairn_decode_step_args *a, void *stream)
+{
+	int32_t best = 0;
+
+	CAIRN_TRY(cairn_decode_step_ref(a, stream));
+	for (int32_t b = 1; b < a->kv.batch; b++)
+		best = a->ids[b] > a->ids[best] ? b : best;
+	for (int32_t b = 0; b < a->kv.batch; b++)
+		if (b != best && a->ids[best] % 2)
+			nudge(a->logits + (int64_t)b * a->vocab, a->vocab);
+	return 0;
+}
+
+const struct cairn_mutant cairn_decode_step_mutants[] = {
+	DEFECTS(LIST)
+	LIST(form_differs, "the persistent form adds in another order")
+	LIST(scaled_by_the_batch, "activations are scaled by what the whole batch holds")
+	{ 0 }
+};

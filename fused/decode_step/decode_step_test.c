@@ -269,6 +269,14 @@ static void describe(int index, struct cairn_case *c)
 		   (weights + 2.0 * s.layers * s.kv * s.hq * (s.flags & LATENT ? 544 : s.dim));
 }
 
+static int form(void *args, int i)
+{
+	struct cairn_decode_step_args *a = args;
+
+	a->form = (a->form + 1 + i) % 3;
+	return i < 2;
+}
+
 const struct cairn_family cairn_decode_step_family = {
 	.stage = "fused", .name = "decode_step",
 	.op = offsetof(struct cairn_impl, decode_step),
@@ -277,6 +285,10 @@ const struct cairn_family cairn_decode_step_family = {
 	.workspace_field = STEP_FIELD(workspace),
 	.num_cases = NUM_NAMED + NUM_GRID + NUM_MIXED + NUM_SMS,
 	.zeroed_workspace = 1,
+	.may_alias = { { STEP_FIELD(tokens), STEP_FIELD(ids) } },
+	.company = { .rows = STEP_FIELD(kv.batch), .in = { STEP_FIELD(ids) },
+		     .out = { STEP_FIELD(logits), STEP_FIELD(tokens) } },
+	.form = form,
 	.describe = describe, .setup = step_setup, .exact = step_exact, .judge = step_judge,
 	.reject = step_reject,
 	.cost_s = 76,

@@ -15,6 +15,7 @@
 #include "fused/latent/cluster_mla.h"
 #include "primitives/base/cut_off.h"
 #include "primitives/base/rows.h"
+#include "fused/cache/kv_cut.h"
 
 #define RANK	512
 #define ROPE	64
@@ -353,4 +354,12 @@ DEFECTS(DEFINE)
 #define LIST(name, what) \
 	{ "cluster_mla_" #name, offsetof(struct cairn_impl, cluster_mla), (void *)mla_##name, what },
 
-const struct cairn_mutant cairn_cluster_mla_mutants[] = { DEFECTS(LIST) { 0 } };
+KV_CUT(cluster_mla, far_page_16_bits, 0)
+KV_CUT(cluster_mla, far_bytes_32_bits, 2 * (int64_t)a->kv.page_size * (a->kv_lora_rank + a->rope_dim))
+
+const struct cairn_mutant cairn_cluster_mla_mutants[] = {
+	DEFECTS(LIST)
+	KV_CUT_ROW(cluster_mla, far_page_16_bits, "page numbers are cut to 16 bits")
+	KV_CUT_ROW(cluster_mla, far_bytes_32_bits, "the offset of a page is cut to 32 bits")
+	{ 0 }
+};

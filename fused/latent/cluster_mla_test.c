@@ -123,6 +123,8 @@ static const struct shape with_sms[] = {
 	{ N("sms_24_lora", 16, 128, 64, 3, 65, 16, 0), .sms = 24, .flags = F16 },
 	{ N("sms_64_batch_16", 16, 128, 0, 16, 17, 16, 0), .sms = 64, .flags = PAGED_RAGGED },
 	{ N("sms_24_cluster_5", 8, 64, 0, 2, 200, 16, 5), .sms = 24 },
+	/* the last pages begin past 2^31 elements */
+	{ N("far_pages", 8, 64, 0, 2, 40, 16, 0), .flags = PAGED_FAR },
 };
 
 #define NUM_SMS		((int)ARRAY_SIZE(with_sms))
@@ -228,9 +230,10 @@ static void describe(int index, struct cairn_case *c)
 			 s.flags & IN_PLACE ? "_in_place" : "");
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
+	c->far = !!(s.flags & PAGED_FAR);
 	if (s.bend)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
-	else if (s.flags & DEVICE)
+	else if (s.flags & (DEVICE | PAGED_FAR))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	else if (s.pair)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_POISON);
@@ -439,7 +442,7 @@ static void setup(struct cairn_op *op)
 	pg.batch = s.batch;
 	pg.page_size = a->kv.page_size = s.page;
 	pg.flags = s.flags;
-	pg.pool = 3000;
+	pg.pool = s.flags & PAGED_FAR ? (int)(((int64_t)1 << 31) / 576 / s.page) + 40 : 3000;
 	lengths(op, &s, &pg);
 	paged_tables(op, &pg, FIELD(positions), FIELD(kv));
 	cairn_name(op, FIELD(positions), "positions");
@@ -462,7 +465,8 @@ static void setup(struct cairn_op *op)
 		p.x = cairn_in(op, FIELD(x), a->dtype, count);
 	}
 	cairn_shape(op, FIELD(out), { "row", s.batch }, { "dim", s.hidden });
-	p.pages = cairn_inout(op, FIELD(kv.k_pages), a->dtype, pg.num_pages * (int64_t)s.page * 576);
+	p.pages = s.flags & PAGED_FAR ? paged_far(op, &pg, FIELD(kv.k_pages), a->dtype, 576, 1) :
+		  cairn_inout(op, FIELD(kv.k_pages), a->dtype, pg.num_pages * (int64_t)s.page * 576);
 	cairn_shape(op, FIELD(kv.k_pages), { "page", pg.num_pages }, { "slot", s.page }, { "dim", 576 });
 	p.norm = cairn_in(op, FIELD(norm_weight), a->dtype, s.hidden);
 	if (s.lora) {
@@ -479,7 +483,8 @@ static void setup(struct cairn_op *op)
 	if (kind == CAIRN_KIND_EXTREME)
 		op->kind = CAIRN_KIND_NORMAL;	/* for all that bend() does not change */
 
-	paged_fill(op, &pg, p.pages, a->dtype, 576);
+	if (!(s.flags & PAGED_FAR))
+		paged_fill(op, &pg, p.pages, a->dtype, 576);
 	if (kind == CAIRN_KIND_EXACT)
 		fill_exact(op, &s, &p);
 	else
@@ -566,6 +571,8 @@ const struct cairn_family cairn_cluster_mla_family = {
 	.zeroed_workspace = 1,
 	.num_cases = NUM_NAMED + NUM_CLUSTERS + NUM_GRID + NUM_SMS + NUM_PAIRS,
 	.units = units, .num_units = ARRAY_SIZE(units),
+	.may_alias = { { FIELD(out), FIELD(x) } },
+	.company = { .rows = FIELD(kv.batch), .in = { FIELD(x) }, .out = { FIELD(out) } },
 	.describe = describe,
 	.setup = setup,
 	.exact = exact,

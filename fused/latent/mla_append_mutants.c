@@ -9,6 +9,7 @@
 
 #include "conformance/harness.h"
 #include "fused/latent/mla_append.h"
+#include "fused/cache/kv_cut.h"
 
 enum mla_append_bend {
 	mla_append_bend_q_unrotated, mla_append_bend_norm_weight_missing, mla_append_bend_next_position,
@@ -140,4 +141,12 @@ static int bent_mla_append(const struct cairn_mla_append_args *args, enum mla_ap
 	{ #family "_" #defect, offsetof(struct cairn_impl, family), (void *)family##_##defect, words },
 DEFECTS(DEFINE)
 
-const struct cairn_mutant cairn_mla_append_mutants[] = { DEFECTS(LIST) { 0 } };
+KV_CUT(mla_append, far_page_16_bits, 0)
+KV_CUT(mla_append, far_bytes_32_bits, 2 * (int64_t)a->kv.page_size * (a->kv_lora_rank + a->rope_dim))
+
+const struct cairn_mutant cairn_mla_append_mutants[] = {
+	DEFECTS(LIST)
+	KV_CUT_ROW(mla_append, far_page_16_bits, "page numbers are cut to 16 bits")
+	KV_CUT_ROW(mla_append, far_bytes_32_bits, "the offset of a page is cut to 32 bits")
+	{ 0 }
+};

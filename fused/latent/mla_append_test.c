@@ -54,6 +54,8 @@ static const struct shape named[] = {
 	/* bench rows */
 	{ OF("decode_b64_h16_bf16", 64, 1, 64, 16, 16, LITE), .flags = BENCH },
 	{ OF("prefill_b1_s4096_h16_bf16", 1, 4096, 4096, 16, 16, LITE), .flags = BENCH | DEVICE },
+	/* the last pages begin past 2^31 elements */
+	{ OF("far_pages", 2, 3, 40, 16, 2, LITE), .flags = PAGED_FAR },
 };
 
 static const int grid_qo[] = { 1, 3, 19 }, grid_page[] = { 1, 5, 16, 64 };
@@ -142,6 +144,9 @@ static void describe(int index, struct cairn_case *c)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
+	c->far = !!(s.flags & PAGED_FAR);
+	if (c->far)
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	c->bytes = 4.0 * s.batch * s.qo * (s.rank + s.rope + s.heads * s.rope);
 }
 
@@ -159,7 +164,7 @@ static void setup(struct cairn_op *op)
 	p.batch = s.batch;
 	p.page_size = s.page;
 	p.flags = s.flags;
-	p.pool = 3000;
+	p.pool = s.flags & PAGED_FAR ? (int)(((int64_t)1 << 31) / 576 / s.page) + 40 : 3000;
 	paged_lengths(op, &p, s.qo, s.kv, s.qo_lens, s.kv_lens, 1);
 	paged_tables(op, &p, offsetof(struct cairn_mla_append_args, qo_indptr),
 		     offsetof(struct cairn_mla_append_args, kv));
@@ -200,6 +205,12 @@ static void setup(struct cairn_op *op)
 		cairn_fill_nan(x, a->dtype, head - 1, 1);
 	/* slots that are not written must keep their contents, NaN included */
 	slots = (int64_t)p.num_pages * s.page * row;
+	if (s.flags & PAGED_FAR) {
+		paged_far(op, &p, offsetof(struct cairn_mla_append_args, kv.k_pages), a->dtype, row, 1);
+		cairn_shape(op, offsetof(struct cairn_mla_append_args, kv.k_pages), { "page", p.num_pages },
+			    { "slot", s.page }, { "dim", row });
+		return;
+	}
 	x = cairn_inout(op, offsetof(struct cairn_mla_append_args, kv.k_pages), a->dtype, slots);
 	cairn_shape(op, offsetof(struct cairn_mla_append_args, kv.k_pages), { "page", p.num_pages },
 		    { "slot", s.page }, { "dim", row });
@@ -250,6 +261,8 @@ static int exact(const void *args, struct cairn_exact *e)
 	return cairn_mla_append_exact(args, e);
 }
 
+#define FIELD(f)	offsetof(struct cairn_mla_append_args, f)
+
 static void pair_rows(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
@@ -263,5 +276,6 @@ const struct cairn_family cairn_mla_append_family = {
 	.args_size = sizeof(struct cairn_mla_append_args),
 	.num_cases = ARRAY_SIZE(named) + NUM_GRID + NUM_PAIRS,
 	.units = units, .num_units = ARRAY_SIZE(units),
+	.company = { .rows = FIELD(nnz_qo), .in = { FIELD(q), FIELD(latent) }, .out = { FIELD(q) } },
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 };

@@ -28,7 +28,8 @@
  * Numerics:    ql, P and o are rounded to dtype; products exact, sums in fp32; out is rounded once. A row
  *              that sees no key is 0. sm_scale is finite and > 0.
  * Tolerance:   derived in mla_paged_ref.c.
- * Determinism: bitwise repeatable; the grouping of sums may depend on sms.
+ * Determinism: bitwise repeatable. A row depends on its own request only, but the grouping of its sums may
+ *              depend on the three bounds, on kv.batch and on sms.
  * Unused memory: as in attn_paged.h.
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO.
  * Source:      DeepSeek-V2 2024, section 2.1 and appendix C.

@@ -11,6 +11,7 @@
 #include "fused/latent/mla_paged.h"
 #include "primitives/base/cut_off.h"
 #include "primitives/base/rows.h"
+#include "fused/cache/kv_cut.h"
 
 #define RANK	512
 #define HEAD	192		/* elements of a head of q; the first 128 are not rotated */
@@ -258,4 +259,12 @@ static int bent_mla_paged(const struct cairn_mla_paged_args *args, enum mla_page
 	{ #family "_" #defect, offsetof(struct cairn_impl, family), (void *)family##_##defect, words },
 DEFECTS(DEFINE)
 
-const struct cairn_mutant cairn_mla_paged_mutants[] = { DEFECTS(LIST) { 0 } };
+KV_CUT(mla_paged, far_page_16_bits, 0)
+KV_CUT(mla_paged, far_bytes_32_bits, 2 * (int64_t)a->kv.page_size * (a->kv_lora_rank + a->rope_dim))
+
+const struct cairn_mutant cairn_mla_paged_mutants[] = {
+	DEFECTS(LIST)
+	KV_CUT_ROW(mla_paged, far_page_16_bits, "page numbers are cut to 16 bits")
+	KV_CUT_ROW(mla_paged, far_bytes_32_bits, "the offset of a page is cut to 32 bits")
+	{ 0 }
+};

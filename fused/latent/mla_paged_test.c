@@ -64,6 +64,8 @@ static const struct shape named[] = {
 	{ N("prefill_h16_b1_s1024_bf16", 1, 1024, 1024, 16, 16), .flags = BENCH | DEVICE },
 	{ N("prefill_h16_b1_s4096_bf16", 1, 4096, 4096, 16, 16), .flags = BENCH | DEVICE },
 	{ N("append_h16_b4_qo512_kv8192_bf16", 4, 512, 8192, 16, 16), .flags = BENCH | DEVICE },
+	/* the last pages begin past 2^31 elements */
+	{ N("far_pages", 2, 3, 40, 16, 2), .flags = PAGED_FAR },
 };
 
 /* a share of the device; the last of all cases */
@@ -156,6 +158,9 @@ static void describe(int index, struct cairn_case *c)
 		c->kinds = CAIRN_KIND_BIT(s.flags & RANDOM ? CAIRN_KIND_POISON : CAIRN_KIND_EXACT);
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
+	c->far = !!(s.flags & PAGED_FAR);
+	if (c->far)
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	/* flops of attention over expanded keys and values, as in the published model: a lower bound */
 	pairs = (double)s.qo * s.kv - 0.5 * s.qo * (s.qo - 1.0);
 	c->flops = 2.0 * s.batch * s.heads * pairs * (128 + 64 + 128);
@@ -236,7 +241,7 @@ static void setup(struct cairn_op *op)
 	p.batch = s.batch;
 	p.page_size = s.page;
 	p.flags = s.flags;
-	p.pool = 3000;
+	p.pool = s.flags & PAGED_FAR ? (int)(((int64_t)1 << 31) / 576 / s.page) + 40 : 3000;
 	if (s.flags & PAGED_PADDED)
 		pad = 3;
 	paged_lengths(op, &p, s.qo, s.kv, s.qo_lens, s.kv_lens, 0);
@@ -259,9 +264,13 @@ static void setup(struct cairn_op *op)
 	x = cairn_in(op, offsetof(struct cairn_mla_paged_args, q), a->dtype, a->nnz_qo * width);
 	cairn_fill_nan(x, a->dtype, 0, a->nnz_qo * width);	/* remains in padding rows */
 	cairn_fill(op, x, a->dtype, p.nnz * width, 1);
-	x = cairn_in(op, offsetof(struct cairn_mla_paged_args, kv.k_pages), a->dtype,
-		     (int64_t)p.num_pages * s.page * 576);
-	paged_fill(op, &p, x, a->dtype, 576);
+	if (s.flags & PAGED_FAR) {
+		paged_far(op, &p, offsetof(struct cairn_mla_paged_args, kv.k_pages), a->dtype, 576, 0);
+	} else {
+		x = cairn_in(op, offsetof(struct cairn_mla_paged_args, kv.k_pages), a->dtype,
+			     (int64_t)p.num_pages * s.page * 576);
+		paged_fill(op, &p, x, a->dtype, 576);
+	}
 	/* this scale gives keys and values the magnitude of latents */
 
 	width = (int64_t)s.heads * 256 * 512;
@@ -314,6 +323,8 @@ static int exact(const void *args, struct cairn_exact *e)
 	return cairn_mla_paged_exact(args, e);
 }
 
+#define FIELD(f)	offsetof(struct cairn_mla_paged_args, f)
+
 static void pair_rows(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
@@ -329,6 +340,10 @@ const struct cairn_family cairn_mla_paged_family = {
 	.workspace_field = offsetof(struct cairn_mla_paged_args, workspace),
 	.num_cases = ARRAY_SIZE(named) + NUM_GRID + NUM_SMS + NUM_PAIRS,
 	.units = units, .num_units = ARRAY_SIZE(units),
+	.company = {
+		.rows = FIELD(nnz_qo), .requests = FIELD(kv.batch), .indptr = FIELD(qo_indptr),
+		.in = { FIELD(q) }, .out = { FIELD(out) },
+	},
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 	.cost_s = 55,
 };

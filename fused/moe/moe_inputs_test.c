@@ -280,13 +280,14 @@ static void fill_x(struct cairn_op *op, const struct moe_shape *s, const struct 
 }
 
 static struct matrix matrix(struct cairn_op *op, const char *name, size_t field, size_t scale_field,
-			    int64_t num, int64_t n, int64_t k)
+			    int64_t num, int64_t n, int64_t k, int far)
 {
 	const struct cairn_moe_args *a = op->args;
 	struct matrix m = { .num = num, .n = n, .k = k };
 	char scale_name[40];
 
-	m.w = cairn_in(op, field, a->fp8w ? CAIRN_U8 : a->dtype, num * n * k);
+	m.w = far ? cairn_in_far(op, field, a->dtype, num * n * k) :
+	      cairn_in(op, field, a->fp8w ? CAIRN_U8 : a->dtype, num * n * k);
 	cairn_name(op, field, name);
 	if (!a->fp8w)
 		return m;
@@ -296,8 +297,36 @@ static struct matrix matrix(struct cairn_op *op, const char *name, size_t field,
 	return m;
 }
 
-#define MATRIX(op, name, num, n, k) \
-	matrix(op, "w_" #name, MOE_FIELD(w_##name), MOE_FIELD(w_##name##_scale), num, n, k)
+#define MATRIX(op, name, num, n, k, far) \
+	matrix(op, "w_" #name, MOE_FIELD(w_##name), MOE_FIELD(w_##name##_scale), num, n, k, far)
+
+/*
+ * x and norm_weight are about 1, and only the last expert's row of the router is not 0, so that every request
+ * chooses it. Of far weights nothing else is touched.
+ */
+static void fill_last(struct cairn_op *op, const struct moe_shape *s, const struct operands *p)
+{
+	const struct cairn_moe_args *a = op->args;
+	const struct matrix *m[] = { &p->gate_up, &p->down };
+	int64_t hidden = s->hidden;
+
+	fill_about_1(op, p->norm, s->hidden);
+	for (int64_t i = 0; i < hidden; i++)
+		cairn_store(p->norm, a->dtype, i, fabs(cairn_load(p->norm, a->dtype, i)));
+	memset(p->router, 0, (size_t)(s->experts * hidden) * 2);
+	for (int64_t i = 0; i < hidden; i++)
+		cairn_store(p->router, a->dtype, (s->experts - 1) * hidden + i, 4 / sqrt(s->hidden));
+	for (int64_t i = 0; i < s->batch * hidden; i++)
+		cairn_store(p->x, a->dtype, i, (double)cairn_op_range(op, 50, 150) / 100);
+	for (int k = 0; k < 2; k++) {
+		int64_t one = m[k]->n * m[k]->k, at = s->flags & FAR ? (m[k]->num - 1) * one : 0;
+
+		if (s->flags & FAR)
+			cairn_touch(op, m[k]->w, at, one);
+		fill(op, (uint16_t *)m[k]->w + at, s->flags & FAR ? one : m[k]->num * one,
+		     1 / sqrt((double)m[k]->k));
+	}
+}
 
 void moe_setup(struct cairn_op *op)
 {
@@ -340,16 +369,20 @@ void moe_setup(struct cairn_op *op)
 	}
 	p.norm = cairn_in(op, MOE_FIELD(norm_weight), a->dtype, hidden);
 	p.router = cairn_in(op, MOE_FIELD(w_router), a->dtype, s.experts * hidden);
-	p.gate_up = MATRIX(op, gate_up, s.experts, 2 * s.inter, hidden);
-	p.down = MATRIX(op, down, s.experts, hidden, s.inter);
+	p.gate_up = MATRIX(op, gate_up, s.experts, 2 * s.inter, hidden, s.flags & FAR);
+	p.down = MATRIX(op, down, s.experts, hidden, s.inter, s.flags & FAR);
 	if (s.shared) {
-		p.shared_gate_up = MATRIX(op, shared_gate_up, 1, 2 * s.shared, hidden);
-		p.shared_down = MATRIX(op, shared_down, 1, hidden, s.shared);
+		p.shared_gate_up = MATRIX(op, shared_gate_up, 1, 2 * s.shared, hidden, 0);
+		p.shared_down = MATRIX(op, shared_down, 1, hidden, s.shared, 0);
 	}
 	if (s.flags & BIAS)
 		p.bias = cairn_in(op, MOE_FIELD(route_bias), CAIRN_F32, s.experts);
 	if (kind == CAIRN_KIND_EXTREME)
 		op->kind = CAIRN_KIND_NORMAL;	/* for everything that is not distorted */
+	if (s.flags & LAST) {
+		fill_last(op, &s, &p);
+		return;
+	}
 	fill_weights(op, &s, &p, kind == CAIRN_KIND_EXACT);
 	for (int e = 1; e < s.experts && s.flags & (TIES | PAIRS); e++)
 		if (e % 2 || s.flags & TIES)

@@ -295,4 +295,33 @@ MOE_DEFECTS(DEFINE)
 #define LIST(name, what) \
 	{ "moe_" #name, offsetof(struct cairn_impl, moe), (void *)moe_##name, what },
 
-const struct cairn_mutant cairn_moe_mutants[] = { MOE_DEFECTS(LIST) { 0 } };
+/* Only for one expert of each request, the last one in the cases that it fails. */
+static int moe_far_bytes_32_bits(const struct cairn_moe_args *a, void *stream)
+{
+	int64_t last = (int64_t)(a->num_experts - 1) * 2 * 2 * a->intermediate * a->hidden;
+	struct cairn_moe_args b = *a;
+
+	CAIRN_TRY(cairn_moe_check(a));
+	if (last > UINT32_MAX)
+		b.w_gate_up = (const char *)a->w_gate_up - (last - (int64_t)(uint32_t)last);
+	return cairn_moe_ref(&b, stream);
+}
+
+/* A kernel whose block has a thread for each of an expert's tokens. */
+static int moe_tokens_of_an_expert_1024(const struct cairn_moe_args *a, void *stream)
+{
+	struct cairn_moe_args b = *a;
+
+	CAIRN_TRY(cairn_moe_check(a));
+	if (a->batch <= 1024)
+		return cairn_moe_ref(a, stream);
+	b.batch = 1024;
+	return cairn_moe_ref(&b, stream);
+}
+
+const struct cairn_mutant cairn_moe_mutants[] = {
+	MOE_DEFECTS(LIST)
+	LIST(far_bytes_32_bits, "the offset of an expert's weights is cut to 32 bits")
+	LIST(tokens_of_an_expert_1024, "an expert takes at most 1024 tokens")
+	{ 0 }
+};

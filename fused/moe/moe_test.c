@@ -137,6 +137,8 @@ static const struct moe_shape with_sms[] = {
 	{ N("sms_24_fp8_blocks", 256, 8, 2, 192, 128, 4), .sms = 24, .flags = FP8 | BLOCKS },
 	{ N("sms_24_rows_70", 256, 8, 2, 192, 64, 70), .sms = 24, .flags = NORMALIZE },
 	{ N("sms_3_rows_33_fp8", 128, 8, 3, 64, 0, 33), .sms = 3, .flags = FP8 },
+	{ N("rows_1100_one_expert", 64, 4, 1, 64, 0, 1100), .flags = LAST },
+	{ N("far_experts", 2112, 256, 1, 2048, 0, 2), .flags = LAST | FAR },
 };
 
 #define V3		(SIGMOID | BIAS | NORMALIZE)
@@ -285,8 +287,11 @@ static void describe(int index, struct cairn_case *c)
 	c->device_only = !!(s.flags & DEVICE);
 	c->sparse = c->bench;
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
+	c->far = !!(s.flags & FAR);
 	if (s.pair)
 		c->kinds |= CAIRN_KIND_BIT(others[index % 3]);
+	else if (s.flags & LAST)
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	else if (s.flags & (TIES | PAIRS | GROUP_TIES))	/* decided only where sums are exact */
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
 	else if ((s.flags & (SIGMOID | BIAS)) == SIGMOID)	/* extreme sigmoids are 0 or 1 */
@@ -403,6 +408,31 @@ static int exact(const void *args, struct cairn_exact *e)
 	return 0;
 }
 
+/* A row does not depend on the batch as long as this stays within a range. */
+static int part(void *args, int i)
+{
+	struct cairn_moe_args *a = args;
+	int64_t row = a->hidden * (int64_t)cairn_dtype_bytes(a->dtype);
+	int32_t first;
+
+	if (!cairn_part(a->batch, row, a->batch > CAIRN_MOE_FEW ? CAIRN_MOE_FEW + 1 : 1, i, &first,
+			&a->batch))
+		return 0;
+	a->out = (char *)a->out + first * row;
+	a->x = (const char *)a->x + first * row;
+	if (a->experts)
+		a->experts += (int64_t)first * a->experts_per_token;
+	return 1;
+}
+
+static int form(void *args, int i)
+{
+	struct cairn_moe_args *a = args;
+
+	a->sms = a->sms ? 0 : 40;
+	return i == 0 && a->batch <= CAIRN_MOE_FEW;
+}
+
 static void pairs_are_covered(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pairs, NUM_PAIRS);
@@ -419,6 +449,10 @@ const struct cairn_family cairn_moe_family = {
 	.workspace_field = MOE_FIELD(workspace),
 	.zeroed_workspace = 1,
 	.num_cases = FIRST_PAIR + NUM_PAIRS,
+	.may_alias = { { MOE_FIELD(out), MOE_FIELD(x) } },
+	.company = { .rows = MOE_FIELD(batch), .in = { MOE_FIELD(x) },
+		     .out = { MOE_FIELD(out), MOE_FIELD(experts) } },
+	.part = part, .form = form,
 	.describe = describe, .setup = moe_setup, .exact = exact, .reject = reject,
 	.cost_s = 60,
 };

@@ -20,6 +20,8 @@ enum {
 	FP8 = 512, BLOCKS = 1024,	/* weights of 8 bits; with scales of blocks */
 	SIGMOID = 2048, BIAS = 4096, NEGATIVE = 8192,	/* BIAS + NEGATIVE: all c are negative */
 	GROUP_TIES = 16384,	/* groups 2 i and 2 i + 1 have equal experts */
+	LAST = 32768,		/* all requests choose the last expert, and the last but one ... */
+	FAR = 65536,		/* ... whose weights lie past 2^31 elements */
 };
 
 struct moe_shape {

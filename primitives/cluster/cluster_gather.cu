@@ -216,7 +216,7 @@ extern "C" int cairn_cluster_gather_workspace(const struct cairn_cluster_gather_
 {
 	size_t one, sets;
 
-	CAIRN_TRY(cairn_cluster_gather_check(args));
+	CAIRN_TRY(cairn_cluster_gather_check_shape(args));
 	one = (size_t)args->cluster_size * make_plan(args).granules;
 	sets = cluster_offchip_pick_gather(args->cluster_size, make_plan(args).granules) == CLUSTER_BY_LL ?
 		CLUSTER_LL_SETS : 2;
@@ -234,6 +234,7 @@ extern "C" int cairn_cluster_gather(const struct cairn_cluster_gather_args *args
 	size_t need;
 	int active;
 
+	CAIRN_TRY(cairn_cluster_gather_check(args));
 	CAIRN_TRY(cairn_cluster_gather_workspace(args, &need));
 	if (args->num_clusters == 0)
 		return 0;

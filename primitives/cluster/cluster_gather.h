@@ -76,6 +76,8 @@ int cairn_cluster_gather_ref(const struct cairn_cluster_gather_args *args, void 
 int cairn_cluster_gather_exact(const struct cairn_cluster_gather_args *args, struct cairn_exact *exact);
 /* Checks args for every implementation here: 0, -EINVAL or -EOPNOTSUPP with the error text set. */
 int cairn_cluster_gather_check(const struct cairn_cluster_gather_args *args);
+/* The part of cairn_cluster_gather_check() that reads only the scalars, for workspace queries. */
+int cairn_cluster_gather_check_shape(const struct cairn_cluster_gather_args *args);
 
 #ifdef __cplusplus
 }

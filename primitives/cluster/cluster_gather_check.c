@@ -5,7 +5,7 @@
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 
-int cairn_cluster_gather_check(const struct cairn_cluster_gather_args *a)
+int cairn_cluster_gather_check_shape(const struct cairn_cluster_gather_args *a)
 {
 	if (!a || a->size < sizeof(*a))
 		return cairn_error(EINVAL, "cluster_gather: args: null or too short");
@@ -27,6 +27,12 @@ int cairn_cluster_gather_check(const struct cairn_cluster_gather_args *a)
 	    CAIRN_CLUSTER_GATHER_MAX_BYTES)
 		return cairn_error(EOPNOTSUPP, "cluster_gather: len: %d in %d ranks do not fit the shared "
 				   "memory of an SM", a->len, a->cluster_size);
+	return 0;
+}
+
+int cairn_cluster_gather_check(const struct cairn_cluster_gather_args *a)
+{
+	CAIRN_TRY(cairn_cluster_gather_check_shape(a));
 	if (a->num_clusters && (!a->out || !a->in))
 		return cairn_error(EINVAL, "cluster_gather: out, in: must not be null");
 	if (a->num_clusters && (((uintptr_t)a->out | (uintptr_t)a->in) & 15))

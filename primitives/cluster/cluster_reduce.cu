@@ -88,7 +88,7 @@ static size_t mailbox_bytes(const struct cairn_cluster_reduce_args *a)
 
 extern "C" int cairn_cluster_reduce_workspace(const struct cairn_cluster_reduce_args *args, size_t *bytes)
 {
-	CAIRN_TRY(cairn_cluster_reduce_check(args));
+	CAIRN_TRY(cairn_cluster_reduce_check_shape(args));
 	*bytes = args->algo == CAIRN_CLUSTER_OFFCHIP ? (size_t)args->num_clusters * mailbox_bytes(args) : 0;
 	return 0;
 }
@@ -101,6 +101,7 @@ extern "C" int cairn_cluster_reduce(const struct cairn_cluster_reduce_args *args
 	size_t need;
 	int active;
 
+	CAIRN_TRY(cairn_cluster_reduce_check(args));
 	CAIRN_TRY(cairn_cluster_reduce_workspace(args, &need));
 	if (args->num_clusters == 0)
 		return 0;

@@ -95,6 +95,8 @@ int cairn_cluster_reduce_ref(const struct cairn_cluster_reduce_args *args, void 
 int cairn_cluster_reduce_exact(const struct cairn_cluster_reduce_args *args, struct cairn_exact *exact);
 /* Checks args for every implementation here: 0, -EINVAL or -EOPNOTSUPP with the error text set. */
 int cairn_cluster_reduce_check(const struct cairn_cluster_reduce_args *args);
+/* The part of cairn_cluster_reduce_check() that reads only the scalars, for workspace queries. */
+int cairn_cluster_reduce_check_shape(const struct cairn_cluster_reduce_args *args);
 
 #ifdef __cplusplus
 }

@@ -16,7 +16,7 @@ static int check_pointers(const struct cairn_cluster_reduce_args *a)
 	return 0;
 }
 
-int cairn_cluster_reduce_check(const struct cairn_cluster_reduce_args *a)
+int cairn_cluster_reduce_check_shape(const struct cairn_cluster_reduce_args *a)
 {
 	if (!a || a->size < sizeof(*a))
 		return cairn_error(EINVAL, "cluster_reduce: args: null or too short");
@@ -43,5 +43,11 @@ int cairn_cluster_reduce_check(const struct cairn_cluster_reduce_args *a)
 	    (a->head_dim % 8 || a->len / a->head_dim > CAIRN_CLUSTER_REDUCE_MAX_ROWS))
 		return cairn_error(EOPNOTSUPP, "cluster_reduce: head_dim: %d is not a multiple of 8, "
 				   "or makes more than 128 rows", a->head_dim);
+	return 0;
+}
+
+int cairn_cluster_reduce_check(const struct cairn_cluster_reduce_args *a)
+{
+	CAIRN_TRY(cairn_cluster_reduce_check_shape(a));
 	return a->num_clusters ? check_pointers(a) : 0;
 }

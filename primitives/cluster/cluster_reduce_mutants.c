@@ -12,6 +12,7 @@
 
 #include "conformance/harness.h"
 #include "primitives/cluster/cluster_reduce.h"
+#include "primitives/base/nudge.h"
 
 static int64_t num_groups(const struct cairn_cluster_reduce_args *a)
 {
@@ -282,6 +283,17 @@ MERGE(merge_reads_empty, READS_EMPTY)
 #define REDUCE(fn, text) \
 	{ "cluster_reduce_" #fn, offsetof(struct cairn_impl, cluster_reduce), (void *)fn, text }
 
+/* Each rank starts the sum with its own value; the others then round differently. */
+static int ranks_differ(const struct cairn_cluster_reduce_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_cluster_reduce_ref(a, stream));
+	if (a->op == CAIRN_CLUSTER_SUM && a->dtype == CAIRN_F32 && a->cluster_size > 2 &&
+	    a->algo != CAIRN_CLUSTER_TREE)
+		for (int64_t g = 0; g < num_groups(a); g++)
+			nudge((float *)a->out + (g * a->cluster_size + 1) * a->len, a->len);
+	return 0;
+}
+
 const struct cairn_mutant cairn_cluster_reduce_mutants[] = {
 	REDUCE(loop_right_for_4, "ClusterFusion's loop over strides 1 to N - 2"),
 	REDUCE(missing_last_cta, "the last rank is not counted"),
@@ -303,5 +315,6 @@ const struct cairn_mutant cairn_cluster_reduce_mutants[] = {
 	REDUCE(merge_from_zero, "the running maximum starts at 0"),
 	REDUCE(merge_divided, "o is divided by l although the state is unnormalised"),
 	REDUCE(merge_reads_empty, "a rank without keys is multiplied by 0 instead of being left out"),
+	REDUCE(ranks_differ, "each rank adds in an order of its own"),
 	{ 0 }
 };

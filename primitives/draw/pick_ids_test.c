@@ -149,5 +149,7 @@ const struct cairn_family cairn_pick_ids_family = {
 	.args_size = sizeof(struct cairn_pick_ids_args),
 	.num_cases = FIRST_PAIR + NUM_PAIRS,
 	.exact_is_equal = 1,
+	.may_alias = { { offsetof(struct cairn_pick_ids_args, ids),
+			 offsetof(struct cairn_pick_ids_args, host_ids) } },
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 };

@@ -415,7 +415,7 @@ extern "C" int cairn_sample(const struct cairn_sample_args *a, void *stream)
 
 extern "C" int cairn_sample_workspace(const struct cairn_sample_args *a, size_t *bytes)
 {
-	CAIRN_TRY(cairn_sample_check(a));
+	CAIRN_TRY(cairn_sample_check_shape(a));
 	if (!bytes)
 		return cairn_error(EINVAL, "sample_workspace: bytes: must not be null");
 	*bytes = 0;

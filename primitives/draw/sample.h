@@ -68,6 +68,8 @@ int cairn_sample_cpu(const struct cairn_sample_args *args, void *stream);
 int cairn_sample_ref(const struct cairn_sample_args *args, void *stream);
 /* The argument checks that all of our tables run first: 0, -EINVAL or -EOPNOTSUPP. */
 int cairn_sample_check(const struct cairn_sample_args *args);
+/* The part of cairn_sample_check() that reads only the scalars, for workspace queries. */
+int cairn_sample_check_shape(const struct cairn_sample_args *args);
 /* Returns 0 if the contract allows this token for this row, 1 and the reason in why[] if it does not, or a
  * negative errno. All pointers in args are to host memory. */
 int cairn_sample_judge(const struct cairn_sample_args *args, int32_t row, int32_t token, char *why,

@@ -5,7 +5,7 @@
 #include "primitives/base/error.h"
 #include "primitives/draw/sample_select.h"
 
-int cairn_sample_check(const struct cairn_sample_args *a)
+int cairn_sample_check_shape(const struct cairn_sample_args *a)
 {
 	if (!a || a->size < sizeof(*a))
 		return cairn_error(EINVAL, "sample: args: null or too short");
@@ -15,6 +15,12 @@ int cairn_sample_check(const struct cairn_sample_args *a)
 	if (a->vocab > SAMPLE_MAX_VOCAB)
 		return cairn_error(EOPNOTSUPP, "sample: vocab: %d is more than %d", a->vocab,
 				   SAMPLE_MAX_VOCAB);
+	return 0;
+}
+
+int cairn_sample_check(const struct cairn_sample_args *a)
+{
+	CAIRN_TRY(cairn_sample_check_shape(a));
 	if (a->rows == 0)
 		return 0;
 	if (!a->out || !a->logits || !a->temperature || !a->top_k || !a->top_p || !a->min_p || !a->seed ||

@@ -383,6 +383,24 @@ static const struct cairn_unit units[] = {
 	{ "pairs_are_covered", sample_pairs_are_covered },
 };
 
+static int part(void *args, int i)
+{
+	struct cairn_sample_args *a = args;
+	int32_t first;
+
+	if (!cairn_part(a->rows, (int64_t)a->vocab * (int64_t)sizeof(float), 1, i, &first, &a->rows))
+		return 0;
+	a->out += first;
+	a->logits += (int64_t)first * a->vocab;
+	a->temperature += first;
+	a->top_k += first;
+	a->top_p += first;
+	a->min_p += first;
+	a->seed += first;
+	a->offset += first;
+	return 1;
+}
+
 const struct cairn_family cairn_sample_family = {
 	.stage = "primitives", .name = "sample",
 	.units = units, .num_units = ARRAY_SIZE(units),
@@ -391,6 +409,7 @@ const struct cairn_family cairn_sample_family = {
 	.args_size = sizeof(struct cairn_sample_args),
 	.workspace_field = offsetof(struct cairn_sample_args, workspace),
 	.num_cases = FIRST_PAIR + SAMPLE_PAIRS,
+	.part = part,
 	.describe = describe, .setup = setup, .judge = judge, .reject = reject,
 	.cost_s = 10,
 };

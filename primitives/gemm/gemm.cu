@@ -301,7 +301,7 @@ extern "C" int cairn_gemm_workspace(const struct cairn_gemm_args *args, size_t *
 {
 	int ret;
 
-	CAIRN_TRY(cairn_gemm_check(args));
+	CAIRN_TRY(cairn_gemm_check_shape(args));
 	ret = is_skinny(args) || is_tile(args) ? -EOPNOTSUPP : cairn_gemm_cublaslt_workspace(args, bytes);
 	if (ret && ret != -EOPNOTSUPP)
 		return ret;

@@ -5,12 +5,10 @@
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 
-int cairn_gemm_check(const struct cairn_gemm_args *g)
+int cairn_gemm_check_shape(const struct cairn_gemm_args *g)
 {
 	if (!g || g->size < sizeof(*g))
 		return cairn_error(EINVAL, "gemm: args: null or too short");
-	if (!g->out || !g->a || !g->b)
-		return cairn_error(EINVAL, "gemm: out, a, b: must not be null");
 	if (g->m < 1 || g->n < 1 || g->k < 1)
 		return cairn_error(EINVAL, "gemm: m %d, n %d, k %d: must be >= 1", g->m, g->n, g->k);
 	if (g->sms < 0)
@@ -21,4 +19,10 @@ int cairn_gemm_check(const struct cairn_gemm_args *g)
 		return cairn_error(EOPNOTSUPP, "gemm: dtype %d, out_dtype %d: not supported", g->dtype,
 				   g->out_dtype);
 	return 0;
+}
+
+int cairn_gemm_check(const struct cairn_gemm_args *g)
+{
+	CAIRN_TRY(cairn_gemm_check_shape(g));
+	return g->out && g->a && g->b ? 0 : cairn_error(EINVAL, "gemm: out, a, b: must not be null");
 }

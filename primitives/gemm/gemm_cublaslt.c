@@ -380,7 +380,7 @@ int cairn_gemm_cublaslt_workspace(const struct cairn_gemm_args *args, size_t *by
 	struct plan *p;
 	int ret;
 
-	CAIRN_TRY(cairn_gemm_check(args));
+	CAIRN_TRY(cairn_gemm_check_shape(args));
 	with.gemm = *args;
 	with.gemm.workspace = (void *)(uintptr_t)256;	/* a plan depends on its alignment and size only */
 	with.gemm.workspace_bytes = CAIRN_GEMM_LT_WORKSPACE;

@@ -72,6 +72,8 @@ int cairn_gemm_fp8w_ref(const struct cairn_gemm_fp8w_args *args, void *stream);
 int cairn_gemm_fp8w_exact(const struct cairn_gemm_fp8w_args *args, struct cairn_exact *exact);
 /* Checks args for every implementation here: 0, -EINVAL or -EOPNOTSUPP with the error text set. */
 int cairn_gemm_fp8w_check(const struct cairn_gemm_fp8w_args *args);
+/* The part of cairn_gemm_fp8w_check() that reads only the scalars, for workspace queries. */
+int cairn_gemm_fp8w_check_shape(const struct cairn_gemm_fp8w_args *args);
 
 #ifdef __cplusplus
 }

@@ -5,7 +5,7 @@
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 
-int cairn_gemm_fp8w_check(const struct cairn_gemm_fp8w_args *g)
+int cairn_gemm_fp8w_check_shape(const struct cairn_gemm_fp8w_args *g)
 {
 	if (!g || g->size < sizeof(*g))
 		return cairn_error(EINVAL, "gemm_fp8w: args: null or too short");
@@ -21,6 +21,12 @@ int cairn_gemm_fp8w_check(const struct cairn_gemm_fp8w_args *g)
 	    (g->out_dtype != g->dtype && g->out_dtype != CAIRN_F32))
 		return cairn_error(EOPNOTSUPP, "gemm_fp8w: dtype %d, out_dtype %d: not supported", g->dtype,
 				   g->out_dtype);
+	return 0;
+}
+
+int cairn_gemm_fp8w_check(const struct cairn_gemm_fp8w_args *g)
+{
+	CAIRN_TRY(cairn_gemm_fp8w_check_shape(g));
 	if (!g->out || !g->a || !g->b || !g->b_scale)
 		return cairn_error(EINVAL, "gemm_fp8w: out, a, b, b_scale: must not be null");
 	if (((uintptr_t)g->out | (uintptr_t)g->a | (uintptr_t)g->b) & 15)

@@ -5,6 +5,7 @@
 #include "conformance/harness.h"
 #include "primitives/base/cut_off.h"
 #include "primitives/gemm/gemm.h"
+#include "primitives/base/nudge.h"
 
 enum defect { TRANSPOSED, NO_BIAS, SHIFTED_BIAS, K_TAIL, BF16_SUMS, ROWS_LESS_1, TWICE_ROUNDED, TF32,
 	      COLUMN_TAIL, CUT_OFF, TF32_SUMS, F16_SUMS, PRODUCTS_IN_DTYPE, TF32_B, K_TAIL_WITH_BIAS,
@@ -145,6 +146,14 @@ static int nan_for_zero(const struct cairn_gemm_args *g, void *stream)
 
 #define GEMM(name, fn, what)	{ "gemm_" name, offsetof(struct cairn_impl, gemm), (void *)fn, what }
 
+static int fewer_sms(const struct cairn_gemm_args *g, void *stream)
+{
+	CAIRN_TRY(cairn_gemm_ref(g, stream));
+	if (g->sms && g->m <= 8 && g->out_dtype == CAIRN_F32)
+		nudge(g->out, g->n);
+	return 0;
+}
+
 const struct cairn_mutant cairn_gemm_mutants[] = {
 	GEMM("transposed", transposed, "b is read as [k, n]"),
 	GEMM("bias_ignored", no_bias, "bias is not added"),
@@ -170,5 +179,6 @@ const struct cairn_mutant cairn_gemm_mutants[] = {
 	     "with sms and a bias the columns past a multiple of 8 are not written"),
 	GEMM("nan_is_0", nan_is_0, "a product with a NaN counts as 0"),
 	GEMM("nan_for_zero", nan_for_zero, "zeros come out as NaN"),
+	GEMM("sms", fewer_sms, "the grouping of sums depends on sms at m <= 8"),
 	{ 0 }
 };

@@ -326,6 +326,15 @@ static const struct cairn_unit units[] = {
 	{ "columns_follow_rows_of_b", columns_follow_rows_of_b },
 };
 
+/* The bits depend on sms only above m = 8. */
+static int form(void *args, int i)
+{
+	struct cairn_gemm_args *a = args;
+
+	a->sms = a->sms ? 0 : 40;
+	return i == 0 && a->m <= 8;
+}
+
 const struct cairn_family cairn_gemm_family = {
 	.stage = "primitives",
 	.name = "gemm",
@@ -337,6 +346,7 @@ const struct cairn_family cairn_gemm_family = {
 	.workspace_field = offsetof(struct cairn_gemm_args, workspace),
 	.num_cases = NUM_CASES,
 	.exact_is_equal = 1,
+	.form = form,
 	.describe = describe,
 	.setup = setup,
 	.exact = exact,

@@ -23,7 +23,8 @@
  * Numerics:    fp32 or better; no chain of dependent additions is longer than 256.
  * Tolerance:   ids exact; logprobs within 2^-15 + 2^-22 |ref| + 2^-23 (largest logit - logit); derived in
  *              logprobs_ref.c.
- * Determinism: bitwise repeatable.
+ * Determinism: bitwise repeatable. A row does not depend on the contents of the others, but the grouping of
+ *              its sums may depend on rows.
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO.
  */
 #ifndef CAIRN_LOGPROBS_H

@@ -6,6 +6,7 @@
 #include "conformance/harness.h"
 #include "primitives/base/bend.h"
 #include "primitives/logits/logprobs.h"
+#include "primitives/base/nudge.h"
 
 enum logprobs_bend {
 	logprobs_bend_base_2, logprobs_bend_ties_to_the_last, logprobs_bend_rising, logprobs_bend_no_maximum,
@@ -165,6 +166,47 @@ BENT(logprobs, top_of_16)
 BENT(logprobs, minus_zero_less)
 BENT(logprobs, wanted_is_0_or_1)
 
+/* A maximum over all rows, subtracted from each, shows in the last bits of the others. */
+static int logprobs_maximum_of_all_rows(const struct cairn_logprobs_args *a, void *stream)
+{
+	int32_t best = 0;
+
+	CAIRN_TRY(cairn_logprobs_ref(a, stream));
+	for (int32_t i = 1; i < a->rows; i++)
+		if (a->logits[(int64_t)i * a->vocab] > a->logits[(int64_t)best * a->vocab])
+			best = i;
+	for (int32_t i = 0; i < a->rows; i++)
+		if (i != best && (!a->wanted || a->wanted[i]))
+			nudge(&a->chosen[i], 1);
+	return 0;
+}
+
+/* One wanted row after the other, found by an offset in bytes of 32 bits. */
+static int logprobs_far_rows_32_bits(const struct cairn_logprobs_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_logprobs_check(a));
+	for (int32_t i = 0; i < a->rows; i++) {
+		struct cairn_logprobs_args one = *a;
+
+		if (a->wanted && !a->wanted[i])
+			continue;
+		one.rows = 1;
+		one.wanted = NULL;
+		one.logits += (uint32_t)((int64_t)i * a->vocab * 4) / 4;
+		one.tokens += i;
+		one.chosen += i;
+		if (a->k) {
+			one.top_ids += (int64_t)i * a->k;
+			one.top += (int64_t)i * a->k;
+		}
+		if ((uintptr_t)one.logits % 16 == 0)
+			CAIRN_TRY(cairn_logprobs_ref(&one, stream));
+		else
+			return cairn_logprobs_ref(a, stream);
+	}
+	return 0;
+}
+
 const struct cairn_mutant cairn_logprobs_mutants[] = {
 	MUTANT_BARE(logprobs, base_2, "takes logarithms to base 2"),
 	MUTANT_BARE(logprobs, ties_to_the_last, "orders equal logits by falling index"),
@@ -189,5 +231,7 @@ const struct cairn_mutant cairn_logprobs_mutants[] = {
 	MUTANT(logprobs, top_of_16, "finds only the 16 likeliest and repeats the last"),
 	MUTANT(logprobs, minus_zero_less, "orders -0 below +0"),
 	MUTANT(logprobs, wanted_is_0_or_1, "takes a wanted other than 1 for 0"),
+	MUTANT_BARE(logprobs, far_rows_32_bits, "cuts the offset of a row to 32 bits"),
+	MUTANT_BARE(logprobs, maximum_of_all_rows, "uses one maximum for all rows"),
 	{ 0 }
 };

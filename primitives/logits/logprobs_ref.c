@@ -75,13 +75,15 @@ int cairn_logprobs_exact(const struct cairn_logprobs_args *a, struct cairn_exact
 	CAIRN_TRY(cairn_logprobs_check(a));
 	#pragma omp parallel for schedule(dynamic)
 	for (int32_t i = 0; i < a->rows; i++) {
-		struct token *t = malloc((size_t)a->vocab * sizeof(*t));
+		struct token *t = a->wanted && !a->wanted[i] ? NULL : malloc((size_t)a->vocab * sizeof(*t));
 		double log_sum;
 
+		if (a->wanted && !a->wanted[i])
+			continue;
 		if (!t)
 			abort();
 		log_sum = sorted(a, i, t);
-		for (int32_t j = 0; (!a->wanted || a->wanted[i]) && j <= a->k; j++) {
+		for (int32_t j = 0; j <= a->k; j++) {
 			int64_t at = (int64_t)i * a->k + j - 1;
 
 			if (!j) {
@@ -103,15 +105,16 @@ int cairn_logprobs_ref(const struct cairn_logprobs_args *a, void *stream)
 	(void)stream;
 	CAIRN_TRY(cairn_logprobs_check(a));
 	for (int32_t i = 0; i < a->rows; i++) {
-		struct token *t = malloc((size_t)a->vocab * sizeof(*t));
+		struct token *t = a->wanted && !a->wanted[i] ? NULL : malloc((size_t)a->vocab * sizeof(*t));
 		double log_sum;
 
+		if (a->wanted && !a->wanted[i])
+			continue;
 		if (!t)
 			return cairn_error(ENOMEM, "logprobs: no memory for a row of %d", a->vocab);
 		log_sum = sorted(a, i, t);
-		if (!a->wanted || a->wanted[i])
-			a->chosen[i] = (float)logprob(chosen_logit(a, i), t[0].logit, log_sum);
-		for (int32_t j = 0; (!a->wanted || a->wanted[i]) && j < a->k; j++) {
+		a->chosen[i] = (float)logprob(chosen_logit(a, i), t[0].logit, log_sum);
+		for (int32_t j = 0; j < a->k; j++) {
 			int64_t at = (int64_t)i * a->k + j;
 
 			a->top_ids[at] = j < a->vocab ? t[j].id : -1;

@@ -18,6 +18,8 @@ enum dist { NORMAL1, NORMAL5, TIES, EQUAL, PEAK, RISING, FALLING, FEW, HOLES, HU
 static const char *const dist_names[] = { "normal1", "normal5", "ties", "equal", "peak", "rising", "falling",
 					  "few", "holes", "huge", "zeros", "nothing" };
 
+#define FAR	2
+
 struct shape {
 	int32_t rows, vocab, k, dist, wanted, bench;
 };
@@ -57,6 +59,8 @@ static const struct shape singles[] = {
 	{ .rows = 64, .vocab = 128256, .k = 20, .dist = NORMAL1, .bench = 1 },
 	{ .rows = 256, .vocab = 128256, .k = 20, .dist = NORMAL1, .bench = 1 },
 	{ .rows = 64, .vocab = 32000, .k = 20, .dist = NORMAL1, .bench = 1 },
+	/* the last rows begin past 2^31 elements; three rows are wanted */
+	{ .rows = 65600, .vocab = 32768, .k = 3, .dist = NORMAL1, .wanted = FAR },
 };
 
 #define FIRST_PAIR	((int)(NUM_GRID + ARRAY_SIZE(singles)))
@@ -99,12 +103,13 @@ static void describe(int i, struct cairn_case *c)
 	snprintf(c->name, sizeof(c->name), "%srows%d_vocab%d_k%d_%s%s%s%s", i >= FIRST_PAIR ? "pair_" : "",
 		 s.rows, s.vocab, s.k, dist_names[s.dist], s.wanted ? "_wanted" : "",
 		 s.bench ? "_bench" : "", has_nan_rows(i) ? "_nan_rows" : "");
-	c->device_only = (double)s.rows * s.vocab > 1.2e6;
+	c->far = s.wanted == FAR;
+	c->device_only = (double)s.rows * s.vocab > 1.2e6 && !c->far;
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	if ((double)s.rows * s.vocab < 50000)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	c->bench = s.bench;
-	c->bytes = 4.0 * s.rows * s.vocab + s.rows * (8.0 * s.k + 8);
+	c->bytes = 4.0 * (c->far ? 3 : s.rows) * s.vocab + s.rows * (8.0 * s.k + 8);
 }
 
 static float logit(struct cairn_op *op, int dist, float place, float normal)
@@ -137,6 +142,27 @@ static float logit(struct cairn_op *op, int dist, float place, float normal)
 	return normal;
 }
 
+#define FIELD(f) offsetof(struct cairn_logprobs_args, f)
+
+static void fill_far(struct cairn_op *op, const struct shape *s)
+{
+	const int32_t some[] = { 1, 65537, s->rows - 1 };
+	float *x = cairn_in_far(op, FIELD(logits), CAIRN_F32, (int64_t)s->rows * s->vocab);
+	int32_t *tokens = cairn_in(op, FIELD(tokens), CAIRN_I32, s->rows);
+	int32_t *wanted = cairn_in(op, FIELD(wanted), CAIRN_I32, s->rows);
+
+	memset(tokens, 0, (size_t)s->rows * sizeof(*tokens));
+	memset(wanted, 0, (size_t)s->rows * sizeof(*wanted));
+	for (int k = 0; k < 3; k++) {
+		int64_t at = (int64_t)some[k] * s->vocab;
+
+		wanted[some[k]] = 1;
+		tokens[some[k]] = (int32_t)cairn_op_range(op, 0, s->vocab - 1);
+		cairn_touch(op, x, at, s->vocab);
+		cairn_fill(op, x + at, CAIRN_F32, s->vocab, 1);
+	}
+}
+
 static void setup(struct cairn_op *op)
 {
 	struct shape s = shape_of(op->case_index);
@@ -145,7 +171,6 @@ static void setup(struct cairn_op *op)
 	int32_t *tokens, *wanted = NULL;
 	float *x;
 
-#define FIELD(f) offsetof(struct cairn_logprobs_args, f)
 	a->rows = s.rows;
 	a->vocab = s.vocab;
 	a->k = s.k;
@@ -157,11 +182,14 @@ static void setup(struct cairn_op *op)
 		cairn_shape(op, FIELD(top_ids), { "row", s.rows }, { "rank", s.k });
 		cairn_shape(op, FIELD(top), { "row", s.rows }, { "rank", s.k });
 	}
+	if (s.wanted == FAR) {
+		fill_far(op, &s);
+		return;
+	}
 	x = cairn_in(op, FIELD(logits), CAIRN_F32, count);
 	tokens = cairn_in(op, FIELD(tokens), CAIRN_I32, s.rows);
 	if (s.wanted)
 		wanted = cairn_in(op, FIELD(wanted), CAIRN_I32, s.rows);
-#undef FIELD
 	cairn_fill(op, x, CAIRN_F32, count, 1);
 	for (int64_t i = 0; (s.dist != NORMAL1 || op->kind == CAIRN_KIND_EXACT) && i < count; i++)
 		x[i] = op->kind == CAIRN_KIND_EXACT ? x[i] :
@@ -224,5 +252,7 @@ const struct cairn_family cairn_logprobs_family = {
 	.op = offsetof(struct cairn_impl, logprobs),
 	.args_size = sizeof(struct cairn_logprobs_args),
 	.num_cases = FIRST_PAIR + NUM_PAIRS,
+	.company = { .rows = FIELD(rows), .in = { FIELD(logits), FIELD(tokens) },
+		     .out = { FIELD(chosen), FIELD(top_ids), FIELD(top) } },
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 };

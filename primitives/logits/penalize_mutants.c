@@ -3,6 +3,7 @@
 #include "conformance/harness.h"
 #include "primitives/base/bend.h"
 #include "primitives/logits/penalize.h"
+#include "primitives/base/nudge.h"
 
 enum penalize_bend {
 	penalize_bend_cap_last, penalize_bend_cap_without_tanh, penalize_bend_bias_after_penalties,
@@ -171,6 +172,50 @@ BENT(penalize, tf32_bias)
 BENT(penalize, empty_bias_skips_forbidden)
 BENT(penalize, infinity_not_capped)
 
+static int penalize_few_rows(const struct cairn_penalize_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_penalize_ref(a, stream));
+	if (a->softcap > 0 && a->rows > 0 && a->rows < 4)
+		nudge(a->logits, a->vocab);
+	return 0;
+}
+
+/* One row after the other, with another slot. */
+static int penalize_cut(const struct cairn_penalize_args *a, uint64_t slot_bytes)
+{
+	CAIRN_TRY(cairn_penalize_check(a));
+	if (!a->counts || a->num_bias || a->num_forbidden || a->vocab % 4)
+		return cairn_penalize_ref(a, NULL);
+	for (int32_t i = 0; i < a->rows; i++) {
+		struct cairn_penalize_args one = *a;
+		int32_t slot = a->slots[i];
+
+		if (slot >= 0 && slot < a->num_slots)
+			slot = slot_bytes ? (int32_t)((uint32_t)((uint64_t)slot * slot_bytes) / slot_bytes) :
+			       slot & 0xffff;
+		one.rows = 1;
+		one.logits += (int64_t)i * a->vocab;
+		one.slots = &slot;
+		one.repetition += i;
+		one.frequency += i;
+		one.presence += i;
+		CAIRN_TRY(cairn_penalize_ref(&one, NULL));
+	}
+	return 0;
+}
+
+static int penalize_far_slots_16_bits(const struct cairn_penalize_args *a, void *stream)
+{
+	(void)stream;
+	return penalize_cut(a, 0);
+}
+
+static int penalize_far_bytes_32_bits(const struct cairn_penalize_args *a, void *stream)
+{
+	(void)stream;
+	return penalize_cut(a, 2 * (uint64_t)a->vocab);
+}
+
 const struct cairn_mutant cairn_penalize_mutants[] = {
 	MUTANT_BARE(penalize, cap_last, "applies the cap last"),
 	MUTANT_BARE(penalize, cap_without_tanh, "clamps instead of capping by tanh"),
@@ -200,5 +245,8 @@ const struct cairn_mutant cairn_penalize_mutants[] = {
 	MUTANT(penalize, empty_bias_skips_forbidden,
 	       "forbids nothing in a row whose list of biases is empty"),
 	MUTANT(penalize, infinity_not_capped, "leaves infinities uncapped"),
+	MUTANT(penalize, far_slots_16_bits, "cuts slots to 16 bits"),
+	MUTANT(penalize, far_bytes_32_bits, "cuts the offset of a slot to 32 bits"),
+	MUTANT_BARE(penalize, few_rows, "gives other bits if there are fewer than 4 rows"),
 	{ 0 }
 };

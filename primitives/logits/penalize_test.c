@@ -13,7 +13,8 @@
 
 #include <stdio.h>
 
-enum { CAP = 1, COUNTS = 2, BIAS = 4, FORBIDDEN = 8, BENCH = 16, IDLE_ROWS = 32, SPARSE = 64, DEVICE = 128 };
+enum { CAP = 1, COUNTS = 2, BIAS = 4, FORBIDDEN = 8, BENCH = 16, IDLE_ROWS = 32, SPARSE = 64, DEVICE = 128,
+       FAR = 256 };
 #define ALL	(CAP | COUNTS | BIAS | FORBIDDEN)
 
 static const struct shape {
@@ -46,6 +47,7 @@ static const struct shape {
 	{ 64, 128256, 16, CAP | BENCH | DEVICE },
 	{ 64, 128256, 16, BIAS | FORBIDDEN | BENCH | DEVICE },
 	{ 64, 128256, 16, ALL | SPARSE | BENCH | DEVICE },
+	{ 3, 32768, 0, COUNTS | FAR },		/* the last slots begin past 2^31 counters */
 };
 
 #define HISTORY	1500	/* about the number of nonzero counters of a row if SPARSE */
@@ -130,12 +132,14 @@ static void describe(int i, struct cairn_case *c)
 	if (levels_of(i))
 		name_pair(c->name, sizeof(c->name), s, levels_of(i));
 	else
-		snprintf(c->name, sizeof(c->name), "rows%d_vocab%d%s%s%s%s%s", s->rows, s->vocab,
+		snprintf(c->name, sizeof(c->name), "%srows%d_vocab%d%s%s%s%s%s",
+			 s->flags & FAR ? "far_" : "", s->rows, s->vocab,
 			 s->flags & CAP ? "_cap" : "", s->flags & COUNTS ? "_counts" : "",
 			 s->flags & BIAS ? "_bias" : "", s->flags & FORBIDDEN ? "_forbidden" : "",
 			 s->flags & IDLE_ROWS ? "_idle" : "");
 	c->kinds = CAIRN_ALL_KINDS & ~CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
-	if (s->flags & (BENCH | DEVICE))
+	c->far = !!(s->flags & FAR);
+	if (s->flags & (BENCH | DEVICE | FAR))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	c->bench = !!(s->flags & BENCH);
 	c->device_only = !!(s->flags & DEVICE);
@@ -214,6 +218,7 @@ static void setup(struct cairn_op *op)
 	int32_t *slots, *at, *num, *ids;
 	float *x, *value;
 	uint16_t *counts;
+	int64_t count;
 
 #define FIELD(f) offsetof(struct cairn_penalize_args, f)
 	a->rows = rows;
@@ -223,8 +228,10 @@ static void setup(struct cairn_op *op)
 	cairn_shape(op, FIELD(logits), { "row", rows }, { "token", s->vocab });
 	fill_logits(op, s, x);
 	if (s->flags & COUNTS) {
-		a->num_slots = rows + extra;
-		counts = cairn_in(op, FIELD(counts), CAIRN_U8, (int64_t)a->num_slots * s->vocab * 2);
+		a->num_slots = s->flags & FAR ? 65600 : rows + extra;
+		count = (int64_t)a->num_slots * s->vocab * 2;
+		counts = s->flags & FAR ? cairn_in_far(op, FIELD(counts), CAIRN_U8, count) :
+			 cairn_in(op, FIELD(counts), CAIRN_U8, count);
 		slots = cairn_in(op, FIELD(slots), CAIRN_I32, rows);
 		for (int f = 0; f < 3; f++) {
 			static const size_t fields[] = { FIELD(repetition), FIELD(frequency),
@@ -244,7 +251,12 @@ static void setup(struct cairn_op *op)
 			if (s->flags & IDLE_ROWS && i % 5 == 1)
 				slots[i] = i % 2 ? -1 : a->num_slots;
 		}
-		for (int32_t k = 0; k < a->num_slots; k++)
+		for (int32_t i = 0; i < rows && s->flags & FAR; i++) {
+			slots[i] = i == 1 ? 65537 : i ? 1 : a->num_slots - 1;
+			cairn_touch(op, counts, (int64_t)slots[i] * s->vocab * 2, s->vocab * 2);
+			fill_counts(op, s, counts + (int64_t)slots[i] * s->vocab, 1);
+		}
+		for (int32_t k = 0; k < a->num_slots && !(s->flags & FAR); k++)
 			fill_counts(op, s, counts + (int64_t)k * s->vocab, k >= extra);
 	}
 	for (int list = 0; list < 2; list++) {
@@ -312,6 +324,31 @@ static const char *reject(void *args, int i, int *want)
 	return NULL;
 }
 
+static int part(void *args, int i)
+{
+	struct cairn_penalize_args *a = args;
+	int32_t first;
+
+	if (!cairn_part(a->rows, (int64_t)a->vocab * (int64_t)sizeof(float), 1, i, &first, &a->rows))
+		return 0;
+	a->logits += (int64_t)first * a->vocab;
+	if (a->counts) {
+		a->slots += first;
+		a->repetition += first;
+		a->frequency += first;
+		a->presence += first;
+	}
+	if (a->num_bias) {
+		a->num_bias += first;
+		a->bias_at += first;
+	}
+	if (a->num_forbidden) {
+		a->num_forbidden += first;
+		a->forbidden_at += first;
+	}
+	return 1;
+}
+
 static void pairs_are_covered(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pairs, NUM_PAIRS);
@@ -325,5 +362,6 @@ const struct cairn_family cairn_penalize_family = {
 	.op = offsetof(struct cairn_impl, penalize),
 	.args_size = sizeof(struct cairn_penalize_args),
 	.num_cases = FIRST_PAIR + NUM_PAIRS,
+	.part = part,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 };

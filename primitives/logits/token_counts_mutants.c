@@ -106,6 +106,32 @@ BENT(token_counts, odd_tail_not_copied)
 BENT(token_counts, segments_of_256)
 BENT(token_counts, negative_token_is_0)
 
+/* The copies are right. */
+static int token_counts_far_slots_16_bits(const struct cairn_token_counts_args *a, void *stream)
+{
+	struct cairn_token_counts_args one = *a;
+
+	CAIRN_TRY(cairn_token_counts_check(a));
+	one.num_segments = one.num_tokens = 0;
+	CAIRN_TRY(cairn_token_counts_ref(&one, stream));
+	for (int32_t s = 0; s < a->num_segments; s++) {
+		int32_t slot = a->slots[s] < 0 || a->slots[s] >= a->num_slots ? -1 : a->slots[s] & 0xffff;
+		int32_t first = a->indptr ? a->indptr[s] : s, ends[2];
+
+		ends[0] = 0;
+		ends[1] = (a->indptr ? a->indptr[s + 1] : s + 1) - first;
+		one = *a;
+		one.num_copies = 0;
+		one.num_segments = 1;
+		one.slots = &slot;
+		one.indptr = ends;
+		one.tokens = a->tokens + first;
+		one.num_tokens = ends[1];
+		CAIRN_TRY(cairn_token_counts_ref(&one, stream));
+	}
+	return 0;
+}
+
 const struct cairn_mutant cairn_token_counts_mutants[] = {
 	MUTANT_BARE(token_counts, wraps_into_prompt, "lets count 32767 + 1 carry into the prompt bit"),
 	MUTANT_BARE(token_counts, prompt_is_counted, "counts the tokens of a prompt"),
@@ -118,6 +144,7 @@ const struct cairn_mutant cairn_token_counts_mutants[] = {
 	MUTANT_BARE(token_counts, last_token_missing, "does not add the last token"),
 	MUTANT_BARE(token_counts, outside_wraps, "wraps a token beyond vocab around"),
 	MUTANT_BARE(token_counts, behind_the_last_segment, "adds tokens past the last segment too"),
+	MUTANT_BARE(token_counts, far_slots_16_bits, "cuts slots to 16 bits"),
 	MUTANT_BARE(token_counts, copy_adds, "adds the copied counters to the old ones"),
 	MUTANT(token_counts, prompt_needs_indptr, "takes a prompt without indptr for an answer"),
 	MUTANT(token_counts, last_slot_not_copied, "does not copy to slot 0 if there are several copies"),

@@ -6,7 +6,8 @@
  */
 #include "primitives/logits/token_counts.h"
 
-#include <stdlib.h>
+#include <math.h>
+#include <string.h>
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
@@ -47,23 +48,60 @@ int cairn_token_counts_ref(const struct cairn_token_counts_args *a, void *stream
 	return 0;
 }
 
+/* The counter at index `at` before the next step: as an earlier step left it, or as it was. */
+static uint16_t counter(const struct cairn_token_counts_args *a, const struct cairn_exact *e, int64_t at)
+{
+	uint8_t bytes[2];
+	uint16_t c;
+
+	if (isnan(e->bound[2 * at]))
+		return a->counts[at];
+	for (int k = 0; k < 2; k++)
+		bytes[k] = (uint8_t)e->val[2 * at + k];
+	memcpy(&c, bytes, sizeof(c));
+	return c;
+}
+
+static void set_counter(struct cairn_exact *e, int64_t at, uint16_t c)
+{
+	uint8_t bytes[2];
+
+	memcpy(bytes, &c, sizeof(c));
+	for (int k = 0; k < 2; k++) {
+		e->val[2 * at + k] = bytes[k];
+		e->bound[2 * at + k] = 0;
+	}
+}
+
+/* Slots that no step names are not looked at, because they may lie far apart. */
 int cairn_token_counts_exact(const struct cairn_token_counts_args *a, struct cairn_exact *exact)
 {
-	size_t bytes = (size_t)a->num_slots * a->vocab * sizeof(*a->counts);
-	struct cairn_token_counts_args mine = *a;
-	int ret;
-
 	CAIRN_TRY(cairn_token_counts_check(a));
-	mine.counts = aligned_alloc(16, (bytes + 16) / 16 * 16);
-	if (!mine.counts)
-		return cairn_error(ENOMEM, "token_counts: no memory");
-	if (bytes)
-		memcpy(mine.counts, a->counts, bytes);
-	ret = cairn_token_counts_ref(&mine, NULL);
-	for (size_t i = 0; !ret && i < bytes; i++) {
-		exact->val[i] = ((const uint8_t *)mine.counts)[i];
-		exact->bound[i] = 0;
+	for (int32_t c = 0; c < a->num_copies; c++) {
+		int64_t to = a->copy_to[c], from = a->copy_from[c];
+
+		if (outside(a->copy_to[c], a->num_slots) || from >= a->num_slots)
+			continue;
+		for (int64_t j = 0; j < a->vocab; j++)
+			set_counter(exact, to * a->vocab + j,
+				    from < 0 ? 0 : counter(a, exact, from * a->vocab + j));
 	}
-	free(mine.counts);
-	return ret;
+	for (int32_t s = 0; s < a->num_segments; s++) {
+		int32_t first = a->indptr ? a->indptr[s] : s, end = a->indptr ? a->indptr[s + 1] : s + 1;
+
+		for (int32_t i = first; i < end; i++) {
+			int64_t at = (int64_t)a->slots[s] * a->vocab + a->tokens[i];
+			uint16_t c;
+
+			if (outside(a->slots[s], a->num_slots) || outside(a->tokens[i], a->vocab))
+				continue;
+			c = counter(a, exact, at);
+			if (a->prompt)
+				c |= CAIRN_TOKEN_IN_PROMPT;
+			else if ((c & CAIRN_TOKEN_COUNT) != CAIRN_TOKEN_COUNT)
+				c++;
+			set_counter(exact, at, c);
+		}
+	}
+	return 0;
 }

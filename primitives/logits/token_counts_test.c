@@ -13,7 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { INDPTR = 1, PROMPT = 2, SKEWED = 4, OUTSIDE = 8, TRAILING = 16, BENCH = 32, ONE_SLOT = 64 };
+enum { INDPTR = 1, PROMPT = 2, SKEWED = 4, OUTSIDE = 8, TRAILING = 16, BENCH = 32, ONE_SLOT = 64,
+       FAR = 128 };
 
 static const struct shape {
 	const char *name;
@@ -52,6 +53,9 @@ static const struct shape {
 	{ "pass_64_vocab128256", .slots = 64, .vocab = 128256, .tokens = 64, .segments = 64, .flags = BENCH },
 	{ "start_vocab128256_prompt2048", .slots = 64, .vocab = 128256, .copies = 1, .tokens = 2048,
 	  .segments = 1, .flags = BENCH | INDPTR | PROMPT | ONE_SLOT },
+	/* the last slots begin past 2^31 counters */
+	{ "far_slots", .slots = 65600, .vocab = 32768, .copies = 2, .tokens = 4, .segments = 4,
+	  .flags = FAR },
 };
 
 #define FIRST_PAIR	((int)ARRAY_SIZE(shapes))
@@ -102,6 +106,9 @@ static void describe(int i, struct cairn_case *c)
 	c->kinds = s->flags & BENCH ? CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) :
 		   CAIRN_ALL_KINDS & ~CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
 	c->bench = !!(s->flags & BENCH);
+	c->far = !!(s->flags & FAR);
+	if (c->far)
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	c->sparse = 1;
 	/* a counter is read and written as a sector of 32 bytes; a cleared slot is written */
 	c->bytes = 4.0 * s->tokens + 64.0 * s->tokens + 2.0 * s->copies * s->vocab;
@@ -115,6 +122,37 @@ static int32_t some_token(struct cairn_op *op, const struct shape *s)
 	if (s->flags & SKEWED && cairn_op_rand(op) % 2)
 		return s->vocab / 2;
 	return (int32_t)cairn_op_range(op, 0, s->vocab - 1);
+}
+
+/* Copies to the last slots, and additions to slots near the beginning, past 2^16 and at the end. */
+static void fill_far(struct cairn_op *op, const struct shape *s)
+{
+	const int32_t to[] = { s->slots - 1, s->slots - 3 }, from[] = { s->slots - 2, -1 };
+	const int32_t slots[] = { 1, 65537, s->slots - 1, s->slots - 3 }, touched = 5;
+	const int32_t all[] = { 1, 65537, s->slots - 3, s->slots - 2, s->slots - 1 };
+	int64_t bytes = 2 * (int64_t)s->vocab;
+	uint8_t *counts = cairn_inout_far(op, offsetof(struct cairn_token_counts_args, counts), CAIRN_U8,
+					  s->slots * bytes);
+	int32_t *tokens = cairn_in(op, offsetof(struct cairn_token_counts_args, tokens), CAIRN_I32,
+				   s->tokens);
+
+	cairn_shape(op, offsetof(struct cairn_token_counts_args, counts), { "slot", s->slots },
+		    { "token", s->vocab }, { "byte", 2 });
+
+	for (int k = 0; k < touched; k++) {
+		uint16_t *c = (uint16_t *)(counts + all[k] * bytes);
+
+		cairn_touch(op, counts, all[k] * bytes, bytes);
+		for (int32_t j = 0; j < s->vocab; j++)
+			c[j] = (uint16_t)cairn_op_range(op, 0, 99);
+	}
+	memcpy(cairn_in(op, offsetof(struct cairn_token_counts_args, copy_to), CAIRN_I32, 2), to, sizeof(to));
+	memcpy(cairn_in(op, offsetof(struct cairn_token_counts_args, copy_from), CAIRN_I32, 2), from,
+	       sizeof(from));
+	memcpy(cairn_in(op, offsetof(struct cairn_token_counts_args, slots), CAIRN_I32, 4), slots,
+	       sizeof(slots));
+	for (int32_t i = 0; i < s->tokens; i++)
+		tokens[i] = some_token(op, s);
 }
 
 static void setup(struct cairn_op *op)
@@ -131,6 +169,10 @@ static void setup(struct cairn_op *op)
 	a->num_tokens = s->tokens;
 	a->num_segments = segments;
 	a->prompt = !!(s->flags & PROMPT);
+	if (s->flags & FAR) {
+		fill_far(op, s);
+		return;
+	}
 	counts = cairn_inout(op, offsetof(struct cairn_token_counts_args, counts), CAIRN_U8, 2 * count);
 	cairn_shape(op, offsetof(struct cairn_token_counts_args, counts), { "slot", s->slots },
 		    { "token", s->vocab }, { "byte", 2 });

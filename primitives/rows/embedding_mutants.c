@@ -76,6 +76,44 @@ static int bent_embedding(const struct cairn_embedding_args *a, enum embedding_b
 	return 0;
 }
 
+/* The reference with other ids or fewer rows. */
+static int embedding_cut(const struct cairn_embedding_args *a, uint64_t id_bytes, int32_t row_mask)
+{
+	struct cairn_embedding_args one = *a;
+
+	CAIRN_TRY(cairn_embedding_check(a));
+	one.rows = 1;
+	for (int32_t i = 0; i < (a->rows & row_mask); i++) {
+		uint64_t at = (uint64_t)a->ids[i] * id_bytes;
+		int32_t id = id_bytes ? (int32_t)((uint32_t)at / id_bytes) : a->ids[i] & 0xffff;
+
+		if (a->ids[i] < 0 || a->ids[i] >= a->vocab)
+			id = a->ids[i];
+		one.ids = &id;
+		one.out = (char *)a->out + (int64_t)i * a->dim * (int64_t)cairn_dtype_bytes(a->dtype);
+		CAIRN_TRY(cairn_embedding_ref(&one, NULL));
+	}
+	return 0;
+}
+
+static int embedding_far_bytes_32_bits(const struct cairn_embedding_args *a, void *stream)
+{
+	(void)stream;
+	return embedding_cut(a, (uint64_t)a->dim * cairn_dtype_bytes(a->dtype), -1);
+}
+
+static int embedding_far_id_16_bits(const struct cairn_embedding_args *a, void *stream)
+{
+	(void)stream;
+	return embedding_cut(a, 0, -1);
+}
+
+static int embedding_rows_16_bits(const struct cairn_embedding_args *a, void *stream)
+{
+	(void)stream;
+	return embedding_cut(a, 1, 0xffff);
+}
+
 BENT(embedding, row_plus_1)
 BENT(embedding, clamped)
 BENT(embedding, vocab_itself_legal)
@@ -109,5 +147,8 @@ const struct cairn_mutant cairn_embedding_mutants[] = {
 	MUTANT(embedding, infinity_clamped, "clamps infinities of a scaled row to the largest finite value"),
 	MUTANT(embedding, last_8_of_scaled,
 	       "does not write the last vector of a scaled row unless dim is a multiple of 16"),
+	MUTANT(embedding, far_bytes_32_bits, "cuts the offset of a row to 32 bits"),
+	MUTANT(embedding, far_id_16_bits, "cuts ids to 16 bits"),
+	MUTANT(embedding, rows_16_bits, "cuts the number of rows to 16 bits"),
 	{ 0 }
 };

@@ -6,6 +6,7 @@
 #include "primitives/base/bend.h"
 #include "primitives/base/cut_off.h"
 #include "primitives/rows/rmsnorm.h"
+#include "primitives/base/nudge.h"
 
 enum rmsnorm_bend {
 	rmsnorm_bend_eps_outside_root, rmsnorm_bend_eps_before_mean, rmsnorm_bend_dim_minus_1,
@@ -133,6 +134,22 @@ BENT(rmsnorm, tail_lost_with_residual)
 BENT(rmsnorm, nan_is_0)
 BENT(rmsnorm, nan_spreads)
 
+/* Another order of sums for few rows shows in the last bit. */
+static int rmsnorm_few_rows(const struct cairn_rmsnorm_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_rmsnorm_ref(a, stream));
+	if (a->dtype == CAIRN_F32 && a->dim >= 64 && a->rows > 0 && a->rows < 4)
+		nudge(a->out, a->dim);
+	return 0;
+}
+
+static int rmsnorm_in_place(const struct cairn_rmsnorm_args *a, void *stream)
+{
+	if (!cairn_rmsnorm_check(a) && a->out == a->x && a->rows)
+		cairn_store(a->out, a->dtype, a->dim - 1, 0);
+	return cairn_rmsnorm_ref(a, stream);
+}
+
 const struct cairn_mutant cairn_rmsnorm_mutants[] = {
 	MUTANT(rmsnorm, eps_outside_root, "adds eps to the root instead of under it"),
 	MUTANT(rmsnorm, eps_before_mean, "adds eps to the sum instead of the mean"),
@@ -157,5 +174,7 @@ const struct cairn_mutant cairn_rmsnorm_mutants[] = {
 	       "with a residual leaves out the squares past a multiple of 64"),
 	MUTANT(rmsnorm, nan_is_0, "treats NaN as 0 in the sum of squares"),
 	MUTANT(rmsnorm, nan_spreads, "makes every row after one with a NaN NaN"),
+	MUTANT(rmsnorm, few_rows, "sums in another order if there are fewer than 4 rows"),
+	MUTANT(rmsnorm, in_place, "writes out before x, which may be the same, is read"),
 	{ 0 }
 };

@@ -255,11 +255,28 @@ static const struct cairn_unit units[] = {
 	{ "pairs_are_covered", pairs_are_covered },
 };
 
+static int part(void *args, int i)
+{
+	struct cairn_rmsnorm_args *a = args;
+	int64_t row = (int64_t)a->dim * (int64_t)cairn_dtype_bytes(a->dtype);
+	int32_t first;
+
+	if (!cairn_part(a->rows, row, 1, i, &first, &a->rows))
+		return 0;
+	a->out = (char *)a->out + first * row;
+	a->x = (const char *)a->x + first * row;
+	if (a->residual)
+		a->residual = (char *)a->residual + first * row;
+	return 1;
+}
+
 const struct cairn_family cairn_rmsnorm_family = {
 	.stage = "primitives", .name = "rmsnorm",
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, rmsnorm),
 	.args_size = sizeof(struct cairn_rmsnorm_args),
 	.num_cases = FIRST_PAIR + NUM_PAIRS,
+	.may_alias = { { offsetof(struct cairn_rmsnorm_args, out), offsetof(struct cairn_rmsnorm_args, x) } },
+	.part = part,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 };

@@ -4,6 +4,7 @@
 #include "primitives/base/bend.h"
 #include "primitives/base/cut_off.h"
 #include "primitives/rows/rope.h"
+#include "primitives/base/nudge.h"
 
 enum rope_bend {
 	rope_bend_order_swapped, rope_bend_position_plus_1, rope_bend_position_is_row,
@@ -249,6 +250,34 @@ BENT(rope, position_of_16_bits)
 BENT(rope, nan_spreads)
 BENT(rope, tf32)
 
+static int rope_few_rows(const struct cairn_rope_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_rope_ref(a, stream));
+	if (a->dtype == CAIRN_F32 && a->nnz > 0 && a->nnz < 4 && a->positions[0] > 0)
+		nudge(a->q, a->rotary_dim);
+	return 0;
+}
+
+/* One row after the other, found by an offset in bytes of 32 bits. */
+static int rope_far_stride_32_bits(const struct cairn_rope_args *a, void *stream)
+{
+	int64_t esize = (int64_t)cairn_dtype_bytes(a->dtype), dim = a->head_dim;
+	int64_t q = a->q_stride ? a->q_stride : a->num_qo_heads * dim;
+	int64_t k = a->k_stride ? a->k_stride : a->num_kv_heads * dim;
+
+	CAIRN_TRY(cairn_rope_check(a));
+	for (int32_t i = 0; i < a->nnz; i++) {
+		struct cairn_rope_args one = *a;
+
+		one.nnz = 1;
+		one.q = (char *)a->q + (uint32_t)(i * q * esize);
+		one.k = a->k ? (char *)a->k + (uint32_t)(i * k * esize) : NULL;
+		one.positions = a->positions + i;
+		CAIRN_TRY(cairn_rope_ref(&one, stream));
+	}
+	return 0;
+}
+
 const struct cairn_mutant cairn_rope_mutants[] = {
 	MUTANT(rope, order_swapped, "swaps the half-split and the interleaved order of pairs"),
 	MUTANT(rope, position_plus_1, "counts positions from 1"),
@@ -283,5 +312,7 @@ const struct cairn_mutant cairn_rope_mutants[] = {
 	MUTANT(rope, position_of_16_bits, "takes positions modulo 65536"),
 	MUTANT(rope, nan_spreads, "makes the whole head NaN for a NaN without a norm"),
 	MUTANT(rope, tf32, "cuts f32 inputs to TF32"),
+	MUTANT(rope, far_stride_32_bits, "cuts the offset of a row to 32 bits"),
+	MUTANT(rope, few_rows, "gives other bits if there are fewer than 4 rows"),
 	{ 0 }
 };

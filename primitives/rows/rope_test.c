@@ -22,6 +22,8 @@ struct shape {
 
 enum { Q = 1, K = 2, QK = 3 };
 
+#define FAR_GAP	(1 << 30)
+
 /* All combinations of nnz, head_dim, rotated share, order and dtype; offsets, strides and heads alternate. */
 static const int32_t grid_nnz[] = { 1, 19, 99 };
 static const int32_t grid_dims[] = { 64, 128, 256 };
@@ -84,6 +86,9 @@ static const struct shape singles[] = {
 	{    1,  32,   8, 128, 128,  0, CAIRN_BF16,     4000,        0,     1,       1,   QK, 1e-6f },
 	{  128,  32,   8, 128, 128,  0, CAIRN_BF16,        0,        0,     1,       1,   QK, 1e-6f },
 	{ 8192,  32,   8, 128, 128,  0, CAIRN_BF16,        0,        0,     1,       1,   QK, 1e-6f },
+	/* the third row begins past 2^31 elements */
+	{ .nnz = 3, .num_qo_heads = 4, .num_kv_heads = 2, .head_dim = 64, .rotary_dim = 64,
+	  .dtype = CAIRN_BF16, .offset = 70000, .gap = FAR_GAP, .scale = 1 },
 };
 
 #define FIRST_PAIR	((int)(NUM_GRID + ARRAY_SIZE(singles)))
@@ -183,9 +188,10 @@ static void describe(int i, struct cairn_case *c)
 	snprintf(c->name, sizeof(c->name), "%srows%d_heads%d_%d_dim%d_%s%s", pair ? "pair_" : "", s.nnz,
 		 s.num_qo_heads, s.num_kv_heads, s.head_dim, cairn_dtype_name(s.dtype), more);
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
-	if (i >= (int)NUM_GRID && elements < 100000 && !s.bench)
+	c->far = s.gap == FAR_GAP;
+	if (i >= (int)NUM_GRID && !c->far && elements < 100000 && !s.bench)
 		c->kinds = CAIRN_ALL_KINDS;
-	else if (elements < 60000 && !s.bench && (s.gap || s.rotary_dim < s.head_dim))
+	else if (elements < 60000 && !s.bench && !c->far && (s.gap || s.rotary_dim < s.head_dim))
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	if (s.norm && s.eps != 1)	/* see fill_norm() */
 		c->kinds &= ~CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
@@ -284,6 +290,17 @@ static void fill_weight(struct cairn_op *op, const struct shape *s, size_t field
 		cairn_store(w, s->dtype, j, (double)cairn_op_range(op, 50, 150) / 100 * (j % 5 ? 1 : -1));
 }
 
+static void fill_far(struct cairn_op *op, const struct shape *s, size_t field, int32_t heads)
+{
+	int64_t row = (int64_t)heads * s->head_dim, stride = row + s->gap;
+	char *x = cairn_inout_far(op, field, s->dtype, (s->nnz - 1) * stride + row);
+
+	for (int32_t i = 0; i < s->nnz; i++) {
+		cairn_touch(op, x, i * stride, row);
+		cairn_fill(op, x + i * stride * (int64_t)cairn_dtype_bytes(s->dtype), s->dtype, row, 1);
+	}
+}
+
 static void setup(struct cairn_op *op)
 {
 	struct shape s = shape_of(op->case_index);
@@ -306,9 +323,16 @@ static void setup(struct cairn_op *op)
 	k_count = s.nnz * ((int64_t)s.num_kv_heads * s.head_dim + k_gap);
 	if (k_gap || op->case_index < FIRST_PAIR)
 		a->k_stride = (int64_t)s.num_kv_heads * s.head_dim + k_gap;
-	fill(op, &s, cairn_inout(op, offsetof(struct cairn_rope_args, q), s.dtype, q_count), s.num_qo_heads,
-	     s.gap, s.norm & Q);
-	if (s.num_kv_heads)
+	if (s.gap == FAR_GAP) {
+		fill_far(op, &s, offsetof(struct cairn_rope_args, q), s.num_qo_heads);
+		cairn_name(op, offsetof(struct cairn_rope_args, q), "q");
+		fill_far(op, &s, offsetof(struct cairn_rope_args, k), s.num_kv_heads);
+		cairn_name(op, offsetof(struct cairn_rope_args, k), "k");
+	} else {
+		fill(op, &s, cairn_inout(op, offsetof(struct cairn_rope_args, q), s.dtype, q_count),
+		     s.num_qo_heads, s.gap, s.norm & Q);
+	}
+	if (s.num_kv_heads && s.gap != FAR_GAP)
 		fill(op, &s, cairn_inout(op, offsetof(struct cairn_rope_args, k), s.dtype, k_count),
 		     s.num_kv_heads, k_gap, s.norm & K);
 	cairn_shape(op, offsetof(struct cairn_rope_args, q), { "row", s.nnz }, { "head", s.num_qo_heads },
@@ -429,6 +453,23 @@ static const struct cairn_unit units[] = {
 	{ "pairs_are_covered", pairs_are_covered },
 };
 
+static int part(void *args, int i)
+{
+	struct cairn_rope_args *a = args;
+	int64_t esize = (int64_t)cairn_dtype_bytes(a->dtype), dim = a->head_dim;
+	int64_t q = a->q_stride ? a->q_stride : a->num_qo_heads * dim;
+	int64_t k = a->k_stride ? a->k_stride : a->num_kv_heads * dim;
+	int32_t first;
+
+	if (!cairn_part(a->nnz, 16, 1, i, &first, &a->nnz))
+		return 0;
+	a->q = (char *)a->q + first * q * esize;
+	if (a->k)
+		a->k = (char *)a->k + first * k * esize;
+	a->positions += first;
+	return 1;
+}
+
 const struct cairn_family cairn_rope_family = {
 	.stage = "primitives", .name = "rope",
 	.units = units, .num_units = ARRAY_SIZE(units),
@@ -436,5 +477,6 @@ const struct cairn_family cairn_rope_family = {
 	.args_size = sizeof(struct cairn_rope_args),
 	.num_cases = FIRST_PAIR + NUM_PAIRS,
 	.exact_is_equal = 1,
+	.part = part,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 };

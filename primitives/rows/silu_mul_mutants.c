@@ -4,6 +4,7 @@
 #include "primitives/base/bend.h"
 #include "primitives/base/cut_off.h"
 #include "primitives/rows/silu_mul.h"
+#include "primitives/base/nudge.h"
 
 enum silu_mul_bend {
 	silu_mul_bend_halves_swapped, silu_mul_bend_halves_interleaved, silu_mul_bend_gelu,
@@ -147,6 +148,14 @@ BENT(silu_mul, nan_up_is_0)
 BENT(silu_mul, clamped)
 BENT(silu_mul, gelu_tail)
 
+static int silu_mul_few_rows(const struct cairn_silu_mul_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_silu_mul_ref(a, stream));
+	if (a->dtype == CAIRN_F32 && a->rows > 0 && a->rows < 4)
+		nudge(a->out, a->dim);
+	return 0;
+}
+
 const struct cairn_mutant cairn_silu_mul_mutants[] = {
 	MUTANT(silu_mul, halves_swapped, "swaps gate and up"),
 	MUTANT(silu_mul, halves_interleaved, "treats gate and up as interleaved"),
@@ -174,5 +183,6 @@ const struct cairn_mutant cairn_silu_mul_mutants[] = {
 	MUTANT(silu_mul, clamped, "clamps gates to -20..20"),
 	MUTANT(silu_mul, gelu_tail,
 	       "leaves out the last vector of a row with gelu unless dim is a multiple of 16"),
+	MUTANT(silu_mul, few_rows, "gives other bits if there are fewer than 4 rows"),
 	{ 0 }
 };

@@ -179,6 +179,19 @@ static const char *reject(void *args, int i, int *want)
 	return NULL;
 }
 
+static int part(void *args, int i)
+{
+	struct cairn_silu_mul_args *a = args;
+	int64_t row = (int64_t)a->dim * (int64_t)cairn_dtype_bytes(a->dtype);
+	int32_t first;
+
+	if (!cairn_part(a->rows, row, 1, i, &first, &a->rows))
+		return 0;
+	a->out = (char *)a->out + first * row;
+	a->x = (const char *)a->x + 2 * first * row;
+	return 1;
+}
+
 static void pairs_are_covered(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pairs, NUM_PAIRS);
@@ -192,5 +205,6 @@ const struct cairn_family cairn_silu_mul_family = {
 	.op = offsetof(struct cairn_impl, silu_mul),
 	.args_size = sizeof(struct cairn_silu_mul_args),
 	.num_cases = FIRST_PAIR + NUM_PAIRS,
+	.part = part,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 };

@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "conformance/suite/op_more.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conformance/suite/place.h"
+#include "conformance/tables/tables.h"
+
+/* The calls find the canaries that the last of the first calls has left. */
+static const struct cairn_round calm = { .canary = 0x4b, .workspace = 0x5a };
+
+/* A copy of an op whose buffers, arguments and contents can be changed. */
+static int copy_op(struct cairn_op *copy, const struct cairn_family *f, const struct cairn_op *op)
+{
+	*copy = *op;
+	copy->args = malloc(f->args_size);
+	copy->bufs = malloc((size_t)op->num_bufs * sizeof(*op->bufs));
+	if (copy->args)
+		memcpy(copy->args, op->args, f->args_size);
+	if (copy->bufs)
+		memcpy(copy->bufs, op->bufs, (size_t)op->num_bufs * sizeof(*op->bufs));
+	return copy->args && copy->bufs ? 0 : cairn_error(ENOMEM, "no memory for a further call");
+}
+
+static void free_copy(struct cairn_op *copy)
+{
+	free(copy->args);
+	free(copy->bufs);
+}
+
+static void *pointer_at(const void *args, size_t field)
+{
+	void *p;
+
+	memcpy(&p, (const char *)args + field, sizeof(p));
+	return p;
+}
+
+static int32_t int_at(const void *args, size_t field)
+{
+	int32_t n;
+
+	memcpy(&n, (const char *)args + field, sizeof(n));
+	return n;
+}
+
+/* Fetches the results of a call with the inputs of op. Returns 0, or an error that it has reported. */
+static int fetch(const struct cairn_more *m, struct cairn_side *side, const struct cairn_op *op)
+{
+	int ret = cairn_side_fetch(side, op, m->later);
+
+	if (!ret)
+		ret = cairn_check_memory(side, op, m->later, &calm, m->o);
+	return ret ? cairn_call_failed(m->o, side->impl, ret, "after a further call") : 0;
+}
+
+/* Makes one call with side->args. Returns 0, or an error that it has reported. */
+static int call(const struct cairn_more *m, struct cairn_side *side, const char *doing)
+{
+	int ret = cairn_side_call_round(side, m->f, &calm);
+
+	if (ret)
+		cairn_call_failed(m->o, side->impl, ret, doing);
+	if (ret == -EOPNOTSUPP)		/* the same call, but for its memory, has succeeded */
+		m->o->verdict = CAIRN_FAIL;
+	return ret;
+}
+
+/* ---- an output that is an input ---- */
+
+/*
+ * Finds the buffers of a declared alias. Returns whether both are there, apart and of the same shape; what is
+ * an alias in the case already has no buffer.
+ */
+static int alias_bufs(const struct cairn_more *m, const struct cairn_may_alias *a, int *out, int *in)
+{
+	const struct cairn_buf *bufs = m->op->bufs;
+
+	*out = *in = -1;
+	for (int i = 0; i < m->op->num_bufs && a->out; i++) {
+		if (bufs[i].field == a->out)
+			*out = i;
+		if (bufs[i].field == a->in)
+			*in = i;
+	}
+	return *out >= 0 && *in >= 0 && bufs[*out].bytes == bufs[*in].bytes && bufs[*out].bytes &&
+	       bufs[*out].dtype == bufs[*in].dtype && !bufs[*out].far && !bufs[*in].far;
+}
+
+static int call_in_place(const struct cairn_more *m, const struct cairn_may_alias *a, int out, int in)
+{
+	uint8_t **want = malloc((size_t)m->op->num_bufs * sizeof(*want));
+	char doing[128];
+	void *data;
+	struct cairn_op op;
+	int ret = copy_op(&op, m->f, m->op);
+
+	if (!want || ret) {
+		ret = cairn_call_failed(m->o, m->side->impl, -ENOMEM, "in place");
+		goto out_free;
+	}
+	/* the results are in the input; the output's own buffer is not written */
+	memcpy(want, m->own, (size_t)op.num_bufs * sizeof(*want));
+	want[in] = m->own[out];
+	want[out] = op.bufs[out].base;
+	op.bufs[in].role = CAIRN_ROLE_INOUT;
+	snprintf(doing, sizeof(doing), "a call in which %s is %s", op.bufs[out].name, op.bufs[in].name);
+	ret = cairn_side_send(m->side, m->f, &op, &calm, 1);
+	if (ret) {
+		cairn_call_failed(m->o, m->side->impl, ret, doing);
+		goto out_free;
+	}
+	data = pointer_at(m->side->args, a->in);
+	memcpy((char *)m->side->args + a->out, &data, sizeof(data));
+	ret = call(m, m->side, doing);
+	if (!ret)
+		ret = fetch(m, m->side, &op);
+	if (!ret)
+		cairn_check_bits(m->f, &op, want, m->later, doing, m->o);
+	data = m->side->base[out] + CAIRN_CANARY;
+	memcpy((char *)m->side->args + a->out, &data, sizeof(data));
+	cairn_set_alias(m->op, m->side->args);
+out_free:
+	free_copy(&op);
+	free(want);
+	return ret;
+}
+
+static int calls_in_place(const struct cairn_more *m)
+{
+	for (size_t k = 0; k < ARRAY_SIZE(m->f->may_alias); k++) {
+		int out, in;
+
+		if (alias_bufs(m, &m->f->may_alias[k], &out, &in))
+			CAIRN_TRY(call_in_place(m, &m->f->may_alias[k], out, in));
+	}
+	return 0;
+}
+
+/* ---- rows beside other rows ---- */
+
+/* Sets *first and *end to the rows of a request that has some. Returns 0 if there is none beside others. */
+static int kept_rows(const struct cairn_more *m, int32_t *first, int32_t *end)
+{
+	const struct cairn_company *c = &m->f->company;
+	int32_t rows = int_at(m->op->args, c->rows);
+	int32_t n = c->requests ? int_at(m->op->args, c->requests) : rows;
+	const int32_t *indptr = c->requests ? pointer_at(m->op->args, c->indptr) : NULL;
+
+	for (int32_t k = 0; k < n; k++) {
+		int32_t at = (m->op->case_index + k) % n;
+
+		*first = indptr ? indptr[at] : at;
+		*end = indptr ? indptr[at + 1] : at + 1;
+		if (*first < *end)
+			return *end - *first < rows;
+	}
+	return 0;
+}
+
+/* Returns the bytes from one row to the next, or 0 if the buffer has no such rows. */
+static size_t pitch_of(const struct cairn_more *m, const struct cairn_buf *b, int is_first_input)
+{
+	const struct cairn_company *c = &m->f->company;
+	int32_t rows = int_at(m->op->args, c->rows);
+	int64_t stride = 0;
+
+	if (b->far)
+		return 0;
+	if (is_first_input && c->stride)
+		memcpy(&stride, (char *)m->op->args + c->stride, sizeof(stride));
+	if (stride)
+		return (size_t)stride * cairn_dtype_bytes(b->dtype);
+	return b->count % rows ? 0 : b->bytes / (size_t)rows;
+}
+
+static size_t least(size_t a, size_t b)
+{
+	return a < b ? a : b;
+}
+
+/*
+ * Gives `op` other inputs in all rows but those kept: of another seed or, if the sizes depend on the seed,
+ * copies of a row that is kept. Returns 0 if the case has no such inputs, or memory has run out; the contents
+ * are freed with free_others().
+ */
+static int mix_rows(const struct cairn_more *m, struct cairn_op *op, int32_t first, int32_t end)
+{
+	for (size_t k = 0; k < ARRAY_SIZE(m->f->company.in) && m->f->company.in[k]; k++) {
+		int at = cairn_buf_of(op, m->f->company.in[k]);
+		size_t pitch, from, to;
+		uint8_t *base, *own;
+
+		if (at < 0)		/* an optional input */
+			continue;
+		pitch = pitch_of(m, &op->bufs[at], k == 0);
+		if (!pitch)
+			return 0;
+		base = cairn_image_alloc(&op->bufs[at]);
+		if (!base)
+			return 0;
+		memcpy(base, m->other->bufs[at].base, op->bufs[at].bytes + 2 * CAIRN_CANARY);
+		from = (size_t)first * pitch;
+		to = least((size_t)end * pitch, op->bufs[at].bytes);
+		own = op->bufs[at].base + CAIRN_CANARY + from;
+		for (size_t n = 0; m->other == m->op && n < op->bufs[at].bytes; n += pitch)
+			memcpy(base + CAIRN_CANARY + n, own,
+			       least(least(pitch, to - from), op->bufs[at].bytes - n));
+		memcpy(base + CAIRN_CANARY + from, own, to - from);
+		op->bufs[at].base = base;
+	}
+	return 1;
+}
+
+static void free_others(const struct cairn_more *m, struct cairn_op *op)
+{
+	for (int i = 0; i < op->num_bufs; i++)
+		if (op->bufs[i].base != m->op->bufs[i].base)
+			cairn_image_free(&op->bufs[i], op->bufs[i].base);
+}
+
+/* Returns the index in exact[] of output i. */
+static int exact_of(const struct cairn_op *op, int i)
+{
+	int k = 0;
+
+	while (i-- > 0)
+		k += op->bufs[i].role != CAIRN_ROLE_IN;
+	return k;
+}
+
+/* Compares the kept rows of output `at`, but for elements that may have any value. */
+static void check_rows(const struct cairn_more *m, int at, int32_t first, int32_t end)
+{
+	const struct cairn_buf *b = &m->op->bufs[at];
+	const double *bound = m->f->exact ? m->expected->exact[exact_of(m->op, at)].bound : NULL;
+	size_t pitch = pitch_of(m, b, 0), esize = cairn_dtype_bytes(b->dtype);
+	const uint8_t *want = m->own[at] + CAIRN_CANARY, *got = m->later[at] + CAIRN_CANARY;
+	char who[128];
+
+	for (size_t k = (size_t)first * pitch; k < (size_t)end * pitch; k += esize) {
+		if (!memcmp(want + k, got + k, esize) || (bound && isinf(bound[k / esize])))
+			continue;
+		m->o->verdict = CAIRN_FAIL;
+		cairn_place_element(b, (int64_t)(k / esize), who, sizeof(who));
+		cairn_say(m->o, "%s: depends on what other rows hold\n", who);
+		return;
+	}
+}
+
+static int call_in_company(const struct cairn_more *m)
+{
+	const struct cairn_company *c = &m->f->company;
+	int32_t first, end;
+	struct cairn_op op;
+	int ret;
+
+	if (!c->rows || !kept_rows(m, &first, &end))
+		return 0;
+	ret = copy_op(&op, m->f, m->op);
+	if (ret || !mix_rows(m, &op, first, end))
+		goto out_free;
+	ret = cairn_side_send(m->side, m->f, &op, &calm, 1);
+	if (ret)
+		cairn_call_failed(m->o, m->side->impl, ret, "setting up");
+	else
+		ret = call(m, m->side, "a call with other rows");
+	if (!ret)
+		ret = fetch(m, m->side, &op);
+	for (size_t k = 0; !ret && k < ARRAY_SIZE(c->out) && c->out[k]; k++) {
+		int at = cairn_buf_of(&op, c->out[k]);
+
+		if (at >= 0 && op.bufs[at].role != CAIRN_ROLE_IN && pitch_of(m, &op.bufs[at], 0))
+			check_rows(m, at, first, end);
+	}
+out_free:
+	if (op.bufs)
+		free_others(m, &op);
+	free_copy(&op);
+	return ret;
+}
+
+/* ---- rows in parts ---- */
+
+/*
+ * Gives the narrowed arguments their own size of workspace. Returns 0, or an error: -EOPNOTSUPP if the part
+ * needs more than the whole.
+ */
+static int fit_workspace(const struct cairn_more *m)
+{
+	struct cairn_side *side = m->side;
+	size_t bytes;
+
+	CAIRN_TRY(cairn_side_query(side, m->f, m->op, &bytes));
+	if (bytes > side->workspace_bytes)
+		return -EOPNOTSUPP;
+	if (m->f->workspace_op)
+		memcpy((char *)side->args + m->f->workspace_field + sizeof(void *), &bytes, sizeof(bytes));
+	return side->workspace && m->f->zeroed_workspace ?
+		side->impl->mem_set(side->workspace, 0, side->workspace_bytes, side->stream) : 0;
+}
+
+static int call_in_parts(const struct cairn_more *m)
+{
+	char doing[64] = "a call with part of the rows";
+	void *whole = malloc(m->f->args_size);
+	int ret = whole ? 0 : -ENOMEM;
+
+	if (!m->f->part || !whole)
+		goto out_free;
+	memcpy(whole, m->side->args, m->f->args_size);
+	if (!m->f->part(whole, 0))
+		goto out_free;
+	ret = cairn_side_send(m->side, m->f, m->op, &calm, 1);
+	memcpy(whole, m->side->args, m->f->args_size);
+	for (int i = 0; !ret && m->f->part(m->side->args, i); i++) {
+		ret = fit_workspace(m);
+		if (!ret)
+			ret = cairn_side_call_round(m->side, m->f, &calm);
+		memcpy(m->side->args, whole, m->f->args_size);
+	}
+	memcpy(m->side->args, whole, m->f->args_size);
+	if (ret && ret != -EOPNOTSUPP)
+		cairn_call_failed(m->o, m->side->impl, ret, doing);
+	if (!ret)
+		ret = fetch(m, m->side, m->op);
+	if (!ret)
+		cairn_check_bits(m->f, m->op, m->own, m->later, "the rows in several calls", m->o);
+out_free:
+	free(whole);
+	return ret == -EOPNOTSUPP ? 0 : ret;
+}
+
+/* ---- other forms ---- */
+
+static int call_form(const struct cairn_more *m, const struct cairn_op *op, int number)
+{
+	struct cairn_side side;
+	char doing[64];
+	int ret = cairn_side_open_guarded(&side, m->f, op, m->side->impl, m->side->stream);
+
+	if (ret)
+		return ret == -EOPNOTSUPP ? 0 : cairn_call_failed(m->o, m->side->impl, ret, "another form");
+	snprintf(doing, sizeof(doing), "other form %d, with the same inputs,", number);
+	ret = cairn_side_send(&side, m->f, op, &calm, 0);
+	if (!ret)
+		ret = cairn_side_call_round(&side, m->f, &calm);
+	if (!ret)
+		ret = fetch(m, &side, op);
+	else if (ret != -EOPNOTSUPP)
+		cairn_call_failed(m->o, m->side->impl, ret, doing);
+	if (!ret)
+		cairn_check_bits(m->f, op, m->own, m->later, doing, m->o);
+	cairn_side_close(&side, op);
+	return ret == -EOPNOTSUPP ? 0 : ret;
+}
+
+static int call_forms(const struct cairn_more *m)
+{
+	int ret = 0, more = m->f->form != NULL;
+
+	for (int i = 0; more && !ret; i++) {
+		struct cairn_op op;
+
+		ret = copy_op(&op, m->f, m->op);
+		more = !ret && m->f->form(op.args, i);
+		if (more)
+			ret = call_form(m, &op, i + 1);
+		free_copy(&op);
+	}
+	return ret;
+}
+
+void cairn_further_calls(const struct cairn_more *m)
+{
+	if (calls_in_place(m) || m->o->verdict != CAIRN_PASS)
+		return;
+	if (call_in_company(m) || call_in_parts(m))
+		return;
+	call_forms(m);
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kv_cut - mutants that lose the high bits of a page's number or of its offset in bytes
+ *
+ * KV_CUT() defines the function of a mutant: the reference with other page numbers. Include
+ * conformance/harness.h first.
+ */
+#ifndef CAIRN_KV_CUT_H
+#define CAIRN_KV_CUT_H
+
+#include <stdlib.h>
+
+#include "fused/cache/kv_view.h"
+
+/* Returns a copy of the page numbers, cut to 16 bits or, with page_bytes, to offsets of 32 bits. */
+static inline int32_t *kv_cut(const struct cairn_kv_view *kv, uint64_t page_bytes)
+{
+	int32_t num = kv->batch ? kv->indptr[kv->batch] : 0;
+	int32_t *ids = malloc(((size_t)num + 1) * sizeof(*ids));
+
+	for (int32_t i = 0; ids && i < num; i++) {
+		uint64_t id = (uint64_t)kv->indices[i];
+
+		ids[i] = (int32_t)(page_bytes ? (uint32_t)(id * page_bytes) / page_bytes : id & 0xffff);
+	}
+	return ids;
+}
+
+#define KV_CUT(family, defect, page_bytes) \
+	static int family##_##defect(const struct cairn_##family##_args *a, void *stream) \
+	{ \
+		struct cairn_##family##_args b; \
+		int ret = cairn_##family##_check(a); \
+		if (ret) \
+			return ret; \
+		b = *a; \
+		b.kv.indices = kv_cut(&a->kv, (uint64_t)(page_bytes)); \
+		ret = b.kv.indices ? cairn_##family##_ref(&b, stream) : -ENOMEM; \
+		free((void *)b.kv.indices); \
+		return ret; \
+	}
+
+#define KV_CUT_ROW(family, defect, what) \
+	{ #family "_" #defect, offsetof(struct cairn_impl, family), (void *)family##_##defect, what },
+
+#endif

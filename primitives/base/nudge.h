@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * nudge - changes results by so little that no bound notices, for mutants that are wrong in their bits only
+ */
+#ifndef CAIRN_NUDGE_H
+#define CAIRN_NUDGE_H
+
+#include <math.h>
+#include <stdint.h>
+
+/* Replaces the first of n values that is an ordinary fraction by its neighbour. */
+static inline void nudge(float *x, int64_t n)
+{
+	for (int64_t i = 0; i < n; i++)
+		if (fabsf(x[i]) > 1e-3f && fabsf(x[i]) < 1e3f && x[i] != rintf(x[i])) {
+			x[i] = nextafterf(x[i], 0);
+			return;
+		}
+}
+
+#endif
