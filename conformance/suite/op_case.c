@@ -2,7 +2,6 @@
 /* op_case - calls an operation with the arguments of a case, several times, and judges the results */
 #include "conformance/suite/op_case.h"
 #include "conformance/suite/guard.h"
-#include "conformance/suite/op_more.h"
 #include "conformance/suite/op_side.h"
 #include "conformance/suite/place.h"
 #include "conformance/suite/runner.h"
@@ -16,7 +15,7 @@
 
 #define CHEAP_BYTES	((size_t)2 << 20)
 #define CHEAP_COST	3e6
-#define MORE		8	/* cases that cost up to so much more get further calls (op_more.h) */
+#define MORE		8	/* cases that cost up to so much more get further calls (op_more.c) */
 #define OTHER_SEED	0x0ddu
 #define OTHER_CANARY	0x4b		/* 1.3e7 in bf16 and f32 */
 

@@ -119,7 +119,7 @@ void cairn_expected_free(struct cairn_expected *e);
 
 /*
  * Runs the case on impl, twice or, if it is cheap, five times, and judges it; then makes the further calls
- * that the family declares (op_more.h).
+ * that the family declares (op_more.c).
  */
 void cairn_op_verify(const struct cairn_family *f, struct cairn_op *op, const struct cairn_impl *impl,
 		     void *stream, struct cairn_expected *expected, struct cairn_outcome *o);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "conformance/suite/op_more.h"
+/* op_more - the further calls of a case, which must give the bits of its first call */
+#include "conformance/suite/op_side.h"
 
 #include <math.h>
 #include <stdio.h>

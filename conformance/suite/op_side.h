@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * op_side - how a verified call finds its memory; for op_case.c alone
+ * op_side - how a verified call finds its memory, and what op_case.c and op_more.c share; for these alone
  *
  * Host memory of the suite lies between guard pages (guard.h). Other memory, and the workspace there, has a
  * canary of CAIRN_CANARY bytes on both sides.
@@ -66,5 +66,31 @@ struct cairn_damage {
 /* i: the number of the buffer, whose image was fetched (NULL: is not looked at); num_bufs: the workspace. */
 int cairn_side_damage(struct cairn_side *side, const struct cairn_op *op, int i, const uint8_t *image,
 		      const struct cairn_round *r, struct cairn_damage *d);
+
+/*
+ * The further calls of a case (op_more.c): those that a family declares in may_alias, company, part and form.
+ * Each must give the bits of the first call with the case's inputs. op_case.c makes them after that call has
+ * been judged, if the case costs little.
+ */
+struct cairn_more {
+	const struct cairn_family *f;
+	const struct cairn_op *op, *other;	/* other: the same case with other inputs, or op */
+	struct cairn_side *side;		/* its memory, with the outputs of a call */
+	const struct cairn_expected *expected;
+	uint8_t **own, **later;		/* images of the first call; memory for those of another one */
+	struct cairn_outcome *o;
+};
+
+void cairn_further_calls(const struct cairn_more *m);
+
+void cairn_say(struct cairn_outcome *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Sets the verdict for a call, or another function of the table, that returned `ret`. Returns ret. */
+int cairn_call_failed(struct cairn_outcome *o, const struct cairn_impl *impl, int ret, const char *doing);
+/* Reports inputs that were written, and what was done outside of the buffers. */
+int cairn_check_memory(struct cairn_side *side, const struct cairn_op *op, uint8_t *const *images,
+		       const struct cairn_round *r, struct cairn_outcome *o);
+/* Requires that two calls with the same inputs gave the same bits, except in outputs that hold times. */
+void cairn_check_bits(const struct cairn_family *f, const struct cairn_op *op, uint8_t *const *first,
+		      uint8_t *const *again, const char *call, struct cairn_outcome *o);
 
 #endif
