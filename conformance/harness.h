@@ -73,6 +73,8 @@ struct cairn_op {
 /* The contract allows the output at offset `out` of the arguments to be the input at offset `in`, exactly. */
 struct cairn_may_alias {
 	size_t out, in;
+	/* whether these arguments allow it; NULL: all do */
+	int (*if_args)(const void *args);
 };
 
 /*

@@ -173,10 +173,11 @@ out_free:
 static int calls_in_place(const struct cairn_more *m)
 {
 	for (size_t k = 0; k < ARRAY_SIZE(m->f->may_alias); k++) {
+		const struct cairn_may_alias *a = &m->f->may_alias[k];
 		int out, in;
 
-		if (alias_bufs(m, &m->f->may_alias[k], &out, &in))
-			CAIRN_TRY(call_in_place(m, &m->f->may_alias[k], out, in));
+		if (alias_bufs(m, a, &out, &in) && (!a->if_args || a->if_args(m->op->args)))
+			CAIRN_TRY(call_in_place(m, a, out, in));
 	}
 	return 0;
 }

@@ -184,7 +184,7 @@ size_t moe_workspace(const struct cairn_moe_args *args)
 	return args->batch ? plan(&g, NULL) : 0;
 }
 
-/* The kernels for sigmoids and groups have not been run on a GPU yet: they wait in the history of this file. */
+/* Kernels for sigmoids and groups are in the history of this file: they have not been run on a GPU yet. */
 static int check_choice(const struct cairn_moe_args *args)
 {
 	const struct cairn_moe_choice c = cairn_moe_choice_of(args);

@@ -76,9 +76,9 @@ static void describe(int i, struct cairn_case *c)
 {
 	struct shape shape = shape_of(i), *s = &shape;
 	double esize = (double)cairn_dtype_bytes(s->dtype);
-
-	int n = snprintf(c->name, sizeof(c->name), "%srows%d_dim%d_vocab%d_%s", i >= FIRST_PAIR ? "pair_" : s->far ? "far_" : "",
-			 s->rows, s->dim, s->vocab, cairn_dtype_name(s->dtype));
+	const char *what = i >= FIRST_PAIR ? "pair_" : s->far ? "far_" : "";
+	int n = snprintf(c->name, sizeof(c->name), "%srows%d_dim%d_vocab%d_%s", what, s->rows, s->dim,
+			 s->vocab, cairn_dtype_name(s->dtype));
 
 	if (i >= FIRST_PAIR && s->scale != 0)
 		snprintf(c->name + n, sizeof(c->name) - n, "_scale%s", s->scale < 0 ? "_minus_03" : "45");
@@ -195,5 +195,6 @@ const struct cairn_family cairn_embedding_family = {
 	.op = offsetof(struct cairn_impl, embedding),
 	.args_size = sizeof(struct cairn_embedding_args),
 	.num_cases = FIRST_PAIR + NUM_PAIRS,
+	.units = units, .num_units = ARRAY_SIZE(units),
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 };

@@ -64,8 +64,8 @@ out:
 	what(deepseek_blocks, "deepseek_tiny", CAIRN_WEIGHTS_FP8_BLOCKS, 0, table) \
 	what(deepseek_q_rows_f16, "deepseek_q_tiny", CAIRN_WEIGHTS_FP8, 1, table)
 /*
- * Stored in 8 bits. Not on ref, where a comparison with plain weights would show nothing else; nor on cuda, which
- * refuses sigmoids and groups.
+ * Stored in 8 bits. Not on ref, where a comparison with plain weights would show nothing else; nor on cuda,
+ * which refuses sigmoids and groups.
  */
 #define STORED(what, table) \
 	what(deepseek_v3_fp8_blocks, "deepseek_v3_fp8_tiny", CAIRN_WEIGHTS_FP8_BLOCKS, 0, table)
