@@ -7,6 +7,7 @@
 
 #include "primitives/base/dtype.h"
 #include "fused/block/block_ref.h"
+#include "primitives/base/cut_off.h"
 
 #define MAX_EXPERTS	256
 
@@ -158,17 +159,6 @@ static double weight_of(const struct moe_mutant *s, int b, int from, const doubl
 	     (s->d != MOE_route_normalize_never || !sigmoids)))
 		return w[s->experts[b][from]] / chosen;
 	return w[s->experts[b][from]];
-}
-
-static double tf32(double x)
-{
-	float f = (float)x;
-	uint32_t bits;
-
-	memcpy(&bits, &f, sizeof(bits));
-	bits &= ~0x1fffu;
-	memcpy(&f, &bits, sizeof(f));
-	return f;
 }
 
 void moe_mutant_route(struct moe_mutant *s, int b)

@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "primitives/base/dtype.h"
 
@@ -17,6 +18,18 @@ static inline double cut_off(int dtype, double v)
 	if (fabs(cairn_load(&bits, dtype, 0)) > fabs(v))
 		bits--;		/* the next smaller magnitude, since all formats are sign and magnitude */
 	return cairn_load(&bits, dtype, 0);
+}
+
+/* x as TF32 has it: f32 with the lower 13 bits cut off. */
+static inline float tf32(double x)
+{
+	float f = (float)x;
+	uint32_t bits;
+
+	memcpy(&bits, &f, sizeof(bits));
+	bits &= ~0x1fffu;
+	memcpy(&f, &bits, sizeof(f));
+	return f;
 }
 
 #endif

@@ -12,6 +12,7 @@
 
 #include "conformance/harness.h"
 #include "primitives/cluster/cluster_reduce.h"
+#include "primitives/base/cut_off.h"
 #include "primitives/base/nudge.h"
 
 static int64_t num_groups(const struct cairn_cluster_reduce_args *a)
@@ -98,17 +99,6 @@ static int fp16_accumulation(const struct cairn_cluster_reduce_args *a, void *st
 			put(a, g, b, i, sum);
 		}
 	return 0;
-}
-
-static double tf32(double x)
-{
-	float f = (float)x;
-	uint32_t bits;
-
-	memcpy(&bits, &f, sizeof(bits));
-	bits &= ~0x1fffu;
-	memcpy(&f, &bits, sizeof(f));
-	return f;
 }
 
 /* The running sum is cut to TF32, whatever dtype is. */

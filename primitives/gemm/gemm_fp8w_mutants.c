@@ -5,6 +5,7 @@
 #include "conformance/harness.h"
 #include "primitives/base/fp8.h"
 #include "primitives/gemm/gemm_fp8w.h"
+#include "primitives/base/cut_off.h"
 
 #define BENT(family, defect) \
 	static int family##_##defect(const struct cairn_##family##_args *a, void *stream) \
@@ -22,17 +23,6 @@ enum gemm_fp8w_bend {
 	gemm_fp8w_bend_scale_in_bf16, gemm_fp8w_bend_scale_in_tf32, gemm_fp8w_bend_sum_in_tf32,
 	gemm_fp8w_bend_bias_lost_with_blocks, gemm_fp8w_bend_last_block_of_f32, gemm_fp8w_bend_nan_is_0,
 };
-
-static double tf32(double x)
-{
-	float f = (float)x;
-	uint32_t bits;
-
-	memcpy(&bits, &f, sizeof(bits));
-	bits &= ~0x1fffu;
-	memcpy(&f, &bits, sizeof(f));
-	return f;
-}
 
 static double bent_weight(uint8_t v, enum gemm_fp8w_bend bend)
 {

@@ -11,17 +11,6 @@ enum defect { TRANSPOSED, NO_BIAS, SHIFTED_BIAS, K_TAIL, BF16_SUMS, ROWS_LESS_1,
 	      COLUMN_TAIL, CUT_OFF, TF32_SUMS, F16_SUMS, PRODUCTS_IN_DTYPE, TF32_B, K_TAIL_WITH_BIAS,
 	      BIAS_OF_8_ROWS, BIAS_TO_F32_IN_BF16, TAIL_OF_LIMITED, NAN_IS_0, VECTORS_IN_F16 };
 
-static double tf32(double x)
-{
-	float f = (float)x;
-	uint32_t bits;
-
-	memcpy(&bits, &f, sizeof(bits));
-	bits &= ~0x1fffu;
-	memcpy(&f, &bits, sizeof(f));
-	return f;
-}
-
 static double through_bf16(double x)
 {
 	return cairn_bf16_to_float(cairn_double_to_bf16(x));

@@ -6,6 +6,7 @@
 #include "conformance/harness.h"
 #include "primitives/base/bend.h"
 #include "primitives/logits/logprobs.h"
+#include "primitives/base/cut_off.h"
 #include "primitives/base/nudge.h"
 
 enum logprobs_bend {
@@ -43,17 +44,6 @@ static int bent_zeros(const void *pa, const void *pb)
 
 	return a->logit == b->logit && !signbit(a->logit) != !signbit(b->logit) ?
 	       !!signbit(a->logit) - !!signbit(b->logit) : bent_order(pa, pb);
-}
-
-static float tf32(double x)
-{
-	float f = (float)x;
-	uint32_t bits;
-
-	memcpy(&bits, &f, sizeof(bits));
-	bits &= ~0x1fffu;
-	memcpy(&f, &bits, sizeof(f));
-	return f;
 }
 
 /* log(sum(exp(logit - m))) with m the largest logit, or 0 for the defect no_maximum. */

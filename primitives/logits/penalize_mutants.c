@@ -3,6 +3,7 @@
 #include "conformance/harness.h"
 #include "primitives/base/bend.h"
 #include "primitives/logits/penalize.h"
+#include "primitives/base/cut_off.h"
 #include "primitives/base/nudge.h"
 
 enum penalize_bend {
@@ -33,17 +34,6 @@ static double bent_cap(double x, double cap, enum penalize_bend bend)
 	if ((bend == penalize_bend_nan_is_capped && isnan(x)) || bend == penalize_bend_cap_without_tanh)
 		return fmax(-cap, fmin(cap, x));
 	return bend == penalize_bend_infinity_not_capped && isinf(x) ? x : cap * tanh(x / cap);
-}
-
-static double tf32(double x)
-{
-	float f = (float)x;
-	uint32_t bits;
-
-	memcpy(&bits, &f, sizeof(bits));
-	bits &= ~0x1fffu;
-	memcpy(&f, &bits, sizeof(f));
-	return f;
 }
 
 /* Returns whether token j of row i has a counter that is not 0. */

@@ -18,17 +18,6 @@ enum rmsnorm_bend {
 	rmsnorm_bend_tail_lost_with_residual, rmsnorm_bend_nan_is_0, rmsnorm_bend_nan_spreads,
 };
 
-static double tf32(double x)
-{
-	float f = (float)x;
-	uint32_t bits;
-
-	memcpy(&bits, &f, sizeof(bits));
-	bits &= ~0x1fffu;
-	memcpy(&f, &bits, sizeof(f));
-	return f;
-}
-
 /* The sum after the square of element j has been added. */
 static double bent_sum(const struct cairn_rmsnorm_args *a, enum rmsnorm_bend bend, double sum, double x,
 		       int32_t j)

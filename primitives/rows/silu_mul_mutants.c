@@ -62,17 +62,6 @@ static double bent_gelu(double g, enum silu_mul_bend bend)
 	}
 }
 
-static double tf32(double x)
-{
-	float f = (float)x;
-	uint32_t bits;
-
-	memcpy(&bits, &f, sizeof(bits));
-	bits &= ~0x1fffu;
-	memcpy(&f, &bits, sizeof(f));
-	return f;
-}
-
 /* act(g) up, for the defects that concern both */
 static double bent_product(const struct cairn_silu_mul_args *a, double g, double up, enum silu_mul_bend bend)
 {
