@@ -284,6 +284,20 @@ static void runs_what_concerns_it(struct cairn_test *t)
 	free(out);
 }
 
+/* Of the operations that only the other table has, none is timed; those of the plug-in need a device. */
+static void times_what_concerns_it(struct cairn_test *t)
+{
+	char path[PATH_MAX], *out = malloc(OUT);
+	char *argv[] = { "cairn", "bench", "--impl", "cpu", "--impl", path, NULL };
+
+	if (!EXPECT(t, out) || !plugin(t, "example_plugin.so", path, sizeof(path)))
+		return;
+	EXPECT(t, cairn_spawn(argv, out, OUT) == 0);
+	if (!EXPECT(t, !strcmp(out, "0 timed, 0 failed, 0 skipped\n")))
+		cairn_note(t, "%s", out);
+	free(out);
+}
+
 /* Two plug-ins of one name, and one given twice, are told apart. */
 static void names_differ(struct cairn_test *t)
 {
@@ -445,6 +459,7 @@ static const struct cairn_unit units[] = {
 	{ "crash_beside_the_cases", crash_beside_the_cases },
 	{ "texts_are_escaped", texts_are_escaped },
 	{ "runs_what_concerns_it", runs_what_concerns_it },
+	{ "times_what_concerns_it", times_what_concerns_it },
 	{ "names_differ", names_differ },
 	{ "first_mistakes", first_mistakes },
 	{ "abi_is_cxx", abi_is_cxx },

@@ -10,7 +10,8 @@
  * and of the memory's datasheet figure. With
  * --once a row is called once under a profiler (reports/traffic.py), and neither timed nor compared with the
  * reference. If several tables have a row, the lines of the second and later ones end with the speed of the
- * first relative to them. Measures, rows that no operation gives, come last (measure.c).
+ * first relative to them. Measures, rows that no operation gives, come last (measure.c). With a plug-in among
+ * the tables and without a GLOB, only the operations that a plug-in has are timed.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -420,6 +421,28 @@ static int has_op(const struct cairn_impl *impl, size_t offset)
 	return fn != NULL;
 }
 
+/* Returns whether the run is a vendor's: plug-ins, and no choice of rows. Only their operations are timed. */
+static int is_vendors(const struct cairn_options *opt)
+{
+	int plugins = 0;
+
+	for (int k = 0; k < opt->num_impls; k++)
+		plugins += strchr(opt->impls[k], '/') != NULL;
+	return plugins && !opt->num_globs;
+}
+
+static int is_wanted(const struct cairn_options *opt, const struct cairn_impl *impls,
+		     const struct cairn_family *f)
+{
+	int have = 0;
+
+	if (!is_vendors(opt))
+		return cairn_family_selected(opt, f);
+	for (int k = 0; f->num_cases && k < opt->num_impls; k++)
+		have |= strchr(opt->impls[k], '/') && has_op(&impls[k], f->op);
+	return have;
+}
+
 /* Makes one pass over families and tables; with pass->ceilings, only over the rows that set the ceilings. */
 static void run_pass(const struct cairn_options *opt, const struct cairn_impl *impls, struct bench_pass *pass,
 		     struct sink *sink)
@@ -429,7 +452,7 @@ static void run_pass(const struct cairn_options *opt, const struct cairn_impl *i
 	all.num_globs = 0;
 	for (const struct cairn_family *const *f = cairn_families(); *f; f++) {
 		int wanted = pass->ceilings ? cairn_each(&all, *f, has_ceiling, NULL) :
-			cairn_family_selected(opt, *f);
+			is_wanted(opt, impls, *f);
 
 		sink->num_rows = 0;
 		for (int k = 0; (*f)->num_cases && wanted && k < opt->num_impls; k++) {
@@ -463,7 +486,7 @@ int cairn_cmd_bench(const struct cairn_options *opt)
 
 	for (const struct cairn_family *const *f = cairn_families(); *f; f++) {
 		cases |= cairn_family_selected(opt, *f);
-		measures |= !opt->once && cairn_measures_selected(opt, *f);
+		measures |= !opt->once && !is_vendors(opt) && cairn_measures_selected(opt, *f);
 	}
 	if (!cases && !measures) {
 		fprintf(stderr, "cairn bench: no case matches\n");
