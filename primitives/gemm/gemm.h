@@ -28,7 +28,8 @@
  *              -EOPNOTSUPP, with the number in the error text. A call with sms is not launched as a
  *              programmatic dependent, which would occupy SMs besides those of the kernel that it follows.
  *              Host tables ignore sms.
- * Determinism: bitwise repeatable for equal arguments; the grouping of sums may depend on sms above m = 8.
+ * Determinism: bitwise repeatable for equal arguments; the grouping of sums may depend on sms above m = 8,
+ *              and with f32 inputs.
  * Constant b:  b and bias are weights. cairn_gemm() may be launched as a programmatic dependent, and then
  *              reads b before the preceding kernels of the stream have ended. The writer of b must therefore
  *              be separated from this call by a full ordering point of the stream (a synchronisation, an
