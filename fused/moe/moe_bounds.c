@@ -38,8 +38,9 @@
  *
  * Sigmoids that are divided by their sum may have 1e-20 added to it or not: w contains 1e-20 / sum.
  *
- * Above ALL_ROWS rows one in 16 is judged, at irregular distances, and the last one; the others are only
- * checked to be finite. Rows do not depend on each other, and smaller batches are judged in full.
+ * Of large batches one row in 2^n is judged, at irregular distances, and the last one; the others are only
+ * checked to be finite. n is at least 4 above ALL_ROWS rows, and large enough that a chain of the judged rows
+ * has at most 2^34 products. Rows do not depend on each other, and smaller batches are judged in full.
  *
  * A scale rounds each term once more, or the sum of each block of terms and its product, as in
  * gemm_fp8w_ref.c; K + 8 leaves room. Gates and ups are rounded in fp32 as without scales, far below the
@@ -300,7 +301,13 @@ static int is_finite(const struct moe_chain *c)
 
 int cairn_moe_is_judged(const struct cairn_moe_args *a, int32_t b)
 {
-	return a->batch <= ALL_ROWS || (uint32_t)b * 0x9e3779b9u >> 28 == 0 || b == a->batch - 1;
+	int64_t wide = (int64_t)a->experts_per_token * a->intermediate + a->shared_intermediate;
+	double products = 3.0 * a->batch * (double)a->hidden * (double)wide;
+	int skip = a->batch > ALL_ROWS ? 4 : 0;
+
+	while (skip < 8 && ldexp(products, -skip) > 0x1p34)
+		skip++;
+	return !skip || (uint32_t)b * 0x9e3779b9u >> (32 - skip) == 0 || b == a->batch - 1;
 }
 
 int cairn_moe_exact(const struct cairn_moe_args *a, struct cairn_exact *exact)
