@@ -54,7 +54,8 @@
 #define MOE_FP8_WORKER_REGS	104	/* 512 threads, 128 */
 
 template <int dtype>
-static __global__ __launch_bounds__(MOE_THREADS, 1) void moe_kernel(const __grid_constant__ struct moe_args g)
+static __global__ __launch_bounds__(MOE_THREADS, 1)
+void moe_kernel(const __grid_constant__ struct moe_args g, const __grid_constant__ struct moe_choose c)
 {
 	const struct body_link alone = {};
 	struct moe_ahead ahead = {};
@@ -67,7 +68,7 @@ static __global__ __launch_bounds__(MOE_THREADS, 1) void moe_kernel(const __grid
 	__syncthreads();
 	if (threadIdx.x >= 2 * MOE_WORKERS) {
 		ptx_setmaxnreg_dec<MOE_ROUTER_REGS>();
-		moe_routing<0>(g, alone);
+		moe_routing<0>(g, alone, c);
 	} else if (threadIdx.x >= MOE_WORKERS) {
 		ptx_setmaxnreg_dec<MOE_LOADER_REGS>();
 		moe_loader(g);
@@ -79,7 +80,8 @@ static __global__ __launch_bounds__(MOE_THREADS, 1) void moe_kernel(const __grid
 
 template <int dtype>
 static __global__ __launch_bounds__(MOE_THREADS, 1)
-void moe_fp8_kernel(const __grid_constant__ struct moe_fp8_args g)
+void moe_fp8_kernel(const __grid_constant__ struct moe_fp8_args g,
+		    const __grid_constant__ struct moe_choose c)
 {
 	const struct body_link alone = {};
 	struct moe_ahead ahead = {};
@@ -92,7 +94,7 @@ void moe_fp8_kernel(const __grid_constant__ struct moe_fp8_args g)
 	__syncthreads();
 	if (threadIdx.x >= MOE_FP8_WORKERS) {
 		ptx_setmaxnreg_dec<MOE_ROUTER_REGS>();
-		moe_routing<0, MOE_TEAMS>(g.moe, alone);
+		moe_routing<0, MOE_TEAMS>(g.moe, alone, c);
 	} else {
 		ptx_setmaxnreg_inc<MOE_FP8_WORKER_REGS>();
 		moe_fp8_worker<dtype>(g.moe, g.scales, ahead);
@@ -151,7 +153,8 @@ int moe_launch(const struct cairn_moe_args *args, void *stream)
 	struct cairn_launch l = {};
 	/* the kernel for weights of 16 bits takes only the front of g */
 	struct moe_fp8_args g = { {}, moe_scales_of(args) };
-	void *params[] = { &g };
+	struct moe_choose c = moe_choose_of(args);
+	void *params[] = { &g, &c };
 	int ctas = cairn_sms_of(args->sms), bytes;
 	const void *kernel;
 
@@ -184,21 +187,11 @@ size_t moe_workspace(const struct cairn_moe_args *args)
 	return args->batch ? plan(&g, NULL) : 0;
 }
 
-/* Kernels for sigmoids and groups are in the history of this file: they have not been run on a GPU yet. */
-static int check_choice(const struct cairn_moe_args *args)
-{
-	const struct cairn_moe_choice c = cairn_moe_choice_of(args);
-
-	return c.score == CAIRN_MOE_SOFTMAX && c.groups == 1 ? 0 :
-		cairn_error(EOPNOTSUPP, "moe: score, num_groups: table cuda has softmax without groups only");
-}
-
 extern "C" int cairn_moe(const struct cairn_moe_args *args, void *stream)
 {
 	size_t need;
 
 	CAIRN_TRY(cairn_moe_check(args));
-	CAIRN_TRY(check_choice(args));
 	if (!args->batch)
 		return 0;
 	if (args->batch > CAIRN_MOE_FEW)
@@ -214,7 +207,6 @@ extern "C" int cairn_moe_workspace(const struct cairn_moe_args *args, size_t *by
 	CAIRN_TRY(cairn_moe_check_shape(args));
 	if (!bytes)
 		return cairn_error(EINVAL, "moe_workspace: bytes: null pointer");
-	CAIRN_TRY(check_choice(args));
 	if (args->batch > CAIRN_MOE_FEW)
 		return moe_rows_workspace(args, bytes);
 	*bytes = moe_workspace(args);

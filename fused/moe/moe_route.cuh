@@ -7,33 +7,16 @@
 #define CAIRN_MOE_ROUTE_CUH
 
 #include "fused/moe/moe.cuh"
+#include "fused/moe/moe_choose.cuh"
 
-/* Maps floats to integers with the same order, none of them 0. */
-MOE uint32_t order_of(float v)
-{
-	uint32_t bits = __float_as_uint(v + 0.0f);	/* turns -0 into +0, so that zeros compare equal */
-
-	return max(bits >> 31 ? ~bits : bits | 0x80000000u, 1u);
-}
-
-MOE float float_of(uint32_t order)
-{
-	return __uint_as_float(order >> 31 ? order & 0x7fffffffu : ~order);
-}
-
-/*
- * Selects one request's experts and their weights, by one warp. most: logits of a lane; missing ones are
- * skipped.
- */
+/* Loads one request's logits, a lane's being lane, lane + 32 ...; waits until all of them are there. */
 template <int most>
-MOE void route_request(const struct moe_args &g, int request, uint32_t number)
+MOE void load_logits(const struct moe_args &g, int request, uint32_t number, float (&logit)[most])
 {
-	struct moe_small *s = moe_small();
 	const int lane = threadIdx.x % 32;
 	const uint64_t *ll = g.logits + (int64_t)request * g.a.num_experts;
-	uint32_t order[most], missing, first = 0, expert = 0;
-	float logit[most], sum = 0, top, mine = 0, chosen;
 	int64_t start = moe_clock();
+	uint32_t missing;
 
 	do {
 		missing = 0;
@@ -48,13 +31,40 @@ MOE void route_request(const struct moe_args &g, int request, uint32_t number)
 		}
 		ptx_spin_check(start, "logits (request, number)", request, number);
 	} while (__any_sync(~0u, missing != 0));
+}
+
+/* Notes that the lane's expert is one of the request's, with this weight. */
+MOE void note_expert(const struct moe_args &g, int request, uint32_t expert, float weight)
+{
+	struct moe_small *s = moe_small();
+	const int lane = threadIdx.x % 32;
+
+	s->weight[request][lane] = weight;
+	atomicOr(&s->mask[expert], 1u << request);
+	atomicOr(&s->slots[expert], (uint32_t)lane << 4 * request);
+	if (g.a.experts && blockIdx.x == 0)
+		g.a.experts[request * g.a.experts_per_token + lane] = (int)expert;
+}
+
+/*
+ * Selects one request's experts and their weights, by one warp. most: logits of a lane; missing ones are
+ * skipped.
+ */
+template <int most>
+MOE void route_request(const struct moe_args &g, int request, uint32_t number)
+{
+	const int lane = threadIdx.x % 32;
+	uint32_t order[most], first = 0, expert = 0;
+	float logit[most], sum = 0, top, mine = 0, chosen;
+
+	load_logits<most>(g, request, number, logit);
 #pragma unroll
 	for (int i = 0; i < most; i++) {
-		order[i] = lane + 32 * i < g.a.num_experts ? order_of(logit[i]) : 0;
+		order[i] = lane + 32 * i < g.a.num_experts ? choose_key(logit[i]) : 0;
 		first = max(first, order[i]);
 	}
 	first = __reduce_max_sync(~0u, first);
-	top = float_of(first);
+	top = choose_value(first);
 #pragma unroll
 	for (int i = 0; i < most; i++)
 		if (lane + 32 * i < g.a.num_experts)
@@ -78,7 +88,7 @@ MOE void route_request(const struct moe_args &g, int request, uint32_t number)
 			if (lane + 32 * i == (int)at)
 				order[i] = 0;
 		if (lane == k) {
-			mine = float_of(best);
+			mine = choose_value(best);
 			expert = at;
 		}
 	}
@@ -86,11 +96,21 @@ MOE void route_request(const struct moe_args &g, int request, uint32_t number)
 	chosen = row_warp_sum(mine);
 	if (lane >= g.a.experts_per_token)
 		return;
-	s->weight[request][lane] = (g.a.normalize ? mine / chosen : mine) * g.a.scaling;
-	atomicOr(&s->mask[expert], 1u << request);
-	atomicOr(&s->slots[expert], (uint32_t)lane << 4 * request);
-	if (g.a.experts && blockIdx.x == 0)
-		g.a.experts[request * g.a.experts_per_token + lane] = (int)expert;
+	note_expert(g, request, expert, (g.a.normalize ? mine / chosen : mine) * g.a.scaling);
+}
+
+/* The same with sigmoids or groups */
+MOE void route_chosen(const struct moe_args &g, const struct moe_choose &c, int request, uint32_t number)
+{
+	constexpr int most = MOE_MAX_EXPERTS / 32;
+	uint32_t expert = 0;
+	float logit[most], weight;
+
+	load_logits<most>(g, request, number, logit);
+	choose_experts<most>(logit, c, g.a.num_experts, g.a.experts_per_token, g.a.normalize, g.a.scaling,
+			     &expert, &weight);
+	if ((int)threadIdx.x % 32 < g.a.experts_per_token)
+		note_expert(g, request, expert, weight);
 }
 
 /*
@@ -125,9 +145,13 @@ MOE void list_picks(const struct moe_args &g)
 	ptx_mbarrier_arrive(ptx_smem(&s->routed));	/* each lane releases what it wrote */
 }
 
-/* The body of the route warps. A thread that has waited for `routed` may read the picks. */
+/*
+ * The body of the route warps. A thread that has waited for `routed` may read the picks. c: plain by default,
+ * which leaves no code for the other ways to choose.
+ */
 template <int linked, int teams = 1>
-MOE void moe_routing(const struct moe_args &g, const struct body_link &link)
+MOE void moe_routing(const struct moe_args &g, const struct body_link &link,
+		     const struct moe_choose &c = { NULL, 1, 0, 1, 1 })
 {
 	const int warp = ((int)threadIdx.x - 2 * MOE_WORKERS) / 32;
 	struct moe_small *s = moe_small();
@@ -142,7 +166,9 @@ MOE void moe_routing(const struct moe_args &g, const struct body_link &link)
 	}
 #pragma unroll 1
 	for (int b = warp; b < g.a.batch && g.a.num_experts; b += MOE_ROUTERS / 32)
-		if (g.a.num_experts <= 64)
+		if (!c.plain)
+			route_chosen(g, c, b, body_number<linked>(link, number));
+		else if (g.a.num_experts <= 64)
 			route_request<2>(g, b, body_number<linked>(link, number));
 		else
 			route_request<MOE_MAX_EXPERTS / 32>(g, b, body_number<linked>(link, number));

@@ -4,7 +4,7 @@
  *
  *   rmsnorm      n
  *   gemm         logits, fp32                       (both are operations of the table)
- *   choose       softmax, the k largest; a warp a row
+ *   choose       softmax, the k largest; a warp a row (sigmoids and groups: moe_choose.cuh)
  *   sort         one CTA: number of pairs of each expert, their first place, and the list of tiles
  *   gather       assigns a place to each pair and copies n there, in panels; again for the shared experts
  *   gate_up      h = silu(n w_gate^T) * (n w_up^T) * weight, to panels
@@ -28,6 +28,7 @@
 #include "primitives/base/launch.h"
 #include "primitives/rows/rmsnorm.h"
 #include "primitives/rows/row.cuh"
+#include "fused/moe/moe_choose.cuh"
 #include "fused/moe/moe_rows.cuh"
 
 #define THREADS		256
@@ -121,6 +122,34 @@ static __global__ __launch_bounds__(THREADS) void choose_kernel(const __grid_con
 		return;
 	g.choice[row * k + lane] = (int)expert;
 	g.choice_weight[row * k + lane] = (g.a.normalize ? mine / chosen : mine) * g.a.scaling;
+	if (g.a.experts)
+		g.a.experts[row * k + lane] = (int)expert;
+}
+
+/* The same with sigmoids or groups */
+static __global__ __launch_bounds__(THREADS)
+void choose_other_kernel(const __grid_constant__ struct rows g, const __grid_constant__ struct moe_choose c)
+{
+	constexpr int most = MAX_EXPERTS / 32;
+	const int row = blockIdx.x * (THREADS / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
+	const int num = g.a.num_experts, k = g.a.experts_per_token;
+	float logit[most], weight;
+	uint32_t expert = 0;
+
+	if (g.a.batch <= g.most)
+		prefetch_shared(g, row, lane);
+	ptx_griddepcontrol_wait();
+	ptx_griddepcontrol_launch_dependents();
+	if (row >= g.a.batch)
+		return;
+#pragma unroll
+	for (int i = 0; i < most; i++)
+		logit[i] = lane + 32 * i < num ? g.logits[(int64_t)row * num + lane + 32 * i] : 0;
+	choose_experts<most>(logit, c, num, k, g.a.normalize, g.a.scaling, &expert, &weight);
+	if (lane >= k)
+		return;
+	g.choice[row * k + lane] = (int)expert;
+	g.choice_weight[row * k + lane] = weight;
 	if (g.a.experts)
 		g.a.experts[row * k + lane] = (int)expert;
 }
@@ -327,10 +356,12 @@ extern "C" int moe_rows_workspace(const struct cairn_moe_args *args, size_t *byt
 	return 0;
 }
 
-static int launch(const void *kernel, struct rows *g, int64_t ctas, int threads, void *stream)
+/* c: the second argument of choose_other_kernel; other kernels have none */
+static int launch(const void *kernel, struct rows *g, int64_t ctas, int threads, void *stream,
+		  struct moe_choose *c = NULL)
 {
 	struct cairn_launch l = {};
-	void *params[] = { g };
+	void *params[] = { g, c };
 
 	l.grid[0] = (unsigned int)ctas;
 	l.block[0] = (unsigned int)threads;
@@ -345,6 +376,7 @@ static int launch(const void *kernel, struct rows *g, int64_t ctas, int threads,
 extern "C" int moe_rows(const struct cairn_moe_args *args, void *stream)
 {
 	int f16 = args->dtype == CAIRN_F16;
+	struct moe_choose c = moe_choose_of(args);
 	struct cairn_rmsnorm_args norm = {};
 	struct cairn_gemm_args r;
 	struct rows g = {};
@@ -369,8 +401,8 @@ extern "C" int moe_rows(const struct cairn_moe_args *args, void *stream)
 	CAIRN_TRY(cairn_rmsnorm(&norm, stream));
 	r = router_args(&g, args->sms);
 	CAIRN_TRY(cairn_gemm(&r, stream));
-	CAIRN_TRY(launch((const void *)choose_kernel, &g, attn_div_up(args->batch, THREADS / 32),
-			 THREADS, stream));
+	CAIRN_TRY(launch(c.plain ? (const void *)choose_kernel : (const void *)choose_other_kernel, &g,
+			 attn_div_up(args->batch, THREADS / 32), THREADS, stream, &c));
 	CAIRN_TRY(launch((const void *)sort_kernel, &g, 1, SORT_THREADS, stream));
 	CAIRN_TRY(launch((const void *)gather_kernel, &g,
 			 attn_div_up(g.num_pairs + (g.shared_rows ? args->batch : 0), THREADS / 32), THREADS,

@@ -85,20 +85,16 @@ out:
 	what(mixtral_bf16, "mixtral_tiny", 0, table) what(mixtral_f16, "mixtral_tiny", 1, table) \
 	what(qwen3_moe_bf16, "qwen3_moe_tiny", 0, table) what(qwen3_moe_f16, "qwen3_moe_tiny", 1, table) \
 	what(longrope_bf16, "longrope_tiny", 0, table) what(longrope_f16, "longrope_tiny", 1, table) \
-	what(biases_f16, NULL, 1, table)
-/* sigmoids and groups, which table cuda refuses */
-#define ROUTED(what, table) \
 	what(deepseek_v2_group_bf16, "deepseek_v2_group_tiny", 0, table) \
 	what(deepseek_v3_f16, "deepseek_v3_tiny", 1, table) \
-	what(deepseek_v3_fp8_bf16, "deepseek_v3_fp8_tiny", 0, table)
+	what(deepseek_v3_fp8_bf16, "deepseek_v3_fp8_tiny", 0, table) \
+	what(biases_f16, NULL, 1, table)
 #define DEFINE(unit, name, f16, table) \
 	static void unit##_##table(struct cairn_test *t) { logits(t, #table, name, f16); }
 #define LIST(unit, name, f16, table) { #unit "_" #table, unit##_##table },
 EACH(DEFINE, ref)
 EACH(DEFINE, cpu)
 EACH(DEFINE, cuda)
-ROUTED(DEFINE, ref)
-ROUTED(DEFINE, cpu)
 #define SOME(what) \
 	what(llama3_bf16, "llama3_tiny", 0, late) what(deepseek_bf16, "deepseek_tiny", 0, late) \
 	what(gemma2_f16, "gemma2_tiny", 1, late) what(mixtral_bf16, "mixtral_tiny", 0, late) \
@@ -281,8 +277,6 @@ static const struct cairn_unit units[] = {
 	EACH(LIST, ref)
 	EACH(LIST, cpu)
 	EACH(LIST, cuda)
-	ROUTED(LIST, ref)
-	ROUTED(LIST, cpu)
 	SOME(LIST)
 	{ "workspaces_as_asked", workspaces_as_asked },
 	{ "graph_is_eager", graph_is_eager_cuda },

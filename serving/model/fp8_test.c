@@ -63,10 +63,7 @@ out:
 	what(qwen3_moe_blocks, "qwen3_moe_tiny", CAIRN_WEIGHTS_FP8_BLOCKS, 0, table) \
 	what(deepseek_blocks, "deepseek_tiny", CAIRN_WEIGHTS_FP8_BLOCKS, 0, table) \
 	what(deepseek_q_rows_f16, "deepseek_q_tiny", CAIRN_WEIGHTS_FP8, 1, table)
-/*
- * Stored in 8 bits. Not on ref, where a comparison with plain weights would show nothing else; nor on cuda,
- * which refuses sigmoids and groups.
- */
+/* stored in 8 bits; not on ref, where a comparison with plain weights would show nothing else */
 #define STORED(what, table) \
 	what(deepseek_v3_fp8_blocks, "deepseek_v3_fp8_tiny", CAIRN_WEIGHTS_FP8_BLOCKS, 0, table)
 #define DEFINE(unit, name, weights, f16, table) \
@@ -76,6 +73,7 @@ EACH(DEFINE, ref)
 EACH(DEFINE, cpu)
 EACH(DEFINE, cuda)
 STORED(DEFINE, cpu)
+STORED(DEFINE, cuda)
 
 /* Checks that each token is the most likely after its predecessors, within the reference's bounds. */
 static void judge_greedy(struct cairn_test *t, const struct golden *g, enum cairn_weights weights,
@@ -163,6 +161,7 @@ static const struct cairn_unit units[] = {
 	EACH(LIST, cpu)
 	EACH(LIST, cuda)
 	STORED(LIST, cpu)
+	STORED(LIST, cuda)
 	GREEDY(LIST, ref)
 	GREEDY(LIST, cpu)
 	GREEDY(LIST, cuda)
