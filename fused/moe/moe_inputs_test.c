@@ -145,13 +145,18 @@ static void fill_weights(struct cairn_op *op, const struct moe_shape *s, const s
 	fill_matrix(op, &p->shared_down, 2 / sqrt(s->shared + 1), exact, 4);
 }
 
-/* Biases of about the spread of the sigmoids; EXACT has so few values that many c are equal. */
+/*
+ * Biases of about the spread of the sigmoids; EXACT has so few values that many c are equal. Those of bench
+ * rows are small, because trained biases spread the requests evenly, and describe() counts bytes for that.
+ */
 static void fill_bias(struct cairn_op *op, const struct moe_shape *s, float *bias, int exact)
 {
 	for (int e = 0; e < s->experts; e++) {
 		float v = exact ? (float)cairn_op_range(op, -1, 1) / 8 :
 			  (float)cairn_op_range(op, -40000, 40000) / 100000;
 
+		if (s->flags & BENCH)
+			v /= 16;
 		bias[e] = s->flags & TIES ? 0.25f : s->flags & NEGATIVE ? v - 2 : v;
 	}
 }
