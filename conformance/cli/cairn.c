@@ -48,8 +48,8 @@ static const char usage[] =
 	"  --shard I/N       run the I-th of N parts of the cases; all N parts together run every case once\n"
 	"  --list-slowest[=N]  print the N slowest cases at the end (20)\n"
 	"  --skip GLOB       leave out what it names; may be repeated\n"
-	"  --mutants         every deliberately wrong implementation must be caught; takes only --seed,\n"
-	"                    --skip, --jobs and -v\n"
+	"  --mutants[=FILE]  every deliberately wrong implementation must be caught; FILE names the cases\n"
+	"                    that catch them, to save time; takes only --seed, --skip, --jobs and -v\n"
 	"  --mustpass FILE   names that may not be skipped\n"
 	"  --waivers FILE    names that may fail, each with its reason\n"
 	"  --sanitize[=N]    a small selection, for compute-sanitizer: N cases of a family (24)\n"
@@ -175,7 +175,8 @@ static const struct option suite_options[] = {
 	{ "impl", required_argument, NULL, O_IMPL }, { "seed", required_argument, NULL, O_SEED },
 	{ "repeat", required_argument, NULL, O_REPEAT }, { "device", required_argument, NULL, O_DEVICE },
 	{ "json", required_argument, NULL, O_JSON }, { "skip", required_argument, NULL, O_SKIP },
-	{ "mutants", no_argument, NULL, O_MUTANTS }, { "mustpass", required_argument, NULL, O_MUSTPASS },
+	{ "mutants", optional_argument, NULL, O_MUTANTS },
+	{ "mustpass", required_argument, NULL, O_MUSTPASS },
 	{ "waivers", required_argument, NULL, O_WAIVERS },
 	{ "sanitize", optional_argument, NULL, O_SANITIZE },
 	{ "junit", required_argument, NULL, O_JUNIT }, { "jobs", required_argument, NULL, O_JOBS },
@@ -259,12 +260,12 @@ static int run_suite(const char *cmd, int argc, char **argv, struct cairn_option
 			opt->skips[opt->num_skips++] = optarg;
 			break;
 		case O_MUTANTS:
-			break;
 		case O_MUSTPASS:
 		case O_WAIVERS:
-			list = c == O_WAIVERS ? &opt->waivers : &opt->mustpass;
+			list = c == O_WAIVERS ? &opt->waivers :
+			       c == O_MUTANTS ? &opt->catchers : &opt->mustpass;
 			cairn_list_free(list);	/* the last file counts */
-			if (cairn_list_load(optarg, c == O_WAIVERS, list)) {
+			if (optarg && cairn_list_load(optarg, c != O_MUSTPASS, list)) {
 				fprintf(stderr, "cairn %s: %s\n", cmd, cairn_last_error());
 				return 2;
 			}
@@ -333,6 +334,7 @@ static int suite_command(const char *cmd, int argc, char **argv)
 
 	cairn_list_free(&opt.mustpass);
 	cairn_list_free(&opt.waivers);
+	cairn_list_free(&opt.catchers);
 	return status;
 }
 

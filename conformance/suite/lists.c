@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* lists - reads and matches mustpass.txt and waivers.txt */
+/* lists - reads and matches mustpass.txt, waivers.txt and catchers.txt */
 #include "conformance/suite/lists.h"
 
 #include <fnmatch.h>
@@ -32,7 +32,7 @@ int cairn_list_load(const char *path, int want_reason, struct cairn_list *out)
 			fclose(f);
 			cairn_list_free(&list);
 			return cairn_error(EINVAL, "%s:%d: %s", path, number,
-					   want_reason ? "a waiver needs a reason" :
+					   want_reason ? "the reason, or the case, is missing" :
 					   "more than one glob on a line");
 		}
 		rows = realloc(list.rows, (size_t)(list.num + 1) * sizeof(*list.rows));

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lists - reads mustpass.txt and waivers.txt: one glob of case names per line, # starts a comment
+ * lists - reads mustpass.txt, waivers.txt and catchers.txt: one glob per line, # starts a comment
  *
  * mustpass: a case that matches may not be skipped on a device.
  * waivers:  a case that matches may fail; the rest of the line is the reason, printed with it.
+ * catchers: a mutant that matches is judged by the case first that the rest of the line names.
  */
 #ifndef CAIRN_LISTS_H
 #define CAIRN_LISTS_H

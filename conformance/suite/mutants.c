@@ -3,10 +3,11 @@
  * mutants - `cairn check --mutants`: shows that the cases find every deliberately wrong implementation
  *
  * A mutant is the reference table with one operation replaced by a wrong one. The cases of a family run one
- * after the other, the cheap ones first; each is opened once, its reference is computed once, and every
- * mutant that no case has caught yet is judged by it. A mutant that passes all cases fails the suite. Several
- * processes share the mutants of the build: each takes the next family, or the next part of a family with
- * many mutants. A mutant that crashes is caught; the process that it ended is followed by another.
+ * after the other, first those that are likely to catch one of the mutants, then the cheap ones; each is
+ * opened once, its reference is computed once, and every mutant that no case has caught yet is judged by it.
+ * A mutant that passes all cases fails the suite. Several processes share the mutants of the build: each
+ * takes the next family, or the next part of a family with many mutants. A mutant that crashes is caught; the
+ * process that it ended is followed by another.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -22,7 +23,8 @@
 
 struct hunted {
 	const struct cairn_mutant *m;
-	/* the word of the name after the family's, which begins the names of likely cases */
+	/* likely to catch it: this case (NULL: unknown), or cases whose names begin with the word */
+	const char *likely;
 	const char *word;
 	size_t word_len;
 	int judged;			/* cases that it passed */
@@ -56,9 +58,14 @@ static const struct cairn_family *family_of(const struct cairn_mutant *m)
 	return NULL;
 }
 
-/* Names of cases that are likely to catch the mutant begin with its word: fp8_* for moe_fp8_transposed. */
+/*
+ * A case that --mutants=FILE names; without one, cases that begin with the word of the mutant after the
+ * family's: fp8_* for moe_fp8_transposed
+ */
 static int is_likely(const struct hunted *h, const struct cairn_selected *s)
 {
+	if (h->likely)
+		return !strcmp(h->likely, s->name);
 	return s->what == CAIRN_SEL_CASE && !strncmp(s->desc.name, h->word, h->word_len) &&
 	       s->desc.name[h->word_len] == '_';
 }
@@ -267,9 +274,10 @@ static int distribute(const struct cairn_options *opt, const struct cairn_impl *
 	return num_hunts;
 }
 
-static void collect(struct hunted *x, const struct cairn_mutant *m, const struct cairn_family *f)
+static void collect(struct hunted *x, const struct cairn_mutant *m, const struct cairn_family *f,
+		    const struct cairn_list *catchers)
 {
-	*x = (struct hunted){ .m = m, .word = m->name };
+	*x = (struct hunted){ .m = m, .likely = cairn_list_match(catchers, m->name), .word = m->name };
 	if (f && !strncmp(m->name, f->name, strlen(f->name)) && m->name[strlen(f->name)] == '_')
 		x->word += strlen(f->name) + 1;
 	x->word_len = strcspn(x->word, "_");
@@ -291,7 +299,7 @@ int cairn_cmd_mutants(const struct cairn_options *opt)
 
 		snprintf(name, sizeof(name), "%s.%s.%s", f ? f->stage : "", f ? f->name : "", m->name);
 		if (!f || cairn_glob_match(opt, f, name))
-			collect(&hunted[total++], m, f);
+			collect(&hunted[total++], m, f, &opt->catchers);
 	}
 	num_hunts = distribute(opt, &ref, hunted, total, hunts);
 	if (run_all(hunts, num_hunts, jobs < 256 ? jobs : 256)) {

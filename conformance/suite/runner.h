@@ -46,7 +46,7 @@ struct cairn_options {
 	int once;		/* bench: one call of a row, for a profiler */
 	const char *json;	/* files to write; NULL: none */
 	const char *junit;
-	struct cairn_list mustpass, waivers;
+	struct cairn_list mustpass, waivers, catchers;
 	const char *mustpass_file;		/* NULL: not given */
 	const char *program;	/* as it was called, for the lines that say how to run a case again */
 };
