@@ -103,12 +103,10 @@ static void project(const struct chain *c, double *out, const double *in, const 
 		double weights[MAX_K];
 
 		cairn_widen(weights, w, c->a->dtype, (int64_t)i * k, k);
-		for (int row = 0; row < c->rows; row++) {
-			out[(int64_t)row * n + i] = cairn_dot(in + (int64_t)row * k, weights, k);
-			if (magnitude && row % c->runs == 0)
-				cairn_dot_bounded(in + (int64_t)row * k, weights, k, 0, 0,
-						  &magnitude[(int64_t)row * n + i]);
-		}
+		cairn_products(out + i, n, in, c->rows, weights, 1, k);
+		for (int row = 0; magnitude && row < c->rows; row += c->runs)
+			cairn_dot_bounded(in + (int64_t)row * k, weights, k, 0, 0,
+					  &magnitude[(int64_t)row * n + i]);
 	}
 }
 

@@ -49,41 +49,60 @@ CAIRN_WIDE void cairn_narrow(void *p, int dtype, int64_t first, const double *sr
 	}
 }
 
-/*
- * Four partial sums, of every fourth group of LANES numbers: one alone would wait for its own last addition.
- */
-#define LANES	8
-typedef double lanes __attribute__((vector_size(LANES * sizeof(double)), aligned(8)));
-
-static inline __attribute__((always_inline)) double add_up(const lanes *part)
-{
-	lanes all = (part[0] + part[1]) + (part[2] + part[3]);
-	double sum = 0;
-
-	for (int i = 0; i < LANES; i++)
-		sum += all[i];
-	return sum;
-}
-
+/* Four partial sums, of a quarter of the row each: one alone would wait for its own last addition. */
 CAIRN_WIDE double cairn_dot(const double *x, const double *y, int64_t n)
 {
-	lanes part[4] = { 0 };
-	double rest = 0;
-	int64_t i = 0;
+	const int64_t q = n / 4;
+	double a = 0, b = 0, c = 0, d = 0;
 
-	for (; i + 4 * LANES <= n; i += 4 * LANES) {
-		const lanes *u = (const lanes *)(x + i), *v = (const lanes *)(y + i);
-
-		part[0] += u[0] * v[0];
-		part[1] += u[1] * v[1];
-		part[2] += u[2] * v[2];
-		part[3] += u[3] * v[3];
+	#pragma omp simd reduction(+:a, b, c, d)
+	for (int64_t i = 0; i < q; i++) {
+		a += x[i] * y[i];
+		b += x[q + i] * y[q + i];
+		c += x[2 * q + i] * y[2 * q + i];
+		d += x[3 * q + i] * y[3 * q + i];
 	}
-	for (; i + LANES <= n; i += LANES)
-		part[0] += *(const lanes *)(x + i) * *(const lanes *)(y + i);
-	for (; i < n; i++)
-		rest += x[i] * y[i];
-	return add_up(part) + rest;
+	for (int64_t i = 4 * q; i < n; i++)
+		a += x[i] * y[i];
+	return (a + b) + (c + d);
+}
+
+/* The products of three rows of x with two of y */
+static inline __attribute__((always_inline)) void
+three_by_two(double *out, int64_t stride, const double *x, const double *y, int64_t n)
+{
+	const double *first = x, *second = x + n, *third = x + 2 * n, *even = y, *odd = y + n;
+	double a = 0, b = 0, c = 0, d = 0, e = 0, f = 0;
+
+	#pragma omp simd reduction(+:a, b, c, d, e, f)
+	for (int64_t i = 0; i < n; i++) {
+		a += first[i] * even[i];
+		b += first[i] * odd[i];
+		c += second[i] * even[i];
+		d += second[i] * odd[i];
+		e += third[i] * even[i];
+		f += third[i] * odd[i];
+	}
+	out[0] = a;
+	out[1] = b;
+	out[stride] = c;
+	out[stride + 1] = d;
+	out[2 * stride] = e;
+	out[2 * stride + 1] = f;
+}
+
+CAIRN_WIDE void cairn_products(double *out, int64_t stride, const double *x, int64_t rows, const double *y,
+			       int64_t cols, int64_t n)
+{
+	for (int64_t j = 0; j < cols; j += 2) {	/* these rows of y stay in the cache */
+		const int64_t num = cols - j < 2 ? 1 : 2, tiled = num < 2 ? 0 : rows / 3 * 3;
+
+		for (int64_t i = 0; i < tiled; i += 3)
+			three_by_two(out + i * stride + j, stride, x + i * n, y + j * n, n);
+		for (int64_t i = tiled; i < rows; i++)
+			for (int64_t c = 0; c < num; c++)
+				out[i * stride + j + c] = cairn_dot(x + i * n, y + (j + c) * n, n);
+	}
 }
 
 CAIRN_WIDE void cairn_add_scaled(double *y, double a, const double *x, int64_t n)
@@ -108,23 +127,24 @@ CAIRN_WIDE void cairn_add_rows(double *y, const double *a, const double *x, int6
 			y[i] += a[r] * x[r * stride + i];
 }
 
+static inline double square(double x)
+{
+	return x * x;
+}
+
 CAIRN_WIDE double cairn_dot_squares(const double *x, const double *y, int64_t n)
 {
-	lanes part[4] = { 0 };
-	double rest = 0;
-	int64_t i = 0;
+	const int64_t half = n / 2;
+	double a = 0, b = 0;
 
-	for (; i + 4 * LANES <= n; i += 4 * LANES) {
-		const lanes *u = (const lanes *)(x + i), *v = (const lanes *)(y + i);
-
-		part[0] += u[0] * v[0] * (u[0] * v[0]);
-		part[1] += u[1] * v[1] * (u[1] * v[1]);
-		part[2] += u[2] * v[2] * (u[2] * v[2]);
-		part[3] += u[3] * v[3] * (u[3] * v[3]);
+	#pragma omp simd reduction(+:a, b)
+	for (int64_t i = 0; i < half; i++) {
+		a += square(x[i] * y[i]);
+		b += square(x[half + i] * y[half + i]);
 	}
-	for (; i < n; i++)
-		rest += x[i] * y[i] * (x[i] * y[i]);
-	return add_up(part) + rest;
+	for (int64_t i = 2 * half; i < n; i++)
+		a += square(x[i] * y[i]);
+	return a + b;
 }
 
 CAIRN_WIDE double cairn_dot_bounded(const double *x, const double *y, int64_t n, double least_x,
