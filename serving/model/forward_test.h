@@ -27,6 +27,7 @@ struct fixture {
 	int32_t *index;
 	float *dev_logits, *logits;
 	const double *exact, *bound;
+	const char *table;
 	int vocab, fused;		/* fused: passes that the decoder ran */
 };
 
@@ -83,6 +84,7 @@ static inline int open_fixture(struct cairn_test *t, struct fixture *f, const ch
 	void *p;
 
 	memset(f, 0, sizeof(*f));
+	f->table = table;
 	f->g.tokens = tokens;
 	f->g.num_tokens = ARRAY_SIZE(tokens);
 	if (open_table(t, table, &f->impl))
@@ -207,12 +209,12 @@ static inline void judge_passes(struct cairn_test *t, struct fixture *f, const c
 		double err = fabs((double)f->logits[i] - f->exact[i]);
 
 		if (!(err <= f->bound[i]) && !bad++)
-			cairn_note(t, "%s: position %d, token %d: got %g, want %g within %g", what,
-				   i / f->vocab, i % f->vocab, (double)f->logits[i], f->exact[i],
-				   f->bound[i]);
+			cairn_note(t, "%s, %s: position %d, token %d: got %g, want %g within %g",
+				   f->table, what, i / f->vocab, i % f->vocab, (double)f->logits[i],
+				   f->exact[i], f->bound[i]);
 		worst = fmax(worst, err / f->bound[i]);
 	}
-	cairn_note(t, "%s: worst err/bound %.2f", what, worst);
+	cairn_note(t, "%s, %s: worst err/bound %.2f", f->table, what, worst);
 	EXPECT(t, bad == 0);
 }
 

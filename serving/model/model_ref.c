@@ -249,9 +249,10 @@ static void project(struct ref *r, double *out, const double *in, int rows, int 
 		b = matrix(r, layer, full);
 	if (w && r->weight_noise > 0 && is_quantised(name))
 		disturb(r, w, n, k);
-	for (int64_t j = 0; w && (b || !has_bias) && j < n; j++)	/* a row of W stays in the cache */
-		for (int64_t i = 0; i < rows; i++)
-			out[i * n + j] = cairn_dot(in + i * k, w + j * k, k) + (b ? b[j] : 0);
+	if (w)
+		cairn_products(out, n, in, rows, w, n, k);
+	for (int64_t i = 0; b && i < (int64_t)rows * n; i++)
+		out[i] += b[i % n];
 	for (int64_t i = 0; w && !exact && i < (int64_t)rows * n; i++)
 		out[i] = rounded(r, out[i]);
 	free(w);
@@ -376,16 +377,17 @@ static void attend_latent(struct ref *r, double *out, const double *q, const dou
 		int h = nth / rows, row = nth % rows, i = row * heads + h;
 		const double *qh = q + (int64_t)i * (l->nope_dim + l->rope_dim);
 		const double *wh = w + (int64_t)h * (l->nope_dim + l->v_dim) * rank;
-		double max = -INFINITY, sum = 0;
+		double *v = out + (int64_t)i * l->v_dim, max = -INFINITY, sum = 0;
 
 		memset(buf, 0, sizeof(*buf) * (size_t)(width + rank));
 		cairn_add_rows(ql, qh, wh, rank, l->nope_dim, rank);
 		for (int j = 0; j < rank; j++)
 			ql[j] = rounded(r, ql[j]);
 		memcpy(ql + rank, qh + l->nope_dim, sizeof(*ql) * (size_t)l->rope_dim);
+		cairn_products(p, 1, kv, row + 1, ql, 1, width);
 		for (int j = 0; j <= row; j++) {
-			p[j] = cairn_dot(ql, kv + j * width, width) * scale;
-			max = fmax(max, p[j]);
+			p[j] *= scale;
+			max = larger(max, p[j]);
 		}
 		for (int j = 0; j <= row; j++) {
 			p[j] = exp(p[j] - max);
@@ -395,9 +397,9 @@ static void attend_latent(struct ref *r, double *out, const double *q, const dou
 		cairn_add_rows(oc, p, kv, width, row + 1, rank);
 		for (int e = 0; e < rank; e++)
 			oc[e] = rounded(r, oc[e] / sum);
+		cairn_products(v, 1, wh + l->nope_dim * rank, l->v_dim, oc, 1, rank);
 		for (int e = 0; e < l->v_dim; e++)
-			out[(int64_t)i * l->v_dim + e] =
-				rounded(r, cairn_dot(wh + (l->nope_dim + e) * rank, oc, rank));
+			v[e] = rounded(r, v[e]);
 	}
 }
 
