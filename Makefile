@@ -36,7 +36,7 @@ CC	?= gcc
 cppflags = $(CPPFLAGS) -I. -D_GNU_SOURCE $(llhttp_flags) $(if $(CONFIG_VERBS),-DCONFIG_VERBS) $(if $(CONFIG_NCCL),-DCONFIG_NCCL) $(if $(CONFIG_CUDA),-DCONFIG_CUDA -isystem $(dir $(NVCC))../include) $(if $(DEBUG),-DCAIRN_DEBUG=$(DEBUG))
 # -g1: what a backtrace needs; full debugging information takes a quarter of the compile time (CFLAGS='-O0 -g3' for a debugger).
 CFLAGS	?= $(if $(SAN),-O1,-O3) -g1
-cflags	= $(CFLAGS) -std=gnu11 $(openmp) -ffp-contract=off -fno-math-errno -fvisibility=default -MMD -MP \
+cflags	= $(CFLAGS) -std=gnu11 $(openmp) -ffp-contract=off -fno-math-errno -fno-trapping-math -fvisibility=default -MMD -MP \
 	-Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wno-unknown-pragmas -Werror
 NVFLAGS	= -I. -std=c++17 -O3 -lineinfo -gencode arch=compute_90a,code=sm_90a -MMD -MP -Werror all-warnings \
 	$(if $(DEBUG),,-Xptxas -warn-spills$(comma)-warn-lmem-usage) \

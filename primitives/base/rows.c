@@ -26,12 +26,13 @@ CAIRN_WIDE void cairn_widen(double *dst, const void *p, int dtype, int64_t first
 CAIRN_WIDE void cairn_widen_e4m3(double *dst, const uint8_t *codes, double scale, int64_t n)
 {
 	for (int64_t i = 0; i < n; i++) {
-		uint32_t bits = (uint32_t)(codes[i] & 0x7f) << 20;	/* as cairn_e4m3_to_float() does */
+		/* as cairn_e4m3_to_float() does, without a branch: code 0x7f becomes a NaN */
+		uint32_t size = codes[i] & 0x7f, is_nan = -(uint32_t)(size == 0x7f) & 0x7fc00000;
+		uint32_t bits = size << 20 | is_nan | (codes[i] & 0x80u) << 24;
 		float f;
 
 		memcpy(&f, &bits, sizeof(f));
-		f = (codes[i] & 0x7f) == 0x7f ? NAN : f * 0x1p120f;
-		dst[i] = (double)(codes[i] & 0x80 ? -f : f) * scale;
+		dst[i] = (double)(f * 0x1p120f) * scale;
 	}
 }
 
@@ -147,19 +148,31 @@ CAIRN_WIDE double cairn_dot_squares(const double *x, const double *y, int64_t n)
 	return a + b;
 }
 
+/* |x|, at least `least` if it is not 0 */
+static inline double size_of(double x, double least)
+{
+	double a = fabs(x);
+
+	return a == 0 ? 0 : a > least ? a : least;
+}
+
 CAIRN_WIDE double cairn_dot_bounded(const double *x, const double *y, int64_t n, double least_x,
 				    double least_y, double *magnitude)
 {
-	double sum = 0, size = 0;
+	const int64_t half = n / 2;
+	double a = 0, b = 0, size_a = 0, size_b = 0;
 
-	#pragma omp simd reduction(+:sum, size)
-	for (int64_t i = 0; i < n; i++) {
-		double a = fabs(x[i]), b = fabs(y[i]), both = (a > least_x ? a : least_x) *
-							      (b > least_y ? b : least_y);
-
-		sum += x[i] * y[i];
-		size += a == 0 || b == 0 ? 0 : both;
+	#pragma omp simd reduction(+:a, b, size_a, size_b)
+	for (int64_t i = 0; i < half; i++) {
+		a += x[i] * y[i];
+		b += x[half + i] * y[half + i];
+		size_a += size_of(x[i], least_x) * size_of(y[i], least_y);
+		size_b += size_of(x[half + i], least_x) * size_of(y[half + i], least_y);
 	}
-	*magnitude = size;
-	return sum;
+	for (int64_t i = 2 * half; i < n; i++) {
+		a += x[i] * y[i];
+		size_a += size_of(x[i], least_x) * size_of(y[i], least_y);
+	}
+	*magnitude = size_a + size_b;
+	return a + b;
 }
