@@ -41,7 +41,7 @@ struct chain {
 	const struct cairn_cluster_mla_args *a;
 	const double *given;		/* used instead of a->x if not NULL */
 	int runs, rows;
-	double *x, *n, *cq, *q, *kv, *slot, *ql, *o, *v, *out, *magnitude;
+	double *x, *n, *cq, *q, *kv, *slot, *ql, *o, *v, *out, *magnitude;	/* magnitude: of bounds */
 };
 
 /* Returns the element of the pages at which key j of request b begins. */
@@ -231,7 +231,7 @@ static void run_chain(const struct chain *c, double *ws, int64_t ws_len)
 	for (int i = 0; i < a->kv.batch * a->num_heads; i++)
 		if (cairn_kv_len(&a->kv, i / a->num_heads) > 0)
 			attend(c, i / a->num_heads, i % a->num_heads, ws + i * ws_len);
-	project(c, c->out, c->v, a->w_o, hidden, nv, c->magnitude);
+	project(c, c->out, c->v, a->w_o, hidden, nv, c->runs > 1 ? c->magnitude : NULL);
 	for (int64_t i = 0; i < (int64_t)c->rows * hidden; i++)
 		c->out[i] += c->x[i];
 }
