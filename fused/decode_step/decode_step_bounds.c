@@ -59,6 +59,8 @@ static void judge_row(const struct step_run *runs, size_t member, int64_t first,
 		bound[i] = fmin(err ? err[i] : INFINITY,
 				fmax(2 * half, DEVIATIONS * sqrt(fmax(bound[i], mean))));
 		bound[i] += bound[i] > 0 ? half : 0;
+		if (isnan(val[i]))	/* a NaN in what the request reads makes this undefined */
+			bound[i] = INFINITY;
 	}
 }
 

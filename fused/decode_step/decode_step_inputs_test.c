@@ -23,7 +23,7 @@ static void fill_embed(struct cairn_op *op, const struct step_shape *s, void *em
 
 	if (kind == CAIRN_KIND_EXTREME)
 		op->kind = CAIRN_KIND_NORMAL;
-	cairn_fill(op, embed, a->dtype, (int64_t)s->vocab * s->hidden, 1);
+	step_repeat(op, embed, a->dtype, (int64_t)s->vocab * s->hidden, s->pair ? s->size : 1);
 	op->kind = kind;
 	for (int64_t i = 0; kind == CAIRN_KIND_EXTREME && i < (int64_t)s->vocab * s->hidden; i++) {
 		double size = sizes[i / s->hidden % 6];
@@ -118,12 +118,14 @@ static void set_scalars(struct cairn_op *op, const struct step_shape *s, const s
 	a->sms = s->sms;
 	a->form = s->flags & GRAPH ? CAIRN_DECODE_STEP_GRAPH :
 		  s->flags & PERSISTENT ? CAIRN_DECODE_STEP_PERSISTENT : CAIRN_DECODE_STEP_AUTO;
-	a->eps = op->case_index % 3 ? 1e-5f : 1e-6f;
+	a->eps = s->pair ? (float)s->eps : op->case_index % 3 ? 1e-5f : 1e-6f;
 	/*
 	 * In the first layer the key with all the weight does not depend on rounding; in later layers it may.
 	 */
 	a->sm_scale = (float)((op->kind == CAIRN_KIND_EXACT && s->layers == 1 && !(s->flags & LATENT) ?
 			       64 : 1) / sqrt(s->dim));
+	if (s->scale > 0)
+		a->sm_scale = s->scale;
 	if (s->flags & LATENT) {
 		a->q_lora_rank = s->lora;
 		a->kv_lora_rank = 512;
@@ -163,7 +165,23 @@ static void fill_index(struct cairn_op *op, const struct step_shape *s, const st
 		}
 	}
 	for (int b = 0; b < s->batch; b++)	/* the last row and the first, and sometimes equal ones */
-		ids[b] = b == 0 ? s->vocab - 1 : b == 5 ? 0 : (int32_t)cairn_op_range(op, 0, s->vocab - 1);
+		ids[b] = s->pair ? s->vocab - 1 - b : b == 0 ? s->vocab - 1 : b == 5 ? 0 :
+			 (int32_t)cairn_op_range(op, 0, s->vocab - 1);
+}
+
+/* Puts a NaN into the third request: into its oldest key or value of some layer, or into its embedding. */
+static void fill_one_nan(struct cairn_op *op, const struct step_shape *s, const struct paged *p, void *embed)
+{
+	struct cairn_decode_step_args *a = op->args;
+	int64_t row = cache_row(s), layer = s->pair / 3 % s->layers * (a->kv_stride_bytes / 2);
+
+	if (s->batch < 3)
+		return;
+	if (s->pair % 3 == 2 && !(s->flags & TIED))
+		cairn_fill_nan(embed, a->dtype, a->ids[2] * (int64_t)s->hidden + s->hidden - 1, 1);
+	else
+		cairn_fill_nan(s->pair % 3 && !(s->flags & LATENT) ? a->kv.v_pages : a->kv.k_pages, a->dtype,
+			       layer + paged_slot(p, 2, 0) * row + row - 1, 1);
 }
 
 void step_setup(struct cairn_op *op)
@@ -196,6 +214,8 @@ void step_setup(struct cairn_op *op)
 	step_decide_experts(op, &s, embed);
 	if (s.flags & SAMPLE)
 		fill_sampling(op, s.batch);
+	if (s.pair)
+		fill_one_nan(op, &s, &p, embed);
 	if (s.flags & NEWER)
 		a->size += 8;
 }

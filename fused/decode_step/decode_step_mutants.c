@@ -71,6 +71,11 @@
 	D(normalize_experts_always, "the experts' weights are always normalised") \
 	D(dense_layers_one_less, "the MLP of the last dense layer is left out") \
 	D(size_ignored, "an argument struct that is too small is accepted") \
+	D(eps_at_least_1e_6, "eps is raised to 1e-6") \
+	D(eps_at_most_1e_4, "eps is lowered to 1e-4") \
+	D(page_48_as_32, "the page size is rounded down to a power of two") \
+	D(bias_lost_without_tokens, "b_o is left out where tokens is NULL") \
+	D(nan_reaches_next_request, "a NaN in one request's logits spreads to the next request") \
 	D(not_repeatable, "every other call differs in the last bit of a logit") \
 	D(nothing, "returns success without doing anything")
 
@@ -359,6 +364,27 @@ static void request(struct state *s, int b)
 	head(s, b);
 }
 
+/* Changes the arguments as the defects of eps, pages and biases do. */
+static void bend_args(struct cairn_decode_step_args *a, enum defect d)
+{
+	if (d == STEP_eps_at_least_1e_6)
+		a->eps = fmaxf(a->eps, 1e-6f);
+	if (d == STEP_eps_at_most_1e_4)
+		a->eps = fminf(a->eps, 1e-4f);
+	while (d == STEP_page_48_as_32 && a->kv.page_size & (a->kv.page_size - 1))
+		a->kv.page_size &= a->kv.page_size - 1;
+	if (d == STEP_bias_lost_without_tokens && !a->tokens)
+		a->b_o = NULL;
+}
+
+/* Copies a NaN in the logits of a request to those of the next one. */
+static void spread_nan(const struct cairn_decode_step_args *a)
+{
+	for (int b = 0; b + 1 < a->kv.batch; b++)
+		if (cairn_kv_len(&a->kv, b) > 0 && isnan(a->logits[(int64_t)b * a->vocab]))
+			a->logits[(int64_t)(b + 1) * a->vocab] = NAN;
+}
+
 /* Returns whether these arguments can show the defect; a call that cannot is skipped to save time. */
 static int shows(const struct cairn_decode_step_args *a, enum defect d)
 {
@@ -385,6 +411,7 @@ static int step(const struct cairn_decode_step_args *args, enum defect d)
 	CAIRN_TRY(cairn_decode_step_check(a));
 	if (d == STEP_nothing)
 		return 0;
+	bend_args(a, d);
 	kv = decode_step_k_row(a);
 	for (int i = 0; i < 7; i++)
 		*rows[i] = new_row(i < 3 ? a->hidden : i == 3 ? 2 * (int64_t)a->intermediate + 1 :
@@ -394,6 +421,8 @@ static int step(const struct cairn_decode_step_args *args, enum defect d)
 			request(&s, b);
 		top[b] = best(&s, b);
 	}
+	if (d == STEP_nan_reaches_next_request)
+		spread_nan(a);
 	if (a->kv.batch)
 		draw(&s, top);
 	if (d == STEP_not_repeatable && a->kv.batch && calls++ % 2)

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * decode_step_test - the cases: small models of one to three layers (named edge cases, latent attention and
- * experts), layers of published models, bench rows; then two generated series
+ * experts), layers of published models, bench rows; then two generated series, and decode_step_pairs.h
  */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/pairs.h"
 #include "fused/cache/paged_test.h"
 #include "fused/decode_step/decode_step_test.h"
+#include "fused/decode_step/decode_step_pairs.h"
 
 #define LENS(...)	(const int[]){ __VA_ARGS__ }
 #define N(case_name, num_layers, requests, kv_len, page_size, hidden_dim, mlp_dim, qo_heads, kv_heads, \
@@ -125,7 +127,7 @@ static const struct step_shape named[] = {
 	LAYER("qwen2_7b", BIAS, QWEN2_7B),
 };
 
-/* a share of the device: all ways of the grid, both forms, latent attention, experts; the last cases */
+/* a share of the device: all ways of the grid, both forms, latent attention, experts */
 static const struct step_shape with_sms[] = {
 	{ N("sms_1", 2, 1, 33, 16, 128, 192, 4, 2, 64, 136), .sms = 1 },
 	{ N("sms_24_batch_2", 2, 2, 40, 16, 128, 192, 4, 2, 64, 136), .sms = 24 },
@@ -183,6 +185,10 @@ void step_shape_at(int index, struct step_shape *s)
 		*s = named[index];
 		return;
 	}
+	if (i >= NUM_GRID + NUM_MIXED + NUM_SMS) {
+		pair_at(i - NUM_GRID - NUM_MIXED - NUM_SMS, s);
+		return;
+	}
 	if (i >= NUM_GRID + NUM_MIXED) {
 		*s = with_sms[i - NUM_GRID - NUM_MIXED];
 		return;
@@ -237,7 +243,9 @@ static void describe(int index, struct cairn_case *c)
 	struct step_shape s;
 
 	step_shape_at(index, &s);
-	if (s.name)
+	if (s.pair)
+		pair_name(&s, c->name, sizeof(c->name));
+	else if (s.name)
 		snprintf(c->name, sizeof(c->name), "%s", s.name);
 	else
 		snprintf(c->name, sizeof(c->name), "l%d_b%d_kv%d_p%d_h%d_i%d_q%d_%d_d%d_v%d_%s%s%s%s%s%s",
@@ -246,15 +254,17 @@ static void describe(int index, struct cairn_case *c)
 			 s.flags & SAMPLE ? "_sample" : "", s.flags & GAPS ? "_gaps" : "",
 			 s.flags & PAGED_RAGGED ? "_ragged" : "",
 			 s.flags & GRAPH ? "_graph" : s.flags & PERSISTENT ? "_persistent" : "");
-	if (!s.name && s.lora)
+	if (!s.name && !s.pair && s.lora)
 		snprintf(c->name + strlen(c->name), sizeof(c->name) - strlen(c->name), "_r%d", s.lora);
-	if (!s.name && s.experts)
+	if (!s.name && !s.pair && s.experts)
 		snprintf(c->name + strlen(c->name), sizeof(c->name) - strlen(c->name),
 			 "_e%d_top%d_i%d_s%d_after%d", s.experts, s.top, s.expert_inter, s.shared, s.dense);
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
 	if (s.flags & DEVICE)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
+	else if (s.pair)
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	else if (s.name)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	else
@@ -277,13 +287,21 @@ static int form(void *args, int i)
 	return i < 2;
 }
 
+static void pair_rows(struct cairn_test *t)
+{
+	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
+}
+
+static const struct cairn_unit units[] = { { "pair_rows", pair_rows } };
+
 const struct cairn_family cairn_decode_step_family = {
 	.stage = "fused", .name = "decode_step",
 	.op = offsetof(struct cairn_impl, decode_step),
 	.workspace_op = offsetof(struct cairn_impl, decode_step_workspace),
 	.args_size = sizeof(struct cairn_decode_step_args),
 	.workspace_field = STEP_FIELD(workspace),
-	.num_cases = NUM_NAMED + NUM_GRID + NUM_MIXED + NUM_SMS,
+	.num_cases = NUM_NAMED + NUM_GRID + NUM_MIXED + NUM_SMS + NUM_PAIRS,
+	.units = units, .num_units = ARRAY_SIZE(units),
 	.zeroed_workspace = 1,
 	.may_alias = { { STEP_FIELD(tokens), STEP_FIELD(ids) } },
 	.company = { .rows = STEP_FIELD(kv.batch), .in = { STEP_FIELD(ids) },
@@ -291,5 +309,5 @@ const struct cairn_family cairn_decode_step_family = {
 	.form = form,
 	.describe = describe, .setup = step_setup, .exact = step_exact, .judge = step_judge,
 	.reject = step_reject,
-	.cost_s = 76,
+	.cost_s = 40,
 };

@@ -39,6 +39,10 @@ struct step_shape {
 	int lora, experts, top, expert_inter, shared, dense;
 	float scaling;			/* 0: 1 */
 	int sms;
+	/* decode_step_pairs.h */
+	int pair;			/* number of the case, or 0 */
+	double eps, size;		/* size: deviation of the embedding */
+	float scale;			/* sm_scale; 0: from head_dim */
 };
 
 void step_shape_at(int index, struct step_shape *s);
@@ -47,6 +51,11 @@ int step_judge(const struct cairn_op *op, const void *got, char *why, size_t len
 int step_exact(const void *args, struct cairn_exact *e);
 const char *step_reject(void *args, int i, int *want);
 
+/*
+ * As cairn_fill(), but a long buffer repeats a short one of prime length, so that no two rows are alike.
+ * Drawing every number would take longer than the rest of the test.
+ */
+void step_repeat(struct cairn_op *op, void *p, int dtype, int64_t count, double scale);
 /* Fills with normal values of this deviation; EXACT: integers times the nearest power of two. */
 void step_fill(struct cairn_op *op, void *p, int dtype, int64_t count, double scale);
 /* Fills all weights of layers; the caller fills embed, final_norm and lm_head. */

@@ -7,17 +7,37 @@
 #include "fused/cache/paged_test.h"
 #include "fused/decode_step/decode_step_test.h"
 
+#define BLOCK	16381
+
+/* Copies the first block to the rest of p. */
+static void repeat(void *p, int dtype, int64_t count)
+{
+	size_t esize = cairn_dtype_bytes(dtype);
+
+	for (int64_t i = BLOCK; i < count; i += BLOCK)
+		memcpy((char *)p + (size_t)i * esize, p,
+		       (size_t)(count - i < BLOCK ? count - i : BLOCK) * esize);
+}
+
+void step_repeat(struct cairn_op *op, void *p, int dtype, int64_t count, double scale)
+{
+	cairn_fill(op, p, dtype, count < BLOCK ? count : BLOCK, scale);
+	repeat(p, dtype, count);
+}
+
 void step_fill(struct cairn_op *op, void *p, int dtype, int64_t count, double scale)
 {
+	int64_t some = count < BLOCK ? count : BLOCK;
 	int exponent = (int)lround(log2(scale / 2.6));
 	enum cairn_kind kind = op->kind;
 
 	if (kind == CAIRN_KIND_EXTREME) /* in this kind the residual stream is extreme, not the weights */
 		op->kind = CAIRN_KIND_NORMAL;
-	cairn_fill(op, p, dtype, count, scale);
+	cairn_fill(op, p, dtype, some, scale);
 	op->kind = kind;
-	for (int64_t i = 0; i < count && kind == CAIRN_KIND_EXACT; i++)
+	for (int64_t i = 0; i < some && kind == CAIRN_KIND_EXACT; i++)
 		cairn_store(p, dtype, i, ldexp(cairn_load(p, dtype, i), exponent));
+	repeat(p, dtype, count);
 }
 
 /*
