@@ -85,13 +85,22 @@ static int64_t scales_of(const struct cairn_moe_args *a, const struct matrix *m)
 	return m->num * cairn_moe_scales(a->scale_kind, m->n, m->k);
 }
 
-/*
- * Fills codes that are about normal with deviation 100; one in sixteen is any code but NaN. Large matrices
- * repeat a block.
- */
+/* Large matrices repeat a block of prime length, so that no two rows are alike. */
+#define BLOCK	65521
+
+static void fill_block(struct cairn_op *op, const struct matrix *m, double size)
+{
+	const int64_t total = m->num * m->n * m->k;
+
+	fill(op, m->w, total < BLOCK ? total : BLOCK, size);
+	for (int64_t i = BLOCK; i < total; i += BLOCK)
+		memcpy((uint16_t *)m->w + i, m->w, 2 * (size_t)(total - i < BLOCK ? total - i : BLOCK));
+}
+
+/* Fills codes that are about normal with deviation 100; one in sixteen is any code but NaN. */
 static void fill_codes(struct cairn_op *op, const struct matrix *m)
 {
-	const int64_t total = m->num * m->n * m->k, most = (1 << 20) + 7, block = total < most ? total : most;
+	const int64_t total = m->num * m->n * m->k, block = total < BLOCK ? total : BLOCK;
 	float *values = malloc(sizeof(*values) * (size_t)block);
 	uint8_t *codes = m->w;
 
@@ -115,7 +124,7 @@ static void fill_matrix(struct cairn_op *op, const struct matrix *m, double size
 	if (exact)
 		fill_sparse(op, m->w, m->scale != NULL, m->num * m->n, m->k, some);
 	else if (!m->scale)
-		fill(op, m->w, m->num * m->n * m->k, size);
+		fill_block(op, m, size);
 	else
 		fill_codes(op, m);
 	for (int64_t i = 0; m->scale && i < scales_of(op->args, m); i++)
@@ -131,7 +140,7 @@ static void fill_weights(struct cairn_op *op, const struct moe_shape *s, const s
 		((struct cairn_moe_args *)op->args)->eps = 1e-12f;
 		fill_signs(op, p->norm, s->hidden, 1);
 		fill_sparse(op, p->router, 0, s->experts, s->hidden, 3);
-		for (int64_t e = 0; s->pair && e < s->experts; e++)
+		for (int64_t e = 0; s->pair == 1 && e < s->experts; e++)
 			for (int64_t i = 1; i < 3; i++)
 				cairn_store(p->router, ((struct cairn_moe_args *)op->args)->dtype,
 					    (e + 1) * s->hidden - i, 2048);
@@ -333,6 +342,86 @@ static void fill_last(struct cairn_op *op, const struct moe_shape *s, const stru
 	}
 }
 
+static void set_weight(const struct cairn_moe_args *a, const struct matrix *m, int64_t at, double v)
+{
+	if (m->scale)
+		((uint8_t *)m->w)[at] = cairn_float_to_e4m3((float)v);
+	else
+		cairn_store(m->w, a->dtype, at, v);
+}
+
+/*
+ * Columns c and c + k / 2 of a row are opposite, and belong to equal elements of what the row multiplies, so
+ * that they cancel. Before they do, they have added up: the signs are those of these elements. The first four
+ * columns have no opposite ones; `rest` gives them.
+ */
+static void fill_mirrored(struct cairn_op *op, const struct matrix *m, double unit, int alternate,
+			  void (*rest)(struct cairn_op *op, const struct matrix *m, int64_t row, double *v))
+{
+	const struct cairn_moe_args *a = op->args;
+	int64_t half = m->k / 2;
+	double v[4];
+
+	for (int64_t i = 0; m->scale && i < scales_of(a, m); i++)
+		m->scale[i] = 1;
+	for (int64_t row = 0; row < m->num * m->n; row++) {
+		rest(op, m, row, v);
+		for (int64_t c = 0; c < half; c++) {
+			double x = (double)cairn_op_range(op, 8, 15) * 2 * unit;
+
+			x = c < 4 ? v[c] : alternate && c % 3 == 0 ? -x : x;
+			set_weight(a, m, row * m->k + c, x);
+			set_weight(a, m, row * m->k + half + c, c < 4 ? 0 : -x);
+		}
+	}
+}
+
+/* The gate is so large that silu(gate) is the gate itself; rows r and r + n / 4 give equal h. */
+static void rest_of_gate_up(struct cairn_op *op, const struct matrix *m, int64_t row, double *v)
+{
+	int64_t r = row % m->n % (m->n / 4), expert = row / m->n;
+	int up = row % m->n >= m->n / 2;
+
+	(void)op;
+	v[0] = up ? (r % 2 ? 7 : 3) : 48;
+	v[1] = up ? 1 : 8;
+	v[2] = up ? 1 : 8;
+	v[3] = up ? (expert % 2 ? 2 : -2) : 0;
+}
+
+static void rest_of_down(struct cairn_op *op, const struct matrix *m, int64_t row, double *v)
+{
+	(void)m;
+	(void)row;
+	for (int c = 0; c < 4; c++)
+		v[c] = (double)cairn_op_range(op, 1, 2) * (cairn_op_rand(op) & 1 ? 1 : -1);
+}
+
+/* n is 1 and -1, equal in columns c and c + hidden / 2. See moe_more_cases.h. */
+static void fill_sums(struct cairn_op *op, const struct moe_shape *s, const struct operands *p)
+{
+	struct cairn_moe_args *a = op->args;
+	const double in = s->flags & FP8 ? 8 : s->flags & F16 ? 2048 : 4096;
+	int64_t hidden = s->hidden, half = hidden / 2;
+
+	a->eps = 1e-12f;
+	for (int64_t i = 0; i < hidden; i++)
+		cairn_store(p->norm, a->dtype, i, 1);
+	fill_sparse(op, p->router, 0, s->experts, hidden, 3);
+	for (int64_t i = 0; i < s->batch * hidden; i++) {
+		int64_t c = i % hidden;
+		double v = c == 0 ? 16 : c < 4 ? (cairn_op_rand(op) & 1 ? 16 : -16) : c % 3 ? 16 : -16;
+
+		cairn_store(p->x, a->dtype, i, c < half ? v : cairn_load(p->x, a->dtype, i - half));
+	}
+	fill_mirrored(op, &p->gate_up, in, 1, rest_of_gate_up);
+	fill_mirrored(op, &p->down, 4, 0, rest_of_down);
+	if (s->shared) {
+		fill_mirrored(op, &p->shared_gate_up, in, 1, rest_of_gate_up);
+		fill_mirrored(op, &p->shared_down, 4, 0, rest_of_down);
+	}
+}
+
 void moe_setup(struct cairn_op *op)
 {
 	struct cairn_moe_args *a = op->args;
@@ -384,8 +473,8 @@ void moe_setup(struct cairn_op *op)
 		p.bias = cairn_in(op, MOE_FIELD(route_bias), CAIRN_F32, s.experts);
 	if (kind == CAIRN_KIND_EXTREME)
 		op->kind = CAIRN_KIND_NORMAL;	/* for everything that is not distorted */
-	if (s.flags & LAST) {
-		fill_last(op, &s, &p);
+	if (s.flags & (LAST | SUMS)) {
+		(s.flags & SUMS ? fill_sums : fill_last)(op, &s, &p);
 		return;
 	}
 	fill_weights(op, &s, &p, kind == CAIRN_KIND_EXACT);

@@ -114,6 +114,18 @@ static double sum_transposed(const struct moe_mutant *s, const struct matrix *m,
 	return sum;
 }
 
+/* Returns sum x[i] s->row[i]; narrow: cut to TF32 after every fourth product. */
+static double sum_of(const struct moe_mutant *s, const double *x, int64_t n, int narrow)
+{
+	double sum = 0;
+
+	if (!narrow)
+		return cairn_dot(x, s->row, n);
+	for (int64_t i = 0; i < n; i += 4)
+		sum = tf32(sum + cairn_dot(x + i, s->row + i, 4));
+	return sum;
+}
+
 static void feed_forward(struct moe_mutant *s, int n, const struct matrix *gate_up, const struct matrix *down,
 			 double w)
 {
@@ -122,7 +134,7 @@ static void feed_forward(struct moe_mutant *s, int n, const struct matrix *gate_
 
 	for (int i = 0; i < 2 * n; i++) {
 		load_row(s, gate_up, i);
-		s->g[i] = cairn_dot(s->n, s->row, a->hidden);
+		s->g[i] = sum_of(s, s->n, a->hidden, s->d == MOE_sums_10_bits_of_gate_up);
 	}
 	for (int i = 0; i < n; i++) {
 		double gate = s->g[i], up = s->g[n + i], v;
@@ -149,7 +161,7 @@ static void feed_forward(struct moe_mutant *s, int n, const struct matrix *gate_
 			add = sum_transposed(s, down, s->y, i);
 		} else {
 			load_row(s, down, i);
-			add = cairn_dot(s->y, s->row, n);
+			add = sum_of(s, s->y, n, s->d == MOE_sums_10_bits_of_down);
 		}
 		if (s->d == MOE_down_rounded)
 			add = block_rounded(add, a->dtype);

@@ -67,6 +67,10 @@
 	D(not_repeatable, "every other call differs in the last bit") \
 	D(eps_at_least_1e_6, "eps is raised to 1e-6") \
 	D(logits_in_tf32, "logits are cut to TF32") \
+	D(sums_10_bits_of_gate_up, "the products with w_gate_up are summed with the 10 bits of TF32") \
+	D(sums_10_bits_of_down, "the products with w_down are summed with the 10 bits of TF32") \
+	D(route_bias_lost_of_many, "the bias is not added above 8 rows") \
+	D(route_groups_lost_with_fp8, "weights of 8 bits: experts of all groups are chosen") \
 	D(down_rounded, "an expert's product with w_down is rounded to dtype") \
 	D(normalize_lost_with_fp8, "weights of 8 bits: weights are not divided by their sum") \
 	D(scaling_lost_of_many, "scaling is not applied above 8 rows") \

@@ -130,7 +130,9 @@ static void scores(const struct moe_mutant *s, const double *logits, double *p, 
 	if (!sigmoids)
 		softmax(s, logits, none, p);
 	for (int e = 0; e < s->a->num_experts; e++) {
-		double bias = s->how.bias && s->d != MOE_route_bias_ignored ? (double)s->how.bias[e] : 0;
+		int ignored = s->d == MOE_route_bias_ignored ||
+			      (s->d == MOE_route_bias_lost_of_many && s->a->batch > CAIRN_MOE_FEW);
+		double bias = s->how.bias && !ignored ? (double)s->how.bias[e] : 0;
 
 		if (sigmoids)
 			p[e] = (double)(float)(1 / (1 + exp(-logits[e])));
@@ -179,7 +181,8 @@ void moe_mutant_route(struct moe_mutant *s, int b)
 			logits[e] = block_rounded(logits[e], a->dtype);
 	}
 	scores(s, logits, p, c);
-	if (s->how.groups > 1 && s->d != MOE_route_groups_ignored)
+	if (s->how.groups > 1 && s->d != MOE_route_groups_ignored &&
+	    !(s->d == MOE_route_groups_lost_with_fp8 && a->fp8w))
 		leave_groups(s, c, p, left);
 	pick(s, b, c, logits, left);
 	if (s->d == MOE_route_softmax_of_groups && s->how.score == CAIRN_MOE_SOFTMAX)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * moe_test - the cases: named edge cases, shapes of published models, bench rows, a generated series of
- * shapes, and pair cases, which combine every two features
+ * shapes, and pair cases, which combine every two features; then those of moe_more_cases.h
  *
  * A request whose experts are not decided is only checked to be finite (moe_bounds.c); a case fails if the
  * experts of less than half of the sampled requests are decided.
@@ -12,6 +12,7 @@
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"
 #include "fused/moe/moe_test.h"
+#include "fused/moe/moe_more_cases.h"
 
 #define N(n, ...)	N_OF(n, __VA_ARGS__) /* a second macro level expands DSV2LITE into five arguments */
 #define N_OF(case_name, hidden_dim, num_experts, per_token, expert_dim, shared_dim, rows) \
@@ -144,7 +145,7 @@ static const struct moe_shape with_sms[] = {
 #define V3		(SIGMOID | BIAS | NORMALIZE)
 #define GROUPS(num, per_token)	.groups = num, .groups_per_token = per_token
 
-/* sigmoids, biases and groups; the last of all cases */
+/* sigmoids, biases and groups */
 static const struct moe_shape routed[] = {
 	{ N("route_sigmoid", 128, 16, 4, 64, 64, 3), .flags = SIGMOID },
 	{ N("route_sigmoid_normalized_f16", 128, 16, 4, 64, 0, 8), .flags = SIGMOID | NORMALIZE | F16,
@@ -193,6 +194,8 @@ static const struct moe_shape routed[] = {
 
 #define FIRST_PAIR	(NUM_NAMED + NUM_GRID + NUM_GRID_FP8 + NUM_SMS + NUM_ROUTED)
 #define NUM_PAIRS	24
+#define FIRST_ROUTE_PAIR	(FIRST_PAIR + NUM_PAIRS)
+#define FIRST_SUM	(FIRST_ROUTE_PAIR + NUM_ROUTE_PAIRS)
 
 enum { F_TYPE, F_FP8, F_NORMALIZE, F_SCALING, F_SHARED, F_EXPERTS, F_IN_PLACE, F_NO_EXPERTS, F_BATCH,
        F_HIDDEN, F_INTER, F_EPS, F_SMS, NUM_FACTORS };
@@ -244,6 +247,14 @@ void moe_shape_at(int index, struct moe_shape *s)
 		*s = named[index];
 		return;
 	}
+	if (index >= FIRST_SUM) {
+		*s = sums[index - FIRST_SUM];
+		return;
+	}
+	if (index >= FIRST_ROUTE_PAIR) {
+		route_pair_at(index - FIRST_ROUTE_PAIR, s);
+		return;
+	}
 	if (index >= FIRST_PAIR) {
 		pair_of(index - FIRST_PAIR, s);
 		return;
@@ -274,7 +285,9 @@ static void describe(int index, struct cairn_case *c)
 	struct moe_shape s;
 
 	moe_shape_at(index, &s);
-	if (s.pair)
+	if (s.pair > 1)
+		name_route_pair(c->name, sizeof(c->name), &s);
+	else if (s.pair)
 		name_pair(c->name, sizeof(c->name), &s);
 	else if (s.name)
 		snprintf(c->name, sizeof(c->name), "%s", s.name);
@@ -288,7 +301,11 @@ static void describe(int index, struct cairn_case *c)
 	c->sparse = c->bench;
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	c->far = !!(s.flags & FAR);
-	if (s.pair)
+	if (s.flags & SUMS)
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
+	else if (s.pair > 1)
+		c->kinds = CAIRN_KIND_BIT(s.kind);
+	else if (s.pair)
 		c->kinds |= CAIRN_KIND_BIT(others[index % 3]);
 	else if (s.flags & LAST)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
@@ -438,7 +455,14 @@ static void pairs_are_covered(struct cairn_test *t)
 	cairn_pairs_check(t, &pairs, NUM_PAIRS);
 }
 
-static const struct cairn_unit units[] = { { "pairs_are_covered", pairs_are_covered } };
+static void route_pairs_are_covered(struct cairn_test *t)
+{
+	cairn_pairs_check(t, &route_pairs, NUM_ROUTE_PAIRS);
+}
+
+static const struct cairn_unit units[] = {
+	{ "pairs_are_covered", pairs_are_covered }, { "route_pairs_are_covered", route_pairs_are_covered },
+};
 
 const struct cairn_family cairn_moe_family = {
 	.stage = "fused", .name = "moe",
@@ -448,11 +472,11 @@ const struct cairn_family cairn_moe_family = {
 	.args_size = sizeof(struct cairn_moe_args),
 	.workspace_field = MOE_FIELD(workspace),
 	.zeroed_workspace = 1,
-	.num_cases = FIRST_PAIR + NUM_PAIRS,
+	.num_cases = FIRST_SUM + ARRAY_SIZE(sums),
 	.may_alias = { { MOE_FIELD(out), MOE_FIELD(x) } },
 	.company = { .rows = MOE_FIELD(batch), .in = { MOE_FIELD(x) },
 		     .out = { MOE_FIELD(out), MOE_FIELD(experts) } },
 	.part = part, .form = form,
 	.describe = describe, .setup = moe_setup, .exact = exact, .reject = reject,
-	.cost_s = 60,
+	.cost_s = 45,
 };

@@ -22,6 +22,7 @@ enum {
 	GROUP_TIES = 16384,	/* groups 2 i and 2 i + 1 have equal experts */
 	LAST = 32768,		/* all requests choose the last expert, and the last but one ... */
 	FAR = 65536,		/* ... whose weights lie past 2^31 elements */
+	SUMS = 131072,		/* sums of many bits, most of whose terms cancel */
 };
 
 struct moe_shape {
@@ -31,7 +32,9 @@ struct moe_shape {
 	float scaling;		/* 0: 1 */
 	int sms, groups, groups_per_token;
 	float eps;		/* 0: 1e-6 or 1e-5; else x has the size of its root, so that it counts */
-	int pair;		/* a pair case: EXACT has logits of more than 11 bits */
+	/* 1: a pair case, whose EXACT has logits of more than 11 bits; from 2: a route_pair case */
+	int pair;
+	enum cairn_kind kind;	/* of a route_pair case */
 };
 
 void moe_shape_at(int index, struct moe_shape *s);
