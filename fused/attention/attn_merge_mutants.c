@@ -53,6 +53,7 @@
 	D(cut_off, "cuts the result off instead of rounding it") \
 	D(products_10_bits, "o is rounded to the 10 bits of TF32") \
 	D(weights_10_bits, "weights are rounded to the 10 bits of TF32") \
+	D(sums_10_bits, "sums of four states and more for an out of bf16 are rounded to TF32") \
 	D(terms_cut_off, "each term is cut off to out_dtype") \
 	D(counts_ignored_with_gaps, "with gaps between heads, all states of every row are used") \
 	D(lse_stride_ignored_f16, "with f16 states, lse is taken for packed") \
@@ -198,6 +199,8 @@ static void merge(const struct cairn_attn_merge_args *a, int64_t pair, int call,
 			if (IS(rounded_before_sum))
 				x = rounded(a->out_dtype, x);
 			sum = (float)(sum + x);
+			if (IS(sums_10_bits) && a->out_dtype == CAIRN_BF16 && t.n > 3)
+				sum = ten_bits(sum);
 			if (IS(sum_in_out_dtype))
 				sum = rounded(a->out_dtype, sum);
 			if (IS(in_place_too_early))

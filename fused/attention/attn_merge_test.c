@@ -3,8 +3,9 @@
  * attn_merge_test - named cases, a grid of shapes, bench rows
  *
  * The grid crosses states, head_dim and rows; heads, dtypes, layouts and flags rotate. EXACT has a power of
- * two of states with equal lse and no others with weight; EXTREME has lse around the cut-off, near the
- * largest number and almost equal; POISON has NaN in all states without weight. Gaps always hold NaN.
+ * two of states with equal lse and no others with weight, and sums of 16 to 22 bits, most of which cancel;
+ * EXTREME has lse around the cut-off, near the largest number and almost equal; POISON has NaN in all states
+ * without weight. Gaps always hold NaN.
  */
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"
@@ -332,6 +333,28 @@ static void fill_far(struct cairn_op *op, const struct shape *s)
 	}
 }
 
+/*
+ * Every fourth state has large elements, and the one two after it has their negatives; the others have small
+ * integers. The sum of four is small, but on the way it has 22 bits (16 where an f16 must hold the elements).
+ */
+static void fill_exact(struct cairn_op *op, void *o)
+{
+	const struct cairn_attn_merge_args a = cairn_attn_merge_strides(op->args);
+	double unit = a.dtype == CAIRN_F16 || a.out_dtype == CAIRN_F16 ? 0x1p11 : 0x1p17;
+
+	for (int64_t pair = 0; pair < (int64_t)a.rows * a.num_heads; pair++) {
+		int64_t at = pair / a.num_heads * a.row_stride + pair % a.num_heads * a.head_stride;
+
+		for (int64_t i = 0; i < (int64_t)a.num_states * a.head_dim; i++) {
+			int64_t s = i / a.head_dim, c = i % a.head_dim;
+			double large = (double)(16 + (pair + c) % 16) * unit * ((pair ^ c) & 1 ? 1 : -1);
+
+			cairn_store(o, a.dtype, at + s * a.state_stride + c, s % 4 == 0 ? large :
+				    s % 4 == 2 ? -large : (double)cairn_op_range(op, -4, 4));
+		}
+	}
+}
+
 static void setup(struct cairn_op *op)
 {
 	struct cairn_attn_merge_args *a = op->args, full;
@@ -403,6 +426,8 @@ static void setup(struct cairn_op *op)
 				   (int64_t)cairn_dtype_bytes(s.dtype), s.dtype, s.dim, 1);
 	else
 		cairn_fill(op, o, s.dtype, count, 1);
+	if (op->kind == CAIRN_KIND_EXACT)
+		fill_exact(op, o);
 	cairn_fill_nan(lse, CAIRN_F32, 0, lse_count);
 	for (int64_t pair = 0; pair < pairs; pair++)
 		draw_lse(op, lse + pair, full.lse_stride, s.n, s.flags, s.flags & EMPTY && pair % 7 == 3);
