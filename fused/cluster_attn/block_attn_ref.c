@@ -19,6 +19,7 @@
  *   products y     (gemm_ref.c). dev (sqrt(k) + k/32) E/2 (|y| + 8 R), R: root of the sum of squares: k
  *                  roundings of partial sums within the bracket, or k/8 tensor core truncations by an ulp
  *                  of one sign, 8 k/32 E/2.
+ *                  A sum that is exact in fp32 (exact_sum.h), of exact terms, has no error.
  *   rounding       [y - d, y + d] rounds to the interval between its rounded ends (block_ref.h), mostly a
  *                  single value without error, otherwise an ulp wide.
  *   n              cairn_block_norm(). 1 / rms is a common factor of all n; its error, with the square root
@@ -33,13 +34,15 @@
  *                  under p; f_j and dk enter key by key. D > 1/4: |w_j - p_j| <= p_j (e^(d_j) - 1), errors
  *                  relative to the largest logit's. Both: the error of the new v; P rounded, u p_j |v_j|
  *                  or half its smallest step, except for the largest logit (P is e^0); sums over the keys,
- *                  with a rescale for each.
+ *                  with a rescale for each. If all logits are exactly 0, P is 1 for each key, and the sum
+ *                  may be exact; the division by the number of keys rounds, unless it is a power of two.
  *   out            errors of a, rounded, times the weights, and the sum with x and the bias.
  */
 #include "fused/cluster_attn/block_attn_ref.h"
 
 #include <stdlib.h>
 
+#include "fused/block/exact_sum.h"
 #include "primitives/base/error.h"
 #include "primitives/base/wide.h"
 
@@ -154,6 +157,9 @@ static void project(struct carried out, struct carried in, const void *w, const 
 		out.err[i] = s.err + x_err + (double)(k + 4) * (E / 2 * s.size + 0x1p-149);
 		out.dev[i] = sqrt(s.var + x_err * x_err) + common * fabs(s.val) + (double)k * 0x1p-149 +
 			     depth * (fabs(s.val) + DEVIATIONS * sqrt(s.squares) + fabs(extra) + fabs(rest));
+		if (s.err == 0 && x_err == 0 && is_exact_dot(in.val, w, i * k, k, dtype, s.size) &&
+		    is_multiple(extra, exact_sum_step(s.size)) && is_multiple(rest, exact_sum_step(s.size)))
+			out.err[i] = 0;
 	}
 }
 
@@ -187,6 +193,7 @@ static void rotate(const struct cairn_cluster_attn_args *a, struct carried x, in
 struct head {
 	const struct cairn_cluster_attn_args *a;
 	int b, group, len, top;
+	int exact_zeros;			/* all logits are 0, and exact */
 	struct carried q, new_k, new_v;		/* rounded */
 	/* [len]: logits, weights, fp32 errors f_j, bounds err and dev of d_j */
 	double *s, *p, *f, *err, *dev;
@@ -216,6 +223,36 @@ static CAIRN_WIDE void add_outer(float *cov, const float *x, const float *y, int
 			cov[d * dim + c] += x[d] * y[c];
 }
 
+/* Returns whether q and the new key and value have no error. */
+static int is_certain(const struct head *h)
+{
+	int certain = h->q.err != NULL;
+
+	for (int d = 0; d < h->a->head_dim && certain; d++)
+		certain = h->q.err[d] == 0 && h->new_k.err[d] == 0 && h->new_v.err[d] == 0;
+	return certain;
+}
+
+/* Returns whether the sum of all values, each with weight 1, is exact. */
+static int values_add_up(const struct head *h)
+{
+	double size[MAX_DIM] = { 0 };
+	float v[MAX_DIM];
+
+	for (int j = 0; j < h->len; j++) {
+		load_key(h, h->a->kv.v_pages, h->new_v, v, j);
+		for (int c = 0; c < h->a->head_dim; c++)
+			size[c] += fabs((double)v[c]);
+	}
+	for (int j = 0; j < h->len; j++) {
+		load_key(h, h->a->kv.v_pages, h->new_v, v, j);
+		for (int c = 0; c < h->a->head_dim; c++)
+			if (!is_multiple((double)v[c], exact_sum_step(size[c])))
+				return 0;
+	}
+	return 1;
+}
+
 /* Computes the logits, the weights and a; and f_j as far as it follows from magnitudes. */
 static CAIRN_WIDE void attend_values(struct head *h, double *o)
 {
@@ -225,6 +262,7 @@ static CAIRN_WIDE void attend_values(struct head *h, double *o)
 
 	h->top = 0;
 	h->l = 0;
+	h->exact_zeros = is_certain(h);
 	for (int j = 0; j < h->len; j++) {
 		double dot = 0, size = 0;
 
@@ -234,6 +272,9 @@ static CAIRN_WIDE void attend_values(struct head *h, double *o)
 			dot += h->q.val[d] * (double)k[d];
 			size += fabs(h->q.val[d] * (double)k[d]);
 		}
+		h->exact_zeros = h->exact_zeros && dot == 0;
+		for (int d = 0; d < dim && h->exact_zeros; d++)
+			h->exact_zeros = is_multiple(h->q.val[d] * (double)k[d], exact_sum_step(size));
 		h->s[j] = scale * dot;
 		h->f[j] = (dim + 4) * E * scale * size;
 		if (h->s[j] > h->s[h->top])
@@ -366,6 +407,11 @@ static void attend(struct head *h, struct carried out)
 	attend_values(h, out.val);
 	if (!out.err)
 		return;
+	if (h->exact_zeros && values_add_up(h)) {
+		for (int c = 0; c < dim; c++)
+			out.err[c] = out.dev[c] = h->len & (h->len - 1) ? E * fabs(out.val[c]) : 0;
+		return;
+	}
 	most = logit_errors(h);
 	for (int i = 0; i < dim * dim; i++)
 		h->cov[i] = 0;

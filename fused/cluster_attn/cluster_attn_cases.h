@@ -20,6 +20,7 @@ enum {
 	LARGE_EPS = F16 << 5, OFFCHIP = F16 << 6, BENCH = F16 << 7, DEVICE = F16 << 8,
 	BIAS_QKV = F16 << 9, BIAS_OUT = F16 << 10,	/* one bias alone */
 	MEAN = F16 << 11,		/* kind NORMAL, with elements enough for bias.c */
+	SUMS = F16 << 12,		/* kind EXACT, with sums of many bits, most of whose terms cancel */
 };
 
 /* The part that an EXTREME input distorts. Values from TOP on need biases. */
@@ -230,13 +231,26 @@ static void flow_at(int i, struct shape *s)
 		   (i % 4 ? PAGED_RAGGED : 0);
 }
 
-/* cases after the others; then come those of cluster_attn_pairs.h */
+/* cases after the others; then come those of cluster_attn_pairs.h, and sums[] */
 static const struct shape later[] = {
 	{ N("mean_error_batch_16", 16, 40, 16, 4, 2, 64, 512), .flags = MEAN },
 	{ N("mean_error_batch_16_f16", 16, 40, 16, 4, 2, 64, 512), .flags = MEAN | F16 },
 };
 
+/* The last cases. Logits are 0; lengths are powers of two. */
+#define SUMS_OF(case_name, flow, size, more) \
+	{ N(case_name, 4, 8, 16, 4, 2, 64, 128), .flags = SUMS | (more), .near = 1, .dataflow = flow, \
+	  .cluster = size, .kv_lens = LENS(8, 64, 1, 2) }
+static const struct shape sums[] = {
+	SUMS_OF("sums_of_22_bits", AUTO, 0, 0),
+	SUMS_OF("sums_of_21_bits_f16", AUTO, 0, F16),
+	SUMS_OF("sums_of_22_bits_token_c4", TOKEN, 4, 0),
+	SUMS_OF("sums_of_21_bits_head_c4_f16", HEAD, 4, F16),
+	SUMS_OF("sums_of_22_bits_head_c2_offchip", HEAD, 2, OFFCHIP),
+};
+
 #define NUM_LATER	((int)ARRAY_SIZE(later))
+#define NUM_SUMS	((int)ARRAY_SIZE(sums))
 #define NUM_FIRST	(NUM_NAMED + NUM_FLOWS + NUM_SHAPES + NUM_SMS)
 #define NUM_PAIRS	43
 
@@ -248,6 +262,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (index >= NUM_FIRST + NUM_LATER + NUM_PAIRS) {
+		*s = sums[index - NUM_FIRST - NUM_LATER - NUM_PAIRS];
 		return;
 	}
 	if (index >= NUM_FIRST + NUM_LATER) {

@@ -95,6 +95,10 @@
 	D(position_10_bits, "positions are kept in 10 bits") \
 	D(norm_sum_f16, "the squares are summed in f16") \
 	D(qk_sums_f16, "q k is summed in f16") \
+	D(sums_10_bits_of_qkv, "the products with w_qkv are summed with the 10 bits of TF32") \
+	D(sums_10_bits_of_qk, "q k is summed with the 10 bits of TF32") \
+	D(sums_10_bits_of_pv, "P V is summed with the 10 bits of TF32") \
+	D(sums_10_bits_of_out, "the products with w_o are summed with the 10 bits of TF32") \
 	D(a_cut_off, "a is cut off instead of rounded") \
 	D(nan_of_key_spreads, "a NaN in a key makes the out of the next request NaN") \
 	D(nothing, "returns success without doing anything")
@@ -167,9 +171,9 @@ static void norm(struct work *w)
 	}
 }
 
-/* Returns sum in[j] w[row,j] over j of [first, end). */
+/* Returns sum in[j] w[row,j] over j of [first, end); narrow: cut to TF32 after every eighth product. */
 static double dot(const double *in, const void *w, int dtype, int64_t row, int64_t k, int64_t first,
-		  int64_t end)
+		  int64_t end, int narrow)
 {
 	double sum = 0;
 	float v[64];
@@ -178,8 +182,11 @@ static double dot(const double *in, const void *w, int dtype, int64_t row, int64
 		int n = end - j < 64 ? (int)(end - j) : 64;
 
 		cairn_load_row(v, w, dtype, row * k + j, n);
-		for (int i = 0; i < n; i++)
+		for (int i = 0; i < n; i++) {
 			sum += in[j + i] * (double)v[i];
+			if (narrow && i % 8 == 7)
+				sum = tf32(sum);
+		}
 	}
 	return sum;
 }
@@ -192,7 +199,7 @@ static double reduced_for_four(const struct work *w, int64_t row)
 
 	for (int r = 0; r < n; r++)
 		sum[r] = dot(w->n, w->a->w_qkv, w->a->dtype, row, w->a->hidden, (int64_t)w->a->hidden * r / n,
-			     (int64_t)w->a->hidden * (r + 1) / n);
+			     (int64_t)w->a->hidden * (r + 1) / n, 0);
 	for (int stride = 1; stride < n - 1; stride++) {
 		for (int r = 0; r < n; r++)
 			passed[r] = sum[(r - stride + n) % n];
@@ -217,7 +224,8 @@ static void project(struct work *w)
 		if (i == w->nq + w->nk && w->bad == BAD_input_overwritten)
 			memcpy(w->n, w->qkv, sizeof(double) * 64);
 		v = w->bad == BAD_reduction_for_four ? reduced_for_four(w, row) :
-		    dot(w->n, a->w_qkv, a->dtype, row, a->hidden, 0, a->hidden);
+		    dot(w->n, a->w_qkv, a->dtype, row, a->hidden, 0, a->hidden,
+			w->bad == BAD_sums_10_bits_of_qkv);
 		if (with_bias && (k_biased || i < w->nq || i >= w->nq + w->nk))
 			v += cairn_load(a->b_qkv, a->dtype, row);
 		if (w->bad != BAD_q_and_k_rounded_once || i >= w->nq + w->nk)
@@ -334,7 +342,9 @@ static void attend_keys(struct work *w, int h, int g, int first, int end, double
 		double s = 0, p, keep;
 
 		for (int c = 0; c < seen; c++)
-			s = w->bad == BAD_qk_sums_f16 && c % 16 == 15 ?
+			s = w->bad == BAD_sums_10_bits_of_qk && c % 8 == 7 ?
+			    tf32(s + q[c] * key(w, a->kv.k_pages, k, j, g, c)) :
+			    w->bad == BAD_qk_sums_f16 && c % 16 == 15 ?
 			    rounded(s + q[c] * key(w, a->kv.k_pages, k, j, g, c), CAIRN_F16) :
 			    s + q[c] * key(w, a->kv.k_pages, k, j, g, c);
 		s *= scale;
@@ -348,6 +358,8 @@ static void attend_keys(struct work *w, int h, int g, int first, int end, double
 			keep = 1;
 		for (int c = 0; c < dim; c++)
 			o[c] = o[c] * keep + p * key(w, a->kv.v_pages, v, from, g, c);
+		for (int c = 0; c < dim && w->bad == BAD_sums_10_bits_of_pv; c++)
+			o[c] = tf32(o[c]);
 	}
 	for (int c = 0; c < dim; c++)
 		o[c] /= l;
@@ -407,7 +419,8 @@ static void output(struct work *w)
 		if (w->bad == BAD_half_accumulation)
 			sum = rounded(sum, a->dtype);
 		for (int g = first; g < clusters; g++) {
-			double part = dot(w->att, a->w_o, a->dtype, i, w->nq, g * each, (g + 1) * each);
+			double part = dot(w->att, a->w_o, a->dtype, i, w->nq, g * each, (g + 1) * each,
+					  w->bad == BAD_sums_10_bits_of_out);
 
 			sum += part;
 			if (w->bad == BAD_half_accumulation)

@@ -3,7 +3,8 @@
  * cluster_attn_test - the inputs for cluster_attn_cases.h
  *
  * The terms of a sum are scaled so that each affects the result: x is small compared with a w_o^T, and the
- * weights make q and k about normal. EXACT has small integers in n, q and v. EXTREME distorts x, the logits
+ * weights make q and k about normal. EXACT has small integers in n, q and v; the sums_* cases have sums of 18
+ * to 23 bits on the way to them. EXTREME distorts x, the logits
  * or the values in one of several ways. To fix the logits, one channel of q and k comes from the biases alone
  * and is not rotated, so the logits are known by construction.
  */
@@ -19,6 +20,7 @@
 #include "fused/cache/paged_test.h"
 #include "fused/cluster_attn/cluster_attn_cases.h"
 #include "fused/cluster_attn/cluster_attn_pairs.h"
+#include "fused/cluster_attn/cluster_attn_sums.h"
 
 static void describe(int index, struct cairn_case *c)
 {
@@ -41,7 +43,9 @@ static void describe(int index, struct cairn_case *c)
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
 	c->far = !!(s.flags & PAGED_FAR);
-	if (s.bent)
+	if (s.flags & SUMS)
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
+	else if (s.bent)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
 	else if (s.pair)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_POISON);
@@ -278,6 +282,8 @@ static void setup(struct cairn_op *op)
 	paged_shape(op, &p, FIELD(kv.v_pages), s.hkv, s.dim);
 	if (bent >= TOP)
 		bend_logits(op, &s, &p, bent);
+	if (s.flags & SUMS)
+		fill_sums(op, &s, &p, x);
 	if (s.pair && p.kv_len[2] > 1)	/* in the third request's oldest key or value */
 		cairn_fill_nan(s.pair % 2 ? a->kv.k_pages : a->kv.v_pages, a->dtype,
 			       paged_slot(&p, 2, 0) * row + row - 1, 1);
@@ -393,7 +399,7 @@ const struct cairn_family cairn_cluster_attn_family = {
 	.args_size = sizeof(struct cairn_cluster_attn_args),
 	.workspace_field = FIELD(workspace),
 	.zeroed_workspace = 1,
-	.num_cases = NUM_FIRST + NUM_LATER + NUM_PAIRS,
+	.num_cases = NUM_FIRST + NUM_LATER + NUM_PAIRS + NUM_SUMS,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.may_alias = { { FIELD(out), FIELD(x) } },
 	.company = { .rows = FIELD(kv.batch), .in = { FIELD(x) }, .out = { FIELD(out) } },
