@@ -36,8 +36,8 @@
  *
  * cluster_size 1..16, or 0 (chosen): the number of CTAs that share the keys of 16 heads of a request and
  * merge their results over DSMEM; with offchip they merge through global memory. All SMs, or `sms` of them,
- * share the other work: cluster_attn.h says what sms is, what must not run at the same time, and what happens
- * to requests without a key. sms must be at least cluster_size.
+ * share the other work: cluster_attn.h says what sms is, what must not run at the same time, what happens to
+ * requests without a key, and what a NaN in an old key or in x does. sms must be at least cluster_size.
  *
  * Supported:   dtype f16, bf16; kv_lora_rank 512, rope_dim 64, nope_dim 128, v_dim 128; num_heads a multiple
  *              of 8, 8..128; hidden and q_lora_rank multiples of 64, hidden 64..16384, q_lora_rank 0..4096;

@@ -74,6 +74,7 @@
 	D(a_cut_off, "a is cut off instead of rounded") \
 	D(rows_past_8_offchip, "off chip, requests past the eighth are not computed") \
 	D(residual_lost_cluster_5, "with clusters of five, in place, x is not added") \
+	D(nan_spreads, "a NaN in a request makes the out of the next request NaN") \
 	D(nothing, "returns success without doing anything")
 
 #define NAME(name, what)	MLA_##name,
@@ -337,6 +338,10 @@ static int decode(const struct cairn_cluster_mla_args *a, enum defect d)
 		rows = rows < 8 ? rows : 8;
 	for (int b = 0; b < rows; b++)
 		one_request(a, b, r, d);
+	for (int b = a->kv.batch - 1; b > 0 && d == MLA_nan_spreads; b--)
+		if (a->kv.indptr[b] > a->kv.indptr[b - 1] &&
+		    isnan(cairn_load(a->out, a->dtype, (int64_t)(b - 1) * a->hidden)))
+			cairn_store(a->out, a->dtype, (int64_t)b * a->hidden, NAN);
 	if (d == MLA_not_repeatable && a->kv.batch && calls++ % 2)
 		*(uint16_t *)a->out ^= 1;
 	free(r);

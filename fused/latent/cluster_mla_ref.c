@@ -251,6 +251,14 @@ static void spread(const struct chain *c, const double *first, int64_t stride, i
 		bound[k] = 6 * sqrt(fmax(bound[k], all));
 }
 
+static int has_nan(const double *x, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (isnan(x[i]))
+			return 1;
+	return 0;
+}
+
 /* exact NULL: writes the rounded results to out and pages; else values and bounds of [0] out, [1] pages. */
 static void finish(const struct chain *c, struct cairn_exact *exact)
 {
@@ -286,6 +294,12 @@ static void finish(const struct chain *c, struct cairn_exact *exact)
 		for (int i = 0; i < width; i++) {
 			exact[1].val[at + i] = slot[i];
 			exact[1].bound[at + i] += (u + 32 * E) * fabs(slot[i]) + tiny;
+			if (isnan(slot[i]))	/* x holds a NaN: so must the slot */
+				exact[1].bound[at + i] = 0;
+		}
+		for (int i = 0, none = has_nan(out, a->hidden); none && i < a->hidden; i++) {
+			exact[0].val[row + i] = NAN;
+			exact[0].bound[row + i] = INFINITY;
 		}
 	}
 }

@@ -492,6 +492,15 @@ static void setup(struct cairn_op *op)
 	if (kind == CAIRN_KIND_EXTREME)
 		bend(op, &s, &p, &pg, s.bend ? s.bend : 1 + op->case_index / 3 % (NUM_BENDS - 1));
 	op->kind = kind;
+	if (s.pair) {
+		/* a NaN in the oldest key of a request, latent or rotated, and one in x of another request */
+		int b = s.batch == 2 ? 1 : s.batch == 3 ? 0 : 5, nan_x = s.batch == 3 ? 2 : 1;
+
+		cairn_fill_nan(p.pages, a->dtype, paged_slot(&pg, b, 0) * 576 + (s.pair % 2 ? 511 : 575),
+			       1);
+		if (s.batch > 2)
+			cairn_fill_nan(p.x, a->dtype, nan_x * (int64_t)s.hidden + s.hidden - 1, 1);
+	}
 	for (int b = 0; kind == CAIRN_KIND_POISON && b < s.batch; b++)
 		if (pg.kv_len[b])
 			cairn_fill_nan(p.pages, a->dtype, paged_slot(&pg, b, pg.kv_len[b] - 1) * 576, 576);

@@ -27,6 +27,8 @@
  *              page_size >= 1. Anything else -EOPNOTSUPP. kv.batch 0 and nnz_qo 0 do nothing.
  * Numerics:    ql, P and o are rounded to dtype; products exact, sums in fp32; out is rounded once. A row
  *              that sees no key is 0. sm_scale is finite and > 0.
+ * Not numbers: a NaN or an infinity in a query leaves its own row and head undefined; one in a key leaves all
+ *              rows of its request undefined. Everything else is as without it.
  * Tolerance:   derived in mla_paged_ref.c.
  * Determinism: bitwise repeatable. A row depends on its own request only, but the grouping of its sums may
  *              depend on the three bounds, on kv.batch and on sms.

@@ -21,7 +21,8 @@ enum mla_paged_bend {
 	mla_paged_bend_last_key_missing, mla_paged_bend_scale_of_nope, mla_paged_bend_rope_missing,
 	mla_paged_bend_nope_missing, mla_paged_bend_next_head, mla_paged_bend_values_by_keys,
 	mla_paged_bend_rest_not_zeroed, mla_paged_bend_last_page_first, mla_paged_bend_heads_of_token_0,
-	mla_paged_bend_not_causal, mla_paged_bend_page_48_as_32, mla_paged_bend_page_128_as_64,
+	mla_paged_bend_not_causal, mla_paged_bend_nan_of_head_spreads, mla_paged_bend_nan_of_request_spreads,
+	mla_paged_bend_page_48_as_32, mla_paged_bend_page_128_as_64,
 	/* from here on the plain chain */
 	mla_paged_bend_ql_sums_f16, mla_paged_bend_qk_sums_f16, mla_paged_bend_qk_sums_10_bits,
 	mla_paged_bend_pv_sums_f16, mla_paged_bend_out_sums_10_bits, mla_paged_bend_ql_cut_off,
@@ -154,6 +155,23 @@ static int each_row_alone(const struct cairn_mla_paged_args *args)
 	return 0;
 }
 
+/* Copies a NaN from one head, or from the last row of a request, to the next one. */
+static void spread_nan(const struct cairn_mla_paged_args *a, enum mla_paged_bend bend)
+{
+	int64_t all = (int64_t)a->nnz_qo * a->num_heads;
+
+	/* from the end, so that a NaN goes one head far */
+	for (int64_t i = all - 1; i > 0 && bend == mla_paged_bend_nan_of_head_spreads; i--)
+		if (isnan(cairn_load(a->out, a->dtype, (i - 1) * 128)))
+			cairn_store(a->out, a->dtype, i * 128, NAN);
+	for (int b = 0; b + 1 < a->kv.batch && bend == mla_paged_bend_nan_of_request_spreads; b++) {
+		int64_t next = (int64_t)a->qo_indptr[b + 1] * a->num_heads;
+
+		if (next > 0 && next < all && isnan(cairn_load(a->out, a->dtype, (next - 1) * 128)))
+			cairn_store(a->out, a->dtype, next * 128, NAN);
+	}
+}
+
 static void bend_operands(const struct cairn_mla_paged_args *a, enum mla_paged_bend bend, uint16_t *q,
 			  uint16_t *w)
 {
@@ -219,6 +237,8 @@ static int bent_mla_paged(const struct cairn_mla_paged_args *args, enum mla_page
 	if (bend == mla_paged_bend_rest_not_zeroed && a.kv.batch)
 		a.nnz_qo = a.qo_indptr[a.kv.batch];
 	ret = bend == mla_paged_bend_not_causal ? each_row_alone(&a) : cairn_mla_paged_ref(&a, NULL);
+	if (!ret)
+		spread_nan(args, bend);
 	free(q);
 	free(w);
 	free(last);
@@ -237,6 +257,8 @@ static int bent_mla_paged(const struct cairn_mla_paged_args *args, enum mla_page
 	D(mla_paged, last_page_first, "the last page of a request is also read as its first") \
 	D(mla_paged, heads_of_token_0, "all tokens use the query of the first token") \
 	D(mla_paged, not_causal, "rows see keys that come after them") \
+	D(mla_paged, nan_of_head_spreads, "a NaN in a query makes the next head or row NaN") \
+	D(mla_paged, nan_of_request_spreads, "a NaN in a request makes the next request NaN") \
 	D(mla_paged, page_48_as_32, "pages of 48 are addressed as pages of 32") \
 	D(mla_paged, page_128_as_64, "pages of 128 are addressed as pages of 64") \
 	D(mla_paged, ql_sums_f16, "ql is summed in f16") \

@@ -17,6 +17,8 @@
  *           maximum.
  *
  *	|out - exact| <= 6 sigma + (u + 64 E) |out| + tiny
+ *
+ * Rows that a NaN or an infinity leaves undefined are not judged.
  */
 #include "fused/latent/mla_paged.h"
 
@@ -209,12 +211,44 @@ static int left_out(const struct cairn_mla_paged_args *a, int b, int i, int h, u
 	return ((uint32_t)((a->qo_indptr[b] + i) * a->num_heads + h) * 2654435761u >> 8) % step != 0;
 }
 
+static int is_finite(const void *x, int dtype, int64_t at, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (!isfinite(cairn_load(x, dtype, at + i)))
+			return 0;
+	return 1;
+}
+
+/* Returns whether all keys of request b are numbers. */
+static int keys_are_finite(const struct cairn_mla_paged_args *a, int b)
+{
+	int rows = a->qo_indptr[b + 1] - a->qo_indptr[b], n = rows ? keys_seen(a, b, rows - 1) : 0;
+	int finite = 1;
+
+	for (int j = 0; j < n && finite; j++)
+		finite = is_finite(a->kv.k_pages, a->dtype, key_at(a, b, j), RANK + ROPE);
+	return finite;
+}
+
+/* row: of all heads */
+static void undefined_row(int64_t row, struct cairn_exact *exact)
+{
+	for (int64_t i = row * V_DIM; i < (row + 1) * V_DIM; i++) {
+		exact->val[i] = NAN;
+		exact->bound[i] = INFINITY;
+	}
+}
+
 static void one_row(const struct cairn_mla_paged_args *a, int b, int i, int h, uint32_t step, struct row *r,
 		    struct cairn_exact *exact)
 {
 	int64_t at = (((int64_t)a->qo_indptr[b] + i) * a->num_heads + h) * V_DIM;
 	int skip = exact && left_out(a, b, i, h, step) && keys_seen(a, b, i);
 
+	if (exact && !is_finite(a->q, a->dtype, at / V_DIM * (NOPE + ROPE), NOPE + ROPE)) {
+		undefined_row(at / V_DIM, exact);
+		return;
+	}
 	if (!skip)
 		attend(a, b, i, h, r);
 	if (exact && !skip)
@@ -264,10 +298,14 @@ static int all_rows(const struct cairn_mla_paged_args *a, struct cairn_exact *ex
 		}
 		for (int b = 0; b < a->kv.batch; b++) {
 			int rows = (a->qo_indptr[b + 1] - a->qo_indptr[b]) * a->num_heads;
+			int64_t first = (int64_t)a->qo_indptr[b] * a->num_heads;
+			int defined = !exact || keys_are_finite(a, b);
 
 			#pragma omp for schedule(dynamic) nowait
 			for (int k = 0; k < rows; k++)
-				if (r)
+				if (!defined)
+					undefined_row(first + k, exact);
+				else if (r)
 					one_row(a, b, k / a->num_heads, k % a->num_heads, step, r, exact);
 		}
 		free(r);

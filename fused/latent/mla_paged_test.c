@@ -25,7 +25,10 @@ struct shape {
 	int sms;
 	int pair, equal;		/* number of a pair case, or 0; EXACT has equal logits */
 	float scale;			/* sm_scale; 0: the usual one */
+	int nan;			/* where the second request has a NaN */
 };
+
+enum { NO_NAN, NAN_Q, NAN_LATENT, NAN_ROTATED };
 
 #define LENS(...) (const int[]){ __VA_ARGS__ }
 #define N(name_, batch_, qo_, kv_, page_, heads_) \
@@ -68,14 +71,19 @@ static const struct shape named[] = {
 	{ N("far_pages", 2, 3, 40, 16, 2), .flags = PAGED_FAR },
 };
 
-/* a share of the device; the last of all cases */
-static const struct shape with_sms[] = {
+/* a share of the device; and not numbers */
+static const struct shape later[] = {
 	{ N("sms_1", 2, 5, 200, 16, 4), .sms = 1 },
 	{ N("sms_24", 2, 17, 300, 16, 8), .sms = 24, .flags = F16 | PAGED_RAGGED },
 	{ N("sms_64_padded", 2, 3, 500, 16, 8), .sms = 64, .flags = PAGED_PADDED },
+	{ N("nan_in_a_query", 3, 2, 40, 16, 3), .nan = NAN_Q },
+	{ N("nan_in_a_query_prefill_f16", 3, 9, 20, 16, 2), .nan = NAN_Q, .flags = F16 },
+	{ N("nan_in_a_latent", 3, 1, 70, 16, 2), .nan = NAN_LATENT },
+	{ N("nan_in_a_latent_prefill_f16", 3, 9, 20, 16, 2), .nan = NAN_LATENT, .flags = F16 },
+	{ N("nan_in_a_rotated_key", 3, 2, 40, 16, 3), .nan = NAN_ROTATED },
 };
 
-#define NUM_SMS		((int)ARRAY_SIZE(with_sms))
+#define NUM_LATER	((int)ARRAY_SIZE(later))
 #define NUM_GRID	30
 #define NUM_PAIRS	31
 
@@ -119,12 +127,12 @@ static void shape_at(int index, struct shape *s)
 		*s = named[index];
 		return;
 	}
-	if (i >= NUM_GRID + NUM_SMS) {
-		pair_at(i - NUM_GRID - NUM_SMS, s);
+	if (i >= NUM_GRID + NUM_LATER) {
+		pair_at(i - NUM_GRID - NUM_LATER, s);
 		return;
 	}
 	if (i >= NUM_GRID) {
-		*s = with_sms[i - NUM_GRID];
+		*s = later[i - NUM_GRID];
 		return;
 	}
 	*s = (struct shape){
@@ -159,7 +167,7 @@ static void describe(int index, struct cairn_case *c)
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
 	c->far = !!(s.flags & PAGED_FAR);
-	if (c->far)
+	if (c->far || s.nan)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	/* flops of attention over expanded keys and values, as in the published model: a lower bound */
 	pairs = (double)s.qo * s.kv - 0.5 * s.qo * (s.qo - 1.0);
@@ -228,6 +236,18 @@ static void fill_exact(struct cairn_op *op, const struct shape *s, const struct 
 		a->sm_scale = 64;
 }
 
+/* Puts a NaN into the last query row of the second request, in its last head; or into the last key. */
+static void add_nan(struct cairn_mla_paged_args *a, const struct shape *s, const struct paged *p)
+{
+	int64_t head = (int64_t)a->qo_indptr[2] * s->heads - 1;
+	int64_t key = paged_slot(p, 1, p->kv_len[1] - 1) * 576;
+
+	if (s->nan == NAN_Q)
+		cairn_fill_nan((void *)a->q, a->dtype, head * 192 + 191, 1);
+	else
+		cairn_fill_nan(a->kv.k_pages, a->dtype, key + (s->nan == NAN_LATENT ? 511 : 575), 1);
+}
+
 static void setup(struct cairn_op *op)
 {
 	struct cairn_mla_paged_args *a = op->args;
@@ -278,6 +298,8 @@ static void setup(struct cairn_op *op)
 	cairn_fill(op, x, a->dtype, width, 1 / sqrt(512));
 	if (op->kind == CAIRN_KIND_EXACT)
 		fill_exact(op, &s, &p);
+	if (s.nan)
+		add_nan(a, &s, &p);
 	cairn_out(op, offsetof(struct cairn_mla_paged_args, out), a->dtype,
 		  (int64_t)a->nnz_qo * s.heads * 128);
 	cairn_shape(op, offsetof(struct cairn_mla_paged_args, out), { "row", a->nnz_qo }, { "head", s.heads },
@@ -338,7 +360,7 @@ const struct cairn_family cairn_mla_paged_family = {
 	.workspace_op = offsetof(struct cairn_impl, mla_paged_workspace),
 	.args_size = sizeof(struct cairn_mla_paged_args),
 	.workspace_field = offsetof(struct cairn_mla_paged_args, workspace),
-	.num_cases = ARRAY_SIZE(named) + NUM_GRID + NUM_SMS + NUM_PAIRS,
+	.num_cases = ARRAY_SIZE(named) + NUM_GRID + NUM_LATER + NUM_PAIRS,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.company = {
 		.rows = FIELD(nnz_qo), .requests = FIELD(kv.batch), .indptr = FIELD(qo_indptr),
