@@ -71,9 +71,14 @@
 	D(page_48_as_32, "pages of 48 are addressed as pages of 32") \
 	D(page_128_as_64, "pages of 128 are addressed as pages of 64") \
 	D(position_16_bits, "positions are kept in 16 bits") \
-	D(a_cut_off, "a is cut off instead of rounded") \
+	D(mean_of_a, "a is cut off instead of rounded") \
 	D(rows_past_8_offchip, "off chip, requests past the eighth are not computed") \
 	D(residual_lost_cluster_5, "with clusters of five, in place, x is not added") \
+	D(sums_10_bits_of_q, "the products with w_q are summed with the 10 bits of TF32") \
+	D(sums_10_bits_of_c, "the products with w_kv_a are summed with the 10 bits of TF32") \
+	D(sums_10_bits_of_ql, "ql is summed with the 10 bits of TF32") \
+	D(sums_10_bits_of_qk, "the latent part of a logit is summed with the 10 bits of TF32") \
+	D(sums_10_bits_of_a, "a is summed with the 10 bits of TF32") \
 	D(nan_spreads, "a NaN in a request makes the out of the next request NaN") \
 	D(nothing, "returns success without doing anything")
 
@@ -88,23 +93,37 @@ static double rounded(double v, int dtype)
 	return cairn_load(&box, dtype, 0);
 }
 
-static double dot(const double *x, const void *w, int dtype, int64_t at, int k)
+/* narrow: the sum is cut to TF32 after every 16 products. */
+static double dot_of(const double *x, const double *y, int n, int narrow)
+{
+	double sum = 0;
+
+	if (!narrow)
+		return cairn_dot(x, y, n);
+	for (int i = 0; i < n; i += 16)
+		sum = tf32(sum + cairn_dot(x + i, y + i, 16));
+	return sum;
+}
+
+static double dot(const double *x, const void *w, int dtype, int64_t at, int k, int narrow)
 {
 	double sum = 0, part[256];
+	int step = narrow ? 16 : 256;
 
-	for (int i = 0; i < k; i += 256) {
-		int n = k - i < 256 ? k - i : 256;
+	for (int i = 0; i < k; i += step) {
+		int n = k - i < step ? k - i : step;
 
 		cairn_widen(part, w, dtype, at + i, n);
 		sum += cairn_dot(x + i, part, n);
+		sum = narrow ? tf32(sum) : sum;
 	}
 	return sum;
 }
 
-static void project(double *out, const double *in, const void *w, int dtype, int n, int k)
+static void project(double *out, const double *in, const void *w, int dtype, int n, int k, int narrow)
 {
 	for (int i = 0; i < n; i++)
-		out[i] = rounded(dot(in, w, dtype, (int64_t)i * k, k), dtype);
+		out[i] = rounded(dot(in, w, dtype, (int64_t)i * k, k, narrow), dtype);
 }
 
 static void norm(double *x, const void *weight, int dtype, int n, int over, double eps)
@@ -173,15 +192,16 @@ static void prepare(const struct cairn_cluster_mla_args *a, int b, int last, str
 	if (d != MLA_norm_of_x_missing)
 		norm(r->n, a->norm_weight, a->dtype, a->hidden, a->hidden, eps);
 	if (lora)
-		project(r->cq, r->n, a->w_q_a, a->dtype, lora, a->hidden);
+		project(r->cq, r->n, a->w_q_a, a->dtype, lora, a->hidden, 0);
 	if (lora && d != MLA_q_norm_missing)
 		norm(r->cq, d == MLA_q_norm_weight_missing ? NULL : a->q_norm, a->dtype, lora, lora, eps);
 	if (d != MLA_q_of_request_0 || b == 0) {
-		project(r->q, lora ? r->cq : r->n, a->w_q, a->dtype, nq, lora ? lora : a->hidden);
+		project(r->q, lora ? r->cq : r->n, a->w_q, a->dtype, nq, lora ? lora : a->hidden,
+			d == MLA_sums_10_bits_of_q);
 		for (int h = 0; h < a->num_heads && d != MLA_rope_of_q_missing; h++)
 			rotate(a, r->q + h * Q_DIM + 128, position, NULL, d);
 	}
-	project(r->kv, r->n, a->w_kv_a, a->dtype, WIDTH, a->hidden);
+	project(r->kv, r->n, a->w_kv_a, a->dtype, WIDTH, a->hidden, d == MLA_sums_10_bits_of_c);
 	memcpy(r->appended, r->kv, sizeof(r->kv));
 	memcpy(c, r->kv, sizeof(c));
 	if (d != MLA_norm_of_c_missing)
@@ -228,6 +248,8 @@ static void absorb(const struct cairn_cluster_mla_args *a, double *ql, const dou
 		else
 			cairn_widen(row, a->w_kv_b, a->dtype, w_at + i * RANK + first, end - first);
 		cairn_add_scaled(ql + first, q[i], row, end - first);
+		for (int c = first; c < end && d == MLA_sums_10_bits_of_ql; c++)
+			ql[c] = tf32(ql[c]);
 	}
 	for (int c = first; c < end; c++)
 		ql[c] = rounded(ql[c], a->dtype);
@@ -250,7 +272,7 @@ static void attend(const struct cairn_cluster_mla_args *a, int b, int h, struct 
 		double key[WIDTH], nope, rope;
 
 		read_key(a, b, j, r, key, d);
-		nope = cairn_dot(ql, key, RANK);
+		nope = dot_of(ql, key, RANK, d == MLA_sums_10_bits_of_qk);
 		rope = cairn_dot(q + 128, key + RANK, ROPE);
 		if (d == MLA_rope_missing_from_score)
 			rope = 0;
@@ -275,8 +297,8 @@ static void attend(const struct cairn_cluster_mla_args *a, int b, int h, struct 
 	for (int i = 0; i < 128; i++) {
 		int64_t at = w_at + (i + (d == MLA_values_from_nope_rows ? 0 : 128)) * (int64_t)RANK;
 
-		r->v[h * 128 + i] = dot(o, a->w_kv_b, a->dtype, at, RANK);
-		r->v[h * 128 + i] = d == MLA_a_cut_off ? cut_off(a->dtype, r->v[h * 128 + i]) :
+		r->v[h * 128 + i] = dot(o, a->w_kv_b, a->dtype, at, RANK, d == MLA_sums_10_bits_of_a);
+		r->v[h * 128 + i] = d == MLA_mean_of_a ? cut_off(a->dtype, r->v[h * 128 + i]) :
 				    rounded(r->v[h * 128 + i], a->dtype);
 		if (d == MLA_o_overwritten && i == 15)
 			memcpy(o, r->v + h * 128, 16 * sizeof(*o));
@@ -317,7 +339,7 @@ static void one_request(const struct cairn_cluster_mla_args *a, int b, struct re
 			cairn_store(a->out, a->dtype, at, 0);
 		x = d == MLA_residual_missing || (d == MLA_residual_lost_cluster_5 && a->cluster_size == 5 &&
 						  a->out == a->x) ? 0 : cairn_load(a->x, a->dtype, at);
-		x += dot(r->v, a->w_o, a->dtype, (int64_t)i * k, k);
+		x += dot(r->v, a->w_o, a->dtype, (int64_t)i * k, k, 0);
 		cairn_store(a->out, a->dtype, at, d == MLA_cut_off ? cut_off(a->dtype, x) : x);
 	}
 }

@@ -3,10 +3,10 @@
  * cluster_mla_test - every cluster size, on and off chip; a grid of shapes; named edge cases; bench rows
  *
  * EXACT makes every rounding exact: x of one magnitude, sparse weights of small integers, rotation by 0, and
- * logits so far apart that the softmax selects the largest. EXTREME changes logits or values in one of six
- * ways; a large part common to all logits comes from one element of q and of r that is exact, so that it
- * cancels exactly. Positions are independent of lengths. The slot of the new token holds old numbers, NaN
- * with POISON.
+ * logits so far apart that the softmax selects the largest; sums have up to 22 bits. EXTREME changes logits
+ * or values in one of six ways; a large part common to all logits comes from one element of q and of r that
+ * is exact, so that it cancels exactly. Positions are independent of lengths. The slot of the new token holds
+ * old numbers, NaN with POISON.
  */
 #include <math.h>
 #include <stdio.h>
@@ -22,6 +22,7 @@ enum {
 	F16 = PAGED_FLAGS, OFFCHIP = F16 << 1, IN_PLACE = F16 << 2,
 	PREFIX = F16 << 3,		/* all requests share the first pages of request 0 */
 	BENCH = F16 << 4, DEVICE = F16 << 5,
+	MEAN = F16 << 6,		/* kind NORMAL, with elements enough for bias.c */
 };
 
 /* What EXTREME changes. */
@@ -36,7 +37,7 @@ struct shape {
 	const int *kv_lens;		/* [batch], instead of kv for all; may be NULL */
 	int sms;
 	int pair;			/* number of a pair case, or 0 */
-	double eps, size;		/* of a pair case: eps, and the deviation of x */
+	double eps, size;		/* eps of a pair case; deviation of x, or 0 for 1 */
 };
 
 #define FIELD(f)	offsetof(struct cairn_cluster_mla_args, f)
@@ -117,7 +118,7 @@ static const struct shape named[] = {
 	{ N("dsv3_b1_kv4096", 128, 7168, 1536, 1, 4096, 16, 0), .flags = BENCH | DEVICE },
 };
 
-/* a share of the device; the last of all cases */
+/* a share of the device, and other cases after the series */
 static const struct shape with_sms[] = {
 	{ N("sms_1", 8, 64, 0, 2, 33, 16, 0), .sms = 1 },
 	{ N("sms_24_lora", 16, 128, 64, 3, 65, 16, 0), .sms = 24, .flags = F16 },
@@ -125,6 +126,8 @@ static const struct shape with_sms[] = {
 	{ N("sms_24_cluster_5", 8, 64, 0, 2, 200, 16, 5), .sms = 24 },
 	/* the last pages begin past 2^31 elements */
 	{ N("far_pages", 8, 64, 0, 2, 40, 16, 0), .flags = PAGED_FAR },
+	/* x is so small that the mean error of out is that of a */
+	{ N("mean_error_batch_16", 8, 512, 0, 16, 3, 16, 0), .flags = MEAN, .size = 0.05 },
 };
 
 #define NUM_SMS		((int)ARRAY_SIZE(with_sms))
@@ -233,7 +236,7 @@ static void describe(int index, struct cairn_case *c)
 	c->far = !!(s.flags & PAGED_FAR);
 	if (s.bend)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
-	else if (s.flags & (DEVICE | PAGED_FAR))
+	else if (s.flags & (DEVICE | PAGED_FAR | MEAN))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	else if (s.pair)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_POISON);
@@ -301,7 +304,7 @@ static void fill_normal(struct cairn_op *op, const struct shape *s, const struct
 {
 	int64_t nq = s->heads * 192, k = s->lora ? s->lora : s->hidden;
 
-	fill(op, p->x, (int64_t)s->batch * s->hidden, s->pair ? s->size : 1);
+	fill(op, p->x, (int64_t)s->batch * s->hidden, s->size > 0 ? s->size : 1);
 	fill_about_1(op, p->norm, s->hidden, 0.25);
 	if (s->lora) {
 		fill(op, p->q_a, (int64_t)s->lora * s->hidden, 1 / sqrt(s->hidden));
@@ -316,7 +319,83 @@ static void fill_normal(struct cairn_op *op, const struct shape *s, const struct
 		p->inv_freq[i] = (float)pow(10000, -i / 32.0);
 }
 
-static void fill_exact(struct cairn_op *op, const struct shape *s, const struct operands *p)
+static void copy_half(void *p, int64_t half)
+{
+	memcpy((uint16_t *)p + half, p, (size_t)half * 2);
+}
+
+/* Adds a large number at element `at` and its opposite at element `twin`, if both are 0. */
+static void add_opposite(struct cairn_op *op, void *p, int64_t at, int64_t twin, int shift)
+{
+	const struct cairn_cluster_mla_args *a = op->args;
+	double v = ldexp((double)cairn_op_range(op, 16, 31), shift) * (cairn_op_rand(op) & 1 ? 1 : -1);
+
+	if (cairn_load(p, a->dtype, at) != 0 || cairn_load(p, a->dtype, twin) != 0)
+		return;
+	cairn_store(p, a->dtype, at, v);
+	cairn_store(p, a->dtype, twin, -v);
+}
+
+/* Adds 16 opposite pairs to each row, half a row apart. */
+static void add_opposites(struct cairn_op *op, void *p, int64_t rows, int64_t k, int shift)
+{
+	for (int64_t i = 0; i < rows * 16; i++) {
+		int64_t at = i / 16 * k + cairn_op_range(op, 0, k / 2 - 1);
+
+		add_opposite(op, p, at, at + k / 2, shift);
+	}
+}
+
+/*
+ * Makes the sums of the EXACT inputs wide, up to 22 bits, without changing them: the halves of n, of the
+ * compressed q and of each latent become equal, as do q[d] and q[d + 64] of each head, and weights that
+ * multiply equal elements get opposite large numbers. The latents' columns 5, 37, 69 ... of ql are large, and
+ * opposite to those half a latent on, so that the products of a logit cancel too.
+ */
+static void widen_sums(struct cairn_op *op, const struct shape *s, const struct operands *p,
+		       const struct paged *pg)
+{
+	const struct cairn_cluster_mla_args *a = op->args;
+	int64_t k = s->lora ? s->lora : s->hidden;
+	int shift = a->dtype == CAIRN_F16 ? 11 : 13;
+
+	for (int b = 0; b < s->batch; b++)
+		copy_half((uint16_t *)p->x + (int64_t)b * s->hidden, s->hidden / 2);
+	copy_half(p->norm, s->hidden / 2);
+	if (s->lora) {
+		add_opposites(op, p->q_a, s->lora / 2, s->hidden, shift);
+		copy_half(p->q_a, (int64_t)s->lora / 2 * s->hidden);
+		copy_half(p->q_norm, s->lora / 2);
+	}
+	add_opposites(op, p->q, s->heads * 192, k, shift);
+	for (int h = 0; h < s->heads; h++)
+		copy_half((uint16_t *)p->q + h * 192 * k, 64 * k);
+	add_opposites(op, p->kv_a, 576, s->hidden, shift);
+	copy_half(p->kv_a, 256 * (int64_t)s->hidden);
+	copy_half(p->kv_norm, 256);
+	for (int b = 0; b < s->batch; b++)
+		for (int j = 0; j < pg->kv_len[b]; j++)
+			copy_half((uint16_t *)p->pages + paged_slot(pg, b, j) * 576, 256);
+	for (int h = 0; h < s->heads; h++) {
+		uint16_t *w = (uint16_t *)p->kv_b + h * 256 * 512;
+
+		for (int i = 0; i < 128 * 16; i++)	/* columns 5, 37, 69 ... */
+			w[i / 16 * 512 + 5 + i % 16 * 32] = 0;
+		for (int i = 0; i < 8; i++)
+			add_opposite(op, w, 20 * 512 + 5 + i * 32, 20 * 512 + 261 + i * 32, 8);
+		for (int i = 0; i < 128; i++) {
+			int64_t at = i / 16 * 512 + cairn_op_range(op, 0, 511);
+
+			if (at % 32 != 5)
+				add_opposite(op, w, at, at + 64 * 512, 11);
+			at = (128 + i) * 512 + cairn_op_range(op, 0, 255);
+			add_opposite(op, w, at, at + 256, 11);
+		}
+	}
+}
+
+static void fill_exact(struct cairn_op *op, const struct shape *s, const struct operands *p,
+		       const struct paged *pg)
 {
 	struct cairn_cluster_mla_args *a = op->args;
 
@@ -334,6 +413,7 @@ static void fill_exact(struct cairn_op *op, const struct shape *s, const struct 
 	fill_sparse(op, p->kv_b, s->heads * 256, 512, 4, 2);
 	fill_sparse(op, p->o, s->hidden, s->heads * 128, 4, 2);
 	memset(p->inv_freq, 0, 32 * sizeof(float));
+	widen_sums(op, s, p, pg);
 }
 
 /* Adds q0 r0 sm_scale to all logits, and q0 (r_top - r0) sm_scale more to one random key of each request. */
@@ -486,7 +566,7 @@ static void setup(struct cairn_op *op)
 	if (!(s.flags & PAGED_FAR))
 		paged_fill(op, &pg, p.pages, a->dtype, 576);
 	if (kind == CAIRN_KIND_EXACT)
-		fill_exact(op, &s, &p);
+		fill_exact(op, &s, &p, &pg);
 	else
 		fill_normal(op, &s, &p);
 	if (kind == CAIRN_KIND_EXTREME)
