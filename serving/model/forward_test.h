@@ -73,15 +73,12 @@ static inline int judge_by(struct cairn_test *t, struct fixture *f, const char *
 #define MAX_PAGES	16
 #define INDEX_IDS	(5 + MAX_PAGES)		/* offset of ids, then positions and one drawn token */
 
-/* name: a golden checkpoint; NULL: the crafted one, which has biases and f32 weights. */
-static inline int open_fixture(struct cairn_test *t, struct fixture *f, const char *table, const char *name,
-			       int f16, enum cairn_weights weights)
+/* Opens table and checkpoint. name: a golden checkpoint; NULL: the crafted one, with biases, in f32. */
+static inline int open_checkpoint(struct cairn_test *t, struct fixture *f, const char *table,
+				  const char *name, int f16)
 {
 	static const int32_t tokens[20] = { 1, 7, 40, 3, 3, 9, 47, 0, 22, 31, 5, 16, 8, 44, 12, 29,
 					    1, 2, 35, 18 };
-	char dir[PATH_MAX];
-	size_t n;
-	void *p;
 
 	memset(f, 0, sizeof(*f));
 	f->table = table;
@@ -93,9 +90,16 @@ static inline int open_fixture(struct cairn_test *t, struct fixture *f, const ch
 		crafted_checkpoint(t, f16 ? "float16" : "bfloat16", "F32", 1, f->g.dir);
 	else if (open_golden(t, &f->g, name))
 		return -1;
-	snprintf(dir, sizeof(dir), "%s", f->g.dir);
-	if (f16 && name && altered_checkpoint(t, f->g.dir, "\"bfloat16\"", "\"float16\"", dir))
-		return -1;
+	return 0;
+}
+
+/* Loads the model and allocates what its passes need. */
+static inline int load_fixture(struct cairn_test *t, struct fixture *f, const char *dir, int f16,
+			       enum cairn_weights weights)
+{
+	size_t n;
+	void *p;
+
 	if (!EXPECT(t, cairn_model_load_as(&f->m, &f->impl, dir, weights, NULL, NULL) == 0))
 		return -1;
 	EXPECT(t, f->m->dtype == (f16 ? CAIRN_F16 : CAIRN_BF16));
@@ -116,6 +120,21 @@ static inline int open_fixture(struct cairn_test *t, struct fixture *f, const ch
 	/* Fill the cache with NaN, so that a stray read shows. */
 	EXPECT(t, f->impl.mem_set(f->kv.base, 0xff, f->kv.layer_bytes *
 				  (size_t)f->m->config.num_hidden_layers, f->stream) == 0);
+	return 0;
+}
+
+static inline int open_fixture(struct cairn_test *t, struct fixture *f, const char *table, const char *name,
+			       int f16, enum cairn_weights weights)
+{
+	char dir[PATH_MAX];
+
+	if (open_checkpoint(t, f, table, name, f16))
+		return -1;
+	snprintf(dir, sizeof(dir), "%s", f->g.dir);
+	if (f16 && name && altered_checkpoint(t, f->g.dir, "\"bfloat16\"", "\"float16\"", dir))
+		return -1;
+	if (load_fixture(t, f, dir, f16, weights))
+		return -1;
 	return judge_by(t, f, name, dir, f16, weights);
 }
 

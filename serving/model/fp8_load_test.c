@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* fp8_load_test - memory layout of models with 8-bit weights, checkpoints stored in 8 bits, refused models */
+#include <math.h>
 #include <stdlib.h>
 
 #include "conformance/harness.h"
@@ -200,6 +201,65 @@ out:
 	close_golden(&g);
 }
 
+/* Checks that a matrix has the codes and factors of the checkpoint. first_row: in the whole weight. */
+static void expect_kept(struct cairn_test *t, const struct cairn_safetensors *st, const struct cairn_model *m,
+			int32_t layer, enum cairn_weight w, int64_t first_row, const char *name)
+{
+	const struct cairn_tensor *codes, *factors;
+	const uint8_t *kept = cairn_model_weight(m, layer, w);
+	const float *scale = cairn_model_scale(m, layer, w);
+	char full[128];
+
+	snprintf(full, sizeof(full), "model.layers.%d.%s.weight", layer, name);
+	codes = cairn_safetensors_find(st, full);
+	snprintf(full, sizeof(full), "model.layers.%d.%s.weight_scale_inv", layer, name);
+	factors = cairn_safetensors_find(st, full);
+	if (!EXPECT(t, kept && scale && codes && factors))
+		return;
+	scale += first_row / 128 * factors->shape[1];
+	if (!EXPECT(t, !memcmp(kept + first_row * codes->shape[1], codes->data, codes->num_bytes)) ||
+	    !EXPECT(t, !memcmp(scale, factors->data, factors->num_bytes)))
+		cairn_note(t, "%s", full);
+}
+
+static void codes_are_kept(struct cairn_test *t)
+{
+	struct cairn_model *m = NULL;
+	struct cairn_safetensors *st = NULL;
+	struct cairn_impl impl;
+	struct golden g;
+	char name[64];
+
+	if (open_table(t, "cpu", &impl) || open_golden(t, &g, STORED))
+		return;
+	if (whole_blocks(t, &g) || !EXPECT(t, cairn_safetensors_open(g.dir, &st) == 0) ||
+	    !EXPECT(t, cairn_model_load_as(&m, &impl, g.dir, CAIRN_WEIGHTS_FP8_BLOCKS, NULL, NULL) == 0))
+		goto out;
+	for (int32_t l = 0; l < 2; l++) {
+		expect_kept(t, st, m, l, CAIRN_W_Q_A, 0, "self_attn.q_a_proj");
+		expect_kept(t, st, m, l, CAIRN_W_Q, 0, "self_attn.q_b_proj");
+		expect_kept(t, st, m, l, CAIRN_W_KV_A, 0, "self_attn.kv_a_proj_with_mqa");
+		expect_kept(t, st, m, l, CAIRN_W_O, 0, "self_attn.o_proj");
+	}
+	expect_kept(t, st, m, 0, CAIRN_W_GATE_UP, 0, "mlp.gate_proj");
+	expect_kept(t, st, m, 0, CAIRN_W_GATE_UP, 256, "mlp.up_proj");
+	expect_kept(t, st, m, 0, CAIRN_W_DOWN, 0, "mlp.down_proj");
+	for (int e = 0; e < 8; e++) {
+		snprintf(name, sizeof(name), "mlp.experts.%d.gate_proj", e);
+		expect_kept(t, st, m, 1, CAIRN_W_EXPERTS_GATE_UP, 256 * e, name);
+		snprintf(name, sizeof(name), "mlp.experts.%d.up_proj", e);
+		expect_kept(t, st, m, 1, CAIRN_W_EXPERTS_GATE_UP, 256 * e + 128, name);
+		snprintf(name, sizeof(name), "mlp.experts.%d.down_proj", e);
+		expect_kept(t, st, m, 1, CAIRN_W_EXPERTS_DOWN, 128 * e, name);
+	}
+	expect_kept(t, st, m, 1, CAIRN_W_SHARED_GATE_UP, 128, "mlp.shared_experts.up_proj");
+	expect_kept(t, st, m, 1, CAIRN_W_SHARED_DOWN, 0, "mlp.shared_experts.down_proj");
+out:
+	cairn_safetensors_close(st);
+	cairn_model_free(m);
+	close_golden(&g);
+}
+
 /* Replaces text in the test's copy of a checkpoint's weights; `to` is as long. */
 static int patch(struct cairn_test *t, const struct golden *g, const char *from, const char *to)
 {
@@ -218,6 +278,64 @@ static int patch(struct cairn_test *t, const struct golden *g, const char *from,
 	ret = at ? 0 : -1;
 	free(text);
 	return ret;
+}
+
+/* Writes bytes over the start of a tensor in the test's copy of a checkpoint. */
+static int overwrite(struct cairn_test *t, const struct golden *g, const char *name, const void *bytes,
+		     size_t count)
+{
+	char path[PATH_MAX + 32], quoted[128], *text, *at, *offset = NULL;
+	size_t n = 0, begin = 0;
+
+	snprintf(path, sizeof(path), "%s/model.safetensors", g->dir);
+	snprintf(quoted, sizeof(quoted), "\"%s\"", name);
+	if (!EXPECT(t, cairn_read_file(path, 1 << 26, &text, &n) == 0))
+		return -1;
+	at = memmem(text, n, quoted, strlen(quoted));
+	if (at)
+		offset = strstr(at, "\"data_offsets\":[");
+	if (EXPECT(t, offset && sscanf(offset, "\"data_offsets\":[%zu", &begin) == 1)) {
+		memcpy(text + 8 + RECIPE_HEADER + begin, bytes, count);
+		cairn_tmpfile(t, path, sizeof(path), "model.safetensors", text, n);
+	}
+	free(text);
+	return offset ? 0 : -1;
+}
+
+/* Codes that are kept have no NaN, and their values are finite in the model's dtype. */
+static void refused_codes(struct cairn_test *t)
+{
+	static const uint8_t codes[] = { 0, 8, 0xff };
+	static const float factors[] = { 1e38f, -INFINITY, NAN };
+	static const struct { const char *name; const void *bytes; size_t count; int32_t element; } rows[] = {
+		{ "model.layers.1.self_attn.q_a_proj.weight", codes, sizeof(codes), 2 },
+		{ "model.layers.0.mlp.down_proj.weight_scale_inv", &factors[0], sizeof(float), -1 },
+		{ "model.layers.0.mlp.down_proj.weight_scale_inv", &factors[1], sizeof(float), -1 },
+		{ "model.layers.0.mlp.down_proj.weight_scale_inv", &factors[2], sizeof(float), -1 },
+	};
+	struct cairn_model *m = NULL;
+	struct cairn_impl impl;
+	struct golden g;
+	char text[64];
+
+	if (open_table(t, "cpu", &impl))
+		return;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		if (open_golden(t, &g, STORED))
+			return;
+		if (overwrite(t, &g, rows[i].name, rows[i].bytes, rows[i].count))
+			continue;
+		for (int w = CAIRN_WEIGHTS_PLAIN; w < CAIRN_NUM_WEIGHT_FORMS; w++) {
+			EXPECT(t, cairn_model_load_as(&m, &impl, g.dir, (enum cairn_weights)w, NULL, NULL) ==
+				  -EINVAL);
+			snprintf(text, sizeof(text), rows[i].element < 0 ? ": element " : ": element %d,",
+				 rows[i].element);
+			EXPECT_CONTAINS(t, cairn_last_error(), text);
+			EXPECT_CONTAINS(t, cairn_last_error(), "a code times its factor, is not a number");
+		}
+		close_golden(&g);
+	}
+	EXPECT(t, m == NULL);
 }
 
 /* Checkpoints in 8 bits that are refused: `from` in the header of the weights becomes `to`. */
@@ -255,7 +373,8 @@ static void refused_stored(struct cairn_test *t)
 }
 
 static const struct cairn_unit units[] = {
-	{ "stored_in_8_bits", stored_in_8_bits }, { "refused_stored", refused_stored },
+	{ "stored_in_8_bits", stored_in_8_bits }, { "codes_are_kept", codes_are_kept },
+	{ "refused_stored", refused_stored }, { "refused_codes", refused_codes },
 	{ "bytes", bytes }, { "bytes_of_experts", bytes_of_experts }, { "refused", refused },
 };
 

@@ -101,6 +101,11 @@ struct loading {
 	void *stream;
 	char *from, *to;	/* CHUNK elements each, for conversions */
 	char *staging;		/* in the table's memory: the weight being quantised; NULL: none is */
+	/*
+	 * [num_hidden_layers, CAIRN_NUM_WEIGHTS]: whether an 8-bit weight must be quantised here; NULL: all
+	 * must. Else it has the codes and factors of the checkpoint.
+	 */
+	uint8_t *requantised;
 	cairn_progress progress;
 	void *ctx;
 	int64_t done, total;
@@ -150,15 +155,25 @@ static int load_widened(struct cairn_model *m, struct loading *l, const struct c
 	return 0;
 }
 
-/* Before any allocation: reports a config that does not match the weights. */
+static int is_requantised(const struct loading *l, int32_t layer, int weight)
+{
+	return !l->requantised || l->requantised[layer * CAIRN_NUM_WEIGHTS + weight];
+}
+
+/*
+ * Before any allocation: reports a config that does not match the weights, and finds the weights whose parts
+ * all can keep their codes.
+ */
 static int check_part(struct cairn_model *m, const struct cairn_part *p, const char *name,
 		      struct cairn_place place, void *ctx)
 {
 	struct cairn_stored s;
 	struct loading *l = ctx;
 
-	(void)place;
-	return cairn_model_find_part(m, p, name, l->st, &s);
+	CAIRN_TRY(cairn_model_find_part(m, p, name, l->st, &s));
+	if (l->requantised && !cairn_model_keeps_codes(m, p, &place, &s))
+		l->requantised[place.layer * CAIRN_NUM_WEIGHTS + (int)p->weight] = 1;
+	return 0;
 }
 
 /* from: the whole weight in the model's dtype, in the table's memory. */
@@ -189,12 +204,15 @@ static int load_part(struct cairn_model *m, const struct cairn_part *p, const ch
 	struct cairn_stored s;
 	struct loading *l = ctx;
 	int32_t n, k;
-	int dtype, fp8 = cairn_weight_fp8(m, p->weight, &n, &k);
+	int is_8_bits = cairn_weight_fp8(m, p->weight, &n, &k) > 0, dtype;
+	int fp8 = is_8_bits && is_requantised(l, place.layer, (int)p->weight);
 	char *dst = (fp8 ? l->staging : (char *)cairn_model_weight(m, place.layer, p->weight)) + place.first;
 
 	CAIRN_TRY(cairn_model_find_part(m, p, name, l->st, &s));
 	dtype = cairn_st_to_dtype(s.tensor->dtype);
-	if (s.factors)
+	if (is_8_bits && !fp8)
+		CAIRN_TRY(cairn_model_load_codes(m, p, &place, &s, (float *)l->to, CHUNK, l->stream));
+	else if (s.factors)
 		CAIRN_TRY(load_widened(m, l, &s, dst));
 	else if (dtype != want)
 		CAIRN_TRY(load_converted(m, l, s.tensor, want, dst));
@@ -209,6 +227,16 @@ static int load_part(struct cairn_model *m, const struct cairn_part *p, const ch
 	return 0;
 }
 
+/* Returns whether some layer's weight must be quantised. */
+static int any_requantised(const struct cairn_model *m, const struct loading *l, int weight)
+{
+	int any = 0;
+
+	for (int32_t layer = 0; layer < m->config.num_hidden_layers; layer++)
+		any |= is_requantised(l, layer, weight);
+	return any;
+}
+
 /* Allocates staging for the largest weight to be quantised (all experts
  * of a layer together) and `more` bytes. */
 static int get_staging(struct cairn_model *m, struct loading *l, size_t more)
@@ -218,7 +246,8 @@ static int get_staging(struct cairn_model *m, struct loading *l, size_t more)
 	void *p;
 
 	for (int w = 0; w < CAIRN_NUM_WEIGHTS; w++)
-		if (cairn_weight_fp8(m, (enum cairn_weight)w, &n, &k) && m->elements[w] > most)
+		if (cairn_weight_fp8(m, (enum cairn_weight)w, &n, &k) && any_requantised(m, l, w) &&
+		    m->elements[w] > most)
 			most = m->elements[w];
 	if (!most)
 		return 0;
@@ -303,7 +332,9 @@ int cairn_model_load_as(struct cairn_model **out, const struct cairn_impl *impl,
 	ret = describe(&m, impl, dir, &config, weights);
 	if (ret)
 		goto out_close;
-	ret = cairn_model_each_part(m, check_part, &l);
+	l.requantised = calloc((size_t)config.num_hidden_layers, CAIRN_NUM_WEIGHTS);
+	ret = l.requantised ? cairn_model_each_part(m, check_part, &l) :
+	      cairn_error(ENOMEM, "model: no memory");
 	if (!ret)
 		ret = cairn_model_check_layers(&config, dir, st);
 	if (!ret)	/* only now: sizes that contradict the weights are the better reason */
@@ -317,6 +348,7 @@ int cairn_model_load_as(struct cairn_model **out, const struct cairn_impl *impl,
 	else
 		ret = cairn_error(ENOMEM, "model: no memory");
 out_free:
+	free(l.requantised);
 	free(l.from);
 	free(l.to);
 	if (ret)

@@ -19,9 +19,12 @@
  *
  * Block fp8: if config.json announces it (quant_method fp8, weight_block_size 128 x 128), a matrix X.weight
  * may be stored as F8_E4M3 with X.weight_scale_inv, a factor for each block. It is widened, code times
- * factor, and rounded once to the model's dtype. With 8-bit weights it is then quantised again like any
- * other; for fp8-blocks that keeps the codes, unless a block is shared by two packed matrices, and moves a
- * factor by no more than the rounding. Only the matrices named above and KV_B may be stored so.
+ * factor, and rounded once to the model's dtype. Only the matrices named above and KV_B may be stored so. For
+ * fp8-blocks a weight keeps its codes, and its factors in f32, if all matrices packed in it are stored so and
+ * each begins at a multiple of 128 rows. Otherwise the weight is quantised again like any other: the first
+ * rows of one matrix then share a block with the last rows of another, and a block has one scale. This
+ * concerns QKV if the heads' dimensions are no multiples of 128, and GATE_UP, of the experts too, if the
+ * intermediate size is not. With a scale per row (fp8) every weight is quantised again.
  *
  * Before anything is loaded each operation of the model is asked whether it supports the sizes (forward.h's
  * cairn_forward_check()), so that a model which cannot run is refused here and not at its first request.

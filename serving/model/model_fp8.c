@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* model_fp8 - finds the tensor of a part in a checkpoint, and widens the block fp8 that model.h describes */
+/*
+ * model_fp8 - finds the tensor of a part in a checkpoint, and widens or copies the block fp8 that model.h
+ * describes
+ */
 #include "serving/model/model_impl.h"
 
 #include <math.h>
@@ -8,6 +11,7 @@
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
+#include "primitives/base/fp8.h"
 #include "primitives/base/rows.h"
 
 static int is_float(const struct cairn_tensor *t)
@@ -54,23 +58,36 @@ int cairn_model_find_part(const struct cairn_model *m, const struct cairn_part *
 	return 0;
 }
 
+/* Returns the factor of block i. */
+static double factor_at(const struct cairn_stored *s, int64_t i)
+{
+	const int dtype = cairn_st_to_dtype(s->factors->dtype);
+	const size_t bytes = cairn_dtype_bytes(dtype);
+	double factor[1];
+
+	memcpy(factor, (const char *)s->factors->data + (size_t)i * bytes, bytes);	/* may be unaligned */
+	return cairn_load(factor, dtype, 0);
+}
+
+static int refuse_element(const struct cairn_stored *s, int64_t element, int dtype)
+{
+	return cairn_error(EINVAL, "%s: %s: element %lld, a code times its factor, is not a number that %s "
+			   "represents", s->tensor->file, s->tensor->name, (long long)element,
+			   cairn_dtype_name(dtype));
+}
+
 /* Widens a row to elements `at` .. of `to`; returns the first column that dtype does not represent, or -1. */
 static int64_t widen_row(const struct cairn_stored *s, int64_t row, int dtype, char *to, int64_t at)
 {
 	const int64_t cols = s->tensor->shape[1], first = row / CAIRN_FP8_BLOCK * blocks(cols);
 	const uint8_t *codes = (const uint8_t *)s->tensor->data + row * cols;
-	const int of_factors = cairn_st_to_dtype(s->factors->dtype);
-	const size_t bytes = cairn_dtype_bytes(of_factors);
-	double wide[CAIRN_FP8_BLOCK], factor[1];
+	double wide[CAIRN_FP8_BLOCK];
 	int64_t bad = -1;
 
 	for (int64_t from = 0; from < cols; from += CAIRN_FP8_BLOCK) {
 		int64_t n = cols - from < CAIRN_FP8_BLOCK ? cols - from : CAIRN_FP8_BLOCK;
-		const char *p = (const char *)s->factors->data +
-				(size_t)(first + from / CAIRN_FP8_BLOCK) * bytes;
 
-		memcpy(factor, p, bytes);	/* the file guarantees no alignment */
-		cairn_widen_e4m3(wide, codes + from, cairn_load(factor, of_factors, 0), n);
+		cairn_widen_e4m3(wide, codes + from, factor_at(s, first + from / CAIRN_FP8_BLOCK), n);
 		cairn_narrow(to, dtype, at + from, wide, n);
 		for (int64_t i = 0; i < n && bad < 0; i++)
 			if ((codes[from + i] & 0x7f) == 0x7f ||
@@ -92,9 +109,85 @@ int cairn_model_widen(const struct cairn_stored *s, int dtype, int64_t from, int
 		if (column >= 0 && (from + r) * cols + column < bad)
 			bad = (from + r) * cols + column;
 	}
-	if (bad < INT64_MAX)
-		return cairn_error(EINVAL, "%s: %s: element %lld, a code times its factor, is not a number "
-				   "that %s represents", s->tensor->file, s->tensor->name, (long long)bad,
-				   cairn_dtype_name(dtype));
+	return bad < INT64_MAX ? refuse_element(s, bad, dtype) : 0;
+}
+
+int cairn_model_keeps_codes(const struct cairn_model *m, const struct cairn_part *p,
+			    const struct cairn_place *place, const struct cairn_stored *s)
+{
+	int32_t n, k;
+	int64_t row;
+
+	if (m->weights != CAIRN_WEIGHTS_FP8_BLOCKS || !s->factors || !cairn_weight_fp8(m, p->weight, &n, &k))
+		return 0;
+	row = place->first / (int64_t)cairn_dtype_bytes(m->dtype) / k % n;
+	return row % CAIRN_FP8_BLOCK == 0 &&
+	       (m->dims[p->rows] % CAIRN_FP8_BLOCK == 0 || row + m->dims[p->rows] == n);
+}
+
+/*
+ * Returns the first column of a row whose value is not finite in dtype, or -1. The value of the largest code
+ * of a block decides for the whole block.
+ */
+static int64_t not_finite(const struct cairn_stored *s, int64_t row, int dtype)
+{
+	const int64_t cols = s->tensor->shape[1], first = row / CAIRN_FP8_BLOCK * blocks(cols);
+	const uint8_t *codes = (const uint8_t *)s->tensor->data + row * cols;
+
+	for (int64_t from = 0; from < cols; from += CAIRN_FP8_BLOCK) {
+		int64_t n = cols - from < CAIRN_FP8_BLOCK ? cols - from : CAIRN_FP8_BLOCK, at = 0;
+		double factor = factor_at(s, first + from / CAIRN_FP8_BLOCK), largest[1];
+		uint8_t most = 0;
+
+		for (int64_t i = 0; i < n; i++)
+			most = (codes[from + i] & 0x7f) > most ? codes[from + i] & 0x7f : most;
+		while ((codes[from + at] & 0x7f) != most)
+			at++;
+		cairn_store(largest, dtype, 0, (double)cairn_e4m3_to_float(most) * factor);
+		if (most == 0x7f || !isfinite(cairn_load(largest, dtype, 0)))
+			return from + at;
+	}
+	return -1;
+}
+
+static int check_codes(const struct cairn_stored *s, int dtype)
+{
+	const int64_t rows = s->tensor->shape[0], cols = s->tensor->shape[1];
+	int64_t bad = INT64_MAX;
+
+	#pragma omp parallel for reduction(min : bad) if (rows * cols > 65536)
+	for (int64_t r = 0; r < rows; r++) {
+		int64_t column = not_finite(s, r, dtype);
+
+		if (column >= 0 && r * cols + column < bad)
+			bad = r * cols + column;
+	}
+	return bad < INT64_MAX ? refuse_element(s, bad, dtype) : 0;
+}
+
+int cairn_model_load_codes(const struct cairn_model *m, const struct cairn_part *p,
+			   const struct cairn_place *place, const struct cairn_stored *s, float *scratch,
+			   int64_t max_factors, void *stream)
+{
+	const int64_t first = place->first / (int64_t)cairn_dtype_bytes(m->dtype);
+	const int64_t num = s->factors->shape[0] * s->factors->shape[1];
+	char *codes = (char *)cairn_model_weight(m, place->layer, p->weight) + first;
+	float *scales = (float *)(uintptr_t)cairn_model_scale(m, place->layer, p->weight);
+	int32_t n, k;
+
+	CAIRN_TRY(check_codes(s, m->dtype));
+	cairn_weight_fp8(m, p->weight, &n, &k);
+	scales += first / ((int64_t)n * k) * cairn_weight_scales(m, n, k) +
+		  first / k % n / CAIRN_FP8_BLOCK * blocks(k);
+	CAIRN_TRY(CAIRN_TABLE(m->impl, mem_copy, codes, s->tensor->data, s->tensor->num_bytes,
+			      CAIRN_COPY_TO_DEVICE, stream));
+	for (int64_t from = 0, count; from < num; from += count) {
+		count = num - from < max_factors ? num - from : max_factors;
+		for (int64_t i = 0; i < count; i++)
+			scratch[i] = (float)factor_at(s, from + i);
+		CAIRN_TRY(CAIRN_TABLE(m->impl, mem_copy, scales + from, scratch,
+				      (size_t)count * sizeof(float), CAIRN_COPY_TO_DEVICE, stream));
+		CAIRN_TRY(CAIRN_TABLE(m->impl, stream_sync, stream));	/* scratch is reused */
+	}
 	return 0;
 }

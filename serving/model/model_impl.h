@@ -73,6 +73,16 @@ int cairn_model_find_part(const struct cairn_model *m, const struct cairn_part *
 			  const struct cairn_safetensors *st, struct cairn_stored *s);
 /* Writes rows from .. from + rows - 1 of an e4m3 matrix in dtype. A value that is not finite is -EINVAL. */
 int cairn_model_widen(const struct cairn_stored *s, int dtype, int64_t from, int64_t rows, char *to);
+/* Returns whether the packed 8-bit weight can have the part's codes and factors as they are stored. */
+int cairn_model_keeps_codes(const struct cairn_model *m, const struct cairn_part *p,
+			    const struct cairn_place *place, const struct cairn_stored *s);
+/*
+ * Copies such a part's codes and factors to its place. scratch: room for max_factors floats; the call
+ * returns when it is free again. A code that is NaN, or a value that overflows the model's dtype, is -EINVAL.
+ */
+int cairn_model_load_codes(const struct cairn_model *m, const struct cairn_part *p,
+			   const struct cairn_place *place, const struct cairn_stored *s, float *scratch,
+			   int64_t max_factors, void *stream);
 
 typedef int (*cairn_part_fn)(struct cairn_model *m, const struct cairn_part *p, const char *name,
 			     struct cairn_place place, void *ctx);

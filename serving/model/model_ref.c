@@ -73,14 +73,19 @@ static double at(const struct cairn_tensor *t, int64_t i)
 static void widen_codes(struct ref *r, double *m, const struct cairn_tensor *t, int layer, const char *name)
 {
 	const int64_t cols = t->shape[1], across = (cols + CAIRN_FP8_BLOCK - 1) / CAIRN_FP8_BLOCK;
+	const uint8_t *codes = t->data;
 	const struct cairn_tensor *factors;
+	double values[256];
 	char full[112];
 
+	for (int i = 0; i < 256; i++)
+		values[i] = fp8_value((uint8_t)i);
 	snprintf(full, sizeof(full), "%s_scale_inv", name);
 	factors = tensor(r, layer, full);
-	for (int64_t i = 0; factors && i < t->shape[0] * cols; i++)
-		m[i] = fp8_value(((const uint8_t *)t->data)[i]) *
-		       at(factors, i / cols / CAIRN_FP8_BLOCK * across + i % cols / CAIRN_FP8_BLOCK);
+	for (int64_t i = 0; factors && i < t->shape[0]; i++)
+		for (int64_t j = 0; j < cols; j++)
+			m[i * cols + j] = values[codes[i * cols + j]] *
+					  at(factors, i / CAIRN_FP8_BLOCK * across + j / CAIRN_FP8_BLOCK);
 }
 
 /* Returns a tensor as doubles; the caller frees it. NULL: r->failed is set. */
@@ -168,12 +173,22 @@ static void quantise(struct ref *r, double *w, int n, int k)
 	free(args.scale);
 }
 
+/* Returns whether the checkpoint has the matrix in 8 bits. */
+static int is_stored_in_8_bits(struct ref *r, int layer, const char *full)
+{
+	const struct cairn_tensor *t = tensor(r, layer, full);
+
+	return t && t->dtype == CAIRN_ST_F8_E4M3;
+}
+
 /*
  * Quantises a part of a packed matrix. With row scales, or if each part has a multiple of
  * 128 rows, the parts are independent; q, k and v must satisfy that here. Otherwise gate and
- * up are quantised together, gate first.
+ * up are quantised together, gate first. With scales of blocks an independent part that is
+ * stored in 8 bits keeps its values; of q, k and v, and of gate and up, none or all are stored so.
  */
-static void quantise_packed(struct ref *r, double *w, int n, int k, int layer, const char *name)
+static void quantise_packed(struct ref *r, double *w, int n, int k, int layer, const char *name,
+			    const char *full)
 {
 	static const char *const pairs[][2] = { { "gate_proj", "up_proj" }, { "w1", "w3" } };
 	const int64_t size = (int64_t)n * k;
@@ -181,13 +196,13 @@ static void quantise_packed(struct ref *r, double *w, int n, int k, int layer, c
 	for (int i = 0; i < 4 && r->weights == CAIRN_WEIGHTS_FP8_BLOCKS && n % CAIRN_FP8_BLOCK; i++) {
 		const char *end = strrchr(name, '.') + 1;
 		double *other, *both;
-		char full[96];
+		char second[96];
 
 		if (strcmp(end, pairs[i / 2][i % 2]))
 			continue;
-		snprintf(full, sizeof(full), "%.*s%s.weight", (int)(end - name), name,
+		snprintf(second, sizeof(second), "%.*s%s.weight", (int)(end - name), name,
 			 pairs[i / 2][!(i % 2)]);
-		other = matrix(r, layer, full);
+		other = matrix(r, layer, second);
 		both = malloc(sizeof(*both) * (size_t)(2 * size));
 		if (other && both) {
 			memcpy(both + i % 2 * size, w, sizeof(*w) * (size_t)size);
@@ -201,7 +216,8 @@ static void quantise_packed(struct ref *r, double *w, int n, int k, int layer, c
 		free(both);
 		return;
 	}
-	quantise(r, w, n, k);
+	if (r->weights != CAIRN_WEIGHTS_FP8_BLOCKS || !is_stored_in_8_bits(r, layer, full))
+		quantise(r, w, n, k);
 }
 
 /* Returns a quantised matrix; the caller frees it. */
@@ -222,7 +238,7 @@ static double *quantised(struct ref *r, int n, int k, int layer, const char *nam
 	w = matrix(r, layer, full);
 	if (!w)
 		return NULL;
-	quantise_packed(r, w, n, k, layer, name);
+	quantise_packed(r, w, n, k, layer, name, full);
 	found = r->is_first && !r->failed ? malloc(sizeof(*found) + bytes) : NULL;
 	if (found) {
 		found->layer = layer;

@@ -147,6 +147,45 @@ static inline int open_golden(struct cairn_test *t, struct golden *g, const char
 	return -1;
 }
 
+/*
+ * Changes deepseek_v3_fp8_tiny, which open_golden() has just opened: its MLPs get sizes that are multiples of
+ * 128, so that no two matrices share a block, and all matrices but kv_b_proj, which is never kept in 8 bits,
+ * get values that bf16 does not represent.
+ */
+static inline int whole_blocks(struct cairn_test *t, struct golden *g)
+{
+	char path[PATH_MAX + 64], dir[PATH_MAX];
+	struct recipe_line l;
+	FILE *from, *to;
+	int seed = 0;
+
+	snprintf(path, sizeof(path), "%s/serving/golden/deepseek_v3_fp8_tiny/recipe.txt", cairn_data_dir());
+	from = fopen(path, "r");
+	cairn_tmpfile(t, path, sizeof(path), "whole_blocks.txt", "", 0);
+	to = fopen(path, "w");
+	if (!EXPECT(t, from && to && fscanf(from, "seed %d", &seed) == 1))
+		return -1;
+	fprintf(to, "seed %d\n", seed);
+	while (recipe_next(from, &l)) {
+		int *inner = strstr(l.name, "down_proj") ? &l.cols : &l.rows;
+
+		if (strstr(l.name, "mlp.") && *l.kind == 'c')
+			*inner = *inner == 192 ? 256 : 128;
+		fprintf(to, "%s%s %s %d", l.kind, *l.kind == 'c' && !strstr(l.name, "kv_b_proj") ? "3" : "",
+			l.name, l.rows);
+		if (strcmp(l.kind, "norm"))
+			fprintf(to, " %d %d", l.cols, l.shift);
+		fprintf(to, "\n");
+	}
+	fclose(from);
+	fclose(to);
+	return recipe_weights(t, path) ||
+	       altered_checkpoint(t, g->dir, "\"intermediate_size\": 192",
+				  "\"intermediate_size\": 256", dir) ||
+	       altered_checkpoint(t, g->dir, "\"moe_intermediate_size\": 64",
+				  "\"moe_intermediate_size\": 128", dir) ? -1 : 0;
+}
+
 static inline void close_golden(struct golden *g)
 {
 	cairn_safetensors_close(g->st);

@@ -39,6 +39,10 @@ static inline uint64_t recipe_hash(int seed, const char *name)
 }
 
 struct recipe_line {
+	/*
+	 * codes3: like codes, but bf16 does not represent the values, and no code is the largest one, so that
+	 * quantising the values gives other factors and codes
+	 */
 	char kind[8], name[96];
 	int rows, cols, shift;		/* cols 0: a vector */
 };
@@ -86,14 +90,15 @@ static inline void recipe_fill(const struct recipe_line *l, const struct recipe_
 	for (size_t i = 0; i < t->count; i++) {
 		int bits = recipe_bits(h, i, 7);
 		double v = *l->kind == 'n' ? 0.5 + bits / 128.0 : (2 * bits - 127) / (double)(1 << l->shift);
-		float factor = (float)(8 + recipe_bits(h, i, 3)) / (float)(1 << l->shift);
+		float factor = (float)(8 + recipe_bits(h, i, 3)) / (float)(1 << l->shift) /
+			       (strcmp(l->kind, "codes3") ? 1 : 3);
 		float f32 = *l->kind == 'c' ? factor : (float)v;
-		uint8_t code = (uint8_t)recipe_bits(h, i, 8);
+		uint8_t code = (uint8_t)recipe_bits(h, i, 8), most = strcmp(l->kind, "codes3") ? 126 : 125;
 
 		if (!strcmp(t->dtype, "F32"))
 			memcpy(to + 4 * i, &f32, sizeof(f32));
 		else if (*l->kind == 'c')
-			to[i] = (char)(code - ((code & 127) == 127));
+			to[i] = (char)((code & 127) > most ? (code & 128) + most : code);
 		else
 			cairn_store(to, CAIRN_BF16, (int64_t)i, v);
 	}
