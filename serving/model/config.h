@@ -87,7 +87,11 @@ struct cairn_rope_config {
 	float divisors[CAIRN_MAX_HEAD_DIM / 2];	/* CAIRN_ROPE_LONGROPE only; > 0 */
 };
 
-/* Multi-head latent attention (MLA; cluster_mla.h). */
+/*
+ * Multi-head latent attention (MLA; cluster_mla.h). The norms of compressed queries and of latents have this
+ * eps, whatever rms_norm_eps is: DeepSeek's code and transformers create them without the config's value.
+ */
+#define CAIRN_LATENT_NORM_EPS	1e-6
 struct cairn_latent_config {
 	int32_t q_lora_rank;		/* 0: q is not compressed */
 	int32_t kv_lora_rank;		/* 0: no latent attention; the other members are 0, too */
@@ -153,6 +157,12 @@ int cairn_model_config_load(const char *dir, struct cairn_model_config *config);
 int cairn_model_config_parse(const char *json, size_t num_bytes, const char *generation,
 			     size_t generation_bytes, const char *dir,
 			     struct cairn_model_config *config);
+
+/* Returns whether all norms have the same eps, as decode_step requires. */
+static inline int cairn_config_has_one_eps(const struct cairn_model_config *config)
+{
+	return !config->latent.kv_lora_rank || (float)config->rms_norm_eps == (float)CAIRN_LATENT_NORM_EPS;
+}
 
 /* Returns the window of a layer, or 0. */
 int32_t cairn_layer_window(const struct cairn_model_config *config, int32_t layer);

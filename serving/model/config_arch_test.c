@@ -256,6 +256,10 @@ static void deepseek_v2_lite(struct cairn_test *t)
 	EXPECT(t, c.experts.shared_intermediate_size == 2816 && c.experts.dense_layers == 1);
 	EXPECT(t, !c.experts.normalize && c.experts.scaling == 1 && cairn_rope_dim(&c) == 64);
 	EXPECT(t, c.rope.scaling == CAIRN_ROPE_YARN && c.rope.factor == 40 && c.rope.attention_factor == 1);
+	text = cairn_json_text(deepseek, "'rms_norm_eps':1e-06", "'rms_norm_eps':1e-05");
+	EXPECT(t, cairn_config_has_one_eps(&c));
+	EXPECT(t, text && !parse(text, NULL, &c) && c.rms_norm_eps == 1e-5 && !cairn_config_has_one_eps(&c));
+	free(text);
 	/* DeepSeek's scale: the square of mscale = 0.1 * 0.707 * ln(40) + 1. */
 	EXPECT(t, fabs(cairn_softmax_scale(&c) * sqrt(192) - 1.5896261651208736) < 1e-12);
 	text = cairn_json_text(deepseek, "'q_lora_rank':null", "'q_lora_rank':1536");
@@ -342,7 +346,6 @@ static const struct change deepseek_changes[] = {
 	{ "'attention_bias':false", "'mlp_bias':true", EOPNOTSUPP, "mlp_bias: true is not supported" },
 	{ "'attention_bias':false", "'rope_interleave':false", EOPNOTSUPP,
 	  "rope_interleave: false is not supported" },
-	{ "1e-06", "1e-05", EOPNOTSUPP, "rms_norm_eps: 1e-05 is not supported" },
 	{ "'q_lora_rank':null,", "", EINVAL, "q_lora_rank: is missing" },
 	{ "'q_lora_rank':null", "'q_lora_rank':0", EINVAL, "q_lora_rank: must be 1 to" },
 	{ "'kv_lora_rank':512,", "", EINVAL, "kv_lora_rank: is missing" },

@@ -87,7 +87,7 @@ static int expressible(const struct cairn_model *m)
 	return !m->elements[CAIRN_W_GATE_UP_BIAS] && !m->elements[CAIRN_W_DOWN_BIAS] && !c->head_norms &&
 	       !c->block_norms && !c->embed_scale && !(c->norm_offset > 0) && !(c->attn_softcap > 0) &&
 	       !(c->logit_softcap > 0) && !c->experts.sigmoid && !c->experts.num_groups &&
-	       c->hidden_act == CAIRN_ACT_SILU &&
+	       c->hidden_act == CAIRN_ACT_SILU && cairn_config_has_one_eps(c) &&
 	       m->weights == CAIRN_WEIGHTS_PLAIN;
 }
 
@@ -104,8 +104,8 @@ int cairn_decoder_create(struct cairn_decoder **out, const struct cairn_model *m
 		if (!expressible(m))
 			return cairn_error(EOPNOTSUPP,
 					   "%s: decode %s: decode_step does not support this model's "
-					   "biases, norms, caps, router or 8-bit weights", m->impl->name,
-					   cairn_decode_path_names[path]);
+					   "biases, norms, rms_norm_eps, caps, router or 8-bit weights",
+					   m->impl->name, cairn_decode_path_names[path]);
 	}
 	if (path == CAIRN_DECODE_UNFUSED && !cairn_forward_supported(m))
 		return cairn_error(EOPNOTSUPP,

@@ -258,7 +258,7 @@ static int run_mla_append(struct walk *w, const struct cairn_graph_op *op)
 		.norm_weight = weight_at(w, op, 0), .inv_freq = m->inv_freq,
 		.positions = w->b->positions, PAGING(w, op), .num_heads = m->config.num_attention_heads,
 		.nope_dim = l->nope_dim, .rope_dim = l->rope_dim, .kv_lora_rank = l->kv_lora_rank,
-		.dtype = m->dtype, .eps = (float)m->config.rms_norm_eps,
+		.dtype = m->dtype, .eps = (float)CAIRN_LATENT_NORM_EPS,
 	};
 
 	return CAIRN_TABLE(m->impl, mla_append, &args, w->stream);
@@ -334,7 +334,9 @@ static int run_norm(struct walk *w, const struct cairn_graph_op *op)
 		.size = sizeof(args), .out = at(w, op->out[0]),
 		.residual = op->kind == CAIRN_OP_ADD_NORM ? at(w, op->out[1]) : NULL, .x = at(w, op->in[0]),
 		.weight = weight_at(w, op, 0), .rows = rows_of(w, op->in[0]), .dim = width_of(w, op->in[0]),
-		.dtype = w->m->dtype, .eps = (float)w->m->config.rms_norm_eps,
+		.dtype = w->m->dtype,
+		.eps = (float)(weight_of(w, op, CAIRN_W_Q_NORM) ? CAIRN_LATENT_NORM_EPS :
+			       w->m->config.rms_norm_eps),
 		.weight_offset = (float)w->m->config.norm_offset,
 	};
 

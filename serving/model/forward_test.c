@@ -73,6 +73,46 @@ out:
 	close_fixture(&f);
 }
 
+/*
+ * Latent attention with an rms_norm_eps that its inner norms must not use, and that is large enough to be
+ * seen. decode_step has one eps and must not be used.
+ */
+static void two_eps(struct cairn_test *t, const char *table)
+{
+	static const int whole[] = { 1 << 20 }, single[] = { 1 };
+	struct fixture f = { 0 };
+	char dir[PATH_MAX];
+
+	if (open_checkpoint(t, &f, table, "deepseek_q_tiny", 0) ||
+	    altered_checkpoint(t, f.g.dir, "\"rms_norm_eps\": 1e-06", "\"rms_norm_eps\": 1.0", dir))
+		goto out;
+	f.g.num_tokens = 6;
+	if (load_fixture(t, &f, dir, 0, CAIRN_WEIGHTS_PLAIN) ||
+	    judge_by(t, &f, "deepseek_q_tiny with two eps", dir, 0, CAIRN_WEIGHTS_PLAIN) ||
+	    !EXPECT(t, cairn_decoder_create(&f.decoder, f.m, CAIRN_DECODE_AUTO) == 0))
+		goto out;
+	judge_passes(t, &f, "in one pass", whole, 1);
+	judge_passes(t, &f, "token by token", single, 1);
+	EXPECT(t, f.fused == 0);
+	cairn_decoder_destroy(f.decoder);
+	f.decoder = NULL;
+	EXPECT(t, cairn_decoder_create(&f.decoder, f.m, CAIRN_DECODE_PERSISTENT) == -EOPNOTSUPP);
+	if (f.impl.decode_step)
+		EXPECT_CONTAINS(t, cairn_last_error(), "rms_norm_eps");
+out:
+	close_fixture(&f);
+}
+
+static void two_eps_cpu(struct cairn_test *t)
+{
+	two_eps(t, "cpu");
+}
+
+static void two_eps_cuda(struct cairn_test *t)
+{
+	two_eps(t, "cuda");
+}
+
 /* A model on all host tables: one unit, because the reference and its bounds take most of the time. */
 static void on_host(struct cairn_test *t, const char *name, int f16, int late)
 {
@@ -284,6 +324,7 @@ static const struct cairn_unit units[] = {
 	{ "reference_is_transformers", reference_is_transformers },
 	EACH(LIST_HOST)
 	EACH(LIST_CUDA)
+	{ "two_eps_cpu", two_eps_cpu }, { "two_eps_cuda", two_eps_cuda },
 	{ "workspaces_as_asked", workspaces_as_asked },
 	{ "graph_is_eager", graph_is_eager_cuda },
 	{ "graph_is_eager_late", graph_is_eager_late },

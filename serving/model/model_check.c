@@ -18,10 +18,10 @@ static int check_table(const struct cairn_impl *impl, const struct cairn_model_c
 
 	/*
 	 * decode_step can run every pass, token by token if need be, but supports neither 8-bit weights nor
-	 * routers other than a softmax without groups.
+	 * routers other than a softmax without groups, and has one eps.
 	 */
-	if (c->latent.kv_lora_rank && !c->experts.sigmoid && !c->experts.num_groups && impl->decode_step &&
-	    impl->mem_alloc && weights == CAIRN_WEIGHTS_PLAIN)
+	if (c->latent.kv_lora_rank && cairn_config_has_one_eps(c) && !c->experts.sigmoid &&
+	    !c->experts.num_groups && impl->decode_step && impl->mem_alloc && weights == CAIRN_WEIGHTS_PLAIN)
 		return 0;
 	if (missing)
 		return cairn_error(EOPNOTSUPP, "%s: the table has no operation %s", impl->name, missing);

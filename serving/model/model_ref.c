@@ -275,17 +275,21 @@ static void project(struct ref *r, double *out, const double *in, int rows, int 
 	free(b);
 }
 
-/* Normalises rows of n elements, each followed by `rest` elements that stay unchanged. */
+/*
+ * Normalises rows of n elements, each followed by `rest` elements that stay unchanged. The norms of
+ * compressed queries and of latents have transformers' default eps, not the config's.
+ */
 static void norm(struct ref *r, double *out, const double *in, int rows, int n, int rest, int layer,
 		 const char *name)
 {
+	const double eps = strstr(name, "_a_layernorm") ? 1e-6 : r->c.rms_norm_eps;
 	const struct cairn_tensor *w = tensor(r, layer, name);
 
 	for (int i = 0; w && i < rows; i++, in += n + rest, out += n + rest) {
 		double sum = cairn_dot(in, in, n);
 
 		for (int j = 0; j < n; j++)
-			out[j] = rounded(r, in[j] / sqrt(sum / n + r->c.rms_norm_eps) *
+			out[j] = rounded(r, in[j] / sqrt(sum / n + eps) *
 					 (r->c.norm_offset + at(w, j)));
 	}
 }
