@@ -267,6 +267,8 @@ int cairn_cmd_bench_serve(int argc, char **argv)
 	ret = parse(argc, argv, &o);
 	if (ret > 0)
 		return CAIRN_EXIT_OK;
+	if (!ret)	/* before any connection, so that a wrong --trace costs none */
+		ret = bench_load_plan(&o.load, &run.reqs);
 	if (!ret)
 		ret = bench_target_parse(o.url, &target);
 	target.api_key = o.api_key && *o.api_key ? o.api_key : NULL;
@@ -274,8 +276,6 @@ int cairn_cmd_bench_serve(int argc, char **argv)
 		ret = ask_model(&target, model, sizeof(model));
 		o.load.model = model;
 	}
-	if (!ret)
-		ret = bench_load_plan(&o.load, &run.reqs);
 	if (!ret) {
 		status = CAIRN_EXIT_FAILED;
 		ret = warm_up(&o, &target);

@@ -449,6 +449,24 @@ static int take_defaults(const struct cairn_session *s, struct options *o)
 	return 0;
 }
 
+static int check_context(const struct options *o, int64_t num_ids, int32_t positions)
+{
+	if (num_ids + o->max_new_tokens > positions)
+		return cairn_error(EINVAL, "--max-new-tokens: %lld and a prompt of %lld tokens exceed the %d "
+				   "positions of the model", (long long)o->max_new_tokens, (long long)num_ids,
+				   positions);
+	return 0;
+}
+
+/* Checks the context of a shape before its weights are made, which takes long. */
+static int check_shape(const struct options *o)
+{
+	struct cairn_model_config config;
+
+	CAIRN_TRY(cairn_shape_config(o->shape, &config));
+	return check_context(o, o->prompt_tokens, config.max_position_embeddings);
+}
+
 static int prepare(struct cairn_session *s, struct options *o, int32_t **ids, size_t *num_ids,
 		   struct cairn_engine **e)
 {
@@ -463,6 +481,8 @@ static int prepare(struct cairn_session *s, struct options *o, int32_t **ids, si
 		.decode = (enum cairn_decode_path)o->common.decode,
 	};
 
+	if (o->shape)
+		CAIRN_TRY(check_shape(o));
 	CAIRN_TRY(cairn_session_start(s, o->common.impl, (int)o->common.device));
 	s->weights = (enum cairn_weights)o->common.weights;
 	host = !!(s->impl.flags & CAIRN_IMPL_HOST_MEM);
@@ -474,10 +494,7 @@ static int prepare(struct cairn_session *s, struct options *o, int32_t **ids, si
 	CAIRN_TRY(make_prompt(s, o, ids, num_ids));
 	if (!*num_ids)
 		return cairn_error(EINVAL, "prompt: is empty, and the tokenizer adds no token of its own");
-	if ((int64_t)*num_ids + o->max_new_tokens > s->model->config.max_position_embeddings)
-		return cairn_error(EINVAL, "--max-new-tokens: %lld and a prompt of %zu tokens exceed the %d "
-				   "positions of the model", (long long)o->max_new_tokens, *num_ids,
-				   s->model->config.max_position_embeddings);
+	CAIRN_TRY(check_context(o, (int64_t)*num_ids, s->model->config.max_position_embeddings));
 	eo.max_batch = eo.max_queued = (int32_t)o->common.batch;
 	eo.max_context = (int32_t)((int64_t)*num_ids + o->max_new_tokens);
 	eo.max_rows = (int32_t)(o->prefill_rows ? o->prefill_rows : host ? 256 : 2048);

@@ -196,6 +196,12 @@ static void bad_options(struct cairn_test *t)
 	REFUSED(t, "/no/such/file", "eval", "--impl", "cpu", "--file", "/no/such/file");
 	REFUSED(t, "a whole number from 0 to 9223372036854775807", "generate", "--seed", "-1");
 	REFUSED(t, "generate: --model: is empty", "generate", "--impl", "cpu", "--model", "");
+	/* the context of a shape is checked before the table is loaded and weights are made */
+	REFUSED(t, "--max-new-tokens: 128 and a prompt of 131000 tokens exceed the 131072 positions",
+		"generate", "--impl", "/no/such.so", "--shape", "llama32-1b", "--prompt-tokens", "131000");
+	/* a trace is read before the server is asked for its models: nothing listens at port 1 */
+	REFUSED(t, "bench serve: --trace: /nowhere/trace: No such file", "bench", "serve", "--url",
+		"http://127.0.0.1:1", "--trace", "/nowhere/trace");
 	REFUSED(t, "generate: --shape: 'x' is not one of", "generate", "--impl", "cpu", "--shape", "x");
 	REFUSED(t, "graph: --shape: 'x' is not one of", "graph", "--shape", "x");
 }
