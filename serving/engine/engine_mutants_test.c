@@ -158,7 +158,7 @@ static int same_answer(struct cairn_test *t, struct naive *n, const struct cairn
 	for (int i = 0; i < num; i++) {
 		naive_logits(t, n, tokens, r->num_prompt + i, logits);
 		naive_log_softmax(n, logits, logprobs);
-		if (!(fabs((double)a->logprob[i] - logprobs[want[i]]) < 1e-4))
+		if (!(fabs((double)a->logprob[i] - logprobs[want[i]]) <= logprob_error(logprobs[want[i]])))
 			return 0;
 		tokens[r->num_prompt + i] = want[i];
 	}

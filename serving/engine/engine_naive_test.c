@@ -167,15 +167,17 @@ void naive_judge(struct cairn_test *t, struct naive *n, const struct cairn_reque
 			return;
 		naive_log_softmax(n, logits, logprobs);
 		for (int k = 0; i < a->num_ids && k < a->num_top[i]; k++) {
+			double want = logprobs[a->top[i][k]];
 			int better = 0;
 
-			EXPECT(t, fabs((double)a->top_logprob[i][k] - logprobs[a->top[i][k]]) <= slack);
+			EXPECT(t, fabs((double)a->top_logprob[i][k] - want) <= slack + logprob_error(want));
 			for (int j = 0; j < n->vocab; j++)
 				better += logprobs[j] > logprobs[a->top[i][k]] + slack;
 			EXPECT(t, better <= k);
 		}
 		if (i < a->num_ids && r->sampling.num_logprobs)
-			EXPECT(t, fabs((double)a->logprob[i] - logprobs[tokens[len]]) <= slack);
+			EXPECT(t, fabs((double)a->logprob[i] - logprobs[tokens[len]]) <=
+				  slack + logprob_error(logprobs[tokens[len]]));
 		naive_treat(n, r, tokens, len, logits);
 		for (int j = 0; j < n->vocab; j++)
 			most = fmaxf(most, logits[j]);

@@ -8,6 +8,8 @@
 #ifndef CAIRN_ENGINE_NAIVE_TEST_H
 #define CAIRN_ENGINE_NAIVE_TEST_H
 
+#include <math.h>
+
 #include "serving/engine/engine_test.h"
 #include "serving/model/forward.h"
 
@@ -36,6 +38,16 @@ void naive_treat(const struct naive *n, const struct cairn_request *r, const int
 		 float *logits);
 void naive_log_softmax(const struct naive *n, const float *logits, double *logprobs);
 
+/*
+ * Returns how far a log-probability may be from that of the same logits in double. It is the tolerance of
+ * logprobs.h, 2^-15 + 2^-22 |logprob| + 2^-23 (largest logit - logit), where the last difference is at most
+ * |logprob|: it is the logprob without its term log(sum), which is not negative.
+ */
+static inline double logprob_error(double logprob)
+{
+	return 0x1p-15 + 3 * 0x1p-23 * fabs(logprob);
+}
+
 /* Computes answer number index of r (no beams). out: its tokens, at most MAX_NEW,
  * without the end token; returns their number. */
 int naive_answer(struct cairn_test *t, struct naive *n, const struct cairn_request *r, int index,
@@ -43,7 +55,8 @@ int naive_answer(struct cairn_test *t, struct naive *n, const struct cairn_reque
 
 /*
  * Checks that a greedy answer is valid for r: the treated logit of each token is within `slack` of the
- * maximum, and each reported log-probability is within `slack` of that of the untreated logits.
+ * maximum, and each reported log-probability is within slack + logprob_error() of that of the untreated
+ * logits.
  */
 void naive_judge(struct cairn_test *t, struct naive *n, const struct cairn_request *r, const struct answer *a,
 		 double slack);
