@@ -191,6 +191,17 @@ void cairn_set_shape(struct cairn_op *op, size_t field, const struct cairn_axis 
 void cairn_stride(struct cairn_op *op, size_t field, const char *dim, int64_t stride);
 
 /*
+ * For judges of results that are not numbers close to a number: returns whether an element of output `field`
+ * is bad, and then writes what is there and what should be, as other messages do:
+ *   out[row 3, head 2, dim 17]: got 1, want 2; 96 of 4096 elements bad: all of row 3
+ * is_bad tells whether element i is bad, and writes the part after the colon if why is not NULL. Several
+ * threads call it.
+ */
+typedef int (*cairn_bad_fn)(const void *arg, int64_t i, char *why, size_t why_len);
+int cairn_judge_each(const struct cairn_op *op, size_t field, cairn_bad_fn is_bad, const void *arg, char *why,
+		     size_t why_len);
+
+/*
  * Buffers of several GiB, to test offsets that do not fit 32 bits. The operation may touch only the ranges
  * that setup names with cairn_touch(), before it fills them; all other memory is inaccessible in a host
  * table, and in no memory is it filled, copied or judged. The ranges of a buffer must not overlap. The

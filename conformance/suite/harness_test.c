@@ -412,6 +412,53 @@ static void arguments_have_names_and_shapes(struct cairn_test *t)
 	}
 }
 
+/* Judges of results that are not numbers name a bad element, and where all of them lie. */
+static void judges_name_the_pattern(struct cairn_test *t)
+{
+	static const struct {
+		const char *family;
+		size_t field, first, bytes;	/* what is overwritten with 0xaa */
+		const char *says, *where;
+	} rows[] = {
+#define FIELD(op, f)	offsetof(struct cairn_##op##_args, f)
+		{ "sample", FIELD(sample, out), 0, 8, "out[row 0]: token -1431655766 is not kept",
+		  "; 2 of " },
+		{ "cluster_gather", FIELD(cluster_gather, out), 0, 2,
+		  "out[cluster 0, call 0, rank 0, part 0, element 0]: got -3.01980663e-13 (0xaaaa), want ",
+		  "; 1 of 2 elements bad: all of call 0" },
+		{ "stream", FIELD(stream, sum), 16, 8, "sum[block 2]: got aaaaaaaaaaaaaaaa, want ",
+		  "; 1 of 512 elements bad: all of block 2" },
+		{ "dsmem", FIELD(dsmem, sum), 0, 8, "sum[cluster 0, CTA 0]: got aaaaaaaaaaaaaaaa, want ",
+		  " elements bad: all of cluster 0" },
+#undef FIELD
+	};
+	struct cairn_impl ref;
+
+	if (!EXPECT(t, cairn_impl_open("ref", &ref) == 0))
+		return;
+	for (size_t k = 0; k < ARRAY_SIZE(rows); k++) {
+		const struct cairn_family *const *f = cairn_families();
+		int (*fn)(const void *args, void *stream);
+		char why[512] = "";
+		struct cairn_op op;
+		void *p;
+
+		while (*f && strcmp((*f)->name, rows[k].family))
+			f++;
+		if (!EXPECT(t, *f && !cairn_op_open(&op, *f, 0, CAIRN_KIND_NORMAL, 1)))
+			continue;
+		memcpy(&fn, (char *)&ref + (*f)->op, sizeof(fn));
+		EXPECT(t, fn(op.args, NULL) == 0);
+		EXPECT(t, (*f)->judge(&op, op.args, why, sizeof(why)) == 0);
+		memcpy(&p, (char *)op.args + rows[k].field, sizeof(p));
+		memset((char *)p + rows[k].first, 0xaa, rows[k].bytes);
+		EXPECT(t, (*f)->judge(&op, op.args, why, sizeof(why)) == 1);
+		EXPECT_CONTAINS(t, why, rows[k].says);
+		EXPECT_CONTAINS(t, why, rows[k].where);
+		cairn_op_close(&op);
+	}
+}
+
 static const struct cairn_unit units[] = {
 	{ "mustpass_globs_match", mustpass_globs_match },
 	{ "sanitized_cases_exist", sanitized_cases_exist },
@@ -425,6 +472,7 @@ static const struct cairn_unit units[] = {
 	{ "children_end_apart", children_end_apart },
 	{ "without_memory_nothing_passes", without_memory_nothing_passes },
 	{ "bad_elements_have_a_place", bad_elements_have_a_place },
+	{ "judges_name_the_pattern", judges_name_the_pattern },
 	{ "arguments_have_names_and_shapes", arguments_have_names_and_shapes },
 };
 

@@ -230,3 +230,40 @@ int64_t cairn_place_pattern(const struct cairn_buf *b, int (*is_bad)(const void 
 		free(hit[d]);
 	return bad;
 }
+
+struct bad {
+	cairn_bad_fn fn;
+	const void *arg;
+};
+
+static int is_bad_element(const void *arg, int64_t i)
+{
+	const struct bad *b = arg;
+
+	return b->fn(b->arg, i, NULL, 0);
+}
+
+int cairn_judge_each(const struct cairn_op *op, size_t field, cairn_bad_fn is_bad, const void *arg, char *why,
+		     size_t why_len)
+{
+	const struct cairn_buf *b = find((struct cairn_op *)(uintptr_t)op, field);
+	const struct bad bad = { is_bad, arg };
+	char place[128], what[192] = "", where[256];
+	int64_t first = INT64_MAX, num;
+	struct cairn_range r;
+
+	for (int k = 0; cairn_buf_range(b, k, &r); k++) {
+		#pragma omp parallel for schedule(static) reduction(min : first) if (r.count > 1 << 16)
+		for (int64_t i = r.first; i < r.first + r.count; i++)
+			if (i < first && is_bad(arg, i, NULL, 0))
+				first = i;
+	}
+	if (first == INT64_MAX)
+		return 0;
+	cairn_place_element(b, first, place, sizeof(place));
+	is_bad(arg, first, what, sizeof(what));
+	num = cairn_place_pattern(b, is_bad_element, &bad, where, sizeof(where));
+	snprintf(why, why_len, "%s: %s; %lld of %lld elements bad: %s", place, what, (long long)num,
+		 (long long)b->count, where);
+	return 1;
+}

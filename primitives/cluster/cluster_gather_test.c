@@ -204,31 +204,38 @@ static void setup(struct cairn_op *op)
 	cairn_shape(op, FIELD(cycles), { "cluster", r.clusters }, { "rank", r.size });
 }
 
+struct gathered {
+	const struct cairn_cluster_gather_args *got;
+	const char *in;
+};
+
 /* Compares bits, not values, so that NaNs count. */
+static int is_bad(const void *arg, int64_t i, char *why, size_t why_len)
+{
+	const struct gathered *g = arg;
+	const struct cairn_cluster_gather_args *a = g->got;
+	const size_t esize = cairn_dtype_bytes(a->dtype);
+	const int64_t all = (int64_t)a->cluster_size * a->len, call = i / all / a->cluster_size;
+	const char *x = (const char *)a->out + i * (int64_t)esize;
+	const char *y = g->in + (call * all + i % all) * (int64_t)esize;
+	uint64_t got = 0, want = 0;
+
+	if (!memcmp(x, y, esize))
+		return 0;
+	memcpy(&got, x, esize);		/* little-endian, as everything here */
+	memcpy(&want, y, esize);
+	if (why)
+		snprintf(why, why_len, "got %.9g (0x%llx), want %.9g (0x%llx)", cairn_load(x, a->dtype, 0),
+			 (unsigned long long)got, cairn_load(y, a->dtype, 0), (unsigned long long)want);
+	return 1;
+}
+
 static int judge(const struct cairn_op *op, const void *got, char *why, size_t why_len)
 {
-	const struct cairn_cluster_gather_args *a = got, *given = op->args;
-	const int64_t n = a->cluster_size, len = a->len;
-	const size_t esize = cairn_dtype_bytes(a->dtype);
-	const char *out = a->out, *in = given->in;
+	const struct cairn_cluster_gather_args *given = op->args;
+	const struct gathered g = { got, given->in };
 
-	for (int64_t k = 0; k < (int64_t)a->num_clusters * a->num_calls; k++)
-		for (int64_t b = 0; b < n; b++)
-			for (int64_t i = 0; i < n * len; i++) {
-				const char *x = out + ((k * n + b) * n * len + i) * (int64_t)esize;
-				const char *y = in + (k * n * len + i) * (int64_t)esize;
-
-				if (!memcmp(x, y, esize))
-					continue;
-				snprintf(why, why_len,
-					 "cluster %lld, call %lld, at rank %lld: element %lld of rank %lld's "
-					 "block: got %.9g, want %.9g",
-					 (long long)(k / a->num_calls), (long long)(k % a->num_calls),
-					 (long long)b, (long long)(i % len), (long long)(i / len),
-					 cairn_load(x, a->dtype, 0), cairn_load(y, a->dtype, 0));
-				return 1;
-			}
-	return 0;
+	return cairn_judge_each(op, FIELD(out), is_bad, &g, why, why_len);
 }
 
 static const char *reject(void *args, int i, int *want)

@@ -67,8 +67,8 @@ int cairn_sample_judge(const struct cairn_sample_args *a, int32_t row, int32_t t
 		ok = token == -1;
 	if (!ok)
 		snprintf(why, why_len,
-			 "row %d: token %d is %s: %d of %d are kept (or %d), u %.9g, the reference draws %d",
-			 row, token, rank < hi ? "not the drawn one" : "not kept", lo, a->vocab,
+			 "token %d is %s: %d of %d are kept (or %d), u %.9g, the reference draws %d",
+			 token, rank < hi ? "not the drawn one" : "not kept", lo, a->vocab,
 			 hi, r.u, cairn_sample_draw(a, &r));
 	free(r.t);
 	return !ok;

@@ -256,44 +256,67 @@ static int check_frequency(const struct cairn_sample_args *a, const int32_t *cou
 {
 	const double l = 22 + log(2.0 * a->vocab);
 	double *p = calloc(a->vocab, sizeof(*p));
-	int bad = !p;
+	int32_t bad = 0;
 
-	if (p)
-		probabilities(a, p);
-	for (int32_t j = 0; j < a->vocab && !bad; j++) {
+	if (!p) {
+		snprintf(why, len, "no memory to judge the frequencies");
+		return 1;
+	}
+	probabilities(a, p);
+	for (int32_t j = 0; j < a->vocab; j++) {
 		double room = p[j] > 0 ? l / 3 + sqrt(l * l / 9 + 2 * n * p[j] * (1 - p[j]) * l) : 0;
 
-		bad = !(fabs(count[j] - n * p[j]) <= room);
-		if (bad)
+		if (fabs(count[j] - n * p[j]) <= room)
+			continue;
+		if (!bad++)
 			snprintf(why, len,
 				 "token %d was drawn %d times of %d, expected %.1f, within %.1f", j,
 				 count[j], n, n * p[j], room);
 	}
+	if (bad)
+		snprintf(why + strlen(why), len - strlen(why), "; %d of %d tokens bad", bad, a->vocab);
 	free(p);
-	return bad;
+	return bad != 0;
+}
+
+struct judged {
+	const struct cairn_sample_args *a;
+	uint8_t *bad;		/* [rows] */
+};
+
+static int is_bad_row(const void *arg, int64_t i, char *why, size_t len)
+{
+	const struct judged *j = arg;
+
+	if (why && j->bad[i]) {
+		snprintf(why, len, "not judged");	/* unless it says more: no memory */
+		cairn_sample_judge(j->a, (int32_t)i, j->a->out[i], why, len);
+	}
+	return j->bad[i];
 }
 
 static int judge(const struct cairn_op *op, const void *got, char *why, size_t len)
 {
 	const struct cairn_sample_args *a = got;
+	const struct judged j = { a, malloc((size_t)a->rows + 1) };
 	struct shape s = shape_of(op->case_index);
-	int32_t bad = INT32_MAX, *count;
-	int ret;
+	int32_t *count;
+	int ret = 1;
 
-	#pragma omp parallel for schedule(dynamic) reduction(min : bad)
+	#pragma omp parallel for schedule(dynamic)
 	for (int32_t i = 0; i < a->rows; i++) {
 		char text[256];
 
-		if (cairn_sample_judge(a, i, a->out[i], text, sizeof(text)))
-			bad = i < bad ? i : bad;
+		if (j.bad)
+			j.bad[i] = cairn_sample_judge(a, i, a->out[i], text, sizeof(text)) != 0;
 	}
-	if (bad < INT32_MAX) {
-		snprintf(why, len, "row %d: not judged", bad);
-		cairn_sample_judge(a, bad, a->out[bad], why, len);
-		return 1;
-	}
-	if (!s.frequency)
-		return 0;
+	if (j.bad)
+		ret = cairn_judge_each(op, offsetof(struct cairn_sample_args, out), is_bad_row, &j, why, len);
+	else
+		snprintf(why, len, "no memory to judge the rows");
+	free(j.bad);
+	if (ret || !s.frequency)
+		return ret;
 	count = calloc(a->vocab, sizeof(*count));
 	for (int32_t i = 0; count && i < a->rows; i++)
 		count[a->out[i]]++;

@@ -201,11 +201,55 @@ static int complain(char *why, size_t len, const char *fmt, ...)
 	return 1;
 }
 
+/* What the CTAs wrote, and should have. */
+struct written {
+	const struct cairn_dsmem_args *got, *want;
+	int ran;		/* CTAs */
+};
+
+static int is_bad_smid(const void *arg, int64_t cta, char *why, size_t why_len)
+{
+	const struct written *w = arg;
+
+	if (why)
+		complain(why, why_len, "got %d, want -1: a CTA before it did not run", w->got->smid[cta]);
+	return cta >= w->ran && w->got->smid[cta] != -1;
+}
+
+static int is_bad_sum(const void *arg, int64_t cta, char *why, size_t why_len)
+{
+	const struct written *w = arg;
+	uint64_t want = cta < w->ran ? w->want->sum[cta] : 0;
+
+	if (why)
+		complain(why, why_len, "got %016llx, want %016llx", (unsigned long long)w->got->sum[cta],
+			 (unsigned long long)want);
+	return w->got->sum[cta] != want;
+}
+
+static int is_bad_time(const void *arg, int64_t i, char *why, size_t why_len)
+{
+	const struct written *w = arg;
+	const int64_t *time = w->got->time + i / CAIRN_DSMEM_NUM_TIMES * CAIRN_DSMEM_NUM_TIMES;
+	int which = (int)(i % CAIRN_DSMEM_NUM_TIMES);
+
+	if (which == CAIRN_DSMEM_END_NS) {
+		if (why)
+			complain(why, why_len, "ends at %lld ns, starts at %lld", (long long)time[which],
+				 (long long)time[CAIRN_DSMEM_START_NS]);
+		return time[which] < time[CAIRN_DSMEM_START_NS];
+	}
+	if (why)
+		complain(why, why_len, "%lld cycles", (long long)time[which]);
+	return (which == CAIRN_DSMEM_CYCLES || which == CAIRN_DSMEM_CYCLES2) && time[which] < 0;
+}
+
 static int judge(const struct cairn_op *op, const void *got_args, char *why, size_t why_len)
 {
 	const struct cairn_dsmem_args *got = got_args;
 	struct cairn_dsmem_args want = *(const struct cairn_dsmem_args *)op->args;
 	int num_ctas = want.num_clusters * want.cluster_size, ran = cairn_dsmem_ran(got), may_run, ret = 0;
+	const struct written w = { got, &want, ran };
 	int32_t resident;
 
 	may_run = *got->resident * want.cluster_size;
@@ -222,22 +266,9 @@ static int judge(const struct cairn_op *op, const void *got_args, char *why, siz
 		ret = complain(why, why_len, "reference failed: %s", cairn_last_error());
 		goto out_free;
 	}
-	for (int c = 0; c < num_ctas && !ret; c++) {
-		uint64_t expect = c < ran ? want.sum[c] : 0;
-		const int64_t *time = &got->time[c * CAIRN_DSMEM_NUM_TIMES];
-
-		if (c >= ran && got->smid[c] != -1)
-			ret = complain(why, why_len, "CTA %d: smid %d, but a CTA before it did not run", c,
-				       got->smid[c]);
-		else if (got->sum[c] != expect)
-			ret = complain(why, why_len,
-				       "CTA %d (cluster %d, rank %d): sum %016llx, want %016llx", c,
-				       c / want.cluster_size, c % want.cluster_size,
-				       (unsigned long long)got->sum[c], (unsigned long long)expect);
-		else if (time[CAIRN_DSMEM_END_NS] < time[CAIRN_DSMEM_START_NS] ||
-			 time[CAIRN_DSMEM_CYCLES] < 0 || time[CAIRN_DSMEM_CYCLES2] < 0)
-			ret = complain(why, why_len, "CTA %d: ends before it starts", c);
-	}
+	ret = cairn_judge_each(op, offsetof(struct cairn_dsmem_args, smid), is_bad_smid, &w, why, why_len) ||
+	      cairn_judge_each(op, offsetof(struct cairn_dsmem_args, sum), is_bad_sum, &w, why, why_len) ||
+	      cairn_judge_each(op, offsetof(struct cairn_dsmem_args, time), is_bad_time, &w, why, why_len);
 	if (!ret && want.test == CAIRN_DSMEM_ACTIVE &&
 	    cairn_dsmem_together(got) > *got->resident * want.cluster_size)
 		ret = complain(why, why_len, "%d CTAs ran together, %d clusters of %d fit",

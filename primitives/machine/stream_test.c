@@ -75,36 +75,44 @@ static void setup(struct cairn_op *op)
 	}
 }
 
+struct moved {
+	const struct cairn_stream_args *want, *got;
+};
+
+/* Word i of dst, or the sum of block i. */
+static int is_bad(const void *arg, int64_t i, char *why, size_t why_len)
+{
+	const struct moved *m = arg;
+	const struct cairn_stream_args *want = m->want;
+	const uint64_t *src = want->src;
+	uint64_t expect = 0, value;
+
+	if (want->op == CAIRN_STREAM_READ) {
+		int64_t end = (i + 1) * (CAIRN_STREAM_BLOCK / 8);
+
+		end = end > want->bytes / 8 ? want->bytes / 8 : end;
+		for (int64_t k = i * (CAIRN_STREAM_BLOCK / 8); k < end; k++)
+			expect += src[k];
+		value = m->got->sum[i];
+	} else {
+		expect = want->op == CAIRN_STREAM_COPY ? src[i] :
+			 (want->seed + (uint64_t)i) * CAIRN_STREAM_MULT;
+		value = ((const uint64_t *)m->got->dst)[i];
+	}
+	if (why)
+		snprintf(why, why_len, "got %016llx, want %016llx", (unsigned long long)value,
+			 (unsigned long long)expect);
+	return value != expect;
+}
+
 static int judge(const struct cairn_op *op, const void *got, char *why, size_t why_len)
 {
-	const struct cairn_stream_args *want = op->args, *a = got;
-	int64_t words = want->op == CAIRN_STREAM_READ ? cairn_stream_num_blocks(want->bytes) :
-			want->bytes / 8;
-	const uint64_t *src = want->src;
+	const struct moved m = { op->args, got };
 
-	for (int64_t i = 0; i < words; i++) {
-		uint64_t expect = 0, value;
+	size_t field = m.want->op == CAIRN_STREAM_READ ? offsetof(struct cairn_stream_args, sum) :
+		       offsetof(struct cairn_stream_args, dst);
 
-		if (want->op == CAIRN_STREAM_READ) {
-			int64_t end = (i + 1) * (CAIRN_STREAM_BLOCK / 8);
-
-			end = end > want->bytes / 8 ? want->bytes / 8 : end;
-			for (int64_t k = i * (CAIRN_STREAM_BLOCK / 8); k < end; k++)
-				expect += src[k];
-			value = a->sum[i];
-		} else {
-			expect = want->op == CAIRN_STREAM_COPY ? src[i] :
-				 (want->seed + (uint64_t)i) * CAIRN_STREAM_MULT;
-			value = ((const uint64_t *)a->dst)[i];
-		}
-		if (value != expect) {
-			snprintf(why, why_len, "%s %lld of %lld: got %016llx, want %016llx",
-				 want->op == CAIRN_STREAM_READ ? "sum of block" : "word", (long long)i,
-				 (long long)words, (unsigned long long)value, (unsigned long long)expect);
-			return 1;
-		}
-	}
-	return 0;
+	return cairn_judge_each(op, field, is_bad, &m, why, why_len);
 }
 
 /* Case 0 is a READ. */
