@@ -9,8 +9,11 @@
  *   - The contract is the comment on top of the operation's header. Argument structs start with
  *     their own size. Within an ABI version, structs and table only grow at the end, so that old plug-ins
  *     load in new suites and new plug-ins in old suites: a member beyond `size` counts as absent (NULL or 0).
- *     A new version may move members. The suite refuses a plug-in that serves only older versions, with its
- *     name; `size` .. `version` of the table stay where they are in all versions.
+ *     An operation takes a struct that is longer than it knows if the bytes beyond are all 0, and returns
+ *     -EOPNOTSUPP if one is not: the caller asks for something that the operation does not have. The helpers
+ *     of primitives/base/args.h need no linking. A new version may move members. The suite refuses a plug-in
+ *     that serves only older versions, with its name; `size` .. `version` of the table stay where they are in
+ *     all versions.
  *   - An operation returns 0 or -errno (primitives/base/error.h lists the values). -EOPNOTSUPP skips the
  *     case.
  *   - Operations are asynchronous on `stream`; they neither allocate nor synchronise, and can be
@@ -41,6 +44,7 @@
 #include "fused/latent/mla_append.h"
 #include "fused/latent/mla_paged.h"
 #include "fused/moe/moe.h"
+#include "primitives/base/args.h"
 #include "primitives/draw/argmax.h"
 #include "primitives/cluster/cluster_gather.h"
 #include "primitives/cluster/cluster_reduce.h"

@@ -24,6 +24,8 @@ static int embedding(const struct cairn_embedding_args *a, void *stream)
 		return -EINVAL;
 	if (!isfinite(a->scale))
 		return -EINVAL;
+	if (cairn_unknown_byte(a, sizeof(*a)))	/* a newer caller asks for what we do not have */
+		return -EOPNOTSUPP;
 	/* unscaled rows only */
 	if (a->dim % 8 || a->dtype < 0 || a->dtype > 2 || a->scale != 0)
 		return -EOPNOTSUPP;

@@ -265,6 +265,7 @@ static void missing_name_is_named(struct cairn_test *t)
 }
 
 #define EMBEDDING	"primitives.embedding.rows7_dim64_vocab100_bf16.normal"
+#define UNKNOWN		"primitives.embedding.reject_unknown_members"
 #define FAR		"primitives.embedding.far_rows5_dim16384_vocab140000_bf16.normal"
 #define GEMM		"primitives.gemm.m1_n1_k8_f32.normal"
 
@@ -292,6 +293,9 @@ static void rules_beside_the_values(struct cairn_test *t)
 		{ "every_second", EMBEDDING, "elements bad" },
 		{ "remembers", EMBEDDING, "elements bad" },
 		{ "exact_size", EMBEDDING, "call 3: " },
+		{ "refuses_longer", EMBEDDING, "call 3: returned -95" },
+		{ "takes_unknown", UNKNOWN, "returned 0, want -95" },
+		{ "nothing", UNKNOWN, NULL },
 		{ "device_keeps_args", EMBEDDING, "after the call" },
 		{ "device_ignores_the_stream", EMBEDDING, "elements bad" },
 	};

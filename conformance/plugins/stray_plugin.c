@@ -33,11 +33,18 @@ static int embed(const struct cairn_embedding_args *a)
 	static int calls, rows, dim;
 	static const void *last_out, *last_table;
 	static char last[1 << 16];
+	struct cairn_embedding_args known_args;
 	char *out = a->out;
 	int ret, known, after_itself;
 
 	if (is("exact_size") && a->size != sizeof(*a))
 		return -EINVAL;
+	if (is("refuses_longer") && a->size != sizeof(*a))
+		return -EOPNOTSUPP;
+	if (is("takes_unknown")) {
+		cairn_copy_args(&known_args, a, sizeof(known_args));
+		a = &known_args;
+	}
 	calls = a->rows == rows && a->dim == dim ? calls + 1 : 1;
 	rows = a->rows;
 	dim = a->dim;
@@ -125,7 +132,8 @@ static int embedding(const struct cairn_embedding_args *a, void *stream)
 		ret = flush(stream);
 	if (ret || !a->rows)
 		return ret;
-	queue[num++] = (struct work){ .args = is("device_keeps_args") ? a : NULL, .copy = *a };
+	queue[num] = (struct work){ .args = is("device_keeps_args") ? a : NULL };
+	cairn_copy_args(&queue[num++].copy, a, sizeof(*a));
 	return 0;
 }
 

@@ -123,6 +123,11 @@ void cairn_expected_free(struct cairn_expected *e);
  */
 void cairn_op_verify(const struct cairn_family *f, struct cairn_op *op, const struct cairn_impl *impl,
 		     void *stream, struct cairn_expected *expected, struct cairn_outcome *o);
+/*
+ * The bad argument of every family: a struct that is longer than the operation knows and has other bytes than
+ * 0 there, which asks for something unknown.
+ */
+#define CAIRN_REJECT_UNKNOWN	(-1)
 /* Sets *name to the name of the family's i-th bad argument. Returns 1, 0 if there is none, or -ENOMEM. */
 int cairn_op_reject_name(const struct cairn_family *f, int i, const char **name);
 /* Calls with the family's i-th bad argument. A call that could not be made has failed. */

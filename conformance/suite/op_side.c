@@ -9,7 +9,6 @@
 #include "conformance/suite/guard.h"
 #include "conformance/tables/tables.h"
 
-#define TAIL		64		/* bytes of an argument struct that the operation does not know */
 #define SLOW_BYTES	((size_t)4 << 20)
 #define SLOW_TIMES	32
 
@@ -160,7 +159,7 @@ static int open_memory(struct cairn_side *side, const struct cairn_family *f, co
 	side->impl = impl;
 	side->stream = stream;
 	side->args = malloc(f->args_size);
-	side->passed = malloc(f->args_size + TAIL);
+	side->passed = malloc(f->args_size + CAIRN_TAIL);
 	side->base = calloc(op->num_bufs + 1, sizeof(*side->base));
 	if (guarded)
 		side->guards = calloc(op->num_bufs + 1, sizeof(*side->guards));
@@ -322,7 +321,7 @@ int cairn_side_call(struct cairn_side *side, const struct cairn_family *f)
 int cairn_side_call_round(struct cairn_side *side, const struct cairn_family *f, const struct cairn_round *r)
 {
 	op_fn fn = (op_fn)table_member(side->impl, f->op);
-	size_t size = f->args_size + (r->longer ? TAIL : 0);
+	size_t size = f->args_size + (r->longer ? CAIRN_TAIL : 0);
 	int ret = 0;
 
 	if (!fn)
@@ -330,13 +329,27 @@ int cairn_side_call_round(struct cairn_side *side, const struct cairn_family *f,
 	if (r->pause_us)
 		usleep((useconds_t)r->pause_us);
 	for (int i = 0; !ret && i <= r->twice; i++) {
-		memset(side->passed, 0, f->args_size + TAIL);
+		memset(side->passed, 0, f->args_size + CAIRN_TAIL);
 		memcpy(side->passed, side->args, f->args_size);
 		memcpy(side->passed, &size, sizeof(size));
 		ret = fn(side->passed, side->stream);
-		memset(side->passed, 0xa5, f->args_size + TAIL);
+		memset(side->passed, 0xa5, f->args_size + CAIRN_TAIL);
 	}
 	return ret;
+}
+
+int cairn_side_call_unknown(struct cairn_side *side, const struct cairn_family *f, size_t at)
+{
+	op_fn fn = (op_fn)table_member(side->impl, f->op);
+	size_t size = f->args_size + CAIRN_TAIL;
+
+	if (!fn)
+		return cairn_side_call(side, f);
+	memset(side->passed, 0, size);
+	memcpy(side->passed, side->args, f->args_size);
+	memcpy(side->passed, &size, sizeof(size));
+	((char *)side->passed)[f->args_size + at] = 1;
+	return fn(side->passed, side->stream);
 }
 
 int cairn_side_fetch(struct cairn_side *side, const struct cairn_op *op, uint8_t **images)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * op_side - how a verified call finds its memory, and what op_case.c and op_more.c share; for these alone
+ * op_side - how a verified call finds its memory, and what op_case.c, op_more.c and op_reject.c share; for
+ * these alone
  *
  * Host memory of the suite lies between guard pages (guard.h). Other memory, and the workspace there, has a
  * canary of CAIRN_CANARY bytes on both sides.
@@ -9,6 +10,8 @@
 #define CAIRN_OP_SIDE_H
 
 #include "conformance/suite/op_case.h"
+
+#define CAIRN_TAIL	((size_t)64)	/* bytes of an argument struct that the operation does not know */
 
 /* One call of a case. */
 struct cairn_round {
@@ -42,6 +45,8 @@ int cairn_side_send(struct cairn_side *side, const struct cairn_family *f, const
 /* Calls the operation with a copy of the arguments, which is overwritten as soon as the call returns. */
 int cairn_side_call_round(struct cairn_side *side, const struct cairn_family *f,
 			  const struct cairn_round *r);
+/* Calls with a struct that is longer than the operation knows, with a 1 at byte `at` of the rest. */
+int cairn_side_call_unknown(struct cairn_side *side, const struct cairn_family *f, size_t at);
 /*
  * Asks for the workspace of side->args, once as they are and once with the pointers of all buffers NULL.
  * *bytes stays 0 if the family or the table has no such query.
@@ -83,7 +88,14 @@ struct cairn_more {
 
 void cairn_further_calls(const struct cairn_more *m);
 
+void cairn_start_outcome(struct cairn_outcome *o);
 void cairn_say(struct cairn_outcome *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Reports that two images of buffer b differ. */
+void cairn_say_differ(struct cairn_outcome *o, const struct cairn_buf *b, const uint8_t *image,
+		      const uint8_t *other, const char *what);
+/* Allocates images of op's buffers. again: those that move once are left out (NULL). */
+uint8_t **cairn_make_images(const struct cairn_op *op, int again);
+void cairn_free_images(const struct cairn_op *op, uint8_t **images);
 /* Sets the verdict for a call, or another function of the table, that returned `ret`. Returns ret. */
 int cairn_call_failed(struct cairn_outcome *o, const struct cairn_impl *impl, int ret, const char *doing);
 /* Reports inputs that were written, and what was done outside of the buffers. */

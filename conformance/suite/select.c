@@ -70,7 +70,7 @@ int cairn_each(const struct cairn_options *opt, const struct cairn_family *f, ca
 				return ret;
 		}
 	}
-	for (int i = 0; f->reject; i++) {
+	for (int i = CAIRN_REJECT_UNKNOWN; f->num_cases; i++) {
 		int more = cairn_op_reject_name(f, i, &name);
 
 		if (more <= 0)

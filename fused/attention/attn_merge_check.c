@@ -2,6 +2,7 @@
 /* attn_merge - argument checks and strides shared by all of our tables */
 #include "fused/attention/attn_merge.h"
 
+#include "primitives/base/args.h"
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 
@@ -9,6 +10,7 @@ struct cairn_attn_merge_args cairn_attn_merge_strides(const struct cairn_attn_me
 {
 	struct cairn_attn_merge_args a = *args;
 
+	a.size = sizeof(a);
 	if (!a.head_stride)
 		a.head_stride = a.head_dim;
 	if (!a.row_stride)
@@ -48,8 +50,7 @@ static int check_in_place(const struct cairn_attn_merge_args *args)
 
 int cairn_attn_merge_check(const struct cairn_attn_merge_args *a)
 {
-	if (!a || a->size < sizeof(*a))
-		return cairn_error(EINVAL, "attn_merge: size: smaller than the argument struct");
+	CAIRN_TRY(cairn_check_args(a, sizeof(*a), "attn_merge"));
 	if (!a->out || !a->o || !a->lse)
 		return cairn_error(EINVAL, "attn_merge: null pointer");
 	if (misaligned(a->out) || misaligned(a->o))

@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "primitives/base/args.h"
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 
@@ -19,8 +20,7 @@ static int bad_stride(int64_t stride, int64_t row)
 
 int cairn_attn_paged_check_shape(const struct cairn_attn_paged_args *a)
 {
-	if (!a || a->size < sizeof(*a))
-		return cairn_error(EINVAL, "attn_paged: size: smaller than the argument struct");
+	CAIRN_TRY(cairn_check_args(a, sizeof(*a), "attn_paged"));
 	if (a->kv.batch < 0 || a->nnz_qo < 0 || a->max_qo_len < 0 || a->kv.max_len < 0 || a->kv.num_pages < 0)
 		return cairn_error(EINVAL, "attn_paged: kv.batch, nnz_qo, max_qo_len, kv.max_len, "
 				   "kv.num_pages: must be >= 0");
@@ -47,8 +47,7 @@ int cairn_attn_paged_check_shape(const struct cairn_attn_paged_args *a)
 
 int cairn_attn_paged_check(const struct cairn_attn_paged_args *a)
 {
-	if (!a || a->size < sizeof(*a))
-		return cairn_error(EINVAL, "attn_paged: size: smaller than the argument struct");
+	CAIRN_TRY(cairn_check_args(a, sizeof(*a), "attn_paged"));
 	if (!a->out || !a->q || !a->kv.k_pages || !a->kv.v_pages || !a->qo_indptr || !a->kv.indptr ||
 	    !a->kv.indices || !a->kv.last_page_len)
 		return cairn_error(EINVAL, "attn_paged: null pointer");

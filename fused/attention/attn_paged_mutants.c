@@ -464,6 +464,7 @@ static int attn_paged_far_stride_32_bits(const struct cairn_attn_paged_args *a, 
 		struct cairn_attn_paged_args one = *a;
 		int64_t at = first * (a->q_stride ? a->q_stride : row) * 2;
 
+		one.size = sizeof(one);
 		one.kv = cairn_kv_one(a->kv, b);
 		one.qo_indptr = ends;
 		one.nnz_qo = n;

@@ -2,6 +2,7 @@
 /* kv_append - argument checks shared by all of our tables */
 #include "fused/cache/kv_append.h"
 
+#include "primitives/base/args.h"
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 
@@ -19,8 +20,7 @@ int cairn_kv_append_check(const struct cairn_kv_append_args *a)
 {
 	int64_t row;
 
-	if (!a || a->size < sizeof(*a))
-		return cairn_error(EINVAL, "kv_append: size: smaller than the argument struct");
+	CAIRN_TRY(cairn_check_args(a, sizeof(*a), "kv_append"));
 	if (!a->kv.k_pages || !a->kv.v_pages || !a->k || !a->v || !a->qo_indptr || !a->kv.indptr ||
 	    !a->kv.indices || !a->kv.last_page_len)
 		return cairn_error(EINVAL, "kv_append: null pointer");

@@ -34,6 +34,7 @@ static inline int32_t *kv_cut(const struct cairn_kv_view *kv, uint64_t page_byte
 		if (ret) \
 			return ret; \
 		b = *a; \
+		b.size = sizeof(b); \
 		b.kv.indices = kv_cut(&a->kv, (uint64_t)(page_bytes)); \
 		ret = b.kv.indices ? cairn_##family##_ref(&b, stream) : -ENOMEM; \
 		free((void *)b.kv.indices); \

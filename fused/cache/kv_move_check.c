@@ -2,13 +2,13 @@
 /* kv_move - argument checks shared by all of our tables */
 #include "fused/cache/kv_move.h"
 
+#include "primitives/base/args.h"
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 
 int cairn_kv_move_check(const struct cairn_kv_move_args *a)
 {
-	if (!a || a->size < sizeof(*a))
-		return cairn_error(EINVAL, "kv_move: args: null or too short");
+	CAIRN_TRY(cairn_check_args(a, sizeof(*a), "kv_move"));
 	if (a->num_moves < 0 || a->num_layers < 1 || a->num_pages < 0 || a->num_slots < 0 || a->max_ctas < 0)
 		return cairn_error(EINVAL,
 				   "kv_move: num_moves %d, num_layers %d, num_pages %d, num_slots %d, "

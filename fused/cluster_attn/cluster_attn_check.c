@@ -6,6 +6,7 @@
 
 #include <math.h>
 
+#include "primitives/base/args.h"
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 
@@ -60,16 +61,14 @@ static int check_dataflow(const struct cairn_cluster_attn_args *a)
 
 int cairn_cluster_attn_check(const struct cairn_cluster_attn_args *a)
 {
-	if (!a || a->size < sizeof(*a))
-		return cairn_error(EINVAL, "cluster_attn: size: smaller than the argument struct");
+	CAIRN_TRY(cairn_check_args(a, sizeof(*a), "cluster_attn"));
 	CAIRN_TRY(check_pointers(a));
 	return cairn_cluster_attn_check_shape(a);
 }
 
 int cairn_cluster_attn_check_shape(const struct cairn_cluster_attn_args *a)
 {
-	if (!a || a->size < sizeof(*a))
-		return cairn_error(EINVAL, "cluster_attn: size: smaller than the argument struct");
+	CAIRN_TRY(cairn_check_args(a, sizeof(*a), "cluster_attn"));
 	if (a->kv.batch < 0 || a->kv.max_len < 0 || a->kv.num_pages < 0)
 		return cairn_error(EINVAL, "cluster_attn: kv.batch, kv.max_len, kv.num_pages: must be >= 0");
 	if (a->kv.page_size < 1 || a->hidden < 1)

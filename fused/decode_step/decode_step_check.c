@@ -6,6 +6,7 @@
 
 #include <math.h>
 
+#include "primitives/base/args.h"
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 
@@ -64,8 +65,7 @@ static int check_experts(const struct cairn_decode_step_args *a)
 
 int cairn_decode_step_check_shape(const struct cairn_decode_step_args *a)
 {
-	if (!a || a->size < sizeof(*a))
-		return cairn_error(EINVAL, "decode_step: size: smaller than the argument struct");
+	CAIRN_TRY(cairn_check_args(a, sizeof(*a), "decode_step"));
 	if (a->kv.batch < 0 || a->kv.max_len < 0 || a->kv.num_pages < 0)
 		return cairn_error(EINVAL, "decode_step: kv.batch, kv.max_len, kv.num_pages: must be >= 0");
 	if (a->sms < 0)

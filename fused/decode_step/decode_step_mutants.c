@@ -404,11 +404,10 @@ static int step(const struct cairn_decode_step_args *args, enum defect d)
 	int32_t top[MAX_BATCH];
 	int64_t kv;
 
-	if (!shows(a, d))
+	if (!shows(args, d))
 		return cairn_error(EOPNOTSUPP, "decode_step_mutants: such a model cannot show this defect");
-	if (d == STEP_size_ignored)
-		a->size = sizeof(*a);
-	CAIRN_TRY(cairn_decode_step_check(a));
+	a->size = sizeof(*a);
+	CAIRN_TRY(cairn_decode_step_check(d == STEP_size_ignored ? a : args));
 	if (d == STEP_nothing)
 		return 0;
 	bend_args(a, d);

@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "primitives/base/args.h"
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 
@@ -14,8 +15,7 @@ static int misaligned(const void *p)
 
 int cairn_cluster_mla_check_shape(const struct cairn_cluster_mla_args *a)
 {
-	if (!a || a->size < sizeof(*a))
-		return cairn_error(EINVAL, "cluster_mla: size: smaller than the argument struct");
+	CAIRN_TRY(cairn_check_args(a, sizeof(*a), "cluster_mla"));
 	if (a->kv.batch < 0 || a->kv.max_len < 0 || a->kv.num_pages < 0 || a->q_lora_rank < 0)
 		return cairn_error(EINVAL,
 				   "cluster_mla: kv.batch, kv.max_len, kv.num_pages, q_lora_rank: must be "

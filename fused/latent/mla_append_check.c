@@ -4,13 +4,13 @@
 
 #include <math.h>
 
+#include "primitives/base/args.h"
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 
 int cairn_mla_append_check(const struct cairn_mla_append_args *a)
 {
-	if (!a || a->size < sizeof(*a))
-		return cairn_error(EINVAL, "mla_append: size: smaller than the argument struct");
+	CAIRN_TRY(cairn_check_args(a, sizeof(*a), "mla_append"));
 	if (!a->q || !a->latent || !a->norm_weight || !a->inv_freq || !a->positions || !a->qo_indptr ||
 	    !a->kv.k_pages || !a->kv.indptr || !a->kv.indices || !a->kv.last_page_len)
 		return cairn_error(EINVAL, "mla_append: null pointer");

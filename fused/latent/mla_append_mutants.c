@@ -55,6 +55,7 @@ static int bent_mla_append(const struct cairn_mla_append_args *args, enum mla_ap
 	int ret;
 
 	CAIRN_TRY(cairn_mla_append_check(args));
+	a.size = sizeof(a);
 	q_bytes = 2 * (size_t)a.nnz_qo * (size_t)a.num_heads * head;
 	q = malloc(q_bytes + 1);
 	ones = malloc(2 * (size_t)a.kv_lora_rank);

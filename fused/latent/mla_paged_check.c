@@ -4,13 +4,13 @@
 
 #include <math.h>
 
+#include "primitives/base/args.h"
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 
 int cairn_mla_paged_check_shape(const struct cairn_mla_paged_args *a)
 {
-	if (!a || a->size < sizeof(*a))
-		return cairn_error(EINVAL, "mla_paged: size: smaller than the argument struct");
+	CAIRN_TRY(cairn_check_args(a, sizeof(*a), "mla_paged"));
 	if (a->kv.batch < 0 || a->nnz_qo < 0 || a->max_qo_len < 0 || a->kv.max_len < 0 || a->kv.num_pages < 0)
 		return cairn_error(EINVAL, "mla_paged: kv.batch, nnz_qo, max_qo_len, kv.max_len, "
 				   "kv.num_pages: must be >= 0");

@@ -144,6 +144,7 @@ static int each_row_alone(const struct cairn_mla_paged_args *args)
 			const int32_t one[] = { 0, 1 };
 			struct cairn_mla_paged_args a = *args;
 
+			a.size = sizeof(a);
 			a.nnz_qo = a.max_qo_len = 1;
 			a.qo_indptr = one;
 			a.kv = cairn_kv_one(a.kv, b);
@@ -203,6 +204,7 @@ static int bent_mla_paged(const struct cairn_mla_paged_args *args, enum mla_page
 	int ret;
 
 	CAIRN_TRY(cairn_mla_paged_check(args));
+	a.size = sizeof(a);
 	if (bend >= mla_paged_bend_ql_sums_f16)
 		return plain(args, bend);
 	q_bytes = 2 * (size_t)a.nnz_qo * (size_t)a.num_heads * HEAD;

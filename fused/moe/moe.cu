@@ -43,6 +43,7 @@
 
 #include <string.h>
 
+#include "primitives/base/args.h"
 #include "primitives/base/launch.h"
 #include "fused/moe/moe_launch.h"
 #include "fused/moe/moe_fp8.cuh"
@@ -141,7 +142,7 @@ static size_t plan(struct moe_args *g, char *ws)
 
 int moe_plan(struct moe_args *g, const struct cairn_moe_args *args, int ctas)
 {
-	memcpy(&g->a, args, sizeof(g->a));
+	cairn_copy_args(&g->a, args, sizeof(g->a));
 	plan(g, (char *)args->workspace);
 	g->units = args->fp8w ? units_of(args->shared_intermediate, MOE_TEAMS * ctas, MOE_FP8_PAIRS) :
 				units_of(args->shared_intermediate, ctas);
@@ -183,7 +184,7 @@ size_t moe_workspace(const struct cairn_moe_args *args)
 {
 	struct moe_args g = {};
 
-	memcpy(&g.a, args, sizeof(g.a));
+	cairn_copy_args(&g.a, args, sizeof(g.a));
 	return args->batch ? plan(&g, NULL) : 0;
 }
 

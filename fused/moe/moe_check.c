@@ -6,6 +6,7 @@
 
 #include <math.h>
 
+#include "primitives/base/args.h"
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 
@@ -42,8 +43,8 @@ static int check_choice(const struct cairn_moe_args *a)
 
 int cairn_moe_check_shape(const struct cairn_moe_args *a)
 {
-	if (!a || (a->size < sizeof(*a) && a->size != CAIRN_MOE_FIRST_BYTES))
-		return cairn_error(EINVAL, "moe: size: smaller than the argument struct");
+	if (!a || a->size != CAIRN_MOE_FIRST_BYTES)
+		CAIRN_TRY(cairn_check_args(a, sizeof(*a), "moe"));
 	if (a->batch < 0 || a->shared_intermediate < 0)
 		return cairn_error(EINVAL, "moe: batch, shared_intermediate: must be >= 0");
 	if (a->sms < 0)

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "primitives/base/args.h"
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 #include "primitives/base/fp8.h"
@@ -336,9 +337,9 @@ int cairn_moe_cpu(const struct cairn_moe_args *a, void *stream)
 	CAIRN_TRY(cairn_moe_check(a));
 	for (int32_t first = 0; first < a->batch; first += MAX_BATCH) {
 		int64_t at = (int64_t)first * a->hidden;
-		struct cairn_moe_args part = { 0 };
+		struct cairn_moe_args part;
 
-		memcpy(&part, a, a->size < sizeof(part) ? a->size : sizeof(part));
+		cairn_copy_args(&part, a, sizeof(part));
 		part.batch = a->batch - first < MAX_BATCH ? a->batch - first : MAX_BATCH;
 		part.x = (const uint16_t *)a->x + at;
 		part.out = (uint16_t *)a->out + at;

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "conformance/harness.h"
+#include "primitives/base/args.h"
 #include "primitives/base/fp8.h"
 #include "primitives/base/cut_off.h"
 #include "primitives/base/rows.h"
@@ -314,8 +315,17 @@ static int moe_far_bytes_32_bits(const struct cairn_moe_args *a, void *stream)
 	struct cairn_moe_args b = *a;
 
 	CAIRN_TRY(cairn_moe_check(a));
+	b.size = sizeof(b);
 	if (last > UINT32_MAX)
 		b.w_gate_up = (const char *)a->w_gate_up - (last - (int64_t)(uint32_t)last);
+	return cairn_moe_ref(&b, stream);
+}
+
+static int moe_unknown_ignored(const struct cairn_moe_args *a, void *stream)
+{
+	struct cairn_moe_args b;
+
+	cairn_copy_args(&b, a, sizeof(b));
 	return cairn_moe_ref(&b, stream);
 }
 
@@ -325,6 +335,7 @@ static int moe_tokens_of_an_expert_1024(const struct cairn_moe_args *a, void *st
 	struct cairn_moe_args b = *a;
 
 	CAIRN_TRY(cairn_moe_check(a));
+	b.size = sizeof(b);
 	if (a->batch <= 1024)
 		return cairn_moe_ref(a, stream);
 	b.batch = 1024;
@@ -334,6 +345,7 @@ static int moe_tokens_of_an_expert_1024(const struct cairn_moe_args *a, void *st
 const struct cairn_mutant cairn_moe_mutants[] = {
 	MOE_DEFECTS(LIST)
 	LIST(far_bytes_32_bits, "the offset of an expert's weights is cut to 32 bits")
+	LIST(unknown_ignored, "takes a struct with unknown members")
 	LIST(tokens_of_an_expert_1024, "an expert takes at most 1024 tokens")
 	{ 0 }
 };

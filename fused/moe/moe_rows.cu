@@ -24,6 +24,7 @@
 
 #include <string.h>
 
+#include "primitives/base/args.h"
 #include "primitives/gemm/gemm.h"
 #include "primitives/base/launch.h"
 #include "primitives/rows/rmsnorm.h"
@@ -347,7 +348,7 @@ extern "C" int moe_rows_workspace(const struct cairn_moe_args *args, size_t *byt
 	struct rows g = {};
 	struct cairn_gemm_args r;
 
-	memcpy(&g.a, args, sizeof(g.a));
+	cairn_copy_args(&g.a, args, sizeof(g.a));
 	g.most = moe_rows_most(args);
 	g.weight_bytes = args->fp8w ? 1 : 2;
 	r = router_args(&g, args->sms);
@@ -382,7 +383,7 @@ extern "C" int moe_rows(const struct cairn_moe_args *args, void *stream)
 	struct rows g = {};
 	size_t need;
 
-	memcpy(&g.a, args, sizeof(g.a));
+	cairn_copy_args(&g.a, args, sizeof(g.a));
 	g.most = moe_rows_most(args);
 	g.weight_bytes = args->fp8w ? 1 : 2;
 	r = router_args(&g, args->sms);

@@ -2,13 +2,13 @@
 /* cluster_gather - argument checks shared by all of our tables */
 #include "primitives/cluster/cluster_gather.h"
 
+#include "primitives/base/args.h"
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 
 int cairn_cluster_gather_check_shape(const struct cairn_cluster_gather_args *a)
 {
-	if (!a || a->size < sizeof(*a))
-		return cairn_error(EINVAL, "cluster_gather: args: null or too short");
+	CAIRN_TRY(cairn_check_args(a, sizeof(*a), "cluster_gather"));
 	if (a->num_clusters < 0 || a->num_calls < 1 || a->rounds < 1 || a->cluster_size < 1 || a->len < 1)
 		return cairn_error(EINVAL, "cluster_gather: num_clusters %d, num_calls %d, rounds %d, "
 				   "cluster_size %d, len %d: must be >= 0, 1, 1, 1, 1",

@@ -2,13 +2,13 @@
 /* argmax - argument checks shared by all of our tables */
 #include "primitives/draw/argmax.h"
 
+#include "primitives/base/args.h"
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 
 int cairn_argmax_check(const struct cairn_argmax_args *a)
 {
-	if (!a || a->size < sizeof(*a))
-		return cairn_error(EINVAL, "argmax: args: null or too short");
+	CAIRN_TRY(cairn_check_args(a, sizeof(*a), "argmax"));
 	if (a->rows < 0 || a->vocab < 1)
 		return cairn_error(EINVAL, "argmax: rows %d, vocab %d: must be >= 0, >= 1", a->rows,
 				   a->vocab);

@@ -2,13 +2,13 @@
 /* sample - argument checks shared by all of our tables */
 #include "primitives/draw/sample.h"
 
+#include "primitives/base/args.h"
 #include "primitives/base/error.h"
 #include "primitives/draw/sample_select.h"
 
 int cairn_sample_check_shape(const struct cairn_sample_args *a)
 {
-	if (!a || a->size < sizeof(*a))
-		return cairn_error(EINVAL, "sample: args: null or too short");
+	CAIRN_TRY(cairn_check_args(a, sizeof(*a), "sample"));
 	if (a->rows < 0 || a->vocab < 1)
 		return cairn_error(EINVAL, "sample: rows %d, vocab %d: must be >= 0, >= 1", a->rows,
 				   a->vocab);

@@ -2,13 +2,13 @@
 /* gemm - argument checks shared by all of our tables */
 #include "primitives/gemm/gemm.h"
 
+#include "primitives/base/args.h"
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 
 int cairn_gemm_check_shape(const struct cairn_gemm_args *g)
 {
-	if (!g || g->size < sizeof(*g))
-		return cairn_error(EINVAL, "gemm: args: null or too short");
+	CAIRN_TRY(cairn_check_args(g, sizeof(*g), "gemm"));
 	if (g->m < 1 || g->n < 1 || g->k < 1)
 		return cairn_error(EINVAL, "gemm: m %d, n %d, k %d: must be >= 1", g->m, g->n, g->k);
 	if (g->sms < 0)

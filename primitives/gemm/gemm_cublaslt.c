@@ -22,6 +22,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "primitives/base/args.h"
 #include "primitives/base/dtype.h"
 #include "primitives/gemm/gemm.h"
 #include "primitives/gemm/gemm_lt.h"
@@ -370,7 +371,7 @@ int cairn_gemm_cublaslt(const struct cairn_gemm_args *args, void *stream)
 	struct cairn_gemm_lt p = { .algo = -1 };
 
 	CAIRN_TRY(cairn_gemm_check(args));
-	p.gemm = *args;
+	cairn_copy_args(&p.gemm, args, sizeof(p.gemm));
 	return cairn_gemm_lt(&p, stream);
 }
 
@@ -381,7 +382,7 @@ int cairn_gemm_cublaslt_workspace(const struct cairn_gemm_args *args, size_t *by
 	int ret;
 
 	CAIRN_TRY(cairn_gemm_check_shape(args));
-	with.gemm = *args;
+	cairn_copy_args(&with.gemm, args, sizeof(with.gemm));
 	with.gemm.workspace = (void *)(uintptr_t)256;	/* a plan depends on its alignment and size only */
 	with.gemm.workspace_bytes = CAIRN_GEMM_LT_WORKSPACE;
 	pthread_mutex_lock(&lock);

@@ -2,13 +2,13 @@
 /* gemm_fp8w - argument checks shared by all of our tables */
 #include "primitives/gemm/gemm_fp8w.h"
 
+#include "primitives/base/args.h"
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 
 int cairn_gemm_fp8w_check_shape(const struct cairn_gemm_fp8w_args *g)
 {
-	if (!g || g->size < sizeof(*g))
-		return cairn_error(EINVAL, "gemm_fp8w: args: null or too short");
+	CAIRN_TRY(cairn_check_args(g, sizeof(*g), "gemm_fp8w"));
 	if (g->m < 1 || g->n < 1 || g->k < 1)
 		return cairn_error(EINVAL, "gemm_fp8w: m %d, n %d, k %d: must be >= 1", g->m, g->n, g->k);
 	if (g->scale_kind != CAIRN_FP8_SCALE_ROWS && g->scale_kind != CAIRN_FP8_SCALE_BLOCKS)

@@ -2,13 +2,13 @@
 /* quant_fp8w - argument checks shared by all of our tables */
 #include "primitives/gemm/quant_fp8w.h"
 
+#include "primitives/base/args.h"
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 
 int cairn_quant_fp8w_check(const struct cairn_quant_fp8w_args *a)
 {
-	if (!a || a->size < sizeof(*a))
-		return cairn_error(EINVAL, "quant_fp8w: args: null or too short");
+	CAIRN_TRY(cairn_check_args(a, sizeof(*a), "quant_fp8w"));
 	if (a->n < 0 || a->k < 1)
 		return cairn_error(EINVAL, "quant_fp8w: n %d, k %d: must be >= 0, >= 1", a->n, a->k);
 	if (a->scale_kind != CAIRN_FP8_SCALE_ROWS && a->scale_kind != CAIRN_FP8_SCALE_BLOCKS)

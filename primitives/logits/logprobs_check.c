@@ -2,12 +2,12 @@
 /* logprobs - argument checks shared by all of our tables */
 #include "primitives/logits/logprobs.h"
 
+#include "primitives/base/args.h"
 #include "primitives/base/error.h"
 
 int cairn_logprobs_check(const struct cairn_logprobs_args *a)
 {
-	if (!a || a->size < sizeof(*a))
-		return cairn_error(EINVAL, "logprobs: args: null or too short");
+	CAIRN_TRY(cairn_check_args(a, sizeof(*a), "logprobs"));
 	if (a->rows < 0 || a->vocab < 1 || a->k < 0)
 		return cairn_error(EINVAL, "logprobs: rows %d, vocab %d, k %d: must be >= 0, >= 1, >= 0",
 				   a->rows,

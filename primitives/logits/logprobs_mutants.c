@@ -180,6 +180,7 @@ static int logprobs_far_rows_32_bits(const struct cairn_logprobs_args *a, void *
 
 		if (a->wanted && !a->wanted[i])
 			continue;
+		one.size = sizeof(one);
 		one.rows = 1;
 		one.wanted = NULL;
 		one.logits += (uint32_t)((int64_t)i * a->vocab * 4) / 4;

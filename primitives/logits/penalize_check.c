@@ -4,12 +4,12 @@
 
 #include <math.h>
 
+#include "primitives/base/args.h"
 #include "primitives/base/error.h"
 
 int cairn_penalize_check(const struct cairn_penalize_args *a)
 {
-	if (!a || a->size < sizeof(*a))
-		return cairn_error(EINVAL, "penalize: args: null or too short");
+	CAIRN_TRY(cairn_check_args(a, sizeof(*a), "penalize"));
 	if (a->rows < 0 || a->vocab < 1 || a->num_slots < 0)
 		return cairn_error(EINVAL,
 				   "penalize: rows %d, vocab %d, num_slots %d: must be >= 0, >= 1, >= 0",

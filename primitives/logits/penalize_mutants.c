@@ -183,6 +183,7 @@ static int penalize_cut(const struct cairn_penalize_args *a, uint64_t slot_bytes
 		if (slot >= 0 && slot < a->num_slots)
 			slot = slot_bytes ? (int32_t)((uint32_t)((uint64_t)slot * slot_bytes) / slot_bytes) :
 			       slot & 0xffff;
+		one.size = sizeof(one);
 		one.rows = 1;
 		one.logits += (int64_t)i * a->vocab;
 		one.slots = &slot;

@@ -2,12 +2,12 @@
 /* token_counts - argument checks shared by all of our tables */
 #include "primitives/logits/token_counts.h"
 
+#include "primitives/base/args.h"
 #include "primitives/base/error.h"
 
 int cairn_token_counts_check(const struct cairn_token_counts_args *a)
 {
-	if (!a || a->size < sizeof(*a))
-		return cairn_error(EINVAL, "token_counts: args: null or too short");
+	CAIRN_TRY(cairn_check_args(a, sizeof(*a), "token_counts"));
 	if (a->num_slots < 0 || a->vocab < 1)
 		return cairn_error(EINVAL, "token_counts: num_slots %d, vocab %d: must be >= 0, >= 1",
 				   a->num_slots, a->vocab);

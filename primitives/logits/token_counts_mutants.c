@@ -112,6 +112,7 @@ static int token_counts_far_slots_16_bits(const struct cairn_token_counts_args *
 	struct cairn_token_counts_args one = *a;
 
 	CAIRN_TRY(cairn_token_counts_check(a));
+	one.size = sizeof(one);
 	one.num_segments = one.num_tokens = 0;
 	CAIRN_TRY(cairn_token_counts_ref(&one, stream));
 	for (int32_t s = 0; s < a->num_segments; s++) {
@@ -121,6 +122,7 @@ static int token_counts_far_slots_16_bits(const struct cairn_token_counts_args *
 		ends[0] = 0;
 		ends[1] = (a->indptr ? a->indptr[s + 1] : s + 1) - first;
 		one = *a;
+		one.size = sizeof(one);
 		one.num_copies = 0;
 		one.num_segments = 1;
 		one.slots = &slot;

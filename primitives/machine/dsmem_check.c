@@ -2,6 +2,7 @@
 /* dsmem - argument checks shared by all of our tables */
 #include "primitives/machine/dsmem.h"
 
+#include "primitives/base/args.h"
 #include "primitives/base/error.h"
 
 int cairn_dsmem_check(const struct cairn_dsmem_args *a)
@@ -9,8 +10,7 @@ int cairn_dsmem_check(const struct cairn_dsmem_args *a)
 	int pushes, multicast, from_src;
 	int64_t per_bar;
 
-	if (!a || a->size < sizeof(*a))
-		return cairn_error(EINVAL, "dsmem: args: null or too short");
+	CAIRN_TRY(cairn_check_args(a, sizeof(*a), "dsmem"));
 	pushes = a->test == CAIRN_DSMEM_ST_ASYNC || a->test == CAIRN_DSMEM_BULK;
 	multicast = a->test == CAIRN_DSMEM_MULTICAST;
 	from_src = multicast || a->test == CAIRN_DSMEM_LATENCY_L2 || a->test == CAIRN_DSMEM_LATENCY_HBM;

@@ -2,14 +2,14 @@
 /* stream - argument checks shared by all of our tables */
 #include "primitives/machine/stream.h"
 
+#include "primitives/base/args.h"
 #include "primitives/base/error.h"
 
 int cairn_stream_check(const struct cairn_stream_args *a)
 {
 	int reads;
 
-	if (!a || a->size < sizeof(*a))
-		return cairn_error(EINVAL, "stream: args: null or too short");
+	CAIRN_TRY(cairn_check_args(a, sizeof(*a), "stream"));
 	reads = a->op == CAIRN_STREAM_READ || a->op == CAIRN_STREAM_COPY;
 	if (a->op < CAIRN_STREAM_READ || a->op > CAIRN_STREAM_COPY)
 		return cairn_error(EINVAL, "stream: op: %d is unknown", a->op);

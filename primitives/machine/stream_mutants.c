@@ -24,6 +24,8 @@ static int copies_whole_blocks(const struct cairn_stream_args *a, void *stream)
 {
 	struct cairn_stream_args b = *a;
 
+	CAIRN_TRY(cairn_stream_check(a));
+	b.size = sizeof(b);
 	if (b.op == CAIRN_STREAM_COPY && b.bytes > CAIRN_STREAM_BLOCK)
 		b.bytes -= b.bytes % CAIRN_STREAM_BLOCK;
 	return cairn_stream_ref(&b, stream);
@@ -33,6 +35,8 @@ static int seed_ignored(const struct cairn_stream_args *a, void *stream)
 {
 	struct cairn_stream_args b = *a;
 
+	CAIRN_TRY(cairn_stream_check(a));
+	b.size = sizeof(b);
 	b.seed = 0;
 	return cairn_stream_ref(&b, stream);
 }

@@ -4,13 +4,13 @@
 
 #include <math.h>
 
+#include "primitives/base/args.h"
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 
 int cairn_embedding_check(const struct cairn_embedding_args *a)
 {
-	if (!a || a->size < sizeof(*a))
-		return cairn_error(EINVAL, "embedding: args: null or too short");
+	CAIRN_TRY(cairn_check_args(a, sizeof(*a), "embedding"));
 	if (a->rows < 0 || a->dim < 1 || a->vocab < 1)
 		return cairn_error(EINVAL, "embedding: rows %d, dim %d, vocab %d: must be >= 0, >= 1, >= 1",
 				   a->rows, a->dim, a->vocab);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* embedding_mutants - wrong versions of embedding, one defect each */
 #include "conformance/harness.h"
+#include "primitives/base/args.h"
 #include "primitives/base/bend.h"
 #include "primitives/rows/embedding.h"
 
@@ -82,6 +83,7 @@ static int embedding_cut(const struct cairn_embedding_args *a, uint64_t id_bytes
 	struct cairn_embedding_args one = *a;
 
 	CAIRN_TRY(cairn_embedding_check(a));
+	one.size = sizeof(one);
 	one.rows = 1;
 	for (int32_t i = 0; i < (a->rows & row_mask); i++) {
 		uint64_t at = (uint64_t)a->ids[i] * id_bytes;
@@ -112,6 +114,22 @@ static int embedding_rows_16_bits(const struct cairn_embedding_args *a, void *st
 {
 	(void)stream;
 	return embedding_cut(a, 1, 0xffff);
+}
+
+static int embedding_unknown_ignored(const struct cairn_embedding_args *a, void *stream)
+{
+	struct cairn_embedding_args known;
+
+	cairn_copy_args(&known, a, sizeof(known));
+	return cairn_embedding_ref(&known, stream);
+}
+
+/* Looks at the next member only. */
+static int embedding_unknown_first_alone(const struct cairn_embedding_args *a, void *stream)
+{
+	if (a->size > sizeof(*a) && ((const char *)(a + 1))[0])
+		return cairn_error(EOPNOTSUPP, "embedding: unknown");
+	return embedding_unknown_ignored(a, stream);
 }
 
 BENT(embedding, row_plus_1)
@@ -150,5 +168,7 @@ const struct cairn_mutant cairn_embedding_mutants[] = {
 	MUTANT(embedding, far_bytes_32_bits, "cuts the offset of a row to 32 bits"),
 	MUTANT(embedding, far_id_16_bits, "cuts ids to 16 bits"),
 	MUTANT(embedding, rows_16_bits, "cuts the number of rows to 16 bits"),
+	MUTANT(embedding, unknown_ignored, "takes a struct with unknown members"),
+	MUTANT(embedding, unknown_first_alone, "looks at the first unknown byte alone"),
 	{ 0 }
 };

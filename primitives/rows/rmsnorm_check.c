@@ -4,13 +4,13 @@
 
 #include <math.h>
 
+#include "primitives/base/args.h"
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 
 int cairn_rmsnorm_check(const struct cairn_rmsnorm_args *a)
 {
-	if (!a || a->size < sizeof(*a))
-		return cairn_error(EINVAL, "rmsnorm: args: null or too short");
+	CAIRN_TRY(cairn_check_args(a, sizeof(*a), "rmsnorm"));
 	if (a->rows < 0 || a->dim < 1)
 		return cairn_error(EINVAL, "rmsnorm: rows %d, dim %d: must be >= 0, >= 1", a->rows, a->dim);
 	if (!cairn_dtype_is_float(a->dtype))

@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "primitives/base/args.h"
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 
@@ -21,8 +22,7 @@ static int check_stride(int64_t stride, int32_t heads, int32_t head_dim, const c
 
 int cairn_rope_check(const struct cairn_rope_args *a)
 {
-	if (!a || a->size < sizeof(*a))
-		return cairn_error(EINVAL, "rope: args: null or too short");
+	CAIRN_TRY(cairn_check_args(a, sizeof(*a), "rope"));
 	if (a->nnz < 0 || a->head_dim < 1 || a->rotary_dim < 1 || a->rotary_dim > a->head_dim)
 		return cairn_error(EINVAL, "rope: nnz %d, head_dim %d, rotary_dim %d: no such shape", a->nnz,
 				   a->head_dim, a->rotary_dim);

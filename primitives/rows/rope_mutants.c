@@ -178,7 +178,8 @@ static int bent_rope(const struct cairn_rope_args *given, enum rope_bend bend)
 	const void *q_norm = a->q_norm, *k_norm = a->k_norm;
 	int32_t positions[512];
 
-	CAIRN_TRY(cairn_rope_check(a));
+	CAIRN_TRY(cairn_rope_check(given));
+	a->size = sizeof(*a);
 	if (bend == rope_bend_tf32 || (bend == rope_bend_nan_spreads && !q_norm)) {
 		bent_input(a, a->q, a->num_qo_heads, a->q_stride, bend);
 		if (a->k && !k_norm)
@@ -269,6 +270,7 @@ static int rope_far_stride_32_bits(const struct cairn_rope_args *a, void *stream
 	for (int32_t i = 0; i < a->nnz; i++) {
 		struct cairn_rope_args one = *a;
 
+		one.size = sizeof(one);
 		one.nnz = 1;
 		one.q = (char *)a->q + (uint32_t)(i * q * esize);
 		one.k = a->k ? (char *)a->k + (uint32_t)(i * k * esize) : NULL;

@@ -2,13 +2,13 @@
 /* silu_mul - argument checks shared by all of our tables */
 #include "primitives/rows/silu_mul.h"
 
+#include "primitives/base/args.h"
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 
 int cairn_silu_mul_check(const struct cairn_silu_mul_args *a)
 {
-	if (!a || a->size < sizeof(*a))
-		return cairn_error(EINVAL, "silu_mul: args: null or too short");
+	CAIRN_TRY(cairn_check_args(a, sizeof(*a), "silu_mul"));
 	if (a->rows < 0 || a->dim < 1)
 		return cairn_error(EINVAL, "silu_mul: rows %d, dim %d: must be >= 0, >= 1", a->rows, a->dim);
 	if (!cairn_dtype_is_float(a->dtype))
