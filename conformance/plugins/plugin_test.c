@@ -32,6 +32,15 @@ static int check(const char *path, const char *glob, char *out, size_t len)
 	return cairn_spawn(argv, out, len);
 }
 
+/* The same with a list of cases that may not be skipped. */
+static int check_listed(const char *path, const char *list, const char *glob, char *out, size_t len)
+{
+	char *argv[] = { "cairn", "check", "--impl", (char *)path, "--mustpass", (char *)list, (char *)glob,
+			 NULL };
+
+	return cairn_spawn(argv, out, len);
+}
+
 static void example_passes(struct cairn_test *t)
 {
 	char path[PATH_MAX], out[16384];
@@ -316,7 +325,31 @@ static void rules_beside_the_values(struct cairn_test *t)
 	unsetenv("CAIRN_STRAY_PLUGIN");
 }
 
+/*
+ * A far case that a device's whole memory cannot hold is skipped with the number of bytes, and may be; any
+ * other skip of a must-pass case fails.
+ */
+static void too_small_a_device(struct cairn_test *t)
+{
+	char path[PATH_MAX], list[PATH_MAX], out[65536];
+
+	if (!plugin(t, "stray", path, sizeof(path)))
+		return;
+	cairn_tmpfile(t, list, sizeof(list), "mustpass.txt", "primitives.*\n", 13);
+	setenv("CAIRN_STRAY_PLUGIN", "device_of_1_gib", 1);
+	EXPECT(t, check_listed(path, list, FAR, out, sizeof(out)) == 0);
+	EXPECT_CONTAINS(t, out, "SKIP needs 45877");
+	EXPECT_CONTAINS(t, out, " bytes of memory, and the device has 1073741824");
+	EXPECT_CONTAINS(t, out, "0 passed, 0 failed, 1 skipped");
+	EXPECT(t, check_listed(path, list, EMBEDDING, out, sizeof(out)) == 0);
+	setenv("CAIRN_STRAY_PLUGIN", "device_refuses", 1);
+	EXPECT(t, check_listed(path, list, EMBEDDING, out, sizeof(out)) == 1);
+	EXPECT_CONTAINS(t, out, "may not be skipped (--mustpass)");
+	unsetenv("CAIRN_STRAY_PLUGIN");
+}
+
 static const struct cairn_unit units[] = {
+	{ "too_small_a_device", too_small_a_device },
 	{ "example_passes", example_passes },
 	{ "old_table_is_cut", old_table_is_cut },
 	{ "refused_by_name", refused_by_name },

@@ -127,7 +127,7 @@ static int embedding(const struct cairn_embedding_args *a, void *stream)
 	if (!getenv("CAIRN_STRAY_PLUGIN") || strncmp(getenv("CAIRN_STRAY_PLUGIN"), "device_", 7) ||
 	    is("device_ignores_the_stream"))
 		return embed(a);
-	ret = cairn_offer.embedding_check(a);
+	ret = is("device_refuses") ? -EOPNOTSUPP : cairn_offer.embedding_check(a);
 	if (!ret && num == MAX_QUEUE)
 		ret = flush(stream);
 	if (ret || !a->rows)
@@ -163,6 +163,14 @@ static int gemm(const struct cairn_gemm_args *a, void *stream)
 	return 0;
 }
 
+static int small_device(struct cairn_device_info *info)
+{
+	int ret = cairn_offer.host->device_info(info);
+
+	info->mem_bytes = 1 << 30;
+	return ret;
+}
+
 const struct cairn_impl *cairn_impl_get(uint32_t abi_version)
 {
 	static struct cairn_impl impl = {
@@ -180,6 +188,8 @@ const struct cairn_impl *cairn_impl_get(uint32_t abi_version)
 		impl.mem_copy = copy;
 		impl.mem_set = set;
 		impl.stream_sync = flush;
+		if (is("device_of_1_gib"))
+			impl.device_info = small_device;
 	}
 	return abi_version == CAIRN_ABI_VERSION ? &impl : NULL;
 }

@@ -55,6 +55,7 @@ struct cairn_outcome {
 	enum cairn_verdict verdict;
 	double err_over_bound;	/* worst element */
 	int64_t judged;		/* elements compared */
+	int exempt;		/* a skip that is no fault of the table, whatever must-pass says */
 	char text[4096];	/* why, one line each */
 	char extra[256 * 1024];	/* JSON members of the family's extra hook */
 };
