@@ -538,6 +538,9 @@ int cairn_op_reject_name(const struct cairn_family *f, int i, const char **name)
 	if (!scratch)
 		return cairn_error(ENOMEM, "%s: no memory for its refused calls", f->name);
 	*name = f->reject(scratch, i, &want);
+	/* behind the family's own bad arguments */
+	if (!*name && cairn_refuses(f) && (i == 0 || f->reject(scratch, i - 1, &want)))
+		*name = "arguments";
 	free(scratch);
 	return *name != NULL;
 }
@@ -549,6 +552,7 @@ void cairn_op_reject(const struct cairn_family *f, int i, const struct cairn_imp
 	struct cairn_op op;
 	uint8_t **images;
 	int want = 0, ret;
+	const char *name;
 	void *fn;
 
 	start_outcome(o);
@@ -571,13 +575,14 @@ void cairn_op_reject(const struct cairn_family *f, int i, const struct cairn_imp
 		cairn_call_failed(o, impl, ret, "setting up");
 		goto out_free;
 	}
-	if (!f->reject(side.args, i, &want)) {
+	if (cairn_op_reject_name(f, i, &name) <= 0) {
 		o->verdict = CAIRN_FAIL;
 		cairn_say(o, "the call was not made: the family has no bad argument %d\n", i);
 		goto out_close;
 	}
-	ret = cairn_side_call(&side, f);
-	if (ret != want) {
+	if (!f->reject(side.args, i, &want)) {
+		cairn_refuse_all(&side, f, &op, o);
+	} else if ((ret = cairn_side_call(&side, f)) != want) {
 		o->verdict = CAIRN_FAIL;
 		cairn_say(o, "returned %d, want %d\n", ret, want);
 	}

@@ -83,6 +83,12 @@ struct cairn_more {
 
 void cairn_further_calls(const struct cairn_more *m);
 
+/* Returns whether cairn_refuse_all() knows what this family's operation must refuse (op_refuse.c). */
+int cairn_refuses(const struct cairn_family *f);
+/* Makes calls with bad arguments one after the other, which must be refused. */
+void cairn_refuse_all(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
+		      struct cairn_outcome *o);
+
 void cairn_say(struct cairn_outcome *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Sets the verdict for a call, or another function of the table, that returned `ret`. Returns ret. */
 int cairn_call_failed(struct cairn_outcome *o, const struct cairn_impl *impl, int ret, const char *doing);
