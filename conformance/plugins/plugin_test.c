@@ -292,6 +292,9 @@ static void rules_beside_the_values(struct cairn_test *t)
 		{ "every_second", EMBEDDING, "elements bad" },
 		{ "remembers", EMBEDDING, "elements bad" },
 		{ "exact_size", EMBEDDING, "call 3: " },
+		{ "skips_longer", EMBEDDING, "call 3: returned -95" },
+		{ "reads_next_id", EMBEDDING, "ids: read outside of it, 0 bytes past its end" },
+		{ "counts_in_workspace", GEMM, "call 5, with the same inputs, gave other bits" },
 		{ "device_keeps_args", EMBEDDING, "after the call" },
 		{ "device_ignores_the_stream", EMBEDDING, "elements bad" },
 	};

@@ -15,8 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef int (*check_fn)(const void *args);
-
 #define CHECK(name) { offsetof(struct cairn_impl, name), (void *)cairn_##name##_check }
 static const struct {
 	size_t op;
@@ -29,23 +27,23 @@ static const struct {
 	CHECK(rope), CHECK(sample), CHECK(silu_mul), CHECK(stream), CHECK(token_counts),
 };
 
-static void *check_of(const struct cairn_family *f)
+cairn_check_fn cairn_check_of(const struct cairn_family *f)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(checks); i++)
 		if (checks[i].op == f->op)
-			return checks[i].check;
+			return (cairn_check_fn)checks[i].check;
 	return NULL;
 }
 
 int cairn_refuses(const struct cairn_family *f)
 {
-	return f->reject && check_of(f) != NULL;
+	return f->reject && cairn_check_of(f) != NULL;
 }
 
 struct refusal {
 	struct cairn_side *side;
 	const struct cairn_family *f;
-	check_fn check;
+	cairn_check_fn check;
 	void *good;
 	struct cairn_outcome *o;
 	int calls;
@@ -129,7 +127,7 @@ static int try_all(struct refusal *r, const struct cairn_op *op)
 void cairn_refuse_all(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
 		      struct cairn_outcome *o)
 {
-	struct refusal r = { side, f, (check_fn)check_of(f), malloc(f->args_size), o, 0 };
+	struct refusal r = { side, f, cairn_check_of(f), malloc(f->args_size), o, 0 };
 
 	if (!r.good) {
 		o->verdict = CAIRN_FAIL;
