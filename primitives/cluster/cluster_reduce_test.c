@@ -132,8 +132,8 @@ static void pair_row(int i, struct row *r)
 		r->len = pair_states[level[F_LEN]][0] * r->head_dim;
 	}
 	r->clusters = 1 + level[F_CLUSTERS];
-	r->calls = 1 + level[F_CALLS];
-	r->rounds = 1 + level[F_ROUNDS];
+	r->calls = 1 + level[F_CALLS] * level[F_CALLS];
+	r->rounds = 1 + 2 * level[F_ROUNDS];
 }
 
 static const int32_t bench_lens[] = { 64, 256, 1024, 4096, 8192, 16384 };
