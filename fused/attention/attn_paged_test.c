@@ -261,6 +261,8 @@ static const struct shape with_sms[] = {
 /* added later, so that the cases before them keep their numbers; then come those of attn_paged_pairs.h */
 static const struct shape later[] = {
 	{ N("page_ids_past_2e16", 2, 1, 40, 1, 2, 1, 64), .flags = LSE | PAGED_HIGH, .pool = 66000 },
+	/* more keys, and a larger window, than 16 bits count; POISON: keys before the window are NaN */
+	{ N("keys_past_2e16", 1, 1, 66100, 64, 1, 1, 64), .flags = LSE, .window = 65590 },
 	{ N("nan_in_a_query", 3, 2, 97, 16, 6, 2, 128), .flags = BOTH, .logits = NAN_Q },
 	{ N("nan_in_a_key", 3, 2, 97, 16, 6, 2, 128), .flags = BOTH, .logits = NAN_K },
 	{ N("nan_in_a_value", 3, 2, 97, 16, 6, 2, 128), .flags = BOTH, .logits = NAN_V },
