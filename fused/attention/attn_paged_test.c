@@ -406,7 +406,8 @@ static void bend_logits(struct cairn_op *op, const struct shape *s, const struct
 			if (logits == NEGATIVE)
 				v = -256 - 2.0 * (double)cairn_op_range(op, 0, 3);
 			if (logits == HUGE_LOGITS)
-				v = j == top ? large : large * (double)cairn_op_range(op, -8, 6) / 8;
+				v = b % 2 ? -large * (double)(j == top ? 1 : cairn_op_range(op, 2, 16)) / 16 :
+				    j == top ? large : large * (double)cairn_op_range(op, -8, 6) / 8;
 			set_all(k, a->dtype, paged_slot(p, b, j) * row, s->hkv, s->dim, c0, v);
 		}
 	}

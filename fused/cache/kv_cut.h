@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kv_cut - mutants that lose the high bits of a page's number, of its offset in bytes, or of a key's number
+ * kv_cut - mutants that lose the high bits of the number of a page or a key, or of a page's offset
  *
  * KV_CUT() and KV_KEYS() define the function of a mutant: the reference with other page numbers. Include
  * conformance/harness.h first.
@@ -12,7 +12,7 @@
 
 #include "fused/cache/kv_view.h"
 
-/* Returns a copy of the page numbers, cut to 16 bits or, with page_bytes, to offsets of 32 bits (-1: whole). */
+/* Returns a copy of the page numbers, cut to 16 bits or (page_bytes) to offsets of 32 bits; -1: whole. */
 static inline int32_t *kv_cut(const struct cairn_kv_view *kv, uint64_t page_bytes)
 {
 	int32_t num = kv->batch ? kv->indptr[kv->batch] : 0;
