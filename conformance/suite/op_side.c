@@ -52,14 +52,23 @@ static void set_pointer(struct cairn_side *side, const struct cairn_op *op, int 
 	memcpy((char *)side->args + op->bufs[i].field, &data, sizeof(data));
 }
 
-/* Returns whether the contract lets the pointer of an empty buffer be NULL. */
+/*
+ * Returns whether the contract lets the pointer of an empty buffer be NULL. Only these headers say so for an
+ * array without elements; others may refuse a NULL even if the call does nothing.
+ */
 static int may_be_null(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
 		       int i)
 {
+	const int says_so = f->op == offsetof(struct cairn_impl, pick_ids) ||
+			    f->op == offsetof(struct cairn_impl, token_counts) ||
+			    f->op == offsetof(struct cairn_impl, logprobs);
 	cairn_check_fn check = cairn_check_of(f);
+	int works = 0;
 	void *null = NULL;
 
-	if (!check || op->bufs[i].count || check(op->args))
+	for (int k = 0; k < op->num_bufs; k++)
+		works |= op->bufs[k].role != CAIRN_ROLE_IN && op->bufs[k].count;
+	if (!says_so || !works || !check || op->bufs[i].count || check(op->args))
 		return 0;
 	memcpy(side->passed, op->args, f->args_size);
 	memcpy((char *)side->passed + op->bufs[i].field, &null, sizeof(null));

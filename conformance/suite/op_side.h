@@ -17,7 +17,7 @@ struct cairn_round {
 	/* the byte that fills a workspace of undefined contents; -1: what the previous call left stays */
 	int workspace;
 	int at_begin;		/* buffers begin at a guard page instead of ending at one */
-	/* the argument struct has a tail that the operation does not know, and empty buffers are NULL */
+	/* the argument struct has a tail that the operation does not know, and empty buffers may be NULL */
 	int longer;
 	int behind;		/* device: other work is under way on the stream */
 	int pause_us;		/* the host waits before the call */
