@@ -305,6 +305,8 @@ static void rules_beside_the_values(struct cairn_test *t)
 		{ "refuses_longer", EMBEDDING, "call 3: returned -95" },
 		{ "takes_unknown", UNKNOWN, "returned 0, want -95" },
 		{ "nothing", UNKNOWN, NULL },
+		{ "reads_next_id", EMBEDDING, "ids: read outside of it, 0 bytes past its end" },
+		{ "counts_in_workspace", GEMM, "call 5, with the same inputs, gave other bits" },
 		{ "device_keeps_args", EMBEDDING, "after the call" },
 		{ "device_ignores_the_stream", EMBEDDING, "elements bad" },
 	};

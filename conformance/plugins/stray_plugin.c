@@ -57,6 +57,8 @@ static int embed(const struct cairn_embedding_args *a)
 		out[0] ^= 1;
 	if (is("reads_past"))
 		sink = ((const char *)a->table)[row * (size_t)a->vocab];
+	if (is("reads_next_id"))
+		sink = ((const volatile char *)(a->ids + a->rows))[0];
 	if (is("reads_another_row") && a->vocab > 2)
 		sink = ((const char *)a->table)[2 * row];
 	if (is("reads_before"))
@@ -160,6 +162,9 @@ static int gemm(const struct cairn_gemm_args *a, void *stream)
 		workspace[EXTRA] = 1;
 	if (is("workspace_before"))
 		workspace[-256] = 1;
+	/* a counter that was 0 when the workspace was new */
+	if (is("counts_in_workspace") && ++workspace[0] == 4)
+		*(char *)a->out ^= 1;
 	return 0;
 }
 

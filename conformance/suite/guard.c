@@ -170,7 +170,7 @@ void cairn_guard_place(struct cairn_guard *g, int at_begin)
 		return;
 	g->data = g->inner + g->inner_bytes - round_up(g->bytes, g->align);
 	if (at_begin)
-		g->data = g->inner + (uintptr_t)g->data % 64;
+		g->data = g->inner;
 }
 
 /*

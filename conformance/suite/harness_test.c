@@ -284,6 +284,56 @@ static const char *reject_one(void *args, int i, int *want)
 	return i == 0 ? "nothing" : NULL;
 }
 
+static void rows_setup(struct cairn_op *op)
+{
+	struct cairn_silu_mul_args *a = op->args;
+
+	a->rows = 2;
+	a->dim = 8;
+	cairn_out(op, offsetof(struct cairn_silu_mul_args, out), CAIRN_F32, 16);
+	cairn_in(op, offsetof(struct cairn_silu_mul_args, x), CAIRN_F32, 32);
+}
+
+/* Operations that leave out one check of silu_mul's; the calls of reject_one() do not show it. */
+static int left_out;
+
+static int check_but_one(const struct cairn_silu_mul_args *args, void *stream)
+{
+	struct cairn_silu_mul_args a = *args;
+
+	(void)stream;
+	if (left_out == 1)
+		a.x = (void *)((uintptr_t)a.x / 16 * 16);
+	if (left_out == 2 && a.rows < 0)
+		a.rows = 2;
+	if (left_out == 3 && !a.out)
+		a.out = (void *)a.x;
+	if (left_out == 4)
+		a.size = sizeof(a);
+	return cairn_silu_mul_check(&a);
+}
+
+/* Each argument becomes bad in turn, whether the family names that or not. */
+static void every_bad_argument_is_tried(struct cairn_test *t)
+{
+	static const char *const texts[] = { "", "aligned", "rows -1", "null", "too short" };
+	const struct cairn_family f = {
+		.stage = "stage", .name = "careless", .op = offsetof(struct cairn_impl, silu_mul),
+		.args_size = sizeof(struct cairn_silu_mul_args), .num_cases = 1,
+		.describe = describe_one, .setup = rows_setup, .reject = reject_one,
+	};
+	struct cairn_impl impl = cairn_host_runtime;
+	struct cairn_outcome *o = calloc(1, sizeof(*o));
+
+	impl.silu_mul = check_but_one;
+	for (left_out = 0; EXPECT(t, o) && left_out < 5; left_out++) {
+		cairn_op_reject(&f, 1, &impl, NULL, 1, o);
+		EXPECT(t, o->verdict == (left_out ? CAIRN_FAIL : CAIRN_PASS));
+		EXPECT_CONTAINS(t, o->text, texts[left_out]);
+	}
+	free(o);
+}
+
 /* A refused call that could not be made has failed, and a list of cases cut short is an error. */
 static void without_memory_nothing_passes(struct cairn_test *t)
 {
@@ -303,8 +353,8 @@ static void without_memory_nothing_passes(struct cairn_test *t)
 	cairn_op_reject(&f, 0, &impl, NULL, 1, o);
 	EXPECT(t, o->verdict == CAIRN_PASS);
 	EXPECT(t, cairn_each(&opt, &f, count_name, &bad) == 0);
-	/* past the list's end nothing is called */
-	cairn_op_reject(&f, 1, &impl, NULL, 1, o);
+	/* past the list's end nothing is called; behind it are the bad arguments of all members */
+	cairn_op_reject(&f, 2, &impl, NULL, 1, o);
 	EXPECT(t, o->verdict == CAIRN_FAIL);
 	EXPECT_CONTAINS(t, o->text, "not made");
 #ifndef CAIRN_SANITIZED	/* ASan ends a program that asks for so much */
@@ -470,6 +520,7 @@ static const struct cairn_unit units[] = {
 	{ "names_are_unique_and_plain", names_are_unique_and_plain },
 	{ "timeout_is_a_cases", timeout_is_a_cases },
 	{ "children_end_apart", children_end_apart },
+	{ "every_bad_argument_is_tried", every_bad_argument_is_tried },
 	{ "without_memory_nothing_passes", without_memory_nothing_passes },
 	{ "bad_elements_have_a_place", bad_elements_have_a_place },
 	{ "judges_name_the_pattern", judges_name_the_pattern },

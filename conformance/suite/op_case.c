@@ -330,8 +330,8 @@ static const struct cairn_round five_rounds[] = {
 	{ .other = 1, .canary = 0xff, .workspace = 0xff },
 	{ .canary = 0xff, .workspace = 0x5a, .behind = 1 },
 	{ .canary = OTHER_CANARY, .workspace = 0xa5, .at_begin = 1, .longer = 1, .pause_us = 200 },
-	{ .other = 1, .canary = OTHER_CANARY, .workspace = -1, .at_begin = 1, .twice = 1 },
-	{ .canary = OTHER_CANARY, .workspace = 0, .twice = 1 },
+	{ .other = 1, .canary = OTHER_CANARY, .workspace = -1, .at_begin = 1, .repeats = 1 },
+	{ .canary = OTHER_CANARY, .workspace = 0, .repeats = 3 },
 };
 
 /* A case is called five times if that costs little: `times` 1. */
@@ -430,7 +430,8 @@ static int run_round(struct cairn_side *side, const struct cairn_family *f, cons
 	char doing[32] = "the call";
 	int ret = cairn_side_send(side, f, op, r, number > 1);
 
-	once.twice = round->twice && may_repeat(f, op);
+	if (!may_repeat(f, op))
+		once.repeats = 0;
 
 	if (ret)
 		return cairn_call_failed(o, side->impl, ret, "setting up");
@@ -439,7 +440,8 @@ static int run_round(struct cairn_side *side, const struct cairn_family *f, cons
 	ret = cairn_side_call_round(side, f, r);
 	if (ret) {
 		cairn_call_failed(o, side->impl, ret, doing);
-		if (ret == -EOPNOTSUPP && number > 1)	/* the same call, but for its memory, has succeeded */
+		/* a call with the same scalars has succeeded */
+		if (number > 1 && o->verdict == CAIRN_SKIP)
 			o->verdict = CAIRN_FAIL;
 		return ret;
 	}

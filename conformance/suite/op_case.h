@@ -35,6 +35,8 @@ struct cairn_buf {
 	size_t used;		/* bytes that are filled, copied and judged */
 };
 
+#define CAIRN_MAX_BUFS 32	/* buffers of a case */
+
 /* The case's arguments in one implementation's memory. */
 struct cairn_side {
 	const struct cairn_impl *impl;
@@ -47,6 +49,8 @@ struct cairn_side {
 	struct cairn_guard *guards;	/* [num_bufs + 1], the workspace's last; NULL: other memory */
 	void *passed;			/* the copy of args that an operation gets */
 	void *slow;			/* memory that is written to keep the stream busy */
+	/* the fields of empty buffers whose pointers may be NULL; 0: none */
+	size_t nullable[CAIRN_MAX_BUFS];
 };
 
 enum cairn_verdict { CAIRN_PASS, CAIRN_FAIL, CAIRN_SKIP, CAIRN_LOST /* failed, and the device with it */ };
@@ -59,8 +63,6 @@ struct cairn_outcome {
 	char text[4096];	/* why, one line each */
 	char extra[256 * 1024];	/* JSON members of the family's extra hook */
 };
-
-#define CAIRN_MAX_BUFS 32	/* buffers of a case */
 
 /*
  * Memory for a buffer, 256-byte aligned, in huge pages where it is large: gigabytes are touched much faster

@@ -2,11 +2,16 @@
 /* op_reject - calls an operation with arguments that it must refuse */
 #include "conformance/suite/op_case.h"
 #include "conformance/suite/op_side.h"
+#include "conformance/suite/runner.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "conformance/tables/tables.h"
+
+#define ALL_ARGUMENTS	"arguments"	/* the name of the refused calls of op_refuse.c */
+#define CASES		12		/* cases of a family that give the arguments of those calls */
+#define COST		2e7		/* of the dearest of them */
 
 static const struct cairn_round calm = { .canary = 0xff, .workspace = 0xff };
 
@@ -22,6 +27,9 @@ int cairn_op_reject_name(const struct cairn_family *f, int i, const char **name)
 	if (!scratch)
 		return cairn_error(ENOMEM, "%s: no memory for its refused calls", f->name);
 	*name = f->reject(scratch, i, &want);
+	/* behind the family's own bad arguments */
+	if (!*name && cairn_refuses(f) && (i == 0 || f->reject(scratch, i - 1, &want)))
+		*name = ALL_ARGUMENTS;
 	free(scratch);
 	return *name != NULL;
 }
@@ -40,14 +48,87 @@ static int call_with_more(struct cairn_side *side, const struct cairn_family *f)
 	return ret;
 }
 
-void cairn_op_reject(const struct cairn_family *f, int i, const struct cairn_impl *impl, void *stream,
-		     uint64_t seed, struct cairn_outcome *o)
+/* Makes bad calls with the arguments of a case: the family's i-th one, or those of op_refuse.c. */
+static void call_badly(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op, int i,
+		       int all, struct cairn_outcome *o)
+{
+	int want = 0, ret = 0;
+
+	if (all) {
+		cairn_refuse_all(side, f, op, o);
+		return;
+	}
+	if (i == CAIRN_REJECT_UNKNOWN) {
+		want = -EOPNOTSUPP;
+		ret = call_with_more(side, f);
+	} else if (f->reject(side->args, i, &want)) {
+		ret = cairn_side_call(side, f);
+	}
+	if (ret == want)
+		return;
+	o->verdict = CAIRN_FAIL;
+	cairn_say(o, "returned %d, want %d\n", ret, want);
+}
+
+/* A call that was refused must have left memory as it was. */
+static void check_untouched(struct cairn_side *side, const struct cairn_op *op, uint8_t **images,
+			    struct cairn_outcome *o)
+{
+	int ret = cairn_side_fetch(side, op, images);
+
+	if (!ret)
+		ret = cairn_check_memory(side, op, images, &calm, o);
+	if (ret)
+		cairn_call_failed(o, side->impl, ret, "after the refused call");
+	for (int k = 0; !ret && k < op->num_bufs; k++)
+		if (memcmp(images[k] + CAIRN_CANARY, op->bufs[k].base + CAIRN_CANARY, op->bufs[k].bytes))
+			cairn_say_differ(o, &op->bufs[k], images[k], op->bufs[k].base,
+					 "memory was written in spite of the error");
+}
+
+struct bad_call {
+	const struct cairn_family *f;
+	const struct cairn_impl *impl;
+	void *stream;
+	uint64_t seed;
+	int i, all;
+};
+
+static void refuse(const struct bad_call *c, int case_index, struct cairn_outcome *o)
 {
 	struct cairn_side side;
 	struct cairn_op op;
 	uint8_t **images;
-	int want = 0, ret;
+	int ret;
+
+	if (cairn_op_open(&op, c->f, case_index, CAIRN_KIND_NORMAL, c->seed)) {
+		o->verdict = CAIRN_FAIL;
+		cairn_say(o, "the call was not made: %s\n", cairn_last_error());
+		return;
+	}
+	images = cairn_make_images(&op, 0);
+	ret = cairn_side_open_guarded(&side, c->f, &op, c->impl, c->stream);
+	if (!ret && (ret = cairn_side_send(&side, c->f, &op, &calm, 0)))
+		cairn_side_close(&side, &op);
+	if (!ret) {
+		call_badly(&side, c->f, &op, c->i, c->all, o);
+		check_untouched(&side, &op, images, o);
+		cairn_side_close(&side, &op);
+	} else if (!c->all || ret != -EOPNOTSUPP) {	/* other cases have bad arguments, too */
+		cairn_call_failed(o, c->impl, ret, "setting up");
+	}
+	cairn_free_images(&op, images);
+	cairn_op_close(&op);
+}
+
+void cairn_op_reject(const struct cairn_family *f, int i, const struct cairn_impl *impl, void *stream,
+		     uint64_t seed, struct cairn_outcome *o)
+{
+	struct bad_call c = { f, impl, stream, seed, i, 0 };
+	const int step = f->num_cases / CASES + 1;
+	const char *name;
 	void *fn;
+	int ret;
 
 	cairn_start_outcome(o);
 	memcpy(&fn, (const char *)impl + f->op, sizeof(fn));
@@ -56,46 +137,23 @@ void cairn_op_reject(const struct cairn_family *f, int i, const struct cairn_imp
 		cairn_say(o, "%s: not in table %s\n", f->name, impl->name);
 		return;
 	}
-	if (cairn_op_open(&op, f, 0, CAIRN_KIND_NORMAL, seed)) {
+	ret = cairn_op_reject_name(f, i, &name);
+	if (ret <= 0) {
 		o->verdict = CAIRN_FAIL;
-		cairn_say(o, "the call was not made: %s\n", cairn_last_error());
+		cairn_say(o, "the call was not made: %s\n",
+			  ret ? cairn_last_error() : "the family has no such bad argument");
 		return;
 	}
-	images = cairn_make_images(&op, 0);
-	ret = cairn_side_open_guarded(&side, f, &op, impl, stream);
-	if (!ret && (ret = cairn_side_send(&side, f, &op, &calm, 0)))
-		cairn_side_close(&side, &op);
-	if (ret) {
-		cairn_call_failed(o, impl, ret, "setting up");
-		goto out_free;
+	c.all = !strcmp(name, ALL_ARGUMENTS);
+	refuse(&c, 0, o);
+	/* all kinds of bad calls with the arguments of other cheap cases, which have other features */
+	for (int k = 1; c.all && k < f->num_cases && o->verdict == CAIRN_PASS; k++) {
+		struct cairn_selected s = { .what = CAIRN_SEL_CASE };
+
+		f->describe(k, &s.desc);
+		if (s.desc.device_only || s.desc.far || cairn_cost(&s) > COST)
+			continue;
+		refuse(&c, k, o);
+		k += step - 1;
 	}
-	if (i == CAIRN_REJECT_UNKNOWN) {
-		want = -EOPNOTSUPP;
-		ret = call_with_more(&side, f);
-	} else if (f->reject(side.args, i, &want)) {
-		ret = cairn_side_call(&side, f);
-	} else {
-		o->verdict = CAIRN_FAIL;
-		cairn_say(o, "the call was not made: the family has no bad argument %d\n", i);
-		goto out_close;
-	}
-	if (ret != want) {
-		o->verdict = CAIRN_FAIL;
-		cairn_say(o, "returned %d, want %d\n", ret, want);
-	}
-	ret = cairn_side_fetch(&side, &op, images);
-	if (!ret)
-		ret = cairn_check_memory(&side, &op, images, &calm, o);
-	if (ret)
-		cairn_call_failed(o, impl, ret, "after the refused call");
-	for (int k = 0; !ret && k < op.num_bufs; k++) {
-		if (memcmp(images[k] + CAIRN_CANARY, op.bufs[k].base + CAIRN_CANARY, op.bufs[k].bytes))
-			cairn_say_differ(o, &op.bufs[k], images[k], op.bufs[k].base,
-					 "memory was written in spite of the error");
-	}
-out_close:
-	cairn_side_close(&side, &op);
-out_free:
-	cairn_free_images(&op, images);
-	cairn_op_close(&op);
 }

@@ -23,16 +23,55 @@ static void *table_member(const struct cairn_impl *impl, size_t offset)
 	return fn;
 }
 
-/* The alignment that the contracts promise for buffers: 16 bytes, and 128 for the chains of dsmem. */
-static size_t alignment(const struct cairn_family *f)
+/*
+ * The alignment that the contract promises for buffer i: 16 bytes, 128 for the chains of dsmem, or that of an
+ * element if the check of the arguments takes such a pointer (per-row arrays, lists, scales).
+ */
+static size_t alignment(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
+			int i)
 {
-	return f->op == offsetof(struct cairn_impl, dsmem) ? 128 : 16;
+	const size_t most = f->op == offsetof(struct cairn_impl, dsmem) ? 128 : 16;
+	const struct cairn_buf *b = &op->bufs[i];
+	const size_t esize = cairn_dtype_bytes(b->dtype);
+	const uint8_t *data = b->base + CAIRN_CANARY + esize;
+	cairn_check_fn check = cairn_check_of(f);
+
+	/* stream promises 16 bytes and does not check them */
+	if (!check || b->far || esize < 4 || f->op == offsetof(struct cairn_impl, stream))
+		return most;
+	memcpy(side->passed, op->args, f->args_size);
+	memcpy((char *)side->passed + b->field, &data, sizeof(data));
+	cairn_set_alias(op, side->passed);
+	return check(side->passed) ? most : esize;
 }
 
 static void set_pointer(struct cairn_side *side, const struct cairn_op *op, int i, uint8_t *data)
 {
 	side->base[i] = data - CAIRN_CANARY;
 	memcpy((char *)side->args + op->bufs[i].field, &data, sizeof(data));
+}
+
+/*
+ * Returns whether the contract lets the pointer of an empty buffer be NULL. Only these headers say so for an
+ * array without elements; others may refuse a NULL even if the call does nothing.
+ */
+static int may_be_null(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
+		       int i)
+{
+	const int says_so = f->op == offsetof(struct cairn_impl, pick_ids) ||
+			    f->op == offsetof(struct cairn_impl, token_counts) ||
+			    f->op == offsetof(struct cairn_impl, logprobs);
+	cairn_check_fn check = cairn_check_of(f);
+	int works = 0;
+	void *null = NULL;
+
+	for (int k = 0; k < op->num_bufs; k++)
+		works |= op->bufs[k].role != CAIRN_ROLE_IN && op->bufs[k].count;
+	if (!says_so || !works || !check || op->bufs[i].count || check(op->args))
+		return 0;
+	memcpy(side->passed, op->args, f->args_size);
+	memcpy((char *)side->passed + op->bufs[i].field, &null, sizeof(null));
+	return !check(side->passed);
 }
 
 static int open_guard(struct cairn_guard *g, const struct cairn_buf *b, size_t align)
@@ -59,8 +98,9 @@ static int open_buffers(struct cairn_side *side, const struct cairn_family *f, c
 	for (int i = 0; i < op->num_bufs; i++) {
 		void *base;
 
+		side->nullable[i] = may_be_null(side, f, op, i) ? op->bufs[i].field : 0;
 		if (side->guards) {
-			CAIRN_TRY(open_guard(&side->guards[i], &op->bufs[i], alignment(f)));
+			CAIRN_TRY(open_guard(&side->guards[i], &op->bufs[i], alignment(side, f, op, i)));
 			set_pointer(side, op, i, side->guards[i].data);
 			continue;
 		}
@@ -322,16 +362,20 @@ int cairn_side_call_round(struct cairn_side *side, const struct cairn_family *f,
 {
 	op_fn fn = (op_fn)table_member(side->impl, f->op);
 	size_t size = f->args_size + (r->longer ? CAIRN_TAIL : 0);
+	void *null = NULL;
 	int ret = 0;
 
 	if (!fn)
 		return cairn_side_call(side, f);
 	if (r->pause_us)
 		usleep((useconds_t)r->pause_us);
-	for (int i = 0; !ret && i <= r->twice; i++) {
+	for (int i = 0; !ret && i <= r->repeats; i++) {
 		memset(side->passed, 0, f->args_size + CAIRN_TAIL);
 		memcpy(side->passed, side->args, f->args_size);
 		memcpy(side->passed, &size, sizeof(size));
+		for (int k = 0; r->longer && k < CAIRN_MAX_BUFS; k++)
+			if (side->nullable[k])
+				memcpy((char *)side->passed + side->nullable[k], &null, sizeof(null));
 		ret = fn(side->passed, side->stream);
 		memset(side->passed, 0xa5, f->args_size + CAIRN_TAIL);
 	}

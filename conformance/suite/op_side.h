@@ -20,10 +20,11 @@ struct cairn_round {
 	/* the byte that fills a workspace of undefined contents; -1: what the previous call left stays */
 	int workspace;
 	int at_begin;		/* buffers begin at a guard page instead of ending at one */
-	int longer;		/* the argument struct has a tail that the operation does not know */
+	/* the argument struct has a tail that the operation does not know, and empty buffers may be NULL */
+	int longer;
 	int behind;		/* device: other work is under way on the stream */
 	int pause_us;		/* the host waits before the call */
-	int twice;		/* a second call follows at once, if it may find what the first one wrote */
+	int repeats;		/* so many calls follow at once, if they may find what the first one wrote */
 };
 
 /* Allocates memory for a case whose buffers have the sizes of op's, and fills only the workspace. */
@@ -89,6 +90,15 @@ struct cairn_more {
 void cairn_further_calls(const struct cairn_more *m);
 
 void cairn_start_outcome(struct cairn_outcome *o);
+/* Returns the check of the operation's arguments that our tables share, which reads no array, or NULL. */
+typedef int (*cairn_check_fn)(const void *args);
+cairn_check_fn cairn_check_of(const struct cairn_family *f);
+/* Returns whether cairn_refuse_all() knows what this family's operation must refuse (op_refuse.c). */
+int cairn_refuses(const struct cairn_family *f);
+/* Makes calls with bad arguments one after the other, which must be refused. */
+void cairn_refuse_all(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
+		      struct cairn_outcome *o);
+
 void cairn_say(struct cairn_outcome *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Reports that two images of buffer b differ. */
 void cairn_say_differ(struct cairn_outcome *o, const struct cairn_buf *b, const uint8_t *image,

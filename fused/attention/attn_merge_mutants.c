@@ -257,9 +257,20 @@ static int attn_merge_far_stride_32_bits(const struct cairn_attn_merge_args *arg
 	return cairn_attn_merge_ref(&a, stream);
 }
 
+static int attn_merge_rows_16_bits(const struct cairn_attn_merge_args *a, void *stream)
+{
+	struct cairn_attn_merge_args other;
+
+	CAIRN_TRY(cairn_attn_merge_check(a));
+	other = cairn_attn_merge_strides(a);
+	other.rows &= 0xffff;
+	return cairn_attn_merge_ref(&other, stream);
+}
+
 const struct cairn_mutant cairn_attn_merge_mutants[] = {
 	DEFECTS(LIST)
 	MUTANT(attn_merge, far_stride_32_bits, "the offset of a state is cut to 32 bits"),
 	MUTANT(attn_merge, few_rows, "gives other bits if there are fewer than 3 rows"),
+	MUTANT(attn_merge, rows_16_bits, "cuts the number of rows to 16 bits"),
 	{ 0 }
 };

@@ -84,6 +84,7 @@ static const struct shape named[] = {
 	{ S(NULL, 5, 7, 3, 192, BF16, BF16), .flags = LSE | HEADS_FIRST | COUNTS },
 	{ S(NULL, 3, 7, 3, 264, F16, F32), .flags = LSE | EMPTY },
 	{ S(NULL, 6, 7, 3, 504, F32, F32), .flags = LSE | GAPS | COUNTS },
+	{ S("rows_past_2e16", 2, 65541, 1, 8, F16, F16), .flags = LSE },
 	/* grids of more than one wave */
 	{ S("large", 2, 4096, 32, 128, F32, BF16), .flags = LSE | DEVICE | EMPTY },
 	{ S("large", 3, 4096, 32, 64, BF16, BF16), .flags = LSE | DEVICE | GAPS | COUNTS },

@@ -453,6 +453,18 @@ static int attn_vote_of_the_batch(const struct cairn_attn_paged_args *a, void *s
 KV_CUT(attn_paged, far_page_16_bits, 0)
 KV_CUT(attn_paged, far_bytes_32_bits, 2 * (int64_t)a->kv.page_size * a->num_kv_heads * a->head_dim)
 
+KV_KEYS(attn_paged)
+
+static int attn_paged_keys_of_window_16_bits(const struct cairn_attn_paged_args *a, void *stream)
+{
+	struct cairn_attn_paged_args other;
+
+	CAIRN_TRY(cairn_attn_paged_check(a));
+	other = *a;
+	other.window &= 0xffff;
+	return cairn_attn_paged_ref(&other, stream);
+}
+
 /* One request after the other, whose rows of q are found by an offset in bytes of 32 bits. */
 static int attn_paged_far_stride_32_bits(const struct cairn_attn_paged_args *a, void *stream)
 {
@@ -481,6 +493,8 @@ const struct cairn_mutant cairn_attn_paged_mutants[] = {
 	LIST(vote_of_the_batch, "the requests decide together whether to rescale")
 	KV_CUT_ROW(attn_paged, far_page_16_bits, "page numbers are cut to 16 bits")
 	KV_CUT_ROW(attn_paged, far_bytes_32_bits, "the offset of a page is cut to 32 bits")
+	KV_CUT_ROW(attn_paged, keys_16_bits, "numbers of keys are cut to 16 bits")
+	KV_CUT_ROW(attn_paged, keys_of_window_16_bits, "the window is cut to 16 bits")
 	KV_CUT_ROW(attn_paged, far_stride_32_bits, "the offset of a row of q is cut to 32 bits")
 	{ 0 }
 };

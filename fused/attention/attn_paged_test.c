@@ -261,6 +261,8 @@ static const struct shape with_sms[] = {
 /* added later, so that the cases before them keep their numbers; then come those of attn_paged_pairs.h */
 static const struct shape later[] = {
 	{ N("page_ids_past_2e16", 2, 1, 40, 1, 2, 1, 64), .flags = LSE | PAGED_HIGH, .pool = 66000 },
+	/* more keys, and a larger window, than 16 bits count; POISON: keys before the window are NaN */
+	{ N("keys_past_2e16", 1, 1, 66100, 64, 1, 1, 64), .flags = LSE, .window = 65590 },
 	{ N("nan_in_a_query", 3, 2, 97, 16, 6, 2, 128), .flags = BOTH, .logits = NAN_Q },
 	{ N("nan_in_a_key", 3, 2, 97, 16, 6, 2, 128), .flags = BOTH, .logits = NAN_K },
 	{ N("nan_in_a_value", 3, 2, 97, 16, 6, 2, 128), .flags = BOTH, .logits = NAN_V },
@@ -404,7 +406,8 @@ static void bend_logits(struct cairn_op *op, const struct shape *s, const struct
 			if (logits == NEGATIVE)
 				v = -256 - 2.0 * (double)cairn_op_range(op, 0, 3);
 			if (logits == HUGE_LOGITS)
-				v = j == top ? large : large * (double)cairn_op_range(op, -8, 6) / 8;
+				v = b % 2 ? -large * (double)(j == top ? 1 : cairn_op_range(op, 2, 16)) / 16 :
+				    j == top ? large : large * (double)cairn_op_range(op, -8, 6) / 8;
 			set_all(k, a->dtype, paged_slot(p, b, j) * row, s->hkv, s->dim, c0, v);
 		}
 	}

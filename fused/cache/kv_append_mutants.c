@@ -131,9 +131,12 @@ KV_CUT(kv_append, far_page_16_bits, 0)
 KV_CUT(kv_append, far_bytes_32_bits,
        (int64_t)cairn_dtype_bytes(a->dtype) * a->kv.page_size * a->num_kv_heads * a->head_dim)
 
+KV_KEYS(kv_append)
+
 const struct cairn_mutant cairn_kv_append_mutants[] = {
 	DEFECTS(LIST)
 	KV_CUT_ROW(kv_append, far_page_16_bits, "page numbers are cut to 16 bits")
 	KV_CUT_ROW(kv_append, far_bytes_32_bits, "the offset of a page is cut to 32 bits")
+	KV_CUT_ROW(kv_append, keys_16_bits, "numbers of keys are cut to 16 bits")
 	{ 0 }
 };

@@ -65,6 +65,8 @@ static const struct shape named[] = {
 /* cases after the grid */
 static const struct shape later[] = {
 	{ N("page_ids_past_2e16", 2, 2, 30, 1, 1, 8), .flags = PAGED_HIGH, .pool = 66000 },
+	{ N("keys_past_2e16", 2, 3, 66100, 64, 1, 8) },
+	{ N("rows_past_2e16", 1, 65600, 65601, 64, 1, 8) },
 };
 
 static const int grid_batch[] = { 1, 2, 17 }, grid_qo[] = { 1, 3, 19 }, grid_page[] = { 1, 5, 8, 16, 64 };

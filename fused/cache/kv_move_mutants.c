@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* kv_move_mutants - wrong versions of kv_move, one defect each */
+#include <stdlib.h>
+
 #include "conformance/harness.h"
 #include "primitives/base/bend.h"
 #include "fused/cache/kv_move.h"
@@ -85,6 +87,24 @@ BENT(kv_move, page_bytes_by_64)
 BENT(kv_move, far_bytes_32_bits)
 BENT(kv_move, far_places_16_bits)
 
+static int kv_move_slot_to_slot(const struct cairn_kv_move_args *a, void *stream)
+{
+	struct cairn_kv_move_args other = *a;
+	int32_t *to;
+	int ret;
+
+	CAIRN_TRY(cairn_kv_move_check(a));
+	to = malloc(((size_t)a->num_moves + 1) * sizeof(*to));
+	if (!to)
+		return cairn_error(ENOMEM, "no memory");
+	for (int32_t i = 0; i < a->num_moves; i++)
+		to[i] = a->from[i] < 0 && a->to[i] < 0 ? a->from[i] : a->to[i];
+	other.to = to;
+	ret = cairn_kv_move_ref(&other, stream);
+	free(to);
+	return ret;
+}
+
 const struct cairn_mutant cairn_kv_move_mutants[] = {
 	MUTANT_BARE(kv_move, k_alone, "does not move V"),
 	MUTANT_BARE(kv_move, layer_0_alone, "moves layer 0 only"),
@@ -103,5 +123,6 @@ const struct cairn_mutant cairn_kv_move_mutants[] = {
 	MUTANT(kv_move, page_bytes_by_64, "copies whole 64 bytes only"),
 	MUTANT(kv_move, far_bytes_32_bits, "cuts the offset of a page to 32 bits"),
 	MUTANT(kv_move, far_places_16_bits, "cuts numbers of pages and slots to 16 bits"),
+	MUTANT(kv_move, slot_to_slot, "does not move from slot to slot"),
 	{ 0 }
 };

@@ -20,8 +20,8 @@ enum { ONE_SIDE = 1, GAPS = 2, FORK = 4, BENCH = 8, DEVICE = 16, FAR = 32 };
 
 struct shape {
 	const char *name;		/* NULL: a pair case */
-	/* copies: page to page; outs: page to slot; ins: slot to page; pads: moves of a place to itself */
-	int32_t layers, pages, slots, page_bytes, copies, outs, ins, pads, max_ctas;
+	/* copies: page to page; outs: page to slot; ins: slot to page; turns: slot to slot; pads: none */
+	int32_t layers, pages, slots, page_bytes, copies, outs, ins, pads, max_ctas, turns;
 	unsigned flags;
 };
 
@@ -42,9 +42,9 @@ static const struct shape shapes[] = {
 	{ .name = "all_latent_gaps", .layers = 3, .pages = 30, .slots = 20, .page_bytes = 1152, .copies = 6,
 	  .outs = 7, .ins = 8, .pads = 5, .flags = ONE_SIDE | GAPS },
 	{ .name = "all", .layers = 7, .pages = 50, .slots = 24, .page_bytes = 8192, .copies = 10, .outs = 8,
-	  .ins = 9, .pads = 2 },
+	  .ins = 9, .pads = 2, .turns = 3 },
 	{ .name = "all_gaps", .layers = 7, .pages = 50, .slots = 24, .page_bytes = 8208, .copies = 10,
-	  .outs = 8, .ins = 9, .pads = 2, .flags = GAPS },
+	  .outs = 8, .ins = 9, .pads = 2, .turns = 3, .flags = GAPS },
 	{ .name = "all_1_cta", .layers = 7, .pages = 50, .slots = 24, .page_bytes = 8208, .copies = 10,
 	  .outs = 8, .ins = 9, .pads = 2, .max_ctas = 1, .flags = GAPS },
 	{ .name = "all_3_ctas", .layers = 2, .pages = 24, .slots = 24, .page_bytes = 131088, .copies = 4,
@@ -95,7 +95,7 @@ static void shape_at(int index, struct shape *s)
 	*s = (struct shape){
 		.layers = layers[level[PAIR_LAYERS]], .pages = 37, .slots = 11,
 		.page_bytes = bytes[level[PAIR_BYTES]], .pads = pads[level[PAIR_PADS]],
-		.max_ctas = ctas[level[PAIR_CTAS]],
+		.max_ctas = ctas[level[PAIR_CTAS]], .turns = 1,
 		.copies = level[PAIR_MOVES] % 3 == 0 ? 7 : 0, .outs = level[PAIR_MOVES] == 1 ? 9 : 0,
 		.ins = level[PAIR_MOVES] == 2 ? 9 : 0,
 	};
@@ -123,8 +123,8 @@ static void describe(int i, struct cairn_case *c)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	c->bench = !!(s->flags & BENCH);
 	c->device_only = !!(s->flags & DEVICE);
-	c->bytes = 2.0 * (s->copies + s->outs + s->ins) * s->layers * (s->flags & ONE_SIDE ? 1 : 2) *
-		   s->page_bytes;
+	c->bytes = 2.0 * (s->copies + s->outs + s->ins + s->turns) * s->layers * s->page_bytes *
+		   (s->flags & ONE_SIDE ? 1 : 2);
 }
 
 static void shuffle(struct cairn_op *op, int32_t *v, int32_t n)
@@ -196,7 +196,7 @@ static void setup(struct cairn_op *op)
 
 	shape_at(op->case_index, s);
 	sides = s->flags & ONE_SIDE ? 1 : 2;
-	num = s->copies + s->outs + s->ins;
+	num = s->copies + s->outs + s->ins + s->turns;
 	gap = s->flags & GAPS ? 48 : 0;
 	pages = calloc((size_t)s->pages + 1, 4);
 	slots = calloc((size_t)s->slots + 1, 4);
@@ -249,6 +249,10 @@ static void setup(struct cairn_op *op)
 	for (int32_t i = 0; i < s->ins; i++) {
 		from[n] = ~slots[q++];
 		to[n++] = pages[p++];
+	}
+	for (int32_t i = 0; i < s->turns; i++) {
+		from[n] = ~slots[q++];
+		to[n++] = ~slots[q++];
 	}
 	for (int32_t i = 0; i < s->pads; i++, n++)
 		from[n] = to[n] = i % 2 && s->slots ? ~slots[q % s->slots] : pages[p % s->pages];

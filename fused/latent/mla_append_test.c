@@ -48,6 +48,7 @@ static const struct shape named[] = {
 	{ N("no_nope", 2, 5, 9, 16, 3, 64, 0, 16) },
 	{ N("largest", 2, 3, 9, 16, 2, 1024, 1024, 256) },
 	{ N("odd_widths", 2, 7, 30, 5, 5, 192, 48, 80), .flags = F16 },
+	{ N("odd_rope", 2, 3, 9, 16, 3, 576, 64, 176) },
 	{ OF("high_page_ids", 3, 2, 9, 4, 1, LITE), .flags = PAGED_HIGH },
 	{ OF("batch_129", 129, 1, 20, 16, 1, LITE), .flags = PAGED_RAGGED },
 	{ OF("heads_128", 2, 3, 20, 16, 128, LITE) },
@@ -189,7 +190,8 @@ static void setup(struct cairn_op *op)
 	positions = cairn_in(op, offsetof(struct cairn_mla_append_args, positions), CAIRN_I32, a->nnz_qo);
 	for (int i = 0; i < a->nnz_qo; i++)
 		positions[i] = (int32_t)cairn_op_range(op, 0, s.pair ? s.far :
-							      s.flags & FAR ? 1000000 : 4000);
+							      !(s.flags & FAR) ? 4000 :
+							      i % 2 ? INT32_MAX : 1000000);
 	/* padding rows hold NaN and must stay unchanged */
 	x = cairn_in(op, offsetof(struct cairn_mla_append_args, latent), a->dtype, a->nnz_qo * row);
 	cairn_fill_nan(x, a->dtype, 0, a->nnz_qo * row);

@@ -95,8 +95,8 @@ static void pair_row(int i, struct row *r)
 	r->dtype = level[2];
 	r->len = pair_lens[level[3]];
 	r->clusters = 1 + level[4];
-	r->calls = 1 + level[5];
-	r->rounds = 1 + level[6];
+	r->calls = 1 + level[5] * level[5];
+	r->rounds = 1 + 2 * level[6];
 }
 
 static const int32_t bench_lens[] = { 64, 256, 1024, 3072 };

@@ -132,8 +132,8 @@ static void pair_row(int i, struct row *r)
 		r->len = pair_states[level[F_LEN]][0] * r->head_dim;
 	}
 	r->clusters = 1 + level[F_CLUSTERS];
-	r->calls = 1 + level[F_CALLS];
-	r->rounds = 1 + level[F_ROUNDS];
+	r->calls = 1 + level[F_CALLS] * level[F_CALLS];
+	r->rounds = 1 + 2 * level[F_ROUNDS];
 }
 
 static const int32_t bench_lens[] = { 64, 256, 1024, 4096, 8192, 16384 };
@@ -278,6 +278,25 @@ static void poison(const struct cairn_cluster_reduce_args *a, void *in, float *m
 	}
 }
 
+/*
+ * In every third row half of the ranks have a weight of about 2^-121, and an o so large that it counts
+ * beside the others.
+ */
+static void fill_small_weights(const struct cairn_cluster_reduce_args *a, void *in, float *ml, int64_t states)
+{
+	int64_t rows = a->len / a->head_dim;
+
+	for (int64_t i = 0; i < states; i++) {
+		int small = i / rows % 2;
+
+		if (i % rows % 3 != 1 || a->dtype == CAIRN_F16)
+			continue;
+		ml[2 * i] = small ? -84 : 0;
+		for (int64_t k = i * a->head_dim; small && k < (i + 1) * a->head_dim; k++)
+			cairn_store(in, a->dtype, k, cairn_load(in, a->dtype, k) * 0x1p118);
+	}
+}
+
 /* Puts NaN and both infinities into elements of some of the ranks. */
 static void fill_special(const struct row *r, void *in)
 {
@@ -324,6 +343,8 @@ static void setup(struct cairn_op *op)
 		states = ranks * (r.len / r.head_dim);
 		in_ml = cairn_in(op, FIELD(in_ml), CAIRN_F32, states * 2);
 		fill_ml(op, in_ml, states);
+		if (op->kind == CAIRN_KIND_EXTREME)
+			fill_small_weights(a, in, in_ml, states);
 		if (op->kind == CAIRN_KIND_POISON)
 			poison(a, in, in_ml, states);
 		cairn_out(op, FIELD(out_ml), CAIRN_F32, states * 2);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* argmax_mutants - wrong versions of argmax, one defect each */
+#include <stdlib.h>
+
 #include "conformance/harness.h"
 #include "primitives/draw/argmax.h"
 #include "primitives/base/bend.h"
@@ -97,6 +99,38 @@ BENT(argmax, infinity_ignored)
 BENT(argmax, tail_of_f16_skipped)
 BENT(argmax, index_of_12_bits)
 
+static int argmax_rows_16_bits(const struct cairn_argmax_args *a, void *stream)
+{
+	struct cairn_argmax_args other = *a;
+
+	CAIRN_TRY(cairn_argmax_check(a));
+	other.rows &= 0xffff;
+	return cairn_argmax_ref(&other, stream);
+}
+
+static int argmax_subnormals_are_0(const struct cairn_argmax_args *a, void *stream)
+{
+	struct cairn_argmax_args other = *a;
+	int64_t count = (int64_t)a->rows * a->vocab;
+	float *flushed;
+	int ret;
+
+	CAIRN_TRY(cairn_argmax_check(a));
+	flushed = aligned_alloc(16, (size_t)(count + 4) / 4 * 16);
+	if (!flushed)
+		return cairn_error(ENOMEM, "no memory");
+	for (int64_t i = 0; i < count; i++) {
+		float x = (float)cairn_load(a->logits, a->dtype, i);
+
+		flushed[i] = fabsf(x) < 0x1p-126f ? 0 : x;
+	}
+	other.logits = flushed;
+	other.dtype = CAIRN_F32;
+	ret = cairn_argmax_ref(&other, stream);
+	free(flushed);
+	return ret;
+}
+
 const struct cairn_mutant cairn_argmax_mutants[] = {
 	MUTANT(argmax, last_of_ties, "picks the last of equal logits"),
 	MUTANT(argmax, nan_wins, "treats NaN as the largest"),
@@ -114,5 +148,7 @@ const struct cairn_mutant cairn_argmax_mutants[] = {
 	MUTANT(argmax, infinity_ignored, "skips +INFINITY"),
 	MUTANT(argmax, tail_of_f16_skipped, "skips the tail of a row in f16 with several rows"),
 	MUTANT(argmax, index_of_12_bits, "keeps indices modulo 4096"),
+	MUTANT(argmax, rows_16_bits, "cuts the number of rows to 16 bits"),
+	MUTANT(argmax, subnormals_are_0, "compares subnormals as 0"),
 	{ 0 }
 };

@@ -23,6 +23,7 @@ static const int32_t dtypes[] = { CAIRN_F32, CAIRN_BF16, CAIRN_F16 };
 static const struct shape singles[] = {
 	{ .rows = 0, .vocab = 100, .dtype = CAIRN_F32 },
 	{ .rows = 300, .vocab = 9, .dtype = CAIRN_F16 },
+	{ .rows = 65541, .vocab = 3, .dtype = CAIRN_BF16 },
 	{ .rows = 2, .vocab = 262144, .dtype = CAIRN_BF16 },
 	{ .rows = 1, .vocab = 1048577, .dtype = CAIRN_F32 },
 	{ .rows = 99, .vocab = 128256, .dtype = CAIRN_F32 },
@@ -135,7 +136,8 @@ static void fill_pair(struct cairn_op *op, const struct shape *s, void *x)
 
 /*
  * EXACT has thousands of ties, as its values are small integers. EXTREME: rows of equal values, of -INFINITY,
- * of zeros of both signs, of values that differ in the last bit only, with the largest at the end of the row.
+ * of zeros of both signs, of values that differ in the last bit only, with the largest at the end of the row,
+ * of subnormals.
  * POISON: NaN everywhere, or everywhere except in a few places.
  */
 static void setup(struct cairn_op *op)
@@ -158,7 +160,7 @@ static void setup(struct cairn_op *op)
 	cairn_fill(op, x, s.dtype, count, 3);
 	for (int32_t i = 0; i < s.rows && op->kind >= CAIRN_KIND_EXTREME; i++) {
 		int64_t first = (int64_t)i * s.vocab, at = first + cairn_op_range(op, 0, s.vocab - 1);
-		int what = (int)cairn_op_range(op, 0, 4);
+		int what = (int)cairn_op_range(op, 0, op->kind == CAIRN_KIND_POISON ? 4 : 5);
 		double ulp = cairn_dtype_roundoff(s.dtype) * 2;
 
 		if (op->kind == CAIRN_KIND_POISON) {
@@ -170,6 +172,9 @@ static void setup(struct cairn_op *op)
 		for (int32_t j = 0; what < 4 && j < s.vocab; j++)
 			cairn_store(x, s.dtype, first + j, what == 0 ? -7 : what == 1 ? -(double)INFINITY :
 				    what == 2 ? (j % 3 ? 0.0 : -0.0) : 1);
+		for (int32_t j = 0; what == 5 && j < s.vocab; j++)
+			cairn_store(x, s.dtype, first + j, 2 * cairn_dtype_tiny(s.dtype) *
+				    (double)cairn_op_range(op, -500, j % 9 ? 0 : 500));
 		if (what == 2) {	/* the first zero is -0 */
 			for (int64_t k = first; k < at; k++)
 				cairn_store(x, s.dtype, k, -1);

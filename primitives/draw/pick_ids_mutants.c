@@ -55,6 +55,11 @@ BENT(pick_ids, rows_of_16_bits)
 BENT(pick_ids, id_of_24_bits)
 BENT(pick_ids, no_host_is_0_in_beyond)
 
+static int pick_ids_drawn_required(const struct cairn_pick_ids_args *a, void *stream)
+{
+	return a->rows && !a->drawn ? -EINVAL : cairn_pick_ids_ref(a, stream);
+}
+
 const struct cairn_mutant cairn_pick_ids_mutants[] = {
 	MUTANT_BARE(pick_ids, zero_is_host, "treats `from` 0 as none"),
 	MUTANT_BARE(pick_ids, row_for_from, "gives row i draw i"),
@@ -68,5 +73,6 @@ const struct cairn_mutant cairn_pick_ids_mutants[] = {
 	MUTANT(pick_ids, id_of_24_bits, "passes ids through fp32"),
 	MUTANT(pick_ids, no_host_is_0_in_beyond,
 	       "gives 0 instead of -1 for a row beyond num_drawn without host ids"),
+	MUTANT(pick_ids, drawn_required, "refuses NULL for `drawn` without drawn tokens"),
 	{ 0 }
 };

@@ -218,6 +218,80 @@ BENT(sample, weights_in_f16)
 BENT(sample, top_k_of_vocab)
 BENT(sample, temperature_after_min_p)
 
+/* Calls the reference a row at a time, with parameters and logits that a mutant has changed. */
+static int changed_rows(const struct cairn_sample_args *a, void *stream,
+			void (*change)(struct cairn_sample_args *one, float *logits))
+{
+	float *logits = NULL, temperature, top_p;
+	int ret = cairn_sample_check(a);
+	int32_t top_k;
+
+	if (!ret && !(logits = aligned_alloc(16, ((size_t)a->vocab + 4) / 4 * 16)))
+		ret = cairn_error(ENOMEM, "no memory");
+	for (int64_t i = 0; !ret && i < a->rows; i++) {
+		struct cairn_sample_args one = *a;
+
+		memcpy(logits, a->logits + i * a->vocab, (size_t)a->vocab * sizeof(*logits));
+		temperature = a->temperature[i];
+		top_k = a->top_k[i];
+		top_p = a->top_p[i];
+		one.rows = 1;
+		one.out += i;
+		one.logits = logits;
+		one.temperature = &temperature;
+		one.top_k = &top_k;
+		one.top_p = &top_p;
+		one.min_p += i;
+		one.seed += i;
+		one.offset += i;
+		change(&one, logits);
+		ret = cairn_sample_ref(&one, stream);
+	}
+	free(logits);
+	return ret;
+}
+
+static void minus_is_1(struct cairn_sample_args *one, float *logits)
+{
+	(void)logits;
+	if (*one->top_k < 0)
+		*(int32_t *)one->top_k = 1;
+}
+
+static void not_so_cold(struct cairn_sample_args *one, float *logits)
+{
+	(void)logits;
+	if (*one->temperature > 0)
+		*(float *)one->temperature = fmaxf(*one->temperature, 1e-10f);
+}
+
+static void nothing_is_all(struct cairn_sample_args *one, float *logits)
+{
+	(void)logits;
+	if (*one->top_p < 1e-12f)
+		*(float *)one->top_p = 1;
+}
+
+static void infinity_above(struct cairn_sample_args *one, float *logits)
+{
+	int any = 0;
+
+	for (int32_t j = 0; j < one->vocab; j++)
+		any |= logits[j] == INFINITY;
+	for (int32_t j = 0; any && j < one->vocab; j++)
+		logits[j] = logits[j] == FLT_MAX ? FLT_MAX / 2 : logits[j];
+}
+
+#define CHANGED(defect, change) \
+	static int sample_##defect(const struct cairn_sample_args *a, void *stream) \
+	{ \
+		return changed_rows(a, stream, change); \
+	}
+CHANGED(top_k_minus_is_1, minus_is_1)
+CHANGED(temperature_1e_10, not_so_cold)
+CHANGED(top_p_rounds_to_none, nothing_is_all)
+CHANGED(infinity_above_largest, infinity_above)
+
 const struct cairn_mutant cairn_sample_mutants[] = {
 	MUTANT(sample, top_p_before_top_k, "applies top_p before top_k"),
 	MUTANT(sample, top_p_of_whole, "takes top_p of the whole softmax instead of the top k"),
@@ -248,5 +322,9 @@ const struct cairn_mutant cairn_sample_mutants[] = {
 	MUTANT(sample, weights_in_f16, "rounds the weights to f16"),
 	MUTANT(sample, top_k_of_vocab, "ignores a top_k of 16 or more"),
 	MUTANT(sample, temperature_after_min_p, "applies min_p to probabilities of temperature 1"),
+	MUTANT(sample, top_k_minus_is_1, "takes a negative top_k for 1"),
+	MUTANT(sample, temperature_1e_10, "raises temperatures to 1e-10"),
+	MUTANT(sample, top_p_rounds_to_none, "keeps everything if top_p is too small for its sums"),
+	MUTANT(sample, infinity_above_largest, "puts +INFINITY above the largest finite float"),
 	{ 0 }
 };

@@ -5,18 +5,21 @@
  * Distributions of logits, in the order of enum dist: normal, of standard deviation 1 and 5; nine in ten
  * masked; all but a few masked; a dozen values, which gives ties; one in three NaN; all equal; one in a
  * thousand far above the rest; falling with the index; far from zero and close together; from the smallest to
- * the largest magnitudes of fp32; only -INFINITY and NaN.
+ * the largest magnitudes of fp32; only -INFINITY and NaN;
+ * near 1e-30; +INFINITY beside the largest finite float, which equal each other.
  */
 #include "conformance/harness.h"
 #include "primitives/draw/sample_test.h"
 
+#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 enum dist { NORMAL1, NORMAL5, MASKED, FEW, TIES, HOLES, EQUAL, PEAK, SLOPE, NARROW, HUGE_RANGE,
-	    NOTHING, NUM_DISTS };
+	    NOTHING, NUM_DISTS, TINY = NUM_DISTS, CLIPPED };
 static const char *const dist_names[] = { "normal1", "normal5", "masked", "few", "ties", "holes", "equal",
-					  "peak", "slope", "narrow", "huge", "nothing" };
+					  "peak", "slope", "narrow", "huge", "nothing", "tiny",
+					  "clipped" };
 
 struct setting {
 	const char *name;
@@ -27,7 +30,7 @@ struct setting {
 
 enum {
 	PLAIN, TOPK10, TOPP50, MINP10, TOPK50_TOPP90, ALL, GREEDY, MIXED, TOPK500_TOPP10, COLD, HOT_MINP5,
-	TOPP90,
+	TOPP90, COLDEST,
 };
 
 static const struct setting settings[] = {
@@ -44,6 +47,7 @@ static const struct setting settings[] = {
 	[COLD] = { "cold", .temperature = 0.05f, .top_p = 0.9f },
 	[HOT_MINP5] = { "hot_minp5", .temperature = 3, .top_p = 0.99f, .min_p = 0.05f },
 	[TOPP90] = { "topp90", .temperature = 1, .top_p = 0.9f },
+	[COLDEST] = { "coldest", .temperature = 1e-30f, .top_k = -3, .top_p = 0.9f },
 };
 
 struct shape {
@@ -90,6 +94,10 @@ static const struct shape singles[] = {
 	{ .rows = 2, .vocab = 128256, .dist = FEW, .setting = TOPK50_TOPP90 },
 	{ .rows = 2, .vocab = 128256, .dist = SLOPE, .setting = TOPP90 },
 	{ .rows = 9, .vocab = 128256, .dist = SLOPE, .setting = MIXED },
+	{ .rows = 9, .vocab = 1003, .dist = TINY, .setting = COLDEST },
+	{ .rows = 9, .vocab = 1003, .dist = NORMAL1, .setting = COLDEST },
+	{ .rows = 19, .vocab = 111, .dist = CLIPPED, .setting = GREEDY },
+	{ .rows = 19, .vocab = 111, .dist = CLIPPED, .setting = MIXED },
 	{ .rows = 1, .vocab = 128256, .dist = NORMAL1, .setting = TOPK50_TOPP90, .bench = 1 },
 	{ .rows = 64, .vocab = 128256, .dist = NORMAL1, .setting = TOPK50_TOPP90, .bench = 1 },
 	{ .rows = 256, .vocab = 128256, .dist = NORMAL1, .setting = TOPK50_TOPP90, .bench = 1 },
@@ -161,6 +169,10 @@ static float logit(struct cairn_op *op, int dist, float place, float normal)
 		return cairn_op_rand(op) % 3   ? 1e37f * normal
 		       : cairn_op_rand(op) % 2 ? 1e-40f * normal
 					       : INFINITY;
+	case TINY:
+		return 1e-30f * normal;
+	case CLIPPED:
+		return cairn_op_rand(op) % 5 ? normal : cairn_op_rand(op) % 3 ? FLT_MAX : INFINITY;
 	case NOTHING:
 		return cairn_op_rand(op) % 2 ? -INFINITY : NAN;
 	}
@@ -169,8 +181,9 @@ static float logit(struct cairn_op *op, int dist, float place, float normal)
 
 static void setup(struct cairn_op *op)
 {
-	static const int32_t ks[] = { 0, 1, 10, 100, 500, 2000, 1 << 21 };
-	static const float ps[] = { 1, 0.1f, 0.5f, 0.9f, 0.999f, 1e-6f }, ms[] = { 0, 0, 0.05f, 0.5f, 0.99f };
+	static const int32_t ks[] = { 0, 1, 10, 100, 500, 2000, 1 << 21, -1, -40 };
+	static const float ps[] = { 1, 0.1f, 0.5f, 0.9f, 0.999f, 1e-6f, 1e-30f },
+		ms[] = { 0, 0, 0.05f, 0.5f, 0.99f };
 	static const float ts[] = { 1, 0.7f, 1e-4f, 2, 0 };
 	struct shape s = shape_of(op->case_index);
 	const struct setting *set = &settings[s.setting];
@@ -204,8 +217,8 @@ static void setup(struct cairn_op *op)
 		int mixed = s.setting == MIXED;
 
 		temperature[i] = mixed ? ts[cairn_op_range(op, 0, 4)] : set->temperature;
-		top_k[i] = mixed ? ks[cairn_op_range(op, 0, 6)] : set->top_k;
-		top_p[i] = mixed ? ps[cairn_op_range(op, 0, 5)] : set->top_p;
+		top_k[i] = mixed ? ks[cairn_op_range(op, 0, 8)] : set->top_k;
+		top_p[i] = mixed ? ps[cairn_op_range(op, 0, 6)] : set->top_p;
 		min_p[i] = mixed ? ms[cairn_op_range(op, 0, 4)] : set->min_p;
 		seed[i] = s.frequency ? 42 : cairn_op_rand(op);
 		offset[i] = s.frequency ? (uint64_t)i : i % 2 ? cairn_op_rand(op) : (uint64_t)i;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* gemm_fp8w_mutants - wrong versions of gemm_fp8w that the suite must catch */
 #include <math.h>
+#include <stdlib.h>
 
 #include "conformance/harness.h"
 #include "primitives/base/fp8.h"
@@ -126,6 +127,26 @@ BENT(gemm_fp8w, nan_is_0)
 #define MUTANT_OF(family, defect, what) \
 	{ #family "_" #defect, offsetof(struct cairn_impl, family), (void *)family##_##defect, what }
 
+static int gemm_fp8w_scale_magnitude(const struct cairn_gemm_fp8w_args *g, void *stream)
+{
+	struct cairn_gemm_fp8w_args other = *g;
+	int64_t count;
+	float *scale;
+	int ret;
+
+	CAIRN_TRY(cairn_gemm_fp8w_check(g));
+	count = g->scale_kind ? ((g->n + 127) / 128) * (int64_t)((g->k + 127) / 128) : g->n;
+	scale = malloc((size_t)count * sizeof(*scale));
+	if (!scale)
+		return cairn_error(ENOMEM, "no memory");
+	for (int64_t i = 0; i < count; i++)
+		scale[i] = fabsf(g->b_scale[i]);
+	other.b_scale = scale;
+	ret = cairn_gemm_fp8w_ref(&other, stream);
+	free(scale);
+	return ret;
+}
+
 const struct cairn_mutant cairn_gemm_fp8w_mutants[] = {
 	MUTANT(gemm_fp8w, e5m2, "reads the codes as e5m2"),
 	MUTANT(gemm_fp8w, subnormals_flushed, "reads subnormal codes as 0"),
@@ -148,5 +169,6 @@ const struct cairn_mutant cairn_gemm_fp8w_mutants[] = {
 	MUTANT_OF(gemm_fp8w, last_block_of_f32,
 		  "with output in f32 a part of a block uses the scale of the block before"),
 	MUTANT_OF(gemm_fp8w, nan_is_0, "skips a NaN of a"),
+	MUTANT(gemm_fp8w, scale_magnitude, "ignores the signs of the scales"),
 	{ 0 }
 };

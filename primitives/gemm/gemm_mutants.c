@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* gemm_mutants - wrong versions of gemm that the suite must catch */
 #include <math.h>
+#include <stdlib.h>
 
 #include "conformance/harness.h"
 #include "primitives/base/cut_off.h"
@@ -143,6 +144,70 @@ static int fewer_sms(const struct cairn_gemm_args *g, void *stream)
 	return 0;
 }
 
+/* Calls the reference with a copy of b that `change` has changed. */
+static int with_other_b(const struct cairn_gemm_args *g, void *stream,
+			void (*change)(const struct cairn_gemm_args *g, void *b))
+{
+	struct cairn_gemm_args other = *g;
+	size_t bytes;
+	void *b;
+	int ret;
+
+	CAIRN_TRY(cairn_gemm_check(g));
+	bytes = (size_t)g->n * (size_t)g->k * cairn_dtype_bytes(g->dtype);
+	b = aligned_alloc(16, bytes);
+	if (!b)
+		return cairn_error(ENOMEM, "no memory");
+	memcpy(b, g->b, bytes);
+	change(g, b);
+	other.b = b;
+	ret = cairn_gemm_ref(&other, stream);
+	free(b);
+	return ret;
+}
+
+/* Two numbers of the tensor core for one of fp32 */
+static void in_19_bits(const struct cairn_gemm_args *g, void *b)
+{
+	for (int64_t i = 0; g->dtype == CAIRN_F32 && i < (int64_t)g->n * g->k; i++) {
+		double x = cairn_load(b, CAIRN_F32, i), high = tf32(x);
+
+		cairn_store(b, CAIRN_F32, i, high + through_bf16(x - high));
+	}
+}
+
+static void no_infinity_of_zeros(const struct cairn_gemm_args *g, void *b)
+{
+	for (int64_t e = 0; e < (int64_t)g->n * g->k; e++) {
+		int zeros = isinf(cairn_load(b, g->dtype, e));
+
+		for (int64_t i = 0; zeros && i < g->m; i++)
+			zeros = cairn_load(g->a, g->dtype, i * g->k + e % g->k) == 0;
+		if (zeros)
+			cairn_store(b, g->dtype, e, 0);
+	}
+}
+
+static int gemm_b_in_19_bits(const struct cairn_gemm_args *g, void *stream)
+{
+	return with_other_b(g, stream, in_19_bits);
+}
+
+static int gemm_zeros_skipped(const struct cairn_gemm_args *g, void *stream)
+{
+	return with_other_b(g, stream, no_infinity_of_zeros);
+}
+
+static int gemm_last_of_odd_sms(const struct cairn_gemm_args *g, void *stream)
+{
+	int64_t last = (int64_t)g->m * g->n - 1;
+
+	CAIRN_TRY(cairn_gemm_ref(g, stream));
+	if (g->sms > 1 && g->sms % 2)
+		cairn_store(g->out, g->out_dtype, last, 2 * cairn_load(g->out, g->out_dtype, last) + 1);
+	return 0;
+}
+
 const struct cairn_mutant cairn_gemm_mutants[] = {
 	GEMM("transposed", transposed, "b is read as [k, n]"),
 	GEMM("bias_ignored", no_bias, "bias is not added"),
@@ -169,5 +234,11 @@ const struct cairn_mutant cairn_gemm_mutants[] = {
 	GEMM("nan_is_0", nan_is_0, "a product with a NaN counts as 0"),
 	GEMM("nan_for_zero", nan_for_zero, "zeros come out as NaN"),
 	GEMM("sms", fewer_sms, "the grouping of sums depends on sms at m <= 8"),
+	{ "gemm_b_in_19_bits", offsetof(struct cairn_impl, gemm), (void *)gemm_b_in_19_bits,
+	  "takes f32 weights as two numbers of 11 and 8 bits" },
+	{ "gemm_zeros_skipped", offsetof(struct cairn_impl, gemm), (void *)gemm_zeros_skipped,
+	  "skips zeros of a, also beside an infinity" },
+	{ "gemm_last_of_odd_sms", offsetof(struct cairn_impl, gemm), (void *)gemm_last_of_odd_sms,
+	  "has a wrong last element with an odd number of SMs" },
 	{ 0 }
 };

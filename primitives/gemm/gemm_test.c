@@ -88,11 +88,11 @@ struct row {
 };
 
 static const int pair_m[] = { 1, 2, 7, 9, 17, 33 }, pair_n[] = { 1, 7, 33, 72, 129 };
-static const int pair_k[] = { 8, 24, 72, 136, 520 }, pair_sms[] = { 0, 2 };
+static const int pair_k[] = { 8, 24, 72, 136, 520 }, pair_sms[] = { 0, 2, 3 };
 static const int pair_types[][2] = { { CAIRN_F32, CAIRN_F32 }, { CAIRN_F16, CAIRN_F16 },
 				     { CAIRN_BF16, CAIRN_BF16 }, { CAIRN_F16, CAIRN_F32 },
 				     { CAIRN_BF16, CAIRN_F32 } };
-static struct cairn_pairs pairs = { .num_factors = 6, .levels = { 5, 2, 6, 5, 5, 2 } };
+static struct cairn_pairs pairs = { .num_factors = 6, .levels = { 5, 2, 6, 5, 5, 3 } };
 
 static void pair_row(int i, struct row *r)
 {
@@ -174,12 +174,14 @@ static void describe(int i, struct cairn_case *c)
 /*
  * EXACT: integers whose products and sums, in any order, need up to the 24 bits of fp32, so that neither may
  * be kept in fewer: k + 1 times the largest product is at most 2^24. f32: one factor of a product has more
- * than 11 bits, that of a in even columns and that of b in odd ones; the other factor is -1, 0 or 1. f16 to
- * f16: seven standard deviations of a sum fit f16.
+ * than 11 bits, that of a in even columns and that of b in odd ones; the other factor is -1, 0 or 1. In every
+ * second case of f32 a row has only one such other factor that is not 0, so that the first one has 23 bits
+ * with any k. f16 to f16: seven standard deviations of a sum fit f16.
  */
 static void fill_operand(struct cairn_op *op, const struct row *r, void *p, int64_t rows, int is_b)
 {
-	int64_t k = r->s.k, most = cairn_exact_most(k + 1);
+	int64_t k = r->s.k, most = cairn_exact_most(k + 1), wide, hot = 0;
+	int one;
 
 	if (r->out_dtype == CAIRN_F16)
 		most = (int64_t)sqrt(25700 / sqrt((double)k));
@@ -187,9 +189,15 @@ static void fill_operand(struct cairn_op *op, const struct row *r, void *p, int6
 	if (op->kind != CAIRN_KIND_EXACT || r->dtype != CAIRN_F32)
 		return;
 	most = (1 << 24) / (k + 1);
-	for (int64_t i = 0; i < rows * k; i++)
-		((float *)p)[i] = (float)(i % 2 == is_b ? cairn_op_range(op, -most, most) :
+	one = op->case_index % 2 && k >= 64;
+	wide = one ? ((1 << 24) - most) / 2 : most;
+	for (int64_t i = 0; i < rows * k; i++) {
+		if (i % k == 0)
+			hot = cairn_op_range(op, 0, k / 2 - 1) * 2 + !is_b;
+		((float *)p)[i] = (float)(i % 2 == is_b ? cairn_op_range(op, -wide, wide) :
+					  one ? (i % k == hot ? cairn_op_range(op, 0, 1) * 2 - 1 : 0) :
 					  cairn_op_range(op, -1, 1));
+	}
 }
 
 /* POISON: about one row in four holds a NaN or, except in f32, an infinity. */
@@ -230,6 +238,11 @@ static void setup(struct cairn_op *op)
 	poison(op, &r, b, n, k);
 	if (bias)
 		poison(op, &r, bias, n, 1);
+	/* an infinity in b times a 0 is NaN, which an operation that skips zeros does not see */
+	for (int64_t e = 0; op->case_index % 2 && e < n * k; e++)
+		for (int64_t i = 0; isinf(cairn_load(b, r.dtype, e)) && i < m; i++)
+			if (!isnan(cairn_load(a, r.dtype, i * k + e % k)))
+				cairn_store(a, r.dtype, i * k + e % k, 0);
 }
 
 static int exact(const void *args, struct cairn_exact *e)

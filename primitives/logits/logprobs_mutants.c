@@ -198,6 +198,24 @@ static int logprobs_far_rows_32_bits(const struct cairn_logprobs_args *a, void *
 	return 0;
 }
 
+static int logprobs_wanted_below_0(const struct cairn_logprobs_args *a, void *stream)
+{
+	struct cairn_logprobs_args other = *a;
+	int32_t *wanted;
+	int ret;
+
+	CAIRN_TRY(cairn_logprobs_check(a));
+	wanted = malloc(((size_t)a->rows + 1) * sizeof(*wanted));
+	if (!wanted)
+		return cairn_error(ENOMEM, "no memory");
+	for (int32_t i = 0; i < a->rows; i++)
+		wanted[i] = !a->wanted || a->wanted[i] > 0;
+	other.wanted = wanted;
+	ret = cairn_logprobs_ref(&other, stream);
+	free(wanted);
+	return ret;
+}
+
 const struct cairn_mutant cairn_logprobs_mutants[] = {
 	MUTANT_BARE(logprobs, base_2, "takes logarithms to base 2"),
 	MUTANT_BARE(logprobs, ties_to_the_last, "orders equal logits by falling index"),
@@ -224,5 +242,6 @@ const struct cairn_mutant cairn_logprobs_mutants[] = {
 	MUTANT(logprobs, wanted_is_0_or_1, "takes a wanted other than 1 for 0"),
 	MUTANT_BARE(logprobs, far_rows_32_bits, "cuts the offset of a row to 32 bits"),
 	MUTANT_BARE(logprobs, maximum_of_all_rows, "uses one maximum for all rows"),
+	MUTANT(logprobs, wanted_below_0, "takes a negative wanted for 0"),
 	{ 0 }
 };

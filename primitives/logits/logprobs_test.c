@@ -203,7 +203,7 @@ static void setup(struct cairn_op *op)
 			tokens[i] = s.vocab - 1;
 		if (!wanted)
 			continue;
-		wanted[i] = i % 4 == 1 ? 0 : i + 1;
+		wanted[i] = i % 4 == 1 ? 0 : i % 4 == 2 ? -i : (i + 1) << 16;
 		if (!wanted[i] && op->kind == CAIRN_KIND_POISON)
 			cairn_fill_nan(x, CAIRN_F32, (int64_t)i * s.vocab, s.vocab);
 	}

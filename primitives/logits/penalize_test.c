@@ -60,7 +60,7 @@ enum { F_CAP, F_COUNTS, F_REPETITION, F_FREQUENCY, F_PRESENCE, F_BIAS, F_FORBIDD
 /* F_COUNTS: no counters, few of a row, or many */
 static const unsigned pair_counts[] = { 0, COUNTS | SPARSE, COUNTS };
 static const float pair_caps[] = { 0, 30, 1.5f };
-static const float pair_penalties[3][3] = { { 1, 1.3f, 0.5f }, { 0, 0.75f, -0.3f }, { 0, 1.1f, -2 } };
+static const float pair_penalties[3][3] = { { 1, 1.3f, 1e-4f }, { 0, 0.75f, -0.3f }, { 0, 1.1f, -2 } };
 static const int32_t pair_vocabs[] = { 2, 33, 257, 2049 }, pair_rows[] = { 1, 2, 7 };
 
 /* Without counters there are no penalties. */

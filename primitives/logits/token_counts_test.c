@@ -192,7 +192,7 @@ static void setup(struct cairn_op *op)
 		from[c] = s->copies < s->slots && cairn_op_rand(op) % 2 ?
 			  (int32_t)cairn_op_range(op, s->copies, s->slots - 1) : -1 - c;
 		if (s->flags & OUTSIDE && c % 4 == 3) {
-			*(c % 8 == 3 ? &to[c] : &from[c]) = s->slots + c;
+			*(c % 8 == 3 ? &to[c] : &from[c]) = s->slots + (c & 8 ? c : 0);
 			if (c % 8 == 3 && from[c] >= s->slots)
 				from[c] = -1;
 		}

@@ -148,6 +148,27 @@ BENT(embedding, nan_is_0)
 BENT(embedding, infinity_clamped)
 BENT(embedding, last_8_of_scaled)
 
+static int embedding_rounded_once(const struct cairn_embedding_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_embedding_ref(a, stream));
+	for (int64_t i = 0; a->scale != 0 && i < (int64_t)a->rows * a->dim; i++) {
+		int32_t id = a->ids[i / a->dim];
+
+		if (id >= 0 && id < a->vocab)
+			cairn_store(a->out, a->dtype, i, (double)a->scale *
+				    cairn_load(a->table, a->dtype, (int64_t)id * a->dim + i % a->dim));
+	}
+	return 0;
+}
+
+static int embedding_rows_of_8(const struct cairn_embedding_args *a, void *stream)
+{
+	struct cairn_embedding_args other = *a;
+
+	other.rows -= a->rows > 8 && a->rows % 8 == 7;
+	return cairn_embedding_ref(&other, stream);
+}
+
 const struct cairn_mutant cairn_embedding_mutants[] = {
 	MUTANT(embedding, row_plus_1, "copies the row of the next token"),
 	MUTANT(embedding, clamped, "clamps an id outside the vocabulary"),
@@ -170,5 +191,7 @@ const struct cairn_mutant cairn_embedding_mutants[] = {
 	MUTANT(embedding, rows_16_bits, "cuts the number of rows to 16 bits"),
 	MUTANT(embedding, unknown_ignored, "takes a struct with unknown members"),
 	MUTANT(embedding, unknown_first_alone, "looks at the first unknown byte alone"),
+	MUTANT(embedding, rounded_once, "rounds a product from double to dtype"),
+	MUTANT(embedding, rows_of_8, "does not write the last of 8 n + 7 rows"),
 	{ 0 }
 };

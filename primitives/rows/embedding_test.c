@@ -14,6 +14,8 @@ struct shape {
 	int32_t rows, dim, vocab, dtype, bench;
 	float scale;
 	int32_t far;			/* rows of the table begin past 2^31 elements */
+	/* the table holds 3, 5 and 7: a product with the scale is rounded to a tie, and then to dtype */
+	int32_t ties;
 };
 
 static const struct shape shapes[] = {
@@ -22,6 +24,10 @@ static const struct shape shapes[] = {
 	{ .rows = 1, .dim = 8, .vocab = 1, .dtype = CAIRN_F32 },
 	{ .rows = 19, .dim = 8, .vocab = 5, .dtype = CAIRN_F16 },
 	{ .rows = 19, .dim = 24, .vocab = 7, .dtype = CAIRN_F32 },
+	{ .rows = 11, .dim = 8, .vocab = 5, .dtype = CAIRN_F32 },
+	{ .rows = 13, .dim = 16, .vocab = 5, .dtype = CAIRN_F16 },
+	{ .rows = 15, .dim = 8, .vocab = 5, .dtype = CAIRN_BF16 },
+	{ .rows = 30, .dim = 40, .vocab = 9, .dtype = CAIRN_BF16 },
 	{ .rows = 1, .dim = 512, .vocab = 1000, .dtype = CAIRN_BF16 },
 	{ .rows = 19, .dim = 512, .vocab = 1000, .dtype = CAIRN_F16 },
 	{ .rows = 99, .dim = 512, .vocab = 1000, .dtype = CAIRN_F32 },
@@ -47,6 +53,8 @@ static const struct shape shapes[] = {
 	{ .rows = 989, .dim = 64, .vocab = 4096, .dtype = CAIRN_BF16, .scale = -8 },
 	{ .rows = 19, .dim = 1000, .vocab = 300, .dtype = CAIRN_BF16, .scale = 31.622776f },
 	{ .rows = 19, .dim = 1000, .vocab = 300, .dtype = CAIRN_F16, .scale = 0x1.9p-13f },
+	{ .rows = 9, .dim = 24, .vocab = 4, .dtype = CAIRN_F16, .scale = 0x1.001556p0f, .ties = 1 },
+	{ .rows = 9, .dim = 24, .vocab = 4, .dtype = CAIRN_BF16, .scale = 0x1.026666p0f, .ties = 1 },
 	{ .rows = 4096, .dim = 3584, .vocab = 8192, .dtype = CAIRN_BF16, .bench = 1, .scale = 59.75f },
 	{ .rows = 66000, .dim = 8, .vocab = 100, .dtype = CAIRN_BF16 },
 	{ .rows = 5, .dim = 16384, .vocab = 140000, .dtype = CAIRN_BF16, .far = 1 },
@@ -138,6 +146,8 @@ static void setup(struct cairn_op *op)
 		cairn_fill_nan(table, s->dtype, 0, count);
 	else
 		cairn_fill(op, table, s->dtype, count, 1);
+	for (int64_t k = 0; s->ties && !poison && k < count; k++)
+		cairn_store(table, s->dtype, k, (double)(3 + k % 3 * 2) * (k % 2 ? 1 : -1));
 	for (int32_t i = 0; i < s->rows; i++) {
 		ids[i] = (int32_t)cairn_op_range(op, 0, s->vocab - 1);
 		if (i % 7 == 1)

@@ -139,6 +139,23 @@ static int rmsnorm_in_place(const struct cairn_rmsnorm_args *a, void *stream)
 	return cairn_rmsnorm_ref(a, stream);
 }
 
+static int rmsnorm_offset_magnitude(const struct cairn_rmsnorm_args *a, void *stream)
+{
+	struct cairn_rmsnorm_args other = *a;
+
+	other.weight_offset = fabsf(a->weight_offset);
+	return cairn_rmsnorm_ref(&other, stream);
+}
+
+static int rmsnorm_rows_16_bits(const struct cairn_rmsnorm_args *a, void *stream)
+{
+	struct cairn_rmsnorm_args other = *a;
+
+	CAIRN_TRY(cairn_rmsnorm_check(a));
+	other.rows &= 0xffff;
+	return cairn_rmsnorm_ref(&other, stream);
+}
+
 const struct cairn_mutant cairn_rmsnorm_mutants[] = {
 	MUTANT(rmsnorm, eps_outside_root, "adds eps to the root instead of under it"),
 	MUTANT(rmsnorm, eps_before_mean, "adds eps to the sum instead of the mean"),
@@ -165,5 +182,7 @@ const struct cairn_mutant cairn_rmsnorm_mutants[] = {
 	MUTANT(rmsnorm, nan_spreads, "makes every row after one with a NaN NaN"),
 	MUTANT(rmsnorm, few_rows, "sums in another order if there are fewer than 4 rows"),
 	MUTANT(rmsnorm, in_place, "writes out before x, which may be the same, is read"),
+	MUTANT(rmsnorm, offset_magnitude, "ignores the sign of weight_offset"),
+	MUTANT(rmsnorm, rows_16_bits, "cuts the number of rows to 16 bits"),
 	{ 0 }
 };

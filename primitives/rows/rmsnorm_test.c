@@ -37,6 +37,10 @@ static const struct shape singles[] = {
 	  .tag = "eps1" },	/* large enough to show where eps is added */
 	{ .rows = 19, .dim = 512, .dtype = CAIRN_BF16, .residual = 1, .eps = 0.25f, .tag = "eps025" },
 	{ .rows = 33, .dim = 192, .dtype = CAIRN_F16, .eps = 1e-2f, .tag = "eps001" },
+	{ .rows = 9, .dim = 136, .dtype = CAIRN_F16, .residual = 1, .offset = -1.5f, .eps = 1e-5f,
+	  .tag = "minus" },
+	{ .rows = 13, .dim = 200, .dtype = CAIRN_F32, .offset = -1, .eps = 1e-5f, .tag = "minus" },
+	{ .rows = 65541, .dim = 8, .dtype = CAIRN_BF16, .residual = 1, .eps = 1e-5f },
 	{ .rows = 0, .dim = 512, .dtype = CAIRN_BF16, .residual = 1, .eps = 1e-5f, .tag = "empty" },
 	{ .rows = 989, .dim = 64, .dtype = CAIRN_BF16, .residual = 1, .offset = 1, .eps = 1e-6f },
 	{ .rows = 989, .dim = 512, .dtype = CAIRN_F32, .eps = 1e-6f },
@@ -109,7 +113,7 @@ static void describe(int i, struct cairn_case *c)
 	if (elements < 25000 && !s.bench)
 		c->kinds = CAIRN_ALL_KINDS;
 	c->bench = s.bench;
-	c->device_only = elements > 450000;
+	c->device_only = elements > 450000 && s.rows < 65536;
 	c->bytes = elements * esize * (s.residual ? 4 : 2) + s.dim * esize;
 	c->flops = elements * 4;
 }

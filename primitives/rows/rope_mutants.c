@@ -280,6 +280,50 @@ static int rope_far_stride_32_bits(const struct cairn_rope_args *a, void *stream
 	return 0;
 }
 
+static int rope_scale_magnitude(const struct cairn_rope_args *a, void *stream)
+{
+	struct cairn_rope_args other = *a;
+
+	other.scale = fabsf(a->scale);
+	return cairn_rope_ref(&other, stream);
+}
+
+static int rope_position_24_bits(const struct cairn_rope_args *a, void *stream)
+{
+	struct cairn_rope_args one = *a;
+	int64_t q = a->q_stride ? a->q_stride : (int64_t)a->num_qo_heads * a->head_dim;
+	int64_t k = a->k_stride ? a->k_stride : (int64_t)a->num_kv_heads * a->head_dim;
+	int64_t esize = (int64_t)cairn_dtype_bytes(a->dtype);
+	int32_t position;
+
+	CAIRN_TRY(cairn_rope_check(a));
+	one.nnz = 1;
+	one.positions = &position;
+	for (int64_t i = 0; i < a->nnz; i++) {
+		position = a->positions[i] & 0xffffff;
+		one.q = (char *)a->q + i * q * esize;
+		one.k = a->k ? (char *)a->k + i * k * esize : NULL;
+		CAIRN_TRY(cairn_rope_ref(&one, stream));
+	}
+	return 0;
+}
+
+/* A table that is made at the first call with this rotary_dim */
+static int rope_keeps_frequencies(const struct cairn_rope_args *a, void *stream)
+{
+	static float kept[257][256];
+	static int known[257];
+	struct cairn_rope_args other = *a;
+	int half = a->rotary_dim / 2;
+
+	CAIRN_TRY(cairn_rope_check(a));
+	if (!known[half])
+		memcpy(kept[half], a->inv_freq, (size_t)half * sizeof(float));
+	known[half] = 1;
+	other.inv_freq = kept[half];
+	return cairn_rope_ref(&other, stream);
+}
+
 const struct cairn_mutant cairn_rope_mutants[] = {
 	MUTANT(rope, order_swapped, "swaps the half-split and the interleaved order of pairs"),
 	MUTANT(rope, position_plus_1, "counts positions from 1"),
@@ -316,5 +360,8 @@ const struct cairn_mutant cairn_rope_mutants[] = {
 	MUTANT(rope, tf32, "cuts f32 inputs to TF32"),
 	MUTANT(rope, far_stride_32_bits, "cuts the offset of a row to 32 bits"),
 	MUTANT(rope, few_rows, "gives other bits if there are fewer than 4 rows"),
+	MUTANT(rope, scale_magnitude, "ignores the sign of the scale"),
+	MUTANT(rope, position_24_bits, "takes positions modulo 2^24"),
+	MUTANT(rope, keeps_frequencies, "keeps inv_freq of the first call with the same rotary_dim"),
 	{ 0 }
 };

@@ -49,6 +49,8 @@ static const struct shape singles[] = {
 	{   37,   4,   4, 128, 128,  0,  CAIRN_F32,   131000,        0,     0,       1,    0,     0 },
 	{   37,   4,   4, 128, 128,  1,  CAIRN_F32,  1048000,        0,     0,       1,    0,     0 },
 	{   37,   4,   4,  64,  64,  0,  CAIRN_F32, 16777000,        0,     0,       1,    0,     0 },
+	{    7,   3,   1,  64,  64,  1,  CAIRN_F32, 16777300,        0,     0,       1,    0,     0 },
+	{    5,   3,   1,  64,  64,  0,  CAIRN_F32, INT32_MAX - 10,  0,     0,       1,    0,     0 },
 	/* slices of one packed row of 32 + 8 + 8 heads; the other heads are gap */
 	{   19,  32,   8, 128, 128,  0, CAIRN_BF16,       15, 16 * 128,     0,       1,    0,     0 },
 	{   19,  32,   8,  64,  64,  0,  CAIRN_F16,       99,  16 * 64,     0,       1,    0,     0 },
@@ -56,6 +58,8 @@ static const struct shape singles[] = {
 	{    9,   4,   0, 128,  64,  1,  CAIRN_F32,        1,       24,     0,       1,    0,     0 },
 	{    9,   4,   4, 128, 128,  0,  CAIRN_F32,        1,        0,     0, 1.2079f,    0,     0 },
 	{    9,   4,   2,  64,  64,  1, CAIRN_BF16,        1,        8,     0,    0.5f,    0,     0 },
+	{   11,   3,   2,  64,  48,  0,  CAIRN_F16,        1,        8,     0,  -1.25f,    0,     0 },
+	{    6,   3,   2,  48,  48,  1,  CAIRN_F32,        1,        8,     0,   -0.5f,   QK, 0.25f },
 	{    0,   4,   4,  64,  64,  0, CAIRN_BF16,        0,        0,     0,       1,    0,     0 },
 	{  989,  32,   8, 128, 128,  0, CAIRN_BF16,        0,        0,     0,       1,    0,     0 },
 	{  989,   8,   8, 256, 128,  1,  CAIRN_F16,       15,       64,     0,       1,    0,     0 },
@@ -76,6 +80,8 @@ static const struct shape singles[] = {
 	{    5,   2,   1, 192, 192,  0, CAIRN_BF16,        2,       16,     0,       1,   QK,  1.0f },
 	{    3,   2,   1, 512, 512,  0,  CAIRN_F32,        7,        0,     0,       1,   QK, 1e-6f },
 	{    3,   2,   1, 512, 512,  1, CAIRN_BF16,        7,        0,     0,       1,   QK,  1.0f },
+	{    3,   3,   1, 512, 128,  0, CAIRN_BF16,        7,        0,     0,       1,   QK,  1.0f },
+	{    2,   3,   1, 320, 160,  1,  CAIRN_F16,        7,        8,     0,       1,   QK, 1e-6f },
 	{    2,   3,   1,  16,  16,  0, CAIRN_BF16,        3,        0,     0,       1,   QK,  1.0f },
 	{   17,  71,   1,  64,  64,  0, CAIRN_BF16,       40,        0,     0,       1,   QK, 1e-6f },
 	{    9,   4,   2, 128, 128,  0, CAIRN_BF16,        5,        0,     0,       1,    Q,  1.0f },
@@ -86,8 +92,8 @@ static const struct shape singles[] = {
 	{    1,  32,   8, 128, 128,  0, CAIRN_BF16,     4000,        0,     1,       1,   QK, 1e-6f },
 	{  128,  32,   8, 128, 128,  0, CAIRN_BF16,        0,        0,     1,       1,   QK, 1e-6f },
 	{ 8192,  32,   8, 128, 128,  0, CAIRN_BF16,        0,        0,     1,       1,   QK, 1e-6f },
-	/* the third row begins past 2^31 elements */
-	{ .nnz = 3, .num_qo_heads = 4, .num_kv_heads = 2, .head_dim = 64, .rotary_dim = 64,
+	/* the third row begins past 2^31 elements, the fifth past 2^32 */
+	{ .nnz = 5, .num_qo_heads = 4, .num_kv_heads = 2, .head_dim = 64, .rotary_dim = 64,
 	  .dtype = CAIRN_BF16, .offset = 70000, .gap = FAR_GAP, .scale = 1 },
 };
 
@@ -177,7 +183,8 @@ static void describe(int i, struct cairn_case *c)
 	if (s.offset && !s.bench)
 		n += snprintf(more + n, sizeof(more) - n, "_from%d", s.offset);
 	if (s.scale != 1)
-		n += snprintf(more + n, sizeof(more) - n, "_scale%d", (int)(s.scale * 100));
+		n += snprintf(more + n, sizeof(more) - n, "_scale%s%d", s.scale < 0 ? "_minus" : "",
+			      (int)fabsf(s.scale * 100));
 	if (s.norm)
 		n += snprintf(more + n, sizeof(more) - n, "_norm%s%s", s.norm & Q ? "q" : "",
 			      s.norm & K ? "k" : "");
@@ -292,7 +299,8 @@ static void fill_weight(struct cairn_op *op, const struct shape *s, size_t field
 
 static void fill_far(struct cairn_op *op, const struct shape *s, size_t field, int32_t heads)
 {
-	int64_t row = (int64_t)heads * s->head_dim, stride = row + s->gap;
+	/* rows end where a page ends: what is read behind one is seen */
+	int64_t row = (int64_t)heads * s->head_dim, stride = s->gap;
 	char *x = cairn_inout_far(op, field, s->dtype, (s->nnz - 1) * stride + row);
 
 	for (int32_t i = 0; i < s->nnz; i++) {
@@ -309,6 +317,7 @@ static void setup(struct cairn_op *op)
 	int64_t q_count, k_count;
 	int32_t *positions;
 	float *inv_freq;
+	double theta = s.offset % 2 ? 10000 : 500000;
 
 	a->nnz = s.nnz;
 	a->num_qo_heads = s.num_qo_heads;
@@ -324,6 +333,7 @@ static void setup(struct cairn_op *op)
 	if (k_gap || op->case_index < FIRST_PAIR)
 		a->k_stride = (int64_t)s.num_kv_heads * s.head_dim + k_gap;
 	if (s.gap == FAR_GAP) {
+		a->q_stride = a->k_stride = FAR_GAP;
 		fill_far(op, &s, offsetof(struct cairn_rope_args, q), s.num_qo_heads);
 		cairn_name(op, offsetof(struct cairn_rope_args, q), "q");
 		fill_far(op, &s, offsetof(struct cairn_rope_args, k), s.num_kv_heads);
@@ -344,8 +354,10 @@ static void setup(struct cairn_op *op)
 		cairn_stride(op, offsetof(struct cairn_rope_args, k), "row", a->k_stride);
 	}
 	inv_freq = cairn_in(op, offsetof(struct cairn_rope_args, inv_freq), CAIRN_F32, s.rotary_dim / 2);
+	/* with another seed others, which an operation that keeps them would not see */
+	theta *= 1 + (double)cairn_op_range(op, 0, 99) / 100;
 	for (int32_t p = 0; p < s.rotary_dim / 2; p++)
-		inv_freq[p] = (float)pow(s.offset % 2 ? 10000 : 500000, -2.0 * p / s.rotary_dim);
+		inv_freq[p] = (float)pow(theta, -2.0 * p / s.rotary_dim);
 	positions = cairn_in(op, offsetof(struct cairn_rope_args, positions), CAIRN_I32, s.nnz);
 	/* neither sorted nor distinct; EXACT: position 0, so that only the scale has an effect */
 	for (int32_t i = 0; i < s.nnz; i++)

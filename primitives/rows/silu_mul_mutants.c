@@ -145,6 +145,38 @@ static int silu_mul_few_rows(const struct cairn_silu_mul_args *a, void *stream)
 	return 0;
 }
 
+static int silu_mul_rows_16_bits(const struct cairn_silu_mul_args *a, void *stream)
+{
+	struct cairn_silu_mul_args other = *a;
+
+	CAIRN_TRY(cairn_silu_mul_check(a));
+	other.rows &= 0xffff;
+	return cairn_silu_mul_ref(&other, stream);
+}
+
+static int silu_mul_up_times_gate(const struct cairn_silu_mul_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_silu_mul_ref(a, stream));
+	for (int64_t i = 0; !a->activation && i < (int64_t)a->rows * a->dim; i++) {
+		int64_t at = i / a->dim * 2 * a->dim + i % a->dim;
+		float gate = (float)cairn_load(a->x, a->dtype, at);
+		float up = (float)cairn_load(a->x, a->dtype, at + a->dim);
+
+		if (gate < 0 && gate > -80)
+			cairn_store(a->out, a->dtype, i, up * gate * (1 / (1 + expf(-gate))));
+	}
+	return 0;
+}
+
+/* The tail of a row that a kernel takes in chunks of 1024 */
+static int silu_mul_tail_of_chunks(const struct cairn_silu_mul_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_silu_mul_ref(a, stream));
+	for (int64_t i = 0; a->dim > 3072 && a->dim % 1024 == 8 && i < a->rows; i++)
+		cairn_store(a->out, a->dtype, (i + 1) * a->dim - 1, 0);
+	return 0;
+}
+
 const struct cairn_mutant cairn_silu_mul_mutants[] = {
 	MUTANT(silu_mul, halves_swapped, "swaps gate and up"),
 	MUTANT(silu_mul, halves_interleaved, "treats gate and up as interleaved"),
@@ -173,5 +205,8 @@ const struct cairn_mutant cairn_silu_mul_mutants[] = {
 	MUTANT(silu_mul, gelu_tail,
 	       "leaves out the last vector of a row with gelu unless dim is a multiple of 16"),
 	MUTANT(silu_mul, few_rows, "gives other bits if there are fewer than 4 rows"),
+	MUTANT(silu_mul, rows_16_bits, "cuts the number of rows to 16 bits"),
+	MUTANT(silu_mul, up_times_gate, "multiplies up by the gate first, which overflows"),
+	MUTANT(silu_mul, tail_of_chunks, "loses the last element of rows that end 8 past a multiple of 1024"),
 	{ 0 }
 };

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * op_refuse - calls that must be refused, made from the arguments of a case by changing one at a time
+ *
+ * Pointers become NULL and misaligned, 4-byte members -1, 0, one more, NaN and infinite, `size` too small.
+ * The check of the operation's arguments that our tables share says which of these calls its contract
+ * refuses; the others are not made. Which of two errors a call gives may depend on the order of the checks,
+ * and 0 is not legal in some members without being a contradiction, so -EINVAL is required only where one
+ * member has a value that no member of its kind may have.
+ */
+#include "conformance/suite/op_side.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHECK(name) { offsetof(struct cairn_impl, name), (void *)cairn_##name##_check }
+static const struct {
+	size_t op;
+	void *check;
+} checks[] = {
+	CHECK(argmax), CHECK(attn_merge), CHECK(attn_paged), CHECK(cluster_attn), CHECK(cluster_gather),
+	CHECK(cluster_mla), CHECK(cluster_reduce), CHECK(decode_step), CHECK(dsmem), CHECK(embedding),
+	CHECK(gemm), CHECK(gemm_fp8w), CHECK(kv_append), CHECK(kv_move), CHECK(logprobs), CHECK(mla_append),
+	CHECK(mla_paged), CHECK(moe), CHECK(penalize), CHECK(pick_ids), CHECK(quant_fp8w), CHECK(rmsnorm),
+	CHECK(rope), CHECK(sample), CHECK(silu_mul), CHECK(stream), CHECK(token_counts),
+};
+
+cairn_check_fn cairn_check_of(const struct cairn_family *f)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(checks); i++)
+		if (checks[i].op == f->op)
+			return (cairn_check_fn)checks[i].check;
+	return NULL;
+}
+
+int cairn_refuses(const struct cairn_family *f)
+{
+	return f->reject && cairn_check_of(f) != NULL;
+}
+
+struct refusal {
+	struct cairn_side *side;
+	const struct cairn_family *f;
+	cairn_check_fn check;
+	void *good;
+	struct cairn_outcome *o;
+};
+
+/* Makes the call with `bytes` bytes at `at` replaced, if it must be refused. Returns whether all is well. */
+static int try_value(struct refusal *r, size_t at, const void *value, size_t bytes, int any_error)
+{
+	char text[256];
+	int want, got;
+
+	memcpy((char *)r->side->args + at, value, bytes);
+	want = r->check(r->side->args);
+	snprintf(text, sizeof(text), "%s", cairn_last_error());
+	got = want ? cairn_side_call(r->side, r->f) : 0;
+	memcpy(r->side->args, r->good, r->f->args_size);
+	if (got == want || (got && any_error) || (want == -EOPNOTSUPP && got == -EINVAL))
+		return 1;
+	r->o->verdict = CAIRN_FAIL;
+	cairn_say(r->o, "returned %d, want %d (%s)\n", got, want, text);
+	return 0;
+}
+
+static int try_word(struct refusal *r, size_t at)
+{
+	const float bad[] = { NAN, INFINITY, -INFINITY };
+	const int32_t minus_1 = -1, zero = 0;
+	int32_t now, next;
+	int ok;
+
+	memcpy(&now, (char *)r->good + at, sizeof(now));
+	next = (int32_t)((uint32_t)now + 1);
+	ok = try_value(r, at, &minus_1, sizeof(minus_1), 0) && try_value(r, at, &zero, sizeof(zero), 1) &&
+	     try_value(r, at, &next, sizeof(next), 1);
+	/* a member with so large an integer is a float; of a 0 nobody knows */
+	for (size_t i = 0; ok && i < ARRAY_SIZE(bad); i++)
+		ok = try_value(r, at, &bad[i], sizeof(bad[i]), abs(now) < 1 << 27);
+	return ok;
+}
+
+static int try_pointer(struct refusal *r, size_t at)
+{
+	char *now, *bad = NULL;
+	int ok = try_value(r, at, &bad, sizeof(bad), 0);
+
+	memcpy(&now, (char *)r->good + at, sizeof(now));
+	for (int by = 8; ok && now && by >= 2; by /= 2) {
+		bad = now + by;
+		ok = try_value(r, at, &bad, sizeof(bad), 0);
+	}
+	return ok;
+}
+
+static int is_pointer(const struct cairn_op *op, size_t at)
+{
+	for (int i = 0; i < op->num_bufs; i++)
+		if (op->bufs[i].field == at)
+			return 1;
+	for (int i = 0; i < op->num_alias; i++)
+		if (op->alias[i].field == at)
+			return 1;
+	return 0;
+}
+
+static int try_all(struct refusal *r, const struct cairn_op *op)
+{
+	const size_t sizes[] = { 0, r->f->args_size - sizeof(size_t) };
+	int ok = 1;
+
+	for (size_t i = 0; ok && i < ARRAY_SIZE(sizes); i++)
+		ok = try_value(r, 0, &sizes[i], sizeof(sizes[i]), 0);
+	for (size_t at = sizeof(size_t); ok && at + 4 <= r->f->args_size; at += 4)
+		if (is_pointer(op, at)) {
+			ok = try_pointer(r, at);
+			at += 4;
+		} else {
+			ok = try_word(r, at);
+		}
+	return ok;
+}
+
+void cairn_refuse_all(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
+		      struct cairn_outcome *o)
+{
+	struct refusal r = { side, f, cairn_check_of(f), malloc(f->args_size), o };
+
+	if (!r.good) {
+		o->verdict = CAIRN_FAIL;
+		cairn_say(o, "the calls were not made: no memory\n");
+		return;
+	}
+	memcpy(r.good, side->args, f->args_size);
+	try_all(&r, op);
+	free(r.good);
+}
