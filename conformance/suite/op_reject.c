@@ -49,8 +49,8 @@ static int call_with_more(struct cairn_side *side, const struct cairn_family *f)
 }
 
 /* Makes bad calls with the arguments of a case: the family's i-th one, or those of op_refuse.c. */
-static void call_badly(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op, int i,
-		       int all, struct cairn_outcome *o)
+static void call_badly(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
+		       int i, int all, struct cairn_outcome *o)
 {
 	int want = 0, ret = 0;
 
