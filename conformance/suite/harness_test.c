@@ -316,7 +316,7 @@ static int check_but_one(const struct cairn_silu_mul_args *args, void *stream)
 /* Each argument becomes bad in turn, whether the family names that or not. */
 static void every_bad_argument_is_tried(struct cairn_test *t)
 {
-	static const char *const texts[] = { "", "aligned", "rows -1", "null", "too short" };
+	static const char *const texts[] = { "", "aligned", "rows -1", "null", "size is 0" };
 	const struct cairn_family f = {
 		.stage = "stage", .name = "careless", .op = offsetof(struct cairn_impl, silu_mul),
 		.args_size = sizeof(struct cairn_silu_mul_args), .num_cases = 1,

@@ -216,6 +216,4 @@ void step_setup(struct cairn_op *op)
 		fill_sampling(op, s.batch);
 	if (s.pair)
 		fill_one_nan(op, &s, &p, embed);
-	if (s.flags & NEWER)
-		a->size += 8;
 }

@@ -78,7 +78,7 @@ static const struct step_shape named[] = {
 	{ N("hidden_1024", 1, 1, 100, 16, 1024, 448, 32, 8, 64, 504), .flags = F16 },
 	{ N("inter_2112", 1, 3, 20, 16, 192, 2112, 4, 2, 64, 64), },
 	{ N("vocab_4000_three_layers", 3, 1, 50, 64, 256, 448, 8, 2, 64, 4000), .flags = F16 | GAPS },
-	{ N("args_of_newer_caller", 2, 3, 33, 16, 128, 192, 4, 2, 64, 64), .flags = NEWER | BIAS | GAPS },
+	{ N("biases_and_gaps", 2, 3, 33, 16, 128, 192, 4, 2, 64, 64), .flags = BIAS | GAPS },
 	/* latent attention; experts (without latent attention the persistent form is optional); both */
 	{ M("latent_one_key", 1, 1, 1, 1, 64, 64, 8, 0, 8), .flags = LATENT },
 	{ M("latent_batch_3", 2, 3, 65, 16, 256, 192, 8, 0, 64), .flags = LATENT | PAGED_RAGGED },

@@ -26,7 +26,6 @@ enum {
 	LATENT = F16 << 13,		/* heads of 128 + 64, kv_lora_rank 512 */
 	NORMED = F16 << 14,		/* normalize_experts is set */
 	POOL = F16 << 15,		/* all weights of layers are in one buffer */
-	NEWER = F16 << 16,		/* the caller's struct has a further member */
 };
 
 struct step_shape {
