@@ -100,9 +100,9 @@ MOE void route_request(const struct moe_args &g, int request, uint32_t number)
 }
 
 /* The same with sigmoids or groups */
-template <int most>
 MOE void route_chosen(const struct moe_args &g, const struct moe_choose &c, int request, uint32_t number)
 {
+	constexpr int most = MOE_MAX_EXPERTS / 32;
 	uint32_t expert = 0;
 	float logit[most], weight;
 
@@ -111,15 +111,6 @@ MOE void route_chosen(const struct moe_args &g, const struct moe_choose &c, int 
 			     &expert, &weight);
 	if ((int)threadIdx.x % 32 < g.a.experts_per_token)
 		note_expert(g, request, expert, weight);
-}
-
-template <int most>
-MOE void route(const struct moe_args &g, const struct moe_choose &c, int request, uint32_t number)
-{
-	if (c.plain)
-		route_request<most>(g, request, number);
-	else
-		route_chosen<most>(g, c, request, number);
 }
 
 /*
@@ -175,10 +166,12 @@ MOE void moe_routing(const struct moe_args &g, const struct body_link &link,
 	}
 #pragma unroll 1
 	for (int b = warp; b < g.a.batch && g.a.num_experts; b += MOE_ROUTERS / 32)
-		if (g.a.num_experts <= 64)
-			route<2>(g, c, b, body_number<linked>(link, number));
+		if (!c.plain)
+			route_chosen(g, c, b, body_number<linked>(link, number));
+		else if (g.a.num_experts <= 64)
+			route_request<2>(g, b, body_number<linked>(link, number));
 		else
-			route<MOE_MAX_EXPERTS / 32>(g, c, b, body_number<linked>(link, number));
+			route_request<MOE_MAX_EXPERTS / 32>(g, b, body_number<linked>(link, number));
 	ptx_bar_sync(MOE_ROUTE_BAR, MOE_ROUTERS);
 	if (warp == 0)
 		list_picks<teams>(g);
