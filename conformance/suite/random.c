@@ -12,6 +12,19 @@
 
 #include "primitives/base/wide.h"
 
+/*
+ * x as a double, 0 <= x < 2^52. Conversions of 64-bit integers are instructions that many processors have for
+ * single numbers only.
+ */
+static inline double to_double(uint64_t x)
+{
+	double d;
+
+	x |= 0x4330000000000000;	/* 2^52 + x */
+	memcpy(&d, &x, sizeof(d));
+	return d - 0x1p52;
+}
+
 /* ln x for normal x > 0: x = 2^e (1 + f), and ln(1 + f) is odd in s = f / (2 + f). */
 static inline double logarithm(double x)
 {
@@ -20,7 +33,7 @@ static inline double logarithm(double x)
 
 	memcpy(&bits, &x, sizeof(bits));
 	bits += 0x3ff0000000000000 - 0x3fe6a09e00000000;	/* 1 + f is between the roots of 1/2 and 2 */
-	e = (double)((int64_t)(bits >> 52) - 1023);
+	e = to_double(bits >> 52) - 1023;
 	bits = (bits & 0x000fffffffffffff) + 0x3fe6a09e00000000;
 	memcpy(&f, &bits, sizeof(f));
 	f -= 1;
@@ -37,15 +50,14 @@ static inline double logarithm(double x)
 /* cos(2 pi u), 0 <= u < 1: cosine or sine of what is left of u after quarter turns */
 static inline double cosine(double u)
 {
-	double quarter = (double)(int64_t)(4 * u + 0.5), x = (4 * u - quarter) * 1.5707963267948966,
-		z = x * x;
+	int32_t turn = (int32_t)(4 * u + 0.5);
+	double x = (4 * u - (double)turn) * 1.5707963267948966, z = x * x;
 	double s = x + x * z * (-1.66666666666666324348e-01 + z * (8.33333333332248946124e-03 + z *
 		   (-1.98412698298579493134e-04 + z * (2.75573137070700676789e-06 + z *
 		   (-2.50507602534068634195e-08 + z * 1.58969099521155010221e-10)))));
 	double c = 1 - 0.5 * z + z * z * (4.16666666666666019037e-02 + z * (-1.38888888888741095749e-03 + z *
 		   (2.48015872894767294178e-05 + z * (-2.75573143513906633035e-07 + z *
 		   (2.08757232129817482790e-09 + z * -1.13596475577881948265e-11)))));
-	int64_t turn = (int64_t)quarter;
 
 	c = turn & 1 ? s : c;
 	return (turn + 1) & 2 ? -c : c;
@@ -58,8 +70,8 @@ CAIRN_WIDE void cairn_random_normal(uint64_t *state, double *x, int64_t n, doubl
 	for (int64_t i = 0; i < n; i++) {
 		uint64_t first = from + 2 * (uint64_t)i * CAIRN_RANDOM_STEP,
 			second = first + CAIRN_RANDOM_STEP;
-		double u = (double)(cairn_random_next(&first) >> 11) * 0x1p-53;
-		double v = (double)(cairn_random_next(&second) >> 11) * 0x1p-53;
+		double u = to_double(cairn_random_next(&first) >> 12) * 0x1p-52;
+		double v = to_double(cairn_random_next(&second) >> 12) * 0x1p-52;
 
 		x[i] = scale * (sqrt(-2 * logarithm(1 - u)) * cosine(v));	/* 1 - u is never 0 */
 	}
