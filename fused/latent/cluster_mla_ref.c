@@ -103,7 +103,7 @@ static void project(const struct chain *c, double *out, const double *in, const 
 		double weights[MAX_K];
 
 		cairn_widen(weights, w, c->a->dtype, (int64_t)i * k, k);
-		cairn_products(out + i, n, in, c->rows, weights, 1, k);
+		cairn_products(out + i, n, in, k, c->rows, weights, 1, k);
 		for (int row = 0; magnitude && row < c->rows; row += c->runs)
 			cairn_dot_bounded(in + (int64_t)row * k, weights, k, 0, 0,
 					  &magnitude[(int64_t)row * n + i]);

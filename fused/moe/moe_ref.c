@@ -12,7 +12,6 @@
 #include "primitives/base/error.h"
 #include "primitives/base/fp8.h"
 #include "primitives/base/rows.h"
-#include "primitives/base/wide.h"
 
 #define MAX_K	16384
 
@@ -77,45 +76,6 @@ static void load_row(const struct moe_chain *c, const struct matrix *m, int i, d
 }
 
 /*
- * Sums of the products of three runs' x with two rows of weights, which loads each a third or half as
- * often.
- */
-static CAIRN_WIDE void dots(double sums[2][3], const double *const x[3], const double *const w[2], int k)
-{
-	const double *first = x[0], *second = x[1], *third = x[2], *even = w[0], *odd = w[1];
-	double a = 0, b = 0, c = 0, d = 0, e = 0, f = 0;
-
-	#pragma omp simd reduction(+:a, b, c, d, e, f)
-	for (int l = 0; l < k; l++) {
-		a += first[l] * even[l];
-		b += second[l] * even[l];
-		c += third[l] * even[l];
-		d += first[l] * odd[l];
-		e += second[l] * odd[l];
-		f += third[l] * odd[l];
-	}
-	memcpy(sums, (double[2][3]){ { a, b, c }, { d, e, f } }, sizeof(double[2][3]));
-}
-
-/* Multiplies x of all runs by the two rows of weights w, of which there may be one: rows. */
-static void multiply(double *out, int64_t out_stride, const double *x, int64_t stride, int runs,
-		     const double *const w[2], int rows, int k)
-{
-	for (int i = 0; runs == 1 && i < rows; i++)
-		out[i] = cairn_dot(x, w[i], k);
-	for (int r = 0; runs > 1 && r < runs; r += 3) {
-		int num = runs - r < 3 ? runs - r : 3;
-		const double *first = x + r * stride;
-		double sums[2][3];
-
-		dots(sums, (const double *[3]){ first, first + (num > 1 ? stride : 0),
-						first + (num > 2 ? 2 * stride : 0) }, w, k);
-		for (int i = 0; i < rows * num; i++)
-			out[(r + i % num) * out_stride + i / num] = sums[i / num][i % num];
-	}
-}
-
-/*
  * out = in W^T for all runs, rows of in `stride` apart; squares: receives the sums of the squares of run 0's
  * terms.
  */
@@ -124,16 +84,14 @@ static void project(const struct moe_chain *c, double *out, const double *in, in
 {
 	#pragma omp parallel for if ((int64_t)m.n * m.k * c->runs > 65536)
 	for (int i = 0; i < m.n; i += 2) {
-		double even[MAX_K], odd[MAX_K];
-		const double *const w[2] = { even, i + 1 < m.n ? odd : even };
 		int rows = i + 1 < m.n ? 2 : 1;
+		double w[2 * MAX_K];
 
-		load_row(c, &m, i, even);
-		if (rows > 1)
-			load_row(c, &m, i + 1, odd);
-		multiply(out + i, m.n, in, stride, c->runs, w, rows, m.k);
+		for (int r = 0; r < rows; r++)
+			load_row(c, &m, i + r, w + r * m.k);
+		cairn_products(out + i, m.n, in, stride, c->runs, w, rows, m.k);
 		for (int r = 0; squares && r < rows; r++)
-			squares[i + r] += cairn_dot_squares(in, w[r], m.k);
+			squares[i + r] += cairn_dot_squares(in, w + r * m.k, m.k);
 	}
 }
 

@@ -70,9 +70,9 @@ CAIRN_WIDE double cairn_dot(const double *x, const double *y, int64_t n)
 
 /* The products of three rows of x with two of y */
 static inline __attribute__((always_inline)) void
-three_by_two(double *out, int64_t stride, const double *x, const double *y, int64_t n)
+three_by_two(double *out, int64_t stride, const double *x, int64_t x_stride, const double *y, int64_t n)
 {
-	const double *first = x, *second = x + n, *third = x + 2 * n, *even = y, *odd = y + n;
+	const double *first = x, *second = x + x_stride, *third = second + x_stride, *even = y, *odd = y + n;
 	double a = 0, b = 0, c = 0, d = 0, e = 0, f = 0;
 
 	#pragma omp simd reduction(+:a, b, c, d, e, f)
@@ -92,17 +92,17 @@ three_by_two(double *out, int64_t stride, const double *x, const double *y, int6
 	out[2 * stride + 1] = f;
 }
 
-CAIRN_WIDE void cairn_products(double *out, int64_t stride, const double *x, int64_t rows, const double *y,
-			       int64_t cols, int64_t n)
+CAIRN_WIDE void cairn_products(double *out, int64_t stride, const double *x, int64_t x_stride, int64_t rows,
+			       const double *y, int64_t cols, int64_t n)
 {
 	for (int64_t j = 0; j < cols; j += 2) {	/* these rows of y stay in the cache */
 		const int64_t num = cols - j < 2 ? 1 : 2, tiled = num < 2 ? 0 : rows / 3 * 3;
 
 		for (int64_t i = 0; i < tiled; i += 3)
-			three_by_two(out + i * stride + j, stride, x + i * n, y + j * n, n);
+			three_by_two(out + i * stride + j, stride, x + i * x_stride, x_stride, y + j * n, n);
 		for (int64_t i = tiled; i < rows; i++)
 			for (int64_t c = 0; c < num; c++)
-				out[i * stride + j + c] = cairn_dot(x + i * n, y + (j + c) * n, n);
+				out[i * stride + j + c] = cairn_dot(x + i * x_stride, y + (j + c) * n, n);
 	}
 }
 

@@ -20,11 +20,11 @@ void cairn_narrow(void *p, int dtype, int64_t first, const double *src, int64_t 
 
 double cairn_dot(const double *x, const double *y, int64_t n);
 /*
- * out[i * stride + j] = the product of row i of x and row j of y; rows lie n apart. Loads a row a half or a
- * third as often as cairn_dot() would.
+ * out[i * stride + j] = the product of row i of x and row j of y; rows of x lie x_stride apart, those of y n.
+ * Loads a row a half or a third as often as cairn_dot() would.
  */
-void cairn_products(double *out, int64_t stride, const double *x, int64_t rows, const double *y,
-		    int64_t cols, int64_t n);
+void cairn_products(double *out, int64_t stride, const double *x, int64_t x_stride, int64_t rows,
+		    const double *y, int64_t cols, int64_t n);
 /* Returns the sum of the squares of the products. */
 double cairn_dot_squares(const double *x, const double *y, int64_t n);
 /* y += a x */

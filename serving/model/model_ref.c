@@ -266,7 +266,7 @@ static void project(struct ref *r, double *out, const double *in, int rows, int 
 	if (w && r->weight_noise > 0 && is_quantised(name))
 		disturb(r, w, n, k);
 	if (w)
-		cairn_products(out, n, in, rows, w, n, k);
+		cairn_products(out, n, in, k, rows, w, n, k);
 	for (int64_t i = 0; b && i < (int64_t)rows * n; i++)
 		out[i] += b[i % n];
 	for (int64_t i = 0; w && !exact && i < (int64_t)rows * n; i++)
@@ -404,7 +404,7 @@ static void attend_latent(struct ref *r, double *out, const double *q, const dou
 		for (int j = 0; j < rank; j++)
 			ql[j] = rounded(r, ql[j]);
 		memcpy(ql + rank, qh + l->nope_dim, sizeof(*ql) * (size_t)l->rope_dim);
-		cairn_products(p, 1, kv, row + 1, ql, 1, width);
+		cairn_products(p, 1, kv, width, row + 1, ql, 1, width);
 		for (int j = 0; j <= row; j++) {
 			p[j] *= scale;
 			max = larger(max, p[j]);
@@ -417,7 +417,7 @@ static void attend_latent(struct ref *r, double *out, const double *q, const dou
 		cairn_add_rows(oc, p, kv, width, row + 1, rank);
 		for (int e = 0; e < rank; e++)
 			oc[e] = rounded(r, oc[e] / sum);
-		cairn_products(v, 1, wh + l->nope_dim * rank, l->v_dim, oc, 1, rank);
+		cairn_products(v, 1, wh + l->nope_dim * rank, rank, l->v_dim, oc, 1, rank);
 		for (int e = 0; e < l->v_dim; e++)
 			v[e] = rounded(r, v[e]);
 	}
