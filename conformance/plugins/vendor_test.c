@@ -284,7 +284,10 @@ static void runs_what_concerns_it(struct cairn_test *t)
 	free(out);
 }
 
-/* Of the operations that only the other table has, none is timed; those of the plug-in need a device. */
+/*
+ * bench times no operation that only the other table has. Those of this plug-in need a device, so nothing is
+ * timed here.
+ */
 static void times_what_concerns_it(struct cairn_test *t)
 {
 	char path[PATH_MAX], *out = malloc(OUT);

@@ -171,6 +171,40 @@ static void mustpass_globs_match(struct cairn_test *t)
 	cairn_list_free(&list);
 }
 
+static int is_mutant(const char *name)
+{
+	const struct cairn_mutant *m;
+
+	for (int i = 0; (m = cairn_mutant_at(i)); i++)
+		if (!strcmp(m->name, name))
+			return 1;
+	return 0;
+}
+
+/* A line with a name that is gone would only cost time, so nobody would notice it. */
+static void catchers_are_cases(struct cairn_test *t)
+{
+	struct cairn_options all = { .repeat = 1 };
+	struct cairn_list list;
+	char path[4200];
+
+	snprintf(path, sizeof(path), "%s/conformance/catchers.txt", cairn_srcdir());
+	if (!EXPECT(t, cairn_list_load(path, 1, &list) == 0))
+		return;
+	EXPECT(t, list.num > 0);
+	for (int i = 0; i < list.num; i++) {
+		int found = 0;
+
+		for (const struct cairn_family *const *f = cairn_families(); *f && !found; f++)
+			found = cairn_each(&all, *f, match_any, list.rows[i].reason);
+		if (!EXPECT(t, found))
+			cairn_note(t, "%s is not a case", list.rows[i].reason);
+		if (!EXPECT(t, is_mutant(list.rows[i].glob)))
+			cairn_note(t, "%s is not a mutant", list.rows[i].glob);
+	}
+	cairn_list_free(&list);
+}
+
 static void sanitized_cases_exist(struct cairn_test *t)
 {
 	const struct cairn_options all = { 0 };
@@ -511,6 +545,7 @@ static void judges_name_the_pattern(struct cairn_test *t)
 
 static const struct cairn_unit units[] = {
 	{ "mustpass_globs_match", mustpass_globs_match },
+	{ "catchers_are_cases", catchers_are_cases },
 	{ "sanitized_cases_exist", sanitized_cases_exist },
 	{ "nan_and_infinity", nan_and_infinity },
 	{ "notes_are_no_verdicts", notes_are_no_verdicts },
