@@ -38,9 +38,10 @@
  *
  * Sigmoids that are divided by their sum may have 1e-20 added to it or not: w contains 1e-20 / sum.
  *
- * Of large batches one row in 2^n is judged, at irregular distances, and the last one; the others are only
- * checked to be finite. n is at least 4 above ALL_ROWS rows, and large enough that a chain of the judged rows
- * has at most 2^34 products. Rows do not depend on each other, and smaller batches are judged in full.
+ * The judge takes one row in 2^n of a large batch, at irregular distances, and the last one; it checks that
+ * the others are finite. n is at least 4 above ALL_ROWS rows, and large enough that a chain of the judged
+ * rows has at most 2^34 products, but at most 8. Rows do not depend on each other, and a smaller batch is
+ * judged in full.
  *
  * A scale rounds each term once more, or the sum of each block of terms and its product, as in
  * gemm_fp8w_ref.c; K + 8 leaves room. Gates and ups are rounded in fp32 as without scales, far below the
