@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * moe_choose - selects a row's experts from its logits by sigmoids, with a bias, or within groups; for both
- * kernels that route. The plain softmax has code of its own in each of them.
+ * moe_choose - selects a row's experts from its logits, for both kernels that route: by a plain softmax
+ * (choose_softmax), or by sigmoids, with a bias, or within groups (choose_experts)
  *
  * A warp has a row; expert lane + 32 i is element i of a lane. Experts are compared by keys, integers with
  * the order of c (moe.h); key 0 is an expert that is taken, or not there.
@@ -12,6 +12,7 @@
 #include <math_constants.h>
 
 #include "fused/attention/attn_tile.cuh"
+#include "primitives/rows/row.cuh"
 #include "fused/moe/moe.h"
 
 /* `plain`: a softmax without groups. It has no bias. */
@@ -46,16 +47,71 @@ ATTN_DEV float choose_sigmoid(float x)
 	return 1 / (1 + expf(-x));
 }
 
-template <bool largest>
-ATTN_DEV float choose_reduce(float v)
+/* Takes the first of the experts with the largest key and returns that key, the same in all lanes. */
+template <int most>
+ATTN_DEV uint32_t choose_next(uint32_t (&key)[most], uint32_t *expert)
 {
-#pragma unroll
-	for (int s = 16; s; s /= 2) {
-		float other = __shfl_xor_sync(~0u, v, s);
+	const int lane = threadIdx.x % 32;
+	uint32_t best = 0, at = ~0u;
 
-		v = largest ? fmaxf(v, other) : v + other;
+#pragma unroll
+	for (int i = 0; i < most; i++)
+		best = max(best, key[i]);
+	best = __reduce_max_sync(~0u, best);
+#pragma unroll
+	for (int i = most - 1; i >= 0; i--)
+		if (key[i] == best)
+			at = lane + 32 * i;
+	*expert = at = __reduce_min_sync(~0u, at);
+#pragma unroll
+	for (int i = 0; i < most; i++)
+		if (lane + 32 * i == (int)at)
+			key[i] = 0;
+	return best;
+}
+
+/* Returns the sum of a row's exp(logit - top). */
+template <int most>
+ATTN_DEV float choose_sum(const float (&logit)[most], float top, int num)
+{
+	const int lane = threadIdx.x % 32;
+	float sum = 0;
+
+#pragma unroll
+	for (int i = 0; i < most; i++)
+		if (lane + 32 * i < num)
+			sum += expf(logit[i] - top);
+	return row_warp_sum(sum);
+}
+
+/* Selects a row's k experts from its num logits: lane n < k gets the n-th one and its weight. */
+template <int most>
+ATTN_DEV void choose_softmax(const float (&logit)[most], int num, int k, int normalize, float scaling,
+			     uint32_t *expert, float *weight)
+{
+	const int lane = threadIdx.x % 32;
+	uint32_t key[most], first = 0;
+	float top, sum, mine = 0, chosen;
+
+#pragma unroll
+	for (int i = 0; i < most; i++) {
+		key[i] = lane + 32 * i < num ? choose_key(logit[i]) : 0;
+		first = max(first, key[i]);
 	}
-	return v;
+	top = choose_value(__reduce_max_sync(~0u, first));
+	sum = choose_sum<most>(logit, top, num);
+#pragma unroll 1
+	for (int n = 0; n < k; n++) {
+		uint32_t at, best = choose_next<most>(key, &at);
+
+		if (lane == n) {
+			mine = choose_value(best);
+			*expert = at;
+		}
+	}
+	mine = lane < k ? expf(mine - top) / sum : 0;
+	chosen = row_warp_sum(mine);
+	*weight = (normalize ? mine / chosen : mine) * scaling;
 }
 
 /* Sets the keys of all experts to 0 that are not in one of the groups with the largest scores. */
@@ -99,7 +155,7 @@ ATTN_DEV void choose_groups(uint32_t (&key)[most], const struct moe_choose &c, i
 		key[i] = chosen >> min((lane + 32 * i) / size, 31) & 1 ? key[i] : 0;
 }
 
-/* Selects a row's k experts from its num logits: lane n < k gets the n-th one and its weight. */
+/* The same with sigmoids or groups */
 template <int most>
 ATTN_DEV void choose_experts(const float (&logit)[most], const struct moe_choose &c, int num, int k,
 			     int normalize, float scaling, uint32_t *expert, float *weight)
@@ -119,35 +175,23 @@ ATTN_DEV void choose_experts(const float (&logit)[most], const struct moe_choose
 		top = e < num ? fmaxf(top, logit[i]) : top;
 	}
 	if (!c.sigmoids) {
-		top = choose_reduce<true>(top);
-		sum = 0;
 #pragma unroll
-		for (int i = 0; i < most; i++)
-			sum += lane + 32 * i < num ? expf(logit[i] - top) : 0;
-		sum = choose_reduce<false>(sum);
+		for (int s = 16; s; s /= 2)
+			top = fmaxf(top, __shfl_xor_sync(~0u, top, s));
+		sum = choose_sum<most>(logit, top, num);
 	}
 	if (c.groups > 1)
 		choose_groups<most>(key, c, num / c.groups);
 #pragma unroll 1
 	for (int n = 0; n < k; n++) {
-		uint32_t best = 0, at = ~0u;
 		float from = 0;
+		uint32_t at;
 
+		choose_next<most>(key, &at);
 #pragma unroll
 		for (int i = 0; i < most; i++)
-			best = max(best, key[i]);
-		best = __reduce_max_sync(~0u, best);
-#pragma unroll
-		for (int i = most - 1; i >= 0; i--)
-			if (key[i] == best && lane + 32 * i < num)
-				at = lane + 32 * i;
-		at = __reduce_min_sync(~0u, at);
-#pragma unroll
-		for (int i = 0; i < most; i++)
-			if (lane + 32 * i == (int)at) {
-				key[i] = 0;
+			if (lane + 32 * i == (int)at)
 				from = logit[i];
-			}
 		from = __shfl_sync(~0u, from, at % 32);
 		if (lane == n) {
 			mine = from;
@@ -156,7 +200,7 @@ ATTN_DEV void choose_experts(const float (&logit)[most], const struct moe_choose
 	}
 	if (lane < k)
 		p = c.sigmoids ? choose_sigmoid(mine) : expf(mine - top) / sum;
-	chosen = choose_reduce<false>(p) + (c.sigmoids ? 1e-20f : 0);
+	chosen = row_warp_sum(p) + (c.sigmoids ? 1e-20f : 0);
 	*weight = (normalize ? p / chosen : p) * scaling;
 }
 

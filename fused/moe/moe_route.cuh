@@ -46,70 +46,21 @@ MOE void note_expert(const struct moe_args &g, int request, uint32_t expert, flo
 		g.a.experts[request * g.a.experts_per_token + lane] = (int)expert;
 }
 
-/*
- * Selects one request's experts and their weights, by one warp. most: logits of a lane; missing ones are
- * skipped.
- */
+/* Selects one request's experts and their weights, by one warp. most: logits of a lane, missing ones too */
 template <int most>
-MOE void route_request(const struct moe_args &g, int request, uint32_t number)
+MOE void route_request(const struct moe_args &g, const struct moe_choose &c, int request, uint32_t number)
 {
-	const int lane = threadIdx.x % 32;
-	uint32_t order[most], first = 0, expert = 0;
-	float logit[most], sum = 0, top, mine = 0, chosen;
-
-	load_logits<most>(g, request, number, logit);
-#pragma unroll
-	for (int i = 0; i < most; i++) {
-		order[i] = lane + 32 * i < g.a.num_experts ? choose_key(logit[i]) : 0;
-		first = max(first, order[i]);
-	}
-	first = __reduce_max_sync(~0u, first);
-	top = choose_value(first);
-#pragma unroll
-	for (int i = 0; i < most; i++)
-		if (lane + 32 * i < g.a.num_experts)
-			sum += expf(logit[i] - top);
-	sum = row_warp_sum(sum);
-#pragma unroll 1
-	for (int k = 0; k < g.a.experts_per_token; k++) {
-		uint32_t best = 0, at = ~0u;
-
-#pragma unroll
-		for (int i = 0; i < most; i++)
-			best = max(best, order[i]);
-		best = __reduce_max_sync(~0u, best);
-#pragma unroll
-		for (int i = most - 1; i >= 0; i--)
-			if (order[i] == best)
-				at = lane + 32 * i;
-		at = __reduce_min_sync(~0u, at);
-#pragma unroll
-		for (int i = 0; i < most; i++)
-			if (lane + 32 * i == (int)at)
-				order[i] = 0;
-		if (lane == k) {
-			mine = choose_value(best);
-			expert = at;
-		}
-	}
-	mine = lane < g.a.experts_per_token ? expf(mine - top) / sum : 0;
-	chosen = row_warp_sum(mine);
-	if (lane >= g.a.experts_per_token)
-		return;
-	note_expert(g, request, expert, (g.a.normalize ? mine / chosen : mine) * g.a.scaling);
-}
-
-/* The same with sigmoids or groups */
-MOE void route_chosen(const struct moe_args &g, const struct moe_choose &c, int request, uint32_t number)
-{
-	constexpr int most = MOE_MAX_EXPERTS / 32;
+	const auto &a = g.a;
+	const int k = a.experts_per_token;
 	uint32_t expert = 0;
 	float logit[most], weight;
 
 	load_logits<most>(g, request, number, logit);
-	choose_experts<most>(logit, c, g.a.num_experts, g.a.experts_per_token, g.a.normalize, g.a.scaling,
-			     &expert, &weight);
-	if ((int)threadIdx.x % 32 < g.a.experts_per_token)
+	if (c.plain)
+		choose_softmax<most>(logit, a.num_experts, k, a.normalize, a.scaling, &expert, &weight);
+	else
+		choose_experts<most>(logit, c, a.num_experts, k, a.normalize, a.scaling, &expert, &weight);
+	if ((int)threadIdx.x % 32 < k)
 		note_expert(g, request, expert, weight);
 }
 
@@ -166,12 +117,10 @@ MOE void moe_routing(const struct moe_args &g, const struct body_link &link,
 	}
 #pragma unroll 1
 	for (int b = warp; b < g.a.batch && g.a.num_experts; b += MOE_ROUTERS / 32)
-		if (!c.plain)
-			route_chosen(g, c, b, body_number<linked>(link, number));
-		else if (g.a.num_experts <= 64)
-			route_request<2>(g, b, body_number<linked>(link, number));
+		if (g.a.num_experts <= 64)
+			route_request<2>(g, c, b, body_number<linked>(link, number));
 		else
-			route_request<MOE_MAX_EXPERTS / 32>(g, b, body_number<linked>(link, number));
+			route_request<MOE_MAX_EXPERTS / 32>(g, c, b, body_number<linked>(link, number));
 	ptx_bar_sync(MOE_ROUTE_BAR, MOE_ROUTERS);
 	if (warp == 0)
 		list_picks<teams>(g);

@@ -4,7 +4,7 @@
  *
  *   rmsnorm      n
  *   gemm         logits, fp32                       (both are operations of the table)
- *   choose       softmax, the k largest; a warp a row (sigmoids and groups: moe_choose.cuh)
+ *   choose       the k largest experts of a row (moe_choose.cuh); a warp a row
  *   sort         one CTA: number of pairs of each expert, their first place, and the list of tiles
  *   gather       assigns a place to each pair and copies n there, in panels; again for the shared experts
  *   gate_up      h = silu(n w_gate^T) * (n w_up^T) * weight, to panels
@@ -37,14 +37,6 @@
 #define MAX_EXPERTS	256
 #define SORT_THREADS	1024
 
-/* Returns larger keys for larger logits, 1 for NaN; 0 marks a logit that has been taken. */
-ATTN_DEV uint32_t key_of(float x)
-{
-	uint32_t bits = __float_as_uint(x);
-
-	return isnan(x) ? 1 : bits >> 31 ? ~bits : bits | 0x80000000u;
-}
-
 /*
  * Prefetches the shared experts' weights, with which gate_up begins, into the L2, a share by each row's warp.
  * This pays for few rows, where memory is the limit; the weights depend on no earlier kernel.
@@ -59,77 +51,10 @@ ATTN_DEV void prefetch_shared(const struct rows &g, int row, int lane)
 		ptx_cp_async_bulk_prefetch_L2(w + at, (uint32_t)min((int64_t)PREFETCH, bytes - at));
 }
 
-static __global__ __launch_bounds__(THREADS) void choose_kernel(const __grid_constant__ struct rows g)
-{
-	constexpr int most = MAX_EXPERTS / 32;
-	const int row = blockIdx.x * (THREADS / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
-	const int num = g.a.num_experts, k = g.a.experts_per_token;
-	float logit[most], top = -CUDART_INF_F, sum = 0, mine = 0, chosen;
-	uint32_t key[most], expert = 0;
-
-	if (g.a.batch <= g.most)
-		prefetch_shared(g, row, lane);
-	ptx_griddepcontrol_wait();
-	ptx_griddepcontrol_launch_dependents();
-	if (row >= g.a.batch)
-		return;
-#pragma unroll
-	for (int i = 0; i < most; i++) {
-		int e = lane + 32 * i;
-
-		logit[i] = e < num ? g.logits[(int64_t)row * num + e] : -CUDART_INF_F;
-		key[i] = e < num ? key_of(logit[i]) : 0;
-		top = fmaxf(top, logit[i]);
-	}
-#pragma unroll
-	for (int s = 16; s; s /= 2)
-		top = fmaxf(top, __shfl_xor_sync(~0u, top, s));
-#pragma unroll
-	for (int i = 0; i < most; i++)
-		sum += lane + 32 * i < num ? expf(logit[i] - top) : 0;
-#pragma unroll
-	for (int s = 16; s; s /= 2)
-		sum += __shfl_xor_sync(~0u, sum, s);
-	for (int n = 0; n < k; n++) {
-		uint32_t best = 0, at = ~0u;
-		float p = 0;
-
-#pragma unroll
-		for (int i = 0; i < most; i++)
-			best = max(best, key[i]);
-		best = __reduce_max_sync(~0u, best);
-#pragma unroll
-		for (int i = most - 1; i >= 0; i--)
-			if (key[i] == best && lane + 32 * i < num)
-				at = lane + 32 * i;
-		at = __reduce_min_sync(~0u, at);
-#pragma unroll
-		for (int i = 0; i < most; i++)
-			if (lane + 32 * i == (int)at) {
-				key[i] = 0;
-				p = logit[i];
-			}
-		p = __shfl_sync(~0u, p, at % 32);
-		if (lane == n) {
-			mine = expf(p - top) / sum;
-			expert = at;
-		}
-	}
-	chosen = mine;
-#pragma unroll
-	for (int s = 16; s; s /= 2)
-		chosen += __shfl_xor_sync(~0u, chosen, s);
-	if (lane >= k)
-		return;
-	g.choice[row * k + lane] = (int)expert;
-	g.choice_weight[row * k + lane] = (g.a.normalize ? mine / chosen : mine) * g.a.scaling;
-	if (g.a.experts)
-		g.a.experts[row * k + lane] = (int)expert;
-}
-
-/* The same with sigmoids or groups */
+/* plain: by a softmax without groups */
+template <bool plain>
 static __global__ __launch_bounds__(THREADS)
-void choose_other_kernel(const __grid_constant__ struct rows g, const __grid_constant__ struct moe_choose c)
+void choose_kernel(const __grid_constant__ struct rows g, const __grid_constant__ struct moe_choose c)
 {
 	constexpr int most = MAX_EXPERTS / 32;
 	const int row = blockIdx.x * (THREADS / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -146,7 +71,10 @@ void choose_other_kernel(const __grid_constant__ struct rows g, const __grid_con
 #pragma unroll
 	for (int i = 0; i < most; i++)
 		logit[i] = lane + 32 * i < num ? g.logits[(int64_t)row * num + lane + 32 * i] : 0;
-	choose_experts<most>(logit, c, num, k, g.a.normalize, g.a.scaling, &expert, &weight);
+	if (plain)
+		choose_softmax<most>(logit, num, k, g.a.normalize, g.a.scaling, &expert, &weight);
+	else
+		choose_experts<most>(logit, c, num, k, g.a.normalize, g.a.scaling, &expert, &weight);
 	if (lane >= k)
 		return;
 	g.choice[row * k + lane] = (int)expert;
@@ -402,7 +330,7 @@ extern "C" int moe_rows(const struct cairn_moe_args *args, void *stream)
 	CAIRN_TRY(cairn_rmsnorm(&norm, stream));
 	r = router_args(&g, args->sms);
 	CAIRN_TRY(cairn_gemm(&r, stream));
-	CAIRN_TRY(launch(c.plain ? (const void *)choose_kernel : (const void *)choose_other_kernel, &g,
+	CAIRN_TRY(launch(c.plain ? (const void *)choose_kernel<true> : (const void *)choose_kernel<false>, &g,
 			 attn_div_up(args->batch, THREADS / 32), THREADS, stream, &c));
 	CAIRN_TRY(launch((const void *)sort_kernel, &g, 1, SORT_THREADS, stream));
 	CAIRN_TRY(launch((const void *)gather_kernel, &g,
