@@ -209,11 +209,33 @@ int cairn_judge_each(const struct cairn_op *op, size_t field, cairn_bad_fn is_ba
  */
 #define cairn_in_far(op, field, dtype, count) \
 	cairn_far_buffer(op, field, #field, CAIRN_ROLE_IN, dtype, count)
+#define cairn_out_far(op, field, dtype, count) \
+	cairn_far_buffer(op, field, #field, CAIRN_ROLE_OUT, dtype, count)
 #define cairn_inout_far(op, field, dtype, count) \
 	cairn_far_buffer(op, field, #field, CAIRN_ROLE_INOUT, dtype, count)
 void *cairn_far_buffer(struct cairn_op *op, size_t field, const char *expression, enum cairn_role role,
 		       int dtype, int64_t count);
 void cairn_touch(struct cairn_op *op, const void *buffer, int64_t first, int64_t count);
+/*
+ * For operations that walk through all of a far buffer: every element that setup has not touched is idle. It
+ * may be read and written, and counts for nothing. In host memory all idle elements share a few pages, which
+ * hold NaN at first; on a device they hold anything. The reference skips what is idle: cairn_is_wanted().
+ */
+void cairn_idle(struct cairn_op *op, const void *buffer);
+/*
+ * Declares such a buffer of `rows` rows, which follow each other. Touched are the first two, two in the
+ * middle and the last three; of inputs and in/out buffers they are filled as cairn_fill() does, unless scale
+ * is 0. cairn_far_row() returns the i-th of these rows, or -1 past the last one.
+ */
+int32_t cairn_far_row(int32_t rows, int i);
+#define cairn_in_rows(op, field, dtype, rows, row, scale) \
+	cairn_far_rows(op, field, #field, CAIRN_ROLE_IN, dtype, rows, row, scale)
+#define cairn_out_rows(op, field, dtype, rows, row) \
+	cairn_far_rows(op, field, #field, CAIRN_ROLE_OUT, dtype, rows, row, 0)
+#define cairn_inout_rows(op, field, dtype, rows, row, scale) \
+	cairn_far_rows(op, field, #field, CAIRN_ROLE_INOUT, dtype, rows, row, scale)
+void *cairn_far_rows(struct cairn_op *op, size_t field, const char *expression, enum cairn_role role,
+		     int dtype, int32_t rows, int64_t row, double scale);
 /* Sets pointer `field` to the buffer declared for `same_as`: the operation works in place. */
 void cairn_alias(struct cairn_op *op, size_t field, size_t same_as);
 /* Sets pointer `field` to `offset` bytes into the buffer of `same_as`: several inputs in one buffer. */

@@ -39,7 +39,7 @@ static double uniform(struct cairn_test *t)
 static int judged(struct cairn_test *t, int dtype, int how, double size)
 {
 	double *val = malloc(2 * N * sizeof(*val)), *bound = val + N, factor = 1;
-	struct cairn_exact exact = { val, bound };
+	struct cairn_exact exact = { .val = val, .bound = bound };
 	uint16_t *got = malloc(N * sizeof(*got));
 	struct cairn_bias b = { 0 };
 	int ret;

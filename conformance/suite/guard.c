@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <ucontext.h>
+#include <unistd.h>
 
 #include "primitives/base/error.h"
 
@@ -14,6 +15,7 @@
 #define CANARY		PAGE		/* at least that much memory next to the data */
 #define HUGE		((size_t)32 << 20)
 #define MAX_GUARDS	128
+#define TILE		((size_t)4 << 20)	/* memory of all idle elements of a guard */
 
 static struct cairn_guard *volatile guards[MAX_GUARDS];
 static struct sigaction before;		/* what other faults do */
@@ -137,22 +139,58 @@ static uint8_t *page_of(uint8_t *p)
 	return p - (uintptr_t)p % PAGE;
 }
 
-int cairn_guard_open_far(struct cairn_guard *g, size_t bytes, size_t align, const struct cairn_span *spans,
-			 int num)
+/* Maps the same pages, of TILE bytes, over all pages of g. */
+static int map_tiles(struct cairn_guard *g)
 {
-	int slot = reserve(g, bytes, align), ret = 0;
+	int fd = memfd_create("idle", 0), ret = fd < 0 || ftruncate(fd, TILE);
+
+	for (size_t at = 0; !ret && at < g->inner_bytes; at += TILE) {
+		size_t bytes = g->inner_bytes - at < TILE ? g->inner_bytes - at : TILE;
+
+		ret = mmap(g->inner + at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) ==
+		      MAP_FAILED;
+		if (!ret && !at)
+			memset(g->inner, 0xff, bytes);
+	}
+	if (fd >= 0)
+		close(fd);
+	return ret;
+}
+
+/* Gives the span pages of its own. */
+static int open_span(const struct cairn_guard *g, const struct cairn_span *s)
+{
+	uint8_t *from = page_of(g->data + s->at);
+	size_t bytes = round_up((size_t)(g->data + s->at + s->bytes - from), PAGE);
+
+	if (!g->idle)
+		return mprotect(from, bytes, PROT_READ | PROT_WRITE);
+	/* two spans may share a page: what has been mapped for one stays */
+	if (s > g->spans && from < g->data + s[-1].at + s[-1].bytes) {
+		from += PAGE;
+		bytes -= PAGE;
+	}
+	if (bytes && mmap(from, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
+			  0) == MAP_FAILED)
+		return -1;
+	return 0;
+}
+
+int cairn_guard_open_far(struct cairn_guard *g, size_t bytes, size_t align, const struct cairn_span *spans,
+			 int num, int idle)
+{
+	int slot = reserve(g, bytes, align), ret;
 
 	if (slot < 0)
 		return slot;
 	madvise(g->inner, g->inner_bytes, MADV_NOHUGEPAGE);
 	g->spans = malloc((size_t)(num + 1) * sizeof(*spans));
 	g->data = g->inner + g->inner_bytes - round_up(bytes, align);
+	g->idle = idle;
+	ret = idle ? map_tiles(g) : 0;
 	for (int i = 0; g->spans && !ret && i < num; i++) {
-		uint8_t *from = page_of(g->data + spans[i].at);
-
 		g->spans[i] = spans[i];
-		ret = mprotect(from, (size_t)(g->data + spans[i].at + spans[i].bytes - from),
-			       PROT_READ | PROT_WRITE);
+		ret = open_span(g, &g->spans[i]);
 	}
 	if (!g->spans || ret) {
 		cairn_guard_close(g);
@@ -200,7 +238,7 @@ void cairn_guard_fill(const struct cairn_guard *g, int byte)
 	const uint8_t *end = g->inner + g->inner_bytes;
 	uint8_t *from[2], *to[2];
 
-	for (int i = 0; i < g->num_spans; i++) {
+	for (int i = 0; i < g->num_spans && !g->idle; i++) {
 		beside(g, i, from, to);
 		memset(from[0], byte, (size_t)(to[0] - from[0]));
 		memset(from[1], byte, (size_t)(to[1] - from[1]));
@@ -225,7 +263,7 @@ void cairn_guard_count(const struct cairn_guard *g, int byte, size_t *below, siz
 	uint8_t *from[2], *to[2];
 
 	*below = *above = 0;
-	for (int i = 0; i < g->num_spans; i++) {
+	for (int i = 0; i < g->num_spans && !g->idle; i++) {
 		beside(g, i, from, to);
 		*below += count(from[0], to[0], byte);
 		*above += count(from[1], to[1], byte);

@@ -7,6 +7,7 @@
  * the range becomes accessible, so that the operation goes on and the access costs its own case only.
  *
  * A far guard is for gigabytes of which a few ranges may be touched: only the pages of these are accessible.
+ * If all else is idle, it is accessible too, but is the same few pages again and again.
  */
 #ifndef CAIRN_GUARD_H
 #define CAIRN_GUARD_H
@@ -32,6 +33,7 @@ struct cairn_guard {
 	} stray[3];			/* below and above the accessible pages; far: between the ranges */
 	struct cairn_span *spans;	/* far: ascending, not overlapping; else NULL */
 	int num_spans;
+	int idle;			/* far: what is in no span may be accessed */
 };
 
 /*
@@ -41,13 +43,13 @@ struct cairn_guard {
 int cairn_guard_open(struct cairn_guard *g, size_t bytes, size_t align);
 /* The same for data of which only these spans, ascending and apart, may be touched. */
 int cairn_guard_open_far(struct cairn_guard *g, size_t bytes, size_t align, const struct cairn_span *spans,
-			 int num);
+			 int num, int idle);
 /*
  * Places the data at the end or the beginning, at the same address modulo 64. Contents are lost. Far data
  * stays at the end.
  */
 void cairn_guard_place(struct cairn_guard *g, int at_begin);
-/* Fills all accessible memory but the data with `byte`. */
+/* Fills all accessible memory but the data, and but what is idle, with `byte`. */
 void cairn_guard_fill(const struct cairn_guard *g, int byte);
 /* Counts the bytes below and above the data that no longer are `byte`. */
 void cairn_guard_count(const struct cairn_guard *g, int byte, size_t *below, size_t *above);

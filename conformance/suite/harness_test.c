@@ -9,6 +9,7 @@
 
 #include "conformance/suite/op_case.h"
 #include "conformance/suite/families.h"
+#include "conformance/suite/guard.h"
 #include "conformance/suite/place.h"
 #include "conformance/suite/runner.h"
 #include "conformance/tables/tables.h"
@@ -16,7 +17,7 @@
 /* Returns whether `got` passes for one f32 element with this exact value and bound. */
 static int passes(double val, double bound, float got)
 {
-	struct cairn_exact exact = { &val, &bound };
+	struct cairn_exact exact = { .val = &val, .bound = &bound };
 	float before = 0.25f;
 	double worst = 0;
 	int64_t first, judged = 0;
@@ -54,7 +55,7 @@ static void unwritten_means_unchanged(struct cairn_test *t)
 static void equal_rounds_once(struct cairn_test *t)
 {
 	double val = 1 + 0x1p-9, bound = 1, worst = 0;	/* a tie in bf16: rounds to even, down */
-	struct cairn_exact exact = { &val, &bound };
+	struct cairn_exact exact = { .val = &val, .bound = &bound };
 	uint16_t one = 0x3f80, next = 0x3f81, before = 0;
 	int64_t first, judged = 0;
 
@@ -81,6 +82,60 @@ static void narrowing(struct cairn_test *t)
 		EXPECT(t, isnan(f) || cairn_double_to_bf16(f) == h);
 		EXPECT(t, isnan(g) || cairn_double_to_f16(g) == h);
 	}
+}
+
+/* A row of floats is rounded as single numbers are, also at ties, NaN and infinities. */
+static void rows_are_rounded_alike(struct cairn_test *t)
+{
+	static const int dtypes[] = { CAIRN_F32, CAIRN_F16, CAIRN_BF16 };
+	static const uint32_t special[] = { 0x7f800000, 0xff800000, 0x7fc00000, 0x7f800001, 0xffffffff,
+					    0x7f7fffff };
+	enum { NUM = 4096 };
+	uint32_t bits[NUM], row[NUM], one[NUM];
+	float x[NUM];
+
+	for (int i = 0; i < NUM; i++)
+		bits[i] = (uint32_t)cairn_rand(t) & (i % 4 ? ~0u : 0xffff8000);
+	memcpy(bits, special, sizeof(special));
+	memcpy(x, bits, sizeof(x));
+	for (size_t d = 0; d < ARRAY_SIZE(dtypes); d++) {
+		memset(row, 0, sizeof(row));
+		memset(one, 0, sizeof(one));
+		cairn_store_row(row, dtypes[d], 1, x, NUM - 1);
+		for (int i = 0; i < NUM - 1; i++)
+			cairn_store(one, dtypes[d], 1 + i, (double)x[i]);
+		for (int i = 0; i < NUM; i++) {
+			double v = cairn_load(row, dtypes[d], i), w = cairn_load(one, dtypes[d], i);
+
+			EXPECT(t, isnan(w) ? isnan(v) : !memcmp(&v, &w, sizeof(v)));
+		}
+	}
+}
+
+/* Idle elements may be read and written, and no write to them reaches what is touched. */
+static void idle_elements_are_apart(struct cairn_test *t)
+{
+	const size_t bytes = (size_t)1 << 30;
+	const struct cairn_span spans[] = { { 0, 10 }, { 10, 3 }, { (size_t)3 << 28, 5000 },
+					    { bytes - 7, 7 } };
+	struct cairn_guard g = { 0 };
+	size_t below, above;
+
+	if (!EXPECT(t, !cairn_guard_open_far(&g, bytes, 16, spans, ARRAY_SIZE(spans), 1)))
+		return;
+	for (size_t i = 0; i < ARRAY_SIZE(spans); i++)
+		memset(g.data + spans[i].at, (int)i + 1, spans[i].bytes);
+	EXPECT(t, g.data[13] == 0 && g.data[bytes / 2] == 0xff);
+	for (size_t at = 64; at < bytes; at += 4096)
+		if (at / 8192 != spans[2].at / 8192)
+			g.data[at] = 0x77;
+	for (size_t i = 0; i < ARRAY_SIZE(spans); i++)
+		for (size_t k = 0; k < spans[i].bytes; k++)
+			EXPECT(t, g.data[spans[i].at + k] == i + 1);
+	cairn_guard_count(&g, 0xff, &below, &above);
+	EXPECT(t, !below && !above);
+	EXPECT(t, !g.stray[0].at && !g.stray[1].at && !g.stray[2].at);
+	cairn_guard_close(&g);
 }
 
 static void says_more_than_a_line(struct cairn_test *t)
@@ -551,6 +606,8 @@ static const struct cairn_unit units[] = {
 	{ "notes_are_no_verdicts", notes_are_no_verdicts },
 	{ "unwritten_means_unchanged", unwritten_means_unchanged },
 	{ "equal_rounds_once", equal_rounds_once },
+	{ "rows_are_rounded_alike", rows_are_rounded_alike },
+	{ "idle_elements_are_apart", idle_elements_are_apart },
 	{ "narrowing", narrowing },
 	{ "names_are_unique_and_plain", names_are_unique_and_plain },
 	{ "timeout_is_a_cases", timeout_is_a_cases },

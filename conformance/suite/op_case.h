@@ -28,9 +28,8 @@ struct cairn_buf {
 	} dims[CAIRN_MAX_DIMS];	/* by falling stride */
 	int num_dims;		/* 0: setup has declared no shape */
 	int far;		/* base is cairn_far_alloc()ed; only touched[] is filled, copied, judged */
-	struct cairn_range {
-		int64_t first, count;	/* elements; ascending and apart */
-	} *touched;
+	int idle;		/* all other elements may be read and written */
+	struct cairn_range *touched;	/* ascending and apart */
 	int num_touched;
 	size_t used;		/* bytes that are filled, copied and judged */
 };

@@ -254,16 +254,30 @@ void *cairn_far_buffer(struct cairn_op *op, size_t field, const char *expression
 	return add_buf(op, field, expression, role, dtype, count, 1);
 }
 
-void cairn_touch(struct cairn_op *op, const void *buffer, int64_t first, int64_t count)
+static struct cairn_buf *far_buffer(struct cairn_op *op, const void *buffer)
 {
 	struct cairn_buf *b = op->bufs;
+
+	while (b < op->bufs + op->num_bufs && b->base + CAIRN_CANARY != buffer)
+		b++;
+	if (b == op->bufs + op->num_bufs || !b->far)
+		abort();	/* a mistake in a test */
+	return b;
+}
+
+void cairn_idle(struct cairn_op *op, const void *buffer)
+{
+	far_buffer(op, buffer)->idle = 1;
+}
+
+void cairn_touch(struct cairn_op *op, const void *buffer, int64_t first, int64_t count)
+{
+	struct cairn_buf *b = far_buffer(op, buffer);
 	struct cairn_range *r;
 	size_t esize;
 	int at = 0;
 
-	while (b < op->bufs + op->num_bufs && b->base + CAIRN_CANARY != buffer)
-		b++;
-	if (b == op->bufs + op->num_bufs || !b->far || first < 0 || count < 0 || first + count > b->count)
+	if (first < 0 || count < 0 || first + count > b->count)
 		abort();	/* a mistake in a test */
 	if (!count)
 		return;
@@ -283,6 +297,30 @@ void cairn_touch(struct cairn_op *op, const void *buffer, int64_t first, int64_t
 	memset(b->base + CAIRN_CANARY + (size_t)first * esize,
 	       b->role == CAIRN_ROLE_OUT && !cairn_dtype_is_float(b->dtype) ? 0x81 : 0xff,
 	       (size_t)count * esize);
+}
+
+int32_t cairn_far_row(int32_t rows, int i)
+{
+	const int32_t row[] = { 0, 1, rows / 2, rows / 2 + 1, rows - 3, rows - 2, rows - 1 };
+
+	return i < (int)ARRAY_SIZE(row) ? row[i] : -1;
+}
+
+void *cairn_far_rows(struct cairn_op *op, size_t field, const char *expression, enum cairn_role role,
+		     int dtype, int32_t rows, int64_t row, double scale)
+{
+	char *p = cairn_far_buffer(op, field, expression, role, dtype, rows * row);
+	size_t bytes = (size_t)row * cairn_dtype_bytes(dtype);
+	int32_t at;
+
+	cairn_set_shape(op, field, (const struct cairn_axis[]){ { "row", rows }, { "element", row }, { 0 } });
+	cairn_idle(op, p);
+	for (int i = 0; (at = cairn_far_row(rows, i)) >= 0; i++) {
+		cairn_touch(op, p, at * row, row);
+		if (role != CAIRN_ROLE_OUT && scale != 0)
+			cairn_fill(op, p + (size_t)at * bytes, dtype, row, scale);
+	}
+	return p;
 }
 
 int cairn_part(int32_t rows, int64_t row_bytes, int32_t least, int i, int32_t *first, int32_t *count)

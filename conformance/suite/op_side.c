@@ -88,7 +88,7 @@ static int open_guard(struct cairn_guard *g, const struct cairn_buf *b, size_t a
 	for (int k = 0; k < b->num_touched; k++)
 		spans[k] = (struct cairn_span){ (size_t)b->touched[k].first * esize,
 						(size_t)b->touched[k].count * esize };
-	ret = cairn_guard_open_far(g, b->bytes, align, spans, b->num_touched);
+	ret = cairn_guard_open_far(g, b->bytes, align, spans, b->num_touched, b->idle);
 	free(spans);
 	return ret;
 }
@@ -216,13 +216,15 @@ static int open_memory(struct cairn_side *side, const struct cairn_family *f, co
 	return ret;
 }
 
+int cairn_side_is_guarded(const struct cairn_impl *impl)
+{
+	return (impl->flags & CAIRN_IMPL_HOST_MEM) && impl->mem_alloc == cairn_host_runtime.mem_alloc;
+}
+
 int cairn_side_open_guarded(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
 			    const struct cairn_impl *impl, void *stream)
 {
-	/* a table with memory of its own gets that memory */
-	int guarded = (impl->flags & CAIRN_IMPL_HOST_MEM) && impl->mem_alloc == cairn_host_runtime.mem_alloc;
-
-	return open_memory(side, f, op, impl, stream, guarded);
+	return open_memory(side, f, op, impl, stream, cairn_side_is_guarded(impl));
 }
 
 /* Copies the data, or of a far buffer what is touched. */

@@ -27,6 +27,8 @@ struct cairn_round {
 	int repeats;		/* so many calls follow at once, if they may find what the first one wrote */
 };
 
+/* Returns whether the buffers of a case lie between guard pages in the memory of this table. */
+int cairn_side_is_guarded(const struct cairn_impl *impl);
 /* Allocates memory for a case whose buffers have the sizes of op's, and fills only the workspace. */
 int cairn_side_open_guarded(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
 			    const struct cairn_impl *impl, void *stream);

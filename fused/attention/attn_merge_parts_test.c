@@ -107,7 +107,8 @@ static struct states *new_states(struct cairn_test *t)
 
 static void judge_states(struct cairn_test *t, struct states *x)
 {
-	struct cairn_exact e[2] = { { x->val, x->bound }, { x->lse_val, x->lse_bound } };
+	struct cairn_exact e[2] = { { .val = x->val, .bound = x->bound },
+				    { .val = x->lse_val, .bound = x->lse_bound } };
 
 	EXPECT(t, cairn_attn_merge_exact(&x->a, e) == 0);
 }
@@ -375,10 +376,12 @@ static void split_attention(struct site *s)
 	struct parts *p = aligned_alloc(64, (sizeof(*p) + 63) / 64 * 64);
 	struct cairn_attn_merge_args m = { .size = sizeof(m), .num_states = PARTS, .rows = QUERIES,
 					   .num_heads = QO_HEADS, .head_dim = HEAD, .dtype = CAIRN_BF16 };
-	struct cairn_exact whole[2] = { { p->val, p->bound }, { p->lse_val, p->lse_bound } };
-	struct cairn_exact split[2] = { { p->o_val, p->o_bound }, { p->part_val, p->part_bound } };
-	struct cairn_exact merged[2] = { { p->merge_val, p->merge_bound },
-					 { p->merge_lse, p->merge_lse_bound } };
+	struct cairn_exact whole[2] = { { .val = p->val, .bound = p->bound },
+					{ .val = p->lse_val, .bound = p->lse_bound } };
+	struct cairn_exact split[2] = { { .val = p->o_val, .bound = p->o_bound },
+					{ .val = p->part_val, .bound = p->part_bound } };
+	struct cairn_exact merged[2] = { { .val = p->merge_val, .bound = p->merge_bound },
+					 { .val = p->merge_lse, .bound = p->merge_lse_bound } };
 	int bad = 0;
 
 	if (!p)

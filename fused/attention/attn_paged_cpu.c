@@ -141,11 +141,14 @@ static CAIRN_WIDE void attend(const struct cairn_attn_paged_args *a, const struc
 		int64_t at = (t->qo_first + row / group) * stride +
 			     (int64_t)(t->head * group + row % group) * dim;
 
-		widen_row(q[r], (const uint16_t *)a->q + at, dim, a->dtype);
 		p->m[r] = -INFINITY;
 		p->l[r] = 0;
 		memset(p->o[r], 0, sizeof(float) * dim);
+		if (visible(a, t, r) > first)
+			widen_row(q[r], (const uint16_t *)a->q + at, dim, a->dtype);
 	}
+	if (visible(a, t, t->num_rows - 1) <= first)	/* it sees the most keys */
+		return;
 	memset(kt, 0, sizeof(kt));
 	for (int key = first - first % KEYS; key < end; key += KEYS) {
 		int n = end - key < KEYS ? end - key : KEYS, begin = key < first ? first - key : 0;
@@ -193,7 +196,7 @@ static void merge(struct part *p, const struct part *next, int r, int dim, float
 		p->o[r][c] = weight * p->o[r][c] + other * next->o[r][c];
 }
 
-static void finish(const struct cairn_attn_paged_args *a, const struct task *t, const struct part *p)
+static void finish(const struct cairn_attn_paged_args *a, const struct task *t, struct part *p)
 {
 	int group = group_of(a);
 
@@ -204,7 +207,8 @@ static void finish(const struct cairn_attn_paged_args *a, const struct task *t, 
 		float inverse = p->l[r] > 0 ? 1 / p->l[r] : 0;
 
 		for (int c = 0; c < a->head_dim; c++)
-			cairn_store(a->out, a->dtype, at * a->head_dim + c, p->o[r][c] * inverse);
+			p->o[r][c] *= inverse;
+		cairn_store_row(a->out, a->dtype, at * a->head_dim, p->o[r], a->head_dim);
 		if (a->lse)
 			a->lse[at] = p->l[r] > 0 ? p->m[r] * logit_scale(a) + logf(p->l[r]) : -INFINITY;
 	}

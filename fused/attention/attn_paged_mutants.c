@@ -488,6 +488,25 @@ static int attn_paged_far_stride_32_bits(const struct cairn_attn_paged_args *a, 
 	return 0;
 }
 
+/* The second half of the rows is written where an offset in bytes of 32 bits says. */
+static int attn_paged_out_32_bits(const struct cairn_attn_paged_args *a, void *stream)
+{
+	int64_t row = (int64_t)a->num_qo_heads * a->head_dim * 2, first = UINT32_MAX / row + 1;
+	struct cairn_attn_paged_args one = *a;
+	int32_t ends[2] = { 0, 0 };
+
+	if (cairn_attn_paged_check(a) || a->nnz_qo <= first || a->kv.batch != 1 || a->q_stride)
+		return cairn_attn_paged_ref(a, stream);
+	CAIRN_TRY(cairn_attn_paged_cpu(a, stream));
+	ends[1] = one.nnz_qo = (int32_t)(a->nnz_qo - first);
+	one.qo_indptr = ends;
+	one.q = (const char *)a->q + first * row;
+	one.lse = NULL;
+	CAIRN_TRY(cairn_attn_paged_cpu(&one, stream));
+	memset((char *)a->out + first * row, 0xff, (size_t)(one.nnz_qo * row));
+	return 0;
+}
+
 const struct cairn_mutant cairn_attn_paged_mutants[] = {
 	DEFECTS(LIST)
 	LIST(vote_of_the_batch, "the requests decide together whether to rescale")
@@ -496,5 +515,6 @@ const struct cairn_mutant cairn_attn_paged_mutants[] = {
 	KV_CUT_ROW(attn_paged, keys_16_bits, "numbers of keys are cut to 16 bits")
 	KV_CUT_ROW(attn_paged, keys_of_window_16_bits, "the window is cut to 16 bits")
 	KV_CUT_ROW(attn_paged, far_stride_32_bits, "the offset of a row of q is cut to 32 bits")
+	KV_CUT_ROW(attn_paged, out_32_bits, "the offset of a row of out is cut to 32 bits")
 	{ 0 }
 };

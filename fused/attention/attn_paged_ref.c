@@ -198,6 +198,8 @@ static int not_a_number(const struct cairn_attn_paged_args *a, const struct cair
 	int64_t stride = a->q_stride ? a->q_stride : (int64_t)a->num_qo_heads * a->head_dim;
 	int seen = 0, query = 0;
 
+	if (!cairn_is_wanted(exact, at * a->head_dim, a->head_dim))
+		return 0;
 	for (int64_t c = at * a->head_dim; c < (at + 1) * a->head_dim; c++)
 		seen |= !isfinite(exact[0].val[c]);
 	for (int c = 0; seen && c < a->head_dim; c++)
@@ -252,7 +254,7 @@ static int all_rows(const struct cairn_attn_paged_args *a, struct cairn_exact *e
 				int64_t at = ((int64_t)a->qo_indptr[b] + i) * a->num_qo_heads + h;
 				int skip = exact && left_out(a, b, i, step) && keys_seen(a, b, i);
 
-				if (!r)
+				if (!r || (exact && !cairn_is_wanted(exact, at * a->head_dim, a->head_dim)))
 					continue;
 				if (!skip)
 					attend(a, b, i, h, r);

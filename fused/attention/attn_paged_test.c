@@ -21,7 +21,8 @@ enum {
 	CAUSAL = PAGED_FLAGS, LSE = CAUSAL << 1, F16 = CAUSAL << 2,
 	PACKED = CAUSAL << 3,		/* q is a slice of packed rows of q, k and v */
 	BENCH = CAUSAL << 4, DEVICE = CAUSAL << 5,
-	FAR_ROWS = CAUSAL << 7,		/* a row of q begins past 2^31 elements */
+	FAR_ROWS = CAUSAL << 7,		/* a row of q begins past 2^31 elements, in few rows */
+	FAR_OUT = CAUSAL << 8,		/* q and out have more than 2^31 elements, in many rows */
 	DECODES = CAUSAL << 6,		/* requests after the first have one query row */
 };
 
@@ -256,6 +257,8 @@ static const struct shape with_sms[] = {
 	{ N("far_pages_decode", 2, 1, 40, 16, 8, 2, 64), .flags = LSE | PAGED_FAR },
 	{ N("far_pages_prefill", 1, 70, 90, 16, 4, 2, 64), .flags = BOTH | F16 | PAGED_FAR },
 	{ N("far_q_stride", 3, 1, 40, 16, 4, 2, 64), .flags = LSE | FAR_ROWS },
+	/* only the last three rows see a key */
+	{ N("rows_past_2_gi_elements", 1, 65540, 3, 16, 128, 2, 256), .flags = CAUSAL | LSE | FAR_OUT },
 };
 
 /* added later, so that the cases before them keep their numbers; then come those of attn_paged_pairs.h */
@@ -343,10 +346,10 @@ static void describe(int index, struct cairn_case *c)
 			 s.flags & PAGED_PADDED ? "_padded" : "");
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
-	c->far = !!(s.flags & (PAGED_FAR | FAR_ROWS));
+	c->far = !!(s.flags & (PAGED_FAR | FAR_ROWS | FAR_OUT));
 	if (s.name && s.logits)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
-	else if (s.flags & (BENCH | DEVICE | PAGED_FAR | FAR_ROWS))
+	else if (s.flags & (BENCH | DEVICE | PAGED_FAR | FAR_ROWS | FAR_OUT))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	else if (s.pair)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
@@ -359,7 +362,7 @@ static void describe(int index, struct cairn_case *c)
 	kv = s.window && s.window <= s.kv - s.qo ? s.window + s.qo - 1 : s.kv;
 	pairs = (double)s.qo * s.kv;
 	if (s.flags & CAUSAL)
-		pairs -= 0.5 * s.qo * (s.qo - 1.0);
+		pairs = s.qo > s.kv ? 0.5 * s.kv * (s.kv + 1.0) : pairs - 0.5 * s.qo * (s.qo - 1.0);
 	if (s.window && s.window < s.kv - s.qo)		/* in bench rows: each row has a whole window */
 		pairs = (double)s.qo * s.window;
 	c->flops = 4.0 * s.batch * pairs * s.hq * s.dim;
@@ -449,6 +452,29 @@ static void add_nan(struct cairn_op *op, const struct paged *p, int64_t row, int
 		cairn_fill_nan(where == NAN_K ? a->kv.k_pages : a->kv.v_pages, a->dtype, key, 1);
 }
 
+static void declare_out(struct cairn_op *op, const struct shape *s, int64_t rows)
+{
+	const size_t out = offsetof(struct cairn_attn_paged_args, out);
+	const size_t lse = offsetof(struct cairn_attn_paged_args, lse);
+	int dtype = s->flags & F16 ? CAIRN_F16 : CAIRN_BF16;
+	int64_t row = (int64_t)s->hq * s->dim;
+
+	if (s->flags & FAR_OUT)
+		cairn_out_rows(op, out, dtype, (int32_t)rows, row);
+	else
+		cairn_out(op, out, dtype, rows * row);
+	cairn_name(op, out, "out");
+	cairn_shape(op, out, { "row", rows }, { "head", s->hq }, { "dim", s->dim });
+	if (!(s->flags & LSE))
+		return;
+	if (s->flags & FAR_OUT)
+		cairn_out_rows(op, lse, CAIRN_F32, (int32_t)rows, s->hq);
+	else
+		cairn_out(op, lse, CAIRN_F32, rows * s->hq);
+	cairn_name(op, lse, "lse");
+	cairn_shape(op, lse, { "row", rows }, { "head", s->hq });
+}
+
 static void *declare_q(struct cairn_op *op, const struct shape *s, int64_t rows, int64_t stride)
 {
 	const size_t field = offsetof(struct cairn_attn_paged_args, q);
@@ -457,6 +483,7 @@ static void *declare_q(struct cairn_op *op, const struct shape *s, int64_t rows,
 	void *q;
 
 	q = s->flags & FAR_ROWS ? cairn_in_far(op, field, dtype, (rows - 1) * stride + row) :
+	    s->flags & FAR_OUT ? cairn_in_rows(op, field, dtype, (int32_t)rows, row, 1) :
 	    cairn_in(op, field, dtype, rows * stride);
 	cairn_name(op, field, "q");
 	for (int64_t i = 0; i < rows && s->flags & FAR_ROWS; i++)
@@ -517,21 +544,16 @@ static void setup(struct cairn_op *op)
 	nnz = a->nnz_qo;
 	esize = cairn_dtype_bytes(a->dtype);
 
-	cairn_out(op, offsetof(struct cairn_attn_paged_args, out), a->dtype, nnz * s.hq * s.dim);
-	cairn_shape(op, offsetof(struct cairn_attn_paged_args, out), { "row", nnz }, { "head", s.hq },
-		    { "dim", s.dim });
-	if (s.flags & LSE) {
-		cairn_out(op, offsetof(struct cairn_attn_paged_args, lse), CAIRN_F32, nnz * s.hq);
-		cairn_shape(op, offsetof(struct cairn_attn_paged_args, lse), { "row", nnz },
-			    { "head", s.hq });
-	}
+	declare_out(op, &s, nnz);
 	q = declare_q(op, &s, nnz, stride);
 	if (logits != PLAIN && logits != ANY && kind == CAIRN_KIND_EXTREME)
 		op->kind = CAIRN_KIND_NORMAL;	/* for all that the pattern does not overwrite */
-	if (!(s.flags & FAR_ROWS))
+	if (!(s.flags & (FAR_ROWS | FAR_OUT)))
 		cairn_fill_nan(q, a->dtype, 0, nnz * stride);	/* remains in padding rows and in gaps */
 
-	if (stride == (int64_t)s.hq * s.dim)
+	if (s.flags & FAR_OUT)
+		;	/* declare_q() has filled it */
+	else if (stride == (int64_t)s.hq * s.dim)
 		cairn_fill(op, q, a->dtype, p.nnz * stride, 1);
 	else
 		for (int i = 0; i < p.nnz; i++)

@@ -178,6 +178,29 @@ static inline void cairn_load_row(float *dst, const void *p, int dtype, int64_t 
 	}
 }
 
+/* cairn_double_to_bf16() of a float. It needs no branch, so that compilers vectorise loops over it. */
+static inline uint16_t cairn_float_to_bf16(float f)
+{
+	uint32_t bits;
+
+	memcpy(&bits, &f, sizeof(bits));
+	bits = (bits & 0x7fffffff) > 0x7f800000 ? 0x7fff0000 : bits + 0x7fff + (bits >> 16 & 1);
+	return (uint16_t)(bits >> 16);
+}
+
+/* The inverse of cairn_load_row(): writes n numbers, each rounded as by cairn_store(). */
+static inline void cairn_store_row(void *p, int dtype, int64_t first, const float *src, int64_t n)
+{
+	if (dtype == CAIRN_BF16)
+		for (int64_t i = 0; i < n; i++)
+			((uint16_t *)p)[first + i] = cairn_float_to_bf16(src[i]);
+	else if (dtype == CAIRN_F16)
+		for (int64_t i = 0; i < n; i++)
+			((uint16_t *)p)[first + i] = cairn_double_to_f16((double)src[i]);
+	else
+		memcpy((float *)p + first, src, (size_t)n * sizeof(*src));
+}
+
 #endif /* !__cplusplus */
 
 /*
@@ -189,6 +212,22 @@ static inline void cairn_load_row(float *dst, const void *p, int dtype, int64_t 
 struct cairn_exact {
 	double *val;		/* one per element of the output */
 	double *bound;		/* largest |got - val|, one per element */
+	/* only elements of these ranges are judged, and val and bound have memory for these alone */
+	const struct cairn_range {
+		int64_t first, count;
+	} *wanted;
+	int num_wanted;		/* 0: all elements */
 };
+
+/* Returns whether any of the elements [first, first + count) is judged. */
+static inline int cairn_is_wanted(const struct cairn_exact *e, int64_t first, int64_t count)
+{
+	int wanted = !e->num_wanted;
+
+	for (int i = 0; i < e->num_wanted; i++)
+		wanted |= first < e->wanted[i].first + e->wanted[i].count &&
+			  first + count > e->wanted[i].first;
+	return wanted;
+}
 
 #endif

@@ -281,7 +281,7 @@ static void reference_is_exact(struct cairn_test *t)
 	_Alignas(16) float in[2 * 3 * 5];
 	_Alignas(16) float out[2 * 3 * 3 * 5];
 	double val[ARRAY_SIZE(out)], bound[ARRAY_SIZE(out)];
-	struct cairn_exact exact = { val, bound };
+	struct cairn_exact exact = { .val = val, .bound = bound };
 	struct cairn_cluster_gather_args a = {
 		.size = sizeof(a), .out = out, .in = in, .num_clusters = 2, .num_calls = 1,
 		.cluster_size = 3, .len = 5, .dtype = CAIRN_F32, .algo = CAIRN_CLUSTER_ONESHOT, .rounds = 1,

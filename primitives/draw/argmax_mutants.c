@@ -131,6 +131,23 @@ static int argmax_subnormals_are_0(const struct cairn_argmax_args *a, void *stre
 	return ret;
 }
 
+/* Rows are found by an offset in bytes of 32 bits. */
+static int argmax_offset_32_bits(const struct cairn_argmax_args *a, void *stream)
+{
+	int64_t row = (int64_t)a->vocab * (int64_t)cairn_dtype_bytes(a->dtype);
+	struct cairn_argmax_args one = *a;
+
+	if (cairn_argmax_check(a) || (a->rows - 1) * row <= UINT32_MAX)
+		return cairn_argmax_ref(a, stream);
+	one.rows = 1;
+	for (int64_t i = 0; i < a->rows; i++) {
+		one.out = a->out + i;
+		one.logits = (const char *)a->logits + (uint32_t)(i * row);
+		CAIRN_TRY(cairn_argmax_cpu(&one, stream));
+	}
+	return 0;
+}
+
 const struct cairn_mutant cairn_argmax_mutants[] = {
 	MUTANT(argmax, last_of_ties, "picks the last of equal logits"),
 	MUTANT(argmax, nan_wins, "treats NaN as the largest"),
@@ -150,5 +167,6 @@ const struct cairn_mutant cairn_argmax_mutants[] = {
 	MUTANT(argmax, index_of_12_bits, "keeps indices modulo 4096"),
 	MUTANT(argmax, rows_16_bits, "cuts the number of rows to 16 bits"),
 	MUTANT(argmax, subnormals_are_0, "compares subnormals as 0"),
+	MUTANT(argmax, offset_32_bits, "cuts the offset of a row to 32 bits"),
 	{ 0 }
 };

@@ -26,6 +26,8 @@ int cairn_argmax_exact(const struct cairn_argmax_args *a, struct cairn_exact *ex
 	CAIRN_TRY(cairn_argmax_check(a));
 	#pragma omp parallel for
 	for (int32_t i = 0; i < a->rows; i++) {
+		if (!cairn_is_wanted(exact, i, 1))
+			continue;
 		exact->val[i] = first_largest(a, i);
 		exact->bound[i] = 0;
 	}

@@ -11,8 +11,10 @@
 #include <math.h>
 #include <stdio.h>
 
+#define FIELD(f)	offsetof(struct cairn_argmax_args, f)
+
 struct shape {
-	int32_t rows, vocab, dtype, bench;
+	int32_t rows, vocab, dtype, bench, far;
 };
 
 static const int32_t grid_vocabs[] = { 1, 7, 111, 1000, 4099, 32000, 65537, 128256 };
@@ -31,6 +33,7 @@ static const struct shape singles[] = {
 	{ .rows = 300, .vocab = 50257, .dtype = CAIRN_F32 },
 	{ .rows = 64, .vocab = 128256, .dtype = CAIRN_F32, .bench = 1 },
 	{ .rows = 256, .vocab = 128256, .dtype = CAIRN_F32, .bench = 1 },
+	{ .rows = 16749, .vocab = 128256, .dtype = CAIRN_BF16, .far = 1 },
 };
 
 #define FIRST_PAIR	((int)(NUM_GRID + ARRAY_SIZE(singles)))
@@ -47,7 +50,7 @@ static struct cairn_pairs pairs = { .num_factors = 5, .levels = { 3, 3, 6, NUM_R
 
 static struct shape shape_of(int i)
 {
-	struct shape s = { 0, 0, 0, 0 };
+	struct shape s = { 0 };
 
 	if (i >= FIRST_PAIR) {
 		const int8_t *level = cairn_pairs_row(&pairs, i - FIRST_PAIR);
@@ -81,7 +84,8 @@ static void describe(int i, struct cairn_case *c)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) | CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
 		return;
 	}
-	c->device_only = elements > 1100000;
+	c->device_only = elements > 1100000 && !s.far;
+	c->far = s.far;
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	if (elements < 40000 && !s.bench)
 		c->kinds = CAIRN_ALL_KINDS;
@@ -150,9 +154,14 @@ static void setup(struct cairn_op *op)
 	a->rows = s.rows;
 	a->vocab = s.vocab;
 	a->dtype = s.dtype;
-	cairn_out(op, offsetof(struct cairn_argmax_args, out), CAIRN_I32, s.rows);
-	cairn_shape(op, offsetof(struct cairn_argmax_args, out), { "row", s.rows });
-	x = cairn_in(op, offsetof(struct cairn_argmax_args, logits), s.dtype, count);
+	if (s.far) {	/* rows past 2^31 elements and 2^32 bytes */
+		cairn_out_rows(op, FIELD(out), CAIRN_I32, s.rows, 1);
+		cairn_in_rows(op, FIELD(logits), s.dtype, s.rows, s.vocab, 3);
+		return;
+	}
+	cairn_out(op, FIELD(out), CAIRN_I32, s.rows);
+	cairn_shape(op, FIELD(out), { "row", s.rows });
+	x = cairn_in(op, FIELD(logits), s.dtype, count);
 	if (op->case_index >= FIRST_PAIR) {
 		fill_pair(op, &s, x);
 		return;

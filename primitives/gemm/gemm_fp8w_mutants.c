@@ -147,6 +147,23 @@ static int gemm_fp8w_scale_magnitude(const struct cairn_gemm_fp8w_args *g, void 
 	return ret;
 }
 
+/* Rows of b are found by an offset of 31 bits. */
+static int gemm_fp8w_offset_31_bits(const struct cairn_gemm_fp8w_args *g, void *stream)
+{
+	struct cairn_gemm_fp8w_args one = *g;
+
+	if (cairn_gemm_fp8w_check(g) || g->m > 1 || (g->n - 1) * (int64_t)g->k <= INT32_MAX)
+		return cairn_gemm_fp8w_ref(g, stream);
+	one.n = 1;
+	for (int64_t i = 0; i < g->n; i++) {
+		one.out = (char *)g->out + i * (int64_t)cairn_dtype_bytes(g->out_dtype);
+		one.b = g->b + (i * g->k & INT32_MAX);
+		one.b_scale = g->b_scale + i;
+		CAIRN_TRY(cairn_gemm_fp8w_cpu(&one, stream));
+	}
+	return 0;
+}
+
 const struct cairn_mutant cairn_gemm_fp8w_mutants[] = {
 	MUTANT(gemm_fp8w, e5m2, "reads the codes as e5m2"),
 	MUTANT(gemm_fp8w, subnormals_flushed, "reads subnormal codes as 0"),
@@ -170,5 +187,6 @@ const struct cairn_mutant cairn_gemm_fp8w_mutants[] = {
 		  "with output in f32 a part of a block uses the scale of the block before"),
 	MUTANT_OF(gemm_fp8w, nan_is_0, "skips a NaN of a"),
 	MUTANT(gemm_fp8w, scale_magnitude, "ignores the signs of the scales"),
+	MUTANT_OF(gemm_fp8w, offset_31_bits, "cuts the offset of a row of b to 31 bits"),
 	{ 0 }
 };

@@ -119,6 +119,25 @@ static int all_elements(const struct cairn_gemm_fp8w_args *g, struct cairn_exact
 	return no_memory ? cairn_error(ENOMEM, "gemm_fp8w: no memory for %d rows of %d", g->m, g->k) : 0;
 }
 
+/* Sets only the elements that are judged. */
+static int wanted_elements(const struct cairn_gemm_fp8w_args *g, struct cairn_exact *exact)
+{
+	double *a = malloc(sizeof(*a) * 2 * (size_t)g->k);
+
+	if (!a)
+		return cairn_error(ENOMEM, "gemm_fp8w: no memory for rows of %d", g->k);
+	for (int r = 0; r < exact->num_wanted; r++)
+		for (int64_t i = 0; i < exact->wanted[r].count; i++) {
+			int64_t e = exact->wanted[r].first + i;
+
+			cairn_widen(a, g->a, g->dtype, e / g->n * g->k, g->k);
+			load_row(g, e % g->n, a + g->k);
+			element(g, e / g->n, e % g->n, a, a + g->k, exact);
+		}
+	free(a);
+	return 0;
+}
+
 int cairn_gemm_fp8w_ref(const struct cairn_gemm_fp8w_args *g, void *stream)
 {
 	(void)stream;
@@ -129,5 +148,5 @@ int cairn_gemm_fp8w_ref(const struct cairn_gemm_fp8w_args *g, void *stream)
 int cairn_gemm_fp8w_exact(const struct cairn_gemm_fp8w_args *g, struct cairn_exact *exact)
 {
 	CAIRN_TRY(cairn_gemm_fp8w_check(g));
-	return all_elements(g, exact);
+	return exact->num_wanted ? wanted_elements(g, exact) : all_elements(g, exact);
 }

@@ -17,6 +17,8 @@
 #include "conformance/suite/pairs.h"
 #include "primitives/base/fp8.h"
 
+#define FIELD(f)	offsetof(struct cairn_gemm_fp8w_args, f)
+
 struct shape {
 	int32_t m, n, k, bench, device_only;	/* bench: a bench row; device_only: skipped on the CPU */
 	int32_t sms;
@@ -69,9 +71,13 @@ static const struct variant {
 #define NUM_UNLIMITED	(NUM_TESTED * 5 + (NUM_SHAPES - NUM_TESTED) + NUM_BLOCKS)
 #define NUM_PAIRS	38
 #define FIRST_PAIR	((int)NUM_UNLIMITED + 2 * (int)ARRAY_SIZE(with_sms))
-#define NUM_CASES	(FIRST_PAIR + NUM_PAIRS)
+#define FAR_CASE	(FIRST_PAIR + NUM_PAIRS)
+#define NUM_CASES	(FAR_CASE + 1)
 
-/* a share of the device, with scales of rows and of blocks; the last of all cases */
+/* b of more than 2^31 codes; the last of all cases */
+static const struct shape far_shape = SHAPE(1, (1 << 17) + 4, 16384);
+
+/* a share of the device, with scales of rows and of blocks */
 static const struct shape with_sms[] = {
 	{ 1, 320, 208, .sms = 1 }, { 8, 257, 144, .sms = 24 }, { 17, 500, 400, .sms = 1 },
 	{ 64, 257, 2064, .sms = 24 }, { 128, 3000, 144, .sms = 24 }, { 300, 132, 272, .sms = 64 },
@@ -99,7 +105,10 @@ static void row_of(int i, struct shape *s, struct variant *v)
 {
 	int first_blocks = (int)(NUM_TESTED * 5 + NUM_SHAPES - NUM_TESTED);
 
-	if (i >= FIRST_PAIR) {
+	if (i == FAR_CASE) {
+		*s = far_shape;
+		*v = variants[0];
+	} else if (i >= FIRST_PAIR) {
 		pair_of(i - FIRST_PAIR, s, v);
 	} else if (i < NUM_TESTED * 5) {
 		*s = shapes[i / 5];
@@ -127,15 +136,17 @@ static void describe(int i, struct cairn_case *c)
 	m = s.m;
 	n = s.n;
 	k = s.k;
-	snprintf(c->name, sizeof(c->name), "%sm%d_n%d_k%d_%s_%s%s%s", i >= FIRST_PAIR ? "pair_" : "",
+	snprintf(c->name, sizeof(c->name), "%sm%d_n%d_k%d_%s_%s%s%s",
+		 i >= FIRST_PAIR && i != FAR_CASE ? "pair_" : "",
 		 s.m, s.n, s.k, cairn_dtype_name(v.dtype), v.scale_kind ? "blocks" : "rows",
 		 v.out_dtype != v.dtype ? "_to_f32" : "", v.bias ? "_bias" : "");
 	if (s.sms)
 		snprintf(c->name + strlen(c->name), sizeof(c->name) - strlen(c->name), "_sms%d", s.sms);
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
-	if (!s.bench && !s.device_only)
+	c->far = i == FAR_CASE;
+	if (!s.bench && !s.device_only && !c->far)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
-	if (i >= FIRST_PAIR)
+	if (i >= FIRST_PAIR && !c->far)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	c->bench = s.bench;
 	c->device_only = s.device_only;
@@ -198,6 +209,24 @@ static void poison(struct cairn_op *op, void *p, int dtype, int64_t rows, int64_
 		cairn_fill_nan(p, dtype, i * k + cairn_op_range(op, 0, k - 1), 1);
 }
 
+/* Rows of b past 2^31 codes; the scales of idle rows are NaN. */
+static void setup_far(struct cairn_op *op, const struct cairn_gemm_fp8w_args *g)
+{
+	void *a = cairn_in(op, FIELD(a), g->dtype, g->k);
+	uint8_t *b = cairn_in_rows(op, FIELD(b), CAIRN_U8, g->n, g->k, 0);
+	float *scale = cairn_in_rows(op, FIELD(b_scale), CAIRN_F32, g->n, 1, 0);
+	const struct plan any = { 0 };
+	int32_t row;
+
+	cairn_out_rows(op, FIELD(out), g->out_dtype, g->n, 1);
+	cairn_fill(op, a, g->dtype, g->k, 1);
+	for (int i = 0; (row = cairn_far_row(g->n, i)) >= 0; i++) {
+		scale[row] = some_scale(op, &any);
+		for (int32_t j = 0; j < g->k; j++)
+			b[(int64_t)row * g->k + j] = some_code(op, &any);
+	}
+}
+
 static void setup(struct cairn_op *op)
 {
 	struct cairn_gemm_fp8w_args *g = op->args;
@@ -217,18 +246,22 @@ static void setup(struct cairn_op *op)
 	g->out_dtype = v.out_dtype;
 	g->scale_kind = v.scale_kind;
 	g->sms = s.sms;
+	if (op->case_index == FAR_CASE) {
+		setup_far(op, g);
+		return;
+	}
 	plan = plan_exact(op);
 	scales = v.scale_kind ? (n + 127) / 128 * ((k + 127) / 128) : n;
-	cairn_out(op, offsetof(struct cairn_gemm_fp8w_args, out), v.out_dtype, m * n);
-	cairn_shape(op, offsetof(struct cairn_gemm_fp8w_args, out), { "row", m }, { "column", n });
-	a = cairn_in(op, offsetof(struct cairn_gemm_fp8w_args, a), v.dtype, m * k);
+	cairn_out(op, FIELD(out), v.out_dtype, m * n);
+	cairn_shape(op, FIELD(out), { "row", m }, { "column", n });
+	a = cairn_in(op, FIELD(a), v.dtype, m * k);
 	cairn_fill_exact(op, a, v.dtype, m * k, 1, plan.a);
-	b = cairn_in(op, offsetof(struct cairn_gemm_fp8w_args, b), CAIRN_U8, n * k);
+	b = cairn_in(op, FIELD(b), CAIRN_U8, n * k);
 	for (int64_t i = 0; i < n * k && i < block; i++)
 		b[i] = some_code(op, &plan);
 	for (int64_t i = block; i < n * k; i += block)
 		memcpy(b + i, b, (size_t)(n * k - i < block ? n * k - i : block));
-	scale = cairn_in(op, offsetof(struct cairn_gemm_fp8w_args, b_scale), CAIRN_F32, scales);
+	scale = cairn_in(op, FIELD(b_scale), CAIRN_F32, scales);
 	/* a scale may have either sign */
 	for (int64_t i = 0; i < scales; i++)
 		scale[i] = some_scale(op, &plan) * (i % 5 == 3 ? -1 : 1);
@@ -236,7 +269,7 @@ static void setup(struct cairn_op *op)
 		poison(op, a, v.dtype, m, k);
 	if (!v.bias)
 		return;
-	bias = cairn_in(op, offsetof(struct cairn_gemm_fp8w_args, bias), v.dtype, n);
+	bias = cairn_in(op, FIELD(bias), v.dtype, n);
 	cairn_fill_exact(op, bias, v.dtype, n, 1, (1 << 20) / (k + 1));
 	if (op->kind == CAIRN_KIND_POISON)
 		poison(op, bias, v.dtype, n, 1);

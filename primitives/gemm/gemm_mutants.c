@@ -208,6 +208,28 @@ static int gemm_last_of_odd_sms(const struct cairn_gemm_args *g, void *stream)
 	return 0;
 }
 
+/* Rows of a, or of b if a has one row, are found by an offset in bytes of 32 bits. */
+static int gemm_offset_32_bits(const struct cairn_gemm_args *g, void *stream)
+{
+	int64_t row = (int64_t)g->k * (int64_t)cairn_dtype_bytes(g->dtype), rows = g->m > 1 ? g->m : g->n;
+	int64_t out = (int64_t)cairn_dtype_bytes(g->out_dtype) * (g->m > 1 ? g->n : 1);
+	struct cairn_gemm_args one = *g;
+
+	if (cairn_gemm_check(g) || (rows - 1) * row <= UINT32_MAX || g->bias)
+		return cairn_gemm_ref(g, stream);
+	for (int64_t i = 0; i < rows; i++) {
+		one.out = (char *)g->out + i * out;
+		if (g->m > 1)
+			one.a = (const char *)g->a + (uint32_t)(i * row);
+		else
+			one.b = (const char *)g->b + (uint32_t)(i * row);
+		one.n = g->m > 1 ? g->n : 1;
+		one.m = 1;
+		CAIRN_TRY(cairn_gemm_cpu(&one, stream));
+	}
+	return 0;
+}
+
 const struct cairn_mutant cairn_gemm_mutants[] = {
 	GEMM("transposed", transposed, "b is read as [k, n]"),
 	GEMM("bias_ignored", no_bias, "bias is not added"),
@@ -240,5 +262,7 @@ const struct cairn_mutant cairn_gemm_mutants[] = {
 	  "skips zeros of a, also beside an infinity" },
 	{ "gemm_last_of_odd_sms", offsetof(struct cairn_impl, gemm), (void *)gemm_last_of_odd_sms,
 	  "has a wrong last element with an odd number of SMs" },
+	{ "gemm_offset_32_bits", offsetof(struct cairn_impl, gemm), (void *)gemm_offset_32_bits,
+	  "cuts the offset of a row of a or b to 32 bits" },
 	{ 0 }
 };

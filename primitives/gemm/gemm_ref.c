@@ -93,6 +93,31 @@ static int all_elements(const struct cairn_gemm_args *g, struct cairn_exact *exa
 	return no_memory ? cairn_error(ENOMEM, "gemm: no memory for %d rows of %d", g->m, g->k) : 0;
 }
 
+/* Sets only the elements that are judged. */
+static int wanted_elements(const struct cairn_gemm_args *g, struct cairn_exact *exact)
+{
+	int no_memory = 0;
+
+	#pragma omp parallel reduction(|:no_memory)
+	{
+		double *a = malloc(sizeof(*a) * 2 * (size_t)g->k);
+
+		no_memory |= !a;
+		for (int r = 0; a && r < exact->num_wanted; r++) {
+			const struct cairn_range *w = &exact->wanted[r];
+
+			#pragma omp for
+			for (int64_t e = w->first; e < w->first + w->count; e++) {
+				cairn_widen(a, g->a, g->dtype, e / g->n * g->k, g->k);
+				cairn_widen(a + g->k, g->b, g->dtype, e % g->n * g->k, g->k);
+				element(g, e / g->n, e % g->n, a, a + g->k, exact);
+			}
+		}
+		free(a);
+	}
+	return no_memory ? cairn_error(ENOMEM, "gemm: no memory for rows of %d", g->k) : 0;
+}
+
 int cairn_gemm_ref(const struct cairn_gemm_args *g, void *stream)
 {
 	(void)stream;
@@ -103,5 +128,5 @@ int cairn_gemm_ref(const struct cairn_gemm_args *g, void *stream)
 int cairn_gemm_exact(const struct cairn_gemm_args *g, struct cairn_exact *exact)
 {
 	CAIRN_TRY(cairn_gemm_check(g));
-	return all_elements(g, exact);
+	return exact->num_wanted ? wanted_elements(g, exact) : all_elements(g, exact);
 }

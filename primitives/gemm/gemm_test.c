@@ -17,6 +17,7 @@
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"
 
+#define FIELD(f)	offsetof(struct cairn_gemm_args, f)
 #define SMALL	300000		/* m n k up to which all variants run */
 
 struct shape {
@@ -59,12 +60,17 @@ static const struct shape shapes[] = {
 	BENCH(4096, 4096, 4096), BENCH(8192, 8192, 8192),
 };
 
-/* a share of the device, in bf16: the kernels by number of rows; the last of all cases */
+/* a share of the device, in bf16: the kernels by number of rows */
 static const struct shape with_sms[] = {
 	{ 1, 1000, 200, .sms = 1 }, { 8, 320, 4096, .sms = 24 }, { 1, 4096, 64, .sms = 64 },
 	{ 9, 96, 200, .sms = 2 }, { 16, 1000, 4096, .sms = 24 }, { 32, 9000, 72, .sms = 24 },
 	{ 57, 257, 4104, .sms = 64 }, { 129, 96, 64, .sms = 24 }, { 300, 132, 520, .sms = 64 },
 	{ 32, 640, 72, .sms = 2 },
+};
+
+/* b, a, and out of more than 2^31 elements, in bf16; behind with_sms */
+static const struct shape far_shapes[] = {
+	SHAPE(1, (1 << 17) + 4, 16384), SHAPE((1 << 17) + 4, 1, 16384), ON_DEVICE((1 << 17) + 4, 16384, 8),
 };
 
 static const struct {
@@ -84,7 +90,7 @@ static const struct {
 
 struct row {
 	struct shape s;
-	int dtype, out_dtype, bias, pair;
+	int dtype, out_dtype, bias, pair, far;
 };
 
 static const int pair_m[] = { 1, 2, 7, 9, 17, 33 }, pair_n[] = { 1, 7, 33, 72, 129 };
@@ -121,7 +127,7 @@ static int find_row(int i, struct row *r)
 {
 	int count = 0;
 
-	r->pair = 0;
+	r->pair = r->far = 0;
 	for (size_t k = 0; k < ARRAY_SIZE(shapes); k++)
 		for (size_t v = 0; v < ARRAY_SIZE(variants); v++) {
 			if (!has_variant(&shapes[k], v))
@@ -140,6 +146,9 @@ static int find_row(int i, struct row *r)
 		r->dtype = r->out_dtype = CAIRN_BF16;
 		r->bias = 0;
 	}
+	for (size_t k = 0; k < ARRAY_SIZE(far_shapes); k++)
+		if (count++ == i)
+			*r = (struct row){ far_shapes[k], CAIRN_BF16, CAIRN_BF16, .far = 1 };
 	if (i >= count)
 		pair_row(i - count, r);
 	return count + cairn_pairs_count(&pairs);
@@ -159,13 +168,14 @@ static void describe(int i, struct cairn_case *c)
 	if (r.s.sms)
 		snprintf(c->name + strlen(c->name), sizeof(c->name) - strlen(c->name), "_sms%d", r.s.sms);
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
-	if (!r.s.bench)
+	if (!r.s.bench && !r.far)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
 	if (r.pair)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	c->bench = r.s.bench;
 	c->ceiling = r.s.m >= 4096;
 	c->device_only = r.s.device_only;
+	c->far = r.far;
 	c->bytes = (m * k + n * k + r.bias * n) * cairn_dtype_bytes(r.dtype) +
 		   m * n * cairn_dtype_bytes(r.out_dtype);
 	c->flops = 2 * m * n * k;
@@ -208,6 +218,22 @@ static void poison(struct cairn_op *op, const struct row *r, void *p, int64_t ro
 			    i % 2 && r->dtype != CAIRN_F32 ? -INFINITY : NAN);
 }
 
+/* Rows of a, or of b and so columns of one row of out, past 2^31 elements and 2^32 bytes */
+static void setup_far(struct cairn_op *op, const struct shape *s, int dtype)
+{
+	int32_t rows = s->m > 1 ? s->m : s->n;
+	size_t far = s->m > 1 ? FIELD(a) : FIELD(b), near = s->m > 1 ? FIELD(b) : FIELD(a);
+	int64_t others = s->m > 1 ? s->n : 1;
+	void *p;
+
+	cairn_out_rows(op, FIELD(out), dtype, rows, others);
+	cairn_in_rows(op, far, dtype, rows, s->k, 1);
+	cairn_name(op, far, s->m > 1 ? "a" : "b");
+	p = cairn_in(op, near, dtype, others * s->k);
+	cairn_name(op, near, s->m > 1 ? "b" : "a");
+	cairn_fill(op, p, dtype, others * s->k, 1);
+}
+
 static void setup(struct cairn_op *op)
 {
 	struct cairn_gemm_args *g = op->args;
@@ -222,14 +248,18 @@ static void setup(struct cairn_op *op)
 	g->dtype = r.dtype;
 	g->out_dtype = r.out_dtype;
 	g->sms = r.s.sms;
-	cairn_out(op, offsetof(struct cairn_gemm_args, out), r.out_dtype, m * n);
-	cairn_shape(op, offsetof(struct cairn_gemm_args, out), { "row", m }, { "column", n });
-	a = cairn_in(op, offsetof(struct cairn_gemm_args, a), r.dtype, m * k);
+	if (r.far) {
+		setup_far(op, &r.s, r.dtype);
+		return;
+	}
+	cairn_out(op, FIELD(out), r.out_dtype, m * n);
+	cairn_shape(op, FIELD(out), { "row", m }, { "column", n });
+	a = cairn_in(op, FIELD(a), r.dtype, m * k);
 	fill_operand(op, &r, a, m, 0);
-	b = cairn_in(op, offsetof(struct cairn_gemm_args, b), r.dtype, n * k);
+	b = cairn_in(op, FIELD(b), r.dtype, n * k);
 	fill_operand(op, &r, b, n, 1);
 	if (r.bias) {
-		bias = cairn_in(op, offsetof(struct cairn_gemm_args, bias), r.dtype, n);
+		bias = cairn_in(op, FIELD(bias), r.dtype, n);
 		cairn_fill_exact(op, bias, r.dtype, n, 1, (1 << 24) / (k + 1));
 	}
 	if (op->kind != CAIRN_KIND_POISON)
@@ -295,7 +325,7 @@ static const char *reject(void *args, int i, int *want)
 }
 
 /* The family needs a constant; number_of_cases() below compares it with the tables above. */
-#define NUM_CASES	(269 + 37)
+#define NUM_CASES	(272 + 37)
 
 static void number_of_cases(struct cairn_test *t)
 {
@@ -330,7 +360,7 @@ static void columns_follow_rows_of_b(struct cairn_test *t)
 
 static void pairs_are_covered(struct cairn_test *t)
 {
-	cairn_pairs_check(t, &pairs, NUM_CASES - 269);
+	cairn_pairs_check(t, &pairs, NUM_CASES - 272);
 }
 
 static const struct cairn_unit units[] = {

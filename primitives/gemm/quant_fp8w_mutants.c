@@ -130,6 +130,24 @@ BENT(quant_fp8w, block_tail_of_f32)
 BENT(quant_fp8w, tf32)
 BENT(quant_fp8w, scale_in_bf16)
 
+/* Rows of w are found by an offset in bytes of 32 bits. */
+static int quant_fp8w_offset_32_bits(const struct cairn_quant_fp8w_args *a, void *stream)
+{
+	int64_t row = (int64_t)a->k * (int64_t)cairn_dtype_bytes(a->dtype);
+	struct cairn_quant_fp8w_args one = *a;
+
+	if (cairn_quant_fp8w_check(a) || (a->n - 1) * row <= UINT32_MAX || a->scale_kind)
+		return cairn_quant_fp8w_ref(a, stream);
+	one.n = 1;
+	for (int64_t i = 0; i < a->n; i++) {
+		one.b = a->b + i * a->k;
+		one.scale = a->scale + i;
+		one.w = (const char *)a->w + (uint32_t)(i * row);
+		CAIRN_TRY(cairn_quant_fp8w_cpu(&one, stream));
+	}
+	return 0;
+}
+
 #define MUTANT(family, defect, what) \
 	{ #defect, offsetof(struct cairn_impl, family), (void *)family##_##defect, what }
 
@@ -154,5 +172,6 @@ const struct cairn_mutant cairn_quant_fp8w_mutants[] = {
 		  "with f32 leaves the columns past the last whole block out of the maximum"),
 	MUTANT_OF(quant_fp8w, tf32, "cuts f32 weights to TF32"),
 	MUTANT_OF(quant_fp8w, scale_in_bf16, "rounds the scales of blocks to bf16"),
+	MUTANT_OF(quant_fp8w, offset_32_bits, "cuts the offset of a row to 32 bits"),
 	{ 0 }
 };

@@ -57,10 +57,11 @@ static int quantise(const struct cairn_quant_fp8w_args *a, struct cairn_exact *e
 {
 	int32_t high = a->scale_kind ? CAIRN_FP8_BLOCK : 1, wide = a->scale_kind ? CAIRN_FP8_BLOCK : a->k;
 	int32_t tiles_n = (a->n + high - 1) / high, tiles_k = (a->k + wide - 1) / wide;
+	int64_t row = (int64_t)high * a->k;
 
 	#pragma omp parallel for schedule(static)
 	for (int32_t i = 0; i < tiles_n; i++)
-		for (int32_t j = 0; j < tiles_k; j++)
+		for (int32_t j = 0; j < tiles_k && (!exact || cairn_is_wanted(exact, i * row, row)); j++)
 			tile(a, (int64_t)i * tiles_k + j, i * high, lesser(a->n, (i + 1) * high), j * wide,
 			     lesser(a->k, (j + 1) * wide), exact);
 	return 0;

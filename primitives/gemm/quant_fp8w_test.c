@@ -15,15 +15,19 @@
 
 #include "primitives/base/fp8.h"
 
+#define FIELD(f)	offsetof(struct cairn_quant_fp8w_args, f)
+
 static const struct shape {
 	int32_t n, k, bench;
 } shapes[] = {
 	{ 1, 16, 0 }, { 0, 64, 0 }, { 3, 48, 0 }, { 7, 128, 0 }, { 5, 144, 0 }, { 130, 272, 0 },
 	{ 128, 128, 0 }, { 257, 1040, 0 }, { 33, 4096, 0 }, { 2, 14336, 0 }, { 4096, 4096, 1 },
 };
+static const struct shape far_shape = { (1 << 17) + 4, 16384, 0 };
 static const int32_t dtypes[] = { CAIRN_BF16, CAIRN_F16, CAIRN_F32 };
 #define FIRST_PAIR	((int)(ARRAY_SIZE(shapes) * ARRAY_SIZE(dtypes) * 2))
 #define NUM_PAIRS	26
+#define FAR_CASE	(FIRST_PAIR + NUM_PAIRS)	/* with scales of rows */
 
 static const int32_t pair_n[] = { 1, 3, 127, 129, 257 }, pair_k[] = { 16, 112, 128, 144, 272 };
 static struct cairn_pairs pairs = { .num_factors = 4, .levels = { 3, 2, 5, 5 } };
@@ -32,6 +36,11 @@ static struct shape shape_of(int i, int32_t *dtype, int32_t *scale_kind)
 {
 	const int8_t *level;
 
+	if (i == FAR_CASE) {
+		*dtype = CAIRN_BF16;
+		*scale_kind = 0;
+		return far_shape;
+	}
 	if (i < FIRST_PAIR) {
 		*dtype = dtypes[i / 2 % 3];
 		*scale_kind = i % 2;
@@ -48,9 +57,11 @@ static void describe(int i, struct cairn_case *c)
 	int32_t dtype, scale_kind;
 	struct shape shape = shape_of(i, &dtype, &scale_kind), *s = &shape;
 
-	snprintf(c->name, sizeof(c->name), "%sn%d_k%d_%s_%s", i < FIRST_PAIR ? "" : "pair_", s->n, s->k,
+	snprintf(c->name, sizeof(c->name), "%sn%d_k%d_%s_%s",
+		 i < FIRST_PAIR || i == FAR_CASE ? "" : "pair_", s->n, s->k,
 		 cairn_dtype_name(dtype), scale_kind ? "blocks" : "rows");
-	c->kinds = s->bench ? CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) : CAIRN_ALL_KINDS;
+	c->far = i == FAR_CASE;
+	c->kinds = s->bench || c->far ? CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) : CAIRN_ALL_KINDS;
 	c->bench = s->bench && dtype == CAIRN_BF16;
 	c->device_only = s->bench;
 	c->bytes = (double)s->n * s->k * (1.0 + (double)cairn_dtype_bytes(dtype));
@@ -65,16 +76,22 @@ static void setup(struct cairn_op *op)
 
 	a->n = s->n;
 	a->k = s->k;
-	cairn_out(op, offsetof(struct cairn_quant_fp8w_args, b), CAIRN_U8, count);
-	cairn_out(op, offsetof(struct cairn_quant_fp8w_args, scale), CAIRN_F32,
+	if (op->case_index == FAR_CASE) {	/* rows past 2^31 elements of w and b, and 2^32 bytes of w */
+		cairn_out_rows(op, FIELD(b), CAIRN_U8, s->n, s->k);
+		cairn_out_rows(op, FIELD(scale), CAIRN_F32, s->n, 1);
+		cairn_in_rows(op, FIELD(w), a->dtype, s->n, s->k, 0.05);
+		return;
+	}
+	cairn_out(op, FIELD(b), CAIRN_U8, count);
+	cairn_out(op, FIELD(scale), CAIRN_F32,
 		  a->scale_kind ? (int64_t)((s->n + 127) / 128) * ((s->k + 127) / 128) : s->n);
-	cairn_shape(op, offsetof(struct cairn_quant_fp8w_args, b), { "row", s->n }, { "column", s->k });
+	cairn_shape(op, FIELD(b), { "row", s->n }, { "column", s->k });
 	if (a->scale_kind)
-		cairn_shape(op, offsetof(struct cairn_quant_fp8w_args, scale),
+		cairn_shape(op, FIELD(scale),
 			    { "block row", (s->n + 127) / 128 }, { "block", (s->k + 127) / 128 });
 	else
-		cairn_shape(op, offsetof(struct cairn_quant_fp8w_args, scale), { "row", s->n });
-	w = cairn_in(op, offsetof(struct cairn_quant_fp8w_args, w), a->dtype, count);
+		cairn_shape(op, FIELD(scale), { "row", s->n });
+	w = cairn_in(op, FIELD(w), a->dtype, count);
 	cairn_fill_exact(op, w, a->dtype, count, 0.05, 1 << 24);
 	for (int32_t i = 1; i < s->n && op->kind == CAIRN_KIND_POISON && op->case_index >= FIRST_PAIR;
 	     i += 150)
@@ -166,7 +183,7 @@ const struct cairn_family cairn_quant_fp8w_family = {
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, quant_fp8w),
 	.args_size = sizeof(struct cairn_quant_fp8w_args),
-	.num_cases = FIRST_PAIR + NUM_PAIRS,
+	.num_cases = FAR_CASE + 1,
 	.exact_is_equal = 1,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 };

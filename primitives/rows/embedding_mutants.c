@@ -169,6 +169,23 @@ static int embedding_rows_of_8(const struct cairn_embedding_args *a, void *strea
 	return cairn_embedding_ref(&other, stream);
 }
 
+/* Rows of out are found by an offset in bytes of 32 bits. */
+static int embedding_out_32_bits(const struct cairn_embedding_args *a, void *stream)
+{
+	int64_t row = (int64_t)a->dim * (int64_t)cairn_dtype_bytes(a->dtype);
+	struct cairn_embedding_args one = *a;
+
+	if (cairn_embedding_check(a) || (a->rows - 1) * row <= UINT32_MAX)
+		return cairn_embedding_ref(a, stream);
+	one.rows = 1;
+	for (int64_t i = 0; i < a->rows; i++) {
+		one.out = (char *)a->out + (uint32_t)(i * row);
+		one.ids = a->ids + i;
+		CAIRN_TRY(cairn_embedding_cpu(&one, stream));
+	}
+	return 0;
+}
+
 const struct cairn_mutant cairn_embedding_mutants[] = {
 	MUTANT(embedding, row_plus_1, "copies the row of the next token"),
 	MUTANT(embedding, clamped, "clamps an id outside the vocabulary"),
@@ -193,5 +210,6 @@ const struct cairn_mutant cairn_embedding_mutants[] = {
 	MUTANT(embedding, unknown_first_alone, "looks at the first unknown byte alone"),
 	MUTANT(embedding, rounded_once, "rounds a product from double to dtype"),
 	MUTANT(embedding, rows_of_8, "does not write the last of 8 n + 7 rows"),
+	MUTANT(embedding, out_32_bits, "cuts the offset of a row of out to 32 bits"),
 	{ 0 }
 };

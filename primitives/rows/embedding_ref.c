@@ -29,7 +29,7 @@ int cairn_embedding_exact(const struct cairn_embedding_args *a, struct cairn_exa
 {
 	CAIRN_TRY(cairn_embedding_check(a));
 	for (int32_t i = 0; i < a->rows; i++)
-		for (int32_t j = 0; j < a->dim; j++) {
+		for (int32_t j = 0; cairn_is_wanted(exact, (int64_t)i * a->dim, 1) && j < a->dim; j++) {
 			exact->val[(int64_t)i * a->dim + j] = element(a, i, j);
 			exact->bound[(int64_t)i * a->dim + j] = 0;
 		}

@@ -10,10 +10,13 @@
 #include <math.h>
 #include <stdio.h>
 
+#define FIELD(f)	offsetof(struct cairn_embedding_args, f)
+
 struct shape {
 	int32_t rows, dim, vocab, dtype, bench;
 	float scale;
 	int32_t far;			/* rows of the table begin past 2^31 elements */
+	int32_t far_out;		/* rows of out do */
 	/* the table holds 3, 5 and 7: a product with the scale is rounded to a tie, and then to dtype */
 	int32_t ties;
 };
@@ -58,6 +61,7 @@ static const struct shape shapes[] = {
 	{ .rows = 4096, .dim = 3584, .vocab = 8192, .dtype = CAIRN_BF16, .bench = 1, .scale = 59.75f },
 	{ .rows = 66000, .dim = 8, .vocab = 100, .dtype = CAIRN_BF16 },
 	{ .rows = 5, .dim = 16384, .vocab = 140000, .dtype = CAIRN_BF16, .far = 1 },
+	{ .rows = (1 << 17) + 4, .dim = 16384, .vocab = 30, .dtype = CAIRN_BF16, .far_out = 1 },
 };
 
 #define FIRST_PAIR	((int)ARRAY_SIZE(shapes))
@@ -84,7 +88,7 @@ static void describe(int i, struct cairn_case *c)
 {
 	struct shape shape = shape_of(i), *s = &shape;
 	double esize = (double)cairn_dtype_bytes(s->dtype);
-	const char *what = i >= FIRST_PAIR ? "pair_" : s->far ? "far_" : "";
+	const char *what = i >= FIRST_PAIR ? "pair_" : s->far ? "far_" : s->far_out ? "out_" : "";
 	int n = snprintf(c->name, sizeof(c->name), "%srows%d_dim%d_vocab%d_%s", what, s->rows, s->dim,
 			 s->vocab, cairn_dtype_name(s->dtype));
 
@@ -93,10 +97,10 @@ static void describe(int i, struct cairn_case *c)
 	else if (s->scale != 0)
 		snprintf(c->name + n, sizeof(c->name) - n, "_scale%s%g", s->scale < 0 ? "_minus" : "",
 			 fabs((double)s->scale));
-	c->far = s->far;
-	c->device_only = (double)s->vocab * s->dim > 4e6 && !s->far;
+	c->far = s->far || s->far_out;
+	c->device_only = (double)s->vocab * s->dim > 4e6 && !c->far;
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
-	if (!c->device_only && !s->far && s->rows <= 4096)
+	if (!c->device_only && !c->far && s->rows <= 4096)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXTREME) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	c->bench = s->bench;
 	c->bytes = 2.0 * s->rows * s->dim * esize + 4.0 * s->rows;
@@ -107,9 +111,9 @@ static void fill_far(struct cairn_op *op, const struct shape *s)
 {
 	const int32_t some[] = { s->vocab - 1, 65537, 0, 131072, s->vocab - 2 };
 	int64_t dim = s->dim, esize = (int64_t)cairn_dtype_bytes(s->dtype);
-	char *table = cairn_in_far(op, offsetof(struct cairn_embedding_args, table), s->dtype,
+	char *table = cairn_in_far(op, FIELD(table), s->dtype,
 				   s->vocab * dim);
-	int32_t *ids = cairn_in(op, offsetof(struct cairn_embedding_args, ids), CAIRN_I32, s->rows);
+	int32_t *ids = cairn_in(op, FIELD(ids), CAIRN_I32, s->rows);
 
 	for (int32_t i = 0; i < s->rows; i++) {
 		ids[i] = some[i];
@@ -134,14 +138,17 @@ static void setup(struct cairn_op *op)
 	a->vocab = s->vocab;
 	a->dtype = s->dtype;
 	a->scale = s->scale;
-	cairn_out(op, offsetof(struct cairn_embedding_args, out), s->dtype, (int64_t)s->rows * s->dim);
-	cairn_shape(op, offsetof(struct cairn_embedding_args, out), { "row", s->rows }, { "dim", s->dim });
+	if (s->far_out)
+		cairn_out_rows(op, FIELD(out), s->dtype, s->rows, s->dim);
+	else
+		cairn_out(op, FIELD(out), s->dtype, (int64_t)s->rows * s->dim);
+	cairn_shape(op, FIELD(out), { "row", s->rows }, { "dim", s->dim });
 	if (s->far) {
 		fill_far(op, s);
 		return;
 	}
-	table = cairn_in(op, offsetof(struct cairn_embedding_args, table), s->dtype, count);
-	ids = cairn_in(op, offsetof(struct cairn_embedding_args, ids), CAIRN_I32, s->rows);
+	table = cairn_in(op, FIELD(table), s->dtype, count);
+	ids = cairn_in(op, FIELD(ids), CAIRN_I32, s->rows);
 	if (poison)
 		cairn_fill_nan(table, s->dtype, 0, count);
 	else

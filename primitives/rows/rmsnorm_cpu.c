@@ -2,8 +2,8 @@
 /*
  * rmsnorm_cpu - a row at a time in fp32, rows in parallel
  *
- * The row is widened once into a buffer on the stack (at most 64 KiB), summed in 8 lanes, which lets gcc
- * vectorise without reordering the additions, scaled, and written back.
+ * The row is widened once into a buffer on the stack (at most 64 KiB), as is what it meets. It is summed in 8
+ * lanes, which lets gcc vectorise without reordering the additions, scaled, and written back.
  */
 #include <math.h>
 
@@ -14,22 +14,17 @@
 #define MAX_DIM	16384
 #define LANES	8	/* divides every legal dim */
 
-static void store_row(void *dst, int dtype, int64_t first, const float *src, int32_t n)
-{
-	for (int32_t j = 0; j < n; j++)
-		cairn_store(dst, dtype, first + j, src[j]);
-}
-
 static void normalise(const struct cairn_rmsnorm_args *a, int64_t first)
 {
-	float r[MAX_DIM], part[LANES] = { 0 }, sum = 0, s;
+	float r[MAX_DIM], v[MAX_DIM], part[LANES] = { 0 }, sum = 0, s;
 	int32_t dim = a->dim;
 
 	cairn_load_row(r, a->x, a->dtype, first, dim);
 	if (a->residual) {
+		cairn_load_row(v, a->residual, a->dtype, first, dim);
 		for (int32_t j = 0; j < dim; j++)
-			r[j] += (float)cairn_load(a->residual, a->dtype, first + j);
-		store_row(a->residual, a->dtype, first, r, dim);
+			r[j] += v[j];
+		cairn_store_row(a->residual, a->dtype, first, r, dim);
 		cairn_load_row(r, a->residual, a->dtype, first, dim);	/* the rounded sum */
 	}
 	for (int32_t j = 0; j < dim; j += LANES)
@@ -38,9 +33,10 @@ static void normalise(const struct cairn_rmsnorm_args *a, int64_t first)
 	for (int k = 0; k < LANES; k++)
 		sum += part[k];
 	s = 1 / sqrtf(sum / (float)dim + a->eps);
+	cairn_load_row(v, a->weight, a->dtype, 0, dim);
 	for (int32_t j = 0; j < dim; j++)
-		r[j] = r[j] * s * (a->weight_offset + (float)cairn_load(a->weight, a->dtype, j));
-	store_row(a->out, a->dtype, first, r, dim);
+		r[j] = r[j] * s * (a->weight_offset + v[j]);
+	cairn_store_row(a->out, a->dtype, first, r, dim);
 }
 
 int cairn_rmsnorm_cpu(const struct cairn_rmsnorm_args *a, void *stream)

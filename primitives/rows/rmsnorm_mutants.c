@@ -156,6 +156,26 @@ static int rmsnorm_rows_16_bits(const struct cairn_rmsnorm_args *a, void *stream
 	return cairn_rmsnorm_ref(&other, stream);
 }
 
+/* Rows are found by an offset in bytes of 32 bits. */
+static int rmsnorm_offset_32_bits(const struct cairn_rmsnorm_args *a, void *stream)
+{
+	int64_t row = (int64_t)a->dim * (int64_t)cairn_dtype_bytes(a->dtype);
+	struct cairn_rmsnorm_args one = *a;
+
+	if (cairn_rmsnorm_check(a) || (a->rows - 1) * row <= UINT32_MAX)
+		return cairn_rmsnorm_ref(a, stream);
+	one.rows = 1;
+	for (int64_t i = 0; i < a->rows; i++) {
+		uint32_t at = (uint32_t)(i * row);
+
+		one.out = (char *)a->out + at;
+		one.x = (const char *)a->x + at;
+		one.residual = a->residual ? (char *)a->residual + at : NULL;
+		CAIRN_TRY(cairn_rmsnorm_cpu(&one, stream));
+	}
+	return 0;
+}
+
 const struct cairn_mutant cairn_rmsnorm_mutants[] = {
 	MUTANT(rmsnorm, eps_outside_root, "adds eps to the root instead of under it"),
 	MUTANT(rmsnorm, eps_before_mean, "adds eps to the sum instead of the mean"),
@@ -184,5 +204,6 @@ const struct cairn_mutant cairn_rmsnorm_mutants[] = {
 	MUTANT(rmsnorm, in_place, "writes out before x, which may be the same, is read"),
 	MUTANT(rmsnorm, offset_magnitude, "ignores the sign of weight_offset"),
 	MUTANT(rmsnorm, rows_16_bits, "cuts the number of rows to 16 bits"),
+	MUTANT(rmsnorm, offset_32_bits, "cuts the offset of a row to 32 bits"),
 	{ 0 }
 };

@@ -11,11 +11,13 @@
 #include <math.h>
 #include <stdio.h>
 
+#define FIELD(f)	offsetof(struct cairn_rmsnorm_args, f)
+
 struct shape {
 	int32_t rows, dim, dtype, residual;
 	float offset, eps;
 	const char *tag;	/* end of the case's name; NULL: none */
-	int bench;
+	int bench, far;
 };
 
 /* All shapes of the grid, each in four flavours; then the single cases and the bench rows. */
@@ -42,6 +44,7 @@ static const struct shape singles[] = {
 	{ .rows = 13, .dim = 200, .dtype = CAIRN_F32, .offset = -1, .eps = 1e-5f, .tag = "minus" },
 	{ .rows = 65541, .dim = 8, .dtype = CAIRN_BF16, .residual = 1, .eps = 1e-5f },
 	{ .rows = 0, .dim = 512, .dtype = CAIRN_BF16, .residual = 1, .eps = 1e-5f, .tag = "empty" },
+	{ .rows = (1 << 17) + 4, .dim = 16384, .dtype = CAIRN_BF16, .residual = 1, .eps = 1e-5f, .far = 1 },
 	{ .rows = 989, .dim = 64, .dtype = CAIRN_BF16, .residual = 1, .offset = 1, .eps = 1e-6f },
 	{ .rows = 989, .dim = 512, .dtype = CAIRN_F32, .eps = 1e-6f },
 	{ .rows = 989, .dim = 1024, .dtype = CAIRN_F16, .residual = 1, .eps = 1e-5f },
@@ -113,7 +116,8 @@ static void describe(int i, struct cairn_case *c)
 	if (elements < 25000 && !s.bench)
 		c->kinds = CAIRN_ALL_KINDS;
 	c->bench = s.bench;
-	c->device_only = elements > 450000 && s.rows < 65536;
+	c->device_only = elements > 450000 && s.rows < 65536 && !s.far;
+	c->far = s.far;
 	c->bytes = elements * esize * (s.residual ? 4 : 2) + s.dim * esize;
 	c->flops = elements * 4;
 }
@@ -147,29 +151,48 @@ static void fill(struct cairn_op *op, void *p, const struct shape *s, double fac
 	cairn_fill_exact(op, p, s->dtype, (int64_t)s->rows * s->dim, factor, s->residual ? most / 2 : most);
 }
 
+static void set_scalars(struct cairn_rmsnorm_args *a, const struct shape *s)
+{
+	a->rows = s->rows;
+	a->dim = s->dim;
+	a->dtype = s->dtype;
+	a->eps = s->eps;
+	a->weight_offset = s->offset;
+}
+
+/* Rows past 2^31 elements and 2^32 bytes in all three arrays */
+static void setup_far(struct cairn_op *op, const struct shape *s)
+{
+	void *w = cairn_in(op, FIELD(weight), s->dtype, s->dim);
+
+	set_scalars(op->args, s);
+	cairn_fill(op, w, s->dtype, s->dim, 1);
+	cairn_out_rows(op, FIELD(out), s->dtype, s->rows, s->dim);
+	cairn_inout_rows(op, FIELD(residual), s->dtype, s->rows, s->dim, 4);
+	cairn_in_rows(op, FIELD(x), s->dtype, s->rows, s->dim, 1);
+}
+
 static void setup(struct cairn_op *op)
 {
-	struct cairn_rmsnorm_args *a = op->args;
 	int64_t count;
 	struct shape s;
 	void *x, *r = NULL, *w;
 
 	shape_of(op->case_index, &s);
-	count = (int64_t)s.rows * s.dim;
-	a->rows = s.rows;
-	a->dim = s.dim;
-	a->dtype = s.dtype;
-	a->eps = s.eps;
-	a->weight_offset = s.offset;
-	cairn_out(op, offsetof(struct cairn_rmsnorm_args, out), s.dtype, count);
-	cairn_shape(op, offsetof(struct cairn_rmsnorm_args, out), { "row", s.rows }, { "dim", s.dim });
-	if (s.residual) {
-		r = cairn_inout(op, offsetof(struct cairn_rmsnorm_args, residual), s.dtype, count);
-		cairn_shape(op, offsetof(struct cairn_rmsnorm_args, residual), { "row", s.rows },
-			    { "dim", s.dim });
+	if (s.far) {
+		setup_far(op, &s);
+		return;
 	}
-	x = cairn_in(op, offsetof(struct cairn_rmsnorm_args, x), s.dtype, count);
-	w = cairn_in(op, offsetof(struct cairn_rmsnorm_args, weight), s.dtype, s.dim);
+	count = (int64_t)s.rows * s.dim;
+	set_scalars(op->args, &s);
+	cairn_out(op, FIELD(out), s.dtype, count);
+	cairn_shape(op, FIELD(out), { "row", s.rows }, { "dim", s.dim });
+	if (s.residual) {
+		r = cairn_inout(op, FIELD(residual), s.dtype, count);
+		cairn_shape(op, FIELD(residual), { "row", s.rows }, { "dim", s.dim });
+	}
+	x = cairn_in(op, FIELD(x), s.dtype, count);
+	w = cairn_in(op, FIELD(weight), s.dtype, s.dim);
 	if (op->kind == CAIRN_KIND_EXTREME) {
 		fill_extreme(op, x, &s);
 		if (r)
@@ -280,7 +303,7 @@ const struct cairn_family cairn_rmsnorm_family = {
 	.op = offsetof(struct cairn_impl, rmsnorm),
 	.args_size = sizeof(struct cairn_rmsnorm_args),
 	.num_cases = FIRST_PAIR + NUM_PAIRS,
-	.may_alias = { { offsetof(struct cairn_rmsnorm_args, out), offsetof(struct cairn_rmsnorm_args, x) } },
+	.may_alias = { { FIELD(out), FIELD(x) } },
 	.part = part,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 };

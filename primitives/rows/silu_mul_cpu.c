@@ -47,8 +47,7 @@ int cairn_silu_mul_cpu(const struct cairn_silu_mul_args *a, void *stream)
 			cairn_load_row(up, a->x, a->dtype, at + a->dim, n);
 			for (int32_t j = 0; j < n; j++)
 				g[j] = act_mul(g[j], up[j], a->activation);
-			for (int32_t j = 0; j < n; j++)
-				cairn_store(a->out, a->dtype, (int64_t)i * a->dim + c * CHUNK + j, g[j]);
+			cairn_store_row(a->out, a->dtype, (int64_t)i * a->dim + c * CHUNK, g, n);
 		}
 	return 0;
 }

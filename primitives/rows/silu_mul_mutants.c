@@ -177,6 +177,23 @@ static int silu_mul_tail_of_chunks(const struct cairn_silu_mul_args *a, void *st
 	return 0;
 }
 
+/* Rows of out are found by an offset in bytes of 32 bits. */
+static int silu_mul_offset_32_bits(const struct cairn_silu_mul_args *a, void *stream)
+{
+	int64_t row = (int64_t)a->dim * (int64_t)cairn_dtype_bytes(a->dtype);
+	struct cairn_silu_mul_args one = *a;
+
+	if (cairn_silu_mul_check(a) || (a->rows - 1) * row <= UINT32_MAX)
+		return cairn_silu_mul_ref(a, stream);
+	one.rows = 1;
+	for (int64_t i = 0; i < a->rows; i++) {
+		one.out = (char *)a->out + (uint32_t)(i * row);
+		one.x = (const char *)a->x + 2 * i * row;
+		CAIRN_TRY(cairn_silu_mul_cpu(&one, stream));
+	}
+	return 0;
+}
+
 const struct cairn_mutant cairn_silu_mul_mutants[] = {
 	MUTANT(silu_mul, halves_swapped, "swaps gate and up"),
 	MUTANT(silu_mul, halves_interleaved, "treats gate and up as interleaved"),
@@ -208,5 +225,6 @@ const struct cairn_mutant cairn_silu_mul_mutants[] = {
 	MUTANT(silu_mul, rows_16_bits, "cuts the number of rows to 16 bits"),
 	MUTANT(silu_mul, up_times_gate, "multiplies up by the gate first, which overflows"),
 	MUTANT(silu_mul, tail_of_chunks, "loses the last element of rows that end 8 past a multiple of 1024"),
+	MUTANT(silu_mul, offset_32_bits, "cuts the offset of a row of out to 32 bits"),
 	{ 0 }
 };

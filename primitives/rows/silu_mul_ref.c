@@ -47,7 +47,7 @@ int cairn_silu_mul_exact(const struct cairn_silu_mul_args *a, struct cairn_exact
 	CAIRN_TRY(cairn_silu_mul_check(a));
 	#pragma omp parallel for
 	for (int64_t i = 0; i < a->rows; i++)
-		for (int64_t j = 0; j < a->dim; j++) {
+		for (int64_t j = 0; cairn_is_wanted(exact, i * a->dim, a->dim) && j < a->dim; j++) {
 			double g = cairn_load(a->x, a->dtype, 2 * i * a->dim + j);
 			double up = cairn_load(a->x, a->dtype, (2 * i + 1) * a->dim + j);
 			double val = act(a, g) * up;

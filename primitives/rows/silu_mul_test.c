@@ -10,8 +10,10 @@
 
 #include <stdio.h>
 
+#define FIELD(f)	offsetof(struct cairn_silu_mul_args, f)
+
 struct shape {
-	int32_t rows, dim, dtype, bench, gelu;
+	int32_t rows, dim, dtype, bench, gelu, far;
 };
 
 static const int32_t grid_rows[] = { 1, 19, 99 };
@@ -45,6 +47,7 @@ static const struct shape singles[] = {
 	{ .rows = 99, .dim = 9216, .dtype = CAIRN_BF16, .gelu = 1 },
 	{ .rows = 0, .dim = 512, .dtype = CAIRN_BF16, .gelu = 1 },
 	{ .rows = 128, .dim = 9216, .dtype = CAIRN_BF16, .bench = 1, .gelu = 1 },
+	{ .rows = (1 << 17) + 4, .dim = 16384, .dtype = CAIRN_BF16, .far = 1 },
 };
 
 #define FIRST_PAIR	((int)(NUM_GRID + ARRAY_SIZE(singles)))
@@ -86,6 +89,7 @@ static void describe(int i, struct cairn_case *c)
 		c->kinds = CAIRN_ALL_KINDS;
 	c->bench = s.bench;
 	c->device_only = elements > 300000 && s.rows < 65536;
+	c->far = s.far;
 	c->bytes = 3 * elements * (double)cairn_dtype_bytes(s.dtype);
 	c->flops = elements * 5;
 }
@@ -143,9 +147,14 @@ static void setup(struct cairn_op *op)
 	a->dim = s.dim;
 	a->dtype = s.dtype;
 	a->activation = s.gelu;
-	cairn_out(op, offsetof(struct cairn_silu_mul_args, out), s.dtype, count);
-	cairn_shape(op, offsetof(struct cairn_silu_mul_args, out), { "row", s.rows }, { "dim", s.dim });
-	x = cairn_in(op, offsetof(struct cairn_silu_mul_args, x), s.dtype, 2 * count);
+	if (s.far) {	/* rows past 2^31 elements and 2^32 bytes in both arrays */
+		cairn_out_rows(op, FIELD(out), s.dtype, s.rows, s.dim);
+		cairn_in_rows(op, FIELD(x), s.dtype, s.rows, 2 * s.dim, 3);
+		return;
+	}
+	cairn_out(op, FIELD(out), s.dtype, count);
+	cairn_shape(op, FIELD(out), { "row", s.rows }, { "dim", s.dim });
+	x = cairn_in(op, FIELD(x), s.dtype, 2 * count);
 	if (op->kind == CAIRN_KIND_EXTREME)
 		fill_extreme(op, x, &s);
 	else if (op->kind == CAIRN_KIND_EXACT)
