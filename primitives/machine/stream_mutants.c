@@ -41,12 +41,29 @@ static int seed_ignored(const struct cairn_stream_args *a, void *stream)
 	return cairn_stream_ref(&b, stream);
 }
 
+/* What lies past 2^32 bytes is taken from the beginning of src, and written to the beginning of dst. */
+static int offset_32_bits(const struct cairn_stream_args *a, void *stream)
+{
+	const int64_t most = (int64_t)1 << 32;
+	struct cairn_stream_args b = *a;
+
+	if (cairn_stream_check(a) || a->bytes <= most)
+		return cairn_stream_ref(a, stream);
+	b.bytes = most;
+	CAIRN_TRY(cairn_stream_cpu(&b, stream));
+	b.bytes = a->bytes - most;
+	if (a->op == CAIRN_STREAM_READ)
+		b.sum = a->sum + cairn_stream_num_blocks(most);
+	return cairn_stream_cpu(&b, stream);
+}
+
 #define STREAM(name, fn, what)	{ "stream_" name, offsetof(struct cairn_impl, stream), (void *)fn, what }
 
 const struct cairn_mutant cairn_stream_mutants[] = {
 	STREAM("last_block", last_block_skipped, "the short last block is not read"),
 	STREAM("sums_of_32_bits", sums_of_32_bits, "sums are truncated to 32 bits"),
 	STREAM("whole_blocks", copies_whole_blocks, "a copy stops at the last whole block"),
+	STREAM("offset_32_bits", offset_32_bits, "offsets are cut to 32 bits"),
 	STREAM("seed_ignored", seed_ignored, "the pattern does not depend on the seed"),
 	{ 0 }
 };

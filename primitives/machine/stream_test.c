@@ -10,6 +10,11 @@
 
 #include "conformance/harness.h"
 
+#define FIELD(f)	offsetof(struct cairn_stream_args, f)
+#define WORDS		(CAIRN_STREAM_BLOCK / 8)	/* of a block */
+#define FAR_BLOCKS	((1 << 20) + 8)			/* of a case with offsets beyond 2^32 bytes */
+#define FAR_BYTES	((int64_t)FAR_BLOCKS * CAIRN_STREAM_BLOCK)
+
 static const struct {
 	const char *name;
 	int op;			/* enum cairn_stream_op */
@@ -38,6 +43,9 @@ static const struct {
 	{ "copy_16b", CAIRN_STREAM_COPY, 16, 0, 0 },
 	{ "copy_block_and_16", CAIRN_STREAM_COPY, 4096 + 16, 0, 0 },
 	{ "copy_odd", CAIRN_STREAM_COPY, 777 * 4096 + 528, 0, 0 },
+	{ "read_past_4g", CAIRN_STREAM_READ, FAR_BYTES, 0, 0 },
+	{ "write_past_4g", CAIRN_STREAM_WRITE, FAR_BYTES, 0, 0 },
+	{ "copy_past_4g", CAIRN_STREAM_COPY, FAR_BYTES, 0, 0 },
 };
 
 static void describe(int i, struct cairn_case *c)
@@ -45,8 +53,34 @@ static void describe(int i, struct cairn_case *c)
 	snprintf(c->name, sizeof(c->name), "%s", cases[i].name);
 	c->bench = cases[i].bench;
 	c->device_only = cases[i].device_only;
+	c->far = cases[i].bytes == FAR_BYTES;
 	c->ceiling = c->bench && cases[i].op == CAIRN_STREAM_READ && cases[i].bytes >= 128 << 20;
 	c->bytes = (double)cases[i].bytes * (cases[i].op == CAIRN_STREAM_COPY ? 2 : 1);
+}
+
+static uint64_t next_word(uint64_t x)
+{
+	return (x ^ (x >> 29)) * CAIRN_STREAM_MULT + 1;
+}
+
+/* Only some blocks are judged; all others are idle. */
+static void setup_far(struct cairn_op *op, int what, uint64_t x)
+{
+	uint64_t *src;
+	int32_t block;
+
+	if (what == CAIRN_STREAM_READ) {
+		cairn_out_rows(op, FIELD(sum), CAIRN_I64, FAR_BLOCKS, 1);
+	} else {
+		cairn_out_rows(op, FIELD(dst), CAIRN_I64, FAR_BLOCKS, WORDS);
+		cairn_shape(op, FIELD(dst), { "block", FAR_BLOCKS }, { "word", WORDS });
+	}
+	if (what == CAIRN_STREAM_WRITE)
+		return;
+	src = cairn_in_rows(op, FIELD(src), CAIRN_I64, FAR_BLOCKS, WORDS, 0);
+	for (int i = 0; (block = cairn_far_row(FAR_BLOCKS, i)) >= 0; i++)
+		for (int k = 0; k < WORDS; k++)
+			src[(int64_t)block * WORDS + k] = x = next_word(x);
 }
 
 static void setup(struct cairn_op *op)
@@ -57,22 +91,24 @@ static void setup(struct cairn_op *op)
 	a->op = cases[op->case_index].op;
 	a->bytes = cases[op->case_index].bytes;
 	a->seed = x;
+	if (a->bytes == FAR_BYTES) {
+		setup_far(op, a->op, x);
+		return;
+	}
 	if (a->op == CAIRN_STREAM_READ) {
 		int64_t blocks = cairn_stream_num_blocks(a->bytes);
 
-		cairn_out(op, offsetof(struct cairn_stream_args, sum), CAIRN_I64, blocks);
-		cairn_shape(op, offsetof(struct cairn_stream_args, sum), { "block", blocks });
+		cairn_out(op, FIELD(sum), CAIRN_I64, blocks);
+		cairn_shape(op, FIELD(sum), { "block", blocks });
 	} else {
-		cairn_out(op, offsetof(struct cairn_stream_args, dst), CAIRN_I64, a->bytes / 8);
-		cairn_shape(op, offsetof(struct cairn_stream_args, dst), { "word", a->bytes / 8 });
+		cairn_out(op, FIELD(dst), CAIRN_I64, a->bytes / 8);
+		cairn_shape(op, FIELD(dst), { "word", a->bytes / 8 });
 	}
 	if (a->op == CAIRN_STREAM_WRITE)
 		return;
-	src = cairn_in(op, offsetof(struct cairn_stream_args, src), CAIRN_I64, a->bytes / 8);
-	for (int64_t i = 0; i < a->bytes / 8; i++) {
-		x = (x ^ (x >> 29)) * CAIRN_STREAM_MULT + 1;
-		src[i] = x;
-	}
+	src = cairn_in(op, FIELD(src), CAIRN_I64, a->bytes / 8);
+	for (int64_t i = 0; i < a->bytes / 8; i++)
+		src[i] = x = next_word(x);
 }
 
 struct moved {
@@ -88,10 +124,10 @@ static int is_bad(const void *arg, int64_t i, char *why, size_t why_len)
 	uint64_t expect = 0, value;
 
 	if (want->op == CAIRN_STREAM_READ) {
-		int64_t end = (i + 1) * (CAIRN_STREAM_BLOCK / 8);
+		int64_t end = (i + 1) * WORDS;
 
 		end = end > want->bytes / 8 ? want->bytes / 8 : end;
-		for (int64_t k = i * (CAIRN_STREAM_BLOCK / 8); k < end; k++)
+		for (int64_t k = i * WORDS; k < end; k++)
 			expect += src[k];
 		value = m->got->sum[i];
 	} else {
@@ -109,8 +145,8 @@ static int judge(const struct cairn_op *op, const void *got, char *why, size_t w
 {
 	const struct moved m = { op->args, got };
 
-	size_t field = m.want->op == CAIRN_STREAM_READ ? offsetof(struct cairn_stream_args, sum) :
-		       offsetof(struct cairn_stream_args, dst);
+	size_t field = m.want->op == CAIRN_STREAM_READ ? FIELD(sum) :
+		       FIELD(dst);
 
 	return cairn_judge_each(op, field, is_bad, &m, why, why_len);
 }
