@@ -292,6 +292,28 @@ CHANGED(temperature_1e_10, not_so_cold)
 CHANGED(top_p_rounds_to_none, nothing_is_all)
 CHANGED(infinity_above_largest, infinity_above)
 
+/* Rows of logits are found by an offset in elements of 31 bits. */
+static int sample_offset_31_bits(const struct cairn_sample_args *a, void *stream)
+{
+	struct cairn_sample_args one = *a;
+
+	if (cairn_sample_check(a) || (a->rows - 1) * (int64_t)a->vocab <= INT32_MAX)
+		return cairn_sample_ref(a, stream);
+	one.rows = 1;
+	for (int64_t i = 0; i < a->rows; i++) {
+		one.out = a->out + i;
+		one.logits = a->logits + (i * a->vocab & INT32_MAX & ~3);
+		one.temperature = a->temperature + i;
+		one.top_k = a->top_k + i;
+		one.top_p = a->top_p + i;
+		one.min_p = a->min_p + i;
+		one.seed = a->seed + i;
+		one.offset = a->offset + i;
+		CAIRN_TRY(cairn_sample_cpu(&one, stream));
+	}
+	return 0;
+}
+
 const struct cairn_mutant cairn_sample_mutants[] = {
 	MUTANT(sample, top_p_before_top_k, "applies top_p before top_k"),
 	MUTANT(sample, top_p_of_whole, "takes top_p of the whole softmax instead of the top k"),
@@ -326,5 +348,6 @@ const struct cairn_mutant cairn_sample_mutants[] = {
 	MUTANT(sample, temperature_1e_10, "raises temperatures to 1e-10"),
 	MUTANT(sample, top_p_rounds_to_none, "keeps everything if top_p is too small for its sums"),
 	MUTANT(sample, infinity_above_largest, "puts +INFINITY above the largest finite float"),
+	MUTANT(sample, offset_31_bits, "cuts the offset of a row to 31 bits"),
 	{ 0 }
 };

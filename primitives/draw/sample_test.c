@@ -50,8 +50,10 @@ static const struct setting settings[] = {
 	[COLDEST] = { "coldest", .temperature = 1e-30f, .top_k = -3, .top_p = 0.9f },
 };
 
+#define FIELD(f)	offsetof(struct cairn_sample_args, f)
+
 struct shape {
-	int32_t rows, vocab, dist, setting, frequency, bench;
+	int32_t rows, vocab, dist, setting, frequency, bench, far;
 };
 
 #define NUM_SMALL (2 * NUM_DISTS * 8)		/* vocabularies 111 and 7, the first eight settings */
@@ -106,6 +108,8 @@ static const struct shape singles[] = {
 	{ .rows = 256, .vocab = 128256, .dist = NORMAL1, .setting = TOPP90, .bench = 1 },
 	{ .rows = 64, .vocab = 128256, .dist = NORMAL1, .setting = PLAIN, .bench = 1 },
 	{ .rows = 64, .vocab = 32000, .dist = NORMAL1, .setting = TOPK50_TOPP90, .bench = 1 },
+	/* rows past 2^31 logits */
+	{ .rows = 16749, .vocab = 128256, .dist = NORMAL1, .setting = MIXED, .far = 1 },
 };
 
 #define FIRST_PAIR	(NUM_SMALL + NUM_MEDIUM + (int)ARRAY_SIZE(singles))
@@ -139,7 +143,8 @@ static void describe(int i, struct cairn_case *c)
 	else
 		snprintf(c->name, sizeof(c->name), "rows%d_vocab%d_%s_%s%s", s.rows, s.vocab,
 			 dist_names[s.dist], settings[s.setting].name, s.frequency ? "_frequency" : "");
-	c->device_only = (double)s.rows * s.vocab > 2.2e6;
+	c->device_only = (double)s.rows * s.vocab > 2.2e6 && !s.far;
+	c->far = s.far;
 	c->bench = s.bench;
 	c->bytes = 4.0 * s.rows * s.vocab;
 }
@@ -179,6 +184,16 @@ static float logit(struct cairn_op *op, int dist, float place, float normal)
 	return normal;
 }
 
+/* Returns whether a row is judged: of a far case only some are. */
+static int is_judged(const struct shape *s, int32_t row)
+{
+	int judged = !s->far;
+
+	for (int i = 0; !judged && cairn_far_row(s->rows, i) >= 0; i++)
+		judged = cairn_far_row(s->rows, i) == row;
+	return judged;
+}
+
 static void setup(struct cairn_op *op)
 {
 	static const int32_t ks[] = { 0, 1, 10, 100, 500, 2000, 1 << 21, -1, -40 };
@@ -192,13 +207,17 @@ static void setup(struct cairn_op *op)
 	uint64_t *seed, *offset;
 	int32_t *top_k;
 
-#define PER_ROW(field, dtype) cairn_in(op, offsetof(struct cairn_sample_args, field), dtype, s.rows)
+#define PER_ROW(field, dtype) cairn_in(op, FIELD(field), dtype, s.rows)
 	a->rows = s.rows;
 	a->vocab = s.vocab;
-	cairn_out(op, offsetof(struct cairn_sample_args, out), CAIRN_I32, s.rows);
-	cairn_shape(op, offsetof(struct cairn_sample_args, out), { "row", s.rows });
-	logits = cairn_in(op, offsetof(struct cairn_sample_args, logits), CAIRN_F32,
-			  (int64_t)s.rows * s.vocab);
+	if (s.far) {
+		cairn_out_rows(op, FIELD(out), CAIRN_I32, s.rows, 1);
+		logits = cairn_in_rows(op, FIELD(logits), CAIRN_F32, s.rows, s.vocab, 1);
+	} else {
+		cairn_out(op, FIELD(out), CAIRN_I32, s.rows);
+		logits = cairn_in(op, FIELD(logits), CAIRN_F32, (int64_t)s.rows * s.vocab);
+	}
+	cairn_shape(op, FIELD(out), { "row", s.rows });
 	temperature = PER_ROW(temperature, CAIRN_F32);
 	top_k = PER_ROW(top_k, CAIRN_I32);
 	top_p = PER_ROW(top_p, CAIRN_F32);
@@ -210,7 +229,8 @@ static void setup(struct cairn_op *op)
 		sample_pair_fill(op, op->case_index - FIRST_PAIR);
 		return;
 	}
-	cairn_fill(op, logits, CAIRN_F32, (int64_t)s.rows * s.vocab, 1);
+	if (!s.far)
+		cairn_fill(op, logits, CAIRN_F32, (int64_t)s.rows * s.vocab, 1);
 	for (int64_t k = 0; s.dist != NORMAL1 && k < (int64_t)s.rows * s.vocab; k++)
 		logits[k] = logit(op, s.dist, (float)(k % s.vocab) / (float)s.vocab, logits[k]);
 	for (int32_t i = 0; i < s.rows; i++) {
@@ -224,6 +244,8 @@ static void setup(struct cairn_op *op)
 		offset[i] = s.frequency ? (uint64_t)i : i % 2 ? cairn_op_rand(op) : (uint64_t)i;
 		if (s.frequency)	/* the same distribution in all rows */
 			memcpy(logits + (int64_t)i * s.vocab, logits, s.vocab * sizeof(float));
+		if (s.far && !is_judged(&s, i))		/* costs least */
+			temperature[i] = 0;
 	}
 }
 
@@ -321,10 +343,11 @@ static int judge(const struct cairn_op *op, const void *got, char *why, size_t l
 		char text[256];
 
 		if (j.bad)
-			j.bad[i] = cairn_sample_judge(a, i, a->out[i], text, sizeof(text)) != 0;
+			j.bad[i] = is_judged(&s, i) &&
+				   cairn_sample_judge(a, i, a->out[i], text, sizeof(text)) != 0;
 	}
 	if (j.bad)
-		ret = cairn_judge_each(op, offsetof(struct cairn_sample_args, out), is_bad_row, &j, why, len);
+		ret = cairn_judge_each(op, FIELD(out), is_bad_row, &j, why, len);
 	else
 		snprintf(why, len, "no memory to judge the rows");
 	free(j.bad);
