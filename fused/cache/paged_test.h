@@ -24,11 +24,13 @@ enum paged_flags {		/* the low bits of a test's flags */
 	PAGED_FULL = 32,	/* no unlisted page */
 	PAGED_HELD = 64,	/* a request without keys still has a page */
 	PAGED_FAR = 128,	/* of a pool of several GiB the last pages; paged_far() declares the pool */
-	PAGED_FLAGS = 256	/* the first free bit */
+	/* many keys in little memory: of all pages but the last two, each `pool` ones are the same again */
+	PAGED_CYCLE = 256,
+	PAGED_FLAGS = 512	/* the first free bit */
 };
 
 struct paged {
-	int batch, page_size, num_pages, pool;	/* pool: pages wanted with PAGED_HIGH and PAGED_FAR */
+	int batch, page_size, num_pages, pool;	/* pool: pages wanted with PAGED_HIGH, _FAR, _CYCLE */
 	unsigned flags;
 	int qo_len[PAGED_MAX_BATCH], kv_len[PAGED_MAX_BATCH];
 	int nnz, max_qo, max_kv;		/* actual values; the arguments' bounds may be larger */
@@ -78,7 +80,7 @@ static inline void paged_kv_tables(struct cairn_op *op, struct paged *p, size_t 
 	cairn_name(op, view + offsetof(struct cairn_kv_view, indptr), "kv.indptr");
 	cairn_name(op, view + offsetof(struct cairn_kv_view, last_page_len), "kv.last_page_len");
 	cairn_name(op, view + offsetof(struct cairn_kv_view, indices), "kv.indices");
-	p->num_pages = p->flags & PAGED_FAR ? p->pool :
+	p->num_pages = p->flags & PAGED_FAR ? p->pool : p->flags & PAGED_CYCLE ? p->pool + 3 :
 		       p->flags & PAGED_FULL ? total + !total : total + total / 4 + 2;
 	if (p->flags & PAGED_HIGH && p->pool > p->num_pages)
 		p->num_pages = p->pool;
@@ -97,6 +99,8 @@ static inline void paged_kv_tables(struct cairn_op *op, struct paged *p, size_t 
 	}
 	for (int i = 0; i < total; i++) {
 		indices[i] = ids ? ids[p->num_pages - 1 - i] : p->num_pages - 1 - 2 * i;
+		if (p->flags & PAGED_CYCLE)
+			indices[i] = ids[i < total - 2 ? i % p->pool : p->num_pages - total + i];
 		if (p->flags & PAGED_DUPLICATE)
 			indices[i] = ids[cairn_op_range(op, 0, total / 3)];
 		if (p->flags & PAGED_SAME)

@@ -16,6 +16,7 @@
 #define RANK	512
 #define HEAD	192		/* elements of a head of q; the first 128 are not rotated */
 #define ROWS	256		/* rows of w_kv_b for each head */
+#define MAX_KEYS 4096		/* of a request, for the plain chain */
 
 enum mla_paged_bend {
 	mla_paged_bend_last_key_missing, mla_paged_bend_scale_of_nope, mla_paged_bend_rope_missing,
@@ -27,6 +28,7 @@ enum mla_paged_bend {
 	mla_paged_bend_ql_sums_f16, mla_paged_bend_qk_sums_f16, mla_paged_bend_qk_sums_10_bits,
 	mla_paged_bend_pv_sums_f16, mla_paged_bend_out_sums_10_bits, mla_paged_bend_ql_cut_off,
 	mla_paged_bend_p_cut_off, mla_paged_bend_o_cut_off, mla_paged_bend_logits_in_dtype,
+	mla_paged_bend_p_through_f16, mla_paged_bend_small_weights_dropped, mla_paged_bend_tiles_dropped,
 };
 
 static double rounded_to(int dtype, double v)
@@ -66,8 +68,18 @@ static int64_t key_at(const struct cairn_mla_paged_args *a, int b, int j)
 }
 
 struct chain {
-	double q[HEAD], ql[RANK], o[RANK], key[RANK + 64], w[RANK], s[4096];
+	double q[HEAD], ql[RANK], o[RANK], key[RANK + 64], w[RANK], s[MAX_KEYS];
 };
+
+/* Returns the largest logit of the 16 keys around key j. */
+static double best_of_tile(const double *s, int j, int n)
+{
+	double best = -INFINITY;
+
+	for (int k = j / 16 * 16; k < j / 16 * 16 + 16 && k < n; k++)
+		best = fmax(best, s[k]);
+	return best;
+}
 
 /* Computes head h of row i of request b. */
 static void plain_head(const struct cairn_mla_paged_args *a, int b, int i, int h, struct chain *c,
@@ -101,6 +113,11 @@ static void plain_head(const struct cairn_mla_paged_args *a, int b, int i, int h
 	for (int j = 0; j < n; j++) {
 		double p = exp(c->s[j] - top);
 
+		if (bend == mla_paged_bend_p_through_f16)
+			p = rounded_to(CAIRN_F16, p);
+		if ((bend == mla_paged_bend_small_weights_dropped && c->s[j] < top - 26) ||
+		    (bend == mla_paged_bend_tiles_dropped && best_of_tile(c->s, j, n) < top - 20))
+			p = 0;
 		l += p;
 		p = bend == mla_paged_bend_p_cut_off ? cut_off(a->dtype, p) : rounded_to(a->dtype, p);
 		cairn_widen(c->key, a->kv.k_pages, a->dtype, key_at(a, b, j), RANK);
@@ -206,7 +223,7 @@ static int bent_mla_paged(const struct cairn_mla_paged_args *args, enum mla_page
 	CAIRN_TRY(cairn_mla_paged_check(args));
 	a.size = sizeof(a);
 	if (bend >= mla_paged_bend_ql_sums_f16)
-		return plain(args, bend);
+		return a.kv.max_len > MAX_KEYS ? cairn_mla_paged_ref(args, NULL) : plain(args, bend);
 	q_bytes = 2 * (size_t)a.nnz_qo * (size_t)a.num_heads * HEAD;
 	w_bytes = 2 * (size_t)a.num_heads * ROWS * RANK;
 	ids = a.kv.batch ? (size_t)a.kv.indptr[a.kv.batch] : 0;
@@ -271,7 +288,10 @@ static int bent_mla_paged(const struct cairn_mla_paged_args *args, enum mla_page
 	D(mla_paged, ql_cut_off, "ql is cut off instead of rounded") \
 	D(mla_paged, p_cut_off, "P is cut off instead of rounded") \
 	D(mla_paged, o_cut_off, "the weighted sum of latents is cut off instead of rounded") \
-	D(mla_paged, logits_in_dtype, "logits are rounded to dtype")
+	D(mla_paged, logits_in_dtype, "logits are rounded to dtype") \
+	D(mla_paged, p_through_f16, "P is rounded to f16, whatever dtype is") \
+	D(mla_paged, small_weights_dropped, "keys below e^-26 of the largest weight are left out") \
+	D(mla_paged, tiles_dropped, "16 keys are left out if all are below e^-20 of the largest weight")
 
 #define DEFINE(family, defect, words) \
 	static int family##_##defect(const struct cairn_##family##_args *a, void *stream) \
@@ -283,11 +303,13 @@ static int bent_mla_paged(const struct cairn_mla_paged_args *args, enum mla_page
 	{ #family "_" #defect, offsetof(struct cairn_impl, family), (void *)family##_##defect, words },
 DEFECTS(DEFINE)
 
+KV_KEYS(mla_paged)
 KV_CUT(mla_paged, far_page_16_bits, 0)
 KV_CUT(mla_paged, far_bytes_32_bits, 2 * (int64_t)a->kv.page_size * (a->kv_lora_rank + a->rope_dim))
 
 const struct cairn_mutant cairn_mla_paged_mutants[] = {
 	DEFECTS(LIST)
+	KV_CUT_ROW(mla_paged, keys_16_bits, "numbers of keys are cut to 16 bits")
 	KV_CUT_ROW(mla_paged, far_page_16_bits, "page numbers are cut to 16 bits")
 	KV_CUT_ROW(mla_paged, far_bytes_32_bits, "the offset of a page is cut to 32 bits")
 	{ 0 }

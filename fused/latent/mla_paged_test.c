@@ -15,7 +15,10 @@
 #include "fused/latent/mla_paged.h"
 #include "fused/cache/paged_test.h"
 
-enum { F16 = PAGED_FLAGS, BENCH = F16 << 1, DEVICE = F16 << 2, SHARP = F16 << 3, RANDOM = F16 << 4 };
+enum { F16 = PAGED_FLAGS, BENCH = F16 << 1, DEVICE = F16 << 2, SHARP = F16 << 3, RANDOM = F16 << 4,
+       LATE = F16 << 5,		/* keys from 2^16 on have all the weight */
+       STEPS = F16 << 6,	/* weights down to e^-30 of the largest, with values as much larger */
+};
 
 struct shape {
 	const char *name;		/* NULL: derived from the shape */
@@ -83,9 +86,17 @@ static const struct shape later[] = {
 	{ N("nan_in_a_rotated_key", 3, 2, 40, 16, 3), .nan = NAN_ROTATED },
 };
 
+/* the last cases */
+static const struct shape last[] = {
+	{ N("keys_past_2e16", 1, 1, 65600, 64, 1), .flags = LATE | PAGED_CYCLE },
+	{ N("small_weights", 3, 2, 200, 16, 3), .flags = STEPS, .scale = 1 },
+	{ N("small_weights_f16", 3, 2, 200, 16, 3), .flags = STEPS | F16, .scale = 1 },
+};
+
 #define NUM_LATER	((int)ARRAY_SIZE(later))
 #define NUM_GRID	30
 #define NUM_PAIRS	31
+#define NUM_LAST	((int)ARRAY_SIZE(last))
 
 /* Every two features stand together in a case. */
 enum { PAIR_PAGE, PAIR_HEADS, PAIR_LENGTHS, PAIR_TABLES, PAIR_SCALE, PAIR_DTYPE, PAIR_SMS, PAIR_EXACT };
@@ -125,6 +136,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (i >= NUM_GRID + NUM_LATER + NUM_PAIRS) {
+		*s = last[i - NUM_GRID - NUM_LATER - NUM_PAIRS];
 		return;
 	}
 	if (i >= NUM_GRID + NUM_LATER) {
@@ -167,7 +182,7 @@ static void describe(int index, struct cairn_case *c)
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
 	c->far = !!(s.flags & PAGED_FAR);
-	if (c->far || s.nan)
+	if (c->far || s.nan || s.flags & LATE)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	/* flops of attention over expanded keys and values, as in the published model: a lower bound */
 	pairs = (double)s.qo * s.kv - 0.5 * s.qo * (s.qo - 1.0);
@@ -248,6 +263,47 @@ static void add_nan(struct cairn_mla_paged_args *a, const struct shape *s, const
 		cairn_fill_nan(a->kv.k_pages, a->dtype, key + (s->nan == NAN_LATENT ? 511 : 575), 1);
 }
 
+/* Turns the rotated elements of keys from 2^16 on towards the query: their logits are about 18. */
+static void fill_late(const struct cairn_mla_paged_args *a, const struct paged *p)
+{
+	for (int j = 65536; j < p->kv_len[0]; j++)
+		for (int c = 0; c < 64; c++)
+			cairn_store(a->kv.k_pages, a->dtype, paged_slot(p, 0, j) * 576 + 512 + c,
+				    4 * cairn_load(a->q, a->dtype, 128 + c));
+}
+
+/* Returns the step of key j of n: at random, or falling or rising by tiles of 16 keys. */
+static int step_of(struct cairn_op *op, int b, int j, int n, int most)
+{
+	int tiles = (n - 1) / 16, tile = b == 1 ? j / 16 : tiles - j / 16;
+
+	return b ? most * tile / tiles : j == n / 3 ? 0 : (int)cairn_op_range(op, 1, most);
+}
+
+/*
+ * The logit of a key at step x is -x, and its latent is e^x times as large as that of a key at step 0, so
+ * each key adds about as much to the result. Only the first rotated element makes logits. f16 holds values,
+ * and P, for fewer steps.
+ */
+static void fill_steps(struct cairn_op *op, const struct shape *s, const struct paged *p)
+{
+	struct cairn_mla_paged_args *a = op->args;
+	int most = a->dtype == CAIRN_F16 ? 9 : 30;
+
+	for (int64_t i = 0; i < (int64_t)p->nnz * s->heads * 192; i++)
+		cairn_store((void *)a->q, a->dtype, i, i % 192 == 128);
+	for (int b = 0; b < s->batch; b++)
+		for (int j = 0; j < p->kv_len[b]; j++) {
+			int64_t at = paged_slot(p, b, j) * 576;
+			int step = step_of(op, b, j, p->kv_len[b], most);
+
+			for (int c = 0; c < 512; c++)
+				cairn_store(a->kv.k_pages, a->dtype, at + c, exp(step) *
+					    cairn_load(a->kv.k_pages, a->dtype, at + c));
+			cairn_store(a->kv.k_pages, a->dtype, at + 512, -step);
+		}
+}
+
 static void setup(struct cairn_op *op)
 {
 	struct cairn_mla_paged_args *a = op->args;
@@ -261,7 +317,7 @@ static void setup(struct cairn_op *op)
 	p.batch = s.batch;
 	p.page_size = s.page;
 	p.flags = s.flags;
-	p.pool = s.flags & PAGED_FAR ? (int)(((int64_t)1 << 31) / 576 / s.page) + 40 : 3000;
+	p.pool = s.flags & PAGED_FAR ? (int)(((int64_t)1 << 31) / 576 / s.page) + 40 : s.flags & PAGED_CYCLE ? 37 : 3000;
 	if (s.flags & PAGED_PADDED)
 		pad = 3;
 	paged_lengths(op, &p, s.qo, s.kv, s.qo_lens, s.kv_lens, 0);
@@ -298,6 +354,10 @@ static void setup(struct cairn_op *op)
 	cairn_fill(op, x, a->dtype, width, 1 / sqrt(512));
 	if (op->kind == CAIRN_KIND_EXACT)
 		fill_exact(op, &s, &p);
+	if (s.flags & LATE)
+		fill_late(a, &p);
+	if (s.flags & STEPS)
+		fill_steps(op, &s, &p);
 	if (s.nan)
 		add_nan(a, &s, &p);
 	cairn_out(op, offsetof(struct cairn_mla_paged_args, out), a->dtype,
@@ -360,7 +420,7 @@ const struct cairn_family cairn_mla_paged_family = {
 	.workspace_op = offsetof(struct cairn_impl, mla_paged_workspace),
 	.args_size = sizeof(struct cairn_mla_paged_args),
 	.workspace_field = offsetof(struct cairn_mla_paged_args, workspace),
-	.num_cases = ARRAY_SIZE(named) + NUM_GRID + NUM_LATER + NUM_PAIRS,
+	.num_cases = ARRAY_SIZE(named) + NUM_GRID + NUM_LATER + NUM_PAIRS + NUM_LAST,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.company = {
 		.rows = FIELD(nnz_qo), .requests = FIELD(kv.batch), .indptr = FIELD(qo_indptr),
