@@ -23,8 +23,11 @@ enum {
 	SUMS = F16 << 12,		/* kind EXACT, with sums of many bits, most of whose terms cancel */
 };
 
-/* The part that an EXTREME input distorts. Values from TOP on need biases. */
-enum { PLAIN, LARGE_X, TINY_X, LARGE_V, TINY_V, EQUAL, TOP, NEW_TOP, NEGATIVE, HUGE_LOGITS, NUM_BENT };
+/*
+ * The part that an EXTREME input distorts. Values from TOP on need biases. LATE is for its own case only: the
+ * keys from 2^16 on have all the weight.
+ */
+enum { PLAIN, LARGE_X, TINY_X, LARGE_V, TINY_V, EQUAL, TOP, NEW_TOP, NEGATIVE, HUGE_LOGITS, NUM_BENT, LATE };
 
 enum {
 	AUTO = CAIRN_CLUSTER_ATTN_AUTO, TOKEN = CAIRN_CLUSTER_ATTN_SPLIT_TOKEN,
@@ -44,6 +47,7 @@ struct shape {
 	double eps, size;		/* size: deviation of x */
 	float scale;			/* sm_scale; 0: from head_dim */
 	int near;			/* all positions are 0 */
+	const int32_t *positions;	/* [batch]; NULL: drawn */
 };
 
 #define LENS(...)	(const int[]){ __VA_ARGS__ }
@@ -231,13 +235,13 @@ static void flow_at(int i, struct shape *s)
 		   (i % 4 ? PAGED_RAGGED : 0);
 }
 
-/* cases after the others; then come those of cluster_attn_pairs.h, and sums[] */
+/* cases after the others; then come those of cluster_attn_pairs.h, sums[] and last[] */
 static const struct shape later[] = {
 	{ N("mean_error_batch_16", 16, 40, 16, 4, 2, 64, 512), .flags = MEAN },
 	{ N("mean_error_batch_16_f16", 16, 40, 16, 4, 2, 64, 512), .flags = MEAN | F16 },
 };
 
-/* The last cases. Logits are 0; lengths are powers of two. */
+/* Logits are 0; lengths are powers of two. */
 #define SUMS_OF(case_name, flow, size, more) \
 	{ N(case_name, 4, 8, 16, 4, 2, 64, 128), .flags = SUMS | (more), .near = 1, .dataflow = flow, \
 	  .cluster = size, .kv_lens = LENS(8, 64, 1, 2) }
@@ -249,7 +253,35 @@ static const struct shape sums[] = {
 	SUMS_OF("sums_of_22_bits_head_c2_offchip", HEAD, 2, OFFCHIP),
 };
 
+/* Positions that need 16, 17, 20 and 31 bits; and requests without a key whose row of out is that of x. */
+#define FAR_POSITIONS	(const int32_t[]){ 40001, 65836, 131071, 1000003, 0x7fffffff }
+#define NO_KEY_OF(case_name, more, flow, size) \
+	{ N("in_place_without_a_page" case_name, 5, 1, 8, 4, 2, 64, 64), .flags = ALIAS | (more), \
+	  .kv_lens = LENS(0, 9, 0, 33, 0), .dataflow = flow, .cluster = size }, \
+	{ N("in_place_page_without_a_key" case_name, 3, 1, 8, 4, 2, 64, 64), \
+	  .flags = ALIAS | ZERO_LAST | (more), .kv_lens = LENS(9, 1, 33), .dataflow = flow, .cluster = size }
+static const struct shape last[] = {
+	{ N("positions_past_2e16", 5, 20, 16, 4, 2, 64, 64), .flags = PAGED_RAGGED,
+	  .positions = FAR_POSITIONS },
+	{ N("positions_past_2e16_token_c2_f16", 5, 20, 16, 4, 2, 128, 64), .flags = PAGED_RAGGED | F16,
+	  .positions = FAR_POSITIONS, .dataflow = TOKEN, .cluster = 2 },
+	{ N("positions_past_2e16_head_c4", 5, 20, 16, 4, 2, 64, 64), .flags = PAGED_RAGGED,
+	  .positions = FAR_POSITIONS, .dataflow = HEAD, .cluster = 4 },
+	{ N("keys_past_2e16", 1, 65600, 64, 1, 1, 64, 64), .flags = BIAS | PAGED_CYCLE, .bent = LATE },
+	{ N("keys_past_2e16_token_c4_f16", 1, 65600, 64, 1, 1, 64, 64), .flags = F16 | BIAS | PAGED_CYCLE,
+	  .bent = LATE, .dataflow = TOKEN, .cluster = 4 },
+	{ N("keys_past_2e16_head_c2", 1, 65600, 64, 1, 1, 64, 64), .flags = BIAS | PAGED_CYCLE, .bent = LATE,
+	  .dataflow = HEAD, .cluster = 2 },
+	NO_KEY_OF("", F16, AUTO, 0),
+	NO_KEY_OF("_token_c4", 0, TOKEN, 4),
+	NO_KEY_OF("_head_c4_f16", F16, HEAD, 4),
+	/* more than eight requests run a separate kernel */
+	{ N("in_place_without_a_page_batch_9", 9, 1, 8, 4, 2, 64, 64), .flags = ALIAS,
+	  .kv_lens = LENS(0, 9, 0, 0, 33, 1, 0, 17, 0) },
+};
+
 #define NUM_LATER	((int)ARRAY_SIZE(later))
+#define NUM_LAST	((int)ARRAY_SIZE(last))
 #define NUM_SUMS	((int)ARRAY_SIZE(sums))
 #define NUM_FIRST	(NUM_NAMED + NUM_FLOWS + NUM_SHAPES + NUM_SMS)
 #define NUM_PAIRS	43
@@ -262,6 +294,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (index >= NUM_FIRST + NUM_LATER + NUM_PAIRS + NUM_SUMS) {
+		*s = last[index - NUM_FIRST - NUM_LATER - NUM_PAIRS - NUM_SUMS];
 		return;
 	}
 	if (index >= NUM_FIRST + NUM_LATER + NUM_PAIRS) {

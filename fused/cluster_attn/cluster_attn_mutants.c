@@ -93,6 +93,13 @@
 	D(page_48_as_32, "pages of 48 are addressed as pages of 32") \
 	D(page_128_as_64, "pages of 128 are addressed as pages of 64") \
 	D(position_10_bits, "positions are kept in 10 bits") \
+	D(position_15_bits, "positions are kept in 15 bits") \
+	D(position_16_bits, "positions are kept in 16 bits") \
+	D(position_20_bits, "positions are kept in 20 bits") \
+	D(length_16_bits, "numbers of keys are kept in 16 bits") \
+	D(key_16_bits, "the number of an old key is kept in 16 bits") \
+	D(key_15_bits_split, "the number of an old key is kept in 15 bits, but not with AUTO") \
+	D(append_without_key_in_place, "in place, a page without a key gets one, but not with AUTO") \
 	D(norm_sum_f16, "the squares are summed in f16") \
 	D(qk_sums_f16, "q k is summed in f16") \
 	D(sums_10_bits_of_qkv, "the products with w_qkv are summed with the 10 bits of TF32") \
@@ -136,6 +143,10 @@ static int64_t slot_of(const struct work *w, int j)
 		size = 32;
 	if (w->bad == BAD_page_128_as_64 && size == 128)
 		size = 64;
+	if (w->bad == BAD_key_16_bits)
+		j &= 0xffff;
+	if (w->bad == BAD_key_15_bits_split && a->dataflow != CAIRN_CLUSTER_ATTN_AUTO)
+		j &= 0x7fff;
 	nth = first + j / size;
 	nth = nth < total ? nth : total - 1;
 	slot = w->bad == BAD_page_table_identity ? nth : a->kv.indices[nth];
@@ -260,6 +271,12 @@ static void rotate_all(struct work *w)
 
 	if (w->bad == BAD_position_10_bits)
 		position &= 0x3ff;
+	if (w->bad == BAD_position_15_bits)
+		position &= 0x7fff;
+	if (w->bad == BAD_position_16_bits)
+		position &= 0xffff;
+	if (w->bad == BAD_position_20_bits)
+		position &= 0xfffff;
 	if (w->bad == BAD_position_from_length)
 		position = w->len - 1;
 	for (int h = 0; h < heads; h++) {
@@ -468,6 +485,25 @@ static void run_request(struct work *w, int calls)
 	}
 }
 
+/* What the call does for a request without a key: with most defects nothing. */
+static void without_key(const struct work *w)
+{
+	const struct cairn_cluster_attn_args *a = w->a;
+	int split_in_place = a->out == a->x && a->dataflow != CAIRN_CLUSTER_ATTN_AUTO;
+	int first = a->kv.indptr[w->b];
+	int64_t slot;
+
+	if (w->bad == BAD_append_without_key && first > 0) {	/* to the slot of key -1 */
+		slot = (int64_t)(a->kv.indices[first - 1] + 1) * a->kv.page_size - 1;
+		cairn_store(a->kv.k_pages, a->dtype, slot * w->nk, 1.5);
+	}
+	if (w->bad == BAD_append_without_key_in_place && split_in_place &&
+	    a->kv.indptr[w->b + 1] > first) {
+		slot = (int64_t)a->kv.indices[first] * a->kv.page_size;
+		cairn_store(a->kv.v_pages, a->dtype, slot * w->nk, 1.5);
+	}
+}
+
 static int block(const struct cairn_cluster_attn_args *a, enum defect bad)
 {
 	static int calls;
@@ -493,16 +529,13 @@ static int block(const struct cairn_cluster_attn_args *a, enum defect bad)
 	w.before = w.qkv + w.nq + 2 * w.nk;
 	w.att = w.before + w.nq + 2 * w.nk;
 	for (w.b = 0; w.b < a->kv.batch; w.b++) {
-		int pages = a->kv.indptr[w.b + 1] - a->kv.indptr[w.b];
-
-		w.len = pages ? (pages - 1) * a->kv.page_size + a->kv.last_page_len[w.b] : 0;
-		if (w.len > 0) {
+		w.len = (int)cairn_kv_len(&a->kv, w.b);
+		if (bad == BAD_length_16_bits)
+			w.len &= 0xffff;
+		if (w.len > 0)
 			run_request(&w, calls);
-		} else if (bad == BAD_append_without_key && a->kv.indptr[w.b] > 0) {
-			int64_t page = a->kv.indices[a->kv.indptr[w.b] - 1];	/* of key -1 */
-
-			cairn_store(a->kv.k_pages, a->dtype, ((page + 1) * a->kv.page_size - 1) * w.nk, 1.5);
-		}
+		else
+			without_key(&w);
 	}
 	if (bad == BAD_row_past_the_end)
 		memset((char *)a->out + (int64_t)a->kv.batch * a->hidden * 2, 0, 16);

@@ -49,7 +49,7 @@ static void describe(int index, struct cairn_case *c)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
 	else if (s.pair)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_POISON);
-	else if (s.flags & (DEVICE | MEAN | PAGED_FAR))
+	else if (s.flags & (DEVICE | MEAN | PAGED_FAR) || s.positions)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	else if (s.name)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
@@ -111,7 +111,8 @@ static void bend_logits(struct cairn_op *op, const struct shape *s, const struct
 	struct cairn_cluster_attn_args *a = op->args;
 	double large = a->dtype == CAIRN_F16 ? 16384 : 0x1p60;
 	double q = bent == HUGE_LOGITS ? large : 16;
-	double fresh = bent == NEW_TOP ? 64 : bent == NEGATIVE ? -128 : bent == HUGE_LOGITS ? -large / 2 : 0;
+	double fresh = bent == NEW_TOP || bent == LATE ? 64 : bent == NEGATIVE ? -128 :
+		       bent == HUGE_LOGITS ? -large / 2 : 0;
 	int c0 = (int)cairn_op_range(op, 0, s->dim - 1), rows = s->hq + s->hkv;
 	size_t esize = cairn_dtype_bytes(a->dtype);
 
@@ -129,6 +130,8 @@ static void bend_logits(struct cairn_op *op, const struct shape *s, const struct
 		for (int j = 0; j < old; j++) {
 			double v = bent == TOP && j == top ? 64 : 0;
 
+			if (bent == LATE && j >= 65536)
+				v = 64;
 			if (bent == NEGATIVE)
 				v = -128 - (double)cairn_op_range(op, 0, 3);
 			if (bent == HUGE_LOGITS)
@@ -165,7 +168,7 @@ static void make_tables(struct cairn_op *op, const struct shape *s, struct paged
 	p->batch = s->batch;
 	p->page_size = s->page;
 	p->flags = s->flags & ~(unsigned)PAGED_RAGGED;
-	p->pool = s->flags & PAGED_FAR ? (1 << 20) + 40 : 70000 / s->page + 9;
+	p->pool = s->flags & PAGED_FAR ? (1 << 20) + 40 : s->flags & PAGED_CYCLE ? 37 : 70000 / s->page + 9;
 	for (int b = 0; b < s->batch; b++)
 		lens[b] = b && s->flags & PAGED_RAGGED ? (int)cairn_op_range(op, 1, s->kv) : s->kv;
 	paged_lengths(op, p, 1, 0, NULL, s->kv_lens ? s->kv_lens : lens, 0);
@@ -176,6 +179,8 @@ static void make_tables(struct cairn_op *op, const struct shape *s, struct paged
 		((int32_t *)a->positions)[b] = s->near || (op->kind == CAIRN_KIND_EXACT &&
 							   op->case_index % 2) ? 0 :
 					       (int32_t)cairn_op_range(op, 0, 8191);
+	if (s->positions)
+		memcpy((int32_t *)a->positions, s->positions, (size_t)s->batch * sizeof(*s->positions));
 	ids = (int32_t *)p->kv_indices;
 	for (int b = 1; b < s->batch && s->flags & SHARED; b++) {
 		full = (p->kv_len[b] < p->kv_len[0] ? p->kv_len[b] : p->kv_len[0]) - 1;
@@ -399,7 +404,7 @@ const struct cairn_family cairn_cluster_attn_family = {
 	.args_size = sizeof(struct cairn_cluster_attn_args),
 	.workspace_field = FIELD(workspace),
 	.zeroed_workspace = 1,
-	.num_cases = NUM_FIRST + NUM_LATER + NUM_PAIRS + NUM_SUMS,
+	.num_cases = NUM_FIRST + NUM_LATER + NUM_PAIRS + NUM_SUMS + NUM_LAST,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.may_alias = { { FIELD(out), FIELD(x) } },
 	.company = { .rows = FIELD(kv.batch), .in = { FIELD(x) }, .out = { FIELD(out) } },

@@ -317,7 +317,8 @@ static void setup(struct cairn_op *op)
 	p.batch = s.batch;
 	p.page_size = s.page;
 	p.flags = s.flags;
-	p.pool = s.flags & PAGED_FAR ? (int)(((int64_t)1 << 31) / 576 / s.page) + 40 : s.flags & PAGED_CYCLE ? 37 : 3000;
+	p.pool = s.flags & PAGED_FAR ? (int)(((int64_t)1 << 31) / 576 / s.page) + 40 :
+		 s.flags & PAGED_CYCLE ? 37 : 3000;
 	if (s.flags & PAGED_PADDED)
 		pad = 3;
 	paged_lengths(op, &p, s.qo, s.kv, s.qo_lens, s.kv_lens, 0);
