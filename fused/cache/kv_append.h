@@ -19,7 +19,9 @@
  *
  * Supported:   dtype f16, bf16, f32; head_dim a multiple of 8; any page_size >= 1. Anything else
  *              -EOPNOTSUPP. kv.batch 0 and nnz_qo 0 are legal and do nothing.
- * Numerics:    an exact copy, NaN included; nothing else in the pages is read or changed.
+ * Numerics:    an exact copy of all bits, signalling NaNs and payloads included; nothing else in the pages
+ *              is read or changed. Elements between the rows of k or v are not read into a result, and
+ *              behind the last row there may be no memory.
  * Determinism: bitwise repeatable.
  * Errors:      -EINVAL (null pointer, misaligned, negative or contradictory size), -EOPNOTSUPP, -EIO.
  */

@@ -3,6 +3,7 @@
  * kv_append - wrong implementations that the cases must catch: one plain append with a switch of defects
  */
 #include <math.h>
+#include <string.h>
 
 #include "conformance/harness.h"
 #include "fused/cache/kv_append.h"
@@ -32,7 +33,10 @@
 	D(heads_5_as_4, "of five KV heads only four are written") \
 	D(tail_of_8_lost, "rows whose length is no multiple of 16 lose their last 8 elements") \
 	D(f32_through_bf16, "f32 values are rounded to bf16") \
-	D(subnormals_flushed, "subnormal values become 0")
+	D(subnormals_flushed, "subnormal values become 0") \
+	D(signalling_quieted, "values pass through a floating-point register, which quiets NaNs") \
+	D(full_page_empty, "a full last page of 24 or 40 slots counts as empty") \
+	D(last_gap_read, "the last row is read up to its stride")
 
 #define NAME(name, what)	APPEND_##name,
 enum append_defect { DEFECTS(NAME) };
@@ -43,6 +47,42 @@ static double rounded_to(int dtype, double v)
 
 	cairn_store(&box, dtype, 0, v);
 	return cairn_load(&box, dtype, 0);
+}
+
+/* Returns v as some defects change it. */
+static double changed(double v, int dtype, enum append_defect x)
+{
+	if (x == APPEND_nan_cleaned)
+		return isnan(v) ? 0 : v;
+	if (x == APPEND_rounded_to_f16)
+		return rounded_to(CAIRN_F16, v);
+	if (x == APPEND_f32_through_bf16)
+		return rounded_to(CAIRN_BF16, v);
+	if (x == APPEND_subnormals_flushed && fabs(v) < (dtype == CAIRN_F16 ? 0x1p-14 : 0x1p-126))
+		return 0;
+	return v;
+}
+
+/* Copies an element of a new row: its bits, or with some defects its value. */
+static void copy_element(const struct cairn_kv_append_args *a, void *pages, int64_t to, const void *rows,
+			 int64_t from, enum append_defect x)
+{
+	int64_t esize = (int64_t)cairn_dtype_bytes(a->dtype);
+
+	if (x == APPEND_nan_cleaned || x == APPEND_rounded_to_f16 || x == APPEND_f32_through_bf16 ||
+	    x == APPEND_subnormals_flushed || x == APPEND_signalling_quieted)
+		cairn_store(pages, a->dtype, to, changed(cairn_load(rows, a->dtype, from), a->dtype, x));
+	else
+		memcpy((char *)pages + to * esize, (const char *)rows + from * esize, (size_t)esize);
+}
+
+/* Reads what lies between the last row and the next one, if there were one. */
+static void read_last_gap(const struct cairn_kv_append_args *a, int64_t row)
+{
+	volatile uint64_t sink = 0;
+
+	for (int64_t c = row; a->nnz_qo && c < a->k_stride; c++)
+		sink += (uint64_t)cairn_load(a->k, a->dtype, (a->nnz_qo - 1) * a->k_stride + c);
 }
 
 static int append(const struct cairn_kv_append_args *a, enum append_defect x)
@@ -62,16 +102,22 @@ static int append(const struct cairn_kv_append_args *a, enum append_defect x)
 	written = x == APPEND_head_0_only ? a->head_dim : x == APPEND_neighbour_overwritten ? row + 8 : row;
 	if (x == APPEND_heads_5_as_4 && a->num_kv_heads == 5)
 		written = 4 * a->head_dim;
+	if (x == APPEND_last_gap_read)
+		read_last_gap(a, row);
 	if (x == APPEND_tail_of_8_lost)
 		written = row / 16 * 16;
 	for (int i = 0; i < rows - (x == APPEND_last_row_missing); i++) {
-		int b = 0, pages, key, nth, slot, size;
+		int b = 0, pages, key, nth, slot, size, last;
 		int64_t to;
 
 		while (x != APPEND_request_0_only && b < a->kv.batch - 1 && a->qo_indptr[b + 1] <= i)
 			b++;
 		pages = a->kv.indptr[b + 1] - a->kv.indptr[b];
-		key = (pages - 1) * a->kv.page_size + a->kv.last_page_len[b] - a->qo_indptr[b + 1] + i;
+		size = a->kv.page_size;
+		last = a->kv.last_page_len[b];
+		if (x == APPEND_full_page_empty && (size == 24 || size == 40))
+			last %= size;
+		key = (pages - 1) * size + last - a->qo_indptr[b + 1] + i;
 		if (x == APPEND_slot_from_zero)
 			key = i - a->qo_indptr[b];
 		if (x == APPEND_slot_plus_one)
@@ -79,7 +125,6 @@ static int append(const struct cairn_kv_append_args *a, enum append_defect x)
 		key = key < pages * a->kv.page_size ? key : pages * a->kv.page_size - 1;
 		if (key < 0)
 			continue;
-		size = a->kv.page_size;
 		if (x == APPEND_page_128_as_64 && size == 128)
 			size = 64;
 		nth = key / (x == APPEND_page_32_by_48 && size == 48 ? 32 : size);
@@ -94,23 +139,12 @@ static int append(const struct cairn_kv_append_args *a, enum append_defect x)
 		to = to * size + slot;
 		for (int64_t c = 0; c < written; c++) {
 			int64_t at = c < row ? c : row - 1;
-			double k = cairn_load(a->k, a->dtype, i * k_stride + at);
-			double v = cairn_load(a->v, a->dtype, i * v_stride + at);
 
+			copy_element(a, a->kv.k_pages, to * row + c, a->k, i * k_stride + at, x);
 			if (x == APPEND_values_from_keys)
-				v = k;
-			if (x == APPEND_nan_cleaned)
-				v = isnan(v) ? 0 : v;
-			if (x == APPEND_rounded_to_f16)
-				v = rounded_to(CAIRN_F16, v);
-			if (x == APPEND_f32_through_bf16)
-				v = rounded_to(CAIRN_BF16, v);
-			if (x == APPEND_subnormals_flushed &&
-			    fabs(v) < (a->dtype == CAIRN_F16 ? 0x1p-14 : 0x1p-126))
-				v = 0;
-			cairn_store(a->kv.k_pages, a->dtype, to * row + c, k);
-			if (x != APPEND_values_missing)
-				cairn_store(a->kv.v_pages, a->dtype, to * row + c, v);
+				copy_element(a, a->kv.v_pages, to * row + c, a->k, i * k_stride + at, x);
+			else if (x != APPEND_values_missing)
+				copy_element(a, a->kv.v_pages, to * row + c, a->v, i * v_stride + at, x);
 		}
 	}
 	return 0;

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* kv_append_test - named edge cases, a grid of small shapes, bench rows */
+/*
+ * kv_append_test - named edge cases, a grid of small shapes, bench rows
+ *
+ * Results are compared bit by bit. With kind EXTREME the new rows have signalling NaNs with payloads.
+ */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"
@@ -13,6 +18,7 @@ enum {
 	PACKED = F16 << 2,		/* k and v are slices of one packed row of q, k and v */
 	BENCH = F16 << 3,
 	DEVICE = F16 << 4,		/* too large for host tables */
+	EXTREME = F16 << 5,		/* kind EXTREME too */
 };
 
 struct shape {
@@ -69,10 +75,21 @@ static const struct shape later[] = {
 	{ N("rows_past_2e16", 1, 65600, 65601, 64, 1, 8) },
 };
 
+/* the last cases: last pages that are full, or have one slot, of sizes that are no powers of two */
+static const struct shape last[] = {
+	{ N("fills_pages_of_24", 4, 1, 1, 24, 2, 64), .flags = EXTREME,
+	  .qo_lens = LENS(1, 1, 50, 24), .kv_lens = LENS(24, 48, 72, 24) },
+	{ N("begins_pages_of_24", 4, 1, 1, 24, 2, 64), .flags = EXTREME | F16 | PACKED,
+	  .qo_lens = LENS(1, 1, 50, 25), .kv_lens = LENS(25, 49, 73, 25) },
+	{ N("fills_pages_of_40_f32", 3, 1, 1, 40, 3, 40), .flags = EXTREME | F32 | PACKED | PAGED_FULL,
+	  .qo_lens = LENS(1, 40, 79), .kv_lens = LENS(80, 120, 80) },
+};
+
 static const int grid_batch[] = { 1, 2, 17 }, grid_qo[] = { 1, 3, 19 }, grid_page[] = { 1, 5, 8, 16, 64 };
 #define NUM_GRID	(3 * 3 * 5)
 #define NUM_LATER	((int)ARRAY_SIZE(later))
 #define NUM_PAIRS	33
+#define NUM_LAST	((int)ARRAY_SIZE(last))
 
 /* Every two features stand together in a case. */
 enum { PAIR_PAGE, PAIR_HEADS, PAIR_DIM, PAIR_K_STRIDE, PAIR_V_STRIDE, PAIR_LENGTHS, PAIR_DTYPE, PAIR_TABLES };
@@ -118,6 +135,10 @@ static void shape_at(int index, struct shape *s)
 		*s = named[index];
 		return;
 	}
+	if (i >= NUM_GRID + NUM_LATER + NUM_PAIRS) {
+		*s = last[i - NUM_GRID - NUM_LATER - NUM_PAIRS];
+		return;
+	}
 	if (i >= NUM_GRID + NUM_LATER) {
 		pair_at(i - NUM_GRID - NUM_LATER, s);
 		return;
@@ -155,6 +176,8 @@ static void describe(int index, struct cairn_case *c)
 			 s.flags & PACKED ? "_packed" : "", s.flags & PAGED_RAGGED ? "_ragged" : "",
 			 s.flags & PAGED_PADDED ? "_padded" : "");
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
+	if (s.flags & EXTREME)
+		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
 	if (s.pair)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	c->bench = !!(s.flags & BENCH);
@@ -166,10 +189,26 @@ static void describe(int index, struct cairn_case *c)
 	c->bytes = 4.0 * s.batch * s.qo * s.heads * s.dim * (double)cairn_dtype_bytes(dtype_of(&s));
 }
 
+/* Makes one in eleven of the elements a signalling NaN, of either sign and with a payload of its own. */
+static void fill_signalling(void *x, int dtype, int64_t first, int64_t count)
+{
+	for (int64_t i = first; i < first + count; i++) {
+		uint32_t payload = 1 + (uint32_t)i % 61, sign = (uint32_t)i % 2;
+
+		if (i % 11 != 3)
+			continue;
+		if (dtype == CAIRN_F32)
+			((uint32_t *)x)[i] = sign << 31 | 0x7f800000 | payload << 9 | payload;
+		else
+			((uint16_t *)x)[i] = (uint16_t)(sign << 15 | (dtype == CAIRN_F16 ? 0x7c00 : 0x7f80) |
+							payload);
+	}
+}
+
 static void setup(struct cairn_op *op)
 {
 	struct cairn_kv_append_args *a = op->args;
-	int64_t row, stride, strides[2];
+	int64_t row, stride, strides[2], count;
 	struct paged p = { 0 };
 	struct shape s;
 	size_t esize;
@@ -206,11 +245,14 @@ static void setup(struct cairn_op *op)
 				      offsetof(struct cairn_kv_append_args, k);
 
 		stride = strides[side];
-		x = cairn_in(op, field, a->dtype, a->nnz_qo * stride);
+		count = a->nnz_qo ? (a->nnz_qo - 1) * stride + row : 0;	/* ends with the last row */
+		x = cairn_in(op, field, a->dtype, count);
 		cairn_name(op, field, side ? "v" : "k");
-		cairn_fill_nan(x, a->dtype, 0, a->nnz_qo * stride);
+		cairn_fill_nan(x, a->dtype, 0, count);
 		for (int i = 0; i < p.nnz; i++) {
 			cairn_fill(op, x + i * stride * esize, a->dtype, row, 1);
+			if (op->kind == CAIRN_KIND_EXTREME)
+				fill_signalling(x, a->dtype, i * stride, row);
 			/* a NaN in a new row must be copied like any other value */
 			if (op->kind == CAIRN_KIND_POISON)
 				cairn_fill_nan(x, a->dtype, i * stride + cairn_op_range(op, 0, row - 1), 1);
@@ -270,6 +312,80 @@ static int exact(const void *args, struct cairn_exact *e)
 	return cairn_kv_append_exact(args, e);
 }
 
+/* What a page array must hold. */
+struct copied {
+	const uint8_t *got, *from;
+	const int32_t *row_of;		/* [slots]: the new row, or -1 */
+	int64_t row;			/* bytes, as the stride */
+	int64_t stride;
+	int dtype;
+};
+
+static int is_bad(const void *arg, int64_t i, char *why, size_t why_len)
+{
+	const struct copied *c = arg;
+	int64_t esize = (int64_t)cairn_dtype_bytes(c->dtype), at = i * esize;
+	int32_t row = c->row_of[at / c->row];
+	uint32_t got = 0, want = 0;
+
+	if (row < 0)			/* exact() has said that it keeps its bits */
+		return 0;
+	memcpy(&got, c->got + at, (size_t)esize);
+	memcpy(&want, c->from + row * c->stride + at % c->row, (size_t)esize);
+	if (why)
+		snprintf(why, why_len, "got the bits 0x%x, want 0x%x", got, want);
+	return got != want;
+}
+
+/* Sets the new row of each slot. Returns whether all rows have the bits that they should have. */
+static int find_rows(const struct cairn_kv_append_args *a, const struct copied *k, const struct copied *v,
+		     int32_t *row_of)
+{
+	int same = 1;
+
+	memset(row_of, 0xff, (size_t)a->kv.num_pages * (size_t)a->kv.page_size * sizeof(*row_of));
+	for (int b = 0; b < a->kv.batch; b++)
+		for (int32_t i = a->qo_indptr[b]; i < a->qo_indptr[b + 1]; i++) {
+			int64_t key = cairn_kv_len(&a->kv, b) - a->qo_indptr[b + 1] + i;
+			int64_t slot = cairn_kv_slot(&a->kv, b, key);
+
+			row_of[slot] = i;
+			same &= !memcmp(k->got + slot * k->row, k->from + i * k->stride, (size_t)k->row) &&
+				!memcmp(v->got + slot * v->row, v->from + i * v->stride, (size_t)v->row);
+		}
+	return same;
+}
+
+/* Compares bits: exact() takes any NaN for any other. */
+static int judge(const struct cairn_op *op, const void *got_args, char *why, size_t why_len)
+{
+	const struct cairn_kv_append_args *a = op->args, *got = got_args;
+	int64_t esize = (int64_t)cairn_dtype_bytes(a->dtype), row = a->num_kv_heads * a->head_dim * esize;
+	int64_t slots = (int64_t)a->kv.num_pages * a->kv.page_size;
+	struct copied k = { .got = got->kv.k_pages, .from = a->k, .row = row, .dtype = a->dtype,
+			    .stride = a->k_stride ? a->k_stride * esize : row };
+	struct copied v = { .got = got->kv.v_pages, .from = a->v, .row = row, .dtype = a->dtype,
+			    .stride = a->v_stride ? a->v_stride * esize : row };
+	int32_t *row_of;
+	int bad;
+
+	if (slots > 1 << 22)		/* far pages */
+		return 0;
+	row_of = malloc((size_t)(slots + 1) * sizeof(*row_of));
+	if (!row_of) {
+		snprintf(why, why_len, "no memory");
+		return 1;
+	}
+	k.row_of = v.row_of = row_of;
+	bad = !find_rows(a, &k, &v, row_of) &&
+	      (cairn_judge_each(op, offsetof(struct cairn_kv_append_args, kv.k_pages), is_bad, &k, why,
+				why_len) ||
+	       cairn_judge_each(op, offsetof(struct cairn_kv_append_args, kv.v_pages), is_bad, &v, why,
+				why_len));
+	free(row_of);
+	return bad;
+}
+
 static void pair_rows(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
@@ -281,12 +397,13 @@ const struct cairn_family cairn_kv_append_family = {
 	.stage = "fused", .name = "kv_append",
 	.op = offsetof(struct cairn_impl, kv_append),
 	.args_size = sizeof(struct cairn_kv_append_args),
-	.num_cases = ARRAY_SIZE(named) + NUM_GRID + NUM_LATER + NUM_PAIRS,
+	.num_cases = ARRAY_SIZE(named) + NUM_GRID + NUM_LATER + NUM_PAIRS + NUM_LAST,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.exact_is_equal = 1,
 	.describe = describe,
 	.setup = setup,
 	.exact = exact,
+	.judge = judge,
 	.reject = reject,
 	.cost_s = 5,
 };
