@@ -35,6 +35,8 @@
  *              state has weight, out is 0 and lse_out -INFINITY. If lse of a used state is NaN or
  *              +INFINITY, out and lse_out of that row and head are NaN. An infinity or a NaN in o of a state
  *              with weight gives what the formula gives in IEEE arithmetic. num_states * max |o| fits fp32.
+ *              A zero of out keeps its sign if only one state has weight; other zeros, and lse_out 0, may
+ *              have either sign.
  * Tolerance:   derived in attn_merge_ref.c: |error of out| is about (4 |lse - max| + n + 9) 2^-24 of
  *              sum_s p[s] |o[s]|, p = w / sum w, plus one rounding to out_dtype.
  * Determinism: bitwise repeatable. The bits of a row and head depend on its own states only.

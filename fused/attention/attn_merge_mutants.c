@@ -60,6 +60,7 @@
 	D(states_17_as_16, "of 17 states the last is not added") \
 	D(in_place_state_0_lost, "in place, state 0 is not added") \
 	D(heads_3_as_4, "with three heads, lse is read as that of four") \
+	D(zero_sign_lost, "a state that alone has weight is added to +0, which loses the sign of -0") \
 	D(nothing, "returns success without doing anything")
 
 #define NAME(name, what)	attn_merge_bend_##name,
@@ -185,7 +186,8 @@ static void merge(const struct cairn_attn_merge_args *a, int64_t pair, int call,
 	if (!t.n && IS(empty_garbage))
 		return;
 	for (int c = 0; c < a->head_dim - (IS(last_vector_missing) ? 8 : 0); c++) {
-		double sum = 0, scale = IS(not_normalised) ? 1 : IS(mean) ? t.n : t.sum;
+		double scale = IS(not_normalised) ? 1 : IS(mean) ? t.n : t.sum;
+		double sum = IS(zero_sign_lost) ? 0.0 : -0.0;
 
 		for (int k = 0; k < t.n; k++) {
 			int i = IS(not_repeatable) && call % 2 ? t.n - 1 - k : k;

@@ -4,13 +4,14 @@
  *
  * The grid crosses states, head_dim and rows; heads, dtypes, layouts and flags rotate. EXACT has a power of
  * two of states with equal lse and no others with weight, and sums of 16 to 22 bits, most of which cancel;
- * EXTREME has lse around the cut-off, near the largest number and almost equal; POISON has NaN in all states
- * without weight. Gaps always hold NaN.
+ * EXTREME has lse around the cut-off, near the largest number and almost equal, and zeros of both signs, whose
+ * signs are judged; POISON has NaN in all states without weight. Gaps always hold NaN.
  */
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "fused/attention/attn_merge.h"
 
@@ -443,6 +444,73 @@ static int exact(const void *args, struct cairn_exact *e)
 	return cairn_attn_merge_exact(args, e);
 }
 
+/* The results, and where out has the sign of an element of o. */
+struct signs {
+	struct cairn_attn_merge_args a;	/* strides filled in */
+	const void *out;
+	int64_t num;			/* elements of out */
+	/* [rows * num_heads]: the element of o at which the only state with weight begins, or -1 */
+	const int64_t *only;
+};
+
+static int is_bad_sign(const void *arg, int64_t i, char *why, size_t why_len)
+{
+	const struct signs *s = arg;
+	double got, from;
+
+	if (i >= s->num || s->only[i / s->a.head_dim] < 0)
+		return 0;
+	from = cairn_load(s->a.o, s->a.dtype, s->only[i / s->a.head_dim] + i % s->a.head_dim);
+	got = cairn_load(s->out, s->a.out_dtype, i);
+	if (why)
+		snprintf(why, why_len, "got %g, want the sign of %g: no other state has weight", got, from);
+	return got == 0 && !signbit(got) != !signbit(from);
+}
+
+/* Returns the element at which the only state of a row and head that has weight begins, or -1. */
+static int64_t only_state(const struct cairn_attn_merge_args *a, int64_t pair)
+{
+	int64_t at = pair / a->num_heads * a->row_stride + pair % a->num_heads * a->head_stride, only = -1;
+	int used = a->counts ? a->counts[pair / a->num_heads] : a->num_states;
+	float max = -INFINITY;
+
+	used = used < a->num_states ? used : a->num_states;
+	for (int s = 0; s < used; s++) {
+		if (!(a->lse[s * a->lse_stride + pair] < INFINITY))
+			return -1;
+		max = fmaxf(max, a->lse[s * a->lse_stride + pair]);
+	}
+	for (int s = 0; s < used; s++) {
+		float d = a->lse[s * a->lse_stride + pair] - max;
+
+		if (!(d >= CAIRN_ATTN_MERGE_CUTOFF))
+			continue;
+		if (only >= 0)
+			return -1;
+		only = s * a->state_stride + at;
+	}
+	return only;
+}
+
+/* Judges the signs of zeros, which exact() does not see. In place, out is the first state of o. */
+static int judge(const struct cairn_op *op, const void *got, char *why, size_t why_len)
+{
+	const struct cairn_attn_merge_args *given = op->args;
+	size_t field = given->out == given->o ? offsetof(struct cairn_attn_merge_args, o) :
+		       offsetof(struct cairn_attn_merge_args, out);
+	int64_t pairs = (int64_t)given->rows * given->num_heads;
+	int64_t *only = op->kind == CAIRN_KIND_EXTREME ? malloc(sizeof(*only) * (size_t)(pairs + 1)) : NULL;
+	struct signs s = { cairn_attn_merge_strides(given), ((const struct cairn_attn_merge_args *)got)->out,
+			   pairs * given->head_dim, only };
+	int bad;
+
+	for (int64_t pair = 0; only && pair < pairs; pair++)
+		only[pair] = only_state(&s.a, pair);
+	bad = only && cairn_judge_each(op, field, is_bad_sign, &s, why, why_len);
+	free(only);
+	return bad;
+}
+
 static const char *reject(void *args, int i, int *want)
 {
 	struct cairn_attn_merge_args *a = args;
@@ -535,5 +603,5 @@ const struct cairn_family cairn_attn_merge_family = {
 		  offsetof(struct cairn_attn_merge_args, lse) },
 	},
 	.part = part,
-	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
+	.describe = describe, .setup = setup, .exact = exact, .judge = judge, .reject = reject,
 };
