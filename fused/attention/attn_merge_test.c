@@ -4,8 +4,8 @@
  *
  * The grid crosses states, head_dim and rows; heads, dtypes, layouts and flags rotate. EXACT has a power of
  * two of states with equal lse and no others with weight, and sums of 16 to 22 bits, most of which cancel;
- * EXTREME has lse around the cut-off, near the largest number and almost equal, and zeros of both signs, whose
- * signs are judged; POISON has NaN in all states without weight. Gaps always hold NaN.
+ * EXTREME has lse around the cut-off, near the largest number and almost equal, and zeros, whose signs are
+ * judged; POISON has NaN in all states without weight. Gaps always hold NaN.
  */
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"

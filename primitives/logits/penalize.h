@@ -37,13 +37,15 @@
  *   forbidden_ids                    int32   [...]               in, may repeat; ids outside 0..vocab-1 are
  *                                                                ignored
  *
- * The per-row arrays lie in device memory, and their values are not checked. If softcap is 0, a row with
- * every step off is neither read nor written.
+ * The per-row arrays lie in device memory, and their values are not checked. If softcap is 0, the logits of a
+ * row with every step off are neither read nor written: its lists are empty, and it has no counters or
+ * repetition 1, frequency 0 and presence 0.
  *
  * Supported:   vocab 1..2^20, any; rows 0 is legal and does nothing. softcap is finite and >= 0.
  * Numerics:    fp32 or better, each step rounded once or not at all; tanh to 4 ulps. NaN stays NaN,
  *              unless it is forbidden; infinities follow IEEE arithmetic, and softcap makes them +-softcap.
- * Tolerance:   derived in penalize_ref.c; a logit to which no step applies keeps its bits.
+ * Tolerance:   derived in penalize_ref.c; a logit to which no step applies keeps its bits, a NaN its payload
+ *              too.
  * Determinism: bitwise repeatable; a row does not depend on the others.
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO.
  */

@@ -39,6 +39,13 @@ static void history(const struct cairn_penalize_args *a, int32_t i, float *x)
 			x[j] = counted(a, i, x[j], c[j]);
 }
 
+/* Returns whether row i has counters, and a penalty that is not neutral. */
+static int has_history(const struct cairn_penalize_args *a, int32_t i)
+{
+	return a->counts && (uint32_t)a->slots[i] < (uint32_t)a->num_slots &&
+	       (a->repetition[i] != 1 || a->frequency[i] != 0 || a->presence[i] != 0);
+}
+
 static void one_row(const struct cairn_penalize_args *a, int32_t i)
 {
 	float *x = a->logits + (int64_t)i * a->vocab;
@@ -51,7 +58,7 @@ static void one_row(const struct cairn_penalize_args *a, int32_t i)
 		if ((uint32_t)id < (uint32_t)a->vocab)
 			x[id] += a->bias[a->bias_at[i] + k];
 	}
-	if (a->counts && (uint32_t)a->slots[i] < (uint32_t)a->num_slots)
+	if (has_history(a, i))
 		history(a, i, x);
 	for (int32_t k = 0; a->num_forbidden && k < a->num_forbidden[i]; k++) {
 		int32_t id = a->forbidden_ids[a->forbidden_at[i] + k];

@@ -18,6 +18,9 @@ enum penalize_bend {
 	penalize_bend_repetition_below_1_ignored, penalize_bend_bias_lost_with_counts,
 	penalize_bend_nan_is_capped, penalize_bend_nan_not_forbidden, penalize_bend_tf32_bias,
 	penalize_bend_empty_bias_skips_forbidden, penalize_bend_infinity_not_capped,
+	penalize_bend_idle_rows_rewritten, penalize_bend_neutral_rows_rewritten,
+	penalize_bend_nan_payload_lost, penalize_bend_first_forbidden_missing,
+	penalize_bend_last_bias_missing,
 };
 
 static int bent_find(const int32_t *ids, int32_t at, int32_t num, int32_t j)
@@ -86,6 +89,24 @@ static double bent_history(const struct cairn_penalize_args *a, int32_t i, int32
 	return x;
 }
 
+/* Returns whether every step is off in row i. */
+static int is_idle(const struct cairn_penalize_args *a, int32_t i, int neutral_is_on)
+{
+	int counted = a->counts && a->slots[i] >= 0 && a->slots[i] < a->num_slots;
+
+	return !(a->softcap > 0) && !(a->num_bias && a->num_bias[i] > 0) &&
+	       !(a->num_forbidden && a->num_forbidden[i] > 0) &&
+	       (!counted || (a->repetition[i] == 1 && a->frequency[i] == 0 && a->presence[i] == 0 &&
+			     !neutral_is_on));
+}
+
+/* Stores x, unless it is a NaN in the place of another one, whose payload stays. */
+static void bent_store(float *at, double x, enum penalize_bend bend)
+{
+	if (bend == penalize_bend_nan_payload_lost || !isnan(x) || !isnan(*at))
+		*at = (float)x;
+}
+
 static int bent_penalize(const struct cairn_penalize_args *a, enum penalize_bend bend)
 {
 	double cap = (double)a->softcap;
@@ -94,21 +115,26 @@ static int bent_penalize(const struct cairn_penalize_args *a, enum penalize_bend
 	for (int32_t i = 0; i < a->rows; i++) {
 		int32_t list = bend == penalize_bend_list_of_row_0 ? 0 : i;
 		int32_t skip = bend == penalize_bend_first_bias_missing;
+		int32_t short_by = skip || bend == penalize_bend_last_bias_missing;
+		int32_t skip_forbidden = bend == penalize_bend_first_forbidden_missing;
 
+		if (bend != penalize_bend_idle_rows_rewritten &&
+		    is_idle(a, i, bend == penalize_bend_neutral_rows_rewritten))
+			continue;
 		for (int32_t j = 0; j < a->vocab; j++) {
 			float *at = &a->logits[(int64_t)i * a->vocab + j];
-			double x = (double)*at, bias = 0;
+			double x = (double)*at, bias = -0.0;	/* -0 changes no x */
 			int k = -1;
 
 			if (cap > 0 && bend != penalize_bend_cap_last)
 				x = bent_cap(x, cap, bend);
 			if (a->num_bias)
-				k = bent_find(a->bias_ids, a->bias_at[list] + skip, a->num_bias[list] - skip,
-					      j);
+				k = bent_find(a->bias_ids, a->bias_at[list] + skip,
+					      a->num_bias[list] - short_by, j);
 			if (k >= 0)
 				bias = (double)a->bias[k];
 			if (bend == penalize_bend_bias_lost_with_counts && in_history(a, i, j))
-				bias = 0;
+				bias = -0.0;
 			if (bend != penalize_bend_bias_after_penalties)
 				x += bias;
 			if (bend == penalize_bend_tf32_bias && k >= 0 && isfinite(x))
@@ -120,15 +146,15 @@ static int bent_penalize(const struct cairn_penalize_args *a, enum penalize_bend
 				x = cap * tanh(x / cap);
 			k = -1;
 			if (a->num_forbidden)
-				k = bent_find(a->forbidden_ids, a->forbidden_at[list], a->num_forbidden[list],
-					      j);
+				k = bent_find(a->forbidden_ids, a->forbidden_at[list] + skip_forbidden,
+					      a->num_forbidden[list] - skip_forbidden, j);
 			if ((bend == penalize_bend_nan_not_forbidden && isnan(x)) ||
 			    (bend == penalize_bend_empty_bias_skips_forbidden && a->num_bias &&
 			     !a->num_bias[i]))
 				k = -1;
 			if (k >= 0 && !(bend == penalize_bend_bias_revives && bias > 0))
 				x = bend == penalize_bend_forbidden_is_large ? -1e9 : -(double)INFINITY;
-			*at = (float)x;
+			bent_store(at, x, bend);
 		}
 	}
 	return 0;
@@ -161,6 +187,21 @@ BENT(penalize, nan_not_forbidden)
 BENT(penalize, tf32_bias)
 BENT(penalize, empty_bias_skips_forbidden)
 BENT(penalize, infinity_not_capped)
+BENT(penalize, idle_rows_rewritten)
+BENT(penalize, neutral_rows_rewritten)
+BENT(penalize, nan_payload_lost)
+BENT(penalize, first_forbidden_missing)
+BENT(penalize, last_bias_missing)
+
+static int penalize_forbids_before_the_row(const struct cairn_penalize_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_penalize_ref(a, stream));
+	for (int32_t i = 1; a->num_forbidden && i < a->rows; i++)
+		for (int32_t k = a->forbidden_at[i]; k < a->forbidden_at[i] + a->num_forbidden[i]; k++)
+			if (a->forbidden_ids[k] < 0)
+				a->logits[(int64_t)i * a->vocab + a->forbidden_ids[k]] = -INFINITY;
+	return 0;
+}
 
 static int penalize_few_rows(const struct cairn_penalize_args *a, void *stream)
 {
@@ -236,6 +277,12 @@ const struct cairn_mutant cairn_penalize_mutants[] = {
 	MUTANT(penalize, empty_bias_skips_forbidden,
 	       "forbids nothing in a row whose list of biases is empty"),
 	MUTANT(penalize, infinity_not_capped, "leaves infinities uncapped"),
+	MUTANT(penalize, idle_rows_rewritten, "reads and writes rows without any step"),
+	MUTANT(penalize, neutral_rows_rewritten, "reads and writes rows whose penalties are neutral"),
+	MUTANT(penalize, nan_payload_lost, "quiets NaNs to which no step applies"),
+	MUTANT(penalize, first_forbidden_missing, "skips the first entry of each list of forbidden tokens"),
+	MUTANT(penalize, last_bias_missing, "skips the last entry of each bias list"),
+	MUTANT(penalize, forbids_before_the_row, "forbids a token whose id is below 0 in the row before"),
 	MUTANT(penalize, far_slots_16_bits, "cuts slots to 16 bits"),
 	MUTANT(penalize, far_bytes_32_bits, "cuts the offset of a slot to 32 bits"),
 	MUTANT_BARE(penalize, few_rows, "gives other bits if there are fewer than 4 rows"),

@@ -25,6 +25,17 @@ static int32_t find(const int32_t *ids, int32_t at, int32_t num, int32_t j)
 	return -1;
 }
 
+/* Returns whether every step is off in row i, whose logits are then neither read nor written. */
+static int is_idle(const struct cairn_penalize_args *a, int32_t i)
+{
+	int counted = a->counts && a->slots[i] >= 0 && a->slots[i] < a->num_slots;
+
+	if (a->softcap > 0 || (a->num_bias && a->num_bias[i] > 0) ||
+	    (a->num_forbidden && a->num_forbidden[i] > 0))
+		return 0;
+	return !counted || (a->repetition[i] == 1 && a->frequency[i] == 0 && a->presence[i] == 0);
+}
+
 /* *y: the exact logit j of row i; *error: the bound of an fp32 result. Returns 0 if no step applies to it. */
 static int element(const struct cairn_penalize_args *a, int32_t i, int32_t j, double *y, double *error)
 {
@@ -78,7 +89,8 @@ int cairn_penalize_exact(const struct cairn_penalize_args *a, struct cairn_exact
 	for (int64_t e = 0; e < (int64_t)a->rows * a->vocab; e++) {
 		double y, error;
 
-		if (!element(a, (int32_t)(e / a->vocab), (int32_t)(e % a->vocab), &y, &error))
+		if (is_idle(a, (int32_t)(e / a->vocab)) ||
+		    !element(a, (int32_t)(e / a->vocab), (int32_t)(e % a->vocab), &y, &error))
 			continue;	/* the logit must keep its bits */
 		exact->val[e] = y;
 		exact->bound[e] = error;
@@ -93,7 +105,8 @@ int cairn_penalize_ref(const struct cairn_penalize_args *a, void *stream)
 	for (int64_t e = 0; e < (int64_t)a->rows * a->vocab; e++) {
 		double y, error;
 
-		if (element(a, (int32_t)(e / a->vocab), (int32_t)(e % a->vocab), &y, &error))
+		if (!is_idle(a, (int32_t)(e / a->vocab)) &&
+		    element(a, (int32_t)(e / a->vocab), (int32_t)(e % a->vocab), &y, &error))
 			a->logits[e] = (float)y;
 	}
 	return 0;

@@ -4,9 +4,10 @@
  *
  * Bias, counters and forbidden tokens apply to the same tokens, at the ends of rows and of the ranges into
  * which a kernel may cut them. Some rows have no step, neutral parameters, or no slot. EXTREME: logits of all
- * magnitudes, infinite, NaN, zeros of both signs; saturated counters. POISON: slots of no row are all ones,
- * list entries of no row are NaN, and so are rows without any step. The pair cases combine the steps, each
- * penalty on and off by itself, lists that are empty, and sizes.
+ * magnitudes, infinite, NaN with payloads, zeros of both signs; saturated counters. POISON: slots of no row
+ * are all ones, list entries of no row are NaN, and so are rows without any step. The untouched_* case has
+ * such rows in memory that a host table cannot access. The pair cases combine the steps, each penalty on and
+ * off by itself, lists that are empty, and sizes.
  */
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"
@@ -14,7 +15,7 @@
 #include <stdio.h>
 
 enum { CAP = 1, COUNTS = 2, BIAS = 4, FORBIDDEN = 8, BENCH = 16, IDLE_ROWS = 32, SPARSE = 64, DEVICE = 128,
-       FAR = 256 };
+       FAR = 256, UNTOUCHED = 512 /* with IDLE_ROWS: in memory that may not be accessed */ };
 #define ALL	(CAP | COUNTS | BIAS | FORBIDDEN)
 
 static const struct shape {
@@ -55,6 +56,9 @@ static const struct shape {
 #define FIRST_PAIR	((int)ARRAY_SIZE(shapes))
 #define NUM_PAIRS	19
 
+/* The last case. A row fills whole pages of memory. */
+static const struct shape untouched = { 12, 2048, 4, COUNTS | BIAS | FORBIDDEN | IDLE_ROWS | UNTOUCHED };
+
 enum { F_CAP, F_COUNTS, F_REPETITION, F_FREQUENCY, F_PRESENCE, F_BIAS, F_FORBIDDEN, F_IDLE, F_VOCAB, F_ROWS,
        NUM_FACTORS };
 /* F_COUNTS: no counters, few of a row, or many */
@@ -76,7 +80,7 @@ static struct cairn_pairs pairs = { .num_factors = NUM_FACTORS, .levels = { 3, 3
 /* Returns the levels of a pair case, or NULL. */
 static const int8_t *levels_of(int i)
 {
-	return i < FIRST_PAIR ? NULL : cairn_pairs_row(&pairs, i - FIRST_PAIR);
+	return i < FIRST_PAIR || i >= FIRST_PAIR + NUM_PAIRS ? NULL : cairn_pairs_row(&pairs, i - FIRST_PAIR);
 }
 
 static struct shape shape_of(int i)
@@ -84,7 +88,7 @@ static struct shape shape_of(int i)
 	const int8_t *level = levels_of(i);
 
 	if (!level)
-		return shapes[i];
+		return i < FIRST_PAIR ? shapes[i] : untouched;
 	return (struct shape){ pair_rows[level[F_ROWS]], pair_vocabs[level[F_VOCAB]], 9,
 			       pair_counts[level[F_COUNTS]] | (level[F_CAP] ? CAP : 0) |
 			       (level[F_BIAS] ? BIAS : 0) | (level[F_FORBIDDEN] ? FORBIDDEN : 0) |
@@ -132,14 +136,15 @@ static void describe(int i, struct cairn_case *c)
 	if (levels_of(i))
 		name_pair(c->name, sizeof(c->name), s, levels_of(i));
 	else
-		snprintf(c->name, sizeof(c->name), "%srows%d_vocab%d%s%s%s%s%s",
-			 s->flags & FAR ? "far_" : "", s->rows, s->vocab,
+		snprintf(c->name, sizeof(c->name), "%s%srows%d_vocab%d%s%s%s%s%s",
+			 s->flags & FAR ? "far_" : "", s->flags & UNTOUCHED ? "untouched_" : "",
+			 s->rows, s->vocab,
 			 s->flags & CAP ? "_cap" : "", s->flags & COUNTS ? "_counts" : "",
 			 s->flags & BIAS ? "_bias" : "", s->flags & FORBIDDEN ? "_forbidden" : "",
 			 s->flags & IDLE_ROWS ? "_idle" : "");
 	c->kinds = CAIRN_ALL_KINDS & ~CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
-	c->far = !!(s->flags & FAR);
-	if (s->flags & (BENCH | DEVICE | FAR))
+	c->far = !!(s->flags & (FAR | UNTOUCHED));
+	if (s->flags & (BENCH | DEVICE | FAR | UNTOUCHED))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	c->bench = !!(s->flags & BENCH);
 	c->device_only = !!(s->flags & DEVICE);
@@ -155,15 +160,32 @@ static void describe(int i, struct cairn_case *c)
 		c->bytes += 64.0 * s->rows * s->list * 2;
 }
 
+/* Returns whether a row of an UNTOUCHED case has no step: neither a slot nor lists, or neutral penalties. */
+static int is_idle(const struct shape *s, int32_t row)
+{
+	return s->flags & UNTOUCHED && (row % 5 == 1 || row % 5 == 3);
+}
+
 static void fill_logits(struct cairn_op *op, const struct shape *s, float *x)
 {
 	static const float odd[] = { INFINITY, -INFINITY, NAN, 0.0f, -0.0f, 1e30f, -1e-40f, 60.0f };
 	int64_t count = (int64_t)s->rows * s->vocab;
 
-	cairn_fill(op, x, CAIRN_F32, count, 4);
+	if (!(s->flags & UNTOUCHED))
+		cairn_fill(op, x, CAIRN_F32, count, 4);
+	for (int64_t i = 0; i < count && s->flags & UNTOUCHED; i += s->vocab) {
+		if (is_idle(s, (int32_t)(i / s->vocab)))
+			continue;
+		cairn_touch(op, x, i, s->vocab);
+		cairn_fill(op, x + i, CAIRN_F32, s->vocab, 4);
+	}
 	for (int64_t i = 0; op->kind == CAIRN_KIND_EXTREME && i < count; i++)
 		if (cairn_op_rand(op) % 4 == 0)
 			x[i] = odd[cairn_op_rand(op) % ARRAY_SIZE(odd)];
+	for (int64_t i = 0; op->kind == CAIRN_KIND_EXTREME && i < count; i++)
+		if (isnan(x[i]))	/* quiet or signalling, of either sign */
+			((uint32_t *)x)[i] = 0x7f800001 | (uint32_t)i * 2654435761u >> 9 |
+					     (uint32_t)i << 31;
 }
 
 static uint16_t some_count(struct cairn_op *op)
@@ -193,13 +215,19 @@ static void fill_counts(struct cairn_op *op, const struct shape *s, uint16_t *c,
 	c[s->vocab - 1] = 1;
 }
 
-/* Fills a list of falling and so distinct ids: two outside the vocabulary, its last token, some others,
- * token 0. */
-static int32_t fill_list(struct cairn_op *op, const struct shape *s, int32_t *ids, int32_t room)
+/*
+ * Fills a list of distinct ids: two outside the vocabulary, its last token, some others, token 0. The list of
+ * an odd row begins with the last token and an id below 0.
+ */
+static int32_t fill_list(struct cairn_op *op, const struct shape *s, int32_t row, int32_t *ids, int32_t room)
 {
-	int32_t num = 0, id = s->vocab + 1;
+	int32_t num = 0, id = row % 2 ? s->vocab - 1 : s->vocab + 1;
 
 	while (num < room && id >= 0) {
+		if (num == 1 && row % 2)
+			ids[num++] = -row;
+		if (num == room)
+			break;
 		ids[num++] = id;
 		id = id > s->vocab - 1 ? id - 1 :
 		     id - 1 - (int32_t)cairn_op_range(op, 0, 2 * (s->vocab / (room + 1)));
@@ -224,7 +252,8 @@ static void setup(struct cairn_op *op)
 	a->rows = rows;
 	a->vocab = s->vocab;
 	a->softcap = s->flags & CAP ? 30 : 0;
-	x = cairn_inout(op, FIELD(logits), CAIRN_F32, (int64_t)rows * s->vocab);
+	x = s->flags & UNTOUCHED ? cairn_inout_far(op, FIELD(logits), CAIRN_F32, (int64_t)rows * s->vocab) :
+	    cairn_inout(op, FIELD(logits), CAIRN_F32, (int64_t)rows * s->vocab);
 	cairn_shape(op, FIELD(logits), { "row", rows }, { "token", s->vocab });
 	fill_logits(op, s, x);
 	if (s->flags & COUNTS) {
@@ -272,8 +301,8 @@ static void setup(struct cairn_op *op)
 		for (int32_t i = 0; i < rows; i++) {
 			at[i] = extra + (rows - 1 - i) * s->list;
 			memset(ids + at[i], 0, (size_t)s->list * 4);
-			num[i] = fill_list(op, s, ids + at[i], s->list);
-			if (s->flags & IDLE_ROWS && i % 5 == 1)
+			num[i] = fill_list(op, s, i, ids + at[i], s->list);
+			if ((s->flags & IDLE_ROWS && i % 5 == 1) || is_idle(s, i))
 				num[i] = 0;
 			else if (i % 3 == 2)
 				num[i] = (num[i] + 1) / 2;
@@ -361,7 +390,7 @@ const struct cairn_family cairn_penalize_family = {
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, penalize),
 	.args_size = sizeof(struct cairn_penalize_args),
-	.num_cases = FIRST_PAIR + NUM_PAIRS,
+	.num_cases = FIRST_PAIR + NUM_PAIRS + 1,
 	.part = part,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 };
