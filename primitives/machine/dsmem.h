@@ -46,10 +46,11 @@
  *                                                                    link that follows link i
  *
  * min(num_clusters, *resident) clusters run, so that no cluster waits for another (ACTIVE: all run, in
- * waves). CTAs that do not run are the last ones; they have sum 0, times 0 and smid -1. `cycles` counts the
- * SM's clock over the timed part: the chases, or all rounds; cycles2 counts the second part of BARRIER and
- * MBARRIER. smem_bytes is a lower bound of the dynamic shared memory per CTA, which determines how many CTAs
- * fit an SM.
+ * waves). CTAs that do not run are the last ones; they have sum 0, times and pair_cycles 0 and smid -1.
+ * `cycles` counts the SM's clock over the timed part: the chases, or all rounds; cycles2 counts the second
+ * part of BARRIER and MBARRIER; both parts lie between start_ns and end_ns. pair_cycles counts one chase, and
+ * `cycles` is at least their sum. A table without such a clock, on a CPU, sets all cycles to 0. smem_bytes is
+ * a lower bound of the dynamic shared memory per CTA, which determines how many CTAs fit an SM.
  *
  * Supported:   cluster_size 1..16 if the device allows it; bytes a multiple of 128, at most 96 KiB (ST_ASYNC,
  *              BULK, MULTICAST: also a multiple of 16 * cluster_size); rounds 1..4096; at most 2^20 - 1 bytes

@@ -103,6 +103,85 @@ static int last_cluster_missing(const struct cairn_dsmem_args *a, void *stream)
 	return 0;
 }
 
+/* Sets the times of all CTAs: `cycles` for each link of each chase, in ns nanoseconds. */
+static void set_times(const struct cairn_dsmem_args *a, int64_t cycles, int64_t ns)
+{
+	for (int c = 0; c < a->cluster_size * a->num_clusters && a->test != CAIRN_DSMEM_ACTIVE; c++) {
+		int64_t *time = a->time + (int64_t)c * CAIRN_DSMEM_NUM_TIMES;
+
+		time[CAIRN_DSMEM_START_NS] = 1000;
+		time[CAIRN_DSMEM_END_NS] = 1000 + ns;
+		time[CAIRN_DSMEM_CYCLES] = cycles * a->rounds;
+		time[CAIRN_DSMEM_CYCLES2] = cycles * a->rounds;
+		for (int o = 0; a->test == CAIRN_DSMEM_LATENCY && o < a->cluster_size; o++)
+			a->pair_cycles[c * a->cluster_size + o] = (int32_t)(cycles * a->rounds);
+		if (a->test == CAIRN_DSMEM_LATENCY)
+			time[CAIRN_DSMEM_CYCLES] *= a->cluster_size;
+	}
+}
+
+static int times_made_up(const struct cairn_dsmem_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_dsmem_ref(a, stream));
+	set_times(a, 200, 0);
+	return 0;
+}
+
+static int cycles_of_rank_0(const struct cairn_dsmem_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_dsmem_ref(a, stream));
+	set_times(a, 200, 1 << 20);
+	for (int c = 0; c < a->cluster_size * a->num_clusters; c++)
+		if (c % a->cluster_size)
+			a->time[(int64_t)c * CAIRN_DSMEM_NUM_TIMES + CAIRN_DSMEM_CYCLES] = 0;
+	return 0;
+}
+
+/* The clock is read before the loads have returned. */
+static int clock_read_early(const struct cairn_dsmem_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_dsmem_ref(a, stream));
+	set_times(a, 200, 1 << 20);
+	for (int c = 0; a->test == CAIRN_DSMEM_LATENCY_L2 && c < a->cluster_size * a->num_clusters; c++)
+		a->time[(int64_t)c * CAIRN_DSMEM_NUM_TIMES + CAIRN_DSMEM_CYCLES] = 30;
+	return 0;
+}
+
+static int pairs_not_measured(const struct cairn_dsmem_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_dsmem_ref(a, stream));
+	set_times(a, 200, 1 << 20);
+	for (int k = 0; a->test == CAIRN_DSMEM_LATENCY &&
+			k < a->cluster_size * a->cluster_size * a->num_clusters; k++)
+		if (k % a->cluster_size != k / a->cluster_size % a->cluster_size)
+			a->pair_cycles[k] = 0;
+	return 0;
+}
+
+static int pairs_above_cycles(const struct cairn_dsmem_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_dsmem_ref(a, stream));
+	set_times(a, 200, 1 << 20);
+	if (a->test == CAIRN_DSMEM_LATENCY)
+		a->pair_cycles[a->cluster_size - 1] *= 2;
+	return 0;
+}
+
+/* One cluster less fits, and what has not run keeps its times. */
+static int times_of_idle_left(const struct cairn_dsmem_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_dsmem_ref(a, stream));
+	if (a->test == CAIRN_DSMEM_ACTIVE)
+		return 0;
+	*a->resident = a->num_clusters - 1;
+	for (int c = *a->resident * a->cluster_size; c < a->num_clusters * a->cluster_size; c++) {
+		a->sum[c] = 0;
+		a->smid[c] = -1;
+		a->time[(int64_t)c * CAIRN_DSMEM_NUM_TIMES + CAIRN_DSMEM_END_NS] = 1000;
+	}
+	return 0;
+}
+
 #define DSMEM(name, fn, what)	{ "dsmem_" name, offsetof(struct cairn_impl, dsmem), (void *)fn, what }
 
 const struct cairn_mutant cairn_dsmem_mutants[] = {
@@ -112,6 +191,12 @@ const struct cairn_mutant cairn_dsmem_mutants[] = {
 	DSMEM("read_before_barrier", read_before_barrier, "slots are read before the barrier, with old data"),
 	DSMEM("receivers_slot", receivers_slot, "bulk copies land in the receiver's slot, not the sender's"),
 	DSMEM("multicast_to_self", multicast_to_self, "the multicast mask has only the sender's bit"),
+	DSMEM("times_made_up", times_made_up, "cycles are a constant, and no time passes"),
+	DSMEM("cycles_of_rank_0", cycles_of_rank_0, "only rank 0 measures cycles"),
+	DSMEM("clock_read_early", clock_read_early, "the clock is read before the chased loads return"),
+	DSMEM("pairs_not_measured", pairs_not_measured, "pair_cycles is set for the own rank only"),
+	DSMEM("pairs_above_cycles", pairs_above_cycles, "a pair has more cycles than all of them together"),
+	DSMEM("times_of_idle_left", times_of_idle_left, "CTAs that did not run have times"),
 	DSMEM("last_cluster", last_cluster_missing, "the last cluster does not run"),
 	{ 0 }
 };

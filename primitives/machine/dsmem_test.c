@@ -2,8 +2,9 @@
 /*
  * dsmem_test - cases of dsmem.h, and the bench rows of the DSMEM profile
  *
- * The data of every CTA that ran is compared with dsmem_ref.c. Times are never judged; bench rows (all
- * clusters that fit, one CTA per SM; _one: a single cluster) report them as record members, see
+ * The data of every CTA that ran is compared with dsmem_ref.c. Times must be possible: all CTAs that run
+ * measure, or none; a chase takes a cycle for each link; cycles fit between the two times in ns. Bench rows
+ * (all clusters that fit, one CTA per SM; _one: a single cluster) report them as record members, see
  * dsmem_record.h.
  */
 #include <stdarg.h>
@@ -205,7 +206,23 @@ static int complain(char *why, size_t len, const char *fmt, ...)
 struct written {
 	const struct cairn_dsmem_args *got, *want;
 	int ran;		/* CTAs */
+	int measured;		/* some cycles are not 0 */
 };
+
+static int64_t time_of(const struct cairn_dsmem_args *a, int64_t cta, int which)
+{
+	return a->time[cta * CAIRN_DSMEM_NUM_TIMES + which];
+}
+
+/* Returns whether some CTA that ran has measured something. */
+static int has_measured(const struct cairn_dsmem_args *got, int ran)
+{
+	int measured = 0;
+
+	for (int c = 0; c < ran; c++)
+		measured |= time_of(got, c, CAIRN_DSMEM_CYCLES) != 0;
+	return measured;
+}
 
 static int is_bad_smid(const void *arg, int64_t cta, char *why, size_t why_len)
 {
@@ -227,21 +244,61 @@ static int is_bad_sum(const void *arg, int64_t cta, char *why, size_t why_len)
 	return w->got->sum[cta] != want;
 }
 
+/* Returns the fewest cycles that a chase, or a series of barriers, can take. */
+static int64_t least_cycles(const struct written *w, int64_t cta, int which)
+{
+	const struct cairn_dsmem_args *a = w->want;
+	int64_t sum = 0;
+
+	if (!w->measured || a->test == CAIRN_DSMEM_ACTIVE)
+		return 0;
+	if (which == CAIRN_DSMEM_CYCLES2)
+		return a->test == CAIRN_DSMEM_BARRIER ? a->rounds : a->test == CAIRN_DSMEM_MBARRIER;
+	if (a->test == CAIRN_DSMEM_LATENCY)
+		for (int owner = 0; owner < a->cluster_size; owner++)
+			sum += w->got->pair_cycles[cta * a->cluster_size + owner];
+	if (a->test == CAIRN_DSMEM_LATENCY)
+		return sum;
+	return a->test < CAIRN_DSMEM_LOAD || a->test == CAIRN_DSMEM_BARRIER ? a->rounds : 1;
+}
+
+/* Returns the most cycles that fit between start_ns and end_ns, where a tick may take a microsecond. */
+static int64_t most_cycles(const struct written *w, int64_t cta)
+{
+	return 3 * (time_of(w->got, cta, CAIRN_DSMEM_END_NS) - time_of(w->got, cta, CAIRN_DSMEM_START_NS) +
+		    1100);
+}
+
 static int is_bad_time(const void *arg, int64_t i, char *why, size_t why_len)
 {
 	const struct written *w = arg;
-	const int64_t *time = w->got->time + i / CAIRN_DSMEM_NUM_TIMES * CAIRN_DSMEM_NUM_TIMES;
+	int64_t cta = i / CAIRN_DSMEM_NUM_TIMES, start = time_of(w->got, cta, CAIRN_DSMEM_START_NS);
 	int which = (int)(i % CAIRN_DSMEM_NUM_TIMES);
+	int64_t value = time_of(w->got, cta, which), least = which == CAIRN_DSMEM_END_NS ? start : 0;
+	int64_t most = INT64_MAX;
 
-	if (which == CAIRN_DSMEM_END_NS) {
-		if (why)
-			complain(why, why_len, "ends at %lld ns, starts at %lld", (long long)time[which],
-				 (long long)time[CAIRN_DSMEM_START_NS]);
-		return time[which] < time[CAIRN_DSMEM_START_NS];
+	if (which == CAIRN_DSMEM_CYCLES || which == CAIRN_DSMEM_CYCLES2) {
+		least = least_cycles(w, cta, which);
+		most = most_cycles(w, cta);
 	}
+	if (cta >= w->ran)		/* it has not run */
+		least = most = 0;
 	if (why)
-		complain(why, why_len, "%lld cycles", (long long)time[which]);
-	return (which == CAIRN_DSMEM_CYCLES || which == CAIRN_DSMEM_CYCLES2) && time[which] < 0;
+		complain(why, why_len, "got %lld, want %lld to %lld", (long long)value, (long long)least,
+			 (long long)most);
+	return value < least || value > most;
+}
+
+static int is_bad_pair(const void *arg, int64_t i, char *why, size_t why_len)
+{
+	const struct written *w = arg;
+	int64_t value = w->got->pair_cycles[i];
+	int measured = w->measured && i / w->want->cluster_size < w->ran;
+
+	if (why)
+		complain(why, why_len, "got %lld cycles for %d links%s", (long long)value, w->want->rounds,
+			 measured ? "" : " that were not measured");
+	return measured ? value < w->want->rounds : value != 0;
 }
 
 static int judge(const struct cairn_op *op, const void *got_args, char *why, size_t why_len)
@@ -249,7 +306,7 @@ static int judge(const struct cairn_op *op, const void *got_args, char *why, siz
 	const struct cairn_dsmem_args *got = got_args;
 	struct cairn_dsmem_args want = *(const struct cairn_dsmem_args *)op->args;
 	int num_ctas = want.num_clusters * want.cluster_size, ran = cairn_dsmem_ran(got), may_run, ret = 0;
-	const struct written w = { got, &want, ran };
+	const struct written w = { got, &want, ran, has_measured(got, ran) };
 	int32_t resident;
 
 	may_run = *got->resident * want.cluster_size;
@@ -268,6 +325,9 @@ static int judge(const struct cairn_op *op, const void *got_args, char *why, siz
 	}
 	ret = cairn_judge_each(op, offsetof(struct cairn_dsmem_args, smid), is_bad_smid, &w, why, why_len) ||
 	      cairn_judge_each(op, offsetof(struct cairn_dsmem_args, sum), is_bad_sum, &w, why, why_len) ||
+	      (want.test == CAIRN_DSMEM_LATENCY &&
+	       cairn_judge_each(op, offsetof(struct cairn_dsmem_args, pair_cycles), is_bad_pair, &w, why,
+				why_len)) ||
 	      cairn_judge_each(op, offsetof(struct cairn_dsmem_args, time), is_bad_time, &w, why, why_len);
 	if (!ret && want.test == CAIRN_DSMEM_ACTIVE &&
 	    cairn_dsmem_together(got) > *got->resident * want.cluster_size)
