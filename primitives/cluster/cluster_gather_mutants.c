@@ -92,6 +92,51 @@ static int odd_size_of_last_cluster(const struct cairn_cluster_gather_args *a, v
 	return 0;
 }
 
+/* From the fourth call on, an odd ring of seven ranks and more keeps a block of the call before. */
+static int fourth_call_stale(const struct cairn_cluster_gather_args *a, void *stream)
+{
+	const size_t bytes = (size_t)a->len * cairn_dtype_bytes(a->dtype);
+	const int n = a->cluster_size;
+
+	CAIRN_TRY(cairn_cluster_gather_ref(a, stream));
+	for (int64_t g = 0; g < (int64_t)a->num_clusters * a->num_calls; g++)
+		if (a->algo == CAIRN_CLUSTER_RING && n % 2 && n > 6 && g % a->num_calls > 2)
+			memcpy(block_at(a, g, 0, 1), block_at(a, g - 1, 0, 1), bytes);
+	return 0;
+}
+
+static int64_t num_cycles(const struct cairn_cluster_gather_args *a)
+{
+	return a->cycles ? (int64_t)a->num_clusters * a->cluster_size : 0;
+}
+
+static int cycles_missing(const struct cairn_cluster_gather_args *a, void *stream)
+{
+	struct cairn_cluster_gather_args b = *a;
+
+	CAIRN_TRY(cairn_cluster_gather_check(a));
+	b.size = sizeof(b);
+	b.cycles = NULL;
+	return cairn_cluster_gather_ref(&b, stream);
+}
+
+static int cycles_of_rank_0(const struct cairn_cluster_gather_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_cluster_gather_ref(a, stream));
+	for (int64_t i = 0; i < num_cycles(a); i++)
+		a->cycles[i] = i % a->cluster_size ? 0 : 400;
+	return 0;
+}
+
+/* The start is taken for the difference. */
+static int cycles_of_the_clock(const struct cairn_cluster_gather_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_cluster_gather_ref(a, stream));
+	for (int64_t i = 0; i < num_cycles(a); i++)
+		a->cycles[i] = ((int64_t)1 << 40) + i;
+	return 0;
+}
+
 #define GATHER(fn, text) \
 	{ "cluster_gather_" #fn, offsetof(struct cairn_impl, cluster_gather), (void *)fn, text }
 
@@ -101,6 +146,10 @@ const struct cairn_mutant cairn_cluster_gather_mutants[] = {
 	GATHER(quiets_nans, "bits pass through floating-point registers"),
 	GATHER(pads_into_next_block, "the padding of a block overwrites the next block"),
 	GATHER(f32_through_tf32, "f32 is cut to TF32"),
+	GATHER(fourth_call_stale, "from the fourth call on, an odd ring keeps a block of the call before"),
+	GATHER(cycles_missing, "cycles are not written"),
+	GATHER(cycles_of_rank_0, "only rank 0 writes cycles, the others 0"),
+	GATHER(cycles_of_the_clock, "cycles are the clock, not a difference"),
 	GATHER(odd_size_of_last_cluster, "of an odd cluster, the last one, a block is missing"),
 	{ 0 }
 };

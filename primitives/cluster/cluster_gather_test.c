@@ -2,7 +2,8 @@
 /*
  * cluster_gather_test - cases of cluster_gather.h; results are compared bit by bit
  *
- * The pair cases combine sizes, algorithms, types, lengths and numbers of clusters, calls and rounds.
+ * The pair cases combine sizes, algorithms, types, lengths and numbers of clusters, calls and rounds. The
+ * last cases have six calls for each size and algorithm.
  */
 #include "conformance/suite/pairs.h"
 #include "primitives/cluster/cluster_test.h"
@@ -11,6 +12,7 @@ struct row {
 	int32_t size, clusters, calls, rounds;
 	int32_t len, dtype, algo;
 	int bench, all;		/* all: with as many clusters as the device holds */
+	int timed;		/* with cycles */
 };
 
 static const int32_t algos[] = { CAIRN_CLUSTER_ONESHOT, CAIRN_CLUSTER_RING, CAIRN_CLUSTER_OFFCHIP,
@@ -97,6 +99,21 @@ static void pair_row(int i, struct row *r)
 	r->clusters = 1 + level[4];
 	r->calls = 1 + level[5] * level[5];
 	r->rounds = 1 + 2 * level[6];
+	r->timed = level[6] > 0;
+}
+
+/* Every cluster size with every algorithm, and more calls than buffers or phases can hide. */
+#define NUM_MANY	(16 * 3 + 5)
+
+static void many_row(int i, struct row *r)
+{
+	r->size = i < 48 ? 1 + i / 3 : 1 << (i - 48);
+	r->algo = i < 48 ? algos[i % 3] : CAIRN_CLUSTER_TREE;
+	r->dtype = (r->size + i) % 3;
+	r->len = 20;
+	r->clusters = 2;
+	r->calls = 6;
+	r->timed = r->size > 1 && r->size % 2;
 }
 
 static const int32_t bench_lens[] = { 64, 256, 1024, 3072 };
@@ -110,7 +127,7 @@ static const struct { int32_t size, len, dtype; } others[] = {
 
 static void bench_row(int i, struct row *r)
 {
-	r->bench = 1;
+	r->bench = r->timed = 1;
 	r->algo = algos[i % 4];
 	if (i < NUM_LATENCY) {
 		r->len = bench_lens[i / 4 % 4];
@@ -131,8 +148,10 @@ static void bench_row(int i, struct row *r)
 static const struct { int num; void (*row)(int i, struct row *r); const char *prefix; } groups[] = {
 	{ NUM_EVERY, every_row, "" }, { NUM_WAVES, waves_row, "waves_" }, { NUM_LARGE, large_row, "" },
 	{ NUM_LATENCY + NUM_OTHERS + NUM_LOADED, bench_row, "" }, { NUM_PAIRS, pair_row, "pair_" },
+	{ NUM_MANY, many_row, "" },
 };
-#define NUM_CASES (NUM_EVERY + NUM_WAVES + NUM_LARGE + NUM_LATENCY + NUM_OTHERS + NUM_LOADED + NUM_PAIRS)
+#define NUM_CASES (NUM_EVERY + NUM_WAVES + NUM_LARGE + NUM_LATENCY + NUM_OTHERS + NUM_LOADED + NUM_PAIRS + \
+		   NUM_MANY)
 
 static const char *row_of(int i, struct row *r)
 {
@@ -198,7 +217,7 @@ static void setup(struct cairn_op *op)
 	cairn_out(op, FIELD(out), r.dtype, ranks * r.size * r.len);
 	cairn_shape(op, FIELD(out), { "cluster", r.clusters }, { "call", r.calls }, { "rank", r.size },
 		    { "part", r.size }, { "element", r.len });
-	if (!r.bench)
+	if (!r.timed)
 		return;
 	cairn_out(op, FIELD(cycles), CAIRN_I64, (int64_t)r.clusters * r.size);
 	cairn_shape(op, FIELD(cycles), { "cluster", r.clusters }, { "rank", r.size });
@@ -235,7 +254,9 @@ static int judge(const struct cairn_op *op, const void *got, char *why, size_t w
 	const struct cairn_cluster_gather_args *given = op->args;
 	const struct gathered g = { got, given->in };
 
-	return cairn_judge_each(op, FIELD(out), is_bad, &g, why, why_len);
+	return cairn_judge_each(op, FIELD(out), is_bad, &g, why, why_len) ||
+	       judge_cycles(op, FIELD(cycles), g.got->cycles,
+			    (int64_t)given->num_clusters * given->cluster_size, why, why_len);
 }
 
 static const char *reject(void *args, int i, int *want)

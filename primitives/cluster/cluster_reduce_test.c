@@ -406,7 +406,9 @@ static int judge(const struct cairn_op *op, const void *got, char *why, size_t w
 	int64_t states = a->op == CAIRN_CLUSTER_SOFTMAX ? a->len / a->head_dim : 0;
 	size_t bytes = (size_t)a->len * cairn_dtype_bytes(a->dtype), ml = (size_t)states * 2 * sizeof(float);
 
-	(void)op;
+	if (judge_cycles(op, FIELD(cycles), a->cycles, (int64_t)a->num_clusters * a->cluster_size, why,
+			 why_len))
+		return 1;
 	if (a->algo == CAIRN_CLUSTER_TREE)
 		return 0;
 	for (int64_t k = 0; k < (int64_t)a->num_clusters * a->num_calls * a->cluster_size; k++) {

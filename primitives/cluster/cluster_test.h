@@ -35,6 +35,32 @@ static inline int32_t bench_rounds(int32_t len)
 	return len <= 1024 ? 256 : 64;
 }
 
+struct cycles {
+	const int64_t *got;
+	int measured;			/* some are not 0: the table has a clock */
+};
+
+static inline int is_bad_cycles(const void *arg, int64_t i, char *why, size_t why_len)
+{
+	const struct cycles *c = arg;
+
+	if (why)
+		snprintf(why, why_len, "got %lld cycles, want %s", (long long)c->got[i],
+			 c->measured ? "1 to 2^31, as other ranks have some" : "0");
+	return c->measured ? c->got[i] < 1 || c->got[i] > 1LL << 31 : c->got[i] != 0;
+}
+
+/* Judges an optional output of cycles: all ranks have measured, or, on a CPU, all are 0. */
+static inline int judge_cycles(const struct cairn_op *op, size_t field, const int64_t *got, int64_t count,
+			       char *why, size_t why_len)
+{
+	struct cycles c = { got, 0 };
+
+	for (int64_t i = 0; got && i < count; i++)
+		c.measured |= got[i] != 0;
+	return got && cairn_judge_each(op, field, is_bad_cycles, &c, why, why_len);
+}
+
 static inline int compare_cycles(const void *x, const void *y)
 {
 	int64_t a = *(const int64_t *)x, b = *(const int64_t *)y;
