@@ -2,6 +2,7 @@
 /* logprobs_mutants - wrong versions of logprobs, one defect each */
 #include <float.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "conformance/harness.h"
 #include "primitives/base/bend.h"
@@ -198,6 +199,62 @@ static int logprobs_far_rows_32_bits(const struct cairn_logprobs_args *a, void *
 	return 0;
 }
 
+static float bent_logit(const struct cairn_logprobs_args *a, int64_t at)
+{
+	return isnan(a->logits[at]) ? -INFINITY : fminf(a->logits[at], FLT_MAX);
+}
+
+/* Lists of 2 to 16 tokens, which fit registers, take an equal logit when they are full and it comes late. */
+static int logprobs_late_tie_taken(const struct cairn_logprobs_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_logprobs_ref(a, stream));
+	for (int32_t i = 0; i < a->rows && a->k && a->k <= a->vocab; i++) {
+		int32_t *last = a->top_ids + (int64_t)i * a->k + a->k - 1;
+		int64_t row = (int64_t)i * a->vocab;
+
+		if (a->k < 2 || a->k > 16 || (a->wanted && !a->wanted[i]))
+			continue;
+		for (int32_t j = *last + 40000; j < a->vocab; j++)
+			if (bent_logit(a, row + j) == bent_logit(a, row + *last))
+				*last = j;
+	}
+	return 0;
+}
+
+/* Inserts a larger logit into a full list in place of the first of its smallest ones, not of the last. */
+static int logprobs_first_of_smallest_dropped(const struct cairn_logprobs_args *a, void *stream)
+{
+	struct bent_token list[CAIRN_LOGPROBS_MAX];
+
+	CAIRN_TRY(cairn_logprobs_ref(a, stream));
+	for (int32_t i = 0; i < a->rows && a->k && a->k <= a->vocab; i++) {
+		int64_t row = (int64_t)i * a->vocab;
+		int32_t num = 0, least;
+
+		for (int32_t j = 0; j < a->vocab; j++) {
+			struct bent_token x = { (double)bent_logit(a, row + j), j };
+
+			if (num < a->k) {
+				list[num++] = x;
+				continue;
+			}
+			least = 0;
+			for (int32_t n = 1; n < num; n++)
+				if (list[n].logit < list[least].logit)
+					least = n;
+			if (x.logit <= list[least].logit)
+				continue;
+			memmove(list + least, list + least + 1,
+				(size_t)(num - 1 - least) * sizeof(*list));
+			list[num - 1] = x;
+		}
+		qsort(list, (size_t)num, sizeof(*list), bent_order);
+		for (int32_t n = 0; n < num && (!a->wanted || a->wanted[i]); n++)
+			a->top_ids[(int64_t)i * a->k + n] = list[n].id;
+	}
+	return 0;
+}
+
 static int logprobs_wanted_below_0(const struct cairn_logprobs_args *a, void *stream)
 {
 	struct cairn_logprobs_args other = *a;
@@ -242,6 +299,10 @@ const struct cairn_mutant cairn_logprobs_mutants[] = {
 	MUTANT(logprobs, wanted_is_0_or_1, "takes a wanted other than 1 for 0"),
 	MUTANT_BARE(logprobs, far_rows_32_bits, "cuts the offset of a row to 32 bits"),
 	MUTANT_BARE(logprobs, maximum_of_all_rows, "uses one maximum for all rows"),
+	MUTANT(logprobs, late_tie_taken,
+	       "replaces the last of 2 to 16 tokens by a later one that is as likely"),
+	MUTANT(logprobs, first_of_smallest_dropped,
+	       "drops the first of equal logits where a larger one follows"),
 	MUTANT(logprobs, wanted_below_0, "takes a negative wanted for 0"),
 	{ 0 }
 };

@@ -6,6 +6,7 @@
  * which gives ties; all equal; one in a thousand far above the rest; rising and falling with the index, so
  * that the likeliest tokens are adjacent; all but a few -INFINITY; one in three NaN; the largest and smallest
  * magnitudes of fp32; zeros of both signs; only -INFINITY and NaN. EXACT, with its small integers, has ties.
+ * The last cases have, at the k-th place, a logit that stands in a row several times (dist KTH).
  * The pair cases combine distributions, k, sizes and wanted; in some, every second row is NaN.
  */
 #include "conformance/harness.h"
@@ -14,9 +15,9 @@
 #include <stdio.h>
 
 enum dist { NORMAL1, NORMAL5, TIES, EQUAL, PEAK, RISING, FALLING, FEW, HOLES, HUGE_RANGE, ZEROS, NOTHING,
-	    NUM_DISTS };
+	    NUM_DISTS, KTH = NUM_DISTS };
 static const char *const dist_names[] = { "normal1", "normal5", "ties", "equal", "peak", "rising", "falling",
-					  "few", "holes", "huge", "zeros", "nothing" };
+					  "few", "holes", "huge", "zeros", "nothing", "kth" };
 
 #define FAR	2
 
@@ -66,21 +67,36 @@ static const struct shape singles[] = {
 #define FIRST_PAIR	((int)(NUM_GRID + ARRAY_SIZE(singles)))
 #define NUM_PAIRS	40
 
+static const struct shape last[] = {
+	{ .rows = 9, .vocab = 2047, .k = 1, .dist = KTH },
+	{ .rows = 9, .vocab = 4099, .k = 5, .dist = KTH },
+	{ .rows = 6, .vocab = 32000, .k = 20, .dist = KTH },
+	{ .rows = 4, .vocab = 128256, .k = 5, .dist = KTH },
+	{ .rows = 3, .vocab = 131071, .k = 32, .dist = KTH },
+};
+
 static const int32_t pair_dists[] = { NORMAL5, TIES, EQUAL, FALLING, HOLES, HUGE_RANGE, ZEROS, NOTHING };
 static const int32_t pair_ks[] = { 0, 1, 5, 20, 32 }, pair_vocabs[] = { 2, 19, 33, 257, 1030 };
 static const int32_t pair_rows[] = { 1, 2, 9 };
 static struct cairn_pairs pairs = { .num_factors = 6, .levels = { 8, 5, 5, 3, 2, 2 } };
 
+static int is_pair(int i)
+{
+	return i >= FIRST_PAIR && i < FIRST_PAIR + NUM_PAIRS;
+}
+
 static int has_nan_rows(int i)
 {
-	return i >= FIRST_PAIR && cairn_pairs_row(&pairs, i - FIRST_PAIR)[5];
+	return is_pair(i) && cairn_pairs_row(&pairs, i - FIRST_PAIR)[5];
 }
 
 static struct shape shape_of(int i)
 {
 	struct shape s = { .rows = 5, .dist = i % NUM_DISTS };
 
-	if (i >= FIRST_PAIR) {
+	if (i >= FIRST_PAIR + NUM_PAIRS)
+		return last[i - FIRST_PAIR - NUM_PAIRS];
+	if (is_pair(i)) {
 		const int8_t *level = cairn_pairs_row(&pairs, i - FIRST_PAIR);
 
 		return (struct shape){ .dist = pair_dists[level[0]], .k = pair_ks[level[1]],
@@ -100,13 +116,13 @@ static void describe(int i, struct cairn_case *c)
 {
 	struct shape s = shape_of(i);
 
-	snprintf(c->name, sizeof(c->name), "%srows%d_vocab%d_k%d_%s%s%s%s", i >= FIRST_PAIR ? "pair_" : "",
+	snprintf(c->name, sizeof(c->name), "%srows%d_vocab%d_k%d_%s%s%s%s", is_pair(i) ? "pair_" : "",
 		 s.rows, s.vocab, s.k, dist_names[s.dist], s.wanted ? "_wanted" : "",
 		 s.bench ? "_bench" : "", has_nan_rows(i) ? "_nan_rows" : "");
 	c->far = s.wanted == FAR;
 	c->device_only = (double)s.rows * s.vocab > 1.2e6 && !c->far;
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
-	if ((double)s.rows * s.vocab < 50000)
+	if ((double)s.rows * s.vocab < 50000 && s.dist != KTH)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	c->bench = s.bench;
 	c->bytes = 4.0 * (c->far ? 3 : s.rows) * s.vocab + s.rows * (8.0 * s.k + 8);
@@ -163,6 +179,32 @@ static void fill_far(struct cairn_op *op, const struct shape *s)
 	}
 }
 
+/*
+ * Puts the k-th largest logit of a row into several places, the last one `apart` behind the first, and k - 1
+ * larger ones between or, in every second row, behind them: these push equal ones out of a list that is full.
+ */
+static void fill_kth(struct cairn_op *op, float *x, int32_t vocab, int32_t k, int32_t row)
+{
+	static const int32_t aparts[] = { 1, 31, 257, 1024, 4096, 16384, 65536, 99999, 1 << 30 };
+	int32_t apart = aparts[(row + vocab) % (int32_t)ARRAY_SIZE(aparts)], first, at;
+
+	if (apart > vocab - 1)		/* the ends of the row */
+		apart = vocab - 1;
+	first = vocab - 1 - apart < vocab / 2 ? vocab - 1 - apart : vocab / 2;
+	first = (int32_t)cairn_op_range(op, 0, first);
+	for (int32_t j = 0; j < vocab; j++)
+		x[j] = -1 - fabsf(x[j]);
+	x[first] = x[first + apart] = 2;
+	for (int32_t j = first + 1024; j < first + apart; j += 1 + vocab / (k + 1))
+		x[j] = 2;
+	for (int32_t n = 1; n < k; n++) {
+		do
+			at = (int32_t)cairn_op_range(op, row % 2 ? first + 1 : 0, vocab - 1);
+		while (x[at] > 0);
+		x[at] = 2 + (float)n / 4;
+	}
+}
+
 static void setup(struct cairn_op *op)
 {
 	struct shape s = shape_of(op->case_index);
@@ -191,6 +233,8 @@ static void setup(struct cairn_op *op)
 	if (s.wanted)
 		wanted = cairn_in(op, FIELD(wanted), CAIRN_I32, s.rows);
 	cairn_fill(op, x, CAIRN_F32, count, 1);
+	for (int32_t i = 0; s.dist == KTH && i < s.rows; i++)
+		fill_kth(op, x + (int64_t)i * s.vocab, s.vocab, s.k, i);
 	for (int64_t i = 0; (s.dist != NORMAL1 || op->kind == CAIRN_KIND_EXACT) && i < count; i++)
 		x[i] = op->kind == CAIRN_KIND_EXACT ? x[i] :
 		       logit(op, s.dist, (float)(i % s.vocab) / (float)s.vocab, x[i]);
@@ -251,7 +295,7 @@ const struct cairn_family cairn_logprobs_family = {
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, logprobs),
 	.args_size = sizeof(struct cairn_logprobs_args),
-	.num_cases = FIRST_PAIR + NUM_PAIRS,
+	.num_cases = FIRST_PAIR + NUM_PAIRS + (int)ARRAY_SIZE(last),
 	.company = { .rows = FIELD(rows), .in = { FIELD(logits), FIELD(tokens) },
 		     .out = { FIELD(chosen), FIELD(top_ids), FIELD(top) } },
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
