@@ -154,6 +154,8 @@ struct cairn_family {
 	int timeout_s;				/* time-out of a case; 0: 300 */
 	/* rough processor seconds of all cases together; 0: less than one */
 	int cost_s;
+	/* raises the cost up to which a case gets all calls, where the smallest case is large; 0: 1 */
+	int cheap_factor;
 	/* the cases mostly wait, for sockets, clocks or other processes */
 	int waits;
 	/* "case.kind" names that --sanitize always takes, ending with NULL; may be NULL */

@@ -336,7 +336,7 @@ static const struct cairn_round five_rounds[] = {
 	{ .canary = OTHER_CANARY, .workspace = 0, .repeats = 3 },
 };
 
-/* A case is called five times if that costs little: `times` 1. */
+/* A case is called five times if that costs little for its family: `times` 1. */
 static int is_cheap(const struct cairn_family *f, const struct cairn_op *op, int times)
 {
 	struct cairn_selected s = { .what = CAIRN_SEL_CASE };
@@ -345,6 +345,7 @@ static int is_cheap(const struct cairn_family *f, const struct cairn_op *op, int
 	f->describe(op->case_index, &s.desc);
 	for (int i = 0; i < op->num_bufs; i++)
 		bytes += op->bufs[i].used;
+	times *= f->cheap_factor ? f->cheap_factor : 1;
 	return bytes <= times * CHEAP_BYTES && cairn_cost(&s) <= times * CHEAP_COST;
 }
 
