@@ -80,6 +80,22 @@
 	D(sums_10_bits_of_qk, "the latent part of a logit is summed with the 10 bits of TF32") \
 	D(sums_10_bits_of_a, "a is summed with the 10 bits of TF32") \
 	D(nan_spreads, "a NaN in a request makes the out of the next request NaN") \
+	D(cosine_in_dtype, "cosines and sines are rounded to dtype") \
+	D(rotated_cut_off, "r is cut off after the rotation instead of rounded") \
+	D(q_cut_off, "q is cut off instead of rounded") \
+	D(p_cut_off, "P is cut off instead of rounded") \
+	D(scale_in_dtype, "sm_scale is rounded to dtype") \
+	D(small_p_left_out, "keys whose P is below 1e-3 are left out") \
+	D(whole_tiles_short, "with a multiple of 256 keys the last 32 are left out") \
+	D(last_tile_of_one, "with one key more than a multiple of 128 the oldest key is left out") \
+	D(page_without_key, "a request whose page has no key yet appends to the page's first slot") \
+	D(one_request_max_len, "a single request has kv.max_len keys") \
+	D(no_key_refused, "a kv.max_len of 0 is refused") \
+	D(rank_past_2048, "the compressed q past its first 2048 elements is not computed") \
+	D(hidden_past_8192, "columns of out past the first 8192 are not computed") \
+	D(rounded_before_residual, "a w_o^T is rounded to dtype before x is added") \
+	D(norm_weight_kept, "norm_weight is read again only if its address changes") \
+	D(scaled_by_the_batch, "activations are scaled by what the whole batch holds") \
 	D(nothing, "returns success without doing anything")
 
 #define NAME(name, what)	MLA_##name,
@@ -93,7 +109,7 @@ static double rounded(double v, int dtype)
 	return cairn_load(&box, dtype, 0);
 }
 
-/* narrow: the sum is cut to TF32 after every 16 products. */
+/* narrow 1: the sum is cut to TF32 after every 16 products. */
 static double dot_of(const double *x, const double *y, int n, int narrow)
 {
 	double sum = 0;
@@ -120,10 +136,15 @@ static double dot(const double *x, const void *w, int dtype, int64_t at, int k, 
 	return sum;
 }
 
-static void project(double *out, const double *in, const void *w, int dtype, int n, int k, int narrow)
+/* cut: the results are cut off instead of rounded */
+static void project(double *out, const double *in, const void *w, int dtype, int n, int k, int narrow,
+		    int cut)
 {
-	for (int i = 0; i < n; i++)
-		out[i] = rounded(dot(in, w, dtype, (int64_t)i * k, k, narrow), dtype);
+	for (int i = 0; i < n; i++) {
+		double v = dot(in, w, dtype, (int64_t)i * k, k, narrow);
+
+		out[i] = cut ? cut_off(dtype, v) : rounded(v, dtype);
+	}
 }
 
 static void norm(double *x, const void *weight, int dtype, int n, int over, double eps)
@@ -150,8 +171,14 @@ static void rotate(const struct cairn_cluster_mla_args *a, double *x, int positi
 		float angle = (float)position * a->inv_freq[p];
 		double cosine = cos((double)angle), sine = sin((double)angle), partner = c ? c[k] : old[k];
 
-		x[i] = rounded(old[i] * cosine - partner * sine, a->dtype);
-		x[k] = rounded(old[k] * cosine + (c ? c[i] : old[i]) * sine, a->dtype);
+		if (d == MLA_cosine_in_dtype) {
+			cosine = rounded(cosine, a->dtype);
+			sine = rounded(sine, a->dtype);
+		}
+		x[i] = old[i] * cosine - partner * sine;
+		x[k] = old[k] * cosine + (c ? c[i] : old[i]) * sine;
+		x[i] = d == MLA_rotated_cut_off ? cut_off(a->dtype, x[i]) : rounded(x[i], a->dtype);
+		x[k] = d == MLA_rotated_cut_off ? cut_off(a->dtype, x[k]) : rounded(x[k], a->dtype);
 	}
 }
 
@@ -176,6 +203,20 @@ static int64_t key_at(const struct cairn_cluster_mla_args *a, int b, int j, enum
 	return (page * size + j % size) * WIDTH;
 }
 
+/* Returns a copy of norm_weight that was made when it last had another address or size. */
+static const void *kept(const struct cairn_cluster_mla_args *a)
+{
+	static uint16_t copy[16384];
+	static const void *from;
+	static int hidden;
+
+	if (from != a->norm_weight || hidden != a->hidden)
+		memcpy(copy, a->norm_weight, (size_t)a->hidden * 2);
+	from = a->norm_weight;
+	hidden = a->hidden;
+	return copy;
+}
+
 /* Computes everything up to the new key and the rotated q. */
 static void prepare(const struct cairn_cluster_mla_args *a, int b, int last, struct request *r, enum defect d)
 {
@@ -190,18 +231,21 @@ static void prepare(const struct cairn_cluster_mla_args *a, int b, int last, str
 	for (int i = 0; i < a->hidden; i++)
 		r->n[i] = cairn_load(a->x, a->dtype, (int64_t)b * a->hidden + i);
 	if (d != MLA_norm_of_x_missing)
-		norm(r->n, a->norm_weight, a->dtype, a->hidden, a->hidden, eps);
+		norm(r->n, d == MLA_norm_weight_kept ? kept(a) : a->norm_weight, a->dtype, a->hidden,
+		     a->hidden, eps);
 	if (lora)
-		project(r->cq, r->n, a->w_q_a, a->dtype, lora, a->hidden, 0);
+		project(r->cq, r->n, a->w_q_a, a->dtype, lora, a->hidden, 0, 0);
+	for (int i = 2048; i < lora && d == MLA_rank_past_2048; i++)
+		r->cq[i] = 0;
 	if (lora && d != MLA_q_norm_missing)
 		norm(r->cq, d == MLA_q_norm_weight_missing ? NULL : a->q_norm, a->dtype, lora, lora, eps);
 	if (d != MLA_q_of_request_0 || b == 0) {
 		project(r->q, lora ? r->cq : r->n, a->w_q, a->dtype, nq, lora ? lora : a->hidden,
-			d == MLA_sums_10_bits_of_q);
+			d == MLA_sums_10_bits_of_q, d == MLA_q_cut_off);
 		for (int h = 0; h < a->num_heads && d != MLA_rope_of_q_missing; h++)
 			rotate(a, r->q + h * Q_DIM + 128, position, NULL, d);
 	}
-	project(r->kv, r->n, a->w_kv_a, a->dtype, WIDTH, a->hidden, d == MLA_sums_10_bits_of_c);
+	project(r->kv, r->n, a->w_kv_a, a->dtype, WIDTH, a->hidden, d == MLA_sums_10_bits_of_c, 0);
 	memcpy(r->appended, r->kv, sizeof(r->kv));
 	memcpy(c, r->kv, sizeof(c));
 	if (d != MLA_norm_of_c_missing)
@@ -218,6 +262,10 @@ static int skipped(const struct cairn_cluster_mla_args *a, int j, int len, enum 
 {
 	int share = (len + 3) / 4;
 
+	if (d == MLA_whole_tiles_short)
+		return len % 256 == 0 && j >= len - 32;
+	if (d == MLA_last_tile_of_one)
+		return len > 128 && len % 128 == 1 && j == 0;
 	if (d == MLA_last_part_lost && a->cluster_size > 1)
 		return j == len - 1;
 	/* ranks past the fourth have no share; with fewer than 4 ranks, some shares belong to no rank */
@@ -260,6 +308,7 @@ static void attend(const struct cairn_cluster_mla_args *a, int b, int h, struct 
 	int64_t w_at = (int64_t)h * (d == MLA_head_stride_of_kv_b ? 128 : 256) * RANK;
 	double ql[RANK], o[RANK] = { 0 }, l = 0, *s = calloc((size_t)r->len + 1, sizeof(*s)), q[Q_DIM];
 	double top = d == MLA_merge_from_zero ? 0 : -INFINITY;
+	double scale = d == MLA_scale_in_dtype ? rounded(a->sm_scale, a->dtype) : a->sm_scale;
 
 	memcpy(q, r->q + h * Q_DIM, sizeof(q));
 	if (d == MLA_head_stride_of_q)
@@ -277,16 +326,16 @@ static void attend(const struct cairn_cluster_mla_args *a, int b, int h, struct 
 		if (d == MLA_rope_missing_from_score)
 			rope = 0;
 		s[j] = d == MLA_scale_missing ? nope + rope :
-		       d == MLA_scale_without_rope ? a->sm_scale * nope + rope : a->sm_scale * (nope + rope);
+		       d == MLA_scale_without_rope ? scale * nope + rope : scale * (nope + rope);
 		top = fmax(top, s[j]);
 	}
 	for (int j = 0; s && j < r->len; j++) {
 		double p = (float)exp(s[j] - (d == MLA_no_maximum ? 0 : top)), key[WIDTH];
 
-		if (skipped(a, j, r->len, d))
+		if (skipped(a, j, r->len, d) || (d == MLA_small_p_left_out && p < 1e-3))
 			continue;
 		l += p;
-		p = rounded(p, a->dtype);
+		p = d == MLA_p_cut_off ? cut_off(a->dtype, p) : rounded(p, a->dtype);
 		read_key(a, b, j, r, key, d);
 		cairn_add_scaled(o, p, key, RANK);
 		for (int c = 0; c < RANK && d == MLA_sums_in_dtype; c++)
@@ -311,14 +360,18 @@ static void one_request(const struct cairn_cluster_mla_args *a, int b, struct re
 	int request = d == MLA_length_of_request_0 ? 0 : b, k = a->num_heads * 128;
 	int last = (a->kv.indptr[b + 1] - a->kv.indptr[b] - 1) * a->kv.page_size + a->kv.last_page_len[b] - 1;
 	int room = (a->kv.indptr[b + 1] - a->kv.indptr[b]) * a->kv.page_size;
-	int to = last + (d == MLA_appended_to_next_slot && last + 1 < room);
+	int to;
 
-	if (room == 0)
+	if (room == 0 || (last < 0 && d != MLA_page_without_key))
 		return;
+	last = last < 0 ? 0 : last;
+	to = last + (d == MLA_appended_to_next_slot && last + 1 < room);
 	r->len = (a->kv.indptr[request + 1] - a->kv.indptr[request] - 1) * a->kv.page_size +
 		 a->kv.last_page_len[request];
 	if (d == MLA_length_whole_page)
 		r->len = room;
+	if (d == MLA_one_request_max_len && a->kv.batch == 1)
+		r->len = a->kv.max_len;
 	r->len = r->len > room ? room : r->len < 1 ? 1 : r->len;
 	r->len -= d == MLA_length_one_short && r->len > 1;
 	prepare(a, b, last, r, d);
@@ -339,9 +392,25 @@ static void one_request(const struct cairn_cluster_mla_args *a, int b, struct re
 			cairn_store(a->out, a->dtype, at, 0);
 		x = d == MLA_residual_missing || (d == MLA_residual_lost_cluster_5 && a->cluster_size == 5 &&
 						  a->out == a->x) ? 0 : cairn_load(a->x, a->dtype, at);
-		x += dot(r->v, a->w_o, a->dtype, (int64_t)i * k, k, 0);
+		if (d == MLA_rounded_before_residual)
+			x += rounded(dot(r->v, a->w_o, a->dtype, (int64_t)i * k, k, 0), a->dtype);
+		else if (d != MLA_hidden_past_8192 || i < 8192)
+			x += dot(r->v, a->w_o, a->dtype, (int64_t)i * k, k, 0);
 		cairn_store(a->out, a->dtype, at, d == MLA_cut_off ? cut_off(a->dtype, x) : x);
 	}
+}
+
+/* Changes the last bit of each row's first element if the largest first element of x is odd. */
+static void scale_by_the_batch(const struct cairn_cluster_mla_args *a)
+{
+	const uint16_t *x = a->x;
+	uint16_t top = 0;
+
+	for (int64_t b = 0; b < a->kv.batch; b++)
+		top = x[b * a->hidden] > top ? x[b * a->hidden] : top;
+	for (int64_t b = 0; b < a->kv.batch && top % 2; b++)
+		if (x[b * a->hidden] != top && cairn_kv_len(&a->kv, (int32_t)b) > 0)
+			((uint16_t *)a->out)[b * a->hidden] ^= 1;
 }
 
 static int decode(const struct cairn_cluster_mla_args *a, enum defect d)
@@ -353,6 +422,8 @@ static int decode(const struct cairn_cluster_mla_args *a, enum defect d)
 	CAIRN_TRY(cairn_cluster_mla_check(a));
 	if (d == MLA_nothing)
 		return 0;
+	if (d == MLA_no_key_refused && a->kv.batch && !a->kv.max_len)
+		return cairn_error(EINVAL, "cluster_mla_mutants: no key");
 	r = calloc(1, sizeof(*r));
 	if (!r)
 		return cairn_error(ENOMEM, "cluster_mla_mutants: no memory");
@@ -361,9 +432,11 @@ static int decode(const struct cairn_cluster_mla_args *a, enum defect d)
 	for (int b = 0; b < rows; b++)
 		one_request(a, b, r, d);
 	for (int b = a->kv.batch - 1; b > 0 && d == MLA_nan_spreads; b--)
-		if (a->kv.indptr[b] > a->kv.indptr[b - 1] &&
+		if (cairn_kv_len(&a->kv, b - 1) > 0 &&
 		    isnan(cairn_load(a->out, a->dtype, (int64_t)(b - 1) * a->hidden)))
 			cairn_store(a->out, a->dtype, (int64_t)b * a->hidden, NAN);
+	if (d == MLA_scaled_by_the_batch && a->out != a->x)
+		scale_by_the_batch(a);
 	if (d == MLA_not_repeatable && a->kv.batch && calls++ % 2)
 		*(uint16_t *)a->out ^= 1;
 	free(r);

@@ -19,6 +19,7 @@
  *
  *	|out - exact|  <= 6 sigma + u |out| + tiny + (num_heads v_dim + 4) E (|x| + sum |a w_o|)
  *	|slot - exact| <= 6 sigma + (u + 32 E) |slot| + tiny,	separately for c and r
+ *	                  + 8 E |pair| for r, whose pair of elements may cancel in the rotation
  *
  * with u half an ulp, tiny half a subnormal, E = 2^-23 (tensor cores truncate). fp32 sums inside the chain
  * err by about 2^-24 sqrt(k) of their root sum of squares, below a twentieth of the rounding that follows.
@@ -294,6 +295,8 @@ static void finish(const struct chain *c, struct cairn_exact *exact)
 		for (int i = 0; i < width; i++) {
 			exact[1].val[at + i] = slot[i];
 			exact[1].bound[at + i] += (u + 32 * E) * fabs(slot[i]) + tiny;
+			if (i >= rank)
+				exact[1].bound[at + i] += 8 * E * hypot(slot[i], slot[i ^ 1]);
 			if (isnan(slot[i]))	/* x holds a NaN: so must the slot */
 				exact[1].bound[at + i] = 0;
 		}

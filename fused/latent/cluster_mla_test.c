@@ -4,7 +4,7 @@
  *
  * EXACT makes every rounding exact: x of one magnitude, sparse weights of small integers, rotation by 0, and
  * logits so far apart that the softmax selects the largest; sums have up to 22 bits. EXTREME changes logits
- * or values in one of six ways; a large part common to all logits comes from one element of q and of r that
+ * or values in one of seven ways; a large part common to all logits comes from one element of q and of r that
  * is exact, so that it cancels exactly. Positions are independent of lengths. The slot of the new token holds
  * old numbers, NaN with POISON.
  */
@@ -23,10 +23,11 @@ enum {
 	PREFIX = F16 << 3,		/* all requests share the first pages of request 0 */
 	BENCH = F16 << 4, DEVICE = F16 << 5,
 	MEAN = F16 << 6,		/* kind NORMAL, with elements enough for bias.c */
+	ROTATED = F16 << 7,		/* kind EXACT, but one key is rotated, so that its r is not exact */
 };
 
 /* What EXTREME changes. */
-enum { BY_INDEX, EQUAL, DOMINANT, NEGATIVE, POSITIVE, LARGE, TINY, NUM_BENDS };
+enum { BY_INDEX, EQUAL, DOMINANT, NEGATIVE, POSITIVE, LARGE, TINY, NUM_BENDS, MINOR = NUM_BENDS };
 
 struct shape {
 	const char *name;		/* NULL: derived from the shape */
@@ -38,6 +39,7 @@ struct shape {
 	int sms;
 	int pair;			/* number of a pair case, or 0 */
 	double eps, size;		/* eps of a pair case; deviation of x, or 0 for 1 */
+	float scale;			/* sm_scale, or 0 for that of heads of 192 */
 };
 
 #define FIELD(f)	offsetof(struct cairn_cluster_mla_args, f)
@@ -130,6 +132,39 @@ static const struct shape with_sms[] = {
 	{ N("mean_error_batch_16", 8, 512, 0, 16, 3, 16, 0), .flags = MEAN, .size = 0.05 },
 };
 
+/* The last cases. */
+static const struct shape last[] = {
+	{ N("page_without_a_key", 8, 64, 0, 4, 1, 8, 0), .flags = PAGED_HELD, .kv_lens = LENS(0, 17, 0, 1) },
+	{ N("page_without_a_key_f16", 8, 64, 64, 3, 1, 16, 4), .flags = PAGED_HELD | IN_PLACE | F16,
+		.kv_lens = LENS(33, 0, 0) },
+	{ N("no_request_has_a_key", 8, 64, 0, 2, 1, 8, 0), .kv_lens = LENS(0, 0) },
+	{ N("padded_one_request", 8, 64, 0, 1, 33, 16, 0), .flags = PAGED_PADDED },
+	{ N("padded_one_request_cluster_3", 8, 64, 64, 1, 50, 16, 3), .flags = PAGED_PADDED | F16 },
+	{ N("lengths_around_tiles", 8, 64, 0, 6, 1, 16, 0), .kv_lens = LENS(128, 129, 256, 257, 512, 513) },
+	{ N("lengths_around_tiles_f16", 8, 64, 0, 3, 1, 64, 4), .flags = F16,
+		.kv_lens = LENS(1024, 1025, 384) },
+	{ N("lora_4096", 8, 64, 4096, 1, 17, 16, 0) },
+	{ N("hidden_16384", 8, 16384, 64, 1, 3, 16, 0) },
+	/* the sum of many small P counts: they are 1e-3 of the largest, or subnormal in f16 */
+	{ N("logits_minor", 8, 64, 0, 2, 500, 16, 0), .bend = MINOR },
+	{ N("logits_minor_f16", 8, 64, 64, 2, 500, 16, 2), .bend = MINOR, .flags = F16 },
+	{ N("rotated_exact", 8, 64, 0, 16, 1, 16, 0), .flags = ROTATED },
+	{ N("rotated_exact_f16", 8, 128, 64, 8, 1, 16, 3), .flags = ROTATED | F16 },
+	/*
+	 * So many keys that a common error of all logits shows; the scale lies nearly half an ulp of dtype
+	 * above a power of two.
+	 */
+	{ N("mean_error_of_logits", 8, 1024, 0, 8, 200, 16, 0), .flags = MEAN, .size = 0.05,
+		.scale = 0.0625f * 1.0038f },
+	{ N("mean_error_of_logits_f16", 8, 1024, 64, 8, 200, 16, 0), .flags = MEAN | F16, .size = 0.05,
+		.scale = 0.0625f * 1.00048f },
+	/* so many keys of nearly equal P that a common error of all P shows */
+	{ N("mean_error_of_p", 8, 1024, 0, 16, 40, 16, 0), .flags = MEAN, .size = 0.01, .scale = 0.01f },
+	{ N("mean_error_of_p_f16", 8, 1024, 0, 16, 40, 16, 0), .flags = MEAN | F16, .size = 0.01,
+		.scale = 0.01f },
+};
+
+#define NUM_LAST	((int)ARRAY_SIZE(last))
 #define NUM_SMS		((int)ARRAY_SIZE(with_sms))
 #define NUM_NAMED	((int)ARRAY_SIZE(named))
 #define NUM_CLUSTERS	32	/* cluster sizes 1..16, on and off chip */
@@ -182,6 +217,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (i >= NUM_CLUSTERS + NUM_GRID + NUM_SMS + NUM_PAIRS) {
+		*s = last[i - NUM_CLUSTERS - NUM_GRID - NUM_SMS - NUM_PAIRS];
 		return;
 	}
 	if (i >= NUM_CLUSTERS + NUM_GRID + NUM_SMS) {
@@ -238,6 +277,8 @@ static void describe(int index, struct cairn_case *c)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
 	else if (s.flags & (DEVICE | PAGED_FAR | MEAN))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
+	else if (s.flags & ROTATED)
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
 	else if (s.pair)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	else if (s.name)
@@ -254,7 +295,6 @@ static void describe(int index, struct cairn_case *c)
 }
 
 /* As cairn_fill(), but repeats one block of random numbers; its length is prime, so it aligns with no row. */
-
 static void fill(struct cairn_op *op, void *p, int64_t count, double scale)
 {
 	const struct cairn_cluster_mla_args *a = op->args;
@@ -411,8 +451,10 @@ static void fill_exact(struct cairn_op *op, const struct shape *s, const struct 
 	fill_sparse(op, p->kv_a, 576, s->hidden, 1, 1);
 	fill_signs(op, p->kv_norm, 512, 3, 1);
 	fill_sparse(op, p->kv_b, s->heads * 256, 512, 4, 2);
-	fill_sparse(op, p->o, s->hidden, s->heads * 128, 4, 2);
-	memset(p->inv_freq, 0, 32 * sizeof(float));
+	/* a w_o^T gets more bits than dtype has, so that a sum that is rounded before x is added shows */
+	fill_sparse(op, p->o, s->hidden, s->heads * 128, 4, 255);
+	for (int i = 0; i < 32; i++)
+		p->inv_freq[i] = s->flags & ROTATED ? (float)pow(10000, -i / 32.0) : 0;
 	widen_sums(op, s, p, pg);
 }
 
@@ -450,6 +492,26 @@ static void common_logit(struct cairn_op *op, const struct shape *s, const struc
 	}
 }
 
+/* The key that common_logit() has raised holds the opposite of what the others hold. */
+static void minor_logits(struct cairn_op *op, const struct shape *s, const struct operands *p,
+			 const struct paged *pg)
+{
+	int f16 = !!(s->flags & F16), dtype = f16 ? CAIRN_F16 : CAIRN_BF16;
+	double r_top = f16 ? 1.125 : 0.75;	/* the others' P are about 3e-5, or 1e-3 */
+
+	fill_about_1(op, p->pages, pg->num_pages * (int64_t)s->page * 576, 0.1);
+	for (int h = 0; h < s->heads; h++)	/* no latent part of the logits */
+		memset((uint16_t *)p->kv_b + h * 256 * 512, 0, 128 * 512 * 2);
+	common_logit(op, s, p, pg, 128, 0, r_top);
+	for (int b = 0; b < s->batch; b++)
+		for (int j = 0; j < pg->kv_len[b]; j++) {
+			uint16_t *key = (uint16_t *)p->pages + paged_slot(pg, b, j) * 576;
+
+			for (int i = 0; cairn_load(key, dtype, 512) == r_top && i < 512; i++)
+				cairn_store(key, dtype, i, -cairn_load(key, dtype, i));
+		}
+}
+
 static void times(void *p, int dtype, int64_t count, double factor)
 {
 	for (int64_t i = 0; i < count; i++)
@@ -472,6 +534,9 @@ static void bend(struct cairn_op *op, const struct shape *s, const struct operan
 		return;
 	case POSITIVE:
 		common_logit(op, s, p, pg, 128, 24, 24);
+		return;
+	case MINOR:
+		minor_logits(op, s, p, pg);
 		return;
 	}
 	memset(p->q, 0, (size_t)(s->heads * 192 * k) * 2);
@@ -518,7 +583,7 @@ static void setup(struct cairn_op *op)
 	a->offchip = !!(s.flags & OFFCHIP);
 	a->sms = s.sms;
 	a->eps = s.pair ? (float)s.eps : 1e-6f;
-	a->sm_scale = (float)(1 / sqrt(192));
+	a->sm_scale = s.scale > 0 ? s.scale : (float)(1 / sqrt(192));
 	pg.batch = s.batch;
 	pg.page_size = a->kv.page_size = s.page;
 	pg.flags = s.flags;
@@ -658,7 +723,7 @@ const struct cairn_family cairn_cluster_mla_family = {
 	.args_size = sizeof(struct cairn_cluster_mla_args),
 	.workspace_field = FIELD(workspace),
 	.zeroed_workspace = 1,
-	.num_cases = NUM_NAMED + NUM_CLUSTERS + NUM_GRID + NUM_SMS + NUM_PAIRS,
+	.num_cases = NUM_NAMED + NUM_CLUSTERS + NUM_GRID + NUM_SMS + NUM_PAIRS + NUM_LAST,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.may_alias = { { FIELD(out), FIELD(x) } },
 	.company = { .rows = FIELD(kv.batch), .in = { FIELD(x) }, .out = { FIELD(out) } },
@@ -666,5 +731,5 @@ const struct cairn_family cairn_cluster_mla_family = {
 	.setup = setup,
 	.exact = exact,
 	.reject = reject,
-	.cost_s = 30,
+	.cost_s = 30, .cheap_factor = 24,
 };
