@@ -44,10 +44,16 @@ static void fill_pages(struct cairn_op *op, const struct step_shape *s, const st
 {
 	struct cairn_decode_step_args *a = op->args;
 	int64_t row = cache_row(s), stride = a->kv_stride_bytes / 2;
-	uint16_t *pages = cairn_inout(op, field, a->dtype,
-				      (s->layers - 1) * stride + p->num_pages * (int64_t)s->page * row);
+	int64_t pool = p->num_pages * (int64_t)s->page * row, count = (s->layers - 1) * stride + pool;
 	enum cairn_kind kind = op->kind;
+	uint16_t *pages;
 
+	if (s->flags & PAGED_FAR)
+		pages = paged_far(op, p, field, a->dtype, row, 1);
+	else if (s->flags & FAR_LAYERS)
+		pages = cairn_inout_far(op, field, a->dtype, count);
+	else
+		pages = cairn_inout(op, field, a->dtype, count);
 	cairn_name(op, field, field == STEP_FIELD(kv.k_pages) ? "kv.k_pages" : "kv.v_pages");
 	cairn_shape(op, field, { "layer", s->layers }, { "page", p->num_pages }, { "slot", s->page },
 		    { "head", s->flags & LATENT ? 1 : s->hkv }, { "dim", s->flags & LATENT ? row : s->dim });
@@ -55,7 +61,10 @@ static void fill_pages(struct cairn_op *op, const struct step_shape *s, const st
 	if (kind == CAIRN_KIND_EXTREME)
 		op->kind = CAIRN_KIND_NORMAL;
 	for (int i = 0; i < s->layers; i++) {
-		paged_fill(op, p, pages + i * stride, a->dtype, row);
+		if (s->flags & FAR_LAYERS)
+			cairn_touch(op, pages, i * stride, pool);
+		if (!(s->flags & PAGED_FAR))
+			paged_fill(op, p, pages + i * stride, a->dtype, row);
 		for (int b = 0; b < s->batch; b++)	/* written, not read */
 			if (p->kv_len[b])
 				cairn_fill_nan(pages + i * stride, a->dtype,
@@ -76,10 +85,10 @@ static void fill_sampling(struct cairn_op *op, int batch)
 	for (int b = 0; b < batch; b++) {
 		temperature[b] = b % 3 == 1 ? 0 : 0.7f + 0.3f * (float)b;
 		top_p[b] = b % 2 ? 1 : 0.9f;
-		min_p[b] = b % 4 == 2 ? 0.05f : 0;
+		min_p[b] = b % 4 == 2 ? 0.25f : 0;
 		top_k[b] = b % 4 == 3 ? 5 : 0;
 		seed[b] = cairn_op_rand(op);
-		offset[b] = cairn_op_rand(op) % 1000;
+		offset[b] = cairn_op_rand(op) >> (b % 2 ? 54 : 20);	/* below 1024, or above 2^32 */
 	}
 }
 
@@ -88,6 +97,7 @@ static void set_lengths(struct cairn_op *op, const struct step_shape *s, struct 
 	p->batch = s->batch;
 	p->page_size = s->page;
 	p->flags = s->flags;
+	p->pool = s->flags & PAGED_FAR ? (int)(((int64_t)1 << 31) / cache_row(s) / s->page) + 40 : 0;
 	p->max_kv = 1;
 	for (int b = 0; b < s->batch; b++) {
 		p->qo_len[b] = 1;
@@ -103,6 +113,8 @@ static void set_scalars(struct cairn_op *op, const struct step_shape *s, const s
 	int pad = s->flags & PAGED_PADDED ? 5 : 0, gap = s->flags & GAPS ? 24 : 0;
 
 	a->kv_stride_bytes = 2 * ((int64_t)p->num_pages * s->page * cache_row(s) + 3 * gap);
+	if (s->flags & FAR_LAYERS)
+		a->kv_stride_bytes += (int64_t)1 << 32;
 	a->kv.batch = s->batch;
 	a->kv.max_len = p->max_kv * (pad ? 3 : 1) + pad;
 	a->kv.num_pages = p->num_pages;
@@ -184,12 +196,34 @@ static void fill_one_nan(struct cairn_op *op, const struct step_shape *s, const 
 			       layer + paged_slot(p, 2, 0) * row + row - 1, 1);
 }
 
+/*
+ * Sets channel 0 of q and k, which is not rotated: that of q and of the new key comes from the bias alone,
+ * that of cached keys is stored here. All logits are lower by the same number, which cancels.
+ */
+static void lower_logits(struct cairn_op *op, const struct step_shape *s, const struct paged *p)
+{
+	struct cairn_decode_step_args *a = op->args;
+
+	((float *)a->inv_freq)[0] = 0;
+	for (int h = 0; h < s->hq + s->hkv; h++) {
+		int64_t row = (int64_t)h * s->dim;
+
+		memset((uint16_t *)a->w_qkv + row * s->hidden, 0, (size_t)s->hidden * 2);
+		cairn_store((void *)a->b_qkv, a->dtype, row, h < s->hq ? 64 : -1280);
+	}
+	for (int b = 0; b < s->batch; b++)
+		for (int j = 0; j < p->kv_len[b] - 1; j++)
+			for (int g = 0; g < s->hkv; g++)
+				cairn_store(a->kv.k_pages, a->dtype,
+					    (paged_slot(p, b, j) * s->hkv + g) * s->dim, -1280);
+}
+
 void step_setup(struct cairn_op *op)
 {
 	struct cairn_decode_step_args *a = op->args;
 	struct paged p = { 0 };
 	struct step_shape s;
-	void *embed, *head;
+	void *embed, *head = NULL;
 
 	step_shape_at(op->case_index, &s);
 	set_lengths(op, &s, &p);
@@ -209,8 +243,13 @@ void step_setup(struct cairn_op *op)
 		head = cairn_in(op, STEP_FIELD(lm_head), a->dtype, (int64_t)s.vocab * s.hidden);
 		step_fill(op, head, a->dtype, (int64_t)s.vocab * s.hidden, 1 / sqrt(s.hidden));
 	}
+	for (int i = 0; s.flags & TIES && i < s.vocab; i += 2)
+		memcpy((uint16_t *)head + (i + 1) * s.hidden, (uint16_t *)head + i * s.hidden,
+		       (size_t)s.hidden * 2);
 	step_fill(op, cairn_in(op, STEP_FIELD(final_norm), a->dtype, s.hidden), a->dtype, s.hidden, 1);
 	step_weights(op, &s);
+	if (s.flags & DEEP)
+		lower_logits(op, &s, &p);
 	step_decide_experts(op, &s, embed);
 	if (s.flags & SAMPLE)
 		fill_sampling(op, s.batch);

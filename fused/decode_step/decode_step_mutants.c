@@ -77,6 +77,18 @@
 	D(bias_lost_without_tokens, "b_o is left out where tokens is NULL") \
 	D(nan_reaches_next_request, "a NaN in one request's logits spreads to the next request") \
 	D(not_repeatable, "every other call differs in the last bit of a logit") \
+	D(layer_stride_32_bits, "the offset of a layer's weights is cut to 32 bits") \
+	D(kv_stride_32_bits, "the offset of a layer's pages is cut to 32 bits") \
+	D(id_16_bits, "ids are kept in 16 bits") \
+	D(inter_past_16384, "elements of the MLP past the first 16384 are not computed") \
+	D(hidden_past_8192, "elements of x past the first 8192 are 0 in the last norm") \
+	D(silu_overflows, "silu is computed from exp of the gate, which overflows") \
+	D(offset_32_bits, "the offsets of draws are kept in 32 bits") \
+	D(last_of_equals, "of equal logits the last one is chosen") \
+	D(experts_past_128, "experts past the first 128 are not chosen") \
+	D(more_than_6_experts, "experts_per_token is at most 6") \
+	D(heads_past_32, "with more than 32 heads the result of attention is not added") \
+	D(layers_past_3, "layers past the third are not run") \
 	D(nothing, "returns success without doing anything")
 
 #define ENUM(name, what)	STEP_##name,
@@ -109,6 +121,8 @@ static const void *of_layer(const struct state *s, const void *p, int layer)
 		layer = 0;
 	if (s->d == STEP_layer_stride_off && p)
 		p = (const char *)p - 32 * layer;
+	if (s->d == STEP_layer_stride_32_bits)
+		return p ? (const char *)p + (int32_t)(uint64_t)(layer * s->a->layer_stride_bytes) : NULL;
 	return p ? (const char *)p + layer * s->a->layer_stride_bytes : NULL;
 }
 
@@ -118,6 +132,8 @@ static int64_t kv_stride(const struct state *s)
 
 	if (s->d == STEP_kv_of_layer_0 || (s->d == STEP_latent_of_layer_0 && a->kv_lora_rank))
 		return 0;
+	if (s->d == STEP_kv_stride_32_bits)
+		return (int32_t)(uint64_t)a->kv_stride_bytes;
 	if (s->d == STEP_kv_stride_is_pool)
 		return (int64_t)a->kv.num_pages * a->kv.page_size * decode_step_k_row(a) * 2;
 	return a->kv_stride_bytes;
@@ -156,7 +172,9 @@ static void attention(struct state *s, int b, int layer)
 	}
 	for (int i = 0; i < a->hidden; i++) {
 		s->stale.val[i] = s->x.val[i];
-		s->x.val[i] = s->n.val[i] - (s->d == STEP_residual_of_attention_missing ? s->x.val[i] : 0);
+		if (s->d != STEP_heads_past_32 || a->num_qo_heads <= 32)
+			s->x.val[i] = s->n.val[i] -
+				      (s->d == STEP_residual_of_attention_missing ? s->x.val[i] : 0);
 	}
 }
 
@@ -208,6 +226,10 @@ static void experts(struct state *s, int layer)
 		c.shared_intermediate = 0;
 	if (s->d == STEP_top_expert_alone)
 		c.experts_per_token = 1;
+	if (s->d == STEP_experts_past_128)
+		c.num_experts = c.num_experts < 128 ? c.num_experts : 128;
+	if (s->d == STEP_more_than_6_experts)
+		c.experts_per_token = c.experts_per_token < 6 ? c.experts_per_token : 6;
 	if (s->d == STEP_expert_scaling_missing)
 		c.scaling = 1;
 	if (s->d == STEP_shared_expert_alone)
@@ -250,6 +272,10 @@ static void gate_and_up(struct state *s)
 			up = copy[2 * i + 1];
 		}
 		v = gate / (1 + exp(-gate)) * up;
+		if (s->d == STEP_silu_overflows)
+			v = (float)exp(gate) / (float)(1 + exp(gate)) * gate * up;
+		if (s->d == STEP_inter_past_16384 && i >= 16384)
+			v = 0;
 		if (s->d == STEP_silu_missing)
 			v = gate * up;
 		if (s->d == STEP_silu_is_sigmoid)
@@ -284,6 +310,8 @@ static void head(struct state *s, int b)
 	const void *w = s->d == STEP_head_is_embed ? a->embed : a->lm_head;
 	float *logits = a->logits + (int64_t)b * a->vocab;
 
+	for (int i = 8192; i < a->hidden && s->d == STEP_hidden_past_8192; i++)
+		s->x.val[i] = 0;
 	if (s->d == STEP_final_norm_missing)
 		memcpy(s->n.val, s->x.val, sizeof(double) * (size_t)a->hidden);
 	else
@@ -321,6 +349,8 @@ static void draw(const struct state *s, const int32_t *top)
 	for (int b = 0; b < a->kv.batch; b++) {
 		seed[b] = a->seed[s->d == STEP_sampled_as_request_0 ? 0 : b];
 		offset[b] = a->offset[s->d == STEP_sampled_as_request_0 ? 0 : b];
+		if (s->d == STEP_offset_32_bits)
+			offset[b] = (uint32_t)offset[b];
 	}
 	cairn_sample_ref(&sample, NULL);
 }
@@ -329,10 +359,13 @@ static void draw(const struct state *s, const int32_t *top)
 static int32_t best(const struct state *s, int b)
 {
 	const float *logits = s->a->logits + (int64_t)b * s->a->vocab;
-	int32_t first = 0, second = -1;
+	int32_t first = -1, second = -1;
 
-	for (int i = 1; i < s->a->vocab; i++) {
-		if (logits[i] > logits[first]) {
+	for (int i = 0; i < s->a->vocab; i++) {
+		if (isnan(logits[i]))	/* argmax.h */
+			continue;
+		if (first < 0 || logits[i] > logits[first] ||
+		    (s->d == STEP_last_of_equals && logits[i] == logits[first])) {
 			second = first;
 			first = i;
 		} else if (second < 0 || logits[i] > logits[second]) {
@@ -349,9 +382,13 @@ static void request(struct state *s, int b)
 
 	if (s->d == STEP_embed_id_off && id > 0)
 		id--;
+	if (s->d == STEP_id_16_bits)
+		id &= 0xffff;
 	for (int i = 0; i < a->hidden; i++)
 		s->x.val[i] = cairn_load(a->embed, a->dtype, (int64_t)id * a->hidden + i);
 	for (int layer = 0; layer < a->num_layers - (s->d == STEP_last_layer_skipped); layer++) {
+		if (s->d == STEP_layers_past_3 && layer >= 3)
+			break;
 		if (a->kv_lora_rank)
 			latent_attention(s, b, layer);
 		else
@@ -404,10 +441,10 @@ static int step(const struct cairn_decode_step_args *args, enum defect d)
 	int32_t top[MAX_BATCH];
 	int64_t kv;
 
-	if (!shows(args, d))
-		return cairn_error(EOPNOTSUPP, "decode_step_mutants: such a model cannot show this defect");
 	a->size = sizeof(*a);
 	CAIRN_TRY(cairn_decode_step_check(d == STEP_size_ignored ? a : args));
+	if (!shows(args, d))
+		return cairn_error(EOPNOTSUPP, "decode_step_mutants: such a model cannot show this defect");
 	if (d == STEP_nothing)
 		return 0;
 	bend_args(a, d);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * decode_step_test - the cases: small models of one to three layers (named edge cases, latent attention and
- * experts), layers of published models, bench rows; then two generated series, and decode_step_pairs.h
+ * decode_step_test - the cases: small models of one to four layers (named edge cases, latent attention and
+ * experts), layers of published models, bench rows; then two generated series, decode_step_pairs.h, and more
+ * named cases
  */
 #include <math.h>
 #include <stdio.h>
@@ -142,6 +143,31 @@ static const struct step_shape with_sms[] = {
 	{ N("sms_24_experts", 3, 3, 40, 16, 256, 192, 4, 2, 64, 64), E(8, 2, 64, 128, 2), .sms = 24 },
 };
 
+/* the last cases */
+static const struct step_shape last[] = {
+	{ N("lengths_around_tiles", 2, 6, 1, 16, 64, 64, 4, 2, 64, 64),
+		.kv_lens = LENS(128, 129, 256, 257, 512, 513) },
+	{ N("lengths_around_tiles_f16", 1, 3, 1, 64, 64, 64, 8, 2, 64, 64), .flags = F16 | BIAS,
+		.kv_lens = LENS(1024, 1025, 384) },
+	{ N("vocab_70000", 1, 4, 9, 16, 64, 64, 2, 1, 64, 70000), .flags = TIED },
+	{ N("hidden_16384", 1, 2, 9, 16, 16384, 64, 1, 1, 64, 8) },
+	{ N("inter_65536", 1, 2, 9, 16, 64, 65536, 2, 1, 64, 8) },
+	{ N("heads_40_layers_4", 4, 7, 20, 16, 64, 64, 40, 8, 64, 72), .flags = PAGED_RAGGED | TIES },
+	{ N("logits_equal_in_pairs", 1, 2, 9, 16, 64, 64, 2, 1, 64, 1000), .flags = F16 | TIES },
+	{ N("gates_steep", 1, 3, 9, 16, 128, 192, 2, 1, 64, 64), .flags = STEEP },
+	{ N("gates_steep_f16", 2, 2, 9, 16, 64, 64, 2, 1, 64, 64), .flags = STEEP | F16 },
+	{ N("logits_below_minus_10000", 1, 3, 90, 16, 64, 64, 4, 2, 64, 64), .flags = DEEP | BIAS },
+	{ M("latent_heads_24_batch_6", 1, 6, 20, 16, 128, 64, 24, 256, 64),
+		.flags = LATENT | PAGED_RAGGED },
+	{ N("experts_256_top_8", 2, 2, 9, 16, 256, 64, 2, 1, 64, 64), E(256, 8, 64, 64, 1),
+		.flags = NORMED, .scaling = 2.5f },
+	{ N("experts_batch_8", 1, 8, 9, 16, 64, 0, 2, 1, 64, 64), E(8, 2, 64, 64, 0),
+		.flags = PAGED_RAGGED },
+	{ N("far_layers", 2, 2, 33, 16, 64, 64, 2, 1, 64, 64), .flags = FAR_LAYERS },
+	{ N("far_pages", 1, 2, 33, 16, 64, 64, 2, 1, 64, 64), .flags = PAGED_FAR },
+};
+
+#define NUM_LAST	((int)ARRAY_SIZE(last))
 #define NUM_SMS		((int)ARRAY_SIZE(with_sms))
 #define NUM_GRID	72
 #define NUM_MIXED	36		/* latent attention, experts or both */
@@ -183,6 +209,10 @@ void step_shape_at(int index, struct step_shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (i >= NUM_GRID + NUM_MIXED + NUM_SMS + NUM_PAIRS) {
+		*s = last[i - NUM_GRID - NUM_MIXED - NUM_SMS - NUM_PAIRS];
 		return;
 	}
 	if (i >= NUM_GRID + NUM_MIXED + NUM_SMS) {
@@ -261,7 +291,8 @@ static void describe(int index, struct cairn_case *c)
 			 "_e%d_top%d_i%d_s%d_after%d", s.experts, s.top, s.expert_inter, s.shared, s.dense);
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
-	if (s.flags & DEVICE)
+	c->far = !!(s.flags & (PAGED_FAR | FAR_LAYERS));
+	if (s.flags & (DEVICE | PAGED_FAR | FAR_LAYERS | STEEP | DEEP))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	else if (s.pair)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_POISON);
@@ -300,7 +331,7 @@ const struct cairn_family cairn_decode_step_family = {
 	.workspace_op = offsetof(struct cairn_impl, decode_step_workspace),
 	.args_size = sizeof(struct cairn_decode_step_args),
 	.workspace_field = STEP_FIELD(workspace),
-	.num_cases = NUM_NAMED + NUM_GRID + NUM_MIXED + NUM_SMS + NUM_PAIRS,
+	.num_cases = NUM_NAMED + NUM_GRID + NUM_MIXED + NUM_SMS + NUM_PAIRS + NUM_LAST,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.zeroed_workspace = 1,
 	.may_alias = { { STEP_FIELD(tokens), STEP_FIELD(ids) } },

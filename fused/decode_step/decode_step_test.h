@@ -26,6 +26,10 @@ enum {
 	LATENT = F16 << 13,		/* heads of 128 + 64, kv_lora_rank 512 */
 	NORMED = F16 << 14,		/* normalize_experts is set */
 	POOL = F16 << 15,		/* all weights of layers are in one buffer */
+	FAR_LAYERS = F16 << 16,		/* the second layer's weights and pages lie past 2^32 bytes */
+	STEEP = F16 << 17,		/* gates from -200 to 200 */
+	TIES = F16 << 18,		/* rows 2 i and 2 i + 1 of lm_head are equal */
+	DEEP = F16 << 19,		/* one layer, BIAS: logits of attention are about -10240 */
 };
 
 struct step_shape {

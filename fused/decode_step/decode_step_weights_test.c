@@ -149,7 +149,8 @@ static void wide_weights(struct weights *w)
 	int dense = s->experts ? s->dense : s->layers;
 
 	if (dense) {
-		weight(w, STEP_FIELD(w_gate_up), dense, 2 * h * s->inter, 1 / sqrt((double)h));
+		weight(w, STEP_FIELD(w_gate_up), dense, 2 * h * s->inter,
+		       (s->flags & STEEP ? 64 : 1) / sqrt((double)h));
 		weight(w, STEP_FIELD(w_down), dense, h * s->inter, gain(s) / sqrt(s->inter));
 	}
 	if (s->experts && !w->pool) {
@@ -186,6 +187,21 @@ static void weights_in_pool(struct weights *w)
 	step_fill(w->op, w->pool + first, a->dtype, experts, 1.3 / sqrt(s->hidden));
 }
 
+/* All weights of a layer are in one block, and the second layer's block lies past 2^32 bytes. */
+static void weights_far_apart(struct weights *w)
+{
+	struct cairn_decode_step_args *a = w->op->args;
+	int64_t block = w->at, stride = ((int64_t)1 << 31) + 64;
+
+	a->layer_stride_bytes = stride * 2;
+	w->pool = cairn_in_far(w->op, STEP_FIELD(attn_norm), a->dtype, (w->s->layers - 1) * stride + block);
+	for (int i = 0; i < w->s->layers; i++)
+		cairn_touch(w->op, w->pool, i * stride, block);
+	w->at = 0;
+	layer_weights(w);
+	wide_weights(w);
+}
+
 void step_decide_experts(struct cairn_op *op, const struct step_shape *s, uint16_t *embed)
 {
 	struct cairn_decode_step_args *a = op->args;
@@ -220,6 +236,10 @@ void step_weights(struct cairn_op *op, const struct step_shape *s)
 	}
 	wide_weights(&w);
 	w.measuring = 0;
+	if (s->flags & FAR_LAYERS) {
+		weights_far_apart(&w);
+		return;
+	}
 	a->layer_stride_bytes = 2 * (w.largest + (s->flags & GAPS ? 24 : 0));
 	layer_weights(&w);
 	wide_weights(&w);
