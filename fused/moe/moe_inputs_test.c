@@ -9,7 +9,8 @@
  * weights distorted in one of six ways. Rows of x are redrawn until their experts are decided.
  *
  * Weights of 8 bits are normal and contain all codes; their scales differ by up to a factor of three. EXACT
- * has powers of two. EXTREME distorts the scales.
+ * has powers of two. EXTREME distorts the scales. The *subnormal* cases have codes of exponent 0 alone, whose
+ * share in others is too small to be seen.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -422,6 +423,15 @@ static void fill_sums(struct cairn_op *op, const struct moe_shape *s, const stru
 	}
 }
 
+/* Takes the exponent from all codes, and makes up for it in the scales. */
+static void keep_subnormals(struct cairn_op *op, const struct matrix *m)
+{
+	for (int64_t i = 0; i < m->num * m->n * m->k; i++)
+		((uint8_t *)m->w)[i] &= 0x87;
+	for (int64_t i = 0; i < scales_of(op->args, m); i++)
+		m->scale[i] *= 10000;
+}
+
 void moe_setup(struct cairn_op *op)
 {
 	struct cairn_moe_args *a = op->args;
@@ -478,6 +488,12 @@ void moe_setup(struct cairn_op *op)
 		return;
 	}
 	fill_weights(op, &s, &p, kind == CAIRN_KIND_EXACT);
+	if (s.flags & SUBNORMAL) {
+		const struct matrix *m[] = { &p.gate_up, &p.down, &p.shared_gate_up, &p.shared_down };
+
+		for (int i = 0; i < (s.shared ? 4 : 2); i++)
+			keep_subnormals(op, m[i]);
+	}
 	for (int e = 1; e < s.experts && s.flags & (TIES | PAIRS); e++)
 		if (e % 2 || s.flags & TIES)
 			memcpy((uint16_t *)p.router + e * hidden, (uint16_t *)p.router + (e - 1) * hidden,

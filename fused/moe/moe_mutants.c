@@ -96,6 +96,8 @@ static void load_row(const struct moe_mutant *s, const struct matrix *m, int64_t
 		if (s->d == MOE_fp8_scale_divides)
 			scale = 1 / scale;
 		cairn_widen_e4m3(dst, codes + from, scale, n);
+		for (int64_t i = 0; i < n && s->d == MOE_fp8_subnormal_0; i++)
+			dst[i] = codes[from + i] & 0x78 ? dst[i] : 0;
 		for (int64_t i = 0; i < n && s->d == MOE_fp8_e5m2; i++)
 			dst[i] = (double)cairn_f16_to_float((uint16_t)(codes[from + i] << 8)) * scale;
 	}

@@ -89,6 +89,7 @@
 	D(fp8_scale_of_column_block_0, "a row's first block scale is used for the whole row") \
 	D(fp8_block_of_64, "blocks have 64 columns along k") \
 	D(fp8_half_block, "half a block at the end of a row uses the scale of the block before") \
+	D(fp8_subnormal_0, "subnormal codes are taken for 0") \
 	D(fp8_scale_of_slice, "128 columns from an eighth of k on share a scale, ignoring block boundaries") \
 	D(fp8_up_has_scale_of_gate, "an up uses its gate's scale") \
 	D(fp8_blocks_of_ups_apart, "blocks of ups are counted from the first up") \

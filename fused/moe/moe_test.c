@@ -197,6 +197,15 @@ static const struct moe_shape routed[] = {
 #define FIRST_ROUTE_PAIR	(FIRST_PAIR + NUM_PAIRS)
 #define FIRST_SUM	(FIRST_ROUTE_PAIR + NUM_ROUTE_PAIRS)
 
+/* the last cases */
+static const struct moe_shape last[] = {
+	{ N("fp8_subnormal", 64, 4, 2, 64, 64, 3), .flags = FP8 | SUBNORMAL },
+	{ N("fp8_blocks_subnormal_rows_20_f16", 64, 4, 2, 64, 0, 20),
+	  .flags = FP8 | BLOCKS | SUBNORMAL | F16 },
+};
+
+#define FIRST_LAST	(FIRST_SUM + (int)ARRAY_SIZE(sums))
+
 enum { F_TYPE, F_FP8, F_NORMALIZE, F_SCALING, F_SHARED, F_EXPERTS, F_IN_PLACE, F_NO_EXPERTS, F_BATCH,
        F_HIDDEN, F_INTER, F_EPS, F_SMS, NUM_FACTORS };
 static const unsigned pair_fp8[] = { 0, FP8, FP8 | BLOCKS };
@@ -245,6 +254,10 @@ void moe_shape_at(int index, struct moe_shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (index >= FIRST_LAST) {
+		*s = last[index - FIRST_LAST];
 		return;
 	}
 	if (index >= FIRST_SUM) {
@@ -307,7 +320,7 @@ static void describe(int index, struct cairn_case *c)
 		c->kinds = CAIRN_KIND_BIT(s.kind);
 	else if (s.pair)
 		c->kinds |= CAIRN_KIND_BIT(others[index % 3]);
-	else if (s.flags & LAST)
+	else if (s.flags & (LAST | SUBNORMAL))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	else if (s.flags & (TIES | PAIRS | GROUP_TIES))	/* decided only where sums are exact */
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
@@ -472,7 +485,7 @@ const struct cairn_family cairn_moe_family = {
 	.args_size = sizeof(struct cairn_moe_args),
 	.workspace_field = MOE_FIELD(workspace),
 	.zeroed_workspace = 1,
-	.num_cases = FIRST_SUM + ARRAY_SIZE(sums),
+	.num_cases = FIRST_LAST + ARRAY_SIZE(last),
 	.may_alias = { { MOE_FIELD(out), MOE_FIELD(x) } },
 	.company = { .rows = MOE_FIELD(batch), .in = { MOE_FIELD(x) },
 		     .out = { MOE_FIELD(out), MOE_FIELD(experts) } },

@@ -23,6 +23,7 @@ enum {
 	LAST = 32768,		/* all requests choose the last expert, and the last but one ... */
 	FAR = 65536,		/* ... whose weights lie past 2^31 elements */
 	SUMS = 131072,		/* sums of many bits, most of whose terms cancel */
+	SUBNORMAL = 262144,	/* all codes of FP8 are subnormal */
 };
 
 struct moe_shape {
