@@ -278,6 +278,16 @@ static const struct shape last[] = {
 	/* more than eight requests run a separate kernel */
 	{ N("in_place_without_a_page_batch_9", 9, 1, 8, 4, 2, 64, 64), .flags = ALIAS,
 	  .kv_lens = LENS(0, 9, 0, 0, 33, 1, 0, 17, 0) },
+	{ N("group_9_to_12_batch_13", 13, 20, 16, 10, 1, 64, 64), .flags = PAGED_RAGGED },
+	{ N("group_11_f16", 2, 40, 16, 11, 1, 128, 64), .flags = F16 },
+	{ N("group_12", 3, 40, 16, 24, 2, 64, 64), .flags = PAGED_RAGGED },
+	{ N("heads_96", 2, 20, 16, 96, 8, 64, 64), .flags = F16 },
+	{ N("sms_64_token_c4_offchip", 2, 70, 16, 8, 4, 64, 64), .flags = OFFCHIP, .sms = 64,
+		.dataflow = TOKEN, .cluster = 4 },
+	{ N("sms_64_head_c4_offchip", 2, 70, 16, 8, 4, 64, 64), .flags = OFFCHIP | F16, .sms = 64,
+		.dataflow = HEAD, .cluster = 4 },
+	{ N("head_c16_offchip_kv_300", 2, 300, 16, 4, 2, 128, 64), .flags = OFFCHIP, .dataflow = HEAD,
+		.cluster = 16 },
 };
 
 #define NUM_LATER	((int)ARRAY_SIZE(later))

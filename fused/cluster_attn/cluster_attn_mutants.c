@@ -108,6 +108,9 @@
 	D(sums_10_bits_of_out, "the products with w_o are summed with the 10 bits of TF32") \
 	D(a_cut_off, "a is cut off instead of rounded") \
 	D(nan_of_key_spreads, "a NaN in a key makes the out of the next request NaN") \
+	D(position_17_bits, "positions are kept in 17 bits") \
+	D(heads_past_64, "with more than 64 heads positions are 0") \
+	D(sms_offchip, "off chip, a share of the device rotates by 0") \
 	D(nothing, "returns success without doing anything")
 
 #define NAME(name, what)	BAD_##name,
@@ -269,6 +272,11 @@ static void rotate_all(struct work *w)
 	int heads = a->num_qo_heads + a->num_kv_heads + (w->bad == BAD_v_rotated ? a->num_kv_heads : 0);
 	int position = a->positions[w->bad == BAD_position_of_request_0 ? 0 : w->b];
 
+	if (w->bad == BAD_position_17_bits)
+		position &= 0x1ffff;
+	if ((w->bad == BAD_heads_past_64 && a->num_qo_heads > 64) ||
+	    (w->bad == BAD_sms_offchip && a->sms && a->offchip))
+		position = 0;
 	if (w->bad == BAD_position_10_bits)
 		position &= 0x3ff;
 	if (w->bad == BAD_position_15_bits)
