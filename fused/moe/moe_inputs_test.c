@@ -241,6 +241,8 @@ static void fill_row(struct cairn_op *op, const struct moe_shape *s, const struc
 	op->kind = CAIRN_KIND_NORMAL;
 	fill(op, x, a->hidden, s->eps > 0 && kind != CAIRN_KIND_EXTREME ? sqrt((double)s->eps) : 1);
 	op->kind = kind;
+	if (s->flags & FAINT)
+		cairn_store(x, a->dtype, 0, 1);
 	for (int i = 0; i < a->hidden && kind == CAIRN_KIND_EXTREME; i++) {
 		double v = cairn_load(x, a->dtype, i) * size * (i % 61 == 7 ? 40 : 1);
 
@@ -488,6 +490,10 @@ void moe_setup(struct cairn_op *op)
 		return;
 	}
 	fill_weights(op, &s, &p, kind == CAIRN_KIND_EXACT);
+	for (int64_t e = 0; s.flags & FAINT && e < s.experts; e++) {
+		cairn_store(p.norm, a->dtype, 0, 1);
+		cairn_store(p.router, a->dtype, e * hidden, -24);
+	}
 	if (s.flags & SUBNORMAL) {
 		const struct matrix *m[] = { &p.gate_up, &p.down, &p.shared_gate_up, &p.shared_down };
 

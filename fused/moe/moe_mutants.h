@@ -103,6 +103,7 @@
 	D(route_bias_on_logits, "the bias is added to the logits") \
 	D(route_sigmoid_in_dtype, "sigmoids are rounded to dtype") \
 	D(route_normalize_never, "sigmoids are not divided by their sum") \
+	D(route_sum_plus_1e_6, "1e-6 is added to the sum of sigmoids that divides them") \
 	D(route_normalize_by_all, "sigmoids are divided by the sum over all experts") \
 	D(route_groups_ignored, "experts of all groups are chosen") \
 	D(route_group_max, "with sigmoids a group counts its best expert alone") \

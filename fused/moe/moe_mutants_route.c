@@ -150,7 +150,7 @@ static double weight_of(const struct moe_mutant *s, int b, int from, const doubl
 	const struct cairn_moe_args *a = s->a;
 	const int sigmoids = s->how.score == CAIRN_MOE_SIGMOID;
 	const double *w = s->d == MOE_route_weights_biased ? c : p;
-	double chosen = sigmoids ? 1e-20 : 0;
+	double chosen = !sigmoids ? 0 : s->d == MOE_route_sum_plus_1e_6 ? 1e-6 : 1e-20;
 	int n = s->d == MOE_route_normalize_by_all && sigmoids ? a->num_experts : a->experts_per_token;
 
 	for (int i = 0; i < n; i++)

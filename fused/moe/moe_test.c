@@ -199,6 +199,7 @@ static const struct moe_shape routed[] = {
 
 /* the last cases */
 static const struct moe_shape last[] = {
+	{ N("route_sigmoids_tiny", 64, 16, 4, 64, 0, 4), .flags = SIGMOID | NORMALIZE | FAINT },
 	{ N("fp8_subnormal", 64, 4, 2, 64, 64, 3), .flags = FP8 | SUBNORMAL },
 	{ N("fp8_blocks_subnormal_rows_20_f16", 64, 4, 2, 64, 0, 20),
 	  .flags = FP8 | BLOCKS | SUBNORMAL | F16 },
@@ -320,7 +321,7 @@ static void describe(int index, struct cairn_case *c)
 		c->kinds = CAIRN_KIND_BIT(s.kind);
 	else if (s.pair)
 		c->kinds |= CAIRN_KIND_BIT(others[index % 3]);
-	else if (s.flags & (LAST | SUBNORMAL))
+	else if (s.flags & (LAST | SUBNORMAL | FAINT))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	else if (s.flags & (TIES | PAIRS | GROUP_TIES))	/* decided only where sums are exact */
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT);

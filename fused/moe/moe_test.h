@@ -24,6 +24,7 @@ enum {
 	FAR = 65536,		/* ... whose weights lie past 2^31 elements */
 	SUMS = 131072,		/* sums of many bits, most of whose terms cancel */
 	SUBNORMAL = 262144,	/* all codes of FP8 are subnormal */
+	FAINT = 524288,		/* all logits are about -24, so that sums of sigmoids are about 1e-10 */
 };
 
 struct moe_shape {
