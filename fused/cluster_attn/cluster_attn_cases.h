@@ -24,10 +24,11 @@ enum {
 };
 
 /*
- * The part that an EXTREME input distorts. Values from TOP on need biases. LATE is for its own case only: the
- * keys from 2^16 on have all the weight.
+ * The part that an EXTREME input distorts. Values from TOP on need biases. The last two are for cases of
+ * their own: LATE, the keys from 2^16 on have all the weight; DEEP, all logits are lower by 10240.
  */
-enum { PLAIN, LARGE_X, TINY_X, LARGE_V, TINY_V, EQUAL, TOP, NEW_TOP, NEGATIVE, HUGE_LOGITS, NUM_BENT, LATE };
+enum { PLAIN, LARGE_X, TINY_X, LARGE_V, TINY_V, EQUAL, TOP, NEW_TOP, NEGATIVE, HUGE_LOGITS, NUM_BENT,
+       LATE, DEEP };
 
 enum {
 	AUTO = CAIRN_CLUSTER_ATTN_AUTO, TOKEN = CAIRN_CLUSTER_ATTN_SPLIT_TOKEN,
@@ -271,6 +272,11 @@ static const struct shape last[] = {
 	{ N("keys_past_2e16_token_c4_f16", 1, 65600, 64, 1, 1, 64, 64), .flags = F16 | BIAS | PAGED_CYCLE,
 	  .bent = LATE, .dataflow = TOKEN, .cluster = 4 },
 	{ N("keys_past_2e16_head_c2", 1, 65600, 64, 1, 1, 64, 64), .flags = BIAS | PAGED_CYCLE, .bent = LATE,
+	  .dataflow = HEAD, .cluster = 2 },
+	{ N("logits_below_minus_10000", 3, 90, 16, 4, 2, 64, 64), .flags = BIAS, .bent = DEEP },
+	{ N("logits_below_minus_10000_token_c4", 3, 90, 16, 4, 2, 64, 64), .flags = BIAS, .bent = DEEP,
+	  .dataflow = TOKEN, .cluster = 4 },
+	{ N("logits_below_minus_10000_head_c2", 3, 90, 16, 4, 2, 64, 64), .flags = BIAS, .bent = DEEP,
 	  .dataflow = HEAD, .cluster = 2 },
 	NO_KEY_OF("", F16, AUTO, 0),
 	NO_KEY_OF("_token_c4", 0, TOKEN, 4),

@@ -111,6 +111,7 @@
 	D(position_17_bits, "positions are kept in 17 bits") \
 	D(heads_past_64, "with more than 64 heads positions are 0") \
 	D(sms_offchip, "off chip, a share of the device rotates by 0") \
+	D(maximum_from_minus_10000, "the running maximum begins at -10000") \
 	D(nothing, "returns success without doing anything")
 
 #define NAME(name, what)	BAD_##name,
@@ -352,7 +353,8 @@ static void attend_keys(struct work *w, int h, int g, int first, int end, double
 {
 	const struct cairn_cluster_attn_args *a = w->a;
 	const double *q = w->qkv + (int64_t)h * a->head_dim, *k = w->qkv + w->nq, *v = k + w->nk;
-	double scale = a->sm_scale, top = w->bad == BAD_merge_from_zero ? 0 : -INFINITY, l = 0;
+	double scale = a->sm_scale, l = 0, top = w->bad == BAD_merge_from_zero ? 0 :
+		     w->bad == BAD_maximum_from_minus_10000 ? -1e4 : -INFINITY;
 	int dim = a->head_dim, seen = w->bad == BAD_phase_passed_early && w->ranks > 1 ? dim * 3 / 4 : dim;
 	int last_tile = (end - 1) / TILE;
 

@@ -110,9 +110,9 @@ static void bend_logits(struct cairn_op *op, const struct shape *s, const struct
 {
 	struct cairn_cluster_attn_args *a = op->args;
 	double large = a->dtype == CAIRN_F16 ? 16384 : 0x1p60;
-	double q = bent == HUGE_LOGITS ? large : 16;
+	double q = bent == HUGE_LOGITS ? large : bent == DEEP ? 64 : 16;
 	double fresh = bent == NEW_TOP || bent == LATE ? 64 : bent == NEGATIVE ? -128 :
-		       bent == HUGE_LOGITS ? -large / 2 : 0;
+		       bent == DEEP ? -1280 : bent == HUGE_LOGITS ? -large / 2 : 0;
 	int c0 = (int)cairn_op_range(op, 0, s->dim - 1), rows = s->hq + s->hkv;
 	size_t esize = cairn_dtype_bytes(a->dtype);
 
@@ -132,6 +132,8 @@ static void bend_logits(struct cairn_op *op, const struct shape *s, const struct
 
 			if (bent == LATE && j >= 65536)
 				v = 64;
+			if (bent == DEEP)
+				v = -1280;
 			if (bent == NEGATIVE)
 				v = -128 - (double)cairn_op_range(op, 0, 3);
 			if (bent == HUGE_LOGITS)
