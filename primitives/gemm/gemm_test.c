@@ -332,8 +332,8 @@ static void number_of_cases(struct cairn_test *t)
 	struct row r;
 	int n = find_row(-1, &r);
 
-	cairn_note(t, "%d cases", n);
-	EXPECT(t, n == NUM_CASES);
+	if (!EXPECT(t, n == NUM_CASES))
+		cairn_note(t, "%d cases", n);
 }
 
 /* If a row of b is doubled, the same column of out doubles and no other changes; needs no reference. */
