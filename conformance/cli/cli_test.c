@@ -219,6 +219,24 @@ static int count_one(const struct cairn_selected *s, void *arg)
 	return 0;
 }
 
+/* The cases that a family names, each of which must exist and be selected. */
+struct named {
+	const struct cairn_family *f;
+	const uint8_t *takes;
+	int at, found;
+};
+
+static int look_for_names(const struct cairn_selected *s, void *arg)
+{
+	struct named *n = arg;
+	int takes = n->takes[n->at++];
+	const char *tail = s->name + strlen(n->f->stage) + strlen(n->f->name) + 2;
+
+	for (const char *const *name = n->f->sanitized; takes && *name; name++)
+		n->found += !strcmp(*name, tail);
+	return 0;
+}
+
 /* Each word of a case name by which a launcher chooses its kernel occurs in a selected case. */
 static void sanitize_reaches_kernels(struct cairn_test *t)
 {
@@ -253,6 +271,16 @@ static void sanitize_reaches_kernels(struct cairn_test *t)
 		taken = cairn_sanitize_plan(&opt, *f, takes, total);
 		if (!EXPECT(t, taken > 0 && taken <= CAIRN_SANITIZE_CASES))
 			cairn_note(t, "%s: %d cases", (*f)->name, taken);
+		if ((*f)->sanitized) {
+			struct named n = { .f = *f, .takes = takes };
+			int names = 0;
+
+			while ((*f)->sanitized[names])
+				names++;
+			cairn_each(&opt, *f, look_for_names, &n);
+			if (!EXPECT(t, n.found == names))
+				cairn_note(t, "%s: %d of %d named cases", (*f)->name, n.found, names);
+		}
 		for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
 			struct words w = { .words = rows[i].words, .takes = takes };
 
