@@ -48,7 +48,7 @@
  * Not numbers: a NaN or an infinity in a query leaves its own row and head undefined; one in a key or a value
  *              that a row sees leaves the rows of its request undefined, in the heads that share the KV head.
  *              Everything else is as without it.
- * Tolerance:   derived in attn_paged_ref.c from the above; about 2^-8 (bf16) or 2^-11 (f16) of
+ * Tolerance:   derived in attn_batch_exact.c from the above; about 2^-8 (bf16) or 2^-11 (f16) of
  *              sum_j p[j] |v[j]|, plus the same fraction of |out|.
  * Determinism: bitwise repeatable for equal arguments. A row depends on its own request only, but the
  *              grouping of its sums may depend on the three bounds, on kv.batch and on
@@ -98,7 +98,7 @@ int cairn_attn_paged_cpu(const struct cairn_attn_paged_args *args, void *stream)
 int cairn_attn_paged_ref(const struct cairn_attn_paged_args *args, void *stream);
 /*
  * exact[0]: out, exact[1]: lse (if not NULL); rows past qo_indptr[kv.batch] keep their values. Above 2^33
- * products in q.k only a fixed sample of the rows is computed (see attn_paged_ref.c).
+ * products in q.k only a fixed sample of the rows is computed (see attn_batch_exact.c).
  */
 int cairn_attn_paged_exact(const struct cairn_attn_paged_args *args, struct cairn_exact *exact);
 /* Returns 0, or the error that all of our tables return for these arguments; reads no array. */

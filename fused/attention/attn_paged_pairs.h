@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_paged_pairs - cases in which every two features of attn_paged stand together (pairs.h), and their
- * exact inputs
+ * attn_paged_pairs - cases in which every two features of attn_paged stand together (pairs.h)
  *
  * Include pairs.h first, and this in attn_paged_test.c after struct shape. The lengths are fixed, so that no
  * defect depends on the seed to be seen.
- *
- * EXACT has integers with sums of up to 22 bits. Channels c and c + head_dim / 2 of q are equal and those of
- * K opposite, so q k passes 2^20 and cancels; what remains is 0 (all keys have the same weight) or, in the
- * other half of the cases, one channel with a small integer. Two neighbouring keys have opposite values of up
- * to 2^14, so that P V passes 2^17 and cancels too. A sum with fewer than 24 bits gets all of this wrong.
  */
 #ifndef CAIRN_ATTN_PAGED_PAIRS_H
 #define CAIRN_ATTN_PAGED_PAIRS_H
@@ -82,54 +76,6 @@ static void pair_name(const struct shape *s, char *name, size_t len)
 	snprintf(name, len, "pair_%d_h%d_%d_d%d_p%d_%s%s%s%s", s->pair, s->hq, s->hkv, s->dim, s->page,
 		 s->flags & F16 ? "f16" : "bf16", s->flags & CAUSAL ? "_causal" : "",
 		 s->window ? "_window" : "", s->cap > 0 ? "_cap" : "");
-}
-
-/* Returns a random integer of magnitude least..most. */
-static double some_integer(struct cairn_op *op, int least, int most)
-{
-	return (double)cairn_op_range(op, least, most) * (cairn_op_range(op, 0, 1) ? 1 : -1);
-}
-
-/* Sets one query head or one key: channels of the second half repeat those of the first, times `mirror`. */
-static void fill_mirrored(struct cairn_op *op, void *x, int dtype, int64_t at, int dim, double first,
-			  double mirror)
-{
-	for (int c = 0; c < dim / 2; c++) {
-		double v = (double)cairn_op_range(op, 64, 127) * (c % 3 ? 1 : -1);
-
-		cairn_store(x, dtype, at + c, c ? v : first);
-		cairn_store(x, dtype, at + dim / 2 + c, c ? mirror * v : 0);
-	}
-}
-
-/* Overwrites q, K and V, which hold random integers, with those of the comment above. */
-static void fill_exact(struct cairn_op *op, const struct shape *s, const struct paged *p, int64_t stride)
-{
-	struct cairn_attn_paged_args *a = op->args;
-	double unit = s->flags & F16 ? 8 : 64;
-	int least = s->flags & F16 ? 1024 : 128, most = 2 * least - 1;
-
-	for (int i = 0; i < p->nnz; i++)
-		for (int h = 0; h < s->hq; h++)
-			fill_mirrored(op, (void *)a->q, a->dtype, i * stride + (int64_t)h * s->dim, s->dim,
-				      s->equal ? 0 : h % 2 ? -1 : 1, 1);
-	for (int b = 0; b < s->batch; b++)
-		for (int j = 0; j < p->kv_len[b] * s->hkv; j++) {
-			int64_t at = (paged_slot(p, b, j / s->hkv) * s->hkv + j % s->hkv) * s->dim;
-
-			fill_mirrored(op, a->kv.k_pages, a->dtype, at, s->dim,
-				      (double)cairn_op_range(op, -12, 12), -1);
-			for (int c = 0; c < s->dim; c++) {
-				double v = some_integer(op, least, most) * unit;
-
-				if (j / s->hkv % 2)
-					v = -cairn_load(a->kv.v_pages, a->dtype, c + s->dim * (j % s->hkv +
-							s->hkv * paged_slot(p, b, j / s->hkv - 1)));
-				cairn_store(a->kv.v_pages, a->dtype, at + c, v);
-			}
-		}
-	if (!s->equal)
-		a->sm_scale = 0.25f;
 }
 
 #endif

@@ -14,6 +14,7 @@
 
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"
+#include "fused/attention/attn_inputs.h"
 #include "fused/attention/attn_paged.h"
 #include "fused/cache/paged_test.h"
 
@@ -26,12 +27,7 @@ enum {
 	DECODES = CAUSAL << 6,		/* requests after the first have one query row */
 };
 
-/* The pattern of the logits or, the last two, of the values. */
 #define FAR_POOL	((1 << 20) + 40)	/* pages */
-
-enum { PLAIN, ANY, EQUAL, TOP, NEGATIVE, HUGE_LOGITS, LARGE_V, TINY_V, NUM_LOGITS };
-/* A NaN in the second request; never chosen by the case index. */
-enum { NAN_Q = NUM_LOGITS, NAN_K, NAN_V };
 
 struct shape {
 	const char *name;			/* NULL: derived from the shape */
@@ -373,62 +369,11 @@ static void describe(int index, struct cairn_case *c)
 	}
 }
 
-/* Sets element c of every head of the row at element `at`. */
-static void set_all(void *x, int dtype, int64_t at, int heads, int dim, int c, double v)
-{
-	for (int h = 0; h < heads; h++)
-		cairn_store(x, dtype, at + (int64_t)h * dim + c, v);
-}
-
-/* Overwrites q and K, which hold random numbers, so that the logits have the pattern. Sets sm_scale to 1. */
-static void bend_logits(struct cairn_op *op, const struct shape *s, const struct paged *p, int logits,
-			int64_t stride)
-{
-	struct cairn_attn_paged_args *a = op->args;
-	void *q = (void *)a->q, *k = (void *)a->kv.k_pages;
-	double large = a->dtype == CAIRN_F16 ? 32768 : 0x1p60;
-	double unit = logits == HUGE_LOGITS ? large : logits == NEGATIVE ? 256 : 4;
-	int64_t row = (int64_t)s->hkv * s->dim;
-	size_t esize = cairn_dtype_bytes(a->dtype);
-	int c0 = (int)cairn_op_range(op, 0, s->dim - 2);
-
-	a->sm_scale = 1;
-	for (int i = 0; i < p->nnz; i++) {
-		memset((char *)q + i * stride * esize, 0, (size_t)(s->hq * s->dim) * esize);
-		if (logits != EQUAL)
-			set_all(q, a->dtype, i * stride, s->hq, s->dim, c0, unit);
-		if (logits == NEGATIVE)	/* a small random part added to the large one */
-			set_all(q, a->dtype, i * stride, s->hq, s->dim, c0 + 1, 1);
-	}
-	for (int b = 0; b < s->batch && logits != EQUAL; b++) {
-		int top = p->kv_len[b] ? (int)cairn_op_range(op, 0, p->kv_len[b] - 1) : 0;
-
-		for (int j = 0; j < p->kv_len[b]; j++) {
-			double v = j == top ? 512 : cairn_op_range(op, -4, 4);
-
-			if (logits == NEGATIVE)
-				v = -256 - 2.0 * (double)cairn_op_range(op, 0, 3);
-			if (logits == HUGE_LOGITS)
-				v = b % 2 ? -large * (double)(j == top ? 1 : cairn_op_range(op, 2, 16)) / 16 :
-				    j == top ? large : large * (double)cairn_op_range(op, -8, 6) / 8;
-			set_all(k, a->dtype, paged_slot(p, b, j) * row, s->hkv, s->dim, c0, v);
-		}
-	}
-}
-
-static void scale_values(struct cairn_op *op, const struct paged *p, int64_t row, int logits)
-{
-	struct cairn_attn_paged_args *a = op->args;
-	int64_t n = p->num_pages * (int64_t)p->page_size * row;
-	int f16 = a->dtype == CAIRN_F16;
-	double factor = logits == TINY_V ? (f16 ? 0x1p-22 : 0x1p-128) : f16 ? 12000 : 0x1p100;
-
-	for (int64_t i = 0; i < n; i++) {
-		double v = cairn_load(a->kv.v_pages, a->dtype, i) * factor;
-
-		cairn_store((void *)a->kv.v_pages, a->dtype, i, f16 && fabs(v) > 6e4 ? copysign(6e4, v) : v);
-	}
-}
+/* What key_at() needs: the page tables, and the elements of a slot and of a head. */
+struct slots {
+	const struct paged *p;
+	int64_t row, dim;
+};
 
 /* Puts NaN into the keys that no row's window reaches. */
 static void poison_outside(struct cairn_attn_paged_args *a, const struct paged *p, int64_t row)
@@ -440,16 +385,11 @@ static void poison_outside(struct cairn_attn_paged_args *a, const struct paged *
 		}
 }
 
-/* Puts a NaN into the second request's last query row, or into its last key or value. */
-static void add_nan(struct cairn_op *op, const struct paged *p, int64_t row, int64_t stride, int where)
+static int64_t key_at(const void *of, int b, int j, int kv_head)
 {
-	struct cairn_attn_paged_args *a = op->args;
-	int64_t key = paged_slot(p, 1, p->kv_len[1] - 1) * row + a->head_dim - 1;
+	const struct slots *s = of;
 
-	if (where == NAN_Q)
-		cairn_fill_nan((void *)a->q, a->dtype, (a->qo_indptr[2] - 1) * stride + a->head_dim, 1);
-	else
-		cairn_fill_nan(where == NAN_K ? a->kv.k_pages : a->kv.v_pages, a->dtype, key, 1);
+	return paged_slot(s->p, b, j) * s->row + kv_head * s->dim;
 }
 
 static void declare_out(struct cairn_op *op, const struct shape *s, int64_t rows)
@@ -497,6 +437,8 @@ static void setup(struct cairn_op *op)
 	int64_t row, stride, nnz;
 	struct paged p = { 0 };
 	enum cairn_kind kind = op->kind;
+	struct attn_inputs in;
+	struct slots slots;
 	struct shape s;
 	int pad, logits = PLAIN, qo_lens[PAGED_MAX_BATCH];
 	void *k, *v;
@@ -571,14 +513,24 @@ static void setup(struct cairn_op *op)
 	paged_fill(op, &p, v, a->dtype, row);
 	if (kind == CAIRN_KIND_POISON && s.window && !(s.flags & (PAGED_DUPLICATE | PAGED_SAME)))
 		poison_outside(a, &p, row);
-	if (s.pair && kind == CAIRN_KIND_EXACT)
-		fill_exact(op, &s, &p, stride);
-	else if (logits >= NAN_Q)
-		add_nan(op, &p, row, stride, logits);
-	else if (logits >= LARGE_V)
-		scale_values(op, &p, row, logits);
-	else if (logits >= EQUAL)
-		bend_logits(op, &s, &p, logits, stride);
+	slots = (struct slots){ &p, row, s.dim };
+	in = (struct attn_inputs){
+		.op = op, .q = q, .k = k, .v = v, .q_stride = stride, .dtype = a->dtype, .rows = p.nnz,
+		.batch = s.batch, .heads = s.hq, .kv_heads = s.hkv, .qk_dim = s.dim, .v_dim = s.dim,
+		.qo_len = p.qo_len, .kv_len = p.kv_len, .of = &slots, .k_at = key_at, .v_at = key_at,
+	};
+	if (s.pair && kind == CAIRN_KIND_EXACT) {
+		attn_fill_exact(&in, s.equal);
+		if (!s.equal)
+			a->sm_scale = 0.25f;
+	} else if (logits >= NAN_Q) {
+		attn_add_nan(&in, logits);
+	} else if (logits >= LARGE_V) {
+		attn_scale_values(&in, p.num_pages * (int64_t)p.page_size * row, logits);
+	} else if (logits >= EQUAL) {
+		a->sm_scale = 1;
+		attn_fill_logits(&in, logits);
+	}
 	op->kind = kind;
 }
 

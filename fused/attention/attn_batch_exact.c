@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * attn_paged_ref - the reference, one row of one head at a time, in double, and its error bound
+ * attn_batch_exact - attention one row of one head at a time, in double, and its error bound
  *
  * The bound follows the values through any implementation that keeps to the contract. E = 2^-23 is the error
  * of one fp32 addition, twice the usual 2^-24 because tensor cores truncate; u is half an ulp of dtype.
  *
- *   logits  s_j is a sum of head_dim products, with an error of at most (head_dim + 4) E sm_scale sum |q k|
+ *   logits  s_j is a sum of qk_dim products, with an error of at most (qk_dim + 4) E sm_scale sum |q k|
  *           over the elements of k_j. Going through exp2 of differences from a running maximum adds
  *           2E |s_j - max|, and exp2 itself 2E. Call the sum d_j. An error common to all logits cancels in
  *           p, so where logits are so large that d is not small, errors are counted relative to that of the
@@ -27,8 +27,9 @@
  * pseudo-random sample of the others, all heads of each. The remaining rows have an infinite bound: only that
  * their results are finite is judged. Rows that see no key are always judged exactly.
  */
-#include "fused/attention/attn_paged.h"
+#include "fused/attention/attn_batch.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "primitives/base/dtype.h"
@@ -37,26 +38,18 @@
 
 #define E	0x1p-23
 
-/* Element at which key j of request b begins, for the KV head of query head h. */
-static int64_t key_at(const struct cairn_attn_paged_args *a, int b, int j, int h)
+static int keys_seen(const struct attn_batch *a, int b, int i)
 {
-	int g = h / (a->num_qo_heads / a->num_kv_heads);
-
-	return (cairn_kv_slot(&a->kv, b, j) * a->num_kv_heads + g) * a->head_dim;
-}
-
-static int keys_seen(const struct cairn_attn_paged_args *a, int b, int i)
-{
-	int kv_len = (int)cairn_kv_len(&a->kv, b);
+	int kv_len = a->num_keys(a->args, b);
 	int n = a->causal ? i + 1 + kv_len - (a->qo_indptr[b + 1] - a->qo_indptr[b]) : kv_len;
 
 	return n > 0 ? n : 0;
 }
 
 /* Returns the first key that the window of row i leaves. */
-static int first_seen(const struct cairn_attn_paged_args *a, int b, int i)
+static int first_seen(const struct attn_batch *a, int b, int i)
 {
-	int position = i + (int)cairn_kv_len(&a->kv, b) - (a->qo_indptr[b + 1] - a->qo_indptr[b]);
+	int position = i + a->num_keys(a->args, b) - (a->qo_indptr[b + 1] - a->qo_indptr[b]);
 
 	return a->window && position >= a->window ? position - a->window + 1 : 0;
 }
@@ -74,7 +67,7 @@ static int all_integers(const float *x, int n)
 
 struct row {
 	double *s, *d;			/* [kv_len] logits and bounds of their errors */
-	double o[256], bound[256];
+	double o[ATTN_BATCH_MAX_DIM], bound[ATTN_BATCH_MAX_DIM];
 	double lse, lse_bound;
 };
 
@@ -88,17 +81,17 @@ static void bend_logit(double cap, double *s, double *d)
 }
 
 /* Computes row i of request b, head h: o, lse and their bounds. */
-static CAIRN_WIDE void attend(const struct cairn_attn_paged_args *a, int b, int i, int h, struct row *r)
+static CAIRN_WIDE void attend(const struct attn_batch *a, int b, int i, int h, struct row *r)
 {
-	int64_t stride = a->q_stride ? a->q_stride : (int64_t)a->num_qo_heads * a->head_dim;
-	int64_t q_at = (a->qo_indptr[b] + i) * stride + (int64_t)h * a->head_dim;
+	int64_t q_at = (a->qo_indptr[b] + i) * a->q_stride + (int64_t)h * a->qk_dim;
 	double u = cairn_dtype_roundoff(a->dtype), tiny = cairn_dtype_tiny(a->dtype);
-	int n = keys_seen(a, b, i), first = first_seen(a, b, i), dim = a->head_dim, top = first;
+	int n = keys_seen(a, b, i), first = first_seen(a, b, i), top = first;
+	int dim = a->qk_dim, g = h / (a->num_qo_heads / a->num_kv_heads);
 	double l = 0, den = 0, up_sum = 0, e_sum = 0, depth = (1.5 * (n - first) + 32) * E, e_max, d_top;
-	float q[256], x[256];
+	float q[ATTN_BATCH_MAX_DIM], x[ATTN_BATCH_MAX_DIM];
 	int integers, zeros = 1;
 
-	for (int c = 0; c < dim; c++)
+	for (int c = 0; c < a->v_dim; c++)
 		r->o[c] = r->bound[c] = 0;
 	r->lse = -INFINITY;
 	r->lse_bound = 0;
@@ -109,7 +102,7 @@ static CAIRN_WIDE void attend(const struct cairn_attn_paged_args *a, int b, int 
 	for (int j = first; j < n; j++) {
 		double dot = 0, magnitude = 0;
 
-		cairn_load_row(x, a->kv.k_pages, a->dtype, key_at(a, b, j, h), dim);
+		cairn_load_row(x, a->key(a->args, b, j, g).k, a->dtype, 0, dim);
 		#pragma omp simd reduction(+:dot, magnitude)
 		for (int c = 0; c < dim; c++) {
 			dot += (double)q[c] * x[c];
@@ -144,40 +137,40 @@ static CAIRN_WIDE void attend(const struct cairn_attn_paged_args *a, int b, int 
 		double w = up + p * ((zeros ? 0 : u) + depth) + (zeros ? 0 : fmax(tiny, 0x1p-126) / l);
 
 		up_sum += up;
-		cairn_load_row(x, a->kv.v_pages, a->dtype, key_at(a, b, j, h), dim);
-		for (int c = 0; c < dim; c++) {
+		cairn_load_row(x, a->key(a->args, b, j, g).v, a->dtype, 0, a->v_dim);
+		for (int c = 0; c < a->v_dim; c++) {
 			r->o[c] += p * x[c];
 			r->bound[c] += w * fabs(x[c]);
 		}
 	}
-	for (int c = 0; c < dim; c++)
+	for (int c = 0; c < a->v_dim; c++)
 		r->bound[c] += (up_sum + depth + u) * fabs(r->o[c]) + fmax(tiny, 0x1p-126);
 	r->lse = r->s[top] + log(l);
 	r->lse_bound = log(e_sum / l) + e_max + depth + E * (fabs(r->s[top]) + fabs(r->lse));
 }
 
 /* Returns 0 if all rows are computed, or n: one row in n, and the first and last of each request. */
-static uint32_t sample_step(const struct cairn_attn_paged_args *a)
+static uint32_t sample_step(const struct attn_batch *a)
 {
 	double products = 0;
 
-	for (int b = 0; b < a->kv.batch; b++)
+	for (int b = 0; b < a->batch; b++)
 		for (int i = 0; i < a->qo_indptr[b + 1] - a->qo_indptr[b]; i++)
 			products += (double)(keys_seen(a, b, i) - first_seen(a, b, i)) *
-				    a->num_qo_heads * a->head_dim;
+				    a->num_qo_heads * a->qk_dim;
 	return products <= 0x1p33 ? 0 : (uint32_t)(products * 0x1p-33) + 1;
 }
 
-static int left_out(const struct cairn_attn_paged_args *a, int b, int i, uint32_t step)
+static int left_out(const struct attn_batch *a, int b, int i, uint32_t step)
 {
 	if (!step || i == 0 || i == a->qo_indptr[b + 1] - a->qo_indptr[b] - 1)
 		return 0;
 	return ((uint32_t)(a->qo_indptr[b] + i) * 2654435761u >> 8) % step != 0;
 }
 
-static void undefine(const struct cairn_attn_paged_args *a, struct cairn_exact *exact, int64_t at)
+static void undefine(const struct attn_batch *a, struct cairn_exact *exact, int64_t at)
 {
-	for (int64_t c = at * a->head_dim; c < (at + 1) * a->head_dim; c++) {
+	for (int64_t c = at * a->v_dim; c < (at + 1) * a->v_dim; c++) {
 		exact[0].val[c] = NAN;
 		exact[0].bound[c] = INFINITY;
 	}
@@ -191,28 +184,27 @@ static void undefine(const struct cairn_attn_paged_args *a, struct cairn_exact *
  * Returns 2 if the exact results of row i of request b, head h, are not numbers because of a key or a value,
  * 1 if the query is the reason, else 0.
  */
-static int not_a_number(const struct cairn_attn_paged_args *a, const struct cairn_exact *exact, int b, int i,
+static int not_a_number(const struct attn_batch *a, const struct cairn_exact *exact, int b, int i,
 			int h)
 {
 	int64_t row = a->qo_indptr[b] + i, at = row * a->num_qo_heads + h;
-	int64_t stride = a->q_stride ? a->q_stride : (int64_t)a->num_qo_heads * a->head_dim;
 	int seen = 0, query = 0;
 
-	if (!cairn_is_wanted(exact, at * a->head_dim, a->head_dim))
+	if (!cairn_is_wanted(exact, at * a->v_dim, a->v_dim))
 		return 0;
-	for (int64_t c = at * a->head_dim; c < (at + 1) * a->head_dim; c++)
+	for (int64_t c = at * a->v_dim; c < (at + 1) * a->v_dim; c++)
 		seen |= !isfinite(exact[0].val[c]);
-	for (int c = 0; seen && c < a->head_dim; c++)
-		query |= !isfinite(cairn_load(a->q, a->dtype, row * stride + (int64_t)h * a->head_dim + c));
+	for (int c = 0; seen && c < a->qk_dim; c++)
+		query |= !isfinite(cairn_load(a->q, a->dtype, row * a->q_stride + (int64_t)h * a->qk_dim + c));
 	return query ? 1 : 2 * seen;
 }
 
 /* What reads a NaN or an infinity is undefined: see "Not numbers" in the header. */
-static void undefine_rows(const struct cairn_attn_paged_args *a, struct cairn_exact *exact)
+static void undefine_rows(const struct attn_batch *a, struct cairn_exact *exact)
 {
 	int group = a->num_qo_heads / a->num_kv_heads;
 
-	for (int b = 0; b < a->kv.batch; b++)
+	for (int b = 0; b < a->batch; b++)
 		for (int g = 0; g < a->num_kv_heads; g++) {
 			int rows = (a->qo_indptr[b + 1] - a->qo_indptr[b]) * group, all = 0, why;
 			int64_t first = (int64_t)a->qo_indptr[b] * a->num_qo_heads + g * group;
@@ -228,14 +220,13 @@ static void undefine_rows(const struct cairn_attn_paged_args *a, struct cairn_ex
 		}
 }
 
-/* exact NULL: writes the rounded results to out and lse; else values and bounds of [0] out, [1] lse. */
-static int all_rows(const struct cairn_attn_paged_args *a, struct cairn_exact *exact)
+int attn_batch_exact(const struct attn_batch *a, struct cairn_exact *exact)
 {
 	uint32_t step = exact ? sample_step(a) : 0;
 	int max_kv = 1, no_memory = 0;
 
-	for (int b = 0; b < a->kv.batch; b++)
-		max_kv = (int)cairn_kv_len(&a->kv, b) > max_kv ? (int)cairn_kv_len(&a->kv, b) : max_kv;
+	for (int b = 0; b < a->batch; b++)
+		max_kv = a->num_keys(a->args, b) > max_kv ? a->num_keys(a->args, b) : max_kv;
 	#pragma omp parallel reduction(|:no_memory)
 	{
 		struct row *r = malloc(sizeof(*r) + 2 * sizeof(double) * (size_t)max_kv);
@@ -245,7 +236,7 @@ static int all_rows(const struct cairn_attn_paged_args *a, struct cairn_exact *e
 			r->s = (double *)(r + 1);
 			r->d = r->s + max_kv;
 		}
-		for (int b = 0; b < a->kv.batch; b++) {
+		for (int b = 0; b < a->batch; b++) {
 			int rows = (a->qo_indptr[b + 1] - a->qo_indptr[b]) * a->num_qo_heads;
 
 			#pragma omp for schedule(dynamic) nowait
@@ -254,17 +245,17 @@ static int all_rows(const struct cairn_attn_paged_args *a, struct cairn_exact *e
 				int64_t at = ((int64_t)a->qo_indptr[b] + i) * a->num_qo_heads + h;
 				int skip = exact && left_out(a, b, i, step) && keys_seen(a, b, i);
 
-				if (!r || (exact && !cairn_is_wanted(exact, at * a->head_dim, a->head_dim)))
+				if (!r || (exact && !cairn_is_wanted(exact, at * a->v_dim, a->v_dim)))
 					continue;
 				if (!skip)
 					attend(a, b, i, h, r);
-				for (int c = 0; c < a->head_dim; c++) {
+				for (int c = 0; c < a->v_dim; c++) {
 					if (!exact) {
-						cairn_store(a->out, a->dtype, at * a->head_dim + c, r->o[c]);
+						cairn_store(a->out, a->dtype, at * a->v_dim + c, r->o[c]);
 						continue;
 					}
-					exact[0].val[at * a->head_dim + c] = skip ? 0 : r->o[c];
-					exact[0].bound[at * a->head_dim + c] = skip ? INFINITY : r->bound[c];
+					exact[0].val[at * a->v_dim + c] = skip ? 0 : r->o[c];
+					exact[0].bound[at * a->v_dim + c] = skip ? INFINITY : r->bound[c];
 				}
 				if (a->lse && !exact) {
 					a->lse[at] = (float)r->lse;
@@ -278,18 +269,5 @@ static int all_rows(const struct cairn_attn_paged_args *a, struct cairn_exact *e
 	}
 	if (exact && !no_memory)
 		undefine_rows(a, exact);
-	return no_memory ? cairn_error(ENOMEM, "attn_paged: no memory for %d logits", max_kv) : 0;
-}
-
-int cairn_attn_paged_ref(const struct cairn_attn_paged_args *a, void *stream)
-{
-	(void)stream;
-	CAIRN_TRY(cairn_attn_paged_check(a));
-	return all_rows(a, NULL);
-}
-
-int cairn_attn_paged_exact(const struct cairn_attn_paged_args *a, struct cairn_exact *exact)
-{
-	CAIRN_TRY(cairn_attn_paged_check(a));
-	return all_rows(a, exact);
+	return no_memory ? cairn_error(ENOMEM, "%s: no memory for %d logits", a->name, max_kv) : 0;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * attn_paged_cpu - attention for the engine without a GPU: fp32, online softmax, cache-sized blocks of keys
+ * attn_batch_cpu - attention for the engine without a GPU: fp32, online softmax, cache-sized blocks of keys
  *
  * A task is one KV head of one request and up to ROWS packed rows (attn_tile.h). It walks the keys in blocks
  * of KEYS: K is widened to fp32 and transposed, so that the innermost loop runs over keys and needs no
@@ -9,7 +9,7 @@
  * the batch or the number of threads. Threads share the tasks; if there are few tasks and many keys, they
  * share the parts of each task instead.
  */
-#include "fused/attention/attn_paged.h"
+#include "fused/attention/attn_batch.h"
 
 #include <math.h>
 #include <string.h>
@@ -21,7 +21,7 @@
 
 #define ROWS		16
 #define KEYS		32
-#define MAX_DIM		256
+#define MAX_DIM		ATTN_BATCH_MAX_DIM
 #define PART_KEYS	512	/* a multiple of KEYS */
 #define MAX_PARTS	8	/* parts of a task computed at the same time */
 #define FEW_TASKS	16	/* with fewer tasks, threads share the parts of a task */
@@ -38,23 +38,23 @@ struct part {
 	float o[ROWS][MAX_DIM];
 };
 
-static int group_of(const struct cairn_attn_paged_args *a)
+static int group_of(const struct attn_batch *a)
 {
 	return a->num_qo_heads / a->num_kv_heads;
 }
 
-static int visible(const struct cairn_attn_paged_args *a, const struct task *t, int r)
+static int visible(const struct attn_batch *a, const struct task *t, int r)
 {
 	return attn_visible((t->first_row + r) / group_of(a), t->qo_len, t->kv_len, a->causal);
 }
 
-static int first_key(const struct cairn_attn_paged_args *a, const struct task *t, int r)
+static int first_key(const struct attn_batch *a, const struct task *t, int r)
 {
 	return attn_first_key((t->first_row + r) / group_of(a), t->qo_len, t->kv_len, a->window);
 }
 
 /* Returns the factor from a logit as stored to its value; a capped logit is stored as its tanh. */
-static float logit_scale(const struct cairn_attn_paged_args *a)
+static float logit_scale(const struct attn_batch *a)
 {
 	return a->softcap > 0 ? a->softcap : a->sm_scale;
 }
@@ -84,14 +84,6 @@ static inline void widen_row(float *dst, const uint16_t *src, int dim, int dtype
 	else
 		for (int c = 0; c < dim; c++)
 			dst[c] = widen(src[c], CAIRN_BF16);
-}
-
-static const uint16_t *key_row(const struct cairn_attn_paged_args *a, const void *pages,
-			       const struct task *t, int key)
-{
-	int64_t slot = cairn_kv_slot(&a->kv, t->b, key);
-
-	return (const uint16_t *)pages + (slot * a->num_kv_heads + t->head) * a->head_dim;
 }
 
 /* Computes the logits of one row against a block of keys. */
@@ -129,21 +121,20 @@ static inline void row_update(struct part *p, int r, float *s, int n, float (*v)
 }
 
 /* Attends to keys first..end-1 of the task's request, which lie in one part; sets *p. */
-static CAIRN_WIDE void attend(const struct cairn_attn_paged_args *a, const struct task *t, int first, int end,
+static CAIRN_WIDE void attend(const struct attn_batch *a, const struct task *t, int first, int end,
 			      struct part *p)
 {
-	int64_t stride = a->q_stride ? a->q_stride : (int64_t)a->num_qo_heads * a->head_dim;
-	int dim = a->head_dim, group = group_of(a);
+	int dim = a->qk_dim, v_dim = a->v_dim, group = group_of(a);
 	float q[ROWS][MAX_DIM], kt[MAX_DIM][KEYS], v[KEYS][MAX_DIM], s[KEYS];
 
 	for (int r = 0; r < t->num_rows; r++) {
 		int row = t->first_row + r;
-		int64_t at = (t->qo_first + row / group) * stride +
+		int64_t at = (t->qo_first + row / group) * a->q_stride +
 			     (int64_t)(t->head * group + row % group) * dim;
 
 		p->m[r] = -INFINITY;
 		p->l[r] = 0;
-		memset(p->o[r], 0, sizeof(float) * dim);
+		memset(p->o[r], 0, sizeof(float) * (size_t)v_dim);
 		if (visible(a, t, r) > first)
 			widen_row(q[r], (const uint16_t *)a->q + at, dim, a->dtype);
 	}
@@ -154,12 +145,12 @@ static CAIRN_WIDE void attend(const struct cairn_attn_paged_args *a, const struc
 		int n = end - key < KEYS ? end - key : KEYS, begin = key < first ? first - key : 0;
 
 		for (int j = begin; j < n; j++) {
-			widen_row(v[j], key_row(a, a->kv.k_pages, t, key + j), dim, a->dtype);
+			widen_row(v[j], a->key(a->args, t->b, key + j, t->head).k, dim, a->dtype);
 			for (int c = 0; c < dim; c++)
 				kt[c][j] = v[j][c];
 		}
 		for (int j = begin; j < n; j++)
-			widen_row(v[j], key_row(a, a->kv.v_pages, t, key + j), dim, a->dtype);
+			widen_row(v[j], a->key(a->args, t->b, key + j, t->head).v, v_dim, a->dtype);
 		for (int r = 0; r < t->num_rows; r++) {
 			int seen = visible(a, t, r) - key, skip = first_key(a, t, r) - key;
 
@@ -170,7 +161,7 @@ static CAIRN_WIDE void attend(const struct cairn_attn_paged_args *a, const struc
 			row_logits(s, q[r], kt, dim);
 			for (int j = skip; a->softcap > 0 && j < seen; j++)
 				s[j] = tanhf(s[j] * a->sm_scale / a->softcap);
-			row_update(p, r, s + skip, seen - skip, v + skip, dim, logit_scale(a));
+			row_update(p, r, s + skip, seen - skip, v + skip, v_dim, logit_scale(a));
 		}
 	}
 }
@@ -196,7 +187,7 @@ static void merge(struct part *p, const struct part *next, int r, int dim, float
 		p->o[r][c] = weight * p->o[r][c] + other * next->o[r][c];
 }
 
-static void finish(const struct cairn_attn_paged_args *a, const struct task *t, struct part *p)
+static void finish(const struct attn_batch *a, const struct task *t, struct part *p)
 {
 	int group = group_of(a);
 
@@ -206,23 +197,23 @@ static void finish(const struct cairn_attn_paged_args *a, const struct task *t, 
 			     row % group;
 		float inverse = p->l[r] > 0 ? 1 / p->l[r] : 0;
 
-		for (int c = 0; c < a->head_dim; c++)
+		for (int c = 0; c < a->v_dim; c++)
 			p->o[r][c] *= inverse;
-		cairn_store_row(a->out, a->dtype, at * a->head_dim, p->o[r], a->head_dim);
+		cairn_store_row(a->out, a->dtype, at * a->v_dim, p->o[r], a->v_dim);
 		if (a->lse)
 			a->lse[at] = p->l[r] > 0 ? p->m[r] * logit_scale(a) + logf(p->l[r]) : -INFINITY;
 	}
 }
 
 /* Sets *t to the index-th task of request b, heads innermost. Returns 0 if there is none. */
-static int task_at(const struct cairn_attn_paged_args *a, int b, int index, struct task *t)
+static int task_at(const struct attn_batch *a, int b, int index, struct task *t)
 {
 	int rows;
 
 	t->b = b;
 	t->qo_first = a->qo_indptr[b];
 	t->qo_len = a->qo_indptr[b + 1] - t->qo_first;
-	t->kv_len = (int)cairn_kv_len(&a->kv, b);
+	t->kv_len = a->num_keys(a->args, b);
 	t->head = index % a->num_kv_heads;
 	t->first_row = index / a->num_kv_heads * ROWS;
 	rows = t->qo_len * group_of(a) - t->first_row;
@@ -230,13 +221,13 @@ static int task_at(const struct cairn_attn_paged_args *a, int b, int index, stru
 	return rows > 0;
 }
 
-static int end_of(const struct cairn_attn_paged_args *a, const struct task *t)
+static int end_of(const struct attn_batch *a, const struct task *t)
 {
 	return visible(a, t, t->num_rows - 1);
 }
 
 /* Runs one task, at_once parts in parallel; does nothing if request b has no such task. */
-static void run(const struct cairn_attn_paged_args *a, int b, int index, int at_once)
+static void run(const struct attn_batch *a, int b, int index, int at_once)
 {
 	struct part all, parts[MAX_PARTS];
 	struct task t;
@@ -249,7 +240,7 @@ static void run(const struct cairn_attn_paged_args *a, int b, int index, int at_
 	for (int r = 0; r < t.num_rows; r++) {
 		all.m[r] = -INFINITY;
 		all.l[r] = 0;
-		memset(all.o[r], 0, sizeof(float) * a->head_dim);
+		memset(all.o[r], 0, sizeof(float) * a->v_dim);
 	}
 	for (int part = first / PART_KEYS; part * PART_KEYS < end; part += at_once) {
 		int num = attn_div_up(end, PART_KEYS) - part;
@@ -263,19 +254,17 @@ static void run(const struct cairn_attn_paged_args *a, int b, int index, int at_
 		}
 		for (int i = 0; i < num; i++)
 			for (int r = 0; r < t.num_rows; r++)
-				merge(&all, &parts[i], r, a->head_dim, logit_scale(a));
+				merge(&all, &parts[i], r, a->v_dim, logit_scale(a));
 	}
 	finish(a, &t, &all);
 }
 
-int cairn_attn_paged_cpu(const struct cairn_attn_paged_args *a, void *stream)
+void attn_batch_cpu(const struct attn_batch *a)
 {
 	int max_tasks = 0, all_tasks = 0, max_kv_len = 0;
 	struct task t;
 
-	(void)stream;
-	CAIRN_TRY(cairn_attn_paged_check(a));
-	for (int b = 0; b < a->kv.batch; b++) {
+	for (int b = 0; b < a->batch; b++) {
 		int tasks;
 
 		task_at(a, b, 0, &t);
@@ -285,14 +274,13 @@ int cairn_attn_paged_cpu(const struct cairn_attn_paged_args *a, void *stream)
 		max_kv_len = t.kv_len > max_kv_len ? t.kv_len : max_kv_len;
 	}
 	if (all_tasks < FEW_TASKS && max_kv_len > PART_KEYS) {
-		for (int b = 0; b < a->kv.batch; b++)
+		for (int b = 0; b < a->batch; b++)
 			for (int i = 0; i < max_tasks; i++)
 				run(a, b, i, MAX_PARTS);
-		return 0;
+		return;
 	}
 	#pragma omp parallel for collapse(2) schedule(dynamic)
-	for (int b = 0; b < a->kv.batch; b++)
+	for (int b = 0; b < a->batch; b++)
 		for (int i = 0; i < max_tasks; i++)
 			run(a, b, i, 1);
-	return 0;
 }

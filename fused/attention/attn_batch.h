@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * attn_batch - attention on the host over a batch of requests, wherever their keys lie
+ *
+ * The references and the CPU tables of the attention families share this code. A family describes its call:
+ * request b owns the query rows qo_indptr[b] .. qo_indptr[b+1]-1 and num_keys(args, b) keys in the order of
+ * their positions; key() tells where each lies. Masks, numerics and rows without a key are those of
+ * attn_paged.h.
+ */
+#ifndef CAIRN_ATTN_BATCH_H
+#define CAIRN_ATTN_BATCH_H
+
+#include <stdint.h>
+
+struct cairn_exact;
+
+#define ATTN_BATCH_MAX_DIM	256
+
+/* The first element of a key and of its value, of the call's dtype. */
+struct attn_key {
+	const void *k, *v;
+};
+
+struct attn_batch {
+	const char *name;		/* of the family, in error texts */
+	const void *q;			/* row i at element i * q_stride */
+	void *out;			/* [rows, num_qo_heads, v_dim] */
+	float *lse;			/* [rows, num_qo_heads], or NULL */
+	const int32_t *qo_indptr;	/* [batch + 1] */
+	int64_t q_stride;		/* never 0 */
+	int32_t batch, num_qo_heads, num_kv_heads, qk_dim, v_dim;
+	int32_t dtype, causal, window;
+	float sm_scale, softcap;
+	const void *args;		/* passed to the functions below */
+	int32_t (*num_keys)(const void *args, int32_t b);
+	struct attn_key (*key)(const void *args, int32_t b, int32_t j, int32_t kv_head);
+};
+
+/*
+ * One row after the other, in double. exact NULL: writes the rounded results to out and lse; else sets values
+ * and bounds of exact[0], out, and of exact[1], lse (if not NULL). Rows past qo_indptr[batch] keep their
+ * values. With exact, above 2^33 products in q.k, only a fixed sample of the rows is computed.
+ */
+int attn_batch_exact(const struct attn_batch *b, struct cairn_exact *exact);
+/* In fp32, by online softmax, on all cores. A row's bits depend on its own request only. */
+void attn_batch_cpu(const struct attn_batch *b);
+
+#endif

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * attn_inputs - patterns of q, K and V for the tests of the attention families
+ *
+ * Include conformance/harness.h first. The exact answers of these patterns are known by construction, and
+ * their bounds stay tight.
+ */
+#ifndef CAIRN_ATTN_INPUTS_H
+#define CAIRN_ATTN_INPUTS_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+/* The pattern of the logits or, the last two, of the values. */
+enum { PLAIN, ANY, EQUAL, TOP, NEGATIVE, HUGE_LOGITS, LARGE_V, TINY_V, NUM_LOGITS };
+/* A NaN in the second request; never chosen by the case index. */
+enum { NAN_Q = NUM_LOGITS, NAN_K, NAN_V };
+
+/* The inputs of a call. Row i of q begins at element i * q_stride, its heads follow each other. */
+struct attn_inputs {
+	struct cairn_op *op;
+	void *q, *k, *v;
+	int64_t q_stride;
+	int dtype, rows, batch, heads, kv_heads, qk_dim, v_dim;
+	const int *qo_len, *kv_len;	/* [batch] */
+	const void *of;			/* passed to the two functions */
+	/* the first element of key j of request b, and of its value, for a KV head */
+	int64_t (*k_at)(const void *of, int b, int j, int kv_head);
+	int64_t (*v_at)(const void *of, int b, int j, int kv_head);
+};
+
+/* Sets element c of all heads of row i of q. */
+static inline void attn_set_q(const struct attn_inputs *in, int i, int c, double v)
+{
+	for (int h = 0; h < in->heads; h++)
+		cairn_store(in->q, in->dtype, i * in->q_stride + (int64_t)h * in->qk_dim + c, v);
+}
+
+/* Overwrites q and K, which hold random numbers, so that the logits have the pattern. sm_scale is 1. */
+static inline void attn_fill_logits(const struct attn_inputs *in, int logits)
+{
+	double large = in->dtype == CAIRN_F16 ? 32768 : 0x1p60;
+	double unit = logits == HUGE_LOGITS ? large : logits == NEGATIVE ? 256 : 4;
+	size_t esize = cairn_dtype_bytes(in->dtype);
+	int c0 = (int)cairn_op_range(in->op, 0, in->qk_dim - 2);
+
+	for (int i = 0; i < in->rows; i++) {
+		memset((char *)in->q + i * in->q_stride * (int64_t)esize, 0,
+		       (size_t)(in->heads * in->qk_dim) * esize);
+		if (logits != EQUAL)
+			attn_set_q(in, i, c0, unit);
+		if (logits == NEGATIVE)	/* a small random part added to the large one */
+			attn_set_q(in, i, c0 + 1, 1);
+	}
+	for (int b = 0; b < in->batch && logits != EQUAL; b++) {
+		int top = in->kv_len[b] ? (int)cairn_op_range(in->op, 0, in->kv_len[b] - 1) : 0;
+
+		for (int j = 0; j < in->kv_len[b]; j++) {
+			double v = j == top ? 512 : cairn_op_range(in->op, -4, 4);
+
+			if (logits == NEGATIVE)
+				v = -256 - 2.0 * (double)cairn_op_range(in->op, 0, 3);
+			if (logits == HUGE_LOGITS)
+				v = b % 2 ? -large * (double)(j == top ? 1 : cairn_op_range(in->op, 2, 16)) / 16 :
+				    j == top ? large : large * (double)cairn_op_range(in->op, -8, 6) / 8;
+			for (int g = 0; g < in->kv_heads; g++)
+				cairn_store(in->k, in->dtype, in->k_at(in->of, b, j, g) + c0, v);
+		}
+	}
+}
+
+/* Multiplies all n elements of v, so that values are close to dtype's largest or are subnormal. */
+static inline void attn_scale_values(const struct attn_inputs *in, int64_t n, int logits)
+{
+	int f16 = in->dtype == CAIRN_F16;
+	double factor = logits == TINY_V ? (f16 ? 0x1p-22 : 0x1p-128) : f16 ? 12000 : 0x1p100;
+
+	for (int64_t i = 0; i < n; i++) {
+		double v = cairn_load(in->v, in->dtype, i) * factor;
+
+		cairn_store(in->v, in->dtype, i, f16 && fabs(v) > 6e4 ? copysign(6e4, v) : v);
+	}
+}
+
+/* Puts a NaN into the second request's last query row, or into its last key or value. */
+static inline void attn_add_nan(const struct attn_inputs *in, int where)
+{
+	int last = in->kv_len[1] - 1;
+
+	if (where == NAN_Q)
+		cairn_fill_nan(in->q, in->dtype,
+			       (in->qo_len[0] + in->qo_len[1] - 1) * in->q_stride + in->qk_dim, 1);
+	else if (where == NAN_K)
+		cairn_fill_nan(in->k, in->dtype, in->k_at(in->of, 1, last, 0) + in->qk_dim - 1, 1);
+	else
+		cairn_fill_nan(in->v, in->dtype, in->v_at(in->of, 1, last, 0) + in->v_dim - 1, 1);
+}
+
+/* Sets one query head or one key: channels of the second half repeat those of the first, times `mirror`. */
+static inline void attn_fill_mirrored(const struct attn_inputs *in, void *x, int64_t at, double first,
+				      double mirror)
+{
+	int half = in->qk_dim / 2;
+
+	for (int c = 0; c < half; c++) {
+		double v = (double)cairn_op_range(in->op, 64, 127) * (c % 3 ? 1 : -1);
+
+		cairn_store(x, in->dtype, at + c, c ? v : first);
+		cairn_store(x, in->dtype, at + half + c, c ? mirror * v : 0);
+	}
+}
+
+/*
+ * Overwrites q, K and V with integers whose sums need up to 22 bits. Channels c and c + qk_dim / 2 of q are
+ * equal and those of K opposite, so q k passes 2^20 and cancels; what remains is 0 (all keys have the same
+ * weight) or, unless `equal`, one channel with a small integer. Two neighbouring keys have opposite values of
+ * up to 2^14, so that P V passes 2^17 and cancels too. A sum with fewer than 24 bits gets all of this wrong.
+ */
+static inline void attn_fill_exact(const struct attn_inputs *in, int equal)
+{
+	double unit = in->dtype == CAIRN_F16 ? 8 : 64;
+	int least = in->dtype == CAIRN_F16 ? 1024 : 128, most = 2 * least - 1;
+
+	for (int i = 0; i < in->rows; i++)
+		for (int h = 0; h < in->heads; h++)
+			attn_fill_mirrored(in, in->q, i * in->q_stride + (int64_t)h * in->qk_dim,
+					   equal ? 0 : h % 2 ? -1 : 1, 1);
+	for (int b = 0; b < in->batch; b++)
+		for (int n = 0; n < in->kv_len[b] * in->kv_heads; n++) {
+			int j = n / in->kv_heads, g = n % in->kv_heads;
+			int64_t at = in->v_at(in->of, b, j, g), before = j ? in->v_at(in->of, b, j - 1, g) : 0;
+
+			attn_fill_mirrored(in, in->k, in->k_at(in->of, b, j, g),
+					   (double)cairn_op_range(in->op, -12, 12), -1);
+			for (int c = 0; c < in->v_dim; c++) {
+				double v = (double)cairn_op_range(in->op, least, most) *
+					   (cairn_op_range(in->op, 0, 1) ? unit : -unit);
+
+				if (j % 2)
+					v = -cairn_load(in->v, in->dtype, before + c);
+				cairn_store(in->v, in->dtype, at + c, v);
+			}
+		}
+}
+
+#endif
