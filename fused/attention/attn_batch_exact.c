@@ -188,14 +188,15 @@ static int not_a_number(const struct attn_batch *a, const struct cairn_exact *ex
 			int h)
 {
 	int64_t row = a->qo_indptr[b] + i, at = row * a->num_qo_heads + h;
+	int64_t dim = a->qk_dim;
 	int seen = 0, query = 0;
 
 	if (!cairn_is_wanted(exact, at * a->v_dim, a->v_dim))
 		return 0;
 	for (int64_t c = at * a->v_dim; c < (at + 1) * a->v_dim; c++)
 		seen |= !isfinite(exact[0].val[c]);
-	for (int c = 0; seen && c < a->qk_dim; c++)
-		query |= !isfinite(cairn_load(a->q, a->dtype, row * a->q_stride + (int64_t)h * a->qk_dim + c));
+	for (int64_t c = 0; seen && c < dim; c++)
+		query |= !isfinite(cairn_load(a->q, a->dtype, row * a->q_stride + h * dim + c));
 	return query ? 1 : 2 * seen;
 }
 

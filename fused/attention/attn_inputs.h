@@ -61,9 +61,10 @@ static inline void attn_fill_logits(const struct attn_inputs *in, int logits)
 
 			if (logits == NEGATIVE)
 				v = -256 - 2.0 * (double)cairn_op_range(in->op, 0, 3);
-			if (logits == HUGE_LOGITS)
-				v = b % 2 ? -large * (double)(j == top ? 1 : cairn_op_range(in->op, 2, 16)) / 16 :
-				    j == top ? large : large * (double)cairn_op_range(in->op, -8, 6) / 8;
+			if (logits == HUGE_LOGITS && b % 2)
+				v = -large * (double)(j == top ? 1 : cairn_op_range(in->op, 2, 16)) / 16;
+			else if (logits == HUGE_LOGITS)
+				v = j == top ? large : large * (double)cairn_op_range(in->op, -8, 6) / 8;
 			for (int g = 0; g < in->kv_heads; g++)
 				cairn_store(in->k, in->dtype, in->k_at(in->of, b, j, g) + c0, v);
 		}
@@ -129,7 +130,8 @@ static inline void attn_fill_exact(const struct attn_inputs *in, int equal)
 	for (int b = 0; b < in->batch; b++)
 		for (int n = 0; n < in->kv_len[b] * in->kv_heads; n++) {
 			int j = n / in->kv_heads, g = n % in->kv_heads;
-			int64_t at = in->v_at(in->of, b, j, g), before = j ? in->v_at(in->of, b, j - 1, g) : 0;
+			int64_t at = in->v_at(in->of, b, j, g);
+			int64_t before = j ? in->v_at(in->of, b, j - 1, g) : at;
 
 			attn_fill_mirrored(in, in->k, in->k_at(in->of, b, j, g),
 					   (double)cairn_op_range(in->op, -12, 12), -1);
