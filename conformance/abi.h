@@ -34,6 +34,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "fused/attention/attn_dense.h"
 #include "fused/attention/attn_merge.h"
 #include "fused/attention/attn_paged.h"
 #include "fused/cluster_attn/cluster_attn.h"
@@ -162,6 +163,10 @@ struct cairn_impl {
 
 	/* merges states of partial attention */
 	int (*attn_merge)(const struct cairn_attn_merge_args *args, void *stream);
+
+	/* attention over contiguous keys */
+	int (*attn_dense)(const struct cairn_attn_dense_args *args, void *stream);
+	int (*attn_dense_workspace)(const struct cairn_attn_dense_args *args, size_t *bytes);
 };
 
 /*

@@ -36,4 +36,5 @@ const struct cairn_impl cairn_impl_ref = {
 	.mla_append = cairn_mla_append_ref,
 	.mla_paged = cairn_mla_paged_ref,
 	.attn_merge = cairn_attn_merge_ref,
+	.attn_dense = cairn_attn_dense_ref,
 };

@@ -1,0 +1,522 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * attn_dense_test - named edge cases, a grid of dimensions and lengths, pairs of features, bench rows
+ *
+ * The patterns of the inputs are those of attn_inputs.h. EXACT has equal logits (out is the mean of small
+ * integers), one key that outweighs all others (out is its V) or, in the pairs, integers of 22 bits.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conformance/harness.h"
+#include "conformance/suite/pairs.h"
+#include "fused/attention/attn_dense.h"
+#include "fused/attention/attn_inputs.h"
+#include "fused/cache/paged_test.h"
+
+enum {
+	CAUSAL = PAGED_FLAGS, LSE = CAUSAL << 1, F16 = CAUSAL << 2, BENCH = CAUSAL << 3, DEVICE = CAUSAL << 4,
+	FAR_Q = CAUSAL << 5,		/* the third row of q begins past 2^31 elements */
+	FAR_K = CAUSAL << 6,		/* the third row of K */
+	FAR_V = CAUSAL << 7,
+	FAR_OUT = CAUSAL << 8,		/* q and out have more than 2^31 elements, in many rows */
+};
+
+/* How K and V lie. */
+enum {
+	CONTIGUOUS,		/* strides 0 */
+	ROW_GAPS,		/* of other lengths in K than in V */
+	HEAD_GAPS,		/* heads of K lie between those of V, as in one buffer of both */
+	HEADS_FIRST,		/* all rows of a head follow each other */
+	NUM_LAYOUTS
+};
+
+static const char *const layout_names[] = { "contiguous", "row_gaps", "head_gaps", "heads_first" };
+
+struct shape {
+	const char *name;			/* NULL: derived from the shape */
+	/* query rows and keys of each request, query heads, KV heads, qk_dim, v_dim */
+	int batch, qo, kv, hq, hkv, qk, v;
+	unsigned flags;
+	int logits;				/* with kind EXTREME; 0: chosen by the case index */
+	const int *qo_lens, *kv_lens;		/* [batch], instead of qo and kv for all; may be NULL */
+	int window;
+	float cap;
+	int layout, sms;
+	/* attn_dense_pairs.h: number of the case, or 0 */
+	int pair;
+	float scale;				/* sm_scale; 0: by the case index */
+	int q_gap, explicit_stride;		/* elements between rows of q; q_stride is not 0 */
+	int equal;				/* EXACT has equal logits */
+};
+
+#define LENS(...)	(const int[]){ __VA_ARGS__ }
+#define N(name_, batch_, qo_, kv_, hq_, hkv_, qk_, v_) \
+	.name = name_, .batch = batch_, .qo = qo_, .kv = kv_, .hq = hq_, .hkv = hkv_, .qk = qk_, .v = v_
+#define BOTH		(CAUSAL | LSE)
+#define BENCH_CAUSAL	(BENCH | CAUSAL | DEVICE)
+
+static const struct shape named[] = {
+	/* N(name, batch, query rows, keys, query heads, KV heads, qk_dim, v_dim), other members */
+	{ N("one_key", 1, 1, 1, 1, 1, 64, 64), .flags = LSE },
+	{ N("batch_0", 0, 1, 1, 4, 2, 64, 64), .flags = LSE },
+	{ N("no_rows", 3, 0, 40, 4, 2, 64, 64), .flags = LSE },
+	{ N("no_keys", 3, 2, 0, 4, 2, 128, 128), .flags = LSE },
+	{ N("no_keys_causal", 2, 130, 0, 4, 2, 64, 80), .flags = BOTH },
+	{ N("empty_requests", 6, 1, 1, 4, 2, 64, 64), .flags = LSE,
+		.qo_lens = LENS(0, 1, 2, 0, 40, 0), .kv_lens = LENS(9, 0, 33, 0, 17, 5) },
+	{ N("more_queries_than_keys", 2, 150, 97, 4, 2, 128, 128), .flags = BOTH | F16 },
+	{ N("one_key_many_queries", 1, 129, 1, 2, 1, 64, 64), .flags = BOTH },
+	{ N("padded_graph", 4, 1, 1, 4, 2, 64, 64), .flags = BOTH | PAGED_PADDED,
+		.qo_lens = LENS(40, 1, 0, 0), .kv_lens = LENS(90, 33, 0, 7) },
+	{ N("mixed_lengths", 7, 1, 1, 8, 2, 128, 128), .flags = BOTH,
+		.qo_lens = LENS(1, 70, 1, 17, 3, 1, 129), .kv_lens = LENS(300, 70, 33, 54, 3, 1, 257) },
+	{ N("mixed_lengths_192_128", 5, 1, 1, 6, 3, 192, 128), .flags = BOTH | F16, .layout = HEAD_GAPS,
+		.qo_lens = LENS(64, 5, 130, 1, 65), .kv_lens = LENS(64, 200, 131, 90, 65) },
+	/* around the numbers of rows and keys at which tiles begin */
+	{ N("rows_63_keys_63", 1, 63, 63, 2, 2, 128, 128), .flags = BOTH },
+	{ N("rows_64_keys_64", 1, 64, 64, 2, 2, 128, 128), .flags = BOTH },
+	{ N("rows_65_keys_65", 1, 65, 65, 2, 2, 128, 128), .flags = BOTH },
+	{ N("rows_127_keys_128", 1, 127, 128, 2, 1, 128, 128), .flags = BOTH },
+	{ N("rows_128_keys_128", 1, 128, 128, 2, 1, 128, 128), .flags = LSE | F16 },
+	{ N("rows_129_keys_129", 1, 129, 129, 2, 1, 128, 128), .flags = BOTH },
+	{ N("rows_128_keys_192_d256", 1, 128, 192, 1, 1, 256, 256), .flags = BOTH },
+	{ N("rows_193_keys_193_d64", 1, 193, 193, 2, 1, 64, 64), .flags = BOTH },
+	{ N("keys_175", 1, 20, 175, 2, 1, 128, 128), .flags = LSE },
+	{ N("keys_176", 1, 20, 176, 2, 1, 128, 128), .flags = LSE | F16 },
+	{ N("keys_177", 1, 20, 177, 2, 1, 128, 128), .flags = LSE },
+	{ N("keys_352", 1, 20, 352, 2, 1, 128, 128), .flags = LSE },
+	{ N("keys_1025", 1, 3, 1025, 2, 1, 128, 128), .flags = BOTH },
+	{ N("group_17", 2, 9, 97, 17, 1, 128, 128), .flags = BOTH },
+	{ N("kv_heads_7", 2, 40, 97, 7, 7, 64, 64), .flags = BOTH },
+	{ N("logits_any", 2, 40, 97, 4, 2, 128, 128), .flags = BOTH, .logits = ANY },
+	{ N("logits_equal", 2, 3, 97, 4, 2, 112, 80), .flags = BOTH, .logits = EQUAL },
+	{ N("logits_one_dominates", 2, 40, 97, 4, 2, 128, 128), .flags = BOTH, .logits = TOP },
+	{ N("logits_below_minus_5e4", 2, 1, 97, 4, 2, 128, 128), .flags = LSE, .logits = NEGATIVE },
+	{ N("logits_below_minus_5e4_f16", 2, 140, 192, 4, 2, 64, 64), .flags = BOTH | F16,
+		.logits = NEGATIVE },
+	{ N("logits_huge", 2, 1, 97, 4, 2, 128, 128), .flags = LSE, .logits = HUGE_LOGITS },
+	{ N("logits_huge_f16", 2, 40, 97, 4, 2, 192, 128), .flags = LSE | F16, .logits = HUGE_LOGITS },
+	{ N("values_near_largest", 2, 3, 97, 4, 2, 128, 128), .flags = BOTH, .logits = LARGE_V },
+	{ N("values_near_largest_f16", 2, 40, 97, 4, 2, 64, 96), .flags = BOTH | F16, .logits = LARGE_V },
+	{ N("values_subnormal_f16", 2, 3, 97, 4, 2, 64, 64), .flags = BOTH | F16, .logits = TINY_V },
+	{ N("nan_in_a_query", 3, 40, 60, 6, 2, 128, 128), .flags = BOTH, .logits = NAN_Q },
+	{ N("nan_in_a_key", 3, 40, 60, 6, 2, 80, 128), .flags = LSE | F16, .logits = NAN_K },
+	{ N("nan_in_a_value", 3, 40, 60, 6, 2, 128, 80), .flags = LSE, .logits = NAN_V },
+	{ N("nan_in_a_value_causal", 3, 40, 60, 6, 2, 64, 64), .flags = BOTH, .logits = NAN_V },
+	/* windows: one key, less than a tile, a tile, one key more; wider than all keys */
+	{ N("window_1", 1, 150, 150, 4, 2, 128, 128), .flags = BOTH, .window = 1 },
+	{ N("window_33", 1, 300, 300, 2, 1, 128, 128), .flags = BOTH, .window = 33 },
+	{ N("window_127", 1, 257, 290, 2, 1, 128, 128), .flags = BOTH, .window = 127 },
+	{ N("window_128", 1, 257, 290, 2, 1, 128, 128), .flags = BOTH | F16, .window = 128 },
+	{ N("window_129_d256", 1, 260, 515, 2, 1, 256, 256), .flags = BOTH, .window = 129 },
+	{ N("window_without_causal", 2, 70, 190, 4, 2, 64, 64), .flags = LSE, .window = 40 },
+	{ N("window_wider_than_keys", 3, 20, 90, 4, 2, 96, 96), .flags = BOTH, .window = 1000 },
+	{ N("window_largest", 2, 40, 90, 4, 2, 128, 128), .flags = BOTH, .window = 0x7fffffff },
+	{ N("window_queries_without_keys", 2, 90, 50, 4, 2, 128, 128), .flags = BOTH, .window = 20 },
+	{ N("window_mixed", 6, 1, 1, 8, 2, 128, 128), .flags = BOTH | PAGED_PADDED, .window = 48,
+		.qo_lens = LENS(1, 70, 1, 17, 3, 1), .kv_lens = LENS(300, 170, 33, 54, 3, 1) },
+	{ N("keys_past_2e16", 1, 1, 66100, 1, 1, 64, 64), .flags = LSE, .window = 65590 },
+	/* caps: Gemma's 50, saturating all logits, almost without effect */
+	{ N("cap_50_d256", 1, 90, 97, 4, 2, 256, 256), .flags = BOTH, .cap = 50 },
+	{ N("cap_1", 2, 70, 150, 4, 2, 128, 128), .flags = BOTH, .cap = 1 },
+	{ N("cap_small", 1, 90, 97, 4, 2, 64, 64), .flags = BOTH | F16, .cap = 0.05f },
+	{ N("cap_large", 2, 3, 97, 4, 2, 128, 128), .flags = BOTH, .cap = 1e4f },
+	{ N("cap_50_logits_any", 2, 40, 97, 4, 2, 64, 64), .flags = BOTH, .logits = ANY, .cap = 50 },
+	{ N("cap_50_below_minus_5e4", 2, 40, 97, 4, 2, 64, 64), .flags = BOTH | F16, .logits = NEGATIVE,
+		.cap = 50 },
+	{ N("cap_50_window_40", 2, 90, 150, 4, 2, 256, 256), .flags = BOTH, .window = 40, .cap = 50 },
+	/* a share of the device */
+	{ N("sms_1", 3, 70, 150, 4, 2, 128, 128), .flags = BOTH, .sms = 1 },
+	{ N("sms_24", 5, 140, 200, 8, 2, 64, 64), .flags = BOTH | PAGED_RAGGED, .sms = 24 },
+	/* offsets that do not fit 32 bits */
+	{ N("far_q", 1, 3, 40, 4, 2, 64, 64), .flags = LSE | FAR_Q },
+	{ N("far_k", 1, 3, 3, 4, 2, 64, 64), .flags = BOTH | FAR_K },
+	{ N("far_v", 1, 3, 3, 4, 2, 64, 64), .flags = BOTH | FAR_V | F16 },
+	{ N("far_k_heads", 1, 3, 3, 3, 3, 64, 64), .flags = BOTH | FAR_K, .layout = HEADS_FIRST },
+	{ N("far_v_heads", 1, 3, 3, 3, 3, 64, 64), .flags = BOTH | FAR_V, .layout = HEADS_FIRST },
+	/* only the last three rows see a key */
+	{ N("rows_past_2_gi_elements", 1, 65540, 3, 128, 2, 256, 256), .flags = CAUSAL | LSE | FAR_OUT },
+	/* too large for host implementations */
+	{ N("large_4224", 1, 4224, 4224, 8, 2, 128, 128), .flags = LSE | DEVICE },
+	{ N("large_mixed", 40, 700, 3000, 16, 4, 128, 128), .flags = BOTH | DEVICE | PAGED_RAGGED },
+	{ N("large_mixed_192_128", 12, 900, 900, 16, 16, 192, 128), .flags = BOTH | DEVICE | PAGED_RAGGED },
+	{ N("large_window_d256", 5, 700, 3000, 8, 4, 256, 256), .flags = BOTH | DEVICE | PAGED_RAGGED,
+		.window = 1024, .cap = 50 },
+	{ N("large_short_requests", 1000, 5, 90, 32, 8, 128, 128), .flags = BOTH | DEVICE | PAGED_RAGGED },
+	/* bench rows: bytes are those of K, V, q and out */
+	{ N("h16_d128_b16_s1024_causal_bf16", 16, 1024, 1024, 16, 16, 128, 128), .flags = BENCH_CAUSAL },
+	{ N("h16_d128_b4_s4096_causal_bf16", 4, 4096, 4096, 16, 16, 128, 128), .flags = BENCH_CAUSAL },
+	{ N("h16_d128_b1_s16384_causal_bf16", 1, 16384, 16384, 16, 16, 128, 128), .flags = BENCH_CAUSAL },
+	{ N("h16_d128_b4_s4096_bf16", 4, 4096, 4096, 16, 16, 128, 128), .flags = BENCH | DEVICE },
+	{ N("h16_d128_b1_s16384_bf16", 1, 16384, 16384, 16, 16, 128, 128), .flags = BENCH | DEVICE },
+	{ N("h32_8_d128_b4_s4096_causal_bf16", 4, 4096, 4096, 32, 8, 128, 128), .flags = BENCH_CAUSAL },
+	{ N("h32_d64_b4_s4096_causal_bf16", 4, 4096, 4096, 32, 32, 64, 64), .flags = BENCH_CAUSAL },
+	{ N("h32_d64_b1_s16384_bf16", 1, 16384, 16384, 32, 32, 64, 64), .flags = BENCH | DEVICE },
+	{ N("h8_d256_b4_s4096_causal_bf16", 4, 4096, 4096, 8, 8, 256, 256), .flags = BENCH_CAUSAL },
+	{ N("h8_d256_b1_s16384_bf16", 1, 16384, 16384, 8, 8, 256, 256), .flags = BENCH | DEVICE },
+	{ N("h16_d192_128_b1_s8192_causal_bf16", 1, 8192, 8192, 16, 16, 192, 128), .flags = BENCH_CAUSAL },
+	{ N("h32_d80_b4_s4096_causal_bf16", 4, 4096, 4096, 32, 32, 80, 80), .flags = BENCH_CAUSAL },
+};
+
+#define NUM_NAMED	((int)ARRAY_SIZE(named))
+static const int dims[] = { 64, 80, 96, 112, 128, 192, 256 };
+static const int lengths[][2] = { { 1, 54 }, { 17, 17 }, { 37, 97 }, { 70, 65 }, { 130, 211 } };
+#define NUM_GRID	(7 * 7 * 5)
+#define NUM_PAIRS	61
+
+#include "fused/attention/attn_dense_pairs.h"
+
+static void shape_at(int index, struct shape *s)
+{
+	static const int heads[][2] = { { 4, 4 }, { 6, 2 }, { 3, 1 }, { 8, 2 }, { 5, 5 } };
+	int i = index - NUM_NAMED, h;
+
+	if (i < 0) {
+		*s = named[index];
+		return;
+	}
+	if (i >= NUM_GRID) {
+		pair_at(i - NUM_GRID, s);
+		return;
+	}
+	memset(s, 0, sizeof(*s));
+	s->qk = dims[i % 7];
+	s->v = dims[i / 7 % 7];
+	s->qo = lengths[i / 49][0];
+	s->kv = lengths[i / 49][1];
+	s->batch = s->qo > 100 ? 1 : 1 + i % 3;
+	h = (i + i / 7) % (s->qo > 100 ? 3 : 5);
+	s->hq = heads[h][0];
+	s->hkv = heads[h][1];
+	s->layout = (i + i / 49) % NUM_LAYOUTS;
+	s->q_gap = i % 7 < 3 ? 16 : 0;
+	s->flags = (i % 3 != 1 ? CAUSAL : 0) | (i % 2 ? F16 : 0) | (i % 5 < 3 ? LSE : 0) |
+		   (i % 3 ? PAGED_RAGGED : 0) | (i % 11 < 3 ? PAGED_PADDED : 0);
+}
+
+static void describe(int index, struct cairn_case *c)
+{
+	const unsigned far = FAR_Q | FAR_K | FAR_V | FAR_OUT;
+	struct shape s;
+	double pairs;
+
+	shape_at(index, &s);
+	if (s.pair)
+		pair_name(&s, c->name, sizeof(c->name));
+	else if (s.name)
+		snprintf(c->name, sizeof(c->name), "%s", s.name);
+	else
+		snprintf(c->name, sizeof(c->name), "b%d_qo%d_kv%d_h%d_%d_d%d_%d_%s_%s%s%s%s%s%s", s.batch, s.qo,
+			 s.kv, s.hq, s.hkv, s.qk, s.v, layout_names[s.layout], s.flags & F16 ? "f16" : "bf16",
+			 s.flags & CAUSAL ? "_causal" : "", s.flags & LSE ? "_lse" : "",
+			 s.q_gap ? "_gaps" : "", s.flags & PAGED_RAGGED ? "_ragged" : "",
+			 s.flags & PAGED_PADDED ? "_padded" : "");
+	c->bench = !!(s.flags & BENCH);
+	c->device_only = !!(s.flags & DEVICE);
+	c->far = !!(s.flags & far);
+	if (s.name && s.logits)
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
+	else if (s.flags & (BENCH | DEVICE | far))
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
+	else if (s.pair)
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
+	else if (s.name)
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
+	else
+		c->kinds = CAIRN_KIND_BIT(index % 3) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
+	pairs = (double)s.qo * s.kv;
+	if (s.flags & CAUSAL)
+		pairs = s.qo > s.kv ? 0.5 * s.kv * (s.kv + 1.0) : pairs - 0.5 * s.qo * (s.qo - 1.0);
+	c->flops = 2.0 * s.batch * pairs * s.hq * (s.qk + s.v);
+	c->bytes = 2.0 * s.batch * (s.qk + s.v) * ((double)s.kv * s.hkv + (double)s.qo * s.hq);
+}
+
+#define FIELD(f)	offsetof(struct cairn_attn_dense_args, f)
+#define FAR_STRIDE	(((int64_t)1 << 30) + 64)
+
+/* Where the rows and heads of K or of V lie, with the meaning of 0 filled in. */
+struct place {
+	void *x;
+	int64_t stride, head_stride;
+};
+
+struct places {
+	struct place k, v;
+	const int32_t *indptr;
+};
+
+static int64_t k_at(const void *of, int b, int j, int g)
+{
+	const struct places *p = of;
+
+	return (p->indptr[b] + j) * p->k.stride + g * p->k.head_stride;
+}
+
+static int64_t v_at(const void *of, int b, int j, int g)
+{
+	const struct places *p = of;
+
+	return (p->indptr[b] + j) * p->v.stride + g * p->v.head_stride;
+}
+
+/* Sets the two strides, which are 0 only with CONTIGUOUS. `other`: the dimension of the other array. */
+static struct place lay_out(const struct shape *s, int dim, int other, int64_t rows, int far)
+{
+	struct place p = { .stride = (int64_t)s->hkv * dim, .head_stride = dim };
+
+	if (s->layout == ROW_GAPS)
+		p.stride += dim > 100 ? 8 : 24;
+	if (s->layout == HEAD_GAPS) {
+		p.head_stride = dim + other;
+		p.stride = s->hkv * p.head_stride;
+	}
+	if (s->layout == HEADS_FIRST) {
+		p.stride = dim;
+		p.head_stride = far ? FAR_STRIDE : rows * dim + 8;
+	} else if (far) {
+		p.stride = FAR_STRIDE;
+	}
+	return p;
+}
+
+/* Declares K or V and fills the `used` rows; the rest, and all gaps, are NaN. */
+static void declare_kv(struct cairn_op *op, const struct shape *s, size_t field, const char *name, int dtype,
+		       int dim, struct place *p, int64_t rows, int64_t used, int far)
+{
+	int64_t count = rows ? (rows - 1) * p->stride + (s->hkv - 1) * p->head_stride + dim : 0;
+	size_t esize = cairn_dtype_bytes(dtype);
+
+	p->x = far ? cairn_in_far(op, field, dtype, count) : cairn_in(op, field, dtype, count);
+	cairn_name(op, field, name);
+	for (int64_t i = 0; far && i < rows * s->hkv; i++)
+		cairn_touch(op, p->x, i / s->hkv * p->stride + i % s->hkv * p->head_stride, dim);
+	if (!far)
+		cairn_fill_nan(p->x, dtype, 0, count);
+	for (int64_t i = 0; i < used * s->hkv; i++) {
+		int64_t at = i / s->hkv * p->stride + i % s->hkv * p->head_stride;
+
+		cairn_fill(op, (char *)p->x + at * (int64_t)esize, dtype, dim, 1);
+	}
+}
+
+/* Puts NaN into the keys that no row's window reaches. */
+static void poison_outside(const struct shape *s, const struct paged *p, const struct places *at, int dtype)
+{
+	for (int b = 0; b < p->batch; b++)
+		for (int j = 0; j <= p->kv_len[b] - p->qo_len[b] - s->window; j++)
+			for (int g = 0; g < s->hkv; g++) {
+				cairn_fill_nan(at->k.x, dtype, k_at(at, b, j, g), s->qk);
+				cairn_fill_nan(at->v.x, dtype, v_at(at, b, j, g), s->v);
+			}
+}
+
+static void declare_out(struct cairn_op *op, const struct shape *s, int dtype, int64_t rows)
+{
+	int64_t row = (int64_t)s->hq * s->v;
+
+	if (s->flags & FAR_OUT)
+		cairn_out_rows(op, FIELD(out), dtype, (int32_t)rows, row);
+	else
+		cairn_out(op, FIELD(out), dtype, rows * row);
+	cairn_shape(op, FIELD(out), { "row", rows }, { "head", s->hq }, { "dim", s->v });
+	if (!(s->flags & LSE))
+		return;
+	if (s->flags & FAR_OUT)
+		cairn_out_rows(op, FIELD(lse), CAIRN_F32, (int32_t)rows, s->hq);
+	else
+		cairn_out(op, FIELD(lse), CAIRN_F32, rows * s->hq);
+	cairn_shape(op, FIELD(lse), { "row", rows }, { "head", s->hq });
+}
+
+/* Declares q and fills its rows but for `pad` at the end, which are NaN like the gaps. */
+static void *declare_q(struct cairn_op *op, const struct shape *s, int dtype, int64_t rows, int64_t pad,
+		       int64_t stride)
+{
+	int64_t row = (int64_t)s->hq * s->qk;
+	void *q;
+
+	if (s->flags & FAR_OUT)
+		return cairn_in_rows(op, FIELD(q), dtype, (int32_t)rows, row, 1);
+	if (s->flags & FAR_Q)
+		q = cairn_in_far(op, FIELD(q), dtype, (rows - 1) * stride + row);
+	else
+		q = cairn_in(op, FIELD(q), dtype, rows * stride);
+	for (int64_t i = 0; i < rows && s->flags & FAR_Q; i++)
+		cairn_touch(op, q, i * stride, row);
+	if (!(s->flags & FAR_Q))
+		cairn_fill_nan(q, dtype, 0, rows * stride);
+	for (int64_t i = 0; i < rows - pad; i++)
+		cairn_fill(op, (char *)q + i * stride * (int64_t)cairn_dtype_bytes(dtype), dtype, row, 1);
+	return q;
+}
+
+static void set_scalars(struct cairn_attn_dense_args *a, const struct shape *s, const struct paged *p,
+			const struct places *at, int pad, int case_index)
+{
+	int zero = s->layout == CONTIGUOUS && !(s->flags & (FAR_K | FAR_V));
+
+	a->batch = s->batch;
+	a->max_qo_len = p->max_qo + pad * 10;
+	a->max_kv_len = p->max_kv * (pad ? 3 : 1) + pad;
+	a->num_qo_heads = s->hq;
+	a->num_kv_heads = s->hkv;
+	a->qk_dim = s->qk;
+	a->v_dim = s->v;
+	a->dtype = s->flags & F16 ? CAIRN_F16 : CAIRN_BF16;
+	a->causal = !!(s->flags & CAUSAL);
+	a->window = s->window;
+	a->softcap = s->cap;
+	a->sms = s->sms;
+	a->sm_scale = case_index % 4 == 1 && !s->name ? 0.3f : (float)(1 / sqrt(s->qk));
+	if (s->pair)
+		a->sm_scale = s->scale > 0 ? s->scale : (float)(1 / sqrt(s->qk));
+	/* with gaps between heads only, the strides of rows follow from those of heads */
+	a->k_stride = zero || (s->layout == HEAD_GAPS && case_index % 2) ? 0 : at->k.stride;
+	a->v_stride = zero || (s->layout == HEAD_GAPS && case_index % 2) ? 0 : at->v.stride;
+	a->k_head_stride = zero || s->layout == ROW_GAPS ? 0 : at->k.head_stride;
+	a->v_head_stride = zero || s->layout == ROW_GAPS ? 0 : at->v.head_stride;
+}
+
+static void setup(struct cairn_op *op)
+{
+	struct cairn_attn_dense_args *a = op->args;
+	enum cairn_kind kind = op->kind;
+	int pad, dtype, logits = PLAIN, used = 0;
+	struct paged p = { 0 };
+	struct places at;
+	struct attn_inputs in;
+	struct shape s;
+	int32_t *qo_indptr, *kv_indptr;
+	int64_t stride;
+
+	shape_at(op->case_index, &s);
+	if (kind == CAIRN_KIND_EXACT)
+		logits = op->case_index / 3 % 2 ? TOP : EQUAL;
+	if (kind == CAIRN_KIND_EXTREME)
+		logits = s.logits ? s.logits : 1 + op->case_index / 6 % (NUM_LOGITS - 1);
+	p.batch = s.batch;
+	p.flags = s.flags;
+	pad = s.flags & PAGED_PADDED ? 5 : 0;
+	dtype = s.flags & F16 ? CAIRN_F16 : CAIRN_BF16;
+	paged_lengths(op, &p, s.qo, s.kv, s.qo_lens, s.kv_lens, 0);
+	qo_indptr = cairn_in(op, FIELD(qo_indptr), CAIRN_I32, s.batch + 1);
+	kv_indptr = cairn_in(op, FIELD(kv_indptr), CAIRN_I32, s.batch + 1);
+	qo_indptr[0] = kv_indptr[0] = 0;
+	for (int b = 0; b < s.batch; b++) {
+		qo_indptr[b + 1] = qo_indptr[b] + p.qo_len[b];
+		kv_indptr[b + 1] = used += p.kv_len[b];
+	}
+	a->nnz_qo = p.nnz + pad;
+	a->nnz_kv = used + 2 * pad;
+	at.k = lay_out(&s, s.qk, s.v, a->nnz_kv, s.flags & FAR_K);
+	at.v = lay_out(&s, s.v, s.qk, a->nnz_kv, s.flags & FAR_V);
+	at.indptr = kv_indptr;
+	set_scalars(a, &s, &p, &at, pad, op->case_index);
+	stride = s.flags & FAR_Q ? FAR_STRIDE : (int64_t)s.hq * s.qk + s.q_gap;
+	a->q_stride = s.flags & FAR_Q || s.q_gap || s.explicit_stride ? stride : 0;
+
+	declare_out(op, &s, dtype, a->nnz_qo);
+	if (logits != PLAIN && logits != ANY && kind == CAIRN_KIND_EXTREME)
+		op->kind = CAIRN_KIND_NORMAL;	/* for all that the pattern does not overwrite */
+	in.q = declare_q(op, &s, dtype, a->nnz_qo, pad, stride);
+	declare_kv(op, &s, FIELD(k), "k", dtype, s.qk, &at.k, a->nnz_kv, used, s.flags & FAR_K);
+	declare_kv(op, &s, FIELD(v), "v", dtype, s.v, &at.v, a->nnz_kv, used, s.flags & FAR_V);
+	if (kind == CAIRN_KIND_POISON && s.window)
+		poison_outside(&s, &p, &at, dtype);
+	in = (struct attn_inputs){
+		.op = op, .q = in.q, .k = at.k.x, .v = at.v.x, .q_stride = stride, .dtype = dtype,
+		.rows = p.nnz, .batch = s.batch, .heads = s.hq, .kv_heads = s.hkv, .qk_dim = s.qk,
+		.v_dim = s.v, .qo_len = p.qo_len, .kv_len = p.kv_len, .of = &at, .k_at = k_at, .v_at = v_at,
+	};
+	if (s.pair && kind == CAIRN_KIND_EXACT) {
+		attn_fill_exact(&in, s.equal);
+		if (!s.equal)
+			a->sm_scale = 0.25f;
+	} else if (logits >= NAN_Q) {
+		attn_add_nan(&in, logits);
+	} else if (logits >= LARGE_V) {
+		attn_scale_values(&in, used ? (used - 1) * at.v.stride + (s.hkv - 1) * at.v.head_stride + s.v : 0,
+				  logits);
+	} else if (logits >= EQUAL) {
+		a->sm_scale = 1;
+		attn_fill_logits(&in, logits);
+	}
+	op->kind = kind;
+}
+
+static const char *reject(void *args, int i, int *want)
+{
+	struct cairn_attn_dense_args *a = args;
+
+	*want = i < 29 ? -EINVAL : -EOPNOTSUPP;
+	switch (i) {
+	case 0: a->size = 8; return "size_too_small";
+	case 1: a->out = NULL; return "out_null";
+	case 2: a->q = NULL; return "q_null";
+	case 3: a->k = NULL; return "k_null";
+	case 4: a->v = NULL; return "v_null";
+	case 5: a->qo_indptr = NULL; return "qo_indptr_null";
+	case 6: a->kv_indptr = NULL; return "kv_indptr_null";
+	case 7: a->q = (const char *)a->q + 8; return "q_misaligned";
+	case 8: a->k = (const char *)a->k + 2; return "k_misaligned";
+	case 9: a->v = (const char *)a->v + 8; return "v_misaligned";
+	case 10: a->out = (char *)a->out + 4; return "out_misaligned";
+	case 11: a->batch = -1; return "batch_negative";
+	case 12: a->nnz_kv = -1; return "nnz_kv_negative";
+	case 13: a->max_kv_len = -1; return "max_kv_len_negative";
+	case 14: a->num_kv_heads = 0; return "num_kv_heads_0";
+	case 15: a->v_dim = 0; return "v_dim_0";
+	case 16: a->sm_scale = 0; return "sm_scale_0";
+	case 17: a->sm_scale = NAN; return "sm_scale_nan";
+	case 18: a->q_stride = a->qk_dim - 8; return "q_stride_short";
+	case 19: a->k_stride = a->qk_dim - 8; return "k_stride_short";
+	case 20: a->v_stride = a->v_dim + 4; return "v_stride_odd";
+	case 21: a->k_head_stride = a->qk_dim + 2; return "k_head_stride_odd";
+	case 22: a->v_head_stride = a->v_dim - 8; return "v_head_stride_short";
+	case 23: a->window = -1; return "window_negative";
+	case 24: a->softcap = -1; return "softcap_negative";
+	case 25: a->softcap = NAN; return "softcap_nan";
+	case 26: a->sms = -1; return "sms_negative";
+	case 27: a->nnz_qo = -1; return "nnz_qo_negative";
+	case 28: a->max_qo_len = -1; return "max_qo_len_negative";
+	case 29: a->dtype = CAIRN_F32; return "dtype_f32";
+	case 30: a->qk_dim = 56; return "qk_dim_56";
+	case 31: a->v_dim = 48; return "v_dim_48";
+	case 32: a->num_qo_heads = 5; a->num_kv_heads = 2; return "heads_5_over_2";
+	}
+	return NULL;
+}
+
+static int exact(const void *args, struct cairn_exact *e)
+{
+	return cairn_attn_dense_exact(args, e);
+}
+
+static void pair_rows(struct cairn_test *t)
+{
+	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
+}
+
+static const struct cairn_unit units[] = { { "pair_rows", pair_rows } };
+
+const struct cairn_family cairn_attn_dense_family = {
+	.stage = "fused", .name = "attn_dense",
+	.op = offsetof(struct cairn_impl, attn_dense),
+	.workspace_op = offsetof(struct cairn_impl, attn_dense_workspace),
+	.args_size = sizeof(struct cairn_attn_dense_args),
+	.workspace_field = FIELD(workspace),
+	.num_cases = NUM_NAMED + NUM_GRID + NUM_PAIRS,
+	.units = units, .num_units = ARRAY_SIZE(units),
+	.company = {
+		.rows = FIELD(nnz_qo), .requests = FIELD(batch), .indptr = FIELD(qo_indptr),
+		.stride = FIELD(q_stride), .in = { FIELD(q) }, .out = { FIELD(out), FIELD(lse) },
+	},
+	.describe = describe,
+	.setup = setup,
+	.exact = exact,
+	.reject = reject,
+	.cost_s = 20,
+};
