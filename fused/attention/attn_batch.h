@@ -12,14 +12,9 @@
 
 #include <stdint.h>
 
+#include "fused/attention/attn_exact.h"
+
 struct cairn_exact;
-
-#define ATTN_BATCH_MAX_DIM	256
-
-/* The first element of a key and of its value, of the call's dtype. */
-struct attn_key {
-	const void *k, *v;
-};
 
 struct attn_batch {
 	const char *name;		/* of the family, in error texts */
@@ -33,6 +28,7 @@ struct attn_batch {
 	float sm_scale, softcap;
 	const void *args;		/* passed to the functions below */
 	int32_t (*num_keys)(const void *args, int32_t b);
+	/* its k_scale and v_scale are 1 */
 	struct attn_key (*key)(const void *args, int32_t b, int32_t j, int32_t kv_head);
 };
 

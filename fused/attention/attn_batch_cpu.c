@@ -21,7 +21,7 @@
 
 #define ROWS		16
 #define KEYS		32
-#define MAX_DIM		ATTN_BATCH_MAX_DIM
+#define MAX_DIM		ATTN_MAX_DIM
 #define PART_KEYS	512	/* a multiple of KEYS */
 #define MAX_PARTS	8	/* parts of a task computed at the same time */
 #define FEW_TASKS	16	/* with fewer tasks, threads share the parts of a task */

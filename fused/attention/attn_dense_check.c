@@ -29,11 +29,11 @@ static int check_strides(const struct cairn_attn_dense_args *a)
 		return cairn_error(EINVAL, "attn_dense: q_stride: must be 0 or a multiple of 8, at least "
 				   "num_qo_heads * qk_dim");
 	if (bad_stride(a->k_stride, a->qk_dim) || bad_stride(a->k_head_stride, a->qk_dim))
-		return cairn_error(EINVAL, "attn_dense: k_stride, k_head_stride: must be 0 or a multiple of 8, "
-				   "at least qk_dim");
+		return cairn_error(EINVAL, "attn_dense: k_stride, k_head_stride: must be 0 or a multiple of "
+				   "8, at least qk_dim");
 	if (bad_stride(a->v_stride, a->v_dim) || bad_stride(a->v_head_stride, a->v_dim))
-		return cairn_error(EINVAL, "attn_dense: v_stride, v_head_stride: must be 0 or a multiple of 8, "
-				   "at least v_dim");
+		return cairn_error(EINVAL, "attn_dense: v_stride, v_head_stride: must be 0 or a multiple of "
+				   "8, at least v_dim");
 	return 0;
 }
 
@@ -41,8 +41,8 @@ int cairn_attn_dense_check_shape(const struct cairn_attn_dense_args *a)
 {
 	CAIRN_TRY(cairn_check_args(a, sizeof(*a), "attn_dense"));
 	if (a->batch < 0 || a->nnz_qo < 0 || a->nnz_kv < 0 || a->max_qo_len < 0 || a->max_kv_len < 0)
-		return cairn_error(EINVAL, "attn_dense: batch, nnz_qo, nnz_kv, max_qo_len, max_kv_len: must be "
-				   ">= 0");
+		return cairn_error(EINVAL, "attn_dense: batch, nnz_qo, nnz_kv, max_qo_len, max_kv_len: must "
+				   "be >= 0");
 	if (a->num_qo_heads < 1 || a->num_kv_heads < 1 || a->qk_dim < 1 || a->v_dim < 1)
 		return cairn_error(EINVAL, "attn_dense: heads, qk_dim, v_dim: must be >= 1");
 	if (a->sms < 0)
@@ -55,8 +55,8 @@ int cairn_attn_dense_check_shape(const struct cairn_attn_dense_args *a)
 	if (a->dtype != CAIRN_F16 && a->dtype != CAIRN_BF16)
 		return cairn_error(EOPNOTSUPP, "attn_dense: dtype: %s", cairn_dtype_name(a->dtype));
 	if (bad_dim(a->qk_dim) || bad_dim(a->v_dim))
-		return cairn_error(EOPNOTSUPP, "attn_dense: qk_dim, v_dim: %d, %d: not among 64, 80, 96, 112, "
-				   "128, 192, 256", a->qk_dim, a->v_dim);
+		return cairn_error(EOPNOTSUPP, "attn_dense: qk_dim, v_dim: %d, %d: not among 64, 80, 96, "
+				   "112, 128, 192, 256", a->qk_dim, a->v_dim);
 	if (a->num_qo_heads % a->num_kv_heads)
 		return cairn_error(EOPNOTSUPP, "attn_dense: num_qo_heads: %d is not a multiple of %d",
 				   a->num_qo_heads, a->num_kv_heads);

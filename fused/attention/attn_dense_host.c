@@ -20,7 +20,7 @@ static struct attn_key key(const void *args, int32_t b, int32_t j, int32_t kv_he
 	int64_t k = row * cairn_attn_dense_k_stride(a) + kv_head * cairn_attn_dense_k_head_stride(a);
 	int64_t v = row * cairn_attn_dense_v_stride(a) + kv_head * cairn_attn_dense_v_head_stride(a);
 
-	return (struct attn_key){ (const char *)a->k + k * bytes, (const char *)a->v + v * bytes };
+	return (struct attn_key){ (const char *)a->k + k * bytes, (const char *)a->v + v * bytes, 1, 1 };
 }
 
 static struct attn_batch batch_of(const struct cairn_attn_dense_args *a)

@@ -232,13 +232,15 @@ static void attend_row(const struct cairn_attn_dense_args *a, int b, int i, int 
 {
 	int64_t stride = x == DENSE_q_stride_ignored ? (int64_t)a->num_qo_heads * a->qk_dim :
 			 cairn_attn_dense_q_stride(a);
-	int64_t row = a->qo_indptr[b] + i, at = row * a->num_qo_heads + h, q_at = row * stride + h * a->qk_dim;
+	int64_t row = a->qo_indptr[b] + i, at = row * a->num_qo_heads + h;
+	int64_t q_at = row * stride + h * a->qk_dim;
 	int64_t out_at = row * a->num_qo_heads * a->v_dim + (int64_t)h * a->v_dim;
 	double m = x == DENSE_sentinel ? -5e4 : -INFINITY, l = 0, o[256] = { 0 }, q[256], k[256], v[256], lse;
 	struct span s = span_of(a, b, i, x);
-	int g = kv_head(a, h, x), v_dim = x == DENSE_v_dim_of_qk && a->qk_dim < a->v_dim ? a->qk_dim : a->v_dim;
-	int again = 0;
+	int g = kv_head(a, h, x), v_dim = a->v_dim, again = 0;
 
+	if (x == DENSE_v_dim_of_qk && a->qk_dim < v_dim)
+		v_dim = a->qk_dim;
 	if (x == DENSE_offset_q_32_bits)
 		q_at = (int64_t)((uint32_t)(q_at * 2) / 2);
 	memset(q, 0, sizeof(q));

@@ -209,8 +209,9 @@ static void describe(int index, struct cairn_case *c)
 	else if (s.name)
 		snprintf(c->name, sizeof(c->name), "%s", s.name);
 	else
-		snprintf(c->name, sizeof(c->name), "b%d_qo%d_kv%d_h%d_%d_d%d_%d_%s_%s%s%s%s%s%s", s.batch, s.qo,
-			 s.kv, s.hq, s.hkv, s.qk, s.v, layout_names[s.layout], s.flags & F16 ? "f16" : "bf16",
+		snprintf(c->name, sizeof(c->name), "b%d_qo%d_kv%d_h%d_%d_d%d_%d_%s_%s%s%s%s%s%s", s.batch,
+			 s.qo, s.kv, s.hq, s.hkv, s.qk, s.v, layout_names[s.layout],
+			 s.flags & F16 ? "f16" : "bf16",
 			 s.flags & CAUSAL ? "_causal" : "", s.flags & LSE ? "_lse" : "",
 			 s.q_gap ? "_gaps" : "", s.flags & PAGED_RAGGED ? "_ragged" : "",
 			 s.flags & PAGED_PADDED ? "_padded" : "");
@@ -240,7 +241,7 @@ static void describe(int index, struct cairn_case *c)
 /* Where the rows and heads of K or of V lie, with the meaning of 0 filled in. */
 struct place {
 	void *x;
-	int64_t stride, head_stride;
+	int64_t stride, head_stride, count;	/* count: elements of the buffer */
 };
 
 struct places {
@@ -289,6 +290,7 @@ static void declare_kv(struct cairn_op *op, const struct shape *s, size_t field,
 	int64_t count = rows ? (rows - 1) * p->stride + (s->hkv - 1) * p->head_stride + dim : 0;
 	size_t esize = cairn_dtype_bytes(dtype);
 
+	p->count = count;
 	p->x = far ? cairn_in_far(op, field, dtype, count) : cairn_in(op, field, dtype, count);
 	cairn_name(op, field, name);
 	for (int64_t i = 0; far && i < rows * s->hkv; i++)
@@ -438,8 +440,7 @@ static void setup(struct cairn_op *op)
 	} else if (logits >= NAN_Q) {
 		attn_add_nan(&in, logits);
 	} else if (logits >= LARGE_V) {
-		attn_scale_values(&in, used ? (used - 1) * at.v.stride + (s.hkv - 1) * at.v.head_stride + s.v : 0,
-				  logits);
+		attn_scale_values(&in, at.v.count, logits);
 	} else if (logits >= EQUAL) {
 		a->sm_scale = 1;
 		attn_fill_logits(&in, logits);

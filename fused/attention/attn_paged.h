@@ -48,7 +48,7 @@
  * Not numbers: a NaN or an infinity in a query leaves its own row and head undefined; one in a key or a value
  *              that a row sees leaves the rows of its request undefined, in the heads that share the KV head.
  *              Everything else is as without it.
- * Tolerance:   derived in attn_batch_exact.c from the above; about 2^-8 (bf16) or 2^-11 (f16) of
+ * Tolerance:   derived in attn_exact.c from the above; about 2^-8 (bf16) or 2^-11 (f16) of
  *              sum_j p[j] |v[j]|, plus the same fraction of |out|.
  * Determinism: bitwise repeatable for equal arguments. A row depends on its own request only, but the
  *              grouping of its sums may depend on the three bounds, on kv.batch and on

@@ -19,7 +19,8 @@ static struct attn_key key(const void *args, int32_t b, int32_t j, int32_t kv_he
 	int64_t at = (cairn_kv_slot(&a->kv, b, j) * a->num_kv_heads + kv_head) * a->head_dim;
 	size_t bytes = (size_t)at * cairn_dtype_bytes(a->dtype);
 
-	return (struct attn_key){ (const char *)a->kv.k_pages + bytes, (const char *)a->kv.v_pages + bytes };
+	return (struct attn_key){ (const char *)a->kv.k_pages + bytes, (const char *)a->kv.v_pages + bytes,
+				  1, 1 };
 }
 
 static struct attn_batch batch_of(const struct cairn_attn_paged_args *a)

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * attn_exact - the attention of one row of one head over a list of keys, in double, and the bound of the error
+ * that any implementation may make
+ */
+#ifndef CAIRN_ATTN_EXACT_H
+#define CAIRN_ATTN_EXACT_H
+
+#include <stdint.h>
+
+#define ATTN_MAX_DIM	256
+
+/* Where a key and its value begin; the scales are 1 unless K and V have 8 bits. */
+struct attn_key {
+	const void *k, *v;
+	float k_scale, v_scale;
+};
+
+struct attn_numerics {
+	int32_t dtype, kv_fp8;		/* kv_fp8: K and V are e4m3, else of dtype */
+	int32_t qk_dim, v_dim;
+	float sm_scale, softcap;
+};
+
+struct attn_exact_row {
+	double *s, *d;			/* [max_keys] logits and bounds of their errors */
+	struct attn_key *keys;		/* [max_keys] for the caller */
+	double o[ATTN_MAX_DIM], bound[ATTN_MAX_DIM];
+	double lse, lse_bound;
+};
+
+/* One block of memory, for free(); NULL: no memory. */
+struct attn_exact_row *attn_exact_row_new(int max_keys);
+/* Sets o, lse and their bounds to those of the row of q at q_row, which sees all n keys. */
+void attn_exact_row(const struct attn_numerics *a, const void *q_row, const struct attn_key *keys, int n,
+		    struct attn_exact_row *r);
+
+#endif
