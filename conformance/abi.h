@@ -34,8 +34,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "fused/attention/attn_dense.h"
-#include "fused/attention/attn_merge.h"
+#include "fused/attention/bsr/attn_bsr.h"
+#include "fused/attention/dense/attn_dense.h"
+#include "fused/attention/merge/attn_merge.h"
 #include "fused/attention/attn_paged.h"
 #include "fused/cluster_attn/cluster_attn.h"
 #include "fused/latent/cluster_mla.h"
@@ -167,6 +168,10 @@ struct cairn_impl {
 	/* attention over contiguous keys */
 	int (*attn_dense)(const struct cairn_attn_dense_args *args, void *stream);
 	int (*attn_dense_workspace)(const struct cairn_attn_dense_args *args, size_t *bytes);
+
+	/* attention over lists of blocks */
+	int (*attn_bsr)(const struct cairn_attn_bsr_args *args, void *stream);
+	int (*attn_bsr_workspace)(const struct cairn_attn_bsr_args *args, size_t *bytes);
 };
 
 /*

@@ -34,7 +34,7 @@ struct cairn_buf {
 	size_t used;		/* bytes that are filled, copied and judged */
 };
 
-#define CAIRN_MAX_BUFS 32	/* buffers of a case */
+#define CAIRN_MAX_BUFS 64	/* buffers of a case */
 
 /* The case's arguments in one implementation's memory. */
 struct cairn_side {

@@ -37,4 +37,5 @@ const struct cairn_impl cairn_impl_ref = {
 	.mla_paged = cairn_mla_paged_ref,
 	.attn_merge = cairn_attn_merge_ref,
 	.attn_dense = cairn_attn_dense_ref,
+	.attn_bsr = cairn_attn_bsr_ref,
 };

@@ -17,10 +17,11 @@
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 #include "primitives/base/wide.h"
+#include "fused/attention/attn_block.h"
 #include "fused/attention/attn_tile.h"
 
-#define ROWS		16
-#define KEYS		32
+#define ROWS		ATTN_BLOCK_ROWS
+#define KEYS		ATTN_BLOCK_KEYS
 #define MAX_DIM		ATTN_MAX_DIM
 #define PART_KEYS	512	/* a multiple of KEYS */
 #define MAX_PARTS	8	/* parts of a task computed at the same time */
@@ -30,12 +31,6 @@
 struct task {
 	int b, head, first_row, num_rows;
 	int qo_first, qo_len, kv_len;
-};
-
-/* Softmax state of a task over some of its keys; O is not yet divided by l. */
-struct part {
-	float m[ROWS], l[ROWS];
-	float o[ROWS][MAX_DIM];
 };
 
 static int group_of(const struct attn_batch *a)
@@ -59,84 +54,21 @@ static float logit_scale(const struct attn_batch *a)
 	return a->softcap > 0 ? a->softcap : a->sm_scale;
 }
 
-/* Widens f16 or bf16 without a branch, so that loops vectorise; NaN and infinity are preserved. */
-static inline float widen(uint16_t h, int dtype)
-{
-	uint32_t bits = (uint32_t)h << 16;
-	float f, scaled;
-
-	if (dtype == CAIRN_F16) {
-		bits = (uint32_t)(h & 0x7fff) << 13;
-		memcpy(&scaled, &bits, sizeof(scaled));
-		scaled *= 0x1p112f;	/* corrects the exponent's bias; makes subnormals normal */
-		memcpy(&bits, &scaled, sizeof(bits));
-		bits = ((h & 0x7c00) == 0x7c00 ? bits | 0x7f800000 : bits) | (uint32_t)(h & 0x8000) << 16;
-	}
-	memcpy(&f, &bits, sizeof(f));
-	return f;
-}
-
-static inline void widen_row(float *dst, const uint16_t *src, int dim, int dtype)
-{
-	if (dtype == CAIRN_F16)
-		for (int c = 0; c < dim; c++)
-			dst[c] = widen(src[c], CAIRN_F16);
-	else
-		for (int c = 0; c < dim; c++)
-			dst[c] = widen(src[c], CAIRN_BF16);
-}
-
-/* Computes the logits of one row against a block of keys. */
-static inline void row_logits(float *s, const float *q, float (*kt)[KEYS], int dim)
-{
-	float acc[KEYS] = { 0 };
-
-	for (int c = 0; c < dim; c++)
-		for (int j = 0; j < KEYS; j++)
-			acc[j] += q[c] * kt[c][j];
-	memcpy(s, acc, sizeof(acc));
-}
-
-/* Adds n logits of row r and their V to the state. */
-static inline void row_update(struct part *p, int r, float *s, int n, float (*v)[MAX_DIM], int dim,
-			      float scale)
-{
-	float m = p->m[r], keep;
-
-	for (int j = 0; j < n; j++)
-		m = s[j] > m ? s[j] : m;
-	keep = expf((p->m[r] - m) * scale);	/* 0 if m was -INFINITY */
-	p->m[r] = m;
-	p->l[r] *= keep;
-	if (keep != 1)
-		for (int c = 0; c < dim; c++)
-			p->o[r][c] *= keep;
-	for (int j = 0; j < n; j++) {
-		float w = expf((s[j] - m) * scale);
-
-		p->l[r] += w;
-		for (int c = 0; c < dim; c++)
-			p->o[r][c] += w * v[j][c];
-	}
-}
-
 /* Attends to keys first..end-1 of the task's request, which lie in one part; sets *p. */
 static CAIRN_WIDE void attend(const struct attn_batch *a, const struct task *t, int first, int end,
-			      struct part *p)
+			      struct attn_state *p)
 {
 	int dim = a->qk_dim, v_dim = a->v_dim, group = group_of(a);
 	float q[ROWS][MAX_DIM], kt[MAX_DIM][KEYS], v[KEYS][MAX_DIM], s[KEYS];
 
+	attn_state_clear(p, t->num_rows, v_dim);
 	for (int r = 0; r < t->num_rows; r++) {
 		int row = t->first_row + r;
 		int64_t at = (t->qo_first + row / group) * a->q_stride +
 			     (int64_t)(t->head * group + row % group) * dim;
 
-		p->m[r] = -INFINITY;
-		p->l[r] = 0;
-		memset(p->o[r], 0, sizeof(float) * (size_t)v_dim);
 		if (visible(a, t, r) > first)
-			widen_row(q[r], (const uint16_t *)a->q + at, dim, a->dtype);
+			attn_widen_row(q[r], (const uint16_t *)a->q + at, dim, a->dtype);
 	}
 	if (visible(a, t, t->num_rows - 1) <= first)	/* it sees the most keys */
 		return;
@@ -145,12 +77,12 @@ static CAIRN_WIDE void attend(const struct attn_batch *a, const struct task *t, 
 		int n = end - key < KEYS ? end - key : KEYS, begin = key < first ? first - key : 0;
 
 		for (int j = begin; j < n; j++) {
-			widen_row(v[j], a->key(a->args, t->b, key + j, t->head).k, dim, a->dtype);
+			attn_widen_row(v[j], a->key(a->args, t->b, key + j, t->head).k, dim, a->dtype);
 			for (int c = 0; c < dim; c++)
 				kt[c][j] = v[j][c];
 		}
 		for (int j = begin; j < n; j++)
-			widen_row(v[j], a->key(a->args, t->b, key + j, t->head).v, v_dim, a->dtype);
+			attn_widen_row(v[j], a->key(a->args, t->b, key + j, t->head).v, v_dim, a->dtype);
 		for (int r = 0; r < t->num_rows; r++) {
 			int seen = visible(a, t, r) - key, skip = first_key(a, t, r) - key;
 
@@ -158,16 +90,16 @@ static CAIRN_WIDE void attend(const struct attn_batch *a, const struct task *t, 
 			skip = skip > 0 ? skip : 0;
 			if (seen <= skip)
 				continue;
-			row_logits(s, q[r], kt, dim);
+			attn_row_logits(s, q[r], kt, dim);
 			for (int j = skip; a->softcap > 0 && j < seen; j++)
 				s[j] = tanhf(s[j] * a->sm_scale / a->softcap);
-			row_update(p, r, s + skip, seen - skip, v + skip, v_dim, logit_scale(a));
+			attn_row_update(p, r, s + skip, seen - skip, v + skip, v_dim, logit_scale(a));
 		}
 	}
 }
 
 /* Merges row r of the next part into *p. A part in which the row sees no key changes nothing. */
-static void merge(struct part *p, const struct part *next, int r, int dim, float scale)
+static void merge(struct attn_state *p, const struct attn_state *next, int r, int dim, float scale)
 {
 	float m = fmaxf(p->m[r], next->m[r]), weight, other;
 
@@ -187,7 +119,7 @@ static void merge(struct part *p, const struct part *next, int r, int dim, float
 		p->o[r][c] = weight * p->o[r][c] + other * next->o[r][c];
 }
 
-static void finish(const struct attn_batch *a, const struct task *t, struct part *p)
+static void finish(const struct attn_batch *a, const struct task *t, struct attn_state *p)
 {
 	int group = group_of(a);
 
@@ -229,7 +161,7 @@ static int end_of(const struct attn_batch *a, const struct task *t)
 /* Runs one task, at_once parts in parallel; does nothing if request b has no such task. */
 static void run(const struct attn_batch *a, int b, int index, int at_once)
 {
-	struct part all, parts[MAX_PARTS];
+	struct attn_state all, parts[MAX_PARTS];
 	struct task t;
 	int first, end;
 
@@ -237,11 +169,7 @@ static void run(const struct attn_batch *a, int b, int index, int at_once)
 		return;
 	first = first_key(a, &t, 0);
 	end = end_of(a, &t);
-	for (int r = 0; r < t.num_rows; r++) {
-		all.m[r] = -INFINITY;
-		all.l[r] = 0;
-		memset(all.o[r], 0, sizeof(float) * a->v_dim);
-	}
+	attn_state_clear(&all, t.num_rows, a->v_dim);
 	for (int part = first / PART_KEYS; part * PART_KEYS < end; part += at_once) {
 		int num = attn_div_up(end, PART_KEYS) - part;
 

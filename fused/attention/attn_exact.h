@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_exact - the attention of one row of one head over a list of keys, in double, and the bound of the error
- * that any implementation may make
+ * attn_exact - the attention of one row of one head over a list of keys, in double, and the bound of the
+ * error that any implementation may make
  */
 #ifndef CAIRN_ATTN_EXACT_H
 #define CAIRN_ATTN_EXACT_H

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* attn_merge - argument checks and strides shared by all of our tables */
-#include "fused/attention/attn_merge.h"
+#include "fused/attention/merge/attn_merge.h"
 
 #include "primitives/base/args.h"
 #include "primitives/base/dtype.h"

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "conformance/harness.h"
-#include "fused/attention/attn_dense.h"
+#include "fused/attention/dense/attn_dense.h"
 #include "primitives/base/rows.h"
 
 #define TILE	128	/* keys of a tile */

@@ -3,7 +3,7 @@
 #include "conformance/harness.h"
 #include "primitives/base/bend.h"
 #include "primitives/base/cut_off.h"
-#include "fused/attention/attn_merge.h"
+#include "fused/attention/merge/attn_merge.h"
 #include "primitives/base/nudge.h"
 
 /* D(name, description) */

@@ -5,7 +5,7 @@
  * The sum begins at -0, to which every number can be added unchanged: a state that alone has weight keeps all
  * its bits.
  */
-#include "fused/attention/attn_merge.h"
+#include "fused/attention/merge/attn_merge.h"
 
 #include <math.h>
 

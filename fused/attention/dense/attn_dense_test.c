@@ -12,7 +12,7 @@
 
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"
-#include "fused/attention/attn_dense.h"
+#include "fused/attention/dense/attn_dense.h"
 #include "fused/attention/attn_inputs.h"
 #include "fused/cache/paged_test.h"
 
@@ -167,7 +167,7 @@ static const int lengths[][2] = { { 1, 54 }, { 17, 17 }, { 37, 97 }, { 70, 65 },
 #define NUM_GRID	(7 * 7 * 5)
 #define NUM_PAIRS	61
 
-#include "fused/attention/attn_dense_pairs.h"
+#include "fused/attention/dense/attn_dense_pairs.h"
 
 static void shape_at(int index, struct shape *s)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* attn_dense - argument checks shared by all of our tables */
-#include "fused/attention/attn_dense.h"
+#include "fused/attention/dense/attn_dense.h"
 
 #include <math.h>
 

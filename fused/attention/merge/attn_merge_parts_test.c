@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 #include "conformance/tables/tables.h"
-#include "fused/attention/attn_merge.h"
+#include "fused/attention/merge/attn_merge.h"
 
 /* A table under test, and what a unit has allocated there. */
 struct site {

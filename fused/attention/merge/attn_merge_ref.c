@@ -17,7 +17,7 @@
  *
  * A state that alone has weight passes unchanged: the bounds are then 0, of the value rounded to out_dtype.
  */
-#include "fused/attention/attn_merge.h"
+#include "fused/attention/merge/attn_merge.h"
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* attn_dense_host - the reference and the CPU table of attn_dense: attn_batch over rows of K and V */
-#include "fused/attention/attn_dense.h"
+#include "fused/attention/dense/attn_dense.h"
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"

@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "fused/attention/attn_merge.h"
+#include "fused/attention/merge/attn_merge.h"
 
 enum {
 	LSE = 1,		/* lse_out is wanted */

@@ -29,7 +29,7 @@
  * heads of 128 from f32 to bf16 take 0.6 us for 2 states, 2.0 us for 8, 7.6 us for 32; 4096 rows of 2 states
  * take 37 us.
  */
-#include "fused/attention/attn_merge.h"
+#include "fused/attention/merge/attn_merge.h"
 
 #include <math_constants.h>
 

@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * attn_bsr_test - named cases, a grid of block sizes, pairs of features (attn_bsr_pairs.h), bench rows
+ *
+ * Parts are drawn by attn_bsr_inputs.h. The patterns of logits and values are those of attn_inputs.h, over
+ * all slots of a part.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conformance/harness.h"
+#include "conformance/suite/pairs.h"
+#include "fused/attention/bsr/attn_bsr.h"
+#include "fused/attention/attn_inputs.h"
+#include "primitives/base/fp8.h"
+
+#include "fused/attention/bsr/attn_bsr_inputs.h"
+
+#define N(name_, tokens_, hq_, hkv_, dim_) \
+	.name = name_, .tokens = tokens_, .hq = hq_, .hkv = hkv_, .dim = dim_
+/* Parts: { block_m, block_n, keys, mask_mode } */
+#define PARTS(...)	.part = { __VA_ARGS__ }
+
+static const struct shape named[] = {
+	/* N(name, tokens, query heads, KV heads, head_dim), PARTS({ block_m, block_n, keys, mask }, ...) */
+	{ N("one_key", 1, 1, 1, 64), PARTS({ 1, 1, 1 }), .flags = LSE | WHOLE },
+	{ N("no_tokens", 0, 4, 2, 64), PARTS({ 1, 16, 40 }), .flags = LSE },
+	{ N("no_rows", 7, 4, 2, 64), PARTS({ 4, 16, 40 }), .flags = LSE | NO_ROWS },
+	{ N("no_keys", 7, 4, 2, 128), PARTS({ 4, 16, 0 }), .flags = LSE },
+	{ N("second_part_empty", 20, 4, 2, 64), PARTS({ 4, 16, 60, 1 }, { 1, 1, 0 }), .flags = LSE },
+	{ N("first_part_empty", 20, 4, 2, 64), PARTS({ 4, 16, 0 }, { 20, 8, 90 }), .flags = LSE },
+	{ N("fewer_tokens_than_nnz", 11, 4, 2, 64), PARTS({ 3, 16, 60, 1 }, { 1, 4, 9 }),
+		.flags = LSE | RAGGED | PADDED },
+	{ N("one_row_of_all_tokens", 150, 2, 1, 64), PARTS({ 150, 16, 150, 1 }), .flags = LSE | WHOLE },
+	{ N("rows_past_1024", 1030, 1, 1, 64), PARTS({ 1, 1, 3 }), .flags = LSE },
+	{ N("list_of_1025", 2, 2, 1, 64), PARTS({ 1, 1, 1025 }), .flags = LSE | WHOLE },
+	{ N("keys_past_2e16", 1, 1, 1, 64), PARTS({ 1, 16, 65600 }), .flags = LSE | WHOLE | REPEATED },
+	{ N("group_17", 9, 17, 1, 128), PARTS({ 3, 16, 97, 1 }), .flags = LSE },
+	/* a prefix of all requests and what follows it in each; four levels of prefixes */
+	{ N("prefix_and_suffix", 24, 4, 2, 128), PARTS({ 24, 16, 192 }, { 1, 16, 40, 1 }),
+		.flags = LSE | Q_POS | WHOLE },
+	{ N("four_levels", 32, 4, 2, 64),
+		PARTS({ 32, 16, 128 }, { 16, 16, 64 }, { 4, 16, 32 }, { 1, 8, 24, 1 }),
+		.flags = LSE | WHOLE | F16 },
+	/* draft tokens behind a context, each of which sees its ancestors */
+	{ N("tree_1", 1, 4, 2, 64), PARTS({ 1, 16, 64, 2 }), .flags = LSE | TREE | WHOLE },
+	{ N("tree_8", 8, 4, 2, 128), PARTS({ 8, 16, 64, 2 }), .flags = LSE | TREE | WHOLE },
+	{ N("tree_8_of_3_requests", 24, 4, 2, 128), PARTS({ 8, 16, 90, 2 }), .flags = LSE | TREE },
+	{ N("tree_64", 64, 4, 2, 64), PARTS({ 64, 1, 200, 2 }), .flags = LSE | TREE | WHOLE | F16 },
+	{ N("tree_40_causal_bits", 40, 2, 1, 64), PARTS({ 40, 16, 100, 3 }), .flags = LSE | TREE | WHOLE },
+	/* each KV head, or each token, has its own choice of keys */
+	{ N("top_32_of_each_head", 20, 8, 4, 64), PARTS({ 1, 1, 32 }), .flags = LSE | WHOLE | HEAD_LISTS },
+	{ N("top_8_blocks_of_each_head", 12, 6, 3, 128), PARTS({ 4, 16, 128 }), .flags = LSE | HEAD_LISTS },
+	{ N("window_5", 30, 4, 2, 64), PARTS({ 6, 16, 70, 1 }), .flags = LSE, .window = 5 },
+	{ N("window_without_causal", 30, 4, 2, 64), PARTS({ 6, 16, 70 }), .flags = LSE, .window = 20 },
+	{ N("window_of_two_parts", 30, 4, 2, 64), PARTS({ 30, 16, 70, 1 }, { 3, 8, 30, 1 }),
+		.flags = LSE | Q_POS | POS0, .window = 25 },
+	{ N("cap_30", 30, 4, 2, 256), PARTS({ 6, 16, 70, 1 }), .flags = LSE, .cap = 30 },
+	{ N("fp8", 30, 4, 2, 128), PARTS({ 6, 16, 130, 1 }), .flags = LSE | FP8 | SCALES },
+	{ N("fp8_f16_cap", 30, 4, 2, 64), PARTS({ 6, 64, 130, 1 }, { 1, 1, 20 }), .cap = 20,
+		.flags = LSE | FP8 | SCALES | F16 },
+	{ N("logits_any", 20, 4, 2, 128), PARTS({ 4, 16, 97, 1 }), .flags = LSE, .logits = ANY },
+	{ N("logits_equal", 20, 4, 2, 64), PARTS({ 4, 16, 97, 1 }), .flags = LSE, .logits = EQUAL },
+	{ N("logits_one_dominates", 20, 4, 2, 64), PARTS({ 4, 16, 97 }, { 2, 8, 30 }), .flags = LSE,
+		.logits = TOP },
+	{ N("logits_below_minus_5e4", 20, 4, 2, 64), PARTS({ 4, 16, 97 }, { 2, 8, 30 }), .flags = LSE | F16,
+		.logits = NEGATIVE },
+	{ N("logits_huge", 20, 4, 2, 64), PARTS({ 4, 16, 97 }, { 2, 8, 30 }), .flags = LSE,
+		.logits = HUGE_LOGITS },
+	{ N("values_near_largest", 20, 4, 2, 64), PARTS({ 4, 16, 97, 1 }), .flags = LSE, .logits = LARGE_V },
+	{ N("values_subnormal_f16", 20, 4, 2, 64), PARTS({ 4, 16, 97, 1 }), .flags = LSE | F16,
+		.logits = TINY_V },
+	{ N("nan_in_a_query", 20, 6, 2, 64), PARTS({ 4, 16, 40, 1 }, { 20, 16, 20 }), .flags = LSE | WHOLE,
+		.logits = NAN_Q },
+	{ N("nan_in_a_key", 20, 6, 2, 64), PARTS({ 4, 16, 40, 1 }, { 20, 16, 20 }), .flags = LSE | WHOLE,
+		.logits = NAN_K },
+	{ N("nan_in_a_value", 20, 6, 2, 128), PARTS({ 5, 1, 40, 1 }), .flags = LSE | WHOLE, .logits = NAN_V },
+	{ N("sms_1", 30, 4, 2, 64), PARTS({ 6, 16, 70, 1 }, { 30, 64, 100 }), .flags = LSE, .sms = 1 },
+	{ N("sms_24", 60, 4, 2, 64), PARTS({ 6, 16, 300, 1 }), .flags = LSE | RAGGED, .sms = 24 },
+	/* the third block begins past 2^31 elements; so does the third head */
+	{ N("far_blocks", 3, 4, 2, 64), PARTS({ 1, 4, 12 }), .flags = LSE | FAR_KV | WHOLE },
+	{ N("far_heads", 3, 3, 3, 64), PARTS({ 1, 4, 12 }), .flags = LSE | FAR_KV | WHOLE,
+		.layout = HEADS_FIRST },
+	{ N("far_q", 3, 4, 2, 64), PARTS({ 1, 4, 12 }), .flags = LSE | FAR_Q | WHOLE },
+	/* too large for host implementations */
+	{ N("large_pages", 4096, 32, 8, 128), PARTS({ 512, 16, 4096, 1 }), .flags = LSE | DEVICE | RAGGED },
+	{ N("large_tree", 2048, 32, 8, 128), PARTS({ 64, 16, 2000, 2 }), .flags = LSE | DEVICE | TREE },
+	{ N("large_top_k_of_heads", 256, 32, 8, 128), PARTS({ 1, 1, 2048 }),
+		.flags = LSE | DEVICE | HEAD_LISTS },
+	{ N("large_prefix", 128, 32, 8, 128), PARTS({ 128, 16, 8192 }, { 1, 16, 512, 1 }),
+		.flags = LSE | DEVICE | Q_POS },
+	/* bench rows: bytes are those of the listed blocks, once for each row that lists them, q and out */
+	{ N("page1_h32_8_b64_kv4096_bf16", 64, 32, 8, 128), PARTS({ 1, 1, 4096 }),
+		.flags = BENCH | DEVICE | WHOLE },
+	{ N("page16_h32_8_b64_kv4096_bf16", 64, 32, 8, 128), PARTS({ 1, 16, 4096 }),
+		.flags = BENCH | DEVICE | WHOLE },
+	{ N("page16_h32_8_b64_kv4096_fp8", 64, 32, 8, 128), PARTS({ 1, 16, 4096 }),
+		.flags = BENCH | DEVICE | WHOLE | FP8 | SCALES },
+	{ N("prefix32768_suffix128_h32_8_b64_bf16", 64, 32, 8, 128), PARTS({ 64, 16, 32768 }, { 1, 16, 128 }),
+		.flags = BENCH | DEVICE | WHOLE },
+	{ N("tree64_h32_8_b16_kv4096_bf16", 1024, 32, 8, 128), PARTS({ 64, 16, 4096, 2 }),
+		.flags = BENCH | DEVICE | WHOLE | TREE },
+	{ N("quest16_h32_b1_s4096_keys1024_bf16", 4096, 32, 32, 128), PARTS({ 128, 16, 1024 }),
+		.flags = BENCH | DEVICE | WHOLE | HEAD_LISTS },
+	{ N("page16_h32_8_b4_s4096_causal_bf16", 16384, 32, 8, 128), PARTS({ 4096, 16, 4096, 1 }),
+		.flags = BENCH | DEVICE | WHOLE },
+};
+
+static const int sizes[] = { 1, 3, 16, 64, 128 };
+
+#define NUM_NAMED	((int)ARRAY_SIZE(named))
+#define NUM_GRID	25
+#define NUM_PAIRS	38
+
+#include "fused/attention/bsr/attn_bsr_pairs.h"
+
+static void shape_at(int index, struct shape *s)
+{
+	int i = index - NUM_NAMED;
+
+	if (i < 0) {
+		*s = named[index];
+	} else if (i >= NUM_GRID) {
+		pair_at(i - NUM_GRID, s);
+	} else {
+		memset(s, 0, sizeof(*s));
+		s->part[0].m = sizes[i % 5];
+		s->part[0].n = sizes[i / 5];
+		s->part[0].keys = 40 + 11 * i;
+		s->part[0].mode = i % 2;
+		s->tokens = s->part[0].m > 16 ? 130 : 37;
+		s->hq = 2 + 2 * (i % 3);
+		s->hkv = 2;
+		s->dim = i % 3 ? 64 : 128;
+		s->layout = i % NUM_LAYOUTS;
+		s->flags = (i % 4 < 2 ? F16 : 0) | LSE | (i % 3 == 1 ? RAGGED : 0) |
+			   (i % 5 == 2 ? SHUFFLED : 0);
+	}
+	for (s->parts = 0; s->parts < CAIRN_ATTN_PARTS && s->part[s->parts].m; s->parts++)
+		;
+}
+
+static void describe(int index, struct cairn_case *c)
+{
+	struct shape s;
+	double pairs = 0, listed = 0;
+
+	shape_at(index, &s);
+	if (s.pair)
+		pair_name(&s, c->name, sizeof(c->name));
+	else if (s.name)
+		snprintf(c->name, sizeof(c->name), "%s", s.name);
+	else
+		snprintf(c->name, sizeof(c->name), "block_%dx%d_keys%d_h%d_%d_d%d_%s_%s%s%s%s", s.part[0].m,
+			 s.part[0].n, s.part[0].keys, s.hq, s.hkv, s.dim, layout_names[s.layout],
+			 s.flags & F16 ? "f16" : "bf16", s.part[0].mode ? "_causal" : "",
+			 s.flags & RAGGED ? "_ragged" : "", s.flags & SHUFFLED ? "_shuffled" : "");
+	c->bench = !!(s.flags & BENCH);
+	c->device_only = !!(s.flags & DEVICE);
+	c->far = !!(s.flags & (FAR_KV | FAR_Q));
+	if (s.name && s.logits)
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
+	else if (s.flags & (BENCH | DEVICE | FAR_KV | FAR_Q))
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
+	else if (s.name)
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
+	else
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
+	for (int i = 0; i < s.parts; i++) {
+		double rows = ceil((double)s.tokens / s.part[i].m), keys = s.part[i].keys;
+
+		listed += rows * keys;
+		pairs += (double)s.tokens * keys;
+		if (s.part[i].mode == CAIRN_ATTN_CAUSAL && s.part[i].m == keys)
+			pairs -= 0.5 * rows * keys * (keys - 1);
+	}
+	c->flops = 4 * pairs * s.hq * s.dim;
+	c->bytes = 2 * listed * s.hkv * s.dim * (s.flags & FP8 ? 1 : 2) + 4.0 * s.tokens * s.hq * s.dim;
+}
+
+#define FIELD(f)	offsetof(struct cairn_attn_bsr_args, f)
+
+static void declare_out(struct cairn_op *op, const struct shape *s, int dtype, int64_t rows)
+{
+	cairn_out(op, FIELD(out), dtype, rows * s->hq * s->dim);
+	cairn_shape(op, FIELD(out), { "row", rows }, { "head", s->hq }, { "dim", s->dim });
+	if (s->flags & LSE) {
+		cairn_out(op, FIELD(lse), CAIRN_F32, rows * s->hq);
+		cairn_shape(op, FIELD(lse), { "row", rows }, { "head", s->hq });
+	}
+}
+
+/* Declares q; its rows from `tokens` on, and gaps, are NaN. */
+static void *declare_q(struct cairn_op *op, const struct shape *s, int dtype, int64_t rows, int64_t stride)
+{
+	int64_t row = (int64_t)s->hq * s->dim;
+	void *q;
+
+	if (s->flags & FAR_Q) {
+		q = cairn_in_far(op, FIELD(q), dtype, (rows - 1) * stride + row);
+		for (int64_t i = 0; i < rows; i++)
+			cairn_touch(op, q, i * stride, row);
+	} else {
+		q = cairn_in(op, FIELD(q), dtype, rows * stride);
+		cairn_fill_nan(q, dtype, 0, rows * stride);
+	}
+	for (int64_t i = 0; i < s->tokens; i++)
+		cairn_fill(op, (char *)q + i * stride * (int64_t)cairn_dtype_bytes(dtype), dtype, row, 1);
+	return q;
+}
+
+static void set_scalars(struct cairn_attn_bsr_args *a, const struct shape *s, int case_index)
+{
+	a->num_parts = s->parts;
+	a->num_qo_heads = s->hq;
+	a->num_kv_heads = s->hkv;
+	a->head_dim = s->dim;
+	a->dtype = s->flags & F16 ? CAIRN_F16 : CAIRN_BF16;
+	a->kv_fp8 = !!(s->flags & FP8);
+	a->window = s->window;
+	a->softcap = s->cap;
+	a->sms = s->sms;
+	a->sm_scale = case_index % 4 == 1 && !s->name ? 0.3f : (float)(1 / sqrt(s->dim));
+}
+
+/* Gives a part's slots the pattern of the case. */
+static void set_pattern(struct cairn_op *op, const struct shape *s, const struct part_inputs *p, void *q,
+			int64_t q_stride, int logits, int first)
+{
+	struct cairn_attn_bsr_args *a = op->args;
+	const int slots[] = { p->num_blocks * p->n, p->num_blocks * p->n }, none[] = { 0, 0 };
+	struct attn_inputs in = {
+		.op = op, .q = q, .k = p->k, .v = p->v, .q_stride = q_stride, .dtype = a->dtype,
+		.rows = first ? s->tokens : 0, .batch = 1, .heads = s->hq, .kv_heads = s->hkv,
+		.qk_dim = s->dim, .v_dim = s->dim, .qo_len = none, .kv_len = slots, .of = p,
+		.k_at = slot_at, .v_at = slot_at,
+	};
+
+	if (s->flags & FP8)
+		return;
+	if (op->kind == CAIRN_KIND_EXACT) {
+		attn_fill_exact(&in, s->equal);
+		if (!s->equal)
+			a->sm_scale = 0.25f;
+	} else if (logits == NAN_Q && first) {
+		cairn_fill_nan(q, a->dtype, 5 * q_stride + s->dim, 1);
+	} else if (logits == NAN_K && first) {
+		cairn_fill_nan(p->k, a->dtype, p->some_key + s->dim - 1, 1);
+	} else if (logits == NAN_V && first) {
+		cairn_fill_nan(p->v, a->dtype, p->some_key + s->dim - 1, 1);
+	} else if (logits == LARGE_V || logits == TINY_V) {
+		attn_scale_values(&in, p->count, logits);
+	} else if (logits >= EQUAL && logits < LARGE_V) {
+		a->sm_scale = 1;
+		attn_fill_logits(&in, logits);
+	}
+}
+
+static void setup(struct cairn_op *op)
+{
+	struct cairn_attn_bsr_args *a = op->args;
+	struct part_inputs parts[CAIRN_ATTN_PARTS];
+	enum cairn_kind kind = op->kind;
+	struct shape s;
+	int64_t stride;
+	void *q;
+
+	shape_at(op->case_index, &s);
+	set_scalars(a, &s, op->case_index);
+	a->nnz_qo = s.tokens + (s.flags & PADDED ? 5 : 0);
+	stride = s.flags & FAR_Q ? FAR_STRIDE : (int64_t)s.hq * s.dim + s.q_gap;
+	a->q_stride = s.flags & FAR_Q || s.q_gap || s.explicit_stride ? stride : 0;
+	declare_out(op, &s, a->dtype, a->nnz_qo);
+	if (s.logits > ANY)
+		op->kind = CAIRN_KIND_NORMAL;	/* for all that the pattern does not overwrite */
+	q = declare_q(op, &s, a->dtype, a->nnz_qo, stride);
+	if (s.flags & Q_POS)
+		declare_q_pos(op, &s, a->nnz_qo);
+	for (int i = 0; i < s.parts; i++)
+		declare_part(op, &s, i, &parts[i]);
+	for (int i = 0; i < s.parts; i++)
+		set_pattern(op, &s, &parts[i], q, stride, s.logits, i == 0);
+	op->kind = kind;
+}
+
+static const char *reject(void *args, int i, int *want)
+{
+	struct cairn_attn_bsr_args *a = args;
+	struct cairn_attn_part *p = &a->part[0];
+
+	*want = i < 35 ? -EINVAL : -EOPNOTSUPP;
+	switch (i) {
+	case 0: a->size = 8; return "size_too_small";
+	case 1: a->out = NULL; return "out_null";
+	case 2: a->q = NULL; return "q_null";
+	case 3: p->k = NULL; return "k_null";
+	case 4: p->v = NULL; return "v_null";
+	case 5: p->blk_indptr = NULL; return "blk_indptr_null";
+	case 6: p->blk_indices = NULL; return "blk_indices_null";
+	case 7: a->q = (const char *)a->q + 8; return "q_misaligned";
+	case 8: p->k = (const char *)p->k + 8; return "k_misaligned";
+	case 9: p->v = (const char *)p->v + 2; return "v_misaligned";
+	case 10: a->out = (char *)a->out + 4; return "out_misaligned";
+	case 11: a->num_parts = 0; return "num_parts_0";
+	case 12: a->nnz_qo = -1; return "nnz_qo_negative";
+	case 13: a->num_kv_heads = 0; return "num_kv_heads_0";
+	case 14: p->rows = -1; return "rows_negative";
+	case 15: p->block_m = 0; return "block_m_0";
+	case 16: p->block_n = 0; return "block_n_0";
+	case 17: p->index_heads = a->num_kv_heads + 1; return "index_heads_too_many";
+	case 18: p->index_heads = 0; return "index_heads_0";
+	case 19: p->num_blocks = -1; return "num_blocks_negative";
+	case 20: p->max_keys = -1; return "max_keys_negative";
+	case 21: p->mask_mode = 4; return "mask_mode_4";
+	case 22: p->mask_mode = -1; return "mask_mode_negative";
+	case 23: p->mask_mode = CAIRN_ATTN_BITS; p->mask = NULL; return "mask_null";
+	case 24: p->slot_stride = a->head_dim - 8; return "slot_stride_short";
+	case 25: p->block_stride = a->head_dim + 4; return "block_stride_odd";
+	case 26: p->head_stride = a->head_dim + 2; return "head_stride_odd";
+	case 27: a->sm_scale = 0; return "sm_scale_0";
+	case 28: a->softcap = NAN; return "softcap_nan";
+	case 29: a->window = -1; return "window_negative";
+	case 30: a->q_stride = 8; return "q_stride_short";
+	case 31: a->kv_fp8 = 2; return "kv_fp8_2";
+	case 32: a->kv_fp8 = 0; p->k_scale = (const float *)p->k; return "k_scale_without_fp8";
+	case 33: a->q_pos = NULL; p->key_pos = p->blk_indices; return "key_pos_without_q_pos";
+	case 34:
+		a->q_pos = NULL;
+		a->part[1] = a->part[0];
+		a->num_parts = 2;
+		a->window = 3;
+		return "window_of_two_parts_without_q_pos";
+	case 35: a->num_parts = 5; return "num_parts_5";
+	case 36: p->reserved = 1; return "reserved_1";
+	case 37: a->dtype = CAIRN_F32; return "dtype_f32";
+	case 38: a->head_dim = 80; return "head_dim_80";
+	case 39: a->num_qo_heads = 5; a->num_kv_heads = 2; p->index_heads = 1; return "heads_5_over_2";
+	case 40:
+		a->num_kv_heads = p->index_heads = 2;
+		a->num_qo_heads = 4;
+		p->mask_mode = CAIRN_ATTN_BITS;
+		return "bits_of_each_head";
+	}
+	return NULL;
+}
+
+static int exact(const void *args, struct cairn_exact *e)
+{
+	return cairn_attn_bsr_exact(args, e);
+}
+
+static void pair_rows(struct cairn_test *t)
+{
+	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
+}
+
+static const struct cairn_unit units[] = { { "pair_rows", pair_rows } };
+
+const struct cairn_family cairn_attn_bsr_family = {
+	.stage = "fused", .name = "attn_bsr",
+	.op = offsetof(struct cairn_impl, attn_bsr),
+	.workspace_op = offsetof(struct cairn_impl, attn_bsr_workspace),
+	.args_size = sizeof(struct cairn_attn_bsr_args),
+	.workspace_field = FIELD(workspace),
+	.num_cases = NUM_NAMED + NUM_GRID + NUM_PAIRS,
+	.units = units, .num_units = ARRAY_SIZE(units),
+	.describe = describe,
+	.setup = setup,
+	.exact = exact,
+	.reject = reject,
+	.cost_s = 10,
+};
