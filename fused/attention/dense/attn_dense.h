@@ -93,6 +93,8 @@ int cairn_attn_dense_exact(const struct cairn_attn_dense_args *args, struct cair
 int cairn_attn_dense_check(const struct cairn_attn_dense_args *args);
 /* The part of cairn_attn_dense_check() that reads only the scalars, for workspace queries. */
 int cairn_attn_dense_check_shape(const struct cairn_attn_dense_args *args);
+/* The same, for an operation of another name; args->size is not looked at. */
+int attn_dense_check_named(const struct cairn_attn_dense_args *args, const char *name);
 
 #ifdef __cplusplus
 }

@@ -13,44 +13,9 @@
 #include "conformance/harness.h"
 #include "conformance/suite/pairs.h"
 #include "fused/attention/dense/attn_dense.h"
-#include "fused/attention/attn_inputs.h"
-#include "fused/cache/paged_test.h"
 
-enum {
-	CAUSAL = PAGED_FLAGS, LSE = CAUSAL << 1, F16 = CAUSAL << 2, BENCH = CAUSAL << 3, DEVICE = CAUSAL << 4,
-	FAR_Q = CAUSAL << 5,		/* the third row of q begins past 2^31 elements */
-	FAR_K = CAUSAL << 6,		/* the third row of K */
-	FAR_V = CAUSAL << 7,
-	FAR_OUT = CAUSAL << 8,		/* q and out have more than 2^31 elements, in many rows */
-};
-
-/* How K and V lie. */
-enum {
-	CONTIGUOUS,		/* strides 0 */
-	ROW_GAPS,		/* of other lengths in K than in V */
-	HEAD_GAPS,		/* heads of K lie between those of V, as in one buffer of both */
-	HEADS_FIRST,		/* all rows of a head follow each other */
-	NUM_LAYOUTS
-};
-
-static const char *const layout_names[] = { "contiguous", "row_gaps", "head_gaps", "heads_first" };
-
-struct shape {
-	const char *name;			/* NULL: derived from the shape */
-	/* query rows and keys of each request, query heads, KV heads, qk_dim, v_dim */
-	int batch, qo, kv, hq, hkv, qk, v;
-	unsigned flags;
-	int logits;				/* with kind EXTREME; 0: chosen by the case index */
-	const int *qo_lens, *kv_lens;		/* [batch], instead of qo and kv for all; may be NULL */
-	int window;
-	float cap;
-	int layout, sms;
-	/* attn_dense_pairs.h: number of the case, or 0 */
-	int pair;
-	float scale;				/* sm_scale; 0: by the case index */
-	int q_gap, explicit_stride;		/* elements between rows of q; q_stride is not 0 */
-	int equal;				/* EXACT has equal logits */
-};
+#define ARGS	struct cairn_attn_dense_args
+#include "fused/attention/dense/attn_dense_inputs.h"
 
 #define LENS(...)	(const int[]){ __VA_ARGS__ }
 #define N(name_, batch_, qo_, kv_, hq_, hkv_, qk_, v_) \
@@ -235,86 +200,6 @@ static void describe(int index, struct cairn_case *c)
 	c->bytes = 2.0 * s.batch * (s.qk + s.v) * ((double)s.kv * s.hkv + (double)s.qo * s.hq);
 }
 
-#define FIELD(f)	offsetof(struct cairn_attn_dense_args, f)
-#define FAR_STRIDE	(((int64_t)1 << 30) + 64)
-
-/* Where the rows and heads of K or of V lie, with the meaning of 0 filled in. */
-struct place {
-	void *x;
-	int64_t stride, head_stride, count;	/* count: elements of the buffer */
-};
-
-struct places {
-	struct place k, v;
-	const int32_t *indptr;
-};
-
-static int64_t k_at(const void *of, int b, int j, int g)
-{
-	const struct places *p = of;
-
-	return (p->indptr[b] + j) * p->k.stride + g * p->k.head_stride;
-}
-
-static int64_t v_at(const void *of, int b, int j, int g)
-{
-	const struct places *p = of;
-
-	return (p->indptr[b] + j) * p->v.stride + g * p->v.head_stride;
-}
-
-/* Sets the two strides, which are 0 only with CONTIGUOUS. `other`: the dimension of the other array. */
-static struct place lay_out(const struct shape *s, int dim, int other, int64_t rows, int far)
-{
-	struct place p = { .stride = (int64_t)s->hkv * dim, .head_stride = dim };
-
-	if (s->layout == ROW_GAPS)
-		p.stride += dim > 100 ? 8 : 24;
-	if (s->layout == HEAD_GAPS) {
-		p.head_stride = dim + other;
-		p.stride = s->hkv * p.head_stride;
-	}
-	if (s->layout == HEADS_FIRST) {
-		p.stride = dim;
-		p.head_stride = far ? FAR_STRIDE : rows * dim + 8;
-	} else if (far) {
-		p.stride = FAR_STRIDE;
-	}
-	return p;
-}
-
-/* Declares K or V and fills the `used` rows; the rest, and all gaps, are NaN. */
-static void declare_kv(struct cairn_op *op, const struct shape *s, size_t field, const char *name, int dtype,
-		       int dim, struct place *p, int64_t rows, int64_t used, int far)
-{
-	int64_t count = rows ? (rows - 1) * p->stride + (s->hkv - 1) * p->head_stride + dim : 0;
-	size_t esize = cairn_dtype_bytes(dtype);
-
-	p->count = count;
-	p->x = far ? cairn_in_far(op, field, dtype, count) : cairn_in(op, field, dtype, count);
-	cairn_name(op, field, name);
-	for (int64_t i = 0; far && i < rows * s->hkv; i++)
-		cairn_touch(op, p->x, i / s->hkv * p->stride + i % s->hkv * p->head_stride, dim);
-	if (!far)
-		cairn_fill_nan(p->x, dtype, 0, count);
-	for (int64_t i = 0; i < used * s->hkv; i++) {
-		int64_t at = i / s->hkv * p->stride + i % s->hkv * p->head_stride;
-
-		cairn_fill(op, (char *)p->x + at * (int64_t)esize, dtype, dim, 1);
-	}
-}
-
-/* Puts NaN into the keys that no row's window reaches. */
-static void poison_outside(const struct shape *s, const struct paged *p, const struct places *at, int dtype)
-{
-	for (int b = 0; b < p->batch; b++)
-		for (int j = 0; j <= p->kv_len[b] - p->qo_len[b] - s->window; j++)
-			for (int g = 0; g < s->hkv; g++) {
-				cairn_fill_nan(at->k.x, dtype, k_at(at, b, j, g), s->qk);
-				cairn_fill_nan(at->v.x, dtype, v_at(at, b, j, g), s->v);
-			}
-}
-
 static void declare_out(struct cairn_op *op, const struct shape *s, int dtype, int64_t rows)
 {
 	int64_t row = (int64_t)s->hq * s->v;
@@ -333,119 +218,14 @@ static void declare_out(struct cairn_op *op, const struct shape *s, int dtype, i
 	cairn_shape(op, FIELD(lse), { "row", rows }, { "head", s->hq });
 }
 
-/* Declares q and fills its rows but for `pad` at the end, which are NaN like the gaps. */
-static void *declare_q(struct cairn_op *op, const struct shape *s, int dtype, int64_t rows, int64_t pad,
-		       int64_t stride)
-{
-	int64_t row = (int64_t)s->hq * s->qk;
-	void *q;
-
-	if (s->flags & FAR_OUT)
-		return cairn_in_rows(op, FIELD(q), dtype, (int32_t)rows, row, 1);
-	if (s->flags & FAR_Q)
-		q = cairn_in_far(op, FIELD(q), dtype, (rows - 1) * stride + row);
-	else
-		q = cairn_in(op, FIELD(q), dtype, rows * stride);
-	for (int64_t i = 0; i < rows && s->flags & FAR_Q; i++)
-		cairn_touch(op, q, i * stride, row);
-	if (!(s->flags & FAR_Q))
-		cairn_fill_nan(q, dtype, 0, rows * stride);
-	for (int64_t i = 0; i < rows - pad; i++)
-		cairn_fill(op, (char *)q + i * stride * (int64_t)cairn_dtype_bytes(dtype), dtype, row, 1);
-	return q;
-}
-
-static void set_scalars(struct cairn_attn_dense_args *a, const struct shape *s, const struct paged *p,
-			const struct places *at, int pad, int case_index)
-{
-	int zero = s->layout == CONTIGUOUS && !(s->flags & (FAR_K | FAR_V));
-
-	a->batch = s->batch;
-	a->max_qo_len = p->max_qo + pad * 10;
-	a->max_kv_len = p->max_kv * (pad ? 3 : 1) + pad;
-	a->num_qo_heads = s->hq;
-	a->num_kv_heads = s->hkv;
-	a->qk_dim = s->qk;
-	a->v_dim = s->v;
-	a->dtype = s->flags & F16 ? CAIRN_F16 : CAIRN_BF16;
-	a->causal = !!(s->flags & CAUSAL);
-	a->window = s->window;
-	a->softcap = s->cap;
-	a->sms = s->sms;
-	a->sm_scale = case_index % 4 == 1 && !s->name ? 0.3f : (float)(1 / sqrt(s->qk));
-	if (s->pair)
-		a->sm_scale = s->scale > 0 ? s->scale : (float)(1 / sqrt(s->qk));
-	/* with gaps between heads only, the strides of rows follow from those of heads */
-	a->k_stride = zero || (s->layout == HEAD_GAPS && case_index % 2) ? 0 : at->k.stride;
-	a->v_stride = zero || (s->layout == HEAD_GAPS && case_index % 2) ? 0 : at->v.stride;
-	a->k_head_stride = zero || s->layout == ROW_GAPS ? 0 : at->k.head_stride;
-	a->v_head_stride = zero || s->layout == ROW_GAPS ? 0 : at->v.head_stride;
-}
-
 static void setup(struct cairn_op *op)
 {
-	struct cairn_attn_dense_args *a = op->args;
-	enum cairn_kind kind = op->kind;
-	int pad, dtype, logits = PLAIN, used = 0;
-	struct paged p = { 0 };
-	struct places at;
-	struct attn_inputs in;
+	const struct cairn_attn_dense_args *a = op->args;
 	struct shape s;
-	int32_t *qo_indptr, *kv_indptr;
-	int64_t stride;
 
 	shape_at(op->case_index, &s);
-	if (kind == CAIRN_KIND_EXACT)
-		logits = op->case_index / 3 % 2 ? TOP : EQUAL;
-	if (kind == CAIRN_KIND_EXTREME)
-		logits = s.logits ? s.logits : 1 + op->case_index / 6 % (NUM_LOGITS - 1);
-	p.batch = s.batch;
-	p.flags = s.flags;
-	pad = s.flags & PAGED_PADDED ? 5 : 0;
-	dtype = s.flags & F16 ? CAIRN_F16 : CAIRN_BF16;
-	paged_lengths(op, &p, s.qo, s.kv, s.qo_lens, s.kv_lens, 0);
-	qo_indptr = cairn_in(op, FIELD(qo_indptr), CAIRN_I32, s.batch + 1);
-	kv_indptr = cairn_in(op, FIELD(kv_indptr), CAIRN_I32, s.batch + 1);
-	qo_indptr[0] = kv_indptr[0] = 0;
-	for (int b = 0; b < s.batch; b++) {
-		qo_indptr[b + 1] = qo_indptr[b] + p.qo_len[b];
-		kv_indptr[b + 1] = used += p.kv_len[b];
-	}
-	a->nnz_qo = p.nnz + pad;
-	a->nnz_kv = used + 2 * pad;
-	at.k = lay_out(&s, s.qk, s.v, a->nnz_kv, s.flags & FAR_K);
-	at.v = lay_out(&s, s.v, s.qk, a->nnz_kv, s.flags & FAR_V);
-	at.indptr = kv_indptr;
-	set_scalars(a, &s, &p, &at, pad, op->case_index);
-	stride = s.flags & FAR_Q ? FAR_STRIDE : (int64_t)s.hq * s.qk + s.q_gap;
-	a->q_stride = s.flags & FAR_Q || s.q_gap || s.explicit_stride ? stride : 0;
-
-	declare_out(op, &s, dtype, a->nnz_qo);
-	if (logits != PLAIN && logits != ANY && kind == CAIRN_KIND_EXTREME)
-		op->kind = CAIRN_KIND_NORMAL;	/* for all that the pattern does not overwrite */
-	in.q = declare_q(op, &s, dtype, a->nnz_qo, pad, stride);
-	declare_kv(op, &s, FIELD(k), "k", dtype, s.qk, &at.k, a->nnz_kv, used, s.flags & FAR_K);
-	declare_kv(op, &s, FIELD(v), "v", dtype, s.v, &at.v, a->nnz_kv, used, s.flags & FAR_V);
-	if (kind == CAIRN_KIND_POISON && s.window)
-		poison_outside(&s, &p, &at, dtype);
-	in = (struct attn_inputs){
-		.op = op, .q = in.q, .k = at.k.x, .v = at.v.x, .q_stride = stride, .dtype = dtype,
-		.rows = p.nnz, .batch = s.batch, .heads = s.hq, .kv_heads = s.hkv, .qk_dim = s.qk,
-		.v_dim = s.v, .qo_len = p.qo_len, .kv_len = p.kv_len, .of = &at, .k_at = k_at, .v_at = v_at,
-	};
-	if (s.pair && kind == CAIRN_KIND_EXACT) {
-		attn_fill_exact(&in, s.equal);
-		if (!s.equal)
-			a->sm_scale = 0.25f;
-	} else if (logits >= NAN_Q) {
-		attn_add_nan(&in, logits);
-	} else if (logits >= LARGE_V) {
-		attn_scale_values(&in, at.v.count, logits);
-	} else if (logits >= EQUAL) {
-		a->sm_scale = 1;
-		attn_fill_logits(&in, logits);
-	}
-	op->kind = kind;
+	declare_inputs(op, &s);
+	declare_out(op, &s, a->dtype, a->nnz_qo);
 }
 
 static const char *reject(void *args, int i, int *want)
